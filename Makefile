@@ -1,0 +1,169 @@
+# Reprise: one Makefile, no recursion into folders. `make help` lists the targets.
+# Dependencies are Debian packages, installed by name and only where missing.
+
+BUILD    ?= build
+CXX      ?= g++
+RECIPE   ?= tools/recipes/resnet20-fashion.json
+ARGS     ?=
+BUDGET   ?=
+SCHEDULE ?=
+PREFIX   ?= /usr/local
+SANITIZE ?=
+
+WARNINGS  := -Wall -Wextra
+COMMON    := -std=c++20 -g1 -I. -MMD -MP $(SANITIZE)
+LIB_FLAGS := $(COMMON) -O3 -fno-exceptions -fno-rtti -fno-math-errno -fno-trapping-math $(WARNINGS) -Wconversion
+TOOL_FLAGS := $(COMMON) -O2 $(WARNINGS)
+PROOF_FLAGS_g++ := -fconstexpr-ops-limit=4000000000 -fconstexpr-loop-limit=100000000
+PROOF_FLAGS_clang++ := -fconstexpr-steps=2000000000
+PROOF_FLAGS = $(if $(findstring clang,$(CXX)),$(PROOF_FLAGS_clang++),$(PROOF_FLAGS_g++))
+LINK      := $(SANITIZE) -lblis -lz -lpthread
+
+LIB_SOURCES   := $(wildcard lib/*.cpp lib/cpu/*.cpp)
+PORT_SOURCES  := $(wildcard ports/linux/*.cpp)
+MAIN_SOURCES  := tools/reprise.cpp tools/train.cpp
+TOOL_SOURCES  := $(filter-out $(MAIN_SOURCES),$(wildcard tools/*.cpp tools/*/*.cpp))
+TEST_SOURCES  := $(wildcard tests/*_test.cpp)
+JUDGE_SOURCES := $(filter-out $(TEST_SOURCES),$(wildcard tests/*.cpp)) $(wildcard tests/ref/*.cpp)
+BENCH_SOURCES := $(wildcard tests/bench/*_bench.cpp)
+
+objects = $(patsubst %.cpp,$(BUILD)/%.o,$(1))
+LIB_OBJECTS   := $(call objects,$(LIB_SOURCES))
+PORT_OBJECTS  := $(call objects,$(PORT_SOURCES))
+TOOL_OBJECTS  := $(call objects,$(TOOL_SOURCES))
+TESTS         := $(patsubst tests/%.cpp,$(BUILD)/tests/%,$(TEST_SOURCES))
+TEST_SCRIPTS  := $(wildcard tests/*_test.sh)
+BENCHES       := $(patsubst tests/bench/%.cpp,$(BUILD)/tests/bench/%,$(BENCH_SOURCES))
+
+RUN_PACKAGES   := g++ libblis-dev libxtensor-dev nlohmann-json3-dev libcli11-dev zlib1g-dev libstb-dev
+DATA_PACKAGES  := dataset-fashion-mnist
+TEXT_PACKAGES  := bible-kjv
+TEST_PACKAGES  := libgtest-dev $(DATA_PACKAGES) $(TEXT_PACKAGES)
+BENCH_PACKAGES := libbenchmark-dev
+PARITY_PACKAGES := python3-torch
+
+.DELETE_ON_ERROR:
+.SECONDARY:
+.PHONY: all run build test plan fit audit bench asan size parity install clean help force
+
+all: $(BUILD)/reprise  ## build the command line, build/reprise
+
+# ---- what is missing is installed, or named in one line --------------------------------------------------------------------
+
+$(BUILD)/packages/%:
+	@tests=0; missing=; for package in $(PACKAGES); do \
+	  dpkg-query -W -f '$${Status}\n' $$package 2>/dev/null | grep -q 'ok installed' || missing="$$missing $$package"; done; \
+	if [ -n "$$missing" ]; then \
+	  if ! command -v apt-get >/dev/null 2>&1; then echo "make: missing Debian packages:$$missing (there is no apt-get here; install their equivalents)" >&2; exit 1; fi; \
+	  if [ "$$(id -u)" = 0 ]; then as_root=; elif command -v sudo >/dev/null 2>&1 && sudo -n true 2>/dev/null; then as_root="sudo -n"; \
+	  else echo "make: missing Debian packages:$$missing (no right to install: run as root: apt-get install$$missing)" >&2; exit 1; fi; \
+	  echo "installing$$missing"; \
+	  { $$as_root apt-get update -q && DEBIAN_FRONTEND=noninteractive $$as_root apt-get install -y -q --no-install-recommends $$missing; } >$(BUILD)-apt.log 2>&1 \
+	    || { echo "make: apt-get could not install$$missing; its words are in $(BUILD)-apt.log" >&2; exit 1; }; \
+	  rm -f $(BUILD)-apt.log; fi; \
+	mkdir -p $(@D) && touch $@
+$(BUILD)/packages/run: PACKAGES := $(RUN_PACKAGES)
+$(BUILD)/packages/data: PACKAGES := $(DATA_PACKAGES)
+$(BUILD)/packages/text: PACKAGES := $(TEXT_PACKAGES)
+$(BUILD)/packages/test: PACKAGES := $(TEST_PACKAGES)
+$(BUILD)/packages/bench: PACKAGES := $(BENCH_PACKAGES)
+$(BUILD)/packages/parity: PACKAGES := $(PARITY_PACKAGES)
+
+# ---- objects -------------------------------------------------------------------------------------------------------------
+
+$(LIB_OBJECTS) $(PORT_OBJECTS): $(BUILD)/%.o: %.cpp Makefile | $(BUILD)/packages/run
+	@mkdir -p $(@D)
+	$(CXX) $(LIB_FLAGS) -c $< -o $@
+
+$(TOOL_OBJECTS) $(BUILD)/tools/reprise.o: $(BUILD)/%.o: %.cpp Makefile | $(BUILD)/packages/run
+	@mkdir -p $(@D)
+	$(CXX) $(TOOL_FLAGS) -c $< -o $@
+
+$(BUILD)/tests/%.o: tests/%.cpp Makefile | $(BUILD)/packages/run $(BUILD)/packages/test
+	@mkdir -p $(@D)
+	$(CXX) $(TOOL_FLAGS) $(PROOF_FLAGS) -c $< -o $@
+
+$(BUILD)/libreprise.a: $(LIB_OBJECTS) $(PORT_OBJECTS)
+	rm -f $@ && ar rcs $@ $^
+$(BUILD)/libtools.a: $(TOOL_OBJECTS)
+	rm -f $@ && ar rcs $@ $^
+$(BUILD)/libjudges.a: $(call objects,$(JUDGE_SOURCES))
+	rm -f $@ && ar rcs $@ $^
+
+$(BUILD)/reprise: $(BUILD)/tools/reprise.o $(BUILD)/libtools.a $(BUILD)/libreprise.a
+	$(CXX) $^ -o $@ $(LINK)
+
+# ---- a recipe becomes a program: plan, compile (which proves the plan), train ------------------------------------------------
+
+ifdef NAME
+PLAN_OPTIONS := $(if $(BUDGET),--budget $(BUDGET)) $(if $(SCHEDULE),--schedule $(SCHEDULE))
+$(BUILD)/$(NAME)/options: force
+	@mkdir -p $(@D); echo '$(abspath $(RECIPE)) $(PLAN_OPTIONS)' | cmp -s - $@ || echo '$(abspath $(RECIPE)) $(PLAN_OPTIONS)' >$@
+$(BUILD)/$(NAME)/plan.h: $(RECIPE) $(BUILD)/reprise $(BUILD)/$(NAME)/options
+	$(BUILD)/reprise plan $(RECIPE) $(PLAN_OPTIONS) -o $(BUILD)/$(NAME)
+$(BUILD)/$(NAME)/train: tools/train.cpp $(BUILD)/$(NAME)/plan.h $(BUILD)/libtools.a $(BUILD)/libreprise.a
+	$(CXX) $(TOOL_FLAGS) $(PROOF_FLAGS) -I$(BUILD)/$(NAME) tools/train.cpp $(BUILD)/libtools.a $(BUILD)/libreprise.a -o $@ $(LINK)
+-include $(BUILD)/$(NAME)/train.d
+endif
+
+# The data that the project's own recipes name.
+$(BUILD)/data/kjv.txt: | $(BUILD)/packages/text
+	@mkdir -p $(@D); PATH=$$PATH:/usr/games bible -f gen1:1-rev22:21 >$@.tmp && mv $@.tmp $@
+recipe_data = $(if $(findstring gpt-text,$(RECIPE)),$(BUILD)/data/kjv.txt,$(if $(findstring tools/recipes,$(RECIPE)),$(BUILD)/packages/data))
+
+run: $(BUILD)/reprise $(recipe_data)  ## plan, compile and train RECIPE (default: ResNet-20 on Fashion-MNIST); ARGS go to the program
+	@name=$$($(BUILD)/reprise name $(RECIPE)) || exit $$?; \
+	$(MAKE) --no-print-directory -s NAME=$$name $(BUILD)/$$name/train && exec $(BUILD)/$$name/train $(ARGS)
+
+build: $(BUILD)/reprise $(recipe_data)  ## plan and compile RECIPE, without training
+	@name=$$($(BUILD)/reprise name $(RECIPE)) || exit $$?; $(MAKE) --no-print-directory NAME=$$name $(BUILD)/$$name/train
+
+plan: $(BUILD)/reprise  ## plan RECIPE into build/NAME/plan.h and manifest.json
+	@name=$$($(BUILD)/reprise name $(RECIPE)) || exit $$?; $(MAKE) --no-print-directory -s NAME=$$name $(BUILD)/$$name/plan.h
+
+fit: $(BUILD)/reprise  ## does RECIPE fit BUDGET?
+	$(BUILD)/reprise fit $(RECIPE) $(if $(BUDGET),--budget $(BUDGET))
+
+audit: $(BUILD)/reprise  ## regions, peak and slots of RECIPE's plan
+	$(BUILD)/reprise audit $(RECIPE)
+
+# ---- tests ---------------------------------------------------------------------------------------------------------------
+
+$(TESTS): $(BUILD)/tests/%: $(BUILD)/tests/%.o $(BUILD)/libjudges.a $(BUILD)/libtools.a $(BUILD)/libreprise.a
+	$(CXX) $< $(BUILD)/libjudges.a $(BUILD)/libtools.a $(BUILD)/libreprise.a -o $@ -lgtest -lgtest_main $(LINK)
+
+test: $(TESTS) $(BUILD)/reprise | $(BUILD)/packages/test  ## run every test; ends with "N passed, N failed"
+	@BUILD=$(BUILD) CXX="$(CXX)" tests/run_tests.sh $(TESTS) $(TEST_SCRIPTS)
+
+asan:  ## the whole suite under the address and undefined-behaviour sanitizers
+	$(MAKE) BUILD=$(BUILD)/asan SANITIZE="-fsanitize=address,undefined -fno-sanitize-recover=all" test
+
+parity: $(BUILD)/reprise $(BUILD)/packages/parity  ## make the PyTorch goldens afresh and compare them with those stored
+	tests/parity/make_goldens.py --verify --train '$(MAKE) -s run RECIPE={recipe} ARGS="--init {init} --steps {steps} --log {log} --quiet"'
+
+$(BENCHES): $(BUILD)/tests/bench/%: $(BUILD)/tests/bench/%.o $(BUILD)/libtools.a $(BUILD)/libreprise.a
+	$(CXX) $^ -o $@ -lbenchmark $(LINK)
+$(call objects,$(BENCH_SOURCES)): | $(BUILD)/packages/bench
+bench: $(BENCHES)  ## benchmarks: per cent of the measured peak
+	@for bench in $(BENCHES); do $$bench || exit 1; done
+
+size: $(BUILD)/libreprise.a  ## code and static bytes of the library
+	size -t $<
+
+# ---- install -------------------------------------------------------------------------------------------------------------
+
+install: $(BUILD)/libreprise.a $(BUILD)/reprise  ## install library, headers, pkg-config file and the command line under PREFIX
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/pkgconfig
+	install -m 755 $(BUILD)/reprise $(DESTDIR)$(PREFIX)/bin/reprise
+	install -m 644 $(BUILD)/libreprise.a $(DESTDIR)$(PREFIX)/lib/libreprise.a
+	for header in $(wildcard lib/*.h lib/cpu/*.h ports/linux/*.h); do install -D -m 644 $$header $(DESTDIR)$(PREFIX)/include/reprise/$$header; done
+	sed -e 's|@PREFIX@|$(PREFIX)|' lib/reprise.pc.in >$(DESTDIR)$(PREFIX)/lib/pkgconfig/reprise.pc
+
+clean:  ## remove what was built
+	rm -rf $(BUILD)
+
+help:  ## this list
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r target text; do printf '  make %-8s %s\n' "$$target" "$$text"; done
+	@echo; echo '  RECIPE=f.json  BUDGET=512MiB  SCHEDULE=optimal|revolve|sqrt|every-k|none  ARGS="--steps 3"'
+
+-include $(patsubst %.o,%.d,$(LIB_OBJECTS) $(PORT_OBJECTS) $(TOOL_OBJECTS) $(BUILD)/tools/reprise.o $(call objects,$(TEST_SOURCES) $(JUDGE_SOURCES) $(BENCH_SOURCES)))

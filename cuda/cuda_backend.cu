@@ -1,0 +1,54 @@
+// The one table of CUDA kernels, and the name of the set that this device runs.
+// Here so that what CUDA can do is read in one place.
+// It must not compute anything.
+#include "cuda/cuda_backend.h"
+
+#include "cuda/cuda_kernels.h"
+#include "cuda/launch.h"
+#include "cuda/scratch.h"
+
+namespace reprise {
+namespace {
+
+constexpr uint32_t kNameBytes = 64;
+
+// Its only use is to be asked which of the compiled architectures the device took.
+__global__ void architecture_probe() {}
+
+// 87 for sm_87; 0 where there is no device, or none that this program was compiled for.
+uint32_t loaded_architecture() {
+  cudaFuncAttributes attributes{};
+  if (cudaFuncGetAttributes(&attributes, architecture_probe) == cudaSuccess) return static_cast<uint32_t>(attributes.binaryVersion);
+  (void)cudaGetLastError();  // an unasked question's error must not be met by the next launch
+  return 0;
+}
+
+// "cuda/COMPILER/sm_NN": both decide how products and sums are fused, so both belong to the bits.
+const char* cuda_kernel_set() {
+  static char name[kNameBytes];
+  uint32_t at = 0;
+  for (const char* p = "cuda/" REPRISE_DEVICE_COMPILER "/sm_"; *p != 0; ++p) name[at++] = *p;
+  const uint32_t architecture = loaded_architecture();
+  for (uint32_t unit = 100; unit > 0; unit /= 10) {
+    if (architecture >= unit || unit == 1) name[at++] = static_cast<char>('0' + architecture / unit % 10);
+  }
+  name[at] = 0;
+  return name;
+}
+
+// The kernels that are not named here stay null.
+constexpr Backend cuda_table() {
+  Backend table{};
+  table.name = "cuda";
+  table.kernel_set = cuda_kernel_set;
+  table.scratch_bytes = cuda_scratch_bytes;
+  table.layer_norm_forward = cuda_layer_norm_forward;
+  table.layer_norm_backward = cuda_layer_norm_backward;
+  return table;
+}
+
+}  // namespace
+
+constexpr Backend kCudaBackend = cuda_table();
+
+}  // namespace reprise

@@ -1,0 +1,38 @@
+// What a kernel file needs of CUDA beyond the language: launching, shared memory, unrolling, the Status of a launch.
+// Here so that the same .cu file compiles with nvcc and, after tests/cuda_fibre.h, as plain C++ that runs on the CPU.
+// It must not know any kernel.
+#pragma once
+
+#include "lib/status.h"
+
+#ifdef __CUDACC__
+
+#include <cuda_runtime.h>
+
+#define REPRISE_STRING_OF(x) #x
+#define REPRISE_STRING(x) REPRISE_STRING_OF(x)
+#define REPRISE_DEVICE_COMPILER "nvcc-" REPRISE_STRING(__CUDACC_VER_MAJOR__) "." REPRISE_STRING(__CUDACC_VER_MINOR__)
+
+// Starts kernel(arguments...) on `queue`, a cudaStream_t or null for the default stream.
+#define REPRISE_LAUNCH(kernel, grid, block, queue, ...) \
+  (kernel)<<<(grid), (block), 0, static_cast<cudaStream_t>(queue)>>>(__VA_ARGS__)
+
+// An array shared by the threads of a block. Written like this, and not as CUDA has it, so that the fibres can watch it.
+#define REPRISE_SHARED(type, name, count) __shared__ type name[count]
+
+#define REPRISE_UNROLL _Pragma("unroll")
+
+#elif !defined(REPRISE_CUDA_FIBRE)
+#error "compile this with nvcc, or include tests/cuda_fibre.h before it"
+#endif
+
+namespace reprise {
+
+// What became of the launches since the last call. A fault inside a running kernel shows only after it has run.
+inline Status launch_status() {
+  const cudaError_t error = cudaGetLastError();
+  if (error == cudaSuccess) return ok_status();
+  return {Code::kBackend, "a CUDA kernel must start; detail is the cudaError_t", static_cast<uint64_t>(error)};
+}
+
+}  // namespace reprise

@@ -1,0 +1,323 @@
+// Causal attention in tiles of 64 queries by 64 keys, forward with an online softmax, backward from its saved log-sums.
+// Here so that no T x T matrix exists (Rabe & Staats 2021; Dao et al. 2022).
+// It must not know the projections around it: q, k and v are three stretches of each row of qkv.
+#include <cmath>
+
+#include "lib/cpu/attention_scratch.h"
+#include "lib/cpu/cpu_kernels.h"
+#include "lib/cpu/partition.h"
+#include "lib/cpu/random_mask.h"
+#include "lib/cpu/tile_product.h"
+#include "lib/cpu/vector_math.h"
+#include "lib/rng.h"
+
+namespace reprise {
+namespace {
+
+constexpr uint32_t kTile = kAttentionTile;
+constexpr uint32_t kStrip = 16;  // a tile on the diagonal is worked in strips of this many rows, each as long as it needs to be
+
+// One head of one sequence.
+struct Head {
+  uint32_t T, D;
+  uint64_t row;     // floats from one position's q, k or v to the next: 3C
+  uint64_t out;     // the same for y and dy: C
+  const float *q, *k, *v;
+  float scale;      // 1 / sqrt(D)
+  uint64_t first_element;  // of the weights' mask, (b * heads + h) * T * T
+};
+
+template <typename Args>
+Head make_head(const Args& args, uint32_t b, uint32_t h) {
+  const uint32_t D = args.C / args.attention.heads;
+  const float* q = args.qkv + uint64_t{b} * args.T * 3 * args.C + uint64_t{h} * D;
+  return {.T = args.T,
+          .D = D,
+          .row = uint64_t{3} * args.C,
+          .out = args.C,
+          .q = q,
+          .k = q + args.C,
+          .v = q + uint64_t{2} * args.C,
+          .scale = static_cast<float>(1 / std::sqrt(static_cast<double>(D))),
+          .first_element = (uint64_t{b} * args.attention.heads + h) * args.T * args.T};
+}
+
+// Columns of a strip, rounded up so that the products run on whole vectors.
+constexpr uint32_t whole_vectors(uint32_t n) { return (n + 31) / 32 * 32; }
+
+// out[d][i] = rows[i][d] * factor, zero for i in [count, kTile).
+REPRISE_INLINE void pack_transposed(float* out, const float* rows, uint64_t stride, uint32_t count, uint32_t D, float factor) {
+  for (uint32_t i = 0; i < count; ++i) {
+    const float* row = rows + i * stride;
+    for (uint32_t d = 0; d < D; ++d) out[d * kTile + i] = row[d] * factor;
+  }
+  for (uint32_t d = 0; d < D; ++d) {
+    for (uint32_t i = count; i < kTile; ++i) out[d * kTile + i] = 0;
+  }
+}
+
+// What dropout multiplies weights (query, first_key + j) with, j < kTile: 0 or 1 / (1 - p).
+struct WeightMask {
+  const StepScalars& scalars;
+  uint32_t stream, threshold;
+  float scale;
+
+  REPRISE_INLINE void draw(float* factors, uint64_t element) const {
+    uint32_t words[2 * kMaskWords];
+    const uint32_t skip = static_cast<uint32_t>(element % 4);
+    draw_mask_words(words, scalars, stream, element / 4);
+    if (skip != 0) draw_mask_words(words + kMaskWords, scalars, stream, element / 4 + kMaskBlocks);
+    for (uint32_t j = 0; j < kTile; ++j) factors[j] = words[skip + j] >= threshold ? scale : 0.0f;
+  }
+};
+static_assert(kMaskWords == kTile);
+
+template <typename Args>
+WeightMask make_mask(const Args& args) {
+  const float p = args.attention.dropout;
+  return {*args.scalars, args.attention.stream, dropout_threshold(p), 1.0f / (1.0f - p)};
+}
+
+// Per query of a tile: the largest score so far, the sum of exponentials relative to it, what the step rescales the sums by.
+struct OnlineSoftmax {
+  float largest[kTile], sum[kTile], rescale[kTile];
+};
+
+// Scores [key][query] become weights relative to the new maxima. On the diagonal, a key after the query has weight 0.
+REPRISE_INLINE void update_softmax(OnlineSoftmax& state, float* scores, uint32_t keys, bool diagonal) {
+  float largest[kTile], sum[kTile];
+  for (uint32_t i = 0; i < kTile; ++i) largest[i] = state.largest[i];
+  for (uint32_t s = 0; s < keys; ++s) {
+    const float* row = scores + s * kTile;
+    for (uint32_t i = diagonal ? s : 0; i < kTile; ++i) largest[i] = row[i] > largest[i] ? row[i] : largest[i];
+  }
+  for (uint32_t i = 0; i < kTile; ++i) sum[i] = 0;
+  for (uint32_t s = 0; s < keys; ++s) {
+    float* row = scores + s * kTile;
+    const uint32_t first = diagonal ? s / kStrip * kStrip : 0;
+    for (uint32_t i = 0; i < first; ++i) row[i] = 0;
+    for (uint32_t i = first; i < kTile; ++i) {
+      const float weight = vector_exp(row[i] - largest[i]);
+      row[i] = diagonal && i < s ? 0.0f : weight;
+      sum[i] += row[i];
+    }
+  }
+  for (uint32_t i = 0; i < kTile; ++i) {
+    state.rescale[i] = vector_exp(state.largest[i] - largest[i]);
+    state.sum[i] = state.sum[i] * state.rescale[i] + sum[i];
+    state.largest[i] = largest[i];
+  }
+}
+
+REPRISE_INLINE void drop_weights(float* weights, const Head& head, const WeightMask& mask, uint32_t first_query,
+                                 uint32_t queries, uint32_t first_key, uint32_t keys) {
+  float factors[kTile];
+  for (uint32_t i = 0; i < queries; ++i) {
+    mask.draw(factors, head.first_element + uint64_t{first_query + i} * head.T + first_key);
+    for (uint32_t s = 0; s < keys; ++s) weights[s * kTile + i] *= factors[s];
+  }
+}
+
+REPRISE_INLINE void scale_rows(float* y, uint64_t stride, const float* factors, uint32_t rows, uint32_t D) {
+  for (uint32_t i = 0; i < rows; ++i) {
+    const float factor = factors[i];
+    for (uint32_t d = 0; d < D; ++d) y[i * stride + d] *= factor;
+  }
+}
+
+// scores[key][query] = k . q / sqrt(D); on the diagonal only from each strip's first key on.
+template <int kLanes>
+REPRISE_INLINE void forward_scores(float* scores, const Head& head, const float* queries, uint32_t first_key, uint32_t keys,
+                                   bool diagonal) {
+  for (uint32_t s = 0; s < keys; s += kStrip) {
+    const uint32_t skip = diagonal ? s / 32 * 32 : 0;
+    tile_product<kLanes>({scores + s * kTile + skip, kTile, false}, {head.k + (first_key + s) * head.row, head.row, 1},
+                         {queries + skip, kTile}, keys - s < kStrip ? keys - s : kStrip, kTile - skip, head.D);
+  }
+}
+
+// y[query] += weights . v; on the diagonal only up to each strip's last query.
+template <int kLanes>
+REPRISE_INLINE void weigh_values(float* y, const Head& head, const float* weights, uint32_t queries, uint32_t first_key,
+                                 uint32_t keys, bool diagonal) {
+  for (uint32_t i = 0; i < queries; i += kStrip) {
+    const uint32_t depth = diagonal && i + kStrip < keys ? i + kStrip : keys;
+    tile_product<kLanes>({y + i * head.out, head.out, first_key != 0}, {weights + i, 1, kTile},
+                         {head.v + first_key * head.row, head.row}, queries - i < kStrip ? queries - i : kStrip, head.D, depth);
+  }
+}
+
+template <int kLanes>
+REPRISE_INLINE void forward_body(const AttentionForwardArgs& args, uint32_t b, uint32_t h, uint32_t tile) {
+  alignas(64) float queries[kAttentionMaxHead * kTile];
+  alignas(64) float scores[kTile * kTile];
+  OnlineSoftmax state;
+  const Head head = make_head(args, b, h);
+  const WeightMask mask = make_mask(args);
+  const uint32_t first_query = tile * kTile;
+  const uint32_t count = head.T - first_query < kTile ? head.T - first_query : kTile;
+  float* y = args.y + (uint64_t{b} * args.T + first_query) * args.C + uint64_t{h} * head.D;
+  float* lse = args.lse + (uint64_t{b} * args.attention.heads + h) * args.T + first_query;
+
+  pack_transposed(queries, head.q + first_query * head.row, head.row, count, head.D, head.scale);
+  for (uint32_t i = 0; i < kTile; ++i) state.largest[i] = -__builtin_inff();
+  for (uint32_t i = 0; i < kTile; ++i) state.sum[i] = 0;
+  for (uint32_t first_key = 0; first_key <= first_query; first_key += kTile) {
+    const bool diagonal = first_key == first_query;
+    const uint32_t keys = diagonal ? count : kTile;
+    forward_scores<kLanes>(scores, head, queries, first_key, keys, diagonal);
+    update_softmax(state, scores, keys, diagonal);
+    if (args.attention.dropout > 0) drop_weights(scores, head, mask, first_query, count, first_key, keys);
+    if (first_key != 0) scale_rows(y, head.out, state.rescale, count, head.D);
+    weigh_values<kLanes>(y, head, scores, count, first_key, keys, diagonal);
+  }
+  for (uint32_t i = 0; i < count; ++i) state.rescale[i] = 1.0f / state.sum[i];
+  scale_rows(y, head.out, state.rescale, count, head.D);
+  for (uint32_t i = 0; i < count; ++i) lse[i] = state.largest[i] + std::log(state.sum[i]);
+}
+
+// One head's gradients, and where its tiles stand.
+struct BackwardHead {
+  Head head;
+  const float *dy, *lse, *delta;
+  float *dq, *dk, *dv;
+};
+struct BackwardTile {
+  uint32_t first_query, queries, first_key, keys;
+  bool diagonal;
+};
+// On the worker's stack.
+struct BackwardTiles {
+  alignas(64) float keys[kAttentionMaxHead * kTile];    // [d][key], times 1 / sqrt(D)
+  alignas(64) float values[kAttentionMaxHead * kTile];  // [d][key]
+  alignas(64) float weights[kTile * kTile];             // [query][key]: after dropout
+  alignas(64) float dscores[kTile * kTile];             // [query][key]
+};
+
+// Scores in `weights`, gradients of the dropped weights in `dscores`; on the diagonal only up to each strip's last query.
+template <int kLanes>
+REPRISE_INLINE void backward_scores(BackwardTiles& tiles, const BackwardHead& g, const BackwardTile& t) {
+  const Head& head = g.head;
+  for (uint32_t i = 0; i < t.queries; i += kStrip) {
+    const uint32_t rows = t.queries - i < kStrip ? t.queries - i : kStrip;
+    const uint32_t columns = t.diagonal ? whole_vectors(i + kStrip) : kTile;
+    tile_product<kLanes>({tiles.weights + i * kTile, kTile, false}, {head.q + (t.first_query + i) * head.row, head.row, 1},
+                         {tiles.keys, kTile}, rows, columns, head.D);
+    tile_product<kLanes>({tiles.dscores + i * kTile, kTile, false}, {g.dy + (t.first_query + i) * head.out, head.out, 1},
+                         {tiles.values, kTile}, rows, columns, head.D);
+  }
+}
+
+// weights = exp(score - lse) and dscore = weight (dweight - delta) / sqrt(D), with dropout's factors where it belongs.
+REPRISE_INLINE void backward_softmax(BackwardTiles& tiles, const BackwardHead& g, const BackwardTile& t,
+                                     const WeightMask* mask) {
+  float factors[kTile];
+  for (uint32_t j = 0; j < kTile; ++j) factors[j] = 1;
+  for (uint32_t i = 0; i < t.queries; ++i) {
+    const uint32_t query = t.first_query + i;
+    if (mask != nullptr) mask->draw(factors, g.head.first_element + uint64_t{query} * g.head.T + t.first_key);
+    const float lse = g.lse[query], delta = g.delta[query], scale = g.head.scale;
+    const uint32_t seen = t.diagonal ? i + 1 : t.keys;
+    const uint32_t columns = t.diagonal ? (i + kStrip) / kStrip * kStrip : kTile;
+    float *weights = tiles.weights + i * kTile, *dscores = tiles.dscores + i * kTile;
+    for (uint32_t j = 0; j < columns; ++j) {
+      const float weight = j < seen ? vector_exp(weights[j] - lse) : 0.0f;
+      dscores[j] = j < seen ? weight * (dscores[j] * factors[j] - delta) * scale : 0.0f;
+      weights[j] = weight * factors[j];
+    }
+  }
+}
+
+// dq += dscores k, by strips of queries; dk += dscores^T q and dv += weights^T dy, by strips of keys.
+template <int kLanes>
+REPRISE_INLINE void backward_products(const BackwardTiles& tiles, const BackwardHead& g, const BackwardTile& t) {
+  const Head& head = g.head;
+  for (uint32_t i = 0; i < t.queries; i += kStrip) {
+    const uint32_t rows = t.queries - i < kStrip ? t.queries - i : kStrip;
+    const uint32_t depth = t.diagonal && i + kStrip < t.keys ? i + kStrip : t.keys;
+    tile_product<kLanes>({g.dq + (t.first_query + i) * head.row, head.row, t.first_key != 0}, {tiles.dscores + i * kTile, kTile, 1},
+                         {head.k + t.first_key * head.row, head.row}, rows, head.D, depth);
+  }
+  for (uint32_t j = 0; j < t.keys; j += kStrip) {
+    const uint32_t rows = t.keys - j < kStrip ? t.keys - j : kStrip;
+    const uint32_t skip = t.diagonal ? j : 0, depth = t.queries - skip;
+    const uint64_t query = t.first_query + skip, key = t.first_key + j;
+    tile_product<kLanes>({g.dk + key * head.row, head.row, !t.diagonal}, {tiles.dscores + skip * kTile + j, 1, kTile},
+                         {head.q + query * head.row, head.row}, rows, head.D, depth);
+    tile_product<kLanes>({g.dv + key * head.row, head.row, !t.diagonal}, {tiles.weights + skip * kTile + j, 1, kTile},
+                         {g.dy + query * head.out, head.out}, rows, head.D, depth);
+  }
+}
+
+// delta[t] = dy . y of the head's channels: what the softmax's backward subtracts.
+REPRISE_INLINE void head_delta(float* delta, const float* dy, const float* y, uint64_t stride, uint32_t T, uint32_t D) {
+  for (uint32_t t = 0; t < T; ++t) {
+    float lanes[kSumLanes] = {};
+    const float *g = dy + t * stride, *out = y + t * stride;
+    uint32_t d = 0;
+    for (; d + kSumLanes <= D; d += kSumLanes) {
+      for (uint32_t i = 0; i < kSumLanes; ++i) lanes[i] += g[d + i] * out[d + i];
+    }
+    for (uint32_t i = 0; d + i < D; ++i) lanes[i] += g[d + i] * out[d + i];
+    delta[t] = sum_lanes(lanes);
+  }
+}
+
+template <int kLanes>
+REPRISE_INLINE void backward_body(const AttentionBackwardArgs& args, uint32_t b, uint32_t h) {
+  BackwardTiles tiles;
+  const Head head = make_head(args, b, h);
+  const WeightMask mask = make_mask(args);
+  const uint64_t statistics = (uint64_t{b} * args.attention.heads + h) * args.T;
+  const uint64_t out = uint64_t{b} * args.T * args.C + uint64_t{h} * head.D;
+  float* delta = static_cast<float*>(args.scratch) + statistics;
+  float* dq = args.dqkv + (head.q - args.qkv);
+  const BackwardHead g{head, args.dy + out, args.lse + statistics, delta, dq, dq + args.C, dq + uint64_t{2} * args.C};
+
+  head_delta(delta, g.dy, args.y + out, head.out, head.T, head.D);
+  for (uint32_t first_key = 0; first_key < head.T; first_key += kTile) {
+    const uint32_t keys = head.T - first_key < kTile ? head.T - first_key : kTile;
+    pack_transposed(tiles.keys, head.k + first_key * head.row, head.row, keys, head.D, head.scale);
+    pack_transposed(tiles.values, head.v + first_key * head.row, head.row, keys, head.D, 1.0f);
+    for (uint32_t first_query = first_key; first_query < head.T; first_query += kTile) {
+      const uint32_t queries = head.T - first_query < kTile ? head.T - first_query : kTile;
+      const BackwardTile tile{first_query, queries, first_key, keys, first_query == first_key};
+      backward_scores<kLanes>(tiles, g, tile);
+      backward_softmax(tiles, g, tile, args.attention.dropout > 0 ? &mask : nullptr);
+      backward_products<kLanes>(tiles, g, tile);
+    }
+  }
+}
+
+REPRISE_VECTOR_LEVELS(forward_tile, forward_body<kLanes>,
+                      (const AttentionForwardArgs& args, uint32_t b, uint32_t h, uint32_t tile), (args, b, h, tile))
+REPRISE_VECTOR_LEVELS(backward_head, backward_body<kLanes>, (const AttentionBackwardArgs& args, uint32_t b, uint32_t h),
+                      (args, b, h))
+
+Status check_head(uint32_t C, uint32_t heads) {
+  if (heads != 0 && C % heads == 0 && C / heads <= kAttentionMaxHead) return ok_status();
+  return {Code::kUnsupported, "attention on the CPU takes heads that divide C, of at most 256 channels each", heads};
+}
+
+}  // namespace
+
+Status cpu_attention_forward(const KernelContext& context, const AttentionForwardArgs& args) {
+  const uint32_t heads = args.attention.heads;
+  REPRISE_RETURN_IF_ERROR(check_head(args.C, heads));
+  const uint32_t tiles = Split{args.T, kTile}.count();
+  // The last tiles, which see the most keys, go first.
+  parallel_for(*context.workers, args.B * heads * tiles, [&](uint32_t task) {
+    const uint32_t head = task % (args.B * heads);
+    forward_tile(args, head / heads, head % heads, tiles - 1 - task / (args.B * heads));
+  });
+  return ok_status();
+}
+
+Status cpu_attention_backward(const KernelContext& context, const AttentionBackwardArgs& args) {
+  const uint32_t heads = args.attention.heads;
+  REPRISE_RETURN_IF_ERROR(check_head(args.C, heads));
+  parallel_for(*context.workers, args.B * heads, [&](uint32_t head) { backward_head(args, head / heads, head % heads); });
+  return ok_status();
+}
+
+}  // namespace reprise

@@ -1,0 +1,329 @@
+// Batch-norm over rows of channels (Ioffe & Szegedy 2015): statistics, running averages, forward, inference, backward.
+// Here because each pass is bound by memory: one reading of x for the statistics, two of x and dy for the backward.
+// It must not know images: N, H and W have become M rows.
+#include <cmath>
+
+#include "lib/cpu/batch_norm_scratch.h"
+#include "lib/cpu/cpu_kernels.h"
+#include "lib/cpu/vector_of.h"
+
+namespace reprise {
+namespace {
+
+constexpr uint64_t kBlockRows = 32;   // the most that float sums take before doubles take them
+constexpr uint64_t kShiftRows = 8;
+constexpr uint64_t kTile = 256;       // channels whose 1 / sqrt stands on the stack in inference
+
+// Rows of a chunk are taken in blocks that fit a cache; while one is summed in registers the next is fetched, in the order of memory.
+constexpr uint64_t block_rows(uint64_t C) { return smaller(kBlockRows, larger(4, 16384 / C)); }
+
+// Fetches what lies where this row's part of the tile would be if the next block were walked in the order of memory.
+template <uint64_t kWidth>
+REPRISE_INLINE void prefetch_next_block(const float* x, uint64_t C, uint64_t row, uint64_t rows, uint64_t channel, uint64_t r) {
+  constexpr uint64_t kLine = 16;
+  const float* ahead = x + (row + rows) * C + channel * rows + r * kWidth;
+  for (uint64_t line = 0; line < kWidth; line += kLine) __builtin_prefetch(ahead + line, 0, 3);
+}
+
+// A worker's share of a writing pass: some blocks, so that what is fetched ahead is mostly its own.
+constexpr Split piece_rows(uint64_t M, uint64_t C) { return {M, larger(block_rows(C), 65536 / C / block_rows(C) * block_rows(C))}; }
+
+// What is summed over rows, for each channel: u and u * (x - shift), where u is x - shift itself or another tensor's element.
+struct ColumnSums {
+  double* first;   // [C]
+  double* second;  // [C]
+  const float* x;  // [rows,C]
+  const float* u;  // [rows,C], or null for x - shift
+  const float* shift;  // [C]
+  uint64_t C;
+};
+
+// Adds rows [row, row + rows) of channels [channel, channel + kVectors * kLanes).
+template <int kLanes, int kVectors, bool kOther>
+REPRISE_INLINE void add_columns(const ColumnSums& sums, uint64_t row, uint64_t rows, uint64_t channel) {
+  using Vector = typename VectorOf<kLanes>::type;
+  constexpr uint64_t kWidth = uint64_t{kLanes} * kVectors;
+  Vector shift[kVectors], first[kVectors] = {}, second[kVectors] = {};
+  for (int j = 0; j < kVectors; ++j) read_vector<kLanes>(shift[j], sums.shift + channel + j * kLanes);
+  for (uint64_t r = 0; r < rows; ++r) {
+    const uint64_t at = (row + r) * sums.C + channel;
+    prefetch_next_block<kWidth>(sums.x, sums.C, row, rows, channel, r);
+    if constexpr (kOther) prefetch_next_block<kWidth>(sums.u, sums.C, row, rows, channel, r);
+    for (int j = 0; j < kVectors; ++j) {
+      Vector d;
+      read_vector<kLanes>(d, sums.x + at + j * kLanes);
+      d = d - shift[j];
+      Vector u = d;
+      if constexpr (kOther) read_vector<kLanes>(u, sums.u + at + j * kLanes);
+      first[j] = first[j] + u;
+      second[j] = second[j] + u * d;
+    }
+  }
+  float first_part[kWidth], second_part[kWidth];
+  for (int j = 0; j < kVectors; ++j) write_vector<kLanes>(first_part + j * kLanes, first[j]);
+  for (int j = 0; j < kVectors; ++j) write_vector<kLanes>(second_part + j * kLanes, second[j]);
+  for (uint64_t i = 0; i < kWidth; ++i) sums.first[channel + i] += static_cast<double>(first_part[i]);
+  for (uint64_t i = 0; i < kWidth; ++i) sums.second[channel + i] += static_cast<double>(second_part[i]);
+}
+
+template <int kLanes, bool kOther>
+REPRISE_INLINE void sum_columns(const ColumnSums& sums, uint64_t rows) {
+  const uint64_t C = sums.C, step = block_rows(C);
+  for (uint64_t c = 0; c < C; ++c) sums.first[c] = sums.second[c] = 0;
+  for (uint64_t row = 0; row < rows; row += step) {
+    const uint64_t count = smaller(step, rows - row);
+    uint64_t c = 0;
+    for (; c + 4 * kLanes <= C; c += 4 * kLanes) add_columns<kLanes, 4, kOther>(sums, row, count, c);
+    for (; c + kLanes <= C; c += kLanes) add_columns<kLanes, 1, kOther>(sums, row, count, c);
+    for (; c < C; ++c) add_columns<1, 1, kOther>(sums, row, count, c);
+  }
+}
+
+// Mean and sum of squared deviations of one chunk's channels. The shift, the mean of the chunk's first rows, keeps the squares small
+// (Chan, Golub & LeVeque, "Algorithms for computing the sample variance", 1983, section 3: shifted data).
+template <int kLanes>
+REPRISE_INLINE void chunk_moments_body(double* mean, double* deviation, float* shift, const float* x, uint64_t C, uint64_t rows) {
+  const uint64_t first_rows = smaller(rows, kShiftRows);
+  for (uint64_t c = 0; c < C; ++c) shift[c] = 0;
+  for (uint64_t r = 0; r < first_rows; ++r) {
+    for (uint64_t c = 0; c < C; ++c) shift[c] += x[r * C + c];
+  }
+  for (uint64_t c = 0; c < C; ++c) shift[c] /= static_cast<float>(first_rows);
+  sum_columns<kLanes, false>({mean, deviation, x, nullptr, shift, C}, rows);
+  const double scale = 1.0 / static_cast<double>(rows);
+  for (uint64_t c = 0; c < C; ++c) {
+    const double d = mean[c] * scale;
+    deviation[c] -= mean[c] * d;
+    mean[c] = static_cast<double>(shift[c]) + d;
+  }
+}
+
+// Sums of dy and of dy (x - mean) over one chunk's rows.
+template <int kLanes>
+REPRISE_INLINE void chunk_gradient_sums_body(double* sum_dy, double* sum_dy_x, const float* dy, const float* x, const float* mean,
+                                             uint64_t C, uint64_t rows) {
+  sum_columns<kLanes, true>({sum_dy, sum_dy_x, x, dy, mean, C}, rows);
+}
+
+// y = (x - mean) rstd gamma + beta, for `columns` channels of rows that are C apart.
+struct NormaliseColumns {
+  float* y;
+  const float *x, *mean, *rstd, *gamma, *beta;
+  uint64_t C, columns;
+};
+
+template <int kLanes, int kVectors>
+REPRISE_INLINE void normalise_tile(const NormaliseColumns& a, uint64_t row, uint64_t rows, uint64_t channel) {
+  using Vector = typename VectorOf<kLanes>::type;
+  Vector mean[kVectors], scale[kVectors], gamma[kVectors], beta[kVectors];
+  for (int j = 0; j < kVectors; ++j) {
+    const uint64_t c = channel + static_cast<uint64_t>(j * kLanes);
+    read_vector<kLanes>(mean[j], a.mean + c);
+    read_vector<kLanes>(scale[j], a.rstd + c);
+    read_vector<kLanes>(gamma[j], a.gamma + c);
+    read_vector<kLanes>(beta[j], a.beta + c);
+    scale[j] = scale[j] * gamma[j];
+  }
+  for (uint64_t r = 0; r < rows; ++r) {
+    const uint64_t at = (row + r) * a.C + channel;
+    prefetch_next_block<kVectors * kLanes>(a.x, a.C, row, rows, channel, r);
+    for (int j = 0; j < kVectors; ++j) {
+      Vector x;
+      read_vector<kLanes>(x, a.x + at + j * kLanes);
+      write_vector<kLanes>(a.y + at + j * kLanes, (x - mean[j]) * scale[j] + beta[j]);
+    }
+  }
+}
+
+template <int kLanes>
+REPRISE_INLINE void normalise_body(const NormaliseColumns& a, uint64_t begin, uint64_t end) {
+  const uint64_t n = a.columns, step = block_rows(a.C);
+  for (uint64_t row = begin; row < end; row += step) {
+    const uint64_t rows = smaller(step, end - row);
+    uint64_t c = 0;
+    for (; c + 4 * kLanes <= n; c += 4 * kLanes) normalise_tile<kLanes, 4>(a, row, rows, c);
+    for (; c + kLanes <= n; c += kLanes) normalise_tile<kLanes, 1>(a, row, rows, c);
+    for (; c < n; ++c) normalise_tile<1, 1>(a, row, rows, c);
+  }
+}
+
+// dx = scale (dy - mean_dy - (x - mean) slope), channel by channel.
+struct GradientColumns {
+  float* dx;
+  const float *dy, *x, *mean;
+  const float *scale, *mean_dy, *slope;
+  uint64_t C;
+};
+
+template <int kLanes, int kVectors>
+REPRISE_INLINE void gradient_tile(const GradientColumns& a, uint64_t row, uint64_t rows, uint64_t channel) {
+  using Vector = typename VectorOf<kLanes>::type;
+  Vector mean[kVectors], scale[kVectors], mean_dy[kVectors], slope[kVectors];
+  for (int j = 0; j < kVectors; ++j) {
+    const uint64_t c = channel + static_cast<uint64_t>(j * kLanes);
+    read_vector<kLanes>(mean[j], a.mean + c);
+    read_vector<kLanes>(scale[j], a.scale + c);
+    read_vector<kLanes>(mean_dy[j], a.mean_dy + c);
+    read_vector<kLanes>(slope[j], a.slope + c);
+  }
+  for (uint64_t r = 0; r < rows; ++r) {
+    const uint64_t at = (row + r) * a.C + channel;
+    prefetch_next_block<kVectors * kLanes>(a.x, a.C, row, rows, channel, r);
+    prefetch_next_block<kVectors * kLanes>(a.dy, a.C, row, rows, channel, r);
+    for (int j = 0; j < kVectors; ++j) {
+      Vector g, x;
+      read_vector<kLanes>(g, a.dy + at + j * kLanes);
+      read_vector<kLanes>(x, a.x + at + j * kLanes);
+      write_vector<kLanes>(a.dx + at + j * kLanes, scale[j] * ((g - mean_dy[j]) - (x - mean[j]) * slope[j]));
+    }
+  }
+}
+
+template <int kLanes>
+REPRISE_INLINE void gradient_body(const GradientColumns& a, uint64_t begin, uint64_t end) {
+  const uint64_t C = a.C, step = block_rows(C);
+  for (uint64_t row = begin; row < end; row += step) {
+    const uint64_t rows = smaller(step, end - row);
+    uint64_t c = 0;
+    for (; c + 4 * kLanes <= C; c += 4 * kLanes) gradient_tile<kLanes, 4>(a, row, rows, c);
+    for (; c + kLanes <= C; c += kLanes) gradient_tile<kLanes, 1>(a, row, rows, c);
+    for (; c < C; ++c) gradient_tile<1, 1>(a, row, rows, c);
+  }
+}
+
+REPRISE_VECTOR_LEVELS(chunk_moments, chunk_moments_body<kLanes>,
+                      (double* mean, double* deviation, float* shift, const float* x, uint64_t C, uint64_t rows),
+                      (mean, deviation, shift, x, C, rows))
+REPRISE_VECTOR_LEVELS(chunk_gradient_sums, chunk_gradient_sums_body<kLanes>,
+                      (double* sum_dy, double* sum_dy_x, const float* dy, const float* x, const float* mean, uint64_t C, uint64_t rows),
+                      (sum_dy, sum_dy_x, dy, x, mean, C, rows))
+REPRISE_VECTOR_LEVELS(normalise, normalise_body<kLanes>, (const NormaliseColumns& a, uint64_t begin, uint64_t end), (a, begin, end))
+REPRISE_VECTOR_LEVELS(gradient, gradient_body<kLanes>, (const GradientColumns& a, uint64_t begin, uint64_t end), (a, begin, end))
+
+// Chunk k's partial sums, two rows of C doubles, and its C floats of room.
+struct ChunkScratch {
+  double *first, *second;
+  float* shift;
+};
+ChunkScratch chunk_scratch(void* scratch, uint64_t M, uint64_t C, uint32_t chunk) {
+  double* partials = static_cast<double*>(scratch);
+  double* first = partials + uint64_t{chunk} * 2 * C;
+  float* shifts = reinterpret_cast<float*>(partials + uint64_t{batch_norm_chunks(M, C).count()} * 2 * C);
+  return {first, first + C, shifts + chunk * C};
+}
+
+// The chunks' moments become the whole's (Chan et al. 1983, section 2), in the order of the chunks.
+void combine_moments(const BatchNormStatisticsArgs& args, const double* partials, uint64_t begin, uint64_t end) {
+  const Split chunks = batch_norm_chunks(args.M, args.C);
+  const double M = static_cast<double>(args.M);
+  const uint64_t stride = uint64_t{2} * args.C;
+  const auto rows = [&](uint32_t k) { return static_cast<double>(chunks.end(k) - chunks.begin(k)); };
+  for (uint64_t c = begin; c < end; ++c) {
+    double mean = 0, deviation = 0;
+    for (uint32_t k = 0; k < chunks.count(); ++k) mean += rows(k) * partials[k * stride + c];
+    mean /= M;
+    for (uint32_t k = 0; k < chunks.count(); ++k) {
+      const double d = partials[k * stride + c] - mean;
+      deviation += partials[k * stride + args.C + c] + rows(k) * d * d;
+    }
+    const double variance = deviation > 0 || deviation != deviation ? deviation / M : 0;
+    args.mean[c] = static_cast<float>(mean);
+    args.rstd[c] = static_cast<float>(1 / std::sqrt(variance + static_cast<double>(args.epsilon)));
+  }
+}
+
+void combine_gradient_sums(const BatchNormBackwardArgs& args, const double* partials, float* scale, float* mean_dy, float* slope,
+                           uint64_t begin, uint64_t end) {
+  const uint32_t chunks = batch_norm_chunks(args.M, args.C).count();
+  const double inverse = 1 / static_cast<double>(args.M);
+  const uint64_t stride = uint64_t{2} * args.C;
+  for (uint64_t c = begin; c < end; ++c) {
+    double sum_dy = 0, sum_dy_x = 0;
+    for (uint32_t k = 0; k < chunks; ++k) {
+      sum_dy += partials[k * stride + c];
+      sum_dy_x += partials[k * stride + args.C + c];
+    }
+    const double rstd = static_cast<double>(args.rstd[c]);
+    const float dgamma = static_cast<float>(sum_dy_x * rstd), dbeta = static_cast<float>(sum_dy);
+    if (args.dgamma != nullptr) args.dgamma[c] = args.accumulate_dgamma ? args.dgamma[c] + dgamma : dgamma;
+    if (args.dbeta != nullptr) args.dbeta[c] = args.accumulate_dbeta ? args.dbeta[c] + dbeta : dbeta;
+    scale[c] = args.gamma[c] * args.rstd[c];
+    mean_dy[c] = static_cast<float>(sum_dy * inverse);
+    slope[c] = static_cast<float>(sum_dy_x * rstd * rstd * inverse);
+  }
+}
+
+constexpr uint64_t kCombineChannels = 128;
+
+}  // namespace
+
+Status cpu_batch_norm_statistics(const KernelContext& context, const BatchNormStatisticsArgs& args) {
+  const double* partials = static_cast<const double*>(args.scratch);
+  const Split chunks = batch_norm_chunks(args.M, args.C);
+  parallel_for(*context.workers, chunks.count(), [&](uint32_t k) {
+    const ChunkScratch own = chunk_scratch(args.scratch, args.M, args.C, k);
+    chunk_moments(own.first, own.second, own.shift, args.x + chunks.begin(k) * args.C, args.C, chunks.end(k) - chunks.begin(k));
+  });
+  for_each_piece(*context.workers, {args.C, kCombineChannels},
+                 [&](uint64_t begin, uint64_t end) { combine_moments(args, partials, begin, end); });
+  return ok_status();
+}
+
+Status cpu_batch_norm_running(const KernelContext&, const BatchNormRunningArgs& args) {
+  const double momentum = static_cast<double>(args.momentum);
+  const double M = static_cast<double>(args.M);
+  const double unbias = args.M > 1 ? M / (M - 1) : 1;
+  for (uint32_t c = 0; c < args.C; ++c) {
+    const double rstd = static_cast<double>(args.rstd[c]);
+    const double biased = 1 / (rstd * rstd) - static_cast<double>(args.epsilon);
+    const double variance = biased < 0 ? 0 : biased * unbias;
+    const double mean = static_cast<double>(args.mean[c]);
+    args.running_mean[c] = static_cast<float>((1 - momentum) * static_cast<double>(args.running_mean[c]) + momentum * mean);
+    args.running_var[c] = static_cast<float>((1 - momentum) * static_cast<double>(args.running_var[c]) + momentum * variance);
+  }
+  *args.batches += 1;
+  return ok_status();
+}
+
+Status cpu_batch_norm_forward(const KernelContext& context, const BatchNormForwardArgs& args) {
+  const NormaliseColumns columns{args.y, args.x, args.mean, args.rstd, args.gamma, args.beta, args.C, args.C};
+  for_each_piece(*context.workers, piece_rows(args.M, args.C),
+                 [&](uint64_t begin, uint64_t end) { normalise(columns, begin, end); });
+  return ok_status();
+}
+
+Status cpu_batch_norm_inference(const KernelContext& context, const BatchNormInferenceArgs& args) {
+  for_each_piece(*context.workers, piece_rows(args.M, args.C), [&](uint64_t begin, uint64_t end) {
+    float rstd[kTile];
+    const Split tiles{args.C, kTile};
+    for (uint32_t tile = 0; tile < tiles.count(); ++tile) {
+      const uint64_t channel = tiles.begin(tile), n = tiles.end(tile) - channel;
+      for (uint64_t c = 0; c < n; ++c) rstd[c] = 1.0f / std::sqrt(args.running_var[channel + c] + args.epsilon);
+      normalise({args.y + channel, args.x + channel, args.running_mean + channel, rstd, args.gamma + channel, args.beta + channel,
+                 args.C, n},
+                begin, end);
+    }
+  });
+  return ok_status();
+}
+
+Status cpu_batch_norm_backward(const KernelContext& context, const BatchNormBackwardArgs& args) {
+  const double* partials = static_cast<const double*>(args.scratch);
+  float* scale = chunk_scratch(args.scratch, args.M, args.C, 0).shift;
+  float *mean_dy = scale + args.C, *slope = mean_dy + args.C;
+  const Split chunks = batch_norm_chunks(args.M, args.C);
+  parallel_for(*context.workers, chunks.count(), [&](uint32_t k) {
+    const ChunkScratch own = chunk_scratch(args.scratch, args.M, args.C, k);
+    const uint64_t offset = chunks.begin(k) * args.C;
+    chunk_gradient_sums(own.first, own.second, args.dy + offset, args.x + offset, args.mean, args.C, chunks.end(k) - chunks.begin(k));
+  });
+  for_each_piece(*context.workers, {args.C, kCombineChannels}, [&](uint64_t begin, uint64_t end) {
+    combine_gradient_sums(args, partials, scale, mean_dy, slope, begin, end);
+  });
+  const GradientColumns columns{args.dx, args.dy, args.x, args.mean, scale, mean_dy, slope, args.C};
+  for_each_piece(*context.workers, piece_rows(args.M, args.C),
+                 [&](uint64_t begin, uint64_t end) { gradient(columns, begin, end); });
+  return ok_status();
+}
+
+}  // namespace reprise

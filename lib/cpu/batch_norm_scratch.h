@@ -1,0 +1,25 @@
+// How batch-norm's sums over rows are split, and the scratch that the split takes.
+// Here because planner and kernel must agree on it, and the planner has no kernels.
+// It must not know how a sum is formed.
+#pragma once
+
+#include "lib/cpu/partition.h"
+#include "lib/tensor.h"
+
+namespace reprise {
+
+// Chunks of rows that are summed by themselves, then combined in order: enough for the workers, few enough to cost little.
+constexpr Split batch_norm_chunks(uint64_t M, uint64_t C) {
+  return split_at_most(M, larger(4, smaller(32, 16384 / larger(C, 1))), 32);
+}
+
+// Per chunk and channel two doubles and a float.
+constexpr uint64_t batch_norm_statistics_scratch_bytes(uint64_t M, uint64_t C) {
+  return batch_norm_chunks(M, C).count() * C * (2 * sizeof(double) + sizeof(float));
+}
+// Per chunk and channel two doubles; per channel three floats.
+constexpr uint64_t batch_norm_backward_scratch_bytes(uint64_t M, uint64_t C) {
+  return batch_norm_chunks(M, C).count() * 2 * C * sizeof(double) + 3 * C * sizeof(float);
+}
+
+}  // namespace reprise

@@ -1,0 +1,338 @@
+// Convolution, NHWC with KRSC weights: forward and the gradients of data and weight.
+// Here because all three are one implicit GEMM: patches are gathered while panels are packed, no im2col matrix exists.
+// It must not know tiles or threads.
+#include <cstring>
+
+#include "lib/cpu/conv_direct.h"
+#include "lib/cpu/cpu_kernels.h"
+#include "lib/cpu/gemm.h"
+
+namespace reprise {
+namespace {
+
+// A grid [N, A, B] of places and, for each, taps [TR, TS] of `channels` contiguous floats in a source [N, H, W, channels]:
+// place (n, a, b), tap (t, u) is source pixel (n, a * stride + row_offset + t * step, b * stride + column_offset + u * step), zero
+// outside the source. The forward pass gathers x (step 1); the data gradient gathers dy (stride 1, step -1).
+struct Patches {
+  const float* source;
+  uint32_t H, W, channels;
+  uint32_t A, B;
+  uint32_t TR, TS;
+  int32_t stride, step, row_offset, column_offset;
+
+  uint64_t depth() const { return uint64_t{TR} * TS * channels; }
+};
+
+// The place with number `index` in the grid; next() moves on.
+struct Place {
+  uint32_t n, a, b;
+
+  Place(const Patches& p, uint64_t index)
+      : n(static_cast<uint32_t>(index / (uint64_t{p.A} * p.B))),
+        a(static_cast<uint32_t>(index / p.B % p.A)),
+        b(static_cast<uint32_t>(index % p.B)) {}
+  void next(const Patches& p) {
+    if (++b < p.B) return;
+    b = 0;
+    if (++a < p.A) return;
+    a = 0;
+    ++n;
+  }
+};
+
+constexpr bool inside(int32_t i, uint32_t size) { return static_cast<uint32_t>(i) < size; }
+
+// The first channel of a tap's pixel, or null outside the source.
+const float* tap_pixel(const Patches& p, const Place& place, uint32_t t, uint32_t u) {
+  const int32_t row = static_cast<int32_t>(place.a) * p.stride + p.row_offset + static_cast<int32_t>(t) * p.step;
+  const int32_t column = static_cast<int32_t>(place.b) * p.stride + p.column_offset + static_cast<int32_t>(u) * p.step;
+  if (!inside(row, p.H) || !inside(column, p.W)) return nullptr;
+  const uint64_t pixel = (uint64_t{place.n} * p.H + static_cast<uint32_t>(row)) * p.W + static_cast<uint32_t>(column);
+  return p.source + pixel * p.channels;
+}
+
+// Copies depths [k0, k0 + count) of a patch to `line`.
+void copy_patch(float* line, const Patches& p, const Place& place, uint64_t k0, uint32_t count) {
+  uint32_t c = static_cast<uint32_t>(k0 % p.channels);
+  uint32_t tap = static_cast<uint32_t>(k0 / p.channels);
+  while (count > 0) {
+    const uint32_t run = static_cast<uint32_t>(smaller(count, p.channels - c));
+    const float* pixel = tap_pixel(p, place, tap / p.TS, tap % p.TS);
+    if (pixel == nullptr) {
+      std::memset(line, 0, run * sizeof(float));
+    } else {
+      std::memcpy(line, pixel + c, run * sizeof(float));
+    }
+    line += run;
+    count -= run;
+    c = 0;
+    ++tap;
+  }
+}
+
+constexpr uint32_t kFewChannels = 16;  // below this a patch is copied to a line first: its runs are too short for a transpose
+
+// Lines are places, depths are (tap, channel).
+struct PlaceLines {
+  Patches patches;
+
+  void operator()(float* panel, const PanelRange& range) const {
+    if (patches.channels < kFewChannels) {
+      pack_copies(panel, range);
+    } else {
+      pack_runs(panel, range);
+    }
+  }
+
+  void pack_copies(float* panel, const PanelRange& range) const {
+    float copies[kMaxMr][kKc];
+    const float* lines[kMaxMr];
+    Place place(patches, range.first);
+    for (uint32_t i = 0; i < range.width; ++i) {
+      lines[i] = i < range.count ? copies[i] : kZeroLine;
+      if (i >= range.count) continue;
+      copy_patch(copies[i], patches, place, range.k0, range.kc);
+      place.next(patches);
+    }
+    pack_lines(panel, range.width, lines, range.kc);
+  }
+
+  // Tap by tap, straight from the source.
+  void pack_runs(float* panel, const PanelRange& range) const {
+    uint32_t c = static_cast<uint32_t>(range.k0 % patches.channels);
+    uint32_t tap = static_cast<uint32_t>(range.k0 / patches.channels);
+    const float* lines[kMaxMr];
+    for (uint32_t k = 0; k < range.kc;) {
+      const uint32_t run = static_cast<uint32_t>(smaller(range.kc - k, patches.channels - c));
+      const uint32_t t = tap / patches.TS, u = tap % patches.TS;
+      Place place(patches, range.first);
+      for (uint32_t i = 0; i < range.width; ++i) {
+        const float* pixel = i < range.count ? tap_pixel(patches, place, t, u) : nullptr;
+        lines[i] = pixel == nullptr ? kZeroLine : pixel + c;
+        place.next(patches);
+      }
+      pack_lines(panel + k * range.width, range.width, lines, run);
+      k += run;
+      c = 0;
+      ++tap;
+    }
+  }
+};
+
+// Lines are (tap, channel), depths are places: the weight gradient's x.
+struct PlaceDepths {
+  Patches patches;
+
+  void operator()(float* panel, const PanelRange& range) const {
+    Place place(patches, range.k0);
+    for (uint32_t k = 0; k < range.kc; ++k, panel += range.width) {
+      copy_patch(panel, patches, place, range.first, range.count);
+      for (uint32_t i = range.count; i < range.width; ++i) panel[i] = 0.0f;
+      place.next(patches);
+    }
+  }
+};
+
+// Where a stride phase of dx lies: its pixels (row, column) = (stride * a + row, stride * b + column).
+struct PhaseOutput {
+  static constexpr bool kUniformRows = false;
+  float* dx;
+  Patches patches;  // the phase's grid
+  uint32_t H, W, C, stride, row0, column0;
+
+  float* row(uint64_t i) const {
+    const Place place(patches, i);
+    const uint64_t pixel = (uint64_t{place.n} * H + place.a * stride + row0) * W + place.b * stride + column0;
+    return dx + pixel * C;
+  }
+};
+
+// Lines are input channels, depths are (tap of the phase, output channel): w[k][r][s][c] with r = row_tap + stride * t.
+struct PhaseWeights {
+  const float* w;
+  uint32_t R, S, C, K;
+  uint32_t stride, row_tap, column_tap, TS;
+
+  void operator()(float* panel, const PanelRange& range) const {
+    const int64_t next_output = static_cast<int64_t>(R) * S * C;
+    uint32_t k_out = static_cast<uint32_t>(range.k0 % K);
+    uint32_t tap = static_cast<uint32_t>(range.k0 / K);
+    for (uint32_t k = 0; k < range.kc;) {
+      const uint32_t run = static_cast<uint32_t>(smaller(range.kc - k, K - k_out));
+      const uint64_t r = row_tap + stride * (tap / TS), s = column_tap + stride * (tap % TS);
+      const float* first = w + static_cast<int64_t>(k_out) * next_output + ((r * S + s) * C + range.first);
+      pack_depths(panel + k * range.width, range.width, range.count, first, next_output, run);
+      k += run;
+      k_out = 0;
+      ++tap;
+    }
+  }
+};
+
+Patches forward_patches(const float* x, const ConvShape& s) {
+  return {.source = x, .H = s.H, .W = s.W, .channels = s.C, .A = s.P, .B = s.Q, .TR = s.window.kernel_h, .TS = s.window.kernel_w,
+          .stride = s.window.stride, .step = 1, .row_offset = -int32_t{s.window.pad}, .column_offset = -int32_t{s.window.pad}};
+}
+
+// Which taps reach the inputs i = stride * a + phase of one dimension: t = tap + stride * j, from output a + offset - j.
+struct Phase {
+  uint32_t inputs, tap, taps;
+  int32_t offset;
+};
+Phase phase_of(uint32_t size, uint32_t kernel, const WindowAttribute& window, uint32_t phase) {
+  const uint32_t stride = window.stride, reach = phase + window.pad;
+  const uint32_t tap = reach % stride;
+  return {.inputs = size > phase ? (size - phase + stride - 1) / stride : 0,
+          .tap = tap,
+          .taps = kernel > tap ? (kernel - tap + stride - 1) / stride : 0,
+          .offset = static_cast<int32_t>(reach / stride)};
+}
+
+// One of stride x stride interleaved parts of dx.
+struct DataPhase {
+  Phase rows, columns;
+  uint32_t row0, column0;
+
+  DataPhase(const ConvShape& s, uint32_t row, uint32_t column)
+      : rows(phase_of(s.H, s.window.kernel_h, s.window, row)),
+        columns(phase_of(s.W, s.window.kernel_w, s.window, column)),
+        row0(row),
+        column0(column) {}
+  bool empty() const { return rows.inputs == 0 || columns.inputs == 0; }
+  bool tapless() const { return rows.taps == 0 || columns.taps == 0; }
+};
+
+// Calls body(phase) for each part that has pixels.
+template <typename F>
+void for_each_phase(const ConvShape& s, const F& body) {
+  for (uint32_t row = 0; row < s.window.stride; ++row) {
+    for (uint32_t column = 0; column < s.window.stride; ++column) {
+      const DataPhase phase(s, row, column);
+      if (!phase.empty()) body(phase);
+    }
+  }
+}
+
+// A phase that no tap reaches has no gradient.
+void clear_phase(const Workers& workers, const ConvBackwardDataArgs& args, const DataPhase& phase) {
+  const ConvShape& s = args.shape;
+  if (args.accumulate_dx) return;
+  for_each_piece(workers, split_rows(uint64_t{s.N} * phase.rows.inputs, phase.columns.inputs * s.C), [&](uint64_t begin, uint64_t end) {
+    for (uint64_t i = begin; i < end; ++i) {
+      const uint64_t row = i / phase.rows.inputs * s.H + i % phase.rows.inputs * s.window.stride + phase.row0;
+      for (uint64_t column = phase.column0; column < s.W; column += s.window.stride) {
+        std::memset(args.dx + (row * s.W + column) * s.C, 0, s.C * sizeof(float));
+      }
+    }
+  });
+}
+
+void run_phase(const Workers& workers, const ConvBackwardDataArgs& args, const DataPhase& phase) {
+  const ConvShape& s = args.shape;
+  const Phase &rows = phase.rows, &columns = phase.columns;
+  const uint32_t stride = s.window.stride;
+  const Patches patches{.source = args.dy, .H = s.P, .W = s.Q, .channels = s.K, .A = rows.inputs, .B = columns.inputs,
+                        .TR = rows.taps, .TS = columns.taps, .stride = 1, .step = -1, .row_offset = rows.offset,
+                        .column_offset = columns.offset};
+  const GemmShape shape{uint64_t{s.N} * rows.inputs * columns.inputs, s.C, patches.depth()};
+  const PhaseWeights weights{args.w, s.window.kernel_h, s.window.kernel_w, s.C, s.K, stride, rows.tap, columns.tap, columns.taps};
+  if (stride == 1) {
+    gemm(workers, shape, PlaceLines{patches}, weights, MatrixOutput{args.dx, s.C}, args.accumulate_dx, args.scratch);
+  } else {
+    const PhaseOutput output{args.dx, patches, s.H, s.W, s.C, stride, phase.row0, phase.column0};
+    gemm(workers, shape, PlaceLines{patches}, weights, output, args.accumulate_dx, args.scratch);
+  }
+}
+
+DirectShape direct_shape(const ConvShape& s) {
+  return {s.N, s.H, s.W, s.C, s.P, s.Q, s.K, s.window.kernel_h, s.window.kernel_w, s.window.stride, s.window.pad, s.window.pad};
+}
+DirectWeights direct_weights(const float* w, const ConvShape& s) {
+  const int64_t C = s.C, S = s.window.kernel_w, R = s.window.kernel_h;
+  return {w, R * S * C, S * C, C, 1};
+}
+
+// A phase as a correlation of dy with its taps turned round: tap t, the last first, reads row a + offset - t.
+DirectShape direct_phase_shape(const ConvShape& s, const DataPhase& p) {
+  return {s.N, s.P, s.Q, s.K, p.rows.inputs, p.columns.inputs, s.C, p.rows.taps, p.columns.taps, 1,
+          p.rows.taps - 1 - static_cast<uint32_t>(p.rows.offset), p.columns.taps - 1 - static_cast<uint32_t>(p.columns.offset)};
+}
+DirectWeights direct_phase_weights(const float* w, const ConvShape& s, const DataPhase& p) {
+  const int64_t C = s.C, S = s.window.kernel_w, R = s.window.kernel_h, stride = s.window.stride;
+  const int64_t last_row = p.rows.tap + stride * (int64_t{p.rows.taps} - 1), last_column = p.columns.tap + stride * (int64_t{p.columns.taps} - 1);
+  return {w + (last_row * S + last_column) * C, 1, -stride * S * C, -stride * C, R * S * C};
+}
+
+// A phase may read past the far edge of dy, never before the near one by more than its taps.
+bool direct_data_fits(const ConvShape& s) {
+  if (s.window.stride > 2 || uint32_t{s.window.kernel_h} * s.window.kernel_w * s.window.stride == 1) return false;
+  bool fits = true;
+  for_each_phase(s, [&](const DataPhase& phase) {
+    if (phase.tapless()) return;
+    const bool near = phase.rows.offset < static_cast<int32_t>(phase.rows.taps) && phase.columns.offset < static_cast<int32_t>(phase.columns.taps);
+    fits = fits && near && direct_fits(direct_phase_shape(s, phase));
+  });
+  return fits;
+}
+
+void run_direct_phase(const Workers& workers, const ConvBackwardDataArgs& args, const DataPhase& phase) {
+  const ConvShape& s = args.shape;
+  const uint64_t C = s.C, row = s.W * C, stride = s.window.stride;
+  const DirectOutput output{args.dx + phase.row0 * row + phase.column0 * C, s.H * row, stride * row, stride * C, args.accumulate_dx};
+  direct_correlate(workers, direct_phase_shape(s, phase), output, args.dy, direct_phase_weights(args.w, s, phase), args.scratch);
+}
+
+constexpr Status kScratchTooSmall = {Code::kBadPlan, "a convolution's scratch must have the bytes of its scratch rule", 0};
+
+}  // namespace
+
+Status cpu_conv_forward(const KernelContext& context, const ConvForwardArgs& args) {
+  const ConvShape& s = args.shape;
+  const DirectShape direct = direct_shape(s);
+  if (direct_conv_fits(direct)) {
+    if (args.scratch_bytes < direct_weights_bytes(direct.weights())) return kScratchTooSmall;
+    const uint64_t row = uint64_t{s.Q} * s.K;
+    direct_correlate(*context.workers, direct, {args.y, s.P * row, row, s.K, false}, args.x, direct_weights(args.w, s), args.scratch);
+    return ok_status();
+  }
+  const Patches patches = forward_patches(args.x, s);
+  const GemmShape shape{uint64_t{s.N} * s.P * s.Q, s.K, patches.depth()};
+  if (args.scratch_bytes < gemm_scratch_bytes(shape.N, shape.K)) return kScratchTooSmall;
+  gemm(*context.workers, shape, PlaceLines{patches}, MatrixPacker{args.w, static_cast<int64_t>(shape.K), 1},
+       MatrixOutput{args.y, s.K}, false, args.scratch);
+  return ok_status();
+}
+
+Status cpu_conv_backward_data(const KernelContext& context, const ConvBackwardDataArgs& args) {
+  const ConvShape& s = args.shape;
+  const uint64_t weights = uint64_t{s.K} * s.window.kernel_h * s.window.kernel_w * s.C;
+  const bool direct = direct_data_fits(s);
+  if (args.scratch_bytes < (direct ? direct_weights_bytes(weights) : gemm_scratch_bytes(s.C, weights / s.C))) return kScratchTooSmall;
+  for_each_phase(s, [&](const DataPhase& phase) {
+    if (phase.tapless()) {
+      clear_phase(*context.workers, args, phase);
+    } else if (direct) {
+      run_direct_phase(*context.workers, args, phase);
+    } else {
+      run_phase(*context.workers, args, phase);
+    }
+  });
+  return ok_status();
+}
+
+Status cpu_conv_backward_weight(const KernelContext& context, const ConvBackwardWeightArgs& args) {
+  const ConvShape& s = args.shape;
+  const DirectShape direct = direct_shape(s);
+  if (direct_conv_fits(direct)) {
+    if (args.scratch_bytes < direct_partials_bytes(direct.weights())) return kScratchTooSmall;
+    direct_weight_gradient(*context.workers, direct, args.dw, args.x, args.dy, args.accumulate_dw, args.scratch);
+    return ok_status();
+  }
+  const Patches patches = forward_patches(args.x, s);
+  const GemmShape shape{s.K, patches.depth(), uint64_t{s.N} * s.P * s.Q};
+  if (args.scratch_bytes < gemm_split_scratch_bytes(shape.M, shape.N, shape.K)) return kScratchTooSmall;
+  gemm_split(*context.workers, shape, MatrixPacker{args.dy, 1, s.K}, PlaceDepths{patches}, args.dw, args.accumulate_dw, args.scratch);
+  return ok_status();
+}
+
+}  // namespace reprise

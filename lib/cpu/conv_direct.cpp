@@ -1,0 +1,384 @@
+// Direct convolution for few channels: register tiles over a padded image on the worker's stack.
+// Here because conv.cpp's implicit GEMM spends as long packing such layers as multiplying them.
+// It must not know which pass or layer it serves beyond a correlation and its weight gradient.
+#include "lib/cpu/conv_direct.h"
+
+#include <cstring>
+
+#include "lib/cpu/gemm.h"
+#include "lib/cpu/vector_of.h"
+
+namespace reprise {
+namespace {
+
+#define REPRISE_UNROLLED _Pragma("GCC unroll 32")
+
+constexpr uint32_t kWideGroup = 32;
+
+// Output channels that one register tile covers: two AVX-512 vectors where K allows, else 16 whatever the vector.
+uint32_t output_group(const DirectShape& s) {
+  const bool wide = vector_level() == VectorLevel::kAvx512 && s.K % kWideGroup == 0 && s.channel_block() == kChannelBlock;
+  return wide ? kWideGroup : kChannelBlock;
+}
+
+// The buffer's steps for channel blocks of kStep, and the taps along a row as runs of floats that weights and pixels both go through in
+// order: all taps at once where the stride is 1, since the next pixel is then the next tap.
+template <uint32_t kStep>
+struct BufferSteps {
+  uint64_t row, block, plane;
+  uint32_t blocks, runs, run;
+
+  REPRISE_INLINE explicit BufferSteps(const DirectShape& s)
+      : row(s.row_floats()),
+        block(uint64_t{s.plane_columns()} * s.stride * kStep),
+        plane(uint64_t{s.plane_columns()} * kStep),
+        blocks(s.C / kStep),
+        runs(s.stride == 1 ? 1 : s.S),
+        run(s.stride == 1 ? s.S * kStep : kStep) {}
+  // Where run `i` of the first pixel begins.
+  REPRISE_INLINE uint64_t run_start(uint32_t i, uint32_t stride) const { return i % stride * plane + i / stride * kStep; }
+};
+
+// One block of channels of one row: columns [-pad_w, ...) of the source, dealt out by residue of the stride.
+template <uint32_t kStep>
+void fill_row(float* row, const DirectShape& s, const float* pixels) {
+  const uint32_t plane = s.plane_columns();
+  for (uint32_t residue = 0; residue < s.stride; ++residue) {
+    for (uint32_t i = 0; i < plane; ++i, row += kStep) {
+      const uint32_t column = i * s.stride + residue - s.pad_w;  // wraps left of the image: then not below W
+      if (column < s.W) {
+        std::memcpy(row, pixels + uint64_t{column} * s.C, kStep * sizeof(float));
+      } else {
+        std::memset(row, 0, kStep * sizeof(float));
+      }
+    }
+  }
+}
+
+// Padded rows [first, first + rows) of image n.
+template <uint32_t kStep>
+void fill_rows(float* buffer, const DirectShape& s, const float* source, uint32_t n, uint32_t first, uint32_t rows) {
+  const uint64_t block_floats = s.row_floats() / (s.C / kStep);
+  for (uint32_t i = 0; i < rows; ++i) {
+    float* row = buffer + i * s.row_floats();
+    const uint32_t h = first + i - s.pad_h;  // wraps above the image
+    if (h >= s.H) {
+      std::memset(row, 0, s.row_floats() * sizeof(float));
+      continue;
+    }
+    const float* pixels = source + (uint64_t{n} * s.H + h) * s.W * s.C;
+    for (uint32_t c = 0; c < s.C; c += kStep, row += block_floats) fill_row<kStep>(row, s, pixels + c);
+  }
+}
+
+// The rows that outputs [first, first + rows) of image n read.
+void fill_buffer(float* buffer, const DirectShape& s, const float* source, uint32_t n, uint32_t first, uint32_t rows) {
+  const uint32_t top = first * s.stride, height = (rows - 1) * s.stride + s.R;
+  switch (s.channel_block()) {
+    case 1: return fill_rows<1>(buffer, s, source, n, top, height);
+    case 3: return fill_rows<3>(buffer, s, source, n, top, height);
+    default: return fill_rows<kChannelBlock>(buffer, s, source, n, top, height);
+  }
+}
+
+// Output rows whose input rows fit in the buffer together.
+Split row_blocks(const DirectShape& s) {
+  const uint64_t most = (kDirectBufferFloats / s.row_floats() - s.R) / s.stride + 1;
+  return split_at_most(s.P, divide_up(s.P, most), 1);
+}
+
+// ---- the correlation ---------------------------------------------------------------------------------------------------------------
+
+// One output group of a block of rows.
+struct RowsTask {
+  const DirectShape* shape;
+  const float* buffer;
+  const float* packed;  // of the group
+  float* out;           // row 0, column 0, first channel of the group
+  uint64_t out_row, out_pixel;
+  uint32_t rows;
+  uint32_t group;
+  bool accumulate;
+};
+
+template <int kLanes, uint32_t kVectors, uint32_t kRows, uint32_t kColumns>
+struct TileSums {
+  typename VectorOf<kLanes>::type sum[kRows][kColumns][kVectors];
+};
+
+// `run` steps along weights and pixels together.
+template <int kLanes, uint32_t kVectors, uint32_t kRows, uint32_t kColumns, uint32_t kStep>
+REPRISE_INLINE const float* add_run(TileSums<kLanes, kVectors, kRows, kColumns>& tile, const float* x, uint64_t row_step, const float* w,
+                                    uint32_t run) {
+  using V = typename VectorOf<kLanes>::type;
+  for (uint32_t c = 0; c < run; ++c, ++x, w += kVectors * kLanes) {
+    V weight[kVectors];
+    REPRISE_UNROLLED for (uint32_t v = 0; v < kVectors; ++v) weight[v] = *reinterpret_cast<const V*>(w + v * kLanes);
+    REPRISE_UNROLLED for (uint32_t i = 0; i < kRows; ++i) {
+      REPRISE_UNROLLED for (uint32_t j = 0; j < kColumns; ++j) {
+        const float value = x[i * row_step + j * kStep];
+        REPRISE_UNROLLED for (uint32_t v = 0; v < kVectors; ++v) tile.sum[i][j][v] += weight[v] * value;
+      }
+    }
+  }
+  return w;
+}
+
+// kRows rows of kColumns outputs, kVectors vectors of channels each, at row p and column q of the task.
+template <int kLanes, uint32_t kStep, uint32_t kVectors, uint32_t kRows, uint32_t kColumns>
+REPRISE_INLINE void correlate_tile(const RowsTask& t, uint32_t p, uint32_t q) {
+  using V = typename VectorOf<kLanes>::type;
+  const DirectShape& s = *t.shape;
+  const BufferSteps<kStep> steps(s);
+  TileSums<kLanes, kVectors, kRows, kColumns> tile;
+  REPRISE_UNROLLED for (uint32_t i = 0; i < kRows; ++i) {
+    REPRISE_UNROLLED for (uint32_t j = 0; j < kColumns; ++j) {
+      REPRISE_UNROLLED for (uint32_t v = 0; v < kVectors; ++v) tile.sum[i][j][v] = V{};
+    }
+  }
+  const float* w = t.packed;
+  for (uint32_t r = 0; r < s.R; ++r) {
+    for (uint32_t block = 0; block < steps.blocks; ++block) {
+      const float* x = t.buffer + (p * s.stride + r) * steps.row + block * steps.block + q * kStep;
+      for (uint32_t i = 0; i < steps.runs; ++i) {
+        w = add_run<kLanes, kVectors, kRows, kColumns, kStep>(tile, x + steps.run_start(i, s.stride), s.stride * steps.row, w, steps.run);
+      }
+    }
+  }
+  REPRISE_UNROLLED for (uint32_t i = 0; i < kRows; ++i) {
+    REPRISE_UNROLLED for (uint32_t j = 0; j < kColumns; ++j) {
+      V* place = reinterpret_cast<V*>(t.out + (p + i) * t.out_row + (q + j) * t.out_pixel);
+      REPRISE_UNROLLED for (uint32_t v = 0; v < kVectors; ++v) {
+        place[v] = t.accumulate ? place[v] + tile.sum[i][j][v] : tile.sum[i][j][v];
+      }
+    }
+  }
+}
+
+// Columns [q, Q) by tiles of the widths given, widest first; the last is 1.
+template <int kLanes, uint32_t kStep, uint32_t kVectors, uint32_t kRows, uint32_t kWidth, uint32_t... kNarrower>
+REPRISE_INLINE void correlate_columns(const RowsTask& t, uint32_t p, uint32_t q) {
+  for (; q + kWidth <= t.shape->Q; q += kWidth) correlate_tile<kLanes, kStep, kVectors, kRows, kWidth>(t, p, q);
+  if constexpr (sizeof...(kNarrower) > 0) correlate_columns<kLanes, kStep, kVectors, kRows, kNarrower...>(t, p, q);
+}
+
+// A group of 16 outputs. The tiles fill the registers: 32 of AVX-512, 16 below.
+template <int kLanes, uint32_t kStep>
+REPRISE_INLINE void correlate_narrow_rows(const RowsTask& t) {
+  for (uint32_t p = 0; p < t.rows; ++p) {
+    if constexpr (kLanes == 16) {
+      correlate_columns<kLanes, kStep, 1, 1, 28, 16, 8, 4, 2, 1>(t, p, 0);
+    } else if constexpr (kLanes == 8) {
+      correlate_columns<kLanes, kStep, 2, 1, 6, 4, 2, 1>(t, p, 0);
+    } else {
+      correlate_columns<kLanes, kStep, 4, 1, 2, 1>(t, p, 0);
+    }
+  }
+}
+
+// A group of 32, with AVX-512 alone.
+template <int kLanes>
+REPRISE_INLINE void correlate_wide_rows(const RowsTask& t) {
+  uint32_t p = 0;
+  if (t.shape->Q < 14) {  // short rows go in pairs
+    for (; p + 2 <= t.rows; p += 2) correlate_columns<kLanes, kChannelBlock, 2, 2, 7, 4, 2, 1>(t, p, 0);
+  }
+  for (; p < t.rows; ++p) correlate_columns<kLanes, kChannelBlock, 2, 1, 14, 7, 4, 2, 1>(t, p, 0);
+}
+
+template <int kLanes>
+REPRISE_INLINE void correlate_rows_body(const RowsTask& t) {
+  if constexpr (kLanes == 16) {
+    if (t.group == kWideGroup) return correlate_wide_rows<kLanes>(t);
+  }
+  switch (t.shape->channel_block()) {
+    case 1: return correlate_narrow_rows<kLanes, 1>(t);
+    case 3: return correlate_narrow_rows<kLanes, 3>(t);
+    default: return correlate_narrow_rows<kLanes, kChannelBlock>(t);
+  }
+}
+REPRISE_VECTOR_LEVELS(correlate_rows, correlate_rows_body<kLanes>, (const RowsTask& t), (t))
+
+// packed[group][r][channel block][s][channel][output of the group]
+void pack_weights(const Workers& workers, const DirectShape& s, const DirectWeights& weights, uint32_t group, float* packed) {
+  const uint32_t step = s.channel_block(), blocks = s.C / step;
+  const uint64_t panel_floats = uint64_t{step} * group;
+  parallel_for(workers, s.K / group * s.R, [&](uint32_t task) {
+    const int64_t k0 = task / s.R * group, r = task % s.R;
+    float* panel = packed + uint64_t{task} * blocks * s.S * panel_floats;
+    for (uint32_t c = 0; c < s.C; c += step) {
+      for (uint32_t tap = 0; tap < s.S; ++tap, panel += panel_floats) {
+        const float* first = weights.w + k0 * weights.output + r * weights.row + tap * weights.column + c * weights.channel;
+        if (weights.output == 1) {
+          pack_depths(panel, group, group, first, weights.channel, step);
+        } else {
+          const float* lines[kWideGroup];
+          for (uint32_t k = 0; k < group; ++k) lines[k] = first + k * weights.output;
+          pack_lines(panel, group, lines, step);
+        }
+      }
+    }
+  });
+}
+
+// ---- the weight gradient -------------------------------------------------------------------------------------------------------------
+
+// All weights' partial sums over a block of rows of one image, in the order of packed weights.
+struct GradientTask {
+  const DirectShape* shape;
+  const float* buffer;
+  const float* dy;  // row 0 of the block
+  float* partial;
+  uint32_t rows;
+  uint32_t group;
+};
+
+// kChannels floats of a run by kVectors vectors of outputs: `x` is where they stand at the first pixel, `sums` their place.
+template <int kLanes, uint32_t kStep, uint32_t kVectors, uint32_t kChannels>
+REPRISE_INLINE void gradient_tile(const GradientTask& t, const float* x, const float* dy, float* sums) {
+  using V = typename VectorOf<kLanes>::type;
+  const DirectShape& s = *t.shape;
+  const uint64_t row_step = s.stride * s.row_floats();
+  V* place = reinterpret_cast<V*>(sums);
+  V sum[kChannels][kVectors];
+  REPRISE_UNROLLED for (uint32_t c = 0; c < kChannels; ++c) {
+    REPRISE_UNROLLED for (uint32_t v = 0; v < kVectors; ++v) sum[c][v] = place[c * kVectors + v];
+  }
+  for (uint32_t p = 0; p < t.rows; ++p, x += row_step) {
+    const float* pixel = x;
+    for (uint32_t q = 0; q < s.Q; ++q, pixel += kStep, dy += s.K) {
+      V gradient[kVectors];
+      REPRISE_UNROLLED for (uint32_t v = 0; v < kVectors; ++v) gradient[v] = *reinterpret_cast<const V*>(dy + v * kLanes);
+      REPRISE_UNROLLED for (uint32_t c = 0; c < kChannels; ++c) {
+        const float value = pixel[c];
+        REPRISE_UNROLLED for (uint32_t v = 0; v < kVectors; ++v) sum[c][v] += gradient[v] * value;
+      }
+    }
+  }
+  REPRISE_UNROLLED for (uint32_t c = 0; c < kChannels; ++c) {
+    REPRISE_UNROLLED for (uint32_t v = 0; v < kVectors; ++v) place[c * kVectors + v] = sum[c][v];
+  }
+}
+
+template <int kLanes, uint32_t kStep, uint32_t kVectors, uint32_t kChannels>
+REPRISE_INLINE float* gradient_run(const GradientTask& t, const float* x, const float* dy, float* sums, uint32_t run) {
+  uint32_t c = 0;
+  for (; c + kChannels <= run; c += kChannels, sums += kChannels * kVectors * kLanes) {
+    gradient_tile<kLanes, kStep, kVectors, kChannels>(t, x + c, dy, sums);
+  }
+  for (; c < run; ++c, sums += kVectors * kLanes) gradient_tile<kLanes, kStep, kVectors, 1>(t, x + c, dy, sums);
+  return sums;
+}
+
+template <int kLanes, uint32_t kStep, uint32_t kVectors, uint32_t kChannels>
+REPRISE_INLINE void gradient_taps(const GradientTask& t) {
+  const DirectShape& s = *t.shape;
+  const BufferSteps<kStep> steps(s);
+  float* sums = t.partial;
+  for (uint32_t k0 = 0; k0 < s.K; k0 += kVectors * kLanes) {
+    for (uint32_t r = 0; r < s.R; ++r) {
+      for (uint32_t block = 0; block < steps.blocks; ++block) {
+        const float* x = t.buffer + r * steps.row + block * steps.block;
+        for (uint32_t i = 0; i < steps.runs; ++i) {
+          sums = gradient_run<kLanes, kStep, kVectors, kChannels>(t, x + steps.run_start(i, s.stride), t.dy + k0, sums, steps.run);
+        }
+      }
+    }
+  }
+}
+
+template <int kLanes>
+REPRISE_INLINE void gradient_rows_body(const GradientTask& t) {
+  constexpr uint32_t kVectors = kChannelBlock / kLanes;  // a group of 16
+  constexpr uint32_t kChannels = kLanes == 16 ? 16 : kLanes == 8 ? 4 : 2;
+  if constexpr (kLanes == 16) {
+    if (t.group == kWideGroup) return gradient_taps<kLanes, kChannelBlock, 2, 8>(t);
+  }
+  switch (t.shape->channel_block()) {
+    case 1: return gradient_taps<kLanes, 1, kVectors, 3>(t);
+    case 3: return gradient_taps<kLanes, 3, kVectors, 3>(t);
+    default: return gradient_taps<kLanes, kChannelBlock, kVectors, kChannels>(t);
+  }
+}
+REPRISE_VECTOR_LEVELS(gradient_rows, gradient_rows_body<kLanes>, (const GradientTask& t), (t))
+
+#undef REPRISE_UNROLLED
+
+// dw (+)= the parts' sums in order, back from packed order to [K,R,S,C].
+void unpack_gradient(const Workers& workers, const DirectShape& s, uint32_t group, const float* partials, uint64_t stride, uint32_t parts,
+                     float* dw, bool accumulate) {
+  const uint32_t step = s.channel_block(), blocks = s.C / step;
+  const uint64_t panel_floats = uint64_t{step} * group;
+  parallel_for(workers, s.K / group * s.R, [&](uint32_t task) {
+    const uint32_t k0 = task / s.R * group, r = task % s.R;
+    const float* panel = partials + uint64_t{task} * blocks * s.S * panel_floats;
+    for (uint32_t c0 = 0; c0 < s.C; c0 += step) {
+      for (uint32_t tap = 0; tap < s.S; ++tap, panel += panel_floats) {
+        float sums[kChannelBlock * kWideGroup];
+        std::memcpy(sums, panel, panel_floats * sizeof(float));
+        for (uint32_t part = 1; part < parts; ++part) {
+          for (uint64_t i = 0; i < panel_floats; ++i) sums[i] += panel[part * stride + i];
+        }
+        for (uint32_t k = 0; k < group; ++k) {
+          float* place = dw + ((uint64_t{k0 + k} * s.R + r) * s.S + tap) * s.C + c0;
+          for (uint32_t c = 0; c < step; ++c) place[c] = (accumulate ? place[c] : 0.0f) + sums[c * group + k];
+        }
+      }
+    }
+  });
+}
+
+// Row block `unit` of all images' row blocks, in the worker's buffer.
+struct FilledRows {
+  uint32_t n, first, rows;
+
+  FilledRows(float* buffer, const DirectShape& s, const Split& blocks, const float* source, uint32_t unit)
+      : n(unit / blocks.count()),
+        first(static_cast<uint32_t>(blocks.begin(unit % blocks.count()))),
+        rows(static_cast<uint32_t>(blocks.end(unit % blocks.count())) - first) {
+    fill_buffer(buffer, s, source, n, first, rows);
+  }
+};
+
+}  // namespace
+
+void direct_correlate(const Workers& workers, const DirectShape& shape, const DirectOutput& output, const float* source,
+                      const DirectWeights& weights, void* scratch) {
+  const uint32_t group = output_group(shape);
+  float* packed = static_cast<float*>(scratch);
+  pack_weights(workers, shape, weights, group, packed);
+  const uint64_t group_floats = shape.weights() / (shape.K / group);
+  const Split blocks = row_blocks(shape);
+  parallel_for(workers, shape.N * blocks.count(), [&](uint32_t unit) {
+    alignas(64) float buffer[kDirectBufferFloats];
+    const FilledRows filled(buffer, shape, blocks, source, unit);
+    float* out = output.data + filled.n * output.image + filled.first * output.row;
+    for (uint32_t k0 = 0; k0 < shape.K; k0 += group) {
+      correlate_rows(RowsTask{&shape, buffer, packed + k0 / group * group_floats, out + k0, output.row, output.pixel, filled.rows, group,
+                              output.accumulate});
+    }
+  });
+}
+
+void direct_weight_gradient(const Workers& workers, const DirectShape& shape, float* dw, const float* source, const float* dy,
+                            bool accumulate, void* scratch) {
+  const uint32_t group = output_group(shape);
+  const Split blocks = row_blocks(shape);
+  const uint32_t units = shape.N * blocks.count(), parts = static_cast<uint32_t>(smaller(kDirectParts, units));
+  const uint64_t stride = direct_weights_bytes(shape.weights()) / 4;
+  float* partials = static_cast<float*>(scratch);
+  parallel_for(workers, parts, [&](uint32_t part) {
+    alignas(64) float buffer[kDirectBufferFloats];
+    float* partial = partials + part * stride;
+    std::memset(partial, 0, shape.weights() * sizeof(float));
+    const uint32_t end = static_cast<uint32_t>(uint64_t{units} * (part + 1) / parts);
+    for (uint32_t unit = static_cast<uint32_t>(uint64_t{units} * part / parts); unit < end; ++unit) {
+      const FilledRows filled(buffer, shape, blocks, source, unit);
+      const float* gradient = dy + (uint64_t{filled.n} * shape.P + filled.first) * shape.Q * shape.K;
+      gradient_rows(GradientTask{&shape, buffer, gradient, partial, filled.rows, group});
+    }
+  });
+  unpack_gradient(workers, shape, group, partials, stride, parts, dw, accumulate);
+}
+
+}  // namespace reprise

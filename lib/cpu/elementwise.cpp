@@ -1,0 +1,159 @@
+// ReLU, addition, copy, GELU and move: one output element from the input elements at the same place.
+// Here together because all are one loop over blocks, bound by memory.
+// It must not know shapes: only how many elements there are.
+#include <cstring>
+
+#include "lib/cpu/cpu_kernels.h"
+#include "lib/cpu/partition.h"
+#include "lib/cpu/vector_math.h"
+
+namespace reprise {
+namespace {
+
+REPRISE_INLINE void relu_body(float* y, const float* x, uint64_t n) {
+  REPRISE_INDEPENDENT
+  for (uint64_t i = 0; i < n; ++i) y[i] = x[i] <= 0.0f ? 0.0f : x[i];  // NaN passes, so that a broken step is noticed
+}
+
+REPRISE_INLINE void relu_gradient_body(float* dx, const float* y, const float* dy, uint64_t n) {
+  REPRISE_INDEPENDENT
+  for (uint64_t i = 0; i < n; ++i) {
+    const float passed = dy[i];  // read in any case: a load under a condition does not vectorise
+    dx[i] = y[i] > 0.0f ? passed : 0.0f;
+  }
+}
+
+REPRISE_INLINE void add_body(float* y, const float* a, const float* b, uint64_t n) {
+  REPRISE_INDEPENDENT
+  for (uint64_t i = 0; i < n; ++i) y[i] = a[i] + b[i];
+}
+
+// Hendrycks & Gimpel 2016: x P(Z < x); `tanh_form` is their approximation x (1 + tanh u) / 2 = x / (1 + e^(-2u)),
+// u = sqrt(2/pi) (x + 0.044715 x^3).
+constexpr float kTwoRootTwoOverPi = 1.5957691216057308f;
+constexpr float kCubic = 0.044715f;
+constexpr float kInverseRootTwoPi = 0.39894228040143268f;
+
+REPRISE_INLINE float minus_two_u(float x) { return -kTwoRootTwoOverPi * (x + kCubic * x * x * x); }
+
+REPRISE_INLINE void gelu_tanh_body(float* y, const float* x, uint64_t n) {
+  REPRISE_INDEPENDENT
+  for (uint64_t i = 0; i < n; ++i) y[i] = x[i] / (1.0f + vector_exp(minus_two_u(x[i])));
+}
+
+// With s = 1 / (1 + e), e = e^(-2u): dy/dx = s + x s (1 - s) 2 du/dx, and 1 - s = e s.
+REPRISE_INLINE void gelu_tanh_gradient_body(float* dx, const float* x, const float* dy, uint64_t n) {
+  REPRISE_INDEPENDENT
+  for (uint64_t i = 0; i < n; ++i) {
+    const float v = x[i];
+    const float argument = minus_two_u(v);
+    const float e = vector_exp(argument > 87.0f ? 87.0f : argument);
+    const float s = 1.0f / (1.0f + e);
+    const float slope = kTwoRootTwoOverPi * (1.0f + 3.0f * kCubic * v * v);
+    dx[i] = dy[i] * (s + v * s * (e * s) * slope);
+  }
+}
+
+REPRISE_INLINE void gelu_erf_body(float* y, const float* x, uint64_t n) {
+  REPRISE_INDEPENDENT
+  for (uint64_t i = 0; i < n; ++i) {
+    const float v = x[i];
+    const float magnitude = v < 0.0f ? -v : v;
+    const float tail = normal_tail(magnitude, vector_exp(-0.5f * v * v));
+    y[i] = v * (v < 0.0f ? tail : 1.0f - tail);
+  }
+}
+
+// dy/dx = P(Z < x) + x density(x).
+REPRISE_INLINE void gelu_erf_gradient_body(float* dx, const float* x, const float* dy, uint64_t n) {
+  REPRISE_INDEPENDENT
+  for (uint64_t i = 0; i < n; ++i) {
+    const float v = x[i];
+    const float magnitude = v < 0.0f ? -v : v;
+    const float e = vector_exp(-0.5f * v * v);
+    const float tail = normal_tail(magnitude, e);
+    dx[i] = dy[i] * ((v < 0.0f ? tail : 1.0f - tail) + v * (kInverseRootTwoPi * e));
+  }
+}
+
+REPRISE_VECTOR_LEVELS(relu_block, relu_body, (float* y, const float* x, uint64_t n), (y, x, n))
+REPRISE_VECTOR_LEVELS(relu_gradient_block, relu_gradient_body,
+                      (float* dx, const float* y, const float* dy, uint64_t n), (dx, y, dy, n))
+REPRISE_VECTOR_LEVELS(add_block, add_body, (float* y, const float* a, const float* b, uint64_t n), (y, a, b, n))
+REPRISE_VECTOR_LEVELS(gelu_tanh_block, gelu_tanh_body, (float* y, const float* x, uint64_t n), (y, x, n))
+REPRISE_VECTOR_LEVELS(gelu_tanh_gradient_block, gelu_tanh_gradient_body,
+                      (float* dx, const float* x, const float* dy, uint64_t n), (dx, x, dy, n))
+REPRISE_VECTOR_LEVELS(gelu_erf_block, gelu_erf_body, (float* y, const float* x, uint64_t n), (y, x, n))
+REPRISE_VECTOR_LEVELS(gelu_erf_gradient_block, gelu_erf_gradient_body,
+                      (float* dx, const float* x, const float* dy, uint64_t n), (dx, x, dy, n))
+
+}  // namespace
+
+Status cpu_relu_forward(const KernelContext& context, const UnaryArgs& args) {
+  for_each_piece(*context.workers, {args.n, kBlockElements},
+                 [&](uint64_t begin, uint64_t end) { relu_block(args.y + begin, args.x + begin, end - begin); });
+  return ok_status();
+}
+
+Status cpu_relu_backward(const KernelContext& context, const ActivationBackwardArgs& args) {
+  for_each_piece(*context.workers, {args.n, kBlockElements}, [&](uint64_t begin, uint64_t end) {
+    relu_gradient_block(args.dx + begin, args.saved + begin, args.dy + begin, end - begin);
+  });
+  return ok_status();
+}
+
+Status cpu_add_forward(const KernelContext& context, const AddArgs& args) {
+  for_each_piece(*context.workers, {args.n, kBlockElements}, [&](uint64_t begin, uint64_t end) {
+    add_block(args.y + begin, args.a + begin, args.b + begin, end - begin);
+  });
+  return ok_status();
+}
+
+Status cpu_copy_forward(const KernelContext& context, const UnaryArgs& args) {
+  for_each_piece(*context.workers, {args.n, kBlockElements}, [&](uint64_t begin, uint64_t end) {
+    if (args.accumulate_y) {
+      add_block(args.y + begin, args.y + begin, args.x + begin, end - begin);
+    } else {
+      std::memcpy(args.y + begin, args.x + begin, (end - begin) * sizeof(float));
+    }
+  });
+  return ok_status();
+}
+
+Status cpu_gelu_forward(const KernelContext& context, const UnaryArgs& args) {
+  for_each_piece(*context.workers, {args.n, kBlockElements}, [&](uint64_t begin, uint64_t end) {
+    (args.tanh_form ? gelu_tanh_block : gelu_erf_block)(args.y + begin, args.x + begin, end - begin);
+  });
+  return ok_status();
+}
+
+Status cpu_gelu_backward(const KernelContext& context, const ActivationBackwardArgs& args) {
+  for_each_piece(*context.workers, {args.n, kBlockElements}, [&](uint64_t begin, uint64_t end) {
+    (args.tanh_form ? gelu_tanh_gradient_block : gelu_erf_gradient_block)(args.dx + begin, args.saved + begin,
+                                                                          args.dy + begin, end - begin);
+  });
+  return ok_status();
+}
+
+// Where source and destination overlap, a stretch as long as their distance apart overlaps nothing: the stretches are moved one
+// after the other, away from the destination, each by all workers; where that distance is short, memmove does it alone.
+Status cpu_move(const KernelContext& context, const UnaryArgs& args) {
+  const uint64_t distance = static_cast<uint64_t>(args.y < args.x ? args.x - args.y : args.y - args.x);
+  if (distance == 0 || args.n == 0) return ok_status();
+  const uint64_t stretch = smaller(args.n, distance);
+  if (stretch < args.n && stretch < 4 * kBlockElements) {
+    std::memmove(args.y, args.x, args.n * sizeof(float));
+    return ok_status();
+  }
+  const Split stretches{args.n, stretch};
+  for (uint32_t i = 0; i < stretches.count(); ++i) {
+    const uint32_t which = args.y < args.x ? i : stretches.count() - 1 - i;
+    const uint64_t first = stretches.begin(which);
+    for_each_piece(*context.workers, {stretches.end(which) - first, kBlockElements}, [&](uint64_t begin, uint64_t end) {
+      std::memcpy(args.y + first + begin, args.x + first + begin, (end - begin) * sizeof(float));
+    });
+  }
+  return ok_status();
+}
+
+}  // namespace reprise

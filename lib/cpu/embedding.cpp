@@ -1,0 +1,97 @@
+// Token and position embeddings: rows of a table gathered, and gradients added back to them.
+// Here by itself because it is the only kernel whose addresses come from data, so the only one that must check them.
+// It must not know where the tokens came from.
+#include <cstring>
+
+#include "lib/cpu/cpu_kernels.h"
+#include "lib/cpu/partition.h"
+#include "lib/cpu/vector_level.h"
+
+namespace reprise {
+namespace {
+
+constexpr uint64_t kEmbeddingChannels = 64;  // of the table, owned by one task of the backward
+
+Status check_tokens(const int32_t* tokens, uint64_t count, uint32_t V) {
+  for (uint64_t i = 0; i < count; ++i) {
+    if (tokens[i] < 0 || static_cast<uint32_t>(tokens[i]) >= V) {
+      return {Code::kIndexOutOfRange, "a token must be at least 0 and less than the vocabulary size", i};
+    }
+  }
+  return ok_status();
+}
+
+REPRISE_INLINE void embed_body(const EmbeddingForwardArgs& args, uint64_t begin, uint64_t end) {
+  const uint64_t C = args.C;
+  for (uint64_t i = begin; i < end; ++i) {
+    const float* row = args.table + static_cast<uint64_t>(args.tokens[i]) * C;
+    float* y = args.y + i * C;
+    if (args.positions == nullptr) {
+      std::memcpy(y, row, C * sizeof(float));
+      continue;
+    }
+    const float* position = args.positions + i % args.T * C;
+    REPRISE_INDEPENDENT
+    for (uint64_t c = 0; c < C; ++c) y[c] = row[c] + position[c];
+  }
+}
+
+REPRISE_INLINE void add_to_body(float* sum, const float* x, uint64_t n) {
+  REPRISE_INDEPENDENT
+  for (uint64_t c = 0; c < n; ++c) sum[c] += x[c];
+}
+
+REPRISE_VECTOR_LEVELS(embed, embed_body, (const EmbeddingForwardArgs& args, uint64_t begin, uint64_t end), (args, begin, end))
+REPRISE_VECTOR_LEVELS(add_to, add_to_body, (float* sum, const float* x, uint64_t n), (sum, x, n))
+
+void clear(const Workers& workers, float* x, uint64_t n) {
+  for_each_piece(workers, {n, 4 * kBlockElements},
+                 [&](uint64_t begin, uint64_t end) { std::memset(x + begin, 0, (end - begin) * sizeof(float)); });
+}
+
+// Position t sums over the sequences, in their order.
+void add_position(const EmbeddingBackwardArgs& args, uint64_t t) {
+  float* sum = args.dpositions + t * args.C;
+  for (uint64_t b = 0; b < args.B; ++b) {
+    const float* dy = args.dy + (b * args.T + t) * args.C;
+    if (b == 0 && !args.accumulate_dpositions) {
+      std::memcpy(sum, dy, args.C * sizeof(float));
+    } else {
+      add_to(sum, dy, args.C);
+    }
+  }
+}
+
+}  // namespace
+
+Status cpu_embedding_forward(const KernelContext& context, const EmbeddingForwardArgs& args) {
+  const uint64_t rows = uint64_t{args.B} * args.T;
+  REPRISE_RETURN_IF_ERROR(check_tokens(args.tokens, rows, args.V));
+  for_each_piece(*context.workers, split_rows(rows, args.C), [&](uint64_t begin, uint64_t end) { embed(args, begin, end); });
+  return ok_status();
+}
+
+Status cpu_embedding_backward(const KernelContext& context, const EmbeddingBackwardArgs& args) {
+  const uint64_t rows = uint64_t{args.B} * args.T;
+  REPRISE_RETURN_IF_ERROR(check_tokens(args.tokens, rows, args.V));
+  if (args.dtable != nullptr) {
+    if (!args.accumulate_dtable) clear(*context.workers, args.dtable, uint64_t{args.V} * args.C);
+    for_each_piece(*context.workers, {args.C, kEmbeddingChannels}, [&](uint64_t begin, uint64_t end) {
+      for (uint64_t i = 0; i < rows; ++i) {
+        const uint64_t token = static_cast<uint64_t>(args.tokens[i]);
+        add_to(args.dtable + token * args.C + begin, args.dy + i * args.C + begin, end - begin);
+      }
+    });
+  }
+  if (args.dpositions != nullptr) {
+    const uint64_t used = args.B == 0 ? 0 : uint64_t{args.T} * args.C;
+    if (!args.accumulate_dpositions) clear(*context.workers, args.dpositions + used, uint64_t{args.L} * args.C - used);
+    for_each_piece(*context.workers, {args.T, larger(1, kBlockElements / larger(1, uint64_t{args.B} * args.C))},
+                   [&](uint64_t begin, uint64_t end) {
+                     for (uint64_t t = begin; t < end; ++t) add_position(args, t);
+                   });
+  }
+  return ok_status();
+}
+
+}  // namespace reprise

@@ -1,0 +1,103 @@
+// Packing of plain matrices into panels, and the sum of a split product's partials.
+// Here so that gemm.h stays a loop nest over callables.
+// It must not know convolution, nor the tile in use (only its widths).
+#include "lib/cpu/gemm.h"
+
+#include <cstring>
+
+#include "lib/cpu/vector_level.h"
+
+#if defined(__SSE2__)
+#include <xmmintrin.h>
+#endif
+
+namespace reprise {
+
+alignas(64) constexpr float kZeroLine[kKc] = {};
+
+namespace {
+
+// dst[k * width + i] = lines[i][k] for four lines i and four depths k.
+REPRISE_INLINE void transpose_four(float* dst, uint32_t width, const float* const* lines, uint32_t k) {
+#if defined(__SSE2__)
+  __m128 r0 = _mm_loadu_ps(lines[0] + k), r1 = _mm_loadu_ps(lines[1] + k);
+  __m128 r2 = _mm_loadu_ps(lines[2] + k), r3 = _mm_loadu_ps(lines[3] + k);
+  _MM_TRANSPOSE4_PS(r0, r1, r2, r3);
+  _mm_storeu_ps(dst, r0);
+  _mm_storeu_ps(dst + width, r1);
+  _mm_storeu_ps(dst + 2 * width, r2);
+  _mm_storeu_ps(dst + 3 * width, r3);
+#else
+  for (uint32_t d = 0; d < 4; ++d) {
+    for (uint32_t i = 0; i < 4; ++i) dst[d * width + i] = lines[i][k + d];
+  }
+#endif
+}
+
+// sums[k] = the sum over rows of in[row * stride + k].
+REPRISE_INLINE void sum_rows_body(float* sums, const float* in, uint64_t rows, uint64_t stride, uint64_t columns) {
+  for (uint64_t k = 0; k < columns; ++k) sums[k] = 0.0f;
+  for (uint64_t row = 0; row < rows; ++row, in += stride) {
+    REPRISE_INDEPENDENT
+    for (uint64_t k = 0; k < columns; ++k) sums[k] += in[k];
+  }
+}
+REPRISE_VECTOR_LEVELS(sum_rows, sum_rows_body,
+                      (float* sums, const float* in, uint64_t rows, uint64_t stride, uint64_t columns),
+                      (sums, in, rows, stride, columns))
+
+}  // namespace
+
+void pack_lines(float* panel, uint32_t width, const float* const* lines, uint32_t kc) {
+  const uint32_t whole = kc / 4 * 4, quads = width / 4 * 4;
+  for (uint32_t k = 0; k < whole; k += 4) {
+    float* dst = panel + k * width;
+    for (uint32_t i = 0; i < quads; i += 4) transpose_four(dst + i, width, lines + i, k);
+    for (uint32_t i = quads; i < width; ++i) {
+      for (uint32_t d = 0; d < 4; ++d) dst[d * width + i] = lines[i][k + d];
+    }
+  }
+  for (uint32_t k = whole; k < kc; ++k) {
+    for (uint32_t i = 0; i < width; ++i) panel[k * width + i] = lines[i][k];
+  }
+}
+
+void pack_depths(float* panel, uint32_t width, uint32_t count, const float* first, int64_t stride, uint32_t kc) {
+  for (uint32_t k = 0; k < kc; ++k, panel += width, first += stride) {
+    std::memcpy(panel, first, count * sizeof(float));
+    for (uint32_t i = count; i < width; ++i) panel[i] = 0.0f;
+  }
+}
+
+void MatrixPacker::operator()(float* panel, const PanelRange& range) const {
+  const float* origin = data + static_cast<int64_t>(range.first) * line_stride + static_cast<int64_t>(range.k0) * depth_stride;
+  if (line_stride == 1) return pack_depths(panel, range.width, range.count, origin, depth_stride, range.kc);
+  const float* lines[kMaxMr];
+  for (uint32_t i = 0; i < range.width; ++i) lines[i] = i < range.count ? origin + i * line_stride : kZeroLine;
+  pack_lines(panel, range.width, lines, range.kc);
+}
+
+void column_sums(const Workers& workers, float* out, const float* in, uint64_t M, uint64_t K, bool accumulate, void* scratch) {
+  constexpr uint64_t kTileColumns = 512;  // a tile of sums stays in the first-level cache
+  float* sums = static_cast<float*>(scratch);
+  const Split rows = split_at_most(M, kColumnSumBlocks, 16), columns{K, kTileColumns};
+  parallel_for(workers, rows.count() * columns.count(), [&](uint32_t task) {
+    const uint32_t r = task / columns.count(), c = task % columns.count();
+    sum_rows(sums + r * K + columns.begin(c), in + rows.begin(r) * K + columns.begin(c), rows.end(r) - rows.begin(r), K,
+             columns.end(c) - columns.begin(c));
+  });
+  add_partials(workers, out, K, sums, K, rows.count(), accumulate);
+}
+
+void add_partials(const Workers& workers, float* c, uint64_t count, const float* sums, uint64_t stride, uint32_t parts,
+                  bool accumulate) {
+  for_each_piece(workers, Split{count, kBlockElements}, [&](uint64_t begin, uint64_t end) {
+    for (uint64_t i = begin; i < end; ++i) {
+      float sum = sums[i];
+      for (uint32_t s = 1; s < parts; ++s) sum += sums[s * stride + i];
+      c[i] = accumulate ? c[i] + sum : sum;
+    }
+  });
+}
+
+}  // namespace reprise

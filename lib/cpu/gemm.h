@@ -1,0 +1,208 @@
+// A blocked matrix product C[M,N] (+)= A[M,K] B[K,N] whose operands are whatever two packing callables make of them.
+// Here so that linear layers, convolutions (as implicit GEMM) and the loss head share one loop nest (Goto & van de Geijn 2008).
+// It must not know what A, B and C mean, nor how many workers there are: the bits follow from the shape and the tile.
+//
+//   for columns j of C, kNc at a time            B's block [kc x nc] is packed in scratch, by panels of tile columns
+//     for k, at most kKc at a time
+//       for rows i of C, a tile's rows at a time   A's panel [kc x rows] is packed on the worker's stack: at most kPanelStackBytes
+//         for tiles along j: GemmTile::run
+#pragma once
+
+#include "lib/cpu/gemm_scratch.h"
+#include "lib/port.h"
+
+namespace reprise {
+
+// What a worker's stack must have free for a product, beside ordinary frames: A's panel and one tile.
+constexpr uint64_t kPanelStackBytes = 4 * (kKc * kMaxMr + kPanelSlack + kMaxMr * kMaxNr);
+
+// Part of a panel: lines [first, first + count) of the operand (rows of A, columns of B), depths [k0, k0 + kc).
+// A packer writes panel[k * width + i] for all i < width: the element of line first + i at depth k0 + k, zero where i >= count.
+struct PanelRange {
+  uint32_t width, count;
+  uint64_t first, k0;
+  uint32_t kc;
+};
+
+// panel[k * width + i] = lines[i][k]; `lines` has `width` entries, each with kc readable floats.
+void pack_lines(float* panel, uint32_t width, const float* const* lines, uint32_t kc);
+// panel[k * width + i] = first[k * stride + i] for i < count.
+void pack_depths(float* panel, uint32_t width, uint32_t count, const float* first, int64_t stride, uint32_t kc);
+// kKc zeros, for a line that is not there.
+extern const float kZeroLine[kKc];
+
+// An operand in memory: element (line, depth) at data[line * line_stride + depth * depth_stride], one of the strides being 1.
+struct MatrixPacker {
+  const float* data;
+  int64_t line_stride, depth_stride;
+
+  void operator()(float* panel, const PanelRange& range) const;
+};
+
+// C in memory, row i at data + i * row_stride. An output whose rows lie anywhere says kUniformRows = false and needs row() alone.
+struct MatrixOutput {
+  static constexpr bool kUniformRows = true;
+  float* data;
+  int64_t row_stride;
+
+  float* row(uint64_t i) const { return data + static_cast<int64_t>(i) * row_stride; }
+};
+
+struct GemmShape {
+  uint64_t M, N, K;
+};
+
+namespace gemm_detail {
+
+struct TileGeometry {
+  const GemmTile& tile;
+  uint32_t rows, columns;  // of C
+
+  explicit TileGeometry(const GemmTile& t)
+      : tile(t), rows(t.prefers_columns ? t.nr : t.mr), columns(t.prefers_columns ? t.mr : t.nr) {}
+
+  // C's rows are contiguous: a tile that prefers columns computes the transpose.
+  void run(uint64_t k, const float* a, const float* b, float beta, float* c, int64_t row_stride) const {
+    if (tile.prefers_columns) {
+      tile.run(k, b, a, beta, c, 1, row_stride);
+    } else {
+      tile.run(k, a, b, beta, c, row_stride, 1);
+    }
+  }
+};
+
+// One block of the product: columns [j0, j0 + nc), depths [k0, k0 + kc).
+struct Block {
+  uint64_t j0, k0;
+  uint32_t nc, kc;
+  bool add;
+  const float* packed;
+};
+
+template <typename Output>
+void run_tile(const TileGeometry& g, const Block& block, const float* a, const float* b, const Output& output, uint64_t i0,
+              uint32_t rows, uint64_t j0, uint32_t columns) {
+  if constexpr (Output::kUniformRows) {
+    if (rows == g.rows && columns == g.columns) {
+      g.run(block.kc, a, b, block.add ? 1.0f : 0.0f, output.row(i0) + j0, output.row_stride);
+      return;
+    }
+  }
+  alignas(64) float tile[kMaxMr * kMaxNr];
+  g.run(block.kc, a, b, 0.0f, tile, g.columns);
+  for (uint32_t i = 0; i < rows; ++i) {
+    float* c = output.row(i0 + i) + j0;
+    const float* t = tile + i * g.columns;
+    if (block.add) {
+      for (uint32_t j = 0; j < columns; ++j) c[j] += t[j];
+    } else {
+      for (uint32_t j = 0; j < columns; ++j) c[j] = t[j];
+    }
+  }
+}
+
+// Row panels [panel, end) of C against the block's columns [j, j_end).
+template <typename PackA, typename Output>
+void run_panels(const TileGeometry& g, const Block& block, const PackA& pack_a, const Output& output, uint64_t M, uint64_t panel,
+                uint64_t end, uint64_t j, uint64_t j_end) {
+  alignas(64) float a[kKc * kMaxMr + kPanelSlack];
+  for (; panel < end; ++panel) {
+    const uint64_t i0 = panel * g.rows;
+    const uint32_t rows = static_cast<uint32_t>(smaller(g.rows, M - i0));
+    pack_a(a, PanelRange{g.rows, rows, i0, block.k0, block.kc});
+    for (uint64_t at = j; at < j_end; at += g.columns) {
+      const uint32_t columns = static_cast<uint32_t>(smaller(g.columns, j_end - at));
+      run_tile(g, block, a, block.packed + at * block.kc, output, i0, rows, block.j0 + at, columns);
+    }
+  }
+}
+
+constexpr uint32_t kMostTasks = 128;   // a claim must stay cheap against its work
+constexpr uint32_t kFewPanels = 16;    // below this many row panels a block's columns are shared out too
+
+template <typename PackA, typename Output>
+void run_block(const Workers& workers, const TileGeometry& g, const Block& block, const PackA& pack_a, const Output& output,
+               uint64_t M) {
+  const Split panels = split_at_most(divide_up(M, g.rows), kMostTasks, 1);
+  const uint64_t column_panels = divide_up(block.nc, g.columns);
+  const uint64_t shares = panels.count() >= kFewPanels ? 1 : divide_up(kFewPanels, panels.count());
+  const Split columns = split_at_most(column_panels, shares, 1);
+  parallel_for(workers, panels.count() * columns.count(), [&](uint32_t task) {
+    const uint32_t p = task / columns.count(), c = task % columns.count();
+    run_panels(g, block, pack_a, output, M, panels.begin(p), panels.end(p), columns.begin(c) * g.columns,
+               smaller(block.nc, columns.end(c) * g.columns));
+  });
+}
+
+template <typename PackA, typename PackB, typename Output>
+void run_product(const Workers& workers, const GemmShape& shape, const PackA& pack_a, const PackB& pack_b, const Output& output,
+                 bool accumulate, uint32_t most_columns, float* packed) {
+  const TileGeometry g(gemm_tile());
+  const uint32_t nc = most_columns / g.columns * g.columns;
+  const Split depths = split_at_most(shape.K, divide_up(shape.K, kKc), 1);
+  for (uint64_t j0 = 0; j0 < shape.N; j0 += nc) {
+    for (uint32_t d = 0; d < depths.count(); ++d) {
+      const Block block{j0, depths.begin(d), static_cast<uint32_t>(smaller(nc, shape.N - j0)),
+                        static_cast<uint32_t>(depths.end(d) - depths.begin(d)), accumulate || d > 0, packed};
+      parallel_for(workers, static_cast<uint32_t>(divide_up(block.nc, g.columns)), [&](uint32_t panel) {
+        const uint32_t first = panel * g.columns;
+        const uint32_t count = static_cast<uint32_t>(smaller(g.columns, block.nc - first));
+        pack_b(packed + uint64_t{first} * block.kc, PanelRange{g.columns, count, j0 + first, block.k0, block.kc});
+      });
+      run_block(workers, g, block, pack_a, output, shape.M);
+    }
+  }
+}
+
+// The depths [k0, k0 + ...) of another packer.
+template <typename Pack>
+struct Deeper {
+  const Pack& pack;
+  uint64_t k0;
+
+  void operator()(float* panel, PanelRange range) const {
+    range.k0 += k0;
+    pack(panel, range);
+  }
+};
+
+}  // namespace gemm_detail
+
+// C (+)= A B. `scratch` has gemm_scratch_bytes(N, K). K = 0 is not handled.
+template <typename PackA, typename PackB, typename Output>
+void gemm(const Workers& workers, const GemmShape& shape, const PackA& pack_a, const PackB& pack_b, const Output& output,
+          bool accumulate, void* scratch) {
+  gemm_detail::run_product(workers, shape, pack_a, pack_b, output, accumulate, kNc, static_cast<float*>(scratch));
+}
+
+// out[K] (+)= the sum of the rows of in[M,K]: kColumnSumBlocks blocks of rows, then the blocks in order. `scratch` has
+// 4 * kColumnSumBlocks * K bytes.
+void column_sums(const Workers& workers, float* out, const float* in, uint64_t M, uint64_t K, bool accumulate, void* scratch);
+
+// C[M,N] (+)= sums[0] + sums[1] + ... in that order; sums[s] is contiguous, `stride` floats after the last one.
+void add_partials(const Workers& workers, float* c, uint64_t count, const float* sums, uint64_t stride, uint32_t parts,
+                  bool accumulate);
+
+// The same product for few outputs and a long K (weight gradients): gemm_splits() parts, each a worker's task with its own partial C,
+// added in order. C is contiguous. `scratch` has gemm_split_scratch_bytes(M, N, K).
+template <typename PackA, typename PackB>
+void gemm_split(const Workers& workers, const GemmShape& shape, const PackA& pack_a, const PackB& pack_b, float* c, bool accumulate,
+                void* scratch) {
+  const uint32_t splits = gemm_splits(shape.M, shape.N, shape.K);
+  const int64_t row_stride = static_cast<int64_t>(shape.N);
+  if (splits == 1) return gemm(workers, shape, pack_a, pack_b, MatrixOutput{c, row_stride}, accumulate, scratch);
+  const uint64_t part_floats = gemm_split_part_floats(shape.M, shape.N, shape.K);
+  const uint64_t outputs = shape.M * shape.N;
+  float* base = static_cast<float*>(scratch);
+  parallel_for(workers, splits, [&](uint32_t s) {
+    const uint64_t k0 = shape.K * s / splits, k1 = shape.K * (s + 1) / splits;
+    float* partial = base + s * part_floats;
+    // A partial's length rounded up keeps the packed block behind it aligned.
+    float* packed = partial + (outputs + 15) / 16 * 16;
+    gemm_detail::run_product(Workers{}, GemmShape{shape.M, shape.N, k1 - k0}, gemm_detail::Deeper<PackA>{pack_a, k0},
+                             gemm_detail::Deeper<PackB>{pack_b, k0}, MatrixOutput{partial, row_stride}, false, kSplitNc, packed);
+  });
+  add_partials(workers, c, outputs, base, part_floats, splits, accumulate);
+}
+
+}  // namespace reprise

@@ -1,0 +1,72 @@
+// BLIS's native SGEMM micro-kernel as a GemmTile, called directly on panels that we pack (Van Zee & van de Geijn, BLIS, 2015).
+// Here because it alone may include blis.h.
+// It must not call any BLIS function that allocates or starts threads once the tile has been found.
+#include <blis.h>
+
+#include <cstring>
+
+#include "lib/cpu/gemm_tile.h"
+
+namespace reprise {
+namespace {
+
+using MicroKernel09 = void (*)(dim_t m, dim_t n, dim_t k, void* alpha, void* a, void* b, void* beta, void* c, inc_t row_stride,
+                               inc_t column_stride, auxinfo_t* data, cntx_t* context);
+
+struct BlisTile {
+  GemmTile tile;
+  char name[32];
+  MicroKernel09 kernel;
+  cntx_t* context;
+};
+BlisTile blis;  // written once, by blis_gemm_tile
+
+void run(uint64_t k, const float* a_panel, const float* b_panel, float beta, float* c, int64_t row_stride, int64_t column_stride) {
+  float one = 1.0f;
+  float* a = const_cast<float*>(a_panel);
+  float* b = const_cast<float*>(b_panel);
+  auxinfo_t data;
+  std::memset(&data, 0, sizeof data);
+  data.a_next = a;
+  data.b_next = b;
+  blis.kernel(blis.tile.mr, blis.tile.nr, static_cast<dim_t>(k), &one, a, b, &beta, c, row_stride, column_stride, &data, blis.context);
+}
+
+// The query has another name from BLIS 1.0 on; the one that exists is chosen by what compiles.
+template <typename Context>
+void* query_kernel(Context* context) {
+  if constexpr (requires { bli_cntx_get_l3_nat_ukr_dt(BLIS_FLOAT, BLIS_GEMM_UKR, context); }) {
+    return reinterpret_cast<void*>(bli_cntx_get_l3_nat_ukr_dt(BLIS_FLOAT, BLIS_GEMM_UKR, context));
+  } else {
+    return reinterpret_cast<void*>(bli_cntx_get_ukr_dt(BLIS_FLOAT, BLIS_GEMM_UKR, context));
+  }
+}
+template <typename Context>
+bool query_prefers_rows(Context* context) {
+  if constexpr (requires { bli_cntx_get_l3_nat_ukr_prefs_dt(BLIS_FLOAT, BLIS_GEMM_UKR, context); }) {
+    return bli_cntx_get_l3_nat_ukr_prefs_dt(BLIS_FLOAT, BLIS_GEMM_UKR, context);
+  } else {
+    return bli_cntx_ukr_prefers_rows_dt(BLIS_FLOAT, BLIS_GEMM_UKR, context);
+  }
+}
+
+}  // namespace
+
+const GemmTile* blis_gemm_tile() {
+  bli_init();  // fills the table of contexts; allocates, so this belongs to set-up
+  const arch_t architecture = bli_arch_query_id();
+  if (architecture == BLIS_ARCH_GENERIC) return nullptr;  // plain C: ours is faster
+  cntx_t* context = const_cast<cntx_t*>(bli_gks_query_cntx());
+  const dim_t mr = bli_cntx_get_blksz_def_dt(BLIS_FLOAT, BLIS_MR, context);
+  const dim_t nr = bli_cntx_get_blksz_def_dt(BLIS_FLOAT, BLIS_NR, context);
+  if (mr > dim_t{kMaxMr} || nr > dim_t{kMaxNr}) return nullptr;
+  blis.kernel = reinterpret_cast<MicroKernel09>(query_kernel(context));
+  blis.context = context;
+  std::strcpy(blis.name, "blis-");
+  std::strncat(blis.name, bli_arch_string(architecture), sizeof blis.name - 6);
+  blis.tile = {blis.name, static_cast<uint32_t>(mr), static_cast<uint32_t>(nr), !query_prefers_rows(context),
+               run};
+  return &blis.tile;
+}
+
+}  // namespace reprise

@@ -1,0 +1,137 @@
+// Register tiles in plain C++ vectors (any processor), AVX2 and AVX-512, and the choice among them.
+// Here so that a GEMM exists on every board, with or without BLIS.
+// It must not know matrices, packing or threads.
+#include <cstring>
+#include <initializer_list>
+
+#include "lib/cpu/gemm_tile.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#elif defined(__ARM_NEON)
+#include <arm_neon.h>
+#endif
+
+namespace reprise {
+namespace {
+
+// Each set of operations names its vector; `tile` below is compiled once per set.
+struct BaselineVector {
+  typedef float V __attribute__((vector_size(16)));
+  static constexpr uint32_t kWidth = 4;
+  [[gnu::always_inline]] static inline V broadcast(const float* p) { return V{*p, *p, *p, *p}; }
+  [[gnu::always_inline]] static inline V load(const float* p) {
+    V v;
+    std::memcpy(&v, p, sizeof v);
+    return v;
+  }
+  [[gnu::always_inline]] static inline void store(float* p, V v) { std::memcpy(p, &v, sizeof v); }
+  [[gnu::always_inline]] static inline V multiply_add(V a, V b, V c) {
+#if defined(__aarch64__)
+    return vfmaq_f32(c, a, b);
+#else
+    return a * b + c;
+#endif
+  }
+};
+
+// A row-preferring tile of kRows x (kVectors * width). The loops must unroll at any -O level: `sum` lives in registers. `beta` is 0 or 1
+// in practice; any value is right.
+#define REPRISE_UNROLLED _Pragma("GCC unroll 16")
+#define REPRISE_TILE_BODY(VectorSet, kRows, kVectors)                                                                        \
+  using Set = VectorSet;                                                                                                     \
+  constexpr uint32_t kColumns = (kVectors) * Set::kWidth;                                                                    \
+  Set::V sum[kRows][kVectors];                                                                                               \
+  REPRISE_UNROLLED for (uint32_t i = 0; i < (kRows); ++i) {                                                                  \
+    REPRISE_UNROLLED for (uint32_t v = 0; v < (kVectors); ++v) sum[i][v] = Set::V{};                                         \
+  }                                                                                                                          \
+  for (uint64_t p = 0; p < k; ++p, a_panel += (kRows), b_panel += kColumns) {                                                \
+    Set::V b[kVectors];                                                                                                      \
+    REPRISE_UNROLLED for (uint32_t v = 0; v < (kVectors); ++v) b[v] = Set::load(b_panel + v * Set::kWidth);                  \
+    REPRISE_UNROLLED for (uint32_t i = 0; i < (kRows); ++i) {                                                                \
+      const Set::V a = Set::broadcast(a_panel + i);                                                                          \
+      REPRISE_UNROLLED for (uint32_t v = 0; v < (kVectors); ++v) sum[i][v] = Set::multiply_add(a, b[v], sum[i][v]);          \
+    }                                                                                                                        \
+  }                                                                                                                          \
+  const Set::V scale = Set::broadcast(&beta);                                                                                \
+  REPRISE_UNROLLED for (uint32_t i = 0; i < (kRows); ++i, c += row_stride) {                                                 \
+    REPRISE_UNROLLED for (uint32_t v = 0; v < (kVectors); ++v) {                                                             \
+      float* place = c + v * Set::kWidth;                                                                                    \
+      Set::store(place, beta == 0.0f ? sum[i][v] : Set::multiply_add(scale, Set::load(place), sum[i][v]));                   \
+    }                                                                                                                        \
+  }
+
+void run_baseline(uint64_t k, const float* a_panel, const float* b_panel, float beta, float* c, int64_t row_stride, int64_t) {
+  REPRISE_TILE_BODY(BaselineVector, 6, 2)
+}
+constexpr GemmTile kBaselineTile = {"portable-6x8", 6, 8, false, run_baseline};
+
+#if defined(__x86_64__)
+struct Avx2Vector {
+  using V = __m256;
+  static constexpr uint32_t kWidth = 8;
+  [[gnu::always_inline, gnu::target("avx2,fma")]] static inline V broadcast(const float* p) { return _mm256_broadcast_ss(p); }
+  [[gnu::always_inline, gnu::target("avx2,fma")]] static inline V load(const float* p) { return _mm256_loadu_ps(p); }
+  [[gnu::always_inline, gnu::target("avx2,fma")]] static inline void store(float* p, V v) { _mm256_storeu_ps(p, v); }
+  [[gnu::always_inline, gnu::target("avx2,fma")]] static inline V multiply_add(V a, V b, V c) { return _mm256_fmadd_ps(a, b, c); }
+};
+[[gnu::target("avx2,fma")]] void run_avx2(uint64_t k, const float* a_panel, const float* b_panel, float beta, float* c,
+                                          int64_t row_stride, int64_t) {
+  REPRISE_TILE_BODY(Avx2Vector, 6, 2)
+}
+constexpr GemmTile kAvx2Tile = {"avx2-6x16", 6, 16, false, run_avx2};
+
+struct Avx512Vector {
+  using V = __m512;
+  static constexpr uint32_t kWidth = 16;
+  [[gnu::always_inline, gnu::target("avx512f")]] static inline V broadcast(const float* p) { return _mm512_set1_ps(*p); }
+  [[gnu::always_inline, gnu::target("avx512f")]] static inline V load(const float* p) { return _mm512_loadu_ps(p); }
+  [[gnu::always_inline, gnu::target("avx512f")]] static inline void store(float* p, V v) { _mm512_storeu_ps(p, v); }
+  [[gnu::always_inline, gnu::target("avx512f")]] static inline V multiply_add(V a, V b, V c) { return _mm512_fmadd_ps(a, b, c); }
+};
+[[gnu::target("avx512f")]] void run_avx512(uint64_t k, const float* a_panel, const float* b_panel, float beta, float* c,
+                                           int64_t row_stride, int64_t) {
+  REPRISE_TILE_BODY(Avx512Vector, 12, 2)
+}
+constexpr GemmTile kAvx512Tile = {"avx512-12x32", 12, 32, false, run_avx512};
+#endif
+#undef REPRISE_TILE_BODY
+#undef REPRISE_UNROLLED
+
+const GemmTile* selected_tile = &kBaselineTile;  // written once, by select_gemm_tile
+
+const GemmTile* own_tile(GemmTileChoice choice) {
+  if (choice == GemmTileChoice::kBaseline) return &kBaselineTile;
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  if (choice == GemmTileChoice::kAvx2) return avx2 ? &kAvx2Tile : nullptr;
+  if (choice == GemmTileChoice::kAvx512) return __builtin_cpu_supports("avx512f") ? &kAvx512Tile : nullptr;
+#endif
+  return nullptr;
+}
+
+const GemmTile* blis_tile() { return &blis_gemm_tile != nullptr ? blis_gemm_tile() : nullptr; }
+
+const GemmTile* find_tile(GemmTileChoice choice) {
+  if (choice == GemmTileChoice::kBlis) return blis_tile();
+  if (choice != GemmTileChoice::kFastest) return own_tile(choice);
+  for (const GemmTile* tile : {blis_tile(), own_tile(GemmTileChoice::kAvx512), own_tile(GemmTileChoice::kAvx2)}) {
+    if (tile != nullptr) return tile;
+  }
+  return &kBaselineTile;
+}
+
+}  // namespace
+
+Status select_gemm_tile(GemmTileChoice choice) {
+  const GemmTile* tile = find_tile(choice);
+  if (tile == nullptr) return {Code::kUnsupported, "this processor, or this program's link, lacks the GEMM tile asked for", 0};
+  if (tile->mr > kMaxMr || tile->nr > kMaxNr) return {Code::kUnsupported, "a GEMM tile must fit in kMaxMr x kMaxNr", tile->mr};
+  selected_tile = tile;
+  return ok_status();
+}
+
+const GemmTile& gemm_tile() { return *selected_tile; }
+
+}  // namespace reprise

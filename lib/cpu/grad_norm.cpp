@@ -1,0 +1,79 @@
+// The gradients' norm: a sum of squares per tensor, then one norm and the clip factor.
+// Here in two kernels because groups are reduced as soon as their gradients are whole, and only the end knows them all.
+// It must not touch a gradient: the optimizer applies the factor.
+#include <cmath>
+
+#include "lib/cpu/cpu_kernels.h"
+#include "lib/cpu/partition.h"
+#include "lib/cpu/vector_level.h"
+
+namespace reprise {
+namespace {
+
+constexpr uint64_t kNormBlock = 32768;
+constexpr uint32_t kWave = 256;  // blocks of any tensors that are reduced together; their partial sums stand on the stack
+
+// The sum of squares of one block: sixteen double lanes, added as a balanced tree.
+struct NormBlock {
+  const float* x;
+  uint64_t n;
+  uint32_t tensor;
+  double sum;
+};
+
+REPRISE_INLINE void sum_squares_body(NormBlock& block) {
+  constexpr uint32_t kDoubles = 16;
+  double lanes[kDoubles] = {};
+  const float* x = block.x;
+  uint64_t i = 0;
+  for (; i + kDoubles <= block.n; i += kDoubles) {
+    for (uint32_t k = 0; k < kDoubles; ++k) lanes[k] += static_cast<double>(x[i + k]) * static_cast<double>(x[i + k]);
+  }
+  for (uint32_t k = 0; i + k < block.n; ++k) lanes[k] += static_cast<double>(x[i + k]) * static_cast<double>(x[i + k]);
+  for (uint32_t width = kDoubles / 2; width > 0; width /= 2) {
+    for (uint32_t k = 0; k < width; ++k) lanes[k] += lanes[k + width];
+  }
+  block.sum = lanes[0];
+}
+
+REPRISE_VECTOR_LEVELS(sum_squares, sum_squares_body, (NormBlock & block), (block))
+
+void reduce_wave(const Workers& workers, double* norms, NormBlock* wave, uint32_t count) {
+  parallel_for(workers, count, [&](uint32_t i) { sum_squares(wave[i]); });
+  for (uint32_t i = 0; i < count; ++i) norms[wave[i].tensor] += wave[i].sum;
+}
+
+}  // namespace
+
+Status cpu_grad_norm_reduce(const KernelContext& context, const GradNormReduceArgs& args) {
+  NormBlock wave[kWave];
+  uint32_t waiting = 0;
+  for (uint32_t t = 0; t < args.count; ++t) {
+    const Tensor& tensor = args.tensors[t];
+    const float* x = args.gradients + (tensor.offset - args.tensors[0].offset) / sizeof(float);
+    const Split blocks{tensor.elements(), kNormBlock};
+    args.norms[t] = 0;
+    for (uint32_t i = 0; i < blocks.count(); ++i) {
+      wave[waiting++] = {x + blocks.begin(i), blocks.end(i) - blocks.begin(i), t, 0};
+      if (waiting == kWave) {
+        reduce_wave(*context.workers, args.norms, wave, waiting);
+        waiting = 0;
+      }
+    }
+  }
+  reduce_wave(*context.workers, args.norms, wave, waiting);
+  return ok_status();
+}
+
+Status cpu_grad_norm_finish(const KernelContext&, const GradNormFinishArgs& args) {
+  double sum = 0;
+  for (uint32_t i = 0; i < args.count; ++i) sum += args.norms[i];
+  const double norm = std::sqrt(sum);
+  const double factor = static_cast<double>(args.max_norm) / (norm + 1e-6);
+  args.scalars->gradient_norm = static_cast<float>(norm);
+  args.scalars->clip_factor = args.max_norm == 0 || !(factor < 1) ? 1.0f : static_cast<float>(factor);
+  if (!std::isfinite(norm)) args.scalars->skip = 1;
+  return ok_status();
+}
+
+}  // namespace reprise

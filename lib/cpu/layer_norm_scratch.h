@@ -1,0 +1,17 @@
+// How layer-norm's parameter gradients are split over rows, and the scratch that the split takes.
+// Here because planner and kernel must agree on it, and the planner has no kernels.
+// It must not know how a sum is formed.
+#pragma once
+
+#include "lib/cpu/partition.h"
+
+namespace reprise {
+
+constexpr Split layer_norm_chunks(uint64_t M) { return split_at_most(M, 32, 32); }
+
+// Two doubles per chunk and channel: the sums of dy * xhat and of dy.
+constexpr uint64_t layer_norm_backward_scratch_bytes(uint64_t M, uint64_t C) {
+  return layer_norm_chunks(M).count() * 2 * C * sizeof(double);
+}
+
+}  // namespace reprise

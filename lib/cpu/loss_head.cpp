@@ -1,0 +1,203 @@
+// The loss head: logits, softmax cross-entropy and their gradients in one loop over chunks of rows.
+// Here because the matrix of all logits must never exist (DESIGN 8).
+// It must not know where x came from, nor how large the batch is beyond its rows.
+#include <cmath>
+#include <cstring>
+
+#include "lib/cpu/cpu_kernels.h"
+#include "lib/cpu/gemm.h"
+#include "lib/cpu/vector_math.h"
+
+namespace reprise {
+namespace {
+
+struct Head {
+  const float* x;
+  const float* w;
+  const float* b;
+  const int32_t* labels;
+  uint64_t M;
+  uint32_t C, V;
+};
+
+struct Chunk {
+  float* logits;   // [rows, V]
+  double* losses;  // [rows]
+  uint32_t* hits;  // [rows]: 1 where the label is predicted
+  float* sums;     // of the columns
+  void* gemm;
+  uint64_t first, rows;
+};
+
+Chunk chunk_at(const LossHeadScratch& layout, void* scratch, uint64_t M, uint64_t first) {
+  unsigned char* base = static_cast<unsigned char*>(scratch);
+  return {reinterpret_cast<float*>(base), reinterpret_cast<double*>(base + layout.losses_at),
+          reinterpret_cast<uint32_t*>(base + layout.hits_at), reinterpret_cast<float*>(base + layout.sums_at),
+          base + layout.gemm_at, first, smaller(layout.rows, M - first)};
+}
+
+// Counts the rows with a label; the labels are data and may be anything.
+Status count_labels(const Head& head, uint64_t* labelled) {
+  *labelled = 0;
+  for (uint64_t i = 0; i < head.M; ++i) {
+    const int32_t label = head.labels[i];
+    if (label == kIgnoredLabel) continue;
+    if (label < 0 || static_cast<uint32_t>(label) >= head.V) {
+      return {Code::kIndexOutOfRange, "a label must be in [0, classes), or -100 for none", i};
+    }
+    ++*labelled;
+  }
+  return ok_status();
+}
+
+// Index of the first maximum; a row with a NaN has its maximum nowhere in particular, but inside the row.
+uint32_t first_maximum(const float* logits, uint32_t V) {
+  uint32_t best = 0;
+  for (uint32_t v = 1; v < V; ++v) {
+    if (logits[v] > logits[best]) best = v;
+  }
+  return best;
+}
+
+constexpr uint32_t kExpBlock = 1024;  // exponentials summed in float before a double takes over
+
+// logits[v] becomes e^(logits[v] - maximum); returns their sum.
+REPRISE_INLINE void exponentiate_body(float* logits, uint32_t V, float maximum, double* total) {
+  *total = 0;
+  for (uint32_t first = 0; first < V; first += kExpBlock) {
+    const uint32_t end = V - first < kExpBlock ? V : first + kExpBlock;
+    REPRISE_INDEPENDENT
+    for (uint32_t v = first; v < end; ++v) logits[v] = vector_exp(logits[v] - maximum);
+    float lanes[kSumLanes] = {};
+    uint32_t v = first;
+    for (; v + kSumLanes <= end; v += kSumLanes) {
+      for (uint32_t i = 0; i < kSumLanes; ++i) lanes[i] += logits[v + i];
+    }
+    for (uint32_t i = 0; v < end; ++v, ++i) lanes[i] += logits[v];
+    *total += static_cast<double>(sum_lanes(lanes));
+  }
+}
+REPRISE_VECTOR_LEVELS(exponentiate, exponentiate_body, (float* logits, uint32_t V, float maximum, double* total),
+                      (logits, V, maximum, total))
+
+// The row's loss; its logits become e^(logit - maximum), whose sum goes to `total`.
+double row_loss(float* logits, uint32_t V, uint32_t label, uint32_t best, double* total) {
+  const float maximum = logits[best];
+  const double margin = static_cast<double>(maximum) - static_cast<double>(logits[label]);
+  exponentiate(logits, V, maximum, total);
+  return std::log(*total) + margin;
+}
+
+void compute_logits(const Workers& workers, const Head& head, const Chunk& chunk) {
+  const MatrixOutput logits{chunk.logits, head.V};
+  if (head.b != nullptr) {
+    for_each_piece(workers, split_rows(chunk.rows, head.V), [&](uint64_t begin, uint64_t end) {
+      for (uint64_t i = begin; i < end; ++i) std::memcpy(logits.row(i), head.b, head.V * sizeof(float));
+    });
+  }
+  const int64_t C = head.C;
+  gemm(workers, {chunk.rows, head.V, head.C}, MatrixPacker{head.x + chunk.first * head.C, C, 1}, MatrixPacker{head.w, C, 1}, logits,
+       head.b != nullptr, chunk.gemm);
+}
+
+// Losses and hits of the chunk's rows; with `scale` above 0 logits become gradients, else they are left as garbage.
+void compute_losses(const Workers& workers, const Head& head, const Chunk& chunk, double scale) {
+  for_each_piece(workers, split_rows(chunk.rows, head.V), [&](uint64_t begin, uint64_t end) {
+    for (uint64_t i = begin; i < end; ++i) {
+      float* logits = chunk.logits + i * head.V;
+      const int32_t label = head.labels[chunk.first + i];
+      if (label == kIgnoredLabel) {
+        std::memset(logits, 0, head.V * sizeof(float));
+        chunk.losses[i] = 0;
+        chunk.hits[i] = 0;
+        continue;
+      }
+      const uint32_t target = static_cast<uint32_t>(label), best = first_maximum(logits, head.V);
+      double total;
+      chunk.losses[i] = row_loss(logits, head.V, target, best, &total);
+      chunk.hits[i] = best == target;
+      if (scale <= 0) continue;
+      const float factor = static_cast<float>(scale / total);
+      for (uint32_t v = 0; v < head.V; ++v) logits[v] *= factor;
+      logits[target] -= static_cast<float>(scale);
+    }
+  });
+}
+
+double sum_losses(const Chunk& chunk, double sum) {
+  for (uint64_t i = 0; i < chunk.rows; ++i) sum += chunk.losses[i];
+  return sum;
+}
+
+// The chunk's share of dx, dw and db from its logits' gradients.
+void add_gradients(const Workers& workers, const Head& head, const Chunk& chunk, const LossHeadBackwardArgs& args) {
+  const int64_t C = head.C, V = head.V;
+  const uint64_t first = chunk.first * head.C;
+  gemm(workers, {chunk.rows, head.C, head.V}, MatrixPacker{chunk.logits, V, 1}, MatrixPacker{head.w, 1, C},
+       MatrixOutput{args.dx + first, C}, false, chunk.gemm);
+  if (args.dw != nullptr) {
+    gemm_split(workers, {head.V, head.C, chunk.rows}, MatrixPacker{chunk.logits, 1, V}, MatrixPacker{head.x + first, 1, C}, args.dw,
+               args.accumulate_dw || chunk.first > 0, chunk.gemm);
+  }
+  if (args.db != nullptr) {
+    column_sums(workers, args.db, chunk.logits, chunk.rows, head.V, args.accumulate_db || chunk.first > 0, chunk.sums);
+  }
+}
+
+void clear_gradients(const Head& head, const LossHeadBackwardArgs& args) {
+  std::memset(args.dx, 0, head.M * head.C * sizeof(float));
+  if (args.dw != nullptr && !args.accumulate_dw) std::memset(args.dw, 0, uint64_t{head.V} * head.C * sizeof(float));
+  if (args.db != nullptr && !args.accumulate_db) std::memset(args.db, 0, head.V * sizeof(float));
+}
+
+constexpr Status kScratchTooSmall = {Code::kBadPlan, "the loss head's scratch must have the bytes of its scratch rule", 0};
+
+}  // namespace
+
+Status cpu_loss_head_backward(const KernelContext& context, const LossHeadBackwardArgs& args) {
+  const Head head{args.x, args.w, args.b, args.labels, args.M, args.C, args.V};
+  const LossHeadScratch layout = loss_head_scratch(head.M, head.C, head.V, true);
+  if (args.scratch_bytes < layout.bytes) return kScratchTooSmall;
+  uint64_t labelled;
+  REPRISE_RETURN_IF_ERROR(count_labels(head, &labelled));
+  if (labelled == 0) {
+    clear_gradients(head, args);
+    return ok_status();
+  }
+  const double scale = 1.0 / (static_cast<double>(labelled) * args.scalars->micro_batches);
+  double sum = 0;
+  for (uint64_t first = 0; first < head.M; first += layout.rows) {
+    const Chunk chunk = chunk_at(layout, args.scratch, head.M, first);
+    compute_logits(*context.workers, head, chunk);
+    compute_losses(*context.workers, head, chunk, scale);
+    sum = sum_losses(chunk, sum);
+    add_gradients(*context.workers, head, chunk, args);
+  }
+  const double loss = sum / static_cast<double>(labelled);
+  args.scalars->loss_sum += loss;
+  if (!std::isfinite(loss)) args.scalars->skip = 1;
+  return ok_status();
+}
+
+Status cpu_loss_head_evaluate(const KernelContext& context, const LossHeadEvaluateArgs& args) {
+  const Head head{args.x, args.w, args.b, args.labels, args.M, args.C, args.V};
+  const LossHeadScratch layout = loss_head_scratch(head.M, head.C, head.V, false);
+  if (args.scratch_bytes < layout.bytes) return kScratchTooSmall;
+  uint64_t labelled;
+  REPRISE_RETURN_IF_ERROR(count_labels(head, &labelled));
+  double sum = 0;
+  uint64_t correct = 0;
+  for (uint64_t first = 0; first < head.M; first += layout.rows) {
+    const Chunk chunk = chunk_at(layout, args.scratch, head.M, first);
+    compute_logits(*context.workers, head, chunk);
+    compute_losses(*context.workers, head, chunk, 0);
+    sum = sum_losses(chunk, sum);
+    for (uint64_t i = 0; i < chunk.rows; ++i) correct += chunk.hits[i];
+  }
+  args.scalars->loss_sum += sum;
+  args.scalars->labelled += labelled;
+  args.scalars->correct += correct;
+  return ok_status();
+}
+
+}  // namespace reprise

@@ -1,0 +1,172 @@
+// Max pooling and global average pooling, channels last.
+// Here together because both walk windows of an image with the channels as vectors.
+// It must not know what the window is for.
+#include "lib/cpu/cpu_kernels.h"
+#include "lib/cpu/partition.h"
+#include "lib/cpu/vector_level.h"
+
+namespace reprise {
+namespace {
+
+constexpr uint32_t kPoolChannels = 64;  // of one output pixel held at once
+
+// The window's elements [first, end) along one axis that lie inside the image.
+struct Taps {
+  uint32_t first, end;
+};
+constexpr Taps taps_inside(uint32_t output, uint32_t size, uint32_t kernel, uint32_t stride, uint32_t pad) {
+  const uint32_t start = output * stride;  // counted from the padded image's edge
+  const uint32_t first = start < pad ? pad - start : 0;
+  const uint32_t room = size + pad - start;
+  return {first, kernel < room ? kernel : room};
+}
+
+// Output row p of image n. A NaN wins and stays, as torch has it, so that a broken step is noticed.
+REPRISE_INLINE void max_pool_row_body(const MaxPoolForwardArgs& args, uint32_t n, uint32_t p) {
+  const PoolShape& s = args.shape;
+  const WindowAttribute& window = s.window;
+  const Taps rows = taps_inside(p, s.H, window.kernel_h, window.stride, window.pad);
+  float best[kPoolChannels];
+  uint32_t winner[kPoolChannels];
+  for (uint32_t q = 0; q < s.Q; ++q) {
+    const Taps columns = taps_inside(q, s.W, window.kernel_w, window.stride, window.pad);
+    for (uint32_t channel = 0; channel < s.C; channel += kPoolChannels) {
+      const uint32_t channels = s.C - channel < kPoolChannels ? s.C - channel : kPoolChannels;
+      const uint32_t first = rows.first * window.kernel_w + columns.first;
+      for (uint32_t c = 0; c < channels; ++c) best[c] = -__builtin_inff();
+      for (uint32_t c = 0; c < channels; ++c) winner[c] = first;
+      for (uint32_t r = rows.first; r < rows.end; ++r) {
+        for (uint32_t t = columns.first; t < columns.end; ++t) {
+          const uint32_t tap = r * window.kernel_w + t;
+          const uint64_t h = uint64_t{p} * window.stride + r - window.pad, w = uint64_t{q} * window.stride + t - window.pad;
+          const float* x = args.x + ((n * uint64_t{s.H} + h) * s.W + w) * s.C + channel;
+          for (uint32_t c = 0; c < channels; ++c) {
+            const bool wins = (x[c] > best[c]) | (x[c] != x[c]);
+            best[c] = wins ? x[c] : best[c];
+            winner[c] = wins ? tap : winner[c];
+          }
+        }
+      }
+      const uint64_t out = ((n * uint64_t{s.P} + p) * s.Q + q) * s.C + channel;
+      float* y = args.y + out;
+      uint8_t* index = args.index + out;
+      for (uint32_t c = 0; c < channels; ++c) y[c] = best[c];
+      for (uint32_t c = 0; c < channels; ++c) index[c] = static_cast<uint8_t>(winner[c]);
+    }
+  }
+}
+
+// The outputs [first, end) along one axis whose window covers `input`.
+constexpr Taps outputs_covering(uint32_t input, uint32_t outputs, uint32_t kernel, uint32_t stride, uint32_t pad) {
+  const uint32_t position = input + pad;
+  const uint32_t first = position < kernel ? 0 : (position - kernel) / stride + 1;
+  const uint32_t end = position / stride + 1;
+  return {first, end < outputs ? end : outputs};
+}
+
+// Input row h of image n, gathered from the outputs whose windows cover it: each dx is written once, by one worker.
+REPRISE_INLINE void max_pool_gradient_row_body(const MaxPoolBackwardArgs& args, uint32_t n, uint32_t h) {
+  const PoolShape& s = args.shape;
+  const WindowAttribute& window = s.window;
+  const Taps rows = outputs_covering(h, s.P, window.kernel_h, window.stride, window.pad);
+  for (uint32_t w = 0; w < s.W; ++w) {
+    const Taps columns = outputs_covering(w, s.Q, window.kernel_w, window.stride, window.pad);
+    for (uint32_t channel = 0; channel < s.C; channel += kPoolChannels) {
+      const uint32_t channels = s.C - channel < kPoolChannels ? s.C - channel : kPoolChannels;
+      float* dx = args.dx + ((n * uint64_t{s.H} + h) * s.W + w) * s.C + channel;
+      float sum[kPoolChannels];
+      for (uint32_t c = 0; c < channels; ++c) sum[c] = 0;
+      for (uint32_t p = rows.first; p < rows.end; ++p) {
+        for (uint32_t q = columns.first; q < columns.end; ++q) {
+          const uint32_t tap = (h + window.pad - p * window.stride) * window.kernel_w + (w + window.pad - q * window.stride);
+          const uint64_t out = ((n * uint64_t{s.P} + p) * s.Q + q) * s.C + channel;
+          const uint8_t* index = args.index + out;
+          const float* dy = args.dy + out;
+          for (uint32_t c = 0; c < channels; ++c) {
+            const float passed = dy[c];
+            sum[c] += index[c] == tap ? passed : 0.0f;
+          }
+        }
+      }
+      if (args.accumulate_dx) {
+        for (uint32_t c = 0; c < channels; ++c) dx[c] += sum[c];
+      } else {
+        for (uint32_t c = 0; c < channels; ++c) dx[c] = sum[c];
+      }
+    }
+  }
+}
+
+REPRISE_INLINE void mean_pixel_body(float* y, const float* x, uint64_t HW, uint64_t C, uint64_t channels) {
+  double sum[kPoolChannels];
+  for (uint64_t c = 0; c < channels; ++c) sum[c] = 0;
+  uint64_t i = 0;
+  for (; i + 4 <= HW; i += 4) {
+    const float* x0 = x + i * C;
+    const float *x1 = x0 + C, *x2 = x1 + C, *x3 = x2 + C;
+    for (uint64_t c = 0; c < channels; ++c) sum[c] += static_cast<double>((x0[c] + x1[c]) + (x2[c] + x3[c]));
+  }
+  for (; i < HW; ++i) {
+    for (uint64_t c = 0; c < channels; ++c) sum[c] += static_cast<double>(x[i * C + c]);
+  }
+  const double scale = 1.0 / static_cast<double>(HW);
+  for (uint64_t c = 0; c < channels; ++c) y[c] = static_cast<float>(sum[c] * scale);
+}
+
+REPRISE_INLINE void spread_pixel_body(const GlobalPoolArgs& args, uint64_t first_pixel, uint64_t end_pixel) {
+  const float scale = 1.0f / static_cast<float>(args.HW);
+  const uint64_t C = args.C;
+  for (uint64_t pixel = first_pixel; pixel < end_pixel; ++pixel) {
+    const float* dy = args.in + pixel / args.HW * C;
+    float* dx = args.out + pixel * C;
+    if (args.accumulate_out) {
+      REPRISE_INDEPENDENT
+      for (uint64_t c = 0; c < C; ++c) dx[c] += dy[c] * scale;
+    } else {
+      REPRISE_INDEPENDENT
+      for (uint64_t c = 0; c < C; ++c) dx[c] = dy[c] * scale;
+    }
+  }
+}
+
+REPRISE_VECTOR_LEVELS(max_pool_row, max_pool_row_body, (const MaxPoolForwardArgs& args, uint32_t n, uint32_t p), (args, n, p))
+REPRISE_VECTOR_LEVELS(max_pool_gradient_row, max_pool_gradient_row_body,
+                      (const MaxPoolBackwardArgs& args, uint32_t n, uint32_t h), (args, n, h))
+REPRISE_VECTOR_LEVELS(mean_pixel, mean_pixel_body, (float* y, const float* x, uint64_t HW, uint64_t C, uint64_t channels),
+                      (y, x, HW, C, channels))
+REPRISE_VECTOR_LEVELS(spread_pixel, spread_pixel_body, (const GlobalPoolArgs& args, uint64_t first_pixel, uint64_t end_pixel),
+                      (args, first_pixel, end_pixel))
+
+}  // namespace
+
+Status cpu_max_pool_forward(const KernelContext& context, const MaxPoolForwardArgs& args) {
+  const PoolShape& s = args.shape;
+  parallel_for(*context.workers, s.N * s.P, [&](uint32_t row) { max_pool_row(args, row / s.P, row % s.P); });
+  return ok_status();
+}
+
+Status cpu_max_pool_backward(const KernelContext& context, const MaxPoolBackwardArgs& args) {
+  const PoolShape& s = args.shape;
+  parallel_for(*context.workers, s.N * s.H, [&](uint32_t row) { max_pool_gradient_row(args, row / s.H, row % s.H); });
+  return ok_status();
+}
+
+Status cpu_global_pool_forward(const KernelContext& context, const GlobalPoolArgs& args) {
+  const Split tiles{args.C, kPoolChannels};
+  parallel_for(*context.workers, args.N, [&](uint32_t n) {
+    for (uint32_t tile = 0; tile < tiles.count(); ++tile) {
+      const uint64_t channel = tiles.begin(tile);
+      mean_pixel(args.out + uint64_t{n} * args.C + channel, args.in + uint64_t{n} * args.HW * args.C + channel, args.HW,
+                 args.C, tiles.end(tile) - channel);
+    }
+  });
+  return ok_status();
+}
+
+Status cpu_global_pool_backward(const KernelContext& context, const GlobalPoolArgs& args) {
+  for_each_piece(*context.workers, split_rows(uint64_t{args.N} * args.HW, args.C),
+                 [&](uint64_t begin, uint64_t end) { spread_pixel(args, begin, end); });
+  return ok_status();
+}
+
+}  // namespace reprise

@@ -1,0 +1,73 @@
+// Picks, by CPUID feature, which of several builds of the same loop runs: x86-64 as it was, AVX2 with FMA, or AVX-512.
+// Here because the default build must run on any x86-64 and still use what the machine has; elsewhere there is one build.
+// It must not know any kernel; a level changes the rounding (fused multiply-add), so its name is part of the kernel set.
+#pragma once
+
+#include <cstdint>
+
+#define REPRISE_INLINE [[gnu::always_inline]] inline
+
+// Before a loop whose iterations touch no element of one another, even where output and input are the same array.
+#if defined(__clang__)
+#define REPRISE_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define REPRISE_INDEPENDENT _Pragma("GCC ivdep")
+#endif
+
+namespace reprise {
+
+enum class VectorLevel : uint8_t { kBaseline, kAvx2, kAvx512 };
+
+// REPRISE_BASELINE_ONLY builds one level: for tests of it, and for images where every byte of code counts.
+inline VectorLevel vector_level() {
+#if defined(__x86_64__) && !defined(REPRISE_BASELINE_ONLY)
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+    const bool wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
+                      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw");
+    return wide ? VectorLevel::kAvx512 : VectorLevel::kAvx2;
+  }
+#endif
+  return VectorLevel::kBaseline;
+}
+
+constexpr const char* vector_level_name(VectorLevel level) {
+  switch (level) {
+    case VectorLevel::kBaseline: return "baseline";
+    case VectorLevel::kAvx2: return "avx2";
+    case VectorLevel::kAvx512: return "avx512";
+  }
+  return "";
+}
+
+}  // namespace reprise
+
+// Defines `static void name parameters`, which calls `body arguments` compiled for the best level of the machine it runs on.
+// `body` must be REPRISE_INLINE, and so must all it calls; it may be a template over kLanes, the floats in a vector.
+#if defined(__x86_64__) && !defined(REPRISE_BASELINE_ONLY)
+#define REPRISE_VECTOR_LEVELS(name, body, parameters, arguments)                                             \
+  __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw,avx2,fma"))) static void name##_avx512 parameters { \
+    [[maybe_unused]] constexpr int kLanes = 16;                                                              \
+    body arguments;                                                                                          \
+  }                                                                                                          \
+  __attribute__((target("avx2,fma"))) static void name##_avx2 parameters {                                   \
+    [[maybe_unused]] constexpr int kLanes = 8;                                                               \
+    body arguments;                                                                                          \
+  }                                                                                                          \
+  static void name##_baseline parameters {                                                                   \
+    [[maybe_unused]] constexpr int kLanes = 4;                                                               \
+    body arguments;                                                                                          \
+  }                                                                                                          \
+  static void name parameters {                                                                              \
+    switch (::reprise::vector_level()) {                                                                     \
+      case ::reprise::VectorLevel::kAvx512: return name##_avx512 arguments;                                  \
+      case ::reprise::VectorLevel::kAvx2: return name##_avx2 arguments;                                      \
+      case ::reprise::VectorLevel::kBaseline: return name##_baseline arguments;                              \
+    }                                                                                                        \
+  }
+#else
+#define REPRISE_VECTOR_LEVELS(name, body, parameters, arguments) \
+  static void name parameters {                                  \
+    [[maybe_unused]] constexpr int kLanes = 4;                   \
+    body arguments;                                              \
+  }
+#endif

@@ -1,0 +1,61 @@
+// exp, the normal distribution and a fixed-order sum, as straight-line code that a compiler turns into vectors.
+// Here because the C library's functions do not vectorise without fast-math, and their bits change with its version.
+// It must not know any kernel, nor the vector level it is compiled for.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+#include "lib/cpu/vector_level.h"
+
+namespace reprise {
+
+// e^x within 1 ulp. Above 88.72 infinity; below -87.33, where the result would be denormal, 0; NaN stays NaN.
+// x = n ln 2 + r, |r| <= ln 2 / 2; e^r = 1 + r + r^2 p(r), p a Chebyshev fit of degree 4 (error below 1e-8).
+REPRISE_INLINE float vector_exp(float x) {
+  constexpr float kRound = 0x1.8p23f;  // adding it leaves the nearest integer in the low bits of the significand
+  const float clamped = x > 89.0f ? 89.0f : (x < -88.0f ? -88.0f : x);
+  const float shifted = clamped * 0x1.715476p+0f + kRound;
+  const float n = shifted - kRound;
+  const float r = (clamped - n * 0x1.62e4p-1f) - n * 0x1.7f7d1cp-20f;  // the high part of ln 2 has 15 bits: n * high is exact
+  float p = 1.3926199051e-3f;
+  p = p * r + 8.3631914315e-3f;
+  p = p * r + 4.1666554524e-2f;
+  p = p * r + 1.6666576915e-1f;
+  p = p * r + 0.5f;
+  const float power = 1.0f + (r + r * r * p);
+  // 2^n in two factors, since n reaches 128.
+  const uint32_t half = (std::bit_cast<uint32_t>(shifted) - std::bit_cast<uint32_t>(kRound) + 256u) >> 1;  // (n + 256) / 2
+  const uint32_t rest = std::bit_cast<uint32_t>(shifted) - std::bit_cast<uint32_t>(kRound) + 256u - half;
+  const float scaled = power * std::bit_cast<float>((half - 1u) << 23) * std::bit_cast<float>((rest - 1u) << 23);
+  return x < -87.33f ? 0.0f : scaled;
+}
+
+// The lower tail at a magnitude: P(Z < -a) for a standard normal Z and a >= 0, given e^(-a^2/2). Relative error about 1e-7.
+// P = e^(-a^2/2) t q(t) with t = 1 / (1 + 0.3 a), q a Chebyshev fit of degree 9 on a in [0, 13.5].
+REPRISE_INLINE float normal_tail(float a, float exp_minus_half_square) {
+  const float t = 1.0f / (1.0f + 0.3f * a);
+  float q = -0.020857548450199978f;
+  q = q * t + 0.11373804778225749f;
+  q = q * t - 0.2313456704658912f;
+  q = q * t + 0.1960452425115637f;
+  q = q * t - 0.08302591111698822f;
+  q = q * t + 0.09811377097182593f;
+  q = q * t + 0.07770884966592413f;
+  q = q * t + 0.11038123240567055f;
+  q = q * t + 0.11955441549900653f;
+  q = q * t + 0.11968756945351995f;
+  return exp_minus_half_square * (t * q);
+}
+
+constexpr uint32_t kSumLanes = 16;  // of a row sum, whatever the vector's width
+
+// Sixteen lanes as a balanced tree.
+REPRISE_INLINE float sum_lanes(const float* lanes) {
+  float half[kSumLanes / 2];
+  for (uint32_t i = 0; i < 8; ++i) half[i] = lanes[i] + lanes[i + 8];
+  for (uint32_t i = 0; i < 4; ++i) half[i] += half[i + 4];
+  return (half[0] + half[2]) + (half[1] + half[3]);
+}
+
+}  // namespace reprise

@@ -1,0 +1,190 @@
+// The plan: one State and several Programs, a plain value that an offline planner writes.
+// Here because it is the seam between tools and lib (DESIGN 3); PLAN.md explains every field.
+// It must not know why a slot is kept, nor what a checkpoint is: recomputation is a repeated row.
+#pragma once
+
+#include "lib/tensor.h"
+
+namespace reprise {
+
+constexpr uint32_t kPlanFormat = 1;
+
+// clang-format off
+enum class Op : uint8_t {
+  kConv, kBatchNorm, kRelu, kAdd, kCopy, kMaxPool, kGlobalPool, kLinear, kLayerNorm, kGelu,
+  kEmbedding, kAttention, kDropout, kLossHead, kGradNorm, kSgd, kAdamW, kMove, kTransfer,
+};
+enum class Pass : uint8_t {
+  kForward, kBackward, kBackwardData, kBackwardWeight, kBackwardBias,
+  kStatistics, kRunning, kInference, kEvaluate, kReduce, kFinish, kUpdate, kStart, kWait,
+};
+// clang-format on
+
+// A reference to a tensor: the region in the two top bits, the index in the rest.
+using Ref = uint32_t;
+enum class Region : uint32_t { kProgram = 0, kCarried = 1, kState = 2, kNone = 3 };
+constexpr Ref kNoRef = ~0u;  // an optional argument that is absent
+
+constexpr Ref make_ref(Region region, uint32_t index) { return static_cast<uint32_t>(region) << 30 | index; }
+constexpr Region ref_region(Ref ref) { return static_cast<Region>(ref >> 30); }
+constexpr uint32_t ref_index(Ref ref) { return ref & 0x3fffffffu; }
+
+// One kernel call. Arity and roles come from kernel_info(op, pass) in op.h; the row never states them.
+struct Row {
+  Op op;
+  Pass pass;
+  uint8_t queue = 0;        // 0 computes; others carry asynchronous transfers
+  uint8_t accumulate = 0;   // bit n: output n is added to what the slot holds, instead of overwriting it
+  uint32_t attribute = 0;   // index into the pool of the kernel's attribute kind
+  uint32_t link = 0;        // of the chain; for reports only
+  uint32_t first_argument;  // into the program's argument pool
+};
+
+enum class SlotKind : uint8_t { kInput, kLabel, kBoundary, kTape, kTransient, kGradient, kWeightGradient, kSmall, kScratch };
+
+constexpr uint32_t kNoSlot = ~0u;
+
+// Planned memory of a program, live in rows [first_row, end_row). Slots stand in the order of their birth.
+struct Slot {
+  Tensor tensor;  // offset counts from the start of the program's region
+  uint32_t first_row = 0;
+  uint32_t end_row = 0;
+  uint32_t below = kNoSlot;  // the live slot next below at birth; a hint that check() verifies
+  SlotKind kind = SlotKind::kTransient;
+};
+
+struct Program {
+  Span<Row> rows;
+  Span<Ref> arguments;
+  Span<Slot> slots;
+  uint64_t bytes = 0;         // of its region: the highest end of a slot
+  uint32_t input = kNoSlot;   // slot the host fills before the first row: images [N,H,W,C] f32 or tokens [B,T] i32
+  uint32_t labels = kNoSlot;  // slot the host fills: [N] or [B,T] i32, kIgnoredLabel where there is none
+};
+
+enum class StateKind : uint8_t { kScalars, kParameter, kBuffer, kOptimizer, kNorms };
+enum class InitKind : uint8_t { kConstant, kNormal, kUniform };
+
+// What lives between steps; snapshots are written by name. Depends on model and optimizer, never on budget.
+struct StateTensor {
+  Tensor tensor;
+  StateKind kind = StateKind::kParameter;
+  InitKind init = InitKind::kConstant;
+  float init_scale = 0;  // the constant, the standard deviation (mean 0), or the bound of U(-bound, bound)
+  const char* name = "";
+};
+
+// Attribute pools, one per attribute kind (op.h says which kernel uses which).
+struct WindowAttribute {  // convolution and pooling
+  uint16_t kernel_h, kernel_w, stride, pad;
+  constexpr bool operator==(const WindowAttribute&) const = default;
+};
+struct NormAttribute {  // batch-norm and layer-norm
+  float epsilon;
+  float momentum;  // batch-norm's running statistics: new = (1 - momentum) * old + momentum * batch
+  uint64_t count;  // batch-norm: elements reduced per channel, N * H * W
+  constexpr bool operator==(const NormAttribute&) const = default;
+};
+struct LinearAttribute {
+  uint32_t input_major;  // 1: weight is [in, out] (Hugging Face's Conv1D); 0: [out, in]
+  constexpr bool operator==(const LinearAttribute&) const = default;
+};
+struct GeluAttribute {
+  uint32_t tanh_form;  // 1: gelu_new; 0: the erf form
+  constexpr bool operator==(const GeluAttribute&) const = default;
+};
+struct AttentionAttribute {
+  uint32_t heads;
+  float dropout;      // probability of dropping a weight; 0 for none
+  uint32_t stream;    // node number: part of the random counter
+  constexpr bool operator==(const AttentionAttribute&) const = default;
+};
+struct DropoutAttribute {
+  float probability;
+  uint32_t stream;
+  constexpr bool operator==(const DropoutAttribute&) const = default;
+};
+struct GroupAttribute {  // a contiguous group of tensors that one row reduces or updates
+  uint32_t tensors;      // the argument names the first one; the others follow it in the region, in order
+  uint32_t first_norm;   // reduce: index of the first tensor's entry in the norms
+  uint64_t elements;     // floats from the first tensor's start to the last one's end, padding (always zero) included
+  constexpr bool operator==(const GroupAttribute&) const = default;
+};
+struct ClipAttribute {
+  float max_norm;  // 0: none
+  constexpr bool operator==(const ClipAttribute&) const = default;
+};
+struct UpdateAttribute {  // a group with its optimizer's constants
+  GroupAttribute group;
+  float weight_decay, momentum;   // sgd
+  uint32_t nesterov;
+  float beta1, beta2, epsilon;    // adamw
+  constexpr bool operator==(const UpdateAttribute&) const = default;
+};
+
+struct AttributePools {
+  Span<WindowAttribute> window;
+  Span<NormAttribute> norm;
+  Span<LinearAttribute> linear;
+  Span<GeluAttribute> gelu;
+  Span<AttentionAttribute> attention;
+  Span<DropoutAttribute> dropout;
+  Span<GroupAttribute> group;
+  Span<ClipAttribute> clip;
+  Span<UpdateAttribute> update;
+};
+
+enum class LearningRateKind : uint8_t { kConstant, kStep, kCosine };
+
+// The learning rate of step s (from 0). Warm-up: lr * (s + 1) / warmup_steps while s < warmup_steps. Then constant;
+// lr * gamma^(milestones <= s); or lr/2 * (1 + cos(pi * (s - warmup_steps) / (steps - warmup_steps))).
+struct LearningRate {
+  LearningRateKind kind = LearningRateKind::kConstant;
+  double base = 0;
+  double gamma = 0.1;
+  uint32_t warmup_steps = 0;
+  uint32_t steps = 0;
+  Span<uint32_t> milestones;
+};
+
+enum class ProgramId : uint8_t { kMicroFirst, kMicroAdd, kUpdate, kEvaluate };
+constexpr uint32_t kProgramCount = 4;
+
+// Arena = [ State | Carried | the largest program's region ]. A program without rows is absent.
+struct Plan {
+  uint32_t format = kPlanFormat;
+  const char* name = "";
+  const char* backend = "cpu";  // the table whose scratch rules the plan was made with
+  Span<StateTensor> state;      // state[0] is the StepScalars
+  Span<Tensor> carried;         // accumulated gradients, in the order of the parameters; empty with gradient release
+  Program programs[kProgramCount];
+  AttributePools attributes;
+  LearningRate learning_rate;
+  uint64_t state_bytes = 0;
+  uint64_t carried_bytes = 0;
+  uint64_t arena_bytes = 0;
+  uint64_t seed = 0;
+  uint32_t accumulate = 1;  // micro-batches per step
+
+  constexpr const Program& program(ProgramId id) const { return programs[static_cast<uint32_t>(id)]; }
+};
+
+// The per-step scalars, state[0]: one slot, so that a captured step can be replayed with new numbers.
+struct StepScalars {
+  uint64_t seed;
+  uint32_t step;         // from 0
+  uint32_t micro_batch;  // from 0, within the step
+  uint32_t micro_batches;
+  uint32_t skip;         // 1: loss or gradient not finite; updates leave the weights alone
+  float learning_rate;
+  float clip_factor;
+  float gradient_norm;
+  float reserved;
+  double loss_sum;       // training: sum of the micro-batches' mean losses; evaluation: sum over labelled samples
+  uint64_t labelled;     // evaluation: samples with a real label
+  uint64_t correct;      // evaluation: of these, how many have their label's logit strictly largest (first maximum)
+};
+
+constexpr int32_t kIgnoredLabel = -100;
+
+}  // namespace reprise

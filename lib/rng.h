@@ -1,0 +1,43 @@
+// Philox4x32-10, a counter-based generator (Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011).
+// Here because a recomputed dropout must draw the same mask: numbers are a function of a counter, not of history.
+// It must not hold state.
+#pragma once
+
+#include <cstdint>
+
+namespace reprise {
+
+struct PhiloxBlock {
+  uint32_t word[4];
+};
+
+// Four words from a 64-bit key and a 128-bit counter.
+constexpr PhiloxBlock philox(uint64_t key, uint64_t counter_high, uint64_t counter_low) {
+  uint32_t c0 = static_cast<uint32_t>(counter_low), c1 = static_cast<uint32_t>(counter_low >> 32);
+  uint32_t c2 = static_cast<uint32_t>(counter_high), c3 = static_cast<uint32_t>(counter_high >> 32);
+  uint32_t k0 = static_cast<uint32_t>(key), k1 = static_cast<uint32_t>(key >> 32);
+  for (int round = 0; round < 10; ++round) {
+    const uint64_t p0 = uint64_t{0xD2511F53u} * c0;
+    const uint64_t p1 = uint64_t{0xCD9E8D57u} * c2;
+    c0 = static_cast<uint32_t>(p1 >> 32) ^ c1 ^ k0;
+    c1 = static_cast<uint32_t>(p1);
+    c2 = static_cast<uint32_t>(p0 >> 32) ^ c3 ^ k1;
+    c3 = static_cast<uint32_t>(p0);
+    k0 += 0x9E3779B9u;
+    k1 += 0xBB67AE85u;
+  }
+  return {{c0, c1, c2, c3}};
+}
+
+// The draw for element 4*block + lane of a node's mask, keyed by (seed, step, micro-batch, node, element).
+constexpr PhiloxBlock philox_mask(uint64_t seed, uint32_t step, uint32_t micro_batch, uint32_t stream, uint64_t block) {
+  const uint64_t low = (block & 0xffffffffffull) | uint64_t{stream} << 40;
+  return philox(seed, uint64_t{micro_batch} << 32 | step, low);
+}
+
+// Kept when the draw is at or above the threshold: probability of dropping = threshold / 2^32.
+constexpr uint32_t dropout_threshold(float probability) {
+  return static_cast<uint32_t>(static_cast<double>(probability) * 4294967296.0);
+}
+
+}  // namespace reprise

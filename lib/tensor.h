@@ -1,0 +1,57 @@
+// A planned tensor: type, shape, and where its bytes lie in a region of the arena.
+// Here because plan, check and dispatch all speak of it.
+// It must not own memory, and not know its name, its graph or its schedule.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace reprise {
+
+enum class DType : uint8_t { kF32, kBf16, kI32, kI64, kU8 };
+
+constexpr uint64_t dtype_bytes(DType dtype) {
+  switch (dtype) {
+    case DType::kF32: return 4;
+    case DType::kBf16: return 2;
+    case DType::kI32: return 4;
+    case DType::kI64: return 8;
+    case DType::kU8: return 1;
+  }
+  return 0;
+}
+
+constexpr uint32_t kMaxRank = 4;
+constexpr uint64_t kAlignment = 256;  // of every slot, in bytes
+
+constexpr uint64_t align_up(uint64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+// Row-major and contiguous; dimensions past `rank` are 1.
+struct Tensor {
+  uint64_t offset = 0;  // bytes from the start of its region; a multiple of kAlignment
+  uint64_t bytes = 0;   // reserved; a multiple of kAlignment, at least elements() * dtype_bytes()
+  DType dtype = DType::kF32;
+  uint8_t rank = 0;
+  uint32_t shape[kMaxRank] = {1, 1, 1, 1};
+
+  constexpr uint64_t elements() const { return uint64_t{shape[0]} * shape[1] * shape[2] * shape[3]; }
+  constexpr uint64_t last_dimension() const { return rank == 0 ? 1 : shape[rank - 1]; }
+  constexpr uint64_t leading_elements() const { return elements() / last_dimension(); }  // all but the last dimension
+};
+
+constexpr bool same_shape(const Tensor& a, const Tensor& b) {
+  return a.shape[0] == b.shape[0] && a.shape[1] == b.shape[1] && a.shape[2] == b.shape[2] && a.shape[3] == b.shape[3];
+}
+
+// A constant view of an array: all that lib needs of std::span, usable in constant expressions.
+template <typename T>
+struct Span {
+  const T* data = nullptr;
+  uint32_t count = 0;
+
+  constexpr const T& operator[](uint64_t i) const { return data[i]; }
+  constexpr const T* begin() const { return data; }
+  constexpr const T* end() const { return data + count; }
+};
+
+}  // namespace reprise

@@ -1,0 +1,32 @@
+// Chooses the kernels for the processor that the program runs on.
+// Here because BLIS takes its architecture from the environment, which is the operating system's.
+// It must not know any kernel beyond the GEMM tile's seam.
+#include <stdlib.h>
+
+#include "lib/cpu/gemm_tile.h"
+#include "ports/linux/linux_port.h"
+
+namespace reprise {
+namespace {
+
+// BLIS 0.9.0 takes a number. Features decide, never the family: an AMD processor with AVX-512 runs the Skylake-X kernel well.
+const char* blis_architecture() {
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+                      __builtin_cpu_supports("avx512bw");
+  if (avx512) return "0";                                                                    // skx
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return "6";           // zen3: the Haswell kernel
+#endif
+  return nullptr;
+}
+
+}  // namespace
+
+Status linux_set_up_kernels() {
+  const char* architecture = blis_architecture();
+  if (architecture != nullptr) (void)setenv("BLIS_ARCH_TYPE", architecture, 0);
+  return select_gemm_tile();
+}
+
+}  // namespace reprise

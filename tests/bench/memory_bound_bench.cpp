@@ -1,0 +1,271 @@
+// GB/s of the CPU kernels that memory bounds, beside a copy and a triad measured in the same run, on 1 and 2 workers.
+// Here because such a kernel is judged by the bytes it must move: "of_copy" is its rate over the copy's.
+// It must not judge results; tests/kernels_test.cpp does.
+//
+//   memory_bound_bench [--benchmark_filter=...]     attention, bound by arithmetic, reports GFLOP/s instead
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <functional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "lib/cpu/cpu_backend.h"
+#include "lib/cpu/partition.h"
+#include "lib/cpu/scratch.h"
+#include "ports/linux/linux_port.h"
+
+namespace reprise {
+namespace {
+
+constexpr uint64_t kElements = uint64_t{1} << 24;  // 64 MiB a tensor: twice a large last-level cache
+
+// Four tensors of kElements and the small ones, filled once.
+struct Buffers {
+  std::vector<float> a, b, c, d, channels;
+  std::vector<int32_t> tokens;
+  std::vector<unsigned char> scratch, index;
+  StepScalars scalars{};
+
+  Buffers() : a(kElements), b(kElements), c(kElements), d(kElements), channels(8 * 4096, 1.0f), scratch(1 << 26), index(kElements) {
+    std::mt19937 random(1);
+    std::normal_distribution<float> normal;
+    std::vector<float> some(4099);
+    for (float& x : some) x = normal(random);
+    for (std::vector<float>* v : {&a, &b, &c, &d}) {
+      for (uint64_t i = 0; i < kElements; ++i) (*v)[i] = some[i % some.size()];
+    }
+    for (uint64_t i = 0; i < kElements / 768; ++i) tokens.push_back(static_cast<int32_t>(random() % 4096));
+    scalars.seed = 1;
+    scalars.learning_rate = 1e-6f;
+    scalars.clip_factor = 1;
+  }
+};
+Buffers& buffers() {
+  static Buffers the_buffers;
+  return the_buffers;
+}
+
+void triad(const KernelContext& context) {
+  Buffers& u = buffers();
+  for_each_piece(*context.workers, {kElements, kBlockElements}, [&](uint64_t begin, uint64_t end) {
+    float* __restrict__ y = u.c.data();
+    const float *x = u.a.data(), *z = u.b.data();
+    for (uint64_t i = begin; i < end; ++i) y[i] = x[i] + 3.0f * z[i];
+  });
+}
+
+struct Case {
+  std::string name;
+  double work;  // bytes that must move, or floating-point operations
+  bool flops;
+  std::function<void(const KernelContext&)> run;
+};
+
+void expect_ok(const Status& status) {
+  if (status.ok()) return;
+  std::fprintf(stderr, "memory_bound_bench: %s\n", status.message);
+  std::exit(1);
+}
+
+constexpr double tensor_bytes(double tensors) { return tensors * 4.0 * static_cast<double>(kElements); }
+
+void add_elementwise(std::vector<Case>& cases) {
+  Buffers& u = buffers();
+  const Backend& k = kCpuBackend;
+  const uint64_t n = kElements;
+  const auto add = [&](const char* name, double tensors, std::function<void(const KernelContext&)> run) {
+    cases.push_back({name, tensor_bytes(tensors), false, std::move(run)});
+  };
+  add("copy", 2, [&](const KernelContext& c) { expect_ok(k.copy_forward(c, {u.b.data(), u.a.data(), n, false, false})); });
+  add("triad", 3, triad);
+  add("copy.accumulate", 3, [&](const KernelContext& c) { expect_ok(k.copy_forward(c, {u.b.data(), u.a.data(), n, true, false})); });
+  add("move.overlapping", 2, [&, n](const KernelContext& c) {
+    expect_ok(k.move(c, {u.b.data(), u.b.data() + (1 << 20), n - (1 << 20), false, false}));
+  });
+  add("relu.forward", 2, [&, n](const KernelContext& c) { expect_ok(k.relu_forward(c, {u.b.data(), u.a.data(), n, false, false})); });
+  add("relu.forward in place", 2, [&, n](const KernelContext& c) { expect_ok(k.relu_forward(c, {u.b.data(), u.b.data(), n, false, false})); });
+  add("relu.backward in place", 3, [&, n](const KernelContext& c) {
+    expect_ok(k.relu_backward(c, {u.b.data(), u.a.data(), u.b.data(), n, false}));
+  });
+  add("add.forward in place", 3, [&, n](const KernelContext& c) { expect_ok(k.add_forward(c, {u.b.data(), u.b.data(), u.a.data(), n})); });
+  for (const bool tanh_form : {true, false}) {
+    const std::string form = tanh_form ? " tanh" : " erf";
+    add(("gelu.forward" + form).c_str(), 2, [&, n, tanh_form](const KernelContext& c) {
+      expect_ok(k.gelu_forward(c, {u.b.data(), u.a.data(), n, false, tanh_form}));
+    });
+    add(("gelu.backward" + form).c_str(), 3, [&, n, tanh_form](const KernelContext& c) {
+      expect_ok(k.gelu_backward(c, {u.b.data(), u.a.data(), u.d.data(), n, tanh_form}));
+    });
+  }
+  add("dropout", 2, [&, n](const KernelContext& c) { expect_ok(k.dropout(c, {u.b.data(), u.a.data(), &u.scalars, n, {0.1f, 1}})); });
+  add("sgd.update momentum", 5, [&, n](const KernelContext& c) {
+    expect_ok(k.sgd_update(c, {u.a.data(), u.b.data(), u.d.data(), &u.scalars, n, 1e-4f, 0.9f, false}));
+  });
+  add("adamw.update", 7, [&, n](const KernelContext& c) {
+    expect_ok(k.adamw_update(c, {u.a.data(), u.b.data(), u.c.data(), u.d.data(), &u.scalars, n, 1e-4f, 0.9f, 0.999f, 1e-8f}));
+  });
+  add("grad_norm.reduce", 1, [&, n](const KernelContext& c) {
+    Tensor tensor;
+    tensor.rank = 1;
+    tensor.shape[0] = static_cast<uint32_t>(n);
+    double norm;
+    expect_ok(k.grad_norm_reduce(c, {&norm, u.d.data(), &tensor, 1}));
+  });
+}
+
+void add_norms(std::vector<Case>& cases, uint32_t C) {
+  Buffers& u = buffers();
+  const Backend& k = kCpuBackend;
+  const uint64_t M = kElements / C;
+  float *mean = u.channels.data(), *rstd = mean + 4096, *gamma = rstd + 4096, *dgamma = gamma + 4096, *dbeta = dgamma + 4096;
+  const auto add = [&](const char* name, double tensors, std::function<void(const KernelContext&)> run) {
+    cases.push_back({std::string(name) + " C=" + std::to_string(C), tensor_bytes(tensors), false, std::move(run)});
+  };
+  const uint64_t room = u.scratch.size();
+  add("batch_norm.statistics", 1, [=, &u](const KernelContext& c) {
+    expect_ok(k.batch_norm_statistics(c, {mean, rstd, u.a.data(), u.scratch.data(), room, M, C, 1e-5f}));
+  });
+  add("batch_norm.forward", 2, [=, &u](const KernelContext& c) {
+    expect_ok(k.batch_norm_forward(c, {u.b.data(), u.a.data(), mean, rstd, gamma, gamma, M, C}));
+  });
+  add("batch_norm.inference in place", 2, [=, &u](const KernelContext& c) {
+    expect_ok(k.batch_norm_inference(c, {u.b.data(), u.b.data(), mean, gamma, gamma, gamma, M, C, 1e-5f}));
+  });
+  add("batch_norm.backward in place", 5, [=, &u](const KernelContext& c) {
+    expect_ok(k.batch_norm_backward(c, {u.b.data(), dgamma, dbeta, u.a.data(), mean, rstd, gamma, u.b.data(), u.scratch.data(), room,
+                                        M, C, false, false}));
+  });
+  const uint32_t images = 64, pixels = static_cast<uint32_t>(M / images);
+  add("global_pool.forward", 1, [=, &u](const KernelContext& c) {
+    expect_ok(k.global_pool_forward(c, {u.c.data(), u.a.data(), images, pixels, C, false}));
+  });
+  add("global_pool.backward", 1, [=, &u](const KernelContext& c) {
+    expect_ok(k.global_pool_backward(c, {u.b.data(), u.a.data(), images, pixels, C, false}));
+  });
+}
+
+void add_max_pool(std::vector<Case>& cases) {
+  Buffers& u = buffers();
+  const Backend& k = kCpuBackend;
+  const PoolShape shape{20, 112, 112, 64, 56, 56, {3, 3, 2, 1}};
+  const double in = 4.0 * 20 * 112 * 112 * 64, out = 5.0 * 20 * 56 * 56 * 64;
+  cases.push_back({"max_pool.forward 112x112x64", in + out, false, [=, &u](const KernelContext& c) {
+                     expect_ok(k.max_pool_forward(c, {u.b.data(), u.index.data(), u.a.data(), shape}));
+                   }});
+  cases.push_back({"max_pool.backward 112x112x64", in + out, false, [=, &u](const KernelContext& c) {
+                     expect_ok(k.max_pool_backward(c, {u.b.data(), u.index.data(), u.a.data(), shape, false}));
+                   }});
+}
+
+void add_language(std::vector<Case>& cases, uint32_t C) {
+  Buffers& u = buffers();
+  const Backend& k = kCpuBackend;
+  const uint32_t B = 64, T = static_cast<uint32_t>(kElements / C / B), V = 4096;
+  const uint64_t M = uint64_t{B} * T;
+  float *gamma = u.channels.data(), *dgamma = gamma + 4096, *dbeta = dgamma + 4096;
+  float *mean = u.d.data(), *rstd = mean + M;
+  const double bytes = 4.0 * static_cast<double>(M) * C;
+  const std::string suffix = " C=" + std::to_string(C);
+  const uint64_t room = u.scratch.size();
+  cases.push_back({"layer_norm.forward" + suffix, 2 * bytes, false, [=, &u](const KernelContext& c) {
+                     expect_ok(k.layer_norm_forward(c, {u.b.data(), mean, rstd, u.a.data(), gamma, gamma, M, C, 1e-5f}));
+                   }});
+  cases.push_back({"layer_norm.backward add" + suffix, 4 * bytes, false, [=, &u](const KernelContext& c) {
+                     expect_ok(k.layer_norm_backward(c, {u.b.data(), dgamma, dbeta, u.a.data(), mean, rstd, gamma, u.c.data(),
+                                                         u.scratch.data(), room, M, C, true, false, false}));
+                   }});
+  if (M > u.tokens.size()) return;
+  cases.push_back({"embedding.forward" + suffix, 2 * bytes, false, [=, &u](const KernelContext& c) {
+                     expect_ok(k.embedding_forward(c, {u.b.data(), u.tokens.data(), u.a.data(), u.c.data(), B, T, C, V, T}));
+                   }});
+  cases.push_back({"embedding.backward add" + suffix, 3 * bytes, false, [=, &u](const KernelContext& c) {
+                     expect_ok(k.embedding_backward(c, {u.b.data(), nullptr, u.tokens.data(), u.a.data(), B, T, C, V, T, true, false}));
+                   }});
+}
+
+// Products of causal attention: 2 forward and 5 backward, each of T (T + 1) / 2 * C multiply-adds a sequence.
+void add_attention(std::vector<Case>& cases, uint32_t B, uint32_t T, uint32_t C, uint32_t heads, float dropout) {
+  Buffers& u = buffers();
+  const Backend& k = kCpuBackend;
+  const AttentionAttribute attention{heads, dropout, 3};
+  const double product = 2.0 * B * C * (0.5 * T * (T + 1));
+  const std::string suffix = " T=" + std::to_string(T) + " D=" + std::to_string(C / heads) + (dropout > 0 ? " dropout" : "");
+  float* lse = u.d.data();
+  cases.push_back({"attention.forward" + suffix, 2 * product, true, [=, &u](const KernelContext& c) {
+                     expect_ok(k.attention_forward(c, {u.b.data(), lse, u.a.data(), &u.scalars, nullptr, 0, B, T, C, attention}));
+                   }});
+  cases.push_back({"attention.backward" + suffix, 5 * product, true, [=, &u](const KernelContext& c) {
+                     expect_ok(k.attention_backward(c, {u.c.data(), u.a.data(), u.b.data(), lse, u.a.data(), &u.scalars, u.scratch.data(),
+                                                        u.scratch.size(), B, T, C, attention}));
+                   }});
+}
+
+double seconds_of(const Case& one, const KernelContext& context) {
+  double best = 1e30;
+  for (int i = 0; i < 5; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    one.run(context);
+    best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  }
+  return best;
+}
+
+// The process's one pool, for as long as one case runs.
+class Pool {
+ public:
+  explicit Pool(uint32_t count) { expect_ok(linux_start_workers(count, &workers_)); }
+  ~Pool() { linux_stop_workers(); }
+  Pool(const Pool&) = delete;
+  Pool& operator=(const Pool&) = delete;
+
+  KernelContext context() const { return {&workers_, nullptr}; }
+
+ private:
+  Workers workers_;
+};
+
+void register_cases(const std::vector<Case>& cases, uint32_t workers, double copy_rate) {
+  for (const Case& one : cases) {
+    const std::string name = one.name + " workers:" + std::to_string(workers);
+    benchmark::RegisterBenchmark(name.c_str(), [&one, workers, copy_rate](benchmark::State& state) {
+      const Pool pool(workers);
+      const KernelContext context = pool.context();
+      one.run(context);
+      for (auto _ : state) one.run(context);
+      const double work = one.work * static_cast<double>(state.iterations());
+      state.counters[one.flops ? "flop/s" : "byte/s"] = benchmark::Counter(work, benchmark::Counter::kIsRate);
+      if (!one.flops) state.counters["of_copy"] = benchmark::Counter(work / copy_rate, benchmark::Counter::kIsRate);
+    })->UseRealTime()->Unit(benchmark::kMillisecond)->MinTime(0.1);
+  }
+}
+
+}  // namespace
+}  // namespace reprise
+
+int main(int argc, char** argv) {
+  using namespace reprise;
+  benchmark::Initialize(&argc, argv);
+  std::vector<Case> cases;
+  add_elementwise(cases);
+  for (const uint32_t C : {16u, 64u, 1024u}) add_norms(cases, C);
+  add_max_pool(cases);
+  for (const uint32_t C : {128u, 768u}) add_language(cases, C);
+  add_attention(cases, 16, 128, 128, 4, 0);
+  add_attention(cases, 4, 256, 768, 12, 0);
+  add_attention(cases, 4, 256, 768, 12, 0.1f);
+  expect_ok(linux_set_up_kernels());
+  for (const uint32_t workers : {1u, 2u}) {
+    const Pool pool(workers);
+    const double copy_rate = cases[0].work / seconds_of(cases[0], pool.context());
+    std::printf("%u workers: copy %.1f GB/s, triad %.1f GB/s\n", workers, copy_rate * 1e-9,
+                cases[1].work / seconds_of(cases[1], pool.context()) * 1e-9);
+    register_cases(cases, workers, copy_rate);
+  }
+  benchmark::RunSpecifiedBenchmarks();
+  return 0;
+}

@@ -1,0 +1,82 @@
+// The Linux port: every task runs once and is seen by the caller, whatever the pool's size; arenas come whole or not at all.
+// Here because a lost task or a lost wake-up shows only under load.
+// It must not know what kernels do with workers.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <vector>
+
+#include "lib/tensor.h"
+#include "ports/linux/linux_port.h"
+
+namespace reprise {
+namespace {
+
+struct RunningPool {
+  Workers workers;
+  explicit RunningPool(uint32_t count) { EXPECT_TRUE(linux_start_workers(count, &workers).ok()); }
+  ~RunningPool() { linux_stop_workers(); }
+};
+
+TEST(LinuxWorkers, EveryTaskRunsOnce) {
+  for (uint32_t count : {1u, 2u, 3u, 8u}) {
+    const RunningPool pool(count);
+    ASSERT_EQ(count, pool.workers.count);
+    std::vector<uint32_t> hits(1000);  // plain memory: a task seen twice, or not seen by the caller, shows
+    for (uint32_t call = 0; call < 3000; ++call) {
+      const uint32_t tasks = call * 7919 % 40;
+      parallel_for(pool.workers, tasks, [&](uint32_t i) { hits[i] += i + 1; });
+      for (uint32_t i = 0; i < 40; ++i) {
+        ASSERT_EQ(i < tasks ? i + 1 : 0, hits[i]) << "workers " << count << " call " << call << " task " << i;
+        hits[i] = 0;
+      }
+    }
+  }
+}
+
+TEST(LinuxWorkers, WakesAfterSleep) {
+  const RunningPool pool(3);
+  for (int call = 0; call < 20; ++call) {
+    usleep(2000);  // longer than a worker spins
+    uint32_t sums[64] = {};
+    pool.workers.run(pool.workers.state, 64, [](void* sum, uint32_t i) {
+      if (i == 0) usleep(1000);  // longer than the caller spins
+      static_cast<uint32_t*>(sum)[i] = i;
+    }, sums);
+    for (uint32_t i = 0; i < 64; ++i) ASSERT_EQ(i, sums[i]);
+  }
+}
+
+TEST(LinuxWorkers, OnePoolInAProcess) {
+  Workers second;
+  {
+    const RunningPool pool(2);
+    EXPECT_EQ(Code::kUnsupported, linux_start_workers(2, &second).code);
+  }
+  EXPECT_EQ(Code::kUnsupported, linux_start_workers(kMaxWorkers + 1, &second).code);
+  const RunningPool again(0);
+  EXPECT_GE(again.workers.count, 1u);
+}
+
+TEST(LinuxArena, ComesWholeAlignedAndZeroed) {
+  Arena arena;
+  ASSERT_TRUE(linux_acquire_arena(5'000'003, &arena).ok());
+  EXPECT_EQ(5'000'003u, arena.bytes);
+  EXPECT_EQ(0u, reinterpret_cast<uintptr_t>(arena.base) % kAlignment);
+  for (uint64_t i = 0; i < arena.bytes; i += 997) ASSERT_EQ(0, arena.base[i]);
+  linux_release_arena(&arena);
+  EXPECT_EQ(nullptr, arena.base);
+  linux_release_arena(&arena);
+}
+
+TEST(LinuxArena, RefusesWhatTheMachineHasNot) {
+  Arena arena;
+  const uint64_t bytes = uint64_t{1} << 50;
+  const Status status = linux_acquire_arena(bytes, &arena);
+  EXPECT_EQ(Code::kOutOfMemory, status.code);
+  EXPECT_EQ(bytes, status.detail);
+  EXPECT_EQ(nullptr, arena.base);
+}
+
+}  // namespace
+}  // namespace reprise

@@ -1,0 +1,129 @@
+// revolve and h-revolve on chains of equal steps: closed formula, recursion, simulated plans and published figures agree.
+// The other schedules are tested against these facts, so they are tested first.
+// It must not know how the strategies are written.
+#include "tools/schedule/revolve.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "tools/formats/error.h"
+#include "tools/schedule/hrevolve.h"
+#include "tools/schedule/schedule.h"
+#include "tools/schedule/simulate.h"
+
+namespace reprise {
+namespace {
+
+// DESIGN 4: boundaries of 1 byte, every tape `tape_bytes`, the loss's one byte more. Forward 1, backward 2.
+Chain unit_chain(int length, uint64_t tape_bytes) {
+  Chain chain{.input_bytes = 1, .links = {}};
+  for (int i = 0; i < length; ++i) {
+    const bool loss = i + 1 == length;
+    chain.links.push_back({.name = "step", .forward_cost = 1, .boundary_bytes = loss ? 0u : 1u, .forward_scratch_bytes = 0,
+                           .tapes = {{.bytes = tape_bytes + (loss ? 1 : 0), .backward_cost = 2}}, .residues = {}});
+  }
+  return chain;
+}
+
+// t(s, l) by Bellman's equation alone.
+std::vector<std::vector<uint64_t>> extra_forwards_by_recursion(int most_slots, int most_steps) {
+  std::vector<std::vector<uint64_t>> cost(most_slots + 1, std::vector<uint64_t>(most_steps + 1, 0));
+  for (int s = 1; s <= most_slots; ++s) {
+    for (int l = 2; l <= most_steps; ++l) {
+      uint64_t best = static_cast<uint64_t>(l) * (l - 1) / 2;
+      for (int m = 1; m < l && s > 1; ++m) best = std::min(best, m + cost[s - 1][l - m] + cost[s][m]);
+      cost[s][l] = best;
+    }
+  }
+  return cost;
+}
+
+TEST(Revolve, PublishedFigures) {
+  EXPECT_EQ(revolve_extra_forwards(10, 3), 15u);
+  EXPECT_EQ(revolve_extra_forwards(50, 5), 122u);
+  EXPECT_EQ(revolve_extra_forwards(100, 5), 316u);
+  EXPECT_EQ(revolve_extra_forwards(200, 10), 522u);
+  EXPECT_EQ(revolve_extra_forwards(500, 8), 1785u);
+  EXPECT_EQ(revolve_extra_forwards(1000, 10), 3636u);
+  EXPECT_EQ(revolve_extra_forwards(1, 1), 0u);
+  EXPECT_EQ(revolve_extra_forwards(1, 7), 0u);
+  EXPECT_EQ(revolve_extra_forwards(1000000000, 1), 499999999500000000u);
+}
+
+TEST(Revolve, ReachIsBinomialAndSaturates) {
+  EXPECT_EQ(revolve_reach(3, 2), 10u);
+  EXPECT_EQ(revolve_reach(3, 0), 1u);
+  EXPECT_EQ(revolve_reach(3, -1), 0u);
+  EXPECT_EQ(revolve_reach(60, 60), UINT64_MAX);
+}
+
+TEST(Revolve, RefusesWhatIsNoProblem) {
+  EXPECT_THROW(revolve_extra_forwards(0, 3), UserError);
+  EXPECT_THROW(revolve_extra_forwards(3, 0), UserError);
+}
+
+// Tapes of 1,000 bytes: the memory holds one of them and a + 3 boundaries more than the slots, so the plan has `slots` slots.
+TEST(Revolve, FormulaRecursionAndPlanAgree) {
+  const auto recursion = extra_forwards_by_recursion(10, 200);
+  for (int s = 1; s <= 10; ++s) {
+    for (int l = 1; l <= 200; ++l) {
+      ASSERT_EQ(revolve_extra_forwards(l, s), recursion[s][l]) << "slots " << s << ", steps " << l;
+      if (l % 7 > 1 && l > 40) continue;  // plans of every size up to 40, and a third of the longer ones
+      const Chain chain = unit_chain(l, 1000);
+      const Schedule plan = make_schedule(chain, {.strategy = "revolve", .memory_bytes = static_cast<uint64_t>(s) + 1003});
+      ASSERT_TRUE(plan.feasible) << "slots " << s << ", steps " << l;
+      ASSERT_EQ(plan.makespan - 3.0 * l, static_cast<double>(recursion[s][l])) << "slots " << s << ", steps " << l;
+      ASSERT_LE(plan.peak_bytes, static_cast<uint64_t>(s) + 1003);
+    }
+  }
+}
+
+TEST(Revolve, OptimalIsRevolveOnEqualSteps) {
+  for (uint64_t tape_bytes : {1000u, 1000000u}) {
+    for (int l : {1, 2, 3, 4, 7, 10, 23, 40, 64}) {
+      for (int s = 1; s <= 6; ++s) {
+        const Chain chain = unit_chain(l, tape_bytes);
+        const Schedule plan = make_schedule(chain, {.memory_bytes = static_cast<uint64_t>(s) + tape_bytes + 3, .unit = 1});
+        ASSERT_TRUE(plan.feasible) << "slots " << s << ", steps " << l;
+        ASSERT_EQ(plan.makespan - 3.0 * l, static_cast<double>(revolve_extra_forwards(l, s))) << "slots " << s << ", steps " << l;
+      }
+    }
+  }
+  const Schedule plan = make_schedule(unit_chain(200, 1000), {.memory_bytes = 10 + 1003});
+  EXPECT_EQ(plan.makespan - 600, 522);
+}
+
+TEST(HRevolve, PublishedFigures) {
+  EXPECT_EQ(hrevolve_makespan({.steps = 10, .ram_slots = 1, .disk_slots = 1, .write_cost = 2, .read_cost = 2}), 37);
+  EXPECT_EQ(hrevolve_makespan({.steps = 11, .ram_slots = 2, .disk_slots = 1, .write_cost = 1, .read_cost = 1}), 32);
+  EXPECT_EQ(hrevolve_makespan({.steps = 51, .ram_slots = 3, .disk_slots = 10, .write_cost = 2, .read_cost = 2}), 179);
+}
+
+TEST(HRevolve, WithoutDiskIsRevolveAndMoreNeverHurts) {
+  for (uint64_t steps : {1u, 2u, 5u, 30u}) {
+    for (uint64_t ram = 1; ram <= 5; ++ram) {
+      const double without = hrevolve_makespan({.steps = steps, .ram_slots = ram});
+      EXPECT_EQ(without, static_cast<double>(revolve_extra_forwards(steps, ram) + steps)) << steps << " steps, " << ram << " slots";
+      double before = without;
+      for (uint64_t disk = 1; disk <= 4; ++disk) {
+        const double with = hrevolve_makespan({.steps = steps, .ram_slots = ram, .disk_slots = disk, .write_cost = 1.5, .read_cost = 0.5});
+        EXPECT_LE(with, before);
+        before = with;
+      }
+      EXPECT_EQ(hrevolve_makespan({.steps = steps, .ram_slots = ram, .disk_slots = 3, .write_cost = 1e9, .read_cost = 1e9}), without);
+    }
+  }
+}
+
+TEST(HRevolve, RefusesWhatIsNoProblem) {
+  EXPECT_THROW(hrevolve_makespan({.steps = 0}), UserError);
+  EXPECT_THROW(hrevolve_makespan({.steps = 3, .ram_slots = 0}), UserError);
+  EXPECT_THROW(hrevolve_makespan({.steps = 3, .disk_slots = 1, .write_cost = -1}), UserError);
+  EXPECT_THROW(hrevolve_makespan({.steps = 1000000, .ram_slots = 10}), UserError);
+}
+
+}  // namespace
+}  // namespace reprise

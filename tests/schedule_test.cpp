@@ -1,0 +1,445 @@
+// Strategies over chains of unequal links: goldens, random chains, an exhaustive judge, chain files and the command's answers.
+// A schedule that claims too little memory or too little time would surface only on the board.
+// The judge shares no code with what it judges: it searches states, not recursions, and does its own accounting.
+#include "tools/schedule/schedule.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <map>
+#include <queue>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "tools/formats/error.h"
+#include "tools/schedule/chain_json.h"
+#include "tools/schedule/schedule_command.h"
+#include "tools/schedule/simulate.h"
+
+namespace reprise {
+namespace {
+
+// DESIGN 4's public golden.
+Chain golden_chain() {
+  struct Row {
+    double forward;
+    uint64_t boundary, forward_scratch, tape;
+    double backward;
+    uint64_t scratch, residue;
+    double residue_forward;
+  };
+  const Row rows[] = {{3, 2, 1, 5, 6, 1, 1, 1}, {5, 3, 0, 7, 9, 2, 2, 2},  {2, 1, 2, 4, 4, 0, 1, 1},
+                      {6, 2, 1, 6, 12, 1, 2, 1}, {4, 2, 0, 5, 8, 1, 1, 2}, {1, 0, 0, 0, 1, 0, 0, 1}};
+  Chain chain{.input_bytes = 2, .links = {}};
+  for (const Row& r : rows) {
+    chain.links.push_back({.name = "g" + std::to_string(chain.links.size()), .forward_cost = r.forward, .boundary_bytes = r.boundary,
+                           .forward_scratch_bytes = r.forward_scratch,
+                           .tapes = {{.bytes = r.tape, .backward_cost = r.backward, .scratch_bytes = r.scratch,
+                                      .forward_scratch_bytes = r.forward_scratch}},
+                           .residues = {{.bytes = r.residue, .forward_cost = r.residue_forward}}});
+  }
+  return chain;
+}
+
+struct Shape {
+  int most_links = 8, most_tapes = 1, modes = 0;
+  uint64_t most_bytes = 6, factor = 1, jitter = 0;  // sizes are factor x (0..most_bytes) + (0..jitter)
+};
+
+Chain random_chain(uint64_t seed, const Shape& shape) {
+  std::mt19937_64 random(seed);
+  const auto upto = [&](uint64_t most) { return random() % (most + 1); };
+  const auto bytes = [&](uint64_t most) { return shape.factor * upto(most) + upto(shape.jitter); };
+  Chain chain{.input_bytes = bytes(shape.most_bytes), .links = {}};
+  const int length = 1 + static_cast<int>(upto(shape.most_links - 1));
+  for (int i = 0; i < length; ++i) {
+    Link link{.name = "r" + std::to_string(i), .forward_cost = static_cast<double>(1 + upto(9)), .boundary_bytes = 0,
+              .forward_scratch_bytes = bytes(3), .tapes = {}, .residues = {}};
+    if (i + 1 < length) link.boundary_bytes = shape.factor + bytes(shape.most_bytes);
+    uint64_t inner = bytes(2 * shape.most_bytes);
+    for (int k = 0; k < shape.modes; ++k) {
+      const uint64_t part = inner == 0 ? 0 : upto(inner);
+      link.residues.push_back({.bytes = part, .forward_cost = std::max(0.0, link.forward_cost - static_cast<double>(upto(5)))});
+    }
+    double backward = static_cast<double>(1 + upto(12));
+    for (uint64_t t = 0; t <= upto(shape.most_tapes - 1); ++t) {
+      link.tapes.push_back({.bytes = link.boundary_bytes + inner, .backward_cost = backward, .scratch_bytes = bytes(3),
+                            .forward_scratch_bytes = t == 0 ? link.forward_scratch_bytes : bytes(3)});
+      inner /= 2;
+      backward += static_cast<double>(upto(4));
+    }
+    chain.links.push_back(link);
+  }
+  return chain;
+}
+
+uint64_t peak_of_none(const Chain& chain) { return make_schedule(chain, {.strategy = "none"}).peak_bytes; }
+
+double solve(const Chain& chain, uint64_t memory_bytes, bool residues) {
+  const Schedule plan = make_schedule(chain, {.memory_bytes = memory_bytes, .unit = 1, .residues = residues});
+  if (plan.feasible) {
+    EXPECT_LE(plan.peak_bytes, memory_bytes);
+  }
+  return plan.feasible ? plan.makespan : INFINITY;
+}
+
+TEST(Optimal, GoldenWithoutResidues) {
+  const Chain chain = golden_chain();
+  EXPECT_EQ(solve(chain, 16, false), INFINITY);
+  const std::map<uint64_t, double> golden = {{18, 80}, {20, 74}, {22, 71}, {26, 68}, {28, 66}, {32, 63}};
+  for (const auto& [memory, makespan] : golden) EXPECT_EQ(solve(chain, memory, false), makespan) << "M = " << memory;
+}
+
+TEST(Optimal, GoldenWithResidues) {
+  const Chain chain = golden_chain();
+  EXPECT_EQ(solve(chain, 16, true), INFINITY);
+  const std::map<uint64_t, double> golden = {{18, 77}, {20, 70}, {22, 66}, {26, 65}, {28, 64}, {32, 62}};
+  for (const auto& [memory, makespan] : golden) EXPECT_EQ(solve(chain, memory, true), makespan) << "M = " << memory;
+}
+
+TEST(Optimal, GoldenNamesTheSmallestMemory) {
+  const Schedule plan = make_schedule(golden_chain(), {.memory_bytes = 16});
+  EXPECT_FALSE(plan.feasible);
+  EXPECT_TRUE(plan.actions.empty());
+  EXPECT_EQ(plan.smallest_memory, 18u);
+}
+
+// The state of a tiny chain's reversal, for the judge: which values are live, by link.
+struct State {
+  int gradient;
+  std::vector<char> value;  // boundary kept by itself
+  std::vector<char> tape, residue;  // 0: none, else index + 1
+  auto operator<=>(const State&) const = default;
+};
+
+// Least makespan over every order of forwards, recordings, backwards and frees: Dijkstra over states.
+class Judge {
+ public:
+  Judge(const Chain& chain, uint64_t memory_bytes, bool residues) : chain_(chain), memory_(memory_bytes), residues_(residues) {}
+
+  double least_makespan() {
+    const int n = chain_.length();
+    State start{n, std::vector<char>(n + 1, 0), std::vector<char>(n, 0), std::vector<char>(n, 0)};
+    start.value[0] = 1;
+    offer(start, 0);
+    while (!queue_.empty()) {
+      const auto [cost, state] = queue_.top();
+      queue_.pop();
+      if (cost > best_[state]) continue;
+      if (state.gradient == 0) return cost;
+      expand(state, cost);
+    }
+    return INFINITY;
+  }
+
+ private:
+  using Entry = std::pair<double, State>;
+
+  uint64_t tape_size(int i, int t, int r) const {
+    const uint64_t own = chain_.links[i].tapes[t].bytes;
+    return r > 0 && t > 0 ? own + chain_.links[i].residues[r - 1].bytes : own;
+  }
+  uint64_t live(const State& s) const {
+    uint64_t sum = chain_.boundary_bytes(s.gradient);
+    for (int i = 0; i < chain_.length(); ++i) {
+      sum += s.value[i] ? chain_.boundary_bytes(i) : 0;
+      if (s.tape[i]) sum += tape_size(i, s.tape[i] - 1, s.residue[i]);
+      else if (s.residue[i]) sum += chain_.links[i].residues[s.residue[i] - 1].bytes;
+    }
+    return sum;
+  }
+  void offer(const State& s, double cost) {
+    const auto [place, fresh] = best_.try_emplace(s, cost);
+    if (!fresh && place->second <= cost) return;
+    place->second = cost;
+    queue_.push({cost, s});
+  }
+  void expand(const State& s, double cost) {
+    for (int i = 1; i < chain_.length(); ++i) {
+      State freed = s;
+      freed.value[i] = 0;
+      if (s.value[i]) offer(freed, cost);
+    }
+    for (int i = 0; i < s.gradient; ++i) {
+      if (s.value[i] || (i > 0 && s.tape[i - 1])) expand_link(s, cost, i);
+    }
+  }
+  void expand_link(const State& s, double cost, int i) {
+    const Link& link = chain_.links[i];
+    const double forward = s.residue[i] ? link.residues[s.residue[i] - 1].forward_cost : link.forward_cost;
+    if (i + 1 < chain_.length() && !s.value[i + 1] && !s.tape[i]) {
+      const int modes = residues_ && !s.residue[i] ? static_cast<int>(link.residues.size()) : 0;
+      for (int r = 0; r <= modes; ++r) {
+        State after = s;
+        after.value[i + 1] = 1;
+        if (r > 0) after.residue[i] = static_cast<char>(r);
+        if (live(after) + link.forward_scratch_bytes <= memory_) offer(after, cost + forward);
+      }
+    }
+    for (int t = 0; t < static_cast<int>(link.tapes.size()) && !s.tape[i] && !s.value[i + 1]; ++t) {
+      State after = s;
+      after.tape[i] = static_cast<char>(t + 1);
+      if (live(after) + link.tapes[t].forward_scratch_bytes <= memory_) offer(after, cost + forward);
+    }
+    if (s.tape[i] && s.gradient == i + 1) {
+      const Tape& tape = link.tapes[s.tape[i] - 1];
+      if (live(s) + chain_.boundary_bytes(i) + tape.scratch_bytes > memory_) return;
+      State after = s;
+      after.tape[i] = after.residue[i] = 0;
+      after.gradient = i;
+      offer(after, cost + tape.backward_cost);
+    }
+  }
+
+  const Chain& chain_;
+  uint64_t memory_;
+  bool residues_;
+  std::map<State, double> best_;
+  std::priority_queue<Entry, std::vector<Entry>, std::greater<>> queue_;
+};
+
+// The published recursion is optimal among schedules that keep what they once kept; the judge may do better, never worse.
+void judge_random_chains(uint64_t seeds, const Shape& shape, bool residues, double least_share_equal) {
+  int cases = 0, equal = 0;
+  for (uint64_t seed = 0; seed < seeds; ++seed) {
+    const Chain chain = random_chain(seed, shape);
+    const uint64_t smallest = make_schedule(chain, {.memory_bytes = 0}).smallest_memory;
+    ASSERT_EQ(solve(chain, smallest - 1, residues), INFINITY) << "seed " << seed;
+    for (uint64_t memory = smallest; memory <= peak_of_none(chain) + 1; memory += 1 + seed % 3) {
+      const double claimed = solve(chain, memory, residues);
+      const double least = Judge(chain, memory, residues).least_makespan();
+      ASSERT_LT(claimed, INFINITY) << "seed " << seed << ", M = " << memory;
+      ASSERT_GE(claimed, least) << "seed " << seed << ", M = " << memory;
+      ++cases;
+      equal += claimed == least;
+    }
+  }
+  EXPECT_GT(cases, 0);
+  EXPECT_GE(equal, least_share_equal * cases) << "of " << cases;
+}
+
+TEST(Optimal, NeverClaimsLessThanTheJudge) { judge_random_chains(150, {.most_links = 5}, false, 0.7); }
+TEST(Optimal, NeverClaimsLessThanTheJudgeSeveralTapes) {
+  judge_random_chains(60, {.most_links = 4, .most_tapes = 3}, false, 0.7);
+}
+TEST(Optimal, NeverClaimsLessThanTheJudgeResidues) {
+  judge_random_chains(40, {.most_links = 4, .most_tapes = 2, .modes = 2, .most_bytes = 4}, true, 0.6);
+}
+
+TEST(Strategies, RandomChainsFitAndOptimalIsBest) {
+  for (uint64_t seed = 1000; seed < 1200; ++seed) {
+    const Chain chain = random_chain(seed, {.most_links = 16, .most_tapes = 3, .modes = static_cast<int>(seed % 3)});
+    const uint64_t most = peak_of_none(chain);
+    double before = INFINITY;
+    for (uint64_t memory = 0; memory <= most + 2; memory += 1 + most / 40) {
+      const double optimal = solve(chain, memory, true);
+      ASSERT_LE(optimal, solve(chain, memory, false)) << "seed " << seed << ", M = " << memory;
+      ASSERT_LE(optimal, before) << "seed " << seed << ", M = " << memory;
+      before = optimal;
+      for (const std::string& name : strategy_names()) {
+        const Schedule plan = make_schedule(chain, {.strategy = name, .memory_bytes = memory});
+        if (!plan.feasible) continue;
+        const Simulation walked = simulate(chain, plan.actions);
+        ASSERT_TRUE(walked.valid) << name << ", seed " << seed << ", M = " << memory << ": " << walked.fault;
+        ASSERT_EQ(walked.makespan, plan.makespan) << name << ", seed " << seed << ", M = " << memory;
+        ASSERT_LE(walked.peak_bytes, memory) << name << ", seed " << seed << ", M = " << memory;
+        ASSERT_LE(optimal, plan.makespan) << name << ", seed " << seed << ", M = " << memory;
+      }
+    }
+    const double store_all = make_schedule(chain, {.strategy = "none"}).makespan;
+    ASSERT_LE(make_schedule(chain, {}).makespan, store_all) << "seed " << seed;
+  }
+}
+
+// Sizes that no unit divides: units are chosen, plans still fit in bytes, and more memory never costs time.
+TEST(Optimal, ChosenUnitsKeepTheBudget) {
+  for (uint64_t seed = 2000; seed < 2008; ++seed) {
+    const Chain chain = random_chain(seed, {.most_links = 40, .most_tapes = 2, .modes = static_cast<int>(seed % 2), .most_bytes = 8,
+                                            .factor = 1 << 20, .jitter = seed % 3 == 0 ? 1u << 19 : 512});
+    const uint64_t most = peak_of_none(chain);
+    const uint64_t smallest = make_schedule(chain, {.memory_bytes = 0}).smallest_memory;
+    double before = INFINITY;
+    for (uint64_t memory : {smallest, smallest + most / 50, most / 4 + smallest / 2, most / 2 + smallest / 4, most}) {
+      const Schedule plan = make_schedule(chain, {.memory_bytes = memory});
+      if (memory < smallest) continue;
+      ASSERT_TRUE(plan.feasible) << "seed " << seed << ", M = " << memory << ", smallest " << smallest;
+      ASSERT_LE(plan.peak_bytes, memory) << "seed " << seed;
+      for (const std::string& name : strategy_names()) {
+        const Schedule other = make_schedule(chain, {.strategy = name, .memory_bytes = memory});
+        if (!other.feasible) continue;
+        ASSERT_LE(plan.makespan, other.makespan) << name << ", seed " << seed << ", M = " << memory;
+      }
+      ASSERT_LE(plan.makespan, before) << "seed " << seed << ", M = " << memory;
+      before = plan.makespan;
+    }
+  }
+}
+
+TEST(Simulate, RejectsEveryPlanWithOneActionLeftOut) {
+  for (uint64_t seed = 3000; seed < 3040; ++seed) {
+    const Chain chain = random_chain(seed, {.most_tapes = 2, .modes = 1});
+    const uint64_t smallest = make_schedule(chain, {.memory_bytes = 0}).smallest_memory;
+    const std::vector<Action> actions = make_schedule(chain, {.memory_bytes = smallest}).actions;
+    for (size_t n = 0; n < actions.size(); ++n) {
+      std::vector<Action> mutant = actions;
+      mutant.erase(mutant.begin() + static_cast<std::ptrdiff_t>(n));
+      ASSERT_FALSE(simulate(chain, mutant).valid) << "seed " << seed << ", without action " << n;
+    }
+  }
+}
+
+TEST(Simulate, CountsByHand) {
+  Chain chain{.input_bytes = 10, .links = {}};
+  chain.links.push_back({.name = "a", .forward_cost = 1, .boundary_bytes = 20, .forward_scratch_bytes = 5,
+                         .tapes = {{.bytes = 27, .backward_cost = 3, .scratch_bytes = 4, .forward_scratch_bytes = 6}}, .residues = {}});
+  chain.links.push_back({.name = "b", .forward_cost = 2, .boundary_bytes = 0, .forward_scratch_bytes = 7,
+                         .tapes = {{.bytes = 1, .backward_cost = 5, .scratch_bytes = 9, .forward_scratch_bytes = 2}}, .residues = {}});
+  const Schedule store_all = make_schedule(chain, {.strategy = "none"});
+  EXPECT_EQ(store_all.makespan, 11);
+  EXPECT_EQ(store_all.peak_bytes, 10u + 27 + 20 + 10 + 4);  // in the backward of a: input, tape, gradient, new gradient, scratch
+  const Schedule each = make_schedule(chain, {.strategy = "every-k", .k = 1});
+  EXPECT_EQ(each.makespan, 12);
+  EXPECT_EQ(each.peak_bytes, 10u + 27 + 20 + 10 + 4);
+  chain.links[1].tapes[0].scratch_bytes = 900;
+  EXPECT_EQ(make_schedule(chain, {.strategy = "none"}).peak_bytes, 10u + 27 + 1 + 20 + 900);     // in the backward of b
+  EXPECT_EQ(make_schedule(chain, {.strategy = "every-k", .k = 1}).peak_bytes, 10u + 20 + 1 + 20 + 900);
+  chain.links[0].forward_scratch_bytes = 5000;
+  EXPECT_EQ(make_schedule(chain, {.strategy = "none"}).peak_bytes, 10u + 27 + 1 + 20 + 900);
+  EXPECT_EQ(make_schedule(chain, {.strategy = "every-k", .k = 1}).peak_bytes, 10u + 20 + 5000);  // in the advance over a
+}
+
+std::string refusal(const ScheduleRequest& request) {
+  try {
+    make_schedule(golden_chain(), request);
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Strategies, RefusesUnknownNamesAndForeignParameters) {
+  EXPECT_NE(refusal({.strategy = "optimall"}).find("optimall"), std::string::npos);
+  EXPECT_NE(refusal({.strategy = "none", .k = 3}).find("takes no k"), std::string::npos);
+  EXPECT_NE(refusal({.strategy = "sqrt", .k = -3}).find("at least 1"), std::string::npos);
+  EXPECT_NE(refusal({.strategy = "none", .policy = "dots_saveable"}).find("policy"), std::string::npos);
+  EXPECT_THROW(make_schedule({}, {}), UserError);
+}
+
+TEST(ChainJson, RoundTrip) {
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    const Chain chain = random_chain(seed, {.most_tapes = 3, .modes = 2});
+    const auto written = chain_to_json(chain);
+    const Chain again = chain_from_json(nlohmann::json::parse(written.dump()), "again");
+    EXPECT_EQ(chain_to_json(again), written) << "seed " << seed;
+  }
+}
+
+// What stands in the golden chain's JSON is replaced at a pointer, and the refusal must name the field.
+TEST(ChainJson, RefusesBadChainsByField) {
+  struct Case {
+    const char *pointer, *value, *field, *right;
+  };
+  const Case cases[] = {
+      {"/input_bytes", "-1", "input_bytes", "integer from 0"},
+      {"/input_bytes", "1e30", "input_bytes", "integer from 0"},
+      {"/input_bytes", "18446744073709551615", "input_bytes", "integer from 0"},
+      {"/input_bytes", "null", "input_bytes", "integer from 0"},
+      {"/links", "[]", "links", "from 1 to"},
+      {"/links", "7", "links", "a list"},
+      {"/links/2", "[]", "links[2]", "an object"},
+      {"/links/2/forward_cost", "-0.5", "links[2].forward_cost", "number from 0"},
+      {"/links/2/forward_cost", "\"NaN\"", "links[2].forward_cost", "must be a number"},
+      {"/links/2/forward_cost", "1e201", "links[2].forward_cost", "must be a number"},
+      {"/links/2/boundary_bytes", "1.5", "links[2].boundary_bytes", "integer from 0"},
+      {"/links/2/boundary_bytes", "5", "links[2].tapes[0].bytes", "from 5"},
+      {"/links/2/tapes", "[]", "links[2].tapes", "at least one"},
+      {"/links/2/tapes/0/bytes", "-4", "links[2].tapes[0].bytes", "integer from"},
+      {"/links/2/tapes/0/backward_cost", "null", "links[2].tapes[0].backward_cost", "must be a number"},
+      {"/links/2/tapes/0/colour", "1", "links[2].tapes[0].colour", "unknown key"},
+      {"/links/2/residues", "[]", "links[2].residues", "must list 1 modes"},
+      {"/links/2/residues/0/forward_cost", "2.5", "links[2].residues[0].forward_cost", "from 0 to 2"},
+      {"/links/5/boundary_bytes", "0.0", "links[5].boundary_bytes", "integer from 0"},
+  };
+  for (const Case& test : cases) {
+    nlohmann::json bad = chain_to_json(golden_chain());
+    bad[nlohmann::json::json_pointer(test.pointer)] = nlohmann::json::parse(test.value);
+    try {
+      chain_from_json(bad, "bad.json");
+      ADD_FAILURE() << test.pointer << " = " << test.value << " was taken";
+    } catch (const UserError& error) {
+      const std::string line = error.what();
+      EXPECT_EQ(line.find("bad.json: " + std::string(test.field)), 0u) << line;
+      EXPECT_NE(line.find(test.right), std::string::npos) << line;
+      EXPECT_EQ(line.find('\n'), std::string::npos) << line;
+    }
+  }
+}
+
+TEST(ChainJson, RefusesMissingKeysAndAChainWithoutLoss) {
+  const nlohmann::json good = chain_to_json(golden_chain());
+  for (const char* key : {"forward_cost", "boundary_bytes", "forward_scratch_bytes", "tapes"}) {
+    nlohmann::json bad = good;
+    bad["links"][1].erase(key);
+    EXPECT_THROW(chain_from_json(bad, "bad.json"), UserError) << key;
+  }
+  for (const char* key : {"bytes", "backward_cost", "scratch_bytes"}) {
+    nlohmann::json bad = good;
+    bad["links"][1]["tapes"][0].erase(key);
+    EXPECT_THROW(chain_from_json(bad, "bad.json"), UserError) << key;
+  }
+  nlohmann::json bad = good;
+  bad["links"].erase(5);
+  EXPECT_THROW(chain_from_json(bad, "bad.json"), UserError);
+}
+
+TEST(ChainJson, RefusesFilesThatAreNoJson) {
+  const std::string path = testing::TempDir() + "reprise_schedule_test.json";
+  for (const char* text : {"", "{", "{\"input_bytes\": NaN, \"links\": []}", "{\"input_bytes\": 1e999, \"links\": []}"}) {
+    std::ofstream(path) << text;
+    try {
+      read_chain(path);
+      ADD_FAILURE() << text << " was taken";
+    } catch (const UserError& error) {
+      EXPECT_EQ(std::string(error.what()).find(path), 0u) << error.what();
+    }
+  }
+  std::remove(path.c_str());
+  EXPECT_THROW(read_chain(path), UserError);
+}
+
+TEST(ScheduleCommand, AnswersAsDesigned) {
+  const auto layout_of = [](const Chain&, const std::vector<Action>&) { return LayoutFigures{.packed_bytes = 18, .move_bytes = 3}; };
+  const ScheduleAnswer good = answer_schedule(golden_chain(), {.memory_bytes = 18}, layout_of);
+  EXPECT_EQ(good.json["feasible"], true);
+  EXPECT_EQ(good.json["makespan"], 77);
+  EXPECT_EQ(good.json["peak_bytes"], 18);
+  EXPECT_EQ(good.json["packed_bytes"], 18);
+  EXPECT_EQ(good.json["move_bytes"], 3);
+  EXPECT_TRUE(good.json["solve_seconds"].is_number());
+  const ScheduleAnswer bad = answer_schedule(golden_chain(), {.memory_bytes = 17}, layout_of);
+  EXPECT_EQ(bad.json["feasible"], false);
+  EXPECT_TRUE(bad.json["makespan"].is_null());
+  EXPECT_EQ(bad.json["smallest_memory"], 18);
+  EXPECT_EQ(answer_unit_chain({.strategy = "revolve", .steps = 10, .slots = 3})["extra_forwards"], 15);
+  EXPECT_EQ(answer_unit_chain({.strategy = "h-revolve", .steps = 10, .ram = 1, .disk = 1, .write_cost = 2, .read_cost = 2})["makespan"], 37);
+  EXPECT_THROW(answer_unit_chain({.strategy = "revolve", .steps = 10}), UserError);
+  EXPECT_THROW(answer_unit_chain({.strategy = "revolve", .steps = 10, .slots = 3, .ram = 1}), UserError);
+  EXPECT_THROW(answer_unit_chain({.strategy = "sqrt", .steps = 10}), UserError);
+  EXPECT_THROW(answer_unit_chain({.strategy = "revolve", .steps = 0, .slots = 3}), UserError);
+}
+
+TEST(ScheduleCommand, WritesOneActionALine) {
+  const std::vector<Action> actions = {{.kind = ActionKind::kAdvance, .first = 0, .last = 2},
+                                       {.kind = ActionKind::kRecord, .first = 2, .choice = 1},
+                                       {.kind = ActionKind::kBackward, .first = 2},
+                                       {.kind = ActionKind::kDrop, .first = 2}};
+  EXPECT_EQ(actions_as_jsonl(actions),
+            "{\"action\":\"advance\",\"first\":0,\"last\":2,\"residue_mode\":-1}\n{\"action\":\"record\",\"link\":2,\"tape\":1}\n"
+            "{\"action\":\"backward\",\"link\":2}\n{\"action\":\"drop\",\"boundary\":2}\n");
+}
+
+}  // namespace
+}  // namespace reprise

@@ -1,0 +1,45 @@
+// Micro-batches: which samples a step sees, and their values, written straight into the arena's staging slots.
+// A position in the training gives its batch again, nothing is remembered: a resumed run sees what the first would have.
+// It must not know the model beyond its input's shape, nor where the arena is.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "lib/plan.h"  // kIgnoredLabel
+#include "tools/formats/recipe.h"
+
+namespace reprise {
+
+enum class Split { kTraining, kEvaluation };
+
+class Dataset {
+ public:
+  virtual ~Dataset() = default;
+
+  // Samples in the set: images, or windows of "sequence" tokens.
+  uint64_t size() const { return size_; }
+
+  // Micro-batches that cover the set once; the last of the evaluation set may be partly empty.
+  uint64_t micro_batches() const { return (size_ + batch_ - 1) / batch_; }
+
+  // Writes micro-batch `micro` of step `step`, both from 0, and returns how many of its samples are real.
+  //   images: input f32 [batch, H, W, C], labels i32 [batch]
+  //   tokens: input i32 [batch, sequence], labels i32 [batch, sequence] (the next token)
+  // Training: sample order and augmentation of DESIGN 9; always `batch` real samples.
+  // Evaluation: samples step*batch .. in file order, never augmented (micro is 0); past the end the input is 0 and the
+  // label kIgnoredLabel.
+  // No heap allocation on the calling thread. Throws UserError (an image that cannot be decoded).
+  virtual uint64_t fill(uint64_t step, uint64_t micro, void* input, int32_t* labels) = 0;
+
+ protected:
+  uint64_t size_ = 0;
+  uint64_t batch_ = 1;
+};
+
+// Opens and checks the recipe's data in full: files, lengths, shapes, labels. Throws UserError.
+// Evaluation: "eval_path"; else for idx the t10k files beside the training set; null where there is none.
+// Synthetic data have both.
+std::unique_ptr<Dataset> open_dataset(const Recipe& recipe, Split split);
+
+}  // namespace reprise

@@ -1,0 +1,65 @@
+// Resizes an image of bytes: one pass along the rows, one along the columns.
+// Here because stb_image only decodes.
+// It must not know files.
+#include "tools/data/resize.h"
+
+#include <cmath>
+
+namespace reprise {
+namespace {
+
+struct Taps {
+  int first = 0;               // source pixel of weights[0]
+  std::vector<float> weights;  // sum 1
+};
+
+std::vector<Taps> taps_along(int from, int to) {
+  const double scale = double(from) / to, radius = std::max(scale, 1.0);
+  std::vector<Taps> all(static_cast<size_t>(to));
+  for (int i = 0; i < to; ++i) {
+    Taps& taps = all[static_cast<size_t>(i)];
+    const double center = (i + 0.5) * scale;
+    taps.first = std::max(0, static_cast<int>(std::floor(center - radius)));
+    const int last = std::min(from - 1, static_cast<int>(std::ceil(center + radius)));
+    double sum = 0;
+    for (int s = taps.first; s <= last; ++s) {
+      const double weight = std::max(0.0, 1 - std::fabs(s + 0.5 - center) / radius);
+      taps.weights.push_back(static_cast<float>(weight));
+      sum += weight;
+    }
+    for (float& weight : taps.weights) weight = static_cast<float>(weight / sum);
+  }
+  return all;
+}
+
+}  // namespace
+
+void resize_image(const ImageShape& from, const uint8_t* source, const ImageShape& to, uint8_t* target) {
+  const size_t channels = static_cast<size_t>(from.channels);
+  const size_t from_row = static_cast<size_t>(from.width) * channels, to_row = static_cast<size_t>(to.width) * channels;
+  std::vector<float> narrow(static_cast<size_t>(from.height) * to_row);  // [from.height, to.width, C]
+  const std::vector<Taps> columns = taps_along(from.width, to.width), rows = taps_along(from.height, to.height);
+  for (size_t y = 0; y < static_cast<size_t>(from.height); ++y) {
+    for (size_t x = 0; x < columns.size(); ++x) {
+      for (size_t c = 0; c < channels; ++c) {
+        float sum = 0;
+        for (size_t k = 0; k < columns[x].weights.size(); ++k) {
+          sum +=
+              columns[x].weights[k] * source[y * from_row + (static_cast<size_t>(columns[x].first) + k) * channels + c];
+        }
+        narrow[y * to_row + x * channels + c] = sum;
+      }
+    }
+  }
+  for (size_t y = 0; y < rows.size(); ++y) {
+    for (size_t i = 0; i < to_row; ++i) {
+      float sum = 0;
+      for (size_t k = 0; k < rows[y].weights.size(); ++k) {
+        sum += rows[y].weights[k] * narrow[(static_cast<size_t>(rows[y].first) + k) * to_row + i];
+      }
+      target[y * to_row + i] = static_cast<uint8_t>(std::lround(std::min(255.0f, std::max(0.0f, sum))));
+    }
+  }
+}
+
+}  // namespace reprise

@@ -1,0 +1,69 @@
+// Which sample stands at which place, and how it is augmented: DESIGN 9's order, and draws from Philox.
+// Here because every kind of data shares them.
+// It must not know what a sample holds.
+#include "tools/data/sample_order.h"
+
+#include <bit>
+
+#include "lib/rng.h"
+
+namespace reprise {
+namespace {
+
+// Two uses of one seed must not share draws; dropout uses the seed itself as its key.
+constexpr uint64_t kShuffleKey = 0x73687566666c6500u;
+constexpr uint64_t kAugmentKey = 0x6175676d656e7400u;
+
+// 0 .. count-1; the bias of multiplying instead of rejecting is below count / 2^32.
+int draw_below(uint32_t word, int count) {
+  return static_cast<int>(uint64_t{word} * static_cast<uint64_t>(count) >> 32);
+}
+
+}  // namespace
+
+uint64_t permuted(uint64_t index, uint64_t size, uint64_t seed, uint64_t epoch) {
+  constexpr uint64_t kRounds = 8;
+  const int half_bits = (std::bit_width(size - 1) + 1) / 2;
+  const uint64_t mask = (uint64_t{1} << half_bits) - 1;
+  do {
+    uint64_t left = index >> half_bits, right = index & mask;
+    for (uint64_t round = 0; round < kRounds; ++round) {
+      const PhiloxBlock block = philox(seed ^ kShuffleKey, epoch, round << 32 | right);
+      const uint64_t next = left ^ (block.word[0] & mask);
+      left = right;
+      right = next;
+    }
+    index = left << half_bits | right;
+  } while (index >= size);
+  return index;
+}
+
+SampleOrder::SampleOrder(const Recipe& recipe, Split split, uint64_t size)
+    : size_(size),
+      batch_(static_cast<uint64_t>(recipe.batch)),
+      accumulate_(static_cast<uint64_t>(recipe.accumulate)),
+      seed_(recipe.seed),
+      shuffle_(recipe.data.shuffle),
+      training_(split == Split::kTraining) {}
+
+std::optional<uint64_t> SampleOrder::sample_at(uint64_t step, uint64_t micro, uint64_t b) const {
+  if (!training_) {
+    const uint64_t n = step * batch_ + b;
+    return n < size_ ? std::optional<uint64_t>(n) : std::nullopt;
+  }
+  const uint64_t position = (step * accumulate_ + micro) * batch_ + b;
+  const uint64_t n = position % size_;
+  return shuffle_ ? permuted(n, size_, seed_, position / size_) : n;
+}
+
+Augmentation augmentation_at(const DataSource& data, uint64_t seed, uint64_t step, uint64_t micro, uint64_t b) {
+  Augmentation augmentation;
+  if (!data.flip && data.crop == 0) return augmentation;
+  const PhiloxBlock block = philox(seed ^ kAugmentKey, step, micro << 32 | b);
+  augmentation.flip = data.flip && (block.word[0] & 1) != 0;
+  augmentation.rows_down = draw_below(block.word[1], 2 * data.crop + 1) - data.crop;
+  augmentation.columns_right = draw_below(block.word[2], 2 * data.crop + 1) - data.crop;
+  return augmentation;
+}
+
+}  // namespace reprise

@@ -1,0 +1,19 @@
+// One function for each kind of data: opens it, checks it in full, gives its micro-batches.
+// Here, inside tools/data, so that each kind is one file and open_dataset one switch.
+// It must not be included outside tools/data.
+#pragma once
+
+#include <memory>
+
+#include "tools/data/dataset.h"
+
+namespace reprise {
+
+// Each may return null for Split::kEvaluation, and throws UserError as open_dataset does.
+std::unique_ptr<Dataset> open_idx(const Recipe& recipe, Split split);
+std::unique_ptr<Dataset> open_image_folder(const Recipe& recipe, Split split);
+std::unique_ptr<Dataset> open_tensors(const Recipe& recipe, Split split);
+std::unique_ptr<Dataset> open_tokens(const Recipe& recipe, Split split);  // kTokens and kText
+std::unique_ptr<Dataset> open_synthetic(const Recipe& recipe, Split split);
+
+}  // namespace reprise

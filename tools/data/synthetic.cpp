@@ -1,0 +1,103 @@
+// Data out of a counter: no file, any shape, the same on every machine.
+// Here for tests, benchmarks and a first look at a recipe; the loss can fall, so that learning shows.
+// It must not keep anything in memory.
+#include "lib/rng.h"
+#include "tools/data/images.h"
+#include "tools/data/sources.h"
+
+namespace reprise {
+namespace {
+
+constexpr uint64_t kTrainingSamples = 65536, kEvaluationSamples = 1024;
+constexpr uint64_t kSampleKey = 0x73616d706c650000u, kPatternKey = 0x7061747465726e00u;
+
+float unit_float(uint32_t word) { return static_cast<float>(word >> 8) * 0x1p-24f; }  // [0, 1)
+
+uint64_t sample_key(const Recipe& recipe, Split split) {
+  return recipe.seed ^ kSampleKey ^ (split == Split::kEvaluation ? 1 : 0);
+}
+
+// An image is half noise of its own and half the pattern of its class, values from 0 to 1.
+class SyntheticImages : public Dataset {
+ public:
+  SyntheticImages(const Recipe& recipe, Split split)
+      : recipe_(recipe),
+        split_(split),
+        order_(recipe, split, split == Split::kTraining ? kTrainingSamples : kEvaluationSamples) {
+    size_ = split == Split::kTraining ? kTrainingSamples : kEvaluationSamples;
+    batch_ = static_cast<uint64_t>(recipe.batch);
+  }
+
+  uint64_t fill(uint64_t step, uint64_t micro, void* input, int32_t* labels) override {
+    const uint64_t key = sample_key(recipe_, split_);
+    const ImageShape shape = image_shape(recipe_);
+    const uint32_t classes = static_cast<uint32_t>(class_count(recipe_));
+    return fill_images(recipe_, split_, order_, step, micro, input, labels,
+                       [&](uint64_t sample, const Augmentation& augmentation, float* image) {
+      const uint32_t label = philox(key, sample, ~uint64_t{0}).word[0] % classes;
+      const auto pixel = [&](int y, int x, int c) {
+        const uint64_t element =
+            (static_cast<uint64_t>(y) * static_cast<uint64_t>(shape.width) + static_cast<uint64_t>(x)) *
+                static_cast<uint64_t>(shape.channels) +
+            static_cast<uint64_t>(c);
+        const float noise = unit_float(philox(key, sample, element).word[0]);
+        const float pattern = unit_float(philox(recipe_.seed ^ kPatternKey, label, element).word[0]);
+        return 0.5f * (noise + pattern);
+      };
+      write_image(shape, augmentation, pixel, [](int) { return 0.0f; }, image);
+      return static_cast<int32_t>(label);
+    });
+  }
+
+ private:
+  Recipe recipe_;
+  Split split_;
+  SampleOrder order_;
+};
+
+// One endless row of tokens, the smaller of two draws each: small tokens are likelier, which a model can learn.
+class SyntheticTokens : public Dataset {
+ public:
+  SyntheticTokens(const Recipe& recipe, Split split)
+      : key_(sample_key(recipe, split)),
+        vocabulary_(static_cast<uint32_t>(std::get<Gpt2Model>(recipe.model).vocab_size)),
+        sequence_(static_cast<uint64_t>(recipe.sequence)),
+        order_(recipe, split, split == Split::kTraining ? kTrainingSamples : kEvaluationSamples) {
+    size_ = split == Split::kTraining ? kTrainingSamples : kEvaluationSamples;
+    batch_ = static_cast<uint64_t>(recipe.batch);
+  }
+
+  uint64_t fill(uint64_t step, uint64_t micro, void* input, int32_t* labels) override {
+    int32_t* tokens = static_cast<int32_t*>(input);
+    uint64_t real = 0;
+    for (uint64_t b = 0; b < batch_; ++b, tokens += sequence_, labels += sequence_) {
+      const std::optional<uint64_t> sample = order_.sample_at(step, micro, b);
+      for (uint64_t t = 0; t < sequence_; ++t) {
+        tokens[t] = sample ? token(*sample * sequence_ + t) : 0;
+        labels[t] = sample ? token(*sample * sequence_ + t + 1) : kIgnoredLabel;
+      }
+      real += sample.has_value();
+    }
+    return real;
+  }
+
+ private:
+  int32_t token(uint64_t index) const {
+    const PhiloxBlock block = philox(key_, 0, index);
+    return static_cast<int32_t>(std::min(block.word[0] % vocabulary_, block.word[1] % vocabulary_));
+  }
+
+  uint64_t key_;
+  uint32_t vocabulary_;
+  uint64_t sequence_;
+  SampleOrder order_;
+};
+
+}  // namespace
+
+std::unique_ptr<Dataset> open_synthetic(const Recipe& recipe, Split split) {
+  if (std::holds_alternative<ResNetModel>(recipe.model)) return std::make_unique<SyntheticImages>(recipe, split);
+  return std::make_unique<SyntheticTokens>(recipe, split);
+}
+
+}  // namespace reprise

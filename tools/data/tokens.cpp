@@ -1,0 +1,84 @@
+// Token files: little-endian integers of two or four bytes, or any file as text, whose bytes are the tokens.
+// Here because a language model's batch is nothing but windows of one long row of numbers.
+// It must not know a tokenizer.
+#include "tools/data/sample_order.h"
+#include "tools/data/sources.h"
+#include "tools/formats/error.h"
+#include "tools/formats/mapped_file.h"
+
+namespace reprise {
+namespace {
+
+class TokenDataset : public Dataset {
+ public:
+  TokenDataset(const Recipe& recipe, Split split, const std::string& path)
+      : file_(path),
+        token_bytes_(recipe.data.kind == DataSource::Kind::kText ? 1 : static_cast<uint64_t>(recipe.data.token_bytes)),
+        sequence_(static_cast<uint64_t>(recipe.sequence)),
+        order_(recipe, split, count_windows()) {
+    require_vocabulary(static_cast<uint32_t>(std::get<Gpt2Model>(recipe.model).vocab_size));
+    size_ = count_windows();
+    batch_ = static_cast<uint64_t>(recipe.batch);
+  }
+
+  // Sample n reads tokens n*T .. n*T+T, both included: T inputs, and T labels one further on.
+  uint64_t fill(uint64_t step, uint64_t micro, void* input, int32_t* labels) override {
+    int32_t* tokens = static_cast<int32_t*>(input);
+    uint64_t real = 0;
+    for (uint64_t b = 0; b < batch_; ++b, tokens += sequence_, labels += sequence_) {
+      const std::optional<uint64_t> sample = order_.sample_at(step, micro, b);
+      for (uint64_t t = 0; t < sequence_; ++t) {
+        tokens[t] = sample ? static_cast<int32_t>(token(*sample * sequence_ + t)) : 0;
+        labels[t] = sample ? static_cast<int32_t>(token(*sample * sequence_ + t + 1)) : kIgnoredLabel;
+      }
+      real += sample.has_value();
+    }
+    return real;
+  }
+
+ private:
+  uint32_t token(uint64_t index) const {
+    const unsigned char* bytes = file_.data() + index * token_bytes_;
+    uint32_t value = bytes[0];
+    if (token_bytes_ >= 2) value |= uint32_t{bytes[1]} << 8;
+    if (token_bytes_ == 4) value |= uint32_t{bytes[2]} << 16 | uint32_t{bytes[3]} << 24;
+    return value;
+  }
+
+  uint64_t count_windows() const {
+    if (file_.bytes() % token_bytes_ != 0) {
+      throw UserError(file_.path() + ": truncated: " + std::to_string(file_.bytes()) +
+                      " bytes are no multiple of data.token_bytes (" + std::to_string(token_bytes_) + ")");
+    }
+    const uint64_t tokens = file_.bytes() / token_bytes_;
+    if (tokens < sequence_ + 1) {
+      throw UserError(file_.path() + ": too short: " + std::to_string(tokens) + " tokens, but one sample of sequence " +
+                      std::to_string(sequence_) + " needs " + std::to_string(sequence_ + 1));
+    }
+    return (tokens - 1) / sequence_;
+  }
+
+  void require_vocabulary(uint32_t vocabulary) const {
+    const uint64_t tokens = file_.bytes() / token_bytes_;
+    for (uint64_t i = 0; i < tokens; ++i) {
+      if (token(i) < vocabulary) continue;
+      throw UserError(file_.path() + ": token " + std::to_string(i) + " is " + std::to_string(token(i)) +
+                      ", must be from 0 to " + std::to_string(vocabulary - 1) + " (model.vocab_size is " +
+                      std::to_string(vocabulary) + ")");
+    }
+  }
+
+  MappedFile file_;
+  uint64_t token_bytes_, sequence_;
+  SampleOrder order_;
+};
+
+}  // namespace
+
+std::unique_ptr<Dataset> open_tokens(const Recipe& recipe, Split split) {
+  if (split == Split::kTraining) return std::make_unique<TokenDataset>(recipe, split, recipe.data.path);
+  if (recipe.data.eval_path.empty()) return nullptr;
+  return std::make_unique<TokenDataset>(recipe, split, recipe.data.eval_path);
+}
+
+}  // namespace reprise

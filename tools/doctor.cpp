@@ -1,0 +1,63 @@
+// The doctor's report.
+// Reads the port and /proc; starts nothing.
+// It must not change anything.
+#include "tools/doctor.h"
+
+#include <unistd.h>
+
+#include <fstream>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "lib/reprise.h"
+#include "ports/linux/linux_port.h"
+#include "tools/formats/text.h"
+
+namespace reprise {
+
+namespace {
+
+uint64_t memory_field(const std::string& field) {
+  std::ifstream file("/proc/meminfo");
+  std::string name, unit;
+  uint64_t kibibytes = 0;
+  while (file >> name >> kibibytes) {
+    std::getline(file, unit);
+    if (name == field + ":") return kibibytes * 1024;
+  }
+  return 0;
+}
+
+std::string processor_name() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (line.rfind("model name", 0) == 0) return line.substr(line.find(':') + 2);
+  }
+  return "unknown";
+}
+
+}  // namespace
+
+int print_doctor(bool json) {
+  const Status kernels = linux_set_up_kernels();
+  const nlohmann::json report = {{"processor", processor_name()},
+                                 {"processors", ::sysconf(_SC_NPROCESSORS_ONLN)},
+                                 {"kernel_set", kernels.ok() ? cpu_backend().kernel_set() : kernels.message},
+                                 {"memory_bytes", memory_field("MemTotal")},
+                                 {"available_bytes", memory_field("MemAvailable")},
+                                 {"swap_free_bytes", memory_field("SwapFree")},
+                                 {"cuda_device", ::access("/dev/nvidia0", F_OK) == 0 || ::access("/dev/nvhost-gpu", F_OK) == 0}};
+  if (json) {
+    std::cout << report.dump(1) << "\n";
+  } else {
+    std::cout << "processor     " << report["processor"].get<std::string>() << ", " << report["processors"] << " usable\n"
+              << "kernels       " << report["kernel_set"].get<std::string>() << "\n"
+              << "memory        " << bytes_text(report["memory_bytes"].get<uint64_t>()) << ", available " << bytes_text(report["available_bytes"].get<uint64_t>())
+              << ", swap free " << bytes_text(report["swap_free_bytes"].get<uint64_t>()) << "\n"
+              << "CUDA device   " << (report["cuda_device"].get<bool>() ? "present; this build trains on the CPU" : "none") << "\n"
+              << "A budget may be at most what is available, less what the data set takes in host memory.\n";
+  }
+  return kernels.ok() ? 0 : 1;
+}
+
+}  // namespace reprise

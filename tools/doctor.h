@@ -1,0 +1,11 @@
+// What this machine offers to a training.
+// Here so that a person can look before training.
+// It must not change anything.
+#pragma once
+
+namespace reprise {
+
+// Prints processor features, kernel set, cores, memory and what is missing; answers the exit status.
+int print_doctor(bool json);
+
+}  // namespace reprise

@@ -1,0 +1,88 @@
+// The comparison of compare.h.
+// Only schedule and layout are run: rows are not needed for the figures.
+// It must not favour a strategy.
+#include "tools/emit/compare.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "tools/formats/error.h"
+#include "tools/formats/text.h"
+
+namespace reprise {
+
+using nlohmann::json;
+
+namespace {
+
+json compare_one(const SolvedModel& model, const std::string& strategy, uint64_t memory) {
+  json row = {{"strategy", strategy}, {"feasible", false}, {"peak_bytes", nullptr}, {"packed_bytes", nullptr},
+              {"extra_forward_cost", nullptr}, {"predicted_seconds", nullptr}};
+  ScheduleRequest request = request_of(model.recipe);
+  if (request.strategy != strategy) request.k = 0;
+  request.strategy = strategy;
+  request.memory_bytes = memory;
+  try {
+    const Schedule schedule = make_schedule(model.chain, request);
+    if (!schedule.feasible) return row;
+    row["feasible"] = true;
+    row["peak_bytes"] = model.fixed_bytes() + schedule.peak_bytes;
+    row["packed_bytes"] = model.fixed_bytes() + layout_chain(model.chain, schedule.actions).packed_bytes;
+    row["extra_forward_cost"] = schedule.makespan / model.forward_backward_cost - 1;
+  } catch (const UserError& error) {  // a parameter that this strategy alone would need
+    row["reason"] = error.what();
+  }
+  return row;
+}
+
+uint64_t memory_of(const SolvedModel& model, uint64_t budget) {
+  return budget <= model.fixed_bytes() ? 0 : (budget - model.fixed_bytes()) / kAlignment * kAlignment;
+}
+
+}  // namespace
+
+json compare_strategies(const SolvedModel& model) {
+  const uint64_t budget = model.recipe.budget_bytes             ? *model.recipe.budget_bytes
+                          : model.recipe.feature_map_budget_bytes ? model.fixed_bytes() + *model.recipe.feature_map_budget_bytes
+                                                                  : model.store_all_bytes;
+  json rows = json::array();
+  for (const std::string& strategy : strategy_names()) rows.push_back(compare_one(model, strategy, memory_of(model, budget)));
+  return {{"budget", budget}, {"rows", rows}};
+}
+
+json sweep_strategies(const SolvedModel& model, int points) {
+  ScheduleRequest optimal;
+  optimal.memory_bytes = 0;
+  const uint64_t least = std::min(make_schedule(model.chain, optimal).smallest_memory + model.fixed_bytes(), model.store_all_bytes);
+  json fronts = json::array();
+  for (const std::string& strategy : strategy_names()) {
+    json front = json::array();
+    for (int p = 0; p < points; ++p) {
+      const uint64_t budget = least + (model.store_all_bytes - least) / static_cast<uint64_t>(points - 1) * static_cast<uint64_t>(p);
+      json point = compare_one(model, strategy, memory_of(model, p == points - 1 ? model.store_all_bytes : budget));
+      point.erase("strategy");
+      point["budget"] = budget;
+      front.push_back(point);
+    }
+    fronts.push_back({{"strategy", strategy}, {"points", front}});
+  }
+  return {{"store_all_bytes", model.store_all_bytes}, {"fronts", fronts}};
+}
+
+std::string comparison_text(const json& comparison) {
+  std::string text = "at a budget of " + bytes_text(comparison.at("budget").get<uint64_t>()) + "\nstrategy          peak         packed       extra work\n";
+  char line[200];
+  for (const json& row : comparison.at("rows")) {
+    const std::string strategy = row.at("strategy").get<std::string>();
+    if (row.at("feasible").get<bool>()) {
+      std::snprintf(line, sizeof line, "%-16s  %-11s  %-11s  %5.1f%%\n", strategy.c_str(), bytes_text(row.at("peak_bytes").get<uint64_t>()).c_str(),
+                    bytes_text(row.at("packed_bytes").get<uint64_t>()).c_str(), 100 * row.at("extra_forward_cost").get<double>());
+    } else {
+      std::snprintf(line, sizeof line, "%-16s  %s\n", strategy.c_str(), row.contains("reason") ? row.at("reason").get<std::string>().c_str() : "does not fit");
+    }
+    text += line;
+  }
+  return text;
+}
+
+}  // namespace reprise

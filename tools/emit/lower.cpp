@@ -1,0 +1,118 @@
+// The lowering of lower.h: each action of the schedule in its turn.
+// Offsets come from the layout; which values share them, from the arranged links.
+// It must not choose anything.
+#include "tools/emit/lower.h"
+
+#include "tools/emit/program_builder.h"
+
+namespace reprise {
+
+RegionHeader region_header(const Graph& graph) {
+  RegionHeader header;
+  header.labels_bytes = graph.tensor(graph.labels).bytes;
+  header.bytes = header.labels_bytes;
+  for (ValueId v = 0; v < graph.values.size(); ++v) {
+    if (graph.values[v].kind != ValueKind::kSmall) continue;
+    header.small_offsets[v] = header.bytes;
+    header.bytes += graph.tensor(v).bytes;
+  }
+  return header;
+}
+
+namespace {
+
+class TrainingLowering {
+ public:
+  TrainingLowering(const LoweringInput& input, bool add) : in_(input), builder_(input, add), ran_(input.links.size(), false) {
+    builder_.stage_inputs(0);  // the layout puts boundary 0 at 0
+  }
+
+  void lower(const Action& action, const ActionPlacement& place) {
+    for (const GradientMove& move : place.moves) {
+      if (gradient_ != kNoValue) builder_.move(gradient_, move.to, static_cast<uint32_t>(action.first));
+    }
+    switch (action.kind) {
+      case ActionKind::kAdvance: return advance(action, place);
+      case ActionKind::kRecord: return record(action, place);
+      case ActionKind::kBackward: return backward(action, place);
+      case ActionKind::kDrop: return;  // a slot ends with its last reader
+    }
+  }
+
+  OwnedProgram finish() { return builder_.finish(); }
+
+ private:
+  const LinkBody& link(int i) const { return in_.links[static_cast<size_t>(i)]; }
+
+  bool first_time(int i) {
+    const bool first = !ran_[static_cast<size_t>(i)];
+    ran_[static_cast<size_t>(i)] = true;
+    return first;
+  }
+
+  void advance(const Action& action, const ActionPlacement& place) {
+    for (int u = action.first; u < action.last; ++u) {
+      const LinkPlacement& at = place.links[static_cast<size_t>(u - action.first)];
+      const Places places = {{link(u).output, {at.output, SlotKind::kBoundary}}};
+      builder_.emit(link(u).advance, at.scratch, places, static_cast<uint32_t>(u), first_time(u));
+    }
+  }
+
+  // The tape's block: the output in front, then what is kept.
+  void record(const Action& action, const ActionPlacement& place) {
+    const LinkBody& body = link(action.first);
+    const TapeChoice& tape = body.tapes[static_cast<size_t>(action.choice)];
+    Places places;
+    uint64_t offset = place.tape;
+    if (body.output != kNoValue) {
+      places[body.output] = {offset, SlotKind::kBoundary};
+      offset += in_.graph.tensor(body.output).bytes;
+    }
+    for (const ValueId v : tape.kept) {
+      places[v] = {offset, SlotKind::kTape};
+      offset += in_.graph.tensor(v).bytes;
+    }
+    builder_.emit(tape.forward, place.scratch, places, static_cast<uint32_t>(action.first), first_time(action.first));
+    recorded_.resize(in_.links.size(), nullptr);
+    recorded_[static_cast<size_t>(action.first)] = &tape;
+  }
+
+  void backward(const Action& action, const ActionPlacement& place) {
+    const LinkBody& body = link(action.first);
+    Places places;
+    if (body.d_input != kNoValue) places[body.d_input] = {place.new_gradient, SlotKind::kGradient};
+    const TapeChoice& tape = *recorded_.at(static_cast<size_t>(action.first));
+    builder_.emit(tape.backward, place.scratch, places, static_cast<uint32_t>(action.first), false);
+    gradient_ = body.d_input;
+  }
+
+  const LoweringInput& in_;
+  ProgramBuilder builder_;
+  std::vector<bool> ran_;                     // links whose `once` calls have run
+  std::vector<const TapeChoice*> recorded_;
+  ValueId gradient_ = kNoValue;               // the boundary gradient that is live
+};
+
+}  // namespace
+
+OwnedProgram lower_training(const LoweringInput& input, const std::vector<Action>& actions, const ChainLayout& layout, bool add) {
+  TrainingLowering lowering(input, add);
+  for (size_t i = 0; i < actions.size(); ++i) lowering.lower(actions[i], layout.actions[i]);
+  return lowering.finish();
+}
+
+OwnedProgram lower_update(const LoweringInput& input) {
+  ProgramBuilder builder(input, false);
+  builder.emit(arrange_calls(input.graph, input.state.update, {}, input.scratch), 0, {}, 0, true);
+  return builder.finish();
+}
+
+OwnedProgram lower_evaluation(const LoweringInput& input, const std::vector<Call>& calls) {
+  ProgramBuilder builder(input, false);
+  builder.stage_inputs(0);
+  const ArrangedCalls arranged = arrange_calls(input.graph, calls, {}, input.scratch);
+  builder.emit(arranged, input.graph.tensor(input.graph.input).bytes, {}, 0, true);
+  return builder.finish();
+}
+
+}  // namespace reprise

@@ -1,0 +1,54 @@
+// A plan that owns its arrays, with the names that reports need; view() is the plain Plan that lib reads.
+// Here so that tests, compare and the trainer can pass a plan on without compiling a header.
+// It must not decide anything.
+#pragma once
+
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "tools/graph/graph.h"
+
+namespace reprise {
+
+struct OwnedProgram {
+  std::vector<Row> rows;
+  std::vector<Ref> arguments;
+  std::vector<Slot> slots;
+  std::vector<std::string> slot_names;   // parallel to slots
+  uint64_t bytes = 0;
+  uint32_t input = kNoSlot, labels = kNoSlot;
+
+  Program view() const;
+};
+
+struct OwnedPlan {
+  std::string name, backend = "cpu";
+  std::vector<StateTensor> state;         // names point into state_names
+  std::deque<std::string> state_names;
+  std::vector<Tensor> carried;
+  std::vector<std::string> carried_names;
+  OwnedProgram programs[kProgramCount];
+  std::vector<std::string> link_names;
+  AttributeTables attributes;
+  LearningRate learning_rate;             // its milestones point into `milestones`
+  std::vector<uint32_t> milestones;
+  uint64_t state_bytes = 0, carried_bytes = 0, arena_bytes = 0, seed = 0;
+  uint32_t accumulate = 1;
+
+  OwnedPlan() = default;
+  OwnedPlan(const OwnedPlan&) = delete;
+  OwnedPlan& operator=(const OwnedPlan&) = delete;
+  OwnedPlan(OwnedPlan&&) = default;
+  OwnedPlan& operator=(OwnedPlan&&) = default;
+
+  // Valid as long as this object lives and stays unchanged.
+  Plan view() const;
+};
+
+template <typename T>
+Span<T> span_of(const std::vector<T>& values) {
+  return {values.data(), static_cast<uint32_t>(values.size())};
+}
+
+}  // namespace reprise

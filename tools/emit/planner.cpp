@@ -1,0 +1,239 @@
+// The walk of planner.h.
+// Budget -> memory of the chain is a subtraction: State, Carried, labels and small values have fixed sizes.
+// It must not write files.
+#include "tools/emit/planner.h"
+
+#include <algorithm>
+#include <cmath>
+#include <sstream>
+
+#include "lib/cpu/scratch.h"
+#include "tools/emit/lower.h"
+#include "tools/formats/error.h"
+#include "tools/formats/text.h"
+#include "tools/graph/cost.h"
+#include "tools/models/models.h"
+
+namespace reprise {
+
+namespace {
+
+constexpr ScratchBytes kScratch = cpu_scratch_bytes;
+
+OptimizerChoice optimizer_of(const Recipe& recipe) {
+  OptimizerChoice choice;
+  choice.adamw = recipe.optimizer.name == OptimizerRecipe::Name::kAdamW;
+  choice.weight_decay = static_cast<float>(recipe.optimizer.weight_decay);
+  choice.momentum = static_cast<float>(recipe.optimizer.momentum);
+  choice.beta1 = static_cast<float>(recipe.optimizer.beta1);
+  choice.beta2 = static_cast<float>(recipe.optimizer.beta2);
+  choice.epsilon = static_cast<float>(recipe.optimizer.eps);
+  choice.nesterov = recipe.optimizer.nesterov;
+  choice.clip_norm = static_cast<float>(recipe.clip_norm.value_or(0));
+  choice.gradient_release = recipe.gradient_release;
+  return choice;
+}
+
+uint64_t sum_bytes(const Graph& graph, const std::vector<ValueId>& values) {
+  uint64_t bytes = 0;
+  for (const ValueId v : values) bytes += graph.tensor(v).bytes;
+  return bytes;
+}
+
+StateKind state_kind(ValueKind kind) {
+  switch (kind) {
+    case ValueKind::kScalars: return StateKind::kScalars;
+    case ValueKind::kNorms: return StateKind::kNorms;
+    case ValueKind::kBuffer: return StateKind::kBuffer;
+    case ValueKind::kOptimizer: return StateKind::kOptimizer;
+    default: return StateKind::kParameter;
+  }
+}
+
+void fill_regions(const SolvedModel& model, OwnedPlan& plan) {
+  const Graph& graph = model.graph;
+  uint64_t offset = 0;
+  for (const ValueId v : model.state.state) {
+    const Value& value = graph.values[v];
+    plan.state_names.push_back(value.name);
+    StateTensor tensor;
+    tensor.tensor = value.tensor;
+    tensor.tensor.offset = offset;
+    tensor.kind = state_kind(value.kind);
+    tensor.init = value.init;
+    tensor.init_scale = value.init_scale;
+    tensor.name = plan.state_names.back().c_str();
+    plan.state.push_back(tensor);
+    offset += value.tensor.bytes;
+  }
+  plan.state_bytes = offset;
+  offset = 0;
+  for (const ValueId v : model.state.carried) {
+    Tensor tensor = graph.tensor(v);
+    tensor.offset = offset;
+    plan.carried.push_back(tensor);
+    plan.carried_names.push_back(graph.values[v].name);
+    offset += tensor.bytes;
+  }
+  plan.carried_bytes = offset;
+}
+
+void fill_learning_rate(const Recipe& recipe, OwnedPlan& plan) {
+  LearningRate& rate = plan.learning_rate;
+  rate.kind = static_cast<LearningRateKind>(recipe.lr_schedule.kind);
+  rate.base = recipe.optimizer.lr;
+  rate.gamma = recipe.lr_schedule.gamma;
+  rate.warmup_steps = static_cast<uint32_t>(recipe.lr_schedule.warmup_steps);
+  rate.steps = static_cast<uint32_t>(recipe.lr_schedule.steps != 0 ? recipe.lr_schedule.steps : recipe.steps);
+  for (const uint64_t m : recipe.lr_schedule.milestones) plan.milestones.push_back(static_cast<uint32_t>(m));
+}
+
+uint64_t arena_bytes(const OwnedPlan& plan) {
+  uint64_t region = 0;
+  for (const OwnedProgram& program : plan.programs) region = std::max(region, program.bytes);
+  return plan.state_bytes + plan.carried_bytes + region;
+}
+
+OwnedPlan assemble(const SolvedModel& model, const std::vector<Action>& actions, const ChainLayout& layout) {
+  OwnedPlan plan;
+  plan.name = model.recipe.name;
+  plan.attributes = model.graph.attributes;
+  plan.seed = model.recipe.seed;
+  plan.accumulate = static_cast<uint32_t>(model.recipe.accumulate);
+  for (const LinkBody& link : model.bodies.links) plan.link_names.push_back(link.name);
+  fill_regions(model, plan);
+  fill_learning_rate(model.recipe, plan);
+  const LoweringInput input = {model.graph, model.bodies.links, model.state, kScratch};
+  const auto program = [&plan](ProgramId id) -> OwnedProgram& { return plan.programs[static_cast<size_t>(id)]; };
+  program(ProgramId::kMicroFirst) = lower_training(input, actions, layout, false);
+  if (plan.accumulate > 1) program(ProgramId::kMicroAdd) = lower_training(input, actions, layout, true);
+  program(ProgramId::kUpdate) = lower_update(input);
+  program(ProgramId::kEvaluate) = lower_evaluation(input, model.evaluation);
+  plan.arena_bytes = arena_bytes(plan);
+  return plan;
+}
+
+// Memory of the chain under the recipe's budget; none: as much as storing everything takes.
+std::optional<uint64_t> chain_memory(const SolvedModel& model) {
+  if (model.recipe.feature_map_budget_bytes) return *model.recipe.feature_map_budget_bytes / kAlignment * kAlignment;
+  if (!model.recipe.budget_bytes) return std::nullopt;
+  const uint64_t budget = *model.recipe.budget_bytes;
+  return budget <= model.fixed_bytes() ? 0 : (budget - model.fixed_bytes()) / kAlignment * kAlignment;
+}
+
+uint64_t store_all_memory(const SolvedModel& model) { return model.store_all_bytes - model.fixed_bytes(); }
+
+}  // namespace
+
+ScheduleRequest request_of(const Recipe& recipe) {
+  ScheduleRequest request;
+  request.strategy = recipe.schedule.strategy;
+  request.k = recipe.schedule.k;
+  request.policy = recipe.schedule.policy;
+  request.residues = recipe.schedule.residues;
+  return request;
+}
+
+SolvedModel solve_model(const Recipe& recipe) {
+  if (recipe.dtype != Recipe::Dtype::kF32) throw UserError(recipe.name + ": dtype: only \"f32\" is built in");
+  SolvedModel model;
+  model.recipe = recipe;
+  model.graph = build_model(recipe);
+  model.bodies = cut_into_links(model.graph);
+  model.state = build_training_state(model.graph, model.bodies, optimizer_of(recipe));
+  model.evaluation = evaluation_calls(model.graph);
+  solve_links(model.graph, model.bodies.links, kScratch, call_price);
+  model.chain = chain_of(model.graph, model.bodies.links);
+  model.state_bytes = sum_bytes(model.graph, model.state.state);
+  model.carried_bytes = sum_bytes(model.graph, model.state.carried);
+  model.header_bytes = region_header(model.graph).bytes;
+  for (const Link& link : model.chain.links) model.forward_backward_cost += link.forward_cost + link.tapes[0].backward_cost;
+  ScheduleRequest none;
+  none.strategy = "none";
+  model.store_all_bytes = model.fixed_bytes() + make_schedule(model.chain, none).peak_bytes;
+  return model;
+}
+
+PlannedModel plan_model(const SolvedModel& model, const ScheduleRequest& request) {
+  PlannedModel planned;
+  planned.budget_bytes = model.recipe.budget_bytes;
+  ScheduleRequest within = request;
+  within.memory_bytes = std::min(chain_memory(model).value_or(store_all_memory(model)), store_all_memory(model));
+  planned.schedule = make_schedule(model.chain, within);
+  if (!planned.schedule.feasible) {
+    planned.smallest_budget_bytes = smallest_budget(model, request);
+    return planned;
+  }
+  const ChainLayout layout = layout_chain(model.chain, planned.schedule.actions);
+  planned.packed_bytes = layout.packed_bytes;
+  planned.move_bytes = layout.move_bytes;
+  planned.extra_forward_cost = planned.schedule.makespan / model.forward_backward_cost - 1;
+  planned.plan = assemble(model, planned.schedule.actions, layout);
+  planned.fits = !planned.budget_bytes || planned.plan.arena_bytes <= *planned.budget_bytes;
+  if (!planned.fits) planned.smallest_budget_bytes = smallest_budget(model, request);
+  return planned;
+}
+
+uint64_t smallest_budget(const SolvedModel& model, const ScheduleRequest& request) {
+  ScheduleRequest nothing = request;
+  nothing.memory_bytes = 0;
+  uint64_t memory = make_schedule(model.chain, nothing).smallest_memory;
+  if (memory == 0) return 0;
+  ScheduleRequest least = request;
+  least.memory_bytes = memory;
+  const Schedule schedule = make_schedule(model.chain, least);
+  if (!schedule.feasible) return 0;
+  return assemble(model, schedule.actions, layout_chain(model.chain, schedule.actions)).arena_bytes;
+}
+
+PeakRow find_peak(const OwnedProgram& program) {
+  std::vector<int64_t> change(program.rows.size() + 1, 0);
+  for (const Slot& slot : program.slots) {
+    change[slot.first_row] += static_cast<int64_t>(slot.tensor.bytes);
+    change[slot.end_row] -= static_cast<int64_t>(slot.tensor.bytes);
+  }
+  PeakRow peak;
+  int64_t live = 0;
+  for (uint32_t row = 0; row < program.rows.size(); ++row) {
+    live += change[row];
+    if (static_cast<uint64_t>(live) > peak.bytes) {
+      peak.bytes = static_cast<uint64_t>(live);
+      peak.row = row;
+    }
+  }
+  for (uint32_t s = 0; s < program.slots.size(); ++s) {
+    if (program.slots[s].first_row <= peak.row && peak.row < program.slots[s].end_row) peak.slots.push_back(s);
+  }
+  std::stable_sort(peak.slots.begin(), peak.slots.end(),
+                   [&](uint32_t a, uint32_t b) { return program.slots[a].tensor.bytes > program.slots[b].tensor.bytes; });
+  return peak;
+}
+
+std::string does_not_fit_message(const SolvedModel& model, const PlannedModel& planned, const ScheduleRequest& request) {
+  std::ostringstream text;
+  const Recipe& recipe = model.recipe;
+  text << recipe.name << ": " << (recipe.budget_bytes ? "budget" : "feature_map_budget") << " "
+       << bytes_text(recipe.budget_bytes ? *recipe.budget_bytes : *recipe.feature_map_budget_bytes) << " does not fit schedule \""
+       << request.strategy << "\"";
+  if (planned.smallest_budget_bytes == 0) return text.str();
+  Recipe enough = recipe;
+  enough.feature_map_budget_bytes.reset();
+  enough.budget_bytes = planned.smallest_budget_bytes;
+  SolvedModel with_enough = model;
+  with_enough.recipe = enough;
+  text << "; the smallest budget that does is " << planned.smallest_budget_bytes << " bytes (" << bytes_text(planned.smallest_budget_bytes)
+       << ")";
+  const PlannedModel least = plan_model(with_enough, request);
+  if (!least.fits) return text.str();
+  const OwnedProgram& program = least.plan.programs[0];
+  const PeakRow peak = find_peak(program);
+  text << ": " << bytes_text(model.state_bytes) << " state, " << bytes_text(model.carried_bytes) << " gradients, and at its peak (row "
+       << peak.row << ", " << least.plan.link_names[program.rows[peak.row].link] << ") these live:";
+  for (size_t i = 0; i < peak.slots.size() && i < 8; ++i) {
+    text << (i == 0 ? " " : ", ") << program.slot_names[peak.slots[i]] << " " << bytes_text(program.slots[peak.slots[i]].tensor.bytes);
+  }
+  if (peak.slots.size() > 8) text << ", and " << peak.slots.size() - 8 << " smaller ones";
+  return text.str();
+}
+
+}  // namespace reprise

@@ -1,0 +1,62 @@
+// From recipe to plan: graph, backward, links, schedule, layout, rows, in that order.
+// Here so that plan, fit, compare, audit and the tests walk the same way.
+// It must not write files.
+#pragma once
+
+#include <optional>
+
+#include "tools/emit/owned_plan.h"
+#include "tools/formats/recipe.h"
+#include "tools/graph/training_state.h"
+#include "tools/layout/chain_layout.h"
+#include "tools/schedule/schedule.h"
+
+namespace reprise {
+
+// All that does not depend on schedule and budget.
+struct SolvedModel {
+  Recipe recipe;
+  Graph graph;
+  ChainBodies bodies;
+  TrainingState state;
+  std::vector<Call> evaluation;
+  Chain chain;
+  uint64_t state_bytes = 0, carried_bytes = 0, header_bytes = 0;
+  uint64_t store_all_bytes = 0;  // the arena that storing everything would need
+  double forward_backward_cost = 0;  // of a step without recomputation
+
+  // Bytes outside the chain's own area.
+  uint64_t fixed_bytes() const { return state_bytes + carried_bytes + header_bytes; }
+};
+
+SolvedModel solve_model(const Recipe& recipe);
+
+struct PlannedModel {
+  bool fits = false;
+  std::optional<uint64_t> budget_bytes;  // of the arena; none: store all
+  uint64_t smallest_budget_bytes = 0;    // 0: unknown; filled where the plan does not fit, or when asked for
+  OwnedPlan plan;                        // only where it fits
+  Schedule schedule;
+  uint64_t packed_bytes = 0, move_bytes = 0;
+  double extra_forward_cost = 0;         // share of forward_backward_cost
+};
+
+// The request's memory_bytes is set here, from the recipe's budget.
+PlannedModel plan_model(const SolvedModel& model, const ScheduleRequest& request);
+ScheduleRequest request_of(const Recipe& recipe);
+
+// The smallest arena for which `request`'s strategy finds a plan.
+uint64_t smallest_budget(const SolvedModel& model, const ScheduleRequest& request);
+
+// The row of micro_first at which most bytes are live, and the slots that are.
+struct PeakRow {
+  uint32_t row = 0;
+  uint64_t bytes = 0;
+  std::vector<uint32_t> slots;  // largest first
+};
+PeakRow find_peak(const OwnedProgram& program);
+
+// One line: what is needed, what was given, what is live at the peak of the smallest plan.
+std::string does_not_fit_message(const SolvedModel& model, const PlannedModel& planned, const ScheduleRequest& request);
+
+}  // namespace reprise

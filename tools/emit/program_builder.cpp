@@ -1,0 +1,180 @@
+// The program builder: values to slots, calls to rows.
+// A slot lives from the first row that touches it to the last; the `below` hints are found at the end.
+// It must not pack anything.
+#include "tools/emit/program_builder.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace reprise {
+
+void ProgramBuilder::stage_inputs(uint64_t input_offset) {
+  const auto stage = [this](ValueId v, uint64_t offset, SlotKind kind) {
+    return current_[v] = new_slot(in_.graph.tensor(v), in_.graph.values[v].name, offset, kind);
+  };
+  program_.input = stage(in_.graph.input, header_.bytes + input_offset, SlotKind::kInput);
+  program_.labels = stage(in_.graph.labels, 0, SlotKind::kLabel);
+}
+
+void ProgramBuilder::emit(const ArrangedCalls& arranged, uint64_t scratch_offset, const Places& places, uint32_t link,
+                          bool first_time) {
+  places_ = &places;
+  scratch_offset_ = scratch_offset;
+  created_.clear();
+  buffer_slot_.assign(arranged.buffers.size(), kNoSlot);
+  buffer_of_.clear();
+  for (size_t b = 0; b < arranged.buffers.size(); ++b) {
+    for (const ValueId v : arranged.buffers[b].values) buffer_of_[v] = b;
+  }
+  for (size_t c = 0; c < arranged.calls.size(); ++c) {
+    if (!arranged.calls[c].once || first_time) emit_call(arranged, c, link);
+  }
+}
+
+void ProgramBuilder::move(ValueId v, uint64_t to, uint32_t link) {
+  const uint32_t from = current_.at(v);
+  Row row = {};
+  row.op = Op::kMove;
+  row.pass = Pass::kForward;
+  row.link = link;
+  row.first_argument = static_cast<uint32_t>(program_.arguments.size());
+  current_[v] = new_slot(in_.graph.tensor(v), in_.graph.values[v].name, header_.bytes + to, SlotKind::kGradient);
+  const Ref target = use(current_[v]), source = use(from);
+  program_.arguments.insert(program_.arguments.end(), {target, source});
+  program_.rows.push_back(row);
+}
+
+void ProgramBuilder::emit_call(const ArrangedCalls& arranged, size_t c, uint32_t link) {
+  const Call& call = arranged.calls[c];
+  const KernelInfo& kernel = kOps[kernel_index(call.op, call.pass)];
+  Row row = {};
+  row.op = call.op;
+  row.pass = call.pass;
+  row.attribute = call.attribute;
+  row.link = link;
+  row.accumulate = call.accumulate;
+  row.first_argument = static_cast<uint32_t>(program_.arguments.size());
+  for (uint32_t a = 0; a < call.arguments.size(); ++a) {
+    const ValueId v = call.arguments[a];
+    const bool writes = kernel.arguments[a].role == Role::kOutput;
+    program_.arguments.push_back(reference(arranged, v, writes));
+    if (writes && add_ && in_.state.carried_index.count(v) != 0) row.accumulate = static_cast<uint8_t>(row.accumulate | 1u << a);
+  }
+  if (kernel.arguments[kernel.arity() - 1].role == Role::kScratch) {
+    const int scratch = arranged.kernel_scratch[c];
+    program_.arguments.push_back(scratch < 0 ? kNoRef : buffer_reference(arranged, static_cast<size_t>(scratch), kNoValue));
+  }
+  program_.rows.push_back(row);
+}
+
+Ref ProgramBuilder::reference(const ArrangedCalls& arranged, ValueId v, bool writes) {
+  if (v == kNoValue) return kNoRef;
+  if (const auto found = in_.state.state_index.find(v); found != in_.state.state_index.end()) {
+    return make_ref(Region::kState, found->second);
+  }
+  if (const auto found = in_.state.carried_index.find(v); found != in_.state.carried_index.end()) {
+    return make_ref(Region::kCarried, found->second);
+  }
+  if (const auto found = buffer_of_.find(v); found != buffer_of_.end()) return buffer_reference(arranged, found->second, v);
+  return use(writes ? placed_slot(v) : current_.at(v));
+}
+
+// The slot of a scratch buffer; one without bytes of its own shares the place of the last value it holds.
+Ref ProgramBuilder::buffer_reference(const ArrangedCalls& arranged, size_t b, ValueId v) {
+  const ArrangedCalls::Buffer& buffer = arranged.buffers[b];
+  if (buffer.bytes == 0) return use(placed_slot(buffer.values.back()));
+  if (buffer_slot_[b] == kNoSlot) {
+    const uint64_t offset = header_.bytes + scratch_offset_ + buffer.offset;
+    if (v == kNoValue) {
+      Tensor bytes;
+      bytes.dtype = DType::kU8;
+      bytes.rank = 2;  // a single dimension holds at most 2^32 - 1
+      bytes.shape[0] = static_cast<uint32_t>(buffer.bytes / kAlignment);
+      bytes.shape[1] = kAlignment;
+      bytes.bytes = buffer.bytes;
+      buffer_slot_[b] = new_slot(bytes, "scratch", offset, SlotKind::kScratch);
+    } else {
+      const Value& value = in_.graph.values[v];
+      const SlotKind kind = value.kind == ValueKind::kGradient ? SlotKind::kGradient : SlotKind::kTransient;
+      buffer_slot_[b] = new_slot(value.tensor, value.name, offset, kind);
+    }
+  }
+  return use(buffer_slot_[b]);
+}
+
+// Where an output outside the scratch block goes: to its new place, once an action; else where it already is.
+uint32_t ProgramBuilder::placed_slot(ValueId v) {
+  const Value& value = in_.graph.values[v];
+  if (const auto place = places_->find(v); place != places_->end()) {
+    if (created_.insert(v).second) current_[v] = new_slot(value.tensor, value.name, header_.bytes + place->second.offset, place->second.kind);
+  } else if (value.kind == ValueKind::kSmall && current_.count(v) == 0) {
+    current_[v] = new_slot(value.tensor, value.name, header_.small_offsets.at(v), SlotKind::kSmall);
+  }
+  return current_.at(v);
+}
+
+uint32_t ProgramBuilder::new_slot(const Tensor& tensor, const std::string& name, uint64_t offset, SlotKind kind) {
+  Slot slot;
+  slot.tensor = tensor;
+  slot.tensor.offset = offset;
+  slot.first_row = row_count();
+  slot.end_row = row_count() + 1;
+  slot.kind = kind;
+  program_.slots.push_back(slot);
+  program_.slot_names.push_back(name);
+  return static_cast<uint32_t>(program_.slots.size() - 1);
+}
+
+Ref ProgramBuilder::use(uint32_t slot) {
+  program_.slots[slot].end_row = row_count() + 1;
+  return make_ref(Region::kProgram, slot);
+}
+
+OwnedProgram ProgramBuilder::finish() {
+  sort_slots();
+  find_neighbours();
+  for (const Slot& slot : program_.slots) program_.bytes = std::max(program_.bytes, slot.tensor.offset + slot.tensor.bytes);
+  return std::move(program_);
+}
+
+void ProgramBuilder::sort_slots() {
+  std::vector<uint32_t> order(program_.slots.size());
+  std::iota(order.begin(), order.end(), 0u);
+  std::stable_sort(order.begin(), order.end(),
+                   [this](uint32_t a, uint32_t b) { return program_.slots[a].first_row < program_.slots[b].first_row; });
+  std::vector<uint32_t> new_id(order.size());
+  std::vector<Slot> slots;
+  std::vector<std::string> names;
+  for (const uint32_t old : order) {
+    new_id[old] = static_cast<uint32_t>(slots.size());
+    slots.push_back(program_.slots[old]);
+    names.push_back(program_.slot_names[old]);
+  }
+  program_.slots = std::move(slots);
+  program_.slot_names = std::move(names);
+  for (Ref& ref : program_.arguments) {
+    if (ref != kNoRef && ref_region(ref) == Region::kProgram) ref = make_ref(Region::kProgram, new_id[ref_index(ref)]);
+  }
+  if (program_.input != kNoSlot) program_.input = new_id[program_.input];
+  if (program_.labels != kNoSlot) program_.labels = new_id[program_.labels];
+}
+
+void ProgramBuilder::find_neighbours() {
+  std::map<uint64_t, uint32_t> live;          // offset -> slot
+  std::multimap<uint32_t, uint32_t> deaths;   // end row -> slot
+  for (uint32_t id = 0; id < program_.slots.size(); ++id) {
+    Slot& slot = program_.slots[id];
+    while (!deaths.empty() && deaths.begin()->first <= slot.first_row) {
+      const uint32_t dead = deaths.begin()->second;
+      deaths.erase(deaths.begin());
+      const auto at = live.find(program_.slots[dead].tensor.offset);
+      if (at != live.end() && at->second == dead) live.erase(at);
+    }
+    const auto above = live.upper_bound(slot.tensor.offset);
+    if (above != live.begin()) slot.below = std::prev(above)->second;
+    live[slot.tensor.offset] = id;
+    deaths.insert({slot.end_row, id});
+  }
+}
+
+}  // namespace reprise

@@ -1,0 +1,145 @@
+// The recipe: one JSON file that says what to train, on what data, with which optimizer, inside which budget.
+// Every key is checked here, once, so that nothing behind this door meets an unknown field or an impossible shape.
+// It must not know how a model is built, how a schedule is found or where a byte lives.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace reprise {
+
+// torchvision's ResNet: stage i has `units[i]` units of `width << i` channels (bottleneck: four times that at the
+// output).
+struct ResNetModel {
+  enum class Block { kBasic, kBottleneck };
+  enum class Stem { kCifar, kImagenet };  // 3x3/1 without a pool | 7x7/2 and a 3x3/2 max pool
+  Block block = Block::kBasic;
+  std::vector<int> units = {3, 3, 3};  // three or four stages
+  int width = 16;                      // default: 16 behind the cifar stem, 64 behind the imagenet stem
+  Stem stem = Stem::kCifar;
+  int classes = 10;
+  int image_height = 0, image_width = 0, image_channels = 0;  // "image": [H, W, C], required
+  bool operator==(const ResNetModel&) const = default;
+};
+
+// Hugging Face's GPT2Config: its names, its defaults. The activation is always gelu_new (the tanh form).
+struct Gpt2Model {
+  int vocab_size = 50257;
+  int n_positions = 1024;
+  int n_embd = 768;
+  int n_layer = 12;
+  int n_head = 12;
+  int n_inner = 3072;  // null or absent in the file: 4 * n_embd
+  double resid_pdrop = 0.1, embd_pdrop = 0.1, attn_pdrop = 0.1;
+  double layer_norm_epsilon = 1e-5;
+  double initializer_range = 0.02;
+  bool tie_word_embeddings = true;
+  std::string huggingface_folder;  // absolute; the folder whose config.json was read, else empty
+  bool operator==(const Gpt2Model&) const = default;
+};
+
+using Model = std::variant<ResNetModel, Gpt2Model>;
+
+struct DataSource {
+  // kNone: the recipe has no "data". It can be planned, not trained.
+  enum class Kind { kNone, kIdx, kImageFolder, kTensors, kTokens, kText, kSynthetic };
+  Kind kind = Kind::kNone;
+  std::string path, eval_path;  // absolute, or empty where not given
+  bool shuffle = true;
+  std::vector<double> mean, std;  // of pixels/255; empty, one number, or one for each channel
+  bool flip = false;              // horizontal, one sample in two
+  int crop = 0;                   // pixels of zero padding before a random crop back to the image's size
+  int token_bytes = 2;            // 2 | 4, for kTokens
+  bool operator==(const DataSource&) const = default;
+};
+
+// torch.optim's definitions and defaults.
+struct OptimizerRecipe {
+  enum class Name { kSgd, kAdamW };
+  Name name = Name::kSgd;
+  double lr = 1e-3;
+  double momentum = 0;             // sgd
+  bool nesterov = false;           // sgd
+  double beta1 = 0.9, beta2 = 0.999;  // adamw
+  double eps = 1e-8;               // adamw
+  double weight_decay = 0;         // default: 0 for sgd, 0.01 for adamw
+  std::vector<std::string> no_decay;  // patterns of parameter names, see matches_pattern
+  bool operator==(const OptimizerRecipe&) const = default;
+};
+
+// The factor on the optimizer's lr at step s (from 0), w = warmup_steps:
+//   s < w        (s + 1) / w, in every kind
+//   kConstant    1
+//   kStep        gamma ^ (number of milestones <= s)
+//   kCosine      (1 + cos(pi * min(1, (s - w) / (steps - w)))) / 2
+struct LrSchedule {
+  enum class Kind { kConstant, kStep, kCosine };
+  Kind kind = Kind::kConstant;
+  uint64_t warmup_steps = 0;
+  uint64_t steps = 0;                // kCosine: where it reaches 0; default the recipe's "steps". 0 = not given
+  std::vector<uint64_t> milestones;  // kStep: rising
+  double gamma = 0.1;                // kStep
+  bool operator==(const LrSchedule&) const = default;
+};
+
+// "schedule": "optimal" is short for {"strategy": "optimal"}.
+struct ScheduleRecipe {
+  std::string strategy = "optimal";  // one of schedule.h's strategy_names()
+  int k = 0;                         // every-k: links in a segment. 0 = not given
+  int slots = 0;                     // revolve: checkpoints, the input's included. 0 = as many as the budget holds
+  std::string policy;                // policy: its name
+  bool residues = true;              // optimal: false is Rotor's class
+  bool operator==(const ScheduleRecipe&) const = default;
+};
+
+struct Recipe {
+  enum class Dtype { kF32, kBf16 };
+  enum class BackendChoice { kCpu, kCuda, kAuto };
+  std::string name;  // letters, digits, '.', '_', '-'; default: the file's name without its ending
+  Model model;       // required
+  DataSource data;
+  int batch = 0;      // samples in one micro-batch; required
+  int sequence = 0;   // tokens in one sample; default the model's n_positions; 0 for image models
+  int accumulate = 1;  // micro-batches in one step
+  Dtype dtype = Dtype::kF32;
+  OptimizerRecipe optimizer;
+  LrSchedule lr_schedule;
+  std::optional<double> clip_norm;
+  bool gradient_release = false;
+  std::vector<std::string> freeze;  // patterns of parameter names, see matches_pattern
+  uint64_t evaluate_every = 0;      // steps; 0 = never
+  uint64_t steps = 0;               // 0 = not given: the command line must say
+  ScheduleRecipe schedule;
+  std::optional<uint64_t> budget_bytes;              // the whole arena
+  std::optional<uint64_t> feature_map_budget_bytes;  // boundaries, tapes, residues, activation gradients; never both
+  uint64_t seed = 0;
+  BackendChoice backend = BackendChoice::kCpu;
+  bool operator==(const Recipe&) const = default;
+};
+
+// Reads a recipe's text. `file` is the name that messages use, and the default of "name"; relative paths in the
+// recipe resolve against `folder`. Throws UserError: file, dotted field path, what would be right.
+Recipe parse_recipe(const std::string& text, const std::string& file, const std::string& folder);
+Recipe read_recipe(const std::string& path);
+
+// What no single field can say: combinations that cannot be. parse_recipe has called it; a program that changes a
+// recipe afterwards (--budget, --schedule) calls it again. Throws UserError.
+void check_recipe(const Recipe& recipe, const std::string& file);
+
+// JSON with sorted keys, absolute paths and every default written out; parse_recipe reads it back to an equal Recipe,
+// needing no other file.
+std::string canonical_recipe(const Recipe& recipe);
+
+// "512MiB", "1.5GiB", "700KB", "123": KiB MiB GiB TiB are powers of 1024, KB MB GB TB of 1000; a fraction of a byte is
+// dropped. From 1 to 2^63 - 1. Throws UserError whose line starts with `field`.
+uint64_t parse_bytes(const std::string& text, const std::string& field = "bytes");
+
+// True where the whole `name` matches `pattern`, in which '*' stands for any text, dots too, and '?' for any one
+// character.
+bool matches_pattern(const std::string& pattern, const std::string& name);
+
+}  // namespace reprise

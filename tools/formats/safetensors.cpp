@@ -1,0 +1,226 @@
+// The safetensors format: a little-endian u64 header length, a JSON header, the tensors' bytes.
+// Source: the format description in github.com/huggingface/safetensors; its rules are all enforced here.
+// It must not know what a tensor means.
+#include "tools/formats/safetensors.h"
+
+#include <algorithm>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <tuple>
+
+#include "tools/formats/error.h"
+#include "tools/formats/json_text.h"
+
+namespace reprise {
+namespace {
+
+using nlohmann::json;
+using nlohmann::ordered_json;
+
+constexpr uint64_t kLengthBytes = 8;
+constexpr uint64_t kMostHeaderBytes = 100000000;  // the reference implementation's limit
+
+struct TypeRow {
+  const char* name;
+  uint64_t bytes;
+};
+constexpr TypeRow kTypes[] = {{"F64", 8}, {"F32", 4}, {"F16", 2}, {"BF16", 2}, {"I64", 8}, {"I32", 4}, {"I16", 2},
+                              {"I8", 1},  {"U64", 8}, {"U32", 4}, {"U16", 2},  {"U8", 1},  {"BOOL", 1}};
+
+std::string shown_shape(const std::vector<uint64_t>& shape) { return json(shape).dump(); }
+
+// Elements times bytes; false where that overflows 64 bits.
+bool tensor_bytes(StoredType type, const std::vector<uint64_t>& shape, uint64_t& bytes) {
+  bytes = stored_type_bytes(type);
+  for (const uint64_t dimension : shape) {
+    if (__builtin_mul_overflow(bytes, dimension, &bytes)) return false;
+  }
+  return true;
+}
+
+// One entry of the header, checked by itself. `refuse` throws.
+template <typename Refuse>
+StoredTensor read_entry(const json& entry, const Refuse& refuse, uint64_t& begin, uint64_t& end) {
+  if (!entry.is_object()) refuse("must be an object with dtype, shape and data_offsets");
+  for (const char* key : {"dtype", "shape", "data_offsets"}) {
+    if (!entry.contains(key)) refuse(std::string("has no ") + key);
+  }
+  if (entry.size() != 3) refuse("must have dtype, shape and data_offsets and nothing else");
+  StoredTensor tensor;
+  const auto row =
+      std::find_if(std::begin(kTypes), std::end(kTypes), [&](const TypeRow& t) { return entry["dtype"] == t.name; });
+  if (row == std::end(kTypes))
+    refuse("dtype " + json_shown(entry["dtype"]) + " is none that is read here (F32, BF16, I64 ...)");
+  tensor.type = static_cast<StoredType>(row - kTypes);
+  const auto is_integer_list = [](const json& list) {
+    return list.is_array() &&
+           std::all_of(list.begin(), list.end(), [](const json& x) { return x.is_number_unsigned(); });
+  };
+  if (!is_integer_list(entry["shape"])) refuse("shape must be a list of integers, not " + json_shown(entry["shape"]));
+  tensor.shape = entry["shape"].get<std::vector<uint64_t>>();
+  const json& offsets = entry["data_offsets"];
+  if (!is_integer_list(offsets) || offsets.size() != 2 || offsets[0] > offsets[1]) {
+    refuse("data_offsets must be two rising integers, not " + json_shown(offsets));
+  }
+  begin = offsets[0].get<uint64_t>();
+  end = offsets[1].get<uint64_t>();
+  if (!tensor_bytes(tensor.type, tensor.shape, tensor.bytes))
+    refuse("shape " + shown_shape(tensor.shape) + " is too large");
+  if (end - begin != tensor.bytes) {
+    refuse("data_offsets span " + std::to_string(end - begin) + " bytes, but " + row->name + " " +
+           shown_shape(tensor.shape) + " needs " + std::to_string(tensor.bytes));
+  }
+  return tensor;
+}
+
+struct Extent {
+  uint64_t begin, end;  // bytes of the data, half-open
+  std::string name;
+};
+
+// The format allows neither gaps nor overlaps nor bytes behind the last tensor.
+void require_cover(std::vector<Extent> extents, uint64_t data_bytes, const std::string& path) {
+  std::sort(extents.begin(), extents.end(),
+            [](const Extent& a, const Extent& b) { return std::tie(a.begin, a.end) < std::tie(b.begin, b.end); });
+  uint64_t covered = 0;
+  for (const Extent& extent : extents) {
+    if (extent.begin != covered) {
+      throw UserError(path + ": tensor " + json_shown(extent.name) + ": begins at byte " +
+                      std::to_string(extent.begin) + " of the data, but the tensor before it ends at " +
+                      std::to_string(covered) + ": they must touch");
+    }
+    covered = extent.end;
+  }
+  if (covered != data_bytes) {
+    throw UserError(path + ": the tensors cover " + std::to_string(covered) + " bytes, but the file has " +
+                    std::to_string(data_bytes) + " bytes of data");
+  }
+}
+
+std::map<std::string, std::string> read_metadata(const json& entry, const std::string& path) {
+  std::map<std::string, std::string> metadata;
+  const auto is_string = [](const json& value) { return value.is_string(); };
+  if (!entry.is_object() || !std::all_of(entry.begin(), entry.end(), is_string)) {
+    throw UserError(path + ": __metadata__ must be an object of strings");
+  }
+  for (const auto& [key, value] : entry.items()) metadata[key] = value.get<std::string>();
+  return metadata;
+}
+
+}  // namespace
+
+const char* stored_type_name(StoredType type) { return kTypes[static_cast<size_t>(type)].name; }
+uint64_t stored_type_bytes(StoredType type) { return kTypes[static_cast<size_t>(type)].bytes; }
+
+SafetensorsFile::SafetensorsFile(const std::string& path) : file_(path) {
+  if (file_.bytes() < kLengthBytes) {
+    throw UserError(path + ": no safetensors file: " + std::to_string(file_.bytes()) +
+                    " bytes are too few for a header length");
+  }
+  uint64_t header_bytes = 0;
+  std::memcpy(&header_bytes, file_.data(), kLengthBytes);
+  if (header_bytes > kMostHeaderBytes || header_bytes > file_.bytes() - kLengthBytes) {
+    throw UserError(path + ": no safetensors file, or truncated: the header would have " +
+                    std::to_string(header_bytes) + " bytes, the file has " + std::to_string(file_.bytes()));
+  }
+  const std::string header(reinterpret_cast<const char*>(file_.data()) + kLengthBytes, header_bytes);
+  if (header.empty() || header[0] != '{')
+    throw UserError(path + ": no safetensors file: the header must begin with '{'");
+  read_tensors(header, kLengthBytes + header_bytes);
+}
+
+void SafetensorsFile::read_tensors(const std::string& header_text, uint64_t data_begin) {
+  const json header = parse_json(header_text, path() + ": header");
+  const uint64_t data_bytes = file_.bytes() - data_begin;
+  std::vector<Extent> extents;
+  for (const auto& [name, entry] : header.items()) {
+    if (name == "__metadata__") {
+      metadata_ = read_metadata(entry, path());
+      continue;
+    }
+    const auto refuse = [&, shown = json_shown(name)](const std::string& reason) {
+      throw UserError(path() + ": tensor " + shown + ": " + reason);
+    };
+    Extent extent{0, 0, name};
+    StoredTensor tensor = read_entry(entry, refuse, extent.begin, extent.end);
+    if (extent.end > data_bytes) {
+      refuse("ends at byte " + std::to_string(extent.end) + " of the data, but the file has " +
+             std::to_string(data_bytes) + "; the file is truncated");
+    }
+    tensor.data = file_.data() + data_begin + extent.begin;
+    tensors_.emplace(name, std::move(tensor));
+    extents.push_back(std::move(extent));
+  }
+  require_cover(std::move(extents), data_bytes, path());
+}
+
+const StoredTensor& SafetensorsFile::find(const std::string& name, StoredType type,
+                                          const std::vector<uint64_t>& shape) const {
+  const std::string wanted = std::string(stored_type_name(type)) + " " + shown_shape(shape);
+  const auto found = tensors_.find(name);
+  if (found == tensors_.end()) {
+    std::vector<std::string> names;
+    for (const auto& [other, tensor] : tensors_) names.push_back(other);
+    const std::string near = closest_match(name, names);
+    throw UserError(path() + ": tensor " + json_shown(name) + ": missing; it must be there as " + wanted +
+                    (near.empty() ? "" : " (there is " + json_shown(near) + ")"));
+  }
+  const StoredTensor& tensor = found->second;
+  if (tensor.type != type || tensor.shape != shape) {
+    throw UserError(path() + ": tensor " + json_shown(name) + ": is " + stored_type_name(tensor.type) + " " +
+                    shown_shape(tensor.shape) + ", must be " + wanted);
+  }
+  return tensor;
+}
+
+SafetensorsWriter::SafetensorsWriter(const std::string& path) : file_(path) {}
+
+void SafetensorsWriter::add_metadata(const std::string& key, const std::string& value) {
+  if (header_written_) throw std::logic_error("SafetensorsWriter: metadata after data");
+  metadata_.emplace_back(key, value);
+}
+
+void SafetensorsWriter::declare(const std::string& name, StoredType type, const std::vector<uint64_t>& shape) {
+  if (header_written_) throw std::logic_error("SafetensorsWriter: declaration after data");
+  uint64_t bytes = 0;
+  if (!tensor_bytes(type, shape, bytes)) throw std::logic_error("SafetensorsWriter: tensor too large");
+  for (const Declared& other : declared_) {
+    if (other.name == name) throw std::logic_error("SafetensorsWriter: " + name + " declared twice");
+  }
+  declared_.push_back({name, type, shape, bytes});
+  declared_bytes_ += bytes;
+}
+
+void SafetensorsWriter::write_header() {
+  ordered_json header = ordered_json::object();
+  for (const auto& [key, value] : metadata_) header["__metadata__"][key] = value;
+  uint64_t offset = 0;
+  for (const Declared& tensor : declared_) {
+    header[tensor.name] = {{"dtype", stored_type_name(tensor.type)},
+                           {"shape", tensor.shape},
+                           {"data_offsets", {offset, offset + tensor.bytes}}};
+    offset += tensor.bytes;
+  }
+  std::string text = header.dump();
+  while ((kLengthBytes + text.size()) % 8 != 0) text += ' ';  // the data begin at a multiple of 8
+  const uint64_t header_bytes = text.size();
+  file_.write(&header_bytes, sizeof header_bytes);
+  file_.write(text.data(), text.size());
+  header_written_ = true;
+}
+
+void SafetensorsWriter::write(const void* data, uint64_t bytes) {
+  if (!header_written_) write_header();
+  if (bytes > declared_bytes_ - written_bytes_) throw std::logic_error("SafetensorsWriter: more data than declared");
+  file_.write(data, bytes);
+  written_bytes_ += bytes;
+}
+
+void SafetensorsWriter::finish() {
+  if (!header_written_) write_header();
+  if (written_bytes_ != declared_bytes_) throw std::logic_error("SafetensorsWriter: less data than declared");
+  file_.finish();
+}
+
+}  // namespace reprise

@@ -1,0 +1,129 @@
+// Lifetimes inside one list of calls, in-place sharing, and the packed scratch block.
+// Here because a link's scratch is a packed number, solved once for each distinct link (DESIGN 6).
+// It must not know which action of a schedule the calls serve.
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "tools/graph/link.h"
+#include "tools/layout/pack.h"
+
+namespace reprise {
+
+bool lives_outside_links(const Value& value) {
+  return value.kind != ValueKind::kActivation && value.kind != ValueKind::kGradient && value.kind != ValueKind::kSmall;
+}
+
+namespace {
+
+class Arranger {
+ public:
+  Arranger(const Graph& graph, std::vector<Call> calls, const std::vector<ValueId>& placed, ScratchBytes scratch)
+      : graph_(graph), placed_(placed.begin(), placed.end()), scratch_(scratch) {
+    result_.calls = std::move(calls);
+  }
+
+  ArrangedCalls run() {
+    for (uint32_t i = 0; i < result_.calls.size(); ++i) {
+      for (const ValueId v : result_.calls[i].arguments) {
+        if (v != kNoValue) last_use_[v] = i;
+      }
+    }
+    for (uint32_t i = 0; i < result_.calls.size(); ++i) place_outputs(i);
+    for (uint32_t i = 0; i < result_.calls.size(); ++i) add_kernel_scratch(i);
+    pack();
+    return std::move(result_);
+  }
+
+ private:
+  bool is_local(ValueId v) const {
+    const Value& value = graph_.values[v];
+    if (value.kind == ValueKind::kSmall || placed_.count(v) != 0) return false;
+    return !lives_outside_links(value);
+  }
+
+  // Gives every local output of call i a buffer: a new one, or that of an input that dies here if the kernel may work in place.
+  void place_outputs(uint32_t i) {
+    const Call& call = result_.calls[i];
+    const KernelInfo& kernel = kOps[kernel_index(call.op, call.pass)];
+    for (uint32_t a = 0; a < call.arguments.size(); ++a) {
+      const ValueId v = call.arguments[a];
+      if (v == kNoValue || kernel.arguments[a].role != Role::kOutput) continue;
+      if (static_cast<int>(a) == kernel.in_place_output) join_in_place(call, i, v, call.arguments[static_cast<size_t>(kernel.in_place_input)]);
+      if (!is_local(v)) continue;
+      if (buffer_of_.count(v) == 0) buffer_of_[v] = new_buffer(v, i);
+      Buffer& buffer = result_.buffers[buffer_of_.at(v)];
+      buffer.end_call = std::max(buffer.end_call, last_use_.at(v) + 1);
+    }
+  }
+
+  // Output y takes the buffer of x when x dies in this very call; when y is placed outside, x moves into y's place.
+  void join_in_place(const Call& call, uint32_t i, ValueId y, ValueId x) {
+    const auto found = buffer_of_.find(x);
+    if (found == buffer_of_.end() || last_use_.at(x) != i) return;
+    if (std::count(call.arguments.begin(), call.arguments.end(), x) != 1) return;
+    if (graph_.tensor(x).bytes != graph_.tensor(y).bytes || buffer_of_.count(y) != 0) return;
+    Buffer& buffer = result_.buffers[found->second];
+    if (is_local(y)) {
+      buffer.values.push_back(y);
+      buffer_of_[y] = found->second;
+    } else if (placed_.count(y) != 0 && buffer.bytes != 0) {
+      buffer.values.push_back(y);
+      buffer.bytes = 0;  // takes no scratch: the place of y serves
+    }
+  }
+
+  size_t new_buffer(ValueId v, uint32_t i) {
+    Buffer buffer;
+    buffer.values = {v};
+    buffer.bytes = graph_.tensor(v).bytes;
+    buffer.first_call = i;
+    buffer.end_call = last_use_.at(v) + 1;
+    result_.buffers.push_back(buffer);
+    return result_.buffers.size() - 1;
+  }
+
+  void add_kernel_scratch(uint32_t i) {
+    const Call& call = result_.calls[i];
+    const Tensor* tensors[kMaxArguments] = {};
+    for (size_t a = 0; a < call.arguments.size(); ++a) {
+      if (call.arguments[a] != kNoValue) tensors[a] = &graph_.tensor(call.arguments[a]);
+    }
+    const uint64_t bytes = align_up(scratch_(call.op, call.pass, tensors));
+    result_.kernel_scratch.push_back(bytes == 0 ? -1 : static_cast<int>(result_.buffers.size()));
+    if (bytes != 0) result_.buffers.push_back({{}, bytes, i, i + 1, 0});
+  }
+
+  void pack() {
+    std::vector<reprise::Buffer> problem;
+    std::vector<size_t> index;
+    for (size_t b = 0; b < result_.buffers.size(); ++b) {
+      const Buffer& buffer = result_.buffers[b];
+      if (buffer.bytes == 0) continue;
+      problem.push_back({buffer.first_call, buffer.end_call, buffer.bytes});
+      index.push_back(b);
+    }
+    if (problem.empty()) return;
+    PackOptions options;
+    options.alignment = kAlignment;
+    const Packing packing = pack_buffers(problem, options);
+    for (size_t i = 0; i < index.size(); ++i) result_.buffers[index[i]].offset = packing.offsets[i];
+    result_.scratch_bytes = align_up(packing.packed_bytes);
+  }
+
+  using Buffer = ArrangedCalls::Buffer;
+  const Graph& graph_;
+  const std::set<ValueId> placed_;
+  const ScratchBytes scratch_;
+  std::map<ValueId, uint32_t> last_use_;
+  std::map<ValueId, size_t> buffer_of_;
+  ArrangedCalls result_;
+};
+
+}  // namespace
+
+ArrangedCalls arrange_calls(const Graph& graph, std::vector<Call> calls, const std::vector<ValueId>& placed, ScratchBytes scratch) {
+  return Arranger(graph, std::move(calls), placed, scratch).run();
+}
+
+}  // namespace reprise

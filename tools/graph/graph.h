@@ -1,0 +1,118 @@
+// The graph of a network: values and nodes, with shapes, before anything is scheduled.
+// Models build it; backward rules, chain and lowering read it. A Call is one kernel call over values.
+// It must not know schedules, slots or addresses.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "lib/op.h"
+
+namespace reprise {
+
+using ValueId = uint32_t;
+constexpr ValueId kNoValue = ~0u;
+
+enum class ValueKind : uint8_t {
+  kInput, kLabels, kScalars, kNorms, kParameter, kBuffer, kOptimizer, kWeightGradient,  // live outside the links
+  kActivation, kSmall,  // small: pooled statistics (mean, rstd, lse), kept from the forward to the backward
+  kGradient,
+};
+
+struct Value {
+  std::string name;
+  ValueKind kind = ValueKind::kActivation;
+  Tensor tensor;  // dtype, shape and bytes; no offset here
+  bool trainable = false;      // parameters
+  bool decays = true;          // parameters: weight decay applies
+  InitKind init = InitKind::kConstant;
+  float init_scale = 0;
+};
+
+// One operation of the network. Its kernel calls come from rules.h.
+struct Node {
+  Op op;
+  std::string name;            // the layer's name in the model
+  uint32_t attribute = 0;      // into the attribute pool of the op's forward kernel
+  std::vector<ValueId> inputs;      // activations (and for the embedding the tokens)
+  std::vector<ValueId> outputs;     // first the main one
+  std::vector<ValueId> parameters;  // absent optional ones are kNoValue
+  std::vector<ValueId> buffers;
+};
+
+// One kernel call over values: a row before it has slots. Scratch is the last argument where the kernel has it.
+struct Call {
+  Op op;
+  Pass pass;
+  uint32_t attribute = 0;
+  std::vector<ValueId> arguments;  // as kOps orders them, without scratch; kNoValue where an optional one is absent
+  uint8_t accumulate = 0;          // bit n: output n is added to
+  bool once = false;               // only in the first forward of its link: statistics are never recomputed
+  bool operator==(const Call&) const = default;
+};
+
+// Owning attribute pools; equal attributes share an entry.
+struct AttributeTables {
+  std::vector<WindowAttribute> window;
+  std::vector<NormAttribute> norm;
+  std::vector<LinearAttribute> linear;
+  std::vector<GeluAttribute> gelu;
+  std::vector<AttentionAttribute> attention;
+  std::vector<DropoutAttribute> dropout;
+  std::vector<GroupAttribute> group;
+  std::vector<ClipAttribute> clip;
+  std::vector<UpdateAttribute> update;
+
+  template <typename T>
+  static uint32_t intern(std::vector<T>& pool, const T& attribute) {
+    for (uint32_t i = 0; i < pool.size(); ++i) {
+      if (pool[i] == attribute) return i;
+    }
+    pool.push_back(attribute);
+    return static_cast<uint32_t>(pool.size() - 1);
+  }
+};
+
+using Shape = std::vector<uint32_t>;
+
+class Graph {
+ public:
+  std::vector<Value> values;
+  std::vector<Node> nodes;          // in forward order; the last is the loss head
+  std::vector<ValueId> boundaries;  // where the model may be cut: outputs of links, in order; not the loss
+  AttributeTables attributes;
+  ValueId input = kNoValue, labels = kNoValue, scalars = kNoValue;
+
+  Graph();
+
+  ValueId add_value(const std::string& name, ValueKind kind, const Shape& shape, DType dtype = DType::kF32);
+  ValueId parameter(const std::string& name, const Shape& shape, InitKind init, float scale);
+  const Tensor& tensor(ValueId v) const { return values[v].tensor; }
+
+  // Each appends a node and answers its main output. Shapes must be right: the models see to that.
+  ValueId conv(ValueId x, const std::string& name, uint32_t out_channels, WindowAttribute window);
+  ValueId batch_norm(ValueId x, const std::string& name, float epsilon = 1e-5f, float momentum = 0.1f);
+  ValueId relu(ValueId x, const std::string& name);
+  ValueId add(ValueId a, ValueId b, const std::string& name);
+  ValueId max_pool(ValueId x, const std::string& name, WindowAttribute window);
+  ValueId global_pool(ValueId x, const std::string& name);
+  ValueId linear(ValueId x, const std::string& name, uint32_t out_features, bool input_major, bool bias, float init_std);
+  ValueId layer_norm(ValueId x, const std::string& name, float epsilon);
+  ValueId gelu(ValueId x, const std::string& name, bool tanh_form);
+  ValueId embedding(ValueId tokens, const std::string& name, ValueId table, ValueId positions);
+  ValueId attention(ValueId qkv, const std::string& name, uint32_t heads, float dropout);
+  ValueId dropout(ValueId x, const std::string& name, float probability);
+  void loss_head(ValueId x, const std::string& name, ValueId weight, ValueId bias);
+  void cut(ValueId v) { boundaries.push_back(v); }
+
+ private:
+  Node& node(Op op, const std::string& name, std::vector<ValueId> inputs);
+  uint32_t next_stream_ = 1;
+};
+
+uint32_t window_output(uint32_t input, uint32_t kernel, uint32_t stride, uint32_t pad);
+std::array<uint32_t, kMaxRank> padded_shape(const Shape& shape);
+
+}  // namespace reprise

@@ -1,0 +1,76 @@
+// A link: a piece of the graph between two boundaries, with its forward and backward calls and its front of tapes.
+// Here because schedules work on bytes and costs of links, and lowering needs to know what is behind them.
+// It must not know the schedule.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tools/graph/rules.h"
+#include "tools/schedule/chain.h"
+
+namespace reprise {
+
+// Scratch that a kernel wants, from the backend: arguments' tensors in kOps order (null where absent).
+using ScratchBytes = uint64_t (*)(Op op, Pass pass, const Tensor* const* tensors);
+
+// Price of a call; without a profile, call_price() of cost.h.
+using CallPrice = std::function<double(const Graph&, const Call&)>;
+
+// Calls of one action on one link with the values that only they use packed into one scratch block.
+struct ArrangedCalls {
+  struct Buffer {
+    std::vector<ValueId> values;  // that share it one after another; empty: a kernel's scratch
+    uint64_t bytes = 0;
+    uint32_t first_call = 0, end_call = 0;  // half-open
+    uint64_t offset = 0;                    // in the scratch block
+  };
+  std::vector<Call> calls;
+  std::vector<Buffer> buffers;
+  std::vector<int> kernel_scratch;       // per call: index of its scratch buffer, -1 for none
+  uint64_t scratch_bytes = 0;
+};
+
+// What a link keeps for its backward, beside its output.
+struct TapeChoice {
+  std::vector<ValueId> kept;  // inner values, packed one after another behind the output in this order
+  ArrangedCalls forward, backward;
+  double backward_price = 0;
+  uint64_t bytes = 0;  // output included
+};
+
+struct LinkBody {
+  std::string name;
+  size_t first_node = 0, end_node = 0;
+  ValueId input = kNoValue, output = kNoValue;      // output: kNoValue for the loss
+  ValueId d_input = kNoValue, d_output = kNoValue;  // kNoValue where there is none
+  std::vector<Call> forward, backward;              // backward without recomputation, updates of released gradients included
+  double forward_price = 0;                         // of every forward but the first, which also runs the `once` calls
+  ArrangedCalls advance;                            // a forward that keeps only the output
+  std::vector<TapeChoice> tapes;                    // Pareto front, the largest first; tapes[0] keeps all that backward reads
+};
+
+struct ChainBodies {
+  std::vector<LinkBody> links;
+  std::vector<ValueId> weight_gradients;  // by ValueId of the parameter; kNoValue where it has none
+};
+
+// Cuts the graph at its boundaries and builds the backward. Throws std::logic_error if a value crosses a cut.
+ChainBodies cut_into_links(Graph& graph);
+
+// Fills in price, advance and the fronts of tapes: exact enumeration over the values that could save recomputation.
+// Links of equal signature are solved once.
+void solve_links(const Graph& graph, std::vector<LinkBody>& links, ScratchBytes scratch, const CallPrice& price);
+
+// What the schedule sees of them.
+Chain chain_of(const Graph& graph, const std::vector<LinkBody>& links);
+
+// Values whose place is decided outside a link's scratch block: all but activations and gradients inside the link.
+bool lives_outside_links(const Value& value);
+
+// Packs the values of `calls` that are not in `placed` (and not outside the links) into one scratch block; a kernel that may
+// work in place does so where its input dies.
+ArrangedCalls arrange_calls(const Graph& graph, std::vector<Call> calls, const std::vector<ValueId>& placed, ScratchBytes scratch);
+
+}  // namespace reprise

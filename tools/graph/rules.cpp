@@ -1,0 +1,225 @@
+// The rules of rules.h, one hand-written case per op.
+// Arguments stand in the order of kOps.
+// It must not know links or tapes.
+#include "tools/graph/rules.h"
+
+#include <stdexcept>
+
+namespace reprise {
+
+std::vector<Call> forward_calls(const Graph& graph, const Node& n) {
+  const auto& in = n.inputs;
+  const auto& out = n.outputs;
+  const auto& p = n.parameters;
+  switch (n.op) {
+    case Op::kConv: return {{n.op, Pass::kForward, n.attribute, {out[0], in[0], p[0]}}};
+    case Op::kBatchNorm:
+      return {{n.op, Pass::kStatistics, n.attribute, {out[1], out[2], in[0]}, 0, true},
+              {n.op, Pass::kRunning, n.attribute, {n.buffers[0], n.buffers[1], n.buffers[2], out[1], out[2]}, 0, true},
+              {n.op, Pass::kForward, n.attribute, {out[0], in[0], out[1], out[2], p[0], p[1]}}};
+    case Op::kRelu:
+    case Op::kGelu:
+    case Op::kGlobalPool: return {{n.op, Pass::kForward, n.attribute, {out[0], in[0]}}};
+    case Op::kAdd: return {{n.op, Pass::kForward, 0, {out[0], in[0], in[1]}}};
+    case Op::kMaxPool: return {{n.op, Pass::kForward, n.attribute, {out[0], out[1], in[0]}}};
+    case Op::kLinear: return {{n.op, Pass::kForward, n.attribute, {out[0], in[0], p[0], p[1]}}};
+    case Op::kLayerNorm: return {{n.op, Pass::kForward, n.attribute, {out[0], out[1], out[2], in[0], p[0], p[1]}}};
+    case Op::kEmbedding: return {{n.op, Pass::kForward, 0, {out[0], in[0], p[0], p[1]}}};
+    case Op::kAttention: return {{n.op, Pass::kForward, n.attribute, {out[0], out[1], in[0], graph.scalars}}};
+    case Op::kDropout: return {{n.op, Pass::kForward, n.attribute, {out[0], in[0], graph.scalars}}};
+    case Op::kLossHead: return {};  // one loop does forward and backward
+    default: throw std::logic_error("op without a forward rule: " + n.name);
+  }
+}
+
+std::vector<Call> evaluation_calls(Graph& graph) {
+  std::vector<Call> calls;
+  std::map<ValueId, ValueId> same;  // dropout is the identity here: its output is its input
+  const auto resolve = [&same](ValueId v) { return same.count(v) != 0 ? same.at(v) : v; };
+  for (const Node& n : graph.nodes) {
+    if (n.op == Op::kDropout) {
+      same[n.outputs[0]] = resolve(n.inputs[0]);
+    } else if (n.op == Op::kBatchNorm) {
+      calls.push_back({n.op, Pass::kInference, n.attribute,
+                       {n.outputs[0], resolve(n.inputs[0]), n.buffers[0], n.buffers[1], n.parameters[0], n.parameters[1]}});
+    } else if (n.op == Op::kLossHead) {
+      calls.push_back({n.op, Pass::kEvaluate, 0, {graph.scalars, resolve(n.inputs[0]), n.parameters[0], n.parameters[1], graph.labels}});
+    } else {
+      for (Call call : forward_calls(graph, n)) {
+        for (ValueId& v : call.arguments) v = resolve(v);
+        if (n.op == Op::kAttention) {
+          AttentionAttribute attribute = graph.attributes.attention[n.attribute];
+          attribute.dropout = 0;
+          call.attribute = AttributeTables::intern(graph.attributes.attention, attribute);
+        }
+        calls.push_back(call);
+      }
+    }
+  }
+  return calls;
+}
+
+BackwardBuilder::BackwardBuilder(Graph& graph) : graph_(graph), needs_gradient_(graph.values.size(), false) {
+  for (const Node& n : graph.nodes) {
+    bool needs = false;
+    for (ValueId v : n.inputs) needs = needs || needs_gradient_[v];
+    for (ValueId v : n.parameters) needs = needs || (v != kNoValue && graph.values[v].trainable);
+    for (ValueId v : n.outputs) needs_gradient_[v] = needs;
+  }
+}
+
+BackwardBuilder::Range BackwardBuilder::build(size_t first, size_t end, ValueId input, ValueId output, ValueId d_output) {
+  calls_.clear();
+  gradient_.clear();
+  holders_.clear();
+  d_output_ = d_output;
+  if (d_output != kNoValue) {
+    gradient_[output] = d_output;
+    holders_[d_output] = 1;
+  }
+  for (size_t i = end; i-- > first;) {
+    const Node node = graph_.nodes[i];
+    if (node.op == Op::kLossHead) {
+      loss(node);
+      continue;
+    }
+    const auto found = gradient_.find(node.outputs[0]);
+    if (found == gradient_.end()) continue;
+    const ValueId dy = found->second;
+    differentiate(node, dy);
+    --holders_[dy];
+    gradient_.erase(node.outputs[0]);
+  }
+  Range range;
+  if (needs_gradient_[input]) {
+    if (gradient_.at(input) == d_output_) {
+      const ValueId copy = fresh_gradient(input);
+      calls_.push_back({Op::kCopy, Pass::kForward, 0, {copy, d_output_}});
+      gradient_[input] = copy;
+    }
+    range.d_input = gradient_.at(input);
+  }
+  range.calls = std::move(calls_);
+  return range;
+}
+
+ValueId BackwardBuilder::fresh_gradient(ValueId v) {
+  const Value& value = graph_.values[v];
+  return graph_.add_value("d(" + value.name + ")", ValueKind::kGradient,
+                          Shape(value.tensor.shape, value.tensor.shape + value.tensor.rank));
+}
+
+// Lets `call` write the gradient of v as its argument `output`; adds to what stands there already.
+void BackwardBuilder::write(ValueId v, Call call, uint32_t output, bool can_accumulate) {
+  const auto found = gradient_.find(v);
+  if (found == gradient_.end()) {
+    const ValueId g = fresh_gradient(v);
+    call.arguments[output] = g;
+    calls_.push_back(call);
+    gradient_[v] = g;
+    holders_[g] = 1;
+    return;
+  }
+  if (found->second == d_output_ || holders_[found->second] > 1) {  // somebody else still reads it
+    const ValueId own = fresh_gradient(v);
+    calls_.push_back({Op::kCopy, Pass::kForward, 0, {own, found->second}});
+    --holders_[found->second];
+    holders_[own] = 1;
+    found->second = own;
+  }
+  if (can_accumulate) {
+    call.arguments[output] = found->second;
+    call.accumulate = static_cast<uint8_t>(call.accumulate | 1u << output);
+    calls_.push_back(call);
+  } else {
+    const ValueId part = fresh_gradient(v);
+    call.arguments[output] = part;
+    calls_.push_back(call);
+    calls_.push_back({Op::kCopy, Pass::kForward, 0, {found->second, part}, 1});
+  }
+}
+
+// The gradient of v is (or gets added) dy itself, shared as long as nobody has to write it.
+void BackwardBuilder::pass_on(ValueId v, ValueId dy) {
+  if (!needs_gradient_[v]) return;
+  if (gradient_.find(v) == gradient_.end()) {
+    gradient_[v] = dy;
+    ++holders_[dy];
+  } else {
+    write(v, {Op::kCopy, Pass::kForward, 0, {kNoValue, dy}}, 0, true);
+  }
+}
+
+// The gradient of a parameter as argument `output` of `call`, added to where an earlier call of the step has written it;
+// kNoValue for a frozen one.
+ValueId BackwardBuilder::weight_gradient(ValueId parameter, Call& call, uint32_t output) {
+  if (parameter == kNoValue || !graph_.values[parameter].trainable) return kNoValue;
+  const auto found = weight_gradients_.find(parameter);
+  if (found != weight_gradients_.end()) {
+    call.accumulate = static_cast<uint8_t>(call.accumulate | 1u << output);
+    return call.arguments[output] = found->second;
+  }
+  const Tensor tensor = graph_.tensor(parameter);
+  const ValueId g = graph_.add_value("d(" + graph_.values[parameter].name + ")", ValueKind::kWeightGradient,
+                                     Shape(tensor.shape, tensor.shape + tensor.rank));
+  weight_gradients_[parameter] = g;
+  return call.arguments[output] = g;
+}
+
+void BackwardBuilder::differentiate(const Node& n, ValueId dy) {
+  const ValueId x = n.inputs[0];
+  switch (n.op) {
+    case Op::kConv:
+    case Op::kLinear: return window_or_linear(n, dy);
+    case Op::kBatchNorm:
+    case Op::kLayerNorm: return normalisation(n, dy);
+    case Op::kRelu: return write(x, {n.op, Pass::kBackward, 0, {kNoValue, n.outputs[0], dy}}, 0, false);
+    case Op::kGelu: return write(x, {n.op, Pass::kBackward, n.attribute, {kNoValue, x, dy}}, 0, false);
+    case Op::kAdd:
+      pass_on(n.inputs[0], dy);
+      return pass_on(n.inputs[1], dy);
+    case Op::kMaxPool: return write(x, {n.op, Pass::kBackward, n.attribute, {kNoValue, n.outputs[1], dy}}, 0, true);
+    case Op::kGlobalPool: return write(x, {n.op, Pass::kBackward, 0, {kNoValue, dy}}, 0, true);
+    case Op::kAttention:
+      return write(x, {n.op, Pass::kBackward, n.attribute, {kNoValue, x, n.outputs[0], n.outputs[1], dy, graph_.scalars}}, 0, false);
+    case Op::kDropout: return write(x, {n.op, Pass::kBackward, n.attribute, {kNoValue, dy, graph_.scalars}}, 0, false);
+    case Op::kEmbedding: {
+      Call call = {n.op, Pass::kBackward, 0, {kNoValue, kNoValue, x, dy}};
+      weight_gradient(n.parameters[0], call, 0);
+      weight_gradient(n.parameters[1], call, 1);
+      calls_.push_back(call);
+      return;
+    }
+    default: throw std::logic_error("op without a backward rule: " + n.name);
+  }
+}
+
+// The weight's gradient first: it is the last to read x, whose room the gradient of x may then take.
+void BackwardBuilder::window_or_linear(const Node& n, ValueId dy) {
+  const ValueId x = n.inputs[0];
+  Call weight = {n.op, Pass::kBackwardWeight, n.attribute, {kNoValue, x, dy}};
+  if (weight_gradient(n.parameters[0], weight, 0) != kNoValue) calls_.push_back(weight);
+  if (n.parameters.size() > 1) {
+    Call bias = {n.op, Pass::kBackwardBias, 0, {kNoValue, dy}};
+    if (weight_gradient(n.parameters[1], bias, 0) != kNoValue) calls_.push_back(bias);
+  }
+  if (needs_gradient_[x]) write(x, {n.op, Pass::kBackwardData, n.attribute, {kNoValue, dy, n.parameters[0]}}, 0, true);
+}
+
+void BackwardBuilder::normalisation(const Node& n, ValueId dy) {
+  Call call = {n.op, Pass::kBackward, n.attribute,
+               {kNoValue, kNoValue, kNoValue, n.inputs[0], n.outputs[1], n.outputs[2], n.parameters[0], dy}};
+  weight_gradient(n.parameters[0], call, 1);
+  weight_gradient(n.parameters[1], call, 2);
+  write(n.inputs[0], call, 0, n.op == Op::kLayerNorm);
+}
+
+void BackwardBuilder::loss(const Node& n) {
+  Call call = {n.op, Pass::kBackward, 0,
+               {kNoValue, kNoValue, kNoValue, graph_.scalars, n.inputs[0], n.parameters[0], n.parameters[1], graph_.labels}};
+  weight_gradient(n.parameters[0], call, 1);
+  weight_gradient(n.parameters[1], call, 2);
+  write(n.inputs[0], call, 0, false);
+}
+
+}  // namespace reprise

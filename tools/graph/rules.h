@@ -1,0 +1,55 @@
+// What each op calls forward, in evaluation and backward.
+// Here so that every op's rule stands in one place and says which forward values its backward reads.
+// It must not know what will be kept or recomputed.
+#pragma once
+
+#include <map>
+#include <vector>
+
+#include "tools/graph/graph.h"
+
+namespace reprise {
+
+std::vector<Call> forward_calls(const Graph& graph, const Node& node);
+
+// The whole network in evaluation: running statistics, no dropout. Appends what values and attributes it needs.
+std::vector<Call> evaluation_calls(Graph& graph);
+
+// Builds backward calls node by node, last node first. Accumulation order is the order of the nodes: a property of the graph.
+class BackwardBuilder {
+ public:
+  explicit BackwardBuilder(Graph& graph);
+
+  // Backward of nodes [first, end), given the gradient of `output` (kNoValue for the loss). That gradient is only read, never
+  // overwritten; the gradient of `input`, if anything below wants one, is a value of its own. Ranges go last to first.
+  struct Range {
+    std::vector<Call> calls;
+    ValueId d_input = kNoValue;
+  };
+  Range build(size_t first, size_t end, ValueId input, ValueId output, ValueId d_output);
+
+  bool needs_gradient(ValueId v) const { return needs_gradient_[v]; }
+  // The weight gradient of each parameter that has one.
+  const std::map<ValueId, ValueId>& weight_gradients() const { return weight_gradients_; }
+
+ private:
+  void differentiate(const Node& node, ValueId dy);
+  void window_or_linear(const Node& node, ValueId dy);
+  void normalisation(const Node& node, ValueId dy);
+  void loss(const Node& node);
+  ValueId fresh_gradient(ValueId v);
+  void write(ValueId v, Call call, uint32_t output, bool can_accumulate);
+  void pass_on(ValueId v, ValueId dy);
+  ValueId weight_gradient(ValueId parameter, Call& call, uint32_t output);
+
+  Graph& graph_;
+  std::vector<bool> needs_gradient_;
+  std::map<ValueId, ValueId> weight_gradients_;
+  // State of the range being built.
+  std::vector<Call> calls_;
+  std::map<ValueId, ValueId> gradient_;  // of a forward value
+  std::map<ValueId, int> holders_;       // forward values that still share a gradient
+  ValueId d_output_ = kNoValue;
+};
+
+}  // namespace reprise

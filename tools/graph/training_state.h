@@ -1,0 +1,33 @@
+// The State of a training: parameters, buffers, optimizer moments, scalars, in the order of the arena; and the update calls.
+// Here because state depends on model and optimizer alone, never on schedule or budget (DESIGN 3).
+// It must not know programs or slots.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tools/graph/link.h"
+
+namespace reprise {
+
+struct OptimizerChoice {
+  bool adamw = false;
+  float weight_decay = 0, momentum = 0, beta1 = 0.9f, beta2 = 0.999f, epsilon = 1e-8f;
+  bool nesterov = false;
+  float clip_norm = 0;            // 0: none
+  bool gradient_release = false;  // update each weight right after its gradient's last write
+};
+
+struct TrainingState {
+  std::vector<ValueId> state;      // in arena order; state[0] is the scalars
+  std::vector<ValueId> carried;    // weight gradients that live across micro-batches, in the order of their parameters
+  std::vector<Call> update;        // the update program
+  std::map<ValueId, uint32_t> state_index, carried_index;
+};
+
+// Adds norms and moments to the graph, appends the updates of released gradients to the links' backward (before
+// solve_links), and answers what is left for the update program.
+TrainingState build_training_state(Graph& graph, ChainBodies& chain, const OptimizerChoice& optimizer);
+
+}  // namespace reprise

@@ -1,0 +1,314 @@
+// The command line: plan, fit, compare, chain, schedule, pack, audit, doctor, name (DESIGN 9).
+// Results go to stdout, everything else to stderr; exit status 0 done, 1 bad input, 2 usage, 3 does not fit.
+// It must not compute: every subcommand calls one room and prints its answer.
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <iostream>
+
+#include "tools/doctor.h"
+#include "tools/emit/compare.h"
+#include "tools/emit/plan_header.h"
+#include "tools/emit/planner.h"
+#include "tools/emit/report.h"
+#include "tools/formats/error.h"
+#include "tools/formats/output_file.h"
+#include "tools/formats/text.h"
+#include "tools/layout/pack_command.h"
+#include "tools/schedule/chain_json.h"
+#include "tools/schedule/schedule_command.h"
+
+namespace reprise {
+namespace {
+
+constexpr int kDoesNotFit = UserError::kDoesNotFit;
+
+// What plan, fit, compare, audit and chain share: a recipe, and what the command line overrides in it.
+struct RecipeOptions {
+  std::string recipe, budget, strategy;
+  int k = 0;
+  std::string policy;
+  bool json = false;
+
+  void add_to(CLI::App& app, bool with_schedule) {
+    app.add_option("RECIPE", recipe, "recipe file (JSON)")->required();
+    app.add_option("--budget", budget, "bytes of the whole arena: an integer or 7GiB, 512MiB; overrides the recipe's");
+    if (!with_schedule) return;
+    app.add_option("--schedule,--strategy", strategy, "one of: none every-k sqrt revolve optimal ...; overrides the recipe's");
+    app.add_option("--k", k, "every-k: links per segment");
+    app.add_option("--policy", policy, "policy: its name");
+  }
+
+  Recipe read() const {
+    Recipe result = read_recipe(recipe);
+    if (!budget.empty()) {
+      result.budget_bytes = parse_bytes(budget, "--budget");
+      result.feature_map_budget_bytes.reset();
+    }
+    if (!strategy.empty()) result.schedule = ScheduleRecipe{strategy, 0, 0, "", true};
+    if (k != 0) result.schedule.k = k;
+    if (!policy.empty()) result.schedule.policy = policy;
+    check_recipe(result, recipe);
+    return result;
+  }
+};
+
+void print_json(const nlohmann::json& json) { std::cout << json.dump(1) << "\n"; }
+
+void write_if_changed(const std::string& path, const std::string& text) {
+  FILE* old = std::fopen(path.c_str(), "rb");
+  if (old != nullptr) {
+    std::fclose(old);
+    if (read_file(path) == text) {
+      if (::utimensat(AT_FDCWD, path.c_str(), nullptr, 0) != 0) std::perror(path.c_str());
+      return;
+    }
+  }
+  write_file(path + ".tmp", text);
+  if (std::rename((path + ".tmp").c_str(), path.c_str()) != 0) throw UserError(path + ": cannot be replaced; its folder must be writable");
+}
+
+void make_folders(const std::string& path) {
+  for (size_t slash = path.find('/', 1);; slash = path.find('/', slash + 1)) {
+    const std::string folder = path.substr(0, slash);
+    if (::mkdir(folder.c_str(), 0777) != 0 && errno != EEXIST) throw UserError(folder + ": cannot be made: " + std::strerror(errno));
+    if (slash == std::string::npos) return;
+  }
+}
+
+int run_plan(const RecipeOptions& options, const std::string& folder) {
+  const SolvedModel model = solve_model(options.read());
+  const ScheduleRequest request = request_of(model.recipe);
+  const PlannedModel planned = plan_model(model, request);
+  if (!planned.fits) throw UserError(does_not_fit_message(model, planned, request), UserError::kDoesNotFit);
+  const std::string summary = summary_of(model, planned);
+  make_folders(folder);
+  write_if_changed(folder + "/manifest.json", manifest_of(model, planned).dump(1) + "\n");
+  write_if_changed(folder + "/plan.h", plan_header(planned.plan, canonical_recipe(model.recipe), summary));
+  std::cerr << summary << "\n";
+  return 0;
+}
+
+int run_fit(const RecipeOptions& options) {
+  const Recipe recipe = options.read();
+  if (!recipe.budget_bytes && !recipe.feature_map_budget_bytes) {
+    throw UserError(options.recipe + ": budget: fit needs one; give --budget B, or \"budget\" in the recipe");
+  }
+  const SolvedModel model = solve_model(recipe);
+  const ScheduleRequest request = request_of(recipe);
+  PlannedModel planned = plan_model(model, request);
+  if (planned.fits) planned.smallest_budget_bytes = smallest_budget(model, request);
+  nlohmann::json answer = {{"fits", planned.fits}, {"predicted_seconds", nullptr}};
+  answer["smallest_budget"] = planned.smallest_budget_bytes == 0 ? nlohmann::json(nullptr) : nlohmann::json(planned.smallest_budget_bytes);
+  answer["planned_bytes"] = planned.fits ? nlohmann::json(planned.plan.arena_bytes) : nlohmann::json(nullptr);
+  if (options.json) print_json(answer);
+  if (!planned.fits) {
+    std::cerr << does_not_fit_message(model, planned, request) << "\n";
+    return kDoesNotFit;
+  }
+  if (!options.json) std::cout << summary_of(model, planned) << "\n  smallest budget " << bytes_text(planned.smallest_budget_bytes) << "\n";
+  return 0;
+}
+
+int run_audit(const RecipeOptions& options) {
+  const nlohmann::json given = nlohmann::json::parse(read_file(options.recipe), nullptr, false);
+  nlohmann::json manifest;
+  if (given.is_object() && given.contains("plan_hash") && given.contains("slots")) {
+    manifest = given;
+  } else {
+    const SolvedModel model = solve_model(options.read());
+    const ScheduleRequest request = request_of(model.recipe);
+    const PlannedModel planned = plan_model(model, request);
+    if (!planned.fits) throw UserError(does_not_fit_message(model, planned, request), UserError::kDoesNotFit);
+    manifest = manifest_of(model, planned);
+  }
+  if (options.json) {
+    print_json(manifest);
+  } else {
+    std::cout << audit_text(manifest);
+  }
+  return 0;
+}
+
+struct ScheduleOptions {
+  std::string chain, memory, strategy = "optimal", actions, policy;
+  uint64_t unit = 0;
+  int k = 0;
+  bool no_residues = false, as_published = false, json = false;
+  UnitChainRequest unit_chain;
+  bool is_unit_chain = false;
+};
+
+int run_unit_chain(ScheduleOptions& options) {
+  options.unit_chain.strategy = options.strategy;
+  const nlohmann::ordered_json answer = answer_unit_chain(options.unit_chain);
+  if (options.json) {
+    std::cout << answer.dump() << "\n";
+  } else {
+    for (const auto& [key, value] : answer.items()) std::cout << key << " " << value.dump() << "\n";
+  }
+  return 0;
+}
+
+int run_schedule(ScheduleOptions& options) {
+  if (options.is_unit_chain) return run_unit_chain(options);
+  if (options.chain.empty()) throw UserError("schedule: CHAIN.json: give a chain file, or --steps L", UserError::kUsage);
+  if (options.memory.empty()) throw UserError("schedule: --memory: give the bytes that the chain may use", UserError::kUsage);
+  const Chain chain = read_chain(options.chain);
+  ScheduleRequest request;
+  request.strategy = options.strategy;
+  request.memory_bytes = parse_bytes(options.memory, "--memory");
+  request.unit = options.unit;
+  request.k = options.k;
+  request.policy = options.policy;
+  request.residues = !options.no_residues;
+  request.as_published = options.as_published;
+  const ScheduleAnswer answer = answer_schedule(chain, request, [](const Chain& c, const std::vector<Action>& actions) {
+    const ChainLayout layout = layout_chain(c, actions);
+    return LayoutFigures{layout.packed_bytes, layout.move_bytes};
+  });
+  if (!options.actions.empty() && answer.schedule.feasible) write_file(options.actions, actions_as_jsonl(answer.schedule.actions));
+  if (options.json) {
+    std::cout << answer.json.dump() << "\n";
+  } else {
+    for (const auto& [key, value] : answer.json.items()) std::cout << key << " " << value.dump() << "\n";
+  }
+  if (answer.schedule.feasible) return 0;
+  std::cerr << options.chain << ": --memory " << options.memory << " does not fit strategy \"" << request.strategy << "\"";
+  if (answer.schedule.smallest_memory != 0) std::cerr << "; the smallest that does is " << answer.schedule.smallest_memory;
+  std::cerr << "\n";
+  return kDoesNotFit;
+}
+
+int run_compare(const RecipeOptions& options, bool sweep) {
+  const SolvedModel model = solve_model(options.read());
+  const nlohmann::json answer = sweep ? sweep_strategies(model) : compare_strategies(model);
+  if (options.json || sweep) {
+    print_json(answer);
+  } else {
+    std::cout << comparison_text(answer);
+  }
+  return 0;
+}
+
+int run_pack_command(const PackRequest& request, bool as_json) {
+  const nlohmann::json report = run_pack(request);
+  if (as_json) {
+    std::cout << report.dump() << "\n";
+  } else {
+    std::cout << describe_pack(report, request.capacity) << "\n";
+  }
+  return report.at("feasible").get<bool>() ? 0 : kDoesNotFit;
+}
+
+int run(int argc, char** argv) {
+  CLI::App app("Plans the memory of a whole training step before it runs.", "reprise");
+  app.require_subcommand(1);
+  app.set_help_all_flag("--help-all", "help of all subcommands");
+
+  RecipeOptions recipe;
+  std::string output;
+  CLI::App* plan = app.add_subcommand("plan", "write DIR/plan.h and DIR/manifest.json for a recipe");
+  recipe.add_to(*plan, true);
+  plan->add_option("-o,--output", output, "folder")->required();
+
+  CLI::App* fit = app.add_subcommand("fit", "does the recipe fit a budget? exit status 0 or 3, the smallest budget that does");
+  recipe.add_to(*fit, true);
+  fit->add_flag("--json", recipe.json);
+
+  bool sweep = false;
+  CLI::App* compare = app.add_subcommand("compare", "every strategy side by side at the recipe's budget");
+  recipe.add_to(*compare, false);
+  compare->add_flag("--json", recipe.json);
+  compare->add_flag("--sweep", sweep, "the memory-time front of every strategy, as JSON");
+
+  CLI::App* audit = app.add_subcommand("audit", "regions, peak and slots of a recipe's plan or of a manifest");
+  recipe.add_to(*audit, true);
+  audit->add_flag("--json", recipe.json);
+
+  CLI::App* chain = app.add_subcommand("chain", "write a recipe's chain of links as JSON");
+  recipe.add_to(*chain, false);
+  chain->add_option("-o,--output", output, "file; default: stdout");
+
+  CLI::App* name = app.add_subcommand("name", "print a recipe's name");
+  recipe.add_to(*name, false);
+
+  ScheduleOptions schedule_options;
+  CLI::App* schedule = app.add_subcommand("schedule", "schedule a chain file, or a chain of equal steps");
+  schedule->add_option("CHAIN", schedule_options.chain, "chain file (JSON)");
+  schedule->add_option("--memory", schedule_options.memory, "bytes, the chain's input included");
+  schedule->add_option("--strategy,--schedule", schedule_options.strategy, "default optimal");
+  schedule->add_option("--unit", schedule_options.unit, "bytes per memory unit: a hint");
+  schedule->add_option("--k", schedule_options.k, "every-k: links per segment");
+  schedule->add_option("--policy", schedule_options.policy, "policy: its name");
+  schedule->add_flag("--no-residues", schedule_options.no_residues, "optimal: Rotor's class");
+  schedule->add_flag("--as-published", schedule_options.as_published, "optimal: Rotor's recurrence as printed");
+  schedule->add_option("--actions", schedule_options.actions, "write the actions to this file, one JSON object a line");
+  schedule->add_flag("--json", schedule_options.json);
+  CLI::Option* steps = schedule->add_option("--steps", schedule_options.unit_chain.steps, "a chain of this many equal steps");
+  schedule->add_option("--slots", schedule_options.unit_chain.slots, "revolve: checkpoints, the input's included");
+  schedule->add_option("--ram", schedule_options.unit_chain.ram, "h-revolve: checkpoints in memory");
+  schedule->add_option("--disk", schedule_options.unit_chain.disk, "h-revolve: checkpoints on disk");
+  schedule->add_option("--write-cost", schedule_options.unit_chain.write_cost, "h-revolve: of one checkpoint to disk");
+  schedule->add_option("--read-cost", schedule_options.unit_chain.read_cost, "h-revolve: of one checkpoint from disk");
+
+  PackRequest pack_request;
+  bool pack_json = false;
+  CLI::App* pack = app.add_subcommand("pack", "pack buffers with lifetimes (CSV: id,lower,upper,size)");
+  pack->add_option("PROBLEM", pack_request.problem_path, "CSV file")->required();
+  pack->add_option("--capacity", pack_request.capacity, "bytes that must suffice; default: as few as can be")->check(CLI::PositiveNumber);
+  pack->add_option("-o,--output", pack_request.output_path, "CSV file with a column of offsets");
+  pack->add_flag("--json", pack_json);
+
+  CLI::App* doctor = app.add_subcommand("doctor", "what this machine offers: processor, kernels, memory");
+  bool doctor_json = false;
+  doctor->add_flag("--json", doctor_json);
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    const int status = app.exit(error, std::cout, std::cerr);
+    return status == 0 ? 0 : UserError::kUsage;
+  }
+  schedule_options.is_unit_chain = steps->count() > 0;
+  if (*plan) return run_plan(recipe, output);
+  if (*fit) return run_fit(recipe);
+  if (*compare) return run_compare(recipe, sweep);
+  if (*audit) return run_audit(recipe);
+  if (*chain) {
+    const SolvedModel model = solve_model(recipe.read());
+    if (output.empty()) {
+      std::cout << chain_to_json(model.chain).dump(1) << "\n";
+    } else {
+      write_chain(output, model.chain);
+    }
+    return 0;
+  }
+  if (*name) {
+    std::cout << recipe.read().name << "\n";
+    return 0;
+  }
+  if (*schedule) return run_schedule(schedule_options);
+  if (*pack) return run_pack_command(pack_request, pack_json);
+  return print_doctor(doctor_json);
+}
+
+}  // namespace
+}  // namespace reprise
+
+int main(int argc, char** argv) {
+  try {
+    return reprise::run(argc, argv);
+  } catch (const reprise::UserError& error) {
+    std::cerr << error.what() << "\n";
+    return error.status;
+  } catch (const std::bad_alloc&) {
+    std::cerr << "reprise: out of memory while planning; give a larger --unit or a smaller recipe\n";
+    return 1;
+  } catch (const std::exception& error) {
+    std::cerr << "reprise: " << error.what() << "\n";
+    return 1;
+  }
+}

@@ -1,0 +1,118 @@
+// The chain as JSON, the format of DESIGN 9 that `reprise chain` writes and `reprise schedule` reads.
+// Other people's chains come in here, so every field is checked and every refusal names file and field.
+// It must not know any strategy.
+#include "tools/schedule/chain_json.h"
+
+#include "tools/formats/json_fields.h"
+#include "tools/formats/json_text.h"
+#include "tools/formats/output_file.h"
+
+namespace reprise {
+namespace {
+
+using nlohmann::json;
+using nlohmann::ordered_json;
+
+constexpr uint64_t kMostBytes = uint64_t{1} << 50;  // sums over 4096 links stay far below 2^63
+constexpr double kMostCost = 1e200;                 // makespans stay finite
+constexpr size_t kMostLinks = 4096;
+
+uint64_t bytes_of(const JsonFields& fields, const char* key, uint64_t low = 0) {
+  return fields.integer_in(key, fields.at(key), low, kMostBytes);
+}
+
+double cost_of(const JsonFields& fields, const char* key, double high = kMostCost) {
+  return fields.number_in(key, fields.at(key), {.low = 0, .high = high});
+}
+
+std::string element(const JsonFields& fields, const char* list, size_t n) {
+  return fields.path_of(list) + "[" + std::to_string(n) + "]";
+}
+
+Tape tape_from(const JsonFields& fields, const Link& link) {
+  fields.allow_only({"bytes", "backward_cost", "scratch_bytes", "forward_scratch_bytes"});
+  Tape tape;
+  tape.bytes = bytes_of(fields, "bytes", link.boundary_bytes);
+  tape.backward_cost = cost_of(fields, "backward_cost");
+  tape.scratch_bytes = bytes_of(fields, "scratch_bytes");
+  tape.forward_scratch_bytes = link.forward_scratch_bytes;
+  fields.read("forward_scratch_bytes", tape.forward_scratch_bytes, 0, kMostBytes);
+  return tape;
+}
+
+Residue residue_from(const JsonFields& fields, const Link& link) {
+  fields.allow_only({"bytes", "forward_cost"});
+  return {.bytes = bytes_of(fields, "bytes"), .forward_cost = cost_of(fields, "forward_cost", link.forward_cost)};
+}
+
+Link link_from(const JsonFields& fields, const std::string& file, size_t n) {
+  fields.allow_only({"name", "forward_cost", "boundary_bytes", "forward_scratch_bytes", "tapes", "residues"});
+  Link link;
+  link.name = "link " + std::to_string(n);
+  fields.read("name", link.name);
+  link.forward_cost = cost_of(fields, "forward_cost");
+  link.boundary_bytes = bytes_of(fields, "boundary_bytes");
+  link.forward_scratch_bytes = bytes_of(fields, "forward_scratch_bytes");
+  const json& tapes = fields.list_at("tapes");
+  if (tapes.empty()) fields.refuse("tapes", "must list at least one tape");
+  for (size_t t = 0; t < tapes.size(); ++t) {
+    link.tapes.push_back(tape_from({tapes[t], file, element(fields, "tapes", t)}, link));
+  }
+  if (!fields.has("residues")) return link;
+  const json& residues = fields.list_at("residues");
+  for (size_t k = 0; k < residues.size(); ++k) {
+    link.residues.push_back(residue_from({residues[k], file, element(fields, "residues", k)}, link));
+  }
+  return link;
+}
+
+}  // namespace
+
+Chain chain_from_json(const json& value, const std::string& file) {
+  const JsonFields fields(value, file, "");
+  fields.allow_only({"input_bytes", "links"});
+  Chain chain;
+  chain.input_bytes = bytes_of(fields, "input_bytes");
+  const json& links = fields.list_at("links");
+  if (links.empty() || links.size() > kMostLinks) {
+    fields.refuse("links", "must list from 1 to " + std::to_string(kMostLinks) + " links, not " + std::to_string(links.size()));
+  }
+  for (size_t n = 0; n < links.size(); ++n) {
+    const JsonFields link_fields(links[n], file, element(fields, "links", n));
+    chain.links.push_back(link_from(link_fields, file, n));
+    const size_t modes = chain.links[0].residues.size(), here = chain.links[n].residues.size();
+    if (here == modes) continue;
+    link_fields.refuse("residues", "must list " + std::to_string(modes) + " modes, as links[0] does, not " + std::to_string(here) +
+                                       " (pad with {\"bytes\": 0, \"forward_cost\": the link's})");
+  }
+  const uint64_t output_bytes = chain.links.back().boundary_bytes;
+  if (output_bytes != 0) {
+    const std::string last = element(fields, "links", links.size() - 1);
+    fields.refuse(last + ".boundary_bytes", "must be 0, as the last link is the loss, not " + std::to_string(output_bytes));
+  }
+  return chain;
+}
+
+Chain read_chain(const std::string& path) { return chain_from_json(parse_json(read_file(path), path), path); }
+
+ordered_json chain_to_json(const Chain& chain) {
+  ordered_json links = ordered_json::array();
+  for (const Link& link : chain.links) {
+    ordered_json tapes = ordered_json::array(), residues = ordered_json::array();
+    for (const Tape& tape : link.tapes) {
+      tapes.push_back({{"bytes", tape.bytes}, {"backward_cost", tape.backward_cost}, {"scratch_bytes", tape.scratch_bytes}});
+      if (tape.forward_scratch_bytes == link.forward_scratch_bytes) continue;
+      tapes.back()["forward_scratch_bytes"] = tape.forward_scratch_bytes;
+    }
+    for (const Residue& residue : link.residues) {
+      residues.push_back({{"bytes", residue.bytes}, {"forward_cost", residue.forward_cost}});
+    }
+    links.push_back({{"name", link.name}, {"forward_cost", link.forward_cost}, {"boundary_bytes", link.boundary_bytes},
+                     {"forward_scratch_bytes", link.forward_scratch_bytes}, {"tapes", tapes}, {"residues", residues}});
+  }
+  return {{"input_bytes", chain.input_bytes}, {"links", links}};
+}
+
+void write_chain(const std::string& path, const Chain& chain) { write_file(path, chain_to_json(chain).dump(1) + "\n"); }
+
+}  // namespace reprise

@@ -1,0 +1,232 @@
+// The tables C(i,l,m) and C_k(i,l,m) of recursion.h over all m up to a budget, filled in parallel, and the plan traced back.
+// Nearly all the time and memory of `optimal` goes here; choices are recomputed on traceback rather than stored.
+// It must not know bytes: units only.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <barrier>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "tools/schedule/chain.h"
+#include "tools/schedule/min_plus.h"
+#include "tools/schedule/recursion.h"
+#include "tools/schedule/units.h"
+
+namespace reprise {
+
+// One solved instance: the tables, and the traceback that recomputes each choice instead of storing it.
+template <class Cost>
+class CostTable {
+ public:
+  static constexpr Cost kInfinite = std::numeric_limits<Cost>::infinity();
+
+  // Keeps the references. `least` is of the same chain, bounds and number of modes.
+  CostTable(const UnitChain& chain, const Bounds& bounds, const LeastMemory& least, int modes, int64_t memory)
+      : chain_(chain), bounds_(bounds), least_(least), modes_(modes), memory_(memory), length_(chain.length()),
+        tiles_((length_ + kTile - 1) / kTile) {
+    rows_.resize(static_cast<size_t>(modes) + 1);
+    for (auto& rows : rows_) rows.resize(static_cast<size_t>(pair_count(length_)));
+  }
+
+  // Equal links first: ranges inside one run of them depend on nothing else, and stand for each other. Then tile after tile of
+  // 8 x 8 pairs, like a matrix product, those on one diagonal of tiles at once. The values do not depend on `threads`.
+  void solve(int threads) {
+    for (int end = 0; end < length_; ++end) {
+      if (chain_.run_end[end] != end) continue;
+      for (int i = end; i >= 0 && chain_.run_end[i] == end; --i) {
+        open_pair(i, end);
+        close_pair(i, end, {i + 1, end}, {end + 1, end});
+      }
+    }
+    int diagonal = 0;
+    std::atomic<int> next_tile{0};
+    std::barrier finished(threads, [&]() noexcept {
+      ++diagonal;
+      next_tile = 0;
+    });
+    const auto work = [&] {
+      while (diagonal < tiles_) {
+        for (int tile; (tile = next_tile.fetch_add(1)) < tiles_ - diagonal;) fill_tile(tile, tile + diagonal);
+        finished.arrive_and_wait();
+      }
+    };
+    std::vector<std::jthread> helpers;
+    for (int n = 1; n < threads; ++n) helpers.emplace_back(work);
+    work();
+  }
+
+  double makespan() const { return static_cast<double>(*row(kPlain, 0, length_ - 1).from(memory_)); }
+
+  std::vector<Action> actions() const {
+    std::vector<Action> list;
+    trace(kPlain, 0, length_ - 1, memory_, list);
+    return list;
+  }
+
+ private:
+  static constexpr int kTile = 8;
+
+  // One way to do links i..l.
+  struct Branch {
+    enum Kind : uint8_t { kNone, kAdvance, kTape } kind = kNone;
+    int choice = -1;    // advance: the boundary j it keeps; tape: which one
+    int lay_mode = -1;  // advance from C: the residue mode it lays down
+  };
+  struct Boundaries {
+    int first, last;  // both included; none if last < first
+  };
+
+  // A row of the table, moved up by `held` units: from(m) points at its value for m - held.
+  struct Row {
+    const Cost* values = nullptr;  // null: no such row, or infeasible in all of memory
+    int64_t least = 0;             // the m of values[0]
+    const Cost* from(int64_t m) const { return values + (m - least); }
+    Row moved(int64_t held) const { return {values, least + held}; }
+  };
+  Row row(int mode, int i, int l) const { return {rows_[mode + 1][row_index(i, l)].get(), least_.at(mode, i, l)}; }
+
+  // A range inside a run of equal links shares its row with the range of the same length at the run's end.
+  int64_t row_index(int i, int l) const {
+    const int end = chain_.run_end[l];
+    return chain_.run_end[i] == end ? pair_index(length_, end - (l - i), end) : pair_index(length_, i, l);
+  }
+
+  // Calls use(branch, m, cost, x, y): from that m on, C may be cost + x + y; a row without values counts as zero.
+  template <class Use>
+  void for_each_tape(int mode, int i, int l, Use use) const {
+    for (int t = 0; t < static_cast<int>(chain_.links[i].tapes.size()); ++t) {
+      const double cost = bounds_.forward(mode, i, i + 1) + chain_.links[i].tapes[t].backward_cost;
+      const Branch branch{.kind = Branch::kTape, .choice = t};
+      if (l == i) {
+        use(branch, bounds_.single(mode, i, t), cost, Row{}, Row{});
+      } else if (const Row after = row(mode, i + 1, l).moved(bounds_.tape(mode, i, t)); after.values != nullptr) {
+        use(branch, std::max(bounds_.keep_tape(mode, i, l, t), after.least), cost, after, Row{});
+      }
+    }
+  }
+  template <class Use>
+  void for_each_advance(int mode, int i, int l, Boundaries range, Use use) const {
+    for (int lay_mode = mode; lay_mode < (mode == kPlain ? modes_ : mode + 1); ++lay_mode) {
+      for (int j = range.first; j <= range.last; ++j) {
+        const Row after = row(mode, j, l).moved(chain_.boundary[j] + bounds_.residues(lay_mode, i, j - 1));
+        const Row before = row(lay_mode, i, j - 1);
+        if (after.values == nullptr || before.values == nullptr) continue;
+        const int64_t pass = lay_mode == mode ? bounds_.advance(mode, i, l) : bounds_.lay(lay_mode, i, j, l);
+        const Branch branch{.kind = Branch::kAdvance, .choice = j, .lay_mode = lay_mode};
+        use(branch, std::max({pass, after.least, before.least}), bounds_.forward(mode, i, j), after, before);
+      }
+    }
+  }
+
+  void lower_row(int mode, int i, int l, int64_t from, double cost, const Row& x, const Row& y) {
+    if (from > memory_) return;
+    Cost* out = rows_[mode + 1][row_index(i, l)].get() + (from - least_.at(mode, i, l));
+    const int64_t count = memory_ - from + 1;
+    if (x.values == nullptr) {
+      for (int64_t n = 0; n < count; ++n) out[n] = std::min(out[n], static_cast<Cost>(cost));
+    } else {
+      lower_by_sum(out, x.from(from), y.values == nullptr ? nullptr : y.from(from), static_cast<Cost>(cost), count);
+    }
+  }
+
+  void open_pair(int i, int l) {
+    for (int mode = kPlain; mode < modes_; ++mode) {
+      const int64_t width = memory_ - least_.at(mode, i, l) + 1;
+      if (width <= 0) continue;
+      std::unique_ptr<Cost[]>& values = rows_[mode + 1][row_index(i, l)];
+      values.reset(new Cost[static_cast<size_t>(width)]);
+      std::fill_n(values.get(), width, kInfinite);
+    }
+  }
+
+  // Part of the advances of a pair.
+  void lower_by_advances(int i, int l, Boundaries range) {
+    for (int mode = modes_ - 1; mode >= kPlain; --mode) {
+      if (least_.at(mode, i, l) > memory_) continue;
+      for_each_advance(mode, i, l, range, [&](const Branch&, int64_t from, double cost, const Row& x, const Row& y) {
+        lower_row(mode, i, l, from, cost, x, y);
+      });
+    }
+  }
+
+  // The rest of a pair: two ranges of advances, and the tapes.
+  void close_pair(int i, int l, Boundaries near, Boundaries far) {
+    lower_by_advances(i, l, near);
+    lower_by_advances(i, l, far);
+    for (int mode = modes_ - 1; mode >= kPlain; --mode) {
+      if (least_.at(mode, i, l) > memory_) continue;
+      for_each_tape(mode, i, l, [&](const Branch&, int64_t from, double cost, const Row& x, const Row& y) {
+        lower_row(mode, i, l, from, cost, x, y);
+      });
+    }
+  }
+
+  // Pairs with i in one tile and l in another. Advances to boundaries between the tiles read finished tiles only, and go block
+  // by block so that their rows stay in cache; the others read pairs of this tile, so i falls and l rises.
+  void fill_tile(int i_tile, int l_tile) {
+    const int i_begin = i_tile * kTile, i_end = std::min(i_begin + kTile, length_);
+    const int l_begin = l_tile * kTile, l_end = std::min(l_begin + kTile, length_);
+    const auto for_each_pair = [&](auto use) {
+      for (int i = i_end - 1; i >= i_begin; --i) {
+        for (int l = std::max(l_begin, i); l < l_end; ++l) {
+          if (chain_.run_end[i] != chain_.run_end[l]) use(i, l);
+        }
+      }
+    };
+    for_each_pair([&](int i, int l) { open_pair(i, l); });
+    for (int j = i_end; j <= l_begin; j += kTile) {
+      for_each_pair([&](int i, int l) { lower_by_advances(i, l, {j, std::min(j + kTile - 1, l_begin)}); });
+    }
+    for_each_pair([&](int i, int l) {
+      close_pair(i, l, {i + 1, std::min(i_end - 1, l)}, {std::max(l_begin + 1, i_end), l});
+    });
+  }
+
+  Branch choose(int mode, int i, int l, int64_t m) const {
+    Branch best;
+    Cost best_cost = kInfinite;
+    const auto consider = [&](const Branch& branch, int64_t from, double cost, const Row& x, const Row& y) {
+      if (from > m) return;
+      Cost sum = static_cast<Cost>(cost);
+      if (x.values != nullptr) sum += *x.from(m);
+      if (y.values != nullptr) sum += *y.from(m);
+      if (sum >= best_cost) return;
+      best_cost = sum;
+      best = branch;
+    };
+    for_each_tape(mode, i, l, consider);
+    for_each_advance(mode, i, l, {i + 1, l}, consider);
+    return best;
+  }
+
+  void trace(int mode, int i, int l, int64_t m, std::vector<Action>& list) const {
+    const Branch branch = choose(mode, i, l, m);
+    if (branch.kind == Branch::kTape) {
+      list.push_back({.kind = ActionKind::kRecord, .first = i, .choice = branch.choice});
+      if (l > i) trace(mode, i + 1, l, m - bounds_.tape(mode, i, branch.choice), list);
+      list.push_back({.kind = ActionKind::kBackward, .first = i});
+      return;
+    }
+    const int j = branch.choice;
+    list.push_back({.kind = ActionKind::kAdvance, .first = i, .last = j, .choice = branch.lay_mode});
+    trace(mode, j, l, m - chain_.boundary[j] - bounds_.residues(branch.lay_mode, i, j - 1), list);
+    list.push_back({.kind = ActionKind::kDrop, .first = j});
+    trace(branch.lay_mode, i, j - 1, m, list);
+  }
+
+  const UnitChain& chain_;
+  const Bounds& bounds_;
+  const LeastMemory& least_;
+  int modes_;
+  int64_t memory_;
+  int length_;
+  int tiles_;
+  std::vector<std::vector<std::unique_ptr<Cost[]>>> rows_;  // by mode + 1 and row_index
+};
+
+}  // namespace reprise

@@ -1,0 +1,72 @@
+// Least makespan to reverse equal steps with two levels of storage, by the paper's recursion over steps, level and slots.
+// Herrmann and Pallez, "H-Revolve: a framework for adjoint computation on synchronous hierarchical platforms", ACM TOMS 46 (2020).
+// It must not know bytes: steps and slots only.
+#include "tools/schedule/hrevolve.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "tools/formats/error.h"
+
+namespace reprise {
+namespace {
+
+constexpr double kBackwardCost = 1;
+
+using Costs = std::vector<double>;  // by l: l forwards and l + 1 backwards
+
+void require(const TwoLevels& problem) {
+  if (problem.steps < 1) throw UserError("h-revolve: steps: must be at least 1");
+  if (problem.ram_slots < 1) throw UserError("h-revolve: ram: must be at least 1 (the chain's input takes one)");
+  if (!(problem.write_cost >= 0) || !std::isfinite(problem.write_cost)) throw UserError("h-revolve: write-cost: must be a number >= 0");
+  if (!(problem.read_cost >= 0) || !std::isfinite(problem.read_cost)) throw UserError("h-revolve: read-cost: must be a number >= 0");
+  const double steps = static_cast<double>(problem.steps);
+  const double slots = static_cast<double>(std::min(problem.ram_slots, problem.steps) + std::min(problem.disk_slots, problem.steps));
+  if (steps * steps * slots / 2 > 1e10) throw UserError("h-revolve: steps: too many for so many slots (steps^2 x slots up to 2e10)");
+}
+
+// Input in one of `slots` memory slots: the same as revolve.
+Costs in_memory(uint64_t steps, const Costs& with_one_slot_less) {
+  Costs cost = {kBackwardCost};
+  for (uint64_t l = 1; l < steps; ++l) {
+    const double count = static_cast<double>(l);
+    double best = count * (count + 1) / 2 + (count + 1) * kBackwardCost;
+    for (uint64_t j = 1; j < l && !with_one_slot_less.empty(); ++j) {
+      best = std::min(best, static_cast<double>(j) + with_one_slot_less[l - j] + cost[j - 1]);
+    }
+    cost.push_back(best);
+  }
+  return cost;
+}
+
+// `slots` disk slots, the memory beside them empty; each range either stays in memory or writes its input to disk.
+Costs with_disk(const TwoLevels& problem, const Costs& memory_only, const Costs& with_one_slot_less) {
+  Costs on_disk = {kBackwardCost}, cost = {kBackwardCost};  // on_disk: the input is written already
+  for (uint64_t l = 1; l < problem.steps; ++l) {
+    double best = memory_only[l];
+    for (uint64_t j = 1; j < l; ++j) {
+      best = std::min(best, static_cast<double>(j) + with_one_slot_less[l - j] + problem.read_cost + on_disk[j - 1]);
+    }
+    on_disk.push_back(best);
+    cost.push_back(std::min(memory_only[l], problem.write_cost + best));
+  }
+  return cost;
+}
+
+}  // namespace
+
+double hrevolve_makespan(const TwoLevels& problem) {
+  require(problem);
+  Costs memory_only;
+  for (uint64_t slots = 1; slots <= std::min(problem.ram_slots, problem.steps); ++slots) {
+    memory_only = in_memory(problem.steps, memory_only);
+  }
+  Costs cost = memory_only;
+  for (uint64_t slots = 1; slots <= std::min(problem.disk_slots, problem.steps); ++slots) {
+    cost = with_disk(problem, memory_only, cost);
+  }
+  return cost.back();
+}
+
+}  // namespace reprise

@@ -1,0 +1,153 @@
+// The optimal persistent schedule of unequal links in a byte budget, several tapes per link, with residues.
+// Rotor's dynamic programme (Beaumont et al., arXiv 1911.13214), its keep-tape bound corrected (DESIGN 4), and DESIGN 5.
+// It must not know what a link computes, nor how the plan is laid out; memory comes in units chosen by units.cpp.
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <stdexcept>
+#include <thread>
+
+#include "tools/schedule/cost_table.h"
+#include "tools/schedule/recursion.h"
+#include "tools/schedule/strategy.h"
+#include "tools/schedule/units.h"
+
+namespace reprise {
+namespace {
+
+constexpr double kSumsPerThread = 1e8;   // fewer are not worth a second thread
+constexpr double kMostDoubleSums = 1e9;  // up to here costs are doubles, beyond floats: twice as fast
+constexpr double kMostUnits = 8000;      // of our own choice; more do not show in the makespan
+
+// What one table may take: 10^10 sums are about a second.
+struct Limit {
+  double sums, table_bytes;
+};
+constexpr Limit kAskedLimit = {6e10, 1e9};     // in a unit that was asked for
+constexpr Limit kExactLimit = {1.5e10, 3e8};   // in the unit that loses nothing
+constexpr Limit kChosenLimit = {1.5e10, 8e8};  // in units of our own choice, up to three of them
+
+// What a table at one byte a unit would take; at a unit of u bytes it is u times less.
+struct Work {
+  double sums = 0, cells = 0;
+  double least_unit(const Limit& limit) const { return std::max(sums / limit.sums, cells * sizeof(float) / limit.table_bytes); }
+};
+
+int processors() { return static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1u, 16u)); }
+
+class Solver {
+ public:
+  Solver(const Chain& chain, const ScheduleRequest& request)
+      : chain_(chain), request_(request), modes_(request.residues ? static_cast<int>(chain.links[0].residues.size()) : 0),
+        bytes_(chain_in_units(chain, {})), bounds_(bytes_, request.as_published), least_(bytes_, bounds_, modes_) {}
+
+  uint64_t smallest_memory() const {
+    return chain_.input_bytes + static_cast<uint64_t>(least_.at(kPlain, 0, chain_.length() - 1));
+  }
+
+  // Where rounding leaves no plan, this one: exact in bytes, no optimum.
+  Schedule least_memory_plan() const {
+    return judge_plan(chain_, least_.plan(least_.at(kPlain, 0, chain_.length() - 1)), request_.memory_bytes);
+  }
+
+  // The unit that was asked for, if it is affordable: else what the budget's level allows. Levels are powers of two and fix the
+  // units, so that within a level more memory never costs time; just above a boundary the level below is asked too.
+  Schedule best_plan() const {
+    if (request_.unit > 0) {
+      const uint64_t exact = exact_unit(chain_);
+      const uint64_t asked = exact % request_.unit == 0 ? exact : request_.unit;
+      if (static_cast<double>(asked) >= work_at(request_.memory_bytes).least_unit(kAskedLimit)) return solve({.unit = asked}, request_.memory_bytes);
+    }
+    const uint64_t memory_bytes = std::min(request_.memory_bytes, most_bytes());
+    const uint64_t level = std::bit_ceil(memory_bytes), below = level / 2;
+    Schedule best = best_at_level(level, memory_bytes);
+    if (memory_bytes - below < below / 8) best = better_plan(std::move(best), best_at_level(below, below));
+    return best;
+  }
+
+ private:
+  // More than this is of no use to any plan.
+  uint64_t most_bytes() const { return chain_.input_bytes + static_cast<uint64_t>(bytes_.memory(UINT64_MAX)); }
+
+  Schedule best_at_level(uint64_t level_bytes, uint64_t memory_bytes) const {
+    Schedule best;
+    for (const UnitChoice& choice : unit_choices(level_bytes)) best = better_plan(std::move(best), solve(choice, memory_bytes));
+    return best;
+  }
+
+  std::vector<UnitChoice> unit_choices(uint64_t level_bytes) const {
+    const Work work = work_at(level_bytes);
+    const uint64_t exact = exact_unit(chain_);
+    if (static_cast<double>(exact) >= work.least_unit(kExactLimit)) return {{.unit = exact}};
+    const double finest = std::max(work.least_unit(kChosenLimit), static_cast<double>(bytes_.memory(level_bytes)) / kMostUnits);
+    return aligned_units(chain_, static_cast<uint64_t>(finest) + 1);
+  }
+
+  // The best plan in units of this size; infeasible where rounding leaves none.
+  Schedule solve(const UnitChoice& choice, uint64_t memory_bytes) const {
+    const UnitChain units = chain_in_units(chain_, choice);
+    const Bounds bounds(units, request_.as_published);
+    const LeastMemory least(units, bounds, modes_);
+    const int64_t memory = units.memory(memory_bytes);
+    if (least.at(kPlain, 0, chain_.length() - 1) > memory) return {};
+    const double sums = work_at(memory_bytes).sums / static_cast<double>(choice.unit);
+    const int threads = sums < kSumsPerThread ? 1 : processors();
+    const Claim claim = sums < kMostDoubleSums ? solve_as<double>(units, bounds, least, memory, threads)
+                                               : solve_as<float>(units, bounds, least, memory, threads);
+    // Rotor's published bound has a hole: its plan may need more than it says, and is shown as it is.
+    Schedule plan = judge_plan(chain_, claim.actions, request_.as_published ? UINT64_MAX : memory_bytes);
+    if (!plan.feasible || std::abs(plan.makespan - claim.makespan) > 1e-4 * plan.makespan) {
+      throw std::logic_error("optimal: the simulated plan is not the one that the table promised");
+    }
+    return plan;
+  }
+
+  Work work_at(uint64_t memory_bytes) const {
+    Work work;
+    const int64_t memory = bytes_.memory(memory_bytes);
+    for (int i = 0; i < chain_.length(); ++i) {
+      for (int l = i; l < chain_.length(); ++l) {
+        if (bytes_.run_end[i] == bytes_.run_end[l] && bytes_.run_end[l] != l) continue;  // shares its row
+        for (int mode = kPlain; mode < modes_; ++mode) {
+          const double width = static_cast<double>(std::max<int64_t>(memory - least_.at(mode, i, l) + 1, 0));
+          work.cells += width;
+          work.sums += width * (l - i + 1) * (mode == kPlain ? modes_ + 1 : 1);
+        }
+      }
+    }
+    return work;
+  }
+
+  struct Claim {
+    double makespan = 0;
+    std::vector<Action> actions;
+  };
+  template <class Cost>
+  Claim solve_as(const UnitChain& units, const Bounds& bounds, const LeastMemory& least, int64_t memory, int threads) const {
+    CostTable<Cost> table(units, bounds, least, modes_, memory);
+    table.solve(threads);
+    return {table.makespan() / units.cost_scale, table.actions()};
+  }
+
+  const Chain& chain_;
+  const ScheduleRequest& request_;
+  int modes_;
+  UnitChain bytes_;
+  Bounds bounds_;
+  LeastMemory least_;
+};
+
+}  // namespace
+
+Schedule schedule_optimal(const Chain& chain, const ScheduleRequest& request) {
+  const Solver solver(chain, request);
+  Schedule best = better_plan(solver.best_plan(), solver.least_memory_plan());
+  // Sizes are rounded up to units: a plan without rounding may still be better.
+  for (const auto other : {schedule_none, schedule_every_k, schedule_sqrt, schedule_chen, schedule_chen_recursive, schedule_revolve}) {
+    if (!request.as_published) best = better_plan(std::move(best), other(chain, {.memory_bytes = request.memory_bytes}));
+  }
+  best.smallest_memory = solver.smallest_memory();
+  return best;
+}
+
+}  // namespace reprise

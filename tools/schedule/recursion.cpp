@@ -1,0 +1,104 @@
+// What every branch of the recursion of `optimal` asks of memory, and the least memory in which it is feasible at all.
+// Shared by the cost tables and by the plan for the smallest budget, which needs no table and is exact in bytes.
+// It must not know how costs are tabulated.
+#include "tools/schedule/recursion.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace reprise {
+
+Bounds::Bounds(const UnitChain& chain, bool as_published) : chain_(chain), as_published_(as_published) {
+  const int length = chain.length();
+  pass_.resize(static_cast<size_t>(length) * (length + 1));
+  for (int i = 0; i < length; ++i) {
+    int64_t need = 0;
+    for (int t = i; t < length; ++t) {
+      need = std::max(need, (t > i ? chain.boundary[t] : 0) + chain.boundary[t + 1] + chain.links[t].forward_scratch);
+      pass_[static_cast<size_t>(i) * (length + 1) + t + 1] = need;
+    }
+  }
+}
+
+int64_t Bounds::single(int mode, int i, int t) const {
+  const UnitTape& own = chain_.links[i].tapes[t];
+  return chain_.boundary[i + 1] + tape(mode, i, t) + std::max(own.forward_scratch, chain_.boundary[i] + own.scratch);
+}
+
+int64_t Bounds::keep_tape(int mode, int i, int l, int t) const {
+  const int64_t record = chain_.boundary[l + 1] + tape(mode, i, t) + chain_.links[i].tapes[t].forward_scratch;
+  const int64_t bound = as_published_ ? advance(mode, i, l) : record + residues(mode, i + 1, l);
+  return std::max(single(mode, i, t), bound);
+}
+
+LeastMemory::LeastMemory(const UnitChain& chain, const Bounds& bounds, int modes) : chain_(chain), bounds_(bounds) {
+  const size_t pairs = static_cast<size_t>(pair_count(chain.length()));
+  least_.assign(static_cast<size_t>(modes) + 1, std::vector<int64_t>(pairs));
+  cost_.resize(pairs);
+  for (int mode = kPlain; mode < modes; ++mode) fill(mode);
+}
+
+// Calls use for every way to do links i..l; costs are those of the kPlain mode.
+template <class Use>
+void LeastMemory::for_each_branch(int mode, int i, int l, Use use) const {
+  const int length = chain_.length();
+  for (int t = 0; t < static_cast<int>(chain_.links[i].tapes.size()); ++t) {
+    const double cost = bounds_.forward(kPlain, i, i + 1) + chain_.links[i].tapes[t].backward_cost;
+    if (l == i) {
+      use(Branch{.tape = t, .least = bounds_.single(mode, i, t), .cost = cost});
+    } else {
+      use(Branch{.tape = t, .least = std::max(bounds_.keep_tape(mode, i, l, t), bounds_.tape(mode, i, t) + at(mode, i + 1, l)),
+                 .cost = cost + cost_[pair_index(length, i + 1, l)]});
+    }
+  }
+  const int64_t advance = l > i ? bounds_.advance(mode, i, l) : 0;
+  for (int j = i + 1; j <= l; ++j) {
+    const int64_t held = chain_.boundary[j] + bounds_.residues(mode, i, j - 1);
+    use(Branch{.boundary = j, .least = std::max({advance, held + at(mode, j, l), at(mode, i, j - 1)}),
+               .cost = bounds_.forward(kPlain, i, j) + cost_[pair_index(length, j, l)] + cost_[pair_index(length, i, j - 1)]});
+  }
+}
+
+void LeastMemory::fill(int mode) {
+  const int length = chain_.length();
+  for (int i = length - 1; i >= 0; --i) {
+    for (int l = i; l < length; ++l) {
+      if (const int end = chain_.run_end[i]; chain_.run_end[l] == end && l < end) {  // as the equal range at the run's end
+        least_[mode + 1][pair_index(length, i, l)] = at(mode, end - (l - i), end);
+        cost_[pair_index(length, i, l)] = cost_[pair_index(length, end - (l - i), end)];
+        continue;
+      }
+      Branch best{.least = std::numeric_limits<int64_t>::max()};
+      for_each_branch(mode, i, l, [&](const Branch& branch) {
+        if (branch.least < best.least || (branch.least == best.least && branch.cost < best.cost)) best = branch;
+      });
+      least_[mode + 1][pair_index(length, i, l)] = best.least;
+      if (mode == kPlain) cost_[pair_index(length, i, l)] = best.cost;
+    }
+  }
+}
+
+std::vector<Action> LeastMemory::plan(int64_t memory) const {
+  std::vector<Action> list;
+  trace(0, chain_.length() - 1, memory, list);
+  return list;
+}
+
+void LeastMemory::trace(int i, int l, int64_t memory, std::vector<Action>& list) const {
+  Branch best{.cost = std::numeric_limits<double>::infinity()};
+  for_each_branch(kPlain, i, l, [&](const Branch& branch) {
+    if (branch.least <= memory && branch.cost < best.cost) best = branch;
+  });
+  if (best.boundary < 0) {
+    list.push_back({.kind = ActionKind::kRecord, .first = i, .choice = best.tape});
+    if (l > i) trace(i + 1, l, memory - bounds_.tape(kPlain, i, best.tape), list);
+    list.push_back({.kind = ActionKind::kBackward, .first = i});
+    return;
+  }
+  list.push_back({.kind = ActionKind::kAdvance, .first = i, .last = best.boundary});
+  trace(best.boundary, l, memory - chain_.boundary[best.boundary], list);
+  list.push_back({.kind = ActionKind::kDrop, .first = best.boundary});
+  trace(i, best.boundary - 1, memory, list);
+}
+
+}  // namespace reprise

@@ -1,0 +1,110 @@
+// The table of strategies, and the steps that several of them share.
+// One place knows every name; a new strategy is one file and one line here.
+// It must not know how any strategy decides.
+#include "tools/schedule/schedule.h"
+
+#include <stdexcept>
+#include <utility>
+
+#include "tools/formats/error.h"
+#include "tools/schedule/simulate.h"
+#include "tools/schedule/strategy.h"
+
+namespace reprise {
+namespace {
+
+struct Strategy {
+  const char* name;
+  Schedule (*make)(const Chain&, const ScheduleRequest&);
+  bool takes_k;
+  bool takes_policy;
+};
+
+constexpr Strategy kStrategies[] = {
+    {"none", schedule_none, false, false},
+    {"every-k", schedule_every_k, true, false},
+    {"sqrt", schedule_sqrt, true, false},
+    {"chen", schedule_chen, false, false},
+    {"chen-recursive", schedule_chen_recursive, true, false},
+    {"revolve", schedule_revolve, false, false},
+    {"optimal", schedule_optimal, false, false},
+};
+
+std::string joined_names() {
+  std::string names;
+  for (const Strategy& strategy : kStrategies) names += (names.empty() ? "" : ", ") + std::string(strategy.name);
+  return names;
+}
+
+void require_chain(const Chain& chain) {
+  if (chain.links.empty()) throw UserError("chain: links: a chain has at least one link");
+  for (const Link& link : chain.links) {
+    if (link.tapes.empty()) throw UserError("chain: link \"" + link.name + "\": tapes: a link has at least one tape");
+    if (link.residues.size() != chain.links[0].residues.size()) {
+      throw UserError("chain: link \"" + link.name + "\": residues: every link lists the same number of modes");
+    }
+  }
+  if (chain.links.back().boundary_bytes != 0) throw UserError("chain: last link: boundary_bytes: the loss has none, so 0");
+}
+
+}  // namespace
+
+const std::vector<std::string>& strategy_names() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> list;
+    for (const Strategy& strategy : kStrategies) list.emplace_back(strategy.name);
+    return list;
+  }();
+  return names;
+}
+
+Schedule make_schedule(const Chain& chain, const ScheduleRequest& request) {
+  require_chain(chain);
+  for (const Strategy& strategy : kStrategies) {
+    if (request.strategy != strategy.name) continue;
+    if (request.k < 0) throw UserError("schedule: k: must be at least 1");
+    if (request.k > 0 && !strategy.takes_k) {
+      throw UserError("schedule: k: strategy \"" + request.strategy + "\" takes no k");
+    }
+    if (!request.policy.empty() && !strategy.takes_policy) {
+      throw UserError("schedule: policy: strategy \"" + request.strategy + "\" takes no policy");
+    }
+    return strategy.make(chain, request);
+  }
+  throw UserError("schedule: strategy: \"" + request.strategy + "\" is unknown; one of " + joined_names());
+}
+
+Schedule judge_plan(const Chain& chain, std::vector<Action> actions, uint64_t memory_bytes) {
+  const Simulation walked = simulate(chain, actions);
+  if (!walked.valid) throw std::logic_error("a strategy made an invalid plan: " + walked.fault);
+  Schedule plan;
+  plan.smallest_memory = walked.peak_bytes;
+  if (walked.peak_bytes > memory_bytes) return plan;
+  plan.feasible = true;
+  plan.actions = std::move(actions);
+  plan.makespan = walked.makespan;
+  plan.peak_bytes = walked.peak_bytes;
+  return plan;
+}
+
+Schedule better_plan(Schedule a, Schedule b) {
+  if (a.feasible != b.feasible) return a.feasible ? a : b;
+  if (!a.feasible) return b.smallest_memory < a.smallest_memory ? b : a;
+  return b.makespan < a.makespan ? b : a;
+}
+
+std::vector<Action> segment_actions(const Chain& chain, const std::vector<int>& starts) {
+  std::vector<Action> actions;
+  for (size_t s = 1; s < starts.size(); ++s) {
+    actions.push_back({.kind = ActionKind::kAdvance, .first = starts[s - 1], .last = starts[s]});
+  }
+  for (size_t s = starts.size(); s-- > 0;) {
+    const int end = s + 1 < starts.size() ? starts[s + 1] : chain.length();
+    for (int i = starts[s]; i < end; ++i) actions.push_back({.kind = ActionKind::kRecord, .first = i, .choice = 0});
+    for (int i = end; i-- > starts[s];) actions.push_back({.kind = ActionKind::kBackward, .first = i});
+    if (s > 0) actions.push_back({.kind = ActionKind::kDrop, .first = starts[s]});
+  }
+  return actions;
+}
+
+}  // namespace reprise

@@ -1,0 +1,84 @@
+// What `reprise schedule` answers, as JSON values (DESIGN 9), and the file of actions that it writes.
+// The command line itself is elsewhere: tests and other programs ask here.
+// It must not know where bytes live: the layout's two figures come from a function it is given.
+#include "tools/schedule/schedule_command.h"
+
+#include <chrono>
+
+#include "tools/formats/error.h"
+#include "tools/schedule/hrevolve.h"
+#include "tools/schedule/revolve.h"
+
+namespace reprise {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr uint64_t kMostSteps = 1000000000;
+
+ordered_json action_as_json(const Action& action) {
+  switch (action.kind) {
+    case ActionKind::kAdvance:
+      return {{"action", "advance"}, {"first", action.first}, {"last", action.last}, {"residue_mode", action.choice}};
+    case ActionKind::kRecord: return {{"action", "record"}, {"link", action.first}, {"tape", action.choice}};
+    case ActionKind::kBackward: return {{"action", "backward"}, {"link", action.first}};
+    case ActionKind::kDrop: return {{"action", "drop"}, {"boundary", action.first}};
+  }
+  return {};
+}
+
+void refuse_if(bool given, const UnitChainRequest& request, const char* parameter) {
+  if (given) throw UserError("schedule: --" + std::string(parameter) + ": strategy \"" + request.strategy + "\" takes none", UserError::kUsage);
+}
+
+ordered_json answer_revolve(const UnitChainRequest& request) {
+  refuse_if(request.ram.has_value(), request, "ram");
+  refuse_if(request.disk.has_value(), request, "disk");
+  refuse_if(request.write_cost.has_value(), request, "write-cost");
+  refuse_if(request.read_cost.has_value(), request, "read-cost");
+  if (!request.slots) throw UserError("schedule: --slots: missing; revolve on --steps needs the number of slots", UserError::kUsage);
+  return {{"extra_forwards", revolve_extra_forwards(request.steps, *request.slots)}};
+}
+
+ordered_json answer_hrevolve(const UnitChainRequest& request) {
+  refuse_if(request.slots.has_value(), request, "slots");
+  if (!request.ram) throw UserError("schedule: --ram: missing; h-revolve on --steps needs the number of memory slots", UserError::kUsage);
+  return {{"makespan", hrevolve_makespan({.steps = request.steps, .ram_slots = *request.ram, .disk_slots = request.disk.value_or(0),
+                                          .write_cost = request.write_cost.value_or(0),
+                                          .read_cost = request.read_cost.value_or(0)})}};
+}
+
+}  // namespace
+
+ScheduleAnswer answer_schedule(const Chain& chain, const ScheduleRequest& request, const LayoutOf& layout_of) {
+  const auto start = std::chrono::steady_clock::now();
+  ScheduleAnswer answer{.schedule = make_schedule(chain, request), .json = {}};
+  const std::chrono::duration<double> solve_time = std::chrono::steady_clock::now() - start;
+  const Schedule& plan = answer.schedule;
+  LayoutFigures figures;
+  if (plan.feasible) figures = layout_of(chain, plan.actions);
+  const auto if_feasible = [&](auto value) { return plan.feasible ? ordered_json(value) : ordered_json(); };
+  answer.json = {{"feasible", plan.feasible},
+                 {"makespan", if_feasible(plan.makespan)},
+                 {"peak_bytes", if_feasible(plan.peak_bytes)},
+                 {"packed_bytes", if_feasible(figures.packed_bytes)},
+                 {"move_bytes", if_feasible(figures.move_bytes)},
+                 {"solve_seconds", solve_time.count()},
+                 {"smallest_memory", plan.smallest_memory > 0 ? ordered_json(plan.smallest_memory) : ordered_json()}};
+  return answer;
+}
+
+ordered_json answer_unit_chain(const UnitChainRequest& request) {
+  if (request.steps < 1 || request.steps > kMostSteps) throw UserError("schedule: --steps: must be from 1 to 1000000000");
+  if (request.strategy == "revolve") return answer_revolve(request);
+  if (request.strategy == "h-revolve") return answer_hrevolve(request);
+  throw UserError("schedule: --strategy: on --steps one of revolve, h-revolve, not \"" + request.strategy + "\"");
+}
+
+std::string actions_as_jsonl(const std::vector<Action>& actions) {
+  std::string text;
+  for (const Action& action : actions) text += action_as_json(action).dump() + "\n";
+  return text;
+}
+
+}  // namespace reprise

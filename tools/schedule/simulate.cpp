@@ -1,0 +1,148 @@
+// Walks actions over a chain: the accounting of DESIGN 4 (Rotor's bounds) and the judge of what a schedule may read.
+// Every strategy's peak and makespan come from here, so that they can be compared.
+// It must not know which strategy made the actions.
+#include "tools/schedule/simulate.h"
+
+#include <algorithm>
+
+namespace reprise {
+namespace {
+
+class Walk {
+ public:
+  explicit Walk(const Chain& chain)
+      : chain_(chain), length_(chain.length()), held_(length_ + 1, false), tape_(length_, -1), mode_(length_, -1),
+        gradient_(length_) {
+    held_[0] = true;
+    live_bytes_ = chain.boundary_bytes(0) + chain.boundary_bytes(length_);
+    peak_bytes_ = live_bytes_;
+  }
+
+  // Returns the fault, or an empty string.
+  std::string step(const Action& action) {
+    const int first = action.first;
+    if (first < 0 || first > length_ - (action.kind == ActionKind::kDrop ? 0 : 1)) return "names a link outside the chain";
+    switch (action.kind) {
+      case ActionKind::kAdvance: return advance(first, action.last, action.choice);
+      case ActionKind::kRecord: return record(first, action.choice);
+      case ActionKind::kBackward: return backward(first);
+      case ActionKind::kDrop: return drop(first);
+    }
+    return "is of no known kind";
+  }
+
+  std::string left_live() const {
+    if (gradient_ != 0) return "the schedule ends before the backward of link 0";
+    for (int i = 0; i < length_; ++i) {
+      if (held_[i + 1]) return "boundary " + std::to_string(i + 1) + " is left live at the end";
+      if (tape_[i] >= 0) return "the tape of link " + std::to_string(i) + " is left live at the end";
+      if (mode_[i] >= 0) return "the residue of link " + std::to_string(i) + " is left live at the end";
+    }
+    return "";
+  }
+
+  double makespan() const { return makespan_; }
+  uint64_t peak_bytes() const { return peak_bytes_; }
+
+ private:
+  bool readable(int boundary) const { return held_[boundary] || (boundary > 0 && tape_[boundary - 1] >= 0); }
+  void touch(uint64_t bytes_beside) { peak_bytes_ = std::max(peak_bytes_, live_bytes_ + bytes_beside); }
+  double forward_cost(int i) const {
+    return mode_[i] < 0 ? chain_.links[i].forward_cost : chain_.links[i].residues[mode_[i]].forward_cost;
+  }
+
+  std::string advance(int first, int last, int mode) {
+    if (last <= first || last >= length_) return "advances to a boundary that is none";
+    if (!readable(first)) return "reads boundary " + std::to_string(first) + ", which is not live";
+    if (readable(last)) return "keeps boundary " + std::to_string(last) + " twice";
+    std::vector<int> fresh;
+    for (int t = first; t < last; ++t) {
+      if (tape_[t] >= 0) return "runs forward over the live tape of link " + std::to_string(t);
+      makespan_ += forward_cost(t);
+      if (mode_[t] >= 0 && mode_[t] != mode) return "changes the residue of link " + std::to_string(t);
+      if (mode >= static_cast<int>(chain_.links[t].residues.size())) return "asks for a residue mode that is none";
+      if (mode >= 0 && mode_[t] < 0) fresh.push_back(t);
+    }
+    for (int t : fresh) {
+      mode_[t] = mode;
+      live_bytes_ += chain_.links[t].residues[mode].bytes;
+    }
+    for (int t = first; t < last; ++t) {
+      const uint64_t input_bytes = t > first ? chain_.boundary_bytes(t) : 0;  // the first one is live already
+      touch(input_bytes + chain_.boundary_bytes(t + 1) + chain_.links[t].forward_scratch_bytes);
+    }
+    held_[last] = true;
+    live_bytes_ += chain_.boundary_bytes(last);
+    return "";
+  }
+
+  std::string record(int i, int choice) {
+    const Link& link = chain_.links[i];
+    if (choice < 0 || choice >= static_cast<int>(link.tapes.size())) return "records a tape that is none";
+    if (!readable(i)) return "reads boundary " + std::to_string(i) + ", which is not live";
+    if (tape_[i] >= 0 || held_[i + 1]) return "records link " + std::to_string(i) + " twice";
+    makespan_ += forward_cost(i);
+    const uint64_t residue_bytes = mode_[i] < 0 ? 0 : link.residues[mode_[i]].bytes;
+    tape_[i] = choice;
+    live_bytes_ += tape_bytes_with_residue(link, choice, mode_[i]) - residue_bytes;
+    touch(link.tapes[choice].forward_scratch_bytes);
+    return "";
+  }
+
+  std::string backward(int i) {
+    const Link& link = chain_.links[i];
+    if (gradient_ != i + 1) return "is out of order: the live gradient is that of boundary " + std::to_string(gradient_);
+    if (tape_[i] < 0) return "reads the tape of link " + std::to_string(i) + ", which is not live";
+    if (!readable(i)) return "reads boundary " + std::to_string(i) + ", which is not live";
+    makespan_ += link.tapes[tape_[i]].backward_cost;
+    live_bytes_ += chain_.boundary_bytes(i);
+    touch(link.tapes[tape_[i]].scratch_bytes);
+    live_bytes_ -= tape_bytes_with_residue(link, tape_[i], mode_[i]) + chain_.boundary_bytes(i + 1);
+    tape_[i] = -1;
+    mode_[i] = -1;
+    gradient_ = i;
+    return "";
+  }
+
+  std::string drop(int boundary) {
+    if (boundary == 0 || !held_[boundary]) return "drops boundary " + std::to_string(boundary) + ", which no advance keeps";
+    held_[boundary] = false;
+    live_bytes_ -= chain_.boundary_bytes(boundary);
+    return "";
+  }
+
+  const Chain& chain_;
+  int length_;
+  std::vector<bool> held_;  // boundary kept by an advance
+  std::vector<int> tape_;   // live tape of each link, -1 for none
+  std::vector<int> mode_;   // live residue of each link, -1 for none
+  int gradient_;            // boundary whose gradient is live
+  uint64_t live_bytes_ = 0;
+  uint64_t peak_bytes_ = 0;
+  double makespan_ = 0;
+};
+
+}  // namespace
+
+uint64_t tape_bytes_with_residue(const Link& link, int choice, int mode) {
+  const uint64_t tape_bytes = link.tapes[choice].bytes;
+  if (mode < 0) return tape_bytes;
+  const uint64_t residue_bytes = link.residues[mode].bytes;
+  return choice == 0 ? std::max(tape_bytes, link.boundary_bytes + residue_bytes) : tape_bytes + residue_bytes;
+}
+
+Simulation simulate(const Chain& chain, std::span<const Action> actions) {
+  Walk walk(chain);
+  Simulation result;
+  for (size_t n = 0; n < actions.size() && result.fault.empty(); ++n) {
+    const std::string fault = walk.step(actions[n]);
+    if (!fault.empty()) result.fault = "action " + std::to_string(n) + " " + fault;
+  }
+  if (result.fault.empty()) result.fault = walk.left_live();
+  result.valid = result.fault.empty();
+  result.makespan = walk.makespan();
+  result.peak_bytes = walk.peak_bytes();
+  return result;
+}
+
+}  // namespace reprise

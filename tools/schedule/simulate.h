@@ -1,0 +1,29 @@
+// Walks actions over a chain: the accounting of DESIGN 4 (Rotor's bounds) and the judge of what a schedule may read.
+// Every strategy's peak and makespan come from here, so that they can be compared.
+// It must not know which strategy made the actions.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "tools/schedule/chain.h"
+
+namespace reprise {
+
+struct Simulation {
+  bool valid = false;
+  std::string fault;        // of the first action that reads what is not live, or what is left live at the end
+  double makespan = 0;      // sum of the costs of all actions
+  uint64_t peak_bytes = 0;  // input, gradients, boundaries, tapes, residues and scratch
+};
+
+// Bytes of tape `choice` of a link whose residue of `mode` (-1: none) is held until the tape's end. The full tape, tapes[0],
+// contains the residue; a thinner one may not, so both are counted.
+uint64_t tape_bytes_with_residue(const Link& link, int choice, int mode);
+
+// Live from the start: boundary 0 and the gradient of the loss's output (0 bytes). A gradient lives until the backward that
+// reads it ends; an advance reserves all its new residues before its first link.
+Simulation simulate(const Chain& chain, std::span<const Action> actions);
+
+}  // namespace reprise

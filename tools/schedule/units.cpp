@@ -1,0 +1,186 @@
+// A chain measured in memory units, as the dynamic programme of `optimal` needs it, and the choice of those units.
+// Alignment of the unit beats its fineness (DESIGN 5): units that divide the large sizes waste little.
+// It must not know how the programme uses them.
+#include "tools/schedule/units.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numeric>
+
+#include "tools/schedule/simulate.h"
+
+namespace reprise {
+namespace {
+
+// What is live at once: each boundary, tape and residue at most once, two gradients, one link's scratch.
+// Calls hold(bytes) for each of the former, pass(bytes) for what is live only while one link runs.
+template <class Hold, class Pass>
+void for_each_size(const Chain& chain, Hold hold, Pass pass) {
+  for (const Link& link : chain.links) {
+    hold(link.boundary_bytes);
+    pass(link.forward_scratch_bytes);
+    for (const Residue& residue : link.residues) hold(residue.bytes);
+    const int modes = static_cast<int>(link.residues.size());
+    for (int t = 0; t < static_cast<int>(link.tapes.size()); ++t) {
+      for (int mode = -1; mode < modes; ++mode) hold(tape_bytes_with_residue(link, t, mode));
+      pass(link.tapes[t].scratch_bytes);
+      pass(link.tapes[t].forward_scratch_bytes);
+    }
+  }
+}
+
+class Rounding {
+ public:
+  explicit Rounding(const UnitChoice& choice) : unit_(choice.unit), pool_(choice.pool) {}
+  uint64_t lost_bytes(uint64_t bytes) const { return bytes % unit_ <= pool_ ? bytes % unit_ : 0; }
+  int64_t units(uint64_t bytes) const {
+    const bool down = bytes % unit_ <= pool_;
+    return static_cast<int64_t>(bytes / unit_) + (down ? 0 : 1);
+  }
+
+ private:
+  uint64_t unit_, pool_;
+};
+
+uint64_t reserve_bytes(const Chain& chain, const Rounding& rounding) {
+  uint64_t reserve = 0, scratch = 0, gradient = rounding.lost_bytes(chain.input_bytes);
+  for (const Link& link : chain.links) {
+    uint64_t residue = 0, tape = 0;
+    for (const Residue& r : link.residues) residue = std::max(residue, rounding.lost_bytes(r.bytes));
+    for (int t = 0; t < static_cast<int>(link.tapes.size()); ++t) {
+      for (int mode = -1; mode < static_cast<int>(link.residues.size()); ++mode) {
+        tape = std::max(tape, rounding.lost_bytes(tape_bytes_with_residue(link, t, mode)));
+      }
+      scratch = std::max({scratch, rounding.lost_bytes(link.tapes[t].scratch_bytes),
+                          rounding.lost_bytes(link.tapes[t].forward_scratch_bytes)});
+    }
+    scratch = std::max(scratch, rounding.lost_bytes(link.forward_scratch_bytes));
+    gradient = std::max(gradient, rounding.lost_bytes(link.boundary_bytes));
+    reserve += rounding.lost_bytes(link.boundary_bytes) + residue + tape;
+  }
+  return reserve + scratch + 2 * gradient;
+}
+
+bool same_cost_and_size(const Link& a, const Link& b) {
+  const auto same_tape = [](const Tape& x, const Tape& y) {
+    return x.bytes == y.bytes && x.backward_cost == y.backward_cost && x.scratch_bytes == y.scratch_bytes &&
+           x.forward_scratch_bytes == y.forward_scratch_bytes;
+  };
+  const auto same_residue = [](const Residue& x, const Residue& y) { return x.bytes == y.bytes && x.forward_cost == y.forward_cost; };
+  return a.forward_cost == b.forward_cost && a.boundary_bytes == b.boundary_bytes &&
+         a.forward_scratch_bytes == b.forward_scratch_bytes && std::ranges::equal(a.tapes, b.tapes, same_tape) &&
+         std::ranges::equal(a.residues, b.residues, same_residue);
+}
+
+// A power of two, so that scaled integers stay exact.
+double power_to_unit_sum(const Chain& chain) {
+  double sum = 0;
+  for (const Link& link : chain.links) {
+    sum += link.forward_cost;
+    for (const Tape& tape : link.tapes) sum += tape.backward_cost;
+  }
+  return sum > 0 ? std::exp2(-std::ilogb(sum)) : 1;
+}
+
+std::vector<int> run_ends(const Chain& chain) {
+  std::vector<int> ends(chain.links.size());
+  for (int i = chain.length(); i-- > 0;) {
+    const bool goes_on = i + 1 < chain.length() && same_cost_and_size(chain.links[i], chain.links[i + 1]) &&
+                         chain.boundary_bytes(i) == chain.boundary_bytes(i + 1);
+    ends[i] = goes_on ? ends[i + 1] : i;
+  }
+  return ends;
+}
+
+}  // namespace
+
+int64_t UnitChain::memory(uint64_t budget_bytes) const {
+  if (budget_bytes < fixed_bytes) return -1;
+  int64_t most = 0, widest = 0;
+  for (const UnitLink& link : links) {
+    int64_t tape_size = 0;
+    for (const UnitTape& tape : link.tapes) {
+      tape_size = std::max(tape_size, *std::max_element(tape.size.begin(), tape.size.end()));
+      widest = std::max({widest, tape.scratch, tape.forward_scratch});
+    }
+    widest = std::max(widest, link.forward_scratch);
+    most += tape_size;
+  }
+  most += widest + 3 * *std::max_element(boundary.begin(), boundary.end());
+  return static_cast<int64_t>(std::min<uint64_t>((budget_bytes - fixed_bytes) / unit, static_cast<uint64_t>(most)));
+}
+
+UnitChain chain_in_units(const Chain& chain, const UnitChoice& choice) {
+  const Rounding rounding(choice);
+  const size_t modes = chain.links[0].residues.size();
+  UnitChain result;
+  result.unit = choice.unit;
+  result.fixed_bytes = chain.input_bytes + reserve_bytes(chain, rounding);
+  result.run_end = run_ends(chain);
+  result.cost_scale = power_to_unit_sum(chain);
+  result.forward_prefix = {0};
+  result.residue_prefix.assign(modes, {0});
+  result.residue_forward_prefix.assign(modes, {0});
+  result.boundary = {rounding.units(chain.input_bytes)};
+  for (const Link& link : chain.links) {
+    result.boundary.push_back(rounding.units(link.boundary_bytes));
+    result.forward_prefix.push_back(result.forward_prefix.back() + link.forward_cost * result.cost_scale);
+    for (size_t k = 0; k < modes; ++k) {
+      result.residue_prefix[k].push_back(result.residue_prefix[k].back() + rounding.units(link.residues[k].bytes));
+      result.residue_forward_prefix[k].push_back(result.residue_forward_prefix[k].back() +
+                                                 link.residues[k].forward_cost * result.cost_scale);
+    }
+    UnitLink unit_link{.forward_scratch = rounding.units(link.forward_scratch_bytes), .tapes = {}};
+    for (int t = 0; t < static_cast<int>(link.tapes.size()); ++t) {
+      const Tape& tape = link.tapes[t];
+      UnitTape unit_tape{.size = {}, .backward_cost = tape.backward_cost * result.cost_scale,
+                         .scratch = rounding.units(tape.scratch_bytes), .forward_scratch = rounding.units(tape.forward_scratch_bytes)};
+      for (int mode = -1; mode < static_cast<int>(modes); ++mode) {
+        unit_tape.size.push_back(rounding.units(tape_bytes_with_residue(link, t, mode)));
+      }
+      unit_link.tapes.push_back(std::move(unit_tape));
+    }
+    result.links.push_back(std::move(unit_link));
+  }
+  return result;
+}
+
+uint64_t exact_unit(const Chain& chain) {
+  uint64_t divisor = chain.input_bytes;
+  const auto take = [&](uint64_t bytes) { divisor = std::gcd(divisor, bytes); };
+  for_each_size(chain, take, take);
+  return std::max<uint64_t>(divisor, 1);
+}
+
+std::vector<UnitChoice> aligned_units(const Chain& chain, uint64_t finest) {
+  std::map<uint64_t, int> held;  // sizes that add up over links, with their number
+  for_each_size(chain, [&](uint64_t bytes) { ++held[bytes]; }, [](uint64_t) {});
+  const auto waste = [&](const UnitChoice& choice) {
+    const Rounding rounding(choice);
+    double bytes = static_cast<double>(reserve_bytes(chain, rounding));
+    for (const auto& [size, count] : held) {
+      const double rounded = static_cast<double>(rounding.units(size)) * static_cast<double>(choice.unit);
+      bytes += std::max(rounded - static_cast<double>(size), 0.0) * count;
+    }
+    return bytes;
+  };
+  std::vector<std::pair<double, uint64_t>> scored;
+  constexpr uint64_t kMostDivisors = 4096;
+  for (const auto& [size, count] : held) {
+    for (uint64_t parts = std::max<uint64_t>(size / (4 * finest), 1); parts <= std::min(size / finest, kMostDivisors); ++parts) {
+      const uint64_t unit = (size + parts - 1) / parts;
+      scored.emplace_back(waste({.unit = unit, .pool = unit / 16}), unit);
+    }
+  }
+  std::sort(scored.begin(), scored.end());
+  scored.erase(std::unique(scored.begin(), scored.end()), scored.end());
+  std::vector<UnitChoice> choices;
+  for (size_t n = 0; n < std::min<size_t>(scored.size(), 2); ++n) {
+    choices.push_back({.unit = scored[n].second, .pool = scored[n].second / 16});
+  }
+  choices.push_back({.unit = finest, .pool = 0});
+  return choices;
+}
+
+}  // namespace reprise

@@ -1,0 +1,54 @@
+// A chain measured in memory units, as the dynamic programme of `optimal` needs it, and the choice of those units.
+// Alignment of the unit beats its fineness (DESIGN 5): units that divide the large sizes waste little.
+// It must not know how the programme uses them.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "tools/schedule/chain.h"
+
+namespace reprise {
+
+struct UnitChoice {
+  uint64_t unit = 1;  // bytes
+  uint64_t pool = 0;  // remainders up to this many bytes are rounded down and counted once in a reserve; the others up
+};
+
+struct UnitTape {
+  std::vector<int64_t> size;  // entry 0 without a residue, entry k + 1 with the residue of mode k
+  double backward_cost = 0;
+  int64_t scratch = 0;
+  int64_t forward_scratch = 0;
+};
+
+struct UnitLink {
+  int64_t forward_scratch = 0;
+  std::vector<UnitTape> tapes;
+};
+
+struct UnitChain {
+  uint64_t unit = 1;
+  uint64_t fixed_bytes = 0;        // the input, and the reserve that pays for all that was rounded down
+  std::vector<int64_t> boundary;   // length + 1 entries
+  std::vector<UnitLink> links;
+  std::vector<int> run_end;                                 // per link: last of the equal links around it, equal in input too
+  double cost_scale = 1;                                    // costs are the chain's times this power of two: floats hold them
+  std::vector<double> forward_prefix;                       // cost of links 0..j-1
+  std::vector<std::vector<int64_t>> residue_prefix;         // per mode: units of residues of links 0..j-1
+  std::vector<std::vector<double>> residue_forward_prefix;  // per mode: cost of links 0..j-1 with residues held
+
+  int length() const { return static_cast<int>(links.size()); }
+  // Units that a budget leaves beside fixed_bytes; -1 if it does not hold those. No more than any schedule could use.
+  int64_t memory(uint64_t budget_bytes) const;
+};
+
+UnitChain chain_in_units(const Chain& chain, const UnitChoice& choice);
+
+// The greatest common divisor of all sizes: the unit that loses nothing.
+uint64_t exact_unit(const Chain& chain);
+
+// Up to three choices between `finest` and four times that, least waste first; `finest` itself is the last one.
+std::vector<UnitChoice> aligned_units(const Chain& chain, uint64_t finest);
+
+}  // namespace reprise

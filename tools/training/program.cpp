@@ -1,0 +1,221 @@
+// The training program: set up, train, evaluate, log, save; from step to step no heap is touched.
+// Errors are one line; what was saved last stays whole.
+// It must not plan.
+#include "tools/training/program.h"
+
+#include <signal.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <iostream>
+#include <memory>
+
+#include "lib/reprise.h"
+#include "ports/linux/linux_port.h"
+#include "tools/data/dataset.h"
+#include "tools/formats/error.h"
+#include "tools/formats/snapshot_directory.h"
+#include "tools/formats/text.h"
+#include "tools/training/progress.h"
+#include "tools/training/sample.h"
+#include "tools/training/snapshot.h"
+#include "tools/training/step_log.h"
+#include "tools/training/weights.h"
+
+namespace reprise {
+
+namespace {
+
+volatile sig_atomic_t stop_signal = 0;
+void request_stop(int signal) { stop_signal = signal; }
+
+struct Options {
+  uint64_t steps = 0, epochs = 0, save_every = 0;
+  uint32_t threads = 0;
+  std::string log, init, save, resume;
+  bool quiet = false;
+};
+
+[[noreturn]] void fail(const std::string& who, const Status& status) {
+  std::string line = who + ": " + status.message;
+  switch (status.code) {
+    case Code::kOutOfMemory:
+    case Code::kArenaTooSmall: line += " (" + bytes_text(status.detail) + ")"; break;
+    case Code::kIndexOutOfRange: line += " (at position " + std::to_string(status.detail) + " of the micro-batch)"; break;
+    case Code::kNonFinite:
+      line += " at step " + std::to_string(status.detail) + "; no weight was changed by it: lower optimizer.lr, add warmup_steps or clip_norm";
+      break;
+    case Code::kOk: break;
+    default:
+      if (status.detail != 0) line += " (" + std::to_string(status.detail) + ")";
+  }
+  throw UserError(line);
+}
+
+// Everything that outlives a step.
+class Training {
+ public:
+  Training(const Plan& plan, const char* recipe_text, const Options& options)
+      : plan_(plan), options_(options), recipe_(parse_recipe(recipe_text, plan.name, "/")) {}
+  ~Training() {
+    if (workers_started_) linux_stop_workers();
+    linux_release_arena(&arena_);
+  }
+  Training(const Training&) = delete;
+  Training& operator=(const Training&) = delete;
+
+  int run() {
+    set_up();
+    show_plan();
+    return train();
+  }
+
+ private:
+  void set_up() {
+    if (!options_.save.empty()) check_snapshot_target(options_.save, snapshot_files());
+    if (recipe_.data.kind == DataSource::Kind::kNone) throw UserError(recipe_.name + ": data: the recipe names none; training needs some");
+    training_data_ = open_dataset(recipe_, Split::kTraining);
+    evaluation_data_ = open_dataset(recipe_, Split::kEvaluation);
+    last_step_ = options_.steps != 0 ? options_.steps : options_.epochs != 0 ? options_.epochs * steps_per_epoch() : recipe_.steps;
+    if (last_step_ == 0) throw UserError(recipe_.name + ": steps: say how long to train: --steps N, --epochs N, or \"steps\" in the recipe", UserError::kUsage);
+    require(linux_set_up_kernels());
+    require(linux_start_workers(options_.threads, &workers_));
+    workers_started_ = true;
+    constexpr uint64_t kGuardBytes = 64 << 10;  // canary behind the plan's last byte: a row that wrote there would be seen
+    require(linux_acquire_arena(plan_.arena_bytes + kGuardBytes, &arena_));
+    require(bind(plan_, cpu_backend(), workers_, arena_, trainer_));
+    if (!options_.init.empty()) read_state(trainer_, SafetensorsFile(options_.init), StatePart::kModel);
+    if (!options_.resume.empty()) {
+      const std::string warning = resume_snapshot(trainer_, recipe_, options_.resume);
+      if (!warning.empty()) std::cerr << "warning: " << warning << "\n";
+    }
+    if (!options_.log.empty()) log_.open(options_.log, trainer_.step);
+  }
+
+  uint64_t samples_per_step() const { return static_cast<uint64_t>(recipe_.batch) * static_cast<uint64_t>(recipe_.accumulate); }
+  uint64_t steps_per_epoch() const { return std::max<uint64_t>(1, training_data_->size() / samples_per_step()); }
+  void require(const Status& status) const {
+    if (!status.ok()) fail(recipe_.name, status);
+  }
+
+  void show_plan() const {
+    if (options_.quiet) return;
+    std::cerr << "training " << recipe_.name << ": steps " << trainer_.step + 1 << " to " << last_step_ << ", " << training_data_->size()
+              << " samples, " << workers_.count << (workers_.count == 1 ? " thread" : " threads") << ", kernels " << trainer_.backend->kernel_set()
+              << ", arena " << bytes_text(plan_.arena_bytes) << "\n";
+  }
+
+  static BatchSource source_of(Dataset* data) {
+    return {data, [](void* state, uint64_t step, uint32_t micro, void* input, int32_t* labels) {
+              static_cast<Dataset*>(state)->fill(step, micro, input, labels);
+              return ok_status();
+            }};
+  }
+
+  int train() {
+    const uint32_t sequence = recipe_.sequence > 0 ? static_cast<uint32_t>(recipe_.sequence) : 1;
+    Progress progress(trainer_.step, last_step_, samples_per_step() * sequence, recipe_.sequence > 0 ? "tokens" : "images", options_.quiet);
+    const BatchSource source = source_of(training_data_.get());
+    while (trainer_.step < last_step_ && stop_signal == 0) {
+      const double start = seconds_now();
+      StepReport report;
+      const Status status = train_step(trainer_, source, report);
+      if (!status.ok()) progress.finish();
+      require(status);
+      const double end = seconds_now();
+      log_.write(StepLine{trainer_.step, report.loss, report.gradient_norm, report.learning_rate, end - start, plan_.arena_bytes, measured_bytes(trainer_)});
+      progress.show(trainer_.step, report.loss, end);
+      if (recipe_.evaluate_every != 0 && trainer_.step % recipe_.evaluate_every == 0 && trainer_.step != last_step_) evaluate_now(progress);
+      if (options_.save_every != 0 && trainer_.step % options_.save_every == 0 && !options_.save.empty()) save();
+    }
+    progress.finish();
+    return finish(progress);
+  }
+
+  int finish(Progress& progress) {
+    const bool stopped = stop_signal != 0 && trainer_.step < last_step_;
+    if (!stopped) evaluate_now(progress);
+    if (!options_.save.empty()) save();
+    if (!options_.quiet) {
+      const uint64_t measured = measured_bytes(trainer_);
+      std::cerr << "memory: planned " << plan_.arena_bytes << " bytes, measured " << measured << " bytes ("
+                << (measured == plan_.arena_bytes ? "equal" : "NOT EQUAL") << ")\n";
+      if (stopped) std::cerr << "stopped by a signal after step " << trainer_.step << (options_.save.empty() ? "; nothing was saved (--save DIR would)" : "; saved to " + options_.save) << "\n";
+      if (!stopped) show_sample();
+    }
+    return stopped && options_.save.empty() ? 128 + static_cast<int>(stop_signal) : 0;
+  }
+
+  void evaluate_now(Progress& progress) {
+    if (evaluation_data_ == nullptr) return;
+    EvaluationReport report;
+    const Status status = evaluate(trainer_, source_of(evaluation_data_.get()), evaluation_data_->micro_batches(), report);
+    if (!status.ok()) progress.finish();
+    require(status);
+    const double accuracy = report.labelled == 0 ? 0 : static_cast<double>(report.correct) / static_cast<double>(report.labelled);
+    log_.write(EvaluationLine{trainer_.step, report.loss, accuracy});
+    if (options_.quiet) return;
+    progress.finish();
+    std::fprintf(stderr, "step %llu: test loss %.4f, test accuracy %.2f%%\n", static_cast<unsigned long long>(trainer_.step), report.loss, 100 * accuracy);
+  }
+
+  void save() { save_snapshot(trainer_, recipe_, options_.save); }
+
+  void show_sample() {
+    const auto* model = std::get_if<Gpt2Model>(&recipe_.model);
+    if (model == nullptr || model->vocab_size != 256 || recipe_.data.kind != DataSource::Kind::kText) return;
+    std::string text;
+    require(sample_bytes(trainer_, "\n", 300, 0.8, text));
+    std::cerr << "sample:\n" << text << "\n";
+  }
+
+  const Plan& plan_;
+  const Options options_;
+  const Recipe recipe_;
+  std::unique_ptr<Dataset> training_data_, evaluation_data_;
+  Workers workers_;
+  bool workers_started_ = false;
+  Arena arena_;
+  Trainer trainer_;
+  StepLog log_;
+  uint64_t last_step_ = 0;
+};
+
+void add_options(CLI::App& app, Options& options) {
+  CLI::Option* steps = app.add_option("--steps", options.steps, "train until this step, resumed steps included; default: the recipe's")->check(CLI::PositiveNumber);
+  app.add_option("--epochs", options.epochs, "train until so many passes over the data")->check(CLI::PositiveNumber)->excludes(steps);
+  app.add_option("--log", options.log, "write a JSON line for each step and evaluation to this file");
+  CLI::Option* init = app.add_option("--init", options.init, "start from these weights (safetensors)");
+  app.add_option("--save", options.save, "write snapshots to this folder: at the end, on SIGINT and SIGTERM, and every --save-every steps");
+  app.add_option("--save-every", options.save_every, "steps between snapshots")->check(CLI::PositiveNumber);
+  app.add_option("--resume", options.resume, "go on from this snapshot")->excludes(init);
+  app.add_option("--threads", options.threads, "workers; default: one for each processor");
+  app.add_flag("--quiet", options.quiet, "print errors only");
+}
+
+}  // namespace
+
+int run_training(const Plan& plan, const char* recipe, int argc, char** argv) {
+  Options options;
+  CLI::App app(std::string("Trains ") + plan.name + " inside the " + bytes_text(plan.arena_bytes) + " that its plan proves.", "train");
+  add_options(app, options);
+  try {
+    app.parse(argc, argv);
+    if (options.save_every != 0 && options.save.empty()) throw UserError("--save-every: needs --save DIR", UserError::kUsage);
+    struct sigaction action = {};
+    action.sa_handler = request_stop;
+    ::sigaction(SIGINT, &action, nullptr);
+    ::sigaction(SIGTERM, &action, nullptr);
+    return Training(plan, recipe, options).run();
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error, std::cout, std::cerr) == 0 ? 0 : UserError::kUsage;
+  } catch (const UserError& error) {
+    std::cerr << error.what() << "\n";
+    return error.status;
+  } catch (const std::exception& error) {
+    std::cerr << plan.name << ": " << error.what() << "\n";
+    return 1;
+  }
+}
+
+}  // namespace reprise

@@ -1,0 +1,81 @@
+// The files of a snapshot: model.safetensors, optimizer.safetensors, config.json (the model), training.json (step, formats).
+// Weights in files have other frameworks' names and layouts; the rest is ours.
+// It must not know the training loop.
+#include "tools/training/snapshot.h"
+
+#include <nlohmann/json.hpp>
+
+#include "tools/formats/error.h"
+#include "tools/formats/output_file.h"
+#include "tools/formats/snapshot_directory.h"
+#include "tools/training/weights.h"
+
+namespace reprise {
+
+using nlohmann::json;
+
+const std::vector<std::string>& snapshot_files() {
+  static const std::vector<std::string> kFiles = {"config.json", "model.safetensors", "optimizer.safetensors", "training.json"};
+  return kFiles;
+}
+
+void save_snapshot(const Trainer& trainer, const Recipe& recipe, const std::string& folder) {
+  const json canonical = json::parse(canonical_recipe(recipe));
+  json config = canonical.at("model");
+  if (config.at("family") == "gpt2") {
+    config.erase("family");
+    config["model_type"] = "gpt2";
+    config["architectures"] = {"GPT2LMHeadModel"};
+    config["activation_function"] = "gelu_new";
+  }
+  const json training = {{"format", kSnapshotFormat}, {"plan_format", kPlanFormat}, {"step", trainer.step},
+                         {"kernel_set", trainer.backend->kernel_set()}, {"backend", trainer.backend->name}, {"recipe", canonical}};
+  SnapshotDirectory snapshot(folder);
+  write_state(trainer, snapshot.file("model.safetensors"), StatePart::kModel, {{"format", "pt"}});
+  write_state(trainer, snapshot.file("optimizer.safetensors"), StatePart::kOptimizer, {});
+  write_file(snapshot.file("config.json"), config.dump(1) + "\n");
+  write_file(snapshot.file("training.json"), training.dump(1) + "\n");
+  snapshot.commit();
+}
+
+namespace {
+
+json read_training_file(const std::string& path) {
+  const json training = json::parse(read_file(path), nullptr, false);
+  if (!training.is_object()) throw UserError(path + ": must be the JSON object that --save wrote");
+  if (training.value("format", 0) != kSnapshotFormat) {
+    throw UserError(path + ": format: must be " + std::to_string(kSnapshotFormat) + ", the only one this program reads");
+  }
+  if (!training.contains("step") || !training["step"].is_number_unsigned()) throw UserError(path + ": step: must be the number of steps done");
+  return training;
+}
+
+}  // namespace
+
+std::string resume_snapshot(Trainer& trainer, const Recipe& recipe, const std::string& folder) {
+  recover_snapshot(folder);
+  const json training = read_training_file(folder + "/training.json");
+  const json ours = json::parse(canonical_recipe(recipe));
+  if (training.contains("recipe") && training["recipe"].value("model", json()) != ours.at("model")) {
+    throw UserError(folder + "/training.json: recipe.model: the snapshot is of another model; resume with the recipe it was saved from");
+  }
+  const SafetensorsFile model(folder + "/model.safetensors"), optimizer(folder + "/optimizer.safetensors");
+  read_state(trainer, model, StatePart::kModel);
+  read_state(trainer, optimizer, StatePart::kOptimizer);
+  trainer.step = training["step"].get<uint64_t>();
+  std::string warning;
+  const std::string kernel_set = training.value("kernel_set", "");
+  if (kernel_set != trainer.backend->kernel_set()) {
+    warning = folder + ": saved with kernel set \"" + kernel_set + "\", this machine uses \"" + trainer.backend->kernel_set() +
+              "\": training goes on, but its bits may differ from an uninterrupted run";
+  }
+  for (const char* key : {"data", "batch", "accumulate", "seed", "optimizer", "lr_schedule", "sequence"}) {
+    if (!warning.empty() || !training.contains("recipe")) break;
+    if (training["recipe"].value(key, json()) != ours.value(key, json())) {
+      warning = folder + ": saved from a recipe with another \"" + key + "\": training goes on with this recipe's";
+    }
+  }
+  return warning;
+}
+
+}  // namespace reprise

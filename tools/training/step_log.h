@@ -1,0 +1,40 @@
+// The log: one JSON line a step or evaluation, written at once and without heap.
+// Here so that a killed run's log is whole up to its last step.
+// It must not know training.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace reprise {
+
+struct StepLine {
+  uint64_t step;  // from 1
+  double loss, grad_norm, lr, seconds;
+  uint64_t planned_bytes, measured_bytes;
+};
+struct EvaluationLine {
+  uint64_t step;
+  double eval_loss, accuracy;
+};
+
+class StepLog {
+ public:
+  StepLog() = default;
+  ~StepLog();
+  StepLog(const StepLog&) = delete;
+  StepLog& operator=(const StepLog&) = delete;
+
+  // Keeps the lines up to `resumed_step` of a log that exists, none for a fresh run. Throws UserError.
+  void open(const std::string& path, uint64_t resumed_step);
+  bool is_open() const { return descriptor_ >= 0; }
+  void write(const StepLine& line);
+  void write(const EvaluationLine& line);
+
+ private:
+  void write_text(const char* text, int length);
+  std::string path_;
+  int descriptor_ = -1;
+};
+
+}  // namespace reprise

@@ -1,0 +1,24 @@
+// State <-> safetensors: parameters and buffers by their names, in the layouts of other frameworks.
+// Here because only here a convolution weight's [K,R,S,C] meets the file's [K,C,R,S].
+// It must not know steps or schedules.
+#pragma once
+
+#include <string>
+
+#include "lib/trainer.h"
+#include "tools/formats/safetensors.h"
+
+namespace reprise {
+
+// Which tensors of the state a file holds.
+enum class StatePart { kModel, kOptimizer };  // parameters and buffers | moments
+
+// Every tensor of that part must be in the file with its dtype and shape. GPT-2's names are also found without "transformer.".
+// Other tensors in the file are ignored. Throws UserError and changes nothing.
+void read_state(const Trainer& trainer, const SafetensorsFile& file, StatePart part);
+
+// Writes that part. Throws UserError. `metadata` goes into the header.
+void write_state(const Trainer& trainer, const std::string& path, StatePart part,
+                 const std::vector<std::pair<std::string, std::string>>& metadata);
+
+}  // namespace reprise
