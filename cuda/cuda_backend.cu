@@ -18,7 +18,8 @@ __global__ void architecture_probe() {}
 // 87 for sm_87; 0 where there is no device, or none that this program was compiled for.
 uint32_t loaded_architecture() {
   cudaFuncAttributes attributes{};
-  if (cudaFuncGetAttributes(&attributes, architecture_probe) == cudaSuccess) return static_cast<uint32_t>(attributes.binaryVersion);
+  if (cudaFuncGetAttributes(&attributes, architecture_probe) == cudaSuccess)
+    return static_cast<uint32_t>(attributes.binaryVersion);
   (void)cudaGetLastError();  // an unasked question's error must not be met by the next launch
   return 0;
 }

@@ -7,8 +7,9 @@
 
 namespace reprise {
 
-// Each puts its work on context.queue (a cudaStream_t) and returns without waiting for it. Pointers are device pointers, aligned
-// to kAlignment as all slots are. Any M and any C. A launch that fails is kBackend with the cudaError_t as detail.
+// Each puts its work on context.queue (a cudaStream_t) and returns without waiting for it. Pointers are device
+// pointers, aligned to kAlignment as all slots are. Any M and any C. A launch that fails is kBackend with the
+// cudaError_t as detail.
 Status cuda_layer_norm_forward(const KernelContext& context, const LayerNormForwardArgs& args);
 Status cuda_layer_norm_backward(const KernelContext& context, const LayerNormBackwardArgs& args);
 

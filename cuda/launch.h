@@ -17,7 +17,8 @@
 #define REPRISE_LAUNCH(kernel, grid, block, queue, ...) \
   (kernel)<<<(grid), (block), 0, static_cast<cudaStream_t>(queue)>>>(__VA_ARGS__)
 
-// An array shared by the threads of a block. Written like this, and not as CUDA has it, so that the fibres can watch it.
+// An array shared by the threads of a block. Written like this, and not as CUDA has it, so that the fibres can watch
+// it.
 #define REPRISE_SHARED(type, name, count) __shared__ type name[count]
 
 #define REPRISE_UNROLL _Pragma("unroll")

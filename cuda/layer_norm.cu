@@ -32,8 +32,9 @@ __device__ void store_pack(float* p, const Pack<kWidth>& pack) {
   *reinterpret_cast<Pack<kWidth>*>(p) = pack;
 }
 
-// How a warp shares out a row: lane l has packs l, l + 32, l + 64, ... Calls f(h, c) for each: the lane's h-th pack, whose first
-// column is c. With kHeld > 0 the row has at most kHeld packs a lane and h is known to the compiler; 0 takes any row.
+// How a warp shares out a row: lane l has packs l, l + 32, l + 64, ... Calls f(h, c) for each: the lane's h-th pack,
+// whose first column is c. With kHeld > 0 the row has at most kHeld packs a lane and h is known to the compiler; 0
+// takes any row.
 template <uint32_t kWidth, uint32_t kHeld, typename F>
 __device__ void for_each_pack(uint32_t C, const F& f) {
   constexpr uint32_t kStride = kWarpLanes * kWidth;
@@ -74,8 +75,8 @@ __device__ inline float warp_sum(float value) {
   return value;
 }
 
-// Every thread brings kCount values. Warp k < kCount leaves with value k summed over the warps in their order, lane by lane;
-// the other warps leave with 0. `shared` holds kCount * kBlockThreads floats.
+// Every thread brings kCount values. Warp k < kCount leaves with value k summed over the warps in their order, lane by
+// lane; the other warps leave with 0. `shared` holds kCount * kBlockThreads floats.
 template <uint32_t kCount, typename Shared>
 __device__ float sum_across_warps(Shared& shared, const float (&values)[kCount]) {
   static_assert(kCount <= kWarps);
@@ -154,7 +155,8 @@ struct ColumnSums {
   Pack<kWidth> projection[kHeld] = {};  // of dy * xhat
   Pack<kWidth> gradient[kHeld] = {};    // of dy
 
-  __device__ void add(const LayerNormBackwardArgs& args, uint64_t r, const WarpRow<kWidth, kHeld>& x, const WarpRow<kWidth, kHeld>& dy) {
+  __device__ void add(const LayerNormBackwardArgs& args, uint64_t r, const WarpRow<kWidth, kHeld>& x,
+                      const WarpRow<kWidth, kHeld>& dy) {
     const float mean = args.mean[r], rstd = args.rstd[r];
     for_each_pack<kWidth, kHeld>(args.C, [&](uint32_t h, uint64_t) {
       for (uint32_t i = 0; i < kWidth; ++i) {
@@ -164,7 +166,8 @@ struct ColumnSums {
     });
   }
 
-  // Writes partials[2][C] of the block's chunk. Warp i gets column i of each lane's pack: first the projections, then the gradients.
+  // Writes partials[2][C] of the block's chunk. Warp i gets column i of each lane's pack: first the projections, then
+  // the gradients.
   template <typename Shared>
   __device__ void store(Shared& shared, float* partials, uint32_t C) const {
     REPRISE_UNROLL
@@ -299,8 +302,8 @@ Status cuda_layer_norm_backward(const KernelContext& context, const LayerNormBac
     REPRISE_RETURN_IF_ERROR(launch_separate(args, partials, chunks, context.queue));
   }
   if (!frozen) {
-    REPRISE_LAUNCH(layer_norm_backward_add_partials, column_blocks(args.C), kBlockThreads, context.queue, args, partials,
-                   chunks.count());
+    REPRISE_LAUNCH(layer_norm_backward_add_partials, column_blocks(args.C), kBlockThreads, context.queue, args,
+                   partials, chunks.count());
   }
   return launch_status();
 }

@@ -7,11 +7,11 @@
 
 namespace reprise {
 
-// Rows [begin(k), end(k)) are chunk k: at least 16 rows, so that the partials are at most an eighth of x, and at most 128 chunks,
-// about one for each multiprocessor of the largest device. One chunk at least, even of no rows.
+// Chunk k is rows k * rows to (k + 1) * rows of M, the last one shorter: at least 16 rows, so that the partials are at
+// most an eighth of x, and at most 128 chunks, about one for each multiprocessor of the largest device.
 struct CudaRowChunks {
   uint64_t M;
-  uint64_t rows;  // of every chunk but the last
+  uint64_t rows;
 
   constexpr uint32_t count() const { return M == 0 ? 1 : static_cast<uint32_t>((M + rows - 1) / rows); }
 };

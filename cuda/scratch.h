@@ -12,7 +12,8 @@ namespace reprise {
 constexpr uint64_t cuda_scratch_bytes(Op op, Pass pass, const Tensor* const* tensors) {
   if (op != Op::kLayerNorm || pass != Pass::kBackward) return 0;
   const bool frozen = tensors[1] == nullptr && tensors[2] == nullptr;  // neither dgamma nor dbeta
-  return frozen ? 0 : cuda_layer_norm_backward_scratch_bytes(tensors[3]->leading_elements(), tensors[3]->last_dimension());
+  return frozen ? 0
+                : cuda_layer_norm_backward_scratch_bytes(tensors[3]->leading_elements(), tensors[3]->last_dimension());
 }
 
 }  // namespace reprise

@@ -1,6 +1,6 @@
 // check: proves that a plan is safe to run (DESIGN 3), at compile time in plan.h and again, on the same code, in bind.
 // Here because a plan is never trusted: not the planner's addresses, not its hints, not its lifetimes.
-// It must not know why a slot is kept, what a kernel computes, or how the planner thinks; wrong values are the replay's business.
+// It must not know why a slot is kept or what a kernel computes: wrong values are the replay's business.
 #pragma once
 
 #include "lib/op.h"
@@ -72,7 +72,7 @@ constexpr const char* fault_text(Fault fault) {
 constexpr uint32_t kNoRow = ~0u;
 
 // Where the first fault lies. `slot` is a Ref: a program's slot shows as its plain index, Carried as 2^30 + i, State as
-// 2^31 + i, none as kNoRef. A fault outside the programs has program == kProgramCount; one outside the rows, row == kNoRow.
+// 2^31 + i, none as kNoRef. A fault outside the programs has program == kProgramCount; outside the rows, row == kNoRow.
 struct Verdict {
   Fault fault = Fault::kNone;
   uint32_t program = kProgramCount;
@@ -84,12 +84,12 @@ struct Verdict {
 
 // The checker's notes on one tensor. The caller gives check_marks(plan) of them, of any content.
 struct CheckMark {
-  uint32_t above = kNoSlot;   // address-ordered list of the slots not yet seen to be dead
-  uint32_t touched = 0;       // row + 1 of the latest row that names it
-  uint32_t filled_from = 0;   // in flight as a destination: the source's mark + 1
-  uint32_t drained_by = 0;    // in flight as a source: transfers under way
+  uint32_t above = kNoSlot;  // address-ordered list of the slots not yet seen to be dead
+  uint32_t touched = 0;      // row + 1 of the latest row that names it
+  uint32_t filled_from = 0;  // in flight as a destination: the source's mark + 1
+  uint32_t drained_by = 0;   // in flight as a source: transfers under way
   bool written = false;
-  bool linked = false;        // in the list
+  bool linked = false;  // in the list
 };
 
 // Marks stand in the order State, Carried, the slots of the program being checked.
@@ -151,7 +151,8 @@ constexpr Fault tensor_fault(const Tensor& tensor, uint64_t region_bytes) {
   for (uint32_t d = tensor.rank; d < kMaxRank; ++d) {
     if (tensor.shape[d] != 1) return Fault::kShape;
   }
-  const uint64_t outer = uint64_t{tensor.shape[0]} * tensor.shape[1], inner = uint64_t{tensor.shape[2]} * tensor.shape[3];
+  const uint64_t outer = uint64_t{tensor.shape[0]} * tensor.shape[1],
+                 inner = uint64_t{tensor.shape[2]} * tensor.shape[3];
   if (outer == 0 || inner == 0 || outer > kMostElements / inner) return Fault::kShape;
   if (tensor.offset % kAlignment != 0 || tensor.bytes % kAlignment != 0) return Fault::kMisaligned;
   if (tensor.bytes < outer * inner * unit) return Fault::kTooFewBytes;
@@ -187,12 +188,14 @@ constexpr bool is_window(const WindowAttribute& a) { return a.kernel_h > 0 && a.
 
 constexpr Fault conv_fault(const WindowAttribute& a, const Tensor* in, const Tensor* out, const Tensor* w) {
   if (!is_window(a)) return Fault::kAttribute;
-  return require(slides(a, in, out) && w->rank == 4 && is_shape(w, out->shape[3], a.kernel_h, a.kernel_w, in->shape[3]));
+  return require(slides(a, in, out) && w->rank == 4 &&
+                 is_shape(w, out->shape[3], a.kernel_h, a.kernel_w, in->shape[3]));
 }
 
 // A window that lies wholly in the padding has no maximum, and the index of one must fit a byte.
 constexpr Fault max_pool_fault(const WindowAttribute& a, const Tensor* in, const Tensor* out, const Tensor* index) {
-  if (!is_window(a) || a.pad >= a.kernel_h || a.pad >= a.kernel_w || a.kernel_h * a.kernel_w > 256) return Fault::kAttribute;
+  if (!is_window(a) || a.pad >= a.kernel_h || a.pad >= a.kernel_w || uint32_t{a.kernel_h} * a.kernel_w > 256)
+    return Fault::kAttribute;
   return require(slides(a, in, out) && in->shape[3] == out->shape[3] && same_shape(*index, *out));
 }
 
@@ -201,7 +204,8 @@ constexpr Fault batch_norm_fault(Pass pass, const NormAttribute& a, const Tensor
   if (pass == Pass::kRunning) {
     const uint64_t C = t[0]->elements();
     if (a.count == 0) return Fault::kAttribute;
-    return require(is_vector(t[0], C) && is_vector(t[1], C) && is_vector(t[2], 1) && is_vector(t[3], C) && is_vector(t[4], C));
+    return require(is_vector(t[0], C) && is_vector(t[1], C) && is_vector(t[2], 1) && is_vector(t[3], C) &&
+                   is_vector(t[4], C));
   }
   const Tensor* x = pass == Pass::kStatistics ? t[2] : pass == Pass::kBackward ? t[3] : t[1];
   const uint64_t C = x->last_dimension();
@@ -209,16 +213,18 @@ constexpr Fault batch_norm_fault(Pass pass, const NormAttribute& a, const Tensor
   switch (pass) {
     case Pass::kStatistics: return require(is_vector(t[0], C) && is_vector(t[1], C));
     case Pass::kBackward:
-      return require(same_rows(t[0], x) && same_rows(t[7], x) && is_vector(t[1], C) && is_vector(t[2], C) && is_vector(t[4], C) &&
-                     is_vector(t[5], C) && is_vector(t[6], C));
+      return require(same_rows(t[0], x) && same_rows(t[7], x) && is_vector(t[1], C) && is_vector(t[2], C) &&
+                     is_vector(t[4], C) && is_vector(t[5], C) && is_vector(t[6], C));
     default:  // forward and inference
-      return require(same_rows(t[0], x) && is_vector(t[2], C) && is_vector(t[3], C) && is_vector(t[4], C) && is_vector(t[5], C));
+      return require(same_rows(t[0], x) && is_vector(t[2], C) && is_vector(t[3], C) && is_vector(t[4], C) &&
+                     is_vector(t[5], C));
   }
 }
 
 constexpr bool is_linear(const LinearAttribute& a, const Tensor* x, const Tensor* y, const Tensor* w) {
   const uint64_t C = x->last_dimension(), K = y->last_dimension();
-  return x->leading_elements() == y->leading_elements() && (a.input_major != 0 ? is_matrix(w, C, K) : is_matrix(w, K, C));
+  return x->leading_elements() == y->leading_elements() &&
+         (a.input_major != 0 ? is_matrix(w, C, K) : is_matrix(w, K, C));
 }
 constexpr Fault linear_fault(Pass pass, const AttributePools& pools, uint32_t attribute, const Tensor* const* t) {
   switch (pass) {
@@ -257,7 +263,8 @@ constexpr Fault attention_fault(const AttentionAttribute& a, const Tensor* y, co
 
 constexpr Fault loss_head_fault(const Tensor* x, const Tensor* w, const Tensor* b, const Tensor* labels) {
   const uint64_t V = w->shape[0];
-  return require(is_matrix(w, V, x->last_dimension()) && is_vector(b, V) && has_elements(labels, x->leading_elements()));
+  return require(is_matrix(w, V, x->last_dimension()) && is_vector(b, V) &&
+                 has_elements(labels, x->leading_elements()));
 }
 
 // Norms are doubles, each in the place of two floats.
@@ -274,7 +281,8 @@ constexpr Fault shape_fault(const AttributePools& pools, const Row& row, const T
       return conv_fault(pools.window[a], t[1], t[2], t[0]);
     case Op::kBatchNorm: return batch_norm_fault(row.pass, pools.norm[a], t);
     case Op::kRelu:
-    case Op::kGelu: return require(t[0]->elements() == t[1]->elements() && (forward || t[0]->elements() == t[2]->elements()));
+    case Op::kGelu:
+      return require(t[0]->elements() == t[1]->elements() && (forward || t[0]->elements() == t[2]->elements()));
     case Op::kAdd: return require(t[0]->elements() == t[1]->elements() && t[0]->elements() == t[2]->elements());
     case Op::kCopy:
     case Op::kMove:
@@ -288,7 +296,8 @@ constexpr Fault shape_fault(const AttributePools& pools, const Row& row, const T
     }
     case Op::kLinear: return linear_fault(row.pass, pools, a, t);
     case Op::kLayerNorm: return layer_norm_fault(row.pass, t);
-    case Op::kEmbedding: return forward ? embedding_fault(t[0], t[1], t[2], t[3]) : embedding_fault(t[3], t[2], t[0], t[1]);
+    case Op::kEmbedding:
+      return forward ? embedding_fault(t[0], t[1], t[2], t[3]) : embedding_fault(t[3], t[2], t[0], t[1]);
     case Op::kAttention:
       if (forward) return attention_fault(pools.attention[a], t[0], t[1], t[2]);
       if (!same_shape(*t[0], *t[1]) || !same_shape(*t[2], *t[4])) return Fault::kShape;
@@ -314,7 +323,10 @@ constexpr Fault shape_fault(const AttributePools& pools, const Row& row, const T
 class Checker {
  public:
   constexpr Checker(const Plan& plan, CheckMark* marks, ScratchRule scratch_rule)
-      : plan_(plan), marks_(marks), scratch_rule_(scratch_rule), carried_base_(plan.state.count),
+      : plan_(plan),
+        marks_(marks),
+        scratch_rule_(scratch_rule),
+        carried_base_(plan.state.count),
         slot_base_(plan.state.count + plan.carried.count) {}
 
   constexpr Verdict check() {
@@ -433,7 +445,8 @@ class Checker {
     if (index >= slot_count_) return fail(Fault::kBadReference, index);
     const Slot& slot = slots_[index];
     if (slot.first_row != 0) return fail(Fault::kSlotOrder, index);
-    if (slot.tensor.dtype != DType::kI32 && !(may_be_f32 && slot.tensor.dtype == DType::kF32)) return fail(Fault::kDType, index);
+    if (slot.tensor.dtype != DType::kI32 && !(may_be_f32 && slot.tensor.dtype == DType::kF32))
+      return fail(Fault::kDType, index);
     if (notes_[index].written) return fail(Fault::kAliasing, index);
     notes_[index].written = true;
     return true;
@@ -516,8 +529,10 @@ class Checker {
       notes_[next].linked = false;
       next = notes_[next].above;
     }
-    if (next != kNoSlot && slots_[next].tensor.offset < tensor.offset + tensor.bytes) return fail_neighbour(index, next);
-    if (moved_ != kNoSlot && index != refs_[0] && !disjoint(slots_[moved_].tensor, tensor)) return fail(Fault::kOverlap, index);
+    if (next != kNoSlot && slots_[next].tensor.offset < tensor.offset + tensor.bytes)
+      return fail_neighbour(index, next);
+    if (moved_ != kNoSlot && index != refs_[0] && !disjoint(slots_[moved_].tensor, tensor))
+      return fail(Fault::kOverlap, index);
     notes_[index].above = next;
     notes_[index].linked = true;
     (below == kNoSlot ? lowest_ : notes_[below].above) = index;
@@ -575,7 +590,8 @@ class Checker {
   static constexpr bool is_group(Op op, uint32_t argument) {
     return op == Op::kGradNorm ? argument == 1 : argument <= last_group(op);
   }
-  static constexpr uint32_t last_group(Op op) { return op == Op::kAdamW ? 3 : op == Op::kSgd ? 2 : 1; }  // the gradients
+  // The gradients, which come after the groups that they change.
+  static constexpr uint32_t last_group(Op op) { return op == Op::kAdamW ? 3 : op == Op::kSgd ? 2 : 1; }
 
   constexpr bool touch_group(const Row& row, uint32_t argument, Ref first, Role role) {
     const Tensor* tensor = nullptr;
@@ -623,7 +639,8 @@ class Checker {
 
   constexpr bool check_write(const Row& row, Ref ref, Role role, bool adds, bool written) {
     if (ref_region(ref) == Region::kState) {
-      return (role == Role::kUpdated && updates(row.op, plan_.state[ref_index(ref)].kind)) || fail(Fault::kReadOnly, ref);
+      return (role == Role::kUpdated && updates(row.op, plan_.state[ref_index(ref)].kind)) ||
+             fail(Fault::kReadOnly, ref);
     }
     const ProgramId program = static_cast<ProgramId>(program_);
     if (program == ProgramId::kUpdate || program == ProgramId::kEvaluate) return fail(Fault::kReadOnly, ref);
@@ -650,7 +667,8 @@ class Checker {
     // A reduction walks the group's Tensors, which stand side by side in Carried alone; State holds no gradients.
     const Region region = ref_region(refs_[gradients]);
     const bool reduces_many = row.op == Op::kGradNorm && group_->tensors > 1;
-    if (region == Region::kState || (reduces_many && region != Region::kCarried)) return fail(Fault::kGroup, refs_[gradients]);
+    if (region == Region::kState || (reduces_many && region != Region::kCarried))
+      return fail(Fault::kGroup, refs_[gradients]);
     for (uint32_t i = 0; i <= gradients; ++i) {
       if (tensors_[i] == nullptr || !is_group(row.op, i)) continue;
       const StateKind kind = i == 0 ? StateKind::kParameter : StateKind::kOptimizer;
@@ -666,7 +684,8 @@ class Checker {
     for (uint32_t t = 0; t < attribute.tensors; ++t) {
       const Ref ref = first + t;
       if (!resolve(ref, tensor) || !resolve(gradients + t, partner)) return fail(Fault::kGroup, ref);
-      if (ref_region(ref) == Region::kState && plan_.state[ref_index(ref)].kind != kind) return fail(Fault::kGroup, ref);
+      if (ref_region(ref) == Region::kState && plan_.state[ref_index(ref)].kind != kind)
+        return fail(Fault::kGroup, ref);
       if (tensor->dtype != DType::kF32 || !same_shape(*tensor, *partner) || tensor->bytes != partner->bytes) {
         return fail(Fault::kGroup, ref);
       }
@@ -675,7 +694,8 @@ class Checker {
       end = tensor->offset + tensor->bytes;
       used = tensor->offset + tensor->elements() * sizeof(float) - start;
     }
-    const bool covers = attribute.elements >= used / sizeof(float) && attribute.elements <= (end - start) / sizeof(float);
+    const bool covers =
+        attribute.elements >= used / sizeof(float) && attribute.elements <= (end - start) / sizeof(float);
     return covers ? true : fail(Fault::kGroup, first);
   }
 
@@ -725,13 +745,13 @@ class Checker {
   uint32_t row_ = kNoRow;
   const Slot* slots_ = nullptr;  // of the program being walked
   uint32_t slot_count_ = 0;
-  CheckMark* notes_ = nullptr;   // the marks of these slots
-  uint32_t born_ = 0;            // slots before it have been inserted
+  CheckMark* notes_ = nullptr;  // the marks of these slots
+  uint32_t born_ = 0;           // slots before it have been inserted
 
-  const Ref* refs_ = nullptr;         // of the row being checked, as down to group_
+  const Ref* refs_ = nullptr;  // of the row being checked, as down to group_
   const KernelInfo* info_ = nullptr;
   uint32_t arity_ = 0;
-  Ref in_place_ = kNoRef;             // the tensor that the in-place pair shares, where it does
+  Ref in_place_ = kNoRef;  // the tensor that the in-place pair shares, where it does
   const Tensor* tensors_[kMaxArguments] = {};
   const GroupAttribute* group_ = nullptr;
 
@@ -765,7 +785,7 @@ constexpr Verdict prove(const Plan& plan, ScratchRule scratch_rule) {
   return check_marks(plan) > marks ? Verdict{Fault::kFormat} : check(plan, workspace, scratch_rule);
 }
 
-// Exists so that a faulty plan stops the build with its fault in the message: PlanIsSafe<Fault::kOverlap, program, row, slot>.
+// Stops the build of a faulty plan with the fault in the message: PlanIsSafe<Fault::kOverlap, program, row, slot>.
 template <Fault fault, uint32_t program, uint32_t row, uint32_t slot>
 struct PlanIsSafe {
   static_assert(fault == Fault::kNone, "this plan is not safe: PlanIsSafe<fault, program, row, slot>, see lib/check.h");

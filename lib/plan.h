@@ -107,7 +107,7 @@ struct DropoutAttribute {
 struct GroupAttribute {  // a contiguous group of tensors that one row reduces or updates
   uint32_t tensors;      // the argument names the first one; the others follow it in the region, in order
   uint32_t first_norm;   // reduce: index of the first tensor's entry in the norms
-  uint64_t elements;     // floats from the first tensor's start to the last one's end, padding (always zero) included
+  uint64_t elements;     // floats from the first tensor's start to the last one's last element; the padding between is always zero
   constexpr bool operator==(const GroupAttribute&) const = default;
 };
 struct ClipAttribute {

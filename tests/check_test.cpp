@@ -22,28 +22,30 @@ Verdict judge(const OwnedPlan& plan) {
 }
 
 std::string shown(const Verdict& v) {
-  return "fault " + std::to_string(static_cast<int>(v.fault)) + " (" + fault_text(v.fault) + ") program " + std::to_string(v.program) +
-         " row " + std::to_string(v.row) + " slot " + std::to_string(v.slot);
+  return "fault " + std::to_string(static_cast<int>(v.fault)) + " (" + fault_text(v.fault) + ") program " +
+         std::to_string(v.program) + " row " + std::to_string(v.row) + " slot " + std::to_string(v.slot);
 }
 
-#define EXPECT_FAULT(plan, expected)                                   \
-  do {                                                                 \
-    const Verdict verdict = judge(plan);                               \
-    EXPECT_EQ(verdict.fault, Fault::expected) << shown(verdict);       \
+#define EXPECT_FAULT(plan, expected)                             \
+  do {                                                           \
+    const Verdict verdict = judge(plan);                         \
+    EXPECT_EQ(verdict.fault, Fault::expected) << shown(verdict); \
   } while (false)
 #define EXPECT_SAFE(plan) EXPECT_FAULT(plan, kNone)
 
 // ---- proved while this file is compiled ----
 
-constexpr StateTensor kTinyState[] = {{.tensor = {0, 256, DType::kU8, 1, {96, 1, 1, 1}}, .kind = StateKind::kScalars, .name = "scalars"}};
+constexpr StateTensor kTinyState[] = {
+    {.tensor = {0, 256, DType::kU8, 1, {96, 1, 1, 1}}, .kind = StateKind::kScalars, .name = "scalars"}};
 static_assert(sizeof(StepScalars) <= 96);
 constexpr Row kTinyRows[] = {{.op = Op::kRelu, .pass = Pass::kForward, .first_argument = 0},
                              {.op = Op::kCopy, .pass = Pass::kForward, .first_argument = 2},
                              {.op = Op::kAdd, .pass = Pass::kForward, .first_argument = 4}};
 constexpr Ref kTinyArguments[] = {1, 0, 2, 1, 2, 2, 1};
-constexpr Slot kTinySlots[] = {{.tensor = {0, 256, DType::kF32, 4, {1, 4, 4, 4}}, .first_row = 0, .end_row = 1},
-                               {.tensor = {256, 256, DType::kF32, 1, {64, 1, 1, 1}}, .first_row = 0, .end_row = 3, .below = 0},
-                               {.tensor = {0, 256, DType::kF32, 2, {8, 8, 1, 1}}, .first_row = 1, .end_row = 3}};
+constexpr Slot kTinySlots[] = {
+    {.tensor = {0, 256, DType::kF32, 4, {1, 4, 4, 4}}, .first_row = 0, .end_row = 1},
+    {.tensor = {256, 256, DType::kF32, 1, {64, 1, 1, 1}}, .first_row = 0, .end_row = 3, .below = 0},
+    {.tensor = {0, 256, DType::kF32, 2, {8, 8, 1, 1}}, .first_row = 1, .end_row = 3}};
 constexpr Plan tiny_plan(const Slot* slots) {
   Plan plan;
   plan.state = {kTinyState, 1};
@@ -58,12 +60,14 @@ static_assert(PlanIsSafe<kTinyVerdict.fault, kTinyVerdict.program, kTinyVerdict.
 static_assert(check_marks(kTinyPlan) == 4);
 
 // The same with slot 2 put where slot 1 still lives.
-constexpr Slot kTinyOverlap[] = {kTinySlots[0], kTinySlots[1],
-                                 {.tensor = {256, 256, DType::kF32, 2, {8, 8, 1, 1}}, .first_row = 1, .end_row = 3}};
+constexpr Slot kTinyOverlap[] = {
+    kTinySlots[0], kTinySlots[1], {.tensor = {256, 256, DType::kF32, 2, {8, 8, 1, 1}}, .first_row = 1, .end_row = 3}};
 constexpr Plan kTinyFaulty = tiny_plan(kTinyOverlap);
 constexpr Verdict kTinyFault = prove<4>(kTinyFaulty, sample_scratch);
-static_assert(kTinyFault.fault == Fault::kOverlap && kTinyFault.program == 0 && kTinyFault.row == 1 && kTinyFault.slot == 2);
-static_assert(prove<3>(kTinyPlan, sample_scratch).fault == Fault::kFormat, "too small a workspace is refused, never overrun");
+static_assert(kTinyFault.fault == Fault::kOverlap && kTinyFault.program == 0 && kTinyFault.row == 1 &&
+              kTinyFault.slot == 2);
+static_assert(prove<3>(kTinyPlan, sample_scratch).fault == Fault::kFormat,
+              "too small a workspace is refused, never overrun");
 
 TEST(Check, AcceptsAtRunTimeWhatTheCompilerProved) {
   const Plan plan = kTinyPlan;
@@ -94,7 +98,8 @@ TEST(Check, RejectsEveryMutantWithAnAcceptableFault) {
       for (const Mutant& mutant : make_mutants(good, seed)) {
         const Verdict verdict = judge(mutant.plan);
         const auto& ok = mutant.acceptable;
-        EXPECT_NE(std::find(ok.begin(), ok.end(), verdict.fault), ok.end()) << "seed " << seed << ", " << mutant.name << ": " << shown(verdict);
+        EXPECT_NE(std::find(ok.begin(), ok.end(), verdict.fault), ok.end())
+            << "seed " << seed << ", " << mutant.name << ": " << shown(verdict);
         EXPECT_TRUE(mutant.semantic || !verdict.ok()) << "seed " << seed << ", " << mutant.name;
         seen.insert(verdict.fault);
         semantic_accepted += verdict.ok();
@@ -102,7 +107,8 @@ TEST(Check, RejectsEveryMutantWithAnAcceptableFault) {
     }
   }
   for (uint32_t f = 0; f <= static_cast<uint32_t>(Fault::kUnused); ++f) {
-    EXPECT_TRUE(seen.count(static_cast<Fault>(f))) << "no mutant met fault " << f << ": " << fault_text(static_cast<Fault>(f));
+    EXPECT_TRUE(seen.count(static_cast<Fault>(f)))
+        << "no mutant met fault " << f << ": " << fault_text(static_cast<Fault>(f));
   }
   EXPECT_GT(semantic_accepted, 100u);  // these are the replay's to reject
 }
@@ -244,7 +250,8 @@ TEST(Check, ScratchHoldsNoValue) {
   const Ref w = b.state(StateKind::kParameter, "w", {1, 1, 1, 1});
   b.plan.window = {{1, 1, 1, 0}};
   b.begin(ProgramId::kMicroFirst);
-  const Ref x = b.input({1, 4, 4, 1}), y = b.slot({1, 4, 4, 1}), scratch = b.slot({1024}, DType::kU8, SlotKind::kScratch);
+  const Ref x = b.input({1, 4, 4, 1}), y = b.slot({1, 4, 4, 1}),
+            scratch = b.slot({1024}, DType::kU8, SlotKind::kScratch);
   b.row(Op::kConv, Pass::kForward, {y, x, w, scratch});
   b.end();
   OwnedPlan plan = b.finish();
@@ -260,7 +267,8 @@ TEST(Check, ScratchHoldsNoValue) {
   const Ref v = c.state(StateKind::kParameter, "w", {1, 1, 1, 1});
   c.plan.window = {{1, 1, 1, 0}};
   c.begin(ProgramId::kMicroFirst);
-  const Ref in = c.input({1, 4, 4, 16}), value = c.slot({1, 4, 4, 16}), flat = c.slot({1, 4, 4, 1}), out = c.slot({1, 4, 4, 1}), last = c.slot({1, 4, 4, 16});
+  const Ref in = c.input({1, 4, 4, 16}), value = c.slot({1, 4, 4, 16}), flat = c.slot({1, 4, 4, 1}),
+            out = c.slot({1, 4, 4, 1}), last = c.slot({1, 4, 4, 16});
   c.row(Op::kCopy, Pass::kForward, {value, in});
   c.row(Op::kConv, Pass::kForward, {out, flat, v, value});
   c.row(Op::kCopy, Pass::kForward, {last, value});
@@ -277,7 +285,8 @@ TEST(Check, EvaluationChangesNothing) {
   evaluate.rows.push_back(plan.program(ProgramId::kUpdate).rows[2]);
   evaluate.rows.back().first_argument = static_cast<uint32_t>(evaluate.arguments.size());
   const OwnedProgram& update = plan.program(ProgramId::kUpdate);
-  evaluate.arguments.insert(evaluate.arguments.end(), update.arguments.begin() + update.rows[2].first_argument, update.arguments.end());
+  evaluate.arguments.insert(evaluate.arguments.end(), update.arguments.begin() + update.rows[2].first_argument,
+                            update.arguments.end());
   EXPECT_FAULT(plan, kReadOnly);
 }
 
@@ -285,7 +294,8 @@ TEST(Check, CarriedGradientsBeginInMicroFirst) {
   OwnedPlan plan = SampleConvNet().make();
   OwnedProgram& first = plan.program(ProgramId::kMicroFirst);
   for (Row& row : first.rows) {
-    if (row.op == Op::kLossHead) first.arguments[row.first_argument + 2] = kNoRef;  // no bias gradient in the first micro-batch
+    if (row.op == Op::kLossHead)
+      first.arguments[row.first_argument + 2] = kNoRef;  // no bias gradient in the first micro-batch
   }
   const Verdict verdict = judge(plan);
   EXPECT_EQ(verdict.fault, Fault::kReadBeforeWrite) << shown(verdict);
@@ -419,9 +429,20 @@ TEST(Check, ShapeContracts) {
       {"padding 0 gives a smaller output", [](OwnedPlan& p) { p.window[0].pad = 0; }, Fault::kShape},
       {"pool windows wholly in the padding", [](OwnedPlan& p) { p.window[1].pad = 2; }, Fault::kAttribute},
       {"batch-norm of another batch", [](OwnedPlan& p) { ++p.norm[0].count; }, Fault::kAttribute},
-      {"pool index shaped otherwise", [&](OwnedPlan& p) { std::swap(slot_of(p, Op::kMaxPool, Pass::kForward, 1).shape[0], slot_of(p, Op::kMaxPool, Pass::kForward, 1).shape[3]); }, Fault::kShape},
-      {"global pool's output transposed", [&](OwnedPlan& p) { std::swap(slot_of(p, Op::kGlobalPool, Pass::kForward, 0).shape[0], slot_of(p, Op::kGlobalPool, Pass::kForward, 0).shape[1]); }, Fault::kShape},
-      {"a label too few", [](OwnedPlan& p) { p.programs[0].slots[p.programs[0].labels].tensor.shape[0] = 1; }, Fault::kShape},
+      {"pool index shaped otherwise",
+       [&](OwnedPlan& p) {
+         std::swap(slot_of(p, Op::kMaxPool, Pass::kForward, 1).shape[0],
+                   slot_of(p, Op::kMaxPool, Pass::kForward, 1).shape[3]);
+       },
+       Fault::kShape},
+      {"global pool's output transposed",
+       [&](OwnedPlan& p) {
+         std::swap(slot_of(p, Op::kGlobalPool, Pass::kForward, 0).shape[0],
+                   slot_of(p, Op::kGlobalPool, Pass::kForward, 0).shape[1]);
+       },
+       Fault::kShape},
+      {"a label too few", [](OwnedPlan& p) { p.programs[0].slots[p.programs[0].labels].tensor.shape[0] = 1; },
+       Fault::kShape},
       {"clip below zero", [](OwnedPlan& p) { p.clip[0].max_norm = -1; }, Fault::kAttribute},
       {"norms too short", [](OwnedPlan& p) { p.group[0].first_norm = 1; }, Fault::kShape},
   };
@@ -438,8 +459,11 @@ TEST(Check, ShapeContracts) {
       {"dropping everything", [](OwnedPlan& p) { p.dropout[0].probability = 1; }, Fault::kAttribute},
       {"positions shorter than the sequence", [](OwnedPlan& p) { p.state[2].tensor.shape[0] = 3; }, Fault::kShape},
       {"qkv of 2 C", [&](OwnedPlan& p) { slot_of(p, Op::kAttention, Pass::kForward, 2).shape[2] = 12; }, Fault::kShape},
-      {"layer-norm mean of B rows", [&](OwnedPlan& p) { slot_of(p, Op::kLayerNorm, Pass::kForward, 1).shape[0] = 2; }, Fault::kShape},
-      {"tokens transposed", [](OwnedPlan& p) { std::swap(p.programs[0].slots[0].tensor.shape[0], p.programs[0].slots[0].tensor.shape[1]); }, Fault::kShape},
+      {"layer-norm mean of B rows", [&](OwnedPlan& p) { slot_of(p, Op::kLayerNorm, Pass::kForward, 1).shape[0] = 2; },
+       Fault::kShape},
+      {"tokens transposed",
+       [](OwnedPlan& p) { std::swap(p.programs[0].slots[0].tensor.shape[0], p.programs[0].slots[0].tensor.shape[1]); },
+       Fault::kShape},
   };
   for (const Broken& broken : transformer) {
     OwnedPlan plan = SampleTransformer().make();
@@ -448,7 +472,8 @@ TEST(Check, ShapeContracts) {
   }
 }
 
-// ---- anything at all: whatever the numbers, check must come back, and touch nothing outside its arrays (run under ASAN) ----
+// ---- anything at all: whatever the numbers, check must come back, and touch nothing outside its arrays (run under
+// ASAN) ----
 
 TEST(Check, SurvivesRandomNumbers) {
   std::mt19937_64 random(20260727);
@@ -463,8 +488,12 @@ TEST(Check, SurvivesRandomNumbers) {
         case 2: p.rows[random() % p.rows.size()].pass = static_cast<Pass>(value); break;
         case 3: p.rows[random() % p.rows.size()].first_argument = value; break;
         case 4: p.rows[random() % p.rows.size()].attribute = value; break;
-        case 5: if (!p.slots.empty()) p.slots[random() % p.slots.size()].below = value; break;
-        case 6: if (!p.slots.empty()) p.slots[random() % p.slots.size()].end_row = value; break;
+        case 5:
+          if (!p.slots.empty()) p.slots[random() % p.slots.size()].below = value;
+          break;
+        case 6:
+          if (!p.slots.empty()) p.slots[random() % p.slots.size()].end_row = value;
+          break;
         default: plan.update[0].group.tensors = value; break;
       }
     }

@@ -14,8 +14,8 @@ mkdir -p "$out"
 for source in cuda/*.cu; do
   name=$(basename "$source" .cu)
   log=$out/$name.ptxas
-  "$nvcc" -std=c++20 -O3 -I. -gencode arch=compute_80,code=sm_80 -gencode arch=compute_87,code=sm_87 \
-    -gencode arch=compute_90,code=sm_90 -Xptxas -v -Xcompiler -Wall,-Wextra,-fno-exceptions,-fno-rtti --Werror all-warnings \
+  "$nvcc" -std=c++20 -O3 -I. --Werror all-warnings -Xptxas -v -Xcompiler -Wall,-Wextra,-fno-exceptions,-fno-rtti \
+    -gencode arch=compute_80,code=sm_80 -gencode arch=compute_87,code=sm_87 -gencode arch=compute_90,code=sm_90 \
     -c "$source" -o "$out/$name.o" >"$log" 2>&1 || { cat "$log" >&2; exit 1; }
   kernels=$(grep -c 'ptxas info *: Used' "$log") || { echo "$source: ptxas told nothing of its kernels" >&2; exit 1; }
   if grep 'bytes spill' "$log" | grep -v ', 0 bytes spill stores, 0 bytes spill loads' >&2; then

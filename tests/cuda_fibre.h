@@ -1,16 +1,17 @@
 // Runs __global__ functions on the CPU: one fibre per thread, one block at a time, in an order drawn from a seed.
 // Here so that every CUDA kernel is tested where there is neither nvcc nor a GPU, more strictly than a GPU would.
-// It must not know any kernel. Include it first, then the .cu file itself; it takes the place of nvcc and cuda_runtime.h.
+// It must not know any kernel. Include it first, then the .cu file itself: it takes the place of cuda_runtime.h.
 //
-// A launch stops at the first of these faults, which take_report() then tells, and cudaGetLastError() is no longer success:
-//   race          a thread reads or overwrites what another one wrote (or overwrites what it read) with no barrier in between
-//   unwritten     shared memory is read that no thread of this block has written: it is born poisoned in every block
-//   out of bounds an index past the end of a shared array
-//   divergence    threads wait for others that have exited, wait elsewhere, or wait with another mask
-//   shuffle       a mask that leaves out its caller or names lanes that do not exist, or a source outside the mask
-//   launch        a grid or block that no device takes
-// Faults of shared memory are found in any order of the fibres, since every access is compared with the barriers so far. Global
-// memory is not watched: there a test compares the bits of several orders. Two limits: blocks run one after another, and a
+// A launch stops at the first of these faults, which take_report() then tells, and cudaGetLastError() is no longer
+// success:
+//   race          a thread reads or overwrites what another one wrote (or overwrites what it read) with no barrier in
+//   between unwritten     shared memory is read that no thread of this block has written: it is born poisoned in every
+//   block out of bounds an index past the end of a shared array divergence    threads wait for others that have exited,
+//   wait elsewhere, or wait with another mask shuffle       a mask that leaves out its caller or names lanes that do
+//   not exist, or a source outside the mask launch        a grid or block that no device takes
+// Faults of shared memory are found in any order of the fibres, since every access is compared with the barriers so
+// far. Global memory is not watched: there a test compares the bits of several orders. Two limits: blocks run one after
+// another, and a
 // __syncwarp of less than the whole warp orders nothing here.
 #pragma once
 
@@ -51,7 +52,8 @@
 #define __launch_bounds__(...)
 #define REPRISE_UNROLL
 // A plain __shared__ array does not compile here, because nobody would watch it.
-#define REPRISE_SHARED(type, name, count) static ::reprise::fibre::SharedArray<type, (count)> name{#name}
+#define REPRISE_SHARED(type, name, count) \
+  static ::reprise::fibre::SharedArray<type, (count)> name { #name }
 #define REPRISE_LAUNCH(kernel, grid, block, queue, ...) \
   (static_cast<void>(queue), ::reprise::fibre::launch((kernel), (grid), (block), __VA_ARGS__))
 
@@ -85,9 +87,13 @@ struct Wait {
   uint32_t mask = 0;
   int line = 0;
 
-  bool operator==(const Wait& other) const { return meeting == other.meeting && mask == other.mask && line == other.line; }
+  bool operator==(const Wait& other) const {
+    return meeting == other.meeting && mask == other.mask && line == other.line;
+  }
   std::string text() const {
-    const char* name = meeting == Meeting::kBlock ? "__syncthreads" : meeting == Meeting::kWarp ? "__syncwarp" : "a shuffle";
+    const char* name = meeting == Meeting::kBlock  ? "__syncthreads"
+                       : meeting == Meeting::kWarp ? "__syncwarp"
+                                                   : "a shuffle";
     return std::string(name) + " at line " + std::to_string(line);
   }
 };
@@ -98,9 +104,9 @@ struct Fibre {
   uint32_t thread = 0;
   State state = State::kExited;
   Wait wait;
-  uint64_t brings = 0;   // to a shuffle
-  uint64_t gets = 0;     // from it
-  uint32_t source = 0;   // the lane whose value it gets
+  uint64_t brings = 0;  // to a shuffle
+  uint64_t gets = 0;    // from it
+  uint32_t source = 0;  // the lane whose value it gets
   void* sanitizer = nullptr;
 
   uint32_t lane() const { return thread % kWarpLanes; }
@@ -198,7 +204,8 @@ class Device {
 
 inline void Device::launch(const dim3& grid, const dim3& block, const std::function<void()>& kernel) {
   const uint64_t threads = uint64_t{block.x} * block.y * block.z, blocks = uint64_t{grid.x} * grid.y * grid.z;
-  if (threads == 0 || threads > kMaxThreads || blocks == 0 || grid.x > 0x7fffffffu || grid.y > 65535 || grid.z > 65535) {
+  if (threads == 0 || threads > kMaxThreads || blocks == 0 || grid.x > 0x7fffffffu || grid.y > 65535 ||
+      grid.z > 65535) {
     error_ = 9;  // cudaErrorInvalidConfiguration
     return report(Fault::kLaunch, std::to_string(blocks) + " blocks of " + std::to_string(threads) + " threads");
   }
@@ -211,7 +218,8 @@ inline void Device::launch(const dim3& grid, const dim3& block, const std::funct
   for (uint64_t left = blocks; left > 0 && error_ == 0; --left) {
     std::swap(order[draw(left)], order[left - 1]);
     const uint64_t i = order[left - 1];
-    blockIdx = dim3(static_cast<uint32_t>(i % grid.x), static_cast<uint32_t>(i / grid.x % grid.y), static_cast<uint32_t>(i / grid.x / grid.y));
+    blockIdx = dim3(static_cast<uint32_t>(i % grid.x), static_cast<uint32_t>(i / grid.x % grid.y),
+                    static_cast<uint32_t>(i / grid.x / grid.y));
     run_block();
   }
 }
@@ -273,7 +281,8 @@ inline void Device::hand_over(uint32_t first, const Wait& wait) {
     if ((wait.mask >> lane & 1) == 0) continue;
     Fibre& fibre = *fibres_[first + lane];
     if ((wait.mask >> fibre.source & 1) == 0) {
-      return report(Fault::kShuffle, "lane " + std::to_string(lane) + " reads lane " + std::to_string(fibre.source) + ", which is not in the mask");
+      return report(Fault::kShuffle, "lane " + std::to_string(lane) + " reads lane " + std::to_string(fibre.source) +
+                                         ", which is not in the mask");
     }
     fibre.gets = fibres_[first + fibre.source]->brings;
   }
@@ -284,8 +293,10 @@ inline void Device::meet(const Wait& wait) {
   if (wait.meeting != Meeting::kBlock) {
     const uint32_t lanes = std::min(kWarpLanes, threads_ - fibre.warp() * kWarpLanes);
     const uint32_t exist = lanes == kWarpLanes ? 0xffffffffu : (1u << lanes) - 1;
-    if ((wait.mask >> fibre.lane() & 1) == 0) fail(Fault::kShuffle, "the mask leaves out its caller, at line " + std::to_string(wait.line));
-    if ((wait.mask & ~exist) != 0) fail(Fault::kShuffle, "the mask names lanes that do not exist, at line " + std::to_string(wait.line));
+    if ((wait.mask >> fibre.lane() & 1) == 0)
+      fail(Fault::kShuffle, "the mask leaves out its caller, at line " + std::to_string(wait.line));
+    if ((wait.mask & ~exist) != 0)
+      fail(Fault::kShuffle, "the mask names lanes that do not exist, at line " + std::to_string(wait.line));
   }
   fibre.wait = wait;
   fibre.state = State::kWaiting;
@@ -303,7 +314,8 @@ inline uint64_t Device::shuffle(const Wait& wait, uint64_t value, uint32_t sourc
 
 inline void Device::report(Fault fault, const std::string& text) {
   if (error_ == 0) error_ = 719;  // cudaErrorLaunchFailure
-  if (report_.fault == Fault::kNone) report_ = {fault, "block " + std::to_string(blockIdx.x) + "," + std::to_string(blockIdx.y) + ": " + text};
+  if (report_.fault == Fault::kNone)
+    report_ = {fault, "block " + std::to_string(blockIdx.x) + "," + std::to_string(blockIdx.y) + ": " + text};
 }
 
 inline std::string Device::who_waits() const {
@@ -473,7 +485,8 @@ class SharedArray {
   T read(uint64_t index) {
     Device& device = Device::instance();
     SharedCell<T>& cell = cells_[index];
-    if (!cell.was_written()) device.fail(Fault::kUnwritten, who() + " reads " + place(index) + ", which no thread has written");
+    if (!cell.was_written())
+      device.fail(Fault::kUnwritten, who() + " reads " + place(index) + ", which no thread has written");
     if (cell.reading_races(device.now())) device.fail(Fault::kRace, who() + " reads " + place(index) + after(cell));
     return cell.read(device.now());
   }
@@ -509,7 +522,8 @@ void launch(void (*kernel)(Parameters...), const dim3& grid, const dim3& block, 
 
 // The lanes that the caller shuffles with.
 struct Segment {
-  explicit Segment(int width_) : lane(Device::instance().lane()), width(static_cast<uint32_t>(width_)), begin(lane / width * width) {}
+  explicit Segment(int width_)
+      : lane(Device::instance().lane()), width(static_cast<uint32_t>(width_)), begin(lane / width * width) {}
   uint32_t clip(uint32_t source) const { return source < begin + width ? source : lane; }
 
   uint32_t lane, width, begin;
@@ -534,8 +548,8 @@ inline void __syncwarp(uint32_t mask = 0xffffffffu, int line = __builtin_LINE())
   reprise::fibre::Device::instance().meet({reprise::fibre::Meeting::kWarp, mask, line});
 }
 
-// As the CUDA C++ programming guide has them: `width`, a power of two, cuts the warp into segments; a lane whose source lies past
-// its own segment gets its own value.
+// As the CUDA C++ programming guide has them: `width`, a power of two, cuts the warp into segments; a lane whose source
+// lies past its own segment gets its own value.
 template <typename T>
 T __shfl_sync(uint32_t mask, T value, int source, int width = 32, int line = __builtin_LINE()) {
   const reprise::fibre::Segment segment(width);
@@ -559,7 +573,9 @@ enum cudaError_t : int { cudaSuccess = 0, cudaErrorNoDevice = 100 };
 struct cudaFuncAttributes {
   int binaryVersion = 0;
 };
-inline cudaError_t cudaGetLastError() { return static_cast<cudaError_t>(reprise::fibre::Device::instance().take_error()); }
+inline cudaError_t cudaGetLastError() {
+  return static_cast<cudaError_t>(reprise::fibre::Device::instance().take_error());
+}
 template <typename F>
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes*, F*) {
   return cudaErrorNoDevice;

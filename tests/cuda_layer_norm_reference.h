@@ -1,5 +1,5 @@
 // Layer-norm by its definition (Ba, Kiros & Hinton 2016) in plain double loops, on numbers drawn from the shape.
-// Here for the tests of the CUDA kernels, under fibres and on a card: it compiles with g++ and with nvcc and needs no library.
+// Here for the tests of the CUDA kernels, under fibres and on a card: g++ and nvcc both take it, and no library is needed.
 // It must not know any kernel.
 #pragma once
 
@@ -36,8 +36,18 @@ struct Reference {
   std::vector<double> y_size, mean_size, rstd_size, dx_size, dgamma_size, dbeta_size;
 
   explicit Reference(const Problem& p)
-      : y(p.M * p.C), mean(p.M), rstd(p.M), dx(p.M * p.C), dgamma(p.C), dbeta(p.C), y_size(y), mean_size(mean), rstd_size(rstd),
-        dx_size(dx), dgamma_size(dgamma), dbeta_size(dbeta) {
+      : y(p.M * p.C),
+        mean(p.M),
+        rstd(p.M),
+        dx(p.M * p.C),
+        dgamma(p.C),
+        dbeta(p.C),
+        y_size(y),
+        mean_size(mean),
+        rstd_size(rstd),
+        dx_size(dx),
+        dgamma_size(dgamma),
+        dbeta_size(dbeta) {
     for (uint64_t r = 0; r < p.M; ++r) add_row(p, r);
   }
 
@@ -71,8 +81,8 @@ struct Reference {
   }
 };
 
-// The error that a few roundings of f32 make, growing with the square root of the number of terms. `added`: what an accumulated
-// gradient held before.
+// The error that a few roundings of f32 make, growing with the square root of the number of terms. `added`: what an
+// accumulated gradient held before.
 inline double error_bound(double size, double terms, double added) {
   return (4 + std::sqrt(terms)) * std::ldexp(1.0, -24) * (size + std::fabs(added));
 }

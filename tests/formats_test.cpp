@@ -13,6 +13,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <set>
@@ -335,7 +336,11 @@ TEST(SnapshotDirectory, IsFlushedBeforeItTakesItsName) {
   write_snapshot(path, "first", "first");
   std::set<ino_t> all;
   flushed = &all;
-  write_snapshot(path, "second", "second");
+  {
+    SnapshotDirectory snapshot(path);
+    for (const char* name : {"model", "state"}) std::ofstream(snapshot.file(name)) << "second";  // not flushed by itself
+    snapshot.commit();
+  }
   flushed = nullptr;
   for (const std::string& part : {path, path + "/model", path + "/state"}) {
     EXPECT_EQ(flushed_before_exchange.count(inode(part)), 1u) << part;

@@ -15,65 +15,71 @@
 
 namespace reprise::test {
 
-void PrintTo(const KernelCase& c, std::ostream* out) { *out << c.id; }
-
 namespace {
 
 const Backend& backend() { return kCpuBackend; }
 
-std::string id_of(const ::testing::TestParamInfo<KernelCase>& info) { return info.param.id; }
+// A case, and the GEMM tile that serves while it is judged.
+struct Judged {
+  GemmTileChoice tile;
+  KernelCase c;
+};
+void PrintTo(const Judged& judged, std::ostream* out) { *out << judged.c.id; }
+std::string id_of(const ::testing::TestParamInfo<Judged>& info) { return info.param.c.id; }
 
-std::vector<KernelCase> cases_where(bool (*keep)(const KernelCase&)) {
-  std::vector<KernelCase> kept;
-  for (const KernelCase& c : kernel_cases()) {
-    if (keep(c)) kept.push_back(c);
-  }
-  return kept;
-}
+bool any(const KernelCase&) { return true; }
 bool accumulates(const KernelCase& c) { return c.accumulate != 0; }
 // Kernels that may stand on the GEMM tile: judged with each tile there is.
 bool multiplies(const KernelCase& c) {
   return c.op == Op::kConv || c.op == Op::kLinear || c.op == Op::kAttention || c.op == Op::kLossHead;
 }
-bool multiplies_and_accumulates(const KernelCase& c) { return multiplies(c) && accumulates(c); }
 
 // BLIS 0.9 takes new processors for its generic one, whose kernel is refused: name one by what this machine can do, as a port
 // would (0 = skx, 6 = zen3), unless the environment already does.
-bool have_blis_tile() {
+bool have_tile(GemmTileChoice tile) {
+#if defined(__x86_64__)
   if (__builtin_cpu_supports("avx512f")) setenv("BLIS_ARCH_TYPE", "0", 0);
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) setenv("BLIS_ARCH_TYPE", "6", 0);
-  return select_gemm_tile(GemmTileChoice::kBlis).ok();
-}
-std::vector<KernelCase> blis_cases(bool (*keep)(const KernelCase&)) {
-  return have_blis_tile() ? cases_where(keep) : std::vector<KernelCase>();
+#endif
+  return select_gemm_tile(tile).ok();
 }
 
-template <GemmTileChoice kTile>
-class WithTile : public ::testing::TestWithParam<KernelCase> {
+// Empty where this machine or this link lacks the tile.
+auto judged(GemmTileChoice tile, bool (*keep)(const KernelCase&), bool (*also)(const KernelCase&) = any) {
+  std::vector<Judged> kept;
+  if (!have_tile(tile)) return ::testing::ValuesIn(kept);
+  for (const KernelCase& c : kernel_cases()) {
+    if (keep(c) && also(c)) kept.push_back({tile, c});
+  }
+  return ::testing::ValuesIn(kept);
+}
+bool multiplies_not(const KernelCase& c) { return !multiplies(c); }
+
+class WithTile : public ::testing::TestWithParam<Judged> {
  protected:
-  void SetUp() override { ASSERT_TRUE(select_gemm_tile(kTile).ok()); }
+  void SetUp() override { ASSERT_TRUE(select_gemm_tile(GetParam().tile).ok()); }
 };
+class Kernel : public WithTile {};
+class KernelInPlace : public WithTile {};
+class KernelAccumulating : public WithTile {};
 
-class Kernel : public WithTile<GemmTileChoice::kPortable> {};
-class KernelInPlace : public WithTile<GemmTileChoice::kPortable> {};
-class KernelAccumulating : public WithTile<GemmTileChoice::kPortable> {};
-TEST_P(Kernel, AgreesWithTheReference) { EXPECT_EQ(judge_reference(backend(), GetParam()), ""); }
-TEST_P(Kernel, BitsDoNotDependOnWorkers) { EXPECT_EQ(judge_workers(backend(), GetParam()), ""); }
-TEST_P(KernelInPlace, GivesTheSameBits) { EXPECT_EQ(judge_in_place(backend(), GetParam()), ""); }
-TEST_P(KernelAccumulating, AddsToWhatIsThere) { EXPECT_EQ(judge_accumulate(backend(), GetParam()), ""); }
-INSTANTIATE_TEST_SUITE_P(Cpu, Kernel, ::testing::ValuesIn(kernel_cases()), id_of);
-INSTANTIATE_TEST_SUITE_P(Cpu, KernelInPlace, ::testing::ValuesIn(cases_where(has_in_place)), id_of);
-INSTANTIATE_TEST_SUITE_P(Cpu, KernelAccumulating, ::testing::ValuesIn(cases_where(accumulates)), id_of);
+TEST_P(Kernel, AgreesWithTheReference) { EXPECT_EQ(judge_reference(backend(), GetParam().c), ""); }
+TEST_P(Kernel, BitsDoNotDependOnWorkers) { EXPECT_EQ(judge_workers(backend(), GetParam().c), ""); }
+TEST_P(KernelInPlace, GivesTheSameBits) { EXPECT_EQ(judge_in_place(backend(), GetParam().c), ""); }
+TEST_P(KernelAccumulating, AddsToWhatIsThere) { EXPECT_EQ(judge_accumulate(backend(), GetParam().c), ""); }
 
-class BlisKernel : public WithTile<GemmTileChoice::kBlis> {};
-class BlisKernelAccumulating : public WithTile<GemmTileChoice::kBlis> {};
-GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(BlisKernel);
-GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(BlisKernelAccumulating);
-TEST_P(BlisKernel, AgreesWithTheReference) { EXPECT_EQ(judge_reference(backend(), GetParam()), ""); }
-TEST_P(BlisKernel, BitsDoNotDependOnWorkers) { EXPECT_EQ(judge_workers(backend(), GetParam()), ""); }
-TEST_P(BlisKernelAccumulating, AddsToWhatIsThere) { EXPECT_EQ(judge_accumulate(backend(), GetParam()), ""); }
-INSTANTIATE_TEST_SUITE_P(Cpu, BlisKernel, ::testing::ValuesIn(blis_cases(multiplies)), id_of);
-INSTANTIATE_TEST_SUITE_P(Cpu, BlisKernelAccumulating, ::testing::ValuesIn(blis_cases(multiplies_and_accumulates)), id_of);
+INSTANTIATE_TEST_SUITE_P(Cpu, Kernel, judged(GemmTileChoice::kBaseline, multiplies_not), id_of);
+INSTANTIATE_TEST_SUITE_P(Cpu, KernelInPlace, judged(GemmTileChoice::kBaseline, has_in_place), id_of);
+INSTANTIATE_TEST_SUITE_P(Cpu, KernelAccumulating, judged(GemmTileChoice::kBaseline, accumulates, multiplies_not), id_of);
+
+INSTANTIATE_TEST_SUITE_P(BaselineTile, Kernel, judged(GemmTileChoice::kBaseline, multiplies), id_of);
+INSTANTIATE_TEST_SUITE_P(BaselineTile, KernelAccumulating, judged(GemmTileChoice::kBaseline, accumulates, multiplies), id_of);
+INSTANTIATE_TEST_SUITE_P(Avx2Tile, Kernel, judged(GemmTileChoice::kAvx2, multiplies), id_of);
+INSTANTIATE_TEST_SUITE_P(Avx2Tile, KernelAccumulating, judged(GemmTileChoice::kAvx2, accumulates, multiplies), id_of);
+INSTANTIATE_TEST_SUITE_P(Avx512Tile, Kernel, judged(GemmTileChoice::kAvx512, multiplies), id_of);
+INSTANTIATE_TEST_SUITE_P(Avx512Tile, KernelAccumulating, judged(GemmTileChoice::kAvx512, accumulates, multiplies), id_of);
+INSTANTIATE_TEST_SUITE_P(BlisTile, Kernel, judged(GemmTileChoice::kBlis, multiplies), id_of);
+INSTANTIATE_TEST_SUITE_P(BlisTile, KernelAccumulating, judged(GemmTileChoice::kBlis, accumulates, multiplies), id_of);
 
 // A kernel that no case calls is not judged.
 TEST(KernelTable, EveryKernelHasACase) {
@@ -97,10 +103,10 @@ TEST(KernelTable, IdsAreUnique) {
 }
 
 TEST(KernelSet, NamesTheTile) {
-  ASSERT_TRUE(select_gemm_tile(GemmTileChoice::kPortable).ok());
+  ASSERT_TRUE(have_tile(GemmTileChoice::kPortable));
   const std::string portable = backend().kernel_set();
   EXPECT_NE(portable, "");
-  if (!have_blis_tile()) GTEST_SKIP() << "this machine or this link has no BLIS tile";
+  if (!have_tile(GemmTileChoice::kBlis)) GTEST_SKIP() << "this machine or this link has no BLIS tile";
   EXPECT_NE(backend().kernel_set(), portable);
 }
 

@@ -127,18 +127,19 @@ class MutantMaker {
   using Change = std::function<void(OwnedPlan&, OwnedProgram&, const Site&)>;
   using RowTest = std::function<bool(const OwnedProgram&, Site&)>;
 
-  void add(const std::string& name, const std::vector<Fault>& acceptable, const std::function<void(OwnedPlan&)>& change) {
+  void add(const std::string& name, const std::vector<Fault>& acceptable,
+           const std::function<void(OwnedPlan&)>& change) {
     mutants_.push_back({name, good_, acceptable, false});
     change(mutants_.back().plan);
   }
 
   // Of all sites that pass the test one is picked; none: this plan has no such mutant.
-  void add_at(const std::string& name, const std::vector<Fault>& acceptable, bool semantic, const std::vector<Site>& sites,
-              const Change& change) {
+  void add_at(const std::string& name, const std::vector<Fault>& acceptable, bool semantic,
+              const std::vector<Site>& sites, const Change& change) {
     if (sites.empty()) return;
     const Site site = sites[random_() % sites.size()];
-    mutants_.push_back({name + " at program " + std::to_string(site.program) + " row " + std::to_string(site.row) + " argument " +
-                            std::to_string(site.argument) + "/" + std::to_string(site.other),
+    mutants_.push_back({name + " at program " + std::to_string(site.program) + " row " + std::to_string(site.row) +
+                            " argument " + std::to_string(site.argument) + "/" + std::to_string(site.other),
                         good_, acceptable, semantic});
     OwnedPlan& plan = mutants_.back().plan;
     change(plan, plan.programs[site.program], site);
@@ -182,7 +183,9 @@ class MutantMaker {
   static Ref ref_at(const OwnedProgram& p, const Site& s, uint32_t argument) {
     return p.arguments[p.rows[s.row].first_argument + argument];
   }
-  static const ArgumentInfo& info_at(const OwnedProgram& p, const Site& s) { return kernel(p.rows[s.row]).arguments[s.argument]; }
+  static const ArgumentInfo& info_at(const OwnedProgram& p, const Site& s) {
+    return kernel(p.rows[s.row]).arguments[s.argument];
+  }
   const Tensor& tensor(const OwnedProgram& p, Ref ref) const {
     switch (ref_region(ref)) {
       case Region::kCarried: return good_.carried[ref_index(ref)];
@@ -191,7 +194,8 @@ class MutantMaker {
     }
   }
   bool alike(const OwnedProgram& p, Ref a, Ref b) const {
-    return a != kNoRef && b != kNoRef && a != b && same_shape(tensor(p, a), tensor(p, b)) && tensor(p, a).dtype == tensor(p, b).dtype;
+    return a != kNoRef && b != kNoRef && a != b && same_shape(tensor(p, a), tensor(p, b)) &&
+           tensor(p, a).dtype == tensor(p, b).dtype;
   }
 
   // ---- unsafe: check must name the fault ----
@@ -210,7 +214,8 @@ class MutantMaker {
       plan.state_bytes = last.offset + last.bytes - kAlignment;
     });
     if (good_.state.size() > 1) {
-      add("state tensors overlap", {Fault::kOverlap}, [](OwnedPlan& plan) { plan.state[1].tensor.offset = plan.state[0].tensor.offset; });
+      add("state tensors overlap", {Fault::kOverlap},
+          [](OwnedPlan& plan) { plan.state[1].tensor.offset = plan.state[0].tensor.offset; });
     }
   }
 
@@ -218,11 +223,13 @@ class MutantMaker {
     const auto any = [](const OwnedProgram&, Site&) { return true; };
     add_at("offset off by four", {Fault::kMisaligned}, false, slots(any),
            [](OwnedPlan&, OwnedProgram& p, const Site& s) { p.slots[s.argument].tensor.offset += 4; });
-    add_at("dies at birth", {Fault::kSlotOrder}, false, slots(any),
-           [](OwnedPlan&, OwnedProgram& p, const Site& s) { p.slots[s.argument].end_row = p.slots[s.argument].first_row; });
-    add_at("outlives the program", {Fault::kSlotOrder}, false, slots(any), [](OwnedPlan&, OwnedProgram& p, const Site& s) {
-      p.slots[s.argument].end_row = static_cast<uint32_t>(p.rows.size()) + 1;
+    add_at("dies at birth", {Fault::kSlotOrder}, false, slots(any), [](OwnedPlan&, OwnedProgram& p, const Site& s) {
+      p.slots[s.argument].end_row = p.slots[s.argument].first_row;
     });
+    add_at("outlives the program", {Fault::kSlotOrder}, false, slots(any),
+           [](OwnedPlan&, OwnedProgram& p, const Site& s) {
+             p.slots[s.argument].end_row = static_cast<uint32_t>(p.rows.size()) + 1;
+           });
     const auto highest = [](const OwnedProgram& p, Site& s) {
       return p.slots[s.argument].tensor.offset + p.slots[s.argument].tensor.bytes == p.bytes;
     };
@@ -244,7 +251,8 @@ class MutantMaker {
     add_at("one row less", {Fault::kShape, Fault::kAttribute, Fault::kGroup}, false, slots(shrinkable),
            [](OwnedPlan&, OwnedProgram& p, const Site& s) { --p.slots[s.argument].tensor.shape[0]; });
     break_neighbours();
-    add_at("nobody's slot", {Fault::kUnused}, false, rows([](const OwnedProgram& p, Site& s) { return s.row + 1 == p.rows.size(); }),
+    add_at("nobody's slot", {Fault::kUnused}, false,
+           rows([](const OwnedProgram& p, Site& s) { return s.row + 1 == p.rows.size(); }),
            [](OwnedPlan& plan, OwnedProgram& p, const Site& s) {
              Slot slot;
              slot.tensor = {p.bytes, kAlignment, DType::kF32, 1, {1, 1, 1, 1}};
@@ -261,9 +269,10 @@ class MutantMaker {
     const auto above_another = [](const OwnedProgram& p, Site& s) {
       return p.slots[s.argument].below != kNoSlot && p.rows[s.row].op != Op::kMove;
     };
-    add_at("on top of its neighbour", {Fault::kOverlap}, false, slots(above_another), [](OwnedPlan&, OwnedProgram& p, const Site& s) {
-      p.slots[s.argument].tensor.offset = p.slots[p.slots[s.argument].below].tensor.offset;
-    });
+    add_at("on top of its neighbour", {Fault::kOverlap}, false, slots(above_another),
+           [](OwnedPlan&, OwnedProgram& p, const Site& s) {
+             p.slots[s.argument].tensor.offset = p.slots[p.slots[s.argument].below].tensor.offset;
+           });
     add_at("claims to lie lowest", {Fault::kHint}, false, slots(above_another),
            [](OwnedPlan&, OwnedProgram& p, const Site& s) { p.slots[s.argument].below = kNoSlot; });
     add_at("claims to lie above itself", {Fault::kHint}, false, slots(above_another),
@@ -286,7 +295,8 @@ class MutantMaker {
       s.other = Editor(copy).uses(s.argument).second;
       return s.other > p.slots[s.argument].first_row;
     };
-    add_at("dies before its last use", {Fault::kNotLive, Fault::kHint, Fault::kInFlight}, false, slots_sampled(dies_early),
+    add_at("dies before its last use", {Fault::kNotLive, Fault::kHint, Fault::kInFlight}, false,
+           slots_sampled(dies_early),
            [](OwnedPlan&, OwnedProgram& p, const Site& s) { p.slots[s.argument].end_row = s.other; });
   }
 
@@ -307,23 +317,28 @@ class MutantMaker {
       p.rows[s.row].op = Op::kRelu;
       p.rows[s.row].pass = Pass::kWait;
     });
-    add_at("arguments past the pool", {Fault::kArgumentPool}, false, rows(any), [](OwnedPlan&, OwnedProgram& p, const Site& s) {
-      p.rows[s.row].first_argument = static_cast<uint32_t>(p.arguments.size());
-    });
+    add_at("arguments past the pool", {Fault::kArgumentPool}, false, rows(any),
+           [](OwnedPlan&, OwnedProgram& p, const Site& s) {
+             p.rows[s.row].first_argument = static_cast<uint32_t>(p.arguments.size());
+           });
     add_at("attribute past the pool", {Fault::kAttribute}, false,
            rows([](const OwnedProgram& p, Site& s) { return kernel(p.rows[s.row]).attribute != AttributeKind::kNone; }),
            [](OwnedPlan&, OwnedProgram& p, const Site& s) { p.rows[s.row].attribute = 1u << 30; });
     add_at("computes on a transfer queue", {Fault::kInFlight}, false,
            rows([](const OwnedProgram& p, Site& s) { return p.rows[s.row].op != Op::kTransfer; }),
            [](OwnedPlan&, OwnedProgram& p, const Site& s) { p.rows[s.row].queue = 1; });
-    const auto updates = [](const OwnedProgram& p, Site& s) { return kernel(p.rows[s.row]).attribute == AttributeKind::kUpdate; };
-    add_at("group ends past its tensors", {Fault::kGroup}, false, rows(updates), [](OwnedPlan& plan, OwnedProgram& p, const Site& s) {
-      plan.update.push_back(plan.update[p.rows[s.row].attribute]);
-      plan.update.back().group.elements += 64;
-      p.rows[s.row].attribute = static_cast<uint32_t>(plan.update.size()) - 1;
-    });
-    add_at("group forgets its last tensor", {Fault::kGroup}, false,
-           rows([&](const OwnedProgram& p, Site& s) { return updates(p, s) && good_.update[p.rows[s.row].attribute].group.tensors > 1; }),
+    const auto updates = [](const OwnedProgram& p, Site& s) {
+      return kernel(p.rows[s.row]).attribute == AttributeKind::kUpdate;
+    };
+    add_at("group ends past its tensors", {Fault::kGroup}, false, rows(updates),
+           [](OwnedPlan& plan, OwnedProgram& p, const Site& s) {
+             plan.update.push_back(plan.update[p.rows[s.row].attribute]);
+             plan.update.back().group.elements += 64;
+             p.rows[s.row].attribute = static_cast<uint32_t>(plan.update.size()) - 1;
+           });
+    add_at("group forgets its last tensor", {Fault::kGroup}, false, rows([&](const OwnedProgram& p, Site& s) {
+             return updates(p, s) && good_.update[p.rows[s.row].attribute].group.tensors > 1;
+           }),
            [](OwnedPlan& plan, OwnedProgram& p, const Site& s) {
              plan.update.push_back(plan.update[p.rows[s.row].attribute]);
              --plan.update.back().group.tensors;
@@ -337,18 +352,23 @@ class MutantMaker {
            [](OwnedPlan&, OwnedProgram& p, const Site& s) {
              Editor(p).set_argument(s.row, s.argument, static_cast<Ref>(p.slots.size()));
            });
-    const auto required = [](const OwnedProgram& p, Site& s) { return !info_at(p, s).optional && !adds(p.rows[s.row], s.argument); };
+    const auto required = [](const OwnedProgram& p, Site& s) {
+      return !info_at(p, s).optional && !adds(p.rows[s.row], s.argument);
+    };
     add_at("required argument absent", {Fault::kMissingArgument}, false, arguments(required),
            [](OwnedPlan&, OwnedProgram& p, const Site& s) { Editor(p).set_argument(s.row, s.argument, kNoRef); });
     const auto second_input = [](const OwnedProgram& p, Site& s) {
       const KernelInfo& info = kernel(p.rows[s.row]);
-      if (info.arguments[s.argument].role != Role::kInput || static_cast<int>(s.argument) == info.in_place_input) return false;
-      if (s.argument == 0 || info.arguments[s.argument - 1].role != Role::kInput || is_group_row(p.rows[s.row])) return false;
+      if (info.arguments[s.argument].role != Role::kInput || static_cast<int>(s.argument) == info.in_place_input)
+        return false;
+      if (s.argument == 0 || info.arguments[s.argument - 1].role != Role::kInput || is_group_row(p.rows[s.row]))
+        return false;
       return ref_at(p, s, s.argument) != kNoRef && ref_at(p, s, s.argument - 1) != kNoRef;
     };
-    add_at("two inputs are one", {Fault::kAliasing}, false, arguments(second_input), [](OwnedPlan&, OwnedProgram& p, const Site& s) {
-      Editor(p).set_argument(s.row, s.argument, ref_at(p, s, s.argument - 1));
-    });
+    add_at("two inputs are one", {Fault::kAliasing}, false, arguments(second_input),
+           [](OwnedPlan&, OwnedProgram& p, const Site& s) {
+             Editor(p).set_argument(s.row, s.argument, ref_at(p, s, s.argument - 1));
+           });
     const auto scratch = [](const OwnedProgram& p, Site& s) {
       return info_at(p, s).role == Role::kScratch && ref_at(p, s, s.argument) != kNoRef;
     };
@@ -357,16 +377,22 @@ class MutantMaker {
   }
 
   void break_writes() {
-    const auto output = [](const OwnedProgram& p, Site& s) { return info_at(p, s).role == Role::kOutput && ref_at(p, s, s.argument) != kNoRef; };
+    const auto output = [](const OwnedProgram& p, Site& s) {
+      return info_at(p, s).role == Role::kOutput && ref_at(p, s, s.argument) != kNoRef;
+    };
     if (good_.state.size() > 1) {
-      add_at("writes a parameter", {Fault::kReadOnly}, false, arguments(output), [](OwnedPlan&, OwnedProgram& p, const Site& s) {
-        Editor(p).set_argument(s.row, s.argument, make_ref(Region::kState, 1));
-      });
+      add_at("writes a parameter", {Fault::kReadOnly}, false, arguments(output),
+             [](OwnedPlan&, OwnedProgram& p, const Site& s) {
+               Editor(p).set_argument(s.row, s.argument, make_ref(Region::kState, 1));
+             });
     }
-    const auto cannot_add = [](const OwnedProgram& p, Site& s) { return s.argument < 8 && !info_at(p, s).may_accumulate; };
-    add_at("adds where it cannot", {Fault::kAccumulate}, false, arguments(cannot_add), [](OwnedPlan&, OwnedProgram& p, const Site& s) {
-      p.rows[s.row].accumulate = static_cast<uint8_t>(p.rows[s.row].accumulate | 1u << s.argument);
-    });
+    const auto cannot_add = [](const OwnedProgram& p, Site& s) {
+      return s.argument < 8 && !info_at(p, s).may_accumulate;
+    };
+    add_at("adds where it cannot", {Fault::kAccumulate}, false, arguments(cannot_add),
+           [](OwnedPlan&, OwnedProgram& p, const Site& s) {
+             p.rows[s.row].accumulate = static_cast<uint8_t>(p.rows[s.row].accumulate | 1u << s.argument);
+           });
     const auto first_write = [&](const OwnedProgram& p, Site& s) {
       const Ref ref = ref_at(p, s, s.argument);
       if (!output(p, s) || !info_at(p, s).may_accumulate || adds(p.rows[s.row], s.argument)) return false;
@@ -378,7 +404,8 @@ class MutantMaker {
              p.rows[s.row].accumulate = static_cast<uint8_t>(p.rows[s.row].accumulate | 1u << s.argument);
            });
     const auto carried_sum = [](const OwnedProgram& p, Site& s) {
-      return info_at(p, s).role == Role::kOutput && is_carried(ref_at(p, s, s.argument)) && adds(p.rows[s.row], s.argument);
+      return info_at(p, s).role == Role::kOutput && is_carried(ref_at(p, s, s.argument)) &&
+             adds(p.rows[s.row], s.argument);
     };
     add_at("overwrites a carried sum", {Fault::kAccumulate}, true, arguments(carried_sum), clear_accumulate);
   }
@@ -390,7 +417,8 @@ class MutantMaker {
   // ---- semantic: safe, or nearly, but not what the graph says ----
 
   void change_meaning_of_rows() {
-    const std::vector<Fault> any_order = {Fault::kNone, Fault::kReadBeforeWrite, Fault::kNotLive, Fault::kOverlap, Fault::kAccumulate};
+    const std::vector<Fault> any_order = {Fault::kNone, Fault::kReadBeforeWrite, Fault::kNotLive, Fault::kOverlap,
+                                          Fault::kAccumulate};
     const auto accumulates = [](const OwnedProgram& p, Site& s) { return p.rows[s.row].accumulate != 0; };
     add_at("accumulating row dropped", any_order, true, rows(accumulates),
            [](OwnedPlan&, OwnedProgram& p, const Site& s) { Editor(p).erase_row(s.row); });
@@ -404,7 +432,8 @@ class MutantMaker {
     add_at("accumulating row twice", {Fault::kNone}, true, rows(only_accumulates),
            [](OwnedPlan&, OwnedProgram& p, const Site& s) { Editor(p).duplicate_row(s.row); });
     const auto op_is = [](Op op, Pass pass) {
-      return [op, pass](const OwnedProgram& p, Site& s) { return p.rows[s.row].op == op && p.rows[s.row].pass == pass; };
+      return
+          [op, pass](const OwnedProgram& p, Site& s) { return p.rows[s.row].op == op && p.rows[s.row].pass == pass; };
     };
     add_at("running statistics twice", {Fault::kNone}, true, rows(op_is(Op::kBatchNorm, Pass::kRunning)),
            [](OwnedPlan&, OwnedProgram& p, const Site& s) { Editor(p).duplicate_row(s.row); });
@@ -434,58 +463,67 @@ class MutantMaker {
       }
       return false;
     };
-    const std::vector<Fault> acceptable = {Fault::kNone, Fault::kOverlap, Fault::kNotLive, Fault::kReadBeforeWrite, Fault::kHint};
-    add_at("read before the overwrite", acceptable, true, rows(overwrites), [](OwnedPlan&, OwnedProgram& p, const Site& s) {
-      std::swap(p.rows[s.row], p.rows[s.row + 1]);
-      for (uint32_t i = 0; i < p.slots.size(); ++i) {
-        Slot& slot = p.slots[i];
-        const bool moves_up = slot.first_row == s.row + 1;
-        if (moves_up) slot.first_row = s.row;
-        if (slot.first_row <= s.row && slot.end_row == s.row + 1) slot.end_row = s.row + 2;
-        if (moves_up) slot.below = Editor(p).below(i);
-      }
-    });
+    const std::vector<Fault> acceptable = {Fault::kNone, Fault::kOverlap, Fault::kNotLive, Fault::kReadBeforeWrite,
+                                           Fault::kHint};
+    add_at("read before the overwrite", acceptable, true, rows(overwrites),
+           [](OwnedPlan&, OwnedProgram& p, const Site& s) {
+             std::swap(p.rows[s.row], p.rows[s.row + 1]);
+             for (uint32_t i = 0; i < p.slots.size(); ++i) {
+               Slot& slot = p.slots[i];
+               const bool moves_up = slot.first_row == s.row + 1;
+               if (moves_up) slot.first_row = s.row;
+               if (slot.first_row <= s.row && slot.end_row == s.row + 1) slot.end_row = s.row + 2;
+               if (moves_up) slot.below = Editor(p).below(i);
+             }
+           });
   }
 
   void change_meaning_of_arguments() {
     const auto later_twin = [this](const OwnedProgram& p, Site& s) {
       const KernelInfo& info = kernel(p.rows[s.row]);
-      if (info.op == Op::kAdd || is_group_row(p.rows[s.row]) || info.arguments[s.argument].role != Role::kInput) return false;
+      if (info.op == Op::kAdd || is_group_row(p.rows[s.row]) || info.arguments[s.argument].role != Role::kInput)
+        return false;
       for (uint32_t j = s.argument + 1; j < info.arity(); ++j) {
-        const bool shared = static_cast<int>(j) == info.in_place_input || static_cast<int>(s.argument) == info.in_place_input;
-        if (info.arguments[j].role != Role::kInput || shared || !alike(p, ref_at(p, s, s.argument), ref_at(p, s, j))) continue;
+        const bool shared =
+            static_cast<int>(j) == info.in_place_input || static_cast<int>(s.argument) == info.in_place_input;
+        if (info.arguments[j].role != Role::kInput || shared || !alike(p, ref_at(p, s, s.argument), ref_at(p, s, j)))
+          continue;
         s.other = j;
         return true;
       }
       return false;
     };
-    add_at("two arguments exchanged", {Fault::kNone, Fault::kReadBeforeWrite, Fault::kReadOnly}, true, arguments(later_twin),
-           [](OwnedPlan&, OwnedProgram& p, const Site& s) {
+    add_at("two arguments exchanged", {Fault::kNone, Fault::kReadBeforeWrite, Fault::kReadOnly}, true,
+           arguments(later_twin), [](OwnedPlan&, OwnedProgram& p, const Site& s) {
              const Ref a = ref_at(p, s, s.argument), b = ref_at(p, s, s.other);
              Editor(p).set_argument(s.row, s.argument, b);
              Editor(p).set_argument(s.row, s.other, a);
            });
     const auto other_parameter = [this](const OwnedProgram& p, Site& s) {
       const Ref ref = ref_at(p, s, s.argument);
-      if (is_group_row(p.rows[s.row]) || ref == kNoRef || ref_region(ref) != Region::kState || ref_index(ref) == 0) return false;
+      if (is_group_row(p.rows[s.row]) || ref == kNoRef || ref_region(ref) != Region::kState || ref_index(ref) == 0)
+        return false;
       for (uint32_t i = 0; i < kernel(p.rows[s.row]).arity(); ++i) {
         if (i != s.argument && ref_at(p, s, i) != kNoRef && alike(p, ref, ref_at(p, s, i))) return false;
       }
       for (uint32_t i = 1; i < good_.state.size(); ++i) {
-        if (good_.state[i].kind != good_.state[ref_index(ref)].kind || !alike(p, ref, make_ref(Region::kState, i))) continue;
+        if (good_.state[i].kind != good_.state[ref_index(ref)].kind || !alike(p, ref, make_ref(Region::kState, i)))
+          continue;
         s.other = i;
         return true;
       }
       return false;
     };
-    add_at("another layer's parameter", {Fault::kNone}, true, arguments(other_parameter), [](OwnedPlan&, OwnedProgram& p, const Site& s) {
-      Editor(p).set_argument(s.row, s.argument, make_ref(Region::kState, s.other));
-    });
+    add_at("another layer's parameter", {Fault::kNone}, true, arguments(other_parameter),
+           [](OwnedPlan&, OwnedProgram& p, const Site& s) {
+             Editor(p).set_argument(s.row, s.argument, make_ref(Region::kState, s.other));
+           });
     add_at("another value of the same shape", {Fault::kNone, Fault::kUnused, Fault::kReadBeforeWrite}, true,
            arguments([this](const OwnedProgram& p, Site& s) { return has_live_twin(p, s); }),
            [](OwnedPlan&, OwnedProgram& p, const Site& s) { Editor(p).set_argument(s.row, s.argument, s.other); });
     const auto second_contribution = [](const OwnedProgram& p, Site& s) {
-      return info_at(p, s).role == Role::kOutput && is_slot(ref_at(p, s, s.argument)) && adds(p.rows[s.row], s.argument);
+      return info_at(p, s).role == Role::kOutput && is_slot(ref_at(p, s, s.argument)) &&
+             adds(p.rows[s.row], s.argument);
     };
     add_at("overwrites the first contribution", {Fault::kNone}, true, arguments(second_contribution), clear_accumulate);
   }
@@ -494,7 +532,9 @@ class MutantMaker {
   bool has_live_twin(const OwnedProgram& p, Site& s) const {
     const Ref ref = ref_at(p, s, s.argument);
     const KernelInfo& info = kernel(p.rows[s.row]);
-    if (info.arguments[s.argument].role != Role::kInput || !is_slot(ref) || static_cast<int>(s.argument) == info.in_place_input) return false;
+    if (info.arguments[s.argument].role != Role::kInput || !is_slot(ref) ||
+        static_cast<int>(s.argument) == info.in_place_input)
+      return false;
     for (uint32_t i = 0; i < p.slots.size() && p.slots[i].first_row < s.row; ++i) {
       if (p.slots[i].end_row <= s.row || p.slots[i].kind == SlotKind::kScratch || !alike(p, ref, i)) continue;
       bool named = false;
@@ -508,22 +548,34 @@ class MutantMaker {
 
   void change_meaning_of_attributes() {
     // Each changed constant is one that the kernel's result depends on, and that check cannot know.
-    change_attribute("another epsilon", AttributeKind::kNorm, &OwnedPlan::norm, [](NormAttribute& a) { a.epsilon *= 2; },
-                     [](const Row& row) { return row.pass == Pass::kForward && row.op == Op::kLayerNorm; });
-    change_attribute("another epsilon in the statistics", AttributeKind::kNorm, &OwnedPlan::norm, [](NormAttribute& a) { a.epsilon *= 2; },
-                     [](const Row& row) { return row.pass == Pass::kStatistics; });
+    change_attribute(
+        "another epsilon", AttributeKind::kNorm, &OwnedPlan::norm, [](NormAttribute& a) { a.epsilon *= 2; },
+        [](const Row& row) { return row.pass == Pass::kForward && row.op == Op::kLayerNorm; });
+    change_attribute(
+        "another epsilon in the statistics", AttributeKind::kNorm, &OwnedPlan::norm,
+        [](NormAttribute& a) { a.epsilon *= 2; }, [](const Row& row) { return row.pass == Pass::kStatistics; });
     const auto every = [](const Row&) { return true; };
-    change_attribute("another gelu", AttributeKind::kGelu, &OwnedPlan::gelu, [](GeluAttribute& a) { a.tanh_form ^= 1u; }, every);
-    change_attribute("another dropout mask", AttributeKind::kDropout, &OwnedPlan::dropout, [](DropoutAttribute& a) { a.stream += 1000; }, every);
-    change_attribute("another attention dropout", AttributeKind::kAttention, &OwnedPlan::attention,
-                     [](AttentionAttribute& a) { a.dropout = a.dropout == 0 ? 0.5f : 0; }, every);
-    change_attribute("another weight decay", AttributeKind::kUpdate, &OwnedPlan::update, [](UpdateAttribute& a) { a.weight_decay += 0.125f; }, every);
-    change_attribute("another clip", AttributeKind::kClip, &OwnedPlan::clip, [](ClipAttribute& a) { a.max_norm += 1; }, every);
+    change_attribute(
+        "another gelu", AttributeKind::kGelu, &OwnedPlan::gelu, [](GeluAttribute& a) { a.tanh_form ^= 1u; }, every);
+    change_attribute(
+        "another dropout mask", AttributeKind::kDropout, &OwnedPlan::dropout,
+        [](DropoutAttribute& a) { a.stream += 1000; }, every);
+    change_attribute(
+        "another attention dropout", AttributeKind::kAttention, &OwnedPlan::attention,
+        [](AttentionAttribute& a) { a.dropout = a.dropout == 0 ? 0.5f : 0; }, every);
+    change_attribute(
+        "another weight decay", AttributeKind::kUpdate, &OwnedPlan::update,
+        [](UpdateAttribute& a) { a.weight_decay += 0.125f; }, every);
+    change_attribute(
+        "another clip", AttributeKind::kClip, &OwnedPlan::clip, [](ClipAttribute& a) { a.max_norm += 1; }, every);
   }
 
   template <typename T, typename Edit, typename Test>
-  void change_attribute(const std::string& name, AttributeKind kind, std::vector<T> OwnedPlan::*pool, Edit edit, Test test) {
-    const auto uses_it = [&](const OwnedProgram& p, Site& s) { return kernel(p.rows[s.row]).attribute == kind && test(p.rows[s.row]); };
+  void change_attribute(const std::string& name, AttributeKind kind, std::vector<T> OwnedPlan::*pool, Edit edit,
+                        Test test) {
+    const auto uses_it = [&](const OwnedProgram& p, Site& s) {
+      return kernel(p.rows[s.row]).attribute == kind && test(p.rows[s.row]);
+    };
     add_at(name, {Fault::kNone}, true, rows(uses_it), [&](OwnedPlan& plan, OwnedProgram& p, const Site& s) {
       std::vector<T>& attributes = plan.*pool;
       attributes.push_back(T(attributes[p.rows[s.row].attribute]));

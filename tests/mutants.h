@@ -9,7 +9,7 @@
 namespace reprise::testing {
 
 struct Mutant {
-  std::string name;               // kind and place, enough to make it again with the same seed
+  std::string name;  // kind and place, enough to make it again with the same seed
   OwnedPlan plan;
   std::vector<Fault> acceptable;  // what check may answer; kNone only for semantic mutants
   bool semantic = false;          // safe to run or not, it computes something else: the replay must reject it

@@ -30,7 +30,12 @@ struct OwnedProgram {
 
   OwnedProgram() = default;
   explicit OwnedProgram(const Program& p)
-      : rows(owned(p.rows)), arguments(owned(p.arguments)), slots(owned(p.slots)), bytes(p.bytes), input(p.input), labels(p.labels) {}
+      : rows(owned(p.rows)),
+        arguments(owned(p.arguments)),
+        slots(owned(p.slots)),
+        bytes(p.bytes),
+        input(p.input),
+        labels(p.labels) {}
   Program view() const { return {viewed(rows), viewed(arguments), viewed(slots), bytes, input, labels}; }
 };
 
@@ -56,13 +61,29 @@ struct OwnedPlan {
 
   OwnedPlan() = default;
   explicit OwnedPlan(const Plan& p)
-      : format(p.format), name(p.name), backend(p.backend), state(owned(p.state)), carried(owned(p.carried)),
-        programs{OwnedProgram(p.programs[0]), OwnedProgram(p.programs[1]), OwnedProgram(p.programs[2]), OwnedProgram(p.programs[3])},
-        window(owned(p.attributes.window)), norm(owned(p.attributes.norm)), linear(owned(p.attributes.linear)),
-        gelu(owned(p.attributes.gelu)), attention(owned(p.attributes.attention)), dropout(owned(p.attributes.dropout)),
-        group(owned(p.attributes.group)), clip(owned(p.attributes.clip)), update(owned(p.attributes.update)),
-        learning_rate(p.learning_rate), milestones(owned(p.learning_rate.milestones)), state_bytes(p.state_bytes),
-        carried_bytes(p.carried_bytes), arena_bytes(p.arena_bytes), seed(p.seed), accumulate(p.accumulate) {
+      : format(p.format),
+        name(p.name),
+        backend(p.backend),
+        state(owned(p.state)),
+        carried(owned(p.carried)),
+        programs{OwnedProgram(p.programs[0]), OwnedProgram(p.programs[1]), OwnedProgram(p.programs[2]),
+                 OwnedProgram(p.programs[3])},
+        window(owned(p.attributes.window)),
+        norm(owned(p.attributes.norm)),
+        linear(owned(p.attributes.linear)),
+        gelu(owned(p.attributes.gelu)),
+        attention(owned(p.attributes.attention)),
+        dropout(owned(p.attributes.dropout)),
+        group(owned(p.attributes.group)),
+        clip(owned(p.attributes.clip)),
+        update(owned(p.attributes.update)),
+        learning_rate(p.learning_rate),
+        milestones(owned(p.learning_rate.milestones)),
+        state_bytes(p.state_bytes),
+        carried_bytes(p.carried_bytes),
+        arena_bytes(p.arena_bytes),
+        seed(p.seed),
+        accumulate(p.accumulate) {
     for (StateTensor& tensor : state) tensor.name = keep(tensor.name);
   }
 
@@ -84,8 +105,8 @@ struct OwnedPlan {
     plan.state = viewed(state);
     plan.carried = viewed(carried);
     for (uint32_t p = 0; p < kProgramCount; ++p) plan.programs[p] = programs[p].view();
-    plan.attributes = {viewed(window), viewed(norm), viewed(linear), viewed(gelu), viewed(attention),
-                       viewed(dropout), viewed(group), viewed(clip), viewed(update)};
+    plan.attributes = {viewed(window),  viewed(norm),  viewed(linear), viewed(gelu),  viewed(attention),
+                       viewed(dropout), viewed(group), viewed(clip),   viewed(update)};
     plan.learning_rate = learning_rate;
     plan.learning_rate.milestones = viewed(milestones);
     plan.state_bytes = state_bytes;

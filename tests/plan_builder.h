@@ -78,7 +78,8 @@ class PlanBuilder {
   void find_lifetimes() {
     for (uint32_t r = 0; r < here_->rows.size(); ++r) {
       const Row& row = here_->rows[r];
-      const uint32_t last = r + 1 < here_->rows.size() ? here_->rows[r + 1].first_argument : static_cast<uint32_t>(here_->arguments.size());
+      const uint32_t last = r + 1 < here_->rows.size() ? here_->rows[r + 1].first_argument
+                                                       : static_cast<uint32_t>(here_->arguments.size());
       for (uint32_t a = row.first_argument; a < last; ++a) {
         const Ref ref = here_->arguments[a];
         if (ref == kNoRef || ref_region(ref) != Region::kProgram) continue;

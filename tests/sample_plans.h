@@ -1,6 +1,6 @@
-// Two small complete training plans, one convolutional and one transformer, that use every kernel but the asynchronous ones.
-// Here so that the proof's tests have whole steps to accept and to break without the planner.
-// It must not know the checker: the rows follow op.h's table and the training step they describe.
+// Two small complete training plans, one convolutional and one transformer, that use every kernel but the asynchronous
+// ones. Here so that the proof's tests have whole steps to accept and to break without the planner. It must not know
+// the checker: the rows follow op.h's table and the training step they describe.
 #pragma once
 
 #include "tests/plan_builder.h"
@@ -12,8 +12,8 @@ constexpr uint64_t sample_scratch(Op op, Pass, const Tensor* const*) { return op
 
 constexpr uint8_t bits(bool on, uint32_t mask) { return static_cast<uint8_t>(on ? mask : 0); }
 
-// conv 3x3 - batch-norm - ReLU - max pool - add - global pool - loss head, two micro-batches, SGD with momentum and clipping.
-// The convolution is recomputed before its backward.
+// conv 3x3 - batch-norm - ReLU - max pool - add - global pool - loss head, two micro-batches, SGD with momentum and
+// clipping. The convolution is recomputed before its backward.
 class SampleConvNet {
  public:
   OwnedPlan make() {
@@ -61,19 +61,22 @@ class SampleConvNet {
     b_.row(Op::kBatchNorm, Pass::kRunning, {running_mean_, running_var_, batches_, mean, rstd});
     b_.row(Op::kBatchNorm, Pass::kForward, {y, conv, mean, rstd, gamma_, beta_});
     b_.row(Op::kRelu, Pass::kForward, {y, y});
-    const Ref p = b_.slot({2, 3, 3, 4}), index = b_.slot({2, 3, 3, 4}, DType::kU8), twin = b_.slot({2, 3, 3, 4}), g = b_.slot({2, 4});
+    const Ref p = b_.slot({2, 3, 3, 4}), index = b_.slot({2, 3, 3, 4}, DType::kU8), twin = b_.slot({2, 3, 3, 4}),
+              g = b_.slot({2, 4});
     b_.row(Op::kMaxPool, Pass::kForward, {p, index, y}, 1);
     b_.row(Op::kCopy, Pass::kForward, {twin, p});
     b_.row(Op::kAdd, Pass::kForward, {p, p, twin});
     b_.row(Op::kGlobalPool, Pass::kForward, {g, p});
     const Ref dg = b_.slot({2, 4}), dp = b_.slot({2, 3, 3, 4}), dy = b_.slot({2, 6, 6, 4});
-    b_.row(Op::kLossHead, Pass::kBackward, {dg, dfc_, dfc_bias_, PlanBuilder::scalars(), g, fc_, fc_bias_, labels, kNoRef}, 0, bits(add, 6));
+    b_.row(Op::kLossHead, Pass::kBackward,
+           {dg, dfc_, dfc_bias_, PlanBuilder::scalars(), g, fc_, fc_bias_, labels, kNoRef}, 0, bits(add, 6));
     b_.row(Op::kGlobalPool, Pass::kBackward, {dp, dg});
     b_.row(Op::kCopy, Pass::kForward, {dp, twin}, 0, 1);
     b_.row(Op::kMaxPool, Pass::kBackward, {dy, index, dp}, 1);
     b_.row(Op::kRelu, Pass::kBackward, {dy, y, dy});
     const Ref again = convolve(x), scratch = b_.slot({1024}, DType::kU8, SlotKind::kScratch);
-    b_.row(Op::kBatchNorm, Pass::kBackward, {dy, dgamma_, dbeta_, again, mean, rstd, gamma_, dy, kNoRef}, 0, bits(add, 6));
+    b_.row(Op::kBatchNorm, Pass::kBackward, {dy, dgamma_, dbeta_, again, mean, rstd, gamma_, dy, kNoRef}, 0,
+           bits(add, 6));
     b_.row(Op::kConv, Pass::kBackwardWeight, {dw_, x, dy, scratch}, 0, bits(add, 1));
     b_.end();
   }
@@ -103,7 +106,8 @@ class SampleConvNet {
   }
 
   PlanBuilder b_;
-  Ref w_ = 0, gamma_ = 0, beta_ = 0, fc_ = 0, fc_bias_ = 0, running_mean_ = 0, running_var_ = 0, batches_ = 0, momenta_ = 0, norms_ = 0;
+  Ref w_ = 0, gamma_ = 0, beta_ = 0, fc_ = 0, fc_bias_ = 0, running_mean_ = 0, running_var_ = 0, batches_ = 0,
+      momenta_ = 0, norms_ = 0;
   Ref dw_ = 0, dgamma_ = 0, dbeta_ = 0, dfc_ = 0, dfc_bias_ = 0;
 };
 
@@ -156,7 +160,8 @@ class SampleTransformer {
   void train() {
     b_.begin(ProgramId::kMicroFirst);
     const Ref tokens = b_.input({2, 4}, DType::kI32), labels = b_.labels({2, 4}), scalars = PlanBuilder::scalars();
-    const Ref e = b_.slot({2, 4, 6}), n = b_.slot({2, 4, 6}), mean = b_.slot({8}), rstd = b_.slot({8}), qkv = b_.slot({2, 4, 18});
+    const Ref e = b_.slot({2, 4, 6}), n = b_.slot({2, 4, 6}), mean = b_.slot({8}), rstd = b_.slot({8}),
+              qkv = b_.slot({2, 4, 18});
     const Ref a = b_.slot({2, 4, 6}), lse = b_.slot({2, 2, 4}), h = b_.slot({2, 4, 6}), g = b_.slot({2, 4, 6});
     b_.row(Op::kEmbedding, Pass::kForward, {e, tokens, table_, positions_});
     b_.row(Op::kDropout, Pass::kForward, {e, e, scalars});

@@ -113,7 +113,7 @@ REPRISE_INLINE const float* add_run(TileSums<kLanes, kVectors, kRows, kColumns>&
   using V = typename VectorOf<kLanes>::type;
   for (uint32_t c = 0; c < run; ++c, ++x, w += kVectors * kLanes) {
     V weight[kVectors];
-    REPRISE_UNROLLED for (uint32_t v = 0; v < kVectors; ++v) weight[v] = *reinterpret_cast<const V*>(w + v * kLanes);
+    REPRISE_UNROLLED for (uint32_t v = 0; v < kVectors; ++v) read_vector<kLanes>(weight[v], w + v * kLanes);
     REPRISE_UNROLLED for (uint32_t i = 0; i < kRows; ++i) {
       REPRISE_UNROLLED for (uint32_t j = 0; j < kColumns; ++j) {
         const float value = x[i * row_step + j * kStep];
@@ -147,9 +147,14 @@ REPRISE_INLINE void correlate_tile(const RowsTask& t, uint32_t p, uint32_t q) {
   }
   REPRISE_UNROLLED for (uint32_t i = 0; i < kRows; ++i) {
     REPRISE_UNROLLED for (uint32_t j = 0; j < kColumns; ++j) {
-      V* place = reinterpret_cast<V*>(t.out + (p + i) * t.out_row + (q + j) * t.out_pixel);
+      float* place = t.out + (p + i) * t.out_row + (q + j) * t.out_pixel;
       REPRISE_UNROLLED for (uint32_t v = 0; v < kVectors; ++v) {
-        place[v] = t.accumulate ? place[v] + tile.sum[i][j][v] : tile.sum[i][j][v];
+        if (t.accumulate) {
+          V old;
+          read_vector<kLanes>(old, place + v * kLanes);
+          tile.sum[i][j][v] = old + tile.sum[i][j][v];
+        }
+        write_vector<kLanes>(place + v * kLanes, tile.sum[i][j][v]);
       }
     }
   }
@@ -239,16 +244,15 @@ REPRISE_INLINE void gradient_tile(const GradientTask& t, const float* x, const f
   using V = typename VectorOf<kLanes>::type;
   const DirectShape& s = *t.shape;
   const uint64_t row_step = s.stride * s.row_floats();
-  V* place = reinterpret_cast<V*>(sums);
   V sum[kChannels][kVectors];
   REPRISE_UNROLLED for (uint32_t c = 0; c < kChannels; ++c) {
-    REPRISE_UNROLLED for (uint32_t v = 0; v < kVectors; ++v) sum[c][v] = place[c * kVectors + v];
+    REPRISE_UNROLLED for (uint32_t v = 0; v < kVectors; ++v) read_vector<kLanes>(sum[c][v], sums + (c * kVectors + v) * kLanes);
   }
   for (uint32_t p = 0; p < t.rows; ++p, x += row_step) {
     const float* pixel = x;
     for (uint32_t q = 0; q < s.Q; ++q, pixel += kStep, dy += s.K) {
       V gradient[kVectors];
-      REPRISE_UNROLLED for (uint32_t v = 0; v < kVectors; ++v) gradient[v] = *reinterpret_cast<const V*>(dy + v * kLanes);
+      REPRISE_UNROLLED for (uint32_t v = 0; v < kVectors; ++v) read_vector<kLanes>(gradient[v], dy + v * kLanes);
       REPRISE_UNROLLED for (uint32_t c = 0; c < kChannels; ++c) {
         const float value = pixel[c];
         REPRISE_UNROLLED for (uint32_t v = 0; v < kVectors; ++v) sum[c][v] += gradient[v] * value;
@@ -256,7 +260,7 @@ REPRISE_INLINE void gradient_tile(const GradientTask& t, const float* x, const f
     }
   }
   REPRISE_UNROLLED for (uint32_t c = 0; c < kChannels; ++c) {
-    REPRISE_UNROLLED for (uint32_t v = 0; v < kVectors; ++v) place[c * kVectors + v] = sum[c][v];
+    REPRISE_UNROLLED for (uint32_t v = 0; v < kVectors; ++v) write_vector<kLanes>(sums + (c * kVectors + v) * kLanes, sum[c][v]);
   }
 }
 

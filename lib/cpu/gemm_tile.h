@@ -31,8 +31,9 @@ struct GemmTile {
 // that leaves gemm_blis.o (and -lblis) out of its link gets a null address here, and one of this library's own tiles is taken.
 [[gnu::weak]] const GemmTile* blis_gemm_tile();
 
-// kFastest: BLIS where it has a kernel, else the widest of this library's own. kBaseline exists everywhere; the others may not.
-enum class GemmTileChoice : uint8_t { kFastest, kBaseline, kAvx2, kAvx512, kBlis };
+// kFastest: BLIS where it has a kernel, else kPortable: the widest of this library's own that the processor runs. kBaseline exists
+// everywhere; the others may not.
+enum class GemmTileChoice : uint8_t { kFastest, kPortable, kBaseline, kAvx2, kAvx512, kBlis };
 
 // Once, at set-up, before the first kernel and on one thread; kUnsupported where the processor or the link lacks the tile. Without a
 // call the baseline tile serves.

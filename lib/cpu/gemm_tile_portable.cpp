@@ -111,15 +111,25 @@ const GemmTile* own_tile(GemmTileChoice choice) {
   return nullptr;
 }
 
+const GemmTile* widest_own_tile() {
+  for (const GemmTileChoice choice : {GemmTileChoice::kAvx512, GemmTileChoice::kAvx2}) {
+    if (const GemmTile* tile = own_tile(choice); tile != nullptr) return tile;
+  }
+  return &kBaselineTile;
+}
+
 const GemmTile* blis_tile() { return &blis_gemm_tile != nullptr ? blis_gemm_tile() : nullptr; }
 
 const GemmTile* find_tile(GemmTileChoice choice) {
-  if (choice == GemmTileChoice::kBlis) return blis_tile();
-  if (choice != GemmTileChoice::kFastest) return own_tile(choice);
-  for (const GemmTile* tile : {blis_tile(), own_tile(GemmTileChoice::kAvx512), own_tile(GemmTileChoice::kAvx2)}) {
-    if (tile != nullptr) return tile;
+  switch (choice) {
+    case GemmTileChoice::kFastest: {
+      const GemmTile* blis = blis_tile();
+      return blis != nullptr ? blis : widest_own_tile();
+    }
+    case GemmTileChoice::kPortable: return widest_own_tile();
+    case GemmTileChoice::kBlis: return blis_tile();
+    default: return own_tile(choice);
   }
-  return &kBaselineTile;
 }
 
 }  // namespace

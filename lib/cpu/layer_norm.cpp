@@ -6,34 +6,68 @@
 #include "lib/cpu/cpu_kernels.h"
 #include "lib/cpu/layer_norm_scratch.h"
 #include "lib/cpu/vector_math.h"
+#include "lib/cpu/vector_of.h"
 
 namespace reprise {
 namespace {
 
-REPRISE_INLINE float row_sum(const float* x, uint64_t C) {
-  float lanes[kSumLanes] = {};
-  uint64_t c = 0;
-  for (; c + kSumLanes <= C; c += kSumLanes) {
-    for (uint32_t i = 0; i < kSumLanes; ++i) lanes[i] += x[c + i];
-  }
-  for (uint32_t i = 0; c + i < C; ++i) lanes[i] += x[c + i];
+// A row is summed in four vectors of sixteen lanes, whatever the level's width, then as a balanced tree.
+constexpr int kVectors = 4;
+constexpr uint64_t kStep = kVectors * kSumLanes;
+using Vector = VectorOf<kSumLanes>::type;
+
+REPRISE_INLINE float total(const Vector* sums) {
+  float lanes[kSumLanes];
+  const Vector all = (sums[0] + sums[1]) + (sums[2] + sums[3]);
+  write_vector<kSumLanes>(lanes, all);
   return sum_lanes(lanes);
 }
 
-REPRISE_INLINE float row_deviation(const float* x, float mean, uint64_t C) {
-  float lanes[kSumLanes] = {};
+// The next lanes of a row, `fill` past its end.
+REPRISE_INLINE void read_lanes(Vector& out, const float* from, uint64_t left, float fill) {
+  if (left >= kSumLanes) return read_vector<kSumLanes>(out, from);
+  float lanes[kSumLanes];
+  for (uint64_t i = 0; i < kSumLanes; ++i) lanes[i] = i < left ? from[i] : fill;
+  read_vector<kSumLanes>(out, lanes);
+}
+
+REPRISE_INLINE float row_sum(const float* x, uint64_t C) {
+  Vector sums[kVectors] = {};
   uint64_t c = 0;
-  for (; c + kSumLanes <= C; c += kSumLanes) {
-    for (uint32_t i = 0; i < kSumLanes; ++i) {
-      const float d = x[c + i] - mean;
-      lanes[i] += d * d;
+  for (; c + kStep <= C; c += kStep) {
+    for (uint64_t j = 0; j < kVectors; ++j) {
+      Vector v;
+      __builtin_prefetch(x + 2 * C + c + j * kSumLanes);
+      read_vector<kSumLanes>(v, x + c + j * kSumLanes);
+      sums[j] = sums[j] + v;
     }
   }
-  for (uint32_t i = 0; c + i < C; ++i) {
-    const float d = x[c + i] - mean;
-    lanes[i] += d * d;
+  for (; c < C; c += kSumLanes) {
+    Vector v;
+    read_lanes(v, x + c, C - c, 0);
+    sums[0] = sums[0] + v;
   }
-  return sum_lanes(lanes);
+  return total(sums);
+}
+
+REPRISE_INLINE float row_deviation(const float* x, float mean, uint64_t C) {
+  Vector sums[kVectors] = {};
+  uint64_t c = 0;
+  for (; c + kStep <= C; c += kStep) {
+    for (uint64_t j = 0; j < kVectors; ++j) {
+      Vector d;
+      read_vector<kSumLanes>(d, x + c + j * kSumLanes);
+      d = d - mean;
+      sums[j] = sums[j] + d * d;
+    }
+  }
+  for (; c < C; c += kSumLanes) {
+    Vector d;
+    read_lanes(d, x + c, C - c, mean);
+    d = d - mean;
+    sums[0] = sums[0] + d * d;
+  }
+  return total(sums);
 }
 
 REPRISE_INLINE void layer_norm_body(const LayerNormForwardArgs& args, uint64_t begin, uint64_t end) {
@@ -58,83 +92,100 @@ struct RowMeans {
 };
 
 REPRISE_INLINE RowMeans row_means(const float* x, const float* dy, const float* gamma, float mean, float rstd, uint64_t C) {
-  float gradient[kSumLanes] = {}, projection[kSumLanes] = {};
+  Vector gradients[kVectors] = {}, projections[kVectors] = {};
   uint64_t c = 0;
-  for (; c + kSumLanes <= C; c += kSumLanes) {
-    for (uint32_t i = 0; i < kSumLanes; ++i) {
-      const float g = dy[c + i] * gamma[c + i];
-      gradient[i] += g;
-      projection[i] += g * (x[c + i] - mean);
+  for (; c + kStep <= C; c += kStep) {
+    for (uint64_t j = 0; j < kVectors; ++j) {
+      Vector v, g, factor;
+      __builtin_prefetch(x + 2 * C + c + j * kSumLanes);
+      __builtin_prefetch(dy + 2 * C + c + j * kSumLanes);
+      read_vector<kSumLanes>(v, x + c + j * kSumLanes);
+      read_vector<kSumLanes>(g, dy + c + j * kSumLanes);
+      read_vector<kSumLanes>(factor, gamma + c + j * kSumLanes);
+      g = g * factor;
+      gradients[j] = gradients[j] + g;
+      projections[j] = projections[j] + g * (v - mean);
     }
   }
-  for (uint32_t i = 0; c + i < C; ++i) {
-    const float g = dy[c + i] * gamma[c + i];
-    gradient[i] += g;
-    projection[i] += g * (x[c + i] - mean);
+  for (; c < C; c += kSumLanes) {
+    Vector v, g, factor;
+    read_lanes(v, x + c, C - c, 0);
+    read_lanes(g, dy + c, C - c, 0);
+    read_lanes(factor, gamma + c, C - c, 0);
+    g = g * factor;
+    gradients[0] = gradients[0] + g;
+    projections[0] = projections[0] + g * (v - mean);
   }
   const float scale = 1.0f / static_cast<float>(C);
-  return {sum_lanes(gradient) * scale, sum_lanes(projection) * rstd * scale};
+  return {total(gradients) * scale, total(projections) * rstd * scale};
 }
 
-// dx = rstd (dxhat - mean(dxhat) - xhat mean(dxhat xhat)).
-REPRISE_INLINE void gradient_row(const LayerNormBackwardArgs& args, uint64_t r) {
+// A chunk's sums of dy * xhat and of dy over rows: floats take kFlushRows rows, then doubles take the floats.
+constexpr uint64_t kFlushRows = 16;
+struct ParameterSums {
+  double *dy_xhat, *dy;            // [C]
+  float *dy_xhat_part, *dy_part;   // [C]
+};
+
+// dx = rstd (dxhat - mean(dxhat) - xhat mean(dxhat xhat)); kSums also adds the row to the sums' floats.
+template <bool kSums, bool kAccumulate>
+REPRISE_INLINE void gradient_row(const LayerNormBackwardArgs& args, const ParameterSums& sums, uint64_t r) {
   const uint64_t C = args.C;
   const float *x = args.x + r * C, *dy = args.dy + r * C, *gamma = args.gamma;
-  float* dx = args.dx + r * C;
+  float *dx = args.dx + r * C, *dy_xhat_part = sums.dy_xhat_part, *dy_part = sums.dy_part;
   const float mean = args.mean[r], rstd = args.rstd[r];
   const RowMeans means = row_means(x, dy, gamma, mean, rstd, C);
-  const float slope = means.projection * rstd;
-  if (args.accumulate_dx) {
-    REPRISE_INDEPENDENT
-    for (uint64_t c = 0; c < C; ++c) dx[c] += rstd * (dy[c] * gamma[c] - means.gradient - (x[c] - mean) * slope);
-  } else {
-    REPRISE_INDEPENDENT
-    for (uint64_t c = 0; c < C; ++c) dx[c] = rstd * (dy[c] * gamma[c] - means.gradient - (x[c] - mean) * slope);
-  }
-}
-
-// Adds rows [r, r + kRows) to the chunk's sums, as one float each before the double takes it.
-template <int kRows>
-REPRISE_INLINE void add_rows(double* sum_dy_xhat, double* sum_dy, const LayerNormBackwardArgs& args, uint64_t r) {
-  const uint64_t C = args.C;
-  const float *x = args.x + r * C, *dy = args.dy + r * C;
-  float mean[kRows], rstd[kRows];
-  for (int i = 0; i < kRows; ++i) mean[i] = args.mean[r + static_cast<uint64_t>(i)];
-  for (int i = 0; i < kRows; ++i) rstd[i] = args.rstd[r + static_cast<uint64_t>(i)];
   REPRISE_INDEPENDENT
   for (uint64_t c = 0; c < C; ++c) {
-    float projection = dy[c] * ((x[c] - mean[0]) * rstd[0]), gradient = dy[c];
-    for (int i = 1; i < kRows; ++i) {
-      const uint64_t at = static_cast<uint64_t>(i) * C + c;
-      projection += dy[at] * ((x[at] - mean[i]) * rstd[i]);
-      gradient += dy[at];
+    const float xhat = (x[c] - mean) * rstd, g = dy[c];
+    const float change = rstd * (g * gamma[c] - means.gradient - xhat * means.projection);
+    dx[c] = kAccumulate ? dx[c] + change : change;
+    if constexpr (kSums) {
+      dy_xhat_part[c] += g * xhat;
+      dy_part[c] += g;
     }
-    sum_dy_xhat[c] += static_cast<double>(projection);
-    sum_dy[c] += static_cast<double>(gradient);
   }
 }
 
-REPRISE_INLINE void gradient_chunk_body(double* sum_dy_xhat, double* sum_dy, const LayerNormBackwardArgs& args,
-                                        uint64_t begin, uint64_t end) {
-  constexpr uint64_t kRows = 4;
-  const bool sums = args.dgamma != nullptr || args.dbeta != nullptr;
-  for (uint64_t c = 0; sums && c < args.C; ++c) sum_dy_xhat[c] = sum_dy[c] = 0;
-  for (uint64_t r = begin; r < end; r += kRows) {
-    const uint64_t stop = smaller(end, r + kRows);
-    for (uint64_t i = r; i < stop; ++i) gradient_row(args, i);
-    if (sums && stop - r == kRows) {
-      add_rows<kRows>(sum_dy_xhat, sum_dy, args, r);
-    } else if (sums) {
-      for (uint64_t i = r; i < stop; ++i) add_rows<1>(sum_dy_xhat, sum_dy, args, i);
-    }
+REPRISE_INLINE void flush(const ParameterSums& sums, uint64_t C) {
+  REPRISE_INDEPENDENT
+  for (uint64_t c = 0; c < C; ++c) {
+    sums.dy_xhat[c] += static_cast<double>(sums.dy_xhat_part[c]);
+    sums.dy[c] += static_cast<double>(sums.dy_part[c]);
+    sums.dy_xhat_part[c] = 0;
+    sums.dy_part[c] = 0;
+  }
+}
+
+template <bool kAccumulate>
+REPRISE_INLINE void gradient_rows(const LayerNormBackwardArgs& args, const ParameterSums& sums, uint64_t begin, uint64_t end) {
+  if (args.dgamma == nullptr && args.dbeta == nullptr) {
+    for (uint64_t r = begin; r < end; ++r) gradient_row<false, kAccumulate>(args, sums, r);
+    return;
+  }
+  for (uint64_t c = 0; c < args.C; ++c) sums.dy_xhat[c] = sums.dy[c] = 0;
+  for (uint64_t c = 0; c < args.C; ++c) sums.dy_xhat_part[c] = sums.dy_part[c] = 0;
+  for (uint64_t r = begin; r < end; ++r) {
+    gradient_row<true, kAccumulate>(args, sums, r);
+    if ((r - begin) % kFlushRows == kFlushRows - 1) flush(sums, args.C);
+  }
+  flush(sums, args.C);
+}
+
+REPRISE_INLINE void gradient_chunk_body(const LayerNormBackwardArgs& args, const ParameterSums& sums, uint64_t begin,
+                                        uint64_t end) {
+  if (args.accumulate_dx) {
+    gradient_rows<true>(args, sums, begin, end);
+  } else {
+    gradient_rows<false>(args, sums, begin, end);
   }
 }
 
 REPRISE_VECTOR_LEVELS(layer_norm_rows, layer_norm_body, (const LayerNormForwardArgs& args, uint64_t begin, uint64_t end),
                       (args, begin, end))
 REPRISE_VECTOR_LEVELS(gradient_chunk, gradient_chunk_body,
-                      (double* sum_dy_xhat, double* sum_dy, const LayerNormBackwardArgs& args, uint64_t begin, uint64_t end),
-                      (sum_dy_xhat, sum_dy, args, begin, end))
+                      (const LayerNormBackwardArgs& args, const ParameterSums& sums, uint64_t begin, uint64_t end),
+                      (args, sums, begin, end))
 
 // The chunks' sums of channel c, added in the order of the chunks.
 void store_sum(float* out, const double* partials, uint64_t stride, uint32_t chunks, bool accumulate) {
@@ -156,7 +207,9 @@ Status cpu_layer_norm_backward(const KernelContext& context, const LayerNormBack
   const Split chunks = layer_norm_chunks(args.M);
   const uint64_t stride = uint64_t{2} * args.C;
   parallel_for(*context.workers, chunks.count(), [&](uint32_t k) {
-    gradient_chunk(partials + k * stride, partials + k * stride + args.C, args, chunks.begin(k), chunks.end(k));
+    double* own = partials + k * stride;
+    float* parts = reinterpret_cast<float*>(partials + chunks.count() * stride) + k * stride;
+    gradient_chunk(args, {own, own + args.C, parts, parts + args.C}, chunks.begin(k), chunks.end(k));
   });
   for_each_piece(*context.workers, {args.C, 128}, [&](uint64_t begin, uint64_t end) {
     for (uint64_t c = begin; args.dgamma != nullptr && c < end; ++c) {

@@ -9,9 +9,9 @@ namespace reprise {
 
 constexpr Split layer_norm_chunks(uint64_t M) { return split_at_most(M, 32, 32); }
 
-// Two doubles per chunk and channel: the sums of dy * xhat and of dy.
+// Two doubles and two floats per chunk and channel: the sums of dy * xhat and of dy.
 constexpr uint64_t layer_norm_backward_scratch_bytes(uint64_t M, uint64_t C) {
-  return layer_norm_chunks(M).count() * 2 * C * sizeof(double);
+  return layer_norm_chunks(M).count() * 2 * C * (sizeof(double) + sizeof(float));
 }
 
 }  // namespace reprise

@@ -8,7 +8,7 @@
 namespace reprise {
 namespace {
 
-constexpr uint32_t kPoolChannels = 64;  // of one output pixel held at once
+constexpr uint32_t kPoolChannels = 64;  // of one pixel, held at once
 
 // The window's elements [first, end) along one axis that lie inside the image.
 struct Taps {
@@ -21,38 +21,58 @@ constexpr Taps taps_inside(uint32_t output, uint32_t size, uint32_t kernel, uint
   return {first, kernel < room ? kernel : room};
 }
 
-// Output row p of image n. A NaN wins and stays, as torch has it, so that a broken step is noticed.
-REPRISE_INLINE void max_pool_row_body(const MaxPoolForwardArgs& args, uint32_t n, uint32_t p) {
-  const PoolShape& s = args.shape;
-  const WindowAttribute& window = s.window;
-  const Taps rows = taps_inside(p, s.H, window.kernel_h, window.stride, window.pad);
+// Windows jump about in memory; the processor does not foresee them.
+constexpr uint64_t kPixelsAhead = 8, kLine = 16;
+
+// One output pixel's window inside the image.
+struct Window {
+  uint64_t h, w;  // of the input pixel under tap (0, 0), as if the image went on; wraps below 0, and back when a tap is added
+  Taps rows, columns;
+};
+
+// `channels` of one output pixel; a constant, so that loops become straight vectors, where kChannels is not 0.
+// A NaN wins and stays, as torch has it, so that a broken step is noticed.
+template <uint32_t kChannels>
+REPRISE_INLINE void max_pool_pixel(float* y, uint8_t* index, const float* image, const PoolShape& s, const Window& window,
+                                   uint32_t some) {
+  const uint32_t channels = kChannels != 0 ? kChannels : some;
+  const uint32_t first = window.rows.first * s.window.kernel_w + window.columns.first;
   float best[kPoolChannels];
   uint32_t winner[kPoolChannels];
-  for (uint32_t q = 0; q < s.Q; ++q) {
-    const Taps columns = taps_inside(q, s.W, window.kernel_w, window.stride, window.pad);
-    for (uint32_t channel = 0; channel < s.C; channel += kPoolChannels) {
-      const uint32_t channels = s.C - channel < kPoolChannels ? s.C - channel : kPoolChannels;
-      const uint32_t first = rows.first * window.kernel_w + columns.first;
-      for (uint32_t c = 0; c < channels; ++c) best[c] = -__builtin_inff();
-      for (uint32_t c = 0; c < channels; ++c) winner[c] = first;
-      for (uint32_t r = rows.first; r < rows.end; ++r) {
-        for (uint32_t t = columns.first; t < columns.end; ++t) {
-          const uint32_t tap = r * window.kernel_w + t;
-          const uint64_t h = uint64_t{p} * window.stride + r - window.pad, w = uint64_t{q} * window.stride + t - window.pad;
-          const float* x = args.x + ((n * uint64_t{s.H} + h) * s.W + w) * s.C + channel;
-          for (uint32_t c = 0; c < channels; ++c) {
-            const bool wins = (x[c] > best[c]) | (x[c] != x[c]);
-            best[c] = wins ? x[c] : best[c];
-            winner[c] = wins ? tap : winner[c];
-          }
-        }
+  for (uint32_t c = 0; c < channels; ++c) best[c] = -__builtin_inff();
+  for (uint32_t c = 0; c < channels; ++c) winner[c] = first;
+  for (uint32_t r = window.rows.first; r < window.rows.end; ++r) {
+    for (uint32_t t = window.columns.first; t < window.columns.end; ++t) {
+      const uint32_t tap = r * s.window.kernel_w + t;
+      const float* x = image + ((window.h + r) * s.W + window.w + t) * s.C;
+      for (uint32_t c = 0; c < channels; c += kLine) __builtin_prefetch(x + kPixelsAhead * s.C + c);
+      for (uint32_t c = 0; c < channels; ++c) {
+        const bool wins = (x[c] > best[c]) | (x[c] != x[c]);
+        best[c] = wins ? x[c] : best[c];
+        winner[c] = wins ? tap : winner[c];
       }
-      const uint64_t out = ((n * uint64_t{s.P} + p) * s.Q + q) * s.C + channel;
-      float* y = args.y + out;
-      uint8_t* index = args.index + out;
-      for (uint32_t c = 0; c < channels; ++c) y[c] = best[c];
-      for (uint32_t c = 0; c < channels; ++c) index[c] = static_cast<uint8_t>(winner[c]);
     }
+  }
+  for (uint32_t c = 0; c < channels; ++c) y[c] = best[c];
+  for (uint32_t c = 0; c < channels; ++c) index[c] = static_cast<uint8_t>(winner[c]);
+}
+
+// Output row p of image n.
+REPRISE_INLINE void max_pool_row_body(const MaxPoolForwardArgs& args, uint32_t n, uint32_t p) {
+  const PoolShape s = args.shape;
+  const WindowAttribute& a = s.window;
+  const Taps rows = taps_inside(p, s.H, a.kernel_h, a.stride, a.pad);
+  const float* image = args.x + uint64_t{n} * s.H * s.W * s.C;
+  for (uint32_t q = 0; q < s.Q; ++q) {
+    const Window window{uint64_t{p} * a.stride - a.pad, uint64_t{q} * a.stride - a.pad, rows,
+                        taps_inside(q, s.W, a.kernel_w, a.stride, a.pad)};
+    const uint64_t out = ((n * uint64_t{s.P} + p) * s.Q + q) * s.C;
+    float* y = args.y + out;
+    uint8_t* index = args.index + out;
+    uint32_t c = 0;
+    for (; c + kPoolChannels <= s.C; c += kPoolChannels) max_pool_pixel<kPoolChannels>(y + c, index + c, image + c, s, window, 0);
+    for (; c + 16 <= s.C; c += 16) max_pool_pixel<16>(y + c, index + c, image + c, s, window, 0);
+    if (c < s.C) max_pool_pixel<0>(y + c, index + c, image + c, s, window, s.C - c);
   }
 }
 
@@ -64,36 +84,52 @@ constexpr Taps outputs_covering(uint32_t input, uint32_t outputs, uint32_t kerne
   return {first, end < outputs ? end : outputs};
 }
 
-// Input row h of image n, gathered from the outputs whose windows cover it: each dx is written once, by one worker.
-REPRISE_INLINE void max_pool_gradient_row_body(const MaxPoolBackwardArgs& args, uint32_t n, uint32_t h) {
-  const PoolShape& s = args.shape;
-  const WindowAttribute& window = s.window;
-  const Taps rows = outputs_covering(h, s.P, window.kernel_h, window.stride, window.pad);
-  for (uint32_t w = 0; w < s.W; ++w) {
-    const Taps columns = outputs_covering(w, s.Q, window.kernel_w, window.stride, window.pad);
-    for (uint32_t channel = 0; channel < s.C; channel += kPoolChannels) {
-      const uint32_t channels = s.C - channel < kPoolChannels ? s.C - channel : kPoolChannels;
-      float* dx = args.dx + ((n * uint64_t{s.H} + h) * s.W + w) * s.C + channel;
-      float sum[kPoolChannels];
-      for (uint32_t c = 0; c < channels; ++c) sum[c] = 0;
-      for (uint32_t p = rows.first; p < rows.end; ++p) {
-        for (uint32_t q = columns.first; q < columns.end; ++q) {
-          const uint32_t tap = (h + window.pad - p * window.stride) * window.kernel_w + (w + window.pad - q * window.stride);
-          const uint64_t out = ((n * uint64_t{s.P} + p) * s.Q + q) * s.C + channel;
-          const uint8_t* index = args.index + out;
-          const float* dy = args.dy + out;
-          for (uint32_t c = 0; c < channels; ++c) {
-            const float passed = dy[c];
-            sum[c] += index[c] == tap ? passed : 0.0f;
-          }
-        }
-      }
-      if (args.accumulate_dx) {
-        for (uint32_t c = 0; c < channels; ++c) dx[c] += sum[c];
-      } else {
-        for (uint32_t c = 0; c < channels; ++c) dx[c] = sum[c];
+// One input pixel and the outputs whose windows cover it.
+struct Covering {
+  uint32_t h, w;  // of the input pixel, in the padded image
+  Taps rows, columns;
+};
+
+// As max_pool_pixel has it, but gathered: each dx is written once, by one worker.
+template <uint32_t kChannels>
+REPRISE_INLINE void max_pool_gradient_pixel(float* dx, const uint8_t* index, const float* dy, const PoolShape& s,
+                                            const Covering& covering, bool accumulate, uint32_t some) {
+  const uint32_t channels = kChannels != 0 ? kChannels : some;
+  float sum[kPoolChannels];
+  for (uint32_t c = 0; c < channels; ++c) sum[c] = 0;
+  for (uint32_t p = covering.rows.first; p < covering.rows.end; ++p) {
+    for (uint32_t q = covering.columns.first; q < covering.columns.end; ++q) {
+      const uint32_t tap = (covering.h - p * s.window.stride) * s.window.kernel_w + (covering.w - q * s.window.stride);
+      const uint64_t at = (uint64_t{p} * s.Q + q) * s.C;
+      for (uint32_t c = 0; c < channels; ++c) {
+        const float passed = dy[at + c];
+        sum[c] += index[at + c] == tap ? passed : 0.0f;
       }
     }
+  }
+  if (accumulate) {
+    for (uint32_t c = 0; c < channels; ++c) sum[c] += dx[c];
+  }
+  for (uint32_t c = 0; c < channels; ++c) dx[c] = sum[c];
+}
+
+// Input row h of image n.
+REPRISE_INLINE void max_pool_gradient_row_body(const MaxPoolBackwardArgs& args, uint32_t n, uint32_t h) {
+  const PoolShape s = args.shape;
+  const WindowAttribute& a = s.window;
+  const Taps rows = outputs_covering(h, s.P, a.kernel_h, a.stride, a.pad);
+  const uint64_t outputs = uint64_t{n} * s.P * s.Q * s.C;
+  const uint8_t* index = args.index + outputs;
+  const float* dy = args.dy + outputs;
+  for (uint32_t w = 0; w < s.W; ++w) {
+    const Covering covering{h + a.pad, w + a.pad, rows, outputs_covering(w, s.Q, a.kernel_w, a.stride, a.pad)};
+    float* dx = args.dx + ((n * uint64_t{s.H} + h) * s.W + w) * s.C;
+    uint32_t c = 0;
+    for (; c + kPoolChannels <= s.C; c += kPoolChannels) {
+      max_pool_gradient_pixel<kPoolChannels>(dx + c, index + c, dy + c, s, covering, args.accumulate_dx, 0);
+    }
+    for (; c + 16 <= s.C; c += 16) max_pool_gradient_pixel<16>(dx + c, index + c, dy + c, s, covering, args.accumulate_dx, 0);
+    if (c < s.C) max_pool_gradient_pixel<0>(dx + c, index + c, dy + c, s, covering, args.accumulate_dx, s.C - c);
   }
 }
 

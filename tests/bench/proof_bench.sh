@@ -1,4 +1,4 @@
-#!/bin/sh
+#!/bin/bash
 # Times the compile-time proof of synthetic plans in g++ and clang++, the parse alone beside it, and shows a fault's message.
 # Here because DESIGN 3 promises seconds; run from the repository root: tests/bench/proof_bench.sh [ROWS...]
 # It must not need a planner: proof_plan.cpp makes the plans.
@@ -8,7 +8,8 @@ trap 'rm -rf "$work"' EXIT
 ${CXX:-g++} -std=c++20 -O1 -I. tests/bench/proof_plan.cpp -o "$work/proof_plan"
 
 seconds() {  # of user time
-  { command time -f %U "$@" >"$work/log"; } 2>&1 | tail -1
+  local TIMEFORMAT=%U
+  { time "$@" >"$work/log" 2>&1; } 2>&1
 }
 
 for rows in "${@:-20000}"; do

@@ -1,6 +1,7 @@
 // Prints a synthetic plan of about ROWS rows as a C++ header that proves itself: what the compiler must get through.
 // Here because the time of the proof is a promise (DESIGN 3: 20,000 rows in a few seconds) and promises are measured.
-// It must not know the planner: a chain of conv, batch-norm, ReLU in segments recomputed once, as Chen et al. 2016 has it.
+// It must not know the planner: a chain of conv, batch-norm, ReLU in segments recomputed once, as Chen et al. 2016 has
+// it.
 //
 //   proof_plan ROWS [faulty] > plan.h      (proof_bench.sh compiles it with both compilers and times them)
 #include <cmath>
@@ -33,7 +34,8 @@ class Chain {
     builder_.begin(ProgramId::kMicroFirst);
     scratch_ = builder_.slot({4096}, DType::kU8, SlotKind::kScratch);
     std::vector<Ref> boundaries{builder_.input({2, 8, 8, 8})};
-    for (uint32_t first = 0; first < layers; first += segment_) boundaries.push_back(forward(first, boundaries.back()).back().y);
+    for (uint32_t first = 0; first < layers; first += segment_)
+      boundaries.push_back(forward(first, boundaries.back()).back().y);
     Ref gradient = kNoRef;
     for (uint32_t s = static_cast<uint32_t>(boundaries.size()) - 1; s-- > 0;) {
       const std::vector<Tape> tapes = forward(s * segment_, boundaries[s]);
@@ -41,7 +43,8 @@ class Chain {
         gradient = builder_.slot({2, 8, 8, 8});
         builder_.row(Op::kCopy, Pass::kForward, {gradient, boundaries.back()});
       }
-      for (uint32_t i = static_cast<uint32_t>(tapes.size()); i-- > 0;) gradient = backward(layers_[s * segment_ + i], tapes[i], gradient);
+      for (uint32_t i = static_cast<uint32_t>(tapes.size()); i-- > 0;)
+        gradient = backward(layers_[s * segment_ + i], tapes[i], gradient);
     }
     builder_.end();
     update();
@@ -81,7 +84,8 @@ class Chain {
   Ref backward(const Layer& p, const Tape& t, Ref dy) {
     const Ref dx = builder_.slot({2, 8, 8, 8}, DType::kF32, SlotKind::kGradient);
     builder_.row(Op::kRelu, Pass::kBackward, {dy, t.y, dy});
-    builder_.row(Op::kBatchNorm, Pass::kBackward, {dy, p.dgamma, p.dbeta, t.conv, t.mean, t.rstd, p.gamma, dy, scratch_});
+    builder_.row(Op::kBatchNorm, Pass::kBackward,
+                 {dy, p.dgamma, p.dbeta, t.conv, t.mean, t.rstd, p.gamma, dy, scratch_});
     builder_.row(Op::kConv, Pass::kBackwardWeight, {p.dw, t.x, dy, scratch_});
     builder_.row(Op::kConv, Pass::kBackwardData, {dx, dy, p.w, scratch_});
     return dx;
@@ -104,7 +108,8 @@ class Chain {
 
 void print_tensor(const Tensor& t) {
   std::printf("{%llu,%llu,DType(%d),%d,{%u,%u,%u,%u}}", static_cast<unsigned long long>(t.offset),
-              static_cast<unsigned long long>(t.bytes), static_cast<int>(t.dtype), t.rank, t.shape[0], t.shape[1], t.shape[2], t.shape[3]);
+              static_cast<unsigned long long>(t.bytes), static_cast<int>(t.dtype), t.rank, t.shape[0], t.shape[1],
+              t.shape[2], t.shape[3]);
 }
 
 template <typename T, typename F>
@@ -126,8 +131,8 @@ std::string span(const std::string& name, const std::vector<T>& items) {
 void print_program(const OwnedProgram& p, uint32_t id) {
   const std::string suffix = std::to_string(id);
   print_array("Row", "kRows" + suffix, p.rows, [](const Row& r) {
-    std::printf("{Op(%d),Pass(%d),%d,%d,%u,%u,%u}", static_cast<int>(r.op), static_cast<int>(r.pass), r.queue, r.accumulate,
-                r.attribute, r.link, r.first_argument);
+    std::printf("{Op(%d),Pass(%d),%d,%d,%u,%u,%u}", static_cast<int>(r.op), static_cast<int>(r.pass), r.queue,
+                r.accumulate, r.attribute, r.link, r.first_argument);
   });
   print_array("Ref", "kArguments" + suffix, p.arguments, [](Ref r) { std::printf("%uu", r); });
   print_array("Slot", "kSlots" + suffix, p.slots, [](const Slot& s) {
@@ -150,12 +155,14 @@ void print_plan(const OwnedPlan& plan) {
     print_program(plan.programs[p], p);
     slots = std::max(slots, plan.programs[p].slots.size());
   }
-  std::printf("inline constexpr WindowAttribute kWindow[] = {{3,3,1,1}};\ninline constexpr NormAttribute kNorm[] = {{1e-5f,0.1f,128}};\n");
+  std::printf(
+      "inline constexpr WindowAttribute kWindow[] = {{3,3,1,1}};\ninline constexpr NormAttribute kNorm[] = "
+      "{{1e-5f,0.1f,128}};\n");
   const UpdateAttribute& u = plan.update[0];
   std::printf("inline constexpr UpdateAttribute kUpdate[] = {{{%u,0,%llu},0,0.9f,0,0,0,0}};\n", u.group.tensors,
               static_cast<unsigned long long>(u.group.elements));
-  std::printf("inline constexpr Plan kPlan = {kPlanFormat,\"proof\",\"cpu\",%s,%s,{", span("kState", plan.state).c_str(),
-              span("kCarried", plan.carried).c_str());
+  std::printf("inline constexpr Plan kPlan = {kPlanFormat,\"proof\",\"cpu\",%s,%s,{",
+              span("kState", plan.state).c_str(), span("kCarried", plan.carried).c_str());
   for (uint32_t p = 0; p < kProgramCount; ++p) {
     const std::string suffix = std::to_string(p);
     const OwnedProgram& program = plan.programs[p];
@@ -166,9 +173,13 @@ void print_plan(const OwnedPlan& plan) {
   std::printf("},{{kWindow,1},{kNorm,1},{},{},{},{},{},{},{kUpdate,1}},{},%llu,%llu,%llu,0,1};\n",
               static_cast<unsigned long long>(plan.state_bytes), static_cast<unsigned long long>(plan.carried_bytes),
               static_cast<unsigned long long>(plan.arena_bytes));
-  std::printf("constexpr uint64_t scratch_rule(Op op, Pass, const Tensor* const*) { return op == Op::kConv ? 4096 : 0; }\n");
-  std::printf("inline constexpr Verdict kVerdict = prove<%zu>(kPlan, scratch_rule);\n", plan.state.size() + plan.carried.size() + slots);
-  std::printf("static_assert(PlanIsSafe<kVerdict.fault, kVerdict.program, kVerdict.row, kVerdict.slot>::value);\n}  // namespace reprise\n");
+  std::printf(
+      "constexpr uint64_t scratch_rule(Op op, Pass, const Tensor* const*) { return op == Op::kConv ? 4096 : 0; }\n");
+  std::printf("inline constexpr Verdict kVerdict = prove<%zu>(kPlan, scratch_rule);\n",
+              plan.state.size() + plan.carried.size() + slots);
+  std::printf(
+      "static_assert(PlanIsSafe<kVerdict.fault, kVerdict.program, kVerdict.row, kVerdict.slot>::value);\n}  // "
+      "namespace reprise\n");
 }
 
 }  // namespace
@@ -180,9 +191,10 @@ int main(int argc, char** argv) {
   const uint32_t rows = static_cast<uint32_t>(std::strtoul(argv[1], nullptr, 10));
   OwnedPlan plan = Chain(std::max(1u, rows / 12)).make();
   OwnedProgram& program = plan.programs[0];
-  if (argc > 2) program.slots[program.slots.size() / 2].end_row += 50;  // outlives its place: somebody else is born there
-  std::fprintf(stderr, "%zu rows, %zu slots, %zu arguments, %zu state tensors, %zu carried\n", program.rows.size(), program.slots.size(),
-               program.arguments.size(), plan.state.size(), plan.carried.size());
+  if (argc > 2)
+    program.slots[program.slots.size() / 2].end_row += 50;  // outlives its place: somebody else is born there
+  std::fprintf(stderr, "%zu rows, %zu slots, %zu arguments, %zu state tensors, %zu carried\n", program.rows.size(),
+               program.slots.size(), program.arguments.size(), plan.state.size(), plan.carried.size());
   print_plan(plan);
   return 0;
 }

@@ -84,7 +84,8 @@ Ref ProgramBuilder::buffer_reference(const ArrangedCalls& arranged, size_t b, Va
   const ArrangedCalls::Buffer& buffer = arranged.buffers[b];
   if (buffer.bytes == 0) return use(placed_slot(buffer.values.back()));
   if (buffer_slot_[b] == kNoSlot) {
-    const uint64_t offset = header_.bytes + scratch_offset_ + buffer.offset;
+    const uint64_t offset = buffer.host == kNoValue ? header_.bytes + scratch_offset_ + buffer.offset
+                                                    : program_.slots[current_.at(buffer.host)].tensor.offset;
     if (v == kNoValue) {
       Tensor bytes;
       bytes.dtype = DType::kU8;
@@ -170,8 +171,11 @@ void ProgramBuilder::find_neighbours() {
       const auto at = live.find(program_.slots[dead].tensor.offset);
       if (at != live.end() && at->second == dead) live.erase(at);
     }
-    const auto above = live.upper_bound(slot.tensor.offset);
-    if (above != live.begin()) slot.below = std::prev(above)->second;
+    for (auto at = live.upper_bound(slot.tensor.offset); at != live.begin() && slot.below == kNoSlot;) {
+      const Slot& lower = program_.slots[(--at)->second];
+      const bool is_move_source = lower.tensor.offset + lower.tensor.bytes > slot.tensor.offset;  // it alone may overlap
+      if (!is_move_source) slot.below = at->second;
+    }
     live[slot.tensor.offset] = id;
     deaths.insert({slot.end_row, id});
   }

@@ -3,6 +3,7 @@
 // It must not know which action of a schedule the calls serve.
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <set>
 
 #include "tools/graph/link.h"
@@ -23,7 +24,7 @@ class Arranger {
     result_.calls = std::move(calls);
   }
 
-  ArrangedCalls run() {
+  ArrangedCalls run(const std::vector<ValueId>& hosts) {
     for (uint32_t i = 0; i < result_.calls.size(); ++i) {
       for (const ValueId v : result_.calls[i].arguments) {
         if (v != kNoValue) last_use_[v] = i;
@@ -31,6 +32,7 @@ class Arranger {
     }
     for (uint32_t i = 0; i < result_.calls.size(); ++i) place_outputs(i);
     for (uint32_t i = 0; i < result_.calls.size(); ++i) add_kernel_scratch(i);
+    for (const ValueId host : hosts) fill_host(host);
     pack();
     return std::move(result_);
   }
@@ -91,7 +93,27 @@ class Arranger {
     }
     const uint64_t bytes = align_up(scratch_(call.op, call.pass, tensors));
     result_.kernel_scratch.push_back(bytes == 0 ? -1 : static_cast<int>(result_.buffers.size()));
-    if (bytes != 0) result_.buffers.push_back({{}, bytes, i, i + 1, 0});
+    if (bytes != 0) result_.buffers.push_back({{}, bytes, i, i + 1, 0, kNoValue});
+  }
+
+  // Buffers born after the host's last read, largest first, as many as can share its room one after another.
+  void fill_host(ValueId host) {
+    const auto last = last_use_.find(host);
+    const uint32_t free_from = last == last_use_.end() ? 0 : last->second + 1;
+    std::vector<size_t> order(result_.buffers.size());
+    std::iota(order.begin(), order.end(), size_t{0});
+    std::stable_sort(order.begin(), order.end(), [this](size_t a, size_t b) { return result_.buffers[a].bytes > result_.buffers[b].bytes; });
+    std::vector<const Buffer*> guests;
+    for (const size_t b : order) {
+      Buffer& buffer = result_.buffers[b];
+      if (buffer.bytes == 0 || buffer.host != kNoValue || buffer.first_call < free_from || buffer.bytes > graph_.tensor(host).bytes) continue;
+      const bool free = std::none_of(guests.begin(), guests.end(), [&buffer](const Buffer* guest) {
+        return guest->first_call < buffer.end_call && buffer.first_call < guest->end_call;
+      });
+      if (!free) continue;
+      buffer.host = host;
+      guests.push_back(&buffer);
+    }
   }
 
   void pack() {
@@ -99,7 +121,7 @@ class Arranger {
     std::vector<size_t> index;
     for (size_t b = 0; b < result_.buffers.size(); ++b) {
       const Buffer& buffer = result_.buffers[b];
-      if (buffer.bytes == 0) continue;
+      if (buffer.bytes == 0 || buffer.host != kNoValue) continue;
       problem.push_back({buffer.first_call, buffer.end_call, buffer.bytes});
       index.push_back(b);
     }
@@ -122,8 +144,9 @@ class Arranger {
 
 }  // namespace
 
-ArrangedCalls arrange_calls(const Graph& graph, std::vector<Call> calls, const std::vector<ValueId>& placed, ScratchBytes scratch) {
-  return Arranger(graph, std::move(calls), placed, scratch).run();
+ArrangedCalls arrange_calls(const Graph& graph, std::vector<Call> calls, const std::vector<ValueId>& placed, ScratchBytes scratch,
+                            const std::vector<ValueId>& hosts) {
+  return Arranger(graph, std::move(calls), placed, scratch).run(hosts);
 }
 
 }  // namespace reprise

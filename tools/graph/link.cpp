@@ -187,7 +187,11 @@ class LinkSolver {
     for (const ValueId v : kept) tape.bytes += graph_.tensor(v).bytes;
     const std::vector<ValueId> placed = placed_outside(kept);
     tape.forward = arrange_calls(graph_, link_.forward, placed, scratch_);
-    tape.backward = arrange_calls(graph_, backward_with(kept), placed, scratch_);
+    std::vector<ValueId> hosts = kept;  // the tape and the old gradient die with this backward
+    for (const ValueId v : {link_.output, link_.d_output}) {
+      if (v != kNoValue) hosts.push_back(v);
+    }
+    tape.backward = arrange_calls(graph_, backward_with(kept), placed, scratch_, hosts);
     for (const Call& call : tape.backward.calls) tape.backward_price += price_(graph_, call);
     return tape;
   }
@@ -291,6 +295,7 @@ class Transfer {
     for (Call& call : calls.calls) call = call_.at(key(call));
     for (ArrangedCalls::Buffer& buffer : calls.buffers) {
       for (ValueId& v : buffer.values) v = value_.at(v);
+      buffer.host = value_.at(buffer.host);
     }
     return calls;
   }

@@ -25,6 +25,7 @@ struct ArrangedCalls {
     uint64_t bytes = 0;
     uint32_t first_call = 0, end_call = 0;  // half-open
     uint64_t offset = 0;                    // in the scratch block
+    ValueId host = kNoValue;                // lies in the place of this value, which is dead by then, not in the scratch block
   };
   std::vector<Call> calls;
   std::vector<Buffer> buffers;
@@ -70,7 +71,9 @@ Chain chain_of(const Graph& graph, const std::vector<LinkBody>& links);
 bool lives_outside_links(const Value& value);
 
 // Packs the values of `calls` that are not in `placed` (and not outside the links) into one scratch block; a kernel that may
-// work in place does so where its input dies.
-ArrangedCalls arrange_calls(const Graph& graph, std::vector<Call> calls, const std::vector<ValueId>& placed, ScratchBytes scratch);
+// work in place does so where its input dies. `hosts`: placed values whose room nobody wants any more after their last read here
+// (a tape and the old gradient in a backward): values born later take it.
+ArrangedCalls arrange_calls(const Graph& graph, std::vector<Call> calls, const std::vector<ValueId>& placed, ScratchBytes scratch,
+                            const std::vector<ValueId>& hosts = {});
 
 }  // namespace reprise

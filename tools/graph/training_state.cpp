@@ -58,8 +58,8 @@ class StateBuilder {
   // Trained parameters [first, first + count) as one group.
   GroupAttribute group(size_t first, size_t count) const {
     uint64_t bytes = 0;
-    for (size_t i = first; i < first + count; ++i) bytes += graph_.tensor(trained_[i]).bytes;
-    return {static_cast<uint32_t>(count), static_cast<uint32_t>(first), bytes / sizeof(float)};
+    for (size_t i = first; i + 1 < first + count; ++i) bytes += graph_.tensor(trained_[i]).bytes;
+    return {static_cast<uint32_t>(count), static_cast<uint32_t>(first), bytes / sizeof(float) + graph_.tensor(trained_[first + count - 1]).elements()};
   }
 
   Call reduce_call(size_t first, size_t count) {

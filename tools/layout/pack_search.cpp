@@ -68,21 +68,26 @@ uint64_t scramble(uint64_t x) {  // splitmix64's finaliser (Steele, Lea, Flood 2
   return x ^ (x >> 31);
 }
 
-enum class Preference { kTotalAreaWidth, kWidthAreaTotal, kTotalWidthArea, kSize, kArea };
-constexpr Preference kPreferences[] = {Preference::kTotalAreaWidth, Preference::kWidthAreaTotal, Preference::kTotalWidthArea,
-                                       Preference::kArea, Preference::kSize};
+// Keys by which items are preferred, the largest first.
+enum class Preference { kWidthAreaTotal, kTotalAreaWidth, kTotalWidthArea, kArea, kSize };
 enum class Order { kPreferredFirst, kFullestFirst };
 
-// One way to search. Which is quick is not known before, so all are tried in turn, with more patience from turn to turn;
-// `shuffle` > 0 disturbs the preference a little.
-struct Variant {
-  Preference preference = Preference::kTotalAreaWidth;
-  Order order = Order::kPreferredFirst;
+// One way to search; `shuffle` > 0 disturbs the preference a little.
+struct Play {
+  Preference preference = Preference::kWidthAreaTotal;
+  Order order = Order::kFullestFirst;
   uint64_t shuffle = 0;
 };
 
+// Tried in turn, with other shuffles each time. On the hard instances the longest-lived first wins nearly always.
+constexpr Play kPlays[] = {{Preference::kWidthAreaTotal, Order::kFullestFirst}, {Preference::kWidthAreaTotal, Order::kPreferredFirst},
+                           {Preference::kTotalAreaWidth, Order::kFullestFirst}, {Preference::kWidthAreaTotal, Order::kFullestFirst},
+                           {Preference::kWidthAreaTotal, Order::kPreferredFirst}, {Preference::kTotalWidthArea, Order::kFullestFirst},
+                           {Preference::kWidthAreaTotal, Order::kFullestFirst}, {Preference::kArea, Order::kPreferredFirst},
+                           {Preference::kWidthAreaTotal, Order::kFullestFirst}, {Preference::kSize, Order::kPreferredFirst}};
+
 std::vector<int> preferred_order(const std::vector<Buffer>& buffers, const std::vector<std::pair<int, int>>& sections,
-                                 int section_count, const Variant& variant) {
+                                 int section_count, const Play& play) {
   std::vector<double> total(section_count, 0);
   for (size_t i = 0; i < buffers.size(); ++i)
     for (int s = sections[i].first; s <= sections[i].second; ++s) total[s] += static_cast<double>(buffers[i].size);
@@ -93,15 +98,15 @@ std::vector<int> preferred_order(const std::vector<Buffer>& buffers, const std::
   for (size_t i = 0; i < buffers.size(); ++i) {
     const double width = static_cast<double>(buffers[i].upper - buffers[i].lower), size = static_cast<double>(buffers[i].size);
     const double most = *std::max_element(total.begin() + sections[i].first, total.begin() + sections[i].second + 1);
-    switch (variant.preference) {
+    switch (play.preference) {
       case Preference::kTotalAreaWidth: keys[i] = {{most, width * size, width}}; break;
       case Preference::kWidthAreaTotal: keys[i] = {{width, width * size, most}}; break;
       case Preference::kTotalWidthArea: keys[i] = {{most, width, width * size}}; break;
       case Preference::kArea: keys[i] = {{width * size, most, width}}; break;
       case Preference::kSize: keys[i] = {{size, width, most}}; break;
     }
-    if (variant.shuffle > 0) {
-      const double noise = static_cast<double>(scramble(variant.shuffle * buffers.size() + i) >> 11) / 9007199254740992.0;  // 2^53
+    if (play.shuffle > 0) {
+      const double noise = static_cast<double>(scramble(play.shuffle * buffers.size() + i) >> 11) / 9007199254740992.0;  // 2^53
       keys[i].values[0] *= 1 + 0.3 * noise;
     }
   }
@@ -113,11 +118,11 @@ std::vector<int> preferred_order(const std::vector<Buffer>& buffers, const std::
   return order;
 }
 
-Problem make_problem(const std::vector<Buffer>& buffers, const Variant& variant) {
+Problem make_problem(const std::vector<Buffer>& buffers, const Play& play) {
   Problem problem;
   int section_count = 0;
   const auto sections = find_sections(buffers, section_count);
-  problem.buffers = preferred_order(buffers, sections, section_count, variant);
+  problem.buffers = preferred_order(buffers, sections, section_count, play);
   problem.section_count = section_count;
   const int count = static_cast<int>(buffers.size());
   for (int i = 0; i < count; ++i) {
@@ -181,10 +186,11 @@ class Search {
     int last = 0;
   };
 
-  SearchAnswer solve(const Part& part);
-  SearchAnswer place_or_postpone(const Part& part);
+  SearchAnswer solve(Part& part);
+  SearchAnswer place_or_postpone(Part& part);
   SearchAnswer solve_without(const Part& whole, int placed);
-  bool floors_fit(const Part& part);
+  bool floors_fit(Part& part);
+  void sort_by_falling_least(std::vector<int>& items) const;
   int choose(const Part& part) const;
   bool available(int item) const;
   bool place(int item);
@@ -214,7 +220,6 @@ class Search {
   std::vector<Change> trail_;
   std::unordered_set<uint64_t> failed_;  // states that cannot be completed
   std::vector<uint64_t> least_;    // by item of the part at hand: no completion has it lower
-  std::vector<int> falling_;       // the items of the part at hand by falling least_
   std::vector<uint64_t> above_;    // by section: bytes of the items so far
   std::vector<uint64_t> need_;     // by section of the part at hand: the height that its unplaced items need at least
   uint64_t nodes_ = 0;
@@ -279,9 +284,20 @@ void Search::undo(size_t length) {
   }
 }
 
+// By insertion: the order is nearly that of the placement before.
+void Search::sort_by_falling_least(std::vector<int>& items) const {
+  for (size_t i = 1; i < items.size(); ++i) {
+    const int item = items[i];
+    const uint64_t least = least_[item];
+    size_t hole = i;
+    for (; hole > 0 && least_[items[hole - 1]] < least; --hole) items[hole] = items[hole - 1];
+    items[hole] = item;
+  }
+}
+
 // False if in some section a number of items is too much for the room above the least offset of any of them.
 // A postponed item will be lifted by a neighbour.
-bool Search::floors_fit(const Part& part) {
+bool Search::floors_fit(Part& part) {
   for (int item : part.items) least_[item] = lowest_[item];
   for (int item : part.items) {
     if (!postponed_[item]) continue;
@@ -293,9 +309,8 @@ bool Search::floors_fit(const Part& part) {
   }
   std::fill(need_.begin() + part.first, need_.begin() + part.last + 1, 0);
   std::fill(above_.begin() + part.first, above_.begin() + part.last + 1, 0);
-  falling_ = part.items;
-  std::sort(falling_.begin(), falling_.end(), [this](int a, int b) { return least_[a] > least_[b]; });
-  for (int item : falling_) {
+  sort_by_falling_least(part.items);
+  for (int item : part.items) {
     const Problem::Item& it = problem_.items[item];
     const uint64_t least = least_[item];
     for (int s = it.first; s <= it.last; ++s) {
@@ -324,8 +339,10 @@ int Search::choose(const Part& part) const {
     if (postponed_[item] || (best >= 0 && lowest_[item] > lowest_[best])) continue;
     const Problem::Item& it = problem_.items[item];
     const uint64_t need = *std::max_element(need_.begin() + it.first, need_.begin() + it.last + 1);
-    const bool fuller = order_ == Order::kFullestFirst && need > most;
-    if (best >= 0 && lowest_[item] == lowest_[best] && !fuller) continue;
+    if (best >= 0 && lowest_[item] == lowest_[best]) {
+      const bool same = order_ == Order::kPreferredFirst || need == most;
+      if (same ? item > best : need < most) continue;
+    }
     if (!available(item)) continue;
     best = item;
     most = need;
@@ -335,7 +352,7 @@ int Search::choose(const Part& part) const {
 
 // Some available item rests at its lowest place in every completion that is pushed down; whichever is asked, it does or
 // it does not.
-SearchAnswer Search::place_or_postpone(const Part& part) {
+SearchAnswer Search::place_or_postpone(Part& part) {
   while (floors_fit(part)) {
     const int item = choose(part);
     if (item < 0) break;
@@ -352,7 +369,7 @@ SearchAnswer Search::place_or_postpone(const Part& part) {
   return SearchAnswer::kImpossible;
 }
 
-SearchAnswer Search::solve(const Part& part) {
+SearchAnswer Search::solve(Part& part) {
   const uint64_t state = state_of(part.items);
   if (failed_.count(state) > 0) return SearchAnswer::kImpossible;
   const size_t length = trail_.size();
@@ -378,7 +395,7 @@ SearchAnswer Search::solve_without(const Part& whole, int placed) {
   for (int item : whole.items)
     if (item != placed) parts[part_of[problem_.items[item].first - whole.first]].items.push_back(item);
   std::stable_sort(parts.begin(), parts.end(), [](const Part& a, const Part& b) { return a.items.size() < b.items.size(); });
-  for (const Part& part : parts) {
+  for (Part& part : parts) {
     const SearchAnswer answer = solve(part);
     if (answer != SearchAnswer::kFound) return answer;
   }
@@ -402,25 +419,34 @@ std::vector<std::vector<int>> independent_groups(const std::vector<Buffer>& buff
   return groups;
 }
 
+// 1, 1, 2, 1, 1, 2, 4, 1, 1, 2, ...: restarts that lose little against the best patience, whatever it is (Luby, Sinclair,
+// Zuckerman 1993).
+uint64_t luby(uint64_t turn) {
+  uint64_t power = 1;
+  while (power < turn + 2) power *= 2;
+  if (power == turn + 2) return power / 2;
+  return luby(turn + 1 - power / 2);
+}
+
+// Most searches end soon or never: many short ones in different orders find what a long one does not.
 SearchResult search_group(const std::vector<Buffer>& buffers, uint64_t capacity, uint64_t most_nodes, Clock::time_point deadline) {
-  constexpr uint64_t kFirstPatience = 2048;
   SearchResult result;
-  for (uint64_t turn = 0, patience = kFirstPatience;; ++turn, patience *= 2) {
-    for (Order order : {Order::kPreferredFirst, Order::kFullestFirst})
-      for (Preference preference : kPreferences) {
-        if (result.nodes >= most_nodes || Clock::now() >= deadline) return result;
-        const Problem problem = make_problem(buffers, {preference, order, turn});
-        Search search(problem, capacity, std::min(patience, most_nodes - result.nodes), deadline, order);
-        result.answer = search.run();
-        result.nodes += search.nodes();
-        result.least_capacity = search.least_capacity();
-        if (result.answer == SearchAnswer::kGaveUp) continue;
-        if (result.answer == SearchAnswer::kImpossible) return result;
-        result.offsets.resize(buffers.size());
-        for (size_t i = 0; i < buffers.size(); ++i) result.offsets[problem.buffers[i]] = search.offset(static_cast<int>(i));
-        return result;
-      }
+  for (uint64_t turn = 0; result.nodes < most_nodes && Clock::now() < deadline; ++turn) {
+    const uint64_t round = turn / std::size(kPlays);
+    const Play& play = kPlays[turn % std::size(kPlays)];
+    const uint64_t patience = (256 + 2 * buffers.size()) * luby(round);
+    const Problem problem = make_problem(buffers, {play.preference, play.order, round == 0 ? 0 : turn});
+    Search search(problem, capacity, std::min(patience, most_nodes - result.nodes), deadline, play.order);
+    result.answer = search.run();
+    result.nodes += search.nodes();
+    result.least_capacity = search.least_capacity();
+    if (result.answer == SearchAnswer::kGaveUp) continue;
+    if (result.answer == SearchAnswer::kImpossible) break;
+    result.offsets.resize(buffers.size());
+    for (size_t i = 0; i < buffers.size(); ++i) result.offsets[problem.buffers[i]] = search.offset(static_cast<int>(i));
+    break;
   }
+  return result;
 }
 
 }  // namespace

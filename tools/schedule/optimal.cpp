@@ -17,7 +17,7 @@ namespace {
 
 constexpr double kSumsPerThread = 1e8;   // fewer are not worth a second thread
 constexpr double kMostDoubleSums = 1e9;  // up to here costs are doubles, beyond floats: twice as fast
-constexpr double kMostUnits = 8000;      // of our own choice; more do not show in the makespan
+constexpr double kMostUnits = 4000;      // of our own choice; more do not show in the makespan
 
 // What one table may take: 10^10 sums are about a second.
 struct Limit {

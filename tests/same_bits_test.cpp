@@ -1,0 +1,70 @@
+// The same bits for every schedule, budget and number of workers: loss, gradients and weights after 20 steps.
+// Also with every slot poisoned at birth and death, and planned bytes equal to measured bytes.
+// A difference names the strategy, the share of memory and the workers that show it.
+#include <gtest/gtest.h>
+
+#include "tests/training_harness.h"
+
+namespace reprise {
+namespace {
+
+struct Case {
+  const char* name;
+  std::string recipe;
+};
+
+std::vector<Case> cases() {
+  return {{"resnet_basic", resnet_recipe()},
+          {"resnet_bottleneck", resnet_recipe(R"(, "accumulate": 2, "clip_norm": 1.0)", "bottleneck")},
+          {"resnet_released", resnet_recipe(R"(, "gradient_release": true)")},
+          {"gpt", gpt_recipe()},
+          {"gpt_accumulated", gpt_recipe(R"(, "accumulate": 3, "clip_norm": 0.5)", 0.0)}};
+}
+
+class SameBits : public ::testing::TestWithParam<int> {};
+
+void expect_same(const RunResult& expected, const RunResult& actual, const std::string& what) {
+  EXPECT_EQ(expected.losses, actual.losses) << what;
+  EXPECT_EQ(expected.gradient_norms, actual.gradient_norms) << what;
+  EXPECT_TRUE(expected.state == actual.state) << what << ": weights, moments or statistics differ";
+  EXPECT_TRUE(expected.gradients == actual.gradients) << what << ": gradients differ";
+  EXPECT_EQ(expected.evaluation.loss, actual.evaluation.loss) << what;
+}
+
+TEST_P(SameBits, EverySchedule) {
+  const Case c = cases()[static_cast<size_t>(GetParam())];
+  const Recipe recipe = recipe_from(c.recipe);
+  constexpr int kSteps = 20;
+  const PlannedRun none = plan_run(recipe, "none");
+  const RunResult expected = train_plan(none.planned.plan, recipe, {kSteps, 1, false});
+  EXPECT_LT(expected.losses.back(), expected.losses.front());
+  const std::pair<const char*, double> schedules[] = {{"none", -1}, {"sqrt", -1}, {"revolve", 0}, {"every-k", 0},
+                                                      {"optimal", 0}, {"optimal", 0.3}, {"optimal", 0.7}};
+  for (const auto& [strategy, share] : schedules) {
+    const PlannedRun run = plan_run(recipe, strategy, share);
+    EXPECT_EQ(run.planned.packed_bytes, run.planned.schedule.peak_bytes) << c.name << " " << strategy << ": packed must be the schedule's bound";
+    for (const uint32_t workers : {1u, 2u, 3u}) {
+      const RunResult result = train_plan(run.planned.plan, recipe, {kSteps, workers, false});
+      const std::string what = std::string(c.name) + " " + strategy + " share " + std::to_string(share) + " workers " + std::to_string(workers);
+      expect_same(expected, result, what);
+      EXPECT_EQ(result.planned_bytes, result.measured_bytes) << what;
+      EXPECT_LE(result.planned_bytes, run.model.recipe.budget_bytes.value_or(UINT64_MAX)) << what;
+    }
+  }
+}
+
+TEST_P(SameBits, PoisonedArena) {
+  const Case c = cases()[static_cast<size_t>(GetParam())];
+  const Recipe recipe = recipe_from(c.recipe);
+  for (const auto& [strategy, share] : std::initializer_list<std::pair<const char*, double>>{{"none", -1}, {"revolve", 0}, {"optimal", 0}}) {
+    const PlannedRun run = plan_run(recipe, strategy, share);
+    const RunResult clean = train_plan(run.planned.plan, recipe, {5, 1, false});
+    const RunResult poisoned = train_plan(run.planned.plan, recipe, {5, 2, true});
+    expect_same(clean, poisoned, std::string(c.name) + " poisoned " + strategy);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Nets, SameBits, ::testing::Range(0, 5), [](const auto& info) { return cases()[static_cast<size_t>(info.param)].name; });
+
+}  // namespace
+}  // namespace reprise

@@ -1,0 +1,122 @@
+// The harness of training_harness.h.
+// Poisoning hooks into the row observer: lifetimes come from the plan, NaN shows what reads outside them.
+// It must not judge.
+#include "tests/training_harness.h"
+
+#include <cstring>
+#include <limits>
+#include <mutex>
+#include <stdexcept>
+
+#include "ports/linux/linux_port.h"
+#include "tests/test_workers.h"
+
+namespace reprise {
+
+std::string resnet_recipe(const std::string& extra, const std::string& block) {
+  return R"({"name": "small-resnet", "model": {"family": "resnet", "block": ")" + block +
+         R"(", "units": [2, 1, 2], "width": 8, "stem": "cifar", "classes": 5, "image": [13, 11, 3]},
+         "data": {"kind": "synthetic"}, "batch": 4, "steps": 10, "seed": 3,
+         "optimizer": {"name": "sgd", "lr": 0.05, "momentum": 0.9, "nesterov": true, "weight_decay": 0.001})" + extra + "}";
+}
+
+std::string gpt_recipe(const std::string& extra, double dropout) {
+  const std::string p = std::to_string(dropout);
+  return R"({"name": "small-gpt", "model": {"family": "gpt2", "vocab_size": 37, "n_positions": 24, "n_embd": 24, "n_layer": 3, "n_head": 3,
+         "resid_pdrop": )" + p + ", \"embd_pdrop\": " + p + ", \"attn_pdrop\": " + p + R"(},
+         "data": {"kind": "synthetic"}, "batch": 3, "sequence": 19, "steps": 10, "seed": 4,
+         "optimizer": {"name": "adamw", "lr": 0.003, "weight_decay": 0.1, "no_decay": ["*.bias", "*ln_*"]})" + extra + "}";
+}
+
+Recipe recipe_from(const std::string& text) { return parse_recipe(text, "test.json", "/tmp"); }
+
+PlannedRun plan_run(const Recipe& recipe, const std::string& strategy, double budget_share) {
+  PlannedRun run;
+  Recipe planned = recipe;
+  planned.schedule.strategy = strategy;
+  run.model = solve_model(planned);
+  const ScheduleRequest request = request_of(planned);
+  if (budget_share >= 0) {
+    const uint64_t least = smallest_budget(run.model, request);
+    run.model.recipe.budget_bytes = least + static_cast<uint64_t>(budget_share * static_cast<double>(run.model.store_all_bytes - least));
+  }
+  run.planned = plan_model(run.model, request);
+  if (!run.planned.fits) throw std::runtime_error(does_not_fit_message(run.model, run.planned, request));
+  return run;
+}
+
+TestArena::TestArena(uint64_t bytes) : memory_(bytes + kAlignment) {
+  const uintptr_t address = reinterpret_cast<uintptr_t>(memory_.data());
+  arena_.base = memory_.data() + (kAlignment - address % kAlignment) % kAlignment;
+  arena_.bytes = bytes;
+}
+
+namespace {
+
+// Fills with NaN what a row finds newborn, unless the row writes it, and what dies after the row.
+struct Poison {
+  const Trainer* trainer;
+
+  void fill(const Slot& slot) const {
+    float* values = reinterpret_cast<float*>(trainer->region(Region::kProgram) + slot.tensor.offset);
+    for (uint64_t i = 0; i < slot.tensor.bytes / sizeof(float); ++i) values[i] = std::numeric_limits<float>::quiet_NaN();
+  }
+  void before(ProgramId id, uint32_t row) const {
+    const Program& program = trainer->plan->program(id);
+    for (uint32_t s = 0; s < program.slots.count; ++s) {
+      if (program.slots[s].first_row == row && s != program.input && s != program.labels && !is_move(program, row)) fill(program.slots[s]);
+    }
+  }
+  void after(ProgramId id, uint32_t row) const {
+    const Program& program = trainer->plan->program(id);
+    if (is_move(program, row)) return;  // source and target may overlap
+    for (const Slot& slot : program.slots) {
+      if (slot.end_row == row + 1) fill(slot);
+    }
+  }
+  static bool is_move(const Program& program, uint32_t row) { return program.rows[row].op == Op::kMove; }
+};
+
+}  // namespace
+
+RunResult train_plan(const OwnedPlan& owned, const Recipe& recipe, const RunOptions& options) {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    if (!linux_set_up_kernels().ok()) throw std::runtime_error("no kernels");
+  });
+  const Plan plan = owned.view();
+  const TestArena arena(plan.arena_bytes + 4096);
+  test::TestWorkers workers(options.workers, test::TaskOrder::kShuffled);
+  Trainer trainer;
+  const Status bound = bind(plan, cpu_backend(), workers.workers(), arena.get(), trainer);
+  if (!bound.ok()) throw std::runtime_error(std::string("bind: ") + bound.message);
+  Poison poison = {&trainer};
+  if (options.poison) {
+    trainer.observer = {&poison, [](void* p, ProgramId id, uint32_t row) { static_cast<Poison*>(p)->before(id, row); },
+                        [](void* p, ProgramId id, uint32_t row) { static_cast<Poison*>(p)->after(id, row); }};
+  }
+  const auto data = open_dataset(recipe, Split::kTraining);
+  const BatchSource source = {data.get(), [](void* state, uint64_t step, uint32_t micro, void* input, int32_t* labels) {
+                                static_cast<Dataset*>(state)->fill(step, micro, input, labels);
+                                return ok_status();
+                              }};
+  RunResult result;
+  for (int s = 0; s < options.steps; ++s) {
+    StepReport report;
+    const Status status = train_step(trainer, source, report);
+    if (!status.ok()) throw std::runtime_error(std::string("train_step: ") + status.message);
+    result.losses.push_back(report.loss);
+    result.gradient_norms.push_back(report.gradient_norm);
+  }
+  const auto bytes = [&trainer](Region region, uint64_t count) {
+    return std::vector<unsigned char>(trainer.region(region), trainer.region(region) + count);
+  };
+  result.state = bytes(Region::kState, plan.state_bytes);
+  result.gradients = bytes(Region::kCarried, plan.carried_bytes);
+  result.planned_bytes = plan.arena_bytes;
+  result.measured_bytes = measured_bytes(trainer);
+  if (!evaluate(trainer, source, 1, result.evaluation).ok()) throw std::runtime_error("evaluate");
+  return result;
+}
+
+}  // namespace reprise
