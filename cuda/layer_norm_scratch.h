@@ -7,8 +7,8 @@
 
 namespace reprise {
 
-// Chunk k is rows k * rows to (k + 1) * rows of M, the last one shorter: at least 16 rows, so that the partials are at
-// most an eighth of x, and at most 128 chunks, about one for each multiprocessor of the largest device.
+// Chunk k is rows k * rows to (k + 1) * rows of M, the last one shorter: at least 16 rows, so that the partials of many
+// rows take an eighth of x or less, and at most 128 chunks, about one for each multiprocessor of the largest device.
 struct CudaRowChunks {
   uint64_t M;
   uint64_t rows;

@@ -230,7 +230,7 @@ TEST(Optimal, NeverClaimsLessThanTheJudgeResidues) {
 }
 
 TEST(Strategies, RandomChainsFitAndOptimalIsBest) {
-  for (uint64_t seed = 1000; seed < 1200; ++seed) {
+  for (uint64_t seed = 1000; seed < 1080; ++seed) {
     const Chain chain = random_chain(seed, {.most_links = 16, .most_tapes = 3, .modes = static_cast<int>(seed % 3)});
     const uint64_t most = peak_of_none(chain);
     double before = INFINITY;
@@ -256,8 +256,8 @@ TEST(Strategies, RandomChainsFitAndOptimalIsBest) {
 
 // Sizes that no unit divides: units are chosen, plans still fit in bytes, and more memory never costs time.
 TEST(Optimal, ChosenUnitsKeepTheBudget) {
-  for (uint64_t seed = 2000; seed < 2006; ++seed) {
-    const Chain chain = random_chain(seed, {.most_links = 24, .most_tapes = 2, .modes = static_cast<int>(seed % 2), .most_bytes = 8,
+  for (uint64_t seed = 2000; seed < 2004; ++seed) {
+    const Chain chain = random_chain(seed, {.most_links = 16, .most_tapes = 2, .modes = static_cast<int>(seed % 2), .most_bytes = 8,
                                             .factor = 1 << 20, .jitter = seed % 3 == 0 ? 1u << 19 : 512});
     const uint64_t most = peak_of_none(chain);
     const uint64_t smallest = make_schedule(chain, {.memory_bytes = 0}).smallest_memory;
@@ -274,6 +274,24 @@ TEST(Optimal, ChosenUnitsKeepTheBudget) {
       }
       ASSERT_LE(plan.makespan, before) << "seed " << seed << ", M = " << memory;
       before = plan.makespan;
+    }
+  }
+}
+
+// Equal links share table rows; links that differ in a billionth of their cost do not, and must cost the same.
+TEST(Optimal, RunsOfEqualLinksChangeNothing) {
+  for (uint64_t seed = 4000; seed < 4030; ++seed) {
+    const Chain source = random_chain(seed, {.most_links = 6, .most_tapes = 2, .modes = static_cast<int>(seed % 3)});
+    Chain runs{.input_bytes = source.input_bytes, .links = {}};
+    for (const Link& link : source.links) {
+      runs.links.insert(runs.links.end(), &link == &source.links.back() ? 1 : 1 + seed % 7, link);
+    }
+    Chain apart = runs;
+    for (int i = 0; i < apart.length(); ++i) apart.links[i].forward_cost += 1e-9 * i;
+    const uint64_t smallest = make_schedule(runs, {.memory_bytes = 0}).smallest_memory, most = peak_of_none(runs);
+    ASSERT_EQ(make_schedule(apart, {.memory_bytes = 0}).smallest_memory, smallest) << "seed " << seed;
+    for (uint64_t memory = smallest; memory <= most; memory += 1 + (most - smallest) / 6) {
+      ASSERT_NEAR(solve(runs, memory, true), solve(apart, memory, true), 1e-3) << "seed " << seed << ", M = " << memory;
     }
   }
 }

@@ -3,6 +3,7 @@
 // It must not judge.
 #include "tests/training_harness.h"
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
 #include <mutex>
@@ -79,6 +80,16 @@ struct Poison {
 
 }  // namespace
 
+std::vector<float> state_values(const OwnedPlan& plan, const RunResult& result, const std::string& name) {
+  for (const StateTensor& state : plan.state) {
+    if (state.name != name) continue;
+    std::vector<float> values(state.tensor.elements());
+    std::memcpy(values.data(), result.state.data() + state.tensor.offset, values.size() * sizeof(float));
+    return values;
+  }
+  throw std::runtime_error("no state tensor " + name);
+}
+
 RunResult train_plan(const OwnedPlan& owned, const Recipe& recipe, const RunOptions& options) {
   static std::once_flag once;
   std::call_once(once, [] {
@@ -102,6 +113,12 @@ RunResult train_plan(const OwnedPlan& owned, const Recipe& recipe, const RunOpti
                               }};
   RunResult result;
   for (int s = 0; s < options.steps; ++s) {
+    if (options.poison_gradients) {
+      for (const Tensor& tensor : plan.carried) {  // not the padding between them, which is always zero
+        float* gradient = reinterpret_cast<float*>(trainer.region(Region::kCarried) + tensor.offset);
+        std::fill_n(gradient, tensor.elements(), std::numeric_limits<float>::quiet_NaN());
+      }
+    }
     StepReport report;
     const Status status = train_step(trainer, source, report);
     if (!status.ok()) throw std::runtime_error(std::string("train_step: ") + status.message);

@@ -31,6 +31,7 @@ struct RunOptions {
   int steps = 3;
   uint32_t workers = 1;
   bool poison = false;  // every slot is filled with NaN when it is born and when it dies
+  bool poison_gradients = false;  // Carried is filled with NaN before every step
 };
 
 struct RunResult {
@@ -41,6 +42,9 @@ struct RunResult {
   uint64_t planned_bytes = 0, measured_bytes = 0;
   EvaluationReport evaluation;           // over one batch, after the last step
 };
+// The values of one state tensor in `result`; throws where there is none of that name.
+std::vector<float> state_values(const OwnedPlan& plan, const RunResult& result, const std::string& name);
+
 RunResult train_plan(const OwnedPlan& plan, const Recipe& recipe, const RunOptions& options);
 
 // Memory for an arena with room behind it, so that writing past the plan's end is seen and not felt.

@@ -37,7 +37,6 @@ REPRISE_INLINE float row_sum(const float* x, uint64_t C) {
   for (; c + kStep <= C; c += kStep) {
     for (uint64_t j = 0; j < kVectors; ++j) {
       Vector v;
-      __builtin_prefetch(x + 2 * C + c + j * kSumLanes);
       read_vector<kSumLanes>(v, x + c + j * kSumLanes);
       sums[j] = sums[j] + v;
     }
@@ -97,8 +96,6 @@ REPRISE_INLINE RowMeans row_means(const float* x, const float* dy, const float* 
   for (; c + kStep <= C; c += kStep) {
     for (uint64_t j = 0; j < kVectors; ++j) {
       Vector v, g, factor;
-      __builtin_prefetch(x + 2 * C + c + j * kSumLanes);
-      __builtin_prefetch(dy + 2 * C + c + j * kSumLanes);
       read_vector<kSumLanes>(v, x + c + j * kSumLanes);
       read_vector<kSumLanes>(g, dy + c + j * kSumLanes);
       read_vector<kSumLanes>(factor, gamma + c + j * kSumLanes);

@@ -22,7 +22,9 @@ class TensorDataset : public Dataset {
                          static_cast<uint64_t>(shape.width)})
                   .data;
     labels_ = file_.find("labels", StoredType::kI64, {count_}).data;
-    for (uint64_t i = 0; i < count_; ++i) require_label(path, i, label(i), class_count(recipe));
+    for (uint64_t i = 0; i < count_; ++i) {
+      if (label(i) != kIgnoredLabel) require_label(path, i, label(i), class_count(recipe));
+    }
     size_ = count_;
     batch_ = static_cast<uint64_t>(recipe.batch);
   }

@@ -177,8 +177,8 @@ PlannedModel plan_model(const SolvedModel& model, const ScheduleRequest& request
 uint64_t smallest_budget(const SolvedModel& model, const ScheduleRequest& request) {
   ScheduleRequest nothing = request;
   nothing.memory_bytes = 0;
-  uint64_t memory = make_schedule(model.chain, nothing).smallest_memory;
-  if (memory == 0) return 0;
+  const uint64_t memory = align_up(make_schedule(model.chain, nothing).smallest_memory);
+  if (memory == 0 || model.recipe.feature_map_budget_bytes) return memory;
   ScheduleRequest least = request;
   least.memory_bytes = memory;
   const Schedule schedule = make_schedule(model.chain, least);
@@ -216,11 +216,8 @@ std::string does_not_fit_message(const SolvedModel& model, const PlannedModel& p
        << bytes_text(recipe.budget_bytes ? *recipe.budget_bytes : *recipe.feature_map_budget_bytes) << " does not fit schedule \""
        << request.strategy << "\"";
   if (planned.smallest_budget_bytes == 0) return text.str();
-  Recipe enough = recipe;
-  enough.feature_map_budget_bytes.reset();
-  enough.budget_bytes = planned.smallest_budget_bytes;
   SolvedModel with_enough = model;
-  with_enough.recipe = enough;
+  (recipe.budget_bytes ? with_enough.recipe.budget_bytes : with_enough.recipe.feature_map_budget_bytes) = planned.smallest_budget_bytes;
   text << "; the smallest budget that does is " << planned.smallest_budget_bytes << " bytes (" << bytes_text(planned.smallest_budget_bytes)
        << ")";
   const PlannedModel least = plan_model(with_enough, request);

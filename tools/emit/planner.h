@@ -45,7 +45,7 @@ struct PlannedModel {
 PlannedModel plan_model(const SolvedModel& model, const ScheduleRequest& request);
 ScheduleRequest request_of(const Recipe& recipe);
 
-// The smallest arena for which `request`'s strategy finds a plan.
+// The smallest budget, of the kind the recipe gives, for which `request`'s strategy finds a plan; 0: unknown.
 uint64_t smallest_budget(const SolvedModel& model, const ScheduleRequest& request);
 
 // The row of micro_first at which most bytes are live, and the slots that are.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string>
 #include <vector>
 
 #include "tools/formats/error.h"
@@ -16,14 +17,20 @@ constexpr double kBackwardCost = 1;
 
 using Costs = std::vector<double>;  // by l: l forwards and l + 1 backwards
 
+void require_cost(double cost, const char* name) {
+  if (!(cost >= 0) || !std::isfinite(cost)) throw UserError("h-revolve: " + std::string(name) + ": must be a number >= 0");
+}
+
 void require(const TwoLevels& problem) {
   if (problem.steps < 1) throw UserError("h-revolve: steps: must be at least 1");
   if (problem.ram_slots < 1) throw UserError("h-revolve: ram: must be at least 1 (the chain's input takes one)");
-  if (!(problem.write_cost >= 0) || !std::isfinite(problem.write_cost)) throw UserError("h-revolve: write-cost: must be a number >= 0");
-  if (!(problem.read_cost >= 0) || !std::isfinite(problem.read_cost)) throw UserError("h-revolve: read-cost: must be a number >= 0");
+  require_cost(problem.write_cost, "write-cost");
+  require_cost(problem.read_cost, "read-cost");
   const double steps = static_cast<double>(problem.steps);
-  const double slots = static_cast<double>(std::min(problem.ram_slots, problem.steps) + std::min(problem.disk_slots, problem.steps));
-  if (steps * steps * slots / 2 > 1e10) throw UserError("h-revolve: steps: too many for so many slots (steps^2 x slots up to 2e10)");
+  const double ram = std::min(steps, static_cast<double>(problem.ram_slots));
+  const double disk = std::min(steps, static_cast<double>(problem.disk_slots));
+  if (steps * steps * (ram + disk) <= 2e10) return;
+  throw UserError("h-revolve: steps: too many for so many slots (steps^2 x slots up to 2e10)");
 }
 
 // Input in one of `slots` memory slots: the same as revolve.

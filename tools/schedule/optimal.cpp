@@ -56,7 +56,8 @@ class Solver {
     if (request_.unit > 0) {
       const uint64_t exact = exact_unit(chain_);
       const uint64_t asked = exact % request_.unit == 0 ? exact : request_.unit;
-      if (static_cast<double>(asked) >= work_at(request_.memory_bytes).least_unit(kAskedLimit)) return solve({.unit = asked}, request_.memory_bytes);
+      const double least_unit = work_at(request_.memory_bytes).least_unit(kAskedLimit);
+      if (static_cast<double>(asked) >= least_unit) return solve({.unit = asked}, request_.memory_bytes);
     }
     const uint64_t memory_bytes = std::min(request_.memory_bytes, most_bytes());
     const uint64_t level = std::bit_ceil(memory_bytes), below = level / 2;
@@ -143,7 +144,8 @@ Schedule schedule_optimal(const Chain& chain, const ScheduleRequest& request) {
   const Solver solver(chain, request);
   Schedule best = better_plan(solver.best_plan(), solver.least_memory_plan());
   // Sizes are rounded up to units: a plan without rounding may still be better.
-  for (const auto other : {schedule_none, schedule_every_k, schedule_sqrt, schedule_chen, schedule_chen_recursive, schedule_revolve}) {
+  for (const auto other : {schedule_none, schedule_every_k, schedule_sqrt, schedule_chen, schedule_chen_recursive,
+                           schedule_revolve}) {
     if (!request.as_published) best = better_plan(std::move(best), other(chain, {.memory_bytes = request.memory_bytes}));
   }
   best.smallest_memory = solver.smallest_memory();

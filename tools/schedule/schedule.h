@@ -15,7 +15,8 @@ struct ScheduleRequest {
   std::string strategy = "optimal";
   uint64_t memory_bytes = UINT64_MAX;  // counts the chain's input
   uint64_t unit = 0;                   // bytes per memory unit of `optimal`: a hint; 0 lets it choose aligned units
-  int k = 0;                           // every-k: links per segment; sqrt: segments; chen-recursive: boundaries kept per level; 0: the strategy chooses
+  int k = 0;                           // every-k: links per segment; sqrt: segments; chen-recursive: boundaries kept per
+                                       // level; 0: the strategy chooses
   std::string policy = {};             // policy: which values are saveable
   bool residues = true;                // optimal: use DESIGN 5 where the chain lists residues
   bool as_published = false;           // optimal: Rotor's recursion with its hole

@@ -28,7 +28,8 @@ ordered_json action_as_json(const Action& action) {
 }
 
 void refuse_if(bool given, const UnitChainRequest& request, const char* parameter) {
-  if (given) throw UserError("schedule: --" + std::string(parameter) + ": strategy \"" + request.strategy + "\" takes none", UserError::kUsage);
+  if (!given) return;
+  throw UserError("schedule: --" + std::string(parameter) + ": strategy \"" + request.strategy + "\" takes none", UserError::kUsage);
 }
 
 ordered_json answer_revolve(const UnitChainRequest& request) {
@@ -36,13 +37,13 @@ ordered_json answer_revolve(const UnitChainRequest& request) {
   refuse_if(request.disk.has_value(), request, "disk");
   refuse_if(request.write_cost.has_value(), request, "write-cost");
   refuse_if(request.read_cost.has_value(), request, "read-cost");
-  if (!request.slots) throw UserError("schedule: --slots: missing; revolve on --steps needs the number of slots", UserError::kUsage);
+  if (!request.slots) throw UserError("schedule: --slots: missing; revolve on --steps needs it", UserError::kUsage);
   return {{"extra_forwards", revolve_extra_forwards(request.steps, *request.slots)}};
 }
 
 ordered_json answer_hrevolve(const UnitChainRequest& request) {
   refuse_if(request.slots.has_value(), request, "slots");
-  if (!request.ram) throw UserError("schedule: --ram: missing; h-revolve on --steps needs the number of memory slots", UserError::kUsage);
+  if (!request.ram) throw UserError("schedule: --ram: missing; h-revolve on --steps needs it", UserError::kUsage);
   return {{"makespan", hrevolve_makespan({.steps = request.steps, .ram_slots = *request.ram, .disk_slots = request.disk.value_or(0),
                                           .write_cost = request.write_cost.value_or(0),
                                           .read_cost = request.read_cost.value_or(0)})}};

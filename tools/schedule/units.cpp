@@ -67,7 +67,9 @@ bool same_cost_and_size(const Link& a, const Link& b) {
     return x.bytes == y.bytes && x.backward_cost == y.backward_cost && x.scratch_bytes == y.scratch_bytes &&
            x.forward_scratch_bytes == y.forward_scratch_bytes;
   };
-  const auto same_residue = [](const Residue& x, const Residue& y) { return x.bytes == y.bytes && x.forward_cost == y.forward_cost; };
+  const auto same_residue = [](const Residue& x, const Residue& y) {
+    return x.bytes == y.bytes && x.forward_cost == y.forward_cost;
+  };
   return a.forward_cost == b.forward_cost && a.boundary_bytes == b.boundary_bytes &&
          a.forward_scratch_bytes == b.forward_scratch_bytes && std::ranges::equal(a.tapes, b.tapes, same_tape) &&
          std::ranges::equal(a.residues, b.residues, same_residue);
