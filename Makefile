@@ -17,7 +17,8 @@ TOOL_FLAGS := $(COMMON) -O2 $(WARNINGS)
 PROOF_FLAGS_g++ := -fconstexpr-ops-limit=4000000000 -fconstexpr-loop-limit=100000000
 PROOF_FLAGS_clang++ := -fconstexpr-steps=2000000000
 PROOF_FLAGS = $(if $(findstring clang,$(CXX)),$(PROOF_FLAGS_clang++),$(PROOF_FLAGS_g++))
-LINK      := $(SANITIZE) -lblis -lz -lpthread
+# BLIS is a weak reference of the library: it must be asked for, or the archive member stays out.
+LINK      := $(SANITIZE) -Wl,-u,_ZN7reprise14blis_gemm_tileEv -lblis -lz -lpthread
 
 LIB_SOURCES   := $(wildcard lib/*.cpp lib/cpu/*.cpp)
 PORT_SOURCES  := $(wildcard ports/linux/*.cpp)
@@ -44,7 +45,7 @@ PARITY_PACKAGES := python3-torch
 
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: all run build test plan fit audit bench asan size parity install clean help force
+.PHONY: all run build test plan fit audit bench cuda gpu asan size parity install clean help force
 
 all: $(BUILD)/reprise  ## build the command line, build/reprise
 
@@ -147,6 +148,14 @@ $(call objects,$(BENCH_SOURCES)): | $(BUILD)/packages/bench
 bench: $(BENCHES)  ## benchmarks: per cent of the measured peak
 	@for bench in $(BENCHES); do $$bench || exit 1; done
 
+NVCC ?= $(or $(shell command -v nvcc),/usr/local/cuda/bin/nvcc)
+cuda:  ## compile cuda/ for sm_80, sm_87 and sm_90; fails on register spills (skipped where there is no nvcc)
+	BUILD=$(BUILD) NVCC=$(NVCC) tests/cuda_compile_test.sh
+gpu:  ## on a machine with a card: compare the CUDA kernels with the reference, and time them
+	@mkdir -p $(BUILD)
+	$(NVCC) -std=c++20 -O3 -I. -arch=native tests/bench/gpu_layer_norm.cu $(wildcard cuda/*.cu) -o $(BUILD)/gpu_layer_norm
+	$(BUILD)/gpu_layer_norm
+
 size: $(BUILD)/libreprise.a  ## code and static bytes of the library
 	size -t $<
 
@@ -156,7 +165,7 @@ install: $(BUILD)/libreprise.a $(BUILD)/reprise  ## install library, headers, pk
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/pkgconfig
 	install -m 755 $(BUILD)/reprise $(DESTDIR)$(PREFIX)/bin/reprise
 	install -m 644 $(BUILD)/libreprise.a $(DESTDIR)$(PREFIX)/lib/libreprise.a
-	for header in $(wildcard lib/*.h lib/cpu/*.h ports/linux/*.h); do install -D -m 644 $$header $(DESTDIR)$(PREFIX)/include/reprise/$$header; done
+	for header in $(wildcard lib/*.h lib/cpu/*.h ports/linux/*.h cuda/*.h); do install -D -m 644 $$header $(DESTDIR)$(PREFIX)/include/reprise/$$header; done
 	sed -e 's|@PREFIX@|$(PREFIX)|' lib/reprise.pc.in >$(DESTDIR)$(PREFIX)/lib/pkgconfig/reprise.pc
 
 clean:  ## remove what was built

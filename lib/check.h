@@ -162,11 +162,16 @@ constexpr Fault tensor_fault(const Tensor& tensor, uint64_t region_bytes) {
 
 // ---- the shape contract of every kernel; letters as in op.h ----
 
+// Stands for an absent argument: no tensor of a plan has no bytes. (A null pointer would do, but g++ cannot compare an
+// address with null in a constant expression under -fsanitize=undefined.)
+inline constexpr Tensor kAbsent;
+constexpr bool is_absent(const Tensor* t) { return t->bytes == 0; }
+
 constexpr Fault require(bool holds, Fault otherwise = Fault::kShape) { return holds ? Fault::kNone : otherwise; }
-constexpr bool has_elements(const Tensor* t, uint64_t n) { return t == nullptr || t->elements() == n; }
-constexpr bool is_vector(const Tensor* t, uint64_t n) { return t == nullptr || (t->rank <= 1 && t->shape[0] == n); }
+constexpr bool has_elements(const Tensor* t, uint64_t n) { return is_absent(t) || t->elements() == n; }
+constexpr bool is_vector(const Tensor* t, uint64_t n) { return is_absent(t) || (t->rank <= 1 && t->shape[0] == n); }
 constexpr bool is_matrix(const Tensor* t, uint64_t rows, uint64_t columns) {
-  return t == nullptr || (t->rank == 2 && t->shape[0] == rows && t->shape[1] == columns);
+  return is_absent(t) || (t->rank == 2 && t->shape[0] == rows && t->shape[1] == columns);
 }
 constexpr bool is_shape(const Tensor* t, uint64_t a, uint64_t b, uint64_t c, uint64_t d) {
   return t->shape[0] == a && t->shape[1] == b && t->shape[2] == c && t->shape[3] == d;
@@ -250,8 +255,8 @@ constexpr Fault layer_norm_fault(Pass pass, const Tensor* const* t) {
 constexpr Fault embedding_fault(const Tensor* y, const Tensor* tokens, const Tensor* table, const Tensor* positions) {
   const uint64_t B = tokens->shape[0], T = tokens->shape[1], C = y->last_dimension();
   return require(tokens->rank == 2 && y->rank == 3 && is_shape(y, B, T, C, 1) &&
-                 (table == nullptr || is_matrix(table, table->shape[0], C)) &&
-                 (positions == nullptr || (positions->shape[0] >= T && is_matrix(positions, positions->shape[0], C))));
+                 (is_absent(table) || is_matrix(table, table->shape[0], C)) &&
+                 (is_absent(positions) || (positions->shape[0] >= T && is_matrix(positions, positions->shape[0], C))));
 }
 
 constexpr Fault attention_fault(const AttentionAttribute& a, const Tensor* y, const Tensor* lse, const Tensor* qkv) {
@@ -307,7 +312,7 @@ constexpr Fault shape_fault(const AttributePools& pools, const Row& row, const T
       return require(t[0]->elements() == t[1]->elements());
     case Op::kLossHead:
       if (row.pass == Pass::kEvaluate) return loss_head_fault(t[1], t[2], t[3], t[4]);
-      if (!same_rows(t[0], t[4]) || (t[1] != nullptr && !same_shape(*t[1], *t[5]))) return Fault::kShape;
+      if (!same_rows(t[0], t[4]) || (!is_absent(t[1]) && !same_shape(*t[1], *t[5]))) return Fault::kShape;
       return !is_vector(t[2], t[5]->shape[0]) ? Fault::kShape : loss_head_fault(t[4], t[5], t[6], t[7]);
     case Op::kGradNorm:
       if (row.pass == Pass::kFinish) return require(pools.clip[a].max_norm >= 0, Fault::kAttribute);
@@ -456,7 +461,7 @@ class Checker {
     if (!find_kernel(row) || !check_births(row) || !check_arguments(row)) return false;
     const Fault fault = shape_fault(plan_.attributes, row, tensors_);
     if (fault != Fault::kNone) return fail(fault);
-    if (group_ != nullptr && !check_group(row)) return false;
+    if (grouped_ && !check_group(row)) return false;
     if (info_->arguments[arity_ - 1].role == Role::kScratch && !check_scratch(row)) return false;
     return row.op != Op::kTransfer || check_transfer(row);
   }
@@ -475,6 +480,7 @@ class Checker {
     if (row.queue != 0 && row.op != Op::kTransfer) return fail(Fault::kInFlight);
     refs_ = here_->arguments.data + row.first_argument;
     group_ = group_attribute(row);
+    grouped_ = info_->attribute == AttributeKind::kGroup || info_->attribute == AttributeKind::kUpdate;
     const bool in_place = info_->in_place_output >= 0 && refs_[info_->in_place_output] == refs_[info_->in_place_input];
     in_place_ = in_place ? refs_[info_->in_place_output] : kNoRef;
     return true;
@@ -562,7 +568,7 @@ class Checker {
       if (adds && (!argument.may_accumulate || ref == kNoRef)) return fail(Fault::kAccumulate, ref);
       if (ref == kNoRef) {
         if (!argument.optional) return fail(Fault::kMissingArgument);
-        tensors_[i] = nullptr;
+        tensors_[i] = &kAbsent;
         continue;
       }
       const Role role = argument.role;
@@ -571,7 +577,7 @@ class Checker {
       tensors_[i] = tensor;
       if (argument.dtype != tensor->dtype && role != Role::kScratch) return fail(Fault::kDType, ref);
       if (argument.dtype == contract::kScalars && !check_bytes(row, role, ref)) return false;
-      if (group_ != nullptr && is_group(row.op, i) && !touch_group(row, i, ref, role)) return false;
+      if (grouped_ && is_group(row.op, i) && !touch_group(row, i, ref, role)) return false;
       if (role == Role::kOutput || role == Role::kUpdated) writes = true;
     }
     return writes || fail(Fault::kMissingArgument);
@@ -670,7 +676,7 @@ class Checker {
     if (region == Region::kState || (reduces_many && region != Region::kCarried))
       return fail(Fault::kGroup, refs_[gradients]);
     for (uint32_t i = 0; i <= gradients; ++i) {
-      if (tensors_[i] == nullptr || !is_group(row.op, i)) continue;
+      if (refs_[i] == kNoRef || !is_group(row.op, i)) continue;
       const StateKind kind = i == 0 ? StateKind::kParameter : StateKind::kOptimizer;
       if (!check_group_argument(*group_, refs_[gradients], refs_[i], kind)) return false;
     }
@@ -701,9 +707,12 @@ class Checker {
 
   constexpr bool check_scratch(const Row& row) {
     if (info_->arguments[arity_ - 1].role != Role::kScratch) return true;
-    const Tensor* scratch = tensors_[arity_ - 1];
-    const uint64_t bytes = scratch == nullptr ? 0 : scratch->bytes;
-    return bytes >= scratch_rule_(row.op, row.pass, tensors_) ? true : fail(Fault::kScratch, refs_[arity_ - 1]);
+    const Tensor* arguments[kMaxArguments] = {};
+    for (uint32_t i = 0; i < arity_; ++i) {
+      if (refs_[i] != kNoRef) arguments[i] = tensors_[i];
+    }
+    return tensors_[arity_ - 1]->bytes >= scratch_rule_(row.op, row.pass, arguments) ||
+           fail(Fault::kScratch, refs_[arity_ - 1]);
   }
 
   // touch() has left transfers alone: a start asks what any other row must ask, a wait must find its own pair.
@@ -754,6 +763,7 @@ class Checker {
   Ref in_place_ = kNoRef;  // the tensor that the in-place pair shares, where it does
   const Tensor* tensors_[kMaxArguments] = {};
   const GroupAttribute* group_ = nullptr;
+  bool grouped_ = false;  // whether group_ names one
 
   uint32_t open_transfers_ = 0;
   uint32_t lowest_ = kNoSlot;      // head of the address-ordered list

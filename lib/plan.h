@@ -182,7 +182,7 @@ struct StepScalars {
   float reserved;
   double loss_sum;       // training: sum of the micro-batches' mean losses; evaluation: sum over labelled samples
   uint64_t labelled;     // evaluation: samples with a real label
-  uint64_t correct;      // evaluation: of these, how many have their label's logit strictly largest (first maximum)
+  uint64_t correct;      // evaluation: of these, those whose label is the first of the largest logits
 };
 
 constexpr int32_t kIgnoredLabel = -100;

@@ -102,6 +102,12 @@ TEST(KernelTable, IdsAreUnique) {
   }
 }
 
+// A weak reference does not fetch gemm_blis.o from an archive: the link must ask for it, or products run without BLIS unnoticed.
+TEST(KernelSet, BlisIsLinked) {
+  const GemmTile* (*volatile find)() = blis_gemm_tile;
+  EXPECT_TRUE(find != nullptr) << "link with -Wl,-u,_ZN7reprise14blis_gemm_tileEv";
+}
+
 TEST(KernelSet, NamesTheTile) {
   ASSERT_TRUE(have_tile(GemmTileChoice::kPortable));
   const std::string portable = backend().kernel_set();

@@ -198,13 +198,14 @@ std::string text_of(const std::string& path) {
   return text.str();
 }
 
-// Those that take well under a second; all eleven are timed by the benchmark.
+// All eleven by a fixed number of placements, so that a slow machine is no failure.
 TEST(PackCommand, HardInstancesAtTheirCapacities) {
-  for (const char* name : {"input.12", "C.1048576", "F.1048576", "G.1048576", "J.1048576", "K.1048576"}) {
+  for (const char* name : {"input.12", "A.1048576", "B.1048576", "C.1048576", "D.1048576", "E.1048576", "F.1048576", "G.1048576",
+                           "H.1048576", "I.1048576", "J.1048576", "K.1048576"}) {
     const std::string path = std::string("tests/data/minimalloc/") + name + ".csv";
     const uint64_t capacity = std::string(name) == "input.12" ? 12 : 1048576;
     const PackProblem problem = parse_pack_problem(text_of(path), path, capacity);
-    const Packing packing = pack_buffers(problem.buffers, {.capacity = capacity, .nodes = 3'000'000});
+    const Packing packing = pack_buffers(problem.buffers, {.capacity = capacity, .nodes = 200'000});
     EXPECT_TRUE(packing.feasible) << name;
     EXPECT_LE(packing.packed_bytes, capacity) << name;
     EXPECT_EQ(fault_of(problem.buffers, packing.offsets, packing.packed_bytes), "") << name;

@@ -75,7 +75,8 @@ uint64_t height_of(const std::vector<Buffer>& buffers, const std::vector<uint64_
 // Effort left, shared by the searches of one call.
 class Effort {
  public:
-  explicit Effort(const PackOptions& options) : nodes_(options.nodes), seconds_(options.seconds) {}
+  Effort(const PackOptions& options, size_t buffers)
+      : nodes_(buffers <= kMostSearched ? options.nodes : 0), seconds_(options.seconds) {}
 
   SearchResult search(const std::vector<Buffer>& buffers, uint64_t capacity, uint64_t most_nodes) {
     SearchLimits limits = {.nodes = std::min(most_nodes, nodes_), .seconds = 0};
@@ -88,6 +89,8 @@ class Effort {
   bool spent() const { return nodes_ == 0 || (seconds_ > 0 && passed() >= seconds_); }
 
  private:
+  static constexpr size_t kMostSearched = 3000;  // the search keeps every pair of buffers that meet
+
   double passed() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   uint64_t nodes_;
@@ -162,7 +165,7 @@ Packing pack_buffers(const std::vector<Buffer>& buffers, const PackOptions& opti
   packing.lower_bound = largest_live_bytes(rounded.buffers);
   const uint64_t wanted = options.capacity == 0 ? packing.lower_bound : options.capacity;
   Placing best = best_greedy(rounded.buffers, wanted);
-  Effort effort(options);
+  Effort effort(options, rounded.buffers.size());
   if (options.capacity == 0) {
     packing.proven = minimise(rounded.buffers, packing.lower_bound, effort, best);
   } else if (best.height <= wanted || packing.lower_bound > wanted) {

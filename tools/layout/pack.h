@@ -25,7 +25,7 @@ struct Packing {
   std::vector<uint64_t> offsets;   // parallel to the buffers; of the best packing found
 };
 
-// Buffers of 0 bytes or with lower >= upper lie at 0 and touch nothing.
+// Beyond 3000 buffers the greedy orders alone decide. Buffers of 0 bytes or with lower >= upper lie at 0 and touch nothing.
 Packing pack_buffers(const std::vector<Buffer>& buffers, const PackOptions& options = {});
 
 // Largest sum of sizes live at one time.
