@@ -348,7 +348,9 @@ struct AdamWArgs {
   const float* gradients;
   const StepScalars* scalars;
   uint64_t n;
-  float weight_decay, beta1, beta2, epsilon;
+  float weight_decay;
+  double beta1, beta2;
+  float epsilon;
 };
 
 struct Backend {

@@ -51,7 +51,7 @@ constexpr ArgumentInfo optional_updated(const char* name) { return {name, Role::
 constexpr ArgumentInfo in(const char* name, DType dtype = DType::kF32) { return {name, Role::kInput, dtype, false, false}; }
 constexpr ArgumentInfo optional_in(const char* name) { return {name, Role::kInput, DType::kF32, true, false}; }
 constexpr ArgumentInfo scratch() { return {"scratch", Role::kScratch, DType::kU8, true, false}; }
-constexpr DType kScalars = DType::kU8;  // StepScalars travel as bytes
+constexpr DType kScalars = DType::kU8;  // StepScalars travel as bytes; norms are doubles, each two f32 of its tensor
 
 // clang-format off
 inline constexpr KernelInfo kTable[] = {

@@ -118,7 +118,8 @@ struct UpdateAttribute {  // a group with its optimizer's constants
   GroupAttribute group;
   float weight_decay, momentum;   // sgd
   uint32_t nesterov;
-  float beta1, beta2, epsilon;    // adamw
+  double beta1, beta2;            // adamw: 1 - beta2 in f32 would be wrong in the fifth digit
+  float epsilon;
   constexpr bool operator==(const UpdateAttribute&) const = default;
 };
 

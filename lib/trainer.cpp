@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <initializer_list>
 
 #include "lib/check.h"
 #include "lib/rng.h"
@@ -24,6 +25,19 @@ Status check_plan(const Plan& plan, const Backend& backend, Arena arena) {
   if (workspace > arena.bytes) return {Code::kArenaTooSmall, "the arena must hold the checker's marks", workspace};
   const Verdict verdict = check(plan, reinterpret_cast<CheckMark*>(arena.base), backend.scratch_bytes);
   if (!verdict.ok()) return {Code::kBadPlan, fault_text(verdict.fault), uint64_t{verdict.program} << 32 | verdict.row};
+  return ok_status();
+}
+
+// The host must have somewhere to put a micro-batch.
+Status check_staging(const Plan& plan) {
+  for (const ProgramId id : {ProgramId::kMicroFirst, ProgramId::kMicroAdd, ProgramId::kEvaluate}) {
+    const Program& program = plan.program(id);
+    const bool needed = id == ProgramId::kMicroFirst || program.rows.count > 0;
+    if (needed && (program.input == kNoSlot || program.labels == kNoSlot)) return {Code::kBadPlan, "a program must name its input and labels", 0};
+  }
+  if (plan.accumulate > 1 && plan.program(ProgramId::kMicroAdd).rows.count == 0) {
+    return {Code::kBadPlan, "several micro-batches need the program micro_add", plan.accumulate};
+  }
   return ok_status();
 }
 
@@ -74,6 +88,7 @@ Status fill_batch(const Trainer& trainer, ProgramId id, const BatchSource& sourc
 
 Status bind(const Plan& plan, const Backend& backend, const Workers& workers, Arena arena, Trainer& trainer) {
   REPRISE_RETURN_IF_ERROR(check_plan(plan, backend, arena));
+  REPRISE_RETURN_IF_ERROR(check_staging(plan));
   trainer = Trainer{};
   trainer.plan = &plan;
   trainer.backend = &backend;
@@ -149,6 +164,7 @@ Status train_step(Trainer& trainer, const BatchSource& source, StepReport& repor
 }
 
 Status evaluate(Trainer& trainer, const BatchSource& source, uint64_t batches, EvaluationReport& report) {
+  if (trainer.plan->program(ProgramId::kEvaluate).rows.count == 0) return {Code::kUnsupported, "the plan has no evaluation program", 0};
   StepScalars& scalars = trainer.scalars();
   scalars = StepScalars{};
   scalars.seed = trainer.plan->seed;

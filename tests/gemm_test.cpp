@@ -1,7 +1,6 @@
-// Matrix products, convolutions, linear layers and the loss head against naive loops in double, with every tile there is, and bit for
-// bit over 1, 2 and 3 workers.
-// Here because they share one GEMM whose blocking has many edges.
-// It must not use the library's packing, blocking or exponentials to judge them.
+// Matrix products, convolutions, linear layers and the loss head against naive loops in double, with every tile there
+// is, and bit for bit over 1, 2 and 3 workers. Here because they share one GEMM whose blocking has many edges. It must
+// not use the library's packing, blocking or exponentials to judge them.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -69,7 +68,8 @@ struct Scratch {
 // Products of values in [-1, 1] summed over `depth` terms, in another order than the reference: relative to 1 + |sum|.
 double sum_tolerance(uint64_t depth) { return 2e-7 * (4.0 + std::sqrt(static_cast<double>(depth)) * 4.0); }
 
-void expect_close(const std::vector<float>& got, const std::vector<double>& want, uint64_t depth, const std::string& id) {
+void expect_close(const std::vector<float>& got, const std::vector<double>& want, uint64_t depth,
+                  const std::string& id) {
   ASSERT_EQ(got.size(), want.size()) << id;
   const double tolerance = sum_tolerance(depth);
   for (size_t i = 0; i < got.size(); ++i) {
@@ -95,12 +95,14 @@ std::string tile_name(const testing::TestParamInfo<GemmTileChoice>& info) {
   }
 }
 INSTANTIATE_TEST_SUITE_P(Tiles, EveryTile,
-                         testing::Values(GemmTileChoice::kBaseline, GemmTileChoice::kAvx2, GemmTileChoice::kAvx512, GemmTileChoice::kBlis),
+                         testing::Values(GemmTileChoice::kBaseline, GemmTileChoice::kAvx2, GemmTileChoice::kAvx512,
+                                         GemmTileChoice::kBlis),
                          tile_name);
 
 // Runs `kernel(workers, out, scratch)` with 1, 2 and 3 workers from the same start; all must give the same bits.
 template <typename Kernel>
-std::vector<float> run_all_workers(const std::vector<float>& start, uint64_t scratch_bytes, const std::string& id, const Kernel& kernel) {
+std::vector<float> run_all_workers(const std::vector<float>& start, uint64_t scratch_bytes, const std::string& id,
+                                   const Kernel& kernel) {
   std::vector<float> first;
   for (uint32_t count = 1; count <= 3; ++count) {
     std::vector<float> out = start;
@@ -110,7 +112,8 @@ std::vector<float> run_all_workers(const std::vector<float>& start, uint64_t scr
     EXPECT_TRUE(status.ok()) << id << ": " << status.message;
     EXPECT_TRUE(scratch.intact()) << id << ": wrote past its scratch";
     if (count == 1) first = out;
-    EXPECT_EQ(0, std::memcmp(first.data(), out.data(), out.size() * sizeof(float))) << id << ": bits differ with " << count << " workers";
+    EXPECT_EQ(0, std::memcmp(first.data(), out.data(), out.size() * sizeof(float)))
+        << id << ": bits differ with " << count << " workers";
   }
   return first;
 }
@@ -121,7 +124,7 @@ Tensor tensor(std::initializer_list<uint32_t> shape) {
   return t;
 }
 
-// ---- the tile -------------------------------------------------------------------------------------------------------------------
+// ---- the tile ------------------------------------------------------------------------------------
 
 TEST_P(EveryTile, MatchesItsContract) {
   const GemmTile& tile = gemm_tile();
@@ -139,24 +142,27 @@ TEST_P(EveryTile, MatchesItsContract) {
         for (uint32_t j = 0; j < tile.nr; ++j) {
           double want = beta == 0.0f ? 0.0 : 0.5;
           for (uint64_t p = 0; p < k; ++p) want += double{a[p * tile.mr + i]} * b[p * tile.nr + j];
-          ASSERT_NEAR(c[i * row + j * column], want, sum_tolerance(k) * (1 + std::fabs(want))) << tile.name << " k=" << k << " i=" << i << " j=" << j;
+          ASSERT_NEAR(c[i * row + j * column], want, sum_tolerance(k) * (1 + std::fabs(want)))
+              << tile.name << " k=" << k << " i=" << i << " j=" << j;
         }
       }
     }
   }
 }
 
-// ---- linear ---------------------------------------------------------------------------------------------------------------------
+// ---- linear --------------------------------------------------------------------------------------
 
 struct LinearCase {
   uint32_t M, C, K;
 };
-const LinearCase kLinearCases[] = {{1, 1, 1},     {2, 3, 5},      {7, 1, 9},     {12, 32, 32},  {13, 33, 31},   {5, 257, 17},   {64, 256, 64},
-                                   {100, 300, 70}, {37, 515, 530}, {513, 64, 10}, {1030, 20, 33}, {2100, 31, 47}, {300, 40, 1030}, {128, 768, 48}};
+const LinearCase kLinearCases[] = {{1, 1, 1},      {2, 3, 5},      {7, 1, 9},       {12, 32, 32},   {13, 33, 31},
+                                   {5, 257, 17},   {64, 256, 64},  {100, 300, 70},  {37, 515, 530}, {513, 64, 10},
+                                   {1030, 20, 33}, {2100, 31, 47}, {300, 40, 1030}, {128, 768, 48}};
 
 // sum over depth of a(i, d) * b(j, d), plus start.
 template <typename A, typename B>
-std::vector<double> reference(uint64_t M, uint64_t N, uint64_t K, const std::vector<float>& start, const A& a, const B& b) {
+std::vector<double> reference(uint64_t M, uint64_t N, uint64_t K, const std::vector<float>& start, const A& a,
+                              const B& b) {
   std::vector<double> c(M * N);
   for (uint64_t i = 0; i < M; ++i) {
     for (uint64_t j = 0; j < N; ++j) {
@@ -172,19 +178,25 @@ TEST_P(EveryTile, LinearForward) {
   for (const LinearCase& s : kLinearCases) {
     for (int variant = 0; variant < 4; ++variant) {
       const bool input_major = variant & 1, biased = variant & 2;
-      const std::string id = "M=" + std::to_string(s.M) + " C=" + std::to_string(s.C) + " K=" + std::to_string(s.K) + " variant=" + std::to_string(variant);
-      const std::vector<float> x = random_floats(s.M * s.C, 1), w = random_floats(s.C * s.K, 2), b = random_floats(s.K, 3);
+      const std::string id = "M=" + std::to_string(s.M) + " C=" + std::to_string(s.C) + " K=" + std::to_string(s.K) +
+                             " variant=" + std::to_string(variant);
+      const std::vector<float> x = random_floats(s.M * s.C, 1), w = random_floats(s.C * s.K, 2),
+                               b = random_floats(s.K, 3);
       const Tensor ty = tensor({s.M, s.K}), tx = tensor({s.M, s.C});
       const Tensor* tensors[] = {&ty, &tx, nullptr, nullptr, nullptr};
-      const std::vector<float> got = run_all_workers(
-          std::vector<float>(s.M * s.K, NAN), cpu_linear_forward_scratch_bytes(tensors), id,
-          [&](const KernelContext& context, float* out, void* scratch, uint64_t bytes) {
-            return cpu_linear_forward(context, {out, x.data(), w.data(), biased ? b.data() : nullptr, scratch, bytes, s.M, s.C, s.K, input_major});
-          });
+      const std::vector<float> got =
+          run_all_workers(std::vector<float>(s.M * s.K, NAN), cpu_linear_forward_scratch_bytes(tensors), id,
+                          [&](const KernelContext& context, float* out, void* scratch, uint64_t bytes) {
+                            return cpu_linear_forward(context, {out, x.data(), w.data(), biased ? b.data() : nullptr,
+                                                                scratch, bytes, s.M, s.C, s.K, input_major});
+                          });
       std::vector<float> start(s.M * s.K);
       for (size_t i = 0; i < start.size(); ++i) start[i] = biased ? b[i % s.K] : 0.0f;
-      expect_close(got, reference(s.M, s.K, s.C, start, [&](uint64_t i, uint64_t d) { return x[i * s.C + d]; },
-                                  [&](uint64_t j, uint64_t d) { return input_major ? w[d * s.K + j] : w[j * s.C + d]; }), s.C, id);
+      expect_close(got,
+                   reference(
+                       s.M, s.K, s.C, start, [&](uint64_t i, uint64_t d) { return x[i * s.C + d]; },
+                       [&](uint64_t j, uint64_t d) { return input_major ? w[d * s.K + j] : w[j * s.C + d]; }),
+                   s.C, id);
     }
   }
 }
@@ -193,7 +205,8 @@ TEST_P(EveryTile, LinearBackwardData) {
   for (const LinearCase& s : kLinearCases) {
     for (int variant = 0; variant < 4; ++variant) {
       const bool input_major = variant & 1, accumulate = variant & 2;
-      const std::string id = "M=" + std::to_string(s.M) + " C=" + std::to_string(s.C) + " K=" + std::to_string(s.K) + " variant=" + std::to_string(variant);
+      const std::string id = "M=" + std::to_string(s.M) + " C=" + std::to_string(s.C) + " K=" + std::to_string(s.K) +
+                             " variant=" + std::to_string(variant);
       const std::vector<float> dy = random_floats(s.M * s.K, 1), w = random_floats(s.C * s.K, 2);
       const std::vector<float> start = accumulate ? random_floats(s.M * s.C, 3) : std::vector<float>(s.M * s.C, NAN);
       const Tensor tdx = tensor({s.M, s.C}), tdy = tensor({s.M, s.K});
@@ -201,11 +214,16 @@ TEST_P(EveryTile, LinearBackwardData) {
       const std::vector<float> got = run_all_workers(
           start, cpu_linear_backward_data_scratch_bytes(tensors), id,
           [&](const KernelContext& context, float* out, void* scratch, uint64_t bytes) {
-            return cpu_linear_backward_data(context, {out, dy.data(), w.data(), scratch, bytes, s.M, s.C, s.K, input_major, accumulate});
+            return cpu_linear_backward_data(
+                context, {out, dy.data(), w.data(), scratch, bytes, s.M, s.C, s.K, input_major, accumulate});
           });
       const std::vector<float> zero(s.M * s.C);
-      expect_close(got, reference(s.M, s.C, s.K, accumulate ? start : zero, [&](uint64_t i, uint64_t d) { return dy[i * s.K + d]; },
-                                  [&](uint64_t j, uint64_t d) { return input_major ? w[j * s.K + d] : w[d * s.C + j]; }), s.K, id);
+      expect_close(
+          got,
+          reference(
+              s.M, s.C, s.K, accumulate ? start : zero, [&](uint64_t i, uint64_t d) { return dy[i * s.K + d]; },
+              [&](uint64_t j, uint64_t d) { return input_major ? w[j * s.K + d] : w[d * s.C + j]; }),
+          s.K, id);
     }
   }
 }
@@ -214,7 +232,8 @@ TEST_P(EveryTile, LinearBackwardWeight) {
   for (const LinearCase& s : kLinearCases) {
     for (int variant = 0; variant < 4; ++variant) {
       const bool input_major = variant & 1, accumulate = variant & 2;
-      const std::string id = "M=" + std::to_string(s.M) + " C=" + std::to_string(s.C) + " K=" + std::to_string(s.K) + " variant=" + std::to_string(variant);
+      const std::string id = "M=" + std::to_string(s.M) + " C=" + std::to_string(s.C) + " K=" + std::to_string(s.K) +
+                             " variant=" + std::to_string(variant);
       const std::vector<float> dy = random_floats(s.M * s.K, 1), x = random_floats(s.M * s.C, 2);
       const std::vector<float> start = accumulate ? random_floats(s.C * s.K, 3) : std::vector<float>(s.C * s.K, NAN);
       const uint32_t rows = input_major ? s.C : s.K, columns = input_major ? s.K : s.C;
@@ -223,13 +242,17 @@ TEST_P(EveryTile, LinearBackwardWeight) {
       const std::vector<float> got = run_all_workers(
           start, cpu_linear_backward_weight_scratch_bytes(tensors), id,
           [&](const KernelContext& context, float* out, void* scratch, uint64_t bytes) {
-            return cpu_linear_backward_weight(context, {out, x.data(), dy.data(), scratch, bytes, s.M, s.C, s.K, input_major, accumulate});
+            return cpu_linear_backward_weight(
+                context, {out, x.data(), dy.data(), scratch, bytes, s.M, s.C, s.K, input_major, accumulate});
           });
       const std::vector<float> zero(s.C * s.K);
       const auto from_x = [&](uint64_t i, uint64_t d) { return x[d * s.C + i]; };
       const auto from_dy = [&](uint64_t i, uint64_t d) { return dy[d * s.K + i]; };
       const std::vector<float>& base = accumulate ? start : zero;
-      expect_close(got, input_major ? reference(rows, columns, s.M, base, from_x, from_dy) : reference(rows, columns, s.M, base, from_dy, from_x), s.M, id);
+      expect_close(got,
+                   input_major ? reference(rows, columns, s.M, base, from_x, from_dy)
+                               : reference(rows, columns, s.M, base, from_dy, from_x),
+                   s.M, id);
     }
   }
 }
@@ -237,7 +260,8 @@ TEST_P(EveryTile, LinearBackwardWeight) {
 TEST(Linear, BackwardBias) {
   for (const LinearCase& s : kLinearCases) {
     for (bool accumulate : {false, true}) {
-      const std::string id = "M=" + std::to_string(s.M) + " K=" + std::to_string(s.K) + (accumulate ? " accumulate" : "");
+      const std::string id =
+          "M=" + std::to_string(s.M) + " K=" + std::to_string(s.K) + (accumulate ? " accumulate" : "");
       const std::vector<float> dy = random_floats(s.M * s.K, 1);
       const std::vector<float> start = accumulate ? random_floats(s.K, 3) : std::vector<float>(s.K, NAN);
       const Tensor tdb = tensor({s.K}), tdy = tensor({s.M, s.K});
@@ -264,28 +288,32 @@ TEST_P(EveryTile, ScratchThatIsTooSmallIsRefused) {
   EXPECT_EQ(Code::kBadPlan, cpu_linear_forward({&workers, nullptr}, args).code);
 }
 
-// ---- convolution ----------------------------------------------------------------------------------------------------------------
+// ---- convolution ---------------------------------------------------------------------------------
 
 struct ConvCase {
   uint32_t N, H, W, C, K;
   uint16_t R, S, stride, pad;
 };
-// Small and odd first; then the shapes of CIFAR and ImageNet ResNets, cut down, on either side of every choice by shape.
+// Small and odd first; then the shapes of CIFAR and ImageNet ResNets, cut down, on either side of every choice by
+// shape.
 const ConvCase kConvCases[] = {
-    {1, 1, 1, 1, 1, 1, 1, 1, 0},    {1, 3, 4, 1, 2, 3, 3, 1, 1},    {2, 5, 7, 3, 4, 3, 3, 1, 0},    {2, 6, 5, 2, 3, 2, 3, 1, 1},
-    {1, 9, 8, 5, 7, 5, 5, 2, 2},    {2, 11, 11, 3, 16, 7, 7, 2, 3}, {1, 8, 8, 4, 6, 3, 3, 3, 1},    {2, 7, 7, 20, 12, 1, 1, 1, 0},
-    {2, 7, 9, 17, 35, 1, 1, 2, 0},  {1, 6, 6, 40, 33, 3, 3, 2, 1},  {3, 5, 5, 4, 4, 1, 1, 3, 0},    {2, 4, 4, 8, 8, 3, 3, 1, 2},
-    {2, 28, 28, 1, 16, 3, 3, 1, 1}, {3, 28, 28, 16, 16, 3, 3, 1, 1}, {2, 28, 28, 16, 32, 3, 3, 2, 1}, {2, 28, 28, 16, 32, 1, 1, 2, 0},
-    {3, 14, 14, 32, 32, 3, 3, 1, 1}, {2, 14, 14, 32, 64, 3, 3, 2, 1}, {3, 7, 7, 64, 64, 3, 3, 1, 1}, {1, 32, 32, 16, 16, 3, 3, 1, 1},
-    {2, 9, 13, 16, 48, 3, 3, 1, 1}, {1, 17, 6, 48, 16, 5, 3, 1, 2}, {1, 10, 10, 64, 64, 3, 3, 2, 1}, {1, 7, 7, 64, 256, 1, 1, 1, 0},
-    {1, 33, 35, 3, 24, 7, 7, 2, 3}, {1, 12, 12, 128, 128, 3, 3, 1, 1}, {5, 6, 7, 32, 16, 3, 3, 1, 1}, {1, 40, 70, 16, 16, 3, 3, 1, 1},
-    {1, 1, 1, 16, 16, 1, 1, 2, 0},   {2, 3, 4, 16, 32, 1, 1, 2, 1},   {2, 9, 9, 24, 40, 3, 3, 1, 1},  {2, 5, 3, 80, 96, 3, 3, 1, 1},
+    {1, 1, 1, 1, 1, 1, 1, 1, 0},     {1, 3, 4, 1, 2, 3, 3, 1, 1},       {2, 5, 7, 3, 4, 3, 3, 1, 0},
+    {2, 6, 5, 2, 3, 2, 3, 1, 1},     {1, 9, 8, 5, 7, 5, 5, 2, 2},       {2, 11, 11, 3, 16, 7, 7, 2, 3},
+    {1, 8, 8, 4, 6, 3, 3, 3, 1},     {2, 7, 7, 20, 12, 1, 1, 1, 0},     {2, 7, 9, 17, 35, 1, 1, 2, 0},
+    {1, 6, 6, 40, 33, 3, 3, 2, 1},   {3, 5, 5, 4, 4, 1, 1, 3, 0},       {2, 4, 4, 8, 8, 3, 3, 1, 2},
+    {2, 28, 28, 1, 16, 3, 3, 1, 1},  {3, 28, 28, 16, 16, 3, 3, 1, 1},   {2, 28, 28, 16, 32, 3, 3, 2, 1},
+    {2, 28, 28, 16, 32, 1, 1, 2, 0}, {3, 14, 14, 32, 32, 3, 3, 1, 1},   {2, 14, 14, 32, 64, 3, 3, 2, 1},
+    {3, 7, 7, 64, 64, 3, 3, 1, 1},   {1, 32, 32, 16, 16, 3, 3, 1, 1},   {2, 9, 13, 16, 48, 3, 3, 1, 1},
+    {1, 17, 6, 48, 16, 5, 3, 1, 2},  {1, 10, 10, 64, 64, 3, 3, 2, 1},   {1, 7, 7, 64, 256, 1, 1, 1, 0},
+    {1, 33, 35, 3, 24, 7, 7, 2, 3},  {1, 12, 12, 128, 128, 3, 3, 1, 1}, {5, 6, 7, 32, 16, 3, 3, 1, 1},
+    {1, 40, 70, 16, 16, 3, 3, 1, 1}, {1, 1, 1, 16, 16, 1, 1, 2, 0},     {2, 3, 4, 16, 32, 1, 1, 2, 1},
+    {2, 9, 9, 24, 40, 3, 3, 1, 1},   {2, 5, 3, 80, 96, 3, 3, 1, 1},
 };
 
 std::string conv_id(const ConvCase& c) {
-  return "N=" + std::to_string(c.N) + " H=" + std::to_string(c.H) + " W=" + std::to_string(c.W) + " C=" + std::to_string(c.C) + " K=" +
-         std::to_string(c.K) + " R=" + std::to_string(c.R) + " S=" + std::to_string(c.S) + " stride=" + std::to_string(c.stride) + " pad=" +
-         std::to_string(c.pad);
+  return "N=" + std::to_string(c.N) + " H=" + std::to_string(c.H) + " W=" + std::to_string(c.W) +
+         " C=" + std::to_string(c.C) + " K=" + std::to_string(c.K) + " R=" + std::to_string(c.R) +
+         " S=" + std::to_string(c.S) + " stride=" + std::to_string(c.stride) + " pad=" + std::to_string(c.pad);
 }
 
 ConvShape conv_shape(const ConvCase& c) {
@@ -302,11 +330,13 @@ void each_product(const ConvShape& s, const Visit& visit) {
       for (uint32_t q = 0; q < s.Q; ++q)
         for (uint32_t r = 0; r < s.window.kernel_h; ++r)
           for (uint32_t t = 0; t < s.window.kernel_w; ++t) {
-            const int h = static_cast<int>(p) * stride - pad + static_cast<int>(r), w = static_cast<int>(q) * stride - pad + static_cast<int>(t);
+            const int h = static_cast<int>(p) * stride - pad + static_cast<int>(r),
+                      w = static_cast<int>(q) * stride - pad + static_cast<int>(t);
             if (h < 0 || w < 0 || h >= static_cast<int>(s.H) || w >= static_cast<int>(s.W)) continue;
             for (uint32_t k = 0; k < s.K; ++k)
               for (uint32_t c = 0; c < s.C; ++c)
-                visit(((n * s.P + p) * s.Q + q) * s.K + k, ((n * s.H + h) * s.W + w) * s.C + c, ((k * s.window.kernel_h + r) * s.window.kernel_w + t) * s.C + c);
+                visit(((n * s.P + p) * s.Q + q) * s.K + k, ((n * s.H + h) * s.W + w) * s.C + c,
+                      ((k * s.window.kernel_h + r) * s.window.kernel_w + t) * s.C + c);
           }
 }
 
@@ -328,11 +358,11 @@ TEST_P(EveryTile, ConvForward) {
   for (const ConvCase& c : kConvCases) {
     const ConvData d(c);
     const Tensor* tensors[] = {&d.ty, &d.tx, &d.tw, nullptr};
-    const std::vector<float> got = run_all_workers(
-        std::vector<float>(d.dy.size(), NAN), cpu_conv_forward_scratch_bytes(tensors), conv_id(c),
-        [&](const KernelContext& context, float* out, void* scratch, uint64_t bytes) {
-          return cpu_conv_forward(context, {out, d.x.data(), d.w.data(), scratch, bytes, d.s});
-        });
+    const std::vector<float> got =
+        run_all_workers(std::vector<float>(d.dy.size(), NAN), cpu_conv_forward_scratch_bytes(tensors), conv_id(c),
+                        [&](const KernelContext& context, float* out, void* scratch, uint64_t bytes) {
+                          return cpu_conv_forward(context, {out, d.x.data(), d.w.data(), scratch, bytes, d.s});
+                        });
     std::vector<double> want(d.dy.size());
     each_product(d.s, [&](uint32_t y, uint32_t x, uint32_t w) { want[y] += static_cast<double>(d.x[x]) * d.w[w]; });
     expect_close(got, want, uint64_t{c.R} * c.S * c.C, conv_id(c));
@@ -377,22 +407,70 @@ TEST_P(EveryTile, ConvBackwardWeight) {
   }
 }
 
-// ---- loss head ------------------------------------------------------------------------------------------------------------------
+// The rule sees no stride, the kernels do: whatever they choose, they must have been given enough.
+TEST(Conv, ScratchRuleCoversEveryStrideAndPadding) {
+  ASSERT_TRUE(select_gemm_tile(GemmTileChoice::kBaseline).ok());
+  const Workers workers;
+  const KernelContext context{&workers, nullptr};
+  for (uint32_t C : {1u, 3u, 5u, 16u, 64u}) {
+    for (uint32_t K : {10u, 16u, 64u}) {
+      for (uint32_t H : {1u, 2u, 5u, 8u, 13u}) {
+        for (uint16_t R : {1, 2, 3, 5}) {
+          for (uint16_t stride : {1, 2, 3, 4}) {
+            for (uint16_t pad = 0; pad < R; ++pad) {
+              if (H + 2u * pad < R) continue;
+              const ConvCase c{1, H, H, C, K, R, R, stride, pad};
+              const ConvData d(c);
+              std::vector<float> out(std::max({d.x.size(), d.w.size(), d.dy.size()}));
+              const Tensor* forward[] = {&d.ty, &d.tx, &d.tw, nullptr};
+              Scratch scratch(cpu_conv_forward_scratch_bytes(forward));
+              EXPECT_TRUE(
+                  cpu_conv_forward(context, {out.data(), d.x.data(), d.w.data(), scratch.aligned(), scratch.bytes, d.s})
+                      .ok())
+                  << conv_id(c);
+              const Tensor* data[] = {&d.tx, &d.ty, &d.tw, nullptr};
+              Scratch data_scratch(cpu_conv_backward_data_scratch_bytes(data));
+              EXPECT_TRUE(cpu_conv_backward_data(context, {out.data(), d.dy.data(), d.w.data(), data_scratch.aligned(),
+                                                           data_scratch.bytes, d.s, false})
+                              .ok())
+                  << conv_id(c);
+              const Tensor* weight[] = {&d.tw, &d.tx, &d.ty, nullptr};
+              Scratch weight_scratch(cpu_conv_backward_weight_scratch_bytes(weight));
+              EXPECT_TRUE(
+                  cpu_conv_backward_weight(context, {out.data(), d.x.data(), d.dy.data(), weight_scratch.aligned(),
+                                                     weight_scratch.bytes, d.s, false})
+                      .ok())
+                  << conv_id(c);
+              ASSERT_TRUE(scratch.intact() && data_scratch.intact() && weight_scratch.intact()) << conv_id(c);
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+// ---- loss head -----------------------------------------------------------------------------------
 
 struct HeadCase {
   uint32_t M, C, V;
   int ignored;  // every n-th row has no label; 0: none, 1: all
 };
 constexpr uint32_t kHeadCaseCount = 7;
-const HeadCase kHeadCases[kHeadCaseCount] = {{1, 1, 2, 0}, {5, 3, 4, 2}, {128, 64, 10, 0}, {130, 20, 33, 3}, {200, 6, 3000, 5}, {1500, 16, 257, 4}, {9, 7, 6, 1}};
+const HeadCase kHeadCases[kHeadCaseCount] = {{1, 1, 2, 0},      {5, 3, 4, 2},       {128, 64, 10, 0}, {130, 20, 33, 3},
+                                             {200, 6, 3000, 5}, {1500, 16, 257, 4}, {9, 7, 6, 1}};
 
 struct HeadData {
   std::vector<float> x, w, b;
   std::vector<int32_t> labels;
   explicit HeadData(const HeadCase& c)
-      : x(random_floats(size_t{c.M} * c.C, 1)), w(random_floats(size_t{c.V} * c.C, 2)), b(random_floats(c.V, 3)), labels(c.M) {
+      : x(random_floats(size_t{c.M} * c.C, 1)),
+        w(random_floats(size_t{c.V} * c.C, 2)),
+        b(random_floats(c.V, 3)),
+        labels(c.M) {
     std::mt19937 generator(4);
-    for (uint32_t i = 0; i < c.M; ++i) labels[i] = c.ignored && i % c.ignored == 0 ? kIgnoredLabel : static_cast<int32_t>(generator() % c.V);
+    for (uint32_t i = 0; i < c.M; ++i)
+      labels[i] = c.ignored && i % c.ignored == 0 ? kIgnoredLabel : static_cast<int32_t>(generator() % c.V);
     for (float& v : x) v *= 3.0f;
   }
 };
@@ -448,24 +526,30 @@ TEST_P(EveryTile, LossHeadBackward) {
     const HeadData d(c);
     for (int variant = 0; variant < 2; ++variant) {
       const bool biased = variant == 0, accumulate = variant == 1;
-      const std::string id = "M=" + std::to_string(c.M) + " C=" + std::to_string(c.C) + " V=" + std::to_string(c.V) + " variant=" + std::to_string(variant);
+      const std::string id = "M=" + std::to_string(c.M) + " C=" + std::to_string(c.C) + " V=" + std::to_string(c.V) +
+                             " variant=" + std::to_string(variant);
       const HeadReference& want = known_reference(static_cast<uint32_t>(&c - kHeadCases), biased);
       const Tensor tx = tensor({c.M, c.C}), tw = tensor({c.V, c.C});
       const Tensor* tensors[] = {&tx, &tw, nullptr, nullptr, &tx, &tw, nullptr, nullptr, nullptr};
       // out = [dx | dw | db], parameter gradients starting from 0.25 where they accumulate.
       std::vector<float> start(d.x.size() + d.w.size() + c.V, accumulate ? 0.25f : NAN);
       StepScalars scalars{};
-      const std::vector<float> got = run_all_workers(
-          start, cpu_loss_head_backward_scratch_bytes(tensors), id,
-          [&](const KernelContext& context, float* out, void* scratch, uint64_t bytes) {
-            scalars = {};
-            scalars.micro_batches = 3;
-            scalars.loss_sum = 10;
-            return cpu_loss_head_backward(context, {out, out + d.x.size(), out + d.x.size() + d.w.size(), &scalars, d.x.data(), d.w.data(),
-                                                    biased ? d.b.data() : nullptr, d.labels.data(), scratch, bytes, c.M, c.C, c.V, accumulate, accumulate});
-          });
-      const double labelled = static_cast<double>(want.labelled), scale = want.labelled == 0 ? 0 : 1.0 / (3.0 * labelled);
-      ASSERT_NEAR(scalars.loss_sum - 10, want.labelled == 0 ? 0 : want.loss / labelled, 1e-5 * (1 + want.loss / (labelled + 1))) << id;
+      const std::vector<float> got =
+          run_all_workers(start, cpu_loss_head_backward_scratch_bytes(tensors), id,
+                          [&](const KernelContext& context, float* out, void* scratch, uint64_t bytes) {
+                            scalars = {};
+                            scalars.micro_batches = 3;
+                            scalars.loss_sum = 10;
+                            return cpu_loss_head_backward(
+                                context, {out, out + d.x.size(), out + d.x.size() + d.w.size(), &scalars, d.x.data(),
+                                          d.w.data(), biased ? d.b.data() : nullptr, d.labels.data(), scratch, bytes,
+                                          c.M, c.C, c.V, accumulate, accumulate});
+                          });
+      const double labelled = static_cast<double>(want.labelled),
+                   scale = want.labelled == 0 ? 0 : 1.0 / (3.0 * labelled);
+      ASSERT_NEAR(scalars.loss_sum - 10, want.labelled == 0 ? 0 : want.loss / labelled,
+                  1e-5 * (1 + want.loss / (labelled + 1)))
+          << id;
       EXPECT_EQ(0u, scalars.skip);
       std::vector<double> all;
       for (double g : want.dx) all.push_back(g * scale);
@@ -493,7 +577,8 @@ TEST_P(EveryTile, LossHeadEvaluate) {
                     [&](const KernelContext& context, float*, void* scratch, uint64_t bytes) {
                       scalars = {};
                       scalars.correct = 2;
-                      return cpu_loss_head_evaluate(context, {&scalars, d.x.data(), d.w.data(), d.b.data(), d.labels.data(), scratch, bytes, c.M, c.C, c.V});
+                      return cpu_loss_head_evaluate(context, {&scalars, d.x.data(), d.w.data(), d.b.data(),
+                                                              d.labels.data(), scratch, bytes, c.M, c.C, c.V});
                     });
     EXPECT_NEAR(want.loss, scalars.loss_sum, 1e-5 * (1 + want.loss));
     EXPECT_EQ(want.labelled, scalars.labelled);
@@ -512,8 +597,9 @@ TEST_P(EveryTile, LossHeadRefusesWrongLabelsAndMarksInfiniteLosses) {
   scalars.micro_batches = 1;
   const Workers workers;
   const auto run = [&] {
-    return cpu_loss_head_backward({&workers, nullptr}, {dx.data(), nullptr, nullptr, &scalars, d.x.data(), d.w.data(), nullptr, d.labels.data(),
-                                                        scratch.aligned(), scratch.bytes, c.M, c.C, c.V, false, false});
+    return cpu_loss_head_backward(
+        {&workers, nullptr}, {dx.data(), nullptr, nullptr, &scalars, d.x.data(), d.w.data(), nullptr, d.labels.data(),
+                              scratch.aligned(), scratch.bytes, c.M, c.C, c.V, false, false});
   };
   for (int32_t wrong : {5, -1, -101}) {
     d.labels[2] = wrong;

@@ -1,6 +1,5 @@
-// The Linux port: every task runs once and is seen by the caller, whatever the pool's size; arenas come whole or not at all.
-// Here because a lost task or a lost wake-up shows only under load.
-// It must not know what kernels do with workers.
+// The Linux port: every task runs once and is seen by the caller, whatever the pool's size; arenas come whole or not at
+// all. Here because a lost task or a lost wake-up shows only under load. It must not know what kernels do with workers.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -39,10 +38,13 @@ TEST(LinuxWorkers, WakesAfterSleep) {
   for (int call = 0; call < 20; ++call) {
     usleep(2000);  // longer than a worker spins
     uint32_t sums[64] = {};
-    pool.workers.run(pool.workers.state, 64, [](void* sum, uint32_t i) {
-      if (i == 0) usleep(1000);  // longer than the caller spins
-      static_cast<uint32_t*>(sum)[i] = i;
-    }, sums);
+    pool.workers.run(
+        pool.workers.state, 64,
+        [](void* sum, uint32_t i) {
+          if (i == 0) usleep(1000);  // longer than the caller spins
+          static_cast<uint32_t*>(sum)[i] = i;
+        },
+        sums);
     for (uint32_t i = 0; i < 64; ++i) ASSERT_EQ(i, sums[i]);
   }
 }

@@ -4,10 +4,10 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <iostream>
 
+#include "tools/command_line.h"
 #include "tools/doctor.h"
 #include "tools/emit/compare.h"
 #include "tools/emit/plan_header.h"
@@ -24,6 +24,7 @@ namespace reprise {
 namespace {
 
 constexpr int kDoesNotFit = UserError::kDoesNotFit;
+constexpr uint64_t kMostLinks = 1000000;
 
 // What plan, fit, compare, audit and chain share: a recipe, and what the command line overrides in it.
 struct RecipeOptions {
@@ -37,7 +38,7 @@ struct RecipeOptions {
     app.add_option("--budget", budget, "bytes of the whole arena: an integer or 7GiB, 512MiB; overrides the recipe's");
     if (!with_schedule) return;
     app.add_option("--schedule,--strategy", strategy, "one of: none every-k sqrt revolve optimal ...; overrides the recipe's");
-    app.add_option("--k", k, "every-k: links per segment");
+    app.add_option("--k", k, "every-k: links per segment")->check(integer_from(1, kMostLinks));
     app.add_option("--policy", policy, "policy: its name");
   }
 
@@ -47,30 +48,38 @@ struct RecipeOptions {
       result.budget_bytes = parse_bytes(budget, "--budget");
       result.feature_map_budget_bytes.reset();
     }
-    if (!strategy.empty()) result.schedule = ScheduleRecipe{strategy, 0, 0, "", true};
+    // The recipe's parameters belong to the recipe's strategy.
+    if (!strategy.empty() && strategy != result.schedule.strategy) result.schedule = ScheduleRecipe{strategy, 0, 0, "", true};
     if (k != 0) result.schedule.k = k;
     if (!policy.empty()) result.schedule.policy = policy;
     check_recipe(result, recipe);
+    if (result.backend == Recipe::BackendChoice::kCuda) {
+      throw UserError(recipe + ": backend: \"cuda\" cannot train yet; use \"cpu\", or \"auto\", which takes the CPU where there is no other");
+    }
     return result;
   }
 };
 
 void print_json(const nlohmann::json& json) { std::cout << json.dump(1) << "\n"; }
 
-void write_if_changed(const std::string& path, const std::string& text) {
-  FILE* old = std::fopen(path.c_str(), "rb");
-  if (old != nullptr) {
-    std::fclose(old);
-    if (read_file(path) == text) {
-      if (::utimensat(AT_FDCWD, path.c_str(), nullptr, 0) != 0) std::perror(path.c_str());
-      return;
-    }
+bool holds(const std::string& path, const std::string& text) {
+  struct stat status;
+  return ::stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode) && read_file(path) == text;
+}
+
+// All of them or none; one that holds its text already is only touched, so that make sees it as made.
+void write_files(const std::vector<std::pair<std::string, std::string>>& files) {
+  for (const auto& [path, text] : files) {
+    if (!holds(path, text)) write_file(path + ".tmp", text);
   }
-  write_file(path + ".tmp", text);
-  if (std::rename((path + ".tmp").c_str(), path.c_str()) != 0) throw UserError(path + ": cannot be replaced; its folder must be writable");
+  for (const auto& [path, text] : files) {
+    const bool done = holds(path, text) ? ::utimensat(AT_FDCWD, path.c_str(), nullptr, 0) == 0 : std::rename((path + ".tmp").c_str(), path.c_str()) == 0;
+    if (!done) throw UserError(path + ": cannot be replaced: " + std::strerror(errno));
+  }
 }
 
 void make_folders(const std::string& path) {
+  if (path.empty()) throw UserError("--output: must be a folder, not \"\"");
   for (size_t slash = path.find('/', 1);; slash = path.find('/', slash + 1)) {
     const std::string folder = path.substr(0, slash);
     if (::mkdir(folder.c_str(), 0777) != 0 && errno != EEXIST) throw UserError(folder + ": cannot be made: " + std::strerror(errno));
@@ -85,8 +94,8 @@ int run_plan(const RecipeOptions& options, const std::string& folder) {
   if (!planned.fits) throw UserError(does_not_fit_message(model, planned, request), UserError::kDoesNotFit);
   const std::string summary = summary_of(model, planned);
   make_folders(folder);
-  write_if_changed(folder + "/manifest.json", manifest_of(model, planned).dump(1) + "\n");
-  write_if_changed(folder + "/plan.h", plan_header(planned.plan, canonical_recipe(model.recipe), summary));
+  write_files({{folder + "/manifest.json", manifest_of(model, planned).dump(1) + "\n"},
+               {folder + "/plan.h", plan_header(planned.plan, canonical_recipe(model.recipe), summary)}});
   std::cerr << summary << "\n";
   return 0;
 }
@@ -112,22 +121,29 @@ int run_fit(const RecipeOptions& options) {
   return 0;
 }
 
+bool is_manifest(const nlohmann::json& given) { return given.is_object() && given.contains("plan_hash") && given.contains("slots"); }
+
+nlohmann::json manifest_from(const RecipeOptions& options) {
+  const SolvedModel model = solve_model(options.read());
+  const ScheduleRequest request = request_of(model.recipe);
+  const PlannedModel planned = plan_model(model, request);
+  if (!planned.fits) throw UserError(does_not_fit_message(model, planned, request), UserError::kDoesNotFit);
+  return manifest_of(model, planned);
+}
+
 int run_audit(const RecipeOptions& options) {
   const nlohmann::json given = nlohmann::json::parse(read_file(options.recipe), nullptr, false);
-  nlohmann::json manifest;
-  if (given.is_object() && given.contains("plan_hash") && given.contains("slots")) {
-    manifest = given;
-  } else {
-    const SolvedModel model = solve_model(options.read());
-    const ScheduleRequest request = request_of(model.recipe);
-    const PlannedModel planned = plan_model(model, request);
-    if (!planned.fits) throw UserError(does_not_fit_message(model, planned, request), UserError::kDoesNotFit);
-    manifest = manifest_of(model, planned);
+  const nlohmann::json manifest = is_manifest(given) ? given : manifest_from(options);
+  std::string text;
+  try {
+    text = audit_text(manifest);
+  } catch (const nlohmann::json::exception&) {
+    throw UserError(options.recipe + ": plan_hash, slots: there, but this is no manifest as `reprise plan` writes it; plan again");
   }
   if (options.json) {
     print_json(manifest);
   } else {
-    std::cout << audit_text(manifest);
+    std::cout << text;
   }
   return 0;
 }
@@ -153,6 +169,7 @@ int run_unit_chain(ScheduleOptions& options) {
 }
 
 int run_schedule(ScheduleOptions& options) {
+  if (options.is_unit_chain && !options.chain.empty()) throw UserError("schedule: --steps: a chain file has its own; give one of them", UserError::kUsage);
   if (options.is_unit_chain) return run_unit_chain(options);
   if (options.chain.empty()) throw UserError("schedule: CHAIN.json: give a chain file, or --steps L", UserError::kUsage);
   if (options.memory.empty()) throw UserError("schedule: --memory: give the bytes that the chain may use", UserError::kUsage);
@@ -240,17 +257,17 @@ int run(int argc, char** argv) {
   schedule->add_option("CHAIN", schedule_options.chain, "chain file (JSON)");
   schedule->add_option("--memory", schedule_options.memory, "bytes, the chain's input included");
   schedule->add_option("--strategy,--schedule", schedule_options.strategy, "default optimal");
-  schedule->add_option("--unit", schedule_options.unit, "bytes per memory unit: a hint");
-  schedule->add_option("--k", schedule_options.k, "every-k: links per segment");
+  schedule->add_option("--unit", schedule_options.unit, "bytes per memory unit: a hint")->check(integer_from(1));
+  schedule->add_option("--k", schedule_options.k, "every-k: links per segment")->check(integer_from(1, kMostLinks));
   schedule->add_option("--policy", schedule_options.policy, "policy: its name");
   schedule->add_flag("--no-residues", schedule_options.no_residues, "optimal: Rotor's class");
   schedule->add_flag("--as-published", schedule_options.as_published, "optimal: Rotor's recurrence as printed");
   schedule->add_option("--actions", schedule_options.actions, "write the actions to this file, one JSON object a line");
   schedule->add_flag("--json", schedule_options.json);
-  CLI::Option* steps = schedule->add_option("--steps", schedule_options.unit_chain.steps, "a chain of this many equal steps");
-  schedule->add_option("--slots", schedule_options.unit_chain.slots, "revolve: checkpoints, the input's included");
-  schedule->add_option("--ram", schedule_options.unit_chain.ram, "h-revolve: checkpoints in memory");
-  schedule->add_option("--disk", schedule_options.unit_chain.disk, "h-revolve: checkpoints on disk");
+  CLI::Option* steps = schedule->add_option("--steps", schedule_options.unit_chain.steps, "a chain of this many equal steps")->check(integer_from(1, 1000000000));
+  schedule->add_option("--slots", schedule_options.unit_chain.slots, "revolve: checkpoints, the input's included")->check(integer_from(1));
+  schedule->add_option("--ram", schedule_options.unit_chain.ram, "h-revolve: checkpoints in memory")->check(integer_from(1));
+  schedule->add_option("--disk", schedule_options.unit_chain.disk, "h-revolve: checkpoints on disk")->check(integer_from(0));
   schedule->add_option("--write-cost", schedule_options.unit_chain.write_cost, "h-revolve: of one checkpoint to disk");
   schedule->add_option("--read-cost", schedule_options.unit_chain.read_cost, "h-revolve: of one checkpoint from disk");
 
@@ -258,7 +275,7 @@ int run(int argc, char** argv) {
   bool pack_json = false;
   CLI::App* pack = app.add_subcommand("pack", "pack buffers with lifetimes (CSV: id,lower,upper,size)");
   pack->add_option("PROBLEM", pack_request.problem_path, "CSV file")->required();
-  pack->add_option("--capacity", pack_request.capacity, "bytes that must suffice; default: as few as can be")->check(CLI::PositiveNumber);
+  pack->add_option("--capacity", pack_request.capacity, "bytes that must suffice; default: as few as can be")->check(integer_from(1));
   pack->add_option("-o,--output", pack_request.output_path, "CSV file with a column of offsets");
   pack->add_flag("--json", pack_json);
 
@@ -269,8 +286,7 @@ int run(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    const int status = app.exit(error, std::cout, std::cerr);
-    return status == 0 ? 0 : UserError::kUsage;
+    return exit_status_of(app, error, "reprise");
   }
   schedule_options.is_unit_chain = steps->count() > 0;
   if (*plan) return run_plan(recipe, output);
@@ -300,7 +316,7 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   try {
-    return reprise::run(argc, argv);
+    return reprise::checked_output(reprise::run(argc, argv), "reprise");
   } catch (const reprise::UserError& error) {
     std::cerr << error.what() << "\n";
     return error.status;

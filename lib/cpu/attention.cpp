@@ -15,15 +15,16 @@ namespace reprise {
 namespace {
 
 constexpr uint32_t kTile = kAttentionTile;
-constexpr uint32_t kStrip = 16;  // a tile on the diagonal is worked in strips of this many rows, each as long as it needs to be
+constexpr uint32_t kStrip =
+    16;  // a tile on the diagonal is worked in strips of this many rows, each as long as it needs to be
 
 // One head of one sequence.
 struct Head {
   uint32_t T, D;
-  uint64_t row;     // floats from one position's q, k or v to the next: 3C
-  uint64_t out;     // the same for y and dy: C
+  uint64_t row;  // floats from one position's q, k or v to the next: 3C
+  uint64_t out;  // the same for y and dy: C
   const float *q, *k, *v;
-  float scale;      // 1 / sqrt(D)
+  float scale;             // 1 / sqrt(D)
   uint64_t first_element;  // of the weights' mask, (b * heads + h) * T * T
 };
 
@@ -46,7 +47,8 @@ Head make_head(const Args& args, uint32_t b, uint32_t h) {
 constexpr uint32_t whole_vectors(uint32_t n) { return (n + 31) / 32 * 32; }
 
 // out[d][i] = rows[i][d] * factor, zero for i in [count, kTile).
-REPRISE_INLINE void pack_transposed(float* out, const float* rows, uint64_t stride, uint32_t count, uint32_t D, float factor) {
+REPRISE_INLINE void pack_transposed(float* out, const float* rows, uint64_t stride, uint32_t count, uint32_t D,
+                                    float factor) {
   for (uint32_t i = 0; i < count; ++i) {
     const float* row = rows + i * stride;
     for (uint32_t d = 0; d < D; ++d) out[d * kTile + i] = row[d] * factor;
@@ -78,7 +80,8 @@ WeightMask make_mask(const Args& args) {
   return {*args.scalars, args.attention.stream, dropout_threshold(p), 1.0f / (1.0f - p)};
 }
 
-// Per query of a tile: the largest score so far, the sum of exponentials relative to it, what the step rescales the sums by.
+// Per query of a tile: the largest score so far, the sum of exponentials relative to it, what the step rescales the
+// sums by.
 struct OnlineSoftmax {
   float largest[kTile], sum[kTile], rescale[kTile];
 };
@@ -127,8 +130,8 @@ REPRISE_INLINE void scale_rows(float* y, uint64_t stride, const float* factors, 
 
 // scores[key][query] = k . q / sqrt(D); on the diagonal only from each strip's first key on.
 template <int kLanes>
-REPRISE_INLINE void forward_scores(float* scores, const Head& head, const float* queries, uint32_t first_key, uint32_t keys,
-                                   bool diagonal) {
+REPRISE_INLINE void forward_scores(float* scores, const Head& head, const float* queries, uint32_t first_key,
+                                   uint32_t keys, bool diagonal) {
   for (uint32_t s = 0; s < keys; s += kStrip) {
     const uint32_t skip = diagonal ? s / 32 * 32 : 0;
     tile_product<kLanes>({scores + s * kTile + skip, kTile, false}, {head.k + (first_key + s) * head.row, head.row, 1},
@@ -143,7 +146,8 @@ REPRISE_INLINE void weigh_values(float* y, const Head& head, const float* weight
   for (uint32_t i = 0; i < queries; i += kStrip) {
     const uint32_t depth = diagonal && i + kStrip < keys ? i + kStrip : keys;
     tile_product<kLanes>({y + i * head.out, head.out, first_key != 0}, {weights + i, 1, kTile},
-                         {head.v + first_key * head.row, head.row}, queries - i < kStrip ? queries - i : kStrip, head.D, depth);
+                         {head.v + first_key * head.row, head.row}, queries - i < kStrip ? queries - i : kStrip, head.D,
+                         depth);
   }
 }
 
@@ -194,17 +198,20 @@ struct BackwardTiles {
   alignas(64) float dscores[kTile * kTile];             // [query][key]
 };
 
-// Scores in `weights`, gradients of the dropped weights in `dscores`; on the diagonal only up to each strip's last query.
+// Scores in `weights`, gradients of the dropped weights in `dscores`; on the diagonal only up to each strip's last
+// query.
 template <int kLanes>
 REPRISE_INLINE void backward_scores(BackwardTiles& tiles, const BackwardHead& g, const BackwardTile& t) {
   const Head& head = g.head;
   for (uint32_t i = 0; i < t.queries; i += kStrip) {
     const uint32_t rows = t.queries - i < kStrip ? t.queries - i : kStrip;
     const uint32_t columns = t.diagonal ? whole_vectors(i + kStrip) : kTile;
-    tile_product<kLanes>({tiles.weights + i * kTile, kTile, false}, {head.q + (t.first_query + i) * head.row, head.row, 1},
-                         {tiles.keys, kTile}, rows, columns, head.D);
-    tile_product<kLanes>({tiles.dscores + i * kTile, kTile, false}, {g.dy + (t.first_query + i) * head.out, head.out, 1},
-                         {tiles.values, kTile}, rows, columns, head.D);
+    tile_product<kLanes>({tiles.weights + i * kTile, kTile, false},
+                         {head.q + (t.first_query + i) * head.row, head.row, 1}, {tiles.keys, kTile}, rows, columns,
+                         head.D);
+    tile_product<kLanes>({tiles.dscores + i * kTile, kTile, false},
+                         {g.dy + (t.first_query + i) * head.out, head.out, 1}, {tiles.values, kTile}, rows, columns,
+                         head.D);
   }
 }
 
@@ -235,8 +242,9 @@ REPRISE_INLINE void backward_products(const BackwardTiles& tiles, const Backward
   for (uint32_t i = 0; i < t.queries; i += kStrip) {
     const uint32_t rows = t.queries - i < kStrip ? t.queries - i : kStrip;
     const uint32_t depth = t.diagonal && i + kStrip < t.keys ? i + kStrip : t.keys;
-    tile_product<kLanes>({g.dq + (t.first_query + i) * head.row, head.row, t.first_key != 0}, {tiles.dscores + i * kTile, kTile, 1},
-                         {head.k + t.first_key * head.row, head.row}, rows, head.D, depth);
+    tile_product<kLanes>({g.dq + (t.first_query + i) * head.row, head.row, t.first_key != 0},
+                         {tiles.dscores + i * kTile, kTile, 1}, {head.k + t.first_key * head.row, head.row}, rows,
+                         head.D, depth);
   }
   for (uint32_t j = 0; j < t.keys; j += kStrip) {
     const uint32_t rows = t.keys - j < kStrip ? t.keys - j : kStrip;
@@ -316,7 +324,8 @@ Status cpu_attention_forward(const KernelContext& context, const AttentionForwar
 Status cpu_attention_backward(const KernelContext& context, const AttentionBackwardArgs& args) {
   const uint32_t heads = args.attention.heads;
   REPRISE_RETURN_IF_ERROR(check_head(args.C, heads));
-  parallel_for(*context.workers, args.B * heads, [&](uint32_t head) { backward_head(args, head / heads, head % heads); });
+  parallel_for(*context.workers, args.B * heads,
+               [&](uint32_t head) { backward_head(args, head / heads, head % heads); });
   return ok_status();
 }
 

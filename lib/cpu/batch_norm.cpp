@@ -10,30 +10,35 @@
 namespace reprise {
 namespace {
 
-constexpr uint64_t kBlockRows = 32;   // the most that float sums take before doubles take them
+constexpr uint64_t kBlockRows = 32;  // the most that float sums take before doubles take them
 constexpr uint64_t kShiftRows = 8;
-constexpr uint64_t kTile = 256;       // channels whose 1 / sqrt stands on the stack in inference
+constexpr uint64_t kTile = 256;  // channels whose 1 / sqrt stands on the stack in inference
 
-// Rows of a chunk are taken in blocks that fit a cache; while one is summed in registers the next is fetched, in the order of memory.
+// Rows of a chunk are taken in blocks that fit a cache; while one is summed in registers the next is fetched, in the
+// order of memory.
 constexpr uint64_t block_rows(uint64_t C) { return smaller(kBlockRows, larger(4, 16384 / C)); }
 
 // Fetches what lies where this row's part of the tile would be if the next block were walked in the order of memory.
 template <uint64_t kWidth>
-REPRISE_INLINE void prefetch_next_block(const float* x, uint64_t C, uint64_t row, uint64_t rows, uint64_t channel, uint64_t r) {
+REPRISE_INLINE void prefetch_next_block(const float* x, uint64_t C, uint64_t row, uint64_t rows, uint64_t channel,
+                                        uint64_t r) {
   constexpr uint64_t kLine = 16;
   const float* ahead = x + (row + rows) * C + channel * rows + r * kWidth;
   for (uint64_t line = 0; line < kWidth; line += kLine) __builtin_prefetch(ahead + line, 0, 3);
 }
 
 // A worker's share of a writing pass: some blocks, so that what is fetched ahead is mostly its own.
-constexpr Split piece_rows(uint64_t M, uint64_t C) { return {M, larger(block_rows(C), 65536 / C / block_rows(C) * block_rows(C))}; }
+constexpr Split piece_rows(uint64_t M, uint64_t C) {
+  return {M, larger(block_rows(C), 65536 / C / block_rows(C) * block_rows(C))};
+}
 
-// What is summed over rows, for each channel: u and u * (x - shift), where u is x - shift itself or another tensor's element.
+// What is summed over rows, for each channel: u and u * (x - shift), where u is x - shift itself or another tensor's
+// element.
 struct ColumnSums {
-  double* first;   // [C]
-  double* second;  // [C]
-  const float* x;  // [rows,C]
-  const float* u;  // [rows,C], or null for x - shift
+  double* first;       // [C]
+  double* second;      // [C]
+  const float* x;      // [rows,C]
+  const float* u;      // [rows,C], or null for x - shift
   const float* shift;  // [C]
   uint64_t C;
 };
@@ -79,10 +84,11 @@ REPRISE_INLINE void sum_columns(const ColumnSums& sums, uint64_t rows) {
   }
 }
 
-// Mean and sum of squared deviations of one chunk's channels. The shift, the mean of the chunk's first rows, keeps the squares small
-// (Chan, Golub & LeVeque, "Algorithms for computing the sample variance", 1983, section 3: shifted data).
+// Mean and sum of squared deviations of one chunk's channels. The shift, the mean of the chunk's first rows, keeps the
+// squares small (Chan, Golub & LeVeque, "Algorithms for computing the sample variance", 1983, section 3: shifted data).
 template <int kLanes>
-REPRISE_INLINE void chunk_moments_body(double* mean, double* deviation, float* shift, const float* x, uint64_t C, uint64_t rows) {
+REPRISE_INLINE void chunk_moments_body(double* mean, double* deviation, float* shift, const float* x, uint64_t C,
+                                       uint64_t rows) {
   const uint64_t first_rows = smaller(rows, kShiftRows);
   for (uint64_t c = 0; c < C; ++c) shift[c] = 0;
   for (uint64_t r = 0; r < first_rows; ++r) {
@@ -100,8 +106,8 @@ REPRISE_INLINE void chunk_moments_body(double* mean, double* deviation, float* s
 
 // Sums of dy and of dy (x - mean) over one chunk's rows.
 template <int kLanes>
-REPRISE_INLINE void chunk_gradient_sums_body(double* sum_dy, double* sum_dy_x, const float* dy, const float* x, const float* mean,
-                                             uint64_t C, uint64_t rows) {
+REPRISE_INLINE void chunk_gradient_sums_body(double* sum_dy, double* sum_dy_x, const float* dy, const float* x,
+                                             const float* mean, uint64_t C, uint64_t rows) {
   sum_columns<kLanes, true>({sum_dy, sum_dy_x, x, dy, mean, C}, rows);
 }
 
@@ -195,10 +201,13 @@ REPRISE_VECTOR_LEVELS(chunk_moments, chunk_moments_body<kLanes>,
                       (double* mean, double* deviation, float* shift, const float* x, uint64_t C, uint64_t rows),
                       (mean, deviation, shift, x, C, rows))
 REPRISE_VECTOR_LEVELS(chunk_gradient_sums, chunk_gradient_sums_body<kLanes>,
-                      (double* sum_dy, double* sum_dy_x, const float* dy, const float* x, const float* mean, uint64_t C, uint64_t rows),
+                      (double* sum_dy, double* sum_dy_x, const float* dy, const float* x, const float* mean, uint64_t C,
+                       uint64_t rows),
                       (sum_dy, sum_dy_x, dy, x, mean, C, rows))
-REPRISE_VECTOR_LEVELS(normalise, normalise_body<kLanes>, (const NormaliseColumns& a, uint64_t begin, uint64_t end), (a, begin, end))
-REPRISE_VECTOR_LEVELS(gradient, gradient_body<kLanes>, (const GradientColumns& a, uint64_t begin, uint64_t end), (a, begin, end))
+REPRISE_VECTOR_LEVELS(normalise, normalise_body<kLanes>, (const NormaliseColumns& a, uint64_t begin, uint64_t end),
+                      (a, begin, end))
+REPRISE_VECTOR_LEVELS(gradient, gradient_body<kLanes>, (const GradientColumns& a, uint64_t begin, uint64_t end),
+                      (a, begin, end))
 
 // Chunk k's partial sums, two rows of C doubles, and its C floats of room.
 struct ChunkScratch {
@@ -232,8 +241,8 @@ void combine_moments(const BatchNormStatisticsArgs& args, const double* partials
   }
 }
 
-void combine_gradient_sums(const BatchNormBackwardArgs& args, const double* partials, float* scale, float* mean_dy, float* slope,
-                           uint64_t begin, uint64_t end) {
+void combine_gradient_sums(const BatchNormBackwardArgs& args, const double* partials, float* scale, float* mean_dy,
+                           float* slope, uint64_t begin, uint64_t end) {
   const uint32_t chunks = batch_norm_chunks(args.M, args.C).count();
   const double inverse = 1 / static_cast<double>(args.M);
   const uint64_t stride = uint64_t{2} * args.C;
@@ -262,7 +271,8 @@ Status cpu_batch_norm_statistics(const KernelContext& context, const BatchNormSt
   const Split chunks = batch_norm_chunks(args.M, args.C);
   parallel_for(*context.workers, chunks.count(), [&](uint32_t k) {
     const ChunkScratch own = chunk_scratch(args.scratch, args.M, args.C, k);
-    chunk_moments(own.first, own.second, own.shift, args.x + chunks.begin(k) * args.C, args.C, chunks.end(k) - chunks.begin(k));
+    chunk_moments(own.first, own.second, own.shift, args.x + chunks.begin(k) * args.C, args.C,
+                  chunks.end(k) - chunks.begin(k));
   });
   for_each_piece(*context.workers, {args.C, kCombineChannels},
                  [&](uint64_t begin, uint64_t end) { combine_moments(args, partials, begin, end); });
@@ -278,8 +288,10 @@ Status cpu_batch_norm_running(const KernelContext&, const BatchNormRunningArgs& 
     const double biased = 1 / (rstd * rstd) - static_cast<double>(args.epsilon);
     const double variance = biased < 0 ? 0 : biased * unbias;
     const double mean = static_cast<double>(args.mean[c]);
-    args.running_mean[c] = static_cast<float>((1 - momentum) * static_cast<double>(args.running_mean[c]) + momentum * mean);
-    args.running_var[c] = static_cast<float>((1 - momentum) * static_cast<double>(args.running_var[c]) + momentum * variance);
+    args.running_mean[c] =
+        static_cast<float>((1 - momentum) * static_cast<double>(args.running_mean[c]) + momentum * mean);
+    args.running_var[c] =
+        static_cast<float>((1 - momentum) * static_cast<double>(args.running_var[c]) + momentum * variance);
   }
   *args.batches += 1;
   return ok_status();
@@ -299,8 +311,8 @@ Status cpu_batch_norm_inference(const KernelContext& context, const BatchNormInf
     for (uint32_t tile = 0; tile < tiles.count(); ++tile) {
       const uint64_t channel = tiles.begin(tile), n = tiles.end(tile) - channel;
       for (uint64_t c = 0; c < n; ++c) rstd[c] = 1.0f / std::sqrt(args.running_var[channel + c] + args.epsilon);
-      normalise({args.y + channel, args.x + channel, args.running_mean + channel, rstd, args.gamma + channel, args.beta + channel,
-                 args.C, n},
+      normalise({args.y + channel, args.x + channel, args.running_mean + channel, rstd, args.gamma + channel,
+                 args.beta + channel, args.C, n},
                 begin, end);
     }
   });
@@ -315,7 +327,8 @@ Status cpu_batch_norm_backward(const KernelContext& context, const BatchNormBack
   parallel_for(*context.workers, chunks.count(), [&](uint32_t k) {
     const ChunkScratch own = chunk_scratch(args.scratch, args.M, args.C, k);
     const uint64_t offset = chunks.begin(k) * args.C;
-    chunk_gradient_sums(own.first, own.second, args.dy + offset, args.x + offset, args.mean, args.C, chunks.end(k) - chunks.begin(k));
+    chunk_gradient_sums(own.first, own.second, args.dy + offset, args.x + offset, args.mean, args.C,
+                        chunks.end(k) - chunks.begin(k));
   });
   for_each_piece(*context.workers, {args.C, kCombineChannels}, [&](uint64_t begin, uint64_t end) {
     combine_gradient_sums(args, partials, scale, mean_dy, slope, begin, end);

@@ -10,9 +10,10 @@
 namespace reprise {
 namespace {
 
-// A grid [N, A, B] of places and, for each, taps [TR, TS] of `channels` contiguous floats in a source [N, H, W, channels]:
-// place (n, a, b), tap (t, u) is source pixel (n, a * stride + row_offset + t * step, b * stride + column_offset + u * step), zero
-// outside the source. The forward pass gathers x (step 1); the data gradient gathers dy (stride 1, step -1).
+// A grid [N, A, B] of places and, for each, taps [TR, TS] of `channels` contiguous floats in a source [N, H, W,
+// channels]: place (n, a, b), tap (t, u) is source pixel (n, a * stride + row_offset + t * step, b * stride +
+// column_offset + u * step), zero outside the source. The forward pass gathers x (step 1); the data gradient gathers dy
+// (stride 1, step -1).
 struct Patches {
   const float* source;
   uint32_t H, W, channels;
@@ -61,7 +62,7 @@ void copy_patch(float* line, const Patches& p, const Place& place, uint64_t k0, 
     if (pixel == nullptr) {
       std::memset(line, 0, run * sizeof(float));
     } else {
-      std::memcpy(line, pixel + c, run * sizeof(float));
+      copy_run(line, pixel + c, run);
     }
     line += run;
     count -= run;
@@ -70,7 +71,8 @@ void copy_patch(float* line, const Patches& p, const Place& place, uint64_t k0, 
   }
 }
 
-constexpr uint32_t kFewChannels = 16;  // below this a patch is copied to a line first: its runs are too short for a transpose
+constexpr uint32_t kFewChannels =
+    16;  // below this a patch is copied to a line first: its runs are too short for a transpose
 
 // Lines are places, depths are (tap, channel).
 struct PlaceLines {
@@ -170,11 +172,22 @@ struct PhaseWeights {
 };
 
 Patches forward_patches(const float* x, const ConvShape& s) {
-  return {.source = x, .H = s.H, .W = s.W, .channels = s.C, .A = s.P, .B = s.Q, .TR = s.window.kernel_h, .TS = s.window.kernel_w,
-          .stride = s.window.stride, .step = 1, .row_offset = -int32_t{s.window.pad}, .column_offset = -int32_t{s.window.pad}};
+  return {.source = x,
+          .H = s.H,
+          .W = s.W,
+          .channels = s.C,
+          .A = s.P,
+          .B = s.Q,
+          .TR = s.window.kernel_h,
+          .TS = s.window.kernel_w,
+          .stride = s.window.stride,
+          .step = 1,
+          .row_offset = -int32_t{s.window.pad},
+          .column_offset = -int32_t{s.window.pad}};
 }
 
-// Which taps reach the inputs i = stride * a + phase of one dimension: t = tap + stride * j, from output a + offset - j.
+// Which taps reach the inputs i = stride * a + phase of one dimension: t = tap + stride * j, from output a + offset -
+// j.
 struct Phase {
   uint32_t inputs, tap, taps;
   int32_t offset;
@@ -217,25 +230,37 @@ void for_each_phase(const ConvShape& s, const F& body) {
 void clear_phase(const Workers& workers, const ConvBackwardDataArgs& args, const DataPhase& phase) {
   const ConvShape& s = args.shape;
   if (args.accumulate_dx) return;
-  for_each_piece(workers, split_rows(uint64_t{s.N} * phase.rows.inputs, phase.columns.inputs * s.C), [&](uint64_t begin, uint64_t end) {
-    for (uint64_t i = begin; i < end; ++i) {
-      const uint64_t row = i / phase.rows.inputs * s.H + i % phase.rows.inputs * s.window.stride + phase.row0;
-      for (uint64_t column = phase.column0; column < s.W; column += s.window.stride) {
-        std::memset(args.dx + (row * s.W + column) * s.C, 0, s.C * sizeof(float));
-      }
-    }
-  });
+  for_each_piece(workers, split_rows(uint64_t{s.N} * phase.rows.inputs, phase.columns.inputs * s.C),
+                 [&](uint64_t begin, uint64_t end) {
+                   for (uint64_t i = begin; i < end; ++i) {
+                     const uint64_t row =
+                         i / phase.rows.inputs * s.H + i % phase.rows.inputs * s.window.stride + phase.row0;
+                     for (uint64_t column = phase.column0; column < s.W; column += s.window.stride) {
+                       std::memset(args.dx + (row * s.W + column) * s.C, 0, s.C * sizeof(float));
+                     }
+                   }
+                 });
 }
 
 void run_phase(const Workers& workers, const ConvBackwardDataArgs& args, const DataPhase& phase) {
   const ConvShape& s = args.shape;
   const Phase &rows = phase.rows, &columns = phase.columns;
   const uint32_t stride = s.window.stride;
-  const Patches patches{.source = args.dy, .H = s.P, .W = s.Q, .channels = s.K, .A = rows.inputs, .B = columns.inputs,
-                        .TR = rows.taps, .TS = columns.taps, .stride = 1, .step = -1, .row_offset = rows.offset,
+  const Patches patches{.source = args.dy,
+                        .H = s.P,
+                        .W = s.Q,
+                        .channels = s.K,
+                        .A = rows.inputs,
+                        .B = columns.inputs,
+                        .TR = rows.taps,
+                        .TS = columns.taps,
+                        .stride = 1,
+                        .step = -1,
+                        .row_offset = rows.offset,
                         .column_offset = columns.offset};
   const GemmShape shape{uint64_t{s.N} * rows.inputs * columns.inputs, s.C, patches.depth()};
-  const PhaseWeights weights{args.w, s.window.kernel_h, s.window.kernel_w, s.C, s.K, stride, rows.tap, columns.tap, columns.taps};
+  const PhaseWeights weights{args.w, s.window.kernel_h, s.window.kernel_w, s.C,         s.K,
+                             stride, rows.tap,          columns.tap,       columns.taps};
   if (stride == 1) {
     gemm(workers, shape, PlaceLines{patches}, weights, MatrixOutput{args.dx, s.C}, args.accumulate_dx, args.scratch);
   } else {
@@ -245,7 +270,8 @@ void run_phase(const Workers& workers, const ConvBackwardDataArgs& args, const D
 }
 
 DirectShape direct_shape(const ConvShape& s) {
-  return {s.N, s.H, s.W, s.C, s.P, s.Q, s.K, s.window.kernel_h, s.window.kernel_w, s.window.stride, s.window.pad, s.window.pad};
+  return {s.N,          s.H,         s.W, s.C, s.P, s.Q, s.K, s.window.kernel_h, s.window.kernel_w, s.window.stride,
+          s.window.pad, s.window.pad};
 }
 DirectWeights direct_weights(const float* w, const ConvShape& s) {
   const int64_t C = s.C, S = s.window.kernel_w, R = s.window.kernel_h;
@@ -254,12 +280,23 @@ DirectWeights direct_weights(const float* w, const ConvShape& s) {
 
 // A phase as a correlation of dy with its taps turned round: tap t, the last first, reads row a + offset - t.
 DirectShape direct_phase_shape(const ConvShape& s, const DataPhase& p) {
-  return {s.N, s.P, s.Q, s.K, p.rows.inputs, p.columns.inputs, s.C, p.rows.taps, p.columns.taps, 1,
-          p.rows.taps - 1 - static_cast<uint32_t>(p.rows.offset), p.columns.taps - 1 - static_cast<uint32_t>(p.columns.offset)};
+  return {s.N,
+          s.P,
+          s.Q,
+          s.K,
+          p.rows.inputs,
+          p.columns.inputs,
+          s.C,
+          p.rows.taps,
+          p.columns.taps,
+          1,
+          p.rows.taps - 1 - static_cast<uint32_t>(p.rows.offset),
+          p.columns.taps - 1 - static_cast<uint32_t>(p.columns.offset)};
 }
 DirectWeights direct_phase_weights(const float* w, const ConvShape& s, const DataPhase& p) {
   const int64_t C = s.C, S = s.window.kernel_w, R = s.window.kernel_h, stride = s.window.stride;
-  const int64_t last_row = p.rows.tap + stride * (int64_t{p.rows.taps} - 1), last_column = p.columns.tap + stride * (int64_t{p.columns.taps} - 1);
+  const int64_t last_row = p.rows.tap + stride * (int64_t{p.rows.taps} - 1),
+                last_column = p.columns.tap + stride * (int64_t{p.columns.taps} - 1);
   return {w + (last_row * S + last_column) * C, 1, -stride * S * C, -stride * C, R * S * C};
 }
 
@@ -269,7 +306,8 @@ bool direct_data_fits(const ConvShape& s) {
   bool fits = true;
   for_each_phase(s, [&](const DataPhase& phase) {
     if (phase.tapless()) return;
-    const bool near = phase.rows.offset < static_cast<int32_t>(phase.rows.taps) && phase.columns.offset < static_cast<int32_t>(phase.columns.taps);
+    const bool near = phase.rows.offset < static_cast<int32_t>(phase.rows.taps) &&
+                      phase.columns.offset < static_cast<int32_t>(phase.columns.taps);
     fits = fits && near && direct_fits(direct_phase_shape(s, phase));
   });
   return fits;
@@ -278,11 +316,14 @@ bool direct_data_fits(const ConvShape& s) {
 void run_direct_phase(const Workers& workers, const ConvBackwardDataArgs& args, const DataPhase& phase) {
   const ConvShape& s = args.shape;
   const uint64_t C = s.C, row = s.W * C, stride = s.window.stride;
-  const DirectOutput output{args.dx + phase.row0 * row + phase.column0 * C, s.H * row, stride * row, stride * C, args.accumulate_dx};
-  direct_correlate(workers, direct_phase_shape(s, phase), output, args.dy, direct_phase_weights(args.w, s, phase), args.scratch);
+  const DirectOutput output{args.dx + phase.row0 * row + phase.column0 * C, s.H * row, stride * row, stride * C,
+                            args.accumulate_dx};
+  direct_correlate(workers, direct_phase_shape(s, phase), output, args.dy, direct_phase_weights(args.w, s, phase),
+                   args.scratch);
 }
 
-constexpr Status kScratchTooSmall = {Code::kBadPlan, "a convolution's scratch must have the bytes of its scratch rule", 0};
+constexpr Status kScratchTooSmall = {Code::kBadPlan, "a convolution's scratch must have the bytes of its scratch rule",
+                                     0};
 
 }  // namespace
 
@@ -292,7 +333,8 @@ Status cpu_conv_forward(const KernelContext& context, const ConvForwardArgs& arg
   if (direct_conv_fits(direct)) {
     if (args.scratch_bytes < direct_weights_bytes(direct.weights())) return kScratchTooSmall;
     const uint64_t row = uint64_t{s.Q} * s.K;
-    direct_correlate(*context.workers, direct, {args.y, s.P * row, row, s.K, false}, args.x, direct_weights(args.w, s), args.scratch);
+    direct_correlate(*context.workers, direct, {args.y, s.P * row, row, s.K, false}, args.x, direct_weights(args.w, s),
+                     args.scratch);
     return ok_status();
   }
   const Patches patches = forward_patches(args.x, s);
@@ -307,7 +349,8 @@ Status cpu_conv_backward_data(const KernelContext& context, const ConvBackwardDa
   const ConvShape& s = args.shape;
   const uint64_t weights = uint64_t{s.K} * s.window.kernel_h * s.window.kernel_w * s.C;
   const bool direct = direct_data_fits(s);
-  if (args.scratch_bytes < (direct ? direct_weights_bytes(weights) : gemm_scratch_bytes(s.C, weights / s.C))) return kScratchTooSmall;
+  if (args.scratch_bytes < (direct ? direct_weights_bytes(weights) : gemm_scratch_bytes(s.C, weights / s.C)))
+    return kScratchTooSmall;
   for_each_phase(s, [&](const DataPhase& phase) {
     if (phase.tapless()) {
       clear_phase(*context.workers, args, phase);
@@ -331,7 +374,8 @@ Status cpu_conv_backward_weight(const KernelContext& context, const ConvBackward
   const Patches patches = forward_patches(args.x, s);
   const GemmShape shape{s.K, patches.depth(), uint64_t{s.N} * s.P * s.Q};
   if (args.scratch_bytes < gemm_split_scratch_bytes(shape.M, shape.N, shape.K)) return kScratchTooSmall;
-  gemm_split(*context.workers, shape, MatrixPacker{args.dy, 1, s.K}, PlaceDepths{patches}, args.dw, args.accumulate_dw, args.scratch);
+  gemm_split(*context.workers, shape, MatrixPacker{args.dy, 1, s.K}, PlaceDepths{patches}, args.dw, args.accumulate_dw,
+             args.scratch);
   return ok_status();
 }
 

@@ -17,12 +17,13 @@ constexpr uint32_t kWideGroup = 32;
 
 // Output channels that one register tile covers: two AVX-512 vectors where K allows, else 16 whatever the vector.
 uint32_t output_group(const DirectShape& s) {
-  const bool wide = vector_level() == VectorLevel::kAvx512 && s.K % kWideGroup == 0 && s.channel_block() == kChannelBlock;
+  const bool wide =
+      vector_level() == VectorLevel::kAvx512 && s.K % kWideGroup == 0 && s.channel_block() == kChannelBlock;
   return wide ? kWideGroup : kChannelBlock;
 }
 
-// The buffer's steps for channel blocks of kStep, and the taps along a row as runs of floats that weights and pixels both go through in
-// order: all taps at once where the stride is 1, since the next pixel is then the next tap.
+// The buffer's steps for channel blocks of kStep, and the taps along a row as runs of floats that weights and pixels
+// both go through in order: all taps at once where the stride is 1, since the next pixel is then the next tap.
 template <uint32_t kStep>
 struct BufferSteps {
   uint64_t row, block, plane;
@@ -36,7 +37,9 @@ struct BufferSteps {
         runs(s.stride == 1 ? 1 : s.S),
         run(s.stride == 1 ? s.S * kStep : kStep) {}
   // Where run `i` of the first pixel begins.
-  REPRISE_INLINE uint64_t run_start(uint32_t i, uint32_t stride) const { return i % stride * plane + i / stride * kStep; }
+  REPRISE_INLINE uint64_t run_start(uint32_t i, uint32_t stride) const {
+    return i % stride * plane + i / stride * kStep;
+  }
 };
 
 // One block of channels of one row: columns [-pad_w, ...) of the source, dealt out by residue of the stride.
@@ -87,7 +90,7 @@ Split row_blocks(const DirectShape& s) {
   return split_at_most(s.P, divide_up(s.P, most), 1);
 }
 
-// ---- the correlation ---------------------------------------------------------------------------------------------------------------
+// ---- the correlation -----------------------------------------------------------------------------
 
 // One output group of a block of rows.
 struct RowsTask {
@@ -108,8 +111,8 @@ struct TileSums {
 
 // `run` steps along weights and pixels together.
 template <int kLanes, uint32_t kVectors, uint32_t kRows, uint32_t kColumns, uint32_t kStep>
-REPRISE_INLINE const float* add_run(TileSums<kLanes, kVectors, kRows, kColumns>& tile, const float* x, uint64_t row_step, const float* w,
-                                    uint32_t run) {
+REPRISE_INLINE const float* add_run(TileSums<kLanes, kVectors, kRows, kColumns>& tile, const float* x,
+                                    uint64_t row_step, const float* w, uint32_t run) {
   using V = typename VectorOf<kLanes>::type;
   for (uint32_t c = 0; c < run; ++c, ++x, w += kVectors * kLanes) {
     V weight[kVectors];
@@ -141,7 +144,8 @@ REPRISE_INLINE void correlate_tile(const RowsTask& t, uint32_t p, uint32_t q) {
     for (uint32_t block = 0; block < steps.blocks; ++block) {
       const float* x = t.buffer + (p * s.stride + r) * steps.row + block * steps.block + q * kStep;
       for (uint32_t i = 0; i < steps.runs; ++i) {
-        w = add_run<kLanes, kVectors, kRows, kColumns, kStep>(tile, x + steps.run_start(i, s.stride), s.stride * steps.row, w, steps.run);
+        w = add_run<kLanes, kVectors, kRows, kColumns, kStep>(tile, x + steps.run_start(i, s.stride),
+                                                              s.stride * steps.row, w, steps.run);
       }
     }
   }
@@ -205,7 +209,8 @@ REPRISE_INLINE void correlate_rows_body(const RowsTask& t) {
 REPRISE_VECTOR_LEVELS(correlate_rows, correlate_rows_body<kLanes>, (const RowsTask& t), (t))
 
 // packed[group][r][channel block][s][channel][output of the group]
-void pack_weights(const Workers& workers, const DirectShape& s, const DirectWeights& weights, uint32_t group, float* packed) {
+void pack_weights(const Workers& workers, const DirectShape& s, const DirectWeights& weights, uint32_t group,
+                  float* packed) {
   const uint32_t step = s.channel_block(), blocks = s.C / step;
   const uint64_t panel_floats = uint64_t{step} * group;
   parallel_for(workers, s.K / group * s.R, [&](uint32_t task) {
@@ -213,7 +218,8 @@ void pack_weights(const Workers& workers, const DirectShape& s, const DirectWeig
     float* panel = packed + uint64_t{task} * blocks * s.S * panel_floats;
     for (uint32_t c = 0; c < s.C; c += step) {
       for (uint32_t tap = 0; tap < s.S; ++tap, panel += panel_floats) {
-        const float* first = weights.w + k0 * weights.output + r * weights.row + tap * weights.column + c * weights.channel;
+        const float* first =
+            weights.w + k0 * weights.output + r * weights.row + tap * weights.column + c * weights.channel;
         if (weights.output == 1) {
           pack_depths(panel, group, group, first, weights.channel, step);
         } else {
@@ -226,7 +232,7 @@ void pack_weights(const Workers& workers, const DirectShape& s, const DirectWeig
   });
 }
 
-// ---- the weight gradient -------------------------------------------------------------------------------------------------------------
+// ---- the weight gradient -------------------------------------------------------------------------
 
 // All weights' partial sums over a block of rows of one image, in the order of packed weights.
 struct GradientTask {
@@ -238,7 +244,8 @@ struct GradientTask {
   uint32_t group;
 };
 
-// kChannels floats of a run by kVectors vectors of outputs: `x` is where they stand at the first pixel, `sums` their place.
+// kChannels floats of a run by kVectors vectors of outputs: `x` is where they stand at the first pixel, `sums` their
+// place.
 template <int kLanes, uint32_t kStep, uint32_t kVectors, uint32_t kChannels>
 REPRISE_INLINE void gradient_tile(const GradientTask& t, const float* x, const float* dy, float* sums) {
   using V = typename VectorOf<kLanes>::type;
@@ -246,7 +253,8 @@ REPRISE_INLINE void gradient_tile(const GradientTask& t, const float* x, const f
   const uint64_t row_step = s.stride * s.row_floats();
   V sum[kChannels][kVectors];
   REPRISE_UNROLLED for (uint32_t c = 0; c < kChannels; ++c) {
-    REPRISE_UNROLLED for (uint32_t v = 0; v < kVectors; ++v) read_vector<kLanes>(sum[c][v], sums + (c * kVectors + v) * kLanes);
+    REPRISE_UNROLLED for (uint32_t v = 0; v < kVectors; ++v)
+        read_vector<kLanes>(sum[c][v], sums + (c * kVectors + v) * kLanes);
   }
   for (uint32_t p = 0; p < t.rows; ++p, x += row_step) {
     const float* pixel = x;
@@ -260,7 +268,8 @@ REPRISE_INLINE void gradient_tile(const GradientTask& t, const float* x, const f
     }
   }
   REPRISE_UNROLLED for (uint32_t c = 0; c < kChannels; ++c) {
-    REPRISE_UNROLLED for (uint32_t v = 0; v < kVectors; ++v) write_vector<kLanes>(sums + (c * kVectors + v) * kLanes, sum[c][v]);
+    REPRISE_UNROLLED for (uint32_t v = 0; v < kVectors; ++v)
+        write_vector<kLanes>(sums + (c * kVectors + v) * kLanes, sum[c][v]);
   }
 }
 
@@ -284,7 +293,8 @@ REPRISE_INLINE void gradient_taps(const GradientTask& t) {
       for (uint32_t block = 0; block < steps.blocks; ++block) {
         const float* x = t.buffer + r * steps.row + block * steps.block;
         for (uint32_t i = 0; i < steps.runs; ++i) {
-          sums = gradient_run<kLanes, kStep, kVectors, kChannels>(t, x + steps.run_start(i, s.stride), t.dy + k0, sums, steps.run);
+          sums = gradient_run<kLanes, kStep, kVectors, kChannels>(t, x + steps.run_start(i, s.stride), t.dy + k0, sums,
+                                                                  steps.run);
         }
       }
     }
@@ -309,8 +319,8 @@ REPRISE_VECTOR_LEVELS(gradient_rows, gradient_rows_body<kLanes>, (const Gradient
 #undef REPRISE_UNROLLED
 
 // dw (+)= the parts' sums in order, back from packed order to [K,R,S,C].
-void unpack_gradient(const Workers& workers, const DirectShape& s, uint32_t group, const float* partials, uint64_t stride, uint32_t parts,
-                     float* dw, bool accumulate) {
+void unpack_gradient(const Workers& workers, const DirectShape& s, uint32_t group, const float* partials,
+                     uint64_t stride, uint32_t parts, float* dw, bool accumulate) {
   const uint32_t step = s.channel_block(), blocks = s.C / step;
   const uint64_t panel_floats = uint64_t{step} * group;
   parallel_for(workers, s.K / group * s.R, [&](uint32_t task) {
@@ -358,14 +368,14 @@ void direct_correlate(const Workers& workers, const DirectShape& shape, const Di
     const FilledRows filled(buffer, shape, blocks, source, unit);
     float* out = output.data + filled.n * output.image + filled.first * output.row;
     for (uint32_t k0 = 0; k0 < shape.K; k0 += group) {
-      correlate_rows(RowsTask{&shape, buffer, packed + k0 / group * group_floats, out + k0, output.row, output.pixel, filled.rows, group,
-                              output.accumulate});
+      correlate_rows(RowsTask{&shape, buffer, packed + k0 / group * group_floats, out + k0, output.row, output.pixel,
+                              filled.rows, group, output.accumulate});
     }
   });
 }
 
-void direct_weight_gradient(const Workers& workers, const DirectShape& shape, float* dw, const float* source, const float* dy,
-                            bool accumulate, void* scratch) {
+void direct_weight_gradient(const Workers& workers, const DirectShape& shape, float* dw, const float* source,
+                            const float* dy, bool accumulate, void* scratch) {
   const uint32_t group = output_group(shape);
   const Split blocks = row_blocks(shape);
   const uint32_t units = shape.N * blocks.count(), parts = static_cast<uint32_t>(smaller(kDirectParts, units));

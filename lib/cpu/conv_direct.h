@@ -1,9 +1,10 @@
-// Direct convolution for few channels and strides 1 and 2, where packing patches for a GEMM costs as much as multiplying them.
-// Here because CIFAR-sized ResNets live on such layers (16 to 64 channels).
-// It must not know the GEMM tile; it is used where the rules below say so, by shape alone.
+// Direct convolution for few channels and strides 1 and 2, where packing patches for a GEMM costs as much as
+// multiplying them. Here because CIFAR-sized ResNets live on such layers (16 to 64 channels). It must not know the GEMM
+// tile; it is used where the rules below say so, by shape alone.
 //
 // A worker copies rows of one padded image to its stack, and keeps a tile of outputs in registers:
-//   buffer[row][channel block][column mod stride][column / stride][channel]      packed[output group][r][channel block][s][channel][output]
+//   buffer[row][channel block][column mod stride][column / stride][channel]
+//   packed[output group][r][channel block][s][channel][output]
 // A tap is then a constant step in the buffer, and so is the next pixel: no patch is ever formed.
 #pragma once
 
@@ -18,8 +19,8 @@ constexpr uint64_t kDirectBufferFloats = 8192;  // 32 KiB of a worker's stack
 constexpr uint32_t kDirectMostChannels = 64;    // above, the GEMM reuses what it packs often enough
 constexpr uint32_t kDirectParts = 8;            // of the images, for the weight gradient: each has its own partial sum
 
-// A correlation of a source [N,H,W,C] with R x S taps on a grid of outputs [N,P,Q,K]: output (p, q), tap (r, s) reads source pixel
-// (p * stride + r - pad_h, q * stride + s - pad_w), zero outside.
+// A correlation of a source [N,H,W,C] with R x S taps on a grid of outputs [N,P,Q,K]: output (p, q), tap (r, s) reads
+// source pixel (p * stride + r - pad_h, q * stride + s - pad_w), zero outside.
 struct DirectShape {
   uint32_t N, H, W, C;
   uint32_t P, Q, K;
@@ -27,14 +28,17 @@ struct DirectShape {
   uint32_t pad_h, pad_w;
 
   constexpr uint32_t channel_block() const { return C % kChannelBlock == 0 ? kChannelBlock : C; }
-  constexpr uint32_t plane_columns() const { return ((Q - 1) * stride + S + stride - 1) / stride; }  // of one column residue
+  constexpr uint32_t plane_columns() const {
+    return ((Q - 1) * stride + S + stride - 1) / stride;
+  }  // of one column residue
   constexpr uint64_t row_floats() const { return uint64_t{plane_columns()} * stride * C; }
   constexpr uint64_t weights() const { return uint64_t{R} * S * C * K; }
 };
 
 // Images of one or three channels are blocks of their own.
 constexpr bool direct_channels_fit(uint64_t C, uint64_t K) {
-  return ((C % kChannelBlock == 0 && C <= kDirectMostChannels) || C == 1 || C == 3) && K % kChannelBlock == 0 && K <= kDirectMostChannels;
+  return ((C % kChannelBlock == 0 && C <= kDirectMostChannels) || C == 1 || C == 3) && K % kChannelBlock == 0 &&
+         K <= kDirectMostChannels;
 }
 constexpr bool direct_fits(const DirectShape& s) {
   return direct_channels_fit(s.C, s.K) && s.stride <= 2 && s.row_floats() * s.R <= kDirectBufferFloats;
@@ -61,8 +65,9 @@ struct DirectOutput {
 void direct_correlate(const Workers& workers, const DirectShape& shape, const DirectOutput& output, const float* source,
                       const DirectWeights& weights, void* scratch);
 
-// dw[k,r,s,c] (+)= the sum over the grid of dy[n,p,q,k] * the source pixel that the tap reads. `scratch` has direct_partials_bytes().
-void direct_weight_gradient(const Workers& workers, const DirectShape& shape, float* dw, const float* source, const float* dy,
-                            bool accumulate, void* scratch);
+// dw[k,r,s,c] (+)= the sum over the grid of dy[n,p,q,k] * the source pixel that the tap reads. `scratch` has
+// direct_partials_bytes().
+void direct_weight_gradient(const Workers& workers, const DirectShape& shape, float* dw, const float* source,
+                            const float* dy, bool accumulate, void* scratch);
 
 }  // namespace reprise

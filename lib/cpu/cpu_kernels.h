@@ -1,5 +1,5 @@
 // Declarations of every CPU kernel; the contract of each is its argument struct in lib/backend.h.
-// Here so that the table in cpu_backend.cpp, the tests and the benchmarks name kernels that live in one file per family.
+// Here so that the table in cpu_backend.cpp, tests and benchmarks can name kernels that live in a file per family.
 // It must not know which rows call them, nor which vector level or tile runs inside.
 #pragma once
 

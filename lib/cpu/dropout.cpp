@@ -1,6 +1,6 @@
-// Dropout: y = x / (1 - p) where the element's draw is at or above the threshold, else 0; its backward is the same function.
-// Here by itself because its mask is a function of a counter (rng.h), so recomputation and backward redraw it.
-// It must not store a mask.
+// Dropout: y = x / (1 - p) where the element's draw is at or above the threshold, else 0; its backward is the same
+// function. Here by itself because its mask is a function of a counter (rng.h), so recomputation and backward redraw
+// it. It must not store a mask.
 #include "lib/cpu/cpu_kernels.h"
 #include "lib/cpu/partition.h"
 #include "lib/cpu/random_mask.h"

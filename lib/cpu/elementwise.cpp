@@ -77,8 +77,8 @@ REPRISE_INLINE void gelu_erf_gradient_body(float* dx, const float* x, const floa
 }
 
 REPRISE_VECTOR_LEVELS(relu_block, relu_body, (float* y, const float* x, uint64_t n), (y, x, n))
-REPRISE_VECTOR_LEVELS(relu_gradient_block, relu_gradient_body,
-                      (float* dx, const float* y, const float* dy, uint64_t n), (dx, y, dy, n))
+REPRISE_VECTOR_LEVELS(relu_gradient_block, relu_gradient_body, (float* dx, const float* y, const float* dy, uint64_t n),
+                      (dx, y, dy, n))
 REPRISE_VECTOR_LEVELS(add_block, add_body, (float* y, const float* a, const float* b, uint64_t n), (y, a, b, n))
 REPRISE_VECTOR_LEVELS(gelu_tanh_block, gelu_tanh_body, (float* y, const float* x, uint64_t n), (y, x, n))
 REPRISE_VECTOR_LEVELS(gelu_tanh_gradient_block, gelu_tanh_gradient_body,
@@ -135,8 +135,9 @@ Status cpu_gelu_backward(const KernelContext& context, const ActivationBackwardA
   return ok_status();
 }
 
-// Where source and destination overlap, a stretch as long as their distance apart overlaps nothing: the stretches are moved one
-// after the other, away from the destination, each by all workers; where that distance is short, memmove does it alone.
+// Where source and destination overlap, a stretch as long as their distance apart overlaps nothing: the stretches are
+// moved one after the other, away from the destination, each by all workers; where that distance is short, memmove does
+// it alone.
 Status cpu_move(const KernelContext& context, const UnaryArgs& args) {
   const uint64_t distance = static_cast<uint64_t>(args.y < args.x ? args.x - args.y : args.y - args.x);
   if (distance == 0 || args.n == 0) return ok_status();

@@ -41,7 +41,8 @@ REPRISE_INLINE void add_to_body(float* sum, const float* x, uint64_t n) {
   for (uint64_t c = 0; c < n; ++c) sum[c] += x[c];
 }
 
-REPRISE_VECTOR_LEVELS(embed, embed_body, (const EmbeddingForwardArgs& args, uint64_t begin, uint64_t end), (args, begin, end))
+REPRISE_VECTOR_LEVELS(embed, embed_body, (const EmbeddingForwardArgs& args, uint64_t begin, uint64_t end),
+                      (args, begin, end))
 REPRISE_VECTOR_LEVELS(add_to, add_to_body, (float* sum, const float* x, uint64_t n), (sum, x, n))
 
 void clear(const Workers& workers, float* x, uint64_t n) {
@@ -67,7 +68,8 @@ void add_position(const EmbeddingBackwardArgs& args, uint64_t t) {
 Status cpu_embedding_forward(const KernelContext& context, const EmbeddingForwardArgs& args) {
   const uint64_t rows = uint64_t{args.B} * args.T;
   REPRISE_RETURN_IF_ERROR(check_tokens(args.tokens, rows, args.V));
-  for_each_piece(*context.workers, split_rows(rows, args.C), [&](uint64_t begin, uint64_t end) { embed(args, begin, end); });
+  for_each_piece(*context.workers, split_rows(rows, args.C),
+                 [&](uint64_t begin, uint64_t end) { embed(args, begin, end); });
   return ok_status();
 }
 

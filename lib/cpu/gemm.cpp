@@ -3,8 +3,6 @@
 // It must not know convolution, nor the tile in use (only its widths).
 #include "lib/cpu/gemm.h"
 
-#include <cstring>
-
 #include "lib/cpu/vector_level.h"
 
 #if defined(__SSE2__)
@@ -64,20 +62,22 @@ void pack_lines(float* panel, uint32_t width, const float* const* lines, uint32_
 
 void pack_depths(float* panel, uint32_t width, uint32_t count, const float* first, int64_t stride, uint32_t kc) {
   for (uint32_t k = 0; k < kc; ++k, panel += width, first += stride) {
-    std::memcpy(panel, first, count * sizeof(float));
+    copy_run(panel, first, count);
     for (uint32_t i = count; i < width; ++i) panel[i] = 0.0f;
   }
 }
 
 void MatrixPacker::operator()(float* panel, const PanelRange& range) const {
-  const float* origin = data + static_cast<int64_t>(range.first) * line_stride + static_cast<int64_t>(range.k0) * depth_stride;
+  const float* origin =
+      data + static_cast<int64_t>(range.first) * line_stride + static_cast<int64_t>(range.k0) * depth_stride;
   if (line_stride == 1) return pack_depths(panel, range.width, range.count, origin, depth_stride, range.kc);
   const float* lines[kMaxMr];
   for (uint32_t i = 0; i < range.width; ++i) lines[i] = i < range.count ? origin + i * line_stride : kZeroLine;
   pack_lines(panel, range.width, lines, range.kc);
 }
 
-void column_sums(const Workers& workers, float* out, const float* in, uint64_t M, uint64_t K, bool accumulate, void* scratch) {
+void column_sums(const Workers& workers, float* out, const float* in, uint64_t M, uint64_t K, bool accumulate,
+                 void* scratch) {
   constexpr uint64_t kTileColumns = 512;  // a tile of sums stays in the first-level cache
   float* sums = static_cast<float*>(scratch);
   const Split rows = split_at_most(M, kColumnSumBlocks, 16), columns{K, kTileColumns};

@@ -1,28 +1,40 @@
 // A blocked matrix product C[M,N] (+)= A[M,K] B[K,N] whose operands are whatever two packing callables make of them.
-// Here so that linear layers, convolutions (as implicit GEMM) and the loss head share one loop nest (Goto & van de Geijn 2008).
-// It must not know what A, B and C mean, nor how many workers there are: the bits follow from the shape and the tile.
+// Here so that linear layers, convolutions (as implicit GEMM) and the loss head share one loop nest (Goto & van de
+// Geijn 2008). It must not know what A, B and C mean, nor how many workers there are: the bits follow from the shape
+// and the tile.
 //
 //   for columns j of C, kNc at a time            B's block [kc x nc] is packed in scratch, by panels of tile columns
 //     for k, at most kKc at a time
-//       for rows i of C, a tile's rows at a time   A's panel [kc x rows] is packed on the worker's stack: at most kPanelStackBytes
+//       for rows i of C, a tile at a time        A's panel [kc x rows] is packed on the worker's stack
 //         for tiles along j: GemmTile::run
 #pragma once
+
+#include <cstring>
 
 #include "lib/cpu/gemm_scratch.h"
 #include "lib/port.h"
 
 namespace reprise {
 
-// What a worker's stack must have free for a product, beside ordinary frames: A's panel and one tile.
-constexpr uint64_t kPanelStackBytes = 4 * (kKc * kMaxMr + kPanelSlack + kMaxMr * kMaxNr);
+// What a worker's stack must have free for a product, beside ordinary frames: A's panel, one tile, and the lines that a
+// packer may copy first (convolutions with few channels do).
+constexpr uint64_t kPanelStackBytes = 4 * (kKc * kMaxMr + kPanelSlack + kMaxMr * kMaxNr + kKc * kMaxMr);
 
 // Part of a panel: lines [first, first + count) of the operand (rows of A, columns of B), depths [k0, k0 + kc).
-// A packer writes panel[k * width + i] for all i < width: the element of line first + i at depth k0 + k, zero where i >= count.
+// A packer writes panel[k * width + i] for all i < width: the element of line first + i at depth k0 + k, zero where i
+// >= count.
 struct PanelRange {
   uint32_t width, count;
   uint64_t first, k0;
   uint32_t kc;
 };
+
+// Copies a run as short as a tile's width: a call of memcpy would cost more than the copy.
+inline void copy_run(float* to, const float* from, uint32_t count) {
+  for (; count >= 16; count -= 16, to += 16, from += 16) std::memcpy(to, from, 16 * sizeof(float));
+  for (; count >= 4; count -= 4, to += 4, from += 4) std::memcpy(to, from, 4 * sizeof(float));
+  for (; count > 0; --count) *to++ = *from++;
+}
 
 // panel[k * width + i] = lines[i][k]; `lines` has `width` entries, each with kc readable floats.
 void pack_lines(float* panel, uint32_t width, const float* const* lines, uint32_t kc);
@@ -31,7 +43,8 @@ void pack_depths(float* panel, uint32_t width, uint32_t count, const float* firs
 // kKc zeros, for a line that is not there.
 extern const float kZeroLine[kKc];
 
-// An operand in memory: element (line, depth) at data[line * line_stride + depth * depth_stride], one of the strides being 1.
+// An operand in memory: element (line, depth) at data[line * line_stride + depth * depth_stride], one of the strides
+// being 1.
 struct MatrixPacker {
   const float* data;
   int64_t line_stride, depth_stride;
@@ -39,7 +52,8 @@ struct MatrixPacker {
   void operator()(float* panel, const PanelRange& range) const;
 };
 
-// C in memory, row i at data + i * row_stride. An output whose rows lie anywhere says kUniformRows = false and needs row() alone.
+// C in memory, row i at data + i * row_stride. An output whose rows lie anywhere says kUniformRows = false and needs
+// row() alone.
 struct MatrixOutput {
   static constexpr bool kUniformRows = true;
   float* data;
@@ -80,8 +94,8 @@ struct Block {
 };
 
 template <typename Output>
-void run_tile(const TileGeometry& g, const Block& block, const float* a, const float* b, const Output& output, uint64_t i0,
-              uint32_t rows, uint64_t j0, uint32_t columns) {
+void run_tile(const TileGeometry& g, const Block& block, const float* a, const float* b, const Output& output,
+              uint64_t i0, uint32_t rows, uint64_t j0, uint32_t columns) {
   if constexpr (Output::kUniformRows) {
     if (rows == g.rows && columns == g.columns) {
       g.run(block.kc, a, b, block.add ? 1.0f : 0.0f, output.row(i0) + j0, output.row_stride);
@@ -103,8 +117,8 @@ void run_tile(const TileGeometry& g, const Block& block, const float* a, const f
 
 // Row panels [panel, end) of C against the block's columns [j, j_end).
 template <typename PackA, typename Output>
-void run_panels(const TileGeometry& g, const Block& block, const PackA& pack_a, const Output& output, uint64_t M, uint64_t panel,
-                uint64_t end, uint64_t j, uint64_t j_end) {
+void run_panels(const TileGeometry& g, const Block& block, const PackA& pack_a, const Output& output, uint64_t M,
+                uint64_t panel, uint64_t end, uint64_t j, uint64_t j_end) {
   alignas(64) float a[kKc * kMaxMr + kPanelSlack];
   for (; panel < end; ++panel) {
     const uint64_t i0 = panel * g.rows;
@@ -117,12 +131,12 @@ void run_panels(const TileGeometry& g, const Block& block, const PackA& pack_a, 
   }
 }
 
-constexpr uint32_t kMostTasks = 128;   // a claim must stay cheap against its work
-constexpr uint32_t kFewPanels = 16;    // below this many row panels a block's columns are shared out too
+constexpr uint32_t kMostTasks = 128;  // a claim must stay cheap against its work
+constexpr uint32_t kFewPanels = 16;   // below this many row panels a block's columns are shared out too
 
 template <typename PackA, typename Output>
-void run_block(const Workers& workers, const TileGeometry& g, const Block& block, const PackA& pack_a, const Output& output,
-               uint64_t M) {
+void run_block(const Workers& workers, const TileGeometry& g, const Block& block, const PackA& pack_a,
+               const Output& output, uint64_t M) {
   const Split panels = split_at_most(divide_up(M, g.rows), kMostTasks, 1);
   const uint64_t column_panels = divide_up(block.nc, g.columns);
   const uint64_t shares = panels.count() >= kFewPanels ? 1 : divide_up(kFewPanels, panels.count());
@@ -135,15 +149,19 @@ void run_block(const Workers& workers, const TileGeometry& g, const Block& block
 }
 
 template <typename PackA, typename PackB, typename Output>
-void run_product(const Workers& workers, const GemmShape& shape, const PackA& pack_a, const PackB& pack_b, const Output& output,
-                 bool accumulate, uint32_t most_columns, float* packed) {
+void run_product(const Workers& workers, const GemmShape& shape, const PackA& pack_a, const PackB& pack_b,
+                 const Output& output, bool accumulate, uint32_t most_columns, float* packed) {
   const TileGeometry g(gemm_tile());
   const uint32_t nc = most_columns / g.columns * g.columns;
   const Split depths = split_at_most(shape.K, divide_up(shape.K, kKc), 1);
   for (uint64_t j0 = 0; j0 < shape.N; j0 += nc) {
     for (uint32_t d = 0; d < depths.count(); ++d) {
-      const Block block{j0, depths.begin(d), static_cast<uint32_t>(smaller(nc, shape.N - j0)),
-                        static_cast<uint32_t>(depths.end(d) - depths.begin(d)), accumulate || d > 0, packed};
+      const Block block{j0,
+                        depths.begin(d),
+                        static_cast<uint32_t>(smaller(nc, shape.N - j0)),
+                        static_cast<uint32_t>(depths.end(d) - depths.begin(d)),
+                        accumulate || d > 0,
+                        packed};
       parallel_for(workers, static_cast<uint32_t>(divide_up(block.nc, g.columns)), [&](uint32_t panel) {
         const uint32_t first = panel * g.columns;
         const uint32_t count = static_cast<uint32_t>(smaller(g.columns, block.nc - first));
@@ -170,24 +188,25 @@ struct Deeper {
 
 // C (+)= A B. `scratch` has gemm_scratch_bytes(N, K). K = 0 is not handled.
 template <typename PackA, typename PackB, typename Output>
-void gemm(const Workers& workers, const GemmShape& shape, const PackA& pack_a, const PackB& pack_b, const Output& output,
-          bool accumulate, void* scratch) {
+void gemm(const Workers& workers, const GemmShape& shape, const PackA& pack_a, const PackB& pack_b,
+          const Output& output, bool accumulate, void* scratch) {
   gemm_detail::run_product(workers, shape, pack_a, pack_b, output, accumulate, kNc, static_cast<float*>(scratch));
 }
 
 // out[K] (+)= the sum of the rows of in[M,K]: kColumnSumBlocks blocks of rows, then the blocks in order. `scratch` has
 // 4 * kColumnSumBlocks * K bytes.
-void column_sums(const Workers& workers, float* out, const float* in, uint64_t M, uint64_t K, bool accumulate, void* scratch);
+void column_sums(const Workers& workers, float* out, const float* in, uint64_t M, uint64_t K, bool accumulate,
+                 void* scratch);
 
 // C[M,N] (+)= sums[0] + sums[1] + ... in that order; sums[s] is contiguous, `stride` floats after the last one.
 void add_partials(const Workers& workers, float* c, uint64_t count, const float* sums, uint64_t stride, uint32_t parts,
                   bool accumulate);
 
-// The same product for few outputs and a long K (weight gradients): gemm_splits() parts, each a worker's task with its own partial C,
-// added in order. C is contiguous. `scratch` has gemm_split_scratch_bytes(M, N, K).
+// The same product for few outputs and a long K (weight gradients): gemm_splits() parts, each a worker's task with its
+// own partial C, added in order. C is contiguous. `scratch` has gemm_split_scratch_bytes(M, N, K).
 template <typename PackA, typename PackB>
-void gemm_split(const Workers& workers, const GemmShape& shape, const PackA& pack_a, const PackB& pack_b, float* c, bool accumulate,
-                void* scratch) {
+void gemm_split(const Workers& workers, const GemmShape& shape, const PackA& pack_a, const PackB& pack_b, float* c,
+                bool accumulate, void* scratch) {
   const uint32_t splits = gemm_splits(shape.M, shape.N, shape.K);
   const int64_t row_stride = static_cast<int64_t>(shape.N);
   if (splits == 1) return gemm(workers, shape, pack_a, pack_b, MatrixOutput{c, row_stride}, accumulate, scratch);
@@ -200,7 +219,8 @@ void gemm_split(const Workers& workers, const GemmShape& shape, const PackA& pac
     // A partial's length rounded up keeps the packed block behind it aligned.
     float* packed = partial + (outputs + 15) / 16 * 16;
     gemm_detail::run_product(Workers{}, GemmShape{shape.M, shape.N, k1 - k0}, gemm_detail::Deeper<PackA>{pack_a, k0},
-                             gemm_detail::Deeper<PackB>{pack_b, k0}, MatrixOutput{partial, row_stride}, false, kSplitNc, packed);
+                             gemm_detail::Deeper<PackB>{pack_b, k0}, MatrixOutput{partial, row_stride}, false, kSplitNc,
+                             packed);
   });
   add_partials(workers, c, outputs, base, part_floats, splits, accumulate);
 }

@@ -1,6 +1,6 @@
-// BLIS's native SGEMM micro-kernel as a GemmTile, called directly on panels that we pack (Van Zee & van de Geijn, BLIS, 2015).
-// Here because it alone may include blis.h.
-// It must not call any BLIS function that allocates or starts threads once the tile has been found.
+// BLIS's native SGEMM micro-kernel as a GemmTile, called directly on panels that we pack (Van Zee & van de Geijn, BLIS,
+// 2015). Here because it alone may include blis.h. It must not call any BLIS function that allocates or starts threads
+// once the tile has been found.
 #include <blis.h>
 
 #include <cstring>
@@ -10,8 +10,8 @@
 namespace reprise {
 namespace {
 
-using MicroKernel09 = void (*)(dim_t m, dim_t n, dim_t k, void* alpha, void* a, void* b, void* beta, void* c, inc_t row_stride,
-                               inc_t column_stride, auxinfo_t* data, cntx_t* context);
+using MicroKernel09 = void (*)(dim_t m, dim_t n, dim_t k, void* alpha, void* a, void* b, void* beta, void* c,
+                               inc_t row_stride, inc_t column_stride, auxinfo_t* data, cntx_t* context);
 
 struct BlisTile {
   GemmTile tile;
@@ -21,7 +21,8 @@ struct BlisTile {
 };
 BlisTile blis;  // written once, by blis_gemm_tile
 
-void run(uint64_t k, const float* a_panel, const float* b_panel, float beta, float* c, int64_t row_stride, int64_t column_stride) {
+void run(uint64_t k, const float* a_panel, const float* b_panel, float beta, float* c, int64_t row_stride,
+         int64_t column_stride) {
   float one = 1.0f;
   float* a = const_cast<float*>(a_panel);
   float* b = const_cast<float*>(b_panel);
@@ -29,7 +30,8 @@ void run(uint64_t k, const float* a_panel, const float* b_panel, float beta, flo
   std::memset(&data, 0, sizeof data);
   data.a_next = a;
   data.b_next = b;
-  blis.kernel(blis.tile.mr, blis.tile.nr, static_cast<dim_t>(k), &one, a, b, &beta, c, row_stride, column_stride, &data, blis.context);
+  blis.kernel(blis.tile.mr, blis.tile.nr, static_cast<dim_t>(k), &one, a, b, &beta, c, row_stride, column_stride, &data,
+              blis.context);
 }
 
 // The query has another name from BLIS 1.0 on; the one that exists is chosen by what compiles.
@@ -64,8 +66,7 @@ const GemmTile* blis_gemm_tile() {
   blis.context = context;
   std::strcpy(blis.name, "blis-");
   std::strncat(blis.name, bli_arch_string(architecture), sizeof blis.name - 6);
-  blis.tile = {blis.name, static_cast<uint32_t>(mr), static_cast<uint32_t>(nr), !query_prefers_rows(context),
-               run};
+  blis.tile = {blis.name, static_cast<uint32_t>(mr), static_cast<uint32_t>(nr), !query_prefers_rows(context), run};
   return &blis.tile;
 }
 

@@ -1,6 +1,6 @@
-// Scratch bytes of the kernels that are matrix products, by shape alone, and the fixed blocking that those bytes follow from.
-// Here so that the planner, the checker and the kernels agree at compile time, with no processor at hand.
-// It must not know the micro-kernel in use (only the maxima of its size), the number of workers, or any pointer.
+// Scratch bytes of the kernels that are matrix products, by shape alone, and the fixed blocking that those bytes follow
+// from. Here so that the planner, the checker and the kernels agree at compile time, with no processor at hand. It must
+// not know the micro-kernel in use (only the maxima of its size), the number of workers, or any pointer.
 #pragma once
 
 #include "lib/cpu/conv_direct.h"
@@ -10,10 +10,11 @@
 
 namespace reprise {
 
-constexpr uint32_t kNc = 512;      // columns of B packed at a time: kKc * kNc floats, 512 KiB
-constexpr uint32_t kSplitNc = 96;  // the same for each part of a product that is split along K
-constexpr uint32_t kSplits = 8;    // parts of a split product
-constexpr uint64_t kSplitOutputs = 65536;  // C is split along K when it has at most this many elements: too few tiles for workers
+constexpr uint32_t kNc = 512;       // columns of B packed at a time: kKc * kNc floats, 512 KiB
+constexpr uint32_t kSplitNc = 192;  // the same for each part of a product that is split along K
+constexpr uint32_t kSplits = 8;     // parts of a split product
+constexpr uint64_t kSplitOutputs =
+    65536;  // C is split along K when it has at most this many elements: too few tiles for workers
 
 // Floats that one packed block of B[K,N] takes, at most `columns` wide.
 constexpr uint64_t gemm_block_floats(uint64_t N, uint64_t K, uint32_t columns) {
@@ -38,28 +39,38 @@ constexpr uint64_t gemm_split_scratch_bytes(uint64_t M, uint64_t N, uint64_t K) 
 
 // `tensors` are a row's arguments in the order of kOps; optional ones may be null.
 
-// The direct kernel's shape as far as tensors tell it: the stride is not among them, but where it is 1 there are nearly as many outputs
-// as inputs. A stride taken for 1 only asks for more bytes.
+// The direct kernel's shape as far as tensors tell it: the stride is not among them, but where it is 1 there are nearly
+// as many outputs as inputs. A stride taken for 1 only asks for more bytes.
 constexpr DirectShape direct_shape_guess(const Tensor& y, const Tensor& x, const Tensor& w) {
   const uint32_t stride = y.shape[1] + w.shape[1] > x.shape[1] ? 1 : 2;
-  return {x.shape[0], x.shape[1], x.shape[2], x.shape[3], y.shape[1], y.shape[2], w.shape[0], w.shape[1], w.shape[2], stride, 0, 0};
+  return {x.shape[0], x.shape[1], x.shape[2], x.shape[3], y.shape[1], y.shape[2],
+          w.shape[0], w.shape[1], w.shape[2], stride,     0,          0};
 }
 constexpr uint64_t cpu_conv_forward_scratch_bytes(const Tensor* const* tensors) {
   const Tensor &y = *tensors[0], &x = *tensors[1], &w = *tensors[2];
   const bool direct = direct_fits(direct_shape_guess(y, x, w));
-  return larger(gemm_scratch_bytes(w.shape[0], w.elements() / w.shape[0]), direct ? direct_weights_bytes(w.elements()) : 0);
+  return larger(gemm_scratch_bytes(w.shape[0], w.elements() / w.shape[0]),
+                direct ? direct_weights_bytes(w.elements()) : 0);
 }
 // The gathered taps of one stride phase are at most all of them.
 constexpr uint64_t cpu_conv_backward_data_scratch_bytes(const Tensor* const* tensors) {
   const Tensor& w = *tensors[2];
   const bool direct = direct_channels_fit(w.shape[0], w.shape[3]);
-  return larger(gemm_scratch_bytes(w.shape[3], w.elements() / w.shape[3]), direct ? direct_weights_bytes(w.elements()) : 0);
+  return larger(gemm_scratch_bytes(w.shape[3], w.elements() / w.shape[3]),
+                direct ? direct_weights_bytes(w.elements()) : 0);
+}
+// Strides 1 and 2 both fit, and a stride of 3 cannot give so many outputs (padding stays below the kernel): the GEMM
+// never serves.
+constexpr bool direct_is_certain(const Tensor& y, const Tensor& x, const Tensor& w) {
+  DirectShape shape = direct_shape_guess(y, x, w);
+  shape.stride = 2;
+  return shape.R * shape.S > 1 && direct_fits(shape) && 3 * shape.P > shape.H + shape.R + 1;
 }
 constexpr uint64_t cpu_conv_backward_weight_scratch_bytes(const Tensor* const* tensors) {
   const Tensor &dw = *tensors[0], &x = *tensors[1], &dy = *tensors[2];
-  const bool direct = direct_fits(direct_shape_guess(dy, x, dw));
-  return larger(gemm_split_scratch_bytes(dw.shape[0], dw.elements() / dw.shape[0], dy.leading_elements()),
-                direct ? direct_partials_bytes(dw.elements()) : 0);
+  const uint64_t gemm = gemm_split_scratch_bytes(dw.shape[0], dw.elements() / dw.shape[0], dy.leading_elements());
+  if (direct_is_certain(dy, x, dw)) return direct_partials_bytes(dw.elements());
+  return larger(gemm, direct_fits(direct_shape_guess(dy, x, dw)) ? direct_partials_bytes(dw.elements()) : 0);
 }
 
 constexpr uint64_t cpu_linear_forward_scratch_bytes(const Tensor* const* tensors) {

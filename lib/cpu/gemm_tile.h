@@ -21,22 +21,23 @@ struct GemmTile {
   const char* name;  // part of the kernel set's id
   uint32_t mr, nr;
   bool prefers_columns;  // C must have row_stride 1, else column_stride 1
-  // c[mr,nr] = beta * c + sum over k of a_panel[k][mr] * b_panel[k][nr]; beta 0 overwrites whatever c held. Panels are aligned to 64
-  // bytes and do not overlap c. Each element is summed in the order of k.
+  // c[mr,nr] = beta * c + sum over k of a_panel[k][mr] * b_panel[k][nr]; beta 0 overwrites whatever c held. Panels are
+  // aligned to 64 bytes and do not overlap c. Each element is summed in the order of k.
   void (*run)(uint64_t k, const float* a_panel, const float* b_panel, float beta, float* c, int64_t row_stride,
               int64_t column_stride);
 };
 
-// BLIS's micro-kernel for this processor, or null where BLIS has only its generic one or one that breaks the maxima. Weak: a product
-// that leaves gemm_blis.o (and -lblis) out of its link gets a null address here, and one of this library's own tiles is taken.
+// BLIS's micro-kernel for this processor, or null where BLIS has only its generic one or one that breaks the maxima.
+// Weak: a product that leaves gemm_blis.o (and -lblis) out of its link gets a null address here, and one of this
+// library's own tiles is taken.
 [[gnu::weak]] const GemmTile* blis_gemm_tile();
 
-// kFastest: BLIS where it has a kernel, else kPortable: the widest of this library's own that the processor runs. kBaseline exists
-// everywhere; the others may not.
+// kFastest: BLIS where it has a kernel, else kPortable: the widest of this library's own that the processor runs.
+// kBaseline exists everywhere; the others may not.
 enum class GemmTileChoice : uint8_t { kFastest, kPortable, kBaseline, kAvx2, kAvx512, kBlis };
 
-// Once, at set-up, before the first kernel and on one thread; kUnsupported where the processor or the link lacks the tile. Without a
-// call the baseline tile serves.
+// Once, at set-up, before the first kernel and on one thread; kUnsupported where the processor or the link lacks the
+// tile. Without a call the baseline tile serves.
 Status select_gemm_tile(GemmTileChoice choice = GemmTileChoice::kFastest);
 const GemmTile& gemm_tile();
 

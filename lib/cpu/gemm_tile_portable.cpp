@@ -35,33 +35,34 @@ struct BaselineVector {
   }
 };
 
-// A row-preferring tile of kRows x (kVectors * width). The loops must unroll at any -O level: `sum` lives in registers. `beta` is 0 or 1
-// in practice; any value is right.
+// A row-preferring tile of kRows x (kVectors * width). The loops must unroll at any -O level: `sum` lives in registers.
+// `beta` is 0 or 1 in practice; any value is right.
 #define REPRISE_UNROLLED _Pragma("GCC unroll 16")
-#define REPRISE_TILE_BODY(VectorSet, kRows, kVectors)                                                                        \
-  using Set = VectorSet;                                                                                                     \
-  constexpr uint32_t kColumns = (kVectors) * Set::kWidth;                                                                    \
-  Set::V sum[kRows][kVectors];                                                                                               \
-  REPRISE_UNROLLED for (uint32_t i = 0; i < (kRows); ++i) {                                                                  \
-    REPRISE_UNROLLED for (uint32_t v = 0; v < (kVectors); ++v) sum[i][v] = Set::V{};                                         \
-  }                                                                                                                          \
-  for (uint64_t p = 0; p < k; ++p, a_panel += (kRows), b_panel += kColumns) {                                                \
-    Set::V b[kVectors];                                                                                                      \
-    REPRISE_UNROLLED for (uint32_t v = 0; v < (kVectors); ++v) b[v] = Set::load(b_panel + v * Set::kWidth);                  \
-    REPRISE_UNROLLED for (uint32_t i = 0; i < (kRows); ++i) {                                                                \
-      const Set::V a = Set::broadcast(a_panel + i);                                                                          \
-      REPRISE_UNROLLED for (uint32_t v = 0; v < (kVectors); ++v) sum[i][v] = Set::multiply_add(a, b[v], sum[i][v]);          \
-    }                                                                                                                        \
-  }                                                                                                                          \
-  const Set::V scale = Set::broadcast(&beta);                                                                                \
-  REPRISE_UNROLLED for (uint32_t i = 0; i < (kRows); ++i, c += row_stride) {                                                 \
-    REPRISE_UNROLLED for (uint32_t v = 0; v < (kVectors); ++v) {                                                             \
-      float* place = c + v * Set::kWidth;                                                                                    \
-      Set::store(place, beta == 0.0f ? sum[i][v] : Set::multiply_add(scale, Set::load(place), sum[i][v]));                   \
-    }                                                                                                                        \
+#define REPRISE_TILE_BODY(VectorSet, kRows, kVectors)                                                               \
+  using Set = VectorSet;                                                                                            \
+  constexpr uint32_t kColumns = (kVectors)*Set::kWidth;                                                             \
+  Set::V sum[kRows][kVectors];                                                                                      \
+  REPRISE_UNROLLED for (uint32_t i = 0; i < (kRows); ++i) {                                                         \
+    REPRISE_UNROLLED for (uint32_t v = 0; v < (kVectors); ++v) sum[i][v] = Set::V{};                                \
+  }                                                                                                                 \
+  for (uint64_t p = 0; p < k; ++p, a_panel += (kRows), b_panel += kColumns) {                                       \
+    Set::V b[kVectors];                                                                                             \
+    REPRISE_UNROLLED for (uint32_t v = 0; v < (kVectors); ++v) b[v] = Set::load(b_panel + v * Set::kWidth);         \
+    REPRISE_UNROLLED for (uint32_t i = 0; i < (kRows); ++i) {                                                       \
+      const Set::V a = Set::broadcast(a_panel + i);                                                                 \
+      REPRISE_UNROLLED for (uint32_t v = 0; v < (kVectors); ++v) sum[i][v] = Set::multiply_add(a, b[v], sum[i][v]); \
+    }                                                                                                               \
+  }                                                                                                                 \
+  const Set::V scale = Set::broadcast(&beta);                                                                       \
+  REPRISE_UNROLLED for (uint32_t i = 0; i < (kRows); ++i, c += row_stride) {                                        \
+    REPRISE_UNROLLED for (uint32_t v = 0; v < (kVectors); ++v) {                                                    \
+      float* place = c + v * Set::kWidth;                                                                           \
+      Set::store(place, beta == 0.0f ? sum[i][v] : Set::multiply_add(scale, Set::load(place), sum[i][v]));          \
+    }                                                                                                               \
   }
 
-void run_baseline(uint64_t k, const float* a_panel, const float* b_panel, float beta, float* c, int64_t row_stride, int64_t) {
+void run_baseline(uint64_t k, const float* a_panel, const float* b_panel, float beta, float* c, int64_t row_stride,
+                  int64_t) {
   REPRISE_TILE_BODY(BaselineVector, 6, 2)
 }
 constexpr GemmTile kBaselineTile = {"portable-6x8", 6, 8, false, run_baseline};
@@ -70,10 +71,14 @@ constexpr GemmTile kBaselineTile = {"portable-6x8", 6, 8, false, run_baseline};
 struct Avx2Vector {
   using V = __m256;
   static constexpr uint32_t kWidth = 8;
-  [[gnu::always_inline, gnu::target("avx2,fma")]] static inline V broadcast(const float* p) { return _mm256_broadcast_ss(p); }
+  [[gnu::always_inline, gnu::target("avx2,fma")]] static inline V broadcast(const float* p) {
+    return _mm256_broadcast_ss(p);
+  }
   [[gnu::always_inline, gnu::target("avx2,fma")]] static inline V load(const float* p) { return _mm256_loadu_ps(p); }
   [[gnu::always_inline, gnu::target("avx2,fma")]] static inline void store(float* p, V v) { _mm256_storeu_ps(p, v); }
-  [[gnu::always_inline, gnu::target("avx2,fma")]] static inline V multiply_add(V a, V b, V c) { return _mm256_fmadd_ps(a, b, c); }
+  [[gnu::always_inline, gnu::target("avx2,fma")]] static inline V multiply_add(V a, V b, V c) {
+    return _mm256_fmadd_ps(a, b, c);
+  }
 };
 [[gnu::target("avx2,fma")]] void run_avx2(uint64_t k, const float* a_panel, const float* b_panel, float beta, float* c,
                                           int64_t row_stride, int64_t) {
@@ -84,10 +89,14 @@ constexpr GemmTile kAvx2Tile = {"avx2-6x16", 6, 16, false, run_avx2};
 struct Avx512Vector {
   using V = __m512;
   static constexpr uint32_t kWidth = 16;
-  [[gnu::always_inline, gnu::target("avx512f")]] static inline V broadcast(const float* p) { return _mm512_set1_ps(*p); }
+  [[gnu::always_inline, gnu::target("avx512f")]] static inline V broadcast(const float* p) {
+    return _mm512_set1_ps(*p);
+  }
   [[gnu::always_inline, gnu::target("avx512f")]] static inline V load(const float* p) { return _mm512_loadu_ps(p); }
   [[gnu::always_inline, gnu::target("avx512f")]] static inline void store(float* p, V v) { _mm512_storeu_ps(p, v); }
-  [[gnu::always_inline, gnu::target("avx512f")]] static inline V multiply_add(V a, V b, V c) { return _mm512_fmadd_ps(a, b, c); }
+  [[gnu::always_inline, gnu::target("avx512f")]] static inline V multiply_add(V a, V b, V c) {
+    return _mm512_fmadd_ps(a, b, c);
+  }
 };
 [[gnu::target("avx512f")]] void run_avx512(uint64_t k, const float* a_panel, const float* b_panel, float beta, float* c,
                                            int64_t row_stride, int64_t) {
@@ -136,8 +145,10 @@ const GemmTile* find_tile(GemmTileChoice choice) {
 
 Status select_gemm_tile(GemmTileChoice choice) {
   const GemmTile* tile = find_tile(choice);
-  if (tile == nullptr) return {Code::kUnsupported, "this processor, or this program's link, lacks the GEMM tile asked for", 0};
-  if (tile->mr > kMaxMr || tile->nr > kMaxNr) return {Code::kUnsupported, "a GEMM tile must fit in kMaxMr x kMaxNr", tile->mr};
+  if (tile == nullptr)
+    return {Code::kUnsupported, "this processor, or this program's link, lacks the GEMM tile asked for", 0};
+  if (tile->mr > kMaxMr || tile->nr > kMaxNr)
+    return {Code::kUnsupported, "a GEMM tile must fit in kMaxMr x kMaxNr", tile->mr};
   selected_tile = tile;
   return ok_status();
 }

@@ -11,7 +11,8 @@ namespace reprise {
 namespace {
 
 constexpr uint64_t kNormBlock = 32768;
-constexpr uint32_t kWave = 256;  // blocks of any tensors that are reduced together; their partial sums stand on the stack
+constexpr uint32_t kWave =
+    256;  // blocks of any tensors that are reduced together; their partial sums stand on the stack
 
 // The sum of squares of one block: sixteen double lanes, added as a balanced tree.
 struct NormBlock {

@@ -90,7 +90,8 @@ struct RowMeans {
   float gradient, projection;
 };
 
-REPRISE_INLINE RowMeans row_means(const float* x, const float* dy, const float* gamma, float mean, float rstd, uint64_t C) {
+REPRISE_INLINE RowMeans row_means(const float* x, const float* dy, const float* gamma, float mean, float rstd,
+                                  uint64_t C) {
   Vector gradients[kVectors] = {}, projections[kVectors] = {};
   uint64_t c = 0;
   for (; c + kStep <= C; c += kStep) {
@@ -120,8 +121,8 @@ REPRISE_INLINE RowMeans row_means(const float* x, const float* dy, const float* 
 // A chunk's sums of dy * xhat and of dy over rows: floats take kFlushRows rows, then doubles take the floats.
 constexpr uint64_t kFlushRows = 16;
 struct ParameterSums {
-  double *dy_xhat, *dy;            // [C]
-  float *dy_xhat_part, *dy_part;   // [C]
+  double *dy_xhat, *dy;           // [C]
+  float *dy_xhat_part, *dy_part;  // [C]
 };
 
 // dx = rstd (dxhat - mean(dxhat) - xhat mean(dxhat xhat)); kSums also adds the row to the sums' floats.
@@ -155,7 +156,8 @@ REPRISE_INLINE void flush(const ParameterSums& sums, uint64_t C) {
 }
 
 template <bool kAccumulate>
-REPRISE_INLINE void gradient_rows(const LayerNormBackwardArgs& args, const ParameterSums& sums, uint64_t begin, uint64_t end) {
+REPRISE_INLINE void gradient_rows(const LayerNormBackwardArgs& args, const ParameterSums& sums, uint64_t begin,
+                                  uint64_t end) {
   if (args.dgamma == nullptr && args.dbeta == nullptr) {
     for (uint64_t r = begin; r < end; ++r) gradient_row<false, kAccumulate>(args, sums, r);
     return;
@@ -178,8 +180,8 @@ REPRISE_INLINE void gradient_chunk_body(const LayerNormBackwardArgs& args, const
   }
 }
 
-REPRISE_VECTOR_LEVELS(layer_norm_rows, layer_norm_body, (const LayerNormForwardArgs& args, uint64_t begin, uint64_t end),
-                      (args, begin, end))
+REPRISE_VECTOR_LEVELS(layer_norm_rows, layer_norm_body,
+                      (const LayerNormForwardArgs& args, uint64_t begin, uint64_t end), (args, begin, end))
 REPRISE_VECTOR_LEVELS(gradient_chunk, gradient_chunk_body,
                       (const LayerNormBackwardArgs& args, const ParameterSums& sums, uint64_t begin, uint64_t end),
                       (args, sums, begin, end))

@@ -13,7 +13,8 @@ namespace {
 MatrixPacker lines_are_rows(const float* data, uint64_t columns) { return {data, static_cast<int64_t>(columns), 1}; }
 MatrixPacker lines_are_columns(const float* data, uint64_t columns) { return {data, 1, static_cast<int64_t>(columns)}; }
 
-constexpr Status kScratchTooSmall = {Code::kBadPlan, "a linear kernel's scratch must have the bytes of its scratch rule", 0};
+constexpr Status kScratchTooSmall = {Code::kBadPlan,
+                                     "a linear kernel's scratch must have the bytes of its scratch rule", 0};
 
 }  // namespace
 
@@ -26,7 +27,8 @@ Status cpu_linear_forward(const KernelContext& context, const LinearForwardArgs&
     });
   }
   const MatrixPacker w = args.input_major ? lines_are_columns(args.w, args.K) : lines_are_rows(args.w, args.C);
-  gemm(*context.workers, {args.M, args.K, args.C}, lines_are_rows(args.x, args.C), w, y, args.b != nullptr, args.scratch);
+  gemm(*context.workers, {args.M, args.K, args.C}, lines_are_rows(args.x, args.C), w, y, args.b != nullptr,
+       args.scratch);
   return ok_status();
 }
 

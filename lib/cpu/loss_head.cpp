@@ -31,9 +31,13 @@ struct Chunk {
 
 Chunk chunk_at(const LossHeadScratch& layout, void* scratch, uint64_t M, uint64_t first) {
   unsigned char* base = static_cast<unsigned char*>(scratch);
-  return {reinterpret_cast<float*>(base), reinterpret_cast<double*>(base + layout.losses_at),
-          reinterpret_cast<uint32_t*>(base + layout.hits_at), reinterpret_cast<float*>(base + layout.sums_at),
-          base + layout.gemm_at, first, smaller(layout.rows, M - first)};
+  return {reinterpret_cast<float*>(base),
+          reinterpret_cast<double*>(base + layout.losses_at),
+          reinterpret_cast<uint32_t*>(base + layout.hits_at),
+          reinterpret_cast<float*>(base + layout.sums_at),
+          base + layout.gemm_at,
+          first,
+          smaller(layout.rows, M - first)};
 }
 
 // Counts the rows with a label; the labels are data and may be anything.
@@ -96,8 +100,8 @@ void compute_logits(const Workers& workers, const Head& head, const Chunk& chunk
     });
   }
   const int64_t C = head.C;
-  gemm(workers, {chunk.rows, head.V, head.C}, MatrixPacker{head.x + chunk.first * head.C, C, 1}, MatrixPacker{head.w, C, 1}, logits,
-       head.b != nullptr, chunk.gemm);
+  gemm(workers, {chunk.rows, head.V, head.C}, MatrixPacker{head.x + chunk.first * head.C, C, 1},
+       MatrixPacker{head.w, C, 1}, logits, head.b != nullptr, chunk.gemm);
 }
 
 // Losses and hits of the chunk's rows; with `scale` above 0 logits become gradients, else they are left as garbage.
@@ -136,8 +140,8 @@ void add_gradients(const Workers& workers, const Head& head, const Chunk& chunk,
   gemm(workers, {chunk.rows, head.C, head.V}, MatrixPacker{chunk.logits, V, 1}, MatrixPacker{head.w, 1, C},
        MatrixOutput{args.dx + first, C}, false, chunk.gemm);
   if (args.dw != nullptr) {
-    gemm_split(workers, {head.V, head.C, chunk.rows}, MatrixPacker{chunk.logits, 1, V}, MatrixPacker{head.x + first, 1, C}, args.dw,
-               args.accumulate_dw || chunk.first > 0, chunk.gemm);
+    gemm_split(workers, {head.V, head.C, chunk.rows}, MatrixPacker{chunk.logits, 1, V},
+               MatrixPacker{head.x + first, 1, C}, args.dw, args.accumulate_dw || chunk.first > 0, chunk.gemm);
   }
   if (args.db != nullptr) {
     column_sums(workers, args.db, chunk.logits, chunk.rows, head.V, args.accumulate_db || chunk.first > 0, chunk.sums);
@@ -150,7 +154,8 @@ void clear_gradients(const Head& head, const LossHeadBackwardArgs& args) {
   if (args.db != nullptr && !args.accumulate_db) std::memset(args.db, 0, head.V * sizeof(float));
 }
 
-constexpr Status kScratchTooSmall = {Code::kBadPlan, "the loss head's scratch must have the bytes of its scratch rule", 0};
+constexpr Status kScratchTooSmall = {Code::kBadPlan, "the loss head's scratch must have the bytes of its scratch rule",
+                                     0};
 
 }  // namespace
 

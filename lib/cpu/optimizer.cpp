@@ -35,16 +35,16 @@ REPRISE_INLINE void sgd_momentum_body(const SgdArgs& args, uint64_t begin, uint6
 }
 
 struct AdamWFactors {
-  float keep;              // 1 - lr * weight_decay
-  float step;              // lr / (1 - beta1^t)
-  float root_correction;   // 1 / sqrt(1 - beta2^t)
-  float gain1, gain2;      // 1 - beta, rounded once
+  float keep;             // 1 - lr * weight_decay
+  float step;             // lr / (1 - beta1^t)
+  float root_correction;  // 1 / sqrt(1 - beta2^t)
+  float gain1, gain2;     // 1 - beta, rounded once
 };
 
 AdamWFactors adamw_factors(const AdamWArgs& args) {
   const double rate = static_cast<double>(args.scalars->learning_rate);
   const double t = static_cast<double>(args.scalars->step) + 1;
-  const double beta1 = static_cast<double>(args.beta1), beta2 = static_cast<double>(args.beta2);
+  const double beta1 = args.beta1, beta2 = args.beta2;
   return {.keep = static_cast<float>(1 - rate * static_cast<double>(args.weight_decay)),
           .step = static_cast<float>(rate / (1 - std::pow(beta1, t))),
           .root_correction = static_cast<float>(1 / std::sqrt(1 - std::pow(beta2, t))),
@@ -55,7 +55,7 @@ AdamWFactors adamw_factors(const AdamWArgs& args) {
 REPRISE_INLINE void adamw_body(const AdamWArgs& args, const AdamWFactors& factors, uint64_t begin, uint64_t end) {
   float *p = args.parameters, *m = args.first_moments, *v = args.second_moments;
   const float* gradient = args.gradients;
-  const float clip = args.scalars->clip_factor, beta2 = args.beta2, epsilon = args.epsilon;
+  const float clip = args.scalars->clip_factor, beta2 = static_cast<float>(args.beta2), epsilon = args.epsilon;
   const AdamWFactors f = factors;
   REPRISE_INDEPENDENT
   for (uint64_t i = begin; i < end; ++i) {
@@ -68,9 +68,12 @@ REPRISE_INLINE void adamw_body(const AdamWArgs& args, const AdamWFactors& factor
   }
 }
 
-REPRISE_VECTOR_LEVELS(sgd_plain, sgd_plain_body, (const SgdArgs& args, uint64_t begin, uint64_t end), (args, begin, end))
-REPRISE_VECTOR_LEVELS(sgd_momentum, sgd_momentum_body, (const SgdArgs& args, uint64_t begin, uint64_t end), (args, begin, end))
-REPRISE_VECTOR_LEVELS(adamw, adamw_body, (const AdamWArgs& args, const AdamWFactors& factors, uint64_t begin, uint64_t end),
+REPRISE_VECTOR_LEVELS(sgd_plain, sgd_plain_body, (const SgdArgs& args, uint64_t begin, uint64_t end),
+                      (args, begin, end))
+REPRISE_VECTOR_LEVELS(sgd_momentum, sgd_momentum_body, (const SgdArgs& args, uint64_t begin, uint64_t end),
+                      (args, begin, end))
+REPRISE_VECTOR_LEVELS(adamw, adamw_body,
+                      (const AdamWArgs& args, const AdamWFactors& factors, uint64_t begin, uint64_t end),
                       (args, factors, begin, end))
 
 }  // namespace

@@ -1,5 +1,5 @@
 // Fixed splits of a kernel's work: blocks of elements, chunks of rows, tiles of channels.
-// Here because the split decides the order of the sums: it follows from the shape alone, so any number of workers gives the same bits.
+// Here because the split decides the order of sums: it follows from the shape alone, never from the workers.
 // It must not know how many workers there are.
 #pragma once
 

@@ -26,15 +26,16 @@ constexpr uint64_t kPixelsAhead = 8, kLine = 16;
 
 // One output pixel's window inside the image.
 struct Window {
-  uint64_t h, w;  // of the input pixel under tap (0, 0), as if the image went on; wraps below 0, and back when a tap is added
+  uint64_t h,
+      w;  // of the input pixel under tap (0, 0), as if the image went on; wraps below 0, and back when a tap is added
   Taps rows, columns;
 };
 
 // `channels` of one output pixel; a constant, so that loops become straight vectors, where kChannels is not 0.
 // A NaN wins and stays, as torch has it, so that a broken step is noticed.
 template <uint32_t kChannels>
-REPRISE_INLINE void max_pool_pixel(float* y, uint8_t* index, const float* image, const PoolShape& s, const Window& window,
-                                   uint32_t some) {
+REPRISE_INLINE void max_pool_pixel(float* y, uint8_t* index, const float* image, const PoolShape& s,
+                                   const Window& window, uint32_t some) {
   const uint32_t channels = kChannels != 0 ? kChannels : some;
   const uint32_t first = window.rows.first * s.window.kernel_w + window.columns.first;
   float best[kPoolChannels];
@@ -70,7 +71,8 @@ REPRISE_INLINE void max_pool_row_body(const MaxPoolForwardArgs& args, uint32_t n
     float* y = args.y + out;
     uint8_t* index = args.index + out;
     uint32_t c = 0;
-    for (; c + kPoolChannels <= s.C; c += kPoolChannels) max_pool_pixel<kPoolChannels>(y + c, index + c, image + c, s, window, 0);
+    for (; c + kPoolChannels <= s.C; c += kPoolChannels)
+      max_pool_pixel<kPoolChannels>(y + c, index + c, image + c, s, window, 0);
     for (; c + 16 <= s.C; c += 16) max_pool_pixel<16>(y + c, index + c, image + c, s, window, 0);
     if (c < s.C) max_pool_pixel<0>(y + c, index + c, image + c, s, window, s.C - c);
   }
@@ -128,7 +130,8 @@ REPRISE_INLINE void max_pool_gradient_row_body(const MaxPoolBackwardArgs& args, 
     for (; c + kPoolChannels <= s.C; c += kPoolChannels) {
       max_pool_gradient_pixel<kPoolChannels>(dx + c, index + c, dy + c, s, covering, args.accumulate_dx, 0);
     }
-    for (; c + 16 <= s.C; c += 16) max_pool_gradient_pixel<16>(dx + c, index + c, dy + c, s, covering, args.accumulate_dx, 0);
+    for (; c + 16 <= s.C; c += 16)
+      max_pool_gradient_pixel<16>(dx + c, index + c, dy + c, s, covering, args.accumulate_dx, 0);
     if (c < s.C) max_pool_gradient_pixel<0>(dx + c, index + c, dy + c, s, covering, args.accumulate_dx, s.C - c);
   }
 }
@@ -165,12 +168,14 @@ REPRISE_INLINE void spread_pixel_body(const GlobalPoolArgs& args, uint64_t first
   }
 }
 
-REPRISE_VECTOR_LEVELS(max_pool_row, max_pool_row_body, (const MaxPoolForwardArgs& args, uint32_t n, uint32_t p), (args, n, p))
+REPRISE_VECTOR_LEVELS(max_pool_row, max_pool_row_body, (const MaxPoolForwardArgs& args, uint32_t n, uint32_t p),
+                      (args, n, p))
 REPRISE_VECTOR_LEVELS(max_pool_gradient_row, max_pool_gradient_row_body,
                       (const MaxPoolBackwardArgs& args, uint32_t n, uint32_t h), (args, n, h))
-REPRISE_VECTOR_LEVELS(mean_pixel, mean_pixel_body, (float* y, const float* x, uint64_t HW, uint64_t C, uint64_t channels),
-                      (y, x, HW, C, channels))
-REPRISE_VECTOR_LEVELS(spread_pixel, spread_pixel_body, (const GlobalPoolArgs& args, uint64_t first_pixel, uint64_t end_pixel),
+REPRISE_VECTOR_LEVELS(mean_pixel, mean_pixel_body,
+                      (float* y, const float* x, uint64_t HW, uint64_t C, uint64_t channels), (y, x, HW, C, channels))
+REPRISE_VECTOR_LEVELS(spread_pixel, spread_pixel_body,
+                      (const GlobalPoolArgs& args, uint64_t first_pixel, uint64_t end_pixel),
                       (args, first_pixel, end_pixel))
 
 }  // namespace

@@ -72,8 +72,8 @@ REPRISE_INLINE void tile_product(const RowOutput& c, const BroadcastOperand& a, 
   constexpr uint32_t kRows = 4;
   uint32_t i = 0;
   for (; i + kRows <= rows; i += kRows) {
-    product_strip<kLanes, kRows>({c.data + i * c.stride, c.stride, c.accumulate}, {a.data + i * a.row, a.row, a.column}, b,
-                                 columns, depth);
+    product_strip<kLanes, kRows>({c.data + i * c.stride, c.stride, c.accumulate}, {a.data + i * a.row, a.row, a.column},
+                                 b, columns, depth);
   }
   for (; i < rows; ++i) {
     product_strip<kLanes, 1>({c.data + i * c.stride, c.stride, c.accumulate}, {a.data + i * a.row, a.row, a.column}, b,

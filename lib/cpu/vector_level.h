@@ -1,6 +1,6 @@
 // Picks, by CPUID feature, which of several builds of the same loop runs: x86-64 as it was, AVX2 with FMA, or AVX-512.
-// Here because the default build must run on any x86-64 and still use what the machine has; elsewhere there is one build.
-// It must not know any kernel; a level changes the rounding (fused multiply-add), so its name is part of the kernel set.
+// Here because the default build must run on any x86-64 and yet use what the machine has; elsewhere there is one.
+// It must not know any kernel; a level changes rounding (fused multiply-add), so its name is part of the kernel set.
 #pragma once
 
 #include <cstdint>
@@ -41,7 +41,7 @@ constexpr const char* vector_level_name(VectorLevel level) {
 
 }  // namespace reprise
 
-// Defines `static void name parameters`, which calls `body arguments` compiled for the best level of the machine it runs on.
+// Defines `static void name parameters`, which calls `body arguments` compiled for the machine's best level.
 // `body` must be REPRISE_INLINE, and so must all it calls; it may be a template over kLanes, the floats in a vector.
 #if defined(__x86_64__) && !defined(REPRISE_BASELINE_ONLY)
 #define REPRISE_VECTOR_LEVELS(name, body, parameters, arguments)                                             \

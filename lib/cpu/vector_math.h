@@ -17,7 +17,8 @@ REPRISE_INLINE float vector_exp(float x) {
   const float clamped = x > 89.0f ? 89.0f : (x < -88.0f ? -88.0f : x);
   const float shifted = clamped * 0x1.715476p+0f + kRound;
   const float n = shifted - kRound;
-  const float r = (clamped - n * 0x1.62e4p-1f) - n * 0x1.7f7d1cp-20f;  // the high part of ln 2 has 15 bits: n * high is exact
+  const float r =
+      (clamped - n * 0x1.62e4p-1f) - n * 0x1.7f7d1cp-20f;  // the high part of ln 2 has 15 bits: n * high is exact
   float p = 1.3926199051e-3f;
   p = p * r + 8.3631914315e-3f;
   p = p * r + 4.1666554524e-2f;
@@ -25,14 +26,15 @@ REPRISE_INLINE float vector_exp(float x) {
   p = p * r + 0.5f;
   const float power = 1.0f + (r + r * r * p);
   // 2^n in two factors, since n reaches 128.
-  const uint32_t half = (std::bit_cast<uint32_t>(shifted) - std::bit_cast<uint32_t>(kRound) + 256u) >> 1;  // (n + 256) / 2
+  const uint32_t half =
+      (std::bit_cast<uint32_t>(shifted) - std::bit_cast<uint32_t>(kRound) + 256u) >> 1;  // (n + 256) / 2
   const uint32_t rest = std::bit_cast<uint32_t>(shifted) - std::bit_cast<uint32_t>(kRound) + 256u - half;
   const float scaled = power * std::bit_cast<float>((half - 1u) << 23) * std::bit_cast<float>((rest - 1u) << 23);
   return x < -87.33f ? 0.0f : scaled;
 }
 
-// The lower tail at a magnitude: P(Z < -a) for a standard normal Z and a >= 0, given e^(-a^2/2). Relative error about 1e-7.
-// P = e^(-a^2/2) t q(t) with t = 1 / (1 + 0.3 a), q a Chebyshev fit of degree 9 on a in [0, 13.5].
+// The lower tail at a magnitude: P(Z < -a) for a standard normal Z and a >= 0, given e^(-a^2/2). Relative error about
+// 1e-7. P = e^(-a^2/2) t q(t) with t = 1 / (1 + 0.3 a), q a Chebyshev fit of degree 9 on a in [0, 13.5].
 REPRISE_INLINE float normal_tail(float a, float exp_minus_half_square) {
   const float t = 1.0f / (1.0f + 0.3f * a);
   float q = -0.020857548450199978f;

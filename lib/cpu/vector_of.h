@@ -14,7 +14,8 @@ struct VectorOf {
   typedef float type __attribute__((vector_size(kLanes * sizeof(float))));
 };
 
-// By reference: how a vector is passed by value differs between levels. By memcpy: clang 14 loses the alignment of a typedef in a template.
+// By reference: how a vector is passed by value differs between levels. By memcpy: clang 14 loses the alignment of a
+// typedef in a template.
 template <int kLanes>
 REPRISE_INLINE void read_vector(typename VectorOf<kLanes>::type& vector, const float* from) {
   std::memcpy(&vector, from, sizeof(vector));

@@ -36,10 +36,12 @@ Status linux_acquire_arena(uint64_t bytes, Arena* arena) {
   *arena = {};
   if (bytes == 0) return ok_status();
   if (bytes > available_bytes()) {
-    return {Code::kOutOfMemory, "the machine has less memory available than the arena needs: plan with a smaller budget", bytes};
+    return {Code::kOutOfMemory,
+            "the machine has less memory available than the arena needs: plan with a smaller budget", bytes};
   }
   void* base = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (base == MAP_FAILED) return {Code::kOutOfMemory, "mmap refused the arena: plan with a smaller budget, or raise the limit", bytes};
+  if (base == MAP_FAILED)
+    return {Code::kOutOfMemory, "mmap refused the arena: plan with a smaller budget, or raise the limit", bytes};
   if (bytes >= kHugePage) (void)madvise(base, bytes, MADV_HUGEPAGE);  // fewer misses of the TLB; without it only slower
   *arena = {static_cast<unsigned char*>(base), bytes};
   return ok_status();

@@ -9,14 +9,15 @@
 namespace reprise {
 namespace {
 
-// BLIS 0.9.0 takes a number. Features decide, never the family: an AMD processor with AVX-512 runs the Skylake-X kernel well.
+// BLIS 0.9.0 takes a number. Features decide, never the family: an AMD processor with AVX-512 runs the Skylake-X kernel
+// well.
 const char* blis_architecture() {
 #if defined(__x86_64__)
   __builtin_cpu_init();
-  const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
-                      __builtin_cpu_supports("avx512bw");
-  if (avx512) return "0";                                                                    // skx
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return "6";           // zen3: the Haswell kernel
+  const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
+                      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw");
+  if (avx512) return "0";                                                           // skx
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return "6";  // zen3: the Haswell kernel
 #endif
   return nullptr;
 }

@@ -7,24 +7,24 @@
 
 namespace reprise {
 
-// Memory of the process, zeroed, aligned to the page, with huge pages asked for. kOutOfMemory with the bytes asked for when the
-// machine has not that much available (MemAvailable of /proc/meminfo) or mmap refuses: overcommitted memory would kill the program
-// later, at a row that no plan names. Pages are taken when first written.
+// Memory of the process, zeroed, aligned to the page, with huge pages asked for. kOutOfMemory with the bytes asked for
+// when the machine has not that much available (MemAvailable of /proc/meminfo) or mmap refuses: overcommitted memory
+// would kill the program later, at a row that no plan names. Pages are taken when first written.
 Status linux_acquire_arena(uint64_t bytes, Arena* arena);
 // Gives the arena back and clears it; an empty one is left alone.
 void linux_release_arena(Arena* arena);
 
 constexpr uint32_t kMaxWorkers = 64;
 
-// Starts `count` workers, the calling thread being the first of them; 0 asks for one per processor that this process may use. There is
-// one pool in a process: a second start is kUnsupported. run() takes no heap and no lock: it must be called from one thread at a time.
-// A worker's stack has kWorkerStackBytes, taken by mmap when the pool starts.
+// Starts `count` workers, the calling thread being the first of them; 0 asks for one per processor that this process
+// may use. There is one pool in a process: a second start is kUnsupported. run() takes no heap and no lock: it must be
+// called from one thread at a time. A worker's stack has kWorkerStackBytes, taken by mmap when the pool starts.
 Status linux_start_workers(uint32_t count, Workers* workers);
 void linux_stop_workers();
 constexpr uint64_t kWorkerStackBytes = uint64_t{1} << 20;
 
-// Once, before the first kernel: tells BLIS its architecture by CPUID feature, unless BLIS_ARCH_TYPE is set (BLIS 0.9.0 knows no
-// processor younger than itself and would take its generic kernels), then selects the GEMM tile.
+// Once, before the first kernel: tells BLIS its architecture by CPUID feature, unless BLIS_ARCH_TYPE is set (BLIS 0.9.0
+// knows no processor younger than itself and would take its generic kernels), then selects the GEMM tile.
 Status linux_set_up_kernels();
 
 }  // namespace reprise

@@ -21,8 +21,9 @@ using Task = void (*)(void* argument, uint32_t index);
 // How often a thread looks before it sleeps: some tens of microseconds, the gap between two kernels of a step.
 constexpr uint32_t kSpins = 2000;
 
-// `claim` holds [call number | tasks left]. A worker reads the call, then the job, then takes a task by exchanging both at once: if the
-// exchange succeeds the call was not over, so the job it read is the call's own. A worker that sleeps through a call is not waited for.
+// `claim` holds [call number | tasks left]. A worker reads the call, then the job, then takes a task by exchanging both
+// at once: if the exchange succeeds the call was not over, so the job it read is the call's own. A worker that sleeps
+// through a call is not waited for.
 struct Pool {
   std::atomic<uint64_t> claim{0};
   std::atomic<uint32_t> done{0};  // tasks of this call; also the futex on which the caller sleeps
@@ -67,9 +68,11 @@ void work(uint32_t number) {
     const Task task = pool.task.load(std::memory_order_relaxed);
     void* const argument = pool.argument.load(std::memory_order_relaxed);
     const uint32_t tasks = pool.tasks.load(std::memory_order_relaxed);
-    if (!pool.claim.compare_exchange_weak(claim, claim - 1, std::memory_order_acq_rel, std::memory_order_acquire)) continue;
+    if (!pool.claim.compare_exchange_weak(claim, claim - 1, std::memory_order_acq_rel, std::memory_order_acquire))
+      continue;
     task(argument, tasks - left_of(claim));
-    if (pool.done.fetch_add(1, std::memory_order_seq_cst) + 1 == tasks && pool.caller_sleeps.load(std::memory_order_seq_cst) != 0) {
+    if (pool.done.fetch_add(1, std::memory_order_seq_cst) + 1 == tasks &&
+        pool.caller_sleeps.load(std::memory_order_seq_cst) != 0) {
       wake(pool.done);
     }
     claim = pool.claim.load(std::memory_order_acquire);

@@ -1,8 +1,9 @@
-// The three passes of a convolution on layers of ResNet-20 (28 x 28 images, batch 128) and ResNet-50 (batch 8), against the peak.
-// Here because these layers are where training a ResNet spends its time.
-// It must not test correctness (gemm_test does).
+// The three passes of a convolution on layers of ResNet-20 (28 x 28 images, batch 128) and ResNet-50 (batch 8), against
+// the peak. Here because these layers are where training a ResNet spends its time. It must not test correctness
+// (gemm_test does).
 //
-//   build/bench/conv_bench            best and median in GFLOP/s, and the best's per cent of (peak x workers)
+//   build/bench/conv_bench            GFLOP/s by the wall clock, and per cent of peak by processor seconds; best and
+//   median
 #include <benchmark/benchmark.h>
 
 #include <cstdio>
@@ -19,7 +20,7 @@ namespace reprise::bench {
 namespace {
 
 double peak_flops;
-Workers workers;
+Workers workers_by_count[3];
 
 struct LayerCase {
   const char* name;
@@ -27,11 +28,14 @@ struct LayerCase {
   uint16_t kernel, stride, pad;
 };
 const LayerCase kLayers[] = {
-    {"resnet20_stem", 128, 28, 1, 16, 3, 1, 1},    {"resnet20_16", 128, 28, 16, 16, 3, 1, 1},   {"resnet20_16_32", 128, 28, 16, 32, 3, 2, 1},
-    {"resnet20_32", 128, 14, 32, 32, 3, 1, 1},     {"resnet20_32_64", 128, 14, 32, 64, 3, 2, 1}, {"resnet20_64", 128, 7, 64, 64, 3, 1, 1},
-    {"resnet20_skip_16_32", 128, 28, 16, 32, 1, 2, 0}, {"resnet50_stem", 8, 224, 3, 64, 7, 2, 3},   {"resnet50_c2_3x3", 8, 56, 64, 64, 3, 1, 1},
-    {"resnet50_c2_1x1", 8, 56, 64, 256, 1, 1, 0},  {"resnet50_c3_3x3", 8, 28, 128, 128, 3, 1, 1}, {"resnet50_c3_down", 8, 56, 256, 512, 1, 2, 0},
-    {"resnet50_c4_3x3", 8, 14, 256, 256, 3, 1, 1}, {"resnet50_c4_1x1", 8, 14, 1024, 256, 1, 1, 0}, {"resnet50_c5_3x3", 8, 7, 512, 512, 3, 1, 1},
+    {"resnet20_stem", 128, 28, 1, 16, 3, 1, 1},        {"resnet20_16", 128, 28, 16, 16, 3, 1, 1},
+    {"resnet20_16_32", 128, 28, 16, 32, 3, 2, 1},      {"resnet20_32", 128, 14, 32, 32, 3, 1, 1},
+    {"resnet20_32_64", 128, 14, 32, 64, 3, 2, 1},      {"resnet20_64", 128, 7, 64, 64, 3, 1, 1},
+    {"resnet20_skip_16_32", 128, 28, 16, 32, 1, 2, 0}, {"resnet50_stem", 8, 224, 3, 64, 7, 2, 3},
+    {"resnet50_c2_3x3", 8, 56, 64, 64, 3, 1, 1},       {"resnet50_c2_1x1", 8, 56, 64, 256, 1, 1, 0},
+    {"resnet50_c3_3x3", 8, 28, 128, 128, 3, 1, 1},     {"resnet50_c3_down", 8, 56, 256, 512, 1, 2, 0},
+    {"resnet50_c4_3x3", 8, 14, 256, 256, 3, 1, 1},     {"resnet50_c4_1x1", 8, 14, 1024, 256, 1, 1, 0},
+    {"resnet50_c5_3x3", 8, 7, 512, 512, 3, 1, 1},
 };
 
 enum class ConvPass { kForward, kBackwardData, kBackwardWeight };
@@ -51,11 +55,13 @@ std::vector<float> random_floats(size_t count) {
   return values;
 }
 
-void run_layer(benchmark::State& state, const LayerCase& c, ConvPass pass) {
+void run_layer(benchmark::State& state, const LayerCase& c, ConvPass pass, uint32_t workers) {
   const uint32_t P = (c.size + 2u * c.pad - c.kernel) / c.stride + 1;
   const ConvShape s{c.N, c.size, c.size, c.C, P, P, c.K, {c.kernel, c.kernel, c.stride, c.pad}};
-  const Tensor tx = tensor(s.N, s.H, s.W, s.C), tw = tensor(s.K, c.kernel, c.kernel, s.C), ty = tensor(s.N, s.P, s.Q, s.K);
-  std::vector<float> x = random_floats(tx.elements()), w = random_floats(tw.elements()), y = random_floats(ty.elements());
+  const Tensor tx = tensor(s.N, s.H, s.W, s.C), tw = tensor(s.K, c.kernel, c.kernel, s.C),
+               ty = tensor(s.N, s.P, s.Q, s.K);
+  std::vector<float> x = random_floats(tx.elements()), w = random_floats(tw.elements()),
+                     y = random_floats(ty.elements());
   const Tensor* forward[] = {&ty, &tx, &tw, nullptr};
   const Tensor* data[] = {&tx, &ty, &tw, nullptr};
   const Tensor* weight[] = {&tw, &tx, &ty, nullptr};
@@ -64,24 +70,26 @@ void run_layer(benchmark::State& state, const LayerCase& c, ConvPass pass) {
                                                            : cpu_conv_backward_weight_scratch_bytes(weight);
   std::vector<double> memory(bytes / 8 + 32);
   void* scratch = reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(memory.data()) + 255) / 256 * 256);
-  const KernelContext context{&workers, nullptr};
-  std::vector<double> seconds;
+  const KernelContext context{&workers_by_count[workers], nullptr};
+  Stopwatch watch;
   for (auto _ : state) {
-    const double start = seconds_now();
+    watch.start();
     Status status;
     switch (pass) {
-      case ConvPass::kForward: status = cpu_conv_forward(context, {y.data(), x.data(), w.data(), scratch, bytes, s}); break;
-      case ConvPass::kBackwardData: status = cpu_conv_backward_data(context, {x.data(), y.data(), w.data(), scratch, bytes, s, false}); break;
-      case ConvPass::kBackwardWeight: status = cpu_conv_backward_weight(context, {w.data(), x.data(), y.data(), scratch, bytes, s, false}); break;
+      case ConvPass::kForward:
+        status = cpu_conv_forward(context, {y.data(), x.data(), w.data(), scratch, bytes, s});
+        break;
+      case ConvPass::kBackwardData:
+        status = cpu_conv_backward_data(context, {x.data(), y.data(), w.data(), scratch, bytes, s, false});
+        break;
+      case ConvPass::kBackwardWeight:
+        status = cpu_conv_backward_weight(context, {w.data(), x.data(), y.data(), scratch, bytes, s, false});
+        break;
     }
+    state.SetIterationTime(watch.stop());
     if (!status.ok()) state.SkipWithError(status.message);
-    seconds.push_back(seconds_now() - start);
-    state.SetIterationTime(seconds.back());
   }
-  const Rates r = rates(seconds, 2.0 * static_cast<double>(ty.elements()) * c.kernel * c.kernel * c.C);
-  state.counters["best_GFLOP/s"] = r.best / 1e9;
-  state.counters["median_GFLOP/s"] = r.median / 1e9;
-  state.counters["best_%peak"] = 100 * r.best / (peak_flops * workers.count);
+  report_rates(state, watch, 2.0 * static_cast<double>(ty.elements()) * c.kernel * c.kernel * c.C, peak_flops);
   state.counters["scratch_KiB"] = static_cast<double>(bytes) / 1024;
 }
 
@@ -89,12 +97,19 @@ void register_all() {
   const struct {
     const char* name;
     ConvPass pass;
-  } passes[] = {{"forward", ConvPass::kForward}, {"backward_data", ConvPass::kBackwardData}, {"backward_weight", ConvPass::kBackwardWeight}};
+  } passes[] = {{"forward", ConvPass::kForward},
+                {"backward_data", ConvPass::kBackwardData},
+                {"backward_weight", ConvPass::kBackwardWeight}};
   for (const LayerCase& c : kLayers) {
     for (const auto& p : passes) {
-      const std::string name = std::string(c.name) + "/" + p.name;
-      const ConvPass pass = p.pass;
-      benchmark::RegisterBenchmark(name.c_str(), [&c, pass](benchmark::State& s) { run_layer(s, c, pass); })->UseManualTime()->MinTime(0.15);
+      for (uint32_t workers : {1u, 2u}) {
+        const std::string name = std::string(c.name) + "/" + p.name + "/workers:" + std::to_string(workers);
+        const ConvPass pass = p.pass;
+        benchmark::RegisterBenchmark(name.c_str(),
+                                     [&c, pass, workers](benchmark::State& s) { run_layer(s, c, pass, workers); })
+            ->UseManualTime()
+            ->MinTime(0.1);
+      }
     }
   }
 }
@@ -104,10 +119,10 @@ void register_all() {
 
 int main(int argc, char** argv) {
   using namespace reprise;
-  if (!linux_set_up_kernels().ok() || !linux_start_workers(2, &bench::workers).ok()) return 1;
+  if (!linux_set_up_kernels().ok() || !linux_start_workers(2, &bench::workers_by_count[2]).ok()) return 1;
   bench::peak_flops = bench::measure_peak_flops();
-  std::printf("peak of one core, measured: %.1f GFLOP/s (%s); 2 workers, tile %s\n", bench::peak_flops / 1e9, vector_level_name(vector_level()),
-              gemm_tile().name);
+  std::printf("peak of one core, measured: %.1f GFLOP/s (%s); tile %s\n", bench::peak_flops / 1e9,
+              vector_level_name(vector_level()), gemm_tile().name);
   bench::register_all();
   benchmark::Initialize(&argc, argv);
   benchmark::RunSpecifiedBenchmarks();

@@ -3,6 +3,9 @@
 // It must not know any kernel.
 #pragma once
 
+#include <benchmark/benchmark.h>
+#include <time.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -54,12 +57,49 @@ inline double measure_peak_flops() {
   return 2.0 * lanes * kChains * kRounds / best;
 }
 
-struct Rates {
-  double best, median;  // operations a second
+// Processor seconds of all this program's threads: on a machine shared with others they tell what a kernel takes, the
+// wall clock does not.
+inline double processor_seconds_now() {
+  timespec time{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+// Times of one kernel, call by call, by both clocks.
+class Stopwatch {
+ public:
+  void start() {
+    wall_ = seconds_now();
+    processor_ = processor_seconds_now();
+  }
+  // Returns the call's processor seconds.
+  double stop() {
+    processor_seconds_.push_back(processor_seconds_now() - processor_);
+    wall_seconds_.push_back(seconds_now() - wall_);
+    return processor_seconds_.back();
+  }
+  // Sorted, best first.
+  const std::vector<double>& wall_seconds() { return sorted(wall_seconds_); }
+  const std::vector<double>& processor_seconds() { return sorted(processor_seconds_); }
+
+ private:
+  static const std::vector<double>& sorted(std::vector<double>& seconds) {
+    std::sort(seconds.begin(), seconds.end());
+    return seconds;
+  }
+  double wall_ = 0, processor_ = 0;
+  std::vector<double> wall_seconds_, processor_seconds_;
 };
-inline Rates rates(std::vector<double> seconds, double flops) {
-  std::sort(seconds.begin(), seconds.end());
-  return {flops / seconds.front(), flops / seconds[seconds.size() / 2]};
+
+// GFLOP/s by the wall clock, best and median; and the per cent of a core's peak that each processor second was worth,
+// best and median.
+inline void report_rates(benchmark::State& state, Stopwatch& watch, double flops, double peak_flops) {
+  const std::vector<double>&wall = watch.wall_seconds(), &processor = watch.processor_seconds();
+  if (wall.empty()) return;
+  state.counters["best_GFLOP/s"] = flops / wall.front() / 1e9;
+  state.counters["median_GFLOP/s"] = flops / wall[wall.size() / 2] / 1e9;
+  state.counters["core_best_%peak"] = 100 * flops / processor.front() / peak_flops;
+  state.counters["core_median_%peak"] = 100 * flops / processor[processor.size() / 2] / peak_flops;
 }
 
 }  // namespace reprise::bench

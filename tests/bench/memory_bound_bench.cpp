@@ -31,7 +31,14 @@ struct Buffers {
   std::vector<unsigned char> scratch, index;
   StepScalars scalars{};
 
-  Buffers() : a(kElements), b(kElements), c(kElements), d(kElements), channels(8 * 4096, 1.0f), scratch(1 << 26), index(kElements) {
+  Buffers()
+      : a(kElements),
+        b(kElements),
+        c(kElements),
+        d(kElements),
+        channels(8 * 4096, 1.0f),
+        scratch(1 << 26),
+        index(kElements) {
     std::mt19937 random(1);
     std::normal_distribution<float> normal;
     std::vector<float> some(4099);
@@ -81,18 +88,28 @@ void add_elementwise(std::vector<Case>& cases) {
   const auto add = [&](const char* name, double tensors, std::function<void(const KernelContext&)> run) {
     cases.push_back({name, tensor_bytes(tensors), false, std::move(run)});
   };
-  add("copy", 2, [&](const KernelContext& c) { expect_ok(k.copy_forward(c, {u.b.data(), u.a.data(), n, false, false})); });
+  add("copy", 2, [&](const KernelContext& c) {
+    expect_ok(k.copy_forward(c, {u.b.data(), u.a.data(), n, false, false}));
+  });
   add("triad", 3, triad);
-  add("copy.accumulate", 3, [&](const KernelContext& c) { expect_ok(k.copy_forward(c, {u.b.data(), u.a.data(), n, true, false})); });
+  add("copy.accumulate", 3, [&](const KernelContext& c) {
+    expect_ok(k.copy_forward(c, {u.b.data(), u.a.data(), n, true, false}));
+  });
   add("move.overlapping", 2, [&, n](const KernelContext& c) {
     expect_ok(k.move(c, {u.b.data(), u.b.data() + (1 << 20), n - (1 << 20), false, false}));
   });
-  add("relu.forward", 2, [&, n](const KernelContext& c) { expect_ok(k.relu_forward(c, {u.b.data(), u.a.data(), n, false, false})); });
-  add("relu.forward in place", 2, [&, n](const KernelContext& c) { expect_ok(k.relu_forward(c, {u.b.data(), u.b.data(), n, false, false})); });
+  add("relu.forward", 2, [&, n](const KernelContext& c) {
+    expect_ok(k.relu_forward(c, {u.b.data(), u.a.data(), n, false, false}));
+  });
+  add("relu.forward in place", 2, [&, n](const KernelContext& c) {
+    expect_ok(k.relu_forward(c, {u.b.data(), u.b.data(), n, false, false}));
+  });
   add("relu.backward in place", 3, [&, n](const KernelContext& c) {
     expect_ok(k.relu_backward(c, {u.b.data(), u.a.data(), u.b.data(), n, false}));
   });
-  add("add.forward in place", 3, [&, n](const KernelContext& c) { expect_ok(k.add_forward(c, {u.b.data(), u.b.data(), u.a.data(), n})); });
+  add("add.forward in place", 3, [&, n](const KernelContext& c) {
+    expect_ok(k.add_forward(c, {u.b.data(), u.b.data(), u.a.data(), n}));
+  });
   for (const bool tanh_form : {true, false}) {
     const std::string form = tanh_form ? " tanh" : " erf";
     add(("gelu.forward" + form).c_str(), 2, [&, n, tanh_form](const KernelContext& c) {
@@ -102,12 +119,15 @@ void add_elementwise(std::vector<Case>& cases) {
       expect_ok(k.gelu_backward(c, {u.b.data(), u.a.data(), u.d.data(), n, tanh_form}));
     });
   }
-  add("dropout", 2, [&, n](const KernelContext& c) { expect_ok(k.dropout(c, {u.b.data(), u.a.data(), &u.scalars, n, {0.1f, 1}})); });
+  add("dropout", 2, [&, n](const KernelContext& c) {
+    expect_ok(k.dropout(c, {u.b.data(), u.a.data(), &u.scalars, n, {0.1f, 1}}));
+  });
   add("sgd.update momentum", 5, [&, n](const KernelContext& c) {
     expect_ok(k.sgd_update(c, {u.a.data(), u.b.data(), u.d.data(), &u.scalars, n, 1e-4f, 0.9f, false}));
   });
   add("adamw.update", 7, [&, n](const KernelContext& c) {
-    expect_ok(k.adamw_update(c, {u.a.data(), u.b.data(), u.c.data(), u.d.data(), &u.scalars, n, 1e-4f, 0.9f, 0.999f, 1e-8f}));
+    expect_ok(
+        k.adamw_update(c, {u.a.data(), u.b.data(), u.c.data(), u.d.data(), &u.scalars, n, 1e-4f, 0.9f, 0.999f, 1e-8f}));
   });
   add("grad_norm.reduce", 1, [&, n](const KernelContext& c) {
     Tensor tensor;
@@ -122,7 +142,8 @@ void add_norms(std::vector<Case>& cases, uint32_t C) {
   Buffers& u = buffers();
   const Backend& k = kCpuBackend;
   const uint64_t M = kElements / C;
-  float *mean = u.channels.data(), *rstd = mean + 4096, *gamma = rstd + 4096, *dgamma = gamma + 4096, *dbeta = dgamma + 4096;
+  float *mean = u.channels.data(), *rstd = mean + 4096, *gamma = rstd + 4096, *dgamma = gamma + 4096,
+        *dbeta = dgamma + 4096;
   const auto add = [&](const char* name, double tensors, std::function<void(const KernelContext&)> run) {
     cases.push_back({std::string(name) + " C=" + std::to_string(C), tensor_bytes(tensors), false, std::move(run)});
   };
@@ -137,8 +158,8 @@ void add_norms(std::vector<Case>& cases, uint32_t C) {
     expect_ok(k.batch_norm_inference(c, {u.b.data(), u.b.data(), mean, gamma, gamma, gamma, M, C, 1e-5f}));
   });
   add("batch_norm.backward in place", 5, [=, &u](const KernelContext& c) {
-    expect_ok(k.batch_norm_backward(c, {u.b.data(), dgamma, dbeta, u.a.data(), mean, rstd, gamma, u.b.data(), u.scratch.data(), room,
-                                        M, C, false, false}));
+    expect_ok(k.batch_norm_backward(c, {u.b.data(), dgamma, dbeta, u.a.data(), mean, rstd, gamma, u.b.data(),
+                                        u.scratch.data(), room, M, C, false, false}));
   });
   const uint32_t images = 64, pixels = static_cast<uint32_t>(M / images);
   add("global_pool.forward", 1, [=, &u](const KernelContext& c) {
@@ -172,19 +193,23 @@ void add_language(std::vector<Case>& cases, uint32_t C) {
   const double bytes = 4.0 * static_cast<double>(M) * C;
   const std::string suffix = " C=" + std::to_string(C);
   const uint64_t room = u.scratch.size();
-  cases.push_back({"layer_norm.forward" + suffix, 2 * bytes, false, [=, &u](const KernelContext& c) {
-                     expect_ok(k.layer_norm_forward(c, {u.b.data(), mean, rstd, u.a.data(), gamma, gamma, M, C, 1e-5f}));
-                   }});
+  cases.push_back(
+      {"layer_norm.forward" + suffix, 2 * bytes, false, [=, &u](const KernelContext& c) {
+         expect_ok(k.layer_norm_forward(c, {u.b.data(), mean, rstd, u.a.data(), gamma, gamma, M, C, 1e-5f}));
+       }});
   cases.push_back({"layer_norm.backward add" + suffix, 4 * bytes, false, [=, &u](const KernelContext& c) {
-                     expect_ok(k.layer_norm_backward(c, {u.b.data(), dgamma, dbeta, u.a.data(), mean, rstd, gamma, u.c.data(),
-                                                         u.scratch.data(), room, M, C, true, false, false}));
+                     expect_ok(
+                         k.layer_norm_backward(c, {u.b.data(), dgamma, dbeta, u.a.data(), mean, rstd, gamma, u.c.data(),
+                                                   u.scratch.data(), room, M, C, true, false, false}));
                    }});
   if (M > u.tokens.size()) return;
-  cases.push_back({"embedding.forward" + suffix, 2 * bytes, false, [=, &u](const KernelContext& c) {
-                     expect_ok(k.embedding_forward(c, {u.b.data(), u.tokens.data(), u.a.data(), u.c.data(), B, T, C, V, T}));
-                   }});
+  cases.push_back(
+      {"embedding.forward" + suffix, 2 * bytes, false, [=, &u](const KernelContext& c) {
+         expect_ok(k.embedding_forward(c, {u.b.data(), u.tokens.data(), u.a.data(), u.c.data(), B, T, C, V, T}));
+       }});
   cases.push_back({"embedding.backward add" + suffix, 3 * bytes, false, [=, &u](const KernelContext& c) {
-                     expect_ok(k.embedding_backward(c, {u.b.data(), nullptr, u.tokens.data(), u.a.data(), B, T, C, V, T, true, false}));
+                     expect_ok(k.embedding_backward(
+                         c, {u.b.data(), nullptr, u.tokens.data(), u.a.data(), B, T, C, V, T, true, false}));
                    }});
 }
 
@@ -194,14 +219,16 @@ void add_attention(std::vector<Case>& cases, uint32_t B, uint32_t T, uint32_t C,
   const Backend& k = kCpuBackend;
   const AttentionAttribute attention{heads, dropout, 3};
   const double product = 2.0 * B * C * (0.5 * T * (T + 1));
-  const std::string suffix = " T=" + std::to_string(T) + " D=" + std::to_string(C / heads) + (dropout > 0 ? " dropout" : "");
+  const std::string suffix =
+      " T=" + std::to_string(T) + " D=" + std::to_string(C / heads) + (dropout > 0 ? " dropout" : "");
   float* lse = u.d.data();
-  cases.push_back({"attention.forward" + suffix, 2 * product, true, [=, &u](const KernelContext& c) {
-                     expect_ok(k.attention_forward(c, {u.b.data(), lse, u.a.data(), &u.scalars, nullptr, 0, B, T, C, attention}));
-                   }});
+  cases.push_back(
+      {"attention.forward" + suffix, 2 * product, true, [=, &u](const KernelContext& c) {
+         expect_ok(k.attention_forward(c, {u.b.data(), lse, u.a.data(), &u.scalars, nullptr, 0, B, T, C, attention}));
+       }});
   cases.push_back({"attention.backward" + suffix, 5 * product, true, [=, &u](const KernelContext& c) {
-                     expect_ok(k.attention_backward(c, {u.c.data(), u.a.data(), u.b.data(), lse, u.a.data(), &u.scalars, u.scratch.data(),
-                                                        u.scratch.size(), B, T, C, attention}));
+                     expect_ok(k.attention_backward(c, {u.c.data(), u.a.data(), u.b.data(), lse, u.a.data(), &u.scalars,
+                                                        u.scratch.data(), u.scratch.size(), B, T, C, attention}));
                    }});
 }
 
@@ -232,15 +259,20 @@ class Pool {
 void register_cases(const std::vector<Case>& cases, uint32_t workers, double copy_rate) {
   for (const Case& one : cases) {
     const std::string name = one.name + " workers:" + std::to_string(workers);
-    benchmark::RegisterBenchmark(name.c_str(), [&one, workers, copy_rate](benchmark::State& state) {
-      const Pool pool(workers);
-      const KernelContext context = pool.context();
-      one.run(context);
-      for (auto _ : state) one.run(context);
-      const double work = one.work * static_cast<double>(state.iterations());
-      state.counters[one.flops ? "flop/s" : "byte/s"] = benchmark::Counter(work, benchmark::Counter::kIsRate);
-      if (!one.flops) state.counters["of_copy"] = benchmark::Counter(work / copy_rate, benchmark::Counter::kIsRate);
-    })->UseRealTime()->Unit(benchmark::kMillisecond)->MinTime(0.1);
+    benchmark::RegisterBenchmark(
+        name.c_str(),
+        [&one, workers, copy_rate](benchmark::State& state) {
+          const Pool pool(workers);
+          const KernelContext context = pool.context();
+          one.run(context);
+          for (auto _ : state) one.run(context);
+          const double work = one.work * static_cast<double>(state.iterations());
+          state.counters[one.flops ? "flop/s" : "byte/s"] = benchmark::Counter(work, benchmark::Counter::kIsRate);
+          if (!one.flops) state.counters["of_copy"] = benchmark::Counter(work / copy_rate, benchmark::Counter::kIsRate);
+        })
+        ->UseRealTime()
+        ->Unit(benchmark::kMillisecond)
+        ->MinTime(0.1);
   }
 }
 

@@ -3,6 +3,8 @@
 // It must not choose anything.
 #include "tools/emit/lower.h"
 
+#include <algorithm>
+
 #include "tools/emit/program_builder.h"
 
 namespace reprise {
@@ -23,7 +25,8 @@ namespace {
 
 class TrainingLowering {
  public:
-  TrainingLowering(const LoweringInput& input, bool add) : in_(input), builder_(input, add), ran_(input.links.size(), false) {
+  TrainingLowering(const LoweringInput& input, bool add) : in_(input), builder_(input, add), ran_(input.links.size(), false),
+        recorded_(input.links.size(), nullptr), held_(input.links.size(), nullptr) {
     builder_.stage_inputs(0);  // the layout puts boundary 0 at 0
   }
 
@@ -53,12 +56,26 @@ class TrainingLowering {
   void advance(const Action& action, const ActionPlacement& place) {
     for (int u = action.first; u < action.last; ++u) {
       const LinkPlacement& at = place.links[static_cast<size_t>(u - action.first)];
-      const Places places = {{link(u).output, {at.output, SlotKind::kBoundary}}};
-      builder_.emit(link(u).advance, at.scratch, places, static_cast<uint32_t>(u), first_time(u));
+      Places places = {{link(u).output, {at.output, SlotKind::kBoundary}}};
+      builder_.emit(forward_in_mode(u, action.choice, at.residue, places), at.scratch, places, static_cast<uint32_t>(u), first_time(u));
     }
   }
 
-  // The tape's block: the output in front, then what is kept.
+  // The calls of an advance over link u; in a residue mode the first pass lays the residue down, later ones use it.
+  const ArrangedCalls& forward_in_mode(int u, int mode, uint64_t residue_offset, Places& places) {
+    if (mode < 0) return link(u).advance;
+    const ResidueChoice& residue = link(u).residues[static_cast<size_t>(mode)];
+    const ResidueChoice*& held = held_[static_cast<size_t>(u)];
+    if (held != nullptr) return held->held;
+    held = &residue;
+    for (const ValueId v : residue.kept) {
+      places[v] = {residue_offset, SlotKind::kTape};
+      residue_offset += in_.graph.tensor(v).bytes;
+    }
+    return residue.lay;
+  }
+
+  // The tape's block: the output in front, then what is kept and no residue holds.
   void record(const Action& action, const ActionPlacement& place) {
     const LinkBody& body = link(action.first);
     const TapeChoice& tape = body.tapes[static_cast<size_t>(action.choice)];
@@ -68,12 +85,14 @@ class TrainingLowering {
       places[body.output] = {offset, SlotKind::kBoundary};
       offset += in_.graph.tensor(body.output).bytes;
     }
+    const ResidueChoice* held = held_[static_cast<size_t>(action.first)];
     for (const ValueId v : tape.kept) {
+      if (held != nullptr && std::find(held->kept.begin(), held->kept.end(), v) != held->kept.end()) continue;
       places[v] = {offset, SlotKind::kTape};
       offset += in_.graph.tensor(v).bytes;
     }
-    builder_.emit(tape.forward, place.scratch, places, static_cast<uint32_t>(action.first), first_time(action.first));
-    recorded_.resize(in_.links.size(), nullptr);
+    const ArrangedCalls& forward = held != nullptr ? held->records[static_cast<size_t>(action.choice)] : tape.forward;
+    builder_.emit(forward, place.scratch, places, static_cast<uint32_t>(action.first), first_time(action.first));
     recorded_[static_cast<size_t>(action.first)] = &tape;
   }
 
@@ -84,12 +103,14 @@ class TrainingLowering {
     const TapeChoice& tape = *recorded_.at(static_cast<size_t>(action.first));
     builder_.emit(tape.backward, place.scratch, places, static_cast<uint32_t>(action.first), false);
     gradient_ = body.d_input;
+    held_[static_cast<size_t>(action.first)] = nullptr;
   }
 
   const LoweringInput& in_;
   ProgramBuilder builder_;
   std::vector<bool> ran_;                     // links whose `once` calls have run
-  std::vector<const TapeChoice*> recorded_;
+  std::vector<const TapeChoice*> recorded_;   // by link
+  std::vector<const ResidueChoice*> held_;    // by link; null where no residue is held
   ValueId gradient_ = kNoValue;               // the boundary gradient that is live
 };
 

@@ -125,7 +125,7 @@ class HeaderWriter {
     table("ClipAttribute", "kClip", a.clip, [](const ClipAttribute& c) { return "{" + float_text(c.max_norm) + "}"; });
     table("UpdateAttribute", "kUpdate", a.update, [](const UpdateAttribute& u) {
       return "{" + group_text(u.group) + ", " + float_text(u.weight_decay) + ", " + float_text(u.momentum) + format(", %u, ", u.nesterov) +
-             float_text(u.beta1) + ", " + float_text(u.beta2) + ", " + float_text(u.epsilon) + "}";
+             format("%a, %a, ", u.beta1, u.beta2) + float_text(u.epsilon) + "}";
     });
   }
 

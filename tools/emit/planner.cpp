@@ -25,8 +25,8 @@ OptimizerChoice optimizer_of(const Recipe& recipe) {
   choice.adamw = recipe.optimizer.name == OptimizerRecipe::Name::kAdamW;
   choice.weight_decay = static_cast<float>(recipe.optimizer.weight_decay);
   choice.momentum = static_cast<float>(recipe.optimizer.momentum);
-  choice.beta1 = static_cast<float>(recipe.optimizer.beta1);
-  choice.beta2 = static_cast<float>(recipe.optimizer.beta2);
+  choice.beta1 = recipe.optimizer.beta1;
+  choice.beta2 = recipe.optimizer.beta2;
   choice.epsilon = static_cast<float>(recipe.optimizer.eps);
   choice.nesterov = recipe.optimizer.nesterov;
   choice.clip_norm = static_cast<float>(recipe.clip_norm.value_or(0));

@@ -128,6 +128,7 @@ class Arranger {
     if (problem.empty()) return;
     PackOptions options;
     options.alignment = kAlignment;
+    options.nodes = 2000;  // thousands of such problems: a bound on the few that resist
     const Packing packing = pack_buffers(problem, options);
     for (size_t i = 0; i < index.size(); ++i) result_.buffers[index[i]].offset = packing.offsets[i];
     result_.scratch_bytes = align_up(packing.packed_bytes);

@@ -98,9 +98,87 @@ class LinkSolver {
       all.push_back(tape_of(kept));
     }
     link_.tapes = pareto_front(std::move(all));
+    link_.forward_scratch_bytes = link_.advance.scratch_bytes;
+    find_residues();
+  }
+
+  // Prices per byte at which this link's choice of residue changes.
+  std::vector<double> residue_prices() const {
+    std::vector<double> prices;
+    for (size_t i = 1; i < residues_.size(); ++i) {
+      prices.push_back((residues_[i - 1].forward_price - residues_[i].forward_price) / static_cast<double>(residues_[i].bytes - residues_[i - 1].bytes));
+    }
+    return prices;
+  }
+
+  // Appends the mode of that price.
+  void add_mode(double price_per_byte) {
+    const auto total = [price_per_byte](const ResidueSet& set) { return set.forward_price + price_per_byte * static_cast<double>(set.bytes); };
+    const ResidueSet* best = &residues_.front();
+    for (const ResidueSet& set : residues_) {
+      if (total(set) < total(*best)) best = &set;
+    }
+    ResidueChoice mode;
+    mode.kept = best->kept;
+    mode.bytes = best->bytes;
+    mode.forward_price = best->forward_price;
+    mode.lay = arrange_calls(graph_, link_.forward, placed_outside(mode.kept), scratch_);
+    mode.held = arrange_calls(graph_, forward_with(mode.kept, {}), placed_outside(mode.kept), scratch_);
+    link_.forward_scratch_bytes = std::max({link_.forward_scratch_bytes, mode.lay.scratch_bytes, mode.held.scratch_bytes});
+    for (TapeChoice& tape : link_.tapes) {
+      std::vector<ValueId> both = tape.kept;
+      both.insert(both.end(), mode.kept.begin(), mode.kept.end());
+      mode.records.push_back(arrange_calls(graph_, forward_with(mode.kept, tape.kept), placed_outside(both), scratch_));
+      tape.forward_scratch_bytes = std::max(tape.forward_scratch_bytes, mode.records.back().scratch_bytes);
+    }
+    link_.residues.push_back(std::move(mode));
   }
 
  private:
+  struct ResidueSet {
+    std::vector<ValueId> kept;
+    uint64_t bytes = 0;
+    double forward_price = 0;
+  };
+
+  // Forward calls that compute the output and `wanted` when `held` is there already.
+  std::vector<Call> forward_with(const std::vector<ValueId>& held, const std::vector<ValueId>& wanted) const {
+    std::set<ValueId> available(held.begin(), held.end());
+    available.insert(link_.input);
+    std::vector<Call> calls;
+    for (const ValueId v : wanted) recompute(v, available, calls);
+    if (link_.output != kNoValue) recompute(link_.output, available, calls);
+    return calls;
+  }
+
+  // The lower convex hull of (bytes, forward price) over all parts of tapes[0]: a price per byte always picks one of its corners.
+  void find_residues() {
+    const std::vector<ValueId>& kept = link_.tapes[0].kept;
+    const size_t count = link_.output == kNoValue || link_.backward.empty() ? 0 : std::min<size_t>(kept.size(), 12);
+    std::vector<ResidueSet> all;
+    for (uint32_t mask = 0; mask < 1u << count; ++mask) {
+      ResidueSet set;
+      for (size_t c = 0; c < count; ++c) {
+        if ((mask >> c & 1u) == 0) continue;
+        set.kept.push_back(kept[c]);
+        set.bytes += graph_.tensor(kept[c]).bytes;
+      }
+      for (const Call& call : forward_with(set.kept, {})) set.forward_price += price_(graph_, call);
+      all.push_back(std::move(set));
+    }
+    std::stable_sort(all.begin(), all.end(), [](const ResidueSet& a, const ResidueSet& b) {
+      return a.bytes != b.bytes ? a.bytes < b.bytes : a.forward_price < b.forward_price;
+    });
+    const auto slope = [](const ResidueSet& a, const ResidueSet& b) {
+      return (a.forward_price - b.forward_price) / static_cast<double>(b.bytes - a.bytes);
+    };
+    for (ResidueSet& set : all) {
+      if (!residues_.empty() && (set.bytes == residues_.back().bytes || set.forward_price >= residues_.back().forward_price)) continue;
+      while (residues_.size() > 1 && slope(residues_[residues_.size() - 2], residues_.back()) <= slope(residues_.back(), set)) residues_.pop_back();
+      residues_.push_back(std::move(set));
+    }
+  }
+
   // Values whose place is not in the scratch block.
   std::vector<ValueId> placed_outside(const std::vector<ValueId>& kept) const {
     std::vector<ValueId> placed = kept;
@@ -187,6 +265,7 @@ class LinkSolver {
     for (const ValueId v : kept) tape.bytes += graph_.tensor(v).bytes;
     const std::vector<ValueId> placed = placed_outside(kept);
     tape.forward = arrange_calls(graph_, link_.forward, placed, scratch_);
+    tape.forward_scratch_bytes = tape.forward.scratch_bytes;
     std::vector<ValueId> hosts = kept;  // the tape and the old gradient die with this backward
     for (const ValueId v : {link_.output, link_.d_output}) {
       if (v != kNoValue) hosts.push_back(v);
@@ -221,6 +300,7 @@ class LinkSolver {
   std::map<ValueId, size_t> producer_;                // inner value -> forward call, the recomputable one
   std::map<ValueId, std::vector<size_t>> consumers_;  // forward calls that read it
   std::vector<ValueId> inner_order_;
+  std::vector<ResidueSet> residues_;  // corners of the hull, nothing kept first
 };
 
 // Values in order of appearance: two links with equal signatures differ only in which values these are.
@@ -284,6 +364,14 @@ class Transfer {
       tape.backward = arranged(tape.backward);
       to.tapes.push_back(std::move(tape));
     }
+    for (ResidueChoice residue : from.residues) {
+      for (ValueId& v : residue.kept) v = value_.at(v);
+      residue.lay = arranged(residue.lay);
+      residue.held = arranged(residue.held);
+      for (ArrangedCalls& record : residue.records) record = arranged(record);
+      to.residues.push_back(std::move(residue));
+    }
+    to.forward_scratch_bytes = from.forward_scratch_bytes;
   }
 
  private:
@@ -334,17 +422,41 @@ ChainBodies cut_into_links(Graph& graph) {
   return chain;
 }
 
+// Prices per byte that split the links' choices of residue evenly, the dearest first: few modes serve all links.
+std::vector<double> mode_prices(std::vector<double> changes) {
+  constexpr size_t kModes = 3;
+  std::sort(changes.begin(), changes.end(), std::greater<>());
+  changes.erase(std::unique(changes.begin(), changes.end()), changes.end());
+  std::vector<double> prices;
+  for (size_t k = 0; k < kModes && !changes.empty(); ++k) {
+    const size_t at = (2 * k + 1) * changes.size() / (2 * kModes);
+    const double price = at + 1 < changes.size() ? (changes[at] + changes[at + 1]) / 2 : changes[at] / 2;
+    if (prices.empty() || price < prices.back()) prices.push_back(price);
+  }
+  return prices;
+}
+
 void solve_links(const Graph& graph, std::vector<LinkBody>& links, ScratchBytes scratch, const CallPrice& price) {
-  std::map<std::string, size_t> solved;
+  std::map<std::string, size_t> first_of;
   std::vector<std::vector<ValueId>> orders(links.size());
+  std::vector<size_t> same_as(links.size());
+  std::map<size_t, LinkSolver> solvers;
+  std::vector<double> changes;
   for (size_t i = 0; i < links.size(); ++i) {
     orders[i] = appearing_values(links[i]);
-    const auto [found, is_new] = solved.emplace(signature_of(graph, links[i], orders[i]), i);
-    if (is_new) {
-      LinkSolver(graph, links[i], scratch, price).solve();
-    } else {
-      Transfer(links[found->second], links[i], orders[found->second], orders[i]);
-    }
+    const auto [found, is_new] = first_of.emplace(signature_of(graph, links[i], orders[i]), i);
+    same_as[i] = found->second;
+    if (!is_new) continue;
+    LinkSolver& solver = solvers.emplace(i, LinkSolver(graph, links[i], scratch, price)).first->second;
+    solver.solve();
+    const std::vector<double> prices = solver.residue_prices();
+    changes.insert(changes.end(), prices.begin(), prices.end());
+  }
+  for (const double mode : mode_prices(changes)) {
+    for (auto& [i, solver] : solvers) solver.add_mode(mode);
+  }
+  for (size_t i = 0; i < links.size(); ++i) {
+    if (same_as[i] != i) Transfer(links[same_as[i]], links[i], orders[same_as[i]], orders[i]);
   }
 }
 
@@ -356,10 +468,11 @@ Chain chain_of(const Graph& graph, const std::vector<LinkBody>& links) {
     link.name = body.name;
     link.forward_cost = body.forward_price;
     link.boundary_bytes = body.output == kNoValue ? 0 : graph.tensor(body.output).bytes;
-    link.forward_scratch_bytes = body.advance.scratch_bytes;
+    link.forward_scratch_bytes = body.forward_scratch_bytes;
     for (const TapeChoice& tape : body.tapes) {
-      link.tapes.push_back({tape.bytes, tape.backward_price, tape.backward.scratch_bytes, tape.forward.scratch_bytes});
+      link.tapes.push_back({tape.bytes, tape.backward_price, tape.backward.scratch_bytes, tape.forward_scratch_bytes});
     }
+    for (const ResidueChoice& residue : body.residues) link.residues.push_back({residue.bytes, residue.forward_price});
     chain.links.push_back(link);
   }
   return chain;

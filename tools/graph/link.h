@@ -38,7 +38,17 @@ struct TapeChoice {
   std::vector<ValueId> kept;  // inner values, packed one after another behind the output in this order
   ArrangedCalls forward, backward;
   double backward_price = 0;
-  uint64_t bytes = 0;  // output included
+  uint64_t bytes = 0;                  // output included
+  uint64_t forward_scratch_bytes = 0;  // largest of the forwards that record it, with a residue held or none
+};
+
+// Inner values kept from a forward to the backward without the output, for one mode (DESIGN 5).
+struct ResidueChoice {
+  std::vector<ValueId> kept;  // a part of tapes[0]'s; packed one after another in this order
+  uint64_t bytes = 0;
+  double forward_price = 0;            // of every forward while it is held
+  ArrangedCalls lay, held;             // the forward that lays it down; a later one that keeps only the output
+  std::vector<ArrangedCalls> records;  // parallel to the link's tapes: the forward that records one while the residue is held
 };
 
 struct LinkBody {
@@ -50,6 +60,8 @@ struct LinkBody {
   double forward_price = 0;                         // of every forward but the first, which also runs the `once` calls
   ArrangedCalls advance;                            // a forward that keeps only the output
   std::vector<TapeChoice> tapes;                    // Pareto front, the largest first; tapes[0] keeps all that backward reads
+  std::vector<ResidueChoice> residues;              // entry k is mode k
+  uint64_t forward_scratch_bytes = 0;               // largest of all forwards that keep no tape
 };
 
 struct ChainBodies {
@@ -60,8 +72,9 @@ struct ChainBodies {
 // Cuts the graph at its boundaries and builds the backward. Throws std::logic_error if a value crosses a cut.
 ChainBodies cut_into_links(Graph& graph);
 
-// Fills in price, advance and the fronts of tapes: exact enumeration over the values that could save recomputation.
-// Links of equal signature are solved once.
+// Fills in price, advance, the fronts of tapes and the residues of every mode: exact enumeration over the values that could save
+// recomputation. A mode is a price per byte: each link keeps what is cheapest at that price. Links of equal signature are solved
+// once.
 void solve_links(const Graph& graph, std::vector<LinkBody>& links, ScratchBytes scratch, const CallPrice& price);
 
 // What the schedule sees of them.

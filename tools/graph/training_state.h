@@ -13,7 +13,8 @@ namespace reprise {
 
 struct OptimizerChoice {
   bool adamw = false;
-  float weight_decay = 0, momentum = 0, beta1 = 0.9f, beta2 = 0.999f, epsilon = 1e-8f;
+  float weight_decay = 0, momentum = 0, epsilon = 1e-8f;
+  double beta1 = 0.9, beta2 = 0.999;
   bool nesterov = false;
   float clip_norm = 0;            // 0: none
   bool gradient_release = false;  // update each weight right after its gradient's last write

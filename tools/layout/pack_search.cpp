@@ -1,6 +1,5 @@
-// Places buffers by rising offset, each resting on the address 0 or on others: every solution can be pushed down into one of
-// these (canonical solutions, sections and their floors: Moffitt, "MiniMalloc", ASPLOS 2023).
-// Lifetimes are cut into sections, the largest sets that are live together; what happens between two of them changes nothing.
+// Places buffers one on another; every solution can be pushed down into one of these (canonical solutions, sections and their
+// floors: Moffitt, "MiniMalloc", ASPLOS 2023). Each choice is "rests here now" or "is lifted by another first".
 // It must not know what the buffers are.
 #include "tools/layout/pack_search.h"
 
@@ -17,7 +16,8 @@ namespace {
 
 constexpr uint64_t kNever = std::numeric_limits<uint64_t>::max();
 
-// Buffers by the sections that they are live in; one order of preference.
+// Buffers by the sections that they are live in; one order of preference. A section is a largest set that is live together;
+// what happens between two of them changes nothing.
 struct Problem {
   struct Item {
     int first = 0;  // section
