@@ -5,7 +5,6 @@
 
 #include <array>
 #include <cstring>
-#include <iterator>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -90,7 +89,7 @@ std::vector<uint32_t> words_of(const Numbers&... numbers) {
   const auto append = [&words](const auto& number) {
     uint32_t bits[(sizeof number + sizeof(uint32_t) - 1) / sizeof(uint32_t)] = {};
     std::memcpy(bits, &number, sizeof number);
-    words.insert(words.end(), std::begin(bits), std::end(bits));
+    for (const uint32_t word : bits) words.push_back(word);
   };
   (append(numbers), ...);
   return words;

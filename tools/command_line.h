@@ -14,7 +14,7 @@ namespace reprise {
 
 // An option's text must be an integer from `least` to `most`, at most 10^18.
 inline CLI::Validator integer_from(uint64_t least, uint64_t most = 1000000000000000000) {
-  const std::string wanted = most >= 1000000000000000000 ? "at least " + std::to_string(least)
+  const std::string wanted = most >= 1000000000000000000 ? "of at least " + std::to_string(least)
                                                          : "from " + std::to_string(least) + " to " + std::to_string(most);
   return {[=](std::string& text) {
             const bool digits = !text.empty() && text.size() <= 19 && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
@@ -27,9 +27,11 @@ inline CLI::Validator integer_from(uint64_t least, uint64_t most = 1000000000000
 // Prints help on stdout, or what is wrong as one line on stderr; answers the exit status.
 inline int exit_status_of(const CLI::App& app, const CLI::ParseError& error, const std::string& program) {
   if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) return app.exit(error, std::cout, std::cerr);
+  const auto chosen = app.get_subcommands();
+  const std::string command = chosen.empty() ? program : program + " " + chosen.front()->get_name();
   std::string line = error.what();
   std::replace(line.begin(), line.end(), '\n', ' ');
-  std::cerr << program << ": " << line << "; see " << program << " --help\n";
+  std::cerr << command << ": " << line << "; see " << command << " --help\n";
   return UserError::kUsage;
 }
 

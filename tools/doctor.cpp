@@ -3,6 +3,7 @@
 // It must not change anything.
 #include "tools/doctor.h"
 
+#include <sched.h>
 #include <unistd.h>
 
 #include <fstream>
@@ -36,12 +37,17 @@ std::string processor_name() {
   return "unknown";
 }
 
+int usable_processors() {
+  cpu_set_t mine;
+  return ::sched_getaffinity(0, sizeof mine, &mine) == 0 ? CPU_COUNT(&mine) : 1;
+}
+
 }  // namespace
 
 int print_doctor(bool json) {
   const Status kernels = linux_set_up_kernels();
   const nlohmann::json report = {{"processor", processor_name()},
-                                 {"processors", ::sysconf(_SC_NPROCESSORS_ONLN)},
+                                 {"processors", usable_processors()},
                                  {"kernel_set", kernels.ok() ? cpu_backend().kernel_set() : kernels.message},
                                  {"memory_bytes", memory_field("MemTotal")},
                                  {"available_bytes", memory_field("MemAvailable")},

@@ -283,6 +283,9 @@ int run(int argc, char** argv) {
   bool doctor_json = false;
   doctor->add_flag("--json", doctor_json);
 
+  if (argc > 1 && argv[1][0] != '-' && app.get_subcommand_no_throw(argv[1]) == nullptr) {
+    throw UserError(std::string("reprise: no subcommand \"") + argv[1] + "\"; see reprise --help", UserError::kUsage);
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

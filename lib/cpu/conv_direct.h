@@ -1,6 +1,6 @@
-// Direct convolution for few channels and strides 1 and 2, where packing patches for a GEMM costs as much as
-// multiplying them. Here because CIFAR-sized ResNets live on such layers (16 to 64 channels). It must not know the GEMM
-// tile; it is used where the rules below say so, by shape alone.
+// Direct convolution for few channels, where packing patches for a GEMM costs as much as multiplying them.
+// Here because CIFAR-sized ResNets live on such layers (16 to 64 channels, strides 1 and 2).
+// It must not know the GEMM tile; it is used where the rules below say so, by shape alone.
 //
 // A worker copies rows of one padded image to its stack, and keeps a tile of outputs in registers:
 //   buffer[row][channel block][column mod stride][column / stride][channel]

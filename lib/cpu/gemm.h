@@ -1,7 +1,6 @@
 // A blocked matrix product C[M,N] (+)= A[M,K] B[K,N] whose operands are whatever two packing callables make of them.
-// Here so that linear layers, convolutions (as implicit GEMM) and the loss head share one loop nest (Goto & van de
-// Geijn 2008). It must not know what A, B and C mean, nor how many workers there are: the bits follow from the shape
-// and the tile.
+// Here so that linear layers, convolutions and the loss head share one loop nest (Goto & van de Geijn 2008).
+// It must not know what A, B and C mean, nor how many workers there are: the bits follow from shape and tile.
 //
 //   for columns j of C, kNc at a time            B's block [kc x nc] is packed in scratch, by panels of tile columns
 //     for k, at most kKc at a time

@@ -1,6 +1,6 @@
-// BLIS's native SGEMM micro-kernel as a GemmTile, called directly on panels that we pack (Van Zee & van de Geijn, BLIS,
-// 2015). Here because it alone may include blis.h. It must not call any BLIS function that allocates or starts threads
-// once the tile has been found.
+// BLIS's native SGEMM micro-kernel as a GemmTile, called on panels that we pack (Van Zee & van de Geijn, BLIS, 2015).
+// Here because it alone may include blis.h.
+// It must not call any BLIS function that allocates or starts threads once the tile has been found.
 #include <blis.h>
 
 #include <cstring>

@@ -1,6 +1,6 @@
-// Scratch bytes of the kernels that are matrix products, by shape alone, and the fixed blocking that those bytes follow
-// from. Here so that the planner, the checker and the kernels agree at compile time, with no processor at hand. It must
-// not know the micro-kernel in use (only the maxima of its size), the number of workers, or any pointer.
+// Scratch bytes of the kernels that are matrix products, and the fixed blocking that those bytes follow from.
+// Here so that the planner, the checker and the kernels agree at compile time, with no processor at hand.
+// It must not know the micro-kernel in use (only the maxima of its size), the number of workers, or any pointer.
 #pragma once
 
 #include "lib/cpu/conv_direct.h"

@@ -4,14 +4,17 @@
 #include "tools/training/program.h"
 
 #include <signal.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <cstdio>
+#include <exception>
 #include <iostream>
 #include <memory>
 
 #include "lib/reprise.h"
 #include "ports/linux/linux_port.h"
+#include "tools/command_line.h"
 #include "tools/data/dataset.h"
 #include "tools/formats/error.h"
 #include "tools/formats/snapshot_directory.h"
@@ -28,6 +31,16 @@ namespace {
 
 volatile sig_atomic_t stop_signal = 0;
 void request_stop(int signal) { stop_signal = signal; }
+
+void set_up_signals() {
+  struct sigaction action = {};
+  action.sa_handler = request_stop;
+  ::sigaction(SIGINT, &action, nullptr);
+  ::sigaction(SIGTERM, &action, nullptr);
+  // A file that may grow no further, or a reader that went away, is an error of write() like any other.
+  ::signal(SIGXFSZ, SIG_IGN);
+  ::signal(SIGPIPE, SIG_IGN);
+}
 
 struct Options {
   uint64_t steps = 0, epochs = 0, save_every = 0;
@@ -51,6 +64,35 @@ struct Options {
   }
   throw UserError(line);
 }
+
+// Micro-batches for lib, which knows no exceptions: one that a data set throws waits here until the step has returned.
+class DataFeed {
+ public:
+  explicit DataFeed(Dataset& data) : data_(data) {}
+  BatchSource source() {
+    return {this, [](void* self, uint64_t step, uint32_t micro, void* input, int32_t* labels) {
+              return static_cast<DataFeed*>(self)->fill(step, micro, input, labels);
+            }};
+  }
+  void rethrow() const {
+    if (thrown_) std::rethrow_exception(thrown_);
+  }
+
+ private:
+  Status fill(uint64_t step, uint32_t micro, void* input, int32_t* labels) {
+    try {
+      data_.fill(step, micro, input, labels);
+      return ok_status();
+    } catch (...) {
+      thrown_ = std::current_exception();
+      return {Code::kInputOutput, "the data cannot be read", 0};
+    }
+  }
+  Dataset& data_;
+  std::exception_ptr thrown_;
+};
+
+bool is_file(const std::string& path) { return ::access(path.c_str(), R_OK) == 0; }
 
 // Everything that outlives a step.
 class Training {
@@ -84,12 +126,22 @@ class Training {
     constexpr uint64_t kGuardBytes = 64 << 10;  // canary behind the plan's last byte: a row that wrote there would be seen
     require(linux_acquire_arena(plan_.arena_bytes + kGuardBytes, &arena_));
     require(bind(plan_, cpu_backend(), workers_, arena_, trainer_));
-    if (!options_.init.empty()) read_state(trainer_, SafetensorsFile(options_.init), StatePart::kModel);
+    if (!initial_weights().empty()) read_state(trainer_, SafetensorsFile(initial_weights()), StatePart::kModel);
     if (!options_.resume.empty()) {
       const std::string warning = resume_snapshot(trainer_, recipe_, options_.resume);
       if (!warning.empty()) std::cerr << "warning: " << warning << "\n";
     }
+    first_step_ = trainer_.step;
     if (!options_.log.empty()) log_.open(options_.log, trainer_.step);
+  }
+
+  // --init, else the weights beside the config.json that the recipe names; "": drawn from the seed, or resumed.
+  std::string initial_weights() const {
+    if (!options_.init.empty() || !options_.resume.empty()) return options_.init;
+    const auto* model = std::get_if<Gpt2Model>(&recipe_.model);
+    if (model == nullptr || model->huggingface_folder.empty()) return "";
+    const std::string weights = model->huggingface_folder + "/model.safetensors";
+    return is_file(weights) ? weights : "";
   }
 
   uint64_t samples_per_step() const { return static_cast<uint64_t>(recipe_.batch) * static_cast<uint64_t>(recipe_.accumulate); }
@@ -100,27 +152,29 @@ class Training {
 
   void show_plan() const {
     if (options_.quiet) return;
-    std::cerr << "training " << recipe_.name << ": steps " << trainer_.step + 1 << " to " << last_step_ << ", " << training_data_->size()
-              << " samples, " << workers_.count << (workers_.count == 1 ? " thread" : " threads") << ", kernels " << trainer_.backend->kernel_set()
-              << ", arena " << bytes_text(plan_.arena_bytes) << "\n";
-  }
-
-  static BatchSource source_of(Dataset* data) {
-    return {data, [](void* state, uint64_t step, uint32_t micro, void* input, int32_t* labels) {
-              static_cast<Dataset*>(state)->fill(step, micro, input, labels);
-              return ok_status();
-            }};
+    std::cerr << "training " << recipe_.name << ": ";
+    if (trainer_.step < last_step_) {
+      std::cerr << "steps " << trainer_.step + 1 << " to " << last_step_;
+    } else {
+      std::cerr << "nothing left to do, " << trainer_.step << " of " << last_step_ << " steps are done";
+    }
+    std::cerr << ", " << training_data_->size() << " samples, " << workers_.count << (workers_.count == 1 ? " thread" : " threads") << ", kernels "
+              << trainer_.backend->kernel_set() << ", arena " << bytes_text(plan_.arena_bytes) << "\n";
+    if (!initial_weights().empty()) std::cerr << "weights from " << initial_weights() << "\n";
+    if (recipe_.backend == Recipe::BackendChoice::kAuto) std::cerr << "backend auto: this program was built for the CPU alone, it trains there\n";
   }
 
   int train() {
     const uint32_t sequence = recipe_.sequence > 0 ? static_cast<uint32_t>(recipe_.sequence) : 1;
     Progress progress(trainer_.step, last_step_, samples_per_step() * sequence, recipe_.sequence > 0 ? "tokens" : "images", options_.quiet);
-    const BatchSource source = source_of(training_data_.get());
+    DataFeed feed(*training_data_);
+    const BatchSource source = feed.source();
     while (trainer_.step < last_step_ && stop_signal == 0) {
       const double start = seconds_now();
       StepReport report;
       const Status status = train_step(trainer_, source, report);
       if (!status.ok()) progress.finish();
+      feed.rethrow();
       require(status);
       const double end = seconds_now();
       log_.write(StepLine{trainer_.step, report.loss, report.gradient_norm, report.learning_rate, end - start, plan_.arena_bytes, measured_bytes(trainer_)});
@@ -137,20 +191,29 @@ class Training {
     if (!stopped) evaluate_now(progress);
     if (!options_.save.empty()) save();
     if (!options_.quiet) {
-      const uint64_t measured = measured_bytes(trainer_);
-      std::cerr << "memory: planned " << plan_.arena_bytes << " bytes, measured " << measured << " bytes ("
-                << (measured == plan_.arena_bytes ? "equal" : "NOT EQUAL") << ")\n";
+      if (trainer_.step > first_step_) show_memory();  // without a step, only what evaluation touched would be measured
       if (stopped) std::cerr << "stopped by a signal after step " << trainer_.step << (options_.save.empty() ? "; nothing was saved (--save DIR would)" : "; saved to " + options_.save) << "\n";
       if (!stopped) show_sample();
     }
     return stopped && options_.save.empty() ? 128 + static_cast<int>(stop_signal) : 0;
   }
 
+  void show_memory() const {
+    const uint64_t measured = measured_bytes(trainer_);
+    struct rusage usage = {};
+    ::getrusage(RUSAGE_SELF, &usage);
+    std::cerr << "memory: planned " << plan_.arena_bytes << " bytes, measured " << measured << " bytes ("
+              << (measured == plan_.arena_bytes ? "equal" : "NOT EQUAL") << "); the whole process, with code, stacks and data set, took at most "
+              << bytes_text(static_cast<uint64_t>(usage.ru_maxrss) * 1024) << "\n";
+  }
+
   void evaluate_now(Progress& progress) {
     if (evaluation_data_ == nullptr) return;
     EvaluationReport report;
-    const Status status = evaluate(trainer_, source_of(evaluation_data_.get()), evaluation_data_->micro_batches(), report);
+    DataFeed feed(*evaluation_data_);
+    const Status status = evaluate(trainer_, feed.source(), evaluation_data_->micro_batches(), report);
     if (!status.ok()) progress.finish();
+    feed.rethrow();
     require(status);
     const double accuracy = report.labelled == 0 ? 0 : static_cast<double>(report.correct) / static_cast<double>(report.labelled);
     log_.write(EvaluationLine{trainer_.step, report.loss, accuracy});
@@ -166,6 +229,8 @@ class Training {
     if (model == nullptr || model->vocab_size != 256 || recipe_.data.kind != DataSource::Kind::kText) return;
     std::string text;
     require(sample_bytes(trainer_, "\n", 300, 0.8, text));
+    const auto is_shown = [](char c) { return c == '\n' || (c >= ' ' && c <= '~'); };
+    std::replace_if(text.begin(), text.end(), [&](char c) { return !is_shown(c); }, '?');
     std::cerr << "sample:\n" << text << "\n";
   }
 
@@ -178,18 +243,18 @@ class Training {
   Arena arena_;
   Trainer trainer_;
   StepLog log_;
-  uint64_t last_step_ = 0;
+  uint64_t first_step_ = 0, last_step_ = 0;  // steps done when this run began, and when it ends
 };
 
 void add_options(CLI::App& app, Options& options) {
-  CLI::Option* steps = app.add_option("--steps", options.steps, "train until this step, resumed steps included; default: the recipe's")->check(CLI::PositiveNumber);
-  app.add_option("--epochs", options.epochs, "train until so many passes over the data")->check(CLI::PositiveNumber)->excludes(steps);
+  CLI::Option* steps = app.add_option("--steps", options.steps, "train until this step, resumed steps included; default: the recipe's")->check(integer_from(1));
+  app.add_option("--epochs", options.epochs, "train until so many passes over the data")->check(integer_from(1, 1000000000))->excludes(steps);
   app.add_option("--log", options.log, "write a JSON line for each step and evaluation to this file");
   CLI::Option* init = app.add_option("--init", options.init, "start from these weights (safetensors)");
   app.add_option("--save", options.save, "write snapshots to this folder: at the end, on SIGINT and SIGTERM, and every --save-every steps");
-  app.add_option("--save-every", options.save_every, "steps between snapshots")->check(CLI::PositiveNumber);
+  app.add_option("--save-every", options.save_every, "steps between snapshots")->check(integer_from(1));
   app.add_option("--resume", options.resume, "go on from this snapshot")->excludes(init);
-  app.add_option("--threads", options.threads, "workers; default: one for each processor");
+  app.add_option("--threads", options.threads, "workers; default: one for each processor")->check(integer_from(1, kMaxWorkers));
   app.add_flag("--quiet", options.quiet, "print errors only");
 }
 
@@ -202,13 +267,11 @@ int run_training(const Plan& plan, const char* recipe, int argc, char** argv) {
   try {
     app.parse(argc, argv);
     if (options.save_every != 0 && options.save.empty()) throw UserError("--save-every: needs --save DIR", UserError::kUsage);
-    struct sigaction action = {};
-    action.sa_handler = request_stop;
-    ::sigaction(SIGINT, &action, nullptr);
-    ::sigaction(SIGTERM, &action, nullptr);
+    stop_signal = 0;
+    set_up_signals();
     return Training(plan, recipe, options).run();
   } catch (const CLI::ParseError& error) {
-    return app.exit(error, std::cout, std::cerr) == 0 ? 0 : UserError::kUsage;
+    return exit_status_of(app, error, "train");
   } catch (const UserError& error) {
     std::cerr << error.what() << "\n";
     return error.status;

@@ -22,6 +22,7 @@ const std::vector<std::string>& snapshot_files() {
 void save_snapshot(const Trainer& trainer, const Recipe& recipe, const std::string& folder) {
   const json canonical = json::parse(canonical_recipe(recipe));
   json config = canonical.at("model");
+  config.erase("huggingface");  // where the model came from; the snapshot stands by itself
   if (config.at("family") == "gpt2") {
     config.erase("family");
     config["model_type"] = "gpt2";
@@ -43,11 +44,37 @@ namespace {
 json read_training_file(const std::string& path) {
   const json training = json::parse(read_file(path), nullptr, false);
   if (!training.is_object()) throw UserError(path + ": must be the JSON object that --save wrote");
-  if (training.value("format", 0) != kSnapshotFormat) {
-    throw UserError(path + ": format: must be " + std::to_string(kSnapshotFormat) + ", the only one this program reads");
-  }
-  if (!training.contains("step") || !training["step"].is_number_unsigned()) throw UserError(path + ": step: must be the number of steps done");
+  const auto require = [&](const char* field, bool right, const std::string& wanted) {
+    if (!right) throw UserError(path + ": " + field + ": must be " + wanted);
+  };
+  const auto field = [&training](const char* key) { return training.contains(key) ? training[key] : json(); };
+  require("format", field("format") == kSnapshotFormat, std::to_string(kSnapshotFormat) + ", the only one this program reads");
+  require("step", field("step").is_number_unsigned(), "the number of steps done");
+  require("kernel_set", field("kernel_set").is_string(), "the name of the kernels that it was trained with");
+  require("recipe", field("recipe").is_object() && field("recipe").contains("model"), "the recipe that it was trained from");
   return training;
+}
+
+// The model's fields, without where it came from.
+json model_of(const json& recipe) {
+  json model = recipe.at("model");
+  if (model.is_object()) model.erase("huggingface");
+  return model;
+}
+
+// The first difference that makes the run another one than an uninterrupted run would be; "" for none.
+std::string difference(const json& training, const json& recipe, const std::string& kernel_set) {
+  const std::string theirs = training.at("kernel_set").get<std::string>();
+  if (theirs != kernel_set) {
+    return "saved with kernel set \"" + theirs + "\", this machine uses \"" + kernel_set +
+           "\": training goes on, but its bits may differ from an uninterrupted run";
+  }
+  for (const char* key : {"data", "batch", "accumulate", "seed", "optimizer", "lr_schedule", "sequence", "clip_norm", "freeze"}) {
+    if (training.at("recipe").value(key, json()) != recipe.value(key, json())) {
+      return std::string("saved from a recipe with another \"") + key + "\": training goes on with this recipe's";
+    }
+  }
+  return "";
 }
 
 }  // namespace
@@ -56,26 +83,15 @@ std::string resume_snapshot(Trainer& trainer, const Recipe& recipe, const std::s
   recover_snapshot(folder);
   const json training = read_training_file(folder + "/training.json");
   const json ours = json::parse(canonical_recipe(recipe));
-  if (training.contains("recipe") && training["recipe"].value("model", json()) != ours.at("model")) {
+  if (model_of(training.at("recipe")) != model_of(ours)) {
     throw UserError(folder + "/training.json: recipe.model: the snapshot is of another model; resume with the recipe it was saved from");
   }
   const SafetensorsFile model(folder + "/model.safetensors"), optimizer(folder + "/optimizer.safetensors");
   read_state(trainer, model, StatePart::kModel);
   read_state(trainer, optimizer, StatePart::kOptimizer);
   trainer.step = training["step"].get<uint64_t>();
-  std::string warning;
-  const std::string kernel_set = training.value("kernel_set", "");
-  if (kernel_set != trainer.backend->kernel_set()) {
-    warning = folder + ": saved with kernel set \"" + kernel_set + "\", this machine uses \"" + trainer.backend->kernel_set() +
-              "\": training goes on, but its bits may differ from an uninterrupted run";
-  }
-  for (const char* key : {"data", "batch", "accumulate", "seed", "optimizer", "lr_schedule", "sequence"}) {
-    if (!warning.empty() || !training.contains("recipe")) break;
-    if (training["recipe"].value(key, json()) != ours.value(key, json())) {
-      warning = folder + ": saved from a recipe with another \"" + key + "\": training goes on with this recipe's";
-    }
-  }
-  return warning;
+  const std::string warning = difference(training, ours, trainer.backend->kernel_set());
+  return warning.empty() ? "" : folder + ": " + warning;
 }
 
 }  // namespace reprise

@@ -4,6 +4,7 @@
 #include "tools/training/step_log.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -21,14 +22,15 @@ namespace reprise {
 
 namespace {
 
-std::string lines_up_to(const std::string& path, uint64_t step) {
-  std::string kept, line;
+// Bytes of the lines up to `step` with which the file begins.
+off_t bytes_up_to(const std::string& path, uint64_t step) {
+  off_t bytes = 0;
   std::ifstream file(path);
-  while (step > 0 && std::getline(file, line)) {
+  for (std::string line; std::getline(file, line) && !file.eof(); bytes += static_cast<off_t>(line.size()) + 1) {
     const nlohmann::json entry = nlohmann::json::parse(line, nullptr, false);
-    if (entry.is_object() && entry.value("step", uint64_t{0}) <= step && entry.contains("step")) kept += line + "\n";
+    if (!entry.is_object() || !entry.contains("step") || !entry["step"].is_number_unsigned() || entry["step"].get<uint64_t>() > step) break;
   }
-  return kept;
+  return bytes;
 }
 
 struct Number {
@@ -50,10 +52,14 @@ StepLog::~StepLog() {
 
 void StepLog::open(const std::string& path, uint64_t resumed_step) {
   path_ = path;
-  const std::string kept = lines_up_to(path, resumed_step);
-  descriptor_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (descriptor_ < 0) throw UserError(path + ": --log: cannot be written: " + std::strerror(errno));
-  write_text(kept.data(), static_cast<int>(kept.size()));
+  descriptor_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+  struct stat status;
+  if (descriptor_ < 0 || ::fstat(descriptor_, &status) != 0) throw UserError(path + ": --log: cannot be written: " + std::strerror(errno));
+  if (!S_ISREG(status.st_mode)) return;  // a terminal, a pipe
+  const off_t kept = resumed_step == 0 ? 0 : bytes_up_to(path, resumed_step);
+  if (::ftruncate(descriptor_, kept) != 0 || ::lseek(descriptor_, kept, SEEK_SET) != kept) {
+    throw UserError(path + ": --log: cannot be cut to the lines up to step " + std::to_string(resumed_step) + ": " + std::strerror(errno));
+  }
 }
 
 void StepLog::write(const StepLine& line) {

@@ -1,0 +1,57 @@
+// Runs a program as a person would: arguments, exit status, what came on stdout and stderr, signals, limits.
+// Here because the two programs are judged from outside.
+// It must not know any of them.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace reprise::test {
+
+struct ProcessOptions {
+  std::vector<std::string> environment;  // "NAME=value", added to ours
+  uint64_t largest_file_bytes = 0;       // RLIMIT_FSIZE; 0: none
+  double most_seconds = 60;              // then it is killed
+};
+
+struct ProcessResult {
+  int status = -1;  // the exit status; 128 + signal where one ended it
+  std::string out, err;
+
+  // stderr is one line that holds every one of these.
+  bool is_one_line_with(const std::vector<std::string>& fragments) const;
+};
+
+// A program that runs. Its output goes to files that have no name, so that it never waits for a reader.
+class Process {
+ public:
+  explicit Process(const std::vector<std::string>& arguments, const ProcessOptions& options = {});
+  ~Process();  // kills it if nobody waited
+  Process(const Process&) = delete;
+  Process& operator=(const Process&) = delete;
+
+  void signal(int number) const;
+  std::string err_so_far() const;
+  ProcessResult wait();
+
+ private:
+  double most_seconds_;
+  int out_ = -1, err_ = -1;
+  pid_t pid_ = -1;
+};
+
+ProcessResult run(const std::vector<std::string>& arguments, const ProcessOptions& options = {});
+
+// The folder that is being tested: $BUILD, else "build"; absolute.
+std::string build_folder();
+// build/reprise with these arguments.
+ProcessResult reprise_command(std::vector<std::string> arguments, const ProcessOptions& options = {});
+
+std::string file_text(const std::string& path);  // "" where there is none
+void write_text(const std::string& path, const std::string& text);
+void sleep_seconds(double seconds);
+
+}  // namespace reprise::test

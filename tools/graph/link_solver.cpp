@@ -1,0 +1,239 @@
+// The enumeration of link_solver.h.
+// Every subset of the values worth keeping is arranged and packed; the Pareto front stays.
+// It must not know other links.
+#include "tools/graph/link_solver.h"
+
+#include <algorithm>
+
+namespace reprise {
+
+namespace {
+
+bool is_activation(const Graph& graph, ValueId v) { return v != kNoValue && graph.values[v].kind == ValueKind::kActivation; }
+
+bool dominates(const TapeChoice& a, const TapeChoice& b) {
+  return a.bytes <= b.bytes && a.backward_price <= b.backward_price && a.backward.scratch_bytes <= b.backward.scratch_bytes &&
+         a.forward.scratch_bytes <= b.forward.scratch_bytes;
+}
+
+std::vector<TapeChoice> pareto_front(std::vector<TapeChoice> all) {
+  std::stable_sort(all.begin(), all.end(), [](const TapeChoice& a, const TapeChoice& b) {
+    return a.backward_price != b.backward_price ? a.backward_price < b.backward_price : a.bytes < b.bytes;
+  });
+  std::vector<TapeChoice> front;
+  for (TapeChoice& tape : all) {
+    const bool beaten = std::any_of(front.begin(), front.end(), [&](const TapeChoice& f) { return dominates(f, tape); });
+    if (!beaten) front.push_back(std::move(tape));
+  }
+  std::stable_sort(front.begin(), front.end(), [](const TapeChoice& a, const TapeChoice& b) { return a.bytes > b.bytes; });
+  return front;
+}
+
+}  // namespace
+
+LinkSolver::LinkSolver(const Graph& graph, LinkBody& link, ScratchBytes scratch, const CallPrice& price)
+    : graph_(graph), link_(link), scratch_(scratch), price_(price) {
+  for (size_t i = 0; i < link.forward.size(); ++i) {
+    const Call& call = link.forward[i];
+    const KernelInfo& kernel = kOps[kernel_index(call.op, call.pass)];
+    for (size_t a = 0; a < call.arguments.size(); ++a) {
+      const ValueId v = call.arguments[a];
+      if (!is_activation(graph, v) || v == link.input) continue;
+      if (kernel.arguments[a].role == Role::kOutput) {
+        producer_[v] = i;
+        inner_order_.push_back(v);
+      } else {
+        consumers_[v].push_back(i);
+      }
+    }
+  }
+}
+
+void LinkSolver::solve() {
+  link_.forward_price = 0;
+  for (const Call& call : link_.forward) {
+    if (!call.once) link_.forward_price += price_(graph_, call);
+  }
+  link_.advance = arrange_calls(graph_, link_.forward, placed_outside({}), scratch_);
+  std::vector<ValueId> always;
+  std::vector<ValueId> candidates = find_candidates(always);
+  std::vector<TapeChoice> all;
+  for (uint32_t mask = 0; mask < 1u << candidates.size(); ++mask) {
+    std::vector<ValueId> kept = always;
+    for (size_t c = 0; c < candidates.size(); ++c) {
+      if ((mask >> c & 1u) != 0) kept.push_back(candidates[c]);
+    }
+    all.push_back(tape_of(kept));
+  }
+  link_.tapes = pareto_front(std::move(all));
+  link_.forward_scratch_bytes = link_.advance.scratch_bytes;
+  find_residues();
+}
+
+// Prices per byte at which this link's choice of residue changes.
+std::vector<double> LinkSolver::residue_prices() const {
+  std::vector<double> prices;
+  for (size_t i = 1; i < residues_.size(); ++i) {
+    prices.push_back((residues_[i - 1].forward_price - residues_[i].forward_price) / static_cast<double>(residues_[i].bytes - residues_[i - 1].bytes));
+  }
+  return prices;
+}
+
+// Appends the mode of that price.
+void LinkSolver::add_mode(double price_per_byte) {
+  const auto total = [price_per_byte](const ResidueSet& set) { return set.forward_price + price_per_byte * static_cast<double>(set.bytes); };
+  const ResidueSet* best = &residues_.front();
+  for (const ResidueSet& set : residues_) {
+    if (total(set) < total(*best)) best = &set;
+  }
+  ResidueChoice mode;
+  mode.kept = best->kept;
+  mode.bytes = best->bytes;
+  mode.forward_price = best->forward_price;
+  mode.lay = arrange_calls(graph_, link_.forward, placed_outside(mode.kept), scratch_);
+  mode.held = arrange_calls(graph_, forward_with(mode.kept, {}), placed_outside(mode.kept), scratch_);
+  link_.forward_scratch_bytes = std::max({link_.forward_scratch_bytes, mode.lay.scratch_bytes, mode.held.scratch_bytes});
+  for (TapeChoice& tape : link_.tapes) {
+    std::vector<ValueId> both = tape.kept;
+    both.insert(both.end(), mode.kept.begin(), mode.kept.end());
+    mode.records.push_back(arrange_calls(graph_, forward_with(mode.kept, tape.kept), placed_outside(both), scratch_));
+    tape.forward_scratch_bytes = std::max(tape.forward_scratch_bytes, mode.records.back().scratch_bytes);
+  }
+  link_.residues.push_back(std::move(mode));
+}
+
+// Forward calls that compute the output and `wanted` when `held` is there already.
+std::vector<Call> LinkSolver::forward_with(const std::vector<ValueId>& held, const std::vector<ValueId>& wanted) const {
+  std::set<ValueId> available(held.begin(), held.end());
+  available.insert(link_.input);
+  std::vector<Call> calls;
+  for (const ValueId v : wanted) recompute(v, available, calls);
+  if (link_.output != kNoValue) recompute(link_.output, available, calls);
+  return calls;
+}
+
+// The lower convex hull of (bytes, forward price) over all parts of tapes[0]: a price per byte always picks one of its corners.
+void LinkSolver::find_residues() {
+  const std::vector<ValueId>& kept = link_.tapes[0].kept;
+  const size_t count = link_.output == kNoValue || link_.backward.empty() ? 0 : std::min<size_t>(kept.size(), 12);
+  std::vector<ResidueSet> all;
+  for (uint32_t mask = 0; mask < 1u << count; ++mask) {
+    ResidueSet set;
+    for (size_t c = 0; c < count; ++c) {
+      if ((mask >> c & 1u) == 0) continue;
+      set.kept.push_back(kept[c]);
+      set.bytes += graph_.tensor(kept[c]).bytes;
+    }
+    for (const Call& call : forward_with(set.kept, {})) set.forward_price += price_(graph_, call);
+    all.push_back(std::move(set));
+  }
+  std::stable_sort(all.begin(), all.end(), [](const ResidueSet& a, const ResidueSet& b) {
+    return a.bytes != b.bytes ? a.bytes < b.bytes : a.forward_price < b.forward_price;
+  });
+  const auto slope = [](const ResidueSet& a, const ResidueSet& b) {
+    return (a.forward_price - b.forward_price) / static_cast<double>(b.bytes - a.bytes);
+  };
+  for (ResidueSet& set : all) {
+    if (!residues_.empty() && (set.bytes == residues_.back().bytes || set.forward_price >= residues_.back().forward_price)) continue;
+    while (residues_.size() > 1 && slope(residues_[residues_.size() - 2], residues_.back()) <= slope(residues_.back(), set)) residues_.pop_back();
+    residues_.push_back(std::move(set));
+  }
+}
+
+// Values whose place is not in the scratch block.
+std::vector<ValueId> LinkSolver::placed_outside(const std::vector<ValueId>& kept) const {
+  std::vector<ValueId> placed = kept;
+  for (const ValueId v : {link_.input, link_.output, link_.d_input, link_.d_output}) {
+    if (v != kNoValue) placed.push_back(v);
+  }
+  return placed;
+}
+
+// Inner values worth keeping: read by the backward, or needed to recompute such a value, unless keeping the only value made
+// from it serves as well for no more bytes (a ReLU output is its own mask). Past kMaxCandidates the smallest are always kept.
+std::vector<ValueId> LinkSolver::find_candidates(std::vector<ValueId>& always) const {
+  std::set<ValueId> direct, closure;
+  std::vector<ValueId> stack;
+  for (const Call& call : link_.backward) {
+    for (const ValueId v : call.arguments) {
+      if (producer_.count(v) != 0 && v != link_.output) direct.insert(v);
+    }
+  }
+  stack.assign(direct.begin(), direct.end());
+  while (!stack.empty()) {
+    const ValueId v = stack.back();
+    stack.pop_back();
+    if (!closure.insert(v).second) continue;
+    for (const ValueId u : link_.forward[producer_.at(v)].arguments) {
+      if (producer_.count(u) != 0 && u != link_.output && producer_.at(u) < producer_.at(v)) stack.push_back(u);
+    }
+  }
+  std::vector<ValueId> candidates;
+  for (const ValueId v : inner_order_) {
+    if (closure.count(v) != 0 && (direct.count(v) != 0 || !is_dominated(v))) candidates.push_back(v);
+  }
+  constexpr size_t kMaxCandidates = 12;
+  if (candidates.size() > kMaxCandidates) {
+    std::vector<ValueId> by_size = candidates;
+    std::stable_sort(by_size.begin(), by_size.end(),
+                     [this](ValueId a, ValueId b) { return graph_.tensor(a).bytes < graph_.tensor(b).bytes; });
+    always.assign(by_size.begin(), by_size.end() - kMaxCandidates);
+    std::erase_if(candidates, [&](ValueId v) { return std::count(always.begin(), always.end(), v) != 0; });
+  }
+  return candidates;
+}
+
+bool LinkSolver::is_dominated(ValueId v) const {
+  const auto found = consumers_.find(v);
+  if (found == consumers_.end() || found->second.size() != 1) return false;
+  const Call& consumer = link_.forward[found->second[0]];
+  const int inputs = static_cast<int>(std::count_if(consumer.arguments.begin() + 1, consumer.arguments.end(),
+                                                    [this](ValueId u) { return is_activation(graph_, u); }));
+  return inputs == 1 && graph_.tensor(consumer.arguments[0]).bytes <= graph_.tensor(v).bytes;
+}
+
+// Backward calls with what is missing recomputed depth-first, once.
+std::vector<Call> LinkSolver::backward_with(const std::vector<ValueId>& kept) const {
+  std::set<ValueId> available(kept.begin(), kept.end());
+  available.insert(link_.input);
+  if (link_.output != kNoValue) available.insert(link_.output);
+  std::vector<Call> calls;
+  for (const Call& call : link_.backward) {
+    for (const ValueId v : call.arguments) recompute(v, available, calls);
+    calls.push_back(call);
+  }
+  return calls;
+}
+
+void LinkSolver::recompute(ValueId v, std::set<ValueId>& available, std::vector<Call>& calls) const {
+  const auto found = producer_.find(v);
+  if (found == producer_.end() || available.count(v) != 0) return;
+  const Call& call = link_.forward[found->second];
+  const KernelInfo& kernel = kOps[kernel_index(call.op, call.pass)];
+  for (size_t a = 0; a < call.arguments.size(); ++a) {
+    if (kernel.arguments[a].role != Role::kOutput) recompute(call.arguments[a], available, calls);
+  }
+  calls.push_back(call);
+  for (size_t a = 0; a < call.arguments.size(); ++a) {
+    if (kernel.arguments[a].role == Role::kOutput && call.arguments[a] != kNoValue) available.insert(call.arguments[a]);
+  }
+}
+
+TapeChoice LinkSolver::tape_of(const std::vector<ValueId>& kept) const {
+  TapeChoice tape;
+  tape.kept = kept;
+  tape.bytes = link_.output == kNoValue ? 0 : graph_.tensor(link_.output).bytes;
+  for (const ValueId v : kept) tape.bytes += graph_.tensor(v).bytes;
+  const std::vector<ValueId> placed = placed_outside(kept);
+  tape.forward = arrange_calls(graph_, link_.forward, placed, scratch_);
+  tape.forward_scratch_bytes = tape.forward.scratch_bytes;
+  std::vector<ValueId> hosts = kept;  // the tape and the old gradient die with this backward
+  for (const ValueId v : {link_.output, link_.d_output}) {
+    if (v != kNoValue) hosts.push_back(v);
+  }
+  tape.backward = arrange_calls(graph_, backward_with(kept), placed, scratch_, hosts);
+  for (const Call& call : tape.backward.calls) tape.backward_price += price_(graph_, call);
+  return tape;
+}
+
+}  // namespace reprise

@@ -1,0 +1,51 @@
+// Enumerates what one link may keep: its front of tapes, and its residue for every mode.
+// Here because every distinct link is solved once, exactly, before any schedule.
+// It must not know other links.
+#pragma once
+
+#include <map>
+#include <set>
+
+#include "tools/graph/link.h"
+
+namespace reprise {
+
+class LinkSolver {
+ public:
+  LinkSolver(const Graph& graph, LinkBody& link, ScratchBytes scratch, const CallPrice& price);
+
+  void solve();
+
+  // Prices per byte at which this link's choice of residue changes.
+  std::vector<double> residue_prices() const;
+
+  // Appends the mode of that price.
+  void add_mode(double price_per_byte);
+
+ private:
+  struct ResidueSet {
+    std::vector<ValueId> kept;
+    uint64_t bytes = 0;
+    double forward_price = 0;
+  };
+
+  std::vector<Call> forward_with(const std::vector<ValueId>& held, const std::vector<ValueId>& wanted) const;
+  void find_residues();
+  std::vector<ValueId> placed_outside(const std::vector<ValueId>& kept) const;
+  std::vector<ValueId> find_candidates(std::vector<ValueId>& always) const;
+  bool is_dominated(ValueId v) const;
+  std::vector<Call> backward_with(const std::vector<ValueId>& kept) const;
+  void recompute(ValueId v, std::set<ValueId>& available, std::vector<Call>& calls) const;
+  TapeChoice tape_of(const std::vector<ValueId>& kept) const;
+
+  const Graph& graph_;
+  LinkBody& link_;
+  const ScratchBytes scratch_;
+  const CallPrice& price_;
+  std::map<ValueId, size_t> producer_;                // inner value -> forward call, the recomputable one
+  std::map<ValueId, std::vector<size_t>> consumers_;  // forward calls that read it
+  std::vector<ValueId> inner_order_;
+  std::vector<ResidueSet> residues_;  // corners of the hull, nothing kept first
+};
+
+}  // namespace reprise
