@@ -148,6 +148,28 @@ $(call objects,$(BENCH_SOURCES)): | $(BUILD)/packages/bench
 bench: $(BENCHES)  ## benchmarks: per cent of the measured peak
 	@for bench in $(BENCHES); do $$bench || exit 1; done
 
+# Parsers under libFuzzer: their own objects, instrumented; findings stay in $(BUILD)/fuzz/findings.
+FUZZ_PACKAGES := clang-14 libclang-rt-14-dev
+FUZZ_CXX      ?= clang++-14
+FUZZ_SANITIZE := address,undefined -fno-sanitize-recover=undefined
+FUZZ_PARSERS  := $(wildcard tools/formats/*.cpp tools/data/*.cpp tools/layout/*.cpp tools/schedule/*.cpp) $(wildcard tools/profiling/profile.cpp) \
+                 tools/training/snapshot.cpp tools/training/weights.cpp
+FUZZ_OBJECTS  := $(patsubst %.cpp,$(BUILD)/fuzz/%.o,$(FUZZ_PARSERS))
+FUZZ_TARGETS  := $(patsubst tests/fuzz/%.cpp,$(BUILD)/fuzz/%,$(wildcard tests/fuzz/*_fuzz.cpp))
+$(BUILD)/packages/fuzz: PACKAGES := $(FUZZ_PACKAGES)
+$(BUILD)/fuzz/%.o: %.cpp Makefile | $(BUILD)/packages/run $(BUILD)/packages/fuzz
+	@mkdir -p $(@D)
+	$(FUZZ_CXX) $(COMMON) -O1 $(WARNINGS) -fsanitize=fuzzer-no-link,$(FUZZ_SANITIZE) -c $< -o $@
+$(FUZZ_TARGETS): $(BUILD)/fuzz/%: $(BUILD)/fuzz/tests/fuzz/%.o $(FUZZ_OBJECTS)
+	$(FUZZ_CXX) -fsanitize=fuzzer,$(FUZZ_SANITIZE) $^ -o $@ -lz
+fuzz: $(FUZZ_TARGETS)  ## every parser over a million inputs each (RUNS=1000000), under the sanitizers
+	@BUILD=$(BUILD) tests/fuzz/run_fuzz.sh $^
+-include $(FUZZ_OBJECTS:.o=.d) $(FUZZ_TARGETS:$(BUILD)/fuzz/%=$(BUILD)/fuzz/tests/fuzz/%.d)
+
+bench-plan: $(BUILD)/tests/bench/plan_bench  ## the planner's numbers, into tests/bench/PLAN_RESULTS.md
+	$< tests/bench/PLAN_RESULTS.md
+.PHONY: fuzz bench-plan
+
 NVCC ?= $(or $(shell command -v nvcc),/usr/local/cuda/bin/nvcc)
 cuda:  ## compile cuda/ for sm_80, sm_87 and sm_90; fails on register spills (skipped where there is no nvcc)
 	BUILD=$(BUILD) NVCC=$(NVCC) tests/cuda_compile_test.sh

@@ -1,6 +1,6 @@
 // Reverse-mode differentiation over terms: values never die here, so no order but the sums' matters.
-// The order of a sum is the graph's (DESIGN 1.3): contributions arrive last node first, an addition's first input first.
-// It must not look at a plan.
+// The order of a sum is the graph's (DESIGN 1.3): contributions arrive last node first, an addition's first input
+// first. It must not look at a plan.
 #include "tests/expected_terms.h"
 
 #include <stdexcept>
@@ -9,9 +9,15 @@
 
 namespace reprise::testing {
 
-Term state_leaf(TermTable& terms, const std::string& name, const Form& form) { return terms.leaf("state " + name, form); }
-Term input_leaf(TermTable& terms, const std::string& batch, const Form& form) { return terms.leaf("input of " + batch, form); }
-Term labels_leaf(TermTable& terms, const std::string& batch, const Form& form) { return terms.leaf("labels of " + batch, form); }
+Term state_leaf(TermTable& terms, const std::string& name, const Form& form) {
+  return terms.leaf("state " + name, form);
+}
+Term input_leaf(TermTable& terms, const std::string& batch, const Form& form) {
+  return terms.leaf("input of " + batch, form);
+}
+Term labels_leaf(TermTable& terms, const std::string& batch, const Form& form) {
+  return terms.leaf("labels of " + batch, form);
+}
 std::string training_batch(uint32_t micro_batch) { return "micro-batch " + std::to_string(micro_batch); }
 
 namespace {
@@ -25,8 +31,8 @@ class Derivation {
       if (value.kind != ValueKind::kParameter && value.kind != ValueKind::kBuffer) continue;
       lasting_[v] = state_leaf(terms_, value.name, form(v));
       ExpectedTensor& tensor = step_.state[value.name];
-      tensor = {value.kind == ValueKind::kParameter ? StateKind::kParameter : StateKind::kBuffer, value.init, value.init_scale,
-                lasting_[v], kNoTerm};
+      tensor = {value.kind == ValueKind::kParameter ? StateKind::kParameter : StateKind::kBuffer, value.init,
+                value.init_scale, lasting_[v], kNoTerm};
     }
   }
 
@@ -103,14 +109,15 @@ class Derivation {
       Term& buffer = lasting_.at(n.buffers[i]);
       buffer = terms_.output(running, i, form(n.buffers[i]), buffer);
     }
-    const Application normal = application(n, Pass::kForward, {x, mean, rstd, value(n.parameters[0]), value(n.parameters[1])});
+    const Application normal =
+        application(n, Pass::kForward, {x, mean, rstd, value(n.parameters[0]), value(n.parameters[1])});
     value_[n.outputs[0]] = terms_.output(normal, 0, form(n.outputs[0]));
   }
 
   // ---- the chain rule ----
 
-  // One more contribution to the gradient of v: argument `argument` of `call`. A kernel that cannot add writes a term of its own,
-  // which is then added.
+  // One more contribution to the gradient of v: argument `argument` of `call`. A kernel that cannot add writes a term
+  // of its own, which is then added.
   void contribute(ValueId v, const Application& call, uint32_t argument) {
     if (!needs_[v]) return;
     const auto sum = gradient_.find(v);
@@ -162,29 +169,35 @@ class Derivation {
         contribute_weight(n.parameters[1], call, 2);
         return contribute(x, call, 0);
       }
-      case Op::kRelu: return contribute(x, application(n, Pass::kBackward, {value(n.outputs[0]), dy}), 0);
-      case Op::kGelu: return contribute(x, application(n, Pass::kBackward, {value(x), dy}), 0);
+      case Op::kRelu:
+        return contribute(x, application(n, Pass::kBackward, {value(n.outputs[0]), dy}), 0);
+      case Op::kGelu:
+        return contribute(x, application(n, Pass::kBackward, {value(x), dy}), 0);
       case Op::kAdd:
         hand_on(x, dy);
         return hand_on(n.inputs[1], dy);
-      case Op::kMaxPool: return contribute(x, application(n, Pass::kBackward, {value(n.outputs[1]), dy}), 0);
+      case Op::kMaxPool:
+        return contribute(x, application(n, Pass::kBackward, {value(n.outputs[1]), dy}), 0);
       case Op::kGlobalPool:
-      case Op::kDropout: return contribute(x, application(n, Pass::kBackward, {dy}), 0);
+      case Op::kDropout:
+        return contribute(x, application(n, Pass::kBackward, {dy}), 0);
       case Op::kAttention:
-        return contribute(x, application(n, Pass::kBackward, {value(x), value(n.outputs[0]), value(n.outputs[1]), dy}), 0);
+        return contribute(x, application(n, Pass::kBackward, {value(x), value(n.outputs[0]), value(n.outputs[1]), dy}),
+                          0);
       case Op::kEmbedding: {
         const Application call = application(n, Pass::kBackward, {value(x), dy});
         contribute_weight(n.parameters[0], call, 0);
         return contribute_weight(n.parameters[1], call, 1);
       }
-      default: throw std::logic_error("expected_terms: no chain rule for " + n.name);
+      default:
+        throw std::logic_error("expected_terms: no chain rule for " + n.name);
     }
   }
 
   void loss(const Node& n) {
     const ValueId x = n.inputs[0];
-    const Application call =
-        application(n, Pass::kBackward, {value(x), value(n.parameters[0]), value(n.parameters[1]), value(graph_.labels)});
+    const Application call = application(
+        n, Pass::kBackward, {value(x), value(n.parameters[0]), value(n.parameters[1]), value(graph_.labels)});
     contribute_weight(n.parameters[0], call, 1);
     contribute_weight(n.parameters[1], call, 2);
     contribute(x, call, 0);
@@ -206,7 +219,8 @@ class Derivation {
 
   // With released gradients a weight is updated before the norm is known; the clip factor is then the host's.
   void update() {
-    Application finish = {Op::kGradNorm, Pass::kFinish, words_of(static_cast<float>(recipe_.clip_norm.value_or(0))), {}};
+    Application finish = {
+        Op::kGradNorm, Pass::kFinish, words_of(static_cast<float>(recipe_.clip_norm.value_or(0))), {}};
     for (const ValueId p : trained()) {
       step_.norms.push_back(terms_.output({Op::kGradNorm, Pass::kReduce, {}, {weight_gradient_.at(p)}}, 0, kNormForm));
     }
@@ -262,8 +276,9 @@ class Derivation {
       if (n.op == Op::kDropout) {
         value_[n.outputs[0]] = x;
       } else if (n.op == Op::kBatchNorm) {
-        const Application call = application(n, Pass::kInference, {x, value(n.buffers[0]), value(n.buffers[1]), value(n.parameters[0]),
-                                                                   value(n.parameters[1])});
+        const Application call =
+            application(n, Pass::kInference,
+                        {x, value(n.buffers[0]), value(n.buffers[1]), value(n.parameters[0]), value(n.parameters[1])});
         value_[n.outputs[0]] = terms_.output(call, 0, form(n.outputs[0]));
       } else if (n.op == Op::kAttention) {
         Application call = application(n, Pass::kForward, {x});

@@ -1,7 +1,8 @@
-// What a step must compute, as terms, derived from the graph alone: no links, no recomputation, no slots, one pass per micro-batch.
-// Here because the replay compares a plan with the network, not with what the planner thought of it.
-// It must not share code with rules.cpp, link.cpp, training_state.cpp, arrange.cpp, lower.cpp or program_builder.cpp: only the
-// network (graph.nodes, made by tools/models) and the kernels' contract (lib/op.h) are common. Its chain rule is its own.
+// What a step must compute, as terms, derived from the graph alone: no links, no recomputation, no slots, one pass per
+// micro-batch. Here because the replay compares a plan with the network, not with what the planner thought of it. It
+// must not share code with rules.cpp, link.cpp, training_state.cpp, arrange.cpp, lower.cpp or program_builder.cpp: only
+// the network (graph.nodes, made by tools/models) and the kernels' contract (lib/op.h) are common. Its chain rule is
+// its own.
 #pragma once
 
 #include <map>

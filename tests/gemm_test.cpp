@@ -1,6 +1,6 @@
-// Matrix products, convolutions, linear layers and the loss head against naive loops in double, bit for bit over
-// workers. Here because they share one GEMM whose blocking has many edges; every tile there is takes the same cases. It
-// must not use the library's packing, blocking or exponentials to judge them.
+// Matrix products, convolutions, linear layers and the loss head against naive loops in double, with 1 to 3 workers.
+// Here because they share one GEMM whose blocking has many edges; every tile there is takes the same cases.
+// It must not use the library's packing, blocking or exponentials to judge them.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -41,7 +41,8 @@ class Memory {
   // Starts of the cells that begin in [from, end).
   std::vector<uint64_t> starts(uint64_t from, uint64_t end) const {
     std::vector<uint64_t> list;
-    for (auto cell = cells_.lower_bound(from); cell != cells_.end() && cell->first < end; ++cell) list.push_back(cell->first);
+    for (auto cell = cells_.lower_bound(from); cell != cells_.end() && cell->first < end; ++cell)
+      list.push_back(cell->first);
     return list;
   }
   uint64_t end_of(uint64_t start) const { return cells_.at(start).end; }
@@ -104,7 +105,8 @@ class Machine {
     std::vector<Term> all;
     for (uint32_t i = 0; i < plan_.state.count; ++i) {
       if (plan_.state[i].kind != StateKind::kNorms) all.push_back(state(i));
-      for (uint64_t e = 0; plan_.state[i].kind == StateKind::kNorms && e < plan_.state[i].tensor.elements() / 2; ++e) all.push_back(norm(i, e));
+      for (uint64_t e = 0; plan_.state[i].kind == StateKind::kNorms && e < plan_.state[i].tensor.elements() / 2; ++e)
+        all.push_back(norm(i, e));
     }
     return all;
   }
@@ -124,7 +126,8 @@ class Machine {
     deaths_.assign(program_->rows.count + 1, {});
     for (uint32_t s = 0; s < program_->slots.count; ++s) {
       const Slot& slot = program_->slots[s];
-      if (s != program_->input && s != program_->labels && slot.first_row <= program_->rows.count) births_[slot.first_row].push_back(s);
+      if (s != program_->input && s != program_->labels && slot.first_row <= program_->rows.count)
+        births_[slot.first_row].push_back(s);
       if (slot.end_row <= program_->rows.count) deaths_[slot.end_row].push_back(s);
     }
   }
@@ -182,16 +185,35 @@ class Machine {
     const AttributePools& p = plan_.attributes;
     uint32_t count = ~0u;
     switch (kernel_->attribute) {
-      case AttributeKind::kNone: break;
-      case AttributeKind::kWindow: count = p.window.count; break;
-      case AttributeKind::kNorm: count = p.norm.count; break;
-      case AttributeKind::kLinear: count = p.linear.count; break;
-      case AttributeKind::kGelu: count = p.gelu.count; break;
-      case AttributeKind::kAttention: count = p.attention.count; break;
-      case AttributeKind::kDropout: count = p.dropout.count; break;
-      case AttributeKind::kGroup: count = p.group.count; break;
-      case AttributeKind::kClip: count = p.clip.count; break;
-      case AttributeKind::kUpdate: count = p.update.count; break;
+      case AttributeKind::kNone:
+        break;
+      case AttributeKind::kWindow:
+        count = p.window.count;
+        break;
+      case AttributeKind::kNorm:
+        count = p.norm.count;
+        break;
+      case AttributeKind::kLinear:
+        count = p.linear.count;
+        break;
+      case AttributeKind::kGelu:
+        count = p.gelu.count;
+        break;
+      case AttributeKind::kAttention:
+        count = p.attention.count;
+        break;
+      case AttributeKind::kDropout:
+        count = p.dropout.count;
+        break;
+      case AttributeKind::kGroup:
+        count = p.group.count;
+        break;
+      case AttributeKind::kClip:
+        count = p.clip.count;
+        break;
+      case AttributeKind::kUpdate:
+        count = p.update.count;
+        break;
     }
     if (row.attribute >= count) throw Wrong{"no such attribute"};
   }
@@ -211,7 +233,8 @@ class Machine {
           throw Wrong{"touches slot " + std::to_string(index) + " outside its lifetime"};
         }
         return slot_place(index);
-      default: break;
+      default:
+        break;
     }
     throw Wrong{"an argument names a tensor that does not exist"};
   }
@@ -219,7 +242,8 @@ class Machine {
   Term read(const Place& place, const char* what) const {
     const Term term = memory_.read(place.address, place.bytes());
     if (term == kNoTerm) throw Wrong{std::string("reads garbage as ") + what};
-    if (terms_.form(term) != place.form()) throw Wrong{std::string("reads a value in another type or shape as ") + what};
+    if (terms_.form(term) != place.form())
+      throw Wrong{std::string("reads a value in another type or shape as ") + what};
     return term;
   }
 
@@ -236,7 +260,8 @@ class Machine {
       a.info = &kernel_->arguments[i];
       a.present = refs_[i] != kNoRef;
       a.adds = i < 8 && (row.accumulate >> i & 1) != 0;
-      if (a.adds && (!a.present || !a.info->may_accumulate)) throw Wrong{std::string("adds where it cannot: ") + a.info->name};
+      if (a.adds && (!a.present || !a.info->may_accumulate))
+        throw Wrong{std::string("adds where it cannot: ") + a.info->name};
       if (!a.present && !a.info->optional) throw Wrong{std::string("lacks ") + a.info->name};
       if (!a.present) continue;
       a.place = resolve(refs_[i]);
@@ -269,7 +294,8 @@ class Machine {
       if (!arguments_[i].present || role == Role::kInput) continue;
       for (uint32_t j = 0; j < arguments_.size(); ++j) {
         if (j == i || !arguments_[j].present) continue;
-        const bool pair = static_cast<int>(i) == kernel_->in_place_output && static_cast<int>(j) == kernel_->in_place_input;
+        const bool pair =
+            static_cast<int>(i) == kernel_->in_place_output && static_cast<int>(j) == kernel_->in_place_input;
         if ((pair && refs_[i] == refs_[j]) || (kernel_->arguments[j].role != Role::kInput && j < i)) continue;
         const Place &a = arguments_[i].place, &b = arguments_[j].place;
         if (a.address < b.address + b.reserved && b.address < a.address + a.reserved) {
@@ -311,13 +337,16 @@ class Machine {
       destroy_slots(deaths_[row_ + 1]);
     }
     for (const Argument& a : arguments_) {
-      if (a.present && a.info->role == Role::kScratch) memory_.destroy(a.place.address, a.place.address + a.place.reserved);
+      if (a.present && a.info->role == Role::kScratch)
+        memory_.destroy(a.place.address, a.place.address + a.place.reserved);
     }
     for (uint32_t i = 0; i < arguments_.size(); ++i) {
       const Argument& a = arguments_[i];
-      if (!a.present || is_scalars(*a.info) || (a.info->role != Role::kOutput && a.info->role != Role::kUpdated)) continue;
+      if (!a.present || is_scalars(*a.info) || (a.info->role != Role::kOutput && a.info->role != Role::kUpdated))
+        continue;
       const bool copies = (row.op == Op::kCopy || row.op == Op::kMove) && !a.adds;
-      const Term result = copies ? terms_.copy(call.inputs[0], a.place.form()) : terms_.output(call, i, a.place.form(), a.old);
+      const Term result =
+          copies ? terms_.copy(call.inputs[0], a.place.form()) : terms_.output(call, i, a.place.form(), a.old);
       write(a.place.address, a.place.bytes(), result);
       note_written(i, result);
     }
@@ -326,7 +355,8 @@ class Machine {
 
   // ---- groups ----
 
-  // An update walks `elements` floats from the first tensor of each argument on: the tensors there must answer one another.
+  // An update walks `elements` floats from the first tensor of each argument on: the tensors there must answer one
+  // another.
   void update_group(const Row& row) {
     const uint64_t bytes = plan_.attributes.update[row.attribute].group.elements * sizeof(float);
     const uint32_t last = row.op == Op::kAdamW ? 3 : 2;  // the gradients
@@ -335,7 +365,8 @@ class Machine {
       if (!arguments_[i].present) continue;
       const std::vector<uint64_t> own = offsets_in_group(arguments_[i].place.address, bytes);
       if (i == 0) offsets = own;
-      if (own != offsets) throw Wrong{std::string("the group's tensors do not answer one another: ") + kernel_->arguments[i].name};
+      if (own != offsets)
+        throw Wrong{std::string("the group's tensors do not answer one another: ") + kernel_->arguments[i].name};
     }
     if (offsets.empty() || offsets[0] != 0) throw Wrong{"its group starts in garbage"};
     for (const uint64_t offset : offsets) update_tensor(row, offset, last);
@@ -481,7 +512,8 @@ class Judgement {
       const Term term = machine_->state(i);
       if (term != e.after) throw Wrong{std::string(tensor.name) + ": " + terms_.difference(e.after, term)};
     }
-    if (plan_.state.count == 0 || plan_.state[0].kind != StateKind::kScalars) throw Wrong{"state[0] is not the scalars"};
+    if (plan_.state.count == 0 || plan_.state[0].kind != StateKind::kScalars)
+      throw Wrong{"state[0] is not the scalars"};
     if (machine_->state(0) == kNoTerm) throw Wrong{"the scalars have been overwritten"};
     for (const auto& [name, tensor] : expected_.state) {
       if (seen.count(name) == 0) throw Wrong{"State lacks " + name};
@@ -489,10 +521,12 @@ class Judgement {
   }
 
   void compare_norms(uint32_t index) const {
-    if (plan_.state[index].tensor.elements() / 2 != expected_.norms.size()) throw Wrong{"State has another number of norms"};
+    if (plan_.state[index].tensor.elements() / 2 != expected_.norms.size())
+      throw Wrong{"State has another number of norms"};
     for (uint32_t i = 0; i < expected_.norms.size(); ++i) {
       const Term term = machine_->norm(index, i);
-      if (term != expected_.norms[i]) throw Wrong{"norm " + std::to_string(i) + ": " + terms_.difference(expected_.norms[i], term)};
+      if (term != expected_.norms[i])
+        throw Wrong{"norm " + std::to_string(i) + ": " + terms_.difference(expected_.norms[i], term)};
     }
   }
 
@@ -516,6 +550,8 @@ class Judgement {
 
 Replay::Replay(const Recipe& recipe) : expected_(expected_step(recipe, terms_)) {}
 
-ReplayVerdict Replay::judge(const Plan& plan, ReplayTrace* trace) { return Judgement(plan, terms_, expected_, trace).run(); }
+ReplayVerdict Replay::judge(const Plan& plan, ReplayTrace* trace) {
+  return Judgement(plan, terms_, expected_, trace).run();
+}
 
 }  // namespace reprise::testing

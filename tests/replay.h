@@ -2,10 +2,11 @@
 // Here because check() proves that a plan is safe, not that it computes what the network says; the two share no code.
 // It must not know why a slot is kept, and must not look at check.h or at the lowering.
 //
-// The arena is one range of bytes [ State | Carried | program's region ]; each range of it holds one whole term or garbage.
-// A row must find, at exactly its arguments' addresses and lengths, whole terms of their very forms; what it writes destroys
-// whatever it overlaps, scratch included. A slot is garbage when it is born and when it dies. At the end everything that lasts
-// (parameters, moments, norms, running statistics, StepScalars) must hold the terms of expected_terms.h, neither more nor less.
+// The arena is one range of bytes [ State | Carried | program's region ]; each range of it holds one whole term or
+// garbage. A row must find, at exactly its arguments' addresses and lengths, whole terms of their very forms; what it
+// writes destroys whatever it overlaps, scratch included. A slot is garbage when it is born and when it dies. At the
+// end everything that lasts (parameters, moments, norms, running statistics, StepScalars) must hold the terms of
+// expected_terms.h, neither more nor less.
 #pragma once
 
 #include <string>

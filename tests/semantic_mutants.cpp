@@ -84,6 +84,14 @@ class Facts {
   bool needed(uint32_t r) const { return needed_[r] != 0; }
   bool needed(uint32_t r, uint32_t i) const { return (needed_[r] >> i & 1) != 0; }
 
+  std::vector<uint32_t> needed_rows() const {
+    std::vector<uint32_t> list;
+    for (uint32_t r = 0; r < rows(); ++r) {
+      if (needed(r)) list.push_back(r);
+    }
+    return list;
+  }
+
   // What slot `s` held when row r came.
   Term held(uint32_t r, uint32_t s) const {
     while (r-- > 0) {
@@ -102,7 +110,8 @@ class Facts {
 
 class SemanticMutantMaker {
  public:
-  SemanticMutantMaker(const OwnedPlan& good, const ReplayTrace& trace, uint64_t seed) : good_(good), trace_(trace), random_(seed) {}
+  SemanticMutantMaker(const OwnedPlan& good, const ReplayTrace& trace, uint64_t seed)
+      : good_(good), trace_(trace), random_(seed) {}
 
   std::vector<SemanticMutant> make() {
     for (program_ = 0; program_ < kProgramCount; ++program_) {
@@ -126,8 +135,8 @@ class SemanticMutantMaker {
   void add(const std::string& kind, const std::vector<Site>& sites, const Change& change) {
     if (sites.empty()) return;
     const Site site = sites[random_() % sites.size()];
-    mutants_.push_back({kind + " at program " + std::to_string(program_) + " row " + std::to_string(site.row) + " argument " +
-                            std::to_string(site.argument) + "/" + std::to_string(site.other),
+    mutants_.push_back({kind + " at program " + std::to_string(program_) + " row " + std::to_string(site.row) +
+                            " argument " + std::to_string(site.argument) + "/" + std::to_string(site.other),
                         good_});
     OwnedPlan& plan = mutants_.back().plan;
     change(plan, plan.programs[program_], site);
@@ -155,9 +164,12 @@ class SemanticMutantMaker {
 
   Form form(Ref ref) const {
     switch (ref_region(ref)) {
-      case Region::kState: return form_of(good_.state[ref_index(ref)].tensor);
-      case Region::kCarried: return form_of(good_.carried[ref_index(ref)]);
-      default: return form_of(good_.programs[program_].slots[ref_index(ref)].tensor);
+      case Region::kState:
+        return form_of(good_.state[ref_index(ref)].tensor);
+      case Region::kCarried:
+        return form_of(good_.carried[ref_index(ref)]);
+      default:
+        return form_of(good_.programs[program_].slots[ref_index(ref)].tensor);
     }
   }
 
@@ -185,13 +197,16 @@ class SemanticMutantMaker {
       }
       return false;
     };
-    add("rows exchanged", rows(reads_the_row_before), [](OwnedPlan&, OwnedProgram& p, const Site& s) { move_row(p, s.row + 1, s.row); });
+    add("rows exchanged", rows(reads_the_row_before),
+        [](OwnedPlan&, OwnedProgram& p, const Site& s) { move_row(p, s.row + 1, s.row); });
   }
 
   // ---- sums ----
 
   void change_accumulation() {
-    const auto adds_here = [this](Site& s) { return adds(facts_->row(s.row), s.argument) && facts_->needed(s.row, s.argument); };
+    const auto adds_here = [this](Site& s) {
+      return adds(facts_->row(s.row), s.argument) && facts_->needed(s.row, s.argument);
+    };
     add("sum's row twice", arguments(Role::kOutput, adds_here), [](OwnedPlan&, OwnedProgram& p, const Site& s) {
       p.rows.insert(p.rows.begin() + s.row, p.rows[s.row]);
       renew_lifetimes(p);
@@ -226,7 +241,9 @@ class SemanticMutantMaker {
       Ref* refs = own_arguments(p, s.row);
       std::swap(refs[s.argument], refs[s.other]);
     });
-    const auto redirect = [](OwnedPlan&, OwnedProgram& p, const Site& s) { own_arguments(p, s.row)[s.argument] = s.other; };
+    const auto redirect = [](OwnedPlan&, OwnedProgram& p, const Site& s) {
+      own_arguments(p, s.row)[s.argument] = s.other;
+    };
     add("reads a dead slot", arguments(Role::kInput, [this](Site& s) { return has_older(s, true); }), redirect);
     add("reads an older slot kept alive", arguments(Role::kInput, [this](Site& s) { return has_older(s, false); }),
         [&redirect](OwnedPlan& plan, OwnedProgram& p, const Site& s) {
@@ -247,7 +264,8 @@ class SemanticMutantMaker {
     add("another layer's parameter", arguments(Role::kInput, has_twin_in_state), redirect);
   }
 
-  // A slot of the same form that is dead by this row; `whatever`: its lifetime alone makes it wrong; else it also held another term.
+  // A slot of the same form that is dead by this row; `whatever`: its lifetime alone makes it wrong; else it also held
+  // another term.
   bool has_older(Site& s, bool whatever) const {
     const Ref ref = facts_->ref(s.row, s.argument);
     if (!is_slot(ref)) return false;
@@ -277,28 +295,34 @@ class SemanticMutantMaker {
            [](NormAttribute& a) { a.epsilon *= 2; });
     change("another momentum of the statistics", of({Op::kBatchNorm}, {Pass::kRunning}), &OwnedPlan::norm,
            [](NormAttribute& a) { a.momentum /= 2; });
-    change("another epsilon", of({Op::kLayerNorm}, {Pass::kForward}), &OwnedPlan::norm, [](NormAttribute& a) { a.epsilon *= 2; });
-    change("another weight layout", of({Op::kLinear}, {Pass::kForward, Pass::kBackwardData, Pass::kBackwardWeight}), &OwnedPlan::linear,
-           [](LinearAttribute& a) { a.input_major ^= 1u; });
+    change("another epsilon of a layer-norm", of({Op::kLayerNorm}, {Pass::kForward}), &OwnedPlan::norm,
+           [](NormAttribute& a) { a.epsilon *= 2; });
+    change("another weight layout", of({Op::kLinear}, {Pass::kForward, Pass::kBackwardData, Pass::kBackwardWeight}),
+           &OwnedPlan::linear, [](LinearAttribute& a) { a.input_major ^= 1u; });
     change("another gelu", of({Op::kGelu}), &OwnedPlan::gelu, [](GeluAttribute& a) { a.tanh_form ^= 1u; });
-    change("another number of heads", of({Op::kAttention}), &OwnedPlan::attention, [](AttentionAttribute& a) { ++a.heads; });
-    change("another dropout probability", of({Op::kAttention}), &OwnedPlan::attention,
+    change("another number of heads", of({Op::kAttention}), &OwnedPlan::attention,
+           [](AttentionAttribute& a) { ++a.heads; });
+    change("another attention dropout", of({Op::kAttention}), &OwnedPlan::attention,
            [](AttentionAttribute& a) { a.dropout = a.dropout / 2 + 0.25f; });
     const auto draws = [this](Site& s) {
       return facts_->row(s.row).op == Op::kAttention && good_.attention[facts_->row(s.row).attribute].dropout > 0;
     };
     change("another attention mask", rows(draws), &OwnedPlan::attention, [](AttentionAttribute& a) { ++a.stream; });
     change("another dropout mask", of({Op::kDropout}), &OwnedPlan::dropout, [](DropoutAttribute& a) { ++a.stream; });
-    change("another dropout probability", of({Op::kDropout}), &OwnedPlan::dropout, [](DropoutAttribute& a) { a.probability /= 2; });
-    change("another weight decay", of({Op::kSgd, Op::kAdamW}), &OwnedPlan::update, [](UpdateAttribute& a) { a.weight_decay += 0.125f; });
+    change("another dropout probability", of({Op::kDropout}), &OwnedPlan::dropout,
+           [](DropoutAttribute& a) { a.probability /= 2; });
+    change("another weight decay", of({Op::kSgd, Op::kAdamW}), &OwnedPlan::update,
+           [](UpdateAttribute& a) { a.weight_decay += 0.125f; });
     change("another momentum", of({Op::kSgd}), &OwnedPlan::update, [](UpdateAttribute& a) { a.momentum += 0.125f; });
     change("another beta", of({Op::kAdamW}), &OwnedPlan::update, [](UpdateAttribute& a) { a.beta2 /= 2; });
-    change("another clip", of({Op::kGradNorm}, {Pass::kFinish}), &OwnedPlan::clip, [](ClipAttribute& a) { ++a.max_norm; });
+    change("another clip", of({Op::kGradNorm}, {Pass::kFinish}), &OwnedPlan::clip,
+           [](ClipAttribute& a) { ++a.max_norm; });
     const auto has_many_norms = [this](Site& s) {
       const Row& row = facts_->row(s.row);
       return row.op == Op::kGradNorm && row.pass == Pass::kReduce && good_.group[row.attribute].first_norm > 0;
     };
-    change("a norm in another's place", rows(has_many_norms), &OwnedPlan::group, [](GroupAttribute& a) { --a.first_norm; });
+    change("a norm in another's place", rows(has_many_norms), &OwnedPlan::group,
+           [](GroupAttribute& a) { --a.first_norm; });
   }
 
   template <typename T, typename Edit>
@@ -316,7 +340,8 @@ class SemanticMutantMaker {
 
   void update_too_early() {
     const auto move_before = [](OwnedPlan&, OwnedProgram& p, const Site& s) { move_row(p, s.row, s.other); };
-    // Released gradients: the last row before the update that names the gradient as an output, or the weight as an input.
+    // Released gradients: the last row before the update that names the gradient as an output, or the weight as an
+    // input.
     const auto last_row = [this](Site& s, uint32_t argument, Role role) {
       if (!updates_weights(facts_->row(s.row))) return false;
       for (uint32_t r = s.row; r-- > 0;) {
@@ -329,8 +354,10 @@ class SemanticMutantMaker {
       return false;
     };
     const auto gradient = [this](const Site& s) { return facts_->row(s.row).op == Op::kAdamW ? 3u : 2u; };
-    add("update before its last gradient", rows([&](Site& s) { return last_row(s, gradient(s), Role::kOutput); }), move_before);
-    add("update before its weight's last reader", rows([&](Site& s) { return last_row(s, 0, Role::kInput); }), move_before);
+    add("update before its last gradient", rows([&](Site& s) { return last_row(s, gradient(s), Role::kOutput); }),
+        move_before);
+    add("update before its weight's last reader", rows([&](Site& s) { return last_row(s, 0, Role::kInput); }),
+        move_before);
     const auto follows_the_norm = [this](Site& s) {
       if (!updates_weights(facts_->row(s.row))) return false;
       for (s.other = s.row; s.other-- > 0;) {
@@ -349,10 +376,22 @@ class SemanticMutantMaker {
   std::vector<SemanticMutant> mutants_;
 };
 
-// The row's arguments as they are in the pool.
 std::vector<Ref> arguments_of(const OwnedProgram& p, uint32_t row) {
   const auto first = p.arguments.begin() + p.rows[row].first_argument;
   return {first, first + kernel(p.rows[row]).arity()};
+}
+
+// Row m of the mutant computes what row r of the good program does.
+bool same_effect(const OwnedProgram& good, uint32_t r, const OwnedProgram& mutant, uint32_t m, const Facts& facts) {
+  const Row &a = good.rows[r], &b = mutant.rows[m];
+  if (a.op != b.op || a.pass != b.pass || a.accumulate != b.accumulate || a.attribute != b.attribute) return false;
+  const std::vector<Ref> old = arguments_of(good, r), now = arguments_of(mutant, m);
+  for (uint32_t i = 0; i < old.size(); ++i) {
+    if (old[i] == now[i]) continue;
+    if (!is_slot(old[i]) || !is_slot(now[i]) || facts.role(r, i) != Role::kInput) return false;
+    if (facts.held(r, now[i]) != facts.term(r, i)) return false;
+  }
+  return true;
 }
 
 }  // namespace
@@ -361,25 +400,27 @@ std::vector<SemanticMutant> make_semantic_mutants(const OwnedPlan& good, const R
   return SemanticMutantMaker(good, trace, seed).make();
 }
 
-bool substitutes_equal_values(const OwnedPlan& good, const OwnedPlan& mutant, const ReplayTrace& trace) {
-  bool substituted = false;
+bool changes_nothing(const OwnedPlan& good, const OwnedPlan& mutant, const ReplayTrace& trace) {
   for (uint32_t q = 0; q < kProgramCount; ++q) {
     const OwnedProgram &p = good.programs[q], &m = mutant.programs[q];
-    if (m.rows.size() != p.rows.size() || m.slots.size() != p.slots.size()) return false;
-    const Facts facts(p, trace.rows[q]);
-    for (uint32_t r = 0; r < p.rows.size(); ++r) {
-      const Row &a = p.rows[r], &b = m.rows[r];
-      if (a.op != b.op || a.pass != b.pass || a.accumulate != b.accumulate || a.attribute != b.attribute) return false;
-      const std::vector<Ref> old = arguments_of(p, r), now = arguments_of(m, r);
-      for (uint32_t i = 0; i < old.size(); ++i) {
-        if (old[i] == now[i]) continue;
-        if (!is_slot(old[i]) || !is_slot(now[i]) || facts.role(r, i) != Role::kInput) return false;
-        if (facts.held(r, now[i]) != facts.term(r, i)) return false;
-        substituted = true;
-      }
+    if (m.slots.size() != p.slots.size()) return false;
+    const Facts facts(p, trace.rows[q]), mutated(m, trace.rows[q]);
+    const std::vector<uint32_t> before = facts.needed_rows(), after = mutated.needed_rows();
+    if (before.size() != after.size()) return false;
+    for (size_t i = 0; i < before.size(); ++i) {
+      if (!same_effect(p, before[i], m, after[i], facts)) return false;
     }
   }
-  return substituted;
+  return true;
+}
+
+std::vector<uint32_t> idle_rows(const OwnedPlan& plan, ProgramId program, const ReplayTrace& trace) {
+  const Facts facts(plan.program(program), trace.rows[static_cast<size_t>(program)]);
+  std::vector<uint32_t> idle;
+  for (uint32_t r = 0; r < facts.rows(); ++r) {
+    if (!facts.needed(r)) idle.push_back(r);
+  }
+  return idle;
 }
 
 }  // namespace reprise::testing

@@ -41,7 +41,11 @@ Term TermTable::leaf(const std::string& text, const Form& form) {
 
 Term TermTable::output(const Application& call, uint32_t argument, const Form& form, Term previous) {
   Node node;
-  node.key = {1, static_cast<uint32_t>(call.op), static_cast<uint32_t>(call.pass), argument, previous,
+  node.key = {1,
+              static_cast<uint32_t>(call.op),
+              static_cast<uint32_t>(call.pass),
+              argument,
+              previous,
               static_cast<uint32_t>(call.attribute.size())};
   append(node.key, form);
   node.key.insert(node.key.end(), call.attribute.begin(), call.attribute.end());
@@ -72,8 +76,9 @@ std::string TermTable::difference(Term expected, Term found) const {
   std::string path;
   for (int depth = 0; depth < 40; ++depth) {
     const Node &a = nodes_[expected], &b = nodes_[found];
-    const bool alike = expected != kNoTerm && found != kNoTerm && a.key[0] == 1 && b.key[0] == 1 && a.op == b.op && a.pass == b.pass &&
-                       a.argument == b.argument && a.children.size() == b.children.size() && a.children != b.children;
+    const bool alike = expected != kNoTerm && found != kNoTerm && a.key[0] == 1 && b.key[0] == 1 && a.op == b.op &&
+                       a.pass == b.pass && a.argument == b.argument && a.children.size() == b.children.size() &&
+                       a.children != b.children;
     if (!alike) break;
     size_t child = 0;
     while (a.children[child] == b.children[child]) ++child;
@@ -81,7 +86,8 @@ std::string TermTable::difference(Term expected, Term found) const {
     expected = a.children[child];
     found = b.children[child];
   }
-  const std::string same_name = name(expected) == name(found) ? " with another attribute, form or number of inputs" : "";
+  const std::string same_name =
+      name(expected) == name(found) ? " with another attribute, form or number of inputs" : "";
   return path + "expected " + name(expected) + ", found " + name(found) + same_name;
 }
 
@@ -106,14 +112,18 @@ Term micro_batch_leaf(TermTable& terms, uint32_t micro_batch) {
 std::vector<Term> scalars_read(Op op, Pass pass, const Scalars& scalars) {
   switch (op) {
     case Op::kAttention:
-    case Op::kDropout: return {scalars[Scalar::kSeedAndStep], scalars[Scalar::kMicroBatch]};
+    case Op::kDropout:
+      return {scalars[Scalar::kSeedAndStep], scalars[Scalar::kMicroBatch]};
     case Op::kLossHead:
       if (pass == Pass::kEvaluate) return {};
       return {scalars[Scalar::kMicroBatches]};
-    case Op::kSgd: return {scalars[Scalar::kLearningRate], scalars[Scalar::kClip], scalars[Scalar::kSkip]};
+    case Op::kSgd:
+      return {scalars[Scalar::kLearningRate], scalars[Scalar::kClip], scalars[Scalar::kSkip]};
     case Op::kAdamW:
-      return {scalars[Scalar::kLearningRate], scalars[Scalar::kClip], scalars[Scalar::kSkip], scalars[Scalar::kSeedAndStep]};
-    default: return {};
+      return {scalars[Scalar::kLearningRate], scalars[Scalar::kClip], scalars[Scalar::kSkip],
+              scalars[Scalar::kSeedAndStep]};
+    default:
+      return {};
   }
 }
 

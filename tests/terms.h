@@ -57,7 +57,7 @@ class TermTable {
   struct Node {
     std::vector<uint32_t> key;
     Form form;
-    std::string text;            // of a leaf
+    std::string text;  // of a leaf
     Op op = Op::kCopy;
     Pass pass = Pass::kForward;
     uint32_t argument = 0;
@@ -95,8 +95,8 @@ std::vector<uint32_t> words_of(const Numbers&... numbers) {
   return words;
 }
 
-// Contents of attribute `index` as far as the kernel's result depends on them (lib/backend.h: the argument structs), never
-// the index. `Pools` is the plan's AttributePools or the graph's AttributeTables.
+// Contents of attribute `index` as far as the kernel's result depends on them (lib/backend.h: the argument structs),
+// never the index. `Pools` is the plan's AttributePools or the graph's AttributeTables.
 template <typename Pools>
 std::vector<uint32_t> attribute_words(const Pools& pools, Op op, Pass pass, uint32_t index) {
   switch (op) {
@@ -117,12 +117,14 @@ std::vector<uint32_t> attribute_words(const Pools& pools, Op op, Pass pass, uint
     case Op::kLinear:
       if (pass == Pass::kBackwardBias) return {};
       return words_of(pools.linear[index].input_major);
-    case Op::kGelu: return words_of(pools.gelu[index].tanh_form);
+    case Op::kGelu:
+      return words_of(pools.gelu[index].tanh_form);
     case Op::kAttention: {
       const AttentionAttribute& a = pools.attention[index];
       return words_of(a.heads, a.dropout, a.dropout == 0 ? 0u : a.stream);  // nothing is drawn without dropout
     }
-    case Op::kDropout: return words_of(pools.dropout[index].probability, pools.dropout[index].stream);
+    case Op::kDropout:
+      return words_of(pools.dropout[index].probability, pools.dropout[index].stream);
     case Op::kSgd: {
       const UpdateAttribute& a = pools.update[index];
       return words_of(a.weight_decay, a.momentum, a.nesterov);
@@ -134,7 +136,8 @@ std::vector<uint32_t> attribute_words(const Pools& pools, Op op, Pass pass, uint
     case Op::kGradNorm:
       if (pass == Pass::kReduce) return {};  // its group says where, not what
       return words_of(pools.clip[index].max_norm);
-    default: return {};
+    default:
+      return {};
   }
 }
 

@@ -10,13 +10,12 @@
 #include <stdexcept>
 
 #include "ports/linux/linux_port.h"
-#include "tests/test_workers.h"
 
 namespace reprise {
 
 std::string resnet_recipe(const std::string& extra, const std::string& block) {
   return R"({"name": "small-resnet", "model": {"family": "resnet", "block": ")" + block +
-         R"(", "units": [2, 1, 2], "width": 8, "stem": "cifar", "classes": 5, "image": [13, 11, 3]},
+         "\", \"units\": " + (block == "basic" ? "[2, 1, 2]" : "[4, 3, 3]") + R"(, "width": 8, "stem": "cifar", "classes": 5, "image": [13, 11, 3]},
          "data": {"kind": "synthetic"}, "batch": 4, "steps": 10, "seed": 3,
          "optimizer": {"name": "sgd", "lr": 0.05, "momentum": 0.9, "nesterov": true, "weight_decay": 0.001})" + extra + "}";
 }
@@ -80,6 +79,21 @@ struct Poison {
 
 }  // namespace
 
+namespace {
+
+// The port's own pool for the time of a run.
+struct PoolOf {
+  explicit PoolOf(uint32_t count) {
+    if (!linux_start_workers(count, &workers).ok()) throw std::runtime_error("no workers");
+  }
+  ~PoolOf() { linux_stop_workers(); }
+  PoolOf(const PoolOf&) = delete;
+  PoolOf& operator=(const PoolOf&) = delete;
+  Workers workers;
+};
+
+}  // namespace
+
 std::vector<float> state_values(const OwnedPlan& plan, const RunResult& result, const std::string& name) {
   for (const StateTensor& state : plan.state) {
     if (state.name != name) continue;
@@ -97,9 +111,9 @@ RunResult train_plan(const OwnedPlan& owned, const Recipe& recipe, const RunOpti
   });
   const Plan plan = owned.view();
   const TestArena arena(plan.arena_bytes + 4096);
-  test::TestWorkers workers(options.workers, test::TaskOrder::kShuffled);
+  const PoolOf pool(options.workers);
   Trainer trainer;
-  const Status bound = bind(plan, cpu_backend(), workers.workers(), arena.get(), trainer);
+  const Status bound = bind(plan, cpu_backend(), pool.workers, arena.get(), trainer);
   if (!bound.ok()) throw std::runtime_error(std::string("bind: ") + bound.message);
   Poison poison = {&trainer};
   if (options.poison) {

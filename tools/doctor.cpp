@@ -29,6 +29,8 @@ uint64_t memory_field(const std::string& field) {
   return 0;
 }
 
+}  // namespace
+
 std::string processor_name() {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);) {
@@ -37,12 +39,10 @@ std::string processor_name() {
   return "unknown";
 }
 
-int usable_processors() {
+uint32_t usable_processors() {
   cpu_set_t mine;
-  return ::sched_getaffinity(0, sizeof mine, &mine) == 0 ? CPU_COUNT(&mine) : 1;
+  return ::sched_getaffinity(0, sizeof mine, &mine) == 0 ? static_cast<uint32_t>(CPU_COUNT(&mine)) : 1;
 }
-
-}  // namespace
 
 int print_doctor(bool json) {
   const Status kernels = linux_set_up_kernels();

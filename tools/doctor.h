@@ -3,7 +3,13 @@
 // It must not change anything.
 #pragma once
 
+#include <cstdint>
+#include <string>
+
 namespace reprise {
+
+std::string processor_name();
+uint32_t usable_processors();  // by this process
 
 // Prints processor features, kernel set, cores, memory and what is missing; answers the exit status.
 int print_doctor(bool json);

@@ -1,15 +1,21 @@
-// The command line: plan, fit, compare, chain, schedule, pack, audit, doctor, name (DESIGN 9).
+// The command line: plan, profile, fit, compare, chain, schedule, pack, audit, doctor, name (DESIGN 9).
 // Results go to stdout, everything else to stderr; exit status 0 done, 1 bad input, 2 usage, 3 does not fit.
 // It must not compute: every subcommand calls one room and prints its answer.
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <iostream>
+#include <memory>
 
+#include "lib/reprise.h"
+#include "ports/linux/linux_port.h"
 #include "tools/command_line.h"
 #include "tools/doctor.h"
 #include "tools/emit/compare.h"
+#include "tools/emit/front_svg.h"
 #include "tools/emit/plan_header.h"
 #include "tools/emit/planner.h"
 #include "tools/emit/report.h"
@@ -17,6 +23,7 @@
 #include "tools/formats/output_file.h"
 #include "tools/formats/text.h"
 #include "tools/layout/pack_command.h"
+#include "tools/profiling/measure.h"
 #include "tools/schedule/chain_json.h"
 #include "tools/schedule/schedule_command.h"
 
@@ -28,7 +35,7 @@ constexpr uint64_t kMostLinks = 1000000;
 
 // What plan, fit, compare, audit and chain share: a recipe, and what the command line overrides in it.
 struct RecipeOptions {
-  std::string recipe, budget, strategy;
+  std::string recipe, budget, strategy, profile;
   int k = 0;
   std::string policy;
   bool json = false;
@@ -40,6 +47,17 @@ struct RecipeOptions {
     app.add_option("--schedule,--strategy", strategy, "one of: none every-k sqrt revolve optimal ...; overrides the recipe's");
     app.add_option("--k", k, "every-k: links per segment")->check(integer_from(1, kMostLinks));
     app.add_option("--policy", policy, "policy: its name");
+  }
+  void add_profile_to(CLI::App& app) { app.add_option("--profile", profile, "file of `reprise profile`: measured costs, so that step times are predicted"); }
+
+  SolvedModel solve() const {
+    const Recipe read_recipe = read();
+    if (profile.empty()) return solve_model(read_recipe);
+    const auto measured = std::make_shared<const Profile>(read_profile(profile));
+    const Status kernels = linux_set_up_kernels();
+    const std::string warning = kernels.ok() ? profile_mismatch(*measured, cpu_backend().kernel_set(), usable_processors()) : kernels.message;
+    if (!warning.empty()) std::cerr << "warning: " << warning << "\n";
+    return solve_model(read_recipe, costs_of(measured));
   }
 
   Recipe read() const {
@@ -69,8 +87,13 @@ bool holds(const std::string& path, const std::string& text) {
 
 // All of them or none; one that holds its text already is only touched, so that make sees it as made.
 void write_files(const std::vector<std::pair<std::string, std::string>>& files) {
-  for (const auto& [path, text] : files) {
-    if (!holds(path, text)) write_file(path + ".tmp", text);
+  try {
+    for (const auto& [path, text] : files) {
+      if (!holds(path, text)) write_file(path + ".tmp", text);
+    }
+  } catch (const UserError&) {
+    for (const auto& [path, text] : files) ::unlink((path + ".tmp").c_str());
+    throw;
   }
   for (const auto& [path, text] : files) {
     const bool done = holds(path, text) ? ::utimensat(AT_FDCWD, path.c_str(), nullptr, 0) == 0 : std::rename((path + ".tmp").c_str(), path.c_str()) == 0;
@@ -88,7 +111,7 @@ void make_folders(const std::string& path) {
 }
 
 int run_plan(const RecipeOptions& options, const std::string& folder) {
-  const SolvedModel model = solve_model(options.read());
+  const SolvedModel model = options.solve();
   const ScheduleRequest request = request_of(model.recipe);
   const PlannedModel planned = plan_model(model, request);
   if (!planned.fits) throw UserError(does_not_fit_message(model, planned, request), UserError::kDoesNotFit);
@@ -96,20 +119,19 @@ int run_plan(const RecipeOptions& options, const std::string& folder) {
   make_folders(folder);
   write_files({{folder + "/manifest.json", manifest_of(model, planned).dump(1) + "\n"},
                {folder + "/plan.h", plan_header(planned.plan, canonical_recipe(model.recipe), summary)}});
-  std::cerr << summary << "\n";
   return 0;
 }
 
 int run_fit(const RecipeOptions& options) {
-  const Recipe recipe = options.read();
-  if (!recipe.budget_bytes && !recipe.feature_map_budget_bytes) {
+  const SolvedModel model = options.solve();
+  if (!model.recipe.budget_bytes && !model.recipe.feature_map_budget_bytes) {
     throw UserError(options.recipe + ": budget: fit needs one; give --budget B, or \"budget\" in the recipe");
   }
-  const SolvedModel model = solve_model(recipe);
-  const ScheduleRequest request = request_of(recipe);
+  const ScheduleRequest request = request_of(model.recipe);
   PlannedModel planned = plan_model(model, request);
   if (planned.fits) planned.smallest_budget_bytes = smallest_budget(model, request);
-  nlohmann::json answer = {{"fits", planned.fits}, {"predicted_seconds", nullptr}};
+  nlohmann::json answer = {{"fits", planned.fits}};
+  answer["predicted_seconds"] = planned.fits && planned.predicted_seconds ? nlohmann::json(*planned.predicted_seconds) : nlohmann::json(nullptr);
   answer["smallest_budget"] = planned.smallest_budget_bytes == 0 ? nlohmann::json(nullptr) : nlohmann::json(planned.smallest_budget_bytes);
   answer["planned_bytes"] = planned.fits ? nlohmann::json(planned.plan.arena_bytes) : nlohmann::json(nullptr);
   if (options.json) print_json(answer);
@@ -124,7 +146,7 @@ int run_fit(const RecipeOptions& options) {
 bool is_manifest(const nlohmann::json& given) { return given.is_object() && given.contains("plan_hash") && given.contains("slots"); }
 
 nlohmann::json manifest_from(const RecipeOptions& options) {
-  const SolvedModel model = solve_model(options.read());
+  const SolvedModel model = options.solve();
   const ScheduleRequest request = request_of(model.recipe);
   const PlannedModel planned = plan_model(model, request);
   if (!planned.fits) throw UserError(does_not_fit_message(model, planned, request), UserError::kDoesNotFit);
@@ -199,14 +221,26 @@ int run_schedule(ScheduleOptions& options) {
   return kDoesNotFit;
 }
 
-int run_compare(const RecipeOptions& options, bool sweep) {
-  const SolvedModel model = solve_model(options.read());
+int run_compare(const RecipeOptions& options, bool sweep, const std::string& svg) {
+  const SolvedModel model = options.solve();
   const nlohmann::json answer = sweep ? sweep_strategies(model) : compare_strategies(model);
+  if (!svg.empty()) write_file(svg, front_svg(answer, model.recipe.name + ": memory against extra work"));
   if (options.json || sweep) {
     print_json(answer);
   } else {
     std::cout << comparison_text(answer);
   }
+  return 0;
+}
+
+int run_profile(const RecipeOptions& options, const std::string& output, uint32_t threads) {
+  MeasureOptions measure;
+  measure.threads = threads;
+  measure.say = [](const std::string& line) { std::cerr << line << "\n"; };
+  const Profile profile = measure_profile(options.read(), measure);
+  write_file(output, profile_text(profile));
+  std::cerr << profile.kernels.size() << " distinct kernel calls, " << profile.threads << (profile.threads == 1 ? " thread" : " threads") << ", kernels "
+            << profile.kernel_set << "\n";
   return 0;
 }
 
@@ -229,20 +263,32 @@ int run(int argc, char** argv) {
   std::string output;
   CLI::App* plan = app.add_subcommand("plan", "write DIR/plan.h and DIR/manifest.json for a recipe");
   recipe.add_to(*plan, true);
+  recipe.add_profile_to(*plan);
   plan->add_option("-o,--output", output, "folder")->required();
+
+  CLI::App* profile = app.add_subcommand("profile", "measure every kernel call of a recipe on this machine");
+  uint32_t threads = 0;
+  recipe.add_to(*profile, false);
+  profile->add_option("-o,--output", output, "file")->required();
+  profile->add_option("--threads", threads, "workers; default: one for each processor")->check(integer_from(1, kMaxWorkers));
 
   CLI::App* fit = app.add_subcommand("fit", "does the recipe fit a budget? exit status 0 or 3, the smallest budget that does");
   recipe.add_to(*fit, true);
+  recipe.add_profile_to(*fit);
   fit->add_flag("--json", recipe.json);
 
   bool sweep = false;
   CLI::App* compare = app.add_subcommand("compare", "every strategy side by side at the recipe's budget");
   recipe.add_to(*compare, false);
+  recipe.add_profile_to(*compare);
   compare->add_flag("--json", recipe.json);
   compare->add_flag("--sweep", sweep, "the memory-time front of every strategy, as JSON");
+  std::string svg;
+  compare->add_option("--svg", svg, "file: the sweep as a picture")->needs("--sweep");
 
   CLI::App* audit = app.add_subcommand("audit", "regions, peak and slots of a recipe's plan or of a manifest");
   recipe.add_to(*audit, true);
+  recipe.add_profile_to(*audit);
   audit->add_flag("--json", recipe.json);
 
   CLI::App* chain = app.add_subcommand("chain", "write a recipe's chain of links as JSON");
@@ -283,7 +329,7 @@ int run(int argc, char** argv) {
   bool doctor_json = false;
   doctor->add_flag("--json", doctor_json);
 
-  if (argc > 1 && argv[1][0] != '-' && app.get_subcommand_no_throw(argv[1]) == nullptr) {
+  if (argc > 1 && argv[1][0] != '-' && app.get_subcommands([&](CLI::App* command) { return command->check_name(argv[1]); }).empty()) {
     throw UserError(std::string("reprise: no subcommand \"") + argv[1] + "\"; see reprise --help", UserError::kUsage);
   }
   try {
@@ -293,11 +339,12 @@ int run(int argc, char** argv) {
   }
   schedule_options.is_unit_chain = steps->count() > 0;
   if (*plan) return run_plan(recipe, output);
+  if (*profile) return run_profile(recipe, output, threads);
   if (*fit) return run_fit(recipe);
-  if (*compare) return run_compare(recipe, sweep);
+  if (*compare) return run_compare(recipe, sweep, svg);
   if (*audit) return run_audit(recipe);
   if (*chain) {
-    const SolvedModel model = solve_model(recipe.read());
+    const SolvedModel model = recipe.solve();
     if (output.empty()) {
       std::cout << chain_to_json(model.chain).dump(1) << "\n";
     } else {
@@ -318,6 +365,7 @@ int run(int argc, char** argv) {
 }  // namespace reprise
 
 int main(int argc, char** argv) {
+  ::signal(SIGXFSZ, SIG_IGN);  // a file that may grow no further is an error of write()
   try {
     return reprise::checked_output(reprise::run(argc, argv), "reprise");
   } catch (const reprise::UserError& error) {

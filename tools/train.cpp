@@ -5,5 +5,6 @@
 #include "tools/training/program.h"
 
 int main(int argc, char** argv) {
-  return reprise::run_training(reprise::generated::kPlan, reprise::generated::kRecipe, argc, argv);
+  using namespace reprise::generated;
+  return reprise::run_training({kPlan, kRecipe, kSummary}, argc, argv);
 }

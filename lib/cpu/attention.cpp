@@ -312,7 +312,7 @@ Status check_head(uint32_t C, uint32_t heads) {
 Status cpu_attention_forward(const KernelContext& context, const AttentionForwardArgs& args) {
   const uint32_t heads = args.attention.heads;
   REPRISE_RETURN_IF_ERROR(check_head(args.C, heads));
-  const uint32_t tiles = Split{args.T, kTile}.count();
+  const uint32_t tiles = Partition{args.T, kTile}.count();
   // The last tiles, which see the most keys, go first.
   parallel_for(*context.workers, args.B * heads * tiles, [&](uint32_t task) {
     const uint32_t head = task % (args.B * heads);

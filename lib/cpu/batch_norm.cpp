@@ -28,7 +28,7 @@ REPRISE_INLINE void prefetch_next_block(const float* x, uint64_t C, uint64_t row
 }
 
 // A worker's share of a writing pass: some blocks, so that what is fetched ahead is mostly its own.
-constexpr Split piece_rows(uint64_t M, uint64_t C) {
+constexpr Partition piece_rows(uint64_t M, uint64_t C) {
   return {M, larger(block_rows(C), 65536 / C / block_rows(C) * block_rows(C))};
 }
 
@@ -223,7 +223,7 @@ ChunkScratch chunk_scratch(void* scratch, uint64_t M, uint64_t C, uint32_t chunk
 
 // The chunks' moments become the whole's (Chan et al. 1983, section 2), in the order of the chunks.
 void combine_moments(const BatchNormStatisticsArgs& args, const double* partials, uint64_t begin, uint64_t end) {
-  const Split chunks = batch_norm_chunks(args.M, args.C);
+  const Partition chunks = batch_norm_chunks(args.M, args.C);
   const double M = static_cast<double>(args.M);
   const uint64_t stride = uint64_t{2} * args.C;
   const auto rows = [&](uint32_t k) { return static_cast<double>(chunks.end(k) - chunks.begin(k)); };
@@ -268,7 +268,7 @@ constexpr uint64_t kCombineChannels = 128;
 
 Status cpu_batch_norm_statistics(const KernelContext& context, const BatchNormStatisticsArgs& args) {
   const double* partials = static_cast<const double*>(args.scratch);
-  const Split chunks = batch_norm_chunks(args.M, args.C);
+  const Partition chunks = batch_norm_chunks(args.M, args.C);
   parallel_for(*context.workers, chunks.count(), [&](uint32_t k) {
     const ChunkScratch own = chunk_scratch(args.scratch, args.M, args.C, k);
     chunk_moments(own.first, own.second, own.shift, args.x + chunks.begin(k) * args.C, args.C,
@@ -307,7 +307,7 @@ Status cpu_batch_norm_forward(const KernelContext& context, const BatchNormForwa
 Status cpu_batch_norm_inference(const KernelContext& context, const BatchNormInferenceArgs& args) {
   for_each_piece(*context.workers, piece_rows(args.M, args.C), [&](uint64_t begin, uint64_t end) {
     float rstd[kTile];
-    const Split tiles{args.C, kTile};
+    const Partition tiles{args.C, kTile};
     for (uint32_t tile = 0; tile < tiles.count(); ++tile) {
       const uint64_t channel = tiles.begin(tile), n = tiles.end(tile) - channel;
       for (uint64_t c = 0; c < n; ++c) rstd[c] = 1.0f / std::sqrt(args.running_var[channel + c] + args.epsilon);
@@ -323,7 +323,7 @@ Status cpu_batch_norm_backward(const KernelContext& context, const BatchNormBack
   const double* partials = static_cast<const double*>(args.scratch);
   float* scale = chunk_scratch(args.scratch, args.M, args.C, 0).shift;
   float *mean_dy = scale + args.C, *slope = mean_dy + args.C;
-  const Split chunks = batch_norm_chunks(args.M, args.C);
+  const Partition chunks = batch_norm_chunks(args.M, args.C);
   parallel_for(*context.workers, chunks.count(), [&](uint32_t k) {
     const ChunkScratch own = chunk_scratch(args.scratch, args.M, args.C, k);
     const uint64_t offset = chunks.begin(k) * args.C;

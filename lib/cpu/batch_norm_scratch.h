@@ -10,7 +10,7 @@ namespace reprise {
 
 // Chunks of rows that are summed by themselves, then combined in order: enough for the workers, few enough to cost
 // little.
-constexpr Split batch_norm_chunks(uint64_t M, uint64_t C) {
+constexpr Partition batch_norm_chunks(uint64_t M, uint64_t C) {
   return split_at_most(M, larger(4, smaller(32, 16384 / larger(C, 1))), 32);
 }
 

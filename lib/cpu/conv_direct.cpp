@@ -85,7 +85,7 @@ void fill_buffer(float* buffer, const DirectShape& s, const float* source, uint3
 }
 
 // Output rows whose input rows fit in the buffer together.
-Split row_blocks(const DirectShape& s) {
+Partition row_blocks(const DirectShape& s) {
   const uint64_t most = (kDirectBufferFloats / s.row_floats() - s.R) / s.stride + 1;
   return split_at_most(s.P, divide_up(s.P, most), 1);
 }
@@ -346,7 +346,7 @@ void unpack_gradient(const Workers& workers, const DirectShape& s, uint32_t grou
 struct FilledRows {
   uint32_t n, first, rows;
 
-  FilledRows(float* buffer, const DirectShape& s, const Split& blocks, const float* source, uint32_t unit)
+  FilledRows(float* buffer, const DirectShape& s, const Partition& blocks, const float* source, uint32_t unit)
       : n(unit / blocks.count()),
         first(static_cast<uint32_t>(blocks.begin(unit % blocks.count()))),
         rows(static_cast<uint32_t>(blocks.end(unit % blocks.count())) - first) {
@@ -362,7 +362,7 @@ void direct_correlate(const Workers& workers, const DirectShape& shape, const Di
   float* packed = static_cast<float*>(scratch);
   pack_weights(workers, shape, weights, group, packed);
   const uint64_t group_floats = shape.weights() / (shape.K / group);
-  const Split blocks = row_blocks(shape);
+  const Partition blocks = row_blocks(shape);
   parallel_for(workers, shape.N * blocks.count(), [&](uint32_t unit) {
     alignas(64) float buffer[kDirectBufferFloats];
     const FilledRows filled(buffer, shape, blocks, source, unit);
@@ -377,7 +377,7 @@ void direct_correlate(const Workers& workers, const DirectShape& shape, const Di
 void direct_weight_gradient(const Workers& workers, const DirectShape& shape, float* dw, const float* source,
                             const float* dy, bool accumulate, void* scratch) {
   const uint32_t group = output_group(shape);
-  const Split blocks = row_blocks(shape);
+  const Partition blocks = row_blocks(shape);
   const uint32_t units = shape.N * blocks.count(), parts = static_cast<uint32_t>(smaller(kDirectParts, units));
   const uint64_t stride = direct_weights_bytes(shape.weights()) / 4;
   float* partials = static_cast<float*>(scratch);

@@ -146,7 +146,7 @@ Status cpu_move(const KernelContext& context, const UnaryArgs& args) {
     std::memmove(args.y, args.x, args.n * sizeof(float));
     return ok_status();
   }
-  const Split stretches{args.n, stretch};
+  const Partition stretches{args.n, stretch};
   for (uint32_t i = 0; i < stretches.count(); ++i) {
     const uint32_t which = args.y < args.x ? i : stretches.count() - 1 - i;
     const uint64_t first = stretches.begin(which);

@@ -80,7 +80,7 @@ void column_sums(const Workers& workers, float* out, const float* in, uint64_t M
                  void* scratch) {
   constexpr uint64_t kTileColumns = 512;  // a tile of sums stays in the first-level cache
   float* sums = static_cast<float*>(scratch);
-  const Split rows = split_at_most(M, kColumnSumBlocks, 16), columns{K, kTileColumns};
+  const Partition rows = split_at_most(M, kColumnSumBlocks, 16), columns{K, kTileColumns};
   parallel_for(workers, rows.count() * columns.count(), [&](uint32_t task) {
     const uint32_t r = task / columns.count(), c = task % columns.count();
     sum_rows(sums + r * K + columns.begin(c), in + rows.begin(r) * K + columns.begin(c), rows.end(r) - rows.begin(r), K,
@@ -91,7 +91,7 @@ void column_sums(const Workers& workers, float* out, const float* in, uint64_t M
 
 void add_partials(const Workers& workers, float* c, uint64_t count, const float* sums, uint64_t stride, uint32_t parts,
                   bool accumulate) {
-  for_each_piece(workers, Split{count, kBlockElements}, [&](uint64_t begin, uint64_t end) {
+  for_each_piece(workers, Partition{count, kBlockElements}, [&](uint64_t begin, uint64_t end) {
     for (uint64_t i = begin; i < end; ++i) {
       float sum = sums[i];
       for (uint32_t s = 1; s < parts; ++s) sum += sums[s * stride + i];

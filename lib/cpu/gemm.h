@@ -136,10 +136,10 @@ constexpr uint32_t kFewPanels = 16;   // below this many row panels a block's co
 template <typename PackA, typename Output>
 void run_block(const Workers& workers, const TileGeometry& g, const Block& block, const PackA& pack_a,
                const Output& output, uint64_t M) {
-  const Split panels = split_at_most(divide_up(M, g.rows), kMostTasks, 1);
+  const Partition panels = split_at_most(divide_up(M, g.rows), kMostTasks, 1);
   const uint64_t column_panels = divide_up(block.nc, g.columns);
   const uint64_t shares = panels.count() >= kFewPanels ? 1 : divide_up(kFewPanels, panels.count());
-  const Split columns = split_at_most(column_panels, shares, 1);
+  const Partition columns = split_at_most(column_panels, shares, 1);
   parallel_for(workers, panels.count() * columns.count(), [&](uint32_t task) {
     const uint32_t p = task / columns.count(), c = task % columns.count();
     run_panels(g, block, pack_a, output, M, panels.begin(p), panels.end(p), columns.begin(c) * g.columns,
@@ -152,7 +152,7 @@ void run_product(const Workers& workers, const GemmShape& shape, const PackA& pa
                  const Output& output, bool accumulate, uint32_t most_columns, float* packed) {
   const TileGeometry g(gemm_tile());
   const uint32_t nc = most_columns / g.columns * g.columns;
-  const Split depths = split_at_most(shape.K, divide_up(shape.K, kKc), 1);
+  const Partition depths = split_at_most(shape.K, divide_up(shape.K, kKc), 1);
   for (uint64_t j0 = 0; j0 < shape.N; j0 += nc) {
     for (uint32_t d = 0; d < depths.count(); ++d) {
       const Block block{j0,

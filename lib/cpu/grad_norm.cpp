@@ -52,7 +52,7 @@ Status cpu_grad_norm_reduce(const KernelContext& context, const GradNormReduceAr
   for (uint32_t t = 0; t < args.count; ++t) {
     const Tensor& tensor = args.tensors[t];
     const float* x = args.gradients + (tensor.offset - args.tensors[0].offset) / sizeof(float);
-    const Split blocks{tensor.elements(), kNormBlock};
+    const Partition blocks{tensor.elements(), kNormBlock};
     args.norms[t] = 0;
     for (uint32_t i = 0; i < blocks.count(); ++i) {
       wave[waiting++] = {x + blocks.begin(i), blocks.end(i) - blocks.begin(i), t, 0};

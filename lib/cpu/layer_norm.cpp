@@ -203,7 +203,7 @@ Status cpu_layer_norm_forward(const KernelContext& context, const LayerNormForwa
 
 Status cpu_layer_norm_backward(const KernelContext& context, const LayerNormBackwardArgs& args) {
   double* partials = static_cast<double*>(args.scratch);
-  const Split chunks = layer_norm_chunks(args.M);
+  const Partition chunks = layer_norm_chunks(args.M);
   const uint64_t stride = uint64_t{2} * args.C;
   parallel_for(*context.workers, chunks.count(), [&](uint32_t k) {
     double* own = partials + k * stride;

@@ -7,7 +7,7 @@
 
 namespace reprise {
 
-constexpr Split layer_norm_chunks(uint64_t M) { return split_at_most(M, 32, 32); }
+constexpr Partition layer_norm_chunks(uint64_t M) { return split_at_most(M, 32, 32); }
 
 // Two doubles and two floats per chunk and channel: the sums of dy * xhat and of dy.
 constexpr uint64_t layer_norm_backward_scratch_bytes(uint64_t M, uint64_t C) {

@@ -14,7 +14,7 @@ constexpr uint64_t smaller(uint64_t a, uint64_t b) { return a < b ? a : b; }
 constexpr uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
 // [0, total) in pieces of `size`, the last one shorter.
-struct Split {
+struct Partition {
   uint64_t total = 0;
   uint64_t size = 1;
 
@@ -24,16 +24,16 @@ struct Split {
 };
 
 // At most `most` pieces, each of at least `least` (unless there is less than that in all).
-constexpr Split split_at_most(uint64_t total, uint64_t most, uint64_t least) {
+constexpr Partition split_at_most(uint64_t total, uint64_t most, uint64_t least) {
   return {total, larger(larger(least, 1), divide_up(total, larger(most, 1)))};
 }
 
 // Rows of C elements, about kBlockElements of them together.
-constexpr Split split_rows(uint64_t rows, uint64_t C) { return {rows, larger(1, kBlockElements / larger(C, 1))}; }
+constexpr Partition split_rows(uint64_t rows, uint64_t C) { return {rows, larger(1, kBlockElements / larger(C, 1))}; }
 
 // Calls body(begin, end) for every piece, on any worker.
 template <typename F>
-void for_each_piece(const Workers& workers, const Split& split, const F& body) {
+void for_each_piece(const Workers& workers, const Partition& split, const F& body) {
   parallel_for(workers, split.count(), [&](uint32_t i) { body(split.begin(i), split.end(i)); });
 }
 

@@ -193,7 +193,7 @@ Status cpu_max_pool_backward(const KernelContext& context, const MaxPoolBackward
 }
 
 Status cpu_global_pool_forward(const KernelContext& context, const GlobalPoolArgs& args) {
-  const Split tiles{args.C, kPoolChannels};
+  const Partition tiles{args.C, kPoolChannels};
   parallel_for(*context.workers, args.N, [&](uint32_t n) {
     for (uint32_t tile = 0; tile < tiles.count(); ++tile) {
       const uint64_t channel = tiles.begin(tile);

@@ -1,9 +1,6 @@
-// The three passes of a convolution on layers of ResNet-20 (28 x 28 images, batch 128) and ResNet-50 (batch 8), against
-// the peak. Here because these layers are where training a ResNet spends its time. It must not test correctness
-// (gemm_test does).
-//
-//   build/bench/conv_bench            GFLOP/s by the wall clock, and per cent of peak by processor seconds; best and
-//   median
+// The three passes of a convolution on layers of ResNet-20 (28 x 28 images, batch 128) and ResNet-50 (batch 8).
+// Here because these layers are where training a ResNet spends its time.
+// It must not test correctness (gemm_test does).
 #include <benchmark/benchmark.h>
 
 #include <cstdio>
@@ -89,7 +86,7 @@ void run_layer(benchmark::State& state, const LayerCase& c, ConvPass pass, uint3
     state.SetIterationTime(watch.stop());
     if (!status.ok()) state.SkipWithError(status.message);
   }
-  report_rates(state, watch, 2.0 * static_cast<double>(ty.elements()) * c.kernel * c.kernel * c.C, peak_flops);
+  report_rates(state, watch, 2.0 * static_cast<double>(ty.elements()) * c.kernel * c.kernel * c.C, peak_flops, workers);
   state.counters["scratch_KiB"] = static_cast<double>(bytes) / 1024;
 }
 

@@ -57,11 +57,11 @@ inline double measure_peak_flops() {
   return 2.0 * lanes * kChains * kRounds / best;
 }
 
-// Processor seconds of all this program's threads: on a machine shared with others they tell what a kernel takes, the
-// wall clock does not.
+// Processor seconds of the calling thread: beside neighbours they tell what a kernel takes, the wall clock does not.
+// (The process's clock would not do for several threads: it learns of the others' time at the scheduler's ticks.)
 inline double processor_seconds_now() {
   timespec time{};
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
@@ -91,13 +91,15 @@ class Stopwatch {
   std::vector<double> wall_seconds_, processor_seconds_;
 };
 
-// GFLOP/s by the wall clock, best and median; and the per cent of a core's peak that each processor second was worth,
-// best and median.
-inline void report_rates(benchmark::State& state, Stopwatch& watch, double flops, double peak_flops) {
+// GFLOP/s by the wall clock and their per cent of the workers' peak; with one worker also the per cent of a core's peak
+// that each of its processor seconds was worth. Best and median.
+inline void report_rates(benchmark::State& state, Stopwatch& watch, double flops, double peak_flops, uint32_t workers) {
   const std::vector<double>&wall = watch.wall_seconds(), &processor = watch.processor_seconds();
   if (wall.empty()) return;
   state.counters["best_GFLOP/s"] = flops / wall.front() / 1e9;
   state.counters["median_GFLOP/s"] = flops / wall[wall.size() / 2] / 1e9;
+  state.counters["best_%peak"] = 100 * flops / wall.front() / (peak_flops * workers);
+  if (workers != 1) return;
   state.counters["core_best_%peak"] = 100 * flops / processor.front() / peak_flops;
   state.counters["core_median_%peak"] = 100 * flops / processor[processor.size() / 2] / peak_flops;
 }

@@ -27,8 +27,10 @@ json compare_one(const SolvedModel& model, const std::string& strategy, uint64_t
     if (!schedule.feasible) return row;
     row["feasible"] = true;
     row["peak_bytes"] = model.fixed_bytes() + schedule.peak_bytes;
-    row["packed_bytes"] = model.fixed_bytes() + layout_chain(model.chain, schedule.actions).packed_bytes;
+    const ChainLayout layout = layout_chain(model.chain, schedule.actions);
+    row["packed_bytes"] = model.fixed_bytes() + layout.packed_bytes;
     row["extra_forward_cost"] = schedule.makespan / model.forward_backward_cost - 1;
+    if (const auto seconds = predict_seconds(model, schedule, layout)) row["predicted_seconds"] = *seconds;
   } catch (const UserError& error) {  // a parameter that this strategy alone would need
     row["reason"] = error.what();
   }

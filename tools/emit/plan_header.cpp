@@ -154,7 +154,8 @@ std::string plan_header(const OwnedPlan& plan, const std::string& recipe, const 
   text += writer.tables();
   text += writer.plan_text();
   text += "inline constexpr const char* kPlanHash = \"" + plan_hash(plan) + "\";\n";
-  text += "inline constexpr char kRecipe[] =\n" + raw_literal(recipe) + "  ;\n\n";
+  text += "inline constexpr char kRecipe[] =\n" + raw_literal(recipe) + "  ;\n";
+  text += "inline constexpr char kSummary[] =\n" + raw_literal(summary) + "  ;\n\n";
   text += "// The proof: a faulty plan does not compile, and the message names PlanIsSafe<fault, program, row, slot>.\n";
   text += "inline constexpr Verdict kVerdict = prove<check_marks(kPlan)>(kPlan, cpu_scratch_bytes);\n";
   text += "static_assert(PlanIsSafe<kVerdict.fault, kVerdict.program, kVerdict.row, kVerdict.slot>::value);\n";

@@ -5,7 +5,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <memory>
 #include <sstream>
+#include <tuple>
 
 #include "lib/cpu/scratch.h"
 #include "tools/emit/lower.h"
@@ -121,6 +124,46 @@ std::optional<uint64_t> chain_memory(const SolvedModel& model) {
   return budget <= model.fixed_bytes() ? 0 : (budget - model.fixed_bytes()) / kAlignment * kAlignment;
 }
 
+// Enumeration asks for the same call's price thousands of times.
+CallPrice remembered(const CallPrice& price) {
+  using Key = std::tuple<Op, Pass, uint32_t, uint8_t, std::vector<ValueId>>;
+  return [price, known = std::make_shared<std::map<Key, double>>()](const Graph& graph, const Call& call) {
+    const auto [found, is_new] = known->try_emplace(Key{call.op, call.pass, call.attribute, call.accumulate, call.arguments}, 0.0);
+    if (is_new) found->second = price(graph, call);
+    return found->second;
+  };
+}
+
+// In every micro-batch but the first of a step, the backward adds to the carried gradients.
+Call adding(const SolvedModel& model, Call call) {
+  const KernelInfo& kernel = kOps[kernel_index(call.op, call.pass)];
+  for (size_t a = 0; a < call.arguments.size(); ++a) {
+    const bool carried = kernel.arguments[a].role == Role::kOutput && model.state.carried_index.count(call.arguments[a]) != 0;
+    if (carried) call.accumulate = static_cast<uint8_t>(call.accumulate | 1u << a);
+  }
+  return call;
+}
+
+// The part of a step's time that no schedule changes; the chain's costs have each micro-batch's backward as the first has it.
+double fixed_seconds_of(const SolvedModel& model) {
+  const CallPrice& seconds = model.measured->call_seconds;
+  double micro_batch = model.measured->micro_batch_seconds, more_to_add = 0, update = 0;
+  for (const LinkBody& link : model.bodies.links) {
+    for (const Call& call : link.forward) micro_batch += call.once ? seconds(model.graph, call) : 0;
+    if (model.recipe.accumulate == 1) continue;
+    for (const Call& call : link.backward) more_to_add += seconds(model.graph, adding(model, call)) - seconds(model.graph, call);
+  }
+  for (const Call& call : model.state.update) update += seconds(model.graph, call);
+  return model.recipe.accumulate * micro_batch + (model.recipe.accumulate - 1) * more_to_add + update;
+}
+
+// A makespan counts a record under a residue as any later forward; it also makes what the tape wants and the residue lacks.
+double record_surplus(const SolvedModel& model, const ResidueChoice& residue, int tape) {
+  double seconds = 0;
+  for (const Call& call : residue.records[static_cast<size_t>(tape)].calls) seconds += model.measured->call_seconds(model.graph, call);
+  return seconds - residue.forward_price;
+}
+
 uint64_t store_all_memory(const SolvedModel& model) { return model.store_all_bytes - model.fixed_bytes(); }
 
 }  // namespace
@@ -134,7 +177,7 @@ ScheduleRequest request_of(const Recipe& recipe) {
   return request;
 }
 
-SolvedModel solve_model(const Recipe& recipe) {
+SolvedModel solve_model(const Recipe& recipe, const std::optional<MeasuredCosts>& measured) {
   if (recipe.dtype != Recipe::Dtype::kF32) throw UserError(recipe.name + ": dtype: only \"f32\" is built in");
   SolvedModel model;
   model.recipe = recipe;
@@ -142,7 +185,7 @@ SolvedModel solve_model(const Recipe& recipe) {
   model.bodies = cut_into_links(model.graph);
   model.state = build_training_state(model.graph, model.bodies, optimizer_of(recipe));
   model.evaluation = evaluation_calls(model.graph);
-  solve_links(model.graph, model.bodies.links, kScratch, call_price);
+  solve_links(model.graph, model.bodies.links, kScratch, measured ? remembered(measured->call_seconds) : call_price);
   model.chain = chain_of(model.graph, model.bodies.links);
   model.state_bytes = sum_bytes(model.graph, model.state.state);
   model.carried_bytes = sum_bytes(model.graph, model.state.carried);
@@ -151,14 +194,47 @@ SolvedModel solve_model(const Recipe& recipe) {
   ScheduleRequest none;
   none.strategy = "none";
   model.store_all_bytes = model.fixed_bytes() + make_schedule(model.chain, none).peak_bytes;
+  model.measured = measured;
+  if (measured) model.fixed_seconds = fixed_seconds_of(model);
   return model;
+}
+
+std::optional<double> predict_seconds(const SolvedModel& model, const Schedule& schedule, const ChainLayout& layout) {
+  if (!model.measured) return std::nullopt;
+  double micro_batch = schedule.makespan;
+  ValueId gradient = kNoValue;
+  std::vector<int> held(model.bodies.links.size(), -1);  // residue modes
+  for (size_t i = 0; i < schedule.actions.size(); ++i) {
+    if (gradient != kNoValue) {
+      const Call move = {Op::kMove, Pass::kForward, 0, {gradient, gradient}};
+      for (size_t m = 0; m < layout.actions[i].moves.size(); ++m) micro_batch += model.measured->call_seconds(model.graph, move);
+    }
+    const Action& action = schedule.actions[i];
+    int& mode = held[static_cast<size_t>(action.first)];
+    const LinkBody& link = model.bodies.links[static_cast<size_t>(action.first)];
+    switch (action.kind) {
+      case ActionKind::kAdvance:
+        for (int u = action.first; u < action.last && action.choice >= 0; ++u) held[static_cast<size_t>(u)] = action.choice;
+        break;
+      case ActionKind::kRecord:
+        if (mode >= 0) micro_batch += record_surplus(model, link.residues[static_cast<size_t>(mode)], action.choice);
+        break;
+      case ActionKind::kBackward:
+        gradient = link.d_input;
+        mode = -1;
+        break;
+      case ActionKind::kDrop: break;
+    }
+  }
+  return model.recipe.accumulate * micro_batch + model.fixed_seconds;
 }
 
 PlannedModel plan_model(const SolvedModel& model, const ScheduleRequest& request) {
   PlannedModel planned;
   planned.budget_bytes = model.recipe.budget_bytes;
   ScheduleRequest within = request;
-  within.memory_bytes = std::min(chain_memory(model).value_or(store_all_memory(model)), store_all_memory(model));
+  within.memory_bytes = chain_memory(model).value_or(UINT64_MAX);
+  if (request.strategy == "optimal") within.memory_bytes = std::min(within.memory_bytes, store_all_memory(model));  // more would not be used
   planned.schedule = make_schedule(model.chain, within);
   if (!planned.schedule.feasible) {
     planned.smallest_budget_bytes = smallest_budget(model, request);
@@ -168,6 +244,7 @@ PlannedModel plan_model(const SolvedModel& model, const ScheduleRequest& request
   planned.packed_bytes = layout.packed_bytes;
   planned.move_bytes = layout.move_bytes;
   planned.extra_forward_cost = planned.schedule.makespan / model.forward_backward_cost - 1;
+  planned.predicted_seconds = predict_seconds(model, planned.schedule, layout);
   planned.plan = assemble(model, planned.schedule.actions, layout);
   planned.fits = !planned.budget_bytes || planned.plan.arena_bytes <= *planned.budget_bytes;
   if (!planned.fits) planned.smallest_budget_bytes = smallest_budget(model, request);

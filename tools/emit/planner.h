@@ -13,6 +13,12 @@
 
 namespace reprise {
 
+// Costs in seconds, from a profile of the machine.
+struct MeasuredCosts {
+  CallPrice call_seconds;
+  double micro_batch_seconds = 0;  // of a micro-batch beside its rows
+};
+
 // All that does not depend on schedule and budget.
 struct SolvedModel {
   Recipe recipe;
@@ -23,13 +29,20 @@ struct SolvedModel {
   Chain chain;
   uint64_t state_bytes = 0, carried_bytes = 0, header_bytes = 0;
   uint64_t store_all_bytes = 0;  // the arena that storing everything would need
-  double forward_backward_cost = 0;  // of a step without recomputation
+  double forward_backward_cost = 0;  // of a micro-batch without recomputation: seconds if measured, else flop equivalents
+  std::optional<MeasuredCosts> measured;
+  double fixed_seconds = 0;  // if measured: of a step beside its schedules' makespans and moves
 
   // Bytes outside the chain's own area.
   uint64_t fixed_bytes() const { return state_bytes + carried_bytes + header_bytes; }
 };
 
-SolvedModel solve_model(const Recipe& recipe);
+// Without measured costs, call_price of cost.h serves. Throws what call_seconds throws for a call that it lacks.
+SolvedModel solve_model(const Recipe& recipe, const std::optional<MeasuredCosts>& measured = std::nullopt);
+
+// Of a whole step: the rows of its micro-batches and of the update, and what a micro-batch takes beside them. None without
+// measured costs.
+std::optional<double> predict_seconds(const SolvedModel& model, const Schedule& schedule, const ChainLayout& layout);
 
 struct PlannedModel {
   bool fits = false;
@@ -39,6 +52,7 @@ struct PlannedModel {
   Schedule schedule;
   uint64_t packed_bytes = 0, move_bytes = 0;
   double extra_forward_cost = 0;         // share of forward_backward_cost
+  std::optional<double> predicted_seconds;
 };
 
 // The request's memory_bytes is set here, from the recipe's budget.

@@ -1,10 +1,9 @@
 // The program builder: values to slots, calls to rows.
-// A slot lives from the first row that touches it to the last; the `below` hints are found at the end.
+// A slot lives from the first row that touches it to the last: lifetimes and `below` hints are found at the end.
 // It must not pack anything.
 #include "tools/emit/program_builder.h"
 
 #include <algorithm>
-#include <numeric>
 
 namespace reprise {
 
@@ -39,8 +38,7 @@ void ProgramBuilder::move(ValueId v, uint64_t to, uint32_t link) {
   row.link = link;
   row.first_argument = static_cast<uint32_t>(program_.arguments.size());
   current_[v] = new_slot(in_.graph.tensor(v), in_.graph.values[v].name, header_.bytes + to, SlotKind::kGradient);
-  const Ref target = use(current_[v]), source = use(from);
-  program_.arguments.insert(program_.arguments.end(), {target, source});
+  program_.arguments.insert(program_.arguments.end(), {make_ref(Region::kProgram, current_[v]), make_ref(Region::kProgram, from)});
   program_.rows.push_back(row);
 }
 
@@ -76,13 +74,13 @@ Ref ProgramBuilder::reference(const ArrangedCalls& arranged, ValueId v, bool wri
     return make_ref(Region::kCarried, found->second);
   }
   if (const auto found = buffer_of_.find(v); found != buffer_of_.end()) return buffer_reference(arranged, found->second, v);
-  return use(writes ? placed_slot(v) : current_.at(v));
+  return make_ref(Region::kProgram, writes ? placed_slot(v) : current_.at(v));
 }
 
 // The slot of a scratch buffer; one without bytes of its own shares the place of the last value it holds.
 Ref ProgramBuilder::buffer_reference(const ArrangedCalls& arranged, size_t b, ValueId v) {
   const ArrangedCalls::Buffer& buffer = arranged.buffers[b];
-  if (buffer.bytes == 0) return use(placed_slot(buffer.values.back()));
+  if (buffer.bytes == 0) return make_ref(Region::kProgram, placed_slot(buffer.values.back()));
   if (buffer_slot_[b] == kNoSlot) {
     const uint64_t offset = buffer.host == kNoValue ? header_.bytes + scratch_offset_ + buffer.offset
                                                     : program_.slots[current_.at(buffer.host)].tensor.offset;
@@ -100,7 +98,7 @@ Ref ProgramBuilder::buffer_reference(const ArrangedCalls& arranged, size_t b, Va
       buffer_slot_[b] = new_slot(value.tensor, value.name, offset, kind);
     }
   }
-  return use(buffer_slot_[b]);
+  return make_ref(Region::kProgram, buffer_slot_[b]);
 }
 
 // Where an output outside the scratch block goes: to its new place, once an action; else where it already is.
@@ -118,32 +116,81 @@ uint32_t ProgramBuilder::new_slot(const Tensor& tensor, const std::string& name,
   Slot slot;
   slot.tensor = tensor;
   slot.tensor.offset = offset;
-  slot.first_row = row_count();
-  slot.end_row = row_count() + 1;
   slot.kind = kind;
   program_.slots.push_back(slot);
   program_.slot_names.push_back(name);
   return static_cast<uint32_t>(program_.slots.size() - 1);
 }
 
-Ref ProgramBuilder::use(uint32_t slot) {
-  program_.slots[slot].end_row = row_count() + 1;
-  return make_ref(Region::kProgram, slot);
-}
-
 OwnedProgram ProgramBuilder::finish() {
+  drop_idle_rows();
+  find_lifetimes();
   sort_slots();
   find_neighbours();
   for (const Slot& slot : program_.slots) program_.bytes = std::max(program_.bytes, slot.tensor.offset + slot.tensor.bytes);
   return std::move(program_);
 }
 
+// A row whose outputs are overwritten or dead before anything reads them does nothing: a recorded link's output that only a later
+// link's forward would want, the forward of a frozen trunk, the gradient of what is not trained. Its call was in a link's list because
+// the list serves every schedule.
+void ProgramBuilder::drop_idle_rows() {
+  std::vector<bool> wanted(program_.slots.size(), false);
+  std::vector<Row> rows;
+  for (size_t r = program_.rows.size(); r-- > 0;) {
+    const Row& row = program_.rows[r];
+    const KernelInfo& kernel = kOps[kernel_index(row.op, row.pass)];
+    const Ref* refs = &program_.arguments[row.first_argument];
+    bool works = false;
+    for (uint32_t a = 0; a < kernel.arity(); ++a) {
+      const bool writes = kernel.arguments[a].role == Role::kOutput || kernel.arguments[a].role == Role::kUpdated;
+      if (writes && refs[a] != kNoRef) works = works || ref_region(refs[a]) != Region::kProgram || wanted[ref_index(refs[a])];
+    }
+    if (!works) continue;
+    const auto mark = [&](uint32_t a, bool value) {
+      if (refs[a] != kNoRef && ref_region(refs[a]) == Region::kProgram) wanted[ref_index(refs[a])] = value;
+    };
+    for (uint32_t a = 0; a < kernel.arity(); ++a) {
+      if (kernel.arguments[a].role == Role::kOutput && (row.accumulate >> a & 1u) == 0) mark(a, false);
+    }
+    for (uint32_t a = 0; a < kernel.arity(); ++a) {
+      const bool overwrites = kernel.arguments[a].role == Role::kOutput && (row.accumulate >> a & 1u) == 0;
+      if (!overwrites && kernel.arguments[a].role != Role::kScratch) mark(a, true);
+    }
+    rows.push_back(row);
+  }
+  program_.rows.assign(rows.rbegin(), rows.rend());
+}
+
+void ProgramBuilder::find_lifetimes() {
+  std::vector<Ref> arguments;
+  for (Slot& slot : program_.slots) slot.end_row = 0;
+  for (uint32_t r = 0; r < program_.rows.size(); ++r) {
+    Row& row = program_.rows[r];
+    const uint32_t arity = kOps[kernel_index(row.op, row.pass)].arity();
+    const auto first = program_.arguments.begin() + row.first_argument;
+    row.first_argument = static_cast<uint32_t>(arguments.size());
+    arguments.insert(arguments.end(), first, first + arity);
+    for (auto ref = arguments.end() - arity; ref != arguments.end(); ++ref) {
+      if (*ref == kNoRef || ref_region(*ref) != Region::kProgram) continue;
+      Slot& slot = program_.slots[ref_index(*ref)];
+      const bool staged = ref_index(*ref) == program_.input || ref_index(*ref) == program_.labels;
+      if (slot.end_row == 0) slot.first_row = staged ? 0 : r;
+      slot.end_row = r + 1;
+    }
+  }
+  program_.arguments = std::move(arguments);
+}
+
+// Ids become birth order; slots that no row touches any more are gone.
 void ProgramBuilder::sort_slots() {
-  std::vector<uint32_t> order(program_.slots.size());
-  std::iota(order.begin(), order.end(), 0u);
+  std::vector<uint32_t> order;
+  for (uint32_t s = 0; s < program_.slots.size(); ++s) {
+    if (program_.slots[s].end_row != 0) order.push_back(s);
+  }
   std::stable_sort(order.begin(), order.end(),
                    [this](uint32_t a, uint32_t b) { return program_.slots[a].first_row < program_.slots[b].first_row; });
-  std::vector<uint32_t> new_id(order.size());
+  std::vector<uint32_t> new_id(program_.slots.size(), kNoSlot);
   std::vector<Slot> slots;
   std::vector<std::string> names;
   for (const uint32_t old : order) {

@@ -31,7 +31,8 @@ class ProgramBuilder {
   // Takes v to another place; the two may overlap.
   void move(ValueId v, uint64_t to, uint32_t link);
 
-  // Slots in the order of birth, with their lower neighbours.
+  // Drops rows whose results nothing reads, finds the slots' lifetimes, puts the slots in the order of birth and names their
+  // lower neighbours.
   OwnedProgram finish();
 
  private:
@@ -40,8 +41,8 @@ class ProgramBuilder {
   Ref buffer_reference(const ArrangedCalls& arranged, size_t b, ValueId v);
   uint32_t placed_slot(ValueId v);
   uint32_t new_slot(const Tensor& tensor, const std::string& name, uint64_t offset, SlotKind kind);
-  Ref use(uint32_t slot);
-  uint32_t row_count() const { return static_cast<uint32_t>(program_.rows.size()); }
+  void drop_idle_rows();
+  void find_lifetimes();
   void sort_slots();
   void find_neighbours();
 

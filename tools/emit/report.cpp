@@ -100,7 +100,7 @@ json manifest_of(const SolvedModel& model, const PlannedModel& planned) {
                    {"store_all_bytes", model.store_all_bytes},
                    {"strategy", model.recipe.schedule.strategy},
                    {"extra_forward_cost", planned.extra_forward_cost},
-                   {"predicted_seconds", nullptr},
+                   {"predicted_seconds", planned.predicted_seconds ? json(*planned.predicted_seconds) : json(nullptr)},
                    {"peak_bytes", planned.schedule.peak_bytes},
                    {"packed_bytes", planned.packed_bytes},
                    {"move_bytes", planned.move_bytes},
@@ -127,7 +127,11 @@ std::string summary_of(const SolvedModel& model, const PlannedModel& planned) {
        << " gradients + " << bytes_text(plan.arena_bytes - plan.state_bytes - plan.carried_bytes) << " activations and scratch\n";
   text << "  storing all     " << bytes_text(model.store_all_bytes) << " (this plan takes " << share << " of it)\n";
   std::snprintf(share, sizeof share, "%.1f%%", 100.0 * planned.extra_forward_cost);
-  text << "  extra work      " << share << " of a step's forward and backward, predicted from flops and bytes";
+  text << "  extra work      " << share << " of a step's forward and backward, predicted from " << (planned.predicted_seconds ? "the profile" : "flops and bytes");
+  if (planned.predicted_seconds) {
+    std::snprintf(share, sizeof share, "%.4g s", *planned.predicted_seconds);
+    text << "\n  predicted step  " << share;
+  }
   return text.str();
 }
 

@@ -102,7 +102,7 @@ ChainBodies cut_into_links(Graph& graph) {
   return chain;
 }
 
-void solve_links(const Graph& graph, std::vector<LinkBody>& links, ScratchBytes scratch, const CallPrice& price) {
+void solve_links(const Graph& graph, std::vector<LinkBody>& links, ScratchBytes scratch, const CallPrice& price, const KeepRule& keep) {
   std::map<std::string, size_t> first_of;
   std::vector<std::vector<ValueId>> orders(links.size());
   std::vector<size_t> same_as(links.size());
@@ -114,7 +114,7 @@ void solve_links(const Graph& graph, std::vector<LinkBody>& links, ScratchBytes 
     same_as[i] = found->second;
     if (!is_new) continue;
     LinkSolver& solver = solvers.emplace(i, LinkSolver(graph, links[i], scratch, price)).first->second;
-    solver.solve();
+    solver.solve(keep);
     const std::vector<double> prices = solver.residue_prices();
     changes.insert(changes.end(), prices.begin(), prices.end());
   }

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "tools/graph/policy.h"
 #include "tools/graph/rules.h"
 #include "tools/schedule/chain.h"
 
@@ -74,8 +75,8 @@ ChainBodies cut_into_links(Graph& graph);
 
 // Fills in price, advance, the fronts of tapes and the residues of every mode: exact enumeration over the values that could save
 // recomputation. A mode is a price per byte: each link keeps what is cheapest at that price. Links of equal signature are solved
-// once.
-void solve_links(const Graph& graph, std::vector<LinkBody>& links, ScratchBytes scratch, const CallPrice& price);
+// once. With a rule, a link has one tape, what the rule keeps, and no residue.
+void solve_links(const Graph& graph, std::vector<LinkBody>& links, ScratchBytes scratch, const CallPrice& price, const KeepRule& keep = {});
 
 // What the schedule sees of them.
 Chain chain_of(const Graph& graph, const std::vector<LinkBody>& links);

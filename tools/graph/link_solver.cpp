@@ -49,14 +49,33 @@ LinkSolver::LinkSolver(const Graph& graph, LinkBody& link, ScratchBytes scratch,
   }
 }
 
-void LinkSolver::solve() {
+void LinkSolver::solve(const KeepRule& keep) {
   link_.forward_price = 0;
   for (const Call& call : link_.forward) {
     if (!call.once) link_.forward_price += price_(graph_, call);
   }
   link_.advance = arrange_calls(graph_, link_.forward, placed_outside({}), scratch_);
+  link_.forward_scratch_bytes = link_.advance.scratch_bytes;
+  find_needed();
+  if (keep) {
+    link_.tapes = {tape_of(values_kept_by(keep))};
+  } else {
+    link_.tapes = front_of_tapes();
+    find_residues();
+  }
+}
+
+std::vector<ValueId> LinkSolver::values_kept_by(const KeepRule& keep) const {
+  std::vector<ValueId> kept;
+  for (const ValueId v : inner_order_) {
+    if (needed_.count(v) != 0 && keep(graph_, link_.forward[producer_.at(v)].op, v)) kept.push_back(v);
+  }
+  return kept;
+}
+
+std::vector<TapeChoice> LinkSolver::front_of_tapes() const {
   std::vector<ValueId> always;
-  std::vector<ValueId> candidates = find_candidates(always);
+  const std::vector<ValueId> candidates = find_candidates(always);
   std::vector<TapeChoice> all;
   for (uint32_t mask = 0; mask < 1u << candidates.size(); ++mask) {
     std::vector<ValueId> kept = always;
@@ -65,9 +84,7 @@ void LinkSolver::solve() {
     }
     all.push_back(tape_of(kept));
   }
-  link_.tapes = pareto_front(std::move(all));
-  link_.forward_scratch_bytes = link_.advance.scratch_bytes;
-  find_residues();
+  return pareto_front(std::move(all));
 }
 
 // Prices per byte at which this link's choice of residue changes.
@@ -149,28 +166,30 @@ std::vector<ValueId> LinkSolver::placed_outside(const std::vector<ValueId>& kept
   return placed;
 }
 
-// Inner values worth keeping: read by the backward, or needed to recompute such a value, unless keeping the only value made
-// from it serves as well for no more bytes (a ReLU output is its own mask). Past kMaxCandidates the smallest are always kept.
-std::vector<ValueId> LinkSolver::find_candidates(std::vector<ValueId>& always) const {
-  std::set<ValueId> direct, closure;
-  std::vector<ValueId> stack;
+// What the backward reads of the link's inner values, and what recomputing that could need.
+void LinkSolver::find_needed() {
   for (const Call& call : link_.backward) {
     for (const ValueId v : call.arguments) {
-      if (producer_.count(v) != 0 && v != link_.output) direct.insert(v);
+      if (producer_.count(v) != 0 && v != link_.output) direct_.insert(v);
     }
   }
-  stack.assign(direct.begin(), direct.end());
+  std::vector<ValueId> stack(direct_.begin(), direct_.end());
   while (!stack.empty()) {
     const ValueId v = stack.back();
     stack.pop_back();
-    if (!closure.insert(v).second) continue;
+    if (!needed_.insert(v).second) continue;
     for (const ValueId u : link_.forward[producer_.at(v)].arguments) {
       if (producer_.count(u) != 0 && u != link_.output && producer_.at(u) < producer_.at(v)) stack.push_back(u);
     }
   }
+}
+
+// Inner values worth keeping: all that is needed, unless keeping the only value made from it serves as well for no more bytes (a
+// ReLU output is its own mask). Past kMaxCandidates the smallest are always kept.
+std::vector<ValueId> LinkSolver::find_candidates(std::vector<ValueId>& always) const {
   std::vector<ValueId> candidates;
   for (const ValueId v : inner_order_) {
-    if (closure.count(v) != 0 && (direct.count(v) != 0 || !is_dominated(v))) candidates.push_back(v);
+    if (needed_.count(v) != 0 && (direct_.count(v) != 0 || !is_dominated(v))) candidates.push_back(v);
   }
   constexpr size_t kMaxCandidates = 12;
   if (candidates.size() > kMaxCandidates) {

@@ -14,7 +14,8 @@ class LinkSolver {
  public:
   LinkSolver(const Graph& graph, LinkBody& link, ScratchBytes scratch, const CallPrice& price);
 
-  void solve();
+  // Finds the tapes: under a rule, the one that it keeps; without, the whole front, and what residues there are.
+  void solve(const KeepRule& keep);
 
   // Prices per byte at which this link's choice of residue changes.
   std::vector<double> residue_prices() const;
@@ -30,6 +31,9 @@ class LinkSolver {
   };
 
   std::vector<Call> forward_with(const std::vector<ValueId>& held, const std::vector<ValueId>& wanted) const;
+  std::vector<ValueId> values_kept_by(const KeepRule& keep) const;
+  std::vector<TapeChoice> front_of_tapes() const;
+  void find_needed();
   void find_residues();
   std::vector<ValueId> placed_outside(const std::vector<ValueId>& kept) const;
   std::vector<ValueId> find_candidates(std::vector<ValueId>& always) const;
@@ -45,7 +49,8 @@ class LinkSolver {
   std::map<ValueId, size_t> producer_;                // inner value -> forward call, the recomputable one
   std::map<ValueId, std::vector<size_t>> consumers_;  // forward calls that read it
   std::vector<ValueId> inner_order_;
-  std::vector<ResidueSet> residues_;  // corners of the hull, nothing kept first
+  std::set<ValueId> direct_, needed_;  // inner values: read by the backward; these, and what recomputing them could need
+  std::vector<ResidueSet> residues_;   // corners of the hull, nothing kept first
 };
 
 }  // namespace reprise

@@ -97,8 +97,8 @@ bool is_file(const std::string& path) { return ::access(path.c_str(), R_OK) == 0
 // Everything that outlives a step.
 class Training {
  public:
-  Training(const Plan& plan, const char* recipe_text, const Options& options)
-      : plan_(plan), options_(options), recipe_(parse_recipe(recipe_text, plan.name, "/")) {}
+  Training(const CompiledPlan& compiled, const Options& options)
+      : plan_(compiled.plan), summary_(compiled.summary), options_(options), recipe_(parse_recipe(compiled.recipe, plan_.name, "/")) {}
   ~Training() {
     if (workers_started_) linux_stop_workers();
     linux_release_arena(&arena_);
@@ -152,7 +152,7 @@ class Training {
 
   void show_plan() const {
     if (options_.quiet) return;
-    std::cerr << "training " << recipe_.name << ": ";
+    std::cerr << summary_ << "\ntraining " << recipe_.name << ": ";
     if (trainer_.step < last_step_) {
       std::cerr << "steps " << trainer_.step + 1 << " to " << last_step_;
     } else {
@@ -235,6 +235,7 @@ class Training {
   }
 
   const Plan& plan_;
+  const char* const summary_;
   const Options options_;
   const Recipe recipe_;
   std::unique_ptr<Dataset> training_data_, evaluation_data_;
@@ -260,7 +261,8 @@ void add_options(CLI::App& app, Options& options) {
 
 }  // namespace
 
-int run_training(const Plan& plan, const char* recipe, int argc, char** argv) {
+int run_training(const CompiledPlan& compiled, int argc, char** argv) {
+  const Plan& plan = compiled.plan;
   Options options;
   CLI::App app(std::string("Trains ") + plan.name + " inside the " + bytes_text(plan.arena_bytes) + " that its plan proves.", "train");
   add_options(app, options);
@@ -269,7 +271,7 @@ int run_training(const Plan& plan, const char* recipe, int argc, char** argv) {
     if (options.save_every != 0 && options.save.empty()) throw UserError("--save-every: needs --save DIR", UserError::kUsage);
     stop_signal = 0;
     set_up_signals();
-    return Training(plan, recipe, options).run();
+    return Training(compiled, options).run();
   } catch (const CLI::ParseError& error) {
     return exit_status_of(app, error, "train");
   } catch (const UserError& error) {

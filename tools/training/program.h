@@ -7,7 +7,14 @@
 
 namespace reprise {
 
-// `recipe`: the canonical recipe's text. Answers the exit status.
-int run_training(const Plan& plan, const char* recipe, int argc, char** argv);
+// What plan.h holds.
+struct CompiledPlan {
+  const Plan& plan;
+  const char* recipe;   // the canonical recipe's text
+  const char* summary;  // the plan in a few lines, for a person
+};
+
+// Answers the exit status.
+int run_training(const CompiledPlan& compiled, int argc, char** argv);
 
 }  // namespace reprise

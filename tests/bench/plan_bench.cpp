@@ -1,0 +1,361 @@
+// The planner's numbers: published figures, an exhaustive judge, Chen et al.'s net, Llama-shaped chains, solve and packing times.
+// `make bench-plan` writes them to a file that can be diffed; what falls short is marked, not left out.
+// It must not run a kernel.
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdarg>
+#include <cstdio>
+#include <map>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "lib/cpu/scratch.h"
+#include "tests/bench/chain_judge.h"
+#include "tests/bench/llama_chain.h"
+#include "tools/formats/output_file.h"
+#include "tools/formats/recipe.h"
+#include "tools/formats/text.h"
+#include "tools/graph/cost.h"
+#include "tools/graph/link.h"
+#include "tools/layout/chain_layout.h"
+#include "tools/layout/pack_command.h"
+#include "tools/models/models.h"
+#include "tools/schedule/hrevolve.h"
+#include "tools/schedule/revolve.h"
+#include "tools/schedule/schedule.h"
+#include "tools/schedule/simulate.h"
+
+namespace reprise::bench {
+namespace {
+
+std::string results;
+
+[[gnu::format(printf, 1, 2)]] void report(const char* format, ...) {
+  char line[1000];
+  va_list values;
+  va_start(values, format);
+  std::vsnprintf(line, sizeof line, format, values);
+  va_end(values);
+  std::fputs(line, stdout);
+  std::fflush(stdout);
+  results += line;
+}
+
+double seconds_now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+struct Times {
+  double best = 0, median = 0;
+};
+
+template <typename F>
+Times time_of(const F& run) {
+  constexpr int kRuns = 5;
+  std::vector<double> seconds;
+  for (int n = 0; n < kRuns; ++n) {
+    const double start = seconds_now();
+    run();
+    seconds.push_back(seconds_now() - start);
+  }
+  std::sort(seconds.begin(), seconds.end());
+  return {seconds.front(), seconds[kRuns / 2]};
+}
+
+// ---- published figures ---------------------------------------------------------------------------------------------------
+
+Chain unit_chain(int length, uint64_t tape_bytes) {
+  Chain chain{.input_bytes = 1, .links = {}};
+  for (int i = 0; i < length; ++i) {
+    const bool loss = i + 1 == length;
+    chain.links.push_back({.name = "step", .forward_cost = 1, .boundary_bytes = loss ? 0u : 1u, .forward_scratch_bytes = 0,
+                           .tapes = {{.bytes = tape_bytes + (loss ? 1 : 0), .backward_cost = 2}}, .residues = {}});
+  }
+  return chain;
+}
+
+// t(s,l) by Bellman's equation alone.
+std::vector<std::vector<uint64_t>> extra_forwards_by_recursion(int most_slots, int most_steps) {
+  std::vector<std::vector<uint64_t>> cost(most_slots + 1, std::vector<uint64_t>(most_steps + 1, 0));
+  for (int s = 1; s <= most_slots; ++s) {
+    for (int l = 2; l <= most_steps; ++l) {
+      uint64_t best = static_cast<uint64_t>(l) * (l - 1) / 2;
+      for (int m = 1; m < l && s > 1; ++m) best = std::min(best, m + cost[s - 1][l - m] + cost[s][m]);
+      cost[s][l] = best;
+    }
+  }
+  return cost;
+}
+
+void report_revolve() {
+  constexpr int kSlots = 10, kSteps = 1000;
+  constexpr uint64_t kTape = 1000;
+  const auto recursion = extra_forwards_by_recursion(kSlots, kSteps);
+  int formula = 0, plans = 0, within = 0;
+  for (int l = 1; l <= kSteps; ++l) {
+    const Chain chain = unit_chain(l, kTape);
+    for (int s = 1; s <= kSlots; ++s) {
+      formula += revolve_extra_forwards(l, s) == recursion[s][l];
+      const uint64_t memory = static_cast<uint64_t>(s) + kTape + 3;
+      const Schedule plan = make_schedule(chain, {.strategy = "revolve", .memory_bytes = memory});
+      const Simulation walked = simulate(chain, plan.actions);
+      plans += plan.feasible && walked.valid && walked.makespan - 3.0 * l == static_cast<double>(recursion[s][l]);
+      within += plan.feasible && walked.peak_bytes <= memory;
+    }
+  }
+  int optimal = 0, optimal_cases = 0;
+  for (const int l : {1, 2, 3, 5, 10, 20, 50, 100, 200}) {
+    for (int s = 1; s <= kSlots; ++s, ++optimal_cases) {
+      const Schedule plan = make_schedule(unit_chain(l, kTape), {.memory_bytes = static_cast<uint64_t>(s) + kTape + 3, .unit = 1});
+      optimal += plan.feasible && plan.makespan - 3.0 * l == static_cast<double>(recursion[s][l]);
+    }
+  }
+  report("## Published figures\n\n| figure | agree | of |\n|---|---|---|\n");
+  report("| t(s,l), s <= 10, l <= 1000: formula = dynamic programme | %d | %d |\n", formula, kSlots * kSteps);
+  report("| ... = simulated plan of `revolve` | %d | %d |\n", plans, kSlots * kSteps);
+  report("| ... and its peak within s slots | %d | %d |\n", within, kSlots * kSteps);
+  report("| `optimal` = t(s,l) on the unit chain, s <= 10, l up to 200 | %d | %d |\n", optimal, optimal_cases);
+}
+
+Chain golden_chain() {
+  struct Row {
+    double forward;
+    uint64_t boundary, forward_scratch, tape;
+    double backward;
+    uint64_t scratch, residue;
+    double residue_forward;
+  };
+  const Row rows[] = {{3, 2, 1, 5, 6, 1, 1, 1}, {5, 3, 0, 7, 9, 2, 2, 2},  {2, 1, 2, 4, 4, 0, 1, 1},
+                      {6, 2, 1, 6, 12, 1, 2, 1}, {4, 2, 0, 5, 8, 1, 1, 2}, {1, 0, 0, 0, 1, 0, 0, 1}};
+  Chain chain{.input_bytes = 2, .links = {}};
+  for (const Row& r : rows) {
+    chain.links.push_back({.name = "golden", .forward_cost = r.forward, .boundary_bytes = r.boundary, .forward_scratch_bytes = r.forward_scratch,
+                           .tapes = {{.bytes = r.tape, .backward_cost = r.backward, .scratch_bytes = r.scratch, .forward_scratch_bytes = r.forward_scratch}},
+                           .residues = {{.bytes = r.residue, .forward_cost = r.residue_forward}}});
+  }
+  return chain;
+}
+
+void report_goldens() {
+  const Chain chain = golden_chain();
+  const std::map<uint64_t, std::pair<double, double>> golden = {{16, {INFINITY, INFINITY}}, {18, {80, 77}}, {20, {74, 70}}, {22, {71, 66}},
+                                                                {26, {68, 65}}, {28, {66, 64}}, {32, {63, 62}}};
+  int agree = 0;
+  for (const auto& [memory, wanted] : golden) {
+    for (const bool residues : {false, true}) {
+      const Schedule plan = make_schedule(chain, {.memory_bytes = memory, .unit = 1, .residues = residues});
+      agree += (plan.feasible ? plan.makespan : INFINITY) == (residues ? wanted.second : wanted.first);
+    }
+  }
+  report("| DESIGN 4's golden chain, with and without residues | %d | 14 |\n", agree);
+  const int hrevolve = (hrevolve_makespan({.steps = 10, .ram_slots = 1, .disk_slots = 1, .write_cost = 2, .read_cost = 2}) == 37) +
+                       (hrevolve_makespan({.steps = 11, .ram_slots = 2, .disk_slots = 1, .write_cost = 1, .read_cost = 1}) == 32) +
+                       (hrevolve_makespan({.steps = 51, .ram_slots = 3, .disk_slots = 10, .write_cost = 2, .read_cost = 2}) == 179);
+  report("| H-Revolve's makespans | %d | 3 |\n\n", hrevolve);
+}
+
+// ---- the judge -----------------------------------------------------------------------------------------------------------
+
+struct RandomShape {
+  const char* name;
+  uint64_t most_scratch;
+  int most_tapes, modes;
+};
+
+Chain random_chain(uint64_t seed, const RandomShape& shape) {
+  std::mt19937_64 random(seed);
+  const auto upto = [&](uint64_t most) { return random() % (most + 1); };
+  Chain chain{.input_bytes = upto(6), .links = {}};
+  const int length = 2 + static_cast<int>(upto(3));
+  for (int i = 0; i < length; ++i) {
+    Link link{.name = "random", .forward_cost = static_cast<double>(1 + upto(9)), .boundary_bytes = i + 1 < length ? 1 + upto(6) : 0,
+              .forward_scratch_bytes = upto(shape.most_scratch), .tapes = {}, .residues = {}};
+    uint64_t inner = upto(12);
+    for (int k = 0; k < shape.modes; ++k) {
+      link.residues.push_back({.bytes = upto(inner), .forward_cost = std::max(0.0, link.forward_cost - static_cast<double>(upto(5)))});
+    }
+    double backward = static_cast<double>(1 + upto(12));
+    for (uint64_t t = 0, tapes = 1 + upto(shape.most_tapes - 1); t < tapes; ++t) {
+      link.tapes.push_back({.bytes = link.boundary_bytes + inner, .backward_cost = backward, .scratch_bytes = upto(shape.most_scratch),
+                            .forward_scratch_bytes = t == 0 ? link.forward_scratch_bytes : upto(shape.most_scratch)});
+      inner /= 2;
+      backward += static_cast<double>(upto(4));
+    }
+    chain.links.push_back(link);
+  }
+  return chain;
+}
+
+struct Verdict {
+  int cases = 0, below = 0, above = 0, packed_above = 0;
+  double sum_percent = 0, worst_percent = 0;
+  uint64_t worst_seed = 0;
+};
+
+Verdict judge_shape(const RandomShape& shape, uint64_t first_seed, uint64_t chains) {
+  Verdict verdict;
+  for (uint64_t seed = first_seed; seed < first_seed + chains; ++seed) {
+    const Chain chain = random_chain(seed, shape);
+    const uint64_t smallest = make_schedule(chain, {.memory_bytes = 0}).smallest_memory;
+    const uint64_t largest = make_schedule(chain, {.strategy = "none"}).peak_bytes;
+    const uint64_t memory = smallest + std::mt19937_64(seed)() % (largest - smallest + 1);
+    const Schedule plan = make_schedule(chain, {.memory_bytes = memory, .unit = 1});
+    const double least = ChainJudge(chain, memory, true).least_makespan();
+    const double claimed = plan.feasible ? plan.makespan : INFINITY;
+    ++verdict.cases;
+    verdict.packed_above += plan.feasible && layout_chain(chain, plan.actions).packed_bytes > memory;
+    if (claimed < least) ++verdict.below;
+    if (!(claimed > least)) continue;
+    const double percent = 100 * (claimed / least - 1);
+    ++verdict.above;
+    verdict.sum_percent += percent;
+    if (percent > verdict.worst_percent) verdict.worst_percent = percent, verdict.worst_seed = seed;
+  }
+  return verdict;
+}
+
+void report_judge() {
+  report("## Against an exhaustive judge\n\nRandom chains of 2 to 5 links, one random budget each. The judge searches every order of forwards, recordings,\n"
+         "backwards and frees; it may also drop a residue or a tape early. `above`: of those above the true optimum, the mean and the\n"
+         "worst excess of the makespan. Tapes are 1 to 18 bytes.\n\n"
+         "| scratch, tapes, modes | chains | below optimum | packed > M | above optimum | mean excess | worst (seed) |\n|---|---|---|---|---|---|---|\n");
+  const RandomShape shapes[] = {{"none, 1, 0", 0, 1, 0}, {"none, 1-2, 2", 0, 2, 2}, {"to 3, 1, 0", 3, 1, 0}, {"to 3, 1-2, 2", 3, 2, 2},
+                                {"to 10, 1-2, 1", 10, 2, 1}, {"to 40, 1, 0", 40, 1, 0}, {"to 40, 1-2, 2", 40, 2, 2}, {"to 40, 1-3, 3", 40, 3, 3}};
+  Verdict all;
+  uint64_t seed = 1;
+  for (const RandomShape& shape : shapes) {
+    const Verdict v = judge_shape(shape, seed, 1250);
+    seed += 1250;
+    report("| %s | %d | %d | %d | %.1f%% | %.1f%% | %.1f%% (%llu) |\n", shape.name, v.cases, v.below, v.packed_above, 100.0 * v.above / v.cases,
+           v.above ? v.sum_percent / v.above : 0.0, v.worst_percent, static_cast<unsigned long long>(v.worst_seed));
+    all.cases += v.cases, all.below += v.below, all.above += v.above, all.packed_above += v.packed_above, all.sum_percent += v.sum_percent;
+    all.worst_percent = std::max(all.worst_percent, v.worst_percent);
+  }
+  report("| all | %d | %d | %d | %.1f%% | %.1f%% | %.1f%% |\n\n", all.cases, all.below, all.packed_above, 100.0 * all.above / all.cases,
+         all.above ? all.sum_percent / all.above : 0.0, all.worst_percent);
+}
+
+// ---- Chen et al.'s net -----------------------------------------------------------------------------------------------------
+
+// Convolution flops alone, and a backward of two forwards: half of it for each of a convolution's two backward passes.
+double convolution_flops(const Graph& graph, const Call& call) { return call.op == Op::kConv ? call_cost(graph, call).flops : 0; }
+
+uint64_t no_scratch(Op, Pass, const Tensor* const*) { return 0; }
+
+Chain deep_resnet(ScratchBytes scratch) {
+  const Recipe recipe = parse_recipe(R"({"model": {"family": "resnet", "block": "bottleneck", "units": [15, 120, 180, 15], "stem": "imagenet",
+      "classes": 1000, "image": [224, 224, 3]}, "batch": 32})", "deep_resnet", "/");
+  Graph graph = build_model(recipe);
+  ChainBodies bodies = cut_into_links(graph);
+  solve_links(graph, bodies.links, scratch, convolution_flops);
+  return chain_of(graph, bodies.links);
+}
+
+double forward_backward(const Chain& chain) {
+  double cost = 0;
+  for (const Link& link : chain.links) cost += link.forward_cost + link.tapes[0].backward_cost;
+  return cost;
+}
+
+std::string extra_text(const Chain& chain, const Schedule& plan) {
+  if (!plan.feasible) return "does not fit";
+  char text[40];
+  std::snprintf(text, sizeof text, "+%.1f%%", 100 * (plan.makespan / forward_backward(chain) - 1));
+  return text;
+}
+
+void report_deep_resnet() {
+  const double start = seconds_now();
+  const Chain with = deep_resnet(cpu_scratch_bytes);
+  const double solved = seconds_now() - start;
+  const Chain without = deep_resnet(no_scratch);
+  report("## [15,120,180,15], batch 32, 224 x 224: feature maps\n\nExtra time in convolution flops, of a step's forward and backward (backward = two forwards). DESIGN 5's figures exclude\n"
+         "convolution scratch; our chain areas include kernels' scratch, so the comparison is the column without it. %d links; graph\n"
+         "and links solved in %.2f s. Storing everything takes %s with kernel scratch, %s without.\n\n",
+         with.length(), solved, bytes_text(make_schedule(with, {.strategy = "none"}).peak_bytes).c_str(),
+         bytes_text(make_schedule(without, {.strategy = "none"}).peak_bytes).c_str());
+  report("| budget GiB | DESIGN 5 | residues | met | no residues | residues, kernel scratch included | no residues, included | plan s | packed/peak | moved |\n"
+         "|---|---|---|---|---|---|---|---|---|---|\n");
+  const std::pair<double, double> figures[] = {{0.66, 74}, {0.75, 53}, {1.2, 34}, {1.8, 28}, {3.0, 20}, {4.1, 16}, {5.3, 12}, {7.0, 7}};
+  for (const auto& [gib, percent] : figures) {
+    const uint64_t memory = static_cast<uint64_t>(gib * 1073741824.0);
+    const double begin = seconds_now();
+    const Schedule plan = make_schedule(without, {.memory_bytes = memory});
+    const double seconds = seconds_now() - begin;
+    const bool met = plan.feasible && 100 * (plan.makespan / forward_backward(without) - 1) < percent + 0.5;  // the figures are whole per cents
+    std::string packed = "-", moved = "-";
+    if (plan.feasible) {
+      const ChainLayout layout = layout_chain(without, plan.actions);
+      packed = std::to_string(static_cast<double>(layout.packed_bytes) / static_cast<double>(plan.peak_bytes)).substr(0, 6);
+      moved = bytes_text(layout.move_bytes);
+    }
+    report("| %.2f | +%.0f%% | %s | %s | %s | %s | %s | %.2f | %s | %s |\n", gib, percent, extra_text(without, plan).c_str(), met ? "yes" : "**short**",
+           extra_text(without, make_schedule(without, {.memory_bytes = memory, .residues = false})).c_str(),
+           extra_text(with, make_schedule(with, {.memory_bytes = memory})).c_str(),
+           extra_text(with, make_schedule(with, {.memory_bytes = memory, .residues = false})).c_str(), seconds, packed.c_str(), moved.c_str());
+  }
+  report("\n| solve time at 7 GiB | best s | median s |\n|---|---|---|\n");
+  const uint64_t memory = uint64_t{7} << 30;
+  for (const auto& [name, unit] : std::map<std::string, uint64_t>{{"unit 0.5% of memory", memory / 200}, {"unit 0.1% of memory", memory / 1000}, {"units chosen", 0}}) {
+    const Times t = time_of([&, u = unit] { make_schedule(without, {.memory_bytes = memory, .unit = u}); });
+    report("| %s | %.2f | %.2f |\n", name.c_str(), t.best, t.median);
+  }
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  report("| peak resident memory of this process so far | %.2f GiB | |\n\n", static_cast<double>(usage.ru_maxrss) / 1048576);
+}
+
+// ---- Llama -----------------------------------------------------------------------------------------------------------------
+
+void report_llama() {
+  report("## Llama-shaped chain: 32 layers, hidden 4096, inner 11008, vocabulary 32000, batch 1, 2-byte values\n\n"
+         "From shapes and flops (cost: flops + %g per byte); no kernel scratch. Budgets between the smallest and storing everything.\n\n", kFlopsPerByte);
+  for (const uint64_t sequence : {2048, 8192}) {
+    const Chain chain = llama_chain({.sequence = sequence});
+    const uint64_t smallest = make_schedule(chain, {.memory_bytes = 0}).smallest_memory, largest = make_schedule(chain, {.strategy = "none"}).peak_bytes;
+    report("Sequence %llu: %zu + %zu tapes in a half; smallest %s, everything %s.\n\n| memory | of everything | residues | no residues | plan s |\n|---|---|---|---|---|\n",
+           static_cast<unsigned long long>(sequence), chain.links[1].tapes.size(), chain.links[2].tapes.size(), bytes_text(smallest).c_str(),
+           bytes_text(largest).c_str());
+    for (const double share : {0.0, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7, 0.9}) {
+      const uint64_t memory = smallest + static_cast<uint64_t>(share * static_cast<double>(largest - smallest));
+      const double begin = seconds_now();
+      const Schedule plan = make_schedule(chain, {.memory_bytes = memory});
+      const double seconds = seconds_now() - begin;
+      report("| %s | %.0f%% | %s | %s | %.2f |\n", bytes_text(memory).c_str(), 100.0 * static_cast<double>(memory) / static_cast<double>(largest),
+             extra_text(chain, plan).c_str(), extra_text(chain, make_schedule(chain, {.memory_bytes = memory, .residues = false})).c_str(), seconds);
+    }
+    report("\n");
+  }
+}
+
+// ---- packing ---------------------------------------------------------------------------------------------------------------
+
+void report_packing() {
+  report("## Packing: minimalloc's instances at 1048576\n\n| instance | fits | packed | lower bound | best s | median s |\n|---|---|---|---|---|---|\n");
+  for (char name = 'A'; name <= 'K'; ++name) {
+    const PackRequest request{.problem_path = std::string("tests/data/minimalloc/") + name + ".1048576.csv", .capacity = 1048576, .seconds = 10};
+    nlohmann::json answer;
+    const Times t = time_of([&] { answer = run_pack(request); });
+    report("| %c | %s | %s | %s | %.3f | %.3f |\n", name, answer.at("feasible").get<bool>() ? "yes" : "**no**", answer.at("packed").dump().c_str(),
+           answer.at("lower_bound").dump().c_str(), t.best, t.median);
+  }
+  report("\n");
+}
+
+}  // namespace
+}  // namespace reprise::bench
+
+int main(int argc, char** argv) {
+  using namespace reprise::bench;
+  report("# The planner's numbers\n\nWritten by `make bench-plan`. Times are of the machine it ran on, best and median of five; all else is the same everywhere.\n\n");
+  report_revolve();
+  report_goldens();
+  report_judge();
+  report_deep_resnet();
+  report_llama();
+  report_packing();
+  if (argc > 1) reprise::write_file(argv[1], results);
+  return 0;
+}

@@ -1,0 +1,16 @@
+// Fuzzes parse_bytes: "7GiB", "512MiB" on command lines and in recipes.
+// A budget that overflows in silence would plan for another one.
+// It must not know units.
+#include "tests/fuzz/fuzz.h"
+#include "tools/formats/recipe.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace reprise;
+  const std::string text(reinterpret_cast<const char*>(data), size);
+  fuzz::answers_or_refuses([&] {
+    const uint64_t bytes = parse_bytes(text, "--budget");
+    fuzz::require(bytes >= 1 && bytes <= INT64_MAX, "bytes are from 1 to 2^63 - 1");
+    fuzz::require(parse_bytes(std::to_string(bytes)) == bytes, "an integer is read back");
+  });
+  return 0;
+}

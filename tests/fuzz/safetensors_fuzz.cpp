@@ -1,0 +1,23 @@
+// Fuzzes the reader of safetensors files; every byte of every tensor it accepts must be there.
+// Weights come from the net.
+// It must not know what tensors mean.
+#include "tests/fuzz/fuzz.h"
+#include "tools/formats/safetensors.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace reprise;
+  static const fuzz::MemoryFile memory;
+  memory.hold(data, size);
+  fuzz::answers_or_refuses([&] {
+    const SafetensorsFile file(memory.path());
+    uint64_t bytes = 0;
+    unsigned sum = 0;
+    for (const auto& [name, tensor] : file.tensors()) {
+      bytes += tensor.bytes;
+      for (uint64_t i = 0; i < tensor.bytes; ++i) sum += tensor.data[i];
+      fuzz::require(&file.find(name, tensor.type, tensor.shape) == &tensor, "a tensor is found");
+    }
+    fuzz::require(bytes <= size && sum <= 255 * bytes, "tensors lie within the file");
+  });
+  return 0;
+}

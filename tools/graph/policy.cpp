@@ -1,0 +1,70 @@
+// The policies of policy.h.
+// Each preset is one line; lists are split at commas.
+// It must not know links.
+#include "tools/graph/policy.h"
+
+#include <algorithm>
+#include <sstream>
+
+#include "tools/formats/error.h"
+#include "tools/formats/recipe.h"
+
+namespace reprise {
+
+namespace {
+
+bool is_one_of(Op op, std::initializer_list<Op> ops) { return std::find(ops.begin(), ops.end(), op) != ops.end(); }
+
+std::vector<std::string> split(const std::string& list) {
+  std::vector<std::string> parts;
+  std::istringstream stream(list);
+  for (std::string part; std::getline(stream, part, ',');) parts.push_back(part);
+  return parts;
+}
+
+// "conv" of "conv.forward".
+std::string op_name(Op op) {
+  for (const KernelInfo& kernel : kOps) {
+    if (kernel.op == op) return std::string(kernel.name).substr(0, std::string(kernel.name).find('.'));
+  }
+  return "";
+}
+
+[[noreturn]] void refuse(const std::string& policy) {
+  std::string known;
+  for (const std::string& name : policy_names()) known += (known.empty() ? "" : ", ") + name;
+  throw UserError("policy \"" + policy + "\": must be one of " + known + ", or ops:OP,... or names:PATTERN,...");
+}
+
+KeepRule keep_ops(const std::string& policy, const std::vector<std::string>& ops) {
+  for (const std::string& name : ops) {
+    const bool known = std::any_of(std::begin(kOps), std::end(kOps), [&name](const KernelInfo& kernel) { return op_name(kernel.op) == name; });
+    if (!known) refuse(policy);
+  }
+  return [ops](const Graph&, Op op, ValueId) { return std::find(ops.begin(), ops.end(), op_name(op)) != ops.end(); };
+}
+
+}  // namespace
+
+const std::vector<std::string>& policy_names() {
+  static const std::vector<std::string> names = {"dots", "linear", "attention-core", "drop-bn-relu"};
+  return names;
+}
+
+KeepRule keep_rule(const std::string& policy) {
+  if (policy == "dots") return [](const Graph&, Op op, ValueId) { return is_one_of(op, {Op::kConv, Op::kLinear}); };
+  if (policy == "linear") return [](const Graph&, Op op, ValueId) { return op == Op::kLinear; };
+  if (policy == "attention-core") return [](const Graph&, Op op, ValueId) { return op != Op::kAttention; };
+  if (policy == "drop-bn-relu") {
+    return [](const Graph&, Op op, ValueId) { return !is_one_of(op, {Op::kBatchNorm, Op::kRelu, Op::kMaxPool, Op::kGlobalPool}); };
+  }
+  if (policy.rfind("ops:", 0) == 0) return keep_ops(policy, split(policy.substr(4)));
+  if (policy.rfind("names:", 0) == 0) {
+    return [patterns = split(policy.substr(6))](const Graph& graph, Op, ValueId value) {
+      return std::any_of(patterns.begin(), patterns.end(), [&](const std::string& p) { return matches_pattern(p, graph.values[value].name); });
+    };
+  }
+  refuse(policy);
+}
+
+}  // namespace reprise

@@ -1,0 +1,219 @@
+// The measurement of measure.h, through the trainer's row observer.
+// The clock is read twice a row: some 50 ns against rows of many microseconds.
+// It must not know the profile's file.
+#include "tools/profiling/measure.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+#include <set>
+
+#include "ports/linux/linux_port.h"
+#include "tools/doctor.h"
+#include "tools/formats/error.h"
+#include "tools/formats/text.h"
+#include "tools/training/progress.h"
+
+namespace reprise {
+
+namespace {
+
+constexpr int kLeastSteps = 8, kMostSteps = 100;
+constexpr uint64_t kMoves = 11;  // of one gradient
+
+void require(const std::string& who, const Status& status) {
+  if (status.ok()) return;
+  const bool is_size = status.code == Code::kOutOfMemory || status.code == Code::kArenaTooSmall;
+  throw UserError(who + ": " + status.message + (is_size ? " (" + bytes_text(status.detail) + ")" : ""));
+}
+
+// Seconds of every row of every step.
+struct RowClock {
+  std::vector<std::vector<double>> samples[kProgramCount];  // [row][step], micro-batches one after another
+  double start = 0, step_rows = 0;
+
+  RowObserver observer() {
+    return {this, [](void* self, ProgramId, uint32_t) { static_cast<RowClock*>(self)->start = seconds_now(); },
+            [](void* self, ProgramId id, uint32_t row) { static_cast<RowClock*>(self)->add(id, row); }};
+  }
+  void add(ProgramId id, uint32_t row) {
+    const double seconds = seconds_now() - start;
+    samples[static_cast<size_t>(id)][row].push_back(seconds);
+    step_rows += seconds;
+  }
+};
+
+// What all plans of a recipe add to.
+struct Sums {
+  struct Kernel {
+    double seconds = 0;
+    uint64_t runs = 0;
+  };
+  std::map<std::string, Kernel> kernels;
+  Kernel beside;  // a micro-batch's seconds that no row took
+};
+
+// The half of the steps whose times lie around the median. A kernel's mean over these adds up, row by row, to a typical step:
+// medians of rows would not, where now and then another process takes the processor.
+std::vector<size_t> typical_steps(const std::vector<double>& seconds) {
+  std::vector<size_t> order(seconds.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return seconds[a] < seconds[b]; });
+  const auto cut = static_cast<std::ptrdiff_t>(order.size() / 4);
+  return {order.begin() + cut, order.end() - cut};
+}
+
+void add_rows(const OwnedPlan& plan, const RowClock& clock, const std::vector<size_t>& steps, Sums& sums) {
+  for (size_t p = 0; p < kProgramCount; ++p) {
+    const OwnedProgram& program = plan.programs[p];
+    for (size_t r = 0; r < program.rows.size(); ++r) {
+      const std::vector<double>& samples = clock.samples[p][r];
+      // Moves are measured for every gradient, whatever this layout moves; the evaluation does not run in a step.
+      if (program.rows[r].op == Op::kMove || samples.empty()) continue;
+      Sums::Kernel& kernel = sums.kernels[row_key(plan, program, program.rows[r])];
+      const size_t each = p == static_cast<size_t>(ProgramId::kMicroAdd) ? plan.accumulate - 1 : 1;
+      for (const size_t step : steps) {
+        for (size_t i = 0; i < each; ++i) kernel.seconds += samples[step * each + i];
+      }
+      kernel.runs += steps.size() * each;
+    }
+  }
+}
+
+void measure_rows(const OwnedPlan& plan, PlanRun& run, const MeasureOptions& options, Sums& sums) {
+  (void)run.step();  // pages and caches
+  RowClock clock;
+  for (size_t p = 0; p < kProgramCount; ++p) clock.samples[p].resize(plan.programs[p].rows.size());
+  run.observe(clock.observer());
+  std::vector<double> seconds, beside;
+  double spent = 0;
+  for (int s = 0; s < kMostSteps && (s < kLeastSteps || spent < options.seconds_per_plan); ++s) {
+    clock.step_rows = 0;
+    seconds.push_back(run.step());
+    spent += seconds.back();
+    beside.push_back(std::max(0.0, seconds.back() - clock.step_rows));
+  }
+  run.observe({});
+  const std::vector<size_t> steps = typical_steps(seconds);
+  add_rows(plan, clock, steps, sums);
+  for (const size_t step : steps) sums.beside.seconds += beside[step];
+  sums.beside.runs += steps.size() * plan.accumulate;
+}
+
+// Gradients are moved by layouts that no measured plan may hold: each boundary gradient, a kAlignment's way off.
+void measure_moves(const SolvedModel& model, const PlanRun& run, Sums& sums) {
+  std::set<std::string> done;
+  const Trainer& trainer = run.trainer();
+  for (const LinkBody& link : model.bodies.links) {
+    if (link.d_input == kNoValue) continue;
+    const std::string key = call_key(model.graph, {Op::kMove, Pass::kForward, 0, {link.d_input, link.d_input}});
+    const uint64_t elements = model.graph.tensor(link.d_input).elements();
+    const uint64_t shift = std::max<uint64_t>(kAlignment, align_up(elements * sizeof(float) / 2));
+    if (elements * sizeof(float) + shift > trainer.arena.bytes || !done.insert(key).second) continue;
+    float* base = reinterpret_cast<float*>(trainer.arena.base);
+    const UnaryArgs args = {base, base + shift / sizeof(float), elements, false, false};
+    std::vector<double> samples;
+    for (uint64_t i = 0; i < kMoves; ++i) {
+      const double start = seconds_now();
+      require("move", trainer.backend->move(trainer.context, args));
+      samples.push_back(seconds_now() - start);
+    }
+    sums.kernels[key] = {kMoves * median(std::move(samples)), kMoves};
+  }
+}
+
+PlannedModel plan_with(SolvedModel& model, const std::string& strategy) {
+  ScheduleRequest request;
+  request.strategy = strategy;
+  model.recipe.budget_bytes.reset();
+  model.recipe.feature_map_budget_bytes.reset();
+  if (strategy != "none") model.recipe.budget_bytes = smallest_budget(model, request);
+  return plan_model(model, request);
+}
+
+}  // namespace
+
+double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  if (values.size() % 2 != 0) return *middle;
+  return (*middle + *std::max_element(values.begin(), middle)) / 2;
+}
+
+PlanRun::PlanRun(const Recipe& recipe, const OwnedPlan& plan, uint32_t threads) : plan_(plan.view()) {
+  if (recipe.data.kind != DataSource::Kind::kNone) data_ = open_dataset(recipe, Split::kTraining);
+  try {
+    require(recipe.name, linux_start_workers(threads, &workers_));
+    workers_started_ = true;
+    require(recipe.name, linux_acquire_arena(plan_.arena_bytes, &arena_));
+    require(recipe.name, bind(plan_, cpu_backend(), workers_, arena_, trainer_));
+  } catch (...) {
+    release();
+    throw;
+  }
+}
+
+PlanRun::~PlanRun() { release(); }
+
+void PlanRun::release() {
+  if (workers_started_) linux_stop_workers();
+  workers_started_ = false;
+  linux_release_arena(&arena_);
+}
+
+Status PlanRun::fill(void* self, uint64_t step, uint32_t micro_batch, void* input, int32_t* labels) {
+  PlanRun& run = *static_cast<PlanRun*>(self);
+  try {
+    if (run.data_ != nullptr) (void)run.data_->fill(step, micro_batch, input, labels);
+  } catch (...) {
+    run.thrown_ = std::current_exception();
+    return {Code::kInputOutput, "the data cannot be read", 0};
+  }
+  if (run.data_ != nullptr) return ok_status();
+  const Program& program = run.plan_.program(ProgramId::kMicroFirst);
+  std::memset(input, 0, program.slots[program.input].tensor.bytes);
+  std::memset(labels, 0, program.slots[program.labels].tensor.bytes);
+  return ok_status();
+}
+
+double PlanRun::step() {
+  StepReport report;
+  const double start = seconds_now();
+  const Status status = train_step(trainer_, {this, fill}, report);
+  const double seconds = seconds_now() - start;
+  if (thrown_) std::rethrow_exception(thrown_);
+  if (status.code != Code::kNonFinite) require(plan_.name, status);
+  return seconds;
+}
+
+Profile measure_profile(const Recipe& recipe, const MeasureOptions& options) {
+  require("profile", linux_set_up_kernels());
+  SolvedModel model = solve_model(recipe);
+  Profile profile;
+  profile.kernel_set = cpu_backend().kernel_set();
+  profile.processor = processor_name();
+  Sums sums;
+  for (const std::string strategy : {"none", "optimal"}) {
+    const PlannedModel planned = plan_with(model, strategy);
+    if (!planned.fits) throw std::logic_error("a plan does not fit its own smallest budget");
+    const bool is_last = strategy == "optimal";
+    const std::string size = bytes_text(planned.plan.arena_bytes);
+    try {
+      PlanRun run(recipe, planned.plan, options.threads);
+      if (options.say) options.say("measuring " + std::string(is_last ? "the smallest plan, " : "storing all, ") + size);
+      measure_rows(planned.plan, run, options, sums);
+      if (is_last) measure_moves(model, run, sums);
+      profile.threads = run.workers().count;
+    } catch (const UserError& error) {
+      if (is_last) throw;
+      if (options.say) options.say("left out: storing all, " + size + ": " + error.what());
+    }
+  }
+  for (const auto& [key, kernel] : sums.kernels) profile.kernels[key] = {kernel.seconds / static_cast<double>(kernel.runs), kernel.runs};
+  profile.micro_batch_seconds = sums.beside.seconds / static_cast<double>(sums.beside.runs);
+  return profile;
+}
+
+}  // namespace reprise

@@ -1,0 +1,58 @@
+// Measures what the kernel calls of a recipe take on this machine, inside real training steps.
+// Here because caches and workers are then as a training has them; a loop over one kernel would find its tensors warm.
+// It must not know the profile's file.
+#pragma once
+
+#include <exception>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "lib/reprise.h"
+#include "tools/data/dataset.h"
+#include "tools/profiling/profile.h"
+
+namespace reprise {
+
+// A plan bound in an arena of its own, fed with the recipe's training data (zeros where the recipe has none). Throws UserError
+// where the data, the workers or the memory cannot be had; the kernels must have been set up.
+class PlanRun {
+ public:
+  // `threads`: 0 for one per processor. One at a time in a process: the port has one pool of workers.
+  PlanRun(const Recipe& recipe, const OwnedPlan& plan, uint32_t threads);
+  ~PlanRun();
+  PlanRun(const PlanRun&) = delete;
+  PlanRun& operator=(const PlanRun&) = delete;
+
+  // Seconds of one step. A loss that is not finite does not matter here; another error of the step is thrown.
+  double step();
+  void observe(const RowObserver& observer) { trainer_.observer = observer; }
+  const Trainer& trainer() const { return trainer_; }
+  const Workers& workers() const { return workers_; }
+
+ private:
+  void release();
+  static Status fill(void* self, uint64_t step, uint32_t micro_batch, void* input, int32_t* labels);
+  const Plan plan_;
+  std::unique_ptr<Dataset> data_;  // null: zeros
+  std::exception_ptr thrown_;      // by the data set: lib knows no exceptions, so it waits until the step has returned
+  Workers workers_;
+  bool workers_started_ = false;
+  Arena arena_;
+  Trainer trainer_;
+};
+
+double median(std::vector<double> values);
+
+struct MeasureOptions {
+  uint32_t threads = 0;          // 0: one per processor
+  double seconds_per_plan = 10;  // stop after so long, but not before kLeastSteps
+  std::function<void(const std::string&)> say;  // a line of progress; may be empty
+};
+
+// Runs two plans of the recipe, the one that stores all (left out where memory does not suffice) and the smallest; together
+// they hold every distinct call, in the cache states of both ends. A kernel's seconds are the mean over all its rows in the steps
+// whose times lie around the median.
+Profile measure_profile(const Recipe& recipe, const MeasureOptions& options);
+
+}  // namespace reprise

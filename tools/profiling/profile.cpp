@@ -1,0 +1,165 @@
+// The profile's keys, file and prices.
+// A call of the graph and a row of a plan get the same key: both give their tensors in the order of kOps.
+// It must not measure.
+#include "tools/profiling/profile.h"
+
+#include <cstdio>
+#include <limits>
+#include <vector>
+
+#include "tools/formats/error.h"
+#include "tools/formats/json_fields.h"
+#include "tools/formats/json_text.h"
+#include "tools/formats/output_file.h"
+
+namespace reprise {
+
+namespace {
+
+std::string number_text(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%g", value);
+  return text;
+}
+
+// Only what changes the work: two dropouts that differ in their random stream cost the same.
+std::string attribute_text(const AttributeTables& tables, AttributeKind kind, uint32_t attribute) {
+  switch (kind) {
+    case AttributeKind::kWindow: {
+      const WindowAttribute& w = tables.window[attribute];
+      return " window=" + std::to_string(w.kernel_h) + "x" + std::to_string(w.kernel_w) + "/" + std::to_string(w.stride) + "+" + std::to_string(w.pad);
+    }
+    case AttributeKind::kNorm: return " count=" + std::to_string(tables.norm[attribute].count);
+    case AttributeKind::kLinear: return " input_major=" + std::to_string(tables.linear[attribute].input_major);
+    case AttributeKind::kGelu: return " tanh=" + std::to_string(tables.gelu[attribute].tanh_form);
+    case AttributeKind::kAttention: {
+      const AttentionAttribute& a = tables.attention[attribute];
+      return " heads=" + std::to_string(a.heads) + " dropout=" + number_text(a.dropout);
+    }
+    case AttributeKind::kDropout: return " dropout=" + number_text(tables.dropout[attribute].probability);
+    case AttributeKind::kGroup: {
+      const GroupAttribute& g = tables.group[attribute];
+      return " tensors=" + std::to_string(g.tensors) + " elements=" + std::to_string(g.elements);
+    }
+    case AttributeKind::kUpdate: {
+      const GroupAttribute& g = tables.update[attribute].group;
+      return " tensors=" + std::to_string(g.tensors) + " elements=" + std::to_string(g.elements);
+    }
+    case AttributeKind::kClip:
+    case AttributeKind::kNone: return "";
+  }
+  return "";
+}
+
+std::string tensor_text(const Tensor* tensor) {
+  static const char* const kNames[] = {"f32", "bf16", "i32", "i64", "u8"};
+  if (tensor == nullptr) return " -";
+  std::string text = std::string(" ") + kNames[static_cast<int>(tensor->dtype)] + "[";
+  for (uint32_t d = 0; d < tensor->rank; ++d) text += (d == 0 ? "" : ",") + std::to_string(tensor->shape[d]);
+  return text + "]";
+}
+
+std::string kernel_key(Op op, Pass pass, uint32_t attribute, uint8_t accumulate, const AttributeTables& tables,
+                       const std::vector<const Tensor*>& tensors) {
+  const KernelInfo& kernel = kOps[kernel_index(op, pass)];
+  std::string key = kernel.name + attribute_text(tables, kernel.attribute, attribute);
+  for (const Tensor* tensor : tensors) key += tensor_text(tensor);
+  if (accumulate != 0) key += " adds=" + std::to_string(accumulate);
+  return key;
+}
+
+uint32_t arity_without_scratch(const KernelInfo& kernel) {
+  const uint32_t arity = kernel.arity();
+  return kernel.arguments[arity - 1].role == Role::kScratch ? arity - 1 : arity;
+}
+
+const Tensor* tensor_of(const OwnedPlan& plan, const OwnedProgram& program, Ref ref) {
+  if (ref == kNoRef) return nullptr;
+  switch (ref_region(ref)) {
+    case Region::kState: return &plan.state[ref_index(ref)].tensor;
+    case Region::kCarried: return &plan.carried[ref_index(ref)];
+    default: return &program.slots[ref_index(ref)].tensor;
+  }
+}
+
+}  // namespace
+
+std::string call_key(const Graph& graph, const Call& call) {
+  std::vector<const Tensor*> tensors;
+  for (const ValueId v : call.arguments) tensors.push_back(v == kNoValue ? nullptr : &graph.tensor(v));
+  return kernel_key(call.op, call.pass, call.attribute, call.accumulate, graph.attributes, tensors);
+}
+
+std::string row_key(const OwnedPlan& plan, const OwnedProgram& program, const Row& row) {
+  std::vector<const Tensor*> tensors;
+  const uint32_t count = arity_without_scratch(kOps[kernel_index(row.op, row.pass)]);
+  for (uint32_t a = 0; a < count; ++a) tensors.push_back(tensor_of(plan, program, program.arguments[row.first_argument + a]));
+  return kernel_key(row.op, row.pass, row.attribute, row.accumulate, plan.attributes, tensors);
+}
+
+double Profile::seconds(const std::string& key) const {
+  const auto found = kernels.find(key);
+  if (found != kernels.end()) return found->second.seconds;
+  throw UserError(path + ": kernels: none has the key \"" + key + "\"; the profile is of another recipe: profile this recipe again");
+}
+
+std::string profile_text(const Profile& profile) {
+  nlohmann::ordered_json json = {{"format", kProfileFormat},       {"backend", profile.backend},     {"kernel_set", profile.kernel_set},
+                                 {"threads", profile.threads},     {"processor", profile.processor}, {"micro_batch_seconds", profile.micro_batch_seconds},
+                                 {"kernels", nlohmann::ordered_json::array()}};
+  for (const auto& [key, kernel] : profile.kernels) {
+    json["kernels"].push_back({{"key", key}, {"seconds", kernel.seconds}, {"runs", kernel.runs}});
+  }
+  return json.dump(1) + "\n";
+}
+
+Profile parse_profile(const std::string& text, const std::string& path) {
+  const nlohmann::json json = parse_json(text, path);
+  const JsonFields fields(json, path, "");
+  const FieldRange seconds = {0, std::numeric_limits<double>::max()};
+  uint64_t format = 0;
+  if (!fields.has("format") || !fields.has("kernels")) throw UserError(path + ": format, kernels: missing; this is no file as `reprise profile` writes it");
+  fields.read("format", format, kProfileFormat, kProfileFormat);
+  fields.allow_only({"format", "backend", "kernel_set", "threads", "processor", "micro_batch_seconds", "kernels"});
+  for (const char* key : {"backend", "kernel_set", "threads", "micro_batch_seconds"}) (void)fields.at(key);
+  Profile profile;
+  profile.path = path;
+  fields.read_choice("backend", profile.backend, {{"cpu", std::string("cpu")}, {"cuda", std::string("cuda")}});
+  fields.read("kernel_set", profile.kernel_set);
+  fields.read("processor", profile.processor);
+  fields.read("threads", profile.threads, 1, UINT32_MAX);
+  fields.read("micro_batch_seconds", profile.micro_batch_seconds, seconds);
+  size_t at = 0;
+  for (const nlohmann::json& entry : fields.list_at("kernels")) {
+    const JsonFields kernel(entry, path, "kernels[" + std::to_string(at++) + "]");
+    kernel.allow_only({"key", "seconds", "runs"});
+    for (const char* key : {"key", "seconds", "runs"}) (void)kernel.at(key);
+    std::string key;
+    Profile::Kernel value;
+    kernel.read("key", key);
+    kernel.read("seconds", value.seconds, seconds);
+    kernel.read("runs", value.runs, 1, UINT64_MAX);
+    if (!profile.kernels.emplace(key, value).second) kernel.refuse("key", "given twice: \"" + key + "\"");
+  }
+  return profile;
+}
+
+Profile read_profile(const std::string& path) { return parse_profile(read_file(path), path); }
+
+MeasuredCosts costs_of(std::shared_ptr<const Profile> profile) {
+  const double beside = profile->micro_batch_seconds;
+  return {[profile = std::move(profile)](const Graph& graph, const Call& call) { return profile->seconds(call_key(graph, call)); }, beside};
+}
+
+std::string profile_mismatch(const Profile& profile, const std::string& kernel_set, uint64_t threads) {
+  if (profile.kernel_set != kernel_set) {
+    return profile.path + ": kernel_set: measured with \"" + profile.kernel_set + "\", this machine uses \"" + kernel_set + "\"; its times may be wrong here";
+  }
+  if (profile.threads != threads) {
+    return profile.path + ": threads: measured with " + std::to_string(profile.threads) + ", this machine offers " + std::to_string(threads) +
+           "; its times hold for training with --threads " + std::to_string(profile.threads);
+  }
+  return "";
+}
+
+}  // namespace reprise
