@@ -10,6 +10,12 @@ SCHEDULE ?=
 PREFIX   ?= /usr/local
 SANITIZE ?=
 
+# As many jobs as processors, unless -j says otherwise. V=1 shows every command.
+ifeq ($(filter -j% --jobs%,$(MAKEFLAGS)),)
+MAKEFLAGS += -j$(shell nproc)
+endif
+Q := $(if $(filter 1,$(V)),,@)
+
 WARNINGS  := -Wall -Wextra
 COMMON    := -std=c++20 -g1 -I. -MMD -MP $(SANITIZE)
 LIB_FLAGS := $(COMMON) -O3 -fno-exceptions -fno-rtti -fno-math-errno -fno-trapping-math $(WARNINGS) -Wconversion
@@ -74,25 +80,29 @@ $(BUILD)/packages/parity: PACKAGES := $(PARITY_PACKAGES)
 
 $(LIB_OBJECTS) $(PORT_OBJECTS): $(BUILD)/%.o: %.cpp Makefile | $(BUILD)/packages/run
 	@mkdir -p $(@D)
-	$(CXX) $(LIB_FLAGS) -c $< -o $@
+	@echo "  compile $<"
+	$(Q)$(CXX) $(LIB_FLAGS) -c $< -o $@
 
 $(TOOL_OBJECTS) $(BUILD)/tools/reprise.o: $(BUILD)/%.o: %.cpp Makefile | $(BUILD)/packages/run
 	@mkdir -p $(@D)
-	$(CXX) $(TOOL_FLAGS) -c $< -o $@
+	@echo "  compile $<"
+	$(Q)$(CXX) $(TOOL_FLAGS) -c $< -o $@
 
 $(BUILD)/tests/%.o: tests/%.cpp Makefile | $(BUILD)/packages/run $(BUILD)/packages/test
 	@mkdir -p $(@D)
-	$(CXX) $(TOOL_FLAGS) $(PROOF_FLAGS) -c $< -o $@
+	@echo "  compile $<"
+	$(Q)$(CXX) $(TOOL_FLAGS) $(PROOF_FLAGS) -c $< -o $@
 
 $(BUILD)/libreprise.a: $(LIB_OBJECTS) $(PORT_OBJECTS)
-	rm -f $@ && ar rcs $@ $^
+	$(Q)rm -f $@ && ar rcs $@ $^
 $(BUILD)/libtools.a: $(TOOL_OBJECTS)
-	rm -f $@ && ar rcs $@ $^
+	$(Q)rm -f $@ && ar rcs $@ $^
 $(BUILD)/libjudges.a: $(call objects,$(JUDGE_SOURCES))
-	rm -f $@ && ar rcs $@ $^
+	$(Q)rm -f $@ && ar rcs $@ $^
 
 $(BUILD)/reprise: $(BUILD)/tools/reprise.o $(BUILD)/libtools.a $(BUILD)/libreprise.a
-	$(CXX) $^ -o $@ $(LINK)
+	@echo "  link $@"
+	$(Q)$(CXX) $^ -o $@ $(LINK)
 
 # ---- a recipe becomes a program: plan, compile (which proves the plan), train ------------------------------------------------
 
@@ -101,9 +111,11 @@ PLAN_OPTIONS := $(if $(BUDGET),--budget $(BUDGET)) $(if $(SCHEDULE),--schedule $
 $(BUILD)/$(NAME)/options: force
 	@mkdir -p $(@D); echo '$(abspath $(RECIPE)) $(PLAN_OPTIONS)' | cmp -s - $@ || echo '$(abspath $(RECIPE)) $(PLAN_OPTIONS)' >$@
 $(BUILD)/$(NAME)/plan.h: $(RECIPE) $(BUILD)/reprise $(BUILD)/$(NAME)/options
-	$(BUILD)/reprise plan $(RECIPE) $(PLAN_OPTIONS) -o $(BUILD)/$(NAME)
+	@echo "  plan $(RECIPE)"
+	$(Q)$(BUILD)/reprise plan $(RECIPE) $(PLAN_OPTIONS) -o $(BUILD)/$(NAME)
 $(BUILD)/$(NAME)/train: tools/train.cpp $(BUILD)/$(NAME)/plan.h $(BUILD)/libtools.a $(BUILD)/libreprise.a
-	$(CXX) $(TOOL_FLAGS) $(PROOF_FLAGS) -I$(BUILD)/$(NAME) tools/train.cpp $(BUILD)/libtools.a $(BUILD)/libreprise.a -o $@ $(LINK)
+	@echo "  compile and prove $(BUILD)/$(NAME)/plan.h"
+	$(Q)$(CXX) $(TOOL_FLAGS) $(PROOF_FLAGS) -I$(BUILD)/$(NAME) tools/train.cpp $(BUILD)/libtools.a $(BUILD)/libreprise.a -o $@ $(LINK)
 -include $(BUILD)/$(NAME)/train.d
 endif
 
@@ -131,7 +143,8 @@ audit: $(BUILD)/reprise  ## regions, peak and slots of RECIPE's plan
 # ---- tests ---------------------------------------------------------------------------------------------------------------
 
 $(TESTS): $(BUILD)/tests/%: $(BUILD)/tests/%.o $(BUILD)/libjudges.a $(BUILD)/libtools.a $(BUILD)/libreprise.a
-	$(CXX) $< $(BUILD)/libjudges.a $(BUILD)/libtools.a $(BUILD)/libreprise.a -o $@ -lgtest -lgtest_main $(LINK)
+	@echo "  link $@"
+	$(Q)$(CXX) $< $(BUILD)/libjudges.a $(BUILD)/libtools.a $(BUILD)/libreprise.a -o $@ -lgtest -lgtest_main $(LINK)
 
 test: $(TESTS) $(BUILD)/reprise | $(BUILD)/packages/test  ## run every test; ends with "N passed, N failed"
 	@BUILD=$(BUILD) CXX="$(CXX)" tests/run_tests.sh $(TESTS) $(TEST_SCRIPTS)
@@ -194,7 +207,7 @@ clean:  ## remove what was built
 	rm -rf $(BUILD)
 
 help:  ## this list
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r target text; do printf '  make %-8s %s\n' "$$target" "$$text"; done
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r target text; do printf '  make %-8s %s\n' "$$target" "$$text"; done
 	@echo; echo '  RECIPE=f.json  BUDGET=512MiB  SCHEDULE=optimal|revolve|sqrt|every-k|none  ARGS="--steps 3"'
 
 -include $(patsubst %.o,%.d,$(LIB_OBJECTS) $(PORT_OBJECTS) $(TOOL_OBJECTS) $(BUILD)/tools/reprise.o $(call objects,$(TEST_SOURCES) $(JUDGE_SOURCES) $(BENCH_SOURCES)))

@@ -118,6 +118,16 @@ TEST_F(CommandLine, AuditOfRecipeAndOfManifestAgree) {
   expect_refusal({"audit", recipe(), "--budget", "1KiB", "--json"}, 3, {"rn", "smallest budget"});
 }
 
+TEST_F(CommandLine, AuditGateHoldsThePlanToItsBaseline) {
+  const std::string smallest = json_answer({"fit", recipe(), "--budget", "1GiB", "--json"})["smallest_budget"].dump();
+  ASSERT_EQ(reprise_command({"plan", recipe(), "--schedule", "optimal", "--budget", smallest, "-o", folder_.file("small")}).status, 0);
+  const std::string baseline = folder_.file("small/manifest.json");
+  EXPECT_EQ(reprise_command({"audit", baseline, "--gate", baseline}).status, 0);
+  EXPECT_EQ(reprise_command({"audit", recipe(), "--schedule", "none", "--gate", baseline, "--max-growth", "1000"}).status, 0);
+  expect_refusal({"audit", recipe(), "--schedule", "none", "--gate", baseline, "--max-growth", "1"}, 3, {"--gate", "grown from"});
+  expect_refusal({"audit", recipe(), "--gate", recipe()}, 1, {"--gate", "manifest"});
+}
+
 TEST_F(CommandLine, FitNamesTheSmallestBudgetThatFits) {
   const std::set<std::string> fields = {"fits", "smallest_budget", "planned_bytes", "predicted_seconds"};
   for (const std::string schedule : {"optimal", "sqrt", "revolve", "every-k", "none", "chen"}) {

@@ -26,7 +26,9 @@ class PrimePrices {
     return found->second;
   }
   MeasuredCosts costs() {
-    return {[this](const Graph& graph, const Call& call) { return seconds(call_key(graph, call)); }, kMicroBatchSeconds};
+    return {[this](const Graph& graph, const Call& call) { return seconds(call_key(graph, call)); },
+            [this](const OwnedPlan& plan, const OwnedProgram& program, const Row& row) { return seconds(row_key(plan, program, row)); },
+            kMicroBatchSeconds};
   }
   const std::map<std::string, double>& known() const { return prices_; }
 
@@ -102,15 +104,17 @@ TEST_P(Predicted, IsTheSumOverTheRowsOfTheStep) {
   EXPECT_GE(planned_count, 25) << "most strategies fit most budgets";
 }
 
+// Without residues: a makespan does not say what recording over a residue really costs, so with them the order may turn.
 TEST_P(Predicted, NeverRisesWithTheBudget) {
   ScheduleRequest request;
-  request.strategy = "optimal";
+  request.residues = false;
   const uint64_t least = smallest_budget(model_, request);
   double before = INFINITY;
   std::set<double> different;
   for (uint64_t p = 0; p < 20; ++p) {
     const uint64_t budget = least + (model_.store_all_bytes - least) * p / 19;
-    const PlannedModel planned = plan_within(model_, "optimal", budget);
+    model_.recipe.budget_bytes = budget;
+    const PlannedModel planned = plan_model(model_, request);
     ASSERT_TRUE(planned.fits) << case_.name << ", budget " << budget;
     EXPECT_LE(*planned.predicted_seconds, before) << case_.name << ", budget " << budget;
     before = *planned.predicted_seconds;
@@ -231,7 +235,8 @@ TEST(ProfileFile, AForeignProfileIsWarnedOf) {
 TEST(ProfileKeys, HoldWhatChangesTheTime) {
   const auto keys_of = [](const std::string& recipe) {
     PrimePrices prices;
-    (void)solve_model(recipe_from(recipe), prices.costs());
+    SolvedModel model = solve_model(recipe_from(recipe), prices.costs());
+    (void)plan_within(model, "none", std::nullopt);
     std::set<std::string> keys;
     for (const auto& [key, seconds] : prices.known()) keys.insert(key);
     return keys;

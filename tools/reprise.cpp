@@ -153,9 +153,29 @@ nlohmann::json manifest_from(const RecipeOptions& options) {
   return manifest_of(model, planned);
 }
 
-int run_audit(const RecipeOptions& options) {
+// A plan may have grown by at most that many per cent since the baseline's manifest was written.
+struct Gate {
+  std::string baseline;
+  double max_growth = 0;
+
+  void check(const nlohmann::json& manifest) const {
+    if (baseline.empty()) return;
+    const nlohmann::json old = nlohmann::json::parse(read_file(baseline), nullptr, false);
+    if (!is_manifest(old) || !old.value("planned_bytes", nlohmann::json()).is_number_unsigned()) {
+      throw UserError(baseline + ": --gate: must be a manifest as `reprise plan` writes it");
+    }
+    const double before = old.at("planned_bytes").get<double>(), now = manifest.at("planned_bytes").get<double>();
+    if (now <= before * (1 + max_growth / 100)) return;
+    throw UserError(baseline + ": --gate: the plan has grown from " + bytes_text(static_cast<uint64_t>(before)) + " to " +
+                        bytes_text(static_cast<uint64_t>(now)) + ", more than --max-growth " + std::to_string(max_growth) + " per cent",
+                    UserError::kDoesNotFit);
+  }
+};
+
+int run_audit(const RecipeOptions& options, const Gate& gate) {
   const nlohmann::json given = nlohmann::json::parse(read_file(options.recipe), nullptr, false);
   const nlohmann::json manifest = is_manifest(given) ? given : manifest_from(options);
+  gate.check(manifest);
   std::string text;
   try {
     text = audit_text(manifest);
@@ -290,6 +310,9 @@ int run(int argc, char** argv) {
   recipe.add_to(*audit, true);
   recipe.add_profile_to(*audit);
   audit->add_flag("--json", recipe.json);
+  Gate gate;
+  audit->add_option("--gate", gate.baseline, "a manifest: exit status 3 where the plan has outgrown it");
+  audit->add_option("--max-growth", gate.max_growth, "per cent of growth that the gate lets pass; default 0")->check(CLI::NonNegativeNumber);
 
   CLI::App* chain = app.add_subcommand("chain", "write a recipe's chain of links as JSON");
   recipe.add_to(*chain, false);
@@ -342,7 +365,7 @@ int run(int argc, char** argv) {
   if (*profile) return run_profile(recipe, output, threads);
   if (*fit) return run_fit(recipe);
   if (*compare) return run_compare(recipe, sweep, svg);
-  if (*audit) return run_audit(recipe);
+  if (*audit) return run_audit(recipe, gate);
   if (*chain) {
     const SolvedModel model = recipe.solve();
     if (output.empty()) {

@@ -63,8 +63,10 @@ class ChainJudge {
     queue_.push({cost, s});
   }
   void expand(State s, double cost) {
+    for (int i = 1; i <= gradient(s) && i < chain_.length(); ++i) {
+      if (get(s, i, kValue)) offer(set(s, i, kValue, 0), cost);
+    }
     for (int i = 0; i < gradient(s); ++i) {
-      if (i > 0 && get(s, i, kValue)) offer(set(s, i, kValue, 0), cost);
       if (get(s, i, kResidue)) offer_if_it_fits(set(s, i, kResidue, 0), 0, cost);
       if (get(s, i, kTape)) {
         offer_if_it_fits(set(s, i, kTape, 0), 0, cost);

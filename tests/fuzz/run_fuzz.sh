@@ -41,7 +41,7 @@ for target in "$@"; do
   name=$(basename "$target" _fuzz)
   case $name in bytes) longest=32 ;; idx | tensors | safetensors) longest=400 ;; *) longest=1024 ;; esac
   echo "fuzz $name: $RUNS inputs of up to $longest bytes"
-  nice -n 10 "$target" -runs="$RUNS" -max_len=$longest -timeout=20 -rss_limit_mb=2048 -verbosity=0 -print_final_stats=1 -close_fd_mask=0 \
+  nice -n 10 "$target" -runs="$RUNS" -max_len=$longest -timeout=20 -rss_limit_mb=2048 -print_funcs=0 -print_final_stats=1 \
     -artifact_prefix="$findings/$name-" "$corpus/$name" 2>"$findings/$name.log" \
     || { tail -n 40 "$findings/$name.log" >&2; echo "fuzz $name: found an input, in $findings" >&2; exit 1; }
   sed -n 's/^stat::number_of_executed_units: */  inputs run /p' "$findings/$name.log"

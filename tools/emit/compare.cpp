@@ -30,7 +30,7 @@ json compare_one(const SolvedModel& model, const std::string& strategy, uint64_t
     const ChainLayout layout = layout_chain(model.chain, schedule.actions);
     row["packed_bytes"] = model.fixed_bytes() + layout.packed_bytes;
     row["extra_forward_cost"] = schedule.makespan / model.forward_backward_cost - 1;
-    if (const auto seconds = predict_seconds(model, schedule, layout)) row["predicted_seconds"] = *seconds;
+    if (model.measured) row["predicted_seconds"] = *predict_seconds(model, lower_schedule(model, schedule, layout));
   } catch (const UserError& error) {  // a parameter that this strategy alone would need
     row["reason"] = error.what();
   }

@@ -134,36 +134,6 @@ CallPrice remembered(const CallPrice& price) {
   };
 }
 
-// In every micro-batch but the first of a step, the backward adds to the carried gradients.
-Call adding(const SolvedModel& model, Call call) {
-  const KernelInfo& kernel = kOps[kernel_index(call.op, call.pass)];
-  for (size_t a = 0; a < call.arguments.size(); ++a) {
-    const bool carried = kernel.arguments[a].role == Role::kOutput && model.state.carried_index.count(call.arguments[a]) != 0;
-    if (carried) call.accumulate = static_cast<uint8_t>(call.accumulate | 1u << a);
-  }
-  return call;
-}
-
-// The part of a step's time that no schedule changes; the chain's costs have each micro-batch's backward as the first has it.
-double fixed_seconds_of(const SolvedModel& model) {
-  const CallPrice& seconds = model.measured->call_seconds;
-  double micro_batch = model.measured->micro_batch_seconds, more_to_add = 0, update = 0;
-  for (const LinkBody& link : model.bodies.links) {
-    for (const Call& call : link.forward) micro_batch += call.once ? seconds(model.graph, call) : 0;
-    if (model.recipe.accumulate == 1) continue;
-    for (const Call& call : link.backward) more_to_add += seconds(model.graph, adding(model, call)) - seconds(model.graph, call);
-  }
-  for (const Call& call : model.state.update) update += seconds(model.graph, call);
-  return model.recipe.accumulate * micro_batch + (model.recipe.accumulate - 1) * more_to_add + update;
-}
-
-// A makespan counts a record under a residue as any later forward; it also makes what the tape wants and the residue lacks.
-double record_surplus(const SolvedModel& model, const ResidueChoice& residue, int tape) {
-  double seconds = 0;
-  for (const Call& call : residue.records[static_cast<size_t>(tape)].calls) seconds += model.measured->call_seconds(model.graph, call);
-  return seconds - residue.forward_price;
-}
-
 uint64_t store_all_memory(const SolvedModel& model) { return model.store_all_bytes - model.fixed_bytes(); }
 
 }  // namespace
@@ -195,38 +165,24 @@ SolvedModel solve_model(const Recipe& recipe, const std::optional<MeasuredCosts>
   none.strategy = "none";
   model.store_all_bytes = model.fixed_bytes() + make_schedule(model.chain, none).peak_bytes;
   model.measured = measured;
-  if (measured) model.fixed_seconds = fixed_seconds_of(model);
   return model;
 }
 
-std::optional<double> predict_seconds(const SolvedModel& model, const Schedule& schedule, const ChainLayout& layout) {
+OwnedPlan lower_schedule(const SolvedModel& model, const Schedule& schedule, const ChainLayout& layout) {
+  return assemble(model, schedule.actions, layout);
+}
+
+std::optional<double> predict_seconds(const SolvedModel& model, const OwnedPlan& plan) {
   if (!model.measured) return std::nullopt;
-  double micro_batch = schedule.makespan;
-  ValueId gradient = kNoValue;
-  std::vector<int> held(model.bodies.links.size(), -1);  // residue modes
-  for (size_t i = 0; i < schedule.actions.size(); ++i) {
-    if (gradient != kNoValue) {
-      const Call move = {Op::kMove, Pass::kForward, 0, {gradient, gradient}};
-      for (size_t m = 0; m < layout.actions[i].moves.size(); ++m) micro_batch += model.measured->call_seconds(model.graph, move);
-    }
-    const Action& action = schedule.actions[i];
-    int& mode = held[static_cast<size_t>(action.first)];
-    const LinkBody& link = model.bodies.links[static_cast<size_t>(action.first)];
-    switch (action.kind) {
-      case ActionKind::kAdvance:
-        for (int u = action.first; u < action.last && action.choice >= 0; ++u) held[static_cast<size_t>(u)] = action.choice;
-        break;
-      case ActionKind::kRecord:
-        if (mode >= 0) micro_batch += record_surplus(model, link.residues[static_cast<size_t>(mode)], action.choice);
-        break;
-      case ActionKind::kBackward:
-        gradient = link.d_input;
-        mode = -1;
-        break;
-      case ActionKind::kDrop: break;
-    }
-  }
-  return model.recipe.accumulate * micro_batch + model.fixed_seconds;
+  double seconds = plan.accumulate * model.measured->micro_batch_seconds;
+  const auto add = [&](ProgramId id, uint32_t times) {
+    const OwnedProgram& program = plan.programs[static_cast<size_t>(id)];
+    for (const Row& row : program.rows) seconds += times * model.measured->row_seconds(plan, program, row);
+  };
+  add(ProgramId::kMicroFirst, 1);
+  add(ProgramId::kMicroAdd, plan.accumulate - 1);
+  add(ProgramId::kUpdate, 1);
+  return seconds;
 }
 
 PlannedModel plan_model(const SolvedModel& model, const ScheduleRequest& request) {
@@ -244,8 +200,8 @@ PlannedModel plan_model(const SolvedModel& model, const ScheduleRequest& request
   planned.packed_bytes = layout.packed_bytes;
   planned.move_bytes = layout.move_bytes;
   planned.extra_forward_cost = planned.schedule.makespan / model.forward_backward_cost - 1;
-  planned.predicted_seconds = predict_seconds(model, planned.schedule, layout);
   planned.plan = assemble(model, planned.schedule.actions, layout);
+  planned.predicted_seconds = predict_seconds(model, planned.plan);
   planned.fits = !planned.budget_bytes || planned.plan.arena_bytes <= *planned.budget_bytes;
   if (!planned.fits) planned.smallest_budget_bytes = smallest_budget(model, request);
   return planned;

@@ -3,6 +3,7 @@
 // It must not write files.
 #pragma once
 
+#include <functional>
 #include <optional>
 
 #include "tools/emit/owned_plan.h"
@@ -15,7 +16,8 @@ namespace reprise {
 
 // Costs in seconds, from a profile of the machine.
 struct MeasuredCosts {
-  CallPrice call_seconds;
+  CallPrice call_seconds;  // what the schedule minimises
+  std::function<double(const OwnedPlan&, const OwnedProgram&, const Row&)> row_seconds;
   double micro_batch_seconds = 0;  // of a micro-batch beside its rows
 };
 
@@ -31,7 +33,6 @@ struct SolvedModel {
   uint64_t store_all_bytes = 0;  // the arena that storing everything would need
   double forward_backward_cost = 0;  // of a micro-batch without recomputation: seconds if measured, else flop equivalents
   std::optional<MeasuredCosts> measured;
-  double fixed_seconds = 0;  // if measured: of a step beside its schedules' makespans and moves
 
   // Bytes outside the chain's own area.
   uint64_t fixed_bytes() const { return state_bytes + carried_bytes + header_bytes; }
@@ -40,9 +41,12 @@ struct SolvedModel {
 // Without measured costs, call_price of cost.h serves. Throws what call_seconds throws for a call that it lacks.
 SolvedModel solve_model(const Recipe& recipe, const std::optional<MeasuredCosts>& measured = std::nullopt);
 
-// Of a whole step: the rows of its micro-batches and of the update, and what a micro-batch takes beside them. None without
-// measured costs.
-std::optional<double> predict_seconds(const SolvedModel& model, const Schedule& schedule, const ChainLayout& layout);
+// Rows of a feasible schedule.
+OwnedPlan lower_schedule(const SolvedModel& model, const Schedule& schedule, const ChainLayout& layout);
+
+// Of a whole step: the rows of its micro-batches and of the update, and what a micro-batch takes beside them. It is not the
+// makespan: rows that nothing reads are dropped, gradients moved. None without measured costs.
+std::optional<double> predict_seconds(const SolvedModel& model, const OwnedPlan& plan);
 
 struct PlannedModel {
   bool fits = false;

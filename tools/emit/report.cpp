@@ -110,11 +110,23 @@ json manifest_of(const SolvedModel& model, const PlannedModel& planned) {
                    {"carried", carried},
                    {"slots", slots_json(plan)},
                    {"peak", peak_json(plan.programs[0])},
-                   {"outside", {{"worker_stack_bytes_note", "code, stacks and the data set in host memory are not in the arena; the train program reports its resident size"}}},
+                   {"outside", {{"not_in_the_arena", {"code", "stacks of the workers", "the data set in host memory"}}}},
                    {"measured", json::object()}};
+  const auto& feature_maps = model.recipe.feature_map_budget_bytes;
+  manifest["feature_map_budget_bytes"] = feature_maps ? json(*feature_maps) : json(nullptr);
   manifest["budget_bytes"] = planned.budget_bytes ? json(*planned.budget_bytes) : json(nullptr);
   return manifest;
 }
+
+namespace {
+
+std::string budget_text(const Recipe& recipe) {
+  if (recipe.budget_bytes) return bytes_text(*recipe.budget_bytes);
+  if (recipe.feature_map_budget_bytes) return bytes_text(*recipe.feature_map_budget_bytes) + " of feature maps and scratch";
+  return "none: as much as the schedule wants";
+}
+
+}  // namespace
 
 std::string summary_of(const SolvedModel& model, const PlannedModel& planned) {
   const OwnedPlan& plan = planned.plan;
@@ -122,7 +134,7 @@ std::string summary_of(const SolvedModel& model, const PlannedModel& planned) {
   char share[64];
   std::snprintf(share, sizeof share, "%.1f%%", 100.0 * static_cast<double>(plan.arena_bytes) / static_cast<double>(model.store_all_bytes));
   text << "plan " << model.recipe.name << " (" << model.recipe.schedule.strategy << ", " << plan.programs[0].rows.size() << " rows a micro-batch)\n";
-  text << "  budget          " << (planned.budget_bytes ? bytes_text(*planned.budget_bytes) : std::string("none: store all")) << "\n";
+  text << "  budget          " << budget_text(model.recipe) << "\n";
   text << "  planned peak    " << bytes_text(plan.arena_bytes) << " = " << bytes_text(plan.state_bytes) << " state + " << bytes_text(plan.carried_bytes)
        << " gradients + " << bytes_text(plan.arena_bytes - plan.state_bytes - plan.carried_bytes) << " activations and scratch\n";
   text << "  storing all     " << bytes_text(model.store_all_bytes) << " (this plan takes " << share << " of it)\n";

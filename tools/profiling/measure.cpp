@@ -123,6 +123,16 @@ void measure_moves(const SolvedModel& model, const PlanRun& run, Sums& sums) {
   }
 }
 
+// A call whose rows every plan drops, because nothing reads their results (a frozen trunk's), costs nothing; the planner still
+// asks for its price.
+void add_idle_calls(const SolvedModel& model, Sums& sums) {
+  for (const LinkBody& link : model.bodies.links) {
+    for (const auto* calls : {&link.forward, &link.backward}) {
+      for (const Call& call : *calls) sums.kernels.try_emplace(call_key(model.graph, call), Sums::Kernel{0, 1});
+    }
+  }
+}
+
 PlannedModel plan_with(SolvedModel& model, const std::string& strategy) {
   ScheduleRequest request;
   request.strategy = strategy;
@@ -211,6 +221,7 @@ Profile measure_profile(const Recipe& recipe, const MeasureOptions& options) {
       if (options.say) options.say("left out: storing all, " + size + ": " + error.what());
     }
   }
+  add_idle_calls(model, sums);
   for (const auto& [key, kernel] : sums.kernels) profile.kernels[key] = {kernel.seconds / static_cast<double>(kernel.runs), kernel.runs};
   profile.micro_batch_seconds = sums.beside.seconds / static_cast<double>(sums.beside.runs);
   return profile;

@@ -147,8 +147,13 @@ Profile parse_profile(const std::string& text, const std::string& path) {
 Profile read_profile(const std::string& path) { return parse_profile(read_file(path), path); }
 
 MeasuredCosts costs_of(std::shared_ptr<const Profile> profile) {
-  const double beside = profile->micro_batch_seconds;
-  return {[profile = std::move(profile)](const Graph& graph, const Call& call) { return profile->seconds(call_key(graph, call)); }, beside};
+  MeasuredCosts costs;
+  costs.micro_batch_seconds = profile->micro_batch_seconds;
+  costs.call_seconds = [profile](const Graph& graph, const Call& call) { return profile->seconds(call_key(graph, call)); };
+  costs.row_seconds = [profile](const OwnedPlan& plan, const OwnedProgram& program, const Row& row) {
+    return profile->seconds(row_key(plan, program, row));
+  };
+  return costs;
 }
 
 std::string profile_mismatch(const Profile& profile, const std::string& kernel_set, uint64_t threads) {
