@@ -112,7 +112,8 @@ $(BUILD)/$(NAME)/options: force
 	@mkdir -p $(@D); echo '$(abspath $(RECIPE)) $(PLAN_OPTIONS)' | cmp -s - $@ || echo '$(abspath $(RECIPE)) $(PLAN_OPTIONS)' >$@
 $(BUILD)/$(NAME)/plan.h: $(RECIPE) $(BUILD)/reprise $(BUILD)/$(NAME)/options
 	@echo "  plan $(RECIPE)"
-	$(Q)$(BUILD)/reprise plan $(RECIPE) $(PLAN_OPTIONS) -o $(BUILD)/$(NAME)
+	$(Q)$(BUILD)/reprise plan $(RECIPE) $(PLAN_OPTIONS) -o $(BUILD)/$(NAME) 2>$(BUILD)/$(NAME)/plan.txt \
+	  || { status=$$?; cat $(BUILD)/$(NAME)/plan.txt >&2; exit $$status; }
 $(BUILD)/$(NAME)/train: tools/train.cpp $(BUILD)/$(NAME)/plan.h $(BUILD)/libtools.a $(BUILD)/libreprise.a
 	@echo "  compile and prove $(BUILD)/$(NAME)/plan.h"
 	$(Q)$(CXX) $(TOOL_FLAGS) $(PROOF_FLAGS) -I$(BUILD)/$(NAME) tools/train.cpp $(BUILD)/libtools.a $(BUILD)/libreprise.a -o $@ $(LINK)
@@ -132,7 +133,7 @@ build: $(BUILD)/reprise $(recipe_data)  ## plan and compile RECIPE, without trai
 	@name=$$($(BUILD)/reprise name $(RECIPE)) || exit $$?; $(MAKE) --no-print-directory NAME=$$name $(BUILD)/$$name/train
 
 plan: $(BUILD)/reprise  ## plan RECIPE into build/NAME/plan.h and manifest.json
-	@name=$$($(BUILD)/reprise name $(RECIPE)) || exit $$?; $(MAKE) --no-print-directory -s NAME=$$name $(BUILD)/$$name/plan.h
+	@name=$$($(BUILD)/reprise name $(RECIPE)) || exit $$?; $(MAKE) --no-print-directory -s NAME=$$name $(BUILD)/$$name/plan.h && cat $(BUILD)/$$name/plan.txt
 
 fit: $(BUILD)/reprise  ## does RECIPE fit BUDGET?
 	$(BUILD)/reprise fit $(RECIPE) $(if $(BUDGET),--budget $(BUDGET))

@@ -119,6 +119,7 @@ int run_plan(const RecipeOptions& options, const std::string& folder) {
   make_folders(folder);
   write_files({{folder + "/manifest.json", manifest_of(model, planned).dump(1) + "\n"},
                {folder + "/plan.h", plan_header(planned.plan, canonical_recipe(model.recipe), summary)}});
+  std::cerr << summary << "\n";
   return 0;
 }
 

@@ -25,9 +25,7 @@ head -n 9 tests/data/minimalloc/A.1048576.csv | seed pack A
   printf '0123456789abcdef\3\0\0\0\0\0\0\0'; } | seed tensors one
 images='\0\0\10\3\0\0\0\2\0\0\0\2\0\0\0\2abcdefgh'; labels='\0\0\10\1\0\0\0\2\1\2'
 { printf '\12'; printf "$images"; printf "$labels"; } | seed idx plain
-printf "$labels" | gzip -n >"$corpus/idx/.labels"
-{ printf "\\x$(printf %02x "$(wc -c <"$corpus/idx/.labels")")"; printf "$images" | gzip -n; cat "$corpus/idx/.labels"; } | seed idx gzip
-rm "$corpus/idx/.labels"
+{ printf "\\x$(printf %02x "$(printf "$labels" | gzip -n | wc -c)")"; printf "$images" | gzip -n; printf "$labels" | gzip -n; } | seed idx gzip
 seed config gpt2 <<<'{"model_type":"gpt2","vocab_size":256,"n_positions":128,"n_embd":64,"n_layer":2,"n_head":4,"n_inner":null,"activation_function":"gelu_new"}'
 seed training gpt2 <<'JSON'
 {"format":1,"plan_format":1,"step":3,"kernel_set":"fuzz","backend":"cpu","recipe":{"model":{"activation_function":"gelu_new","attn_pdrop":0.1,"embd_pdrop":0.1,"family":"gpt2","initializer_range":0.02,"layer_norm_epsilon":1e-05,"n_embd":768,"n_head":12,"n_inner":3072,"n_layer":12,"n_positions":1024,"resid_pdrop":0.1,"tie_word_embeddings":true,"vocab_size":50257},"batch":1,"seed":2}}
@@ -39,7 +37,7 @@ JSON
 
 for target in "$@"; do
   name=$(basename "$target" _fuzz)
-  case $name in bytes) longest=32 ;; idx | tensors | safetensors) longest=400 ;; *) longest=1024 ;; esac
+  case $name in bytes) longest=32 ;; idx) longest=120 ;; tensors | safetensors) longest=400 ;; profile) longest=500 ;; *) longest=1024 ;; esac
   echo "fuzz $name: $RUNS inputs of up to $longest bytes"
   nice -n 10 "$target" -runs="$RUNS" -max_len=$longest -timeout=20 -rss_limit_mb=2048 -print_funcs=0 -print_final_stats=1 \
     -artifact_prefix="$findings/$name-" "$corpus/$name" 2>"$findings/$name.log" \
