@@ -11,7 +11,7 @@ PREFIX   ?= /usr/local
 SANITIZE ?=
 
 # As many jobs as processors, unless -j says otherwise. V=1 shows every command.
-ifeq ($(filter -j% --jobs%,$(MAKEFLAGS)),)
+ifeq ($(MAKELEVEL),0)
 MAKEFLAGS += -j$(shell nproc)
 endif
 Q := $(if $(filter 1,$(V)),,@)
