@@ -107,7 +107,6 @@ TEST_P(Predicted, IsTheSumOverTheRowsOfTheStep) {
 // Without residues: a makespan does not say what recording over a residue really costs, so with them the order may turn.
 TEST_P(Predicted, NeverRisesWithTheBudget) {
   ScheduleRequest request;
-  request.residues = false;
   const uint64_t least = smallest_budget(model_, request);
   double before = INFINITY;
   std::set<double> different;

@@ -11,14 +11,15 @@ namespace {
 struct Case {
   const char* name;
   std::string recipe;
+  bool keeps_residues = false;  // some schedule below does: else residues would go untested without a word
 };
 
 std::vector<Case> cases() {
   return {{"resnet_basic", resnet_recipe()},
-          {"resnet_bottleneck", resnet_recipe(R"(, "accumulate": 2, "clip_norm": 1.0)", "bottleneck")},
+          {"resnet_bottleneck", resnet_recipe(R"(, "accumulate": 2, "clip_norm": 1.0)", "bottleneck"), true},
           {"resnet_released", resnet_recipe(R"(, "gradient_release": true)")},
-          {"gpt", gpt_recipe()},
-          {"gpt_accumulated", gpt_recipe(R"(, "accumulate": 3, "clip_norm": 0.5)", 0.0)}};
+          {"gpt", gpt_recipe(), true},
+          {"gpt_accumulated", gpt_recipe(R"(, "accumulate": 3, "clip_norm": 0.5)", 0.0), true}};
 }
 
 class SameBits : public ::testing::TestWithParam<int> {};
@@ -53,7 +54,7 @@ TEST_P(SameBits, EverySchedule) {
       EXPECT_LE(result.planned_bytes, run.model.recipe.budget_bytes.value_or(UINT64_MAX)) << what;
     }
   }
-  EXPECT_GT(residue_passes, 0) << c.name << ": no schedule here keeps a residue, so none was tested";
+  EXPECT_TRUE(residue_passes > 0 || !c.keeps_residues) << c.name << ": no schedule here keeps a residue, so none was tested";
 }
 
 TEST_P(SameBits, PoisonedArena) {

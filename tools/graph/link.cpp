@@ -138,7 +138,7 @@ Chain chain_of(const Graph& graph, const std::vector<LinkBody>& links) {
     for (const TapeChoice& tape : body.tapes) {
       link.tapes.push_back({tape.bytes, tape.backward_price, tape.backward.scratch_bytes, tape.forward_scratch_bytes});
     }
-    for (const ResidueChoice& residue : body.residues) link.residues.push_back({residue.bytes, residue.forward_price});
+    for (const ResidueChoice& residue : body.residues) link.residues.push_back({residue.bytes, residue.forward_price, residue.record_prices});
     chain.links.push_back(link);
   }
   return chain;

@@ -47,7 +47,8 @@ struct TapeChoice {
 struct ResidueChoice {
   std::vector<ValueId> kept;  // a part of tapes[0]'s; packed one after another in this order
   uint64_t bytes = 0;
-  double forward_price = 0;            // of every forward while it is held
+  double forward_price = 0;            // of every forward while it is held that keeps only the output
+  std::vector<double> record_prices;   // of those that record, parallel to the link's tapes
   ArrangedCalls lay, held;             // the forward that lays it down; a later one that keeps only the output
   std::vector<ArrangedCalls> records;  // parallel to the link's tapes: the forward that records one while the residue is held
 };

@@ -113,6 +113,9 @@ void LinkSolver::add_mode(double price_per_byte) {
   for (TapeChoice& tape : link_.tapes) {
     std::vector<ValueId> both = tape.kept;
     both.insert(both.end(), mode.kept.begin(), mode.kept.end());
+    double price = 0;
+    for (const Call& call : forward_with(mode.kept, tape.kept)) price += price_(graph_, call);
+    mode.record_prices.push_back(price);
     mode.records.push_back(arrange_calls(graph_, forward_with(mode.kept, tape.kept), placed_outside(both), scratch_));
     tape.forward_scratch_bytes = std::max(tape.forward_scratch_bytes, mode.records.back().scratch_bytes);
   }

@@ -20,7 +20,10 @@ struct Tape {
 // Inner values kept from a link's forward until its backward, without the output (DESIGN 5).
 struct Residue {
   uint64_t bytes = 0;
-  double forward_cost = 0;  // of every later forward of the link
+  double forward_cost = 0;  // of every later forward of the link that keeps only the output
+  std::vector<double> record_costs = {};  // per tape: of the forward that records it over this residue; empty: forward_cost
+
+  double record_cost(int tape) const { return record_costs.empty() ? forward_cost : record_costs[static_cast<size_t>(tape)]; }
 };
 
 struct Link {

@@ -41,8 +41,14 @@ Tape tape_from(const JsonFields& fields, const Link& link) {
 }
 
 Residue residue_from(const JsonFields& fields, const Link& link) {
-  fields.allow_only({"bytes", "forward_cost"});
-  return {.bytes = bytes_of(fields, "bytes"), .forward_cost = cost_of(fields, "forward_cost", link.forward_cost)};
+  fields.allow_only({"bytes", "forward_cost", "record_costs"});
+  Residue residue{.bytes = bytes_of(fields, "bytes"), .forward_cost = cost_of(fields, "forward_cost", link.forward_cost)};
+  if (!fields.has("record_costs")) return residue;
+  for (const json& cost : fields.list_at("record_costs")) residue.record_costs.push_back(fields.number_in("record_costs", cost, {0, kMostCost}));
+  if (residue.record_costs.size() != link.tapes.size()) {
+    fields.refuse("record_costs", "must list " + std::to_string(link.tapes.size()) + " costs, one for each tape, not " + std::to_string(residue.record_costs.size()));
+  }
+  return residue;
 }
 
 Link link_from(const JsonFields& fields, const std::string& file, size_t n) {
@@ -106,6 +112,7 @@ ordered_json chain_to_json(const Chain& chain) {
     }
     for (const Residue& residue : link.residues) {
       residues.push_back({{"bytes", residue.bytes}, {"forward_cost", residue.forward_cost}});
+      if (!residue.record_costs.empty()) residues.back()["record_costs"] = residue.record_costs;
     }
     links.push_back({{"name", link.name}, {"forward_cost", link.forward_cost}, {"boundary_bytes", link.boundary_bytes},
                      {"forward_scratch_bytes", link.forward_scratch_bytes}, {"tapes", tapes}, {"residues", residues}});

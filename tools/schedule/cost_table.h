@@ -100,7 +100,8 @@ class CostTable {
   template <class Use>
   void for_each_tape(int mode, int i, int l, Use use) const {
     for (int t = 0; t < static_cast<int>(chain_.links[i].tapes.size()); ++t) {
-      const double cost = bounds_.forward(mode, i, i + 1) + chain_.links[i].tapes[t].backward_cost;
+      const UnitTape& tape = chain_.links[i].tapes[t];
+      const double cost = tape.record_cost[mode + 1] + tape.backward_cost;
       const Branch branch{.kind = Branch::kTape, .choice = t};
       if (l == i) {
         use(branch, bounds_.single(mode, i, t), cost, Row{}, Row{});

@@ -81,7 +81,7 @@ class Walk {
     if (choice < 0 || choice >= static_cast<int>(link.tapes.size())) return "records a tape that is none";
     if (!readable(i)) return "reads boundary " + std::to_string(i) + ", which is not live";
     if (tape_[i] >= 0 || held_[i + 1]) return "records link " + std::to_string(i) + " twice";
-    makespan_ += forward_cost(i);
+    makespan_ += mode_[i] < 0 ? link.forward_cost : link.residues[mode_[i]].record_cost(choice);
     const uint64_t residue_bytes = mode_[i] < 0 ? 0 : link.residues[mode_[i]].bytes;
     tape_[i] = choice;
     live_bytes_ += tape_bytes_with_residue(link, choice, mode_[i]) - residue_bytes;

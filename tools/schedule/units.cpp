@@ -68,7 +68,7 @@ bool same_cost_and_size(const Link& a, const Link& b) {
            x.forward_scratch_bytes == y.forward_scratch_bytes;
   };
   const auto same_residue = [](const Residue& x, const Residue& y) {
-    return x.bytes == y.bytes && x.forward_cost == y.forward_cost;
+    return x.bytes == y.bytes && x.forward_cost == y.forward_cost && x.record_costs == y.record_costs;
   };
   return a.forward_cost == b.forward_cost && a.boundary_bytes == b.boundary_bytes &&
          a.forward_scratch_bytes == b.forward_scratch_bytes && std::ranges::equal(a.tapes, b.tapes, same_tape) &&
@@ -136,10 +136,11 @@ UnitChain chain_in_units(const Chain& chain, const UnitChoice& choice) {
     UnitLink unit_link{.forward_scratch = rounding.units(link.forward_scratch_bytes), .tapes = {}};
     for (int t = 0; t < static_cast<int>(link.tapes.size()); ++t) {
       const Tape& tape = link.tapes[t];
-      UnitTape unit_tape{.size = {}, .backward_cost = tape.backward_cost * result.cost_scale,
+      UnitTape unit_tape{.size = {}, .record_cost = {}, .backward_cost = tape.backward_cost * result.cost_scale,
                          .scratch = rounding.units(tape.scratch_bytes), .forward_scratch = rounding.units(tape.forward_scratch_bytes)};
       for (int mode = -1; mode < static_cast<int>(modes); ++mode) {
         unit_tape.size.push_back(rounding.units(tape_bytes_with_residue(link, t, mode)));
+        unit_tape.record_cost.push_back((mode < 0 ? link.forward_cost : link.residues[mode].record_cost(t)) * result.cost_scale);
       }
       unit_link.tapes.push_back(std::move(unit_tape));
     }

@@ -17,6 +17,7 @@ struct UnitChoice {
 
 struct UnitTape {
   std::vector<int64_t> size;  // entry 0 without a residue, entry k + 1 with the residue of mode k
+  std::vector<double> record_cost;  // of the forward that records it, in the same order
   double backward_cost = 0;
   int64_t scratch = 0;
   int64_t forward_scratch = 0;
