@@ -68,6 +68,22 @@ TEST_P(SameBits, PoisonedArena) {
   }
 }
 
+TEST_P(SameBits, EveryPolicy) {
+  const Case c = cases()[static_cast<size_t>(GetParam())];
+  const Recipe recipe = recipe_from(c.recipe);
+  const PlannedRun none = plan_run(recipe, "none");
+  const RunResult expected = train_plan(none.planned.plan, recipe, {5, 1, false});
+  for (const char* policy : {"dots", "linear", "attention-core", "drop-bn-relu", "ops:relu,gelu", "names:*1*"}) {
+    Recipe selective = recipe;
+    selective.schedule.policy = policy;
+    const PlannedRun run = plan_run(selective, kPolicy);
+    // Policies that keep "everything but" also keep what no backward needs to be kept: only these two save surely.
+    const bool saves = policy == std::string("dots") || policy == std::string("linear");
+    EXPECT_TRUE(!saves || run.planned.plan.arena_bytes <= none.planned.plan.arena_bytes) << c.name << " " << policy;
+    expect_same(expected, train_plan(run.planned.plan, recipe, {5, 2, true}), std::string(c.name) + " policy " + policy);
+  }
+}
+
 // Least memory, most residues: every forward of a link but its first starts from what it kept. The planner rarely finds this cheap
 // for a small GPT, so it is written down here.
 TEST_P(SameBits, EveryModeOfResidues) {

@@ -37,6 +37,22 @@ json compare_one(const SolvedModel& model, const std::string& strategy, uint64_t
   return row;
 }
 
+// The model as another strategy sees it: a policy's links have other tapes.
+SolvedModel solved_for(const SolvedModel& model, const std::string& strategy, const std::string& policy) {
+  Recipe recipe = model.recipe;
+  recipe.schedule = {};
+  recipe.schedule.strategy = strategy;
+  recipe.schedule.policy = policy;
+  return solve_model(recipe, model.measured);
+}
+
+json compare_policy(const SolvedModel& model, const std::string& policy, uint64_t memory) {
+  json row = compare_one(solved_for(model, kPolicy, policy), "none", memory);
+  row["strategy"] = kPolicy;
+  row["policy"] = policy;
+  return row;
+}
+
 uint64_t memory_of(const SolvedModel& model, uint64_t budget) {
   return budget <= model.fixed_bytes() ? 0 : (budget - model.fixed_bytes()) / kAlignment * kAlignment;
 }
@@ -44,15 +60,18 @@ uint64_t memory_of(const SolvedModel& model, uint64_t budget) {
 }  // namespace
 
 json compare_strategies(const SolvedModel& model) {
+  if (model.recipe.schedule.strategy == kPolicy) return compare_strategies(solved_for(model, "optimal", ""));
   const uint64_t budget = model.recipe.budget_bytes             ? *model.recipe.budget_bytes
                           : model.recipe.feature_map_budget_bytes ? model.fixed_bytes() + *model.recipe.feature_map_budget_bytes
                                                                   : model.store_all_bytes;
   json rows = json::array();
   for (const std::string& strategy : strategy_names()) rows.push_back(compare_one(model, strategy, memory_of(model, budget)));
+  for (const std::string& policy : policy_names()) rows.push_back(compare_policy(model, policy, memory_of(model, budget)));
   return {{"budget", budget}, {"rows", rows}};
 }
 
 json sweep_strategies(const SolvedModel& model, int points) {
+  if (model.recipe.schedule.strategy == kPolicy) return sweep_strategies(solved_for(model, "optimal", ""), points);
   ScheduleRequest optimal;
   optimal.memory_bytes = 0;
   const uint64_t least = std::min(make_schedule(model.chain, optimal).smallest_memory + model.fixed_bytes(), model.store_all_bytes);
@@ -75,7 +94,7 @@ std::string comparison_text(const json& comparison) {
   std::string text = "at a budget of " + bytes_text(comparison.at("budget").get<uint64_t>()) + "\nstrategy          peak         packed       extra work\n";
   char line[200];
   for (const json& row : comparison.at("rows")) {
-    const std::string strategy = row.at("strategy").get<std::string>();
+    const std::string strategy = row.value("policy", row.at("strategy").get<std::string>());
     if (row.at("feasible").get<bool>()) {
       std::snprintf(line, sizeof line, "%-16s  %-11s  %-11s  %5.1f%%\n", strategy.c_str(), bytes_text(row.at("peak_bytes").get<uint64_t>()).c_str(),
                     bytes_text(row.at("packed_bytes").get<uint64_t>()).c_str(), 100 * row.at("extra_forward_cost").get<double>());

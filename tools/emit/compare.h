@@ -11,7 +11,7 @@ namespace reprise {
 
 // {"budget", "rows": [{"strategy", "feasible", "peak_bytes", "packed_bytes", "extra_forward_cost", "predicted_seconds"}]}. Bytes are
 // those of the whole arena; extra_forward_cost is a share of a step's forward and backward. A strategy that needs a parameter
-// the recipe does not give carries "reason".
+// the recipe does not give carries "reason". Policies are rows of strategy "policy" with their "policy".
 nlohmann::json compare_strategies(const SolvedModel& model);
 
 // The same at `points` budgets from the smallest that any strategy meets to what storing everything takes: {"store_all_bytes",

@@ -138,11 +138,31 @@ uint64_t store_all_memory(const SolvedModel& model) { return model.store_all_byt
 
 }  // namespace
 
+namespace {
+
+// What plans are compared with: the step that stores everything.
+void set_references(SolvedModel& model) {
+  if (model.recipe.schedule.strategy == kPolicy) {
+    Recipe everything = model.recipe;
+    everything.schedule = {};
+    const SolvedModel reference = solve_model(everything, model.measured);
+    model.store_all_bytes = reference.store_all_bytes;
+    model.forward_backward_cost = reference.forward_backward_cost;
+    return;
+  }
+  for (const Link& link : model.chain.links) model.forward_backward_cost += link.forward_cost + link.tapes[0].backward_cost;
+  ScheduleRequest none;
+  none.strategy = "none";
+  model.store_all_bytes = model.fixed_bytes() + make_schedule(model.chain, none).peak_bytes;
+}
+
+}  // namespace
+
 ScheduleRequest request_of(const Recipe& recipe) {
   ScheduleRequest request;
-  request.strategy = recipe.schedule.strategy;
+  // A policy has decided what each link's tape holds; its schedule records them all.
+  request.strategy = recipe.schedule.strategy == kPolicy ? "none" : recipe.schedule.strategy;
   request.k = recipe.schedule.k;
-  request.policy = recipe.schedule.policy;
   request.residues = recipe.schedule.residues;
   return request;
 }
@@ -155,16 +175,15 @@ SolvedModel solve_model(const Recipe& recipe, const std::optional<MeasuredCosts>
   model.bodies = cut_into_links(model.graph);
   model.state = build_training_state(model.graph, model.bodies, optimizer_of(recipe));
   model.evaluation = evaluation_calls(model.graph);
-  solve_links(model.graph, model.bodies.links, kScratch, measured ? remembered(measured->call_seconds) : call_price);
+  const bool by_policy = recipe.schedule.strategy == kPolicy;
+  solve_links(model.graph, model.bodies.links, kScratch, measured ? remembered(measured->call_seconds) : call_price,
+              by_policy ? keep_rule(recipe.schedule.policy) : KeepRule{});
   model.chain = chain_of(model.graph, model.bodies.links);
   model.state_bytes = sum_bytes(model.graph, model.state.state);
   model.carried_bytes = sum_bytes(model.graph, model.state.carried);
   model.header_bytes = region_header(model.graph).bytes;
-  for (const Link& link : model.chain.links) model.forward_backward_cost += link.forward_cost + link.tapes[0].backward_cost;
-  ScheduleRequest none;
-  none.strategy = "none";
-  model.store_all_bytes = model.fixed_bytes() + make_schedule(model.chain, none).peak_bytes;
   model.measured = measured;
+  set_references(model);
   return model;
 }
 

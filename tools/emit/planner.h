@@ -21,6 +21,9 @@ struct MeasuredCosts {
   double micro_batch_seconds = 0;  // of a micro-batch beside its rows
 };
 
+// The strategy of a recipe that names a policy (tools/graph/policy.h) instead of a schedule over the chain.
+constexpr const char* kPolicy = "policy";
+
 // All that does not depend on schedule and budget.
 struct SolvedModel {
   Recipe recipe;

@@ -111,12 +111,15 @@ struct Checker {
   }
 
   void check_schedule() const {
-    const auto& names = strategy_names();
+    std::vector<std::string> names = strategy_names();
+    names.push_back("policy");  // no schedule over a chain: it decides what each link's tape holds
     const std::string& strategy = recipe.schedule.strategy;
     const std::string near = closest_match(strategy, names);
     require(std::find(names.begin(), names.end(), strategy) != names.end(), "schedule.strategy",
             "must be one of " + quoted_list(names) + ", not " + json_shown(strategy) +
                 (near.empty() ? "" : "; did you mean \"" + near + "\"?"));
+    require((strategy == "policy") == !recipe.schedule.policy.empty(), "schedule.policy",
+            strategy == "policy" ? "missing; \"policy\" needs its name, as dots or linear" : "goes with strategy \"policy\" alone; leave it out");
   }
 };
 

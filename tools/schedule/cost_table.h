@@ -117,7 +117,7 @@ class CostTable {
         const Row after = row(mode, j, l).moved(chain_.boundary[j] + bounds_.residues(lay_mode, i, j - 1));
         const Row before = row(lay_mode, i, j - 1);
         if (after.values == nullptr || before.values == nullptr) continue;
-        const int64_t pass = lay_mode == mode ? bounds_.advance(mode, i, l) : bounds_.lay(lay_mode, i, j, l);
+        const int64_t pass = lay_mode == mode ? bounds_.advance(mode, i, j, l) : bounds_.lay(lay_mode, i, j, l);
         const Branch branch{.kind = Branch::kAdvance, .choice = j, .lay_mode = lay_mode};
         use(branch, std::max({pass, after.least, before.least}), bounds_.forward(mode, i, j), after, before);
       }

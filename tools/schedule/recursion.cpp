@@ -20,15 +20,21 @@ Bounds::Bounds(const UnitChain& chain, bool as_published) : chain_(chain), as_pu
   }
 }
 
-int64_t Bounds::single(int mode, int i, int t) const {
-  const UnitTape& own = chain_.links[i].tapes[t];
-  return chain_.boundary[i + 1] + tape(mode, i, t) + std::max(own.forward_scratch, chain_.boundary[i] + own.scratch);
+int64_t Bounds::single_backward(int mode, int i, int t) const {
+  return chain_.boundary[i + 1] + tape(mode, i, t) + chain_.boundary[i] + chain_.links[i].tapes[t].scratch;
 }
 
+int64_t Bounds::single(int mode, int i, int t) const {
+  const int64_t record = chain_.boundary[i + 1] + tape(mode, i, t) + chain_.links[i].tapes[t].forward_scratch;
+  return std::max(record, single_backward(mode, i, t));
+}
+
+// While the tape is recorded the gradient of boundary l + 1 is live, not yet that of i + 1: asking for single() as Rotor does
+// is too much where a forward needs wide scratch.
 int64_t Bounds::keep_tape(int mode, int i, int l, int t) const {
+  if (as_published_) return std::max(single(mode, i, t), advance(mode, i, l, l));
   const int64_t record = chain_.boundary[l + 1] + tape(mode, i, t) + chain_.links[i].tapes[t].forward_scratch;
-  const int64_t bound = as_published_ ? advance(mode, i, l) : record + residues(mode, i + 1, l);
-  return std::max(single(mode, i, t), bound);
+  return std::max(single_backward(mode, i, t), record + residues(mode, i + 1, l));
 }
 
 LeastMemory::LeastMemory(const UnitChain& chain, const Bounds& bounds, int modes) : chain_(chain), bounds_(bounds) {
@@ -51,10 +57,9 @@ void LeastMemory::for_each_branch(int mode, int i, int l, Use use) const {
                  .cost = cost + cost_[pair_index(length, i + 1, l)]});
     }
   }
-  const int64_t advance = l > i ? bounds_.advance(mode, i, l) : 0;
   for (int j = i + 1; j <= l; ++j) {
     const int64_t held = chain_.boundary[j] + bounds_.residues(mode, i, j - 1);
-    use(Branch{.boundary = j, .least = std::max({advance, held + at(mode, j, l), at(mode, i, j - 1)}),
+    use(Branch{.boundary = j, .least = std::max({bounds_.advance(mode, i, j, l), held + at(mode, j, l), at(mode, i, j - 1)}),
                .cost = bounds_.forward(kPlain, i, j) + cost_[pair_index(length, j, l)] + cost_[pair_index(length, i, j - 1)]});
   }
 }

@@ -41,14 +41,20 @@ class Bounds {
   int64_t single(int mode, int i, int t) const;
   // ... to record tape t first, then do i+1..l, then the backward of i. As published this has a hole (DESIGN 4).
   int64_t keep_tape(int mode, int i, int l, int t) const;
-  // ... to advance from i at all.
-  int64_t advance(int mode, int i, int l) const { return chain_.boundary[l + 1] + pass(i, l) + residues(mode, i, l); }
-  // ... to lay residues of mode k over i..j-1 while advancing to j.
+  // ... to advance from i to j.
+  int64_t advance(int mode, int i, int j, int l) const {
+    return chain_.boundary[l + 1] + pass(i, last_passed(j, l)) + residues(mode, i, l);
+  }
+  // ... to lay residues of mode k over i..j-1 while advancing to j. Never less than advance of kPlain, so that residues do not
+  // lower the least memory of a range, and LeastMemory need not look at them.
   int64_t lay(int mode, int i, int j, int l) const {
-    return chain_.boundary[l + 1] + residues(mode, i, j - 1) + pass(i, j);
+    return chain_.boundary[l + 1] + pass(i, last_passed(j, l)) + residues(mode, i, j - 1);
   }
 
  private:
+  // As published, an advance to any boundary asks for what the furthest one would.
+  int last_passed(int j, int l) const { return as_published_ ? l : j; }
+  int64_t single_backward(int mode, int i, int t) const;
   int64_t pass(int i, int j) const { return pass_[static_cast<size_t>(i) * (chain_.length() + 1) + j]; }
 
   const UnitChain& chain_;
