@@ -201,7 +201,7 @@ const BadRecipe kBadRecipes[] = {
      R"({"optimiser": {}})",
      {"some.json: optimiser", "unknown", "\"optimizer\"?", "\"batch\""}},
     {"unknown nested key", kResNet, R"({"data": {"kind": "idx", "pth": "x"}})", {"data.pth", "\"path\"?"}},
-    {"unknown far key", kResNet, R"({"zzzzzzzz": 1})", {"zzzzzzzz", "unknown", "Allowed here"}},
+    {"unknown far key", kResNet, R"({"zzzzzzzz": 1})", {"zzzzzzzz", "unknown", "allowed here"}},
     {"unknown model key", kResNet, R"({"model": {"depth": 20}})", {"model.depth", "unknown", "\"units\""}},
     {"unknown augment key",
      kResNet,

@@ -49,7 +49,7 @@ void JsonFields::allow_only(const std::vector<std::string>& keys) const {
     if (std::find(keys.begin(), keys.end(), key) != keys.end()) continue;
     const std::string near = closest_match(key, keys);
     refuse(key, "unknown key" + (near.empty() ? "" : "; did you mean \"" + near + "\"?") +
-                    " Allowed here: " + quoted_list(keys));
+                    "; allowed here: " + quoted_list(keys));
   }
 }
 
