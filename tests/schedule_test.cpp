@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <fstream>
 #include <map>
@@ -47,6 +48,8 @@ Chain golden_chain() {
 struct Shape {
   int most_links = 8, most_tapes = 1, modes = 0;
   uint64_t most_bytes = 6, factor = 1, jitter = 0;  // sizes are factor x (0..most_bytes) + (0..jitter)
+  uint64_t most_scratch = 3;
+  bool record_costs = false;  // records over a residue at a price of their own
 };
 
 Chain random_chain(uint64_t seed, const Shape& shape) {
@@ -57,7 +60,7 @@ Chain random_chain(uint64_t seed, const Shape& shape) {
   const int length = 1 + static_cast<int>(upto(shape.most_links - 1));
   for (int i = 0; i < length; ++i) {
     Link link{.name = "r" + std::to_string(i), .forward_cost = static_cast<double>(1 + upto(9)), .boundary_bytes = 0,
-              .forward_scratch_bytes = bytes(3), .tapes = {}, .residues = {}};
+              .forward_scratch_bytes = bytes(shape.most_scratch), .tapes = {}, .residues = {}};
     if (i + 1 < length) link.boundary_bytes = shape.factor + bytes(shape.most_bytes);
     uint64_t inner = bytes(2 * shape.most_bytes);
     for (int k = 0; k < shape.modes; ++k) {
@@ -66,10 +69,16 @@ Chain random_chain(uint64_t seed, const Shape& shape) {
     }
     double backward = static_cast<double>(1 + upto(12));
     for (uint64_t t = 0; t <= upto(shape.most_tapes - 1); ++t) {
-      link.tapes.push_back({.bytes = link.boundary_bytes + inner, .backward_cost = backward, .scratch_bytes = bytes(3),
-                            .forward_scratch_bytes = t == 0 ? link.forward_scratch_bytes : bytes(3)});
+      link.tapes.push_back({.bytes = link.boundary_bytes + inner, .backward_cost = backward, .scratch_bytes = bytes(shape.most_scratch),
+                            .forward_scratch_bytes = t == 0 ? link.forward_scratch_bytes : bytes(shape.most_scratch)});
       inner /= 2;
       backward += static_cast<double>(upto(4));
+    }
+    for (Residue& residue : link.residues) {
+      const auto saved = static_cast<uint64_t>(link.forward_cost - residue.forward_cost);
+      for (size_t t = 0; shape.record_costs && t < link.tapes.size(); ++t) {
+        residue.record_costs.push_back(link.forward_cost - static_cast<double>(upto(saved)));
+      }
     }
     chain.links.push_back(link);
   }
@@ -182,7 +191,9 @@ class Judge {
     for (int t = 0; t < static_cast<int>(link.tapes.size()) && !s.tape[i] && !s.value[i + 1]; ++t) {
       State after = s;
       after.tape[i] = static_cast<char>(t + 1);
-      if (live(after) + link.tapes[t].forward_scratch_bytes <= memory_) offer(after, cost + forward);
+      double record = forward;
+      if (s.residue[i] && !link.residues[s.residue[i] - 1].record_costs.empty()) record = link.residues[s.residue[i] - 1].record_costs[t];
+      if (live(after) + link.tapes[t].forward_scratch_bytes <= memory_) offer(after, cost + record);
     }
     if (s.tape[i] && s.gradient == i + 1) {
       const Tape& tape = link.tapes[s.tape[i] - 1];
@@ -227,6 +238,32 @@ TEST(Optimal, NeverClaimsLessThanTheJudgeSeveralTapes) {
 }
 TEST(Optimal, NeverClaimsLessThanTheJudgeResidues) {
   judge_random_chains(40, {.most_links = 4, .most_tapes = 2, .modes = 2, .most_bytes = 4}, true, 0.6);
+}
+
+TEST(Optimal, NeverClaimsLessThanTheJudgeWideScratch) {
+  judge_random_chains(15, {.most_links = 3, .most_tapes = 2, .modes = 2, .most_scratch = 20, .record_costs = true}, true, 0.6);
+}
+
+// Forwards that need more scratch than the tapes take: an advance may then fit where a longer one does not, and what an
+// advance that lays residues asks may be less than what the least memory was thought to be.
+TEST(Optimal, WideScratchAtEveryBudget) {
+  for (uint64_t seed = 7000; seed < 7600; ++seed) {
+    const Chain chain = random_chain(seed, {.most_links = 5, .most_tapes = 3, .modes = static_cast<int>(seed % 4), .most_scratch = 40,
+                                            .record_costs = seed % 8 > 3});
+    const Schedule none = make_schedule(chain, {.strategy = "none"});
+    const uint64_t smallest = make_schedule(chain, {.memory_bytes = 0}).smallest_memory;
+    ASSERT_LE(smallest, none.peak_bytes) << "seed " << seed;
+    ASSERT_EQ(solve(chain, smallest - 1, true), INFINITY) << "seed " << seed << ", smallest " << smallest;
+    double before = INFINITY;
+    for (uint64_t memory = smallest; memory <= none.peak_bytes + 2; ++memory) {
+      const double makespan = solve(chain, memory, true);
+      ASSERT_LT(makespan, INFINITY) << "seed " << seed << ", M = " << memory;
+      ASSERT_LE(makespan, before) << "seed " << seed << ", M = " << memory;
+      ASSERT_LE(makespan, solve(chain, memory, false)) << "seed " << seed << ", M = " << memory;
+      before = makespan;
+    }
+    ASSERT_LE(before, none.makespan) << "seed " << seed;
+  }
 }
 
 TEST(Strategies, RandomChainsFitAndOptimalIsBest) {
@@ -274,6 +311,28 @@ TEST(Optimal, ChosenUnitsKeepTheBudget) {
       }
       ASSERT_LE(plan.makespan, before) << "seed " << seed << ", M = " << memory;
       before = plan.makespan;
+    }
+  }
+}
+
+// Units follow the budget's power of two: just past it they double, and rounding must not eat what the memory gains.
+TEST(Optimal, ChosenUnitsNeverReverseAcrossPowersOfTwo) {
+  for (uint64_t seed = 2100; seed < 2103; ++seed) {
+    Chain chain{.input_bytes = 1 << 20, .links = {}};
+    for (uint64_t part = 0; part < 5; ++part) {
+      const Chain piece = random_chain(100 * seed + part, {.most_links = 12, .most_tapes = 2, .modes = 1, .most_bytes = 8,
+                                                           .factor = 1 << 20, .jitter = 1 << 19});
+      chain.links.insert(chain.links.end(), piece.links.begin(), piece.links.end() - (part < 4 ? 1 : 0));
+    }
+    const uint64_t smallest = make_schedule(chain, {.memory_bytes = 0}).smallest_memory, most = peak_of_none(chain);
+    double before = INFINITY;
+    for (uint64_t level = std::bit_ceil(smallest); level <= most; level *= 2) {
+      for (uint64_t memory : {level, level + 1, level + level / 10, level + level / 3}) {
+        const Schedule plan = make_schedule(chain, {.memory_bytes = memory});
+        ASSERT_TRUE(plan.feasible) << "seed " << seed << ", M = " << memory;
+        ASSERT_LE(plan.makespan, before * (1 + 1e-6)) << "seed " << seed << ", M = " << memory;  // tables may be of floats
+        before = plan.makespan;
+      }
     }
   }
 }

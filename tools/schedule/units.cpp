@@ -179,9 +179,7 @@ std::vector<UnitChoice> aligned_units(const Chain& chain, uint64_t finest) {
   std::sort(scored.begin(), scored.end());
   scored.erase(std::unique(scored.begin(), scored.end()), scored.end());
   std::vector<UnitChoice> choices;
-  for (size_t n = 0; n < std::min<size_t>(scored.size(), 2); ++n) {
-    choices.push_back({.unit = scored[n].second, .pool = scored[n].second / 16});
-  }
+  if (!scored.empty()) choices.push_back({.unit = scored[0].second, .pool = scored[0].second / 16});
   choices.push_back({.unit = finest, .pool = 0});
   return choices;
 }

@@ -49,7 +49,7 @@ UnitChain chain_in_units(const Chain& chain, const UnitChoice& choice);
 // The greatest common divisor of all sizes: the unit that loses nothing.
 uint64_t exact_unit(const Chain& chain);
 
-// Up to three choices between `finest` and four times that, least waste first; `finest` itself is the last one.
+// Up to two choices: that of least waste between `finest` and four times that, and `finest` itself.
 std::vector<UnitChoice> aligned_units(const Chain& chain, uint64_t finest);
 
 }  // namespace reprise
