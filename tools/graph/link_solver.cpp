@@ -91,14 +91,14 @@ std::vector<TapeChoice> LinkSolver::front_of_tapes() const {
 std::vector<double> LinkSolver::residue_prices() const {
   std::vector<double> prices;
   for (size_t i = 1; i < residues_.size(); ++i) {
-    prices.push_back((residues_[i - 1].forward_price - residues_[i].forward_price) / static_cast<double>(residues_[i].bytes - residues_[i - 1].bytes));
+    prices.push_back((residues_[i - 1].price - residues_[i].price) / static_cast<double>(residues_[i].bytes - residues_[i - 1].bytes));
   }
   return prices;
 }
 
 // Appends the mode of that price.
 void LinkSolver::add_mode(double price_per_byte) {
-  const auto total = [price_per_byte](const ResidueSet& set) { return set.forward_price + price_per_byte * static_cast<double>(set.bytes); };
+  const auto total = [price_per_byte](const ResidueSet& set) { return set.price + price_per_byte * static_cast<double>(set.bytes); };
   const ResidueSet* best = &residues_.front();
   for (const ResidueSet& set : residues_) {
     if (total(set) < total(*best)) best = &set;
@@ -113,13 +113,17 @@ void LinkSolver::add_mode(double price_per_byte) {
   for (TapeChoice& tape : link_.tapes) {
     std::vector<ValueId> both = tape.kept;
     both.insert(both.end(), mode.kept.begin(), mode.kept.end());
-    double price = 0;
-    for (const Call& call : forward_with(mode.kept, tape.kept)) price += price_(graph_, call);
-    mode.record_prices.push_back(price);
+    mode.record_prices.push_back(price_of(forward_with(mode.kept, tape.kept)));
     mode.records.push_back(arrange_calls(graph_, forward_with(mode.kept, tape.kept), placed_outside(both), scratch_));
     tape.forward_scratch_bytes = std::max(tape.forward_scratch_bytes, mode.records.back().scratch_bytes);
   }
   link_.residues.push_back(std::move(mode));
+}
+
+double LinkSolver::price_of(const std::vector<Call>& calls) const {
+  double price = 0;
+  for (const Call& call : calls) price += price_(graph_, call);
+  return price;
 }
 
 // Forward calls that compute the output and `wanted` when `held` is there already.
@@ -144,17 +148,18 @@ void LinkSolver::find_residues() {
       set.kept.push_back(kept[c]);
       set.bytes += graph_.tensor(kept[c]).bytes;
     }
-    for (const Call& call : forward_with(set.kept, {})) set.forward_price += price_(graph_, call);
+    set.forward_price = price_of(forward_with(set.kept, {}));
+    set.price = set.forward_price + price_of(forward_with(set.kept, kept));
     all.push_back(std::move(set));
   }
   std::stable_sort(all.begin(), all.end(), [](const ResidueSet& a, const ResidueSet& b) {
-    return a.bytes != b.bytes ? a.bytes < b.bytes : a.forward_price < b.forward_price;
+    return a.bytes != b.bytes ? a.bytes < b.bytes : a.price < b.price;
   });
   const auto slope = [](const ResidueSet& a, const ResidueSet& b) {
-    return (a.forward_price - b.forward_price) / static_cast<double>(b.bytes - a.bytes);
+    return (a.price - b.price) / static_cast<double>(b.bytes - a.bytes);
   };
   for (ResidueSet& set : all) {
-    if (!residues_.empty() && (set.bytes == residues_.back().bytes || set.forward_price >= residues_.back().forward_price)) continue;
+    if (!residues_.empty() && (set.bytes == residues_.back().bytes || set.price >= residues_.back().price)) continue;
     while (residues_.size() > 1 && slope(residues_[residues_.size() - 2], residues_.back()) <= slope(residues_.back(), set)) residues_.pop_back();
     residues_.push_back(std::move(set));
   }

@@ -27,9 +27,11 @@ class LinkSolver {
   struct ResidueSet {
     std::vector<ValueId> kept;
     uint64_t bytes = 0;
-    double forward_price = 0;
+    double forward_price = 0;  // of a forward that keeps only the output
+    double price = 0;          // that and the forward that records tapes[0]: every link is recorded once in the end
   };
 
+  double price_of(const std::vector<Call>& calls) const;
   std::vector<Call> forward_with(const std::vector<ValueId>& held, const std::vector<ValueId>& wanted) const;
   std::vector<ValueId> values_kept_by(const KeepRule& keep) const;
   std::vector<TapeChoice> front_of_tapes() const;
