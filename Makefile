@@ -58,7 +58,7 @@ all: $(BUILD)/reprise  ## build the command line, build/reprise
 # ---- what is missing is installed, or named in one line --------------------------------------------------------------------
 
 $(BUILD)/packages/%:
-	@tests=0; missing=; for package in $(PACKAGES); do \
+	@missing=; for package in $(PACKAGES); do \
 	  dpkg-query -W -f '$${Status}\n' $$package 2>/dev/null | grep -q 'ok installed' || missing="$$missing $$package"; done; \
 	if [ -n "$$missing" ]; then \
 	  if ! command -v apt-get >/dev/null 2>&1; then echo "make: missing Debian packages:$$missing (there is no apt-get here; install their equivalents)" >&2; exit 1; fi; \

@@ -240,6 +240,7 @@ const BadRecipe kBadRecipes[] = {
     {"image of zero", kResNet, R"({"model": {"image": [0, 28, 1]}})", {"model.image", "from 1"}},
     {"image too small", kResNet, R"({"batch": 1, "model": {"image": [4, 4, 1]}})", {"model.image", "too small"}},
     {"heads", kGpt, R"({"model": {"n_embd": 100, "n_head": 12}})", {"model.n_embd", "multiple of n_head (12)", "100"}},
+    {"wide heads", kGpt, R"({"model": {"n_embd": 1024, "n_head": 2}})", {"model.n_head", "256", "at least 4"}},
     {"alias contradicts", kGpt, R"({"model": {"n_embd": 96, "hidden_size": 48}})", {"model.hidden_size", "n_embd"}},
     {"dropout of one", kGpt, R"({"model": {"resid_pdrop": 1.0}})", {"model.resid_pdrop", "1 (excluded)"}},
     {"activation", kGpt, R"({"model": {"activation_function": "silu"}})", {"model.activation_function", "gelu_new"}},

@@ -96,6 +96,13 @@ TEST(Revolve, OptimalIsRevolveOnEqualSteps) {
   EXPECT_EQ(plan.makespan - 600, 522);
 }
 
+TEST(Revolve, KeepsTheSlotsAskedFor) {
+  for (int slots = 1; slots <= 14; ++slots) {
+    const Schedule plan = make_schedule(unit_chain(12, 1000), {.strategy = "revolve", .slots = slots});
+    EXPECT_EQ(plan.makespan - 36, static_cast<double>(revolve_extra_forwards(12, static_cast<uint64_t>(slots)))) << slots;
+  }
+}
+
 TEST(HRevolve, PublishedFigures) {
   EXPECT_EQ(hrevolve_makespan({.steps = 10, .ram_slots = 1, .disk_slots = 1, .write_cost = 2, .read_cost = 2}), 37);
   EXPECT_EQ(hrevolve_makespan({.steps = 11, .ram_slots = 2, .disk_slots = 1, .write_cost = 1, .read_cost = 1}), 32);

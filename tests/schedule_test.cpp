@@ -401,7 +401,7 @@ TEST(Strategies, RefusesUnknownNamesAndForeignParameters) {
   EXPECT_NE(refusal({.strategy = "optimall"}).find("optimall"), std::string::npos);
   EXPECT_NE(refusal({.strategy = "none", .k = 3}).find("takes no k"), std::string::npos);
   EXPECT_NE(refusal({.strategy = "sqrt", .k = -3}).find("at least 1"), std::string::npos);
-  EXPECT_NE(refusal({.strategy = "none", .policy = "dots_saveable"}).find("policy"), std::string::npos);
+  EXPECT_NE(refusal({.strategy = "none", .slots = 3}).find("takes no slots"), std::string::npos);
   EXPECT_THROW(make_schedule({}, {}), UserError);
 }
 

@@ -46,7 +46,7 @@ struct RecipeOptions {
     if (!with_schedule) return;
     app.add_option("--schedule,--strategy", strategy, "one of: none every-k sqrt revolve optimal ...; overrides the recipe's");
     app.add_option("--k", k, "every-k: links per segment")->check(integer_from(1, kMostLinks));
-    app.add_option("--policy", policy, "policy: its name");
+    app.add_option("--policy", policy, "policy: dots, linear, attention-core, drop-bn-relu, ops:OP,... or names:PATTERN,...");
   }
   void add_profile_to(CLI::App& app) { app.add_option("--profile", profile, "file of `reprise profile`: measured costs, so that step times are predicted"); }
 
@@ -215,6 +215,9 @@ int run_schedule(ScheduleOptions& options) {
   if (options.is_unit_chain && !options.chain.empty()) throw UserError("schedule: --steps: a chain file has its own; give one of them", UserError::kUsage);
   if (options.is_unit_chain) return run_unit_chain(options);
   if (options.chain.empty()) throw UserError("schedule: CHAIN.json: give a chain file, or --steps L", UserError::kUsage);
+  if (!options.policy.empty() || options.strategy == kPolicy) {
+    throw UserError("schedule: --policy: a chain file names no values; give a recipe to `reprise plan` or `compare`", UserError::kUsage);
+  }
   if (options.memory.empty()) throw UserError("schedule: --memory: give the bytes that the chain may use", UserError::kUsage);
   const Chain chain = read_chain(options.chain);
   ScheduleRequest request;
@@ -222,7 +225,7 @@ int run_schedule(ScheduleOptions& options) {
   request.memory_bytes = parse_bytes(options.memory, "--memory");
   request.unit = options.unit;
   request.k = options.k;
-  request.policy = options.policy;
+  request.slots = static_cast<int>(std::min<uint64_t>(options.unit_chain.slots.value_or(0), kMostLinks));
   request.residues = !options.no_residues;
   request.as_published = options.as_published;
   const ScheduleAnswer answer = answer_schedule(chain, request, [](const Chain& c, const std::vector<Action>& actions) {
@@ -329,7 +332,7 @@ int run(int argc, char** argv) {
   schedule->add_option("--strategy,--schedule", schedule_options.strategy, "default optimal");
   schedule->add_option("--unit", schedule_options.unit, "bytes per memory unit: a hint")->check(integer_from(1));
   schedule->add_option("--k", schedule_options.k, "every-k: links per segment")->check(integer_from(1, kMostLinks));
-  schedule->add_option("--policy", schedule_options.policy, "policy: its name");
+  schedule->add_option("--policy", schedule_options.policy, "refused here: a policy needs a recipe's values, see plan and compare");
   schedule->add_flag("--no-residues", schedule_options.no_residues, "optimal: Rotor's class");
   schedule->add_flag("--as-published", schedule_options.as_published, "optimal: Rotor's recurrence as printed");
   schedule->add_option("--actions", schedule_options.actions, "write the actions to this file, one JSON object a line");

@@ -19,7 +19,7 @@ json compare_one(const SolvedModel& model, const std::string& strategy, uint64_t
   json row = {{"strategy", strategy}, {"feasible", false}, {"peak_bytes", nullptr}, {"packed_bytes", nullptr},
               {"extra_forward_cost", nullptr}, {"predicted_seconds", nullptr}};
   ScheduleRequest request = request_of(model.recipe);
-  if (request.strategy != strategy) request.k = 0;
+  if (request.strategy != strategy) request.k = request.slots = 0;
   request.strategy = strategy;
   request.memory_bytes = memory;
   try {

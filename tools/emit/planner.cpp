@@ -163,6 +163,7 @@ ScheduleRequest request_of(const Recipe& recipe) {
   // A policy has decided what each link's tape holds; its schedule records them all.
   request.strategy = recipe.schedule.strategy == kPolicy ? "none" : recipe.schedule.strategy;
   request.k = recipe.schedule.k;
+  request.slots = recipe.schedule.slots;
   request.residues = recipe.schedule.residues;
   return request;
 }

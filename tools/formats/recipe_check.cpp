@@ -3,6 +3,7 @@
 // It must not know JSON.
 #include <algorithm>
 
+#include "lib/cpu/attention_scratch.h"
 #include "tools/schedule/schedule.h"
 #include "tools/formats/error.h"
 #include "tools/formats/json_text.h"
@@ -57,6 +58,9 @@ struct Checker {
     require_elements(double(model.n_positions) * model.n_embd, "model.n_positions", "the position embedding");
     require_elements(std::max(3.0 * model.n_embd, double(model.n_inner)) * model.n_embd, "model.n_embd",
                      "a layer's weight");
+    require(static_cast<uint32_t>(model.n_embd / model.n_head) <= kAttentionMaxHead, "model.n_head",
+            "too few: a head has at most " + std::to_string(kAttentionMaxHead) + " of the " + std::to_string(model.n_embd) +
+                " channels of n_embd, so at least " + std::to_string((model.n_embd + kAttentionMaxHead - 1) / kAttentionMaxHead));
     require(model.n_layer <= 100000, "model.n_layer", "must be at most 100000, not " + std::to_string(model.n_layer));
   }
 

@@ -59,14 +59,16 @@ uint64_t revolve_split(uint64_t steps, uint64_t slots) {
   return std::min(revolve_reach(slots, repeats - 1), steps - revolve_reach(slots - 1, repeats - 1));
 }
 
-// The largest number of slots whose plan fits.
+// The slots asked for, or the largest number whose plan fits.
 Schedule schedule_revolve(const Chain& chain, const ScheduleRequest& request) {
+  const int most = request.slots > 0 ? std::min(request.slots, chain.length()) : chain.length();
+  const int least = request.slots > 0 ? most : 1;
   Schedule best;
-  for (int slots = chain.length(); slots >= 1; --slots) {
+  for (int slots = most; slots >= least; --slots) {
     std::vector<Action> actions;
     reverse_links(0, chain.length(), slots, actions);
     const Schedule plan = judge_plan(chain, std::move(actions), request.memory_bytes);
-    best = slots == chain.length() ? plan : better_plan(best, plan);
+    best = slots == most ? plan : better_plan(best, plan);
     if (best.feasible) return best;
   }
   return best;

@@ -17,7 +17,7 @@ struct Strategy {
   const char* name;
   Schedule (*make)(const Chain&, const ScheduleRequest&);
   bool takes_k;
-  bool takes_policy;
+  bool takes_slots;
 };
 
 constexpr Strategy kStrategies[] = {
@@ -26,7 +26,7 @@ constexpr Strategy kStrategies[] = {
     {"sqrt", schedule_sqrt, true, false},
     {"chen", schedule_chen, false, false},
     {"chen-recursive", schedule_chen_recursive, true, false},
-    {"revolve", schedule_revolve, false, false},
+    {"revolve", schedule_revolve, false, true},
     {"optimal", schedule_optimal, false, false},
 };
 
@@ -34,6 +34,12 @@ std::string joined_names() {
   std::string names;
   for (const Strategy& strategy : kStrategies) names += (names.empty() ? "" : ", ") + std::string(strategy.name);
   return names;
+}
+
+// 0: not given.
+void require_parameter(const char* name, int value, bool is_taken, const ScheduleRequest& request) {
+  if (value < 0) throw UserError("schedule: " + std::string(name) + ": must be at least 1");
+  if (value > 0 && !is_taken) throw UserError("schedule: " + std::string(name) + ": strategy \"" + request.strategy + "\" takes no " + name);
 }
 
 void require_chain(const Chain& chain) {
@@ -62,13 +68,8 @@ Schedule make_schedule(const Chain& chain, const ScheduleRequest& request) {
   require_chain(chain);
   for (const Strategy& strategy : kStrategies) {
     if (request.strategy != strategy.name) continue;
-    if (request.k < 0) throw UserError("schedule: k: must be at least 1");
-    if (request.k > 0 && !strategy.takes_k) {
-      throw UserError("schedule: k: strategy \"" + request.strategy + "\" takes no k");
-    }
-    if (!request.policy.empty() && !strategy.takes_policy) {
-      throw UserError("schedule: policy: strategy \"" + request.strategy + "\" takes no policy");
-    }
+    require_parameter("k", request.k, strategy.takes_k, request);
+    require_parameter("slots", request.slots, strategy.takes_slots, request);
     return strategy.make(chain, request);
   }
   throw UserError("schedule: strategy: \"" + request.strategy + "\" is unknown; one of " + joined_names());
