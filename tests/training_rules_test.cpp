@@ -3,9 +3,11 @@
 // Each would be broken by a recomputation that is not pure.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "tests/training_harness.h"
+#include "tools/graph/backward_order.h"
 
 namespace reprise {
 namespace {
@@ -107,6 +109,37 @@ TEST(TrainingRules, GradientReleaseGivesTheSameWeights) {
     EXPECT_EQ(x.gradient_norms, y.gradient_norms);
     EXPECT_TRUE(x.state == y.state);
   }
+}
+
+// Backward calls of the tapes in which a layer's dX comes before its dW.
+int weights_after_data(const SolvedModel& model) {
+  int count = 0;
+  for (const LinkBody& link : model.bodies.links) {
+    for (const TapeChoice& tape : link.tapes) {
+      const std::vector<Call>& calls = tape.backward.calls;
+      for (size_t c = 0; c + 1 < calls.size(); ++c) {
+        count += calls[c].pass == Pass::kBackwardData && calls[c + 1].pass == Pass::kBackwardWeight && calls[c].arguments[1] == calls[c + 1].arguments[2];
+      }
+    }
+  }
+  return count;
+}
+
+// A released gradient of a wide layer lives from its dW to the update after dX: dW goes last there, and no bit changes.
+TEST(TrainingRules, BackwardOrderIsChosenForItsMemoryAlone) {
+  Recipe kept = recipe_from(resnet_recipe("", "bottleneck"));
+  kept.batch = 2;
+  Recipe released = kept;
+  released.gradient_release = true;
+  const PlannedRun least = plan_run(released, "optimal", 0);
+  EXPECT_GT(weights_after_data(least.model), 0);
+  for (const LinkBody& link : least.model.bodies.links) {
+    const std::vector<std::vector<Call>> orders = backward_orders(link.backward);
+    EXPECT_EQ(orders.front(), link.backward);
+    for (const std::vector<Call>& order : orders) EXPECT_TRUE(std::is_permutation(order.begin(), order.end(), link.backward.begin(), link.backward.end()));
+  }
+  const PlannedRun all = plan_run(kept, "none");
+  EXPECT_TRUE(train_plan(least.planned.plan, released, {.steps = 4}).state == train_plan(all.planned.plan, kept, {.steps = 4}).state);
 }
 
 }  // namespace

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "tools/graph/backward_order.h"
+
 namespace reprise {
 
 namespace {
@@ -63,6 +65,7 @@ void LinkSolver::solve(const KeepRule& keep) {
     link_.tapes = front_of_tapes();
     find_residues();
   }
+  for (TapeChoice& tape : link_.tapes) choose_backward_order(tape);
 }
 
 std::vector<ValueId> LinkSolver::values_kept_by(const KeepRule& keep) const {
@@ -220,12 +223,12 @@ bool LinkSolver::is_dominated(ValueId v) const {
 }
 
 // Backward calls with what is missing recomputed depth-first, once.
-std::vector<Call> LinkSolver::backward_with(const std::vector<ValueId>& kept) const {
+std::vector<Call> LinkSolver::backward_with(const std::vector<Call>& order, const std::vector<ValueId>& kept) const {
   std::set<ValueId> available(kept.begin(), kept.end());
   available.insert(link_.input);
   if (link_.output != kNoValue) available.insert(link_.output);
   std::vector<Call> calls;
-  for (const Call& call : link_.backward) {
+  for (const Call& call : order) {
     for (const ValueId v : call.arguments) recompute(v, available, calls);
     calls.push_back(call);
   }
@@ -254,13 +257,25 @@ TapeChoice LinkSolver::tape_of(const std::vector<ValueId>& kept) const {
   const std::vector<ValueId> placed = placed_outside(kept);
   tape.forward = arrange_calls(graph_, link_.forward, placed, scratch_);
   tape.forward_scratch_bytes = tape.forward.scratch_bytes;
+  tape.backward = arrange_backward(link_.backward, kept);
+  for (const Call& call : tape.backward.calls) tape.backward_price += price_(graph_, call);
+  return tape;
+}
+
+ArrangedCalls LinkSolver::arrange_backward(const std::vector<Call>& order, const std::vector<ValueId>& kept) const {
   std::vector<ValueId> hosts = kept;  // the tape and the old gradient die with this backward
   for (const ValueId v : {link_.output, link_.d_output}) {
     if (v != kNoValue) hosts.push_back(v);
   }
-  tape.backward = arrange_calls(graph_, backward_with(kept), placed, scratch_, hosts);
-  for (const Call& call : tape.backward.calls) tape.backward_price += price_(graph_, call);
-  return tape;
+  return arrange_calls(graph_, backward_with(order, kept), placed_outside(kept), scratch_, hosts);
+}
+
+// The order with the least scratch, the given one among equals. What is recomputed, and so the price, is the same in all.
+void LinkSolver::choose_backward_order(TapeChoice& tape) const {
+  for (const std::vector<Call>& order : backward_orders(link_.backward)) {
+    ArrangedCalls arranged = arrange_backward(order, tape.kept);
+    if (arranged.scratch_bytes < tape.backward.scratch_bytes) tape.backward = std::move(arranged);
+  }
 }
 
 }  // namespace reprise

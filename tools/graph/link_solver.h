@@ -40,7 +40,9 @@ class LinkSolver {
   std::vector<ValueId> placed_outside(const std::vector<ValueId>& kept) const;
   std::vector<ValueId> find_candidates(std::vector<ValueId>& always) const;
   bool is_dominated(ValueId v) const;
-  std::vector<Call> backward_with(const std::vector<ValueId>& kept) const;
+  std::vector<Call> backward_with(const std::vector<Call>& order, const std::vector<ValueId>& kept) const;
+  ArrangedCalls arrange_backward(const std::vector<Call>& order, const std::vector<ValueId>& kept) const;
+  void choose_backward_order(TapeChoice& tape) const;
   void recompute(ValueId v, std::set<ValueId>& available, std::vector<Call>& calls) const;
   TapeChoice tape_of(const std::vector<ValueId>& kept) const;
 
