@@ -150,6 +150,20 @@ TEST_F(CommandLine, FitNamesTheSmallestBudgetThatFits) {
   }
   expect_refusal({"plan", recipe(), "--budget", "1KiB", "-o", folder_.file("p")}, 3, {"rn", "smallest budget"});
   EXPECT_FALSE(std::filesystem::exists(folder_.file("p"))) << "a plan that does not fit leaves nothing";
+  expect_refusal({"fit", recipe(), "--budget", ""}, 1, {"--budget", "\"\""});
+}
+
+TEST_F(CommandLine, SaysWhatGradientReleaseWouldNeed) {
+  const ProcessResult without = reprise_command({"fit", recipe(), "--budget", "1KiB"});
+  const std::string words = "with \"gradient_release\": true it would be ";
+  const size_t found = without.err.find(words), at = found + words.size();
+  ASSERT_NE(found, std::string::npos) << without.err;
+  json value = recipe_json();
+  value["gradient_release"] = true;
+  const ProcessResult with = reprise_command({"fit", recipe(value), "--budget", "1KiB"});
+  const std::string amount = without.err.substr(at, without.err.find('\n', at) - at);
+  EXPECT_NE(with.err.find("(" + amount + ")"), std::string::npos) << amount << " / " << with.err;
+  EXPECT_EQ(with.err.find("it would be"), std::string::npos);
 }
 
 TEST_F(CommandLine, FeatureMapBudget) {

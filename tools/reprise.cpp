@@ -35,7 +35,8 @@ constexpr uint64_t kMostLinks = 1000000;
 
 // What plan, fit, compare, audit and chain share: a recipe, and what the command line overrides in it.
 struct RecipeOptions {
-  std::string recipe, budget, strategy, profile;
+  std::string recipe, strategy, profile;
+  std::optional<std::string> budget;
   int k = 0;
   std::string policy;
   bool json = false;
@@ -62,8 +63,8 @@ struct RecipeOptions {
 
   Recipe read() const {
     Recipe result = read_recipe(recipe);
-    if (!budget.empty()) {
-      result.budget_bytes = parse_bytes(budget, "--budget");
+    if (budget) {
+      result.budget_bytes = parse_bytes(*budget, "--budget");
       result.feature_map_budget_bytes.reset();
     }
     // The recipe's parameters belong to the recipe's strategy.

@@ -75,17 +75,22 @@ json sweep_strategies(const SolvedModel& model, int points) {
   ScheduleRequest optimal;
   optimal.memory_bytes = 0;
   const uint64_t least = std::min(make_schedule(model.chain, optimal).smallest_memory + model.fixed_bytes(), model.store_all_bytes);
-  json fronts = json::array();
-  for (const std::string& strategy : strategy_names()) {
-    json front = json::array();
+  const auto front = [&](const SolvedModel& solved, const std::string& strategy) {
+    json list = json::array();
     for (int p = 0; p < points; ++p) {
-      const uint64_t budget = least + (model.store_all_bytes - least) / static_cast<uint64_t>(points - 1) * static_cast<uint64_t>(p);
-      json point = compare_one(model, strategy, memory_of(model, p == points - 1 ? model.store_all_bytes : budget));
+      const uint64_t step = (model.store_all_bytes - least) / static_cast<uint64_t>(points - 1);
+      const uint64_t budget = p == points - 1 ? model.store_all_bytes : least + step * static_cast<uint64_t>(p);
+      json point = compare_one(solved, strategy, memory_of(model, budget));
       point.erase("strategy");
       point["budget"] = budget;
-      front.push_back(point);
+      list.push_back(point);
     }
-    fronts.push_back({{"strategy", strategy}, {"points", front}});
+    return list;
+  };
+  json fronts = json::array();
+  for (const std::string& strategy : strategy_names()) fronts.push_back({{"strategy", strategy}, {"points", front(model, strategy)}});
+  for (const std::string& policy : policy_names()) {
+    fronts.push_back({{"strategy", kPolicy}, {"policy", policy}, {"points", front(solved_for(model, kPolicy, policy), "none")}});
   }
   return {{"store_all_bytes", model.store_all_bytes}, {"fronts", fronts}};
 }

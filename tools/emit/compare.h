@@ -15,7 +15,7 @@ namespace reprise {
 nlohmann::json compare_strategies(const SolvedModel& model);
 
 // The same at `points` budgets from the smallest that any strategy meets to what storing everything takes: {"store_all_bytes",
-// "fronts": [{"strategy", "points": [{"budget", ...}]}]}.
+// "fronts": [{"strategy", "points": [{"budget", ...}]}]}; a policy's front has its "policy".
 nlohmann::json sweep_strategies(const SolvedModel& model, int points = 20);
 
 std::string comparison_text(const nlohmann::json& comparison);

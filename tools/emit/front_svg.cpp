@@ -98,7 +98,7 @@ std::vector<Front> fronts_of(const json& sweep, std::string& without) {
   std::vector<Front> fronts;
   for (const json& given : sweep.at("fronts")) {
     Front front;
-    front.name = given.at("strategy").get<std::string>();
+    front.name = given.value("policy", given.at("strategy").get<std::string>());
     front.points = front_of(given.at("points"));
     if (front.points.empty()) {
       without += (without.empty() ? "" : ", ") + front.name;

@@ -262,6 +262,20 @@ PeakRow find_peak(const OwnedProgram& program) {
   return peak;
 }
 
+namespace {
+
+// Whether updating each weight right after its gradient's last write would do with less. It is the recipe's word, not the planner's
+// choice: a gradient that is not finite is then seen too late to spare the weights.
+std::string release_advice(const SolvedModel& model, const ScheduleRequest& request, uint64_t smallest_budget_bytes) {
+  Recipe recipe = model.recipe;
+  if (recipe.gradient_release || recipe.clip_norm || recipe.accumulate > 1 || recipe.feature_map_budget_bytes) return "";
+  recipe.gradient_release = true;
+  const uint64_t bytes = smallest_budget(solve_model(recipe), request);
+  return bytes == 0 || bytes >= smallest_budget_bytes ? "" : "; with \"gradient_release\": true it would be " + bytes_text(bytes);
+}
+
+}  // namespace
+
 std::string does_not_fit_message(const SolvedModel& model, const PlannedModel& planned, const ScheduleRequest& request) {
   std::ostringstream text;
   const Recipe& recipe = model.recipe;
@@ -283,6 +297,7 @@ std::string does_not_fit_message(const SolvedModel& model, const PlannedModel& p
     text << (i == 0 ? " " : ", ") << program.slot_names[peak.slots[i]] << " " << bytes_text(program.slots[peak.slots[i]].tensor.bytes);
   }
   if (peak.slots.size() > 8) text << ", and " << peak.slots.size() - 8 << " smaller ones";
+  text << release_advice(model, request, planned.smallest_budget_bytes);
   return text.str();
 }
 
