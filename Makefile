@@ -182,7 +182,11 @@ fuzz: $(FUZZ_TARGETS)  ## every parser over a million inputs each (RUNS=1000000)
 
 bench-plan: $(BUILD)/tests/bench/plan_bench  ## the planner's numbers, into tests/bench/PLAN_RESULTS.md
 	$< tests/bench/PLAN_RESULTS.md
-.PHONY: fuzz bench-plan
+chen: $(BUILD)/tests/bench/chen_bench  ## train Chen et al.'s 990-layer ResNet at several feature-map budgets, or at BUDGET=7GiB
+	$< $(BUDGET)
+chen-curves: $(BUILD)/tests/bench/chen_curves_bench  ## their figure and ours: planned feature maps at depths 128 to 1024
+	$< tests/bench/chen_curves.json tests/bench/chen_curves.svg
+.PHONY: fuzz bench-plan chen chen-curves
 
 NVCC ?= $(or $(shell command -v nvcc),/usr/local/cuda/bin/nvcc)
 cuda:  ## compile cuda/ for sm_80, sm_87 and sm_90; fails on register spills (skipped where there is no nvcc)

@@ -189,9 +189,8 @@ Status PlanRun::fill(void* self, uint64_t step, uint32_t micro_batch, void* inpu
 }
 
 double PlanRun::step() {
-  StepReport report;
   const double start = seconds_now();
-  const Status status = train_step(trainer_, {this, fill}, report);
+  const Status status = train_step(trainer_, {this, fill}, report_);
   const double seconds = seconds_now() - start;
   if (thrown_) std::rethrow_exception(thrown_);
   if (status.code != Code::kNonFinite) require(plan_.name, status);

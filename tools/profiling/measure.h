@@ -26,6 +26,7 @@ class PlanRun {
 
   // Seconds of one step. A loss that is not finite does not matter here; another error of the step is thrown.
   double step();
+  const StepReport& report() const { return report_; }  // of the last step
   void observe(const RowObserver& observer) { trainer_.observer = observer; }
   const Trainer& trainer() const { return trainer_; }
   const Workers& workers() const { return workers_; }
@@ -40,6 +41,7 @@ class PlanRun {
   bool workers_started_ = false;
   Arena arena_;
   Trainer trainer_;
+  StepReport report_;
 };
 
 double median(std::vector<double> values);

@@ -1,0 +1,161 @@
+// Chen et al.'s experiment trained: [15,120,180,15] at batch 32 and 224 x 224, one step after another, at several budgets.
+// Planned against measured bytes and seconds, and the loss's bits, which no budget may change. `make chen` runs it.
+// It must not estimate what it can measure.
+//
+//   chen_bench [--steps N] [--threads N] [BUDGET...]    feature-map budgets such as 7GiB; default: 0.7 1.2 3 7 GiB and the largest
+#include <sys/resource.h>
+
+#include <bit>
+#include <cinttypes>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+
+#include "tests/bench/deep_resnet.h"
+#include "tools/formats/error.h"
+#include "tools/formats/text.h"
+#include "tools/profiling/measure.h"
+
+namespace reprise::bench {
+namespace {
+
+constexpr double kGiB = 1073741824.0;
+constexpr double kProfileSeconds = 30;
+
+struct Settings {
+  uint32_t threads = 0;
+  int steps = 2;
+};
+
+// A field of a /proc file in bytes.
+uint64_t kernel_field(const char* file, const std::string& name) {
+  std::ifstream stream(file);
+  for (std::string word; stream >> word;) {
+    uint64_t kibibytes = 0;
+    if (word == name + ":" && stream >> kibibytes) return kibibytes * 1024;
+  }
+  return 0;
+}
+
+struct Point {
+  uint64_t budget_bytes = 0;
+  PlannedModel planned;
+  uint64_t measured_bytes = 0, swap_bytes = 0;
+  std::vector<double> seconds;
+  std::vector<double> losses;
+
+  double fastest() const { return *std::min_element(seconds.begin(), seconds.end()); }
+};
+
+void print_head() {
+  std::printf("budget       feature maps         total   measured     same  rows  extra work  predicted s   measured s  swap  loss bits of each step\n");
+}
+
+void print_point(const SolvedModel& model, const Point& point) {
+  const OwnedPlan& plan = point.planned.plan;
+  const uint64_t outside = model.fixed_bytes();  // all but the chain's area
+  std::printf("%-9s %10.3f GiB %9.3f GiB %6.3f GiB %4s %7zu %10.1f%% %12.1f ", bytes_text(point.budget_bytes).c_str(),
+              static_cast<double>(point.planned.packed_bytes) / kGiB, static_cast<double>(plan.arena_bytes) / kGiB,
+              static_cast<double>(point.measured_bytes) / kGiB, point.measured_bytes == plan.arena_bytes ? "yes" : "NO", plan.programs[0].rows.size(),
+              100 * point.planned.extra_forward_cost, point.planned.predicted_seconds.value_or(0));
+  for (const double seconds : point.seconds) std::printf(" %5.1f", seconds);
+  std::printf("  %s ", point.swap_bytes == 0 ? "none" : bytes_text(point.swap_bytes).c_str());
+  for (const double loss : point.losses) std::printf(" %016" PRIx64, std::bit_cast<uint64_t>(loss));
+  std::printf("\n");
+  std::fflush(stdout);
+  if (outside + point.planned.packed_bytes < plan.arena_bytes) std::printf("  (the update or the evaluation needs more than the chain)\n");
+}
+
+void train(const Recipe& recipe, const Settings& settings, Point& point) {
+  PlanRun run(recipe, point.planned.plan, settings.threads);
+  for (int step = 0; step < settings.steps; ++step) {
+    point.seconds.push_back(run.step());
+    point.losses.push_back(run.report().loss);
+    std::fprintf(stderr, "  step %d: %.1f s, loss %.9g\n", step + 1, point.seconds.back(), point.losses.back());
+  }
+  point.measured_bytes = measured_bytes(run.trainer());
+  point.swap_bytes = kernel_field("/proc/self/status", "VmSwap");
+}
+
+// Every kernel call of the deep net occurs in the shallow one: prices measured there hold here.
+SolvedModel solve_measured(const Recipe& deep, const Settings& settings) {
+  MeasureOptions options;
+  options.threads = settings.threads;
+  options.seconds_per_plan = kProfileSeconds;
+  options.say = [](const std::string& line) { std::fprintf(stderr, "%s\n", line.c_str()); };
+  return solve_model(deep, costs_of(std::make_shared<const Profile>(measure_profile(deep_resnet({2, 2, 2, 2}), options))));
+}
+
+// What is left beside state and the program itself, but no more than storing everything takes.
+uint64_t largest_budget(const SolvedModel& model) {
+  constexpr uint64_t kBeside = uint64_t{1} << 30;
+  const uint64_t available = kernel_field("/proc/meminfo", "MemAvailable"), fixed = model.fixed_bytes() + kBeside;
+  const uint64_t room = available < fixed ? 0 : available - fixed;
+  return std::min(room, model.store_all_bytes - model.fixed_bytes()) / kAlignment * kAlignment;
+}
+
+void summarise(const SolvedModel& model, const std::vector<Point>& points) {
+  if (points.empty()) return;
+  const Point& reference = points.front();
+  // The forward and backward alone of the largest budget: what its own recomputation takes is not counted.
+  const double plain = reference.fastest() / (1 + reference.planned.extra_forward_cost);
+  std::printf("\nState (weights, momentum, statistics) %.3f GiB, labels and small values %.3f GiB; gradients are released.\n",
+              static_cast<double>(model.state_bytes) / kGiB, static_cast<double>(model.header_bytes) / kGiB);
+  std::printf("budget     extra time measured, of %.1f s (the largest budget's forward and backward)\n", plain);
+  bool same = true;
+  for (const Point& point : points) {
+    std::printf("%-9s %+6.1f%%\n", bytes_text(point.budget_bytes).c_str(), 100 * (point.fastest() / plain - 1));
+    same = same && point.losses == reference.losses;
+  }
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  std::printf("loss bits: %s; highest resident memory of this process %.3f GiB\n", same ? "identical at every budget" : "DIFFERENT",
+              static_cast<double>(usage.ru_maxrss) / 1048576);
+}
+
+int run(int argc, char** argv) {
+  Settings settings;
+  std::vector<uint64_t> budgets;
+  for (int a = 1; a < argc; ++a) {
+    if (std::strcmp(argv[a], "--threads") == 0 && a + 1 < argc) settings.threads = static_cast<uint32_t>(std::atoi(argv[++a]));
+    else if (std::strcmp(argv[a], "--steps") == 0 && a + 1 < argc) settings.steps = std::max(1, std::atoi(argv[++a]));
+    else budgets.push_back(parse_bytes(argv[a], "BUDGET"));
+  }
+  const Recipe deep = deep_resnet(kDeepUnits);
+  SolvedModel model = solve_measured(deep, settings);
+  if (budgets.empty()) {
+    budgets = {largest_budget(model)};
+    for (const char* text : {"7GiB", "3GiB", "1.2GiB", "0.7GiB"}) budgets.push_back(parse_bytes(text, "BUDGET"));
+  }
+  print_head();
+  std::vector<Point> points;
+  for (const uint64_t budget : budgets) {
+    Point point;
+    point.budget_bytes = budget;
+    model.recipe.feature_map_budget_bytes = budget;
+    const ScheduleRequest request = request_of(model.recipe);
+    point.planned = plan_model(model, request);
+    if (!point.planned.fits) {
+      std::fprintf(stderr, "%s\n", does_not_fit_message(model, point.planned, request).c_str());
+      return UserError::kDoesNotFit;
+    }
+    train(deep, settings, point);
+    print_point(model, point);
+    points.push_back(std::move(point));
+  }
+  summarise(model, points);
+  return 0;
+}
+
+}  // namespace
+}  // namespace reprise::bench
+
+int main(int argc, char** argv) {
+  try {
+    return reprise::bench::run(argc, argv);
+  } catch (const reprise::UserError& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return error.status;
+  }
+}

@@ -1,0 +1,41 @@
+// The nets of Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost" (arXiv 1604.06174), section 5, as recipes.
+// Here because planning, training and drawing their experiment must speak of one net (DESIGN 7).
+// It must not know budgets.
+#pragma once
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "tools/formats/recipe.h"
+#include "tools/graph/cost.h"
+
+namespace reprise::bench {
+
+// The released example's [3,24,36,3] times five: 990 layers of conv-bn-relu.
+inline const std::vector<int> kDeepUnits = {15, 120, 180, 15};
+
+// The same shares of the units in a net of about `layers` layers.
+inline std::vector<int> units_at_depth(int layers) {
+  const double units = layers / 3.0;
+  std::vector<int> list;
+  for (const int stage : kDeepUnits) list.push_back(std::max(1, static_cast<int>(std::lround(units * stage / 330))));
+  return list;
+}
+
+// Bottleneck units, ImageNet stem, 1000 classes; batch 32 at 224 x 224, SGD with momentum, gradients released.
+inline Recipe deep_resnet(const std::vector<int>& units) {
+  std::string list;
+  for (const int count : units) list += (list.empty() ? "" : ", ") + std::to_string(count);
+  return parse_recipe(R"({"name": "deep-resnet", "model": {"family": "resnet", "block": "bottleneck", "units": [)" + list +
+                          R"(], "stem": "imagenet", "classes": 1000, "image": [224, 224, 3]}, "data": {"kind": "synthetic"}, "batch": 32,
+      "steps": 2, "seed": 1, "gradient_release": true, "optimizer": {"name": "sgd", "lr": 1e-6, "momentum": 0.9}})",
+                      "deep_resnet", "/");
+}
+
+// Convolution flops alone: what the paper's 30% and DESIGN 5's figures count.
+inline double convolution_flops(const Graph& graph, const Call& call) { return call.op == Op::kConv ? call_cost(graph, call).flops : 0; }
+
+inline uint64_t no_scratch(Op, Pass, const Tensor* const*) { return 0; }
+
+}  // namespace reprise::bench
