@@ -105,16 +105,16 @@ Status bind(const Plan& plan, const Backend& backend, const Workers& workers, Ar
 }
 
 void initialise_state(const Trainer& trainer) {
-  for (uint32_t i = 0; i < trainer.plan->state.count; ++i) {
+  parallel_for(*trainer.context.workers, trainer.plan->state.count, [&trainer](uint32_t i) {
     const StateTensor& state = trainer.plan->state[i];
-    if (state.tensor.dtype != DType::kF32) continue;
+    if (state.tensor.dtype != DType::kF32) return;
     float* values = static_cast<float*>(trainer.state_tensor(i));
     if (state.init != InitKind::kConstant) {
       draw(state, trainer.plan->seed, i, values);
     } else if (state.kind == StateKind::kParameter || state.kind == StateKind::kBuffer) {
       for (uint64_t e = 0; e < state.tensor.elements(); ++e) values[e] = state.init_scale;
     }
-  }
+  });
 }
 
 double learning_rate_at(const LearningRate& rate, uint64_t step) {
