@@ -269,6 +269,11 @@ void run_phase(const Workers& workers, const ConvBackwardDataArgs& args, const D
   }
 }
 
+// A plain matrix product over pixels: x, w and y are its operands as they lie.
+bool is_pointwise(const ConvShape& s) {
+  return s.window.kernel_h == 1 && s.window.kernel_w == 1 && s.window.stride == 1 && s.window.pad == 0;
+}
+
 DirectShape direct_shape(const ConvShape& s) {
   return {s.N,          s.H,         s.W, s.C, s.P, s.Q, s.K, s.window.kernel_h, s.window.kernel_w, s.window.stride,
           s.window.pad, s.window.pad};
@@ -340,8 +345,13 @@ Status cpu_conv_forward(const KernelContext& context, const ConvForwardArgs& arg
   const Patches patches = forward_patches(args.x, s);
   const GemmShape shape{uint64_t{s.N} * s.P * s.Q, s.K, patches.depth()};
   if (args.scratch_bytes < gemm_scratch_bytes(shape.N, shape.K)) return kScratchTooSmall;
-  gemm(*context.workers, shape, PlaceLines{patches}, MatrixPacker{args.w, static_cast<int64_t>(shape.K), 1},
-       MatrixOutput{args.y, s.K}, false, args.scratch);
+  const MatrixPacker weights{args.w, static_cast<int64_t>(shape.K), 1};
+  const MatrixOutput y{args.y, s.K};
+  if (is_pointwise(s)) {
+    gemm(*context.workers, shape, MatrixPacker{args.x, s.C, 1}, weights, y, false, args.scratch);
+  } else {
+    gemm(*context.workers, shape, PlaceLines{patches}, weights, y, false, args.scratch);
+  }
   return ok_status();
 }
 
@@ -351,6 +361,11 @@ Status cpu_conv_backward_data(const KernelContext& context, const ConvBackwardDa
   const bool direct = direct_data_fits(s);
   if (args.scratch_bytes < (direct ? direct_weights_bytes(weights) : gemm_scratch_bytes(s.C, weights / s.C)))
     return kScratchTooSmall;
+  if (is_pointwise(s) && !direct) {
+    gemm(*context.workers, {uint64_t{s.N} * s.P * s.Q, s.C, s.K}, MatrixPacker{args.dy, s.K, 1}, MatrixPacker{args.w, 1, s.C},
+         MatrixOutput{args.dx, s.C}, args.accumulate_dx, args.scratch);
+    return ok_status();
+  }
   for_each_phase(s, [&](const DataPhase& phase) {
     if (phase.tapless()) {
       clear_phase(*context.workers, args, phase);
@@ -374,8 +389,12 @@ Status cpu_conv_backward_weight(const KernelContext& context, const ConvBackward
   const Patches patches = forward_patches(args.x, s);
   const GemmShape shape{s.K, patches.depth(), uint64_t{s.N} * s.P * s.Q};
   if (args.scratch_bytes < gemm_split_scratch_bytes(shape.M, shape.N, shape.K)) return kScratchTooSmall;
-  gemm_split(*context.workers, shape, MatrixPacker{args.dy, 1, s.K}, PlaceDepths{patches}, args.dw, args.accumulate_dw,
-             args.scratch);
+  const MatrixPacker gradients{args.dy, 1, s.K};
+  if (is_pointwise(s)) {
+    gemm_split(*context.workers, shape, gradients, MatrixPacker{args.x, 1, s.C}, args.dw, args.accumulate_dw, args.scratch);
+  } else {
+    gemm_split(*context.workers, shape, gradients, PlaceDepths{patches}, args.dw, args.accumulate_dw, args.scratch);
+  }
   return ok_status();
 }
 
