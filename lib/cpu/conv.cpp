@@ -86,6 +86,34 @@ struct PlaceLines {
     }
   }
 
+  // One run a tap.
+  uint32_t find_runs(RowRun* runs, const PanelRange& range) const {
+    const int64_t stride = int64_t{patches.stride} * patches.channels;
+    if (patches.channels < kFewChannels || lines_collide(stride)) return 0;
+    uint32_t c = static_cast<uint32_t>(range.k0 % patches.channels);
+    uint32_t tap = static_cast<uint32_t>(range.k0 / patches.channels);
+    uint32_t count = 0;
+    for (uint32_t k = 0; k < range.kc; ++count) {
+      RowRun& run = runs[count];
+      run.depths = static_cast<uint32_t>(smaller(range.kc - k, patches.channels - c));
+      run.ahead = tap == patches.TR * patches.TS - 1 ? range.width * stride : 0;
+      find_rows(run, range, tap, c);
+      k += run.depths;
+      c = 0;
+      ++tap;
+    }
+    return count;
+  }
+
+  void find_rows(RowRun& run, const PanelRange& range, uint32_t tap, uint32_t c) const {
+    Place place(patches, range.first);
+    for (uint32_t i = 0; i < range.width; ++i) {
+      const float* pixel = i < range.count ? tap_pixel(patches, place, tap / patches.TS, tap % patches.TS) : nullptr;
+      run.rows[i] = pixel == nullptr ? kZeroLine : pixel + c;
+      place.next(patches);
+    }
+  }
+
   void pack_copies(float* panel, const PanelRange& range) const {
     float copies[kMaxMr][kKc];
     const float* lines[kMaxMr];

@@ -76,6 +76,15 @@ void MatrixPacker::operator()(float* panel, const PanelRange& range) const {
   pack_lines(panel, range.width, lines, range.kc);
 }
 
+uint32_t MatrixPacker::find_runs(RowRun* runs, const PanelRange& range) const {
+  if (depth_stride != 1 || lines_collide(line_stride)) return 0;
+  const float* first = data + static_cast<int64_t>(range.first) * line_stride + static_cast<int64_t>(range.k0);
+  for (uint32_t i = 0; i < range.width; ++i) runs[0].rows[i] = i < range.count ? first + i * line_stride : kZeroLine;
+  runs[0].depths = range.kc;
+  runs[0].ahead = range.width * line_stride;
+  return 1;
+}
+
 void column_sums(const Workers& workers, float* out, const float* in, uint64_t M, uint64_t K, bool accumulate,
                  void* scratch) {
   constexpr uint64_t kTileColumns = 512;  // a tile of sums stays in the first-level cache

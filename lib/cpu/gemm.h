@@ -28,6 +28,12 @@ struct PanelRange {
   uint32_t kc;
 };
 
+// A packer whose lines may serve as they lie also has find_runs: it writes the runs that together are the panel and answers their
+// number, at most kMaxRuns; 0 where the panel must be packed.
+constexpr uint32_t kMaxRuns = kKc / 16 + 2;
+// Lines so far apart fall into one set of a first-level cache and drive each other out: they are packed.
+constexpr bool lines_collide(int64_t stride) { return stride % 1024 == 0; }
+
 // Copies a run as short as a tile's width: a call of memcpy would cost more than the copy.
 inline void copy_run(float* to, const float* from, uint32_t count) {
   for (; count >= 16; count -= 16, to += 16, from += 16) std::memcpy(to, from, 16 * sizeof(float));
@@ -49,6 +55,7 @@ struct MatrixPacker {
   int64_t line_stride, depth_stride;
 
   void operator()(float* panel, const PanelRange& range) const;
+  uint32_t find_runs(RowRun* runs, const PanelRange& range) const;
 };
 
 // C in memory, row i at data + i * row_stride. An output whose rows lie anywhere says kUniformRows = false and needs
@@ -72,7 +79,7 @@ struct TileGeometry {
   uint32_t rows, columns;  // of C
 
   explicit TileGeometry(const GemmTile& t)
-      : tile(t), rows(t.prefers_columns ? t.nr : t.mr), columns(t.prefers_columns ? t.mr : t.nr) {}
+      : tile(t), rows(t.rows()), columns(t.columns()) {}
 
   // C's rows are contiguous: a tile that prefers columns computes the transpose.
   void run(uint64_t k, const float* a, const float* b, float beta, float* c, int64_t row_stride) const {
@@ -92,26 +99,58 @@ struct Block {
   const float* packed;
 };
 
-template <typename Output>
-void run_tile(const TileGeometry& g, const Block& block, const float* a, const float* b, const Output& output,
-              uint64_t i0, uint32_t rows, uint64_t j0, uint32_t columns) {
+// Where a tile of C goes: rows [i0, i0 + rows), columns [j0, j0 + columns).
+struct TilePlace {
+  uint64_t i0, j0;
+  uint32_t rows, columns;
+};
+
+// compute(beta, c, row_stride) writes a whole tile: into C, or beside it where C has not room for a whole one.
+template <typename Output, typename Compute>
+void put_tile(const TileGeometry& g, bool add, const Output& output, const TilePlace& place, const Compute& compute) {
   if constexpr (Output::kUniformRows) {
-    if (rows == g.rows && columns == g.columns) {
-      g.run(block.kc, a, b, block.add ? 1.0f : 0.0f, output.row(i0) + j0, output.row_stride);
+    if (place.rows == g.rows && place.columns == g.columns) {
+      compute(add ? 1.0f : 0.0f, output.row(place.i0) + place.j0, output.row_stride);
       return;
     }
   }
   alignas(64) float tile[kMaxMr * kMaxNr];
-  g.run(block.kc, a, b, 0.0f, tile, g.columns);
-  for (uint32_t i = 0; i < rows; ++i) {
-    float* c = output.row(i0 + i) + j0;
+  compute(0.0f, tile, g.columns);
+  for (uint32_t i = 0; i < place.rows; ++i) {
+    float* c = output.row(place.i0 + i) + place.j0;
     const float* t = tile + i * g.columns;
-    if (block.add) {
-      for (uint32_t j = 0; j < columns; ++j) c[j] += t[j];
+    if (add) {
+      for (uint32_t j = 0; j < place.columns; ++j) c[j] += t[j];
     } else {
-      for (uint32_t j = 0; j < columns; ++j) c[j] = t[j];
+      for (uint32_t j = 0; j < place.columns; ++j) c[j] = t[j];
     }
   }
+}
+
+// Calls use(place, b) for the tiles of a row panel in the block's columns [j, j_end).
+template <typename Use>
+void for_each_tile(const TileGeometry& g, const Block& block, uint64_t i0, uint32_t rows, uint64_t j, uint64_t j_end, const Use& use) {
+  for (uint64_t at = j; at < j_end; at += g.columns) {
+    const uint32_t columns = static_cast<uint32_t>(smaller(g.columns, j_end - at));
+    use(TilePlace{i0, block.j0 + at, rows, columns}, block.packed + at * block.kc);
+  }
+}
+
+// A row panel whose rows serve as they lie; false where they must be packed.
+template <typename PackA, typename Output>
+bool run_rows(const TileGeometry& g, const Block& block, const PackA& pack_a, const Output& output, const PanelRange& range,
+              uint64_t j, uint64_t j_end) {
+  if constexpr (requires(RowRun* runs) { pack_a.find_runs(runs, range); }) {
+    RowRun runs[kMaxRuns];
+    const uint32_t count = g.tile.run_rows == nullptr ? 0 : pack_a.find_runs(runs, range);
+    if (count == 0) return false;
+    for_each_tile(g, block, range.first, range.count, j, j_end, [&](const TilePlace& place, const float* b) {
+      put_tile(g, block.add, output, place, [&](float beta, float* c, int64_t stride) { g.tile.run_rows(runs, count, b, beta, c, stride); });
+      for (uint32_t r = 0; r < count; ++r) runs[r].ahead = 0;  // fetched
+    });
+    return true;
+  }
+  return false;
 }
 
 // Row panels [panel, end) of C against the block's columns [j, j_end).
@@ -121,12 +160,12 @@ void run_panels(const TileGeometry& g, const Block& block, const PackA& pack_a, 
   alignas(64) float a[kKc * kMaxMr + kPanelSlack];
   for (; panel < end; ++panel) {
     const uint64_t i0 = panel * g.rows;
-    const uint32_t rows = static_cast<uint32_t>(smaller(g.rows, M - i0));
-    pack_a(a, PanelRange{g.rows, rows, i0, block.k0, block.kc});
-    for (uint64_t at = j; at < j_end; at += g.columns) {
-      const uint32_t columns = static_cast<uint32_t>(smaller(g.columns, j_end - at));
-      run_tile(g, block, a, block.packed + at * block.kc, output, i0, rows, block.j0 + at, columns);
-    }
+    const PanelRange range{g.rows, static_cast<uint32_t>(smaller(g.rows, M - i0)), i0, block.k0, block.kc};
+    if (run_rows(g, block, pack_a, output, range, j, j_end)) continue;
+    pack_a(a, range);
+    for_each_tile(g, block, i0, range.count, j, j_end, [&](const TilePlace& place, const float* b) {
+      put_tile(g, block.add, output, place, [&](float beta, float* c, int64_t stride) { g.run(block.kc, a, b, beta, c, stride); });
+    });
   }
 }
 

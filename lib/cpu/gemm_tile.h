@@ -17,6 +17,14 @@ constexpr uint32_t kKc = 256;
 // A tile may read (never use) this many floats past the end of a panel.
 constexpr uint32_t kPanelSlack = 128;
 
+// Part of the rows of A as they lie in memory, for a tile that needs no packed panel of them.
+constexpr uint32_t kMaxRowTile = 12;
+struct RowRun {
+  const float* rows[kMaxRowTile];  // as many as the tile has, `depths` readable floats each
+  uint32_t depths;
+  int64_t ahead;  // floats from here to what the next rows of C will read, to be fetched meanwhile; 0 for nothing
+};
+
 struct GemmTile {
   const char* name;  // part of the kernel set's id
   uint32_t mr, nr;
@@ -25,6 +33,12 @@ struct GemmTile {
   // aligned to 64 bytes and do not overlap c. Each element is summed in the order of k.
   void (*run)(uint64_t k, const float* a_panel, const float* b_panel, float beta, float* c, int64_t row_stride,
               int64_t column_stride);
+  // The same for C with contiguous rows, A's depths being those of the runs, one after another. Null where the tile has none.
+  void (*run_rows)(const RowRun* runs, uint32_t count, const float* b_panel, float beta, float* c, int64_t row_stride);
+
+  // Of C with contiguous rows: a tile that prefers columns computes the transpose.
+  uint32_t rows() const { return prefers_columns ? nr : mr; }
+  uint32_t columns() const { return prefers_columns ? mr : nr; }
 };
 
 // BLIS's micro-kernel for this processor, or null where BLIS has only its generic one or one that breaks the maxima.

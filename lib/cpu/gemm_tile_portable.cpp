@@ -35,24 +35,27 @@ struct BaselineVector {
   }
 };
 
-// A row-preferring tile of kRows x (kVectors * width). The loops must unroll at any -O level: `sum` lives in registers.
+// Row-preferring tiles of kRows x (kVectors * width). The loops must unroll at any -O level: `sum` lives in registers.
 // `beta` is 0 or 1 in practice; any value is right.
 #define REPRISE_UNROLLED _Pragma("GCC unroll 16")
-#define REPRISE_TILE_BODY(VectorSet, kRows, kVectors)                                                               \
+#define REPRISE_TILE_START(VectorSet, kRows, kVectors)                                                              \
   using Set = VectorSet;                                                                                            \
   constexpr uint32_t kColumns = (kVectors)*Set::kWidth;                                                             \
   Set::V sum[kRows][kVectors];                                                                                      \
   REPRISE_UNROLLED for (uint32_t i = 0; i < (kRows); ++i) {                                                         \
     REPRISE_UNROLLED for (uint32_t v = 0; v < (kVectors); ++v) sum[i][v] = Set::V{};                                \
-  }                                                                                                                 \
-  for (uint64_t p = 0; p < k; ++p, a_panel += (kRows), b_panel += kColumns) {                                       \
+  }
+// One depth: A's element of row i is at place_of_a.
+#define REPRISE_TILE_DEPTH(kRows, kVectors, place_of_a)                                                             \
+  {                                                                                                                 \
     Set::V b[kVectors];                                                                                             \
     REPRISE_UNROLLED for (uint32_t v = 0; v < (kVectors); ++v) b[v] = Set::load(b_panel + v * Set::kWidth);         \
     REPRISE_UNROLLED for (uint32_t i = 0; i < (kRows); ++i) {                                                       \
-      const Set::V a = Set::broadcast(a_panel + i);                                                                 \
+      const Set::V a = Set::broadcast(place_of_a);                                                                  \
       REPRISE_UNROLLED for (uint32_t v = 0; v < (kVectors); ++v) sum[i][v] = Set::multiply_add(a, b[v], sum[i][v]); \
     }                                                                                                               \
-  }                                                                                                                 \
+  }
+#define REPRISE_TILE_END(kRows, kVectors)                                                                           \
   const Set::V scale = Set::broadcast(&beta);                                                                       \
   REPRISE_UNROLLED for (uint32_t i = 0; i < (kRows); ++i, c += row_stride) {                                        \
     REPRISE_UNROLLED for (uint32_t v = 0; v < (kVectors); ++v) {                                                    \
@@ -60,12 +63,38 @@ struct BaselineVector {
       Set::store(place, beta == 0.0f ? sum[i][v] : Set::multiply_add(scale, Set::load(place), sum[i][v]));          \
     }                                                                                                               \
   }
+#define REPRISE_TILE_BODY(VectorSet, kRows, kVectors)                                                               \
+  REPRISE_TILE_START(VectorSet, kRows, kVectors)                                                                    \
+  for (uint64_t p = 0; p < k; ++p, a_panel += (kRows), b_panel += kColumns) {                                       \
+    REPRISE_TILE_DEPTH(kRows, kVectors, a_panel + i)                                                                \
+  }                                                                                                                 \
+  REPRISE_TILE_END(kRows, kVectors)
+// A line of each row is fetched ahead while another is used up.
+#define REPRISE_ROW_TILE_BODY(VectorSet, kRows, kVectors)                                                           \
+  REPRISE_TILE_START(VectorSet, kRows, kVectors)                                                                    \
+  for (const RowRun* end = runs + count; runs != end; ++runs) {                                                     \
+    const float* row[kRows];                                                                                        \
+    REPRISE_UNROLLED for (uint32_t i = 0; i < (kRows); ++i) row[i] = runs->rows[i];                                 \
+    for (uint32_t p = 0; p < runs->depths;) {                                                                       \
+      if (runs->ahead != 0) {                                                                                       \
+        REPRISE_UNROLLED for (uint32_t i = 0; i < (kRows); ++i) __builtin_prefetch(row[i] + p + runs->ahead, 0, 2); \
+      }                                                                                                             \
+      const uint32_t line = runs->depths - p < kLineFloats ? runs->depths : p + kLineFloats;                        \
+      for (; p < line; ++p, b_panel += kColumns) REPRISE_TILE_DEPTH(kRows, kVectors, row[i] + p)                    \
+    }                                                                                                               \
+  }                                                                                                                 \
+  REPRISE_TILE_END(kRows, kVectors)
+
+constexpr uint32_t kLineFloats = 16;  // of a cache line
 
 void run_baseline(uint64_t k, const float* a_panel, const float* b_panel, float beta, float* c, int64_t row_stride,
                   int64_t) {
   REPRISE_TILE_BODY(BaselineVector, 6, 2)
 }
-constexpr GemmTile kBaselineTile = {"portable-6x8", 6, 8, false, run_baseline};
+void run_baseline_rows(const RowRun* runs, uint32_t count, const float* b_panel, float beta, float* c, int64_t row_stride) {
+  REPRISE_ROW_TILE_BODY(BaselineVector, 6, 2)
+}
+constexpr GemmTile kBaselineTile = {"portable-6x8", 6, 8, false, run_baseline, run_baseline_rows};
 
 #if defined(__x86_64__)
 struct Avx2Vector {
@@ -84,7 +113,10 @@ struct Avx2Vector {
                                           int64_t row_stride, int64_t) {
   REPRISE_TILE_BODY(Avx2Vector, 6, 2)
 }
-constexpr GemmTile kAvx2Tile = {"avx2-6x16", 6, 16, false, run_avx2};
+[[gnu::target("avx2,fma")]] void run_avx2_rows(const RowRun* runs, uint32_t count, const float* b_panel, float beta, float* c, int64_t row_stride) {
+  REPRISE_ROW_TILE_BODY(Avx2Vector, 6, 2)
+}
+constexpr GemmTile kAvx2Tile = {"avx2-6x16", 6, 16, false, run_avx2, run_avx2_rows};
 
 struct Avx512Vector {
   using V = __m512;
@@ -102,12 +134,19 @@ struct Avx512Vector {
                                            int64_t row_stride, int64_t) {
   REPRISE_TILE_BODY(Avx512Vector, 12, 2)
 }
-constexpr GemmTile kAvx512Tile = {"avx512-12x32", 12, 32, false, run_avx512};
+[[gnu::target("avx512f")]] void run_avx512_rows(const RowRun* runs, uint32_t count, const float* b_panel, float beta, float* c, int64_t row_stride) {
+  REPRISE_ROW_TILE_BODY(Avx512Vector, 12, 2)
+}
+constexpr GemmTile kAvx512Tile = {"avx512-12x32", 12, 32, false, run_avx512, run_avx512_rows};
 #endif
+#undef REPRISE_ROW_TILE_BODY
 #undef REPRISE_TILE_BODY
+#undef REPRISE_TILE_END
+#undef REPRISE_TILE_DEPTH
+#undef REPRISE_TILE_START
 #undef REPRISE_UNROLLED
 
-const GemmTile* selected_tile = &kBaselineTile;  // written once, by select_gemm_tile
+GemmTile selected_tile = kBaselineTile;  // written once, by select_gemm_tile
 
 const GemmTile* own_tile(GemmTileChoice choice) {
   if (choice == GemmTileChoice::kBaseline) return &kBaselineTile;
@@ -149,10 +188,16 @@ Status select_gemm_tile(GemmTileChoice choice) {
     return {Code::kUnsupported, "this processor, or this program's link, lacks the GEMM tile asked for", 0};
   if (tile->mr > kMaxMr || tile->nr > kMaxNr)
     return {Code::kUnsupported, "a GEMM tile must fit in kMaxMr x kMaxNr", tile->mr};
-  selected_tile = tile;
+  selected_tile = *tile;
+  // BLIS has no kernel for rows as they lie; ours of the same size serves beside it.
+  for (const GemmTileChoice choice : {GemmTileChoice::kAvx512, GemmTileChoice::kAvx2, GemmTileChoice::kBaseline}) {
+    const GemmTile* own = own_tile(choice);
+    const bool same_size = own != nullptr && own->rows() == tile->rows() && own->columns() == tile->columns();
+    if (selected_tile.run_rows == nullptr && same_size) selected_tile.run_rows = own->run_rows;
+  }
   return ok_status();
 }
 
-const GemmTile& gemm_tile() { return *selected_tile; }
+const GemmTile& gemm_tile() { return selected_tile; }
 
 }  // namespace reprise
