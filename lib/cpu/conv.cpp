@@ -154,11 +154,36 @@ struct PlaceDepths {
   Patches patches;
 
   void operator()(float* panel, const PanelRange& range) const {
-    Place place(patches, range.k0);
-    for (uint32_t k = 0; k < range.kc; ++k, panel += range.width) {
-      copy_patch(panel, patches, place, range.first, range.count);
-      for (uint32_t i = range.count; i < range.width; ++i) panel[i] = 0.0f;
-      place.next(patches);
+    uint32_t c = static_cast<uint32_t>(range.first % patches.channels);
+    uint32_t tap = static_cast<uint32_t>(range.first / patches.channels);
+    for (uint32_t line = 0; line < range.count; ++tap, c = 0) {
+      const uint32_t run = static_cast<uint32_t>(smaller(range.count - line, patches.channels - c));
+      copy_tap(panel + line, range, tap, c, run);
+      line += run;
+    }
+    if (range.count == range.width) return;
+    for (uint32_t k = 0; k < range.kc; ++k) {
+      for (uint32_t i = range.count; i < range.width; ++i) panel[k * range.width + i] = 0.0f;
+    }
+  }
+
+  // Channels [c, c + run) of one tap, row of places by row.
+  void copy_tap(float* to, const PanelRange& range, uint32_t tap, uint32_t c, uint32_t run) const {
+    const int32_t t = static_cast<int32_t>(tap / patches.TS), u = static_cast<int32_t>(tap % patches.TS);
+    const Place place(patches, range.k0);
+    uint32_t n = place.n, a = place.a, b = place.b;
+    for (uint32_t k = 0; k < range.kc; b = 0) {
+      const uint32_t end = static_cast<uint32_t>(smaller(range.kc, k + (patches.B - b)));
+      const int32_t row = static_cast<int32_t>(a) * patches.stride + patches.row_offset + t * patches.step;
+      const float* pixels = inside(row, patches.H) ? patches.source + (uint64_t{n} * patches.H + static_cast<uint32_t>(row)) * patches.W * patches.channels + c : nullptr;
+      for (int32_t column = static_cast<int32_t>(b) * patches.stride + patches.column_offset + u * patches.step; k < end; ++k, column += patches.stride) {
+        if (pixels != nullptr && inside(column, patches.W)) {
+          copy_run(to + uint64_t{k} * range.width, pixels + static_cast<uint64_t>(column) * patches.channels, run);
+        } else {
+          std::memset(to + uint64_t{k} * range.width, 0, run * sizeof(float));
+        }
+      }
+      if (++a == patches.A) a = 0, ++n;
     }
   }
 };

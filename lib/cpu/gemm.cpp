@@ -85,6 +85,11 @@ uint32_t MatrixPacker::find_runs(RowRun* runs, const PanelRange& range) const {
   return 1;
 }
 
+DepthRows MatrixPacker::find_depths(const PanelRange& range) const {
+  if (line_stride != 1 || range.count < range.width) return {nullptr, 0};  // a tile reads whole rows
+  return {data + static_cast<int64_t>(range.first) + static_cast<int64_t>(range.k0) * depth_stride, depth_stride};
+}
+
 void column_sums(const Workers& workers, float* out, const float* in, uint64_t M, uint64_t K, bool accumulate,
                  void* scratch) {
   constexpr uint64_t kTileColumns = 512;  // a tile of sums stays in the first-level cache

@@ -31,6 +31,12 @@ struct PanelRange {
 // A packer whose lines may serve as they lie also has find_runs: it writes the runs that together are the panel and answers their
 // number, at most kMaxRuns; 0 where the panel must be packed.
 constexpr uint32_t kMaxRuns = kKc / 16 + 2;
+// One with find_depths answers where the panel lies by depths: element (line, depth) at first[depth * step + line]; null where it
+// must be packed.
+struct DepthRows {
+  const float* first;
+  int64_t step;
+};
 // Lines so far apart fall into one set of a first-level cache and drive each other out: they are packed.
 constexpr bool lines_collide(int64_t stride) { return stride % 1024 == 0; }
 
@@ -56,6 +62,7 @@ struct MatrixPacker {
 
   void operator()(float* panel, const PanelRange& range) const;
   uint32_t find_runs(RowRun* runs, const PanelRange& range) const;
+  DepthRows find_depths(const PanelRange& range) const;
 };
 
 // C in memory, row i at data + i * row_stride. An output whose rows lie anywhere says kUniformRows = false and needs
@@ -153,6 +160,23 @@ bool run_rows(const TileGeometry& g, const Block& block, const PackA& pack_a, co
   return false;
 }
 
+// A row panel that serves as it lies by depths; false where it must be packed.
+template <typename PackA, typename Output>
+bool run_depths(const TileGeometry& g, const Block& block, const PackA& pack_a, const Output& output, const PanelRange& range,
+                uint64_t j, uint64_t j_end) {
+  if constexpr (requires { pack_a.find_depths(range); }) {
+    if (g.tile.run_depths == nullptr) return false;
+    const DepthRows a = pack_a.find_depths(range);
+    if (a.first == nullptr) return false;
+    for_each_tile(g, block, range.first, range.count, j, j_end, [&](const TilePlace& place, const float* b) {
+      put_tile(g, block.add, output, place,
+               [&](float beta, float* c, int64_t stride) { g.tile.run_depths(block.kc, a.first, a.step, b, beta, c, stride); });
+    });
+    return true;
+  }
+  return false;
+}
+
 // Row panels [panel, end) of C against the block's columns [j, j_end).
 template <typename PackA, typename Output>
 void run_panels(const TileGeometry& g, const Block& block, const PackA& pack_a, const Output& output, uint64_t M,
@@ -161,7 +185,7 @@ void run_panels(const TileGeometry& g, const Block& block, const PackA& pack_a, 
   for (; panel < end; ++panel) {
     const uint64_t i0 = panel * g.rows;
     const PanelRange range{g.rows, static_cast<uint32_t>(smaller(g.rows, M - i0)), i0, block.k0, block.kc};
-    if (run_rows(g, block, pack_a, output, range, j, j_end)) continue;
+    if (run_rows(g, block, pack_a, output, range, j, j_end) || run_depths(g, block, pack_a, output, range, j, j_end)) continue;
     pack_a(a, range);
     for_each_tile(g, block, i0, range.count, j, j_end, [&](const TilePlace& place, const float* b) {
       put_tile(g, block.add, output, place, [&](float beta, float* c, int64_t stride) { g.run(block.kc, a, b, beta, c, stride); });
@@ -219,6 +243,12 @@ struct Deeper {
   void operator()(float* panel, PanelRange range) const {
     range.k0 += k0;
     pack(panel, range);
+  }
+  DepthRows find_depths(PanelRange range) const
+    requires requires { pack.find_depths(range); }
+  {
+    range.k0 += k0;
+    return pack.find_depths(range);
   }
 };
 

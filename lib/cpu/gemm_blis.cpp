@@ -66,7 +66,7 @@ const GemmTile* blis_gemm_tile() {
   blis.context = context;
   std::strcpy(blis.name, "blis-");
   std::strncat(blis.name, bli_arch_string(architecture), sizeof blis.name - 6);
-  blis.tile = {blis.name, static_cast<uint32_t>(mr), static_cast<uint32_t>(nr), !query_prefers_rows(context), run, nullptr};
+  blis.tile = {blis.name, static_cast<uint32_t>(mr), static_cast<uint32_t>(nr), !query_prefers_rows(context), run, nullptr, nullptr};
   return &blis.tile;
 }
 

@@ -36,6 +36,9 @@ struct GemmTile {
   // The same for C with contiguous rows, A's depths being those of the runs, one after another. Null where the tile has none.
   void (*run_rows)(const RowRun* runs, uint32_t count, const float* b_panel, float beta, float* c, int64_t row_stride);
 
+  // The same for C with contiguous rows and A as it lies by depths: element (i, k) at a[k * step + i]. Null where the tile has none.
+  void (*run_depths)(uint64_t k, const float* a, int64_t step, const float* b_panel, float beta, float* c, int64_t row_stride);
+
   // Of C with contiguous rows: a tile that prefers columns computes the transpose.
   uint32_t rows() const { return prefers_columns ? nr : mr; }
   uint32_t columns() const { return prefers_columns ? mr : nr; }

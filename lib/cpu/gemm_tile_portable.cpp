@@ -51,8 +51,8 @@ struct BaselineVector {
     Set::V b[kVectors];                                                                                             \
     REPRISE_UNROLLED for (uint32_t v = 0; v < (kVectors); ++v) b[v] = Set::load(b_panel + v * Set::kWidth);         \
     REPRISE_UNROLLED for (uint32_t i = 0; i < (kRows); ++i) {                                                       \
-      const Set::V a = Set::broadcast(place_of_a);                                                                  \
-      REPRISE_UNROLLED for (uint32_t v = 0; v < (kVectors); ++v) sum[i][v] = Set::multiply_add(a, b[v], sum[i][v]); \
+      const Set::V x = Set::broadcast(place_of_a);                                                                  \
+      REPRISE_UNROLLED for (uint32_t v = 0; v < (kVectors); ++v) sum[i][v] = Set::multiply_add(x, b[v], sum[i][v]); \
     }                                                                                                               \
   }
 #define REPRISE_TILE_END(kRows, kVectors)                                                                           \
@@ -63,10 +63,11 @@ struct BaselineVector {
       Set::store(place, beta == 0.0f ? sum[i][v] : Set::multiply_add(scale, Set::load(place), sum[i][v]));          \
     }                                                                                                               \
   }
-#define REPRISE_TILE_BODY(VectorSet, kRows, kVectors)                                                               \
+#define REPRISE_TILE_BODY(VectorSet, kRows, kVectors, a_step)                                                       \
   REPRISE_TILE_START(VectorSet, kRows, kVectors)                                                                    \
-  for (uint64_t p = 0; p < k; ++p, a_panel += (kRows), b_panel += kColumns) {                                       \
-    REPRISE_TILE_DEPTH(kRows, kVectors, a_panel + i)                                                                \
+  for (uint64_t p = 0; p < k; ++p, a += (a_step), b_panel += kColumns) {                                            \
+    __builtin_prefetch(a + kDepthsAhead * (a_step), 0, 2);                                                          \
+    REPRISE_TILE_DEPTH(kRows, kVectors, a + i)                                                                      \
   }                                                                                                                 \
   REPRISE_TILE_END(kRows, kVectors)
 // A line of each row is fetched ahead while another is used up.
@@ -86,15 +87,18 @@ struct BaselineVector {
   REPRISE_TILE_END(kRows, kVectors)
 
 constexpr uint32_t kLineFloats = 16;  // of a cache line
+constexpr int64_t kDepthsAhead = 16;
 
-void run_baseline(uint64_t k, const float* a_panel, const float* b_panel, float beta, float* c, int64_t row_stride,
-                  int64_t) {
-  REPRISE_TILE_BODY(BaselineVector, 6, 2)
+void run_baseline(uint64_t k, const float* a, const float* b_panel, float beta, float* c, int64_t row_stride, int64_t) {
+  REPRISE_TILE_BODY(BaselineVector, 6, 2, 6)
+}
+void run_baseline_depths(uint64_t k, const float* a, int64_t step, const float* b_panel, float beta, float* c, int64_t row_stride) {
+  REPRISE_TILE_BODY(BaselineVector, 6, 2, step)
 }
 void run_baseline_rows(const RowRun* runs, uint32_t count, const float* b_panel, float beta, float* c, int64_t row_stride) {
   REPRISE_ROW_TILE_BODY(BaselineVector, 6, 2)
 }
-constexpr GemmTile kBaselineTile = {"portable-6x8", 6, 8, false, run_baseline, run_baseline_rows};
+constexpr GemmTile kBaselineTile = {"portable-6x8", 6, 8, false, run_baseline, run_baseline_rows, run_baseline_depths};
 
 #if defined(__x86_64__)
 struct Avx2Vector {
@@ -109,14 +113,16 @@ struct Avx2Vector {
     return _mm256_fmadd_ps(a, b, c);
   }
 };
-[[gnu::target("avx2,fma")]] void run_avx2(uint64_t k, const float* a_panel, const float* b_panel, float beta, float* c,
-                                          int64_t row_stride, int64_t) {
-  REPRISE_TILE_BODY(Avx2Vector, 6, 2)
+[[gnu::target("avx2,fma")]] void run_avx2(uint64_t k, const float* a, const float* b_panel, float beta, float* c, int64_t row_stride, int64_t) {
+  REPRISE_TILE_BODY(Avx2Vector, 6, 2, 6)
+}
+[[gnu::target("avx2,fma")]] void run_avx2_depths(uint64_t k, const float* a, int64_t step, const float* b_panel, float beta, float* c, int64_t row_stride) {
+  REPRISE_TILE_BODY(Avx2Vector, 6, 2, step)
 }
 [[gnu::target("avx2,fma")]] void run_avx2_rows(const RowRun* runs, uint32_t count, const float* b_panel, float beta, float* c, int64_t row_stride) {
   REPRISE_ROW_TILE_BODY(Avx2Vector, 6, 2)
 }
-constexpr GemmTile kAvx2Tile = {"avx2-6x16", 6, 16, false, run_avx2, run_avx2_rows};
+constexpr GemmTile kAvx2Tile = {"avx2-6x16", 6, 16, false, run_avx2, run_avx2_rows, run_avx2_depths};
 
 struct Avx512Vector {
   using V = __m512;
@@ -130,14 +136,16 @@ struct Avx512Vector {
     return _mm512_fmadd_ps(a, b, c);
   }
 };
-[[gnu::target("avx512f")]] void run_avx512(uint64_t k, const float* a_panel, const float* b_panel, float beta, float* c,
-                                           int64_t row_stride, int64_t) {
-  REPRISE_TILE_BODY(Avx512Vector, 12, 2)
+[[gnu::target("avx512f")]] void run_avx512(uint64_t k, const float* a, const float* b_panel, float beta, float* c, int64_t row_stride, int64_t) {
+  REPRISE_TILE_BODY(Avx512Vector, 12, 2, 12)
+}
+[[gnu::target("avx512f")]] void run_avx512_depths(uint64_t k, const float* a, int64_t step, const float* b_panel, float beta, float* c, int64_t row_stride) {
+  REPRISE_TILE_BODY(Avx512Vector, 12, 2, step)
 }
 [[gnu::target("avx512f")]] void run_avx512_rows(const RowRun* runs, uint32_t count, const float* b_panel, float beta, float* c, int64_t row_stride) {
   REPRISE_ROW_TILE_BODY(Avx512Vector, 12, 2)
 }
-constexpr GemmTile kAvx512Tile = {"avx512-12x32", 12, 32, false, run_avx512, run_avx512_rows};
+constexpr GemmTile kAvx512Tile = {"avx512-12x32", 12, 32, false, run_avx512, run_avx512_rows, run_avx512_depths};
 #endif
 #undef REPRISE_ROW_TILE_BODY
 #undef REPRISE_TILE_BODY
@@ -189,11 +197,13 @@ Status select_gemm_tile(GemmTileChoice choice) {
   if (tile->mr > kMaxMr || tile->nr > kMaxNr)
     return {Code::kUnsupported, "a GEMM tile must fit in kMaxMr x kMaxNr", tile->mr};
   selected_tile = *tile;
-  // BLIS has no kernel for rows as they lie; ours of the same size serves beside it.
+  // BLIS takes packed panels alone; ours of the same size serves beside it for A as it lies.
   for (const GemmTileChoice choice : {GemmTileChoice::kAvx512, GemmTileChoice::kAvx2, GemmTileChoice::kBaseline}) {
     const GemmTile* own = own_tile(choice);
     const bool same_size = own != nullptr && own->rows() == tile->rows() && own->columns() == tile->columns();
-    if (selected_tile.run_rows == nullptr && same_size) selected_tile.run_rows = own->run_rows;
+    if (selected_tile.run_rows != nullptr || !same_size) continue;
+    selected_tile.run_rows = own->run_rows;
+    selected_tile.run_depths = own->run_depths;
   }
   return ok_status();
 }
