@@ -2,10 +2,11 @@
 // Here so that linear layers, convolutions and the loss head share one loop nest (Goto & van de Geijn 2008).
 // It must not know what A, B and C mean, nor how many workers there are: the bits follow from shape and tile.
 //
-//   for columns j of C, kNc at a time            B's block [kc x nc] is packed in scratch, by panels of tile columns
-//     for k, at most kKc at a time
-//       for rows i of C, a tile at a time        A's panel [kc x rows] is packed on the worker's stack
-//         for tiles along j: GemmTile::run
+//   for columns j of C, kNc at a time
+//     for k, a few pieces of at most kKc at a time     B's block [pieces x kc x nc] is packed in scratch, by panels of tile columns
+//       for rows i of C, a tile at a time
+//         for pieces of k                              A's panel [kc x rows] serves as it lies, or is packed on the worker's stack
+//           for tiles along j: a tile of gemm_tile.h
 #pragma once
 
 #include <cstring>
@@ -98,13 +99,14 @@ struct TileGeometry {
   }
 };
 
-// One block of the product: columns [j0, j0 + nc), depths [k0, k0 + kc).
+// One piece of a packed block: columns [j0, j0 + nc), depths [k0, k0 + kc).
 struct Block {
   uint64_t j0, k0;
   uint32_t nc, kc;
   bool add;
-  const float* packed;
+  float* packed;
 };
+constexpr uint32_t kMostPieces = kNc / kMaxMr;
 
 // Where a tile of C goes: rows [i0, i0 + rows), columns [j0, j0 + columns).
 struct TilePlace {
@@ -177,59 +179,83 @@ bool run_depths(const TileGeometry& g, const Block& block, const PackA& pack_a, 
   return false;
 }
 
-// Row panels [panel, end) of C against the block's columns [j, j_end).
+// One row panel of C against the piece's columns [j, j_end).
 template <typename PackA, typename Output>
-void run_panels(const TileGeometry& g, const Block& block, const PackA& pack_a, const Output& output, uint64_t M,
-                uint64_t panel, uint64_t end, uint64_t j, uint64_t j_end) {
-  alignas(64) float a[kKc * kMaxMr + kPanelSlack];
-  for (; panel < end; ++panel) {
-    const uint64_t i0 = panel * g.rows;
-    const PanelRange range{g.rows, static_cast<uint32_t>(smaller(g.rows, M - i0)), i0, block.k0, block.kc};
-    if (run_rows(g, block, pack_a, output, range, j, j_end) || run_depths(g, block, pack_a, output, range, j, j_end)) continue;
-    pack_a(a, range);
-    for_each_tile(g, block, i0, range.count, j, j_end, [&](const TilePlace& place, const float* b) {
-      put_tile(g, block.add, output, place, [&](float beta, float* c, int64_t stride) { g.run(block.kc, a, b, beta, c, stride); });
-    });
-  }
+void run_panel(const TileGeometry& g, const Block& block, const PackA& pack_a, const Output& output, const PanelRange& range,
+               uint64_t j, uint64_t j_end, float* a) {
+  if (run_rows(g, block, pack_a, output, range, j, j_end) || run_depths(g, block, pack_a, output, range, j, j_end)) return;
+  pack_a(a, range);
+  for_each_tile(g, block, range.first, range.count, j, j_end, [&](const TilePlace& place, const float* b) {
+    put_tile(g, block.add, output, place, [&](float beta, float* c, int64_t stride) { g.run(block.kc, a, b, beta, c, stride); });
+  });
 }
 
 constexpr uint32_t kMostTasks = 128;  // a claim must stay cheap against its work
 constexpr uint32_t kFewPanels = 16;   // below this many row panels a block's columns are shared out too
 
-template <typename PackA, typename Output>
-void run_block(const Workers& workers, const TileGeometry& g, const Block& block, const PackA& pack_a,
-               const Output& output, uint64_t M) {
-  const Partition panels = split_at_most(divide_up(M, g.rows), kMostTasks, 1);
-  const uint64_t column_panels = divide_up(block.nc, g.columns);
-  const uint64_t shares = panels.count() >= kFewPanels ? 1 : divide_up(kFewPanels, panels.count());
-  const Partition columns = split_at_most(column_panels, shares, 1);
-  parallel_for(workers, panels.count() * columns.count(), [&](uint32_t task) {
-    const uint32_t p = task / columns.count(), c = task % columns.count();
-    run_panels(g, block, pack_a, output, M, panels.begin(p), panels.end(p), columns.begin(c) * g.columns,
-               smaller(block.nc, columns.end(c) * g.columns));
+// The pieces of one block, packed side by side.
+struct Pieces {
+  Block list[kMostPieces];
+  uint32_t count = 0;
+};
+
+template <typename PackB>
+void pack_pieces(const Workers& workers, const TileGeometry& g, const Pieces& pieces, const PackB& pack_b) {
+  const uint32_t panels = static_cast<uint32_t>(divide_up(pieces.list[0].nc, g.columns));
+  parallel_for(workers, panels * pieces.count, [&](uint32_t task) {
+    const Block& block = pieces.list[task / panels];
+    const uint32_t first = task % panels * g.columns;
+    const uint32_t count = static_cast<uint32_t>(smaller(g.columns, block.nc - first));
+    pack_b(block.packed + uint64_t{first} * block.kc, PanelRange{g.columns, count, block.j0 + first, block.k0, block.kc});
   });
 }
 
+template <typename PackA, typename Output>
+void run_pieces(const Workers& workers, const TileGeometry& g, const Pieces& pieces, const PackA& pack_a, const Output& output,
+                uint64_t M) {
+  const uint32_t nc = pieces.list[0].nc;
+  const Partition panels = split_at_most(divide_up(M, g.rows), kMostTasks, 1);
+  const uint64_t shares = panels.count() >= kFewPanels ? 1 : divide_up(kFewPanels, panels.count());
+  const Partition columns = split_at_most(divide_up(nc, g.columns), shares, 1);
+  parallel_for(workers, panels.count() * columns.count(), [&](uint32_t task) {
+    alignas(64) float a[kKc * kMaxMr + kPanelSlack];
+    const uint32_t p = task / columns.count(), c = task % columns.count();
+    const uint64_t j = columns.begin(c) * g.columns, j_end = smaller(nc, columns.end(c) * g.columns);
+    for (uint64_t panel = panels.begin(p); panel < panels.end(p); ++panel) {
+      const uint64_t i0 = panel * g.rows;
+      for (uint32_t n = 0; n < pieces.count; ++n) {
+        const Block& block = pieces.list[n];
+        const PanelRange range{g.rows, static_cast<uint32_t>(smaller(g.rows, M - i0)), i0, block.k0, block.kc};
+        run_panel(g, block, pack_a, output, range, j, j_end, a);
+      }
+    }
+  });
+}
+
+// How wide and deep a packed block may be.
+struct BlockLimits {
+  uint32_t columns, depth_pieces;
+};
+
 template <typename PackA, typename PackB, typename Output>
 void run_product(const Workers& workers, const GemmShape& shape, const PackA& pack_a, const PackB& pack_b,
-                 const Output& output, bool accumulate, uint32_t most_columns, float* packed) {
+                 const Output& output, bool accumulate, const BlockLimits& limits, float* packed) {
   const TileGeometry g(gemm_tile());
-  const uint32_t nc = most_columns / g.columns * g.columns;
+  const uint32_t nc = limits.columns / g.columns * g.columns;
   const Partition depths = split_at_most(shape.K, divide_up(shape.K, kKc), 1);
   for (uint64_t j0 = 0; j0 < shape.N; j0 += nc) {
-    for (uint32_t d = 0; d < depths.count(); ++d) {
-      const Block block{j0,
-                        depths.begin(d),
-                        static_cast<uint32_t>(smaller(nc, shape.N - j0)),
-                        static_cast<uint32_t>(depths.end(d) - depths.begin(d)),
-                        accumulate || d > 0,
-                        packed};
-      parallel_for(workers, static_cast<uint32_t>(divide_up(block.nc, g.columns)), [&](uint32_t panel) {
-        const uint32_t first = panel * g.columns;
-        const uint32_t count = static_cast<uint32_t>(smaller(g.columns, block.nc - first));
-        pack_b(packed + uint64_t{first} * block.kc, PanelRange{g.columns, count, j0 + first, block.k0, block.kc});
-      });
-      run_block(workers, g, block, pack_a, output, shape.M);
+    const uint32_t width = static_cast<uint32_t>(smaller(nc, shape.N - j0));
+    const uint64_t padded = divide_up(width, g.columns) * g.columns;
+    for (uint32_t d = 0; d < depths.count();) {
+      Pieces pieces;
+      float* to = packed;
+      for (; pieces.count < limits.depth_pieces && d < depths.count(); ++pieces.count, ++d) {
+        const uint32_t kc = static_cast<uint32_t>(depths.end(d) - depths.begin(d));
+        pieces.list[pieces.count] = {j0, depths.begin(d), width, kc, accumulate || d > 0, to};
+        to += padded * kc;
+      }
+      pack_pieces(workers, g, pieces, pack_b);
+      run_pieces(workers, g, pieces, pack_a, output, shape.M);
     }
   }
 }
@@ -258,7 +284,7 @@ struct Deeper {
 template <typename PackA, typename PackB, typename Output>
 void gemm(const Workers& workers, const GemmShape& shape, const PackA& pack_a, const PackB& pack_b,
           const Output& output, bool accumulate, void* scratch) {
-  gemm_detail::run_product(workers, shape, pack_a, pack_b, output, accumulate, kNc, static_cast<float*>(scratch));
+  gemm_detail::run_product(workers, shape, pack_a, pack_b, output, accumulate, {kNc, gemm_depth_pieces(shape.N)}, static_cast<float*>(scratch));
 }
 
 // out[K] (+)= the sum of the rows of in[M,K]: kColumnSumBlocks blocks of rows, then the blocks in order. `scratch` has
@@ -287,7 +313,7 @@ void gemm_split(const Workers& workers, const GemmShape& shape, const PackA& pac
     // A partial's length rounded up keeps the packed block behind it aligned.
     float* packed = partial + (outputs + 15) / 16 * 16;
     gemm_detail::run_product(Workers{}, GemmShape{shape.M, shape.N, k1 - k0}, gemm_detail::Deeper<PackA>{pack_a, k0},
-                             gemm_detail::Deeper<PackB>{pack_b, k0}, MatrixOutput{partial, row_stride}, false, kSplitNc,
+                             gemm_detail::Deeper<PackB>{pack_b, k0}, MatrixOutput{partial, row_stride}, false, {kSplitNc, 1},
                              packed);
   });
   add_partials(workers, c, outputs, base, part_floats, splits, accumulate);

@@ -16,11 +16,16 @@ constexpr uint32_t kSplits = 8;     // parts of a split product
 constexpr uint64_t kSplitOutputs =
     65536;  // C is split along K when it has at most this many elements: too few tiles for workers
 
-// Floats that one packed block of B[K,N] takes, at most `columns` wide.
+// Floats that one packed piece of B[K,N] takes, at most `columns` wide.
 constexpr uint64_t gemm_block_floats(uint64_t N, uint64_t K, uint32_t columns) {
   return smaller(K, kKc) * smaller(columns, N + kMaxMr - 1) + kPanelSlack;
 }
-constexpr uint64_t gemm_scratch_bytes(uint64_t N, uint64_t K) { return align_up(4 * gemm_block_floats(N, K, kNc)); }
+// Depths that are packed together, in pieces of at most kKc, where B is narrow: C then stays in a cache from piece to piece.
+constexpr uint32_t gemm_depth_pieces(uint64_t N) { return static_cast<uint32_t>(larger(1, kNc / (N + kMaxMr - 1))); }
+constexpr uint64_t gemm_scratch_bytes(uint64_t N, uint64_t K) {
+  const uint64_t depths = smaller(K, uint64_t{gemm_depth_pieces(N)} * kKc);
+  return align_up(4 * (depths * smaller(kNc, N + kMaxMr - 1) + kPanelSlack));
+}
 
 // Parts of C[M,N] = A[M,K] B[K,N] along K; 1 is no split.
 constexpr uint32_t gemm_splits(uint64_t M, uint64_t N, uint64_t K) {
