@@ -86,21 +86,39 @@ struct PlaceLines {
     }
   }
 
-  // One run a tap.
+  // One run a row of taps where all of them lie inside the source, whose pixels then follow each other; else one run a tap, if
+  // that is long enough.
   uint32_t find_runs(RowRun* runs, const PanelRange& range) const {
-    const int64_t stride = int64_t{patches.stride} * patches.channels;
-    if (patches.channels < kFewChannels || lines_collide(stride)) return 0;
-    uint32_t c = static_cast<uint32_t>(range.k0 % patches.channels);
-    uint32_t tap = static_cast<uint32_t>(range.k0 / patches.channels);
+    if (lines_collide(int64_t{patches.stride} * patches.channels)) return 0;
+    const uint32_t row = patches.TS * patches.channels;
+    if (row >= kFewChannels && patches.step == 1 && columns_inside(range)) return find_runs_of(runs, range, patches.TS, row);
+    return patches.channels < kFewChannels ? 0 : find_runs_of(runs, range, 1, patches.channels);
+  }
+
+  bool columns_inside(const PanelRange& range) const {
+    Place place(patches, range.first);
+    for (uint32_t i = 0; i < range.count; ++i) {
+      const int32_t first = static_cast<int32_t>(place.b) * patches.stride + patches.column_offset;
+      if (first < 0 || first + static_cast<int32_t>(patches.TS) > static_cast<int32_t>(patches.W)) return false;
+      place.next(patches);
+    }
+    return true;
+  }
+
+  // Runs of `taps` taps, `length` floats.
+  uint32_t find_runs_of(RowRun* runs, const PanelRange& range, uint32_t taps, uint32_t length) const {
+    uint32_t c = static_cast<uint32_t>(range.k0 % length);
+    uint32_t tap = static_cast<uint32_t>(range.k0 / length) * taps;
     uint32_t count = 0;
     for (uint32_t k = 0; k < range.kc; ++count) {
       RowRun& run = runs[count];
-      run.depths = static_cast<uint32_t>(smaller(range.kc - k, patches.channels - c));
-      run.ahead = tap == patches.TR * patches.TS - 1 ? range.width * stride : 0;
+      run.depths = static_cast<uint32_t>(smaller(range.kc - k, length - c));
+      const bool is_last = tap + taps == patches.TR * patches.TS;  // the others have been fetched for the row above
+      run.ahead = is_last ? int64_t{range.width} * patches.stride * patches.channels : 0;
       find_rows(run, range, tap, c);
       k += run.depths;
       c = 0;
-      ++tap;
+      tap += taps;
     }
     return count;
   }

@@ -17,6 +17,7 @@ namespace reprise {
 constexpr uint32_t kChannelBlock = 16;
 constexpr uint64_t kDirectBufferFloats = 8192;  // 32 KiB of a worker's stack
 constexpr uint32_t kDirectMostChannels = 64;    // above, the GEMM reuses what it packs often enough
+constexpr uint32_t kDirectMostTaps = 9;         // above, even patches of three channels are long enough for the GEMM
 constexpr uint32_t kDirectParts = 8;            // of the images, for the weight gradient: each has its own partial sum
 
 // A correlation of a source [N,H,W,C] with R x S taps on a grid of outputs [N,P,Q,K]: output (p, q), tap (r, s) reads
@@ -41,7 +42,7 @@ constexpr bool direct_channels_fit(uint64_t C, uint64_t K) {
          K <= kDirectMostChannels;
 }
 constexpr bool direct_fits(const DirectShape& s) {
-  return direct_channels_fit(s.C, s.K) && s.stride <= 2 && s.row_floats() * s.R <= kDirectBufferFloats;
+  return direct_channels_fit(s.C, s.K) && s.R * s.S <= kDirectMostTaps && s.stride <= 2 && s.row_floats() * s.R <= kDirectBufferFloats;
 }
 // At stride 1 a 1x1 tap reuses no row, and the GEMM does it as well.
 constexpr bool direct_conv_fits(const DirectShape& s) { return s.R * s.S * s.stride > 1 && direct_fits(s); }
