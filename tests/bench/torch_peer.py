@@ -1,0 +1,172 @@
+#!/usr/bin/env python3
+"""Whole training steps against PyTorch on the same threads, in one run: time per step and peak memory.
+
+Both train the same recipes on synthetic data, in turns of a few steps each. PyTorch gets the better of its memory formats and its own
+fused attention; its memory is counted above that of the interpreter with torch loaded. Ours is planned without a budget, then again
+with a quarter of the transient memory that storing everything takes.
+Usage: tests/bench/torch_peer.py [--threads 2] [--only NAME,...]    (needs torch: pip install torch)
+"""
+import argparse
+import json
+import os
+import pathlib
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROUNDS = 3
+SGD = {"name": "sgd", "lr": 1e-4, "momentum": 0.9}
+
+
+def resnet(block, units, width, stem, classes, size, batch):
+  model = {"family": "resnet", "block": block, "units": units, "width": width, "stem": stem, "classes": classes, "image": [size, size, 3]}
+  return {"model": model, "batch": batch, "optimizer": SGD}
+
+
+WORKLOADS = {
+    "resnet20": (resnet("basic", [3, 3, 3], 16, "cifar", 10, 32, 128), 12),
+    "resnet18": (resnet("basic", [2, 2, 2, 2], 64, "cifar", 10, 32, 32), 8),
+    "resnet50": (resnet("bottleneck", [3, 4, 6, 3], 64, "imagenet", 1000, 224, 16), 3),
+    "resnet990": (resnet("bottleneck", [15, 120, 180, 15], 64, "imagenet", 1000, 224, 2), 2),
+    "gpt2-small": ({"model": {"family": "gpt2"}, "batch": 4, "sequence": 256,
+                    "optimizer": {"name": "adamw", "lr": 1e-5, "weight_decay": 0.01}}, 4),
+}  # name -> recipe, steps a turn
+
+
+def recipe_of(name):
+  return {"name": f"peer-{name}", "data": {"kind": "synthetic"}, "steps": 1000, "seed": 1, **WORKLOADS[name][0]}
+
+
+# ---- PyTorch, in a process of its own -----------------------------------------------------------------------------------------
+
+def torch_child(name, memory_format, threads):
+  import torch
+  from torch.nn import functional
+  sys.path.insert(0, str(ROOT / "tests" / "parity"))
+  import nets
+
+  class FusedAttention(nets.Attention):
+    def forward(self, x):
+      batch, length, width = x.shape
+      q, k, v = (part.view(batch, length, self.heads, -1).transpose(1, 2) for part in self.c_attn(x).split(width, dim=2))
+      values = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+      return self.c_proj(values.transpose(1, 2).reshape(batch, length, width))
+  nets.Attention = FusedAttention
+  nets.gelu_new = lambda x: functional.gelu(x, approximate="tanh")
+
+  torch.set_num_threads(threads)
+  torch.manual_seed(1)
+  before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+  recipe = recipe_of(name)
+  model = recipe["model"]
+  if model["family"] == "gpt2":
+    model = {"family": "gpt2", "vocab_size": 50257, "n_positions": 1024, "n_embd": 768, "n_layer": 12, "n_head": 12, "n_inner": 3072,
+             "layer_norm_epsilon": 1e-5, "activation_function": "gelu_new", "scale_attn_weights": True,
+             "scale_attn_by_inverse_layer_idx": False, "initializer_range": 0.02}
+  net = nets.make_net(model)
+  with torch.no_grad():
+    net.initialise()
+  if model["family"] == "gpt2":
+    inputs = torch.randint(0, 50257, (recipe["batch"], recipe["sequence"]))
+    targets = torch.randint(0, 50257, (recipe["batch"] * recipe["sequence"],))
+    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-5, weight_decay=0.01)
+  else:
+    height, width, channels = model["image"]
+    inputs, targets = torch.randn(recipe["batch"], channels, height, width), torch.randint(0, model["classes"], (recipe["batch"],))
+    optimizer = torch.optim.SGD(net.parameters(), lr=SGD["lr"], momentum=SGD["momentum"])
+    if memory_format == "channels_last":
+      net, inputs = net.to(memory_format=torch.channels_last), inputs.to(memory_format=torch.channels_last)
+
+  def step():
+    start = time.perf_counter()
+    optimizer.zero_grad(set_to_none=True)
+    logits = net(inputs)
+    functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), targets).backward()
+    optimizer.step()
+    return time.perf_counter() - start
+  step()
+  seconds = [step() for _ in range(WORKLOADS[name][1])]
+  after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+  print(json.dumps({"seconds": seconds, "bytes": (after - before) * 1024, "version": torch.__version__}))
+
+
+def torch_turn(name, memory_format, threads):
+  out = subprocess.run([sys.executable, __file__, "--child", name, "--format", memory_format, "--threads", str(threads)],
+                       check=True, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": str(threads)})
+  return json.loads(out.stdout.splitlines()[-1])
+
+
+# ---- Reprise --------------------------------------------------------------------------------------------------------------------
+
+class Ours:
+  """One compiled plan of a recipe; a quarter: with a quarter of the transient memory of storing everything."""
+
+  def __init__(self, name, folder, quarter):
+    self.name, self.folder = name, folder
+    recipe = recipe_of(name)
+    recipe["name"] += "-quarter" if quarter else ""
+    self.program = ROOT / "build" / recipe["name"] / "train"
+    if quarter:
+      recipe["budget"] = self.quarter_budget()
+    path = folder / f"{recipe['name']}.json"
+    path.write_text(json.dumps(recipe))
+    subprocess.run(["make", "-s", "build", f"RECIPE={path}"], check=True, cwd=ROOT, env={**os.environ, "MAKEFLAGS": ""}, stdout=subprocess.DEVNULL)
+    self.manifest = json.loads((self.program.parent / "manifest.json").read_text())
+
+  def quarter_budget(self):
+    manifest = json.loads((ROOT / "build" / f"peer-{self.name}" / "manifest.json").read_text())
+    lasting = sum(r["planned_bytes"] for r in manifest["regions"] if r["name"] in ("state", "carried"))
+    return lasting + (manifest["store_all_bytes"] - lasting) // 4
+
+  def turn(self, threads):
+    log = self.folder / "log.jsonl"
+    subprocess.run([self.program, "--steps", str(WORKLOADS[self.name][1] + 1), "--log", log, "--threads", str(threads), "--quiet"],
+                   check=True, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    log.unlink()
+    return {"seconds": [line["seconds"] for line in lines if "loss" in line][1:], "bytes": max(line["measured_bytes"] for line in lines if "loss" in line)}
+
+
+def compare(name, threads, folder):
+  formats = ["contiguous"] if "gpt" in name else ["contiguous", "channels_last"]
+  runs = {f"torch {form}": lambda form=form: torch_turn(name, form, threads) for form in formats}
+  for label, quarter in (("ours", False), ("ours, a quarter", True)):
+    ours = Ours(name, folder, quarter)
+    runs[label] = lambda ours=ours: ours.turn(threads)
+  seconds, memory = {label: [] for label in runs}, {label: 0 for label in runs}
+  for _ in range(ROUNDS):
+    for label, run in runs.items():
+      result = run()
+      seconds[label] += result["seconds"]
+      memory[label] = max(memory[label], result["bytes"])
+  times = {label: statistics.median(values) for label, values in seconds.items()}
+  best = min((label for label in times if label.startswith("torch")), key=times.get)
+  for label in runs:
+    print(f"| {name} | {label} | {times[label]:.3f} | {min(seconds[label]):.3f} | {times[label] / times[best]:.2f} | "
+          f"{memory[label] / 2**20:.0f} | {memory[label] / memory[best]:.2f} |", flush=True)
+
+
+def main():
+  parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+  parser.add_argument("--threads", type=int, default=2)
+  parser.add_argument("--only", default=",".join(WORKLOADS))
+  parser.add_argument("--child", help=argparse.SUPPRESS)
+  parser.add_argument("--format", help=argparse.SUPPRESS)
+  args = parser.parse_args()
+  if args.child:
+    return torch_child(args.child, args.format, args.threads)
+  unknown = [name for name in args.only.split(",") if name not in WORKLOADS]
+  if unknown:
+    parser.error(f"--only: {unknown[0]}: must be of {', '.join(WORKLOADS)}")
+  print("| workload | run | median s | best s | of torch's time | MiB | of torch's memory |\n|---|---|---|---|---|---|---|")
+  with tempfile.TemporaryDirectory() as folder:
+    for name in args.only.split(","):
+      compare(name, args.threads, pathlib.Path(folder))
+
+
+if __name__ == "__main__":
+  main()
