@@ -113,6 +113,9 @@ OwnedPlan assemble(const SolvedModel& model, const std::vector<Action>& actions,
   program(ProgramId::kUpdate) = lower_update(input);
   program(ProgramId::kEvaluate) = lower_evaluation(input, model.evaluation);
   plan.arena_bytes = arena_bytes(plan);
+  for (const OwnedProgram& each : plan.programs) {
+    for (const Slot& block : each.disk) plan.disk_bytes = std::max(plan.disk_bytes, block.tensor.offset + block.tensor.bytes);
+  }
   return plan;
 }
 

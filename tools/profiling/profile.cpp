@@ -78,6 +78,7 @@ const Tensor* tensor_of(const OwnedPlan& plan, const OwnedProgram& program, Ref 
   switch (ref_region(ref)) {
     case Region::kState: return &plan.state[ref_index(ref)].tensor;
     case Region::kCarried: return &plan.carried[ref_index(ref)];
+    case Region::kDisk: return &program.disk[ref_index(ref)].tensor;
     default: return &program.slots[ref_index(ref)].tensor;
   }
 }

@@ -23,6 +23,8 @@ ordered_json action_as_json(const Action& action) {
     case ActionKind::kRecord: return {{"action", "record"}, {"link", action.first}, {"tape", action.choice}};
     case ActionKind::kBackward: return {{"action", "backward"}, {"link", action.first}};
     case ActionKind::kDrop: return {{"action", "drop"}, {"boundary", action.first}};
+    case ActionKind::kWrite: return {{"action", "write"}, {"boundary", action.first}};
+    case ActionKind::kRead: return {{"action", "read"}, {"boundary", action.first}};
   }
   return {};
 }

@@ -42,7 +42,7 @@ struct UnitChainRequest {
 nlohmann::ordered_json answer_unit_chain(const UnitChainRequest& request);
 
 // One JSON object a line: {"action": "advance", "first", "last", "residue_mode" (-1: none)}, {"action": "record", "link", "tape"},
-// {"action": "backward", "link"}, {"action": "drop", "boundary"}.
+// {"action": "backward", "link"}, {"action": "drop", "boundary"}, {"action": "write", "boundary"}, {"action": "read", "boundary"}.
 std::string actions_as_jsonl(const std::vector<Action>& actions);
 
 }  // namespace reprise
