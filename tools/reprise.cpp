@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <cstdio>
 #include <iostream>
 #include <memory>
@@ -192,7 +193,8 @@ int run_audit(const RecipeOptions& options, const Gate& gate) {
 }
 
 struct ScheduleOptions {
-  std::string chain, memory, strategy = "optimal", actions, policy;
+  std::string chain, memory, strategy = "optimal", actions, policy, disk;
+  std::optional<double> write_cost, read_cost;
   uint64_t unit = 0;
   int k = 0;
   bool no_residues = false, as_published = false, json = false;
@@ -202,6 +204,9 @@ struct ScheduleOptions {
 
 int run_unit_chain(ScheduleOptions& options) {
   options.unit_chain.strategy = options.strategy;
+  options.unit_chain.write_cost = options.write_cost;
+  options.unit_chain.read_cost = options.read_cost;
+  if (!options.disk.empty()) options.unit_chain.disk = parse_bytes(options.disk, "--disk");
   const nlohmann::ordered_json answer = answer_unit_chain(options.unit_chain);
   if (options.json) {
     std::cout << answer.dump() << "\n";
@@ -209,6 +214,17 @@ int run_unit_chain(ScheduleOptions& options) {
     for (const auto& [key, value] : answer.items()) std::cout << key << " " << value.dump() << "\n";
   }
   return 0;
+}
+
+DiskLevel disk_of(const ScheduleOptions& options) {
+  const auto cost = [&options](const std::optional<double>& given, const char* name) {
+    if (given && options.disk.empty()) throw UserError("schedule: " + std::string(name) + ": needs --disk D", UserError::kUsage);
+    if (given && (!std::isfinite(*given) || *given < 0)) throw UserError("schedule: " + std::string(name) + ": must be a number >= 0");
+    return given.value_or(0);
+  };
+  const DiskLevel disk = {0, cost(options.write_cost, "--write-cost"), cost(options.read_cost, "--read-cost")};
+  if (options.disk.empty()) return disk;
+  return {parse_bytes(options.disk, "--disk"), disk.write_cost, disk.read_cost};
 }
 
 int run_schedule(ScheduleOptions& options) {
@@ -220,6 +236,7 @@ int run_schedule(ScheduleOptions& options) {
   ScheduleRequest request;
   request.strategy = options.strategy;
   request.memory_bytes = parse_bytes(options.memory, "--memory");
+  request.disk = disk_of(options);
   request.unit = options.unit;
   request.k = options.k;
   request.policy = options.policy;
@@ -337,9 +354,9 @@ int run(int argc, char** argv) {
   CLI::Option* steps = schedule->add_option("--steps", schedule_options.unit_chain.steps, "a chain of this many equal steps")->check(integer_from(1, 1000000000));
   schedule->add_option("--slots", schedule_options.unit_chain.slots, "revolve: checkpoints, the input's included")->check(integer_from(1));
   schedule->add_option("--ram", schedule_options.unit_chain.ram, "h-revolve: checkpoints in memory")->check(integer_from(1));
-  schedule->add_option("--disk", schedule_options.unit_chain.disk, "h-revolve: checkpoints on disk")->check(integer_from(0));
-  schedule->add_option("--write-cost", schedule_options.unit_chain.write_cost, "h-revolve: of one checkpoint to disk");
-  schedule->add_option("--read-cost", schedule_options.unit_chain.read_cost, "h-revolve: of one checkpoint from disk");
+  schedule->add_option("--disk", schedule_options.disk, "h-revolve, multistage: bytes of disk (an integer or 7GiB); with --steps: checkpoints on disk");
+  schedule->add_option("--write-cost", schedule_options.write_cost, "of one byte to disk, in the chain's unit; with --steps: of one checkpoint");
+  schedule->add_option("--read-cost", schedule_options.read_cost, "of one byte from disk; with --steps: of one checkpoint");
 
   PackRequest pack_request;
   bool pack_json = false;

@@ -31,6 +31,7 @@ constexpr Strategy kStrategies[] = {
     {"chen-recursive", schedule_chen_recursive, true, false, false},
     {"revolve", schedule_revolve, false, false, false},
     {"multistage", schedule_multistage, false, false, true},
+    {"h-revolve", schedule_hrevolve, false, false, true},
     {"optimal", schedule_optimal, false, false, false},
 };
 

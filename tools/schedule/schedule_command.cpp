@@ -66,6 +66,7 @@ ScheduleAnswer answer_schedule(const Chain& chain, const ScheduleRequest& reques
                  {"peak_bytes", if_feasible(plan.peak_bytes)},
                  {"packed_bytes", if_feasible(figures.packed_bytes)},
                  {"move_bytes", if_feasible(figures.move_bytes)},
+                 {"disk_bytes", if_feasible(plan.disk_bytes)},
                  {"solve_seconds", solve_time.count()},
                  {"smallest_memory", plan.smallest_memory > 0 ? ordered_json(plan.smallest_memory) : ordered_json()}};
   return answer;

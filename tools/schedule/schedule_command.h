@@ -23,7 +23,7 @@ using LayoutOf = std::function<LayoutFigures(const Chain&, const std::vector<Act
 
 struct ScheduleAnswer {
   Schedule schedule;
-  nlohmann::ordered_json json;  // feasible, makespan, peak_bytes, packed_bytes, move_bytes, solve_seconds, smallest_memory
+  nlohmann::ordered_json json;  // feasible, makespan, peak_bytes, packed_bytes, move_bytes, disk_bytes, solve_seconds, smallest_memory
 };
 
 // Infeasible: the figures are null; the program exits with 3. smallest_memory is null where it is not known.
