@@ -13,7 +13,7 @@ TEST(Disk, MultistageTrainsTheSameBits) {
   const Recipe recipe = recipe_from(resnet_recipe());
   const PlannedRun none = plan_run(recipe, "none");
   const RunResult expected = train_plan(none.planned.plan, recipe, {3, 1, false});
-  ScheduleRequest request = request_of(recipe);
+  ScheduleRequest request;
   request.strategy = "multistage";
   request.disk = {uint64_t{1} << 30, 1, 1};
   PlannedRun run = plan_run(recipe, "none");

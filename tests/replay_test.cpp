@@ -129,7 +129,7 @@ class Plans {
 
   // Nothing where the strategy needs more than storing everything: plan_model gives none of them more.
   std::optional<PlannedModel> plan(const Choice& choice) {
-    ScheduleRequest request = request_of(model_.recipe);
+    ScheduleRequest request = request_of(model_);
     request.strategy = choice.strategy;
     model_.recipe.budget_bytes.reset();
     if (choice.share >= 0) {

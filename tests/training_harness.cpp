@@ -37,7 +37,7 @@ PlannedRun plan_run(const Recipe& recipe, const std::string& strategy, double bu
   Recipe planned = recipe;
   planned.schedule.strategy = strategy;
   run.model = solve_model(planned);
-  const ScheduleRequest request = request_of(planned);
+  const ScheduleRequest request = request_of(run.model);
   if (budget_share >= 0) {
     const uint64_t least = smallest_budget(run.model, request);
     run.model.recipe.budget_bytes = least + static_cast<uint64_t>(budget_share * static_cast<double>(run.model.store_all_bytes - least));

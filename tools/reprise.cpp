@@ -36,7 +36,7 @@ constexpr uint64_t kMostLinks = 1000000;
 
 // What plan, fit, compare, audit and chain share: a recipe, and what the command line overrides in it.
 struct RecipeOptions {
-  std::string recipe, budget, strategy, profile;
+  std::string recipe, budget, strategy, profile, disk;
   int k = 0;
   std::string policy;
   bool json = false;
@@ -46,6 +46,7 @@ struct RecipeOptions {
     app.add_option("--budget", budget, "bytes of the whole arena: an integer or 7GiB, 512MiB; overrides the recipe's");
     if (!with_schedule) return;
     app.add_option("--schedule,--strategy", strategy, "one of: none every-k sqrt revolve optimal ...; overrides the recipe's");
+    app.add_option("--disk", disk, "h-revolve, multistage: bytes that may lie on disk; overrides the recipe's");
     app.add_option("--k", k, "every-k: links per segment")->check(integer_from(1, kMostLinks));
     app.add_option("--policy", policy, "policy: its name");
   }
@@ -68,7 +69,11 @@ struct RecipeOptions {
       result.feature_map_budget_bytes.reset();
     }
     // The recipe's parameters belong to the recipe's strategy.
-    if (!strategy.empty() && strategy != result.schedule.strategy) result.schedule = ScheduleRecipe{strategy, 0, 0, "", true};
+    if (!strategy.empty() && strategy != result.schedule.strategy) {
+      result.schedule = {};
+      result.schedule.strategy = strategy;
+    }
+    if (!disk.empty()) result.schedule.disk_bytes = parse_bytes(disk, "--disk");
     if (k != 0) result.schedule.k = k;
     if (!policy.empty()) result.schedule.policy = policy;
     check_recipe(result, recipe);
@@ -113,7 +118,7 @@ void make_folders(const std::string& path) {
 
 int run_plan(const RecipeOptions& options, const std::string& folder) {
   const SolvedModel model = options.solve();
-  const ScheduleRequest request = request_of(model.recipe);
+  const ScheduleRequest request = request_of(model);
   const PlannedModel planned = plan_model(model, request);
   if (!planned.fits) throw UserError(does_not_fit_message(model, planned, request), UserError::kDoesNotFit);
   const std::string summary = summary_of(model, planned);
@@ -129,7 +134,7 @@ int run_fit(const RecipeOptions& options) {
   if (!model.recipe.budget_bytes && !model.recipe.feature_map_budget_bytes) {
     throw UserError(options.recipe + ": budget: fit needs one; give --budget B, or \"budget\" in the recipe");
   }
-  const ScheduleRequest request = request_of(model.recipe);
+  const ScheduleRequest request = request_of(model);
   PlannedModel planned = plan_model(model, request);
   if (planned.fits) planned.smallest_budget_bytes = smallest_budget(model, request);
   nlohmann::json answer = {{"fits", planned.fits}};
@@ -149,7 +154,7 @@ bool is_manifest(const nlohmann::json& given) { return given.is_object() && give
 
 nlohmann::json manifest_from(const RecipeOptions& options) {
   const SolvedModel model = options.solve();
-  const ScheduleRequest request = request_of(model.recipe);
+  const ScheduleRequest request = request_of(model);
   const PlannedModel planned = plan_model(model, request);
   if (!planned.fits) throw UserError(does_not_fit_message(model, planned, request), UserError::kDoesNotFit);
   return manifest_of(model, planned);
@@ -275,6 +280,8 @@ int run_profile(const RecipeOptions& options, const std::string& output, uint32_
   MeasureOptions measure;
   measure.threads = threads;
   measure.say = [](const std::string& line) { std::cerr << line << "\n"; };
+  const std::string spill = output + ".spill";  // beside the profile: the folder says which disk is measured
+  measure.spill_file = spill.c_str();
   const Profile profile = measure_profile(options.read(), measure);
   write_file(output, profile_text(profile));
   std::cerr << profile.kernels.size() << " distinct kernel calls, " << profile.threads << (profile.threads == 1 ? " thread" : " threads") << ", kernels "
@@ -307,7 +314,7 @@ int run(int argc, char** argv) {
   CLI::App* profile = app.add_subcommand("profile", "measure every kernel call of a recipe on this machine");
   uint32_t threads = 0;
   recipe.add_to(*profile, false);
-  profile->add_option("-o,--output", output, "file")->required();
+  profile->add_option("-o,--output", output, "file; a recipe with a disk measures the disk of its folder")->required();
   profile->add_option("--threads", threads, "workers; default: one for each processor")->check(integer_from(1, kMaxWorkers));
 
   CLI::App* fit = app.add_subcommand("fit", "does the recipe fit a budget? exit status 0 or 3, the smallest budget that does");
