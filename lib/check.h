@@ -666,11 +666,12 @@ class Checker {
     return true;
   }
 
+  static constexpr bool is_disk(Ref ref) { return ref != kNoRef && ref_region(ref) == Region::kDisk; }
+
+  // A block is touched by transfers to or from memory alone, while it lives.
   constexpr bool check_disk(const Row& row, Ref ref, const CheckMark& note) {
     const uint32_t index = ref_index(ref);
-    if (row.op != Op::kTransfer || (ref_region(refs_[0]) == Region::kDisk) == (ref_region(refs_[1]) == Region::kDisk)) {
-      return fail(Fault::kDisk, ref);
-    }
+    if (row.op != Op::kTransfer || (is_disk(refs_[0]) && is_disk(refs_[1]))) return fail(Fault::kDisk, ref);
     if (index < disk_born_ && here_->disk[index].end_row > row_) return true;
     return fail(in_flight(note, Role::kOutput) ? Fault::kInFlight : Fault::kNotLive, ref);
   }

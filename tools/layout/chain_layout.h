@@ -64,7 +64,8 @@ struct ChainLayout {
 // gradient and its scratch. The loss's output and its gradient have chain.links.back().boundary_bytes (0) bytes.
 // packed_bytes == peak_bytes for every schedule; among all layouts on these stacks the moved bytes are least.
 // Boundaries go on the top stack, but one that outlives the boundary it was advanced from (which went to disk and is dropped
-// first) goes on the other stack than that: so every drop pops a stack, and nothing slides. Copies on disk are a stack of their own.
+// first) goes on the other stack than that: so every drop pops a stack, and nothing slides. No schedule here does that over links that
+// hold residues already, which would be popped beneath it: refused. Copies on disk are a stack of their own.
 // Throws std::logic_error for actions that are no nested recursion (an input that is not the latest kept value, a backward
 // out of order, a residue mode that differs from the one held, a drop without a copy on disk before the backwards that read it, an
 // end before link 0's backward).
