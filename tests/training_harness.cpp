@@ -36,6 +36,11 @@ PlannedRun plan_run(const Recipe& recipe, const std::string& strategy, double bu
   PlannedRun run;
   Recipe planned = recipe;
   planned.schedule.strategy = strategy;
+  if (takes_disk(strategy) && planned.schedule.disk_bytes == 0) {
+    planned.schedule.disk_bytes = uint64_t{1} << 30;
+    planned.schedule.write_cost = 0.5;
+    planned.schedule.read_cost = 0.25;
+  }
   run.model = solve_model(planned);
   const ScheduleRequest request = request_of(run.model);
   if (budget_share >= 0) {
