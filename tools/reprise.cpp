@@ -45,7 +45,7 @@ struct RecipeOptions {
     app.add_option("RECIPE", recipe, "recipe file (JSON)")->required();
     app.add_option("--budget", budget, "bytes of the whole arena: an integer or 7GiB, 512MiB; overrides the recipe's");
     if (!with_schedule) return;
-    app.add_option("--schedule,--strategy", strategy, "one of: none every-k sqrt revolve optimal ...; overrides the recipe's");
+    app.add_option("--schedule,--strategy", strategy, "one of: none every-k sqrt revolve multistage h-revolve optimal ...; overrides the recipe's");
     app.add_option("--disk", disk, "h-revolve, multistage: bytes that may lie on disk; overrides the recipe's");
     app.add_option("--k", k, "every-k: links per segment")->check(integer_from(1, kMostLinks));
     app.add_option("--policy", policy, "policy: its name");

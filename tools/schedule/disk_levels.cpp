@@ -7,14 +7,17 @@
 #include <limits>
 #include <numeric>
 
+#include "tools/schedule/simulate.h"
+
 namespace reprise {
 namespace {
 
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
 constexpr double kMostSums = 4e9;  // a few seconds
 constexpr double kMostUnits = 64;
+constexpr uint64_t kNoLimit = UINT64_MAX;
 
-// Bytes of disk in units. A disk that holds every boundary at once needs no counting.
+// Bytes of disk in units; without limit there is nothing to count.
 struct DiskUnits {
   int64_t free = 0;
   std::vector<int64_t> size;  // by boundary
@@ -42,7 +45,7 @@ uint64_t choose_unit(const Chain& chain, uint64_t disk_bytes) {
 
 DiskUnits disk_in_units(const Chain& chain, uint64_t disk_bytes) {
   DiskUnits units{.size = std::vector<int64_t>(static_cast<size_t>(chain.length()), 0)};
-  if (disk_bytes >= bytes_taken(chain, 1)) return units;
+  if (disk_bytes == kNoLimit) return units;
   const uint64_t unit = choose_unit(chain, disk_bytes);
   units.free = static_cast<int64_t>(disk_bytes / unit);
   for (int i = 1; i < chain.length(); ++i) units.size[static_cast<size_t>(i)] = static_cast<int64_t>((chain.boundary_bytes(i) + unit - 1) / unit);
@@ -150,7 +153,7 @@ class Recursion {
   const UnitChain& units_;
   const Bounds& bounds_;
   const int64_t memory_;
-  const DiskLevel& disk_;
+  const DiskLevel disk_;
   const MemoryLevel& level_;
   const DiskUnits disk_units_;
   const size_t width_;  // of a row: 0 to `free` units
@@ -161,6 +164,9 @@ class Recursion {
 
 TwoLevelPlan solve_two_levels(const Chain& chain, const UnitChain& units, const Bounds& bounds, int64_t memory, const DiskLevel& disk,
                               const MemoryLevel& memory_level) {
+  // A disk without limit is a table 64 times smaller; what that plan takes mostly fits, and then no other is better.
+  TwoLevelPlan plan = Recursion(chain, units, bounds, memory, {kNoLimit, disk.write_cost, disk.read_cost}, memory_level).solve();
+  if (simulate(chain, plan.actions).disk_bytes <= disk.bytes) return plan;
   return Recursion(chain, units, bounds, memory, disk, memory_level).solve();
 }
 

@@ -31,7 +31,8 @@ struct TwoLevelPlan {
   std::vector<Action> actions = {};
 };
 
-// `memory`: units beside the input. Sizes on disk are rounded up to a unit of about a 64th of it.
+// `memory`: units beside the input. Where the disk is too small for the best plan without that limit, sizes on it are
+// rounded up to a unit of about a 64th.
 TwoLevelPlan solve_two_levels(const Chain& chain, const UnitChain& units, const Bounds& bounds, int64_t memory, const DiskLevel& disk,
                               const MemoryLevel& memory_level);
 
