@@ -125,10 +125,11 @@ void measure_moves(const SolvedModel& model, const PlanRun& run, Sums& sums) {
 
 // Seconds of a byte each way, through the port as a training uses it: all blocks written, then all read back.
 DiskLevel measure_disk(const SolvedModel& model, const char* path) {
-  constexpr uint64_t kMostBytes = uint64_t{512} << 20;
+  constexpr uint64_t kMostBytes = uint64_t{512} << 20, kMemoryBytes = uint64_t{64} << 20;  // memory beyond any cache
   uint64_t block = kAlignment;
   for (const Link& link : model.chain.links) block = std::max(block, link.boundary_bytes);
   const uint64_t blocks = std::max<uint64_t>(1, std::min(model.recipe.schedule.disk_bytes, kMostBytes) / block), bytes = blocks * block;
+  const uint64_t sources = std::clamp<uint64_t>(kMemoryBytes / block, 1, blocks);
   struct Held {
     Arena arena;
     Disk disk;
@@ -137,17 +138,18 @@ DiskLevel measure_disk(const SolvedModel& model, const char* path) {
       linux_release_arena(&arena);
     }
   } held;
-  require(model.recipe.name, linux_acquire_arena(block, &held.arena));
+  require(model.recipe.name, linux_acquire_arena(sources * block, &held.arena));
   require(std::string(path), linux_open_disk(path, bytes, &held.disk));
-  std::memset(held.arena.base, 1, block);
+  std::memset(held.arena.base, 1, sources * block);
+  const auto memory = [&](uint64_t b) { return held.arena.base + b % sources * block; };
   const auto seconds_of_byte = [&](const auto& start) {
     const double begin = seconds_now();
-    for (uint64_t b = 0; b < blocks; ++b) require(std::string(path), start(b * block));
+    for (uint64_t b = 0; b < blocks; ++b) require(std::string(path), start(b));
     require(std::string(path), held.disk.wait(held.disk.state, Disk::kEverything));
     return (seconds_now() - begin) / static_cast<double>(bytes);
   };
-  const double write = seconds_of_byte([&](uint64_t at) { return held.disk.start_write(held.disk.state, at, held.arena.base, block); });
-  const double read = seconds_of_byte([&](uint64_t at) { return held.disk.start_read(held.disk.state, at, held.arena.base, block); });
+  const double write = seconds_of_byte([&](uint64_t b) { return held.disk.start_write(held.disk.state, b * block, memory(b), block); });
+  const double read = seconds_of_byte([&](uint64_t b) { return held.disk.start_read(held.disk.state, b * block, memory(b), block); });
   return {model.recipe.schedule.disk_bytes, write, read};
 }
 
