@@ -239,6 +239,8 @@ TEST_F(CommandLine, ADiskUnderTheMemory) {
   EXPECT_EQ(manifest["regions"].back()["name"], "disk");
   EXPECT_GT(manifest["regions"].back()["planned_bytes"], 0);
   EXPECT_FALSE(manifest["disk"].empty());
+  EXPECT_NE(reprise_command({"audit", folder_.file("out/manifest.json")}).out.find("blocks on disk"), std::string::npos);
+  EXPECT_EQ(json_answer({"schedule", chain, "--memory", least, "--strategy", "h-revolve", "--disk", "0", "--json"})["disk_bytes"], 0);
   expect_refusal({"plan", recipe(value), "--schedule", "optimal", "--disk", "1MiB", "-o", folder_.file("out")}, 1, {"schedule.disk"});
 }
 

@@ -34,6 +34,9 @@ namespace {
 constexpr int kDoesNotFit = UserError::kDoesNotFit;
 constexpr uint64_t kMostLinks = 1000000;
 
+// An option's bytes of disk; 0: none.
+uint64_t disk_bytes_of(const std::string& text) { return text == "0" ? 0 : parse_bytes(text, "--disk"); }
+
 // What plan, fit, compare, audit and chain share: a recipe, and what the command line overrides in it.
 struct RecipeOptions {
   std::string recipe, budget, strategy, profile, disk;
@@ -73,7 +76,7 @@ struct RecipeOptions {
       result.schedule = {};
       result.schedule.strategy = strategy;
     }
-    if (!disk.empty()) result.schedule.disk_bytes = parse_bytes(disk, "--disk");
+    if (!disk.empty()) result.schedule.disk_bytes = disk_bytes_of(disk);
     if (k != 0) result.schedule.k = k;
     if (!policy.empty()) result.schedule.policy = policy;
     check_recipe(result, recipe);
@@ -211,7 +214,7 @@ int run_unit_chain(ScheduleOptions& options) {
   options.unit_chain.strategy = options.strategy;
   options.unit_chain.write_cost = options.write_cost;
   options.unit_chain.read_cost = options.read_cost;
-  if (!options.disk.empty()) options.unit_chain.disk = parse_bytes(options.disk, "--disk");
+  if (!options.disk.empty()) options.unit_chain.disk = disk_bytes_of(options.disk);
   const nlohmann::ordered_json answer = answer_unit_chain(options.unit_chain);
   if (options.json) {
     std::cout << answer.dump() << "\n";
@@ -229,7 +232,7 @@ DiskLevel disk_of(const ScheduleOptions& options) {
   };
   const DiskLevel disk = {0, cost(options.write_cost, "--write-cost"), cost(options.read_cost, "--read-cost")};
   if (options.disk.empty()) return disk;
-  return {parse_bytes(options.disk, "--disk"), disk.write_cost, disk.read_cost};
+  return {disk_bytes_of(options.disk), disk.write_cost, disk.read_cost};
 }
 
 int run_schedule(ScheduleOptions& options) {

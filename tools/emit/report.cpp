@@ -170,15 +170,19 @@ std::string audit_text(const json& manifest) {
                   slot.at("name").get<std::string>().c_str());
     text << line;
   }
-  text << "\nslots (program id kind bytes offset rows name [shape])\n";
-  for (const json& slot : manifest.at("slots")) {
-    std::snprintf(line, sizeof line, "%-11s %5u %-10s %12llu @ %-12llu %6u..%-6u %s %s\n", slot.at("program").get<std::string>().c_str(),
-                  slot.at("id").get<uint32_t>(), slot.at("kind").get<std::string>().c_str(),
-                  static_cast<unsigned long long>(slot.at("bytes").get<uint64_t>()), static_cast<unsigned long long>(slot.at("offset").get<uint64_t>()),
-                  slot.at("first_row").get<uint32_t>(), slot.at("last_row").get<uint32_t>(), slot.at("name").get<std::string>().c_str(),
-                  slot.at("shape").dump().c_str());
-    text << line;
-  }
+  const auto list = [&](const char* title, const json& slots) {
+    text << "\n" << title << " (program id kind bytes offset rows name [shape])\n";
+    for (const json& slot : slots) {
+      std::snprintf(line, sizeof line, "%-11s %5u %-10s %12llu @ %-12llu %6u..%-6u %s %s\n", slot.at("program").get<std::string>().c_str(),
+                    slot.at("id").get<uint32_t>(), slot.at("kind").get<std::string>().c_str(),
+                    static_cast<unsigned long long>(slot.at("bytes").get<uint64_t>()), static_cast<unsigned long long>(slot.at("offset").get<uint64_t>()),
+                    slot.at("first_row").get<uint32_t>(), slot.at("last_row").get<uint32_t>(), slot.at("name").get<std::string>().c_str(),
+                    slot.at("shape").dump().c_str());
+      text << line;
+    }
+  };
+  list("slots", manifest.at("slots"));
+  if (manifest.contains("disk")) list("blocks on disk", manifest.at("disk"));
   return text.str();
 }
 
