@@ -479,7 +479,7 @@ class MutantMaker {
       }
       return false;
     };
-    add_at("two disk blocks overlap", {Fault::kOverlap}, true, rows(lies_on_another), [](OwnedPlan&, OwnedProgram& p, const Site& s) {
+    add_at("two disk blocks overlap", {Fault::kOverlap}, false, rows(lies_on_another), [](OwnedPlan&, OwnedProgram& p, const Site& s) {
       p.disk[s.argument].tensor.offset = p.disk[s.other].tensor.offset;
     });
     const auto has_live_twin_on_disk = [this](const OwnedProgram& p, Site& s) {
