@@ -36,8 +36,8 @@ struct Disk {
   uint64_t bytes = 0;
   Status (*start_write)(void* state, uint64_t offset, const void* from, uint64_t bytes) = nullptr;
   Status (*start_read)(void* state, uint64_t offset, void* to, uint64_t bytes) = nullptr;
-  // Returns when no transfer that was started at `offset` is under way any more (kEverything: none at all): kInputOutput with
-  // errno as the detail where one of them failed, which is said once.
+  // Returns when no transfer that was started at `offset` is under way any more (kEverything: none at all). kInputOutput with errno
+  // as the detail where one has failed, whichever: every wait says so from then on, a wait for everything for the last time.
   Status (*wait)(void* state, uint64_t offset) = nullptr;
 };
 

@@ -17,19 +17,14 @@ struct Request {
   bool writes = false;
 };
 
-constexpr uint32_t kQueue = 64;      // a start that finds it full waits for room
-constexpr uint32_t kOldFailures = 8; // transfers that failed and have not been waited for; more are said as one of these
+constexpr uint32_t kQueue = 64;  // a start that finds it full waits for room
 
 struct Spill {
   pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
   pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
   Request queue[kQueue];
   uint32_t first = 0, count = 0;  // queue[first] is under way
-  struct {
-    uint64_t offset;
-    int error;
-  } failures[kOldFailures];
-  uint32_t failed = 0;
+  int error = 0;  // errno of the first transfer that failed since all was waited for
   int file = -1;
   bool stops = false;
   bool exists = false;
@@ -51,10 +46,6 @@ int transfer(int file, const Request& request) {
   return 0;
 }
 
-void note_failure(uint64_t offset, int error) {
-  if (spill.failed < kOldFailures) spill.failures[spill.failed++] = {offset, error};
-}
-
 void* spill_main(void*) {
   pthread_mutex_lock(&spill.lock);
   for (;;) {
@@ -64,7 +55,7 @@ void* spill_main(void*) {
     pthread_mutex_unlock(&spill.lock);
     const int error = transfer(spill.file, request);
     pthread_mutex_lock(&spill.lock);
-    if (error != 0) note_failure(request.offset, error);
+    if (spill.error == 0) spill.error = error;
     spill.first = (spill.first + 1) % kQueue;
     --spill.count;
     pthread_cond_broadcast(&spill.changed);
@@ -97,25 +88,11 @@ bool under_way(uint64_t offset) {
   return false;
 }
 
-// Takes the failure of this offset off the list; 0 for none.
-int take_failure(uint64_t offset) {
-  int error = 0;
-  uint32_t kept = 0;
-  for (uint32_t i = 0; i < spill.failed; ++i) {
-    if (offset == Disk::kEverything || spill.failures[i].offset == offset) {
-      error = spill.failures[i].error;
-    } else {
-      spill.failures[kept++] = spill.failures[i];
-    }
-  }
-  spill.failed = kept;
-  return error;
-}
-
 Status wait(void*, uint64_t offset) {
   pthread_mutex_lock(&spill.lock);
   while (under_way(offset)) pthread_cond_wait(&spill.changed, &spill.lock);
-  const int error = take_failure(offset);
+  const int error = spill.error;
+  if (offset == Disk::kEverything) spill.error = 0;
   pthread_mutex_unlock(&spill.lock);
   if (error == 0) return ok_status();
   return {Code::kInputOutput, "the spill file could not be written or read back", static_cast<uint64_t>(error)};
@@ -145,7 +122,8 @@ Status linux_open_disk(const char* path, uint64_t bytes, Disk* disk) {
   (void)unlink(path);
   const int error = bytes == 0 ? 0 : reserve(spill.file, bytes);
   if (error != 0) return close_with("the spill file does not fit where it is", error);
-  spill.first = spill.count = spill.failed = 0;
+  spill.first = spill.count = 0;
+  spill.error = 0;
   spill.stops = false;
   if (const int refused = pthread_create(&spill.thread, nullptr, spill_main, nullptr); refused != 0) {
     return close_with("the thread of the spill file could not be started", refused);
