@@ -46,7 +46,8 @@ class Reversal {
     if (spilled) add(ActionKind::kWrite, first);
     while (last - first > 1) {
       const int steps = last - first;
-      const int middle = first + (slots == 1 ? steps - 1 : static_cast<int>(revolve_split(static_cast<uint64_t>(steps), static_cast<uint64_t>(slots))));
+      const int split = slots == 1 ? steps - 1 : static_cast<int>(revolve_split(static_cast<uint64_t>(steps), static_cast<uint64_t>(slots)));
+      const int middle = first + split;
       actions_.push_back({.kind = ActionKind::kAdvance, .first = first, .last = middle});
       if (spilled) add(ActionKind::kDrop, first);
       const int inner = static_cast<int>(episodes_.size());
