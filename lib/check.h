@@ -35,6 +35,7 @@ enum class Fault : uint8_t {
   kInFlight,         // a slot is touched, or dies, between transfer.start and transfer.wait; or a kernel is off queue 0
   kGroup,            // a group's tensors are not contiguous, not of one kind, or do not match their partners
   kUnused,           // no row touches the slot
+  kDisk,             // a row other than a transfer to or from memory touches a disk block
 };
 
 constexpr const char* fault_text(Fault fault) {
@@ -65,6 +66,7 @@ constexpr const char* fault_text(Fault fault) {
     case Fault::kInFlight: return "nothing may touch a slot between transfer.start and transfer.wait";
     case Fault::kGroup: return "a group's tensors must be contiguous, of one kind, and match their partners";
     case Fault::kUnused: return "every slot must be used";
+    case Fault::kDisk: return "only a transfer to or from memory may touch a disk block";
   }
   return "unknown fault";
 }
@@ -72,7 +74,7 @@ constexpr const char* fault_text(Fault fault) {
 constexpr uint32_t kNoRow = ~0u;
 
 // Where the first fault lies. `slot` is a Ref: a program's slot shows as its plain index, Carried as 2^30 + i, State as
-// 2^31 + i, none as kNoRef. A fault outside the programs has program == kProgramCount; outside the rows, row == kNoRow.
+// 2^31 + i, a disk block as 2^31 + 2^30 + i, none as kNoRef. A fault outside the programs has program == kProgramCount; outside the rows, row == kNoRow.
 struct Verdict {
   Fault fault = Fault::kNone;
   uint32_t program = kProgramCount;
@@ -84,7 +86,7 @@ struct Verdict {
 
 // The checker's notes on one tensor. The caller gives check_marks(plan) of them, of any content.
 struct CheckMark {
-  uint32_t above = kNoSlot;  // address-ordered list of the slots not yet seen to be dead
+  uint32_t above = kNoSlot;  // address-ordered list of the slots not yet seen to be dead; of a disk block the one beneath
   uint32_t touched = 0;      // row + 1 of the latest row that names it
   uint32_t filled_from = 0;  // in flight as a destination: the source's mark + 1
   uint32_t drained_by = 0;   // in flight as a source: transfers under way
@@ -92,10 +94,13 @@ struct CheckMark {
   bool linked = false;  // in the list
 };
 
-// Marks stand in the order State, Carried, the slots of the program being checked.
+// Marks stand in the order State, Carried, the slots of the program being checked, its disk blocks.
 constexpr uint32_t check_marks(const Plan& plan) {
   uint32_t most = 0;
-  for (const Program& program : plan.programs) most = program.slots.count > most ? program.slots.count : most;
+  for (const Program& program : plan.programs) {
+    const uint32_t own = program.slots.count + program.disk.count;
+    most = own > most ? own : most;
+  }
   return plan.state.count + plan.carried.count + most;
 }
 
@@ -356,7 +361,9 @@ class Checker {
     const bool trains = first.count != 0;
     if (!trains && (add.count != 0 || plan_.program(ProgramId::kUpdate).rows.count != 0)) return fail(Fault::kFormat);
     if (trains && plan_.accumulate > 1 && add.count == 0) return fail(Fault::kFormat);
-    if (plan_.state_bytes % kAlignment != 0 || plan_.carried_bytes % kAlignment != 0) return fail(Fault::kMisaligned);
+    if (plan_.state_bytes % kAlignment != 0 || plan_.carried_bytes % kAlignment != 0 || plan_.disk_bytes % kAlignment != 0) {
+      return fail(Fault::kMisaligned);
+    }
     if (plan_.state_bytes > plan_.arena_bytes || plan_.carried_bytes > plan_.arena_bytes - plan_.state_bytes) {
       return fail(Fault::kArenaBytes);
     }
@@ -405,13 +412,17 @@ class Checker {
     slots_ = here_->slots.data;
     slot_count_ = here_->slots.count;
     notes_ = marks_ + slot_base_;
+    disk_base_ = slot_base_ + slot_count_;
     if (here_->bytes % kAlignment != 0) return fail(Fault::kMisaligned);
     if (here_->bytes > plan_.arena_bytes - plan_.state_bytes - plan_.carried_bytes) return fail(Fault::kArenaBytes);
     lowest_ = kNoSlot;
     born_ = 0;
+    disk_top_ = kNoSlot;
+    disk_born_ = 0;
     open_transfers_ = 0;
     start_marks();
-    if (!check_slots() || !check_host_slot(here_->input, true) || !check_host_slot(here_->labels, false)) return false;
+    if (!check_slots(here_->slots, here_->bytes, Region::kProgram) || !check_slots(here_->disk, plan_.disk_bytes, Region::kDisk)) return false;
+    if (!check_host_slot(here_->input, true) || !check_host_slot(here_->labels, false)) return false;
     for (row_ = 0; row_ < here_->rows.count; ++row_) {
       if (!check_row(here_->rows[row_])) return false;
     }
@@ -429,17 +440,17 @@ class Checker {
     }
   }
 
-  constexpr bool check_slots() {
+  constexpr bool check_slots(const Span<Slot>& slots, uint64_t region_bytes, Region region) {
     uint32_t previous = 0;
-    for (uint32_t i = 0; i < slot_count_; ++i) {
-      const Slot& slot = slots_[i];
-      notes_[i] = {};
+    for (uint32_t i = 0; i < slots.count; ++i) {
+      const Slot& slot = slots[i];
+      mark(make_ref(region, i)) = {};
       if (slot.first_row < previous || slot.end_row <= slot.first_row || slot.end_row > here_->rows.count) {
-        return fail(Fault::kSlotOrder, i);
+        return fail(Fault::kSlotOrder, make_ref(region, i));
       }
       previous = slot.first_row;
-      const Fault fault = tensor_fault(slot.tensor, here_->bytes);
-      if (fault != Fault::kNone) return fail(fault, i);
+      const Fault fault = tensor_fault(slot.tensor, region_bytes);
+      if (fault != Fault::kNone) return fail(fault, make_ref(region, i));
     }
     return true;
   }
@@ -458,7 +469,7 @@ class Checker {
   }
 
   constexpr bool check_row(const Row& row) {
-    if (!find_kernel(row) || !check_births(row) || !check_arguments(row)) return false;
+    if (!find_kernel(row) || !check_births(row) || !check_disk_births() || !check_arguments(row)) return false;
     const Fault fault = shape_fault(plan_.attributes, row, tensors_);
     if (fault != Fault::kNone) return fail(fault);
     if (grouped_ && !check_group(row)) return false;
@@ -499,6 +510,10 @@ class Checker {
     }
     if (region == Region::kState && index < plan_.state.count) {
       tensor = &plan_.state[index].tensor;
+      return true;
+    }
+    if (region == Region::kDisk && index < here_->disk.count) {
+      tensor = &here_->disk[index].tensor;
       return true;
     }
     return false;
@@ -542,6 +557,21 @@ class Checker {
     notes_[index].above = next;
     notes_[index].linked = true;
     (below == kNoSlot ? lowest_ : notes_[below].above) = index;
+    return true;
+  }
+
+  // Disk blocks are a stack: each begins at or past the end of every live one. Invariant: the live ones are in the list from
+  // disk_top_ down, each at or past the end of the next.
+  constexpr bool check_disk_births() {
+    for (; disk_born_ < here_->disk.count && here_->disk[disk_born_].first_row == row_; ++disk_born_) {
+      while (disk_top_ != kNoSlot && here_->disk[disk_top_].end_row <= row_) disk_top_ = marks_[disk_base_ + disk_top_].above;
+      if (disk_top_ != kNoSlot) {
+        const Tensor& top = here_->disk[disk_top_].tensor;
+        if (here_->disk[disk_born_].tensor.offset < top.offset + top.bytes) return fail(Fault::kOverlap, make_ref(Region::kDisk, disk_born_));
+      }
+      marks_[disk_base_ + disk_born_].above = disk_top_;
+      disk_top_ = disk_born_;
+    }
     return true;
   }
 
@@ -610,10 +640,14 @@ class Checker {
   // Existence, life, aliasing, transfers under way, and reading what was written: of one tensor of an argument.
   constexpr bool touch(const Row& row, uint32_t argument, Ref ref, Role role, bool adds, const Tensor*& tensor) {
     if (!resolve(ref, tensor)) return fail(argument_exists(argument) ? Fault::kGroup : Fault::kBadReference, ref);
-    const bool is_slot = ref < slot_count_;
+    bool is_slot = ref < slot_count_;
     CheckMark& note = is_slot ? notes_[ref] : mark(ref);
     if (is_slot && (ref >= born_ || slots_[ref].end_row <= row_)) {
       return fail(in_flight(note, Role::kOutput) ? Fault::kInFlight : Fault::kNotLive, ref);
+    }
+    if (!is_slot && ref_region(ref) == Region::kDisk) {
+      if (!check_disk(row, ref, note)) return false;
+      is_slot = true;  // it may be written like one
     }
     const uint32_t now = row_ + 1;
     if (note.touched == now && (ref != in_place_ || argument != static_cast<uint32_t>(info_->in_place_input))) {
@@ -630,6 +664,16 @@ class Checker {
     const bool holds_value = role != Role::kScratch;  // what a kernel leaves in its scratch is nobody's value
     if (written != holds_value) note.written = holds_value;
     return true;
+  }
+
+  static constexpr bool is_disk(Ref ref) { return ref != kNoRef && ref_region(ref) == Region::kDisk; }
+
+  // A block is touched by transfers to or from memory alone, while it lives.
+  constexpr bool check_disk(const Row& row, Ref ref, const CheckMark& note) {
+    const uint32_t index = ref_index(ref);
+    if (row.op != Op::kTransfer || (is_disk(refs_[0]) && is_disk(refs_[1]))) return fail(Fault::kDisk, ref);
+    if (index < disk_born_ && here_->disk[index].end_row > row_) return true;
+    return fail(in_flight(note, Role::kOutput) ? Fault::kInFlight : Fault::kNotLive, ref);
   }
 
   // Whether the argument's own tensor has been found: what is missing then is a later one of its group.
@@ -737,15 +781,19 @@ class Checker {
 
   constexpr CheckMark& mark(Ref ref) {
     const Region region = ref_region(ref);
-    const uint32_t base = region == Region::kProgram ? slot_base_ : region == Region::kCarried ? carried_base_ : 0;
+    const uint32_t base = region == Region::kProgram   ? slot_base_
+                          : region == Region::kCarried ? carried_base_
+                          : region == Region::kDisk    ? disk_base_
+                                                       : 0;
     return marks_[base + ref_index(ref)];
   }
 
   constexpr bool check_end() {
-    for (uint32_t i = 0; i < slot_count_; ++i) {
+    for (uint32_t i = 0; i < slot_count_ + here_->disk.count; ++i) {
       const CheckMark& note = notes_[i];
-      if (note.filled_from != 0) return fail(Fault::kInFlight, i);
-      if (note.touched == 0) return fail(Fault::kUnused, i);
+      const Ref ref = i < slot_count_ ? i : make_ref(Region::kDisk, i - slot_count_);
+      if (note.filled_from != 0) return fail(Fault::kInFlight, ref);
+      if (note.touched == 0) return fail(Fault::kUnused, ref);
     }
     return open_transfers_ == 0 ? true : fail(Fault::kInFlight);
   }
@@ -766,6 +814,9 @@ class Checker {
   bool grouped_ = false;  // whether group_ names one
 
   uint32_t open_transfers_ = 0;
+  uint32_t disk_top_ = kNoSlot;  // the latest disk block not yet seen to be dead
+  uint32_t disk_born_ = 0;       // disk blocks before it have been born
+  uint32_t disk_base_ = 0;       // their first mark
   uint32_t lowest_ = kNoSlot;      // head of the address-ordered list
   uint32_t moved_ = kNoSlot;       // source of the row's move, while its births are looked at
   const Program* here_ = nullptr;  // the program being walked

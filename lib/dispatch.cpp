@@ -20,6 +20,7 @@ class Arguments {
     switch (ref_region(ref(i))) {
       case Region::kState: return trainer_.plan->state[index].tensor;
       case Region::kCarried: return trainer_.plan->carried[index];
+      case Region::kDisk: return program_.disk[index].tensor;
       default: return program_.slots[index].tensor;
     }
   }
@@ -196,6 +197,16 @@ Status call_grad_norm(const Backend& b, const Caller& call, const Arguments& a, 
   return call(b.grad_norm_reduce, GradNormReduceArgs{a.pointer<double>(0) + group.first_norm, a.f32(1), &a.tensor(1), group.tensors});
 }
 
+// Between memory and the disk, or from memory to memory, which is done when it is started.
+Status call_transfer(const Backend& b, const Disk& disk, const Caller& call, const Arguments& a, const Row& row) {
+  const bool starts = row.pass == Pass::kStart, writes = ref_region(a.ref(0)) == Region::kDisk;
+  if (!writes && ref_region(a.ref(1)) != Region::kDisk) return starts ? call(b.copy_forward, unary(a, false)) : ok_status();
+  if (call.probe) return ok_status();  // bind has looked for the disk
+  const uint64_t offset = a.tensor(writes ? 0 : 1).offset, bytes = a.elements(0) * sizeof(float);
+  if (!starts) return disk.wait(disk.state, offset);
+  return writes ? disk.start_write(disk.state, offset, a.f32(1), bytes) : disk.start_read(disk.state, offset, a.f32(0), bytes);
+}
+
 }  // namespace
 
 Status dispatch(const Trainer& trainer, const Program& program, const Row& row, bool probe) {
@@ -222,8 +233,7 @@ Status dispatch(const Trainer& trainer, const Program& program, const Row& row, 
     case Op::kSgd:
     case Op::kAdamW: return call_update(b, call, a, row, plan);
     case Op::kMove: return call(b.move, unary(a, false));
-    case Op::kTransfer:  // memory to memory: done when started
-      return row.pass == Pass::kStart ? call(b.copy_forward, unary(a, false)) : ok_status();
+    case Op::kTransfer: return call_transfer(b, trainer.disk, call, a, row);
   }
   return {Code::kBadPlan, "the row names no kernel", 0};
 }

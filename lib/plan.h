@@ -22,8 +22,8 @@ enum class Pass : uint8_t {
 
 // A reference to a tensor: the region in the two top bits, the index in the rest.
 using Ref = uint32_t;
-enum class Region : uint32_t { kProgram = 0, kCarried = 1, kState = 2, kNone = 3 };
-constexpr Ref kNoRef = ~0u;  // an optional argument that is absent
+enum class Region : uint32_t { kProgram = 0, kCarried = 1, kState = 2, kDisk = 3 };
+constexpr Ref kNoRef = ~0u;  // an optional argument that is absent: the disk's last index, which no plan reaches
 
 constexpr Ref make_ref(Region region, uint32_t index) { return static_cast<uint32_t>(region) << 30 | index; }
 constexpr Region ref_region(Ref ref) { return static_cast<Region>(ref >> 30); }
@@ -60,6 +60,7 @@ struct Program {
   uint64_t bytes = 0;         // of its region: the highest end of a slot
   uint32_t input = kNoSlot;   // slot the host fills before the first row: images [N,H,W,C] f32 or tokens [B,T] i32
   uint32_t labels = kNoSlot;  // slot the host fills: [N] or [B,T] i32, kIgnoredLabel where there is none
+  Span<Slot> disk = {};       // blocks of the spill file, in the order of their birth; a stack: `below` is unused
 };
 
 enum class StateKind : uint8_t { kScalars, kParameter, kBuffer, kOptimizer, kNorms };
@@ -166,6 +167,7 @@ struct Plan {
   uint64_t arena_bytes = 0;
   uint64_t seed = 0;
   uint32_t accumulate = 1;  // micro-batches per step
+  uint64_t disk_bytes = 0;  // of the spill file: the highest end of a disk block of any program
 
   constexpr const Program& program(ProgramId id) const { return programs[static_cast<uint32_t>(id)]; }
 };

@@ -1,4 +1,4 @@
-// What a board gives to the library: workers and an arena. A port fills these tables (ports/template/README.md).
+// What a board gives to the library: workers, an arena and perhaps a disk. A port fills these tables (ports/template/README.md).
 // Here because lib knows no operating system.
 // It must not know what the workers compute.
 #pragma once
@@ -26,6 +26,20 @@ void parallel_for(const Workers& workers, uint32_t tasks, const F& body) {
       workers.state, tasks, [](void* argument, uint32_t index) { (*static_cast<const F*>(argument))(index); },
       const_cast<void*>(static_cast<const void*>(&body)));
 }
+
+// A second level of memory that a plan may spill to: `bytes` bytes, addressed from 0. A transfer is started, goes on by itself
+// while other rows run, and is waited for; neither of its ends may be touched meanwhile. Transfers of the same bytes keep their
+// order. A port without one leaves it empty.
+struct Disk {
+  static constexpr uint64_t kEverything = ~uint64_t{0};
+  void* state = nullptr;
+  uint64_t bytes = 0;
+  Status (*start_write)(void* state, uint64_t offset, const void* from, uint64_t bytes) = nullptr;
+  Status (*start_read)(void* state, uint64_t offset, void* to, uint64_t bytes) = nullptr;
+  // Returns when no transfer that was started at `offset` is under way any more (kEverything: none at all). kInputOutput with errno
+  // as the detail where one has failed, whichever: every wait says so from then on, a wait for everything for the last time.
+  Status (*wait)(void* state, uint64_t offset) = nullptr;
+};
 
 // A block of memory aligned to kAlignment.
 struct Arena {

@@ -16,11 +16,15 @@ namespace {
 
 constexpr uint64_t kCanary = 0xC0DEC0DE5EEDFACEull;
 
-Status check_plan(const Plan& plan, const Backend& backend, Arena arena) {
+Status check_plan(const Plan& plan, const Backend& backend, Arena arena, const Disk& disk) {
   if (plan.format != kPlanFormat) return {Code::kBadPlan, "the plan's format version is not this library's; plan again", plan.format};
   if (plan.arena_bytes > arena.bytes) return {Code::kArenaTooSmall, "the arena must hold the plan's arena_bytes", plan.arena_bytes};
   if (reinterpret_cast<uintptr_t>(arena.base) % kAlignment != 0) return {Code::kArenaTooSmall, "the arena must be aligned to 256 bytes", 0};
   if (std::strcmp(plan.backend, backend.name) != 0) return {Code::kUnsupported, "the plan was made for another backend", 0};
+  if (plan.disk_bytes > 0 && disk.start_write == nullptr) {
+    return {Code::kUnsupported, "the plan keeps values on disk: bind needs a Disk of the plan's disk_bytes", plan.disk_bytes};
+  }
+  if (plan.disk_bytes > disk.bytes) return {Code::kUnsupported, "the disk must hold the plan's disk_bytes", plan.disk_bytes};
   const uint64_t workspace = uint64_t{check_marks(plan)} * sizeof(CheckMark);
   if (workspace > arena.bytes) return {Code::kArenaTooSmall, "the arena must hold the checker's marks", workspace};
   const Verdict verdict = check(plan, reinterpret_cast<CheckMark*>(arena.base), backend.scratch_bytes);
@@ -67,7 +71,7 @@ void draw(const StateTensor& state, uint64_t seed, uint32_t stream, float* value
   }
 }
 
-Status run_program(Trainer& trainer, ProgramId id) {
+Status run_rows(Trainer& trainer, ProgramId id) {
   const Program& program = trainer.plan->program(id);
   for (uint32_t r = 0; r < program.rows.count; ++r) {
     if (trainer.observer.before != nullptr) trainer.observer.before(trainer.observer.state, id, r);
@@ -75,6 +79,13 @@ Status run_program(Trainer& trainer, ProgramId id) {
     if (trainer.observer.after != nullptr) trainer.observer.after(trainer.observer.state, id, r);
   }
   return ok_status();
+}
+
+// A row that fails may leave transfers under way, which would write into an arena that its owner takes back.
+Status run_program(Trainer& trainer, ProgramId id) {
+  const Status status = run_rows(trainer, id);
+  if (!status.ok() && trainer.disk.wait != nullptr) (void)trainer.disk.wait(trainer.disk.state, Disk::kEverything);
+  return status;
 }
 
 Status fill_batch(const Trainer& trainer, ProgramId id, const BatchSource& source, uint64_t step, uint32_t micro_batch) {
@@ -86,14 +97,15 @@ Status fill_batch(const Trainer& trainer, ProgramId id, const BatchSource& sourc
 
 }  // namespace
 
-Status bind(const Plan& plan, const Backend& backend, const Workers& workers, Arena arena, Trainer& trainer) {
-  REPRISE_RETURN_IF_ERROR(check_plan(plan, backend, arena));
+Status bind(const Plan& plan, const Backend& backend, const Workers& workers, Arena arena, Trainer& trainer, const Disk& disk) {
+  REPRISE_RETURN_IF_ERROR(check_plan(plan, backend, arena, disk));
   REPRISE_RETURN_IF_ERROR(check_staging(plan));
   trainer = Trainer{};
   trainer.plan = &plan;
   trainer.backend = &backend;
   trainer.context.workers = &workers;
   trainer.arena = arena;
+  trainer.disk = disk;
   for (const Program& program : plan.programs) {
     for (const Row& row : program.rows) REPRISE_RETURN_IF_ERROR(dispatch(trainer, program, row, true));
   }

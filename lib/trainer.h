@@ -21,6 +21,7 @@ struct Trainer {
   const Backend* backend = nullptr;
   KernelContext context;
   Arena arena;
+  Disk disk;
   uint64_t step = 0;  // steps done; a resumed run sets it
   RowObserver observer;
 
@@ -33,8 +34,9 @@ struct Trainer {
 
 // Checks the plan (check.h), that the backend has every kernel it calls, and that the arena holds it; clears State and
 // Carried, fills the rest of the arena with the canary, and sets the weights by initialise_state. `plan`, `backend` and
-// `workers` must outlive the trainer. The arena serves as the checker's workspace before it is cleared.
-Status bind(const Plan& plan, const Backend& backend, const Workers& workers, Arena arena, Trainer& trainer);
+// `workers` must outlive the trainer. The arena serves as the checker's workspace before it is cleared. A plan with disk_bytes
+// needs a disk that holds them.
+Status bind(const Plan& plan, const Backend& backend, const Workers& workers, Arena arena, Trainer& trainer, const Disk& disk = {});
 
 // Draws parameters from the plan's seed: each from its own random stream, by InitKind. Buffers get their constants.
 void initialise_state(const Trainer& trainer);
@@ -52,7 +54,9 @@ struct StepReport {
 };
 
 // One optimizer step over plan.accumulate micro-batches. On an error no weight has changed and trainer.step stays.
-// (With gradient release a non-finite loss changes nothing either; a bad label in a later micro-batch cannot occur.)
+// (With gradient release a non-finite loss changes nothing either; a bad label in a later micro-batch cannot occur; but a disk
+// that fails in the middle of the step leaves some weights updated and others not: such a state must not be saved.)
+// However it ends, no transfer is under way when it returns.
 Status train_step(Trainer& trainer, const BatchSource& source, StepReport& report);
 
 struct EvaluationReport {

@@ -406,6 +406,76 @@ TEST(Check, EveryTransferIsWaitedForOnceWhileBothSlotsLive) {
   EXPECT_EQ(verdict.fault, Fault::kInFlight) << shown(verdict);
 }
 
+// Two values go to disk, one on top of the other, and come back in the other order. Rows 0 to 12; slots in, x, y, z, u, v are 0 to 5.
+OwnedPlan spilling_plan() {
+  PlanBuilder b;
+  b.begin(ProgramId::kMicroFirst);
+  const Ref in = b.input({64}), x = b.slot({64}), y = b.slot({64}), u = b.slot({64}), v = b.slot({64}), w = b.slot({64}), out = b.slot({64});
+  const Ref lower = b.disk({64}, 0), upper = b.disk({64}, 256);
+  b.row(Op::kCopy, Pass::kForward, {x, in});
+  b.row(Op::kTransfer, Pass::kStart, {lower, x});
+  b.row(Op::kRelu, Pass::kForward, {y, x});
+  b.row(Op::kTransfer, Pass::kWait, {lower, x});
+  b.row(Op::kTransfer, Pass::kStart, {upper, y});
+  b.row(Op::kRelu, Pass::kForward, {u, in});
+  b.row(Op::kTransfer, Pass::kWait, {upper, y});
+  b.row(Op::kTransfer, Pass::kStart, {v, upper});
+  b.row(Op::kTransfer, Pass::kWait, {v, upper});
+  b.row(Op::kTransfer, Pass::kStart, {w, lower});
+  b.row(Op::kTransfer, Pass::kWait, {w, lower});
+  b.row(Op::kAdd, Pass::kForward, {out, v, w});
+  b.row(Op::kAdd, Pass::kForward, {out, out, u});
+  b.end();
+  return b.finish();
+}
+Ref& argument(OwnedPlan& plan, uint32_t row, uint32_t i) { return plan.programs[0].arguments[plan.programs[0].rows[row].first_argument + i]; }
+
+TEST(Check, DiskBlocksAreProvedLikeSlots) {
+  EXPECT_SAFE(spilling_plan());
+  const auto broken = [](auto change) {
+    OwnedPlan plan = spilling_plan();
+    change(plan, plan.programs[0]);
+    return plan;
+  };
+  EXPECT_FAULT(broken([](OwnedPlan& plan, OwnedProgram&) { plan.disk_bytes -= 256; }), kOutOfRegion);
+  EXPECT_FAULT(broken([](OwnedPlan& plan, OwnedProgram&) { plan.disk_bytes += 4; }), kMisaligned);
+  EXPECT_FAULT(broken([](OwnedPlan&, OwnedProgram& p) { p.disk[1].tensor.offset = 4; }), kMisaligned);
+  EXPECT_FAULT(broken([](OwnedPlan&, OwnedProgram& p) { p.disk[1].tensor.offset = 0; }), kOverlap);
+  EXPECT_FAULT(broken([](OwnedPlan&, OwnedProgram& p) { std::swap(p.disk[0].tensor.offset, p.disk[1].tensor.offset); }), kOverlap);
+  EXPECT_FAULT(broken([](OwnedPlan&, OwnedProgram& p) { p.disk[0].end_row = 9; }), kNotLive);
+  EXPECT_FAULT(broken([](OwnedPlan&, OwnedProgram& p) { p.disk[0].end_row = 99; }), kSlotOrder);
+  EXPECT_FAULT(broken([](OwnedPlan&, OwnedProgram& p) { std::swap(p.disk[0], p.disk[1]); }), kSlotOrder);
+  EXPECT_FAULT(broken([](OwnedPlan&, OwnedProgram& p) { p.disk[0].first_row = 2; }), kNotLive);
+  EXPECT_FAULT(broken([](OwnedPlan&, OwnedProgram& p) { p.disk[1].tensor.shape[0] = 63; }), kShape);
+  EXPECT_FAULT(broken([](OwnedPlan&, OwnedProgram& p) { p.disk.push_back(p.disk[1]), p.disk[2].tensor.offset = 512; }), kOutOfRegion);
+}
+
+TEST(Check, OnlyTransfersWithMemoryTouchTheDisk) {
+  const Ref lower = make_ref(Region::kDisk, 0), upper = make_ref(Region::kDisk, 1);
+  const auto with = [](uint32_t row, uint32_t i, Ref ref) {
+    OwnedPlan plan = spilling_plan();
+    argument(plan, row, i) = ref;
+    return plan;
+  };
+  EXPECT_FAULT(with(5, 1, lower), kDisk);   // a kernel reads it
+  EXPECT_FAULT(with(11, 0, lower), kDisk);  // or writes it
+  EXPECT_FAULT(with(4, 1, lower), kDisk);   // from disk to disk
+  EXPECT_FAULT(with(4, 0, make_ref(Region::kDisk, 2)), kBadReference);
+  EXPECT_FAULT(with(4, 1, kNoRef), kMissingArgument);
+  EXPECT_FAULT(with(7, 1, lower), kInFlight);  // its wait names another block
+  EXPECT_FAULT(with(1, 0, make_ref(Region::kState, 0)), kReadOnly);
+  OwnedPlan plan = spilling_plan();
+  plan.programs[0].rows[6].pass = Pass::kStart;  // written twice at once
+  EXPECT_FAULT(plan, kInFlight);
+  plan = spilling_plan();
+  std::swap(argument(plan, 2, 0), argument(plan, 2, 1));  // the source is overwritten on its way
+  EXPECT_NE(judge(plan).fault, Fault::kNone);
+  plan = spilling_plan();
+  argument(plan, 1, 0) = upper, argument(plan, 3, 0) = upper;  // read before anything was written there
+  plan.programs[0].disk[0].first_row = plan.programs[0].disk[1].first_row = 1;
+  EXPECT_FAULT(plan, kReadBeforeWrite);
+}
+
 // ---- shape contracts: each broken in one place ----
 
 struct Broken {

@@ -196,7 +196,11 @@ TEST_F(CommandLine, CompareListsEveryStrategy) {
     EXPECT_GE(row["packed_bytes"], row["peak_bytes"]) << row;
     EXPECT_GE(row["extra_forward_cost"], 0) << row;
   }
-  for (const char* strategy : {"none", "every-k", "sqrt", "revolve", "optimal"}) EXPECT_EQ(strategies.count(strategy), 1u) << strategy;
+  for (const json& row : answer["rows"]) {
+    const bool disk = row["strategy"] == "h-revolve" || row["strategy"] == "multistage";
+    EXPECT_EQ(has_keys(row, {"disk_bytes", "disk_budget_bytes"}), disk) << row;
+  }
+  for (const char* strategy : {"none", "every-k", "sqrt", "revolve", "multistage", "h-revolve", "optimal"}) EXPECT_EQ(strategies.count(strategy), 1u) << strategy;
   EXPECT_NE(reprise_command({"compare", recipe()}).out.find("optimal"), std::string::npos);
 }
 
@@ -223,6 +227,35 @@ TEST_F(CommandLine, ChainGoesRoundToSchedule) {
   EXPECT_EQ(json::parse(less.out)["feasible"], false);
   EXPECT_TRUE(less.is_one_line_with({"chain.json", "--memory", std::to_string(smallest)})) << less.err;
   EXPECT_EQ(json_answer({"schedule", chain, "--memory", std::to_string(smallest), "--json"})["feasible"], true);
+}
+
+TEST_F(CommandLine, ADiskUnderTheMemory) {
+  json value = recipe_json();
+  value["model"]["units"] = {3, 3, 3};
+  const std::string chain = folder_.file("chain.json"), actions = folder_.file("actions.jsonl");
+  EXPECT_EQ(reprise_command({"chain", recipe(value), "-o", chain}).status, 0);
+  const std::string least = std::to_string(json_answer({"schedule", chain, "--memory", "1GiB", "--json"})["smallest_memory"].get<uint64_t>());
+  const json without = json_answer({"schedule", chain, "--memory", least, "--strategy", "h-revolve", "--json"});
+  const json with = json_answer({"schedule", chain, "--memory", least, "--strategy", "h-revolve", "--disk", "1MiB", "--write-cost", "0.1", "--read-cost",
+                                 "0.1", "--actions", actions, "--json"});
+  EXPECT_EQ(without["disk_bytes"], 0);
+  EXPECT_GT(with["disk_bytes"], 0);
+  EXPECT_LT(with["makespan"], without["makespan"]);
+  EXPECT_EQ(with["packed_bytes"], with["peak_bytes"]);
+  EXPECT_NE(file_text(actions).find("{\"action\":\"read\",\"boundary\":"), std::string::npos) << file_text(actions);
+  expect_refusal({"schedule", chain, "--memory", least, "--disk", "1MiB"}, 1, {"disk", "\"optimal\""});
+  expect_refusal({"schedule", chain, "--memory", least, "--strategy", "h-revolve", "--read-cost", "1"}, 2, {"--read-cost", "--disk"});
+  expect_refusal({"schedule", chain, "--memory", least, "--strategy", "h-revolve", "--disk", "1MiB", "--write-cost", "-1"}, 1, {"--write-cost"});
+  value["schedule"] = {{"strategy", "h-revolve"}, {"disk", "1MiB"}, {"write_cost", 0.1}, {"read_cost", 0.1}};
+  value["budget"] = json_answer({"fit", recipe(value), "--budget", "1GiB", "--json"})["smallest_budget"];
+  EXPECT_EQ(reprise_command({"plan", recipe(value), "-o", folder_.file("out")}).status, 0);
+  const json manifest = json::parse(file_text(folder_.file("out/manifest.json")));
+  EXPECT_EQ(manifest["regions"].back()["name"], "disk");
+  EXPECT_GT(manifest["regions"].back()["planned_bytes"], 0);
+  EXPECT_FALSE(manifest["disk"].empty());
+  EXPECT_NE(reprise_command({"audit", folder_.file("out/manifest.json")}).out.find("blocks on disk"), std::string::npos);
+  EXPECT_EQ(json_answer({"schedule", chain, "--memory", least, "--strategy", "h-revolve", "--disk", "0", "--json"})["disk_bytes"], 0);
+  expect_refusal({"plan", recipe(value), "--schedule", "optimal", "--disk", "1MiB", "-o", folder_.file("out")}, 1, {"schedule.disk"});
 }
 
 TEST_F(CommandLine, UnitChains) {

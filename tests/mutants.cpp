@@ -17,6 +17,7 @@ struct Site {
 
 const KernelInfo& kernel(const Row& row) { return kOps[kernel_index(row.op, row.pass)]; }
 bool is_slot(Ref ref) { return ref != kNoRef && ref_region(ref) == Region::kProgram; }
+bool is_disk(Ref ref) { return ref != kNoRef && ref_region(ref) == Region::kDisk; }
 bool is_carried(Ref ref) { return ref != kNoRef && ref_region(ref) == Region::kCarried; }
 bool is_group_row(const Row& row) { return row.op == Op::kSgd || row.op == Op::kAdamW || row.op == Op::kGradNorm; }
 bool adds(const Row& row, uint32_t argument) { return argument < 8 && (row.accumulate >> argument & 1) != 0; }
@@ -53,17 +54,35 @@ class Editor {
 
   void erase_row(uint32_t row) {
     p_.rows.erase(p_.rows.begin() + row);
-    for (Slot& slot : p_.slots) {
-      if (slot.first_row > row) --slot.first_row;
-      if (slot.end_row > row) --slot.end_row;
+    for (auto* list : {&p_.slots, &p_.disk}) {
+      for (Slot& slot : *list) {
+        if (slot.first_row > row) --slot.first_row;
+        if (slot.end_row > row) --slot.end_row;
+      }
     }
     drop_unused_slots();
   }
   void duplicate_row(uint32_t row) {
     p_.rows.insert(p_.rows.begin() + row, p_.rows[row]);
-    for (Slot& slot : p_.slots) {
-      if (slot.first_row > row) ++slot.first_row;
-      if (slot.end_row > row) ++slot.end_row;
+    for (auto* list : {&p_.slots, &p_.disk}) {
+      for (Slot& slot : *list) {
+        if (slot.first_row > row) ++slot.first_row;
+        if (slot.end_row > row) ++slot.end_row;
+      }
+    }
+  }
+
+  // Births move up with their row, deaths down.
+  void swap_with_next(uint32_t row) {
+    std::swap(p_.rows[row], p_.rows[row + 1]);
+    for (auto* list : {&p_.slots, &p_.disk}) {
+      for (uint32_t i = 0; i < list->size(); ++i) {
+        Slot& slot = (*list)[i];
+        const bool moves_up = slot.first_row == row + 1;
+        if (moves_up) slot.first_row = row;
+        if (slot.first_row <= row && slot.end_row == row + 1) slot.end_row = row + 2;
+        if (moves_up && list == &p_.slots) slot.below = below(i);
+      }
     }
   }
 
@@ -117,6 +136,7 @@ class MutantMaker {
     break_rows();
     break_arguments();
     break_writes();
+    break_transfers();
     change_meaning_of_rows();
     change_meaning_of_arguments();
     change_meaning_of_attributes();
@@ -190,6 +210,7 @@ class MutantMaker {
     switch (ref_region(ref)) {
       case Region::kCarried: return good_.carried[ref_index(ref)];
       case Region::kState: return good_.state[ref_index(ref)].tensor;
+      case Region::kDisk: return p.disk[ref_index(ref)].tensor;
       default: return p.slots[ref_index(ref)].tensor;
     }
   }
@@ -414,6 +435,80 @@ class MutantMaker {
     p.rows[s.row].accumulate = static_cast<uint8_t>(p.rows[s.row].accumulate & ~(1u << s.argument));
   }
 
+  // ---- transfers to and from disk: both judges must see what goes wrong in flight ----
+
+  static bool names(const OwnedProgram& p, uint32_t row, Ref ref) {
+    for (uint32_t i = 0; i < kernel(p.rows[row]).arity(); ++i) {
+      if (p.arguments[p.rows[row].first_argument + i] == ref) return true;
+    }
+    return false;
+  }
+  static bool is_transfer(const OwnedProgram& p, uint32_t row, Pass pass) {
+    return row < p.rows.size() && p.rows[row].op == Op::kTransfer && p.rows[row].pass == pass;
+  }
+
+  void break_transfers() {
+    const auto is_wait = [](const OwnedProgram& p, Site& s) { return is_transfer(p, s.row, Pass::kWait); };
+    add_at("nobody waits", {Fault::kInFlight}, true, rows(is_wait),
+           [](OwnedPlan&, OwnedProgram& p, const Site& s) { Editor(p).erase_row(s.row); });
+    const auto is_used_at_once = [](const OwnedProgram& p, Site& s) {
+      if (!is_transfer(p, s.row, Pass::kWait) || s.row + 1 >= p.rows.size()) return false;
+      return is_slot(ref_at(p, s, 0)) && names(p, s.row + 1, ref_at(p, s, 0));
+    };
+    add_at("used before its wait", {Fault::kInFlight}, true, rows(is_used_at_once),
+           [](OwnedPlan&, OwnedProgram& p, const Site& s) { Editor(p).swap_with_next(s.row); });
+    const auto could_be_overwritten = [this](const OwnedProgram& p, Site& s) {  // other: the source of a write under way
+      const Ref output = ref_at(p, s, s.argument);
+      if (info_at(p, s).role != Role::kOutput || !is_slot(output)) return false;
+      for (uint32_t start = s.row; start-- > 0;) {
+        if (is_transfer(p, start, Pass::kWait)) return false;
+        if (!is_transfer(p, start, Pass::kStart)) continue;
+        const Ref source = ref_at(p, {s.program, start}, 1);
+        s.other = source;
+        return is_slot(source) && alike(p, output, source) && !names(p, s.row, source);
+      }
+      return false;
+    };
+    add_at("source overwritten in flight", {Fault::kInFlight}, true, arguments(could_be_overwritten),
+           [](OwnedPlan&, OwnedProgram& p, const Site& s) { Editor(p).set_argument(s.row, s.argument, s.other); });
+    const auto lies_on_another = [](const OwnedProgram& p, Site& s) {  // argument: a block born while block `other` lives
+      for (s.argument = 1; s.argument < p.disk.size(); ++s.argument) {
+        for (s.other = 0; s.other < s.argument; ++s.other) {
+          if (p.disk[s.other].end_row > p.disk[s.argument].end_row) return s.row == p.disk[s.argument].first_row;
+        }
+      }
+      return false;
+    };
+    add_at("two disk blocks overlap", {Fault::kOverlap}, false, rows(lies_on_another), [](OwnedPlan&, OwnedProgram& p, const Site& s) {
+      p.disk[s.argument].tensor.offset = p.disk[s.other].tensor.offset;
+    });
+    const auto has_live_twin_on_disk = [this](const OwnedProgram& p, Site& s) {
+      if (!is_transfer(p, s.row, Pass::kStart) || !is_transfer(p, s.row + 1, Pass::kWait) || !is_disk(ref_at(p, s, 1))) return false;
+      for (uint32_t d = 0; d < p.disk.size(); ++d) {
+        s.other = make_ref(Region::kDisk, d);
+        if (p.disk[d].first_row < s.row && p.disk[d].end_row > s.row + 1 && alike(p, ref_at(p, s, 1), s.other)) return true;
+      }
+      return false;
+    };
+    add_at("reads another block", {Fault::kNone, Fault::kUnused}, true, rows(has_live_twin_on_disk),
+           [](OwnedPlan&, OwnedProgram& p, const Site& s) {
+             for (const uint32_t row : {s.row, s.row + 1}) Editor(p).set_argument(row, 1, s.other);
+           });
+    const auto could_read_disk = [this](const OwnedProgram& p, Site& s) {
+      if (p.rows[s.row].op == Op::kTransfer || info_at(p, s).role != Role::kInput || !is_slot(ref_at(p, s, s.argument))) return false;
+      for (uint32_t d = 0; d < p.disk.size(); ++d) {
+        s.other = make_ref(Region::kDisk, d);
+        if (p.disk[d].first_row < s.row && p.disk[d].end_row > s.row && alike(p, ref_at(p, s, s.argument), s.other)) return true;
+      }
+      return false;
+    };
+    add_at("a kernel reads the disk", {Fault::kDisk}, true, arguments(could_read_disk),
+           [](OwnedPlan&, OwnedProgram& p, const Site& s) { Editor(p).set_argument(s.row, s.argument, s.other); });
+    if (good_.disk_bytes > 0) {
+      add("disk 256 bytes short", {Fault::kOutOfRegion}, [](OwnedPlan& plan) { plan.disk_bytes -= kAlignment; });
+    }
+  }
+
   // ---- semantic: safe, or nearly, but not what the graph says ----
 
   void change_meaning_of_rows() {
@@ -450,7 +545,7 @@ class MutantMaker {
     swap_rows_around_an_overwrite();
   }
 
-  // Row r writes in place what row r+1 reads: exchanged, the reader sees the old value. Births move up with their row.
+  // Row r writes in place what row r+1 reads: exchanged, the reader sees the old value.
   void swap_rows_around_an_overwrite() {
     const auto overwrites = [](const OwnedProgram& p, Site& s) {
       const KernelInfo& info = kernel(p.rows[s.row]);
@@ -464,18 +559,9 @@ class MutantMaker {
       return false;
     };
     const std::vector<Fault> acceptable = {Fault::kNone, Fault::kOverlap, Fault::kNotLive, Fault::kReadBeforeWrite,
-                                           Fault::kHint};
+                                           Fault::kHint, Fault::kInFlight};
     add_at("read before the overwrite", acceptable, true, rows(overwrites),
-           [](OwnedPlan&, OwnedProgram& p, const Site& s) {
-             std::swap(p.rows[s.row], p.rows[s.row + 1]);
-             for (uint32_t i = 0; i < p.slots.size(); ++i) {
-               Slot& slot = p.slots[i];
-               const bool moves_up = slot.first_row == s.row + 1;
-               if (moves_up) slot.first_row = s.row;
-               if (slot.first_row <= s.row && slot.end_row == s.row + 1) slot.end_row = s.row + 2;
-               if (moves_up) slot.below = Editor(p).below(i);
-             }
-           });
+           [](OwnedPlan&, OwnedProgram& p, const Site& s) { Editor(p).swap_with_next(s.row); });
   }
 
   void change_meaning_of_arguments() {
@@ -532,7 +618,7 @@ class MutantMaker {
   bool has_live_twin(const OwnedProgram& p, Site& s) const {
     const Ref ref = ref_at(p, s, s.argument);
     const KernelInfo& info = kernel(p.rows[s.row]);
-    if (info.arguments[s.argument].role != Role::kInput || !is_slot(ref) ||
+    if (info.arguments[s.argument].role != Role::kInput || !is_slot(ref) || info.op == Op::kTransfer ||
         static_cast<int>(s.argument) == info.in_place_input)
       return false;
     for (uint32_t i = 0; i < p.slots.size() && p.slots[i].first_row < s.row; ++i) {

@@ -27,6 +27,7 @@ struct OwnedProgram {
   uint64_t bytes = 0;
   uint32_t input = kNoSlot;
   uint32_t labels = kNoSlot;
+  std::vector<Slot> disk;
 
   OwnedProgram() = default;
   explicit OwnedProgram(const Program& p)
@@ -35,8 +36,9 @@ struct OwnedProgram {
         slots(owned(p.slots)),
         bytes(p.bytes),
         input(p.input),
-        labels(p.labels) {}
-  Program view() const { return {viewed(rows), viewed(arguments), viewed(slots), bytes, input, labels}; }
+        labels(p.labels),
+        disk(owned(p.disk)) {}
+  Program view() const { return {viewed(rows), viewed(arguments), viewed(slots), bytes, input, labels, viewed(disk)}; }
 };
 
 struct OwnedPlan {
@@ -58,6 +60,7 @@ struct OwnedPlan {
   std::vector<uint32_t> milestones;
   uint64_t state_bytes = 0, carried_bytes = 0, arena_bytes = 0, seed = 0;
   uint32_t accumulate = 1;
+  uint64_t disk_bytes = 0;
 
   OwnedPlan() = default;
   explicit OwnedPlan(const Plan& p)
@@ -83,7 +86,8 @@ struct OwnedPlan {
         carried_bytes(p.carried_bytes),
         arena_bytes(p.arena_bytes),
         seed(p.seed),
-        accumulate(p.accumulate) {
+        accumulate(p.accumulate),
+        disk_bytes(p.disk_bytes) {
     for (StateTensor& tensor : state) tensor.name = keep(tensor.name);
   }
 
@@ -114,6 +118,7 @@ struct OwnedPlan {
     plan.arena_bytes = arena_bytes;
     plan.seed = seed;
     plan.accumulate = accumulate;
+    plan.disk_bytes = disk_bytes;
     return plan;
   }
 

@@ -44,6 +44,13 @@ class PlanBuilder {
   }
   Ref input(Shape shape, DType dtype = DType::kF32) { return here_->input = slot(shape, dtype, SlotKind::kInput); }
   Ref labels(Shape shape) { return here_->labels = slot(shape, DType::kI32, SlotKind::kLabel); }
+  // A block of the spill file at that offset; blocks are asked for in the order of their births.
+  Ref disk(Shape shape, uint64_t offset) {
+    uint64_t end = offset;
+    here_->disk.push_back({place(shape, DType::kF32, end), kNoRow, 0, kNoSlot, SlotKind::kBoundary});
+    plan.disk_bytes = std::max(plan.disk_bytes, end);
+    return make_ref(Region::kDisk, static_cast<uint32_t>(here_->disk.size() - 1));
+  }
   void row(Op op, Pass pass, std::initializer_list<Ref> arguments, uint32_t attribute = 0, uint8_t accumulate = 0) {
     here_->rows.push_back({op, pass, 0, accumulate, attribute, 0, static_cast<uint32_t>(here_->arguments.size())});
     here_->arguments.insert(here_->arguments.end(), arguments);
@@ -82,8 +89,9 @@ class PlanBuilder {
                                                        : static_cast<uint32_t>(here_->arguments.size());
       for (uint32_t a = row.first_argument; a < last; ++a) {
         const Ref ref = here_->arguments[a];
-        if (ref == kNoRef || ref_region(ref) != Region::kProgram) continue;
-        Slot& slot = here_->slots[ref];
+        const bool on_disk = ref != kNoRef && ref_region(ref) == Region::kDisk;
+        if (ref == kNoRef || (!on_disk && ref_region(ref) != Region::kProgram)) continue;
+        Slot& slot = on_disk ? here_->disk[ref_index(ref)] : here_->slots[ref];
         slot.first_row = std::min(slot.first_row, r);
         slot.end_row = r + 1;
       }

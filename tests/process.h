@@ -33,6 +33,7 @@ class Process {
   Process(const Process&) = delete;
   Process& operator=(const Process&) = delete;
 
+  pid_t id() const { return pid_; }
   void signal(int number) const;
   std::string err_so_far() const;
   ProcessResult wait();

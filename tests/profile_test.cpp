@@ -104,6 +104,38 @@ TEST_P(Predicted, IsTheSumOverTheRowsOfTheStep) {
   EXPECT_GE(planned_count, 25) << "most strategies fit most budgets";
 }
 
+TEST_P(Predicted, CountsTransfersByTheByte) {
+  MeasuredCosts costs = prices_.costs();
+  costs.disk = DiskLevel{0, 0x1p-40, 0x1p-41};
+  SolvedModel model = solve_model(recipe_from(case_.recipe), costs);
+  ScheduleRequest request;
+  request.strategy = "h-revolve";
+  request.disk = disk_level(model, uint64_t{1} << 30);
+  EXPECT_EQ(request.disk.read_cost, 0x1p-41);
+  model.recipe.budget_bytes = smallest_budget(model, request);
+  const PlannedModel planned = plan_model(model, request);
+  double transfers = 0, rows = 0;
+  const auto add = [&](ProgramId id, uint32_t times) {
+    const OwnedProgram& program = planned.plan.programs[static_cast<size_t>(id)];
+    for (const Row& row : program.rows) {
+      const Ref y = program.arguments[row.first_argument], x = program.arguments[row.first_argument + 1];
+      if (row.op != Op::kTransfer) {
+        rows += times * prices_.seconds(row_key(planned.plan, program, row));
+      } else if (row.pass == Pass::kStart) {
+        const bool writes = ref_region(y) == Region::kDisk;
+        const Tensor& block = program.disk[ref_index(writes ? y : x)].tensor;
+        transfers += times * static_cast<double>(block.bytes) * (writes ? 0x1p-40 : 0x1p-41);
+      }
+    }
+  };
+  add(ProgramId::kMicroFirst, 1);
+  add(ProgramId::kMicroAdd, planned.plan.accumulate - 1);
+  add(ProgramId::kUpdate, 1);
+  EXPECT_GT(transfers, 0);
+  EXPECT_EQ(*planned.predicted_seconds, rows + transfers + planned.plan.accumulate * kMicroBatchSeconds);
+  EXPECT_THROW((void)disk_level(model_, 5), UserError) << "the profile has not measured the disk";
+}
+
 TEST_P(Predicted, NeverRisesWithTheBudget) {
   ScheduleRequest request;
   const uint64_t least = smallest_budget(model_, request);

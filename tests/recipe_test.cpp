@@ -93,7 +93,7 @@ const char* const kFullGpt =
   "n_inner": 100, "activation_function": "gelu_pytorch_tanh", "resid_pdrop": 0, "embd_pdrop": 0.05, "attn_pdrop": 0.3, "layer_norm_epsilon": 1e-6,
   "initializer_range": 0.1, "tie_word_embeddings": false}, "data": {"kind": "tokens", "path": "../t.bin", "token_bytes": 4}, "batch": 1,
   "sequence": 100, "optimizer": {"name": "adamw", "lr": 3e-4, "betas": [0.8, 0.95], "eps": 1e-6, "weight_decay": 0.1},
-  "lr_schedule": {"kind": "cosine", "warmup_steps": 3}, "gradient_release": true, "steps": 40, "schedule": {"strategy": "revolve", "slots": 3},
+  "lr_schedule": {"kind": "cosine", "warmup_steps": 3}, "gradient_release": true, "steps": 40, "schedule": {"strategy": "multistage", "disk": "2GiB", "write_cost": 3.5, "read_cost": 0},
   "feature_map_budget": 123456789, "backend": "cuda", "lora": null})";
 
 TEST(Recipe, EveryKeyArrives) {
@@ -131,6 +131,9 @@ TEST(Recipe, EveryKeyArrives) {
   EXPECT_EQ(gpt.lr_schedule.steps, 40u);  // the recipe's own
   EXPECT_TRUE(gpt.gradient_release);
   EXPECT_EQ(gpt.feature_map_budget_bytes, 123456789u);
+  EXPECT_EQ(gpt.schedule.disk_bytes, uint64_t{2} << 30);
+  EXPECT_EQ(gpt.schedule.write_cost, 3.5);
+  EXPECT_EQ(gpt.schedule.read_cost, 0.0);
   EXPECT_EQ(std::get<Gpt2Model>(gpt.model).n_inner, 100);
   EXPECT_FALSE(std::get<Gpt2Model>(gpt.model).tie_word_embeddings);
 }
@@ -211,6 +214,10 @@ const BadRecipe kBadRecipes[] = {
      kResNet,
      R"({"optimizer": {"name": "sgd", "betas": [0, 0]}})",
      {"optimizer.betas", "\"momentum\""}},
+    {"disk of a strategy without", kResNet, R"({"schedule": {"strategy": "optimal", "disk": "1GiB"}})", {"schedule.disk", "h-revolve"}},
+    {"disk that is no size", kResNet, R"({"schedule": {"strategy": "h-revolve", "disk": "7XB"}})", {"schedule.disk", "7XB"}},
+    {"cost of no disk", kResNet, R"({"schedule": {"strategy": "h-revolve", "write_cost": 1}})", {"schedule.disk", "missing"}},
+    {"negative cost", kResNet, R"({"schedule": {"strategy": "h-revolve", "disk": 5, "read_cost": -1}})", {"schedule.read_cost"}},
     {"unknown schedule key", kResNet, R"({"schedule": {"stratgy": "none"}})", {"schedule.stratgy", "\"strategy\"?"}},
     {"unknown lr key",
      kResNet,

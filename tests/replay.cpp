@@ -46,6 +46,10 @@ class Memory {
     return list;
   }
   uint64_t end_of(uint64_t start) const { return cells_.at(start).end; }
+  bool is_garbage(uint64_t from, uint64_t end) const {
+    const auto next = cells_.lower_bound(from);
+    return (next == cells_.end() || next->first >= end) && (next == cells_.begin() || std::prev(next)->second.end <= from);
+  }
 
  private:
   struct Cell {
@@ -58,6 +62,7 @@ class Memory {
 struct Place {
   uint64_t address = 0, reserved = 0;
   const Tensor* tensor = nullptr;
+  bool on_disk = false;
 
   uint64_t bytes() const { return tensor->elements() * dtype_bytes(tensor->dtype); }
   Form form() const { return form_of(*tensor); }
@@ -82,12 +87,15 @@ class Machine {
     program_ = &plan_.program(id);
     trace_ = trace;
     memory_.destroy(plan_.state_bytes + plan_.carried_bytes, UINT64_MAX);
+    disk_.destroy(0, UINT64_MAX);
+    under_way_.clear();
     sort_lifetimes();
     row_ = ~0u;
     host_writes(program_->input, batch, input_leaf);
     host_writes(program_->labels, batch, labels_leaf);
     for (row_ = 0; row_ < program_->rows.count; ++row_) run_row(program_->rows[row_]);
     row_ = ~0u;
+    if (!under_way_.empty()) throw Wrong{"a transfer is never waited for"};
   }
 
   uint32_t row() const { return row_; }
@@ -124,6 +132,11 @@ class Machine {
   void sort_lifetimes() {
     births_.assign(program_->rows.count + 1, {});
     deaths_.assign(program_->rows.count + 1, {});
+    for (uint32_t d = 0; d < program_->disk.count; ++d) {
+      const Slot& block = program_->disk[d];
+      if (block.first_row <= program_->rows.count) births_[block.first_row].push_back(make_ref(Region::kDisk, d));
+      if (block.end_row <= program_->rows.count) deaths_[block.end_row].push_back(make_ref(Region::kDisk, d));
+    }
     for (uint32_t s = 0; s < program_->slots.count; ++s) {
       const Slot& slot = program_->slots[s];
       if (s != program_->input && s != program_->labels && slot.first_row <= program_->rows.count)
@@ -131,12 +144,17 @@ class Machine {
       if (slot.end_row <= program_->rows.count) deaths_[slot.end_row].push_back(s);
     }
   }
-  void destroy_slots(const std::vector<uint32_t>& slots) {
-    for (const uint32_t s : slots) {
-      const Place place = slot_place(s);
-      memory_.destroy(place.address, place.address + place.reserved);
+  void destroy_slots(const std::vector<Ref>& slots) {
+    for (const Ref s : slots) {
+      const Place place = ref_region(s) == Region::kDisk ? disk_place(ref_index(s)) : slot_place(s);
+      store(place).destroy(place.address, place.address + place.reserved);
     }
   }
+  Place disk_place(uint32_t block) const {
+    const Tensor& tensor = program_->disk[block].tensor;
+    return {tensor.offset, tensor.bytes, &tensor, true};
+  }
+  Memory& store(const Place& place) { return place.on_disk ? disk_ : memory_; }
   Place slot_place(uint32_t s) const {
     const Tensor& tensor = program_->slots[s].tensor;
     return {plan_.state_bytes + plan_.carried_bytes + tensor.offset, tensor.bytes, &tensor};
@@ -164,8 +182,8 @@ class Machine {
     const uint32_t kernel = kernel_index(row.op, row.pass);
     if (kernel == kKernelCount) throw Wrong{"no such kernel"};
     kernel_ = &kOps[kernel];
-    if (row.op == Op::kTransfer) throw Wrong{"transfers are not replayed yet"};
     require_attribute(row);
+    if (row.op == Op::kTransfer) return transfer(row);
     const bool moves = row.op == Op::kMove;
     if (!moves) destroy_slots(births_[row_]);
     gather(row);
@@ -179,6 +197,68 @@ class Machine {
       apply(row);
     }
     if (!moves) destroy_slots(deaths_[row_ + 1]);
+  }
+
+  // ---- transfers: from start to wait the destination is garbage, and the source must keep what the start found ----
+
+  struct Transfer {
+    Place to, from;
+    Term term = kNoTerm;
+  };
+
+  void transfer(const Row& row) {
+    destroy_slots(births_[row_]);
+    if (row.first_argument > program_->arguments.count || program_->arguments.count - row.first_argument < 2) {
+      throw Wrong{"its arguments lie past the pool"};
+    }
+    if (row.accumulate != 0) throw Wrong{"adds where it cannot: a transfer"};
+    const Ref *refs = program_->arguments.data + row.first_argument;
+    const Place to = resolve_any(refs[0]), from = resolve_any(refs[1]);
+    if (to.form() != from.form()) throw Wrong{"a transfer between different types or shapes"};
+    if (trace_ != nullptr) trace_->emplace_back();
+    row.pass == Pass::kStart ? start_transfer(to, from) : end_transfer(to, from);
+    destroy_slots(deaths_[row_ + 1]);
+  }
+
+  void start_transfer(const Place& to, const Place& from) {
+    const Term term = store(from).read(from.address, from.bytes());
+    if (term == kNoTerm || terms_.form(term) != from.form()) throw Wrong{"transfers garbage"};
+    const uint64_t limit = to.on_disk ? plan_.disk_bytes : plan_.arena_bytes;
+    if (to.bytes() > limit || to.address > limit - to.bytes()) throw Wrong{"transfers past the end"};
+    if (to.on_disk == from.on_disk && to.address < from.address + from.reserved && from.address < to.address + to.reserved) {
+      throw Wrong{"transfers a value over itself"};
+    }
+    store(to).destroy(to.address, to.address + to.reserved);
+    under_way_.push_back({to, from, term});
+    if (trace_ != nullptr) note_read(1, term);
+  }
+
+  void end_transfer(const Place& to, const Place& from) {
+    const auto same = [](const Place& a, const Place& b) { return a.on_disk == b.on_disk && a.address == b.address && a.bytes() == b.bytes(); };
+    for (auto transfer = under_way_.begin(); transfer != under_way_.end(); ++transfer) {
+      if (!same(transfer->to, to) || !same(transfer->from, from)) continue;
+      if (store(from).read(from.address, from.bytes()) != transfer->term) throw Wrong{"the source of a transfer changed under way"};
+      if (!store(to).is_garbage(to.address, to.address + to.bytes())) throw Wrong{"something wrote where a transfer was under way to"};
+      store(to).write(to.address, to.bytes(), transfer->term);
+      note_written(0, transfer->term);
+      under_way_.erase(transfer);
+      return;
+    }
+    throw Wrong{"waits for a transfer that nobody started"};
+  }
+
+  Place resolve_any(Ref ref) const {
+    if (ref == kNoRef || ref_region(ref) != Region::kDisk) {
+      const Place place = resolve(ref);
+      if (ref_region(ref) != Region::kProgram) throw Wrong{"transfers what is not the program's own"};
+      return place;
+    }
+    const uint32_t index = ref_index(ref);
+    if (index >= program_->disk.count) throw Wrong{"names a disk block that does not exist"};
+    if (row_ < program_->disk[index].first_row || row_ >= program_->disk[index].end_row) {
+      throw Wrong{"touches disk block " + std::to_string(index) + " outside its lifetime"};
+    }
+    return disk_place(index);
   }
 
   void require_attribute(const Row& row) const {
@@ -435,10 +515,11 @@ class Machine {
 
   const Plan& plan_;
   TermTable& terms_;
-  Memory memory_;
+  Memory memory_, disk_;
+  std::vector<Transfer> under_way_;
   std::vector<RowTerms>* trace_ = nullptr;
   const Program* program_ = nullptr;
-  std::vector<std::vector<uint32_t>> births_, deaths_;  // by row
+  std::vector<std::vector<Ref>> births_, deaths_;  // by row: slots and disk blocks
   uint32_t row_ = ~0u;
   const KernelInfo* kernel_ = nullptr;  // of the row being run, as the two below
   const Ref* refs_ = nullptr;

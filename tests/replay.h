@@ -4,7 +4,8 @@
 //
 // The arena is one range of bytes [ State | Carried | program's region ]; each range of it holds one whole term or
 // garbage. A row must find, at exactly its arguments' addresses and lengths, whole terms of their very forms; what it
-// writes destroys whatever it overlaps, scratch included. A slot is garbage when it is born and when it dies. At the
+// writes destroys whatever it overlaps, scratch included. The spill file is a second such range, which transfers alone reach; under way a
+// transfer's destination is garbage, and its source must hold at the wait what it held at the start. A slot is garbage when it is born and when it dies. At the
 // end everything that lasts (parameters, moments, norms, running statistics, StepScalars) must hold the terms of
 // expected_terms.h, neither more nor less.
 #pragma once

@@ -120,7 +120,10 @@ struct Choice {
 };
 constexpr Choice kChoices[] = {{"none", -1},     {"every-k", 0},   {"every-k", 0.5},     {"sqrt", 0},
                                {"revolve", 0},   {"revolve", 0.4}, {"optimal", 0},       {"optimal", 0.3},
-                               {"optimal", 0.7}, {"chen", 0},      {"chen-recursive", 0}};
+                               {"optimal", 0.7}, {"chen", 0},      {"chen-recursive", 0}, {"multistage", 0},
+                               {"h-revolve", 0}, {"h-revolve", 0.2}};
+
+constexpr DiskLevel kFastDisk = {uint64_t{1} << 30, 0.5, 0.25};  // so fast that schedules use it
 
 // Plans of one recipe, which is solved once.
 class Plans {
@@ -129,8 +132,9 @@ class Plans {
 
   // Nothing where the strategy needs more than storing everything: plan_model gives none of them more.
   std::optional<PlannedModel> plan(const Choice& choice) {
-    ScheduleRequest request = request_of(model_.recipe);
+    ScheduleRequest request = request_of(model_);
     request.strategy = choice.strategy;
+    request.disk = takes_disk(choice.strategy) ? kFastDisk : DiskLevel{};
     model_.recipe.budget_bytes.reset();
     if (choice.share >= 0) {
       const uint64_t least = smallest_budget(model_, request);
@@ -206,7 +210,7 @@ TEST(Replay, NoRowIsIdle) {
 struct Tally {
   int unsafe = 0, unsafe_replayed = 0, semantic = 0, own = 0, neutral = 0;
   std::map<std::string, std::pair<int, int>> kinds;  // of unsafe mutants: made, rejected by the replay
-  std::set<std::string> own_kinds;
+  std::set<std::string> own_kinds, semantic_kinds;
 };
 std::string kind_of(const std::string& mutant) { return mutant.substr(0, mutant.find(" at program")); }
 
@@ -227,6 +231,7 @@ void judge_mutants(const std::string& name, const Recipe& recipe, const OwnedPla
     const ReplayVerdict replayed = replay.judge(plan);
     if (mutant.semantic) {
       ++tally.semantic;
+      tally.semantic_kinds.insert(kind_of(mutant.name));
       EXPECT_FALSE(replayed.ok) << where << "\nthe replay accepts it";
     } else {
       ++tally.unsafe;
@@ -250,7 +255,7 @@ void judge_semantic_mutants(const std::string& name, const Recipe& recipe, const
 }
 
 TEST(Replay, BothJudgesRejectMutants) {
-  constexpr Choice kMutated[] = {{"none", -1}, {"sqrt", 0}, {"revolve", 0}, {"optimal", 0}, {"optimal", 0.4}};
+  constexpr Choice kMutated[] = {{"none", -1}, {"sqrt", 0}, {"revolve", 0}, {"optimal", 0}, {"optimal", 0.4}, {"h-revolve", 0}, {"multistage", 0}};
   Tally tally;
   uint64_t seed = 0;
   for (const Case& c : cases()) {
@@ -270,6 +275,12 @@ TEST(Replay, BothJudgesRejectMutants) {
     }
   }
   EXPECT_EQ(tally.own_kinds.size(), 30u) << "a kind of semantic mutant found no place in any plan";
+  for (const char* kind : {"nobody waits", "used before its wait", "source overwritten in flight", "reads another block", "a kernel reads the disk"}) {
+    EXPECT_EQ(tally.semantic_kinds.count(kind), 1u) << kind << ": found no place in any plan";
+  }
+  const auto [overlaps, rejected_overlaps] = tally.kinds["two disk blocks overlap"];
+  EXPECT_GT(overlaps, 0);
+  EXPECT_EQ(rejected_overlaps, overlaps) << "the replay accepts a block that another one has overwritten";
   RecordProperty("unsafe_mutants", tally.unsafe);
   RecordProperty("unsafe_mutants_that_the_replay_rejects_too", tally.unsafe_replayed);
   RecordProperty("semantic_mutants_of_mutants_h", tally.semantic);

@@ -53,6 +53,27 @@ TEST_P(SameBits, EverySchedule) {
   }
 }
 
+TEST_P(SameBits, WithADisk) {
+  const Case c = cases()[static_cast<size_t>(GetParam())];
+  const Recipe recipe = recipe_from(c.recipe);
+  constexpr int kSteps = 4;
+  const RunResult expected = train_plan(plan_run(recipe, "none").planned.plan, recipe, {kSteps, 1, false});
+  for (const char* strategy : {"multistage", "h-revolve"}) {
+    for (const double share : {0.0, 0.15}) {
+      const PlannedRun run = plan_run(recipe, strategy, share);
+      const std::string what = std::string(c.name) + " " + strategy + " share " + std::to_string(share);
+      EXPECT_TRUE(share > 0 || run.planned.plan.disk_bytes > 0) << what << ": nothing goes to disk";
+      EXPECT_EQ(run.planned.plan.disk_bytes, run.planned.schedule.disk_bytes) << what;
+      EXPECT_EQ(run.planned.packed_bytes, run.planned.schedule.peak_bytes) << what << ": packed must be the schedule's bound";
+      for (const uint32_t workers : {1u, 2u}) {
+        const RunResult result = train_plan(run.planned.plan, recipe, {kSteps, workers, workers == 2});
+        expect_same(expected, result, what + " workers " + std::to_string(workers));
+        EXPECT_EQ(result.planned_bytes, result.measured_bytes) << what;
+      }
+    }
+  }
+}
+
 TEST_P(SameBits, PoisonedArena) {
   const Case c = cases()[static_cast<size_t>(GetParam())];
   const Recipe recipe = recipe_from(c.recipe);

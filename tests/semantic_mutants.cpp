@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <functional>
 #include <random>
+#include <set>
 
 namespace reprise::testing {
 
@@ -13,6 +14,8 @@ namespace {
 
 const KernelInfo& kernel(const Row& row) { return kOps[kernel_index(row.op, row.pass)]; }
 bool is_slot(Ref ref) { return ref != kNoRef && ref_region(ref) == Region::kProgram; }
+bool is_disk(Ref ref) { return ref != kNoRef && ref_region(ref) == Region::kDisk; }
+bool is_local(Ref ref) { return is_slot(ref) || is_disk(ref); }  // lasts no longer than the program
 bool adds(const Row& row, uint32_t argument) { return argument < 8 && (row.accumulate >> argument & 1) != 0; }
 bool updates_weights(const Row& row) { return row.op == Op::kSgd || row.op == Op::kAdamW; }
 bool walks_groups(const Row& row) { return updates_weights(row) || row.op == Op::kGradNorm; }
@@ -29,13 +32,16 @@ Ref* own_arguments(OwnedProgram& p, uint32_t row) {
 // Lifetimes from the first use to the last; those that the host fills start before the first row.
 void renew_lifetimes(OwnedProgram& p) {
   const uint32_t count = static_cast<uint32_t>(p.rows.size());
-  for (Slot& slot : p.slots) slot.first_row = slot.end_row = count;
+  for (auto* list : {&p.slots, &p.disk}) {
+    for (Slot& slot : *list) slot.first_row = slot.end_row = count;
+  }
   for (uint32_t r = 0; r < count; ++r) {
     for (uint32_t i = 0; i < kernel(p.rows[r]).arity(); ++i) {
       const Ref ref = p.arguments[p.rows[r].first_argument + i];
-      if (!is_slot(ref)) continue;
-      p.slots[ref].first_row = std::min(p.slots[ref].first_row, r);
-      p.slots[ref].end_row = r + 1;
+      if (!is_local(ref)) continue;
+      Slot& slot = is_disk(ref) ? p.disk[ref_index(ref)] : p.slots[ref];
+      slot.first_row = std::min(slot.first_row, r);
+      slot.end_row = r + 1;
     }
   }
   for (const uint32_t host : {p.input, p.labels}) {
@@ -58,20 +64,20 @@ struct Site {
 class Facts {
  public:
   Facts(const OwnedProgram& p, const std::vector<RowTerms>& terms) : p_(p), terms_(terms), needed_(p.rows.size()) {
-    std::vector<bool> wanted(p.slots.size(), false);
+    std::set<Ref> wanted;
     for (uint32_t r = static_cast<uint32_t>(p.rows.size()); r-- > 0;) {
       const uint32_t arity = kernel(p.rows[r]).arity();
       for (uint32_t i = 0; i < arity; ++i) {
         const Ref at = ref(r, i);
         if (at == kNoRef || (role(r, i) != Role::kOutput && role(r, i) != Role::kUpdated)) continue;
-        if (!is_slot(at) || wanted[at]) needed_[r] |= 1u << i;
+        if (!is_local(at) || wanted.count(at) != 0) needed_[r] |= 1u << i;
       }
       if (needed_[r] == 0) continue;
       for (uint32_t i = 0; i < arity; ++i) {
-        if (is_slot(ref(r, i)) && role(r, i) == Role::kOutput && !adds(p.rows[r], i)) wanted[ref(r, i)] = false;
+        if (is_local(ref(r, i)) && role(r, i) == Role::kOutput && !adds(p.rows[r], i)) wanted.erase(ref(r, i));
       }
       for (uint32_t i = 0; i < arity; ++i) {
-        if (is_slot(ref(r, i)) && role(r, i) == Role::kInput) wanted[ref(r, i)] = true;
+        if (is_local(ref(r, i)) && (role(r, i) == Role::kInput || role(r, i) == Role::kUpdated)) wanted.insert(ref(r, i));
       }
     }
   }
@@ -168,6 +174,8 @@ class SemanticMutantMaker {
         return form_of(good_.state[ref_index(ref)].tensor);
       case Region::kCarried:
         return form_of(good_.carried[ref_index(ref)]);
+      case Region::kDisk:
+        return form_of(good_.programs[program_].disk[ref_index(ref)].tensor);
       default:
         return form_of(good_.programs[program_].slots[ref_index(ref)].tensor);
     }

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <filesystem>
@@ -303,6 +304,58 @@ TEST_F(TrainProgram, FullDiskWhileSaving) {
     EXPECT_FALSE(fs::exists(at("s.tmp")));
   }
   quietly(program, {"--resume", at("s"), "--steps", "4", "--save", at("s")});
+}
+
+// Boundaries on disk, so tight is the budget and so cheap the disk.
+std::string resnet_spilling() {
+  json recipe = with(resnet(), {{"model", {{"units", {3, 3, 3}}}}, {"schedule", {{"strategy", "h-revolve"}, {"disk", "1MiB"}, {"write_cost", 0.1},
+                                                                               {"read_cost", 0.1}}}});
+  recipe["budget"] = smallest_budget(recipe);
+  return train_program("resnet-spilling", recipe);
+}
+
+TEST_F(TrainProgram, SpillFile) {
+  const std::string program = resnet_spilling();
+  quietly(program, {"--steps", "2", "--save", at("beside")});
+  quietly(program, {"--steps", "2", "--save", at("there"), "--disk", at("spill")});
+  EXPECT_TRUE(snapshot_tensors(at("beside")) == snapshot_tensors(at("there")));
+  EXPECT_FALSE(fs::exists(at("spill")));
+  for (const auto& entry : fs::directory_iterator(fs::path(program).parent_path())) {
+    EXPECT_EQ(entry.path().filename().string().find(".spill"), std::string::npos) << entry.path();
+  }
+  EXPECT_NE(train(program, {"--help"}).out.find("--disk"), std::string::npos);
+  EXPECT_EQ(train(resnet_stored(), {"--help"}).out.find("--disk"), std::string::npos) << "a plan without a disk has no such option";
+  write_text(at("precious"), "text");
+  expect_refusal(program, {"--disk", at("precious")}, {at("precious"), "KiB", "File exists"});
+  EXPECT_EQ(file_text(at("precious")), "text");
+  ProcessOptions full_disk;
+  full_disk.largest_file_bytes = 1024;
+  full_disk.environment = {"LC_ALL=C"};
+  const ProcessResult full = train(program, {"--disk", at("spill"), "--quiet"}, full_disk);
+  EXPECT_EQ(full.status, 1);
+  EXPECT_TRUE(full.is_one_line_with({at("spill"), "KiB", "File too large"})) << full.err;
+}
+
+// The file is cut short again and again from outside, until a read finds its end.
+TEST_F(TrainProgram, SpillFileThatFailsInAStepLeavesTheLastSnapshot) {
+  const std::string program = resnet_spilling();
+  Process process({program, "--steps", "1000000", "--save", at("s"), "--save-every", "1", "--disk", at("spill"), "--quiet"});
+  for (int i = 0; i < 4000 && !fs::exists(at("s")); ++i) sleep_seconds(0.002);
+  const std::string files = "/proc/" + std::to_string(process.id()) + "/fd";
+  std::string spill;
+  for (const auto& entry : fs::directory_iterator(files)) {
+    std::error_code gone;  // a file that was open a moment ago
+    if (fs::read_symlink(entry.path(), gone).string().find(at("spill")) == 0) spill = entry.path().string();
+  }
+  ASSERT_NE(spill, "");
+  for (int i = 0; i < 100000 && ::truncate(spill.c_str(), 0) == 0; ++i) sleep_seconds(0.0002);  // until the process is gone
+  const ProcessResult result = process.wait();
+  EXPECT_EQ(result.status, 1);
+  EXPECT_TRUE(result.is_one_line_with({"spill file", "Input/output error"})) << result.err;
+  const uint64_t step = saved_step(at("s"));
+  EXPECT_FALSE(fs::exists(at("s.tmp")));
+  quietly(program, {"--steps", std::to_string(step), "--save", at("whole")});
+  EXPECT_TRUE(snapshot_tensors(at("s")) == snapshot_tensors(at("whole"))) << "step " << step;
 }
 
 TEST_F(TrainProgram, BadData) {

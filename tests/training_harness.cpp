@@ -9,6 +9,8 @@
 #include <mutex>
 #include <stdexcept>
 
+#include <unistd.h>
+
 #include "ports/linux/linux_port.h"
 
 namespace reprise {
@@ -34,8 +36,13 @@ PlannedRun plan_run(const Recipe& recipe, const std::string& strategy, double bu
   PlannedRun run;
   Recipe planned = recipe;
   planned.schedule.strategy = strategy;
+  if (takes_disk(strategy) && planned.schedule.disk_bytes == 0) {
+    planned.schedule.disk_bytes = uint64_t{1} << 30;
+    planned.schedule.write_cost = 0.5;
+    planned.schedule.read_cost = 0.25;
+  }
   run.model = solve_model(planned);
-  const ScheduleRequest request = request_of(planned);
+  const ScheduleRequest request = request_of(run.model);
   if (budget_share >= 0) {
     const uint64_t least = smallest_budget(run.model, request);
     run.model.recipe.budget_bytes = least + static_cast<uint64_t>(budget_share * static_cast<double>(run.model.store_all_bytes - least));
@@ -81,6 +88,19 @@ struct Poison {
 
 namespace {
 
+// The port's own spill file for the time of a run; none for a plan without disk.
+struct DiskOf {
+  explicit DiskOf(const Plan& plan) {
+    if (plan.disk_bytes == 0) return;
+    const std::string path = "/tmp/reprise-test-spill-" + std::to_string(::getpid());
+    if (!linux_open_disk(path.c_str(), plan.disk_bytes, &disk).ok()) throw std::runtime_error("no spill file");
+  }
+  ~DiskOf() { linux_close_disk(); }
+  DiskOf(const DiskOf&) = delete;
+  DiskOf& operator=(const DiskOf&) = delete;
+  Disk disk;
+};
+
 // The port's own pool for the time of a run.
 struct PoolOf {
   explicit PoolOf(uint32_t count) {
@@ -112,8 +132,9 @@ RunResult train_plan(const OwnedPlan& owned, const Recipe& recipe, const RunOpti
   const Plan plan = owned.view();
   const TestArena arena(plan.arena_bytes + 4096);
   const PoolOf pool(options.workers);
+  const DiskOf disk(plan);
   Trainer trainer;
-  const Status bound = bind(plan, cpu_backend(), pool.workers, arena.get(), trainer);
+  const Status bound = bind(plan, cpu_backend(), pool.workers, arena.get(), trainer, disk.disk);
   if (!bound.ok()) throw std::runtime_error(std::string("bind: ") + bound.message);
   Poison poison = {&trainer};
   if (options.poison) {

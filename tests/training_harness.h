@@ -23,6 +23,7 @@ struct PlannedRun {
   SolvedModel model;
   PlannedModel planned;
 };
+// A strategy that takes a disk gets one of 1 GiB, so fast that it uses it, unless the recipe names one.
 // `budget_share`: from 0, the smallest budget that fits, to 1, what storing everything needs; negative: no budget. Throws where
 // it does not fit.
 PlannedRun plan_run(const Recipe& recipe, const std::string& strategy, double budget_share = -1);

@@ -92,6 +92,7 @@ TEST_F(ZeroHeap, ImagesFromAFile) {
     "stem": "cifar", "classes": 4, "image": [8, 8, 1]}, "data": {"kind": "idx", "path": ")" + folder_.path() + R"(", "augment": {"flip": true, "crop": 2}},
     "batch": 4, "accumulate": 2, "steps": 12, "evaluate_every": 3, "clip_norm": 1.0, "optimizer": {"name": "sgd", "lr": 0.05, "momentum": 0.9}})");
   expect_no_heap_in_steps(recipe, "none", -1);
+  expect_no_heap_in_steps(recipe, "h-revolve", 0);
   expect_no_heap_in_steps(recipe, "optimal", 0);
 }
 

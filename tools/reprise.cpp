@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <cstdio>
 #include <iostream>
 #include <memory>
@@ -33,9 +34,12 @@ namespace {
 constexpr int kDoesNotFit = UserError::kDoesNotFit;
 constexpr uint64_t kMostLinks = 1000000;
 
+// An option's bytes of disk; 0: none.
+uint64_t disk_bytes_of(const std::string& text) { return text == "0" ? 0 : parse_bytes(text, "--disk"); }
+
 // What plan, fit, compare, audit and chain share: a recipe, and what the command line overrides in it.
 struct RecipeOptions {
-  std::string recipe, strategy, profile;
+  std::string recipe, strategy, profile, disk;
   std::optional<std::string> budget;
   int k = 0;
   std::string policy;
@@ -45,7 +49,8 @@ struct RecipeOptions {
     app.add_option("RECIPE", recipe, "recipe file (JSON)")->required();
     app.add_option("--budget", budget, "bytes of the whole arena: an integer or 7GiB, 512MiB; overrides the recipe's");
     if (!with_schedule) return;
-    app.add_option("--schedule,--strategy", strategy, "one of: none every-k sqrt revolve optimal ...; overrides the recipe's");
+    app.add_option("--schedule,--strategy", strategy, "one of: none every-k sqrt revolve multistage h-revolve optimal ...; overrides the recipe's");
+    app.add_option("--disk", disk, "h-revolve, multistage: bytes that may lie on disk; overrides the recipe's");
     app.add_option("--k", k, "every-k: links per segment")->check(integer_from(1, kMostLinks));
     app.add_option("--policy", policy, "policy: dots, linear, attention-core, drop-bn-relu, ops:OP,... or names:PATTERN,...");
   }
@@ -68,7 +73,11 @@ struct RecipeOptions {
       result.feature_map_budget_bytes.reset();
     }
     // The recipe's parameters belong to the recipe's strategy.
-    if (!strategy.empty() && strategy != result.schedule.strategy) result.schedule = ScheduleRecipe{strategy, 0, 0, "", true};
+    if (!strategy.empty() && strategy != result.schedule.strategy) {
+      result.schedule = {};
+      result.schedule.strategy = strategy;
+    }
+    if (!disk.empty()) result.schedule.disk_bytes = disk_bytes_of(disk);
     if (k != 0) result.schedule.k = k;
     if (!policy.empty()) result.schedule.policy = policy;
     check_recipe(result, recipe);
@@ -113,7 +122,7 @@ void make_folders(const std::string& path) {
 
 int run_plan(const RecipeOptions& options, const std::string& folder) {
   const SolvedModel model = options.solve();
-  const ScheduleRequest request = request_of(model.recipe);
+  const ScheduleRequest request = request_of(model);
   const PlannedModel planned = plan_model(model, request);
   if (!planned.fits) throw UserError(does_not_fit_message(model, planned, request), UserError::kDoesNotFit);
   const std::string summary = summary_of(model, planned);
@@ -129,7 +138,7 @@ int run_fit(const RecipeOptions& options) {
   if (!model.recipe.budget_bytes && !model.recipe.feature_map_budget_bytes) {
     throw UserError(options.recipe + ": budget: fit needs one; give --budget B, or \"budget\" in the recipe");
   }
-  const ScheduleRequest request = request_of(model.recipe);
+  const ScheduleRequest request = request_of(model);
   PlannedModel planned = plan_model(model, request);
   if (planned.fits) planned.smallest_budget_bytes = smallest_budget(model, request);
   nlohmann::json answer = {{"fits", planned.fits}};
@@ -149,7 +158,7 @@ bool is_manifest(const nlohmann::json& given) { return given.is_object() && give
 
 nlohmann::json manifest_from(const RecipeOptions& options) {
   const SolvedModel model = options.solve();
-  const ScheduleRequest request = request_of(model.recipe);
+  const ScheduleRequest request = request_of(model);
   const PlannedModel planned = plan_model(model, request);
   if (!planned.fits) throw UserError(does_not_fit_message(model, planned, request), UserError::kDoesNotFit);
   return manifest_of(model, planned);
@@ -193,7 +202,8 @@ int run_audit(const RecipeOptions& options, const Gate& gate) {
 }
 
 struct ScheduleOptions {
-  std::string chain, memory, strategy = "optimal", actions, policy;
+  std::string chain, memory, strategy = "optimal", actions, policy, disk;
+  std::optional<double> write_cost, read_cost;
   uint64_t unit = 0;
   int k = 0;
   bool no_residues = false, as_published = false, json = false;
@@ -203,6 +213,9 @@ struct ScheduleOptions {
 
 int run_unit_chain(ScheduleOptions& options) {
   options.unit_chain.strategy = options.strategy;
+  options.unit_chain.write_cost = options.write_cost;
+  options.unit_chain.read_cost = options.read_cost;
+  if (!options.disk.empty()) options.unit_chain.disk = disk_bytes_of(options.disk);
   const nlohmann::ordered_json answer = answer_unit_chain(options.unit_chain);
   if (options.json) {
     std::cout << answer.dump() << "\n";
@@ -210,6 +223,17 @@ int run_unit_chain(ScheduleOptions& options) {
     for (const auto& [key, value] : answer.items()) std::cout << key << " " << value.dump() << "\n";
   }
   return 0;
+}
+
+DiskLevel disk_of(const ScheduleOptions& options) {
+  const auto cost = [&options](const std::optional<double>& given, const char* name) {
+    if (given && options.disk.empty()) throw UserError("schedule: " + std::string(name) + ": needs --disk D", UserError::kUsage);
+    if (given && (!std::isfinite(*given) || *given < 0)) throw UserError("schedule: " + std::string(name) + ": must be a number >= 0");
+    return given.value_or(0);
+  };
+  const DiskLevel disk = {0, cost(options.write_cost, "--write-cost"), cost(options.read_cost, "--read-cost")};
+  if (options.disk.empty()) return disk;
+  return {disk_bytes_of(options.disk), disk.write_cost, disk.read_cost};
 }
 
 int run_schedule(ScheduleOptions& options) {
@@ -224,6 +248,7 @@ int run_schedule(ScheduleOptions& options) {
   ScheduleRequest request;
   request.strategy = options.strategy;
   request.memory_bytes = parse_bytes(options.memory, "--memory");
+  request.disk = disk_of(options);
   request.unit = options.unit;
   request.k = options.k;
   request.slots = static_cast<int>(std::min<uint64_t>(options.unit_chain.slots.value_or(0), kMostLinks));
@@ -262,6 +287,8 @@ int run_profile(const RecipeOptions& options, const std::string& output, uint32_
   MeasureOptions measure;
   measure.threads = threads;
   measure.say = [](const std::string& line) { std::cerr << line << "\n"; };
+  const std::string spill = output + ".spill";  // beside the profile: the folder says which disk is measured
+  measure.spill_file = spill.c_str();
   const Profile profile = measure_profile(options.read(), measure);
   write_file(output, profile_text(profile));
   std::cerr << profile.kernels.size() << " distinct kernel calls, " << profile.threads << (profile.threads == 1 ? " thread" : " threads") << ", kernels "
@@ -294,7 +321,7 @@ int run(int argc, char** argv) {
   CLI::App* profile = app.add_subcommand("profile", "measure every kernel call of a recipe on this machine");
   uint32_t threads = 0;
   recipe.add_to(*profile, false);
-  profile->add_option("-o,--output", output, "file")->required();
+  profile->add_option("-o,--output", output, "file; a recipe with a disk measures the disk of its folder")->required();
   profile->add_option("--threads", threads, "workers; default: one for each processor")->check(integer_from(1, kMaxWorkers));
 
   CLI::App* fit = app.add_subcommand("fit", "does the recipe fit a budget? exit status 0 or 3, the smallest budget that does");
@@ -341,9 +368,9 @@ int run(int argc, char** argv) {
   CLI::Option* steps = schedule->add_option("--steps", schedule_options.unit_chain.steps, "a chain of this many equal steps")->check(integer_from(1, 1000000000));
   schedule->add_option("--slots", schedule_options.unit_chain.slots, "revolve: checkpoints, the input's included")->check(integer_from(1));
   schedule->add_option("--ram", schedule_options.unit_chain.ram, "h-revolve: checkpoints in memory")->check(integer_from(1));
-  schedule->add_option("--disk", schedule_options.unit_chain.disk, "h-revolve: checkpoints on disk")->check(integer_from(0));
-  schedule->add_option("--write-cost", schedule_options.unit_chain.write_cost, "h-revolve: of one checkpoint to disk");
-  schedule->add_option("--read-cost", schedule_options.unit_chain.read_cost, "h-revolve: of one checkpoint from disk");
+  schedule->add_option("--disk", schedule_options.disk, "h-revolve, multistage: bytes of disk (an integer or 7GiB); with --steps: checkpoints on disk");
+  schedule->add_option("--write-cost", schedule_options.write_cost, "of one byte to disk, in the chain's unit; with --steps: of one checkpoint");
+  schedule->add_option("--read-cost", schedule_options.read_cost, "of one byte from disk; with --steps: of one checkpoint");
 
   PackRequest pack_request;
   bool pack_json = false;

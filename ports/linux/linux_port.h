@@ -1,4 +1,4 @@
-// The Linux port: an arena by mmap, workers by pthreads, and the choice of the fastest kernels.
+// The Linux port: an arena by mmap, workers by pthreads, a spill file, and the choice of the fastest kernels.
 // Here because only a port knows its operating system; see ports/template for what any port must offer.
 // It must not know plans, models or kernels' arguments.
 #pragma once
@@ -22,6 +22,14 @@ constexpr uint32_t kMaxWorkers = 64;
 Status linux_start_workers(uint32_t count, Workers* workers);
 void linux_stop_workers();
 constexpr uint64_t kWorkerStackBytes = uint64_t{1} << 20;
+
+// Makes a file of that many bytes for a plan's disk_bytes, reserves its blocks (a full disk is said now, not in the middle of a
+// step) and takes its name away, so that nothing is left behind however the process ends. kInputOutput with errno as the detail
+// where that fails; nothing that exists under `path` is touched. There is one in a process. One thread does the transfers; starting
+// and waiting take no heap. The kernel's page cache lies between: what fits there is not waited for.
+Status linux_open_disk(const char* path, uint64_t bytes, Disk* disk);
+// After the last step: what is still queued is done first.
+void linux_close_disk();
 
 // Once, before the first kernel: tells BLIS its architecture by CPUID feature, unless BLIS_ARCH_TYPE is set (BLIS 0.9.0
 // knows no processor younger than itself and would take its generic kernels), then selects the GEMM tile.

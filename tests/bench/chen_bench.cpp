@@ -134,7 +134,7 @@ int run(int argc, char** argv) {
     Point point;
     point.budget_bytes = budget;
     model.recipe.feature_map_budget_bytes = budget;
-    const ScheduleRequest request = request_of(model.recipe);
+    const ScheduleRequest request = request_of(model);
     point.planned = plan_model(model, request);
     if (!point.planned.fits) {
       std::fprintf(stderr, "%s\n", does_not_fit_message(model, point.planned, request).c_str());

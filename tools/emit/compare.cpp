@@ -15,18 +15,30 @@ using nlohmann::json;
 
 namespace {
 
+// The recipe's; one that names no disk is compared with a disk as large as the arena that stores everything.
+uint64_t disk_budget(const SolvedModel& model) {
+  return model.recipe.schedule.disk_bytes > 0 ? model.recipe.schedule.disk_bytes : model.store_all_bytes;
+}
+
 json compare_one(const SolvedModel& model, const std::string& strategy, uint64_t memory) {
   json row = {{"strategy", strategy}, {"feasible", false}, {"peak_bytes", nullptr}, {"packed_bytes", nullptr},
               {"extra_forward_cost", nullptr}, {"predicted_seconds", nullptr}};
-  ScheduleRequest request = request_of(model.recipe);
-  if (request.strategy != strategy) request.k = request.slots = 0;
-  request.strategy = strategy;
-  request.memory_bytes = memory;
   try {
+    ScheduleRequest request = request_of(model);
+    if (request.strategy != strategy) request.k = request.slots = 0;
+    request.strategy = strategy;
+    request.memory_bytes = memory;
+    request.disk = {};
+    if (takes_disk(strategy)) {
+      row["disk_budget_bytes"] = disk_budget(model);
+      row["disk_bytes"] = nullptr;
+      request.disk = disk_level(model, disk_budget(model));
+    }
     const Schedule schedule = make_schedule(model.chain, request);
     if (!schedule.feasible) return row;
     row["feasible"] = true;
     row["peak_bytes"] = model.fixed_bytes() + schedule.peak_bytes;
+    if (takes_disk(strategy)) row["disk_bytes"] = schedule.disk_bytes;
     const ChainLayout layout = layout_chain(model.chain, schedule.actions);
     row["packed_bytes"] = model.fixed_bytes() + layout.packed_bytes;
     row["extra_forward_cost"] = schedule.makespan / model.forward_backward_cost - 1;
@@ -101,8 +113,11 @@ std::string comparison_text(const json& comparison) {
   for (const json& row : comparison.at("rows")) {
     const std::string strategy = row.value("policy", row.at("strategy").get<std::string>());
     if (row.at("feasible").get<bool>()) {
-      std::snprintf(line, sizeof line, "%-16s  %-11s  %-11s  %5.1f%%\n", strategy.c_str(), bytes_text(row.at("peak_bytes").get<uint64_t>()).c_str(),
-                    bytes_text(row.at("packed_bytes").get<uint64_t>()).c_str(), 100 * row.at("extra_forward_cost").get<double>());
+      const std::string disk = row.contains("disk_bytes") ? "  with " + bytes_text(row.at("disk_bytes").get<uint64_t>()) + " on disk, of " +
+                                                                bytes_text(row.at("disk_budget_bytes").get<uint64_t>())
+                                                          : "";
+      std::snprintf(line, sizeof line, "%-16s  %-11s  %-11s  %5.1f%%%s\n", strategy.c_str(), bytes_text(row.at("peak_bytes").get<uint64_t>()).c_str(),
+                    bytes_text(row.at("packed_bytes").get<uint64_t>()).c_str(), 100 * row.at("extra_forward_cost").get<double>(), disk.c_str());
     } else {
       std::snprintf(line, sizeof line, "%-16s  %s\n", strategy.c_str(), row.contains("reason") ? row.at("reason").get<std::string>().c_str() : "does not fit");
     }

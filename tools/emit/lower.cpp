@@ -26,7 +26,7 @@ namespace {
 class TrainingLowering {
  public:
   TrainingLowering(const LoweringInput& input, bool add) : in_(input), builder_(input, add), ran_(input.links.size(), false),
-        recorded_(input.links.size(), nullptr), held_(input.links.size(), nullptr) {
+        being_written_(input.links.size(), false), recorded_(input.links.size(), nullptr), held_(input.links.size(), nullptr) {
     builder_.stage_inputs(0);  // the layout puts boundary 0 at 0
   }
 
@@ -38,7 +38,10 @@ class TrainingLowering {
       case ActionKind::kAdvance: return advance(action, place);
       case ActionKind::kRecord: return record(action, place);
       case ActionKind::kBackward: return backward(action, place);
-      case ActionKind::kDrop: return;  // a slot ends with its last reader
+      case ActionKind::kDrop: return drop(action);
+      case ActionKind::kWrite: return write(action, place);
+      case ActionKind::kRead:
+        return builder_.read_back(boundary(action.first), place.links[0].output, static_cast<uint32_t>(action.first));
     }
   }
 
@@ -46,6 +49,7 @@ class TrainingLowering {
 
  private:
   const LinkBody& link(int i) const { return in_.links[static_cast<size_t>(i)]; }
+  ValueId boundary(int i) const { return link(i - 1).output; }
 
   bool first_time(int i) {
     const bool first = !ran_[static_cast<size_t>(i)];
@@ -106,9 +110,22 @@ class TrainingLowering {
     held_[static_cast<size_t>(action.first)] = nullptr;
   }
 
+  void write(const Action& action, const ActionPlacement& place) {
+    builder_.start_write(boundary(action.first), place.disk, static_cast<uint32_t>(action.first));
+    being_written_[static_cast<size_t>(action.first)] = true;
+  }
+
+  // A slot ends with its last reader, of which the disk may be one.
+  void drop(const Action& action) {
+    if (!being_written_[static_cast<size_t>(action.first)]) return;
+    builder_.end_write(boundary(action.first), static_cast<uint32_t>(action.first));
+    being_written_[static_cast<size_t>(action.first)] = false;
+  }
+
   const LoweringInput& in_;
   ProgramBuilder builder_;
   std::vector<bool> ran_;                     // links whose `once` calls have run
+  std::vector<bool> being_written_;           // by boundary: on its way to disk
   std::vector<const TapeChoice*> recorded_;   // by link
   std::vector<const ResidueChoice*> held_;    // by link; null where no residue is held
   ValueId gradient_ = kNoValue;               // the boundary gradient that is live

@@ -13,6 +13,7 @@ Program OwnedProgram::view() const {
   program.bytes = bytes;
   program.input = input;
   program.labels = labels;
+  program.disk = span_of(disk);
   return program;
 }
 
@@ -33,6 +34,7 @@ Plan OwnedPlan::view() const {
   plan.arena_bytes = arena_bytes;
   plan.seed = seed;
   plan.accumulate = accumulate;
+  plan.disk_bytes = disk_bytes;
   return plan;
 }
 

@@ -18,6 +18,8 @@ struct OwnedProgram {
   std::vector<std::string> slot_names;   // parallel to slots
   uint64_t bytes = 0;
   uint32_t input = kNoSlot, labels = kNoSlot;
+  std::vector<Slot> disk;
+  std::vector<std::string> disk_names;   // parallel to disk
 
   Program view() const;
 };
@@ -35,6 +37,7 @@ struct OwnedPlan {
   std::vector<uint32_t> milestones;
   uint64_t state_bytes = 0, carried_bytes = 0, arena_bytes = 0, seed = 0;
   uint32_t accumulate = 1;
+  uint64_t disk_bytes = 0;
 
   OwnedPlan() = default;
   OwnedPlan(const OwnedPlan&) = delete;

@@ -62,7 +62,8 @@ class HeaderWriter {
       const OwnedProgram& program = plan_.programs[p];
       const std::string n = std::to_string(p);
       text += "    {" + span("kRows" + n, program.rows.size()) + ", " + span("kArguments" + n, program.arguments.size()) + ", " +
-              span("kSlots" + n, program.slots.size()) + format(", %" PRIu64 ", %uu, %uu},\n", program.bytes, program.input, program.labels);
+              span("kSlots" + n, program.slots.size()) + format(", %" PRIu64 ", %uu, %uu, ", program.bytes, program.input, program.labels) +
+              span("kDisk" + n, program.disk.size()) + "},\n";
     }
     const AttributeTables& a = plan_.attributes;
     text += "  },\n  {" + span("kWindow", a.window.size()) + ", " + span("kNorm", a.norm.size()) + ", " + span("kLinear", a.linear.size()) +
@@ -70,8 +71,8 @@ class HeaderWriter {
             ", " + span("kGroup", a.group.size()) + ", " + span("kClip", a.clip.size()) + ", " + span("kUpdate", a.update.size()) + "},\n";
     text += format("  {LearningRateKind{%d}, %a, %a, %u, %u, ", static_cast<int>(rate.kind), rate.base, rate.gamma, rate.warmup_steps, rate.steps) +
             span("kMilestones", plan_.milestones.size()) + "},\n";
-    text += format("  %" PRIu64 ", %" PRIu64 ", %" PRIu64 ", %" PRIu64 "u, %u};\n", plan_.state_bytes, plan_.carried_bytes, plan_.arena_bytes,
-                   plan_.seed, plan_.accumulate);
+    text += format("  %" PRIu64 ", %" PRIu64 ", %" PRIu64 ", %" PRIu64 "u, %u, %" PRIu64 "};\n", plan_.state_bytes, plan_.carried_bytes,
+                   plan_.arena_bytes, plan_.seed, plan_.accumulate, plan_.disk_bytes);
     return text;
   }
 
@@ -97,9 +98,14 @@ class HeaderWriter {
                     static_cast<int>(r.op), static_cast<int>(r.pass), r.queue, r.accumulate, r.attribute, r.link, r.first_argument);
     });
     table("Ref", "kArguments" + n, program.arguments, [](Ref ref) { return format("0x%xu", ref); });
-    id = 0;
-    table("Slot", "kSlots" + n, program.slots, [&](const Slot& s) {
-      const std::string name = program.slot_names[id];
+    slots("kSlots" + n, program.slots, program.slot_names);
+    slots("kDisk" + n, program.disk, program.disk_names);
+  }
+
+  void slots(const std::string& table_name, const std::vector<Slot>& list, const std::vector<std::string>& names) {
+    uint32_t id = 0;
+    table("Slot", table_name, list, [&](const Slot& s) {
+      const std::string& name = names[id];
       return format("/* %4u %-32s */ {", id++, name.c_str()) + tensor_text(s.tensor) +
              format(", %u, %u, %uu, SlotKind{%d}}", s.first_row, s.end_row, s.below, static_cast<int>(s.kind));
     });

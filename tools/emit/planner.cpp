@@ -113,6 +113,9 @@ OwnedPlan assemble(const SolvedModel& model, const std::vector<Action>& actions,
   program(ProgramId::kUpdate) = lower_update(input);
   program(ProgramId::kEvaluate) = lower_evaluation(input, model.evaluation);
   plan.arena_bytes = arena_bytes(plan);
+  for (const OwnedProgram& each : plan.programs) {
+    for (const Slot& block : each.disk) plan.disk_bytes = std::max(plan.disk_bytes, block.tensor.offset + block.tensor.bytes);
+  }
   return plan;
 }
 
@@ -158,13 +161,25 @@ void set_references(SolvedModel& model) {
 
 }  // namespace
 
-ScheduleRequest request_of(const Recipe& recipe) {
+DiskLevel disk_level(const SolvedModel& model, uint64_t bytes) {
+  const ScheduleRecipe& recipe = model.recipe.schedule;
+  if (bytes == 0) return {};
+  if (!model.measured) return {bytes, recipe.write_cost.value_or(kFlopsPerDiskByte), recipe.read_cost.value_or(kFlopsPerDiskByte)};
+  if (!model.measured->disk) {
+    throw UserError(model.recipe.name + ": schedule.disk: the profile has not measured the disk; profile this recipe again");
+  }
+  return {bytes, model.measured->disk->write_cost, model.measured->disk->read_cost};
+}
+
+ScheduleRequest request_of(const SolvedModel& model) {
+  const Recipe& recipe = model.recipe;
   ScheduleRequest request;
   // A policy has decided what each link's tape holds; its schedule records them all.
   request.strategy = recipe.schedule.strategy == kPolicy ? "none" : recipe.schedule.strategy;
   request.k = recipe.schedule.k;
   request.slots = recipe.schedule.slots;
   request.residues = recipe.schedule.residues;
+  request.disk = disk_level(model, recipe.schedule.disk_bytes);
   return request;
 }
 
@@ -192,12 +207,27 @@ OwnedPlan lower_schedule(const SolvedModel& model, const Schedule& schedule, con
   return assemble(model, schedule.actions, layout);
 }
 
+namespace {
+
+double transfer_seconds(const SolvedModel& model, const OwnedProgram& program, const Row& row) {
+  if (row.pass != Pass::kStart) return 0;
+  const Ref y = program.arguments[row.first_argument];
+  const bool writes = ref_region(y) == Region::kDisk;
+  const Tensor& tensor = writes ? program.disk[ref_index(y)].tensor : program.slots[ref_index(y)].tensor;
+  const DiskLevel disk = disk_level(model, tensor.bytes);
+  return (writes ? disk.write_cost : disk.read_cost) * static_cast<double>(tensor.bytes);
+}
+
+}  // namespace
+
 std::optional<double> predict_seconds(const SolvedModel& model, const OwnedPlan& plan) {
   if (!model.measured) return std::nullopt;
   double seconds = plan.accumulate * model.measured->micro_batch_seconds;
   const auto add = [&](ProgramId id, uint32_t times) {
     const OwnedProgram& program = plan.programs[static_cast<size_t>(id)];
-    for (const Row& row : program.rows) seconds += times * model.measured->row_seconds(plan, program, row);
+    for (const Row& row : program.rows) {
+      seconds += times * (row.op == Op::kTransfer ? transfer_seconds(model, program, row) : model.measured->row_seconds(plan, program, row));
+    }
   };
   add(ProgramId::kMicroFirst, 1);
   add(ProgramId::kMicroAdd, plan.accumulate - 1);
@@ -210,7 +240,7 @@ PlannedModel plan_model(const SolvedModel& model, const ScheduleRequest& request
   planned.budget_bytes = model.recipe.budget_bytes;
   ScheduleRequest within = request;
   within.memory_bytes = chain_memory(model).value_or(UINT64_MAX);
-  if (request.strategy == "optimal") within.memory_bytes = std::min(within.memory_bytes, store_all_memory(model));  // more would not be used
+  if (request.strategy == "optimal" || request.strategy == "h-revolve") within.memory_bytes = std::min(within.memory_bytes, store_all_memory(model));  // more would not be used
   planned.schedule = make_schedule(model.chain, within);
   if (!planned.schedule.feasible) {
     planned.smallest_budget_bytes = smallest_budget(model, request);

@@ -19,6 +19,7 @@ struct MeasuredCosts {
   CallPrice call_seconds;  // what the schedule minimises
   std::function<double(const OwnedPlan&, const OwnedProgram&, const Row&)> row_seconds;
   double micro_batch_seconds = 0;  // of a micro-batch beside its rows
+  std::optional<DiskLevel> disk = {};  // seconds of a byte; none: not measured
 };
 
 // The strategy of a recipe that names a policy (tools/graph/policy.h) instead of a schedule over the chain.
@@ -48,7 +49,8 @@ SolvedModel solve_model(const Recipe& recipe, const std::optional<MeasuredCosts>
 OwnedPlan lower_schedule(const SolvedModel& model, const Schedule& schedule, const ChainLayout& layout);
 
 // Of a whole step: the rows of its micro-batches and of the update, and what a micro-batch takes beside them. It is not the
-// makespan: rows that nothing reads are dropped, gradients moved. None without measured costs.
+// makespan: rows that nothing reads are dropped, gradients moved. None without measured costs. Transfers to and from disk count in
+// full, though a write overlaps the rows that follow it: with them it is an upper bound.
 std::optional<double> predict_seconds(const SolvedModel& model, const OwnedPlan& plan);
 
 struct PlannedModel {
@@ -64,7 +66,11 @@ struct PlannedModel {
 
 // The request's memory_bytes is set here, from the recipe's budget.
 PlannedModel plan_model(const SolvedModel& model, const ScheduleRequest& request);
-ScheduleRequest request_of(const Recipe& recipe);
+ScheduleRequest request_of(const SolvedModel& model);
+
+// So many bytes of disk at the recipe's costs, measured costs or, without either, those of cost.h. Throws UserError where the profile
+// has not measured the disk.
+DiskLevel disk_level(const SolvedModel& model, uint64_t bytes);
 
 // The smallest budget, of the kind the recipe gives, for which `request`'s strategy finds a plan; 0: unknown.
 uint64_t smallest_budget(const SolvedModel& model, const ScheduleRequest& request);

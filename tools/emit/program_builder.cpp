@@ -42,6 +42,37 @@ void ProgramBuilder::move(ValueId v, uint64_t to, uint32_t link) {
   program_.rows.push_back(row);
 }
 
+void ProgramBuilder::add_transfer(Pass pass, Ref y, Ref x, uint32_t link) {
+  Row row = {};
+  row.op = Op::kTransfer;
+  row.pass = pass;
+  row.queue = 1;
+  row.link = link;
+  row.first_argument = static_cast<uint32_t>(program_.arguments.size());
+  program_.arguments.insert(program_.arguments.end(), {y, x});
+  program_.rows.push_back(row);
+}
+
+void ProgramBuilder::start_write(ValueId v, uint64_t disk, uint32_t link) {
+  Slot block;
+  block.tensor = in_.graph.tensor(v);
+  block.tensor.offset = disk;
+  block.kind = SlotKind::kBoundary;
+  on_disk_[v] = make_ref(Region::kDisk, static_cast<uint32_t>(program_.disk.size()));
+  program_.disk.push_back(block);
+  program_.disk_names.push_back(in_.graph.values[v].name);
+  add_transfer(Pass::kStart, on_disk_[v], make_ref(Region::kProgram, current_.at(v)), link);
+}
+
+void ProgramBuilder::end_write(ValueId v, uint32_t link) {
+  add_transfer(Pass::kWait, on_disk_.at(v), make_ref(Region::kProgram, current_.at(v)), link);
+}
+
+void ProgramBuilder::read_back(ValueId v, uint64_t to, uint32_t link) {
+  current_[v] = new_slot(in_.graph.tensor(v), in_.graph.values[v].name, header_.bytes + to, SlotKind::kBoundary);
+  for (const Pass pass : {Pass::kStart, Pass::kWait}) add_transfer(pass, make_ref(Region::kProgram, current_[v]), on_disk_.at(v), link);
+}
+
 void ProgramBuilder::emit_call(const ArrangedCalls& arranged, size_t c, uint32_t link) {
   const Call& call = arranged.calls[c];
   const KernelInfo& kernel = kOps[kernel_index(call.op, call.pass)];
@@ -125,17 +156,25 @@ uint32_t ProgramBuilder::new_slot(const Tensor& tensor, const std::string& name,
 OwnedProgram ProgramBuilder::finish() {
   drop_idle_rows();
   find_lifetimes();
-  sort_slots();
+  sort_slots(Region::kProgram, program_.slots, program_.slot_names);
+  sort_slots(Region::kDisk, program_.disk, program_.disk_names);
   find_neighbours();
   for (const Slot& slot : program_.slots) program_.bytes = std::max(program_.bytes, slot.tensor.offset + slot.tensor.bytes);
   return std::move(program_);
 }
 
+// What lives only within the program: a slot or a disk block; null for anything else.
+Slot* ProgramBuilder::slot_of(Ref ref) {
+  if (ref == kNoRef) return nullptr;
+  if (ref_region(ref) == Region::kProgram) return &program_.slots[ref_index(ref)];
+  return ref_region(ref) == Region::kDisk ? &program_.disk[ref_index(ref)] : nullptr;
+}
+
 // A row whose outputs are overwritten or dead before anything reads them does nothing: a recorded link's output that only a later
-// link's forward would want, the forward of a frozen trunk, the gradient of what is not trained. Its call was in a link's list because
-// the list serves every schedule.
+// link's forward would want, the forward of a frozen trunk, the gradient of what is not trained, a copy on disk of any of these. Its
+// call was in a link's list because the list serves every schedule.
 void ProgramBuilder::drop_idle_rows() {
-  std::vector<bool> wanted(program_.slots.size(), false);
+  std::set<Ref> wanted;
   std::vector<Row> rows;
   for (size_t r = program_.rows.size(); r-- > 0;) {
     const Row& row = program_.rows[r];
@@ -144,18 +183,15 @@ void ProgramBuilder::drop_idle_rows() {
     bool works = false;
     for (uint32_t a = 0; a < kernel.arity(); ++a) {
       const bool writes = kernel.arguments[a].role == Role::kOutput || kernel.arguments[a].role == Role::kUpdated;
-      if (writes && refs[a] != kNoRef) works = works || ref_region(refs[a]) != Region::kProgram || wanted[ref_index(refs[a])];
+      if (writes && refs[a] != kNoRef) works = works || slot_of(refs[a]) == nullptr || wanted.count(refs[a]) != 0;
     }
     if (!works) continue;
-    const auto mark = [&](uint32_t a, bool value) {
-      if (refs[a] != kNoRef && ref_region(refs[a]) == Region::kProgram) wanted[ref_index(refs[a])] = value;
-    };
+    const auto overwrites = [&](uint32_t a) { return kernel.arguments[a].role == Role::kOutput && (row.accumulate >> a & 1u) == 0; };
     for (uint32_t a = 0; a < kernel.arity(); ++a) {
-      if (kernel.arguments[a].role == Role::kOutput && (row.accumulate >> a & 1u) == 0) mark(a, false);
+      if (overwrites(a)) wanted.erase(refs[a]);
     }
     for (uint32_t a = 0; a < kernel.arity(); ++a) {
-      const bool overwrites = kernel.arguments[a].role == Role::kOutput && (row.accumulate >> a & 1u) == 0;
-      if (!overwrites && kernel.arguments[a].role != Role::kScratch) mark(a, true);
+      if (!overwrites(a) && kernel.arguments[a].role != Role::kScratch && slot_of(refs[a]) != nullptr) wanted.insert(refs[a]);
     }
     rows.push_back(row);
   }
@@ -172,37 +208,37 @@ void ProgramBuilder::find_lifetimes() {
     row.first_argument = static_cast<uint32_t>(arguments.size());
     arguments.insert(arguments.end(), first, first + arity);
     for (auto ref = arguments.end() - arity; ref != arguments.end(); ++ref) {
-      if (*ref == kNoRef || ref_region(*ref) != Region::kProgram) continue;
-      Slot& slot = program_.slots[ref_index(*ref)];
-      const bool staged = ref_index(*ref) == program_.input || ref_index(*ref) == program_.labels;
-      if (slot.end_row == 0) slot.first_row = staged ? 0 : r;
-      slot.end_row = r + 1;
+      Slot* slot = slot_of(*ref);
+      if (slot == nullptr) continue;
+      const bool staged = *ref == program_.input || *ref == program_.labels;
+      if (slot->end_row == 0) slot->first_row = staged ? 0 : r;
+      slot->end_row = r + 1;
     }
   }
   program_.arguments = std::move(arguments);
 }
 
 // Ids become birth order; slots that no row touches any more are gone.
-void ProgramBuilder::sort_slots() {
+void ProgramBuilder::sort_slots(Region region, std::vector<Slot>& slots, std::vector<std::string>& names) {
   std::vector<uint32_t> order;
-  for (uint32_t s = 0; s < program_.slots.size(); ++s) {
-    if (program_.slots[s].end_row != 0) order.push_back(s);
+  for (uint32_t s = 0; s < slots.size(); ++s) {
+    if (slots[s].end_row != 0) order.push_back(s);
   }
-  std::stable_sort(order.begin(), order.end(),
-                   [this](uint32_t a, uint32_t b) { return program_.slots[a].first_row < program_.slots[b].first_row; });
-  std::vector<uint32_t> new_id(program_.slots.size(), kNoSlot);
-  std::vector<Slot> slots;
-  std::vector<std::string> names;
+  std::stable_sort(order.begin(), order.end(), [&slots](uint32_t a, uint32_t b) { return slots[a].first_row < slots[b].first_row; });
+  std::vector<uint32_t> new_id(slots.size(), kNoSlot);
+  std::vector<Slot> sorted;
+  std::vector<std::string> sorted_names;
   for (const uint32_t old : order) {
-    new_id[old] = static_cast<uint32_t>(slots.size());
-    slots.push_back(program_.slots[old]);
-    names.push_back(program_.slot_names[old]);
+    new_id[old] = static_cast<uint32_t>(sorted.size());
+    sorted.push_back(slots[old]);
+    sorted_names.push_back(names[old]);
   }
-  program_.slots = std::move(slots);
-  program_.slot_names = std::move(names);
+  slots = std::move(sorted);
+  names = std::move(sorted_names);
   for (Ref& ref : program_.arguments) {
-    if (ref != kNoRef && ref_region(ref) == Region::kProgram) ref = make_ref(Region::kProgram, new_id[ref_index(ref)]);
+    if (ref != kNoRef && ref_region(ref) == region) ref = make_ref(region, new_id[ref_index(ref)]);
   }
+  if (region != Region::kProgram) return;
   if (program_.input != kNoSlot) program_.input = new_id[program_.input];
   if (program_.labels != kNoSlot) program_.labels = new_id[program_.labels];
 }

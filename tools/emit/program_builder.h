@@ -1,4 +1,4 @@
-// Builds one program: rows over slots, from calls over values.
+// Builds one program: rows over slots and disk blocks, from calls over values.
 // Here because training, update and evaluation programs are lowered alike.
 // It must not know actions; it is told where values go.
 #pragma once
@@ -31,6 +31,12 @@ class ProgramBuilder {
   // Takes v to another place; the two may overlap.
   void move(ValueId v, uint64_t to, uint32_t link);
 
+  // Between memory and the spill file. A write starts, and is waited for by end_write; a read is waited for at once, and gives v
+  // the memory at `to`. `disk` are offsets in the file.
+  void start_write(ValueId v, uint64_t disk, uint32_t link);
+  void end_write(ValueId v, uint32_t link);
+  void read_back(ValueId v, uint64_t to, uint32_t link);
+
   // Drops rows whose results nothing reads, finds the slots' lifetimes, puts the slots in the order of birth and names their
   // lower neighbours.
   OwnedProgram finish();
@@ -41,9 +47,11 @@ class ProgramBuilder {
   Ref buffer_reference(const ArrangedCalls& arranged, size_t b, ValueId v);
   uint32_t placed_slot(ValueId v);
   uint32_t new_slot(const Tensor& tensor, const std::string& name, uint64_t offset, SlotKind kind);
+  void add_transfer(Pass pass, Ref y, Ref x, uint32_t link);
+  Slot* slot_of(Ref ref);
   void drop_idle_rows();
   void find_lifetimes();
-  void sort_slots();
+  void sort_slots(Region region, std::vector<Slot>& slots, std::vector<std::string>& names);
   void find_neighbours();
 
   const LoweringInput& in_;
@@ -51,6 +59,7 @@ class ProgramBuilder {
   const RegionHeader header_;
   OwnedProgram program_;
   std::map<ValueId, uint32_t> current_;  // the slot that holds a value now
+  std::map<ValueId, Ref> on_disk_;       // the block that holds a copy
 
   // Of the list being emitted:
   const Places* places_ = nullptr;

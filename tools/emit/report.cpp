@@ -32,13 +32,14 @@ json tensor_json(const Tensor& tensor, const std::string& name, const std::strin
           {"bytes", tensor.bytes}, {"offset", tensor.offset}};
 }
 
-json slots_json(const OwnedPlan& plan) {
+// The slots of the arena, or the blocks on disk.
+json slots_json(const OwnedPlan& plan, std::vector<Slot> OwnedProgram::*list, std::vector<std::string> OwnedProgram::*names) {
   json slots = json::array();
   for (uint32_t p = 0; p < kProgramCount; ++p) {
     const OwnedProgram& program = plan.programs[p];
-    for (uint32_t s = 0; s < program.slots.size(); ++s) {
-      const Slot& slot = program.slots[s];
-      json entry = tensor_json(slot.tensor, program.slot_names[s], kSlotKinds[static_cast<int>(slot.kind)]);
+    for (uint32_t s = 0; s < (program.*list).size(); ++s) {
+      const Slot& slot = (program.*list)[s];
+      json entry = tensor_json(slot.tensor, (program.*names)[s], kSlotKinds[static_cast<int>(slot.kind)]);
       entry["id"] = s;
       entry["program"] = kProgramNames[p];
       entry["layer"] = program.rows.empty() ? "" : plan.link_names[program.rows[slot.first_row].link];
@@ -50,10 +51,10 @@ json slots_json(const OwnedPlan& plan) {
   return slots;
 }
 
-uint32_t high_water_row(const OwnedProgram& program) {
+uint32_t high_water_row(const std::vector<Slot>& slots) {
   uint32_t row = 0;
   uint64_t highest = 0;
-  for (const Slot& slot : program.slots) {
+  for (const Slot& slot : slots) {
     if (slot.tensor.offset + slot.tensor.bytes > highest) {
       highest = slot.tensor.offset + slot.tensor.bytes;
       row = slot.first_row;
@@ -71,8 +72,9 @@ json regions_json(const OwnedPlan& plan) {
   add("state", plan.state_bytes, plan.state_bytes, 0);
   add("carried", plan.carried_bytes, plan.carried_bytes, 0);
   for (uint32_t p = 0; p < kProgramCount; ++p) {
-    if (!plan.programs[p].rows.empty()) add(kProgramNames[p], transient, plan.programs[p].bytes, high_water_row(plan.programs[p]));
+    if (!plan.programs[p].rows.empty()) add(kProgramNames[p], transient, plan.programs[p].bytes, high_water_row(plan.programs[p].slots));
   }
+  if (plan.disk_bytes > 0) add("disk", plan.disk_bytes, plan.disk_bytes, high_water_row(plan.programs[0].disk));
   return regions;
 }
 
@@ -108,10 +110,11 @@ json manifest_of(const SolvedModel& model, const PlannedModel& planned) {
                    {"regions", regions_json(plan)},
                    {"state", state},
                    {"carried", carried},
-                   {"slots", slots_json(plan)},
+                   {"slots", slots_json(plan, &OwnedProgram::slots, &OwnedProgram::slot_names)},
                    {"peak", peak_json(plan.programs[0])},
                    {"outside", {{"not_in_the_arena", {"code", "stacks of the workers", "the data set in host memory"}}}},
                    {"measured", json::object()}};
+  if (plan.disk_bytes > 0) manifest["disk"] = slots_json(plan, &OwnedProgram::disk, &OwnedProgram::disk_names);
   const auto& feature_maps = model.recipe.feature_map_budget_bytes;
   manifest["feature_map_budget_bytes"] = feature_maps ? json(*feature_maps) : json(nullptr);
   manifest["budget_bytes"] = planned.budget_bytes ? json(*planned.budget_bytes) : json(nullptr);
@@ -137,6 +140,7 @@ std::string summary_of(const SolvedModel& model, const PlannedModel& planned) {
   text << "  budget          " << budget_text(model.recipe) << "\n";
   text << "  planned peak    " << bytes_text(plan.arena_bytes) << " = " << bytes_text(plan.state_bytes) << " state + " << bytes_text(plan.carried_bytes)
        << " gradients + " << bytes_text(plan.arena_bytes - plan.state_bytes - plan.carried_bytes) << " activations and scratch\n";
+  if (plan.disk_bytes > 0) text << "  on disk         " << bytes_text(plan.disk_bytes) << " of boundaries at most, in a spill file\n";
   text << "  storing all     " << bytes_text(model.store_all_bytes) << " (this plan takes " << share << " of it)\n";
   std::snprintf(share, sizeof share, "%.1f%%", 100.0 * planned.extra_forward_cost);
   text << "  extra work      " << share << " of a step's forward and backward, predicted from " << (planned.predicted_seconds ? "the profile" : "flops and bytes");
@@ -166,15 +170,19 @@ std::string audit_text(const json& manifest) {
                   slot.at("name").get<std::string>().c_str());
     text << line;
   }
-  text << "\nslots (program id kind bytes offset rows name [shape])\n";
-  for (const json& slot : manifest.at("slots")) {
-    std::snprintf(line, sizeof line, "%-11s %5u %-10s %12llu @ %-12llu %6u..%-6u %s %s\n", slot.at("program").get<std::string>().c_str(),
-                  slot.at("id").get<uint32_t>(), slot.at("kind").get<std::string>().c_str(),
-                  static_cast<unsigned long long>(slot.at("bytes").get<uint64_t>()), static_cast<unsigned long long>(slot.at("offset").get<uint64_t>()),
-                  slot.at("first_row").get<uint32_t>(), slot.at("last_row").get<uint32_t>(), slot.at("name").get<std::string>().c_str(),
-                  slot.at("shape").dump().c_str());
-    text << line;
-  }
+  const auto list = [&](const char* title, const json& slots) {
+    text << "\n" << title << " (program id kind bytes offset rows name [shape])\n";
+    for (const json& slot : slots) {
+      std::snprintf(line, sizeof line, "%-11s %5u %-10s %12llu @ %-12llu %6u..%-6u %s %s\n", slot.at("program").get<std::string>().c_str(),
+                    slot.at("id").get<uint32_t>(), slot.at("kind").get<std::string>().c_str(),
+                    static_cast<unsigned long long>(slot.at("bytes").get<uint64_t>()), static_cast<unsigned long long>(slot.at("offset").get<uint64_t>()),
+                    slot.at("first_row").get<uint32_t>(), slot.at("last_row").get<uint32_t>(), slot.at("name").get<std::string>().c_str(),
+                    slot.at("shape").dump().c_str());
+      text << line;
+    }
+  };
+  list("slots", manifest.at("slots"));
+  if (manifest.contains("disk")) list("blocks on disk", manifest.at("disk"));
   return text.str();
 }
 

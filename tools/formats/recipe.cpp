@@ -244,28 +244,34 @@ LrSchedule read_lr_schedule(const JsonFields& fields) {
   return schedule;
 }
 
-ScheduleRecipe read_schedule(const JsonFields& recipe) {
+std::optional<uint64_t> read_bytes(const JsonFields& fields, const std::string& key, const std::string& file, uint64_t least = 1) {
+  if (!fields.has_value(key)) return std::nullopt;
+  const json& value = fields.at(key);
+  if (value.is_string()) return parse_bytes(value.get<std::string>(), file + ": " + fields.path_of(key));
+  if (value.is_number()) return fields.integer_in(key, value, least, uint64_t{std::numeric_limits<int64_t>::max()});
+  fields.refuse(key, "must be bytes, an integer or a text as \"512MiB\", not " + json_shown(value));
+}
+
+constexpr double kMostCost = 1e12;  // of a byte
+
+ScheduleRecipe read_schedule(const JsonFields& recipe, const std::string& file) {
   ScheduleRecipe schedule;
   if (recipe.at("schedule").is_string()) {
     recipe.read("schedule", schedule.strategy);
     return schedule;
   }
   const JsonFields fields = recipe.object("schedule");
-  fields.allow_only({"strategy", "k", "slots", "policy", "residues"});
+  fields.allow_only({"strategy", "k", "slots", "policy", "residues", "disk", "write_cost", "read_cost"});
   fields.read("strategy", schedule.strategy);
   fields.read("k", schedule.k, 1, kMaxCount);
   fields.read("slots", schedule.slots, 1, kMaxCount);
   fields.read("policy", schedule.policy);
   fields.read("residues", schedule.residues);
+  schedule.disk_bytes = read_bytes(fields, "disk", file, 0).value_or(0);
+  const FieldRange cost = {0, kMostCost};
+  if (fields.has_value("write_cost")) schedule.write_cost = fields.number_in("write_cost", fields.at("write_cost"), cost);
+  if (fields.has_value("read_cost")) schedule.read_cost = fields.number_in("read_cost", fields.at("read_cost"), cost);
   return schedule;
-}
-
-std::optional<uint64_t> read_bytes(const JsonFields& fields, const std::string& key, const std::string& file) {
-  if (!fields.has_value(key)) return std::nullopt;
-  const json& value = fields.at(key);
-  if (value.is_string()) return parse_bytes(value.get<std::string>(), file + ": " + fields.path_of(key));
-  if (value.is_number()) return fields.integer_in(key, value, 1, uint64_t{std::numeric_limits<int64_t>::max()});
-  fields.refuse(key, "must be bytes, an integer or a text as \"512MiB\", not " + json_shown(value));
 }
 
 bool is_name(const std::string& name) {
@@ -307,7 +313,7 @@ void read_training(const JsonFields& fields, const std::string& file, Recipe& re
   if (recipe.lr_schedule.steps == 0 && recipe.lr_schedule.kind == LrSchedule::Kind::kCosine) {
     recipe.lr_schedule.steps = recipe.steps;
   }
-  if (fields.has("schedule")) recipe.schedule = read_schedule(fields);
+  if (fields.has("schedule")) recipe.schedule = read_schedule(fields, file);
   recipe.budget_bytes = read_bytes(fields, "budget", file);
   recipe.feature_map_budget_bytes = read_bytes(fields, "feature_map_budget", file);
   fields.read("seed", recipe.seed, 0, std::numeric_limits<uint64_t>::max());

@@ -92,7 +92,9 @@ struct ScheduleRecipe {
   int k = 0;                         // every-k: links in a segment. 0 = not given
   int slots = 0;                     // revolve: checkpoints, the input's included. 0 = as many as the budget holds
   std::string policy;                // policy: its name
-  bool residues = true;              // optimal: false is Rotor's class
+  bool residues = true;              // optimal, h-revolve: false is Rotor's class
+  uint64_t disk_bytes = 0;           // h-revolve, multistage: "disk", what may lie there at once. 0 = none
+  std::optional<double> write_cost, read_cost;  // of a byte to and from disk, in flop equivalents (cost.h); a profile's seconds replace them
   bool operator==(const ScheduleRecipe&) const = default;
 };
 

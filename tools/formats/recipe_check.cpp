@@ -124,6 +124,10 @@ struct Checker {
                 (near.empty() ? "" : "; did you mean \"" + near + "\"?"));
     require((strategy == "policy") == !recipe.schedule.policy.empty(), "schedule.policy",
             strategy == "policy" ? "missing; \"policy\" needs its name, as dots or linear" : "goes with strategy \"policy\" alone; leave it out");
+    require(recipe.schedule.disk_bytes == 0 || takes_disk(strategy), "schedule.disk",
+            "goes with the strategies h-revolve and multistage; leave it out");
+    require(recipe.schedule.disk_bytes > 0 || !(recipe.schedule.write_cost || recipe.schedule.read_cost), "schedule.disk",
+            "missing; write_cost and read_cost are of its bytes");
   }
 };
 

@@ -89,6 +89,9 @@ json schedule_json(const ScheduleRecipe& schedule) {
   json value = {{"strategy", schedule.strategy}, {"policy", schedule.policy}, {"residues", schedule.residues}};
   if (schedule.k > 0) value["k"] = schedule.k;
   if (schedule.slots > 0) value["slots"] = schedule.slots;
+  if (schedule.disk_bytes > 0) value["disk"] = schedule.disk_bytes;
+  if (schedule.write_cost) value["write_cost"] = *schedule.write_cost;
+  if (schedule.read_cost) value["read_cost"] = *schedule.read_cost;
   return value;
 }
 

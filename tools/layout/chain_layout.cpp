@@ -16,11 +16,13 @@ namespace {
 int64_t length_of(uint64_t bytes) { return static_cast<int64_t>(bytes); }
 uint64_t address_of(int64_t offset) { return static_cast<uint64_t>(offset); }
 
-// A block of the top stack: a kept boundary, or a tape with its link's output in front.
+// A kept boundary on either stack, or on the top one a tape with its link's output in front. Places below 0 count from the
+// arena's end, which is known when the walk is over.
 struct Kept {
-  int boundary = 0;   // that lies at the block's start
-  int64_t depth = 0;  // of the block's start below the arena's end
+  int boundary = 0;  // that lies at the block's start
+  int64_t place = 0;
   int64_t bytes = 0;
+  bool on_bottom = false;
   int tape_of = -1;          // link, or -1
   size_t record = 0;         // tape: the action that wrote it
   int64_t backward_scratch = 0;
@@ -32,21 +34,25 @@ struct Residues {
   int mode = -1;
 };
 
-// Both stacks before and during each action. Addresses on the top stack are depths below the arena's end until the walk is
-// over, when the largest sum of live bytes says where that end is.
+struct OnDisk {
+  int boundary = 0;
+  int64_t offset = 0;
+};
+
+// Both stacks before and during each action. The largest sum of live bytes says at the end where the arena ends.
 class StackWalk {
  public:
   StackWalk(const Chain& chain, const std::vector<Action>& actions);
 
-  static constexpr int64_t kAtStart = -1;
-  struct Depths {
-    int64_t input = kAtStart;  // of the boundary that the action reads; kAtStart: a(0)
-    int64_t tape = 0;          // record and backward
+  struct Places {
+    int64_t input = 0;  // of the boundary that the action reads
+    int64_t tape = 0;   // record and backward
   };
 
   int64_t peak = 0;
+  int64_t disk_peak = 0;
   std::vector<GapStep> steps;               // with `top` counted from the arena's end
-  std::vector<Depths> depths;
+  std::vector<Places> places;
   std::vector<ActionPlacement> placements;  // all but what depends on the end or floats
 
  private:
@@ -54,6 +60,10 @@ class StackWalk {
   void record(const Action& action);
   void backward(const Action& action);
   void drop(const Action& action);
+  void write(const Action& action);
+  void read(const Action& action);
+  void keep(int boundary, bool on_bottom);
+  const Kept* find(int boundary) const;
   bool lay_residues(const Action& action);
   GapStep open_step() const;
   void close_step(GapStep step, int64_t live_in_gap);
@@ -61,29 +71,46 @@ class StackWalk {
   int64_t boundary(int i) const { return length_of(chain_.boundary_bytes(i)); }
 
   const Chain& chain_;
-  std::vector<Kept> top_;
+  std::vector<Kept> kept_;          // of both stacks, the latest last
+  std::vector<OnDisk> on_disk_;     // the latest last
   std::vector<Residues> residues_;  // by link
+  std::vector<bool> outlives_;      // by action: an advance whose boundary outlives the one it reads
   int64_t bottom_ = 0;
   int64_t depth_ = 0;
   int gradient_ = 0;  // of which boundary
 };
 
+// Marks the advances i->j after which boundary i is dropped before boundary j.
+std::vector<bool> outliving_advances(const Chain& chain, const std::vector<Action>& actions) {
+  std::vector<bool> outlives(actions.size(), false);
+  std::vector<size_t> next_drop(chain.links.size() + 1, actions.size());
+  for (size_t n = actions.size(); n-- > 0;) {
+    const Action& action = actions[n];
+    const auto drop_of = [&](int i) { return i > 0 && i <= chain.length() ? next_drop[static_cast<size_t>(i)] : actions.size(); };
+    if (action.kind == ActionKind::kAdvance) outlives[n] = drop_of(action.first) < drop_of(action.last);
+    if (action.kind == ActionKind::kDrop && action.first > 0 && action.first <= chain.length()) next_drop[static_cast<size_t>(action.first)] = n;
+  }
+  return outlives;
+}
+
 StackWalk::StackWalk(const Chain& chain, const std::vector<Action>& actions)
-    : chain_(chain), residues_(chain.links.size()), gradient_(chain.length()) {
-  top_.push_back({.depth = kAtStart});
+    : chain_(chain), residues_(chain.links.size()), outlives_(outliving_advances(chain, actions)), gradient_(chain.length()) {
+  kept_.push_back({});
   bottom_ = peak = boundary(0);
   for (const Action& action : actions) {
     placements.emplace_back();
-    depths.push_back({.input = top_.back().depth});
+    places.push_back({.input = kept_.back().place});
     require(action.first >= 0 && action.first < chain.length(), "a link that the chain has not");
     switch (action.kind) {
       case ActionKind::kAdvance: advance(action); break;
       case ActionKind::kRecord: record(action); break;
       case ActionKind::kBackward: backward(action); break;
       case ActionKind::kDrop: drop(action); break;
+      case ActionKind::kWrite: write(action); break;
+      case ActionKind::kRead: read(action); break;
     }
   }
-  require(gradient_ == 0 && top_.size() == 1, "the schedule ends before the backward of link 0");
+  require(gradient_ == 0 && kept_.size() == 1 && on_disk_.empty(), "the schedule ends before the backward of link 0");
 }
 
 void StackWalk::require(bool holds, const char* what) const {
@@ -121,8 +148,23 @@ bool StackWalk::lay_residues(const Action& action) {
   return action.choice >= 0;
 }
 
+// The outermost block of that boundary on either stack.
+const Kept* StackWalk::find(int boundary) const {
+  for (size_t n = kept_.size(); n-- > 0;) {
+    if (kept_[n].boundary == boundary) return &kept_[n];
+  }
+  return nullptr;
+}
+
+void StackWalk::keep(int which, bool on_bottom) {
+  const int64_t bytes = boundary(which);
+  if (!on_bottom) depth_ += bytes;
+  kept_.push_back({.boundary = which, .place = on_bottom ? bottom_ : -depth_, .bytes = bytes, .on_bottom = on_bottom});
+  if (on_bottom) bottom_ += bytes;
+}
+
 void StackWalk::advance(const Action& action) {
-  require(top_.back().boundary == action.first, "an advance from a boundary that is not the latest kept");
+  require(kept_.back().boundary == action.first, "an advance from a boundary that is not the latest kept");
   require(action.last > action.first && action.last < gradient_, "an advance out of its range");
   const bool in_mode = lay_residues(action);
   GapStep step = open_step();
@@ -135,14 +177,15 @@ void StackWalk::advance(const Action& action) {
     placements.back().links.push_back({.residue = in_mode ? address_of(residues_[u].offset) : 0});
   }
   const int64_t gradient = step.gradient;
+  const bool on_bottom = outlives_[placements.size() - 1] && !kept_.back().on_bottom;
+  step.joins_bottom = on_bottom;
   close_step(std::move(step), gradient + most);
-  depth_ += boundary(action.last);
-  top_.push_back({.boundary = action.last, .depth = depth_, .bytes = boundary(action.last)});
+  keep(action.last, on_bottom);
 }
 
 void StackWalk::record(const Action& action) {
   const Link& link = chain_.links[action.first];
-  require(top_.back().boundary == action.first, "a record from a boundary that is not the latest kept");
+  require(kept_.back().boundary == action.first, "a record from a boundary that is not the latest kept");
   require(action.first < gradient_, "a record out of its range");
   require(action.choice >= 0 && action.choice < static_cast<int>(link.tapes.size()), "a tape that the link has not");
   const Tape& tape = link.tapes[action.choice];
@@ -155,21 +198,22 @@ void StackWalk::record(const Action& action) {
   const int64_t gradient = step.gradient;
   close_step(std::move(step), gradient + rest + scratch);
   depth_ += rest;
-  depths.back().tape = depth_;
+  places.back().tape = -depth_;
   ActionPlacement& placed = placements.back();
   placed.tape_bytes = address_of(rest);
   placed.residue = address_of(residue.offset);
   placed.residue_bytes = address_of(residue.bytes);
-  top_.push_back({.boundary = action.first + 1, .depth = depth_, .bytes = rest, .tape_of = action.first,
-                  .record = placements.size() - 1, .backward_scratch = length_of(tape.scratch_bytes)});
+  kept_.push_back({.boundary = action.first + 1, .place = -depth_, .bytes = rest, .tape_of = action.first,
+                   .record = placements.size() - 1, .backward_scratch = length_of(tape.scratch_bytes)});
 }
 
 void StackWalk::backward(const Action& action) {
-  const Kept tape = top_.back();
+  const Kept tape = kept_.back();
   require(tape.tape_of == action.first, "a backward whose tape is not the latest kept");
   require(action.first + 1 == gradient_, "a backward out of order");
-  top_.pop_back();
-  depths.back() = {.input = top_.back().depth, .tape = tape.depth};
+  kept_.pop_back();
+  require(kept_.back().boundary == action.first, "a backward whose input is not the latest kept");
+  places.back() = {.input = kept_.back().place, .tape = tape.place};
   const ActionPlacement& recorded = placements[tape.record];
   ActionPlacement& placed = placements.back();
   placed.tape_bytes = recorded.tape_bytes;
@@ -187,16 +231,51 @@ void StackWalk::backward(const Action& action) {
   residue = {};
   depth_ -= tape.bytes;
   --gradient_;
+  if (!on_disk_.empty() && on_disk_.back().boundary == action.first) on_disk_.pop_back();
 }
 
+// What is dropped lies outermost on its stack: as the latest kept, or beneath the latest on the other stack.
 void StackWalk::drop(const Action& action) {
-  const Kept& kept = top_.back();
-  require(top_.size() > 1 && kept.tape_of < 0 && kept.boundary == action.first,
-          "a drop of a boundary that is not the latest kept");
-  require(gradient_ == action.first, "a drop before the backwards that read it");
+  const Kept* found = find(action.first);
+  require(found != nullptr && action.first > 0 && found->tape_of < 0, "a drop of a boundary that is not kept");
+  const Kept kept = *found;
+  const bool outermost = kept.on_bottom ? kept.place + kept.bytes == bottom_ : kept.place == -depth_;
+  require(outermost && kept_.end() - kept_.begin() - (found - kept_.data()) <= 2, "a drop of a boundary that is not outermost");
+  const bool is_on_disk = std::any_of(on_disk_.begin(), on_disk_.end(), [&](const OnDisk& copy) { return copy.boundary == action.first; });
+  require(gradient_ == action.first || is_on_disk, "a drop before the backwards that read it");
+  places.back().input = kept.place;
   close_step(open_step(), boundary(gradient_));
-  depth_ -= kept.bytes;
-  top_.pop_back();
+  if (kept.on_bottom) {
+    bottom_ -= kept.bytes;
+  } else {
+    depth_ -= kept.bytes;
+  }
+  kept_.erase(kept_.begin() + (found - kept_.data()));
+}
+
+void StackWalk::write(const Action& action) {
+  const Kept* found = find(action.first);
+  require(found != nullptr && action.first > 0 && found->tape_of < 0, "a write of a boundary that is not kept");
+  require(on_disk_.empty() || on_disk_.back().boundary < action.first, "a write out of its nesting");
+  places.back().input = found->place;
+  const int64_t offset = on_disk_.empty() ? 0 : on_disk_.back().offset + boundary(on_disk_.back().boundary);
+  on_disk_.push_back({action.first, offset});
+  disk_peak = std::max(disk_peak, offset + boundary(action.first));
+  placements.back().disk = address_of(offset);
+  close_step(open_step(), boundary(gradient_));
+}
+
+void StackWalk::read(const Action& action) {
+  const auto copy = std::find_if(on_disk_.begin(), on_disk_.end(), [&](const OnDisk& c) { return c.boundary == action.first; });
+  require(copy != on_disk_.end(), "a read of a boundary that is not on disk");
+  require(kept_.back().boundary < action.first, "a read of a boundary that is not the latest");
+  placements.back().disk = address_of(copy->offset);
+  placements.back().links.push_back({});
+  GapStep step = open_step();
+  step.forwards.push_back({boundary(action.first), 0});
+  const int64_t gradient = step.gradient;
+  close_step(std::move(step), gradient + boundary(action.first));
+  keep(action.first, false);
 }
 
 // The highest end of all blocks, the input's and the first gradient's included.
@@ -227,6 +306,7 @@ uint64_t highest_end(const Chain& chain, const std::vector<Action>& actions, con
       cover(placed.new_gradient, chain.boundary_bytes(action.first));
       cover(placed.scratch, scratch_of_tape[action.first]);
     }
+    if (action.kind == ActionKind::kRead) cover(placed.links[0].output, chain.boundary_bytes(action.first));
   }
   return end;
 }
@@ -237,6 +317,7 @@ void place_floating(const Action& action, const GapAnswer& answer, ActionPlaceme
     placed.moves.push_back({address_of(answer.moved_from), placed.gradient, placed.gradient_bytes});
   switch (action.kind) {
     case ActionKind::kAdvance:
+    case ActionKind::kRead:
       for (size_t u = 0; u < placed.links.size(); ++u) {
         placed.links[u].output = address_of(answer.forwards[u].output);
         placed.links[u].scratch = address_of(answer.forwards[u].scratch);
@@ -247,7 +328,8 @@ void place_floating(const Action& action, const GapAnswer& answer, ActionPlaceme
       placed.new_gradient = address_of(answer.born);
       placed.scratch = address_of(answer.scratch);
       break;
-    case ActionKind::kDrop: break;
+    case ActionKind::kDrop:
+    case ActionKind::kWrite: break;
   }
 }
 
@@ -260,11 +342,12 @@ ChainLayout layout_chain(const Chain& chain, const std::vector<Action>& actions)
   ChainLayout layout;
   layout.actions = std::move(walk.placements);
   layout.peak_bytes = address_of(walk.peak);
+  layout.disk_bytes = address_of(walk.disk_peak);
+  const auto address_in_arena = [&walk](int64_t place) { return address_of(place < 0 ? walk.peak + place : place); };
   for (size_t i = 0; i < actions.size(); ++i) {
     ActionPlacement& placed = layout.actions[i];
-    const StackWalk::Depths& depths = walk.depths[i];
-    placed.input = depths.input == StackWalk::kAtStart ? 0 : address_of(walk.peak - depths.input);
-    if (placed.tape_bytes > 0) placed.tape = address_of(walk.peak - depths.tape);
+    placed.input = address_in_arena(walk.places[i].input);
+    if (placed.tape_bytes > 0) placed.tape = address_in_arena(walk.places[i].tape);
     place_floating(actions[i], answers[i], placed);
     for (const GradientMove& move : placed.moves) layout.move_bytes += move.bytes;
   }

@@ -33,9 +33,11 @@ struct LinkPlacement {
 //              scratch: tape.forward_scratch_bytes.
 //   kBackward  tape, residue as its record wrote them; new_gradient, boundary_bytes(first) long; scratch: tape.scratch_bytes.
 //   kDrop      nothing.
+//   kWrite     disk.
+//   kRead      links, one: the output is boundary `first`; disk, as its write has it.
 struct ActionPlacement {
   std::vector<GradientMove> moves;  // at most one, before the action; never of 0 bytes
-  uint64_t input = 0;               // boundary `first`, which the action reads (advance, record, backward) or frees (drop)
+  uint64_t input = 0;               // boundary `first`, which the action reads (advance, record, backward, write) or frees (drop)
   uint64_t gradient = 0;            // of the gradient that is live during the action, after its move
   uint64_t gradient_bytes = 0;
   std::vector<LinkPlacement> links;
@@ -45,6 +47,7 @@ struct ActionPlacement {
   uint64_t residue_bytes = 0;
   uint64_t new_gradient = 0;
   uint64_t scratch = 0;
+  uint64_t disk = 0;                // offset of boundary `first` in the spill file
 };
 
 struct ChainLayout {
@@ -52,6 +55,7 @@ struct ChainLayout {
   uint64_t packed_bytes = 0;             // highest end of all blocks
   uint64_t peak_bytes = 0;               // largest sum of live bytes; a pass in a residue mode reserves all its residues at once
   uint64_t move_bytes = 0;               // sum over all moves
+  uint64_t disk_bytes = 0;               // highest end of a block on disk: the most that lies there at once
 };
 
 // The input boundary lies at 0. Sizes are any integers (alignment 1; round them up beforehand for another).
@@ -59,8 +63,12 @@ struct ChainLayout {
 // transients a(u) (u > first) and a(u+1) and link u's scratch; in a record its scratch; in a backward the old and the new
 // gradient and its scratch. The loss's output and its gradient have chain.links.back().boundary_bytes (0) bytes.
 // packed_bytes == peak_bytes for every schedule; among all layouts on these stacks the moved bytes are least.
+// Boundaries go on the top stack, but one that outlives the boundary it was advanced from (which went to disk and is dropped
+// first) goes on the other stack than that: so every drop pops a stack, and nothing slides. No schedule here does that over links that
+// hold residues already, which would be popped beneath it: refused. Copies on disk are a stack of their own.
 // Throws std::logic_error for actions that are no nested recursion (an input that is not the latest kept value, a backward
-// out of order, a residue mode that differs from the one held, an end before link 0's backward).
+// out of order, a residue mode that differs from the one held, a drop without a copy on disk before the backwards that read it, an
+// end before link 0's backward).
 ChainLayout layout_chain(const Chain& chain, const std::vector<Action>& actions);
 
 }  // namespace reprise

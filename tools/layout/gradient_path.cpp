@@ -95,7 +95,7 @@ std::array<int64_t, 2> taken(int64_t input, Side in, int64_t output, Side out, i
 }
 
 // Places at which all forwards of the step fit. Inputs and outputs take the opposite edges of a side, or an edge each of
-// two sides, so only the side matters: two states. The last output is on the high side because it ends at `top`.
+// two sides, so only the side matters: two states. The last output is on the side whose stack it joins.
 Reach places_for_forwards(const GapStep& step) {
   const Piece all = leaves(step, 0, 0);
   std::array<Reach, 2> now = {Reach{}, Reach{all}};
@@ -112,7 +112,7 @@ Reach places_for_forwards(const GapStep& step) {
     now = {cheapest(std::move(next[kLow])), cheapest(std::move(next[kHigh]))};
     input = forward.output;
   }
-  return now[kHigh];
+  return now[step.joins_bottom ? kLow : kHigh];
 }
 
 // One way for a backward: the old gradient at `old`, the new one anywhere in low..high.
@@ -214,7 +214,8 @@ std::vector<GapPlacement> place_forwards(const GapStep& step, int64_t p) {
   const auto table = routes(step, p);
   const size_t count = step.forwards.size();
   std::vector<GapPlacement> placed(count);
-  Seat output;  // of the last one: it ends at the top
+  Seat output;  // of the last one
+  if (step.joins_bottom) output = {kLow, false};
   for (size_t u = count; u-- > 0;) {
     const Route& route = table[u][output.side];
     // A neighbour on the same side takes the other edge.

@@ -20,6 +20,7 @@ struct GapStep {
   int64_t top = 0;
   int64_t gradient = 0;
   std::vector<GapForward> forwards;  // the last output must end at `top`, where it joins the stack
+  bool joins_bottom = false;         // the last output must start at `bottom` instead
   bool births = false;               // a backward: the next gradient is written while the old one is live
   int64_t born = 0;                  // its bytes
   int64_t scratch = 0;               // of the backward

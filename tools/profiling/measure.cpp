@@ -123,6 +123,36 @@ void measure_moves(const SolvedModel& model, const PlanRun& run, Sums& sums) {
   }
 }
 
+// Seconds of a byte each way, through the port as a training uses it: all blocks written, then all read back.
+DiskLevel measure_disk(const SolvedModel& model, const char* path) {
+  constexpr uint64_t kMostBytes = uint64_t{512} << 20, kMemoryBytes = uint64_t{64} << 20;  // memory beyond any cache
+  uint64_t block = kAlignment;
+  for (const Link& link : model.chain.links) block = std::max(block, link.boundary_bytes);
+  const uint64_t blocks = std::max<uint64_t>(1, std::min(model.recipe.schedule.disk_bytes, kMostBytes) / block), bytes = blocks * block;
+  const uint64_t sources = std::clamp<uint64_t>(kMemoryBytes / block, 1, blocks);
+  struct Held {
+    Arena arena;
+    Disk disk;
+    ~Held() {
+      linux_close_disk();
+      linux_release_arena(&arena);
+    }
+  } held;
+  require(model.recipe.name, linux_acquire_arena(sources * block, &held.arena));
+  require(std::string(path), linux_open_disk(path, bytes, &held.disk));
+  std::memset(held.arena.base, 1, sources * block);
+  const auto memory = [&](uint64_t b) { return held.arena.base + b % sources * block; };
+  const auto seconds_of_byte = [&](const auto& start) {
+    const double begin = seconds_now();
+    for (uint64_t b = 0; b < blocks; ++b) require(std::string(path), start(b));
+    require(std::string(path), held.disk.wait(held.disk.state, Disk::kEverything));
+    return (seconds_now() - begin) / static_cast<double>(bytes);
+  };
+  const double write = seconds_of_byte([&](uint64_t b) { return held.disk.start_write(held.disk.state, b * block, memory(b), block); });
+  const double read = seconds_of_byte([&](uint64_t b) { return held.disk.start_read(held.disk.state, b * block, memory(b), block); });
+  return {model.recipe.schedule.disk_bytes, write, read};
+}
+
 // A call whose rows every plan drops, because nothing reads their results (a frozen trunk's), costs nothing; the planner still
 // asks for its price.
 void add_idle_calls(const SolvedModel& model, Sums& sums) {
@@ -221,6 +251,7 @@ Profile measure_profile(const Recipe& recipe, const MeasureOptions& options) {
     }
   }
   add_idle_calls(model, sums);
+  if (recipe.schedule.disk_bytes > 0) profile.disk = measure_disk(model, options.spill_file);
   for (const auto& [key, kernel] : sums.kernels) profile.kernels[key] = {kernel.seconds / static_cast<double>(kernel.runs), kernel.runs};
   profile.micro_batch_seconds = sums.beside.seconds / static_cast<double>(sums.beside.runs);
   return profile;

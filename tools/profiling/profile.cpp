@@ -78,6 +78,7 @@ const Tensor* tensor_of(const OwnedPlan& plan, const OwnedProgram& program, Ref 
   switch (ref_region(ref)) {
     case Region::kState: return &plan.state[ref_index(ref)].tensor;
     case Region::kCarried: return &plan.carried[ref_index(ref)];
+    case Region::kDisk: return &program.disk[ref_index(ref)].tensor;
     default: return &program.slots[ref_index(ref)].tensor;
   }
 }
@@ -107,6 +108,10 @@ std::string profile_text(const Profile& profile) {
   nlohmann::ordered_json json = {{"format", kProfileFormat},       {"backend", profile.backend},     {"kernel_set", profile.kernel_set},
                                  {"threads", profile.threads},     {"processor", profile.processor}, {"micro_batch_seconds", profile.micro_batch_seconds},
                                  {"kernels", nlohmann::ordered_json::array()}};
+  if (profile.disk) {
+    json["disk_write_seconds"] = profile.disk->write_cost;
+    json["disk_read_seconds"] = profile.disk->read_cost;
+  }
   for (const auto& [key, kernel] : profile.kernels) {
     json["kernels"].push_back({{"key", key}, {"seconds", kernel.seconds}, {"runs", kernel.runs}});
   }
@@ -120,7 +125,8 @@ Profile parse_profile(const std::string& text, const std::string& path) {
   uint64_t format = 0;
   if (!fields.has("format") || !fields.has("kernels")) throw UserError(path + ": format, kernels: missing; this is no file as `reprise profile` writes it");
   fields.read("format", format, kProfileFormat, kProfileFormat);
-  fields.allow_only({"format", "backend", "kernel_set", "threads", "processor", "micro_batch_seconds", "kernels"});
+  fields.allow_only({"format", "backend", "kernel_set", "threads", "processor", "micro_batch_seconds", "kernels", "disk_write_seconds",
+                     "disk_read_seconds"});
   for (const char* key : {"backend", "kernel_set", "threads", "micro_batch_seconds"}) (void)fields.at(key);
   Profile profile;
   profile.path = path;
@@ -129,6 +135,12 @@ Profile parse_profile(const std::string& text, const std::string& path) {
   fields.read("processor", profile.processor);
   fields.read("threads", profile.threads, 1, UINT32_MAX);
   fields.read("micro_batch_seconds", profile.micro_batch_seconds, seconds);
+  if (fields.has("disk_write_seconds") || fields.has("disk_read_seconds")) {
+    profile.disk.emplace();
+    for (const char* key : {"disk_write_seconds", "disk_read_seconds"}) (void)fields.at(key);
+    fields.read("disk_write_seconds", profile.disk->write_cost, seconds);
+    fields.read("disk_read_seconds", profile.disk->read_cost, seconds);
+  }
   size_t at = 0;
   for (const nlohmann::json& entry : fields.list_at("kernels")) {
     const JsonFields kernel(entry, path, "kernels[" + std::to_string(at++) + "]");
@@ -149,6 +161,7 @@ Profile read_profile(const std::string& path) { return parse_profile(read_file(p
 MeasuredCosts costs_of(std::shared_ptr<const Profile> profile) {
   MeasuredCosts costs;
   costs.micro_batch_seconds = profile->micro_batch_seconds;
+  costs.disk = profile->disk;
   costs.call_seconds = [profile](const Graph& graph, const Call& call) { return profile->seconds(call_key(graph, call)); };
   costs.row_seconds = [profile](const OwnedPlan& plan, const OwnedProgram& program, const Row& row) {
     return profile->seconds(row_key(plan, program, row));

@@ -44,12 +44,21 @@ struct Chain {
   uint64_t boundary_bytes(int i) const { return i == 0 ? input_bytes : links[i - 1].boundary_bytes; }
 };
 
-// One typed action of a schedule. Boundary 0 is live from the start; the schedule ends with backward of link 0.
+// A second level of memory under the first. Costs are per byte, in the unit of the chain's costs.
+struct DiskLevel {
+  uint64_t bytes = 0;
+  double write_cost = 0;
+  double read_cost = 0;
+};
+
+// One typed action of a schedule. Boundary 0 is live from the start and never leaves memory; the schedule ends with backward of link 0.
 enum class ActionKind : uint8_t {
   kAdvance,   // run links first..last-1 forward; boundary `last` stays, the ones between are transient. Reads boundary `first`.
   kRecord,    // run link `first` forward and keep tape `choice` (the output, boundary first+1, is part of the tape)
   kBackward,  // run link `first` backward: gradient of boundary first+1 -> gradient of boundary first; frees the tape
-  kDrop,      // free boundary `first`, which an advance kept
+  kDrop,      // free boundary `first` in memory, which an advance kept or a read brought back; waits for its write
+  kWrite,     // boundary `first`, which an advance kept, starts to go to disk; the copy there lasts until the backward of link `first`
+  kRead,      // the disk's copy of boundary `first`, dropped before, comes back as the latest kept
 };
 
 struct Action {
@@ -67,6 +76,7 @@ struct Schedule {
   std::vector<Action> actions;
   double makespan = 0;           // sum of the costs of all actions
   uint64_t peak_bytes = 0;       // as simulate() counts it, the input included
+  uint64_t disk_bytes = 0;       // most that lies on disk at once
   uint64_t smallest_memory = 0;
 };
 

@@ -60,13 +60,20 @@ class CostTable {
     work();
   }
 
-  double makespan() const { return static_cast<double>(*row(kPlain, 0, length_ - 1).from(memory_)); }
+  double makespan() const { return cost(0, length_ - 1, memory_); }
 
   std::vector<Action> actions() const {
     std::vector<Action> list;
-    trace(kPlain, 0, length_ - 1, memory_, list);
+    append(0, length_ - 1, memory_, list);
     return list;
   }
+
+  // C(i,l,m), and the actions that cost so much; m up to the table's memory.
+  double cost(int i, int l, int64_t m) const {
+    const Row values = row(kPlain, i, l);
+    return values.values == nullptr || m < values.least ? std::numeric_limits<double>::infinity() : static_cast<double>(*values.from(m));
+  }
+  void append(int i, int l, int64_t m, std::vector<Action>& list) const { trace(kPlain, i, l, m, list); }
 
  private:
   static constexpr int kTile = 8;

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "tools/schedule/cost_table.h"
+#include "tools/schedule/disk_levels.h"
 #include "tools/schedule/recursion.h"
 #include "tools/schedule/strategy.h"
 #include "tools/schedule/units.h"
@@ -101,7 +102,7 @@ class Solver {
     if (!std::isfinite(claim.makespan)) return {};
     // simulate() decides, not the table: should they ever disagree, this is one candidate among several, at what it really
     // costs and needs. Rotor's published bound has a hole: its plan may need more than it says, and is shown as it is.
-    return judge_plan(chain_, claim.actions, request_.as_published ? UINT64_MAX : memory_bytes);
+    return judge_plan(chain_, claim.actions, request_.as_published ? UINT64_MAX : memory_bytes, request_.disk);
   }
 
   Work work_at(uint64_t memory_bytes) const {
@@ -128,8 +129,17 @@ class Solver {
   Claim solve_as(const UnitChain& units, const Bounds& bounds, const LeastMemory& least, int64_t memory, int threads) const {
     CostTable<Cost> table(units, bounds, least, modes_, memory);
     table.solve(threads);
+    if (request_.disk.bytes > 0) return above_table(units, bounds, table, memory);
     const double makespan = table.makespan() / units.cost_scale;
     return {makespan, std::isfinite(makespan) ? table.actions() : std::vector<Action>()};
+  }
+
+  template <class Cost>
+  Claim above_table(const UnitChain& units, const Bounds& bounds, const CostTable<Cost>& table, int64_t memory) const {
+    const MemoryLevel level = {[&table](int i, int l, int64_t m) { return table.cost(i, l, m); },
+                               [&table](int i, int l, int64_t m, std::vector<Action>& list) { table.append(i, l, m, list); }};
+    TwoLevelPlan plan = solve_two_levels(chain_, units, bounds, memory, request_.disk, level);
+    return {plan.makespan / units.cost_scale, std::move(plan.actions)};
   }
 
   const Chain& chain_;
@@ -151,7 +161,16 @@ Schedule schedule_optimal(const Chain& chain, const ScheduleRequest& request) {
                            schedule_revolve}) {
     if (!request.as_published) best = better_plan(std::move(best), other(chain, {.memory_bytes = request.memory_bytes}));
   }
-  best.smallest_memory = solver.smallest_memory();
+  best.smallest_memory = solver.smallest_memory();  // a disk lowers it no further: nothing waits in memory there either
+  return best;
+}
+
+// Multistage may keep boundaries in memory under others on disk, which the recursion does not.
+Schedule schedule_hrevolve(const Chain& chain, const ScheduleRequest& request) {
+  Schedule best = schedule_optimal(chain, request);
+  const uint64_t smallest = best.smallest_memory;
+  best = better_plan(std::move(best), schedule_multistage(chain, request));
+  best.smallest_memory = smallest;
   return best;
 }
 

@@ -3,6 +3,8 @@
 // It must not know how any strategy decides.
 #include "tools/schedule/schedule.h"
 
+#include <algorithm>
+#include <iterator>
 #include <stdexcept>
 #include <utility>
 
@@ -18,16 +20,19 @@ struct Strategy {
   Schedule (*make)(const Chain&, const ScheduleRequest&);
   bool takes_k;
   bool takes_slots;
+  bool takes_disk;
 };
 
 constexpr Strategy kStrategies[] = {
-    {"none", schedule_none, false, false},
-    {"every-k", schedule_every_k, true, false},
-    {"sqrt", schedule_sqrt, true, false},
-    {"chen", schedule_chen, false, false},
-    {"chen-recursive", schedule_chen_recursive, true, false},
-    {"revolve", schedule_revolve, false, true},
-    {"optimal", schedule_optimal, false, false},
+    {"none", schedule_none, false, false, false},
+    {"every-k", schedule_every_k, true, false, false},
+    {"sqrt", schedule_sqrt, true, false, false},
+    {"chen", schedule_chen, false, false, false},
+    {"chen-recursive", schedule_chen_recursive, true, false, false},
+    {"revolve", schedule_revolve, false, true, false},
+    {"multistage", schedule_multistage, false, false, true},
+    {"h-revolve", schedule_hrevolve, false, false, true},
+    {"optimal", schedule_optimal, false, false, false},
 };
 
 std::string joined_names() {
@@ -64,33 +69,42 @@ const std::vector<std::string>& strategy_names() {
   return names;
 }
 
+bool takes_disk(const std::string& name) {
+  return std::any_of(std::begin(kStrategies), std::end(kStrategies), [&](const Strategy& s) { return name == s.name && s.takes_disk; });
+}
+
 Schedule make_schedule(const Chain& chain, const ScheduleRequest& request) {
   require_chain(chain);
   for (const Strategy& strategy : kStrategies) {
     if (request.strategy != strategy.name) continue;
     require_parameter("k", request.k, strategy.takes_k, request);
     require_parameter("slots", request.slots, strategy.takes_slots, request);
+    if (request.disk.bytes > 0 && !strategy.takes_disk) {
+      throw UserError("schedule: disk: strategy \"" + request.strategy + "\" takes none");
+    }
     return strategy.make(chain, request);
   }
   throw UserError("schedule: strategy: \"" + request.strategy + "\" is unknown; one of " + joined_names());
 }
 
-Schedule judge_plan(const Chain& chain, std::vector<Action> actions, uint64_t memory_bytes) {
-  const Simulation walked = simulate(chain, actions);
+Schedule judge_plan(const Chain& chain, std::vector<Action> actions, uint64_t memory_bytes, const DiskLevel& disk) {
+  const Simulation walked = simulate(chain, actions, disk);
   if (!walked.valid) throw std::logic_error("a strategy made an invalid plan: " + walked.fault);
   Schedule plan;
+  if (walked.disk_bytes > disk.bytes) return plan;
   plan.smallest_memory = walked.peak_bytes;
   if (walked.peak_bytes > memory_bytes) return plan;
   plan.feasible = true;
   plan.actions = std::move(actions);
   plan.makespan = walked.makespan;
   plan.peak_bytes = walked.peak_bytes;
+  plan.disk_bytes = walked.disk_bytes;
   return plan;
 }
 
 Schedule better_plan(Schedule a, Schedule b) {
   if (a.feasible != b.feasible) return a.feasible ? a : b;
-  if (!a.feasible) return b.smallest_memory < a.smallest_memory ? b : a;
+  if (!a.feasible) return a.smallest_memory == 0 || (b.smallest_memory != 0 && b.smallest_memory < a.smallest_memory) ? b : a;
   return b.makespan < a.makespan ? b : a;
 }
 

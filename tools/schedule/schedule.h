@@ -18,12 +18,16 @@ struct ScheduleRequest {
   int k = 0;                           // every-k: links per segment; sqrt: segments; chen-recursive: boundaries kept per
                                        // level; 0: the strategy chooses
   int slots = 0;                       // revolve: checkpoints, the input's included; 0: as many as fit
+  DiskLevel disk = {};                 // multistage, h-revolve; no bytes: none
   bool residues = true;                // optimal: use DESIGN 5 where the chain lists residues
   bool as_published = false;           // optimal: Rotor's recursion with its hole
 };
 
 // The names that `strategy` may take, in the order in which `compare` prints them.
 const std::vector<std::string>& strategy_names();
+
+// Whether that strategy may keep boundaries on disk.
+bool takes_disk(const std::string& name);
 
 // Infeasible is an answer, not an error: feasible = false and smallest_memory where it can be computed.
 // Throws UserError for an unknown strategy, a parameter that the strategy cannot take, or a chain that is not one

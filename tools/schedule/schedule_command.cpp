@@ -23,6 +23,8 @@ ordered_json action_as_json(const Action& action) {
     case ActionKind::kRecord: return {{"action", "record"}, {"link", action.first}, {"tape", action.choice}};
     case ActionKind::kBackward: return {{"action", "backward"}, {"link", action.first}};
     case ActionKind::kDrop: return {{"action", "drop"}, {"boundary", action.first}};
+    case ActionKind::kWrite: return {{"action", "write"}, {"boundary", action.first}};
+    case ActionKind::kRead: return {{"action", "read"}, {"boundary", action.first}};
   }
   return {};
 }
@@ -64,6 +66,7 @@ ScheduleAnswer answer_schedule(const Chain& chain, const ScheduleRequest& reques
                  {"peak_bytes", if_feasible(plan.peak_bytes)},
                  {"packed_bytes", if_feasible(figures.packed_bytes)},
                  {"move_bytes", if_feasible(figures.move_bytes)},
+                 {"disk_bytes", if_feasible(plan.disk_bytes)},
                  {"solve_seconds", solve_time.count()},
                  {"smallest_memory", plan.smallest_memory > 0 ? ordered_json(plan.smallest_memory) : ordered_json()}};
   return answer;

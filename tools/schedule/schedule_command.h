@@ -23,7 +23,7 @@ using LayoutOf = std::function<LayoutFigures(const Chain&, const std::vector<Act
 
 struct ScheduleAnswer {
   Schedule schedule;
-  nlohmann::ordered_json json;  // feasible, makespan, peak_bytes, packed_bytes, move_bytes, solve_seconds, smallest_memory
+  nlohmann::ordered_json json;  // feasible, makespan, peak_bytes, packed_bytes, move_bytes, disk_bytes, solve_seconds, smallest_memory
 };
 
 // Infeasible: the figures are null; the program exits with 3. smallest_memory is null where it is not known.
@@ -42,7 +42,7 @@ struct UnitChainRequest {
 nlohmann::ordered_json answer_unit_chain(const UnitChainRequest& request);
 
 // One JSON object a line: {"action": "advance", "first", "last", "residue_mode" (-1: none)}, {"action": "record", "link", "tape"},
-// {"action": "backward", "link"}, {"action": "drop", "boundary"}.
+// {"action": "backward", "link"}, {"action": "drop", "boundary"}, {"action": "write", "boundary"}, {"action": "read", "boundary"}.
 std::string actions_as_jsonl(const std::vector<Action>& actions);
 
 }  // namespace reprise

@@ -10,8 +10,8 @@ namespace {
 
 class Walk {
  public:
-  explicit Walk(const Chain& chain)
-      : chain_(chain), length_(chain.length()), held_(length_ + 1, false), tape_(length_, -1), mode_(length_, -1),
+  Walk(const Chain& chain, const DiskLevel& disk)
+      : chain_(chain), disk_(disk), length_(chain.length()), held_(length_ + 1, false), tape_(length_, -1), mode_(length_, -1),
         gradient_(length_) {
     held_[0] = true;
     live_bytes_ = chain.boundary_bytes(0) + chain.boundary_bytes(length_);
@@ -27,12 +27,15 @@ class Walk {
       case ActionKind::kRecord: return record(first, action.choice);
       case ActionKind::kBackward: return backward(first);
       case ActionKind::kDrop: return drop(first);
+      case ActionKind::kWrite: return write(first);
+      case ActionKind::kRead: return read(first);
     }
     return "is of no known kind";
   }
 
   std::string left_live() const {
     if (gradient_ != 0) return "the schedule ends before the backward of link 0";
+    if (!on_disk_.empty()) return "boundary " + std::to_string(on_disk_.back()) + " is left on disk at the end";
     for (int i = 0; i < length_; ++i) {
       if (held_[i + 1]) return "boundary " + std::to_string(i + 1) + " is left live at the end";
       if (tape_[i] >= 0) return "the tape of link " + std::to_string(i) + " is left live at the end";
@@ -43,6 +46,7 @@ class Walk {
 
   double makespan() const { return makespan_; }
   uint64_t peak_bytes() const { return peak_bytes_; }
+  uint64_t disk_bytes() const { return disk_peak_bytes_; }
 
  private:
   bool readable(int boundary) const { return held_[boundary] || (boundary > 0 && tape_[boundary - 1] >= 0); }
@@ -101,6 +105,10 @@ class Walk {
     tape_[i] = -1;
     mode_[i] = -1;
     gradient_ = i;
+    if (!on_disk_.empty() && on_disk_.back() == i) {
+      disk_bytes_ -= chain_.boundary_bytes(i);
+      on_disk_.pop_back();
+    }
     return "";
   }
 
@@ -111,12 +119,37 @@ class Walk {
     return "";
   }
 
+  std::string write(int boundary) {
+    if (boundary == 0 || !held_[boundary]) return "writes boundary " + std::to_string(boundary) + ", which no advance keeps";
+    if (!on_disk_.empty() && on_disk_.back() >= boundary) return "writes boundary " + std::to_string(boundary) + " out of its nesting";
+    makespan_ += disk_.write_cost * static_cast<double>(chain_.boundary_bytes(boundary));
+    on_disk_.push_back(boundary);
+    disk_bytes_ += chain_.boundary_bytes(boundary);
+    disk_peak_bytes_ = std::max(disk_peak_bytes_, disk_bytes_);
+    return "";
+  }
+
+  std::string read(int boundary) {
+    if (std::find(on_disk_.begin(), on_disk_.end(), boundary) == on_disk_.end()) {
+      return "reads boundary " + std::to_string(boundary) + ", which is not on disk";
+    }
+    if (readable(boundary)) return "keeps boundary " + std::to_string(boundary) + " twice";
+    makespan_ += disk_.read_cost * static_cast<double>(chain_.boundary_bytes(boundary));
+    held_[boundary] = true;
+    live_bytes_ += chain_.boundary_bytes(boundary);
+    touch(0);
+    return "";
+  }
+
   const Chain& chain_;
+  const DiskLevel disk_;
   int length_;
-  std::vector<bool> held_;  // boundary kept by an advance
+  std::vector<bool> held_;  // boundary kept by an advance, or read back
   std::vector<int> tape_;   // live tape of each link, -1 for none
   std::vector<int> mode_;   // live residue of each link, -1 for none
   int gradient_;            // boundary whose gradient is live
+  std::vector<int> on_disk_;  // boundaries, the latest written last
+  uint64_t disk_bytes_ = 0, disk_peak_bytes_ = 0;
   uint64_t live_bytes_ = 0;
   uint64_t peak_bytes_ = 0;
   double makespan_ = 0;
@@ -131,8 +164,8 @@ uint64_t tape_bytes_with_residue(const Link& link, int choice, int mode) {
   return choice == 0 ? std::max(tape_bytes, link.boundary_bytes + residue_bytes) : tape_bytes + residue_bytes;
 }
 
-Simulation simulate(const Chain& chain, std::span<const Action> actions) {
-  Walk walk(chain);
+Simulation simulate(const Chain& chain, std::span<const Action> actions, const DiskLevel& disk) {
+  Walk walk(chain, disk);
   Simulation result;
   for (size_t n = 0; n < actions.size() && result.fault.empty(); ++n) {
     const std::string fault = walk.step(actions[n]);
@@ -142,6 +175,7 @@ Simulation simulate(const Chain& chain, std::span<const Action> actions) {
   result.valid = result.fault.empty();
   result.makespan = walk.makespan();
   result.peak_bytes = walk.peak_bytes();
+  result.disk_bytes = walk.disk_bytes();
   return result;
 }
 

@@ -16,6 +16,7 @@ struct Simulation {
   std::string fault;        // of the first action that reads what is not live, or what is left live at the end
   double makespan = 0;      // sum of the costs of all actions
   uint64_t peak_bytes = 0;  // input, gradients, boundaries, tapes, residues and scratch
+  uint64_t disk_bytes = 0;  // most that lies on disk at once
 };
 
 // Bytes of tape `choice` of a link whose residue of `mode` (-1: none) is held until the tape's end. The full tape, tapes[0],
@@ -23,7 +24,9 @@ struct Simulation {
 uint64_t tape_bytes_with_residue(const Link& link, int choice, int mode);
 
 // Live from the start: boundary 0 and the gradient of the loss's output (0 bytes). A gradient lives until the backward that
-// reads it ends; an advance reserves all its new residues before its first link.
-Simulation simulate(const Chain& chain, std::span<const Action> actions);
+// reads it ends; an advance reserves all its new residues before its first link. Copies on disk are nested: only the boundary
+// behind all that lie there may be written. Of `disk` only the costs count: a write costs its full time, though it overlaps the
+// advance that follows it, so the makespan is an upper bound there.
+Simulation simulate(const Chain& chain, std::span<const Action> actions, const DiskLevel& disk = {});
 
 }  // namespace reprise

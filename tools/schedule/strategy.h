@@ -17,10 +17,13 @@ Schedule schedule_sqrt(const Chain& chain, const ScheduleRequest& request);
 Schedule schedule_chen(const Chain& chain, const ScheduleRequest& request);
 Schedule schedule_chen_recursive(const Chain& chain, const ScheduleRequest& request);
 Schedule schedule_revolve(const Chain& chain, const ScheduleRequest& request);
-Schedule schedule_optimal(const Chain& chain, const ScheduleRequest& request);
+Schedule schedule_multistage(const Chain& chain, const ScheduleRequest& request);
+Schedule schedule_optimal(const Chain& chain, const ScheduleRequest& request);  // with a disk: disk_levels.h
+Schedule schedule_hrevolve(const Chain& chain, const ScheduleRequest& request);
 
-// Simulates a plan: feasible if its peak fits the budget, else smallest_memory is that peak and the actions are dropped.
-Schedule judge_plan(const Chain& chain, std::vector<Action> actions, uint64_t memory_bytes);
+// Simulates a plan: feasible if its peak fits the budget and what it spills fits the disk. Else the actions are dropped, and
+// smallest_memory is the peak (0 where only the disk is too small).
+Schedule judge_plan(const Chain& chain, std::vector<Action> actions, uint64_t memory_bytes, const DiskLevel& disk = {});
 
 // The better answer of two: the cheaper feasible one; of two infeasible ones the one that needs less memory.
 Schedule better_plan(Schedule a, Schedule b);

@@ -8,7 +8,9 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstring>
 #include <exception>
+#include <filesystem>
 #include <iostream>
 #include <memory>
 
@@ -45,7 +47,7 @@ void set_up_signals() {
 struct Options {
   uint64_t steps = 0, epochs = 0, save_every = 0;
   uint32_t threads = 0;
-  std::string log, init, save, resume;
+  std::string log, init, save, resume, disk;
   bool quiet = false;
 };
 
@@ -58,6 +60,7 @@ struct Options {
     case Code::kNonFinite:
       line += " at step " + std::to_string(status.detail) + "; no weight was changed by it: lower optimizer.lr, add warmup_steps or clip_norm";
       break;
+    case Code::kInputOutput: line += std::string(": ") + std::strerror(static_cast<int>(status.detail)); break;
     case Code::kOk: break;
     default:
       if (status.detail != 0) line += " (" + std::to_string(status.detail) + ")";
@@ -101,6 +104,7 @@ class Training {
       : plan_(compiled.plan), summary_(compiled.summary), options_(options), recipe_(parse_recipe(compiled.recipe, plan_.name, "/")) {}
   ~Training() {
     if (workers_started_) linux_stop_workers();
+    linux_close_disk();
     linux_release_arena(&arena_);
   }
   Training(const Training&) = delete;
@@ -125,7 +129,8 @@ class Training {
     workers_started_ = true;
     constexpr uint64_t kGuardBytes = 64 << 10;  // canary behind the plan's last byte: a row that wrote there would be seen
     require(linux_acquire_arena(plan_.arena_bytes + kGuardBytes, &arena_));
-    require(bind(plan_, cpu_backend(), workers_, arena_, trainer_));
+    if (plan_.disk_bytes > 0) open_disk();
+    require(bind(plan_, cpu_backend(), workers_, arena_, trainer_, disk_));
     if (!initial_weights().empty()) read_state(trainer_, SafetensorsFile(initial_weights()), StatePart::kModel);
     if (!options_.resume.empty()) {
       const std::string warning = resume_snapshot(trainer_, recipe_, options_.resume);
@@ -133,6 +138,15 @@ class Training {
     }
     first_step_ = trainer_.step;
     if (!options_.log.empty()) log_.open(options_.log, trainer_.step);
+  }
+
+  // --disk, else a file beside the program: a folder for temporary files may lie in memory.
+  void open_disk() {
+    std::error_code ignored;
+    const std::string folder = std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path().string();
+    const std::string path = !options_.disk.empty() ? options_.disk : folder + "/" + recipe_.name + ".spill-" + std::to_string(::getpid());
+    const Status status = linux_open_disk(path.c_str(), plan_.disk_bytes, &disk_);
+    if (!status.ok()) fail(path + ": " + bytes_text(plan_.disk_bytes) + " for --disk", status);
   }
 
   // --init, else the weights beside the config.json that the recipe names; "": drawn from the seed, or resumed.
@@ -242,12 +256,13 @@ class Training {
   Workers workers_;
   bool workers_started_ = false;
   Arena arena_;
+  Disk disk_;
   Trainer trainer_;
   StepLog log_;
   uint64_t first_step_ = 0, last_step_ = 0;  // steps done when this run began, and when it ends
 };
 
-void add_options(CLI::App& app, Options& options) {
+void add_options(CLI::App& app, Options& options, const Plan& plan) {
   CLI::Option* steps = app.add_option("--steps", options.steps, "train until this step, resumed steps included; default: the recipe's")->check(integer_from(1));
   app.add_option("--epochs", options.epochs, "train until so many passes over the data")->check(integer_from(1, 1000000000))->excludes(steps);
   app.add_option("--log", options.log, "write a JSON line for each step and evaluation to this file");
@@ -255,6 +270,10 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("--save", options.save, "write snapshots to this folder: at the end, on SIGINT and SIGTERM, and every --save-every steps");
   app.add_option("--save-every", options.save_every, "steps between snapshots")->check(integer_from(1));
   app.add_option("--resume", options.resume, "go on from this snapshot")->excludes(init);
+  if (plan.disk_bytes > 0) {
+    app.add_option("--disk", options.disk, "new file for the " + bytes_text(plan.disk_bytes) +
+                                               " that the plan keeps on disk, without a name as soon as it is made; default: beside the program");
+  }
   app.add_option("--threads", options.threads, "workers; default: one for each processor")->check(integer_from(1, kMaxWorkers));
   app.add_flag("--quiet", options.quiet, "print errors only");
 }
@@ -265,7 +284,7 @@ int run_training(const CompiledPlan& compiled, int argc, char** argv) {
   const Plan& plan = compiled.plan;
   Options options;
   CLI::App app(std::string("Trains ") + plan.name + " inside the " + bytes_text(plan.arena_bytes) + " that its plan proves.", "train");
-  add_options(app, options);
+  add_options(app, options, plan);
   try {
     app.parse(argc, argv);
     if (options.save_every != 0 && options.save.empty()) throw UserError("--save-every: needs --save DIR", UserError::kUsage);
