@@ -353,17 +353,17 @@ class MutantMaker {
     };
     add_at("group ends past its tensors", {Fault::kGroup}, false, rows(updates),
            [](OwnedPlan& plan, OwnedProgram& p, const Site& s) {
-             plan.update.push_back(plan.update[p.rows[s.row].attribute]);
-             plan.update.back().group.elements += 64;
-             p.rows[s.row].attribute = static_cast<uint32_t>(plan.update.size()) - 1;
+             plan.attributes.update.push_back(plan.attributes.update[p.rows[s.row].attribute]);
+             plan.attributes.update.back().group.elements += 64;
+             p.rows[s.row].attribute = static_cast<uint32_t>(plan.attributes.update.size()) - 1;
            });
     add_at("group forgets its last tensor", {Fault::kGroup}, false, rows([&](const OwnedProgram& p, Site& s) {
-             return updates(p, s) && good_.update[p.rows[s.row].attribute].group.tensors > 1;
+             return updates(p, s) && good_.attributes.update[p.rows[s.row].attribute].group.tensors > 1;
            }),
            [](OwnedPlan& plan, OwnedProgram& p, const Site& s) {
-             plan.update.push_back(plan.update[p.rows[s.row].attribute]);
-             --plan.update.back().group.tensors;
-             p.rows[s.row].attribute = static_cast<uint32_t>(plan.update.size()) - 1;
+             plan.attributes.update.push_back(plan.attributes.update[p.rows[s.row].attribute]);
+             --plan.attributes.update.back().group.tensors;
+             p.rows[s.row].attribute = static_cast<uint32_t>(plan.attributes.update.size()) - 1;
            });
   }
 
@@ -635,35 +635,35 @@ class MutantMaker {
   void change_meaning_of_attributes() {
     // Each changed constant is one that the kernel's result depends on, and that check cannot know.
     change_attribute(
-        "another epsilon", AttributeKind::kNorm, &OwnedPlan::norm, [](NormAttribute& a) { a.epsilon *= 2; },
+        "another epsilon", AttributeKind::kNorm, &AttributeTables::norm, [](NormAttribute& a) { a.epsilon *= 2; },
         [](const Row& row) { return row.pass == Pass::kForward && row.op == Op::kLayerNorm; });
     change_attribute(
-        "another epsilon in the statistics", AttributeKind::kNorm, &OwnedPlan::norm,
+        "another epsilon in the statistics", AttributeKind::kNorm, &AttributeTables::norm,
         [](NormAttribute& a) { a.epsilon *= 2; }, [](const Row& row) { return row.pass == Pass::kStatistics; });
     const auto every = [](const Row&) { return true; };
     change_attribute(
-        "another gelu", AttributeKind::kGelu, &OwnedPlan::gelu, [](GeluAttribute& a) { a.tanh_form ^= 1u; }, every);
+        "another gelu", AttributeKind::kGelu, &AttributeTables::gelu, [](GeluAttribute& a) { a.tanh_form ^= 1u; }, every);
     change_attribute(
-        "another dropout mask", AttributeKind::kDropout, &OwnedPlan::dropout,
+        "another dropout mask", AttributeKind::kDropout, &AttributeTables::dropout,
         [](DropoutAttribute& a) { a.stream += 1000; }, every);
     change_attribute(
-        "another attention dropout", AttributeKind::kAttention, &OwnedPlan::attention,
+        "another attention dropout", AttributeKind::kAttention, &AttributeTables::attention,
         [](AttentionAttribute& a) { a.dropout = a.dropout == 0 ? 0.5f : 0; }, every);
     change_attribute(
-        "another weight decay", AttributeKind::kUpdate, &OwnedPlan::update,
+        "another weight decay", AttributeKind::kUpdate, &AttributeTables::update,
         [](UpdateAttribute& a) { a.weight_decay += 0.125f; }, every);
     change_attribute(
-        "another clip", AttributeKind::kClip, &OwnedPlan::clip, [](ClipAttribute& a) { a.max_norm += 1; }, every);
+        "another clip", AttributeKind::kClip, &AttributeTables::clip, [](ClipAttribute& a) { a.max_norm += 1; }, every);
   }
 
   template <typename T, typename Edit, typename Test>
-  void change_attribute(const std::string& name, AttributeKind kind, std::vector<T> OwnedPlan::*pool, Edit edit,
+  void change_attribute(const std::string& name, AttributeKind kind, std::vector<T> AttributeTables::*pool, Edit edit,
                         Test test) {
     const auto uses_it = [&](const OwnedProgram& p, Site& s) {
       return kernel(p.rows[s.row]).attribute == kind && test(p.rows[s.row]);
     };
     add_at(name, {Fault::kNone}, true, rows(uses_it), [&](OwnedPlan& plan, OwnedProgram& p, const Site& s) {
-      std::vector<T>& attributes = plan.*pool;
+      std::vector<T>& attributes = plan.attributes.*pool;
       attributes.push_back(T(attributes[p.rows[s.row].attribute]));
       edit(attributes.back());
       p.rows[s.row].attribute = static_cast<uint32_t>(attributes.size()) - 1;

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "lib/check.h"
-#include "tests/owned_plan.h"
+#include "tools/emit/owned_plan.h"
 
 namespace reprise::testing {
 

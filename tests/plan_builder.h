@@ -8,7 +8,7 @@
 #include <numeric>
 
 #include "lib/op.h"
-#include "tests/owned_plan.h"
+#include "tools/emit/owned_plan.h"
 
 namespace reprise::testing {
 

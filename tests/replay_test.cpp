@@ -194,7 +194,7 @@ TEST(Replay, NoRowIsIdle) {
     for (const Choice& choice : kChoices) {
       const std::optional<PlannedModel> planned = plans.plan(choice);
       if (!planned) continue;
-      const OwnedPlan plan(planned->plan.view());
+      const OwnedPlan& plan = planned->plan;
       ReplayTrace trace;
       ASSERT_TRUE(Replay(recipe).judge(plan.view(), &trace).ok);
       for (uint32_t p = 0; p < kProgramCount; ++p) {
@@ -266,7 +266,7 @@ TEST(Replay, BothJudgesRejectMutants) {
       const std::optional<PlannedModel> planned = plans.plan(choice);
       if (!planned) continue;
       ASSERT_TRUE(planned->fits);
-      const OwnedPlan good(planned->plan.view());  // tests/owned_plan.h: the kind that is copied and changed
+      const OwnedPlan& good = planned->plan;
       ReplayTrace trace;
       ASSERT_TRUE(Replay(recipe).judge(good.view(), &trace).ok);
       const std::string name = text_of(c.name, choice);

@@ -297,46 +297,46 @@ class SemanticMutantMaker {
         return op && (passes.size() == 0 || std::find(passes.begin(), passes.end(), row.pass) != passes.end());
       });
     };
-    change("another stride", of({Op::kConv, Op::kMaxPool}), &OwnedPlan::window, [](WindowAttribute& a) { ++a.stride; });
-    change("another padding", of({Op::kConv, Op::kMaxPool}), &OwnedPlan::window, [](WindowAttribute& a) { ++a.pad; });
-    change("another epsilon", of({Op::kBatchNorm}, {Pass::kStatistics, Pass::kInference}), &OwnedPlan::norm,
+    change("another stride", of({Op::kConv, Op::kMaxPool}), &AttributeTables::window, [](WindowAttribute& a) { ++a.stride; });
+    change("another padding", of({Op::kConv, Op::kMaxPool}), &AttributeTables::window, [](WindowAttribute& a) { ++a.pad; });
+    change("another epsilon", of({Op::kBatchNorm}, {Pass::kStatistics, Pass::kInference}), &AttributeTables::norm,
            [](NormAttribute& a) { a.epsilon *= 2; });
-    change("another momentum of the statistics", of({Op::kBatchNorm}, {Pass::kRunning}), &OwnedPlan::norm,
+    change("another momentum of the statistics", of({Op::kBatchNorm}, {Pass::kRunning}), &AttributeTables::norm,
            [](NormAttribute& a) { a.momentum /= 2; });
-    change("another epsilon of a layer-norm", of({Op::kLayerNorm}, {Pass::kForward}), &OwnedPlan::norm,
+    change("another epsilon of a layer-norm", of({Op::kLayerNorm}, {Pass::kForward}), &AttributeTables::norm,
            [](NormAttribute& a) { a.epsilon *= 2; });
     change("another weight layout", of({Op::kLinear}, {Pass::kForward, Pass::kBackwardData, Pass::kBackwardWeight}),
-           &OwnedPlan::linear, [](LinearAttribute& a) { a.input_major ^= 1u; });
-    change("another gelu", of({Op::kGelu}), &OwnedPlan::gelu, [](GeluAttribute& a) { a.tanh_form ^= 1u; });
-    change("another number of heads", of({Op::kAttention}), &OwnedPlan::attention,
+           &AttributeTables::linear, [](LinearAttribute& a) { a.input_major ^= 1u; });
+    change("another gelu", of({Op::kGelu}), &AttributeTables::gelu, [](GeluAttribute& a) { a.tanh_form ^= 1u; });
+    change("another number of heads", of({Op::kAttention}), &AttributeTables::attention,
            [](AttentionAttribute& a) { ++a.heads; });
-    change("another attention dropout", of({Op::kAttention}), &OwnedPlan::attention,
+    change("another attention dropout", of({Op::kAttention}), &AttributeTables::attention,
            [](AttentionAttribute& a) { a.dropout = a.dropout / 2 + 0.25f; });
     const auto draws = [this](Site& s) {
-      return facts_->row(s.row).op == Op::kAttention && good_.attention[facts_->row(s.row).attribute].dropout > 0;
+      return facts_->row(s.row).op == Op::kAttention && good_.attributes.attention[facts_->row(s.row).attribute].dropout > 0;
     };
-    change("another attention mask", rows(draws), &OwnedPlan::attention, [](AttentionAttribute& a) { ++a.stream; });
-    change("another dropout mask", of({Op::kDropout}), &OwnedPlan::dropout, [](DropoutAttribute& a) { ++a.stream; });
-    change("another dropout probability", of({Op::kDropout}), &OwnedPlan::dropout,
+    change("another attention mask", rows(draws), &AttributeTables::attention, [](AttentionAttribute& a) { ++a.stream; });
+    change("another dropout mask", of({Op::kDropout}), &AttributeTables::dropout, [](DropoutAttribute& a) { ++a.stream; });
+    change("another dropout probability", of({Op::kDropout}), &AttributeTables::dropout,
            [](DropoutAttribute& a) { a.probability /= 2; });
-    change("another weight decay", of({Op::kSgd, Op::kAdamW}), &OwnedPlan::update,
+    change("another weight decay", of({Op::kSgd, Op::kAdamW}), &AttributeTables::update,
            [](UpdateAttribute& a) { a.weight_decay += 0.125f; });
-    change("another momentum", of({Op::kSgd}), &OwnedPlan::update, [](UpdateAttribute& a) { a.momentum += 0.125f; });
-    change("another beta", of({Op::kAdamW}), &OwnedPlan::update, [](UpdateAttribute& a) { a.beta2 /= 2; });
-    change("another clip", of({Op::kGradNorm}, {Pass::kFinish}), &OwnedPlan::clip,
+    change("another momentum", of({Op::kSgd}), &AttributeTables::update, [](UpdateAttribute& a) { a.momentum += 0.125f; });
+    change("another beta", of({Op::kAdamW}), &AttributeTables::update, [](UpdateAttribute& a) { a.beta2 /= 2; });
+    change("another clip", of({Op::kGradNorm}, {Pass::kFinish}), &AttributeTables::clip,
            [](ClipAttribute& a) { ++a.max_norm; });
     const auto has_many_norms = [this](Site& s) {
       const Row& row = facts_->row(s.row);
-      return row.op == Op::kGradNorm && row.pass == Pass::kReduce && good_.group[row.attribute].first_norm > 0;
+      return row.op == Op::kGradNorm && row.pass == Pass::kReduce && good_.attributes.group[row.attribute].first_norm > 0;
     };
-    change("a norm in another's place", rows(has_many_norms), &OwnedPlan::group,
+    change("a norm in another's place", rows(has_many_norms), &AttributeTables::group,
            [](GroupAttribute& a) { --a.first_norm; });
   }
 
   template <typename T, typename Edit>
-  void change(const std::string& kind, const std::vector<Site>& sites, std::vector<T> OwnedPlan::*pool, Edit edit) {
+  void change(const std::string& kind, const std::vector<Site>& sites, std::vector<T> AttributeTables::*pool, Edit edit) {
     add(kind, sites, [&](OwnedPlan& plan, OwnedProgram& p, const Site& s) {
-      std::vector<T>& attributes = plan.*pool;
+      std::vector<T>& attributes = plan.attributes.*pool;
       const T copy = attributes[p.rows[s.row].attribute];
       attributes.push_back(copy);
       edit(attributes.back());

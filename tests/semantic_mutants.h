@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/owned_plan.h"
+#include "tools/emit/owned_plan.h"
 #include "tests/replay.h"
 
 namespace reprise::testing {

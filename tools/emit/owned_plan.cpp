@@ -17,8 +17,14 @@ Program OwnedProgram::view() const {
   return program;
 }
 
+const char* OwnedPlan::keep(const std::string& text) {
+  kept_.push_back(std::make_shared<const std::string>(text));
+  return kept_.back()->c_str();
+}
+
 Plan OwnedPlan::view() const {
   Plan plan;
+  plan.format = format;
   plan.name = name.c_str();
   plan.backend = backend.c_str();
   plan.state = span_of(state);

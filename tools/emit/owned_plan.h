@@ -1,9 +1,9 @@
 // A plan that owns its arrays, with the names that reports need; view() is the plain Plan that lib reads.
-// Here so that tests, compare and the trainer can pass a plan on without compiling a header.
-// It must not decide anything.
+// Here so that tests, compare and the trainer can pass a plan on, copy and change it, without compiling a header.
+// It must not decide anything, nor know what makes a plan right.
 #pragma once
 
-#include <deque>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -25,9 +25,9 @@ struct OwnedProgram {
 };
 
 struct OwnedPlan {
+  uint32_t format = kPlanFormat;
   std::string name, backend = "cpu";
-  std::vector<StateTensor> state;         // names point into state_names
-  std::deque<std::string> state_names;
+  std::vector<StateTensor> state;         // names from keep()
   std::vector<Tensor> carried;
   std::vector<std::string> carried_names;
   OwnedProgram programs[kProgramCount];
@@ -39,14 +39,17 @@ struct OwnedPlan {
   uint32_t accumulate = 1;
   uint64_t disk_bytes = 0;
 
-  OwnedPlan() = default;
-  OwnedPlan(const OwnedPlan&) = delete;
-  OwnedPlan& operator=(const OwnedPlan&) = delete;
-  OwnedPlan(OwnedPlan&&) = default;
-  OwnedPlan& operator=(OwnedPlan&&) = default;
+  OwnedProgram& program(ProgramId id) { return programs[static_cast<size_t>(id)]; }
+  const OwnedProgram& program(ProgramId id) const { return programs[static_cast<size_t>(id)]; }
+
+  // A copy of a state tensor's name that lives as long as this plan and its copies.
+  const char* keep(const std::string& text);
 
   // Valid as long as this object lives and stays unchanged.
   Plan view() const;
+
+ private:
+  std::vector<std::shared_ptr<const std::string>> kept_;
 };
 
 template <typename T>

@@ -58,14 +58,13 @@ void fill_regions(const SolvedModel& model, OwnedPlan& plan) {
   uint64_t offset = 0;
   for (const ValueId v : model.state.state) {
     const Value& value = graph.values[v];
-    plan.state_names.push_back(value.name);
     StateTensor tensor;
     tensor.tensor = value.tensor;
     tensor.tensor.offset = offset;
     tensor.kind = state_kind(value.kind);
     tensor.init = value.init;
     tensor.init_scale = value.init_scale;
-    tensor.name = plan.state_names.back().c_str();
+    tensor.name = plan.keep(value.name);
     plan.state.push_back(tensor);
     offset += value.tensor.bytes;
   }
