@@ -24,7 +24,7 @@ struct Limit {
 };
 constexpr Limit kAskedLimit = {6e10, 1e9};     // in a unit that was asked for
 constexpr Limit kExactLimit = {1.5e10, 3e8};   // in the unit that loses nothing
-constexpr Limit kChosenLimit = {3e10, 8e8};    // in units of our own choice: two of them, at two levels
+constexpr Limit kChosenLimit = {6e10, 8e8};    // in a unit of our own choice, at one level or two
 
 // What a table at one byte a unit would take; at a unit of u bytes it is u times less.
 struct Work {
@@ -50,7 +50,7 @@ class Solver {
   }
 
   // The unit that was asked for, if it is affordable: else what the budget's level allows. Levels are powers of two and fix the
-  // units, so that within a level more memory never costs time. The level below has finer units, and rounding may cost more than
+  // unit, so that within a level more memory never costs time. If the level below has a finer unit, rounding may cost more than
   // memory gains: its best plan is asked for too, so that a larger budget does not predict a slower step.
   Schedule best_plan() const {
     if (request_.unit > 0) {
@@ -61,8 +61,9 @@ class Solver {
     }
     const uint64_t memory_bytes = std::min(request_.memory_bytes, most_bytes());
     const uint64_t level = std::bit_ceil(memory_bytes), below = level / 2;
-    Schedule best = best_at_level(level, memory_bytes);
-    if (!exact_at(level) && below >= smallest_memory()) best = better_plan(std::move(best), best_at_level(below, below));
+    const UnitChoice choice = choice_at(level), choice_below = choice_at(below);
+    Schedule best = solve(choice, memory_bytes);
+    if (choice_below != choice && below >= smallest_memory()) best = better_plan(std::move(best), solve(choice_below, below));
     return best;
   }
 
@@ -70,21 +71,11 @@ class Solver {
   // More than this is of no use to any plan.
   uint64_t most_bytes() const { return chain_.input_bytes + static_cast<uint64_t>(bytes_.memory(UINT64_MAX)); }
 
-  Schedule best_at_level(uint64_t level_bytes, uint64_t memory_bytes) const {
-    Schedule best;
-    for (const UnitChoice& choice : unit_choices(level_bytes)) best = better_plan(std::move(best), solve(choice, memory_bytes));
-    return best;
-  }
-
-  bool exact_at(uint64_t level_bytes) const {
-    return static_cast<double>(exact_unit(chain_)) >= work_at(level_bytes).least_unit(kExactLimit);
-  }
-
-  std::vector<UnitChoice> unit_choices(uint64_t level_bytes) const {
-    if (exact_at(level_bytes)) return {{.unit = exact_unit(chain_)}};
+  UnitChoice choice_at(uint64_t level_bytes) const {
     const Work work = work_at(level_bytes);
+    if (static_cast<double>(exact_unit(chain_)) >= work.least_unit(kExactLimit)) return {.unit = exact_unit(chain_)};
     const double finest = std::max(work.least_unit(kChosenLimit), static_cast<double>(bytes_.memory(level_bytes)) / kMostUnits);
-    return aligned_units(chain_, static_cast<uint64_t>(finest) + 1);
+    return aligned_unit(chain_, static_cast<uint64_t>(finest) + 1);
   }
 
   // The best plan in units of this size; infeasible where rounding leaves none.

@@ -95,6 +95,42 @@ std::vector<int> run_ends(const Chain& chain) {
   return ends;
 }
 
+// The sizes that add up over links, each with its sum.
+class SizeSums {
+ public:
+  explicit SizeSums(const Chain& chain) {
+    for_each_size(chain, [this](uint64_t bytes) { sums_[bytes] += static_cast<double>(bytes); }, [](uint64_t) {});
+    sums_.erase(0);
+    for (const auto& [size, sum] : sums_) all_ += sum;
+  }
+
+  // By how much rounding changes the sizes, as a part of all of them.
+  double misfit(const UnitChoice& choice) const {
+    const Rounding rounding(choice);
+    double bytes = 0;
+    for (const auto& [size, sum] : sums_) {
+      const double rounded = static_cast<double>(rounding.units(size)) * static_cast<double>(choice.unit);
+      bytes += std::abs(rounded / static_cast<double>(size) - 1) * sum;
+    }
+    return bytes / all_;
+  }
+
+  // Those whose divisors are worth trying.
+  std::vector<uint64_t> heaviest() const {
+    constexpr size_t kMostSizes = 16;
+    std::vector<std::pair<double, uint64_t>> by_sum;
+    for (const auto& [size, sum] : sums_) by_sum.emplace_back(sum, size);
+    std::sort(by_sum.rbegin(), by_sum.rend());
+    std::vector<uint64_t> sizes;
+    for (size_t n = 0; n < std::min(by_sum.size(), kMostSizes); ++n) sizes.push_back(by_sum[n].second);
+    return sizes;
+  }
+
+ private:
+  std::map<uint64_t, double> sums_;
+  double all_ = 0;
+};
+
 }  // namespace
 
 int64_t UnitChain::memory(uint64_t budget_bytes) const {
@@ -156,32 +192,21 @@ uint64_t exact_unit(const Chain& chain) {
   return std::max<uint64_t>(divisor, 1);
 }
 
-std::vector<UnitChoice> aligned_units(const Chain& chain, uint64_t finest) {
-  std::map<uint64_t, int> held;  // sizes that add up over links, with their number
-  for_each_size(chain, [&](uint64_t bytes) { ++held[bytes]; }, [](uint64_t) {});
-  const auto waste = [&](const UnitChoice& choice) {
-    const Rounding rounding(choice);
-    double bytes = static_cast<double>(reserve_bytes(chain, rounding));
-    for (const auto& [size, count] : held) {
-      const double rounded = static_cast<double>(rounding.units(size)) * static_cast<double>(choice.unit);
-      bytes += std::max(rounded - static_cast<double>(size), 0.0) * count;
-    }
-    return bytes;
-  };
-  std::vector<std::pair<double, uint64_t>> scored;
-  constexpr uint64_t kMostDivisors = 4096;
-  for (const auto& [size, count] : held) {
-    for (uint64_t parts = std::max<uint64_t>(size / (4 * finest), 1); parts <= std::min(size / finest, kMostDivisors); ++parts) {
+UnitChoice aligned_unit(const Chain& chain, uint64_t finest) {
+  constexpr uint64_t kMostParts = 256;  // of one size: more fit well enough unaligned
+  constexpr double kLittle = 1e-3;      // of all sizes: less does not show in the makespan, while a coarser unit saves time
+  const SizeSums sizes(chain);
+  std::map<uint64_t, double> misfits = {{finest, sizes.misfit({.unit = finest})}};
+  for (const uint64_t size : sizes.heaviest()) {
+    for (uint64_t parts = std::max<uint64_t>(size / (4 * finest), 1); parts <= std::min(size / finest, kMostParts); ++parts) {
       const uint64_t unit = (size + parts - 1) / parts;
-      scored.emplace_back(waste({.unit = unit, .pool = unit / 16}), unit);
+      misfits.emplace(unit, sizes.misfit({.unit = unit, .pool = unit / 16}));
     }
   }
-  std::sort(scored.begin(), scored.end());
-  scored.erase(std::unique(scored.begin(), scored.end()), scored.end());
-  std::vector<UnitChoice> choices;
-  if (!scored.empty()) choices.push_back({.unit = scored[0].second, .pool = scored[0].second / 16});
-  choices.push_back({.unit = finest, .pool = 0});
-  return choices;
+  double least = misfits.at(finest);
+  for (const auto& [unit, misfit] : misfits) least = std::min(least, misfit);
+  const auto coarsest = std::find_if(misfits.rbegin(), misfits.rend(), [&](const auto& m) { return m.second <= least + kLittle; });
+  return {.unit = coarsest->first, .pool = coarsest->first == finest ? 0 : coarsest->first / 16};
 }
 
 }  // namespace reprise
