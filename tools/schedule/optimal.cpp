@@ -38,7 +38,7 @@ class Solver {
  public:
   Solver(const Chain& chain, const ScheduleRequest& request)
       : chain_(chain), request_(request), modes_(request.residues ? static_cast<int>(chain.links[0].residues.size()) : 0),
-        bytes_(chain_in_units(chain, {})), bounds_(bytes_, request.as_published), least_(bytes_, bounds_, modes_) {}
+        bytes_(chain_in_units(chain, {})), bounds_(bytes_, modes_, request.as_published), least_(bytes_, bounds_, modes_) {}
 
   uint64_t smallest_memory() const {
     return chain_.input_bytes + static_cast<uint64_t>(least_.at(kPlain, 0, chain_.length() - 1));
@@ -81,7 +81,7 @@ class Solver {
   // The best plan in units of this size; infeasible where rounding leaves none.
   Schedule solve(const UnitChoice& choice, uint64_t memory_bytes) const {
     const UnitChain units = chain_in_units(chain_, choice);
-    const Bounds bounds(units, request_.as_published);
+    const Bounds bounds(units, modes_, request_.as_published);
     const LeastMemory least(units, bounds, modes_);
     const int64_t memory = units.memory(memory_bytes);
     if (least.at(kPlain, 0, chain_.length() - 1) > memory) return {};

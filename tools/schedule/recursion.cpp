@@ -8,8 +8,17 @@
 
 namespace reprise {
 
-Bounds::Bounds(const UnitChain& chain, bool as_published) : chain_(chain), as_published_(as_published) {
+Bounds::Bounds(const UnitChain& chain, int modes, bool as_published) : chain_(chain), as_published_(as_published) {
   const int length = chain.length();
+  for (int mode = 0; mode < modes; ++mode) {
+    const std::vector<uint64_t>& bytes = chain.residue_bytes_prefix[mode];
+    residues_.emplace_back(pair_count(length));
+    for (int i = 0; i < length; ++i) {
+      for (int l = i; l < length; ++l) {
+        residues_[mode][pair_index(length, i, l)] = static_cast<int64_t>((bytes[l + 1] - bytes[i] + chain.unit - 1) / chain.unit);
+      }
+    }
+  }
   pass_.resize(static_cast<size_t>(length) * (length + 1));
   for (int i = 0; i < length; ++i) {
     int64_t need = 0;

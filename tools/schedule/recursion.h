@@ -25,12 +25,10 @@ inline int64_t pair_count(int length) { return pair_index(length, length - 1, le
 
 class Bounds {
  public:
-  Bounds(const UnitChain& chain, bool as_published);  // keeps a reference to the chain
+  Bounds(const UnitChain& chain, int modes, bool as_published);  // keeps a reference to the chain
 
-  // Units of residues of mode k over links i..l.
-  int64_t residues(int mode, int i, int l) const {
-    return mode == kPlain ? 0 : chain_.residue_prefix[mode][l + 1] - chain_.residue_prefix[mode][i];
-  }
+  // Units of residues of mode k over links i..l, which lie one behind the other: rounded up once, not link by link.
+  int64_t residues(int mode, int i, int l) const { return mode == kPlain ? 0 : residues_[mode][pair_index(chain_.length(), i, l)]; }
   double forward(int mode, int i, int j) const {
     const std::vector<double>& prefix = mode == kPlain ? chain_.forward_prefix : chain_.residue_forward_prefix[mode];
     return prefix[j] - prefix[i];
@@ -59,6 +57,7 @@ class Bounds {
 
   const UnitChain& chain_;
   bool as_published_;
+  std::vector<std::vector<int64_t>> residues_;  // by mode and pair_index
   std::vector<int64_t> pass_;  // by i and j: most that transients and scratch of links i..j-1 take, boundary i not counted
 };
 

@@ -46,8 +46,7 @@ class Rounding {
 uint64_t reserve_bytes(const Chain& chain, const Rounding& rounding) {
   uint64_t reserve = 0, scratch = 0, gradient = rounding.lost_bytes(chain.input_bytes);
   for (const Link& link : chain.links) {
-    uint64_t residue = 0, tape = 0;
-    for (const Residue& r : link.residues) residue = std::max(residue, rounding.lost_bytes(r.bytes));
+    uint64_t tape = 0;
     for (int t = 0; t < static_cast<int>(link.tapes.size()); ++t) {
       for (int mode = -1; mode < static_cast<int>(link.residues.size()); ++mode) {
         tape = std::max(tape, rounding.lost_bytes(tape_bytes_with_residue(link, t, mode)));
@@ -57,7 +56,7 @@ uint64_t reserve_bytes(const Chain& chain, const Rounding& rounding) {
     }
     scratch = std::max(scratch, rounding.lost_bytes(link.forward_scratch_bytes));
     gradient = std::max(gradient, rounding.lost_bytes(link.boundary_bytes));
-    reserve += rounding.lost_bytes(link.boundary_bytes) + residue + tape;
+    reserve += rounding.lost_bytes(link.boundary_bytes) + tape;
   }
   return reserve + scratch + 2 * gradient;
 }
@@ -158,14 +157,14 @@ UnitChain chain_in_units(const Chain& chain, const UnitChoice& choice) {
   result.run_end = run_ends(chain);
   result.cost_scale = power_to_unit_sum(chain);
   result.forward_prefix = {0};
-  result.residue_prefix.assign(modes, {0});
+  result.residue_bytes_prefix.assign(modes, {0});
   result.residue_forward_prefix.assign(modes, {0});
   result.boundary = {rounding.units(chain.input_bytes)};
   for (const Link& link : chain.links) {
     result.boundary.push_back(rounding.units(link.boundary_bytes));
     result.forward_prefix.push_back(result.forward_prefix.back() + link.forward_cost * result.cost_scale);
     for (size_t k = 0; k < modes; ++k) {
-      result.residue_prefix[k].push_back(result.residue_prefix[k].back() + rounding.units(link.residues[k].bytes));
+      result.residue_bytes_prefix[k].push_back(result.residue_bytes_prefix[k].back() + link.residues[k].bytes);
       result.residue_forward_prefix[k].push_back(result.residue_forward_prefix[k].back() +
                                                  link.residues[k].forward_cost * result.cost_scale);
     }

@@ -38,7 +38,7 @@ struct UnitChain {
   std::vector<int> run_end;                                 // per link: last of the equal links around it, equal in input too
   double cost_scale = 1;                                    // costs are the chain's times this power of two: floats hold them
   std::vector<double> forward_prefix;                       // cost of links 0..j-1
-  std::vector<std::vector<int64_t>> residue_prefix;         // per mode: units of residues of links 0..j-1
+  std::vector<std::vector<uint64_t>> residue_bytes_prefix;  // per mode: bytes of residues of links 0..j-1
   std::vector<std::vector<double>> residue_forward_prefix;  // per mode: cost of links 0..j-1 with residues held
 
   int length() const { return static_cast<int>(links.size()); }
