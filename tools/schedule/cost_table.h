@@ -121,7 +121,8 @@ class CostTable {
   }
   template <class Use>
   void for_each_advance(Pass pass, int i, int l, Boundaries range, Use use) const {
-    for (int j = range.first; j <= range.last; ++j) {
+    const int last = pass.lay_mode == kPlain ? range.last : std::min(range.last, i + kMostLaid);
+    for (int j = range.first; j <= last; ++j) {
       const Row after = row(pass.mode, j, l).moved(chain_.boundary[j] + bounds_.residues(pass.lay_mode, i, j - 1));
       const Row before = row(pass.lay_mode, i, j - 1);
       if (after.values == nullptr || before.values == nullptr) continue;

@@ -104,7 +104,7 @@ class Solver {
         for (int mode = kPlain; mode < modes_; ++mode) {
           const double width = static_cast<double>(std::max<int64_t>(memory - least_.at(mode, i, l) + 1, 0));
           work.cells += width;
-          work.sums += width * (l - i + 1) * (mode == kPlain ? modes_ + 1 : 1);
+          work.sums += width * (l - i + 1 + (mode == kPlain ? modes_ * std::min(l - i + 1, kMostLaid) : 0));
         }
       }
     }
