@@ -69,7 +69,7 @@ class CostTable {
   }
 
  private:
-  static constexpr int kTile = 8;
+  static constexpr int kTile = 16;
 
   // One way to do links i..l.
   struct Branch {

@@ -16,20 +16,23 @@ namespace {
 
 constexpr double kSumsPerThread = 1e8;   // fewer are not worth a second thread
 constexpr double kMostDoubleSums = 1e9;  // up to here costs are doubles, beyond floats: twice as fast
-constexpr double kMostUnits = 4000;      // of our own choice; more do not show in the makespan
 
-// What one table may take: 10^10 sums are about a second.
+// What one table may take. Sums are those of C alone: residues, which add up to twice as many, shall not coarsen the unit.
 struct Limit {
   double sums, table_bytes;
 };
-constexpr Limit kAskedLimit = {6e10, 1e9};     // in a unit that was asked for
-constexpr Limit kExactLimit = {1.5e10, 3e8};   // in the unit that loses nothing
-constexpr Limit kChosenLimit = {6e10, 8e8};    // in a unit of our own choice, at one level or two
+constexpr Limit kAskedLimit = {3e10, 1e9};     // in a unit that was asked for
+constexpr Limit kExactLimit = {7e9, 3e8};      // in the unit that loses nothing
+constexpr Limit kChosenLimit = {2.5e10, 8e8};  // in a unit of our own choice, at one level or two
+constexpr double kFewestUnits = 300;           // of our own choice, whatever the sums: fewer round too much away
+constexpr double kMostUnits = 4000;            // more do not show in the makespan
 
 // What a table at one byte a unit would take; at a unit of u bytes it is u times less.
 struct Work {
   double sums = 0, cells = 0;
-  double least_unit(const Limit& limit) const { return std::max(sums / limit.sums, cells * sizeof(float) / limit.table_bytes); }
+  double unit_by_sums(const Limit& limit) const { return sums / limit.sums; }
+  double unit_by_table(const Limit& limit) const { return cells * sizeof(float) / limit.table_bytes; }
+  double least_unit(const Limit& limit) const { return std::max(unit_by_sums(limit), unit_by_table(limit)); }
 };
 
 int processors() { return static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1u, 16u)); }
@@ -74,8 +77,9 @@ class Solver {
   UnitChoice choice_at(uint64_t level_bytes) const {
     const Work work = work_at(level_bytes);
     if (static_cast<double>(exact_unit(chain_)) >= work.least_unit(kExactLimit)) return {.unit = exact_unit(chain_)};
-    const double finest = std::max(work.least_unit(kChosenLimit), static_cast<double>(bytes_.memory(level_bytes)) / kMostUnits);
-    return aligned_unit(chain_, static_cast<uint64_t>(finest) + 1);
+    const double memory = static_cast<double>(bytes_.memory(level_bytes));
+    const double by_sums = std::clamp(work.unit_by_sums(kChosenLimit), memory / kMostUnits, memory / kFewestUnits);
+    return aligned_unit(chain_, static_cast<uint64_t>(std::max(by_sums, work.unit_by_table(kChosenLimit))) + 1);
   }
 
   // The best plan in units of this size; infeasible where rounding leaves none.
@@ -104,7 +108,7 @@ class Solver {
         for (int mode = kPlain; mode < modes_; ++mode) {
           const double width = static_cast<double>(std::max<int64_t>(memory - least_.at(mode, i, l) + 1, 0));
           work.cells += width;
-          work.sums += width * (l - i + 1 + (mode == kPlain ? modes_ * std::min(l - i + 1, kMostLaid) : 0));
+          if (mode == kPlain) work.sums += width * (l - i + 1);
         }
       }
     }
