@@ -294,6 +294,25 @@ TEST(Optimal, ChosenUnitsKeepTheBudget) {
   }
 }
 
+// Longer than a pass may lay residues over, in memory that would hold nearly all of them.
+TEST(Optimal, ManyLinksWithResidues) {
+  Chain chain{.input_bytes = 4, .links = {}};
+  for (uint64_t i = 0; i < 200; ++i) {
+    chain.links.push_back({.name = "many", .forward_cost = 17, .boundary_bytes = i + 1 < 200 ? 4u : 0u, .forward_scratch_bytes = 0,
+                           .tapes = {{.bytes = i + 1 < 200 ? 12u : 8u, .backward_cost = 34}},
+                           .residues = {{.bytes = 1, .forward_cost = 8}, {.bytes = 2, .forward_cost = 4 + static_cast<double>(i % 2)}}});
+  }
+  double before = INFINITY;
+  for (const uint64_t memory : {60u, 150u, 300u, 450u, 600u, 1200u, 2500u}) {
+    const double with = solve(chain, memory, true);
+    EXPECT_LE(with, solve(chain, memory, false)) << "M = " << memory;
+    EXPECT_LE(with, before) << "M = " << memory;
+    before = with;
+  }
+  EXPECT_EQ(before, 200 * 51) << "everything fits";
+  EXPECT_LT(solve(chain, 600, true), 0.93 * solve(chain, 600, false));  // a residue of 2 nearly everywhere
+}
+
 // Units follow the budget's power of two: just past it they double, and rounding must not eat what the memory gains.
 TEST(Optimal, ChosenUnitsNeverReverseAcrossPowersOfTwo) {
   for (uint64_t seed = 2100; seed < 2103; ++seed) {
