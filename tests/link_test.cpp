@@ -44,8 +44,9 @@ struct DeepResNet {
 TEST(Residues, NarrowConvolutionsInTheLongStages) {
   const DeepResNet net;
   for (const std::string name : {"layer2.60", "layer3.90"}) {
-    const auto link = std::find_if(net.bodies.links.begin(), net.bodies.links.end(), [&](const LinkBody& body) { return body.name == name; });
-    ASSERT_NE(link, net.bodies.links.end()) << name;
+    const std::vector<LinkBody>& links = net.bodies.links;
+    const auto link = std::find_if(links.begin(), links.end(), [&](const LinkBody& body) { return body.name == name; });
+    ASSERT_NE(link, links.end()) << name;
     const std::vector<std::string> wanted = {name + ".conv1", name + ".conv2"};
     const bool found = std::any_of(link->residues.begin(), link->residues.end(), [&](const ResidueChoice& r) { return net.kept(r) == wanted; });
     EXPECT_TRUE(found) << name;

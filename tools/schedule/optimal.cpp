@@ -64,9 +64,10 @@ class Solver {
     }
     const uint64_t memory_bytes = std::min(request_.memory_bytes, most_bytes());
     const uint64_t level = std::bit_ceil(memory_bytes), below = level / 2;
-    const UnitChoice choice = choice_at(level), choice_below = choice_at(below);
+    const UnitChoice choice = choice_at(level);
     Schedule best = solve(choice, memory_bytes);
-    if (choice_below != choice && below >= smallest_memory()) best = better_plan(std::move(best), solve(choice_below, below));
+    if (below < smallest_memory()) return best;
+    if (const UnitChoice finer = choice_at(below); finer != choice) best = better_plan(std::move(best), solve(finer, below));
     return best;
   }
 
@@ -77,7 +78,7 @@ class Solver {
   UnitChoice choice_at(uint64_t level_bytes) const {
     const Work work = work_at(level_bytes);
     if (static_cast<double>(exact_unit(chain_)) >= work.least_unit(kExactLimit)) return {.unit = exact_unit(chain_)};
-    const double memory = static_cast<double>(bytes_.memory(level_bytes));
+    const double memory = static_cast<double>(std::max<int64_t>(bytes_.memory(level_bytes), 0));
     const double by_sums = std::clamp(work.unit_by_sums(kChosenLimit), memory / kMostUnits, memory / kFewestUnits);
     return aligned_unit(chain_, static_cast<uint64_t>(std::max(by_sums, work.unit_by_table(kChosenLimit))) + 1);
   }

@@ -15,8 +15,8 @@
 
 namespace reprise {
 
-constexpr int kPlain = -1;      // the mode of C
-constexpr int kMostLaid = 64;   // links over which one pass lays residues: C_k of more costs time and is never seen to be of use
+constexpr int kPlain = -1;     // the mode of C
+constexpr int kMostLaid = 64;  // links over which one pass lays residues: C_k of longer ranges costs time and changes next to nothing
 
 // Where the pair i <= l stands in a table of all pairs.
 inline int64_t pair_index(int length, int i, int l) {
@@ -59,10 +59,11 @@ class Bounds {
   const UnitChain& chain_;
   bool as_published_;
   std::vector<std::vector<int64_t>> residues_;  // by mode and pair_index
-  std::vector<int64_t> pass_;  // by i and j: most that transients and scratch of links i..j-1 take, boundary i not counted
+  std::vector<int64_t> pass_;                   // by i and j: most that transients and scratch of links i..j-1 take, boundary i not counted
 };
 
-// Least m for which C (or C_k) is finite, for every i..l; the largest number where it never is. It needs no table over m, so it is exact at any unit.
+// Least m for which C (or C_k) is finite, for every i..l; the largest number where C_k is not tabulated. It needs no table over m,
+// so it is exact at any unit.
 class LeastMemory {
  public:
   LeastMemory(const UnitChain& chain, const Bounds& bounds, int modes);  // keeps both references
