@@ -5,10 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <string>
-#include <vector>
-
+#include "tests/schedule_goldens.h"
 #include "tools/formats/error.h"
 #include "tools/schedule/hrevolve.h"
 #include "tools/schedule/schedule.h"
@@ -16,30 +13,6 @@
 
 namespace reprise {
 namespace {
-
-// DESIGN 4: boundaries of 1 byte, every tape `tape_bytes`, the loss's one byte more. Forward 1, backward 2.
-Chain unit_chain(int length, uint64_t tape_bytes) {
-  Chain chain{.input_bytes = 1, .links = {}};
-  for (int i = 0; i < length; ++i) {
-    const bool loss = i + 1 == length;
-    chain.links.push_back({.name = "step", .forward_cost = 1, .boundary_bytes = loss ? 0u : 1u, .forward_scratch_bytes = 0,
-                           .tapes = {{.bytes = tape_bytes + (loss ? 1 : 0), .backward_cost = 2}}, .residues = {}});
-  }
-  return chain;
-}
-
-// t(s, l) by Bellman's equation alone.
-std::vector<std::vector<uint64_t>> extra_forwards_by_recursion(int most_slots, int most_steps) {
-  std::vector<std::vector<uint64_t>> cost(most_slots + 1, std::vector<uint64_t>(most_steps + 1, 0));
-  for (int s = 1; s <= most_slots; ++s) {
-    for (int l = 2; l <= most_steps; ++l) {
-      uint64_t best = static_cast<uint64_t>(l) * (l - 1) / 2;
-      for (int m = 1; m < l && s > 1; ++m) best = std::min(best, m + cost[s - 1][l - m] + cost[s][m]);
-      cost[s][l] = best;
-    }
-  }
-  return cost;
-}
 
 TEST(Revolve, PublishedFigures) {
   EXPECT_EQ(revolve_extra_forwards(10, 3), 15u);

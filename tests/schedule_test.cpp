@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/schedule_goldens.h"
 #include "tools/formats/error.h"
 #include "tools/schedule/chain_json.h"
 #include "tools/schedule/schedule_command.h"
@@ -22,28 +23,6 @@
 
 namespace reprise {
 namespace {
-
-// DESIGN 4's public golden.
-Chain golden_chain() {
-  struct Row {
-    double forward;
-    uint64_t boundary, forward_scratch, tape;
-    double backward;
-    uint64_t scratch, residue;
-    double residue_forward;
-  };
-  const Row rows[] = {{3, 2, 1, 5, 6, 1, 1, 1}, {5, 3, 0, 7, 9, 2, 2, 2},  {2, 1, 2, 4, 4, 0, 1, 1},
-                      {6, 2, 1, 6, 12, 1, 2, 1}, {4, 2, 0, 5, 8, 1, 1, 2}, {1, 0, 0, 0, 1, 0, 0, 1}};
-  Chain chain{.input_bytes = 2, .links = {}};
-  for (const Row& r : rows) {
-    chain.links.push_back({.name = "g" + std::to_string(chain.links.size()), .forward_cost = r.forward, .boundary_bytes = r.boundary,
-                           .forward_scratch_bytes = r.forward_scratch,
-                           .tapes = {{.bytes = r.tape, .backward_cost = r.backward, .scratch_bytes = r.scratch,
-                                      .forward_scratch_bytes = r.forward_scratch}},
-                           .residues = {{.bytes = r.residue, .forward_cost = r.residue_forward}}});
-  }
-  return chain;
-}
 
 struct Shape {
   int most_links = 8, most_tapes = 1, modes = 0;
@@ -313,6 +292,25 @@ TEST(Optimal, ChosenUnitsKeepTheBudget) {
       before = plan.makespan;
     }
   }
+}
+
+// Longer than a pass may lay residues over, in memory that would hold nearly all of them.
+TEST(Optimal, ManyLinksWithResidues) {
+  Chain chain{.input_bytes = 4, .links = {}};
+  for (uint64_t i = 0; i < 200; ++i) {
+    chain.links.push_back({.name = "many", .forward_cost = 17, .boundary_bytes = i + 1 < 200 ? 4u : 0u, .forward_scratch_bytes = 0,
+                           .tapes = {{.bytes = i + 1 < 200 ? 12u : 8u, .backward_cost = 34}},
+                           .residues = {{.bytes = 1, .forward_cost = 8}, {.bytes = 2, .forward_cost = 4 + static_cast<double>(i % 2)}}});
+  }
+  double before = INFINITY;
+  for (const uint64_t memory : {60u, 150u, 300u, 450u, 600u, 1200u, 2500u}) {
+    const double with = solve(chain, memory, true);
+    EXPECT_LE(with, solve(chain, memory, false)) << "M = " << memory;
+    EXPECT_LE(with, before) << "M = " << memory;
+    before = with;
+  }
+  EXPECT_EQ(before, 200 * 51) << "everything fits";
+  EXPECT_LT(solve(chain, 600, true), 0.93 * solve(chain, 600, false));  // a residue of 2 nearly everywhere
 }
 
 // Units follow the budget's power of two: just past it they double, and rounding must not eat what the memory gains.

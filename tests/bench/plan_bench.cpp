@@ -17,6 +17,7 @@
 #include "lib/cpu/scratch.h"
 #include "tests/bench/chain_judge.h"
 #include "tests/bench/llama_chain.h"
+#include "tests/schedule_goldens.h"
 #include "tools/formats/output_file.h"
 #include "tools/formats/recipe.h"
 #include "tools/formats/text.h"
@@ -65,30 +66,14 @@ Times time_of(const F& run) {
   return {seconds.front(), seconds[kRuns / 2]};
 }
 
+// Of this process, ever.
+double peak_gib() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<double>(usage.ru_maxrss) / 1048576;
+}
+
 // ---- published figures ---------------------------------------------------------------------------------------------------
-
-Chain unit_chain(int length, uint64_t tape_bytes) {
-  Chain chain{.input_bytes = 1, .links = {}};
-  for (int i = 0; i < length; ++i) {
-    const bool loss = i + 1 == length;
-    chain.links.push_back({.name = "step", .forward_cost = 1, .boundary_bytes = loss ? 0u : 1u, .forward_scratch_bytes = 0,
-                           .tapes = {{.bytes = tape_bytes + (loss ? 1 : 0), .backward_cost = 2}}, .residues = {}});
-  }
-  return chain;
-}
-
-// t(s,l) by Bellman's equation alone.
-std::vector<std::vector<uint64_t>> extra_forwards_by_recursion(int most_slots, int most_steps) {
-  std::vector<std::vector<uint64_t>> cost(most_slots + 1, std::vector<uint64_t>(most_steps + 1, 0));
-  for (int s = 1; s <= most_slots; ++s) {
-    for (int l = 2; l <= most_steps; ++l) {
-      uint64_t best = static_cast<uint64_t>(l) * (l - 1) / 2;
-      for (int m = 1; m < l && s > 1; ++m) best = std::min(best, m + cost[s - 1][l - m] + cost[s][m]);
-      cost[s][l] = best;
-    }
-  }
-  return cost;
-}
 
 // Reverses the steps first..last-1 with checkpoints in `slots` slots, one of which holds `first`, and counts.
 struct Reversal {
@@ -130,7 +115,7 @@ void report_revolve() {
     const Simulation walked = simulate(chain, plan.actions);
     return plan.feasible && walked.valid && walked.peak_bytes <= memory && walked.makespan - 3.0 * l == static_cast<double>(recursion[s][l]);
   };
-  for (int l = 1; l <= 300; l += l < 100 ? 1 : 100) {
+  for (int l = 1; l <= kSteps; ++l) {
     for (int s = 1; s <= kSlots; ++s, ++plan_cases) plans += agrees(l, s, "revolve", 0);
   }
   for (const int l : {1, 2, 3, 5, 10, 20, 50, 100, 200}) {
@@ -139,27 +124,8 @@ void report_revolve() {
   report("## Published figures\n\n| figure | agree | of |\n|---|---|---|\n");
   report("| t(s,l), s <= 10, l <= 1000: formula = dynamic programme | %d | %d |\n", formula, kSlots * kSteps);
   report("| ... = a simulated reversal within s slots | %d | %d |\n", simulated, kSlots * kSteps);
-  report("| ... = `revolve`'s plan within s slots' bytes, l <= 100, 200, 300 | %d | %d |\n", plans, plan_cases);
+  report("| ... = `revolve`'s plan within s slots' bytes | %d | %d |\n", plans, plan_cases);
   report("| ... = `optimal`'s plan, nine l up to 200 | %d | %d |\n", optimal, optimal_cases);
-}
-
-Chain golden_chain() {
-  struct Row {
-    double forward;
-    uint64_t boundary, forward_scratch, tape;
-    double backward;
-    uint64_t scratch, residue;
-    double residue_forward;
-  };
-  const Row rows[] = {{3, 2, 1, 5, 6, 1, 1, 1}, {5, 3, 0, 7, 9, 2, 2, 2},  {2, 1, 2, 4, 4, 0, 1, 1},
-                      {6, 2, 1, 6, 12, 1, 2, 1}, {4, 2, 0, 5, 8, 1, 1, 2}, {1, 0, 0, 0, 1, 0, 0, 1}};
-  Chain chain{.input_bytes = 2, .links = {}};
-  for (const Row& r : rows) {
-    chain.links.push_back({.name = "golden", .forward_cost = r.forward, .boundary_bytes = r.boundary, .forward_scratch_bytes = r.forward_scratch,
-                           .tapes = {{.bytes = r.tape, .backward_cost = r.backward, .scratch_bytes = r.scratch, .forward_scratch_bytes = r.forward_scratch}},
-                           .residues = {{.bytes = r.residue, .forward_cost = r.residue_forward}}});
-  }
-  return chain;
 }
 
 void report_goldens() {
@@ -178,6 +144,11 @@ void report_goldens() {
                        (hrevolve_makespan({.steps = 11, .ram_slots = 2, .disk_slots = 1, .write_cost = 1, .read_cost = 1}) == 32) +
                        (hrevolve_makespan({.steps = 51, .ram_slots = 3, .disk_slots = 10, .write_cost = 2, .read_cost = 2}) == 179);
   report("| H-Revolve's makespans | %d | 3 |\n\n", hrevolve);
+}
+
+void report_figures() {
+  report_revolve();
+  report_goldens();
 }
 
 // ---- the judge -----------------------------------------------------------------------------------------------------------
@@ -338,9 +309,51 @@ void report_deep_resnet() {
     const Times t = time_of([&, u = unit] { make_schedule(without, {.memory_bytes = memory, .unit = u}); });
     report("| %s | %.2f | %.2f |\n", name.c_str(), t.best, t.median);
   }
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  report("| peak resident memory of this process so far | %.2f GiB | |\n\n", static_cast<double>(usage.ru_maxrss) / 1048576);
+  report("| peak resident memory of this process so far | %.2f GiB | |\n\n", peak_gib());
+}
+
+// ---- distinct links ------------------------------------------------------------------------------------------------------
+
+// No two links are alike in any size or cost, and no unit divides their sizes.
+Chain distinct_chain(int length) {
+  std::mt19937_64 random(length);
+  const auto between = [&](uint64_t least, uint64_t most) { return least + random() % (most - least + 1); };
+  Chain chain{.input_bytes = between(1u << 20, 32u << 20), .links = {}};
+  for (int i = 0; i < length; ++i) {
+    const double forward = static_cast<double>(between(1u << 20, 1u << 24));
+    Link link{.name = "distinct", .forward_cost = forward, .boundary_bytes = i + 1 < length ? between(1u << 20, 32u << 20) : 0,
+              .forward_scratch_bytes = between(0, 8u << 20), .tapes = {}, .residues = {}};
+    const uint64_t inner = between(8u << 20, 96u << 20);
+    for (const uint64_t divisor : {1u, 2u, 8u}) {
+      link.tapes.push_back({.bytes = link.boundary_bytes + inner / divisor, .backward_cost = forward * (2 + 0.1 * static_cast<double>(divisor - 1)),
+                            .scratch_bytes = between(0, 8u << 20), .forward_scratch_bytes = link.forward_scratch_bytes});
+    }
+    for (const uint64_t divisor : {16u, 8u, 2u}) {
+      link.residues.push_back({.bytes = inner / divisor, .forward_cost = forward * static_cast<double>(between(0, divisor)) / 16});
+    }
+    chain.links.push_back(std::move(link));
+  }
+  return chain;
+}
+
+void report_distinct_links() {
+  constexpr int kLinks = 1000;
+  const Chain chain = distinct_chain(kLinks);
+  const uint64_t smallest = make_schedule(chain, {.memory_bytes = 0}).smallest_memory, largest = make_schedule(chain, {.strategy = "none"}).peak_bytes;
+  report("## %d distinct links, 3 tapes and 3 residue modes\n\nRandom sizes that no unit divides, units chosen. Budgets between the smallest and storing everything, %s.\n\n"
+         "| memory | residues | plan s | packed/peak | no residues | peak resident memory so far |\n|---|---|---|---|---|---|\n",
+         kLinks, bytes_text(largest).c_str());
+  for (const double share : {0.01, 0.05, 0.2, 0.5}) {
+    const uint64_t memory = smallest + static_cast<uint64_t>(share * static_cast<double>(largest - smallest));
+    const double begin = seconds_now();
+    const Schedule plan = make_schedule(chain, {.memory_bytes = memory});
+    const double seconds = seconds_now() - begin;
+    const double peak = peak_gib();
+    report("| %s | %s | %.2f | %.4f | %s | %.2f GiB |\n", bytes_text(memory).c_str(), extra_text(chain, plan).c_str(), seconds,
+           static_cast<double>(layout_chain(chain, plan.actions).packed_bytes) / static_cast<double>(plan.peak_bytes),
+           extra_text(chain, make_schedule(chain, {.memory_bytes = memory, .residues = false})).c_str(), peak);
+  }
+  report("\n");
 }
 
 // ---- Llama -----------------------------------------------------------------------------------------------------------------
@@ -383,15 +396,15 @@ void report_packing() {
 }  // namespace
 }  // namespace reprise::bench
 
+// plan_bench [FILE or - [SECTION...]]: all sections unless some are named.
 int main(int argc, char** argv) {
   using namespace reprise::bench;
+  const std::pair<std::string, void (*)()> sections[] = {{"figures", report_figures}, {"judge", report_judge}, {"resnet", report_deep_resnet},
+                                                         {"distinct", report_distinct_links}, {"llama", report_llama}, {"pack", report_packing}};
   report("# The planner's numbers\n\nWritten by `make bench-plan`. Times are of the machine it ran on, best and median of five; all else is the same everywhere.\n\n");
-  report_revolve();
-  report_goldens();
-  report_judge();
-  report_deep_resnet();
-  report_llama();
-  report_packing();
-  if (argc > 1) reprise::write_file(argv[1], results);
+  for (const auto& [name, run] : sections) {
+    if (argc <= 2 || std::find(argv + 2, argv + argc, name) != argv + argc) run();
+  }
+  if (argc > 1 && std::string(argv[1]) != "-") reprise::write_file(argv[1], results);
   return 0;
 }

@@ -58,15 +58,16 @@ void check_cut(const Graph& graph, const LinkBody& link) {
   }
 }
 
-// Prices per byte that split the links' choices of residue evenly, the dearest first: few modes serve all links.
+// Prices per byte that split the choices of all links evenly, the dearest first: few modes serve them all. Each lies between one
+// price at which some link's choice changes and the next.
 std::vector<double> mode_prices(std::vector<double> changes) {
-  constexpr size_t kModes = 3;
+  constexpr size_t kModes = 5;
   std::sort(changes.begin(), changes.end(), std::greater<>());
-  changes.erase(std::unique(changes.begin(), changes.end()), changes.end());
   std::vector<double> prices;
   for (size_t k = 0; k < kModes && !changes.empty(); ++k) {
-    const size_t at = (2 * k + 1) * changes.size() / (2 * kModes);
-    const double price = at + 1 < changes.size() ? (changes[at] + changes[at + 1]) / 2 : changes[at] / 2;
+    const double change = changes[(2 * k + 1) * changes.size() / (2 * kModes)];
+    const auto next = std::find_if(changes.begin(), changes.end(), [change](double other) { return other < change; });
+    const double price = next != changes.end() ? (change + *next) / 2 : change / 2;
     if (prices.empty() || price < prices.back()) prices.push_back(price);
   }
   return prices;
@@ -107,15 +108,13 @@ void solve_links(const Graph& graph, std::vector<LinkBody>& links, ScratchBytes 
   std::vector<std::vector<ValueId>> orders(links.size());
   std::vector<size_t> same_as(links.size());
   std::map<size_t, LinkSolver> solvers;
-  std::vector<double> changes;
+  std::vector<double> changes;  // of every link: what there are many of shall weigh much
   for (size_t i = 0; i < links.size(); ++i) {
     orders[i] = appearing_values(links[i]);
     const auto [found, is_new] = first_of.emplace(signature_of(graph, links[i], orders[i]), i);
     same_as[i] = found->second;
-    if (!is_new) continue;
-    LinkSolver& solver = solvers.emplace(i, LinkSolver(graph, links[i], scratch, price)).first->second;
-    solver.solve(keep);
-    const std::vector<double> prices = solver.residue_prices();
+    if (is_new) solvers.emplace(i, LinkSolver(graph, links[i], scratch, price)).first->second.solve(keep);
+    const std::vector<double> prices = solvers.at(same_as[i]).residue_prices();
     changes.insert(changes.end(), prices.begin(), prices.end());
   }
   for (const double mode : mode_prices(changes)) {

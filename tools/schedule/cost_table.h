@@ -28,7 +28,7 @@ class CostTable {
   // Keeps the references. `least` is of the same chain, bounds and number of modes.
   CostTable(const UnitChain& chain, const Bounds& bounds, const LeastMemory& least, int modes, int64_t memory)
       : chain_(chain), bounds_(bounds), least_(least), modes_(modes), memory_(memory), length_(chain.length()),
-        tiles_((length_ + kTile - 1) / kTile) {
+        tiles_((length_ + kTile - 1) / kTile), passes_(all_passes(modes)) {
     rows_.resize(static_cast<size_t>(modes) + 1);
     for (auto& rows : rows_) rows.resize(static_cast<size_t>(pair_count(length_)));
   }
@@ -76,7 +76,7 @@ class CostTable {
   void append(int i, int l, int64_t m, std::vector<Action>& list) const { trace(kPlain, i, l, m, list); }
 
  private:
-  static constexpr int kTile = 8;
+  static constexpr int kTile = 16;
 
   // One way to do links i..l.
   struct Branch {
@@ -117,17 +117,25 @@ class CostTable {
       }
     }
   }
+  // Advances of C or C_k that leave links in `lay_mode`: that of the range, or from C also one that they lay down.
+  struct Pass {
+    int mode, lay_mode;
+  };
+  static std::vector<Pass> all_passes(int modes) {
+    std::vector<Pass> passes = {{kPlain, kPlain}};
+    for (int mode = 0; mode < modes; ++mode) passes.insert(passes.end(), {{mode, mode}, {kPlain, mode}});
+    return passes;
+  }
   template <class Use>
-  void for_each_advance(int mode, int i, int l, Boundaries range, Use use) const {
-    for (int lay_mode = mode; lay_mode < (mode == kPlain ? modes_ : mode + 1); ++lay_mode) {
-      for (int j = range.first; j <= range.last; ++j) {
-        const Row after = row(mode, j, l).moved(chain_.boundary[j] + bounds_.residues(lay_mode, i, j - 1));
-        const Row before = row(lay_mode, i, j - 1);
-        if (after.values == nullptr || before.values == nullptr) continue;
-        const int64_t pass = lay_mode == mode ? bounds_.advance(mode, i, j, l) : bounds_.lay(lay_mode, i, j, l);
-        const Branch branch{.kind = Branch::kAdvance, .choice = j, .lay_mode = lay_mode};
-        use(branch, std::max({pass, after.least, before.least}), bounds_.forward(mode, i, j), after, before);
-      }
+  void for_each_advance(Pass pass, int i, int l, Boundaries range, Use use) const {
+    const int last = pass.lay_mode == kPlain ? range.last : std::min(range.last, i + kMostLaid);
+    for (int j = range.first; j <= last; ++j) {
+      const Row after = row(pass.mode, j, l).moved(chain_.boundary[j] + bounds_.residues(pass.lay_mode, i, j - 1));
+      const Row before = row(pass.lay_mode, i, j - 1);
+      if (after.values == nullptr || before.values == nullptr) continue;
+      const int64_t least = pass.lay_mode == pass.mode ? bounds_.advance(pass.mode, i, j, l) : bounds_.lay(pass.lay_mode, i, j, l);
+      const Branch branch{.kind = Branch::kAdvance, .choice = j, .lay_mode = pass.lay_mode};
+      use(branch, std::max({least, after.least, before.least}), bounds_.forward(pass.mode, i, j), after, before);
     }
   }
 
@@ -153,20 +161,20 @@ class CostTable {
   }
 
   // Part of the advances of a pair.
-  void lower_by_advances(int i, int l, Boundaries range) {
-    for (int mode = modes_ - 1; mode >= kPlain; --mode) {
-      if (least_.at(mode, i, l) > memory_) continue;
-      for_each_advance(mode, i, l, range, [&](const Branch&, int64_t from, double cost, const Row& x, const Row& y) {
-        lower_row(mode, i, l, from, cost, x, y);
-      });
-    }
+  void lower_by_advances(Pass pass, int i, int l, Boundaries range) {
+    if (least_.at(pass.mode, i, l) > memory_) return;
+    for_each_advance(pass, i, l, range, [&](const Branch&, int64_t from, double cost, const Row& x, const Row& y) {
+      lower_row(pass.mode, i, l, from, cost, x, y);
+    });
   }
 
   // The rest of a pair: two ranges of advances, and the tapes.
   void close_pair(int i, int l, Boundaries near, Boundaries far) {
-    lower_by_advances(i, l, near);
-    lower_by_advances(i, l, far);
-    for (int mode = modes_ - 1; mode >= kPlain; --mode) {
+    for (const Pass pass : passes_) {
+      lower_by_advances(pass, i, l, near);
+      lower_by_advances(pass, i, l, far);
+    }
+    for (int mode = kPlain; mode < modes_; ++mode) {
       if (least_.at(mode, i, l) > memory_) continue;
       for_each_tape(mode, i, l, [&](const Branch&, int64_t from, double cost, const Row& x, const Row& y) {
         lower_row(mode, i, l, from, cost, x, y);
@@ -175,7 +183,7 @@ class CostTable {
   }
 
   // Pairs with i in one tile and l in another. Advances to boundaries between the tiles read finished tiles only, and go block
-  // by block so that their rows stay in cache; the others read pairs of this tile, so i falls and l rises.
+  // by block and mode by mode so that their rows stay in cache; the others read pairs of this tile, so i falls and l rises.
   void fill_tile(int i_tile, int l_tile) {
     const int i_begin = i_tile * kTile, i_end = std::min(i_begin + kTile, length_);
     const int l_begin = l_tile * kTile, l_end = std::min(l_begin + kTile, length_);
@@ -188,7 +196,8 @@ class CostTable {
     };
     for_each_pair([&](int i, int l) { open_pair(i, l); });
     for (int j = i_end; j <= l_begin; j += kTile) {
-      for_each_pair([&](int i, int l) { lower_by_advances(i, l, {j, std::min(j + kTile - 1, l_begin)}); });
+      const Boundaries block{j, std::min(j + kTile - 1, l_begin)};
+      for (const Pass pass : passes_) for_each_pair([&](int i, int l) { lower_by_advances(pass, i, l, block); });
     }
     for_each_pair([&](int i, int l) {
       close_pair(i, l, {i + 1, std::min(i_end - 1, l)}, {std::max(l_begin + 1, i_end), l});
@@ -208,7 +217,9 @@ class CostTable {
       best = branch;
     };
     for_each_tape(mode, i, l, consider);
-    for_each_advance(mode, i, l, {i + 1, l}, consider);
+    for (const Pass pass : passes_) {
+      if (pass.mode == mode) for_each_advance(pass, i, l, {i + 1, l}, consider);
+    }
     return best;
   }
 
@@ -234,6 +245,7 @@ class CostTable {
   int64_t memory_;
   int length_;
   int tiles_;
+  std::vector<Pass> passes_;
   std::vector<std::vector<std::unique_ptr<Cost[]>>> rows_;  // by mode + 1 and row_index
 };
 

@@ -12,22 +12,28 @@ namespace {
 #define REPRISE_INLINE inline __attribute__((always_inline))
 
 template <class Cost, int kBytes>
-REPRISE_INLINE void lower_block(Cost* o, const Cost* x, const Cost* y, Cost cost, int64_t count) {
+REPRISE_INLINE void lower_lanes(Cost* o, const Cost* x, const Cost* y, Cost cost) {
   using Lanes [[gnu::vector_size(kBytes)]] = Cost;
+  Lanes low, sum, more = {};
+  std::memcpy(&sum, x, sizeof sum);
+  std::memcpy(&low, o, sizeof low);
+  if (y != nullptr) std::memcpy(&more, y, sizeof more);
+  sum = (cost + sum) + more;
+  low = sum < low ? sum : low;
+  std::memcpy(o, &low, sizeof low);
+}
+
+// The last lanes may overlap those before: lowering twice changes nothing.
+template <class Cost, int kBytes>
+REPRISE_INLINE void lower_block(Cost* o, const Cost* x, const Cost* y, Cost cost, int64_t count) {
   constexpr int64_t kLanes = kBytes / sizeof(Cost);
-  int64_t n = 0;
-  for (; n + kLanes <= count; n += kLanes) {
-    Lanes low, sum, more = {};
-    std::memcpy(&sum, x + n, sizeof sum);
-    std::memcpy(&low, o + n, sizeof low);
-    if (y != nullptr) std::memcpy(&more, y + n, sizeof more);
-    sum = (cost + sum) + more;
-    low = sum < low ? sum : low;
-    std::memcpy(o + n, &low, sizeof low);
+  if (count < kLanes) {
+    for (int64_t n = 0; n < count; ++n) o[n] = std::min(o[n], (cost + x[n]) + (y == nullptr ? 0 : y[n]));
+    return;
   }
-  for (; n < count; ++n) {
-    const Cost sum = (cost + x[n]) + (y == nullptr ? 0 : y[n]);
-    o[n] = sum < o[n] ? sum : o[n];
+  for (int64_t n = 0; n < count; n += kLanes) {
+    const int64_t at = std::min(n, count - kLanes);
+    lower_lanes<Cost, kBytes>(o + at, x + at, y == nullptr ? nullptr : y + at, cost);
   }
 }
 

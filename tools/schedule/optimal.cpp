@@ -17,20 +17,23 @@ namespace {
 
 constexpr double kSumsPerThread = 1e8;   // fewer are not worth a second thread
 constexpr double kMostDoubleSums = 1e9;  // up to here costs are doubles, beyond floats: twice as fast
-constexpr double kMostUnits = 4000;      // of our own choice; more do not show in the makespan
 
-// What one table may take: 10^10 sums are about a second.
+// What one table may take. Sums are those of C alone: residues, which add up to twice as many, shall not coarsen the unit.
 struct Limit {
   double sums, table_bytes;
 };
-constexpr Limit kAskedLimit = {6e10, 1e9};     // in a unit that was asked for
-constexpr Limit kExactLimit = {1.5e10, 3e8};   // in the unit that loses nothing
-constexpr Limit kChosenLimit = {3e10, 8e8};    // in units of our own choice: two of them, at two levels
+constexpr Limit kAskedLimit = {3e10, 1e9};     // in a unit that was asked for
+constexpr Limit kExactLimit = {7e9, 3e8};      // in the unit that loses nothing
+constexpr Limit kChosenLimit = {2.5e10, 8e8};  // in a unit of our own choice, at one level or two
+constexpr double kFewestUnits = 300;           // of our own choice, whatever the sums: fewer round too much away
+constexpr double kMostUnits = 4000;            // more do not show in the makespan
 
 // What a table at one byte a unit would take; at a unit of u bytes it is u times less.
 struct Work {
   double sums = 0, cells = 0;
-  double least_unit(const Limit& limit) const { return std::max(sums / limit.sums, cells * sizeof(float) / limit.table_bytes); }
+  double unit_by_sums(const Limit& limit) const { return sums / limit.sums; }
+  double unit_by_table(const Limit& limit) const { return cells * sizeof(float) / limit.table_bytes; }
+  double least_unit(const Limit& limit) const { return std::max(unit_by_sums(limit), unit_by_table(limit)); }
 };
 
 int processors() { return static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1u, 16u)); }
@@ -39,7 +42,7 @@ class Solver {
  public:
   Solver(const Chain& chain, const ScheduleRequest& request)
       : chain_(chain), request_(request), modes_(request.residues ? static_cast<int>(chain.links[0].residues.size()) : 0),
-        bytes_(chain_in_units(chain, {})), bounds_(bytes_, request.as_published), least_(bytes_, bounds_, modes_) {}
+        bytes_(chain_in_units(chain, {})), bounds_(bytes_, modes_, request.as_published), least_(bytes_, bounds_, modes_) {}
 
   uint64_t smallest_memory() const {
     return chain_.input_bytes + static_cast<uint64_t>(least_.at(kPlain, 0, chain_.length() - 1));
@@ -51,7 +54,7 @@ class Solver {
   }
 
   // The unit that was asked for, if it is affordable: else what the budget's level allows. Levels are powers of two and fix the
-  // units, so that within a level more memory never costs time. The level below has finer units, and rounding may cost more than
+  // unit, so that within a level more memory never costs time. If the level below has a finer unit, rounding may cost more than
   // memory gains: its best plan is asked for too, so that a larger budget does not predict a slower step.
   Schedule best_plan() const {
     if (request_.unit > 0) {
@@ -62,8 +65,10 @@ class Solver {
     }
     const uint64_t memory_bytes = std::min(request_.memory_bytes, most_bytes());
     const uint64_t level = std::bit_ceil(memory_bytes), below = level / 2;
-    Schedule best = best_at_level(level, memory_bytes);
-    if (!exact_at(level) && below >= smallest_memory()) best = better_plan(std::move(best), best_at_level(below, below));
+    const UnitChoice choice = choice_at(level);
+    Schedule best = solve(choice, memory_bytes);
+    if (below < smallest_memory()) return best;
+    if (const UnitChoice finer = choice_at(below); finer != choice) best = better_plan(std::move(best), solve(finer, below));
     return best;
   }
 
@@ -71,27 +76,18 @@ class Solver {
   // More than this is of no use to any plan.
   uint64_t most_bytes() const { return chain_.input_bytes + static_cast<uint64_t>(bytes_.memory(UINT64_MAX)); }
 
-  Schedule best_at_level(uint64_t level_bytes, uint64_t memory_bytes) const {
-    Schedule best;
-    for (const UnitChoice& choice : unit_choices(level_bytes)) best = better_plan(std::move(best), solve(choice, memory_bytes));
-    return best;
-  }
-
-  bool exact_at(uint64_t level_bytes) const {
-    return static_cast<double>(exact_unit(chain_)) >= work_at(level_bytes).least_unit(kExactLimit);
-  }
-
-  std::vector<UnitChoice> unit_choices(uint64_t level_bytes) const {
-    if (exact_at(level_bytes)) return {{.unit = exact_unit(chain_)}};
+  UnitChoice choice_at(uint64_t level_bytes) const {
     const Work work = work_at(level_bytes);
-    const double finest = std::max(work.least_unit(kChosenLimit), static_cast<double>(bytes_.memory(level_bytes)) / kMostUnits);
-    return aligned_units(chain_, static_cast<uint64_t>(finest) + 1);
+    if (static_cast<double>(exact_unit(chain_)) >= work.least_unit(kExactLimit)) return {.unit = exact_unit(chain_)};
+    const double memory = static_cast<double>(std::max<int64_t>(bytes_.memory(level_bytes), 0));
+    const double by_sums = std::clamp(work.unit_by_sums(kChosenLimit), memory / kMostUnits, memory / kFewestUnits);
+    return aligned_unit(chain_, static_cast<uint64_t>(std::max(by_sums, work.unit_by_table(kChosenLimit))) + 1);
   }
 
   // The best plan in units of this size; infeasible where rounding leaves none.
   Schedule solve(const UnitChoice& choice, uint64_t memory_bytes) const {
     const UnitChain units = chain_in_units(chain_, choice);
-    const Bounds bounds(units, request_.as_published);
+    const Bounds bounds(units, modes_, request_.as_published);
     const LeastMemory least(units, bounds, modes_);
     const int64_t memory = units.memory(memory_bytes);
     if (least.at(kPlain, 0, chain_.length() - 1) > memory) return {};
@@ -114,7 +110,7 @@ class Solver {
         for (int mode = kPlain; mode < modes_; ++mode) {
           const double width = static_cast<double>(std::max<int64_t>(memory - least_.at(mode, i, l) + 1, 0));
           work.cells += width;
-          work.sums += width * (l - i + 1) * (mode == kPlain ? modes_ + 1 : 1);
+          if (mode == kPlain) work.sums += width * (l - i + 1);
         }
       }
     }

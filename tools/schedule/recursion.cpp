@@ -8,8 +8,17 @@
 
 namespace reprise {
 
-Bounds::Bounds(const UnitChain& chain, bool as_published) : chain_(chain), as_published_(as_published) {
+Bounds::Bounds(const UnitChain& chain, int modes, bool as_published) : chain_(chain), as_published_(as_published) {
   const int length = chain.length();
+  for (int mode = 0; mode < modes; ++mode) {
+    const std::vector<uint64_t>& bytes = chain.residue_bytes_prefix[mode];
+    residues_.emplace_back(pair_count(length));
+    for (int i = 0; i < length; ++i) {
+      for (int l = i; l < length; ++l) {
+        residues_[mode][pair_index(length, i, l)] = static_cast<int64_t>((bytes[l + 1] - bytes[i] + chain.unit - 1) / chain.unit);
+      }
+    }
+  }
   pass_.resize(static_cast<size_t>(length) * (length + 1));
   for (int i = 0; i < length; ++i) {
     int64_t need = 0;
@@ -39,7 +48,7 @@ int64_t Bounds::keep_tape(int mode, int i, int l, int t) const {
 
 LeastMemory::LeastMemory(const UnitChain& chain, const Bounds& bounds, int modes) : chain_(chain), bounds_(bounds) {
   const size_t pairs = static_cast<size_t>(pair_count(chain.length()));
-  least_.assign(static_cast<size_t>(modes) + 1, std::vector<int64_t>(pairs));
+  least_.assign(static_cast<size_t>(modes) + 1, std::vector<int64_t>(pairs, std::numeric_limits<int64_t>::max()));
   cost_.resize(pairs);
   for (int mode = kPlain; mode < modes; ++mode) fill(mode);
 }
@@ -65,9 +74,9 @@ void LeastMemory::for_each_branch(int mode, int i, int l, Use use) const {
 }
 
 void LeastMemory::fill(int mode) {
-  const int length = chain_.length();
+  const int length = chain_.length(), most = mode == kPlain ? length : kMostLaid;
   for (int i = length - 1; i >= 0; --i) {
-    for (int l = i; l < length; ++l) {
+    for (int l = i; l < std::min(i + most, length); ++l) {
       if (const int end = chain_.run_end[i]; chain_.run_end[l] == end && l < end) {  // as the equal range at the run's end
         least_[mode + 1][pair_index(length, i, l)] = at(mode, end - (l - i), end);
         cost_[pair_index(length, i, l)] = cost_[pair_index(length, end - (l - i), end)];

@@ -15,7 +15,8 @@
 
 namespace reprise {
 
-constexpr int kPlain = -1;  // the mode of C
+constexpr int kPlain = -1;     // the mode of C
+constexpr int kMostLaid = 64;  // links over which one pass lays residues: C_k of longer ranges costs time and changes next to nothing
 
 // Where the pair i <= l stands in a table of all pairs.
 inline int64_t pair_index(int length, int i, int l) {
@@ -25,12 +26,10 @@ inline int64_t pair_count(int length) { return pair_index(length, length - 1, le
 
 class Bounds {
  public:
-  Bounds(const UnitChain& chain, bool as_published);  // keeps a reference to the chain
+  Bounds(const UnitChain& chain, int modes, bool as_published);  // keeps a reference to the chain
 
-  // Units of residues of mode k over links i..l.
-  int64_t residues(int mode, int i, int l) const {
-    return mode == kPlain ? 0 : chain_.residue_prefix[mode][l + 1] - chain_.residue_prefix[mode][i];
-  }
+  // Units of residues of mode k over links i..l, which lie one behind the other: rounded up once, not link by link.
+  int64_t residues(int mode, int i, int l) const { return mode == kPlain ? 0 : residues_[mode][pair_index(chain_.length(), i, l)]; }
   double forward(int mode, int i, int j) const {
     const std::vector<double>& prefix = mode == kPlain ? chain_.forward_prefix : chain_.residue_forward_prefix[mode];
     return prefix[j] - prefix[i];
@@ -59,10 +58,12 @@ class Bounds {
 
   const UnitChain& chain_;
   bool as_published_;
-  std::vector<int64_t> pass_;  // by i and j: most that transients and scratch of links i..j-1 take, boundary i not counted
+  std::vector<std::vector<int64_t>> residues_;  // by mode and pair_index
+  std::vector<int64_t> pass_;                   // by i and j: most that transients and scratch of links i..j-1 take, boundary i not counted
 };
 
-// Least m for which C (or C_k) is finite, for every i..l. It needs no table over m, so it is exact at any unit.
+// Least m for which C (or C_k) is finite, for every i..l; the largest number where C_k is not tabulated. It needs no table over m,
+// so it is exact at any unit.
 class LeastMemory {
  public:
   LeastMemory(const UnitChain& chain, const Bounds& bounds, int modes);  // keeps both references

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <vector>
 
 #include "tools/formats/error.h"
 #include "tools/schedule/strategy.h"
@@ -31,6 +32,27 @@ void reverse_links(int first, int last, int slots, std::vector<Action>& actions)
   }
   actions.push_back({.kind = ActionKind::kRecord, .first = first, .choice = 0});
   actions.push_back({.kind = ActionKind::kBackward, .first = first});
+}
+
+// No plan with more slots fits: just before the first backward it holds the input, slots - 1 other boundaries and the last tape.
+int most_slots(const Chain& chain, uint64_t memory_bytes) {
+  std::vector<uint64_t> boundaries;
+  for (int i = 1; i < chain.length(); ++i) boundaries.push_back(chain.boundary_bytes(i));
+  std::sort(boundaries.begin(), boundaries.end());
+  uint64_t bytes = chain.input_bytes + chain.links.back().tapes[0].bytes;
+  int slots = 1;
+  for (const uint64_t boundary : boundaries) {
+    bytes += boundary;
+    if (bytes > memory_bytes) break;
+    ++slots;
+  }
+  return slots;
+}
+
+Schedule plan_with(const Chain& chain, int slots, uint64_t memory_bytes) {
+  std::vector<Action> actions;
+  reverse_links(0, chain.length(), slots, actions);
+  return judge_plan(chain, std::move(actions), memory_bytes);
 }
 
 }  // namespace
@@ -61,15 +83,15 @@ uint64_t revolve_split(uint64_t steps, uint64_t slots) {
 
 // The slots asked for, or the largest number whose plan fits.
 Schedule schedule_revolve(const Chain& chain, const ScheduleRequest& request) {
-  const int most = request.slots > 0 ? std::min(request.slots, chain.length()) : chain.length();
-  const int least = request.slots > 0 ? most : 1;
-  Schedule best;
-  for (int slots = most; slots >= least; --slots) {
-    std::vector<Action> actions;
-    reverse_links(0, chain.length(), slots, actions);
-    const Schedule plan = judge_plan(chain, std::move(actions), request.memory_bytes);
-    best = slots == most ? plan : better_plan(best, plan);
-    if (best.feasible) return best;
+  if (request.slots > 0) return plan_with(chain, std::min(request.slots, chain.length()), request.memory_bytes);
+  const int most = most_slots(chain, request.memory_bytes);
+  Schedule best = plan_with(chain, most, request.memory_bytes);
+  for (int slots = most - 1; slots >= 1 && !best.feasible; --slots) {
+    best = better_plan(std::move(best), plan_with(chain, slots, request.memory_bytes));
+  }
+  // Where nothing fits, the least that any of them needs is named.
+  for (int slots = most + 1; slots <= chain.length() && !best.feasible; ++slots) {
+    best = better_plan(std::move(best), plan_with(chain, slots, request.memory_bytes));
   }
   return best;
 }

@@ -46,8 +46,7 @@ class Rounding {
 uint64_t reserve_bytes(const Chain& chain, const Rounding& rounding) {
   uint64_t reserve = 0, scratch = 0, gradient = rounding.lost_bytes(chain.input_bytes);
   for (const Link& link : chain.links) {
-    uint64_t residue = 0, tape = 0;
-    for (const Residue& r : link.residues) residue = std::max(residue, rounding.lost_bytes(r.bytes));
+    uint64_t tape = 0;
     for (int t = 0; t < static_cast<int>(link.tapes.size()); ++t) {
       for (int mode = -1; mode < static_cast<int>(link.residues.size()); ++mode) {
         tape = std::max(tape, rounding.lost_bytes(tape_bytes_with_residue(link, t, mode)));
@@ -57,7 +56,7 @@ uint64_t reserve_bytes(const Chain& chain, const Rounding& rounding) {
     }
     scratch = std::max(scratch, rounding.lost_bytes(link.forward_scratch_bytes));
     gradient = std::max(gradient, rounding.lost_bytes(link.boundary_bytes));
-    reserve += rounding.lost_bytes(link.boundary_bytes) + residue + tape;
+    reserve += rounding.lost_bytes(link.boundary_bytes) + tape;
   }
   return reserve + scratch + 2 * gradient;
 }
@@ -95,6 +94,42 @@ std::vector<int> run_ends(const Chain& chain) {
   return ends;
 }
 
+// The sizes that add up over links, each with its sum.
+class SizeSums {
+ public:
+  explicit SizeSums(const Chain& chain) {
+    for_each_size(chain, [this](uint64_t bytes) { sums_[bytes] += static_cast<double>(bytes); }, [](uint64_t) {});
+    sums_.erase(0);
+    for (const auto& [size, sum] : sums_) all_ += sum;
+  }
+
+  // By how much rounding changes the sizes, as a part of all of them.
+  double misfit(const UnitChoice& choice) const {
+    const Rounding rounding(choice);
+    double bytes = 0;
+    for (const auto& [size, sum] : sums_) {
+      const double rounded = static_cast<double>(rounding.units(size)) * static_cast<double>(choice.unit);
+      bytes += std::abs(rounded / static_cast<double>(size) - 1) * sum;
+    }
+    return bytes / all_;
+  }
+
+  // Those whose divisors are worth trying.
+  std::vector<uint64_t> heaviest() const {
+    constexpr size_t kMostSizes = 16;
+    std::vector<std::pair<double, uint64_t>> by_sum;
+    for (const auto& [size, sum] : sums_) by_sum.emplace_back(sum, size);
+    std::sort(by_sum.rbegin(), by_sum.rend());
+    std::vector<uint64_t> sizes;
+    for (size_t n = 0; n < std::min(by_sum.size(), kMostSizes); ++n) sizes.push_back(by_sum[n].second);
+    return sizes;
+  }
+
+ private:
+  std::map<uint64_t, double> sums_;
+  double all_ = 0;
+};
+
 }  // namespace
 
 int64_t UnitChain::memory(uint64_t budget_bytes) const {
@@ -122,14 +157,14 @@ UnitChain chain_in_units(const Chain& chain, const UnitChoice& choice) {
   result.run_end = run_ends(chain);
   result.cost_scale = power_to_unit_sum(chain);
   result.forward_prefix = {0};
-  result.residue_prefix.assign(modes, {0});
+  result.residue_bytes_prefix.assign(modes, {0});
   result.residue_forward_prefix.assign(modes, {0});
   result.boundary = {rounding.units(chain.input_bytes)};
   for (const Link& link : chain.links) {
     result.boundary.push_back(rounding.units(link.boundary_bytes));
     result.forward_prefix.push_back(result.forward_prefix.back() + link.forward_cost * result.cost_scale);
     for (size_t k = 0; k < modes; ++k) {
-      result.residue_prefix[k].push_back(result.residue_prefix[k].back() + rounding.units(link.residues[k].bytes));
+      result.residue_bytes_prefix[k].push_back(result.residue_bytes_prefix[k].back() + link.residues[k].bytes);
       result.residue_forward_prefix[k].push_back(result.residue_forward_prefix[k].back() +
                                                  link.residues[k].forward_cost * result.cost_scale);
     }
@@ -156,32 +191,21 @@ uint64_t exact_unit(const Chain& chain) {
   return std::max<uint64_t>(divisor, 1);
 }
 
-std::vector<UnitChoice> aligned_units(const Chain& chain, uint64_t finest) {
-  std::map<uint64_t, int> held;  // sizes that add up over links, with their number
-  for_each_size(chain, [&](uint64_t bytes) { ++held[bytes]; }, [](uint64_t) {});
-  const auto waste = [&](const UnitChoice& choice) {
-    const Rounding rounding(choice);
-    double bytes = static_cast<double>(reserve_bytes(chain, rounding));
-    for (const auto& [size, count] : held) {
-      const double rounded = static_cast<double>(rounding.units(size)) * static_cast<double>(choice.unit);
-      bytes += std::max(rounded - static_cast<double>(size), 0.0) * count;
-    }
-    return bytes;
-  };
-  std::vector<std::pair<double, uint64_t>> scored;
-  constexpr uint64_t kMostDivisors = 4096;
-  for (const auto& [size, count] : held) {
-    for (uint64_t parts = std::max<uint64_t>(size / (4 * finest), 1); parts <= std::min(size / finest, kMostDivisors); ++parts) {
+UnitChoice aligned_unit(const Chain& chain, uint64_t finest) {
+  constexpr uint64_t kMostParts = 256;  // of one size: more fit well enough unaligned
+  constexpr double kLittle = 1e-3;      // of all sizes: less does not show in the makespan, while a coarser unit saves time
+  const SizeSums sizes(chain);
+  std::map<uint64_t, double> misfits = {{finest, sizes.misfit({.unit = finest})}};
+  for (const uint64_t size : sizes.heaviest()) {
+    for (uint64_t parts = std::max<uint64_t>(size / (4 * finest), 1); parts <= std::min(size / finest, kMostParts); ++parts) {
       const uint64_t unit = (size + parts - 1) / parts;
-      scored.emplace_back(waste({.unit = unit, .pool = unit / 16}), unit);
+      misfits.emplace(unit, sizes.misfit({.unit = unit, .pool = unit / 16}));
     }
   }
-  std::sort(scored.begin(), scored.end());
-  scored.erase(std::unique(scored.begin(), scored.end()), scored.end());
-  std::vector<UnitChoice> choices;
-  if (!scored.empty()) choices.push_back({.unit = scored[0].second, .pool = scored[0].second / 16});
-  choices.push_back({.unit = finest, .pool = 0});
-  return choices;
+  double least = misfits.at(finest);
+  for (const auto& [unit, misfit] : misfits) least = std::min(least, misfit);
+  const auto coarsest = std::find_if(misfits.rbegin(), misfits.rend(), [&](const auto& m) { return m.second <= least + kLittle; });
+  return {.unit = coarsest->first, .pool = coarsest->first == finest ? 0 : coarsest->first / 16};
 }
 
 }  // namespace reprise

@@ -13,6 +13,8 @@ namespace reprise {
 struct UnitChoice {
   uint64_t unit = 1;  // bytes
   uint64_t pool = 0;  // remainders up to this many bytes are rounded down and counted once in a reserve; the others up
+
+  bool operator==(const UnitChoice&) const = default;
 };
 
 struct UnitTape {
@@ -36,7 +38,7 @@ struct UnitChain {
   std::vector<int> run_end;                                 // per link: last of the equal links around it, equal in input too
   double cost_scale = 1;                                    // costs are the chain's times this power of two: floats hold them
   std::vector<double> forward_prefix;                       // cost of links 0..j-1
-  std::vector<std::vector<int64_t>> residue_prefix;         // per mode: units of residues of links 0..j-1
+  std::vector<std::vector<uint64_t>> residue_bytes_prefix;  // per mode: bytes of residues of links 0..j-1
   std::vector<std::vector<double>> residue_forward_prefix;  // per mode: cost of links 0..j-1 with residues held
 
   int length() const { return static_cast<int>(links.size()); }
@@ -49,7 +51,8 @@ UnitChain chain_in_units(const Chain& chain, const UnitChoice& choice);
 // The greatest common divisor of all sizes: the unit that loses nothing.
 uint64_t exact_unit(const Chain& chain);
 
-// Up to two choices: that of least waste between `finest` and four times that, and `finest` itself.
-std::vector<UnitChoice> aligned_units(const Chain& chain, uint64_t finest);
+// Of the units from `finest` to about four times that which divide the large sizes, the coarsest that wastes next to nothing more
+// than the best of them; `finest` where none does.
+UnitChoice aligned_unit(const Chain& chain, uint64_t finest);
 
 }  // namespace reprise

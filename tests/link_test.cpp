@@ -1,0 +1,71 @@
+// What links offer the schedule: residues that serve the many links, and the budgets that they reach on Chen et al.'s net.
+// Here because a mode that no link needs costs time, and a missing one costs every plan.
+// It must not know how modes are chosen.
+#include "tools/graph/link.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "tools/formats/recipe.h"
+#include "tools/graph/cost.h"
+#include "tools/models/models.h"
+#include "tools/schedule/schedule.h"
+
+namespace reprise {
+namespace {
+
+double convolution_flops(const Graph& graph, const Call& call) { return call.op == Op::kConv ? call_cost(graph, call).flops : 0; }
+uint64_t no_scratch(Op, Pass, const Tensor* const*) { return 0; }
+
+struct DeepResNet {
+  Graph graph;
+  ChainBodies bodies;
+  Chain chain;
+
+  DeepResNet() {
+    graph = build_model(parse_recipe(R"({"model": {"family": "resnet", "block": "bottleneck", "units": [15, 120, 180, 15],
+        "stem": "imagenet", "classes": 1000, "image": [224, 224, 3]}, "batch": 32})", "deep_resnet", "/"));
+    bodies = cut_into_links(graph);
+    solve_links(graph, bodies.links, no_scratch, convolution_flops);
+    chain = chain_of(graph, bodies.links);
+  }
+
+  std::vector<std::string> kept(const ResidueChoice& residue) const {
+    std::vector<std::string> names;
+    for (const ValueId v : residue.kept) names.push_back(graph.values[v].name);
+    return names;
+  }
+};
+
+// The two narrow convolutions are a sixth of a bottleneck unit's values and three quarters of its flops.
+TEST(Residues, NarrowConvolutionsInTheLongStages) {
+  const DeepResNet net;
+  for (const std::string name : {"layer2.60", "layer3.90"}) {
+    const std::vector<LinkBody>& links = net.bodies.links;
+    const auto link = std::find_if(links.begin(), links.end(), [&](const LinkBody& body) { return body.name == name; });
+    ASSERT_NE(link, links.end()) << name;
+    const std::vector<std::string> wanted = {name + ".conv1", name + ".conv2"};
+    const bool found = std::any_of(link->residues.begin(), link->residues.end(), [&](const ResidueChoice& r) { return net.kept(r) == wanted; });
+    EXPECT_TRUE(found) << name;
+  }
+}
+
+// DESIGN 5's figures, whole per cents of a step's forward and backward.
+TEST(Residues, FiguresOfTheDeepResNet) {
+  const DeepResNet net;
+  double forward_backward = 0;
+  for (const Link& link : net.chain.links) forward_backward += link.forward_cost + link.tapes[0].backward_cost;
+  for (const auto& [gib, percent] : {std::pair{1.2, 34.0}, {3.0, 20.0}, {5.3, 12.0}}) {
+    const auto memory = static_cast<uint64_t>(gib * 1073741824);
+    const Schedule plan = make_schedule(net.chain, {.memory_bytes = memory});
+    ASSERT_TRUE(plan.feasible) << gib;
+    EXPECT_LE(plan.peak_bytes, memory) << gib;
+    EXPECT_LT(100 * (plan.makespan / forward_backward - 1), percent + 0.5) << gib;
+  }
+}
+
+}  // namespace
+}  // namespace reprise
