@@ -145,6 +145,11 @@ class Plans {
     return plan_model(model_, request);
   }
 
+  OwnedPlan plan_that_holds_tapes() const {
+    const Schedule schedule = schedule_that_holds_tapes(model_.chain);
+    return lower_schedule(model_, schedule, layout_chain(model_.chain, schedule.actions));
+  }
+
  private:
   SolvedModel model_;
 };
@@ -179,6 +184,16 @@ void expect_accepted_by_both(const std::string& name, const std::string& text) {
 
 TEST(Replay, AcceptsEveryPlan) {
   for (const Case& c : cases()) expect_accepted_by_both(c.name, c.recipe);
+}
+
+TEST(Replay, AcceptsTapesThatOutliveTheirInputs) {
+  for (const Case& c : cases()) {
+    const Recipe recipe = recipe_from(c.recipe);
+    const OwnedPlan plan = Plans(recipe).plan_that_holds_tapes();
+    EXPECT_TRUE(check_plan(plan.view()).ok()) << c.name << ": " << text_of(check_plan(plan.view()));
+    const ReplayVerdict replayed = Replay(recipe).judge(plan.view());
+    EXPECT_TRUE(replayed.ok) << c.name << ": " << replayed.text();
+  }
 }
 
 TEST(Replay, AcceptsRandomRecipes) {

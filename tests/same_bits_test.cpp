@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/training_harness.h"
+#include "tools/schedule/simulate.h"
 
 namespace reprise {
 namespace {
@@ -123,6 +124,22 @@ TEST_P(SameBits, EveryModeOfResidues) {
     expect_same(expected, train_plan(plan, recipe, {5, 2, false}), what);
     expect_same(expected, train_plan(plan, recipe, {5, 1, true}), what + " poisoned");
   }
+}
+
+// The planner does so only where memory is tight and residues do not pay, so it is written down.
+TEST_P(SameBits, TapesThatOutliveTheirInputs) {
+  const Case c = cases()[static_cast<size_t>(GetParam())];
+  const Recipe recipe = recipe_from(c.recipe);
+  const PlannedRun none = plan_run(recipe, "none");
+  const Schedule schedule = schedule_that_holds_tapes(none.model.chain);
+  const Simulation walked = simulate(none.model.chain, schedule.actions);
+  ASSERT_TRUE(walked.valid) << walked.fault;
+  const ChainLayout layout = layout_chain(none.model.chain, schedule.actions);
+  EXPECT_EQ(layout.packed_bytes, walked.peak_bytes);
+  const OwnedPlan plan = lower_schedule(none.model, schedule, layout);
+  const RunResult expected = train_plan(none.planned.plan, recipe, {5, 1, false});
+  expect_same(expected, train_plan(plan, recipe, {5, 2, false}), c.name);
+  expect_same(expected, train_plan(plan, recipe, {5, 1, true}), std::string(c.name) + " poisoned");
 }
 
 INSTANTIATE_TEST_SUITE_P(Nets, SameBits, ::testing::Range(0, 5), [](const auto& info) { return cases()[static_cast<size_t>(info.param)].name; });

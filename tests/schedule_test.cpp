@@ -221,6 +221,11 @@ TEST(Optimal, NeverClaimsLessThanTheJudge) { judge_random_chains(150, {.most_lin
 TEST(Optimal, NeverClaimsLessThanTheJudgeSeveralTapes) {
   judge_random_chains(60, {.most_links = 4, .most_tapes = 3}, false, 0.7);
 }
+// A tape may wait while its link's input is made again: nearly all that is left above the true optimum without residues.
+TEST(Optimal, NeverClaimsLessThanTheJudgeHeldTapes) { judge_random_chains(120, {.most_links = 5}, true, 0.98); }
+TEST(Optimal, NeverClaimsLessThanTheJudgeHeldTapesWideScratch) {
+  judge_random_chains(60, {.most_links = 5, .most_scratch = 40}, true, 0.95);
+}
 TEST(Optimal, NeverClaimsLessThanTheJudgeResidues) {
   judge_random_chains(40, {.most_links = 4, .most_tapes = 2, .modes = 2, .most_bytes = 4}, true, 0.6);
 }

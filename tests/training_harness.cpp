@@ -171,4 +171,38 @@ RunResult train_plan(const OwnedPlan& owned, const Recipe& recipe, const RunOpti
   return result;
 }
 
+namespace {
+
+void reverse_holding(const Chain& chain, int first, int last, std::vector<Action>& actions) {
+  const auto record = [&](int i) {
+    actions.push_back({ActionKind::kRecord, i, 0, i % static_cast<int>(chain.links[static_cast<size_t>(i)].tapes.size())});
+  };
+  const auto backward = [&](int i) { actions.push_back({ActionKind::kBackward, i, 0, -1}); };
+  if (last < first + 2) {
+    for (int i = first; i <= last; ++i) record(i);
+    for (int i = last; i >= first; --i) backward(i);
+    return;
+  }
+  const int held = last - 1, from = held > first + 1 ? first + 1 : first;
+  actions.push_back({ActionKind::kAdvance, first, held, -1});
+  record(held);
+  actions.push_back({ActionKind::kDrop, held, 0, -1});
+  record(last);
+  backward(last);
+  if (from > first) record(first);
+  actions.push_back({ActionKind::kAdvance, from, held, -1});
+  backward(held);
+  actions.push_back({ActionKind::kDrop, held, 0, -1});
+  reverse_holding(chain, from, held - 1, actions);
+  if (from > first) backward(first);
+}
+
+}  // namespace
+
+Schedule schedule_that_holds_tapes(const Chain& chain) {
+  Schedule schedule;
+  reverse_holding(chain, 0, chain.length() - 1, schedule.actions);
+  return schedule;
+}
+
 }  // namespace reprise

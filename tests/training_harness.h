@@ -59,4 +59,7 @@ class TestArena {
   Arena arena_;
 };
 
+// Always holds a tape while its link's input is dropped and made again, wherever there are three links.
+Schedule schedule_that_holds_tapes(const Chain& chain);
+
 }  // namespace reprise

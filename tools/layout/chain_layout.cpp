@@ -64,6 +64,7 @@ class StackWalk {
   void read(const Action& action);
   void keep(int boundary, bool on_bottom);
   const Kept* find(int boundary) const;
+  size_t latest_read(int boundary) const;
   bool lay_residues(const Action& action);
   GapStep open_step() const;
   void close_step(GapStep step, int64_t live_in_gap);
@@ -74,27 +75,31 @@ class StackWalk {
   std::vector<Kept> kept_;          // of both stacks, the latest last
   std::vector<OnDisk> on_disk_;     // the latest last
   std::vector<Residues> residues_;  // by link
-  std::vector<bool> outlives_;      // by action: an advance whose boundary outlives the one it reads
+  std::vector<bool> outlives_;      // by action: an advance or a record whose result outlives the boundary it reads
   int64_t bottom_ = 0;
   int64_t depth_ = 0;
   int gradient_ = 0;  // of which boundary
 };
 
-// Marks the advances i->j after which boundary i is dropped before boundary j.
-std::vector<bool> outliving_advances(const Chain& chain, const std::vector<Action>& actions) {
+// Marks the advances i->j after which boundary i is dropped before boundary j, and the records of j after which boundary j is
+// dropped before the backward.
+std::vector<bool> outliving_results(const Chain& chain, const std::vector<Action>& actions) {
   std::vector<bool> outlives(actions.size(), false);
-  std::vector<size_t> next_drop(chain.links.size() + 1, actions.size());
+  std::vector<size_t> next_drop(chain.links.size() + 1, actions.size()), next_backward(next_drop);
   for (size_t n = actions.size(); n-- > 0;) {
     const Action& action = actions[n];
-    const auto drop_of = [&](int i) { return i > 0 && i <= chain.length() ? next_drop[static_cast<size_t>(i)] : actions.size(); };
-    if (action.kind == ActionKind::kAdvance) outlives[n] = drop_of(action.first) < drop_of(action.last);
-    if (action.kind == ActionKind::kDrop && action.first > 0 && action.first <= chain.length()) next_drop[static_cast<size_t>(action.first)] = n;
+    const auto next = [&](const std::vector<size_t>& where, int i) { return i > 0 && i <= chain.length() ? where[static_cast<size_t>(i)] : actions.size(); };
+    if (action.kind == ActionKind::kAdvance) outlives[n] = next(next_drop, action.first) < next(next_drop, action.last);
+    if (action.kind == ActionKind::kRecord) outlives[n] = next(next_drop, action.first) < next(next_backward, action.first);
+    if (action.first <= 0 || action.first > chain.length()) continue;
+    if (action.kind == ActionKind::kDrop) next_drop[static_cast<size_t>(action.first)] = n;
+    if (action.kind == ActionKind::kBackward) next_backward[static_cast<size_t>(action.first)] = n;
   }
   return outlives;
 }
 
 StackWalk::StackWalk(const Chain& chain, const std::vector<Action>& actions)
-    : chain_(chain), residues_(chain.links.size()), outlives_(outliving_advances(chain, actions)), gradient_(chain.length()) {
+    : chain_(chain), residues_(chain.links.size()), outlives_(outliving_results(chain, actions)), gradient_(chain.length()) {
   kept_.push_back({});
   bottom_ = peak = boundary(0);
   for (const Action& action : actions) {
@@ -156,6 +161,14 @@ const Kept* StackWalk::find(int boundary) const {
   return nullptr;
 }
 
+// Where among the kept ones the input of an action lies: the latest, or the one beneath a tape that outlives it.
+size_t StackWalk::latest_read(int boundary) const {
+  const size_t last = kept_.size() - 1;
+  const bool beneath = kept_[last].boundary != boundary && kept_[last].tape_of >= 0 && kept_[last].on_bottom && last > 0;
+  require(kept_[beneath ? last - 1 : last].boundary == boundary, "an input that is not the latest kept");
+  return beneath ? last - 1 : last;
+}
+
 void StackWalk::keep(int which, bool on_bottom) {
   const int64_t bytes = boundary(which);
   if (!on_bottom) depth_ += bytes;
@@ -164,7 +177,8 @@ void StackWalk::keep(int which, bool on_bottom) {
 }
 
 void StackWalk::advance(const Action& action) {
-  require(kept_.back().boundary == action.first, "an advance from a boundary that is not the latest kept");
+  const Kept& input_block = kept_[latest_read(action.first)];
+  places.back().input = input_block.place;
   require(action.last > action.first && action.last < gradient_, "an advance out of its range");
   const bool in_mode = lay_residues(action);
   GapStep step = open_step();
@@ -177,7 +191,7 @@ void StackWalk::advance(const Action& action) {
     placements.back().links.push_back({.residue = in_mode ? address_of(residues_[u].offset) : 0});
   }
   const int64_t gradient = step.gradient;
-  const bool on_bottom = outlives_[placements.size() - 1] && !kept_.back().on_bottom;
+  const bool on_bottom = outlives_[placements.size() - 1] && !input_block.on_bottom;
   step.joins_bottom = on_bottom;
   close_step(std::move(step), gradient + most);
   keep(action.last, on_bottom);
@@ -185,7 +199,7 @@ void StackWalk::advance(const Action& action) {
 
 void StackWalk::record(const Action& action) {
   const Link& link = chain_.links[action.first];
-  require(kept_.back().boundary == action.first, "a record from a boundary that is not the latest kept");
+  places.back().input = kept_[latest_read(action.first)].place;
   require(action.first < gradient_, "a record out of its range");
   require(action.choice >= 0 && action.choice < static_cast<int>(link.tapes.size()), "a tape that the link has not");
   const Tape& tape = link.tapes[action.choice];
@@ -194,23 +208,30 @@ void StackWalk::record(const Action& action) {
   const int64_t scratch = length_of(tape.forward_scratch_bytes);
   GapStep step = open_step();
   step.forwards.push_back({rest, scratch});
+  const bool on_bottom = outlives_[placements.size() - 1];
+  require(!on_bottom || residue.mode < 0, "a tape over a residue that outlives its input");
+  step.joins_bottom = on_bottom;
   const int64_t gradient = step.gradient;
   close_step(std::move(step), gradient + rest + scratch);
-  depth_ += rest;
-  places.back().tape = -depth_;
+  if (!on_bottom) depth_ += rest;
+  places.back().tape = on_bottom ? bottom_ : -depth_;
+  if (on_bottom) bottom_ += rest;
   ActionPlacement& placed = placements.back();
   placed.tape_bytes = address_of(rest);
   placed.residue = address_of(residue.offset);
   placed.residue_bytes = address_of(residue.bytes);
-  kept_.push_back({.boundary = action.first + 1, .place = -depth_, .bytes = rest, .tape_of = action.first,
+  kept_.push_back({.boundary = action.first + 1, .place = places.back().tape, .bytes = rest, .on_bottom = on_bottom, .tape_of = action.first,
                    .record = placements.size() - 1, .backward_scratch = length_of(tape.scratch_bytes)});
 }
 
 void StackWalk::backward(const Action& action) {
-  const Kept tape = kept_.back();
-  require(tape.tape_of == action.first, "a backward whose tape is not the latest kept");
+  const auto found = std::find_if(kept_.begin(), kept_.end(), [&](const Kept& kept) { return kept.tape_of == action.first; });
+  require(found != kept_.end(), "a backward whose tape is not kept");
+  const Kept tape = *found;
+  const bool outermost = tape.on_bottom ? tape.place + tape.bytes == bottom_ : found + 1 == kept_.end();
+  require(outermost, "a backward whose tape is not the latest kept");
   require(action.first + 1 == gradient_, "a backward out of order");
-  kept_.pop_back();
+  kept_.erase(found);
   require(kept_.back().boundary == action.first, "a backward whose input is not the latest kept");
   places.back() = {.input = kept_.back().place, .tape = tape.place};
   const ActionPlacement& recorded = placements[tape.record];
@@ -228,7 +249,11 @@ void StackWalk::backward(const Action& action) {
   if (residue.mode >= 0) require(residue.offset + residue.bytes == bottom_, "a residue that is not the latest laid down");
   bottom_ -= residue.bytes;
   residue = {};
-  depth_ -= tape.bytes;
+  if (tape.on_bottom) {
+    bottom_ -= tape.bytes;
+  } else {
+    depth_ -= tape.bytes;
+  }
   --gradient_;
   if (!on_disk_.empty() && on_disk_.back().boundary == action.first) on_disk_.pop_back();
 }
@@ -241,7 +266,8 @@ void StackWalk::drop(const Action& action) {
   const bool outermost = kept.on_bottom ? kept.place + kept.bytes == bottom_ : kept.place == -depth_;
   require(outermost && kept_.end() - kept_.begin() - (found - kept_.data()) <= 2, "a drop of a boundary that is not outermost");
   const bool is_on_disk = std::any_of(on_disk_.begin(), on_disk_.end(), [&](const OnDisk& copy) { return copy.boundary == action.first; });
-  require(gradient_ == action.first || is_on_disk, "a drop before the backwards that read it");
+  const bool is_made_again = kept_.back().tape_of == action.first && kept_.back().on_bottom;
+  require(gradient_ == action.first || is_on_disk || is_made_again, "a drop before the backwards that read it");
   places.back().input = kept.place;
   close_step(open_step(), boundary(gradient_));
   if (kept.on_bottom) {

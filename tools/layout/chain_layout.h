@@ -65,6 +65,8 @@ struct ChainLayout {
 // Boundaries go on the top stack, but one that outlives the boundary it was advanced from (which went to disk and is dropped
 // first) goes on the other stack than that: so every drop pops a stack, and nothing slides. No schedule here does that over links that
 // hold residues already, which would be popped beneath it: refused. Copies on disk are a stack of their own.
+// A tape that outlives its link's input (dropped right after the record, and made again before the backward) goes on the bottom
+// stack: all residues laid on it are popped first. Its own link may hold none: refused.
 // Throws std::logic_error for actions that are no nested recursion (an input that is not the latest kept value, a backward
 // out of order, a residue mode that differs from the one held, a drop without a copy on disk before the backwards that read it, an
 // end before link 0's backward).

@@ -1,4 +1,4 @@
-// The tables C(i,l,m) and C_k(i,l,m) of recursion.h over all m up to a budget, filled in parallel, and the plan traced back.
+// The tables C(i,l,m), C_k(i,l,m) and D(i,j,m) of recursion.h over all m up to a budget, filled in parallel, and the plan traced back.
 // Nearly all the time and memory of `optimal` goes here; choices are recomputed on traceback rather than stored.
 // It must not know bytes: units only.
 #pragma once
@@ -25,11 +25,11 @@ class CostTable {
  public:
   static constexpr Cost kInfinite = std::numeric_limits<Cost>::infinity();
 
-  // Keeps the references. `least` is of the same chain, bounds and number of modes.
-  CostTable(const UnitChain& chain, const Bounds& bounds, const LeastMemory& least, int modes, int64_t memory)
-      : chain_(chain), bounds_(bounds), least_(least), modes_(modes), memory_(memory), length_(chain.length()),
-        tiles_((length_ + kTile - 1) / kTile), passes_(all_passes(modes)) {
-    rows_.resize(static_cast<size_t>(modes) + 1);
+  // Keeps the references. `least` is of the same chain, bounds and number of modes. Without `held_tapes` no D.
+  CostTable(const UnitChain& chain, const Bounds& bounds, const LeastMemory& least, int modes, bool held_tapes, int64_t memory)
+      : chain_(chain), bounds_(bounds), least_(least), modes_(modes), tables_(modes + (held_tapes ? 1 : 0)), memory_(memory),
+        length_(chain.length()), tiles_((length_ + kTile - 1) / kTile), passes_(all_passes(modes, held_tapes)) {
+    rows_.resize(static_cast<size_t>(tables_) + 1);
     for (auto& rows : rows_) rows.resize(static_cast<size_t>(pair_count(length_)));
   }
 
@@ -80,8 +80,8 @@ class CostTable {
 
   // One way to do links i..l.
   struct Branch {
-    enum Kind : uint8_t { kNone, kAdvance, kTape } kind = kNone;
-    int choice = -1;    // advance: the boundary j it keeps; tape: which one
+    enum Kind : uint8_t { kNone, kAdvance, kTape, kHold } kind = kNone;
+    int choice = -1;    // advance: the boundary j it keeps; tape: which one; hold: the link after the one whose tape is held
     int lay_mode = -1;  // advance from C: the residue mode it lays down
   };
   struct Boundaries {
@@ -95,7 +95,12 @@ class CostTable {
     const Cost* from(int64_t m) const { return values + (m - least); }
     Row moved(int64_t held) const { return {values, least + held}; }
   };
-  Row row(int mode, int i, int l) const { return {rows_[mode + 1][row_index(i, l)].get(), least_.at(mode, i, l)}; }
+  Row row(int table, int i, int l) const { return {rows_[table + 1][row_index(i, l)].get(), least(table, i, l)}; }
+  int held() const { return modes_; }  // the number of D among the tables, after those of C and all C_k
+  int64_t least(int table, int i, int l) const {
+    if (table != held()) return least_.at(table, i, l);
+    return l - i < kMostHeld ? bounds_.held_backward(l) : std::numeric_limits<int64_t>::max();
+  }
 
   // A range inside a run of equal links shares its row with the range of the same length at the run's end.
   int64_t row_index(int i, int l) const {
@@ -105,43 +110,68 @@ class CostTable {
 
   // Calls use(branch, m, cost, x, y): from that m on, C may be cost + x + y; a row without values counts as zero.
   template <class Use>
-  void for_each_tape(int mode, int i, int l, Use use) const {
+  void for_each_tape(int table, int i, int l, Use use) const {
+    const bool holds = table == held();
+    if (holds && l == i) {
+      const UnitTape& tape = chain_.links[i].tapes[kHeldTape];
+      return use(Branch{.kind = Branch::kTape}, bounds_.held_backward(i), tape.backward_cost, Row{}, Row{});
+    }
+    const int mode = holds ? kPlain : table;
+    const int64_t beside = holds ? bounds_.tape(kPlain, l, kHeldTape) : 0;
     for (int t = 0; t < static_cast<int>(chain_.links[i].tapes.size()); ++t) {
       const UnitTape& tape = chain_.links[i].tapes[t];
       const double cost = tape.record_cost[mode + 1] + tape.backward_cost;
       const Branch branch{.kind = Branch::kTape, .choice = t};
       if (l == i) {
         use(branch, bounds_.single(mode, i, t), cost, Row{}, Row{});
-      } else if (const Row after = row(mode, i + 1, l).moved(bounds_.tape(mode, i, t)); after.values != nullptr) {
-        use(branch, std::max(bounds_.keep_tape(mode, i, l, t), after.least), cost, after, Row{});
+      } else if (const Row after = row(table, i + 1, l).moved(bounds_.tape(mode, i, t)); after.values != nullptr) {
+        use(branch, std::max(bounds_.keep_tape(mode, i, l, t, beside), after.least), cost, after, Row{});
       }
     }
   }
-  // Advances of C or C_k that leave links in `lay_mode`: that of the range, or from C also one that they lay down.
+  // Advances of C or C_k that leave links in `lay_mode`: that of the range, or from C also one that they lay down. Those of D; and
+  // from C those that hold a tape.
   struct Pass {
     int mode, lay_mode;
+    bool holds = false;
   };
-  static std::vector<Pass> all_passes(int modes) {
+  static std::vector<Pass> all_passes(int modes, bool held_tapes) {
     std::vector<Pass> passes = {{kPlain, kPlain}};
+    if (held_tapes) passes.insert(passes.end(), {{modes, kPlain}, {kPlain, kPlain, true}});
     for (int mode = 0; mode < modes; ++mode) passes.insert(passes.end(), {{mode, mode}, {kPlain, mode}});
     return passes;
   }
+  // Those of C that record link j - 1 and hold its tape, while boundary j - 1 is dropped. They lower no range's least memory: what
+  // LeastMemory says stands.
+  template <class Use>
+  void for_each_hold(int i, int l, Boundaries range, Use use) const {
+    for (int j = std::max(range.first, i + 2); j <= std::min(range.last, i + kMostHeld); ++j) {
+      const Row after = row(kPlain, j, l).moved(bounds_.tape(kPlain, j - 1, kHeldTape)), before = row(held(), i, j - 1);
+      if (after.values == nullptr || before.values == nullptr) continue;
+      const int64_t least = std::max({bounds_.hold(i, j - 1, l), after.least, before.least, least_.at(kPlain, i, l)});
+      use(Branch{.kind = Branch::kHold, .choice = j}, least, bounds_.forward(kPlain, i, j), after, before);
+    }
+  }
   template <class Use>
   void for_each_advance(Pass pass, int i, int l, Boundaries range, Use use) const {
+    if (pass.holds) return for_each_hold(i, l, range, use);
+    const bool holds = pass.mode == held();
     const int last = pass.lay_mode == kPlain ? range.last : std::min(range.last, i + kMostLaid);
     for (int j = range.first; j <= last; ++j) {
       const Row after = row(pass.mode, j, l).moved(chain_.boundary[j] + bounds_.residues(pass.lay_mode, i, j - 1));
       const Row before = row(pass.lay_mode, i, j - 1);
       if (after.values == nullptr || before.values == nullptr) continue;
-      const int64_t least = pass.lay_mode == pass.mode ? bounds_.advance(pass.mode, i, j, l) : bounds_.lay(pass.lay_mode, i, j, l);
+      const int64_t least = holds                         ? bounds_.advance(kPlain, i, j, l) + bounds_.tape(kPlain, l, kHeldTape)
+                            : pass.lay_mode == pass.mode ? bounds_.advance(pass.mode, i, j, l)
+                                                         : bounds_.lay(pass.lay_mode, i, j, l);
       const Branch branch{.kind = Branch::kAdvance, .choice = j, .lay_mode = pass.lay_mode};
-      use(branch, std::max({least, after.least, before.least}), bounds_.forward(pass.mode, i, j), after, before);
+      use(branch, std::max({least, after.least, before.least}), bounds_.forward(holds ? kPlain : pass.mode, i, j), after, before);
     }
   }
 
   void lower_row(int mode, int i, int l, int64_t from, double cost, const Row& x, const Row& y) {
     if (from > memory_) return;
-    Cost* out = rows_[mode + 1][row_index(i, l)].get() + (from - least_.at(mode, i, l));
+    Cost* out = rows_[mode + 1][row_index(i, l)].get() + (from - least(mode, i, l));
     const int64_t count = memory_ - from + 1;
     if (x.values == nullptr) {
       for (int64_t n = 0; n < count; ++n) out[n] = std::min(out[n], static_cast<Cost>(cost));
@@ -151,8 +181,8 @@ class CostTable {
   }
 
   void open_pair(int i, int l) {
-    for (int mode = kPlain; mode < modes_; ++mode) {
-      const int64_t width = memory_ - least_.at(mode, i, l) + 1;
+    for (int mode = kPlain; mode < tables_; ++mode) {
+      const int64_t width = memory_ - least(mode, i, l) + 1;
       if (width <= 0) continue;
       std::unique_ptr<Cost[]>& values = rows_[mode + 1][row_index(i, l)];
       values.reset(new Cost[static_cast<size_t>(width)]);
@@ -162,7 +192,7 @@ class CostTable {
 
   // Part of the advances of a pair.
   void lower_by_advances(Pass pass, int i, int l, Boundaries range) {
-    if (least_.at(pass.mode, i, l) > memory_) return;
+    if (least(pass.mode, i, l) > memory_) return;
     for_each_advance(pass, i, l, range, [&](const Branch&, int64_t from, double cost, const Row& x, const Row& y) {
       lower_row(pass.mode, i, l, from, cost, x, y);
     });
@@ -174,8 +204,8 @@ class CostTable {
       lower_by_advances(pass, i, l, near);
       lower_by_advances(pass, i, l, far);
     }
-    for (int mode = kPlain; mode < modes_; ++mode) {
-      if (least_.at(mode, i, l) > memory_) continue;
+    for (int mode = kPlain; mode < tables_; ++mode) {
+      if (least(mode, i, l) > memory_) continue;
       for_each_tape(mode, i, l, [&](const Branch&, int64_t from, double cost, const Row& x, const Row& y) {
         lower_row(mode, i, l, from, cost, x, y);
       });
@@ -225,13 +255,22 @@ class CostTable {
 
   void trace(int mode, int i, int l, int64_t m, std::vector<Action>& list) const {
     const Branch branch = choose(mode, i, l, m);
+    const bool holds = mode == held();
+    if (branch.kind == Branch::kTape && holds && i == l) return list.push_back({.kind = ActionKind::kBackward, .first = i});
     if (branch.kind == Branch::kTape) {
       list.push_back({.kind = ActionKind::kRecord, .first = i, .choice = branch.choice});
-      if (l > i) trace(mode, i + 1, l, m - bounds_.tape(mode, i, branch.choice), list);
+      if (l > i) trace(mode, i + 1, l, m - bounds_.tape(holds ? kPlain : mode, i, branch.choice), list);
       list.push_back({.kind = ActionKind::kBackward, .first = i});
       return;
     }
     const int j = branch.choice;
+    if (branch.kind == Branch::kHold) {
+      list.push_back({.kind = ActionKind::kAdvance, .first = i, .last = j - 1});
+      list.push_back({.kind = ActionKind::kRecord, .first = j - 1, .choice = kHeldTape});
+      list.push_back({.kind = ActionKind::kDrop, .first = j - 1});
+      trace(kPlain, j, l, m - bounds_.tape(kPlain, j - 1, kHeldTape), list);
+      return trace(held(), i, j - 1, m, list);
+    }
     list.push_back({.kind = ActionKind::kAdvance, .first = i, .last = j, .choice = branch.lay_mode});
     trace(mode, j, l, m - chain_.boundary[j] - bounds_.residues(branch.lay_mode, i, j - 1), list);
     list.push_back({.kind = ActionKind::kDrop, .first = j});
@@ -242,6 +281,7 @@ class CostTable {
   const Bounds& bounds_;
   const LeastMemory& least_;
   int modes_;
+  int tables_;  // of C_k, and D after them
   int64_t memory_;
   int length_;
   int tiles_;

@@ -123,7 +123,7 @@ class Solver {
   };
   template <class Cost>
   Claim solve_as(const UnitChain& units, const Bounds& bounds, const LeastMemory& least, int64_t memory, int threads) const {
-    CostTable<Cost> table(units, bounds, least, modes_, memory);
+    CostTable<Cost> table(units, bounds, least, modes_, request_.residues && !request_.as_published, memory);
     table.solve(threads);
     if (request_.disk.bytes > 0) return above_table(units, bounds, table, memory);
     const double makespan = table.makespan() / units.cost_scale;

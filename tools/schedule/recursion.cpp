@@ -40,10 +40,10 @@ int64_t Bounds::single(int mode, int i, int t) const {
 
 // While the tape is recorded the gradient of boundary l + 1 is live, not yet that of i + 1: asking for single() as Rotor does
 // is too much where a forward needs wide scratch.
-int64_t Bounds::keep_tape(int mode, int i, int l, int t) const {
+int64_t Bounds::keep_tape(int mode, int i, int l, int t, int64_t held) const {
   if (as_published_) return std::max(single(mode, i, t), advance(mode, i, l, l));
   const int64_t record = chain_.boundary[l + 1] + tape(mode, i, t) + chain_.links[i].tapes[t].forward_scratch;
-  return std::max(single_backward(mode, i, t), record + residues(mode, i + 1, l));
+  return std::max(single_backward(mode, i, t), record + residues(mode, i + 1, l) + held);
 }
 
 LeastMemory::LeastMemory(const UnitChain& chain, const Bounds& bounds, int modes) : chain_(chain), bounds_(bounds) {

@@ -4,7 +4,10 @@
 //
 //   C(i,l,m): least cost to bring the gradient of boundary l+1 back to boundary i in m units beside boundary i.
 //   C_k(i,l,m): the same while links i..l hold their residues of mode k, which m includes.
-// DESIGN 4 and 5; Beaumont et al., arXiv 1911.13214.
+//   D(i,j,m): the same for links i..j while the tape of link j is held, which m includes, and boundary j is not: it is made again.
+//     D(j,j,m) = B(j); D(i,j,m) = min( min over i<k<=j of [ F(i..k-1) + D(k,j,m-a(k)) + C(i,k-1,m) ], F(i) + B(i) + D(i+1,j,m-tape(i)) )
+//     C(i,l,m) also takes, over i<j<l: F(i..j) + C(j+1,l,m-tape(j)) + D(i,j,m). So only tapes[0] is held, and over no residue.
+// DESIGN 4, 5 and 11; Beaumont et al., arXiv 1911.13214.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +19,8 @@
 namespace reprise {
 
 constexpr int kPlain = -1;     // the mode of C
+constexpr int kHeldTape = 0;   // the one of a link's tapes that D holds
+constexpr int kMostHeld = 32;  // links that are run again at most while D holds a tape: longer ranges cost time and gain nothing
 constexpr int kMostLaid = 64;  // links over which one pass lays residues: C_k of longer ranges costs time and changes next to nothing
 
 // Where the pair i <= l stands in a table of all pairs.
@@ -38,12 +43,18 @@ class Bounds {
 
   // What C or C_k asks of m to run link i alone with tape t.
   int64_t single(int mode, int i, int t) const;
-  // ... to record tape t first, then do i+1..l, then the backward of i. As published this has a hole (DESIGN 4).
-  int64_t keep_tape(int mode, int i, int l, int t) const;
+  // ... to record tape t first, then do i+1..l, then the backward of i; `held` lies beside it at first. As published this has a hole (DESIGN 4).
+  int64_t keep_tape(int mode, int i, int l, int t, int64_t held = 0) const;
   // ... to advance from i to j.
   int64_t advance(int mode, int i, int j, int l) const {
     return chain_.boundary[l + 1] + pass(i, last_passed(j, l)) + residues(mode, i, l);
   }
+  // What C asks of m to advance from i to j and record j there, and D to run the backward of j.
+  int64_t hold(int i, int j, int l) const {
+    const UnitTape& held = chain_.links[j].tapes[kHeldTape];
+    return chain_.boundary[l + 1] + std::max(pass(i, j), chain_.boundary[j] + held.size[0] + held.forward_scratch);
+  }
+  int64_t held_backward(int j) const { return single_backward(kPlain, j, kHeldTape); }
   // ... to lay residues of mode k over i..j-1 while advancing to j. Never less than advance of kPlain, so that residues do not
   // lower the least memory of a range, and LeastMemory need not look at them.
   int64_t lay(int mode, int i, int j, int l) const {
