@@ -102,6 +102,10 @@ def torch_turn(name, memory_format, threads):
 
 # ---- Reprise --------------------------------------------------------------------------------------------------------------------
 
+class DoesNotFit(Exception):
+  """What the planner says, in one line."""
+
+
 class Ours:
   """One compiled plan of a recipe; a quarter: with a quarter of the transient memory of storing everything."""
 
@@ -114,7 +118,9 @@ class Ours:
       recipe["budget"] = self.quarter_budget()
     path = folder / f"{recipe['name']}.json"
     path.write_text(json.dumps(recipe))
-    subprocess.run(["make", "-s", "build", f"RECIPE={path}"], check=True, cwd=ROOT, env={**os.environ, "MAKEFLAGS": ""}, stdout=subprocess.DEVNULL)
+    built = subprocess.run(["make", "-s", "build", f"RECIPE={path}"], cwd=ROOT, env={**os.environ, "MAKEFLAGS": ""}, capture_output=True, text=True)
+    if built.returncode != 0:
+      raise DoesNotFit(built.stderr.splitlines()[0])
     self.manifest = json.loads((self.program.parent / "manifest.json").read_text())
 
   def quarter_budget(self):
@@ -135,8 +141,11 @@ def compare(name, threads, folder):
   formats = ["contiguous"] if "gpt" in name else ["contiguous", "channels_last"]
   runs = {f"torch {form}": lambda form=form: torch_turn(name, form, threads) for form in formats}
   for label, quarter in (("ours", False), ("ours, a quarter", True)):
-    ours = Ours(name, folder, quarter)
-    runs[label] = lambda ours=ours: ours.turn(threads)
+    try:
+      ours = Ours(name, folder, quarter)
+      runs[label] = lambda ours=ours: ours.turn(threads)
+    except DoesNotFit as refusal:
+      print(f"| {name} | {label} | {str(refusal)[:200]} | | | | |")
   seconds, memory = {label: [] for label in runs}, {label: 0 for label in runs}
   for _ in range(ROUNDS):
     for label, run in runs.items():
