@@ -29,6 +29,7 @@ struct Shape {
   uint64_t most_bytes = 6, factor = 1, jitter = 0;  // sizes are factor x (0..most_bytes) + (0..jitter)
   uint64_t most_scratch = 3;
   bool record_costs = false;  // records over a residue at a price of their own
+  bool unions = false;        // thin tapes share bytes with residues
 };
 
 Chain random_chain(uint64_t seed, const Shape& shape) {
@@ -57,6 +58,10 @@ Chain random_chain(uint64_t seed, const Shape& shape) {
       const auto saved = static_cast<uint64_t>(link.forward_cost - residue.forward_cost);
       for (size_t t = 0; shape.record_costs && t < link.tapes.size(); ++t) {
         residue.record_costs.push_back(link.forward_cost - static_cast<double>(upto(saved)));
+      }
+      for (size_t t = 0; shape.unions && t < link.tapes.size(); ++t) {
+        const uint64_t least = std::max(link.tapes[t].bytes, link.boundary_bytes + residue.bytes);
+        residue.tape_bytes.push_back(least + (t == 0 ? 0 : upto(link.tapes[t].bytes + residue.bytes - least)));
       }
     }
     chain.links.push_back(link);
@@ -128,6 +133,7 @@ class Judge {
 
   uint64_t tape_size(int i, int t, int r) const {
     const uint64_t own = chain_.links[i].tapes[t].bytes;
+    if (r > 0 && !chain_.links[i].residues[r - 1].tape_bytes.empty()) return chain_.links[i].residues[r - 1].tape_bytes[t];
     return r > 0 && t > 0 ? own + chain_.links[i].residues[r - 1].bytes : own;
   }
   uint64_t live(const State& s) const {
@@ -223,12 +229,16 @@ TEST(Optimal, NeverClaimsLessThanTheJudgeWideScratch) {
   judge_random_chains(15, {.most_links = 3, .most_tapes = 2, .modes = 2, .most_scratch = 20, .record_costs = true}, true, 0.6);
 }
 
+TEST(Optimal, NeverClaimsLessThanTheJudgeTapesThatShareWithResidues) {
+  judge_random_chains(30, {.most_links = 4, .most_tapes = 3, .modes = 2, .most_bytes = 4, .unions = true}, true, 0.6);
+}
+
 // Forwards that need more scratch than the tapes take: an advance may then fit where a longer one does not, and what an
 // advance that lays residues asks may be less than what the least memory was thought to be.
 TEST(Optimal, WideScratchAtEveryBudget) {
   for (uint64_t seed = 7000; seed < 7600; ++seed) {
     const Chain chain = random_chain(seed, {.most_links = 5, .most_tapes = 3, .modes = static_cast<int>(seed % 4), .most_scratch = 40,
-                                            .record_costs = seed % 8 > 3});
+                                            .record_costs = seed % 8 > 3, .unions = seed % 16 > 7});
     const Schedule none = make_schedule(chain, {.strategy = "none"});
     const uint64_t smallest = make_schedule(chain, {.memory_bytes = 0}).smallest_memory;
     ASSERT_LE(smallest, none.peak_bytes) << "seed " << seed;
@@ -247,7 +257,8 @@ TEST(Optimal, WideScratchAtEveryBudget) {
 
 TEST(Strategies, RandomChainsFitAndOptimalIsBest) {
   for (uint64_t seed = 1000; seed < 1080; ++seed) {
-    const Chain chain = random_chain(seed, {.most_links = 16, .most_tapes = 3, .modes = static_cast<int>(seed % 3)});
+    const Chain chain = random_chain(seed, {.most_links = 16, .most_tapes = 3, .modes = static_cast<int>(seed % 3),
+                                            .unions = seed % 2 == 0});
     const uint64_t most = peak_of_none(chain);
     double before = INFINITY;
     for (uint64_t memory = 0; memory <= most + 2; memory += 1 + most / 40) {
@@ -405,7 +416,7 @@ TEST(Strategies, RefusesUnknownNamesAndForeignParameters) {
 
 TEST(ChainJson, RoundTrip) {
   for (uint64_t seed = 0; seed < 20; ++seed) {
-    const Chain chain = random_chain(seed, {.most_tapes = 3, .modes = 2});
+    const Chain chain = random_chain(seed, {.most_tapes = 3, .modes = 2, .record_costs = seed % 2 == 0, .unions = seed % 3 == 0});
     const auto written = chain_to_json(chain);
     const Chain again = chain_from_json(nlohmann::json::parse(written.dump()), "again");
     EXPECT_EQ(chain_to_json(again), written) << "seed " << seed;
@@ -436,6 +447,10 @@ TEST(ChainJson, RefusesBadChainsByField) {
       {"/links/2/tapes/0/colour", "1", "links[2].tapes[0].colour", "unknown key"},
       {"/links/2/residues", "[]", "links[2].residues", "must list 1 modes"},
       {"/links/2/residues/0/forward_cost", "2.5", "links[2].residues[0].forward_cost", "from 0 to 2"},
+      {"/links/2/residues/0/record_costs", "[1, 1]", "links[2].residues[0].record_costs", "must list 1 numbers"},
+      {"/links/2/residues/0/tape_bytes", "[]", "links[2].residues[0].tape_bytes", "must list 1 numbers"},
+      {"/links/2/residues/0/tape_bytes", "[3]", "links[2].residues[0].tape_bytes", "from 4 to 5"},
+      {"/links/2/residues/0/tape_bytes", "[6]", "links[2].residues[0].tape_bytes", "from 4 to 5"},
       {"/links/5/boundary_bytes", "0.0", "links[5].boundary_bytes", "integer from 0"},
   };
   for (const Case& test : cases) {

@@ -50,6 +50,10 @@ class ChainJudge {
     for (int i = 0; i < chain_.length(); ++i) {
       const int tape = get(s, i, kTape), residue = get(s, i, kResidue);
       if (get(s, i, kValue)) sum += chain_.boundary_bytes(i);
+      if (tape && residue && !chain_.links[i].residues[residue - 1].tape_bytes.empty()) {
+        sum += chain_.links[i].residues[residue - 1].tape_bytes[tape - 1];
+        continue;
+      }
       if (tape) sum += chain_.links[i].tapes[tape - 1].bytes;
       if (residue && tape != 1) sum += chain_.links[i].residues[residue - 1].bytes;  // the full tape contains it
     }

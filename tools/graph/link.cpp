@@ -73,6 +73,15 @@ std::vector<double> mode_prices(std::vector<double> changes) {
   return prices;
 }
 
+// A value in both counts once.
+uint64_t bytes_together(const Graph& graph, const TapeChoice& tape, const ResidueChoice& residue) {
+  uint64_t bytes = tape.bytes;
+  for (const ValueId v : residue.kept) {
+    if (std::find(tape.kept.begin(), tape.kept.end(), v) == tape.kept.end()) bytes += graph.tensor(v).bytes;
+  }
+  return bytes;
+}
+
 }  // namespace
 
 ChainBodies cut_into_links(Graph& graph) {
@@ -137,7 +146,10 @@ Chain chain_of(const Graph& graph, const std::vector<LinkBody>& links) {
     for (const TapeChoice& tape : body.tapes) {
       link.tapes.push_back({tape.bytes, tape.backward_price, tape.backward.scratch_bytes, tape.forward_scratch_bytes});
     }
-    for (const ResidueChoice& residue : body.residues) link.residues.push_back({residue.bytes, residue.forward_price, residue.record_prices});
+    for (const ResidueChoice& residue : body.residues) {
+      link.residues.push_back({residue.bytes, residue.forward_price, residue.record_prices});
+      for (const TapeChoice& tape : body.tapes) link.residues.back().tape_bytes.push_back(bytes_together(graph, tape, residue));
+    }
     chain.links.push_back(link);
   }
   return chain;

@@ -190,8 +190,7 @@ void StackWalk::record(const Action& action) {
   require(action.choice >= 0 && action.choice < static_cast<int>(link.tapes.size()), "a tape that the link has not");
   const Tape& tape = link.tapes[action.choice];
   const Residues& residue = residues_[action.first];
-  const int64_t contained = action.choice == 0 ? residue.bytes : 0;
-  const int64_t rest = std::max(length_of(tape.bytes) - contained, boundary(action.first + 1));
+  const int64_t rest = length_of(link.tape_bytes(action.choice, residue.mode)) - residue.bytes;
   const int64_t scratch = length_of(tape.forward_scratch_bytes);
   GapStep step = open_step();
   step.forwards.push_back({rest, scratch});

@@ -28,8 +28,7 @@ struct LinkPlacement {
 //   kAdvance   links, one per link first..last-1; the last output stays, the others die with the link that reads them.
 //   kRecord    tape: the block that this action writes, tape_bytes long, the output (boundary first+1) in front.
 //              residue: where the link's residue lies if an earlier advance laid it down (residue_bytes > 0). It stays
-//              there until the backward. The full tape, tapes[0], contains it: tape_bytes = tape.bytes - residue_bytes;
-//              a thinner one need not: tape_bytes = tape.bytes. Never less than the output.
+//              there until the backward, and what it has of the tape is not in the tape's block. Never less than the output.
 //              scratch: tape.forward_scratch_bytes.
 //   kBackward  tape, residue as its record wrote them; new_gradient, boundary_bytes(first) long; scratch: tape.scratch_bytes.
 //   kDrop      nothing.

@@ -3,6 +3,7 @@
 // It must not know what a link computes: only bytes and costs.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -15,6 +16,8 @@ struct Tape {
   double backward_cost = 0;            // recomputation inside the link included
   uint64_t scratch_bytes = 0;          // of the backward
   uint64_t forward_scratch_bytes = 0;  // of the forward that records this tape
+
+  bool operator==(const Tape&) const = default;
 };
 
 // Inner values kept from a link's forward until its backward, without the output (DESIGN 5).
@@ -22,7 +25,9 @@ struct Residue {
   uint64_t bytes = 0;
   double forward_cost = 0;  // of every later forward of the link that keeps only the output
   std::vector<double> record_costs = {};  // per tape: of the forward that records it over this residue; empty: forward_cost
+  std::vector<uint64_t> tape_bytes = {};  // per tape: of it and this residue together, output included; empty: see Link
 
+  bool operator==(const Residue&) const = default;
   double record_cost(int tape) const { return record_costs.empty() ? forward_cost : record_costs[static_cast<size_t>(tape)]; }
 };
 
@@ -33,6 +38,16 @@ struct Link {
   uint64_t forward_scratch_bytes = 0;  // of a forward that keeps only the output
   std::vector<Tape> tapes;             // Pareto front, tapes[0] the largest: everything kept
   std::vector<Residue> residues;       // entry k is mode k
+
+  // Of tape `choice` while the residue of `mode` (-1: none) is held until the tape's end. A value in both counts once: where the
+  // residue does not say, the full tape, tapes[0], contains it and a thinner one shares nothing with it.
+  uint64_t tape_bytes(int choice, int mode) const {
+    const uint64_t own = tapes[static_cast<size_t>(choice)].bytes;
+    if (mode < 0) return own;
+    const Residue& residue = residues[static_cast<size_t>(mode)];
+    if (!residue.tape_bytes.empty()) return residue.tape_bytes[static_cast<size_t>(choice)];
+    return choice == 0 ? std::max(own, boundary_bytes + residue.bytes) : own + residue.bytes;
+  }
 };
 
 struct Chain {

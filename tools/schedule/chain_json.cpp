@@ -3,6 +3,8 @@
 // It must not know any strategy.
 #include "tools/schedule/chain_json.h"
 
+#include <algorithm>
+
 #include "tools/formats/json_fields.h"
 #include "tools/formats/json_text.h"
 #include "tools/formats/output_file.h"
@@ -40,13 +42,28 @@ Tape tape_from(const JsonFields& fields, const Link& link) {
   return tape;
 }
 
+const json& per_tape(const JsonFields& fields, const char* key, const Link& link) {
+  const json& list = fields.list_at(key);
+  if (list.size() != link.tapes.size()) {
+    fields.refuse(key, "must list " + std::to_string(link.tapes.size()) + " numbers, one for each tape, not " + std::to_string(list.size()));
+  }
+  return list;
+}
+
 Residue residue_from(const JsonFields& fields, const Link& link) {
-  fields.allow_only({"bytes", "forward_cost", "record_costs"});
+  fields.allow_only({"bytes", "forward_cost", "record_costs", "tape_bytes"});
   Residue residue{.bytes = bytes_of(fields, "bytes"), .forward_cost = cost_of(fields, "forward_cost", link.forward_cost)};
-  if (!fields.has("record_costs")) return residue;
-  for (const json& cost : fields.list_at("record_costs")) residue.record_costs.push_back(fields.number_in("record_costs", cost, {0, kMostCost}));
-  if (residue.record_costs.size() != link.tapes.size()) {
-    fields.refuse("record_costs", "must list " + std::to_string(link.tapes.size()) + " costs, one for each tape, not " + std::to_string(residue.record_costs.size()));
+  if (fields.has("record_costs")) {
+    for (const json& cost : per_tape(fields, "record_costs", link)) {
+      residue.record_costs.push_back(fields.number_in("record_costs", cost, {0, kMostCost}));
+    }
+  }
+  if (fields.has("tape_bytes")) {
+    for (const json& bytes : per_tape(fields, "tape_bytes", link)) {
+      const uint64_t tape_bytes = link.tapes[residue.tape_bytes.size()].bytes;
+      const uint64_t low = std::max(tape_bytes, link.boundary_bytes + residue.bytes);
+      residue.tape_bytes.push_back(fields.integer_in("tape_bytes", bytes, low, tape_bytes + residue.bytes));
+    }
   }
   return residue;
 }
@@ -113,6 +130,7 @@ ordered_json chain_to_json(const Chain& chain) {
     for (const Residue& residue : link.residues) {
       residues.push_back({{"bytes", residue.bytes}, {"forward_cost", residue.forward_cost}});
       if (!residue.record_costs.empty()) residues.back()["record_costs"] = residue.record_costs;
+      if (!residue.tape_bytes.empty()) residues.back()["tape_bytes"] = residue.tape_bytes;
     }
     links.push_back({{"name", link.name}, {"forward_cost", link.forward_cost}, {"boundary_bytes", link.boundary_bytes},
                      {"forward_scratch_bytes", link.forward_scratch_bytes}, {"tapes", tapes}, {"residues", residues}});

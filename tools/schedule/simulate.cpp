@@ -88,7 +88,7 @@ class Walk {
     makespan_ += mode_[i] < 0 ? link.forward_cost : link.residues[mode_[i]].record_cost(choice);
     const uint64_t residue_bytes = mode_[i] < 0 ? 0 : link.residues[mode_[i]].bytes;
     tape_[i] = choice;
-    live_bytes_ += tape_bytes_with_residue(link, choice, mode_[i]) - residue_bytes;
+    live_bytes_ += link.tape_bytes(choice, mode_[i]) - residue_bytes;
     touch(link.tapes[choice].forward_scratch_bytes);
     return "";
   }
@@ -101,7 +101,7 @@ class Walk {
     makespan_ += link.tapes[tape_[i]].backward_cost;
     live_bytes_ += chain_.boundary_bytes(i);
     touch(link.tapes[tape_[i]].scratch_bytes);
-    live_bytes_ -= tape_bytes_with_residue(link, tape_[i], mode_[i]) + chain_.boundary_bytes(i + 1);
+    live_bytes_ -= link.tape_bytes(tape_[i], mode_[i]) + chain_.boundary_bytes(i + 1);
     tape_[i] = -1;
     mode_[i] = -1;
     gradient_ = i;
@@ -156,13 +156,6 @@ class Walk {
 };
 
 }  // namespace
-
-uint64_t tape_bytes_with_residue(const Link& link, int choice, int mode) {
-  const uint64_t tape_bytes = link.tapes[choice].bytes;
-  if (mode < 0) return tape_bytes;
-  const uint64_t residue_bytes = link.residues[mode].bytes;
-  return choice == 0 ? std::max(tape_bytes, link.boundary_bytes + residue_bytes) : tape_bytes + residue_bytes;
-}
 
 Simulation simulate(const Chain& chain, std::span<const Action> actions, const DiskLevel& disk) {
   Walk walk(chain, disk);

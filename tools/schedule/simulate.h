@@ -19,10 +19,6 @@ struct Simulation {
   uint64_t disk_bytes = 0;  // most that lies on disk at once
 };
 
-// Bytes of tape `choice` of a link whose residue of `mode` (-1: none) is held until the tape's end. The full tape, tapes[0],
-// contains the residue; a thinner one may not, so both are counted.
-uint64_t tape_bytes_with_residue(const Link& link, int choice, int mode);
-
 // Live from the start: boundary 0 and the gradient of the loss's output (0 bytes). A gradient lives until the backward that
 // reads it ends; an advance reserves all its new residues before its first link. Copies on disk are nested: only the boundary
 // behind all that lie there may be written. Of `disk` only the costs count: a write costs its full time, though it overlaps the

@@ -8,8 +8,6 @@
 #include <map>
 #include <numeric>
 
-#include "tools/schedule/simulate.h"
-
 namespace reprise {
 namespace {
 
@@ -23,7 +21,7 @@ void for_each_size(const Chain& chain, Hold hold, Pass pass) {
     for (const Residue& residue : link.residues) hold(residue.bytes);
     const int modes = static_cast<int>(link.residues.size());
     for (int t = 0; t < static_cast<int>(link.tapes.size()); ++t) {
-      for (int mode = -1; mode < modes; ++mode) hold(tape_bytes_with_residue(link, t, mode));
+      for (int mode = -1; mode < modes; ++mode) hold(link.tape_bytes(t, mode));
       pass(link.tapes[t].scratch_bytes);
       pass(link.tapes[t].forward_scratch_bytes);
     }
@@ -49,7 +47,7 @@ uint64_t reserve_bytes(const Chain& chain, const Rounding& rounding) {
     uint64_t tape = 0;
     for (int t = 0; t < static_cast<int>(link.tapes.size()); ++t) {
       for (int mode = -1; mode < static_cast<int>(link.residues.size()); ++mode) {
-        tape = std::max(tape, rounding.lost_bytes(tape_bytes_with_residue(link, t, mode)));
+        tape = std::max(tape, rounding.lost_bytes(link.tape_bytes(t, mode)));
       }
       scratch = std::max({scratch, rounding.lost_bytes(link.tapes[t].scratch_bytes),
                           rounding.lost_bytes(link.tapes[t].forward_scratch_bytes)});
@@ -62,16 +60,8 @@ uint64_t reserve_bytes(const Chain& chain, const Rounding& rounding) {
 }
 
 bool same_cost_and_size(const Link& a, const Link& b) {
-  const auto same_tape = [](const Tape& x, const Tape& y) {
-    return x.bytes == y.bytes && x.backward_cost == y.backward_cost && x.scratch_bytes == y.scratch_bytes &&
-           x.forward_scratch_bytes == y.forward_scratch_bytes;
-  };
-  const auto same_residue = [](const Residue& x, const Residue& y) {
-    return x.bytes == y.bytes && x.forward_cost == y.forward_cost && x.record_costs == y.record_costs;
-  };
   return a.forward_cost == b.forward_cost && a.boundary_bytes == b.boundary_bytes &&
-         a.forward_scratch_bytes == b.forward_scratch_bytes && std::ranges::equal(a.tapes, b.tapes, same_tape) &&
-         std::ranges::equal(a.residues, b.residues, same_residue);
+         a.forward_scratch_bytes == b.forward_scratch_bytes && a.tapes == b.tapes && a.residues == b.residues;
 }
 
 // A power of two, so that scaled integers stay exact.
@@ -174,7 +164,7 @@ UnitChain chain_in_units(const Chain& chain, const UnitChoice& choice) {
       UnitTape unit_tape{.size = {}, .record_cost = {}, .backward_cost = tape.backward_cost * result.cost_scale,
                          .scratch = rounding.units(tape.scratch_bytes), .forward_scratch = rounding.units(tape.forward_scratch_bytes)};
       for (int mode = -1; mode < static_cast<int>(modes); ++mode) {
-        unit_tape.size.push_back(rounding.units(tape_bytes_with_residue(link, t, mode)));
+        unit_tape.size.push_back(rounding.units(link.tape_bytes(t, mode)));
         unit_tape.record_cost.push_back((mode < 0 ? link.forward_cost : link.residues[mode].record_cost(t)) * result.cost_scale);
       }
       unit_link.tapes.push_back(std::move(unit_tape));
