@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "ports/linux/linux_port.h"
-#include "tests/bench/deep_resnet.h"
+#include "tests/deep_resnet.h"
 #include "tools/profiling/measure.h"
 
 namespace reprise {
@@ -29,7 +29,7 @@ TEST(DeepResNet, SameBitsAtFourBudgets) {
   GTEST_SKIP() << "307 million weights under the sanitizers take minutes; the same code runs in same_bits_test";
 #endif
   ASSERT_TRUE(linux_set_up_kernels().ok());
-  Recipe recipe = bench::deep_resnet(bench::kDeepUnits);
+  Recipe recipe = deep_resnet(kDeepUnits);
   std::get<ResNetModel>(recipe.model).image_height = std::get<ResNetModel>(recipe.model).image_width = 32;
   recipe.batch = 8;
   SolvedModel model = solve_model(recipe);

@@ -10,16 +10,12 @@
 #include <string>
 #include <vector>
 
-#include "tools/formats/recipe.h"
-#include "tools/graph/cost.h"
+#include "tests/deep_resnet.h"
 #include "tools/models/models.h"
 #include "tools/schedule/schedule.h"
 
 namespace reprise {
 namespace {
-
-double convolution_flops(const Graph& graph, const Call& call) { return call.op == Op::kConv ? call_cost(graph, call).flops : 0; }
-uint64_t no_scratch(Op, Pass, const Tensor* const*) { return 0; }
 
 struct DeepResNet {
   Graph graph;
@@ -27,8 +23,7 @@ struct DeepResNet {
   Chain chain;
 
   DeepResNet() {
-    graph = build_model(parse_recipe(R"({"model": {"family": "resnet", "block": "bottleneck", "units": [15, 120, 180, 15],
-        "stem": "imagenet", "classes": 1000, "image": [224, 224, 3]}, "batch": 32})", "deep_resnet", "/"));
+    graph = build_model(deep_resnet(kDeepUnits));
     bodies = cut_into_links(graph);
     solve_links(graph, bodies.links, no_scratch, convolution_flops);
     chain = chain_of(graph, bodies.links);

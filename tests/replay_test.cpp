@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdio>
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -296,6 +297,8 @@ TEST(Replay, BothJudgesRejectMutants) {
   const auto [overlaps, rejected_overlaps] = tally.kinds["two disk blocks overlap"];
   EXPECT_GT(overlaps, 0);
   EXPECT_EQ(rejected_overlaps, overlaps) << "the replay accepts a block that another one has overwritten";
+  std::printf("mutants: %d unsafe ones named by the checker (%d of them rejected by the replay too), %d semantic ones rejected by the replay\n",
+              tally.unsafe, tally.unsafe_replayed, tally.semantic + tally.own);
   RecordProperty("unsafe_mutants", tally.unsafe);
   RecordProperty("unsafe_mutants_that_the_replay_rejects_too", tally.unsafe_replayed);
   RecordProperty("semantic_mutants_of_mutants_h", tally.semantic);

@@ -2,8 +2,8 @@
 // Here so that linear layers, convolutions and the loss head share one loop nest (Goto & van de Geijn 2008).
 // It must not know what A, B and C mean, nor how many workers there are: the bits follow from shape and tile.
 //
-//   for columns j of C, kNc at a time
-//     for k, a few pieces of at most kKc at a time     B's block [pieces x kc x nc] is packed in scratch, by panels of tile columns
+//   for k, a few pieces of at most kKc at a time         outermost, so that A's piece is still in a cache for the next columns
+//     for columns j of C, kNc at a time                B's block [pieces x kc x nc] is packed in scratch, by panels of tile columns
 //       for rows i of C, a tile at a time
 //         for pieces of k                              A's panel [kc x rows] serves as it lies, or is packed on the worker's stack
 //           for tiles along j: a tile of gemm_tile.h
@@ -243,15 +243,15 @@ void run_product(const Workers& workers, const GemmShape& shape, const PackA& pa
   const TileGeometry g(gemm_tile());
   const uint32_t nc = limits.columns / g.columns * g.columns;
   const Partition depths = split_at_most(shape.K, divide_up(shape.K, kKc), 1);
-  for (uint64_t j0 = 0; j0 < shape.N; j0 += nc) {
-    const uint32_t width = static_cast<uint32_t>(smaller(nc, shape.N - j0));
-    const uint64_t padded = divide_up(width, g.columns) * g.columns;
-    for (uint32_t d = 0; d < depths.count();) {
+  for (uint32_t d = 0; d < depths.count(); d += limits.depth_pieces) {
+    for (uint64_t j0 = 0; j0 < shape.N; j0 += nc) {
+      const uint32_t width = static_cast<uint32_t>(smaller(nc, shape.N - j0));
+      const uint64_t padded = divide_up(width, g.columns) * g.columns;
       Pieces pieces;
       float* to = packed;
-      for (; pieces.count < limits.depth_pieces && d < depths.count(); ++pieces.count, ++d) {
-        const uint32_t kc = static_cast<uint32_t>(depths.end(d) - depths.begin(d));
-        pieces.list[pieces.count] = {j0, depths.begin(d), width, kc, accumulate || d > 0, to};
+      for (uint32_t p = d; p < smaller(depths.count(), d + limits.depth_pieces); ++p) {
+        const uint32_t kc = static_cast<uint32_t>(depths.end(p) - depths.begin(p));
+        pieces.list[pieces.count++] = {j0, depths.begin(p), width, kc, accumulate || p > 0, to};
         to += padded * kc;
       }
       pack_pieces(workers, g, pieces, pack_b);

@@ -12,7 +12,7 @@
 #include <cstring>
 #include <fstream>
 
-#include "tests/bench/deep_resnet.h"
+#include "tests/deep_resnet.h"
 #include "tools/formats/error.h"
 #include "tools/formats/text.h"
 #include "tools/profiling/measure.h"

@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "tests/bench/deep_resnet.h"
+#include "tests/deep_resnet.h"
 #include "tools/emit/chart.h"
 #include "tools/formats/error.h"
 #include "tools/formats/output_file.h"

@@ -17,7 +17,9 @@
 #include "lib/cpu/scratch.h"
 #include "tests/bench/chain_judge.h"
 #include "tests/bench/llama_chain.h"
+#include "tests/deep_resnet.h"
 #include "tests/schedule_goldens.h"
+#include "tools/emit/planner.h"
 #include "tools/formats/output_file.h"
 #include "tools/formats/recipe.h"
 #include "tools/formats/text.h"
@@ -241,15 +243,8 @@ void report_judge() {
 
 // ---- Chen et al.'s net -----------------------------------------------------------------------------------------------------
 
-// Convolution flops alone, and a backward of two forwards: half of it for each of a convolution's two backward passes.
-double convolution_flops(const Graph& graph, const Call& call) { return call.op == Op::kConv ? call_cost(graph, call).flops : 0; }
-
-uint64_t no_scratch(Op, Pass, const Tensor* const*) { return 0; }
-
-Chain deep_resnet(ScratchBytes scratch) {
-  const Recipe recipe = parse_recipe(R"({"model": {"family": "resnet", "block": "bottleneck", "units": [15, 120, 180, 15], "stem": "imagenet",
-      "classes": 1000, "image": [224, 224, 3]}, "batch": 32})", "deep_resnet", "/");
-  Graph graph = build_model(recipe);
+Chain deep_chain(ScratchBytes scratch) {
+  Graph graph = build_model(deep_resnet(kDeepUnits));
   ChainBodies bodies = cut_into_links(graph);
   solve_links(graph, bodies.links, scratch, convolution_flops);
   return chain_of(graph, bodies.links);
@@ -270,9 +265,9 @@ std::string extra_text(const Chain& chain, const Schedule& plan) {
 
 void report_deep_resnet() {
   const double start = seconds_now();
-  const Chain with = deep_resnet(cpu_scratch_bytes);
+  const Chain with = deep_chain(cpu_scratch_bytes);
   const double solved = seconds_now() - start;
-  const Chain without = deep_resnet(no_scratch);
+  const Chain without = deep_chain(no_scratch);
   report("## [15,120,180,15], batch 32, 224 x 224: feature maps\n\nExtra time in convolution flops, of a step's forward and backward (backward = two forwards). DESIGN 5's figures exclude\n"
          "convolution scratch; our chain areas include kernels' scratch, so the comparison is the column without it. %d links; graph\n"
          "and links solved in %.2f s. Storing everything takes %s with kernel scratch, %s without.\n\n",
@@ -379,6 +374,57 @@ void report_llama() {
   }
 }
 
+// ---- whole plans over budgets ------------------------------------------------------------------------------------------------
+
+// Bytes that a program's rows write to its slots, moves aside.
+uint64_t written_bytes(const OwnedProgram& program) {
+  uint64_t bytes = 0;
+  for (const Row& row : program.rows) {
+    const KernelInfo& kernel = kOps[kernel_index(row.op, row.pass)];
+    for (uint32_t a = 0; a < kernel.arity() && row.op != Op::kMove; ++a) {
+      const Ref ref = program.arguments[row.first_argument + a];
+      const bool writes = kernel.arguments[a].role == Role::kOutput && ref != kNoRef && ref_region(ref) == Region::kProgram;
+      if (writes) bytes += program.slots[ref_index(ref)].tensor.bytes;
+    }
+  }
+  return bytes;
+}
+
+void report_sweep_of(const std::string& name, const Recipe& recipe) {
+  SolvedModel model = solve_model(recipe);
+  model.recipe.feature_map_budget_bytes.reset();
+  const ScheduleRequest request{.strategy = "optimal"};
+  const uint64_t least = smallest_budget(model, request);
+  constexpr uint64_t kPoints = 20;
+  int over = 0, reversed = 0, above_peak = 0;
+  double before = INFINITY, moved = 0, seconds = 0;
+  for (uint64_t p = 0; p < kPoints; ++p) {
+    model.recipe.budget_bytes = least + (model.store_all_bytes - least) / (kPoints - 1) * p;
+    const double start = seconds_now();
+    const PlannedModel planned = plan_model(model, request);
+    seconds += seconds_now() - start;
+    over += !planned.fits;
+    if (!planned.fits) continue;
+    above_peak += planned.packed_bytes > planned.schedule.peak_bytes;
+    reversed += planned.extra_forward_cost > before * (1 + 1e-12);
+    before = planned.extra_forward_cost;
+    moved += static_cast<double>(planned.move_bytes) / static_cast<double>(written_bytes(planned.plan.programs[0])) / kPoints;
+  }
+  report("| %s | %s | %s | %d | %d | %d | %.2f%% | %.2f |\n", name.c_str(), bytes_text(least).c_str(), bytes_text(model.store_all_bytes).c_str(), over,
+         above_peak, reversed, 100 * moved, seconds / kPoints);
+}
+
+void report_sweeps() {
+  report("## Twenty budgets from the smallest to storing everything, whole plans\n\n"
+         "| model | smallest | everything | packed > budget | packed > peak | slower than a smaller budget | moved of the bytes written, mean | plan s, mean |\n"
+         "|---|---|---|---|---|---|---|---|\n");
+  report_sweep_of("ResNet-20, Fashion-MNIST", read_recipe("tools/recipes/resnet20-fashion.json"));
+  report_sweep_of("GPT, text", read_recipe("tools/recipes/gpt-text.json"));
+  report_sweep_of("ResNet-50, 224, batch 16", deep_resnet({3, 4, 6, 3}, 16));
+  report_sweep_of("[15,120,180,15], 224, batch 32", deep_resnet(kDeepUnits));
+  report("\n");
+}
+
 // ---- packing ---------------------------------------------------------------------------------------------------------------
 
 void report_packing() {
@@ -400,7 +446,7 @@ void report_packing() {
 int main(int argc, char** argv) {
   using namespace reprise::bench;
   const std::pair<std::string, void (*)()> sections[] = {{"figures", report_figures}, {"judge", report_judge}, {"resnet", report_deep_resnet},
-                                                         {"distinct", report_distinct_links}, {"llama", report_llama}, {"pack", report_packing}};
+                                                         {"distinct", report_distinct_links}, {"llama", report_llama}, {"sweep", report_sweeps}, {"pack", report_packing}};
   report("# The planner's numbers\n\nWritten by `make bench-plan`. Times are of the machine it ran on, best and median of five; all else is the same everywhere.\n\n");
   for (const auto& [name, run] : sections) {
     if (argc <= 2 || std::find(argv + 2, argv + argc, name) != argv + argc) run();

@@ -10,7 +10,7 @@
 #include "tools/formats/recipe.h"
 #include "tools/graph/cost.h"
 
-namespace reprise::bench {
+namespace reprise {
 
 // The released example's [3,24,36,3] times five: 990 layers of conv-bn-relu.
 inline const std::vector<int> kDeepUnits = {15, 120, 180, 15};
@@ -23,12 +23,13 @@ inline std::vector<int> units_at_depth(int layers) {
   return list;
 }
 
-// Bottleneck units, ImageNet stem, 1000 classes; batch 32 at 224 x 224, SGD with momentum, gradients released.
-inline Recipe deep_resnet(const std::vector<int>& units) {
+// Bottleneck units, ImageNet stem, 1000 classes; 224 x 224, SGD with momentum, gradients released.
+inline Recipe deep_resnet(const std::vector<int>& units, int batch = 32) {
   std::string list;
   for (const int count : units) list += (list.empty() ? "" : ", ") + std::to_string(count);
   return parse_recipe(R"({"name": "deep-resnet", "model": {"family": "resnet", "block": "bottleneck", "units": [)" + list +
-                          R"(], "stem": "imagenet", "classes": 1000, "image": [224, 224, 3]}, "data": {"kind": "synthetic"}, "batch": 32,
+                          R"(], "stem": "imagenet", "classes": 1000, "image": [224, 224, 3]}, "data": {"kind": "synthetic"}, "batch": )" +
+                          std::to_string(batch) + R"(,
       "steps": 2, "seed": 1, "gradient_release": true, "optimizer": {"name": "sgd", "lr": 1e-6, "momentum": 0.9}})",
                       "deep_resnet", "/");
 }
@@ -38,4 +39,4 @@ inline double convolution_flops(const Graph& graph, const Call& call) { return c
 
 inline uint64_t no_scratch(Op, Pass, const Tensor* const*) { return 0; }
 
-}  // namespace reprise::bench
+}  // namespace reprise
