@@ -19,7 +19,7 @@ namespace reprise {
 
 namespace {
 
-constexpr int kLeastSteps = 8, kMostSteps = 100;
+constexpr int kLeastSteps = 2, kMostSteps = 25;  // steps of a plan in a round
 constexpr uint64_t kMoves = 11;  // of one gradient
 
 void require(const std::string& who, const Status& status) {
@@ -81,25 +81,32 @@ void add_rows(const OwnedPlan& plan, const RowClock& clock, const std::vector<si
   }
 }
 
-void measure_rows(const OwnedPlan& plan, PlanRun& run, const MeasureOptions& options, Sums& sums) {
-  (void)run.step();  // pages and caches
+// One of the measured plans, over all rounds.
+struct MeasuredPlan {
+  std::string what;
+  OwnedPlan plan;
   RowClock clock;
-  for (size_t p = 0; p < kProgramCount; ++p) clock.samples[p].resize(plan.programs[p].rows.size());
-  run.observe(clock.observer());
-  std::vector<double> seconds, beside;
-  double spent = 0;
-  for (int s = 0; s < kMostSteps && (s < kLeastSteps || spent < options.seconds_per_plan); ++s) {
-    clock.step_rows = 0;
-    seconds.push_back(run.step());
-    spent += seconds.back();
-    beside.push_back(std::max(0.0, seconds.back() - clock.step_rows));
+  std::vector<double> seconds, beside;  // by step: whole, and what no row took
+
+  void measure_round(PlanRun& run, double most_seconds) {
+    (void)run.step();  // pages and caches
+    run.observe(clock.observer());
+    double spent = 0;
+    for (int s = 0; s < kMostSteps && (s < kLeastSteps || spent < most_seconds); ++s) {
+      clock.step_rows = 0;
+      seconds.push_back(run.step());
+      spent += seconds.back();
+      beside.push_back(std::max(0.0, seconds.back() - clock.step_rows));
+    }
+    run.observe({});
   }
-  run.observe({});
-  const std::vector<size_t> steps = typical_steps(seconds);
-  add_rows(plan, clock, steps, sums);
-  for (const size_t step : steps) sums.beside.seconds += beside[step];
-  sums.beside.runs += steps.size() * plan.accumulate;
-}
+  void add_to(Sums& sums) const {
+    const std::vector<size_t> steps = typical_steps(seconds);
+    add_rows(plan, clock, steps, sums);
+    for (const size_t step : steps) sums.beside.seconds += beside[step];
+    sums.beside.runs += steps.size() * plan.accumulate;
+  }
+};
 
 // Gradients are moved by layouts that no measured plan may hold: each boundary gradient, a kAlignment's way off.
 void measure_moves(const SolvedModel& model, const PlanRun& run, Sums& sums) {
@@ -163,13 +170,24 @@ void add_idle_calls(const SolvedModel& model, Sums& sums) {
   }
 }
 
-PlannedModel plan_with(SolvedModel& model, const std::string& strategy) {
-  ScheduleRequest request;
-  request.strategy = strategy;
+// The plan that stores all, and the smallest last.
+std::vector<MeasuredPlan> measured_plans(SolvedModel& model) {
+  std::vector<MeasuredPlan> plans;
   model.recipe.budget_bytes.reset();
   model.recipe.feature_map_budget_bytes.reset();
-  if (strategy != "none") model.recipe.budget_bytes = smallest_budget(model, request);
-  return plan_model(model, request);
+  for (const std::string strategy : {"none", "optimal"}) {
+    ScheduleRequest request;
+    request.strategy = strategy;
+    const bool is_smallest = strategy == "optimal";
+    if (is_smallest) model.recipe.budget_bytes = smallest_budget(model, request);
+    PlannedModel planned = plan_model(model, request);
+    if (!planned.fits) throw std::logic_error("a plan does not fit its own smallest budget");
+    MeasuredPlan& measured = plans.emplace_back();
+    measured.what = is_smallest ? "the smallest plan" : "storing all";
+    measured.plan = std::move(planned.plan);
+    for (size_t p = 0; p < kProgramCount; ++p) measured.clock.samples[p].resize(measured.plan.programs[p].rows.size());
+  }
+  return plans;
 }
 
 }  // namespace
@@ -234,22 +252,28 @@ Profile measure_profile(const Recipe& recipe, const MeasureOptions& options) {
   profile.kernel_set = cpu_backend().kernel_set();
   profile.processor = processor_name();
   Sums sums;
-  for (const std::string strategy : {"none", "optimal"}) {
-    const PlannedModel planned = plan_with(model, strategy);
-    if (!planned.fits) throw std::logic_error("a plan does not fit its own smallest budget");
-    const bool is_last = strategy == "optimal";
-    const std::string size = bytes_text(planned.plan.arena_bytes);
-    try {
-      PlanRun run(recipe, planned.plan, options.threads);
-      if (options.say) options.say("measuring " + std::string(is_last ? "the smallest plan, " : "storing all, ") + size);
-      measure_rows(planned.plan, run, options, sums);
-      if (is_last) measure_moves(model, run, sums);
-      profile.threads = run.workers().count;
-    } catch (const UserError& error) {
-      if (is_last) throw;
-      if (options.say) options.say("left out: storing all, " + size + ": " + error.what());
+  std::vector<MeasuredPlan> plans = measured_plans(model);
+  for (int round = 0; round < options.rounds; ++round) {
+    for (size_t p = 0; p < plans.size();) {
+      MeasuredPlan& measured = plans[p];
+      const bool is_smallest = p + 1 == plans.size();
+      const std::string what = measured.what + ", " + bytes_text(measured.plan.arena_bytes);
+      try {
+        PlanRun run(recipe, measured.plan, options.threads);
+        if (options.say && round == 0) options.say("measuring " + what);
+        measured.measure_round(run, options.seconds_per_plan / options.rounds);
+        if (is_smallest && round == 0) measure_moves(model, run, sums);
+        profile.threads = run.workers().count;
+        ++p;
+      } catch (const UserError& error) {
+        if (is_smallest) throw;
+        if (options.say) options.say("left out: " + what + ": " + error.what());
+        plans.erase(plans.begin());
+      }
     }
+    if (options.after_round) options.after_round();
   }
+  for (const MeasuredPlan& measured : plans) measured.add_to(sums);
   add_idle_calls(model, sums);
   if (recipe.schedule.disk_bytes > 0) profile.disk = measure_disk(model, options.spill_file);
   for (const auto& [key, kernel] : sums.kernels) profile.kernels[key] = {kernel.seconds / static_cast<double>(kernel.runs), kernel.runs};

@@ -49,12 +49,15 @@ double median(std::vector<double> values);
 struct MeasureOptions {
   uint32_t threads = 0;          // 0: one per processor
   const char* spill_file = nullptr;  // made and removed where the recipe has a disk, on the disk to be measured
-  double seconds_per_plan = 10;  // stop after so long, but not before kLeastSteps
+  int rounds = 4;
+  double seconds_per_plan = 10;  // over all rounds; a round stops after its share, but not before kLeastSteps
+  std::function<void()> after_round;  // what a benchmark measures in the same minutes; may be empty
   std::function<void(const std::string&)> say;  // a line of progress; may be empty
 };
 
 // Runs two plans of the recipe, the one that stores all (left out where memory does not suffice) and the smallest; together
-// they hold every distinct call, in the cache states of both ends. A kernel's seconds are the mean over all its rows in the steps
+// they hold every distinct call, in the cache states of both ends. They take turns in several rounds, each in an arena of its own: a
+// machine's speed drifts, and with the pages that an arena gets. A kernel's seconds are the mean over all its rows in the steps
 // whose times lie around the median. A recipe with a disk has that measured too, with blocks of its largest boundary, as many as the
 // plan may keep there but at most 512 MiB: what the kernel's page cache holds of so much is as fast in a training.
 Profile measure_profile(const Recipe& recipe, const MeasureOptions& options);
