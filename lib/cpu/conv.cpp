@@ -406,11 +406,16 @@ constexpr Status kScratchTooSmall = {Code::kBadPlan, "a convolution's scratch mu
 Status cpu_conv_forward(const KernelContext& context, const ConvForwardArgs& args) {
   const ConvShape& s = args.shape;
   const DirectShape direct = direct_shape(s);
+  const uint64_t row = uint64_t{s.Q} * s.K;
+  const DirectOutput output{args.y, s.P * row, row, s.K, false};
+  if (winograd_fits(direct)) {
+    if (args.scratch_bytes < winograd_correlate_bytes(s.C, s.K)) return kScratchTooSmall;
+    winograd_correlate(*context.workers, direct, output, args.x, direct_weights(args.w, s), args.scratch);
+    return ok_status();
+  }
   if (direct_conv_fits(direct)) {
     if (args.scratch_bytes < direct_weights_bytes(direct.weights())) return kScratchTooSmall;
-    const uint64_t row = uint64_t{s.Q} * s.K;
-    direct_correlate(*context.workers, direct, {args.y, s.P * row, row, s.K, false}, args.x, direct_weights(args.w, s),
-                     args.scratch);
+    direct_correlate(*context.workers, direct, output, args.x, direct_weights(args.w, s), args.scratch);
     return ok_status();
   }
   const Patches patches = forward_patches(args.x, s);
@@ -429,6 +434,13 @@ Status cpu_conv_forward(const KernelContext& context, const ConvForwardArgs& arg
 Status cpu_conv_backward_data(const KernelContext& context, const ConvBackwardDataArgs& args) {
   const ConvShape& s = args.shape;
   const uint64_t weights = uint64_t{s.K} * s.window.kernel_h * s.window.kernel_w * s.C;
+  if (const DataPhase whole(s, 0, 0); s.window.stride == 1 && winograd_fits(direct_phase_shape(s, whole))) {
+    if (args.scratch_bytes < winograd_correlate_bytes(s.K, s.C)) return kScratchTooSmall;
+    const uint64_t row = uint64_t{s.W} * s.C;
+    winograd_correlate(*context.workers, direct_phase_shape(s, whole), {args.dx, s.H * row, row, s.C, args.accumulate_dx}, args.dy,
+                       direct_phase_weights(args.w, s, whole), args.scratch);
+    return ok_status();
+  }
   const bool direct = direct_data_fits(s);
   if (args.scratch_bytes < (direct ? direct_weights_bytes(weights) : gemm_scratch_bytes(s.C, weights / s.C)))
     return kScratchTooSmall;
@@ -452,6 +464,11 @@ Status cpu_conv_backward_data(const KernelContext& context, const ConvBackwardDa
 Status cpu_conv_backward_weight(const KernelContext& context, const ConvBackwardWeightArgs& args) {
   const ConvShape& s = args.shape;
   const DirectShape direct = direct_shape(s);
+  if (winograd_fits(direct)) {
+    if (args.scratch_bytes < winograd_gradient_bytes(s.C, s.K)) return kScratchTooSmall;
+    winograd_weight_gradient(*context.workers, direct, args.dw, args.x, args.dy, args.accumulate_dw, args.scratch);
+    return ok_status();
+  }
   if (direct_conv_fits(direct)) {
     if (args.scratch_bytes < direct_partials_bytes(direct.weights())) return kScratchTooSmall;
     direct_weight_gradient(*context.workers, direct, args.dw, args.x, args.dy, args.accumulate_dw, args.scratch);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "lib/cpu/conv_direct.h"
+#include "lib/cpu/conv_winograd.h"
 #include "lib/cpu/gemm_tile.h"
 #include "lib/cpu/partition.h"
 #include "lib/tensor.h"
@@ -53,16 +54,22 @@ constexpr DirectShape direct_shape_guess(const Tensor& y, const Tensor& x, const
 }
 constexpr uint64_t cpu_conv_forward_scratch_bytes(const Tensor* const* tensors) {
   const Tensor &y = *tensors[0], &x = *tensors[1], &w = *tensors[2];
-  const bool direct = direct_fits(direct_shape_guess(y, x, w));
+  const DirectShape shape = direct_shape_guess(y, x, w);
   return larger(gemm_scratch_bytes(w.shape[0], w.elements() / w.shape[0]),
-                direct ? direct_weights_bytes(w.elements()) : 0);
+                larger(direct_fits(shape) ? direct_weights_bytes(w.elements()) : 0,
+                       winograd_fits(shape) ? winograd_correlate_bytes(shape.C, shape.K) : 0));
 }
 // The gathered taps of one stride phase are at most all of them.
 constexpr uint64_t cpu_conv_backward_data_scratch_bytes(const Tensor* const* tensors) {
-  const Tensor& w = *tensors[2];
+  const Tensor &dx = *tensors[0], &dy = *tensors[1], &w = *tensors[2];
   const bool direct = direct_channels_fit(w.shape[0], w.shape[3]);
+  // The correlation whose output is dx; its stride is 1 where the layer's is.
+  DirectShape turned = direct_shape_guess(dy, dx, w);
+  turned.P = dx.shape[1];
+  turned.Q = dx.shape[2];
   return larger(gemm_scratch_bytes(w.shape[3], w.elements() / w.shape[3]),
-                direct ? direct_weights_bytes(w.elements()) : 0);
+                larger(direct ? direct_weights_bytes(w.elements()) : 0,
+                       winograd_fits(turned) ? winograd_correlate_bytes(w.shape[0], w.shape[3]) : 0));
 }
 // Strides 1 and 2 both fit, and a stride of 3 cannot give so many outputs (padding stays below the kernel): the GEMM
 // never serves.
@@ -73,9 +80,11 @@ constexpr bool direct_is_certain(const Tensor& y, const Tensor& x, const Tensor&
 }
 constexpr uint64_t cpu_conv_backward_weight_scratch_bytes(const Tensor* const* tensors) {
   const Tensor &dw = *tensors[0], &x = *tensors[1], &dy = *tensors[2];
+  const DirectShape shape = direct_shape_guess(dy, x, dw);
+  const uint64_t winograd = winograd_fits(shape) ? winograd_gradient_bytes(shape.C, shape.K) : 0;
+  const uint64_t direct = direct_fits(shape) ? direct_partials_bytes(dw.elements()) : 0;
   const uint64_t gemm = gemm_split_scratch_bytes(dw.shape[0], dw.elements() / dw.shape[0], dy.leading_elements());
-  if (direct_is_certain(dy, x, dw)) return direct_partials_bytes(dw.elements());
-  return larger(gemm, direct_fits(direct_shape_guess(dy, x, dw)) ? direct_partials_bytes(dw.elements()) : 0);
+  return larger(winograd, direct_is_certain(dy, x, dw) ? direct : larger(direct, gemm));
 }
 
 constexpr uint64_t cpu_linear_forward_scratch_bytes(const Tensor* const* tensors) {

@@ -1,0 +1,412 @@
+// Winograd's convolution: transforms by channel, and between them matrix products with gemm.h's tiles.
+// Here because conv.cpp's implicit GEMM multiplies 36 times where 16 suffice.
+// It must not know which pass or layer it serves beyond a correlation and its weight gradient.
+#include "lib/cpu/conv_winograd.h"
+
+#include <cstring>
+
+#include "lib/cpu/gemm.h"
+#include "lib/cpu/vector_of.h"
+
+namespace reprise {
+namespace {
+
+using gemm_detail::Block;
+using gemm_detail::TileGeometry;
+
+#define REPRISE_UNROLLED _Pragma("GCC unroll 4")
+
+// ---- the transforms along one dimension --------------------------------------------------------------------------------------
+
+struct Input {  // B'
+  static constexpr int kIn = 4, kOut = 4;
+  template <class V>
+  REPRISE_INLINE static void apply(V (&out)[4], const V (&d)[4]) {
+    out[0] = d[0] - d[2];
+    out[1] = d[1] + d[2];
+    out[2] = d[2] - d[1];
+    out[3] = d[1] - d[3];
+  }
+};
+struct Filter {  // G
+  static constexpr int kIn = 3, kOut = 4;
+  template <class V>
+  REPRISE_INLINE static void apply(V (&out)[4], const V (&g)[3]) {
+    const V ends = g[0] + g[2];
+    out[0] = g[0];
+    out[1] = (ends + g[1]) * 0.5f;
+    out[2] = (ends - g[1]) * 0.5f;
+    out[3] = g[2];
+  }
+};
+struct Output {  // A'
+  static constexpr int kIn = 4, kOut = 2;
+  template <class V>
+  REPRISE_INLINE static void apply(V (&out)[2], const V (&m)[4]) {
+    out[0] = m[0] + m[1] + m[2];
+    out[1] = m[1] - m[2] - m[3];
+  }
+};
+struct OutputGradient {  // F
+  static constexpr int kIn = 2, kOut = 4;
+  template <class V>
+  REPRISE_INLINE static void apply(V (&out)[4], const V (&g)[2]) {
+    out[0] = g[0];
+    out[1] = (g[0] + g[1]) * 0.5f;
+    out[2] = (g[0] - g[1]) * 0.5f;
+    out[3] = g[1];
+  }
+};
+struct FilterGradient {  // E'
+  static constexpr int kIn = 4, kOut = 3;
+  template <class V>
+  REPRISE_INLINE static void apply(V (&out)[3], const V (&m)[4]) {
+    out[0] = m[0] + m[1] + m[2];
+    out[1] = m[1] - m[2];
+    out[2] = m[1] + m[2] - m[3];
+  }
+};
+
+// Down the columns, then along the rows.
+template <class Transform, class V>
+REPRISE_INLINE void transform_tile(V (&out)[Transform::kOut][Transform::kOut], const V (&in)[Transform::kIn][Transform::kIn]) {
+  V half[Transform::kOut][Transform::kIn];
+  REPRISE_UNROLLED for (int s = 0; s < Transform::kIn; ++s) {
+    V column[Transform::kIn], points[Transform::kOut];
+    REPRISE_UNROLLED for (int r = 0; r < Transform::kIn; ++r) column[r] = in[r][s];
+    Transform::apply(points, column);
+    REPRISE_UNROLLED for (int r = 0; r < Transform::kOut; ++r) half[r][s] = points[r];
+  }
+  REPRISE_UNROLLED for (int r = 0; r < Transform::kOut; ++r) Transform::apply(out[r], half[r]);
+}
+
+// ---- and over channels -------------------------------------------------------------------------------------------------------
+
+// Position p of channel c goes to out[p * step + c].
+template <class Transform, int kLanes>
+REPRISE_INLINE void spread_strip(float* out, uint64_t step, const float* const* in, uint32_t c) {
+  using V = typename VectorOf<kLanes>::type;
+  V values[Transform::kIn][Transform::kIn], points[Transform::kOut][Transform::kOut];
+  REPRISE_UNROLLED for (int r = 0; r < Transform::kIn; ++r) {
+    REPRISE_UNROLLED for (int s = 0; s < Transform::kIn; ++s) read_vector<kLanes>(values[r][s], in[r * Transform::kIn + s] + c);
+  }
+  transform_tile<Transform>(points, values);
+  REPRISE_UNROLLED for (int r = 0; r < Transform::kOut; ++r) {
+    REPRISE_UNROLLED for (int s = 0; s < Transform::kOut; ++s) {
+      write_vector<kLanes>(out + static_cast<uint32_t>(r * Transform::kOut + s) * step + c, points[r][s]);
+    }
+  }
+}
+template <class Transform, int kLanes>
+REPRISE_INLINE void spread_body(float* out, uint64_t step, const float* const* in, uint32_t channels) {
+  uint32_t c = 0;
+  for (; c + kLanes <= channels; c += kLanes) spread_strip<Transform, kLanes>(out, step, in, c);
+  for (; c < channels; ++c) spread_strip<Transform, 1>(out, step, in, c);
+}
+
+// The other way round; a null output is left out.
+template <class Transform, int kLanes>
+REPRISE_INLINE void collect_strip(float* const* out, const float* in, uint64_t step, uint32_t c, bool accumulate) {
+  using V = typename VectorOf<kLanes>::type;
+  V points[Transform::kIn][Transform::kIn], values[Transform::kOut][Transform::kOut];
+  REPRISE_UNROLLED for (int r = 0; r < Transform::kIn; ++r) {
+    REPRISE_UNROLLED for (int s = 0; s < Transform::kIn; ++s) {
+      read_vector<kLanes>(points[r][s], in + static_cast<uint32_t>(r * Transform::kIn + s) * step + c);
+    }
+  }
+  transform_tile<Transform>(values, points);
+  REPRISE_UNROLLED for (int r = 0; r < Transform::kOut; ++r) {
+    REPRISE_UNROLLED for (int s = 0; s < Transform::kOut; ++s) {
+      float* to = out[r * Transform::kOut + s];
+      if (to == nullptr) continue;
+      V value = values[r][s];
+      if (accumulate) {
+        V before;
+        read_vector<kLanes>(before, to + c);
+        value = before + value;
+      }
+      write_vector<kLanes>(to + c, value);
+    }
+  }
+}
+template <class Transform, int kLanes>
+REPRISE_INLINE void collect_body(float* const* out, const float* in, uint64_t step, uint32_t channels, bool accumulate) {
+  uint32_t c = 0;
+  for (; c + kLanes <= channels; c += kLanes) collect_strip<Transform, kLanes>(out, in, step, c, accumulate);
+  for (; c < channels; ++c) collect_strip<Transform, 1>(out, in, step, c, accumulate);
+}
+
+#define REPRISE_SPREAD(name, Transform)                                                                                       \
+  REPRISE_VECTOR_LEVELS(name, (spread_body<Transform, kLanes>),                                                               \
+                        (float* out, uint64_t step, const float* const* in, uint32_t channels), (out, step, in, channels))
+#define REPRISE_COLLECT(name, Transform)                                                                                      \
+  REPRISE_VECTOR_LEVELS(name, (collect_body<Transform, kLanes>),                                                              \
+                        (float* const* out, const float* in, uint64_t step, uint32_t channels, bool accumulate),              \
+                        (out, in, step, channels, accumulate))
+REPRISE_SPREAD(spread_input, Input)
+REPRISE_SPREAD(spread_filter, Filter)
+REPRISE_SPREAD(spread_gradient, OutputGradient)
+REPRISE_COLLECT(collect_output, Output)
+REPRISE_COLLECT(collect_filter, FilterGradient)
+#undef REPRISE_SPREAD
+#undef REPRISE_COLLECT
+#undef REPRISE_UNROLLED
+
+// ---- tiles of an image -------------------------------------------------------------------------------------------------------
+
+struct TileAt {
+  uint64_t image;
+  uint32_t row, column;  // of its first output
+
+  TileAt(const DirectShape& s, uint64_t index) {
+    const uint64_t across = divide_up(s.Q, kWinogradTile), down = divide_up(s.P, kWinogradTile);
+    image = index / (across * down);
+    row = static_cast<uint32_t>(index / across % down) * kWinogradTile;
+    column = static_cast<uint32_t>(index % across) * kWinogradTile;
+  }
+};
+
+// Channel c of the 4 x 4 inputs; zeros outside the image, for at most kKc channels.
+void find_inputs(const float** pixels, const DirectShape& s, const float* source, const TileAt& at, uint32_t c) {
+  for (uint32_t r = 0; r < 4; ++r) {
+    const uint32_t row = at.row + r - s.pad_h;  // wraps above the image: then not below H
+    for (uint32_t t = 0; t < 4; ++t) {
+      const uint32_t column = at.column + t - s.pad_w;
+      const bool inside = row < s.H && column < s.W;
+      pixels[r * 4 + t] = inside ? source + ((at.image * s.H + row) * s.W + column) * s.C + c : kZeroLine;
+    }
+  }
+}
+
+// Calls use(i, r, t) for the outputs of the tile that the image has; i counts all four.
+template <typename Use>
+void for_each_output(const DirectShape& s, const TileAt& at, const Use& use) {
+  for (uint32_t r = 0; r < kWinogradTile; ++r) {
+    for (uint32_t t = 0; t < kWinogradTile; ++t) {
+      if (at.row + r < s.P && at.column + t < s.Q) use(r * kWinogradTile + t, at.row + r, at.column + t);
+    }
+  }
+}
+
+constexpr uint64_t kMostTileTasks = 64;  // of a chunk
+
+// ---- the correlation ---------------------------------------------------------------------------------------------------------
+
+constexpr uint32_t kStripChannels = 16;  // of filters transformed together
+constexpr uint32_t kGroupTiles = 24;     // about as many share a pass over the filters, which come from far
+
+// Transformed filters of output channels [first, first + width): by position, then panels as the tile wants them.
+struct FilterBlock {
+  uint32_t first, width, panels;
+  float* packed;
+
+  float* panel(const DirectShape& s, uint32_t columns, uint32_t position, uint32_t p) const {
+    return packed + (uint64_t{position} * panels + p) * s.C * columns;
+  }
+};
+
+void find_taps(const float** taps, const DirectWeights& weights, int64_t output, int64_t channel) {
+  for (int64_t tap = 0; tap < 9; ++tap) {
+    taps[tap] = weights.w + output * weights.output + tap / 3 * weights.row + tap % 3 * weights.column + channel * weights.channel;
+  }
+}
+
+// Channels that lie together are transformed together; where outputs do, a panel's line is.
+void pack_filter_strip(const DirectShape& s, const DirectWeights& weights, const FilterBlock& block, uint32_t columns, uint32_t p,
+                       uint32_t c0) {
+  const uint32_t first = p * columns, count = static_cast<uint32_t>(smaller(columns, block.width - first));
+  const float* taps[9];
+  if (weights.output == 1) {
+    for (uint32_t c = c0; c < c0 + kStripChannels; ++c) {
+      find_taps(taps, weights, block.first + first, c);
+      float* line = block.panel(s, columns, 0, p) + uint64_t{c} * columns;
+      const uint64_t step = uint64_t{block.panels} * s.C * columns;
+      spread_filter(line, step, taps, count);
+      for (uint32_t position = 0; count < columns && position < kWinogradPositions; ++position) {
+        std::memset(line + position * step + count, 0, (columns - count) * sizeof(float));
+      }
+    }
+    return;
+  }
+  alignas(64) float strips[kWinogradPositions * kMaxNr * kStripChannels];
+  const uint64_t step = uint64_t{kMaxNr} * kStripChannels;
+  for (uint32_t i = 0; i < count; ++i) {
+    find_taps(taps, weights, block.first + first + i, c0);
+    spread_filter(strips + i * kStripChannels, step, taps, kStripChannels);
+  }
+  for (uint32_t position = 0; position < kWinogradPositions; ++position) {
+    const float* lines[kMaxNr];
+    for (uint32_t i = 0; i < columns; ++i) lines[i] = i < count ? strips + position * step + i * kStripChannels : kZeroLine;
+    pack_lines(block.panel(s, columns, position, p) + uint64_t{c0} * columns, columns, lines, kStripChannels);
+  }
+}
+
+void pack_filters(const Workers& workers, const DirectShape& s, const DirectWeights& weights, const FilterBlock& block, uint32_t columns) {
+  const uint32_t strips = s.C / kStripChannels;
+  parallel_for(workers, block.panels * strips, [&](uint32_t task) {
+    pack_filter_strip(s, weights, block, columns, task / strips, task % strips * kStripChannels);
+  });
+}
+
+// Transformed inputs of tiles [first, first + count): position by position, a tile's channels together.
+struct TileChunk {
+  uint64_t first, count;
+  float* inputs;
+  uint64_t line, step;  // floats from tile to tile, from position to position
+};
+
+void spread_tiles(const Workers& workers, const DirectShape& s, const float* source, const TileChunk& chunk) {
+  for_each_piece(workers, split_at_most(chunk.count, kMostTileTasks, 1), [&](uint64_t begin, uint64_t end) {
+    const float* pixels[16];
+    for (uint64_t t = begin; t < end; ++t) {
+      const TileAt at(s, chunk.first + t);
+      for (uint32_t c = 0; c < s.C; c += kKc) {
+        find_inputs(pixels, s, source, at, c);
+        spread_input(chunk.inputs + t * chunk.line + c, chunk.step, pixels, static_cast<uint32_t>(smaller(kKc, s.C - c)));
+      }
+    }
+  });
+}
+
+// Products of one panel of filters with `rows` tiles from `first` on, all positions: product[position][tile][column]. Whole register
+// tiles: rows beyond the chunk hold what lies there and are not used.
+void multiply_panel(const TileGeometry& g, const DirectShape& s, const FilterBlock& block, const TileChunk& chunk, uint32_t p, uint64_t first,
+                    uint32_t rows, float* product) {
+  alignas(64) float a[kKc * kMaxMr + kPanelSlack];
+  for (uint32_t position = 0; position < kWinogradPositions; ++position) {
+    const MatrixPacker tiles{chunk.inputs + position * chunk.step + first * chunk.line, static_cast<int64_t>(chunk.line), 1};
+    const MatrixOutput output{product + uint64_t{position} * rows * g.columns, g.columns};
+    float* panel = block.panel(s, g.columns, position, p);
+    for (uint32_t k0 = 0; k0 < s.C; k0 += kKc) {
+      const uint32_t kc = static_cast<uint32_t>(smaller(kKc, s.C - k0));
+      const Block piece{0, k0, g.columns, kc, k0 > 0, panel + uint64_t{k0} * g.columns};
+      for (uint32_t r = 0; r < rows; r += g.rows) run_panel(g, piece, tiles, output, {g.rows, g.rows, r, k0, kc}, 0, g.columns, a);
+    }
+  }
+}
+
+void multiply_tiles(const Workers& workers, const TileGeometry& g, const DirectShape& s, const FilterBlock& block, const TileChunk& chunk,
+                    const DirectOutput& output) {
+  const uint32_t rows = static_cast<uint32_t>(larger(1, kGroupTiles / g.rows)) * g.rows;
+  const uint32_t groups = static_cast<uint32_t>(divide_up(chunk.count, rows));
+  parallel_for(workers, groups * block.panels, [&](uint32_t task) {
+    alignas(64) float product[kWinogradPositions * kMaxMr * kMaxNr];
+    const uint32_t p = task % block.panels, columns = static_cast<uint32_t>(smaller(g.columns, block.width - p * g.columns));
+    const uint64_t first = uint64_t{task / block.panels} * rows, end = smaller(chunk.count, first + rows);
+    multiply_panel(g, s, block, chunk, p, first, rows, product);
+    for (uint64_t t = first; t < end; ++t) {
+      const TileAt at(s, chunk.first + t);
+      float* to[4] = {};
+      for_each_output(s, at, [&](uint32_t i, uint32_t row, uint32_t column) {
+        to[i] = output.data + at.image * output.image + row * output.row + column * output.pixel + block.first + p * g.columns;
+      });
+      collect_output(to, product + (t - first) * g.columns, uint64_t{rows} * g.columns, columns, output.accumulate);
+    }
+  });
+}
+
+// ---- the weight gradient -----------------------------------------------------------------------------------------------------
+
+// Input channels [c0, c0 + C) and output channels [k0, k0 + K) of the gradient, and where their transforms lie: inputs in panels
+// [position][panel][tile][column], gradients [position][tile][output], their product [position][output][input].
+struct GradientBlock {
+  uint32_t c0, C, k0, K;
+  uint32_t panels, columns, rows;  // columns of a panel; rows of the product, whole register tiles
+  float *inputs, *gradients, *product;
+
+  uint64_t line() const { return uint64_t{panels} * columns; }  // of the product
+};
+
+void spread_block(const Workers& workers, const DirectShape& s, const GradientBlock& block, const float* source, const float* dy,
+                  uint64_t first, uint32_t depth) {
+  for_each_piece(workers, split_at_most(depth, kMostTileTasks, 1), [&](uint64_t begin, uint64_t end) {
+    const float* pixels[16];
+    for (uint64_t t = begin; t < end; ++t) {
+      const TileAt at(s, first + t);
+      for (uint32_t p = 0; p < block.panels; ++p) {
+        const uint32_t c = p * block.columns, count = static_cast<uint32_t>(smaller(block.columns, block.C - c));
+        float* line = block.inputs + (uint64_t{p} * kWinogradDepth + t) * block.columns;
+        const uint64_t step = kWinogradDepth * block.line();
+        find_inputs(pixels, s, source, at, block.c0 + c);
+        spread_input(line, step, pixels, count);
+        for (uint32_t position = 0; count < block.columns && position < kWinogradPositions; ++position) {
+          std::memset(line + position * step + count, 0, (block.columns - count) * sizeof(float));
+        }
+      }
+      const float* outputs[4] = {kZeroLine, kZeroLine, kZeroLine, kZeroLine};
+      for_each_output(s, at, [&](uint32_t i, uint32_t row, uint32_t column) {
+        outputs[i] = dy + ((at.image * s.P + row) * s.Q + column) * s.K + block.k0;
+      });
+      spread_gradient(block.gradients + t * block.K, uint64_t{kWinogradDepth} * block.K, outputs, block.K);
+    }
+  });
+}
+
+void multiply_block(const Workers& workers, const TileGeometry& g, const GradientBlock& block, uint32_t depth, bool add) {
+  parallel_for(workers, kWinogradPositions * block.panels, [&](uint32_t task) {
+    alignas(64) float a[kKc * kMaxMr + kPanelSlack];
+    const uint32_t position = task / block.panels, p = task % block.panels;
+    const MatrixPacker gradients{block.gradients + uint64_t{position} * kWinogradDepth * block.K, 1, block.K};
+    const MatrixOutput output{block.product + position * block.rows * block.line() + p * g.columns, static_cast<int64_t>(block.line())};
+    const Block piece{0, 0, g.columns, depth, add, block.inputs + uint64_t{task} * kWinogradDepth * g.columns};
+    for (uint32_t k = 0; k < block.rows; k += g.rows) run_panel(g, piece, gradients, output, {g.rows, g.rows, k, 0, depth}, 0, g.columns, a);
+  });
+}
+
+void collect_block(const Workers& workers, const DirectShape& s, const GradientBlock& block, float* dw, bool accumulate) {
+  parallel_for(workers, block.K, [&](uint32_t k) {
+    float* taps[9];
+    for (uint32_t tap = 0; tap < 9; ++tap) taps[tap] = dw + ((uint64_t{block.k0} + k) * 9 + tap) * s.C + block.c0;
+    collect_filter(taps, block.product + k * block.line(), block.rows * block.line(), block.C, accumulate);
+  });
+}
+
+}  // namespace
+
+void winograd_correlate(const Workers& workers, const DirectShape& s, const DirectOutput& output, const float* source,
+                        const DirectWeights& weights, void* scratch) {
+  const TileGeometry g(gemm_tile());
+  const uint32_t most = kWinogradBlock / g.columns * g.columns;
+  const uint64_t tiles = winograd_tiles(s), chunk_tiles = winograd_chunk_tiles(s.C) / g.rows * g.rows;
+  float* packed = static_cast<float*>(scratch);
+  float* inputs = packed + winograd_filter_floats(s.C, s.K);
+  for (uint32_t j = 0; j < s.K; j += most) {
+    const uint32_t width = static_cast<uint32_t>(smaller(most, s.K - j));
+    const FilterBlock block{j, width, static_cast<uint32_t>(divide_up(width, g.columns)), packed};
+    pack_filters(workers, s, weights, block, g.columns);
+    for (uint64_t t = 0; t < tiles; t += chunk_tiles) {
+      const uint64_t line = s.C + kWinogradPad;
+      const TileChunk chunk{t, smaller(chunk_tiles, tiles - t), inputs, line, chunk_tiles * line};
+      spread_tiles(workers, s, source, chunk);
+      multiply_tiles(workers, g, s, block, chunk, output);
+    }
+  }
+}
+
+void winograd_weight_gradient(const Workers& workers, const DirectShape& s, float* dw, const float* source, const float* dy, bool accumulate,
+                              void* scratch) {
+  const TileGeometry g(gemm_tile());
+  const uint32_t most = kWinogradBlock / g.columns * g.columns;
+  const uint64_t tiles = winograd_tiles(s);
+  GradientBlock block{};
+  block.columns = g.columns;
+  block.inputs = static_cast<float*>(scratch);
+  block.product = block.inputs + kWinogradPositions * winograd_input_floats(s.C);
+  block.gradients = block.product + kWinogradPositions * winograd_product_floats(s.C, s.K);
+  for (block.k0 = 0; block.k0 < s.K; block.k0 += kWinogradBlock) {
+    block.K = static_cast<uint32_t>(smaller(kWinogradBlock, s.K - block.k0));
+    block.rows = static_cast<uint32_t>(divide_up(block.K, g.rows)) * g.rows;
+    for (block.c0 = 0; block.c0 < s.C; block.c0 += most) {
+      block.C = static_cast<uint32_t>(smaller(most, s.C - block.c0));
+      block.panels = static_cast<uint32_t>(divide_up(block.C, g.columns));
+      for (uint64_t t = 0; t < tiles; t += kWinogradDepth) {
+        const uint32_t depth = static_cast<uint32_t>(smaller(kWinogradDepth, tiles - t));
+        spread_block(workers, s, block, source, dy, t, depth);
+        multiply_block(workers, g, block, depth, t > 0);
+      }
+      collect_block(workers, s, block, dw, accumulate);
+    }
+  }
+}
+
+}  // namespace reprise
