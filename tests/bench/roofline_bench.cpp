@@ -4,7 +4,7 @@
 //
 //   roofline_bench [--threads N] [--seconds S] [--all] [RECIPE...]
 //
-// Default recipes: bench_recipes.h. S: seconds of measuring a plan. --all: every distinct call, not those of 1% of the step or more.
+// Default recipes: bench_recipes.h. S: seconds of measuring a plan. --all: every distinct call, not only those of 2% of the step or more.
 // Seconds are those of real steps (tools/profiling); flops and bytes are tools/graph/cost.h's, so a kernel whose operands still lie in
 // a cache passes 100% of the bandwidth, and one that must read something twice cannot reach it.
 #include <algorithm>
@@ -174,7 +174,7 @@ void report(const Recipe& recipe, const Settings& settings) {
   double seconds = 0;
   for (const auto& [key, line] : calls) seconds += line.seconds;
   print_table("kernel", slowest_first(by_kernel(calls)), seconds, 0, machine);
-  print_table("call", slowest_first(calls), seconds, settings.all ? 0 : 0.01, machine);
+  print_table("call", slowest_first(calls), seconds, settings.all ? 0 : 0.02, machine);
   std::fflush(stdout);
 }
 
