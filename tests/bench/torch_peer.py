@@ -31,7 +31,8 @@ WORKLOADS = {
     "resnet18": (resnet("basic", [2, 2, 2, 2], 64, "cifar", 10, 32, 32), 8),
     "resnet50": (resnet("bottleneck", [3, 4, 6, 3], 64, "imagenet", 1000, 224, 16), 3),
     "resnet990": (resnet("bottleneck", [15, 120, 180, 15], 64, "imagenet", 1000, 224, 2), 2),
-    "gpt2-small": ({"model": {"family": "gpt2", "resid_pdrop": 0, "embd_pdrop": 0, "attn_pdrop": 0}, "batch": 4, "sequence": 256,
+    # Without dropout: the peer's net has none.
+    "gpt2-small": ({"model": {"family": "gpt2", "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}, "batch": 4, "sequence": 256,
                     "optimizer": {"name": "adamw", "lr": 1e-5, "weight_decay": 0.01}}, 4),
 }  # name -> recipe, steps a turn
 
