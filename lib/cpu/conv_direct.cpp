@@ -172,7 +172,7 @@ REPRISE_INLINE void correlate_columns(const RowsTask& t, uint32_t p, uint32_t q)
 }
 
 #if defined(__aarch64__)
-constexpr uint32_t kNarrowColumns = 6;  // of 4 lanes
+constexpr uint32_t kNarrowColumns = 4;  // of 4 lanes
 #else
 constexpr uint32_t kNarrowColumns = 2;
 #endif
