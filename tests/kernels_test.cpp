@@ -83,6 +83,8 @@ INSTANTIATE_TEST_SUITE_P(Cpu, KernelAccumulating, judged(GemmTileChoice::kBaseli
 
 INSTANTIATE_TEST_SUITE_P(BaselineTile, Kernel, judged(GemmTileChoice::kBaseline, multiplies), id_of);
 INSTANTIATE_TEST_SUITE_P(BaselineTile, KernelAccumulating, judged(GemmTileChoice::kBaseline, accumulates, multiplies), id_of);
+INSTANTIATE_TEST_SUITE_P(NeonTile, Kernel, judged(GemmTileChoice::kNeon, multiplies), id_of);
+INSTANTIATE_TEST_SUITE_P(NeonTile, KernelAccumulating, judged(GemmTileChoice::kNeon, accumulates, multiplies), id_of);
 INSTANTIATE_TEST_SUITE_P(Avx2Tile, Kernel, judged(GemmTileChoice::kAvx2, multiplies), id_of);
 INSTANTIATE_TEST_SUITE_P(Avx2Tile, KernelAccumulating, judged(GemmTileChoice::kAvx2, accumulates, multiplies), id_of);
 INSTANTIATE_TEST_SUITE_P(Avx512Tile, Kernel, judged(GemmTileChoice::kAvx512, multiplies), id_of);
