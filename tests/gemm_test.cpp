@@ -89,15 +89,14 @@ class EveryTile : public testing::TestWithParam<GemmTileChoice> {
 std::string tile_name(const testing::TestParamInfo<GemmTileChoice>& info) {
   switch (info.param) {
     case GemmTileChoice::kBaseline: return "baseline";
-    case GemmTileChoice::kNeon: return "neon";
     case GemmTileChoice::kAvx2: return "avx2";
     case GemmTileChoice::kAvx512: return "avx512";
     default: return "blis";
   }
 }
 INSTANTIATE_TEST_SUITE_P(Tiles, EveryTile,
-                         testing::Values(GemmTileChoice::kBaseline, GemmTileChoice::kNeon, GemmTileChoice::kAvx2,
-                                         GemmTileChoice::kAvx512, GemmTileChoice::kBlis),
+                         testing::Values(GemmTileChoice::kBaseline, GemmTileChoice::kAvx2, GemmTileChoice::kAvx512,
+                                         GemmTileChoice::kBlis),
                          tile_name);
 
 // Runs `kernel(workers, out, scratch)` with 1, 2 and 3 workers from the same start; all must give the same bits.
