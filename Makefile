@@ -48,6 +48,8 @@ TEXT_PACKAGES  := bible-kjv
 TEST_PACKAGES  := libgtest-dev $(DATA_PACKAGES) $(TEXT_PACKAGES)
 BENCH_PACKAGES := libbenchmark-dev
 PARITY_PACKAGES := python3-torch
+# Other processors: AArch64 by a cross compiler, and the emulator that runs it and older x86-64. Their tests are skipped without them.
+OTHER_CPU_PACKAGES := g++-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user
 
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -74,6 +76,7 @@ $(BUILD)/packages/data: PACKAGES := $(DATA_PACKAGES)
 $(BUILD)/packages/text: PACKAGES := $(TEXT_PACKAGES)
 $(BUILD)/packages/test: PACKAGES := $(TEST_PACKAGES)
 $(BUILD)/packages/bench: PACKAGES := $(BENCH_PACKAGES)
+$(BUILD)/packages/other-cpu: PACKAGES := $(OTHER_CPU_PACKAGES)
 $(BUILD)/packages/parity: PACKAGES := $(PARITY_PACKAGES)
 
 # ---- objects -------------------------------------------------------------------------------------------------------------
@@ -148,6 +151,7 @@ $(TESTS): $(BUILD)/tests/%: $(BUILD)/tests/%.o $(BUILD)/libjudges.a $(BUILD)/lib
 	$(Q)$(CXX) $< $(BUILD)/libjudges.a $(BUILD)/libtools.a $(BUILD)/libreprise.a -o $@ -lgtest -lgtest_main $(LINK)
 
 test: $(TESTS) $(BUILD)/reprise | $(BUILD)/packages/test  ## run every test; ends with "N passed, N failed"
+	@$(MAKE) -s $(BUILD)/packages/other-cpu || echo "make: tests of other processors are skipped" >&2
 	@BUILD=$(BUILD) CXX="$(CXX)" tests/run_tests.sh $(TESTS) $(TEST_SCRIPTS)
 
 asan:  ## the whole suite under the address and undefined-behaviour sanitizers

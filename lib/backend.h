@@ -62,6 +62,7 @@ struct BatchNormStatisticsArgs {
   float epsilon;
 };
 // running = (1 - momentum) * running + momentum * batch; the variance unbiased, M / (M - 1), as torch has it. batches += 1.
+// A channel whose mean or variance is not finite keeps what it has.
 struct BatchNormRunningArgs {
   float* running_mean;  // [C]
   float* running_var;   // [C]

@@ -3,6 +3,7 @@
 // It must not know what the workers compute.
 #pragma once
 
+#include "lib/float_mode.h"
 #include "lib/status.h"
 
 namespace reprise {
@@ -15,16 +16,24 @@ struct Workers {
   void (*run)(void* state, uint32_t tasks, void (*task)(void* argument, uint32_t index), void* argument) = nullptr;
 };
 
-// Runs a callable for every index in [0, tasks); on the calling thread where there is only one task or one worker.
+// Runs a callable for every index in [0, tasks), in the caller's floating-point mode; on the calling thread where there is only one
+// task or one worker.
 template <typename F>
 void parallel_for(const Workers& workers, uint32_t tasks, const F& body) {
   if (tasks <= 1 || workers.count <= 1 || workers.run == nullptr) {
     for (uint32_t i = 0; i < tasks; ++i) body(i);
     return;
   }
-  workers.run(
-      workers.state, tasks, [](void* argument, uint32_t index) { (*static_cast<const F*>(argument))(index); },
-      const_cast<void*>(static_cast<const void*>(&body)));
+  struct Job {
+    const F& body;
+    FloatMode mode;
+  } job{body, float_mode()};
+  const auto run_task = [](void* argument, uint32_t index) {
+    const Job& own = *static_cast<const Job*>(argument);
+    const FloatModeScope scope(own.mode);
+    own.body(index);
+  };
+  workers.run(workers.state, tasks, run_task, &job);
 }
 
 // A second level of memory that a plan may spill to: `bytes` bytes, addressed from 0. A transfer is started, goes on by itself

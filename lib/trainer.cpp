@@ -8,6 +8,7 @@
 #include <initializer_list>
 
 #include "lib/check.h"
+#include "lib/float_mode.h"
 #include "lib/rng.h"
 
 namespace reprise {
@@ -81,8 +82,10 @@ Status run_rows(Trainer& trainer, ProgramId id) {
   return ok_status();
 }
 
+// Denormals count as zero, for the caller and its workers alike, so that bits depend on neither.
 // A row that fails may leave transfers under way, which would write into an arena that its owner takes back.
 Status run_program(Trainer& trainer, ProgramId id) {
+  const FloatModeScope scope(float_mode() | kFlushDenormals);
   const Status status = run_rows(trainer, id);
   if (!status.ok() && trainer.disk.wait != nullptr) (void)trainer.disk.wait(trainer.disk.state, Disk::kEverything);
   return status;

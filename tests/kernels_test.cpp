@@ -10,6 +10,7 @@
 
 #include "lib/cpu/cpu_backend.h"
 #include "lib/cpu/gemm_tile.h"
+#include "lib/cpu/vector_level.h"
 #include "tests/kernel_judge.h"
 #include "tests/test_workers.h"
 
@@ -19,9 +20,10 @@ namespace {
 
 const Backend& backend() { return kCpuBackend; }
 
-// A case, and the GEMM tile that serves while it is judged.
+// A case, and the GEMM tile and vector level that serve while it is judged.
 struct Judged {
   GemmTileChoice tile;
+  VectorLevel level;
   KernelCase c;
 };
 void PrintTo(const Judged& judged, std::ostream* out) { *out << judged.c.id; }
@@ -44,20 +46,27 @@ bool have_tile(GemmTileChoice tile) {
   return select_gemm_tile(tile).ok();
 }
 
-// Empty where this machine or this link lacks the tile.
-auto judged(GemmTileChoice tile, bool (*keep)(const KernelCase&), bool (*also)(const KernelCase&) = any) {
+// Empty where this machine or this link lacks the tile or the level.
+auto judged_at(VectorLevel level, GemmTileChoice tile, bool (*keep)(const KernelCase&), bool (*also)(const KernelCase&) = any) {
   std::vector<Judged> kept;
-  if (!have_tile(tile)) return ::testing::ValuesIn(kept);
+  if (!have_tile(tile) || level > best_vector_level()) return ::testing::ValuesIn(kept);
   for (const KernelCase& c : kernel_cases()) {
-    if (keep(c) && also(c)) kept.push_back({tile, c});
+    if (keep(c) && also(c)) kept.push_back({tile, level, c});
   }
   return ::testing::ValuesIn(kept);
+}
+auto judged(GemmTileChoice tile, bool (*keep)(const KernelCase&), bool (*also)(const KernelCase&) = any) {
+  return judged_at(best_vector_level(), tile, keep, also);
 }
 bool multiplies_not(const KernelCase& c) { return !multiplies(c); }
 
 class WithTile : public ::testing::TestWithParam<Judged> {
  protected:
-  void SetUp() override { ASSERT_TRUE(select_gemm_tile(GetParam().tile).ok()); }
+  void SetUp() override {
+    ASSERT_TRUE(select_gemm_tile(GetParam().tile).ok());
+    highest_vector_level = GetParam().level;
+  }
+  void TearDown() override { highest_vector_level = VectorLevel::kAvx512; }
 };
 class Kernel : public WithTile {};
 class KernelInPlace : public WithTile {};
@@ -74,12 +83,22 @@ INSTANTIATE_TEST_SUITE_P(Cpu, KernelAccumulating, judged(GemmTileChoice::kBaseli
 
 INSTANTIATE_TEST_SUITE_P(BaselineTile, Kernel, judged(GemmTileChoice::kBaseline, multiplies), id_of);
 INSTANTIATE_TEST_SUITE_P(BaselineTile, KernelAccumulating, judged(GemmTileChoice::kBaseline, accumulates, multiplies), id_of);
+INSTANTIATE_TEST_SUITE_P(NeonTile, Kernel, judged(GemmTileChoice::kNeon, multiplies), id_of);
+INSTANTIATE_TEST_SUITE_P(NeonTile, KernelAccumulating, judged(GemmTileChoice::kNeon, accumulates, multiplies), id_of);
 INSTANTIATE_TEST_SUITE_P(Avx2Tile, Kernel, judged(GemmTileChoice::kAvx2, multiplies), id_of);
 INSTANTIATE_TEST_SUITE_P(Avx2Tile, KernelAccumulating, judged(GemmTileChoice::kAvx2, accumulates, multiplies), id_of);
 INSTANTIATE_TEST_SUITE_P(Avx512Tile, Kernel, judged(GemmTileChoice::kAvx512, multiplies), id_of);
 INSTANTIATE_TEST_SUITE_P(Avx512Tile, KernelAccumulating, judged(GemmTileChoice::kAvx512, accumulates, multiplies), id_of);
 INSTANTIATE_TEST_SUITE_P(BlisTile, Kernel, judged(GemmTileChoice::kBlis, multiplies), id_of);
 INSTANTIATE_TEST_SUITE_P(BlisTile, KernelAccumulating, judged(GemmTileChoice::kBlis, accumulates, multiplies), id_of);
+
+// What a processor without AVX-512, or without AVX2, runs.
+INSTANTIATE_TEST_SUITE_P(BaselineLevel, Kernel, judged_at(VectorLevel::kBaseline, GemmTileChoice::kBaseline, any), id_of);
+INSTANTIATE_TEST_SUITE_P(BaselineLevel, KernelInPlace, judged_at(VectorLevel::kBaseline, GemmTileChoice::kBaseline, has_in_place), id_of);
+INSTANTIATE_TEST_SUITE_P(BaselineLevel, KernelAccumulating, judged_at(VectorLevel::kBaseline, GemmTileChoice::kBaseline, accumulates), id_of);
+INSTANTIATE_TEST_SUITE_P(Avx2Level, Kernel, judged_at(VectorLevel::kAvx2, GemmTileChoice::kAvx2, any), id_of);
+INSTANTIATE_TEST_SUITE_P(Avx2Level, KernelInPlace, judged_at(VectorLevel::kAvx2, GemmTileChoice::kAvx2, has_in_place), id_of);
+INSTANTIATE_TEST_SUITE_P(Avx2Level, KernelAccumulating, judged_at(VectorLevel::kAvx2, GemmTileChoice::kAvx2, accumulates), id_of);
 
 // A kernel that no case calls is not judged.
 TEST(KernelTable, EveryKernelHasACase) {
@@ -114,6 +133,14 @@ TEST(KernelSet, NamesTheTile) {
   EXPECT_NE(portable, "");
   if (!have_tile(GemmTileChoice::kBlis)) GTEST_SKIP() << "this machine or this link has no BLIS tile";
   EXPECT_NE(backend().kernel_set(), portable);
+}
+
+TEST(KernelSet, NamesTheLevel) {
+  const std::string best = backend().kernel_set();
+  highest_vector_level = VectorLevel::kBaseline;
+  const std::string lowered = backend().kernel_set();
+  highest_vector_level = VectorLevel::kAvx512;
+  EXPECT_EQ(best == lowered, best_vector_level() == VectorLevel::kBaseline) << best << " and " << lowered;
 }
 
 // The gradient of a schedule moves to an overlapping place: memmove semantics, in both directions, with any number of workers.

@@ -45,6 +45,10 @@ std::string read_all(int descriptor) {
     const rlimit limit = {options.largest_file_bytes, options.largest_file_bytes};
     ::setrlimit(RLIMIT_FSIZE, &limit);
   }
+  if (options.most_address_bytes != 0) {
+    const rlimit limit = {options.most_address_bytes, options.most_address_bytes};
+    ::setrlimit(RLIMIT_AS, &limit);
+  }
   const int nothing = ::open("/dev/null", O_RDONLY);
   ::dup2(nothing, STDIN_FILENO);
   ::dup2(out, STDOUT_FILENO);

@@ -21,6 +21,7 @@ for test in "$@"; do
     if [ "$status" = 0 ] && [ "$ok" = 0 ] && [ -z "$skipped" ]; then bad=1; echo "no test ran" >>"$log"; fi
   fi
   printf '%-28s %5d passed %3d failed  %3d s\n' "$name" "$ok" "$bad" $((SECONDS - start))
+  grep -h '^skipped: ' "$log" | sed 's/^/    /'
   grep -h -A1 'Skipped$' "$log" | grep -vE 'Skipped$|^--$' | sort -u | sed 's/^/    skipped: /'
   if [ "$bad" != 0 ]; then
     if [[ $test == *.sh ]]; then tail -n 40 "$log"; else grep -vE '^\[ RUN|^\[       OK' "$log" | tail -n 80; fi

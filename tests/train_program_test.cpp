@@ -4,6 +4,7 @@
 #include "tests/train_program.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -159,12 +160,57 @@ TEST_F(TrainProgram, ResumesBitForBitUnderAnyPlan) {
 TEST_F(TrainProgram, SameBitsForAnyThreads) {
   for (const std::string& program : {resnet_tight(), gpt_tight()}) {
     quietly(program, {"--threads", "1", "--log", at("1.jsonl"), "--save", at("1")});
-    for (const char* threads : {"2", "7"}) {
+    for (const char* threads : {"2", "7", "64"}) {
       quietly(program, {"--threads", threads, "--log", at("n.jsonl"), "--save", at("n")});
       EXPECT_EQ(read_log(at("1.jsonl")).results(), read_log(at("n.jsonl")).results()) << threads;
       EXPECT_TRUE(snapshot_tensors(at("1")) == snapshot_tensors(at("n"))) << threads;
     }
   }
+}
+
+TEST_F(TrainProgram, SameBitsOnOneCore) {
+  cpu_set_t usable;
+  ASSERT_EQ(::sched_getaffinity(0, sizeof usable, &usable), 0);
+  int core = 0;
+  while (CPU_ISSET(core, &usable) == 0) ++core;
+  const std::string program = gpt_tight();
+  quietly(program, {"--threads", "2", "--log", at("2.jsonl"), "--save", at("2")});
+  for (const Arguments& threads : {Arguments{}, {"--threads", "2"}, {"--threads", "64"}}) {
+    Arguments arguments = {"taskset", "-c", std::to_string(core), program, "--log", at("n.jsonl"), "--save", at("n"), "--quiet"};
+    arguments.insert(arguments.end(), threads.begin(), threads.end());
+    const ProcessResult result = run(arguments);
+    EXPECT_EQ(result.status, 0) << json(arguments);
+    EXPECT_EQ(result.err, "");
+    EXPECT_EQ(read_log(at("2.jsonl")).results(), read_log(at("n.jsonl")).results()) << json(arguments);
+    EXPECT_TRUE(snapshot_tensors(at("2")) == snapshot_tensors(at("n"))) << json(arguments);
+  }
+}
+
+TEST_F(TrainProgram, ArenaThatTheSystemRefuses) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "the sanitizers take the address space";
+#endif
+  const std::string program = train_program("resnet-large", with(resnet(), {{"model", {{"image", {64, 64, 1}}}}, {"batch", 256}, {"schedule", "none"}}));
+  ASSERT_GT(json::parse(file_text(fs::path(program).parent_path() / "manifest.json"))["planned_bytes"], uint64_t{256} << 20);
+  ProcessOptions limited;
+  limited.most_address_bytes = uint64_t{256} << 20;
+  const ProcessResult result = train(program, {"--steps", "1", "--threads", "2", "--log", at("log.jsonl"), "--save", at("s"), "--quiet"}, limited);
+  EXPECT_EQ(result.status, 1);
+  EXPECT_EQ(result.out, "");
+  EXPECT_TRUE(result.is_one_line_with({"arena", "smaller budget", "MiB"})) << result.err;
+  for (const char* left : {"log.jsonl", "s", "s.tmp"}) EXPECT_FALSE(fs::exists(at(left))) << left;
+}
+
+TEST_F(TrainProgram, ThreadsThatTheSystemRefuses) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "the sanitizers take the address space";
+#endif
+  ProcessOptions limited;
+  limited.most_address_bytes = uint64_t{48} << 20;  // of which 63 stacks would take 63 MiB
+  const ProcessResult result = train(resnet_stored(), {"--threads", "64", "--save", at("s"), "--quiet"}, limited);
+  EXPECT_EQ(result.status, 1);
+  EXPECT_TRUE(result.is_one_line_with({"worker thread"})) << result.err;
+  EXPECT_FALSE(fs::exists(at("s")));
 }
 
 TEST_F(TrainProgram, KilledAtAnyMomentLeavesTheLastSnapshot) {

@@ -288,6 +288,7 @@ Status cpu_batch_norm_running(const KernelContext&, const BatchNormRunningArgs& 
     const double biased = 1 / (rstd * rstd) - static_cast<double>(args.epsilon);
     const double variance = biased < 0 ? 0 : biased * unbias;
     const double mean = static_cast<double>(args.mean[c]);
+    if (!std::isfinite(mean) || !std::isfinite(variance)) continue;  // such a step is refused; the next one need not be
     args.running_mean[c] =
         static_cast<float>((1 - momentum) * static_cast<double>(args.running_mean[c]) + momentum * mean);
     args.running_var[c] =

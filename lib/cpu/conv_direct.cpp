@@ -171,7 +171,13 @@ REPRISE_INLINE void correlate_columns(const RowsTask& t, uint32_t p, uint32_t q)
   if constexpr (sizeof...(kNarrower) > 0) correlate_columns<kLanes, kStep, kVectors, kRows, kNarrower...>(t, p, q);
 }
 
-// A group of 16 outputs. The tiles fill the registers: 32 of AVX-512, 16 below.
+#if defined(__aarch64__)
+constexpr uint32_t kNarrowColumns = 4;  // of 4 lanes
+#else
+constexpr uint32_t kNarrowColumns = 2;
+#endif
+
+// A group of 16 outputs. The tiles fill the registers: 32 of AVX-512 and NEON, else 16.
 template <int kLanes, uint32_t kStep>
 REPRISE_INLINE void correlate_narrow_rows(const RowsTask& t) {
   for (uint32_t p = 0; p < t.rows; ++p) {
@@ -180,7 +186,7 @@ REPRISE_INLINE void correlate_narrow_rows(const RowsTask& t) {
     } else if constexpr (kLanes == 8) {
       correlate_columns<kLanes, kStep, 2, 1, 6, 4, 2, 1>(t, p, 0);
     } else {
-      correlate_columns<kLanes, kStep, 4, 1, 2, 1>(t, p, 0);
+      correlate_columns<kLanes, kStep, 4, 1, kNarrowColumns, 2, 1>(t, p, 0);
     }
   }
 }
@@ -304,7 +310,7 @@ REPRISE_INLINE void gradient_taps(const GradientTask& t) {
 template <int kLanes>
 REPRISE_INLINE void gradient_rows_body(const GradientTask& t) {
   constexpr uint32_t kVectors = kChannelBlock / kLanes;  // a group of 16
-  constexpr uint32_t kChannels = kLanes == 16 ? 16 : kLanes == 8 ? 4 : 2;
+  constexpr uint32_t kChannels = kLanes == 16 ? 16 : kLanes == 8 ? 4 : kNarrowColumns;
   if constexpr (kLanes == 16) {
     if (t.group == kWideGroup) return gradient_taps<kLanes, kChannelBlock, 2, 8>(t);
   }

@@ -7,6 +7,8 @@
 
 #if defined(__SSE2__)
 #include <xmmintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 namespace reprise {
@@ -25,6 +27,16 @@ REPRISE_INLINE void transpose_four(float* dst, uint32_t width, const float* cons
   _mm_storeu_ps(dst + width, r1);
   _mm_storeu_ps(dst + 2 * width, r2);
   _mm_storeu_ps(dst + 3 * width, r3);
+#elif defined(__aarch64__)
+  const float32x4_t r0 = vld1q_f32(lines[0] + k), r1 = vld1q_f32(lines[1] + k);
+  const float32x4_t r2 = vld1q_f32(lines[2] + k), r3 = vld1q_f32(lines[3] + k);
+  // Pairs of lines: depths 0 and 2, 1 and 3.
+  const float64x2_t even01 = vreinterpretq_f64_f32(vtrn1q_f32(r0, r1)), odd01 = vreinterpretq_f64_f32(vtrn2q_f32(r0, r1));
+  const float64x2_t even23 = vreinterpretq_f64_f32(vtrn1q_f32(r2, r3)), odd23 = vreinterpretq_f64_f32(vtrn2q_f32(r2, r3));
+  vst1q_f32(dst, vreinterpretq_f32_f64(vtrn1q_f64(even01, even23)));
+  vst1q_f32(dst + width, vreinterpretq_f32_f64(vtrn1q_f64(odd01, odd23)));
+  vst1q_f32(dst + 2 * width, vreinterpretq_f32_f64(vtrn2q_f64(even01, even23)));
+  vst1q_f32(dst + 3 * width, vreinterpretq_f32_f64(vtrn2q_f64(odd01, odd23)));
 #else
   for (uint32_t d = 0; d < 4; ++d) {
     for (uint32_t i = 0; i < 4; ++i) dst[d * width + i] = lines[i][k + d];

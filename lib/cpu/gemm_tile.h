@@ -1,5 +1,5 @@
 // The seam between the blocked GEMM and its micro-kernel: one register tile of C += A * B over packed panels.
-// Here so that a portable tile, AVX tiles and BLIS's micro-kernels can stand in for each other.
+// Here so that a portable tile, NEON and AVX tiles and BLIS's micro-kernels can stand in for each other.
 // It must not know matrices, packing or threads.
 #pragma once
 
@@ -51,7 +51,7 @@ struct GemmTile {
 
 // kFastest: BLIS where it has a kernel, else kPortable: the widest of this library's own that the processor runs.
 // kBaseline exists everywhere; the others may not.
-enum class GemmTileChoice : uint8_t { kFastest, kPortable, kBaseline, kAvx2, kAvx512, kBlis };
+enum class GemmTileChoice : uint8_t { kFastest, kPortable, kBaseline, kNeon, kAvx2, kAvx512, kBlis };
 
 // Once, at set-up, before the first kernel and on one thread; kUnsupported where the processor or the link lacks the
 // tile. Without a call the baseline tile serves.

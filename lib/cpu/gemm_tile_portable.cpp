@@ -1,4 +1,4 @@
-// Register tiles in plain C++ vectors (any processor), AVX2 and AVX-512, and the choice among them.
+// Register tiles in plain C++ vectors (any processor), NEON, AVX2 and AVX-512, and the choice among them.
 // Here so that a GEMM exists on every board, with or without BLIS.
 // It must not know matrices, packing or threads.
 #include <cstring>
@@ -8,7 +8,7 @@
 
 #if defined(__x86_64__)
 #include <immintrin.h>
-#elif defined(__ARM_NEON)
+#elif defined(__aarch64__)
 #include <arm_neon.h>
 #endif
 
@@ -26,13 +26,7 @@ struct BaselineVector {
     return v;
   }
   [[gnu::always_inline]] static inline void store(float* p, V v) { std::memcpy(p, &v, sizeof v); }
-  [[gnu::always_inline]] static inline V multiply_add(V a, V b, V c) {
-#if defined(__aarch64__)
-    return vfmaq_f32(c, a, b);
-#else
-    return a * b + c;
-#endif
-  }
+  [[gnu::always_inline]] static inline V multiply_add(V a, V b, V c) { return a * b + c; }
 };
 
 // Row-preferring tiles of kRows x (kVectors * width). The loops must unroll at any -O level: `sum` lives in registers.
@@ -100,6 +94,28 @@ void run_baseline_rows(const RowRun* runs, uint32_t count, const float* b_panel,
 }
 constexpr GemmTile kBaselineTile = {"portable-6x8", 6, 8, false, run_baseline, run_baseline_rows, run_baseline_depths};
 
+#if defined(__aarch64__)
+// Part of every AArch64. 8 x 8: 16 sums, 2 of B and 8 of A in 32 registers; with 8 x 12 g++ spills, and channels are multiples of 8.
+struct NeonVector {
+  using V = float32x4_t;
+  static constexpr uint32_t kWidth = 4;
+  [[gnu::always_inline]] static inline V broadcast(const float* p) { return vld1q_dup_f32(p); }
+  [[gnu::always_inline]] static inline V load(const float* p) { return vld1q_f32(p); }
+  [[gnu::always_inline]] static inline void store(float* p, V v) { vst1q_f32(p, v); }
+  [[gnu::always_inline]] static inline V multiply_add(V a, V b, V c) { return vfmaq_f32(c, a, b); }
+};
+void run_neon(uint64_t k, const float* a, const float* b_panel, float beta, float* c, int64_t row_stride, int64_t) {
+  REPRISE_TILE_BODY(NeonVector, 8, 2, 8)
+}
+void run_neon_depths(uint64_t k, const float* a, int64_t step, const float* b_panel, float beta, float* c, int64_t row_stride) {
+  REPRISE_TILE_BODY(NeonVector, 8, 2, step)
+}
+void run_neon_rows(const RowRun* runs, uint32_t count, const float* b_panel, float beta, float* c, int64_t row_stride) {
+  REPRISE_ROW_TILE_BODY(NeonVector, 8, 2)
+}
+constexpr GemmTile kNeonTile = {"neon-8x8", 8, 8, false, run_neon, run_neon_rows, run_neon_depths};
+#endif
+
 #if defined(__x86_64__)
 struct Avx2Vector {
   using V = __m256;
@@ -158,6 +174,9 @@ GemmTile selected_tile = kBaselineTile;  // written once, by select_gemm_tile
 
 const GemmTile* own_tile(GemmTileChoice choice) {
   if (choice == GemmTileChoice::kBaseline) return &kBaselineTile;
+#if defined(__aarch64__)
+  if (choice == GemmTileChoice::kNeon) return &kNeonTile;
+#endif
 #if defined(__x86_64__)
   __builtin_cpu_init();
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
@@ -168,7 +187,7 @@ const GemmTile* own_tile(GemmTileChoice choice) {
 }
 
 const GemmTile* widest_own_tile() {
-  for (const GemmTileChoice choice : {GemmTileChoice::kAvx512, GemmTileChoice::kAvx2}) {
+  for (const GemmTileChoice choice : {GemmTileChoice::kAvx512, GemmTileChoice::kAvx2, GemmTileChoice::kNeon}) {
     if (const GemmTile* tile = own_tile(choice); tile != nullptr) return tile;
   }
   return &kBaselineTile;
@@ -198,7 +217,7 @@ Status select_gemm_tile(GemmTileChoice choice) {
     return {Code::kUnsupported, "a GEMM tile must fit in kMaxMr x kMaxNr", tile->mr};
   selected_tile = *tile;
   // BLIS takes packed panels alone; ours of the same size serves beside it for A as it lies.
-  for (const GemmTileChoice choice : {GemmTileChoice::kAvx512, GemmTileChoice::kAvx2, GemmTileChoice::kBaseline}) {
+  for (const GemmTileChoice choice : {GemmTileChoice::kAvx512, GemmTileChoice::kAvx2, GemmTileChoice::kNeon, GemmTileChoice::kBaseline}) {
     const GemmTile* own = own_tile(choice);
     const bool same_size = own != nullptr && own->rows() == tile->rows() && own->columns() == tile->columns();
     if (selected_tile.run_rows != nullptr || !same_size) continue;

@@ -1,5 +1,5 @@
 // Picks, by CPUID feature, which of several builds of the same loop runs: x86-64 as it was, AVX2 with FMA, or AVX-512.
-// Here because the default build must run on any x86-64 and yet use what the machine has; elsewhere there is one.
+// Here because the default build must run on any x86-64 and yet use what the machine has; elsewhere there is one (AArch64: NEON).
 // It must not know any kernel; a level changes rounding (fused multiply-add), so its name is part of the kernel set.
 #pragma once
 
@@ -18,8 +18,8 @@ namespace reprise {
 
 enum class VectorLevel : uint8_t { kBaseline, kAvx2, kAvx512 };
 
-// REPRISE_BASELINE_ONLY builds one level: for tests of it, and for images where every byte of code counts.
-inline VectorLevel vector_level() {
+// REPRISE_BASELINE_ONLY builds one level, for images where every byte of code counts.
+inline VectorLevel best_vector_level() {
 #if defined(__x86_64__) && !defined(REPRISE_BASELINE_ONLY)
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
     const bool wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
@@ -30,9 +30,21 @@ inline VectorLevel vector_level() {
   return VectorLevel::kBaseline;
 }
 
+// Tests lower it, to judge on one machine what others will run: before a kernel, on one thread. The GEMM tile is chosen apart.
+inline constinit VectorLevel highest_vector_level = VectorLevel::kAvx512;
+
+inline VectorLevel vector_level() {
+  const VectorLevel best = best_vector_level();
+  return best < highest_vector_level ? best : highest_vector_level;
+}
+
 constexpr const char* vector_level_name(VectorLevel level) {
   switch (level) {
+#if defined(__aarch64__)
+    case VectorLevel::kBaseline: return "neon";
+#else
     case VectorLevel::kBaseline: return "baseline";
+#endif
     case VectorLevel::kAvx2: return "avx2";
     case VectorLevel::kAvx512: return "avx512";
   }

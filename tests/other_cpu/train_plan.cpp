@@ -1,0 +1,63 @@
+// Trains the plan it is compiled with on made-up data, and prints the kernel set and each step's loss, to the last bit.
+// Here because a program for another processor must need nothing but lib and a port: no files, no zlib, no JSON.
+// It must not judge more than that the plan's bytes are the measured ones.
+#include <cstdio>
+#include <cstdlib>
+
+#include "lib/reprise.h"
+#include "plan.h"
+#include "ports/linux/linux_port.h"
+
+namespace {
+
+using namespace reprise;
+
+// Small whole numbers, the same on every processor; the same batch every time, so that the loss must fall.
+Status fill_batch(void* state, uint64_t, uint32_t, void* input, int32_t* labels) {
+  const Program& program = static_cast<const Plan*>(state)->program(ProgramId::kMicroFirst);
+  const Tensor& values = program.slots[program.input].tensor;
+  uint32_t random = 12345;
+  const auto next = [&random](uint32_t below) { return (random = random * 1664525u + 1013904223u) / 65536 % below; };
+  for (uint64_t i = 0; i < values.elements(); ++i) {
+    if (values.dtype == DType::kF32) {
+      static_cast<float*>(input)[i] = static_cast<float>(next(256)) / 64 - 2;
+    } else {
+      static_cast<int32_t*>(input)[i] = static_cast<int32_t>(next(31));
+    }
+  }
+  const uint64_t count = program.slots[program.labels].tensor.elements();
+  for (uint64_t i = 0; i < count; ++i) labels[i] = static_cast<int32_t>(next(4));
+  return ok_status();
+}
+
+int fail(const Status& status) {
+  std::fprintf(stderr, "%s (%llu)\n", status.message, static_cast<unsigned long long>(status.detail));
+  return 1;
+}
+
+}  // namespace
+
+// train_plan STEPS WORKERS
+int main(int argc, char** argv) {
+  if (argc != 3) return 2;
+  const Plan& plan = generated::kPlan;
+  Workers workers;
+  Arena arena;
+  Trainer trainer;
+  if (const Status status = linux_set_up_kernels(); !status.ok()) return fail(status);
+  if (const Status status = linux_start_workers(static_cast<uint32_t>(std::atoi(argv[2])), &workers); !status.ok()) return fail(status);
+  if (const Status status = linux_acquire_arena(plan.arena_bytes + 4096, &arena); !status.ok()) return fail(status);
+  if (const Status status = bind(plan, cpu_backend(), workers, arena, trainer); !status.ok()) return fail(status);
+  std::printf("kernels %s\n", cpu_backend().kernel_set());
+  const BatchSource source = {const_cast<Plan*>(&plan), fill_batch};
+  for (int step = 0; step < std::atoi(argv[1]); ++step) {
+    StepReport report;
+    if (const Status status = train_step(trainer, source, report); !status.ok()) return fail(status);
+    std::printf("loss %.9f %a\n", report.loss, report.loss);
+  }
+  linux_stop_workers();
+  if (measured_bytes(trainer) == plan.arena_bytes) return 0;
+  std::fprintf(stderr, "planned %llu bytes, measured %llu\n", static_cast<unsigned long long>(plan.arena_bytes),
+               static_cast<unsigned long long>(measured_bytes(trainer)));
+  return 1;
+}
