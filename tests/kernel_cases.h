@@ -488,4 +488,23 @@ inline std::vector<KernelCase> kernel_cases(CaseUse use = CaseUse::kTest) {
   return chosen;
 }
 
+// Whether the case's activations are bf16.
+inline bool stores_bf16(const KernelCase& c) {
+  const uint32_t i = first_activation(c.info());
+  return i < c.arguments.size() && c.has(i) && c.tensor(i).dtype == DType::kBf16;
+}
+
+// The same case with its activations stored as bf16; nothing for a kernel without any.
+inline std::optional<KernelCase> stored_as_bf16(KernelCase c) {
+  const KernelInfo& info = c.info();
+  if (first_activation(info) == kMaxArguments) return std::nullopt;
+  for (uint32_t i = 0; i < c.arguments.size(); ++i) {
+    if (!info.arguments[i].activation || !c.has(i)) continue;
+    c.arguments[i]->dtype = DType::kBf16;
+    c.arguments[i]->bytes = align_up(c.arguments[i]->elements() * dtype_bytes(DType::kBf16));
+  }
+  c.id += "_bf16";
+  return c;
+}
+
 }  // namespace reprise::test
