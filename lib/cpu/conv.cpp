@@ -441,8 +441,10 @@ constexpr Status kScratchTooSmall = {Code::kBadPlan, "a convolution's scratch mu
 template <typename Stored>
 constexpr bool kMayTransform = std::is_same_v<Stored, float>;
 
+}  // namespace
+
 template <typename Stored>
-Status forward(const KernelContext& context, const ConvForwardArgsOf<Stored>& args) {
+Status cpu_conv_forward(const KernelContext& context, const ConvForwardArgsOf<Stored>& args) {
   const ConvShape& s = args.shape;
   const DirectShape direct = direct_shape(s);
   const uint64_t row = uint64_t{s.Q} * s.K;
@@ -473,7 +475,7 @@ Status forward(const KernelContext& context, const ConvForwardArgsOf<Stored>& ar
 }
 
 template <typename Stored>
-Status backward_data(const KernelContext& context, const ConvBackwardDataArgsOf<Stored>& args) {
+Status cpu_conv_backward_data(const KernelContext& context, const ConvBackwardDataArgsOf<Stored>& args) {
   const ConvShape& s = args.shape;
   const uint64_t weights = uint64_t{s.K} * s.window.kernel_h * s.window.kernel_w * s.C;
   if constexpr (kMayTransform<Stored>) {
@@ -506,7 +508,7 @@ Status backward_data(const KernelContext& context, const ConvBackwardDataArgsOf<
 }
 
 template <typename Stored>
-Status backward_weight(const KernelContext& context, const ConvBackwardWeightArgsOf<Stored>& args) {
+Status cpu_conv_backward_weight(const KernelContext& context, const ConvBackwardWeightArgsOf<Stored>& args) {
   const ConvShape& s = args.shape;
   const DirectShape direct = direct_shape(s);
   if constexpr (kMayTransform<Stored>) {
@@ -533,13 +535,8 @@ Status backward_weight(const KernelContext& context, const ConvBackwardWeightArg
   return ok_status();
 }
 
-}  // namespace
-
-Status cpu_conv_forward(const KernelContext& context, const ConvForwardArgs& args) { return forward(context, args); }
-Status cpu_conv_forward(const KernelContext& context, const ConvForwardArgsOf<Bf16>& args) { return forward(context, args); }
-Status cpu_conv_backward_data(const KernelContext& context, const ConvBackwardDataArgs& args) { return backward_data(context, args); }
-Status cpu_conv_backward_data(const KernelContext& context, const ConvBackwardDataArgsOf<Bf16>& args) { return backward_data(context, args); }
-Status cpu_conv_backward_weight(const KernelContext& context, const ConvBackwardWeightArgs& args) { return backward_weight(context, args); }
-Status cpu_conv_backward_weight(const KernelContext& context, const ConvBackwardWeightArgsOf<Bf16>& args) { return backward_weight(context, args); }
+REPRISE_INSTANTIATE(cpu_conv_forward, ConvForwardArgs)
+REPRISE_INSTANTIATE(cpu_conv_backward_data, ConvBackwardDataArgs)
+REPRISE_INSTANTIATE(cpu_conv_backward_weight, ConvBackwardWeightArgs)
 
 }  // namespace reprise

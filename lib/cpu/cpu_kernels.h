@@ -12,12 +12,12 @@
 
 namespace reprise {
 
-Status cpu_conv_forward(const KernelContext& context, const ConvForwardArgs& args);
-Status cpu_conv_forward(const KernelContext& context, const ConvForwardArgsOf<Bf16>& args);
-Status cpu_conv_backward_data(const KernelContext& context, const ConvBackwardDataArgs& args);
-Status cpu_conv_backward_data(const KernelContext& context, const ConvBackwardDataArgsOf<Bf16>& args);
-Status cpu_conv_backward_weight(const KernelContext& context, const ConvBackwardWeightArgs& args);
-Status cpu_conv_backward_weight(const KernelContext& context, const ConvBackwardWeightArgsOf<Bf16>& args);
+template <typename Stored>
+Status cpu_conv_forward(const KernelContext& context, const ConvForwardArgsOf<Stored>& args);
+template <typename Stored>
+Status cpu_conv_backward_data(const KernelContext& context, const ConvBackwardDataArgsOf<Stored>& args);
+template <typename Stored>
+Status cpu_conv_backward_weight(const KernelContext& context, const ConvBackwardWeightArgsOf<Stored>& args);
 
 template <typename Stored>
 Status cpu_batch_norm_statistics(const KernelContext& context, const BatchNormStatisticsArgsOf<Stored>& args);
@@ -53,14 +53,14 @@ Status cpu_global_pool_forward(const KernelContext& context, const GlobalPoolArg
 template <typename Stored>
 Status cpu_global_pool_backward(const KernelContext& context, const GlobalPoolArgsOf<Stored>& args);
 
-Status cpu_linear_forward(const KernelContext& context, const LinearForwardArgs& args);
-Status cpu_linear_forward(const KernelContext& context, const LinearForwardArgsOf<Bf16>& args);
-Status cpu_linear_backward_data(const KernelContext& context, const LinearBackwardDataArgs& args);
-Status cpu_linear_backward_data(const KernelContext& context, const LinearBackwardDataArgsOf<Bf16>& args);
-Status cpu_linear_backward_weight(const KernelContext& context, const LinearBackwardWeightArgs& args);
-Status cpu_linear_backward_weight(const KernelContext& context, const LinearBackwardWeightArgsOf<Bf16>& args);
-Status cpu_linear_backward_bias(const KernelContext& context, const LinearBackwardBiasArgs& args);
-Status cpu_linear_backward_bias(const KernelContext& context, const LinearBackwardBiasArgsOf<Bf16>& args);
+template <typename Stored>
+Status cpu_linear_forward(const KernelContext& context, const LinearForwardArgsOf<Stored>& args);
+template <typename Stored>
+Status cpu_linear_backward_data(const KernelContext& context, const LinearBackwardDataArgsOf<Stored>& args);
+template <typename Stored>
+Status cpu_linear_backward_weight(const KernelContext& context, const LinearBackwardWeightArgsOf<Stored>& args);
+template <typename Stored>
+Status cpu_linear_backward_bias(const KernelContext& context, const LinearBackwardBiasArgsOf<Stored>& args);
 
 template <typename Stored>
 Status cpu_layer_norm_forward(const KernelContext& context, const LayerNormForwardArgsOf<Stored>& args);

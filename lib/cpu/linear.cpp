@@ -37,15 +37,17 @@ void multiply(const Workers& workers, const LinearForwardArgsOf<Bf16>& args, con
   gemm(workers, {args.M, args.K, args.C}, lines_are_rows(args.x, args.C), w, y, false, args.scratch);
 }
 
+}  // namespace
+
 template <typename Stored>
-Status forward(const KernelContext& context, const LinearForwardArgsOf<Stored>& args) {
+Status cpu_linear_forward(const KernelContext& context, const LinearForwardArgsOf<Stored>& args) {
   if (args.scratch_bytes < gemm_scratch_bytes(args.K, args.C, kStoredAs<Stored>)) return kScratchTooSmall;
   multiply(*context.workers, args, args.input_major ? lines_are_columns(args.w, args.K) : lines_are_rows(args.w, args.C));
   return ok_status();
 }
 
 template <typename Stored>
-Status backward_data(const KernelContext& context, const LinearBackwardDataArgsOf<Stored>& args) {
+Status cpu_linear_backward_data(const KernelContext& context, const LinearBackwardDataArgsOf<Stored>& args) {
   if (args.scratch_bytes < gemm_scratch_bytes(args.C, args.K, kStoredAs<Stored>)) return kScratchTooSmall;
   const MatrixPacker w = args.input_major ? lines_are_rows(args.w, args.K) : lines_are_columns(args.w, args.C);
   gemm(*context.workers, {args.M, args.C, args.K}, lines_are_rows(args.dy, args.K), w, MatrixOutputOf<Stored>{args.dx, args.C},
@@ -54,7 +56,7 @@ Status backward_data(const KernelContext& context, const LinearBackwardDataArgsO
 }
 
 template <typename Stored>
-Status backward_weight(const KernelContext& context, const LinearBackwardWeightArgsOf<Stored>& args) {
+Status cpu_linear_backward_weight(const KernelContext& context, const LinearBackwardWeightArgsOf<Stored>& args) {
   const MatrixPackerOf<Stored> x = lines_are_columns(args.x, args.C), dy = lines_are_columns(args.dy, args.K);
   const GemmShape shape = args.input_major ? GemmShape{args.C, args.K, args.M} : GemmShape{args.K, args.C, args.M};
   if (args.scratch_bytes < gemm_split_scratch_bytes(shape.M, shape.N, shape.K)) return kScratchTooSmall;
@@ -64,21 +66,15 @@ Status backward_weight(const KernelContext& context, const LinearBackwardWeightA
 }
 
 template <typename Stored>
-Status backward_bias(const KernelContext& context, const LinearBackwardBiasArgsOf<Stored>& args) {
+Status cpu_linear_backward_bias(const KernelContext& context, const LinearBackwardBiasArgsOf<Stored>& args) {
   if (args.scratch_bytes < 4 * kColumnSumBlocks * uint64_t{args.K}) return kScratchTooSmall;
   column_sums(*context.workers, args.db, args.dy, args.M, args.K, args.accumulate_db, args.scratch);
   return ok_status();
 }
 
-}  // namespace
-
-Status cpu_linear_forward(const KernelContext& context, const LinearForwardArgs& args) { return forward(context, args); }
-Status cpu_linear_forward(const KernelContext& context, const LinearForwardArgsOf<Bf16>& args) { return forward(context, args); }
-Status cpu_linear_backward_data(const KernelContext& context, const LinearBackwardDataArgs& args) { return backward_data(context, args); }
-Status cpu_linear_backward_data(const KernelContext& context, const LinearBackwardDataArgsOf<Bf16>& args) { return backward_data(context, args); }
-Status cpu_linear_backward_weight(const KernelContext& context, const LinearBackwardWeightArgs& args) { return backward_weight(context, args); }
-Status cpu_linear_backward_weight(const KernelContext& context, const LinearBackwardWeightArgsOf<Bf16>& args) { return backward_weight(context, args); }
-Status cpu_linear_backward_bias(const KernelContext& context, const LinearBackwardBiasArgs& args) { return backward_bias(context, args); }
-Status cpu_linear_backward_bias(const KernelContext& context, const LinearBackwardBiasArgsOf<Bf16>& args) { return backward_bias(context, args); }
+REPRISE_INSTANTIATE(cpu_linear_forward, LinearForwardArgs)
+REPRISE_INSTANTIATE(cpu_linear_backward_data, LinearBackwardDataArgs)
+REPRISE_INSTANTIATE(cpu_linear_backward_weight, LinearBackwardWeightArgs)
+REPRISE_INSTANTIATE(cpu_linear_backward_bias, LinearBackwardBiasArgs)
 
 }  // namespace reprise
