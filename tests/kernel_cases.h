@@ -319,6 +319,7 @@ class KernelCaseTable {
     add_conv(1, 40, 3, 7, 9, {7, 1, 1, 3});     // padding beyond the window's width
     add_conv(2, 4, 4, 8, 520, {1, 1, 1, 0});
     add_conv(1, 8, 8, 30, 300, {3, 3, 1, 1});   // many outputs in a weight's gradient: 81000
+    add_conv(1, 16, 15, 64, 64, {3, 3, 1, 1});  // enough channels and tiles for a transform
 
     add_batch_norm(1, 1, 1, 3);
     add_batch_norm(2, 1, 1, 1);

@@ -437,10 +437,6 @@ void run_direct_phase(const Workers& workers, const ConvBackwardDataArgsOf<Store
 constexpr Status kScratchTooSmall = {Code::kBadPlan, "a convolution's scratch must have the bytes of its scratch rule",
                                      0};
 
-// Winograd's transforms read and write f32 alone.
-template <typename Stored>
-constexpr bool kMayTransform = std::is_same_v<Stored, float>;
-
 }  // namespace
 
 template <typename Stored>
@@ -449,12 +445,10 @@ Status cpu_conv_forward(const KernelContext& context, const ConvForwardArgsOf<St
   const DirectShape direct = direct_shape(s);
   const uint64_t row = uint64_t{s.Q} * s.K;
   const DirectOutputOf<Stored> output{args.y, s.P * row, row, s.K, false};
-  if constexpr (kMayTransform<Stored>) {
-    if (winograd_fits(direct)) {
-      if (args.scratch_bytes < winograd_correlate_bytes(s.C, s.K)) return kScratchTooSmall;
-      winograd_correlate(*context.workers, direct, output, args.x, direct_weights(args.w, s), args.scratch);
-      return ok_status();
-    }
+  if (winograd_fits(direct)) {
+    if (args.scratch_bytes < winograd_correlate_bytes(s.C, s.K)) return kScratchTooSmall;
+    winograd_correlate(*context.workers, direct, output, args.x, direct_weights(args.w, s), args.scratch);
+    return ok_status();
   }
   if (direct_conv_fits(direct)) {
     if (args.scratch_bytes < direct_weights_bytes(direct.weights())) return kScratchTooSmall;
@@ -478,14 +472,12 @@ template <typename Stored>
 Status cpu_conv_backward_data(const KernelContext& context, const ConvBackwardDataArgsOf<Stored>& args) {
   const ConvShape& s = args.shape;
   const uint64_t weights = uint64_t{s.K} * s.window.kernel_h * s.window.kernel_w * s.C;
-  if constexpr (kMayTransform<Stored>) {
-    if (const DataPhase whole(s, 0, 0); s.window.stride == 1 && winograd_fits(direct_phase_shape(s, whole))) {
-      if (args.scratch_bytes < winograd_correlate_bytes(s.K, s.C)) return kScratchTooSmall;
-      const uint64_t row = uint64_t{s.W} * s.C;
-      winograd_correlate(*context.workers, direct_phase_shape(s, whole), {args.dx, s.H * row, row, s.C, args.accumulate_dx}, args.dy,
-                         direct_phase_weights(args.w, s, whole), args.scratch);
-      return ok_status();
-    }
+  if (const DataPhase whole(s, 0, 0); s.window.stride == 1 && winograd_fits(direct_phase_shape(s, whole))) {
+    if (args.scratch_bytes < winograd_correlate_bytes(s.K, s.C)) return kScratchTooSmall;
+    const uint64_t row = uint64_t{s.W} * s.C;
+    winograd_correlate(*context.workers, direct_phase_shape(s, whole), DirectOutputOf<Stored>{args.dx, s.H * row, row, s.C, args.accumulate_dx}, args.dy,
+                       direct_phase_weights(args.w, s, whole), args.scratch);
+    return ok_status();
   }
   const bool direct = direct_data_fits(s);
   if (args.scratch_bytes < (direct ? direct_weights_bytes(weights) : gemm_scratch_bytes(s.C, weights / s.C, kStoredAs<Stored>)))
@@ -511,12 +503,10 @@ template <typename Stored>
 Status cpu_conv_backward_weight(const KernelContext& context, const ConvBackwardWeightArgsOf<Stored>& args) {
   const ConvShape& s = args.shape;
   const DirectShape direct = direct_shape(s);
-  if constexpr (kMayTransform<Stored>) {
-    if (winograd_fits(direct)) {
-      if (args.scratch_bytes < winograd_gradient_bytes(s.C, s.K)) return kScratchTooSmall;
-      winograd_weight_gradient(*context.workers, direct, args.dw, args.x, args.dy, args.accumulate_dw, args.scratch);
-      return ok_status();
-    }
+  if (winograd_fits(direct)) {
+    if (args.scratch_bytes < winograd_gradient_bytes(s.C, s.K)) return kScratchTooSmall;
+    winograd_weight_gradient(*context.workers, direct, args.dw, args.x, args.dy, args.accumulate_dw, args.scratch);
+    return ok_status();
   }
   if (direct_conv_fits(direct)) {
     if (args.scratch_bytes < direct_partials_bytes(direct.weights())) return kScratchTooSmall;

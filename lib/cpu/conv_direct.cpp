@@ -50,7 +50,7 @@ void fill_row(float* row, const DirectShape& s, const Stored* pixels) {
     for (uint32_t i = 0; i < plane; ++i, row += kStep) {
       const uint32_t column = i * s.stride + residue - s.pad_w;  // wraps left of the image: then not below W
       if (column < s.W) {
-        for (uint32_t c = 0; c < kStep; ++c) row[c] = pixels[uint64_t{column} * s.C + c];
+        copy_run(row, pixels + uint64_t{column} * s.C, kStep);
       } else {
         std::memset(row, 0, kStep * sizeof(float));
       }
