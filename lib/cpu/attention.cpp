@@ -346,10 +346,9 @@ REPRISE_INLINE void backward_body(const AttentionBackwardArgsOf<Stored>& args, u
   const WeightMask mask = make_mask(args);
   const uint64_t statistics = (uint64_t{b} * args.attention.heads + h) * args.T;
   float* delta = static_cast<float*>(args.scratch) + statistics;
-  BackwardHead<Stored> g{.head = make_head<Stored>(args, b, h), .dy = nullptr, .lse = args.lse + statistics, .delta = delta, .dq = nullptr, .dq_row = 0};
-  const Head<Stored>& head = g.head;
+  const Head<Stored> head = make_head<Stored>(args, b, h);
   const uint64_t out = uint64_t{b} * args.T * args.C + uint64_t{h} * head.D;
-  g.dy = args.dy + out;
+  BackwardHead<Stored> g{head, args.dy + out, args.lse + statistics, delta, nullptr, 0};
   Stored* dq = args.dqkv + (head.q - args.qkv);
   open_queries(g, dq, queries_sums);
 

@@ -224,7 +224,8 @@ struct PlaceDepths {
     for (uint32_t k = 0; k < range.kc; b = 0) {
       const uint32_t end = static_cast<uint32_t>(smaller(range.kc, k + (patches.B - b)));
       const int32_t row = static_cast<int32_t>(a) * patches.stride + patches.row_offset + t * patches.step;
-      const Stored* pixels = inside(row, patches.H) ? patches.source + (uint64_t{n} * patches.H + static_cast<uint32_t>(row)) * patches.W * patches.channels + c : nullptr;
+      const uint64_t start = (uint64_t{n} * patches.H + static_cast<uint32_t>(row)) * patches.W * patches.channels + c;
+      const Stored* pixels = inside(row, patches.H) ? patches.source + start : nullptr;
       for (int32_t column = static_cast<int32_t>(b) * patches.stride + patches.column_offset + u * patches.step; k < end; ++k, column += patches.stride) {
         if (pixels != nullptr && inside(column, patches.W)) {
           copy_run(to + uint64_t{k} * range.width, pixels + static_cast<uint64_t>(column) * patches.channels, run);
@@ -475,8 +476,9 @@ Status cpu_conv_backward_data(const KernelContext& context, const ConvBackwardDa
   if (const DataPhase whole(s, 0, 0); s.window.stride == 1 && winograd_fits(direct_phase_shape(s, whole))) {
     if (args.scratch_bytes < winograd_correlate_bytes(s.K, s.C)) return kScratchTooSmall;
     const uint64_t row = uint64_t{s.W} * s.C;
-    winograd_correlate(*context.workers, direct_phase_shape(s, whole), DirectOutputOf<Stored>{args.dx, s.H * row, row, s.C, args.accumulate_dx}, args.dy,
-                       direct_phase_weights(args.w, s, whole), args.scratch);
+    const DirectOutputOf<Stored> output{args.dx, s.H * row, row, s.C, args.accumulate_dx};
+    winograd_correlate(*context.workers, direct_phase_shape(s, whole), output, args.dy, direct_phase_weights(args.w, s, whole),
+                       args.scratch);
     return ok_status();
   }
   const bool direct = direct_data_fits(s);
