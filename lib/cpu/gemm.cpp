@@ -90,8 +90,6 @@ void pack_lines(float* panel, uint32_t width, const float* const* lines, uint32_
   }
 }
 
-void widen(float* to, const Bf16* from, uint64_t count) { widen_row(to, from, count); }
-
 void narrow(Bf16* to, const float* from, uint64_t count, const float* bias, bool accumulate) {
   narrow_row(to, from, count, bias, accumulate);
 }

@@ -57,8 +57,6 @@ inline void copy_run(float* to, const float* from, uint32_t count) {
 inline void copy_run(float* to, const Bf16* from, uint32_t count) {
   for (uint32_t i = 0; i < count; ++i) to[i] = from[i];
 }
-// The same for long runs.
-void widen(float* to, const Bf16* from, uint64_t count);
 // to[i] = from[i] + bias[i], where there is a bias, added to what `to` holds where it accumulates.
 void narrow(Bf16* to, const float* from, uint64_t count, const float* bias, bool accumulate);
 
@@ -75,8 +73,7 @@ void pack_depths(float* panel, uint32_t width, uint32_t count, const Stored* fir
 // kKc zeros, for a line that is not there.
 extern const float kZeroLine[kKc];
 
-// Lines of bf16 as f32 on the stack, for a tile that takes rows as they lie, or to be packed. Apart by a little more than a
-// multiple of a page's parts, so that they do not share cache sets.
+// Floats between two lines of bf16 that stand as f32 on the stack: a power of two would let them share cache sets.
 constexpr uint32_t kWidenedStride = kKc + 16;
 
 // An operand in memory: element (line, depth) at data[line * line_stride + depth * depth_stride], one of the strides
