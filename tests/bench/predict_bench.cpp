@@ -9,10 +9,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <string>
 
 #include "ports/linux/linux_port.h"
+#include "tests/bench/bench_recipes.h"
+#include "tests/bench/machine_load.h"
 #include "tools/formats/error.h"
 #include "tools/formats/text.h"
 #include "tools/profiling/measure.h"
@@ -21,27 +22,6 @@ namespace reprise {
 namespace {
 
 constexpr int kBudgets = 8, kRounds = 10, kLeastSteps = 2;
-
-// Batch 4: a step takes half a second.
-constexpr const char* kResNet50 =
-    R"({"name": "resnet50-224", "model": {"family": "resnet", "block": "bottleneck", "units": [3, 4, 6, 3], "width": 64, "stem": "imagenet",
-    "classes": 1000, "image": [224, 224, 3]}, "data": {"kind": "synthetic"}, "batch": 4, "steps": 1, "seed": 1,
-    "optimizer": {"name": "sgd", "lr": 0.01, "momentum": 0.9}})";
-constexpr const char* kResNet20 =
-    R"({"name": "resnet20-128", "model": {"family": "resnet", "block": "basic", "units": [3, 3, 3], "width": 16, "stem": "cifar",
-    "classes": 10, "image": [28, 28, 1]}, "data": {"kind": "synthetic"}, "batch": 128, "steps": 1, "seed": 1,
-    "optimizer": {"name": "sgd", "lr": 0.01, "momentum": 0.9, "nesterov": true, "weight_decay": 5e-4}})";
-constexpr const char* kGpt =
-    R"({"name": "gpt-4x128", "model": {"family": "gpt2", "vocab_size": 256, "n_positions": 128, "n_embd": 128, "n_layer": 4, "n_head": 4},
-    "data": {"kind": "synthetic"}, "batch": 16, "sequence": 128, "steps": 1, "seed": 1, "clip_norm": 1.0,
-    "optimizer": {"name": "adamw", "lr": 1e-3, "weight_decay": 0.01}})";
-
-std::string load_average() {
-  std::ifstream file("/proc/loadavg");
-  std::string one, five;
-  file >> one >> five;
-  return one + " (1 min), " + five + " (5 min)";
-}
 
 struct Settings {
   uint32_t threads = 0;
@@ -91,7 +71,7 @@ void compare(const Recipe& recipe, const Settings& settings) {
   const auto profile = std::make_shared<const Profile>(measure_profile(recipe, options));
   const SolvedModel priced = solve_model(recipe, costs_of(profile));
   std::printf("\n%s: %s, %u threads, load %s\n     budget  rows  extra work  when planned  predicted s  measured s     off\n", recipe.name.c_str(),
-              profile->kernel_set.c_str(), static_cast<unsigned>(profile->threads), load_average().c_str());
+              profile->kernel_set.c_str(), static_cast<unsigned>(profile->threads), bench::load_average().c_str());
   double worst = 0;
   for (const Candidate& candidate : list) {
     const double predicted = predict_seconds(priced, candidate.planned.plan).value(), measured = median(candidate.steps);
@@ -118,7 +98,7 @@ int run(int argc, char** argv) {
     }
   }
   if (recipes.empty()) {
-    for (const char* text : {kResNet20, kResNet50, kGpt}) recipes.push_back(parse_recipe(text, "predict_bench", "/"));
+    for (const char* text : {bench::kResNet20, bench::kResNet50, bench::kGpt}) recipes.push_back(parse_recipe(text, "predict_bench", "/"));
   }
   for (const Recipe& recipe : recipes) compare(recipe, settings);
   return 0;

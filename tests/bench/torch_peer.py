@@ -31,7 +31,8 @@ WORKLOADS = {
     "resnet18": (resnet("basic", [2, 2, 2, 2], 64, "cifar", 10, 32, 32), 8),
     "resnet50": (resnet("bottleneck", [3, 4, 6, 3], 64, "imagenet", 1000, 224, 16), 3),
     "resnet990": (resnet("bottleneck", [15, 120, 180, 15], 64, "imagenet", 1000, 224, 2), 2),
-    "gpt2-small": ({"model": {"family": "gpt2", "resid_pdrop": 0, "embd_pdrop": 0, "attn_pdrop": 0}, "batch": 4, "sequence": 256,
+    # Without dropout: the peer's net has none.
+    "gpt2-small": ({"model": {"family": "gpt2", "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}, "batch": 4, "sequence": 256,
                     "optimizer": {"name": "adamw", "lr": 1e-5, "weight_decay": 0.01}}, 4),
 }  # name -> recipe, steps a turn
 
@@ -119,12 +120,20 @@ class Ours:
     self.manifest = json.loads((self.program.parent / "manifest.json").read_text())
 
   def turn(self, threads):
-    log = self.folder / "log.jsonl"
-    subprocess.run([self.program, "--steps", str(WORKLOADS[self.name][1] + 1), "--log", log, "--threads", str(threads), "--quiet"],
-                   check=True, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    """Stopped by a signal once it has its steps: a run that ends by itself evaluates."""
+    log, wanted = self.folder / "log.jsonl", WORKLOADS[self.name][1] + 1
+    with subprocess.Popen([self.program, "--log", log, "--threads", str(threads), "--quiet"], cwd=ROOT, stdout=subprocess.DEVNULL,
+                          stderr=subprocess.PIPE, text=True) as run:
+      steps = []
+      while len(steps) < wanted and run.poll() is None:
+        time.sleep(0.05)
+        lines = log.read_text().splitlines(keepends=True) if log.exists() else []
+        steps = [step for step in map(json.loads, (line for line in lines if line.endswith("\n"))) if "loss" in step]
+      run.terminate()
+      if len(steps) < wanted:
+        sys.exit(run.stderr.read())
     log.unlink()
-    return {"seconds": [line["seconds"] for line in lines if "loss" in line][1:], "bytes": max(line["measured_bytes"] for line in lines if "loss" in line)}
+    return {"seconds": [step["seconds"] for step in steps[1:wanted]], "bytes": max(step["measured_bytes"] for step in steps)}
 
 
 def small_budget(whole):

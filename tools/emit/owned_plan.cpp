@@ -1,4 +1,4 @@
-// Views of an owned plan.
+// Views of an owned plan, and its rows as kernel calls.
 // Here because Plan holds plain pointers.
 // It must not copy.
 #include "tools/emit/owned_plan.h"
@@ -42,6 +42,39 @@ Plan OwnedPlan::view() const {
   plan.accumulate = accumulate;
   plan.disk_bytes = disk_bytes;
   return plan;
+}
+
+namespace {
+
+const Tensor* tensor_of(const OwnedPlan& plan, const OwnedProgram& program, Ref ref) {
+  if (ref == kNoRef) return nullptr;
+  switch (ref_region(ref)) {
+    case Region::kState: return &plan.state[ref_index(ref)].tensor;
+    case Region::kCarried: return &plan.carried[ref_index(ref)];
+    case Region::kDisk: return &program.disk[ref_index(ref)].tensor;
+    default: return &program.slots[ref_index(ref)].tensor;
+  }
+}
+
+}  // namespace
+
+KernelCall kernel_call(const OwnedPlan& plan, const OwnedProgram& program, const Row& row) {
+  KernelCall call{row.op, row.pass, row.attribute, row.accumulate, {}};
+  const KernelInfo& kernel = kOps[kernel_index(row.op, row.pass)];
+  for (uint32_t a = 0; a < kernel.arity() && kernel.arguments[a].role != Role::kScratch; ++a) {
+    call.tensors.push_back(tensor_of(plan, program, program.arguments[row.first_argument + a]));
+  }
+  return call;
+}
+
+void for_each_step_row(const OwnedPlan& plan, const StepRow& body) {
+  const auto walk = [&](ProgramId id, uint32_t times) {
+    const OwnedProgram& program = plan.program(id);
+    for (const Row& row : program.rows) body(program, row, times);
+  };
+  walk(ProgramId::kMicroFirst, 1);
+  walk(ProgramId::kMicroAdd, plan.accumulate - 1);
+  walk(ProgramId::kUpdate, 1);
 }
 
 }  // namespace reprise

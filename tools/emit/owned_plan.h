@@ -3,6 +3,7 @@
 // It must not decide anything, nor know what makes a plan right.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -51,6 +52,12 @@ struct OwnedPlan {
  private:
   std::vector<std::shared_ptr<const std::string>> kept_;
 };
+
+KernelCall kernel_call(const OwnedPlan& plan, const OwnedProgram& program, const Row& row);
+
+// Every row that a step runs, and how often: those of its micro-batches and of the update, not the evaluation's.
+using StepRow = std::function<void(const OwnedProgram& program, const Row& row, uint32_t times)>;
+void for_each_step_row(const OwnedPlan& plan, const StepRow& body);
 
 template <typename T>
 Span<T> span_of(const std::vector<T>& values) {

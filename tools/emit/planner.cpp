@@ -221,15 +221,9 @@ double transfer_seconds(const SolvedModel& model, const OwnedProgram& program, c
 std::optional<double> predict_seconds(const SolvedModel& model, const OwnedPlan& plan) {
   if (!model.measured) return std::nullopt;
   double seconds = plan.accumulate * model.measured->micro_batch_seconds;
-  const auto add = [&](ProgramId id, uint32_t times) {
-    const OwnedProgram& program = plan.programs[static_cast<size_t>(id)];
-    for (const Row& row : program.rows) {
-      seconds += times * (row.op == Op::kTransfer ? transfer_seconds(model, program, row) : model.measured->row_seconds(plan, program, row));
-    }
-  };
-  add(ProgramId::kMicroFirst, 1);
-  add(ProgramId::kMicroAdd, plan.accumulate - 1);
-  add(ProgramId::kUpdate, 1);
+  for_each_step_row(plan, [&](const OwnedProgram& program, const Row& row, uint32_t times) {
+    seconds += times * (row.op == Op::kTransfer ? transfer_seconds(model, program, row) : model.measured->row_seconds(plan, program, row));
+  });
   return seconds;
 }
 

@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "tools/emit/plan_header.h"
+#include "tools/emit/step_cost.h"
 #include "tools/formats/text.h"
 
 namespace reprise {
@@ -142,6 +143,9 @@ std::string summary_of(const SolvedModel& model, const PlannedModel& planned) {
        << " gradients + " << bytes_text(plan.arena_bytes - plan.state_bytes - plan.carried_bytes) << " activations and scratch\n";
   if (plan.disk_bytes > 0) text << "  on disk         " << bytes_text(plan.disk_bytes) << " of boundaries at most, in a spill file\n";
   text << "  storing all     " << bytes_text(model.store_all_bytes) << " (this plan takes " << share << " of it)\n";
+  const CallCost cost = step_cost(plan);
+  std::snprintf(share, sizeof share, "%.4g GFLOP", cost.flops / 1e9);
+  text << "  a whole step    " << share << " in convolutions and products, at least " << bytes_text(static_cast<uint64_t>(cost.bytes)) << " read or written\n";
   std::snprintf(share, sizeof share, "%.1f%%", 100.0 * planned.extra_forward_cost);
   text << "  extra work      " << share << " of a step's forward and backward, predicted from " << (planned.predicted_seconds ? "the profile" : "flops and bytes");
   if (planned.predicted_seconds) {

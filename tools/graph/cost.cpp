@@ -1,56 +1,105 @@
 // Flops of the matrix-like kernels, bytes of all.
-// Here so that a plan can be made without a profile.
+// Here so that a plan can be made without a profile, and a measured kernel judged by what it must do.
 // It must not know the machine beyond one ratio.
 #include "tools/graph/cost.h"
+
+#include <algorithm>
 
 namespace reprise {
 
 namespace {
 
-double elements(const Graph& graph, ValueId v) { return v == kNoValue ? 0 : static_cast<double>(graph.tensor(v).elements()); }
+double elements(const Tensor* tensor) { return tensor == nullptr ? 0 : static_cast<double>(tensor->elements()); }
 
-double attention_flops(const Graph& graph, const Call& call, double products) {
-  const Tensor& qkv = graph.tensor(call.arguments[call.pass == Pass::kForward ? 2 : 1]);
+double attention_flops(const KernelCall& call, double products) {
+  const Tensor& qkv = *call.tensors[call.pass == Pass::kForward ? 2 : 1];
   const double B = qkv.shape[0], T = qkv.shape[1], C = qkv.shape[2] / 3.0;
-  return products * B * T * T * C;  // causal: half of 2 * T * T * C for each product
+  return products * B * T * (T + 1) * C;  // causal: T * (T + 1) / 2 pairs, 2 * C flops each
 }
 
-double matrix_flops(const Graph& graph, const Call& call) {
-  const auto& a = call.arguments;
+double matrix_flops(const KernelCall& call) {
+  const auto& a = call.tensors;
   switch (call.op) {
     case Op::kConv: {
-      const ValueId y = call.pass == Pass::kForward ? a[0] : call.pass == Pass::kBackwardData ? a[1] : a[2];
-      const ValueId w = call.pass == Pass::kBackwardWeight ? a[0] : a[2];
-      return 2 * elements(graph, y) * elements(graph, w) / graph.tensor(w).shape[0];
+      const Tensor* y = call.pass == Pass::kForward ? a[0] : call.pass == Pass::kBackwardData ? a[1] : a[2];
+      const Tensor* w = call.pass == Pass::kBackwardWeight ? a[0] : a[2];
+      return 2 * elements(y) * elements(w) / w->shape[0];
     }
     case Op::kLinear: {
       if (call.pass == Pass::kBackwardBias) return 0;
-      const ValueId w = call.pass == Pass::kBackwardWeight ? a[0] : a[2];
-      const ValueId x = call.pass == Pass::kBackwardData ? a[0] : a[1];
-      return 2 * elements(graph, w) * static_cast<double>(graph.tensor(x).leading_elements());
+      const Tensor* w = call.pass == Pass::kBackwardWeight ? a[0] : a[2];
+      const Tensor* x = call.pass == Pass::kBackwardData ? a[0] : a[1];
+      return 2 * elements(w) * static_cast<double>(x->leading_elements());
     }
-    case Op::kAttention: return attention_flops(graph, call, call.pass == Pass::kForward ? 2 : 5);
+    case Op::kAttention: return attention_flops(call, call.pass == Pass::kForward ? 2 : 5);
     case Op::kLossHead: {
       const bool backward = call.pass == Pass::kBackward;
-      const double rows = static_cast<double>(graph.tensor(a[backward ? 4 : 1]).leading_elements());
-      return (backward ? 6 : 2) * rows * elements(graph, a[backward ? 5 : 2]);
+      const double rows = static_cast<double>(a[backward ? 4 : 1]->leading_elements());
+      return (backward ? 6 : 2) * rows * elements(a[backward ? 5 : 2]);
     }
     default: return 0;
   }
 }
 
+// Where the stride is longer than the window, some of the input lies under none.
+double conv_elements(const KernelCall& call, size_t argument, const AttributeTables& attributes) {
+  const Tensor& tensor = *call.tensors[argument];
+  if (call.pass == Pass::kBackwardData || argument != 1) return elements(&tensor);
+  const Tensor& y = *call.tensors[call.pass == Pass::kForward ? 0 : 2];
+  const WindowAttribute& window = attributes.window[call.attribute];
+  const auto along = [&](uint32_t input, uint32_t output, uint32_t kernel) -> double {
+    return window.stride <= kernel ? input : std::min(input, output * kernel);
+  };
+  return elements(&tensor) / tensor.shape[1] / tensor.shape[2] * along(tensor.shape[1], y.shape[1], window.kernel_h) *
+         along(tensor.shape[2], y.shape[2], window.kernel_w);
+}
+
+// Forward gathers a table's rows; backward adds to them, or writes the whole table, of which all other rows are zero.
+double embedding_elements(const KernelCall& call, size_t argument) {
+  const Tensor* tensor = call.tensors[argument];
+  const bool forward = call.pass == Pass::kForward;
+  const bool is_tokens_table = argument == (forward ? 2 : 0), is_positions_table = argument == (forward ? 3 : 1);
+  const bool overwrites = !forward && (call.accumulate >> argument & 1) == 0;
+  if (tensor == nullptr || overwrites || !(is_tokens_table || is_positions_table)) return elements(tensor);
+  const Tensor& tokens = *call.tensors[forward ? 1 : 2];
+  const uint64_t rows = is_tokens_table ? tokens.elements() : tokens.shape[1];
+  return static_cast<double>(std::min<uint64_t>(rows, tensor->shape[0])) * tensor->shape[1];
+}
+
+// Of one argument, those that the call must read or write.
+double touched_elements(const KernelCall& call, size_t argument, const AttributeTables& attributes) {
+  const bool is_scalars = kOps[kernel_index(call.op, call.pass)].arguments[argument].dtype == DType::kU8;
+  switch (call.op) {
+    case Op::kConv: return conv_elements(call, argument, attributes);
+    case Op::kEmbedding: return embedding_elements(call, argument);
+    case Op::kSgd:
+    case Op::kAdamW:
+      return is_scalars ? elements(call.tensors[argument]) : static_cast<double>(attributes.update[call.attribute].group.elements);
+    case Op::kGradNorm:
+      return call.pass == Pass::kReduce && argument == 1 ? static_cast<double>(attributes.group[call.attribute].elements) : elements(call.tensors[argument]);
+    default: return elements(call.tensors[argument]);
+  }
+}
+
 }  // namespace
 
-CallCost call_cost(const Graph& graph, const Call& call) {
+CallCost kernel_cost(const KernelCall& call, const AttributeTables& attributes) {
   CallCost cost;
-  cost.flops = matrix_flops(graph, call);
-  for (const ValueId v : call.arguments) {
-    if (v != kNoValue && graph.values[v].kind != ValueKind::kScalars) {
-      cost.bytes += static_cast<double>(graph.tensor(v).elements() * dtype_bytes(graph.tensor(v).dtype));
-    }
+  if (call.op == Op::kTransfer) {  // one of its tensors lies on disk
+    if (call.pass == Pass::kStart) cost.bytes = elements(call.tensors[0]) * static_cast<double>(dtype_bytes(call.tensors[0]->dtype));
+    return cost;
+  }
+  cost.flops = matrix_flops(call);
+  const KernelInfo& kernel = kOps[kernel_index(call.op, call.pass)];
+  for (size_t a = 0; a < call.tensors.size(); ++a) {
+    if (call.tensors[a] == nullptr) continue;
+    const bool read_and_written = kernel.arguments[a].role == Role::kUpdated || (call.accumulate >> a & 1) != 0;
+    cost.bytes += touched_elements(call, a, attributes) * static_cast<double>(dtype_bytes(call.tensors[a]->dtype)) * (read_and_written ? 2 : 1);
   }
   return cost;
 }
+
+CallCost call_cost(const Graph& graph, const Call& call) { return kernel_cost(kernel_call(graph, call), graph.attributes); }
 
 double call_price(const Graph& graph, const Call& call) {
   const CallCost cost = call_cost(graph, call);

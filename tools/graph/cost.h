@@ -7,11 +7,16 @@
 
 namespace reprise {
 
+// Flops of the matrix-like kernels (multiply and add count as two; the others are bound by memory and count as none), and the bytes
+// that no implementation of the call can do without, were every cache empty before it and large within it: what it reads once, what it
+// writes once, what it adds to or updates twice. Of a table, a strided image or a group that is what the call touches, not what
+// the argument holds.
 struct CallCost {
-  double flops = 0;  // multiply and add count as two
-  double bytes = 0;  // read or written, each argument once
+  double flops = 0;
+  double bytes = 0;
 };
 
+CallCost kernel_cost(const KernelCall& call, const AttributeTables& attributes);
 CallCost call_cost(const Graph& graph, const Call& call);
 
 // One number in flop equivalents: flops + kFlopsPerByte * bytes. The ratio is that of the machines measured in DESIGN 8

@@ -205,4 +205,10 @@ void Graph::loss_head(ValueId x, const std::string& name, ValueId weight, ValueI
   n.parameters = {weight, bias};
 }
 
+KernelCall kernel_call(const Graph& graph, const Call& call) {
+  KernelCall kernel{call.op, call.pass, call.attribute, call.accumulate, {}};
+  for (const ValueId v : call.arguments) kernel.tensors.push_back(v == kNoValue ? nullptr : &graph.tensor(v));
+  return kernel;
+}
+
 }  // namespace reprise

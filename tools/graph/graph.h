@@ -53,6 +53,15 @@ struct Call {
   bool operator==(const Call&) const = default;
 };
 
+// A call of the graph or a row of a plan with its tensors: all that tells what it costs.
+struct KernelCall {
+  Op op;
+  Pass pass;
+  uint32_t attribute = 0;
+  uint8_t accumulate = 0;
+  std::vector<const Tensor*> tensors;  // as kOps orders them, without scratch; null where an optional one is absent
+};
+
 // Owning attribute pools; equal attributes share an entry.
 struct AttributeTables {
   std::vector<WindowAttribute> window;
@@ -113,6 +122,8 @@ class Graph {
   DType stored_;
   uint32_t next_stream_ = 1;
 };
+
+KernelCall kernel_call(const Graph& graph, const Call& call);
 
 uint32_t window_output(uint32_t input, uint32_t kernel, uint32_t stride, uint32_t pad);
 std::array<uint32_t, kMaxRank> padded_shape(const Shape& shape);

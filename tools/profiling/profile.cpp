@@ -5,7 +5,6 @@
 
 #include <cstdio>
 #include <limits>
-#include <vector>
 
 #include "tools/formats/error.h"
 #include "tools/formats/json_fields.h"
@@ -59,43 +58,28 @@ std::string tensor_text(const Tensor* tensor) {
   return text + "]";
 }
 
-std::string kernel_key(Op op, Pass pass, uint32_t attribute, uint8_t accumulate, const AttributeTables& tables,
-                       const std::vector<const Tensor*>& tensors) {
-  const KernelInfo& kernel = kOps[kernel_index(op, pass)];
-  std::string key = kernel.name + attribute_text(tables, kernel.attribute, attribute);
-  for (const Tensor* tensor : tensors) key += tensor_text(tensor);
-  if (accumulate != 0) key += " adds=" + std::to_string(accumulate);
-  return key;
+// The argument that holds all gradients' norms: how many there are says nothing about the time of one.
+size_t norms_argument(const KernelCall& call) {
+  if (call.op != Op::kGradNorm) return call.tensors.size();
+  return call.pass == Pass::kReduce ? 0 : 1;
 }
 
-uint32_t arity_without_scratch(const KernelInfo& kernel) {
-  const uint32_t arity = kernel.arity();
-  return kernel.arguments[arity - 1].role == Role::kScratch ? arity - 1 : arity;
-}
-
-const Tensor* tensor_of(const OwnedPlan& plan, const OwnedProgram& program, Ref ref) {
-  if (ref == kNoRef) return nullptr;
-  switch (ref_region(ref)) {
-    case Region::kState: return &plan.state[ref_index(ref)].tensor;
-    case Region::kCarried: return &plan.carried[ref_index(ref)];
-    case Region::kDisk: return &program.disk[ref_index(ref)].tensor;
-    default: return &program.slots[ref_index(ref)].tensor;
+std::string kernel_key(const KernelCall& call, const AttributeTables& tables) {
+  const KernelInfo& kernel = kOps[kernel_index(call.op, call.pass)];
+  std::string key = kernel.name + attribute_text(tables, kernel.attribute, call.attribute);
+  for (size_t i = 0; i < call.tensors.size(); ++i) {
+    if (i != norms_argument(call)) key += tensor_text(call.tensors[i]);
   }
+  if (call.accumulate != 0) key += " adds=" + std::to_string(call.accumulate);
+  return key;
 }
 
 }  // namespace
 
-std::string call_key(const Graph& graph, const Call& call) {
-  std::vector<const Tensor*> tensors;
-  for (const ValueId v : call.arguments) tensors.push_back(v == kNoValue ? nullptr : &graph.tensor(v));
-  return kernel_key(call.op, call.pass, call.attribute, call.accumulate, graph.attributes, tensors);
-}
+std::string call_key(const Graph& graph, const Call& call) { return kernel_key(kernel_call(graph, call), graph.attributes); }
 
 std::string row_key(const OwnedPlan& plan, const OwnedProgram& program, const Row& row) {
-  std::vector<const Tensor*> tensors;
-  const uint32_t count = arity_without_scratch(kOps[kernel_index(row.op, row.pass)]);
-  for (uint32_t a = 0; a < count; ++a) tensors.push_back(tensor_of(plan, program, program.arguments[row.first_argument + a]));
-  return kernel_key(row.op, row.pass, row.attribute, row.accumulate, plan.attributes, tensors);
+  return kernel_key(kernel_call(plan, program, row), plan.attributes);
 }
 
 double Profile::seconds(const std::string& key) const {

@@ -33,7 +33,7 @@ struct Profile {
 };
 
 // What tells one kernel call from another: name, the attributes that change its time (no random streams, no optimizer
-// constants), types and shapes of its arguments ("-" for an absent one; scratch is left out), outputs that are added to.
+// constants), types and shapes of its arguments ("-" for an absent one; scratch and the norms of all gradients are left out), outputs that are added to.
 // For example "conv.forward window=3x3/1+1 f32[8,28,28,16] f32[8,28,28,16] f32[16,3,3,16]".
 std::string call_key(const Graph& graph, const Call& call);
 std::string row_key(const OwnedPlan& plan, const OwnedProgram& program, const Row& row);
