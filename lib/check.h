@@ -47,7 +47,7 @@ constexpr const char* fault_text(Fault fault) {
     case Fault::kMisaligned: return "offsets, sizes and regions must be multiples of 256 bytes";
     case Fault::kOutOfRegion: return "a tensor must end inside its region";
     case Fault::kTooFewBytes: return "a tensor must reserve at least the bytes of its shape and type";
-    case Fault::kDType: return "an argument must have the type its kernel takes";
+    case Fault::kDType: return "an argument must have the type its kernel takes, all activations of a row the same";
     case Fault::kShape: return "shapes must obey the kernel's contract";
     case Fault::kArenaBytes: return "State, Carried and the largest program must fit the arena";
     case Fault::kHint: return "below must name the nearest live slot below";
@@ -456,12 +456,12 @@ class Checker {
   }
 
   // The host writes inputs and labels before the first row, so they must be there by then.
-  constexpr bool check_host_slot(uint32_t index, bool may_be_f32) {
+  constexpr bool check_host_slot(uint32_t index, bool may_be_activation) {
     if (index == kNoSlot) return true;
     if (index >= slot_count_) return fail(Fault::kBadReference, index);
     const Slot& slot = slots_[index];
     if (slot.first_row != 0) return fail(Fault::kSlotOrder, index);
-    if (slot.tensor.dtype != DType::kI32 && !(may_be_f32 && slot.tensor.dtype == DType::kF32))
+    if (slot.tensor.dtype != DType::kI32 && !(may_be_activation && is_activation(slot.tensor.dtype)))
       return fail(Fault::kDType, index);
     if (notes_[index].written) return fail(Fault::kAliasing, index);
     notes_[index].written = true;
@@ -591,6 +591,7 @@ class Checker {
     const uint32_t arity = arity_, accumulate = row.accumulate;
     if (accumulate >> arity != 0) return fail(Fault::kAccumulate);
     bool writes = false;
+    const Tensor* stored = nullptr;  // the row's first activation, whose type is that of all
     for (uint32_t i = 0; i < arity; ++i) {
       const ArgumentInfo& argument = info_->arguments[i];
       const Ref ref = refs_[i];
@@ -605,13 +606,20 @@ class Checker {
       const Tensor* tensor = nullptr;
       if (!touch(row, i, ref, role, adds, tensor)) return false;
       tensors_[i] = tensor;
-      if (argument.dtype != tensor->dtype && role != Role::kScratch) return fail(Fault::kDType, ref);
+      if (argument.activation) {
+        if (stored == nullptr) stored = tensor;
+        if (tensor->dtype != stored->dtype || !is_activation(tensor->dtype)) return fail(Fault::kDType, ref);
+      } else if (argument.dtype != tensor->dtype && role != Role::kScratch) {
+        return fail(Fault::kDType, ref);
+      }
       if (argument.dtype == contract::kScalars && !check_bytes(row, role, ref)) return false;
       if (grouped_ && is_group(row.op, i) && !touch_group(row, i, ref, role)) return false;
       if (role == Role::kOutput || role == Role::kUpdated) writes = true;
     }
     return writes || fail(Fault::kMissingArgument);
   }
+
+  static constexpr bool is_activation(DType dtype) { return dtype == DType::kF32 || dtype == DType::kBf16; }
 
   // Arguments of type kU8: scratch, the max pool's index, and everywhere else the StepScalars.
   constexpr bool check_bytes(const Row& row, Role role, Ref ref) {

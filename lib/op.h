@@ -20,6 +20,7 @@ struct ArgumentInfo {
   DType dtype = DType::kF32;
   bool optional = false;
   bool may_accumulate = false;  // an output that a row may add to
+  bool activation = false;      // stored as f32 or bf16, all activations of a row alike; `dtype` says nothing then
 };
 
 constexpr uint32_t kMaxArguments = 10;
@@ -50,67 +51,72 @@ constexpr ArgumentInfo updated(const char* name, DType dtype = DType::kF32) { re
 constexpr ArgumentInfo optional_updated(const char* name) { return {name, Role::kUpdated, DType::kF32, true, false}; }
 constexpr ArgumentInfo in(const char* name, DType dtype = DType::kF32) { return {name, Role::kInput, dtype, false, false}; }
 constexpr ArgumentInfo optional_in(const char* name) { return {name, Role::kInput, DType::kF32, true, false}; }
+// Activations and their gradients.
+constexpr ArgumentInfo act_out(const char* name) { return {name, Role::kOutput, DType::kF32, false, false, true}; }
+constexpr ArgumentInfo act_sum(const char* name) { return {name, Role::kOutput, DType::kF32, false, true, true}; }
+constexpr ArgumentInfo act_updated(const char* name) { return {name, Role::kUpdated, DType::kF32, false, false, true}; }
+constexpr ArgumentInfo act_in(const char* name) { return {name, Role::kInput, DType::kF32, false, false, true}; }
 constexpr ArgumentInfo scratch() { return {"scratch", Role::kScratch, DType::kU8, true, false}; }
 constexpr DType kScalars = DType::kU8;  // StepScalars travel as bytes; norms are doubles, each two f32 of its tensor
 
 // clang-format off
 inline constexpr KernelInfo kTable[] = {
   {Op::kConv, Pass::kForward, "conv.forward", AttributeKind::kWindow, -1, -1,
-    {out("y[N,P,Q,K]"), in("x[N,H,W,C]"), in("w[K,R,S,C]"), scratch()}},
+    {act_out("y[N,P,Q,K]"), act_in("x[N,H,W,C]"), in("w[K,R,S,C]"), scratch()}},
   {Op::kConv, Pass::kBackwardData, "conv.backward_data", AttributeKind::kWindow, -1, -1,
-    {sum("dx[N,H,W,C]"), in("dy[N,P,Q,K]"), in("w[K,R,S,C]"), scratch()}},
+    {act_sum("dx[N,H,W,C]"), act_in("dy[N,P,Q,K]"), in("w[K,R,S,C]"), scratch()}},
   {Op::kConv, Pass::kBackwardWeight, "conv.backward_weight", AttributeKind::kWindow, -1, -1,
-    {sum("dw[K,R,S,C]"), in("x[N,H,W,C]"), in("dy[N,P,Q,K]"), scratch()}},
+    {sum("dw[K,R,S,C]"), act_in("x[N,H,W,C]"), act_in("dy[N,P,Q,K]"), scratch()}},
   {Op::kBatchNorm, Pass::kStatistics, "batch_norm.statistics", AttributeKind::kNorm, -1, -1,
-    {out("mean[C]"), out("rstd[C]"), in("x[N,H,W,C]"), scratch()}},
+    {out("mean[C]"), out("rstd[C]"), act_in("x[N,H,W,C]"), scratch()}},
   {Op::kBatchNorm, Pass::kRunning, "batch_norm.running", AttributeKind::kNorm, -1, -1,
     {updated("running_mean[C]"), updated("running_var[C]"), updated("batches[]", DType::kI64), in("mean[C]"), in("rstd[C]")}},
   {Op::kBatchNorm, Pass::kForward, "batch_norm.forward", AttributeKind::kNorm, 0, 1,
-    {out("y[N,H,W,C]"), in("x[N,H,W,C]"), in("mean[C]"), in("rstd[C]"), in("gamma[C]"), in("beta[C]")}},
+    {act_out("y[N,H,W,C]"), act_in("x[N,H,W,C]"), in("mean[C]"), in("rstd[C]"), in("gamma[C]"), in("beta[C]")}},
   {Op::kBatchNorm, Pass::kInference, "batch_norm.inference", AttributeKind::kNorm, 0, 1,
-    {out("y[N,H,W,C]"), in("x[N,H,W,C]"), in("running_mean[C]"), in("running_var[C]"), in("gamma[C]"), in("beta[C]")}},
+    {act_out("y[N,H,W,C]"), act_in("x[N,H,W,C]"), in("running_mean[C]"), in("running_var[C]"), in("gamma[C]"), in("beta[C]")}},
   {Op::kBatchNorm, Pass::kBackward, "batch_norm.backward", AttributeKind::kNorm, 0, 7,
-    {out("dx[N,H,W,C]"), optional_sum("dgamma[C]"), optional_sum("dbeta[C]"),
-     in("x[N,H,W,C]"), in("mean[C]"), in("rstd[C]"), in("gamma[C]"), in("dy[N,H,W,C]"), scratch()}},
-  {Op::kRelu, Pass::kForward, "relu.forward", AttributeKind::kNone, 0, 1, {out("y[...]"), in("x[...]")}},
-  {Op::kRelu, Pass::kBackward, "relu.backward", AttributeKind::kNone, 0, 2, {out("dx[...]"), in("y[...]"), in("dy[...]")}},
-  {Op::kAdd, Pass::kForward, "add.forward", AttributeKind::kNone, 0, 1, {out("y[...]"), in("a[...]"), in("b[...]")}},
-  {Op::kCopy, Pass::kForward, "copy.forward", AttributeKind::kNone, -1, -1, {sum("y[...]"), in("x[...]")}},
+    {act_out("dx[N,H,W,C]"), optional_sum("dgamma[C]"), optional_sum("dbeta[C]"),
+     act_in("x[N,H,W,C]"), in("mean[C]"), in("rstd[C]"), in("gamma[C]"), act_in("dy[N,H,W,C]"), scratch()}},
+  {Op::kRelu, Pass::kForward, "relu.forward", AttributeKind::kNone, 0, 1, {act_out("y[...]"), act_in("x[...]")}},
+  {Op::kRelu, Pass::kBackward, "relu.backward", AttributeKind::kNone, 0, 2, {act_out("dx[...]"), act_in("y[...]"), act_in("dy[...]")}},
+  {Op::kAdd, Pass::kForward, "add.forward", AttributeKind::kNone, 0, 1, {act_out("y[...]"), act_in("a[...]"), act_in("b[...]")}},
+  {Op::kCopy, Pass::kForward, "copy.forward", AttributeKind::kNone, -1, -1, {act_sum("y[...]"), act_in("x[...]")}},
   {Op::kMaxPool, Pass::kForward, "max_pool.forward", AttributeKind::kWindow, -1, -1,
-    {out("y[N,P,Q,C]"), out("index[N,P,Q,C]", DType::kU8), in("x[N,H,W,C]")}},
+    {act_out("y[N,P,Q,C]"), out("index[N,P,Q,C]", DType::kU8), act_in("x[N,H,W,C]")}},
   {Op::kMaxPool, Pass::kBackward, "max_pool.backward", AttributeKind::kWindow, -1, -1,
-    {sum("dx[N,H,W,C]"), in("index[N,P,Q,C]", DType::kU8), in("dy[N,P,Q,C]")}},
-  {Op::kGlobalPool, Pass::kForward, "global_pool.forward", AttributeKind::kNone, -1, -1, {out("y[N,C]"), in("x[N,H,W,C]")}},
-  {Op::kGlobalPool, Pass::kBackward, "global_pool.backward", AttributeKind::kNone, -1, -1, {sum("dx[N,H,W,C]"), in("dy[N,C]")}},
+    {act_sum("dx[N,H,W,C]"), in("index[N,P,Q,C]", DType::kU8), act_in("dy[N,P,Q,C]")}},
+  {Op::kGlobalPool, Pass::kForward, "global_pool.forward", AttributeKind::kNone, -1, -1, {act_out("y[N,C]"), act_in("x[N,H,W,C]")}},
+  {Op::kGlobalPool, Pass::kBackward, "global_pool.backward", AttributeKind::kNone, -1, -1, {act_sum("dx[N,H,W,C]"), act_in("dy[N,C]")}},
   {Op::kLinear, Pass::kForward, "linear.forward", AttributeKind::kLinear, -1, -1,
-    {out("y[M,K]"), in("x[M,C]"), in("w[K,C] or [C,K]"), optional_in("b[K]"), scratch()}},
+    {act_out("y[M,K]"), act_in("x[M,C]"), in("w[K,C] or [C,K]"), optional_in("b[K]"), scratch()}},
   {Op::kLinear, Pass::kBackwardData, "linear.backward_data", AttributeKind::kLinear, -1, -1,
-    {sum("dx[M,C]"), in("dy[M,K]"), in("w[K,C] or [C,K]"), scratch()}},
+    {act_sum("dx[M,C]"), act_in("dy[M,K]"), in("w[K,C] or [C,K]"), scratch()}},
   {Op::kLinear, Pass::kBackwardWeight, "linear.backward_weight", AttributeKind::kLinear, -1, -1,
-    {sum("dw[K,C] or [C,K]"), in("x[M,C]"), in("dy[M,K]"), scratch()}},
-  {Op::kLinear, Pass::kBackwardBias, "linear.backward_bias", AttributeKind::kNone, -1, -1, {sum("db[K]"), in("dy[M,K]"), scratch()}},
+    {sum("dw[K,C] or [C,K]"), act_in("x[M,C]"), act_in("dy[M,K]"), scratch()}},
+  {Op::kLinear, Pass::kBackwardBias, "linear.backward_bias", AttributeKind::kNone, -1, -1, {sum("db[K]"), act_in("dy[M,K]"), scratch()}},
   {Op::kLayerNorm, Pass::kForward, "layer_norm.forward", AttributeKind::kNorm, -1, -1,
-    {out("y[M,C]"), out("mean[M]"), out("rstd[M]"), in("x[M,C]"), in("gamma[C]"), in("beta[C]")}},
+    {act_out("y[M,C]"), out("mean[M]"), out("rstd[M]"), act_in("x[M,C]"), in("gamma[C]"), in("beta[C]")}},
   {Op::kLayerNorm, Pass::kBackward, "layer_norm.backward", AttributeKind::kNorm, -1, -1,
-    {sum("dx[M,C]"), optional_sum("dgamma[C]"), optional_sum("dbeta[C]"),
-     in("x[M,C]"), in("mean[M]"), in("rstd[M]"), in("gamma[C]"), in("dy[M,C]"), scratch()}},
-  {Op::kGelu, Pass::kForward, "gelu.forward", AttributeKind::kGelu, 0, 1, {out("y[...]"), in("x[...]")}},
-  {Op::kGelu, Pass::kBackward, "gelu.backward", AttributeKind::kGelu, 0, 2, {out("dx[...]"), in("x[...]"), in("dy[...]")}},
+    {act_sum("dx[M,C]"), optional_sum("dgamma[C]"), optional_sum("dbeta[C]"),
+     act_in("x[M,C]"), in("mean[M]"), in("rstd[M]"), in("gamma[C]"), act_in("dy[M,C]"), scratch()}},
+  {Op::kGelu, Pass::kForward, "gelu.forward", AttributeKind::kGelu, 0, 1, {act_out("y[...]"), act_in("x[...]")}},
+  {Op::kGelu, Pass::kBackward, "gelu.backward", AttributeKind::kGelu, 0, 2, {act_out("dx[...]"), act_in("x[...]"), act_in("dy[...]")}},
   {Op::kEmbedding, Pass::kForward, "embedding.forward", AttributeKind::kNone, -1, -1,
-    {out("y[B,T,C]"), in("tokens[B,T]", DType::kI32), in("table[V,C]"), optional_in("positions[L,C]")}},
+    {act_out("y[B,T,C]"), in("tokens[B,T]", DType::kI32), in("table[V,C]"), optional_in("positions[L,C]")}},
   {Op::kEmbedding, Pass::kBackward, "embedding.backward", AttributeKind::kNone, -1, -1,
-    {optional_sum("dtable[V,C]"), optional_sum("dpositions[L,C]"), in("tokens[B,T]", DType::kI32), in("dy[B,T,C]")}},
+    {optional_sum("dtable[V,C]"), optional_sum("dpositions[L,C]"), in("tokens[B,T]", DType::kI32), act_in("dy[B,T,C]")}},
   {Op::kAttention, Pass::kForward, "attention.forward", AttributeKind::kAttention, -1, -1,
-    {out("y[B,T,C]"), out("lse[B,heads,T]"), in("qkv[B,T,3C]"), in("scalars", kScalars), scratch()}},
+    {act_out("y[B,T,C]"), out("lse[B,heads,T]"), act_in("qkv[B,T,3C]"), in("scalars", kScalars), scratch()}},
   {Op::kAttention, Pass::kBackward, "attention.backward", AttributeKind::kAttention, -1, -1,
-    {out("dqkv[B,T,3C]"), in("qkv[B,T,3C]"), in("y[B,T,C]"), in("lse[B,heads,T]"), in("dy[B,T,C]"), in("scalars", kScalars), scratch()}},
-  {Op::kDropout, Pass::kForward, "dropout.forward", AttributeKind::kDropout, 0, 1, {out("y[...]"), in("x[...]"), in("scalars", kScalars)}},
-  {Op::kDropout, Pass::kBackward, "dropout.backward", AttributeKind::kDropout, 0, 1, {out("dx[...]"), in("dy[...]"), in("scalars", kScalars)}},
+    {act_out("dqkv[B,T,3C]"), act_in("qkv[B,T,3C]"), act_in("y[B,T,C]"), in("lse[B,heads,T]"), act_in("dy[B,T,C]"), in("scalars", kScalars), scratch()}},
+  {Op::kDropout, Pass::kForward, "dropout.forward", AttributeKind::kDropout, 0, 1, {act_out("y[...]"), act_in("x[...]"), in("scalars", kScalars)}},
+  {Op::kDropout, Pass::kBackward, "dropout.backward", AttributeKind::kDropout, 0, 1, {act_out("dx[...]"), act_in("dy[...]"), in("scalars", kScalars)}},
   {Op::kLossHead, Pass::kBackward, "loss_head.backward", AttributeKind::kNone, -1, -1,
-    {out("dx[M,C]"), optional_sum("dw[V,C]"), optional_sum("db[V]"), updated("scalars", kScalars),
-     in("x[M,C]"), in("w[V,C]"), optional_in("b[V]"), in("labels[M]", DType::kI32), scratch()}},
+    {act_out("dx[M,C]"), optional_sum("dw[V,C]"), optional_sum("db[V]"), updated("scalars", kScalars),
+     act_in("x[M,C]"), in("w[V,C]"), optional_in("b[V]"), in("labels[M]", DType::kI32), scratch()}},
   {Op::kLossHead, Pass::kEvaluate, "loss_head.evaluate", AttributeKind::kNone, -1, -1,
-    {updated("scalars", kScalars), in("x[M,C]"), in("w[V,C]"), optional_in("b[V]"), in("labels[M]", DType::kI32), scratch()}},
+    {updated("scalars", kScalars), act_in("x[M,C]"), in("w[V,C]"), optional_in("b[V]"), in("labels[M]", DType::kI32), scratch()}},
   {Op::kGradNorm, Pass::kReduce, "grad_norm.reduce", AttributeKind::kGroup, -1, -1, {updated("norms[]"), in("gradients (a group)")}},
   {Op::kGradNorm, Pass::kFinish, "grad_norm.finish", AttributeKind::kClip, -1, -1, {updated("scalars", kScalars), in("norms[]")}},
   {Op::kSgd, Pass::kUpdate, "sgd.update", AttributeKind::kUpdate, -1, -1,
@@ -118,15 +124,23 @@ inline constexpr KernelInfo kTable[] = {
   {Op::kAdamW, Pass::kUpdate, "adamw.update", AttributeKind::kUpdate, -1, -1,
     {updated("parameters (a group)"), updated("first moments (a group)"), updated("second moments (a group)"),
      in("gradients (a group)"), in("scalars", kScalars)}},
-  {Op::kMove, Pass::kForward, "move.forward", AttributeKind::kNone, -1, -1, {out("y[...]"), in("x[...]")}},
-  {Op::kTransfer, Pass::kStart, "transfer.start", AttributeKind::kNone, -1, -1, {out("y[...]"), in("x[...]")}},
-  {Op::kTransfer, Pass::kWait, "transfer.wait", AttributeKind::kNone, -1, -1, {updated("y[...]"), in("x[...]")}},
+  {Op::kMove, Pass::kForward, "move.forward", AttributeKind::kNone, -1, -1, {act_out("y[...]"), act_in("x[...]")}},
+  {Op::kTransfer, Pass::kStart, "transfer.start", AttributeKind::kNone, -1, -1, {act_out("y[...]"), act_in("x[...]")}},
+  {Op::kTransfer, Pass::kWait, "transfer.wait", AttributeKind::kNone, -1, -1, {act_updated("y[...]"), act_in("x[...]")}},
 };
 // clang-format on
 }  // namespace contract
 
 inline constexpr auto& kOps = contract::kTable;
 constexpr uint32_t kKernelCount = sizeof(kOps) / sizeof(kOps[0]);
+
+// The first argument that is an activation, or kMaxArguments for a kernel without any.
+constexpr uint32_t first_activation(const KernelInfo& info) {
+  for (uint32_t i = 0; i < kMaxArguments; ++i) {
+    if (info.arguments[i].activation) return i;
+  }
+  return kMaxArguments;
+}
 
 // Index into kOps, or kKernelCount where no such kernel exists.
 constexpr uint32_t kernel_index(Op op, Pass pass) {

@@ -58,7 +58,7 @@ struct Program {
   Span<Ref> arguments;
   Span<Slot> slots;
   uint64_t bytes = 0;         // of its region: the highest end of a slot
-  uint32_t input = kNoSlot;   // slot the host fills before the first row: images [N,H,W,C] f32 or tokens [B,T] i32
+  uint32_t input = kNoSlot;   // slot the host fills before the first row: images [N,H,W,C], stored as activations are, or tokens [B,T] i32
   uint32_t labels = kNoSlot;  // slot the host fills: [N] or [B,T] i32, kIgnoredLabel where there is none
   Span<Slot> disk = {};       // blocks of the spill file, in the order of their birth; a stack: `below` is unused
 };

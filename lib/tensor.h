@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "lib/bf16.h"
+
 namespace reprise {
 
 enum class DType : uint8_t { kF32, kBf16, kI32, kI64, kU8 };
@@ -20,6 +22,12 @@ constexpr uint64_t dtype_bytes(DType dtype) {
   }
   return 0;
 }
+
+// How activations may be stored.
+template <typename Stored>
+inline constexpr DType kStoredAs = DType::kF32;
+template <>
+inline constexpr DType kStoredAs<Bf16> = DType::kBf16;
 
 constexpr uint32_t kMaxRank = 4;
 constexpr uint64_t kAlignment = 256;  // of every slot, in bytes

@@ -189,6 +189,20 @@ TEST(Check, ShapesThatMakeNoSense) {
   EXPECT_FAULT(plan, kShape);
 }
 
+// Activations are f32 or bf16, and all of one row are alike.
+TEST(Check, ActivationsOfARowAreStoredAlike) {
+  for (uint32_t odd = 0; odd < 4; ++odd) {
+    OwnedPlan plan = Small().make();
+    for (uint32_t i = 0; i < 4; ++i) plan.programs[0].slots[i].tensor.dtype = DType::kBf16;
+    EXPECT_SAFE(plan);
+    plan.programs[0].slots[odd].tensor.dtype = DType::kF32;
+    EXPECT_FAULT(plan, kDType);
+  }
+  OwnedPlan plan = Small().make();
+  for (uint32_t i = 1; i < 4; ++i) plan.programs[0].slots[i].tensor.dtype = DType::kI32;
+  EXPECT_FAULT(plan, kDType);
+}
+
 TEST(Check, HostSlotsAreThereBeforeTheFirstRow) {
   OwnedPlan plan = Small().make();
   plan.programs[0].input = 9;

@@ -351,7 +351,6 @@ TEST_F(CommandLine, BadRecipes) {
   expect("/optimizer/lr", -1, {"recipe.json", "optimizer.lr"});
   expect("/optimizer/betas", json::array({0.9, 0.99}), {"recipe.json", "optimizer.betas"});
   expect("/schedule", "optimum", {"recipe.json", "schedule", "optimal"});
-  expect("/dtype", "bf16", {"dtype", "f32"});
   expect("/dtype", "f16", {"recipe.json", "dtype"});
   expect("/backend", "cuda", {"recipe.json", "backend", "cpu"});
   expect("/freeze", json::array({"nothing*"}), {"freeze", "nothing*"});

@@ -187,7 +187,7 @@ TEST_P(EveryTile, LinearForward) {
       const std::vector<float> got =
           run_all_workers(std::vector<float>(s.M * s.K, NAN), cpu_linear_forward_scratch_bytes(tensors), id,
                           [&](const KernelContext& context, float* out, void* scratch, uint64_t bytes) {
-                            return cpu_linear_forward(context, {out, x.data(), w.data(), biased ? b.data() : nullptr,
+                            return cpu_linear_forward<float>(context, {out, x.data(), w.data(), biased ? b.data() : nullptr,
                                                                 scratch, bytes, s.M, s.C, s.K, input_major});
                           });
       std::vector<float> start(s.M * s.K);
@@ -214,7 +214,7 @@ TEST_P(EveryTile, LinearBackwardData) {
       const std::vector<float> got = run_all_workers(
           start, cpu_linear_backward_data_scratch_bytes(tensors), id,
           [&](const KernelContext& context, float* out, void* scratch, uint64_t bytes) {
-            return cpu_linear_backward_data(
+            return cpu_linear_backward_data<float>(
                 context, {out, dy.data(), w.data(), scratch, bytes, s.M, s.C, s.K, input_major, accumulate});
           });
       const std::vector<float> zero(s.M * s.C);
@@ -242,7 +242,7 @@ TEST_P(EveryTile, LinearBackwardWeight) {
       const std::vector<float> got = run_all_workers(
           start, cpu_linear_backward_weight_scratch_bytes(tensors), id,
           [&](const KernelContext& context, float* out, void* scratch, uint64_t bytes) {
-            return cpu_linear_backward_weight(
+            return cpu_linear_backward_weight<float>(
                 context, {out, x.data(), dy.data(), scratch, bytes, s.M, s.C, s.K, input_major, accumulate});
           });
       const std::vector<float> zero(s.C * s.K);
@@ -269,7 +269,7 @@ TEST(Linear, BackwardBias) {
       const std::vector<float> got = run_all_workers(
           start, cpu_linear_backward_bias_scratch_bytes(tensors), id,
           [&](const KernelContext& context, float* out, void* scratch, uint64_t bytes) {
-            return cpu_linear_backward_bias(context, {out, dy.data(), scratch, bytes, s.M, s.K, accumulate});
+            return cpu_linear_backward_bias<float>(context, {out, dy.data(), scratch, bytes, s.M, s.K, accumulate});
           });
       std::vector<double> want(s.K);
       for (uint32_t k = 0; k < s.K; ++k) {
@@ -285,7 +285,7 @@ TEST_P(EveryTile, ScratchThatIsTooSmallIsRefused) {
   float value = 0;
   const Workers workers;
   const LinearForwardArgs args{&value, &value, &value, nullptr, &value, 4, 1, 1, 1, false};
-  EXPECT_EQ(Code::kBadPlan, cpu_linear_forward({&workers, nullptr}, args).code);
+  EXPECT_EQ(Code::kBadPlan, cpu_linear_forward<float>({&workers, nullptr}, args).code);
 }
 
 // ---- convolution ---------------------------------------------------------------------------------
@@ -363,7 +363,7 @@ TEST_P(EveryTile, ConvForward) {
     const std::vector<float> got =
         run_all_workers(std::vector<float>(d.dy.size(), NAN), cpu_conv_forward_scratch_bytes(tensors), conv_id(c),
                         [&](const KernelContext& context, float* out, void* scratch, uint64_t bytes) {
-                          return cpu_conv_forward(context, {out, d.x.data(), d.w.data(), scratch, bytes, d.s});
+                          return cpu_conv_forward<float>(context, {out, d.x.data(), d.w.data(), scratch, bytes, d.s});
                         });
     std::vector<double> want(d.dy.size());
     each_product(d.s, [&](uint32_t y, uint32_t x, uint32_t w) { want[y] += static_cast<double>(d.x[x]) * d.w[w]; });
@@ -380,7 +380,7 @@ TEST_P(EveryTile, ConvBackwardData) {
       const std::vector<float> got = run_all_workers(
           start, cpu_conv_backward_data_scratch_bytes(tensors), conv_id(c),
           [&](const KernelContext& context, float* out, void* scratch, uint64_t bytes) {
-            return cpu_conv_backward_data(context, {out, d.dy.data(), d.w.data(), scratch, bytes, d.s, accumulate});
+            return cpu_conv_backward_data<float>(context, {out, d.dy.data(), d.w.data(), scratch, bytes, d.s, accumulate});
           });
       std::vector<double> want(d.x.size());
       if (accumulate) want.assign(start.begin(), start.end());
@@ -399,7 +399,7 @@ TEST_P(EveryTile, ConvBackwardWeight) {
       const std::vector<float> got = run_all_workers(
           start, cpu_conv_backward_weight_scratch_bytes(tensors), conv_id(c),
           [&](const KernelContext& context, float* out, void* scratch, uint64_t bytes) {
-            return cpu_conv_backward_weight(context, {out, d.x.data(), d.dy.data(), scratch, bytes, d.s, accumulate});
+            return cpu_conv_backward_weight<float>(context, {out, d.x.data(), d.dy.data(), scratch, bytes, d.s, accumulate});
           });
       std::vector<double> want(d.w.size());
       if (accumulate) want.assign(start.begin(), start.end());
@@ -427,19 +427,19 @@ TEST(Conv, ScratchRuleCoversEveryStrideAndPadding) {
               const Tensor* forward[] = {&d.ty, &d.tx, &d.tw, nullptr};
               Scratch scratch(cpu_conv_forward_scratch_bytes(forward));
               EXPECT_TRUE(
-                  cpu_conv_forward(context, {out.data(), d.x.data(), d.w.data(), scratch.aligned(), scratch.bytes, d.s})
+                  cpu_conv_forward<float>(context, {out.data(), d.x.data(), d.w.data(), scratch.aligned(), scratch.bytes, d.s})
                       .ok())
                   << conv_id(c);
               const Tensor* data[] = {&d.tx, &d.ty, &d.tw, nullptr};
               Scratch data_scratch(cpu_conv_backward_data_scratch_bytes(data));
-              EXPECT_TRUE(cpu_conv_backward_data(context, {out.data(), d.dy.data(), d.w.data(), data_scratch.aligned(),
+              EXPECT_TRUE(cpu_conv_backward_data<float>(context, {out.data(), d.dy.data(), d.w.data(), data_scratch.aligned(),
                                                            data_scratch.bytes, d.s, false})
                               .ok())
                   << conv_id(c);
               const Tensor* weight[] = {&d.tw, &d.tx, &d.ty, nullptr};
               Scratch weight_scratch(cpu_conv_backward_weight_scratch_bytes(weight));
               EXPECT_TRUE(
-                  cpu_conv_backward_weight(context, {out.data(), d.x.data(), d.dy.data(), weight_scratch.aligned(),
+                  cpu_conv_backward_weight<float>(context, {out.data(), d.x.data(), d.dy.data(), weight_scratch.aligned(),
                                                      weight_scratch.bytes, d.s, false})
                       .ok())
                   << conv_id(c);
@@ -542,7 +542,7 @@ TEST_P(EveryTile, LossHeadBackward) {
                             scalars = {};
                             scalars.micro_batches = 3;
                             scalars.loss_sum = 10;
-                            return cpu_loss_head_backward(
+                            return cpu_loss_head_backward<float>(
                                 context, {out, out + d.x.size(), out + d.x.size() + d.w.size(), &scalars, d.x.data(),
                                           d.w.data(), biased ? d.b.data() : nullptr, d.labels.data(), scratch, bytes,
                                           c.M, c.C, c.V, accumulate, accumulate});
@@ -579,7 +579,7 @@ TEST_P(EveryTile, LossHeadEvaluate) {
                     [&](const KernelContext& context, float*, void* scratch, uint64_t bytes) {
                       scalars = {};
                       scalars.correct = 2;
-                      return cpu_loss_head_evaluate(context, {&scalars, d.x.data(), d.w.data(), d.b.data(),
+                      return cpu_loss_head_evaluate<float>(context, {&scalars, d.x.data(), d.w.data(), d.b.data(),
                                                               d.labels.data(), scratch, bytes, c.M, c.C, c.V});
                     });
     EXPECT_NEAR(want.loss, scalars.loss_sum, 1e-5 * (1 + want.loss));
@@ -599,7 +599,7 @@ TEST_P(EveryTile, LossHeadRefusesWrongLabelsAndMarksInfiniteLosses) {
   scalars.micro_batches = 1;
   const Workers workers;
   const auto run = [&] {
-    return cpu_loss_head_backward(
+    return cpu_loss_head_backward<float>(
         {&workers, nullptr}, {dx.data(), nullptr, nullptr, &scalars, d.x.data(), d.w.data(), nullptr, d.labels.data(),
                               scratch.aligned(), scratch.bytes, c.M, c.C, c.V, false, false});
   };

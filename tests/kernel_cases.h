@@ -319,6 +319,7 @@ class KernelCaseTable {
     add_conv(1, 40, 3, 7, 9, {7, 1, 1, 3});     // padding beyond the window's width
     add_conv(2, 4, 4, 8, 520, {1, 1, 1, 0});
     add_conv(1, 8, 8, 30, 300, {3, 3, 1, 1});   // many outputs in a weight's gradient: 81000
+    add_conv(1, 16, 15, 64, 64, {3, 3, 1, 1});  // enough channels and tiles for a transform
 
     add_batch_norm(1, 1, 1, 3);
     add_batch_norm(2, 1, 1, 1);
@@ -486,6 +487,25 @@ inline std::vector<KernelCase> kernel_cases(CaseUse use = CaseUse::kTest) {
     if (c.use == use) chosen.push_back(c);
   }
   return chosen;
+}
+
+// Whether the case's activations are bf16.
+inline bool stores_bf16(const KernelCase& c) {
+  const uint32_t i = first_activation(c.info());
+  return i < c.arguments.size() && c.has(i) && c.tensor(i).dtype == DType::kBf16;
+}
+
+// The same case with its activations stored as bf16; nothing for a kernel without any.
+inline std::optional<KernelCase> stored_as_bf16(KernelCase c) {
+  const KernelInfo& info = c.info();
+  if (first_activation(info) == kMaxArguments) return std::nullopt;
+  for (uint32_t i = 0; i < c.arguments.size(); ++i) {
+    if (!info.arguments[i].activation || !c.has(i)) continue;
+    c.arguments[i]->dtype = DType::kBf16;
+    c.arguments[i]->bytes = align_up(c.arguments[i]->elements() * dtype_bytes(DType::kBf16));
+  }
+  c.id += "_bf16";
+  return c;
 }
 
 }  // namespace reprise::test

@@ -14,7 +14,13 @@
 
 namespace reprise::test {
 
-std::string difference(const std::string& name, const Expected& expected, const std::vector<double>& got) {
+namespace {
+// A bf16 has 8 significant bits: rounding to the nearest, once, is off by at most 2^-8 of the value that is rounded, and exact where
+// the value has no more bits.
+constexpr double kBf16Rounding = 0x1p-8;
+}  // namespace
+
+std::string difference(const std::string& name, const Expected& expected, const std::vector<double>& got, bool is_bf16) {
   if (expected.value.size() != got.size()) return name + ": the reference has another size; ";
   // 2^-126 is the smallest normal f32: below it, precision is absolute.
   const double factor = ref::kSafety * ref::kRounding * std::sqrt(expected.terms);
@@ -23,7 +29,8 @@ std::string difference(const std::string& name, const Expected& expected, const 
   for (size_t i = 0; i < got.size(); ++i) {
     const double want = expected.value.flat(i);
     if (got[i] == want) continue;
-    const double tolerance = factor * expected.magnitude.flat(i) + (expected.terms > 0 ? 0x1p-126 : 0);
+    double tolerance = factor * expected.magnitude.flat(i) + (expected.terms > 0 ? 0x1p-126 : 0);
+    if (is_bf16 && expected.terms > 0) tolerance += kBf16Rounding * (std::abs(want) + tolerance);
     const double error = std::isnan(got[i]) ? std::numeric_limits<double>::infinity() : std::abs(got[i] - want) / tolerance;
     if (error > worst) worst = error, at = i;
   }
@@ -92,7 +99,8 @@ std::string judge_reference(const Backend& backend, const KernelCase& c) {
   for (uint32_t i = 0; i < c.arguments.size(); ++i) {
     if (!c.has(i) || result.outputs[i].empty()) continue;
     if (element_of(c, i) != Element::kScalars) {
-      fault += difference(c.info().arguments[i].name, want.outputs[i], read_values(element_of(c, i), result.outputs[i]));
+      fault += difference(c.info().arguments[i].name, want.outputs[i], read_values(element_of(c, i), result.outputs[i]),
+                          element_of(c, i) == Element::kBf16);
     } else if (c.op != Op::kGradNorm || !c.is_non_finite()) {
       fault += scalars_difference(want, result.scalars);
     } else if (result.scalars.skip != 1) {

@@ -29,6 +29,7 @@ bool has_in_place(const KernelCase& c);
 std::string judge_accumulate(const Backend& backend, const KernelCase& c);
 
 // Whether |got - expected| <= kSafety * 2^-24 * sqrt(terms) * magnitude everywhere (ref/array.h says why); else the worst element.
-std::string difference(const std::string& name, const ref::Expected& expected, const std::vector<double>& got);
+// For a result stored as bf16 one rounding to the nearest bf16 is added, and no more.
+std::string difference(const std::string& name, const ref::Expected& expected, const std::vector<double>& got, bool is_bf16 = false);
 
 }  // namespace reprise::test

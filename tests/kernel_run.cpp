@@ -37,10 +37,20 @@ class GuardedBuffer {
   unsigned char* data_ = nullptr;
 };
 
+// A Bf16 converts from and to float alone.
+template <typename T>
+T element_as(double value) {
+  if constexpr (std::is_same_v<T, Bf16>) return Bf16(static_cast<float>(value));
+  else return static_cast<T>(value);
+}
+template <typename T>
+T value_of(T element) { return element; }
+inline float value_of(Bf16 element) { return element; }
+
 template <typename T>
 void write_as(const Array& values, unsigned char* out) {
   for (const double value : values) {
-    const T element = static_cast<T>(value);
+    const T element = element_as<T>(value);
     std::memcpy(out, &element, sizeof element);
     out += sizeof element;
   }
@@ -51,13 +61,14 @@ std::vector<double> read_as(const Bytes& bytes) {
   for (size_t i = 0; i < values.size(); ++i) {
     T element;
     std::memcpy(&element, bytes.data() + i * sizeof(T), sizeof element);
-    values[i] = static_cast<double>(element);
+    values[i] = static_cast<double>(value_of(element));
   }
   return values;
 }
 void write_values(Element element, const Array& values, unsigned char* out) {
   switch (element) {
     case Element::kF32: return write_as<float>(values, out);
+    case Element::kBf16: return write_as<Bf16>(values, out);
     case Element::kF64: return write_as<double>(values, out);
     case Element::kI32: return write_as<int32_t>(values, out);
     case Element::kI64: return write_as<int64_t>(values, out);
@@ -73,10 +84,13 @@ struct CallArguments {
   uint64_t scratch_bytes = 0;
 
   float* f(uint32_t i) const { return static_cast<float*>(pointers[i]); }
+  template <typename Stored>
+  Stored* at(uint32_t i) const { return static_cast<Stored*>(pointers[i]); }
   StepScalars* scalars(uint32_t i) const { return static_cast<StepScalars*>(pointers[i]); }
 };
 
 // Calls the kernel of a case; the shapes of its argument struct come from the case's tensors.
+template <typename Stored>
 class KernelCall {
  public:
   KernelCall(const Backend& backend, const KernelContext& context, const KernelCase& c, const CallArguments& a)
@@ -101,6 +115,8 @@ class KernelCall {
   }
 
  private:
+  const ActivationKernels<Stored>& kernels() const { return *backend_.template activations<Stored>(); }
+  Stored* s(uint32_t i) const { return a_.template at<Stored>(i); }
   uint32_t dim(uint32_t argument, uint32_t d) const { return case_.tensor(argument).shape[d]; }
   bool adds(uint32_t i) const { return (case_.accumulate >> i & 1u) != 0; }
 
@@ -110,12 +126,12 @@ class KernelCall {
     const ConvShape shape{.N = dim(x, 0), .H = dim(x, 1), .W = dim(x, 2), .C = dim(x, 3),
                           .P = dim(y, 1), .Q = dim(y, 2), .K = dim(y, 3), .window = case_.window};
     if (case_.pass == Pass::kForward) {
-      return backend_.conv_forward(context_, {a_.f(0), a_.f(1), a_.f(2), a_.scratch, a_.scratch_bytes, shape});
+      return kernels().conv_forward(context_, {s(0), s(1), a_.f(2), a_.scratch, a_.scratch_bytes, shape});
     }
     if (case_.pass == Pass::kBackwardData) {
-      return backend_.conv_backward_data(context_, {a_.f(0), a_.f(1), a_.f(2), a_.scratch, a_.scratch_bytes, shape, adds(0)});
+      return kernels().conv_backward_data(context_, {s(0), s(1), a_.f(2), a_.scratch, a_.scratch_bytes, shape, adds(0)});
     }
-    return backend_.conv_backward_weight(context_, {a_.f(0), a_.f(1), a_.f(2), a_.scratch, a_.scratch_bytes, shape, adds(0)});
+    return kernels().conv_backward_weight(context_, {a_.f(0), s(1), s(2), a_.scratch, a_.scratch_bytes, shape, adds(0)});
   }
 
   Status batch_norm() const {
@@ -123,34 +139,34 @@ class KernelCall {
     const float epsilon = case_.norm.epsilon;
     switch (case_.pass) {
       case Pass::kStatistics:
-        return backend_.batch_norm_statistics(
-            context_, {a_.f(0), a_.f(1), a_.f(2), a_.scratch, a_.scratch_bytes, M, dim(0, 0), epsilon});
+        return kernels().batch_norm_statistics(
+            context_, {a_.f(0), a_.f(1), s(2), a_.scratch, a_.scratch_bytes, M, dim(0, 0), epsilon});
       case Pass::kRunning:
         return backend_.batch_norm_running(context_, {a_.f(0), a_.f(1), static_cast<int64_t*>(a_.pointers[2]), a_.f(3), a_.f(4), M,
                                                       dim(0, 0), epsilon, case_.norm.momentum});
       case Pass::kForward:
-        return backend_.batch_norm_forward(context_, {a_.f(0), a_.f(1), a_.f(2), a_.f(3), a_.f(4), a_.f(5), M, dim(2, 0)});
+        return kernels().batch_norm_forward(context_, {s(0), s(1), a_.f(2), a_.f(3), a_.f(4), a_.f(5), M, dim(2, 0)});
       case Pass::kInference:
-        return backend_.batch_norm_inference(context_,
-                                             {a_.f(0), a_.f(1), a_.f(2), a_.f(3), a_.f(4), a_.f(5), M, dim(2, 0), epsilon});
+        return kernels().batch_norm_inference(context_,
+                                             {s(0), s(1), a_.f(2), a_.f(3), a_.f(4), a_.f(5), M, dim(2, 0), epsilon});
       default:
-        return backend_.batch_norm_backward(context_, {a_.f(0), a_.f(1), a_.f(2), a_.f(3), a_.f(4), a_.f(5), a_.f(6), a_.f(7),
+        return kernels().batch_norm_backward(context_, {s(0), a_.f(1), a_.f(2), s(3), a_.f(4), a_.f(5), a_.f(6), s(7),
                                                        a_.scratch, a_.scratch_bytes, M, dim(4, 0), adds(1), adds(2)});
     }
   }
 
   Status elementwise() const {
     const uint64_t n = case_.tensor(0).elements();
-    const UnaryArgs unary{a_.f(0), a_.f(1), n, adds(0), case_.tanh_form};
-    const ActivationBackwardArgs backward{a_.f(0), a_.f(1), a_.f(2), n, case_.tanh_form};
+    const UnaryArgsOf<Stored> unary{s(0), s(1), n, adds(0), case_.tanh_form};
+    const ActivationBackwardArgsOf<Stored> backward{s(0), s(1), s(2), n, case_.tanh_form};
     const bool forward = case_.pass == Pass::kForward;
     switch (case_.op) {
-      case Op::kRelu: return forward ? backend_.relu_forward(context_, unary) : backend_.relu_backward(context_, backward);
-      case Op::kGelu: return forward ? backend_.gelu_forward(context_, unary) : backend_.gelu_backward(context_, backward);
-      case Op::kAdd: return backend_.add_forward(context_, {a_.f(0), a_.f(1), a_.f(2), n});
-      case Op::kCopy: return backend_.copy_forward(context_, unary);
-      case Op::kMove: return backend_.move(context_, unary);
-      default: return backend_.dropout(context_, {a_.f(0), a_.f(1), a_.scalars(2), n, case_.dropout});
+      case Op::kRelu: return forward ? kernels().relu_forward(context_, unary) : kernels().relu_backward(context_, backward);
+      case Op::kGelu: return forward ? kernels().gelu_forward(context_, unary) : kernels().gelu_backward(context_, backward);
+      case Op::kAdd: return kernels().add_forward(context_, {s(0), s(1), s(2), n});
+      case Op::kCopy: return kernels().copy_forward(context_, unary);
+      case Op::kMove: return kernels().move(context_, unary);
+      default: return kernels().dropout(context_, {s(0), s(1), a_.scalars(2), n, case_.dropout});
     }
   }
 
@@ -159,42 +175,42 @@ class KernelCall {
     const PoolShape shape{.N = dim(x, 0), .H = dim(x, 1), .W = dim(x, 2), .C = dim(x, 3), .P = dim(y, 1), .Q = dim(y, 2),
                           .window = case_.window};
     const auto index = static_cast<uint8_t*>(a_.pointers[1]);
-    if (case_.pass == Pass::kForward) return backend_.max_pool_forward(context_, {a_.f(0), index, a_.f(2), shape});
-    return backend_.max_pool_backward(context_, {a_.f(0), index, a_.f(2), shape, adds(0)});
+    if (case_.pass == Pass::kForward) return kernels().max_pool_forward(context_, {s(0), index, s(2), shape});
+    return kernels().max_pool_backward(context_, {s(0), index, s(2), shape, adds(0)});
   }
 
   Status global_pool() const {
     const uint32_t x = case_.pass == Pass::kForward ? 1 : 0;
-    const GlobalPoolArgs args{a_.f(0), a_.f(1), dim(x, 0), dim(x, 1) * dim(x, 2), dim(x, 3), adds(0)};
-    return case_.pass == Pass::kForward ? backend_.global_pool_forward(context_, args)
-                                        : backend_.global_pool_backward(context_, args);
+    const GlobalPoolArgsOf<Stored> args{s(0), s(1), dim(x, 0), dim(x, 1) * dim(x, 2), dim(x, 3), adds(0)};
+    return case_.pass == Pass::kForward ? kernels().global_pool_forward(context_, args)
+                                        : kernels().global_pool_backward(context_, args);
   }
 
   Status linear() const {
     const bool by_input = case_.input_major;
     switch (case_.pass) {
       case Pass::kForward:
-        return backend_.linear_forward(context_, {a_.f(0), a_.f(1), a_.f(2), a_.f(3), a_.scratch, a_.scratch_bytes, dim(0, 0),
+        return kernels().linear_forward(context_, {s(0), s(1), a_.f(2), a_.f(3), a_.scratch, a_.scratch_bytes, dim(0, 0),
                                                   dim(1, 1), dim(0, 1), by_input});
       case Pass::kBackwardData:
-        return backend_.linear_backward_data(context_, {a_.f(0), a_.f(1), a_.f(2), a_.scratch, a_.scratch_bytes, dim(0, 0),
+        return kernels().linear_backward_data(context_, {s(0), s(1), a_.f(2), a_.scratch, a_.scratch_bytes, dim(0, 0),
                                                         dim(0, 1), dim(1, 1), by_input, adds(0)});
       case Pass::kBackwardWeight:
-        return backend_.linear_backward_weight(context_, {a_.f(0), a_.f(1), a_.f(2), a_.scratch, a_.scratch_bytes, dim(1, 0),
+        return kernels().linear_backward_weight(context_, {a_.f(0), s(1), s(2), a_.scratch, a_.scratch_bytes, dim(1, 0),
                                                           dim(1, 1), dim(2, 1), by_input, adds(0)});
       default:
-        return backend_.linear_backward_bias(context_,
-                                             {a_.f(0), a_.f(1), a_.scratch, a_.scratch_bytes, dim(1, 0), dim(1, 1), adds(0)});
+        return kernels().linear_backward_bias(context_,
+                                             {a_.f(0), s(1), a_.scratch, a_.scratch_bytes, dim(1, 0), dim(1, 1), adds(0)});
     }
   }
 
   Status layer_norm() const {
     const uint64_t M = dim(3, 0);
     if (case_.pass == Pass::kForward) {
-      return backend_.layer_norm_forward(
-          context_, {a_.f(0), a_.f(1), a_.f(2), a_.f(3), a_.f(4), a_.f(5), M, dim(3, 1), case_.norm.epsilon});
+      return kernels().layer_norm_forward(
+          context_, {s(0), a_.f(1), a_.f(2), s(3), a_.f(4), a_.f(5), M, dim(3, 1), case_.norm.epsilon});
     }
-    return backend_.layer_norm_backward(context_, {a_.f(0), a_.f(1), a_.f(2), a_.f(3), a_.f(4), a_.f(5), a_.f(6), a_.f(7),
+    return kernels().layer_norm_backward(context_, {s(0), a_.f(1), a_.f(2), s(3), a_.f(4), a_.f(5), a_.f(6), s(7),
                                                    a_.scratch, a_.scratch_bytes, M, dim(3, 1), adds(0), adds(1), adds(2)});
   }
 
@@ -205,18 +221,18 @@ class KernelCall {
     const uint32_t B = dim(tokens, 0), T = dim(tokens, 1), C = dim(y, 2);
     const uint32_t V = case_.has(table) ? dim(table, 0) : 5, L = case_.has(positions) ? dim(positions, 0) : 0;
     const auto indices = static_cast<const int32_t*>(a_.pointers[tokens]);
-    if (forward) return backend_.embedding_forward(context_, {a_.f(0), indices, a_.f(2), a_.f(3), B, T, C, V, L});
-    return backend_.embedding_backward(context_, {a_.f(0), a_.f(1), indices, a_.f(3), B, T, C, V, L, adds(0), adds(1)});
+    if (forward) return kernels().embedding_forward(context_, {s(0), indices, a_.f(2), a_.f(3), B, T, C, V, L});
+    return kernels().embedding_backward(context_, {a_.f(0), a_.f(1), indices, s(3), B, T, C, V, L, adds(0), adds(1)});
   }
 
   Status attention() const {
     const uint32_t y = case_.pass == Pass::kForward ? 0 : 2;
     const uint32_t B = dim(y, 0), T = dim(y, 1), C = dim(y, 2);
     if (case_.pass == Pass::kForward) {
-      return backend_.attention_forward(
-          context_, {a_.f(0), a_.f(1), a_.f(2), a_.scalars(3), a_.scratch, a_.scratch_bytes, B, T, C, case_.attention});
+      return kernels().attention_forward(
+          context_, {s(0), a_.f(1), s(2), a_.scalars(3), a_.scratch, a_.scratch_bytes, B, T, C, case_.attention});
     }
-    return backend_.attention_backward(context_, {a_.f(0), a_.f(1), a_.f(2), a_.f(3), a_.f(4), a_.scalars(5), a_.scratch,
+    return kernels().attention_backward(context_, {s(0), s(1), s(2), a_.f(3), s(4), a_.scalars(5), a_.scratch,
                                                   a_.scratch_bytes, B, T, C, case_.attention});
   }
 
@@ -227,11 +243,11 @@ class KernelCall {
     const uint32_t C = dim(x, 1), V = dim(x + 1, 0);
     const auto labels = static_cast<const int32_t*>(a_.pointers[x + 3]);
     if (backward) {
-      return backend_.loss_head_backward(context_, {a_.f(0), a_.f(1), a_.f(2), a_.scalars(3), a_.f(4), a_.f(5), a_.f(6), labels,
+      return kernels().loss_head_backward(context_, {s(0), a_.f(1), a_.f(2), a_.scalars(3), s(4), a_.f(5), a_.f(6), labels,
                                                     a_.scratch, a_.scratch_bytes, M, C, V, adds(1), adds(2)});
     }
-    return backend_.loss_head_evaluate(
-        context_, {a_.scalars(0), a_.f(1), a_.f(2), a_.f(3), labels, a_.scratch, a_.scratch_bytes, M, C, V});
+    return kernels().loss_head_evaluate(
+        context_, {a_.scalars(0), s(1), a_.f(2), a_.f(3), labels, a_.scratch, a_.scratch_bytes, M, C, V});
   }
 
   Status grad_norm() const {
@@ -268,6 +284,7 @@ Element element_of(const KernelCase& c, uint32_t i) {
     case DType::kI32: return Element::kI32;
     case DType::kI64: return Element::kI64;
     case DType::kU8: return c.info().arguments[i].name == std::string("scalars") ? Element::kScalars : Element::kU8;
+    case DType::kBf16: return Element::kBf16;
     default: return Element::kF32;
   }
 }
@@ -275,6 +292,7 @@ Element element_of(const KernelCase& c, uint32_t i) {
 std::vector<double> read_values(Element element, const Bytes& bytes) {
   switch (element) {
     case Element::kF64: return read_as<double>(bytes);
+    case Element::kBf16: return read_as<Bf16>(bytes);
     case Element::kI32: return read_as<int32_t>(bytes);
     case Element::kI64: return read_as<int64_t>(bytes);
     case Element::kU8: return read_as<uint8_t>(bytes);
@@ -311,7 +329,7 @@ RunResult run_case(const Backend& backend, const KernelCase& c, const CaseData& 
 
   const KernelContext context{.workers = options.workers};
   RunResult result;
-  result.status = KernelCall(backend, context, c, arguments)();
+  result.status = stores_bf16(c) ? KernelCall<Bf16>(backend, context, c, arguments)() : KernelCall<float>(backend, context, c, arguments)();
   result.outputs.resize(c.arguments.size());
   if (!scratch.intact()) result.fault += "wrote outside its scratch; ";
   for (uint32_t i = 0; i < c.arguments.size(); ++i) {

@@ -14,7 +14,7 @@ namespace reprise::test {
 
 struct CaseData;  // tests/ref/kernel_data.h
 
-enum class Element : uint8_t { kF32, kF64, kI32, kI64, kU8, kScalars };
+enum class Element : uint8_t { kF32, kBf16, kF64, kI32, kI64, kU8, kScalars };
 
 using Bytes = std::vector<unsigned char>;
 

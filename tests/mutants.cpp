@@ -265,6 +265,9 @@ class MutantMaker {
     add_at("floats declared integers", {Fault::kDType}, false,
            slots([](const OwnedProgram& p, Site& s) { return p.slots[s.argument].tensor.dtype == DType::kF32; }),
            [](OwnedPlan&, OwnedProgram& p, const Site& s) { p.slots[s.argument].tensor.dtype = DType::kI32; });
+    add_at("one activation alone declared bf16", {Fault::kDType}, false,
+           slots([](const OwnedProgram& p, Site& s) { return p.slots[s.argument].tensor.dtype == DType::kF32; }),
+           [](OwnedPlan&, OwnedProgram& p, const Site& s) { p.slots[s.argument].tensor.dtype = DType::kBf16; });
     const auto shrinkable = [](const OwnedProgram& p, Site& s) {
       const Tensor& t = p.slots[s.argument].tensor;
       return t.dtype == DType::kF32 && t.shape[0] > 1;

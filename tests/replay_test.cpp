@@ -41,6 +41,7 @@ std::string untied_recipe(const std::string& extra) {
 
 std::vector<Case> cases() {
   const std::string thrice = R"(, "accumulate": 3)", release = R"(, "gradient_release": true)";
+  const std::string bf16 = R"(, "dtype": "bf16")";
   return {{"basic", resnet_recipe()},
           {"basic released", resnet_recipe(release)},
           {"bottleneck thrice clipped", resnet_recipe(thrice + R"(, "clip_norm": 1.0)", "bottleneck")},
@@ -58,7 +59,10 @@ std::vector<Case> cases() {
           {"gpt, only biases train", gpt_recipe(R"(, "freeze": ["*.weight"])")},
           {"gpt untied", untied_recipe("")},
           {"gpt untied released, table frozen", untied_recipe(release + R"(, "freeze": ["*wte*"])")},
-          {"gpt untied thrice", untied_recipe(thrice)}};
+          {"gpt untied thrice", untied_recipe(thrice)},
+          {"basic, bf16", resnet_recipe(bf16 + thrice)},
+          {"imagenet stem released, bf16", imagenet_recipe(bf16 + release)},
+          {"gpt, bf16", gpt_recipe(bf16)}};
 }
 
 // A recipe drawn at random: every key that changes the rows of a plan.
@@ -108,6 +112,7 @@ class RecipeDraw {
         R"(, "weight_decay": )" + pick({"0", "0.01"}) + (one_in(2) ? R"(, "no_decay": [)" + no_decay + "]" : "") + "}";
     if (release) text += R"(, "gradient_release": true)";
     if (!release) text += R"(, "accumulate": )" + pick({"1", "2", "3"}) + (one_in(2) ? R"(, "clip_norm": 1)" : "");
+    if (one_in(4)) text += R"(, "dtype": "bf16")";
     const std::string freeze = pick(freezes);
     return text + (freeze.empty() ? "" : R"(, "freeze": [)" + freeze + "]") + "}";
   }

@@ -60,13 +60,12 @@ TestArena::TestArena(uint64_t bytes) : memory_(bytes + kAlignment) {
 
 namespace {
 
-// Fills with NaN what a row finds newborn, unless the row writes it, and what dies after the row.
+// Fills with NaN, be it read as f32 or as bf16, what a row finds newborn, unless the row writes it, and what dies after the row.
 struct Poison {
   const Trainer* trainer;
 
   void fill(const Slot& slot) const {
-    float* values = reinterpret_cast<float*>(trainer->region(Region::kProgram) + slot.tensor.offset);
-    for (uint64_t i = 0; i < slot.tensor.bytes / sizeof(float); ++i) values[i] = std::numeric_limits<float>::quiet_NaN();
+    std::memset(trainer->region(Region::kProgram) + slot.tensor.offset, 0xff, slot.tensor.bytes);
   }
   void before(ProgramId id, uint32_t row) const {
     const Program& program = trainer->plan->program(id);

@@ -94,6 +94,9 @@ TEST_F(ZeroHeap, ImagesFromAFile) {
   expect_no_heap_in_steps(recipe, "none", -1);
   expect_no_heap_in_steps(recipe, "h-revolve", 0);
   expect_no_heap_in_steps(recipe, "optimal", 0);
+  Recipe narrow = recipe;
+  narrow.dtype = Recipe::Dtype::kBf16;
+  expect_no_heap_in_steps(narrow, "optimal", 0);
 }
 
 TEST_F(ZeroHeap, TextFromAFile) {

@@ -19,19 +19,20 @@ constexpr uint32_t kStrip =
     16;  // a tile on the diagonal is worked in strips of this many rows, each as long as it needs to be
 
 // One head of one sequence.
+template <typename Stored>
 struct Head {
   uint32_t T, D;
   uint64_t row;  // floats from one position's q, k or v to the next: 3C
   uint64_t out;  // the same for y and dy: C
-  const float *q, *k, *v;
+  const Stored *q, *k, *v;
   float scale;             // 1 / sqrt(D)
   uint64_t first_element;  // of the weights' mask, (b * heads + h) * T * T
 };
 
-template <typename Args>
-Head make_head(const Args& args, uint32_t b, uint32_t h) {
+template <typename Stored, typename Args>
+Head<Stored> make_head(const Args& args, uint32_t b, uint32_t h) {
   const uint32_t D = args.C / args.attention.heads;
-  const float* q = args.qkv + uint64_t{b} * args.T * 3 * args.C + uint64_t{h} * D;
+  const Stored* q = args.qkv + uint64_t{b} * args.T * 3 * args.C + uint64_t{h} * D;
   return {.T = args.T,
           .D = D,
           .row = uint64_t{3} * args.C,
@@ -43,14 +44,61 @@ Head make_head(const Args& args, uint32_t b, uint32_t h) {
           .first_element = (uint64_t{b} * args.attention.heads + h) * args.T * args.T};
 }
 
+// A tile's rows as f32, to be read or to be summed up: where they lie, or on the worker's stack where they are stored as bf16.
+template <typename Stored>
+struct TileRows;
+template <>
+struct TileRows<float> {
+  const float* data;
+  uint64_t stride;
+
+  REPRISE_INLINE void read(const float* rows, uint64_t step, uint32_t, uint32_t) { data = rows, stride = step; }
+};
+template <>
+struct TileRows<Bf16> {
+  alignas(64) float data[kTile * kAttentionMaxHead];
+  uint64_t stride;
+
+  REPRISE_INLINE void read(const Bf16* rows, uint64_t step, uint32_t count, uint32_t D) {
+    stride = D;
+    for (uint32_t i = 0; i < count; ++i) {
+      for (uint32_t d = 0; d < D; ++d) data[i * D + d] = rows[i * step + d];
+    }
+  }
+};
+template <typename Stored>
+struct TileSums;
+template <>
+struct TileSums<float> {
+  float* data;
+  uint64_t stride;
+
+  REPRISE_INLINE void open(float* rows, uint64_t step, uint32_t) { data = rows, stride = step; }
+  REPRISE_INLINE void close(uint32_t, uint32_t) const {}
+};
+template <>
+struct TileSums<Bf16> {
+  alignas(64) float data[kTile * kAttentionMaxHead];
+  uint64_t stride, step;
+  Bf16* rows;
+
+  REPRISE_INLINE void open(Bf16* to, uint64_t to_step, uint32_t D) { rows = to, step = to_step, stride = D; }
+  REPRISE_INLINE void close(uint32_t count, uint32_t D) const {
+    for (uint32_t i = 0; i < count; ++i) {
+      for (uint32_t d = 0; d < D; ++d) rows[i * step + d] = data[i * D + d];
+    }
+  }
+};
+
 // Columns of a strip, rounded up so that the products run on whole vectors.
 constexpr uint32_t whole_vectors(uint32_t n) { return (n + 31) / 32 * 32; }
 
 // out[d][i] = rows[i][d] * factor, zero for i in [count, kTile).
-REPRISE_INLINE void pack_transposed(float* out, const float* rows, uint64_t stride, uint32_t count, uint32_t D,
+template <typename Stored>
+REPRISE_INLINE void pack_transposed(float* out, const Stored* rows, uint64_t stride, uint32_t count, uint32_t D,
                                     float factor) {
   for (uint32_t i = 0; i < count; ++i) {
-    const float* row = rows + i * stride;
+    const Stored* row = rows + i * stride;
     for (uint32_t d = 0; d < D; ++d) out[d * kTile + i] = row[d] * factor;
   }
   for (uint32_t d = 0; d < D; ++d) {
@@ -112,7 +160,8 @@ REPRISE_INLINE void update_softmax(OnlineSoftmax& state, float* scores, uint32_t
   }
 }
 
-REPRISE_INLINE void drop_weights(float* weights, const Head& head, const WeightMask& mask, uint32_t first_query,
+template <typename Stored>
+REPRISE_INLINE void drop_weights(float* weights, const Head<Stored>& head, const WeightMask& mask, uint32_t first_query,
                                  uint32_t queries, uint32_t first_key, uint32_t keys) {
   float factors[kTile];
   for (uint32_t i = 0; i < queries; ++i) {
@@ -129,38 +178,39 @@ REPRISE_INLINE void scale_rows(float* y, uint64_t stride, const float* factors, 
 }
 
 // scores[key][query] = k . q / sqrt(D); on the diagonal only from each strip's first key on.
-template <int kLanes>
-REPRISE_INLINE void forward_scores(float* scores, const Head& head, const float* queries, uint32_t first_key,
-                                   uint32_t keys, bool diagonal) {
+template <int kLanes, typename Stored>
+REPRISE_INLINE void forward_scores(float* scores, const TileRows<Stored>& k, const float* queries, uint32_t keys, bool diagonal,
+                                   uint32_t D) {
   for (uint32_t s = 0; s < keys; s += kStrip) {
     const uint32_t skip = diagonal ? s / 32 * 32 : 0;
-    tile_product<kLanes>({scores + s * kTile + skip, kTile, false}, {head.k + (first_key + s) * head.row, head.row, 1},
-                         {queries + skip, kTile}, keys - s < kStrip ? keys - s : kStrip, kTile - skip, head.D);
+    tile_product<kLanes>({scores + s * kTile + skip, kTile, false}, {k.data + s * k.stride, k.stride, 1},
+                         {queries + skip, kTile}, keys - s < kStrip ? keys - s : kStrip, kTile - skip, D);
   }
 }
 
-// y[query] += weights . v; on the diagonal only up to each strip's last query.
-template <int kLanes>
-REPRISE_INLINE void weigh_values(float* y, const Head& head, const float* weights, uint32_t queries, uint32_t first_key,
-                                 uint32_t keys, bool diagonal) {
+// y[query] (+)= weights . v; on the diagonal only up to each strip's last query.
+template <int kLanes, typename Stored>
+REPRISE_INLINE void weigh_values(TileSums<Stored>& y, const TileRows<Stored>& v, const float* weights, uint32_t queries, uint32_t keys,
+                                 bool diagonal, bool accumulate, uint32_t D) {
   for (uint32_t i = 0; i < queries; i += kStrip) {
     const uint32_t depth = diagonal && i + kStrip < keys ? i + kStrip : keys;
-    tile_product<kLanes>({y + i * head.out, head.out, first_key != 0}, {weights + i, 1, kTile},
-                         {head.v + first_key * head.row, head.row}, queries - i < kStrip ? queries - i : kStrip, head.D,
-                         depth);
+    tile_product<kLanes>({y.data + i * y.stride, y.stride, accumulate}, {weights + i, 1, kTile}, {v.data, v.stride},
+                         queries - i < kStrip ? queries - i : kStrip, D, depth);
   }
 }
 
-template <int kLanes>
-REPRISE_INLINE void forward_body(const AttentionForwardArgs& args, uint32_t b, uint32_t h, uint32_t tile) {
+template <int kLanes, typename Stored>
+REPRISE_INLINE void forward_body(const AttentionForwardArgsOf<Stored>& args, uint32_t b, uint32_t h, uint32_t tile) {
   alignas(64) float queries[kAttentionMaxHead * kTile];
   alignas(64) float scores[kTile * kTile];
   OnlineSoftmax state;
-  const Head head = make_head(args, b, h);
+  TileRows<Stored> k, v;
+  TileSums<Stored> y;
+  const Head<Stored> head = make_head<Stored>(args, b, h);
   const WeightMask mask = make_mask(args);
   const uint32_t first_query = tile * kTile;
   const uint32_t count = head.T - first_query < kTile ? head.T - first_query : kTile;
-  float* y = args.y + (uint64_t{b} * args.T + first_query) * args.C + uint64_t{h} * head.D;
+  y.open(args.y + (uint64_t{b} * args.T + first_query) * args.C + uint64_t{h} * head.D, head.out, head.D);
   float* lse = args.lse + (uint64_t{b} * args.attention.heads + h) * args.T + first_query;
 
   pack_transposed(queries, head.q + first_query * head.row, head.row, count, head.D, head.scale);
@@ -169,54 +219,64 @@ REPRISE_INLINE void forward_body(const AttentionForwardArgs& args, uint32_t b, u
   for (uint32_t first_key = 0; first_key <= first_query; first_key += kTile) {
     const bool diagonal = first_key == first_query;
     const uint32_t keys = diagonal ? count : kTile;
-    forward_scores<kLanes>(scores, head, queries, first_key, keys, diagonal);
+    k.read(head.k + first_key * head.row, head.row, keys, head.D);
+    v.read(head.v + first_key * head.row, head.row, keys, head.D);
+    forward_scores<kLanes>(scores, k, queries, keys, diagonal, head.D);
     update_softmax(state, scores, keys, diagonal);
     if (args.attention.dropout > 0) drop_weights(scores, head, mask, first_query, count, first_key, keys);
-    if (first_key != 0) scale_rows(y, head.out, state.rescale, count, head.D);
-    weigh_values<kLanes>(y, head, scores, count, first_key, keys, diagonal);
+    if (first_key != 0) scale_rows(y.data, y.stride, state.rescale, count, head.D);
+    weigh_values<kLanes>(y, v, scores, count, keys, diagonal, first_key != 0, head.D);
   }
   for (uint32_t i = 0; i < count; ++i) state.rescale[i] = 1.0f / state.sum[i];
-  scale_rows(y, head.out, state.rescale, count, head.D);
+  scale_rows(y.data, y.stride, state.rescale, count, head.D);
+  y.close(count, head.D);
   for (uint32_t i = 0; i < count; ++i) lse[i] = state.largest[i] + std::log(state.sum[i]);
 }
 
 // One head's gradients, and where its tiles stand.
+template <typename Stored>
 struct BackwardHead {
-  Head head;
-  const float *dy, *lse, *delta;
-  float *dq, *dk, *dv;
+  Head<Stored> head;
+  const Stored* dy;
+  const float *lse, *delta;
+  float* dq;  // f32 in any case
+  uint64_t dq_row;
 };
 struct BackwardTile {
   uint32_t first_query, queries, first_key, keys;
   bool diagonal;
 };
 // On the worker's stack.
+template <typename Stored>
 struct BackwardTiles {
   alignas(64) float keys[kAttentionMaxHead * kTile];    // [d][key], times 1 / sqrt(D)
   alignas(64) float values[kAttentionMaxHead * kTile];  // [d][key]
   alignas(64) float weights[kTile * kTile];             // [query][key]: after dropout
   alignas(64) float dscores[kTile * kTile];             // [query][key]
+  TileRows<Stored> q, k, dy;
+  TileSums<Stored> dk, dv;
 };
 
 // Scores in `weights`, gradients of the dropped weights in `dscores`; on the diagonal only up to each strip's last
 // query.
-template <int kLanes>
-REPRISE_INLINE void backward_scores(BackwardTiles& tiles, const BackwardHead& g, const BackwardTile& t) {
-  const Head& head = g.head;
+template <int kLanes, typename Stored>
+REPRISE_INLINE void backward_scores(BackwardTiles<Stored>& tiles, const BackwardHead<Stored>& g, const BackwardTile& t) {
+  const Head<Stored>& head = g.head;
   for (uint32_t i = 0; i < t.queries; i += kStrip) {
     const uint32_t rows = t.queries - i < kStrip ? t.queries - i : kStrip;
     const uint32_t columns = t.diagonal ? whole_vectors(i + kStrip) : kTile;
     tile_product<kLanes>({tiles.weights + i * kTile, kTile, false},
-                         {head.q + (t.first_query + i) * head.row, head.row, 1}, {tiles.keys, kTile}, rows, columns,
+                         {tiles.q.data + i * tiles.q.stride, tiles.q.stride, 1}, {tiles.keys, kTile}, rows, columns,
                          head.D);
     tile_product<kLanes>({tiles.dscores + i * kTile, kTile, false},
-                         {g.dy + (t.first_query + i) * head.out, head.out, 1}, {tiles.values, kTile}, rows, columns,
+                         {tiles.dy.data + i * tiles.dy.stride, tiles.dy.stride, 1}, {tiles.values, kTile}, rows, columns,
                          head.D);
   }
 }
 
 // weights = exp(score - lse) and dscore = weight (dweight - delta) / sqrt(D), with dropout's factors where it belongs.
-REPRISE_INLINE void backward_softmax(BackwardTiles& tiles, const BackwardHead& g, const BackwardTile& t,
+template <typename Stored>
+REPRISE_INLINE void backward_softmax(BackwardTiles<Stored>& tiles, const BackwardHead<Stored>& g, const BackwardTile& t,
                                      const WeightMask* mask) {
   float factors[kTile];
   for (uint32_t j = 0; j < kTile; ++j) factors[j] = 1;
@@ -236,71 +296,91 @@ REPRISE_INLINE void backward_softmax(BackwardTiles& tiles, const BackwardHead& g
 }
 
 // dq += dscores k, by strips of queries; dk += dscores^T q and dv += weights^T dy, by strips of keys.
-template <int kLanes>
-REPRISE_INLINE void backward_products(const BackwardTiles& tiles, const BackwardHead& g, const BackwardTile& t) {
-  const Head& head = g.head;
+template <int kLanes, typename Stored>
+REPRISE_INLINE void backward_products(BackwardTiles<Stored>& tiles, const BackwardHead<Stored>& g, const BackwardTile& t) {
+  const uint32_t D = g.head.D;
   for (uint32_t i = 0; i < t.queries; i += kStrip) {
     const uint32_t rows = t.queries - i < kStrip ? t.queries - i : kStrip;
     const uint32_t depth = t.diagonal && i + kStrip < t.keys ? i + kStrip : t.keys;
-    tile_product<kLanes>({g.dq + (t.first_query + i) * head.row, head.row, t.first_key != 0},
-                         {tiles.dscores + i * kTile, kTile, 1}, {head.k + t.first_key * head.row, head.row}, rows,
-                         head.D, depth);
+    tile_product<kLanes>({g.dq + (t.first_query + i) * g.dq_row, g.dq_row, t.first_key != 0}, {tiles.dscores + i * kTile, kTile, 1},
+                         {tiles.k.data, tiles.k.stride}, rows, D, depth);
   }
   for (uint32_t j = 0; j < t.keys; j += kStrip) {
     const uint32_t rows = t.keys - j < kStrip ? t.keys - j : kStrip;
     const uint32_t skip = t.diagonal ? j : 0, depth = t.queries - skip;
-    const uint64_t query = t.first_query + skip, key = t.first_key + j;
-    tile_product<kLanes>({g.dk + key * head.row, head.row, !t.diagonal}, {tiles.dscores + skip * kTile + j, 1, kTile},
-                         {head.q + query * head.row, head.row}, rows, head.D, depth);
-    tile_product<kLanes>({g.dv + key * head.row, head.row, !t.diagonal}, {tiles.weights + skip * kTile + j, 1, kTile},
-                         {g.dy + query * head.out, head.out}, rows, head.D, depth);
+    tile_product<kLanes>({tiles.dk.data + j * tiles.dk.stride, tiles.dk.stride, !t.diagonal}, {tiles.dscores + skip * kTile + j, 1, kTile},
+                         {tiles.q.data + skip * tiles.q.stride, tiles.q.stride}, rows, D, depth);
+    tile_product<kLanes>({tiles.dv.data + j * tiles.dv.stride, tiles.dv.stride, !t.diagonal}, {tiles.weights + skip * kTile + j, 1, kTile},
+                         {tiles.dy.data + skip * tiles.dy.stride, tiles.dy.stride}, rows, D, depth);
   }
 }
 
 // delta[t] = dy . y of the head's channels: what the softmax's backward subtracts.
-REPRISE_INLINE void head_delta(float* delta, const float* dy, const float* y, uint64_t stride, uint32_t T, uint32_t D) {
+template <typename Stored>
+REPRISE_INLINE void head_delta(float* delta, const Stored* dy, const Stored* y, uint64_t stride, uint32_t T, uint32_t D) {
   for (uint32_t t = 0; t < T; ++t) {
     float lanes[kSumLanes] = {};
-    const float *g = dy + t * stride, *out = y + t * stride;
+    const Stored *g = dy + t * stride, *out = y + t * stride;
     uint32_t d = 0;
     for (; d + kSumLanes <= D; d += kSumLanes) {
-      for (uint32_t i = 0; i < kSumLanes; ++i) lanes[i] += g[d + i] * out[d + i];
+      for (uint32_t i = 0; i < kSumLanes; ++i) lanes[i] += float{g[d + i]} * float{out[d + i]};
     }
-    for (uint32_t i = 0; d + i < D; ++i) lanes[i] += g[d + i] * out[d + i];
+    for (uint32_t i = 0; d + i < D; ++i) lanes[i] += float{g[d + i]} * float{out[d + i]};
     delta[t] = sum_lanes(lanes);
   }
 }
 
-template <int kLanes>
-REPRISE_INLINE void backward_body(const AttentionBackwardArgs& args, uint32_t b, uint32_t h) {
-  BackwardTiles tiles;
-  const Head head = make_head(args, b, h);
+// dq of a head as f32: in its place in dqkv, or in the task's part of scratch, which is rounded when all keys have been seen.
+REPRISE_INLINE void open_queries(BackwardHead<float>& g, float* dq, float*) { g.dq = dq, g.dq_row = g.head.row; }
+REPRISE_INLINE void open_queries(BackwardHead<Bf16>& g, Bf16*, float* sums) { g.dq = sums, g.dq_row = g.head.D; }
+REPRISE_INLINE void close_queries(const BackwardHead<float>&, float*) {}
+REPRISE_INLINE void close_queries(const BackwardHead<Bf16>& g, Bf16* dq) {
+  for (uint32_t t = 0; t < g.head.T; ++t) {
+    for (uint32_t d = 0; d < g.head.D; ++d) dq[t * g.head.row + d] = g.dq[t * g.dq_row + d];
+  }
+}
+
+template <int kLanes, typename Stored>
+REPRISE_INLINE void backward_body(const AttentionBackwardArgsOf<Stored>& args, uint32_t b, uint32_t h, float* queries_sums) {
+  BackwardTiles<Stored> tiles;
   const WeightMask mask = make_mask(args);
   const uint64_t statistics = (uint64_t{b} * args.attention.heads + h) * args.T;
-  const uint64_t out = uint64_t{b} * args.T * args.C + uint64_t{h} * head.D;
   float* delta = static_cast<float*>(args.scratch) + statistics;
-  float* dq = args.dqkv + (head.q - args.qkv);
-  const BackwardHead g{head, args.dy + out, args.lse + statistics, delta, dq, dq + args.C, dq + uint64_t{2} * args.C};
+  const Head<Stored> head = make_head<Stored>(args, b, h);
+  const uint64_t out = uint64_t{b} * args.T * args.C + uint64_t{h} * head.D;
+  BackwardHead<Stored> g{head, args.dy + out, args.lse + statistics, delta, nullptr, 0};
+  Stored* dq = args.dqkv + (head.q - args.qkv);
+  open_queries(g, dq, queries_sums);
 
   head_delta(delta, g.dy, args.y + out, head.out, head.T, head.D);
   for (uint32_t first_key = 0; first_key < head.T; first_key += kTile) {
     const uint32_t keys = head.T - first_key < kTile ? head.T - first_key : kTile;
-    pack_transposed(tiles.keys, head.k + first_key * head.row, head.row, keys, head.D, head.scale);
-    pack_transposed(tiles.values, head.v + first_key * head.row, head.row, keys, head.D, 1.0f);
+    const uint64_t key = first_key * head.row;
+    pack_transposed(tiles.keys, head.k + key, head.row, keys, head.D, head.scale);
+    pack_transposed(tiles.values, head.v + key, head.row, keys, head.D, 1.0f);
+    tiles.k.read(head.k + key, head.row, keys, head.D);
+    tiles.dk.open(dq + args.C + key, head.row, head.D);
+    tiles.dv.open(dq + uint64_t{2} * args.C + key, head.row, head.D);
     for (uint32_t first_query = first_key; first_query < head.T; first_query += kTile) {
       const uint32_t queries = head.T - first_query < kTile ? head.T - first_query : kTile;
       const BackwardTile tile{first_query, queries, first_key, keys, first_query == first_key};
+      tiles.q.read(head.q + first_query * head.row, head.row, queries, head.D);
+      tiles.dy.read(g.dy + first_query * head.out, head.out, queries, head.D);
       backward_scores<kLanes>(tiles, g, tile);
       backward_softmax(tiles, g, tile, args.attention.dropout > 0 ? &mask : nullptr);
       backward_products<kLanes>(tiles, g, tile);
     }
+    tiles.dk.close(keys, head.D);
+    tiles.dv.close(keys, head.D);
   }
+  close_queries(g, dq);
 }
 
-REPRISE_VECTOR_LEVELS(forward_tile, forward_body<kLanes>,
-                      (const AttentionForwardArgs& args, uint32_t b, uint32_t h, uint32_t tile), (args, b, h, tile))
-REPRISE_VECTOR_LEVELS(backward_head, backward_body<kLanes>, (const AttentionBackwardArgs& args, uint32_t b, uint32_t h),
-                      (args, b, h))
+REPRISE_STORAGE_LEVELS(forward_tile, forward_body<kLanes>,
+                       (const AttentionForwardArgsOf<Stored>& args, uint32_t b, uint32_t h, uint32_t tile), (args, b, h, tile))
+REPRISE_STORAGE_LEVELS(backward_head, backward_body<kLanes>,
+                       (const AttentionBackwardArgsOf<Stored>& args, uint32_t b, uint32_t h, float* queries_sums),
+                       (args, b, h, queries_sums))
 
 Status check_head(uint32_t C, uint32_t heads) {
   if (heads != 0 && C % heads == 0 && C / heads <= kAttentionMaxHead) return ok_status();
@@ -309,7 +389,8 @@ Status check_head(uint32_t C, uint32_t heads) {
 
 }  // namespace
 
-Status cpu_attention_forward(const KernelContext& context, const AttentionForwardArgs& args) {
+template <typename Stored>
+Status cpu_attention_forward(const KernelContext& context, const AttentionForwardArgsOf<Stored>& args) {
   const uint32_t heads = args.attention.heads;
   REPRISE_RETURN_IF_ERROR(check_head(args.C, heads));
   const uint32_t tiles = Partition{args.T, kTile}.count();
@@ -321,12 +402,20 @@ Status cpu_attention_forward(const KernelContext& context, const AttentionForwar
   return ok_status();
 }
 
-Status cpu_attention_backward(const KernelContext& context, const AttentionBackwardArgs& args) {
+template <typename Stored>
+Status cpu_attention_backward(const KernelContext& context, const AttentionBackwardArgsOf<Stored>& args) {
   const uint32_t heads = args.attention.heads;
   REPRISE_RETURN_IF_ERROR(check_head(args.C, heads));
-  parallel_for(*context.workers, args.B * heads,
-               [&](uint32_t head) { backward_head(args, head / heads, head % heads); });
+  const uint32_t count = args.B * heads, tasks = static_cast<uint32_t>(attention_tasks(count, kStoredAs<Stored>));
+  float* sums = static_cast<float*>(args.scratch) + attention_delta_bytes(uint64_t{count} * args.T) / sizeof(float);
+  parallel_for(*context.workers, tasks, [&](uint32_t task) {
+    float* own = sums + task * uint64_t{args.T} * (args.C / heads);  // used where dqkv is bf16
+    for (uint32_t head = task; head < count; head += tasks) backward_head(args, head / heads, head % heads, own);
+  });
   return ok_status();
 }
+
+REPRISE_INSTANTIATE(cpu_attention_forward, AttentionForwardArgs)
+REPRISE_INSTANTIATE(cpu_attention_backward, AttentionBackwardArgs)
 
 }  // namespace reprise

@@ -19,11 +19,11 @@ constexpr uint64_t kTile = 256;  // channels whose 1 / sqrt stands on the stack 
 constexpr uint64_t block_rows(uint64_t C) { return smaller(kBlockRows, larger(4, 16384 / C)); }
 
 // Fetches what lies where this row's part of the tile would be if the next block were walked in the order of memory.
-template <uint64_t kWidth>
-REPRISE_INLINE void prefetch_next_block(const float* x, uint64_t C, uint64_t row, uint64_t rows, uint64_t channel,
+template <uint64_t kWidth, typename Stored>
+REPRISE_INLINE void prefetch_next_block(const Stored* x, uint64_t C, uint64_t row, uint64_t rows, uint64_t channel,
                                         uint64_t r) {
-  constexpr uint64_t kLine = 16;
-  const float* ahead = x + (row + rows) * C + channel * rows + r * kWidth;
+  constexpr uint64_t kLine = 64 / sizeof(Stored);
+  const Stored* ahead = x + (row + rows) * C + channel * rows + r * kWidth;
   for (uint64_t line = 0; line < kWidth; line += kLine) __builtin_prefetch(ahead + line, 0, 3);
 }
 
@@ -34,18 +34,19 @@ constexpr Partition piece_rows(uint64_t M, uint64_t C) {
 
 // What is summed over rows, for each channel: u and u * (x - shift), where u is x - shift itself or another tensor's
 // element.
+template <typename Stored>
 struct ColumnSums {
   double* first;       // [C]
   double* second;      // [C]
-  const float* x;      // [rows,C]
-  const float* u;      // [rows,C], or null for x - shift
+  const Stored* x;     // [rows,C]
+  const Stored* u;     // [rows,C], or null for x - shift
   const float* shift;  // [C]
   uint64_t C;
 };
 
 // Adds rows [row, row + rows) of channels [channel, channel + kVectors * kLanes).
-template <int kLanes, int kVectors, bool kOther>
-REPRISE_INLINE void add_columns(const ColumnSums& sums, uint64_t row, uint64_t rows, uint64_t channel) {
+template <int kLanes, int kVectors, bool kOther, typename Stored>
+REPRISE_INLINE void add_columns(const ColumnSums<Stored>& sums, uint64_t row, uint64_t rows, uint64_t channel) {
   using Vector = typename VectorOf<kLanes>::type;
   constexpr uint64_t kWidth = uint64_t{kLanes} * kVectors;
   Vector shift[kVectors], first[kVectors] = {}, second[kVectors] = {};
@@ -71,8 +72,8 @@ REPRISE_INLINE void add_columns(const ColumnSums& sums, uint64_t row, uint64_t r
   for (uint64_t i = 0; i < kWidth; ++i) sums.second[channel + i] += static_cast<double>(second_part[i]);
 }
 
-template <int kLanes, bool kOther>
-REPRISE_INLINE void sum_columns(const ColumnSums& sums, uint64_t rows) {
+template <int kLanes, bool kOther, typename Stored>
+REPRISE_INLINE void sum_columns(const ColumnSums<Stored>& sums, uint64_t rows) {
   const uint64_t C = sums.C, step = block_rows(C);
   for (uint64_t c = 0; c < C; ++c) sums.first[c] = sums.second[c] = 0;
   for (uint64_t row = 0; row < rows; row += step) {
@@ -86,8 +87,8 @@ REPRISE_INLINE void sum_columns(const ColumnSums& sums, uint64_t rows) {
 
 // Mean and sum of squared deviations of one chunk's channels. The shift, the mean of the chunk's first rows, keeps the
 // squares small (Chan, Golub & LeVeque, "Algorithms for computing the sample variance", 1983, section 3: shifted data).
-template <int kLanes>
-REPRISE_INLINE void chunk_moments_body(double* mean, double* deviation, float* shift, const float* x, uint64_t C,
+template <int kLanes, typename Stored>
+REPRISE_INLINE void chunk_moments_body(double* mean, double* deviation, float* shift, const Stored* x, uint64_t C,
                                        uint64_t rows) {
   const uint64_t first_rows = smaller(rows, kShiftRows);
   for (uint64_t c = 0; c < C; ++c) shift[c] = 0;
@@ -95,7 +96,7 @@ REPRISE_INLINE void chunk_moments_body(double* mean, double* deviation, float* s
     for (uint64_t c = 0; c < C; ++c) shift[c] += x[r * C + c];
   }
   for (uint64_t c = 0; c < C; ++c) shift[c] /= static_cast<float>(first_rows);
-  sum_columns<kLanes, false>({mean, deviation, x, nullptr, shift, C}, rows);
+  sum_columns<kLanes, false, Stored>({mean, deviation, x, nullptr, shift, C}, rows);
   const double scale = 1.0 / static_cast<double>(rows);
   for (uint64_t c = 0; c < C; ++c) {
     const double d = mean[c] * scale;
@@ -105,21 +106,23 @@ REPRISE_INLINE void chunk_moments_body(double* mean, double* deviation, float* s
 }
 
 // Sums of dy and of dy (x - mean) over one chunk's rows.
-template <int kLanes>
-REPRISE_INLINE void chunk_gradient_sums_body(double* sum_dy, double* sum_dy_x, const float* dy, const float* x,
+template <int kLanes, typename Stored>
+REPRISE_INLINE void chunk_gradient_sums_body(double* sum_dy, double* sum_dy_x, const Stored* dy, const Stored* x,
                                              const float* mean, uint64_t C, uint64_t rows) {
-  sum_columns<kLanes, true>({sum_dy, sum_dy_x, x, dy, mean, C}, rows);
+  sum_columns<kLanes, true, Stored>({sum_dy, sum_dy_x, x, dy, mean, C}, rows);
 }
 
 // y = (x - mean) rstd gamma + beta, for `columns` channels of rows that are C apart.
+template <typename Stored>
 struct NormaliseColumns {
-  float* y;
-  const float *x, *mean, *rstd, *gamma, *beta;
+  Stored* y;
+  const Stored* x;
+  const float *mean, *rstd, *gamma, *beta;
   uint64_t C, columns;
 };
 
-template <int kLanes, int kVectors>
-REPRISE_INLINE void normalise_tile(const NormaliseColumns& a, uint64_t row, uint64_t rows, uint64_t channel) {
+template <int kLanes, int kVectors, typename Stored>
+REPRISE_INLINE void normalise_tile(const NormaliseColumns<Stored>& a, uint64_t row, uint64_t rows, uint64_t channel) {
   using Vector = typename VectorOf<kLanes>::type;
   Vector mean[kVectors], scale[kVectors], gamma[kVectors], beta[kVectors];
   for (int j = 0; j < kVectors; ++j) {
@@ -141,8 +144,8 @@ REPRISE_INLINE void normalise_tile(const NormaliseColumns& a, uint64_t row, uint
   }
 }
 
-template <int kLanes>
-REPRISE_INLINE void normalise_body(const NormaliseColumns& a, uint64_t begin, uint64_t end) {
+template <int kLanes, typename Stored>
+REPRISE_INLINE void normalise_body(const NormaliseColumns<Stored>& a, uint64_t begin, uint64_t end) {
   const uint64_t n = a.columns, step = block_rows(a.C);
   for (uint64_t row = begin; row < end; row += step) {
     const uint64_t rows = smaller(step, end - row);
@@ -154,15 +157,17 @@ REPRISE_INLINE void normalise_body(const NormaliseColumns& a, uint64_t begin, ui
 }
 
 // dx = scale (dy - mean_dy - (x - mean) slope), channel by channel.
+template <typename Stored>
 struct GradientColumns {
-  float* dx;
-  const float *dy, *x, *mean;
+  Stored* dx;
+  const Stored *dy, *x;
+  const float* mean;
   const float *scale, *mean_dy, *slope;
   uint64_t C;
 };
 
-template <int kLanes, int kVectors>
-REPRISE_INLINE void gradient_tile(const GradientColumns& a, uint64_t row, uint64_t rows, uint64_t channel) {
+template <int kLanes, int kVectors, typename Stored>
+REPRISE_INLINE void gradient_tile(const GradientColumns<Stored>& a, uint64_t row, uint64_t rows, uint64_t channel) {
   using Vector = typename VectorOf<kLanes>::type;
   Vector mean[kVectors], scale[kVectors], mean_dy[kVectors], slope[kVectors];
   for (int j = 0; j < kVectors; ++j) {
@@ -185,8 +190,8 @@ REPRISE_INLINE void gradient_tile(const GradientColumns& a, uint64_t row, uint64
   }
 }
 
-template <int kLanes>
-REPRISE_INLINE void gradient_body(const GradientColumns& a, uint64_t begin, uint64_t end) {
+template <int kLanes, typename Stored>
+REPRISE_INLINE void gradient_body(const GradientColumns<Stored>& a, uint64_t begin, uint64_t end) {
   const uint64_t C = a.C, step = block_rows(C);
   for (uint64_t row = begin; row < end; row += step) {
     const uint64_t rows = smaller(step, end - row);
@@ -197,16 +202,16 @@ REPRISE_INLINE void gradient_body(const GradientColumns& a, uint64_t begin, uint
   }
 }
 
-REPRISE_VECTOR_LEVELS(chunk_moments, chunk_moments_body<kLanes>,
-                      (double* mean, double* deviation, float* shift, const float* x, uint64_t C, uint64_t rows),
+REPRISE_STORAGE_LEVELS(chunk_moments, chunk_moments_body<kLanes>,
+                      (double* mean, double* deviation, float* shift, const Stored* x, uint64_t C, uint64_t rows),
                       (mean, deviation, shift, x, C, rows))
-REPRISE_VECTOR_LEVELS(chunk_gradient_sums, chunk_gradient_sums_body<kLanes>,
-                      (double* sum_dy, double* sum_dy_x, const float* dy, const float* x, const float* mean, uint64_t C,
+REPRISE_STORAGE_LEVELS(chunk_gradient_sums, chunk_gradient_sums_body<kLanes>,
+                      (double* sum_dy, double* sum_dy_x, const Stored* dy, const Stored* x, const float* mean, uint64_t C,
                        uint64_t rows),
                       (sum_dy, sum_dy_x, dy, x, mean, C, rows))
-REPRISE_VECTOR_LEVELS(normalise, normalise_body<kLanes>, (const NormaliseColumns& a, uint64_t begin, uint64_t end),
+REPRISE_STORAGE_LEVELS(normalise, normalise_body<kLanes>, (const NormaliseColumns<Stored>& a, uint64_t begin, uint64_t end),
                       (a, begin, end))
-REPRISE_VECTOR_LEVELS(gradient, gradient_body<kLanes>, (const GradientColumns& a, uint64_t begin, uint64_t end),
+REPRISE_STORAGE_LEVELS(gradient, gradient_body<kLanes>, (const GradientColumns<Stored>& a, uint64_t begin, uint64_t end),
                       (a, begin, end))
 
 // Chunk k's partial sums, two rows of C doubles, and its C floats of room.
@@ -222,7 +227,8 @@ ChunkScratch chunk_scratch(void* scratch, uint64_t M, uint64_t C, uint32_t chunk
 }
 
 // The chunks' moments become the whole's (Chan et al. 1983, section 2), in the order of the chunks.
-void combine_moments(const BatchNormStatisticsArgs& args, const double* partials, uint64_t begin, uint64_t end) {
+template <typename Stored>
+void combine_moments(const BatchNormStatisticsArgsOf<Stored>& args, const double* partials, uint64_t begin, uint64_t end) {
   const Partition chunks = batch_norm_chunks(args.M, args.C);
   const double M = static_cast<double>(args.M);
   const uint64_t stride = uint64_t{2} * args.C;
@@ -241,7 +247,8 @@ void combine_moments(const BatchNormStatisticsArgs& args, const double* partials
   }
 }
 
-void combine_gradient_sums(const BatchNormBackwardArgs& args, const double* partials, float* scale, float* mean_dy,
+template <typename Stored>
+void combine_gradient_sums(const BatchNormBackwardArgsOf<Stored>& args, const double* partials, float* scale, float* mean_dy,
                            float* slope, uint64_t begin, uint64_t end) {
   const uint32_t chunks = batch_norm_chunks(args.M, args.C).count();
   const double inverse = 1 / static_cast<double>(args.M);
@@ -266,7 +273,8 @@ constexpr uint64_t kCombineChannels = 128;
 
 }  // namespace
 
-Status cpu_batch_norm_statistics(const KernelContext& context, const BatchNormStatisticsArgs& args) {
+template <typename Stored>
+Status cpu_batch_norm_statistics(const KernelContext& context, const BatchNormStatisticsArgsOf<Stored>& args) {
   const double* partials = static_cast<const double*>(args.scratch);
   const Partition chunks = batch_norm_chunks(args.M, args.C);
   parallel_for(*context.workers, chunks.count(), [&](uint32_t k) {
@@ -298,21 +306,23 @@ Status cpu_batch_norm_running(const KernelContext&, const BatchNormRunningArgs& 
   return ok_status();
 }
 
-Status cpu_batch_norm_forward(const KernelContext& context, const BatchNormForwardArgs& args) {
-  const NormaliseColumns columns{args.y, args.x, args.mean, args.rstd, args.gamma, args.beta, args.C, args.C};
+template <typename Stored>
+Status cpu_batch_norm_forward(const KernelContext& context, const BatchNormForwardArgsOf<Stored>& args) {
+  const NormaliseColumns<Stored> columns{args.y, args.x, args.mean, args.rstd, args.gamma, args.beta, args.C, args.C};
   for_each_piece(*context.workers, piece_rows(args.M, args.C),
                  [&](uint64_t begin, uint64_t end) { normalise(columns, begin, end); });
   return ok_status();
 }
 
-Status cpu_batch_norm_inference(const KernelContext& context, const BatchNormInferenceArgs& args) {
+template <typename Stored>
+Status cpu_batch_norm_inference(const KernelContext& context, const BatchNormInferenceArgsOf<Stored>& args) {
   for_each_piece(*context.workers, piece_rows(args.M, args.C), [&](uint64_t begin, uint64_t end) {
     float rstd[kTile];
     const Partition tiles{args.C, kTile};
     for (uint32_t tile = 0; tile < tiles.count(); ++tile) {
       const uint64_t channel = tiles.begin(tile), n = tiles.end(tile) - channel;
       for (uint64_t c = 0; c < n; ++c) rstd[c] = 1.0f / std::sqrt(args.running_var[channel + c] + args.epsilon);
-      normalise({args.y + channel, args.x + channel, args.running_mean + channel, rstd, args.gamma + channel,
+      normalise<Stored>({args.y + channel, args.x + channel, args.running_mean + channel, rstd, args.gamma + channel,
                  args.beta + channel, args.C, n},
                 begin, end);
     }
@@ -320,7 +330,8 @@ Status cpu_batch_norm_inference(const KernelContext& context, const BatchNormInf
   return ok_status();
 }
 
-Status cpu_batch_norm_backward(const KernelContext& context, const BatchNormBackwardArgs& args) {
+template <typename Stored>
+Status cpu_batch_norm_backward(const KernelContext& context, const BatchNormBackwardArgsOf<Stored>& args) {
   const double* partials = static_cast<const double*>(args.scratch);
   float* scale = chunk_scratch(args.scratch, args.M, args.C, 0).shift;
   float *mean_dy = scale + args.C, *slope = mean_dy + args.C;
@@ -334,10 +345,15 @@ Status cpu_batch_norm_backward(const KernelContext& context, const BatchNormBack
   for_each_piece(*context.workers, {args.C, kCombineChannels}, [&](uint64_t begin, uint64_t end) {
     combine_gradient_sums(args, partials, scale, mean_dy, slope, begin, end);
   });
-  const GradientColumns columns{args.dx, args.dy, args.x, args.mean, scale, mean_dy, slope, args.C};
+  const GradientColumns<Stored> columns{args.dx, args.dy, args.x, args.mean, scale, mean_dy, slope, args.C};
   for_each_piece(*context.workers, piece_rows(args.M, args.C),
                  [&](uint64_t begin, uint64_t end) { gradient(columns, begin, end); });
   return ok_status();
 }
+
+REPRISE_INSTANTIATE(cpu_batch_norm_statistics, BatchNormStatisticsArgs)
+REPRISE_INSTANTIATE(cpu_batch_norm_forward, BatchNormForwardArgs)
+REPRISE_INSTANTIATE(cpu_batch_norm_inference, BatchNormInferenceArgs)
+REPRISE_INSTANTIATE(cpu_batch_norm_backward, BatchNormBackwardArgs)
 
 }  // namespace reprise

@@ -14,8 +14,9 @@ namespace {
 // channels]: place (n, a, b), tap (t, u) is source pixel (n, a * stride + row_offset + t * step, b * stride +
 // column_offset + u * step), zero outside the source. The forward pass gathers x (step 1); the data gradient gathers dy
 // (stride 1, step -1).
+template <typename Stored>
 struct Patches {
-  const float* source;
+  const Stored* source;
   uint32_t H, W, channels;
   uint32_t A, B;
   uint32_t TR, TS;
@@ -28,11 +29,13 @@ struct Patches {
 struct Place {
   uint32_t n, a, b;
 
-  Place(const Patches& p, uint64_t index)
+  template <typename Stored>
+  Place(const Patches<Stored>& p, uint64_t index)
       : n(static_cast<uint32_t>(index / (uint64_t{p.A} * p.B))),
         a(static_cast<uint32_t>(index / p.B % p.A)),
         b(static_cast<uint32_t>(index % p.B)) {}
-  void next(const Patches& p) {
+  template <typename Stored>
+  void next(const Patches<Stored>& p) {
     if (++b < p.B) return;
     b = 0;
     if (++a < p.A) return;
@@ -44,7 +47,8 @@ struct Place {
 constexpr bool inside(int32_t i, uint32_t size) { return static_cast<uint32_t>(i) < size; }
 
 // The first channel of a tap's pixel, or null outside the source.
-const float* tap_pixel(const Patches& p, const Place& place, uint32_t t, uint32_t u) {
+template <typename Stored>
+const Stored* tap_pixel(const Patches<Stored>& p, const Place& place, uint32_t t, uint32_t u) {
   const int32_t row = static_cast<int32_t>(place.a) * p.stride + p.row_offset + static_cast<int32_t>(t) * p.step;
   const int32_t column = static_cast<int32_t>(place.b) * p.stride + p.column_offset + static_cast<int32_t>(u) * p.step;
   if (!inside(row, p.H) || !inside(column, p.W)) return nullptr;
@@ -53,12 +57,13 @@ const float* tap_pixel(const Patches& p, const Place& place, uint32_t t, uint32_
 }
 
 // Copies depths [k0, k0 + count) of a patch to `line`.
-void copy_patch(float* line, const Patches& p, const Place& place, uint64_t k0, uint32_t count) {
+template <typename Stored>
+void copy_patch(float* line, const Patches<Stored>& p, const Place& place, uint64_t k0, uint32_t count) {
   uint32_t c = static_cast<uint32_t>(k0 % p.channels);
   uint32_t tap = static_cast<uint32_t>(k0 / p.channels);
   while (count > 0) {
     const uint32_t run = static_cast<uint32_t>(smaller(count, p.channels - c));
-    const float* pixel = tap_pixel(p, place, tap / p.TS, tap % p.TS);
+    const Stored* pixel = tap_pixel(p, place, tap / p.TS, tap % p.TS);
     if (pixel == nullptr) {
       std::memset(line, 0, run * sizeof(float));
     } else {
@@ -76,7 +81,7 @@ constexpr uint32_t kFewChannels =
 
 // Lines are places, depths are (tap, channel).
 struct PlaceLines {
-  Patches patches;
+  Patches<float> patches;
 
   void operator()(float* panel, const PanelRange& range) const {
     if (patches.channels < kFewChannels) {
@@ -167,9 +172,35 @@ struct PlaceLines {
   }
 };
 
+// The same for places stored as bf16: lines of f32 serve a tile as they lie.
+struct WidenedPlaceLines {
+  Patches<Bf16> patches;
+
+  bool widen_lines(float* lines, const PanelRange& range) const {
+    Place place(patches, range.first);
+    for (uint32_t i = 0; i < range.count; ++i, lines += kWidenedStride) {
+      copy_patch(lines, patches, place, range.k0, range.kc);
+      place.next(patches);
+    }
+    return true;
+  }
+
+  void operator()(float* panel, const PanelRange& range) const {
+    alignas(64) float widened[kMaxMr * kWidenedStride];
+    widen_lines(widened, range);
+    const float* lines[kMaxMr];
+    for (uint32_t i = 0; i < range.width; ++i) lines[i] = i < range.count ? widened + i * kWidenedStride : kZeroLine;
+    pack_lines(panel, range.width, lines, range.kc);
+  }
+};
+
+PlaceLines place_lines(const Patches<float>& patches) { return {patches}; }
+WidenedPlaceLines place_lines(const Patches<Bf16>& patches) { return {patches}; }
+
 // Lines are (tap, channel), depths are places: the weight gradient's x.
+template <typename Stored>
 struct PlaceDepths {
-  Patches patches;
+  Patches<Stored> patches;
 
   void operator()(float* panel, const PanelRange& range) const {
     uint32_t c = static_cast<uint32_t>(range.first % patches.channels);
@@ -193,7 +224,8 @@ struct PlaceDepths {
     for (uint32_t k = 0; k < range.kc; b = 0) {
       const uint32_t end = static_cast<uint32_t>(smaller(range.kc, k + (patches.B - b)));
       const int32_t row = static_cast<int32_t>(a) * patches.stride + patches.row_offset + t * patches.step;
-      const float* pixels = inside(row, patches.H) ? patches.source + (uint64_t{n} * patches.H + static_cast<uint32_t>(row)) * patches.W * patches.channels + c : nullptr;
+      const uint64_t start = (uint64_t{n} * patches.H + static_cast<uint32_t>(row)) * patches.W * patches.channels + c;
+      const Stored* pixels = inside(row, patches.H) ? patches.source + start : nullptr;
       for (int32_t column = static_cast<int32_t>(b) * patches.stride + patches.column_offset + u * patches.step; k < end; ++k, column += patches.stride) {
         if (pixels != nullptr && inside(column, patches.W)) {
           copy_run(to + uint64_t{k} * range.width, pixels + static_cast<uint64_t>(column) * patches.channels, run);
@@ -207,13 +239,14 @@ struct PlaceDepths {
 };
 
 // Where a stride phase of dx lies: its pixels (row, column) = (stride * a + row, stride * b + column).
+template <typename Stored>
 struct PhaseOutput {
   static constexpr bool kUniformRows = false;
-  float* dx;
-  Patches patches;  // the phase's grid
+  Stored* dx;
+  Patches<Stored> patches;  // the phase's grid
   uint32_t H, W, C, stride, row0, column0;
 
-  float* row(uint64_t i) const {
+  Stored* row(uint64_t i) const {
     const Place place(patches, i);
     const uint64_t pixel = (uint64_t{place.n} * H + place.a * stride + row0) * W + place.b * stride + column0;
     return dx + pixel * C;
@@ -242,7 +275,8 @@ struct PhaseWeights {
   }
 };
 
-Patches forward_patches(const float* x, const ConvShape& s) {
+template <typename Stored>
+Patches<Stored> forward_patches(const Stored* x, const ConvShape& s) {
   return {.source = x,
           .H = s.H,
           .W = s.W,
@@ -298,7 +332,8 @@ void for_each_phase(const ConvShape& s, const F& body) {
 }
 
 // A phase that no tap reaches has no gradient.
-void clear_phase(const Workers& workers, const ConvBackwardDataArgs& args, const DataPhase& phase) {
+template <typename Stored>
+void clear_phase(const Workers& workers, const ConvBackwardDataArgsOf<Stored>& args, const DataPhase& phase) {
   const ConvShape& s = args.shape;
   if (args.accumulate_dx) return;
   for_each_piece(workers, split_rows(uint64_t{s.N} * phase.rows.inputs, phase.columns.inputs * s.C),
@@ -307,17 +342,18 @@ void clear_phase(const Workers& workers, const ConvBackwardDataArgs& args, const
                      const uint64_t row =
                          i / phase.rows.inputs * s.H + i % phase.rows.inputs * s.window.stride + phase.row0;
                      for (uint64_t column = phase.column0; column < s.W; column += s.window.stride) {
-                       std::memset(args.dx + (row * s.W + column) * s.C, 0, s.C * sizeof(float));
+                       std::memset(args.dx + (row * s.W + column) * s.C, 0, s.C * sizeof(Stored));
                      }
                    }
                  });
 }
 
-void run_phase(const Workers& workers, const ConvBackwardDataArgs& args, const DataPhase& phase) {
+template <typename Stored>
+void run_phase(const Workers& workers, const ConvBackwardDataArgsOf<Stored>& args, const DataPhase& phase) {
   const ConvShape& s = args.shape;
   const Phase &rows = phase.rows, &columns = phase.columns;
   const uint32_t stride = s.window.stride;
-  const Patches patches{.source = args.dy,
+  const Patches<Stored> patches{.source = args.dy,
                         .H = s.P,
                         .W = s.Q,
                         .channels = s.K,
@@ -333,10 +369,10 @@ void run_phase(const Workers& workers, const ConvBackwardDataArgs& args, const D
   const PhaseWeights weights{args.w, s.window.kernel_h, s.window.kernel_w, s.C,         s.K,
                              stride, rows.tap,          columns.tap,       columns.taps};
   if (stride == 1) {
-    gemm(workers, shape, PlaceLines{patches}, weights, MatrixOutput{args.dx, s.C}, args.accumulate_dx, args.scratch);
+    gemm(workers, shape, place_lines(patches), weights, MatrixOutputOf<Stored>{args.dx, s.C}, args.accumulate_dx, args.scratch);
   } else {
-    const PhaseOutput output{args.dx, patches, s.H, s.W, s.C, stride, phase.row0, phase.column0};
-    gemm(workers, shape, PlaceLines{patches}, weights, output, args.accumulate_dx, args.scratch);
+    const PhaseOutput<Stored> output{args.dx, patches, s.H, s.W, s.C, stride, phase.row0, phase.column0};
+    gemm(workers, shape, place_lines(patches), weights, output, args.accumulate_dx, args.scratch);
   }
 }
 
@@ -389,10 +425,11 @@ bool direct_data_fits(const ConvShape& s) {
   return fits;
 }
 
-void run_direct_phase(const Workers& workers, const ConvBackwardDataArgs& args, const DataPhase& phase) {
+template <typename Stored>
+void run_direct_phase(const Workers& workers, const ConvBackwardDataArgsOf<Stored>& args, const DataPhase& phase) {
   const ConvShape& s = args.shape;
   const uint64_t C = s.C, row = s.W * C, stride = s.window.stride;
-  const DirectOutput output{args.dx + phase.row0 * row + phase.column0 * C, s.H * row, stride * row, stride * C,
+  const DirectOutputOf<Stored> output{args.dx + phase.row0 * row + phase.column0 * C, s.H * row, stride * row, stride * C,
                             args.accumulate_dx};
   direct_correlate(workers, direct_phase_shape(s, phase), output, args.dy, direct_phase_weights(args.w, s, phase),
                    args.scratch);
@@ -403,11 +440,12 @@ constexpr Status kScratchTooSmall = {Code::kBadPlan, "a convolution's scratch mu
 
 }  // namespace
 
-Status cpu_conv_forward(const KernelContext& context, const ConvForwardArgs& args) {
+template <typename Stored>
+Status cpu_conv_forward(const KernelContext& context, const ConvForwardArgsOf<Stored>& args) {
   const ConvShape& s = args.shape;
   const DirectShape direct = direct_shape(s);
   const uint64_t row = uint64_t{s.Q} * s.K;
-  const DirectOutput output{args.y, s.P * row, row, s.K, false};
+  const DirectOutputOf<Stored> output{args.y, s.P * row, row, s.K, false};
   if (winograd_fits(direct)) {
     if (args.scratch_bytes < winograd_correlate_bytes(s.C, s.K)) return kScratchTooSmall;
     winograd_correlate(*context.workers, direct, output, args.x, direct_weights(args.w, s), args.scratch);
@@ -418,35 +456,37 @@ Status cpu_conv_forward(const KernelContext& context, const ConvForwardArgs& arg
     direct_correlate(*context.workers, direct, output, args.x, direct_weights(args.w, s), args.scratch);
     return ok_status();
   }
-  const Patches patches = forward_patches(args.x, s);
+  const Patches<Stored> patches = forward_patches(args.x, s);
   const GemmShape shape{uint64_t{s.N} * s.P * s.Q, s.K, patches.depth()};
-  if (args.scratch_bytes < gemm_scratch_bytes(shape.N, shape.K)) return kScratchTooSmall;
+  if (args.scratch_bytes < gemm_scratch_bytes(shape.N, shape.K, kStoredAs<Stored>)) return kScratchTooSmall;
   const MatrixPacker weights{args.w, static_cast<int64_t>(shape.K), 1};
-  const MatrixOutput y{args.y, s.K};
+  const MatrixOutputOf<Stored> y{args.y, s.K};
   if (is_pointwise(s)) {
-    gemm(*context.workers, shape, MatrixPacker{args.x, s.C, 1}, weights, y, false, args.scratch);
+    gemm(*context.workers, shape, MatrixPackerOf<Stored>{args.x, s.C, 1}, weights, y, false, args.scratch);
   } else {
-    gemm(*context.workers, shape, PlaceLines{patches}, weights, y, false, args.scratch);
+    gemm(*context.workers, shape, place_lines(patches), weights, y, false, args.scratch);
   }
   return ok_status();
 }
 
-Status cpu_conv_backward_data(const KernelContext& context, const ConvBackwardDataArgs& args) {
+template <typename Stored>
+Status cpu_conv_backward_data(const KernelContext& context, const ConvBackwardDataArgsOf<Stored>& args) {
   const ConvShape& s = args.shape;
   const uint64_t weights = uint64_t{s.K} * s.window.kernel_h * s.window.kernel_w * s.C;
   if (const DataPhase whole(s, 0, 0); s.window.stride == 1 && winograd_fits(direct_phase_shape(s, whole))) {
     if (args.scratch_bytes < winograd_correlate_bytes(s.K, s.C)) return kScratchTooSmall;
     const uint64_t row = uint64_t{s.W} * s.C;
-    winograd_correlate(*context.workers, direct_phase_shape(s, whole), {args.dx, s.H * row, row, s.C, args.accumulate_dx}, args.dy,
-                       direct_phase_weights(args.w, s, whole), args.scratch);
+    const DirectOutputOf<Stored> output{args.dx, s.H * row, row, s.C, args.accumulate_dx};
+    winograd_correlate(*context.workers, direct_phase_shape(s, whole), output, args.dy, direct_phase_weights(args.w, s, whole),
+                       args.scratch);
     return ok_status();
   }
   const bool direct = direct_data_fits(s);
-  if (args.scratch_bytes < (direct ? direct_weights_bytes(weights) : gemm_scratch_bytes(s.C, weights / s.C)))
+  if (args.scratch_bytes < (direct ? direct_weights_bytes(weights) : gemm_scratch_bytes(s.C, weights / s.C, kStoredAs<Stored>)))
     return kScratchTooSmall;
   if (is_pointwise(s) && !direct) {
-    gemm(*context.workers, {uint64_t{s.N} * s.P * s.Q, s.C, s.K}, MatrixPacker{args.dy, s.K, 1}, MatrixPacker{args.w, 1, s.C},
-         MatrixOutput{args.dx, s.C}, args.accumulate_dx, args.scratch);
+    gemm(*context.workers, {uint64_t{s.N} * s.P * s.Q, s.C, s.K}, MatrixPackerOf<Stored>{args.dy, s.K, 1}, MatrixPacker{args.w, 1, s.C},
+         MatrixOutputOf<Stored>{args.dx, s.C}, args.accumulate_dx, args.scratch);
     return ok_status();
   }
   for_each_phase(s, [&](const DataPhase& phase) {
@@ -461,7 +501,8 @@ Status cpu_conv_backward_data(const KernelContext& context, const ConvBackwardDa
   return ok_status();
 }
 
-Status cpu_conv_backward_weight(const KernelContext& context, const ConvBackwardWeightArgs& args) {
+template <typename Stored>
+Status cpu_conv_backward_weight(const KernelContext& context, const ConvBackwardWeightArgsOf<Stored>& args) {
   const ConvShape& s = args.shape;
   const DirectShape direct = direct_shape(s);
   if (winograd_fits(direct)) {
@@ -474,16 +515,20 @@ Status cpu_conv_backward_weight(const KernelContext& context, const ConvBackward
     direct_weight_gradient(*context.workers, direct, args.dw, args.x, args.dy, args.accumulate_dw, args.scratch);
     return ok_status();
   }
-  const Patches patches = forward_patches(args.x, s);
+  const Patches<Stored> patches = forward_patches(args.x, s);
   const GemmShape shape{s.K, patches.depth(), uint64_t{s.N} * s.P * s.Q};
   if (args.scratch_bytes < gemm_split_scratch_bytes(shape.M, shape.N, shape.K)) return kScratchTooSmall;
-  const MatrixPacker gradients{args.dy, 1, s.K};
+  const MatrixPackerOf<Stored> gradients{args.dy, 1, s.K};
   if (is_pointwise(s)) {
-    gemm_split(*context.workers, shape, gradients, MatrixPacker{args.x, 1, s.C}, args.dw, args.accumulate_dw, args.scratch);
+    gemm_split(*context.workers, shape, gradients, MatrixPackerOf<Stored>{args.x, 1, s.C}, args.dw, args.accumulate_dw, args.scratch);
   } else {
-    gemm_split(*context.workers, shape, gradients, PlaceDepths{patches}, args.dw, args.accumulate_dw, args.scratch);
+    gemm_split(*context.workers, shape, gradients, PlaceDepths<Stored>{patches}, args.dw, args.accumulate_dw, args.scratch);
   }
   return ok_status();
 }
+
+REPRISE_INSTANTIATE(cpu_conv_forward, ConvForwardArgs)
+REPRISE_INSTANTIATE(cpu_conv_backward_data, ConvBackwardDataArgs)
+REPRISE_INSTANTIATE(cpu_conv_backward_weight, ConvBackwardWeightArgs)
 
 }  // namespace reprise

@@ -43,14 +43,14 @@ struct BufferSteps {
 };
 
 // One block of channels of one row: columns [-pad_w, ...) of the source, dealt out by residue of the stride.
-template <uint32_t kStep>
-void fill_row(float* row, const DirectShape& s, const float* pixels) {
+template <uint32_t kStep, typename Stored>
+void fill_row(float* row, const DirectShape& s, const Stored* pixels) {
   const uint32_t plane = s.plane_columns();
   for (uint32_t residue = 0; residue < s.stride; ++residue) {
     for (uint32_t i = 0; i < plane; ++i, row += kStep) {
       const uint32_t column = i * s.stride + residue - s.pad_w;  // wraps left of the image: then not below W
       if (column < s.W) {
-        std::memcpy(row, pixels + uint64_t{column} * s.C, kStep * sizeof(float));
+        copy_run(row, pixels + uint64_t{column} * s.C, kStep);
       } else {
         std::memset(row, 0, kStep * sizeof(float));
       }
@@ -59,8 +59,8 @@ void fill_row(float* row, const DirectShape& s, const float* pixels) {
 }
 
 // Padded rows [first, first + rows) of image n.
-template <uint32_t kStep>
-void fill_rows(float* buffer, const DirectShape& s, const float* source, uint32_t n, uint32_t first, uint32_t rows) {
+template <uint32_t kStep, typename Stored>
+void fill_rows(float* buffer, const DirectShape& s, const Stored* source, uint32_t n, uint32_t first, uint32_t rows) {
   const uint64_t block_floats = s.row_floats() / (s.C / kStep);
   for (uint32_t i = 0; i < rows; ++i) {
     float* row = buffer + i * s.row_floats();
@@ -69,13 +69,14 @@ void fill_rows(float* buffer, const DirectShape& s, const float* source, uint32_
       std::memset(row, 0, s.row_floats() * sizeof(float));
       continue;
     }
-    const float* pixels = source + (uint64_t{n} * s.H + h) * s.W * s.C;
+    const Stored* pixels = source + (uint64_t{n} * s.H + h) * s.W * s.C;
     for (uint32_t c = 0; c < s.C; c += kStep, row += block_floats) fill_row<kStep>(row, s, pixels + c);
   }
 }
 
 // The rows that outputs [first, first + rows) of image n read.
-void fill_buffer(float* buffer, const DirectShape& s, const float* source, uint32_t n, uint32_t first, uint32_t rows) {
+template <typename Stored>
+void fill_buffer(float* buffer, const DirectShape& s, const Stored* source, uint32_t n, uint32_t first, uint32_t rows) {
   const uint32_t top = first * s.stride, height = (rows - 1) * s.stride + s.R;
   switch (s.channel_block()) {
     case 1: return fill_rows<1>(buffer, s, source, n, top, height);
@@ -93,11 +94,12 @@ Partition row_blocks(const DirectShape& s) {
 // ---- the correlation -----------------------------------------------------------------------------
 
 // One output group of a block of rows.
+template <typename Stored>
 struct RowsTask {
   const DirectShape* shape;
   const float* buffer;
   const float* packed;  // of the group
-  float* out;           // row 0, column 0, first channel of the group
+  Stored* out;          // row 0, column 0, first channel of the group
   uint64_t out_row, out_pixel;
   uint32_t rows;
   uint32_t group;
@@ -128,8 +130,8 @@ REPRISE_INLINE const float* add_run(TileSums<kLanes, kVectors, kRows, kColumns>&
 }
 
 // kRows rows of kColumns outputs, kVectors vectors of channels each, at row p and column q of the task.
-template <int kLanes, uint32_t kStep, uint32_t kVectors, uint32_t kRows, uint32_t kColumns>
-REPRISE_INLINE void correlate_tile(const RowsTask& t, uint32_t p, uint32_t q) {
+template <int kLanes, uint32_t kStep, uint32_t kVectors, uint32_t kRows, uint32_t kColumns, typename Stored>
+REPRISE_INLINE void correlate_tile(const RowsTask<Stored>& t, uint32_t p, uint32_t q) {
   using V = typename VectorOf<kLanes>::type;
   const DirectShape& s = *t.shape;
   const BufferSteps<kStep> steps(s);
@@ -151,7 +153,7 @@ REPRISE_INLINE void correlate_tile(const RowsTask& t, uint32_t p, uint32_t q) {
   }
   REPRISE_UNROLLED for (uint32_t i = 0; i < kRows; ++i) {
     REPRISE_UNROLLED for (uint32_t j = 0; j < kColumns; ++j) {
-      float* place = t.out + (p + i) * t.out_row + (q + j) * t.out_pixel;
+      Stored* place = t.out + (p + i) * t.out_row + (q + j) * t.out_pixel;
       REPRISE_UNROLLED for (uint32_t v = 0; v < kVectors; ++v) {
         if (t.accumulate) {
           V old;
@@ -165,8 +167,8 @@ REPRISE_INLINE void correlate_tile(const RowsTask& t, uint32_t p, uint32_t q) {
 }
 
 // Columns [q, Q) by tiles of the widths given, widest first; the last is 1.
-template <int kLanes, uint32_t kStep, uint32_t kVectors, uint32_t kRows, uint32_t kWidth, uint32_t... kNarrower>
-REPRISE_INLINE void correlate_columns(const RowsTask& t, uint32_t p, uint32_t q) {
+template <int kLanes, uint32_t kStep, uint32_t kVectors, uint32_t kRows, uint32_t kWidth, uint32_t... kNarrower, typename Stored>
+REPRISE_INLINE void correlate_columns(const RowsTask<Stored>& t, uint32_t p, uint32_t q) {
   for (; q + kWidth <= t.shape->Q; q += kWidth) correlate_tile<kLanes, kStep, kVectors, kRows, kWidth>(t, p, q);
   if constexpr (sizeof...(kNarrower) > 0) correlate_columns<kLanes, kStep, kVectors, kRows, kNarrower...>(t, p, q);
 }
@@ -178,8 +180,8 @@ constexpr uint32_t kNarrowColumns = 2;
 #endif
 
 // A group of 16 outputs. The tiles fill the registers: 32 of AVX-512 and NEON, else 16.
-template <int kLanes, uint32_t kStep>
-REPRISE_INLINE void correlate_narrow_rows(const RowsTask& t) {
+template <int kLanes, uint32_t kStep, typename Stored>
+REPRISE_INLINE void correlate_narrow_rows(const RowsTask<Stored>& t) {
   for (uint32_t p = 0; p < t.rows; ++p) {
     if constexpr (kLanes == 16) {
       correlate_columns<kLanes, kStep, 1, 1, 28, 16, 8, 4, 2, 1>(t, p, 0);
@@ -192,8 +194,8 @@ REPRISE_INLINE void correlate_narrow_rows(const RowsTask& t) {
 }
 
 // A group of 32, with AVX-512 alone.
-template <int kLanes>
-REPRISE_INLINE void correlate_wide_rows(const RowsTask& t) {
+template <int kLanes, typename Stored>
+REPRISE_INLINE void correlate_wide_rows(const RowsTask<Stored>& t) {
   uint32_t p = 0;
   if (t.shape->Q < 14) {  // short rows go in pairs
     for (; p + 2 <= t.rows; p += 2) correlate_columns<kLanes, kChannelBlock, 2, 2, 7, 4, 2, 1>(t, p, 0);
@@ -201,8 +203,8 @@ REPRISE_INLINE void correlate_wide_rows(const RowsTask& t) {
   for (; p < t.rows; ++p) correlate_columns<kLanes, kChannelBlock, 2, 1, 14, 7, 4, 2, 1>(t, p, 0);
 }
 
-template <int kLanes>
-REPRISE_INLINE void correlate_rows_body(const RowsTask& t) {
+template <int kLanes, typename Stored>
+REPRISE_INLINE void correlate_rows_body(const RowsTask<Stored>& t) {
   if constexpr (kLanes == 16) {
     if (t.group == kWideGroup) return correlate_wide_rows<kLanes>(t);
   }
@@ -212,7 +214,7 @@ REPRISE_INLINE void correlate_rows_body(const RowsTask& t) {
     default: return correlate_narrow_rows<kLanes, kChannelBlock>(t);
   }
 }
-REPRISE_VECTOR_LEVELS(correlate_rows, correlate_rows_body<kLanes>, (const RowsTask& t), (t))
+REPRISE_STORAGE_LEVELS(correlate_rows, correlate_rows_body<kLanes>, (const RowsTask<Stored>& t), (t))
 
 // packed[group][r][channel block][s][channel][output of the group]
 void pack_weights(const Workers& workers, const DirectShape& s, const DirectWeights& weights, uint32_t group,
@@ -241,10 +243,11 @@ void pack_weights(const Workers& workers, const DirectShape& s, const DirectWeig
 // ---- the weight gradient -------------------------------------------------------------------------
 
 // All weights' partial sums over a block of rows of one image, in the order of packed weights.
+template <typename Stored>
 struct GradientTask {
   const DirectShape* shape;
   const float* buffer;
-  const float* dy;  // row 0 of the block
+  const Stored* dy;  // row 0 of the block
   float* partial;
   uint32_t rows;
   uint32_t group;
@@ -252,8 +255,8 @@ struct GradientTask {
 
 // kChannels floats of a run by kVectors vectors of outputs: `x` is where they stand at the first pixel, `sums` their
 // place.
-template <int kLanes, uint32_t kStep, uint32_t kVectors, uint32_t kChannels>
-REPRISE_INLINE void gradient_tile(const GradientTask& t, const float* x, const float* dy, float* sums) {
+template <int kLanes, uint32_t kStep, uint32_t kVectors, uint32_t kChannels, typename Stored>
+REPRISE_INLINE void gradient_tile(const GradientTask<Stored>& t, const float* x, const Stored* dy, float* sums) {
   using V = typename VectorOf<kLanes>::type;
   const DirectShape& s = *t.shape;
   const uint64_t row_step = s.stride * s.row_floats();
@@ -279,8 +282,8 @@ REPRISE_INLINE void gradient_tile(const GradientTask& t, const float* x, const f
   }
 }
 
-template <int kLanes, uint32_t kStep, uint32_t kVectors, uint32_t kChannels>
-REPRISE_INLINE float* gradient_run(const GradientTask& t, const float* x, const float* dy, float* sums, uint32_t run) {
+template <int kLanes, uint32_t kStep, uint32_t kVectors, uint32_t kChannels, typename Stored>
+REPRISE_INLINE float* gradient_run(const GradientTask<Stored>& t, const float* x, const Stored* dy, float* sums, uint32_t run) {
   uint32_t c = 0;
   for (; c + kChannels <= run; c += kChannels, sums += kChannels * kVectors * kLanes) {
     gradient_tile<kLanes, kStep, kVectors, kChannels>(t, x + c, dy, sums);
@@ -289,8 +292,8 @@ REPRISE_INLINE float* gradient_run(const GradientTask& t, const float* x, const 
   return sums;
 }
 
-template <int kLanes, uint32_t kStep, uint32_t kVectors, uint32_t kChannels>
-REPRISE_INLINE void gradient_taps(const GradientTask& t) {
+template <int kLanes, uint32_t kStep, uint32_t kVectors, uint32_t kChannels, typename Stored>
+REPRISE_INLINE void gradient_taps(const GradientTask<Stored>& t) {
   const DirectShape& s = *t.shape;
   const BufferSteps<kStep> steps(s);
   float* sums = t.partial;
@@ -307,8 +310,8 @@ REPRISE_INLINE void gradient_taps(const GradientTask& t) {
   }
 }
 
-template <int kLanes>
-REPRISE_INLINE void gradient_rows_body(const GradientTask& t) {
+template <int kLanes, typename Stored>
+REPRISE_INLINE void gradient_rows_body(const GradientTask<Stored>& t) {
   constexpr uint32_t kVectors = kChannelBlock / kLanes;  // a group of 16
   constexpr uint32_t kChannels = kLanes == 16 ? 16 : kLanes == 8 ? 4 : kNarrowColumns;
   if constexpr (kLanes == 16) {
@@ -320,7 +323,7 @@ REPRISE_INLINE void gradient_rows_body(const GradientTask& t) {
     default: return gradient_taps<kLanes, kChannelBlock, kVectors, kChannels>(t);
   }
 }
-REPRISE_VECTOR_LEVELS(gradient_rows, gradient_rows_body<kLanes>, (const GradientTask& t), (t))
+REPRISE_STORAGE_LEVELS(gradient_rows, gradient_rows_body<kLanes>, (const GradientTask<Stored>& t), (t))
 
 #undef REPRISE_UNROLLED
 
@@ -352,7 +355,8 @@ void unpack_gradient(const Workers& workers, const DirectShape& s, uint32_t grou
 struct FilledRows {
   uint32_t n, first, rows;
 
-  FilledRows(float* buffer, const DirectShape& s, const Partition& blocks, const float* source, uint32_t unit)
+  template <typename Stored>
+  FilledRows(float* buffer, const DirectShape& s, const Partition& blocks, const Stored* source, uint32_t unit)
       : n(unit / blocks.count()),
         first(static_cast<uint32_t>(blocks.begin(unit % blocks.count()))),
         rows(static_cast<uint32_t>(blocks.end(unit % blocks.count())) - first) {
@@ -362,7 +366,8 @@ struct FilledRows {
 
 }  // namespace
 
-void direct_correlate(const Workers& workers, const DirectShape& shape, const DirectOutput& output, const float* source,
+template <typename Stored>
+void direct_correlate(const Workers& workers, const DirectShape& shape, const DirectOutputOf<Stored>& output, const Stored* source,
                       const DirectWeights& weights, void* scratch) {
   const uint32_t group = output_group(shape);
   float* packed = static_cast<float*>(scratch);
@@ -372,16 +377,17 @@ void direct_correlate(const Workers& workers, const DirectShape& shape, const Di
   parallel_for(workers, shape.N * blocks.count(), [&](uint32_t unit) {
     alignas(64) float buffer[kDirectBufferFloats];
     const FilledRows filled(buffer, shape, blocks, source, unit);
-    float* out = output.data + filled.n * output.image + filled.first * output.row;
+    Stored* out = output.data + filled.n * output.image + filled.first * output.row;
     for (uint32_t k0 = 0; k0 < shape.K; k0 += group) {
-      correlate_rows(RowsTask{&shape, buffer, packed + k0 / group * group_floats, out + k0, output.row, output.pixel,
+      correlate_rows(RowsTask<Stored>{&shape, buffer, packed + k0 / group * group_floats, out + k0, output.row, output.pixel,
                               filled.rows, group, output.accumulate});
     }
   });
 }
 
-void direct_weight_gradient(const Workers& workers, const DirectShape& shape, float* dw, const float* source,
-                            const float* dy, bool accumulate, void* scratch) {
+template <typename Stored>
+void direct_weight_gradient(const Workers& workers, const DirectShape& shape, float* dw, const Stored* source, const Stored* dy,
+                            bool accumulate, void* scratch) {
   const uint32_t group = output_group(shape);
   const Partition blocks = row_blocks(shape);
   const uint32_t units = shape.N * blocks.count(), parts = static_cast<uint32_t>(smaller(kDirectParts, units));
@@ -394,11 +400,16 @@ void direct_weight_gradient(const Workers& workers, const DirectShape& shape, fl
     const uint32_t end = static_cast<uint32_t>(uint64_t{units} * (part + 1) / parts);
     for (uint32_t unit = static_cast<uint32_t>(uint64_t{units} * part / parts); unit < end; ++unit) {
       const FilledRows filled(buffer, shape, blocks, source, unit);
-      const float* gradient = dy + (uint64_t{filled.n} * shape.P + filled.first) * shape.Q * shape.K;
-      gradient_rows(GradientTask{&shape, buffer, gradient, partial, filled.rows, group});
+      const Stored* gradient = dy + (uint64_t{filled.n} * shape.P + filled.first) * shape.Q * shape.K;
+      gradient_rows(GradientTask<Stored>{&shape, buffer, gradient, partial, filled.rows, group});
     }
   });
   unpack_gradient(workers, shape, group, partials, stride, parts, dw, accumulate);
 }
+
+template void direct_correlate(const Workers&, const DirectShape&, const DirectOutputOf<float>&, const float*, const DirectWeights&, void*);
+template void direct_correlate(const Workers&, const DirectShape&, const DirectOutputOf<Bf16>&, const Bf16*, const DirectWeights&, void*);
+template void direct_weight_gradient(const Workers&, const DirectShape&, float*, const float*, const float*, bool, void*);
+template void direct_weight_gradient(const Workers&, const DirectShape&, float*, const Bf16*, const Bf16*, bool, void*);
 
 }  // namespace reprise

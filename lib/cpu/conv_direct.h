@@ -56,19 +56,23 @@ struct DirectWeights {
   int64_t output, row, column, channel;
 };
 // Where output (n, p, q) begins: out[n * image + p * row + q * pixel], K contiguous floats.
-struct DirectOutput {
-  float* data;
+template <typename Stored>
+struct DirectOutputOf {
+  Stored* data;
   uint64_t image, row, pixel;
   bool accumulate;
 };
+using DirectOutput = DirectOutputOf<float>;
 
 // output (+)= the correlation. `scratch` has direct_weights_bytes().
-void direct_correlate(const Workers& workers, const DirectShape& shape, const DirectOutput& output, const float* source,
+template <typename Stored>
+void direct_correlate(const Workers& workers, const DirectShape& shape, const DirectOutputOf<Stored>& output, const Stored* source,
                       const DirectWeights& weights, void* scratch);
 
 // dw[k,r,s,c] (+)= the sum over the grid of dy[n,p,q,k] * the source pixel that the tap reads. `scratch` has
 // direct_partials_bytes().
-void direct_weight_gradient(const Workers& workers, const DirectShape& shape, float* dw, const float* source,
-                            const float* dy, bool accumulate, void* scratch);
+template <typename Stored>
+void direct_weight_gradient(const Workers& workers, const DirectShape& shape, float* dw, const Stored* source, const Stored* dy,
+                            bool accumulate, void* scratch);
 
 }  // namespace reprise

@@ -83,8 +83,8 @@ REPRISE_INLINE void transform_tile(V (&out)[Transform::kOut][Transform::kOut], c
 // ---- and over channels -------------------------------------------------------------------------------------------------------
 
 // Position p of channel c goes to out[p * step + c].
-template <class Transform, int kLanes>
-REPRISE_INLINE void spread_strip(float* out, uint64_t step, const float* const* in, uint32_t c) {
+template <class Transform, int kLanes, typename Stored>
+REPRISE_INLINE void spread_strip(float* out, uint64_t step, const Stored* const* in, uint32_t c) {
   using V = typename VectorOf<kLanes>::type;
   V values[Transform::kIn][Transform::kIn], points[Transform::kOut][Transform::kOut];
   REPRISE_UNROLLED for (int r = 0; r < Transform::kIn; ++r) {
@@ -97,16 +97,16 @@ REPRISE_INLINE void spread_strip(float* out, uint64_t step, const float* const* 
     }
   }
 }
-template <class Transform, int kLanes>
-REPRISE_INLINE void spread_body(float* out, uint64_t step, const float* const* in, uint32_t channels) {
+template <class Transform, int kLanes, typename Stored>
+REPRISE_INLINE void spread_body(float* out, uint64_t step, const Stored* const* in, uint32_t channels) {
   uint32_t c = 0;
   for (; c + kLanes <= channels; c += kLanes) spread_strip<Transform, kLanes>(out, step, in, c);
   for (; c < channels; ++c) spread_strip<Transform, 1>(out, step, in, c);
 }
 
 // The other way round; a null output is left out.
-template <class Transform, int kLanes>
-REPRISE_INLINE void collect_strip(float* const* out, const float* in, uint64_t step, uint32_t c, bool accumulate) {
+template <class Transform, int kLanes, typename Stored>
+REPRISE_INLINE void collect_strip(Stored* const* out, const float* in, uint64_t step, uint32_t c, bool accumulate) {
   using V = typename VectorOf<kLanes>::type;
   V points[Transform::kIn][Transform::kIn], values[Transform::kOut][Transform::kOut];
   REPRISE_UNROLLED for (int r = 0; r < Transform::kIn; ++r) {
@@ -117,7 +117,7 @@ REPRISE_INLINE void collect_strip(float* const* out, const float* in, uint64_t s
   transform_tile<Transform>(values, points);
   REPRISE_UNROLLED for (int r = 0; r < Transform::kOut; ++r) {
     REPRISE_UNROLLED for (int s = 0; s < Transform::kOut; ++s) {
-      float* to = out[r * Transform::kOut + s];
+      Stored* to = out[r * Transform::kOut + s];
       if (to == nullptr) continue;
       V value = values[r][s];
       if (accumulate) {
@@ -129,20 +129,20 @@ REPRISE_INLINE void collect_strip(float* const* out, const float* in, uint64_t s
     }
   }
 }
-template <class Transform, int kLanes>
-REPRISE_INLINE void collect_body(float* const* out, const float* in, uint64_t step, uint32_t channels, bool accumulate) {
+template <class Transform, int kLanes, typename Stored>
+REPRISE_INLINE void collect_body(Stored* const* out, const float* in, uint64_t step, uint32_t channels, bool accumulate) {
   uint32_t c = 0;
   for (; c + kLanes <= channels; c += kLanes) collect_strip<Transform, kLanes>(out, in, step, c, accumulate);
   for (; c < channels; ++c) collect_strip<Transform, 1>(out, in, step, c, accumulate);
 }
 
 #define REPRISE_SPREAD(name, Transform)                                                                                       \
-  REPRISE_VECTOR_LEVELS(name, (spread_body<Transform, kLanes>),                                                               \
-                        (float* out, uint64_t step, const float* const* in, uint32_t channels), (out, step, in, channels))
+  REPRISE_STORAGE_LEVELS(name, (spread_body<Transform, kLanes>),                                                              \
+                         (float* out, uint64_t step, const Stored* const* in, uint32_t channels), (out, step, in, channels))
 #define REPRISE_COLLECT(name, Transform)                                                                                      \
-  REPRISE_VECTOR_LEVELS(name, (collect_body<Transform, kLanes>),                                                              \
-                        (float* const* out, const float* in, uint64_t step, uint32_t channels, bool accumulate),              \
-                        (out, in, step, channels, accumulate))
+  REPRISE_STORAGE_LEVELS(name, (collect_body<Transform, kLanes>),                                                             \
+                         (Stored* const* out, const float* in, uint64_t step, uint32_t channels, bool accumulate),            \
+                         (out, in, step, channels, accumulate))
 REPRISE_SPREAD(spread_input, Input)
 REPRISE_SPREAD(spread_filter, Filter)
 REPRISE_SPREAD(spread_gradient, OutputGradient)
@@ -166,14 +166,19 @@ struct TileAt {
   }
 };
 
+// Pixels that are not there.
+template <typename Stored>
+alignas(64) constexpr Stored kZeros[kKc] = {};
+
 // Channel c of the 4 x 4 inputs; zeros outside the image, for at most kKc channels.
-void find_inputs(const float** pixels, const DirectShape& s, const float* source, const TileAt& at, uint32_t c) {
+template <typename Stored>
+void find_inputs(const Stored** pixels, const DirectShape& s, const Stored* source, const TileAt& at, uint32_t c) {
   for (uint32_t r = 0; r < 4; ++r) {
     const uint32_t row = at.row + r - s.pad_h;  // wraps above the image: then not below H
     for (uint32_t t = 0; t < 4; ++t) {
       const uint32_t column = at.column + t - s.pad_w;
       const bool inside = row < s.H && column < s.W;
-      pixels[r * 4 + t] = inside ? source + ((at.image * s.H + row) * s.W + column) * s.C + c : kZeroLine;
+      pixels[r * 4 + t] = inside ? source + ((at.image * s.H + row) * s.W + column) * s.C + c : kZeros<Stored>;
     }
   }
 }
@@ -255,9 +260,10 @@ struct TileChunk {
   uint64_t line, step;  // floats from tile to tile, from position to position
 };
 
-void spread_tiles(const Workers& workers, const DirectShape& s, const float* source, const TileChunk& chunk) {
+template <typename Stored>
+void spread_tiles(const Workers& workers, const DirectShape& s, const Stored* source, const TileChunk& chunk) {
   for_each_piece(workers, split_at_most(chunk.count, kMostTileTasks, 1), [&](uint64_t begin, uint64_t end) {
-    const float* pixels[16];
+    const Stored* pixels[16];
     for (uint64_t t = begin; t < end; ++t) {
       const TileAt at(s, chunk.first + t);
       for (uint32_t c = 0; c < s.C; c += kKc) {
@@ -285,8 +291,9 @@ void multiply_panel(const TileGeometry& g, const DirectShape& s, const FilterBlo
   }
 }
 
+template <typename Stored>
 void multiply_tiles(const Workers& workers, const TileGeometry& g, const DirectShape& s, const FilterBlock& block, const TileChunk& chunk,
-                    const DirectOutput& output) {
+                    const DirectOutputOf<Stored>& output) {
   const uint32_t rows = static_cast<uint32_t>(larger(1, kGroupTiles / g.rows)) * g.rows;
   const uint32_t groups = static_cast<uint32_t>(divide_up(chunk.count, rows));
   parallel_for(workers, groups * block.panels, [&](uint32_t task) {
@@ -296,7 +303,7 @@ void multiply_tiles(const Workers& workers, const TileGeometry& g, const DirectS
     multiply_panel(g, s, block, chunk, p, first, rows, product);
     for (uint64_t t = first; t < end; ++t) {
       const TileAt at(s, chunk.first + t);
-      float* to[4] = {};
+      Stored* to[4] = {};
       for_each_output(s, at, [&](uint32_t i, uint32_t row, uint32_t column) {
         to[i] = output.data + at.image * output.image + row * output.row + column * output.pixel + block.first + p * g.columns;
       });
@@ -317,10 +324,11 @@ struct GradientBlock {
   uint64_t line() const { return uint64_t{panels} * columns; }  // of the product
 };
 
-void spread_block(const Workers& workers, const DirectShape& s, const GradientBlock& block, const float* source, const float* dy,
+template <typename Stored>
+void spread_block(const Workers& workers, const DirectShape& s, const GradientBlock& block, const Stored* source, const Stored* dy,
                   uint64_t first, uint32_t depth) {
   for_each_piece(workers, split_at_most(depth, kMostTileTasks, 1), [&](uint64_t begin, uint64_t end) {
-    const float* pixels[16];
+    const Stored* pixels[16];
     for (uint64_t t = begin; t < end; ++t) {
       const TileAt at(s, first + t);
       for (uint32_t p = 0; p < block.panels; ++p) {
@@ -333,7 +341,7 @@ void spread_block(const Workers& workers, const DirectShape& s, const GradientBl
           std::memset(line + position * step + count, 0, (block.columns - count) * sizeof(float));
         }
       }
-      const float* outputs[4] = {kZeroLine, kZeroLine, kZeroLine, kZeroLine};
+      const Stored* outputs[4] = {kZeros<Stored>, kZeros<Stored>, kZeros<Stored>, kZeros<Stored>};
       for_each_output(s, at, [&](uint32_t i, uint32_t row, uint32_t column) {
         outputs[i] = dy + ((at.image * s.P + row) * s.Q + column) * s.K + block.k0;
       });
@@ -363,7 +371,8 @@ void collect_block(const Workers& workers, const DirectShape& s, const GradientB
 
 }  // namespace
 
-void winograd_correlate(const Workers& workers, const DirectShape& s, const DirectOutput& output, const float* source,
+template <typename Stored>
+void winograd_correlate(const Workers& workers, const DirectShape& s, const DirectOutputOf<Stored>& output, const Stored* source,
                         const DirectWeights& weights, void* scratch) {
   const TileGeometry g(gemm_tile());
   const uint32_t most = kWinogradBlock / g.columns * g.columns;
@@ -383,7 +392,8 @@ void winograd_correlate(const Workers& workers, const DirectShape& s, const Dire
   }
 }
 
-void winograd_weight_gradient(const Workers& workers, const DirectShape& s, float* dw, const float* source, const float* dy, bool accumulate,
+template <typename Stored>
+void winograd_weight_gradient(const Workers& workers, const DirectShape& s, float* dw, const Stored* source, const Stored* dy, bool accumulate,
                               void* scratch) {
   const TileGeometry g(gemm_tile());
   const uint32_t most = kWinogradBlock / g.columns * g.columns;
@@ -408,5 +418,10 @@ void winograd_weight_gradient(const Workers& workers, const DirectShape& s, floa
     }
   }
 }
+
+template void winograd_correlate(const Workers&, const DirectShape&, const DirectOutputOf<float>&, const float*, const DirectWeights&, void*);
+template void winograd_correlate(const Workers&, const DirectShape&, const DirectOutputOf<Bf16>&, const Bf16*, const DirectWeights&, void*);
+template void winograd_weight_gradient(const Workers&, const DirectShape&, float*, const float*, const float*, bool, void*);
+template void winograd_weight_gradient(const Workers&, const DirectShape&, float*, const Bf16*, const Bf16*, bool, void*);
 
 }  // namespace reprise

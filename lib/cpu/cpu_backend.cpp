@@ -30,17 +30,12 @@ const char* cpu_kernel_set() {
   return name;
 }
 
-}  // namespace
-
-constexpr Backend kCpuBackend = {
-    .name = "cpu",
-    .kernel_set = cpu_kernel_set,
-    .scratch_bytes = cpu_scratch_bytes,
+template <typename Stored>
+constexpr ActivationKernels<Stored> kActivationKernels = {
     .conv_forward = cpu_conv_forward,
     .conv_backward_data = cpu_conv_backward_data,
     .conv_backward_weight = cpu_conv_backward_weight,
     .batch_norm_statistics = cpu_batch_norm_statistics,
-    .batch_norm_running = cpu_batch_norm_running,
     .batch_norm_forward = cpu_batch_norm_forward,
     .batch_norm_inference = cpu_batch_norm_inference,
     .batch_norm_backward = cpu_batch_norm_backward,
@@ -67,11 +62,26 @@ constexpr Backend kCpuBackend = {
     .dropout = cpu_dropout,
     .loss_head_backward = cpu_loss_head_backward,
     .loss_head_evaluate = cpu_loss_head_evaluate,
-    .grad_norm_reduce = cpu_grad_norm_reduce,
-    .grad_norm_finish = cpu_grad_norm_finish,
-    .sgd_update = cpu_sgd_update,
-    .adamw_update = cpu_adamw_update,
     .move = cpu_move,
 };
+
+constexpr Backend cpu_table() {
+  Backend table{};
+  static_cast<ActivationKernels<float>&>(table) = kActivationKernels<float>;
+  table.name = "cpu";
+  table.kernel_set = cpu_kernel_set;
+  table.scratch_bytes = cpu_scratch_bytes;
+  table.batch_norm_running = cpu_batch_norm_running;
+  table.grad_norm_reduce = cpu_grad_norm_reduce;
+  table.grad_norm_finish = cpu_grad_norm_finish;
+  table.sgd_update = cpu_sgd_update;
+  table.adamw_update = cpu_adamw_update;
+  table.bf16 = &kActivationKernels<Bf16>;
+  return table;
+}
+
+}  // namespace
+
+constexpr Backend kCpuBackend = cpu_table();
 
 }  // namespace reprise

@@ -10,29 +10,33 @@ namespace reprise {
 namespace {
 
 // `begin` is a multiple of 4.
-REPRISE_INLINE void dropout_body(const DropoutArgs& args, uint64_t begin, uint64_t end) {
+template <typename Stored>
+REPRISE_INLINE void dropout_body(const DropoutArgsOf<Stored>& args, uint64_t begin, uint64_t end) {
   const uint32_t threshold = dropout_threshold(args.dropout.probability);
   const float scale = 1.0f / (1.0f - args.dropout.probability);
   uint32_t words[kMaskWords];
   for (uint64_t e = begin; e < end; e += kMaskWords) {
     draw_mask_words(words, *args.scalars, args.dropout.stream, e / 4);
     const uint64_t n = smaller(kMaskWords, end - e);
-    float* y = args.y + e;
-    const float* x = args.x + e;
+    Stored* y = args.y + e;
+    const Stored* x = args.x + e;
     REPRISE_INDEPENDENT
     for (uint64_t i = 0; i < n; ++i) y[i] = words[i] >= threshold ? x[i] * scale : 0.0f;
   }
 }
 
-REPRISE_VECTOR_LEVELS(dropout_block, dropout_body, (const DropoutArgs& args, uint64_t begin, uint64_t end),
+REPRISE_STORAGE_LEVELS(dropout_block, dropout_body, (const DropoutArgsOf<Stored>& args, uint64_t begin, uint64_t end),
                       (args, begin, end))
 
 }  // namespace
 
-Status cpu_dropout(const KernelContext& context, const DropoutArgs& args) {
+template <typename Stored>
+Status cpu_dropout(const KernelContext& context, const DropoutArgsOf<Stored>& args) {
   for_each_piece(*context.workers, {args.n, kBlockElements},
                  [&](uint64_t begin, uint64_t end) { dropout_block(args, begin, end); });
   return ok_status();
 }
+
+REPRISE_INSTANTIATE(cpu_dropout, DropoutArgs)
 
 }  // namespace reprise

@@ -10,22 +10,28 @@
 namespace reprise {
 namespace {
 
-REPRISE_INLINE void relu_body(float* y, const float* x, uint64_t n) {
-  REPRISE_INDEPENDENT
-  for (uint64_t i = 0; i < n; ++i) y[i] = x[i] <= 0.0f ? 0.0f : x[i];  // NaN passes, so that a broken step is noticed
-}
-
-REPRISE_INLINE void relu_gradient_body(float* dx, const float* y, const float* dy, uint64_t n) {
+template <typename Stored>
+REPRISE_INLINE void relu_body(Stored* y, const Stored* x, uint64_t n) {
   REPRISE_INDEPENDENT
   for (uint64_t i = 0; i < n; ++i) {
-    const float passed = dy[i];  // read in any case: a load under a condition does not vectorise
-    dx[i] = y[i] > 0.0f ? passed : 0.0f;
+    const float v = x[i];
+    y[i] = v <= 0.0f ? 0.0f : v;  // NaN passes, so that a broken step is noticed
   }
 }
 
-REPRISE_INLINE void add_body(float* y, const float* a, const float* b, uint64_t n) {
+template <typename Stored>
+REPRISE_INLINE void relu_gradient_body(Stored* dx, const Stored* y, const Stored* dy, uint64_t n) {
   REPRISE_INDEPENDENT
-  for (uint64_t i = 0; i < n; ++i) y[i] = a[i] + b[i];
+  for (uint64_t i = 0; i < n; ++i) {
+    const float passed = dy[i];  // read in any case: a load under a condition does not vectorise
+    dx[i] = float{y[i]} > 0.0f ? passed : 0.0f;
+  }
+}
+
+template <typename Stored>
+REPRISE_INLINE void add_body(Stored* y, const Stored* a, const Stored* b, uint64_t n) {
+  REPRISE_INDEPENDENT
+  for (uint64_t i = 0; i < n; ++i) y[i] = float{a[i]} + float{b[i]};
 }
 
 // Hendrycks & Gimpel 2016: x P(Z < x); `tanh_form` is their approximation x (1 + tanh u) / 2 = x / (1 + e^(-2u)),
@@ -36,13 +42,18 @@ constexpr float kInverseRootTwoPi = 0.39894228040143268f;
 
 REPRISE_INLINE float minus_two_u(float x) { return -kTwoRootTwoOverPi * (x + kCubic * x * x * x); }
 
-REPRISE_INLINE void gelu_tanh_body(float* y, const float* x, uint64_t n) {
+template <typename Stored>
+REPRISE_INLINE void gelu_tanh_body(Stored* y, const Stored* x, uint64_t n) {
   REPRISE_INDEPENDENT
-  for (uint64_t i = 0; i < n; ++i) y[i] = x[i] / (1.0f + vector_exp(minus_two_u(x[i])));
+  for (uint64_t i = 0; i < n; ++i) {
+    const float v = x[i];
+    y[i] = v / (1.0f + vector_exp(minus_two_u(v)));
+  }
 }
 
 // With s = 1 / (1 + e), e = e^(-2u): dy/dx = s + x s (1 - s) 2 du/dx, and 1 - s = e s.
-REPRISE_INLINE void gelu_tanh_gradient_body(float* dx, const float* x, const float* dy, uint64_t n) {
+template <typename Stored>
+REPRISE_INLINE void gelu_tanh_gradient_body(Stored* dx, const Stored* x, const Stored* dy, uint64_t n) {
   REPRISE_INDEPENDENT
   for (uint64_t i = 0; i < n; ++i) {
     const float v = x[i];
@@ -50,11 +61,12 @@ REPRISE_INLINE void gelu_tanh_gradient_body(float* dx, const float* x, const flo
     const float e = vector_exp(argument > 87.0f ? 87.0f : argument);
     const float s = 1.0f / (1.0f + e);
     const float slope = kTwoRootTwoOverPi * (1.0f + 3.0f * kCubic * v * v);
-    dx[i] = dy[i] * (s + v * s * (e * s) * slope);
+    dx[i] = float{dy[i]} * (s + v * s * (e * s) * slope);
   }
 }
 
-REPRISE_INLINE void gelu_erf_body(float* y, const float* x, uint64_t n) {
+template <typename Stored>
+REPRISE_INLINE void gelu_erf_body(Stored* y, const Stored* x, uint64_t n) {
   REPRISE_INDEPENDENT
   for (uint64_t i = 0; i < n; ++i) {
     const float v = x[i];
@@ -65,71 +77,78 @@ REPRISE_INLINE void gelu_erf_body(float* y, const float* x, uint64_t n) {
 }
 
 // dy/dx = P(Z < x) + x density(x).
-REPRISE_INLINE void gelu_erf_gradient_body(float* dx, const float* x, const float* dy, uint64_t n) {
+template <typename Stored>
+REPRISE_INLINE void gelu_erf_gradient_body(Stored* dx, const Stored* x, const Stored* dy, uint64_t n) {
   REPRISE_INDEPENDENT
   for (uint64_t i = 0; i < n; ++i) {
     const float v = x[i];
     const float magnitude = v < 0.0f ? -v : v;
     const float e = vector_exp(-0.5f * v * v);
     const float tail = normal_tail(magnitude, e);
-    dx[i] = dy[i] * ((v < 0.0f ? tail : 1.0f - tail) + v * (kInverseRootTwoPi * e));
+    dx[i] = float{dy[i]} * ((v < 0.0f ? tail : 1.0f - tail) + v * (kInverseRootTwoPi * e));
   }
 }
 
-REPRISE_VECTOR_LEVELS(relu_block, relu_body, (float* y, const float* x, uint64_t n), (y, x, n))
-REPRISE_VECTOR_LEVELS(relu_gradient_block, relu_gradient_body, (float* dx, const float* y, const float* dy, uint64_t n),
+REPRISE_STORAGE_LEVELS(relu_block, relu_body, (Stored* y, const Stored* x, uint64_t n), (y, x, n))
+REPRISE_STORAGE_LEVELS(relu_gradient_block, relu_gradient_body, (Stored* dx, const Stored* y, const Stored* dy, uint64_t n),
                       (dx, y, dy, n))
-REPRISE_VECTOR_LEVELS(add_block, add_body, (float* y, const float* a, const float* b, uint64_t n), (y, a, b, n))
-REPRISE_VECTOR_LEVELS(gelu_tanh_block, gelu_tanh_body, (float* y, const float* x, uint64_t n), (y, x, n))
-REPRISE_VECTOR_LEVELS(gelu_tanh_gradient_block, gelu_tanh_gradient_body,
-                      (float* dx, const float* x, const float* dy, uint64_t n), (dx, x, dy, n))
-REPRISE_VECTOR_LEVELS(gelu_erf_block, gelu_erf_body, (float* y, const float* x, uint64_t n), (y, x, n))
-REPRISE_VECTOR_LEVELS(gelu_erf_gradient_block, gelu_erf_gradient_body,
-                      (float* dx, const float* x, const float* dy, uint64_t n), (dx, x, dy, n))
+REPRISE_STORAGE_LEVELS(add_block, add_body, (Stored* y, const Stored* a, const Stored* b, uint64_t n), (y, a, b, n))
+REPRISE_STORAGE_LEVELS(gelu_tanh_block, gelu_tanh_body, (Stored* y, const Stored* x, uint64_t n), (y, x, n))
+REPRISE_STORAGE_LEVELS(gelu_tanh_gradient_block, gelu_tanh_gradient_body,
+                      (Stored* dx, const Stored* x, const Stored* dy, uint64_t n), (dx, x, dy, n))
+REPRISE_STORAGE_LEVELS(gelu_erf_block, gelu_erf_body, (Stored* y, const Stored* x, uint64_t n), (y, x, n))
+REPRISE_STORAGE_LEVELS(gelu_erf_gradient_block, gelu_erf_gradient_body,
+                      (Stored* dx, const Stored* x, const Stored* dy, uint64_t n), (dx, x, dy, n))
 
 }  // namespace
 
-Status cpu_relu_forward(const KernelContext& context, const UnaryArgs& args) {
+template <typename Stored>
+Status cpu_relu_forward(const KernelContext& context, const UnaryArgsOf<Stored>& args) {
   for_each_piece(*context.workers, {args.n, kBlockElements},
                  [&](uint64_t begin, uint64_t end) { relu_block(args.y + begin, args.x + begin, end - begin); });
   return ok_status();
 }
 
-Status cpu_relu_backward(const KernelContext& context, const ActivationBackwardArgs& args) {
+template <typename Stored>
+Status cpu_relu_backward(const KernelContext& context, const ActivationBackwardArgsOf<Stored>& args) {
   for_each_piece(*context.workers, {args.n, kBlockElements}, [&](uint64_t begin, uint64_t end) {
     relu_gradient_block(args.dx + begin, args.saved + begin, args.dy + begin, end - begin);
   });
   return ok_status();
 }
 
-Status cpu_add_forward(const KernelContext& context, const AddArgs& args) {
+template <typename Stored>
+Status cpu_add_forward(const KernelContext& context, const AddArgsOf<Stored>& args) {
   for_each_piece(*context.workers, {args.n, kBlockElements}, [&](uint64_t begin, uint64_t end) {
     add_block(args.y + begin, args.a + begin, args.b + begin, end - begin);
   });
   return ok_status();
 }
 
-Status cpu_copy_forward(const KernelContext& context, const UnaryArgs& args) {
+template <typename Stored>
+Status cpu_copy_forward(const KernelContext& context, const UnaryArgsOf<Stored>& args) {
   for_each_piece(*context.workers, {args.n, kBlockElements}, [&](uint64_t begin, uint64_t end) {
     if (args.accumulate_y) {
       add_block(args.y + begin, args.y + begin, args.x + begin, end - begin);
     } else {
-      std::memcpy(args.y + begin, args.x + begin, (end - begin) * sizeof(float));
+      std::memcpy(args.y + begin, args.x + begin, (end - begin) * sizeof(Stored));
     }
   });
   return ok_status();
 }
 
-Status cpu_gelu_forward(const KernelContext& context, const UnaryArgs& args) {
+template <typename Stored>
+Status cpu_gelu_forward(const KernelContext& context, const UnaryArgsOf<Stored>& args) {
   for_each_piece(*context.workers, {args.n, kBlockElements}, [&](uint64_t begin, uint64_t end) {
-    (args.tanh_form ? gelu_tanh_block : gelu_erf_block)(args.y + begin, args.x + begin, end - begin);
+    (args.tanh_form ? gelu_tanh_block<Stored> : gelu_erf_block<Stored>)(args.y + begin, args.x + begin, end - begin);
   });
   return ok_status();
 }
 
-Status cpu_gelu_backward(const KernelContext& context, const ActivationBackwardArgs& args) {
+template <typename Stored>
+Status cpu_gelu_backward(const KernelContext& context, const ActivationBackwardArgsOf<Stored>& args) {
   for_each_piece(*context.workers, {args.n, kBlockElements}, [&](uint64_t begin, uint64_t end) {
-    (args.tanh_form ? gelu_tanh_gradient_block : gelu_erf_gradient_block)(args.dx + begin, args.saved + begin,
+    (args.tanh_form ? gelu_tanh_gradient_block<Stored> : gelu_erf_gradient_block<Stored>)(args.dx + begin, args.saved + begin,
                                                                           args.dy + begin, end - begin);
   });
   return ok_status();
@@ -138,12 +157,13 @@ Status cpu_gelu_backward(const KernelContext& context, const ActivationBackwardA
 // Where source and destination overlap, a stretch as long as their distance apart overlaps nothing: the stretches are
 // moved one after the other, away from the destination, each by all workers; where that distance is short, memmove does
 // it alone.
-Status cpu_move(const KernelContext& context, const UnaryArgs& args) {
+template <typename Stored>
+Status cpu_move(const KernelContext& context, const UnaryArgsOf<Stored>& args) {
   const uint64_t distance = static_cast<uint64_t>(args.y < args.x ? args.x - args.y : args.y - args.x);
   if (distance == 0 || args.n == 0) return ok_status();
   const uint64_t stretch = smaller(args.n, distance);
   if (stretch < args.n && stretch < 4 * kBlockElements) {
-    std::memmove(args.y, args.x, args.n * sizeof(float));
+    std::memmove(args.y, args.x, args.n * sizeof(Stored));
     return ok_status();
   }
   const Partition stretches{args.n, stretch};
@@ -151,10 +171,18 @@ Status cpu_move(const KernelContext& context, const UnaryArgs& args) {
     const uint32_t which = args.y < args.x ? i : stretches.count() - 1 - i;
     const uint64_t first = stretches.begin(which);
     for_each_piece(*context.workers, {stretches.end(which) - first, kBlockElements}, [&](uint64_t begin, uint64_t end) {
-      std::memcpy(args.y + first + begin, args.x + first + begin, (end - begin) * sizeof(float));
+      std::memcpy(args.y + first + begin, args.x + first + begin, (end - begin) * sizeof(Stored));
     });
   }
   return ok_status();
 }
+
+REPRISE_INSTANTIATE(cpu_relu_forward, UnaryArgs)
+REPRISE_INSTANTIATE(cpu_relu_backward, ActivationBackwardArgs)
+REPRISE_INSTANTIATE(cpu_add_forward, AddArgs)
+REPRISE_INSTANTIATE(cpu_copy_forward, UnaryArgs)
+REPRISE_INSTANTIATE(cpu_gelu_forward, UnaryArgs)
+REPRISE_INSTANTIATE(cpu_gelu_backward, ActivationBackwardArgs)
+REPRISE_INSTANTIATE(cpu_move, UnaryArgs)
 
 }  // namespace reprise

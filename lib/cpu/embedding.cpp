@@ -21,13 +21,15 @@ Status check_tokens(const int32_t* tokens, uint64_t count, uint32_t V) {
   return ok_status();
 }
 
-REPRISE_INLINE void embed_body(const EmbeddingForwardArgs& args, uint64_t begin, uint64_t end) {
+template <typename Stored>
+REPRISE_INLINE void embed_body(const EmbeddingForwardArgsOf<Stored>& args, uint64_t begin, uint64_t end) {
   const uint64_t C = args.C;
   for (uint64_t i = begin; i < end; ++i) {
     const float* row = args.table + static_cast<uint64_t>(args.tokens[i]) * C;
-    float* y = args.y + i * C;
+    Stored* y = args.y + i * C;
     if (args.positions == nullptr) {
-      std::memcpy(y, row, C * sizeof(float));
+      REPRISE_INDEPENDENT
+      for (uint64_t c = 0; c < C; ++c) y[c] = row[c];
       continue;
     }
     const float* position = args.positions + i % args.T * C;
@@ -36,14 +38,15 @@ REPRISE_INLINE void embed_body(const EmbeddingForwardArgs& args, uint64_t begin,
   }
 }
 
-REPRISE_INLINE void add_to_body(float* sum, const float* x, uint64_t n) {
+template <typename Stored>
+REPRISE_INLINE void add_to_body(float* sum, const Stored* x, uint64_t n) {
   REPRISE_INDEPENDENT
   for (uint64_t c = 0; c < n; ++c) sum[c] += x[c];
 }
 
-REPRISE_VECTOR_LEVELS(embed, embed_body, (const EmbeddingForwardArgs& args, uint64_t begin, uint64_t end),
+REPRISE_STORAGE_LEVELS(embed, embed_body, (const EmbeddingForwardArgsOf<Stored>& args, uint64_t begin, uint64_t end),
                       (args, begin, end))
-REPRISE_VECTOR_LEVELS(add_to, add_to_body, (float* sum, const float* x, uint64_t n), (sum, x, n))
+REPRISE_STORAGE_LEVELS(add_to, add_to_body, (float* sum, const Stored* x, uint64_t n), (sum, x, n))
 
 void clear(const Workers& workers, float* x, uint64_t n) {
   for_each_piece(workers, {n, 4 * kBlockElements},
@@ -51,21 +54,19 @@ void clear(const Workers& workers, float* x, uint64_t n) {
 }
 
 // Position t sums over the sequences, in their order.
-void add_position(const EmbeddingBackwardArgs& args, uint64_t t) {
+template <typename Stored>
+void add_position(const EmbeddingBackwardArgsOf<Stored>& args, uint64_t t) {
   float* sum = args.dpositions + t * args.C;
   for (uint64_t b = 0; b < args.B; ++b) {
-    const float* dy = args.dy + (b * args.T + t) * args.C;
-    if (b == 0 && !args.accumulate_dpositions) {
-      std::memcpy(sum, dy, args.C * sizeof(float));
-    } else {
-      add_to(sum, dy, args.C);
-    }
+    if (b == 0 && !args.accumulate_dpositions) std::memset(sum, 0, args.C * sizeof(float));
+    add_to(sum, args.dy + (b * args.T + t) * args.C, args.C);
   }
 }
 
 }  // namespace
 
-Status cpu_embedding_forward(const KernelContext& context, const EmbeddingForwardArgs& args) {
+template <typename Stored>
+Status cpu_embedding_forward(const KernelContext& context, const EmbeddingForwardArgsOf<Stored>& args) {
   const uint64_t rows = uint64_t{args.B} * args.T;
   REPRISE_RETURN_IF_ERROR(check_tokens(args.tokens, rows, args.V));
   for_each_piece(*context.workers, split_rows(rows, args.C),
@@ -73,7 +74,8 @@ Status cpu_embedding_forward(const KernelContext& context, const EmbeddingForwar
   return ok_status();
 }
 
-Status cpu_embedding_backward(const KernelContext& context, const EmbeddingBackwardArgs& args) {
+template <typename Stored>
+Status cpu_embedding_backward(const KernelContext& context, const EmbeddingBackwardArgsOf<Stored>& args) {
   const uint64_t rows = uint64_t{args.B} * args.T;
   REPRISE_RETURN_IF_ERROR(check_tokens(args.tokens, rows, args.V));
   if (args.dtable != nullptr) {
@@ -95,5 +97,8 @@ Status cpu_embedding_backward(const KernelContext& context, const EmbeddingBackw
   }
   return ok_status();
 }
+
+REPRISE_INSTANTIATE(cpu_embedding_forward, EmbeddingForwardArgs)
+REPRISE_INSTANTIATE(cpu_embedding_backward, EmbeddingBackwardArgs)
 
 }  // namespace reprise

@@ -45,16 +45,46 @@ REPRISE_INLINE void transpose_four(float* dst, uint32_t width, const float* cons
 }
 
 // sums[k] = the sum over rows of in[row * stride + k].
-REPRISE_INLINE void sum_rows_body(float* sums, const float* in, uint64_t rows, uint64_t stride, uint64_t columns) {
+template <typename Stored>
+REPRISE_INLINE void sum_rows_body(float* sums, const Stored* in, uint64_t rows, uint64_t stride, uint64_t columns) {
   for (uint64_t k = 0; k < columns; ++k) sums[k] = 0.0f;
   for (uint64_t row = 0; row < rows; ++row, in += stride) {
     REPRISE_INDEPENDENT
     for (uint64_t k = 0; k < columns; ++k) sums[k] += in[k];
   }
 }
-REPRISE_VECTOR_LEVELS(sum_rows, sum_rows_body,
-                      (float* sums, const float* in, uint64_t rows, uint64_t stride, uint64_t columns),
-                      (sums, in, rows, stride, columns))
+REPRISE_STORAGE_LEVELS(sum_rows, sum_rows_body,
+                       (float* sums, const Stored* in, uint64_t rows, uint64_t stride, uint64_t columns),
+                       (sums, in, rows, stride, columns))
+
+REPRISE_INLINE void widen_body(float* to, const Bf16* from, uint64_t count) {
+  REPRISE_INDEPENDENT
+  for (uint64_t i = 0; i < count; ++i) to[i] = from[i];
+}
+REPRISE_VECTOR_LEVELS(widen_row, widen_body, (float* to, const Bf16* from, uint64_t count), (to, from, count))
+
+// `kBias`, `kAccumulate`: constants, so that loops become straight vectors.
+template <bool kBias, bool kAccumulate>
+REPRISE_INLINE void narrow_body(Bf16* to, const float* from, uint64_t count, const float* bias) {
+  REPRISE_INDEPENDENT
+  for (uint64_t i = 0; i < count; ++i) {
+    float value = from[i];
+    if constexpr (kBias) value += bias[i];
+    if constexpr (kAccumulate) value += float{to[i]};
+    to[i] = value;
+  }
+}
+REPRISE_INLINE void narrow_any_body(Bf16* to, const float* from, uint64_t count, const float* bias, bool accumulate) {
+  if (bias != nullptr) {
+    if (accumulate) return narrow_body<true, true>(to, from, count, bias);
+    return narrow_body<true, false>(to, from, count, bias);
+  }
+  if (accumulate) return narrow_body<false, true>(to, from, count, bias);
+  narrow_body<false, false>(to, from, count, bias);
+}
+REPRISE_VECTOR_LEVELS(narrow_row, narrow_any_body,
+                      (Bf16* to, const float* from, uint64_t count, const float* bias, bool accumulate),
+                      (to, from, count, bias, accumulate))
 
 }  // namespace
 
@@ -72,14 +102,11 @@ void pack_lines(float* panel, uint32_t width, const float* const* lines, uint32_
   }
 }
 
-void pack_depths(float* panel, uint32_t width, uint32_t count, const float* first, int64_t stride, uint32_t kc) {
-  for (uint32_t k = 0; k < kc; ++k, panel += width, first += stride) {
-    copy_run(panel, first, count);
-    for (uint32_t i = count; i < width; ++i) panel[i] = 0.0f;
-  }
+void narrow(Bf16* to, const float* from, uint64_t count, const float* bias, bool accumulate) {
+  narrow_row(to, from, count, bias, accumulate);
 }
 
-void MatrixPacker::operator()(float* panel, const PanelRange& range) const {
+void MatrixPackerOf<float>::operator()(float* panel, const PanelRange& range) const {
   const float* origin =
       data + static_cast<int64_t>(range.first) * line_stride + static_cast<int64_t>(range.k0) * depth_stride;
   if (line_stride == 1) return pack_depths(panel, range.width, range.count, origin, depth_stride, range.kc);
@@ -88,7 +115,7 @@ void MatrixPacker::operator()(float* panel, const PanelRange& range) const {
   pack_lines(panel, range.width, lines, range.kc);
 }
 
-uint32_t MatrixPacker::find_runs(RowRun* runs, const PanelRange& range) const {
+uint32_t MatrixPackerOf<float>::find_runs(RowRun* runs, const PanelRange& range) const {
   if (depth_stride != 1 || lines_collide(line_stride)) return 0;
   const float* first = data + static_cast<int64_t>(range.first) * line_stride + static_cast<int64_t>(range.k0);
   for (uint32_t i = 0; i < range.width; ++i) runs[0].rows[i] = i < range.count ? first + i * line_stride : kZeroLine;
@@ -97,12 +124,31 @@ uint32_t MatrixPacker::find_runs(RowRun* runs, const PanelRange& range) const {
   return 1;
 }
 
-DepthRows MatrixPacker::find_depths(const PanelRange& range) const {
+DepthRows MatrixPackerOf<float>::find_depths(const PanelRange& range) const {
   if (line_stride != 1 || range.count < range.width) return {nullptr, 0};  // a tile reads whole rows
   return {data + static_cast<int64_t>(range.first) + static_cast<int64_t>(range.k0) * depth_stride, depth_stride};
 }
 
-void column_sums(const Workers& workers, float* out, const float* in, uint64_t M, uint64_t K, bool accumulate,
+bool MatrixPackerOf<Bf16>::widen_lines(float* lines, const PanelRange& range) const {
+  if (depth_stride != 1) return false;
+  const Bf16* first = data + static_cast<int64_t>(range.first) * line_stride + static_cast<int64_t>(range.k0);
+  for (uint32_t i = 0; i < range.count; ++i) widen_row(lines + i * kWidenedStride, first + i * line_stride, range.kc);
+  return true;
+}
+
+void MatrixPackerOf<Bf16>::operator()(float* panel, const PanelRange& range) const {
+  alignas(64) float widened[kMaxMr * kWidenedStride];
+  if (!widen_lines(widened, range)) {
+    const Bf16* first = data + static_cast<int64_t>(range.first) * line_stride + static_cast<int64_t>(range.k0) * depth_stride;
+    return pack_depths(panel, range.width, range.count, first, depth_stride, range.kc);
+  }
+  const float* lines[kMaxMr];
+  for (uint32_t i = 0; i < range.width; ++i) lines[i] = i < range.count ? widened + i * kWidenedStride : kZeroLine;
+  pack_lines(panel, range.width, lines, range.kc);
+}
+
+template <typename Stored>
+void column_sums(const Workers& workers, float* out, const Stored* in, uint64_t M, uint64_t K, bool accumulate,
                  void* scratch) {
   constexpr uint64_t kTileColumns = 512;  // a tile of sums stays in the first-level cache
   float* sums = static_cast<float*>(scratch);
@@ -114,6 +160,8 @@ void column_sums(const Workers& workers, float* out, const float* in, uint64_t M
   });
   add_partials(workers, out, K, sums, K, rows.count(), accumulate);
 }
+template void column_sums(const Workers&, float*, const float*, uint64_t, uint64_t, bool, void*);
+template void column_sums(const Workers&, float*, const Bf16*, uint64_t, uint64_t, bool, void*);
 
 void add_partials(const Workers& workers, float* c, uint64_t count, const float* sums, uint64_t stride, uint32_t parts,
                   bool accumulate) {

@@ -7,18 +7,24 @@
 //       for rows i of C, a tile at a time
 //         for pieces of k                              A's panel [kc x rows] serves as it lies, or is packed on the worker's stack
 //           for tiles along j: a tile of gemm_tile.h
+//
+// Operands stored as bf16 become f32 while they are packed; rows of A at least become lines of f32 on the worker's stack. A C that is
+// stored as bf16 is rounded once: all of K is one group of pieces, and a strip of f32 on the stack holds the sums.
 #pragma once
 
 #include <cstring>
+#include <type_traits>
+#include <utility>
 
+#include "lib/bf16.h"
 #include "lib/cpu/gemm_scratch.h"
 #include "lib/port.h"
 
 namespace reprise {
 
 // What a worker's stack must have free for a product, beside ordinary frames: A's panel, one tile, and the lines that a
-// packer may copy first (convolutions with few channels do).
-constexpr uint64_t kPanelStackBytes = 4 * (kKc * kMaxMr + kPanelSlack + kMaxMr * kMaxNr + kKc * kMaxMr);
+// packer may copy first (convolutions with few channels do), and the strip of a C stored as bf16.
+constexpr uint64_t kPanelStackBytes = 4 * (kKc * kMaxMr + kPanelSlack + kMaxMr * kMaxNr + kKc * kMaxMr + kMaxMr * kNarrowNc);
 
 // Part of a panel: lines [first, first + count) of the operand (rows of A, columns of B), depths [k0, k0 + kc).
 // A packer writes panel[k * width + i] for all i < width: the element of line first + i at depth k0 + k, zero where i
@@ -48,16 +54,34 @@ inline void copy_run(float* to, const float* from, uint32_t count) {
   for (; count > 0; --count) *to++ = *from++;
 }
 
+inline void copy_run(float* to, const Bf16* from, uint32_t count) {
+  for (uint32_t i = 0; i < count; ++i) to[i] = from[i];
+}
+// to[i] = from[i] + bias[i], where there is a bias, added to what `to` holds where it accumulates.
+void narrow(Bf16* to, const float* from, uint64_t count, const float* bias, bool accumulate);
+
 // panel[k * width + i] = lines[i][k]; `lines` has `width` entries, each with kc readable floats.
 void pack_lines(float* panel, uint32_t width, const float* const* lines, uint32_t kc);
 // panel[k * width + i] = first[k * stride + i] for i < count.
-void pack_depths(float* panel, uint32_t width, uint32_t count, const float* first, int64_t stride, uint32_t kc);
+template <typename Stored>
+void pack_depths(float* panel, uint32_t width, uint32_t count, const Stored* first, int64_t stride, uint32_t kc) {
+  for (uint32_t k = 0; k < kc; ++k, panel += width, first += stride) {
+    copy_run(panel, first, count);
+    for (uint32_t i = count; i < width; ++i) panel[i] = 0.0f;
+  }
+}
 // kKc zeros, for a line that is not there.
 extern const float kZeroLine[kKc];
 
+// Floats between two lines of bf16 that stand as f32 on the stack: a power of two would let them share cache sets.
+constexpr uint32_t kWidenedStride = kKc + 16;
+
 // An operand in memory: element (line, depth) at data[line * line_stride + depth * depth_stride], one of the strides
 // being 1.
-struct MatrixPacker {
+template <typename Stored>
+struct MatrixPackerOf;
+template <>
+struct MatrixPackerOf<float> {
   const float* data;
   int64_t line_stride, depth_stride;
 
@@ -65,15 +89,32 @@ struct MatrixPacker {
   uint32_t find_runs(RowRun* runs, const PanelRange& range) const;
   DepthRows find_depths(const PanelRange& range) const;
 };
+template <>
+struct MatrixPackerOf<Bf16> {
+  const Bf16* data;
+  int64_t line_stride, depth_stride;
+
+  void operator()(float* panel, const PanelRange& range) const;
+  // Writes line i of the range at lines + i * kWidenedStride; false where lines are not contiguous.
+  bool widen_lines(float* lines, const PanelRange& range) const;
+};
+using MatrixPacker = MatrixPackerOf<float>;
 
 // C in memory, row i at data + i * row_stride. An output whose rows lie anywhere says kUniformRows = false and needs
 // row() alone.
-struct MatrixOutput {
+template <typename Stored>
+struct MatrixOutputOf {
   static constexpr bool kUniformRows = true;
-  float* data;
+  Stored* data;
   int64_t row_stride;
 
-  float* row(uint64_t i) const { return data + static_cast<int64_t>(i) * row_stride; }
+  Stored* row(uint64_t i) const { return data + static_cast<int64_t>(i) * row_stride; }
+};
+using MatrixOutput = MatrixOutputOf<float>;
+
+// The same with a bias [N] for every row, which only a C that is rounded needs: a C of f32 can hold it beforehand.
+struct BiasedOutput : MatrixOutputOf<Bf16> {
+  const float* bias;
 };
 
 struct GemmShape {
@@ -106,7 +147,9 @@ struct Block {
   bool add;
   float* packed;
 };
-constexpr uint32_t kMostPieces = kNc / kMaxMr;
+
+template <typename Output>
+inline constexpr bool kIsNarrow = std::is_same_v<decltype(std::declval<const Output&>().row(0)), Bf16*>;
 
 // Where a tile of C goes: rows [i0, i0 + rows), columns [j0, j0 + columns).
 struct TilePlace {
@@ -162,6 +205,25 @@ bool run_rows(const TileGeometry& g, const Block& block, const PackA& pack_a, co
   return false;
 }
 
+// A row panel whose rows are stored as bf16 and serve once they are f32; false where they must be packed.
+template <typename PackA, typename Output>
+bool run_widened(const TileGeometry& g, const Block& block, const PackA& pack_a, const Output& output, const PanelRange& range,
+                 uint64_t j, uint64_t j_end) {
+  if constexpr (requires(float* lines) { pack_a.widen_lines(lines, range); }) {
+    alignas(64) float lines[kMaxRowTile * kWidenedStride];
+    if (g.tile.run_rows == nullptr || !pack_a.widen_lines(lines, range)) return false;
+    RowRun run;
+    run.depths = range.kc;
+    run.ahead = 0;
+    for (uint32_t i = 0; i < range.width; ++i) run.rows[i] = i < range.count ? lines + i * kWidenedStride : kZeroLine;
+    for_each_tile(g, block, range.first, range.count, j, j_end, [&](const TilePlace& place, const float* b) {
+      put_tile(g, block.add, output, place, [&](float beta, float* c, int64_t stride) { g.tile.run_rows(&run, 1, b, beta, c, stride); });
+    });
+    return true;
+  }
+  return false;
+}
+
 // A row panel that serves as it lies by depths; false where it must be packed.
 template <typename PackA, typename Output>
 bool run_depths(const TileGeometry& g, const Block& block, const PackA& pack_a, const Output& output, const PanelRange& range,
@@ -183,7 +245,8 @@ bool run_depths(const TileGeometry& g, const Block& block, const PackA& pack_a, 
 template <typename PackA, typename Output>
 void run_panel(const TileGeometry& g, const Block& block, const PackA& pack_a, const Output& output, const PanelRange& range,
                uint64_t j, uint64_t j_end, float* a) {
-  if (run_rows(g, block, pack_a, output, range, j, j_end) || run_depths(g, block, pack_a, output, range, j, j_end)) return;
+  if (run_rows(g, block, pack_a, output, range, j, j_end) || run_widened(g, block, pack_a, output, range, j, j_end)) return;
+  if (run_depths(g, block, pack_a, output, range, j, j_end)) return;
   pack_a(a, range);
   for_each_tile(g, block, range.first, range.count, j, j_end, [&](const TilePlace& place, const float* b) {
     put_tile(g, block.add, output, place, [&](float beta, float* c, int64_t stride) { g.run(block.kc, a, b, beta, c, stride); });
@@ -193,27 +256,70 @@ void run_panel(const TileGeometry& g, const Block& block, const PackA& pack_a, c
 constexpr uint32_t kMostTasks = 128;  // a claim must stay cheap against its work
 constexpr uint32_t kFewPanels = 16;   // below this many row panels a block's columns are shared out too
 
-// The pieces of one block, packed side by side.
+// The pieces of one block, packed side by side: `count` of the depths' parts from `first` on.
 struct Pieces {
-  Block list[kMostPieces];
-  uint32_t count = 0;
+  const Partition& depths;
+  uint32_t first, count;
+  uint64_t j0;
+  uint32_t nc;
+  uint64_t padded;  // nc, in whole tiles
+  bool add;         // the first one, too, adds to C
+  float* packed;
+
+  Block operator[](uint32_t n) const {
+    const uint64_t k0 = depths.begin(first + n), skipped = k0 - depths.begin(first);
+    return {j0, k0, nc, static_cast<uint32_t>(depths.end(first + n) - k0), add || n > 0, packed + padded * skipped};
+  }
 };
 
 template <typename PackB>
 void pack_pieces(const Workers& workers, const TileGeometry& g, const Pieces& pieces, const PackB& pack_b) {
-  const uint32_t panels = static_cast<uint32_t>(divide_up(pieces.list[0].nc, g.columns));
+  const uint32_t panels = static_cast<uint32_t>(divide_up(pieces.nc, g.columns));
   parallel_for(workers, panels * pieces.count, [&](uint32_t task) {
-    const Block& block = pieces.list[task / panels];
+    const Block block = pieces[task / panels];
     const uint32_t first = task % panels * g.columns;
     const uint32_t count = static_cast<uint32_t>(smaller(g.columns, block.nc - first));
     pack_b(block.packed + uint64_t{first} * block.kc, PanelRange{g.columns, count, block.j0 + first, block.k0, block.kc});
   });
 }
 
+// A strip of f32 in C's place: rows from i0, columns from j0 on.
+struct StripOutput {
+  static constexpr bool kUniformRows = true;
+  float* data;
+  int64_t row_stride;
+  uint64_t i0, j0;
+
+  float* row(uint64_t i) const { return data + static_cast<int64_t>(i - i0) * row_stride - j0; }
+};
+
+// All pieces of one row panel and the block's columns [j, j_end).
+template <typename PackA, typename Output>
+void run_panel_pieces(const TileGeometry& g, const Pieces& pieces, const PackA& pack_a, const Output& output, uint64_t i0, uint32_t rows,
+                      uint64_t j, uint64_t j_end, float* a) {
+  for (uint32_t n = 0; n < pieces.count; ++n) {
+    const Block block = pieces[n];
+    run_panel(g, block, pack_a, output, PanelRange{g.rows, rows, i0, block.k0, block.kc}, j, j_end, a);
+  }
+}
+
+// The same for a C that is rounded when all pieces have been added.
+template <typename PackA, typename Output>
+void run_narrow_panel(const TileGeometry& g, const Pieces& pieces, const PackA& pack_a, const Output& output, uint64_t i0, uint32_t rows,
+                      uint64_t j, uint64_t j_end, bool accumulate, float* a) {
+  alignas(64) float sums[kMaxMr * kNarrowNc];
+  const uint64_t columns = j_end - j;
+  const StripOutput strip{sums, static_cast<int64_t>(columns), i0, pieces.j0 + j};
+  run_panel_pieces(g, pieces, pack_a, strip, i0, rows, j, j_end, a);
+  const float* bias = nullptr;
+  if constexpr (requires { output.bias; }) bias = output.bias == nullptr ? nullptr : output.bias + pieces.j0 + j;
+  for (uint32_t i = 0; i < rows; ++i) narrow(output.row(i0 + i) + pieces.j0 + j, sums + i * columns, columns, bias, accumulate);
+}
+
 template <typename PackA, typename Output>
 void run_pieces(const Workers& workers, const TileGeometry& g, const Pieces& pieces, const PackA& pack_a, const Output& output,
-                uint64_t M) {
-  const uint32_t nc = pieces.list[0].nc;
+                uint64_t M, bool accumulate) {
+  const uint32_t nc = pieces.nc;
   const Partition panels = split_at_most(divide_up(M, g.rows), kMostTasks, 1);
   const uint64_t shares = panels.count() >= kFewPanels ? 1 : divide_up(kFewPanels, panels.count());
   const Partition columns = split_at_most(divide_up(nc, g.columns), shares, 1);
@@ -223,10 +329,11 @@ void run_pieces(const Workers& workers, const TileGeometry& g, const Pieces& pie
     const uint64_t j = columns.begin(c) * g.columns, j_end = smaller(nc, columns.end(c) * g.columns);
     for (uint64_t panel = panels.begin(p); panel < panels.end(p); ++panel) {
       const uint64_t i0 = panel * g.rows;
-      for (uint32_t n = 0; n < pieces.count; ++n) {
-        const Block& block = pieces.list[n];
-        const PanelRange range{g.rows, static_cast<uint32_t>(smaller(g.rows, M - i0)), i0, block.k0, block.kc};
-        run_panel(g, block, pack_a, output, range, j, j_end, a);
+      const uint32_t rows = static_cast<uint32_t>(smaller(g.rows, M - i0));
+      if constexpr (kIsNarrow<Output>) {
+        run_narrow_panel(g, pieces, pack_a, output, i0, rows, j, j_end, accumulate, a);
+      } else {
+        run_panel_pieces(g, pieces, pack_a, output, i0, rows, j, j_end, a);
       }
     }
   });
@@ -246,16 +353,16 @@ void run_product(const Workers& workers, const GemmShape& shape, const PackA& pa
   for (uint32_t d = 0; d < depths.count(); d += limits.depth_pieces) {
     for (uint64_t j0 = 0; j0 < shape.N; j0 += nc) {
       const uint32_t width = static_cast<uint32_t>(smaller(nc, shape.N - j0));
-      const uint64_t padded = divide_up(width, g.columns) * g.columns;
-      Pieces pieces;
-      float* to = packed;
-      for (uint32_t p = d; p < smaller(depths.count(), d + limits.depth_pieces); ++p) {
-        const uint32_t kc = static_cast<uint32_t>(depths.end(p) - depths.begin(p));
-        pieces.list[pieces.count++] = {j0, depths.begin(p), width, kc, accumulate || p > 0, to};
-        to += padded * kc;
-      }
+      const Pieces pieces{.depths = depths,
+                          .first = d,
+                          .count = static_cast<uint32_t>(smaller(limits.depth_pieces, depths.count() - d)),
+                          .j0 = j0,
+                          .nc = width,
+                          .padded = divide_up(width, g.columns) * g.columns,
+                          .add = !kIsNarrow<Output> && (accumulate || d > 0),
+                          .packed = packed};
       pack_pieces(workers, g, pieces, pack_b);
-      run_pieces(workers, g, pieces, pack_a, output, shape.M);
+      run_pieces(workers, g, pieces, pack_a, output, shape.M, accumulate);
     }
   }
 }
@@ -280,16 +387,19 @@ struct Deeper {
 
 }  // namespace gemm_detail
 
-// C (+)= A B. `scratch` has gemm_scratch_bytes(N, K). K = 0 is not handled.
+// C (+)= A B. `scratch` has gemm_scratch_bytes(N, K, how C is stored). K = 0 is not handled.
 template <typename PackA, typename PackB, typename Output>
 void gemm(const Workers& workers, const GemmShape& shape, const PackA& pack_a, const PackB& pack_b,
           const Output& output, bool accumulate, void* scratch) {
-  gemm_detail::run_product(workers, shape, pack_a, pack_b, output, accumulate, {kNc, gemm_depth_pieces(shape.N)}, static_cast<float*>(scratch));
+  gemm_detail::BlockLimits limits{kNc, gemm_depth_pieces(shape.N)};
+  if constexpr (gemm_detail::kIsNarrow<Output>) limits = {gemm_narrow_columns(shape.K), static_cast<uint32_t>(divide_up(shape.K, kKc))};
+  gemm_detail::run_product(workers, shape, pack_a, pack_b, output, accumulate, limits, static_cast<float*>(scratch));
 }
 
 // out[K] (+)= the sum of the rows of in[M,K]: kColumnSumBlocks blocks of rows, then the blocks in order. `scratch` has
 // 4 * kColumnSumBlocks * K bytes.
-void column_sums(const Workers& workers, float* out, const float* in, uint64_t M, uint64_t K, bool accumulate,
+template <typename Stored>
+void column_sums(const Workers& workers, float* out, const Stored* in, uint64_t M, uint64_t K, bool accumulate,
                  void* scratch);
 
 // C[M,N] (+)= sums[0] + sums[1] + ... in that order; sums[s] is contiguous, `stride` floats after the last one.

@@ -12,6 +12,8 @@
 namespace reprise {
 
 constexpr uint32_t kNc = 512;       // columns of B packed at a time: kKc * kNc floats, 512 KiB
+constexpr uint32_t kNarrowNc = 256; // the same for a C stored as bf16, whose whole K is packed, in about kNarrowFloats
+constexpr uint64_t kNarrowFloats = 524288;
 constexpr uint32_t kSplitNc = 192;  // the same for each part of a product that is split along K
 constexpr uint32_t kSplits = 8;     // parts of a split product
 constexpr uint64_t kSplitOutputs =
@@ -23,7 +25,11 @@ constexpr uint64_t gemm_block_floats(uint64_t N, uint64_t K, uint32_t columns) {
 }
 // Depths that are packed together, in pieces of at most kKc, where B is narrow: C then stays in a cache from piece to piece.
 constexpr uint32_t gemm_depth_pieces(uint64_t N) { return static_cast<uint32_t>(larger(1, kNc / (N + kMaxMr - 1))); }
-constexpr uint64_t gemm_scratch_bytes(uint64_t N, uint64_t K) {
+constexpr uint32_t gemm_narrow_columns(uint64_t K) {
+  return static_cast<uint32_t>(smaller(kNarrowNc, larger(kMaxMr, kNarrowFloats / larger(K, 1) / kMaxMr * kMaxMr)));
+}
+constexpr uint64_t gemm_scratch_bytes(uint64_t N, uint64_t K, DType output = DType::kF32) {
+  if (output == DType::kBf16) return align_up(4 * (K * smaller(gemm_narrow_columns(K), N + kMaxMr - 1) + kPanelSlack));
   const uint64_t depths = smaller(K, uint64_t{gemm_depth_pieces(N)} * kKc);
   return align_up(4 * (depths * smaller(kNc, N + kMaxMr - 1) + kPanelSlack));
 }
@@ -55,7 +61,7 @@ constexpr DirectShape direct_shape_guess(const Tensor& y, const Tensor& x, const
 constexpr uint64_t cpu_conv_forward_scratch_bytes(const Tensor* const* tensors) {
   const Tensor &y = *tensors[0], &x = *tensors[1], &w = *tensors[2];
   const DirectShape shape = direct_shape_guess(y, x, w);
-  return larger(gemm_scratch_bytes(w.shape[0], w.elements() / w.shape[0]),
+  return larger(gemm_scratch_bytes(w.shape[0], w.elements() / w.shape[0], y.dtype),
                 larger(direct_fits(shape) ? direct_weights_bytes(w.elements()) : 0,
                        winograd_fits(shape) ? winograd_correlate_bytes(shape.C, shape.K) : 0));
 }
@@ -67,7 +73,7 @@ constexpr uint64_t cpu_conv_backward_data_scratch_bytes(const Tensor* const* ten
   DirectShape turned = direct_shape_guess(dy, dx, w);
   turned.P = dx.shape[1];
   turned.Q = dx.shape[2];
-  return larger(gemm_scratch_bytes(w.shape[3], w.elements() / w.shape[3]),
+  return larger(gemm_scratch_bytes(w.shape[3], w.elements() / w.shape[3], dx.dtype),
                 larger(direct ? direct_weights_bytes(w.elements()) : 0,
                        winograd_fits(turned) ? winograd_correlate_bytes(w.shape[0], w.shape[3]) : 0));
 }
@@ -88,10 +94,10 @@ constexpr uint64_t cpu_conv_backward_weight_scratch_bytes(const Tensor* const* t
 }
 
 constexpr uint64_t cpu_linear_forward_scratch_bytes(const Tensor* const* tensors) {
-  return gemm_scratch_bytes(tensors[0]->last_dimension(), tensors[1]->last_dimension());
+  return gemm_scratch_bytes(tensors[0]->last_dimension(), tensors[1]->last_dimension(), tensors[0]->dtype);
 }
 constexpr uint64_t cpu_linear_backward_data_scratch_bytes(const Tensor* const* tensors) {
-  return gemm_scratch_bytes(tensors[0]->last_dimension(), tensors[1]->last_dimension());
+  return gemm_scratch_bytes(tensors[0]->last_dimension(), tensors[1]->last_dimension(), tensors[0]->dtype);
 }
 constexpr uint64_t cpu_linear_backward_weight_scratch_bytes(const Tensor* const* tensors) {
   const Tensor &dw = *tensors[0], &x = *tensors[1];
@@ -109,16 +115,18 @@ constexpr uint64_t loss_head_chunk_rows(uint64_t M, uint64_t V) {
   const uint64_t rows = (uint64_t{8} << 20) / larger(V, 1);
   return smaller(M, larger(128, smaller(1024, rows)));
 }
-// [ logits rows x V | one double a row: its loss | one u32 a row: predicted right | column sums | packed blocks ]
+// [ logits rows x V | one double a row: its loss | one u32 a row: predicted right | dx rows x C, if that is bf16 | column sums |
+//   packed blocks ]
 struct LossHeadScratch {
-  uint64_t rows, losses_at, hits_at, sums_at, gemm_at, bytes;
+  uint64_t rows, losses_at, hits_at, dx_at, sums_at, gemm_at, bytes;
 };
-constexpr LossHeadScratch loss_head_scratch(uint64_t M, uint64_t C, uint64_t V, bool backward) {
+constexpr LossHeadScratch loss_head_scratch(uint64_t M, uint64_t C, uint64_t V, bool backward, DType stored) {
   LossHeadScratch s{};
   s.rows = loss_head_chunk_rows(M, V);
   s.losses_at = align_up(4 * s.rows * V);
   s.hits_at = s.losses_at + align_up(8 * s.rows);
-  s.sums_at = s.hits_at + align_up(4 * s.rows);
+  s.dx_at = s.hits_at + align_up(4 * s.rows);
+  s.sums_at = s.dx_at + (backward && stored == DType::kBf16 ? align_up(4 * s.rows * C) : 0);
   s.gemm_at = s.sums_at + (backward ? align_up(4 * kColumnSumBlocks * V) : 0);
   const uint64_t forward = gemm_scratch_bytes(V, C);
   const uint64_t data = backward ? gemm_scratch_bytes(C, V) : 0;
@@ -128,11 +136,11 @@ constexpr LossHeadScratch loss_head_scratch(uint64_t M, uint64_t C, uint64_t V, 
 }
 constexpr uint64_t cpu_loss_head_backward_scratch_bytes(const Tensor* const* tensors) {
   const Tensor &x = *tensors[4], &w = *tensors[5];
-  return loss_head_scratch(x.leading_elements(), x.last_dimension(), w.shape[0], true).bytes;
+  return loss_head_scratch(x.leading_elements(), x.last_dimension(), w.shape[0], true, x.dtype).bytes;
 }
 constexpr uint64_t cpu_loss_head_evaluate_scratch_bytes(const Tensor* const* tensors) {
   const Tensor &x = *tensors[1], &w = *tensors[2];
-  return loss_head_scratch(x.leading_elements(), x.last_dimension(), w.shape[0], false).bytes;
+  return loss_head_scratch(x.leading_elements(), x.last_dimension(), w.shape[0], false, x.dtype).bytes;
 }
 
 }  // namespace reprise

@@ -24,14 +24,16 @@ REPRISE_INLINE float total(const Vector* sums) {
 }
 
 // The next lanes of a row, `fill` past its end.
-REPRISE_INLINE void read_lanes(Vector& out, const float* from, uint64_t left, float fill) {
+template <typename Stored>
+REPRISE_INLINE void read_lanes(Vector& out, const Stored* from, uint64_t left, float fill) {
   if (left >= kSumLanes) return read_vector<kSumLanes>(out, from);
   float lanes[kSumLanes];
-  for (uint64_t i = 0; i < kSumLanes; ++i) lanes[i] = i < left ? from[i] : fill;
+  for (uint64_t i = 0; i < kSumLanes; ++i) lanes[i] = i < left ? float{from[i]} : fill;
   read_vector<kSumLanes>(out, lanes);
 }
 
-REPRISE_INLINE float row_sum(const float* x, uint64_t C) {
+template <typename Stored>
+REPRISE_INLINE float row_sum(const Stored* x, uint64_t C) {
   Vector sums[kVectors] = {};
   uint64_t c = 0;
   for (; c + kStep <= C; c += kStep) {
@@ -49,7 +51,8 @@ REPRISE_INLINE float row_sum(const float* x, uint64_t C) {
   return total(sums);
 }
 
-REPRISE_INLINE float row_deviation(const float* x, float mean, uint64_t C) {
+template <typename Stored>
+REPRISE_INLINE float row_deviation(const Stored* x, float mean, uint64_t C) {
   Vector sums[kVectors] = {};
   uint64_t c = 0;
   for (; c + kStep <= C; c += kStep) {
@@ -69,13 +72,14 @@ REPRISE_INLINE float row_deviation(const float* x, float mean, uint64_t C) {
   return total(sums);
 }
 
-REPRISE_INLINE void layer_norm_body(const LayerNormForwardArgs& args, uint64_t begin, uint64_t end) {
+template <typename Stored>
+REPRISE_INLINE void layer_norm_body(const LayerNormForwardArgsOf<Stored>& args, uint64_t begin, uint64_t end) {
   const uint64_t C = args.C;
   const float *gamma = args.gamma, *beta = args.beta;
   const float scale = 1.0f / static_cast<float>(C);
   for (uint64_t r = begin; r < end; ++r) {
-    const float* x = args.x + r * C;
-    float* y = args.y + r * C;
+    const Stored* x = args.x + r * C;
+    Stored* y = args.y + r * C;
     const float mean = row_sum(x, C) * scale;
     const float rstd = 1.0f / std::sqrt(row_deviation(x, mean, C) * scale + args.epsilon);
     args.mean[r] = mean;
@@ -90,7 +94,8 @@ struct RowMeans {
   float gradient, projection;
 };
 
-REPRISE_INLINE RowMeans row_means(const float* x, const float* dy, const float* gamma, float mean, float rstd,
+template <typename Stored>
+REPRISE_INLINE RowMeans row_means(const Stored* x, const Stored* dy, const float* gamma, float mean, float rstd,
                                   uint64_t C) {
   Vector gradients[kVectors] = {}, projections[kVectors] = {};
   uint64_t c = 0;
@@ -126,18 +131,20 @@ struct ParameterSums {
 };
 
 // dx = rstd (dxhat - mean(dxhat) - xhat mean(dxhat xhat)); kSums also adds the row to the sums' floats.
-template <bool kSums, bool kAccumulate>
-REPRISE_INLINE void gradient_row(const LayerNormBackwardArgs& args, const ParameterSums& sums, uint64_t r) {
+template <bool kSums, bool kAccumulate, typename Stored>
+REPRISE_INLINE void gradient_row(const LayerNormBackwardArgsOf<Stored>& args, const ParameterSums& sums, uint64_t r) {
   const uint64_t C = args.C;
-  const float *x = args.x + r * C, *dy = args.dy + r * C, *gamma = args.gamma;
-  float *dx = args.dx + r * C, *dy_xhat_part = sums.dy_xhat_part, *dy_part = sums.dy_part;
+  const Stored *x = args.x + r * C, *dy = args.dy + r * C;
+  Stored* dx = args.dx + r * C;
+  const float* gamma = args.gamma;
+  float *dy_xhat_part = sums.dy_xhat_part, *dy_part = sums.dy_part;
   const float mean = args.mean[r], rstd = args.rstd[r];
   const RowMeans means = row_means(x, dy, gamma, mean, rstd, C);
   REPRISE_INDEPENDENT
   for (uint64_t c = 0; c < C; ++c) {
     const float xhat = (x[c] - mean) * rstd, g = dy[c];
     const float change = rstd * (g * gamma[c] - means.gradient - xhat * means.projection);
-    dx[c] = kAccumulate ? dx[c] + change : change;
+    dx[c] = kAccumulate ? float{dx[c]} + change : change;
     if constexpr (kSums) {
       dy_xhat_part[c] += g * xhat;
       dy_part[c] += g;
@@ -155,8 +162,8 @@ REPRISE_INLINE void flush(const ParameterSums& sums, uint64_t C) {
   }
 }
 
-template <bool kAccumulate>
-REPRISE_INLINE void gradient_rows(const LayerNormBackwardArgs& args, const ParameterSums& sums, uint64_t begin,
+template <bool kAccumulate, typename Stored>
+REPRISE_INLINE void gradient_rows(const LayerNormBackwardArgsOf<Stored>& args, const ParameterSums& sums, uint64_t begin,
                                   uint64_t end) {
   if (args.dgamma == nullptr && args.dbeta == nullptr) {
     for (uint64_t r = begin; r < end; ++r) gradient_row<false, kAccumulate>(args, sums, r);
@@ -171,7 +178,8 @@ REPRISE_INLINE void gradient_rows(const LayerNormBackwardArgs& args, const Param
   flush(sums, args.C);
 }
 
-REPRISE_INLINE void gradient_chunk_body(const LayerNormBackwardArgs& args, const ParameterSums& sums, uint64_t begin,
+template <typename Stored>
+REPRISE_INLINE void gradient_chunk_body(const LayerNormBackwardArgsOf<Stored>& args, const ParameterSums& sums, uint64_t begin,
                                         uint64_t end) {
   if (args.accumulate_dx) {
     gradient_rows<true>(args, sums, begin, end);
@@ -180,10 +188,10 @@ REPRISE_INLINE void gradient_chunk_body(const LayerNormBackwardArgs& args, const
   }
 }
 
-REPRISE_VECTOR_LEVELS(layer_norm_rows, layer_norm_body,
-                      (const LayerNormForwardArgs& args, uint64_t begin, uint64_t end), (args, begin, end))
-REPRISE_VECTOR_LEVELS(gradient_chunk, gradient_chunk_body,
-                      (const LayerNormBackwardArgs& args, const ParameterSums& sums, uint64_t begin, uint64_t end),
+REPRISE_STORAGE_LEVELS(layer_norm_rows, layer_norm_body,
+                      (const LayerNormForwardArgsOf<Stored>& args, uint64_t begin, uint64_t end), (args, begin, end))
+REPRISE_STORAGE_LEVELS(gradient_chunk, gradient_chunk_body,
+                      (const LayerNormBackwardArgsOf<Stored>& args, const ParameterSums& sums, uint64_t begin, uint64_t end),
                       (args, sums, begin, end))
 
 // The chunks' sums of channel c, added in the order of the chunks.
@@ -195,20 +203,22 @@ void store_sum(float* out, const double* partials, uint64_t stride, uint32_t chu
 
 }  // namespace
 
-Status cpu_layer_norm_forward(const KernelContext& context, const LayerNormForwardArgs& args) {
+template <typename Stored>
+Status cpu_layer_norm_forward(const KernelContext& context, const LayerNormForwardArgsOf<Stored>& args) {
   for_each_piece(*context.workers, split_rows(args.M, args.C),
                  [&](uint64_t begin, uint64_t end) { layer_norm_rows(args, begin, end); });
   return ok_status();
 }
 
-Status cpu_layer_norm_backward(const KernelContext& context, const LayerNormBackwardArgs& args) {
+template <typename Stored>
+Status cpu_layer_norm_backward(const KernelContext& context, const LayerNormBackwardArgsOf<Stored>& args) {
   double* partials = static_cast<double*>(args.scratch);
   const Partition chunks = layer_norm_chunks(args.M);
   const uint64_t stride = uint64_t{2} * args.C;
   parallel_for(*context.workers, chunks.count(), [&](uint32_t k) {
     double* own = partials + k * stride;
     float* parts = reinterpret_cast<float*>(partials + chunks.count() * stride) + k * stride;
-    gradient_chunk(args, {own, own + args.C, parts, parts + args.C}, chunks.begin(k), chunks.end(k));
+    gradient_chunk<Stored>(args, {own, own + args.C, parts, parts + args.C}, chunks.begin(k), chunks.end(k));
   });
   for_each_piece(*context.workers, {args.C, 128}, [&](uint64_t begin, uint64_t end) {
     for (uint64_t c = begin; args.dgamma != nullptr && c < end; ++c) {
@@ -220,5 +230,8 @@ Status cpu_layer_norm_backward(const KernelContext& context, const LayerNormBack
   });
   return ok_status();
 }
+
+REPRISE_INSTANTIATE(cpu_layer_norm_forward, LayerNormForwardArgs)
+REPRISE_INSTANTIATE(cpu_layer_norm_backward, LayerNormBackwardArgs)
 
 }  // namespace reprise

@@ -11,8 +11,9 @@
 namespace reprise {
 namespace {
 
+template <typename Stored>
 struct Head {
-  const float* x;
+  const Stored* x;
   const float* w;
   const float* b;
   const int32_t* labels;
@@ -24,6 +25,7 @@ struct Chunk {
   float* logits;   // [rows, V]
   double* losses;  // [rows]
   uint32_t* hits;  // [rows]: 1 where the label is predicted
+  float* dx;       // [rows, C]: where dx is stored as bf16
   float* sums;     // of the columns
   void* gemm;
   uint64_t first, rows;
@@ -34,6 +36,7 @@ Chunk chunk_at(const LossHeadScratch& layout, void* scratch, uint64_t M, uint64_
   return {reinterpret_cast<float*>(base),
           reinterpret_cast<double*>(base + layout.losses_at),
           reinterpret_cast<uint32_t*>(base + layout.hits_at),
+          reinterpret_cast<float*>(base + layout.dx_at),
           reinterpret_cast<float*>(base + layout.sums_at),
           base + layout.gemm_at,
           first,
@@ -41,7 +44,8 @@ Chunk chunk_at(const LossHeadScratch& layout, void* scratch, uint64_t M, uint64_
 }
 
 // Counts the rows with a label; the labels are data and may be anything.
-Status count_labels(const Head& head, uint64_t* labelled) {
+template <typename Stored>
+Status count_labels(const Head<Stored>& head, uint64_t* labelled) {
   *labelled = 0;
   for (uint64_t i = 0; i < head.M; ++i) {
     const int32_t label = head.labels[i];
@@ -92,7 +96,8 @@ double row_loss(float* logits, uint32_t V, uint32_t label, uint32_t best, double
   return std::log(*total) + margin;
 }
 
-void compute_logits(const Workers& workers, const Head& head, const Chunk& chunk) {
+template <typename Stored>
+void compute_logits(const Workers& workers, const Head<Stored>& head, const Chunk& chunk) {
   const MatrixOutput logits{chunk.logits, head.V};
   if (head.b != nullptr) {
     for_each_piece(workers, split_rows(chunk.rows, head.V), [&](uint64_t begin, uint64_t end) {
@@ -100,12 +105,13 @@ void compute_logits(const Workers& workers, const Head& head, const Chunk& chunk
     });
   }
   const int64_t C = head.C;
-  gemm(workers, {chunk.rows, head.V, head.C}, MatrixPacker{head.x + chunk.first * head.C, C, 1},
+  gemm(workers, {chunk.rows, head.V, head.C}, MatrixPackerOf<Stored>{head.x + chunk.first * head.C, C, 1},
        MatrixPacker{head.w, C, 1}, logits, head.b != nullptr, chunk.gemm);
 }
 
 // Losses and hits of the chunk's rows; with `scale` above 0 logits become gradients, else they are left as garbage.
-void compute_losses(const Workers& workers, const Head& head, const Chunk& chunk, double scale) {
+template <typename Stored>
+void compute_losses(const Workers& workers, const Head<Stored>& head, const Chunk& chunk, double scale) {
   for_each_piece(workers, split_rows(chunk.rows, head.V), [&](uint64_t begin, uint64_t end) {
     for (uint64_t i = begin; i < end; ++i) {
       float* logits = chunk.logits + i * head.V;
@@ -133,23 +139,36 @@ double sum_losses(const Chunk& chunk, double sum) {
   return sum;
 }
 
+// Where the chunk's dx is computed: the packed weights of all classes would be too many for gemm() to round it.
+float* f32_rows(float* dx, const Chunk&) { return dx; }
+float* f32_rows(Bf16*, const Chunk& chunk) { return chunk.dx; }
+void store_rows(const Workers&, float*, const float*, uint64_t) {}
+void store_rows(const Workers& workers, Bf16* dx, const float* rows, uint64_t count) {
+  for_each_piece(workers, {count, kBlockElements},
+                 [&](uint64_t begin, uint64_t end) { narrow(dx + begin, rows + begin, end - begin, nullptr, false); });
+}
+
 // The chunk's share of dx, dw and db from its logits' gradients.
-void add_gradients(const Workers& workers, const Head& head, const Chunk& chunk, const LossHeadBackwardArgs& args) {
+template <typename Stored>
+void add_gradients(const Workers& workers, const Head<Stored>& head, const Chunk& chunk, const LossHeadBackwardArgsOf<Stored>& args) {
   const int64_t C = head.C, V = head.V;
   const uint64_t first = chunk.first * head.C;
-  gemm(workers, {chunk.rows, head.C, head.V}, MatrixPacker{chunk.logits, V, 1}, MatrixPacker{head.w, 1, C},
-       MatrixOutput{args.dx + first, C}, false, chunk.gemm);
+  float* dx = f32_rows(args.dx + first, chunk);
+  gemm(workers, {chunk.rows, head.C, head.V}, MatrixPacker{chunk.logits, V, 1}, MatrixPacker{head.w, 1, C}, MatrixOutput{dx, C}, false,
+       chunk.gemm);
+  store_rows(workers, args.dx + first, dx, chunk.rows * head.C);
   if (args.dw != nullptr) {
     gemm_split(workers, {head.V, head.C, chunk.rows}, MatrixPacker{chunk.logits, 1, V},
-               MatrixPacker{head.x + first, 1, C}, args.dw, args.accumulate_dw || chunk.first > 0, chunk.gemm);
+               MatrixPackerOf<Stored>{head.x + first, 1, C}, args.dw, args.accumulate_dw || chunk.first > 0, chunk.gemm);
   }
   if (args.db != nullptr) {
     column_sums(workers, args.db, chunk.logits, chunk.rows, head.V, args.accumulate_db || chunk.first > 0, chunk.sums);
   }
 }
 
-void clear_gradients(const Head& head, const LossHeadBackwardArgs& args) {
-  std::memset(args.dx, 0, head.M * head.C * sizeof(float));
+template <typename Stored>
+void clear_gradients(const Head<Stored>& head, const LossHeadBackwardArgsOf<Stored>& args) {
+  std::memset(args.dx, 0, head.M * head.C * sizeof(Stored));
   if (args.dw != nullptr && !args.accumulate_dw) std::memset(args.dw, 0, uint64_t{head.V} * head.C * sizeof(float));
   if (args.db != nullptr && !args.accumulate_db) std::memset(args.db, 0, head.V * sizeof(float));
 }
@@ -159,9 +178,10 @@ constexpr Status kScratchTooSmall = {Code::kBadPlan, "the loss head's scratch mu
 
 }  // namespace
 
-Status cpu_loss_head_backward(const KernelContext& context, const LossHeadBackwardArgs& args) {
-  const Head head{args.x, args.w, args.b, args.labels, args.M, args.C, args.V};
-  const LossHeadScratch layout = loss_head_scratch(head.M, head.C, head.V, true);
+template <typename Stored>
+Status cpu_loss_head_backward(const KernelContext& context, const LossHeadBackwardArgsOf<Stored>& args) {
+  const Head<Stored> head{args.x, args.w, args.b, args.labels, args.M, args.C, args.V};
+  const LossHeadScratch layout = loss_head_scratch(head.M, head.C, head.V, true, kStoredAs<Stored>);
   if (args.scratch_bytes < layout.bytes) return kScratchTooSmall;
   uint64_t labelled;
   REPRISE_RETURN_IF_ERROR(count_labels(head, &labelled));
@@ -184,9 +204,10 @@ Status cpu_loss_head_backward(const KernelContext& context, const LossHeadBackwa
   return ok_status();
 }
 
-Status cpu_loss_head_evaluate(const KernelContext& context, const LossHeadEvaluateArgs& args) {
-  const Head head{args.x, args.w, args.b, args.labels, args.M, args.C, args.V};
-  const LossHeadScratch layout = loss_head_scratch(head.M, head.C, head.V, false);
+template <typename Stored>
+Status cpu_loss_head_evaluate(const KernelContext& context, const LossHeadEvaluateArgsOf<Stored>& args) {
+  const Head<Stored> head{args.x, args.w, args.b, args.labels, args.M, args.C, args.V};
+  const LossHeadScratch layout = loss_head_scratch(head.M, head.C, head.V, false, kStoredAs<Stored>);
   if (args.scratch_bytes < layout.bytes) return kScratchTooSmall;
   uint64_t labelled;
   REPRISE_RETURN_IF_ERROR(count_labels(head, &labelled));
@@ -204,5 +225,8 @@ Status cpu_loss_head_evaluate(const KernelContext& context, const LossHeadEvalua
   args.scalars->correct += correct;
   return ok_status();
 }
+
+REPRISE_INSTANTIATE(cpu_loss_head_backward, LossHeadBackwardArgs)
+REPRISE_INSTANTIATE(cpu_loss_head_evaluate, LossHeadEvaluateArgs)
 
 }  // namespace reprise

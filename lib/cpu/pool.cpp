@@ -22,7 +22,7 @@ constexpr Taps taps_inside(uint32_t output, uint32_t size, uint32_t kernel, uint
 }
 
 // Windows jump about in memory; the processor does not foresee them.
-constexpr uint64_t kPixelsAhead = 8, kLine = 16;
+constexpr uint64_t kPixelsAhead = 8;
 
 // One output pixel's window inside the image.
 struct Window {
@@ -33,9 +33,10 @@ struct Window {
 
 // `channels` of one output pixel; a constant, so that loops become straight vectors, where kChannels is not 0.
 // A NaN wins and stays, as torch has it, so that a broken step is noticed.
-template <uint32_t kChannels>
-REPRISE_INLINE void max_pool_pixel(float* y, uint8_t* index, const float* image, const PoolShape& s,
+template <uint32_t kChannels, typename Stored>
+REPRISE_INLINE void max_pool_pixel(Stored* y, uint8_t* index, const Stored* image, const PoolShape& s,
                                    const Window& window, uint32_t some) {
+  constexpr uint64_t kLine = 64 / sizeof(Stored);
   const uint32_t channels = kChannels != 0 ? kChannels : some;
   const uint32_t first = window.rows.first * s.window.kernel_w + window.columns.first;
   float best[kPoolChannels];
@@ -45,11 +46,12 @@ REPRISE_INLINE void max_pool_pixel(float* y, uint8_t* index, const float* image,
   for (uint32_t r = window.rows.first; r < window.rows.end; ++r) {
     for (uint32_t t = window.columns.first; t < window.columns.end; ++t) {
       const uint32_t tap = r * s.window.kernel_w + t;
-      const float* x = image + ((window.h + r) * s.W + window.w + t) * s.C;
+      const Stored* x = image + ((window.h + r) * s.W + window.w + t) * s.C;
       for (uint32_t c = 0; c < channels; c += kLine) __builtin_prefetch(x + kPixelsAhead * s.C + c);
       for (uint32_t c = 0; c < channels; ++c) {
-        const bool wins = (x[c] > best[c]) | (x[c] != x[c]);
-        best[c] = wins ? x[c] : best[c];
+        const float v = x[c];
+        const bool wins = (v > best[c]) | (v != v);
+        best[c] = wins ? v : best[c];
         winner[c] = wins ? tap : winner[c];
       }
     }
@@ -59,16 +61,17 @@ REPRISE_INLINE void max_pool_pixel(float* y, uint8_t* index, const float* image,
 }
 
 // Output row p of image n.
-REPRISE_INLINE void max_pool_row_body(const MaxPoolForwardArgs& args, uint32_t n, uint32_t p) {
+template <typename Stored>
+REPRISE_INLINE void max_pool_row_body(const MaxPoolForwardArgsOf<Stored>& args, uint32_t n, uint32_t p) {
   const PoolShape s = args.shape;
   const WindowAttribute& a = s.window;
   const Taps rows = taps_inside(p, s.H, a.kernel_h, a.stride, a.pad);
-  const float* image = args.x + uint64_t{n} * s.H * s.W * s.C;
+  const Stored* image = args.x + uint64_t{n} * s.H * s.W * s.C;
   for (uint32_t q = 0; q < s.Q; ++q) {
     const Window window{uint64_t{p} * a.stride - a.pad, uint64_t{q} * a.stride - a.pad, rows,
                         taps_inside(q, s.W, a.kernel_w, a.stride, a.pad)};
     const uint64_t out = ((n * uint64_t{s.P} + p) * s.Q + q) * s.C;
-    float* y = args.y + out;
+    Stored* y = args.y + out;
     uint8_t* index = args.index + out;
     uint32_t c = 0;
     for (; c + kPoolChannels <= s.C; c += kPoolChannels)
@@ -93,8 +96,8 @@ struct Covering {
 };
 
 // As max_pool_pixel has it, but gathered: each dx is written once, by one worker.
-template <uint32_t kChannels>
-REPRISE_INLINE void max_pool_gradient_pixel(float* dx, const uint8_t* index, const float* dy, const PoolShape& s,
+template <uint32_t kChannels, typename Stored>
+REPRISE_INLINE void max_pool_gradient_pixel(Stored* dx, const uint8_t* index, const Stored* dy, const PoolShape& s,
                                             const Covering& covering, bool accumulate, uint32_t some) {
   const uint32_t channels = kChannels != 0 ? kChannels : some;
   float sum[kPoolChannels];
@@ -116,16 +119,17 @@ REPRISE_INLINE void max_pool_gradient_pixel(float* dx, const uint8_t* index, con
 }
 
 // Input row h of image n.
-REPRISE_INLINE void max_pool_gradient_row_body(const MaxPoolBackwardArgs& args, uint32_t n, uint32_t h) {
+template <typename Stored>
+REPRISE_INLINE void max_pool_gradient_row_body(const MaxPoolBackwardArgsOf<Stored>& args, uint32_t n, uint32_t h) {
   const PoolShape s = args.shape;
   const WindowAttribute& a = s.window;
   const Taps rows = outputs_covering(h, s.P, a.kernel_h, a.stride, a.pad);
   const uint64_t outputs = uint64_t{n} * s.P * s.Q * s.C;
   const uint8_t* index = args.index + outputs;
-  const float* dy = args.dy + outputs;
+  const Stored* dy = args.dy + outputs;
   for (uint32_t w = 0; w < s.W; ++w) {
     const Covering covering{h + a.pad, w + a.pad, rows, outputs_covering(w, s.Q, a.kernel_w, a.stride, a.pad)};
-    float* dx = args.dx + ((n * uint64_t{s.H} + h) * s.W + w) * s.C;
+    Stored* dx = args.dx + ((n * uint64_t{s.H} + h) * s.W + w) * s.C;
     uint32_t c = 0;
     for (; c + kPoolChannels <= s.C; c += kPoolChannels) {
       max_pool_gradient_pixel<kPoolChannels>(dx + c, index + c, dy + c, s, covering, args.accumulate_dx, 0);
@@ -136,31 +140,33 @@ REPRISE_INLINE void max_pool_gradient_row_body(const MaxPoolBackwardArgs& args, 
   }
 }
 
-REPRISE_INLINE void mean_pixel_body(float* y, const float* x, uint64_t HW, uint64_t C, uint64_t channels) {
+template <typename Stored>
+REPRISE_INLINE void mean_pixel_body(Stored* y, const Stored* x, uint64_t HW, uint64_t C, uint64_t channels) {
   double sum[kPoolChannels];
   for (uint64_t c = 0; c < channels; ++c) sum[c] = 0;
   uint64_t i = 0;
   for (; i + 4 <= HW; i += 4) {
-    const float* x0 = x + i * C;
-    const float *x1 = x0 + C, *x2 = x1 + C, *x3 = x2 + C;
-    for (uint64_t c = 0; c < channels; ++c) sum[c] += static_cast<double>((x0[c] + x1[c]) + (x2[c] + x3[c]));
+    const Stored* x0 = x + i * C;
+    const Stored *x1 = x0 + C, *x2 = x1 + C, *x3 = x2 + C;
+    for (uint64_t c = 0; c < channels; ++c) sum[c] += static_cast<double>((float{x0[c]} + float{x1[c]}) + (float{x2[c]} + float{x3[c]}));
   }
   for (; i < HW; ++i) {
-    for (uint64_t c = 0; c < channels; ++c) sum[c] += static_cast<double>(x[i * C + c]);
+    for (uint64_t c = 0; c < channels; ++c) sum[c] += static_cast<double>(float{x[i * C + c]});
   }
   const double scale = 1.0 / static_cast<double>(HW);
   for (uint64_t c = 0; c < channels; ++c) y[c] = static_cast<float>(sum[c] * scale);
 }
 
-REPRISE_INLINE void spread_pixel_body(const GlobalPoolArgs& args, uint64_t first_pixel, uint64_t end_pixel) {
+template <typename Stored>
+REPRISE_INLINE void spread_pixel_body(const GlobalPoolArgsOf<Stored>& args, uint64_t first_pixel, uint64_t end_pixel) {
   const float scale = 1.0f / static_cast<float>(args.HW);
   const uint64_t C = args.C;
   for (uint64_t pixel = first_pixel; pixel < end_pixel; ++pixel) {
-    const float* dy = args.in + pixel / args.HW * C;
-    float* dx = args.out + pixel * C;
+    const Stored* dy = args.in + pixel / args.HW * C;
+    Stored* dx = args.out + pixel * C;
     if (args.accumulate_out) {
       REPRISE_INDEPENDENT
-      for (uint64_t c = 0; c < C; ++c) dx[c] += dy[c] * scale;
+      for (uint64_t c = 0; c < C; ++c) dx[c] = float{dx[c]} + dy[c] * scale;
     } else {
       REPRISE_INDEPENDENT
       for (uint64_t c = 0; c < C; ++c) dx[c] = dy[c] * scale;
@@ -168,31 +174,34 @@ REPRISE_INLINE void spread_pixel_body(const GlobalPoolArgs& args, uint64_t first
   }
 }
 
-REPRISE_VECTOR_LEVELS(max_pool_row, max_pool_row_body, (const MaxPoolForwardArgs& args, uint32_t n, uint32_t p),
+REPRISE_STORAGE_LEVELS(max_pool_row, max_pool_row_body, (const MaxPoolForwardArgsOf<Stored>& args, uint32_t n, uint32_t p),
                       (args, n, p))
-REPRISE_VECTOR_LEVELS(max_pool_gradient_row, max_pool_gradient_row_body,
-                      (const MaxPoolBackwardArgs& args, uint32_t n, uint32_t h), (args, n, h))
-REPRISE_VECTOR_LEVELS(mean_pixel, mean_pixel_body,
-                      (float* y, const float* x, uint64_t HW, uint64_t C, uint64_t channels), (y, x, HW, C, channels))
-REPRISE_VECTOR_LEVELS(spread_pixel, spread_pixel_body,
-                      (const GlobalPoolArgs& args, uint64_t first_pixel, uint64_t end_pixel),
+REPRISE_STORAGE_LEVELS(max_pool_gradient_row, max_pool_gradient_row_body,
+                      (const MaxPoolBackwardArgsOf<Stored>& args, uint32_t n, uint32_t h), (args, n, h))
+REPRISE_STORAGE_LEVELS(mean_pixel, mean_pixel_body,
+                      (Stored* y, const Stored* x, uint64_t HW, uint64_t C, uint64_t channels), (y, x, HW, C, channels))
+REPRISE_STORAGE_LEVELS(spread_pixel, spread_pixel_body,
+                      (const GlobalPoolArgsOf<Stored>& args, uint64_t first_pixel, uint64_t end_pixel),
                       (args, first_pixel, end_pixel))
 
 }  // namespace
 
-Status cpu_max_pool_forward(const KernelContext& context, const MaxPoolForwardArgs& args) {
+template <typename Stored>
+Status cpu_max_pool_forward(const KernelContext& context, const MaxPoolForwardArgsOf<Stored>& args) {
   const PoolShape& s = args.shape;
   parallel_for(*context.workers, s.N * s.P, [&](uint32_t row) { max_pool_row(args, row / s.P, row % s.P); });
   return ok_status();
 }
 
-Status cpu_max_pool_backward(const KernelContext& context, const MaxPoolBackwardArgs& args) {
+template <typename Stored>
+Status cpu_max_pool_backward(const KernelContext& context, const MaxPoolBackwardArgsOf<Stored>& args) {
   const PoolShape& s = args.shape;
   parallel_for(*context.workers, s.N * s.H, [&](uint32_t row) { max_pool_gradient_row(args, row / s.H, row % s.H); });
   return ok_status();
 }
 
-Status cpu_global_pool_forward(const KernelContext& context, const GlobalPoolArgs& args) {
+template <typename Stored>
+Status cpu_global_pool_forward(const KernelContext& context, const GlobalPoolArgsOf<Stored>& args) {
   const Partition tiles{args.C, kPoolChannels};
   parallel_for(*context.workers, args.N, [&](uint32_t n) {
     for (uint32_t tile = 0; tile < tiles.count(); ++tile) {
@@ -204,10 +213,16 @@ Status cpu_global_pool_forward(const KernelContext& context, const GlobalPoolArg
   return ok_status();
 }
 
-Status cpu_global_pool_backward(const KernelContext& context, const GlobalPoolArgs& args) {
+template <typename Stored>
+Status cpu_global_pool_backward(const KernelContext& context, const GlobalPoolArgsOf<Stored>& args) {
   for_each_piece(*context.workers, split_rows(uint64_t{args.N} * args.HW, args.C),
                  [&](uint64_t begin, uint64_t end) { spread_pixel(args, begin, end); });
   return ok_status();
 }
+
+REPRISE_INSTANTIATE(cpu_max_pool_forward, MaxPoolForwardArgs)
+REPRISE_INSTANTIATE(cpu_max_pool_backward, MaxPoolBackwardArgs)
+REPRISE_INSTANTIATE(cpu_global_pool_forward, GlobalPoolArgs)
+REPRISE_INSTANTIATE(cpu_global_pool_backward, GlobalPoolArgs)
 
 }  // namespace reprise

@@ -34,7 +34,7 @@ constexpr uint64_t cpu_scratch_bytes(Op op, Pass pass, const Tensor* const* tens
     case Op::kLayerNorm:
       if (pass == Pass::kForward) return 0;
       return layer_norm_backward_scratch_bytes(tensors[3]->leading_elements(), tensors[3]->last_dimension());
-    case Op::kAttention: return pass == Pass::kForward ? 0 : attention_backward_scratch_bytes(tensors[3]->elements());
+    case Op::kAttention: return pass == Pass::kForward ? 0 : attention_backward_scratch_bytes(*tensors[2], *tensors[3]);
     case Op::kLossHead:
       if (pass == Pass::kBackward) return cpu_loss_head_backward_scratch_bytes(tensors);
       return cpu_loss_head_evaluate_scratch_bytes(tensors);

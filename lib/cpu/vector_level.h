@@ -55,21 +55,25 @@ constexpr const char* vector_level_name(VectorLevel level) {
 
 // Defines `static void name parameters`, which calls `body arguments` compiled for the machine's best level.
 // `body` must be REPRISE_INLINE, and so must all it calls; it may be a template over kLanes, the floats in a vector.
+// REPRISE_STORAGE_LEVELS: the same as a template over Stored, which stands for the storage of activations in `parameters`.
+#define REPRISE_VECTOR_LEVELS(name, body, parameters, arguments) REPRISE_LEVELS_OF(, name, body, parameters, arguments)
+#define REPRISE_STORAGE_LEVELS(name, body, parameters, arguments) \
+  REPRISE_LEVELS_OF(template <typename Stored>, name, body, parameters, arguments)
 #if defined(__x86_64__) && !defined(REPRISE_BASELINE_ONLY)
-#define REPRISE_VECTOR_LEVELS(name, body, parameters, arguments)                                             \
-  __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw,avx2,fma"))) static void name##_avx512 parameters { \
+#define REPRISE_LEVELS_OF(head, name, body, parameters, arguments)                                           \
+  head __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw,avx2,fma"))) static void name##_avx512 parameters { \
     [[maybe_unused]] constexpr int kLanes = 16;                                                              \
     body arguments;                                                                                          \
   }                                                                                                          \
-  __attribute__((target("avx2,fma"))) static void name##_avx2 parameters {                                   \
+  head __attribute__((target("avx2,fma"))) static void name##_avx2 parameters {                                   \
     [[maybe_unused]] constexpr int kLanes = 8;                                                               \
     body arguments;                                                                                          \
   }                                                                                                          \
-  static void name##_baseline parameters {                                                                   \
+  head static void name##_baseline parameters {                                                                 \
     [[maybe_unused]] constexpr int kLanes = 4;                                                               \
     body arguments;                                                                                          \
   }                                                                                                          \
-  static void name parameters {                                                                              \
+  head static void name parameters {                                                                         \
     switch (::reprise::vector_level()) {                                                                     \
       case ::reprise::VectorLevel::kAvx512: return name##_avx512 arguments;                                  \
       case ::reprise::VectorLevel::kAvx2: return name##_avx2 arguments;                                      \
@@ -77,8 +81,8 @@ constexpr const char* vector_level_name(VectorLevel level) {
     }                                                                                                        \
   }
 #else
-#define REPRISE_VECTOR_LEVELS(name, body, parameters, arguments) \
-  static void name parameters {                                  \
+#define REPRISE_LEVELS_OF(head, name, body, parameters, arguments) \
+  head static void name parameters {                               \
     [[maybe_unused]] constexpr int kLanes = 4;                   \
     body arguments;                                              \
   }

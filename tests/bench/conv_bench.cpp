@@ -76,13 +76,13 @@ void run_layer(benchmark::State& state, const LayerCase& c, ConvPass pass, uint3
     Status status;
     switch (pass) {
       case ConvPass::kForward:
-        status = cpu_conv_forward(context, {y.data(), x.data(), w.data(), scratch, bytes, s});
+        status = cpu_conv_forward<float>(context, {y.data(), x.data(), w.data(), scratch, bytes, s});
         break;
       case ConvPass::kBackwardData:
-        status = cpu_conv_backward_data(context, {x.data(), y.data(), w.data(), scratch, bytes, s, false});
+        status = cpu_conv_backward_data<float>(context, {x.data(), y.data(), w.data(), scratch, bytes, s, false});
         break;
       case ConvPass::kBackwardWeight:
-        status = cpu_conv_backward_weight(context, {w.data(), x.data(), y.data(), scratch, bytes, s, false});
+        status = cpu_conv_backward_weight<float>(context, {w.data(), x.data(), y.data(), scratch, bytes, s, false});
         break;
     }
     state.SetIterationTime(watch.stop());

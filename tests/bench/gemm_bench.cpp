@@ -50,7 +50,7 @@ void run_product(benchmark::State& state, const ProductCase& c, GemmTileChoice c
   Stopwatch watch;
   for (auto _ : state) {
     watch.start();
-    const Status status = cpu_linear_forward(context, {out.data(), a.data(), b.data(), nullptr, aligned,
+    const Status status = cpu_linear_forward<float>(context, {out.data(), a.data(), b.data(), nullptr, aligned,
                                                        gemm_scratch_bytes(c.N, c.K), c.M, c.K, c.N, false});
     state.SetIterationTime(watch.stop());
     if (!status.ok()) state.SkipWithError(status.message);

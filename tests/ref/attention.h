@@ -91,7 +91,9 @@ struct AttentionGradient {
   Array dqkv, magnitude;
 };
 
-inline AttentionGradient attention_backward(const Array& qkv, const Array& mask, const Array& dy_in, size_t heads) {
+// `stored_y`: the y that the softmax's derivative is to use, where it is not the exact one because it was rounded to bf16.
+inline AttentionGradient attention_backward(const Array& qkv, const Array& mask, const Array& dy_in, size_t heads,
+                                            const Array* stored_y = nullptr) {
   const size_t B = qkv.shape(0), T = qkv.shape(1), C = qkv.shape(2) / 3, D = C / heads;
   AttentionGradient out{zeros({B, T, 3 * C}), zeros({B, T, 3 * C})};
   auto dqkv = view<3>(out.dqkv), magnitude = view<3>(out.magnitude);
@@ -115,6 +117,10 @@ inline AttentionGradient attention_backward(const Array& qkv, const Array& mask,
           }
           dot += p(t, s) * dp[s];
           dot_magnitude += p(t, s) * dp_magnitude[s];
+        }
+        if (stored_y != nullptr) {
+          dot = 0;
+          for (size_t d = 0; d < D; ++d) dot += dy(b, t, h * D + d) * (*stored_y)(b, t, h * D + d);
         }
         for (size_t s = 0; s <= t; ++s) {
           const double ds = p(t, s) * (dp[s] - dot) * scale;

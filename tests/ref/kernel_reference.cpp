@@ -230,7 +230,7 @@ class Oracle {
       expect(0, {r.y, r.y_magnitude, terms});
       return expect(1, {r.lse, r.lse_magnitude, terms});
     }
-    const ref::AttentionGradient g = ref::attention_backward(value(1), mask, value(4), heads);
+    const ref::AttentionGradient g = ref::attention_backward(value(1), mask, value(4), heads, stores_bf16(case_) ? &value(2) : nullptr);
     expect(0, {g.dqkv, g.magnitude, terms});
   }
 

@@ -24,7 +24,7 @@ class Dataset {
   uint64_t micro_batches() const { return (size_ + batch_ - 1) / batch_; }
 
   // Writes micro-batch `micro` of step `step`, both from 0, and returns how many of its samples are real.
-  //   images: input f32 [batch, H, W, C], labels i32 [batch]
+  //   images: input [batch, H, W, C], stored as the recipe's "dtype" says, labels i32 [batch]
   //   tokens: input i32 [batch, sequence], labels i32 [batch, sequence] (the next token)
   // Training: sample order and augmentation of DESIGN 9; always `batch` real samples.
   // Evaluation: samples step*batch .. in file order, never augmented (micro is 0); past the end the input is 0 and the

@@ -123,7 +123,7 @@ class IdxDataset : public Dataset {
   uint64_t fill(uint64_t step, uint64_t micro, void* input, int32_t* labels) override {
     const ImageShape shape = image_shape(recipe_);
     return fill_images(recipe_, split_, order_, step, micro, input, labels,
-                       [&](uint64_t sample, const Augmentation& augmentation, float* image) {
+                       [&](uint64_t sample, const Augmentation& augmentation, auto* image) {
       const uint8_t* bytes = images_.bytes.data() + sample * shape.values();
       const auto pixel = [&](int y, int x, int) { return table_(0, bytes[y * shape.width + x]); };
       write_image(shape, augmentation, pixel, [&](int) { return table_(0, 0); }, image);

@@ -126,7 +126,7 @@ class ImageFolderDataset : public Dataset {
     const ImageShape shape = image_shape(recipe_);
     const uint8_t* bytes = decoded.pixels.data();
     const uint64_t real = fill_images(recipe_, split_, order_, step, micro, input, labels,
-                                      [&](uint64_t sample, const Augmentation& augmentation, float* image) {
+                                      [&](uint64_t sample, const Augmentation& augmentation, auto* image) {
                                         const auto pixel = [&](int y, int x, int c) {
                                           return table_(c, bytes[(y * shape.width + x) * shape.channels + c]);
                                         };

@@ -7,6 +7,7 @@
 #include <array>
 #include <vector>
 
+#include "lib/bf16.h"
 #include "tools/data/dataset.h"
 #include "tools/data/sample_order.h"
 
@@ -34,9 +35,9 @@ class PixelTable {
 
 // Writes one image, [H, W, C], through its augmentation. pixel(row, column, channel) gives a value inside the image,
 // padding(channel) the value outside of it.
-template <typename Pixel, typename Padding>
+template <typename Stored, typename Pixel, typename Padding>
 void write_image(const ImageShape& shape, const Augmentation& augmentation, const Pixel& pixel, const Padding& padding,
-                 float* output) {
+                 Stored* output) {
   for (int y = 0; y < shape.height; ++y) {
     const int row = y + augmentation.rows_down;
     for (int x = 0; x < shape.width; ++x) {
@@ -47,18 +48,16 @@ void write_image(const ImageShape& shape, const Augmentation& augmentation, cons
   }
 }
 
-// Walks a micro-batch: write_sample(sample, augmentation, image) writes one sample and returns its label. Returns the
-// number of real samples.
-template <typename WriteSample>
-uint64_t fill_images(const Recipe& recipe, Split split, const SampleOrder& order, uint64_t step, uint64_t micro,
-                     void* input, int32_t* labels, const WriteSample& write_sample) {
+// fill_images() below, for images stored in one way.
+template <typename Stored, typename WriteSample>
+uint64_t fill_stored_images(const Recipe& recipe, Split split, const SampleOrder& order, uint64_t step, uint64_t micro,
+                            Stored* image, int32_t* labels, const WriteSample& write_sample) {
   const uint64_t batch = static_cast<uint64_t>(recipe.batch), values = image_shape(recipe).values();
-  float* image = static_cast<float*>(input);
   uint64_t real = 0;
   for (uint64_t b = 0; b < batch; ++b, image += values) {
     const std::optional<uint64_t> sample = order.sample_at(step, micro, b);
     if (!sample) {
-      std::fill(image, image + values, 0.0f);
+      std::fill(image, image + values, Stored(0.0f));
       labels[b] = kIgnoredLabel;
       continue;
     }
@@ -68,6 +67,17 @@ uint64_t fill_images(const Recipe& recipe, Split split, const SampleOrder& order
     ++real;
   }
   return real;
+}
+
+// Walks a micro-batch: write_sample(sample, augmentation, image) writes one sample, of float or Bf16 as the recipe's dtype says, and
+// returns its label. Returns the number of real samples.
+template <typename WriteSample>
+uint64_t fill_images(const Recipe& recipe, Split split, const SampleOrder& order, uint64_t step, uint64_t micro,
+                     void* input, int32_t* labels, const WriteSample& write_sample) {
+  if (recipe.dtype == Recipe::Dtype::kBf16) {
+    return fill_stored_images(recipe, split, order, step, micro, static_cast<Bf16*>(input), labels, write_sample);
+  }
+  return fill_stored_images(recipe, split, order, step, micro, static_cast<float*>(input), labels, write_sample);
 }
 
 // UserError naming the file, the sample and the range, where the label is no class of the model.

@@ -33,7 +33,7 @@ class SyntheticImages : public Dataset {
     const ImageShape shape = image_shape(recipe_);
     const uint32_t classes = static_cast<uint32_t>(class_count(recipe_));
     return fill_images(recipe_, split_, order_, step, micro, input, labels,
-                       [&](uint64_t sample, const Augmentation& augmentation, float* image) {
+                       [&](uint64_t sample, const Augmentation& augmentation, auto* image) {
       const uint32_t label = philox(key, sample, ~uint64_t{0}).word[0] % classes;
       const auto pixel = [&](int y, int x, int c) {
         const uint64_t element =

@@ -32,7 +32,7 @@ class TensorDataset : public Dataset {
   uint64_t fill(uint64_t step, uint64_t micro, void* input, int32_t* labels) override {
     const ImageShape shape = image_shape(recipe_);
     return fill_images(recipe_, split_, order_, step, micro, input, labels,
-                       [&](uint64_t sample, const Augmentation& augmentation, float* image) {
+                       [&](uint64_t sample, const Augmentation& augmentation, auto* image) {
       const unsigned char* planes = images_ + sample * shape.values() * sizeof(float);
       const auto pixel = [&](int y, int x, int c) {
         float value;  // the file promises no alignment

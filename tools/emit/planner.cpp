@@ -183,7 +183,6 @@ ScheduleRequest request_of(const SolvedModel& model) {
 }
 
 SolvedModel solve_model(const Recipe& recipe, const std::optional<MeasuredCosts>& measured) {
-  if (recipe.dtype != Recipe::Dtype::kF32) throw UserError(recipe.name + ": dtype: only \"f32\" is built in");
   SolvedModel model;
   model.recipe = recipe;
   model.graph = build_model(recipe);

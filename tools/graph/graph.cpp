@@ -19,8 +19,13 @@ std::array<uint32_t, kMaxRank> padded_shape(const Shape& shape) {
   return padded;
 }
 
-Graph::Graph() {
+Graph::Graph(DType stored) : stored_(stored) {
   scalars = add_value("scalars", ValueKind::kScalars, {static_cast<uint32_t>(sizeof(StepScalars))}, DType::kU8);
+}
+
+ValueId Graph::add_value(const std::string& name, ValueKind kind, const Shape& shape) {
+  const bool is_activation = kind == ValueKind::kInput || kind == ValueKind::kActivation || kind == ValueKind::kGradient;
+  return add_value(name, kind, shape, is_activation ? stored_ : DType::kF32);
 }
 
 ValueId Graph::add_value(const std::string& name, ValueKind kind, const Shape& shape, DType dtype) {

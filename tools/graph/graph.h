@@ -94,9 +94,10 @@ class Graph {
   AttributeTables attributes;
   ValueId input = kNoValue, labels = kNoValue, scalars = kNoValue;
 
-  Graph();
+  explicit Graph(DType stored = DType::kF32);  // activations, their gradients and the images are stored so
 
-  ValueId add_value(const std::string& name, ValueKind kind, const Shape& shape, DType dtype = DType::kF32);
+  ValueId add_value(const std::string& name, ValueKind kind, const Shape& shape);  // f32, or as `stored` says
+  ValueId add_value(const std::string& name, ValueKind kind, const Shape& shape, DType dtype);
   ValueId parameter(const std::string& name, const Shape& shape, InitKind init, float scale);
   const Tensor& tensor(ValueId v) const { return values[v].tensor; }
 
@@ -118,6 +119,7 @@ class Graph {
 
  private:
   Node& node(Op op, const std::string& name, std::vector<ValueId> inputs);
+  DType stored_;
   uint32_t next_stream_ = 1;
 };
 

@@ -27,7 +27,7 @@ void mark(Graph& graph, const Recipe& recipe, const std::vector<std::string>& pa
 }  // namespace
 
 Graph build_model(const Recipe& recipe) {
-  Graph graph;
+  Graph graph(recipe.dtype == Recipe::Dtype::kBf16 ? DType::kBf16 : DType::kF32);
   const uint32_t batch = static_cast<uint32_t>(recipe.batch);
   if (const auto* resnet = std::get_if<ResNetModel>(&recipe.model)) {
     build_resnet(graph, *resnet, batch);

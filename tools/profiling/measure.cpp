@@ -108,6 +108,14 @@ struct MeasuredPlan {
   }
 };
 
+// Of `elements`, by `shift` bytes.
+template <typename Stored>
+Status move_down(const Trainer& trainer, uint64_t elements, uint64_t shift) {
+  Stored* base = reinterpret_cast<Stored*>(trainer.arena.base);
+  const UnaryArgsOf<Stored> args = {base, base + shift / sizeof(Stored), elements, false, false};
+  return trainer.backend->activations<Stored>()->move(trainer.context, args);
+}
+
 // Gradients are moved by layouts that no measured plan may hold: each boundary gradient, a kAlignment's way off.
 void measure_moves(const SolvedModel& model, const PlanRun& run, Sums& sums) {
   std::set<std::string> done;
@@ -115,15 +123,15 @@ void measure_moves(const SolvedModel& model, const PlanRun& run, Sums& sums) {
   for (const LinkBody& link : model.bodies.links) {
     if (link.d_input == kNoValue) continue;
     const std::string key = call_key(model.graph, {Op::kMove, Pass::kForward, 0, {link.d_input, link.d_input}});
-    const uint64_t elements = model.graph.tensor(link.d_input).elements();
-    const uint64_t shift = std::max<uint64_t>(kAlignment, align_up(elements * sizeof(float) / 2));
-    if (elements * sizeof(float) + shift > trainer.arena.bytes || !done.insert(key).second) continue;
-    float* base = reinterpret_cast<float*>(trainer.arena.base);
-    const UnaryArgs args = {base, base + shift / sizeof(float), elements, false, false};
+    const Tensor& gradient = model.graph.tensor(link.d_input);
+    const uint64_t elements = gradient.elements(), bytes = elements * dtype_bytes(gradient.dtype);
+    const uint64_t shift = std::max<uint64_t>(kAlignment, align_up(bytes / 2));
+    if (bytes + shift > trainer.arena.bytes || !done.insert(key).second) continue;
+    const auto move = gradient.dtype == DType::kBf16 ? move_down<Bf16> : move_down<float>;
     std::vector<double> samples;
     for (uint64_t i = 0; i < kMoves; ++i) {
       const double start = seconds_now();
-      require("move", trainer.backend->move(trainer.context, args));
+      require("move", move(trainer, elements, shift));
       samples.push_back(seconds_now() - start);
     }
     sums.kernels[key] = {kMoves * median(std::move(samples)), kMoves};

@@ -55,13 +55,21 @@ class Sampler {
     const Tensor& x = program_.slots[ref_index(hidden)].tensor;
     const Tensor& w = trainer_.plan->state[ref_index(weight)].tensor;
     const uint32_t C = w.shape[1], V = w.shape[0];
-    const float* state = reinterpret_cast<const float*>(trainer_.region(Region::kProgram) + x.offset) + position_ * C;
+    const unsigned char* states = trainer_.region(Region::kProgram) + x.offset;
+    const std::vector<float> state = x.dtype == DType::kBf16 ? row_of<Bf16>(states, C) : row_of<float>(states, C);
     const float* table = static_cast<const float*>(trainer_.state_tensor(ref_index(weight)));
     std::vector<double> logits(V);
     for (uint32_t v = 0; v < V; ++v) {
       for (uint32_t c = 0; c < C; ++c) logits[v] += static_cast<double>(state[c]) * static_cast<double>(table[v * C + c]);
     }
     text_ += static_cast<char>(draw(logits));
+  }
+
+  // The hidden state of the last position.
+  template <typename Stored>
+  std::vector<float> row_of(const unsigned char* states, uint32_t C) const {
+    const Stored* row = reinterpret_cast<const Stored*>(states) + position_ * C;
+    return std::vector<float>(row, row + C);
   }
 
   uint32_t draw(std::vector<double>& logits) const {
