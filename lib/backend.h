@@ -23,6 +23,12 @@ struct KernelContext {
   void* queue = nullptr;  // the backend's stream; null on the CPU
 };
 
+// What an input stands for where `mean` is not null: relu((x - mean) * (rstd * gamma) + beta), channel by channel, in f32. Padding is
+// zero of that, not of x.
+struct InputNorm {
+  const float *mean, *rstd, *gamma, *beta;  // [C]
+};
+
 struct ConvShape {
   uint32_t N, H, W, C, P, Q, K;
   WindowAttribute window;
@@ -35,6 +41,7 @@ struct ConvForwardArgsOf {
   void* scratch;
   uint64_t scratch_bytes;
   ConvShape shape;
+  InputNorm norm;  // of x
 };
 using ConvForwardArgs = ConvForwardArgsOf<float>;
 template <typename Stored>
@@ -57,6 +64,7 @@ struct ConvBackwardWeightArgsOf {
   uint64_t scratch_bytes;
   ConvShape shape;
   bool accumulate_dw;
+  InputNorm norm;  // of x
 };
 using ConvBackwardWeightArgs = ConvBackwardWeightArgsOf<float>;
 
@@ -125,6 +133,7 @@ struct BatchNormBackwardArgsOf {
   uint64_t M;
   uint32_t C;
   bool accumulate_dgamma, accumulate_dbeta;
+  const float* beta;  // [C] or null. Not null: dy is the gradient of relu(y), and counts where y > 0 alone.
 };
 using BatchNormBackwardArgs = BatchNormBackwardArgsOf<float>;
 
@@ -154,6 +163,21 @@ struct AddArgsOf {
   uint64_t n;
 };
 using AddArgs = AddArgsOf<float>;
+
+// y = relu(norm(x) + b), norm as BatchNormForwardArgs has it.
+template <typename Stored>
+struct NormAddReluArgsOf {
+  Stored* y;        // [M,C]; may be x
+  const Stored* x;  // [M,C]
+  const Stored* b;  // [M,C]
+  const float* mean;
+  const float* rstd;
+  const float* gamma;
+  const float* beta;
+  uint64_t M;
+  uint32_t C;
+};
+using NormAddReluArgs = NormAddReluArgsOf<float>;
 
 struct PoolShape {
   uint32_t N, H, W, C, P, Q;
@@ -420,6 +444,7 @@ struct ActivationKernels {
   Status (*batch_norm_forward)(const KernelContext&, const BatchNormForwardArgsOf<Stored>&);
   Status (*batch_norm_inference)(const KernelContext&, const BatchNormInferenceArgsOf<Stored>&);
   Status (*batch_norm_backward)(const KernelContext&, const BatchNormBackwardArgsOf<Stored>&);
+  Status (*norm_add_relu_forward)(const KernelContext&, const NormAddReluArgsOf<Stored>&);
   Status (*relu_forward)(const KernelContext&, const UnaryArgsOf<Stored>&);
   Status (*relu_backward)(const KernelContext&, const ActivationBackwardArgsOf<Stored>&);
   Status (*add_forward)(const KernelContext&, const AddArgsOf<Stored>&);

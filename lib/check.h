@@ -231,6 +231,11 @@ constexpr Fault batch_norm_fault(Pass pass, const NormAttribute& a, const Tensor
   }
 }
 
+// Mean, rstd, gamma, beta.
+constexpr bool are_norm_vectors(const Tensor* const* t, uint64_t C) {
+  return is_vector(t[0], C) && is_vector(t[1], C) && is_vector(t[2], C) && is_vector(t[3], C);
+}
+
 constexpr bool is_linear(const LinearAttribute& a, const Tensor* x, const Tensor* y, const Tensor* w) {
   const uint64_t C = x->last_dimension(), K = y->last_dimension();
   return x->leading_elements() == y->leading_elements() &&
@@ -289,6 +294,16 @@ constexpr Fault shape_fault(const AttributePools& pools, const Row& row, const T
       if (forward) return conv_fault(pools.window[a], t[1], t[0], t[2]);
       if (row.pass == Pass::kBackwardData) return conv_fault(pools.window[a], t[0], t[1], t[2]);
       return conv_fault(pools.window[a], t[1], t[2], t[0]);
+    case Op::kNormConv:
+      if (!are_norm_vectors(t + 3, t[1]->last_dimension())) return Fault::kShape;
+      return forward ? conv_fault(pools.window[a], t[1], t[0], t[2]) : conv_fault(pools.window[a], t[1], t[2], t[0]);
+    case Op::kNormRelu:
+      if (pools.norm[a].count != t[3]->leading_elements()) return Fault::kAttribute;
+      return require(same_rows(t[0], t[3]) && same_rows(t[8], t[3]) && are_norm_vectors(t + 4, t[3]->last_dimension()) &&
+                     is_vector(t[1], t[3]->last_dimension()) && is_vector(t[2], t[3]->last_dimension()));
+    case Op::kNormAddRelu:
+      if (pools.norm[a].count != t[1]->leading_elements()) return Fault::kAttribute;
+      return require(same_rows(t[0], t[1]) && same_rows(t[2], t[1]) && are_norm_vectors(t + 3, t[1]->last_dimension()));
     case Op::kBatchNorm: return batch_norm_fault(row.pass, pools.norm[a], t);
     case Op::kRelu:
     case Op::kGelu:

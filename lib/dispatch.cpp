@@ -74,16 +74,21 @@ template <typename Stored>
 Status call_conv(const ActivationKernels<Stored>& b, const Caller& call, const StoredArguments<Stored>& a, const Row& row,
                  const Plan& plan) {
   const WindowAttribute& window = plan.attributes.window[row.attribute];
+  const bool folds = row.op == Op::kNormConv;
+  const InputNorm norm = folds ? InputNorm{a.f32(3), a.f32(4), a.f32(5), a.f32(6)} : InputNorm{};
+  const uint32_t scratch = folds ? 7 : 3;
   switch (row.pass) {
     case Pass::kForward:
-      return call(b.conv_forward, ConvForwardArgsOf<Stored>{a.at(0), a.at(1), a.f32(2), a.scratch(3), a.bytes(3),
-                                                            conv_shape(a.tensor(1), a.tensor(0), window)});
+      return call(b.conv_forward, ConvForwardArgsOf<Stored>{a.at(0), a.at(1), a.f32(2), a.scratch(scratch), a.bytes(scratch),
+                                                            conv_shape(a.tensor(1), a.tensor(0), window), norm});
     case Pass::kBackwardData:
       return call(b.conv_backward_data, ConvBackwardDataArgsOf<Stored>{a.at(0), a.at(1), a.f32(2), a.scratch(3), a.bytes(3),
                                                                        conv_shape(a.tensor(0), a.tensor(1), window), a.adds(0)});
     default:
-      return call(b.conv_backward_weight, ConvBackwardWeightArgsOf<Stored>{a.f32(0), a.at(1), a.at(2), a.scratch(3), a.bytes(3),
-                                                                           conv_shape(a.tensor(1), a.tensor(2), window), a.adds(0)});
+      return call(b.conv_backward_weight, ConvBackwardWeightArgsOf<Stored>{a.f32(0), a.at(1), a.at(2), a.scratch(scratch),
+                                                                           a.bytes(scratch),
+                                                                           conv_shape(a.tensor(1), a.tensor(2), window), a.adds(0),
+                                                                           norm});
   }
 }
 
@@ -105,8 +110,21 @@ Status call_batch_norm(const ActivationKernels<Stored>& b, const Caller& call, c
     default:
       return call(b.batch_norm_backward, BatchNormBackwardArgsOf<Stored>{a.at(0), a.f32(1), a.f32(2), a.at(3), a.f32(4), a.f32(5),
                                                                          a.f32(6), a.at(7), a.scratch(8), a.bytes(8), M, C, a.adds(1),
-                                                                         a.adds(2)});
+                                                                         a.adds(2), nullptr});
   }
+}
+
+template <typename Stored>
+Status call_norm_relu(const ActivationKernels<Stored>& b, const Caller& call, const StoredArguments<Stored>& a, const Row& row,
+                      const Plan& plan) {
+  const uint64_t M = plan.attributes.norm[row.attribute].count;
+  const uint32_t C = static_cast<uint32_t>(a.tensor(0).last_dimension());
+  if (row.op == Op::kNormAddRelu) {
+    return call(b.norm_add_relu_forward, NormAddReluArgsOf<Stored>{a.at(0), a.at(1), a.at(2), a.f32(3), a.f32(4), a.f32(5), a.f32(6), M, C});
+  }
+  return call(b.batch_norm_backward, BatchNormBackwardArgsOf<Stored>{a.at(0), a.f32(1), a.f32(2), a.at(3), a.f32(4), a.f32(5), a.f32(6),
+                                                                     a.at(8), a.scratch(9), a.bytes(9), M, C, a.adds(1), a.adds(2),
+                                                                     a.f32(7)});
 }
 
 Status call_running(const Backend& b, const Caller& call, const Arguments& a, const Row& row, const Plan& plan) {
@@ -267,8 +285,11 @@ Status dispatch_to(const ActivationKernels<Stored>& b, const Trainer& trainer, c
     const Row& row) {
   const Plan& plan = *trainer.plan;
   switch (row.op) {
-    case Op::kConv: return call_conv(b, call, a, row, plan);
+    case Op::kConv:
+    case Op::kNormConv: return call_conv(b, call, a, row, plan);
     case Op::kBatchNorm: return call_batch_norm(b, call, a, row, plan);
+    case Op::kNormRelu:
+    case Op::kNormAddRelu: return call_norm_relu(b, call, a, row, plan);
     case Op::kRelu:
     case Op::kGelu: return call_activation(b, call, a, row, plan);
     case Op::kAdd: return call(b.add_forward, AddArgsOf<Stored>{a.at(0), a.at(1), a.at(2), a.elements(0)});

@@ -127,6 +127,16 @@ inline constexpr KernelInfo kTable[] = {
   {Op::kMove, Pass::kForward, "move.forward", AttributeKind::kNone, -1, -1, {act_out("y[...]"), act_in("x[...]")}},
   {Op::kTransfer, Pass::kStart, "transfer.start", AttributeKind::kNone, -1, -1, {act_out("y[...]"), act_in("x[...]")}},
   {Op::kTransfer, Pass::kWait, "transfer.wait", AttributeKind::kNone, -1, -1, {act_updated("y[...]"), act_in("x[...]")}},
+  // Batch-norm folded into what reads it: norm(x) is batch_norm.forward's y, a is relu(norm(x)), and neither is stored.
+  {Op::kNormConv, Pass::kForward, "norm_conv.forward", AttributeKind::kWindow, -1, -1,  // the convolution of a
+    {act_out("y[N,P,Q,K]"), act_in("x[N,H,W,C]"), in("w[K,R,S,C]"), in("mean[C]"), in("rstd[C]"), in("gamma[C]"), in("beta[C]"), scratch()}},
+  {Op::kNormConv, Pass::kBackwardWeight, "norm_conv.backward_weight", AttributeKind::kWindow, -1, -1,
+    {sum("dw[K,R,S,C]"), act_in("x[N,H,W,C]"), act_in("dy[N,P,Q,K]"), in("mean[C]"), in("rstd[C]"), in("gamma[C]"), in("beta[C]"), scratch()}},
+  {Op::kNormRelu, Pass::kBackward, "norm_relu.backward", AttributeKind::kNorm, 0, 8,  // from the gradient of a
+    {act_out("dx[N,H,W,C]"), optional_sum("dgamma[C]"), optional_sum("dbeta[C]"),
+     act_in("x[N,H,W,C]"), in("mean[C]"), in("rstd[C]"), in("gamma[C]"), in("beta[C]"), act_in("da[N,H,W,C]"), scratch()}},
+  {Op::kNormAddRelu, Pass::kForward, "norm_add_relu.forward", AttributeKind::kNorm, 0, 1,  // relu(norm(x) + b)
+    {act_out("y[N,H,W,C]"), act_in("x[N,H,W,C]"), act_in("b[N,H,W,C]"), in("mean[C]"), in("rstd[C]"), in("gamma[C]"), in("beta[C]")}},
 };
 // clang-format on
 }  // namespace contract

@@ -32,8 +32,10 @@ constexpr Partition piece_rows(uint64_t M, uint64_t C) {
   return {M, larger(block_rows(C), 65536 / C / block_rows(C) * block_rows(C))};
 }
 
-// What is summed over rows, for each channel: u and u * (x - shift), where u is x - shift itself or another tensor's
-// element.
+// What is summed over rows, for each channel: u and u * (x - shift), where u is x - shift itself, another tensor's
+// element, or that where (x - shift) (rstd gamma) + beta > 0 and else 0.
+enum class Summand { kDeviation, kOther, kMasked };
+
 template <typename Stored>
 struct ColumnSums {
   double* first;       // [C]
@@ -42,15 +44,40 @@ struct ColumnSums {
   const Stored* u;     // [rows,C], or null for x - shift
   const float* shift;  // [C]
   uint64_t C;
+  const float *rstd, *gamma, *beta;  // of the mask
 };
 
+// value where relu's input is positive. By reference, as read_vector.
+template <int kLanes>
+REPRISE_INLINE void keep_positive(typename VectorOf<kLanes>::type& value, const typename VectorOf<kLanes>::type& relu_input) {
+  using Vector = typename VectorOf<kLanes>::type;
+  value = relu_input > Vector{} ? value : Vector{};
+}
+
+// scale = rstd gamma, and beta, of the channels from `channel` on.
+template <int kLanes, int kVectors>
+REPRISE_INLINE void read_scale(typename VectorOf<kLanes>::type (&scale)[kVectors], typename VectorOf<kLanes>::type (&shift)[kVectors],
+                               const float* rstd, const float* gamma, const float* beta, uint64_t channel) {
+  for (int j = 0; j < kVectors; ++j) {
+    const uint64_t c = channel + static_cast<uint64_t>(j * kLanes);
+    typename VectorOf<kLanes>::type factor;
+    read_vector<kLanes>(scale[j], rstd + c);
+    read_vector<kLanes>(factor, gamma + c);
+    read_vector<kLanes>(shift[j], beta + c);
+    scale[j] = scale[j] * factor;
+  }
+}
+
 // Adds rows [row, row + rows) of channels [channel, channel + kVectors * kLanes).
-template <int kLanes, int kVectors, bool kOther, typename Stored>
+template <int kLanes, int kVectors, Summand kSummand, typename Stored>
 REPRISE_INLINE void add_columns(const ColumnSums<Stored>& sums, uint64_t row, uint64_t rows, uint64_t channel) {
   using Vector = typename VectorOf<kLanes>::type;
   constexpr uint64_t kWidth = uint64_t{kLanes} * kVectors;
+  constexpr bool kOther = kSummand != Summand::kDeviation;
   Vector shift[kVectors], first[kVectors] = {}, second[kVectors] = {};
+  [[maybe_unused]] Vector scale[kVectors], beta[kVectors];
   for (int j = 0; j < kVectors; ++j) read_vector<kLanes>(shift[j], sums.shift + channel + j * kLanes);
+  if constexpr (kSummand == Summand::kMasked) read_scale<kLanes>(scale, beta, sums.rstd, sums.gamma, sums.beta, channel);
   for (uint64_t r = 0; r < rows; ++r) {
     const uint64_t at = (row + r) * sums.C + channel;
     prefetch_next_block<kWidth>(sums.x, sums.C, row, rows, channel, r);
@@ -61,6 +88,7 @@ REPRISE_INLINE void add_columns(const ColumnSums<Stored>& sums, uint64_t row, ui
       d = d - shift[j];
       Vector u = d;
       if constexpr (kOther) read_vector<kLanes>(u, sums.u + at + j * kLanes);
+      if constexpr (kSummand == Summand::kMasked) keep_positive<kLanes>(u, d * scale[j] + beta[j]);
       first[j] = first[j] + u;
       second[j] = second[j] + u * d;
     }
@@ -72,16 +100,16 @@ REPRISE_INLINE void add_columns(const ColumnSums<Stored>& sums, uint64_t row, ui
   for (uint64_t i = 0; i < kWidth; ++i) sums.second[channel + i] += static_cast<double>(second_part[i]);
 }
 
-template <int kLanes, bool kOther, typename Stored>
+template <int kLanes, Summand kSummand, typename Stored>
 REPRISE_INLINE void sum_columns(const ColumnSums<Stored>& sums, uint64_t rows) {
   const uint64_t C = sums.C, step = block_rows(C);
   for (uint64_t c = 0; c < C; ++c) sums.first[c] = sums.second[c] = 0;
   for (uint64_t row = 0; row < rows; row += step) {
     const uint64_t count = smaller(step, rows - row);
     uint64_t c = 0;
-    for (; c + 4 * kLanes <= C; c += 4 * kLanes) add_columns<kLanes, 4, kOther>(sums, row, count, c);
-    for (; c + kLanes <= C; c += kLanes) add_columns<kLanes, 1, kOther>(sums, row, count, c);
-    for (; c < C; ++c) add_columns<1, 1, kOther>(sums, row, count, c);
+    for (; c + 4 * kLanes <= C; c += 4 * kLanes) add_columns<kLanes, 4, kSummand>(sums, row, count, c);
+    for (; c + kLanes <= C; c += kLanes) add_columns<kLanes, 1, kSummand>(sums, row, count, c);
+    for (; c < C; ++c) add_columns<1, 1, kSummand>(sums, row, count, c);
   }
 }
 
@@ -96,7 +124,7 @@ REPRISE_INLINE void chunk_moments_body(double* mean, double* deviation, float* s
     for (uint64_t c = 0; c < C; ++c) shift[c] += x[r * C + c];
   }
   for (uint64_t c = 0; c < C; ++c) shift[c] /= static_cast<float>(first_rows);
-  sum_columns<kLanes, false, Stored>({mean, deviation, x, nullptr, shift, C}, rows);
+  sum_columns<kLanes, Summand::kDeviation, Stored>({mean, deviation, x, nullptr, shift, C, nullptr, nullptr, nullptr}, rows);
   const double scale = 1.0 / static_cast<double>(rows);
   for (uint64_t c = 0; c < C; ++c) {
     const double d = mean[c] * scale;
@@ -105,77 +133,88 @@ REPRISE_INLINE void chunk_moments_body(double* mean, double* deviation, float* s
   }
 }
 
-// Sums of dy and of dy (x - mean) over one chunk's rows.
+// Sums of dy and of dy (x - mean) over one chunk's rows, dy masked where there is a beta.
 template <int kLanes, typename Stored>
-REPRISE_INLINE void chunk_gradient_sums_body(double* sum_dy, double* sum_dy_x, const Stored* dy, const Stored* x,
-                                             const float* mean, uint64_t C, uint64_t rows) {
-  sum_columns<kLanes, true, Stored>({sum_dy, sum_dy_x, x, dy, mean, C}, rows);
+REPRISE_INLINE void chunk_gradient_sums_body(const ColumnSums<Stored>& sums, uint64_t rows) {
+  if (sums.beta != nullptr) return sum_columns<kLanes, Summand::kMasked>(sums, rows);
+  sum_columns<kLanes, Summand::kOther>(sums, rows);
 }
 
-// y = (x - mean) rstd gamma + beta, for `columns` channels of rows that are C apart.
+// y = (x - mean) rstd gamma + beta, for `columns` channels of rows that are C apart; with b, relu of that and b's sum.
 template <typename Stored>
 struct NormaliseColumns {
   Stored* y;
   const Stored* x;
   const float *mean, *rstd, *gamma, *beta;
   uint64_t C, columns;
+  const Stored* b;  // null: none
 };
 
-template <int kLanes, int kVectors, typename Stored>
+template <int kLanes, int kVectors, bool kAdds, typename Stored>
 REPRISE_INLINE void normalise_tile(const NormaliseColumns<Stored>& a, uint64_t row, uint64_t rows, uint64_t channel) {
   using Vector = typename VectorOf<kLanes>::type;
-  Vector mean[kVectors], scale[kVectors], gamma[kVectors], beta[kVectors];
-  for (int j = 0; j < kVectors; ++j) {
-    const uint64_t c = channel + static_cast<uint64_t>(j * kLanes);
-    read_vector<kLanes>(mean[j], a.mean + c);
-    read_vector<kLanes>(scale[j], a.rstd + c);
-    read_vector<kLanes>(gamma[j], a.gamma + c);
-    read_vector<kLanes>(beta[j], a.beta + c);
-    scale[j] = scale[j] * gamma[j];
-  }
+  Vector mean[kVectors], scale[kVectors], beta[kVectors];
+  for (int j = 0; j < kVectors; ++j) read_vector<kLanes>(mean[j], a.mean + channel + j * kLanes);
+  read_scale<kLanes>(scale, beta, a.rstd, a.gamma, a.beta, channel);
   for (uint64_t r = 0; r < rows; ++r) {
     const uint64_t at = (row + r) * a.C + channel;
     prefetch_next_block<kVectors * kLanes>(a.x, a.C, row, rows, channel, r);
+    if constexpr (kAdds) prefetch_next_block<kVectors * kLanes>(a.b, a.C, row, rows, channel, r);
     for (int j = 0; j < kVectors; ++j) {
-      Vector x;
+      Vector x, b;
       read_vector<kLanes>(x, a.x + at + j * kLanes);
-      write_vector<kLanes>(a.y + at + j * kLanes, (x - mean[j]) * scale[j] + beta[j]);
+      Vector y = (x - mean[j]) * scale[j] + beta[j];
+      if constexpr (kAdds) {
+        read_vector<kLanes>(b, a.b + at + j * kLanes);
+        y = y + b;
+        y = y <= Vector{} ? Vector{} : y;  // NaN passes, as in relu
+      }
+      write_vector<kLanes>(a.y + at + j * kLanes, y);
     }
+  }
+}
+
+template <int kLanes, bool kAdds, typename Stored>
+REPRISE_INLINE void normalise_rows(const NormaliseColumns<Stored>& a, uint64_t begin, uint64_t end) {
+  const uint64_t n = a.columns, step = block_rows(a.C);
+  for (uint64_t row = begin; row < end; row += step) {
+    const uint64_t rows = smaller(step, end - row);
+    uint64_t c = 0;
+    for (; c + 4 * kLanes <= n; c += 4 * kLanes) normalise_tile<kLanes, 4, kAdds>(a, row, rows, c);
+    for (; c + kLanes <= n; c += kLanes) normalise_tile<kLanes, 1, kAdds>(a, row, rows, c);
+    for (; c < n; ++c) normalise_tile<1, 1, kAdds>(a, row, rows, c);
   }
 }
 
 template <int kLanes, typename Stored>
 REPRISE_INLINE void normalise_body(const NormaliseColumns<Stored>& a, uint64_t begin, uint64_t end) {
-  const uint64_t n = a.columns, step = block_rows(a.C);
-  for (uint64_t row = begin; row < end; row += step) {
-    const uint64_t rows = smaller(step, end - row);
-    uint64_t c = 0;
-    for (; c + 4 * kLanes <= n; c += 4 * kLanes) normalise_tile<kLanes, 4>(a, row, rows, c);
-    for (; c + kLanes <= n; c += kLanes) normalise_tile<kLanes, 1>(a, row, rows, c);
-    for (; c < n; ++c) normalise_tile<1, 1>(a, row, rows, c);
-  }
+  if (a.b != nullptr) return normalise_rows<kLanes, true>(a, begin, end);
+  normalise_rows<kLanes, false>(a, begin, end);
 }
 
-// dx = scale (dy - mean_dy - (x - mean) slope), channel by channel.
+// dx = scale (dy - mean_dy - (x - mean) slope), channel by channel; dy masked where there is a beta.
 template <typename Stored>
 struct GradientColumns {
   Stored* dx;
   const Stored *dy, *x;
   const float* mean;
-  const float *scale, *mean_dy, *slope;
+  const float *scale, *mean_dy, *slope;  // scale is rstd gamma
   uint64_t C;
+  const float* beta;
 };
 
-template <int kLanes, int kVectors, typename Stored>
+template <int kLanes, int kVectors, bool kMasked, typename Stored>
 REPRISE_INLINE void gradient_tile(const GradientColumns<Stored>& a, uint64_t row, uint64_t rows, uint64_t channel) {
   using Vector = typename VectorOf<kLanes>::type;
   Vector mean[kVectors], scale[kVectors], mean_dy[kVectors], slope[kVectors];
+  [[maybe_unused]] Vector beta[kVectors];
   for (int j = 0; j < kVectors; ++j) {
     const uint64_t c = channel + static_cast<uint64_t>(j * kLanes);
     read_vector<kLanes>(mean[j], a.mean + c);
     read_vector<kLanes>(scale[j], a.scale + c);
     read_vector<kLanes>(mean_dy[j], a.mean_dy + c);
     read_vector<kLanes>(slope[j], a.slope + c);
+    if constexpr (kMasked) read_vector<kLanes>(beta[j], a.beta + c);
   }
   for (uint64_t r = 0; r < rows; ++r) {
     const uint64_t at = (row + r) * a.C + channel;
@@ -185,30 +224,36 @@ REPRISE_INLINE void gradient_tile(const GradientColumns<Stored>& a, uint64_t row
       Vector g, x;
       read_vector<kLanes>(g, a.dy + at + j * kLanes);
       read_vector<kLanes>(x, a.x + at + j * kLanes);
-      write_vector<kLanes>(a.dx + at + j * kLanes, scale[j] * ((g - mean_dy[j]) - (x - mean[j]) * slope[j]));
+      const Vector d = x - mean[j];
+      if constexpr (kMasked) keep_positive<kLanes>(g, d * scale[j] + beta[j]);
+      write_vector<kLanes>(a.dx + at + j * kLanes, scale[j] * ((g - mean_dy[j]) - d * slope[j]));
     }
+  }
+}
+
+template <int kLanes, bool kMasked, typename Stored>
+REPRISE_INLINE void gradient_rows(const GradientColumns<Stored>& a, uint64_t begin, uint64_t end) {
+  const uint64_t C = a.C, step = block_rows(C);
+  for (uint64_t row = begin; row < end; row += step) {
+    const uint64_t rows = smaller(step, end - row);
+    uint64_t c = 0;
+    for (; c + 4 * kLanes <= C; c += 4 * kLanes) gradient_tile<kLanes, 4, kMasked>(a, row, rows, c);
+    for (; c + kLanes <= C; c += kLanes) gradient_tile<kLanes, 1, kMasked>(a, row, rows, c);
+    for (; c < C; ++c) gradient_tile<1, 1, kMasked>(a, row, rows, c);
   }
 }
 
 template <int kLanes, typename Stored>
 REPRISE_INLINE void gradient_body(const GradientColumns<Stored>& a, uint64_t begin, uint64_t end) {
-  const uint64_t C = a.C, step = block_rows(C);
-  for (uint64_t row = begin; row < end; row += step) {
-    const uint64_t rows = smaller(step, end - row);
-    uint64_t c = 0;
-    for (; c + 4 * kLanes <= C; c += 4 * kLanes) gradient_tile<kLanes, 4>(a, row, rows, c);
-    for (; c + kLanes <= C; c += kLanes) gradient_tile<kLanes, 1>(a, row, rows, c);
-    for (; c < C; ++c) gradient_tile<1, 1>(a, row, rows, c);
-  }
+  if (a.beta != nullptr) return gradient_rows<kLanes, true>(a, begin, end);
+  gradient_rows<kLanes, false>(a, begin, end);
 }
 
 REPRISE_STORAGE_LEVELS(chunk_moments, chunk_moments_body<kLanes>,
                       (double* mean, double* deviation, float* shift, const Stored* x, uint64_t C, uint64_t rows),
                       (mean, deviation, shift, x, C, rows))
 REPRISE_STORAGE_LEVELS(chunk_gradient_sums, chunk_gradient_sums_body<kLanes>,
-                      (double* sum_dy, double* sum_dy_x, const Stored* dy, const Stored* x, const float* mean, uint64_t C,
-                       uint64_t rows),
-                      (sum_dy, sum_dy_x, dy, x, mean, C, rows))
+                      (const ColumnSums<Stored>& sums, uint64_t rows), (sums, rows))
 REPRISE_STORAGE_LEVELS(normalise, normalise_body<kLanes>, (const NormaliseColumns<Stored>& a, uint64_t begin, uint64_t end),
                       (a, begin, end))
 REPRISE_STORAGE_LEVELS(gradient, gradient_body<kLanes>, (const GradientColumns<Stored>& a, uint64_t begin, uint64_t end),
@@ -308,7 +353,15 @@ Status cpu_batch_norm_running(const KernelContext&, const BatchNormRunningArgs& 
 
 template <typename Stored>
 Status cpu_batch_norm_forward(const KernelContext& context, const BatchNormForwardArgsOf<Stored>& args) {
-  const NormaliseColumns<Stored> columns{args.y, args.x, args.mean, args.rstd, args.gamma, args.beta, args.C, args.C};
+  const NormaliseColumns<Stored> columns{args.y, args.x, args.mean, args.rstd, args.gamma, args.beta, args.C, args.C, nullptr};
+  for_each_piece(*context.workers, piece_rows(args.M, args.C),
+                 [&](uint64_t begin, uint64_t end) { normalise(columns, begin, end); });
+  return ok_status();
+}
+
+template <typename Stored>
+Status cpu_norm_add_relu_forward(const KernelContext& context, const NormAddReluArgsOf<Stored>& args) {
+  const NormaliseColumns<Stored> columns{args.y, args.x, args.mean, args.rstd, args.gamma, args.beta, args.C, args.C, args.b};
   for_each_piece(*context.workers, piece_rows(args.M, args.C),
                  [&](uint64_t begin, uint64_t end) { normalise(columns, begin, end); });
   return ok_status();
@@ -323,7 +376,7 @@ Status cpu_batch_norm_inference(const KernelContext& context, const BatchNormInf
       const uint64_t channel = tiles.begin(tile), n = tiles.end(tile) - channel;
       for (uint64_t c = 0; c < n; ++c) rstd[c] = 1.0f / std::sqrt(args.running_var[channel + c] + args.epsilon);
       normalise<Stored>({args.y + channel, args.x + channel, args.running_mean + channel, rstd, args.gamma + channel,
-                 args.beta + channel, args.C, n},
+                 args.beta + channel, args.C, n, nullptr},
                 begin, end);
     }
   });
@@ -339,13 +392,13 @@ Status cpu_batch_norm_backward(const KernelContext& context, const BatchNormBack
   parallel_for(*context.workers, chunks.count(), [&](uint32_t k) {
     const ChunkScratch own = chunk_scratch(args.scratch, args.M, args.C, k);
     const uint64_t offset = chunks.begin(k) * args.C;
-    chunk_gradient_sums(own.first, own.second, args.dy + offset, args.x + offset, args.mean, args.C,
-                        chunks.end(k) - chunks.begin(k));
+    chunk_gradient_sums<Stored>({own.first, own.second, args.x + offset, args.dy + offset, args.mean, args.C, args.rstd, args.gamma, args.beta},
+                                chunks.end(k) - chunks.begin(k));
   });
   for_each_piece(*context.workers, {args.C, kCombineChannels}, [&](uint64_t begin, uint64_t end) {
     combine_gradient_sums(args, partials, scale, mean_dy, slope, begin, end);
   });
-  const GradientColumns<Stored> columns{args.dx, args.dy, args.x, args.mean, scale, mean_dy, slope, args.C};
+  const GradientColumns<Stored> columns{args.dx, args.dy, args.x, args.mean, scale, mean_dy, slope, args.C, args.beta};
   for_each_piece(*context.workers, piece_rows(args.M, args.C),
                  [&](uint64_t begin, uint64_t end) { gradient(columns, begin, end); });
   return ok_status();
@@ -353,6 +406,7 @@ Status cpu_batch_norm_backward(const KernelContext& context, const BatchNormBack
 
 REPRISE_INSTANTIATE(cpu_batch_norm_statistics, BatchNormStatisticsArgs)
 REPRISE_INSTANTIATE(cpu_batch_norm_forward, BatchNormForwardArgs)
+REPRISE_INSTANTIATE(cpu_norm_add_relu_forward, NormAddReluArgs)
 REPRISE_INSTANTIATE(cpu_batch_norm_inference, BatchNormInferenceArgs)
 REPRISE_INSTANTIATE(cpu_batch_norm_backward, BatchNormBackwardArgs)
 

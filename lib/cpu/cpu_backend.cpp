@@ -39,6 +39,7 @@ constexpr ActivationKernels<Stored> kActivationKernels = {
     .batch_norm_forward = cpu_batch_norm_forward,
     .batch_norm_inference = cpu_batch_norm_inference,
     .batch_norm_backward = cpu_batch_norm_backward,
+    .norm_add_relu_forward = cpu_norm_add_relu_forward,
     .relu_forward = cpu_relu_forward,
     .relu_backward = cpu_relu_backward,
     .add_forward = cpu_add_forward,

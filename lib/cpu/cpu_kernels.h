@@ -25,6 +25,8 @@ Status cpu_batch_norm_running(const KernelContext& context, const BatchNormRunni
 template <typename Stored>
 Status cpu_batch_norm_forward(const KernelContext& context, const BatchNormForwardArgsOf<Stored>& args);
 template <typename Stored>
+Status cpu_norm_add_relu_forward(const KernelContext& context, const NormAddReluArgsOf<Stored>& args);
+template <typename Stored>
 Status cpu_batch_norm_inference(const KernelContext& context, const BatchNormInferenceArgsOf<Stored>& args);
 template <typename Stored>
 Status cpu_batch_norm_backward(const KernelContext& context, const BatchNormBackwardArgsOf<Stored>& args);

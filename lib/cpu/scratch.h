@@ -15,6 +15,7 @@ namespace reprise {
 constexpr uint64_t cpu_scratch_bytes(Op op, Pass pass, const Tensor* const* tensors) {
   switch (op) {
     case Op::kConv:
+    case Op::kNormConv:
       if (pass == Pass::kForward) return cpu_conv_forward_scratch_bytes(tensors);
       if (pass == Pass::kBackwardData) return cpu_conv_backward_data_scratch_bytes(tensors);
       return cpu_conv_backward_weight_scratch_bytes(tensors);
@@ -26,6 +27,7 @@ constexpr uint64_t cpu_scratch_bytes(Op op, Pass pass, const Tensor* const* tens
         return batch_norm_backward_scratch_bytes(tensors[3]->leading_elements(), tensors[3]->last_dimension());
       }
       return 0;
+    case Op::kNormRelu: return batch_norm_backward_scratch_bytes(tensors[3]->leading_elements(), tensors[3]->last_dimension());
     case Op::kLinear:
       if (pass == Pass::kForward) return cpu_linear_forward_scratch_bytes(tensors);
       if (pass == Pass::kBackwardData) return cpu_linear_backward_data_scratch_bytes(tensors);
