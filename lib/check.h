@@ -109,7 +109,7 @@ using ScratchRule = uint64_t (*)(Op op, Pass pass, const Tensor* const* tensors)
 
 namespace proof {
 
-constexpr uint32_t kOpCount = static_cast<uint32_t>(Op::kTransfer) + 1;
+constexpr uint32_t kOpCount = static_cast<uint32_t>(Op::kNormAddRelu) + 1;
 constexpr uint32_t kPassCount = static_cast<uint32_t>(Pass::kWait) + 1;
 
 // kOps turned into what a walk over many rows looks up: a search per row would be most of the proof's time.

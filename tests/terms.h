@@ -101,11 +101,14 @@ template <typename Pools>
 std::vector<uint32_t> attribute_words(const Pools& pools, Op op, Pass pass, uint32_t index) {
   switch (op) {
     case Op::kConv:
+    case Op::kNormConv:
     case Op::kMaxPool: {
       const WindowAttribute& a = pools.window[index];
       return words_of(a.kernel_h, a.kernel_w, a.stride, a.pad);
     }
-    case Op::kBatchNorm: {
+    case Op::kBatchNorm:
+    case Op::kNormRelu:
+    case Op::kNormAddRelu: {
       const NormAttribute& a = pools.norm[index];
       if (pass == Pass::kRunning) return words_of(a.count, a.epsilon, a.momentum);
       if (pass == Pass::kStatistics || pass == Pass::kInference) return words_of(a.count, a.epsilon);

@@ -15,6 +15,7 @@
 #include "tools/formats/error.h"
 #include "tools/formats/text.h"
 #include "tools/graph/cost.h"
+#include "tools/graph/fold.h"
 #include "tools/models/models.h"
 
 namespace reprise {
@@ -186,6 +187,7 @@ SolvedModel solve_model(const Recipe& recipe, const std::optional<MeasuredCosts>
   SolvedModel model;
   model.recipe = recipe;
   model.graph = build_model(recipe);
+  fold_norms(model.graph);
   model.bodies = cut_into_links(model.graph);
   model.state = build_training_state(model.graph, model.bodies, optimizer_of(recipe));
   model.evaluation = evaluation_calls(model.graph);

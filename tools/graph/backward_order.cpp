@@ -14,7 +14,7 @@ constexpr size_t kMostPairs = 4;  // a projection unit's convolutions: 16 orders
 constexpr size_t kDy = 2;  // of {dw, x, dy}; dX has it as argument 1 of {dx, dy, w}
 
 bool is_pair(const Call& weight, const Call& data) {
-  return weight.pass == Pass::kBackwardWeight && data.pass == Pass::kBackwardData && weight.op == data.op &&
+  return weight.pass == Pass::kBackwardWeight && data.pass == Pass::kBackwardData &&
          weight.arguments[kDy] == data.arguments[kDy - 1];
 }
 

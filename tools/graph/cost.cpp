@@ -20,7 +20,8 @@ double attention_flops(const KernelCall& call, double products) {
 double matrix_flops(const KernelCall& call) {
   const auto& a = call.tensors;
   switch (call.op) {
-    case Op::kConv: {
+    case Op::kConv:
+    case Op::kNormConv: {
       const Tensor* y = call.pass == Pass::kForward ? a[0] : call.pass == Pass::kBackwardData ? a[1] : a[2];
       const Tensor* w = call.pass == Pass::kBackwardWeight ? a[0] : a[2];
       return 2 * elements(y) * elements(w) / w->shape[0];
@@ -70,7 +71,8 @@ double embedding_elements(const KernelCall& call, size_t argument) {
 double touched_elements(const KernelCall& call, size_t argument, const AttributeTables& attributes) {
   const bool is_scalars = kOps[kernel_index(call.op, call.pass)].arguments[argument].dtype == DType::kU8;
   switch (call.op) {
-    case Op::kConv: return conv_elements(call, argument, attributes);
+    case Op::kConv:
+    case Op::kNormConv: return conv_elements(call, argument, attributes);
     case Op::kEmbedding: return embedding_elements(call, argument);
     case Op::kSgd:
     case Op::kAdamW:

@@ -31,6 +31,11 @@ struct Value {
   float init_scale = 0;
 };
 
+constexpr size_t kNoNode = ~size_t{0};
+
+// Who computes a node's main output, which is then never stored (fold.h).
+enum class Fold : uint8_t { kNone, kIntoConv, kIntoAdd, kIntoRelu };
+
 // One operation of the network. Its kernel calls come from rules.h.
 struct Node {
   Op op;
@@ -40,6 +45,9 @@ struct Node {
   std::vector<ValueId> outputs;     // first the main one
   std::vector<ValueId> parameters;  // absent optional ones are kNoValue
   std::vector<ValueId> buffers;
+  // Set by fold.h.
+  Fold fold = Fold::kNone;
+  size_t source = kNoNode;  // the folded node that this one starts from
 };
 
 // One kernel call over values: a row before it has slots. Scratch is the last argument where the kernel has it.

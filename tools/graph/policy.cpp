@@ -22,6 +22,12 @@ std::vector<std::string> split(const std::string& list) {
   return parts;
 }
 
+// What a policy calls the op whose output a kernel writes: folding is not its matter.
+Op plain_op(Op op) {
+  if (op == Op::kNormConv) return Op::kConv;
+  return op == Op::kNormAddRelu ? Op::kRelu : op;
+}
+
 // "conv" of "conv.forward".
 std::string op_name(Op op) {
   for (const KernelInfo& kernel : kOps) {
@@ -44,14 +50,7 @@ KeepRule keep_ops(const std::string& policy, const std::vector<std::string>& ops
   return [ops](const Graph&, Op op, ValueId) { return std::find(ops.begin(), ops.end(), op_name(op)) != ops.end(); };
 }
 
-}  // namespace
-
-const std::vector<std::string>& policy_names() {
-  static const std::vector<std::string> names = {"dots", "linear", "attention-core", "drop-bn-relu"};
-  return names;
-}
-
-KeepRule keep_rule(const std::string& policy) {
+KeepRule rule_over_plain_ops(const std::string& policy) {
   if (policy == "dots") return [](const Graph&, Op op, ValueId) { return is_one_of(op, {Op::kConv, Op::kLinear}); };
   if (policy == "linear") return [](const Graph&, Op op, ValueId) { return op == Op::kLinear; };
   if (policy == "attention-core") return [](const Graph&, Op op, ValueId) { return op != Op::kAttention; };
@@ -65,6 +64,17 @@ KeepRule keep_rule(const std::string& policy) {
     };
   }
   refuse(policy);
+}
+
+}  // namespace
+
+const std::vector<std::string>& policy_names() {
+  static const std::vector<std::string> names = {"dots", "linear", "attention-core", "drop-bn-relu"};
+  return names;
+}
+
+KeepRule keep_rule(const std::string& policy) {
+  return [rule = rule_over_plain_ops(policy)](const Graph& graph, Op op, ValueId value) { return rule(graph, plain_op(op), value); };
 }
 
 }  // namespace reprise

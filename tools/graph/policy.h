@@ -20,6 +20,7 @@ using KeepRule = std::function<bool(const Graph& graph, Op op, ValueId value)>;
 //   attention-core  everything but the attention core's output (Korthikanti et al. 2022; its T x T matrices are never stored here)
 //   drop-bn-relu    everything but what batch-norm, ReLU and pooling wrote (Chen et al. 2016's mirror)
 // or a list: "ops:conv,linear", "names:layer1.*,*.conv2" (save_only_these_names; * and ? as in freeze).
+// What is folded into its reader (fold.h) is never stored, so no rule can keep it.
 // Throws UserError for anything else.
 KeepRule keep_rule(const std::string& policy);
 

@@ -7,16 +7,41 @@
 
 namespace reprise {
 
+namespace {
+
+// Batch-norm's mean, rstd, gamma and beta, as the kernels that fold it take them last.
+std::vector<ValueId> with_norm(std::vector<ValueId> arguments, const Node& norm) {
+  arguments.insert(arguments.end(), {norm.outputs[1], norm.outputs[2], norm.parameters[0], norm.parameters[1]});
+  return arguments;
+}
+
+std::vector<Call> batch_norm_calls(const Node& n) {
+  const ValueId mean = n.outputs[1], rstd = n.outputs[2];
+  std::vector<Call> calls = {{n.op, Pass::kStatistics, n.attribute, {mean, rstd, n.inputs[0]}, 0, true},
+                             {n.op, Pass::kRunning, n.attribute, {n.buffers[0], n.buffers[1], n.buffers[2], mean, rstd}, 0, true}};
+  if (n.fold == Fold::kNone) calls.push_back({n.op, Pass::kForward, n.attribute, with_norm({n.outputs[0], n.inputs[0]}, n)});
+  return calls;
+}
+
+// A node that starts from a folded one.
+Call folding_call(const Graph& graph, const Node& n) {
+  const Node& source = graph.nodes[n.source];
+  if (n.op == Op::kConv) return {Op::kNormConv, Pass::kForward, n.attribute, with_norm({n.outputs[0], source.inputs[0], n.parameters[0]}, source)};
+  const Node& norm = graph.nodes[source.source];  // n is a ReLU, its source an addition
+  return {Op::kNormAddRelu, Pass::kForward, norm.attribute, with_norm({n.outputs[0], norm.inputs[0], source.inputs[1]}, norm)};
+}
+
+}  // namespace
+
 std::vector<Call> forward_calls(const Graph& graph, const Node& n) {
   const auto& in = n.inputs;
   const auto& out = n.outputs;
   const auto& p = n.parameters;
+  if (n.op == Op::kBatchNorm) return batch_norm_calls(n);
+  if (n.fold != Fold::kNone) return {};
+  if (n.source != kNoNode) return {folding_call(graph, n)};
   switch (n.op) {
     case Op::kConv: return {{n.op, Pass::kForward, n.attribute, {out[0], in[0], p[0]}}};
-    case Op::kBatchNorm:
-      return {{n.op, Pass::kStatistics, n.attribute, {out[1], out[2], in[0]}, 0, true},
-              {n.op, Pass::kRunning, n.attribute, {n.buffers[0], n.buffers[1], n.buffers[2], out[1], out[2]}, 0, true},
-              {n.op, Pass::kForward, n.attribute, {out[0], in[0], out[1], out[2], p[0], p[1]}}};
     case Op::kRelu:
     case Op::kGelu:
     case Op::kGlobalPool: return {{n.op, Pass::kForward, n.attribute, {out[0], in[0]}}};
@@ -36,7 +61,9 @@ std::vector<Call> evaluation_calls(Graph& graph) {
   std::vector<Call> calls;
   std::map<ValueId, ValueId> same;  // dropout is the identity here: its output is its input
   const auto resolve = [&same](ValueId v) { return same.count(v) != 0 ? same.at(v) : v; };
-  for (const Node& n : graph.nodes) {
+  for (Node n : graph.nodes) {
+    n.fold = Fold::kNone;  // what folds reads a batch's statistics
+    n.source = kNoNode;
     if (n.op == Op::kDropout) {
       same[n.outputs[0]] = resolve(n.inputs[0]);
     } else if (n.op == Op::kBatchNorm) {
@@ -173,7 +200,9 @@ void BackwardBuilder::differentiate(const Node& n, ValueId dy) {
     case Op::kLinear: return window_or_linear(n, dy);
     case Op::kBatchNorm:
     case Op::kLayerNorm: return normalisation(n, dy);
-    case Op::kRelu: return write(x, {n.op, Pass::kBackward, 0, {kNoValue, n.outputs[0], dy}}, 0, false);
+    case Op::kRelu:
+      if (n.fold != Fold::kNone) return pass_on(x, dy);  // batch-norm's backward masks it
+      return write(x, {n.op, Pass::kBackward, 0, {kNoValue, n.outputs[0], dy}}, 0, false);
     case Op::kGelu: return write(x, {n.op, Pass::kBackward, n.attribute, {kNoValue, x, dy}}, 0, false);
     case Op::kAdd:
       pass_on(n.inputs[0], dy);
@@ -198,6 +227,10 @@ void BackwardBuilder::differentiate(const Node& n, ValueId dy) {
 void BackwardBuilder::window_or_linear(const Node& n, ValueId dy) {
   const ValueId x = n.inputs[0];
   Call weight = {n.op, Pass::kBackwardWeight, n.attribute, {kNoValue, x, dy}};
+  if (n.source != kNoNode) {
+    const Node& norm = graph_.nodes[n.source];
+    weight = {Op::kNormConv, Pass::kBackwardWeight, n.attribute, with_norm({kNoValue, norm.inputs[0], dy}, norm)};
+  }
   if (weight_gradient(n.parameters[0], weight, 0) != kNoValue) calls_.push_back(weight);
   if (n.parameters.size() > 1) {
     Call bias = {n.op, Pass::kBackwardBias, 0, {kNoValue, dy}};
@@ -209,6 +242,10 @@ void BackwardBuilder::window_or_linear(const Node& n, ValueId dy) {
 void BackwardBuilder::normalisation(const Node& n, ValueId dy) {
   Call call = {n.op, Pass::kBackward, n.attribute,
                {kNoValue, kNoValue, kNoValue, n.inputs[0], n.outputs[1], n.outputs[2], n.parameters[0], dy}};
+  if (n.fold == Fold::kIntoConv) {  // dy is the gradient of the ReLU
+    call.op = Op::kNormRelu;
+    call.arguments.insert(call.arguments.end() - 1, n.parameters[1]);
+  }
   weight_gradient(n.parameters[0], call, 1);
   weight_gradient(n.parameters[1], call, 2);
   write(n.inputs[0], call, 0, n.op == Op::kLayerNorm);
