@@ -3,8 +3,8 @@
 // It must not know how a kernel computes.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <limits>
 #include <string>
 #include <vector>
@@ -12,6 +12,7 @@
 #include "lib/cpu/cpu_backend.h"
 #include "lib/cpu/gemm_tile.h"
 #include "lib/cpu/vector_level.h"
+#include "ports/linux/linux_port.h"
 #include "tests/kernel_run.h"
 #include "tests/ref/kernel_data.h"
 #include "tests/test_workers.h"
@@ -87,6 +88,7 @@ std::vector<KernelCase> norm_conv_cases() {
 class NormConv : public ::testing::TestWithParam<GemmTileChoice> {
  protected:
   void SetUp() override {
+    ASSERT_TRUE(linux_set_up_kernels().ok());  // names BLIS its architecture
     if (!select_gemm_tile(GetParam()).ok()) GTEST_SKIP() << "this machine or this link lacks the tile";
   }
   void TearDown() override { highest_vector_level = VectorLevel::kAvx512; }
