@@ -119,6 +119,11 @@ class KernelCaseTable {
     again_accumulating(1);
     set(add(Op::kConv, Pass::kBackwardWeight, tag, {w, x, y}));
     again_accumulating(1);
+    if (use_ == CaseUse::kBench) return;
+    const auto c = shaped({C});
+    set(add(Op::kNormConv, Pass::kForward, tag, {y, x, w, c, c, c, c}));
+    set(add(Op::kNormConv, Pass::kBackwardWeight, tag, {w, x, y, c, c, c, c}));
+    again_accumulating(1);
   }
 
   void add_batch_norm(uint32_t N, uint32_t H, uint32_t W, uint32_t C, DataKind data = DataKind::kPlain, const char* name = "") {
@@ -134,6 +139,13 @@ class KernelCaseTable {
     again_accumulating(0b110);
     again_accumulating(0b010, "_dgamma_only");
     set(add(Op::kBatchNorm, Pass::kBackward, tag + "_frozen", {x, {}, {}, x, c, c, c, x}));
+    set(add(Op::kNormAddRelu, Pass::kForward, tag, {x, x, x, c, c, c, c}));
+    // A gradient jumps at relu's kink, and from there offset data in bf16 has too few values to keep away, constant data too large an rstd.
+    if (data != DataKind::kPlain) return;
+    set(add(Op::kNormRelu, Pass::kBackward, tag, {x, c, c, x, c, c, c, c, x}));
+    again_accumulating(0b110);
+    again_accumulating(0b010, "_dgamma_only");
+    set(add(Op::kNormRelu, Pass::kBackward, tag + "_frozen", {x, {}, {}, x, c, c, c, c, x}));
   }
 
   void add_elementwise(uint32_t n) {

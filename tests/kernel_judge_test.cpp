@@ -43,13 +43,19 @@ void for_each_window_tap(const ConvShape& s, int pad, const F& f) {
             f(row, pixel, r * s.window.kernel_w + t);
           }
 }
-void conv_with(const ConvForwardArgs& a, int pad, uint32_t channels) {
+// Channel c of what lies at x; rectified only where there is a norm, and `cut` says so.
+float normalised(const InputNorm& norm, float x, uint32_t c, bool cut = true) {
+  if (norm.mean == nullptr) return x;
+  const float a = (x - norm.mean[c]) * (norm.rstd[c] * norm.gamma[c]) + norm.beta[c];
+  return cut && a <= 0 ? 0.0f : a;
+}
+void conv_with(const ConvForwardArgs& a, int pad, uint32_t channels, bool cut = true) {
   const ConvShape& s = a.shape;
   const uint64_t taps = uint64_t{s.window.kernel_h} * s.window.kernel_w;
   for (uint64_t i = 0; i < uint64_t{s.N} * s.P * s.Q * s.K; ++i) a.y[i] = 0;
   for_each_window_tap(s, pad, [&](uint64_t row, uint64_t pixel, uint64_t tap) {
     for (uint32_t k = 0; k < s.K; ++k)
-      for (uint32_t c = 0; c < channels; ++c) a.y[row * s.K + k] += a.x[pixel * s.C + c] * a.w[(k * taps + tap) * s.C + c];
+      for (uint32_t c = 0; c < channels; ++c) a.y[row * s.K + k] += normalised(a.norm, a.x[pixel * s.C + c], c, cut) * a.w[(k * taps + tap) * s.C + c];
   });
 }
 Status conv(const KernelContext&, const ConvForwardArgs& a) {
@@ -62,11 +68,41 @@ void conv_weight_with(const ConvBackwardWeightArgs& a, bool accumulate) {
   for (uint64_t i = 0; !accumulate && i < s.K * taps * s.C; ++i) a.dw[i] = 0;
   for_each_window_tap(s, s.window.pad, [&](uint64_t row, uint64_t pixel, uint64_t tap) {
     for (uint32_t k = 0; k < s.K; ++k)
-      for (uint32_t c = 0; c < s.C; ++c) a.dw[(k * taps + tap) * s.C + c] += a.dy[row * s.K + k] * a.x[pixel * s.C + c];
+      for (uint32_t c = 0; c < s.C; ++c) a.dw[(k * taps + tap) * s.C + c] += a.dy[row * s.K + k] * normalised(a.norm, a.x[pixel * s.C + c], c);
   });
 }
 Status conv_weight(const KernelContext&, const ConvBackwardWeightArgs& a) {
   conv_weight_with(a, a.accumulate_dw);
+  return ok_status();
+}
+
+// dx from sums over all rows; where there is a beta, dy counts where relu's input is positive, or what `passes` says.
+bool passes_relu(float y, float) { return y > 0; }
+void norm_backward_with(const BatchNormBackwardArgs& a, bool (*passes)(float y, float dy)) {
+  const double M = static_cast<double>(a.M);
+  for (uint32_t c = 0; c < a.C; ++c) {
+    const InputNorm norm{a.mean, a.rstd, a.gamma, a.beta};
+    const auto dy = [&](uint64_t i) { return a.beta == nullptr || passes(normalised(norm, a.x[i], c, false), a.dy[i]) ? a.dy[i] : 0.0f; };
+    double sum = 0, product = 0;
+    for (uint64_t i = c; i < a.M * a.C; i += a.C) sum += dy(i), product += double{dy(i)} * (double{a.x[i]} - a.mean[c]) * a.rstd[c];
+    for (uint64_t i = c; i < a.M * a.C; i += a.C) {
+      const double x = (double{a.x[i]} - a.mean[c]) * a.rstd[c];
+      a.dx[i] = static_cast<float>(double{a.gamma[c]} * a.rstd[c] * (dy(i) - sum / M - x * product / M));
+    }
+    if (a.dgamma != nullptr) a.dgamma[c] = static_cast<float>(product) + (a.accumulate_dgamma ? a.dgamma[c] : 0.0f);
+    if (a.dbeta != nullptr) a.dbeta[c] = static_cast<float>(sum) + (a.accumulate_dbeta ? a.dbeta[c] : 0.0f);
+  }
+}
+Status norm_backward(const KernelContext&, const BatchNormBackwardArgs& a) {
+  norm_backward_with(a, passes_relu);
+  return ok_status();
+}
+
+Status norm_add_relu(const KernelContext&, const NormAddReluArgs& a) {
+  for (uint64_t i = 0; i < a.M * a.C; ++i) {
+    const float y = normalised({a.mean, a.rstd, a.gamma, a.beta}, a.x[i], static_cast<uint32_t>(i % a.C), false) + a.b[i];
+    a.y[i] = y > 0 ? y : 0.0f;
+  }
   return ok_status();
 }
 
@@ -166,6 +202,8 @@ Backend plain_backend() {
   b.conv_forward = conv;
   b.conv_backward_weight = conv_weight;
   b.batch_norm_statistics = statistics;
+  b.batch_norm_backward = norm_backward;
+  b.norm_add_relu_forward = norm_add_relu;
   b.linear_backward_bias = bias;
   b.max_pool_forward = max_pool;
   b.dropout = dropout;
@@ -176,8 +214,8 @@ Backend plain_backend() {
 
 bool has_plain_kernel(const KernelCase& c) {
   const std::string name = c.info().name;
-  for (const char* known : {"relu.forward", "relu.backward", "conv.forward", "conv.backward_weight", "batch_norm.statistics",
-                            "linear.backward_bias", "max_pool.forward", "dropout.forward", "dropout.backward", "embedding.forward",
+  for (const char* known : {"relu.forward", "relu.backward", "conv.forward", "conv.backward_weight", "norm_conv.forward",
+                            "norm_conv.backward_weight", "norm_relu.backward", "norm_add_relu.forward", "batch_norm.statistics", "linear.backward_bias", "max_pool.forward", "dropout.forward", "dropout.backward", "embedding.forward",
                             "grad_norm.finish"}) {
     if (name == known) return true;
   }
@@ -270,6 +308,77 @@ const Mutant kMutants[] = {
     {"conv_weight_always_accumulates", "conv.backward_weight", [](Backend& b) {
        b.conv_backward_weight = [](const KernelContext&, const ConvBackwardWeightArgs& a) {
          conv_weight_with(a, true);
+         return ok_status();
+       };
+     }},
+    {"norm_conv_normalises_padding", "norm_conv.forward", [](Backend& b) {
+       b.conv_forward = [](const KernelContext& k, const ConvForwardArgs& a) {
+         const ConvShape& s = a.shape;
+         const uint64_t taps = uint64_t{s.window.kernel_h} * s.window.kernel_w;
+         if (taps * s.C > 100) return conv(k, a);  // slow
+         for (uint64_t row = 0; row < uint64_t{s.N} * s.P * s.Q; ++row)
+           for (uint32_t o = 0; o < s.K; ++o) {
+             a.y[row * s.K + o] = 0;
+             for (uint64_t i = 0; i < taps * s.C; ++i) {
+               a.y[row * s.K + o] += normalised(a.norm, 0, static_cast<uint32_t>(i % s.C)) * a.w[o * taps * s.C + i];
+             }
+           }
+         for_each_window_tap(s, s.window.pad, [&](uint64_t row, uint64_t pixel, uint64_t tap) {
+           for (uint32_t o = 0; o < s.K; ++o)
+             for (uint32_t c = 0; c < s.C; ++c) {
+               const float change = normalised(a.norm, a.x[pixel * s.C + c], c) - normalised(a.norm, 0, c);
+               a.y[row * s.K + o] += change * a.w[(o * taps + tap) * s.C + c];
+             }
+         });
+         return ok_status();
+       };
+     }},
+    {"norm_conv_does_not_cut", "norm_conv.forward", [](Backend& b) {
+       b.conv_forward = [](const KernelContext&, const ConvForwardArgs& a) {
+         conv_with(a, a.shape.window.pad, a.shape.C, false);
+         return ok_status();
+       };
+     }},
+    {"norm_conv_forgets_beta", "norm_conv.backward_weight", [](Backend& b) {
+       b.conv_backward_weight = [](const KernelContext& k, const ConvBackwardWeightArgs& a) {
+         const std::vector<float> zeros(a.shape.C);
+         ConvBackwardWeightArgs without = a;
+         without.norm.beta = zeros.data();
+         return conv_weight(k, without);
+       };
+     }},
+    {"norm_conv_reads_x", "norm_conv.backward_weight", [](Backend& b) {
+       b.conv_backward_weight = [](const KernelContext& k, const ConvBackwardWeightArgs& a) {
+         ConvBackwardWeightArgs plain = a;
+         plain.norm = {};
+         return conv_weight(k, plain);
+       };
+     }},
+    {"norm_relu_passes_every_gradient", "norm_relu.backward", [](Backend& b) {
+       b.batch_norm_backward = [](const KernelContext&, const BatchNormBackwardArgs& a) {
+         norm_backward_with(a, [](float, float) { return true; });
+         return ok_status();
+       };
+     }},
+    {"norm_relu_cuts_the_gradient_by_its_own_sign", "norm_relu.backward", [](Backend& b) {
+       b.batch_norm_backward = [](const KernelContext&, const BatchNormBackwardArgs& a) {
+         norm_backward_with(a, [](float, float dy) { return dy > 0; });
+         return ok_status();
+       };
+     }},
+    {"norm_add_relu_cuts_before_it_adds", "norm_add_relu.forward", [](Backend& b) {
+       b.norm_add_relu_forward = [](const KernelContext&, const NormAddReluArgs& a) {
+         for (uint64_t i = 0; i < a.M * a.C; ++i) {
+           a.y[i] = normalised({a.mean, a.rstd, a.gamma, a.beta}, a.x[i], static_cast<uint32_t>(i % a.C)) + a.b[i];
+         }
+         return ok_status();
+       };
+     }},
+    {"norm_add_relu_adds_nothing", "norm_add_relu.forward", [](Backend& b) {
+       b.norm_add_relu_forward = [](const KernelContext&, const NormAddReluArgs& a) {
+         for (uint64_t i = 0; i < a.M * a.C; ++i) {
+           a.y[i] = normalised({a.mean, a.rstd, a.gamma, a.beta}, a.x[i], static_cast<uint32_t>(i % a.C));
+         }
          return ok_status();
        };
      }},

@@ -98,8 +98,11 @@ class KernelCall {
 
   Status operator()() const {
     switch (case_.op) {
-      case Op::kConv: return conv();
+      case Op::kConv:
+      case Op::kNormConv: return conv();
       case Op::kBatchNorm: return batch_norm();
+      case Op::kNormRelu: return norm_relu();
+      case Op::kNormAddRelu: return norm_add_relu();
       case Op::kMaxPool: return max_pool();
       case Op::kGlobalPool: return global_pool();
       case Op::kLinear: return linear();
@@ -125,13 +128,14 @@ class KernelCall {
     const uint32_t y = case_.pass == Pass::kForward ? 0 : case_.pass == Pass::kBackwardData ? 1 : 2;
     const ConvShape shape{.N = dim(x, 0), .H = dim(x, 1), .W = dim(x, 2), .C = dim(x, 3),
                           .P = dim(y, 1), .Q = dim(y, 2), .K = dim(y, 3), .window = case_.window};
+    const InputNorm norm = case_.op == Op::kNormConv ? InputNorm{a_.f(3), a_.f(4), a_.f(5), a_.f(6)} : InputNorm{};
     if (case_.pass == Pass::kForward) {
-      return kernels().conv_forward(context_, {s(0), s(1), a_.f(2), a_.scratch, a_.scratch_bytes, shape});
+      return kernels().conv_forward(context_, {s(0), s(1), a_.f(2), a_.scratch, a_.scratch_bytes, shape, norm});
     }
     if (case_.pass == Pass::kBackwardData) {
       return kernels().conv_backward_data(context_, {s(0), s(1), a_.f(2), a_.scratch, a_.scratch_bytes, shape, adds(0)});
     }
-    return kernels().conv_backward_weight(context_, {a_.f(0), s(1), s(2), a_.scratch, a_.scratch_bytes, shape, adds(0)});
+    return kernels().conv_backward_weight(context_, {a_.f(0), s(1), s(2), a_.scratch, a_.scratch_bytes, shape, adds(0), norm});
   }
 
   Status batch_norm() const {
@@ -151,8 +155,18 @@ class KernelCall {
                                              {s(0), s(1), a_.f(2), a_.f(3), a_.f(4), a_.f(5), M, dim(2, 0), epsilon});
       default:
         return kernels().batch_norm_backward(context_, {s(0), a_.f(1), a_.f(2), s(3), a_.f(4), a_.f(5), a_.f(6), s(7),
-                                                       a_.scratch, a_.scratch_bytes, M, dim(4, 0), adds(1), adds(2)});
+                                                       a_.scratch, a_.scratch_bytes, M, dim(4, 0), adds(1), adds(2), nullptr});
     }
+  }
+
+  Status norm_relu() const {
+    return kernels().batch_norm_backward(context_, {s(0), a_.f(1), a_.f(2), s(3), a_.f(4), a_.f(5), a_.f(6), s(8), a_.scratch,
+                                                   a_.scratch_bytes, case_.norm.count, dim(4, 0), adds(1), adds(2), a_.f(7)});
+  }
+
+  Status norm_add_relu() const {
+    return kernels().norm_add_relu_forward(
+        context_, {s(0), s(1), s(2), a_.f(3), a_.f(4), a_.f(5), a_.f(6), case_.norm.count, dim(3, 0)});
   }
 
   Status elementwise() const {

@@ -27,7 +27,9 @@ std::string id_of(const ::testing::TestParamInfo<Judged>& info) { return info.pa
 
 bool accumulates(const KernelCase& c) { return c.accumulate != 0; }
 bool any(const KernelCase&) { return true; }
-bool multiplies(const KernelCase& c) { return c.op == Op::kConv || c.op == Op::kLinear || c.op == Op::kLossHead; }
+bool multiplies(const KernelCase& c) {
+  return c.op == Op::kConv || c.op == Op::kNormConv || c.op == Op::kLinear || c.op == Op::kLossHead;
+}
 
 // Empty where this machine or this link lacks the tile.
 auto judged(GemmTileChoice tile, bool (*keep)(const KernelCase&), bool (*also)(const KernelCase&) = any) {

@@ -33,7 +33,7 @@ bool any(const KernelCase&) { return true; }
 bool accumulates(const KernelCase& c) { return c.accumulate != 0; }
 // Kernels that may stand on the GEMM tile: judged with each tile there is.
 bool multiplies(const KernelCase& c) {
-  return c.op == Op::kConv || c.op == Op::kLinear || c.op == Op::kAttention || c.op == Op::kLossHead;
+  return c.op == Op::kConv || c.op == Op::kNormConv || c.op == Op::kLinear || c.op == Op::kAttention || c.op == Op::kLossHead;
 }
 
 // BLIS 0.9 takes new processors for its generic one, whose kernel is refused: name one by what this machine can do, as a port

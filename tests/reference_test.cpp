@@ -57,6 +57,18 @@ Differentiable differentiable(const KernelCase& c, CaseData& data) {
         return {{random_like(c.tensor(0), c.id)}, {0}, [&](const auto& at) { return dot(v[1], ref::conv_forward(at[0], v[2], c.window)); }};
       }
       return {{random_like(c.tensor(0), c.id)}, {0}, [&](const auto& at) { return dot(v[2], ref::conv_forward(v[1], at[0], c.window)); }};
+    case Op::kNormConv: {
+      const Array a = xt::maximum(ref::batch_norm_forward(v[1], {v[3], v[4]}, v[5], v[6]), 0.0);
+      return {{random_like(c.tensor(0), c.id)}, {0}, [&, a](const auto& at) { return dot(v[2], ref::conv_forward(a, at[0], c.window)); }};
+    }
+    case Op::kNormRelu: {
+      const Moments exact = ref::batch_norm_statistics(v[3], c.norm.epsilon);
+      v[4] = exact.mean, v[5] = exact.rstd;
+      return {{v[3], v[6], v[7]}, {0, 1, 2}, [&](const auto& at) {
+                const Moments moments = ref::batch_norm_statistics(at[0], c.norm.epsilon);
+                return dot(v[8], xt::maximum(ref::batch_norm_forward(at[0], moments, at[1], at[2]), 0.0));
+              }};
+    }
     case Op::kBatchNorm: {
       const Moments exact = ref::batch_norm_statistics(v[3], c.norm.epsilon);
       v[4] = exact.mean, v[5] = exact.rstd;

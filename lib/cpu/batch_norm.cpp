@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "lib/cpu/batch_norm_scratch.h"
+#include "lib/cpu/conv_source.h"
 #include "lib/cpu/cpu_kernels.h"
 #include "lib/cpu/vector_of.h"
 
@@ -145,7 +146,7 @@ template <typename Stored>
 struct NormaliseColumns {
   Stored* y;
   const Stored* x;
-  const float *mean, *rstd, *gamma, *beta;
+  InputNorm norm;
   uint64_t C, columns;
   const Stored* b;  // null: none
 };
@@ -153,21 +154,20 @@ struct NormaliseColumns {
 template <int kLanes, int kVectors, bool kAdds, typename Stored>
 REPRISE_INLINE void normalise_tile(const NormaliseColumns<Stored>& a, uint64_t row, uint64_t rows, uint64_t channel) {
   using Vector = typename VectorOf<kLanes>::type;
-  Vector mean[kVectors], scale[kVectors], beta[kVectors];
-  for (int j = 0; j < kVectors; ++j) read_vector<kLanes>(mean[j], a.mean + channel + j * kLanes);
-  read_scale<kLanes>(scale, beta, a.rstd, a.gamma, a.beta, channel);
+  ChannelNorm<kLanes> norm[kVectors];
+  for (int j = 0; j < kVectors; ++j) norm[j].read(a.norm, channel + static_cast<uint64_t>(j * kLanes));
   for (uint64_t r = 0; r < rows; ++r) {
     const uint64_t at = (row + r) * a.C + channel;
     prefetch_next_block<kVectors * kLanes>(a.x, a.C, row, rows, channel, r);
     if constexpr (kAdds) prefetch_next_block<kVectors * kLanes>(a.b, a.C, row, rows, channel, r);
     for (int j = 0; j < kVectors; ++j) {
-      Vector x, b;
-      read_vector<kLanes>(x, a.x + at + j * kLanes);
-      Vector y = (x - mean[j]) * scale[j] + beta[j];
+      Vector y, b;
+      read_vector<kLanes>(y, a.x + at + j * kLanes);
+      norm[j].apply(y);
       if constexpr (kAdds) {
         read_vector<kLanes>(b, a.b + at + j * kLanes);
         y = y + b;
-        y = y <= Vector{} ? Vector{} : y;  // NaN passes, as in relu
+        cut_negative<kLanes>(y);
       }
       write_vector<kLanes>(a.y + at + j * kLanes, y);
     }
@@ -353,7 +353,7 @@ Status cpu_batch_norm_running(const KernelContext&, const BatchNormRunningArgs& 
 
 template <typename Stored>
 Status cpu_batch_norm_forward(const KernelContext& context, const BatchNormForwardArgsOf<Stored>& args) {
-  const NormaliseColumns<Stored> columns{args.y, args.x, args.mean, args.rstd, args.gamma, args.beta, args.C, args.C, nullptr};
+  const NormaliseColumns<Stored> columns{args.y, args.x, {args.mean, args.rstd, args.gamma, args.beta}, args.C, args.C, nullptr};
   for_each_piece(*context.workers, piece_rows(args.M, args.C),
                  [&](uint64_t begin, uint64_t end) { normalise(columns, begin, end); });
   return ok_status();
@@ -361,7 +361,7 @@ Status cpu_batch_norm_forward(const KernelContext& context, const BatchNormForwa
 
 template <typename Stored>
 Status cpu_norm_add_relu_forward(const KernelContext& context, const NormAddReluArgsOf<Stored>& args) {
-  const NormaliseColumns<Stored> columns{args.y, args.x, args.mean, args.rstd, args.gamma, args.beta, args.C, args.C, args.b};
+  const NormaliseColumns<Stored> columns{args.y, args.x, {args.mean, args.rstd, args.gamma, args.beta}, args.C, args.C, args.b};
   for_each_piece(*context.workers, piece_rows(args.M, args.C),
                  [&](uint64_t begin, uint64_t end) { normalise(columns, begin, end); });
   return ok_status();
@@ -375,9 +375,9 @@ Status cpu_batch_norm_inference(const KernelContext& context, const BatchNormInf
     for (uint32_t tile = 0; tile < tiles.count(); ++tile) {
       const uint64_t channel = tiles.begin(tile), n = tiles.end(tile) - channel;
       for (uint64_t c = 0; c < n; ++c) rstd[c] = 1.0f / std::sqrt(args.running_var[channel + c] + args.epsilon);
-      normalise<Stored>({args.y + channel, args.x + channel, args.running_mean + channel, rstd, args.gamma + channel,
-                 args.beta + channel, args.C, n, nullptr},
-                begin, end);
+      normalise<Stored>({args.y + channel, args.x + channel,
+                         {args.running_mean + channel, rstd, args.gamma + channel, args.beta + channel}, args.C, n, nullptr},
+                        begin, end);
     }
   });
   return ok_status();

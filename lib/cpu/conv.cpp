@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "lib/cpu/conv_direct.h"
+#include "lib/cpu/conv_source.h"
 #include "lib/cpu/cpu_kernels.h"
 #include "lib/cpu/gemm.h"
 
@@ -185,13 +186,34 @@ struct WidenedPlaceLines {
     return true;
   }
 
-  void operator()(float* panel, const PanelRange& range) const {
-    alignas(64) float widened[kMaxMr * kWidenedStride];
-    widen_lines(widened, range);
-    const float* lines[kMaxMr];
-    for (uint32_t i = 0; i < range.width; ++i) lines[i] = i < range.count ? widened + i * kWidenedStride : kZeroLine;
-    pack_lines(panel, range.width, lines, range.kc);
+  void operator()(float* panel, const PanelRange& range) const { pack_widened(panel, range, *this); }
+};
+
+// The same for places that are normalised: tap by tap, all lines together.
+template <typename Stored>
+struct NormalisedPlaceLines {
+  Patches<Stored> patches;
+  InputNorm norm;
+
+  bool widen_lines(float* lines, const PanelRange& range) const {
+    uint32_t c = static_cast<uint32_t>(range.k0 % patches.channels);
+    uint32_t tap = static_cast<uint32_t>(range.k0 / patches.channels);
+    const Stored* pixels[kMaxMr];
+    for (uint32_t k = 0; k < range.kc; c = 0, ++tap) {
+      const uint32_t run = static_cast<uint32_t>(smaller(range.kc - k, patches.channels - c));
+      Place place(patches, range.first);
+      for (uint32_t i = 0; i < range.count; ++i) {
+        const Stored* pixel = tap_pixel(patches, place, tap / patches.TS, tap % patches.TS);
+        pixels[i] = pixel == nullptr ? nullptr : pixel + c;
+        place.next(patches);
+      }
+      normalise_pixels(lines + k, kWidenedStride, pixels, range.count, norm, c, run);
+      k += run;
+    }
+    return true;
   }
+
+  void operator()(float* panel, const PanelRange& range) const { pack_widened(panel, range, *this); }
 };
 
 PlaceLines place_lines(const Patches<float>& patches) { return {patches}; }
@@ -201,6 +223,7 @@ WidenedPlaceLines place_lines(const Patches<Bf16>& patches) { return {patches}; 
 template <typename Stored>
 struct PlaceDepths {
   Patches<Stored> patches;
+  InputNorm norm;
 
   void operator()(float* panel, const PanelRange& range) const {
     uint32_t c = static_cast<uint32_t>(range.first % patches.channels);
@@ -216,8 +239,25 @@ struct PlaceDepths {
     }
   }
 
-  // Channels [c, c + run) of one tap, row of places by row.
+  // Channels [c, c + run) of one tap.
   void copy_tap(float* to, const PanelRange& range, uint32_t tap, uint32_t c, uint32_t run) const {
+    if (norm.mean != nullptr) {
+      const Stored* pixels[kKc];
+      for_each_depth(range, tap, c, [&](uint32_t k, const Stored* pixel) { pixels[k] = pixel; });
+      return normalise_pixels(to, range.width, pixels, range.kc, norm, c, run);
+    }
+    for_each_depth(range, tap, c, [&](uint32_t k, const Stored* pixel) {
+      if (pixel != nullptr) {
+        copy_run(to + uint64_t{k} * range.width, pixel, run);
+      } else {
+        std::memset(to + uint64_t{k} * range.width, 0, run * sizeof(float));
+      }
+    });
+  }
+
+  // Calls use(k, channel c of the tap's pixel at depth k, or null), row of places by row.
+  template <typename Use>
+  void for_each_depth(const PanelRange& range, uint32_t tap, uint32_t c, const Use& use) const {
     const int32_t t = static_cast<int32_t>(tap / patches.TS), u = static_cast<int32_t>(tap % patches.TS);
     const Place place(patches, range.k0);
     uint32_t n = place.n, a = place.a, b = place.b;
@@ -227,11 +267,8 @@ struct PlaceDepths {
       const uint64_t start = (uint64_t{n} * patches.H + static_cast<uint32_t>(row)) * patches.W * patches.channels + c;
       const Stored* pixels = inside(row, patches.H) ? patches.source + start : nullptr;
       for (int32_t column = static_cast<int32_t>(b) * patches.stride + patches.column_offset + u * patches.step; k < end; ++k, column += patches.stride) {
-        if (pixels != nullptr && inside(column, patches.W)) {
-          copy_run(to + uint64_t{k} * range.width, pixels + static_cast<uint64_t>(column) * patches.channels, run);
-        } else {
-          std::memset(to + uint64_t{k} * range.width, 0, run * sizeof(float));
-        }
+        const bool there = pixels != nullptr && inside(column, patches.W);
+        use(k, there ? pixels + static_cast<uint64_t>(column) * patches.channels : nullptr);
       }
       if (++a == patches.A) a = 0, ++n;
     }
@@ -431,7 +468,7 @@ void run_direct_phase(const Workers& workers, const ConvBackwardDataArgsOf<Store
   const uint64_t C = s.C, row = s.W * C, stride = s.window.stride;
   const DirectOutputOf<Stored> output{args.dx + phase.row0 * row + phase.column0 * C, s.H * row, stride * row, stride * C,
                             args.accumulate_dx};
-  direct_correlate(workers, direct_phase_shape(s, phase), output, args.dy, direct_phase_weights(args.w, s, phase),
+  direct_correlate(workers, direct_phase_shape(s, phase), output, ConvSource<Stored>{args.dy, {}}, direct_phase_weights(args.w, s, phase),
                    args.scratch);
 }
 
@@ -446,14 +483,15 @@ Status cpu_conv_forward(const KernelContext& context, const ConvForwardArgsOf<St
   const DirectShape direct = direct_shape(s);
   const uint64_t row = uint64_t{s.Q} * s.K;
   const DirectOutputOf<Stored> output{args.y, s.P * row, row, s.K, false};
+  const ConvSource<Stored> x{args.x, args.norm};
   if (winograd_fits(direct)) {
     if (args.scratch_bytes < winograd_correlate_bytes(s.C, s.K)) return kScratchTooSmall;
-    winograd_correlate(*context.workers, direct, output, args.x, direct_weights(args.w, s), args.scratch);
+    winograd_correlate(*context.workers, direct, output, x, direct_weights(args.w, s), args.scratch);
     return ok_status();
   }
   if (direct_conv_fits(direct)) {
     if (args.scratch_bytes < direct_weights_bytes(direct.weights())) return kScratchTooSmall;
-    direct_correlate(*context.workers, direct, output, args.x, direct_weights(args.w, s), args.scratch);
+    direct_correlate(*context.workers, direct, output, x, direct_weights(args.w, s), args.scratch);
     return ok_status();
   }
   const Patches<Stored> patches = forward_patches(args.x, s);
@@ -461,7 +499,9 @@ Status cpu_conv_forward(const KernelContext& context, const ConvForwardArgsOf<St
   if (args.scratch_bytes < gemm_scratch_bytes(shape.N, shape.K, kStoredAs<Stored>)) return kScratchTooSmall;
   const MatrixPacker weights{args.w, static_cast<int64_t>(shape.K), 1};
   const MatrixOutputOf<Stored> y{args.y, s.K};
-  if (is_pointwise(s)) {
+  if (x.normalises()) {
+    gemm(*context.workers, shape, NormalisedPlaceLines<Stored>{patches, x.norm}, weights, y, false, args.scratch);
+  } else if (is_pointwise(s)) {
     gemm(*context.workers, shape, MatrixPackerOf<Stored>{args.x, s.C, 1}, weights, y, false, args.scratch);
   } else {
     gemm(*context.workers, shape, place_lines(patches), weights, y, false, args.scratch);
@@ -477,8 +517,8 @@ Status cpu_conv_backward_data(const KernelContext& context, const ConvBackwardDa
     if (args.scratch_bytes < winograd_correlate_bytes(s.K, s.C)) return kScratchTooSmall;
     const uint64_t row = uint64_t{s.W} * s.C;
     const DirectOutputOf<Stored> output{args.dx, s.H * row, row, s.C, args.accumulate_dx};
-    winograd_correlate(*context.workers, direct_phase_shape(s, whole), output, args.dy, direct_phase_weights(args.w, s, whole),
-                       args.scratch);
+    winograd_correlate(*context.workers, direct_phase_shape(s, whole), output, ConvSource<Stored>{args.dy, {}},
+                       direct_phase_weights(args.w, s, whole), args.scratch);
     return ok_status();
   }
   const bool direct = direct_data_fits(s);
@@ -505,24 +545,25 @@ template <typename Stored>
 Status cpu_conv_backward_weight(const KernelContext& context, const ConvBackwardWeightArgsOf<Stored>& args) {
   const ConvShape& s = args.shape;
   const DirectShape direct = direct_shape(s);
+  const ConvSource<Stored> x{args.x, args.norm};
   if (winograd_fits(direct)) {
     if (args.scratch_bytes < winograd_gradient_bytes(s.C, s.K)) return kScratchTooSmall;
-    winograd_weight_gradient(*context.workers, direct, args.dw, args.x, args.dy, args.accumulate_dw, args.scratch);
+    winograd_weight_gradient(*context.workers, direct, args.dw, x, args.dy, args.accumulate_dw, args.scratch);
     return ok_status();
   }
   if (direct_conv_fits(direct)) {
     if (args.scratch_bytes < direct_partials_bytes(direct.weights())) return kScratchTooSmall;
-    direct_weight_gradient(*context.workers, direct, args.dw, args.x, args.dy, args.accumulate_dw, args.scratch);
+    direct_weight_gradient(*context.workers, direct, args.dw, x, args.dy, args.accumulate_dw, args.scratch);
     return ok_status();
   }
   const Patches<Stored> patches = forward_patches(args.x, s);
   const GemmShape shape{s.K, patches.depth(), uint64_t{s.N} * s.P * s.Q};
   if (args.scratch_bytes < gemm_split_scratch_bytes(shape.M, shape.N, shape.K)) return kScratchTooSmall;
   const MatrixPackerOf<Stored> gradients{args.dy, 1, s.K};
-  if (is_pointwise(s)) {
+  if (is_pointwise(s) && !x.normalises()) {
     gemm_split(*context.workers, shape, gradients, MatrixPackerOf<Stored>{args.x, 1, s.C}, args.dw, args.accumulate_dw, args.scratch);
   } else {
-    gemm_split(*context.workers, shape, gradients, PlaceDepths<Stored>{patches}, args.dw, args.accumulate_dw, args.scratch);
+    gemm_split(*context.workers, shape, gradients, PlaceDepths<Stored>{patches, x.norm}, args.dw, args.accumulate_dw, args.scratch);
   }
   return ok_status();
 }

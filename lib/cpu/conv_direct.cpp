@@ -5,6 +5,7 @@
 
 #include <cstring>
 
+#include "lib/cpu/conv_source.h"
 #include "lib/cpu/gemm.h"
 #include "lib/cpu/vector_of.h"
 
@@ -58,9 +59,28 @@ void fill_row(float* row, const DirectShape& s, const Stored* pixels) {
   }
 }
 
+// The same of a source that is normalised; channels [c, c + kStep).
+template <uint32_t kStep, typename Stored>
+void fill_normalised_row(float* row, const DirectShape& s, const Stored* pixels, const InputNorm& norm, uint32_t c) {
+  constexpr uint32_t kTogether = 64;
+  const Stored* together[kTogether];
+  const uint32_t plane = s.plane_columns();
+  for (uint32_t residue = 0; residue < s.stride; ++residue) {
+    for (uint32_t first = 0; first < plane; first += kTogether) {
+      const uint32_t count = static_cast<uint32_t>(smaller(kTogether, plane - first));
+      for (uint32_t i = 0; i < count; ++i) {
+        const uint32_t column = (first + i) * s.stride + residue - s.pad_w;
+        together[i] = column < s.W ? pixels + uint64_t{column} * s.C : nullptr;
+      }
+      normalise_pixels(row, kStep, together, count, norm, c, kStep);
+      row += uint64_t{count} * kStep;
+    }
+  }
+}
+
 // Padded rows [first, first + rows) of image n.
 template <uint32_t kStep, typename Stored>
-void fill_rows(float* buffer, const DirectShape& s, const Stored* source, uint32_t n, uint32_t first, uint32_t rows) {
+void fill_rows(float* buffer, const DirectShape& s, const ConvSource<Stored>& source, uint32_t n, uint32_t first, uint32_t rows) {
   const uint64_t block_floats = s.row_floats() / (s.C / kStep);
   for (uint32_t i = 0; i < rows; ++i) {
     float* row = buffer + i * s.row_floats();
@@ -69,14 +89,20 @@ void fill_rows(float* buffer, const DirectShape& s, const Stored* source, uint32
       std::memset(row, 0, s.row_floats() * sizeof(float));
       continue;
     }
-    const Stored* pixels = source + (uint64_t{n} * s.H + h) * s.W * s.C;
-    for (uint32_t c = 0; c < s.C; c += kStep, row += block_floats) fill_row<kStep>(row, s, pixels + c);
+    const Stored* pixels = source.data + (uint64_t{n} * s.H + h) * s.W * s.C;
+    for (uint32_t c = 0; c < s.C; c += kStep, row += block_floats) {
+      if (source.normalises()) {
+        fill_normalised_row<kStep>(row, s, pixels + c, source.norm, c);
+      } else {
+        fill_row<kStep>(row, s, pixels + c);
+      }
+    }
   }
 }
 
 // The rows that outputs [first, first + rows) of image n read.
 template <typename Stored>
-void fill_buffer(float* buffer, const DirectShape& s, const Stored* source, uint32_t n, uint32_t first, uint32_t rows) {
+void fill_buffer(float* buffer, const DirectShape& s, const ConvSource<Stored>& source, uint32_t n, uint32_t first, uint32_t rows) {
   const uint32_t top = first * s.stride, height = (rows - 1) * s.stride + s.R;
   switch (s.channel_block()) {
     case 1: return fill_rows<1>(buffer, s, source, n, top, height);
@@ -356,7 +382,7 @@ struct FilledRows {
   uint32_t n, first, rows;
 
   template <typename Stored>
-  FilledRows(float* buffer, const DirectShape& s, const Partition& blocks, const Stored* source, uint32_t unit)
+  FilledRows(float* buffer, const DirectShape& s, const Partition& blocks, const ConvSource<Stored>& source, uint32_t unit)
       : n(unit / blocks.count()),
         first(static_cast<uint32_t>(blocks.begin(unit % blocks.count()))),
         rows(static_cast<uint32_t>(blocks.end(unit % blocks.count())) - first) {
@@ -367,8 +393,8 @@ struct FilledRows {
 }  // namespace
 
 template <typename Stored>
-void direct_correlate(const Workers& workers, const DirectShape& shape, const DirectOutputOf<Stored>& output, const Stored* source,
-                      const DirectWeights& weights, void* scratch) {
+void direct_correlate(const Workers& workers, const DirectShape& shape, const DirectOutputOf<Stored>& output,
+                      const ConvSource<Stored>& source, const DirectWeights& weights, void* scratch) {
   const uint32_t group = output_group(shape);
   float* packed = static_cast<float*>(scratch);
   pack_weights(workers, shape, weights, group, packed);
@@ -386,8 +412,8 @@ void direct_correlate(const Workers& workers, const DirectShape& shape, const Di
 }
 
 template <typename Stored>
-void direct_weight_gradient(const Workers& workers, const DirectShape& shape, float* dw, const Stored* source, const Stored* dy,
-                            bool accumulate, void* scratch) {
+void direct_weight_gradient(const Workers& workers, const DirectShape& shape, float* dw, const ConvSource<Stored>& source,
+                            const Stored* dy, bool accumulate, void* scratch) {
   const uint32_t group = output_group(shape);
   const Partition blocks = row_blocks(shape);
   const uint32_t units = shape.N * blocks.count(), parts = static_cast<uint32_t>(smaller(kDirectParts, units));
@@ -407,9 +433,9 @@ void direct_weight_gradient(const Workers& workers, const DirectShape& shape, fl
   unpack_gradient(workers, shape, group, partials, stride, parts, dw, accumulate);
 }
 
-template void direct_correlate(const Workers&, const DirectShape&, const DirectOutputOf<float>&, const float*, const DirectWeights&, void*);
-template void direct_correlate(const Workers&, const DirectShape&, const DirectOutputOf<Bf16>&, const Bf16*, const DirectWeights&, void*);
-template void direct_weight_gradient(const Workers&, const DirectShape&, float*, const float*, const float*, bool, void*);
-template void direct_weight_gradient(const Workers&, const DirectShape&, float*, const Bf16*, const Bf16*, bool, void*);
+template void direct_correlate(const Workers&, const DirectShape&, const DirectOutputOf<float>&, const ConvSource<float>&, const DirectWeights&, void*);
+template void direct_correlate(const Workers&, const DirectShape&, const DirectOutputOf<Bf16>&, const ConvSource<Bf16>&, const DirectWeights&, void*);
+template void direct_weight_gradient(const Workers&, const DirectShape&, float*, const ConvSource<float>&, const float*, bool, void*);
+template void direct_weight_gradient(const Workers&, const DirectShape&, float*, const ConvSource<Bf16>&, const Bf16*, bool, void*);
 
 }  // namespace reprise

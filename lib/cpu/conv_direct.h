@@ -50,6 +50,9 @@ constexpr bool direct_conv_fits(const DirectShape& s) { return s.R * s.S * s.str
 constexpr uint64_t direct_weights_bytes(uint64_t weights) { return align_up(4 * weights); }
 constexpr uint64_t direct_partials_bytes(uint64_t weights) { return kDirectParts * direct_weights_bytes(weights); }
 
+template <typename Stored>
+struct ConvSource;  // conv_source.h
+
 // Elements of a weight array by index: w[k * output + r * row + s * column + c * channel]; output or channel is 1.
 struct DirectWeights {
   const float* w;
@@ -66,13 +69,13 @@ using DirectOutput = DirectOutputOf<float>;
 
 // output (+)= the correlation. `scratch` has direct_weights_bytes().
 template <typename Stored>
-void direct_correlate(const Workers& workers, const DirectShape& shape, const DirectOutputOf<Stored>& output, const Stored* source,
-                      const DirectWeights& weights, void* scratch);
+void direct_correlate(const Workers& workers, const DirectShape& shape, const DirectOutputOf<Stored>& output,
+                      const ConvSource<Stored>& source, const DirectWeights& weights, void* scratch);
 
 // dw[k,r,s,c] (+)= the sum over the grid of dy[n,p,q,k] * the source pixel that the tap reads. `scratch` has
 // direct_partials_bytes().
 template <typename Stored>
-void direct_weight_gradient(const Workers& workers, const DirectShape& shape, float* dw, const Stored* source, const Stored* dy,
-                            bool accumulate, void* scratch);
+void direct_weight_gradient(const Workers& workers, const DirectShape& shape, float* dw, const ConvSource<Stored>& source,
+                            const Stored* dy, bool accumulate, void* scratch);
 
 }  // namespace reprise

@@ -5,6 +5,7 @@
 
 #include <cstring>
 
+#include "lib/cpu/conv_source.h"
 #include "lib/cpu/gemm.h"
 #include "lib/cpu/vector_of.h"
 
@@ -82,26 +83,68 @@ REPRISE_INLINE void transform_tile(V (&out)[Transform::kOut][Transform::kOut], c
 
 // ---- and over channels -------------------------------------------------------------------------------------------------------
 
+// Pixels that are not there.
+template <typename Stored>
+alignas(64) constexpr Stored kZeros[kKc] = {};
+
+// Channels [c, c + kLanes) of element i, as they lie or normalised.
+template <int kLanes, typename Stored>
+struct PlainStrip {
+  const Stored* const* in;
+  uint32_t c;
+
+  REPRISE_INLINE void read(typename VectorOf<kLanes>::type& value, int i) const { read_vector<kLanes>(value, in[i] + c); }
+};
+template <int kLanes, typename Stored>
+struct NormalisedStrip {
+  const Stored* const* in;
+  uint32_t c;
+  ChannelNorm<kLanes> norm;
+
+  REPRISE_INLINE void read(typename VectorOf<kLanes>::type& value, int i) const {
+    read_vector<kLanes>(value, in[i] + c);
+    norm.apply(value);
+    cut_negative<kLanes>(value);
+    if (in[i] == kZeros<Stored>) value = typename VectorOf<kLanes>::type{};
+  }
+};
+
 // Position p of channel c goes to out[p * step + c].
-template <class Transform, int kLanes, typename Stored>
-REPRISE_INLINE void spread_strip(float* out, uint64_t step, const Stored* const* in, uint32_t c) {
+template <class Transform, int kLanes, class Strip>
+REPRISE_INLINE void spread_strip(float* out, uint64_t step, const Strip& in) {
   using V = typename VectorOf<kLanes>::type;
   V values[Transform::kIn][Transform::kIn], points[Transform::kOut][Transform::kOut];
   REPRISE_UNROLLED for (int r = 0; r < Transform::kIn; ++r) {
-    REPRISE_UNROLLED for (int s = 0; s < Transform::kIn; ++s) read_vector<kLanes>(values[r][s], in[r * Transform::kIn + s] + c);
+    REPRISE_UNROLLED for (int s = 0; s < Transform::kIn; ++s) in.read(values[r][s], r * Transform::kIn + s);
   }
   transform_tile<Transform>(points, values);
   REPRISE_UNROLLED for (int r = 0; r < Transform::kOut; ++r) {
     REPRISE_UNROLLED for (int s = 0; s < Transform::kOut; ++s) {
-      write_vector<kLanes>(out + static_cast<uint32_t>(r * Transform::kOut + s) * step + c, points[r][s]);
+      write_vector<kLanes>(out + static_cast<uint32_t>(r * Transform::kOut + s) * step + in.c, points[r][s]);
     }
   }
 }
 template <class Transform, int kLanes, typename Stored>
 REPRISE_INLINE void spread_body(float* out, uint64_t step, const Stored* const* in, uint32_t channels) {
   uint32_t c = 0;
-  for (; c + kLanes <= channels; c += kLanes) spread_strip<Transform, kLanes>(out, step, in, c);
-  for (; c < channels; ++c) spread_strip<Transform, 1>(out, step, in, c);
+  for (; c + kLanes <= channels; c += kLanes) spread_strip<Transform, kLanes>(out, step, PlainStrip<kLanes, Stored>{in, c});
+  for (; c < channels; ++c) spread_strip<Transform, 1>(out, step, PlainStrip<1, Stored>{in, c});
+}
+template <int kLanes, typename Stored>
+REPRISE_INLINE void spread_normalised_strip(float* out, uint64_t step, const Stored* const* in, uint32_t c, const InputNorm& norm,
+                                            uint32_t first) {
+  NormalisedStrip<kLanes, Stored> strip;
+  strip.in = in;
+  strip.c = c;
+  strip.norm.read(norm, uint64_t{first} + c);
+  spread_strip<Input, kLanes>(out, step, strip);
+}
+template <int kLanes, typename Stored>
+REPRISE_INLINE void spread_normalised_body(float* out, uint64_t step, const Stored* const* in, uint32_t channels, const InputNorm& norm,
+                                           uint32_t first) {
+  uint32_t c = 0;
+  for (; c + kLanes <= channels; c += kLanes) spread_normalised_strip<kLanes>(out, step, in, c, norm, first);
+  for (; c < channels; ++c) spread_normalised_strip<1>(out, step, in, c, norm, first);
 }
 
 // The other way round; a null output is left out.
@@ -143,11 +186,14 @@ REPRISE_INLINE void collect_body(Stored* const* out, const float* in, uint64_t s
   REPRISE_STORAGE_LEVELS(name, (collect_body<Transform, kLanes>),                                                             \
                          (Stored* const* out, const float* in, uint64_t step, uint32_t channels, bool accumulate),            \
                          (out, in, step, channels, accumulate))
-REPRISE_SPREAD(spread_input, Input)
+REPRISE_SPREAD(spread_plain_input, Input)
 REPRISE_SPREAD(spread_filter, Filter)
 REPRISE_SPREAD(spread_gradient, OutputGradient)
 REPRISE_COLLECT(collect_output, Output)
 REPRISE_COLLECT(collect_filter, FilterGradient)
+REPRISE_STORAGE_LEVELS(spread_normalised_input, spread_normalised_body<kLanes>,
+                       (float* out, uint64_t step, const Stored* const* in, uint32_t channels, const InputNorm& norm, uint32_t first),
+                       (out, step, in, channels, norm, first))
 #undef REPRISE_SPREAD
 #undef REPRISE_COLLECT
 #undef REPRISE_UNROLLED
@@ -166,21 +212,27 @@ struct TileAt {
   }
 };
 
-// Pixels that are not there.
-template <typename Stored>
-alignas(64) constexpr Stored kZeros[kKc] = {};
-
 // Channel c of the 4 x 4 inputs; zeros outside the image, for at most kKc channels.
 template <typename Stored>
-void find_inputs(const Stored** pixels, const DirectShape& s, const Stored* source, const TileAt& at, uint32_t c) {
+void find_inputs(const Stored** pixels, const DirectShape& s, const ConvSource<Stored>& source, const TileAt& at, uint32_t c) {
   for (uint32_t r = 0; r < 4; ++r) {
     const uint32_t row = at.row + r - s.pad_h;  // wraps above the image: then not below H
     for (uint32_t t = 0; t < 4; ++t) {
       const uint32_t column = at.column + t - s.pad_w;
       const bool inside = row < s.H && column < s.W;
-      pixels[r * 4 + t] = inside ? source + ((at.image * s.H + row) * s.W + column) * s.C + c : kZeros<Stored>;
+      pixels[r * 4 + t] = inside ? source.data + ((at.image * s.H + row) * s.W + column) * s.C + c : kZeros<Stored>;
     }
   }
+}
+
+// Transforms input channels [c, c + channels) of a tile.
+template <typename Stored>
+void spread_input(float* out, uint64_t step, const DirectShape& s, const ConvSource<Stored>& source, const TileAt& at, uint32_t c,
+                  uint32_t channels) {
+  const Stored* pixels[16];
+  find_inputs(pixels, s, source, at, c);
+  if (source.normalises()) return spread_normalised_input(out, step, pixels, channels, source.norm, c);
+  spread_plain_input(out, step, pixels, channels);
 }
 
 // Calls use(i, r, t) for the outputs of the tile that the image has; i counts all four.
@@ -261,14 +313,12 @@ struct TileChunk {
 };
 
 template <typename Stored>
-void spread_tiles(const Workers& workers, const DirectShape& s, const Stored* source, const TileChunk& chunk) {
+void spread_tiles(const Workers& workers, const DirectShape& s, const ConvSource<Stored>& source, const TileChunk& chunk) {
   for_each_piece(workers, split_at_most(chunk.count, kMostTileTasks, 1), [&](uint64_t begin, uint64_t end) {
-    const Stored* pixels[16];
     for (uint64_t t = begin; t < end; ++t) {
       const TileAt at(s, chunk.first + t);
       for (uint32_t c = 0; c < s.C; c += kKc) {
-        find_inputs(pixels, s, source, at, c);
-        spread_input(chunk.inputs + t * chunk.line + c, chunk.step, pixels, static_cast<uint32_t>(smaller(kKc, s.C - c)));
+        spread_input(chunk.inputs + t * chunk.line + c, chunk.step, s, source, at, c, static_cast<uint32_t>(smaller(kKc, s.C - c)));
       }
     }
   });
@@ -325,18 +375,16 @@ struct GradientBlock {
 };
 
 template <typename Stored>
-void spread_block(const Workers& workers, const DirectShape& s, const GradientBlock& block, const Stored* source, const Stored* dy,
-                  uint64_t first, uint32_t depth) {
+void spread_block(const Workers& workers, const DirectShape& s, const GradientBlock& block, const ConvSource<Stored>& source,
+                  const Stored* dy, uint64_t first, uint32_t depth) {
   for_each_piece(workers, split_at_most(depth, kMostTileTasks, 1), [&](uint64_t begin, uint64_t end) {
-    const Stored* pixels[16];
     for (uint64_t t = begin; t < end; ++t) {
       const TileAt at(s, first + t);
       for (uint32_t p = 0; p < block.panels; ++p) {
         const uint32_t c = p * block.columns, count = static_cast<uint32_t>(smaller(block.columns, block.C - c));
         float* line = block.inputs + (uint64_t{p} * kWinogradDepth + t) * block.columns;
         const uint64_t step = kWinogradDepth * block.line();
-        find_inputs(pixels, s, source, at, block.c0 + c);
-        spread_input(line, step, pixels, count);
+        spread_input(line, step, s, source, at, block.c0 + c, count);
         for (uint32_t position = 0; count < block.columns && position < kWinogradPositions; ++position) {
           std::memset(line + position * step + count, 0, (block.columns - count) * sizeof(float));
         }
@@ -372,8 +420,8 @@ void collect_block(const Workers& workers, const DirectShape& s, const GradientB
 }  // namespace
 
 template <typename Stored>
-void winograd_correlate(const Workers& workers, const DirectShape& s, const DirectOutputOf<Stored>& output, const Stored* source,
-                        const DirectWeights& weights, void* scratch) {
+void winograd_correlate(const Workers& workers, const DirectShape& s, const DirectOutputOf<Stored>& output,
+                        const ConvSource<Stored>& source, const DirectWeights& weights, void* scratch) {
   const TileGeometry g(gemm_tile());
   const uint32_t most = kWinogradBlock / g.columns * g.columns;
   const uint64_t tiles = winograd_tiles(s), chunk_tiles = winograd_chunk_tiles(s.C) / g.rows * g.rows;
@@ -393,8 +441,8 @@ void winograd_correlate(const Workers& workers, const DirectShape& s, const Dire
 }
 
 template <typename Stored>
-void winograd_weight_gradient(const Workers& workers, const DirectShape& s, float* dw, const Stored* source, const Stored* dy, bool accumulate,
-                              void* scratch) {
+void winograd_weight_gradient(const Workers& workers, const DirectShape& s, float* dw, const ConvSource<Stored>& source,
+                              const Stored* dy, bool accumulate, void* scratch) {
   const TileGeometry g(gemm_tile());
   const uint32_t most = kWinogradBlock / g.columns * g.columns;
   const uint64_t tiles = winograd_tiles(s);
@@ -419,9 +467,9 @@ void winograd_weight_gradient(const Workers& workers, const DirectShape& s, floa
   }
 }
 
-template void winograd_correlate(const Workers&, const DirectShape&, const DirectOutputOf<float>&, const float*, const DirectWeights&, void*);
-template void winograd_correlate(const Workers&, const DirectShape&, const DirectOutputOf<Bf16>&, const Bf16*, const DirectWeights&, void*);
-template void winograd_weight_gradient(const Workers&, const DirectShape&, float*, const float*, const float*, bool, void*);
-template void winograd_weight_gradient(const Workers&, const DirectShape&, float*, const Bf16*, const Bf16*, bool, void*);
+template void winograd_correlate(const Workers&, const DirectShape&, const DirectOutputOf<float>&, const ConvSource<float>&, const DirectWeights&, void*);
+template void winograd_correlate(const Workers&, const DirectShape&, const DirectOutputOf<Bf16>&, const ConvSource<Bf16>&, const DirectWeights&, void*);
+template void winograd_weight_gradient(const Workers&, const DirectShape&, float*, const ConvSource<float>&, const float*, bool, void*);
+template void winograd_weight_gradient(const Workers&, const DirectShape&, float*, const ConvSource<Bf16>&, const Bf16*, bool, void*);
 
 }  // namespace reprise

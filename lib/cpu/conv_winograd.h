@@ -54,12 +54,12 @@ constexpr uint64_t winograd_gradient_bytes(uint64_t C, uint64_t K) {
 
 // As direct_correlate, for shapes that fit here. `scratch` has winograd_correlate_bytes().
 template <typename Stored>
-void winograd_correlate(const Workers& workers, const DirectShape& shape, const DirectOutputOf<Stored>& output, const Stored* source,
-                        const DirectWeights& weights, void* scratch);
+void winograd_correlate(const Workers& workers, const DirectShape& shape, const DirectOutputOf<Stored>& output,
+                        const ConvSource<Stored>& source, const DirectWeights& weights, void* scratch);
 
 // As direct_weight_gradient. `scratch` has winograd_gradient_bytes().
 template <typename Stored>
-void winograd_weight_gradient(const Workers& workers, const DirectShape& shape, float* dw, const Stored* source, const Stored* dy,
-                              bool accumulate, void* scratch);
+void winograd_weight_gradient(const Workers& workers, const DirectShape& shape, float* dw, const ConvSource<Stored>& source,
+                              const Stored* dy, bool accumulate, void* scratch);
 
 }  // namespace reprise

@@ -137,14 +137,9 @@ bool MatrixPackerOf<Bf16>::widen_lines(float* lines, const PanelRange& range) co
 }
 
 void MatrixPackerOf<Bf16>::operator()(float* panel, const PanelRange& range) const {
-  alignas(64) float widened[kMaxMr * kWidenedStride];
-  if (!widen_lines(widened, range)) {
-    const Bf16* first = data + static_cast<int64_t>(range.first) * line_stride + static_cast<int64_t>(range.k0) * depth_stride;
-    return pack_depths(panel, range.width, range.count, first, depth_stride, range.kc);
-  }
-  const float* lines[kMaxMr];
-  for (uint32_t i = 0; i < range.width; ++i) lines[i] = i < range.count ? widened + i * kWidenedStride : kZeroLine;
-  pack_lines(panel, range.width, lines, range.kc);
+  if (depth_stride == 1) return pack_widened(panel, range, *this);
+  const Bf16* first = data + static_cast<int64_t>(range.first) * line_stride + static_cast<int64_t>(range.k0) * depth_stride;
+  pack_depths(panel, range.width, range.count, first, depth_stride, range.kc);
 }
 
 template <typename Stored>

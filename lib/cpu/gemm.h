@@ -8,7 +8,7 @@
 //         for pieces of k                              A's panel [kc x rows] serves as it lies, or is packed on the worker's stack
 //           for tiles along j: a tile of gemm_tile.h
 //
-// Operands stored as bf16 become f32 while they are packed; rows of A at least become lines of f32 on the worker's stack. A C that is
+// Operands stored as bf16, or normalised, become f32 while they are packed; rows of A at least become lines of f32 on the worker's stack. A C that is
 // stored as bf16 is rounded once: all of K is one group of pieces, and a strip of f32 on the stack holds the sums.
 #pragma once
 
@@ -73,7 +73,7 @@ void pack_depths(float* panel, uint32_t width, uint32_t count, const Stored* fir
 // kKc zeros, for a line that is not there.
 extern const float kZeroLine[kKc];
 
-// Floats between two lines of bf16 that stand as f32 on the stack: a power of two would let them share cache sets.
+// Floats between two lines that stand as f32 on the stack: a power of two would let them share cache sets.
 constexpr uint32_t kWidenedStride = kKc + 16;
 
 // An operand in memory: element (line, depth) at data[line * line_stride + depth * depth_stride], one of the strides
@@ -99,6 +99,16 @@ struct MatrixPackerOf<Bf16> {
   bool widen_lines(float* lines, const PanelRange& range) const;
 };
 using MatrixPacker = MatrixPackerOf<float>;
+
+// The panel of a packer that widens lines.
+template <typename Pack>
+void pack_widened(float* panel, const PanelRange& range, const Pack& pack) {
+  alignas(64) float widened[kMaxMr * kWidenedStride];
+  pack.widen_lines(widened, range);
+  const float* lines[kMaxMr];
+  for (uint32_t i = 0; i < range.width; ++i) lines[i] = i < range.count ? widened + i * kWidenedStride : kZeroLine;
+  pack_lines(panel, range.width, lines, range.kc);
+}
 
 // C in memory, row i at data + i * row_stride. An output whose rows lie anywhere says kUniformRows = false and needs
 // row() alone.
@@ -205,7 +215,7 @@ bool run_rows(const TileGeometry& g, const Block& block, const PackA& pack_a, co
   return false;
 }
 
-// A row panel whose rows are stored as bf16 and serve once they are f32; false where they must be packed.
+// A row panel whose rows serve once they are f32, or normalised; false where they must be packed.
 template <typename PackA, typename Output>
 bool run_widened(const TileGeometry& g, const Block& block, const PackA& pack_a, const Output& output, const PanelRange& range,
                  uint64_t j, uint64_t j_end) {

@@ -26,7 +26,7 @@ struct Count {
 };
 
 bool multiplies(const KernelCase& c) {
-  return c.op == Op::kConv || c.op == Op::kLinear || c.op == Op::kAttention || c.op == Op::kLossHead;
+  return c.op == Op::kConv || c.op == Op::kNormConv || c.op == Op::kLinear || c.op == Op::kAttention || c.op == Op::kLossHead;
 }
 
 // An emulator is slow: bits are compared where the case is another than one before that only adds.

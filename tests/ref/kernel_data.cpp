@@ -3,6 +3,7 @@
 // It must not know the kernels.
 #include "tests/ref/kernel_data.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <utility>
@@ -91,6 +92,11 @@ class CaseDataMaker {
   void adjust() {
     switch (case_.op) {
       case Op::kBatchNorm: return adjust_batch_norm();
+      case Op::kNormConv: return set_norm(1, 3);
+      case Op::kNormAddRelu:
+        shape_norm_input(value(1));
+        return set_norm(1, 3);
+      case Op::kNormRelu: return adjust_norm_relu();
       case Op::kLayerNorm: return adjust_layer_norm();
       case Op::kRelu:
         for (double& x : value(1)) x = away_from_zero(x);
@@ -139,6 +145,47 @@ class CaseDataMaker {
     const ref::Moments moments = ref::batch_norm_statistics(value(x), case_.norm.epsilon);
     value(x + 1) = as_f32(moments.mean);
     value(x + 2) = as_f32(moments.rstd);
+  }
+
+  // Mean and rstd of argument x at `moments` and after; gamma and beta such that about half of norm(x) is negative, that beta alone is
+  // not near zero, and that neither are the +-gamma + beta of a channel of two rows.
+  void set_norm(uint32_t x, uint32_t moments) {
+    const auto apart = [&](uint32_t i, double least, double spread) {
+      for (double& element : value(i)) element = as_f32(std::copysign(least + spread * std::abs(element), element));
+    };
+    apart(moments + 2, 0.6, 0.6);
+    apart(moments + 3, 0.1, 0.3);
+    set_moments(x, moments);
+  }
+  void set_moments(uint32_t x, uint32_t moments) {
+    const ref::Moments of_x = ref::batch_norm_statistics(value(x), 1e-5);
+    value(moments) = as_f32(of_x.mean);
+    value(moments + 1) = as_f32(of_x.rstd);
+  }
+
+  // norm(x) away from relu's kink, where a gradient jumps: what lies near moves out, two rows that are alike apart, and the moments
+  // follow. A single row is its mean: beta alone decides.
+  void adjust_norm_relu() {
+    shape_norm_input(value(3));
+    set_norm(3, 4);
+    if (case_.norm.count == 1) return;
+    for (int round = 0; round < 100 && push_from_kink(); ++round) set_moments(3, 4);
+  }
+  bool push_from_kink() {
+    constexpr double kLeast = 0.03, kPushed = 0.08;
+    Array& x = value(3);
+    const size_t C = value(4).size();
+    bool pushed = false;
+    for (size_t i = 0; i < x.size(); ++i) {
+      const size_t c = i % C;
+      const double scale = value(5)(c) * value(6)(c), y = (x.flat(i) - value(4)(c)) * scale + value(7)(c);
+      const double unit = std::max(1.0, std::abs(scale));  // near in x is near too, where rows that hardly differ make a large scale
+      if (std::abs(y) >= kLeast * unit) continue;
+      x.flat(i) = as_f32(x.flat(i) + (i / C % 2 == 0 ? kPushed : -kPushed) * unit / std::abs(scale));
+      pushed = true;
+    }
+    round_activation(3);
+    return pushed;
   }
 
   void adjust_layer_norm() {

@@ -55,7 +55,10 @@ class Oracle {
   void overwrite() {
     switch (case_.op) {
       case Op::kConv: return conv();
+      case Op::kNormConv: return norm_conv();
       case Op::kBatchNorm: return batch_norm();
+      case Op::kNormRelu: return batch_norm_backward(xt::where(normalised_input(3, 4) > 0.0, value(8), 0.0));
+      case Op::kNormAddRelu: return norm_add_relu();
       case Op::kRelu: return relu();
       case Op::kAdd: return expect(0, rounded(value(1) + value(2)));
       case Op::kCopy:
@@ -95,6 +98,32 @@ class Oracle {
          [&](const Array& x, const Array& dy) { return ref::conv_backward_weight(x, dy, window); });
   }
 
+  // norm(x) of argument x, the four vectors beginning at argument `vectors`.
+  Array normalised_input(uint32_t x, uint32_t vectors) const {
+    return ref::batch_norm_forward(value(x), {value(vectors), value(vectors + 1)}, value(vectors + 2), value(vectors + 3));
+  }
+  Array normalised_input_magnitude(uint32_t x, uint32_t vectors) const {
+    return ref::batch_norm_forward_magnitude(value(x), {value(vectors), value(vectors + 1)}, value(vectors + 2), value(vectors + 3));
+  }
+
+  // The error of a product is that of its sum, and that of a, which no cut makes larger. Four roundings make norm(x), so beside the
+  // sum's roundings each term has as many as norm(x) has.
+  void norm_conv() {
+    const Array a = xt::maximum(normalised_input(1, 3), 0.0), size = normalised_input_magnitude(1, 3);
+    const auto both = [&](double terms, const auto& f) { expect(0, {f(a, value(2)), f(size, ref::magnitudes(value(2))), terms + 4}); };
+    const WindowAttribute& window = case_.window;
+    if (case_.pass == Pass::kForward) {
+      return both(window.kernel_h * window.kernel_w * dimension(1, 3),
+                  [&](const Array& x, const Array& w) { return ref::conv_forward(x, w, window); });
+    }
+    both(dimension(2, 0) * dimension(2, 1) * dimension(2, 2),
+         [&](const Array& x, const Array& dy) { return ref::conv_backward_weight(x, dy, window); });
+  }
+
+  void norm_add_relu() {
+    expect(0, {xt::maximum(normalised_input(1, 3) + value(2), 0.0), normalised_input_magnitude(1, 3) + xt::abs(value(2)), 5});
+  }
+
   void batch_norm() {
     const double M = static_cast<double>(case_.norm.count), epsilon = case_.norm.epsilon;
     if (case_.pass == Pass::kStatistics) {
@@ -112,13 +141,17 @@ class Oracle {
       expect(0, {ref::batch_norm_forward(value(1), moments, value(4), value(5)),
                  ref::batch_norm_forward_magnitude(value(1), moments, value(4), value(5)), 6});
     } else {
-      const ref::Moments moments{value(4), value(5)};
-      const ref::NormGradients g = ref::batch_norm_backward(value(3), moments, value(6), value(7));
-      const ref::NormGradients size = ref::batch_norm_backward_magnitude(value(3), moments, value(6), value(7));
-      expect(0, {g.dx, size.dx, M + 4});
-      expect(1, {g.dgamma, size.dgamma, M});
-      expect(2, {g.dbeta, size.dbeta, M});
+      batch_norm_backward(value(7));
     }
+  }
+  void batch_norm_backward(const Array& dy) {
+    const double M = static_cast<double>(case_.norm.count);
+    const ref::Moments moments{value(4), value(5)};
+    const ref::NormGradients g = ref::batch_norm_backward(value(3), moments, value(6), dy);
+    const ref::NormGradients size = ref::batch_norm_backward_magnitude(value(3), moments, value(6), dy);
+    expect(0, {g.dx, size.dx, M + 4});
+    expect(1, {g.dgamma, size.dgamma, M});
+    expect(2, {g.dbeta, size.dbeta, M});
   }
   void batch_norm_running(double M, double epsilon) {
     const double momentum = case_.norm.momentum, unbiased = M / (M - 1);

@@ -1,0 +1,54 @@
+// See conv_source.h.
+// Here so that one loop, built once for each vector level, serves all paths of a convolution.
+// It must not know what is made of the pixels.
+#include "lib/cpu/conv_source.h"
+
+namespace reprise {
+namespace {
+
+// kVectors vectors of channels, `at` beyond the first one, of all pixels.
+template <int kLanes, int kVectors, typename Stored>
+REPRISE_INLINE void normalise_strip(float* to, uint64_t step, const Stored* const* pixels, uint32_t count, const InputNorm& norm,
+                                    uint32_t c, uint32_t at) {
+  using Vector = typename VectorOf<kLanes>::type;
+  ChannelNorm<kLanes> norms[kVectors];
+  for (int j = 0; j < kVectors; ++j) norms[j].read(norm, c + at + static_cast<uint32_t>(j * kLanes));
+  to += at;
+  for (uint32_t i = 0; i < count; ++i, to += step) {
+    Vector x[kVectors] = {};
+    if (pixels[i] != nullptr) {
+      for (int j = 0; j < kVectors; ++j) {
+        read_vector<kLanes>(x[j], pixels[i] + at + j * kLanes);
+        norms[j].apply(x[j]);
+        cut_negative<kLanes>(x[j]);
+      }
+    }
+    for (int j = 0; j < kVectors; ++j) write_vector<kLanes>(to + j * kLanes, x[j]);
+  }
+}
+
+template <int kLanes, typename Stored>
+REPRISE_INLINE void normalise_pixels_body(float* to, uint64_t step, const Stored* const* pixels, uint32_t count, const InputNorm& norm,
+                                          uint32_t c, uint32_t channels) {
+  constexpr int kVectors = kLanes == 16 ? 2 : 4;
+  uint32_t at = 0;
+  for (; at + kVectors * kLanes <= channels; at += kVectors * kLanes) normalise_strip<kLanes, kVectors>(to, step, pixels, count, norm, c, at);
+  for (; at + kLanes <= channels; at += kLanes) normalise_strip<kLanes, 1>(to, step, pixels, count, norm, c, at);
+  for (; at < channels; ++at) normalise_strip<1, 1>(to, step, pixels, count, norm, c, at);
+}
+REPRISE_STORAGE_LEVELS(normalise_at_level, normalise_pixels_body<kLanes>,
+                       (float* to, uint64_t step, const Stored* const* pixels, uint32_t count, const InputNorm& norm, uint32_t c,
+                        uint32_t channels),
+                       (to, step, pixels, count, norm, c, channels))
+
+}  // namespace
+
+template <typename Stored>
+void normalise_pixels(float* to, uint64_t step, const Stored* const* pixels, uint32_t count, const InputNorm& norm, uint32_t c,
+                      uint32_t channels) {
+  normalise_at_level(to, step, pixels, count, norm, c, channels);
+}
+template void normalise_pixels(float*, uint64_t, const float* const*, uint32_t, const InputNorm&, uint32_t, uint32_t);
+template void normalise_pixels(float*, uint64_t, const Bf16* const*, uint32_t, const InputNorm&, uint32_t, uint32_t);
+
+}  // namespace reprise
