@@ -363,7 +363,7 @@ TEST_P(EveryTile, ConvForward) {
     const std::vector<float> got =
         run_all_workers(std::vector<float>(d.dy.size(), NAN), cpu_conv_forward_scratch_bytes(tensors), conv_id(c),
                         [&](const KernelContext& context, float* out, void* scratch, uint64_t bytes) {
-                          return cpu_conv_forward<float>(context, {out, d.x.data(), d.w.data(), scratch, bytes, d.s});
+                          return cpu_conv_forward<float>(context, {out, d.x.data(), d.w.data(), scratch, bytes, d.s, {}});
                         });
     std::vector<double> want(d.dy.size());
     each_product(d.s, [&](uint32_t y, uint32_t x, uint32_t w) { want[y] += static_cast<double>(d.x[x]) * d.w[w]; });
@@ -399,7 +399,7 @@ TEST_P(EveryTile, ConvBackwardWeight) {
       const std::vector<float> got = run_all_workers(
           start, cpu_conv_backward_weight_scratch_bytes(tensors), conv_id(c),
           [&](const KernelContext& context, float* out, void* scratch, uint64_t bytes) {
-            return cpu_conv_backward_weight<float>(context, {out, d.x.data(), d.dy.data(), scratch, bytes, d.s, accumulate});
+            return cpu_conv_backward_weight<float>(context, {out, d.x.data(), d.dy.data(), scratch, bytes, d.s, accumulate, {}});
           });
       std::vector<double> want(d.w.size());
       if (accumulate) want.assign(start.begin(), start.end());
@@ -427,7 +427,7 @@ TEST(Conv, ScratchRuleCoversEveryStrideAndPadding) {
               const Tensor* forward[] = {&d.ty, &d.tx, &d.tw, nullptr};
               Scratch scratch(cpu_conv_forward_scratch_bytes(forward));
               EXPECT_TRUE(
-                  cpu_conv_forward<float>(context, {out.data(), d.x.data(), d.w.data(), scratch.aligned(), scratch.bytes, d.s})
+                  cpu_conv_forward<float>(context, {out.data(), d.x.data(), d.w.data(), scratch.aligned(), scratch.bytes, d.s, {}})
                       .ok())
                   << conv_id(c);
               const Tensor* data[] = {&d.tx, &d.ty, &d.tw, nullptr};
@@ -440,7 +440,7 @@ TEST(Conv, ScratchRuleCoversEveryStrideAndPadding) {
               Scratch weight_scratch(cpu_conv_backward_weight_scratch_bytes(weight));
               EXPECT_TRUE(
                   cpu_conv_backward_weight<float>(context, {out.data(), d.x.data(), d.dy.data(), weight_scratch.aligned(),
-                                                     weight_scratch.bytes, d.s, false})
+                                                     weight_scratch.bytes, d.s, false, {}})
                       .ok())
                   << conv_id(c);
               ASSERT_TRUE(scratch.intact() && data_scratch.intact() && weight_scratch.intact()) << conv_id(c);

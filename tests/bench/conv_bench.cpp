@@ -1,4 +1,5 @@
-// The three passes of a convolution on layers of ResNet-20 (28 x 28 images, batch 128) and ResNet-50 (batch 8).
+// The three passes of a convolution on layers of ResNet-20 (28 x 28 images, batch 128) and ResNet-50 (batch 8), and the two that read x
+// once more with batch-norm and ReLU folded in (_norm).
 // Here because these layers are where training a ResNet spends its time.
 // It must not test correctness (gemm_test does).
 #include <benchmark/benchmark.h>
@@ -34,6 +35,7 @@ const LayerCase kLayers[] = {
     {"resnet50_c2_3x3", 8, 56, 64, 64, 3, 1, 1},       {"resnet50_c2_1x1", 8, 56, 64, 256, 1, 1, 0},
     {"resnet50_c3_3x3", 8, 28, 128, 128, 3, 1, 1},     {"resnet50_c3_down", 8, 56, 256, 512, 1, 2, 0},
     {"resnet50_c4_3x3", 8, 14, 256, 256, 3, 1, 1},     {"resnet50_c4_1x1", 8, 14, 1024, 256, 1, 1, 0},
+    {"resnet50_c4_widen", 8, 14, 256, 1024, 1, 1, 0},  {"resnet50_c3_3x3_down", 8, 56, 128, 128, 3, 2, 1},
     {"resnet50_c5_3x3", 8, 7, 512, 512, 3, 1, 1},
 };
 
@@ -54,13 +56,15 @@ std::vector<float> random_floats(size_t count) {
   return values;
 }
 
-void run_layer(benchmark::State& state, const LayerCase& c, ConvPass pass, uint32_t workers) {
+void run_layer(benchmark::State& state, const LayerCase& c, ConvPass pass, bool folds, uint32_t workers) {
   const uint32_t P = (c.size + 2u * c.pad - c.kernel) / c.stride + 1;
   const ConvShape s{c.N, c.size, c.size, c.C, P, P, c.K, {c.kernel, c.kernel, c.stride, c.pad}};
   const Tensor tx = tensor(s.N, s.H, s.W, s.C), tw = tensor(s.K, c.kernel, c.kernel, s.C),
                ty = tensor(s.N, s.P, s.Q, s.K);
   std::vector<float> x = random_floats(tx.elements()), w = random_floats(tw.elements()),
                      y = random_floats(ty.elements());
+  const std::vector<float> channel = random_floats(c.C);
+  const InputNorm norm = folds ? InputNorm{channel.data(), channel.data(), channel.data(), channel.data()} : InputNorm{};
   const Tensor* forward[] = {&ty, &tx, &tw, nullptr};
   const Tensor* data[] = {&tx, &ty, &tw, nullptr};
   const Tensor* weight[] = {&tw, &tx, &ty, nullptr};
@@ -76,13 +80,13 @@ void run_layer(benchmark::State& state, const LayerCase& c, ConvPass pass, uint3
     Status status;
     switch (pass) {
       case ConvPass::kForward:
-        status = cpu_conv_forward<float>(context, {y.data(), x.data(), w.data(), scratch, bytes, s});
+        status = cpu_conv_forward<float>(context, {y.data(), x.data(), w.data(), scratch, bytes, s, norm});
         break;
       case ConvPass::kBackwardData:
         status = cpu_conv_backward_data<float>(context, {x.data(), y.data(), w.data(), scratch, bytes, s, false});
         break;
       case ConvPass::kBackwardWeight:
-        status = cpu_conv_backward_weight<float>(context, {w.data(), x.data(), y.data(), scratch, bytes, s, false});
+        status = cpu_conv_backward_weight<float>(context, {w.data(), x.data(), y.data(), scratch, bytes, s, false, norm});
         break;
     }
     state.SetIterationTime(watch.stop());
@@ -96,16 +100,20 @@ void register_all() {
   const struct {
     const char* name;
     ConvPass pass;
-  } passes[] = {{"forward", ConvPass::kForward},
-                {"backward_data", ConvPass::kBackwardData},
-                {"backward_weight", ConvPass::kBackwardWeight}};
+    bool folds;
+  } passes[] = {{"forward", ConvPass::kForward, false},
+                {"forward_norm", ConvPass::kForward, true},
+                {"backward_data", ConvPass::kBackwardData, false},
+                {"backward_weight", ConvPass::kBackwardWeight, false},
+                {"backward_weight_norm", ConvPass::kBackwardWeight, true}};
   for (const LayerCase& c : kLayers) {
     for (const auto& p : passes) {
       for (uint32_t workers : {1u, 2u}) {
         const std::string name = std::string(c.name) + "/" + p.name + "/workers:" + std::to_string(workers);
         const ConvPass pass = p.pass;
+        const bool folds = p.folds;
         benchmark::RegisterBenchmark(name.c_str(),
-                                     [&c, pass, workers](benchmark::State& s) { run_layer(s, c, pass, workers); })
+                                     [&c, pass, folds, workers](benchmark::State& s) { run_layer(s, c, pass, folds, workers); })
             ->UseManualTime()
             ->MinTime(0.1);
       }

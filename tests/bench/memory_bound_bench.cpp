@@ -159,7 +159,7 @@ void add_norms(std::vector<Case>& cases, uint32_t C) {
   });
   add("batch_norm.backward in place", 5, [=, &u](const KernelContext& c) {
     expect_ok(k.batch_norm_backward(c, {u.b.data(), dgamma, dbeta, u.a.data(), mean, rstd, gamma, u.b.data(),
-                                        u.scratch.data(), room, M, C, false, false}));
+                                        u.scratch.data(), room, M, C, false, false, nullptr}));
   });
   const uint32_t images = 64, pixels = static_cast<uint32_t>(M / images);
   add("global_pool.forward", 1, [=, &u](const KernelContext& c) {
