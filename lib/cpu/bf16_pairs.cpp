@@ -3,7 +3,9 @@
 // It must not know which product it serves.
 #include "lib/cpu/bf16_pairs.h"
 
-#include "lib/cpu/vector_level.h"
+#include <cstring>
+
+#include "lib/cpu/vector_of.h"
 
 namespace reprise {
 namespace {
@@ -14,24 +16,39 @@ REPRISE_INLINE uint32_t pair_of(Bf16 first, Bf16 second) {
   return first.bits | static_cast<uint32_t>(second.bits) << 16;
 }
 
-// kWidth lines of kc pairs of rows, `stride` elements from row to row.
-template <uint32_t kWidth, typename Stored>
-REPRISE_INLINE void interleave_whole(uint32_t* to, const Stored* rows, int64_t stride, uint32_t kc) {
-  for (uint32_t k = 0; k < kc; ++k, to += kWidth, rows += 2 * stride) {
-    REPRISE_INDEPENDENT
-    for (uint32_t i = 0; i < kWidth; ++i) to[i] = pair_of(rows[i], rows[stride + i]);
-  }
+template <int kLanes>
+REPRISE_INLINE void interleave_vector(uint32_t* to, const Bf16* first, const Bf16* second) {
+  using Types = Bf16VectorOf<kLanes>;
+  typename Types::Half low, high;
+  std::memcpy(&low, first, sizeof low);
+  std::memcpy(&high, second, sizeof high);
+  const typename Types::Word pairs = __builtin_convertvector(low, typename Types::Word) | __builtin_convertvector(high, typename Types::Word) << 16;
+  std::memcpy(to, &pairs, sizeof pairs);
 }
-template <typename Stored>
+template <int kLanes>
+REPRISE_INLINE void interleave_vector(uint32_t* to, const float* first, const float* second) {
+  typename VectorOf<kLanes>::type low, high;
+  read_vector<kLanes>(low, first);
+  read_vector<kLanes>(high, second);
+  Bf16 rounded[2][kLanes];
+  write_vector<kLanes>(rounded[0], low);
+  write_vector<kLanes>(rounded[1], high);
+  interleave_vector<kLanes>(to, rounded[0], rounded[1]);
+}
+
+// `count` lines of kc pairs of rows, `stride` elements from row to row. A tile has 32 lines or 12: whole vectors, or quarters.
+template <int kLanes, typename Stored>
 REPRISE_INLINE void interleave_body(uint32_t* to, uint32_t width, uint32_t count, const Stored* rows, int64_t stride, uint32_t kc) {
-  if (count == width && width == 12) return interleave_whole<12>(to, rows, stride, kc);
-  if (count == width && width == 32) return interleave_whole<32>(to, rows, stride, kc);
   for (uint32_t k = 0; k < kc; ++k, to += width, rows += 2 * stride) {
-    for (uint32_t i = 0; i < count; ++i) to[i] = pair_of(rows[i], rows[stride + i]);
-    for (uint32_t i = count; i < width; ++i) to[i] = 0;
+    const Stored* next = rows + stride;
+    uint32_t i = 0;
+    for (; i + kLanes <= count; i += kLanes) interleave_vector<kLanes>(to + i, rows + i, next + i);
+    for (; i + 4 <= count; i += 4) interleave_vector<4>(to + i, rows + i, next + i);
+    for (; i < count; ++i) to[i] = pair_of(rows[i], next[i]);
+    for (; i < width; ++i) to[i] = 0;
   }
 }
-REPRISE_STORAGE_LEVELS(interleave, interleave_body,
+REPRISE_STORAGE_LEVELS(interleave, interleave_body<kLanes>,
                        (uint32_t* to, uint32_t width, uint32_t count, const Stored* rows, int64_t stride, uint32_t kc),
                        (to, width, count, rows, stride, kc))
 
