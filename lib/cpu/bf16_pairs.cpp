@@ -36,11 +36,15 @@ REPRISE_INLINE void interleave_vector(uint32_t* to, const float* first, const fl
   interleave_vector<kLanes>(to, rounded[0], rounded[1]);
 }
 
+constexpr int64_t kRowsAhead = 16;  // a line of each row is all that is read of it: fetched before the processor would guess it
+
 // `count` lines of kc pairs of rows, `stride` elements from row to row. A tile has 32 lines or 12: whole vectors, or quarters.
 template <int kLanes, typename Stored>
 REPRISE_INLINE void interleave_body(uint32_t* to, uint32_t width, uint32_t count, const Stored* rows, int64_t stride, uint32_t kc) {
   for (uint32_t k = 0; k < kc; ++k, to += width, rows += 2 * stride) {
     const Stored* next = rows + stride;
+    __builtin_prefetch(rows + kRowsAhead * stride);
+    __builtin_prefetch(next + kRowsAhead * stride);
     uint32_t i = 0;
     for (; i + kLanes <= count; i += kLanes) interleave_vector<kLanes>(to + i, rows + i, next + i);
     for (; i + 4 <= count; i += 4) interleave_vector<4>(to + i, rows + i, next + i);
