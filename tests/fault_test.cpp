@@ -238,7 +238,7 @@ struct LesserProcessor {
   }
   ~LesserProcessor() {
     EXPECT_TRUE(select_gemm_tile().ok());
-    highest_vector_level = VectorLevel::kAvx512;
+    highest_vector_level = kLastVectorLevel;
   }
 };
 

@@ -8,6 +8,7 @@
 #include <limits>
 #include <sstream>
 
+#include "lib/bf16.h"
 #include "tests/kernel_run.h"
 #include "tests/ref/kernel_reference.h"
 #include "tests/test_workers.h"
@@ -69,6 +70,21 @@ std::string scalars_difference(const CaseExpected& expected, const StepScalars& 
   return out;
 }
 
+// Where the kernel set multiplies in bf16 (DESIGN 11), the weights of a linear layer and of a convolution that is one are rounded first,
+// if the depth of the product is even. The reference gets them so, and its tolerance stays.
+bool rounds_weights(const Backend& backend, const KernelCase& c) {
+  if (!stores_bf16(c) || std::strstr(backend.kernel_set(), "+bf16") == nullptr) return false;
+  if (c.pass != Pass::kForward && c.pass != Pass::kBackwardData) return false;
+  const WindowAttribute& w = c.window;
+  const bool is_pointwise = c.op == Op::kConv && w.kernel_h * w.kernel_w * w.stride == 1 && w.pad == 0;
+  return (c.op == Op::kLinear || is_pointwise) && c.tensor(1).last_dimension() % 2 == 0;
+}
+CaseData as_multiplied(const Backend& backend, const KernelCase& c, CaseData data) {
+  if (!rounds_weights(backend, c)) return data;
+  for (double& weight : data.values[2]) weight = Bf16(static_cast<float>(weight));
+  return data;
+}
+
 std::string bits_difference(const KernelCase& c, const RunResult& a, const RunResult& b, const std::string& what) {
   if (a.status.code != b.status.code || a.status.detail != b.status.detail) return "another status " + what + "; ";
   std::string fault = b.fault;
@@ -95,7 +111,7 @@ std::string judge_reference(const Backend& backend, const KernelCase& c) {
     const bool training = c.pass == Pass::kBackward;
     return fault + (training && result.scalars.skip != 1 ? "a loss that is not finite did not set skip; " : "");
   }
-  const CaseExpected want = expected(c, data);
+  const CaseExpected want = expected(c, as_multiplied(backend, c, data));
   for (uint32_t i = 0; i < c.arguments.size(); ++i) {
     if (!c.has(i) || result.outputs[i].empty()) continue;
     if (element_of(c, i) != Element::kScalars) {

@@ -12,6 +12,7 @@
 #include "lib/bf16.h"
 #include "lib/cpu/cpu_backend.h"
 #include "lib/cpu/gemm_tile.h"
+#include "lib/cpu/vector_level.h"
 #include "tests/kernel_judge.h"
 
 namespace reprise::test {
@@ -20,6 +21,7 @@ namespace {
 
 struct Judged {
   GemmTileChoice tile;
+  VectorLevel level;
   KernelCase c;
 };
 void PrintTo(const Judged& judged, std::ostream* out) { *out << judged.c.id; }
@@ -31,20 +33,25 @@ bool multiplies(const KernelCase& c) {
   return c.op == Op::kConv || c.op == Op::kNormConv || c.op == Op::kLinear || c.op == Op::kLossHead;
 }
 
-// Empty where this machine or this link lacks the tile.
-auto judged(GemmTileChoice tile, bool (*keep)(const KernelCase&), bool (*also)(const KernelCase&) = any) {
+// Empty where this machine or this link lacks the tile or the level. Below the last level bf16 is multiplied as f32, by the tile.
+auto judged_at(VectorLevel level, GemmTileChoice tile, bool (*keep)(const KernelCase&), bool (*also)(const KernelCase&) = any) {
   std::vector<Judged> kept;
-  if (!select_gemm_tile(tile).ok()) return ::testing::ValuesIn(kept);
+  if (!select_gemm_tile(tile).ok() || level > best_vector_level()) return ::testing::ValuesIn(kept);
   for (const KernelCase& c : kernel_cases()) {
     const std::optional<KernelCase> stored = stored_as_bf16(c);
-    if (stored && keep(*stored) && also(*stored)) kept.push_back({tile, *stored});
+    if (stored && keep(*stored) && also(*stored)) kept.push_back({tile, level, *stored});
   }
   return ::testing::ValuesIn(kept);
 }
+auto judged(bool (*keep)(const KernelCase&)) { return judged_at(best_vector_level(), GemmTileChoice::kPortable, keep); }
 
 class Bf16Kernel : public ::testing::TestWithParam<Judged> {
  protected:
-  void SetUp() override { ASSERT_TRUE(select_gemm_tile(GetParam().tile).ok()); }
+  void SetUp() override {
+    ASSERT_TRUE(select_gemm_tile(GetParam().tile).ok());
+    highest_vector_level = GetParam().level;
+  }
+  void TearDown() override { highest_vector_level = kLastVectorLevel; }
 };
 class Bf16InPlace : public Bf16Kernel {};
 class Bf16Accumulating : public Bf16Kernel {};
@@ -54,12 +61,14 @@ TEST_P(Bf16Kernel, BitsDoNotDependOnWorkers) { EXPECT_EQ(judge_workers(kCpuBacke
 TEST_P(Bf16InPlace, GivesTheSameBits) { EXPECT_EQ(judge_in_place(kCpuBackend, GetParam().c), ""); }
 TEST_P(Bf16Accumulating, AddsToWhatIsThere) { EXPECT_EQ(judge_accumulate(kCpuBackend, GetParam().c), ""); }
 
-INSTANTIATE_TEST_SUITE_P(Cpu, Bf16Kernel, judged(GemmTileChoice::kPortable, any), id_of);
-INSTANTIATE_TEST_SUITE_P(Cpu, Bf16InPlace, judged(GemmTileChoice::kPortable, has_in_place), id_of);
-INSTANTIATE_TEST_SUITE_P(Cpu, Bf16Accumulating, judged(GemmTileChoice::kPortable, accumulates), id_of);
-INSTANTIATE_TEST_SUITE_P(BaselineTile, Bf16Kernel, judged(GemmTileChoice::kBaseline, multiplies), id_of);
-INSTANTIATE_TEST_SUITE_P(BaselineTile, Bf16Accumulating, judged(GemmTileChoice::kBaseline, accumulates, multiplies), id_of);
-INSTANTIATE_TEST_SUITE_P(Avx2Tile, Bf16Kernel, judged(GemmTileChoice::kAvx2, multiplies), id_of);
+INSTANTIATE_TEST_SUITE_P(Cpu, Bf16Kernel, judged(any), id_of);
+INSTANTIATE_TEST_SUITE_P(Cpu, Bf16InPlace, judged(has_in_place), id_of);
+INSTANTIATE_TEST_SUITE_P(Cpu, Bf16Accumulating, judged(accumulates), id_of);
+INSTANTIATE_TEST_SUITE_P(Baseline, Bf16Kernel, judged_at(VectorLevel::kBaseline, GemmTileChoice::kBaseline, multiplies), id_of);
+INSTANTIATE_TEST_SUITE_P(Baseline, Bf16Accumulating, judged_at(VectorLevel::kBaseline, GemmTileChoice::kBaseline, accumulates, multiplies), id_of);
+INSTANTIATE_TEST_SUITE_P(Avx2, Bf16Kernel, judged_at(VectorLevel::kAvx2, GemmTileChoice::kAvx2, multiplies), id_of);
+INSTANTIATE_TEST_SUITE_P(Avx512, Bf16Kernel, judged_at(VectorLevel::kAvx512, GemmTileChoice::kAvx512, multiplies), id_of);
+INSTANTIATE_TEST_SUITE_P(Avx512, Bf16Accumulating, judged_at(VectorLevel::kAvx512, GemmTileChoice::kAvx512, accumulates, multiplies), id_of);
 
 float bf16_of(float value) { return Bf16(value); }
 

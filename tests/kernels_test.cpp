@@ -66,7 +66,7 @@ class WithTile : public ::testing::TestWithParam<Judged> {
     ASSERT_TRUE(select_gemm_tile(GetParam().tile).ok());
     highest_vector_level = GetParam().level;
   }
-  void TearDown() override { highest_vector_level = VectorLevel::kAvx512; }
+  void TearDown() override { highest_vector_level = kLastVectorLevel; }
 };
 class Kernel : public WithTile {};
 class KernelInPlace : public WithTile {};
@@ -139,7 +139,7 @@ TEST(KernelSet, NamesTheLevel) {
   const std::string best = backend().kernel_set();
   highest_vector_level = VectorLevel::kBaseline;
   const std::string lowered = backend().kernel_set();
-  highest_vector_level = VectorLevel::kAvx512;
+  highest_vector_level = kLastVectorLevel;
   EXPECT_EQ(best == lowered, best_vector_level() == VectorLevel::kBaseline) << best << " and " << lowered;
 }
 

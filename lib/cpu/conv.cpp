@@ -3,10 +3,10 @@
 // It must not know tiles or threads.
 #include <cstring>
 
+#include "lib/cpu/bf16_pairs.h"
 #include "lib/cpu/conv_direct.h"
 #include "lib/cpu/conv_source.h"
 #include "lib/cpu/cpu_kernels.h"
-#include "lib/cpu/gemm.h"
 
 namespace reprise {
 namespace {
@@ -502,7 +502,7 @@ Status cpu_conv_forward(const KernelContext& context, const ConvForwardArgsOf<St
   if (x.normalises()) {
     gemm(*context.workers, shape, NormalisedPlaceLines<Stored>{patches, x.norm}, weights, y, false, args.scratch);
   } else if (is_pointwise(s)) {
-    gemm(*context.workers, shape, MatrixPackerOf<Stored>{args.x, s.C, 1}, weights, y, false, args.scratch);
+    multiply_weights(*context.workers, shape, args.x, weights, y, false, args.scratch);
   } else {
     gemm(*context.workers, shape, place_lines(patches), weights, y, false, args.scratch);
   }
@@ -525,8 +525,8 @@ Status cpu_conv_backward_data(const KernelContext& context, const ConvBackwardDa
   if (args.scratch_bytes < (direct ? direct_weights_bytes(weights) : gemm_scratch_bytes(s.C, weights / s.C, kStoredAs<Stored>)))
     return kScratchTooSmall;
   if (is_pointwise(s) && !direct) {
-    gemm(*context.workers, {uint64_t{s.N} * s.P * s.Q, s.C, s.K}, MatrixPackerOf<Stored>{args.dy, s.K, 1}, MatrixPacker{args.w, 1, s.C},
-         MatrixOutputOf<Stored>{args.dx, s.C}, args.accumulate_dx, args.scratch);
+    multiply_weights(*context.workers, {uint64_t{s.N} * s.P * s.Q, s.C, s.K}, args.dy, MatrixPacker{args.w, 1, s.C},
+                     MatrixOutputOf<Stored>{args.dx, s.C}, args.accumulate_dx, args.scratch);
     return ok_status();
   }
   for_each_phase(s, [&](const DataPhase& phase) {
@@ -559,10 +559,10 @@ Status cpu_conv_backward_weight(const KernelContext& context, const ConvBackward
   const Patches<Stored> patches = forward_patches(args.x, s);
   const GemmShape shape{s.K, patches.depth(), uint64_t{s.N} * s.P * s.Q};
   if (args.scratch_bytes < gemm_split_scratch_bytes(shape.M, shape.N, shape.K)) return kScratchTooSmall;
-  const MatrixPackerOf<Stored> gradients{args.dy, 1, s.K};
   if (is_pointwise(s) && !x.normalises()) {
-    gemm_split(*context.workers, shape, gradients, MatrixPackerOf<Stored>{args.x, 1, s.C}, args.dw, args.accumulate_dw, args.scratch);
+    multiply_columns(*context.workers, shape, args.dy, args.x, args.dw, args.accumulate_dw, args.scratch);
   } else {
+    const MatrixPackerOf<Stored> gradients{args.dy, 1, s.K};
     gemm_split(*context.workers, shape, gradients, PlaceDepths<Stored>{patches, x.norm}, args.dw, args.accumulate_dw, args.scratch);
   }
   return ok_status();

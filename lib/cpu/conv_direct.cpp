@@ -19,7 +19,7 @@ constexpr uint32_t kWideGroup = 32;
 // Output channels that one register tile covers: two AVX-512 vectors where K allows, else 16 whatever the vector.
 uint32_t output_group(const DirectShape& s) {
   const bool wide =
-      vector_level() == VectorLevel::kAvx512 && s.K % kWideGroup == 0 && s.channel_block() == kChannelBlock;
+      vector_level() >= VectorLevel::kAvx512 && s.K % kWideGroup == 0 && s.channel_block() == kChannelBlock;
   return wide ? kWideGroup : kChannelBlock;
 }
 

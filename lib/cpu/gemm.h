@@ -356,8 +356,8 @@ struct BlockLimits {
 
 template <typename PackA, typename PackB, typename Output>
 void run_product(const Workers& workers, const GemmShape& shape, const PackA& pack_a, const PackB& pack_b,
-                 const Output& output, bool accumulate, const BlockLimits& limits, float* packed) {
-  const TileGeometry g(gemm_tile());
+                 const Output& output, bool accumulate, const BlockLimits& limits, float* packed, const GemmTile& tile) {
+  const TileGeometry g(tile);
   const uint32_t nc = limits.columns / g.columns * g.columns;
   const Partition depths = split_at_most(shape.K, divide_up(shape.K, kKc), 1);
   for (uint32_t d = 0; d < depths.count(); d += limits.depth_pieces) {
@@ -397,13 +397,16 @@ struct Deeper {
 
 }  // namespace gemm_detail
 
-// C (+)= A B. `scratch` has gemm_scratch_bytes(N, K, how C is stored). K = 0 is not handled.
+// C (+)= A B. `scratch` has gemm_scratch_bytes(N, K, how C is stored). K = 0 is not handled. K counts the tile's depths; where one
+// holds several of the operands, as much scratch as for these is enough.
 template <typename PackA, typename PackB, typename Output>
 void gemm(const Workers& workers, const GemmShape& shape, const PackA& pack_a, const PackB& pack_b,
-          const Output& output, bool accumulate, void* scratch) {
+          const Output& output, bool accumulate, void* scratch, const GemmTile& tile = gemm_tile()) {
   gemm_detail::BlockLimits limits{kNc, gemm_depth_pieces(shape.N)};
-  if constexpr (gemm_detail::kIsNarrow<Output>) limits = {gemm_narrow_columns(shape.K), static_cast<uint32_t>(divide_up(shape.K, kKc))};
-  gemm_detail::run_product(workers, shape, pack_a, pack_b, output, accumulate, limits, static_cast<float*>(scratch));
+  if constexpr (gemm_detail::kIsNarrow<Output>) {
+    limits = {gemm_narrow_columns(shape.K * tile.depths_of_one), static_cast<uint32_t>(divide_up(shape.K, kKc))};
+  }
+  gemm_detail::run_product(workers, shape, pack_a, pack_b, output, accumulate, limits, static_cast<float*>(scratch), tile);
 }
 
 // out[K] (+)= the sum of the rows of in[M,K]: kColumnSumBlocks blocks of rows, then the blocks in order. `scratch` has
@@ -420,10 +423,10 @@ void add_partials(const Workers& workers, float* c, uint64_t count, const float*
 // own partial C, added in order. C is contiguous. `scratch` has gemm_split_scratch_bytes(M, N, K).
 template <typename PackA, typename PackB>
 void gemm_split(const Workers& workers, const GemmShape& shape, const PackA& pack_a, const PackB& pack_b, float* c,
-                bool accumulate, void* scratch) {
+                bool accumulate, void* scratch, const GemmTile& tile = gemm_tile()) {
   const uint32_t splits = gemm_splits(shape.M, shape.N, shape.K);
   const int64_t row_stride = static_cast<int64_t>(shape.N);
-  if (splits == 1) return gemm(workers, shape, pack_a, pack_b, MatrixOutput{c, row_stride}, accumulate, scratch);
+  if (splits == 1) return gemm(workers, shape, pack_a, pack_b, MatrixOutput{c, row_stride}, accumulate, scratch, tile);
   const uint64_t part_floats = gemm_split_part_floats(shape.M, shape.N, shape.K);
   const uint64_t outputs = shape.M * shape.N;
   float* base = static_cast<float*>(scratch);
@@ -434,7 +437,7 @@ void gemm_split(const Workers& workers, const GemmShape& shape, const PackA& pac
     float* packed = partial + (outputs + 15) / 16 * 16;
     gemm_detail::run_product(Workers{}, GemmShape{shape.M, shape.N, k1 - k0}, gemm_detail::Deeper<PackA>{pack_a, k0},
                              gemm_detail::Deeper<PackB>{pack_b, k0}, MatrixOutput{partial, row_stride}, false, {kSplitNc, 1},
-                             packed);
+                             packed, tile);
   });
   add_partials(workers, c, outputs, base, part_floats, splits, accumulate);
 }

@@ -38,6 +38,8 @@ struct GemmTile {
 
   // The same for C with contiguous rows and A as it lies by depths: element (i, k) at a[k * step + i]. Null where the tile has none.
   void (*run_depths)(uint64_t k, const float* a, int64_t step, const float* b_panel, float beta, float* c, int64_t row_stride);
+  // Depths of the operands that one depth of a panel holds: 2 where each of its elements is a pair of bf16 (bf16_pairs.h), then of A's rows too.
+  uint32_t depths_of_one = 1;
 
   // Of C with contiguous rows: a tile that prefers columns computes the transpose.
   uint32_t rows() const { return prefers_columns ? nr : mr; }

@@ -1,23 +1,17 @@
 // Linear layers: forward and the gradients of data, weight and bias, as matrix products.
-// Here because each is one call of gemm() with the right packers.
+// Here because each is one product with the right packers.
 // It must not know blocking, tiles or threads.
 #include <cstring>
 
+#include "lib/cpu/bf16_pairs.h"
 #include "lib/cpu/cpu_kernels.h"
-#include "lib/cpu/gemm.h"
 
 namespace reprise {
 namespace {
 
 // A row-major matrix [rows, columns] as an operand whose lines are its rows, or its columns.
-template <typename Stored>
-MatrixPackerOf<Stored> lines_are_rows(const Stored* data, uint64_t columns) {
-  return {data, static_cast<int64_t>(columns), 1};
-}
-template <typename Stored>
-MatrixPackerOf<Stored> lines_are_columns(const Stored* data, uint64_t columns) {
-  return {data, 1, static_cast<int64_t>(columns)};
-}
+MatrixPacker lines_are_rows(const float* data, uint64_t columns) { return {data, static_cast<int64_t>(columns), 1}; }
+MatrixPacker lines_are_columns(const float* data, uint64_t columns) { return {data, 1, static_cast<int64_t>(columns)}; }
 
 constexpr Status kScratchTooSmall = {Code::kBadPlan,
                                      "a linear kernel's scratch must have the bytes of its scratch rule", 0};
@@ -30,11 +24,11 @@ void multiply(const Workers& workers, const LinearForwardArgs& args, const Matri
       for (uint64_t i = begin; i < end; ++i) std::memcpy(y.row(i), args.b, args.K * sizeof(float));
     });
   }
-  gemm(workers, {args.M, args.K, args.C}, lines_are_rows(args.x, args.C), w, y, args.b != nullptr, args.scratch);
+  multiply_weights(workers, {args.M, args.K, args.C}, args.x, w, y, args.b != nullptr, args.scratch);
 }
 void multiply(const Workers& workers, const LinearForwardArgsOf<Bf16>& args, const MatrixPacker& w) {
   const BiasedOutput y{{args.y, args.K}, args.b};
-  gemm(workers, {args.M, args.K, args.C}, lines_are_rows(args.x, args.C), w, y, false, args.scratch);
+  multiply_weights(workers, {args.M, args.K, args.C}, args.x, w, y, false, args.scratch);
 }
 
 }  // namespace
@@ -50,18 +44,17 @@ template <typename Stored>
 Status cpu_linear_backward_data(const KernelContext& context, const LinearBackwardDataArgsOf<Stored>& args) {
   if (args.scratch_bytes < gemm_scratch_bytes(args.C, args.K, kStoredAs<Stored>)) return kScratchTooSmall;
   const MatrixPacker w = args.input_major ? lines_are_rows(args.w, args.K) : lines_are_columns(args.w, args.C);
-  gemm(*context.workers, {args.M, args.C, args.K}, lines_are_rows(args.dy, args.K), w, MatrixOutputOf<Stored>{args.dx, args.C},
-       args.accumulate_dx, args.scratch);
+  multiply_weights(*context.workers, {args.M, args.C, args.K}, args.dy, w, MatrixOutputOf<Stored>{args.dx, args.C}, args.accumulate_dx,
+                   args.scratch);
   return ok_status();
 }
 
 template <typename Stored>
 Status cpu_linear_backward_weight(const KernelContext& context, const LinearBackwardWeightArgsOf<Stored>& args) {
-  const MatrixPackerOf<Stored> x = lines_are_columns(args.x, args.C), dy = lines_are_columns(args.dy, args.K);
   const GemmShape shape = args.input_major ? GemmShape{args.C, args.K, args.M} : GemmShape{args.K, args.C, args.M};
   if (args.scratch_bytes < gemm_split_scratch_bytes(shape.M, shape.N, shape.K)) return kScratchTooSmall;
-  gemm_split(*context.workers, shape, args.input_major ? x : dy, args.input_major ? dy : x, args.dw, args.accumulate_dw,
-             args.scratch);
+  const Stored *a = args.input_major ? args.x : args.dy, *b = args.input_major ? args.dy : args.x;
+  multiply_columns(*context.workers, shape, a, b, args.dw, args.accumulate_dw, args.scratch);
   return ok_status();
 }
 

@@ -1,4 +1,5 @@
-// Picks, by CPUID feature, which of several builds of the same loop runs: x86-64 as it was, AVX2 with FMA, or AVX-512.
+// Picks, by CPUID feature, which of several builds of the same loop runs: x86-64 as it was, AVX2 with FMA, or AVX-512 (with or without
+// products of bf16, which only bf16_pairs.h asks about).
 // Here because the default build must run on any x86-64 and yet use what the machine has; elsewhere there is one (AArch64: NEON).
 // It must not know any kernel; a level changes rounding (fused multiply-add), so its name is part of the kernel set.
 #pragma once
@@ -16,7 +17,8 @@
 
 namespace reprise {
 
-enum class VectorLevel : uint8_t { kBaseline, kAvx2, kAvx512 };
+enum class VectorLevel : uint8_t { kBaseline, kAvx2, kAvx512, kAvx512Bf16 };
+constexpr VectorLevel kLastVectorLevel = VectorLevel::kAvx512Bf16;
 
 // REPRISE_BASELINE_ONLY builds one level, for images where every byte of code counts.
 inline VectorLevel best_vector_level() {
@@ -24,14 +26,15 @@ inline VectorLevel best_vector_level() {
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
     const bool wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
                       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw");
-    return wide ? VectorLevel::kAvx512 : VectorLevel::kAvx2;
+    if (!wide) return VectorLevel::kAvx2;
+    return __builtin_cpu_supports("avx512bf16") ? VectorLevel::kAvx512Bf16 : VectorLevel::kAvx512;
   }
 #endif
   return VectorLevel::kBaseline;
 }
 
 // Tests lower it, to judge on one machine what others will run: before a kernel, on one thread. The GEMM tile is chosen apart.
-inline constinit VectorLevel highest_vector_level = VectorLevel::kAvx512;
+inline constinit VectorLevel highest_vector_level = kLastVectorLevel;
 
 inline VectorLevel vector_level() {
   const VectorLevel best = best_vector_level();
@@ -47,6 +50,7 @@ constexpr const char* vector_level_name(VectorLevel level) {
 #endif
     case VectorLevel::kAvx2: return "avx2";
     case VectorLevel::kAvx512: return "avx512";
+    case VectorLevel::kAvx512Bf16: return "avx512+bf16";
   }
   return "";
 }
@@ -75,6 +79,7 @@ constexpr const char* vector_level_name(VectorLevel level) {
   }                                                                                                          \
   head static void name parameters {                                                                         \
     switch (::reprise::vector_level()) {                                                                     \
+      case ::reprise::VectorLevel::kAvx512Bf16:                                                              \
       case ::reprise::VectorLevel::kAvx512: return name##_avx512 arguments;                                  \
       case ::reprise::VectorLevel::kAvx2: return name##_avx2 arguments;                                      \
       case ::reprise::VectorLevel::kBaseline: return name##_baseline arguments;                              \

@@ -1,8 +1,10 @@
-// Large single-precision products through our GEMM, against the machine's measured peak; each tile, 1 or 2 workers.
+// Large products through our GEMM, against the machine's measured peak of f32; each tile, 1 or 2 workers. Then the passes of a linear
+// layer stored as bf16: multiplied as f32, and as bf16 where the machine does that.
 // Here because issue 3 asks for at least 60% of peak per core.
 // It must not test correctness (gemm_test does).
 #include <benchmark/benchmark.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <random>
 #include <string>
@@ -10,6 +12,7 @@
 
 #include "lib/cpu/cpu_kernels.h"
 #include "lib/cpu/gemm.h"
+#include "lib/cpu/vector_level.h"
 #include "ports/linux/linux_port.h"
 #include "tests/bench/machine_peak.h"
 
@@ -58,6 +61,48 @@ void run_product(benchmark::State& state, const ProductCase& c, GemmTileChoice c
   report_rates(state, watch, 2.0 * c.M * c.N * c.K, peak_flops, count);
 }
 
+constexpr const char* kPassNames[] = {"forward", "data", "weight"};
+
+// One pass of a layer of N inputs and K outputs over M rows.
+void run_bf16_pass(benchmark::State& state, const ProductCase& c, int pass, VectorLevel level, uint32_t count) {
+  if (!select_gemm_tile(GemmTileChoice::kPortable).ok()) return state.SkipWithError("no tile");
+  highest_vector_level = level;
+  const std::vector<float> x_floats = random_floats(size_t{c.M} * c.K), y_floats = random_floats(size_t{c.M} * c.N);
+  std::vector<Bf16> x(x_floats.begin(), x_floats.end()), y(y_floats.begin(), y_floats.end());
+  std::vector<float> w = random_floats(size_t{c.K} * c.N);
+  const uint64_t bytes = std::max({gemm_scratch_bytes(c.N, c.K, DType::kBf16), gemm_scratch_bytes(c.K, c.N, DType::kBf16),
+                                   gemm_split_scratch_bytes(c.N, c.K, c.M)});
+  std::vector<double> scratch(bytes / 8 + 8);
+  void* aligned = reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(scratch.data()) + 63) / 64 * 64);
+  const KernelContext context{&workers_by_count[count], nullptr};
+  Stopwatch watch;
+  for (auto _ : state) {
+    watch.start();
+    Status status;
+    if (pass == 0) status = cpu_linear_forward<Bf16>(context, {y.data(), x.data(), w.data(), nullptr, aligned, bytes, c.M, c.K, c.N, false});
+    if (pass == 1) status = cpu_linear_backward_data<Bf16>(context, {x.data(), y.data(), w.data(), aligned, bytes, c.M, c.K, c.N, false, false});
+    if (pass == 2) status = cpu_linear_backward_weight<Bf16>(context, {w.data(), x.data(), y.data(), aligned, bytes, c.M, c.K, c.N, false, false});
+    state.SetIterationTime(watch.stop());
+    if (!status.ok()) state.SkipWithError(status.message);
+  }
+  highest_vector_level = kLastVectorLevel;
+  report_rates(state, watch, 2.0 * c.M * c.N * c.K, peak_flops, count);
+}
+
+void register_bf16(const ProductCase& c) {
+  for (const VectorLevel level : {VectorLevel::kAvx512, VectorLevel::kAvx512Bf16}) {
+    if (level > best_vector_level()) continue;
+    for (int pass = 0; pass < 3; ++pass) {
+      for (uint32_t count : {1u, 2u}) {
+        const std::string name = std::string("bf16/") + c.name + "/" + kPassNames[pass] + "/" + vector_level_name(level) + "/workers:" + std::to_string(count);
+        benchmark::RegisterBenchmark(name.c_str(), [&c, pass, level, count](benchmark::State& s) { run_bf16_pass(s, c, pass, level, count); })
+            ->UseManualTime()
+            ->MinTime(0.3);
+      }
+    }
+  }
+}
+
 void register_all() {
   for (const ProductCase& c : kProducts) {
     for (GemmTileChoice choice :
@@ -72,6 +117,7 @@ void register_all() {
             ->MinTime(0.3);
       }
     }
+    register_bf16(c);
   }
 }
 

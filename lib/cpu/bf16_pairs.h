@@ -1,0 +1,68 @@
+// Matrix products whose operands are multiplied as bf16 and summed in f32: gemm.h over pairs of them.
+// Here so that linear layers and pointwise convolutions choose between this and widening to f32 in one place.
+// It must not know what the matrices mean, nor the instruction that multiplies.
+//
+// Two bf16 that follow each other along the depth K are one element of 32 bits: panels, rows and blocking are those of gemm.h at
+// half the depth, and only the tile knows better. Rows stored as bf16 are such elements as they lie. Weights are f32 in memory and
+// rounded to bf16, to the nearest even, while they are packed.
+//
+// This is taken by shape alone, on a machine that has the tile: for any depth where both operands are packed, for an even one where rows
+// serve as they lie (an odd row would begin inside a pair). Else bf16 is widened and multiplied as f32.
+#pragma once
+
+#include "lib/bf16.h"
+#include "lib/cpu/gemm.h"
+
+namespace reprise {
+
+// Null where the processor, this build or highest_vector_level lacks it; its name is part of the vector level's.
+const GemmTile* pair_tile();
+
+// Lines and depths of `w`, rounded; depth k is the pair 2k, 2k + 1.
+struct PairedWeights {
+  MatrixPacker w;
+  void operator()(float* panel, const PanelRange& range) const;
+};
+
+// Lines are the columns of data[rows, columns], depths its rows by twos; a last row without another has zeros for it.
+struct PairedRows {
+  const Bf16* data;
+  uint64_t rows, columns;
+  void operator()(float* panel, const PanelRange& range) const;
+};
+
+// C[M,N] (+)= A[M,K] W, A row-major.
+template <typename Output>
+void multiply_weights(const Workers& workers, const GemmShape& shape, const float* a, const MatrixPacker& w, const Output& output,
+                      bool accumulate, void* scratch) {
+  gemm(workers, shape, MatrixPacker{a, static_cast<int64_t>(shape.K), 1}, w, output, accumulate, scratch);
+}
+template <typename Output>
+void multiply_weights(const Workers& workers, const GemmShape& shape, const Bf16* a, const MatrixPacker& w, const Output& output,
+                      bool accumulate, void* scratch) {
+  const int64_t K = static_cast<int64_t>(shape.K);
+  const GemmTile* tile = pair_tile();
+  if (tile == nullptr || K % 2 != 0) {
+    return gemm(workers, shape, MatrixPackerOf<Bf16>{a, K, 1}, w, output, accumulate, scratch);
+  }
+  const MatrixPacker pairs{reinterpret_cast<const float*>(a), K / 2, 1};
+  gemm(workers, {shape.M, shape.N, shape.K / 2}, pairs, PairedWeights{w}, output, accumulate, scratch, *tile);
+}
+
+// C[M,N] (+)= A[K,M]^T B[K,N], all row-major: the gradient of weights.
+inline void multiply_columns(const Workers& workers, const GemmShape& shape, const float* a, const float* b, float* c, bool accumulate,
+                             void* scratch) {
+  const int64_t M = static_cast<int64_t>(shape.M), N = static_cast<int64_t>(shape.N);
+  gemm_split(workers, shape, MatrixPacker{a, 1, M}, MatrixPacker{b, 1, N}, c, accumulate, scratch);
+}
+inline void multiply_columns(const Workers& workers, const GemmShape& shape, const Bf16* a, const Bf16* b, float* c, bool accumulate,
+                             void* scratch) {
+  const int64_t M = static_cast<int64_t>(shape.M), N = static_cast<int64_t>(shape.N);
+  if (const GemmTile* tile = pair_tile(); tile != nullptr) {
+    return gemm_split(workers, {shape.M, shape.N, divide_up(shape.K, 2)}, PairedRows{a, shape.K, shape.M},
+                      PairedRows{b, shape.K, shape.N}, c, accumulate, scratch, *tile);
+  }
+  gemm_split(workers, shape, MatrixPackerOf<Bf16>{a, 1, M}, MatrixPackerOf<Bf16>{b, 1, N}, c, accumulate, scratch);
+}
+
+}  // namespace reprise
