@@ -1,12 +1,15 @@
 // Philox4x32-10 against the published known answers (Random123's kat_vectors), and the layout of a mask's counter.
 // Here because a recomputed dropout draws its mask again: the numbers may never change, on any machine.
-// It must not know the kernels that draw.
+// It must not know the kernels that draw, only the loop with which they do.
 #include "lib/rng.h"
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <set>
 #include <vector>
+
+#include "lib/cpu/random_mask.h"
 
 namespace reprise {
 namespace {
@@ -49,6 +52,35 @@ TEST(PhiloxMask, EveryPartOfTheKeyCounts) {
 
 TEST(PhiloxMask, CounterLayout) {
   EXPECT_EQ(words(philox_mask(7, 3, 2, 5, 11)), words(philox(7, 2ull << 32 | 3, 5ull << 40 | 11)));
+}
+
+template <int kLanes>
+REPRISE_INLINE void draw_body(uint32_t* words, const StepScalars& scalars, uint32_t stream, uint64_t first_block) {
+  draw_mask_words<kLanes>(words, scalars, stream, first_block);
+}
+REPRISE_VECTOR_LEVELS(draw, draw_body<kLanes>, (uint32_t* words, const StepScalars& scalars, uint32_t stream, uint64_t first_block),
+                      (words, scalars, stream, first_block))
+
+// The vectorised draw at every level, with carries into each part of the counter.
+TEST(MaskWords, AreThoseOfPhiloxMask) {
+  StepScalars scalars{};
+  scalars.seed = 0xfedcba9876543210u;
+  scalars.step = 0xfffffff0u;
+  scalars.micro_batch = 0x80000001u;
+  for (const VectorLevel level : {VectorLevel::kBaseline, VectorLevel::kAvx2, VectorLevel::kAvx512}) {
+    highest_vector_level = level;
+    for (const uint32_t stream : {0u, 5u, 0xffffffu, 0xfedcba98u}) {
+      for (const uint64_t first : {0ull, 3ull, (1ull << 32) - 7, 1ull << 39, (1ull << 40) - 9}) {
+        std::array<uint32_t, kMaskWords> words{};
+        draw(words.data(), scalars, stream, first);
+        for (uint32_t i = 0; i < kMaskWords; ++i) {
+          const PhiloxBlock block = philox_mask(scalars.seed, scalars.step, scalars.micro_batch, stream, first + i / 4);
+          ASSERT_EQ(words[i], block.word[i % 4]) << vector_level_name(vector_level()) << " " << stream << " " << first << " " << i;
+        }
+      }
+    }
+  }
+  highest_vector_level = VectorLevel::kAvx512;
 }
 
 TEST(DropoutThreshold, IsTheProbabilityTimesTwoToThe32) {

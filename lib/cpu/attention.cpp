@@ -106,18 +106,19 @@ REPRISE_INLINE void pack_transposed(float* out, const Stored* rows, uint64_t str
   }
 }
 
-// What dropout multiplies weights (query, first_key + j) with, j < kTile: 0 or 1 / (1 - p).
+// Dropout of the weights (query, first_key + j), j < kTile: each is dropped, or kept and multiplied with 1 / (1 - p).
 struct WeightMask {
   const StepScalars& scalars;
   uint32_t stream, threshold;
   float scale;
 
-  REPRISE_INLINE void draw(float* factors, uint64_t element) const {
-    uint32_t words[2 * kMaskWords];
+  // Weight j is kept where its word is at or above the threshold: `words` has room for two draws, the answer is where j = 0 lies.
+  template <int kLanes>
+  REPRISE_INLINE const uint32_t* draw(uint32_t* words, uint64_t element) const {
     const uint32_t skip = static_cast<uint32_t>(element % 4);
-    draw_mask_words(words, scalars, stream, element / 4);
-    if (skip != 0) draw_mask_words(words + kMaskWords, scalars, stream, element / 4 + kMaskBlocks);
-    for (uint32_t j = 0; j < kTile; ++j) factors[j] = words[skip + j] >= threshold ? scale : 0.0f;
+    draw_mask_words<kLanes>(words, scalars, stream, element / 4);
+    if (skip != 0) draw_mask_words<kLanes>(words + kMaskWords, scalars, stream, element / 4 + kMaskBlocks);
+    return words + skip;
   }
 };
 static_assert(kMaskWords == kTile);
@@ -160,13 +161,29 @@ REPRISE_INLINE void update_softmax(OnlineSoftmax& state, float* scores, uint32_t
   }
 }
 
-template <typename Stored>
-REPRISE_INLINE void drop_weights(float* weights, const Head<Stored>& head, const WeightMask& mask, uint32_t first_query,
-                                 uint32_t queries, uint32_t first_key, uint32_t keys) {
-  float factors[kTile];
+// Weights [key][query]. A query's draws are a run of keys, so they wait as bits: bit j % 32 of kept[j / 32][query] for key j.
+template <int kLanes>
+REPRISE_INLINE void drop_weights(float* weights, const WeightMask& mask, uint64_t first_element, uint32_t T, uint32_t queries,
+                                 uint32_t keys) {
+  constexpr uint32_t kBits = 32;
+  const uint32_t threshold = mask.threshold;
+  const float scale = mask.scale;
+  uint32_t kept[kTile / kBits][kTile] = {};
   for (uint32_t i = 0; i < queries; ++i) {
-    mask.draw(factors, head.first_element + uint64_t{first_query + i} * head.T + first_key);
-    for (uint32_t s = 0; s < keys; ++s) weights[s * kTile + i] *= factors[s];
+    uint32_t words[2 * kMaskWords];
+    const uint32_t* drawn = mask.draw<kLanes>(words, first_element + uint64_t{i} * T);
+    for (uint32_t half = 0; half < kTile / kBits; ++half) {
+      uint32_t bits = 0;
+      for (uint32_t j = 0; j < kBits; ++j) bits |= drawn[half * kBits + j] >= threshold ? 1u << j : 0u;
+      kept[half][i] = bits;
+    }
+  }
+  for (uint32_t s = 0; s < keys; ++s) {
+    float* row = weights + s * kTile;
+    for (uint32_t i = 0; i < kTile; ++i) {
+      const float weight = row[i] * scale;
+      row[i] = kept[s / kBits][i] >> s % kBits & 1u ? weight : 0.0f;
+    }
   }
 }
 
@@ -223,7 +240,7 @@ REPRISE_INLINE void forward_body(const AttentionForwardArgsOf<Stored>& args, uin
     v.read(head.v + first_key * head.row, head.row, keys, head.D);
     forward_scores<kLanes>(scores, k, queries, keys, diagonal, head.D);
     update_softmax(state, scores, keys, diagonal);
-    if (args.attention.dropout > 0) drop_weights(scores, head, mask, first_query, count, first_key, keys);
+    if (args.attention.dropout > 0) drop_weights<kLanes>(scores, mask, head.first_element + uint64_t{first_query} * head.T + first_key, head.T, count, keys);
     if (first_key != 0) scale_rows(y.data, y.stride, state.rescale, count, head.D);
     weigh_values<kLanes>(y, v, scores, count, keys, diagonal, first_key != 0, head.D);
   }
@@ -274,15 +291,25 @@ REPRISE_INLINE void backward_scores(BackwardTiles<Stored>& tiles, const Backward
   }
 }
 
+// What dropout multiplies the weights of a query with.
+template <int kLanes>
+REPRISE_INLINE void draw_factors(float* factors, const WeightMask& mask, uint64_t element) {
+  const uint32_t threshold = mask.threshold;
+  const float scale = mask.scale;
+  uint32_t words[2 * kMaskWords];
+  const uint32_t* drawn = mask.draw<kLanes>(words, element);
+  for (uint32_t j = 0; j < kTile; ++j) factors[j] = drawn[j] >= threshold ? scale : 0.0f;
+}
+
 // weights = exp(score - lse) and dscore = weight (dweight - delta) / sqrt(D), with dropout's factors where it belongs.
-template <typename Stored>
+template <int kLanes, typename Stored>
 REPRISE_INLINE void backward_softmax(BackwardTiles<Stored>& tiles, const BackwardHead<Stored>& g, const BackwardTile& t,
                                      const WeightMask* mask) {
   float factors[kTile];
   for (uint32_t j = 0; j < kTile; ++j) factors[j] = 1;
   for (uint32_t i = 0; i < t.queries; ++i) {
     const uint32_t query = t.first_query + i;
-    if (mask != nullptr) mask->draw(factors, g.head.first_element + uint64_t{query} * g.head.T + t.first_key);
+    if (mask != nullptr) draw_factors<kLanes>(factors, *mask, g.head.first_element + uint64_t{query} * g.head.T + t.first_key);
     const float lse = g.lse[query], delta = g.delta[query], scale = g.head.scale;
     const uint32_t seen = t.diagonal ? i + 1 : t.keys;
     const uint32_t columns = t.diagonal ? (i + kStrip) / kStrip * kStrip : kTile;
@@ -367,7 +394,7 @@ REPRISE_INLINE void backward_body(const AttentionBackwardArgsOf<Stored>& args, u
       tiles.q.read(head.q + first_query * head.row, head.row, queries, head.D);
       tiles.dy.read(g.dy + first_query * head.out, head.out, queries, head.D);
       backward_scores<kLanes>(tiles, g, tile);
-      backward_softmax(tiles, g, tile, args.attention.dropout > 0 ? &mask : nullptr);
+      backward_softmax<kLanes>(tiles, g, tile, args.attention.dropout > 0 ? &mask : nullptr);
       backward_products<kLanes>(tiles, g, tile);
     }
     tiles.dk.close(keys, head.D);

@@ -10,22 +10,25 @@ namespace reprise {
 namespace {
 
 // `begin` is a multiple of 4.
-template <typename Stored>
+template <int kLanes, typename Stored>
 REPRISE_INLINE void dropout_body(const DropoutArgsOf<Stored>& args, uint64_t begin, uint64_t end) {
   const uint32_t threshold = dropout_threshold(args.dropout.probability);
   const float scale = 1.0f / (1.0f - args.dropout.probability);
   uint32_t words[kMaskWords];
   for (uint64_t e = begin; e < end; e += kMaskWords) {
-    draw_mask_words(words, *args.scalars, args.dropout.stream, e / 4);
+    draw_mask_words<kLanes>(words, *args.scalars, args.dropout.stream, e / 4);
     const uint64_t n = smaller(kMaskWords, end - e);
     Stored* y = args.y + e;
     const Stored* x = args.x + e;
     REPRISE_INDEPENDENT
-    for (uint64_t i = 0; i < n; ++i) y[i] = words[i] >= threshold ? x[i] * scale : 0.0f;
+    for (uint64_t i = 0; i < n; ++i) {
+      const float kept = x[i] * scale;  // read in any case: a conditional read would become a masked one
+      y[i] = words[i] >= threshold ? kept : 0.0f;
+    }
   }
 }
 
-REPRISE_STORAGE_LEVELS(dropout_block, dropout_body, (const DropoutArgsOf<Stored>& args, uint64_t begin, uint64_t end),
+REPRISE_STORAGE_LEVELS(dropout_block, dropout_body<kLanes>, (const DropoutArgsOf<Stored>& args, uint64_t begin, uint64_t end),
                       (args, begin, end))
 
 }  // namespace

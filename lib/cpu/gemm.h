@@ -122,8 +122,9 @@ struct MatrixOutputOf {
 };
 using MatrixOutput = MatrixOutputOf<float>;
 
-// The same with a bias [N] for every row, which only a C that is rounded needs: a C of f32 can hold it beforehand.
-struct BiasedOutput : MatrixOutputOf<Bf16> {
+// The same with a bias [N], or null, that every row starts from; for products that overwrite C.
+template <typename Stored>
+struct BiasedOutputOf : MatrixOutputOf<Stored> {
   const float* bias;
 };
 
@@ -167,9 +168,26 @@ struct TilePlace {
   uint32_t rows, columns;
 };
 
+// What every row of C starts from, from column j0 on; null for nothing.
+template <typename Output>
+const float* find_bias(const Output& output, uint64_t j0) {
+  if constexpr (requires { output.bias; }) return output.bias == nullptr ? nullptr : output.bias + j0;
+  return nullptr;
+}
+
+// A tile of C becomes the bias, if there is one: just before its product adds to it, while it is in a cache.
+template <typename Output>
+bool put_bias(const Output& output, const TilePlace& place) {
+  const float* bias = find_bias(output, place.j0);
+  if (bias == nullptr) return false;
+  for (uint32_t i = 0; i < place.rows; ++i) copy_run(output.row(place.i0 + i) + place.j0, bias, place.columns);
+  return true;
+}
+
 // compute(beta, c, row_stride) writes a whole tile: into C, or beside it where C has not room for a whole one.
 template <typename Output, typename Compute>
-void put_tile(const TileGeometry& g, bool add, const Output& output, const TilePlace& place, const Compute& compute) {
+void put_tile(const TileGeometry& g, bool accumulate, const Output& output, const TilePlace& place, const Compute& compute) {
+  const bool add = accumulate || put_bias(output, place);
   if constexpr (Output::kUniformRows) {
     if (place.rows == g.rows && place.columns == g.columns) {
       compute(add ? 1.0f : 0.0f, output.row(place.i0) + place.j0, output.row_stride);
@@ -321,8 +339,7 @@ void run_narrow_panel(const TileGeometry& g, const Pieces& pieces, const PackA& 
   const uint64_t columns = j_end - j;
   const StripOutput strip{sums, static_cast<int64_t>(columns), i0, pieces.j0 + j};
   run_panel_pieces(g, pieces, pack_a, strip, i0, rows, j, j_end, a);
-  const float* bias = nullptr;
-  if constexpr (requires { output.bias; }) bias = output.bias == nullptr ? nullptr : output.bias + pieces.j0 + j;
+  const float* bias = find_bias(output, pieces.j0 + j);
   for (uint32_t i = 0; i < rows; ++i) narrow(output.row(i0 + i) + pieces.j0 + j, sums + i * columns, columns, bias, accumulate);
 }
 

@@ -110,10 +110,11 @@ constexpr uint64_t cpu_linear_backward_bias_scratch_bytes(const Tensor* const* t
   return align_up(4 * kColumnSumBlocks * tensors[0]->last_dimension());
 }
 
-// Rows of logits in existence at a time: a chunk of about 32 MiB, but no thinner than keeps dW's traffic small.
+// Rows of logits in existence at a time: a chunk of at most about 72 MiB, but no thinner than 128 rows, because each one reads and
+// writes all of dW and packs all of w twice. Chunks of equal height: a thin last one would cost as much as a full one.
 constexpr uint64_t loss_head_chunk_rows(uint64_t M, uint64_t V) {
-  const uint64_t rows = (uint64_t{8} << 20) / larger(V, 1);
-  return smaller(M, larger(128, smaller(1024, rows)));
+  const uint64_t most = larger(128, smaller(1024, (uint64_t{18} << 20) / larger(V, 1)));
+  return divide_up(M, larger(1, divide_up(M, most)));
 }
 // [ logits rows x V | one double a row: its loss | one u32 a row: predicted right | dx rows x C, if that is bf16 | column sums |
 //   packed blocks ]

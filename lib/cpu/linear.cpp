@@ -1,8 +1,6 @@
 // Linear layers: forward and the gradients of data, weight and bias, as matrix products.
 // Here because each is one product with the right packers.
 // It must not know blocking, tiles or threads.
-#include <cstring>
-
 #include "lib/cpu/bf16_pairs.h"
 #include "lib/cpu/cpu_kernels.h"
 
@@ -16,27 +14,14 @@ MatrixPacker lines_are_columns(const float* data, uint64_t columns) { return {da
 constexpr Status kScratchTooSmall = {Code::kBadPlan,
                                      "a linear kernel's scratch must have the bytes of its scratch rule", 0};
 
-// The product adds to rows that hold the bias.
-void multiply(const Workers& workers, const LinearForwardArgs& args, const MatrixPacker& w) {
-  const MatrixOutput y{args.y, args.K};
-  if (args.b != nullptr) {
-    for_each_piece(workers, split_rows(args.M, args.K), [&](uint64_t begin, uint64_t end) {
-      for (uint64_t i = begin; i < end; ++i) std::memcpy(y.row(i), args.b, args.K * sizeof(float));
-    });
-  }
-  multiply_weights(workers, {args.M, args.K, args.C}, args.x, w, y, args.b != nullptr, args.scratch);
-}
-void multiply(const Workers& workers, const LinearForwardArgsOf<Bf16>& args, const MatrixPacker& w) {
-  const BiasedOutput y{{args.y, args.K}, args.b};
-  multiply_weights(workers, {args.M, args.K, args.C}, args.x, w, y, false, args.scratch);
-}
-
 }  // namespace
 
 template <typename Stored>
 Status cpu_linear_forward(const KernelContext& context, const LinearForwardArgsOf<Stored>& args) {
   if (args.scratch_bytes < gemm_scratch_bytes(args.K, args.C, kStoredAs<Stored>)) return kScratchTooSmall;
-  multiply(*context.workers, args, args.input_major ? lines_are_columns(args.w, args.K) : lines_are_rows(args.w, args.C));
+  const MatrixPacker w = args.input_major ? lines_are_columns(args.w, args.K) : lines_are_rows(args.w, args.C);
+  const BiasedOutputOf<Stored> y{{args.y, args.K}, args.b};
+  multiply_weights(*context.workers, {args.M, args.K, args.C}, args.x, w, y, false, args.scratch);
   return ok_status();
 }
 

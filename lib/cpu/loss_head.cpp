@@ -58,13 +58,28 @@ Status count_labels(const Head<Stored>& head, uint64_t* labelled) {
   return ok_status();
 }
 
-// Index of the first maximum; a row with a NaN has its maximum nowhere in particular, but inside the row.
-uint32_t first_maximum(const float* logits, uint32_t V) {
-  uint32_t best = 0;
-  for (uint32_t v = 1; v < V; ++v) {
-    if (logits[v] > logits[best]) best = v;
+// The largest logit; NaN counts for nothing here, its exponential makes the row's loss NaN.
+REPRISE_INLINE void find_maximum_body(const float* logits, uint32_t V, float* maximum) {
+  constexpr uint32_t kMaximumLanes = 4 * kSumLanes;  // several vectors: each waits for its last comparison
+  float lanes[kMaximumLanes];
+  for (float& lane : lanes) lane = -__builtin_inff();
+  uint32_t v = 0;
+  for (; v + kMaximumLanes <= V; v += kMaximumLanes) {
+    for (uint32_t i = 0; i < kMaximumLanes; ++i) lanes[i] = logits[v + i] > lanes[i] ? logits[v + i] : lanes[i];
   }
-  return best;
+  for (uint32_t i = 0; v < V; ++v, ++i) lanes[i] = logits[v] > lanes[i] ? logits[v] : lanes[i];
+  *maximum = lanes[0];
+  for (const float lane : lanes) *maximum = lane > *maximum ? lane : *maximum;
+}
+REPRISE_VECTOR_LEVELS(find_maximum, find_maximum_body, (const float* logits, uint32_t V, float* maximum), (logits, V, maximum))
+
+// Of several largest logits the first one is what the row predicts.
+bool is_first_maximum(const float* logits, uint32_t v, float maximum) {
+  if (logits[v] != maximum) return false;
+  for (uint32_t u = 0; u < v; ++u) {
+    if (logits[u] == maximum) return false;
+  }
+  return true;
 }
 
 constexpr uint32_t kExpBlock = 1024;  // exponentials summed in float before a double takes over
@@ -88,9 +103,14 @@ REPRISE_INLINE void exponentiate_body(float* logits, uint32_t V, float maximum, 
 REPRISE_VECTOR_LEVELS(exponentiate, exponentiate_body, (float* logits, uint32_t V, float maximum, double* total),
                       (logits, V, maximum, total))
 
+REPRISE_INLINE void scale_body(float* values, uint32_t count, float factor) {
+  REPRISE_INDEPENDENT
+  for (uint32_t i = 0; i < count; ++i) values[i] *= factor;
+}
+REPRISE_VECTOR_LEVELS(scale_row, scale_body, (float* values, uint32_t count, float factor), (values, count, factor))
+
 // The row's loss; its logits become e^(logit - maximum), whose sum goes to `total`.
-double row_loss(float* logits, uint32_t V, uint32_t label, uint32_t best, double* total) {
-  const float maximum = logits[best];
+double row_loss(float* logits, uint32_t V, uint32_t label, float maximum, double* total) {
   const double margin = static_cast<double>(maximum) - static_cast<double>(logits[label]);
   exponentiate(logits, V, maximum, total);
   return std::log(*total) + margin;
@@ -98,15 +118,10 @@ double row_loss(float* logits, uint32_t V, uint32_t label, uint32_t best, double
 
 template <typename Stored>
 void compute_logits(const Workers& workers, const Head<Stored>& head, const Chunk& chunk) {
-  const MatrixOutput logits{chunk.logits, head.V};
-  if (head.b != nullptr) {
-    for_each_piece(workers, split_rows(chunk.rows, head.V), [&](uint64_t begin, uint64_t end) {
-      for (uint64_t i = begin; i < end; ++i) std::memcpy(logits.row(i), head.b, head.V * sizeof(float));
-    });
-  }
+  const BiasedOutputOf<float> logits{{chunk.logits, head.V}, head.b};
   const int64_t C = head.C;
   gemm(workers, {chunk.rows, head.V, head.C}, MatrixPackerOf<Stored>{head.x + chunk.first * head.C, C, 1},
-       MatrixPacker{head.w, C, 1}, logits, head.b != nullptr, chunk.gemm);
+       MatrixPacker{head.w, C, 1}, logits, false, chunk.gemm);
 }
 
 // Losses and hits of the chunk's rows; with `scale` above 0 logits become gradients, else they are left as garbage.
@@ -122,13 +137,14 @@ void compute_losses(const Workers& workers, const Head<Stored>& head, const Chun
         chunk.hits[i] = 0;
         continue;
       }
-      const uint32_t target = static_cast<uint32_t>(label), best = first_maximum(logits, head.V);
+      const uint32_t target = static_cast<uint32_t>(label);
+      float maximum;
+      find_maximum(logits, head.V, &maximum);
+      chunk.hits[i] = is_first_maximum(logits, target, maximum);
       double total;
-      chunk.losses[i] = row_loss(logits, head.V, target, best, &total);
-      chunk.hits[i] = best == target;
+      chunk.losses[i] = row_loss(logits, head.V, target, maximum, &total);
       if (scale <= 0) continue;
-      const float factor = static_cast<float>(scale / total);
-      for (uint32_t v = 0; v < head.V; ++v) logits[v] *= factor;
+      scale_row(logits, head.V, static_cast<float>(scale / total));
       logits[target] -= static_cast<float>(scale);
     }
   });

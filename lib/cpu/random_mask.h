@@ -15,55 +15,91 @@ constexpr uint32_t kMaskBlocks = 16;
 constexpr uint32_t kMaskWords = 4 * kMaskBlocks;
 static_assert(std::endian::native == std::endian::little, "pairs of words are stored as one 64-bit number");
 
-#if !defined(__clang__)
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored \
-    "-Wmaybe-uninitialized"  // g++ 12 takes its own masked broadcast for a read of what is not there yet
+// One word of several blocks, in lanes of 64 bits, where the product of two words is one instruction. The upper halves may hold
+// anything.
+template <int kLanes>
+struct WordsOf {
+  typedef uint64_t type __attribute__((vector_size(kLanes * sizeof(float))));
+};
+template <int kLanes>
+REPRISE_INLINE void spread_word(typename WordsOf<kLanes>::type& words, uint64_t value) {
+  uint64_t lanes[kLanes / 2];
+  for (uint64_t& lane : lanes) lane = value;
+  std::memcpy(&words, lanes, sizeof(words));
+}
+// products = a * b of the lower halves. g++ does not see that a product of 64-bit lanes whose upper halves are 0 is this instruction.
+template <int kLanes>
+REPRISE_INLINE void multiply_words(typename WordsOf<kLanes>::type& products, const typename WordsOf<kLanes>::type& a,
+                                   const typename WordsOf<kLanes>::type& b) {
+#if defined(__x86_64__) && !defined(__clang__)
+  if constexpr (kLanes == 4) {
+    products = a;
+    asm("pmuludq %1, %0" : "+x"(products) : "x"(b));
+  } else {
+    asm("vpmuludq %2, %1, %0" : "=v"(products) : "v"(a), "v"(b));
+  }
+#else
+  products = (a & 0xffffffffu) * (b & 0xffffffffu);
 #endif
-// words[4*i + lane] = philox_mask(seed, step, micro_batch, stream, first_block + i).word[lane] for i in [0,
-// kMaskBlocks). The counter's four words of eight blocks stand in vectors of 64-bit lanes, where the product of two
-// words is one instruction.
-REPRISE_INLINE void draw_mask_words(uint32_t* words, const StepScalars& scalars, uint32_t stream,
+}
+
+// The words of kCount vectors of blocks, from `first_block` on.
+template <int kLanes, int kCount>
+REPRISE_INLINE void draw_word_lanes(typename WordsOf<kLanes>::type (&words)[kCount][4], const StepScalars& scalars, uint32_t stream,
                                     uint64_t first_block) {
-  typedef uint64_t Lanes __attribute__((vector_size(64)));
-  constexpr uint64_t kWord = 0xffffffffu;
-  constexpr int kVectors = kMaskBlocks / 8;
-  Lanes c0[kVectors], c1[kVectors], c2[kVectors], c3[kVectors];
-  for (int v = 0; v < kVectors; ++v) {
-    const Lanes block =
-        (Lanes{0, 1, 2, 3, 4, 5, 6, 7} + (first_block + static_cast<uint64_t>(8 * v))) & 0xffffffffffull;
-    c0[v] = block & kWord;
-    c1[v] = (block >> 32) | ((uint64_t{stream} << 8) & kWord);
-    c2[v] = Lanes{} + uint64_t{scalars.step};
-    c3[v] = Lanes{} + uint64_t{scalars.micro_batch};
+  using Words = typename WordsOf<kLanes>::type;
+  Words factor0, factor1, stream_bits, step, micro_batch, key0, key1, lane;
+  spread_word<kLanes>(factor0, 0xD2511F53u);
+  spread_word<kLanes>(factor1, 0xCD9E8D57u);
+  spread_word<kLanes>(stream_bits, uint64_t{stream} << 8);
+  spread_word<kLanes>(step, scalars.step);
+  spread_word<kLanes>(micro_batch, scalars.micro_batch);
+  for (int i = 0; i < kLanes / 2; ++i) lane[i] = static_cast<uint64_t>(i);
+  for (int v = 0; v < kCount; ++v) {
+    Words block;
+    spread_word<kLanes>(block, first_block + static_cast<uint64_t>(v * kLanes / 2));
+    words[v][0] = block + lane;
+    words[v][1] = (words[v][0] & 0xffffffffffu) >> 32 | stream_bits;
+    words[v][2] = step;
+    words[v][3] = micro_batch;
   }
   uint32_t k0 = static_cast<uint32_t>(scalars.seed), k1 = static_cast<uint32_t>(scalars.seed >> 32);
+#pragma GCC unroll 10  // else the keys of every round are spread again for every draw
   for (int round = 0; round < 10; ++round) {
-    for (int v = 0; v < kVectors; ++v) {
-      const Lanes p0 = c0[v] * uint64_t{0xD2511F53u}, p1 = c2[v] * uint64_t{0xCD9E8D57u};
-      c0[v] = (p1 >> 32) ^ c1[v] ^ uint64_t { k0 };
-      c1[v] = p1 & kWord;
-      c2[v] = (p0 >> 32) ^ c3[v] ^ uint64_t { k1 };
-      c3[v] = p0 & kWord;
+    spread_word<kLanes>(key0, k0);
+    spread_word<kLanes>(key1, k1);
+    for (int v = 0; v < kCount; ++v) {
+      Words(&c)[4] = words[v];
+      Words p0, p1;
+      multiply_words<kLanes>(p0, c[0], factor0);
+      multiply_words<kLanes>(p1, c[2], factor1);
+      c[0] = (p1 >> 32) ^ c[1] ^ key0;
+      c[1] = p1;
+      c[2] = (p0 >> 32) ^ c[3] ^ key1;
+      c[3] = p0;
     }
     k0 += 0x9E3779B9u;
     k1 += 0xBB67AE85u;
   }
-  uint64_t low[kMaskBlocks], high[kMaskBlocks];
-  for (int v = 0; v < kVectors; ++v) {
-    const Lanes l = c0[v] | c1[v] << 32, h = c2[v] | c3[v] << 32;
-    std::memcpy(low + 8 * v, &l, sizeof(l));
-    std::memcpy(high + 8 * v, &h, sizeof(h));
-  }
-  uint64_t pairs[2 * kMaskBlocks];
-  for (uint32_t i = 0; i < kMaskBlocks; ++i) {
-    pairs[2 * i] = low[i];
-    pairs[2 * i + 1] = high[i];
-  }
-  std::memcpy(words, pairs, sizeof(pairs));
 }
-#if !defined(__clang__)
-#pragma GCC diagnostic pop
-#endif
+
+// words[4*i + lane] = philox_mask(seed, step, micro_batch, stream, first_block + i).word[lane] for i in [0, kMaskBlocks).
+template <int kLanes>
+REPRISE_INLINE void draw_mask_words(uint32_t* words, const StepScalars& scalars, uint32_t stream, uint64_t first_block) {
+  using Words = typename WordsOf<kLanes>::type;
+  constexpr uint32_t kBlocks = kLanes / 2;
+  constexpr int kCount = 2;  // four chains of products at a time
+  for (uint32_t first = 0; first < kMaskBlocks; first += kCount * kBlocks, words += 4 * kCount * kBlocks) {
+    Words c[kCount][4];
+    draw_word_lanes<kLanes>(c, scalars, stream, first_block + first);
+    uint64_t pairs[kCount * 2 * kBlocks];
+    for (int v = 0; v < kCount; ++v) {
+      const Words low = (c[v][0] & 0xffffffffu) | c[v][1] << 32, high = (c[v][2] & 0xffffffffu) | c[v][3] << 32;
+      uint64_t* to = pairs + static_cast<uint32_t>(v) * 2 * kBlocks;
+      for (uint32_t i = 0; i < kBlocks; ++i) to[2 * i] = low[i], to[2 * i + 1] = high[i];
+    }
+    std::memcpy(words, pairs, sizeof(pairs));
+  }
+}
 
 }  // namespace reprise
