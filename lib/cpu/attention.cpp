@@ -9,6 +9,7 @@
 #include "lib/cpu/random_mask.h"
 #include "lib/cpu/tile_product.h"
 #include "lib/cpu/vector_math.h"
+#include "lib/cpu/vector_of.h"
 #include "lib/rng.h"
 
 namespace reprise {
@@ -346,12 +347,16 @@ REPRISE_INLINE void backward_products(BackwardTiles<Stored>& tiles, const Backwa
 template <typename Stored>
 REPRISE_INLINE void head_delta(float* delta, const Stored* dy, const Stored* y, uint64_t stride, uint32_t T, uint32_t D) {
   for (uint32_t t = 0; t < T; ++t) {
-    float lanes[kSumLanes] = {};
+    typename VectorOf<kSumLanes>::type sum = {}, a, b;  // an array of lanes would be worked one by one
     const Stored *g = dy + t * stride, *out = y + t * stride;
     uint32_t d = 0;
     for (; d + kSumLanes <= D; d += kSumLanes) {
-      for (uint32_t i = 0; i < kSumLanes; ++i) lanes[i] += float{g[d + i]} * float{out[d + i]};
+      read_vector<kSumLanes>(a, g + d);
+      read_vector<kSumLanes>(b, out + d);
+      sum += a * b;
     }
+    float lanes[kSumLanes];
+    write_vector<kSumLanes>(lanes, sum);
     for (uint32_t i = 0; d + i < D; ++i) lanes[i] += float{g[d + i]} * float{out[d + i]};
     delta[t] = sum_lanes(lanes);
   }

@@ -7,6 +7,7 @@
 #include "lib/cpu/cpu_kernels.h"
 #include "lib/cpu/gemm.h"
 #include "lib/cpu/vector_math.h"
+#include "lib/cpu/vector_of.h"
 
 namespace reprise {
 namespace {
@@ -60,16 +61,22 @@ Status count_labels(const Head<Stored>& head, uint64_t* labelled) {
 
 // The largest logit; NaN counts for nothing here, its exponential makes the row's loss NaN.
 REPRISE_INLINE void find_maximum_body(const float* logits, uint32_t V, float* maximum) {
-  constexpr uint32_t kMaximumLanes = 4 * kSumLanes;  // several vectors: each waits for its last comparison
-  float lanes[kMaximumLanes];
-  for (float& lane : lanes) lane = -__builtin_inff();
+  using Lanes = typename VectorOf<kSumLanes>::type;
+  constexpr uint32_t kVectors = 4;  // each waits for its last comparison
+  Lanes largest[kVectors], logit;
+  for (Lanes& lanes : largest) lanes = Lanes{} - __builtin_inff();
   uint32_t v = 0;
-  for (; v + kMaximumLanes <= V; v += kMaximumLanes) {
-    for (uint32_t i = 0; i < kMaximumLanes; ++i) lanes[i] = logits[v + i] > lanes[i] ? logits[v + i] : lanes[i];
+  for (; v + kVectors * kSumLanes <= V; v += kVectors * kSumLanes) {
+    for (uint32_t i = 0; i < kVectors; ++i) {
+      read_vector<kSumLanes>(logit, logits + v + i * kSumLanes);
+      largest[i] = logit > largest[i] ? logit : largest[i];
+    }
   }
-  for (uint32_t i = 0; v < V; ++v, ++i) lanes[i] = logits[v] > lanes[i] ? logits[v] : lanes[i];
-  *maximum = lanes[0];
-  for (const float lane : lanes) *maximum = lane > *maximum ? lane : *maximum;
+  *maximum = -__builtin_inff();
+  for (const Lanes& lanes : largest) {
+    for (uint32_t i = 0; i < kSumLanes; ++i) *maximum = lanes[i] > *maximum ? lanes[i] : *maximum;
+  }
+  for (; v < V; ++v) *maximum = logits[v] > *maximum ? logits[v] : *maximum;
 }
 REPRISE_VECTOR_LEVELS(find_maximum, find_maximum_body, (const float* logits, uint32_t V, float* maximum), (logits, V, maximum))
 
@@ -91,11 +98,14 @@ REPRISE_INLINE void exponentiate_body(float* logits, uint32_t V, float maximum, 
     const uint32_t end = V - first < kExpBlock ? V : first + kExpBlock;
     REPRISE_INDEPENDENT
     for (uint32_t v = first; v < end; ++v) logits[v] = vector_exp(logits[v] - maximum);
-    float lanes[kSumLanes] = {};
+    typename VectorOf<kSumLanes>::type sum = {}, part;
     uint32_t v = first;
     for (; v + kSumLanes <= end; v += kSumLanes) {
-      for (uint32_t i = 0; i < kSumLanes; ++i) lanes[i] += logits[v + i];
+      read_vector<kSumLanes>(part, logits + v);
+      sum += part;
     }
+    float lanes[kSumLanes];
+    write_vector<kSumLanes>(lanes, sum);
     for (uint32_t i = 0; v < end; ++v, ++i) lanes[i] += logits[v];
     *total += static_cast<double>(sum_lanes(lanes));
   }
