@@ -74,17 +74,19 @@ TEST_P(Bf16Training, SameBitsForEverySchedule) {
   }
 }
 
-// Activations lose 16 of 24 bits, so the first loss is off by some 2^-8 of itself: a few roundings on its way. Then the two trainings
-// part, as any two that differ in a bit do; over the steps they learn alike.
+// Activations lose 16 of 24 bits, so the first loss is off by some 2^-8 of itself: a few roundings on its way. In steps so short that two
+// trainings which round differently stay together: at the recipes' own rates these nets' losses part within ten steps, whatever rounds.
 TEST_P(Bf16Training, LossIsNearThatOfF32) {
   constexpr int kSteps = 20;
-  const Recipe wide = recipe(Recipe::Dtype::kF32), narrow = recipe(Recipe::Dtype::kBf16);
+  Recipe wide = recipe(Recipe::Dtype::kF32), narrow = recipe(Recipe::Dtype::kBf16);
+  for (Recipe* r : {&wide, &narrow}) r->optimizer.lr /= 10;
   const RunResult a = train_plan(plan_run(wide, "none").planned.plan, wide, {kSteps, 2, false});
   const RunResult b = train_plan(plan_run(narrow, "none").planned.plan, narrow, {kSteps, 2, false});
   EXPECT_NE(a.losses, b.losses);
   EXPECT_NEAR(a.losses.front(), b.losses.front(), 0x1p-7 * a.losses.front());
   const double mean_a = mean_of(a.losses), mean_b = mean_of(b.losses);
-  EXPECT_NEAR(mean_a, mean_b, 0x1p-5 * mean_a);
+  EXPECT_NEAR(mean_a, mean_b, 0x1p-8 * mean_a);
+  for (size_t i = 0; i < a.losses.size(); ++i) EXPECT_NEAR(a.losses[i], b.losses[i], 0x1p-4 * a.losses[i]) << i;
   EXPECT_LT(b.losses.back(), b.losses.front());
 }
 
