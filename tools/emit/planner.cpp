@@ -229,24 +229,60 @@ std::optional<double> predict_seconds(const SolvedModel& model, const OwnedPlan&
   return seconds;
 }
 
-PlannedModel plan_model(const SolvedModel& model, const ScheduleRequest& request) {
+namespace {
+
+PlannedModel lower_to_plan(const SolvedModel& model, Schedule schedule) {
   PlannedModel planned;
   planned.budget_bytes = model.recipe.budget_bytes;
-  ScheduleRequest within = request;
-  within.memory_bytes = chain_memory(model).value_or(UINT64_MAX);
-  if (request.strategy == "optimal" || request.strategy == "h-revolve") within.memory_bytes = std::min(within.memory_bytes, store_all_memory(model));  // more would not be used
-  planned.schedule = make_schedule(model.chain, within);
-  if (!planned.schedule.feasible) {
-    planned.smallest_budget_bytes = smallest_budget(model, request);
-    return planned;
-  }
+  planned.schedule = std::move(schedule);
   const ChainLayout layout = layout_chain(model.chain, planned.schedule.actions);
   planned.packed_bytes = layout.packed_bytes;
   planned.move_bytes = layout.move_bytes;
   planned.extra_forward_cost = planned.schedule.makespan / model.forward_backward_cost - 1;
   planned.plan = assemble(model, planned.schedule.actions, layout);
   planned.predicted_seconds = predict_seconds(model, planned.plan);
-  planned.fits = !planned.budget_bytes || planned.plan.arena_bytes <= *planned.budget_bytes;
+  return planned;
+}
+
+double move_seconds(const SolvedModel& model, const OwnedPlan& plan) {
+  double seconds = 0;
+  for_each_step_row(plan, [&](const OwnedProgram& program, const Row& row, uint32_t times) {
+    if (row.op == Op::kMove) seconds += times * model.measured->row_seconds(plan, program, row);
+  });
+  return seconds;
+}
+
+// The layout's moves cost time that the schedule does not know: a schedule for less memory is better where it costs less than the moves that
+// it saves. A large net has very many such schedules: only the next few are tried.
+void choose_by_prediction(const SolvedModel& model, ScheduleRequest request, PlannedModel& best) {
+  constexpr int kTries = 4;
+  uint64_t peak = best.schedule.peak_bytes;
+  for (int t = 0; t < kTries; ++t) {
+    request.memory_bytes = peak - 1;
+    Schedule next = make_schedule(model.chain, request);
+    const double longer = best.plan.accumulate * (next.makespan - best.schedule.makespan);
+    if (!next.feasible || longer >= move_seconds(model, best.plan)) return;
+    peak = next.peak_bytes;
+    PlannedModel planned = lower_to_plan(model, std::move(next));
+    if (*planned.predicted_seconds < *best.predicted_seconds) best = std::move(planned);
+  }
+}
+
+}  // namespace
+
+PlannedModel plan_model(const SolvedModel& model, const ScheduleRequest& request) {
+  PlannedModel planned;
+  planned.budget_bytes = model.recipe.budget_bytes;
+  ScheduleRequest within = request;
+  within.memory_bytes = chain_memory(model).value_or(UINT64_MAX);
+  const bool by_memory = request.strategy == "optimal" || request.strategy == "h-revolve";
+  if (by_memory) within.memory_bytes = std::min(within.memory_bytes, store_all_memory(model));  // more would not be used
+  planned.schedule = make_schedule(model.chain, within);
+  if (planned.schedule.feasible) {
+    planned = lower_to_plan(model, std::move(planned.schedule));
+    if (by_memory && model.measured) choose_by_prediction(model, within, planned);
+    planned.fits = !planned.budget_bytes || planned.plan.arena_bytes <= *planned.budget_bytes;
+  }
   if (!planned.fits) planned.smallest_budget_bytes = smallest_budget(model, request);
   return planned;
 }
