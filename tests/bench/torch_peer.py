@@ -3,7 +3,8 @@
 
 Both train the same recipes on synthetic data, in turns of a few steps each. PyTorch gets the better of its memory formats and its own
 fused attention; its memory is counted above that of the interpreter with torch loaded. Ours is planned without a budget, then again
-with a quarter of the transient memory that storing everything takes, or the smallest budget where that is not enough.
+with a quarter of the transient memory that storing everything takes, or the smallest budget where that is not enough; each weight is
+updated as soon as its gradient is complete ("gradient_release").
 Usage: tests/bench/torch_peer.py [--threads 2] [--rounds 3] [--only NAME,...]    (needs torch: pip install torch)
 """
 import argparse
@@ -38,7 +39,7 @@ WORKLOADS = {
 
 
 def recipe_of(name):
-  return {"name": f"peer-{name}", "data": {"kind": "synthetic"}, "steps": 1000, "seed": 1, **WORKLOADS[name][0]}
+  return {"name": f"peer-{name}", "data": {"kind": "synthetic"}, "steps": 1000, "seed": 1, "gradient_release": True, **WORKLOADS[name][0]}
 
 
 # ---- PyTorch, in a process of its own -----------------------------------------------------------------------------------------
