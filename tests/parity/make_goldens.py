@@ -44,7 +44,7 @@ def gpt2_recipe(name, seed, batch, sequence, optimizer, **more):
 
 
 def all_recipes():
-  """One case a line of the issue's list; odd extents on purpose, and sample counts that wrap around."""
+  """One case a line; odd extents on purpose, and sample counts that wrap around."""
   no_decay_bn = ["*.bias", "*bn?.weight", "*downsample.1.weight"]
   return {
       "resnet_basic_sgd": resnet_recipe(

@@ -142,7 +142,7 @@ def relative(a, b):
 
 
 def tolerances(f32, f64):
-  """The issue's measure: ten times the difference of torch's own two runs, at least 1e-5 relative."""
+  """Ten times the difference of torch's own two runs, at least 1e-5 relative."""
   return [max(1e-5, 10 * relative(a, b)) for a, b in zip(f32, f64)]
 
 
