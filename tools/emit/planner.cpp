@@ -192,6 +192,7 @@ SolvedModel solve_model(const Recipe& recipe, const std::optional<MeasuredCosts>
   model.state = build_training_state(model.graph, model.bodies, optimizer_of(recipe));
   model.evaluation = evaluation_calls(model.graph);
   const bool by_policy = recipe.schedule.strategy == kPolicy;
+  if (by_policy) require_names(recipe.schedule.policy, model.graph, recipe.name + ": schedule.policy");
   solve_links(model.graph, model.bodies.links, kScratch, measured ? remembered(measured->call_seconds) : call_price,
               by_policy ? keep_rule(recipe.schedule.policy) : KeepRule{});
   model.chain = chain_of(model.graph, model.bodies.links);

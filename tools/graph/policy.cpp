@@ -22,6 +22,8 @@ std::vector<std::string> split(const std::string& list) {
   return parts;
 }
 
+const std::string kNames = "names:";
+
 // What a policy calls the op whose output a kernel writes: folding is not its matter.
 Op plain_op(Op op) {
   if (op == Op::kNormConv) return Op::kConv;
@@ -58,8 +60,8 @@ KeepRule rule_over_plain_ops(const std::string& policy) {
     return [](const Graph&, Op op, ValueId) { return !is_one_of(op, {Op::kBatchNorm, Op::kRelu, Op::kMaxPool, Op::kGlobalPool}); };
   }
   if (policy.rfind("ops:", 0) == 0) return keep_ops(policy, split(policy.substr(4)));
-  if (policy.rfind("names:", 0) == 0) {
-    return [patterns = split(policy.substr(6))](const Graph& graph, Op, ValueId value) {
+  if (policy.rfind(kNames, 0) == 0) {
+    return [patterns = split(policy.substr(kNames.size()))](const Graph& graph, Op, ValueId value) {
       return std::any_of(patterns.begin(), patterns.end(), [&](const std::string& p) { return matches_pattern(p, graph.values[value].name); });
     };
   }
@@ -75,6 +77,16 @@ const std::vector<std::string>& policy_names() {
 
 KeepRule keep_rule(const std::string& policy) {
   return [rule = rule_over_plain_ops(policy)](const Graph& graph, Op op, ValueId value) { return rule(graph, plain_op(op), value); };
+}
+
+void require_names(const std::string& policy, const Graph& graph, const std::string& where) {
+  if (policy.rfind(kNames, 0) != 0) return;
+  for (const std::string& pattern : split(policy.substr(kNames.size()))) {
+    const bool known = std::any_of(graph.values.begin(), graph.values.end(), [&pattern](const Value& value) {
+      return value.kind == ValueKind::kActivation && matches_pattern(pattern, value.name);
+    });
+    if (!known) throw UserError(where + ": \"" + pattern + "\" matches no value of the net; name layers, as layer1.0.conv1, or use * and ?");
+  }
 }
 
 }  // namespace reprise

@@ -24,6 +24,9 @@ using KeepRule = std::function<bool(const Graph& graph, Op op, ValueId value)>;
 // Throws UserError for anything else.
 KeepRule keep_rule(const std::string& policy);
 
+// Throws UserError, with `where` before it, where a pattern of "names:" matches no value of the net: a misspelt one would keep nothing.
+void require_names(const std::string& policy, const Graph& graph, const std::string& where);
+
 const std::vector<std::string>& policy_names();
 
 }  // namespace reprise
