@@ -388,6 +388,8 @@ class Machine {
   // A row that folds batch-norm is judged as the plain rows that it stands for: what it reads becomes the value that those would
   // have stored, and its op theirs. Inputs come in the order of kOps.
   void unfold(Application& call) {
+    if (call.op != Op::kNormConv && call.op != Op::kNormRelu && call.op != Op::kNormAddRelu) return;
+    const Form form = terms_.form(call.inputs[0]);  // of x; a copy: every new term may move the table
     if (call.op == Op::kNormConv) {
       const std::vector<Term> in = call.inputs;  // x and w, or x and dy; then mean, rstd, gamma, beta
       call.op = Op::kConv;
@@ -395,22 +397,25 @@ class Machine {
     } else if (call.op == Op::kNormRelu) {
       const std::vector<Term> in = call.inputs;  // x, mean, rstd, gamma, beta, da
       const Term a = relu(norm({in[0], in[1], in[2], in[3], in[4]}));
-      const Term dy = terms_.output({Op::kRelu, Pass::kBackward, {}, {a, in[5]}}, 0, terms_.form(in[0]));
+      const Term dy = terms_.output({Op::kRelu, Pass::kBackward, {}, {a, in[5]}}, 0, form);
       call.op = Op::kBatchNorm;
       call.inputs = {in[0], in[1], in[2], in[3], dy};
     } else if (call.op == Op::kNormAddRelu) {
       const std::vector<Term> in = call.inputs;  // x, b, mean, rstd, gamma, beta
-      const Term sum = terms_.output({Op::kAdd, Pass::kForward, {}, {norm({in[0], in[2], in[3], in[4], in[5]}), in[1]}}, 0, terms_.form(in[0]));
+      const Term sum = terms_.output({Op::kAdd, Pass::kForward, {}, {norm({in[0], in[2], in[3], in[4], in[5]}), in[1]}}, 0, form);
       call = {Op::kRelu, Pass::kForward, {}, {sum}};
     }
   }
   // Of x, mean, rstd, gamma, beta.
   Term norm(const std::vector<Term>& inputs) {
-    const Form& form = terms_.form(inputs[0]);
+    const Form form = terms_.form(inputs[0]);
     const uint64_t count = uint64_t{form.shape[0]} * form.shape[1] * form.shape[2];
     return terms_.output({Op::kBatchNorm, Pass::kForward, words_of(count), inputs}, 0, form);
   }
-  Term relu(Term x) { return terms_.output({Op::kRelu, Pass::kForward, {}, {x}}, 0, terms_.form(x)); }
+  Term relu(Term x) {
+    const Form form = terms_.form(x);
+    return terms_.output({Op::kRelu, Pass::kForward, {}, {x}}, 0, form);
+  }
 
   Application application(const Row& row) const {
     return {row.op, row.pass, attribute_words(plan_.attributes, row.op, row.pass, row.attribute), {}};
