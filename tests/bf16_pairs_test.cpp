@@ -6,25 +6,18 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <random>
 #include <string>
 #include <vector>
 
 #include "lib/cpu/bf16_pairs.h"
 #include "lib/cpu/cpu_backend.h"
 #include "lib/cpu/vector_level.h"
+#include "tests/random_floats.h"
 #include "tests/test_workers.h"
 
 namespace reprise::test {
 namespace {
 
-std::vector<float> random_floats(size_t count, uint32_t seed) {
-  std::mt19937 generator(seed);
-  std::uniform_real_distribution<float> uniform(-1.0f, 1.0f);
-  std::vector<float> values(count);
-  for (float& v : values) v = uniform(generator);
-  return values;
-}
 std::vector<Bf16> random_bf16(size_t count, uint32_t seed) {
   const std::vector<float> values = random_floats(count, seed);
   return {values.begin(), values.end()};

@@ -9,7 +9,6 @@
 #include <cstring>
 #include <limits>
 #include <optional>
-#include <random>
 #include <string>
 #include <thread>
 #include <vector>
@@ -17,6 +16,7 @@
 #include "lib/cpu/cpu_kernels.h"
 #include "lib/cpu/gemm.h"
 #include "ports/linux/linux_port.h"
+#include "tests/random_floats.h"
 
 namespace reprise {
 namespace {
@@ -36,14 +36,6 @@ Workers plain_workers(uint32_t count) {
             }
             for (std::thread& thread : threads) thread.join();
           }};
-}
-
-std::vector<float> random_floats(size_t count, uint32_t seed) {
-  std::mt19937 generator(seed);
-  std::uniform_real_distribution<float> uniform(-1.0f, 1.0f);
-  std::vector<float> values(count);
-  for (float& v : values) v = uniform(generator);
-  return values;
 }
 
 // Scratch full of NaN, with a guard behind it that must survive.

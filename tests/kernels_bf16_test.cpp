@@ -7,28 +7,18 @@
 #include <cstdlib>
 #include <cstring>
 #include <limits>
-#include <ostream>
 
 #include "lib/bf16.h"
 #include "lib/cpu/cpu_backend.h"
 #include "lib/cpu/gemm_tile.h"
 #include "lib/cpu/vector_level.h"
+#include "tests/judged_kernel.h"
 #include "tests/kernel_judge.h"
 
 namespace reprise::test {
 
 namespace {
 
-struct Judged {
-  GemmTileChoice tile;
-  VectorLevel level;
-  KernelCase c;
-};
-void PrintTo(const Judged& judged, std::ostream* out) { *out << judged.c.id; }
-std::string id_of(const ::testing::TestParamInfo<Judged>& info) { return info.param.c.id; }
-
-bool accumulates(const KernelCase& c) { return c.accumulate != 0; }
-bool any(const KernelCase&) { return true; }
 bool multiplies(const KernelCase& c) {
   return c.op == Op::kConv || c.op == Op::kNormConv || c.op == Op::kLinear || c.op == Op::kLossHead;
 }
@@ -45,14 +35,7 @@ auto judged_at(VectorLevel level, GemmTileChoice tile, bool (*keep)(const Kernel
 }
 auto judged(bool (*keep)(const KernelCase&)) { return judged_at(best_vector_level(), GemmTileChoice::kPortable, keep); }
 
-class Bf16Kernel : public ::testing::TestWithParam<Judged> {
- protected:
-  void SetUp() override {
-    ASSERT_TRUE(select_gemm_tile(GetParam().tile).ok());
-    highest_vector_level = GetParam().level;
-  }
-  void TearDown() override { highest_vector_level = kLastVectorLevel; }
-};
+class Bf16Kernel : public WithTile {};
 class Bf16InPlace : public Bf16Kernel {};
 class Bf16Accumulating : public Bf16Kernel {};
 

@@ -6,11 +6,11 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <ostream>
 
 #include "lib/cpu/cpu_backend.h"
 #include "lib/cpu/gemm_tile.h"
 #include "lib/cpu/vector_level.h"
+#include "tests/judged_kernel.h"
 #include "tests/kernel_judge.h"
 #include "tests/test_workers.h"
 
@@ -20,17 +20,6 @@ namespace {
 
 const Backend& backend() { return kCpuBackend; }
 
-// A case, and the GEMM tile and vector level that serve while it is judged.
-struct Judged {
-  GemmTileChoice tile;
-  VectorLevel level;
-  KernelCase c;
-};
-void PrintTo(const Judged& judged, std::ostream* out) { *out << judged.c.id; }
-std::string id_of(const ::testing::TestParamInfo<Judged>& info) { return info.param.c.id; }
-
-bool any(const KernelCase&) { return true; }
-bool accumulates(const KernelCase& c) { return c.accumulate != 0; }
 // Kernels that may stand on the GEMM tile: judged with each tile there is.
 bool multiplies(const KernelCase& c) {
   return c.op == Op::kConv || c.op == Op::kNormConv || c.op == Op::kLinear || c.op == Op::kAttention || c.op == Op::kLossHead;
@@ -60,14 +49,6 @@ auto judged(GemmTileChoice tile, bool (*keep)(const KernelCase&), bool (*also)(c
 }
 bool multiplies_not(const KernelCase& c) { return !multiplies(c); }
 
-class WithTile : public ::testing::TestWithParam<Judged> {
- protected:
-  void SetUp() override {
-    ASSERT_TRUE(select_gemm_tile(GetParam().tile).ok());
-    highest_vector_level = GetParam().level;
-  }
-  void TearDown() override { highest_vector_level = kLastVectorLevel; }
-};
 class Kernel : public WithTile {};
 class KernelInPlace : public WithTile {};
 class KernelAccumulating : public WithTile {};

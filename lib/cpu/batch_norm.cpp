@@ -45,7 +45,7 @@ struct ColumnSums {
   const Stored* u;     // [rows,C], or null for x - shift
   const float* shift;  // [C]
   uint64_t C;
-  const float *rstd, *gamma, *beta;  // of the mask
+  InputNorm mask;  // its mean is the shift; absent where nothing is masked
 };
 
 // value where relu's input is positive. By reference, as read_vector.
@@ -55,20 +55,6 @@ REPRISE_INLINE void keep_positive(typename VectorOf<kLanes>::type& value, const 
   value = relu_input > Vector{} ? value : Vector{};
 }
 
-// scale = rstd gamma, and beta, of the channels from `channel` on.
-template <int kLanes, int kVectors>
-REPRISE_INLINE void read_scale(typename VectorOf<kLanes>::type (&scale)[kVectors], typename VectorOf<kLanes>::type (&shift)[kVectors],
-                               const float* rstd, const float* gamma, const float* beta, uint64_t channel) {
-  for (int j = 0; j < kVectors; ++j) {
-    const uint64_t c = channel + static_cast<uint64_t>(j * kLanes);
-    typename VectorOf<kLanes>::type factor;
-    read_vector<kLanes>(scale[j], rstd + c);
-    read_vector<kLanes>(factor, gamma + c);
-    read_vector<kLanes>(shift[j], beta + c);
-    scale[j] = scale[j] * factor;
-  }
-}
-
 // Adds rows [row, row + rows) of channels [channel, channel + kVectors * kLanes).
 template <int kLanes, int kVectors, Summand kSummand, typename Stored>
 REPRISE_INLINE void add_columns(const ColumnSums<Stored>& sums, uint64_t row, uint64_t rows, uint64_t channel) {
@@ -76,9 +62,11 @@ REPRISE_INLINE void add_columns(const ColumnSums<Stored>& sums, uint64_t row, ui
   constexpr uint64_t kWidth = uint64_t{kLanes} * kVectors;
   constexpr bool kOther = kSummand != Summand::kDeviation;
   Vector shift[kVectors], first[kVectors] = {}, second[kVectors] = {};
-  [[maybe_unused]] Vector scale[kVectors], beta[kVectors];
-  for (int j = 0; j < kVectors; ++j) read_vector<kLanes>(shift[j], sums.shift + channel + j * kLanes);
-  if constexpr (kSummand == Summand::kMasked) read_scale<kLanes>(scale, beta, sums.rstd, sums.gamma, sums.beta, channel);
+  [[maybe_unused]] ChannelNorm<kLanes> norm[kVectors];
+  for (int j = 0; j < kVectors; ++j) {
+    read_vector<kLanes>(shift[j], sums.shift + channel + j * kLanes);
+    if constexpr (kSummand == Summand::kMasked) norm[j].read(sums.mask, channel + static_cast<uint64_t>(j * kLanes));
+  }
   for (uint64_t r = 0; r < rows; ++r) {
     const uint64_t at = (row + r) * sums.C + channel;
     prefetch_next_block<kWidth>(sums.x, sums.C, row, rows, channel, r);
@@ -89,7 +77,7 @@ REPRISE_INLINE void add_columns(const ColumnSums<Stored>& sums, uint64_t row, ui
       d = d - shift[j];
       Vector u = d;
       if constexpr (kOther) read_vector<kLanes>(u, sums.u + at + j * kLanes);
-      if constexpr (kSummand == Summand::kMasked) keep_positive<kLanes>(u, d * scale[j] + beta[j]);
+      if constexpr (kSummand == Summand::kMasked) keep_positive<kLanes>(u, d * norm[j].scale + norm[j].shift);
       first[j] = first[j] + u;
       second[j] = second[j] + u * d;
     }
@@ -125,7 +113,7 @@ REPRISE_INLINE void chunk_moments_body(double* mean, double* deviation, float* s
     for (uint64_t c = 0; c < C; ++c) shift[c] += x[r * C + c];
   }
   for (uint64_t c = 0; c < C; ++c) shift[c] /= static_cast<float>(first_rows);
-  sum_columns<kLanes, Summand::kDeviation, Stored>({mean, deviation, x, nullptr, shift, C, nullptr, nullptr, nullptr}, rows);
+  sum_columns<kLanes, Summand::kDeviation, Stored>({mean, deviation, x, nullptr, shift, C, {}}, rows);
   const double scale = 1.0 / static_cast<double>(rows);
   for (uint64_t c = 0; c < C; ++c) {
     const double d = mean[c] * scale;
@@ -134,10 +122,10 @@ REPRISE_INLINE void chunk_moments_body(double* mean, double* deviation, float* s
   }
 }
 
-// Sums of dy and of dy (x - mean) over one chunk's rows, dy masked where there is a beta.
+// Sums of dy and of dy (x - mean) over one chunk's rows, dy masked where there is a mask.
 template <int kLanes, typename Stored>
 REPRISE_INLINE void chunk_gradient_sums_body(const ColumnSums<Stored>& sums, uint64_t rows) {
-  if (sums.beta != nullptr) return sum_columns<kLanes, Summand::kMasked>(sums, rows);
+  if (sums.mask.mean != nullptr) return sum_columns<kLanes, Summand::kMasked>(sums, rows);
   sum_columns<kLanes, Summand::kOther>(sums, rows);
 }
 
@@ -389,10 +377,11 @@ Status cpu_batch_norm_backward(const KernelContext& context, const BatchNormBack
   float* scale = chunk_scratch(args.scratch, args.M, args.C, 0).shift;
   float *mean_dy = scale + args.C, *slope = mean_dy + args.C;
   const Partition chunks = batch_norm_chunks(args.M, args.C);
+  const InputNorm mask = args.beta == nullptr ? InputNorm{} : InputNorm{args.mean, args.rstd, args.gamma, args.beta};
   parallel_for(*context.workers, chunks.count(), [&](uint32_t k) {
     const ChunkScratch own = chunk_scratch(args.scratch, args.M, args.C, k);
     const uint64_t offset = chunks.begin(k) * args.C;
-    chunk_gradient_sums<Stored>({own.first, own.second, args.x + offset, args.dy + offset, args.mean, args.C, args.rstd, args.gamma, args.beta},
+    chunk_gradient_sums<Stored>({own.first, own.second, args.x + offset, args.dy + offset, args.mean, args.C, mask},
                                 chunks.end(k) - chunks.begin(k));
   });
   for_each_piece(*context.workers, {args.C, kCombineChannels}, [&](uint64_t begin, uint64_t end) {

@@ -5,12 +5,10 @@
 //   bf16_bench [--threads N] [--steps S] [RECIPE...]      default: ResNet-20, ResNet-50, a GPT, everything stored
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
 
 #include "ports/linux/linux_port.h"
+#include "tests/bench/recipe_command.h"
 #include "tools/emit/planner.h"
-#include "tools/formats/error.h"
 #include "tools/profiling/measure.h"
 
 namespace reprise {
@@ -79,34 +77,15 @@ void compare(const Recipe& recipe, const Settings& settings) {
   std::fflush(stdout);
 }
 
-int run(int argc, char** argv) {
-  Settings settings;
-  std::vector<Recipe> recipes;
-  for (int a = 1; a < argc; ++a) {
-    if (std::strcmp(argv[a], "--threads") == 0 && a + 1 < argc) {
-      settings.threads = static_cast<uint32_t>(std::atoi(argv[++a]));
-    } else if (std::strcmp(argv[a], "--steps") == 0 && a + 1 < argc) {
-      settings.steps = std::max(2, std::atoi(argv[++a]));
-    } else {
-      recipes.push_back(read_recipe(argv[a]));
-    }
-  }
-  if (recipes.empty()) {
-    for (const char* text : kRecipes) recipes.push_back(parse_recipe(text, "bf16_bench", "/"));
-  }
-  if (!linux_set_up_kernels().ok()) return 1;
-  for (const Recipe& recipe : recipes) compare(recipe, settings);
-  return 0;
-}
-
 }  // namespace
 }  // namespace reprise
 
 int main(int argc, char** argv) {
-  try {
-    return reprise::run(argc, argv);
-  } catch (const reprise::UserError& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return error.status;
-  }
+  CLI::App app("Whole steps with activations stored as f32 and as bf16", "bf16_bench");
+  reprise::Settings settings;
+  app.add_option("--threads", settings.threads, "0: as many as the machine has");
+  app.add_option("--steps", settings.steps, "a round, the first of which is not counted")->check(CLI::Range(2, 1000000));
+  if (!reprise::linux_set_up_kernels().ok()) return 1;
+  return reprise::bench::measure_recipes(app, argc, argv, {std::begin(reprise::kRecipes), std::end(reprise::kRecipes)},
+                                         [&](const reprise::Recipe& recipe) { reprise::compare(recipe, settings); });
 }

@@ -5,7 +5,6 @@
 #include <benchmark/benchmark.h>
 
 #include <cstdio>
-#include <random>
 #include <string>
 #include <vector>
 
@@ -13,6 +12,7 @@
 #include "lib/cpu/gemm_scratch.h"
 #include "ports/linux/linux_port.h"
 #include "tests/bench/machine_peak.h"
+#include "tests/random_floats.h"
 
 namespace reprise::bench {
 namespace {
@@ -48,22 +48,14 @@ Tensor tensor(uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
   return t;
 }
 
-std::vector<float> random_floats(size_t count) {
-  std::mt19937 generator(1);
-  std::uniform_real_distribution<float> uniform(-1, 1);
-  std::vector<float> values(count);
-  for (float& v : values) v = uniform(generator);
-  return values;
-}
-
 void run_layer(benchmark::State& state, const LayerCase& c, ConvPass pass, bool folds, uint32_t workers) {
   const uint32_t P = (c.size + 2u * c.pad - c.kernel) / c.stride + 1;
   const ConvShape s{c.N, c.size, c.size, c.C, P, P, c.K, {c.kernel, c.kernel, c.stride, c.pad}};
   const Tensor tx = tensor(s.N, s.H, s.W, s.C), tw = tensor(s.K, c.kernel, c.kernel, s.C),
                ty = tensor(s.N, s.P, s.Q, s.K);
-  std::vector<float> x = random_floats(tx.elements()), w = random_floats(tw.elements()),
-                     y = random_floats(ty.elements());
-  const std::vector<float> channel = random_floats(c.C);
+  std::vector<float> x = random_floats(tx.elements(), 1), w = random_floats(tw.elements(), 1),
+                     y = random_floats(ty.elements(), 1);
+  const std::vector<float> channel = random_floats(c.C, 1);
   const InputNorm norm = folds ? InputNorm{channel.data(), channel.data(), channel.data(), channel.data()} : InputNorm{};
   const Tensor* forward[] = {&ty, &tx, &tw, nullptr};
   const Tensor* data[] = {&tx, &ty, &tw, nullptr};

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <random>
 #include <string>
 #include <vector>
 
@@ -15,6 +14,7 @@
 #include "lib/cpu/vector_level.h"
 #include "ports/linux/linux_port.h"
 #include "tests/bench/machine_peak.h"
+#include "tests/random_floats.h"
 
 namespace reprise::bench {
 namespace {
@@ -32,20 +32,12 @@ const ProductCase kProducts[] = {{"square_2048", 2048, 2048, 2048},
                                  {"tall", 65536, 64, 576},
                                  {"deep", 512, 512, 8192}};
 
-std::vector<float> random_floats(size_t count) {
-  std::mt19937 generator(1);
-  std::uniform_real_distribution<float> uniform(-1, 1);
-  std::vector<float> values(count);
-  for (float& v : values) v = uniform(generator);
-  return values;
-}
-
 void run_product(benchmark::State& state, const ProductCase& c, GemmTileChoice choice, uint32_t count) {
   if (const Status status = select_gemm_tile(choice); !status.ok()) {
     state.SkipWithError(status.message);
     return;
   }
-  const std::vector<float> a = random_floats(size_t{c.M} * c.K), b = random_floats(size_t{c.N} * c.K);
+  const std::vector<float> a = random_floats(size_t{c.M} * c.K, 1), b = random_floats(size_t{c.N} * c.K, 1);
   std::vector<float> out(size_t{c.M} * c.N);
   std::vector<double> scratch(gemm_scratch_bytes(c.N, c.K) / 8 + 8);
   void* aligned = reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(scratch.data()) + 63) / 64 * 64);
@@ -67,9 +59,9 @@ constexpr const char* kPassNames[] = {"forward", "data", "weight"};
 void run_bf16_pass(benchmark::State& state, const ProductCase& c, int pass, VectorLevel level, uint32_t count) {
   if (!select_gemm_tile(GemmTileChoice::kPortable).ok()) return state.SkipWithError("no tile");
   highest_vector_level = level;
-  const std::vector<float> x_floats = random_floats(size_t{c.M} * c.K), y_floats = random_floats(size_t{c.M} * c.N);
+  const std::vector<float> x_floats = random_floats(size_t{c.M} * c.K, 1), y_floats = random_floats(size_t{c.M} * c.N, 1);
   std::vector<Bf16> x(x_floats.begin(), x_floats.end()), y(y_floats.begin(), y_floats.end());
-  std::vector<float> w = random_floats(size_t{c.K} * c.N);
+  std::vector<float> w = random_floats(size_t{c.K} * c.N, 1);
   const uint64_t bytes = std::max({gemm_scratch_bytes(c.N, c.K, DType::kBf16), gemm_scratch_bytes(c.K, c.N, DType::kBf16),
                                    gemm_split_scratch_bytes(c.N, c.K, c.M)});
   std::vector<double> scratch(bytes / 8 + 8);

@@ -7,14 +7,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <string>
 
 #include "ports/linux/linux_port.h"
 #include "tests/bench/bench_recipes.h"
 #include "tests/bench/machine_load.h"
-#include "tools/formats/error.h"
+#include "tests/bench/recipe_command.h"
 #include "tools/formats/text.h"
 #include "tools/profiling/measure.h"
 
@@ -85,33 +83,14 @@ void compare(const Recipe& recipe, const Settings& settings) {
   std::fflush(stdout);
 }
 
-int run(int argc, char** argv) {
-  Settings settings;
-  std::vector<Recipe> recipes;
-  for (int a = 1; a < argc; ++a) {
-    if (std::strcmp(argv[a], "--threads") == 0 && a + 1 < argc) {
-      settings.threads = static_cast<uint32_t>(std::atoi(argv[++a]));
-    } else if (std::strcmp(argv[a], "--seconds") == 0 && a + 1 < argc) {
-      settings.seconds = std::atof(argv[++a]);
-    } else {
-      recipes.push_back(read_recipe(argv[a]));
-    }
-  }
-  if (recipes.empty()) {
-    for (const char* text : {bench::kResNet20, bench::kResNet50, bench::kGpt}) recipes.push_back(parse_recipe(text, "predict_bench", "/"));
-  }
-  for (const Recipe& recipe : recipes) compare(recipe, settings);
-  return 0;
-}
-
 }  // namespace
 }  // namespace reprise
 
 int main(int argc, char** argv) {
-  try {
-    return reprise::run(argc, argv);
-  } catch (const reprise::UserError& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return error.status;
-  }
+  CLI::App app("Predicted against measured step time at eight budgets", "predict_bench");
+  reprise::Settings settings;
+  app.add_option("--threads", settings.threads, "0: as many as the machine has");
+  app.add_option("--seconds", settings.seconds, "of each plan");
+  using namespace reprise::bench;
+  return measure_recipes(app, argc, argv, {kResNet20, kResNet50, kGpt}, [&](const reprise::Recipe& recipe) { reprise::compare(recipe, settings); });
 }

@@ -9,8 +9,6 @@
 // a cache passes 100% of the bandwidth, and one that must read something twice cannot reach it.
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <string>
 #include <vector>
 
@@ -19,8 +17,8 @@
 #include "tests/bench/machine_bandwidth.h"
 #include "tests/bench/machine_load.h"
 #include "tests/bench/machine_peak.h"
+#include "tests/bench/recipe_command.h"
 #include "tools/emit/step_cost.h"
-#include "tools/formats/error.h"
 #include "tools/formats/text.h"
 #include "tools/profiling/measure.h"
 
@@ -178,35 +176,16 @@ void report(const Recipe& recipe, const Settings& settings) {
   std::fflush(stdout);
 }
 
-int run(int argc, char** argv) {
-  Settings settings;
-  std::vector<Recipe> recipes;
-  for (int a = 1; a < argc; ++a) {
-    if (std::strcmp(argv[a], "--threads") == 0 && a + 1 < argc) {
-      settings.threads = static_cast<uint32_t>(std::atoi(argv[++a]));
-    } else if (std::strcmp(argv[a], "--seconds") == 0 && a + 1 < argc) {
-      settings.seconds = std::atof(argv[++a]);
-    } else if (std::strcmp(argv[a], "--all") == 0) {
-      settings.all = true;
-    } else {
-      recipes.push_back(read_recipe(argv[a]));
-    }
-  }
-  if (recipes.empty()) {
-    for (const char* text : {kResNet20, kResNet50, kGpt, kGpt2Small}) recipes.push_back(parse_recipe(text, "roofline_bench", "/"));
-  }
-  for (const Recipe& recipe : recipes) report(recipe, settings);
-  return 0;
-}
-
 }  // namespace
 }  // namespace reprise::bench
 
 int main(int argc, char** argv) {
-  try {
-    return reprise::bench::run(argc, argv);
-  } catch (const reprise::UserError& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return error.status;
-  }
+  using namespace reprise::bench;
+  CLI::App app("Each kernel of a step against its roofline", "roofline_bench");
+  Settings settings;
+  app.add_option("--threads", settings.threads, "0: as many as the machine has");
+  app.add_option("--seconds", settings.seconds, "of measuring a plan");
+  app.add_flag("--all", settings.all, "every distinct call, not only those of 2% of the step or more");
+  return measure_recipes(app, argc, argv, {kResNet20, kResNet50, kGpt, kGpt2Small},
+                         [&](const reprise::Recipe& recipe) { report(recipe, settings); });
 }

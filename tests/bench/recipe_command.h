@@ -1,0 +1,38 @@
+// The command line of a benchmark that measures recipes: its own options, then recipe files, or the benchmark's defaults.
+// Here so that every such benchmark answers --help, an unknown option and a faulty recipe alike.
+// It must not know what is measured.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include <cstdio>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tools/formats/error.h"
+#include "tools/formats/recipe.h"
+
+namespace reprise::bench {
+
+// `app` has the benchmark's options. Answers the process's exit status.
+inline int measure_recipes(CLI::App& app, int argc, char** argv, const std::vector<const char*>& defaults,
+                           const std::function<void(const Recipe&)>& measure) {
+  std::vector<std::string> files;
+  app.add_option("recipes", files, "recipe files");
+  try {
+    app.parse(argc, argv);
+    if (files.empty()) {
+      for (const char* text : defaults) measure(parse_recipe(text, app.get_name(), "/"));
+    }
+    for (const std::string& file : files) measure(read_recipe(file));
+    return 0;
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : UserError::kUsage;
+  } catch (const UserError& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return error.status;
+  }
+}
+
+}  // namespace reprise::bench
