@@ -41,7 +41,8 @@ struct ConvForwardArgsOf {
   void* scratch;
   uint64_t scratch_bytes;
   ConvShape shape;
-  InputNorm norm;  // of x
+  InputNorm norm;      // of x
+  float *mean, *rstd;  // [K], what batch_norm_statistics makes of y, with shape.window.epsilon; both null where nobody wants them
 };
 using ConvForwardArgs = ConvForwardArgsOf<float>;
 template <typename Stored>

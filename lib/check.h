@@ -202,6 +202,14 @@ constexpr Fault conv_fault(const WindowAttribute& a, const Tensor* in, const Ten
                  is_shape(w, out->shape[3], a.kernel_h, a.kernel_w, in->shape[3]));
 }
 
+// Statistics of y are both wanted or neither.
+constexpr Fault conv_forward_fault(const WindowAttribute& a, const Tensor* const* t) {
+  if (is_absent(t[1]) != is_absent(t[2])) return Fault::kMissingArgument;
+  if (!is_absent(t[1]) && !(a.epsilon > 0)) return Fault::kAttribute;
+  if (!is_vector(t[1], t[0]->last_dimension()) || !is_vector(t[2], t[0]->last_dimension())) return Fault::kShape;
+  return conv_fault(a, t[3], t[0], t[4]);
+}
+
 // A window that lies wholly in the padding has no maximum, and the index of one must fit a byte.
 constexpr Fault max_pool_fault(const WindowAttribute& a, const Tensor* in, const Tensor* out, const Tensor* index) {
   if (!is_window(a) || a.pad >= a.kernel_h || a.pad >= a.kernel_w || uint32_t{a.kernel_h} * a.kernel_w > 256)
@@ -291,12 +299,12 @@ constexpr Fault shape_fault(const AttributePools& pools, const Row& row, const T
   const bool forward = row.pass == Pass::kForward;
   switch (row.op) {
     case Op::kConv:
-      if (forward) return conv_fault(pools.window[a], t[1], t[0], t[2]);
+      if (forward) return conv_forward_fault(pools.window[a], t);
       if (row.pass == Pass::kBackwardData) return conv_fault(pools.window[a], t[0], t[1], t[2]);
       return conv_fault(pools.window[a], t[1], t[2], t[0]);
     case Op::kNormConv:
-      if (!are_norm_vectors(t + 3, t[1]->last_dimension())) return Fault::kShape;
-      return forward ? conv_fault(pools.window[a], t[1], t[0], t[2]) : conv_fault(pools.window[a], t[1], t[2], t[0]);
+      if (!are_norm_vectors(t + (forward ? 5 : 3), t[forward ? 3 : 1]->last_dimension())) return Fault::kShape;
+      return forward ? conv_forward_fault(pools.window[a], t) : conv_fault(pools.window[a], t[1], t[2], t[0]);
     case Op::kNormRelu:
       if (pools.norm[a].count != t[3]->leading_elements()) return Fault::kAttribute;
       return require(same_rows(t[0], t[3]) && same_rows(t[8], t[3]) && are_norm_vectors(t + 4, t[3]->last_dimension()) &&

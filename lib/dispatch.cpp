@@ -75,12 +75,13 @@ Status call_conv(const ActivationKernels<Stored>& b, const Caller& call, const S
                  const Plan& plan) {
   const WindowAttribute& window = plan.attributes.window[row.attribute];
   const bool folds = row.op == Op::kNormConv;
-  const InputNorm norm = folds ? InputNorm{a.f32(3), a.f32(4), a.f32(5), a.f32(6)} : InputNorm{};
-  const uint32_t scratch = folds ? 7 : 3;
+  const uint32_t plain = row.pass == Pass::kForward ? 5 : 3;  // arguments before batch-norm's four and the scratch
+  const InputNorm norm = folds ? InputNorm{a.f32(plain), a.f32(plain + 1), a.f32(plain + 2), a.f32(plain + 3)} : InputNorm{};
+  const uint32_t scratch = folds ? plain + 4 : plain;
   switch (row.pass) {
     case Pass::kForward:
-      return call(b.conv_forward, ConvForwardArgsOf<Stored>{a.at(0), a.at(1), a.f32(2), a.scratch(scratch), a.bytes(scratch),
-                                                            conv_shape(a.tensor(1), a.tensor(0), window), norm});
+      return call(b.conv_forward, ConvForwardArgsOf<Stored>{a.at(0), a.at(3), a.f32(4), a.scratch(scratch), a.bytes(scratch),
+                                                            conv_shape(a.tensor(3), a.tensor(0), window), norm, a.f32(1), a.f32(2)});
     case Pass::kBackwardData:
       return call(b.conv_backward_data, ConvBackwardDataArgsOf<Stored>{a.at(0), a.at(1), a.f32(2), a.scratch(3), a.bytes(3),
                                                                        conv_shape(a.tensor(0), a.tensor(1), window), a.adds(0)});

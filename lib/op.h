@@ -45,6 +45,7 @@ struct KernelInfo {
 
 namespace contract {
 constexpr ArgumentInfo out(const char* name, DType dtype = DType::kF32) { return {name, Role::kOutput, dtype, false, false}; }
+constexpr ArgumentInfo optional_out(const char* name) { return {name, Role::kOutput, DType::kF32, true, false}; }
 constexpr ArgumentInfo sum(const char* name) { return {name, Role::kOutput, DType::kF32, false, true}; }
 constexpr ArgumentInfo optional_sum(const char* name) { return {name, Role::kOutput, DType::kF32, true, true}; }
 constexpr ArgumentInfo updated(const char* name, DType dtype = DType::kF32) { return {name, Role::kUpdated, dtype, false, false}; }
@@ -62,7 +63,7 @@ constexpr DType kScalars = DType::kU8;  // StepScalars travel as bytes; norms ar
 // clang-format off
 inline constexpr KernelInfo kTable[] = {
   {Op::kConv, Pass::kForward, "conv.forward", AttributeKind::kWindow, -1, -1,
-    {act_out("y[N,P,Q,K]"), act_in("x[N,H,W,C]"), in("w[K,R,S,C]"), scratch()}},
+    {act_out("y[N,P,Q,K]"), optional_out("mean of y[K]"), optional_out("rstd of y[K]"), act_in("x[N,H,W,C]"), in("w[K,R,S,C]"), scratch()}},
   {Op::kConv, Pass::kBackwardData, "conv.backward_data", AttributeKind::kWindow, -1, -1,
     {act_sum("dx[N,H,W,C]"), act_in("dy[N,P,Q,K]"), in("w[K,R,S,C]"), scratch()}},
   {Op::kConv, Pass::kBackwardWeight, "conv.backward_weight", AttributeKind::kWindow, -1, -1,
@@ -129,7 +130,8 @@ inline constexpr KernelInfo kTable[] = {
   {Op::kTransfer, Pass::kWait, "transfer.wait", AttributeKind::kNone, -1, -1, {act_updated("y[...]"), act_in("x[...]")}},
   // Batch-norm folded into what reads it: norm(x) is batch_norm.forward's y, a is relu(norm(x)), and neither is stored.
   {Op::kNormConv, Pass::kForward, "norm_conv.forward", AttributeKind::kWindow, -1, -1,  // the convolution of a
-    {act_out("y[N,P,Q,K]"), act_in("x[N,H,W,C]"), in("w[K,R,S,C]"), in("mean[C]"), in("rstd[C]"), in("gamma[C]"), in("beta[C]"), scratch()}},
+    {act_out("y[N,P,Q,K]"), optional_out("mean of y[K]"), optional_out("rstd of y[K]"), act_in("x[N,H,W,C]"), in("w[K,R,S,C]"),
+     in("mean[C]"), in("rstd[C]"), in("gamma[C]"), in("beta[C]"), scratch()}},
   {Op::kNormConv, Pass::kBackwardWeight, "norm_conv.backward_weight", AttributeKind::kWindow, -1, -1,
     {sum("dw[K,R,S,C]"), act_in("x[N,H,W,C]"), act_in("dy[N,P,Q,K]"), in("mean[C]"), in("rstd[C]"), in("gamma[C]"), in("beta[C]"), scratch()}},
   {Op::kNormRelu, Pass::kBackward, "norm_relu.backward", AttributeKind::kNorm, 0, 8,  // from the gradient of a

@@ -79,6 +79,7 @@ struct StateTensor {
 // Attribute pools, one per attribute kind (op.h says which kernel uses which).
 struct WindowAttribute {  // convolution and pooling
   uint16_t kernel_h, kernel_w, stride, pad;
+  float epsilon = 0;  // a convolution's rstd: 1 / sqrt(biased variance + epsilon)
   constexpr bool operator==(const WindowAttribute&) const = default;
 };
 struct NormAttribute {  // batch-norm and layer-norm

@@ -259,6 +259,32 @@ TEST(Check, InPlaceReadsWhatItOverwrites) {
   EXPECT_FAULT(b.finish(), kReadBeforeWrite);
 }
 
+// A convolution takes statistics of what it writes: mean and rstd together, with an epsilon, in vectors of its channels.
+TEST(Check, StatisticsOfAConvolution) {
+  PlanBuilder b;
+  const Ref w = b.state(StateKind::kParameter, "w", {2, 1, 1, 1});
+  b.plan.attributes.window = {{1, 1, 1, 0, 1e-5f}};
+  b.begin(ProgramId::kMicroFirst);
+  const Ref x = b.input({1, 4, 4, 1}), y = b.slot({1, 4, 4, 2}), mean = b.slot({2}), rstd = b.slot({2}),
+            scratch = b.slot({1024}, DType::kU8, SlotKind::kScratch);
+  b.row(Op::kConv, Pass::kForward, {y, mean, rstd, x, w, scratch});
+  b.end();
+  const OwnedPlan plan = b.finish();
+  EXPECT_SAFE(plan);
+  OwnedPlan changed = plan;
+  changed.attributes.window[0].epsilon = 0;
+  EXPECT_FAULT(changed, kAttribute);
+  changed = plan;
+  changed.programs[0].arguments[1] = kNoRef;
+  EXPECT_FAULT(changed, kMissingArgument);
+  changed = plan;
+  changed.programs[0].slots[mean].tensor.shape[0] = 3;
+  EXPECT_FAULT(changed, kShape);
+  changed = plan;
+  changed.programs[0].arguments[2] = mean;
+  EXPECT_FAULT(changed, kAliasing);
+}
+
 TEST(Check, ScratchHoldsNoValue) {
   PlanBuilder b;
   const Ref w = b.state(StateKind::kParameter, "w", {1, 1, 1, 1});
@@ -266,7 +292,7 @@ TEST(Check, ScratchHoldsNoValue) {
   b.begin(ProgramId::kMicroFirst);
   const Ref x = b.input({1, 4, 4, 1}), y = b.slot({1, 4, 4, 1}),
             scratch = b.slot({1024}, DType::kU8, SlotKind::kScratch);
-  b.row(Op::kConv, Pass::kForward, {y, x, w, scratch});
+  b.row(Op::kConv, Pass::kForward, {y, kNoRef, kNoRef, x, w, scratch});
   b.end();
   OwnedPlan plan = b.finish();
   EXPECT_SAFE(plan);
@@ -274,7 +300,7 @@ TEST(Check, ScratchHoldsNoValue) {
   small.programs[0].slots[2].tensor.bytes = small.programs[0].slots[2].tensor.shape[0] = 768;
   EXPECT_FAULT(small, kScratch);
   OwnedPlan none = plan;
-  none.programs[0].arguments[3] = kNoRef;
+  none.programs[0].arguments[5] = kNoRef;
   EXPECT_FAULT(none, kScratch);
 
   PlanBuilder c;  // a value that was used as scratch is gone
@@ -284,7 +310,7 @@ TEST(Check, ScratchHoldsNoValue) {
   const Ref in = c.input({1, 4, 4, 16}), value = c.slot({1, 4, 4, 16}), flat = c.slot({1, 4, 4, 1}),
             out = c.slot({1, 4, 4, 1}), last = c.slot({1, 4, 4, 16});
   c.row(Op::kCopy, Pass::kForward, {value, in});
-  c.row(Op::kConv, Pass::kForward, {out, flat, v, value});
+  c.row(Op::kConv, Pass::kForward, {out, kNoRef, kNoRef, flat, v, value});
   c.row(Op::kCopy, Pass::kForward, {last, value});
   c.end();
   OwnedPlan reused = c.finish();

@@ -118,12 +118,14 @@ TEST(Cost, ConvolutionsCountTheirProductsAndThePixelsUnderTheirWindows) {
     const Shape x = {N, c.H, c.W, C}, y = {N, P, Q, K}, w = {K, c.window.kernel_h, c.window.kernel_w, C};
     const double flops = 2 * counted.products * N * C * K, x_read = counted.pixels * N * C, x_all = N * c.H * c.W * C, y_all = N * P * Q * K,
                  w_all = K * c.window.kernel_h * c.window.kernel_w * C;
-    expect_cost(OneCall(Op::kConv, Pass::kForward).window(c.window).add(y).add(x).add(w), flops, 4 * (y_all + x_read + w_all));
+    expect_cost(OneCall(Op::kConv, Pass::kForward).window(c.window).add(y).absent().absent().add(x).add(w), flops, 4 * (y_all + x_read + w_all));
+    // Statistics of what is written: two vectors, no pass over y of their own.
+    expect_cost(OneCall(Op::kConv, Pass::kForward).window(c.window).add(y).add({K}).add({K}).add(x).add(w), flops, 4 * (y_all + x_read + w_all + 2 * K));
     expect_cost(OneCall(Op::kConv, Pass::kBackwardData).window(c.window).add(x).add(y).add(w), flops, 4 * (x_all + y_all + w_all));
     expect_cost(OneCall(Op::kConv, Pass::kBackwardWeight).window(c.window).add(w).add(x).add(y), flops, 4 * (w_all + x_read + y_all));
     // With a norm folded in: its four vectors, no pass over x of its own.
     const auto with_norm = [&](OneCall call) { return call.add({C}).add({C}).add({C}).add({C}); };
-    expect_cost(with_norm(OneCall(Op::kNormConv, Pass::kForward).window(c.window).add(y).add(x).add(w)), flops, 4 * (y_all + x_read + w_all + 4 * C));
+    expect_cost(with_norm(OneCall(Op::kNormConv, Pass::kForward).window(c.window).add(y).absent().absent().add(x).add(w)), flops, 4 * (y_all + x_read + w_all + 4 * C));
     expect_cost(with_norm(OneCall(Op::kNormConv, Pass::kBackwardWeight).window(c.window).add(w).add(x).add(y)), flops,
                 4 * (w_all + x_read + y_all + 4 * C));
   }

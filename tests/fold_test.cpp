@@ -57,7 +57,7 @@ TEST(Fold, AConvolutionNormalisesWhatItReads) {
   EXPECT_EQ(net.forward(), (Names{"conv.forward", "norm_conv.forward"}));
   const Call call = forward_calls(net.graph, net.graph.nodes.back())[0];
   const Node &norm = net.graph.nodes[1], &conv = net.graph.nodes[3];
-  EXPECT_EQ(call.arguments, (std::vector<ValueId>{conv.outputs[0], net.x, conv.parameters[0], norm.outputs[1], norm.outputs[2], norm.parameters[0],
+  EXPECT_EQ(call.arguments, (std::vector<ValueId>{conv.outputs[0], kNoValue, kNoValue, net.x, conv.parameters[0], norm.outputs[1], norm.outputs[2], norm.parameters[0],
                                                   norm.parameters[1]}));
 }
 
@@ -109,6 +109,41 @@ TEST(Fold, NothingIsFoldedAcrossACut) {
     net.graph.relu(sum, "relu");
     EXPECT_EQ(net.forward(), (Names{"conv.forward", "batch_norm.forward", "add.forward", "relu.forward"})) << after_add;
   }
+}
+
+TEST(Fold, AConvolutionTakesTheStatisticsOfWhatItWrites) {
+  Net net;
+  const ValueId y = net.graph.conv(net.graph.relu(net.norm(net.x, "bn0"), "relu"), "conv1", 16, kThree);
+  net.norm(y, "bn1");
+  net.norm(y, "bn2");  // a second one takes its own
+  fold_norms(net.graph);
+  std::vector<Call> calls, later;
+  for (const Node& node : net.graph.nodes) {
+    for (const Call& call : forward_calls(net.graph, node)) {
+      calls.push_back(call);
+      if (const auto again = repeated(call)) later.push_back(*again);
+    }
+  }
+  EXPECT_EQ(names_of(calls), (Names{"conv.forward", "batch_norm.running", "norm_conv.forward", "batch_norm.running", "batch_norm.forward",
+                                    "batch_norm.statistics", "batch_norm.running", "batch_norm.forward"}));
+  const Node &bn0 = net.graph.nodes[1], &bn1 = net.graph.nodes[4];
+  const auto statistics = [](const Call& call) { return std::vector<ValueId>{call.arguments[1], call.arguments[2]}; };
+  EXPECT_EQ(statistics(calls[0]), (std::vector<ValueId>{bn0.outputs[1], bn0.outputs[2]}));
+  EXPECT_EQ(statistics(calls[2]), (std::vector<ValueId>{bn1.outputs[1], bn1.outputs[2]}));
+  EXPECT_EQ(net.graph.attributes.window[calls[2].attribute].epsilon, net.graph.attributes.norm[bn1.attribute].epsilon);
+
+  // What is recomputed takes none.
+  EXPECT_EQ(names_of(later), (Names{"conv.forward", "norm_conv.forward", "batch_norm.forward", "batch_norm.forward"}));
+  for (size_t i = 0; i < 2; ++i) EXPECT_EQ(statistics(later[i]), (std::vector<ValueId>{kNoValue, kNoValue}));
+}
+
+TEST(Fold, NoStatisticsAreTakenAcrossACut) {
+  Net net;
+  net.graph.cut(net.x);
+  net.norm(net.x, "bn");
+  fold_norms(net.graph);
+  const Names first = names_of(forward_calls(net.graph, net.graph.nodes[1]));
+  EXPECT_EQ(first, (Names{"batch_norm.statistics", "batch_norm.running", "batch_norm.forward"}));
 }
 
 // A residual unit of two convolutions stores two of them and its output; one with a projection normalises that beside.

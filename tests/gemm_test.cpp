@@ -351,11 +351,11 @@ struct ConvData {
 TEST_P(EveryTile, ConvForward) {
   for (const ConvCase& c : kConvCases) {
     const ConvData d(c);
-    const Tensor* tensors[] = {&d.ty, &d.tx, &d.tw, nullptr};
+    const Tensor* tensors[] = {&d.ty, nullptr, nullptr, &d.tx, &d.tw, nullptr};
     const std::vector<float> got =
         run_all_workers(std::vector<float>(d.dy.size(), NAN), cpu_conv_forward_scratch_bytes(tensors), conv_id(c),
                         [&](const KernelContext& context, float* out, void* scratch, uint64_t bytes) {
-                          return cpu_conv_forward<float>(context, {out, d.x.data(), d.w.data(), scratch, bytes, d.s, {}});
+                          return cpu_conv_forward<float>(context, {out, d.x.data(), d.w.data(), scratch, bytes, d.s, {}, nullptr, nullptr});
                         });
     std::vector<double> want(d.dy.size());
     each_product(d.s, [&](uint32_t y, uint32_t x, uint32_t w) { want[y] += static_cast<double>(d.x[x]) * d.w[w]; });
@@ -416,10 +416,10 @@ TEST(Conv, ScratchRuleCoversEveryStrideAndPadding) {
               const ConvCase c{1, H, H, C, K, R, R, stride, pad};
               const ConvData d(c);
               std::vector<float> out(std::max({d.x.size(), d.w.size(), d.dy.size()}));
-              const Tensor* forward[] = {&d.ty, &d.tx, &d.tw, nullptr};
+              const Tensor* forward[] = {&d.ty, nullptr, nullptr, &d.tx, &d.tw, nullptr};
               Scratch scratch(cpu_conv_forward_scratch_bytes(forward));
               EXPECT_TRUE(
-                  cpu_conv_forward<float>(context, {out.data(), d.x.data(), d.w.data(), scratch.aligned(), scratch.bytes, d.s, {}})
+                  cpu_conv_forward<float>(context, {out.data(), d.x.data(), d.w.data(), scratch.aligned(), scratch.bytes, d.s, {}, nullptr, nullptr})
                       .ok())
                   << conv_id(c);
               const Tensor* data[] = {&d.tx, &d.ty, &d.tw, nullptr};

@@ -113,15 +113,19 @@ class KernelCaseTable {
     const std::string tag = "n" + str(N) + "_" + str(H) + "x" + str(W) + "_c" + str(C) + "_k" + str(K) + "_r" + str(R) + "s" +
                             str(S) + "_stride" + str(window.stride) + "_pad" + str(window.pad);
     const uint64_t work = uint64_t{N} * P * Q * K * R * S * C;
+    window.epsilon = 1e-5f;
     const auto set = [&](KernelCase& c) { c.window = window, c.multiply_adds = work; };
-    set(add(Op::kConv, Pass::kForward, tag, {y, x, w}));
+    const auto k = shaped({K});
+    set(add(Op::kConv, Pass::kForward, tag, {y, {}, {}, x, w}));
     set(add(Op::kConv, Pass::kBackwardData, tag, {x, y, w}));
     again_accumulating(1);
     set(add(Op::kConv, Pass::kBackwardWeight, tag, {w, x, y}));
     again_accumulating(1);
     if (use_ == CaseUse::kBench) return;
     const auto c = shaped({C});
-    set(add(Op::kNormConv, Pass::kForward, tag, {y, x, w, c, c, c, c}));
+    set(add(Op::kConv, Pass::kForward, tag + "_statistics", {y, k, k, x, w}));
+    set(add(Op::kNormConv, Pass::kForward, tag, {y, {}, {}, x, w, c, c, c, c}));
+    set(add(Op::kNormConv, Pass::kForward, tag + "_statistics", {y, k, k, x, w, c, c, c, c}));
     set(add(Op::kNormConv, Pass::kBackwardWeight, tag, {w, x, y, c, c, c, c}));
     again_accumulating(1);
   }

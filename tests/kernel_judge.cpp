@@ -3,6 +3,7 @@
 // It must not know how a kernel computes.
 #include "tests/kernel_judge.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -72,17 +73,26 @@ std::string scalars_difference(const CaseExpected& expected, const StepScalars& 
 
 // Where the kernel set multiplies in bf16 (DESIGN 11), the weights of a linear layer and of a convolution that is one are rounded first,
 // if the depth of the product is even. The reference gets them so, and its tolerance stays.
+uint32_t weights_argument(const KernelCase& c) { return c.op == Op::kConv && c.pass == Pass::kForward ? 4 : 2; }
 bool rounds_weights(const Backend& backend, const KernelCase& c) {
   if (!stores_bf16(c) || std::strstr(backend.kernel_set(), "+bf16") == nullptr) return false;
   if (c.pass != Pass::kForward && c.pass != Pass::kBackwardData) return false;
   const WindowAttribute& w = c.window;
   const bool is_pointwise = c.op == Op::kConv && w.kernel_h * w.kernel_w * w.stride == 1 && w.pad == 0;
-  return (c.op == Op::kLinear || is_pointwise) && c.tensor(1).last_dimension() % 2 == 0;
+  return (c.op == Op::kLinear || is_pointwise) && c.tensor(weights_argument(c) - 1).last_dimension() % 2 == 0;
 }
 CaseData as_multiplied(const Backend& backend, const KernelCase& c, CaseData data) {
   if (!rounds_weights(backend, c)) return data;
-  for (double& weight : data.values[2]) weight = Bf16(static_cast<float>(weight));
+  for (double& weight : data.values[weights_argument(c)]) weight = Bf16(static_cast<float>(weight));
   return data;
+}
+
+bool takes_statistics(const KernelCase& c) { return (c.op == Op::kConv || c.op == Op::kNormConv) && c.pass == Pass::kForward && c.has(1); }
+Array stored_output(const KernelCase& c, const RunResult& result) {
+  const std::vector<double> values = read_values(element_of(c, 0), result.outputs[0]);
+  Array y(Array::shape_type{c.tensor(0).leading_elements(), c.tensor(0).last_dimension()});
+  std::copy(values.begin(), values.end(), y.begin());
+  return y;
 }
 
 std::string bits_difference(const KernelCase& c, const RunResult& a, const RunResult& b, const std::string& what) {
@@ -111,7 +121,12 @@ std::string judge_reference(const Backend& backend, const KernelCase& c) {
     const bool training = c.pass == Pass::kBackward;
     return fault + (training && result.scalars.skip != 1 ? "a loss that is not finite did not set skip; " : "");
   }
-  const CaseExpected want = expected(c, as_multiplied(backend, c, data));
+  CaseExpected want = expected(c, as_multiplied(backend, c, data));
+  if (takes_statistics(c)) {
+    const ExpectedStatistics statistics = expected_statistics(stored_output(c, result), static_cast<double>(c.window.epsilon));
+    want.outputs[1] = statistics.mean;
+    want.outputs[2] = statistics.rstd;
+  }
   for (uint32_t i = 0; i < c.arguments.size(); ++i) {
     if (!c.has(i) || result.outputs[i].empty()) continue;
     if (element_of(c, i) != Element::kScalars) {

@@ -124,13 +124,14 @@ class KernelCall {
   bool adds(uint32_t i) const { return (case_.accumulate >> i & 1u) != 0; }
 
   Status conv() const {
-    const uint32_t x = case_.pass == Pass::kBackwardData ? 0 : 1;
+    const uint32_t x = case_.pass == Pass::kForward ? 3 : case_.pass == Pass::kBackwardData ? 0 : 1;
     const uint32_t y = case_.pass == Pass::kForward ? 0 : case_.pass == Pass::kBackwardData ? 1 : 2;
     const ConvShape shape{.N = dim(x, 0), .H = dim(x, 1), .W = dim(x, 2), .C = dim(x, 3),
                           .P = dim(y, 1), .Q = dim(y, 2), .K = dim(y, 3), .window = case_.window};
-    const InputNorm norm = case_.op == Op::kNormConv ? InputNorm{a_.f(3), a_.f(4), a_.f(5), a_.f(6)} : InputNorm{};
+    const uint32_t mean = case_.pass == Pass::kForward ? 5 : 3;
+    const InputNorm norm = case_.op == Op::kNormConv ? InputNorm{a_.f(mean), a_.f(mean + 1), a_.f(mean + 2), a_.f(mean + 3)} : InputNorm{};
     if (case_.pass == Pass::kForward) {
-      return kernels().conv_forward(context_, {s(0), s(1), a_.f(2), a_.scratch, a_.scratch_bytes, shape, norm});
+      return kernels().conv_forward(context_, {s(0), s(3), a_.f(4), a_.scratch, a_.scratch_bytes, shape, norm, a_.f(1), a_.f(2)});
     }
     if (case_.pass == Pass::kBackwardData) {
       return kernels().conv_backward_data(context_, {s(0), s(1), a_.f(2), a_.scratch, a_.scratch_bytes, shape, adds(0)});

@@ -640,9 +640,6 @@ class MutantMaker {
     change_attribute(
         "another epsilon", AttributeKind::kNorm, &AttributeTables::norm, [](NormAttribute& a) { a.epsilon *= 2; },
         [](const Row& row) { return row.pass == Pass::kForward && row.op == Op::kLayerNorm; });
-    change_attribute(
-        "another epsilon in the statistics", AttributeKind::kNorm, &AttributeTables::norm,
-        [](NormAttribute& a) { a.epsilon *= 2; }, [](const Row& row) { return row.pass == Pass::kStatistics; });
     const auto every = [](const Row&) { return true; };
     change_attribute(
         "another gelu", AttributeKind::kGelu, &AttributeTables::gelu, [](GeluAttribute& a) { a.tanh_form ^= 1u; }, every);

@@ -406,6 +406,13 @@ class Machine {
       call = {Op::kRelu, Pass::kForward, {}, {sum}};
     }
   }
+  // Mean or rstd, output i of a convolution that takes them of what it writes: as of a row of their own.
+  Term statistic(const Row& row, const Application& call, uint32_t i) {
+    const Form form = arguments_[i].place.form(), written = arguments_[0].place.form();
+    const uint64_t count = uint64_t{written.shape[0]} * written.shape[1] * written.shape[2];
+    const Term y = terms_.output(call, 0, written);
+    return terms_.output({Op::kBatchNorm, Pass::kStatistics, words_of(count, plan_.attributes.window[row.attribute].epsilon), {y}}, i - 1, form);
+  }
   // Of x, mean, rstd, gamma, beta.
   Term norm(const std::vector<Term>& inputs) {
     const Form form = terms_.form(inputs[0]);
@@ -429,6 +436,14 @@ class Machine {
   }
   void note_written(uint32_t i, Term term) {
     if (trace_ != nullptr) trace_->back().written[i] = term;
+  }
+
+  // What output i becomes.
+  Term written(const Row& row, const Application& call, uint32_t i) {
+    const Argument& a = arguments_[i];
+    if ((row.op == Op::kCopy || row.op == Op::kMove) && !a.adds) return terms_.copy(call.inputs[0], a.place.form());
+    if (call.op == Op::kConv && call.pass == Pass::kForward && i > 0) return statistic(row, call, i);
+    return terms_.output(call, i, a.place.form(), a.old);
   }
 
   void apply(const Row& row) {
@@ -457,9 +472,7 @@ class Machine {
       const Argument& a = arguments_[i];
       if (!a.present || is_scalars(*a.info) || (a.info->role != Role::kOutput && a.info->role != Role::kUpdated))
         continue;
-      const bool copies = (row.op == Op::kCopy || row.op == Op::kMove) && !a.adds;
-      const Term result =
-          copies ? terms_.copy(call.inputs[0], a.place.form()) : terms_.output(call, i, a.place.form(), a.old);
+      const Term result = written(row, call, i);
       write(a.place.address, a.place.bytes(), result);
       note_written(i, result);
     }

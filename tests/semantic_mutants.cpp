@@ -301,6 +301,12 @@ class SemanticMutantMaker {
     change("another padding", of({Op::kConv, Op::kMaxPool}), &AttributeTables::window, [](WindowAttribute& a) { ++a.pad; });
     change("another epsilon", of({Op::kBatchNorm}, {Pass::kStatistics, Pass::kInference}), &AttributeTables::norm,
            [](NormAttribute& a) { a.epsilon *= 2; });
+    const auto takes_statistics = [this](Site& s) {
+      const Row& row = facts_->row(s.row);
+      return row.pass == Pass::kForward && (row.op == Op::kConv || row.op == Op::kNormConv) && facts_->needed(s.row, 2);
+    };
+    change("another epsilon of a convolution's statistics", rows(takes_statistics), &AttributeTables::window,
+           [](WindowAttribute& a) { a.epsilon *= 2; });
     change("another momentum of the statistics", of({Op::kBatchNorm}, {Pass::kRunning}), &AttributeTables::norm,
            [](NormAttribute& a) { a.momentum /= 2; });
     change("another epsilon of a layer-norm", of({Op::kLayerNorm}, {Pass::kForward}), &AttributeTables::norm,

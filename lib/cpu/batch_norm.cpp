@@ -1,11 +1,13 @@
 // Batch-norm over rows of channels (Ioffe & Szegedy 2015): statistics, running averages, forward, inference, backward.
 // Here because each pass is bound by memory: one reading of x for the statistics, two of x and dy for the backward.
 // It must not know images: N, H and W have become M rows.
+#include <atomic>
 #include <cmath>
 
 #include "lib/cpu/batch_norm_scratch.h"
 #include "lib/cpu/conv_source.h"
 #include "lib/cpu/cpu_kernels.h"
+#include "lib/cpu/output_statistics.h"
 #include "lib/cpu/vector_of.h"
 
 namespace reprise {
@@ -259,6 +261,12 @@ ChunkScratch chunk_scratch(void* scratch, uint64_t M, uint64_t C, uint32_t chunk
   return {first, first + C, shifts + chunk * C};
 }
 
+template <typename Stored>
+void take_chunk(const BatchNormStatisticsArgsOf<Stored>& args, const Partition& chunks, uint32_t k) {
+  const ChunkScratch own = chunk_scratch(args.scratch, args.M, args.C, k);
+  chunk_moments(own.first, own.second, own.shift, args.x + chunks.begin(k) * args.C, args.C, chunks.end(k) - chunks.begin(k));
+}
+
 // The chunks' moments become the whole's (Chan et al. 1983, section 2), in the order of the chunks.
 template <typename Stored>
 void combine_moments(const BatchNormStatisticsArgsOf<Stored>& args, const double* partials, uint64_t begin, uint64_t end) {
@@ -304,21 +312,47 @@ void combine_gradient_sums(const BatchNormBackwardArgsOf<Stored>& args, const do
 
 constexpr uint64_t kCombineChannels = 128;
 
+template <typename Stored>
+void combine_chunks(const Workers& workers, const BatchNormStatisticsArgsOf<Stored>& args) {
+  const double* partials = static_cast<const double*>(args.scratch);
+  for_each_piece(workers, {args.C, kCombineChannels}, [&](uint64_t begin, uint64_t end) { combine_moments(args, partials, begin, end); });
+}
+
 }  // namespace
 
 template <typename Stored>
 Status cpu_batch_norm_statistics(const KernelContext& context, const BatchNormStatisticsArgsOf<Stored>& args) {
-  const double* partials = static_cast<const double*>(args.scratch);
   const Partition chunks = batch_norm_chunks(args.M, args.C);
-  parallel_for(*context.workers, chunks.count(), [&](uint32_t k) {
-    const ChunkScratch own = chunk_scratch(args.scratch, args.M, args.C, k);
-    chunk_moments(own.first, own.second, own.shift, args.x + chunks.begin(k) * args.C, args.C,
-                  chunks.end(k) - chunks.begin(k));
-  });
-  for_each_piece(*context.workers, {args.C, kCombineChannels},
-                 [&](uint64_t begin, uint64_t end) { combine_moments(args, partials, begin, end); });
+  parallel_for(*context.workers, chunks.count(), [&](uint32_t k) { take_chunk(args, chunks, k); });
+  combine_chunks(*context.workers, args);
   return ok_status();
 }
+
+template <typename Stored>
+OutputStatistics<Stored>::OutputStatistics(const BatchNormStatisticsArgsOf<Stored>& args)
+    : args_(args), missing_(static_cast<uint64_t*>(args.scratch)) {
+  args_.scratch = static_cast<unsigned char*>(args.scratch) + output_statistics_counts_bytes(args.M, args.C);
+  const Partition chunks = batch_norm_chunks(args.M, args.C);
+  for (uint32_t k = 0; k < chunks.count(); ++k) missing_[k] = (chunks.end(k) - chunks.begin(k)) * args.C;
+}
+
+// Acquire and release: whoever completes a chunk sees what the others have written of it.
+template <typename Stored>
+void OutputStatistics<Stored>::written(uint64_t begin, uint64_t end, uint64_t columns) const {
+  const Partition chunks = batch_norm_chunks(args_.M, args_.C);
+  for (uint32_t k = static_cast<uint32_t>(begin / chunks.size); k < chunks.count() && chunks.begin(k) < end; ++k) {
+    const uint64_t elements = (smaller(end, chunks.end(k)) - larger(begin, chunks.begin(k))) * columns;
+    const uint64_t missing = std::atomic_ref<uint64_t>(missing_[k]).fetch_sub(elements, std::memory_order_acq_rel);
+    if (missing == elements) take_chunk(args_, chunks, k);
+  }
+}
+
+template <typename Stored>
+void OutputStatistics<Stored>::finish(const Workers& workers) const {
+  combine_chunks(workers, args_);
+}
+template class OutputStatistics<float>;
+template class OutputStatistics<Bf16>;
 
 Status cpu_batch_norm_running(const KernelContext&, const BatchNormRunningArgs& args) {
   const double momentum = static_cast<double>(args.momentum);

@@ -7,6 +7,7 @@
 #include "lib/cpu/conv_direct.h"
 #include "lib/cpu/conv_source.h"
 #include "lib/cpu/cpu_kernels.h"
+#include "lib/cpu/output_statistics.h"
 
 namespace reprise {
 namespace {
@@ -472,17 +473,25 @@ void run_direct_phase(const Workers& workers, const ConvBackwardDataArgsOf<Store
                    args.scratch);
 }
 
+// y as a matrix of pixels.
+template <typename Stored>
+struct PixelOutput : MatrixOutputOf<Stored> {
+  const OutputStatistics<Stored>* statistics;  // null: not wanted
+
+  void written(uint64_t begin, uint64_t end, uint64_t columns) const {
+    if (statistics != nullptr) statistics->written(begin, end, columns);
+  }
+};
+
 constexpr Status kScratchTooSmall = {Code::kBadPlan, "a convolution's scratch must have the bytes of its scratch rule",
                                      0};
 
-}  // namespace
-
 template <typename Stored>
-Status cpu_conv_forward(const KernelContext& context, const ConvForwardArgsOf<Stored>& args) {
+Status convolve(const KernelContext& context, const ConvForwardArgsOf<Stored>& args, const OutputStatistics<Stored>* statistics) {
   const ConvShape& s = args.shape;
   const DirectShape direct = direct_shape(s);
   const uint64_t row = uint64_t{s.Q} * s.K;
-  const DirectOutputOf<Stored> output{args.y, s.P * row, row, s.K, false};
+  const DirectOutputOf<Stored> output{args.y, s.P * row, row, s.K, false, statistics};
   const ConvSource<Stored> x{args.x, args.norm};
   if (winograd_fits(direct)) {
     if (args.scratch_bytes < winograd_correlate_bytes(s.C, s.K)) return kScratchTooSmall;
@@ -498,7 +507,7 @@ Status cpu_conv_forward(const KernelContext& context, const ConvForwardArgsOf<St
   const GemmShape shape{uint64_t{s.N} * s.P * s.Q, s.K, patches.depth()};
   if (args.scratch_bytes < gemm_scratch_bytes(shape.N, shape.K, kStoredAs<Stored>)) return kScratchTooSmall;
   const MatrixPacker weights{args.w, static_cast<int64_t>(shape.K), 1};
-  const MatrixOutputOf<Stored> y{args.y, s.K};
+  const PixelOutput<Stored> y{{args.y, s.K}, statistics};
   if (x.normalises()) {
     gemm(*context.workers, shape, NormalisedPlaceLines<Stored>{patches, x.norm}, weights, y, false, args.scratch);
   } else if (is_pointwise(s)) {
@@ -507,6 +516,22 @@ Status cpu_conv_forward(const KernelContext& context, const ConvForwardArgsOf<St
     gemm(*context.workers, shape, place_lines(patches), weights, y, false, args.scratch);
   }
   return ok_status();
+}
+
+}  // namespace
+
+template <typename Stored>
+Status cpu_conv_forward(const KernelContext& context, const ConvForwardArgsOf<Stored>& args) {
+  if (args.mean == nullptr) return convolve<Stored>(context, args, nullptr);
+  const ConvShape& s = args.shape;
+  const uint64_t M = uint64_t{s.N} * s.P * s.Q, bytes = output_statistics_scratch_bytes(M, s.K);
+  if (args.scratch_bytes < bytes) return kScratchTooSmall;
+  ConvForwardArgsOf<Stored> own = args;
+  own.scratch_bytes = (args.scratch_bytes - bytes) / kAlignment * kAlignment;
+  const OutputStatistics<Stored> statistics({args.mean, args.rstd, args.y, static_cast<unsigned char*>(args.scratch) + own.scratch_bytes, bytes, M, s.K, s.window.epsilon});
+  const Status status = convolve(context, own, &statistics);
+  if (status.ok()) statistics.finish(*context.workers);
+  return status;
 }
 
 template <typename Stored>

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "lib/cpu/conv_source.h"
+#include "lib/cpu/output_statistics.h"
 #include "lib/cpu/gemm.h"
 #include "lib/cpu/vector_of.h"
 
@@ -408,6 +409,8 @@ void direct_correlate(const Workers& workers, const DirectShape& shape, const Di
       correlate_rows(RowsTask<Stored>{&shape, buffer, packed + k0 / group * group_floats, out + k0, output.row, output.pixel,
                               filled.rows, group, output.accumulate});
     }
+    const uint64_t row = uint64_t{filled.n} * shape.P + filled.first;
+    if (output.statistics != nullptr) output.statistics->written(row * shape.Q, (row + filled.rows) * shape.Q, shape.K);
   });
 }
 

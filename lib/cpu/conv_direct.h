@@ -58,12 +58,16 @@ struct DirectWeights {
   const float* w;
   int64_t output, row, column, channel;
 };
+template <typename Stored>
+class OutputStatistics;  // output_statistics.h
+
 // Where output (n, p, q) begins: out[n * image + p * row + q * pixel], K contiguous floats.
 template <typename Stored>
 struct DirectOutputOf {
   Stored* data;
   uint64_t image, row, pixel;
   bool accumulate;
+  const OutputStatistics<Stored>* statistics = nullptr;  // of a dense output, where they are wanted
 };
 using DirectOutput = DirectOutputOf<float>;
 

@@ -7,6 +7,7 @@
 
 #include "lib/cpu/conv_source.h"
 #include "lib/cpu/gemm.h"
+#include "lib/cpu/output_statistics.h"
 #include "lib/cpu/vector_of.h"
 
 namespace reprise {
@@ -341,6 +342,21 @@ void multiply_panel(const TileGeometry& g, const DirectShape& s, const FilterBlo
   }
 }
 
+// Tells the rows of outputs that tiles [first, end) have, `columns` channels of them.
+template <typename Stored>
+void tell_written(const OutputStatistics<Stored>& statistics, const DirectShape& s, uint64_t first, uint64_t end, uint32_t columns) {
+  const uint64_t across = divide_up(s.Q, kWinogradTile);
+  for (uint64_t t = first; t < end;) {
+    const TileAt at(s, t);
+    const uint64_t next = smaller(end, (t / across + 1) * across);  // the tiles of a row lie side by side
+    const uint64_t width = smaller(s.Q - at.column, (next - t) * kWinogradTile);
+    for (uint64_t row = at.image * s.P + at.row, last = smaller(row + kWinogradTile, (at.image + 1) * s.P); row < last; ++row) {
+      statistics.written(row * s.Q + at.column, row * s.Q + at.column + width, columns);
+    }
+    t = next;
+  }
+}
+
 template <typename Stored>
 void multiply_tiles(const Workers& workers, const TileGeometry& g, const DirectShape& s, const FilterBlock& block, const TileChunk& chunk,
                     const DirectOutputOf<Stored>& output) {
@@ -359,6 +375,7 @@ void multiply_tiles(const Workers& workers, const TileGeometry& g, const DirectS
       });
       collect_output(to, product + (t - first) * g.columns, uint64_t{rows} * g.columns, columns, output.accumulate);
     }
+    if (output.statistics != nullptr) tell_written(*output.statistics, s, chunk.first + first, chunk.first + end, columns);
   });
 }
 

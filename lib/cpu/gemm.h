@@ -111,7 +111,7 @@ void pack_widened(float* panel, const PanelRange& range, const Pack& pack) {
 }
 
 // C in memory, row i at data + i * row_stride. An output whose rows lie anywhere says kUniformRows = false and needs
-// row() alone.
+// row() alone. One that wants to know has written(begin, end, columns): so many columns of rows [begin, end) are final.
 template <typename Stored>
 struct MatrixOutputOf {
   static constexpr bool kUniformRows = true;
@@ -343,9 +343,10 @@ void run_narrow_panel(const TileGeometry& g, const Pieces& pieces, const PackA& 
   for (uint32_t i = 0; i < rows; ++i) narrow(output.row(i0 + i) + pieces.j0 + j, sums + i * columns, columns, bias, accumulate);
 }
 
+// `is_last`: no later depths add to C.
 template <typename PackA, typename Output>
 void run_pieces(const Workers& workers, const TileGeometry& g, const Pieces& pieces, const PackA& pack_a, const Output& output,
-                uint64_t M, bool accumulate) {
+                uint64_t M, bool accumulate, bool is_last) {
   const uint32_t nc = pieces.nc;
   const Partition panels = split_at_most(divide_up(M, g.rows), kMostTasks, 1);
   const uint64_t shares = panels.count() >= kFewPanels ? 1 : divide_up(kFewPanels, panels.count());
@@ -362,6 +363,9 @@ void run_pieces(const Workers& workers, const TileGeometry& g, const Pieces& pie
       } else {
         run_panel_pieces(g, pieces, pack_a, output, i0, rows, j, j_end, a);
       }
+    }
+    if constexpr (requires { output.written(M, M, M); }) {
+      if (is_last) output.written(panels.begin(p) * g.rows, smaller(M, panels.end(p) * g.rows), j_end - j);
     }
   });
 }
@@ -389,7 +393,7 @@ void run_product(const Workers& workers, const GemmShape& shape, const PackA& pa
                           .add = !kIsNarrow<Output> && (accumulate || d > 0),
                           .packed = packed};
       pack_pieces(workers, g, pieces, pack_b);
-      run_pieces(workers, g, pieces, pack_a, output, shape.M, accumulate);
+      run_pieces(workers, g, pieces, pack_a, output, shape.M, accumulate, d + pieces.count == depths.count());
     }
   }
 }

@@ -59,7 +59,7 @@ constexpr DirectShape direct_shape_guess(const Tensor& y, const Tensor& x, const
           w.shape[0], w.shape[1], w.shape[2], stride,     0,          0};
 }
 constexpr uint64_t cpu_conv_forward_scratch_bytes(const Tensor* const* tensors) {
-  const Tensor &y = *tensors[0], &x = *tensors[1], &w = *tensors[2];
+  const Tensor &y = *tensors[0], &x = *tensors[3], &w = *tensors[4];
   const DirectShape shape = direct_shape_guess(y, x, w);
   return larger(gemm_scratch_bytes(w.shape[0], w.elements() / w.shape[0], y.dtype),
                 larger(direct_fits(shape) ? direct_weights_bytes(w.elements()) : 0,

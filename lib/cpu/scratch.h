@@ -7,6 +7,7 @@
 #include "lib/cpu/batch_norm_scratch.h"
 #include "lib/cpu/gemm_scratch.h"
 #include "lib/cpu/layer_norm_scratch.h"
+#include "lib/cpu/output_statistics.h"
 #include "lib/plan.h"
 
 namespace reprise {
@@ -16,7 +17,11 @@ constexpr uint64_t cpu_scratch_bytes(Op op, Pass pass, const Tensor* const* tens
   switch (op) {
     case Op::kConv:
     case Op::kNormConv:
-      if (pass == Pass::kForward) return cpu_conv_forward_scratch_bytes(tensors);
+      if (pass == Pass::kForward) {
+        const Tensor& y = *tensors[0];
+        const uint64_t statistics = tensors[1] == nullptr ? 0 : output_statistics_scratch_bytes(y.leading_elements(), y.last_dimension());
+        return align_up(cpu_conv_forward_scratch_bytes(tensors)) + statistics;
+      }
       if (pass == Pass::kBackwardData) return cpu_conv_backward_data_scratch_bytes(tensors);
       return cpu_conv_backward_weight_scratch_bytes(tensors);
     case Op::kBatchNorm:

@@ -57,7 +57,7 @@ void run_layer(benchmark::State& state, const LayerCase& c, ConvPass pass, bool 
                      y = random_floats(ty.elements(), 1);
   const std::vector<float> channel = random_floats(c.C, 1);
   const InputNorm norm = folds ? InputNorm{channel.data(), channel.data(), channel.data(), channel.data()} : InputNorm{};
-  const Tensor* forward[] = {&ty, &tx, &tw, nullptr};
+  const Tensor* forward[] = {&ty, nullptr, nullptr, &tx, &tw, nullptr};
   const Tensor* data[] = {&tx, &ty, &tw, nullptr};
   const Tensor* weight[] = {&tw, &tx, &ty, nullptr};
   const uint64_t bytes = pass == ConvPass::kForward        ? cpu_conv_forward_scratch_bytes(forward)
@@ -72,7 +72,7 @@ void run_layer(benchmark::State& state, const LayerCase& c, ConvPass pass, bool 
     Status status;
     switch (pass) {
       case ConvPass::kForward:
-        status = cpu_conv_forward<float>(context, {y.data(), x.data(), w.data(), scratch, bytes, s, norm});
+        status = cpu_conv_forward<float>(context, {y.data(), x.data(), w.data(), scratch, bytes, s, norm, nullptr, nullptr});
         break;
       case ConvPass::kBackwardData:
         status = cpu_conv_backward_data<float>(context, {x.data(), y.data(), w.data(), scratch, bytes, s, false});

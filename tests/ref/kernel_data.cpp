@@ -92,7 +92,7 @@ class CaseDataMaker {
   void adjust() {
     switch (case_.op) {
       case Op::kBatchNorm: return adjust_batch_norm();
-      case Op::kNormConv: return set_norm(1, 3);
+      case Op::kNormConv: return case_.pass == Pass::kForward ? set_norm(3, 5) : set_norm(1, 3);
       case Op::kNormAddRelu:
         shape_norm_input(value(1));
         return set_norm(1, 3);

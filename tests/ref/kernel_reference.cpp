@@ -81,12 +81,13 @@ class Oracle {
 
   void conv() {
     const WindowAttribute& window = case_.window;
+    const uint32_t first = case_.pass == Pass::kForward ? 3 : 1;
     const auto both = [&](double terms, const auto& f) {
-      expect(0, {f(value(1), value(2)), f(ref::magnitudes(value(1)), ref::magnitudes(value(2))), terms});
+      expect(0, {f(value(first), value(first + 1)), f(ref::magnitudes(value(first)), ref::magnitudes(value(first + 1))), terms});
     };
     const double taps = window.kernel_h * window.kernel_w;
     if (case_.pass == Pass::kForward) {
-      return both(taps * dimension(1, 3), [&](const Array& x, const Array& w) { return ref::conv_forward(x, w, window); });
+      return both(taps * dimension(first, 3), [&](const Array& x, const Array& w) { return ref::conv_forward(x, w, window); });
     }
     if (case_.pass == Pass::kBackwardData) {
       const Tensor& dx = case_.tensor(0);
@@ -109,11 +110,12 @@ class Oracle {
   // The error of a product is that of its sum, and that of a, which no cut makes larger. Four roundings make norm(x), so beside the
   // sum's roundings each term has as many as norm(x) has.
   void norm_conv() {
-    const Array a = xt::maximum(normalised_input(1, 3), 0.0), size = normalised_input_magnitude(1, 3);
-    const auto both = [&](double terms, const auto& f) { expect(0, {f(a, value(2)), f(size, ref::magnitudes(value(2))), terms + 4}); };
+    const uint32_t x = case_.pass == Pass::kForward ? 3 : 1, other = x + 1;
+    const Array a = xt::maximum(normalised_input(x, x + 2), 0.0), size = normalised_input_magnitude(x, x + 2);
+    const auto both = [&](double terms, const auto& f) { expect(0, {f(a, value(other)), f(size, ref::magnitudes(value(other))), terms + 4}); };
     const WindowAttribute& window = case_.window;
     if (case_.pass == Pass::kForward) {
-      return both(window.kernel_h * window.kernel_w * dimension(1, 3),
+      return both(window.kernel_h * window.kernel_w * dimension(x, 3),
                   [&](const Array& x, const Array& w) { return ref::conv_forward(x, w, window); });
     }
     both(dimension(2, 0) * dimension(2, 1) * dimension(2, 2),
@@ -127,9 +129,9 @@ class Oracle {
   void batch_norm() {
     const double M = static_cast<double>(case_.norm.count), epsilon = case_.norm.epsilon;
     if (case_.pass == Pass::kStatistics) {
-      const ref::Moments moments = ref::batch_norm_statistics(value(2), epsilon);
-      expect(0, {moments.mean, xt::mean(ref::magnitudes(ref::rows(value(2))), {0}), M});
-      expect(1, {moments.rstd, moments.rstd, M});
+      const ExpectedStatistics statistics = expected_statistics(value(2), epsilon);
+      expect(0, statistics.mean);
+      expect(1, statistics.rstd);
     } else if (case_.pass == Pass::kRunning) {
       batch_norm_running(M, epsilon);
     } else if (case_.pass == Pass::kForward) {
@@ -345,6 +347,12 @@ class Oracle {
 };
 
 }  // namespace
+
+ExpectedStatistics expected_statistics(const Array& x, double epsilon) {
+  const ref::Moments moments = ref::batch_norm_statistics(x, epsilon);
+  const double M = static_cast<double>(x.size()) / static_cast<double>(moments.mean.size());
+  return {{moments.mean, xt::mean(ref::magnitudes(ref::rows(x)), {0}), M}, {moments.rstd, moments.rstd, M}};
+}
 
 CaseExpected expected(const KernelCase& c, const CaseData& data) { return Oracle(c, data).answer(); }
 

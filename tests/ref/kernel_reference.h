@@ -18,7 +18,14 @@ struct CaseExpected {
   Expected loss_sum, gradient_norm, clip_factor;
 };
 
-// Not defined for cases with a bad index or a non-finite loss.
+// Not defined for cases with a bad index or a non-finite loss. A convolution's statistics are left out: they are those of its y as the
+// kernel has stored it.
 CaseExpected expected(const KernelCase& c, const CaseData& data);
+
+// Batch-norm's, of x [M,C].
+struct ExpectedStatistics {
+  Expected mean, rstd;
+};
+ExpectedStatistics expected_statistics(const Array& x, double epsilon);
 
 }  // namespace reprise::test

@@ -124,7 +124,7 @@ class TrainingLowering {
 
   const LoweringInput& in_;
   ProgramBuilder builder_;
-  std::vector<bool> ran_;                     // links whose `once` calls have run
+  std::vector<bool> ran_;                     // links whose first forward has run
   std::vector<bool> being_written_;           // by boundary: on its way to disk
   std::vector<const TapeChoice*> recorded_;   // by link
   std::vector<const ResidueChoice*> held_;    // by link; null where no residue is held

@@ -115,8 +115,9 @@ class HeaderWriter {
 
   void attribute_tables() {
     const AttributeTables& a = plan_.attributes;
-    table("WindowAttribute", "kWindow", a.window,
-          [](const WindowAttribute& w) { return format("{%d, %d, %d, %d}", w.kernel_h, w.kernel_w, w.stride, w.pad); });
+    table("WindowAttribute", "kWindow", a.window, [](const WindowAttribute& w) {
+      return format("{%d, %d, %d, %d, ", w.kernel_h, w.kernel_w, w.stride, w.pad) + float_text(w.epsilon) + "}";
+    });
     table("NormAttribute", "kNorm", a.norm, [](const NormAttribute& n) {
       return "{" + float_text(n.epsilon) + ", " + float_text(n.momentum) + format(", %" PRIu64 "}", n.count);
     });

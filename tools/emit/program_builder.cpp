@@ -26,7 +26,11 @@ void ProgramBuilder::emit(const ArrangedCalls& arranged, uint64_t scratch_offset
     for (const ValueId v : arranged.buffers[b].values) buffer_of_[v] = b;
   }
   for (size_t c = 0; c < arranged.calls.size(); ++c) {
-    if (!arranged.calls[c].once || first_time) emit_call(arranged, c, link);
+    if (first_time) {
+      emit_call(arranged, c, arranged.calls[c], link);
+    } else if (const auto again = repeated(arranged.calls[c])) {
+      emit_call(arranged, c, *again, link);
+    }
   }
 }
 
@@ -73,8 +77,8 @@ void ProgramBuilder::read_back(ValueId v, uint64_t to, uint32_t link) {
   for (const Pass pass : {Pass::kStart, Pass::kWait}) add_transfer(pass, make_ref(Region::kProgram, current_[v]), on_disk_.at(v), link);
 }
 
-void ProgramBuilder::emit_call(const ArrangedCalls& arranged, size_t c, uint32_t link) {
-  const Call& call = arranged.calls[c];
+// `call` is the arranged one, or what repeats it.
+void ProgramBuilder::emit_call(const ArrangedCalls& arranged, size_t c, const Call& call, uint32_t link) {
   const KernelInfo& kernel = kOps[kernel_index(call.op, call.pass)];
   Row row = {};
   row.op = call.op;

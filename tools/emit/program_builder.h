@@ -25,7 +25,7 @@ class ProgramBuilder {
   void stage_inputs(uint64_t input_offset);
 
   // Rows of one arranged list. `places` are the values this action gives a new place; others are found where they are.
-  // `first_time`: the `once` calls run too.
+  // `first_time`: this is the link's first forward.
   void emit(const ArrangedCalls& arranged, uint64_t scratch_offset, const Places& places, uint32_t link, bool first_time);
 
   // Takes v to another place; the two may overlap.
@@ -42,7 +42,7 @@ class ProgramBuilder {
   OwnedProgram finish();
 
  private:
-  void emit_call(const ArrangedCalls& arranged, size_t c, uint32_t link);
+  void emit_call(const ArrangedCalls& arranged, size_t c, const Call& call, uint32_t link);
   Ref reference(const ArrangedCalls& arranged, ValueId v, bool writes);
   Ref buffer_reference(const ArrangedCalls& arranged, size_t b, ValueId v);
   uint32_t placed_slot(ValueId v);

@@ -23,7 +23,7 @@ double matrix_flops(const KernelCall& call) {
     case Op::kConv:
     case Op::kNormConv: {
       const Tensor* y = call.pass == Pass::kForward ? a[0] : call.pass == Pass::kBackwardData ? a[1] : a[2];
-      const Tensor* w = call.pass == Pass::kBackwardWeight ? a[0] : a[2];
+      const Tensor* w = call.pass == Pass::kForward ? a[4] : call.pass == Pass::kBackwardData ? a[2] : a[0];
       return 2 * elements(y) * elements(w) / w->shape[0];
     }
     case Op::kLinear: {
@@ -45,7 +45,8 @@ double matrix_flops(const KernelCall& call) {
 // Where the stride is longer than the window, some of the input lies under none.
 double conv_elements(const KernelCall& call, size_t argument, const AttributeTables& attributes) {
   const Tensor& tensor = *call.tensors[argument];
-  if (call.pass == Pass::kBackwardData || argument != 1) return elements(&tensor);
+  const size_t x = call.pass == Pass::kForward ? 3 : 1;
+  if (call.pass == Pass::kBackwardData || argument != x) return elements(&tensor);
   const Tensor& y = *call.tensors[call.pass == Pass::kForward ? 0 : 2];
   const WindowAttribute& window = attributes.window[call.attribute];
   const auto along = [&](uint32_t input, uint32_t output, uint32_t kernel) -> double {

@@ -1,4 +1,4 @@
-// The two patterns of fold.h.
+// The patterns of fold.h.
 // A node that ends a pattern looks back along its inputs.
 // It must not emit calls: rules.h does.
 #include "tools/graph/fold.h"
@@ -22,6 +22,7 @@ class Folder {
   void run() {
     for (size_t i = 0; i < graph_.nodes.size(); ++i) {
       if (graph_.nodes[i].op == Op::kRelu) fold_relu(i);
+      if (graph_.nodes[i].op == Op::kBatchNorm) fold_statistics(i);
     }
   }
 
@@ -49,6 +50,19 @@ class Folder {
     graph_.nodes[add].fold = Fold::kIntoRelu;
     graph_.nodes[add].source = norm;
     node.source = add;
+  }
+
+  void fold_statistics(size_t norm) {
+    const ValueId x = graph_.nodes[norm].inputs[0];
+    const auto found = producer_.find(x);
+    if (found == producer_.end() || is_boundary(x)) return;
+    Node& conv = graph_.nodes[found->second];
+    if (conv.op != Op::kConv || conv.statistics != kNoNode) return;
+    conv.statistics = norm;
+    graph_.nodes[norm].statistics = found->second;
+    WindowAttribute window = graph_.attributes.window[conv.attribute];
+    window.epsilon = graph_.attributes.norm[graph_.nodes[norm].attribute].epsilon;
+    conv.attribute = AttributeTables::intern(graph_.attributes.window, window);
   }
 
   bool only_convolutions_read(ValueId v) const {

@@ -48,6 +48,7 @@ struct Node {
   // Set by fold.h.
   Fold fold = Fold::kNone;
   size_t source = kNoNode;  // the folded node that this one starts from
+  size_t statistics = kNoNode;  // of a batch-norm: the convolution that takes them; of that: the batch-norm
 };
 
 // One kernel call over values: a row before it has slots. Scratch is the last argument where the kernel has it.
@@ -57,7 +58,7 @@ struct Call {
   uint32_t attribute = 0;
   std::vector<ValueId> arguments;  // as kOps orders them, without scratch; kNoValue where an optional one is absent
   uint8_t accumulate = 0;          // bit n: output n is added to
-  bool once = false;               // only in the first forward of its link: statistics are never recomputed
+  uint8_t once = 0;                // bit n: output n only in the first forward of its link: statistics are never recomputed
   bool operator==(const Call&) const = default;
 };
 

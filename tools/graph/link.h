@@ -59,7 +59,7 @@ struct LinkBody {
   ValueId input = kNoValue, output = kNoValue;      // output: kNoValue for the loss
   ValueId d_input = kNoValue, d_output = kNoValue;  // kNoValue where there is none
   std::vector<Call> forward, backward;              // backward without recomputation, updates of released gradients included
-  double forward_price = 0;                         // of every forward but the first, which also runs the `once` calls
+  double forward_price = 0;                         // of every forward but the first, which also takes statistics
   ArrangedCalls advance;                            // a forward that keeps only the output
   std::vector<TapeChoice> tapes;                    // Pareto front, the largest first; tapes[0] keeps all that backward reads
   std::vector<ResidueChoice> residues;              // entry k is mode k

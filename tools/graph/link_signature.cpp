@@ -44,7 +44,10 @@ class Transfer {
  private:
   using Key = std::pair<std::vector<ValueId>, std::pair<Op, Pass>>;
   static Key key(const Call& call) { return {call.arguments, {call.op, call.pass}}; }
-  void add_call(const Call& from, const Call& to) { call_.emplace(key(from), to); }
+  void add_call(const Call& from, const Call& to) {
+    call_.emplace(key(from), to);
+    if (const auto again = repeated(from)) call_.emplace(key(*again), *repeated(to));
+  }
 
   ArrangedCalls arranged(ArrangedCalls calls) const {
     for (Call& call : calls.calls) call = call_.at(key(call));
@@ -91,7 +94,7 @@ std::string signature_of(const Graph& graph, const LinkBody& link, const std::ve
   for (const auto* calls : {&link.forward, &link.backward}) {
     for (const Call& call : *calls) {
       text << static_cast<int>(call.op) << ':' << static_cast<int>(call.pass) << ':' << (attribute_matters(call.op) ? call.attribute : 0)
-           << ':' << int{call.accumulate} << call.once;
+           << ':' << int{call.accumulate} << ':' << int{call.once};
       for (const ValueId v : call.arguments) text << ' ' << (v == kNoValue ? -1 : static_cast<int>(index.at(v)));
       text << '|';
     }

@@ -54,7 +54,7 @@ LinkSolver::LinkSolver(const Graph& graph, LinkBody& link, ScratchBytes scratch,
 void LinkSolver::solve(const KeepRule& keep) {
   link_.forward_price = 0;
   for (const Call& call : link_.forward) {
-    if (!call.once) link_.forward_price += price_(graph_, call);
+    if (const auto again = repeated(call)) link_.forward_price += price_(graph_, *again);
   }
   link_.advance = arrange_calls(graph_, link_.forward, placed_outside({}), scratch_);
   link_.forward_scratch_bytes = link_.advance.scratch_bytes;
@@ -243,7 +243,7 @@ void LinkSolver::recompute(ValueId v, std::set<ValueId>& available, std::vector<
   for (size_t a = 0; a < call.arguments.size(); ++a) {
     if (kernel.arguments[a].role != Role::kOutput) recompute(call.arguments[a], available, calls);
   }
-  calls.push_back(call);
+  calls.push_back(*repeated(call));
   for (size_t a = 0; a < call.arguments.size(); ++a) {
     if (kernel.arguments[a].role == Role::kOutput && call.arguments[a] != kNoValue) available.insert(call.arguments[a]);
   }

@@ -15,19 +15,38 @@ std::vector<ValueId> with_norm(std::vector<ValueId> arguments, const Node& norm)
   return arguments;
 }
 
+constexpr uint8_t kMeanAndRstd = 0b11, kRunningStatistics = 0b111;
+
 std::vector<Call> batch_norm_calls(const Node& n) {
   const ValueId mean = n.outputs[1], rstd = n.outputs[2];
-  std::vector<Call> calls = {{n.op, Pass::kStatistics, n.attribute, {mean, rstd, n.inputs[0]}, 0, true},
-                             {n.op, Pass::kRunning, n.attribute, {n.buffers[0], n.buffers[1], n.buffers[2], mean, rstd}, 0, true}};
+  std::vector<Call> calls;
+  if (n.statistics == kNoNode) calls.push_back({n.op, Pass::kStatistics, n.attribute, {mean, rstd, n.inputs[0]}, 0, kMeanAndRstd});
+  calls.push_back({n.op, Pass::kRunning, n.attribute, {n.buffers[0], n.buffers[1], n.buffers[2], mean, rstd}, 0, kRunningStatistics});
   if (n.fold == Fold::kNone) calls.push_back({n.op, Pass::kForward, n.attribute, with_norm({n.outputs[0], n.inputs[0]}, n)});
   return calls;
 }
 
-// A node that starts from a folded one.
-Call folding_call(const Graph& graph, const Node& n) {
+Call conv_call(const Graph& graph, const Node& n) {
+  Call call = {n.op, Pass::kForward, n.attribute, {n.outputs[0], kNoValue, kNoValue, n.inputs[0], n.parameters[0]}};
+  if (n.statistics != kNoNode) {
+    const Node& norm = graph.nodes[n.statistics];
+    call.arguments[1] = norm.outputs[1];
+    call.arguments[2] = norm.outputs[2];
+    call.once = kMeanAndRstd << 1;
+  }
+  if (n.source != kNoNode) {
+    const Node& norm = graph.nodes[n.source];
+    call.op = Op::kNormConv;
+    call.arguments[3] = norm.inputs[0];
+    call.arguments = with_norm(std::move(call.arguments), norm);
+  }
+  return call;
+}
+
+// A ReLU that starts from a folded addition.
+Call norm_add_relu_call(const Graph& graph, const Node& n) {
   const Node& source = graph.nodes[n.source];
-  if (n.op == Op::kConv) return {Op::kNormConv, Pass::kForward, n.attribute, with_norm({n.outputs[0], source.inputs[0], n.parameters[0]}, source)};
-  const Node& norm = graph.nodes[source.source];  // n is a ReLU, its source an addition
+  const Node& norm = graph.nodes[source.source];
   return {Op::kNormAddRelu, Pass::kForward, norm.attribute, with_norm({n.outputs[0], norm.inputs[0], source.inputs[1]}, norm)};
 }
 
@@ -39,9 +58,9 @@ std::vector<Call> forward_calls(const Graph& graph, const Node& n) {
   const auto& p = n.parameters;
   if (n.op == Op::kBatchNorm) return batch_norm_calls(n);
   if (n.fold != Fold::kNone) return {};
-  if (n.source != kNoNode) return {folding_call(graph, n)};
+  if (n.op == Op::kConv) return {conv_call(graph, n)};
+  if (n.source != kNoNode) return {norm_add_relu_call(graph, n)};
   switch (n.op) {
-    case Op::kConv: return {{n.op, Pass::kForward, n.attribute, {out[0], in[0], p[0]}}};
     case Op::kRelu:
     case Op::kGelu:
     case Op::kGlobalPool: return {{n.op, Pass::kForward, n.attribute, {out[0], in[0]}}};
@@ -57,13 +76,26 @@ std::vector<Call> forward_calls(const Graph& graph, const Node& n) {
   }
 }
 
+std::optional<Call> repeated(const Call& call) {
+  Call again = call;
+  again.once = 0;
+  const KernelInfo& kernel = kOps[kernel_index(call.op, call.pass)];
+  bool writes = false;
+  for (size_t a = 0; a < call.arguments.size(); ++a) {
+    if (kernel.arguments[a].role != Role::kOutput && kernel.arguments[a].role != Role::kUpdated) continue;
+    if ((call.once >> a & 1) != 0) again.arguments[a] = kNoValue;
+    writes = writes || again.arguments[a] != kNoValue;
+  }
+  return writes ? std::optional(again) : std::nullopt;
+}
+
 std::vector<Call> evaluation_calls(Graph& graph) {
   std::vector<Call> calls;
   std::map<ValueId, ValueId> same;  // dropout is the identity here: its output is its input
   const auto resolve = [&same](ValueId v) { return same.count(v) != 0 ? same.at(v) : v; };
   for (Node n : graph.nodes) {
     n.fold = Fold::kNone;  // what folds reads a batch's statistics
-    n.source = kNoNode;
+    n.source = n.statistics = kNoNode;
     if (n.op == Op::kDropout) {
       same[n.outputs[0]] = resolve(n.inputs[0]);
     } else if (n.op == Op::kBatchNorm) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "tools/graph/graph.h"
@@ -11,6 +12,10 @@
 namespace reprise {
 
 std::vector<Call> forward_calls(const Graph& graph, const Node& node);
+
+// What a later forward of the link calls in place of one of these: without the outputs that only the first one writes; nothing where
+// that leaves none.
+std::optional<Call> repeated(const Call& call);
 
 // The whole network in evaluation: running statistics, no dropout. Appends what values and attributes it needs.
 std::vector<Call> evaluation_calls(Graph& graph);

@@ -168,12 +168,15 @@ DiskLevel measure_disk(const SolvedModel& model, const char* path) {
   return {model.recipe.schedule.disk_bytes, write, read};
 }
 
-// A call whose rows every plan drops, because nothing reads their results (a frozen trunk's), costs nothing; the planner still
-// asks for its price.
-void add_idle_calls(const SolvedModel& model, Sums& sums) {
+// What no plan has run the planner still asks for: a call whose rows every plan drops, because nothing reads their results (a frozen
+// trunk's), costs nothing; one that no plan has repeated costs what it did the first time.
+void add_calls_not_run(const SolvedModel& model, Sums& sums) {
   for (const LinkBody& link : model.bodies.links) {
     for (const auto* calls : {&link.forward, &link.backward}) {
-      for (const Call& call : *calls) sums.kernels.try_emplace(call_key(model.graph, call), Sums::Kernel{0, 1});
+      for (const Call& call : *calls) {
+        const Sums::Kernel first = sums.kernels.try_emplace(call_key(model.graph, call), Sums::Kernel{0, 1}).first->second;
+        if (const auto again = repeated(call)) sums.kernels.try_emplace(call_key(model.graph, *again), first);
+      }
     }
   }
 }
@@ -282,7 +285,7 @@ Profile measure_profile(const Recipe& recipe, const MeasureOptions& options) {
     if (options.after_round) options.after_round();
   }
   for (const MeasuredPlan& measured : plans) measured.add_to(sums);
-  add_idle_calls(model, sums);
+  add_calls_not_run(model, sums);
   if (recipe.schedule.disk_bytes > 0) profile.disk = measure_disk(model, options.spill_file);
   for (const auto& [key, kernel] : sums.kernels) profile.kernels[key] = {kernel.seconds / static_cast<double>(kernel.runs), kernel.runs};
   profile.micro_batch_seconds = sums.beside.seconds / static_cast<double>(sums.beside.runs);
