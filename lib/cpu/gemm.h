@@ -188,21 +188,23 @@ bool put_bias(const Output& output, const TilePlace& place) {
 template <typename Output, typename Compute>
 void put_tile(const TileGeometry& g, bool accumulate, const Output& output, const TilePlace& place, const Compute& compute) {
   const bool add = accumulate || put_bias(output, place);
+  // Values of their own: g++ compares adjacent members as one of 64 bits, read back before C's stores and the members' two have left.
+  const uint32_t rows = place.rows, columns = place.columns;
   if constexpr (Output::kUniformRows) {
-    if (place.rows == g.rows && place.columns == g.columns) {
+    if (rows == g.rows && columns == g.columns) {
       compute(add ? 1.0f : 0.0f, output.row(place.i0) + place.j0, output.row_stride);
       return;
     }
   }
   alignas(64) float tile[kMaxMr * kMaxNr];
   compute(0.0f, tile, g.columns);
-  for (uint32_t i = 0; i < place.rows; ++i) {
+  for (uint32_t i = 0; i < rows; ++i) {
     float* c = output.row(place.i0 + i) + place.j0;
     const float* t = tile + i * g.columns;
     if (add) {
-      for (uint32_t j = 0; j < place.columns; ++j) c[j] += t[j];
+      for (uint32_t j = 0; j < columns; ++j) c[j] += t[j];
     } else {
-      for (uint32_t j = 0; j < place.columns; ++j) c[j] = t[j];
+      for (uint32_t j = 0; j < columns; ++j) c[j] = t[j];
     }
   }
 }
