@@ -284,9 +284,15 @@ struct PhaseOutput {
   uint32_t H, W, C, stride, row0, column0;
 
   Stored* row(uint64_t i) const {
-    const Place place(patches, i);
-    const uint64_t pixel = (uint64_t{place.n} * H + place.a * stride + row0) * W + place.b * stride + column0;
-    return dx + pixel * C;
+    return pixel(Place(patches, i));
+  }
+  // Rows [i, i + count), for less than a division each.
+  void find_rows(Stored** rows, uint64_t i, uint32_t count) const {
+    Place place(patches, i);
+    for (uint32_t n = 0; n < count; ++n, place.next(patches)) rows[n] = pixel(place);
+  }
+  Stored* pixel(const Place& place) const {
+    return dx + ((uint64_t{place.n} * H + place.a * stride + row0) * W + place.b * stride + column0) * C;
   }
 };
 

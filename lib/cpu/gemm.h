@@ -111,7 +111,7 @@ void pack_widened(float* panel, const PanelRange& range, const Pack& pack) {
 }
 
 // C in memory, row i at data + i * row_stride. An output whose rows lie anywhere says kUniformRows = false and needs
-// row() alone.
+// row() alone; find_rows(rows, i, count), where several together are found faster.
 template <typename Stored>
 struct MatrixOutputOf {
   static constexpr bool kUniformRows = true;
@@ -196,15 +196,24 @@ void put_tile(const TileGeometry& g, bool accumulate, const Output& output, cons
       return;
     }
   }
+  float* c[kMaxMr];
+  if constexpr (requires { output.find_rows(c, place.i0, rows); }) {
+    output.find_rows(c, place.i0, rows);
+  } else {
+    for (uint32_t i = 0; i < rows; ++i) c[i] = output.row(place.i0 + i);
+  }
+  for (uint32_t i = 0; i < rows; ++i) {
+    c[i] += place.j0;
+    for (uint32_t j = 0; j < columns; j += 16) __builtin_prefetch(c[i] + j, 1, 3);  // while the tile is computed
+  }
   alignas(64) float tile[kMaxMr * kMaxNr];
   compute(0.0f, tile, g.columns);
   for (uint32_t i = 0; i < rows; ++i) {
-    float* c = output.row(place.i0 + i) + place.j0;
     const float* t = tile + i * g.columns;
     if (add) {
-      for (uint32_t j = 0; j < columns; ++j) c[j] += t[j];
+      for (uint32_t j = 0; j < columns; ++j) c[i][j] += t[j];
     } else {
-      for (uint32_t j = 0; j < columns; ++j) c[j] = t[j];
+      copy_run(c[i], t, columns);
     }
   }
 }
