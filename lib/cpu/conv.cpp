@@ -189,7 +189,12 @@ struct WidenedPlaceLines {
   void operator()(float* panel, const PanelRange& range) const { pack_widened(panel, range, *this); }
 };
 
-// The same for places that are normalised: tap by tap, all lines together.
+template <typename Stored>
+void fetch_run(const Stored* from, uint32_t count) {
+  for (uint32_t i = 0; i < count; i += 64 / sizeof(Stored)) __builtin_prefetch(from + i, 0, 2);
+}
+
+// The same for places that are normalised: tap by tap, all lines together, while what the next rows of C will read is fetched.
 template <typename Stored>
 struct NormalisedPlaceLines {
   Patches<Stored> patches;
@@ -199,6 +204,7 @@ struct NormalisedPlaceLines {
     uint32_t c = static_cast<uint32_t>(range.k0 % patches.channels);
     uint32_t tap = static_cast<uint32_t>(range.k0 / patches.channels);
     const Stored* pixels[kMaxMr];
+    const int64_t ahead = int64_t{range.width} * patches.stride * patches.channels;
     for (uint32_t k = 0; k < range.kc; c = 0, ++tap) {
       const uint32_t run = static_cast<uint32_t>(smaller(range.kc - k, patches.channels - c));
       Place place(patches, range.first);
@@ -206,6 +212,7 @@ struct NormalisedPlaceLines {
         const Stored* pixel = tap_pixel(patches, place, tap / patches.TS, tap % patches.TS);
         pixels[i] = pixel == nullptr ? nullptr : pixel + c;
         place.next(patches);
+        if (pixel != nullptr) fetch_run(pixel + c + ahead, run);
       }
       normalise_pixels(lines + k, kWidenedStride, pixels, range.count, norm, c, run);
       k += run;
