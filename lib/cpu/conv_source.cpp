@@ -34,6 +34,9 @@ REPRISE_INLINE void normalise_pixels_body(float* to, uint64_t step, const Stored
   uint32_t at = 0;
   for (; at + kVectors * kLanes <= channels; at += kVectors * kLanes) normalise_strip<kLanes, kVectors>(to, step, pixels, count, norm, c, at);
   for (; at + kLanes <= channels; at += kLanes) normalise_strip<kLanes, 1>(to, step, pixels, count, norm, c, at);
+  if (at == channels) return;
+  // The last few: together with some of those before them, once more, where there are so many.
+  if (channels >= kLanes) return normalise_strip<kLanes, 1>(to, step, pixels, count, norm, c, channels - kLanes);
   for (; at < channels; ++at) normalise_strip<1, 1>(to, step, pixels, count, norm, c, at);
 }
 REPRISE_STORAGE_LEVELS(normalise_at_level, normalise_pixels_body<kLanes>,
