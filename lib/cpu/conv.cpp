@@ -214,7 +214,7 @@ struct NormalisedPlaceLines {
         place.next(patches);
         if (pixel != nullptr) fetch_run(pixel + c + ahead, run);
       }
-      normalise_pixels(lines + k, kWidenedStride, pixels, range.count, norm, c, run);
+      read_pixels(lines + k, kWidenedStride, pixels, range.count, norm, c, run);
       k += run;
     }
     return true;
@@ -248,18 +248,12 @@ struct PlaceDepths {
 
   // Channels [c, c + run) of one tap.
   void copy_tap(float* to, const PanelRange& range, uint32_t tap, uint32_t c, uint32_t run) const {
-    if (norm.mean != nullptr) {
-      const Stored* pixels[kKc];
-      for_each_depth(range, tap, c, [&](uint32_t k, const Stored* pixel) { pixels[k] = pixel; });
-      return normalise_pixels(to, range.width, pixels, range.kc, norm, c, run);
-    }
+    const Stored* pixels[kKc];
     for_each_depth(range, tap, c, [&](uint32_t k, const Stored* pixel) {
-      if (pixel != nullptr) {
-        copy_run(to + uint64_t{k} * range.width, pixel, run);
-      } else {
-        std::memset(to + uint64_t{k} * range.width, 0, run * sizeof(float));
-      }
+      pixels[k] = pixel;
+      if (pixel != nullptr) fetch_run(pixel + run, run);  // the next panel's, if it is not far
     });
+    read_pixels(to, range.width, pixels, range.kc, norm, c, run);
   }
 
   // Calls use(k, channel c of the tap's pixel at depth k, or null), row of places by row.
