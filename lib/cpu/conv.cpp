@@ -190,7 +190,12 @@ struct WidenedPlaceLines {
   void operator()(float* panel, const PanelRange& range) const { pack_widened(panel, range, *this); }
 };
 
-// The same for places that are normalised: tap by tap, all lines together.
+template <typename Stored>
+void fetch_run(const Stored* from, uint32_t count) {
+  for (uint32_t i = 0; i < count; i += 64 / sizeof(Stored)) __builtin_prefetch(from + i, 0, 2);
+}
+
+// The same for places that are normalised: tap by tap, all lines together, while what the next rows of C will read is fetched.
 template <typename Stored>
 struct NormalisedPlaceLines {
   Patches<Stored> patches;
@@ -200,6 +205,7 @@ struct NormalisedPlaceLines {
     uint32_t c = static_cast<uint32_t>(range.k0 % patches.channels);
     uint32_t tap = static_cast<uint32_t>(range.k0 / patches.channels);
     const Stored* pixels[kMaxMr];
+    const int64_t ahead = int64_t{range.width} * patches.stride * patches.channels;
     for (uint32_t k = 0; k < range.kc; c = 0, ++tap) {
       const uint32_t run = static_cast<uint32_t>(smaller(range.kc - k, patches.channels - c));
       Place place(patches, range.first);
@@ -207,8 +213,9 @@ struct NormalisedPlaceLines {
         const Stored* pixel = tap_pixel(patches, place, tap / patches.TS, tap % patches.TS);
         pixels[i] = pixel == nullptr ? nullptr : pixel + c;
         place.next(patches);
+        if (pixel != nullptr) fetch_run(pixel + c + ahead, run);
       }
-      normalise_pixels(lines + k, kWidenedStride, pixels, range.count, norm, c, run);
+      read_pixels(lines + k, kWidenedStride, pixels, range.count, norm, c, run);
       k += run;
     }
     return true;
@@ -242,18 +249,12 @@ struct PlaceDepths {
 
   // Channels [c, c + run) of one tap.
   void copy_tap(float* to, const PanelRange& range, uint32_t tap, uint32_t c, uint32_t run) const {
-    if (norm.mean != nullptr) {
-      const Stored* pixels[kKc];
-      for_each_depth(range, tap, c, [&](uint32_t k, const Stored* pixel) { pixels[k] = pixel; });
-      return normalise_pixels(to, range.width, pixels, range.kc, norm, c, run);
-    }
+    const Stored* pixels[kKc];
     for_each_depth(range, tap, c, [&](uint32_t k, const Stored* pixel) {
-      if (pixel != nullptr) {
-        copy_run(to + uint64_t{k} * range.width, pixel, run);
-      } else {
-        std::memset(to + uint64_t{k} * range.width, 0, run * sizeof(float));
-      }
+      pixels[k] = pixel;
+      if (pixel != nullptr) fetch_run(pixel + run, run);  // the next panel's, if it is not far
     });
+    read_pixels(to, range.width, pixels, range.kc, norm, c, run);
   }
 
   // Calls use(k, channel c of the tap's pixel at depth k, or null), row of places by row.
@@ -285,9 +286,15 @@ struct PhaseOutput {
   uint32_t H, W, C, stride, row0, column0;
 
   Stored* row(uint64_t i) const {
-    const Place place(patches, i);
-    const uint64_t pixel = (uint64_t{place.n} * H + place.a * stride + row0) * W + place.b * stride + column0;
-    return dx + pixel * C;
+    return pixel(Place(patches, i));
+  }
+  // Rows [i, i + count), for less than a division each.
+  void find_rows(Stored** rows, uint64_t i, uint32_t count) const {
+    Place place(patches, i);
+    for (uint32_t n = 0; n < count; ++n, place.next(patches)) rows[n] = pixel(place);
+  }
+  Stored* pixel(const Place& place) const {
+    return dx + ((uint64_t{place.n} * H + place.a * stride + row0) * W + place.b * stride + column0) * C;
   }
 };
 
@@ -369,21 +376,12 @@ void for_each_phase(const ConvShape& s, const F& body) {
   }
 }
 
-// A phase that no tap reaches has no gradient.
+// Pixels that no tap reaches have no gradient; those of other phases are written later. Whole pieces: to clear every other pixel takes longer.
 template <typename Stored>
-void clear_phase(const Workers& workers, const ConvBackwardDataArgsOf<Stored>& args, const DataPhase& phase) {
+void clear(const Workers& workers, const ConvBackwardDataArgsOf<Stored>& args) {
   const ConvShape& s = args.shape;
-  if (args.accumulate_dx) return;
-  for_each_piece(workers, split_rows(uint64_t{s.N} * phase.rows.inputs, phase.columns.inputs * s.C),
-                 [&](uint64_t begin, uint64_t end) {
-                   for (uint64_t i = begin; i < end; ++i) {
-                     const uint64_t row =
-                         i / phase.rows.inputs * s.H + i % phase.rows.inputs * s.window.stride + phase.row0;
-                     for (uint64_t column = phase.column0; column < s.W; column += s.window.stride) {
-                       std::memset(args.dx + (row * s.W + column) * s.C, 0, s.C * sizeof(Stored));
-                     }
-                   }
-                 });
+  for_each_piece(workers, Partition{uint64_t{s.N} * s.H * s.W * s.C, kBlockElements},
+                 [&](uint64_t begin, uint64_t end) { std::memset(args.dx + begin, 0, (end - begin) * sizeof(Stored)); });
 }
 
 template <typename Stored>
@@ -554,10 +552,12 @@ Status cpu_conv_backward_data(const KernelContext& context, const ConvBackwardDa
                      MatrixOutputOf<Stored>{args.dx, s.C}, args.accumulate_dx, args.scratch);
     return ok_status();
   }
+  bool has_tapless = false;
+  for_each_phase(s, [&](const DataPhase& phase) { has_tapless = has_tapless || phase.tapless(); });
+  if (has_tapless && !args.accumulate_dx) clear(*context.workers, args);
   for_each_phase(s, [&](const DataPhase& phase) {
-    if (phase.tapless()) {
-      clear_phase(*context.workers, args, phase);
-    } else if (direct) {
+    if (phase.tapless()) return;
+    if (direct) {
       run_direct_phase(*context.workers, args, phase);
     } else {
       run_phase(*context.workers, args, phase);

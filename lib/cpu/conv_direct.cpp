@@ -73,7 +73,7 @@ void fill_normalised_row(float* row, const DirectShape& s, const Stored* pixels,
         const uint32_t column = (first + i) * s.stride + residue - s.pad_w;
         together[i] = column < s.W ? pixels + uint64_t{column} * s.C : nullptr;
       }
-      normalise_pixels(row, kStep, together, count, norm, c, kStep);
+      read_pixels(row, kStep, together, count, norm, c, kStep);
       row += uint64_t{count} * kStep;
     }
   }

@@ -7,18 +7,21 @@ namespace reprise {
 namespace {
 
 // kVectors vectors of channels, `at` beyond the first one, of all pixels.
-template <int kLanes, int kVectors, typename Stored>
-REPRISE_INLINE void normalise_strip(float* to, uint64_t step, const Stored* const* pixels, uint32_t count, const InputNorm& norm,
-                                    uint32_t c, uint32_t at) {
+template <bool kNormalises, int kLanes, int kVectors, typename Stored>
+REPRISE_INLINE void read_strip(float* to, uint64_t step, const Stored* const* pixels, uint32_t count, const InputNorm& norm,
+                               uint32_t c, uint32_t at) {
   using Vector = typename VectorOf<kLanes>::type;
   ChannelNorm<kLanes> norms[kVectors];
-  for (int j = 0; j < kVectors; ++j) norms[j].read(norm, c + at + static_cast<uint32_t>(j * kLanes));
+  if constexpr (kNormalises) {
+    for (int j = 0; j < kVectors; ++j) norms[j].read(norm, c + at + static_cast<uint32_t>(j * kLanes));
+  }
   to += at;
   for (uint32_t i = 0; i < count; ++i, to += step) {
     Vector x[kVectors] = {};
     if (pixels[i] != nullptr) {
       for (int j = 0; j < kVectors; ++j) {
         read_vector<kLanes>(x[j], pixels[i] + at + j * kLanes);
+        if constexpr (!kNormalises) continue;
         norms[j].apply(x[j]);
         cut_negative<kLanes>(x[j]);
       }
@@ -27,16 +30,26 @@ REPRISE_INLINE void normalise_strip(float* to, uint64_t step, const Stored* cons
   }
 }
 
-template <int kLanes, typename Stored>
-REPRISE_INLINE void normalise_pixels_body(float* to, uint64_t step, const Stored* const* pixels, uint32_t count, const InputNorm& norm,
-                                          uint32_t c, uint32_t channels) {
+template <bool kNormalises, int kLanes, typename Stored>
+REPRISE_INLINE void read_strips(float* to, uint64_t step, const Stored* const* pixels, uint32_t count, const InputNorm& norm,
+                                uint32_t c, uint32_t channels) {
   constexpr int kVectors = kLanes == 16 ? 2 : 4;
   uint32_t at = 0;
-  for (; at + kVectors * kLanes <= channels; at += kVectors * kLanes) normalise_strip<kLanes, kVectors>(to, step, pixels, count, norm, c, at);
-  for (; at + kLanes <= channels; at += kLanes) normalise_strip<kLanes, 1>(to, step, pixels, count, norm, c, at);
-  for (; at < channels; ++at) normalise_strip<1, 1>(to, step, pixels, count, norm, c, at);
+  for (; at + kVectors * kLanes <= channels; at += kVectors * kLanes) read_strip<kNormalises, kLanes, kVectors>(to, step, pixels, count, norm, c, at);
+  for (; at + kLanes <= channels; at += kLanes) read_strip<kNormalises, kLanes, 1>(to, step, pixels, count, norm, c, at);
+  if (at == channels) return;
+  // The last few: together with some of those before them, once more, where there are so many.
+  if (channels >= kLanes) return read_strip<kNormalises, kLanes, 1>(to, step, pixels, count, norm, c, channels - kLanes);
+  for (; at < channels; ++at) read_strip<kNormalises, 1, 1>(to, step, pixels, count, norm, c, at);
 }
-REPRISE_STORAGE_LEVELS(normalise_at_level, normalise_pixels_body<kLanes>,
+
+template <int kLanes, typename Stored>
+REPRISE_INLINE void read_pixels_body(float* to, uint64_t step, const Stored* const* pixels, uint32_t count, const InputNorm& norm,
+                                     uint32_t c, uint32_t channels) {
+  if (norm.mean != nullptr) return read_strips<true, kLanes>(to, step, pixels, count, norm, c, channels);
+  read_strips<false, kLanes>(to, step, pixels, count, norm, c, channels);
+}
+REPRISE_STORAGE_LEVELS(read_at_level, read_pixels_body<kLanes>,
                        (float* to, uint64_t step, const Stored* const* pixels, uint32_t count, const InputNorm& norm, uint32_t c,
                         uint32_t channels),
                        (to, step, pixels, count, norm, c, channels))
@@ -44,11 +57,11 @@ REPRISE_STORAGE_LEVELS(normalise_at_level, normalise_pixels_body<kLanes>,
 }  // namespace
 
 template <typename Stored>
-void normalise_pixels(float* to, uint64_t step, const Stored* const* pixels, uint32_t count, const InputNorm& norm, uint32_t c,
-                      uint32_t channels) {
-  normalise_at_level(to, step, pixels, count, norm, c, channels);
+void read_pixels(float* to, uint64_t step, const Stored* const* pixels, uint32_t count, const InputNorm& norm, uint32_t c,
+                 uint32_t channels) {
+  read_at_level(to, step, pixels, count, norm, c, channels);
 }
-template void normalise_pixels(float*, uint64_t, const float* const*, uint32_t, const InputNorm&, uint32_t, uint32_t);
-template void normalise_pixels(float*, uint64_t, const Bf16* const*, uint32_t, const InputNorm&, uint32_t, uint32_t);
+template void read_pixels(float*, uint64_t, const float* const*, uint32_t, const InputNorm&, uint32_t, uint32_t);
+template void read_pixels(float*, uint64_t, const Bf16* const*, uint32_t, const InputNorm&, uint32_t, uint32_t);
 
 }  // namespace reprise

@@ -111,7 +111,8 @@ void pack_widened(float* panel, const PanelRange& range, const Pack& pack) {
 }
 
 // C in memory, row i at data + i * row_stride. An output whose rows lie anywhere says kUniformRows = false and needs
-// row() alone. One that wants to know has written(begin, end, columns): so many columns of rows [begin, end) are final.
+// row() alone; find_rows(rows, i, count), where several together are found faster. One that wants to know has written(begin, end,
+// columns): so many columns of rows [begin, end) are final.
 template <typename Stored>
 struct MatrixOutputOf {
   static constexpr bool kUniformRows = true;
@@ -188,21 +189,32 @@ bool put_bias(const Output& output, const TilePlace& place) {
 template <typename Output, typename Compute>
 void put_tile(const TileGeometry& g, bool accumulate, const Output& output, const TilePlace& place, const Compute& compute) {
   const bool add = accumulate || put_bias(output, place);
+  // Values of their own: g++ compares adjacent members as one of 64 bits, read back before C's stores and the members' two have left.
+  const uint32_t rows = place.rows, columns = place.columns;
   if constexpr (Output::kUniformRows) {
-    if (place.rows == g.rows && place.columns == g.columns) {
+    if (rows == g.rows && columns == g.columns) {
       compute(add ? 1.0f : 0.0f, output.row(place.i0) + place.j0, output.row_stride);
       return;
     }
   }
+  float* c[kMaxMr];
+  if constexpr (requires { output.find_rows(c, place.i0, rows); }) {
+    output.find_rows(c, place.i0, rows);
+  } else {
+    for (uint32_t i = 0; i < rows; ++i) c[i] = output.row(place.i0 + i);
+  }
+  for (uint32_t i = 0; i < rows; ++i) {
+    c[i] += place.j0;
+    for (uint32_t j = 0; j < columns; j += 16) __builtin_prefetch(c[i] + j, 1, 3);  // while the tile is computed
+  }
   alignas(64) float tile[kMaxMr * kMaxNr];
   compute(0.0f, tile, g.columns);
-  for (uint32_t i = 0; i < place.rows; ++i) {
-    float* c = output.row(place.i0 + i) + place.j0;
+  for (uint32_t i = 0; i < rows; ++i) {
     const float* t = tile + i * g.columns;
     if (add) {
-      for (uint32_t j = 0; j < place.columns; ++j) c[j] += t[j];
+      for (uint32_t j = 0; j < columns; ++j) c[i][j] += t[j];
     } else {
-      for (uint32_t j = 0; j < place.columns; ++j) c[j] = t[j];
+      copy_run(c[i], t, columns);
     }
   }
 }

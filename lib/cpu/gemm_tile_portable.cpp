@@ -57,10 +57,10 @@ struct BaselineVector {
       Set::store(place, beta == 0.0f ? sum[i][v] : Set::multiply_add(scale, Set::load(place), sum[i][v]));          \
     }                                                                                                               \
   }
-#define REPRISE_TILE_BODY(VectorSet, kRows, kVectors, a_step)                                                       \
+#define REPRISE_TILE_BODY(VectorSet, kRows, kVectors, a_step, ahead)                                                       \
   REPRISE_TILE_START(VectorSet, kRows, kVectors)                                                                    \
   for (uint64_t p = 0; p < k; ++p, a += (a_step), b_panel += kColumns) {                                            \
-    __builtin_prefetch(a + kDepthsAhead * (a_step), 0, 2);                                                          \
+    __builtin_prefetch(a + (ahead), 0, 2);                                                          \
     REPRISE_TILE_DEPTH(kRows, kVectors, a + i)                                                                      \
   }                                                                                                                 \
   REPRISE_TILE_END(kRows, kVectors)
@@ -84,10 +84,10 @@ constexpr uint32_t kLineFloats = 16;  // of a cache line
 constexpr int64_t kDepthsAhead = 16;
 
 void run_baseline(uint64_t k, const float* a, const float* b_panel, float beta, float* c, int64_t row_stride, int64_t) {
-  REPRISE_TILE_BODY(BaselineVector, 6, 2, 6)
+  REPRISE_TILE_BODY(BaselineVector, 6, 2, 6, kDepthsAhead * 6)
 }
 void run_baseline_depths(uint64_t k, const float* a, int64_t step, const float* b_panel, float beta, float* c, int64_t row_stride) {
-  REPRISE_TILE_BODY(BaselineVector, 6, 2, step)
+  REPRISE_TILE_BODY(BaselineVector, 6, 2, step, static_cast<int64_t>(k) * step)
 }
 void run_baseline_rows(const RowRun* runs, uint32_t count, const float* b_panel, float beta, float* c, int64_t row_stride) {
   REPRISE_ROW_TILE_BODY(BaselineVector, 6, 2)
@@ -105,10 +105,10 @@ struct NeonVector {
   [[gnu::always_inline]] static inline V multiply_add(V a, V b, V c) { return vfmaq_f32(c, a, b); }
 };
 void run_neon(uint64_t k, const float* a, const float* b_panel, float beta, float* c, int64_t row_stride, int64_t) {
-  REPRISE_TILE_BODY(NeonVector, 8, 2, 8)
+  REPRISE_TILE_BODY(NeonVector, 8, 2, 8, kDepthsAhead * 8)
 }
 void run_neon_depths(uint64_t k, const float* a, int64_t step, const float* b_panel, float beta, float* c, int64_t row_stride) {
-  REPRISE_TILE_BODY(NeonVector, 8, 2, step)
+  REPRISE_TILE_BODY(NeonVector, 8, 2, step, static_cast<int64_t>(k) * step)
 }
 void run_neon_rows(const RowRun* runs, uint32_t count, const float* b_panel, float beta, float* c, int64_t row_stride) {
   REPRISE_ROW_TILE_BODY(NeonVector, 8, 2)
@@ -130,10 +130,10 @@ struct Avx2Vector {
   }
 };
 [[gnu::target("avx2,fma")]] void run_avx2(uint64_t k, const float* a, const float* b_panel, float beta, float* c, int64_t row_stride, int64_t) {
-  REPRISE_TILE_BODY(Avx2Vector, 6, 2, 6)
+  REPRISE_TILE_BODY(Avx2Vector, 6, 2, 6, kDepthsAhead * 6)
 }
 [[gnu::target("avx2,fma")]] void run_avx2_depths(uint64_t k, const float* a, int64_t step, const float* b_panel, float beta, float* c, int64_t row_stride) {
-  REPRISE_TILE_BODY(Avx2Vector, 6, 2, step)
+  REPRISE_TILE_BODY(Avx2Vector, 6, 2, step, static_cast<int64_t>(k) * step)
 }
 [[gnu::target("avx2,fma")]] void run_avx2_rows(const RowRun* runs, uint32_t count, const float* b_panel, float beta, float* c, int64_t row_stride) {
   REPRISE_ROW_TILE_BODY(Avx2Vector, 6, 2)
@@ -153,10 +153,10 @@ struct Avx512Vector {
   }
 };
 [[gnu::target("avx512f")]] void run_avx512(uint64_t k, const float* a, const float* b_panel, float beta, float* c, int64_t row_stride, int64_t) {
-  REPRISE_TILE_BODY(Avx512Vector, 12, 2, 12)
+  REPRISE_TILE_BODY(Avx512Vector, 12, 2, 12, kDepthsAhead * 12)
 }
 [[gnu::target("avx512f")]] void run_avx512_depths(uint64_t k, const float* a, int64_t step, const float* b_panel, float beta, float* c, int64_t row_stride) {
-  REPRISE_TILE_BODY(Avx512Vector, 12, 2, step)
+  REPRISE_TILE_BODY(Avx512Vector, 12, 2, step, static_cast<int64_t>(k) * step)
 }
 [[gnu::target("avx512f")]] void run_avx512_rows(const RowRun* runs, uint32_t count, const float* b_panel, float beta, float* c, int64_t row_stride) {
   REPRISE_ROW_TILE_BODY(Avx512Vector, 12, 2)
