@@ -58,9 +58,25 @@ void conv_with(const ConvForwardArgs& a, int pad, uint32_t channels, bool cut = 
       for (uint32_t c = 0; c < channels; ++c) a.y[row * s.K + k] += normalised(a.norm, a.x[pixel * s.C + c], c, cut) * a.w[(k * taps + tap) * s.C + c];
   });
 }
-Status conv(const KernelContext&, const ConvForwardArgs& a) {
-  conv_with(a, a.shape.window.pad, a.shape.C);
+Status statistics(const KernelContext&, const BatchNormStatisticsArgs& a) {
+  for (uint32_t c = 0; c < a.C; ++c) {
+    double sum = 0, squares = 0;
+    for (uint64_t m = 0; m < a.M; ++m) sum += a.x[m * a.C + c];
+    const double mean = sum / static_cast<double>(a.M);
+    for (uint64_t m = 0; m < a.M; ++m) squares += (a.x[m * a.C + c] - mean) * (a.x[m * a.C + c] - mean);
+    a.mean[c] = static_cast<float>(mean);
+    a.rstd[c] = static_cast<float>(1 / std::sqrt(squares / static_cast<double>(a.M) + a.epsilon));
+  }
   return ok_status();
+}
+// Statistics of y but for its last `left_out` rows, where they are wanted.
+Status statistics_of_conv(const KernelContext& k, const ConvForwardArgs& a, uint64_t left_out = 0) {
+  if (a.mean == nullptr) return ok_status();
+  return statistics(k, {a.mean, a.rstd, a.y, nullptr, 0, uint64_t{a.shape.N} * a.shape.P * a.shape.Q - left_out, a.shape.K, a.shape.window.epsilon});
+}
+Status conv(const KernelContext& k, const ConvForwardArgs& a) {
+  conv_with(a, a.shape.window.pad, a.shape.C);
+  return statistics_of_conv(k, a);
 }
 void conv_weight_with(const ConvBackwardWeightArgs& a, bool accumulate) {
   const ConvShape& s = a.shape;
@@ -102,18 +118,6 @@ Status norm_add_relu(const KernelContext&, const NormAddReluArgs& a) {
   for (uint64_t i = 0; i < a.M * a.C; ++i) {
     const float y = normalised({a.mean, a.rstd, a.gamma, a.beta}, a.x[i], static_cast<uint32_t>(i % a.C), false) + a.b[i];
     a.y[i] = y > 0 ? y : 0.0f;
-  }
-  return ok_status();
-}
-
-Status statistics(const KernelContext&, const BatchNormStatisticsArgs& a) {
-  for (uint32_t c = 0; c < a.C; ++c) {
-    double sum = 0, squares = 0;
-    for (uint64_t m = 0; m < a.M; ++m) sum += a.x[m * a.C + c];
-    const double mean = sum / static_cast<double>(a.M);
-    for (uint64_t m = 0; m < a.M; ++m) squares += (a.x[m * a.C + c] - mean) * (a.x[m * a.C + c] - mean);
-    a.mean[c] = static_cast<float>(mean);
-    a.rstd[c] = static_cast<float>(1 / std::sqrt(squares / static_cast<double>(a.M) + a.epsilon));
   }
   return ok_status();
 }
@@ -288,15 +292,28 @@ const Mutant kMutants[] = {
        };
      }},
     {"conv_pads_one_too_many", "conv.forward", [](Backend& b) {
-       b.conv_forward = [](const KernelContext&, const ConvForwardArgs& a) {
+       b.conv_forward = [](const KernelContext& k, const ConvForwardArgs& a) {
          conv_with(a, a.shape.window.pad + 1, a.shape.C);
-         return ok_status();
+         return statistics_of_conv(k, a);
        };
      }},
     {"conv_drops_the_last_of_many_channels", "conv.forward", [](Backend& b) {
-       b.conv_forward = [](const KernelContext&, const ConvForwardArgs& a) {
+       b.conv_forward = [](const KernelContext& k, const ConvForwardArgs& a) {
          conv_with(a, a.shape.window.pad, a.shape.C > 500 ? a.shape.C - 1 : a.shape.C);
-         return ok_status();
+         return statistics_of_conv(k, a);
+       };
+     }},
+    {"conv_leaves_a_row_out_of_its_statistics", "conv.forward", [](Backend& b) {
+       b.conv_forward = [](const KernelContext& k, const ConvForwardArgs& a) {
+         conv_with(a, a.shape.window.pad, a.shape.C);
+         return statistics_of_conv(k, a, uint64_t{a.shape.P} * a.shape.Q > 1 ? 1 : 0);
+       };
+     }},
+    {"conv_takes_its_statistics_without_epsilon", "norm_conv.forward", [](Backend& b) {
+       b.conv_forward = [](const KernelContext& k, const ConvForwardArgs& a) {
+         ConvForwardArgs without = a;
+         without.shape.window.epsilon = 0;
+         return conv(k, without);
        };
      }},
     {"conv_weight_forgets_to_accumulate", "conv.backward_weight", [](Backend& b) {
@@ -330,13 +347,13 @@ const Mutant kMutants[] = {
                a.y[row * s.K + o] += change * a.w[(o * taps + tap) * s.C + c];
              }
          });
-         return ok_status();
+         return statistics_of_conv(k, a);
        };
      }},
     {"norm_conv_does_not_cut", "norm_conv.forward", [](Backend& b) {
-       b.conv_forward = [](const KernelContext&, const ConvForwardArgs& a) {
+       b.conv_forward = [](const KernelContext& k, const ConvForwardArgs& a) {
          conv_with(a, a.shape.window.pad, a.shape.C, false);
-         return ok_status();
+         return statistics_of_conv(k, a);
        };
      }},
     {"norm_conv_forgets_beta", "norm_conv.backward_weight", [](Backend& b) {
