@@ -234,11 +234,18 @@ struct PlaceDepths {
   InputNorm norm;
 
   void operator()(float* panel, const PanelRange& range) const {
-    uint32_t c = static_cast<uint32_t>(range.first % patches.channels);
-    uint32_t tap = static_cast<uint32_t>(range.first / patches.channels);
+    // Taps of few channels are copied row by row of taps, whose pixels follow each other.
+    const bool by_rows = patches.channels < kFewChannels && norm.mean == nullptr;
+    const uint32_t length = by_rows ? patches.TS * patches.channels : patches.channels;
+    uint32_t c = static_cast<uint32_t>(range.first % length);
+    uint32_t tap = static_cast<uint32_t>(range.first / length);
     for (uint32_t line = 0; line < range.count; ++tap, c = 0) {
-      const uint32_t run = static_cast<uint32_t>(smaller(range.count - line, patches.channels - c));
-      copy_tap(panel + line, range, tap, c, run);
+      const uint32_t run = static_cast<uint32_t>(smaller(range.count - line, length - c));
+      if (by_rows) {
+        copy_row(panel + line, range, tap, c, run);
+      } else {
+        copy_tap(panel + line, range, tap, c, run);
+      }
       line += run;
     }
     if (range.count == range.width) return;
@@ -250,28 +257,37 @@ struct PlaceDepths {
   // Channels [c, c + run) of one tap.
   void copy_tap(float* to, const PanelRange& range, uint32_t tap, uint32_t c, uint32_t run) const {
     const Stored* pixels[kKc];
-    for_each_depth(range, tap, c, [&](uint32_t k, const Stored* pixel) {
-      pixels[k] = pixel;
-      if (pixel != nullptr) fetch_run(pixel + run, run);  // the next panel's, if it is not far
+    for_each_depth(range, tap / patches.TS, tap % patches.TS, [&](uint32_t k, const Stored* row, int32_t column) {
+      const bool there = row != nullptr && inside(column, patches.W);
+      pixels[k] = there ? row + static_cast<uint64_t>(column) * patches.channels + c : nullptr;
+      if (there) fetch_run(pixels[k] + run, run);  // the next panel's, if it is not far
     });
     read_pixels(to, range.width, pixels, range.kc, norm, c, run);
   }
 
-  // Calls use(k, channel c of the tap's pixel at depth k, or null), row of places by row.
+  // Floats [c, c + run) of row t of the taps.
+  void copy_row(float* to, const PanelRange& range, uint32_t t, uint32_t c, uint32_t run) const {
+    const int64_t end = int64_t{patches.W} * patches.channels;
+    for_each_depth(range, t, 0, [&](uint32_t k, const Stored* row, int32_t column) {
+      float* line = to + uint64_t{k} * range.width;
+      const int64_t first = int64_t{column} * patches.channels + c;
+      if (row != nullptr && first >= 0 && first + run <= end) return copy_run(line, row + first, run);
+      for (int64_t i = 0; i < run; ++i) line[i] = row != nullptr && first + i >= 0 && first + i < end ? float{row[first + i]} : 0.0f;
+    });
+  }
+
+  // Calls use(k, row of the source, column) for where tap (t, u) lies at depth k, row of places by row; null and any column outside.
   template <typename Use>
-  void for_each_depth(const PanelRange& range, uint32_t tap, uint32_t c, const Use& use) const {
-    const int32_t t = static_cast<int32_t>(tap / patches.TS), u = static_cast<int32_t>(tap % patches.TS);
+  void for_each_depth(const PanelRange& range, uint32_t t, uint32_t u, const Use& use) const {
     const Place place(patches, range.k0);
     uint32_t n = place.n, a = place.a, b = place.b;
     for (uint32_t k = 0; k < range.kc; b = 0) {
       const uint32_t end = static_cast<uint32_t>(smaller(range.kc, k + (patches.B - b)));
-      const int32_t row = static_cast<int32_t>(a) * patches.stride + patches.row_offset + t * patches.step;
-      const uint64_t start = (uint64_t{n} * patches.H + static_cast<uint32_t>(row)) * patches.W * patches.channels + c;
+      const int32_t row = static_cast<int32_t>(a) * patches.stride + patches.row_offset + static_cast<int32_t>(t) * patches.step;
+      const uint64_t start = (uint64_t{n} * patches.H + static_cast<uint32_t>(row)) * patches.W * patches.channels;
       const Stored* pixels = inside(row, patches.H) ? patches.source + start : nullptr;
-      for (int32_t column = static_cast<int32_t>(b) * patches.stride + patches.column_offset + u * patches.step; k < end; ++k, column += patches.stride) {
-        const bool there = pixels != nullptr && inside(column, patches.W);
-        use(k, there ? pixels + static_cast<uint64_t>(column) * patches.channels : nullptr);
-      }
+      int32_t column = static_cast<int32_t>(b) * patches.stride + patches.column_offset + static_cast<int32_t>(u) * patches.step;
+      for (; k < end; ++k, column += patches.stride) use(k, pixels, column);
       if (++a == patches.A) a = 0, ++n;
     }
   }

@@ -4,6 +4,7 @@
 #include "lib/cpu/gemm.h"
 
 #include "lib/cpu/vector_level.h"
+#include "lib/cpu/vector_of.h"
 
 #if defined(__SSE2__)
 #include <xmmintrin.h>
@@ -86,7 +87,33 @@ REPRISE_VECTOR_LEVELS(narrow_row, narrow_any_body,
                       (Bf16* to, const float* from, uint64_t count, const float* bias, bool accumulate),
                       (to, from, count, bias, accumulate))
 
+// `count` contiguous elements a depth, while those beside them, which the next panel will have, are fetched.
+template <int kLanes, typename Stored>
+REPRISE_INLINE void pack_depths_body(float* panel, uint32_t width, uint32_t count, const Stored* first, int64_t stride, uint32_t kc) {
+  for (uint32_t k = 0; k < kc; ++k, panel += width, first += stride) {
+    uint32_t i = 0;
+    for (; i + kLanes <= count; i += kLanes) {
+      typename VectorOf<kLanes>::type x;
+      __builtin_prefetch(first + width + i, 0, 2);
+      read_vector<kLanes>(x, first + i);
+      write_vector<kLanes>(panel + i, x);
+    }
+    for (; i < count; ++i) panel[i] = first[i];
+    for (; i < width; ++i) panel[i] = 0.0f;
+  }
+}
+REPRISE_STORAGE_LEVELS(pack_depths_at_level, pack_depths_body<kLanes>,
+                       (float* panel, uint32_t width, uint32_t count, const Stored* first, int64_t stride, uint32_t kc),
+                       (panel, width, count, first, stride, kc))
+
 }  // namespace
+
+template <typename Stored>
+void pack_depths(float* panel, uint32_t width, uint32_t count, const Stored* first, int64_t stride, uint32_t kc) {
+  pack_depths_at_level(panel, width, count, first, stride, kc);
+}
+template void pack_depths(float*, uint32_t, uint32_t, const float*, int64_t, uint32_t);
+template void pack_depths(float*, uint32_t, uint32_t, const Bf16*, int64_t, uint32_t);
 
 void pack_lines(float* panel, uint32_t width, const float* const* lines, uint32_t kc) {
   const uint32_t whole = kc / 4 * 4, quads = width / 4 * 4;

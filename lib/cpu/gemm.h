@@ -64,12 +64,7 @@ void narrow(Bf16* to, const float* from, uint64_t count, const float* bias, bool
 void pack_lines(float* panel, uint32_t width, const float* const* lines, uint32_t kc);
 // panel[k * width + i] = first[k * stride + i] for i < count.
 template <typename Stored>
-void pack_depths(float* panel, uint32_t width, uint32_t count, const Stored* first, int64_t stride, uint32_t kc) {
-  for (uint32_t k = 0; k < kc; ++k, panel += width, first += stride) {
-    copy_run(panel, first, count);
-    for (uint32_t i = count; i < width; ++i) panel[i] = 0.0f;
-  }
-}
+void pack_depths(float* panel, uint32_t width, uint32_t count, const Stored* first, int64_t stride, uint32_t kc);
 // kKc zeros, for a line that is not there.
 extern const float kZeroLine[kKc];
 

@@ -4,6 +4,7 @@
 // It must not test correctness (gemm_test does).
 #include <benchmark/benchmark.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <string>
 #include <vector>
@@ -48,13 +49,23 @@ Tensor tensor(uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
   return t;
 }
 
+// Memory as a program's slots have it: from a multiple of 256 bytes on.
+class Slot {
+ public:
+  explicit Slot(uint64_t bytes) : memory_(bytes / sizeof(double) + 32) {}
+  explicit Slot(const std::vector<float>& values) : Slot(4 * values.size()) { std::copy(values.begin(), values.end(), data()); }
+  float* data() { return reinterpret_cast<float*>((reinterpret_cast<uintptr_t>(memory_.data()) + 255) / 256 * 256); }
+
+ private:
+  std::vector<double> memory_;
+};
+
 void run_layer(benchmark::State& state, const LayerCase& c, ConvPass pass, bool folds, uint32_t workers) {
   const uint32_t P = (c.size + 2u * c.pad - c.kernel) / c.stride + 1;
   const ConvShape s{c.N, c.size, c.size, c.C, P, P, c.K, {c.kernel, c.kernel, c.stride, c.pad}};
   const Tensor tx = tensor(s.N, s.H, s.W, s.C), tw = tensor(s.K, c.kernel, c.kernel, s.C),
                ty = tensor(s.N, s.P, s.Q, s.K);
-  std::vector<float> x = random_floats(tx.elements(), 1), w = random_floats(tw.elements(), 1),
-                     y = random_floats(ty.elements(), 1);
+  Slot x(random_floats(tx.elements(), 1)), w(random_floats(tw.elements(), 1)), y(random_floats(ty.elements(), 1));
   const std::vector<float> channel = random_floats(c.C, 1);
   const InputNorm norm = folds ? InputNorm{channel.data(), channel.data(), channel.data(), channel.data()} : InputNorm{};
   const Tensor* forward[] = {&ty, nullptr, nullptr, &tx, &tw, nullptr};
@@ -63,8 +74,7 @@ void run_layer(benchmark::State& state, const LayerCase& c, ConvPass pass, bool 
   const uint64_t bytes = pass == ConvPass::kForward        ? cpu_conv_forward_scratch_bytes(forward)
                          : pass == ConvPass::kBackwardData ? cpu_conv_backward_data_scratch_bytes(data)
                                                            : cpu_conv_backward_weight_scratch_bytes(weight);
-  std::vector<double> memory(bytes / 8 + 32);
-  void* scratch = reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(memory.data()) + 255) / 256 * 256);
+  Slot scratch(bytes);
   const KernelContext context{&workers_by_count[workers], nullptr};
   Stopwatch watch;
   for (auto _ : state) {
@@ -72,13 +82,13 @@ void run_layer(benchmark::State& state, const LayerCase& c, ConvPass pass, bool 
     Status status;
     switch (pass) {
       case ConvPass::kForward:
-        status = cpu_conv_forward<float>(context, {y.data(), x.data(), w.data(), scratch, bytes, s, norm, nullptr, nullptr});
+        status = cpu_conv_forward<float>(context, {y.data(), x.data(), w.data(), scratch.data(), bytes, s, norm, nullptr, nullptr});
         break;
       case ConvPass::kBackwardData:
-        status = cpu_conv_backward_data<float>(context, {x.data(), y.data(), w.data(), scratch, bytes, s, false});
+        status = cpu_conv_backward_data<float>(context, {x.data(), y.data(), w.data(), scratch.data(), bytes, s, false});
         break;
       case ConvPass::kBackwardWeight:
-        status = cpu_conv_backward_weight<float>(context, {w.data(), x.data(), y.data(), scratch, bytes, s, false, norm});
+        status = cpu_conv_backward_weight<float>(context, {w.data(), x.data(), y.data(), scratch.data(), bytes, s, false, norm});
         break;
     }
     state.SetIterationTime(watch.stop());
