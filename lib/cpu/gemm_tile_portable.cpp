@@ -57,10 +57,10 @@ struct BaselineVector {
       Set::store(place, beta == 0.0f ? sum[i][v] : Set::multiply_add(scale, Set::load(place), sum[i][v]));          \
     }                                                                                                               \
   }
-#define REPRISE_TILE_BODY(VectorSet, kRows, kVectors, a_step, ahead)                                                       \
+#define REPRISE_TILE_BODY(VectorSet, kRows, kVectors, a_step, ahead)                                                \
   REPRISE_TILE_START(VectorSet, kRows, kVectors)                                                                    \
   for (uint64_t p = 0; p < k; ++p, a += (a_step), b_panel += kColumns) {                                            \
-    __builtin_prefetch(a + (ahead), 0, 2);                                                          \
+    __builtin_prefetch(a + (ahead), 0, 2);                                                                          \
     REPRISE_TILE_DEPTH(kRows, kVectors, a + i)                                                                      \
   }                                                                                                                 \
   REPRISE_TILE_END(kRows, kVectors)
