@@ -57,8 +57,8 @@ TEST(Fold, AConvolutionNormalisesWhatItReads) {
   EXPECT_EQ(net.forward(), (Names{"conv.forward", "norm_conv.forward"}));
   const Call call = forward_calls(net.graph, net.graph.nodes.back())[0];
   const Node &norm = net.graph.nodes[1], &conv = net.graph.nodes[3];
-  EXPECT_EQ(call.arguments, (std::vector<ValueId>{conv.outputs[0], kNoValue, kNoValue, net.x, conv.parameters[0], norm.outputs[1], norm.outputs[2], norm.parameters[0],
-                                                  norm.parameters[1]}));
+  EXPECT_EQ(call.arguments, (std::vector<ValueId>{conv.outputs[0], kNoValue, kNoValue, net.x, conv.parameters[0], norm.outputs[1],
+                                                  norm.outputs[2], norm.parameters[0], norm.parameters[1]}));
 }
 
 TEST(Fold, SoDoTwoThatReadTheSame) {

@@ -71,9 +71,10 @@ std::string scalars_difference(const CaseExpected& expected, const StepScalars& 
   return out;
 }
 
+uint32_t weights_argument(const KernelCase& c) { return c.op == Op::kConv && c.pass == Pass::kForward ? 4 : 2; }
+
 // Where the kernel set multiplies in bf16 (DESIGN 11), the weights of a linear layer and of a convolution that is one are rounded first,
 // if the depth of the product is even. The reference gets them so, and its tolerance stays.
-uint32_t weights_argument(const KernelCase& c) { return c.op == Op::kConv && c.pass == Pass::kForward ? 4 : 2; }
 bool rounds_weights(const Backend& backend, const KernelCase& c) {
   if (!stores_bf16(c) || std::strstr(backend.kernel_set(), "+bf16") == nullptr) return false;
   if (c.pass != Pass::kForward && c.pass != Pass::kBackwardData) return false;

@@ -3,6 +3,7 @@
 // It must not know tiles or threads.
 #include <cstring>
 
+#include "lib/cpu/batch_norm_scratch.h"
 #include "lib/cpu/bf16_pairs.h"
 #include "lib/cpu/conv_direct.h"
 #include "lib/cpu/conv_source.h"
@@ -190,6 +191,7 @@ struct WidenedPlaceLines {
   void operator()(float* panel, const PanelRange& range) const { pack_widened(panel, range, *this); }
 };
 
+// `count` elements into the second-level cache; they may lie beyond the tensor.
 template <typename Stored>
 void fetch_run(const Stored* from, uint32_t count) {
   for (uint32_t i = 0; i < count; i += 64 / sizeof(Stored)) __builtin_prefetch(from + i, 0, 2);
@@ -301,9 +303,7 @@ struct PhaseOutput {
   Patches<Stored> patches;  // the phase's grid
   uint32_t H, W, C, stride, row0, column0;
 
-  Stored* row(uint64_t i) const {
-    return pixel(Place(patches, i));
-  }
+  Stored* row(uint64_t i) const { return pixel(Place(patches, i)); }
   // Rows [i, i + count), for less than a division each.
   void find_rows(Stored** rows, uint64_t i, uint32_t count) const {
     Place place(patches, i);
@@ -392,9 +392,9 @@ void for_each_phase(const ConvShape& s, const F& body) {
   }
 }
 
-// Pixels that no tap reaches have no gradient; those of other phases are written later. Whole pieces: to clear every other pixel takes longer.
+// For pixels that no tap reaches; the others are written later. All of dx: to clear every other pixel takes longer.
 template <typename Stored>
-void clear(const Workers& workers, const ConvBackwardDataArgsOf<Stored>& args) {
+void clear_dx(const Workers& workers, const ConvBackwardDataArgsOf<Stored>& args) {
   const ConvShape& s = args.shape;
   for_each_piece(workers, Partition{uint64_t{s.N} * s.H * s.W * s.C, kBlockElements},
                  [&](uint64_t begin, uint64_t end) { std::memset(args.dx + begin, 0, (end - begin) * sizeof(Stored)); });
@@ -542,7 +542,8 @@ Status cpu_conv_forward(const KernelContext& context, const ConvForwardArgsOf<St
   if (args.scratch_bytes < bytes) return kScratchTooSmall;
   ConvForwardArgsOf<Stored> own = args;
   own.scratch_bytes = (args.scratch_bytes - bytes) / kAlignment * kAlignment;
-  const OutputStatistics<Stored> statistics({args.mean, args.rstd, args.y, static_cast<unsigned char*>(args.scratch) + own.scratch_bytes, bytes, M, s.K, s.window.epsilon});
+  void* behind = static_cast<unsigned char*>(args.scratch) + own.scratch_bytes;
+  const OutputStatistics<Stored> statistics({args.mean, args.rstd, args.y, behind, bytes, M, s.K, s.window.epsilon});
   const Status status = convolve(context, own, &statistics);
   if (status.ok()) statistics.finish(*context.workers);
   return status;
@@ -570,7 +571,7 @@ Status cpu_conv_backward_data(const KernelContext& context, const ConvBackwardDa
   }
   bool has_tapless = false;
   for_each_phase(s, [&](const DataPhase& phase) { has_tapless = has_tapless || phase.tapless(); });
-  if (has_tapless && !args.accumulate_dx) clear(*context.workers, args);
+  if (has_tapless && !args.accumulate_dx) clear_dx(*context.workers, args);
   for_each_phase(s, [&](const DataPhase& phase) {
     if (phase.tapless()) return;
     if (direct) {

@@ -6,8 +6,8 @@
 #include <cstring>
 
 #include "lib/cpu/conv_source.h"
-#include "lib/cpu/output_statistics.h"
 #include "lib/cpu/gemm.h"
+#include "lib/cpu/output_statistics.h"
 #include "lib/cpu/vector_of.h"
 
 namespace reprise {

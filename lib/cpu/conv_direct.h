@@ -52,15 +52,14 @@ constexpr uint64_t direct_partials_bytes(uint64_t weights) { return kDirectParts
 
 template <typename Stored>
 struct ConvSource;  // conv_source.h
+template <typename Stored>
+class OutputStatistics;  // output_statistics.h
 
 // Elements of a weight array by index: w[k * output + r * row + s * column + c * channel]; output or channel is 1.
 struct DirectWeights {
   const float* w;
   int64_t output, row, column, channel;
 };
-template <typename Stored>
-class OutputStatistics;  // output_statistics.h
-
 // Where output (n, p, q) begins: out[n * image + p * row + q * pixel], K contiguous floats.
 template <typename Stored>
 struct DirectOutputOf {

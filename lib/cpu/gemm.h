@@ -184,7 +184,7 @@ bool put_bias(const Output& output, const TilePlace& place) {
 template <typename Output, typename Compute>
 void put_tile(const TileGeometry& g, bool accumulate, const Output& output, const TilePlace& place, const Compute& compute) {
   const bool add = accumulate || put_bias(output, place);
-  // Values of their own: g++ compares adjacent members as one of 64 bits, read back before C's stores and the members' two have left.
+  // Copies: g++ compares the two adjacent members by one load of 64 bits, which must wait until their two stores and C's have left.
   const uint32_t rows = place.rows, columns = place.columns;
   if constexpr (Output::kUniformRows) {
     if (rows == g.rows && columns == g.columns) {

@@ -4,18 +4,10 @@
 #pragma once
 
 #include "lib/backend.h"
-#include "lib/cpu/batch_norm_scratch.h"
 
 namespace reprise {
 
-// Behind the convolution's own scratch: a count for each chunk, then what batch_norm.statistics wants.
-constexpr uint64_t output_statistics_counts_bytes(uint64_t M, uint64_t C) {
-  return align_up(batch_norm_chunks(M, C).count() * sizeof(uint64_t));
-}
-constexpr uint64_t output_statistics_scratch_bytes(uint64_t M, uint64_t C) {
-  return output_statistics_counts_bytes(M, C) + align_up(batch_norm_statistics_scratch_bytes(M, C));
-}
-
+// Defined in batch_norm.cpp, whose sums it takes.
 template <typename Stored>
 class OutputStatistics {
  public:

@@ -7,7 +7,6 @@
 #include "lib/cpu/batch_norm_scratch.h"
 #include "lib/cpu/gemm_scratch.h"
 #include "lib/cpu/layer_norm_scratch.h"
-#include "lib/cpu/output_statistics.h"
 #include "lib/plan.h"
 
 namespace reprise {

@@ -110,12 +110,12 @@ class Oracle {
   // The error of a product is that of its sum, and that of a, which no cut makes larger. Four roundings make norm(x), so beside the
   // sum's roundings each term has as many as norm(x) has.
   void norm_conv() {
-    const uint32_t x = case_.pass == Pass::kForward ? 3 : 1, other = x + 1;
-    const Array a = xt::maximum(normalised_input(x, x + 2), 0.0), size = normalised_input_magnitude(x, x + 2);
+    const uint32_t in = case_.pass == Pass::kForward ? 3 : 1, other = in + 1;
+    const Array a = xt::maximum(normalised_input(in, in + 2), 0.0), size = normalised_input_magnitude(in, in + 2);
     const auto both = [&](double terms, const auto& f) { expect(0, {f(a, value(other)), f(size, ref::magnitudes(value(other))), terms + 4}); };
     const WindowAttribute& window = case_.window;
     if (case_.pass == Pass::kForward) {
-      return both(window.kernel_h * window.kernel_w * dimension(x, 3),
+      return both(window.kernel_h * window.kernel_w * dimension(in, 3),
                   [&](const Array& x, const Array& w) { return ref::conv_forward(x, w, window); });
     }
     both(dimension(2, 0) * dimension(2, 1) * dimension(2, 2),
