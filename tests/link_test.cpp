@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <random>
 #include <set>
 #include <string>
 #include <vector>
@@ -22,10 +23,10 @@ struct DeepResNet {
   ChainBodies bodies;
   Chain chain;
 
-  DeepResNet() {
+  explicit DeepResNet(const CallPrice& price = convolution_flops) {
     graph = build_model(deep_resnet(kDeepUnits));
     bodies = cut_into_links(graph);
-    solve_links(graph, bodies.links, no_scratch, convolution_flops);
+    solve_links(graph, bodies.links, no_scratch, price);
     chain = chain_of(graph, bodies.links);
   }
 
@@ -37,8 +38,7 @@ struct DeepResNet {
 };
 
 // The two narrow convolutions are a sixth of a bottleneck unit's values and three quarters of its flops.
-TEST(Residues, NarrowConvolutionsInTheLongStages) {
-  const DeepResNet net;
+void expect_narrow_convolutions(const DeepResNet& net) {
   for (const std::string name : {"layer2.60", "layer3.90"}) {
     const std::vector<LinkBody>& links = net.bodies.links;
     const auto link = std::find_if(links.begin(), links.end(), [&](const LinkBody& body) { return body.name == name; });
@@ -46,6 +46,23 @@ TEST(Residues, NarrowConvolutionsInTheLongStages) {
     const std::vector<std::string> wanted = {name + ".conv1", name + ".conv2"};
     const bool found = std::any_of(link->residues.begin(), link->residues.end(), [&](const ResidueChoice& r) { return net.kept(r) == wanted; });
     EXPECT_TRUE(found) << name;
+  }
+}
+
+TEST(Residues, NarrowConvolutionsInTheLongStages) { expect_narrow_convolutions(DeepResNet()); }
+
+// A profile prices equal flops unequally, and rare links by many prices: both stages are offered theirs all the same.
+TEST(Residues, NarrowConvolutionsAtMeasuredPrices) {
+  for (uint64_t profile = 1; profile <= 8; ++profile) {
+    SCOPED_TRACE(profile);
+    expect_narrow_convolutions(DeepResNet([profile](const Graph& graph, const Call& call) {
+      std::mt19937_64 random(profile);
+      for (const ValueId v : call.arguments) {
+        if (v == kNoValue) continue;
+        for (const uint32_t d : graph.tensor(v).shape) random.seed(random() ^ d);
+      }
+      return convolution_flops(graph, call) * std::uniform_real_distribution(0.6, 1.0)(random);
+    }));
   }
 }
 

@@ -2,7 +2,9 @@
 // Planned against measured bytes and seconds, and the loss's bits, which no budget may change. `make chen` runs it.
 // It must not estimate what it can measure.
 //
-//   chen_bench [--steps N] [--threads N] [BUDGET...]    feature-map budgets such as 7GiB; default: 0.7 1.2 3 7 GiB and the largest
+//   chen_bench [--steps N] [--turns N] [--threads N] [BUDGET...]    feature-map budgets such as 7GiB; default: 0.7 1.2 3 7 GiB and the largest
+//
+// --turns N: the budgets take N turns, each in an arena of its own, because a machine's speed drifts; a point's fastest step counts.
 #include <sys/resource.h>
 
 #include <bit>
@@ -25,7 +27,7 @@ constexpr double kProfileSeconds = 30;
 
 struct Settings {
   uint32_t threads = 0;
-  int steps = 2;
+  int steps = 2, turns = 1;
 };
 
 // A field of a /proc file in bytes.
@@ -42,8 +44,9 @@ struct Point {
   uint64_t budget_bytes = 0;
   PlannedModel planned;
   uint64_t measured_bytes = 0, swap_bytes = 0;
-  std::vector<double> seconds;
-  std::vector<double> losses;
+  std::vector<double> seconds;  // of all turns, one behind the other
+  std::vector<double> losses;   // of a turn's steps
+  bool repeats = true;          // every turn's losses are the first one's
 
   double fastest() const { return *std::min_element(seconds.begin(), seconds.end()); }
 };
@@ -69,13 +72,16 @@ void print_point(const SolvedModel& model, const Point& point) {
 
 void train(const Recipe& recipe, const Settings& settings, Point& point) {
   PlanRun run(recipe, point.planned.plan, settings.threads);
+  std::vector<double> losses;
   for (int step = 0; step < settings.steps; ++step) {
     point.seconds.push_back(run.step());
-    point.losses.push_back(run.report().loss);
-    std::fprintf(stderr, "  step %d: %.1f s, loss %.9g\n", step + 1, point.seconds.back(), point.losses.back());
+    losses.push_back(run.report().loss);
+    std::fprintf(stderr, "%s, step %d: %.1f s, loss %.9g\n", bytes_text(point.budget_bytes).c_str(), step + 1, point.seconds.back(), losses.back());
   }
+  if (point.losses.empty()) point.losses = losses;
+  point.repeats = point.repeats && losses == point.losses;
   point.measured_bytes = measured_bytes(run.trainer());
-  point.swap_bytes = kernel_field("/proc/self/status", "VmSwap");
+  point.swap_bytes = std::max(point.swap_bytes, kernel_field("/proc/self/status", "VmSwap"));
 }
 
 // Every kernel call of the deep net occurs in the shallow one: prices measured there hold here.
@@ -106,7 +112,7 @@ void summarise(const SolvedModel& model, const std::vector<Point>& points) {
   bool same = true;
   for (const Point& point : points) {
     std::printf("%-9s %+6.1f%%\n", bytes_text(point.budget_bytes).c_str(), 100 * (point.fastest() / plain - 1));
-    same = same && point.losses == reference.losses;
+    same = same && point.repeats && point.losses == reference.losses;
   }
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
@@ -119,6 +125,7 @@ int run(int argc, char** argv) {
   std::vector<uint64_t> budgets;
   for (int a = 1; a < argc; ++a) {
     if (std::strcmp(argv[a], "--threads") == 0 && a + 1 < argc) settings.threads = static_cast<uint32_t>(std::atoi(argv[++a]));
+    else if (std::strcmp(argv[a], "--turns") == 0 && a + 1 < argc) settings.turns = std::max(1, std::atoi(argv[++a]));
     else if (std::strcmp(argv[a], "--steps") == 0 && a + 1 < argc) settings.steps = std::max(1, std::atoi(argv[++a]));
     else budgets.push_back(parse_bytes(argv[a], "BUDGET"));
   }
@@ -128,21 +135,22 @@ int run(int argc, char** argv) {
     budgets = {largest_budget(model)};
     for (const char* text : {"7GiB", "3GiB", "1.2GiB", "0.7GiB"}) budgets.push_back(parse_bytes(text, "BUDGET"));
   }
-  print_head();
-  std::vector<Point> points;
-  for (const uint64_t budget : budgets) {
-    Point point;
-    point.budget_bytes = budget;
-    model.recipe.feature_map_budget_bytes = budget;
+  std::vector<Point> points(budgets.size());
+  for (size_t p = 0; p < points.size(); ++p) {
+    points[p].budget_bytes = budgets[p];
+    model.recipe.feature_map_budget_bytes = budgets[p];
     const ScheduleRequest request = request_of(model);
-    point.planned = plan_model(model, request);
-    if (!point.planned.fits) {
-      std::fprintf(stderr, "%s\n", does_not_fit_message(model, point.planned, request).c_str());
-      return UserError::kDoesNotFit;
+    points[p].planned = plan_model(model, request);
+    if (points[p].planned.fits) continue;
+    std::fprintf(stderr, "%s\n", does_not_fit_message(model, points[p].planned, request).c_str());
+    return UserError::kDoesNotFit;
+  }
+  print_head();
+  for (int turn = 1; turn <= settings.turns; ++turn) {
+    for (Point& point : points) {
+      train(deep, settings, point);
+      if (turn == settings.turns) print_point(model, point);
     }
-    train(deep, settings, point);
-    print_point(model, point);
-    points.push_back(std::move(point));
   }
   summarise(model, points);
   return 0;

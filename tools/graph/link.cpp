@@ -58,19 +58,46 @@ void check_cut(const Graph& graph, const LinkBody& link) {
   }
 }
 
-// Prices per byte that split the choices of all links evenly, the dearest first: few modes serve them all. Each lies between one
-// price at which some link's choice changes and the next.
-std::vector<double> mode_prices(std::vector<double> changes) {
-  constexpr size_t kModes = 5;
-  std::sort(changes.begin(), changes.end(), std::greater<>());
+// What is equal in many links is solved once.
+struct SolvedLink {
+  LinkSolver solver;
+  size_t links = 0;  // of this signature
+};
+
+// Prices per byte between one at which some link's choice of residue changes and the next, the dearest first.
+std::vector<double> prices_that_differ(const std::map<size_t, SolvedLink>& solved) {
+  std::set<double, std::greater<>> changes;
+  for (const auto& [i, link] : solved) {
+    for (const double change : link.solver.residue_prices()) changes.insert(change);
+  }
   std::vector<double> prices;
-  for (size_t k = 0; k < kModes && !changes.empty(); ++k) {
-    const double change = changes[(2 * k + 1) * changes.size() / (2 * kModes)];
-    const auto next = std::find_if(changes.begin(), changes.end(), [change](double other) { return other < change; });
-    const double price = next != changes.end() ? (change + *next) / 2 : change / 2;
-    if (prices.empty() || price < prices.back()) prices.push_back(price);
+  for (auto change = changes.begin(); change != changes.end(); ++change) {
+    const auto next = std::next(change);
+    prices.push_back(next == changes.end() ? *change / 2 : (*change + *next) / 2);
   }
   return prices;
+}
+
+// Few modes shall serve all links: each is the price that offers the most links a residue which no mode before offers them.
+std::vector<double> mode_prices(const std::map<size_t, SolvedLink>& solved) {
+  constexpr size_t kMostModes = 5;
+  const std::vector<double> prices = prices_that_differ(solved);
+  std::set<std::pair<size_t, size_t>> offered;  // link, its residue
+  for (const auto& [i, link] : solved) offered.insert({i, 0});  // nothing kept needs no mode
+  std::vector<double> modes;
+  while (modes.size() < kMostModes) {
+    size_t most = 0;
+    double best = 0;
+    for (const double price : prices) {
+      size_t links = 0;
+      for (const auto& [i, link] : solved) links += offered.count({i, link.solver.residue_at(price)}) == 0 ? link.links : 0;
+      if (links > most) most = links, best = price;
+    }
+    if (most == 0) break;
+    modes.push_back(best);
+    for (const auto& [i, link] : solved) offered.insert({i, link.solver.residue_at(best)});
+  }
+  return modes;
 }
 
 // A value in both counts once.
@@ -116,18 +143,16 @@ void solve_links(const Graph& graph, std::vector<LinkBody>& links, ScratchBytes 
   std::map<std::string, size_t> first_of;
   std::vector<std::vector<ValueId>> orders(links.size());
   std::vector<size_t> same_as(links.size());
-  std::map<size_t, LinkSolver> solvers;
-  std::vector<double> changes;  // of every link: what there are many of shall weigh much
+  std::map<size_t, SolvedLink> solved;  // by the first link of its signature
   for (size_t i = 0; i < links.size(); ++i) {
     orders[i] = appearing_values(links[i]);
     const auto [found, is_new] = first_of.emplace(signature_of(graph, links[i], orders[i]), i);
     same_as[i] = found->second;
-    if (is_new) solvers.emplace(i, LinkSolver(graph, links[i], scratch, price)).first->second.solve(keep);
-    const std::vector<double> prices = solvers.at(same_as[i]).residue_prices();
-    changes.insert(changes.end(), prices.begin(), prices.end());
+    if (is_new) solved.emplace(i, SolvedLink{LinkSolver(graph, links[i], scratch, price)}).first->second.solver.solve(keep);
+    ++solved.at(same_as[i]).links;
   }
-  for (const double mode : mode_prices(changes)) {
-    for (auto& [i, solver] : solvers) solver.add_mode(mode);
+  for (const double mode : mode_prices(solved)) {
+    for (auto& [i, link] : solved) link.solver.add_mode(mode);
   }
   for (size_t i = 0; i < links.size(); ++i) {
     if (same_as[i] != i) transfer_solution(links[same_as[i]], links[i], orders[same_as[i]], orders[i]);

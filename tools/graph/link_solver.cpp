@@ -99,17 +99,19 @@ std::vector<double> LinkSolver::residue_prices() const {
   return prices;
 }
 
-// Appends the mode of that price.
-void LinkSolver::add_mode(double price_per_byte) {
+size_t LinkSolver::residue_at(double price_per_byte) const {
   const auto total = [price_per_byte](const ResidueSet& set) { return set.price + price_per_byte * static_cast<double>(set.bytes); };
-  const ResidueSet* best = &residues_.front();
-  for (const ResidueSet& set : residues_) {
-    if (total(set) < total(*best)) best = &set;
-  }
+  const auto cheapest = std::min_element(residues_.begin(), residues_.end(),
+                                         [&](const ResidueSet& a, const ResidueSet& b) { return total(a) < total(b); });
+  return static_cast<size_t>(cheapest - residues_.begin());
+}
+
+void LinkSolver::add_mode(double price_per_byte) {
+  const ResidueSet& best = residues_[residue_at(price_per_byte)];
   ResidueChoice mode;
-  mode.kept = best->kept;
-  mode.bytes = best->bytes;
-  mode.forward_price = best->forward_price;
+  mode.kept = best.kept;
+  mode.bytes = best.bytes;
+  mode.forward_price = best.forward_price;
   mode.lay = arrange_calls(graph_, link_.forward, placed_outside(mode.kept), scratch_);
   mode.held = arrange_calls(graph_, forward_with(mode.kept, {}), placed_outside(mode.kept), scratch_);
   link_.forward_scratch_bytes = std::max({link_.forward_scratch_bytes, mode.lay.scratch_bytes, mode.held.scratch_bytes});

@@ -20,6 +20,9 @@ class LinkSolver {
   // Prices per byte at which this link's choice of residue changes.
   std::vector<double> residue_prices() const;
 
+  // Which residue is cheapest at a price per byte; 0: nothing kept.
+  size_t residue_at(double price_per_byte) const;
+
   // Appends the mode of that price.
   void add_mode(double price_per_byte);
 
