@@ -249,6 +249,32 @@ TEST_P(EveryTile, LinearBackwardWeight) {
   }
 }
 
+// Whichever operand is packed and whichever is read as it lies, a sum over the rows of x and dy is one sum.
+TEST_P(EveryTile, LinearBackwardWeightHasOneSetOfBits) {
+  for (const LinearCase& s : kLinearCases) {
+    const std::vector<float> dy = random_floats(s.M * s.K, 1), x = random_floats(s.M * s.C, 2), start = random_floats(s.C * s.K, 3);
+    std::vector<float> turned(s.C * s.K);
+    for (size_t c = 0; c < s.C; ++c) {
+      for (size_t k = 0; k < s.K; ++k) turned[k * s.C + c] = start[c * s.K + k];
+    }
+    const auto gradient = [&](const std::vector<float>& from, bool input_major) {
+      const Tensor tdw = input_major ? tensor({s.C, s.K}) : tensor({s.K, s.C}), tx = tensor({s.M, s.C}), tdy = tensor({s.M, s.K});
+      const Tensor* tensors[] = {&tdw, &tx, &tdy, nullptr};
+      return run_all_workers(from, cpu_linear_backward_weight_scratch_bytes(tensors), "linear",
+                             [&](const KernelContext& context, float* out, void* scratch, uint64_t bytes) {
+                               return cpu_linear_backward_weight<float>(
+                                   context, {out, x.data(), dy.data(), scratch, bytes, s.M, s.C, s.K, input_major, true});
+                             });
+    };
+    const std::vector<float> by_input = gradient(start, true), by_output = gradient(turned, false);
+    for (size_t c = 0; c < s.C; ++c) {
+      for (size_t k = 0; k < s.K; ++k) {
+        ASSERT_EQ(by_input[c * s.K + k], by_output[k * s.C + c]) << s.M << " rows, " << s.C << " to " << s.K << ": " << c << ", " << k;
+      }
+    }
+  }
+}
+
 TEST(Linear, BackwardBias) {
   for (const LinearCase& s : kLinearCases) {
     for (bool accumulate : {false, true}) {

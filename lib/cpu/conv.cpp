@@ -259,10 +259,11 @@ struct PlaceDepths {
   // Channels [c, c + run) of one tap.
   void copy_tap(float* to, const PanelRange& range, uint32_t tap, uint32_t c, uint32_t run) const {
     const Stored* pixels[kKc];
+    const int64_t ahead = int64_t{range.kc} * patches.stride * patches.stride * patches.channels;
     for_each_depth(range, tap / patches.TS, tap % patches.TS, [&](uint32_t k, const Stored* row, int32_t column) {
       const bool there = row != nullptr && inside(column, patches.W);
       pixels[k] = there ? row + static_cast<uint64_t>(column) * patches.channels + c : nullptr;
-      if (there) fetch_run(pixels[k] + run, run);  // the next panel's, if it is not far
+      if (there) fetch_run(pixels[k] + ahead, run);  // the next panel's, if it is not far
     });
     read_pixels(to, range.width, pixels, range.kc, norm, c, run);
   }

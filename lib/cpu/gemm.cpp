@@ -87,14 +87,14 @@ REPRISE_VECTOR_LEVELS(narrow_row, narrow_any_body,
                       (Bf16* to, const float* from, uint64_t count, const float* bias, bool accumulate),
                       (to, from, count, bias, accumulate))
 
-// `count` contiguous elements a depth, while those beside them, which the next panel will have, are fetched.
+// `count` contiguous elements a depth, while those of the next depths, which the next block will have, are fetched.
 template <int kLanes, typename Stored>
 REPRISE_INLINE void pack_depths_body(float* panel, uint32_t width, uint32_t count, const Stored* first, int64_t stride, uint32_t kc) {
   for (uint32_t k = 0; k < kc; ++k, panel += width, first += stride) {
     uint32_t i = 0;
     for (; i + kLanes <= count; i += kLanes) {
       typename VectorOf<kLanes>::type x;
-      __builtin_prefetch(first + width + i, 0, 2);
+      __builtin_prefetch(first + int64_t{kc} * stride + i, 0, 2);
       read_vector<kLanes>(x, first + i);
       write_vector<kLanes>(panel + i, x);
     }
@@ -192,6 +192,29 @@ void add_partials(const Workers& workers, float* c, uint64_t count, const float*
       float sum = sums[i];
       for (uint32_t s = 1; s < parts; ++s) sum += sums[s * stride + i];
       c[i] = accumulate ? c[i] + sum : sum;
+    }
+  });
+}
+
+void add_transposed_partials(const Workers& workers, float* c, uint64_t rows, uint64_t columns, const float* sums, uint64_t stride,
+                             uint32_t parts, bool accumulate) {
+  constexpr uint64_t kSide = 16;  // of a block: a cache line of C and of the sums
+  for_each_piece(workers, Partition{rows, kSide}, [&](uint64_t row, uint64_t row_end) {
+    for (uint64_t column = 0; column < columns; column += kSide) {
+      const uint64_t width = smaller(kSide, columns - column);
+      float block[kSide][kSide];
+      for (uint64_t i = row; i < row_end; ++i) {
+        const float* from = sums + i * columns + column;
+        float* sum = block[i - row];
+        std::memcpy(sum, from, width * sizeof(float));
+        for (uint32_t s = 1; s < parts; ++s) {
+          for (uint64_t j = 0; j < width; ++j) sum[j] += from[s * stride + j];
+        }
+      }
+      for (uint64_t j = 0; j < width; ++j) {
+        float* to = c + (column + j) * rows;
+        for (uint64_t i = row; i < row_end; ++i) to[i] = accumulate ? to[i] + block[i - row][j] : block[i - row][j];
+      }
     }
   });
 }

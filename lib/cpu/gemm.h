@@ -443,31 +443,41 @@ template <typename Stored>
 void column_sums(const Workers& workers, float* out, const Stored* in, uint64_t M, uint64_t K, bool accumulate,
                  void* scratch);
 
-// C[M,N] (+)= sums[0] + sums[1] + ... in that order; sums[s] is contiguous, `stride` floats after the last one.
+// C (+)= sums[0] + sums[1] + ... in that order; sums[s] is contiguous, `stride` floats after the last one.
 void add_partials(const Workers& workers, float* c, uint64_t count, const float* sums, uint64_t stride, uint32_t parts,
                   bool accumulate);
+// The same for sums that are C's transpose: sums[s] is [rows, columns], C is [columns, rows].
+void add_transposed_partials(const Workers& workers, float* c, uint64_t rows, uint64_t columns, const float* sums, uint64_t stride,
+                             uint32_t parts, bool accumulate);
 
-// The same product for few outputs and a long K (weight gradients): gemm_splits() parts, each a worker's task with its
-// own partial C, added in order. C is contiguous. `scratch` has gemm_split_scratch_bytes(M, N, K).
+// gemm_splits() parts of a product, each a worker's task with its own partial C, in `scratch` from
+// s * gemm_split_part_floats(M, N, K) on.
+template <typename PackA, typename PackB>
+void gemm_partials(const Workers& workers, const GemmShape& shape, const PackA& pack_a, const PackB& pack_b, void* scratch, const GemmTile& tile) {
+  const uint32_t splits = gemm_splits(shape.M, shape.N, shape.K);
+  const uint64_t part_floats = gemm_split_part_floats(shape.M, shape.N, shape.K);
+  const uint64_t outputs = shape.M * shape.N;
+  parallel_for(workers, splits, [&](uint32_t s) {
+    const uint64_t k0 = shape.K * s / splits, k1 = shape.K * (s + 1) / splits;
+    float* partial = static_cast<float*>(scratch) + s * part_floats;
+    // A partial's length rounded up keeps the packed block behind it aligned.
+    float* packed = partial + (outputs + 15) / 16 * 16;
+    gemm_detail::run_product(Workers{}, GemmShape{shape.M, shape.N, k1 - k0}, gemm_detail::Deeper<PackA>{pack_a, k0},
+                             gemm_detail::Deeper<PackB>{pack_b, k0}, MatrixOutput{partial, static_cast<int64_t>(shape.N)}, false,
+                             {kSplitNc, 1}, packed, tile);
+  });
+}
+
+// The same product for few outputs and a long K (weight gradients): parts along K, added in order. C is contiguous. `scratch` has
+// gemm_split_scratch_bytes(M, N, K).
 template <typename PackA, typename PackB>
 void gemm_split(const Workers& workers, const GemmShape& shape, const PackA& pack_a, const PackB& pack_b, float* c,
                 bool accumulate, void* scratch, const GemmTile& tile = gemm_tile()) {
   const uint32_t splits = gemm_splits(shape.M, shape.N, shape.K);
-  const int64_t row_stride = static_cast<int64_t>(shape.N);
-  if (splits == 1) return gemm(workers, shape, pack_a, pack_b, MatrixOutput{c, row_stride}, accumulate, scratch, tile);
-  const uint64_t part_floats = gemm_split_part_floats(shape.M, shape.N, shape.K);
-  const uint64_t outputs = shape.M * shape.N;
-  float* base = static_cast<float*>(scratch);
-  parallel_for(workers, splits, [&](uint32_t s) {
-    const uint64_t k0 = shape.K * s / splits, k1 = shape.K * (s + 1) / splits;
-    float* partial = base + s * part_floats;
-    // A partial's length rounded up keeps the packed block behind it aligned.
-    float* packed = partial + (outputs + 15) / 16 * 16;
-    gemm_detail::run_product(Workers{}, GemmShape{shape.M, shape.N, k1 - k0}, gemm_detail::Deeper<PackA>{pack_a, k0},
-                             gemm_detail::Deeper<PackB>{pack_b, k0}, MatrixOutput{partial, row_stride}, false, {kSplitNc, 1},
-                             packed, tile);
-  });
-  add_partials(workers, c, outputs, base, part_floats, splits, accumulate);
+  const MatrixOutput output{c, static_cast<int64_t>(shape.N)};
+  if (splits == 1) return gemm(workers, shape, pack_a, pack_b, output, accumulate, scratch, tile);
+  gemm_partials(workers, shape, pack_a, pack_b, scratch, tile);
+  add_partials(workers, c, shape.M * shape.N, static_cast<float*>(scratch), gemm_split_part_floats(shape.M, shape.N, shape.K), splits, accumulate);
 }
 
 }  // namespace reprise
