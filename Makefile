@@ -58,6 +58,7 @@ OTHER_CPU_PACKAGES := g++-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user
 all: $(BUILD)/reprise  ## build the command line, build/reprise
 
 # ---- what is missing is installed, or named in one line --------------------------------------------------------------------
+# One at a time, though rules run side by side: apt-get does not wait for another.
 
 $(BUILD)/packages/%:
 	@missing=; for package in $(PACKAGES); do \
@@ -67,9 +68,10 @@ $(BUILD)/packages/%:
 	  if [ "$$(id -u)" = 0 ]; then as_root=; elif command -v sudo >/dev/null 2>&1 && sudo -n true 2>/dev/null; then as_root="sudo -n"; \
 	  else echo "make: missing Debian packages:$$missing (no right to install: run as root: apt-get install$$missing)" >&2; exit 1; fi; \
 	  echo "installing$$missing"; \
-	  { $$as_root apt-get update -q && DEBIAN_FRONTEND=noninteractive $$as_root apt-get install -y -q --no-install-recommends $$missing; } >$(BUILD)-apt.log 2>&1 \
-	    || { echo "make: apt-get could not install$$missing; its words are in $(BUILD)-apt.log" >&2; exit 1; }; \
-	  rm -f $(BUILD)-apt.log; fi; \
+	  { flock 9 && $$as_root apt-get update -q && DEBIAN_FRONTEND=noninteractive $$as_root apt-get install -y -q --no-install-recommends $$missing; } \
+	    >$(BUILD)-apt-$*.log 2>&1 9<Makefile \
+	    || { echo "make: apt-get could not install$$missing; its words are in $(BUILD)-apt-$*.log" >&2; exit 1; }; \
+	  rm -f $(BUILD)-apt-$*.log; fi; \
 	mkdir -p $(@D) && touch $@
 $(BUILD)/packages/run: PACKAGES := $(RUN_PACKAGES)
 $(BUILD)/packages/data: PACKAGES := $(DATA_PACKAGES)
