@@ -1,4 +1,4 @@
-// The three passes of a convolution on layers of ResNet-20 (28 x 28 images, batch 128) and ResNet-50 (batch 8), and the two that read x
+// The three passes of a convolution on layers of ResNet-20 (28 x 28 images, batch 128) and ResNet-50 (batch 16), and the two that read x
 // once more with batch-norm and ReLU folded in (_norm).
 // Here because these layers are where training a ResNet spends its time.
 // It must not test correctness (gemm_test does).
@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -33,18 +34,18 @@ const LayerCase kLayers[] = {
     {"resnet20_skip_16_32", 128, 28, 16, 32, 1, 2, 0}, {"resnet18_64", 32, 32, 64, 64, 3, 1, 1},
     {"resnet18_64_128", 32, 32, 64, 128, 3, 2, 1},     {"resnet18_128", 32, 16, 128, 128, 3, 1, 1},
     // Every distinct layer of ResNet-50.
-    {"resnet50_stem", 8, 224, 3, 64, 7, 2, 3},
-    {"resnet50_c2_1x1_64_64", 8, 56, 64, 64, 1, 1, 0},      {"resnet50_c2_3x3", 8, 56, 64, 64, 3, 1, 1},
-    {"resnet50_c2_1x1_64_256", 8, 56, 64, 256, 1, 1, 0},    {"resnet50_c2_1x1_256_64", 8, 56, 256, 64, 1, 1, 0},
-    {"resnet50_c3_1x1_256_128", 8, 56, 256, 128, 1, 1, 0},  {"resnet50_c3_3x3_down", 8, 56, 128, 128, 3, 2, 1},
-    {"resnet50_c3_1x1_down", 8, 56, 256, 512, 1, 2, 0},     {"resnet50_c3_1x1_128_512", 8, 28, 128, 512, 1, 1, 0},
-    {"resnet50_c3_1x1_512_128", 8, 28, 512, 128, 1, 1, 0},  {"resnet50_c3_3x3", 8, 28, 128, 128, 3, 1, 1},
-    {"resnet50_c4_1x1_512_256", 8, 28, 512, 256, 1, 1, 0},  {"resnet50_c4_3x3_down", 8, 28, 256, 256, 3, 2, 1},
-    {"resnet50_c4_1x1_down", 8, 28, 512, 1024, 1, 2, 0},    {"resnet50_c4_1x1_256_1024", 8, 14, 256, 1024, 1, 1, 0},
-    {"resnet50_c4_1x1_1024_256", 8, 14, 1024, 256, 1, 1, 0}, {"resnet50_c4_3x3", 8, 14, 256, 256, 3, 1, 1},
-    {"resnet50_c5_1x1_1024_512", 8, 14, 1024, 512, 1, 1, 0}, {"resnet50_c5_3x3_down", 8, 14, 512, 512, 3, 2, 1},
-    {"resnet50_c5_1x1_down", 8, 14, 1024, 2048, 1, 2, 0},   {"resnet50_c5_1x1_512_2048", 8, 7, 512, 2048, 1, 1, 0},
-    {"resnet50_c5_1x1_2048_512", 8, 7, 2048, 512, 1, 1, 0}, {"resnet50_c5_3x3", 8, 7, 512, 512, 3, 1, 1},
+    {"resnet50_stem", 16, 224, 3, 64, 7, 2, 3},
+    {"resnet50_c2_1x1_64_64", 16, 56, 64, 64, 1, 1, 0},      {"resnet50_c2_3x3", 16, 56, 64, 64, 3, 1, 1},
+    {"resnet50_c2_1x1_64_256", 16, 56, 64, 256, 1, 1, 0},    {"resnet50_c2_1x1_256_64", 16, 56, 256, 64, 1, 1, 0},
+    {"resnet50_c3_1x1_256_128", 16, 56, 256, 128, 1, 1, 0},  {"resnet50_c3_3x3_down", 16, 56, 128, 128, 3, 2, 1},
+    {"resnet50_c3_1x1_down", 16, 56, 256, 512, 1, 2, 0},     {"resnet50_c3_1x1_128_512", 16, 28, 128, 512, 1, 1, 0},
+    {"resnet50_c3_1x1_512_128", 16, 28, 512, 128, 1, 1, 0},  {"resnet50_c3_3x3", 16, 28, 128, 128, 3, 1, 1},
+    {"resnet50_c4_1x1_512_256", 16, 28, 512, 256, 1, 1, 0},  {"resnet50_c4_3x3_down", 16, 28, 256, 256, 3, 2, 1},
+    {"resnet50_c4_1x1_down", 16, 28, 512, 1024, 1, 2, 0},    {"resnet50_c4_1x1_256_1024", 16, 14, 256, 1024, 1, 1, 0},
+    {"resnet50_c4_1x1_1024_256", 16, 14, 1024, 256, 1, 1, 0}, {"resnet50_c4_3x3", 16, 14, 256, 256, 3, 1, 1},
+    {"resnet50_c5_1x1_1024_512", 16, 14, 1024, 512, 1, 1, 0}, {"resnet50_c5_3x3_down", 16, 14, 512, 512, 3, 2, 1},
+    {"resnet50_c5_1x1_down", 16, 14, 1024, 2048, 1, 2, 0},   {"resnet50_c5_1x1_512_2048", 16, 7, 512, 2048, 1, 1, 0},
+    {"resnet50_c5_1x1_2048_512", 16, 7, 2048, 512, 1, 1, 0}, {"resnet50_c5_3x3", 16, 7, 512, 512, 3, 1, 1},
 };
 
 enum class ConvPass { kForward, kBackwardData, kBackwardWeight };
@@ -53,18 +54,34 @@ Tensor tensor(uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
   Tensor t;
   t.rank = 4;
   t.shape[0] = a, t.shape[1] = b, t.shape[2] = c, t.shape[3] = d;
+  t.bytes = 4 * t.elements();
   return t;
 }
 
-// Memory as a program's slots have it: from a multiple of 256 bytes on.
-class Slot {
+// Memory as a program has it: slots one behind another in an arena of the port.
+class Slots {
  public:
-  explicit Slot(uint64_t bytes) : memory_(bytes / sizeof(double) + 32) {}
-  explicit Slot(const std::vector<float>& values) : Slot(4 * values.size()) { std::copy(values.begin(), values.end(), data()); }
-  float* data() { return reinterpret_cast<float*>((reinterpret_cast<uintptr_t>(memory_.data()) + 255) / 256 * 256); }
+  explicit Slots(uint64_t bytes) {
+    if (!linux_acquire_arena(bytes, &arena_).ok()) std::abort();
+  }
+  ~Slots() { linux_release_arena(&arena_); }
+  Slots(const Slots&) = delete;
+  Slots& operator=(const Slots&) = delete;
+
+  float* take(uint64_t bytes) {
+    float* slot = reinterpret_cast<float*>(arena_.base + used_);
+    used_ += align_up(bytes);
+    return slot;
+  }
+  float* take(const std::vector<float>& values) {
+    float* slot = take(4 * values.size());
+    std::copy(values.begin(), values.end(), slot);
+    return slot;
+  }
 
  private:
-  std::vector<double> memory_;
+  Arena arena_;
+  uint64_t used_ = 0;
 };
 
 void run_layer(benchmark::State& state, const LayerCase& c, ConvPass pass, bool folds, uint32_t workers) {
@@ -72,7 +89,6 @@ void run_layer(benchmark::State& state, const LayerCase& c, ConvPass pass, bool 
   const ConvShape s{c.N, c.size, c.size, c.C, P, P, c.K, {c.kernel, c.kernel, c.stride, c.pad}};
   const Tensor tx = tensor(s.N, s.H, s.W, s.C), tw = tensor(s.K, c.kernel, c.kernel, s.C),
                ty = tensor(s.N, s.P, s.Q, s.K);
-  Slot x(random_floats(tx.elements(), 1)), w(random_floats(tw.elements(), 1)), y(random_floats(ty.elements(), 1));
   const std::vector<float> channel = random_floats(c.C, 1);
   const InputNorm norm = folds ? InputNorm{channel.data(), channel.data(), channel.data(), channel.data()} : InputNorm{};
   const Tensor* forward[] = {&ty, nullptr, nullptr, &tx, &tw, nullptr};
@@ -81,7 +97,9 @@ void run_layer(benchmark::State& state, const LayerCase& c, ConvPass pass, bool 
   const uint64_t bytes = pass == ConvPass::kForward        ? cpu_conv_forward_scratch_bytes(forward)
                          : pass == ConvPass::kBackwardData ? cpu_conv_backward_data_scratch_bytes(data)
                                                            : cpu_conv_backward_weight_scratch_bytes(weight);
-  Slot scratch(bytes);
+  Slots slots(align_up(tx.bytes) + align_up(tw.bytes) + align_up(ty.bytes) + align_up(bytes));
+  float *x = slots.take(random_floats(tx.elements(), 1)), *w = slots.take(random_floats(tw.elements(), 1)),
+        *y = slots.take(random_floats(ty.elements(), 1)), *scratch = slots.take(bytes);
   const KernelContext context{&workers_by_count[workers], nullptr};
   Stopwatch watch;
   for (auto _ : state) {
@@ -89,13 +107,13 @@ void run_layer(benchmark::State& state, const LayerCase& c, ConvPass pass, bool 
     Status status;
     switch (pass) {
       case ConvPass::kForward:
-        status = cpu_conv_forward<float>(context, {y.data(), x.data(), w.data(), scratch.data(), bytes, s, norm, nullptr, nullptr});
+        status = cpu_conv_forward<float>(context, {y, x, w, scratch, bytes, s, norm, nullptr, nullptr});
         break;
       case ConvPass::kBackwardData:
-        status = cpu_conv_backward_data<float>(context, {x.data(), y.data(), w.data(), scratch.data(), bytes, s, false});
+        status = cpu_conv_backward_data<float>(context, {x, y, w, scratch, bytes, s, false});
         break;
       case ConvPass::kBackwardWeight:
-        status = cpu_conv_backward_weight<float>(context, {w.data(), x.data(), y.data(), scratch.data(), bytes, s, false, norm});
+        status = cpu_conv_backward_weight<float>(context, {w, x, y, scratch, bytes, s, false, norm});
         break;
     }
     state.SetIterationTime(watch.stop());
