@@ -54,8 +54,11 @@ inline void multiply_columns(const Workers& workers, const GemmShape& shape, con
                              void* scratch) {
   const int64_t M = static_cast<int64_t>(shape.M), N = static_cast<int64_t>(shape.N);
   const uint32_t splits = gemm_splits(shape.M, shape.N, shape.K);
-  if (splits == 1 || M >= N) return gemm_split(workers, shape, MatrixPacker{a, 1, M}, MatrixPacker{b, 1, N}, c, accumulate, scratch);
-  // The wider operand is read as it lies, while what comes next is fetched; the narrow one is packed. The sums are the same.
+  if (splits == 1 || M >= N || M < kMaxNr) {
+    return gemm_split(workers, shape, MatrixPacker{a, 1, M}, MatrixPacker{b, 1, N}, c, accumulate, scratch);
+  }
+  // The wider operand is read as it lies, while what comes next is fetched; the narrower one, if it fills a tile's columns, is packed. The
+  // sums are the same.
   const GemmShape turned{shape.N, shape.M, shape.K};
   gemm_partials(workers, turned, MatrixPacker{b, 1, N}, MatrixPacker{a, 1, M}, scratch, gemm_tile());
   add_transposed_partials(workers, c, turned.M, turned.N, static_cast<float*>(scratch),

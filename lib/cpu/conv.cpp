@@ -263,7 +263,7 @@ struct PlaceDepths {
     for_each_depth(range, tap / patches.TS, tap % patches.TS, [&](uint32_t k, const Stored* row, int32_t column) {
       const bool there = row != nullptr && inside(column, patches.W);
       pixels[k] = there ? row + static_cast<uint64_t>(column) * patches.channels + c : nullptr;
-      if (there) fetch_run(pixels[k] + ahead, run);  // the next panel's, if it is not far
+      if (there) fetch_run(pixels[k] + ahead, run);  // about what the next block will have: rows of places may end elsewhere
     });
     read_pixels(to, range.width, pixels, range.kc, norm, c, run);
   }
