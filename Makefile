@@ -192,7 +192,7 @@ fuzz: $(FUZZ_TARGETS)  ## every parser over a million inputs each (RUNS=1000000)
 bench-plan: $(BUILD)/tests/bench/plan_bench  ## the planner's numbers, into tests/bench/PLAN_RESULTS.md
 	$< tests/bench/PLAN_RESULTS.md
 chen: $(BUILD)/tests/bench/chen_bench  ## train Chen et al.'s 990-layer ResNet at several feature-map budgets, or at BUDGET=7GiB; TURNS=3 times in turn
-	$< --turns $(or $(TURNS),1) $(BUDGET)
+	$< $(if $(TURNS),--turns $(TURNS)) $(BUDGET)
 chen-curves: $(BUILD)/tests/bench/chen_curves_bench  ## their figure and ours: planned feature maps at depths 128 to 1024
 	$< tests/bench/chen_curves.json tests/bench/chen_curves.svg
 .PHONY: fuzz bench-plan chen chen-curves

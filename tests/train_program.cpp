@@ -27,7 +27,8 @@ std::string proof_flags() {
 
 std::string sanitizer_flags() {
 #ifdef __SANITIZE_ADDRESS__
-  return "-fsanitize=address,undefined -fno-sanitize-recover=all -fno-sanitize=null,nonnull-attribute,returns-nonnull-attribute";  // as the Makefile has it
+  return "-fsanitize=address,undefined -fno-sanitize-recover=all "
+         "-fno-sanitize=null,nonnull-attribute,returns-nonnull-attribute";  // PLAN_NO_SANITIZE of the Makefile
 #else
   return "";
 #endif

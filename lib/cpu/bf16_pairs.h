@@ -49,21 +49,7 @@ void multiply_weights(const Workers& workers, const GemmShape& shape, const Bf16
   gemm(workers, {shape.M, shape.N, shape.K / 2}, pairs, PairedWeights{w}, output, accumulate, scratch, *tile);
 }
 
-// C[M,N] (+)= A[K,M]^T B[K,N], all row-major: the gradient of weights.
-inline void multiply_columns(const Workers& workers, const GemmShape& shape, const float* a, const float* b, float* c, bool accumulate,
-                             void* scratch) {
-  const int64_t M = static_cast<int64_t>(shape.M), N = static_cast<int64_t>(shape.N);
-  const uint32_t splits = gemm_splits(shape.M, shape.N, shape.K);
-  if (splits == 1 || M >= N || M < kMaxNr) {
-    return gemm_split(workers, shape, MatrixPacker{a, 1, M}, MatrixPacker{b, 1, N}, c, accumulate, scratch);
-  }
-  // The wider operand is read as it lies, while what comes next is fetched; the narrower one, if it fills a tile's columns, is packed. The
-  // sums are the same.
-  const GemmShape turned{shape.N, shape.M, shape.K};
-  gemm_partials(workers, turned, MatrixPacker{b, 1, N}, MatrixPacker{a, 1, M}, scratch, gemm_tile());
-  add_transposed_partials(workers, c, turned.M, turned.N, static_cast<float*>(scratch),
-                          gemm_split_part_floats(turned.M, turned.N, turned.K), splits, accumulate);
-}
+// multiply_columns of gemm.h for operands stored as bf16.
 inline void multiply_columns(const Workers& workers, const GemmShape& shape, const Bf16* a, const Bf16* b, float* c, bool accumulate,
                              void* scratch) {
   const int64_t M = static_cast<int64_t>(shape.M), N = static_cast<int64_t>(shape.N);

@@ -196,6 +196,9 @@ void add_partials(const Workers& workers, float* c, uint64_t count, const float*
   });
 }
 
+namespace {
+
+// add_partials of sums that are C's transpose: sums[s] is [rows, columns], C is [columns, rows].
 void add_transposed_partials(const Workers& workers, float* c, uint64_t rows, uint64_t columns, const float* sums, uint64_t stride,
                              uint32_t parts, bool accumulate) {
   constexpr uint64_t kSide = 16;  // of a block: a cache line of C and of the sums
@@ -217,6 +220,21 @@ void add_transposed_partials(const Workers& workers, float* c, uint64_t rows, ui
       }
     }
   });
+}
+
+}  // namespace
+
+void multiply_columns(const Workers& workers, const GemmShape& shape, const float* a, const float* b, float* c, bool accumulate, void* scratch) {
+  const int64_t M = static_cast<int64_t>(shape.M), N = static_cast<int64_t>(shape.N);
+  const MatrixPacker from_a{a, 1, M}, from_b{b, 1, N};
+  const uint32_t splits = gemm_splits(shape.M, shape.N, shape.K);
+  if (splits == 1 || M >= N || M < kMaxNr) return gemm_split(workers, shape, from_a, from_b, c, accumulate, scratch);
+  // The wider operand is read as it lies, while what comes next is fetched; the narrower one, if it fills a tile's columns, is packed. The
+  // sums are the same.
+  const GemmShape turned{shape.N, shape.M, shape.K};
+  gemm_partials(workers, turned, from_b, from_a, scratch, gemm_tile());
+  add_transposed_partials(workers, c, turned.M, turned.N, static_cast<float*>(scratch),
+                          gemm_split_part_floats(turned.M, turned.N, turned.K), splits, accumulate);
 }
 
 }  // namespace reprise

@@ -443,12 +443,9 @@ template <typename Stored>
 void column_sums(const Workers& workers, float* out, const Stored* in, uint64_t M, uint64_t K, bool accumulate,
                  void* scratch);
 
-// C (+)= sums[0] + sums[1] + ... in that order; sums[s] is contiguous, `stride` floats after the last one.
+// C[M,N] (+)= sums[0] + sums[1] + ... in that order; sums[s] is contiguous, `stride` floats after the last one.
 void add_partials(const Workers& workers, float* c, uint64_t count, const float* sums, uint64_t stride, uint32_t parts,
                   bool accumulate);
-// The same for sums that are C's transpose: sums[s] is [rows, columns], C is [columns, rows].
-void add_transposed_partials(const Workers& workers, float* c, uint64_t rows, uint64_t columns, const float* sums, uint64_t stride,
-                             uint32_t parts, bool accumulate);
 
 // gemm_splits() parts of a product, each a worker's task with its own partial C, in `scratch` from
 // s * gemm_split_part_floats(M, N, K) on.
@@ -479,5 +476,8 @@ void gemm_split(const Workers& workers, const GemmShape& shape, const PackA& pac
   gemm_partials(workers, shape, pack_a, pack_b, scratch, tile);
   add_partials(workers, c, shape.M * shape.N, static_cast<float*>(scratch), gemm_split_part_floats(shape.M, shape.N, shape.K), splits, accumulate);
 }
+
+// C[M,N] (+)= A[K,M]^T B[K,N], all row-major: the gradient of weights. `scratch` has gemm_split_scratch_bytes(M, N, K).
+void multiply_columns(const Workers& workers, const GemmShape& shape, const float* a, const float* b, float* c, bool accumulate, void* scratch);
 
 }  // namespace reprise

@@ -4,7 +4,7 @@
 //
 //   chen_bench [--steps N] [--turns N] [--threads N] [BUDGET...]    feature-map budgets such as 7GiB; default: 0.7 1.2 3 7 GiB and the largest
 //
-// --turns N: the budgets take N turns, each in an arena of its own, because a machine's speed drifts; a point's fastest step counts.
+// --turns N: the budgets take N turns, each in an arena of its own, because a machine's speed drifts.
 #include <sys/resource.h>
 
 #include <bit>
@@ -105,13 +105,16 @@ void summarise(const SolvedModel& model, const std::vector<Point>& points) {
   if (points.empty()) return;
   const Point& reference = points.front();
   // The forward and backward alone of the largest budget: what its own recomputation takes is not counted.
-  const double plain = reference.fastest() / (1 + reference.planned.extra_forward_cost);
+  const double own = 1 + reference.planned.extra_forward_cost;
+  const double fastest = reference.fastest() / own, middle = median(reference.seconds) / own;
   std::printf("\nState (weights, momentum, statistics) %.3f GiB, labels and small values %.3f GiB; gradients are released.\n",
               static_cast<double>(model.state_bytes) / kGiB, static_cast<double>(model.header_bytes) / kGiB);
-  std::printf("budget     extra time measured, of %.1f s (the largest budget's forward and backward)\n", plain);
+  std::printf("budget     extra time measured: fastest steps, of %.1f s (the largest budget's forward and backward); medians, of %.1f s\n",
+              fastest, middle);
   bool same = true;
   for (const Point& point : points) {
-    std::printf("%-9s %+6.1f%%\n", bytes_text(point.budget_bytes).c_str(), 100 * (point.fastest() / plain - 1));
+    std::printf("%-9s %+6.1f%% %+6.1f%%\n", bytes_text(point.budget_bytes).c_str(), 100 * (point.fastest() / fastest - 1),
+                100 * (median(point.seconds) / middle - 1));
     same = same && point.repeats && point.losses == reference.losses;
   }
   rusage usage{};
