@@ -30,8 +30,8 @@ LIB_SOURCES   := $(wildcard lib/*.cpp lib/cpu/*.cpp)
 PORT_SOURCES  := $(wildcard ports/linux/*.cpp)
 MAIN_SOURCES  := tools/reprise.cpp tools/train.cpp
 TOOL_SOURCES  := $(filter-out $(MAIN_SOURCES),$(wildcard tools/*.cpp tools/*/*.cpp))
-TEST_SOURCES  := $(wildcard tests/*_test.cpp)
-JUDGE_SOURCES := $(filter-out $(TEST_SOURCES),$(wildcard tests/*.cpp)) $(wildcard tests/ref/*.cpp)
+TEST_SOURCES  := $(wildcard tests/*/*_test.cpp)
+JUDGE_SOURCES := $(filter-out $(TEST_SOURCES),$(wildcard $(addprefix tests/,$(addsuffix /*.cpp,judges ops ref planner faces runtime ports))))
 BENCH_SOURCES := $(wildcard tests/bench/*_bench.cpp)
 
 objects = $(patsubst %.cpp,$(BUILD)/%.o,$(1))
@@ -39,7 +39,7 @@ LIB_OBJECTS   := $(call objects,$(LIB_SOURCES))
 PORT_OBJECTS  := $(call objects,$(PORT_SOURCES))
 TOOL_OBJECTS  := $(call objects,$(TOOL_SOURCES))
 TESTS         := $(patsubst tests/%.cpp,$(BUILD)/tests/%,$(TEST_SOURCES))
-TEST_SCRIPTS  := $(wildcard tests/*_test.sh)
+TEST_SCRIPTS  := $(wildcard tests/*/*_test.sh)
 BENCHES       := $(patsubst tests/bench/%.cpp,$(BUILD)/tests/bench/%,$(BENCH_SOURCES))
 
 RUN_PACKAGES   := g++ libblis-dev libxtensor-dev nlohmann-json3-dev libcli11-dev zlib1g-dev libstb-dev
@@ -199,7 +199,7 @@ chen-curves: $(BUILD)/tests/bench/chen_curves_bench  ## their figure and ours: p
 
 NVCC ?= $(or $(shell command -v nvcc),/usr/local/cuda/bin/nvcc)
 cuda:  ## compile cuda/ for sm_80, sm_87 and sm_90; fails on register spills (skipped where there is no nvcc)
-	BUILD=$(BUILD) NVCC=$(NVCC) tests/cuda_compile_test.sh
+	BUILD=$(BUILD) NVCC=$(NVCC) tests/ports/cuda_compile_test.sh
 gpu:  ## on a machine with a card: compare the CUDA kernels with the reference, and time them
 	@mkdir -p $(BUILD)
 	$(NVCC) -std=c++20 -O3 -I. -arch=native tests/bench/gpu_layer_norm.cu $(wildcard cuda/*.cu) -o $(BUILD)/gpu_layer_norm
@@ -224,4 +224,4 @@ help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r target text; do printf '  make %-10s %s\n' "$$target" "$$text"; done
 	@echo; echo '  RECIPE=f.json  BUDGET=512MiB  SCHEDULE=optimal|revolve|sqrt|every-k|none  ARGS="--steps 3"'
 
--include $(patsubst %.o,%.d,$(LIB_OBJECTS) $(PORT_OBJECTS) $(TOOL_OBJECTS) $(BUILD)/tools/reprise.o $(call objects,$(TEST_SOURCES) $(JUDGE_SOURCES) $(BENCH_SOURCES) $(wildcard tests/other_cpu/*.cpp)))
+-include $(patsubst %.o,%.d,$(LIB_OBJECTS) $(PORT_OBJECTS) $(TOOL_OBJECTS) $(BUILD)/tools/reprise.o $(call objects,$(TEST_SOURCES) $(JUDGE_SOURCES) $(BENCH_SOURCES) $(wildcard tests/ports/other_cpu/*.cpp)))

@@ -1,5 +1,5 @@
 // What a kernel file needs of CUDA beyond the language: launching, shared memory, unrolling, the Status of a launch.
-// Here so that the same .cu file compiles with nvcc and, after tests/cuda_fibre.h, as plain C++ that runs on the CPU.
+// Here so that the same .cu file compiles with nvcc and, after tests/ports/cuda_fibre.h, as plain C++ that runs on the CPU.
 // It must not know any kernel.
 #pragma once
 
@@ -24,7 +24,7 @@
 #define REPRISE_UNROLL _Pragma("unroll")
 
 #elif !defined(REPRISE_CUDA_FIBRE)
-#error "compile this with nvcc, or include tests/cuda_fibre.h before it"
+#error "compile this with nvcc, or include tests/ports/cuda_fibre.h before it"
 #endif
 
 namespace reprise {

@@ -8,7 +8,7 @@
 
 #include "ports/linux/linux_port.h"
 #include "tests/bench/recipe_command.h"
-#include "tools/emit/planner.h"
+#include "tools/planning/planner.h"
 #include "tools/profiling/measure.h"
 
 namespace reprise {

@@ -14,7 +14,7 @@
 #include <cstring>
 #include <fstream>
 
-#include "tests/deep_resnet.h"
+#include "tests/planner/deep_resnet.h"
 #include "tools/formats/error.h"
 #include "tools/formats/text.h"
 #include "tools/profiling/measure.h"

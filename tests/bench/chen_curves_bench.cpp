@@ -4,8 +4,8 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "tests/deep_resnet.h"
-#include "tools/emit/chart.h"
+#include "tests/planner/deep_resnet.h"
+#include "tools/drawing/chart.h"
 #include "tools/formats/error.h"
 #include "tools/formats/output_file.h"
 #include "tools/formats/text.h"

@@ -14,7 +14,7 @@
 #include "lib/cpu/gemm_scratch.h"
 #include "ports/linux/linux_port.h"
 #include "tests/bench/machine_peak.h"
-#include "tests/random_floats.h"
+#include "tests/ops/random_floats.h"
 
 namespace reprise::bench {
 namespace {

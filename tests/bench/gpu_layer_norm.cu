@@ -10,7 +10,7 @@
 
 #include "cuda/cuda_backend.h"
 #include "cuda/layer_norm_scratch.h"
-#include "tests/cuda_layer_norm_reference.h"
+#include "tests/ports/cuda_layer_norm_reference.h"
 
 namespace reprise::test {
 namespace {

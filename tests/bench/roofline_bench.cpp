@@ -18,7 +18,7 @@
 #include "tests/bench/machine_load.h"
 #include "tests/bench/machine_peak.h"
 #include "tests/bench/recipe_command.h"
-#include "tools/emit/step_cost.h"
+#include "tools/planning/step_cost.h"
 #include "tools/formats/text.h"
 #include "tools/profiling/measure.h"
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/kernel_cases.h"
+#include "tests/ops/kernel_cases.h"
 #include "tests/ref/array.h"
 
 namespace reprise::test {

@@ -8,8 +8,8 @@
 #include <optional>
 #include <string>
 
-#include "tools/emit/owned_plan.h"
-#include "tools/emit/planner.h"
+#include "tools/lowering/owned_plan.h"
+#include "tools/planning/planner.h"
 
 namespace reprise {
 

@@ -1,0 +1,391 @@
+// build/reprise as other people's scripts use it (DESIGN 9): every subcommand, its JSON, its exit status, its refusals.
+// Results are on stdout alone, all else on stderr, and a refusal is exactly one line.
+// It must not link what it judges: it runs the program.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "tests/faces/expect_user_error.h"
+#include "tests/runtime/process.h"
+
+namespace reprise::test {
+namespace {
+
+using nlohmann::json;
+
+const char* const kRecipe = R"({"name": "rn", "model": {"family": "resnet", "block": "basic", "units": [1, 1, 1], "width": 8, "stem": "cifar",
+  "classes": 5, "image": [12, 12, 3]}, "data": {"kind": "synthetic"}, "batch": 4, "steps": 6,
+  "optimizer": {"name": "sgd", "lr": 0.05, "momentum": 0.9}})";
+
+json recipe_json() { return json::parse(kRecipe); }
+
+std::set<std::string> keys_of(const json& object) {
+  std::set<std::string> keys;
+  for (const auto& [key, value] : object.items()) keys.insert(key);
+  return keys;
+}
+
+bool has_keys(const json& object, const std::set<std::string>& wanted) {
+  const std::set<std::string> keys = keys_of(object);
+  return std::includes(keys.begin(), keys.end(), wanted.begin(), wanted.end());
+}
+
+class CommandLine : public ::testing::Test {
+ protected:
+  std::string recipe(const json& value, const std::string& name = "recipe.json") {
+    write_text(folder_.file(name), value.dump());
+    return folder_.file(name);
+  }
+  std::string recipe() { return recipe(recipe_json()); }
+
+  // Runs, and demands the exit status, an empty stderr where it is 0, else one line with the fragments.
+  json json_answer(const std::vector<std::string>& arguments, int status = 0) {
+    const ProcessResult result = reprise_command(arguments);
+    EXPECT_EQ(result.status, status) << result.err;
+    EXPECT_TRUE(status != 0 || result.err.empty()) << result.err;
+    const json answer = json::parse(result.out, nullptr, false);
+    EXPECT_TRUE(answer.is_object()) << "stdout must be one JSON object: " << result.out;
+    return answer;
+  }
+
+  void expect_refusal(const std::vector<std::string>& arguments, int status, const std::vector<std::string>& fragments) {
+    const ProcessResult result = reprise_command(arguments);
+    std::string command;
+    for (const std::string& argument : arguments) command += " " + argument;
+    EXPECT_EQ(result.status, status) << command << ": " << result.err;
+    EXPECT_EQ(result.out, "") << command;
+    EXPECT_TRUE(result.is_one_line_with(fragments)) << command << ": wanted one line with " << json(fragments) << ", got: " << result.err;
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(CommandLine, PlanWritesTheSameBytesTwice) {
+  for (const char* name : {"a", "b/c"}) {
+    const ProcessResult result = reprise_command({"plan", recipe(), "-o", folder_.file(name)});
+    EXPECT_EQ(result.status, 0) << result.err;
+    EXPECT_EQ(result.out, "");
+    EXPECT_NE(result.err.find("planned peak"), std::string::npos) << result.err;
+  }
+  for (const char* file : {"/plan.h", "/manifest.json"}) {
+    EXPECT_EQ(file_text(folder_.file("a") + file), file_text(folder_.file("b/c") + file)) << file;
+    EXPECT_NE(file_text(folder_.file("a") + file), "") << file;
+  }
+  EXPECT_FALSE(std::filesystem::exists(folder_.file("a/plan.h.tmp")));
+}
+
+void expect_canonical(const json& value, const std::string& path) {
+  for (const auto& [key, inner] : value.items()) {
+    EXPECT_EQ(key.find("seconds") == std::string::npos || inner.is_null(), true) << path << key << ": a manifest holds no times";
+    if (inner.is_object()) expect_canonical(inner, path + key + ".");
+  }
+}
+
+TEST_F(CommandLine, ManifestHasItsFields) {
+  ASSERT_EQ(reprise_command({"plan", recipe(), "-o", folder_.file("p")}).status, 0);
+  const std::string text = file_text(folder_.file("p/manifest.json"));
+  const json manifest = json::parse(text);
+  EXPECT_TRUE(has_keys(manifest, {"format", "recipe", "plan_hash", "regions", "slots", "peak", "outside", "measured"}));
+  EXPECT_EQ(manifest.dump(1) + "\n", text) << "keys must be sorted";
+  expect_canonical(manifest, "");
+  EXPECT_TRUE(has_keys(manifest["peak"], {"row", "live"}));
+  ASSERT_FALSE(manifest["regions"].empty());
+  for (const json& region : manifest["regions"]) {
+    EXPECT_EQ(keys_of(region), (std::set<std::string>{"name", "capacity_bytes", "planned_bytes", "high_water_row"}));
+    EXPECT_LE(region["planned_bytes"], region["capacity_bytes"]);
+  }
+  ASSERT_FALSE(manifest["slots"].empty());
+  for (const json& slot : manifest["slots"]) {
+    EXPECT_TRUE(has_keys(slot, {"id", "name", "layer", "kind", "dtype", "shape", "bytes", "offset", "first_row", "last_row"})) << slot;
+    EXPECT_LE(slot["first_row"], slot["last_row"]) << slot;
+    EXPECT_EQ(slot["offset"].get<uint64_t>() % 256, 0u) << slot;
+  }
+}
+
+TEST_F(CommandLine, AuditOfRecipeAndOfManifestAgree) {
+  ASSERT_EQ(reprise_command({"plan", recipe(), "-o", folder_.file("p")}).status, 0);
+  const std::string manifest = folder_.file("p/manifest.json");
+  EXPECT_EQ(json_answer({"audit", recipe(), "--json"}), json_answer({"audit", manifest, "--json"}));
+  const ProcessResult text = reprise_command({"audit", recipe()}), again = reprise_command({"audit", manifest});
+  EXPECT_EQ(text.status, 0);
+  EXPECT_EQ(text.out, again.out);
+  EXPECT_EQ(text.err, "");
+  for (const char* fragment : {"region", "peak of micro_first", "slots"}) EXPECT_NE(text.out.find(fragment), std::string::npos) << fragment;
+  write_text(folder_.file("no.json"), R"({"plan_hash": 1, "slots": 2})");
+  expect_refusal({"audit", folder_.file("no.json"), "--json"}, 1, {"no.json", "manifest"});
+  expect_refusal({"audit", recipe(), "--budget", "1KiB", "--json"}, 3, {"rn", "smallest budget"});
+}
+
+TEST_F(CommandLine, AuditGateHoldsThePlanToItsBaseline) {
+  const std::string smallest = json_answer({"fit", recipe(), "--budget", "1GiB", "--json"})["smallest_budget"].dump();
+  ASSERT_EQ(reprise_command({"plan", recipe(), "--schedule", "optimal", "--budget", smallest, "-o", folder_.file("small")}).status, 0);
+  const std::string baseline = folder_.file("small/manifest.json");
+  EXPECT_EQ(reprise_command({"audit", baseline, "--gate", baseline}).status, 0);
+  EXPECT_EQ(reprise_command({"audit", recipe(), "--schedule", "none", "--gate", baseline, "--max-growth", "1000"}).status, 0);
+  expect_refusal({"audit", recipe(), "--schedule", "none", "--gate", baseline, "--max-growth", "1"}, 3, {"--gate", "grown from"});
+  expect_refusal({"audit", recipe(), "--gate", recipe()}, 1, {"--gate", "manifest"});
+}
+
+TEST_F(CommandLine, FitNamesTheSmallestBudgetThatFits) {
+  const std::set<std::string> fields = {"fits", "smallest_budget", "planned_bytes", "predicted_seconds"};
+  for (const std::string schedule : {"optimal", "sqrt", "revolve", "every-k", "none", "chen"}) {
+    const json enough = json_answer({"fit", recipe(), "--budget", "1GiB", "--schedule", schedule, "--json"});
+    EXPECT_EQ(keys_of(enough), fields);
+    EXPECT_EQ(enough["fits"], true) << schedule;
+    EXPECT_TRUE(enough["predicted_seconds"].is_null());
+    const uint64_t smallest = enough["smallest_budget"];
+    const json least = json_answer({"fit", recipe(), "--budget", std::to_string(smallest), "--strategy", schedule, "--json"});
+    EXPECT_EQ(least["fits"], true) << schedule;
+    EXPECT_LE(least["planned_bytes"], smallest) << schedule;
+    const ProcessResult less = reprise_command({"fit", recipe(), "--budget", std::to_string(smallest - 256), "--schedule", schedule, "--json"});
+    EXPECT_EQ(less.status, 3) << schedule;
+    EXPECT_TRUE(less.is_one_line_with({"rn", "budget", std::to_string(smallest), "live"})) << less.err;
+    const json answer = json::parse(less.out);
+    EXPECT_EQ(keys_of(answer), fields);
+    EXPECT_EQ(answer["fits"], false) << schedule;
+    EXPECT_EQ(answer["smallest_budget"], smallest) << schedule;
+    EXPECT_TRUE(answer["planned_bytes"].is_null());
+  }
+  expect_refusal({"plan", recipe(), "--budget", "1KiB", "-o", folder_.file("p")}, 3, {"rn", "smallest budget"});
+  EXPECT_FALSE(std::filesystem::exists(folder_.file("p"))) << "a plan that does not fit leaves nothing";
+  expect_refusal({"fit", recipe(), "--budget", ""}, 1, {"--budget", "\"\""});
+}
+
+TEST_F(CommandLine, SaysWhatGradientReleaseWouldNeed) {
+  const ProcessResult without = reprise_command({"fit", recipe(), "--budget", "1KiB"});
+  const std::string words = "with \"gradient_release\": true it would be ";
+  const size_t found = without.err.find(words), at = found + words.size();
+  ASSERT_NE(found, std::string::npos) << without.err;
+  json value = recipe_json();
+  value["gradient_release"] = true;
+  const ProcessResult with = reprise_command({"fit", recipe(value), "--budget", "1KiB"});
+  const std::string amount = without.err.substr(at, without.err.find('\n', at) - at);
+  EXPECT_NE(with.err.find("(" + amount + ")"), std::string::npos) << amount << " / " << with.err;
+  EXPECT_EQ(with.err.find("it would be"), std::string::npos);
+}
+
+TEST_F(CommandLine, FeatureMapBudget) {
+  json value = recipe_json();
+  value["feature_map_budget"] = "64MiB";
+  const uint64_t smallest = json_answer({"fit", recipe(value), "--json"})["smallest_budget"];
+  value["feature_map_budget"] = smallest;
+  EXPECT_EQ(json_answer({"fit", recipe(value), "--json"})["fits"], true);
+  const json rows = json_answer({"compare", recipe(value), "--json"})["rows"];
+  EXPECT_TRUE(std::any_of(rows.begin(), rows.end(), [](const json& row) { return row["strategy"] == "optimal" && row["feasible"] == true; }));
+  value["feature_map_budget"] = smallest - 256;
+  const ProcessResult less = reprise_command({"fit", recipe(value), "--json"});
+  EXPECT_EQ(less.status, 3);
+  EXPECT_TRUE(less.is_one_line_with({"feature_map_budget", std::to_string(smallest)})) << less.err;
+  EXPECT_EQ(json_answer({"fit", recipe(value), "--budget", "1GiB", "--json"})["fits"], true) << "--budget takes the place of feature_map_budget";
+  value["budget"] = 1 << 20;
+  expect_refusal({"fit", recipe(value)}, 1, {"recipe.json", "feature_map_budget"});
+}
+
+TEST_F(CommandLine, CompareListsEveryStrategy) {
+  const json answer = json_answer({"compare", recipe(), "--budget", "700KiB", "--json"});
+  EXPECT_EQ(keys_of(answer), (std::set<std::string>{"budget", "rows"}));
+  EXPECT_EQ(answer["budget"], 700 << 10);
+  std::set<std::string> strategies;
+  for (const json& row : answer["rows"]) {
+    EXPECT_TRUE(has_keys(row, {"strategy", "feasible", "peak_bytes", "packed_bytes", "extra_forward_cost", "predicted_seconds"})) << row;
+    strategies.insert(row["strategy"].get<std::string>());
+    if (row["feasible"] == false) continue;
+    EXPECT_LE(row["packed_bytes"], 700 << 10) << row;
+    EXPECT_GE(row["packed_bytes"], row["peak_bytes"]) << row;
+    EXPECT_GE(row["extra_forward_cost"], 0) << row;
+  }
+  for (const json& row : answer["rows"]) {
+    const bool disk = row["strategy"] == "h-revolve" || row["strategy"] == "multistage";
+    EXPECT_EQ(has_keys(row, {"disk_bytes", "disk_budget_bytes"}), disk) << row;
+  }
+  for (const char* strategy : {"none", "every-k", "sqrt", "revolve", "multistage", "h-revolve", "optimal"}) EXPECT_EQ(strategies.count(strategy), 1u) << strategy;
+  EXPECT_NE(reprise_command({"compare", recipe()}).out.find("optimal"), std::string::npos);
+}
+
+TEST_F(CommandLine, ChainGoesRoundToSchedule) {
+  const std::string chain = folder_.file("chain.json");
+  const ProcessResult written = reprise_command({"chain", recipe(), "-o", chain});
+  EXPECT_EQ(written.status, 0) << written.err;
+  EXPECT_EQ(written.out, "");
+  EXPECT_EQ(reprise_command({"chain", recipe()}).out, file_text(chain));
+  const json value = json::parse(file_text(chain));
+  EXPECT_EQ(keys_of(value), (std::set<std::string>{"input_bytes", "links"}));
+  for (const json& link : value["links"]) {
+    EXPECT_EQ(keys_of(link), (std::set<std::string>{"name", "forward_cost", "boundary_bytes", "forward_scratch_bytes", "tapes", "residues"}));
+  }
+  EXPECT_EQ(value["links"].back()["boundary_bytes"], 0);
+  const std::string actions = folder_.file("actions.jsonl");
+  const json answer = json_answer({"schedule", chain, "--memory", "1MiB", "--actions", actions, "--json"});
+  EXPECT_TRUE(has_keys(answer, {"feasible", "makespan", "peak_bytes", "packed_bytes", "move_bytes", "solve_seconds"}));
+  EXPECT_EQ(answer["packed_bytes"], answer["peak_bytes"]);
+  EXPECT_NE(file_text(actions), "");
+  const uint64_t smallest = answer["smallest_memory"];
+  const ProcessResult less = reprise_command({"schedule", chain, "--memory", std::to_string(smallest - 1), "--json"});
+  EXPECT_EQ(less.status, 3);
+  EXPECT_EQ(json::parse(less.out)["feasible"], false);
+  EXPECT_TRUE(less.is_one_line_with({"chain.json", "--memory", std::to_string(smallest)})) << less.err;
+  EXPECT_EQ(json_answer({"schedule", chain, "--memory", std::to_string(smallest), "--json"})["feasible"], true);
+}
+
+TEST_F(CommandLine, ADiskUnderTheMemory) {
+  json value = recipe_json();
+  value["model"]["units"] = {3, 3, 3};
+  const std::string chain = folder_.file("chain.json"), actions = folder_.file("actions.jsonl");
+  EXPECT_EQ(reprise_command({"chain", recipe(value), "-o", chain}).status, 0);
+  const std::string least = std::to_string(json_answer({"schedule", chain, "--memory", "1GiB", "--json"})["smallest_memory"].get<uint64_t>());
+  const json without = json_answer({"schedule", chain, "--memory", least, "--strategy", "h-revolve", "--json"});
+  const json with = json_answer({"schedule", chain, "--memory", least, "--strategy", "h-revolve", "--disk", "1MiB", "--write-cost", "0.1", "--read-cost",
+                                 "0.1", "--actions", actions, "--json"});
+  EXPECT_EQ(without["disk_bytes"], 0);
+  EXPECT_GT(with["disk_bytes"], 0);
+  EXPECT_LT(with["makespan"], without["makespan"]);
+  EXPECT_EQ(with["packed_bytes"], with["peak_bytes"]);
+  EXPECT_NE(file_text(actions).find("{\"action\":\"read\",\"boundary\":"), std::string::npos) << file_text(actions);
+  expect_refusal({"schedule", chain, "--memory", least, "--disk", "1MiB"}, 1, {"disk", "\"optimal\""});
+  expect_refusal({"schedule", chain, "--memory", least, "--strategy", "h-revolve", "--read-cost", "1"}, 2, {"--read-cost", "--disk"});
+  expect_refusal({"schedule", chain, "--memory", least, "--strategy", "h-revolve", "--disk", "1MiB", "--write-cost", "-1"}, 1, {"--write-cost"});
+  value["schedule"] = {{"strategy", "h-revolve"}, {"disk", "1MiB"}, {"write_cost", 0.1}, {"read_cost", 0.1}};
+  value["budget"] = json_answer({"fit", recipe(value), "--budget", "1GiB", "--json"})["smallest_budget"];
+  EXPECT_EQ(reprise_command({"plan", recipe(value), "-o", folder_.file("out")}).status, 0);
+  const json manifest = json::parse(file_text(folder_.file("out/manifest.json")));
+  EXPECT_EQ(manifest["regions"].back()["name"], "disk");
+  EXPECT_GT(manifest["regions"].back()["planned_bytes"], 0);
+  EXPECT_FALSE(manifest["disk"].empty());
+  EXPECT_NE(reprise_command({"audit", folder_.file("out/manifest.json")}).out.find("blocks on disk"), std::string::npos);
+  EXPECT_EQ(json_answer({"schedule", chain, "--memory", least, "--strategy", "h-revolve", "--disk", "0", "--json"})["disk_bytes"], 0);
+  expect_refusal({"plan", recipe(value), "--schedule", "optimal", "--disk", "1MiB", "-o", folder_.file("out")}, 1, {"schedule.disk"});
+}
+
+TEST_F(CommandLine, UnitChains) {
+  const auto revolve = [&](const char* steps, const char* slots) {
+    return json_answer({"schedule", "--steps", steps, "--slots", slots, "--strategy", "revolve", "--json"}).value("extra_forwards", -1);
+  };
+  EXPECT_EQ(revolve("10", "3"), 15);
+  EXPECT_EQ(revolve("1000", "10"), 3636);
+  EXPECT_EQ(json_answer({"schedule", "--steps", "10", "--ram", "1", "--disk", "1", "--write-cost", "2", "--read-cost", "2", "--strategy",
+                         "h-revolve", "--json"})["makespan"], 37);
+}
+
+TEST_F(CommandLine, Pack) {
+  const std::string problem = "tests/data/minimalloc/A.1048576.csv", packed = folder_.file("out.csv");
+  const json answer = json_answer({"pack", problem, "--capacity", "1048576", "-o", packed, "--json"});
+  EXPECT_TRUE(has_keys(answer, {"feasible", "packed", "lower_bound", "seconds"}));
+  EXPECT_EQ(answer["feasible"], true);
+  EXPECT_LE(answer["packed"], 1048576);
+  EXPECT_NE(file_text(packed).find("offset"), std::string::npos);
+  write_text(folder_.file("two.csv"), "id,lower,upper,size\na,0,2,6\nb,1,3,6\n");
+  const ProcessResult tight = reprise_command({"pack", folder_.file("two.csv"), "--capacity", "11", "--json"});
+  EXPECT_EQ(tight.status, 3) << tight.err;
+  EXPECT_EQ(json::parse(tight.out)["feasible"], false);
+  expect_refusal({"pack", folder_.file("none.csv")}, 1, {"none.csv"});
+  expect_refusal({"pack", problem, "-o", "/dev/full"}, 1, {"/dev/full"});
+  expect_refusal({"pack", problem, "--capacity", "0"}, 2, {"--capacity"});
+}
+
+TEST_F(CommandLine, Doctor) {
+  const json answer = json_answer({"doctor", "--json"});
+  EXPECT_TRUE(has_keys(answer, {"processor", "processors", "kernel_set", "memory_bytes", "available_bytes", "cuda_device"}));
+  EXPECT_GE(answer["processors"], 1);
+  const ProcessResult text = reprise_command({"doctor"});
+  EXPECT_EQ(text.status, 0);
+  EXPECT_NE(text.out.find(answer["kernel_set"].get<std::string>()), std::string::npos);
+}
+
+TEST_F(CommandLine, NameAndHelp) {
+  EXPECT_EQ(reprise_command({"name", recipe()}).out, "rn\n");
+  const std::string help = reprise_command({"--help"}).out;
+  for (const char* command : {"plan", "fit", "compare", "chain", "schedule", "pack", "audit", "doctor", "name"}) {
+    EXPECT_NE(help.find(std::string("\n  ") + command), std::string::npos) << command;
+    const ProcessResult own = reprise_command({command, "--help"});
+    EXPECT_EQ(own.status, 0) << command;
+    EXPECT_EQ(own.err, "") << command;
+    EXPECT_NE(own.out.find("Usage: reprise " + std::string(command)), std::string::npos) << own.out;
+  }
+}
+
+TEST_F(CommandLine, UsageErrorsExitWithTwo) {
+  const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
+      {{}, "subcommand"}, {{"frob"}, "frob"}, {{"plan"}, "RECIPE"}, {{"plan", recipe()}, "--output"}, {{"fit", recipe(), "--nope"}, "--nope"},
+      {{"fit", recipe(), "--budget"}, "--budget"}, {{"fit", recipe(), "extra"}, "extra"}, {{"fit", recipe(), "--k", "0"}, "--k"},
+      {{"fit", recipe(), "--k", "x"}, "--k"}, {{"schedule"}, "CHAIN"}, {{"schedule", "c.json"}, "--memory"},
+      {{"schedule", "c.json", "--steps", "4"}, "--steps"}, {{"schedule", "--steps", "-1", "--slots", "3"}, "--steps"},
+      {{"schedule", "--steps", "5", "--slots", "-1", "--strategy", "revolve"}, "--slots"}, {{"schedule", "--steps", "5", "--strategy", "revolve"}, "--slots"},
+      {{"schedule", "c.json", "--memory", "1", "--unit", "-5"}, "--unit"}, {{"name"}, "RECIPE"}, {{"doctor", "x"}, "x"}};
+  for (const auto& [arguments, fragment] : cases) expect_refusal(arguments, 2, {fragment});
+}
+
+TEST_F(CommandLine, BytesAreCheckedLoudly) {
+  for (const char* budget : {"0", "9223372036854775808", "7XB", "-1", "1.5", "", "1e6", "0x10", " 5MiB", "5 MiB"}) {
+    expect_refusal({"fit", recipe(), std::string("--budget=") + budget}, *budget == 0 ? 2 : 1, {"--budget"});
+    expect_refusal({"schedule", "c.json", std::string("--memory=") + budget}, *budget == 0 ? 2 : 1, {*budget == 0 ? "--memory" : ""});
+    if (*budget == 0) continue;
+    json value = recipe_json();
+    value["budget"] = budget;
+    expect_refusal({"fit", recipe(value)}, 1, {"recipe.json", "budget"});
+  }
+  EXPECT_EQ(json_answer({"fit", recipe(), "--budget", "9223372036854775807", "--json"})["fits"], true);
+  EXPECT_EQ(json_answer({"fit", recipe(), "--budget", "7GiB", "--json"})["fits"], true);
+  expect_refusal({"fit", recipe()}, 1, {"recipe.json", "budget"});
+}
+
+TEST_F(CommandLine, BadRecipes) {
+  const auto expect = [&](const char* pointer, const json& bad, const std::vector<std::string>& fragments) {
+    json value = recipe_json();
+    value[json::json_pointer(pointer)] = bad;
+    expect_refusal({"plan", recipe(value), "-o", folder_.file("p")}, 1, fragments);
+    EXPECT_FALSE(std::filesystem::exists(folder_.file("p"))) << pointer;
+  };
+  expect("/batchs", 4, {"recipe.json", "batchs", "batch"});
+  expect("/model/widht", 4, {"recipe.json", "model.widht", "width"});
+  expect("/batch", "four", {"recipe.json", "batch"});
+  expect("/batch", 0, {"recipe.json", "batch"});
+  expect("/batch", 4.5, {"recipe.json", "batch"});
+  expect("/model/units", "3", {"recipe.json", "model.units"});
+  expect("/model/units", json::array({1}), {"recipe.json", "model.units"});
+  expect("/model/image", json::array({0, 12, 3}), {"recipe.json", "model.image"});
+  expect("/model/image", json::array({12, 12}), {"recipe.json", "model.image"});
+  expect("/model/family", "vgg", {"recipe.json", "model.family"});
+  expect("/batch", 2000000000, {"recipe.json", "batch"});
+  expect("/optimizer/lr", -1, {"recipe.json", "optimizer.lr"});
+  expect("/optimizer/betas", json::array({0.9, 0.99}), {"recipe.json", "optimizer.betas"});
+  expect("/schedule", "optimum", {"recipe.json", "schedule", "optimal"});
+  expect("/dtype", "f16", {"recipe.json", "dtype"});
+  expect("/backend", "cuda", {"recipe.json", "backend", "cpu"});
+  expect("/freeze", json::array({"nothing*"}), {"freeze", "nothing*"});
+  expect("/lora", json::object(), {"recipe.json", "lora"});
+  expect("/sequence", 5, {"recipe.json", "sequence"});
+  expect("/data", {{"kind", "text"}, {"path", "x"}}, {"recipe.json", "data.kind"});
+  expect("/name", "../evil", {"recipe.json", "name"});
+  json gpt = {{"model", {{"family", "gpt2"}, {"n_embd", 10}, {"n_head", 3}}}, {"batch", 1}, {"data", {{"kind", "synthetic"}}}};
+  expect_refusal({"plan", recipe(gpt), "-o", folder_.file("p")}, 1, {"recipe.json", "n_head"});
+  gpt["model"] = {{"huggingface", folder_.file("nowhere")}};
+  expect_refusal({"plan", recipe(gpt), "-o", folder_.file("p")}, 1, {"recipe.json", "model.huggingface", "config.json"});
+  for (const char* text : {"", "{", "[]", "{\"batch\": 4", "\xff\xfe"}) {
+    write_text(folder_.file("bad.json"), text);
+    expect_refusal({"plan", folder_.file("bad.json"), "-o", folder_.file("p")}, 1, {"bad.json"});
+  }
+  expect_refusal({"plan", folder_.file("absent.json"), "-o", folder_.file("p")}, 1, {"absent.json"});
+  expect_refusal({"plan", folder_.path(), "-o", folder_.file("p")}, 1, {folder_.path()});
+}
+
+TEST_F(CommandLine, OutputThatCannotBeWritten) {
+  expect_refusal({"plan", recipe(), "-o", "/proc/reprise/p"}, 1, {"/proc/reprise"});
+  expect_refusal({"plan", recipe(), "-o", "/dev/null"}, 1, {"/dev/null"});
+  expect_refusal({"plan", recipe(), "-o", ""}, 1, {"--output"});
+  expect_refusal({"chain", recipe(), "-o", "/dev/full"}, 1, {"/dev/full"});
+  ProcessOptions full_disk;
+  full_disk.largest_file_bytes = 8192;
+  full_disk.environment = {"LC_ALL=C"};
+  const ProcessResult result = reprise_command({"plan", recipe(), "-o", folder_.file("p")}, full_disk);
+  EXPECT_EQ(result.status, 1) << result.err;
+  EXPECT_TRUE(result.is_one_line_with({"manifest.json", "written"})) << result.err;
+  EXPECT_TRUE(std::filesystem::is_empty(folder_.file("p"))) << "nothing half-written";
+  const ProcessResult redirected = run({"/bin/sh", "-c", build_folder() + "/reprise chain " + recipe() + " >/dev/full"});
+  EXPECT_EQ(redirected.status, 1);
+  EXPECT_TRUE(redirected.is_one_line_with({"stdout"})) << redirected.err;
+}
+
+}  // namespace
+}  // namespace reprise::test

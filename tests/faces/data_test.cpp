@@ -1,0 +1,694 @@
+// Micro-batches of every kind of data: which samples, which values, no heap, and one clear line for every damaged file.
+// Here because a wrong batch still trains, only worse, and nothing else would notice.
+// It must not share the reading code: files are written here byte by byte.
+#include <gtest/gtest.h>
+#include <zlib.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <numeric>
+#include <set>
+
+#include "tests/faces/expect_user_error.h"
+#include "tools/data/dataset.h"
+#include "tools/data/images.h"
+#include "tools/data/resize.h"
+#include "tools/data/sample_order.h"
+#include "tools/formats/output_file.h"
+#include "tools/formats/safetensors.h"
+
+namespace {
+thread_local uint64_t allocations = 0;  // of this thread: a producer thread may allocate
+}
+
+// Not inlined: g++ would take malloc for new's mismatched twin.
+[[gnu::noinline]] void* operator new(std::size_t bytes) {
+  ++allocations;
+  if (void* memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
+  throw std::bad_alloc();
+}
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+
+namespace reprise {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string big_endian(uint32_t value) {
+  return {static_cast<char>(value >> 24), static_cast<char>(value >> 16), static_cast<char>(value >> 8),
+          static_cast<char>(value)};
+}
+
+// The byte of pixel i of sample n in all made-up image sets.
+uint8_t pixel_of(uint64_t n, uint64_t i) { return static_cast<uint8_t>(n * 37 + i * 11 + i / 3); }
+
+std::string idx_images(uint32_t count, uint32_t height, uint32_t width) {
+  std::string text = big_endian(0x803) + big_endian(count) + big_endian(height) + big_endian(width);
+  for (uint64_t n = 0; n < count; ++n) {
+    for (uint64_t i = 0; i < uint64_t{height} * width; ++i) text += static_cast<char>(pixel_of(n, i));
+  }
+  return text;
+}
+
+std::string idx_labels(uint32_t count, uint32_t classes) {
+  std::string text = big_endian(0x801) + big_endian(count);
+  for (uint32_t n = 0; n < count; ++n) text += static_cast<char>(n % classes);
+  return text;
+}
+
+void write_gzip(const std::string& path, const std::string& text) {
+  gzFile file = gzopen(path.c_str(), "wb");
+  gzwrite(file, text.data(), static_cast<unsigned>(text.size()));
+  gzclose(file);
+}
+
+void write_idx_folder(const TemporaryFolder& folder, uint32_t training, uint32_t evaluation) {
+  write_file(folder.file("train-images-idx3-ubyte"), idx_images(training, 4, 5));
+  write_gzip(folder.file("train-labels-idx1-ubyte.gz"), idx_labels(training, 3));
+  write_gzip(folder.file("t10k-images-idx3-ubyte.gz"), idx_images(evaluation, 4, 5));
+  write_file(folder.file("t10k-labels-idx1-ubyte"), idx_labels(evaluation, 3));
+}
+
+Recipe image_recipe(DataSource::Kind kind, const std::string& path, int height, int width, int channels, int batch) {
+  ResNetModel model;
+  model.image_height = height;
+  model.image_width = width;
+  model.image_channels = channels;
+  model.classes = 3;
+  Recipe recipe;
+  recipe.name = "test";
+  recipe.model = model;
+  recipe.batch = batch;
+  recipe.data.kind = kind;
+  recipe.data.path = path;
+  recipe.data.shuffle = false;
+  return recipe;
+}
+
+Recipe text_recipe(DataSource::Kind kind, const std::string& path, int vocabulary, int sequence, int batch) {
+  Gpt2Model model;
+  model.vocab_size = vocabulary;
+  Recipe recipe;
+  recipe.name = "test";
+  recipe.model = model;
+  recipe.batch = batch;
+  recipe.sequence = sequence;
+  recipe.data.kind = kind;
+  recipe.data.path = path;
+  recipe.data.shuffle = false;
+  return recipe;
+}
+
+struct ImageBatch {
+  std::vector<float> images;
+  std::vector<int32_t> labels;
+  uint64_t real = 0;
+  bool operator==(const ImageBatch&) const = default;
+};
+
+ImageBatch fill_images_of(Dataset& dataset, const Recipe& recipe, uint64_t step, uint64_t micro) {
+  const size_t batch = static_cast<size_t>(recipe.batch);
+  ImageBatch result{std::vector<float>(batch * image_shape(recipe).values(), -9.0f), std::vector<int32_t>(batch, -9),
+                    0};
+  result.real = dataset.fill(step, micro, result.images.data(), result.labels.data());
+  return result;
+}
+
+struct TokenBatch {
+  std::vector<int32_t> tokens, labels;
+  uint64_t real = 0;
+  bool operator==(const TokenBatch&) const = default;
+};
+
+TokenBatch fill_tokens_of(Dataset& dataset, const Recipe& recipe, uint64_t step, uint64_t micro) {
+  const size_t count = static_cast<size_t>(recipe.batch) * static_cast<size_t>(recipe.sequence);
+  TokenBatch result{std::vector<int32_t>(count, -9), std::vector<int32_t>(count, -9), 0};
+  result.real = dataset.fill(step, micro, result.tokens.data(), result.labels.data());
+  return result;
+}
+
+TEST(Permutation, IsOneForEverySize) {
+  std::vector<uint64_t> sizes(70);
+  std::iota(sizes.begin(), sizes.end(), uint64_t{1});
+  for (const uint64_t more : {255, 256, 257, 1000, 4096, 4097, 60000}) sizes.push_back(more);
+  for (const uint64_t size : sizes) {
+    for (const uint64_t epoch : {0, 1}) {
+      std::vector<bool> seen(size, false);
+      for (uint64_t i = 0; i < size; ++i) {
+        const uint64_t n = permuted(i, size, 42, epoch);
+        ASSERT_LT(n, size);
+        ASSERT_FALSE(seen[n]) << "size " << size << " index " << i;
+        seen[n] = true;
+      }
+    }
+  }
+}
+
+TEST(Permutation, MixesAndDependsOnSeedAndEpoch) {
+  constexpr uint64_t kSize = 10000;
+  uint64_t fixed = 0, same_seed = 0, same_epoch = 0, neighbours = 0;
+  double distance = 0;
+  for (uint64_t i = 0; i < kSize; ++i) {
+    const uint64_t n = permuted(i, kSize, 1, 0);
+    fixed += n == i;
+    same_epoch += n == permuted(i, kSize, 2, 0);
+    same_seed += n == permuted(i, kSize, 1, 1);
+    neighbours +=
+        i > 0 && std::llabs(static_cast<long long>(n) - static_cast<long long>(permuted(i - 1, kSize, 1, 0))) == 1;
+    distance += std::fabs(double(n) - double(i)) / kSize;
+  }
+  EXPECT_LT(fixed, 10u);  // one is expected
+  EXPECT_LT(same_seed, 10u);
+  EXPECT_LT(same_epoch, 10u);
+  EXPECT_LT(neighbours, 15u);
+  EXPECT_NEAR(distance / kSize, 1.0 / 3, 0.02);
+}
+
+TEST(SampleOrder, UnshuffledIsTheFormulaOfTheDesign) {
+  Recipe recipe = image_recipe(DataSource::Kind::kSynthetic, "", 4, 4, 1, 3);
+  recipe.accumulate = 2;
+  const SampleOrder order(recipe, Split::kTraining, 7);
+  for (uint64_t s = 0; s < 9; ++s) {
+    for (uint64_t u = 0; u < 2; ++u) {
+      for (uint64_t b = 0; b < 3; ++b) EXPECT_EQ(order.sample_at(s, u, b), ((s * 2 + u) * 3 + b) % 7);
+    }
+  }
+}
+
+TEST(SampleOrder, EachShuffledEpochHasEverySampleOnce) {
+  Recipe recipe = image_recipe(DataSource::Kind::kSynthetic, "", 4, 4, 1, 4);
+  recipe.accumulate = 3;
+  recipe.data.shuffle = true;
+  constexpr uint64_t kSize = 31;
+  const SampleOrder order(recipe, Split::kTraining, kSize);
+  std::vector<std::vector<uint64_t>> epochs(1);
+  for (uint64_t s = 0; s < 20; ++s) {
+    for (uint64_t u = 0; u < 3; ++u) {
+      for (uint64_t b = 0; b < 4; ++b) {
+        if (epochs.back().size() == kSize) epochs.emplace_back();
+        epochs.back().push_back(*order.sample_at(s, u, b));
+      }
+    }
+  }
+  epochs.pop_back();  // the last is not whole
+  ASSERT_GE(epochs.size(), 3u);
+  EXPECT_NE(epochs[0], epochs[1]);
+  for (const auto& epoch : epochs) EXPECT_EQ(std::set<uint64_t>(epoch.begin(), epoch.end()).size(), kSize);
+}
+
+TEST(Idx, ValuesLabelsAndOrder) {
+  TemporaryFolder folder;
+  write_idx_folder(folder, 7, 5);
+  Recipe recipe = image_recipe(DataSource::Kind::kIdx, folder.path(), 4, 5, 1, 3);
+  recipe.accumulate = 2;
+  recipe.data.mean = {0.25};
+  recipe.data.std = {0.5};
+  const auto dataset = open_dataset(recipe, Split::kTraining);
+  EXPECT_EQ(dataset->size(), 7u);
+  for (uint64_t s = 0; s < 4; ++s) {
+    for (uint64_t u = 0; u < 2; ++u) {
+      const ImageBatch batch = fill_images_of(*dataset, recipe, s, u);
+      EXPECT_EQ(batch.real, 3u);
+      for (uint64_t b = 0; b < 3; ++b) {
+        const uint64_t n = ((s * 2 + u) * 3 + b) % 7;
+        EXPECT_EQ(batch.labels[b], static_cast<int32_t>(n % 3));
+        for (uint64_t i = 0; i < 20; ++i)
+          ASSERT_FLOAT_EQ(batch.images[b * 20 + i], (float(pixel_of(n, i)) / 255 - 0.25f) / 0.5f);
+      }
+    }
+  }
+}
+
+TEST(Idx, EvaluationEndsWithEmptyPlaces) {
+  TemporaryFolder folder;
+  write_idx_folder(folder, 7, 5);
+  Recipe recipe = image_recipe(DataSource::Kind::kIdx, folder.path(), 4, 5, 1, 3);
+  recipe.data.shuffle = recipe.data.flip = true;  // neither touches evaluation
+  const auto dataset = open_dataset(recipe, Split::kEvaluation);
+  ASSERT_NE(dataset, nullptr);
+  EXPECT_EQ(dataset->size(), 5u);
+  EXPECT_EQ(dataset->micro_batches(), 2u);
+  EXPECT_EQ(fill_images_of(*dataset, recipe, 0, 0).labels, (std::vector<int32_t>{0, 1, 2}));
+  const ImageBatch last = fill_images_of(*dataset, recipe, 1, 0);
+  EXPECT_EQ(last.real, 2u);
+  EXPECT_EQ(last.labels, (std::vector<int32_t>{0, 1, kIgnoredLabel}));
+  EXPECT_FLOAT_EQ(last.images[20], float(pixel_of(4, 0)) / 255);
+  EXPECT_EQ(std::count(last.images.begin() + 40, last.images.end(), 0.0f), 20);
+
+  fs::remove(folder.file("t10k-images-idx3-ubyte.gz"));
+  EXPECT_EQ(open_dataset(recipe, Split::kEvaluation), nullptr);
+  recipe.data.eval_path = folder.path();
+  expect_user_error([&] { open_dataset(recipe, Split::kEvaluation); }, {"t10k-images-idx3-ubyte", "missing"});
+}
+
+TEST(Idx, FashionMnistAsDebianShipsIt) {
+  const std::string folder = "/usr/share/datasets/fashion-mnist";
+  if (!fs::exists(folder)) GTEST_SKIP() << "dataset-fashion-mnist is not installed";
+  Recipe recipe = image_recipe(DataSource::Kind::kIdx, folder, 28, 28, 1, 16);
+  std::get<ResNetModel>(recipe.model).classes = 10;
+  EXPECT_EQ(open_dataset(recipe, Split::kTraining)->size(), 60000u);
+  const auto evaluation = open_dataset(recipe, Split::kEvaluation);
+  EXPECT_EQ(evaluation->size(), 10000u);
+  EXPECT_EQ(fill_images_of(*evaluation, recipe, 0, 0).labels[0], 9);  // an ankle boot
+}
+
+TEST(Idx, DamageIsRefusedInOneLine) {
+  const std::string images = "train-images-idx3-ubyte", labels = "train-labels-idx1-ubyte";
+  const auto refused = [&](const char* id, std::initializer_list<std::string> fragments, const auto& damage) {
+    SCOPED_TRACE(id);
+    TemporaryFolder folder;
+    write_file(folder.file(images), idx_images(7, 4, 5));
+    write_file(folder.file(labels), idx_labels(7, 3));
+    Recipe recipe = image_recipe(DataSource::Kind::kIdx, folder.path(), 4, 5, 1, 3);
+    open_dataset(recipe, Split::kTraining);
+    damage(folder, recipe);
+    expect_user_error([&] { open_dataset(recipe, Split::kTraining); }, fragments);
+  };
+  using Folder = const TemporaryFolder&;
+  refused("no folder", {"/nowhere/train-images-idx3-ubyte", "missing", ".gz"},
+          [](Folder, Recipe& r) { r.data.path = "/nowhere"; });
+  refused("no labels", {labels, "missing"}, [&](Folder f, Recipe&) { fs::remove(f.file(labels)); });
+  refused("empty", {images, "truncated", "0 bytes"}, [&](Folder f, Recipe&) { write_file(f.file(images), ""); });
+  refused("short header", {images, "truncated", "10 bytes"},
+          [&](Folder f, Recipe&) { write_file(f.file(images), idx_images(7, 4, 5).substr(0, 10)); });
+  refused("magic", {images, "magic", "2051"},
+          [&](Folder f, Recipe&) { write_file(f.file(images), idx_labels(7, 3) + "123456789"); });
+  refused("truncated", {images, "truncated", "7 samples", "139"}, [&](Folder f, Recipe&) {
+    const std::string text = idx_images(7, 4, 5);
+    write_file(f.file(images), text.substr(0, text.size() - 1));
+  });
+  refused("too long", {images, "too long", "140 bytes"},
+          [&](Folder f, Recipe&) { write_file(f.file(images), idx_images(7, 4, 5) + "x"); });
+  refused("count lies", {images, "truncated", "4294967295"}, [&](Folder f, Recipe&) {
+    write_file(f.file(images), big_endian(0x803) + big_endian(~0u) + big_endian(4) + big_endian(5));
+  });
+  refused("no samples", {images, "no samples"},
+          [&](Folder f, Recipe&) { write_file(f.file(images), idx_images(0, 4, 5)); });
+  refused("image size", {images, "4 x 5 x 1", "model.image is 5 x 4 x 1"}, [](Folder, Recipe& r) {
+    std::get<ResNetModel>(r.model).image_height = 5;
+    std::get<ResNetModel>(r.model).image_width = 4;
+  });
+  refused("channels", {images, "4 x 5 x 1", "4 x 5 x 3"},
+          [](Folder, Recipe& r) { std::get<ResNetModel>(r.model).image_channels = 3; });
+  refused("counts differ", {labels, "6 labels", "7 images"},
+          [&](Folder f, Recipe&) { write_file(f.file(labels), idx_labels(6, 3)); });
+  refused("label out of range", {labels, "sample 3 is 3", "from 0 to 2", "model.classes is 3"},
+          [&](Folder f, Recipe&) { write_file(f.file(labels), idx_labels(7, 4)); });
+  refused("gzip truncated", {images + ".gz", "truncated"}, [&](Folder f, Recipe&) {
+    fs::remove(f.file(images));
+    write_gzip(f.file(images + ".gz"), idx_images(7, 4, 5));
+    const std::string text = read_file(f.file(images + ".gz"));
+    write_file(f.file(images + ".gz"), text.substr(0, text.size() / 2));
+  });
+  refused("gzip damaged", {images + ".gz", "damaged"}, [&](Folder f, Recipe&) {
+    fs::remove(f.file(images));
+    write_gzip(f.file(images + ".gz"), idx_images(7, 4, 5));
+    std::string text = read_file(f.file(images + ".gz"));
+    text[text.size() - 5] = static_cast<char>(~text[text.size() - 5]);  // the checksum
+    write_file(f.file(images + ".gz"), text);
+  });
+}
+
+// Which window an augmented image shows, found by trying all of them; padding is `outside`.
+struct Window {
+  bool flip;
+  int down, right;
+  bool operator<(const Window& other) const {
+    return std::tie(flip, down, right) < std::tie(other.flip, other.down, other.right);
+  }
+};
+
+std::vector<Window> matching_windows(const float* shown, uint64_t n, int height, int width, int crop, float outside) {
+  std::vector<Window> found;
+  for (const bool flip : {false, true}) {
+    for (int down = -crop; down <= crop; ++down) {
+      for (int right = -crop; right <= crop; ++right) {
+        bool equal = true;
+        for (int y = 0; y < height && equal; ++y) {
+          for (int x = 0; x < width && equal; ++x) {
+            const int row = y + down, column = (flip ? width - 1 - x : x) + right;
+            const bool inside = row >= 0 && row < height && column >= 0 && column < width;
+            const float expected =
+                inside ? (float(pixel_of(n, static_cast<uint64_t>(row * width + column))) / 255 - 0.5f) / 0.25f
+                       : outside;
+            equal = shown[y * width + x] == expected;
+          }
+        }
+        if (equal) found.push_back({flip, down, right});
+      }
+    }
+  }
+  return found;
+}
+
+TEST(Augmentation, EveryWindowComesUpAndNothingElse) {
+  TemporaryFolder folder;
+  write_idx_folder(folder, 7, 5);
+  Recipe recipe = image_recipe(DataSource::Kind::kIdx, folder.path(), 4, 5, 1, 4);
+  recipe.data.mean = {0.5};
+  recipe.data.std = {0.25};
+  recipe.data.flip = true;
+  recipe.data.crop = 1;
+  recipe.accumulate = 2;
+  const auto dataset = open_dataset(recipe, Split::kTraining);
+  std::set<Window> windows;
+  int flips = 0, samples = 0;
+  for (uint64_t s = 0; s < 100; ++s) {
+    for (uint64_t u = 0; u < 2; ++u) {
+      const ImageBatch batch = fill_images_of(*dataset, recipe, s, u);
+      for (uint64_t b = 0; b < 4; ++b, ++samples) {
+        const auto found = matching_windows(&batch.images[b * 20], ((s * 2 + u) * 4 + b) % 7, 4, 5, 1, -2.0f);
+        ASSERT_EQ(found.size(), 1u) << "step " << s << " micro " << u << " place " << b;
+        windows.insert(found[0]);
+        flips += found[0].flip;
+      }
+    }
+  }
+  EXPECT_EQ(windows.size(), 18u);
+  EXPECT_NEAR(double(flips) / samples, 0.5, 0.06);  // 3.4 standard deviations
+}
+
+TEST(Dataset, APositionGivesTheSameBatchInAFreshProcess) {
+  TemporaryFolder folder;
+  write_idx_folder(folder, 50, 5);
+  Recipe recipe = image_recipe(DataSource::Kind::kIdx, folder.path(), 4, 5, 1, 4);
+  recipe.data.shuffle = recipe.data.flip = true;
+  recipe.data.crop = 2;
+  recipe.accumulate = 2;
+  const auto first = open_dataset(recipe, Split::kTraining);
+  std::vector<ImageBatch> batches;
+  for (uint64_t s = 0; s < 20; ++s) {
+    for (uint64_t u = 0; u < 2; ++u) batches.push_back(fill_images_of(*first, recipe, s, u));
+  }
+  const auto resumed = open_dataset(recipe, Split::kTraining);
+  EXPECT_TRUE(fill_images_of(*resumed, recipe, 13, 1) == batches[27]);
+  EXPECT_TRUE(fill_images_of(*resumed, recipe, 2, 0) == batches[4]);
+  EXPECT_FALSE(batches[4] == batches[5]);
+  recipe.seed = 1;
+  EXPECT_FALSE(fill_images_of(*open_dataset(recipe, Split::kTraining), recipe, 2, 0) == batches[4]);
+}
+
+void write_tensors(const std::string& path, const std::vector<uint64_t>& image_shape_nchw,
+                   std::vector<int64_t> labels) {
+  SafetensorsWriter writer(path);
+  writer.declare("odd", StoredType::kU8, {3});  // puts the floats off alignment
+  writer.declare("images", StoredType::kF32, image_shape_nchw);
+  writer.declare("labels", StoredType::kI64, {labels.size()});
+  writer.write("abc", 3);
+  const uint64_t values =
+      std::accumulate(image_shape_nchw.begin(), image_shape_nchw.end(), uint64_t{1}, std::multiplies<>());
+  for (uint64_t i = 0; i < values; ++i) {
+    const float value = static_cast<float>(i) - 7;
+    writer.write(&value, sizeof value);
+  }
+  writer.write(labels.data(), labels.size() * sizeof(int64_t));
+  writer.finish();
+}
+
+TEST(Tensors, PlanesBecomePixels) {
+  TemporaryFolder folder;
+  write_tensors(folder.file("t"), {3, 2, 4, 5}, {2, 0, 1});
+  const Recipe recipe = image_recipe(DataSource::Kind::kTensors, folder.file("t"), 4, 5, 2, 2);
+  const auto dataset = open_dataset(recipe, Split::kTraining);
+  EXPECT_EQ(open_dataset(recipe, Split::kEvaluation), nullptr);
+  const ImageBatch batch = fill_images_of(*dataset, recipe, 1, 0);  // samples 2, 0
+  EXPECT_EQ(batch.labels, (std::vector<int32_t>{1, 2}));
+  for (size_t y = 0; y < 4; ++y) {
+    for (size_t x = 0; x < 5; ++x) {
+      for (size_t c = 0; c < 2; ++c) {
+        EXPECT_EQ(batch.images[(y * 5 + x) * 2 + c], float(((2 * 2 + c) * 4 + y) * 5 + x) - 7);
+        EXPECT_EQ(batch.images[40 + (y * 5 + x) * 2 + c], float((c * 4 + y) * 5 + x) - 7);
+      }
+    }
+  }
+}
+
+TEST(Tensors, DamageIsRefusedInOneLine) {
+  TemporaryFolder folder;
+  const std::string path = folder.file("t");
+  const Recipe recipe = image_recipe(DataSource::Kind::kTensors, path, 4, 5, 2, 2);
+  const auto refused = [&](std::initializer_list<std::string> fragments) {
+    expect_user_error([&] { open_dataset(recipe, Split::kTraining); }, fragments);
+  };
+  refused({path, "No such file"});
+  write_tensors(path, {3, 4, 5, 2}, {0, 1, 2});
+  refused({path, "\"images\"", "is F32 [3,4,5,2]", "must be F32 [3,2,4,5]"});
+  write_tensors(path, {3, 2, 4, 5}, {0, 1});
+  refused({path, "\"labels\"", "is I64 [2]", "must be I64 [3]"});
+  write_tensors(path, {3, 2, 4, 5}, {0, 1, 3});
+  refused({path, "sample 2 is 3", "from 0 to 2"});
+  write_tensors(path, {3, 2, 4, 5}, {0, -1, 2});
+  refused({path, "sample 1 is -1", "from 0 to 2"});
+  write_tensors(path, {0, 2, 4, 5}, {});
+  refused({path, "\"images\"", "no samples"});
+  SafetensorsWriter(path).finish();
+  refused({path, "\"images\"", "missing", "(N, C, H, W)"});
+}
+
+std::string tokens_of(const std::vector<uint32_t>& tokens, int bytes) {
+  std::string text;
+  for (const uint32_t token : tokens) {
+    for (int i = 0; i < bytes; ++i) text += static_cast<char>(token >> (8 * i));
+  }
+  return text;
+}
+
+TEST(Tokens, WindowsShareOneToken) {
+  TemporaryFolder folder;
+  std::vector<uint32_t> tokens;
+  for (uint32_t i = 0; i < 13; ++i) tokens.push_back(i * 5000 + 3);
+  for (const int bytes : {2, 4}) {
+    write_file(folder.file("t"), tokens_of(tokens, bytes));
+    Recipe recipe = text_recipe(DataSource::Kind::kTokens, folder.file("t"), 65000, 4, 2);
+    recipe.data.token_bytes = bytes;
+    recipe.data.eval_path = folder.file("t");
+    const auto dataset = open_dataset(recipe, Split::kTraining);
+    EXPECT_EQ(dataset->size(), 3u);
+    const auto token = [&](uint64_t i) { return static_cast<int32_t>(tokens[i]); };
+    for (uint64_t s = 0; s < 3; ++s) {
+      const TokenBatch batch = fill_tokens_of(*dataset, recipe, s, 0);
+      EXPECT_EQ(batch.real, 2u);
+      for (uint64_t b = 0; b < 2; ++b) {
+        const uint64_t n = (s * 2 + b) % 3;
+        for (uint64_t t = 0; t < 4; ++t) {
+          EXPECT_EQ(batch.tokens[b * 4 + t], token(n * 4 + t));
+          EXPECT_EQ(batch.labels[b * 4 + t], token(n * 4 + t + 1));
+        }
+      }
+    }
+    const TokenBatch last = fill_tokens_of(*open_dataset(recipe, Split::kEvaluation), recipe, 1, 0);
+    EXPECT_EQ(last.real, 1u);
+    EXPECT_EQ(last.labels[3], token(12));
+    EXPECT_EQ(std::count(last.labels.begin(), last.labels.end(), kIgnoredLabel), 4);
+  }
+}
+
+TEST(Tokens, DamageIsRefusedInOneLine) {
+  TemporaryFolder folder;
+  const std::string path = folder.file("t");
+  Recipe recipe = text_recipe(DataSource::Kind::kTokens, path, 100, 4, 2);
+  const auto refused = [&](std::initializer_list<std::string> fragments) {
+    expect_user_error([&] { open_dataset(recipe, Split::kTraining); }, fragments);
+  };
+  refused({path, "No such file"});
+  write_file(path, "");
+  refused({path, "too short", "0 tokens", "needs 5"});
+  write_file(path, tokens_of({1, 2, 3, 4}, 2));
+  refused({path, "too short", "4 tokens", "needs 5"});
+  write_file(path, tokens_of({1, 2, 3, 4, 5}, 2) + "x");
+  refused({path, "truncated", "11 bytes", "token_bytes (2)"});
+  write_file(path, tokens_of({1, 2, 3, 4, 5, 6, 7, 100}, 2));  // in the rest that no sample reads
+  refused({path, "token 7 is 100", "from 0 to 99", "vocab_size is 100"});
+  recipe.data.token_bytes = 4;
+  write_file(path, tokens_of({1, 2, 0xffffffffu, 4, 5}, 4));
+  refused({path, "token 2 is 4294967295", "from 0 to 99"});
+  recipe.data.path = folder.path();
+  refused({folder.path(), "regular file"});
+}
+
+TEST(Text, BytesAreTokens) {
+  TemporaryFolder folder;
+  write_file(folder.file("t"), "hello, w\xc3\xb6rld");
+  Recipe recipe = text_recipe(DataSource::Kind::kText, folder.file("t"), 256, 6, 1);
+  const auto dataset = open_dataset(recipe, Split::kTraining);
+  EXPECT_EQ(dataset->size(), 2u);
+  EXPECT_EQ(open_dataset(recipe, Split::kEvaluation), nullptr);
+  EXPECT_EQ(fill_tokens_of(*dataset, recipe, 0, 0).tokens, (std::vector<int32_t>{'h', 'e', 'l', 'l', 'o', ','}));
+  EXPECT_EQ(fill_tokens_of(*dataset, recipe, 1, 0).tokens, (std::vector<int32_t>{' ', 'w', 0xc3, 0xb6, 'r', 'l'}));
+  EXPECT_EQ(fill_tokens_of(*dataset, recipe, 1, 0).labels, (std::vector<int32_t>{'w', 0xc3, 0xb6, 'r', 'l', 'd'}));
+  std::get<Gpt2Model>(recipe.model).vocab_size = 128;
+  expect_user_error([&] { open_dataset(recipe, Split::kTraining); },
+                    {folder.file("t"), "token 8 is 195", "from 0 to 127"});
+}
+
+TEST(Synthetic, ImagesShowTheirClass) {
+  Recipe recipe = image_recipe(DataSource::Kind::kSynthetic, "", 8, 8, 3, 64);
+  recipe.data.shuffle = true;
+  const auto dataset = open_dataset(recipe, Split::kTraining), evaluation = open_dataset(recipe, Split::kEvaluation);
+  const ImageBatch batch = fill_images_of(*dataset, recipe, 5, 0);
+  EXPECT_TRUE(fill_images_of(*open_dataset(recipe, Split::kTraining), recipe, 5, 0) == batch);
+  EXPECT_FALSE(fill_images_of(*dataset, recipe, 6, 0) == batch);
+  EXPECT_FALSE(fill_images_of(*evaluation, recipe, 5, 0) == batch);
+  EXPECT_EQ(std::set<int32_t>(batch.labels.begin(), batch.labels.end()), (std::set<int32_t>{0, 1, 2}));
+  for (const float value : batch.images) ASSERT_TRUE(value >= 0 && value < 1);
+  // Images of one class lie nearer to each other than images of two.
+  double distance[2] = {0, 0}, pairs[2] = {0, 0};
+  for (size_t a = 0; a < 64; ++a) {
+    for (size_t b = 0; b < a; ++b) {
+      const bool same = batch.labels[a] == batch.labels[b];
+      for (size_t i = 0; i < 192; ++i)
+        distance[same] += std::pow(batch.images[a * 192 + i] - batch.images[b * 192 + i], 2);
+      pairs[same] += 192;
+    }
+  }
+  EXPECT_LT(distance[1] / pairs[1], 0.75 * distance[0] / pairs[0]);
+}
+
+TEST(Synthetic, TokensFollowEachOther) {
+  const Recipe recipe = text_recipe(DataSource::Kind::kSynthetic, "", 50, 16, 4);
+  const auto dataset = open_dataset(recipe, Split::kTraining);
+  const TokenBatch batch = fill_tokens_of(*dataset, recipe, 3, 0);
+  EXPECT_TRUE(fill_tokens_of(*open_dataset(recipe, Split::kTraining), recipe, 3, 0) == batch);
+  for (size_t i = 0; i < 64; ++i) {
+    EXPECT_TRUE(batch.tokens[i] >= 0 && batch.tokens[i] < 50);
+    if (i % 16 != 15) {
+      EXPECT_EQ(batch.labels[i], batch.tokens[i + 1]);
+    }
+  }
+}
+
+void write_ppm(const std::string& path, int height, int width, uint64_t n) {
+  std::string text = "P6\n" + std::to_string(width) + " " + std::to_string(height) + "\n255\n";
+  for (uint64_t i = 0; i < static_cast<uint64_t>(height * width * 3); ++i) text += static_cast<char>(pixel_of(n, i));
+  write_file(path, text);
+}
+
+// Two classes, five images: sorted, samples 0 1 2 are "bird", 3 4 "cat".
+void write_image_folder(const TemporaryFolder& folder) {
+  for (const char* name : {"cat", "bird"}) fs::create_directories(folder.file(name));
+  uint64_t n = 0;
+  for (const char* name : {"bird/a.ppm", "bird/b.PPM", "bird/c.ppm", "cat/a.ppm", "cat/b.ppm"})
+    write_ppm(folder.file(name), 4, 5, n++);
+  write_file(folder.file("bird/notes.txt"), "no image");
+  write_file(folder.file("readme"), "no class");
+}
+
+TEST(ImageFolder, DecodesInOrderAheadAndAnywhere) {
+  TemporaryFolder folder;
+  write_image_folder(folder);
+  Recipe recipe = image_recipe(DataSource::Kind::kImageFolder, folder.path(), 4, 5, 3, 2);
+  recipe.accumulate = 2;
+  recipe.data.mean = {0.1, 0.2, 0.3};
+  recipe.data.eval_path = folder.path();
+  const auto dataset = open_dataset(recipe, Split::kTraining);
+  EXPECT_EQ(dataset->size(), 5u);
+  const std::vector<std::pair<uint64_t, uint64_t>> positions = {{0, 0}, {0, 1}, {1, 0}, {1, 1}, {2, 0}, {2, 1},
+                                                                {3, 0}, {7, 1}, {8, 0}, {0, 1}, {0, 0}, {0, 0}};
+  for (const auto& [s, u] : positions) {
+    const ImageBatch batch = fill_images_of(*dataset, recipe, s, u);
+    for (uint64_t b = 0; b < 2; ++b) {
+      const uint64_t n = ((s * 2 + u) * 2 + b) % 5;
+      EXPECT_EQ(batch.labels[b], n < 3 ? 0 : 1);
+      for (uint64_t i = 0; i < 60; ++i) {
+        ASSERT_FLOAT_EQ(batch.images[b * 60 + i],
+                        float(pixel_of(n, i)) / 255 - static_cast<float>(0.1 * double(i % 3 + 1)))
+            << s << " " << u;
+      }
+    }
+  }
+  const auto evaluation = open_dataset(recipe, Split::kEvaluation);
+  for (int round = 0; round < 3; ++round) {
+    EXPECT_EQ(fill_images_of(*evaluation, recipe, 0, 0).labels, (std::vector<int32_t>{0, 0}));
+    EXPECT_EQ(fill_images_of(*evaluation, recipe, 1, 0).labels, (std::vector<int32_t>{0, 1}));
+    EXPECT_EQ(fill_images_of(*evaluation, recipe, 2, 0).labels, (std::vector<int32_t>{1, kIgnoredLabel}));
+  }
+}
+
+TEST(ImageFolder, DamageIsRefusedInOneLine) {
+  TemporaryFolder folder;
+  Recipe recipe = image_recipe(DataSource::Kind::kImageFolder, folder.path(), 4, 5, 3, 5);
+  const auto refused = [&](std::initializer_list<std::string> fragments) {
+    expect_user_error([&] { open_dataset(recipe, Split::kTraining); }, fragments);
+  };
+  refused({folder.path(), "sub-folder"});
+  fs::create_directories(folder.file("cat"));
+  refused({folder.path(), "no images", ".png"});
+  write_image_folder(folder);
+  for (const char* name : {"dog", "emu"}) fs::create_directories(folder.file(name));
+  refused({folder.path(), "4 sub-folders", "model.classes is 3"});
+  fs::remove(folder.file("emu"));
+  write_file(folder.file("dog/broken.png"), "not a picture");
+  recipe.batch = 6;
+  const auto dataset = open_dataset(recipe, Split::kTraining);
+  expect_user_error([&] { fill_images_of(*dataset, recipe, 0, 0); },
+                    {folder.file("dog/broken.png"), "cannot be decoded"});
+  recipe.data.path = "/nowhere";
+  refused({"/nowhere", "cannot be listed"});
+  TemporaryFolder other;
+  fs::create_directories(other.file("zebra"));
+  recipe.data.path = folder.path();
+  recipe.data.eval_path = other.path();
+  expect_user_error([&] { open_dataset(recipe, Split::kEvaluation); }, {other.file("zebra"), "no class"});
+}
+
+TEST(Resize, KeepsConstantsAndAveragesWhenShrinking) {
+  const std::vector<uint8_t> grey(13 * 17 * 3, 77);
+  for (const ImageShape to : {ImageShape{4, 5, 3}, ImageShape{40, 3, 3}, ImageShape{13, 17, 3}}) {
+    std::vector<uint8_t> result(to.values());
+    resize_image({13, 17, 3}, grey.data(), to, result.data());
+    EXPECT_EQ(std::count(result.begin(), result.end(), uint8_t{77}), static_cast<long>(to.values()));
+  }
+  // A ramp stays the same ramp away from the borders; half as many pixels, each twice the step.
+  std::vector<uint8_t> ramp(64), half(32);
+  for (size_t i = 0; i < 64; ++i) ramp[i] = static_cast<uint8_t>(2 * i);
+  resize_image({1, 64, 1}, ramp.data(), {1, 32, 1}, half.data());
+  for (size_t i = 2; i < 30; ++i) EXPECT_NEAR(half[i], 4 * double(i) + 1, 1);
+  // Same size: the very bytes.
+  std::vector<uint8_t> same(64);
+  resize_image({1, 64, 1}, ramp.data(), {1, 64, 1}, same.data());
+  EXPECT_EQ(same, ramp);
+}
+
+TEST(Dataset, FillNeverTouchesTheHeap) {
+  TemporaryFolder folder;
+  write_idx_folder(folder, 7, 5);
+  write_tensors(folder.file("t"), {3, 1, 4, 5}, {2, 0, 1});
+  TemporaryFolder pictures;
+  write_image_folder(pictures);
+  std::vector<Recipe> recipes = {
+      image_recipe(DataSource::Kind::kIdx, folder.path(), 4, 5, 1, 3),
+      image_recipe(DataSource::Kind::kTensors, folder.file("t"), 4, 5, 1, 3),
+      image_recipe(DataSource::Kind::kSynthetic, "", 4, 5, 1, 3),
+      image_recipe(DataSource::Kind::kImageFolder, pictures.path(), 4, 5, 3, 3),
+      text_recipe(DataSource::Kind::kText, folder.file("t"), 256, 4, 2),
+      text_recipe(DataSource::Kind::kTokens, folder.file("t10k-labels-idx1-ubyte"), 65536, 2, 2),
+      text_recipe(DataSource::Kind::kSynthetic, "", 100, 4, 2)};
+  write_file(folder.file("t10k-labels-idx1-ubyte"), "123456789012");
+  for (Recipe& recipe : recipes) {
+    SCOPED_TRACE(static_cast<int>(recipe.data.kind));
+    recipe.data.shuffle = true;
+    recipe.data.flip = std::holds_alternative<ResNetModel>(recipe.model);
+    recipe.data.crop = recipe.data.flip ? 1 : 0;
+    const auto dataset = open_dataset(recipe, Split::kTraining);
+    float input[3 * 60];
+    int32_t labels[16];
+    const uint64_t before = allocations;
+    for (uint64_t step = 0; step < 20; ++step) dataset->fill(step, 0, input, labels);
+    EXPECT_EQ(allocations, before);
+  }
+  const uint64_t before = allocations;
+  ::operator delete(::operator new(4));
+  EXPECT_EQ(allocations, before + 1) << "the counter counts";
+}
+
+TEST(Dataset, ARecipeWithoutDataSaysSo) {
+  Recipe recipe = image_recipe(DataSource::Kind::kNone, "", 4, 4, 1, 1);
+  expect_user_error([&] { open_dataset(recipe, Split::kTraining); }, {"test: data", "missing", "\"kind\""});
+}
+
+}  // namespace
+}  // namespace reprise

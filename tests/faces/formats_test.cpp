@@ -1,0 +1,456 @@
+// Safetensors files and snapshot folders: round trips, every kind of damage, full disks, kills at any moment.
+// Here because a file that is half right costs somebody a training.
+// It must not know what the tensors mean.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <set>
+#include <stdexcept>
+
+#include "tests/faces/expect_user_error.h"
+#include "tools/formats/output_file.h"
+#include "tools/formats/safetensors.h"
+#include "tools/formats/snapshot_directory.h"
+
+namespace {
+bool exchange_works = true;
+std::set<ino_t>* flushed = nullptr;  // where set: the files flushed so far
+std::set<ino_t> flushed_before_exchange;
+}  // namespace
+
+// These two stand before libc's. A test can make the file system one that cannot exchange two names; flushing costs
+// milliseconds and shows only when the power fails, so it is noted, not done.
+extern "C" int renameat2(int old_folder, const char* old_path, int new_folder, const char* new_path,
+                         unsigned flags) noexcept {
+  if (flushed != nullptr) flushed_before_exchange = *flushed;
+  if (!exchange_works) {
+    errno = EINVAL;
+    return -1;
+  }
+  return static_cast<int>(syscall(SYS_renameat2, old_folder, old_path, new_folder, new_path, flags));
+}
+
+extern "C" int fsync(int descriptor) {
+  struct stat status;
+  if (fstat(descriptor, &status) != 0) return -1;
+  if (flushed != nullptr) flushed->insert(status.st_ino);
+  return 0;
+}
+
+namespace reprise {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A safetensors file with this header and this many bytes of data, 0 1 2 ...
+std::string raw_file(const std::string& header, size_t data_bytes) {
+  const uint64_t header_bytes = header.size();
+  std::string text(reinterpret_cast<const char*>(&header_bytes), sizeof header_bytes);
+  text += header;
+  for (size_t i = 0; i < data_bytes; ++i) text += static_cast<char>(i);
+  return text;
+}
+
+TEST(Safetensors, RoundTripInPieces) {
+  TemporaryFolder folder;
+  const std::string path = folder.file("w.safetensors");
+  const float weight[6] = {1, -2, 3.5f, 0, 1e-30f, 6};
+  const int64_t step = 77;
+  const auto write_all = [&] {
+    SafetensorsWriter writer(path);
+    writer.add_metadata("format", "pt");
+    writer.declare("weight \"x\"", StoredType::kF32, {2, 3});
+    writer.declare("empty", StoredType::kF32, {0, 5});
+    writer.declare("step", StoredType::kI64, {});
+    writer.write(weight, 5);  // pieces need not match tensors or elements
+    writer.write(reinterpret_cast<const char*>(weight) + 5, sizeof weight - 5);
+    writer.write(&step, sizeof step);
+    writer.finish();
+  };
+  write_all();
+  const std::string bytes = read_file(path);
+  write_all();
+  EXPECT_EQ(read_file(path), bytes) << "equal calls must give equal bytes";
+
+  uint64_t header_bytes;
+  std::memcpy(&header_bytes, bytes.data(), sizeof header_bytes);
+  EXPECT_EQ((8 + header_bytes) % 8, 0u);
+  const SafetensorsFile file(path);
+  EXPECT_EQ(file.tensors().size(), 3u);
+  EXPECT_EQ(file.metadata().at("format"), "pt");
+  EXPECT_EQ(std::memcmp(file.find("weight \"x\"", StoredType::kF32, {2, 3}).data, weight, sizeof weight), 0);
+  EXPECT_EQ(std::memcmp(file.find("step", StoredType::kI64, {}).data, &step, sizeof step), 0);
+  EXPECT_EQ(file.find("empty", StoredType::kF32, {0, 5}).bytes, 0u);
+  EXPECT_TRUE(file.contains("step"));
+  EXPECT_FALSE(file.contains("stop"));
+}
+
+TEST(Safetensors, FindNamesWhatIsThereAndWhatWouldBeRight) {
+  TemporaryFolder folder;
+  const std::string path = folder.file("w.safetensors");
+  write_file(path, raw_file(R"({"fc.weight":{"dtype":"F32","shape":[1,2],"data_offsets":[0,8]}})", 8));
+  const SafetensorsFile file(path);
+  expect_user_error(
+      [&] {
+        file.find("fc.weigt", StoredType::kF32, {1, 2});
+      },
+      {path, "fc.weigt", "missing", "F32 [1,2]", "there is \"fc.weight\""});
+  expect_user_error(
+      [&] {
+        file.find("fc.weight", StoredType::kF32, {2, 1});
+      },
+      {path, "\"fc.weight\"", "is F32 [1,2]", "must be F32 [2,1]"});
+  expect_user_error(
+      [&] {
+        file.find("fc.weight", StoredType::kBf16, {1, 2});
+      },
+      {path, "is F32 [1,2]", "must be BF16 [1,2]"});
+}
+
+struct BadFile {
+  const char* id;
+  const char* header;
+  size_t data_bytes;
+  std::initializer_list<std::string> fragments;
+};
+
+const BadFile kBadFiles[] = {
+    {"not JSON", R"({"a":)", 0, {"header", "not JSON"}},
+    {"no object", R"([1])", 0, {"must begin with '{'"}},
+    {"empty header", "", 0, {"must begin with '{'"}},
+    {"tensor no object", R"({"a":3})", 0, {"tensor \"a\"", "dtype, shape and data_offsets"}},
+    {"no dtype", R"({"a":{"shape":[1],"data_offsets":[0,4]}})", 4, {"tensor \"a\"", "dtype"}},
+    {"no shape", R"({"a":{"dtype":"F32","data_offsets":[0,4]}})", 4, {"tensor \"a\"", "shape"}},
+    {"no offsets", R"({"a":{"dtype":"F32","shape":[1]}})", 4, {"tensor \"a\"", "data_offsets"}},
+    {"foreign key",
+     R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4],"x":1}})",
+     4,
+     {"tensor \"a\"", "nothing else"}},
+    {"dtype unknown", R"({"a":{"dtype":"F31","shape":[1],"data_offsets":[0,4]}})", 4, {"tensor \"a\"", "F31", "F32"}},
+    {"dtype number", R"({"a":{"dtype":32,"shape":[1],"data_offsets":[0,4]}})", 4, {"tensor \"a\"", "dtype 32"}},
+    {"negative shape",
+     R"({"a":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}})",
+     4,
+     {"tensor \"a\"", "shape", "[-1]"}},
+    {"shape no list", R"({"a":{"dtype":"F32","shape":1,"data_offsets":[0,4]}})", 4, {"tensor \"a\"", "shape"}},
+    {"shape overflows",
+     R"({"a":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,0]}})",
+     0,
+     {"tensor \"a\"", "too large"}},
+    {"offsets fall",
+     R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[4,0]}})",
+     4,
+     {"tensor \"a\"", "rising", "[4,0]"}},
+    {"three offsets",
+     R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4,4]}})",
+     4,
+     {"tensor \"a\"", "data_offsets"}},
+    {"span",
+     R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}})",
+     4,
+     {"tensor \"a\"", "span 4", "F32 [2] needs 8"}},
+    {"truncated",
+     R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})",
+     7,
+     {"tensor \"a\"", "byte 8", "has 7", "truncated"}},
+    {"too long", R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", 9, {"cover 8", "9 bytes"}},
+    {"gap",
+     R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"b":{"dtype":"U8","shape":[1],"data_offsets":[2,3]}})",
+     3,
+     {"tensor \"b\"", "byte 2", "ends at 1"}},
+    {"overlap",
+     R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"U8","shape":[2],"data_offsets":[1,3]}})",
+     3,
+     {"tensor \"b\"", "byte 1", "ends at 2"}},
+    {"late start",
+     R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}})",
+     2,
+     {"tensor \"a\"", "byte 1", "ends at 0"}},
+    {"twice",
+     R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})",
+     1,
+     {"\"a\"", "twice"}},
+    {"metadata", R"({"__metadata__":{"a":1}})", 0, {"__metadata__", "strings"}},
+};
+
+TEST(Safetensors, DamageIsRefusedInOneLine) {
+  TemporaryFolder folder;
+  const std::string path = folder.file("bad.safetensors");
+  for (const BadFile& bad : kBadFiles) {
+    SCOPED_TRACE(bad.id);
+    write_file(path, raw_file(bad.header, bad.data_bytes));
+    expect_user_error([&] { SafetensorsFile file(path); }, bad.fragments);
+    expect_user_error([&] { SafetensorsFile file(path); }, {path});
+  }
+  const uint64_t huge = ~uint64_t{0};
+  write_file(path, std::string(reinterpret_cast<const char*>(&huge), 8) + "{}");
+  expect_user_error([&] { SafetensorsFile file(path); }, {path, "header", "truncated"});
+  expect_user_error([&] { SafetensorsFile file(folder.file("none")); }, {folder.file("none"), "No such file"});
+  expect_user_error([&] { SafetensorsFile file(folder.path()); }, {folder.path(), "regular file"});
+}
+
+// Every cut and every changed byte of a good file gives a UserError or tensors that lie inside the file.
+TEST(Safetensors, EveryCutAndEveryChangedByteIsHandled) {
+  TemporaryFolder folder;
+  const std::string path = folder.file("w.safetensors");
+  const std::string good = raw_file(
+      R"({"__metadata__":{"k":"v"},"a":{"dtype":"F32","shape":[2,1],"data_offsets":[0,8]},"b":{"dtype":"I64","shape":[1],"data_offsets":[8,16]}})",
+      16);
+  write_file(path, good);
+  SafetensorsFile whole(path);
+  for (size_t length = 0; length < good.size(); ++length) {
+    write_file(path, good.substr(0, length));
+    expect_user_error([&] { SafetensorsFile file(path); }, {path});
+  }
+  for (size_t i = 0; i < good.size(); ++i) {
+    for (const char c : {'\0', '9', '"', '}', '\xff'}) {
+      std::string changed = good;
+      changed[i] = c;
+      write_file(path, changed);
+      try {
+        const SafetensorsFile file(path);
+        unsigned sum = 0;
+        for (const auto& [name, tensor] : file.tensors()) {
+          for (uint64_t k = 0; k < tensor.bytes; ++k) sum += tensor.data[k];  // a byte outside the file would fault
+        }
+        EXPECT_LT(sum, 16 * 256u);
+      } catch (const UserError& error) {
+        EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos);
+      }
+    }
+  }
+}
+
+TEST(Safetensors, WriterHoldsItsCallerToTheDeclaration) {
+  TemporaryFolder folder;
+  const std::string path = folder.file("w.safetensors");
+  {
+    SafetensorsWriter writer(path);
+    writer.declare("a", StoredType::kF32, {1});
+    EXPECT_THROW(writer.declare("a", StoredType::kF32, {1}), std::logic_error);
+    EXPECT_THROW(writer.finish(), std::logic_error);
+    const double too_much = 1;
+    EXPECT_THROW(writer.write(&too_much, sizeof too_much), std::logic_error);
+    EXPECT_THROW(writer.declare("b", StoredType::kF32, {1}), std::logic_error);
+    EXPECT_TRUE(fs::exists(path));
+  }
+  EXPECT_FALSE(fs::exists(path)) << "an unfinished file must not stay";
+}
+
+TEST(Safetensors, NoTensorsIsAFileToo) {
+  TemporaryFolder folder;
+  SafetensorsWriter(folder.file("w")).finish();
+  EXPECT_TRUE(SafetensorsFile(folder.file("w")).tensors().empty());
+}
+
+TEST(OutputFile, FullDevice) {
+  expect_user_error([] { write_file("/dev/full", "text"); }, {"/dev/full", "cannot be written", "No space left"});
+  EXPECT_TRUE(fs::exists("/dev/full"));
+  expect_user_error([] {
+    SafetensorsWriter writer("/dev/full");
+    writer.declare("a", StoredType::kU8, {3});
+    writer.write("abc", 3);
+    writer.finish();
+  }, {"/dev/full", "No space left"});
+  expect_user_error([] { write_file("/nowhere/x", ""); }, {"/nowhere/x", "cannot be created", "No such file"});
+}
+
+// Runs `body` in a process of its own whose files may not exceed `file_bytes`; it must return true.
+template <typename Body>
+void expect_in_child_with_file_limit(rlim_t file_bytes, const Body& body) {
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    signal(SIGXFSZ, SIG_IGN);
+    const rlimit limit = {file_bytes, file_bytes};
+    bool right = false;
+    if (setrlimit(RLIMIT_FSIZE, &limit) == 0) right = body();
+    _exit(right ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "status " << status;
+}
+
+void write_snapshot(const std::string& path, const std::string& weights, const std::string& state) {
+  SnapshotDirectory snapshot(path);
+  write_file(snapshot.file("model"), weights);
+  write_file(snapshot.file("state"), state);
+  snapshot.commit();
+}
+
+TEST(SnapshotDirectory, FullDiskLeavesTheLastGoodSnapshot) {
+  TemporaryFolder folder;
+  const std::string path = folder.file("out");
+  write_snapshot(path, "good", "good");
+  expect_in_child_with_file_limit(1000, [&] {
+    try {
+      write_snapshot(path, "new", std::string(5000, 'x'));
+      return false;
+    } catch (const UserError& error) {
+      return std::string(error.what()).find("out.tmp/state: cannot be written: File too large") != std::string::npos;
+    }
+  });
+  EXPECT_EQ(read_file(path + "/model"), "good");
+  EXPECT_EQ(read_file(path + "/state"), "good");
+  EXPECT_FALSE(fs::exists(path + ".tmp"));
+}
+
+class SnapshotExchange : public testing::TestWithParam<bool> {
+ protected:
+  void SetUp() override { exchange_works = GetParam(); }
+  void TearDown() override { exchange_works = true; }
+};
+
+TEST_P(SnapshotExchange, ReplacesAndLeavesNothingElse) {
+  TemporaryFolder folder;
+  const std::string path = folder.file("deep/er/out");
+  for (const char* generation : {"first", "second", "third"}) {
+    write_snapshot(path + (generation[0] == 's' ? "/" : ""), generation, generation);
+    EXPECT_EQ(read_file(path + "/model"), generation);
+    EXPECT_EQ(std::distance(fs::directory_iterator(folder.file("deep/er")), fs::directory_iterator()), 1);
+  }
+}
+
+ino_t inode(const std::string& path) {
+  struct stat status;
+  EXPECT_EQ(stat(path.c_str(), &status), 0) << path;
+  return status.st_ino;
+}
+
+TEST(SnapshotDirectory, IsFlushedBeforeItTakesItsName) {
+  TemporaryFolder folder;
+  const std::string path = folder.file("out");
+  write_snapshot(path, "first", "first");
+  std::set<ino_t> all;
+  flushed = &all;
+  {
+    SnapshotDirectory snapshot(path);
+    for (const char* name : {"model", "state"}) std::ofstream(snapshot.file(name)) << "second";  // not flushed by itself
+    snapshot.commit();
+  }
+  flushed = nullptr;
+  for (const std::string& part : {path, path + "/model", path + "/state"}) {
+    EXPECT_EQ(flushed_before_exchange.count(inode(part)), 1u) << part;
+  }
+  EXPECT_EQ(all.count(inode(folder.path())), 1u) << "the exchange itself must reach the disk";
+}
+
+TEST_P(SnapshotExchange, StaleTemporaryFolderIsRemoved) {
+  TemporaryFolder folder;
+  const std::string path = folder.file("out");
+  fs::create_directories(path + ".tmp");
+  write_file(path + ".tmp/half", "written");
+  write_snapshot(path, "m", "s");
+  EXPECT_FALSE(fs::exists(path + ".tmp"));
+  EXPECT_FALSE(fs::exists(path + "/half"));
+}
+
+// A child saves generation after generation until it is killed. At any moment the folder must hold one whole
+// generation, and none older than the last that the child saw committed.
+TEST_P(SnapshotExchange, KilledAtAnyMoment) {
+  constexpr unsigned kSeed = 20240917;
+  constexpr int kKills = 60;
+  TemporaryFolder folder;
+  const std::string path = folder.file("out");
+  std::mt19937 random(kSeed);
+  void* shared = mmap(nullptr, sizeof(uint64_t), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(shared, MAP_FAILED);
+  volatile uint64_t* committed = static_cast<uint64_t*>(shared);
+  const auto content = [](uint64_t generation) {
+    return std::string(20000, static_cast<char>('a' + generation % 26)) + std::to_string(generation);
+  };
+  for (int kill_number = 0; kill_number < kKills; ++kill_number) {
+    SCOPED_TRACE("seed " + std::to_string(kSeed) + " kill " + std::to_string(kill_number));
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      for (uint64_t generation = *committed + 1;; ++generation) {
+        write_snapshot(path, content(generation), content(generation));
+        *committed = generation;
+      }
+    }
+    usleep(static_cast<useconds_t>(random() % 15000));
+    kill(child, SIGKILL);
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << "the child ended by itself";
+    if (*committed == 0 && !fs::exists(path) && !fs::exists(path + ".old")) continue;  // killed before its first save
+    recover_snapshot(path);
+    const std::string model = read_file(path + "/model");
+    ASSERT_GT(model.size(), 20000u);
+    const uint64_t generation = std::stoull(model.substr(20000));
+    EXPECT_EQ(model, content(generation));
+    EXPECT_EQ(read_file(path + "/state"), content(generation));
+    EXPECT_GE(generation, *committed);
+    *committed = generation;
+  }
+  EXPECT_GT(*committed, 0u) << "no child lived long enough to save";
+  munmap(shared, sizeof(uint64_t));
+}
+
+INSTANTIATE_TEST_SUITE_P(Exchange, SnapshotExchange, testing::Bool(),
+                         [](const auto& info) { return info.param ? "Offered" : "Missing"; });
+
+TEST(SnapshotDirectory, WithoutCommitNothingChanges) {
+  TemporaryFolder folder;
+  const std::string path = folder.file("out");
+  write_snapshot(path, "good", "good");
+  {
+    SnapshotDirectory snapshot(path);
+    write_file(snapshot.file("model"), "half");
+  }
+  EXPECT_EQ(read_file(path + "/model"), "good");
+  EXPECT_FALSE(fs::exists(path + ".tmp"));
+}
+
+TEST(SnapshotDirectory, NeverDestroysWhatIsNotASnapshot) {
+  TemporaryFolder folder;
+  const std::string path = folder.file("home");
+  fs::create_directories(path);
+  write_file(path + "/thesis.tex", "years");
+  expect_user_error([&] { write_snapshot(path, "m", "s"); }, {path, "thesis.tex", "another folder"});
+  EXPECT_EQ(read_file(path + "/thesis.tex"), "years");
+  EXPECT_FALSE(fs::exists(path + ".tmp"));
+  expect_user_error([&] { check_snapshot_target(path, {"model", "state"}); }, {path, "thesis.tex"});
+  write_file(folder.file("plain"), "file");
+  expect_user_error([&] { write_snapshot(folder.file("plain"), "m", "s"); }, {folder.file("plain"), "no folder"});
+  expect_user_error([&] { check_snapshot_target(folder.file("plain"), {}); }, {folder.file("plain"), "no folder"});
+  EXPECT_EQ(read_file(folder.file("plain")), "file");
+}
+
+TEST(SnapshotDirectory, TargetIsCheckedBeforeTheRun) {
+  TemporaryFolder folder;
+  check_snapshot_target(folder.file("new/out"), {"model", "state"});
+  write_snapshot(folder.file("out"), "m", "s");
+  check_snapshot_target(folder.file("out"), {"model", "state"});
+  EXPECT_EQ(read_file(folder.file("out/model")), "m");
+  expect_user_error([] { check_snapshot_target("/dev/null/out", {}); }, {"/dev/null/out.tmp"});
+  expect_user_error([] { check_snapshot_target("", {}); }, {"path"});
+  expect_user_error([] { check_snapshot_target("/", {}); }, {"/"});
+  expect_user_error([&] { recover_snapshot(folder.file("nothing")); }, {folder.file("nothing"), "no folder"});
+}
+
+TEST(SnapshotDirectory, SymbolicLinkStaysALink) {
+  TemporaryFolder folder;
+  write_snapshot(folder.file("real"), "m", "s");
+  fs::create_directory_symlink(folder.file("real"), folder.file("link"));
+  write_snapshot(folder.file("link"), "m2", "s2");
+  EXPECT_TRUE(fs::is_symlink(folder.file("link")));
+  EXPECT_EQ(read_file(folder.file("real/model")), "m2");
+}
+
+}  // namespace
+}  // namespace reprise

@@ -1,0 +1,457 @@
+// Recipes: every key and default of DESIGN 9, and one clear line for whatever is wrong.
+// Here because a recipe is the first thing a person writes, and gets wrong.
+// It must not know how a recipe is used.
+#include "tools/formats/recipe.h"
+
+#include <nlohmann/json.hpp>
+
+#include "tests/faces/expect_user_error.h"
+#include "tools/formats/output_file.h"
+
+namespace reprise {
+namespace {
+
+using nlohmann::json;
+
+const char* const kResNet = R"({"model": {"family": "resnet", "image": [28, 28, 1]}, "batch": 4})";
+const char* const kGpt = R"({"model": {"family": "gpt2"}, "batch": 2})";
+
+Recipe parse(const std::string& text) { return parse_recipe(text, "some.json", "/base/folder"); }
+
+// The recipe `base` with the JSON merge patch `patch` (null removes a key).
+std::string patched(const char* base, const char* patch) {
+  json value = json::parse(base);
+  value.merge_patch(json::parse(patch));
+  return value.dump();
+}
+
+TEST(Recipe, ResNetDefaults) {
+  const Recipe recipe = parse(kResNet);
+  const ResNetModel& model = std::get<ResNetModel>(recipe.model);
+  EXPECT_EQ(model.block, ResNetModel::Block::kBasic);
+  EXPECT_EQ(model.units, (std::vector<int>{3, 3, 3}));
+  EXPECT_EQ(model.width, 16);
+  EXPECT_EQ(model.stem, ResNetModel::Stem::kCifar);
+  EXPECT_EQ(model.classes, 10);
+  EXPECT_EQ(model.image_height, 28);
+  EXPECT_EQ(model.image_channels, 1);
+  EXPECT_EQ(recipe.name, "some");
+  EXPECT_EQ(recipe.batch, 4);
+  EXPECT_EQ(recipe.sequence, 0);
+  EXPECT_EQ(recipe.accumulate, 1);
+  EXPECT_EQ(recipe.data.kind, DataSource::Kind::kNone);
+  EXPECT_TRUE(recipe.data.shuffle);
+  EXPECT_EQ(recipe.optimizer.name, OptimizerRecipe::Name::kSgd);
+  EXPECT_EQ(recipe.optimizer.lr, 1e-3);
+  EXPECT_EQ(recipe.optimizer.weight_decay, 0);
+  EXPECT_EQ(recipe.schedule.strategy, "optimal");
+  EXPECT_FALSE(recipe.budget_bytes.has_value());
+  EXPECT_FALSE(recipe.clip_norm.has_value());
+  const Recipe imagenet =
+      parse(patched(kResNet, R"({"model": {"stem": "imagenet", "units": [3, 4, 6, 3], "block": "bottleneck"}})"));
+  EXPECT_EQ(std::get<ResNetModel>(imagenet.model).width, 64);
+}
+
+TEST(Recipe, Gpt2Defaults) {
+  const Recipe recipe = parse(kGpt);
+  const Gpt2Model& model = std::get<Gpt2Model>(recipe.model);
+  EXPECT_EQ(model.vocab_size, 50257);
+  EXPECT_EQ(model.n_positions, 1024);
+  EXPECT_EQ(model.n_embd, 768);
+  EXPECT_EQ(model.n_layer, 12);
+  EXPECT_EQ(model.n_head, 12);
+  EXPECT_EQ(model.n_inner, 3072);
+  EXPECT_EQ(model.resid_pdrop, 0.1);
+  EXPECT_EQ(model.embd_pdrop, 0.1);
+  EXPECT_EQ(model.attn_pdrop, 0.1);
+  EXPECT_EQ(model.layer_norm_epsilon, 1e-5);
+  EXPECT_EQ(model.initializer_range, 0.02);
+  EXPECT_TRUE(model.tie_word_embeddings);
+  EXPECT_EQ(recipe.sequence, 1024);
+  const Recipe adam = parse(patched(
+      kGpt,
+      R"({"optimizer": {"name": "adamw"}, "model": {"hidden_size": 64, "num_attention_heads": 4, "n_inner": null, "torch_dtype": 1}})"));
+  EXPECT_EQ(adam.optimizer.beta1, 0.9);
+  EXPECT_EQ(adam.optimizer.beta2, 0.999);
+  EXPECT_EQ(adam.optimizer.eps, 1e-8);
+  EXPECT_EQ(adam.optimizer.weight_decay, 0.01);
+  EXPECT_EQ(std::get<Gpt2Model>(adam.model).n_embd, 64);
+  EXPECT_EQ(std::get<Gpt2Model>(adam.model).n_inner, 256);
+}
+
+// Every key given, none at its default.
+const char* const kFullResNet =
+    R"({"name": "full-1.x", "model": {"family": "resnet", "block": "bottleneck", "units": [1, 2, 3, 4],
+  "width": 8, "stem": "imagenet", "classes": 7, "image": [64, 48, 3]}, "data": {"kind": "image_folder", "path": "train",
+  "eval_path": "/elsewhere/val", "shuffle": false, "mean": [0.485, 0.456, 0.406], "std": 0.2251, "augment": {"flip": true, "crop": 4},
+  "token_bytes": 4}, "batch": 3, "accumulate": 5, "dtype": "bf16", "optimizer": {"name": "sgd", "lr": 0.1, "momentum": 0.9,
+  "nesterov": true, "weight_decay": 5e-4, "no_decay": ["*.bias", "bn?.*"]}, "lr_schedule": {"kind": "step", "warmup_steps": 10,
+  "milestones": [100, 200], "gamma": 0.3}, "clip_norm": 1.5, "freeze": ["conv1.*"], "evaluate_every": 50,
+  "steps": 300, "schedule": {"strategy": "every-k", "k": 4, "residues": false}, "budget": "1.5GiB", "seed": 18446744073709551615, "backend": "auto"})";
+const char* const kFullGpt =
+    R"({"model": {"family": "gpt2", "vocab_size": 256, "n_positions": 128, "n_embd": 64, "n_layer": 3, "n_head": 2,
+  "n_inner": 100, "activation_function": "gelu_pytorch_tanh", "resid_pdrop": 0, "embd_pdrop": 0.05, "attn_pdrop": 0.3, "layer_norm_epsilon": 1e-6,
+  "initializer_range": 0.1, "tie_word_embeddings": false}, "data": {"kind": "tokens", "path": "../t.bin", "token_bytes": 4}, "batch": 1,
+  "sequence": 100, "optimizer": {"name": "adamw", "lr": 3e-4, "betas": [0.8, 0.95], "eps": 1e-6, "weight_decay": 0.1},
+  "lr_schedule": {"kind": "cosine", "warmup_steps": 3}, "gradient_release": true, "steps": 40, "schedule": {"strategy": "multistage", "disk": "2GiB", "write_cost": 3.5, "read_cost": 0},
+  "feature_map_budget": 123456789, "backend": "cuda", "lora": null})";
+
+TEST(Recipe, EveryKeyArrives) {
+  const Recipe recipe = parse(kFullResNet);
+  const ResNetModel& model = std::get<ResNetModel>(recipe.model);
+  EXPECT_EQ(recipe.name, "full-1.x");
+  EXPECT_EQ(model.block, ResNetModel::Block::kBottleneck);
+  EXPECT_EQ(model.units, (std::vector<int>{1, 2, 3, 4}));
+  EXPECT_EQ(model.width, 8);
+  EXPECT_EQ(model.image_width, 48);
+  EXPECT_EQ(recipe.data.path, "/base/folder/train");
+  EXPECT_EQ(recipe.data.eval_path, "/elsewhere/val");
+  EXPECT_FALSE(recipe.data.shuffle);
+  EXPECT_EQ(recipe.data.mean.size(), 3u);
+  EXPECT_EQ(recipe.data.std, (std::vector<double>{0.2251}));
+  EXPECT_TRUE(recipe.data.flip);
+  EXPECT_EQ(recipe.data.crop, 4);
+  EXPECT_EQ(recipe.accumulate, 5);
+  EXPECT_EQ(recipe.dtype, Recipe::Dtype::kBf16);
+  EXPECT_EQ(recipe.optimizer.no_decay, (std::vector<std::string>{"*.bias", "bn?.*"}));
+  EXPECT_TRUE(recipe.optimizer.nesterov);
+  EXPECT_EQ(recipe.lr_schedule.milestones, (std::vector<uint64_t>{100, 200}));
+  EXPECT_EQ(recipe.clip_norm, 1.5);
+  EXPECT_EQ(recipe.evaluate_every, 50u);
+  EXPECT_EQ(recipe.schedule.k, 4);
+  EXPECT_FALSE(recipe.schedule.residues);
+  EXPECT_EQ(recipe.budget_bytes, uint64_t{3} << 29);
+  EXPECT_EQ(recipe.seed, ~uint64_t{0});
+  EXPECT_EQ(recipe.backend, Recipe::BackendChoice::kAuto);
+
+  const Recipe gpt = parse(kFullGpt);
+  EXPECT_EQ(gpt.data.path, "/base/t.bin");
+  EXPECT_EQ(gpt.sequence, 100);
+  EXPECT_EQ(gpt.optimizer.beta2, 0.95);
+  EXPECT_EQ(gpt.lr_schedule.steps, 40u);  // the recipe's own
+  EXPECT_TRUE(gpt.gradient_release);
+  EXPECT_EQ(gpt.feature_map_budget_bytes, 123456789u);
+  EXPECT_EQ(gpt.schedule.disk_bytes, uint64_t{2} << 30);
+  EXPECT_EQ(gpt.schedule.write_cost, 3.5);
+  EXPECT_EQ(gpt.schedule.read_cost, 0.0);
+  EXPECT_EQ(std::get<Gpt2Model>(gpt.model).n_inner, 100);
+  EXPECT_FALSE(std::get<Gpt2Model>(gpt.model).tie_word_embeddings);
+}
+
+TEST(Recipe, CanonicalTextReadsBackEqual) {
+  for (const char* text : {kResNet, kGpt, kFullResNet, kFullGpt}) {
+    const Recipe recipe = parse(text);
+    const std::string canonical = canonical_recipe(recipe);
+    const Recipe again = parse_recipe(canonical, "other.json", "/quite/elsewhere");
+    EXPECT_TRUE(again == recipe) << canonical;
+    EXPECT_EQ(canonical_recipe(again), canonical);
+  }
+}
+
+TEST(Recipe, RelativeFolderGivesAbsolutePaths) {
+  const char* const text =
+      R"({"model": {"family": "gpt2"}, "batch": 2, "data": {"kind": "text", "path": "a/../b.txt"}})";
+  EXPECT_EQ(parse_recipe(text, "r.json", "").data.path, std::filesystem::current_path().string() + "/b.txt");
+  EXPECT_EQ(parse_recipe(text, "r.json", "sub").data.path, std::filesystem::current_path().string() + "/sub/b.txt");
+}
+
+TEST(Recipe, FolderThatJsonCannotName) {
+  const char* const text = R"({"model": {"family": "gpt2"}, "batch": 2, "data": {"kind": "text", "path": "b.txt"}})";
+  const Recipe recipe = parse_recipe(text, "r.json", "/caf\xe9");
+  expect_user_error([&] { canonical_recipe(recipe); }, {"r: ", "UTF-8"});
+}
+
+TEST(Recipe, HuggingFaceFolder) {
+  TemporaryFolder folder;
+  std::filesystem::create_directory(folder.file("tiny"));
+  write_file(
+      folder.file("tiny/config.json"),
+      R"({"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_embd": 32, "n_head": 4, "n_layer": 2, "vocab_size": 300, "n_ctx": 64, "n_positions": 64})");
+  write_file(folder.file("r.json"), R"({"model": {"huggingface": "tiny"}, "batch": 2})");
+  const Recipe recipe = read_recipe(folder.file("r.json"));
+  EXPECT_EQ(std::get<Gpt2Model>(recipe.model).n_embd, 32);
+  EXPECT_EQ(std::get<Gpt2Model>(recipe.model).huggingface_folder, folder.file("tiny"));
+  EXPECT_EQ(recipe.name, "r");
+  EXPECT_EQ(recipe.sequence, 64);
+  std::filesystem::remove_all(folder.file("tiny"));
+  EXPECT_TRUE(parse(canonical_recipe(recipe)) == recipe) << "a canonical recipe needs no other file";
+
+  expect_user_error([&] { read_recipe(folder.file("r.json")); }, {"r.json", "model.huggingface", "config.json"});
+  std::filesystem::create_directory(folder.file("tiny"));
+  write_file(folder.file("tiny/config.json"), R"({"model_type": "llama"})");
+  expect_user_error([&] { read_recipe(folder.file("r.json")); }, {"tiny/config.json", "model_type", "gpt2", "llama"});
+  write_file(folder.file("tiny/config.json"), R"({"model_type": "gpt2", "n_embd": "big"})");
+  expect_user_error([&] { read_recipe(folder.file("r.json")); }, {"tiny/config.json", "n_embd", "integer", "big"});
+}
+
+TEST(Recipe, NoSuchFile) {
+  expect_user_error([] { read_recipe("/nowhere/r.json"); }, {"/nowhere/r.json", "No such file"});
+  expect_user_error([] { read_recipe("/tmp"); }, {"/tmp", "folder"});
+}
+
+struct BadRecipe {
+  const char* id;
+  const char* base;
+  const char* patch;
+  std::initializer_list<std::string> fragments;
+};
+
+// The patch (in it, null removes a key) makes `base` wrong in one place; the line must name the file, the field, and
+// what would be right.
+const BadRecipe kBadRecipes[] = {
+    {"unknown key",
+     kResNet,
+     R"({"optimiser": {}})",
+     {"some.json: optimiser", "unknown", "\"optimizer\"?", "\"batch\""}},
+    {"unknown nested key", kResNet, R"({"data": {"kind": "idx", "pth": "x"}})", {"data.pth", "\"path\"?"}},
+    {"unknown far key", kResNet, R"({"zzzzzzzz": 1})", {"zzzzzzzz", "unknown", "allowed here"}},
+    {"unknown model key", kResNet, R"({"model": {"depth": 20}})", {"model.depth", "unknown", "\"units\""}},
+    {"unknown augment key",
+     kResNet,
+     R"({"data": {"kind": "synthetic", "augment": {"rotate": 1}}})",
+     {"data.augment.rotate", "\"flip\""}},
+    {"key of another optimizer",
+     kResNet,
+     R"({"optimizer": {"name": "sgd", "betas": [0, 0]}})",
+     {"optimizer.betas", "\"momentum\""}},
+    {"disk of a strategy without", kResNet, R"({"schedule": {"strategy": "optimal", "disk": "1GiB"}})", {"schedule.disk", "h-revolve"}},
+    {"disk that is no size", kResNet, R"({"schedule": {"strategy": "h-revolve", "disk": "7XB"}})", {"schedule.disk", "7XB"}},
+    {"cost of no disk", kResNet, R"({"schedule": {"strategy": "h-revolve", "write_cost": 1}})", {"schedule.disk", "missing"}},
+    {"negative cost", kResNet, R"({"schedule": {"strategy": "h-revolve", "disk": 5, "read_cost": -1}})", {"schedule.read_cost"}},
+    {"unknown schedule key", kResNet, R"({"schedule": {"stratgy": "none"}})", {"schedule.stratgy", "\"strategy\"?"}},
+    {"unknown lr key",
+     kResNet,
+     R"({"lr_schedule": {"kind": "step", "mile": [1]}})",
+     {"lr_schedule.mile", "milestones"}},
+    {"newline in a key", kResNet, R"({"a\nb": 1})", {"a\\nb", "unknown"}},
+    {"model missing", kResNet, R"({"model": null})", {"model: missing", "family"}},
+    {"family missing", kResNet, R"({"model": {"family": null}})", {"model.family: missing", "\"gpt2\""}},
+    {"family not built", kGpt, R"({"model": {"family": "llama"}})", {"model.family", "llama", "not available", "gpt2"}},
+    {"batch missing", kResNet, R"({"batch": null})", {"batch: missing", "micro-batch"}},
+    {"batch zero", kResNet, R"({"batch": 0})", {"batch", "from 1", "0"}},
+    {"batch negative", kResNet, R"({"batch": -3})", {"batch", "from 1", "-3"}},
+    {"batch float", kResNet, R"({"batch": 4.0})", {"batch", "integer", "4.0"}},
+    {"batch string", kResNet, R"({"batch": "4"})", {"batch", "integer", "\"4\""}},
+    {"batch huge", kResNet, R"({"batch": 99999999999999999999999})", {"batch", "integer"}},
+    {"batch beyond memory",
+     kResNet,
+     R"({"batch": 2147483647, "model": {"image": [65536, 65536, 3]}})",
+     {"batch", "2^40"}},
+    {"block", kResNet, R"({"model": {"block": "bottelneck"}})", {"model.block", "\"basic\"", "\"bottleneck\"?"}},
+    {"two stages", kResNet, R"({"model": {"units": [3, 3]}})", {"model.units", "three or four"}},
+    {"empty stage", kResNet, R"({"model": {"units": [3, 0, 3]}})", {"model.units", "from 1"}},
+    {"units no list", kResNet, R"({"model": {"units": 3}})", {"model.units", "list"}},
+    {"one class", kResNet, R"({"model": {"classes": 1}})", {"model.classes", "from 2"}},
+    {"image missing", kResNet, R"({"model": {"image": null}})", {"model.image: missing", "[height, width, channels]"}},
+    {"image of two", kResNet, R"({"model": {"image": [28, 28]}})", {"model.image", "[height, width, channels]"}},
+    {"image of zero", kResNet, R"({"model": {"image": [0, 28, 1]}})", {"model.image", "from 1"}},
+    {"image too small", kResNet, R"({"batch": 1, "model": {"image": [4, 4, 1]}})", {"model.image", "too small"}},
+    {"heads", kGpt, R"({"model": {"n_embd": 100, "n_head": 12}})", {"model.n_embd", "multiple of n_head (12)", "100"}},
+    {"wide heads", kGpt, R"({"model": {"n_embd": 1024, "n_head": 2}})", {"model.n_head", "256", "at least 4"}},
+    {"alias contradicts", kGpt, R"({"model": {"n_embd": 96, "hidden_size": 48}})", {"model.hidden_size", "n_embd"}},
+    {"dropout of one", kGpt, R"({"model": {"resid_pdrop": 1.0}})", {"model.resid_pdrop", "1 (excluded)"}},
+    {"activation", kGpt, R"({"model": {"activation_function": "silu"}})", {"model.activation_function", "gelu_new"}},
+    {"variant",
+     kGpt,
+     R"({"model": {"scale_attn_by_inverse_layer_idx": true}})",
+     {"model.scale_attn_by_inverse_layer_idx", "false"}},
+    {"sequence too long", kGpt, R"({"sequence": 2000})", {"sequence", "n_positions (1024)", "2000"}},
+    {"sequence of images", kResNet, R"({"sequence": 8})", {"sequence", "language"}},
+    {"data kind", kResNet, R"({"data": {"kind": "idx2", "path": "x"}})", {"data.kind", "\"idx\""}},
+    {"data kind missing", kResNet, R"({"data": {"path": "x"}})", {"data.kind", "missing"}},
+    {"data path missing", kResNet, R"({"data": {"kind": "idx"}})", {"data.path", "missing"}},
+    {"data path empty", kResNet, R"({"data": {"kind": "idx", "path": ""}})", {"data.path"}},
+    {"text for images", kResNet, R"({"data": {"kind": "text", "path": "x"}})", {"data.kind", "image model"}},
+    {"images for text", kGpt, R"({"data": {"kind": "idx", "path": "x"}})", {"data.kind", "language model"}},
+    {"crop of text", kGpt, R"({"data": {"kind": "text", "path": "x", "augment": {"crop": 1}}})", {"data", "augment"}},
+    {"crop too large",
+     kResNet,
+     R"({"data": {"kind": "synthetic", "augment": {"crop": 28}}})",
+     {"data.augment.crop", "28"}},
+    {"flip no bool",
+     kResNet,
+     R"({"data": {"kind": "synthetic", "augment": {"flip": 1}}})",
+     {"data.augment.flip", "true or false"}},
+    {"mean of two",
+     kResNet,
+     R"({"data": {"kind": "idx", "path": "x", "mean": [0.1, 0.2]}})",
+     {"data.mean", "1 channels"}},
+    {"std zero", kResNet, R"({"data": {"kind": "idx", "path": "x", "std": 0}})", {"data.std", "above 0"}},
+    {"mean of tensors",
+     kResNet,
+     R"({"data": {"kind": "tensors", "path": "x", "mean": 0}})",
+     {"data.mean", "as they are"}},
+    {"token bytes",
+     kGpt,
+     R"({"data": {"kind": "tokens", "path": "x", "token_bytes": 3}})",
+     {"data.token_bytes", "2 or 4"}},
+    {"shuffle no bool",
+     kGpt,
+     R"({"data": {"kind": "text", "path": "x", "shuffle": "yes"}})",
+     {"data.shuffle", "true or false", "yes"}},
+    {"dtype", kResNet, R"({"dtype": "f16"})", {"dtype", "\"f32\"", "\"bf16\""}},
+    {"optimizer name", kResNet, R"({"optimizer": {"name": "adam"}})", {"optimizer.name", "\"adamw\"?"}},
+    {"optimizer name missing", kResNet, R"({"optimizer": {"lr": 1}})", {"optimizer.name", "missing"}},
+    {"optimizer no object", kResNet, R"({"optimizer": "sgd"})", {"optimizer", "object", "string"}},
+    {"lr negative", kResNet, R"({"optimizer": {"name": "sgd", "lr": -1}})", {"optimizer.lr", "at least 0", "-1"}},
+    {"lr string", kResNet, R"({"optimizer": {"name": "sgd", "lr": "x"}})", {"optimizer.lr", "number"}},
+    {"beta", kResNet, R"({"optimizer": {"name": "adamw", "betas": [0.9, 1]}})", {"optimizer.betas", "1 (excluded)"}},
+    {"betas of one", kResNet, R"({"optimizer": {"name": "adamw", "betas": [0.9]}})", {"optimizer.betas", "two"}},
+    {"nesterov without momentum",
+     kResNet,
+     R"({"optimizer": {"name": "sgd", "nesterov": true}})",
+     {"optimizer.nesterov", "momentum"}},
+    {"no_decay of numbers",
+     kResNet,
+     R"({"optimizer": {"name": "sgd", "no_decay": [1]}})",
+     {"optimizer.no_decay", "strings"}},
+    {"milestones fall",
+     kResNet,
+     R"({"lr_schedule": {"kind": "step", "milestones": [5, 5]}})",
+     {"lr_schedule.milestones", "rise"}},
+    {"milestones missing", kResNet, R"({"lr_schedule": {"kind": "step"}})", {"lr_schedule.milestones", "missing"}},
+    {"cosine without steps", kResNet, R"({"lr_schedule": {"kind": "cosine"}})", {"lr_schedule.steps", "missing"}},
+    {"warm-up too long",
+     kResNet,
+     R"({"steps": 5, "lr_schedule": {"kind": "cosine", "warmup_steps": 5}})",
+     {"lr_schedule.warmup_steps", "5 steps"}},
+    {"clip zero", kResNet, R"({"clip_norm": 0})", {"clip_norm", "above 0"}},
+    {"release with clip", kResNet, R"({"clip_norm": 1, "gradient_release": true})", {"gradient_release", "clip_norm"}},
+    {"release with accumulate",
+     kResNet,
+     R"({"accumulate": 2, "gradient_release": true})",
+     {"gradient_release", "accumulate"}},
+    {"freeze", kResNet, R"({"freeze": "conv1"})", {"freeze", "list"}},
+    {"lora", kGpt, R"({"lora": {"rank": 8}})", {"lora", "not available yet"}},
+    {"steps zero", kResNet, R"({"steps": 0})", {"steps", "from 1"}},
+    {"strategy", kResNet, R"({"schedule": "optimum"})", {"schedule.strategy", "\"optimal\"?", "\"revolve\""}},
+    {"schedule number", kResNet, R"({"schedule": 3})", {"schedule", "object"}},
+    {"k zero", kResNet, R"({"schedule": {"strategy": "every-k", "k": 0}})", {"schedule.k", "from 1"}},
+    {"two budgets",
+     kResNet,
+     R"({"budget": 1000, "feature_map_budget": 100})",
+     {"feature_map_budget", "budget", "leave one out"}},
+    {"budget unit", kResNet, R"({"budget": "7XB"})", {"some.json: budget", "GiB", "7XB"}},
+    {"budget float", kResNet, R"({"budget": 1.5})", {"budget", "integer"}},
+    {"budget list", kResNet, R"({"budget": []})", {"budget", "512MiB"}},
+    {"budget zero", kResNet, R"({"budget": 0})", {"budget", "from 1"}},
+    {"seed negative", kResNet, R"({"seed": -1})", {"seed", "from 0"}},
+    {"backend", kResNet, R"({"backend": "gpu"})", {"backend", "\"cuda\""}},
+    {"name", kResNet, R"({"name": "../etc"})", {"name", "letters", "../etc"}},
+    {"name empty", kResNet, R"({"name": ""})", {"name", "letters"}},
+};
+
+TEST(Recipe, BadFieldsAreRefusedInOneLine) {
+  for (const BadRecipe& bad : kBadRecipes) {
+    SCOPED_TRACE(bad.id);
+    expect_user_error([&] { parse(patched(bad.base, bad.patch)); }, {"some.json: "});
+    expect_user_error([&] { parse(patched(bad.base, bad.patch)); }, bad.fragments);
+  }
+}
+
+TEST(Recipe, BadTextIsRefusedInOneLine) {
+  expect_user_error([] { parse(""); }, {"some.json", "line 1"});
+  expect_user_error([] { parse("{\n  \"batch\": 1,\n}"); }, {"some.json", "line 3", "not JSON"});
+  expect_user_error([] { parse(R"({"model": null, "batch": 1})"); }, {"some.json", "model", "object", "null"});
+  expect_user_error([] { parse("[]"); }, {"some.json", "object", "list"});
+  expect_user_error([] { parse("\"\xff\""); }, {"some.json", "not JSON"});
+  expect_user_error([] { parse(R"({"batch": 1, "batch": 2})"); }, {"some.json", "\"batch\"", "twice"});
+  expect_user_error([] { parse(R"({"optimizer": {"name": "sgd", "lr": 1e999}})"); }, {"some.json", "not JSON"});
+  expect_user_error([] { parse(std::string(1000000, '[')); }, {"some.json", "deep"});
+  expect_user_error([] { parse(std::string("{\"name\": \"a\0b\"}", 15)); }, {"some.json"});
+}
+
+// Cutting or changing one byte gives a recipe or a UserError, never anything else.
+TEST(Recipe, EveryPrefixAndEveryChangedByteIsHandled) {
+  for (const std::string text : {kFullResNet, kFullGpt}) {
+    for (size_t i = 0; i < text.size(); ++i) {
+      for (const char c : {'\0', '"', '9', '}', '\xff'}) {
+        std::string changed = text;
+        changed[i] = c;
+        for (const std::string& tried : {changed, text.substr(0, i)}) {
+          try {
+            parse(tried);
+          } catch (const UserError& error) {
+            ASSERT_EQ(std::string(error.what()).find('\n'), std::string::npos) << i << ": " << error.what();
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Recipe, CheckedAgainAfterACommandLineChange) {
+  Recipe recipe = parse(patched(kResNet, R"({"budget": 5})"));
+  check_recipe(recipe, "f");
+  recipe.feature_map_budget_bytes = 7;
+  expect_user_error([&] { check_recipe(recipe, "f"); }, {"f: feature_map_budget"});
+  recipe.feature_map_budget_bytes.reset();
+  recipe.schedule.strategy = "none at all";
+  expect_user_error([&] { check_recipe(recipe, "f"); }, {"f: schedule.strategy"});
+}
+
+TEST(Recipe, TheProjectsOwnAreGood) {
+  int count = 0;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(std::filesystem::path(__FILE__).parent_path() / "../tools/recipes")) {
+    if (entry.path().extension() != ".json") continue;
+    SCOPED_TRACE(entry.path().string());
+    EXPECT_EQ(read_recipe(entry.path().string()).name, entry.path().stem().string());
+    ++count;
+  }
+  EXPECT_GE(count, 2);
+}
+
+TEST(ParseBytes, Units) {
+  EXPECT_EQ(parse_bytes("1"), 1u);
+  EXPECT_EQ(parse_bytes("123B"), 123u);
+  EXPECT_EQ(parse_bytes("7GiB"), uint64_t{7} << 30);
+  EXPECT_EQ(parse_bytes("512MiB"), uint64_t{512} << 20);
+  EXPECT_EQ(parse_bytes("1.5GiB"), uint64_t{3} << 29);
+  EXPECT_EQ(parse_bytes("0.1GiB"), 107374182u);
+  EXPECT_EQ(parse_bytes("3KiB"), 3072u);
+  EXPECT_EQ(parse_bytes("2TiB"), uint64_t{2} << 40);
+  EXPECT_EQ(parse_bytes("700KB"), 700000u);
+  EXPECT_EQ(parse_bytes("1.25MB"), 1250000u);
+  EXPECT_EQ(parse_bytes("8GB"), 8000000000u);
+  EXPECT_EQ(parse_bytes("1TB"), 1000000000000u);
+  EXPECT_EQ(parse_bytes("9223372036854775807"), uint64_t{INT64_MAX});
+  EXPECT_EQ(parse_bytes("00000000000000000000000042"), 42u);
+}
+
+TEST(ParseBytes, Refusals) {
+  for (const char* text : {"",
+                           "0",
+                           "0GiB",
+                           "-1",
+                           "+1",
+                           "7XB",
+                           "GiB",
+                           "7 GiB",
+                           "7gib",
+                           "1.5",
+                           "1.GiB",
+                           ".5GiB",
+                           "1.2.3GiB",
+                           "1e9",
+                           "9223372036854775808",
+                           "8388608TiB",
+                           "99999999999999999999999999999999999999999999",
+                           "0.0001KiB",
+                           "7GiB ",
+                           "nan"}) {
+    SCOPED_TRACE(text);
+    expect_user_error([&] { parse_bytes(text, "--budget"); }, {"--budget: ", "GiB", text});
+  }
+}
+
+TEST(MatchesPattern, Globs) {
+  EXPECT_TRUE(matches_pattern("*.bias", "layer1.0.bn1.bias"));
+  EXPECT_TRUE(matches_pattern("conv1.weight", "conv1.weight"));
+  EXPECT_TRUE(matches_pattern("layer?.*", "layer1.0.bn1.bias"));
+  EXPECT_FALSE(matches_pattern("bias", "layer1.0.bn1.bias"));
+  EXPECT_FALSE(matches_pattern("layer1", "layer1.0"));
+}
+
+}  // namespace
+}  // namespace reprise

@@ -1,0 +1,57 @@
+#!/bin/sh
+# The law of includes: lib -> nothing but the standard (gemm_blis.cpp -> BLIS); cuda -> lib; ports -> lib, cuda; tools -> lib, tools;
+# of tools, what trains or times on this machine -> ports/linux too. No utils, common, misc.
+# It must not know what any file does. It first proves on a tree of its own that it sees each fault.
+set -eu
+cd "$(dirname "$0")/../.."
+
+standard='(algorithm|array|atomic|bit|cfloat|cinttypes|climits|cmath|cstddef|cstdint|cstdlib|cstring|initializer_list|limits|type_traits|utility)'
+intrinsics='(immintrin|xmmintrin|arm_neon)\.h'
+
+# includes FOLDER...: lines "file<TAB>included", <> or "" kept.
+includes() {
+  find "$@" -type f \( -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' \) -exec \
+    sed -nE 's/^[[:space:]]*#[[:space:]]*include[[:space:]]*([<"][^>"]*[>"]).*/\1/p;T;F' /dev/null {} + | paste - - 2>/dev/null | awk -F'\t' '{print $2 "\t" $1}'
+}
+
+# refuse RULE ALLOWED FOLDER: every include of FOLDER that matches none of ALLOWED.
+refuse() {
+  includes "$3" | grep -vE "	($2)\$" | sed "s|^|$1: |" || true
+}
+
+faults() {
+  includes lib | grep -vE "	(<$standard>|<$intrinsics>|\"lib/[^\"]*\")\$" | grep -vE '^lib/cpu/gemm_blis\.cpp	<blis(/blis)?\.h>$' | sed 's/^/lib -> nothing: /' || true
+  [ ! -d cuda ] || refuse 'cuda -> lib' "<$standard>|<cuda[^>]*>|<mma\.h>|\"(lib|cuda)/[^\"]*\"" cuda
+  refuse 'ports -> lib, cuda' '<[^>]*>|"(lib|cuda|ports)/[^"]*"' ports
+  includes tools | grep -vE '	(<[^>]*>|"(lib|tools)/[^"]*")$' | grep -vE '^tools/train\.cpp	"plan\.h"$' \
+    | grep -vE '^tools/(training/|profiling/|doctor|reprise).*	"ports/linux/linux_port\.h"$' | sed 's/^/tools -> lib, tools: /' || true
+  includes lib cuda ports tools | grep -E '	<blis' | grep -v '^lib/cpu/gemm_blis\.cpp	' | sed 's/^/only lib\/cpu\/gemm_blis.cpp includes BLIS: /' || true
+  find lib cuda ports tools tests \( -name 'util*' -o -name 'common*' -o -name 'misc*' -o -name 'helper*' \) ! -name '*.md' | sed 's/^/no such name: /'
+}
+
+found=$(faults)
+if [ -n "$found" ]; then printf '%s\n' "$found" >&2; exit 1; fi
+
+# Would it see one?
+tree=$(mktemp -d)
+trap 'rm -rf "$tree"' EXIT
+mkdir -p "$tree/lib/cpu" "$tree/cuda" "$tree/ports/linux" "$tree/tools/planning" "$tree/tests"
+cd "$tree"
+try() {  # FILE LINE: one fault must be found
+  printf '%s\n' "$2" >"$1"
+  [ "$(faults | wc -l)" -ge 1 ] || { echo "law_of_includes: does not see $1: $2" >&2; exit 1; }
+  rm "$1"
+}
+[ -z "$(faults)" ] || { echo "law_of_includes: sees faults in an empty tree" >&2; exit 1; }
+try lib/a.cpp '#include <iostream>'
+try lib/a.cpp '#include <vector>'
+try lib/a.h '#include "tools/a.h"'
+try lib/a.h '  #  include "a.h"'
+try lib/cpu/a.cpp '#include <blis.h>'
+try cuda/a.cu '#include "ports/linux/linux_port.h"'
+try ports/linux/a.cpp '#include "tools/a.h"'
+try ports/linux/a.cpp '#include <blis.h>'
+try tools/planning/a.cpp '#include "tests/a.h"'
+try tools/planning/a.cpp '#include "ports/linux/linux_port.h"'
+try tools/planning/utils.h ''
+echo "includes follow the law"

@@ -1,0 +1,615 @@
+// check() accepts whole plans and near misses, and names the fault, program, row and slot of everything unsafe.
+// Here because the proof is only as good as what it refuses.
+// It must not use the planner: plans are built by hand or by PlanBuilder.
+#include "lib/check.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <random>
+#include <set>
+
+#include "tests/judges/mutants.h"
+#include "tests/judges/sample_plans.h"
+
+namespace reprise::testing {
+namespace {
+
+Verdict judge(const OwnedPlan& plan) {
+  const Plan view = plan.view();
+  std::vector<CheckMark> marks(check_marks(view));
+  return check(view, marks.data(), sample_scratch);
+}
+
+std::string shown(const Verdict& v) {
+  return "fault " + std::to_string(static_cast<int>(v.fault)) + " (" + fault_text(v.fault) + ") program " +
+         std::to_string(v.program) + " row " + std::to_string(v.row) + " slot " + std::to_string(v.slot);
+}
+
+#define EXPECT_FAULT(plan, expected)                             \
+  do {                                                           \
+    const Verdict verdict = judge(plan);                         \
+    EXPECT_EQ(verdict.fault, Fault::expected) << shown(verdict); \
+  } while (false)
+#define EXPECT_SAFE(plan) EXPECT_FAULT(plan, kNone)
+
+// ---- proved while this file is compiled ----
+
+constexpr StateTensor kTinyState[] = {
+    {.tensor = {0, 256, DType::kU8, 1, {96, 1, 1, 1}}, .kind = StateKind::kScalars, .name = "scalars"}};
+static_assert(sizeof(StepScalars) <= 96);
+constexpr Row kTinyRows[] = {{.op = Op::kRelu, .pass = Pass::kForward, .first_argument = 0},
+                             {.op = Op::kCopy, .pass = Pass::kForward, .first_argument = 2},
+                             {.op = Op::kAdd, .pass = Pass::kForward, .first_argument = 4}};
+constexpr Ref kTinyArguments[] = {1, 0, 2, 1, 2, 2, 1};
+constexpr Slot kTinySlots[] = {
+    {.tensor = {0, 256, DType::kF32, 4, {1, 4, 4, 4}}, .first_row = 0, .end_row = 1},
+    {.tensor = {256, 256, DType::kF32, 1, {64, 1, 1, 1}}, .first_row = 0, .end_row = 3, .below = 0},
+    {.tensor = {0, 256, DType::kF32, 2, {8, 8, 1, 1}}, .first_row = 1, .end_row = 3}};
+constexpr Plan tiny_plan(const Slot* slots) {
+  Plan plan;
+  plan.state = {kTinyState, 1};
+  plan.programs[0] = {{kTinyRows, 3}, {kTinyArguments, 7}, {slots, 3}, 512, 0, kNoSlot};
+  plan.state_bytes = 256;
+  plan.arena_bytes = 768;
+  return plan;
+}
+constexpr Plan kTinyPlan = tiny_plan(kTinySlots);
+constexpr Verdict kTinyVerdict = prove<4>(kTinyPlan, sample_scratch);
+static_assert(PlanIsSafe<kTinyVerdict.fault, kTinyVerdict.program, kTinyVerdict.row, kTinyVerdict.slot>::value);
+static_assert(check_marks(kTinyPlan) == 4);
+
+// The same with slot 2 put where slot 1 still lives.
+constexpr Slot kTinyOverlap[] = {
+    kTinySlots[0], kTinySlots[1], {.tensor = {256, 256, DType::kF32, 2, {8, 8, 1, 1}}, .first_row = 1, .end_row = 3}};
+constexpr Plan kTinyFaulty = tiny_plan(kTinyOverlap);
+constexpr Verdict kTinyFault = prove<4>(kTinyFaulty, sample_scratch);
+static_assert(kTinyFault.fault == Fault::kOverlap && kTinyFault.program == 0 && kTinyFault.row == 1 &&
+              kTinyFault.slot == 2);
+static_assert(prove<3>(kTinyPlan, sample_scratch).fault == Fault::kFormat,
+              "too small a workspace is refused, never overrun");
+
+TEST(Check, AcceptsAtRunTimeWhatTheCompilerProved) {
+  const Plan plan = kTinyPlan;
+  CheckMark marks[4];
+  for (CheckMark& mark : marks) mark = {7, 7, 7, 7, true, true};  // the workspace may hold anything
+  EXPECT_TRUE(check(plan, marks, sample_scratch).ok());
+}
+
+TEST(Check, EveryFaultHasItsText) {
+  std::set<std::string> texts;
+  for (uint32_t f = 0; f <= static_cast<uint32_t>(Fault::kUnused); ++f) texts.insert(fault_text(static_cast<Fault>(f)));
+  EXPECT_EQ(texts.size(), static_cast<uint32_t>(Fault::kUnused) + 1);
+  EXPECT_EQ(texts.count("unknown fault"), 0u);
+}
+
+// ---- whole plans ----
+
+TEST(Check, AcceptsWholePlans) {
+  EXPECT_SAFE(SampleConvNet().make());
+  EXPECT_SAFE(SampleTransformer().make());
+}
+
+TEST(Check, RejectsEveryMutantWithAnAcceptableFault) {
+  std::set<Fault> seen;
+  size_t semantic_accepted = 0;
+  for (uint64_t seed = 1; seed <= 60; ++seed) {
+    for (const OwnedPlan& good : {SampleConvNet().make(), SampleTransformer().make()}) {
+      for (const Mutant& mutant : make_mutants(good, seed)) {
+        const Verdict verdict = judge(mutant.plan);
+        const auto& ok = mutant.acceptable;
+        EXPECT_NE(std::find(ok.begin(), ok.end(), verdict.fault), ok.end())
+            << "seed " << seed << ", " << mutant.name << ": " << shown(verdict);
+        EXPECT_TRUE(mutant.semantic || !verdict.ok()) << "seed " << seed << ", " << mutant.name;
+        seen.insert(verdict.fault);
+        semantic_accepted += verdict.ok();
+      }
+    }
+  }
+  for (uint32_t f = 0; f <= static_cast<uint32_t>(Fault::kUnused); ++f) {
+    EXPECT_TRUE(seen.count(static_cast<Fault>(f)))
+        << "no mutant met fault " << f << ": " << fault_text(static_cast<Fault>(f));
+  }
+  EXPECT_GT(semantic_accepted, 100u);  // these are the replay's to reject
+}
+
+// ---- one fault at a time, on a plan of three rows ----
+
+// copy y <- x; relu z <- y; add w <- z + x, everything at its own address.
+struct Small {
+  PlanBuilder b;
+  Ref x, y, z, w;
+  OwnedPlan make() {
+    b.begin(ProgramId::kMicroFirst);
+    x = b.input({4, 16});
+    y = b.slot({4, 16});
+    z = b.slot({4, 16});
+    w = b.slot({4, 16});
+    b.row(Op::kCopy, Pass::kForward, {y, x});
+    b.row(Op::kRelu, Pass::kForward, {z, y});
+    b.row(Op::kAdd, Pass::kForward, {w, z, x});
+    b.end();
+    return b.finish();
+  }
+};
+
+TEST(Check, NearMissesAreSafe) {
+  OwnedPlan plan = Small().make();  // slots x y z w, born in rows 0 0 1 2; 256 bytes each, all exact
+  EXPECT_SAFE(plan);
+  EXPECT_EQ(plan.programs[0].slots[3].tensor.offset, 256u) << "w takes the place that y has just left";
+  EXPECT_EQ(plan.programs[0].slots[3].end_row, plan.programs[0].rows.size());
+  EXPECT_EQ(plan.programs[0].bytes, 768u);
+  EXPECT_EQ(plan.arena_bytes, plan.state_bytes + plan.carried_bytes + plan.programs[0].bytes);
+  plan.arena_bytes += 1;  // more room than planned is no fault
+  EXPECT_SAFE(plan);
+}
+
+TEST(Check, NamesProgramRowAndSlot) {
+  OwnedPlan plan = Small().make();
+  plan.programs[0].slots[1].end_row = 3;  // y lives on where w is born
+  const Verdict verdict = judge(plan);
+  EXPECT_EQ(verdict.fault, Fault::kOverlap);
+  EXPECT_EQ(verdict.program, 0u);
+  EXPECT_EQ(verdict.row, 2u);
+  EXPECT_EQ(verdict.slot, 3u);
+}
+
+TEST(Check, StateAndCarriedStayInTheirRegions) {
+  OwnedPlan plan = SampleConvNet().make();
+  plan.carried[1].offset -= 256;
+  EXPECT_FAULT(plan, kOverlap);
+  plan = SampleConvNet().make();
+  plan.carried_bytes -= 256;
+  EXPECT_FAULT(plan, kOutOfRegion);
+  plan = SampleConvNet().make();
+  plan.state_bytes += 4;
+  EXPECT_FAULT(plan, kMisaligned);
+  plan = SampleConvNet().make();
+  plan.state[1].tensor.offset = ~uint64_t{0} - 255;  // offset + bytes wraps around
+  EXPECT_FAULT(plan, kOutOfRegion);
+  plan = SampleConvNet().make();
+  plan.state[1].tensor.dtype = static_cast<DType>(99);
+  EXPECT_FAULT(plan, kDType);
+}
+
+TEST(Check, ShapesThatMakeNoSense) {
+  OwnedPlan plan = Small().make();
+  plan.programs[0].slots[1].tensor.rank = 5;
+  EXPECT_FAULT(plan, kShape);
+  plan = Small().make();
+  plan.programs[0].slots[1].tensor.shape[3] = 2;  // past the rank
+  EXPECT_FAULT(plan, kShape);
+  plan = Small().make();
+  plan.programs[0].slots[1].tensor.shape[0] = 0;
+  EXPECT_FAULT(plan, kShape);
+  plan = Small().make();
+  Tensor& huge = plan.programs[0].slots[1].tensor;
+  huge.rank = 4;
+  for (uint32_t& dimension : huge.shape) dimension = ~0u;  // the product wraps around
+  EXPECT_FAULT(plan, kShape);
+}
+
+// Activations are f32 or bf16, and all of one row are alike.
+TEST(Check, ActivationsOfARowAreStoredAlike) {
+  for (uint32_t odd = 0; odd < 4; ++odd) {
+    OwnedPlan plan = Small().make();
+    for (uint32_t i = 0; i < 4; ++i) plan.programs[0].slots[i].tensor.dtype = DType::kBf16;
+    EXPECT_SAFE(plan);
+    plan.programs[0].slots[odd].tensor.dtype = DType::kF32;
+    EXPECT_FAULT(plan, kDType);
+  }
+  OwnedPlan plan = Small().make();
+  for (uint32_t i = 1; i < 4; ++i) plan.programs[0].slots[i].tensor.dtype = DType::kI32;
+  EXPECT_FAULT(plan, kDType);
+}
+
+TEST(Check, HostSlotsAreThereBeforeTheFirstRow) {
+  OwnedPlan plan = Small().make();
+  plan.programs[0].input = 9;
+  EXPECT_FAULT(plan, kBadReference);
+  plan = Small().make();
+  plan.programs[0].input = 3;  // w is born in row 2
+  EXPECT_FAULT(plan, kSlotOrder);
+  plan = Small().make();
+  plan.programs[0].labels = plan.programs[0].input;
+  EXPECT_FAULT(plan, kDType);
+  plan = Small().make();
+  plan.programs[0].input = kNoSlot;  // then nothing has written x
+  EXPECT_FAULT(plan, kReadBeforeWrite);
+}
+
+TEST(Check, ProgramsThatBelongTogether) {
+  OwnedPlan plan = SampleConvNet().make();
+  plan.program(ProgramId::kMicroAdd) = {};
+  EXPECT_FAULT(plan, kFormat);
+  plan.accumulate = 1;
+  EXPECT_SAFE(plan);
+  plan.program(ProgramId::kEvaluate) = {};
+  EXPECT_SAFE(plan);
+  plan.program(ProgramId::kMicroFirst) = {};
+  EXPECT_FAULT(plan, kFormat);
+}
+
+TEST(Check, InPlacePairsOnly) {
+  PlanBuilder b;
+  b.begin(ProgramId::kMicroFirst);
+  const Ref x = b.input({64}), y = b.slot({64});
+  b.row(Op::kRelu, Pass::kForward, {x, x});
+  b.row(Op::kCopy, Pass::kForward, {y, x});
+  b.row(Op::kAdd, Pass::kForward, {y, y, x});
+  b.end();
+  OwnedPlan plan = b.finish();
+  EXPECT_SAFE(plan);
+  plan.programs[0].arguments[5] = 0;  // add.forward's b is y's partner in nothing: y, a = y, b = x -> a = x, b = x
+  EXPECT_FAULT(plan, kAliasing);
+  plan.programs[0].arguments[5] = 1;
+  plan.programs[0].arguments[6] = 1;  // y = y + y
+  EXPECT_FAULT(plan, kAliasing);
+  plan.programs[0].arguments[6] = 0;
+  plan.programs[0].arguments[3] = 1;  // copy.forward has no in-place pair
+  EXPECT_FAULT(plan, kAliasing);
+}
+
+TEST(Check, InPlaceReadsWhatItOverwrites) {
+  PlanBuilder b;
+  b.begin(ProgramId::kMicroFirst);
+  const Ref y = b.slot({64});
+  b.row(Op::kRelu, Pass::kForward, {y, y});
+  b.end();
+  EXPECT_FAULT(b.finish(), kReadBeforeWrite);
+}
+
+// A convolution takes statistics of what it writes: mean and rstd together, with an epsilon, in vectors of its channels.
+TEST(Check, StatisticsOfAConvolution) {
+  PlanBuilder b;
+  const Ref w = b.state(StateKind::kParameter, "w", {2, 1, 1, 1});
+  b.plan.attributes.window = {{1, 1, 1, 0, 1e-5f}};
+  b.begin(ProgramId::kMicroFirst);
+  const Ref x = b.input({1, 4, 4, 1}), y = b.slot({1, 4, 4, 2}), mean = b.slot({2}), rstd = b.slot({2}),
+            scratch = b.slot({1024}, DType::kU8, SlotKind::kScratch);
+  b.row(Op::kConv, Pass::kForward, {y, mean, rstd, x, w, scratch});
+  b.end();
+  const OwnedPlan plan = b.finish();
+  EXPECT_SAFE(plan);
+  OwnedPlan changed = plan;
+  changed.attributes.window[0].epsilon = 0;
+  EXPECT_FAULT(changed, kAttribute);
+  changed = plan;
+  changed.programs[0].arguments[1] = kNoRef;
+  EXPECT_FAULT(changed, kMissingArgument);
+  changed = plan;
+  changed.programs[0].slots[mean].tensor.shape[0] = 3;
+  EXPECT_FAULT(changed, kShape);
+  changed = plan;
+  changed.programs[0].arguments[2] = mean;
+  EXPECT_FAULT(changed, kAliasing);
+}
+
+TEST(Check, ScratchHoldsNoValue) {
+  PlanBuilder b;
+  const Ref w = b.state(StateKind::kParameter, "w", {1, 1, 1, 1});
+  b.plan.attributes.window = {{1, 1, 1, 0}};
+  b.begin(ProgramId::kMicroFirst);
+  const Ref x = b.input({1, 4, 4, 1}), y = b.slot({1, 4, 4, 1}),
+            scratch = b.slot({1024}, DType::kU8, SlotKind::kScratch);
+  b.row(Op::kConv, Pass::kForward, {y, kNoRef, kNoRef, x, w, scratch});
+  b.end();
+  OwnedPlan plan = b.finish();
+  EXPECT_SAFE(plan);
+  OwnedPlan small = plan;
+  small.programs[0].slots[2].tensor.bytes = small.programs[0].slots[2].tensor.shape[0] = 768;
+  EXPECT_FAULT(small, kScratch);
+  OwnedPlan none = plan;
+  none.programs[0].arguments[5] = kNoRef;
+  EXPECT_FAULT(none, kScratch);
+
+  PlanBuilder c;  // a value that was used as scratch is gone
+  const Ref v = c.state(StateKind::kParameter, "w", {1, 1, 1, 1});
+  c.plan.attributes.window = {{1, 1, 1, 0}};
+  c.begin(ProgramId::kMicroFirst);
+  const Ref in = c.input({1, 4, 4, 16}), value = c.slot({1, 4, 4, 16}), flat = c.slot({1, 4, 4, 1}),
+            out = c.slot({1, 4, 4, 1}), last = c.slot({1, 4, 4, 16});
+  c.row(Op::kCopy, Pass::kForward, {value, in});
+  c.row(Op::kConv, Pass::kForward, {out, kNoRef, kNoRef, flat, v, value});
+  c.row(Op::kCopy, Pass::kForward, {last, value});
+  c.end();
+  OwnedPlan reused = c.finish();
+  reused.programs[0].input = kNoSlot;
+  reused.programs[0].slots[0].first_row = 0;
+  EXPECT_FAULT(reused, kReadBeforeWrite);
+}
+
+TEST(Check, EvaluationChangesNothing) {
+  OwnedPlan plan = SampleConvNet().make();
+  OwnedProgram& evaluate = plan.program(ProgramId::kEvaluate);
+  evaluate.rows.push_back(plan.program(ProgramId::kUpdate).rows[2]);
+  evaluate.rows.back().first_argument = static_cast<uint32_t>(evaluate.arguments.size());
+  const OwnedProgram& update = plan.program(ProgramId::kUpdate);
+  evaluate.arguments.insert(evaluate.arguments.end(), update.arguments.begin() + update.rows[2].first_argument,
+                            update.arguments.end());
+  EXPECT_FAULT(plan, kReadOnly);
+}
+
+TEST(Check, CarriedGradientsBeginInMicroFirst) {
+  OwnedPlan plan = SampleConvNet().make();
+  OwnedProgram& first = plan.program(ProgramId::kMicroFirst);
+  for (Row& row : first.rows) {
+    if (row.op == Op::kLossHead)
+      first.arguments[row.first_argument + 2] = kNoRef;  // no bias gradient in the first micro-batch
+  }
+  const Verdict verdict = judge(plan);
+  EXPECT_EQ(verdict.fault, Fault::kReadBeforeWrite) << shown(verdict);
+  EXPECT_EQ(verdict.program, static_cast<uint32_t>(ProgramId::kMicroAdd));
+  EXPECT_EQ(verdict.slot, make_ref(Region::kCarried, 4));
+}
+
+TEST(Check, GroupsAreContiguousAndMatch) {
+  OwnedPlan plan = SampleConvNet().make();
+  std::swap(plan.state[9].tensor.shape[0], plan.state[9].tensor.shape[1]);  // a momentum not shaped like its gradient
+  EXPECT_FAULT(plan, kGroup);
+  plan = SampleConvNet().make();
+  plan.state[10].kind = StateKind::kBuffer;
+  EXPECT_FAULT(plan, kReadOnly);
+  plan = SampleConvNet().make();
+  for (size_t i = 11; i < plan.state.size(); ++i) plan.state[i].tensor.offset += 256;  // a hole in the momenta
+  plan.state_bytes += 256;
+  plan.arena_bytes += 256;
+  EXPECT_FAULT(plan, kGroup);
+  plan = SampleConvNet().make();
+  plan.attributes.update[0].group.tensors = 6;  // one more than there are: the next state tensor is a buffer
+  EXPECT_NE(judge(plan).fault, Fault::kNone);
+}
+
+// ---- moves and transfers ----
+
+// wide <- in; z <- wide moved 256 bytes down, so that the two overlap; out <- z. Slots 0 to 3: in, wide, z, out.
+OwnedPlan moving_plan() {
+  PlanBuilder b;
+  b.begin(ProgramId::kMicroFirst);
+  const Ref in = b.input({192}), wide = b.slot({192}), z = b.slot({192}), out = b.slot({192});
+  b.row(Op::kCopy, Pass::kForward, {wide, in});
+  b.row(Op::kMove, Pass::kForward, {z, wide});
+  b.row(Op::kRelu, Pass::kForward, {out, z});
+  b.end();
+  OwnedPlan plan = b.finish();
+  OwnedProgram& p = plan.programs[0];
+  const uint64_t offsets[] = {1536, 256, 0, 1024};
+  const uint32_t below[] = {kNoSlot, kNoSlot, kNoSlot, 2};
+  for (uint32_t i = 0; i < 4; ++i) {
+    p.slots[i].tensor.offset = offsets[i];
+    p.slots[i].below = below[i];
+  }
+  p.bytes = 1536 + 768;
+  plan.arena_bytes = plan.state_bytes + p.bytes;
+  return plan;
+}
+
+TEST(Check, AMoveMayOverlapItsSource) {
+  OwnedPlan plan = moving_plan();
+  EXPECT_SAFE(plan);
+  plan.programs[0].slots[2].tensor.offset = 512;  // upwards too
+  plan.programs[0].slots[3].tensor.offset = 1280;
+  EXPECT_SAFE(plan);
+  plan = moving_plan();
+  plan.programs[0].slots[1].end_row = 3;  // but not when the source lives on
+  EXPECT_FAULT(plan, kOverlap);
+  plan = moving_plan();
+  plan.programs[0].rows[1].op = Op::kCopy;  // nor in any other kernel
+  EXPECT_FAULT(plan, kOverlap);
+  plan = moving_plan();
+  plan.programs[0].slots[3].first_row = 1;  // nor may a bystander born at the move lie on the source
+  plan.programs[0].slots[3].tensor.offset = 768;
+  EXPECT_FAULT(plan, kOverlap);
+}
+
+// y <- x travels from row 1 to row 3; row 2 is free to do something else.
+OwnedPlan transfer_plan(Ref middle_output, Ref middle_input) {
+  PlanBuilder b;
+  b.begin(ProgramId::kMicroFirst);
+  const Ref in = b.input({64}), x = b.slot({64}), y = b.slot({64}), u = b.slot({64}), v = b.slot({64});
+  b.row(Op::kCopy, Pass::kForward, {x, in});
+  b.row(Op::kCopy, Pass::kForward, {u, in});
+  b.row(Op::kTransfer, Pass::kStart, {y, x});
+  const Ref names[] = {in, x, y, u, v};
+  b.row(Op::kCopy, Pass::kForward, {names[middle_output], names[middle_input]});
+  b.row(Op::kTransfer, Pass::kWait, {y, x});
+  b.row(Op::kAdd, Pass::kForward, {v, y, u});
+  b.end();
+  OwnedPlan plan = b.finish();
+  return plan;
+}
+constexpr Ref kX = 1, kY = 2, kU = 3, kV = 4;
+
+TEST(Check, NothingTouchesASlotInFlight) {
+  EXPECT_SAFE(transfer_plan(kV, kU));
+  EXPECT_SAFE(transfer_plan(kV, kX));              // reading the source is harmless
+  EXPECT_FAULT(transfer_plan(kV, kY), kInFlight);  // reading the destination is not
+  EXPECT_FAULT(transfer_plan(kX, kU), kInFlight);  // nor is writing either
+  EXPECT_FAULT(transfer_plan(kY, kU), kInFlight);
+}
+
+TEST(Check, EveryTransferIsWaitedForOnceWhileBothSlotsLive) {
+  OwnedPlan plan = transfer_plan(kV, kU);
+  plan.programs[0].rows[4].pass = Pass::kStart;
+  EXPECT_FAULT(plan, kInFlight);
+  plan = transfer_plan(kV, kU);
+  plan.programs[0].rows[2].pass = Pass::kWait;
+  EXPECT_NE(judge(plan).fault, Fault::kNone);
+  plan = transfer_plan(kV, kU);  // the source dies in flight
+  for (Slot& slot : plan.programs[0].slots) {
+    if (slot.end_row == 5) slot.end_row = 4;
+  }
+  EXPECT_FAULT(plan, kInFlight);
+  plan = transfer_plan(kV, kU);  // nobody waits
+  plan.programs[0].rows[4] = plan.programs[0].rows[3];
+  const Verdict verdict = judge(plan);
+  EXPECT_EQ(verdict.fault, Fault::kInFlight) << shown(verdict);
+}
+
+// Two values go to disk, one on top of the other, and come back in the other order. Rows 0 to 12; slots in, x, y, z, u, v are 0 to 5.
+OwnedPlan spilling_plan() {
+  PlanBuilder b;
+  b.begin(ProgramId::kMicroFirst);
+  const Ref in = b.input({64}), x = b.slot({64}), y = b.slot({64}), u = b.slot({64}), v = b.slot({64}), w = b.slot({64}), out = b.slot({64});
+  const Ref lower = b.disk({64}, 0), upper = b.disk({64}, 256);
+  b.row(Op::kCopy, Pass::kForward, {x, in});
+  b.row(Op::kTransfer, Pass::kStart, {lower, x});
+  b.row(Op::kRelu, Pass::kForward, {y, x});
+  b.row(Op::kTransfer, Pass::kWait, {lower, x});
+  b.row(Op::kTransfer, Pass::kStart, {upper, y});
+  b.row(Op::kRelu, Pass::kForward, {u, in});
+  b.row(Op::kTransfer, Pass::kWait, {upper, y});
+  b.row(Op::kTransfer, Pass::kStart, {v, upper});
+  b.row(Op::kTransfer, Pass::kWait, {v, upper});
+  b.row(Op::kTransfer, Pass::kStart, {w, lower});
+  b.row(Op::kTransfer, Pass::kWait, {w, lower});
+  b.row(Op::kAdd, Pass::kForward, {out, v, w});
+  b.row(Op::kAdd, Pass::kForward, {out, out, u});
+  b.end();
+  return b.finish();
+}
+Ref& argument(OwnedPlan& plan, uint32_t row, uint32_t i) { return plan.programs[0].arguments[plan.programs[0].rows[row].first_argument + i]; }
+
+TEST(Check, DiskBlocksAreProvedLikeSlots) {
+  EXPECT_SAFE(spilling_plan());
+  const auto broken = [](auto change) {
+    OwnedPlan plan = spilling_plan();
+    change(plan, plan.programs[0]);
+    return plan;
+  };
+  EXPECT_FAULT(broken([](OwnedPlan& plan, OwnedProgram&) { plan.disk_bytes -= 256; }), kOutOfRegion);
+  EXPECT_FAULT(broken([](OwnedPlan& plan, OwnedProgram&) { plan.disk_bytes += 4; }), kMisaligned);
+  EXPECT_FAULT(broken([](OwnedPlan&, OwnedProgram& p) { p.disk[1].tensor.offset = 4; }), kMisaligned);
+  EXPECT_FAULT(broken([](OwnedPlan&, OwnedProgram& p) { p.disk[1].tensor.offset = 0; }), kOverlap);
+  EXPECT_FAULT(broken([](OwnedPlan&, OwnedProgram& p) { std::swap(p.disk[0].tensor.offset, p.disk[1].tensor.offset); }), kOverlap);
+  EXPECT_FAULT(broken([](OwnedPlan&, OwnedProgram& p) { p.disk[0].end_row = 9; }), kNotLive);
+  EXPECT_FAULT(broken([](OwnedPlan&, OwnedProgram& p) { p.disk[0].end_row = 99; }), kSlotOrder);
+  EXPECT_FAULT(broken([](OwnedPlan&, OwnedProgram& p) { std::swap(p.disk[0], p.disk[1]); }), kSlotOrder);
+  EXPECT_FAULT(broken([](OwnedPlan&, OwnedProgram& p) { p.disk[0].first_row = 2; }), kNotLive);
+  EXPECT_FAULT(broken([](OwnedPlan&, OwnedProgram& p) { p.disk[1].tensor.shape[0] = 63; }), kShape);
+  EXPECT_FAULT(broken([](OwnedPlan&, OwnedProgram& p) { p.disk.push_back(p.disk[1]), p.disk[2].tensor.offset = 512; }), kOutOfRegion);
+}
+
+TEST(Check, OnlyTransfersWithMemoryTouchTheDisk) {
+  const Ref lower = make_ref(Region::kDisk, 0), upper = make_ref(Region::kDisk, 1);
+  const auto with = [](uint32_t row, uint32_t i, Ref ref) {
+    OwnedPlan plan = spilling_plan();
+    argument(plan, row, i) = ref;
+    return plan;
+  };
+  EXPECT_FAULT(with(5, 1, lower), kDisk);   // a kernel reads it
+  EXPECT_FAULT(with(11, 0, lower), kDisk);  // or writes it
+  EXPECT_FAULT(with(4, 1, lower), kDisk);   // from disk to disk
+  EXPECT_FAULT(with(4, 0, make_ref(Region::kDisk, 2)), kBadReference);
+  EXPECT_FAULT(with(4, 1, kNoRef), kMissingArgument);
+  EXPECT_FAULT(with(7, 1, lower), kInFlight);  // its wait names another block
+  EXPECT_FAULT(with(1, 0, make_ref(Region::kState, 0)), kReadOnly);
+  OwnedPlan plan = spilling_plan();
+  plan.programs[0].rows[6].pass = Pass::kStart;  // written twice at once
+  EXPECT_FAULT(plan, kInFlight);
+  plan = spilling_plan();
+  std::swap(argument(plan, 2, 0), argument(plan, 2, 1));  // the source is overwritten on its way
+  EXPECT_NE(judge(plan).fault, Fault::kNone);
+  plan = spilling_plan();
+  argument(plan, 1, 0) = upper, argument(plan, 3, 0) = upper;  // read before anything was written there
+  plan.programs[0].disk[0].first_row = plan.programs[0].disk[1].first_row = 1;
+  EXPECT_FAULT(plan, kReadBeforeWrite);
+}
+
+// ---- shape contracts: each broken in one place ----
+
+struct Broken {
+  const char* what;
+  std::function<void(OwnedPlan&)> change;
+  Fault fault;
+};
+
+TEST(Check, ShapeContracts) {
+  const auto slot_of = [](OwnedPlan& plan, Op op, Pass pass, uint32_t argument) -> Tensor& {
+    OwnedProgram& p = plan.programs[0];
+    for (const Row& row : p.rows) {
+      if (row.op == op && row.pass == pass) return p.slots[p.arguments[row.first_argument + argument]].tensor;
+    }
+    ADD_FAILURE() << "no such row";
+    return p.slots[0].tensor;
+  };
+  const Broken conv_net[] = {
+      {"window larger than the weight", [](OwnedPlan& p) { p.attributes.window[0].kernel_h = 5; }, Fault::kShape},
+      {"stride 0", [](OwnedPlan& p) { p.attributes.window[0].stride = 0; }, Fault::kAttribute},
+      {"padding 0 gives a smaller output", [](OwnedPlan& p) { p.attributes.window[0].pad = 0; }, Fault::kShape},
+      {"pool windows wholly in the padding", [](OwnedPlan& p) { p.attributes.window[1].pad = 2; }, Fault::kAttribute},
+      {"batch-norm of another batch", [](OwnedPlan& p) { ++p.attributes.norm[0].count; }, Fault::kAttribute},
+      {"pool index shaped otherwise",
+       [&](OwnedPlan& p) {
+         std::swap(slot_of(p, Op::kMaxPool, Pass::kForward, 1).shape[0],
+                   slot_of(p, Op::kMaxPool, Pass::kForward, 1).shape[3]);
+       },
+       Fault::kShape},
+      {"global pool's output transposed",
+       [&](OwnedPlan& p) {
+         std::swap(slot_of(p, Op::kGlobalPool, Pass::kForward, 0).shape[0],
+                   slot_of(p, Op::kGlobalPool, Pass::kForward, 0).shape[1]);
+       },
+       Fault::kShape},
+      {"a label too few", [](OwnedPlan& p) { p.programs[0].slots[p.programs[0].labels].tensor.shape[0] = 1; },
+       Fault::kShape},
+      {"clip below zero", [](OwnedPlan& p) { p.attributes.clip[0].max_norm = -1; }, Fault::kAttribute},
+      {"norms too short", [](OwnedPlan& p) { p.attributes.group[0].first_norm = 1; }, Fault::kShape},
+  };
+  for (const Broken& broken : conv_net) {
+    OwnedPlan plan = SampleConvNet().make();
+    broken.change(plan);
+    EXPECT_EQ(judge(plan).fault, broken.fault) << broken.what << ": " << shown(judge(plan));
+  }
+  const Broken transformer[] = {
+      {"weight the other way round", [](OwnedPlan& p) { p.attributes.linear[0].input_major = 0; }, Fault::kShape},
+      {"heads do not divide C", [](OwnedPlan& p) { p.attributes.attention[0].heads = 4; }, Fault::kAttribute},
+      {"more heads than lse has", [](OwnedPlan& p) { p.attributes.attention[0].heads = 3; }, Fault::kShape},
+      {"no heads", [](OwnedPlan& p) { p.attributes.attention[0].heads = 0; }, Fault::kAttribute},
+      {"dropping everything", [](OwnedPlan& p) { p.attributes.dropout[0].probability = 1; }, Fault::kAttribute},
+      {"positions shorter than the sequence", [](OwnedPlan& p) { p.state[2].tensor.shape[0] = 3; }, Fault::kShape},
+      {"qkv of 2 C", [&](OwnedPlan& p) { slot_of(p, Op::kAttention, Pass::kForward, 2).shape[2] = 12; }, Fault::kShape},
+      {"layer-norm mean of B rows", [&](OwnedPlan& p) { slot_of(p, Op::kLayerNorm, Pass::kForward, 1).shape[0] = 2; },
+       Fault::kShape},
+      {"tokens transposed",
+       [](OwnedPlan& p) { std::swap(p.programs[0].slots[0].tensor.shape[0], p.programs[0].slots[0].tensor.shape[1]); },
+       Fault::kShape},
+  };
+  for (const Broken& broken : transformer) {
+    OwnedPlan plan = SampleTransformer().make();
+    broken.change(plan);
+    EXPECT_EQ(judge(plan).fault, broken.fault) << broken.what << ": " << shown(judge(plan));
+  }
+}
+
+// ---- anything at all: whatever the numbers, check must come back, and touch nothing outside its arrays (run under
+// ASAN) ----
+
+TEST(Check, SurvivesRandomNumbers) {
+  std::mt19937_64 random(20260727);
+  for (uint32_t trial = 0; trial < 4000; ++trial) {
+    OwnedPlan plan = trial % 2 ? SampleConvNet().make() : SampleTransformer().make();
+    for (uint32_t changes = 1 + random() % 3; changes-- > 0;) {
+      OwnedProgram& p = plan.programs[random() % 3 == 0 ? 2 : 0];
+      const uint32_t value = random() % 2 ? static_cast<uint32_t>(random() % 70) : static_cast<uint32_t>(random());
+      switch (random() % 8) {
+        case 0: p.arguments[random() % p.arguments.size()] = value; break;
+        case 1: p.rows[random() % p.rows.size()].op = static_cast<Op>(value); break;
+        case 2: p.rows[random() % p.rows.size()].pass = static_cast<Pass>(value); break;
+        case 3: p.rows[random() % p.rows.size()].first_argument = value; break;
+        case 4: p.rows[random() % p.rows.size()].attribute = value; break;
+        case 5:
+          if (!p.slots.empty()) p.slots[random() % p.slots.size()].below = value;
+          break;
+        case 6:
+          if (!p.slots.empty()) p.slots[random() % p.slots.size()].end_row = value;
+          break;
+        default: plan.attributes.update[0].group.tensors = value; break;
+      }
+    }
+    judge(plan);
+  }
+}
+
+}  // namespace
+}  // namespace reprise::testing

@@ -1,0 +1,316 @@
+// Reverse-mode differentiation over terms: values never die here, so no order but the sums' matters.
+// The order of a sum is the graph's (DESIGN 1.3): contributions arrive last node first, an addition's first input
+// first. It must not look at a plan.
+#include "tests/judges/expected_terms.h"
+
+#include <stdexcept>
+
+#include "tools/models/models.h"
+
+namespace reprise::testing {
+
+Term state_leaf(TermTable& terms, const std::string& name, const Form& form) {
+  return terms.leaf("state " + name, form);
+}
+Term input_leaf(TermTable& terms, const std::string& batch, const Form& form) {
+  return terms.leaf("input of " + batch, form);
+}
+Term labels_leaf(TermTable& terms, const std::string& batch, const Form& form) {
+  return terms.leaf("labels of " + batch, form);
+}
+std::string training_batch(uint32_t micro_batch) { return "micro-batch " + std::to_string(micro_batch); }
+
+namespace {
+
+class Derivation {
+ public:
+  Derivation(const Recipe& recipe, TermTable& terms) : recipe_(recipe), graph_(build_model(recipe)), terms_(terms) {
+    find_needs();
+    for (ValueId v = 0; v < graph_.values.size(); ++v) {
+      const Value& value = graph_.values[v];
+      if (value.kind != ValueKind::kParameter && value.kind != ValueKind::kBuffer) continue;
+      lasting_[v] = state_leaf(terms_, value.name, form(v));
+      ExpectedTensor& tensor = step_.state[value.name];
+      tensor = {value.kind == ValueKind::kParameter ? StateKind::kParameter : StateKind::kBuffer, value.init,
+                value.init_scale, lasting_[v], kNoTerm};
+    }
+  }
+
+  ExpectedStep run() {
+    const uint32_t micro_batches = static_cast<uint32_t>(recipe_.accumulate);
+    scalars_ = host_scalars(terms_, recipe_.seed, kTrainingStep, micro_batches);
+    for (uint32_t u = 0; u < micro_batches; ++u) {
+      scalars_[Scalar::kMicroBatch] = micro_batch_leaf(terms_, u);
+      start_batch(training_batch(u));
+      for (const Node& node : graph_.nodes) forward(node);
+      for (size_t i = graph_.nodes.size(); i-- > 0;) backward(graph_.nodes[i]);
+    }
+    update();
+    step_.scalars = scalars_;
+    for (const auto& [v, term] : lasting_) step_.state[graph_.values[v].name].after = term;
+    evaluate();
+    return std::move(step_);
+  }
+
+ private:
+  Form form(ValueId v) const { return form_of(graph_.tensor(v)); }
+  Term value(ValueId v) const {
+    if (v == kNoValue) return kNoTerm;
+    const auto lasting = lasting_.find(v);
+    return lasting != lasting_.end() ? lasting->second : value_.at(v);
+  }
+  bool trains(ValueId parameter) const { return parameter != kNoValue && graph_.values[parameter].trainable; }
+
+  // A value needs a gradient if a trained parameter lies at or below it.
+  void find_needs() {
+    needs_.assign(graph_.values.size(), false);
+    for (const Node& n : graph_.nodes) {
+      bool needs = false;
+      for (const ValueId p : n.parameters) needs |= trains(p);
+      for (const ValueId v : n.inputs) needs |= needs_[v];
+      for (const ValueId v : n.outputs) needs_[v] = needs;
+    }
+  }
+
+  void start_batch(const std::string& batch) {
+    value_.clear();
+    gradient_.clear();
+    value_[graph_.input] = input_leaf(terms_, batch, form(graph_.input));
+    value_[graph_.labels] = labels_leaf(terms_, batch, form(graph_.labels));
+  }
+
+  Application application(const Node& n, Pass pass, std::vector<Term> inputs) const {
+    const std::vector<Term> read = scalars_read(n.op, pass, scalars_);
+    inputs.insert(inputs.end(), read.begin(), read.end());
+    return {n.op, pass, attribute_words(graph_.attributes, n.op, pass, n.attribute), inputs};
+  }
+
+  // Outputs of the node are arguments 0, 1, ... of the call.
+  void define(const Node& n, const Application& call) {
+    for (uint32_t i = 0; i < n.outputs.size(); ++i) value_[n.outputs[i]] = terms_.output(call, i, form(n.outputs[i]));
+  }
+
+  void forward(const Node& n) {
+    if (n.op == Op::kLossHead) return;
+    if (n.op == Op::kBatchNorm) return batch_norm(n);
+    std::vector<Term> inputs;
+    for (const ValueId v : n.inputs) inputs.push_back(value(v));
+    for (const ValueId p : n.parameters) inputs.push_back(value(p));
+    define(n, application(n, Pass::kForward, inputs));
+  }
+
+  void batch_norm(const Node& n) {
+    const Term x = value(n.inputs[0]);
+    const Application statistics = application(n, Pass::kStatistics, {x});
+    const Term mean = value_[n.outputs[1]] = terms_.output(statistics, 0, form(n.outputs[1]));
+    const Term rstd = value_[n.outputs[2]] = terms_.output(statistics, 1, form(n.outputs[2]));
+    const Application running = application(n, Pass::kRunning, {mean, rstd});
+    for (uint32_t i = 0; i < 3; ++i) {
+      Term& buffer = lasting_.at(n.buffers[i]);
+      buffer = terms_.output(running, i, form(n.buffers[i]), buffer);
+    }
+    const Application normal =
+        application(n, Pass::kForward, {x, mean, rstd, value(n.parameters[0]), value(n.parameters[1])});
+    value_[n.outputs[0]] = terms_.output(normal, 0, form(n.outputs[0]));
+  }
+
+  // ---- the chain rule ----
+
+  // One more contribution to the gradient of v: argument `argument` of `call`. A kernel that cannot add writes a term
+  // of its own, which is then added.
+  void contribute(ValueId v, const Application& call, uint32_t argument) {
+    if (!needs_[v]) return;
+    const auto sum = gradient_.find(v);
+    const KernelInfo& kernel = kOps[kernel_index(call.op, call.pass)];
+    if (sum == gradient_.end()) {
+      gradient_[v] = terms_.output(call, argument, form(v));
+    } else if (kernel.arguments[argument].may_accumulate) {
+      sum->second = terms_.output(call, argument, form(v), sum->second);
+    } else {
+      add_copy(v, terms_.output(call, argument, form(v)));
+    }
+  }
+  void add_copy(ValueId v, Term part) {
+    gradient_[v] = terms_.output({Op::kCopy, Pass::kForward, {}, {part}}, 0, form(v), gradient_.at(v));
+  }
+  // An addition hands its gradient on as it is.
+  void hand_on(ValueId v, Term dy) {
+    if (!needs_[v]) return;
+    if (gradient_.count(v) == 0) {
+      gradient_[v] = dy;
+    } else {
+      add_copy(v, dy);
+    }
+  }
+
+  // Gradients of parameters go on adding through nodes and micro-batches.
+  void contribute_weight(ValueId parameter, const Application& call, uint32_t argument) {
+    if (!trains(parameter)) return;
+    Term& sum = weight_gradient_[parameter];
+    sum = terms_.output(call, argument, form(parameter), sum);
+  }
+
+  void backward(const Node& n) {
+    if (n.op == Op::kLossHead) return loss(n);
+    if (!needs_[n.outputs[0]]) return;
+    const ValueId x = n.inputs[0];
+    const Term dy = gradient_.at(n.outputs[0]);
+    switch (n.op) {
+      case Op::kConv:
+      case Op::kLinear:
+        contribute_weight(n.parameters[0], application(n, Pass::kBackwardWeight, {value(x), dy}), 0);
+        if (n.op == Op::kLinear) contribute_weight(n.parameters[1], application(n, Pass::kBackwardBias, {dy}), 0);
+        return contribute(x, application(n, Pass::kBackwardData, {dy, value(n.parameters[0])}), 0);
+      case Op::kBatchNorm:
+      case Op::kLayerNorm: {
+        const Application call = application(
+            n, Pass::kBackward, {value(x), value(n.outputs[1]), value(n.outputs[2]), value(n.parameters[0]), dy});
+        contribute_weight(n.parameters[0], call, 1);
+        contribute_weight(n.parameters[1], call, 2);
+        return contribute(x, call, 0);
+      }
+      case Op::kRelu:
+        return contribute(x, application(n, Pass::kBackward, {value(n.outputs[0]), dy}), 0);
+      case Op::kGelu:
+        return contribute(x, application(n, Pass::kBackward, {value(x), dy}), 0);
+      case Op::kAdd:
+        hand_on(x, dy);
+        return hand_on(n.inputs[1], dy);
+      case Op::kMaxPool:
+        return contribute(x, application(n, Pass::kBackward, {value(n.outputs[1]), dy}), 0);
+      case Op::kGlobalPool:
+      case Op::kDropout:
+        return contribute(x, application(n, Pass::kBackward, {dy}), 0);
+      case Op::kAttention:
+        return contribute(x, application(n, Pass::kBackward, {value(x), value(n.outputs[0]), value(n.outputs[1]), dy}),
+                          0);
+      case Op::kEmbedding: {
+        const Application call = application(n, Pass::kBackward, {value(x), dy});
+        contribute_weight(n.parameters[0], call, 0);
+        return contribute_weight(n.parameters[1], call, 1);
+      }
+      default:
+        throw std::logic_error("expected_terms: no chain rule for " + n.name);
+    }
+  }
+
+  void loss(const Node& n) {
+    const ValueId x = n.inputs[0];
+    const Application call = application(
+        n, Pass::kBackward, {value(x), value(n.parameters[0]), value(n.parameters[1]), value(graph_.labels)});
+    contribute_weight(n.parameters[0], call, 1);
+    contribute_weight(n.parameters[1], call, 2);
+    contribute(x, call, 0);
+    update_scalars(terms_, call, scalars_);
+  }
+
+  // ---- the optimizer ----
+
+  // Trained parameters in the order of their norms: those that decay first, each in the order of the model.
+  std::vector<ValueId> trained() const {
+    std::vector<ValueId> list;
+    for (const bool decays : {true, false}) {
+      for (const auto& [p, gradient] : weight_gradient_) {
+        if (graph_.values[p].decays == decays) list.push_back(p);
+      }
+    }
+    return list;
+  }
+
+  // With released gradients a weight is updated before the norm is known; the clip factor is then the host's.
+  void update() {
+    Application finish = {
+        Op::kGradNorm, Pass::kFinish, words_of(static_cast<float>(recipe_.clip_norm.value_or(0))), {}};
+    for (const ValueId p : trained()) {
+      step_.norms.push_back(terms_.output({Op::kGradNorm, Pass::kReduce, {}, {weight_gradient_.at(p)}}, 0, kNormForm));
+    }
+    finish.inputs = step_.norms;
+    if (!recipe_.gradient_release) update_scalars(terms_, finish, scalars_);
+    for (const ValueId p : trained()) update_parameter(p);
+    if (recipe_.gradient_release) update_scalars(terms_, finish, scalars_);
+  }
+
+  void update_parameter(ValueId p) {
+    const OptimizerRecipe& o = recipe_.optimizer;
+    const bool adamw = o.name == OptimizerRecipe::Name::kAdamW;
+    UpdateAttribute constants = {};
+    constants.weight_decay = graph_.values[p].decays ? static_cast<float>(o.weight_decay) : 0.0f;
+    constants.momentum = static_cast<float>(o.momentum);
+    constants.nesterov = o.nesterov ? 1 : 0;
+    constants.beta1 = o.beta1;
+    constants.beta2 = o.beta2;
+    constants.epsilon = static_cast<float>(o.eps);
+    const Op op = adamw ? Op::kAdamW : Op::kSgd;
+    Application call = {op, Pass::kUpdate, {}, {}};
+    call.attribute = update_words(op, constants);
+    std::vector<std::string> moments;
+    if (adamw) moments = {"first_moment.", "second_moment."};
+    if (!adamw && o.momentum != 0) moments = {"momentum."};
+    call.inputs = {value(p)};
+    for (std::string& moment : moments) {
+      moment += graph_.values[p].name;
+      call.inputs.push_back(state_leaf(terms_, moment, form(p)));
+      step_.state[moment] = {StateKind::kOptimizer, InitKind::kConstant, 0, call.inputs.back(), kNoTerm};
+    }
+    if (!adamw && moments.empty()) call.inputs.push_back(kNoTerm);
+    call.inputs.push_back(weight_gradient_.at(p));
+    const std::vector<Term> read = scalars_read(op, Pass::kUpdate, scalars_);
+    call.inputs.insert(call.inputs.end(), read.begin(), read.end());
+    for (uint32_t m = 0; m < moments.size(); ++m) step_.state[moments[m]].after = terms_.output(call, m + 1, form(p));
+    lasting_[p] = terms_.output(call, 0, form(p));
+  }
+
+  static std::vector<uint32_t> update_words(Op op, const UpdateAttribute& constants) {
+    AttributeTables one;
+    one.update = {constants};
+    return attribute_words(one, op, Pass::kUpdate, 0);
+  }
+
+  // ---- evaluation: running statistics, no dropout ----
+
+  void evaluate() {
+    start_batch(kEvaluationBatch);
+    scalars_ = host_scalars(terms_, recipe_.seed, kEvaluationStep, 1);
+    for (const Node& n : graph_.nodes) {
+      const Term x = value(n.inputs[0]);
+      if (n.op == Op::kDropout) {
+        value_[n.outputs[0]] = x;
+      } else if (n.op == Op::kBatchNorm) {
+        const Application call =
+            application(n, Pass::kInference,
+                        {x, value(n.buffers[0]), value(n.buffers[1]), value(n.parameters[0]), value(n.parameters[1])});
+        value_[n.outputs[0]] = terms_.output(call, 0, form(n.outputs[0]));
+      } else if (n.op == Op::kAttention) {
+        Application call = application(n, Pass::kForward, {x});
+        AttributeTables one;
+        one.attention = {graph_.attributes.attention[n.attribute]};
+        one.attention[0].dropout = 0;
+        call.attribute = attribute_words(one, n.op, Pass::kForward, 0);
+        define(n, call);
+      } else if (n.op == Op::kLossHead) {
+        const Application call =
+            application(n, Pass::kEvaluate, {x, value(n.parameters[0]), value(n.parameters[1]), value(graph_.labels)});
+        update_scalars(terms_, call, scalars_);
+      } else {
+        forward(n);
+      }
+    }
+    step_.evaluated = scalars_;
+  }
+
+  const Recipe& recipe_;
+  const Graph graph_;
+  TermTable& terms_;
+  std::vector<bool> needs_;
+  Scalars scalars_;
+  std::map<ValueId, Term> lasting_;           // parameters and buffers, as they stand
+  std::map<ValueId, Term> value_, gradient_;  // of one micro-batch
+  std::map<ValueId, Term> weight_gradient_;   // of the step
+  ExpectedStep step_;
+};
+
+}  // namespace
+
+ExpectedStep expected_step(const Recipe& recipe, TermTable& terms) { return Derivation(recipe, terms).run(); }
+
+}  // namespace reprise::testing

@@ -1,0 +1,141 @@
+// PlanBuilder: small valid plans from a list of rows; lifetimes, first-fit addresses and hints follow from the rows.
+// Here because tests and benchmarks of the proof need plans that no planner made.
+// It must not know graphs, schedules or budgets, and shares nothing with tools/ or check.h.
+#pragma once
+
+#include <algorithm>
+#include <initializer_list>
+#include <numeric>
+
+#include "lib/op.h"
+#include "tools/lowering/owned_plan.h"
+
+namespace reprise::testing {
+
+using Shape = std::initializer_list<uint32_t>;
+
+class PlanBuilder {
+ public:
+  OwnedPlan plan;
+
+  PlanBuilder() { state(StateKind::kScalars, "scalars", {static_cast<uint32_t>(sizeof(StepScalars))}, DType::kU8); }
+
+  Ref state(StateKind kind, const std::string& name, Shape shape, DType dtype = DType::kF32) {
+    const Tensor tensor = place(shape, dtype, plan.state_bytes);
+    StateTensor named;
+    named.tensor = tensor;
+    named.kind = kind;
+    named.name = plan.keep(name);
+    plan.state.push_back(named);
+    return make_ref(Region::kState, static_cast<uint32_t>(plan.state.size() - 1));
+  }
+  Ref carried(Shape shape) {
+    plan.carried.push_back(place(shape, DType::kF32, plan.carried_bytes));
+    return make_ref(Region::kCarried, static_cast<uint32_t>(plan.carried.size() - 1));
+  }
+  static Ref scalars() { return make_ref(Region::kState, 0); }
+
+  // Between begin() and end() slots are numbered as they are asked for; end() puts them into the order of their births.
+  void begin(ProgramId id) { here_ = &plan.program(id); }
+  Ref slot(Shape shape, DType dtype = DType::kF32, SlotKind kind = SlotKind::kTransient) {
+    uint64_t nowhere = 0;
+    here_->slots.push_back({place(shape, dtype, nowhere), kNoRow, 0, kNoSlot, kind});
+    return static_cast<Ref>(here_->slots.size() - 1);
+  }
+  Ref input(Shape shape, DType dtype = DType::kF32) { return here_->input = slot(shape, dtype, SlotKind::kInput); }
+  Ref labels(Shape shape) { return here_->labels = slot(shape, DType::kI32, SlotKind::kLabel); }
+  // A block of the spill file at that offset; blocks are asked for in the order of their births.
+  Ref disk(Shape shape, uint64_t offset) {
+    uint64_t end = offset;
+    here_->disk.push_back({place(shape, DType::kF32, end), kNoRow, 0, kNoSlot, SlotKind::kBoundary});
+    plan.disk_bytes = std::max(plan.disk_bytes, end);
+    return make_ref(Region::kDisk, static_cast<uint32_t>(here_->disk.size() - 1));
+  }
+  void row(Op op, Pass pass, std::initializer_list<Ref> arguments, uint32_t attribute = 0, uint8_t accumulate = 0) {
+    here_->rows.push_back({op, pass, 0, accumulate, attribute, 0, static_cast<uint32_t>(here_->arguments.size())});
+    here_->arguments.insert(here_->arguments.end(), arguments);
+  }
+  void end() {
+    find_lifetimes();
+    sort_by_birth();
+    place_slots();
+  }
+
+  OwnedPlan finish() {
+    uint64_t most = 0;
+    for (const OwnedProgram& program : plan.programs) most = std::max(most, program.bytes);
+    plan.arena_bytes = plan.state_bytes + plan.carried_bytes + most;
+    return plan;
+  }
+
+ private:
+  static constexpr uint32_t kNoRow = ~0u;
+
+  static Tensor place(Shape shape, DType dtype, uint64_t& end) {
+    Tensor tensor;
+    tensor.dtype = dtype;
+    tensor.rank = static_cast<uint8_t>(shape.size());
+    std::copy(shape.begin(), shape.end(), tensor.shape);
+    tensor.offset = end;
+    tensor.bytes = align_up(tensor.elements() * dtype_bytes(dtype));
+    end += tensor.bytes;
+    return tensor;
+  }
+
+  void find_lifetimes() {
+    for (uint32_t r = 0; r < here_->rows.size(); ++r) {
+      const Row& row = here_->rows[r];
+      const uint32_t last = r + 1 < here_->rows.size() ? here_->rows[r + 1].first_argument
+                                                       : static_cast<uint32_t>(here_->arguments.size());
+      for (uint32_t a = row.first_argument; a < last; ++a) {
+        const Ref ref = here_->arguments[a];
+        const bool on_disk = ref != kNoRef && ref_region(ref) == Region::kDisk;
+        if (ref == kNoRef || (!on_disk && ref_region(ref) != Region::kProgram)) continue;
+        Slot& slot = on_disk ? here_->disk[ref_index(ref)] : here_->slots[ref];
+        slot.first_row = std::min(slot.first_row, r);
+        slot.end_row = r + 1;
+      }
+    }
+    if (here_->input != kNoSlot) here_->slots[here_->input].first_row = 0;
+    if (here_->labels != kNoSlot) here_->slots[here_->labels].first_row = 0;
+  }
+
+  void sort_by_birth() {
+    std::vector<uint32_t> order(here_->slots.size()), renamed(here_->slots.size());
+    std::iota(order.begin(), order.end(), 0u);
+    std::stable_sort(order.begin(), order.end(),
+                     [this](uint32_t a, uint32_t b) { return here_->slots[a].first_row < here_->slots[b].first_row; });
+    std::vector<Slot> sorted;
+    for (uint32_t i = 0; i < order.size(); ++i) {
+      renamed[order[i]] = i;
+      sorted.push_back(here_->slots[order[i]]);
+    }
+    here_->slots = std::move(sorted);
+    for (Ref& ref : here_->arguments) {
+      if (ref != kNoRef && ref_region(ref) == Region::kProgram) ref = renamed[ref];
+    }
+    if (here_->input != kNoSlot) here_->input = renamed[here_->input];
+    if (here_->labels != kNoSlot) here_->labels = renamed[here_->labels];
+  }
+
+  void place_slots() {
+    std::vector<uint32_t> live;  // by address
+    for (uint32_t i = 0; i < here_->slots.size(); ++i) {
+      Slot& slot = here_->slots[i];
+      std::erase_if(live, [&](uint32_t l) { return here_->slots[l].end_row <= slot.first_row; });
+      uint64_t offset = 0;
+      auto at = live.begin();
+      for (; at != live.end() && here_->slots[*at].tensor.offset < offset + slot.tensor.bytes; ++at) {
+        offset = here_->slots[*at].tensor.offset + here_->slots[*at].tensor.bytes;
+      }
+      slot.tensor.offset = offset;
+      slot.below = at == live.begin() ? kNoSlot : *(at - 1);
+      live.insert(at, i);
+      here_->bytes = std::max(here_->bytes, offset + slot.tensor.bytes);
+    }
+  }
+
+  OwnedProgram* here_ = nullptr;
+};
+
+}  // namespace reprise::testing

@@ -1,0 +1,318 @@
+// The two judges, check and replay, on real plans: both accept every plan that the planner makes of small and of random
+// recipes under every strategy, and both reject mutants of them.
+// Here because only plans from recipes have the recomputation, the moves and the sums that a judge can be wrong about.
+// A failure names recipe, strategy, share of memory, seed, program and row. It must not look into the planner.
+#include "tests/judges/replay.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <random>
+#include <set>
+
+#include "lib/backend.h"
+#include "lib/check.h"
+#include "tests/judges/mutants.h"
+#include "tests/judges/semantic_mutants.h"
+#include "tests/runtime/training_harness.h"
+
+namespace reprise::testing {
+namespace {
+
+struct Case {
+  std::string name;
+  std::string recipe;
+};
+
+std::string imagenet_recipe(const std::string& extra) {
+  return R"({"name": "imagenet-resnet", "model": {"family": "resnet", "block": "bottleneck", "units": [1, 2, 1, 1], "width": 4, "stem": "imagenet",
+         "classes": 6, "image": [37, 41, 3]}, "batch": 2, "optimizer": {"name": "adamw", "no_decay": ["*.bias", "*bn*"]})" +
+         extra + "}";
+}
+std::string untied_recipe(const std::string& extra) {
+  return R"({"name": "untied-gpt", "model": {"family": "gpt2", "vocab_size": 29, "n_positions": 16, "n_embd": 16, "n_layer": 2, "n_head": 2,
+         "tie_word_embeddings": false, "resid_pdrop": 0.2, "embd_pdrop": 0, "attn_pdrop": 0.1},
+         "batch": 2, "sequence": 9, "optimizer": {"name": "sgd", "lr": 0.1})" +
+         extra + "}";
+}
+
+std::vector<Case> cases() {
+  const std::string thrice = R"(, "accumulate": 3)", release = R"(, "gradient_release": true)";
+  const std::string bf16 = R"(, "dtype": "bf16")";
+  return {{"basic", resnet_recipe()},
+          {"basic released", resnet_recipe(release)},
+          {"bottleneck thrice clipped", resnet_recipe(thrice + R"(, "clip_norm": 1.0)", "bottleneck")},
+          {"basic, stem and first stage frozen", resnet_recipe(R"(, "freeze": ["conv1*", "bn1*", "layer1*"])")},
+          {"bottleneck, every batch-norm frozen",
+           resnet_recipe(thrice + R"(, "freeze": ["*bn*", "*downsample.1*"])", "bottleneck")},
+          {"basic, only the head trains", resnet_recipe(R"(, "freeze": ["conv*", "bn*", "layer*"])")},
+          {"imagenet stem", imagenet_recipe("")},
+          {"imagenet stem thrice", imagenet_recipe(thrice + R"(, "clip_norm": 0.5, "freeze": ["*conv2*"])")},
+          {"imagenet stem released, stem frozen", imagenet_recipe(release + R"(, "freeze": ["conv1.weight"])")},
+          {"gpt with dropout", gpt_recipe()},
+          {"gpt without dropout thrice clipped", gpt_recipe(thrice + R"(, "clip_norm": 1.0)", 0.0)},
+          {"gpt released", gpt_recipe(release)},
+          {"gpt, embedding and first block frozen", gpt_recipe(thrice + R"(, "freeze": ["*wte*", "*wpe*", "*h.0*"])")},
+          {"gpt, only biases train", gpt_recipe(R"(, "freeze": ["*.weight"])")},
+          {"gpt untied", untied_recipe("")},
+          {"gpt untied released, table frozen", untied_recipe(release + R"(, "freeze": ["*wte*"])")},
+          {"gpt untied thrice", untied_recipe(thrice)},
+          {"basic, bf16", resnet_recipe(bf16 + thrice)},
+          {"imagenet stem released, bf16", imagenet_recipe(bf16 + release)},
+          {"gpt, bf16", gpt_recipe(bf16)}};
+}
+
+// A recipe drawn at random: every key that changes the rows of a plan.
+class RecipeDraw {
+ public:
+  explicit RecipeDraw(uint64_t seed) : random_(seed) {}
+
+  std::string draw() { return one_in(2) ? resnet() : gpt(); }
+
+ private:
+  uint64_t below(uint64_t n) { return random_() % n; }
+  bool one_in(uint64_t n) { return below(n) == 0; }
+  std::string number(uint64_t least, uint64_t most) { return std::to_string(least + below(most - least + 1)); }
+  std::string pick(const std::vector<std::string>& choices) { return choices[below(choices.size())]; }
+
+  std::string resnet() {
+    const bool imagenet = one_in(3), four = one_in(3);
+    std::string units = number(1, 3);
+    for (int stage = 1; stage < (four ? 4 : 3); ++stage) units += ", " + number(1, 3);
+    const std::string image = imagenet ? number(33, 47) + ", " + number(33, 47) : number(9, 17) + ", " + number(9, 17);
+    return R"({"name": "random", "model": {"family": "resnet", "block": ")" + pick({"basic", "bottleneck"}) +
+           R"(", "units": [)" + units + R"(], "width": )" + pick({"4", "8", "5"}) + R"(, "stem": ")" +
+           (imagenet ? "imagenet" : "cifar") + R"(", "classes": )" + number(2, 9) + R"(, "image": [)" + image + ", " +
+           number(1, 3) + "]}" +
+           rest(R"("*.bias", "*bn*")",
+                {"", "", R"("conv1.weight")", R"("conv1*", "bn1*")", R"("conv1*", "bn1*", "layer1*", "layer2.0*")",
+                 R"("*bn*")", R"("fc*")", R"("layer2*")", R"("*.bias")", R"("*conv*")", R"("conv*", "bn*", "layer*")"});
+  }
+
+  std::string gpt() {
+    const std::string sequence = number(3, 14);
+    return R"({"name": "random", "model": {"family": "gpt2", "vocab_size": )" + number(7, 60) +
+           R"(, "n_positions": 16, "n_embd": )" + pick({"8", "12", "24"}) + R"(, "n_layer": )" + number(1, 4) +
+           R"(, "n_head": )" + pick({"1", "2", "4"}) + R"(, "tie_word_embeddings": )" + pick({"true", "false"}) +
+           R"(, "resid_pdrop": )" + pick({"0", "0.1"}) + R"(, "embd_pdrop": )" + pick({"0", "0.2"}) +
+           R"(, "attn_pdrop": )" + pick({"0", "0.3"}) + R"(}, "sequence": )" + sequence +
+           rest(R"("*.bias", "*ln_*")",
+                {"", "", R"("*wte*")", R"("*wpe*")", R"("*wte*", "*wpe*", "*h.0*")", R"("*ln_*")", R"("*.bias")",
+                 R"("*mlp*")", R"("*attn*")", R"("*.weight")", R"("*ln_f*", "*c_proj*")"});
+  }
+
+  std::string rest(const std::string& no_decay, const std::vector<std::string>& freezes) {
+    const bool release = one_in(3);
+    std::string text =
+        R"(, "batch": )" + number(2, 4) + R"(, "seed": )" + number(0, 99) + R"(, "optimizer": {"name": )" +
+        pick({R"("sgd")", R"("sgd", "momentum": 0.9)", R"("sgd", "momentum": 0.9, "nesterov": true)", R"("adamw")"}) +
+        R"(, "weight_decay": )" + pick({"0", "0.01"}) + (one_in(2) ? R"(, "no_decay": [)" + no_decay + "]" : "") + "}";
+    if (release) text += R"(, "gradient_release": true)";
+    if (!release) text += R"(, "accumulate": )" + pick({"1", "2", "3"}) + (one_in(2) ? R"(, "clip_norm": 1)" : "");
+    if (one_in(4)) text += R"(, "dtype": "bf16")";
+    const std::string freeze = pick(freezes);
+    return text + (freeze.empty() ? "" : R"(, "freeze": [)" + freeze + "]") + "}";
+  }
+
+  std::mt19937_64 random_;
+};
+
+struct Choice {
+  const char* strategy;
+  double share;  // from 0, the smallest budget that fits, to 1, what storing everything needs; negative: no budget
+};
+constexpr Choice kChoices[] = {{"none", -1},     {"every-k", 0},   {"every-k", 0.5},     {"sqrt", 0},
+                               {"revolve", 0},   {"revolve", 0.4}, {"optimal", 0},       {"optimal", 0.3},
+                               {"optimal", 0.7}, {"chen", 0},      {"chen-recursive", 0}, {"multistage", 0},
+                               {"h-revolve", 0}, {"h-revolve", 0.2}};
+
+constexpr DiskLevel kFastDisk = {uint64_t{1} << 30, 0.5, 0.25};  // so fast that schedules use it
+
+// Plans of one recipe, which is solved once.
+class Plans {
+ public:
+  explicit Plans(const Recipe& recipe) : model_(solve_model(recipe)) {}
+
+  // Nothing where the strategy needs more than storing everything: plan_model gives none of them more.
+  std::optional<PlannedModel> plan(const Choice& choice) {
+    ScheduleRequest request = request_of(model_);
+    request.strategy = choice.strategy;
+    request.disk = takes_disk(choice.strategy) ? kFastDisk : DiskLevel{};
+    model_.recipe.budget_bytes.reset();
+    if (choice.share >= 0) {
+      const uint64_t least = smallest_budget(model_, request);
+      if (least > model_.store_all_bytes) return std::nullopt;
+      model_.recipe.budget_bytes =
+          least + static_cast<uint64_t>(choice.share * static_cast<double>(model_.store_all_bytes - least));
+    }
+    return plan_model(model_, request);
+  }
+
+  OwnedPlan plan_that_holds_tapes() const {
+    const Schedule schedule = schedule_that_holds_tapes(model_.chain);
+    return lower_schedule(model_, schedule, layout_chain(model_.chain, schedule.actions));
+  }
+
+ private:
+  SolvedModel model_;
+};
+
+Verdict check_plan(const Plan& plan) {
+  std::vector<CheckMark> marks(check_marks(plan));
+  return check(plan, marks.data(), cpu_backend().scratch_bytes);
+}
+std::string text_of(const Verdict& v) {
+  return std::string(fault_text(v.fault)) + " (program " + std::to_string(v.program) + " row " + std::to_string(v.row) +
+         " slot " + std::to_string(v.slot) + ")";
+}
+std::string text_of(const std::string& recipe, const Choice& choice) {
+  return "recipe \"" + recipe + "\" strategy " + choice.strategy + " share " + std::to_string(choice.share);
+}
+
+void expect_accepted_by_both(const std::string& name, const std::string& text) {
+  const Recipe recipe = recipe_from(text);
+  Replay replay(recipe);
+  Plans plans(recipe);
+  for (const Choice& choice : kChoices) {
+    const std::optional<PlannedModel> planned = plans.plan(choice);
+    if (!planned) continue;
+    ASSERT_TRUE(planned->fits) << text_of(name, choice) << "\n" << text;
+    const Plan plan = planned->plan.view();
+    const Verdict checked = check_plan(plan);
+    EXPECT_TRUE(checked.ok()) << text_of(name, choice) << "\ncheck: " << text_of(checked) << "\n" << text;
+    const ReplayVerdict replayed = replay.judge(plan);
+    EXPECT_TRUE(replayed.ok) << text_of(name, choice) << "\nreplay: " << replayed.text() << "\n" << text;
+  }
+}
+
+TEST(Replay, AcceptsEveryPlan) {
+  for (const Case& c : cases()) expect_accepted_by_both(c.name, c.recipe);
+}
+
+TEST(Replay, AcceptsTapesThatOutliveTheirInputs) {
+  for (const Case& c : cases()) {
+    const Recipe recipe = recipe_from(c.recipe);
+    const OwnedPlan plan = Plans(recipe).plan_that_holds_tapes();
+    EXPECT_TRUE(check_plan(plan.view()).ok()) << c.name << ": " << text_of(check_plan(plan.view()));
+    const ReplayVerdict replayed = Replay(recipe).judge(plan.view());
+    EXPECT_TRUE(replayed.ok) << c.name << ": " << replayed.text();
+  }
+}
+
+TEST(Replay, AcceptsRandomRecipes) {
+  constexpr uint64_t kSeeds = 100;
+  for (uint64_t seed = 0; seed < kSeeds; ++seed)
+    expect_accepted_by_both("random, seed " + std::to_string(seed), RecipeDraw(seed).draw());
+}
+
+TEST(Replay, NoRowIsIdle) {
+  for (const Case& c : cases()) {
+    const Recipe recipe = recipe_from(c.recipe);
+    Plans plans(recipe);
+    for (const Choice& choice : kChoices) {
+      const std::optional<PlannedModel> planned = plans.plan(choice);
+      if (!planned) continue;
+      const OwnedPlan& plan = planned->plan;
+      ReplayTrace trace;
+      ASSERT_TRUE(Replay(recipe).judge(plan.view(), &trace).ok);
+      for (uint32_t p = 0; p < kProgramCount; ++p) {
+        const std::vector<uint32_t> idle = idle_rows(plan, static_cast<ProgramId>(p), trace);
+        EXPECT_TRUE(idle.empty()) << text_of(c.name, choice) << ": nobody reads what " << idle.size()
+                                  << " rows of program " << p << " compute, the first of them row " << idle.front();
+      }
+    }
+  }
+}
+
+// What the judges said to the mutants of many plans.
+struct Tally {
+  int unsafe = 0, unsafe_replayed = 0, semantic = 0, own = 0, neutral = 0;
+  std::map<std::string, std::pair<int, int>> kinds;  // of unsafe mutants: made, rejected by the replay
+  std::set<std::string> own_kinds, semantic_kinds;
+};
+std::string kind_of(const std::string& mutant) { return mutant.substr(0, mutant.find(" at program")); }
+
+// Mutants of mutants.h: check must name the fault of the unsafe ones, the replay must reject the semantic ones.
+void judge_mutants(const std::string& name, const Recipe& recipe, const OwnedPlan& good, const ReplayTrace& trace,
+                   uint64_t seed, Tally& tally) {
+  Replay replay(recipe);
+  for (const Mutant& mutant : make_mutants(good, seed)) {
+    const std::string where = name + " seed " + std::to_string(seed) + "\nmutant: " + mutant.name;
+    const Plan plan = mutant.plan.view();
+    const Verdict checked = check_plan(plan);
+    if (mutant.semantic && changes_nothing(good, mutant.plan, trace)) {
+      ++tally.neutral;
+      continue;
+    }
+    EXPECT_NE(std::find(mutant.acceptable.begin(), mutant.acceptable.end(), checked.fault), mutant.acceptable.end())
+        << where << "\ncheck: " << text_of(checked);
+    const ReplayVerdict replayed = replay.judge(plan);
+    if (mutant.semantic) {
+      ++tally.semantic;
+      tally.semantic_kinds.insert(kind_of(mutant.name));
+      EXPECT_FALSE(replayed.ok) << where << "\nthe replay accepts it";
+    } else {
+      ++tally.unsafe;
+      tally.unsafe_replayed += replayed.ok ? 0 : 1;
+      auto& [made, rejected] = tally.kinds[kind_of(mutant.name)];
+      ++made;
+      rejected += replayed.ok ? 0 : 1;
+    }
+  }
+}
+
+void judge_semantic_mutants(const std::string& name, const Recipe& recipe, const OwnedPlan& good,
+                            const ReplayTrace& trace, uint64_t seed, Tally& tally) {
+  Replay replay(recipe);
+  for (const SemanticMutant& mutant : make_semantic_mutants(good, trace, seed)) {
+    ++tally.own;
+    tally.own_kinds.insert(kind_of(mutant.name));
+    EXPECT_FALSE(replay.judge(mutant.plan.view()).ok)
+        << name << " seed " << seed << "\nmutant: " << mutant.name << "\nthe replay accepts it";
+  }
+}
+
+TEST(Replay, BothJudgesRejectMutants) {
+  constexpr Choice kMutated[] = {{"none", -1}, {"sqrt", 0}, {"revolve", 0}, {"optimal", 0}, {"optimal", 0.4}, {"h-revolve", 0}, {"multistage", 0}};
+  Tally tally;
+  uint64_t seed = 0;
+  for (const Case& c : cases()) {
+    const Recipe recipe = recipe_from(c.recipe);
+    Plans plans(recipe);
+    for (const Choice& choice : kMutated) {
+      ++seed;
+      const std::optional<PlannedModel> planned = plans.plan(choice);
+      if (!planned) continue;
+      ASSERT_TRUE(planned->fits);
+      const OwnedPlan& good = planned->plan;
+      ReplayTrace trace;
+      ASSERT_TRUE(Replay(recipe).judge(good.view(), &trace).ok);
+      const std::string name = text_of(c.name, choice);
+      judge_mutants(name, recipe, good, trace, seed, tally);
+      judge_semantic_mutants(name, recipe, good, trace, seed, tally);
+    }
+  }
+  EXPECT_EQ(tally.own_kinds.size(), 31u) << "a kind of semantic mutant found no place in any plan";
+  for (const char* kind : {"nobody waits", "used before its wait", "source overwritten in flight", "reads another block", "a kernel reads the disk"}) {
+    EXPECT_EQ(tally.semantic_kinds.count(kind), 1u) << kind << ": found no place in any plan";
+  }
+  const auto [overlaps, rejected_overlaps] = tally.kinds["two disk blocks overlap"];
+  EXPECT_GT(overlaps, 0);
+  EXPECT_EQ(rejected_overlaps, overlaps) << "the replay accepts a block that another one has overwritten";
+  std::printf("mutants: %d unsafe ones named by the checker (%d of them rejected by the replay too), %d semantic ones rejected by the replay\n",
+              tally.unsafe, tally.unsafe_replayed, tally.semantic + tally.own);
+  RecordProperty("unsafe_mutants", tally.unsafe);
+  RecordProperty("unsafe_mutants_that_the_replay_rejects_too", tally.unsafe_replayed);
+  RecordProperty("semantic_mutants_of_mutants_h", tally.semantic);
+  RecordProperty("semantic_mutants", tally.own);
+  RecordProperty("neutral_passed_over", tally.neutral);
+  for (const auto& [kind, counts] : tally.kinds) {
+    RecordProperty("replay rejects " + kind, std::to_string(counts.second) + " of " + std::to_string(counts.first));
+  }
+}
+
+}  // namespace
+}  // namespace reprise::testing

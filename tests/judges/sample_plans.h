@@ -1,0 +1,191 @@
+// Two small complete training plans, one convolutional and one transformer, that use every kernel but the asynchronous
+// ones. Here so that the proof's tests have whole steps to accept and to break without the planner. It must not know
+// the checker: the rows follow op.h's table and the training step they describe.
+#pragma once
+
+#include "tests/judges/plan_builder.h"
+
+namespace reprise::testing {
+
+// The scratch rule of these plans: convolutions want 1,024 bytes, nothing else wants any.
+constexpr uint64_t sample_scratch(Op op, Pass, const Tensor* const*) { return op == Op::kConv ? 1024 : 0; }
+
+constexpr uint8_t bits(bool on, uint32_t mask) { return static_cast<uint8_t>(on ? mask : 0); }
+
+// conv 3x3 - batch-norm - ReLU - max pool - add - global pool - loss head, two micro-batches, SGD with momentum and
+// clipping. The convolution is recomputed before its backward.
+class SampleConvNet {
+ public:
+  OwnedPlan make() {
+    b_.plan.accumulate = 2;
+    b_.plan.attributes.window = {{3, 3, 1, 1}, {2, 2, 2, 0}};
+    b_.plan.attributes.norm = {{1e-5f, 0.1f, 2 * 6 * 6}};
+    b_.plan.attributes.clip = {{1.0f}};
+    add_state();
+    micro(ProgramId::kMicroFirst, false);
+    micro(ProgramId::kMicroAdd, true);
+    update();
+    evaluate();
+    return b_.finish();
+  }
+
+ private:
+  void add_state() {
+    w_ = b_.state(StateKind::kParameter, "conv.weight", {4, 3, 3, 3});
+    gamma_ = b_.state(StateKind::kParameter, "bn.weight", {4});
+    beta_ = b_.state(StateKind::kParameter, "bn.bias", {4});
+    fc_ = b_.state(StateKind::kParameter, "fc.weight", {5, 4});
+    fc_bias_ = b_.state(StateKind::kParameter, "fc.bias", {5});
+    running_mean_ = b_.state(StateKind::kBuffer, "bn.running_mean", {4});
+    running_var_ = b_.state(StateKind::kBuffer, "bn.running_var", {4});
+    batches_ = b_.state(StateKind::kBuffer, "bn.num_batches_tracked", {}, DType::kI64);
+    momenta_ = b_.state(StateKind::kOptimizer, "momentum.conv.weight", {4, 3, 3, 3});
+    for (uint32_t size : {4u, 4u}) b_.state(StateKind::kOptimizer, "momentum", {size});
+    b_.state(StateKind::kOptimizer, "momentum.fc.weight", {5, 4});
+    b_.state(StateKind::kOptimizer, "momentum.fc.bias", {5});
+    norms_ = b_.state(StateKind::kNorms, "norms", {10});
+    dw_ = b_.carried({4, 3, 3, 3});
+    dgamma_ = b_.carried({4});
+    dbeta_ = b_.carried({4});
+    dfc_ = b_.carried({5, 4});
+    dfc_bias_ = b_.carried({5});
+    b_.plan.attributes.group = {{5, 0, b_.plan.carried_bytes / sizeof(float)}};
+    b_.plan.attributes.update = {{b_.plan.attributes.group[0], 1e-4f, 0.9f, 1, 0, 0, 0}};
+  }
+
+  void micro(ProgramId id, bool add) {
+    b_.begin(id);
+    const Ref x = b_.input({2, 6, 6, 3}), labels = b_.labels({2});
+    const Ref conv = convolve(x), mean = b_.slot({4}), rstd = b_.slot({4}), y = b_.slot({2, 6, 6, 4});
+    b_.row(Op::kBatchNorm, Pass::kStatistics, {mean, rstd, conv, kNoRef});
+    b_.row(Op::kBatchNorm, Pass::kRunning, {running_mean_, running_var_, batches_, mean, rstd});
+    b_.row(Op::kBatchNorm, Pass::kForward, {y, conv, mean, rstd, gamma_, beta_});
+    b_.row(Op::kRelu, Pass::kForward, {y, y});
+    const Ref p = b_.slot({2, 3, 3, 4}), index = b_.slot({2, 3, 3, 4}, DType::kU8), twin = b_.slot({2, 3, 3, 4}),
+              g = b_.slot({2, 4});
+    b_.row(Op::kMaxPool, Pass::kForward, {p, index, y}, 1);
+    b_.row(Op::kCopy, Pass::kForward, {twin, p});
+    b_.row(Op::kAdd, Pass::kForward, {p, p, twin});
+    b_.row(Op::kGlobalPool, Pass::kForward, {g, p});
+    const Ref dg = b_.slot({2, 4}), dp = b_.slot({2, 3, 3, 4}), dy = b_.slot({2, 6, 6, 4});
+    b_.row(Op::kLossHead, Pass::kBackward,
+           {dg, dfc_, dfc_bias_, PlanBuilder::scalars(), g, fc_, fc_bias_, labels, kNoRef}, 0, bits(add, 6));
+    b_.row(Op::kGlobalPool, Pass::kBackward, {dp, dg});
+    b_.row(Op::kCopy, Pass::kForward, {dp, twin}, 0, 1);
+    b_.row(Op::kMaxPool, Pass::kBackward, {dy, index, dp}, 1);
+    b_.row(Op::kRelu, Pass::kBackward, {dy, y, dy});
+    const Ref again = convolve(x), scratch = b_.slot({1024}, DType::kU8, SlotKind::kScratch);
+    b_.row(Op::kBatchNorm, Pass::kBackward, {dy, dgamma_, dbeta_, again, mean, rstd, gamma_, dy, kNoRef}, 0,
+           bits(add, 6));
+    b_.row(Op::kConv, Pass::kBackwardWeight, {dw_, x, dy, scratch}, 0, bits(add, 1));
+    b_.end();
+  }
+
+  Ref convolve(Ref x) {
+    const Ref y = b_.slot({2, 6, 6, 4}), scratch = b_.slot({1024}, DType::kU8, SlotKind::kScratch);
+    b_.row(Op::kConv, Pass::kForward, {y, kNoRef, kNoRef, x, w_, scratch});
+    return y;
+  }
+
+  void update() {
+    b_.begin(ProgramId::kUpdate);
+    b_.row(Op::kGradNorm, Pass::kReduce, {norms_, dw_});
+    b_.row(Op::kGradNorm, Pass::kFinish, {PlanBuilder::scalars(), norms_});
+    b_.row(Op::kSgd, Pass::kUpdate, {w_, momenta_, dw_, PlanBuilder::scalars()});
+    b_.end();
+  }
+
+  void evaluate() {
+    b_.begin(ProgramId::kEvaluate);
+    const Ref x = b_.input({2, 6, 6, 3}), labels = b_.labels({2}), y = convolve(x), g = b_.slot({2, 4});
+    b_.row(Op::kBatchNorm, Pass::kInference, {y, y, running_mean_, running_var_, gamma_, beta_});
+    b_.row(Op::kRelu, Pass::kForward, {y, y});
+    b_.row(Op::kGlobalPool, Pass::kForward, {g, y});
+    b_.row(Op::kLossHead, Pass::kEvaluate, {PlanBuilder::scalars(), g, fc_, fc_bias_, labels, kNoRef});
+    b_.end();
+  }
+
+  PlanBuilder b_;
+  Ref w_ = 0, gamma_ = 0, beta_ = 0, fc_ = 0, fc_bias_ = 0, running_mean_ = 0, running_var_ = 0, batches_ = 0,
+      momenta_ = 0, norms_ = 0;
+  Ref dw_ = 0, dgamma_ = 0, dbeta_ = 0, dfc_ = 0, dfc_bias_ = 0;
+};
+
+// embedding - dropout - layer-norm - attention - residual - GELU - tied loss head; one micro-batch, AdamW.
+class SampleTransformer {
+ public:
+  OwnedPlan make() {
+    b_.plan.attributes.norm = {{1e-5f, 0, 0}};
+    b_.plan.attributes.linear = {{1}};
+    b_.plan.attributes.gelu = {{1}};
+    b_.plan.attributes.attention = {{2, 0.1f, 7}};
+    b_.plan.attributes.dropout = {{0.1f, 3}};
+    add_state();
+    train();
+    b_.begin(ProgramId::kUpdate);
+    b_.row(Op::kAdamW, Pass::kUpdate, {table_, first_, second_, dtable_, PlanBuilder::scalars()});
+    b_.end();
+    return b_.finish();
+  }
+
+ private:
+  void add_state() {
+    table_ = b_.state(StateKind::kParameter, "wte.weight", {7, 6});
+    positions_ = b_.state(StateKind::kParameter, "wpe.weight", {5, 6});
+    gamma_ = b_.state(StateKind::kParameter, "ln.weight", {6});
+    beta_ = b_.state(StateKind::kParameter, "ln.bias", {6});
+    w_ = b_.state(StateKind::kParameter, "c_attn.weight", {6, 18});
+    bias_ = b_.state(StateKind::kParameter, "c_attn.bias", {18});
+    first_ = add_moments("first");
+    second_ = add_moments("second");
+    dtable_ = b_.carried({7, 6});
+    dpositions_ = b_.carried({5, 6});
+    dgamma_ = b_.carried({6});
+    dbeta_ = b_.carried({6});
+    dw_ = b_.carried({6, 18});
+    dbias_ = b_.carried({18});
+    b_.plan.attributes.update = {{{6, 0, b_.plan.carried_bytes / sizeof(float)}, 0.01f, 0, 0, 0.9f, 0.999f, 1e-8f}};
+  }
+
+  Ref add_moments(const std::string& name) {
+    const Ref first = b_.state(StateKind::kOptimizer, name + ".wte.weight", {7, 6});
+    b_.state(StateKind::kOptimizer, name + ".wpe.weight", {5, 6});
+    b_.state(StateKind::kOptimizer, name + ".ln.weight", {6});
+    b_.state(StateKind::kOptimizer, name + ".ln.bias", {6});
+    b_.state(StateKind::kOptimizer, name + ".c_attn.weight", {6, 18});
+    b_.state(StateKind::kOptimizer, name + ".c_attn.bias", {18});
+    return first;
+  }
+
+  void train() {
+    b_.begin(ProgramId::kMicroFirst);
+    const Ref tokens = b_.input({2, 4}, DType::kI32), labels = b_.labels({2, 4}), scalars = PlanBuilder::scalars();
+    const Ref e = b_.slot({2, 4, 6}), n = b_.slot({2, 4, 6}), mean = b_.slot({8}), rstd = b_.slot({8}),
+              qkv = b_.slot({2, 4, 18});
+    const Ref a = b_.slot({2, 4, 6}), lse = b_.slot({2, 2, 4}), h = b_.slot({2, 4, 6}), g = b_.slot({2, 4, 6});
+    b_.row(Op::kEmbedding, Pass::kForward, {e, tokens, table_, positions_});
+    b_.row(Op::kDropout, Pass::kForward, {e, e, scalars});
+    b_.row(Op::kLayerNorm, Pass::kForward, {n, mean, rstd, e, gamma_, beta_});
+    b_.row(Op::kLinear, Pass::kForward, {qkv, n, w_, bias_, kNoRef});
+    b_.row(Op::kAttention, Pass::kForward, {a, lse, qkv, scalars, kNoRef});
+    b_.row(Op::kAdd, Pass::kForward, {h, e, a});
+    b_.row(Op::kGelu, Pass::kForward, {g, h});
+    const Ref dh = b_.slot({2, 4, 6}), dqkv = b_.slot({2, 4, 18}), dn = b_.slot({2, 4, 6});
+    b_.row(Op::kLossHead, Pass::kBackward, {dh, dtable_, kNoRef, scalars, g, table_, kNoRef, labels, kNoRef});
+    b_.row(Op::kGelu, Pass::kBackward, {dh, h, dh});
+    b_.row(Op::kAttention, Pass::kBackward, {dqkv, qkv, a, lse, dh, scalars, kNoRef});
+    b_.row(Op::kLinear, Pass::kBackwardWeight, {dw_, n, dqkv, kNoRef});
+    b_.row(Op::kLinear, Pass::kBackwardBias, {dbias_, dqkv, kNoRef});
+    b_.row(Op::kLinear, Pass::kBackwardData, {dn, dqkv, w_, kNoRef});
+    b_.row(Op::kLayerNorm, Pass::kBackward, {dh, dgamma_, dbeta_, e, mean, rstd, gamma_, dn, kNoRef}, 0, 1);
+    b_.row(Op::kDropout, Pass::kBackward, {dh, dh, scalars});
+    b_.row(Op::kEmbedding, Pass::kBackward, {dtable_, dpositions_, tokens, dh}, 0, 1);
+    b_.end();
+  }
+
+  PlanBuilder b_;
+  Ref table_ = 0, positions_ = 0, gamma_ = 0, beta_ = 0, w_ = 0, bias_ = 0, first_ = 0, second_ = 0;
+  Ref dtable_ = 0, dpositions_ = 0, dgamma_ = 0, dbeta_ = 0, dw_ = 0, dbias_ = 0;
+};
+
+}  // namespace reprise::testing

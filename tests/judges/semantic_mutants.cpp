@@ -1,0 +1,440 @@
+// The kinds of semantic_mutants.h.
+// Every change is followed by fresh lifetimes, so that it is wrong in its value and in nothing else.
+// It must not judge.
+#include "tests/judges/semantic_mutants.h"
+
+#include <algorithm>
+#include <functional>
+#include <random>
+#include <set>
+
+namespace reprise::testing {
+
+namespace {
+
+const KernelInfo& kernel(const Row& row) { return kOps[kernel_index(row.op, row.pass)]; }
+bool is_slot(Ref ref) { return ref != kNoRef && ref_region(ref) == Region::kProgram; }
+bool is_disk(Ref ref) { return ref != kNoRef && ref_region(ref) == Region::kDisk; }
+bool is_local(Ref ref) { return is_slot(ref) || is_disk(ref); }  // lasts no longer than the program
+bool adds(const Row& row, uint32_t argument) { return argument < 8 && (row.accumulate >> argument & 1) != 0; }
+bool updates_weights(const Row& row) { return row.op == Op::kSgd || row.op == Op::kAdamW; }
+bool walks_groups(const Row& row) { return updates_weights(row) || row.op == Op::kGradNorm; }
+
+// A copy of row `row`'s arguments that no other row shares.
+Ref* own_arguments(OwnedProgram& p, uint32_t row) {
+  const uint32_t first = p.rows[row].first_argument, arity = kernel(p.rows[row]).arity();
+  const std::vector<Ref> refs(p.arguments.begin() + first, p.arguments.begin() + first + arity);
+  p.rows[row].first_argument = static_cast<uint32_t>(p.arguments.size());
+  p.arguments.insert(p.arguments.end(), refs.begin(), refs.end());
+  return p.arguments.data() + p.rows[row].first_argument;
+}
+
+// Lifetimes from the first use to the last; those that the host fills start before the first row.
+void renew_lifetimes(OwnedProgram& p) {
+  const uint32_t count = static_cast<uint32_t>(p.rows.size());
+  for (auto* list : {&p.slots, &p.disk}) {
+    for (Slot& slot : *list) slot.first_row = slot.end_row = count;
+  }
+  for (uint32_t r = 0; r < count; ++r) {
+    for (uint32_t i = 0; i < kernel(p.rows[r]).arity(); ++i) {
+      const Ref ref = p.arguments[p.rows[r].first_argument + i];
+      if (!is_local(ref)) continue;
+      Slot& slot = is_disk(ref) ? p.disk[ref_index(ref)] : p.slots[ref];
+      slot.first_row = std::min(slot.first_row, r);
+      slot.end_row = r + 1;
+    }
+  }
+  for (const uint32_t host : {p.input, p.labels}) {
+    if (host != kNoSlot) p.slots[host].first_row = 0;
+  }
+}
+
+void move_row(OwnedProgram& p, uint32_t from, uint32_t to) {
+  const Row row = p.rows[from];
+  p.rows.erase(p.rows.begin() + from);
+  p.rows.insert(p.rows.begin() + to, row);
+  renew_lifetimes(p);
+}
+
+struct Site {
+  uint32_t row = 0, argument = 0, other = 0;
+};
+
+// One program of the good plan and what its rows are needed for.
+class Facts {
+ public:
+  Facts(const OwnedProgram& p, const std::vector<RowTerms>& terms) : p_(p), terms_(terms), needed_(p.rows.size()) {
+    std::set<Ref> wanted;
+    for (uint32_t r = static_cast<uint32_t>(p.rows.size()); r-- > 0;) {
+      const uint32_t arity = kernel(p.rows[r]).arity();
+      for (uint32_t i = 0; i < arity; ++i) {
+        const Ref at = ref(r, i);
+        if (at == kNoRef || (role(r, i) != Role::kOutput && role(r, i) != Role::kUpdated)) continue;
+        if (!is_local(at) || wanted.count(at) != 0) needed_[r] |= 1u << i;
+      }
+      if (needed_[r] == 0) continue;
+      for (uint32_t i = 0; i < arity; ++i) {
+        if (is_local(ref(r, i)) && role(r, i) == Role::kOutput && !adds(p.rows[r], i)) wanted.erase(ref(r, i));
+      }
+      for (uint32_t i = 0; i < arity; ++i) {
+        if (is_local(ref(r, i)) && (role(r, i) == Role::kInput || role(r, i) == Role::kUpdated)) wanted.insert(ref(r, i));
+      }
+    }
+  }
+
+  uint32_t rows() const { return static_cast<uint32_t>(p_.rows.size()); }
+  const Row& row(uint32_t r) const { return p_.rows[r]; }
+  Ref ref(uint32_t r, uint32_t i) const { return p_.arguments[p_.rows[r].first_argument + i]; }
+  Role role(uint32_t r, uint32_t i) const { return kernel(p_.rows[r]).arguments[i].role; }
+  Term term(uint32_t r, uint32_t i) const { return terms_[r].read[i]; }
+  bool needed(uint32_t r) const { return needed_[r] != 0; }
+  bool needed(uint32_t r, uint32_t i) const { return (needed_[r] >> i & 1) != 0; }
+
+  std::vector<uint32_t> needed_rows() const {
+    std::vector<uint32_t> list;
+    for (uint32_t r = 0; r < rows(); ++r) {
+      if (needed(r)) list.push_back(r);
+    }
+    return list;
+  }
+
+  // What slot `s` held when row r came.
+  Term held(uint32_t r, uint32_t s) const {
+    while (r-- > 0) {
+      for (uint32_t i = 0; i < kernel(p_.rows[r]).arity(); ++i) {
+        if (ref(r, i) == s && terms_[r].written[i] != kNoTerm) return terms_[r].written[i];
+      }
+    }
+    return kNoTerm;
+  }
+
+ private:
+  const OwnedProgram& p_;
+  const std::vector<RowTerms>& terms_;
+  std::vector<uint32_t> needed_;  // by row: bit i: output i reaches something that lasts
+};
+
+class SemanticMutantMaker {
+ public:
+  SemanticMutantMaker(const OwnedPlan& good, const ReplayTrace& trace, uint64_t seed)
+      : good_(good), trace_(trace), random_(seed) {}
+
+  std::vector<SemanticMutant> make() {
+    for (program_ = 0; program_ < kProgramCount; ++program_) {
+      const OwnedProgram& p = good_.programs[program_];
+      if (p.rows.empty() || trace_.rows[program_].size() != p.rows.size()) continue;
+      const Facts facts(p, trace_.rows[program_]);
+      facts_ = &facts;
+      change_rows();
+      change_accumulation();
+      change_arguments();
+      change_attributes();
+      update_too_early();
+    }
+    return std::move(mutants_);
+  }
+
+ private:
+  using Test = std::function<bool(Site&)>;
+  using Change = std::function<void(OwnedPlan&, OwnedProgram&, const Site&)>;
+
+  void add(const std::string& kind, const std::vector<Site>& sites, const Change& change) {
+    if (sites.empty()) return;
+    const Site site = sites[random_() % sites.size()];
+    mutants_.push_back({kind + " at program " + std::to_string(program_) + " row " + std::to_string(site.row) +
+                            " argument " + std::to_string(site.argument) + "/" + std::to_string(site.other),
+                        good_});
+    OwnedPlan& plan = mutants_.back().plan;
+    change(plan, plan.programs[program_], site);
+  }
+
+  std::vector<Site> rows(const Test& test) const {
+    std::vector<Site> sites;
+    for (uint32_t r = 0; r < facts_->rows(); ++r) {
+      Site site{r};
+      if (facts_->needed(r) && test(site)) sites.push_back(site);
+    }
+    return sites;
+  }
+  std::vector<Site> arguments(Role role, const Test& test) const {
+    std::vector<Site> sites;
+    for (uint32_t r = 0; r < facts_->rows(); ++r) {
+      for (uint32_t i = 0; i < kernel(facts_->row(r)).arity(); ++i) {
+        Site site{r, i};
+        if (!facts_->needed(r) || facts_->role(r, i) != role || facts_->ref(r, i) == kNoRef) continue;
+        if (test(site)) sites.push_back(site);
+      }
+    }
+    return sites;
+  }
+
+  Form form(Ref ref) const {
+    switch (ref_region(ref)) {
+      case Region::kState:
+        return form_of(good_.state[ref_index(ref)].tensor);
+      case Region::kCarried:
+        return form_of(good_.carried[ref_index(ref)]);
+      case Region::kDisk:
+        return form_of(good_.programs[program_].disk[ref_index(ref)].tensor);
+      default:
+        return form_of(good_.programs[program_].slots[ref_index(ref)].tensor);
+    }
+  }
+
+  // ---- rows ----
+
+  void change_rows() {
+    const auto any = [](Site&) { return true; };
+    add("row dropped", rows(any), [](OwnedPlan&, OwnedProgram& p, const Site& s) {
+      p.rows.erase(p.rows.begin() + s.row);
+      renew_lifetimes(p);
+    });
+    const auto is_running = [this](Site& s) { return facts_->row(s.row).pass == Pass::kRunning; };
+    add("running statistics twice", rows(is_running), [](OwnedPlan&, OwnedProgram& p, const Site& s) {
+      p.rows.insert(p.rows.begin() + s.row, p.rows[s.row]);
+      renew_lifetimes(p);
+    });
+    const auto reads_the_row_before = [this](Site& s) {
+      if (s.row + 1 >= facts_->rows() || !facts_->needed(s.row + 1)) return false;
+      for (uint32_t i = 0; i < kernel(facts_->row(s.row)).arity(); ++i) {
+        const Ref ref = facts_->ref(s.row, i);
+        if (!is_slot(ref) || facts_->role(s.row, i) != Role::kOutput) continue;
+        for (uint32_t j = 0; j < kernel(facts_->row(s.row + 1)).arity(); ++j) {
+          if (facts_->ref(s.row + 1, j) == ref && facts_->role(s.row + 1, j) == Role::kInput) return true;
+        }
+      }
+      return false;
+    };
+    add("rows exchanged", rows(reads_the_row_before),
+        [](OwnedPlan&, OwnedProgram& p, const Site& s) { move_row(p, s.row + 1, s.row); });
+  }
+
+  // ---- sums ----
+
+  void change_accumulation() {
+    const auto adds_here = [this](Site& s) {
+      return adds(facts_->row(s.row), s.argument) && facts_->needed(s.row, s.argument);
+    };
+    add("sum's row twice", arguments(Role::kOutput, adds_here), [](OwnedPlan&, OwnedProgram& p, const Site& s) {
+      p.rows.insert(p.rows.begin() + s.row, p.rows[s.row]);
+      renew_lifetimes(p);
+    });
+    const auto flip = [](OwnedPlan&, OwnedProgram& p, const Site& s) {
+      p.rows[s.row].accumulate = static_cast<uint8_t>(p.rows[s.row].accumulate ^ 1u << s.argument);
+    };
+    add("overwrites a sum", arguments(Role::kOutput, adds_here), flip);
+    const auto could_add = [this](Site& s) {
+      return kernel(facts_->row(s.row)).arguments[s.argument].may_accumulate && !adds(facts_->row(s.row), s.argument) &&
+             facts_->needed(s.row, s.argument);
+    };
+    add("adds where it should overwrite", arguments(Role::kOutput, could_add), flip);
+  }
+
+  // ---- arguments ----
+
+  void change_arguments() {
+    const auto has_partner = [this](Site& s) {
+      const Row& row = facts_->row(s.row);
+      if (row.op == Op::kAdd || walks_groups(row)) return false;  // a + b is b + a
+      for (uint32_t j = s.argument + 1; j < kernel(row).arity(); ++j) {
+        const Ref a = facts_->ref(s.row, s.argument), b = facts_->ref(s.row, j);
+        if (facts_->role(s.row, j) != Role::kInput || b == kNoRef || form(a) != form(b)) continue;
+        if (facts_->term(s.row, s.argument) == facts_->term(s.row, j)) continue;
+        s.other = j;
+        return true;
+      }
+      return false;
+    };
+    add("arguments exchanged", arguments(Role::kInput, has_partner), [](OwnedPlan&, OwnedProgram& p, const Site& s) {
+      Ref* refs = own_arguments(p, s.row);
+      std::swap(refs[s.argument], refs[s.other]);
+    });
+    const auto redirect = [](OwnedPlan&, OwnedProgram& p, const Site& s) {
+      own_arguments(p, s.row)[s.argument] = s.other;
+    };
+    add("reads a dead slot", arguments(Role::kInput, [this](Site& s) { return has_older(s, true); }), redirect);
+    add("reads an older slot kept alive", arguments(Role::kInput, [this](Site& s) { return has_older(s, false); }),
+        [&redirect](OwnedPlan& plan, OwnedProgram& p, const Site& s) {
+          redirect(plan, p, s);
+          renew_lifetimes(p);
+        });
+    const auto has_twin_in_state = [this](Site& s) {
+      const Ref ref = facts_->ref(s.row, s.argument);
+      if (walks_groups(facts_->row(s.row)) || ref_region(ref) != Region::kState || ref_index(ref) == 0) return false;
+      for (uint32_t i = 1; i < good_.state.size(); ++i) {
+        if (i == ref_index(ref) || good_.state[i].kind != good_.state[ref_index(ref)].kind) continue;
+        if (form(make_ref(Region::kState, i)) != form(ref)) continue;
+        s.other = make_ref(Region::kState, i);
+        return true;
+      }
+      return false;
+    };
+    add("another layer's parameter", arguments(Role::kInput, has_twin_in_state), redirect);
+  }
+
+  // A slot of the same form that is dead by this row; `whatever`: its lifetime alone makes it wrong; else it also held
+  // another term.
+  bool has_older(Site& s, bool whatever) const {
+    const Ref ref = facts_->ref(s.row, s.argument);
+    if (!is_slot(ref)) return false;
+    const std::vector<Slot>& slots = good_.programs[program_].slots;
+    for (uint32_t i = static_cast<uint32_t>(slots.size()); i-- > 0;) {
+      if (i == ref || slots[i].end_row > s.row || slots[i].kind == SlotKind::kScratch || form(i) != form(ref)) continue;
+      if (!whatever && facts_->held(s.row, i) == facts_->term(s.row, s.argument)) continue;
+      s.other = i;
+      return true;
+    }
+    return false;
+  }
+
+  // ---- attributes ----
+
+  void change_attributes() {
+    const auto of = [this](std::initializer_list<Op> ops, std::initializer_list<Pass> passes = {}) {
+      return rows([&](Site& s) {
+        const Row& row = facts_->row(s.row);
+        const bool op = std::find(ops.begin(), ops.end(), row.op) != ops.end();
+        return op && (passes.size() == 0 || std::find(passes.begin(), passes.end(), row.pass) != passes.end());
+      });
+    };
+    change("another stride", of({Op::kConv, Op::kMaxPool}), &AttributeTables::window, [](WindowAttribute& a) { ++a.stride; });
+    change("another padding", of({Op::kConv, Op::kMaxPool}), &AttributeTables::window, [](WindowAttribute& a) { ++a.pad; });
+    change("another epsilon", of({Op::kBatchNorm}, {Pass::kStatistics, Pass::kInference}), &AttributeTables::norm,
+           [](NormAttribute& a) { a.epsilon *= 2; });
+    const auto takes_statistics = [this](Site& s) {
+      const Row& row = facts_->row(s.row);
+      return row.pass == Pass::kForward && (row.op == Op::kConv || row.op == Op::kNormConv) && facts_->needed(s.row, 2);
+    };
+    change("another epsilon of a convolution's statistics", rows(takes_statistics), &AttributeTables::window,
+           [](WindowAttribute& a) { a.epsilon *= 2; });
+    change("another momentum of the statistics", of({Op::kBatchNorm}, {Pass::kRunning}), &AttributeTables::norm,
+           [](NormAttribute& a) { a.momentum /= 2; });
+    change("another epsilon of a layer-norm", of({Op::kLayerNorm}, {Pass::kForward}), &AttributeTables::norm,
+           [](NormAttribute& a) { a.epsilon *= 2; });
+    change("another weight layout", of({Op::kLinear}, {Pass::kForward, Pass::kBackwardData, Pass::kBackwardWeight}),
+           &AttributeTables::linear, [](LinearAttribute& a) { a.input_major ^= 1u; });
+    change("another gelu", of({Op::kGelu}), &AttributeTables::gelu, [](GeluAttribute& a) { a.tanh_form ^= 1u; });
+    change("another number of heads", of({Op::kAttention}), &AttributeTables::attention,
+           [](AttentionAttribute& a) { ++a.heads; });
+    change("another attention dropout", of({Op::kAttention}), &AttributeTables::attention,
+           [](AttentionAttribute& a) { a.dropout = a.dropout / 2 + 0.25f; });
+    const auto draws = [this](Site& s) {
+      return facts_->row(s.row).op == Op::kAttention && good_.attributes.attention[facts_->row(s.row).attribute].dropout > 0;
+    };
+    change("another attention mask", rows(draws), &AttributeTables::attention, [](AttentionAttribute& a) { ++a.stream; });
+    change("another dropout mask", of({Op::kDropout}), &AttributeTables::dropout, [](DropoutAttribute& a) { ++a.stream; });
+    change("another dropout probability", of({Op::kDropout}), &AttributeTables::dropout,
+           [](DropoutAttribute& a) { a.probability /= 2; });
+    change("another weight decay", of({Op::kSgd, Op::kAdamW}), &AttributeTables::update,
+           [](UpdateAttribute& a) { a.weight_decay += 0.125f; });
+    change("another momentum", of({Op::kSgd}), &AttributeTables::update, [](UpdateAttribute& a) { a.momentum += 0.125f; });
+    change("another beta", of({Op::kAdamW}), &AttributeTables::update, [](UpdateAttribute& a) { a.beta2 /= 2; });
+    change("another clip", of({Op::kGradNorm}, {Pass::kFinish}), &AttributeTables::clip,
+           [](ClipAttribute& a) { ++a.max_norm; });
+    const auto has_many_norms = [this](Site& s) {
+      const Row& row = facts_->row(s.row);
+      return row.op == Op::kGradNorm && row.pass == Pass::kReduce && good_.attributes.group[row.attribute].first_norm > 0;
+    };
+    change("a norm in another's place", rows(has_many_norms), &AttributeTables::group,
+           [](GroupAttribute& a) { --a.first_norm; });
+  }
+
+  template <typename T, typename Edit>
+  void change(const std::string& kind, const std::vector<Site>& sites, std::vector<T> AttributeTables::*pool, Edit edit) {
+    add(kind, sites, [&](OwnedPlan& plan, OwnedProgram& p, const Site& s) {
+      std::vector<T>& attributes = plan.attributes.*pool;
+      const T copy = attributes[p.rows[s.row].attribute];
+      attributes.push_back(copy);
+      edit(attributes.back());
+      p.rows[s.row].attribute = static_cast<uint32_t>(attributes.size()) - 1;
+    });
+  }
+
+  // ---- updates ----
+
+  void update_too_early() {
+    const auto move_before = [](OwnedPlan&, OwnedProgram& p, const Site& s) { move_row(p, s.row, s.other); };
+    // Released gradients: the last row before the update that names the gradient as an output, or the weight as an
+    // input.
+    const auto last_row = [this](Site& s, uint32_t argument, Role role) {
+      if (!updates_weights(facts_->row(s.row))) return false;
+      for (uint32_t r = s.row; r-- > 0;) {
+        for (uint32_t i = 0; i < kernel(facts_->row(r)).arity(); ++i) {
+          if (facts_->ref(r, i) != facts_->ref(s.row, argument) || facts_->role(r, i) != role) continue;
+          s.other = r;
+          return role == Role::kOutput || facts_->needed(r);
+        }
+      }
+      return false;
+    };
+    const auto gradient = [this](const Site& s) { return facts_->row(s.row).op == Op::kAdamW ? 3u : 2u; };
+    add("update before its last gradient", rows([&](Site& s) { return last_row(s, gradient(s), Role::kOutput); }),
+        move_before);
+    add("update before its weight's last reader", rows([&](Site& s) { return last_row(s, 0, Role::kInput); }),
+        move_before);
+    const auto follows_the_norm = [this](Site& s) {
+      if (!updates_weights(facts_->row(s.row))) return false;
+      for (s.other = s.row; s.other-- > 0;) {
+        if (facts_->row(s.other).pass == Pass::kFinish) return true;
+      }
+      return false;
+    };
+    add("update before the clip factor is known", rows(follows_the_norm), move_before);
+  }
+
+  const OwnedPlan& good_;
+  const ReplayTrace& trace_;
+  std::mt19937_64 random_;
+  uint32_t program_ = 0;
+  const Facts* facts_ = nullptr;
+  std::vector<SemanticMutant> mutants_;
+};
+
+std::vector<Ref> arguments_of(const OwnedProgram& p, uint32_t row) {
+  const auto first = p.arguments.begin() + p.rows[row].first_argument;
+  return {first, first + kernel(p.rows[row]).arity()};
+}
+
+// Row m of the mutant computes what row r of the good program does.
+bool same_effect(const OwnedProgram& good, uint32_t r, const OwnedProgram& mutant, uint32_t m, const Facts& facts) {
+  const Row &a = good.rows[r], &b = mutant.rows[m];
+  if (a.op != b.op || a.pass != b.pass || a.accumulate != b.accumulate || a.attribute != b.attribute) return false;
+  const std::vector<Ref> old = arguments_of(good, r), now = arguments_of(mutant, m);
+  for (uint32_t i = 0; i < old.size(); ++i) {
+    if (old[i] == now[i]) continue;
+    if (!is_slot(old[i]) || !is_slot(now[i]) || facts.role(r, i) != Role::kInput) return false;
+    if (facts.held(r, now[i]) != facts.term(r, i)) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+std::vector<SemanticMutant> make_semantic_mutants(const OwnedPlan& good, const ReplayTrace& trace, uint64_t seed) {
+  return SemanticMutantMaker(good, trace, seed).make();
+}
+
+bool changes_nothing(const OwnedPlan& good, const OwnedPlan& mutant, const ReplayTrace& trace) {
+  for (uint32_t q = 0; q < kProgramCount; ++q) {
+    const OwnedProgram &p = good.programs[q], &m = mutant.programs[q];
+    if (m.slots.size() != p.slots.size()) return false;
+    const Facts facts(p, trace.rows[q]), mutated(m, trace.rows[q]);
+    const std::vector<uint32_t> before = facts.needed_rows(), after = mutated.needed_rows();
+    if (before.size() != after.size()) return false;
+    for (size_t i = 0; i < before.size(); ++i) {
+      if (!same_effect(p, before[i], m, after[i], facts)) return false;
+    }
+  }
+  return true;
+}
+
+std::vector<uint32_t> idle_rows(const OwnedPlan& plan, ProgramId program, const ReplayTrace& trace) {
+  const Facts facts(plan.program(program), trace.rows[static_cast<size_t>(program)]);
+  std::vector<uint32_t> idle;
+  for (uint32_t r = 0; r < facts.rows(); ++r) {
+    if (!facts.needed(r)) idle.push_back(r);
+  }
+  return idle;
+}
+
+}  // namespace reprise::testing

@@ -1,0 +1,222 @@
+// Products of pairs of bf16 against naive loops in double: the tile's contract, the packers' edges, what is rounded and what is not.
+// Here because results stored as f32 show every weight's rounding, which kernels' bf16 results hide.
+// It must not use the library's packing to judge it. On a machine without the tile only the fallback is judged.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "lib/cpu/bf16_pairs.h"
+#include "lib/cpu/cpu_backend.h"
+#include "lib/cpu/vector_level.h"
+#include "tests/ops/random_floats.h"
+#include "tests/ports/test_workers.h"
+
+namespace reprise::test {
+namespace {
+
+std::vector<Bf16> random_bf16(size_t count, uint32_t seed) {
+  const std::vector<float> values = random_floats(count, seed);
+  return {values.begin(), values.end()};
+}
+
+// Of f32 sums over `depth` products of values in [-1, 1], in any order.
+double tolerance(uint64_t depth) { return 2e-7 * (4.0 + 4.0 * std::sqrt(static_cast<double>(depth))); }
+
+// Kernels of a processor without products of bf16.
+struct WithoutProducts {
+  WithoutProducts() { highest_vector_level = VectorLevel::kAvx512; }
+  ~WithoutProducts() { highest_vector_level = kLastVectorLevel; }
+};
+
+TEST(PairTile, IsPartOfTheKernelSetsName) {
+  EXPECT_EQ(pair_tile() != nullptr, std::strstr(cpu_backend().kernel_set(), "+bf16") != nullptr);
+  const WithoutProducts lesser;
+  EXPECT_EQ(pair_tile(), nullptr);
+  EXPECT_EQ(std::strstr(cpu_backend().kernel_set(), "+bf16"), nullptr);
+}
+
+TEST(PairTile, MatchesItsContract) {
+  const GemmTile* tile = pair_tile();
+  if (tile == nullptr) GTEST_SKIP() << "no products of bf16 here";
+  const uint32_t rows = tile->rows(), columns = tile->columns();
+  const uint32_t lead = columns + 5;
+  for (const uint32_t pairs : {1u, 2u, 15u, 16u, 17u, 100u}) {
+    for (const float beta : {0.0f, 1.0f}) {
+      const std::vector<Bf16> a = random_bf16(size_t{rows} * pairs * 2, 1), b = random_bf16(size_t{columns} * pairs * 2, 2);
+      alignas(64) float a_panel[kKc * kMaxMr + kPanelSlack], b_panel[kKc * kMaxNr + kPanelSlack];
+      const auto pack = [&](float* panel, const std::vector<Bf16>& lines, uint32_t width) {
+        for (uint32_t k = 0; k < pairs; ++k) {
+          for (uint32_t i = 0; i < width; ++i) std::memcpy(panel + k * width + i, &lines[(size_t{i} * pairs + k) * 2], 4);
+        }
+      };
+      pack(a_panel, a, rows);
+      pack(b_panel, b, columns);
+      RowRun runs[2];
+      const uint32_t first = pairs / 3;  // two runs, the first one possibly empty
+      for (uint32_t i = 0; i < rows; ++i) {
+        runs[0].rows[i] = reinterpret_cast<const float*>(a.data()) + i * pairs;
+        runs[1].rows[i] = runs[0].rows[i] + first;
+      }
+      runs[0].depths = first, runs[1].depths = pairs - first;
+      runs[0].ahead = 0, runs[1].ahead = 64;
+      const std::vector<float> start(size_t{lead} * rows, beta == 0.0f ? std::numeric_limits<float>::quiet_NaN() : 0.5f);
+      std::vector<float> packed = start, as_they_lie = start;
+      tile->run(pairs, a_panel, b_panel, beta, packed.data(), lead, 1);
+      tile->run_rows(runs, 2, b_panel, beta, as_they_lie.data(), lead);
+      for (uint32_t i = 0; i < rows; ++i) {
+        for (uint32_t j = 0; j < columns; ++j) {
+          double want = beta == 0.0f ? 0.0 : 0.5;
+          for (uint32_t k = 0; k < 2 * pairs; ++k) want += double{a[size_t{i} * pairs * 2 + k]} * double{b[size_t{j} * pairs * 2 + k]};
+          ASSERT_NEAR(packed[i * lead + j], want, tolerance(2 * pairs)) << pairs << " pairs, " << i << ", " << j;
+          ASSERT_EQ(packed[i * lead + j], as_they_lie[i * lead + j]) << pairs << " pairs, " << i << ", " << j;
+        }
+      }
+    }
+  }
+}
+
+// What runs through gemm() into f32: C, and the same bits with 1 to 3 workers, in exactly the scratch that its rule has.
+template <typename Product>
+std::vector<float> run_product(const std::vector<float>& start, uint64_t scratch_bytes, const Product& product) {
+  std::vector<float> results[3];
+  for (uint32_t count = 1; count <= 3; ++count) {
+    const TestWorkers workers(count, count == 2 ? TaskOrder::kReversed : TaskOrder::kShuffled, count);
+    std::vector<float> scratch(scratch_bytes / 4 + 64, std::numeric_limits<float>::quiet_NaN());
+    float* aligned = reinterpret_cast<float*>((reinterpret_cast<uintptr_t>(scratch.data()) + 63) / 64 * 64);
+    for (float* guard = aligned + scratch_bytes / 4; guard != scratch.data() + scratch.size(); ++guard) *guard = 42.0f;
+    results[count - 1] = start;
+    product(workers.workers(), results[count - 1].data(), aligned);
+    for (const float* guard = aligned + scratch_bytes / 4; guard != scratch.data() + scratch.size(); ++guard) EXPECT_EQ(*guard, 42.0f);
+    EXPECT_EQ(std::memcmp(results[0].data(), results[count - 1].data(), start.size() * 4), 0) << count << " workers";
+  }
+  return results[0];
+}
+
+constexpr GemmShape kShapes[] = {{1, 1, 1},     {1, 1, 2},      {12, 32, 2},   {13, 33, 6},    {11, 31, 64},    {25, 70, 510},  {24, 64, 512},
+                                 {7, 40, 514},  {30, 50, 1026}, {5, 3, 4096},  {40, 600, 130}, {130, 33, 2048}, {3, 5, 7},      {50, 20, 333},
+                                 {20, 300, 99}, {9, 10, 5500},  {64, 64, 3000}, {2, 1, 3001},  {300, 300, 70},  {260, 270, 1801}};
+
+std::string name_of(const GemmShape& s) { return std::to_string(s.M) + " x " + std::to_string(s.N) + " x " + std::to_string(s.K); }
+
+// Rows of A times weights that lie either way, added to C or not; bias lies in C as linear layers have it.
+std::vector<float> run_weights(const GemmShape& s, const std::vector<Bf16>& a, const std::vector<float>& w, bool by_lines,
+                               const std::vector<float>& start, bool accumulate) {
+  const int64_t N = static_cast<int64_t>(s.N), K = static_cast<int64_t>(s.K);
+  const MatrixPacker packer = by_lines ? MatrixPacker{w.data(), K, 1} : MatrixPacker{w.data(), 1, N};
+  return run_product(start, gemm_scratch_bytes(s.N, s.K), [&](const Workers& workers, float* c, void* scratch) {
+    multiply_weights(workers, s, a.data(), packer, MatrixOutput{c, N}, accumulate, scratch);
+  });
+}
+
+float as_it_is(float weight) { return weight; }
+float rounded(float weight) { return Bf16(weight); }
+float truncated(float weight) { return std::bit_cast<float>(std::bit_cast<uint32_t>(weight) & 0xffff0000u); }
+
+// Where `got` is not start + A W with every weight as `stored` makes it; empty if it is.
+std::string fault(const GemmShape& s, const std::vector<Bf16>& a, std::vector<float> w, bool by_lines, const std::vector<float>& got,
+                  const std::vector<float>& start, bool accumulate, float (*stored)(float)) {
+  for (float& weight : w) weight = stored(weight);
+  for (uint64_t i = 0; i < s.M; ++i) {
+    for (uint64_t j = 0; j < s.N; ++j) {
+      double want = accumulate ? start[i * s.N + j] : 0.0;
+      for (uint64_t k = 0; k < s.K; ++k) want += double{a[i * s.K + k]} * double{by_lines ? w[j * s.K + k] : w[k * s.N + j]};
+      if (std::fabs(got[i * s.N + j] - want) <= tolerance(s.K) * (1 + std::fabs(want))) continue;
+      return name_of(s) + (by_lines ? " by lines, " : " by columns, ") + std::to_string(i) + ", " + std::to_string(j);
+    }
+  }
+  return "";
+}
+
+TEST(Pairs, WeightsAreRoundedToTheNearestAndNothingElseIs) {
+  for (const GemmShape& s : kShapes) {
+    const std::vector<Bf16> a = random_bf16(s.M * s.K, 1);
+    const std::vector<float> w = random_floats(s.N * s.K, 2);
+    const bool rounds = pair_tile() != nullptr && s.K % 2 == 0;
+    for (const bool by_lines : {false, true}) {
+      for (const bool accumulate : {false, true}) {
+        const std::vector<float> start =
+            accumulate ? random_floats(s.M * s.N, 3) : std::vector<float>(s.M * s.N, std::numeric_limits<float>::quiet_NaN());
+        const std::vector<float> got = run_weights(s, a, w, by_lines, start, accumulate);
+        EXPECT_EQ(fault(s, a, w, by_lines, got, start, accumulate, rounds ? rounded : as_it_is), "");
+        if (s.M * s.N * s.K < 1000) continue;  // a few weights may be alike either way
+        EXPECT_NE(fault(s, a, w, by_lines, got, start, accumulate, rounds ? as_it_is : rounded), "") << name_of(s);
+        EXPECT_NE(fault(s, a, w, by_lines, got, start, accumulate, truncated), "") << name_of(s);
+      }
+    }
+  }
+}
+
+// All of K is packed: in no more scratch than the rule has, and rounded once.
+TEST(Pairs, SumsStoredAsBf16AreRoundedOnce) {
+  for (const GemmShape& s : {GemmShape{14, 40, 66}, GemmShape{13, 300, 5500}, GemmShape{5, 700, 514}, GemmShape{3, 100, 20000}}) {
+    const std::vector<Bf16> a = random_bf16(s.M * s.K, 1);
+    const std::vector<float> w = random_floats(s.N * s.K, 2);
+    const std::vector<float> sums = run_weights(s, a, w, true, std::vector<float>(s.M * s.N), false);
+    const std::vector<float> start(s.M * s.N / 2, std::numeric_limits<float>::quiet_NaN());
+    const std::vector<float> got =
+        run_product(start, gemm_scratch_bytes(s.N, s.K, DType::kBf16), [&](const Workers& workers, float* c, void* scratch) {
+          const MatrixOutputOf<Bf16> output{reinterpret_cast<Bf16*>(c), static_cast<int64_t>(s.N)};
+          multiply_weights(workers, s, a.data(), MatrixPacker{w.data(), static_cast<int64_t>(s.K), 1}, output, false, scratch);
+        });
+    std::vector<Bf16> stored(s.M * s.N);
+    std::memcpy(stored.data(), got.data(), stored.size() * sizeof(Bf16));
+    for (size_t i = 0; i < stored.size(); ++i) ASSERT_EQ(stored[i].bits, Bf16(sums[i]).bits) << name_of(s) << " element " << i;
+  }
+}
+
+TEST(Pairs, ColumnsOfAnyDepth) {
+  for (const GemmShape& s : kShapes) {
+    const std::vector<Bf16> a = random_bf16(s.M * s.K, 1), b = random_bf16(s.N * s.K, 2);
+    for (const bool accumulate : {false, true}) {
+      const std::vector<float> start =
+          accumulate ? random_floats(s.M * s.N, 3) : std::vector<float>(s.M * s.N, std::numeric_limits<float>::quiet_NaN());
+      const std::vector<float> got =
+          run_product(start, gemm_split_scratch_bytes(s.M, s.N, s.K), [&](const Workers& workers, float* c, void* scratch) {
+            multiply_columns(workers, s, a.data(), b.data(), c, accumulate, scratch);
+          });
+      for (uint64_t i = 0; i < s.M; ++i) {
+        for (uint64_t j = 0; j < s.N; ++j) {
+          double want = accumulate ? start[i * s.N + j] : 0.0;
+          for (uint64_t k = 0; k < s.K; ++k) want += double{a[k * s.M + i]} * double{b[k * s.N + j]};
+          ASSERT_NEAR(got[i * s.N + j], want, tolerance(s.K) * (1 + std::fabs(want))) << name_of(s) << " " << i << ", " << j;
+        }
+      }
+    }
+  }
+}
+
+// A row of odd length begins inside a pair.
+TEST(Pairs, OddDepthsAreMultipliedAsF32) {
+  const GemmShape s{30, 40, 333};
+  const std::vector<Bf16> a = random_bf16(s.M * s.K, 1);
+  const std::vector<float> w = random_floats(s.N * s.K, 2), start(s.M * s.N);
+  const std::vector<float> here = run_weights(s, a, w, true, start, false);
+  const WithoutProducts lesser;
+  EXPECT_EQ(here, run_weights(s, a, w, true, start, false));
+}
+
+// An infinity or a NaN in a weight reaches its outputs, and no others.
+TEST(Pairs, InfinitiesStay) {
+  const GemmShape s{3, 40, 66};
+  const std::vector<Bf16> a(s.M * s.K, Bf16(1.0f));
+  for (const float value : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN(), std::bit_cast<float>(0x7f800001u)}) {
+    std::vector<float> w(s.N * s.K, 0.5f);
+    w[33 * s.K + 65] = value;
+    const std::vector<float> got = run_weights(s, a, w, true, std::vector<float>(s.M * s.N), false);
+    for (uint64_t i = 0; i < s.M * s.N; ++i) {
+      if (i % s.N == 33) {
+        EXPECT_EQ(std::isnan(value), std::isnan(got[i]));
+        EXPECT_FALSE(std::isfinite(got[i]));
+      } else {
+        EXPECT_EQ(got[i], 33.0f);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace reprise::test

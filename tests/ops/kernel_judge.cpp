@@ -1,0 +1,195 @@
+// See kernel_judge.h.
+// Here because every judge runs a case more than once and compares.
+// It must not know how a kernel computes.
+#include "tests/ops/kernel_judge.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <sstream>
+
+#include "lib/bf16.h"
+#include "tests/ops/kernel_run.h"
+#include "tests/ref/kernel_reference.h"
+#include "tests/ports/test_workers.h"
+
+namespace reprise::test {
+
+namespace {
+// A bf16 has 8 significant bits: rounding to the nearest, once, is off by at most 2^-8 of the value that is rounded, and exact where
+// the value has no more bits.
+constexpr double kBf16Rounding = 0x1p-8;
+}  // namespace
+
+std::string difference(const std::string& name, const Expected& expected, const std::vector<double>& got, bool is_bf16) {
+  if (expected.value.size() != got.size()) return name + ": the reference has another size; ";
+  // 2^-126 is the smallest normal f32: below it, precision is absolute.
+  const double factor = ref::kSafety * ref::kRounding * std::sqrt(expected.terms);
+  double worst = 1;
+  size_t at = got.size();
+  for (size_t i = 0; i < got.size(); ++i) {
+    const double want = expected.value.flat(i);
+    if (got[i] == want) continue;
+    double tolerance = factor * expected.magnitude.flat(i) + (expected.terms > 0 ? 0x1p-126 : 0);
+    if (is_bf16 && expected.terms > 0) tolerance += kBf16Rounding * (std::abs(want) + tolerance);
+    const double error = std::isnan(got[i]) ? std::numeric_limits<double>::infinity() : std::abs(got[i] - want) / tolerance;
+    if (error > worst) worst = error, at = i;
+  }
+  if (at == got.size()) return "";
+  std::ostringstream out;
+  out.precision(9);
+  out << name << "[" << at << " of " << got.size() << "] = " << got[at] << ", expected " << expected.value.flat(at) << ", "
+      << worst << " times the tolerance; ";
+  return out.str();
+}
+
+namespace {
+
+std::string status_fault(const Status& status) {
+  if (status.ok()) return "";
+  return "status " + std::to_string(static_cast<int>(status.code)) + " (" + status.message + ", detail " +
+         std::to_string(status.detail) + "); ";
+}
+
+std::string scalars_difference(const CaseExpected& expected, const StepScalars& got) {
+  std::string out;
+  out += difference("scalars.loss_sum", expected.loss_sum, {got.loss_sum});
+  out += difference("scalars.gradient_norm", expected.gradient_norm, {got.gradient_norm});
+  out += difference("scalars.clip_factor", expected.clip_factor, {got.clip_factor});
+  const auto same = [&](const char* name, uint64_t a, uint64_t b) {
+    if (a != b) out += std::string("scalars.") + name + " = " + std::to_string(b) + ", expected " + std::to_string(a) + "; ";
+  };
+  same("seed", expected.scalars.seed, got.seed);
+  same("step", expected.scalars.step, got.step);
+  same("micro_batch", expected.scalars.micro_batch, got.micro_batch);
+  same("micro_batches", expected.scalars.micro_batches, got.micro_batches);
+  same("skip", expected.scalars.skip, got.skip);
+  same("labelled", expected.scalars.labelled, got.labelled);
+  same("correct", expected.scalars.correct, got.correct);
+  if (got.learning_rate != expected.scalars.learning_rate) out += "scalars.learning_rate changed; ";
+  return out;
+}
+
+uint32_t weights_argument(const KernelCase& c) { return c.op == Op::kConv && c.pass == Pass::kForward ? 4 : 2; }
+
+// Where the kernel set multiplies in bf16 (DESIGN 11), the weights of a linear layer and of a convolution that is one are rounded first,
+// if the depth of the product is even. The reference gets them so, and its tolerance stays.
+bool rounds_weights(const Backend& backend, const KernelCase& c) {
+  if (!stores_bf16(c) || std::strstr(backend.kernel_set(), "+bf16") == nullptr) return false;
+  if (c.pass != Pass::kForward && c.pass != Pass::kBackwardData) return false;
+  const WindowAttribute& w = c.window;
+  const bool is_pointwise = c.op == Op::kConv && w.kernel_h * w.kernel_w * w.stride == 1 && w.pad == 0;
+  return (c.op == Op::kLinear || is_pointwise) && c.tensor(weights_argument(c) - 1).last_dimension() % 2 == 0;
+}
+CaseData as_multiplied(const Backend& backend, const KernelCase& c, CaseData data) {
+  if (!rounds_weights(backend, c)) return data;
+  for (double& weight : data.values[weights_argument(c)]) weight = Bf16(static_cast<float>(weight));
+  return data;
+}
+
+bool takes_statistics(const KernelCase& c) { return (c.op == Op::kConv || c.op == Op::kNormConv) && c.pass == Pass::kForward && c.has(1); }
+Array stored_output(const KernelCase& c, const RunResult& result) {
+  const std::vector<double> values = read_values(element_of(c, 0), result.outputs[0]);
+  Array y(Array::shape_type{c.tensor(0).leading_elements(), c.tensor(0).last_dimension()});
+  std::copy(values.begin(), values.end(), y.begin());
+  return y;
+}
+
+std::string bits_difference(const KernelCase& c, const RunResult& a, const RunResult& b, const std::string& what) {
+  if (a.status.code != b.status.code || a.status.detail != b.status.detail) return "another status " + what + "; ";
+  std::string fault = b.fault;
+  for (uint32_t i = 0; i < a.outputs.size(); ++i) {
+    if (a.outputs[i] != b.outputs[i]) fault += std::string(c.info().arguments[i].name) + " has other bits " + what + "; ";
+  }
+  return fault;
+}
+
+}  // namespace
+
+std::string judge_reference(const Backend& backend, const KernelCase& c) {
+  const CaseData data = make_data(c);
+  const TestWorkers one(1);
+  const RunResult result = run_case(backend, c, data, {.workers = &one.workers()});
+  if (c.expects_bad_index()) {
+    const uint64_t position = bad_position(c);
+    if (result.status.code != Code::kIndexOutOfRange) return result.fault + "expected kIndexOutOfRange; ";
+    if (result.status.detail != position) return result.fault + "detail is not " + std::to_string(position) + "; ";
+    return result.fault;
+  }
+  std::string fault = result.fault + status_fault(result.status);
+  if (c.op == Op::kLossHead && c.is_non_finite()) {
+    const bool training = c.pass == Pass::kBackward;
+    return fault + (training && result.scalars.skip != 1 ? "a loss that is not finite did not set skip; " : "");
+  }
+  CaseExpected want = expected(c, as_multiplied(backend, c, data));
+  if (takes_statistics(c)) {
+    const ExpectedStatistics statistics = expected_statistics(stored_output(c, result), static_cast<double>(c.window.epsilon));
+    want.outputs[1] = statistics.mean;
+    want.outputs[2] = statistics.rstd;
+  }
+  for (uint32_t i = 0; i < c.arguments.size(); ++i) {
+    if (!c.has(i) || result.outputs[i].empty()) continue;
+    if (element_of(c, i) != Element::kScalars) {
+      fault += difference(c.info().arguments[i].name, want.outputs[i], read_values(element_of(c, i), result.outputs[i]),
+                          element_of(c, i) == Element::kBf16);
+    } else if (c.op != Op::kGradNorm || !c.is_non_finite()) {
+      fault += scalars_difference(want, result.scalars);
+    } else if (result.scalars.skip != 1) {
+      fault += "a norm that is not finite did not set skip; ";
+    }
+  }
+  return fault;
+}
+
+std::string judge_workers(const Backend& backend, const KernelCase& c) {
+  if (c.expects_bad_index() || c.is_non_finite()) return "";  // outputs are not promised
+  const CaseData data = make_data(c);
+  const TestWorkers one(1), two(2, TaskOrder::kReversed), three(3, TaskOrder::kShuffled, 7);
+  const RunResult base = run_case(backend, c, data, {.workers = &one.workers()});
+  const auto compare = [&](const RunOptions& options, const char* what) {
+    return bits_difference(c, base, run_case(backend, c, data, options), what);
+  };
+  return compare({.workers = &two.workers(), .poison = 0x7fa00001u}, "with 2 workers, tasks reversed, NaN before") +
+         compare({.workers = &three.workers(), .poison = 0x42280000u, .odd_page = true},
+                 "with 3 workers, tasks shuffled, 42.0 before, another address") +
+         compare({.workers = &one.workers(), .poison = 0x42280000u, .odd_page = true}, "with 42.0 before, another address");
+}
+
+bool has_in_place(const KernelCase& c) {
+  return c.info().in_place_output >= 0 && c.has(static_cast<uint32_t>(c.info().in_place_output));
+}
+
+std::string judge_in_place(const Backend& backend, const KernelCase& c) {
+  const CaseData data = make_data(c);
+  const TestWorkers one(1), three(3, TaskOrder::kShuffled, 5);
+  const RunResult apart = run_case(backend, c, data, {.workers = &one.workers()});
+  const RunResult together = run_case(backend, c, data, {.workers = &three.workers(), .in_place = true});
+  return bits_difference(c, apart, together, "in place");
+}
+
+std::string judge_accumulate(const Backend& backend, const KernelCase& c) {
+  CaseData data = make_data(c);
+  if (c.expects_bad_index() || c.is_non_finite()) return "";
+  for (uint32_t i = 0; i < c.arguments.size(); ++i) {
+    if ((c.accumulate >> i & 1u) != 0 && c.has(i)) data.values[i].fill(0.0);
+  }
+  KernelCase overwriting = c;
+  overwriting.accumulate = 0;
+  const TestWorkers one(1);
+  const RunResult sum = run_case(backend, c, data, {.workers = &one.workers()});
+  for (uint32_t i = 0; i < c.arguments.size(); ++i) {
+    if ((c.accumulate >> i & 1u) != 0) data.values[i] = Array();
+  }
+  const RunResult value = run_case(backend, overwriting, data, {.workers = &one.workers()});
+  std::string fault = sum.fault + value.fault;
+  for (uint32_t i = 0; i < c.arguments.size(); ++i) {
+    if (sum.outputs[i].empty() || element_of(c, i) == Element::kScalars) continue;
+    if (read_values(element_of(c, i), sum.outputs[i]) != read_values(element_of(c, i), value.outputs[i])) {
+      fault += std::string(c.info().arguments[i].name) + ": adding to zero is not overwriting; ";
+    }
+  }
+  return fault;
+}
+
+}  // namespace reprise::test

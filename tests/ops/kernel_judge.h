@@ -1,0 +1,35 @@
+// Says what is wrong with a backend's kernel on a case, if anything.
+// Here so that every kernel meets the same judge; kernel_judge_test.cpp shows that it rejects wrong kernels.
+// It must not know how a kernel computes.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "lib/backend.h"
+#include "tests/ops/kernel_cases.h"
+
+namespace reprise::ref {
+struct Expected;  // tests/ref/array.h
+}
+
+namespace reprise::test {
+
+// All of these answer "" for a kernel without fault. Guards and inputs are watched in every run.
+
+// By the double-precision reference. A case with bad data must be refused by its Status (embedding, labels) or set skip (a loss
+// that is not finite).
+std::string judge_reference(const Backend& backend, const KernelCase& c);
+// Bits must not depend on the number of workers, the order of tasks, addresses, or what outputs and scratch held before.
+std::string judge_workers(const Backend& backend, const KernelCase& c);
+// An in-place pair of kOps gives the bits that separate memory gives.
+std::string judge_in_place(const Backend& backend, const KernelCase& c);
+bool has_in_place(const KernelCase& c);
+// Adding to zeros gives the value that overwriting gives, exactly.
+std::string judge_accumulate(const Backend& backend, const KernelCase& c);
+
+// Whether |got - expected| <= kSafety * 2^-24 * sqrt(terms) * magnitude everywhere (ref/array.h says why); else the worst element.
+// For a result stored as bf16 one rounding to the nearest bf16 is added, and no more.
+std::string difference(const std::string& name, const ref::Expected& expected, const std::vector<double>& got, bool is_bf16 = false);
+
+}  // namespace reprise::test

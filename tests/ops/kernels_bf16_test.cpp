@@ -1,0 +1,114 @@
+// Every CPU kernel over activations once more with these stored as bf16: against the double-precision reference of the rounded inputs,
+// in place, accumulated, by worker count. A result may be off by one rounding to bf16 beside what f32 sums are allowed.
+// It must not know how a kernel computes.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+
+#include "lib/bf16.h"
+#include "lib/cpu/cpu_backend.h"
+#include "lib/cpu/gemm_tile.h"
+#include "lib/cpu/vector_level.h"
+#include "tests/ops/judged_kernel.h"
+#include "tests/ops/kernel_judge.h"
+
+namespace reprise::test {
+
+namespace {
+
+bool multiplies(const KernelCase& c) {
+  return c.op == Op::kConv || c.op == Op::kNormConv || c.op == Op::kLinear || c.op == Op::kLossHead;
+}
+
+// Empty where this machine or this link lacks the tile or the level. Below the last level bf16 is multiplied as f32, by the tile.
+auto judged_at(VectorLevel level, GemmTileChoice tile, bool (*keep)(const KernelCase&), bool (*also)(const KernelCase&) = any) {
+  std::vector<Judged> kept;
+  if (!select_gemm_tile(tile).ok() || level > best_vector_level()) return ::testing::ValuesIn(kept);
+  for (const KernelCase& c : kernel_cases()) {
+    const std::optional<KernelCase> stored = stored_as_bf16(c);
+    if (stored && keep(*stored) && also(*stored)) kept.push_back({tile, level, *stored});
+  }
+  return ::testing::ValuesIn(kept);
+}
+auto judged(bool (*keep)(const KernelCase&)) { return judged_at(best_vector_level(), GemmTileChoice::kPortable, keep); }
+
+class Bf16Kernel : public WithTile {};
+class Bf16InPlace : public Bf16Kernel {};
+class Bf16Accumulating : public Bf16Kernel {};
+
+TEST_P(Bf16Kernel, AgreesWithTheReference) { EXPECT_EQ(judge_reference(kCpuBackend, GetParam().c), ""); }
+TEST_P(Bf16Kernel, BitsDoNotDependOnWorkers) { EXPECT_EQ(judge_workers(kCpuBackend, GetParam().c), ""); }
+TEST_P(Bf16InPlace, GivesTheSameBits) { EXPECT_EQ(judge_in_place(kCpuBackend, GetParam().c), ""); }
+TEST_P(Bf16Accumulating, AddsToWhatIsThere) { EXPECT_EQ(judge_accumulate(kCpuBackend, GetParam().c), ""); }
+
+INSTANTIATE_TEST_SUITE_P(Cpu, Bf16Kernel, judged(any), id_of);
+INSTANTIATE_TEST_SUITE_P(Cpu, Bf16InPlace, judged(has_in_place), id_of);
+INSTANTIATE_TEST_SUITE_P(Cpu, Bf16Accumulating, judged(accumulates), id_of);
+INSTANTIATE_TEST_SUITE_P(Baseline, Bf16Kernel, judged_at(VectorLevel::kBaseline, GemmTileChoice::kBaseline, multiplies), id_of);
+INSTANTIATE_TEST_SUITE_P(Baseline, Bf16Accumulating, judged_at(VectorLevel::kBaseline, GemmTileChoice::kBaseline, accumulates, multiplies), id_of);
+INSTANTIATE_TEST_SUITE_P(Avx2, Bf16Kernel, judged_at(VectorLevel::kAvx2, GemmTileChoice::kAvx2, multiplies), id_of);
+INSTANTIATE_TEST_SUITE_P(Avx512, Bf16Kernel, judged_at(VectorLevel::kAvx512, GemmTileChoice::kAvx512, multiplies), id_of);
+INSTANTIATE_TEST_SUITE_P(Avx512, Bf16Accumulating, judged_at(VectorLevel::kAvx512, GemmTileChoice::kAvx512, accumulates, multiplies), id_of);
+
+float bf16_of(float value) { return Bf16(value); }
+
+// Against the definition: the nearer of the two neighbours, the even one of two as near.
+TEST(Bf16, RoundsToTheNearestEven) {
+  EXPECT_EQ(bf16_of(1.0f), 1.0f);
+  EXPECT_EQ(bf16_of(1.0f + 0x1p-8f), 1.0f);                    // half way, down to even
+  EXPECT_EQ(bf16_of(1.0f + 0x3p-8f), 1.0f + 0x1p-6f);          // half way, up to even
+  EXPECT_EQ(bf16_of(1.0f + 0x1p-8f + 0x1p-23f), 1.0f + 0x1p-7f);
+  EXPECT_EQ(bf16_of(-1.0f - 0x3p-8f), -1.0f - 0x1p-6f);
+  EXPECT_EQ(bf16_of(0x1.fffffep+127f), std::numeric_limits<float>::infinity());
+  EXPECT_EQ(bf16_of(0x1.fep+127f), 0x1.fep+127f);
+  EXPECT_EQ(bf16_of(0x1p-133f), 0x1p-133f);                    // the smallest denormal
+  EXPECT_TRUE(std::signbit(bf16_of(-0.0f)));
+  EXPECT_TRUE(std::isnan(bf16_of(std::numeric_limits<float>::quiet_NaN())));
+  EXPECT_TRUE(std::isnan(bf16_of(std::bit_cast<float>(0x7f800001u))));  // a payload in the half that is lost
+  EXPECT_TRUE(std::isnan(bf16_of(std::bit_cast<float>(0xffffffffu))));
+}
+
+
+Backend with(const ActivationKernels<Bf16>& kernels) {
+  Backend backend = kCpuBackend;
+  backend.bf16 = &kernels;
+  return backend;
+}
+
+// The judge's room for one rounding has no room for another kind of it, nor for two.
+TEST(Bf16Judge, RejectsTruncation) {
+  ActivationKernels<Bf16> kernels = *kCpuBackend.bf16;
+  kernels.add_forward = [](const KernelContext&, const AddArgsOf<Bf16>& a) {
+    for (uint64_t i = 0; i < a.n; ++i) {
+      const float sum = float{a.a[i]} + float{a.b[i]};
+      a.y[i] = std::bit_cast<float>(std::bit_cast<uint32_t>(sum) & 0xffff0000u);
+    }
+    return ok_status();
+  };
+  for (const KernelCase& c : kernel_cases()) {
+    if (c.op != Op::kAdd || c.tensor(0).elements() < 100) continue;
+    EXPECT_NE(judge_reference(with(kernels), *stored_as_bf16(c)), "") << c.id;
+  }
+}
+
+TEST(Bf16Judge, RejectsSumsInBf16) {
+  ActivationKernels<Bf16> kernels = *kCpuBackend.bf16;
+  kernels.linear_backward_bias = [](const KernelContext&, const LinearBackwardBiasArgsOf<Bf16>& a) {
+    for (uint32_t k = 0; k < a.K; ++k) {
+      Bf16 sum = 0.0f;
+      for (uint64_t m = 0; m < a.M; ++m) sum = float{sum} + float{a.dy[m * a.K + k]};
+      a.db[k] = a.accumulate_db ? a.db[k] + sum : float{sum};
+    }
+    return ok_status();
+  };
+  for (const KernelCase& c : kernel_cases()) {
+    if (c.op != Op::kLinear || c.pass != Pass::kBackwardBias || c.tensor(1).shape[0] < 8) continue;
+    EXPECT_NE(judge_reference(with(kernels), *stored_as_bf16(c)), "") << c.id;
+  }
+}
+
+}  // namespace
+}  // namespace reprise::test

@@ -1,0 +1,146 @@
+// Every CPU kernel on every case of the table: against the double-precision reference, in place, accumulated, by worker count.
+// Here because the kernels are what training stands on. A failing case replays with --gtest_filter='*/ID'.
+// It must not know how a kernel computes.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+#include "lib/cpu/cpu_backend.h"
+#include "lib/cpu/gemm_tile.h"
+#include "lib/cpu/vector_level.h"
+#include "tests/ops/judged_kernel.h"
+#include "tests/ops/kernel_judge.h"
+#include "tests/ports/test_workers.h"
+
+namespace reprise::test {
+
+namespace {
+
+const Backend& backend() { return kCpuBackend; }
+
+// Kernels that may stand on the GEMM tile: judged with each tile there is.
+bool multiplies(const KernelCase& c) {
+  return c.op == Op::kConv || c.op == Op::kNormConv || c.op == Op::kLinear || c.op == Op::kAttention || c.op == Op::kLossHead;
+}
+
+// BLIS 0.9 takes new processors for its generic one, whose kernel is refused: name one by what this machine can do, as a port
+// would (0 = skx, 6 = zen3), unless the environment already does.
+bool have_tile(GemmTileChoice tile) {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx512f")) setenv("BLIS_ARCH_TYPE", "0", 0);
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) setenv("BLIS_ARCH_TYPE", "6", 0);
+#endif
+  return select_gemm_tile(tile).ok();
+}
+
+// Empty where this machine or this link lacks the tile or the level.
+auto judged_at(VectorLevel level, GemmTileChoice tile, bool (*keep)(const KernelCase&), bool (*also)(const KernelCase&) = any) {
+  std::vector<Judged> kept;
+  if (!have_tile(tile) || level > best_vector_level()) return ::testing::ValuesIn(kept);
+  for (const KernelCase& c : kernel_cases()) {
+    if (keep(c) && also(c)) kept.push_back({tile, level, c});
+  }
+  return ::testing::ValuesIn(kept);
+}
+auto judged(GemmTileChoice tile, bool (*keep)(const KernelCase&), bool (*also)(const KernelCase&) = any) {
+  return judged_at(best_vector_level(), tile, keep, also);
+}
+bool multiplies_not(const KernelCase& c) { return !multiplies(c); }
+
+class Kernel : public WithTile {};
+class KernelInPlace : public WithTile {};
+class KernelAccumulating : public WithTile {};
+
+TEST_P(Kernel, AgreesWithTheReference) { EXPECT_EQ(judge_reference(backend(), GetParam().c), ""); }
+TEST_P(Kernel, BitsDoNotDependOnWorkers) { EXPECT_EQ(judge_workers(backend(), GetParam().c), ""); }
+TEST_P(KernelInPlace, GivesTheSameBits) { EXPECT_EQ(judge_in_place(backend(), GetParam().c), ""); }
+TEST_P(KernelAccumulating, AddsToWhatIsThere) { EXPECT_EQ(judge_accumulate(backend(), GetParam().c), ""); }
+
+INSTANTIATE_TEST_SUITE_P(Cpu, Kernel, judged(GemmTileChoice::kBaseline, multiplies_not), id_of);
+INSTANTIATE_TEST_SUITE_P(Cpu, KernelInPlace, judged(GemmTileChoice::kBaseline, has_in_place), id_of);
+INSTANTIATE_TEST_SUITE_P(Cpu, KernelAccumulating, judged(GemmTileChoice::kBaseline, accumulates, multiplies_not), id_of);
+
+INSTANTIATE_TEST_SUITE_P(BaselineTile, Kernel, judged(GemmTileChoice::kBaseline, multiplies), id_of);
+INSTANTIATE_TEST_SUITE_P(BaselineTile, KernelAccumulating, judged(GemmTileChoice::kBaseline, accumulates, multiplies), id_of);
+INSTANTIATE_TEST_SUITE_P(NeonTile, Kernel, judged(GemmTileChoice::kNeon, multiplies), id_of);
+INSTANTIATE_TEST_SUITE_P(NeonTile, KernelAccumulating, judged(GemmTileChoice::kNeon, accumulates, multiplies), id_of);
+INSTANTIATE_TEST_SUITE_P(Avx2Tile, Kernel, judged(GemmTileChoice::kAvx2, multiplies), id_of);
+INSTANTIATE_TEST_SUITE_P(Avx2Tile, KernelAccumulating, judged(GemmTileChoice::kAvx2, accumulates, multiplies), id_of);
+INSTANTIATE_TEST_SUITE_P(Avx512Tile, Kernel, judged(GemmTileChoice::kAvx512, multiplies), id_of);
+INSTANTIATE_TEST_SUITE_P(Avx512Tile, KernelAccumulating, judged(GemmTileChoice::kAvx512, accumulates, multiplies), id_of);
+INSTANTIATE_TEST_SUITE_P(BlisTile, Kernel, judged(GemmTileChoice::kBlis, multiplies), id_of);
+INSTANTIATE_TEST_SUITE_P(BlisTile, KernelAccumulating, judged(GemmTileChoice::kBlis, accumulates, multiplies), id_of);
+
+// What a processor without AVX-512, or without AVX2, runs.
+INSTANTIATE_TEST_SUITE_P(BaselineLevel, Kernel, judged_at(VectorLevel::kBaseline, GemmTileChoice::kBaseline, any), id_of);
+INSTANTIATE_TEST_SUITE_P(BaselineLevel, KernelInPlace, judged_at(VectorLevel::kBaseline, GemmTileChoice::kBaseline, has_in_place), id_of);
+INSTANTIATE_TEST_SUITE_P(BaselineLevel, KernelAccumulating, judged_at(VectorLevel::kBaseline, GemmTileChoice::kBaseline, accumulates), id_of);
+INSTANTIATE_TEST_SUITE_P(Avx2Level, Kernel, judged_at(VectorLevel::kAvx2, GemmTileChoice::kAvx2, any), id_of);
+INSTANTIATE_TEST_SUITE_P(Avx2Level, KernelInPlace, judged_at(VectorLevel::kAvx2, GemmTileChoice::kAvx2, has_in_place), id_of);
+INSTANTIATE_TEST_SUITE_P(Avx2Level, KernelAccumulating, judged_at(VectorLevel::kAvx2, GemmTileChoice::kAvx2, accumulates), id_of);
+
+// A kernel that no case calls is not judged.
+TEST(KernelTable, EveryKernelHasACase) {
+  const std::vector<KernelCase> cases = kernel_cases();
+  for (const KernelInfo& info : kOps) {
+    if (info.op == Op::kTransfer) continue;  // a port's business, not a backend's
+    const bool found = std::any_of(cases.begin(), cases.end(),
+                                   [&](const KernelCase& c) { return c.op == info.op && c.pass == info.pass; });
+    EXPECT_TRUE(found) << info.name;
+  }
+}
+
+TEST(KernelTable, IdsAreUnique) {
+  for (const CaseUse use : {CaseUse::kTest, CaseUse::kBench}) {
+    std::vector<std::string> ids;
+    for (const KernelCase& c : kernel_cases(use)) ids.push_back(c.id);
+    std::sort(ids.begin(), ids.end());
+    const auto twice = std::adjacent_find(ids.begin(), ids.end());
+    EXPECT_TRUE(twice == ids.end()) << *twice;
+  }
+}
+
+// A weak reference does not fetch gemm_blis.o from an archive: the link must ask for it, or products run without BLIS unnoticed.
+TEST(KernelSet, BlisIsLinked) {
+  const GemmTile* (*volatile find)() = blis_gemm_tile;
+  EXPECT_TRUE(find != nullptr) << "link with -Wl,-u,_ZN7reprise14blis_gemm_tileEv";
+}
+
+TEST(KernelSet, NamesTheTile) {
+  ASSERT_TRUE(have_tile(GemmTileChoice::kPortable));
+  const std::string portable = backend().kernel_set();
+  EXPECT_NE(portable, "");
+  if (!have_tile(GemmTileChoice::kBlis)) GTEST_SKIP() << "this machine or this link has no BLIS tile";
+  EXPECT_NE(backend().kernel_set(), portable);
+}
+
+TEST(KernelSet, NamesTheLevel) {
+  const std::string best = backend().kernel_set();
+  highest_vector_level = VectorLevel::kBaseline;
+  const std::string lowered = backend().kernel_set();
+  highest_vector_level = kLastVectorLevel;
+  EXPECT_EQ(best == lowered, best_vector_level() == VectorLevel::kBaseline) << best << " and " << lowered;
+}
+
+// The gradient of a schedule moves to an overlapping place: memmove semantics, in both directions, with any number of workers.
+TEST(Move, MayOverlap) {
+  for (const uint32_t n : {1u, 100u, 5000u, 100000u}) {
+    for (const int shift : {-4096, -64, 0, 64, 4096}) {
+      for (const uint32_t workers : {1u, 3u}) {
+        std::vector<float> memory(n + 8192);
+        for (size_t i = 0; i < memory.size(); ++i) memory[i] = static_cast<float>(i);
+        std::vector<float> want = memory;
+        std::memmove(want.data() + 4096 + shift, want.data() + 4096, n * sizeof(float));
+        const TestWorkers hands(workers, TaskOrder::kShuffled, n);
+        const KernelContext context{.workers = &hands.workers()};
+        ASSERT_TRUE(backend().move(context, {memory.data() + 4096 + shift, memory.data() + 4096, n, false, false}).ok());
+        EXPECT_EQ(memory, want) << n << " floats by " << shift << " with " << workers << " workers";
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace reprise::test

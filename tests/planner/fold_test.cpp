@@ -1,0 +1,176 @@
+// What fold_norms folds and what it leaves: by the calls that the graph then makes.
+// Here because a wrong fold is a wrong net, and a missed one costs memory that nobody notices.
+// It must not know kernels; replay_test judges folded plans as the plain net they stand for.
+#include "tools/graph/fold.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "tests/planner/deep_resnet.h"
+#include "tools/graph/rules.h"
+#include "tools/models/models.h"
+
+namespace reprise {
+namespace {
+
+constexpr WindowAttribute kThree = {3, 3, 1, 1};
+
+std::vector<std::string> names_of(const std::vector<Call>& calls) {
+  std::vector<std::string> names;
+  for (const Call& call : calls) names.push_back(kOps[kernel_index(call.op, call.pass)].name);
+  return names;
+}
+
+std::vector<std::string> forward_of(const Graph& graph) {
+  std::vector<std::string> names;
+  for (const Node& node : graph.nodes) {
+    for (const std::string& name : names_of(forward_calls(graph, node))) names.push_back(name);
+  }
+  std::erase_if(names, [](const std::string& name) { return name == "batch_norm.statistics" || name == "batch_norm.running"; });
+  return names;
+}
+
+size_t count_of(const std::vector<std::string>& names, const std::string& name) {
+  return static_cast<size_t>(std::count(names.begin(), names.end(), name));
+}
+
+using Names = std::vector<std::string>;
+
+struct Net {
+  Graph graph;
+  ValueId x;
+
+  Net() : x(graph.input = graph.add_value("images", ValueKind::kInput, {2, 8, 8, 4})) { x = graph.conv(x, "conv0", 16, kThree); }
+  ValueId norm(ValueId v, const char* name) { return graph.batch_norm(v, name); }
+  Names forward() {
+    fold_norms(graph);
+    return forward_of(graph);
+  }
+};
+
+TEST(Fold, AConvolutionNormalisesWhatItReads) {
+  Net net;
+  net.graph.conv(net.graph.relu(net.norm(net.x, "bn"), "relu"), "conv1", 16, kThree);
+  EXPECT_EQ(net.forward(), (Names{"conv.forward", "norm_conv.forward"}));
+  const Call call = forward_calls(net.graph, net.graph.nodes.back())[0];
+  const Node &norm = net.graph.nodes[1], &conv = net.graph.nodes[3];
+  EXPECT_EQ(call.arguments, (std::vector<ValueId>{conv.outputs[0], kNoValue, kNoValue, net.x, conv.parameters[0], norm.outputs[1],
+                                                  norm.outputs[2], norm.parameters[0], norm.parameters[1]}));
+}
+
+TEST(Fold, SoDoTwoThatReadTheSame) {
+  Net net;
+  const ValueId a = net.graph.relu(net.norm(net.x, "bn"), "relu");
+  net.graph.conv(a, "conv1", 16, kThree);
+  net.graph.conv(a, "conv2", 16, {1, 1, 1, 0});
+  EXPECT_EQ(net.forward(), (Names{"conv.forward", "norm_conv.forward", "norm_conv.forward"}));
+}
+
+TEST(Fold, AnAdditionWithItsReluTakesTheNormOfItsFirstInput) {
+  Net net;
+  const ValueId b = net.norm(net.graph.conv(net.x, "conv1", 16, kThree), "bn1");
+  net.graph.relu(net.graph.add(net.norm(net.x, "bn"), b, "add"), "relu");
+  EXPECT_EQ(net.forward(), (Names{"conv.forward", "conv.forward", "batch_norm.forward", "norm_add_relu.forward"}));
+}
+
+TEST(Fold, WhatOthersReadStays) {
+  const Names plain = {"conv.forward", "batch_norm.forward", "relu.forward", "conv.forward"};
+  Net pooled, shared;
+  const ValueId a = pooled.graph.relu(pooled.norm(pooled.x, "bn"), "relu");
+  pooled.graph.conv(a, "conv1", 16, kThree);
+  pooled.graph.global_pool(a, "pool");
+  Names names = pooled.forward();
+  names.pop_back();
+  EXPECT_EQ(names, plain);
+
+  const ValueId y = shared.norm(shared.x, "bn");
+  shared.graph.conv(shared.graph.relu(y, "relu"), "conv1", 16, kThree);
+  shared.graph.global_pool(y, "pool");
+  names = shared.forward();
+  names.pop_back();
+  EXPECT_EQ(names, plain);
+}
+
+TEST(Fold, NothingIsFoldedAcrossACut) {
+  for (const bool after_relu : {false, true}) {
+    Net net;
+    const ValueId y = net.norm(net.x, "bn"), a = net.graph.relu(y, "relu");
+    net.graph.cut(after_relu ? a : y);
+    net.graph.conv(a, "conv1", 16, kThree);
+    EXPECT_EQ(net.forward(), (Names{"conv.forward", "batch_norm.forward", "relu.forward", "conv.forward"})) << after_relu;
+  }
+  for (const bool after_add : {false, true}) {
+    Net net;
+    const ValueId y = net.norm(net.x, "bn"), sum = net.graph.add(y, net.x, "add");
+    net.graph.cut(after_add ? sum : y);
+    net.graph.relu(sum, "relu");
+    EXPECT_EQ(net.forward(), (Names{"conv.forward", "batch_norm.forward", "add.forward", "relu.forward"})) << after_add;
+  }
+}
+
+TEST(Fold, AConvolutionTakesTheStatisticsOfWhatItWrites) {
+  Net net;
+  const ValueId y = net.graph.conv(net.graph.relu(net.norm(net.x, "bn0"), "relu"), "conv1", 16, kThree);
+  net.norm(y, "bn1");
+  net.norm(y, "bn2");  // a second one takes its own
+  fold_norms(net.graph);
+  std::vector<Call> calls, later;
+  for (const Node& node : net.graph.nodes) {
+    for (const Call& call : forward_calls(net.graph, node)) {
+      calls.push_back(call);
+      if (const auto again = repeated(call)) later.push_back(*again);
+    }
+  }
+  EXPECT_EQ(names_of(calls), (Names{"conv.forward", "batch_norm.running", "norm_conv.forward", "batch_norm.running", "batch_norm.forward",
+                                    "batch_norm.statistics", "batch_norm.running", "batch_norm.forward"}));
+  const Node &bn0 = net.graph.nodes[1], &bn1 = net.graph.nodes[4];
+  const auto statistics = [](const Call& call) { return std::vector<ValueId>{call.arguments[1], call.arguments[2]}; };
+  EXPECT_EQ(statistics(calls[0]), (std::vector<ValueId>{bn0.outputs[1], bn0.outputs[2]}));
+  EXPECT_EQ(statistics(calls[2]), (std::vector<ValueId>{bn1.outputs[1], bn1.outputs[2]}));
+  EXPECT_EQ(net.graph.attributes.window[calls[2].attribute].epsilon, net.graph.attributes.norm[bn1.attribute].epsilon);
+
+  // What is recomputed takes none.
+  EXPECT_EQ(names_of(later), (Names{"conv.forward", "norm_conv.forward", "batch_norm.forward", "batch_norm.forward"}));
+  for (size_t i = 0; i < 2; ++i) EXPECT_EQ(statistics(later[i]), (std::vector<ValueId>{kNoValue, kNoValue}));
+}
+
+TEST(Fold, NoStatisticsAreTakenAcrossACut) {
+  Net net;
+  net.graph.cut(net.x);
+  net.norm(net.x, "bn");
+  fold_norms(net.graph);
+  const Names first = names_of(forward_calls(net.graph, net.graph.nodes[1]));
+  EXPECT_EQ(first, (Names{"batch_norm.statistics", "batch_norm.running", "batch_norm.forward"}));
+}
+
+// A residual unit of two convolutions stores two of them and its output; one with a projection normalises that beside.
+TEST(Fold, AResNetKeepsOnlyWhatConvolutionsWrote) {
+  Graph graph = build_model(deep_resnet({2, 2, 2, 2}));
+  const Names before = forward_of(graph);
+  fold_norms(graph);
+  const Names after = forward_of(graph);
+  EXPECT_EQ(count_of(after, "norm_conv.forward"), 16u);       // two in each of eight units
+  EXPECT_EQ(count_of(after, "norm_add_relu.forward"), 8u);
+  EXPECT_EQ(count_of(after, "batch_norm.forward"), 5u);       // the stem's and four projections'
+  EXPECT_EQ(count_of(after, "relu.forward"), 1u);             // the stem's
+  EXPECT_EQ(count_of(after, "add.forward"), 0u);
+  EXPECT_EQ(count_of(before, "conv.forward"), count_of(after, "conv.forward") + count_of(after, "norm_conv.forward"));
+
+  BackwardBuilder builder(graph);
+  const Names backward = names_of(builder.build(0, graph.nodes.size(), graph.input, kNoValue, kNoValue).calls);
+  EXPECT_EQ(count_of(backward, "norm_conv.backward_weight"), 16u);
+  EXPECT_EQ(count_of(backward, "norm_relu.backward"), 16u);
+  EXPECT_EQ(count_of(backward, "batch_norm.backward"), 8u + 5u);
+  EXPECT_EQ(count_of(backward, "relu.backward"), 8u + 1u);
+
+  // Evaluation has other statistics: nothing is folded there.
+  const Names evaluation = names_of(evaluation_calls(graph));
+  EXPECT_EQ(count_of(evaluation, "norm_conv.forward"), 0u);
+  EXPECT_EQ(count_of(evaluation, "batch_norm.inference"), 16u + 8u + 5u);
+}
+
+}  // namespace
+}  // namespace reprise

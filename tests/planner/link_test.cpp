@@ -1,0 +1,106 @@
+// What links offer the schedule: residues that serve the many links, and the budgets that they reach on Chen et al.'s net.
+// Here because a mode that no link needs costs time, and a missing one costs every plan.
+// It must not know how modes are chosen.
+#include "tools/graph/link.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tests/planner/deep_resnet.h"
+#include "tools/models/models.h"
+#include "tools/schedule/schedule.h"
+
+namespace reprise {
+namespace {
+
+struct DeepResNet {
+  Graph graph;
+  ChainBodies bodies;
+  Chain chain;
+
+  explicit DeepResNet(const CallPrice& price = convolution_flops) {
+    graph = build_model(deep_resnet(kDeepUnits));
+    bodies = cut_into_links(graph);
+    solve_links(graph, bodies.links, no_scratch, price);
+    chain = chain_of(graph, bodies.links);
+  }
+
+  std::vector<std::string> kept(const ResidueChoice& residue) const {
+    std::vector<std::string> names;
+    for (const ValueId v : residue.kept) names.push_back(graph.values[v].name);
+    return names;
+  }
+};
+
+// The two narrow convolutions are a sixth of a bottleneck unit's values and three quarters of its flops.
+void expect_narrow_convolutions(const DeepResNet& net) {
+  for (const std::string name : {"layer2.60", "layer3.90"}) {
+    const std::vector<LinkBody>& links = net.bodies.links;
+    const auto link = std::find_if(links.begin(), links.end(), [&](const LinkBody& body) { return body.name == name; });
+    ASSERT_NE(link, links.end()) << name;
+    const std::vector<std::string> wanted = {name + ".conv1", name + ".conv2"};
+    const bool found = std::any_of(link->residues.begin(), link->residues.end(), [&](const ResidueChoice& r) { return net.kept(r) == wanted; });
+    EXPECT_TRUE(found) << name;
+  }
+}
+
+TEST(Residues, NarrowConvolutionsInTheLongStages) { expect_narrow_convolutions(DeepResNet()); }
+
+// A profile prices equal flops unequally, and rare links by many prices: both stages are offered theirs all the same.
+TEST(Residues, NarrowConvolutionsAtMeasuredPrices) {
+  for (uint64_t profile = 1; profile <= 8; ++profile) {
+    SCOPED_TRACE(profile);
+    expect_narrow_convolutions(DeepResNet([profile](const Graph& graph, const Call& call) {
+      std::mt19937_64 random(profile);
+      for (const ValueId v : call.arguments) {
+        if (v == kNoValue) continue;
+        for (const uint32_t d : graph.tensor(v).shape) random.seed(random() ^ d);
+      }
+      return convolution_flops(graph, call) * std::uniform_real_distribution(0.6, 1.0)(random);
+    }));
+  }
+}
+
+// What a tape and a residue have in common lies in memory once.
+TEST(Residues, SharedValuesCountOnce) {
+  const DeepResNet net;
+  int shared = 0;
+  for (size_t i = 0; i < net.bodies.links.size(); ++i) {
+    const LinkBody& body = net.bodies.links[i];
+    for (size_t k = 0; k < body.residues.size(); ++k) {
+      for (size_t t = 0; t < body.tapes.size(); ++t) {
+        std::set<ValueId> values(body.tapes[t].kept.begin(), body.tapes[t].kept.end());
+        values.insert(body.residues[k].kept.begin(), body.residues[k].kept.end());
+        if (body.output != kNoValue) values.insert(body.output);
+        uint64_t bytes = 0;
+        for (const ValueId v : values) bytes += net.graph.tensor(v).bytes;
+        EXPECT_EQ(net.chain.links[i].residues[k].tape_bytes[t], bytes) << body.name;
+        shared += t > 0 && bytes < body.tapes[t].bytes + body.residues[k].bytes;
+      }
+    }
+  }
+  EXPECT_GT(shared, 100);
+}
+
+// DESIGN 5's figures, whole per cents of a step's forward and backward.
+TEST(Residues, FiguresOfTheDeepResNet) {
+  const DeepResNet net;
+  double forward_backward = 0;
+  for (const Link& link : net.chain.links) forward_backward += link.forward_cost + link.tapes[0].backward_cost;
+  for (const auto& [gib, percent] : {std::pair{1.2, 34.0}, {3.0, 18.0}, {5.3, 10.0}, {7.0, 7.0}}) {
+    const auto memory = static_cast<uint64_t>(gib * 1073741824);
+    const Schedule plan = make_schedule(net.chain, {.memory_bytes = memory});
+    ASSERT_TRUE(plan.feasible) << gib;
+    EXPECT_LE(plan.peak_bytes, memory) << gib;
+    std::printf("%.2f GiB: +%.2f%%\n", gib, 100 * (plan.makespan / forward_backward - 1));
+    EXPECT_LT(100 * (plan.makespan / forward_backward - 1), percent + 0.5) << gib;
+  }
+}
+
+}  // namespace
+}  // namespace reprise

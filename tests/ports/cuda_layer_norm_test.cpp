@@ -1,0 +1,439 @@
+// The CUDA layer-norm family, run by fibres through the Backend table, against a double-precision reference of its own.
+// Here so that the kernels are judged in every `make test`, without nvcc and without a GPU.
+// It must not know how a kernel shares out its work.
+#include "tests/ports/cuda_fibre.h"
+
+#include "cuda/cuda_backend.cu"
+#include "cuda/layer_norm.cu"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+#include <ostream>
+
+#include "tests/ports/cuda_layer_norm_reference.h"
+#include "tests/ops/kernel_judge.h"
+
+namespace reprise::test {
+
+void PrintTo(const KernelCase& c, std::ostream* out) { *out << c.id; }
+
+namespace {
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+void expect_close(const char* name, const Floats& got, const std::vector<double>& want, const std::vector<double>& size,
+                  double terms, float added = 0) {
+  ASSERT_EQ(got.size(), want.size()) << name;
+  for (size_t i = 0; i < got.size(); ++i) {
+    ASSERT_LE(std::fabs(got[i] - (want[i] + added)), error_bound(size[i], terms, added))
+        << name << "[" << i << "] is " << got[i] << ", not " << want[i] + added;
+  }
+}
+
+void expect_no_fault() {
+  const fibre::Report report = fibre::take_report();
+  EXPECT_EQ(report.text, "");
+}
+
+// ---- running ----
+
+struct Forward {
+  Floats y, mean, rstd;
+
+  explicit Forward(const Problem& p) : y(p.M * p.C, kNan), mean(p.M, kNan), rstd(p.M, kNan) {
+    const Status status = kCudaBackend.layer_norm_forward(
+        {}, {y.data(), mean.data(), rstd.data(), p.x.data(), p.gamma.data(), p.beta.data(), p.M, p.C, kEpsilon});
+    EXPECT_TRUE(status.ok()) << status.message << " " << status.detail;
+    expect_no_fault();
+  }
+};
+
+struct Wanted {
+  bool dgamma = true, dbeta = true, accumulate_dx = false, accumulate_dgamma = false, accumulate_dbeta = false;
+};
+constexpr float kHeldBefore = 0.75f;  // what an accumulated gradient holds before the call
+
+Tensor tensor_of(uint64_t rows, uint32_t columns) {
+  Tensor tensor;
+  tensor.rank = 2, tensor.shape[0] = static_cast<uint32_t>(rows), tensor.shape[1] = columns;
+  return tensor;
+}
+
+uint64_t backward_scratch_bytes(const Problem& p, const Wanted& wanted) {
+  const Tensor matrix = tensor_of(p.M, p.C), moments = tensor_of(p.M, 1), channels = tensor_of(1, p.C);
+  const Tensor* tensors[kMaxArguments] = {&matrix,
+                                          wanted.dgamma ? &channels : nullptr,
+                                          wanted.dbeta ? &channels : nullptr,
+                                          &matrix,
+                                          &moments,
+                                          &moments,
+                                          &channels,
+                                          &matrix};
+  return kCudaBackend.scratch_bytes(Op::kLayerNorm, Pass::kBackward, tensors);
+}
+
+// The bytes that the rule gives, filled with `held`, and NaN on both sides that must stay.
+class Scratch {
+ public:
+  Scratch(uint64_t bytes, float held) : bytes_(bytes), memory_(bytes / sizeof(float) + 2 * kGuard, kNan) {
+    std::fill(memory_.begin() + kGuard, memory_.end() - kGuard, held);
+  }
+  void* data() { return bytes_ == 0 ? nullptr : memory_.data() + kGuard; }
+  uint64_t bytes() const { return bytes_; }
+  bool guards_intact() const {
+    const auto is_nan = [](float v) { return std::isnan(v); };
+    return std::all_of(memory_.begin(), memory_.begin() + kGuard, is_nan) &&
+           std::all_of(memory_.end() - kGuard, memory_.end(), is_nan);
+  }
+
+ private:
+  static constexpr int kGuard = 64;
+  uint64_t bytes_;
+  Floats memory_;
+};
+
+struct Backward {
+  Floats dx, dgamma, dbeta;
+
+  Backward(const Problem& p, const Forward& forward, const Wanted& w, float scratch_held = kNan)
+      : dx(p.M * p.C, w.accumulate_dx ? kHeldBefore : kNan),
+        dgamma(p.C, w.accumulate_dgamma ? kHeldBefore : kNan),
+        dbeta(p.C, w.accumulate_dbeta ? kHeldBefore : kNan) {
+    Scratch scratch(backward_scratch_bytes(p, w), scratch_held);
+    LayerNormBackwardArgs args{};
+    args.dx = dx.data(), args.dgamma = w.dgamma ? dgamma.data() : nullptr,
+    args.dbeta = w.dbeta ? dbeta.data() : nullptr;
+    args.x = p.x.data(), args.mean = forward.mean.data(), args.rstd = forward.rstd.data();
+    args.gamma = p.gamma.data(), args.dy = p.dy.data();
+    args.scratch = scratch.data(), args.scratch_bytes = scratch.bytes();
+    args.M = p.M, args.C = p.C;
+    args.accumulate_dx = w.accumulate_dx, args.accumulate_dgamma = w.accumulate_dgamma,
+    args.accumulate_dbeta = w.accumulate_dbeta;
+    const Status status = kCudaBackend.layer_norm_backward({}, args);
+    EXPECT_TRUE(status.ok()) << status.message << " " << status.detail;
+    EXPECT_TRUE(scratch.guards_intact());
+    expect_no_fault();
+  }
+};
+
+bool same_bits(const Floats& a, const Floats& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+// ---- the kernels ----
+
+struct Shape {
+  uint64_t M;
+  uint32_t C;
+};
+void PrintTo(const Shape& s, std::ostream* out) { *out << s.M << "x" << s.C; }
+
+// Every variant by C (one float or four at once; 1, 2, 4, 6, 8 packs held, or none), at its edges; rows fewer than a
+// block has warps, one chunk and several, the last one short, and more chunks than warps.
+constexpr Shape kShapes[] = {{1, 1},    {5, 3},    {17, 31},   {3, 32},    {9, 33},   {1, 4},   {70, 12},
+                             {33, 128}, {2, 130},  {35, 132},  {3, 256},   {20, 260}, {4, 512}, {18, 516},
+                             {3, 768},  {17, 772}, {18, 1024}, {19, 1028}, {2, 1031}, {130, 5}};
+
+class CudaLayerNorm : public ::testing::TestWithParam<Shape> {
+ protected:
+  CudaLayerNorm() { fibre::set_order(1); }
+  const Problem problem_{GetParam().M, GetParam().C};
+  const Reference reference_{problem_};
+  const double M_ = static_cast<double>(problem_.M), C_ = problem_.C;
+};
+
+TEST_P(CudaLayerNorm, ForwardAgreesWithTheReference) {
+  const Forward got(problem_);
+  expect_close("y", got.y, reference_.y, reference_.y_size, C_);
+  expect_close("mean", got.mean, reference_.mean, reference_.mean_size, C_);
+  expect_close("rstd", got.rstd, reference_.rstd, reference_.rstd_size, C_);
+}
+
+TEST_P(CudaLayerNorm, BackwardAgreesWithTheReference) {
+  const Forward forward(problem_);
+  for (uint32_t bits = 0; bits < 8; ++bits) {
+    const Wanted w{
+        .accumulate_dx = (bits & 1) != 0, .accumulate_dgamma = (bits & 2) != 0, .accumulate_dbeta = (bits & 4) != 0};
+    const Backward got(problem_, forward, w);
+    expect_close("dx", got.dx, reference_.dx, reference_.dx_size, C_, w.accumulate_dx ? kHeldBefore : 0);
+    expect_close("dgamma", got.dgamma, reference_.dgamma, reference_.dgamma_size, M_,
+                 w.accumulate_dgamma ? kHeldBefore : 0);
+    expect_close("dbeta", got.dbeta, reference_.dbeta, reference_.dbeta_size, M_, w.accumulate_dbeta ? kHeldBefore : 0);
+    if (problem_.M * problem_.C > 3000 && bits == 0) bits = 6;  // the large ones: all or nothing accumulated
+  }
+}
+
+TEST_P(CudaLayerNorm, AbsentGradientsChangeNoOther) {
+  const Forward forward(problem_);
+  const Backward all(problem_, forward, {});
+  for (const Wanted w : {Wanted{.dgamma = false}, Wanted{.dbeta = false}, Wanted{.dgamma = false, .dbeta = false}}) {
+    const Backward got(problem_, forward, w);
+    EXPECT_TRUE(same_bits(got.dx, all.dx));
+    EXPECT_TRUE(same_bits(got.dgamma, w.dgamma ? all.dgamma : Floats(problem_.C, kNan)));
+    EXPECT_TRUE(same_bits(got.dbeta, w.dbeta ? all.dbeta : Floats(problem_.C, kNan)));
+  }
+}
+
+TEST_P(CudaLayerNorm, BitsDoNotDependOnTheOrderOfThreadsNorOnScratch) {
+  const Forward forward(problem_);
+  const Backward backward(problem_, forward, {});
+  for (const uint64_t seed : {2u, 3u, 4u}) {
+    fibre::set_order(seed);
+    const Forward again(problem_);
+    EXPECT_TRUE(same_bits(again.y, forward.y) && same_bits(again.mean, forward.mean) &&
+                same_bits(again.rstd, forward.rstd))
+        << seed;
+    const Backward back(problem_, again, {}, static_cast<float>(seed));
+    EXPECT_TRUE(same_bits(back.dx, backward.dx) && same_bits(back.dgamma, backward.dgamma) &&
+                same_bits(back.dbeta, backward.dbeta))
+        << seed;
+  }
+}
+
+// Past 2048 rows the chunks grow instead of becoming more. One run only: 128 blocks of 256 fibres take their time.
+TEST(CudaLayerNormRows, ManyShareTheMostChunks) {
+  const Problem problem(2100, 4);
+  const Reference reference(problem);
+  const Backward got(problem, Forward(problem), {});
+  expect_close("dx", got.dx, reference.dx, reference.dx_size, 4);
+  expect_close("dgamma", got.dgamma, reference.dgamma, reference.dgamma_size, 2100);
+  expect_close("dbeta", got.dbeta, reference.dbeta, reference.dbeta_size, 2100);
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, CudaLayerNorm, ::testing::ValuesIn(kShapes), [](const auto& info) {
+  return std::to_string(info.param.M) + "x" + std::to_string(info.param.C);
+});
+
+// ---- the same cases, the same judge as every backend's kernels ----
+
+std::vector<KernelCase> layer_norm_cases() {
+  std::vector<KernelCase> kept;
+  for (const KernelCase& c : kernel_cases()) {
+    if (c.op == Op::kLayerNorm) kept.push_back(c);
+  }
+  return kept;
+}
+
+class CudaKernel : public ::testing::TestWithParam<KernelCase> {};
+
+TEST_P(CudaKernel, AgreesWithTheReference) {
+  EXPECT_EQ(judge_reference(kCudaBackend, GetParam()), "");
+  expect_no_fault();
+}
+TEST_P(CudaKernel, AddsToWhatIsThere) {
+  if (GetParam().accumulate == 0) return;
+  EXPECT_EQ(judge_accumulate(kCudaBackend, GetParam()), "");
+  expect_no_fault();
+}
+
+INSTANTIATE_TEST_SUITE_P(Cuda, CudaKernel, ::testing::ValuesIn(layer_norm_cases()),
+                         [](const auto& info) { return info.param.id; });
+
+// ---- the table and the scratch rule ----
+
+TEST(CudaBackend, HoldsTheLayerNormFamilyAlone) {
+  EXPECT_STREQ(kCudaBackend.name, "cuda");
+  EXPECT_STREQ(kCudaBackend.kernel_set(), "cuda/fibres/sm_0");
+  EXPECT_NE(kCudaBackend.layer_norm_forward, nullptr);
+  EXPECT_NE(kCudaBackend.layer_norm_backward, nullptr);
+  EXPECT_EQ(kCudaBackend.linear_forward, nullptr);
+  EXPECT_EQ(kCudaBackend.move, nullptr);
+}
+
+TEST(CudaScratch, ChunksCoverTheRowsOnceAndStayFew) {
+  for (uint64_t M = 1; M < 5000; M += M < 300 ? 1 : 37) {
+    const CudaRowChunks chunks = cuda_layer_norm_chunks(M);
+    EXPECT_LE(chunks.count(), 128u);
+    EXPECT_GE(chunks.count() * chunks.rows, M);
+    EXPECT_LT((chunks.count() - 1) * chunks.rows, M);
+    EXPECT_LE(cuda_layer_norm_backward_scratch_bytes(M, 1), std::max<uint64_t>(8, (M + 15) / 16 * 8));
+  }
+}
+
+TEST(CudaScratch, IsAConstantOfTheShape) {
+  constexpr uint64_t bytes = [] {
+    Tensor x;
+    x.rank = 2, x.shape[0] = 1000, x.shape[1] = 12;
+    const Tensor* tensors[kMaxArguments] = {&x, &x, &x, &x, &x, &x, &x, &x};
+    return cuda_scratch_bytes(Op::kLayerNorm, Pass::kBackward, tensors);
+  }();
+  static_assert(bytes == 63 * 2 * 12 * 4);
+}
+
+TEST(CudaBackend, ALaunchThatFailsIsAStatus) {
+  fibre::launch(
+      +[](int) {}, dim3(0), dim3(32), 0);
+  EXPECT_EQ(fibre::take_report().fault, fibre::Fault::kLaunch);
+  const Status status = launch_status();
+  EXPECT_EQ(status.code, Code::kBackend);
+  EXPECT_EQ(status.detail, 9u);
+  EXPECT_TRUE(launch_status().ok());
+}
+
+// ---- the fibres themselves: what they must catch, and what they must let pass ----
+
+__global__ void reverse_block(float* out, const float* in, bool with_barrier) {
+  REPRISE_SHARED(float, tile, 64);
+  tile[threadIdx.x] = in[threadIdx.x];
+  if (with_barrier) __syncthreads();
+  out[threadIdx.x] = tile[63 - threadIdx.x];
+}
+
+// Written a second time while others may still read the first: the second barrier is the one people forget.
+__global__ void sum_twice(float* out, bool with_barrier) {
+  REPRISE_SHARED(float, tile, 64);
+  float sum = 0;
+  for (int turn = 0; turn < 2; ++turn) {
+    tile[threadIdx.x] = static_cast<float>(turn + 1);
+    __syncthreads();
+    for (uint32_t i = 0; i < 64; ++i) sum += tile[i];
+    if (with_barrier) __syncthreads();
+  }
+  out[threadIdx.x] = sum;
+}
+
+__global__ void reverse_warp(float* out, bool with_barrier) {
+  REPRISE_SHARED(float, tile, 64);
+  tile[threadIdx.x] = static_cast<float>(threadIdx.x);
+  if (with_barrier) __syncwarp();
+  out[threadIdx.x] = tile[threadIdx.x / 32 * 32 + 31 - threadIdx.x % 32];
+}
+
+// A barrier of the warp, where the partner is in another warp.
+__global__ void reverse_block_by_warp_barrier(float* out) {
+  REPRISE_SHARED(float, tile, 64);
+  tile[threadIdx.x] = static_cast<float>(threadIdx.x);
+  __syncwarp();
+  out[threadIdx.x] = tile[63 - threadIdx.x];
+}
+
+__global__ void wait_for_half(float* out) {
+  if (threadIdx.x < 32) __syncthreads();
+  out[threadIdx.x] = 1;
+}
+__global__ void wait_in_two_places(float* out) {
+  if (threadIdx.x % 2 == 0) {
+    __syncthreads();
+  } else {
+    __syncthreads();
+  }
+  out[threadIdx.x] = 1;
+}
+__global__ void read_stale(float* out) {
+  REPRISE_SHARED(float, tile, 64);
+  if (blockIdx.x == 0) tile[threadIdx.x] = 1;
+  __syncthreads();
+  out[threadIdx.x] = tile[threadIdx.x];
+}
+__global__ void read_past_the_end(float* out) {
+  REPRISE_SHARED(float, tile, 64);
+  tile[threadIdx.x] = 1;
+  __syncthreads();
+  out[threadIdx.x] = tile[threadIdx.x + 1];
+}
+__global__ void shuffle_by_half(float* out, uint32_t mask) {
+  if (threadIdx.x < 16) out[threadIdx.x] = __shfl_xor_sync(mask, static_cast<float>(threadIdx.x), 1);
+}
+__global__ void shuffle_all(int* out) {
+  const int i = static_cast<int>(threadIdx.x);
+  out[i] = __shfl_xor_sync(0xffffffffu, i, 5);
+  out[64 + i] = __shfl_down_sync(0xffffffffu, i, 3);
+  out[128 + i] = __shfl_down_sync(0xffffffffu, i, 3, 8);
+  out[192 + i] = __shfl_sync(0xffffffffu, i, 2, 4);
+}
+
+// The first fault of a kernel in the order of a seed.
+template <typename... P, typename... A>
+fibre::Fault fault_of(uint64_t seed, void (*kernel)(P...), const dim3& grid, A... arguments) {
+  fibre::set_order(seed);
+  REPRISE_LAUNCH(kernel, grid, 64, nullptr, arguments...);
+  const fibre::Report report = fibre::take_report();
+  EXPECT_EQ(launch_status().ok(), report.fault == fibre::Fault::kNone) << report.text;
+  return report.fault;
+}
+
+constexpr uint64_t kSeeds = 20;
+using fibre::Fault;
+
+TEST(Fibres, AMissingBarrierIsCaughtInEveryOrder) {
+  Floats in(64), out(64), reversed(64);
+  for (size_t i = 0; i < 64; ++i) in[i] = reversed[63 - i] = static_cast<float>(i);
+  for (uint64_t seed = 0; seed < kSeeds; ++seed) {
+    EXPECT_EQ(fault_of(seed, reverse_block, 3, out.data(), in.data(), true), Fault::kNone);
+    EXPECT_EQ(out, reversed);
+    const Fault fault = fault_of(seed, reverse_block, 1, out.data(), in.data(), false);
+    EXPECT_TRUE(fault == Fault::kRace || fault == Fault::kUnwritten) << seed;
+  }
+}
+
+TEST(Fibres, AMissingBarrierBeforeAnOverwriteIsCaughtInEveryOrder) {
+  Floats out(64);
+  for (uint64_t seed = 0; seed < kSeeds; ++seed) {
+    EXPECT_EQ(fault_of(seed, sum_twice, 2, out.data(), true), Fault::kNone);
+    EXPECT_EQ(out, Floats(64, 192.0f));
+    EXPECT_EQ(fault_of(seed, sum_twice, 1, out.data(), false), Fault::kRace) << seed;
+  }
+}
+
+TEST(Fibres, AWarpBarrierOrdersItsWarpAlone) {
+  Floats out(64);
+  for (uint64_t seed = 0; seed < kSeeds; ++seed) {
+    EXPECT_EQ(fault_of(seed, reverse_warp, 2, out.data(), true), Fault::kNone);
+    EXPECT_EQ(out[0], 31.0f);
+    EXPECT_EQ(out[33], 62.0f);
+    EXPECT_NE(fault_of(seed, reverse_warp, 1, out.data(), false), Fault::kNone) << seed;
+    EXPECT_NE(fault_of(seed, reverse_block_by_warp_barrier, 1, out.data()), Fault::kNone) << seed;
+  }
+}
+
+TEST(Fibres, ADivergentBarrierIsCaught) {
+  Floats out(64);
+  for (uint64_t seed = 0; seed < kSeeds; ++seed) {
+    EXPECT_EQ(fault_of(seed, wait_for_half, 1, out.data()), Fault::kDivergence) << seed;
+    EXPECT_EQ(fault_of(seed, wait_in_two_places, 1, out.data()), Fault::kDivergence) << seed;
+  }
+}
+
+TEST(Fibres, SharedMemoryIsPoisonedInEveryBlock) {
+  Floats out(64);
+  EXPECT_EQ(fault_of(1, read_stale, 1, out.data()), Fault::kNone);
+  for (uint64_t seed = 0; seed < kSeeds; ++seed)
+    EXPECT_EQ(fault_of(seed, read_stale, 2, out.data()), Fault::kUnwritten) << seed;
+  EXPECT_EQ(fault_of(1, read_past_the_end, 1, out.data()), Fault::kOutOfBounds);
+}
+
+TEST(Fibres, AShuffleNeedsItsLanes) {
+  Floats out(64);
+  EXPECT_EQ(fault_of(1, shuffle_by_half, 1, out.data(), 0x0000ffffu), Fault::kNone);
+  EXPECT_EQ(out[6], 7.0f);
+  EXPECT_EQ(fault_of(1, shuffle_by_half, 1, out.data(), 0xffffffffu), Fault::kDivergence);
+  EXPECT_EQ(fault_of(1, shuffle_by_half, 1, out.data(), 0x0000fffeu), Fault::kShuffle);
+}
+
+TEST(Fibres, ShufflesDoNotDependOnTheOrderOfLanes) {
+  for (uint64_t seed = 0; seed < kSeeds; ++seed) {
+    std::vector<int> out(256);
+    EXPECT_EQ(fault_of(seed, shuffle_all, 1, out.data()), Fault::kNone);
+    for (int i = 0; i < 64; ++i) {
+      const size_t at = static_cast<size_t>(i);
+      EXPECT_EQ(out[at], i ^ 5);
+      EXPECT_EQ(out[64 + at], i % 32 + 3 < 32 ? i + 3 : i);
+      EXPECT_EQ(out[128 + at], i % 8 + 3 < 8 ? i + 3 : i);
+      EXPECT_EQ(out[192 + at], i / 4 * 4 + 2);
+    }
+  }
+}
+
+TEST(Fibres, AFaultNamesItsPlaceAndTheNextLaunchIsClean) {
+  Floats in(64, 1), out(64);
+  fibre::set_order(1);
+  REPRISE_LAUNCH(wait_for_half, 1, 64, nullptr, out.data());
+  EXPECT_NE(fibre::take_report().text.find("32 have exited"), std::string::npos);
+  EXPECT_EQ(launch_status().detail, 719u);
+  EXPECT_EQ(fault_of(1, reverse_block, 1, out.data(), in.data(), true), Fault::kNone);
+}
+
+}  // namespace
+}  // namespace reprise::test

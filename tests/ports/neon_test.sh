@@ -1,0 +1,72 @@
+#!/bin/sh
+# NEON: lib is built for AArch64 and run under qemu: every kernel by its judges, and two nets trained under different plans and threads.
+# Here because most boards are AArch64 and most machines that test are not. The processor that is emulated has ARMv8.0 and no more.
+# It must not know kernels or nets. BUILD names the output folder, CXX the host's compiler; without the packages it says so and passes.
+set -eu
+cd "$(dirname "$0")/../.."
+build=${BUILD:-build}
+host_compiler=${CXX:-g++}
+compiler=aarch64-linux-gnu-g++
+out=$build/arm64
+fail() { echo "neon: $1" >&2; exit 1; }
+for tool in $compiler qemu-aarch64 aarch64-linux-gnu-objdump; do
+  command -v $tool >/dev/null 2>&1 || { echo "skipped: no $tool here (packages g++-aarch64-linux-gnu, libc6-dev-arm64-cross, qemu-user)"; exit 0; }
+done
+if nm "$build/libreprise.a" 2>/dev/null | grep -q __asan_; then echo "skipped: the sanitizers do not reach the emulator"; exit 0; fi
+
+emulate() { qemu-aarch64 -cpu cortex-a53 -L /usr/aarch64-linux-gnu "$@"; }
+proof_of() { case $1 in *clang*) echo "-fconstexpr-steps=2000000000" ;; *) echo "-fconstexpr-ops-limit=4000000000 -fconstexpr-loop-limit=100000000" ;; esac; }
+
+# 1. The library and the judges, by the Makefile's own rules. There is no BLIS for this target: its own tiles serve.
+judges="ops/kernel_judge ops/kernel_run ref/kernel_reference ref/kernel_data ports/other_cpu/judge_kernels"
+objects=$(for judge in $judges; do echo "$out/tests/$judge.o"; done)
+env MAKEFLAGS= make -s -j"$(nproc)" BUILD="$out" CXX=$compiler SANITIZE= "$out/libreprise.a" $objects >"$build/arm64.log" 2>&1 \
+  || { cat "$build/arm64.log" >&2; exit 1; }
+! grep -i warning "$build/arm64.log" >&2 || fail "the library compiles with warnings"
+
+# 2. The register tile: fused multiply-adds, and no sum in memory.
+aarch64-linux-gnu-objdump -dC --no-show-raw-insn "$out/lib/cpu/gemm_tile_portable.o" >"$out/tile.s"
+tile() { sed -n "/run_neon(.*>:\$/,/^\$/p" "$out/tile.s"; }
+fused=$(tile | grep -c 'fmla.*\.4s') || fail "the tile has no fused multiply-add"
+[ "$fused" -ge 16 ] || fail "the tile has $fused fused multiply-adds, 16 are in one depth"
+! tile | grep -E '(ldr|str|ldp|stp).[qs][0-9]+.*\[sp' >&2 || fail "the tile spills"
+
+# 3. Every kernel on every case.
+$compiler $objects "$out/libreprise.a" -o "$out/judge_kernels" -lpthread
+emulate "$out/judge_kernels" 0 2 >"$out/judged" & first=$!
+emulate "$out/judge_kernels" 1 2 || { wait $first || true; fail "kernels are wrong"; }
+wait $first || { cat "$out/judged" >&2; fail "kernels are wrong"; }
+cat "$out/judged"
+
+# 4. Training: planned here, proved and compiled for there. The same bits under any plan and threads; close to the host's.
+optimizer() { echo "\"optimizer\": {\"name\": \"$1\", \"lr\": $2}"; }
+resnet="\"model\": {\"family\": \"resnet\", \"block\": \"basic\", \"units\": [1, 1, 1], \"width\": 16, \"stem\": \"cifar\", \"classes\": 10, \"image\": [10, 9, 3]},
+  \"batch\": 4, $(optimizer sgd 0.01)"
+gpt="\"model\": {\"family\": \"gpt2\", \"vocab_size\": 31, \"n_positions\": 16, \"n_embd\": 24, \"n_layer\": 2, \"n_head\": 2},
+  \"batch\": 2, \"sequence\": 16, $(optimizer adamw 0.003)"
+plan_of() {  # NET FIELDS SCHEDULE
+  mkdir -p "$out/$1-$3"
+  echo "{\"name\": \"$1\", $2, \"data\": {\"kind\": \"synthetic\"}, \"steps\": 6, \"seed\": 5, \"schedule\": \"$3\"}" >"$out/$1-$3/recipe.json"
+  "$build/reprise" plan "$out/$1-$3/recipe.json" $4 -o "$out/$1-$3" 2>"$out/$1-$3/plan.txt" || { cat "$out/$1-$3/plan.txt" >&2; exit 1; }
+}
+program_of() {  # COMPILER LIBRARY PLAN PROGRAM
+  $1 -std=c++20 -O1 -I. -I"$3" $(proof_of "$1") tests/ports/other_cpu/train_plan.cpp "$2" -o "$4" -lpthread || fail "$3/plan.h does not compile for $1"
+}
+smallest_budget() { "$build/reprise" fit "$1" --budget 1GiB --json | tr ',{' '\n\n' | sed -n 's/.*"smallest_budget": *\([0-9]*\).*/\1/p'; }
+for net in resnet gpt; do
+  eval "fields=\$$net"
+  plan_of $net "$fields" none ""
+  plan_of $net "$fields" optimal "--budget $(smallest_budget "$out/$net-none/recipe.json")"
+  for schedule in none optimal; do program_of $compiler "$out/libreprise.a" "$out/$net-$schedule" "$out/$net-$schedule/train"; done
+  program_of "$host_compiler" "$build/libreprise.a" "$out/$net-none" "$out/$net-none/train-here"
+  "$out/$net-none/train-here" 6 2 >"$out/$net.here" || fail "$net does not train here"
+  emulate "$out/$net-none/train" 6 1 >"$out/$net.there" || fail "$net does not train"
+  for run in "none 2" "optimal 1" "optimal 3"; do
+    emulate "$out/$net-${run% *}/train" 6 "${run#* }" >"$out/$net.again" || fail "$net does not train ($run threads)"
+    cmp -s "$out/$net.there" "$out/$net.again" || { diff "$out/$net.there" "$out/$net.again" >&2; fail "$net: other bits ($run threads)"; }
+  done
+  paste "$out/$net.here" "$out/$net.there" | awk '
+    $1 == "loss" { ++steps; apart = $2 - $5; if (apart < 0) apart = -apart; if (apart > 2e-5 * $2) bad = 1; if (steps == 1) first = $5; last = $5 }
+    END { exit !(steps == 6 && !bad && last < first) }' || { paste "$out/$net.here" "$out/$net.there" >&2; fail "$net: losses are not the host's, or do not fall"; }
+  echo "$net: $(sed -n 's/^kernels //p' "$out/$net.there"), 6 steps, 4 runs with the same bits, losses within 2e-5 of $(sed -n 's/^kernels //p' "$out/$net.here")"
+done

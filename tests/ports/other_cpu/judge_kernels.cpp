@@ -1,0 +1,70 @@
+// Every CPU kernel on every case of the table, by the judges of kernel_judge.h, without GoogleTest.
+// Here because a processor that is emulated has a C++ library at best.
+// It must not know how a kernel computes.
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "lib/cpu/cpu_backend.h"
+#include "lib/cpu/gemm_tile.h"
+#include "tests/ops/kernel_judge.h"
+
+namespace {
+
+using namespace reprise;
+using namespace reprise::test;
+
+struct Count {
+  int cases = 0, faults = 0;
+  void add(const KernelCase& c, const std::string& fault) {
+    ++cases;
+    if (fault.empty()) return;
+    ++faults;
+    std::printf("%s: %s\n", c.id.c_str(), fault.c_str());
+  }
+};
+
+bool multiplies(const KernelCase& c) {
+  return c.op == Op::kConv || c.op == Op::kNormConv || c.op == Op::kLinear || c.op == Op::kAttention || c.op == Op::kLossHead;
+}
+
+// An emulator is slow: bits are compared where the case is another than one before that only adds.
+void judge(const KernelCase& c, Count& count) {
+  count.add(c, judge_reference(kCpuBackend, c));
+  count.add(c, c.accumulate != 0 ? judge_accumulate(kCpuBackend, c) : judge_workers(kCpuBackend, c));
+  if (has_in_place(c)) count.add(c, judge_in_place(kCpuBackend, c));
+}
+
+// A kernel that adds once too often: one that no judge notices would make the rest worthless.
+Status wrong_add(const KernelContext& context, const AddArgs& args) {
+  const Status status = kCpuBackend.add_forward(context, args);
+  args.y[args.n - 1] += 1;
+  return status;
+}
+
+}  // namespace
+
+// judge_kernels PART PARTS: every PARTS-th case from PART on.
+int main(int argc, char** argv) {
+  if (argc != 3) return 2;
+  const size_t part = std::strtoul(argv[1], nullptr, 10), parts = std::strtoul(argv[2], nullptr, 10);
+  Count count, baseline, mutant;
+  Backend wrong = kCpuBackend;
+  wrong.add_forward = wrong_add;
+  if (!select_gemm_tile(GemmTileChoice::kPortable).ok()) return 2;
+  const std::vector<KernelCase> cases = kernel_cases();
+  for (size_t i = part; i < cases.size(); i += parts) {
+    judge(cases[i], count);
+    if (cases[i].op == Op::kAdd && judge_reference(wrong, cases[i]).empty()) {
+      mutant.add(cases[i], "the judge does not see a wrong kernel");
+    }
+  }
+  std::printf("%s: %d judgements\n", kCpuBackend.kernel_set(), count.cases);
+  if (!select_gemm_tile(GemmTileChoice::kBaseline).ok()) return 2;
+  for (size_t i = part; i < cases.size(); i += parts) {
+    if (multiplies(cases[i])) baseline.add(cases[i], judge_reference(kCpuBackend, cases[i]));
+  }
+  std::printf("%s: %d judgements\n", kCpuBackend.kernel_set(), baseline.cases);
+  return count.faults + baseline.faults + mutant.faults == 0 && count.cases > 0 ? 0 : 1;
+}

@@ -1,0 +1,278 @@
+// The disk tier end to end: what a plan keeps on disk comes back however late the disk does its work, and every fault of a disk stops the
+// step with a Status, no weight changed and nothing under way.
+// Here because schedule, layout, rows, trainer and port must agree about what lies on disk and when.
+// It must not know how a strategy chooses.
+#include <gtest/gtest.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <limits>
+
+#include "ports/linux/linux_port.h"
+#include "tests/faces/expect_user_error.h"
+#include "tests/runtime/training_harness.h"
+
+namespace reprise {
+namespace {
+
+// A disk in memory, as late or as early as the contract allows, that fails at one call if it is told to.
+class FakeDisk {
+ public:
+  FakeDisk(uint64_t bytes, bool late) : memory_(bytes), late_(late) {}
+
+  Disk table() {
+    return {this, memory_.size(),
+            [](void* self, uint64_t offset, const void* from, uint64_t bytes) {
+              return static_cast<FakeDisk*>(self)->start({offset, bytes, static_cast<unsigned char*>(const_cast<void*>(from)), true});
+            },
+            [](void* self, uint64_t offset, void* to, uint64_t bytes) {
+              return static_cast<FakeDisk*>(self)->start({offset, bytes, static_cast<unsigned char*>(to), false});
+            },
+            [](void* self, uint64_t offset) { return static_cast<FakeDisk*>(self)->wait(offset); }};
+  }
+
+  size_t under_way() const { return requests_.size(); }
+  int calls = 0;
+  int fails_at = -1;  // call
+
+ private:
+  struct Request {
+    uint64_t offset, bytes;
+    unsigned char* memory;
+    bool writes;
+  };
+  bool fails() { return calls++ == fails_at; }
+  static Status failure() { return {Code::kInputOutput, "the fake disk fails", ENOSPC}; }
+
+  void perform(const Request& r) {
+    std::memcpy(r.writes ? memory_.data() + r.offset : r.memory, r.writes ? r.memory : memory_.data() + r.offset, r.bytes);
+  }
+
+  Status start(const Request& request) {
+    if (request.offset + request.bytes > memory_.size()) ADD_FAILURE() << "past the disk's end";
+    if (fails()) return failure();
+    requests_.push_back(request);
+    if (!late_) perform(request);
+    if (late_ && !request.writes) std::memset(request.memory, 0xff, request.bytes);  // NaN until it has come
+    return ok_status();
+  }
+
+  Status wait(uint64_t offset) {
+    const bool failed = fails();
+    for (const Request& request : requests_) {
+      if (late_ && (offset == Disk::kEverything || request.offset == offset)) perform(request);
+    }
+    std::erase_if(requests_, [&](const Request& r) { return offset == Disk::kEverything || r.offset == offset; });
+    return failed ? failure() : ok_status();
+  }
+
+  std::vector<unsigned char> memory_;
+  std::vector<Request> requests_;
+  const bool late_;
+};
+
+// A bound trainer of a plan that spills.
+class SpillingNet {
+ public:
+  SpillingNet(const std::string& recipe, const char* strategy)
+      : recipe_(recipe_from(recipe)), run_(plan_run(recipe_, strategy, 0)), plan_(run_.planned.plan.view()), arena_(plan_.arena_bytes),
+        data_(open_dataset(recipe_, Split::kTraining)) {
+    EXPECT_TRUE(linux_set_up_kernels().ok());
+    EXPECT_GT(plan_.disk_bytes, 0u);
+  }
+
+  const Plan& plan() const { return plan_; }
+  Status bind_with(const Disk& disk) { return bind(plan_, cpu_backend(), alone_, arena_.get(), trainer, disk); }
+  Status step() {
+    StepReport report;
+    return train_step(trainer, {data_.get(), [](void* data, uint64_t step, uint32_t micro, void* input, int32_t* labels) {
+                                  static_cast<Dataset*>(data)->fill(step, micro, input, labels);
+                                  return ok_status();
+                                }}, report);
+  }
+  // Parameters and momenta.
+  std::string weights() const {
+    std::string bytes;
+    for (uint32_t i = 0; i < plan_.state.count; ++i) {
+      if (plan_.state[i].kind != StateKind::kParameter && plan_.state[i].kind != StateKind::kOptimizer) continue;
+      bytes.append(static_cast<const char*>(trainer.state_tensor(i)), plan_.state[i].tensor.bytes);
+    }
+    return bytes;
+  }
+
+  Trainer trainer;
+
+ private:
+  const Recipe recipe_;
+  const PlannedRun run_;
+  const Plan plan_;
+  const TestArena arena_;
+  const Workers alone_ = {};
+  std::unique_ptr<Dataset> data_;
+};
+
+TEST(Disk, LateAndEarlyDisksGiveTheSameBits) {
+  for (const std::string& recipe : {resnet_recipe(), gpt_recipe(R"(, "accumulate": 2)")}) {
+    for (const char* strategy : {"h-revolve", "multistage"}) {
+      std::string weights[2];
+      for (const bool late : {false, true}) {
+        SpillingNet net(recipe, strategy);
+        FakeDisk disk(net.plan().disk_bytes, late);
+        ASSERT_TRUE(net.bind_with(disk.table()).ok());
+        for (int step = 0; step < 3; ++step) ASSERT_TRUE(net.step().ok());
+        EXPECT_EQ(disk.under_way(), 0u);
+        weights[late] = net.weights();
+      }
+      EXPECT_TRUE(weights[0] == weights[1]) << strategy;
+    }
+  }
+}
+
+TEST(Disk, BindWantsADiskThatHoldsThePlan) {
+  SpillingNet net(resnet_recipe(), "h-revolve");
+  EXPECT_EQ(net.bind_with({}).code, Code::kUnsupported);
+  FakeDisk small(net.plan().disk_bytes - 1, false);
+  EXPECT_EQ(net.bind_with(small.table()).code, Code::kUnsupported);
+  EXPECT_EQ(net.bind_with(small.table()).detail, net.plan().disk_bytes);
+}
+
+TEST(Disk, AFailureAtAnyCallChangesNoWeightAndLeavesNothingUnderWay) {
+  for (const char* strategy : {"h-revolve", "multistage"}) {
+    SpillingNet net(resnet_recipe(R"(, "accumulate": 2)"), strategy);
+    FakeDisk disk(net.plan().disk_bytes, true);
+    ASSERT_TRUE(net.bind_with(disk.table()).ok());
+    ASSERT_TRUE(net.step().ok());
+    const int calls = disk.calls;
+    ASSERT_GT(calls, 4);
+    for (int n = 0; n < calls; ++n) {
+      const std::string before = net.weights();
+      disk.calls = 0;
+      disk.fails_at = n;
+      const Status status = net.step();
+      EXPECT_EQ(status.code, Code::kInputOutput) << "call " << n;
+      EXPECT_EQ(status.detail, static_cast<uint64_t>(ENOSPC));
+      EXPECT_EQ(disk.under_way(), 0u) << "call " << n;
+      EXPECT_EQ(net.trainer.step, 1u);
+      EXPECT_TRUE(net.weights() == before) << "call " << n;
+    }
+    disk.fails_at = -1;
+    EXPECT_TRUE(net.step().ok());
+  }
+}
+
+// ---- the Linux port ----
+
+class LinuxDisk : public ::testing::Test {
+ protected:
+  void TearDown() override { linux_close_disk(); }
+  Status open_disk(uint64_t bytes) { return linux_open_disk(folder_.file("spill").c_str(), bytes, &disk_); }
+  Status write(uint64_t offset, const std::vector<unsigned char>& from) { return disk_.start_write(disk_.state, offset, from.data(), from.size()); }
+  Status read(uint64_t offset, std::vector<unsigned char>& to) { return disk_.start_read(disk_.state, offset, to.data(), to.size()); }
+  Status wait(uint64_t offset) { return disk_.wait(disk_.state, offset); }
+
+  // The spill file has no name: it is found among the open files.
+  int file() const {
+    for (int fd = 3; fd < 256; ++fd) {
+      char link[512] = {};
+      const std::string path = "/proc/self/fd/" + std::to_string(fd);
+      if (::readlink(path.c_str(), link, sizeof link - 1) > 0 && std::string(link).find(folder_.file("spill")) == 0) return fd;
+    }
+    return -1;
+  }
+
+  TemporaryFolder folder_;
+  Disk disk_;
+};
+
+TEST_F(LinuxDisk, BringsBackWhatWasWrittenInOrder) {
+  constexpr uint64_t kBlock = 100000, kBlocks = 200;  // more than the queue holds
+  ASSERT_TRUE(open_disk(kBlock * kBlocks).ok());
+  EXPECT_TRUE(std::filesystem::is_empty(folder_.path())) << "nothing must be left behind, however the process ends";
+  std::vector<std::vector<unsigned char>> out(kBlocks), in(kBlocks, std::vector<unsigned char>(kBlock));
+  for (uint64_t b = 0; b < kBlocks; ++b) {
+    out[b].assign(kBlock, static_cast<unsigned char>(b * 7 + 1));
+    ASSERT_TRUE(write(b * kBlock, out[b]).ok());
+  }
+  for (uint64_t b = 0; b < kBlocks; ++b) ASSERT_TRUE(read(b * kBlock, in[b]).ok());  // behind the write of the same block
+  for (uint64_t b = kBlocks; b-- > 0;) {
+    ASSERT_TRUE(wait(b * kBlock).ok());
+    ASSERT_TRUE(in[b] == out[b]) << "block " << b;
+  }
+  EXPECT_TRUE(wait(Disk::kEverything).ok());
+}
+
+TEST_F(LinuxDisk, ATruncatedFileIsAnError) {
+  std::vector<unsigned char> block(1 << 16, 3), back(1 << 16);
+  ASSERT_TRUE(open_disk(1 << 20).ok());
+  ASSERT_TRUE(write(1 << 18, block).ok());
+  ASSERT_TRUE(wait(1 << 18).ok());
+  ASSERT_EQ(::ftruncate(file(), (1 << 18) + 100), 0);
+  ASSERT_TRUE(read(1 << 18, back).ok());
+  const Status status = wait(1 << 18);
+  EXPECT_EQ(status.code, Code::kInputOutput);
+  EXPECT_EQ(status.detail, static_cast<uint64_t>(EIO));
+  EXPECT_FALSE(wait(0).ok()) << "until everything has been waited for";
+  EXPECT_FALSE(wait(Disk::kEverything).ok());
+  EXPECT_TRUE(wait(Disk::kEverything).ok());
+}
+
+struct FileLimit {
+  rlimit old = {};
+  explicit FileLimit(uint64_t bytes) {
+    ::signal(SIGXFSZ, SIG_IGN);
+    ::getrlimit(RLIMIT_FSIZE, &old);
+    const rlimit less = {bytes, old.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &less);
+  }
+  ~FileLimit() { ::setrlimit(RLIMIT_FSIZE, &old); }
+};
+
+TEST_F(LinuxDisk, AWriteThatFailsIsAnErrorOfItsWait) {
+  const std::vector<unsigned char> block(1 << 16, 3);
+  ASSERT_TRUE(open_disk(1 << 20).ok());
+  const FileLimit limit(1 << 17);
+  ASSERT_TRUE(write(0, block).ok());
+  EXPECT_TRUE(wait(0).ok());
+  ASSERT_TRUE(write(1 << 19, block).ok());
+  EXPECT_EQ(wait(1 << 19).detail, static_cast<uint64_t>(EFBIG));
+}
+
+TEST_F(LinuxDisk, RefusesWhatItCannotReserve) {
+  EXPECT_EQ(open_disk(uint64_t{1} << 60).code, Code::kInputOutput);
+  EXPECT_TRUE(std::filesystem::is_empty(folder_.path()));
+  {
+    const FileLimit limit(1 << 16);
+    EXPECT_EQ(open_disk(1 << 20).detail, static_cast<uint64_t>(EFBIG));
+  }
+  EXPECT_EQ(linux_open_disk("/no/such/folder/spill", 4096, &disk_).detail, static_cast<uint64_t>(ENOENT));
+  const std::string precious = folder_.file("precious");
+  ::close(::open(precious.c_str(), O_CREAT | O_WRONLY, 0600));
+  EXPECT_EQ(linux_open_disk(precious.c_str(), 4096, &disk_).detail, static_cast<uint64_t>(EEXIST));
+  EXPECT_TRUE(std::filesystem::exists(precious));
+  ASSERT_TRUE(open_disk(4096).ok());
+  Disk second;
+  EXPECT_EQ(linux_open_disk(folder_.file("second").c_str(), 4096, &second).code, Code::kUnsupported);
+}
+
+// The same faults through a whole step: the port's file fails, the step says so, and no weight has changed.
+TEST_F(LinuxDisk, AStepOnAFailingFileChangesNoWeight) {
+  SpillingNet net(gpt_recipe(), "h-revolve");
+  ASSERT_TRUE(open_disk(net.plan().disk_bytes).ok());
+  ASSERT_TRUE(net.bind_with(disk_).ok());
+  ASSERT_TRUE(net.step().ok());
+  const std::string before = net.weights();
+  const FileLimit limit(1);
+  const Status status = net.step();
+  EXPECT_EQ(status.code, Code::kInputOutput);
+  EXPECT_EQ(status.detail, static_cast<uint64_t>(EFBIG));
+  EXPECT_TRUE(net.weights() == before);
+}
+
+}  // namespace
+}  // namespace reprise

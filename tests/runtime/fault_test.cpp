@@ -1,0 +1,268 @@
+// What a step does with bad data and on lesser machines: NaN, denormals, more threads than cores, a processor without AVX2, no BLIS.
+// Here because each must end as training or as one clear word, never as a hang or as wrong weights.
+// It must not time anything.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <bit>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <memory>
+
+#include "lib/cpu/gemm_tile.h"
+#include "lib/cpu/vector_level.h"
+#include "ports/linux/linux_port.h"
+#include "tests/runtime/training_harness.h"
+
+namespace reprise {
+namespace {
+
+constexpr float kDenormal = 1e-40f;
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr uint32_t kManyTasks = 64;
+
+bool flushes_denormals() {
+  volatile float denormal = kDenormal, one = 1.0f;
+  return denormal * one == 0.0f;
+}
+
+// A recipe bound to a plan, with pixels and weights that a test can spoil.
+class BoundRun {
+ public:
+  BoundRun(const std::string& recipe, uint32_t threads, const Backend& backend = cpu_backend())
+      : recipe_(recipe_from(recipe)), plan_(plan_run(recipe_, "optimal").planned.plan), view_(plan_.view()), arena_(view_.arena_bytes),
+        data_(open_dataset(recipe_, Split::kTraining)) {
+    EXPECT_TRUE(linux_set_up_kernels().ok());
+    EXPECT_TRUE(linux_start_workers(threads, &workers).ok());
+    EXPECT_TRUE(bind(view_, backend, workers, arena_.get(), trainer).ok());
+  }
+  ~BoundRun() { linux_stop_workers(); }
+  BoundRun(const BoundRun&) = delete;
+  BoundRun& operator=(const BoundRun&) = delete;
+
+  Status step() {
+    const BatchSource source = {this, [](void* self, uint64_t step, uint32_t micro, void* input, int32_t* labels) {
+                                  static_cast<BoundRun*>(self)->fill(step, micro, input, labels);
+                                  return ok_status();
+                                }};
+    return train_step(trainer, source, report);
+  }
+  std::vector<float> values_of(StateKind kind) {
+    std::vector<float> all;
+    for_each_value(kind, [&](float& value) { all.push_back(value); });
+    return all;
+  }
+  // Weights and the optimizer's state, to the bit: what a refused step may not touch.
+  std::vector<uint32_t> weights() {
+    std::vector<uint32_t> all;
+    for (const StateKind kind : {StateKind::kParameter, StateKind::kOptimizer}) {
+      for_each_value(kind, [&](float& value) { all.push_back(std::bit_cast<uint32_t>(value)); });
+    }
+    return all;
+  }
+  void for_each_value(StateKind kind, const std::function<void(float&)>& visit) {
+    for (uint32_t i = 0; i < view_.state.count; ++i) {
+      const StateTensor& tensor = view_.state[i];
+      if (tensor.kind != kind || tensor.tensor.dtype != DType::kF32) continue;
+      float* values = static_cast<float*>(trainer.state_tensor(i));
+      for (uint64_t e = 0; e < tensor.tensor.elements(); ++e) visit(values[e]);
+    }
+  }
+
+  std::function<void(float&)> spoil = [](float&) {};  // every pixel of every batch
+  Workers workers;
+  Trainer trainer;
+  StepReport report;
+
+ private:
+  void fill(uint64_t step, uint32_t micro, void* input, int32_t* labels) {
+    data_->fill(step, micro, input, labels);
+    const Program& program = view_.program(ProgramId::kMicroFirst);
+    const Tensor& tensor = program.slots[program.input].tensor;
+    if (tensor.dtype != DType::kF32) return;
+    for (uint64_t i = 0; i < tensor.elements(); ++i) spoil(static_cast<float*>(input)[i]);
+  }
+
+  const Recipe recipe_;
+  const OwnedPlan plan_;
+  const Plan view_;
+  const TestArena arena_;
+  const std::unique_ptr<Dataset> data_;
+};
+
+const std::string kAccumulated = R"(, "accumulate": 2, "clip_norm": 1.0)";
+const std::string kReleased = R"(, "gradient_release": true)";
+
+// ---- numbers that are none --------------------------------------------------------------------------------------------------
+
+TEST(NonFinite, PixelEndsTheStepAndTheNextOneGoesOn) {
+  for (const std::string& recipe : {resnet_recipe(), resnet_recipe(kAccumulated), resnet_recipe(kReleased)}) {
+    double second_loss = 0;
+    {
+      BoundRun clean(recipe, 2);
+      ASSERT_TRUE(clean.step().ok() && clean.step().ok());
+      second_loss = clean.report.loss;
+    }
+    for (const float bad : {kNan, kInfinity}) {
+      BoundRun run(recipe, 2);
+      ASSERT_TRUE(run.step().ok());
+      const std::vector<uint32_t> before = run.weights();
+      int pixel = 0;
+      run.spoil = [&](float& x) { x = ++pixel == 100 ? bad : x; };
+      const Status status = run.step();
+      EXPECT_EQ(status.code, Code::kNonFinite) << recipe;
+      EXPECT_EQ(status.detail, 2u) << recipe;
+      EXPECT_EQ(run.trainer.step, 1u) << recipe;
+      EXPECT_TRUE(run.weights() == before) << recipe;
+      for (const float value : run.values_of(StateKind::kBuffer)) ASSERT_TRUE(std::isfinite(value)) << "running statistics: " << recipe;
+      run.spoil = [](float&) {};
+      EXPECT_TRUE(run.step().ok()) << recipe;
+      EXPECT_EQ(run.report.loss, second_loss) << recipe;
+    }
+  }
+}
+
+TEST(NonFinite, WeightEndsTheStep) {
+  for (const std::string& recipe : {resnet_recipe(), resnet_recipe(kReleased), gpt_recipe(), gpt_recipe(kAccumulated)}) {
+    BoundRun run(recipe, 2);
+    ASSERT_TRUE(run.step().ok());
+    int weight = 0;
+    run.for_each_value(StateKind::kParameter, [&](float& w) { w = ++weight == 7 ? kNan : w; });
+    const std::vector<uint32_t> before = run.weights();
+    EXPECT_EQ(run.step().code, Code::kNonFinite) << recipe;
+    EXPECT_TRUE(run.weights() == before) << recipe;
+  }
+}
+
+// The loss is finite, a gradient is not. Released gradients are used up before that is known.
+TEST(NonFinite, GradientEndsTheStep) {
+  Backend backend = cpu_backend();
+  backend.layer_norm_backward = [](const KernelContext& context, const LayerNormBackwardArgs& args) {
+    const Status status = cpu_backend().layer_norm_backward(context, args);
+    if (args.dgamma != nullptr) args.dgamma[0] = kInfinity;
+    return status;
+  };
+  for (const std::string& recipe : {gpt_recipe(), gpt_recipe(kAccumulated)}) {
+    BoundRun run(recipe, 2, backend);
+    const std::vector<uint32_t> before = run.weights();
+    EXPECT_EQ(run.step().code, Code::kNonFinite) << recipe;
+    EXPECT_TRUE(std::isfinite(run.report.loss)) << recipe;
+    EXPECT_TRUE(run.weights() == before) << recipe;
+  }
+}
+
+// ---- denormals --------------------------------------------------------------------------------------------------------------
+
+// Tasks of this thread's workers that count denormals as zero, of many that take long enough for every worker to have one.
+uint32_t flushing_tasks(const Workers& workers) {
+  std::atomic<uint32_t> count{0};
+  const auto task = [](void* counter, uint32_t) {
+    usleep(200);
+    if (flushes_denormals()) ++*static_cast<std::atomic<uint32_t>*>(counter);
+  };
+  workers.run(workers.state, kManyTasks, task, &count);
+  return count;
+}
+
+std::atomic<uint32_t> kernel_calls{0}, tasks_that_do_not_flush{0};
+
+TEST(Denormals, AreZeroWithinAStepAlone) {
+  if (kFlushDenormals == 0) GTEST_SKIP() << "this processor's mode is not known";
+  Backend backend = cpu_backend();
+  backend.relu_forward = [](const KernelContext& context, const UnaryArgs& args) {
+    ++kernel_calls;
+    if (!flushes_denormals()) ++tasks_that_do_not_flush;
+    parallel_for(*context.workers, 8, [](uint32_t) { tasks_that_do_not_flush += !flushes_denormals(); });
+    return cpu_backend().relu_forward(context, args);
+  };
+  BoundRun run(resnet_recipe(), 3, backend);
+  uint32_t pixels_that_flush = 0;
+  run.spoil = [&](float&) { pixels_that_flush += flushes_denormals(); };
+  kernel_calls = tasks_that_do_not_flush = 0;
+  ASSERT_TRUE(run.step().ok());
+  run.spoil = [&](float& x) { x = kNan; };
+  ASSERT_EQ(run.step().code, Code::kNonFinite);
+  EXPECT_GT(kernel_calls, 0u);
+  EXPECT_EQ(tasks_that_do_not_flush, 0u);
+  EXPECT_EQ(pixels_that_flush, 0u) << "the source of batches is the application's";
+  EXPECT_FALSE(flushes_denormals()) << "the caller's mode must come back";
+  EXPECT_EQ(flushing_tasks(run.workers), 0u) << "the workers' mode must come back";
+}
+
+TEST(Denormals, PixelsAreZeros) {
+  if (kFlushDenormals == 0) GTEST_SKIP() << "this processor's mode is not known";
+  std::vector<uint32_t> weights[2];
+  for (const float pixel : {0.0f, kDenormal}) {
+    BoundRun run(resnet_recipe(), 2);
+    run.spoil = [&](float& x) { x = pixel; };
+    for (int step = 0; step < 4; ++step) ASSERT_TRUE(run.step().ok()) << pixel;
+    weights[pixel == 0.0f ? 0 : 1] = run.weights();
+  }
+  EXPECT_TRUE(weights[0] == weights[1]);
+}
+
+TEST(Denormals, WeightsTrainToTheSameBits) {
+  for (const std::string& recipe : {resnet_recipe(), gpt_recipe()}) {
+    std::vector<uint32_t> first;
+    for (const uint32_t threads : {1u, 3u}) {
+      BoundRun run(recipe, threads);
+      run.for_each_value(StateKind::kParameter, [](float& w) { w *= kDenormal; });
+      for (int step = 0; step < 3; ++step) EXPECT_TRUE(run.step().ok() && std::isfinite(run.report.loss)) << recipe;
+      if (threads == 1) first = run.weights();
+      EXPECT_TRUE(run.weights() == first) << recipe;
+    }
+  }
+}
+
+// ---- lesser machines --------------------------------------------------------------------------------------------------------
+
+TEST(Machine, MoreThreadsThanCores) {
+  for (const std::string& text : {resnet_recipe(), gpt_recipe()}) {
+    const Recipe recipe = recipe_from(text);
+    const PlannedRun run = plan_run(recipe, "optimal", 0);
+    const RunResult two = train_plan(run.planned.plan, recipe, {.steps = 4, .workers = 2});
+    const RunResult most = train_plan(run.planned.plan, recipe, {.steps = 4, .workers = kMaxWorkers});
+    EXPECT_EQ(two.losses, most.losses) << text;
+    EXPECT_TRUE(two.state == most.state) << text;
+  }
+}
+
+// Kernels of a processor that has less than this one.
+struct LesserProcessor {
+  explicit LesserProcessor(VectorLevel level, GemmTileChoice tile) {
+    EXPECT_TRUE(select_gemm_tile(tile).ok());
+    highest_vector_level = level;
+  }
+  ~LesserProcessor() {
+    EXPECT_TRUE(select_gemm_tile().ok());
+    highest_vector_level = kLastVectorLevel;
+  }
+};
+
+TEST(Machine, EveryLevelTrains) {
+  const std::pair<VectorLevel, GemmTileChoice> levels[] = {{VectorLevel::kBaseline, GemmTileChoice::kBaseline},
+                                                           {VectorLevel::kBaseline, GemmTileChoice::kFastest},
+                                                           {VectorLevel::kAvx2, GemmTileChoice::kAvx2},
+                                                           {VectorLevel::kAvx512, GemmTileChoice::kPortable}};
+  for (const std::string& text : {resnet_recipe(), gpt_recipe()}) {
+    const Recipe recipe = recipe_from(text);
+    const PlannedRun none = plan_run(recipe, "none"), least = plan_run(recipe, "optimal", 0);
+    const RunResult best = train_plan(none.planned.plan, recipe, {.steps = 5});
+    for (const auto& [level, tile] : levels) {
+      if (level > best_vector_level()) continue;
+      const LesserProcessor processor(level, tile);
+      const std::string what = cpu_backend().kernel_set() + (": " + text);
+      const RunResult one = train_plan(none.planned.plan, recipe, {.steps = 5, .workers = 1});
+      const RunResult two = train_plan(least.planned.plan, recipe, {.steps = 5, .workers = 2});
+      for (size_t step = 0; step < best.losses.size(); ++step) EXPECT_NEAR(one.losses[step], best.losses[step], 1e-4 * best.losses[step]) << what;
+      EXPECT_EQ(one.losses, two.losses) << what;
+      EXPECT_TRUE(one.state == two.state) << what;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace reprise

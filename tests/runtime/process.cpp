@@ -1,0 +1,126 @@
+// The processes of process.h: fork, limits, exec, wait.
+// Output is read from the nameless files after the end.
+// It must not judge.
+#include "tests/runtime/process.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <stdexcept>
+#include <thread>
+
+namespace reprise::test {
+
+namespace {
+
+int nameless_file() {
+  std::string path = (std::filesystem::temp_directory_path() / "reprise_output_XXXXXX").string();
+  const int descriptor = ::mkostemp(path.data(), O_CLOEXEC);
+  if (descriptor < 0 || ::unlink(path.c_str()) != 0) throw std::runtime_error("no temporary file at " + path);
+  return descriptor;
+}
+
+std::string read_all(int descriptor) {
+  std::string text;
+  char buffer[4096];
+  ssize_t count;
+  for (off_t at = 0; (count = ::pread(descriptor, buffer, sizeof buffer, at)) > 0; at += count) text.append(buffer, static_cast<size_t>(count));
+  return text;
+}
+
+[[noreturn]] void become(const std::vector<std::string>& arguments, const ProcessOptions& options, int out, int err) {
+  std::vector<char*> argv;
+  for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+  argv.push_back(nullptr);
+  for (const std::string& entry : options.environment) ::putenv(const_cast<char*>(entry.c_str()));
+  if (options.largest_file_bytes != 0) {
+    const rlimit limit = {options.largest_file_bytes, options.largest_file_bytes};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  if (options.most_address_bytes != 0) {
+    const rlimit limit = {options.most_address_bytes, options.most_address_bytes};
+    ::setrlimit(RLIMIT_AS, &limit);
+  }
+  const int nothing = ::open("/dev/null", O_RDONLY);
+  ::dup2(nothing, STDIN_FILENO);
+  ::dup2(out, STDOUT_FILENO);
+  ::dup2(err, STDERR_FILENO);
+  ::execvp(argv[0], argv.data());
+  ::_exit(127);
+}
+
+}  // namespace
+
+bool ProcessResult::is_one_line_with(const std::vector<std::string>& fragments) const {
+  if (err.empty() || err.find('\n') != err.size() - 1) return false;
+  for (const std::string& fragment : fragments) {
+    if (err.find(fragment) == std::string::npos) return false;
+  }
+  return true;
+}
+
+Process::Process(const std::vector<std::string>& arguments, const ProcessOptions& options)
+    : most_seconds_(options.most_seconds), out_(nameless_file()), err_(nameless_file()), pid_(::fork()) {
+  if (pid_ < 0) throw std::runtime_error("cannot fork");
+  if (pid_ == 0) become(arguments, options, out_, err_);
+}
+
+Process::~Process() {
+  if (pid_ > 0) {
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+  }
+  ::close(out_);
+  ::close(err_);
+}
+
+void Process::signal(int number) const { ::kill(pid_, number); }
+
+std::string Process::err_so_far() const { return read_all(err_); }
+
+ProcessResult Process::wait() {
+  int state = 0;
+  constexpr double kPause = 0.002;
+  for (double waited = 0; ::waitpid(pid_, &state, WNOHANG) == 0; waited += kPause) {
+    if (waited > most_seconds_) ::kill(pid_, SIGKILL);
+    sleep_seconds(kPause);
+  }
+  pid_ = -1;
+  return {WIFEXITED(state) ? WEXITSTATUS(state) : 128 + WTERMSIG(state), read_all(out_), read_all(err_)};
+}
+
+ProcessResult run(const std::vector<std::string>& arguments, const ProcessOptions& options) { return Process(arguments, options).wait(); }
+
+std::string build_folder() {
+  const char* build = std::getenv("BUILD");
+  return std::filesystem::absolute(build != nullptr ? build : "build").string();
+}
+
+ProcessResult reprise_command(std::vector<std::string> arguments, const ProcessOptions& options) {
+  arguments.insert(arguments.begin(), build_folder() + "/reprise");
+  return run(arguments, options);
+}
+
+std::string file_text(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+void write_text(const std::string& path, const std::string& text) {
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  if (!(file << text).flush()) throw std::runtime_error("cannot write " + path);
+}
+
+void sleep_seconds(double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
+
+}  // namespace reprise::test

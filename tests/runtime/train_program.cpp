@@ -1,0 +1,101 @@
+// The programs of train_program.h.
+// Compiled for every test process afresh: a plan this small takes less than a second.
+// It must not judge.
+#include "tests/runtime/train_program.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <sstream>
+#include <stdexcept>
+
+namespace reprise::test {
+
+using nlohmann::json;
+
+namespace {
+
+std::string compiler() {
+  const char* given = std::getenv("CXX");
+  return given != nullptr ? given : "g++";
+}
+
+std::string proof_flags() {
+  if (compiler().find("clang") != std::string::npos) return "-fconstexpr-steps=2000000000";
+  return "-fconstexpr-ops-limit=4000000000 -fconstexpr-loop-limit=100000000";
+}
+
+std::string sanitizer_flags() {
+#ifdef __SANITIZE_ADDRESS__
+  return "-fsanitize=address,undefined -fno-sanitize-recover=all "
+         "-fno-sanitize=null,nonnull-attribute,returns-nonnull-attribute";  // PLAN_NO_SANITIZE of the Makefile
+#else
+  return "";
+#endif
+}
+
+std::string build_program(const std::string& name, const json& recipe) {
+  const std::string folder = build_folder() + "/test-programs/" + name;
+  std::filesystem::create_directories(folder);
+  write_text(folder + "/recipe.json", recipe.dump(1));
+  const ProcessResult planned = reprise_command({"plan", folder + "/recipe.json", "-o", folder});
+  if (planned.status != 0) throw std::runtime_error(name + " cannot be planned: " + planned.err);
+  const std::string command = compiler() + " -std=c++20 -O1 " + proof_flags() + " " + sanitizer_flags() + " -I. -I" + folder + " tools/train.cpp " +
+                              build_folder() + "/libtools.a " + build_folder() + "/libreprise.a -o " + folder + "/train -lblis -lz -lpthread";
+  ProcessOptions options;
+  options.most_seconds = 300;
+  const ProcessResult compiled = run({"/bin/sh", "-c", command}, options);
+  if (compiled.status != 0) throw std::runtime_error(name + " cannot be compiled: " + command + "\n" + compiled.err);
+  return folder + "/train";
+}
+
+std::string big_endian(uint32_t value) {
+  std::string bytes;
+  for (int shift = 24; shift >= 0; shift -= 8) bytes += static_cast<char>(value >> shift);
+  return bytes;
+}
+
+}  // namespace
+
+std::string train_program(const std::string& name, const json& recipe) {
+  static std::map<std::string, std::string> built;
+  if (built.count(name) == 0) built[name] = build_program(name, recipe);
+  return built[name];
+}
+
+std::vector<std::string> Log::results() const {
+  std::vector<std::string> texts;
+  for (json line : lines) {
+    for (const char* key : {"seconds", "planned_bytes", "measured_bytes"}) line.erase(key);
+    texts.push_back(line.dump());
+  }
+  return texts;
+}
+
+Log read_log(const std::string& path) {
+  Log log;
+  std::istringstream text(file_text(path));
+  for (std::string line; std::getline(text, line);) log.lines.push_back(json::parse(line));
+  return log;
+}
+
+std::string snapshot_tensors(const std::string& folder) {
+  const std::string model = file_text(folder + "/model.safetensors"), optimizer = file_text(folder + "/optimizer.safetensors");
+  return model.empty() || optimizer.empty() ? "" : model + optimizer;
+}
+
+void write_idx_data(const std::string& folder, int count) {
+  std::filesystem::create_directories(folder);
+  const uint32_t n = static_cast<uint32_t>(count);
+  std::string images = big_endian(0x803) + big_endian(n) + big_endian(8) + big_endian(8), labels = big_endian(0x801) + big_endian(n);
+  for (uint32_t i = 0; i < n; ++i) {
+    for (uint32_t p = 0; p < 64; ++p) images += static_cast<char>((i * 37 + p * (i % 4 + 1) * 11) % 256);
+    labels += static_cast<char>(i % 4);
+  }
+  for (const char* set : {"train", "t10k"}) {
+    write_text(folder + "/" + set + "-images-idx3-ubyte", images);
+    write_text(folder + "/" + set + "-labels-idx1-ubyte", labels);
+  }
+}
+
+}  // namespace reprise::test

@@ -1,0 +1,499 @@
+// The training program as a person uses it: log, snapshots, signals, kills, full disks, bad weights, bad data.
+// Small nets, compiled here from their recipes under different schedules and budgets.
+// It must not link the trainer: it runs programs.
+#include "tests/runtime/train_program.h"
+
+#include <gtest/gtest.h>
+#include <sched.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
+#include <functional>
+#include <random>
+#include <set>
+
+#include "tests/faces/expect_user_error.h"
+
+namespace reprise::test {
+namespace {
+
+using nlohmann::json;
+namespace fs = std::filesystem;
+using Arguments = std::vector<std::string>;
+
+json resnet() {
+  return json::parse(R"({"model": {"family": "resnet", "block": "basic", "units": [1, 1, 1], "width": 8, "stem": "cifar", "classes": 4,
+    "image": [8, 8, 1]}, "data": {"kind": "synthetic"}, "batch": 4, "steps": 6, "evaluate_every": 3, "seed": 5,
+    "optimizer": {"name": "sgd", "lr": 0.05, "momentum": 0.9}})");
+}
+
+json gpt() {
+  const std::string text = build_folder() + "/test-programs/text.txt";
+  fs::create_directories(build_folder() + "/test-programs");
+  std::string words;
+  for (int i = 0; i < 300; ++i) words += "In the beginning there was number " + std::to_string(i * i) + ".\n";
+  write_text(text, words);
+  return {{"model", {{"family", "gpt2"}, {"vocab_size", 256}, {"n_positions", 16}, {"n_embd", 16}, {"n_layer", 3}, {"n_head", 2}}},
+          {"data", {{"kind", "text"}, {"path", text}}}, {"batch", 2}, {"sequence", 16}, {"accumulate", 2}, {"steps", 6},
+          {"clip_norm", 1.0}, {"seed", 9}, {"optimizer", {{"name", "adamw"}, {"lr", 0.003}}}, {"lr_schedule", {{"kind", "cosine"}, {"warmup_steps", 2}}}};
+}
+
+json with(json recipe, const json& changes) {
+  recipe.merge_patch(changes);
+  return recipe;
+}
+
+uint64_t smallest_budget(const json& recipe) {
+  TemporaryFolder folder;
+  write_text(folder.file("r.json"), recipe.dump());
+  return json::parse(reprise_command({"fit", folder.file("r.json"), "--budget", "1GiB", "--json"}).out).at("smallest_budget");
+}
+
+// The same model under another plan.
+std::string resnet_stored() { return train_program("resnet-stored", with(resnet(), {{"schedule", "none"}})); }
+std::string resnet_tight() { return train_program("resnet-tight", with(resnet(), {{"budget", smallest_budget(resnet())}})); }
+std::string gpt_stored() { return train_program("gpt-stored", with(gpt(), {{"schedule", "none"}})); }
+std::string gpt_tight() { return train_program("gpt-tight", with(gpt(), {{"budget", smallest_budget(gpt())}})); }
+
+std::string idx_folder() { return build_folder() + "/test-programs/idx-data"; }
+std::string idx_program() {
+  write_idx_data(idx_folder(), 24);
+  return train_program("resnet-idx", with(resnet(), {{"data", {{"kind", "idx"}, {"path", idx_folder()}}}, {"evaluate_every", 0}}));
+}
+
+uint64_t saved_step(const std::string& folder) { return json::parse(file_text(folder + "/training.json")).at("step"); }
+
+class TrainProgram : public ::testing::Test {
+ protected:
+  ProcessResult train(const std::string& program, Arguments arguments, const ProcessOptions& options = {}) {
+    arguments.insert(arguments.begin(), program);
+    return run(arguments, options);
+  }
+  // Runs quietly; demands silence and success.
+  void quietly(const std::string& program, Arguments arguments) {
+    arguments.push_back("--quiet");
+    const ProcessResult result = train(program, arguments);
+    EXPECT_EQ(result.status, 0) << result.err;
+    EXPECT_EQ(result.out + result.err, "") << json(arguments);
+  }
+  void expect_refusal(const std::string& program, Arguments arguments, const Arguments& fragments, int status = 1) {
+    arguments.push_back("--quiet");
+    const ProcessResult result = train(program, arguments);
+    EXPECT_EQ(result.status, status) << json(arguments) << result.err;
+    EXPECT_EQ(result.out, "");
+    EXPECT_TRUE(result.is_one_line_with(fragments)) << json(arguments) << " wanted " << json(fragments) << ", got: " << result.err;
+  }
+  std::string at(const std::string& name) const { return folder_.file(name); }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(TrainProgram, LogLines) {
+  for (const std::string& program : {resnet_stored(), resnet_tight(), gpt_tight()}) {
+    quietly(program, {"--log", at("log.jsonl")});
+    const json manifest = json::parse(file_text(fs::path(program).parent_path() / "manifest.json"));
+    uint64_t step = 0;
+    std::vector<uint64_t> evaluated;
+    for (const json& line : read_log(at("log.jsonl")).lines) {
+      std::set<std::string> keys;
+      for (const auto& [key, value] : line.items()) keys.insert(key);
+      if (line.contains("eval_loss")) {
+        EXPECT_EQ(keys, (std::set<std::string>{"step", "eval_loss", "accuracy"}));
+        EXPECT_EQ(line["step"], step);
+        evaluated.push_back(step);
+        continue;
+      }
+      EXPECT_EQ(keys, (std::set<std::string>{"step", "loss", "grad_norm", "lr", "seconds", "planned_bytes", "measured_bytes"}));
+      EXPECT_EQ(line["step"], ++step);
+      EXPECT_EQ(line["planned_bytes"], line["measured_bytes"]) << program;
+      EXPECT_EQ(line["planned_bytes"], manifest["planned_bytes"]) << program;
+      EXPECT_GT(line["loss"], 0);
+      EXPECT_GT(line["seconds"], 0);
+    }
+    EXPECT_EQ(step, 6u);
+    EXPECT_EQ(evaluated, program == gpt_tight() ? std::vector<uint64_t>{} : (std::vector<uint64_t>{3, 6})) << program;
+  }
+}
+
+TEST_F(TrainProgram, StepsAndEpochs) {
+  quietly(idx_program(), {"--steps", "2", "--log", at("log.jsonl"), "--save", at("s")});
+  EXPECT_EQ(saved_step(at("s")), 2u);
+  quietly(idx_program(), {"--epochs", "2", "--save", at("s")});
+  EXPECT_EQ(saved_step(at("s")), 12u) << "24 samples in batches of 4, twice";
+  const ProcessResult done = train(idx_program(), {"--resume", at("s"), "--steps", "3"});
+  EXPECT_EQ(done.status, 0);
+  EXPECT_NE(done.err.find("nothing left to do"), std::string::npos) << done.err;
+}
+
+TEST_F(TrainProgram, UsageErrorsAndHelp) {
+  const std::string program = resnet_stored();
+  const ProcessResult help = train(program, {"--help"});
+  EXPECT_EQ(help.status, 0);
+  EXPECT_EQ(help.err, "");
+  for (const char* option : {"--steps", "--epochs", "--log", "--init", "--save", "--save-every", "--resume", "--threads", "--quiet"}) {
+    EXPECT_NE(help.out.find(option), std::string::npos) << option;
+  }
+  const std::vector<std::pair<Arguments, std::string>> cases = {
+      {{"--steps", "0"}, "--steps"}, {{"--steps", "-3"}, "--steps"}, {{"--steps", "x"}, "--steps"}, {{"--steps", "2", "--epochs", "1"}, "--epochs"},
+      {{"--epochs", "99999999999"}, "--epochs"}, {{"--threads", "-1"}, "--threads"}, {{"--threads", "65"}, "--threads"}, {{"--nope"}, "--nope"},
+      {{"extra"}, "extra"}, {{"--save-every", "2"}, "--save"}, {{"--resume", "a", "--init", "b"}, "--resume"}};
+  for (const auto& [arguments, fragment] : cases) expect_refusal(program, arguments, {fragment}, 2);
+}
+
+TEST_F(TrainProgram, ResumesBitForBitUnderAnyPlan) {
+  const std::pair<std::string, std::string> pairs[] = {{resnet_stored(), resnet_tight()}, {gpt_stored(), gpt_tight()}};
+  for (const auto& [stored, tight] : pairs) {
+    quietly(stored, {"--steps", "8", "--log", at("whole.jsonl"), "--save", at("whole")});
+    const std::vector<std::string> expected = read_log(at("whole.jsonl")).results();
+    for (const auto& [first, second] : {std::pair{stored, stored}, {tight, stored}, {stored, tight}}) {
+      quietly(first, {"--steps", "3", "--log", at("log.jsonl"), "--save", at("s")});
+      quietly(first, {"--resume", at("s"), "--steps", "5", "--log", at("log.jsonl")});  // two steps that are lost again
+      quietly(second, {"--resume", at("s"), "--steps", "8", "--log", at("log.jsonl"), "--save", at("s"), "--threads", "2"});
+      EXPECT_EQ(read_log(at("log.jsonl")).results(), expected) << first << " then " << second;
+      EXPECT_TRUE(snapshot_tensors(at("s")) == snapshot_tensors(at("whole"))) << first << " then " << second;
+    }
+  }
+}
+
+TEST_F(TrainProgram, SameBitsForAnyThreads) {
+  for (const std::string& program : {resnet_tight(), gpt_tight()}) {
+    quietly(program, {"--threads", "1", "--log", at("1.jsonl"), "--save", at("1")});
+    for (const char* threads : {"2", "7", "64"}) {
+      quietly(program, {"--threads", threads, "--log", at("n.jsonl"), "--save", at("n")});
+      EXPECT_EQ(read_log(at("1.jsonl")).results(), read_log(at("n.jsonl")).results()) << threads;
+      EXPECT_TRUE(snapshot_tensors(at("1")) == snapshot_tensors(at("n"))) << threads;
+    }
+  }
+}
+
+TEST_F(TrainProgram, SameBitsOnOneCore) {
+  cpu_set_t usable;
+  ASSERT_EQ(::sched_getaffinity(0, sizeof usable, &usable), 0);
+  int core = 0;
+  while (CPU_ISSET(core, &usable) == 0) ++core;
+  const std::string program = gpt_tight();
+  quietly(program, {"--threads", "2", "--log", at("2.jsonl"), "--save", at("2")});
+  for (const Arguments& threads : {Arguments{}, {"--threads", "2"}, {"--threads", "64"}}) {
+    Arguments arguments = {"taskset", "-c", std::to_string(core), program, "--log", at("n.jsonl"), "--save", at("n"), "--quiet"};
+    arguments.insert(arguments.end(), threads.begin(), threads.end());
+    const ProcessResult result = run(arguments);
+    EXPECT_EQ(result.status, 0) << json(arguments);
+    EXPECT_EQ(result.err, "");
+    EXPECT_EQ(read_log(at("2.jsonl")).results(), read_log(at("n.jsonl")).results()) << json(arguments);
+    EXPECT_TRUE(snapshot_tensors(at("2")) == snapshot_tensors(at("n"))) << json(arguments);
+  }
+}
+
+TEST_F(TrainProgram, ArenaThatTheSystemRefuses) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "the sanitizers take the address space";
+#endif
+  const std::string program = train_program("resnet-large", with(resnet(), {{"model", {{"image", {64, 64, 1}}}}, {"batch", 256}, {"schedule", "none"}}));
+  ASSERT_GT(json::parse(file_text(fs::path(program).parent_path() / "manifest.json"))["planned_bytes"], uint64_t{256} << 20);
+  ProcessOptions limited;
+  limited.most_address_bytes = uint64_t{256} << 20;
+  const ProcessResult result = train(program, {"--steps", "1", "--threads", "2", "--log", at("log.jsonl"), "--save", at("s"), "--quiet"}, limited);
+  EXPECT_EQ(result.status, 1);
+  EXPECT_EQ(result.out, "");
+  EXPECT_TRUE(result.is_one_line_with({"arena", "smaller budget", "MiB"})) << result.err;
+  for (const char* left : {"log.jsonl", "s", "s.tmp"}) EXPECT_FALSE(fs::exists(at(left))) << left;
+}
+
+TEST_F(TrainProgram, ThreadsThatTheSystemRefuses) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "the sanitizers take the address space";
+#endif
+  ProcessOptions limited;
+  limited.most_address_bytes = uint64_t{48} << 20;  // of which 63 stacks would take 63 MiB
+  const ProcessResult result = train(resnet_stored(), {"--threads", "64", "--save", at("s"), "--quiet"}, limited);
+  EXPECT_EQ(result.status, 1);
+  EXPECT_TRUE(result.is_one_line_with({"worker thread"})) << result.err;
+  EXPECT_FALSE(fs::exists(at("s")));
+}
+
+TEST_F(TrainProgram, KilledAtAnyMomentLeavesTheLastSnapshot) {
+  const std::string program = resnet_tight();
+  const unsigned seed = std::random_device{}();
+  std::mt19937 random(seed);
+  for (int trial = 0; trial < 8; ++trial) {
+    fs::remove(at("log.jsonl"));
+    Process process({program, "--steps", "1000000", "--log", at("log.jsonl"), "--save", at("s"), "--save-every", "1", "--quiet"});
+    // Until it has done two steps, so that one snapshot is there and saving goes on; then any moment.
+    for (int i = 0; i < 4000 && file_text(at("log.jsonl")).find("\"step\": 2,") == std::string::npos; ++i) sleep_seconds(0.002);
+    sleep_seconds(std::uniform_real_distribution<double>(0, 0.05)(random));
+    process.signal(SIGKILL);
+    EXPECT_EQ(process.wait().status, 128 + SIGKILL) << "seed " << seed;
+    ASSERT_TRUE(fs::exists(at("s"))) << "seed " << seed;
+    const uint64_t step = saved_step(at("s"));
+    quietly(program, {"--resume", at("s"), "--steps", std::to_string(step + 1), "--save", at("s")});
+    EXPECT_FALSE(fs::exists(at("s.tmp"))) << "seed " << seed;
+    EXPECT_EQ(saved_step(at("s")), step + 1) << "seed " << seed;
+    if (trial % 4 != 3) continue;
+    quietly(program, {"--steps", std::to_string(step + 1), "--save", at("whole")});
+    EXPECT_TRUE(snapshot_tensors(at("s")) == snapshot_tensors(at("whole"))) << "seed " << seed << " step " << step;
+  }
+}
+
+TEST_F(TrainProgram, SignalsSaveAndEnd) {
+  const std::string program = resnet_stored();
+  for (const int number : {SIGTERM, SIGINT}) {
+    for (const bool saves : {true, false}) {
+      Arguments arguments = {program, "--steps", "100000000", "--log", at("log.jsonl")};
+      if (saves) arguments.insert(arguments.end(), {"--save", at("s")});
+      fs::remove(at("log.jsonl"));
+      Process process(arguments);
+      for (int i = 0; i < 1000 && file_text(at("log.jsonl")).empty(); ++i) sleep_seconds(0.005);
+      process.signal(number);
+      const ProcessResult result = process.wait();
+      EXPECT_EQ(result.status, saves ? 0 : 128 + number) << result.err;
+      EXPECT_NE(result.err.find("stopped by a signal"), std::string::npos) << result.err;
+      const json last = read_log(at("log.jsonl")).lines.back();
+      EXPECT_TRUE(!saves || saved_step(at("s")) == last["step"]) << last;
+    }
+  }
+}
+
+// A safetensors file with a changed header; data stay.
+std::string with_header(const std::string& file, const std::function<void(json&)>& change) {
+  uint64_t length = 0;
+  std::memcpy(&length, file.data(), 8);
+  json header = json::parse(file.substr(8, length));
+  change(header);
+  const std::string text = header.dump();
+  const uint64_t new_length = text.size();
+  return std::string(reinterpret_cast<const char*>(&new_length), 8) + text + file.substr(8 + length);
+}
+
+TEST_F(TrainProgram, InitialWeights) {
+  const std::string program = resnet_stored();
+  quietly(program, {"--steps", "2", "--save", at("s")});
+  const std::string good = file_text(at("s/model.safetensors")), file = at("w.safetensors");
+  const auto refuses = [&](const std::string& content, const Arguments& fragments) {
+    write_text(file, content);
+    Arguments all = {"w.safetensors"};
+    all.insert(all.end(), fragments.begin(), fragments.end());
+    expect_refusal(program, {"--init", file, "--log", at("log.jsonl"), "--save", at("none")}, all);
+    EXPECT_FALSE(fs::exists(at("none"))) << "nothing is saved";
+  };
+  write_text(file, good);
+  quietly(program, {"--init", file, "--steps", "1"});
+  refuses("", {"bytes"});
+  refuses("garbage that is no header at all", {"header"});
+  refuses(good.substr(0, good.size() - 100), {"truncated"});
+  refuses(good + "tail", {"bytes"});
+  refuses(good.substr(0, 4), {"bytes"});
+  refuses(with_header(good, [](json& h) { h["conv1.weight"]["shape"] = {8, 1, 9}; }), {"conv1.weight", "[8,1,3,3]"});
+  refuses(with_header(good, [](json& h) { h["conv1.weight"]["dtype"] = "I32"; }), {"conv1.weight", "F32"});
+  refuses(with_header(good, [](json& h) { h["conv1.weight"]["dtype"] = "X9"; }), {"conv1.weight", "dtype"});
+  refuses(with_header(good, [](json& h) { h["fc.other"] = h["fc.weight"]; h.erase("fc.weight"); }), {"fc.weight", "missing"});
+  refuses(with_header(good, [](json& h) { h["fc.weight"]["data_offsets"][1] = 1; }), {"fc.weight", "data_offsets"});
+  expect_refusal(program, {"--init", at("absent.safetensors")}, {"absent.safetensors"});
+  expect_refusal(gpt_stored(), {"--init", at("s/model.safetensors")}, {"model.safetensors", "transformer."});
+}
+
+TEST_F(TrainProgram, SnapshotsThatCannotBeResumed) {
+  const std::string program = resnet_stored();
+  quietly(program, {"--steps", "2", "--save", at("s")});
+  const json good = json::parse(file_text(at("s/training.json")));
+  const auto write = [&](const json& changes) { write_text(at("s/training.json"), with(good, changes).dump()); };
+  write({{"kernel_set", "another/set"}});
+  const ProcessResult warned = train(program, {"--resume", at("s"), "--steps", "3", "--quiet"});
+  EXPECT_EQ(warned.status, 0);
+  EXPECT_TRUE(warned.is_one_line_with({"warning", "another/set", "bits may differ"})) << warned.err;
+  const std::pair<json, std::string> cases[] = {
+      {{{"format", 99}}, "format"}, {{{"format", "1"}}, "format"}, {{{"format", nullptr}}, "format"}, {{{"step", -1}}, "step"},
+      {{{"step", "2"}}, "step"}, {{{"kernel_set", 7}}, "kernel_set"}, {{{"recipe", 3}}, "recipe"}, {{{"recipe", {{"model", 4}}}}, "recipe.model"},
+      {{{"recipe", {{"model", {{"width", 16}}}}}}, "recipe.model"}};
+  for (const auto& [changes, field] : cases) {
+    write(changes);
+    expect_refusal(program, {"--resume", at("s")}, {"training.json", field});
+  }
+  for (const char* text : {"", "[]", "{\"format\": 1"}) {
+    write_text(at("s/training.json"), text);
+    expect_refusal(program, {"--resume", at("s")}, {"training.json"});
+  }
+  write(json::object());
+  fs::remove(at("s/optimizer.safetensors"));
+  expect_refusal(program, {"--resume", at("s")}, {"optimizer.safetensors"});
+  expect_refusal(program, {"--resume", at("absent")}, {"absent"});
+}
+
+TEST_F(TrainProgram, SaveFoldersThatCannotBeWritten) {
+  const std::string program = resnet_stored();
+  fs::create_directories(at("other"));
+  write_text(at("other/thesis.txt"), "years of work");
+  expect_refusal(program, {"--save", at("other")}, {"thesis.txt"});
+  EXPECT_EQ(file_text(at("other/thesis.txt")), "years of work");
+  write_text(at("file"), "");
+  expect_refusal(program, {"--save", at("file")}, {"file", "folder"});
+  expect_refusal(program, {"--save", "/proc/reprise"}, {"/proc/reprise"});
+  expect_refusal(program, {"--log", at("no/such/log.jsonl")}, {"--log"});
+  expect_refusal(program, {"--log", "/dev/full"}, {"/dev/full", "--log"});
+}
+
+TEST_F(TrainProgram, FullDiskWhileSaving) {
+  const std::string program = resnet_stored();
+  quietly(program, {"--steps", "2", "--save", at("s")});
+  const std::string before = snapshot_tensors(at("s"));
+  const auto largest = fs::file_size(at("s/model.safetensors"));
+  for (const uint64_t limit : {largest / 2, largest - 1, uint64_t{8192}}) {
+    ProcessOptions full_disk;
+    full_disk.largest_file_bytes = limit;
+    full_disk.environment = {"LC_ALL=C"};
+    const ProcessResult result = train(program, {"--resume", at("s"), "--steps", "4", "--save", at("s"), "--quiet"}, full_disk);
+    EXPECT_EQ(result.status, 1) << limit;
+    EXPECT_TRUE(result.is_one_line_with({"model.safetensors", "written"})) << result.err;
+    EXPECT_TRUE(snapshot_tensors(at("s")) == before) << "the snapshot of before must be whole";
+    EXPECT_EQ(saved_step(at("s")), 2u);
+    EXPECT_FALSE(fs::exists(at("s.tmp")));
+  }
+  quietly(program, {"--resume", at("s"), "--steps", "4", "--save", at("s")});
+}
+
+// Boundaries on disk, so tight is the budget and so cheap the disk.
+std::string resnet_spilling() {
+  json recipe = with(resnet(), {{"model", {{"units", {3, 3, 3}}}}, {"schedule", {{"strategy", "h-revolve"}, {"disk", "1MiB"}, {"write_cost", 0.1},
+                                                                               {"read_cost", 0.1}}}});
+  recipe["budget"] = smallest_budget(recipe);
+  return train_program("resnet-spilling", recipe);
+}
+
+TEST_F(TrainProgram, SpillFile) {
+  const std::string program = resnet_spilling();
+  quietly(program, {"--steps", "2", "--save", at("beside")});
+  quietly(program, {"--steps", "2", "--save", at("there"), "--disk", at("spill")});
+  EXPECT_TRUE(snapshot_tensors(at("beside")) == snapshot_tensors(at("there")));
+  EXPECT_FALSE(fs::exists(at("spill")));
+  for (const auto& entry : fs::directory_iterator(fs::path(program).parent_path())) {
+    EXPECT_EQ(entry.path().filename().string().find(".spill"), std::string::npos) << entry.path();
+  }
+  EXPECT_NE(train(program, {"--help"}).out.find("--disk"), std::string::npos);
+  EXPECT_EQ(train(resnet_stored(), {"--help"}).out.find("--disk"), std::string::npos) << "a plan without a disk has no such option";
+  write_text(at("precious"), "text");
+  expect_refusal(program, {"--disk", at("precious")}, {at("precious"), "KiB", "File exists"});
+  EXPECT_EQ(file_text(at("precious")), "text");
+  ProcessOptions full_disk;
+  full_disk.largest_file_bytes = 1024;
+  full_disk.environment = {"LC_ALL=C"};
+  const ProcessResult full = train(program, {"--disk", at("spill"), "--quiet"}, full_disk);
+  EXPECT_EQ(full.status, 1);
+  EXPECT_TRUE(full.is_one_line_with({at("spill"), "KiB", "File too large"})) << full.err;
+}
+
+// The file is cut short again and again from outside, until a read finds its end.
+TEST_F(TrainProgram, SpillFileThatFailsInAStepLeavesTheLastSnapshot) {
+  const std::string program = resnet_spilling();
+  Process process({program, "--steps", "1000000", "--save", at("s"), "--save-every", "1", "--disk", at("spill"), "--quiet"});
+  for (int i = 0; i < 4000 && !fs::exists(at("s")); ++i) sleep_seconds(0.002);
+  const std::string files = "/proc/" + std::to_string(process.id()) + "/fd";
+  std::string spill;
+  for (const auto& entry : fs::directory_iterator(files)) {
+    std::error_code gone;  // a file that was open a moment ago
+    if (fs::read_symlink(entry.path(), gone).string().find(at("spill")) == 0) spill = entry.path().string();
+  }
+  ASSERT_NE(spill, "");
+  for (int i = 0; i < 100000 && ::truncate(spill.c_str(), 0) == 0; ++i) sleep_seconds(0.0002);  // until the process is gone
+  const ProcessResult result = process.wait();
+  EXPECT_EQ(result.status, 1);
+  EXPECT_TRUE(result.is_one_line_with({"spill file", "Input/output error"})) << result.err;
+  const uint64_t step = saved_step(at("s"));
+  EXPECT_FALSE(fs::exists(at("s.tmp")));
+  quietly(program, {"--steps", std::to_string(step), "--save", at("whole")});
+  EXPECT_TRUE(snapshot_tensors(at("s")) == snapshot_tensors(at("whole"))) << "step " << step;
+}
+
+TEST_F(TrainProgram, BadData) {
+  const std::string program = idx_program(), images = idx_folder() + "/train-images-idx3-ubyte", labels = idx_folder() + "/train-labels-idx1-ubyte";
+  const auto refuses = [&](const std::string& path, const std::function<void(std::string&)>& change, const Arguments& fragments) {
+    write_idx_data(idx_folder(), 24);
+    std::string content = file_text(path);
+    change(content);
+    write_text(path, content);
+    expect_refusal(program, {"--save", at("none")}, fragments);
+    EXPECT_FALSE(fs::exists(at("none")));
+    write_idx_data(idx_folder(), 24);
+  };
+  refuses(labels, [](std::string& s) { s[8 + 17] = 9; }, {"train-labels-idx1-ubyte", "17", "9", "from 0 to 3"});
+  refuses(labels, [](std::string& s) { s.pop_back(); }, {"train-labels-idx1-ubyte"});
+  refuses(images, [](std::string& s) { s.resize(s.size() / 2); }, {"train-images-idx3-ubyte"});
+  refuses(images, [](std::string& s) { s.clear(); }, {"train-images-idx3-ubyte"});
+  refuses(images, [](std::string& s) { s[3] = 7; }, {"train-images-idx3-ubyte"});
+  refuses(images, [](std::string& s) { s[11] = 9; }, {"train-images-idx3-ubyte"});
+  fs::remove(images);
+  expect_refusal(program, {}, {"train-images-idx3-ubyte"});
+  write_idx_data(idx_folder(), 24);
+  const std::string text_program = gpt_stored(), text = build_folder() + "/test-programs/text.txt", words = file_text(text);
+  write_text(text, "short");
+  expect_refusal(text_program, {}, {"text.txt"});
+  fs::remove(text);
+  expect_refusal(text_program, {}, {"text.txt"});
+  write_text(text, words);
+}
+
+// Found in the middle of training, when its turn to be decoded comes.
+TEST_F(TrainProgram, ImageThatCannotBeDecoded) {
+  const std::string folder = build_folder() + "/test-programs/photographs";
+  for (const char* name : {"a", "b", "c", "d"}) {
+    fs::create_directories(folder + "/" + name);
+    for (const char* file : {"/1.pgm", "/2.pgm", "/3.pgm", "/4.pgm"}) write_text(folder + "/" + name + file, "P5 8 8 255\n" + std::string(64, 'x'));
+  }
+  const json data = {{"kind", "image_folder"}, {"path", folder}, {"shuffle", false}};
+  const std::string program = train_program("resnet-folder", with(resnet(), {{"data", data}, {"evaluate_every", 0}}));
+  quietly(program, {"--steps", "5", "--log", at("log.jsonl")});
+  write_text(folder + "/d/2.pgm", "no image");
+  expect_refusal(program, {"--steps", "5", "--save", at("s"), "--save-every", "1", "--log", at("log.jsonl")}, {"d/2.pgm", "decoded"});
+  EXPECT_EQ(read_log(at("log.jsonl")).lines.size(), 3u) << "the steps before it are done";
+  EXPECT_EQ(saved_step(at("s")), 3u);
+}
+
+TEST_F(TrainProgram, LossThatIsNotFinite) {
+  const std::string program = train_program("resnet-wild", with(resnet(), {{"optimizer", {{"lr", 1e30}}}, {"evaluate_every", 0}}));
+  expect_refusal(program, {"--steps", "50", "--save", at("s"), "--save-every", "1", "--log", at("log.jsonl")}, {"not finite", "step", "lr"});
+  const Log log = read_log(at("log.jsonl"));
+  ASSERT_FALSE(log.lines.empty());
+  EXPECT_EQ(saved_step(at("s")), log.lines.back()["step"]) << "the snapshot is of the last good step";
+  EXPECT_FALSE(fs::exists(at("s.tmp")));
+}
+
+TEST_F(TrainProgram, WeightsOfAHuggingFaceFolder) {
+  quietly(gpt_stored(), {"--steps", "3", "--save", at("s")});
+  const std::string folder = build_folder() + "/test-programs/hf-model";
+  fs::remove_all(folder);
+  fs::create_directories(folder);
+  for (const char* file : {"/config.json", "/model.safetensors"}) fs::copy_file(at("s") + file, folder + file);
+  json recipe = gpt();
+  recipe["model"] = {{"huggingface", folder}};
+  const std::string program = train_program("gpt-hf", recipe);
+  quietly(gpt_stored(), {"--steps", "1", "--init", at("s/model.safetensors"), "--log", at("init.jsonl")});
+  quietly(program, {"--steps", "1", "--log", at("hf.jsonl"), "--save", at("h")});
+  EXPECT_EQ(read_log(at("hf.jsonl")).results(), read_log(at("init.jsonl")).results());
+  EXPECT_NE(train(program, {"--steps", "1"}).err.find("weights from " + folder), std::string::npos);
+  quietly(gpt_stored(), {"--steps", "2", "--resume", at("h")});  // the same model, wherever it came from
+  fs::remove(folder + "/model.safetensors");
+  quietly(program, {"--steps", "1", "--log", at("drawn.jsonl")});
+  quietly(gpt_stored(), {"--steps", "1", "--log", at("seed.jsonl")});
+  EXPECT_EQ(read_log(at("drawn.jsonl")).results(), read_log(at("seed.jsonl")).results()) << "without weights they are drawn from the seed";
+  write_text(folder + "/model.safetensors", "garbage");
+  expect_refusal(program, {"--steps", "1"}, {"model.safetensors"});
+}
+
+TEST_F(TrainProgram, WhatAPersonSees) {
+  const ProcessResult result = train(gpt_tight(), {"--steps", "3"});
+  EXPECT_EQ(result.status, 0);
+  EXPECT_EQ(result.out, "");
+  for (const char* fragment : {"steps 1 to 3", "tokens/s", "left", "(equal)", "sample:\n"}) {
+    EXPECT_NE(result.err.find(fragment), std::string::npos) << fragment << " in " << result.err;
+  }
+  const std::string sample = result.err.substr(result.err.find("sample:\n"));
+  EXPECT_GE(sample.size(), 300u);
+  for (const char c : sample) EXPECT_TRUE(c == '\n' || (c >= ' ' && c <= '~')) << static_cast<int>(c);
+  const ProcessResult images = train(resnet_stored(), {"--steps", "3"});
+  for (const char* fragment : {"images/s", "test accuracy", "(equal)"}) EXPECT_NE(images.err.find(fragment), std::string::npos) << fragment;
+  const std::string any_backend = train_program("resnet-auto", with(resnet(), {{"backend", "auto"}}));
+  EXPECT_NE(train(any_backend, {"--steps", "1"}).err.find("backend auto"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace reprise::test

@@ -1,0 +1,207 @@
+// The harness of training_harness.h.
+// Poisoning hooks into the row observer: lifetimes come from the plan, NaN shows what reads outside them.
+// It must not judge.
+#include "tests/runtime/training_harness.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <mutex>
+#include <stdexcept>
+
+#include <unistd.h>
+
+#include "ports/linux/linux_port.h"
+
+namespace reprise {
+
+std::string resnet_recipe(const std::string& extra, const std::string& block) {
+  return R"({"name": "small-resnet", "model": {"family": "resnet", "block": ")" + block +
+         "\", \"units\": " + (block == "basic" ? "[2, 1, 2]" : "[4, 3, 3]") + R"(, "width": 8, "stem": "cifar", "classes": 5, "image": [13, 11, 3]},
+         "data": {"kind": "synthetic"}, "batch": 4, "steps": 10, "seed": 3,
+         "optimizer": {"name": "sgd", "lr": 0.05, "momentum": 0.9, "nesterov": true, "weight_decay": 0.001})" + extra + "}";
+}
+
+std::string gpt_recipe(const std::string& extra, double dropout) {
+  const std::string p = std::to_string(dropout);
+  return R"({"name": "small-gpt", "model": {"family": "gpt2", "vocab_size": 37, "n_positions": 24, "n_embd": 24, "n_layer": 3, "n_head": 3,
+         "resid_pdrop": )" + p + ", \"embd_pdrop\": " + p + ", \"attn_pdrop\": " + p + R"(},
+         "data": {"kind": "synthetic"}, "batch": 3, "sequence": 19, "steps": 10, "seed": 4,
+         "optimizer": {"name": "adamw", "lr": 0.003, "weight_decay": 0.1, "no_decay": ["*.bias", "*ln_*"]})" + extra + "}";
+}
+
+Recipe recipe_from(const std::string& text) { return parse_recipe(text, "test.json", "/tmp"); }
+
+PlannedRun plan_run(const Recipe& recipe, const std::string& strategy, double budget_share) {
+  PlannedRun run;
+  Recipe planned = recipe;
+  planned.schedule.strategy = strategy;
+  if (takes_disk(strategy) && planned.schedule.disk_bytes == 0) {
+    planned.schedule.disk_bytes = uint64_t{1} << 30;
+    planned.schedule.write_cost = 0.5;
+    planned.schedule.read_cost = 0.25;
+  }
+  run.model = solve_model(planned);
+  const ScheduleRequest request = request_of(run.model);
+  if (budget_share >= 0) {
+    const uint64_t least = smallest_budget(run.model, request);
+    run.model.recipe.budget_bytes = least + static_cast<uint64_t>(budget_share * static_cast<double>(run.model.store_all_bytes - least));
+  }
+  run.planned = plan_model(run.model, request);
+  if (!run.planned.fits) throw std::runtime_error(does_not_fit_message(run.model, run.planned, request));
+  return run;
+}
+
+TestArena::TestArena(uint64_t bytes) : memory_(bytes + kAlignment) {
+  const uintptr_t address = reinterpret_cast<uintptr_t>(memory_.data());
+  arena_.base = memory_.data() + (kAlignment - address % kAlignment) % kAlignment;
+  arena_.bytes = bytes;
+}
+
+namespace {
+
+// Fills with NaN, be it read as f32 or as bf16, what a row finds newborn, unless the row writes it, and what dies after the row.
+struct Poison {
+  const Trainer* trainer;
+
+  void fill(const Slot& slot) const {
+    std::memset(trainer->region(Region::kProgram) + slot.tensor.offset, 0xff, slot.tensor.bytes);
+  }
+  void before(ProgramId id, uint32_t row) const {
+    const Program& program = trainer->plan->program(id);
+    for (uint32_t s = 0; s < program.slots.count; ++s) {
+      if (program.slots[s].first_row == row && s != program.input && s != program.labels && !is_move(program, row)) fill(program.slots[s]);
+    }
+  }
+  void after(ProgramId id, uint32_t row) const {
+    const Program& program = trainer->plan->program(id);
+    if (is_move(program, row)) return;  // source and target may overlap
+    for (const Slot& slot : program.slots) {
+      if (slot.end_row == row + 1) fill(slot);
+    }
+  }
+  static bool is_move(const Program& program, uint32_t row) { return program.rows[row].op == Op::kMove; }
+};
+
+}  // namespace
+
+namespace {
+
+// The port's own spill file for the time of a run; none for a plan without disk.
+struct DiskOf {
+  explicit DiskOf(const Plan& plan) {
+    if (plan.disk_bytes == 0) return;
+    const std::string path = "/tmp/reprise-test-spill-" + std::to_string(::getpid());
+    if (!linux_open_disk(path.c_str(), plan.disk_bytes, &disk).ok()) throw std::runtime_error("no spill file");
+  }
+  ~DiskOf() { linux_close_disk(); }
+  DiskOf(const DiskOf&) = delete;
+  DiskOf& operator=(const DiskOf&) = delete;
+  Disk disk;
+};
+
+// The port's own pool for the time of a run.
+struct PoolOf {
+  explicit PoolOf(uint32_t count) {
+    if (!linux_start_workers(count, &workers).ok()) throw std::runtime_error("no workers");
+  }
+  ~PoolOf() { linux_stop_workers(); }
+  PoolOf(const PoolOf&) = delete;
+  PoolOf& operator=(const PoolOf&) = delete;
+  Workers workers;
+};
+
+}  // namespace
+
+std::vector<float> state_values(const OwnedPlan& plan, const RunResult& result, const std::string& name) {
+  for (const StateTensor& state : plan.state) {
+    if (state.name != name) continue;
+    std::vector<float> values(state.tensor.elements());
+    std::memcpy(values.data(), result.state.data() + state.tensor.offset, values.size() * sizeof(float));
+    return values;
+  }
+  throw std::runtime_error("no state tensor " + name);
+}
+
+RunResult train_plan(const OwnedPlan& owned, const Recipe& recipe, const RunOptions& options) {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    if (!linux_set_up_kernels().ok()) throw std::runtime_error("no kernels");
+  });
+  const Plan plan = owned.view();
+  const TestArena arena(plan.arena_bytes + 4096);
+  const PoolOf pool(options.workers);
+  const DiskOf disk(plan);
+  Trainer trainer;
+  const Status bound = bind(plan, cpu_backend(), pool.workers, arena.get(), trainer, disk.disk);
+  if (!bound.ok()) throw std::runtime_error(std::string("bind: ") + bound.message);
+  Poison poison = {&trainer};
+  if (options.poison) {
+    trainer.observer = {&poison, [](void* p, ProgramId id, uint32_t row) { static_cast<Poison*>(p)->before(id, row); },
+                        [](void* p, ProgramId id, uint32_t row) { static_cast<Poison*>(p)->after(id, row); }};
+  }
+  const auto data = open_dataset(recipe, Split::kTraining);
+  const BatchSource source = {data.get(), [](void* state, uint64_t step, uint32_t micro, void* input, int32_t* labels) {
+                                static_cast<Dataset*>(state)->fill(step, micro, input, labels);
+                                return ok_status();
+                              }};
+  RunResult result;
+  for (int s = 0; s < options.steps; ++s) {
+    if (options.poison_gradients) {
+      for (const Tensor& tensor : plan.carried) {  // not the padding between them, which is always zero
+        float* gradient = reinterpret_cast<float*>(trainer.region(Region::kCarried) + tensor.offset);
+        std::fill_n(gradient, tensor.elements(), std::numeric_limits<float>::quiet_NaN());
+      }
+    }
+    StepReport report;
+    const Status status = train_step(trainer, source, report);
+    if (!status.ok()) throw std::runtime_error(std::string("train_step: ") + status.message);
+    result.losses.push_back(report.loss);
+    result.gradient_norms.push_back(report.gradient_norm);
+  }
+  const auto bytes = [&trainer](Region region, uint64_t count) {
+    return std::vector<unsigned char>(trainer.region(region), trainer.region(region) + count);
+  };
+  result.state = bytes(Region::kState, plan.state_bytes);
+  result.gradients = bytes(Region::kCarried, plan.carried_bytes);
+  result.planned_bytes = plan.arena_bytes;
+  result.measured_bytes = measured_bytes(trainer);
+  if (!evaluate(trainer, source, 1, result.evaluation).ok()) throw std::runtime_error("evaluate");
+  return result;
+}
+
+namespace {
+
+void reverse_holding(const Chain& chain, int first, int last, std::vector<Action>& actions) {
+  const auto record = [&](int i) {
+    actions.push_back({ActionKind::kRecord, i, 0, i % static_cast<int>(chain.links[static_cast<size_t>(i)].tapes.size())});
+  };
+  const auto backward = [&](int i) { actions.push_back({ActionKind::kBackward, i, 0, -1}); };
+  if (last < first + 2) {
+    for (int i = first; i <= last; ++i) record(i);
+    for (int i = last; i >= first; --i) backward(i);
+    return;
+  }
+  const int held = last - 1, from = held > first + 1 ? first + 1 : first;
+  actions.push_back({ActionKind::kAdvance, first, held, -1});
+  record(held);
+  actions.push_back({ActionKind::kDrop, held, 0, -1});
+  record(last);
+  backward(last);
+  if (from > first) record(first);
+  actions.push_back({ActionKind::kAdvance, from, held, -1});
+  backward(held);
+  actions.push_back({ActionKind::kDrop, held, 0, -1});
+  reverse_holding(chain, from, held - 1, actions);
+  if (from > first) backward(first);
+}
+
+}  // namespace
+
+Schedule schedule_that_holds_tapes(const Chain& chain) {
+  Schedule schedule;
+  reverse_holding(chain, 0, chain.length() - 1, schedule.actions);
+  return schedule;
+}
+
+}  // namespace reprise

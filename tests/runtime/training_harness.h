@@ -1,0 +1,65 @@
+// Plans a recipe in memory, binds it and trains: what the end-to-end tests share.
+// Here so that a test says only which recipe, which schedule and what must hold.
+// It must not judge.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lib/reprise.h"
+#include "tools/data/dataset.h"
+#include "tools/planning/planner.h"
+
+namespace reprise {
+
+// A small ResNet and a small GPT-2 on synthetic data, as recipe texts; `extra` is spliced in as further keys (", \"key\": ...").
+std::string resnet_recipe(const std::string& extra = "", const std::string& block = "basic");
+std::string gpt_recipe(const std::string& extra = "", double dropout = 0.1);
+
+Recipe recipe_from(const std::string& text);
+
+struct PlannedRun {
+  SolvedModel model;
+  PlannedModel planned;
+};
+// A strategy that takes a disk gets one of 1 GiB, so fast that it uses it, unless the recipe names one.
+// `budget_share`: from 0, the smallest budget that fits, to 1, what storing everything needs; negative: no budget. Throws where
+// it does not fit.
+PlannedRun plan_run(const Recipe& recipe, const std::string& strategy, double budget_share = -1);
+
+struct RunOptions {
+  int steps = 3;
+  uint32_t workers = 1;
+  bool poison = false;  // every slot is filled with NaN when it is born and when it dies
+  bool poison_gradients = false;  // Carried is filled with NaN before every step
+};
+
+struct RunResult {
+  std::vector<double> losses;
+  std::vector<float> gradient_norms;
+  std::vector<unsigned char> state;      // all of it, after the last step
+  std::vector<unsigned char> gradients;  // Carried
+  uint64_t planned_bytes = 0, measured_bytes = 0;
+  EvaluationReport evaluation;           // over one batch, after the last step
+};
+// The values of one state tensor in `result`; throws where there is none of that name.
+std::vector<float> state_values(const OwnedPlan& plan, const RunResult& result, const std::string& name);
+
+RunResult train_plan(const OwnedPlan& plan, const Recipe& recipe, const RunOptions& options);
+
+// Memory for an arena with room behind it, so that writing past the plan's end is seen and not felt.
+class TestArena {
+ public:
+  explicit TestArena(uint64_t bytes);
+  Arena get() const { return arena_; }
+
+ private:
+  std::vector<unsigned char> memory_;
+  Arena arena_;
+};
+
+// Always holds a tape while its link's input is dropped and made again, wherever there are three links.
+Schedule schedule_that_holds_tapes(const Chain& chain);
+
+}  // namespace reprise

@@ -1,0 +1,146 @@
+// Rules that hold whatever the schedule: batch statistics move once, gradients do not survive, accumulation is a mean,
+// frozen weights stay, and the loss falls.
+// Each would be broken by a recomputation that is not pure.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "tests/runtime/training_harness.h"
+#include "tools/graph/backward_order.h"
+
+namespace reprise {
+namespace {
+
+int64_t batches_tracked(const OwnedPlan& plan, const RunResult& result, const std::string& name) {
+  for (const StateTensor& state : plan.state) {
+    if (state.name == name) return *reinterpret_cast<const int64_t*>(result.state.data() + state.tensor.offset);
+  }
+  return -1;
+}
+
+TEST(TrainingRules, BatchStatisticsMoveOncePerMicroBatch) {
+  const Recipe recipe = recipe_from(resnet_recipe(R"(, "accumulate": 3)"));
+  for (const char* strategy : {"none", "revolve", "optimal"}) {
+    const PlannedRun run = plan_run(recipe, strategy, strategy == std::string("none") ? -1 : 0);
+    const RunResult result = train_plan(run.planned.plan, recipe, {.steps = 4});
+    int layers = 0;
+    for (const StateTensor& state : run.planned.plan.state) {
+      const std::string name = state.name;
+      if (name.find("num_batches_tracked") == std::string::npos) continue;
+      EXPECT_EQ(batches_tracked(run.planned.plan, result, name), 12) << strategy << " " << name;
+      ++layers;
+    }
+    EXPECT_EQ(layers, 13);  // 1 stem, 2 in each of 5 units, 2 projections
+  }
+}
+
+// The first running mean is 0.1 of the batch's mean: moved twice it would be 0.19.
+TEST(TrainingRules, RunningMeanIsOneMove) {
+  const Recipe recipe = recipe_from(resnet_recipe());
+  const PlannedRun none = plan_run(recipe, "none"), least = plan_run(recipe, "optimal", 0);
+  const auto expected = state_values(none.planned.plan, train_plan(none.planned.plan, recipe, {.steps = 1}), "layer1.0.bn1.running_mean");
+  const auto actual = state_values(least.planned.plan, train_plan(least.planned.plan, recipe, {.steps = 1}), "layer1.0.bn1.running_mean");
+  EXPECT_EQ(expected, actual);
+  EXPECT_NE(expected[0], 0.0f);
+}
+
+TEST(TrainingRules, NoGradientSurvivesIntoTheNextStep) {
+  for (const std::string& text : {resnet_recipe(R"(, "accumulate": 2)"), gpt_recipe(R"(, "accumulate": 2)")}) {
+    const Recipe recipe = recipe_from(text);
+    const PlannedRun run = plan_run(recipe, "optimal", 0);
+    const RunResult clean = train_plan(run.planned.plan, recipe, {.steps = 4});
+    const RunResult poisoned = train_plan(run.planned.plan, recipe, {.steps = 4, .poison_gradients = true});
+    EXPECT_EQ(clean.losses, poisoned.losses) << recipe.name;
+    EXPECT_TRUE(clean.state == poisoned.state) << recipe.name;
+  }
+}
+
+// Without batch-norm, k micro-batches are one batch k times as large, to rounding.
+TEST(TrainingRules, AccumulationIsOneLargerBatch) {
+  Recipe small = recipe_from(gpt_recipe(R"(, "accumulate": 4)", 0.0));
+  small.data.shuffle = false;
+  Recipe large = small;
+  large.batch = small.batch * small.accumulate;
+  large.accumulate = 1;
+  const PlannedRun a = plan_run(small, "none"), b = plan_run(large, "none");
+  const RunResult accumulated = train_plan(a.planned.plan, small, {.steps = 1}), whole = train_plan(b.planned.plan, large, {.steps = 1});
+  EXPECT_NEAR(accumulated.losses[0], whole.losses[0], 1e-6 * whole.losses[0]);
+  EXPECT_NEAR(accumulated.gradient_norms[0], whole.gradient_norms[0], 1e-5f * whole.gradient_norms[0]);
+  // Gradients, tensor by tensor, against their own norm: rounding of sums over 4 * 3 * 19 rows.
+  ASSERT_EQ(a.planned.plan.carried.size(), b.planned.plan.carried.size());
+  for (size_t t = 0; t < a.planned.plan.carried.size(); ++t) {
+    const Tensor& tensor = a.planned.plan.carried[t];
+    const float* x = reinterpret_cast<const float*>(accumulated.gradients.data() + tensor.offset);
+    const float* y = reinterpret_cast<const float*>(whole.gradients.data() + b.planned.plan.carried[t].offset);
+    double difference = 0, norm = 0;
+    for (uint64_t i = 0; i < tensor.elements(); ++i) {
+      difference += (x[i] - y[i]) * static_cast<double>(x[i] - y[i]);
+      norm += y[i] * static_cast<double>(y[i]);
+    }
+    EXPECT_LE(std::sqrt(difference), 2e-5 * std::sqrt(norm) + 1e-9) << a.planned.plan.carried_names[t];
+  }
+}
+
+TEST(TrainingRules, FrozenWeightsStayAndCostNothing) {
+  const Recipe all = recipe_from(resnet_recipe()), top = recipe_from(resnet_recipe(R"(, "freeze": ["conv1.*", "bn1.*", "layer1.*", "layer2.*"])"));
+  const PlannedRun trained = plan_run(all, "none"), frozen = plan_run(top, "none");
+  EXPECT_LT(frozen.planned.plan.arena_bytes, trained.planned.plan.arena_bytes);
+  EXPECT_LT(frozen.planned.plan.programs[0].rows.size(), trained.planned.plan.programs[0].rows.size());
+  const RunResult before = train_plan(frozen.planned.plan, top, {.steps = 0}), after = train_plan(frozen.planned.plan, top, {.steps = 5});
+  for (const char* name : {"conv1.weight", "bn1.weight", "layer1.1.conv2.weight", "layer2.0.downsample.1.bias"}) {
+    EXPECT_EQ(state_values(frozen.planned.plan, before, name), state_values(frozen.planned.plan, after, name)) << name;
+  }
+  EXPECT_NE(state_values(frozen.planned.plan, before, "layer3.0.conv1.weight"), state_values(frozen.planned.plan, after, "layer3.0.conv1.weight"));
+  const PlannedRun least = plan_run(top, "optimal", 0);
+  EXPECT_TRUE(train_plan(least.planned.plan, top, {.steps = 5}).losses == after.losses);
+}
+
+// A released gradient needs no room of its own between steps; weights are those of the unreleased run.
+TEST(TrainingRules, GradientReleaseGivesTheSameWeights) {
+  for (const bool gpt : {false, true}) {
+    const auto text = [gpt](const std::string& extra) { return gpt ? gpt_recipe(extra) : resnet_recipe(extra); };
+    const Recipe kept = recipe_from(text("")), released = recipe_from(text(R"(, "gradient_release": true)"));
+    const PlannedRun a = plan_run(kept, "none"), b = plan_run(released, "optimal", 0);
+    EXPECT_LT(b.planned.plan.carried_bytes, a.planned.plan.carried_bytes);
+    EXPECT_EQ(b.planned.plan.carried_bytes, gpt ? align_up(37 * 24 * 4) : 0u);  // the tied table is written by two links
+    const RunResult x = train_plan(a.planned.plan, kept, {.steps = 6}), y = train_plan(b.planned.plan, released, {.steps = 6});
+    EXPECT_EQ(x.losses, y.losses);
+    EXPECT_EQ(x.gradient_norms, y.gradient_norms);
+    EXPECT_TRUE(x.state == y.state);
+  }
+}
+
+// Backward calls of the tapes in which a layer's dX comes before its dW.
+int weights_after_data(const SolvedModel& model) {
+  int count = 0;
+  for (const LinkBody& link : model.bodies.links) {
+    for (const TapeChoice& tape : link.tapes) {
+      const std::vector<Call>& calls = tape.backward.calls;
+      for (size_t c = 0; c + 1 < calls.size(); ++c) {
+        count += calls[c].pass == Pass::kBackwardData && calls[c + 1].pass == Pass::kBackwardWeight && calls[c].arguments[1] == calls[c + 1].arguments[2];
+      }
+    }
+  }
+  return count;
+}
+
+// A released gradient of a wide layer lives from its dW to the update after dX: dW goes last there, and no bit changes.
+TEST(TrainingRules, BackwardOrderIsChosenForItsMemoryAlone) {
+  Recipe kept = recipe_from(resnet_recipe("", "bottleneck"));
+  kept.batch = 2;
+  Recipe released = kept;
+  released.gradient_release = true;
+  const PlannedRun least = plan_run(released, "optimal", 0);
+  EXPECT_GT(weights_after_data(least.model), 0);
+  for (const LinkBody& link : least.model.bodies.links) {
+    const std::vector<std::vector<Call>> orders = backward_orders(link.backward);
+    EXPECT_EQ(orders.front(), link.backward);
+    for (const std::vector<Call>& order : orders) EXPECT_TRUE(std::is_permutation(order.begin(), order.end(), link.backward.begin(), link.backward.end()));
+  }
+  const PlannedRun all = plan_run(kept, "none");
+  EXPECT_TRUE(train_plan(least.planned.plan, released, {.steps = 4}).state == train_plan(all.planned.plan, kept, {.steps = 4}).state);
+}
+
+}  // namespace
+}  // namespace reprise

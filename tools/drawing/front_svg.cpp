@@ -1,0 +1,88 @@
+// The chart of front_svg.h: which points make a front, which scales show most of them.
+// Points that another of the same strategy beats are left out.
+// It must not favour a strategy, but for stressing `optimal`.
+#include "tools/drawing/front_svg.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "tools/drawing/chart.h"
+
+namespace reprise {
+
+namespace {
+
+using nlohmann::json;
+
+struct Unit {
+  double bytes;
+  const char* name;
+};
+
+std::vector<std::pair<double, double>> front_of(const json& points, const Unit& unit) {
+  std::vector<std::pair<double, double>> all, front;
+  for (const json& point : points) {
+    if (!point.at("feasible").get<bool>()) continue;
+    all.push_back({point.at("packed_bytes").get<double>() / unit.bytes, 100 * point.at("extra_forward_cost").get<double>()});
+  }
+  std::sort(all.begin(), all.end());
+  for (const auto& point : all) {
+    if (front.empty() || point.second < front.back().second - 1e-9) front.push_back(point);
+  }
+  return front;
+}
+
+// Where most strategies' fronts end upwards; a strategy that needs far more must not press the others flat.
+double percent_shown(const std::vector<ChartLine>& lines) {
+  std::vector<double> highest;
+  for (const ChartLine& line : lines) highest.push_back(line.points.front().second);
+  std::sort(highest.begin(), highest.end());
+  if (highest.empty()) return 100;
+  const double usual = std::max(20.0, 1.5 * highest[highest.size() / 2]);
+  return std::max(1.0, std::min(highest.back(), usual));
+}
+
+// The axis begins at nought unless that would leave most of the picture empty.
+void scale_across(Chart& chart, double most) {
+  double least = most;
+  for (const ChartLine& line : chart.lines) least = std::min(least, line.points.front().first);
+  chart.x_high = most;
+  chart.x_step = tick_step(most, 8);
+  if (least <= 0.5 * most || least >= most) return;
+  chart.x_step = tick_step(most - least, 8);
+  chart.x_low = std::floor(least / chart.x_step - 0.5) * chart.x_step;
+}
+
+void add_notes(Chart& chart, const std::string& without) {
+  std::string cut;
+  const double step = tick_step(chart.y_high, 6), edge = std::ceil(chart.y_high / step - 1e-9) * step;
+  for (const ChartLine& line : chart.lines) {
+    if (line.points.front().second <= edge) continue;
+    cut += (cut.empty() ? "Beyond the upper edge: " : ", ") + line.name + " to " + std::to_string(std::lround(line.points.front().second)) + " %";
+  }
+  if (!cut.empty()) chart.notes.push_back(cut);
+  if (!without.empty()) chart.notes.push_back("Fits at no budget shown: " + without);
+}
+
+}  // namespace
+
+std::string front_svg(const json& sweep, const std::string& title) {
+  const double most = std::max(1.0, sweep.at("store_all_bytes").get<double>());
+  const Unit unit = most >= 1073741824.0 ? Unit{1073741824.0, "GiB"} : most >= 1048576.0 ? Unit{1048576.0, "MiB"} : Unit{1024.0, "KiB"};
+  Chart chart{.title = title, .across = std::string("memory of the whole arena, ") + unit.name,
+              .upwards = "extra work, % of one step's forward and backward", .upwards_unit = " %", .steps = true, .lines = {}, .notes = {}};
+  std::string without;
+  for (const json& given : sweep.at("fronts")) {
+    const std::string name = given.value("policy", given.at("strategy").get<std::string>());
+    const auto points = front_of(given.at("points"), unit);
+    if (points.empty()) without += (without.empty() ? "" : ", ") + name;
+    else chart.lines.push_back({name, points, name == "optimal"});
+  }
+  chart.y_high = percent_shown(chart.lines);
+  scale_across(chart, most / unit.bytes);
+  add_notes(chart, without);
+  return chart_svg(chart);
+}
+
+}  // namespace reprise

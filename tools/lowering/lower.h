@@ -1,0 +1,32 @@
+// Lowers a schedule to rows: every action becomes kernel calls on slots with addresses.
+// Here is where recomputation turns into repeated rows; after this nobody knows what a checkpoint is.
+// It must not choose what to keep, nor where a block lives: schedule and layout have said so.
+#pragma once
+
+#include "tools/lowering/owned_plan.h"
+#include "tools/graph/training_state.h"
+#include "tools/layout/chain_layout.h"
+
+namespace reprise {
+
+struct LoweringInput {
+  const Graph& graph;
+  const std::vector<LinkBody>& links;
+  const TrainingState& state;
+  ScratchBytes scratch;
+};
+
+// Where things outside the chain's own area lie in a program's region: [ labels | small values | chain or scratch ].
+struct RegionHeader {
+  uint64_t labels_bytes = 0;
+  std::map<ValueId, uint64_t> small_offsets;
+  uint64_t bytes = 0;
+};
+RegionHeader region_header(const Graph& graph);
+
+// micro_first, or micro_add where every carried gradient is added to.
+OwnedProgram lower_training(const LoweringInput& input, const std::vector<Action>& actions, const ChainLayout& layout, bool add);
+OwnedProgram lower_update(const LoweringInput& input);
+OwnedProgram lower_evaluation(const LoweringInput& input, const std::vector<Call>& calls);
+
+}  // namespace reprise

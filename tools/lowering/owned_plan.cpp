@@ -1,0 +1,80 @@
+// Views of an owned plan, and its rows as kernel calls.
+// Here because Plan holds plain pointers.
+// It must not copy.
+#include "tools/lowering/owned_plan.h"
+
+namespace reprise {
+
+Program OwnedProgram::view() const {
+  Program program;
+  program.rows = span_of(rows);
+  program.arguments = span_of(arguments);
+  program.slots = span_of(slots);
+  program.bytes = bytes;
+  program.input = input;
+  program.labels = labels;
+  program.disk = span_of(disk);
+  return program;
+}
+
+const char* OwnedPlan::keep(const std::string& text) {
+  kept_.push_back(std::make_shared<const std::string>(text));
+  return kept_.back()->c_str();
+}
+
+Plan OwnedPlan::view() const {
+  Plan plan;
+  plan.format = format;
+  plan.name = name.c_str();
+  plan.backend = backend.c_str();
+  plan.state = span_of(state);
+  plan.carried = span_of(carried);
+  for (uint32_t p = 0; p < kProgramCount; ++p) plan.programs[p] = programs[p].view();
+  plan.attributes = {span_of(attributes.window),    span_of(attributes.norm),    span_of(attributes.linear),
+                     span_of(attributes.gelu),      span_of(attributes.attention), span_of(attributes.dropout),
+                     span_of(attributes.group),     span_of(attributes.clip),    span_of(attributes.update)};
+  plan.learning_rate = learning_rate;
+  plan.learning_rate.milestones = span_of(milestones);
+  plan.state_bytes = state_bytes;
+  plan.carried_bytes = carried_bytes;
+  plan.arena_bytes = arena_bytes;
+  plan.seed = seed;
+  plan.accumulate = accumulate;
+  plan.disk_bytes = disk_bytes;
+  return plan;
+}
+
+namespace {
+
+const Tensor* tensor_of(const OwnedPlan& plan, const OwnedProgram& program, Ref ref) {
+  if (ref == kNoRef) return nullptr;
+  switch (ref_region(ref)) {
+    case Region::kState: return &plan.state[ref_index(ref)].tensor;
+    case Region::kCarried: return &plan.carried[ref_index(ref)];
+    case Region::kDisk: return &program.disk[ref_index(ref)].tensor;
+    default: return &program.slots[ref_index(ref)].tensor;
+  }
+}
+
+}  // namespace
+
+KernelCall kernel_call(const OwnedPlan& plan, const OwnedProgram& program, const Row& row) {
+  KernelCall call{row.op, row.pass, row.attribute, row.accumulate, {}};
+  const KernelInfo& kernel = kOps[kernel_index(row.op, row.pass)];
+  for (uint32_t a = 0; a < kernel.arity() && kernel.arguments[a].role != Role::kScratch; ++a) {
+    call.tensors.push_back(tensor_of(plan, program, program.arguments[row.first_argument + a]));
+  }
+  return call;
+}
+
+void for_each_step_row(const OwnedPlan& plan, const StepRow& body) {
+  const auto walk = [&](ProgramId id, uint32_t times) {
+    const OwnedProgram& program = plan.program(id);
+    for (const Row& row : program.rows) body(program, row, times);
+  };
+  walk(ProgramId::kMicroFirst, 1);
+  walk(ProgramId::kMicroAdd, plan.accumulate - 1);
+  walk(ProgramId::kUpdate, 1);
+}
+
+}  // namespace reprise

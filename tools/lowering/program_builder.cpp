@@ -1,0 +1,271 @@
+// The program builder: values to slots, calls to rows.
+// A slot lives from the first row that touches it to the last: lifetimes and `below` hints are found at the end.
+// It must not pack anything.
+#include "tools/lowering/program_builder.h"
+
+#include <algorithm>
+
+namespace reprise {
+
+void ProgramBuilder::stage_inputs(uint64_t input_offset) {
+  const auto stage = [this](ValueId v, uint64_t offset, SlotKind kind) {
+    return current_[v] = new_slot(in_.graph.tensor(v), in_.graph.values[v].name, offset, kind);
+  };
+  program_.input = stage(in_.graph.input, header_.bytes + input_offset, SlotKind::kInput);
+  program_.labels = stage(in_.graph.labels, 0, SlotKind::kLabel);
+}
+
+void ProgramBuilder::emit(const ArrangedCalls& arranged, uint64_t scratch_offset, const Places& places, uint32_t link,
+                          bool first_time) {
+  places_ = &places;
+  scratch_offset_ = scratch_offset;
+  created_.clear();
+  buffer_slot_.assign(arranged.buffers.size(), kNoSlot);
+  buffer_of_.clear();
+  for (size_t b = 0; b < arranged.buffers.size(); ++b) {
+    for (const ValueId v : arranged.buffers[b].values) buffer_of_[v] = b;
+  }
+  for (size_t c = 0; c < arranged.calls.size(); ++c) {
+    if (first_time) {
+      emit_call(arranged, c, arranged.calls[c], link);
+    } else if (const auto again = repeated(arranged.calls[c])) {
+      emit_call(arranged, c, *again, link);
+    }
+  }
+}
+
+void ProgramBuilder::move(ValueId v, uint64_t to, uint32_t link) {
+  const uint32_t from = current_.at(v);
+  Row row = {};
+  row.op = Op::kMove;
+  row.pass = Pass::kForward;
+  row.link = link;
+  row.first_argument = static_cast<uint32_t>(program_.arguments.size());
+  current_[v] = new_slot(in_.graph.tensor(v), in_.graph.values[v].name, header_.bytes + to, SlotKind::kGradient);
+  program_.arguments.insert(program_.arguments.end(), {make_ref(Region::kProgram, current_[v]), make_ref(Region::kProgram, from)});
+  program_.rows.push_back(row);
+}
+
+void ProgramBuilder::add_transfer(Pass pass, Ref y, Ref x, uint32_t link) {
+  Row row = {};
+  row.op = Op::kTransfer;
+  row.pass = pass;
+  row.queue = 1;
+  row.link = link;
+  row.first_argument = static_cast<uint32_t>(program_.arguments.size());
+  program_.arguments.insert(program_.arguments.end(), {y, x});
+  program_.rows.push_back(row);
+}
+
+void ProgramBuilder::start_write(ValueId v, uint64_t disk, uint32_t link) {
+  Slot block;
+  block.tensor = in_.graph.tensor(v);
+  block.tensor.offset = disk;
+  block.kind = SlotKind::kBoundary;
+  on_disk_[v] = make_ref(Region::kDisk, static_cast<uint32_t>(program_.disk.size()));
+  program_.disk.push_back(block);
+  program_.disk_names.push_back(in_.graph.values[v].name);
+  add_transfer(Pass::kStart, on_disk_[v], make_ref(Region::kProgram, current_.at(v)), link);
+}
+
+void ProgramBuilder::end_write(ValueId v, uint32_t link) {
+  add_transfer(Pass::kWait, on_disk_.at(v), make_ref(Region::kProgram, current_.at(v)), link);
+}
+
+void ProgramBuilder::read_back(ValueId v, uint64_t to, uint32_t link) {
+  current_[v] = new_slot(in_.graph.tensor(v), in_.graph.values[v].name, header_.bytes + to, SlotKind::kBoundary);
+  for (const Pass pass : {Pass::kStart, Pass::kWait}) add_transfer(pass, make_ref(Region::kProgram, current_[v]), on_disk_.at(v), link);
+}
+
+// `call` is the arranged one, or what repeats it.
+void ProgramBuilder::emit_call(const ArrangedCalls& arranged, size_t c, const Call& call, uint32_t link) {
+  const KernelInfo& kernel = kOps[kernel_index(call.op, call.pass)];
+  Row row = {};
+  row.op = call.op;
+  row.pass = call.pass;
+  row.attribute = call.attribute;
+  row.link = link;
+  row.accumulate = call.accumulate;
+  row.first_argument = static_cast<uint32_t>(program_.arguments.size());
+  for (uint32_t a = 0; a < call.arguments.size(); ++a) {
+    const ValueId v = call.arguments[a];
+    const bool writes = kernel.arguments[a].role == Role::kOutput;
+    program_.arguments.push_back(reference(arranged, v, writes));
+    if (writes && add_ && in_.state.carried_index.count(v) != 0) row.accumulate = static_cast<uint8_t>(row.accumulate | 1u << a);
+  }
+  if (kernel.arguments[kernel.arity() - 1].role == Role::kScratch) {
+    const int scratch = arranged.kernel_scratch[c];
+    program_.arguments.push_back(scratch < 0 ? kNoRef : buffer_reference(arranged, static_cast<size_t>(scratch), kNoValue));
+  }
+  program_.rows.push_back(row);
+}
+
+Ref ProgramBuilder::reference(const ArrangedCalls& arranged, ValueId v, bool writes) {
+  if (v == kNoValue) return kNoRef;
+  if (const auto found = in_.state.state_index.find(v); found != in_.state.state_index.end()) {
+    return make_ref(Region::kState, found->second);
+  }
+  if (const auto found = in_.state.carried_index.find(v); found != in_.state.carried_index.end()) {
+    return make_ref(Region::kCarried, found->second);
+  }
+  if (const auto found = buffer_of_.find(v); found != buffer_of_.end()) return buffer_reference(arranged, found->second, v);
+  return make_ref(Region::kProgram, writes ? placed_slot(v) : current_.at(v));
+}
+
+// The slot of a scratch buffer; one without bytes of its own shares the place of the last value it holds.
+Ref ProgramBuilder::buffer_reference(const ArrangedCalls& arranged, size_t b, ValueId v) {
+  const ArrangedCalls::Buffer& buffer = arranged.buffers[b];
+  if (buffer.bytes == 0) return make_ref(Region::kProgram, placed_slot(buffer.values.back()));
+  if (buffer_slot_[b] == kNoSlot) {
+    const uint64_t offset = buffer.host == kNoValue ? header_.bytes + scratch_offset_ + buffer.offset
+                                                    : program_.slots[current_.at(buffer.host)].tensor.offset;
+    if (v == kNoValue) {
+      Tensor bytes;
+      bytes.dtype = DType::kU8;
+      bytes.rank = 2;  // a single dimension holds at most 2^32 - 1
+      bytes.shape[0] = static_cast<uint32_t>(buffer.bytes / kAlignment);
+      bytes.shape[1] = kAlignment;
+      bytes.bytes = buffer.bytes;
+      buffer_slot_[b] = new_slot(bytes, "scratch", offset, SlotKind::kScratch);
+    } else {
+      const Value& value = in_.graph.values[v];
+      const SlotKind kind = value.kind == ValueKind::kGradient ? SlotKind::kGradient : SlotKind::kTransient;
+      buffer_slot_[b] = new_slot(value.tensor, value.name, offset, kind);
+    }
+  }
+  return make_ref(Region::kProgram, buffer_slot_[b]);
+}
+
+// Where an output outside the scratch block goes: to its new place, once an action; else where it already is.
+uint32_t ProgramBuilder::placed_slot(ValueId v) {
+  const Value& value = in_.graph.values[v];
+  if (const auto place = places_->find(v); place != places_->end()) {
+    if (created_.insert(v).second) current_[v] = new_slot(value.tensor, value.name, header_.bytes + place->second.offset, place->second.kind);
+  } else if (value.kind == ValueKind::kSmall && current_.count(v) == 0) {
+    current_[v] = new_slot(value.tensor, value.name, header_.small_offsets.at(v), SlotKind::kSmall);
+  }
+  return current_.at(v);
+}
+
+uint32_t ProgramBuilder::new_slot(const Tensor& tensor, const std::string& name, uint64_t offset, SlotKind kind) {
+  Slot slot;
+  slot.tensor = tensor;
+  slot.tensor.offset = offset;
+  slot.kind = kind;
+  program_.slots.push_back(slot);
+  program_.slot_names.push_back(name);
+  return static_cast<uint32_t>(program_.slots.size() - 1);
+}
+
+OwnedProgram ProgramBuilder::finish() {
+  drop_idle_rows();
+  find_lifetimes();
+  sort_slots(Region::kProgram, program_.slots, program_.slot_names);
+  sort_slots(Region::kDisk, program_.disk, program_.disk_names);
+  find_neighbours();
+  for (const Slot& slot : program_.slots) program_.bytes = std::max(program_.bytes, slot.tensor.offset + slot.tensor.bytes);
+  return std::move(program_);
+}
+
+// What lives only within the program: a slot or a disk block; null for anything else.
+Slot* ProgramBuilder::slot_of(Ref ref) {
+  if (ref == kNoRef) return nullptr;
+  if (ref_region(ref) == Region::kProgram) return &program_.slots[ref_index(ref)];
+  return ref_region(ref) == Region::kDisk ? &program_.disk[ref_index(ref)] : nullptr;
+}
+
+// A row whose outputs are overwritten or dead before anything reads them does nothing: a recorded link's output that only a later
+// link's forward would want, the forward of a frozen trunk, the gradient of what is not trained, a copy on disk of any of these. Its
+// call was in a link's list because the list serves every schedule.
+void ProgramBuilder::drop_idle_rows() {
+  std::set<Ref> wanted;
+  std::vector<Row> rows;
+  for (size_t r = program_.rows.size(); r-- > 0;) {
+    const Row& row = program_.rows[r];
+    const KernelInfo& kernel = kOps[kernel_index(row.op, row.pass)];
+    const Ref* refs = &program_.arguments[row.first_argument];
+    bool works = false;
+    for (uint32_t a = 0; a < kernel.arity(); ++a) {
+      const bool writes = kernel.arguments[a].role == Role::kOutput || kernel.arguments[a].role == Role::kUpdated;
+      if (writes && refs[a] != kNoRef) works = works || slot_of(refs[a]) == nullptr || wanted.count(refs[a]) != 0;
+    }
+    if (!works) continue;
+    const auto overwrites = [&](uint32_t a) { return kernel.arguments[a].role == Role::kOutput && (row.accumulate >> a & 1u) == 0; };
+    for (uint32_t a = 0; a < kernel.arity(); ++a) {
+      if (overwrites(a)) wanted.erase(refs[a]);
+    }
+    for (uint32_t a = 0; a < kernel.arity(); ++a) {
+      if (!overwrites(a) && kernel.arguments[a].role != Role::kScratch && slot_of(refs[a]) != nullptr) wanted.insert(refs[a]);
+    }
+    rows.push_back(row);
+  }
+  program_.rows.assign(rows.rbegin(), rows.rend());
+}
+
+void ProgramBuilder::find_lifetimes() {
+  std::vector<Ref> arguments;
+  for (Slot& slot : program_.slots) slot.end_row = 0;
+  for (uint32_t r = 0; r < program_.rows.size(); ++r) {
+    Row& row = program_.rows[r];
+    const uint32_t arity = kOps[kernel_index(row.op, row.pass)].arity();
+    const auto first = program_.arguments.begin() + row.first_argument;
+    row.first_argument = static_cast<uint32_t>(arguments.size());
+    arguments.insert(arguments.end(), first, first + arity);
+    for (auto ref = arguments.end() - arity; ref != arguments.end(); ++ref) {
+      Slot* slot = slot_of(*ref);
+      if (slot == nullptr) continue;
+      const bool staged = *ref == program_.input || *ref == program_.labels;
+      if (slot->end_row == 0) slot->first_row = staged ? 0 : r;
+      slot->end_row = r + 1;
+    }
+  }
+  program_.arguments = std::move(arguments);
+}
+
+// Ids become birth order; slots that no row touches any more are gone.
+void ProgramBuilder::sort_slots(Region region, std::vector<Slot>& slots, std::vector<std::string>& names) {
+  std::vector<uint32_t> order;
+  for (uint32_t s = 0; s < slots.size(); ++s) {
+    if (slots[s].end_row != 0) order.push_back(s);
+  }
+  std::stable_sort(order.begin(), order.end(), [&slots](uint32_t a, uint32_t b) { return slots[a].first_row < slots[b].first_row; });
+  std::vector<uint32_t> new_id(slots.size(), kNoSlot);
+  std::vector<Slot> sorted;
+  std::vector<std::string> sorted_names;
+  for (const uint32_t old : order) {
+    new_id[old] = static_cast<uint32_t>(sorted.size());
+    sorted.push_back(slots[old]);
+    sorted_names.push_back(names[old]);
+  }
+  slots = std::move(sorted);
+  names = std::move(sorted_names);
+  for (Ref& ref : program_.arguments) {
+    if (ref != kNoRef && ref_region(ref) == region) ref = make_ref(region, new_id[ref_index(ref)]);
+  }
+  if (region != Region::kProgram) return;
+  if (program_.input != kNoSlot) program_.input = new_id[program_.input];
+  if (program_.labels != kNoSlot) program_.labels = new_id[program_.labels];
+}
+
+void ProgramBuilder::find_neighbours() {
+  std::map<uint64_t, uint32_t> live;          // offset -> slot
+  std::multimap<uint32_t, uint32_t> deaths;   // end row -> slot
+  for (uint32_t id = 0; id < program_.slots.size(); ++id) {
+    Slot& slot = program_.slots[id];
+    while (!deaths.empty() && deaths.begin()->first <= slot.first_row) {
+      const uint32_t dead = deaths.begin()->second;
+      deaths.erase(deaths.begin());
+      const auto at = live.find(program_.slots[dead].tensor.offset);
+      if (at != live.end() && at->second == dead) live.erase(at);
+    }
+    for (auto at = live.upper_bound(slot.tensor.offset); at != live.begin() && slot.below == kNoSlot;) {
+      const Slot& lower = program_.slots[(--at)->second];
+      const bool is_move_source = lower.tensor.offset + lower.tensor.bytes > slot.tensor.offset;  // it alone may overlap
+      if (!is_move_source) slot.below = at->second;
+    }
+    live[slot.tensor.offset] = id;
+    deaths.insert({slot.end_row, id});
+  }
+}
+
+}  // namespace reprise

@@ -1,0 +1,72 @@
+// Builds one program: rows over slots and disk blocks, from calls over values.
+// Here because training, update and evaluation programs are lowered alike.
+// It must not know actions; it is told where values go.
+#pragma once
+
+#include <map>
+#include <set>
+
+#include "tools/lowering/lower.h"
+
+namespace reprise {
+
+struct Place {
+  uint64_t offset = 0;  // from the end of the region's header
+  SlotKind kind = SlotKind::kTransient;
+};
+using Places = std::map<ValueId, Place>;
+
+class ProgramBuilder {
+ public:
+  // `add`: every carried gradient is added to.
+  ProgramBuilder(const LoweringInput& input, bool add) : in_(input), add_(add), header_(region_header(input.graph)) {}
+
+  // The slots that the host fills; the input's lies at `input_offset` behind the header.
+  void stage_inputs(uint64_t input_offset);
+
+  // Rows of one arranged list. `places` are the values this action gives a new place; others are found where they are.
+  // `first_time`: this is the link's first forward.
+  void emit(const ArrangedCalls& arranged, uint64_t scratch_offset, const Places& places, uint32_t link, bool first_time);
+
+  // Takes v to another place; the two may overlap.
+  void move(ValueId v, uint64_t to, uint32_t link);
+
+  // Between memory and the spill file. A write starts, and is waited for by end_write; a read is waited for at once, and gives v
+  // the memory at `to`. `disk` are offsets in the file.
+  void start_write(ValueId v, uint64_t disk, uint32_t link);
+  void end_write(ValueId v, uint32_t link);
+  void read_back(ValueId v, uint64_t to, uint32_t link);
+
+  // Drops rows whose results nothing reads, finds the slots' lifetimes, puts the slots in the order of birth and names their
+  // lower neighbours.
+  OwnedProgram finish();
+
+ private:
+  void emit_call(const ArrangedCalls& arranged, size_t c, const Call& call, uint32_t link);
+  Ref reference(const ArrangedCalls& arranged, ValueId v, bool writes);
+  Ref buffer_reference(const ArrangedCalls& arranged, size_t b, ValueId v);
+  uint32_t placed_slot(ValueId v);
+  uint32_t new_slot(const Tensor& tensor, const std::string& name, uint64_t offset, SlotKind kind);
+  void add_transfer(Pass pass, Ref y, Ref x, uint32_t link);
+  Slot* slot_of(Ref ref);
+  void drop_idle_rows();
+  void find_lifetimes();
+  void sort_slots(Region region, std::vector<Slot>& slots, std::vector<std::string>& names);
+  void find_neighbours();
+
+  const LoweringInput& in_;
+  const bool add_;
+  const RegionHeader header_;
+  OwnedProgram program_;
+  std::map<ValueId, uint32_t> current_;  // the slot that holds a value now
+  std::map<ValueId, Ref> on_disk_;       // the block that holds a copy
+
+  // Of the list being emitted:
+  const Places* places_ = nullptr;
+  uint64_t scratch_offset_ = 0;
+  std::set<ValueId> created_;           // values that have got their new place
+  std::vector<uint32_t> buffer_slot_;
+  std::map<ValueId, size_t> buffer_of_;
+};
+
+}  // namespace reprise

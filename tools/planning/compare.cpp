@@ -1,0 +1,129 @@
+// The comparison of compare.h.
+// Only schedule and layout are run: rows are not needed for the figures.
+// It must not favour a strategy.
+#include "tools/planning/compare.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "tools/formats/error.h"
+#include "tools/formats/text.h"
+
+namespace reprise {
+
+using nlohmann::json;
+
+namespace {
+
+// The recipe's; one that names no disk is compared with a disk as large as the arena that stores everything.
+uint64_t disk_budget(const SolvedModel& model) {
+  return model.recipe.schedule.disk_bytes > 0 ? model.recipe.schedule.disk_bytes : model.store_all_bytes;
+}
+
+json compare_one(const SolvedModel& model, const std::string& strategy, uint64_t memory) {
+  json row = {{"strategy", strategy}, {"feasible", false}, {"peak_bytes", nullptr}, {"packed_bytes", nullptr},
+              {"extra_forward_cost", nullptr}, {"predicted_seconds", nullptr}};
+  try {
+    ScheduleRequest request = request_of(model);
+    if (request.strategy != strategy) request.k = request.slots = 0;
+    request.strategy = strategy;
+    request.memory_bytes = memory;
+    request.disk = {};
+    if (takes_disk(strategy)) {
+      row["disk_budget_bytes"] = disk_budget(model);
+      row["disk_bytes"] = nullptr;
+      request.disk = disk_level(model, disk_budget(model));
+    }
+    const Schedule schedule = make_schedule(model.chain, request);
+    if (!schedule.feasible) return row;
+    row["feasible"] = true;
+    row["peak_bytes"] = model.fixed_bytes() + schedule.peak_bytes;
+    if (takes_disk(strategy)) row["disk_bytes"] = schedule.disk_bytes;
+    const ChainLayout layout = layout_chain(model.chain, schedule.actions);
+    row["packed_bytes"] = model.fixed_bytes() + layout.packed_bytes;
+    row["extra_forward_cost"] = schedule.makespan / model.forward_backward_cost - 1;
+    if (model.measured) row["predicted_seconds"] = *predict_seconds(model, lower_schedule(model, schedule, layout));
+  } catch (const UserError& error) {  // a parameter that this strategy alone would need
+    row["reason"] = error.what();
+  }
+  return row;
+}
+
+// The model as another strategy sees it: a policy's links have other tapes.
+SolvedModel solved_for(const SolvedModel& model, const std::string& strategy, const std::string& policy) {
+  Recipe recipe = model.recipe;
+  recipe.schedule = {};
+  recipe.schedule.strategy = strategy;
+  recipe.schedule.policy = policy;
+  return solve_model(recipe, model.measured);
+}
+
+json compare_policy(const SolvedModel& model, const std::string& policy, uint64_t memory) {
+  json row = compare_one(solved_for(model, kPolicy, policy), "none", memory);
+  row["strategy"] = kPolicy;
+  row["policy"] = policy;
+  return row;
+}
+
+uint64_t memory_of(const SolvedModel& model, uint64_t budget) {
+  return budget <= model.fixed_bytes() ? 0 : (budget - model.fixed_bytes()) / kAlignment * kAlignment;
+}
+
+}  // namespace
+
+json compare_strategies(const SolvedModel& model) {
+  if (model.recipe.schedule.strategy == kPolicy) return compare_strategies(solved_for(model, "optimal", ""));
+  const uint64_t budget = model.recipe.budget_bytes             ? *model.recipe.budget_bytes
+                          : model.recipe.feature_map_budget_bytes ? model.fixed_bytes() + *model.recipe.feature_map_budget_bytes
+                                                                  : model.store_all_bytes;
+  json rows = json::array();
+  for (const std::string& strategy : strategy_names()) rows.push_back(compare_one(model, strategy, memory_of(model, budget)));
+  for (const std::string& policy : policy_names()) rows.push_back(compare_policy(model, policy, memory_of(model, budget)));
+  return {{"budget", budget}, {"rows", rows}};
+}
+
+json sweep_strategies(const SolvedModel& model, int points) {
+  if (model.recipe.schedule.strategy == kPolicy) return sweep_strategies(solved_for(model, "optimal", ""), points);
+  ScheduleRequest optimal;
+  optimal.memory_bytes = 0;
+  const uint64_t least = std::min(make_schedule(model.chain, optimal).smallest_memory + model.fixed_bytes(), model.store_all_bytes);
+  const auto front = [&](const SolvedModel& solved, const std::string& strategy) {
+    json list = json::array();
+    for (int p = 0; p < points; ++p) {
+      const uint64_t step = (model.store_all_bytes - least) / static_cast<uint64_t>(points - 1);
+      const uint64_t budget = p == points - 1 ? model.store_all_bytes : least + step * static_cast<uint64_t>(p);
+      json point = compare_one(solved, strategy, memory_of(model, budget));
+      point.erase("strategy");
+      point["budget"] = budget;
+      list.push_back(point);
+    }
+    return list;
+  };
+  json fronts = json::array();
+  for (const std::string& strategy : strategy_names()) fronts.push_back({{"strategy", strategy}, {"points", front(model, strategy)}});
+  for (const std::string& policy : policy_names()) {
+    fronts.push_back({{"strategy", kPolicy}, {"policy", policy}, {"points", front(solved_for(model, kPolicy, policy), "none")}});
+  }
+  return {{"store_all_bytes", model.store_all_bytes}, {"fronts", fronts}};
+}
+
+std::string comparison_text(const json& comparison) {
+  std::string text = "at a budget of " + bytes_text(comparison.at("budget").get<uint64_t>()) + "\nstrategy          peak         packed       extra work\n";
+  char line[200];
+  for (const json& row : comparison.at("rows")) {
+    const std::string strategy = row.value("policy", row.at("strategy").get<std::string>());
+    if (row.at("feasible").get<bool>()) {
+      const std::string disk = row.contains("disk_bytes") ? "  with " + bytes_text(row.at("disk_bytes").get<uint64_t>()) + " on disk, of " +
+                                                                bytes_text(row.at("disk_budget_bytes").get<uint64_t>())
+                                                          : "";
+      std::snprintf(line, sizeof line, "%-16s  %-11s  %-11s  %5.1f%%%s\n", strategy.c_str(), bytes_text(row.at("peak_bytes").get<uint64_t>()).c_str(),
+                    bytes_text(row.at("packed_bytes").get<uint64_t>()).c_str(), 100 * row.at("extra_forward_cost").get<double>(), disk.c_str());
+    } else {
+      std::snprintf(line, sizeof line, "%-16s  %s\n", strategy.c_str(), row.contains("reason") ? row.at("reason").get<std::string>().c_str() : "does not fit");
+    }
+    text += line;
+  }
+  return text;
+}
+
+}  // namespace reprise

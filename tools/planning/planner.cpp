@@ -1,0 +1,365 @@
+// The walk of planner.h.
+// Budget -> memory of the chain is a subtraction: State, Carried, labels and small values have fixed sizes.
+// It must not write files.
+#include "tools/planning/planner.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <memory>
+#include <sstream>
+#include <tuple>
+
+#include "lib/cpu/scratch.h"
+#include "tools/lowering/lower.h"
+#include "tools/formats/error.h"
+#include "tools/formats/text.h"
+#include "tools/graph/cost.h"
+#include "tools/graph/fold.h"
+#include "tools/models/models.h"
+
+namespace reprise {
+
+namespace {
+
+constexpr ScratchBytes kScratch = cpu_scratch_bytes;
+
+OptimizerChoice optimizer_of(const Recipe& recipe) {
+  OptimizerChoice choice;
+  choice.adamw = recipe.optimizer.name == OptimizerRecipe::Name::kAdamW;
+  choice.weight_decay = static_cast<float>(recipe.optimizer.weight_decay);
+  choice.momentum = static_cast<float>(recipe.optimizer.momentum);
+  choice.beta1 = recipe.optimizer.beta1;
+  choice.beta2 = recipe.optimizer.beta2;
+  choice.epsilon = static_cast<float>(recipe.optimizer.eps);
+  choice.nesterov = recipe.optimizer.nesterov;
+  choice.clip_norm = static_cast<float>(recipe.clip_norm.value_or(0));
+  choice.gradient_release = recipe.gradient_release;
+  return choice;
+}
+
+uint64_t sum_bytes(const Graph& graph, const std::vector<ValueId>& values) {
+  uint64_t bytes = 0;
+  for (const ValueId v : values) bytes += graph.tensor(v).bytes;
+  return bytes;
+}
+
+StateKind state_kind(ValueKind kind) {
+  switch (kind) {
+    case ValueKind::kScalars: return StateKind::kScalars;
+    case ValueKind::kNorms: return StateKind::kNorms;
+    case ValueKind::kBuffer: return StateKind::kBuffer;
+    case ValueKind::kOptimizer: return StateKind::kOptimizer;
+    default: return StateKind::kParameter;
+  }
+}
+
+void fill_regions(const SolvedModel& model, OwnedPlan& plan) {
+  const Graph& graph = model.graph;
+  uint64_t offset = 0;
+  for (const ValueId v : model.state.state) {
+    const Value& value = graph.values[v];
+    StateTensor tensor;
+    tensor.tensor = value.tensor;
+    tensor.tensor.offset = offset;
+    tensor.kind = state_kind(value.kind);
+    tensor.init = value.init;
+    tensor.init_scale = value.init_scale;
+    tensor.name = plan.keep(value.name);
+    plan.state.push_back(tensor);
+    offset += value.tensor.bytes;
+  }
+  plan.state_bytes = offset;
+  offset = 0;
+  for (const ValueId v : model.state.carried) {
+    Tensor tensor = graph.tensor(v);
+    tensor.offset = offset;
+    plan.carried.push_back(tensor);
+    plan.carried_names.push_back(graph.values[v].name);
+    offset += tensor.bytes;
+  }
+  plan.carried_bytes = offset;
+}
+
+void fill_learning_rate(const Recipe& recipe, OwnedPlan& plan) {
+  LearningRate& rate = plan.learning_rate;
+  rate.kind = static_cast<LearningRateKind>(recipe.lr_schedule.kind);
+  rate.base = recipe.optimizer.lr;
+  rate.gamma = recipe.lr_schedule.gamma;
+  rate.warmup_steps = static_cast<uint32_t>(recipe.lr_schedule.warmup_steps);
+  rate.steps = static_cast<uint32_t>(recipe.lr_schedule.steps != 0 ? recipe.lr_schedule.steps : recipe.steps);
+  for (const uint64_t m : recipe.lr_schedule.milestones) plan.milestones.push_back(static_cast<uint32_t>(m));
+}
+
+uint64_t arena_bytes(const OwnedPlan& plan) {
+  uint64_t region = 0;
+  for (const OwnedProgram& program : plan.programs) region = std::max(region, program.bytes);
+  return plan.state_bytes + plan.carried_bytes + region;
+}
+
+OwnedPlan assemble(const SolvedModel& model, const std::vector<Action>& actions, const ChainLayout& layout) {
+  OwnedPlan plan;
+  plan.name = model.recipe.name;
+  plan.attributes = model.graph.attributes;
+  plan.seed = model.recipe.seed;
+  plan.accumulate = static_cast<uint32_t>(model.recipe.accumulate);
+  for (const LinkBody& link : model.bodies.links) plan.link_names.push_back(link.name);
+  fill_regions(model, plan);
+  fill_learning_rate(model.recipe, plan);
+  const LoweringInput input = {model.graph, model.bodies.links, model.state, kScratch};
+  const auto program = [&plan](ProgramId id) -> OwnedProgram& { return plan.programs[static_cast<size_t>(id)]; };
+  program(ProgramId::kMicroFirst) = lower_training(input, actions, layout, false);
+  if (plan.accumulate > 1) program(ProgramId::kMicroAdd) = lower_training(input, actions, layout, true);
+  program(ProgramId::kUpdate) = lower_update(input);
+  program(ProgramId::kEvaluate) = lower_evaluation(input, model.evaluation);
+  plan.arena_bytes = arena_bytes(plan);
+  for (const OwnedProgram& each : plan.programs) {
+    for (const Slot& block : each.disk) plan.disk_bytes = std::max(plan.disk_bytes, block.tensor.offset + block.tensor.bytes);
+  }
+  return plan;
+}
+
+// Memory of the chain under the recipe's budget; none: as much as storing everything takes.
+std::optional<uint64_t> chain_memory(const SolvedModel& model) {
+  if (model.recipe.feature_map_budget_bytes) return *model.recipe.feature_map_budget_bytes / kAlignment * kAlignment;
+  if (!model.recipe.budget_bytes) return std::nullopt;
+  const uint64_t budget = *model.recipe.budget_bytes;
+  return budget <= model.fixed_bytes() ? 0 : (budget - model.fixed_bytes()) / kAlignment * kAlignment;
+}
+
+// Enumeration asks for the same call's price thousands of times.
+CallPrice remembered(const CallPrice& price) {
+  using Key = std::tuple<Op, Pass, uint32_t, uint8_t, std::vector<ValueId>>;
+  return [price, known = std::make_shared<std::map<Key, double>>()](const Graph& graph, const Call& call) {
+    const auto [found, is_new] = known->try_emplace(Key{call.op, call.pass, call.attribute, call.accumulate, call.arguments}, 0.0);
+    if (is_new) found->second = price(graph, call);
+    return found->second;
+  };
+}
+
+uint64_t store_all_memory(const SolvedModel& model) { return model.store_all_bytes - model.fixed_bytes(); }
+
+}  // namespace
+
+namespace {
+
+// What plans are compared with: the step that stores everything.
+void set_references(SolvedModel& model) {
+  if (model.recipe.schedule.strategy == kPolicy) {
+    Recipe everything = model.recipe;
+    everything.schedule = {};
+    const SolvedModel reference = solve_model(everything, model.measured);
+    model.store_all_bytes = reference.store_all_bytes;
+    model.forward_backward_cost = reference.forward_backward_cost;
+    return;
+  }
+  for (const Link& link : model.chain.links) model.forward_backward_cost += link.forward_cost + link.tapes[0].backward_cost;
+  ScheduleRequest none;
+  none.strategy = "none";
+  model.store_all_bytes = model.fixed_bytes() + make_schedule(model.chain, none).peak_bytes;
+}
+
+}  // namespace
+
+DiskLevel disk_level(const SolvedModel& model, uint64_t bytes) {
+  const ScheduleRecipe& recipe = model.recipe.schedule;
+  if (bytes == 0) return {};
+  if (!model.measured) return {bytes, recipe.write_cost.value_or(kFlopsPerDiskByte), recipe.read_cost.value_or(kFlopsPerDiskByte)};
+  if (!model.measured->disk) {
+    throw UserError(model.recipe.name + ": schedule.disk: the profile has not measured the disk; profile this recipe again");
+  }
+  return {bytes, model.measured->disk->write_cost, model.measured->disk->read_cost};
+}
+
+ScheduleRequest request_of(const SolvedModel& model) {
+  const Recipe& recipe = model.recipe;
+  ScheduleRequest request;
+  // A policy has decided what each link's tape holds; its schedule records them all.
+  request.strategy = recipe.schedule.strategy == kPolicy ? "none" : recipe.schedule.strategy;
+  request.k = recipe.schedule.k;
+  request.slots = recipe.schedule.slots;
+  request.residues = recipe.schedule.residues;
+  request.disk = disk_level(model, recipe.schedule.disk_bytes);
+  return request;
+}
+
+SolvedModel solve_model(const Recipe& recipe, const std::optional<MeasuredCosts>& measured) {
+  SolvedModel model;
+  model.recipe = recipe;
+  model.graph = build_model(recipe);
+  fold_norms(model.graph);
+  model.bodies = cut_into_links(model.graph);
+  model.state = build_training_state(model.graph, model.bodies, optimizer_of(recipe));
+  model.evaluation = evaluation_calls(model.graph);
+  const bool by_policy = recipe.schedule.strategy == kPolicy;
+  if (by_policy) require_names(recipe.schedule.policy, model.graph, recipe.name + ": schedule.policy");
+  solve_links(model.graph, model.bodies.links, kScratch, measured ? remembered(measured->call_seconds) : call_price,
+              by_policy ? keep_rule(recipe.schedule.policy) : KeepRule{});
+  model.chain = chain_of(model.graph, model.bodies.links);
+  model.state_bytes = sum_bytes(model.graph, model.state.state);
+  model.carried_bytes = sum_bytes(model.graph, model.state.carried);
+  model.header_bytes = region_header(model.graph).bytes;
+  model.measured = measured;
+  set_references(model);
+  return model;
+}
+
+OwnedPlan lower_schedule(const SolvedModel& model, const Schedule& schedule, const ChainLayout& layout) {
+  return assemble(model, schedule.actions, layout);
+}
+
+namespace {
+
+double transfer_seconds(const SolvedModel& model, const OwnedProgram& program, const Row& row) {
+  if (row.pass != Pass::kStart) return 0;
+  const Ref y = program.arguments[row.first_argument];
+  const bool writes = ref_region(y) == Region::kDisk;
+  const Tensor& tensor = writes ? program.disk[ref_index(y)].tensor : program.slots[ref_index(y)].tensor;
+  const DiskLevel disk = disk_level(model, tensor.bytes);
+  return (writes ? disk.write_cost : disk.read_cost) * static_cast<double>(tensor.bytes);
+}
+
+}  // namespace
+
+std::optional<double> predict_seconds(const SolvedModel& model, const OwnedPlan& plan) {
+  if (!model.measured) return std::nullopt;
+  double seconds = plan.accumulate * model.measured->micro_batch_seconds;
+  for_each_step_row(plan, [&](const OwnedProgram& program, const Row& row, uint32_t times) {
+    seconds += times * (row.op == Op::kTransfer ? transfer_seconds(model, program, row) : model.measured->row_seconds(plan, program, row));
+  });
+  return seconds;
+}
+
+namespace {
+
+PlannedModel lower_to_plan(const SolvedModel& model, Schedule schedule) {
+  PlannedModel planned;
+  planned.budget_bytes = model.recipe.budget_bytes;
+  planned.schedule = std::move(schedule);
+  const ChainLayout layout = layout_chain(model.chain, planned.schedule.actions);
+  planned.packed_bytes = layout.packed_bytes;
+  planned.move_bytes = layout.move_bytes;
+  planned.extra_forward_cost = planned.schedule.makespan / model.forward_backward_cost - 1;
+  planned.plan = assemble(model, planned.schedule.actions, layout);
+  planned.predicted_seconds = predict_seconds(model, planned.plan);
+  return planned;
+}
+
+double move_seconds(const SolvedModel& model, const OwnedPlan& plan) {
+  double seconds = 0;
+  for_each_step_row(plan, [&](const OwnedProgram& program, const Row& row, uint32_t times) {
+    if (row.op == Op::kMove) seconds += times * model.measured->row_seconds(plan, program, row);
+  });
+  return seconds;
+}
+
+// The layout's moves cost time that the schedule does not know: a schedule for less memory is better where it costs less than the moves that
+// it saves. A large net has very many such schedules: only the next few are tried.
+void choose_by_prediction(const SolvedModel& model, ScheduleRequest request, PlannedModel& best) {
+  constexpr int kTries = 4;
+  uint64_t peak = best.schedule.peak_bytes;
+  for (int t = 0; t < kTries; ++t) {
+    request.memory_bytes = peak - 1;
+    Schedule next = make_schedule(model.chain, request);
+    const double longer = best.plan.accumulate * (next.makespan - best.schedule.makespan);
+    if (!next.feasible || longer >= move_seconds(model, best.plan)) return;
+    peak = next.peak_bytes;
+    PlannedModel planned = lower_to_plan(model, std::move(next));
+    if (*planned.predicted_seconds < *best.predicted_seconds) best = std::move(planned);
+  }
+}
+
+}  // namespace
+
+PlannedModel plan_model(const SolvedModel& model, const ScheduleRequest& request) {
+  PlannedModel planned;
+  planned.budget_bytes = model.recipe.budget_bytes;
+  ScheduleRequest within = request;
+  within.memory_bytes = chain_memory(model).value_or(UINT64_MAX);
+  const bool by_memory = request.strategy == "optimal" || request.strategy == "h-revolve";
+  if (by_memory) within.memory_bytes = std::min(within.memory_bytes, store_all_memory(model));  // more would not be used
+  planned.schedule = make_schedule(model.chain, within);
+  if (planned.schedule.feasible) {
+    planned = lower_to_plan(model, std::move(planned.schedule));
+    if (by_memory && model.measured) choose_by_prediction(model, within, planned);
+    planned.fits = !planned.budget_bytes || planned.plan.arena_bytes <= *planned.budget_bytes;
+  }
+  if (!planned.fits) planned.smallest_budget_bytes = smallest_budget(model, request);
+  return planned;
+}
+
+uint64_t smallest_budget(const SolvedModel& model, const ScheduleRequest& request) {
+  ScheduleRequest nothing = request;
+  nothing.memory_bytes = 0;
+  const uint64_t memory = align_up(make_schedule(model.chain, nothing).smallest_memory);
+  if (memory == 0 || model.recipe.feature_map_budget_bytes) return memory;
+  ScheduleRequest least = request;
+  least.memory_bytes = memory;
+  const Schedule schedule = make_schedule(model.chain, least);
+  if (!schedule.feasible) return 0;
+  return assemble(model, schedule.actions, layout_chain(model.chain, schedule.actions)).arena_bytes;
+}
+
+PeakRow find_peak(const OwnedProgram& program) {
+  std::vector<int64_t> change(program.rows.size() + 1, 0);
+  for (const Slot& slot : program.slots) {
+    change[slot.first_row] += static_cast<int64_t>(slot.tensor.bytes);
+    change[slot.end_row] -= static_cast<int64_t>(slot.tensor.bytes);
+  }
+  PeakRow peak;
+  int64_t live = 0;
+  for (uint32_t row = 0; row < program.rows.size(); ++row) {
+    live += change[row];
+    if (static_cast<uint64_t>(live) > peak.bytes) {
+      peak.bytes = static_cast<uint64_t>(live);
+      peak.row = row;
+    }
+  }
+  for (uint32_t s = 0; s < program.slots.size(); ++s) {
+    if (program.slots[s].first_row <= peak.row && peak.row < program.slots[s].end_row) peak.slots.push_back(s);
+  }
+  std::stable_sort(peak.slots.begin(), peak.slots.end(),
+                   [&](uint32_t a, uint32_t b) { return program.slots[a].tensor.bytes > program.slots[b].tensor.bytes; });
+  return peak;
+}
+
+namespace {
+
+// Whether updating each weight right after its gradient's last write would do with less. It is the recipe's word, not the planner's
+// choice: a gradient that is not finite is then seen too late to spare the weights.
+std::string release_advice(const SolvedModel& model, const ScheduleRequest& request, uint64_t smallest_budget_bytes) {
+  Recipe recipe = model.recipe;
+  if (recipe.gradient_release || recipe.clip_norm || recipe.accumulate > 1 || recipe.feature_map_budget_bytes) return "";
+  recipe.gradient_release = true;
+  const uint64_t bytes = smallest_budget(solve_model(recipe), request);
+  return bytes == 0 || bytes >= smallest_budget_bytes ? "" : "; with \"gradient_release\": true it would be " + bytes_text(bytes);
+}
+
+}  // namespace
+
+std::string does_not_fit_message(const SolvedModel& model, const PlannedModel& planned, const ScheduleRequest& request) {
+  std::ostringstream text;
+  const Recipe& recipe = model.recipe;
+  text << recipe.name << ": " << (recipe.budget_bytes ? "budget" : "feature_map_budget") << " "
+       << bytes_text(recipe.budget_bytes ? *recipe.budget_bytes : *recipe.feature_map_budget_bytes) << " does not fit schedule \""
+       << request.strategy << "\"";
+  if (planned.smallest_budget_bytes == 0) return text.str();
+  SolvedModel with_enough = model;
+  (recipe.budget_bytes ? with_enough.recipe.budget_bytes : with_enough.recipe.feature_map_budget_bytes) = planned.smallest_budget_bytes;
+  text << "; the smallest budget that does is " << planned.smallest_budget_bytes << " bytes (" << bytes_text(planned.smallest_budget_bytes)
+       << ")";
+  const PlannedModel least = plan_model(with_enough, request);
+  if (!least.fits) return text.str();
+  const OwnedProgram& program = least.plan.programs[0];
+  const PeakRow peak = find_peak(program);
+  text << ": " << bytes_text(model.state_bytes) << " state, " << bytes_text(model.carried_bytes) << " gradients, and at its peak (row "
+       << peak.row << ", " << least.plan.link_names[program.rows[peak.row].link] << ") these live:";
+  for (size_t i = 0; i < peak.slots.size() && i < 8; ++i) {
+    text << (i == 0 ? " " : ", ") << program.slot_names[peak.slots[i]] << " " << bytes_text(program.slots[peak.slots[i]].tensor.bytes);
+  }
+  if (peak.slots.size() > 8) text << ", and " << peak.slots.size() - 8 << " smaller ones";
+  text << release_advice(model, request, planned.smallest_budget_bytes);
+  return text.str();
+}
+
+}  // namespace reprise

@@ -1,0 +1,89 @@
+// From recipe to plan: graph, backward, links, schedule, layout, rows, in that order.
+// Here so that plan, fit, compare, audit and the tests walk the same way.
+// It must not write files.
+#pragma once
+
+#include <functional>
+#include <optional>
+
+#include "tools/lowering/owned_plan.h"
+#include "tools/formats/recipe.h"
+#include "tools/graph/training_state.h"
+#include "tools/layout/chain_layout.h"
+#include "tools/schedule/schedule.h"
+
+namespace reprise {
+
+// Costs in seconds, from a profile of the machine.
+struct MeasuredCosts {
+  CallPrice call_seconds;  // what the schedule minimises
+  std::function<double(const OwnedPlan&, const OwnedProgram&, const Row&)> row_seconds;
+  double micro_batch_seconds = 0;  // of a micro-batch beside its rows
+  std::optional<DiskLevel> disk = {};  // seconds of a byte; none: not measured
+};
+
+// The strategy of a recipe that names a policy (tools/graph/policy.h) instead of a schedule over the chain.
+constexpr const char* kPolicy = "policy";
+
+// All that does not depend on schedule and budget.
+struct SolvedModel {
+  Recipe recipe;
+  Graph graph;
+  ChainBodies bodies;
+  TrainingState state;
+  std::vector<Call> evaluation;
+  Chain chain;
+  uint64_t state_bytes = 0, carried_bytes = 0, header_bytes = 0;
+  uint64_t store_all_bytes = 0;  // the arena that storing everything would need
+  double forward_backward_cost = 0;  // of a micro-batch without recomputation: seconds if measured, else flop equivalents
+  std::optional<MeasuredCosts> measured;
+
+  // Bytes outside the chain's own area.
+  uint64_t fixed_bytes() const { return state_bytes + carried_bytes + header_bytes; }
+};
+
+// Without measured costs, call_price of cost.h serves. Throws what call_seconds throws for a call that it lacks.
+SolvedModel solve_model(const Recipe& recipe, const std::optional<MeasuredCosts>& measured = std::nullopt);
+
+// Rows of a feasible schedule.
+OwnedPlan lower_schedule(const SolvedModel& model, const Schedule& schedule, const ChainLayout& layout);
+
+// Of a whole step: the rows of its micro-batches and of the update, and what a micro-batch takes beside them. It is not the
+// makespan: rows that nothing reads are dropped, gradients moved. None without measured costs. Transfers to and from disk count in
+// full, though a write overlaps the rows that follow it: with them it is an upper bound.
+std::optional<double> predict_seconds(const SolvedModel& model, const OwnedPlan& plan);
+
+struct PlannedModel {
+  bool fits = false;
+  std::optional<uint64_t> budget_bytes;  // of the arena; none: store all
+  uint64_t smallest_budget_bytes = 0;    // 0: unknown; filled where the plan does not fit, or when asked for
+  OwnedPlan plan;                        // only where it fits
+  Schedule schedule;
+  uint64_t packed_bytes = 0, move_bytes = 0;
+  double extra_forward_cost = 0;         // share of forward_backward_cost
+  std::optional<double> predicted_seconds;
+};
+
+// The request's memory_bytes is set here, from the recipe's budget.
+PlannedModel plan_model(const SolvedModel& model, const ScheduleRequest& request);
+ScheduleRequest request_of(const SolvedModel& model);
+
+// So many bytes of disk at the recipe's costs, measured costs or, without either, those of cost.h. Throws UserError where the profile
+// has not measured the disk.
+DiskLevel disk_level(const SolvedModel& model, uint64_t bytes);
+
+// The smallest budget, of the kind the recipe gives, for which `request`'s strategy finds a plan; 0: unknown.
+uint64_t smallest_budget(const SolvedModel& model, const ScheduleRequest& request);
+
+// The row of micro_first at which most bytes are live, and the slots that are.
+struct PeakRow {
+  uint32_t row = 0;
+  uint64_t bytes = 0;
+  std::vector<uint32_t> slots;  // largest first
+};
+PeakRow find_peak(const OwnedProgram& program);
+
+// One line: what is needed, what was given, what is live at the peak of the smallest plan.
+std::string does_not_fit_message(const SolvedModel& model, const PlannedModel& planned, const ScheduleRequest& request);
+
+}  // namespace reprise

@@ -1,0 +1,18 @@
+// The sum of step_cost.h.
+// Here by itself because graph counts calls and knows no plans.
+// It must not know seconds.
+#include "tools/planning/step_cost.h"
+
+namespace reprise {
+
+CallCost step_cost(const OwnedPlan& plan) {
+  CallCost sum;
+  for_each_step_row(plan, [&](const OwnedProgram& program, const Row& row, uint32_t times) {
+    const CallCost cost = kernel_cost(kernel_call(plan, program, row), plan.attributes);
+    sum.flops += times * cost.flops;
+    sum.bytes += times * cost.bytes;
+  });
+  return sum;
+}
+
+}  // namespace reprise

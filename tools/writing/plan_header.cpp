@@ -1,0 +1,181 @@
+// One table a line, one row a line with its kernel's name: text that can be read and diffed.
+// Enumerators are written as numbers in braces-initialised tables; the comment beside a row is for people.
+// It must not change the plan.
+#include "tools/writing/plan_header.h"
+
+#include <cinttypes>
+#include <cstdarg>
+#include <cstdio>
+#include <functional>
+
+namespace reprise {
+
+namespace {
+
+std::string format(const char* pattern, ...) __attribute__((format(printf, 1, 2)));
+std::string format(const char* pattern, ...) {
+  char text[512];
+  va_list arguments;
+  va_start(arguments, pattern);
+  std::vsnprintf(text, sizeof text, pattern, arguments);
+  va_end(arguments);
+  return text;
+}
+
+std::string tensor_text(const Tensor& t) {
+  return format("{%" PRIu64 ", %" PRIu64 ", DType{%d}, %d, {%u, %u, %u, %u}}", t.offset, t.bytes, static_cast<int>(t.dtype), t.rank, t.shape[0],
+                t.shape[1], t.shape[2], t.shape[3]);
+}
+
+std::string float_text(float value) { return format("%af", static_cast<double>(value)); }
+
+std::string quoted(const std::string& text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') out += '\\';
+    out += c;
+  }
+  return out + "\"";
+}
+
+class HeaderWriter {
+ public:
+  explicit HeaderWriter(const OwnedPlan& plan) : plan_(plan) {}
+
+  std::string tables() {
+    table("StateTensor", "kState", plan_.state, [](const StateTensor& s) {
+      return "{" + tensor_text(s.tensor) + format(", StateKind{%d}, InitKind{%d}, ", static_cast<int>(s.kind), static_cast<int>(s.init)) +
+             float_text(s.init_scale) + ", " + quoted(s.name) + "}";
+    });
+    table("Tensor", "kCarried", plan_.carried, tensor_text);
+    for (uint32_t p = 0; p < kProgramCount; ++p) program(plan_.programs[p], p);
+    attribute_tables();
+    table("uint32_t", "kMilestones", plan_.milestones, [](uint32_t m) { return format("%u", m); });
+    return text_;
+  }
+
+  std::string plan_text() const {
+    const LearningRate& rate = plan_.learning_rate;
+    std::string text = "inline constexpr Plan kPlan = {\n  kPlanFormat, " + quoted(plan_.name) + ", " + quoted(plan_.backend) + ", " +
+                       span("kState", plan_.state.size()) + ", " + span("kCarried", plan_.carried.size()) + ",\n  {\n";
+    for (uint32_t p = 0; p < kProgramCount; ++p) {
+      const OwnedProgram& program = plan_.programs[p];
+      const std::string n = std::to_string(p);
+      text += "    {" + span("kRows" + n, program.rows.size()) + ", " + span("kArguments" + n, program.arguments.size()) + ", " +
+              span("kSlots" + n, program.slots.size()) + format(", %" PRIu64 ", %uu, %uu, ", program.bytes, program.input, program.labels) +
+              span("kDisk" + n, program.disk.size()) + "},\n";
+    }
+    const AttributeTables& a = plan_.attributes;
+    text += "  },\n  {" + span("kWindow", a.window.size()) + ", " + span("kNorm", a.norm.size()) + ", " + span("kLinear", a.linear.size()) +
+            ", " + span("kGelu", a.gelu.size()) + ", " + span("kAttention", a.attention.size()) + ", " + span("kDropout", a.dropout.size()) +
+            ", " + span("kGroup", a.group.size()) + ", " + span("kClip", a.clip.size()) + ", " + span("kUpdate", a.update.size()) + "},\n";
+    text += format("  {LearningRateKind{%d}, %a, %a, %u, %u, ", static_cast<int>(rate.kind), rate.base, rate.gamma, rate.warmup_steps, rate.steps) +
+            span("kMilestones", plan_.milestones.size()) + "},\n";
+    text += format("  %" PRIu64 ", %" PRIu64 ", %" PRIu64 ", %" PRIu64 "u, %u, %" PRIu64 "};\n", plan_.state_bytes, plan_.carried_bytes,
+                   plan_.arena_bytes, plan_.seed, plan_.accumulate, plan_.disk_bytes);
+    return text;
+  }
+
+ private:
+  static std::string span(const std::string& name, size_t count) {
+    return count == 0 ? "{nullptr, 0}" : "{" + name + ", " + std::to_string(count) + "}";
+  }
+
+  template <typename T, typename F>
+  void table(const std::string& type, const std::string& name, const std::vector<T>& values, const F& write) {
+    if (values.empty()) return;
+    text_ += "inline constexpr " + type + " " + name + "[] = {\n";
+    for (const T& value : values) text_ += "  " + write(value) + ",\n";
+    text_ += "};\n";
+  }
+
+  void program(const OwnedProgram& program, uint32_t p) {
+    const std::string n = std::to_string(p);
+    uint32_t id = 0;
+    table("Row", "kRows" + n, program.rows, [&](const Row& r) {
+      const std::string link = r.link < plan_.link_names.size() ? plan_.link_names[r.link] : "";
+      return format("/* %4u %-22s %-24s */ {Op{%d}, Pass{%d}, %d, %d, %u, %u, %u}", id++, kOps[kernel_index(r.op, r.pass)].name, link.c_str(),
+                    static_cast<int>(r.op), static_cast<int>(r.pass), r.queue, r.accumulate, r.attribute, r.link, r.first_argument);
+    });
+    table("Ref", "kArguments" + n, program.arguments, [](Ref ref) { return format("0x%xu", ref); });
+    slots("kSlots" + n, program.slots, program.slot_names);
+    slots("kDisk" + n, program.disk, program.disk_names);
+  }
+
+  void slots(const std::string& table_name, const std::vector<Slot>& list, const std::vector<std::string>& names) {
+    uint32_t id = 0;
+    table("Slot", table_name, list, [&](const Slot& s) {
+      const std::string& name = names[id];
+      return format("/* %4u %-32s */ {", id++, name.c_str()) + tensor_text(s.tensor) +
+             format(", %u, %u, %uu, SlotKind{%d}}", s.first_row, s.end_row, s.below, static_cast<int>(s.kind));
+    });
+  }
+
+  static std::string group_text(const GroupAttribute& g) { return format("{%u, %u, %" PRIu64 "}", g.tensors, g.first_norm, g.elements); }
+
+  void attribute_tables() {
+    const AttributeTables& a = plan_.attributes;
+    table("WindowAttribute", "kWindow", a.window, [](const WindowAttribute& w) {
+      return format("{%d, %d, %d, %d, ", w.kernel_h, w.kernel_w, w.stride, w.pad) + float_text(w.epsilon) + "}";
+    });
+    table("NormAttribute", "kNorm", a.norm, [](const NormAttribute& n) {
+      return "{" + float_text(n.epsilon) + ", " + float_text(n.momentum) + format(", %" PRIu64 "}", n.count);
+    });
+    table("LinearAttribute", "kLinear", a.linear, [](const LinearAttribute& l) { return format("{%u}", l.input_major); });
+    table("GeluAttribute", "kGelu", a.gelu, [](const GeluAttribute& g) { return format("{%u}", g.tanh_form); });
+    table("AttentionAttribute", "kAttention", a.attention, [](const AttentionAttribute& t) {
+      return format("{%u, ", t.heads) + float_text(t.dropout) + format(", %u}", t.stream);
+    });
+    table("DropoutAttribute", "kDropout", a.dropout,
+          [](const DropoutAttribute& d) { return "{" + float_text(d.probability) + format(", %u}", d.stream); });
+    table("GroupAttribute", "kGroup", a.group, group_text);
+    table("ClipAttribute", "kClip", a.clip, [](const ClipAttribute& c) { return "{" + float_text(c.max_norm) + "}"; });
+    table("UpdateAttribute", "kUpdate", a.update, [](const UpdateAttribute& u) {
+      return "{" + group_text(u.group) + ", " + float_text(u.weight_decay) + ", " + float_text(u.momentum) + format(", %u, ", u.nesterov) +
+             format("%a, %a, ", u.beta1, u.beta2) + float_text(u.epsilon) + "}";
+    });
+  }
+
+  const OwnedPlan& plan_;
+  std::string text_;
+};
+
+// A raw string's pieces: compilers limit the length of one literal.
+std::string raw_literal(const std::string& text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); i += 8000) out += "  R\"reprise(" + text.substr(i, 8000) + ")reprise\"\n";
+  return out;
+}
+
+}  // namespace
+
+std::string plan_header(const OwnedPlan& plan, const std::string& recipe, const std::string& summary) {
+  HeaderWriter writer(plan);
+  std::string text = "// Written by reprise plan; changed by planning again.\n";
+  for (size_t at = 0; at < summary.size();) {
+    const size_t end = summary.find('\n', at);
+    text += "// " + summary.substr(at, end - at) + "\n";
+    at = end == std::string::npos ? summary.size() : end + 1;
+  }
+  text += "#pragma once\n\n#include \"lib/check.h\"\n#include \"lib/cpu/scratch.h\"\n\nnamespace reprise::generated {\n\n";
+  text += writer.tables();
+  text += writer.plan_text();
+  text += "inline constexpr const char* kPlanHash = \"" + plan_hash(plan) + "\";\n";
+  text += "inline constexpr char kRecipe[] =\n" + raw_literal(recipe) + "  ;\n";
+  text += "inline constexpr char kSummary[] =\n" + raw_literal(summary) + "  ;\n\n";
+  text += "// The proof: a faulty plan does not compile, and the message names PlanIsSafe<fault, program, row, slot>.\n";
+  text += "inline constexpr Verdict kVerdict = prove<check_marks(kPlan)>(kPlan, cpu_scratch_bytes);\n";
+  text += "static_assert(PlanIsSafe<kVerdict.fault, kVerdict.program, kVerdict.row, kVerdict.slot>::value);\n";
+  text += "\n}  // namespace reprise::generated\n";
+  return text;
+}
+
+std::string plan_hash(const OwnedPlan& plan) {
+  HeaderWriter writer(plan);
+  const std::string text = writer.tables() + writer.plan_text();
+  uint64_t hash = 0xcbf29ce484222325u;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+  return format("%016" PRIx64, hash);
+}
+
+}  // namespace reprise
