@@ -5,7 +5,7 @@
 
 #include "cuda/cuda_kernels.h"
 #include "cuda/launch.h"
-#include "cuda/scratch.h"
+#include "cuda/cuda_rules.h"
 
 namespace reprise {
 namespace {
@@ -39,12 +39,9 @@ const char* cuda_kernel_set() {
 
 // The kernels that are not named here stay null.
 constexpr Backend cuda_table() {
-  Backend table{};
-  table.name = "cuda";
-  table.kernel_set = cuda_kernel_set;
-  table.scratch_bytes = cuda_scratch_bytes;
-  table.layer_norm_forward = cuda_layer_norm_forward;
-  table.layer_norm_backward = cuda_layer_norm_backward;
+  Backend table = {.rules = &kCudaRules, .kernel_set = cuda_kernel_set};
+  table.set<LayerNormForward, float, cuda_layer_norm_forward>();
+  table.set<LayerNormBackward, float, cuda_layer_norm_backward>();
   return table;
 }
 

@@ -123,7 +123,7 @@ __global__ void __launch_bounds__(kBlockThreads) layer_norm_forward_warp_row(con
 
 // dx = rstd (dxhat - mean(dxhat) - xhat mean(dxhat xhat)) with dxhat = dy gamma, xhat = (x - mean) rstd.
 template <uint32_t kWidth, uint32_t kHeld>
-__device__ void store_gradient_row(const LayerNormBackwardArgs& args, uint64_t r, const WarpRow<kWidth, kHeld>& x,
+__device__ void store_gradient_row(const LayerNormBackwardArgsOf<float>& args, uint64_t r, const WarpRow<kWidth, kHeld>& x,
                                    const WarpRow<kWidth, kHeld>& dy) {
   const uint32_t C = args.C;
   const float mean = args.mean[r], rstd = args.rstd[r], scale = 1.0f / static_cast<float>(C);
@@ -155,7 +155,7 @@ struct ColumnSums {
   Pack<kWidth> projection[kHeld] = {};  // of dy * xhat
   Pack<kWidth> gradient[kHeld] = {};    // of dy
 
-  __device__ void add(const LayerNormBackwardArgs& args, uint64_t r, const WarpRow<kWidth, kHeld>& x,
+  __device__ void add(const LayerNormBackwardArgsOf<float>& args, uint64_t r, const WarpRow<kWidth, kHeld>& x,
                       const WarpRow<kWidth, kHeld>& dy) {
     const float mean = args.mean[r], rstd = args.rstd[r];
     for_each_pack<kWidth, kHeld>(args.C, [&](uint32_t h, uint64_t) {
@@ -276,7 +276,7 @@ constexpr uint32_t row_blocks(uint64_t M) {
 constexpr uint32_t column_blocks(uint32_t C) { return C / kWarpLanes + (C % kWarpLanes != 0); }
 
 // For rows too long to hold: x and dy are read once for dx and once for the sums.
-Status launch_separate(const LayerNormBackwardArgs& args, float* partials, CudaRowChunks chunks, void* queue) {
+Status launch_separate(const LayerNormBackwardArgsOf<float>& args, float* partials, CudaRowChunks chunks, void* queue) {
   const auto kernel = args.C % 4 == 0 ? layer_norm_backward_warp_row<4> : layer_norm_backward_warp_row<1>;
   REPRISE_LAUNCH(kernel, row_blocks(args.M), kBlockThreads, queue, args);
   if (partials == nullptr) return launch_status();
@@ -287,12 +287,12 @@ Status launch_separate(const LayerNormBackwardArgs& args, float* partials, CudaR
 
 }  // namespace
 
-Status cuda_layer_norm_forward(const KernelContext& context, const LayerNormForwardArgs& args) {
+Status cuda_layer_norm_forward(const KernelContext& context, const LayerNormForwardArgsOf<float>& args) {
   REPRISE_LAUNCH(forward_kernel(args.C), row_blocks(args.M), kBlockThreads, context.queue, args);
   return launch_status();
 }
 
-Status cuda_layer_norm_backward(const KernelContext& context, const LayerNormBackwardArgs& args) {
+Status cuda_layer_norm_backward(const KernelContext& context, const LayerNormBackwardArgsOf<float>& args) {
   const bool frozen = args.dgamma == nullptr && args.dbeta == nullptr;
   float* partials = frozen ? nullptr : static_cast<float*>(args.scratch);
   const CudaRowChunks chunks = cuda_layer_norm_chunks(args.M);

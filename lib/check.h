@@ -1,75 +1,16 @@
-// check: proves that a plan is safe to run (DESIGN 3), at compile time in plan.h and again, on the same code, in bind.
-// Here because a plan is never trusted: not the planner's addresses, not its hints, not its lifetimes.
-// It must not know why a slot is kept or what a kernel computes: wrong values are the replay's business.
+// check: proves that a plan is safe to run, at compile time in plan.h and again, on the same code, in bind.
+// A plan is never trusted: not the planner's addresses, not its hints, not its lifetimes. Wrong values are the replay's business
+// (tests/judges/replay.h): a plan that is safe may still compute something else than its network.
+//
+// The proof has three parts: values one by one (check_values.h), the walk over every program's rows (here), and the step as a whole
+// (check_update.h). Shapes are judged by each kernel's family (lib/ops), scratch and stack by the backend's rules.
 #pragma once
 
-#include "lib/op.h"
+#include "lib/backend_rules.h"
+#include "lib/check_update.h"
+#include "lib/check_values.h"
 
 namespace reprise {
-
-// What is wrong with a plan; each value is one rule.
-enum class Fault : uint8_t {
-  kNone,             // the plan is safe
-  kFormat,           // another format version, no micro-batch, or a program without the one it follows
-  kScalars,          // state[0] is not the StepScalars, or a scalars argument names something else
-  kSlotOrder,        // slots not in the order of their first rows, or a lifetime empty or outside the program
-  kMisaligned,       // an offset, a size or a region is not a multiple of kAlignment
-  kOutOfRegion,      // a tensor ends past its region
-  kTooFewBytes,      // a tensor reserves fewer bytes than its shape and type need
-  kDType,            // a tensor's type is not the one the kernel takes
-  kShape,            // shapes break the kernel's contract, or a tensor's own shape makes no sense
-  kArenaBytes,       // State, Carried and a program's region do not fit the arena
-  kHint,             // `below` does not name the nearest live slot below
-  kOverlap,          // two tensors that live at the same time share bytes
-  kUnknownKernel,    // no such kernel
-  kArgumentPool,     // the row's arguments reach past the pool
-  kBadReference,     // an argument names a tensor that does not exist
-  kMissingArgument,  // a required argument, or every output, is absent
-  kAttribute,        // no such attribute, or its values make no sense for the kernel
-  kNotLive,          // a row touches a slot outside its lifetime
-  kReadBeforeWrite,  // a row reads what nothing has written
-  kReadOnly,         // a row writes what its kernel or program may not write
-  kAliasing,         // two arguments of a row name the same tensor and are not the kernel's in-place pair
-  kAccumulate,       // adding where the kernel cannot, or overwriting a carried gradient that already holds a sum
-  kScratch,          // less scratch than the backend's rule asks for
-  kInFlight,         // a slot is touched, or dies, between transfer.start and transfer.wait; or a kernel is off queue 0
-  kGroup,            // a group's tensors are not contiguous, not of one kind, or do not match their partners
-  kUnused,           // no row touches the slot
-  kDisk,             // a row other than a transfer to or from memory touches a disk block
-};
-
-constexpr const char* fault_text(Fault fault) {
-  switch (fault) {
-    case Fault::kNone: return "the plan is safe";
-    case Fault::kFormat: return "format version, micro-batch count or set of programs is not one this library runs";
-    case Fault::kScalars: return "state[0] must be the StepScalars, and every scalars argument must name it";
-    case Fault::kSlotOrder: return "slots must be sorted by first row, with non-empty lifetimes inside the program";
-    case Fault::kMisaligned: return "offsets, sizes and regions must be multiples of 256 bytes";
-    case Fault::kOutOfRegion: return "a tensor must end inside its region";
-    case Fault::kTooFewBytes: return "a tensor must reserve at least the bytes of its shape and type";
-    case Fault::kDType: return "an argument must have the type its kernel takes, all activations of a row the same";
-    case Fault::kShape: return "shapes must obey the kernel's contract";
-    case Fault::kArenaBytes: return "State, Carried and the largest program must fit the arena";
-    case Fault::kHint: return "below must name the nearest live slot below";
-    case Fault::kOverlap: return "tensors that live at the same time must not share bytes";
-    case Fault::kUnknownKernel: return "op and pass must name a kernel";
-    case Fault::kArgumentPool: return "a row's arguments must lie in the pool";
-    case Fault::kBadReference: return "an argument must name an existing tensor";
-    case Fault::kMissingArgument: return "required arguments, and one output at least, must be present";
-    case Fault::kAttribute: return "a row must name an existing attribute with values its kernel understands";
-    case Fault::kNotLive: return "a row may touch a slot only during its lifetime";
-    case Fault::kReadBeforeWrite: return "a row may read only what was written";
-    case Fault::kReadOnly: return "a row may write only what its kernel and its program may write";
-    case Fault::kAliasing: return "only a kernel's in-place pair may name the same tensor twice";
-    case Fault::kAccumulate: return "a row may add only where its kernel can, and may not overwrite a carried sum";
-    case Fault::kScratch: return "scratch must have the bytes of the backend's rule";
-    case Fault::kInFlight: return "nothing may touch a slot between transfer.start and transfer.wait";
-    case Fault::kGroup: return "a group's tensors must be contiguous, of one kind, and match their partners";
-    case Fault::kUnused: return "every slot must be used";
-    case Fault::kDisk: return "only a transfer to or from memory may touch a disk block";
-  }
-  return "unknown fault";
-}
 
 constexpr uint32_t kNoRow = ~0u;
 
@@ -92,6 +33,7 @@ struct CheckMark {
   uint32_t drained_by = 0;   // in flight as a source: transfers under way
   bool written = false;
   bool linked = false;  // in the list
+  proof::UpdateMark update;
 };
 
 // Marks stand in the order State, Carried, the slots of the program being checked, its disk blocks.
@@ -104,261 +46,17 @@ constexpr uint32_t check_marks(const Plan& plan) {
   return plan.state.count + plan.carried.count + most;
 }
 
-// The backend's scratch function: bytes that the kernel needs for these arguments (kOps order, null where absent).
-using ScratchRule = uint64_t (*)(Op op, Pass pass, const Tensor* const* tensors);
-
 namespace proof {
-
-constexpr uint32_t kOpCount = static_cast<uint32_t>(Op::kNormAddRelu) + 1;
-constexpr uint32_t kPassCount = static_cast<uint32_t>(Pass::kWait) + 1;
-
-// kOps turned into what a walk over many rows looks up: a search per row would be most of the proof's time.
-struct KernelIndex {
-  uint8_t kernel[kOpCount][kPassCount] = {};
-  uint8_t arity[kKernelCount] = {};
-};
-constexpr KernelIndex index_kernels() {
-  KernelIndex index;
-  for (auto& passes : index.kernel) {
-    for (uint8_t& kernel : passes) kernel = kKernelCount;
-  }
-  for (uint8_t i = 0; i < kKernelCount; ++i) {
-    index.kernel[static_cast<uint32_t>(kOps[i].op)][static_cast<uint32_t>(kOps[i].pass)] = i;
-    index.arity[i] = static_cast<uint8_t>(kOps[i].arity());
-  }
-  return index;
-}
-inline constexpr KernelIndex kIndex = index_kernels();
-
-constexpr uint32_t attribute_count(const AttributePools& pools, AttributeKind kind) {
-  switch (kind) {
-    case AttributeKind::kNone: return ~0u;
-    case AttributeKind::kWindow: return pools.window.count;
-    case AttributeKind::kNorm: return pools.norm.count;
-    case AttributeKind::kLinear: return pools.linear.count;
-    case AttributeKind::kGelu: return pools.gelu.count;
-    case AttributeKind::kAttention: return pools.attention.count;
-    case AttributeKind::kDropout: return pools.dropout.count;
-    case AttributeKind::kGroup: return pools.group.count;
-    case AttributeKind::kClip: return pools.clip.count;
-    case AttributeKind::kUpdate: return pools.update.count;
-  }
-  return 0;
-}
-
-constexpr uint64_t kMostElements = uint64_t{1} << 56;  // below it no product of a size can wrap around
-
-// A tensor on its own: type, rank, dimensions, alignment, bytes, and its place in a region of `region_bytes`.
-constexpr Fault tensor_fault(const Tensor& tensor, uint64_t region_bytes) {
-  const uint64_t unit = dtype_bytes(tensor.dtype);
-  if (unit == 0) return Fault::kDType;
-  if (tensor.rank > kMaxRank) return Fault::kShape;
-  for (uint32_t d = tensor.rank; d < kMaxRank; ++d) {
-    if (tensor.shape[d] != 1) return Fault::kShape;
-  }
-  const uint64_t outer = uint64_t{tensor.shape[0]} * tensor.shape[1],
-                 inner = uint64_t{tensor.shape[2]} * tensor.shape[3];
-  if (outer == 0 || inner == 0 || outer > kMostElements / inner) return Fault::kShape;
-  if (tensor.offset % kAlignment != 0 || tensor.bytes % kAlignment != 0) return Fault::kMisaligned;
-  if (tensor.bytes < outer * inner * unit) return Fault::kTooFewBytes;
-  if (tensor.bytes > region_bytes || tensor.offset > region_bytes - tensor.bytes) return Fault::kOutOfRegion;
-  return Fault::kNone;
-}
-
-// ---- the shape contract of every kernel; letters as in op.h ----
-
-// Stands for an absent argument: no tensor of a plan has no bytes. (A null pointer would do, but g++ cannot compare an
-// address with null in a constant expression under -fsanitize=undefined.)
-inline constexpr Tensor kAbsent;
-constexpr bool is_absent(const Tensor* t) { return t->bytes == 0; }
-
-constexpr Fault require(bool holds, Fault otherwise = Fault::kShape) { return holds ? Fault::kNone : otherwise; }
-constexpr bool has_elements(const Tensor* t, uint64_t n) { return is_absent(t) || t->elements() == n; }
-constexpr bool is_vector(const Tensor* t, uint64_t n) { return is_absent(t) || (t->rank <= 1 && t->shape[0] == n); }
-constexpr bool is_matrix(const Tensor* t, uint64_t rows, uint64_t columns) {
-  return is_absent(t) || (t->rank == 2 && t->shape[0] == rows && t->shape[1] == columns);
-}
-constexpr bool is_shape(const Tensor* t, uint64_t a, uint64_t b, uint64_t c, uint64_t d) {
-  return t->shape[0] == a && t->shape[1] == b && t->shape[2] == c && t->shape[3] == d;
-}
-constexpr bool same_rows(const Tensor* a, const Tensor* b) {
-  return a->last_dimension() == b->last_dimension() && a->elements() == b->elements();
-}
-
-// Windows slide from -pad in steps of `stride` while they end inside the padded input.
-constexpr bool slides(uint64_t in, uint64_t kernel, uint64_t stride, uint64_t pad, uint64_t out) {
-  return in + 2 * pad >= kernel && (in + 2 * pad - kernel) / stride + 1 == out;
-}
-constexpr bool slides(const WindowAttribute& a, const Tensor* in, const Tensor* out) {
-  return in->rank == 4 && out->rank == 4 && in->shape[0] == out->shape[0] &&
-         slides(in->shape[1], a.kernel_h, a.stride, a.pad, out->shape[1]) &&
-         slides(in->shape[2], a.kernel_w, a.stride, a.pad, out->shape[2]);
-}
-constexpr bool is_window(const WindowAttribute& a) { return a.kernel_h > 0 && a.kernel_w > 0 && a.stride > 0; }
-
-constexpr Fault conv_fault(const WindowAttribute& a, const Tensor* in, const Tensor* out, const Tensor* w) {
-  if (!is_window(a)) return Fault::kAttribute;
-  return require(slides(a, in, out) && w->rank == 4 &&
-                 is_shape(w, out->shape[3], a.kernel_h, a.kernel_w, in->shape[3]));
-}
-
-// Statistics of y are both wanted or neither.
-constexpr Fault conv_forward_fault(const WindowAttribute& a, const Tensor* const* t) {
-  if (is_absent(t[1]) != is_absent(t[2])) return Fault::kMissingArgument;
-  if (!is_absent(t[1]) && !(a.epsilon > 0)) return Fault::kAttribute;
-  if (!is_vector(t[1], t[0]->last_dimension()) || !is_vector(t[2], t[0]->last_dimension())) return Fault::kShape;
-  return conv_fault(a, t[3], t[0], t[4]);
-}
-
-// A window that lies wholly in the padding has no maximum, and the index of one must fit a byte.
-constexpr Fault max_pool_fault(const WindowAttribute& a, const Tensor* in, const Tensor* out, const Tensor* index) {
-  if (!is_window(a) || a.pad >= a.kernel_h || a.pad >= a.kernel_w || uint32_t{a.kernel_h} * a.kernel_w > 256)
-    return Fault::kAttribute;
-  return require(slides(a, in, out) && in->shape[3] == out->shape[3] && same_shape(*index, *out));
-}
-
-// Channels are the last dimension; means, rstds, scales and offsets hold one value per channel.
-constexpr Fault batch_norm_fault(Pass pass, const NormAttribute& a, const Tensor* const* t) {
-  if (pass == Pass::kRunning) {
-    const uint64_t C = t[0]->elements();
-    if (a.count == 0) return Fault::kAttribute;
-    return require(is_vector(t[0], C) && is_vector(t[1], C) && is_vector(t[2], 1) && is_vector(t[3], C) &&
-                   is_vector(t[4], C));
-  }
-  const Tensor* x = pass == Pass::kStatistics ? t[2] : pass == Pass::kBackward ? t[3] : t[1];
-  const uint64_t C = x->last_dimension();
-  if (a.count != x->leading_elements()) return Fault::kAttribute;
-  switch (pass) {
-    case Pass::kStatistics: return require(is_vector(t[0], C) && is_vector(t[1], C));
-    case Pass::kBackward:
-      return require(same_rows(t[0], x) && same_rows(t[7], x) && is_vector(t[1], C) && is_vector(t[2], C) &&
-                     is_vector(t[4], C) && is_vector(t[5], C) && is_vector(t[6], C));
-    default:  // forward and inference
-      return require(same_rows(t[0], x) && is_vector(t[2], C) && is_vector(t[3], C) && is_vector(t[4], C) &&
-                     is_vector(t[5], C));
-  }
-}
-
-// Mean, rstd, gamma, beta.
-constexpr bool are_norm_vectors(const Tensor* const* t, uint64_t C) {
-  return is_vector(t[0], C) && is_vector(t[1], C) && is_vector(t[2], C) && is_vector(t[3], C);
-}
-
-constexpr bool is_linear(const LinearAttribute& a, const Tensor* x, const Tensor* y, const Tensor* w) {
-  const uint64_t C = x->last_dimension(), K = y->last_dimension();
-  return x->leading_elements() == y->leading_elements() &&
-         (a.input_major != 0 ? is_matrix(w, C, K) : is_matrix(w, K, C));
-}
-constexpr Fault linear_fault(Pass pass, const AttributePools& pools, uint32_t attribute, const Tensor* const* t) {
-  switch (pass) {
-    case Pass::kForward:
-      return require(is_linear(pools.linear[attribute], t[1], t[0], t[2]) && is_vector(t[3], t[0]->last_dimension()));
-    case Pass::kBackwardData: return require(is_linear(pools.linear[attribute], t[0], t[1], t[2]));
-    case Pass::kBackwardWeight: return require(is_linear(pools.linear[attribute], t[1], t[2], t[0]));
-    default: return require(is_vector(t[0], t[1]->last_dimension()));
-  }
-}
-
-constexpr Fault layer_norm_fault(Pass pass, const Tensor* const* t) {
-  const Tensor* x = t[3];
-  const uint64_t C = x->last_dimension(), M = x->leading_elements();
-  if (!same_rows(t[0], x)) return Fault::kShape;
-  if (pass == Pass::kForward) {
-    return require(has_elements(t[1], M) && has_elements(t[2], M) && is_vector(t[4], C) && is_vector(t[5], C));
-  }
-  return require(is_vector(t[1], C) && is_vector(t[2], C) && has_elements(t[4], M) && has_elements(t[5], M) &&
-                 is_vector(t[6], C) && same_rows(t[7], x));
-}
-
-constexpr Fault embedding_fault(const Tensor* y, const Tensor* tokens, const Tensor* table, const Tensor* positions) {
-  const uint64_t B = tokens->shape[0], T = tokens->shape[1], C = y->last_dimension();
-  return require(tokens->rank == 2 && y->rank == 3 && is_shape(y, B, T, C, 1) &&
-                 (is_absent(table) || is_matrix(table, table->shape[0], C)) &&
-                 (is_absent(positions) || (positions->shape[0] >= T && is_matrix(positions, positions->shape[0], C))));
-}
-
-constexpr Fault attention_fault(const AttentionAttribute& a, const Tensor* y, const Tensor* lse, const Tensor* qkv) {
-  const uint64_t B = y->shape[0], T = y->shape[1], C = y->shape[2];
-  if (a.heads == 0 || C % a.heads != 0 || !(a.dropout >= 0 && a.dropout < 1)) return Fault::kAttribute;
-  return require(y->rank == 3 && qkv->rank == 3 && is_shape(qkv, B, T, 3 * C, 1) && lse->rank == 3 &&
-                 is_shape(lse, B, a.heads, T, 1));
-}
-
-constexpr Fault loss_head_fault(const Tensor* x, const Tensor* w, const Tensor* b, const Tensor* labels) {
-  const uint64_t V = w->shape[0];
-  return require(is_matrix(w, V, x->last_dimension()) && is_vector(b, V) &&
-                 has_elements(labels, x->leading_elements()));
-}
-
-// Norms are doubles, each in the place of two floats.
-constexpr bool holds_norms(const Tensor* norms, uint64_t count) { return norms->elements() / 2 >= count; }
-
-// Groups have a rule of their own (Checker::check_group); everything else about the shapes of a row is here.
-constexpr Fault shape_fault(const AttributePools& pools, const Row& row, const Tensor* const* t) {
-  const uint32_t a = row.attribute;
-  const bool forward = row.pass == Pass::kForward;
-  switch (row.op) {
-    case Op::kConv:
-      if (forward) return conv_forward_fault(pools.window[a], t);
-      if (row.pass == Pass::kBackwardData) return conv_fault(pools.window[a], t[0], t[1], t[2]);
-      return conv_fault(pools.window[a], t[1], t[2], t[0]);
-    case Op::kNormConv:
-      if (!are_norm_vectors(t + (forward ? 5 : 3), t[forward ? 3 : 1]->last_dimension())) return Fault::kShape;
-      return forward ? conv_forward_fault(pools.window[a], t) : conv_fault(pools.window[a], t[1], t[2], t[0]);
-    case Op::kNormRelu:
-      if (pools.norm[a].count != t[3]->leading_elements()) return Fault::kAttribute;
-      return require(same_rows(t[0], t[3]) && same_rows(t[8], t[3]) && are_norm_vectors(t + 4, t[3]->last_dimension()) &&
-                     is_vector(t[1], t[3]->last_dimension()) && is_vector(t[2], t[3]->last_dimension()));
-    case Op::kNormAddRelu:
-      if (pools.norm[a].count != t[1]->leading_elements()) return Fault::kAttribute;
-      return require(same_rows(t[0], t[1]) && same_rows(t[2], t[1]) && are_norm_vectors(t + 3, t[1]->last_dimension()));
-    case Op::kBatchNorm: return batch_norm_fault(row.pass, pools.norm[a], t);
-    case Op::kRelu:
-    case Op::kGelu:
-      return require(t[0]->elements() == t[1]->elements() && (forward || t[0]->elements() == t[2]->elements()));
-    case Op::kAdd: return require(t[0]->elements() == t[1]->elements() && t[0]->elements() == t[2]->elements());
-    case Op::kCopy:
-    case Op::kMove:
-    case Op::kTransfer: return require(t[0]->elements() == t[1]->elements());
-    case Op::kMaxPool:
-      if (forward) return max_pool_fault(pools.window[a], t[2], t[0], t[1]);
-      return max_pool_fault(pools.window[a], t[0], t[2], t[1]);
-    case Op::kGlobalPool: {
-      const Tensor *in = forward ? t[1] : t[0], *out = forward ? t[0] : t[1];
-      return require(in->rank == 4 && is_matrix(out, in->shape[0], in->shape[3]));
-    }
-    case Op::kLinear: return linear_fault(row.pass, pools, a, t);
-    case Op::kLayerNorm: return layer_norm_fault(row.pass, t);
-    case Op::kEmbedding:
-      return forward ? embedding_fault(t[0], t[1], t[2], t[3]) : embedding_fault(t[3], t[2], t[0], t[1]);
-    case Op::kAttention:
-      if (forward) return attention_fault(pools.attention[a], t[0], t[1], t[2]);
-      if (!same_shape(*t[0], *t[1]) || !same_shape(*t[2], *t[4])) return Fault::kShape;
-      return attention_fault(pools.attention[a], t[2], t[3], t[1]);
-    case Op::kDropout:
-      if (!(pools.dropout[a].probability >= 0 && pools.dropout[a].probability < 1)) return Fault::kAttribute;
-      return require(t[0]->elements() == t[1]->elements());
-    case Op::kLossHead:
-      if (row.pass == Pass::kEvaluate) return loss_head_fault(t[1], t[2], t[3], t[4]);
-      if (!same_rows(t[0], t[4]) || (!is_absent(t[1]) && !same_shape(*t[1], *t[5]))) return Fault::kShape;
-      return !is_vector(t[2], t[5]->shape[0]) ? Fault::kShape : loss_head_fault(t[4], t[5], t[6], t[7]);
-    case Op::kGradNorm:
-      if (row.pass == Pass::kFinish) return require(pools.clip[a].max_norm >= 0, Fault::kAttribute);
-      return require(holds_norms(t[0], uint64_t{pools.group[a].first_norm} + pools.group[a].tensors));
-    case Op::kSgd:
-    case Op::kAdamW: return Fault::kNone;
-  }
-  return Fault::kUnknownKernel;
-}
 
 // ---- the walk ----
 
 class Checker {
  public:
-  constexpr Checker(const Plan& plan, CheckMark* marks, ScratchRule scratch_rule)
+  constexpr Checker(const Plan& plan, CheckMark* marks, const BackendRules& rules)
       : plan_(plan),
         marks_(marks),
-        scratch_rule_(scratch_rule),
+        rules_(rules),
+        update_(plan),
         carried_base_(plan.state.count),
         slot_base_(plan.state.count + plan.carried.count) {}
 
@@ -367,7 +65,8 @@ class Checker {
     for (uint32_t p = 0; p < kProgramCount; ++p) {
       if (!check_program(p)) return verdict_;
     }
-    return {};
+    program_ = kProgramCount;
+    return check_step() ? Verdict{} : verdict_;
   }
 
  private:
@@ -390,14 +89,17 @@ class Checker {
     if (plan_.state_bytes > plan_.arena_bytes || plan_.carried_bytes > plan_.arena_bytes - plan_.state_bytes) {
       return fail(Fault::kArenaBytes);
     }
+    if (!attributes_make_sense(plan_.attributes)) return fail(Fault::kAttribute);
+    if (!learning_rate_makes_sense(plan_.learning_rate)) return fail(Fault::kLearningRate);
     return check_scalars() && check_state() && check_carried();
   }
 
   constexpr bool check_scalars() {
     if (plan_.state.count == 0) return fail(Fault::kScalars);
-    const StateTensor& scalars = plan_.state[0];
+    const StateTensor& scalars = plan_.state[kScalarsIndex];
     const bool whole = scalars.tensor.dtype == DType::kU8 && scalars.tensor.elements() >= sizeof(StepScalars);
-    return scalars.kind == StateKind::kScalars && whole ? true : fail(Fault::kScalars, make_ref(Region::kState, 0));
+    if (scalars.kind != StateKind::kScalars || !whole) return fail(Fault::kScalars, make_ref(Region::kState, kScalarsIndex));
+    return update_.state_is_in_order() || fail(Fault::kUpdate);
   }
 
   constexpr bool check_state() {
@@ -407,7 +109,7 @@ class Checker {
       marks_[i].written = true;
       if (!check_resident(plan_.state[i].tensor, plan_.state_bytes, end, make_ref(Region::kState, i))) return false;
     }
-    return true;
+    return end == plan_.state_bytes || fail(Fault::kArenaBytes);
   }
 
   constexpr bool check_carried() {
@@ -416,7 +118,7 @@ class Checker {
       marks_[carried_base_ + i] = {};
       if (!check_resident(plan_.carried[i], plan_.carried_bytes, end, make_ref(Region::kCarried, i))) return false;
     }
-    return true;
+    return end == plan_.carried_bytes || fail(Fault::kArenaBytes);
   }
 
   // Tensors of State and Carried live for ever and stand in the order of their addresses.
@@ -444,7 +146,12 @@ class Checker {
     disk_born_ = 0;
     open_transfers_ = 0;
     start_marks();
-    if (!check_slots(here_->slots, here_->bytes, Region::kProgram) || !check_slots(here_->disk, plan_.disk_bytes, Region::kDisk)) return false;
+    uint64_t slots_end = 0, disk_end = 0;
+    if (!check_slots(here_->slots, here_->bytes, Region::kProgram, slots_end)) return false;
+    if (!check_slots(here_->disk, plan_.disk_bytes, Region::kDisk, disk_end)) return false;
+    if (here_->bytes != slots_end) return fail(Fault::kArenaBytes);
+    if (here_->bytes > region_bytes_) region_bytes_ = here_->bytes;
+    if (disk_end > disk_bytes_) disk_bytes_ = disk_end;
     if (!check_host_slot(here_->input, true) || !check_host_slot(here_->labels, false)) return false;
     for (row_ = 0; row_ < here_->rows.count; ++row_) {
       if (!check_row(here_->rows[row_])) return false;
@@ -457,13 +164,16 @@ class Checker {
   constexpr void start_marks() {
     const bool between_steps = program_ == static_cast<uint32_t>(ProgramId::kMicroFirst) ||
                                program_ == static_cast<uint32_t>(ProgramId::kEvaluate);
+    if (between_steps) update_.start_step();
     for (uint32_t i = 0; i < slot_base_; ++i) {
       marks_[i].touched = 0;
-      if (between_steps && i >= carried_base_) marks_[i].written = false;
+      if (!between_steps) continue;
+      marks_[i].update = {};
+      if (i >= carried_base_) marks_[i].written = false;
     }
   }
 
-  constexpr bool check_slots(const Span<Slot>& slots, uint64_t region_bytes, Region region) {
+  constexpr bool check_slots(const Span<Slot>& slots, uint64_t region_bytes, Region region, uint64_t& end) {
     uint32_t previous = 0;
     for (uint32_t i = 0; i < slots.count; ++i) {
       const Slot& slot = slots[i];
@@ -474,6 +184,7 @@ class Checker {
       previous = slot.first_row;
       const Fault fault = tensor_fault(slot.tensor, region_bytes);
       if (fault != Fault::kNone) return fail(fault, make_ref(region, i));
+      if (slot.tensor.offset + slot.tensor.bytes > end) end = slot.tensor.offset + slot.tensor.bytes;
     }
     return true;
   }
@@ -484,7 +195,7 @@ class Checker {
     if (index >= slot_count_) return fail(Fault::kBadReference, index);
     const Slot& slot = slots_[index];
     if (slot.first_row != 0) return fail(Fault::kSlotOrder, index);
-    if (slot.tensor.dtype != DType::kI32 && !(may_be_activation && is_activation(slot.tensor.dtype)))
+    if (slot.tensor.dtype != DType::kI32 && !(may_be_activation && may_store(Storage::kActivation, slot.tensor.dtype)))
       return fail(Fault::kDType, index);
     if (notes_[index].written) return fail(Fault::kAliasing, index);
     notes_[index].written = true;
@@ -492,29 +203,28 @@ class Checker {
   }
 
   constexpr bool check_row(const Row& row) {
-    if (!find_kernel(row) || !check_births(row) || !check_disk_births() || !check_arguments(row)) return false;
-    const Fault fault = shape_fault(plan_.attributes, row, tensors_);
-    if (fault != Fault::kNone) return fail(fault);
-    if (grouped_ && !check_group(row)) return false;
-    if (info_->arguments[arity_ - 1].role == Role::kScratch && !check_scratch(row)) return false;
-    return row.op != Op::kTransfer || check_transfer(row);
+    if (!find_kernel(row) || !check_births() || !check_disk_births() || !check_arguments(row)) return false;
+    const ShapedCall call = {row.op, row.pass, tensors_, present_, &plan_.attributes, row.attribute};
+    if (const Fault fault = info_->shape_fault(call); fault != Fault::kNone) return fail(fault);
+    if (group_ != nullptr && !check_group(row)) return false;
+    if (!check_resources(call)) return false;
+    if (info_->attribute == kAttributeKind<ClipAttribute> && !check_finish(row)) return false;
+    return !info_->asynchronous || check_transfer(row);
   }
 
   // The kernel, its attribute and where its arguments lie; nothing is read through the row before this has passed.
   constexpr bool find_kernel(const Row& row) {
-    const uint32_t op = static_cast<uint32_t>(row.op), step = static_cast<uint32_t>(row.pass);
-    const uint32_t kernel = op < kOpCount && step < kPassCount ? kIndex.kernel[op][step] : kKernelCount;
+    const uint32_t kernel = kernel_index(row.op, row.pass);
     if (kernel == kKernelCount) return fail(Fault::kUnknownKernel);
     info_ = &kOps[kernel];
-    arity_ = kIndex.arity[kernel];
+    arity_ = contract::kIndex.arity[kernel];
     if (row.first_argument > here_->arguments.count || here_->arguments.count - row.first_argument < arity_) {
       return fail(Fault::kArgumentPool);
     }
     if (row.attribute >= attribute_count(plan_.attributes, info_->attribute)) return fail(Fault::kAttribute);
-    if (row.queue != 0 && row.op != Op::kTransfer) return fail(Fault::kInFlight);
+    if (row.queue != 0 && !info_->asynchronous) return fail(Fault::kInFlight);
     refs_ = here_->arguments.data + row.first_argument;
     group_ = group_attribute(row);
-    grouped_ = info_->attribute == AttributeKind::kGroup || info_->attribute == AttributeKind::kUpdate;
     const bool in_place = info_->in_place_output >= 0 && refs_[info_->in_place_output] == refs_[info_->in_place_input];
     in_place_ = in_place ? refs_[info_->in_place_output] : kNoRef;
     return true;
@@ -544,9 +254,9 @@ class Checker {
 
   // ---- overlap: an address-ordered list of the live slots; the dead are unlinked when a newcomer meets them ----
 
-  constexpr bool check_births(const Row& row) {
+  constexpr bool check_births() {
     if (born_ == slot_count_ || slots_[born_].first_row != row_) return true;
-    moved_ = row.op == Op::kMove ? moved_slot() : kNoSlot;
+    moved_ = info_->moves ? moved_slot() : kNoSlot;
     for (; born_ < slot_count_ && slots_[born_].first_row == row_; ++born_) {
       if (!insert(born_)) return false;
     }
@@ -615,6 +325,8 @@ class Checker {
     if (accumulate >> arity != 0) return fail(Fault::kAccumulate);
     bool writes = false;
     const Tensor* stored = nullptr;  // the row's first activation, whose type is that of all
+    bool has_stored = false;
+    present_ = 0;
     for (uint32_t i = 0; i < arity; ++i) {
       const ArgumentInfo& argument = info_->arguments[i];
       const Ref ref = refs_[i];
@@ -622,54 +334,49 @@ class Checker {
       if (adds && (!argument.may_accumulate || ref == kNoRef)) return fail(Fault::kAccumulate, ref);
       if (ref == kNoRef) {
         if (!argument.optional) return fail(Fault::kMissingArgument);
-        tensors_[i] = &kAbsent;
         continue;
       }
       const Role role = argument.role;
       const Tensor* tensor = nullptr;
-      if (!touch(row, i, ref, role, adds, tensor)) return false;
+      if (!touch(i, ref, role, adds, tensor)) return false;
+      present_ |= 1u << i;
       tensors_[i] = tensor;
-      if (argument.activation) {
-        if (stored == nullptr) stored = tensor;
-        if (tensor->dtype != stored->dtype || !is_activation(tensor->dtype)) return fail(Fault::kDType, ref);
-      } else if (argument.dtype != tensor->dtype && role != Role::kScratch) {
-        return fail(Fault::kDType, ref);
+      if (argument.storage == Storage::kActivation) {
+        if (!has_stored) stored = tensor;
+        has_stored = true;
+        if (tensor->dtype != stored->dtype) return fail(Fault::kDType, ref);
       }
-      if (argument.dtype == contract::kScalars && !check_bytes(row, role, ref)) return false;
-      if (grouped_ && is_group(row.op, i) && !touch_group(row, i, ref, role)) return false;
+      if (role != Role::kScratch && !may_store(argument.storage, tensor->dtype)) return fail(Fault::kDType, ref);
+      if (!check_place(argument, ref)) return false;
+      if (argument.group && !touch_group(i, ref, role)) return false;
       if (role == Role::kOutput || role == Role::kUpdated) writes = true;
     }
     return writes || fail(Fault::kMissingArgument);
   }
 
-  static constexpr bool is_activation(DType dtype) { return dtype == DType::kF32 || dtype == DType::kBf16; }
-
-  // Arguments of type kU8: scratch, the max pool's index, and everywhere else the StepScalars.
-  constexpr bool check_bytes(const Row& row, Role role, Ref ref) {
-    if (role == Role::kScratch) return ref_region(ref) == Region::kProgram || fail(Fault::kReadOnly, ref);
-    return row.op == Op::kMaxPool || ref == make_ref(Region::kState, 0) || fail(Fault::kScalars, ref);
+  // Scratch is the program's own; scalars are state[0]; labels are read from the labels' slot, which nothing else touches.
+  constexpr bool check_place(const ArgumentInfo& argument, Ref ref) {
+    if (argument.storage == Storage::kScratch && ref_region(ref) != Region::kProgram) return fail(Fault::kReadOnly, ref);
+    if (argument.storage == Storage::kScalars && ref != make_ref(Region::kState, kScalarsIndex)) return fail(Fault::kScalars, ref);
+    return argument.labels == (ref == here_->labels) || fail(Fault::kHostSlot, ref);
   }
 
   constexpr const GroupAttribute* group_attribute(const Row& row) const {
-    if (info_->attribute == AttributeKind::kGroup) return &plan_.attributes.group[row.attribute];
-    return info_->attribute == AttributeKind::kUpdate ? &plan_.attributes.update[row.attribute].group : nullptr;
+    if (info_->attribute == kAttributeKind<GroupAttribute>) return &plan_.attributes.of<GroupAttribute>()[row.attribute];
+    if (info_->attribute == kAttributeKind<UpdateAttribute>) return &plan_.attributes.of<UpdateAttribute>()[row.attribute].group;
+    return nullptr;
   }
-  static constexpr bool is_group(Op op, uint32_t argument) {
-    return op == Op::kGradNorm ? argument == 1 : argument <= last_group(op);
-  }
-  // The gradients, which come after the groups that they change.
-  static constexpr uint32_t last_group(Op op) { return op == Op::kAdamW ? 3 : op == Op::kSgd ? 2 : 1; }
 
-  constexpr bool touch_group(const Row& row, uint32_t argument, Ref first, Role role) {
+  constexpr bool touch_group(uint32_t argument, Ref first, Role role) {
     const Tensor* tensor = nullptr;
     for (uint32_t t = 1; t < group_->tensors; ++t) {
-      if (!touch(row, argument, first + t, role, false, tensor)) return false;
+      if (!touch(argument, first + t, role, false, tensor)) return false;
     }
     return true;
   }
 
   // Existence, life, aliasing, transfers under way, and reading what was written: of one tensor of an argument.
-  constexpr bool touch(const Row& row, uint32_t argument, Ref ref, Role role, bool adds, const Tensor*& tensor) {
+  constexpr bool touch(uint32_t argument, Ref ref, Role role, bool adds, const Tensor*& tensor) {
     if (!resolve(ref, tensor)) return fail(argument_exists(argument) ? Fault::kGroup : Fault::kBadReference, ref);
     bool is_slot = ref < slot_count_;
     CheckMark& note = is_slot ? notes_[ref] : mark(ref);
@@ -677,7 +384,7 @@ class Checker {
       return fail(in_flight(note, Role::kOutput) ? Fault::kInFlight : Fault::kNotLive, ref);
     }
     if (!is_slot && ref_region(ref) == Region::kDisk) {
-      if (!check_disk(row, ref, note)) return false;
+      if (!check_disk(ref, note)) return false;
       is_slot = true;  // it may be written like one
     }
     const uint32_t now = row_ + 1;
@@ -685,13 +392,14 @@ class Checker {
       return fail(Fault::kAliasing, ref);
     }
     note.touched = now;
-    if (open_transfers_ != 0 && row.op != Op::kTransfer && in_flight(note, role)) return fail(Fault::kInFlight, ref);
+    if (open_transfers_ != 0 && !info_->asynchronous && in_flight(note, role)) return fail(Fault::kInFlight, ref);
     const bool written = note.written;
     if (!written && (role == Role::kInput || role == Role::kUpdated || adds || ref == in_place_)) {
       return fail(Fault::kReadBeforeWrite, ref);
     }
     if (role == Role::kInput) return true;
-    if (!is_slot && !check_write(row, ref, role, adds, written)) return false;
+    if (!is_slot && !check_write(ref, role, adds, written)) return false;
+    if (ref_region(ref) != Region::kState && !UpdateProof::write(note.update)) return fail(Fault::kUpdate, ref);
     const bool holds_value = role != Role::kScratch;  // what a kernel leaves in its scratch is nobody's value
     if (written != holds_value) note.written = holds_value;
     return true;
@@ -700,9 +408,9 @@ class Checker {
   static constexpr bool is_disk(Ref ref) { return ref != kNoRef && ref_region(ref) == Region::kDisk; }
 
   // A block is touched by transfers to or from memory alone, while it lives.
-  constexpr bool check_disk(const Row& row, Ref ref, const CheckMark& note) {
+  constexpr bool check_disk(Ref ref, const CheckMark& note) {
     const uint32_t index = ref_index(ref);
-    if (row.op != Op::kTransfer || (is_disk(refs_[0]) && is_disk(refs_[1]))) return fail(Fault::kDisk, ref);
+    if (!info_->asynchronous || (is_disk(refs_[0]) && is_disk(refs_[1]))) return fail(Fault::kDisk, ref);
     if (index < disk_born_ && here_->disk[index].end_row > row_) return true;
     return fail(in_flight(note, Role::kOutput) ? Fault::kInFlight : Fault::kNotLive, ref);
   }
@@ -718,9 +426,9 @@ class Checker {
     return note.filled_from != 0 || (note.drained_by != 0 && role != Role::kInput);
   }
 
-  constexpr bool check_write(const Row& row, Ref ref, Role role, bool adds, bool written) {
+  constexpr bool check_write(Ref ref, Role role, bool adds, bool written) {
     if (ref_region(ref) == Region::kState) {
-      return (role == Role::kUpdated && updates(row.op, plan_.state[ref_index(ref)].kind)) ||
+      return (role == Role::kUpdated && may_change(plan_.state[ref_index(ref)].kind)) ||
              fail(Fault::kReadOnly, ref);
     }
     const ProgramId program = static_cast<ProgramId>(program_);
@@ -729,33 +437,64 @@ class Checker {
     return !overwrites_sum || fail(Fault::kAccumulate, ref);
   }
 
-  // Which ops may change which part of State; evaluation counts, and changes nothing else.
-  constexpr bool updates(Op op, StateKind kind) const {
-    if (kind == StateKind::kScalars) return op == Op::kLossHead || op == Op::kGradNorm;
-    if (program_ == static_cast<uint32_t>(ProgramId::kEvaluate)) return false;
-    switch (kind) {
-      case StateKind::kBuffer: return op == Op::kBatchNorm;
-      case StateKind::kNorms: return op == Op::kGradNorm;
-      default: return op == Op::kSgd || op == Op::kAdamW;
-    }
+  // Evaluation counts, and changes nothing else of State.
+  constexpr bool may_change(StateKind kind) const {
+    if ((info_->updates & update_bit(kind)) == 0) return false;
+    return kind == StateKind::kScalars || program_ != static_cast<uint32_t>(ProgramId::kEvaluate);
   }
 
-  // ---- groups, scratch, transfers ----
+  // ---- groups, scratch and stack, transfers ----
+
+  // The group argument that a row only reads: the gradients.
+  constexpr uint32_t gradients_argument() const {
+    uint32_t found = 0;
+    for (uint32_t i = 0; i < arity_; ++i) {
+      if (info_->arguments[i].group && info_->arguments[i].role == Role::kInput) found = i;
+    }
+    return found;
+  }
 
   constexpr bool check_group(const Row& row) {
     if (group_->tensors == 0) return fail(Fault::kGroup);
-    const uint32_t gradients = last_group(row.op);
+    const uint32_t gradients = gradients_argument();
     // A reduction walks the group's Tensors, which stand side by side in Carried alone; State holds no gradients.
     const Region region = ref_region(refs_[gradients]);
-    const bool reduces_many = row.op == Op::kGradNorm && group_->tensors > 1;
-    if (region == Region::kState || (reduces_many && region != Region::kCarried))
-      return fail(Fault::kGroup, refs_[gradients]);
-    for (uint32_t i = 0; i <= gradients; ++i) {
-      if (refs_[i] == kNoRef || !is_group(row.op, i)) continue;
-      const StateKind kind = i == 0 ? StateKind::kParameter : StateKind::kOptimizer;
+    const bool reduces = info_->attribute == kAttributeKind<GroupAttribute>;
+    if (region == Region::kState || (reduces && group_->tensors > 1 && region != Region::kCarried)) return fail(Fault::kGroup, refs_[gradients]);
+    bool is_first = true;
+    for (uint32_t i = 0; i < arity_; ++i) {
+      if (refs_[i] == kNoRef || !info_->arguments[i].group) continue;
+      const StateKind kind = is_first ? StateKind::kParameter : StateKind::kOptimizer;
       if (!check_group_argument(*group_, refs_[gradients], refs_[i], kind)) return false;
+      is_first = false;
+    }
+    return check_updates(row, refs_[gradients], reduces);
+  }
+
+  // Each tensor of the group: its norm taken, or its parameter updated.
+  constexpr bool check_updates(const Row& row, Ref gradients, bool reduces) {
+    const ProgramId program = static_cast<ProgramId>(program_);
+    if (!update_.may_update(program)) return fail(Fault::kUpdate, gradients);
+    uint32_t first = 0;  // the entry of the norms that belongs to the group's first tensor
+    if (reduces) {
+      first = plan_.attributes.of<GroupAttribute>()[row.attribute].first_norm;
+    } else {
+      if (ref_region(refs_[0]) != Region::kState || ref_index(refs_[0]) < kFirstTrained) return fail(Fault::kUpdate, refs_[0]);
+      first = ref_index(refs_[0]) - kFirstTrained;
+    }
+    if (first > update_.trained() || group_->tensors > update_.trained() - first) return fail(Fault::kUpdate, refs_[0]);
+    for (uint32_t t = 0; t < group_->tensors; ++t) {
+      UpdateMark& gradient = mark(gradients + t).update;
+      UpdateMark& parameter = marks_[kFirstTrained + first + t].update;
+      const bool right = reduces ? update_.reduce(gradient, parameter, first + t) : update_.update(gradient, parameter, first + t, program);
+      if (!right) return fail(Fault::kUpdate, gradients + t);
     }
     return true;
+  }
+
+  constexpr bool check_finish(const Row& row) {
+    if (program_ != static_cast<uint32_t>(ProgramId::kUpdate)) return fail(Fault::kUpdate);
+    return update_.finish(plan_.attributes.of<ClipAttribute>()[row.attribute].max_norm) || fail(Fault::kUpdate);
   }
 
   // The tensors lie end to end, each shaped like its partner among the gradients, and `elements` covers them all.
@@ -780,14 +519,15 @@ class Checker {
     return covers ? true : fail(Fault::kGroup, first);
   }
 
-  constexpr bool check_scratch(const Row& row) {
-    if (info_->arguments[arity_ - 1].role != Role::kScratch) return true;
-    const Tensor* arguments[kMaxArguments] = {};
-    for (uint32_t i = 0; i < arity_; ++i) {
-      if (refs_[i] != kNoRef) arguments[i] = tensors_[i];
+  constexpr bool check_resources(const ShapedCall& call) {
+    if (info_->arguments[arity_ - 1].role == Role::kScratch) {
+      const uint64_t needed = rules_.scratch_bytes(call), given = call.has(arity_ - 1) ? call[arity_ - 1].bytes : 0;
+      if (given < needed) return fail(Fault::kScratch, refs_[arity_ - 1]);
     }
-    return tensors_[arity_ - 1]->bytes >= scratch_rule_(row.op, row.pass, arguments) ||
-           fail(Fault::kScratch, refs_[arity_ - 1]);
+    const uint64_t stack = rules_.stack_bytes(call);
+    if (stack > plan_.worker_stack_bytes) return fail(Fault::kStack);
+    if (stack > stack_bytes_) stack_bytes_ = stack;
+    return true;
   }
 
   // touch() has left transfers alone: a start asks what any other row must ask, a wait must find its own pair.
@@ -826,7 +566,19 @@ class Checker {
       if (note.filled_from != 0) return fail(Fault::kInFlight, ref);
       if (note.touched == 0) return fail(Fault::kUnused, ref);
     }
+    if (program_ == static_cast<uint32_t>(ProgramId::kUpdate) && plan_.program(ProgramId::kMicroFirst).rows.count != 0 &&
+        !update_.step_is_whole()) {
+      return fail(Fault::kUpdate);
+    }
     return open_transfers_ == 0 ? true : fail(Fault::kInFlight);
+  }
+
+  // What only the whole of the programs tells: that nothing is larger than it need be, and that a step is whole.
+  constexpr bool check_step() {
+    if (plan_.arena_bytes != plan_.state_bytes + plan_.carried_bytes + region_bytes_ || plan_.disk_bytes != disk_bytes_) {
+      return fail(Fault::kArenaBytes);
+    }
+    return plan_.worker_stack_bytes == stack_bytes_ || fail(Fault::kStack);
   }
 
   // Hot members first: g++ finds a member of a constant by walking over those before it.
@@ -841,8 +593,8 @@ class Checker {
   uint32_t arity_ = 0;
   Ref in_place_ = kNoRef;  // the tensor that the in-place pair shares, where it does
   const Tensor* tensors_[kMaxArguments] = {};
-  const GroupAttribute* group_ = nullptr;
-  bool grouped_ = false;  // whether group_ names one
+  uint32_t present_ = 0;  // which of them are there
+  const GroupAttribute* group_ = nullptr;  // of a row that reduces or updates
 
   uint32_t open_transfers_ = 0;
   uint32_t disk_top_ = kNoSlot;  // the latest disk block not yet seen to be dead
@@ -855,7 +607,9 @@ class Checker {
 
   const Plan& plan_;
   CheckMark* marks_;
-  ScratchRule scratch_rule_;
+  const BackendRules& rules_;
+  UpdateProof update_;
+  uint64_t region_bytes_ = 0, disk_bytes_ = 0, stack_bytes_ = 0;  // the most that any program needs
   uint32_t carried_base_;
   uint32_t slot_base_;
   Verdict verdict_;
@@ -864,17 +618,17 @@ class Checker {
 }  // namespace proof
 
 // Proves the plan, or names its first fault. Time is near-linear in rows and slots. `marks`: check_marks(plan) of them.
-constexpr Verdict check(const Plan& plan, CheckMark* marks, ScratchRule scratch_rule) {
-  return proof::Checker(plan, marks, scratch_rule).check();
+constexpr Verdict check(const Plan& plan, CheckMark* marks, const BackendRules& rules) {
+  return proof::Checker(plan, marks, rules).check();
 }
 
 // The same with a workspace of its own, for the compiler: plan.h says
-//   constexpr Verdict kVerdict = prove<kMarks>(kPlan, scratch_rule);
+//   constexpr Verdict kVerdict = prove<kMarks>(kPlan, kCpuRules);
 //   static_assert(PlanIsSafe<kVerdict.fault, kVerdict.program, kVerdict.row, kVerdict.slot>::value);
 template <uint32_t marks>
-constexpr Verdict prove(const Plan& plan, ScratchRule scratch_rule) {
+constexpr Verdict prove(const Plan& plan, const BackendRules& rules) {
   CheckMark workspace[marks] = {};
-  return check_marks(plan) > marks ? Verdict{Fault::kFormat} : check(plan, workspace, scratch_rule);
+  return check_marks(plan) > marks ? Verdict{Fault::kFormat} : check(plan, workspace, rules);
 }
 
 // Stops the build of a faulty plan with the fault in the message: PlanIsSafe<Fault::kOverlap, program, row, slot>.

@@ -3,6 +3,7 @@
 // It must not know why a slot is kept, nor what a checkpoint is: recomputation is a repeated row.
 #pragma once
 
+#include "lib/attributes.h"
 #include "lib/tensor.h"
 
 namespace reprise {
@@ -35,7 +36,7 @@ struct Row {
   Op op;
   Pass pass;
   uint8_t queue = 0;        // 0 computes; others carry asynchronous transfers
-  uint8_t accumulate = 0;   // bit n: output n is added to what the slot holds, instead of overwriting it
+  uint16_t accumulate = 0;  // bit n: output n is added to what the slot holds, instead of overwriting it
   uint32_t attribute = 0;   // index into the pool of the kernel's attribute kind
   uint32_t link = 0;        // of the chain; for reports only
   uint32_t first_argument;  // into the program's argument pool
@@ -76,68 +77,6 @@ struct StateTensor {
   const char* name = "";
 };
 
-// Attribute pools, one per attribute kind (op.h says which kernel uses which).
-struct WindowAttribute {  // convolution and pooling
-  uint16_t kernel_h, kernel_w, stride, pad;
-  float epsilon = 0;  // a convolution's rstd: 1 / sqrt(biased variance + epsilon)
-  constexpr bool operator==(const WindowAttribute&) const = default;
-};
-struct NormAttribute {  // batch-norm and layer-norm
-  float epsilon;
-  float momentum;  // batch-norm's running statistics: new = (1 - momentum) * old + momentum * batch
-  uint64_t count;  // batch-norm: elements reduced per channel, N * H * W
-  constexpr bool operator==(const NormAttribute&) const = default;
-};
-struct LinearAttribute {
-  uint32_t input_major;  // 1: weight is [in, out] (Hugging Face's Conv1D); 0: [out, in]
-  constexpr bool operator==(const LinearAttribute&) const = default;
-};
-struct GeluAttribute {
-  uint32_t tanh_form;  // 1: gelu_new; 0: the erf form
-  constexpr bool operator==(const GeluAttribute&) const = default;
-};
-struct AttentionAttribute {
-  uint32_t heads;
-  float dropout;      // probability of dropping a weight; 0 for none
-  uint32_t stream;    // node number: part of the random counter
-  constexpr bool operator==(const AttentionAttribute&) const = default;
-};
-struct DropoutAttribute {
-  float probability;
-  uint32_t stream;
-  constexpr bool operator==(const DropoutAttribute&) const = default;
-};
-struct GroupAttribute {  // a contiguous group of tensors that one row reduces or updates
-  uint32_t tensors;      // the argument names the first one; the others follow it in the region, in order
-  uint32_t first_norm;   // reduce: index of the first tensor's entry in the norms
-  uint64_t elements;     // floats from the first tensor's start to the last one's last element; the padding between is always zero
-  constexpr bool operator==(const GroupAttribute&) const = default;
-};
-struct ClipAttribute {
-  float max_norm;  // 0: none
-  constexpr bool operator==(const ClipAttribute&) const = default;
-};
-struct UpdateAttribute {  // a group with its optimizer's constants
-  GroupAttribute group;
-  float weight_decay, momentum;   // sgd
-  uint32_t nesterov;
-  double beta1, beta2;            // adamw: 1 - beta2 in f32 would be wrong in the fifth digit
-  float epsilon;
-  constexpr bool operator==(const UpdateAttribute&) const = default;
-};
-
-struct AttributePools {
-  Span<WindowAttribute> window;
-  Span<NormAttribute> norm;
-  Span<LinearAttribute> linear;
-  Span<GeluAttribute> gelu;
-  Span<AttentionAttribute> attention;
-  Span<DropoutAttribute> dropout;
-  Span<GroupAttribute> group;
-  Span<ClipAttribute> clip;
-  Span<UpdateAttribute> update;
-};
-
 enum class LearningRateKind : uint8_t { kConstant, kStep, kCosine };
 
 // The learning rate of step s (from 0). Warm-up: lr * (s + 1) / warmup_steps while s < warmup_steps. Then constant;
@@ -154,12 +93,24 @@ struct LearningRate {
 enum class ProgramId : uint8_t { kMicroFirst, kMicroAdd, kUpdate, kEvaluate };
 constexpr uint32_t kProgramCount = 4;
 
+// FNV-1a, 64 bits: ties a text to what was made from it.
+constexpr uint64_t text_hash(const char* text) {
+  uint64_t hash = 0xcbf29ce484222325u;
+  for (; *text != 0; ++text) hash = (hash ^ static_cast<unsigned char>(*text)) * 0x100000001b3u;
+  return hash;
+}
+
 // Arena = [ State | Carried | the largest program's region ]. A program without rows is absent.
+//
+// The State of a plan that trains begins with the StepScalars, then the norms (one f64 for each trained parameter), then the trained
+// parameters themselves, in the order of their norms. Frozen parameters, buffers and moments follow.
+constexpr uint32_t kScalarsIndex = 0, kNormsIndex = 1, kFirstTrained = 2;  // into state
+
 struct Plan {
   uint32_t format = kPlanFormat;
   const char* name = "";
   const char* backend = "cpu";  // the table whose scratch rules the plan was made with
-  Span<StateTensor> state;      // state[0] is the StepScalars
+  Span<StateTensor> state;
   Span<Tensor> carried;         // accumulated gradients, in the order of the parameters; empty with gradient release
   Program programs[kProgramCount];
   AttributePools attributes;
@@ -170,6 +121,8 @@ struct Plan {
   uint64_t seed = 0;
   uint32_t accumulate = 1;  // micro-batches per step
   uint64_t disk_bytes = 0;  // of the spill file: the highest end of a disk block of any program
+  uint64_t worker_stack_bytes = 0;  // what the most demanding row needs of a worker's stack
+  uint64_t recipe_hash = 0;         // text_hash() of the canonical recipe that the plan was made from; 0: from none
 
   constexpr const Program& program(ProgramId id) const { return programs[static_cast<uint32_t>(id)]; }
 };

@@ -10,17 +10,22 @@
 
 namespace reprise {
 
-enum class DType : uint8_t { kF32, kBf16, kI32, kI64, kU8 };
+// How the elements of a tensor are stored: one row of this table each. A quantised format would be a block of many elements.
+enum class DType : uint8_t { kF32, kBf16, kI32, kI64, kU8, kF64 };
 
-constexpr uint64_t dtype_bytes(DType dtype) {
-  switch (dtype) {
-    case DType::kF32: return 4;
-    case DType::kBf16: return 2;
-    case DType::kI32: return 4;
-    case DType::kI64: return 8;
-    case DType::kU8: return 1;
-  }
-  return 0;
+struct DTypeInfo {
+  const char* name;
+  uint32_t block_elements, block_bytes;
+};
+inline constexpr DTypeInfo kDTypes[] = {{"f32", 1, 4}, {"bf16", 1, 2}, {"i32", 1, 4}, {"i64", 1, 8}, {"u8", 1, 1}, {"f64", 1, 8}};
+constexpr uint32_t kDTypeCount = sizeof(kDTypes) / sizeof(kDTypes[0]);
+
+constexpr bool is_dtype(DType dtype) { return static_cast<uint32_t>(dtype) < kDTypeCount; }
+constexpr const DTypeInfo& dtype_info(DType dtype) { return kDTypes[static_cast<uint32_t>(dtype)]; }
+// Of so many elements; a started block counts whole.
+constexpr uint64_t stored_bytes(DType dtype, uint64_t elements) {
+  const DTypeInfo& info = dtype_info(dtype);
+  return (elements + info.block_elements - 1) / info.block_elements * info.block_bytes;
 }
 
 // How activations may be stored.
@@ -37,12 +42,13 @@ constexpr uint64_t align_up(uint64_t bytes) { return (bytes + kAlignment - 1) / 
 // Row-major and contiguous; dimensions past `rank` are 1.
 struct Tensor {
   uint64_t offset = 0;  // bytes from the start of its region; a multiple of kAlignment
-  uint64_t bytes = 0;   // reserved; a multiple of kAlignment, at least elements() * dtype_bytes()
+  uint64_t bytes = 0;   // reserved; a multiple of kAlignment, at least used_bytes()
   DType dtype = DType::kF32;
   uint8_t rank = 0;
   uint32_t shape[kMaxRank] = {1, 1, 1, 1};
 
   constexpr uint64_t elements() const { return uint64_t{shape[0]} * shape[1] * shape[2] * shape[3]; }
+  constexpr uint64_t used_bytes() const { return stored_bytes(dtype, elements()); }
   constexpr uint64_t last_dimension() const { return rank == 0 ? 1 : shape[rank - 1]; }
   constexpr uint64_t leading_elements() const { return elements() / last_dimension(); }  // all but the last dimension
 };

@@ -21,14 +21,14 @@ Status check_plan(const Plan& plan, const Backend& backend, Arena arena, const D
   if (plan.format != kPlanFormat) return {Code::kBadPlan, "the plan's format version is not this library's; plan again", plan.format};
   if (plan.arena_bytes > arena.bytes) return {Code::kArenaTooSmall, "the arena must hold the plan's arena_bytes", plan.arena_bytes};
   if (reinterpret_cast<uintptr_t>(arena.base) % kAlignment != 0) return {Code::kArenaTooSmall, "the arena must be aligned to 256 bytes", 0};
-  if (std::strcmp(plan.backend, backend.name) != 0) return {Code::kUnsupported, "the plan was made for another backend", 0};
+  if (std::strcmp(plan.backend, backend.rules->name) != 0) return {Code::kUnsupported, "the plan was made for another backend", 0};
   if (plan.disk_bytes > 0 && disk.start_write == nullptr) {
     return {Code::kUnsupported, "the plan keeps values on disk: bind needs a Disk of the plan's disk_bytes", plan.disk_bytes};
   }
   if (plan.disk_bytes > disk.bytes) return {Code::kUnsupported, "the disk must hold the plan's disk_bytes", plan.disk_bytes};
   const uint64_t workspace = uint64_t{check_marks(plan)} * sizeof(CheckMark);
   if (workspace > arena.bytes) return {Code::kArenaTooSmall, "the arena must hold the checker's marks", workspace};
-  const Verdict verdict = check(plan, reinterpret_cast<CheckMark*>(arena.base), backend.scratch_bytes);
+  const Verdict verdict = check(plan, reinterpret_cast<CheckMark*>(arena.base), *backend.rules);
   if (!verdict.ok()) return {Code::kBadPlan, fault_text(verdict.fault), uint64_t{verdict.program} << 32 | verdict.row};
   return ok_status();
 }

@@ -18,6 +18,7 @@
 #include "tools/planning/compare.h"
 #include "tools/drawing/front_svg.h"
 #include "tools/writing/plan_header.h"
+#include "tools/planning/backends.h"
 #include "tools/planning/planner.h"
 #include "tools/writing/report.h"
 #include "tools/formats/error.h"
@@ -128,7 +129,7 @@ int run_plan(const RecipeOptions& options, const std::string& folder) {
   const std::string summary = summary_of(model, planned);
   make_folders(folder);
   write_files({{folder + "/manifest.json", manifest_of(model, planned).dump(1) + "\n"},
-               {folder + "/plan.h", plan_header(planned.plan, canonical_recipe(model.recipe), summary)}});
+               {folder + "/plan.h", plan_header(planned.plan, backend_of(model.recipe), canonical_recipe(model.recipe), summary)}});
   std::cerr << summary << "\n";
   return 0;
 }

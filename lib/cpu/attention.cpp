@@ -3,7 +3,7 @@
 // It must not know the projections around it: q, k and v are three stretches of each row of qkv.
 #include <cmath>
 
-#include "lib/cpu/attention_scratch.h"
+#include "lib/cpu/attention_rules.h"
 #include "lib/cpu/cpu_kernels.h"
 #include "lib/cpu/partition.h"
 #include "lib/cpu/random_mask.h"

@@ -4,7 +4,7 @@
 #include <atomic>
 #include <cmath>
 
-#include "lib/cpu/batch_norm_scratch.h"
+#include "lib/cpu/batch_norm_rules.h"
 #include "lib/cpu/conv_source.h"
 #include "lib/cpu/cpu_kernels.h"
 #include "lib/cpu/output_statistics.h"

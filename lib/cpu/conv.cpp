@@ -3,7 +3,7 @@
 // It must not know tiles or threads.
 #include <cstring>
 
-#include "lib/cpu/batch_norm_scratch.h"
+#include "lib/cpu/conv_rules.h"
 #include "lib/cpu/bf16_pairs.h"
 #include "lib/cpu/conv_direct.h"
 #include "lib/cpu/conv_source.h"
@@ -353,46 +353,6 @@ Patches<Stored> forward_patches(const Stored* x, const ConvShape& s) {
           .column_offset = -int32_t{s.window.pad}};
 }
 
-// Which taps reach the inputs i = stride * a + phase of one dimension: t = tap + stride * j, from output a + offset -
-// j.
-struct Phase {
-  uint32_t inputs, tap, taps;
-  int32_t offset;
-};
-Phase phase_of(uint32_t size, uint32_t kernel, const WindowAttribute& window, uint32_t phase) {
-  const uint32_t stride = window.stride, reach = phase + window.pad;
-  const uint32_t tap = reach % stride;
-  return {.inputs = size > phase ? (size - phase + stride - 1) / stride : 0,
-          .tap = tap,
-          .taps = kernel > tap ? (kernel - tap + stride - 1) / stride : 0,
-          .offset = static_cast<int32_t>(reach / stride)};
-}
-
-// One of stride x stride interleaved parts of dx.
-struct DataPhase {
-  Phase rows, columns;
-  uint32_t row0, column0;
-
-  DataPhase(const ConvShape& s, uint32_t row, uint32_t column)
-      : rows(phase_of(s.H, s.window.kernel_h, s.window, row)),
-        columns(phase_of(s.W, s.window.kernel_w, s.window, column)),
-        row0(row),
-        column0(column) {}
-  bool empty() const { return rows.inputs == 0 || columns.inputs == 0; }
-  bool tapless() const { return rows.taps == 0 || columns.taps == 0; }
-};
-
-// Calls body(phase) for each part that has pixels.
-template <typename F>
-void for_each_phase(const ConvShape& s, const F& body) {
-  for (uint32_t row = 0; row < s.window.stride; ++row) {
-    for (uint32_t column = 0; column < s.window.stride; ++column) {
-      const DataPhase phase(s, row, column);
-      if (!phase.empty()) body(phase);
-    }
-  }
-}
-
 // For pixels that no tap reaches; the others are written later. All of dx: to clear every other pixel takes longer.
 template <typename Stored>
 void clear_dx(const Workers& workers, const ConvBackwardDataArgsOf<Stored>& args) {
@@ -419,7 +379,7 @@ void run_phase(const Workers& workers, const ConvBackwardDataArgsOf<Stored>& arg
                         .row_offset = rows.offset,
                         .column_offset = columns.offset};
   const GemmShape shape{uint64_t{s.N} * rows.inputs * columns.inputs, s.C, patches.depth()};
-  const PhaseWeights weights{args.w, s.window.kernel_h, s.window.kernel_w, s.C,         s.K,
+  const PhaseWeights weights{args.w.f32(), s.window.kernel_h, s.window.kernel_w, s.C,         s.K,
                              stride, rows.tap,          columns.tap,       columns.taps};
   if (stride == 1) {
     gemm(workers, shape, place_lines(patches), weights, MatrixOutputOf<Stored>{args.dx, s.C}, args.accumulate_dx, args.scratch);
@@ -429,53 +389,16 @@ void run_phase(const Workers& workers, const ConvBackwardDataArgsOf<Stored>& arg
   }
 }
 
-// A plain matrix product over pixels: x, w and y are its operands as they lie.
-bool is_pointwise(const ConvShape& s) {
-  return s.window.kernel_h == 1 && s.window.kernel_w == 1 && s.window.stride == 1 && s.window.pad == 0;
-}
-
-DirectShape direct_shape(const ConvShape& s) {
-  return {s.N,          s.H,         s.W, s.C, s.P, s.Q, s.K, s.window.kernel_h, s.window.kernel_w, s.window.stride,
-          s.window.pad, s.window.pad};
-}
 DirectWeights direct_weights(const float* w, const ConvShape& s) {
   const int64_t C = s.C, S = s.window.kernel_w, R = s.window.kernel_h;
   return {w, R * S * C, S * C, C, 1};
 }
 
-// A phase as a correlation of dy with its taps turned round: tap t, the last first, reads row a + offset - t.
-DirectShape direct_phase_shape(const ConvShape& s, const DataPhase& p) {
-  return {s.N,
-          s.P,
-          s.Q,
-          s.K,
-          p.rows.inputs,
-          p.columns.inputs,
-          s.C,
-          p.rows.taps,
-          p.columns.taps,
-          1,
-          p.rows.taps - 1 - static_cast<uint32_t>(p.rows.offset),
-          p.columns.taps - 1 - static_cast<uint32_t>(p.columns.offset)};
-}
 DirectWeights direct_phase_weights(const float* w, const ConvShape& s, const DataPhase& p) {
   const int64_t C = s.C, S = s.window.kernel_w, R = s.window.kernel_h, stride = s.window.stride;
   const int64_t last_row = p.rows.tap + stride * (int64_t{p.rows.taps} - 1),
                 last_column = p.columns.tap + stride * (int64_t{p.columns.taps} - 1);
   return {w + (last_row * S + last_column) * C, 1, -stride * S * C, -stride * C, R * S * C};
-}
-
-// A phase may read past the far edge of dy, never before the near one by more than its taps.
-bool direct_data_fits(const ConvShape& s) {
-  if (s.window.stride > 2 || uint32_t{s.window.kernel_h} * s.window.kernel_w * s.window.stride == 1) return false;
-  bool fits = true;
-  for_each_phase(s, [&](const DataPhase& phase) {
-    if (phase.tapless()) return;
-    const bool near = phase.rows.offset < static_cast<int32_t>(phase.rows.taps) &&
-                      phase.columns.offset < static_cast<int32_t>(phase.columns.taps);
-    fits = fits && near && direct_fits(direct_phase_shape(s, phase));
-  });
-  return fits;
 }
 
 template <typename Stored>
@@ -484,7 +407,7 @@ void run_direct_phase(const Workers& workers, const ConvBackwardDataArgsOf<Store
   const uint64_t C = s.C, row = s.W * C, stride = s.window.stride;
   const DirectOutputOf<Stored> output{args.dx + phase.row0 * row + phase.column0 * C, s.H * row, stride * row, stride * C,
                             args.accumulate_dx};
-  direct_correlate(workers, direct_phase_shape(s, phase), output, ConvSource<Stored>{args.dy, {}}, direct_phase_weights(args.w, s, phase),
+  direct_correlate(workers, direct_phase_shape(s, phase), output, ConvSource<Stored>{args.dy, {}}, direct_phase_weights(args.w.f32(), s, phase),
                    args.scratch);
 }
 
@@ -504,24 +427,22 @@ constexpr Status kScratchTooSmall = {Code::kBadPlan, "a convolution's scratch mu
 template <typename Stored>
 Status convolve(const KernelContext& context, const ConvForwardArgsOf<Stored>& args, const OutputStatistics<Stored>* statistics) {
   const ConvShape& s = args.shape;
-  const DirectShape direct = direct_shape(s);
+  if (args.scratch_bytes < conv_forward_scratch_bytes(s, kStoredAs<Stored>)) return kScratchTooSmall;
+  const ConvAlgorithm algorithm = conv_algorithm(s);
   const uint64_t row = uint64_t{s.Q} * s.K;
   const DirectOutputOf<Stored> output{args.y, s.P * row, row, s.K, false, statistics};
   const ConvSource<Stored> x{args.x, args.norm};
-  if (winograd_fits(direct)) {
-    if (args.scratch_bytes < winograd_correlate_bytes(s.C, s.K)) return kScratchTooSmall;
-    winograd_correlate(*context.workers, direct, output, x, direct_weights(args.w, s), args.scratch);
+  if (algorithm == ConvAlgorithm::kWinograd) {
+    winograd_correlate(*context.workers, direct_shape(s), output, x, direct_weights(args.w.f32(), s), args.scratch);
     return ok_status();
   }
-  if (direct_conv_fits(direct)) {
-    if (args.scratch_bytes < direct_weights_bytes(direct.weights())) return kScratchTooSmall;
-    direct_correlate(*context.workers, direct, output, x, direct_weights(args.w, s), args.scratch);
+  if (algorithm == ConvAlgorithm::kDirect) {
+    direct_correlate(*context.workers, direct_shape(s), output, x, direct_weights(args.w.f32(), s), args.scratch);
     return ok_status();
   }
   const Patches<Stored> patches = forward_patches(args.x, s);
   const GemmShape shape{uint64_t{s.N} * s.P * s.Q, s.K, patches.depth()};
-  if (args.scratch_bytes < gemm_scratch_bytes(shape.N, shape.K, kStoredAs<Stored>)) return kScratchTooSmall;
-  const MatrixPacker weights{args.w, static_cast<int64_t>(shape.K), 1};
+  const MatrixPacker weights{args.w.f32(), static_cast<int64_t>(shape.K), 1};
   const PixelOutput<Stored> y{{args.y, s.K}, statistics};
   if (x.normalises()) {
     gemm(*context.workers, shape, NormalisedPlaceLines<Stored>{patches, x.norm}, weights, y, false, args.scratch);
@@ -553,20 +474,19 @@ Status cpu_conv_forward(const KernelContext& context, const ConvForwardArgsOf<St
 template <typename Stored>
 Status cpu_conv_backward_data(const KernelContext& context, const ConvBackwardDataArgsOf<Stored>& args) {
   const ConvShape& s = args.shape;
-  const uint64_t weights = uint64_t{s.K} * s.window.kernel_h * s.window.kernel_w * s.C;
-  if (const DataPhase whole(s, 0, 0); s.window.stride == 1 && winograd_fits(direct_phase_shape(s, whole))) {
-    if (args.scratch_bytes < winograd_correlate_bytes(s.K, s.C)) return kScratchTooSmall;
+  if (args.scratch_bytes < conv_backward_data_scratch_bytes(s, kStoredAs<Stored>)) return kScratchTooSmall;
+  const ConvAlgorithm algorithm = conv_data_algorithm(s);
+  if (algorithm == ConvAlgorithm::kWinograd) {
+    const DataPhase whole(s, 0, 0);
     const uint64_t row = uint64_t{s.W} * s.C;
     const DirectOutputOf<Stored> output{args.dx, s.H * row, row, s.C, args.accumulate_dx};
     winograd_correlate(*context.workers, direct_phase_shape(s, whole), output, ConvSource<Stored>{args.dy, {}},
-                       direct_phase_weights(args.w, s, whole), args.scratch);
+                       direct_phase_weights(args.w.f32(), s, whole), args.scratch);
     return ok_status();
   }
-  const bool direct = direct_data_fits(s);
-  if (args.scratch_bytes < (direct ? direct_weights_bytes(weights) : gemm_scratch_bytes(s.C, weights / s.C, kStoredAs<Stored>)))
-    return kScratchTooSmall;
+  const bool direct = algorithm == ConvAlgorithm::kDirect;
   if (is_pointwise(s) && !direct) {
-    multiply_weights(*context.workers, {uint64_t{s.N} * s.P * s.Q, s.C, s.K}, args.dy, MatrixPacker{args.w, 1, s.C},
+    multiply_weights(*context.workers, {uint64_t{s.N} * s.P * s.Q, s.C, s.K}, args.dy, MatrixPacker{args.w.f32(), 1, s.C},
                      MatrixOutputOf<Stored>{args.dx, s.C}, args.accumulate_dx, args.scratch);
     return ok_status();
   }
@@ -587,21 +507,19 @@ Status cpu_conv_backward_data(const KernelContext& context, const ConvBackwardDa
 template <typename Stored>
 Status cpu_conv_backward_weight(const KernelContext& context, const ConvBackwardWeightArgsOf<Stored>& args) {
   const ConvShape& s = args.shape;
-  const DirectShape direct = direct_shape(s);
+  if (args.scratch_bytes < conv_backward_weight_scratch_bytes(s)) return kScratchTooSmall;
+  const ConvAlgorithm algorithm = conv_algorithm(s);
   const ConvSource<Stored> x{args.x, args.norm};
-  if (winograd_fits(direct)) {
-    if (args.scratch_bytes < winograd_gradient_bytes(s.C, s.K)) return kScratchTooSmall;
-    winograd_weight_gradient(*context.workers, direct, args.dw, x, args.dy, args.accumulate_dw, args.scratch);
+  if (algorithm == ConvAlgorithm::kWinograd) {
+    winograd_weight_gradient(*context.workers, direct_shape(s), args.dw, x, args.dy, args.accumulate_dw, args.scratch);
     return ok_status();
   }
-  if (direct_conv_fits(direct)) {
-    if (args.scratch_bytes < direct_partials_bytes(direct.weights())) return kScratchTooSmall;
-    direct_weight_gradient(*context.workers, direct, args.dw, x, args.dy, args.accumulate_dw, args.scratch);
+  if (algorithm == ConvAlgorithm::kDirect) {
+    direct_weight_gradient(*context.workers, direct_shape(s), args.dw, x, args.dy, args.accumulate_dw, args.scratch);
     return ok_status();
   }
   const Patches<Stored> patches = forward_patches(args.x, s);
   const GemmShape shape{s.K, patches.depth(), uint64_t{s.N} * s.P * s.Q};
-  if (args.scratch_bytes < gemm_split_scratch_bytes(shape.M, shape.N, shape.K)) return kScratchTooSmall;
   if (is_pointwise(s) && !x.normalises()) {
     multiply_columns(*context.workers, shape, args.dy, args.x, args.dw, args.accumulate_dw, args.scratch);
   } else {

@@ -1,11 +1,9 @@
-// The one table of CPU kernels, and the name of the set that this machine runs.
-// Here so that a missing kernel is a compile error in one place.
-// It must not compute anything.
+// The CPU backend, and the name of the set of kernels that this machine runs.
 #include "lib/cpu/cpu_backend.h"
 
 #include "lib/cpu/cpu_kernels.h"
+#include "lib/cpu/cpu_rules.h"
 #include "lib/cpu/gemm_tile.h"
-#include "lib/cpu/scratch.h"
 #include "lib/cpu/vector_level.h"
 
 namespace reprise {
@@ -30,54 +28,9 @@ const char* cpu_kernel_set() {
   return name;
 }
 
-template <typename Stored>
-constexpr ActivationKernels<Stored> kActivationKernels = {
-    .conv_forward = cpu_conv_forward,
-    .conv_backward_data = cpu_conv_backward_data,
-    .conv_backward_weight = cpu_conv_backward_weight,
-    .batch_norm_statistics = cpu_batch_norm_statistics,
-    .batch_norm_forward = cpu_batch_norm_forward,
-    .batch_norm_inference = cpu_batch_norm_inference,
-    .batch_norm_backward = cpu_batch_norm_backward,
-    .norm_add_relu_forward = cpu_norm_add_relu_forward,
-    .relu_forward = cpu_relu_forward,
-    .relu_backward = cpu_relu_backward,
-    .add_forward = cpu_add_forward,
-    .copy_forward = cpu_copy_forward,
-    .max_pool_forward = cpu_max_pool_forward,
-    .max_pool_backward = cpu_max_pool_backward,
-    .global_pool_forward = cpu_global_pool_forward,
-    .global_pool_backward = cpu_global_pool_backward,
-    .linear_forward = cpu_linear_forward,
-    .linear_backward_data = cpu_linear_backward_data,
-    .linear_backward_weight = cpu_linear_backward_weight,
-    .linear_backward_bias = cpu_linear_backward_bias,
-    .layer_norm_forward = cpu_layer_norm_forward,
-    .layer_norm_backward = cpu_layer_norm_backward,
-    .gelu_forward = cpu_gelu_forward,
-    .gelu_backward = cpu_gelu_backward,
-    .embedding_forward = cpu_embedding_forward,
-    .embedding_backward = cpu_embedding_backward,
-    .attention_forward = cpu_attention_forward,
-    .attention_backward = cpu_attention_backward,
-    .dropout = cpu_dropout,
-    .loss_head_backward = cpu_loss_head_backward,
-    .loss_head_evaluate = cpu_loss_head_evaluate,
-    .move = cpu_move,
-};
-
 constexpr Backend cpu_table() {
-  Backend table{};
-  static_cast<ActivationKernels<float>&>(table) = kActivationKernels<float>;
-  table.name = "cpu";
-  table.kernel_set = cpu_kernel_set;
-  table.scratch_bytes = cpu_scratch_bytes;
-  table.batch_norm_running = cpu_batch_norm_running;
-  table.grad_norm_reduce = cpu_grad_norm_reduce;
-  table.grad_norm_finish = cpu_grad_norm_finish;
-  table.sgd_update = cpu_sgd_update;
-  table.adamw_update = cpu_adamw_update;
-  table.bf16 = &kActivationKernels<Bf16>;
+  Backend table = {.rules = &kCpuRules, .kernel_set = cpu_kernel_set};
+  add_cpu_kernels(table);
   return table;
 }
 

@@ -1,6 +1,4 @@
-// Declarations of every CPU kernel; the contract of each is its argument struct in lib/backend.h.
-// Here so that the table in cpu_backend.cpp, tests and benchmarks can name kernels that live in a file per family.
-// It must not know which rows call them, nor which vector level or tile runs inside.
+// Every CPU kernel, and the table that says which rows call it. The contract of each is its argument struct in lib/ops.
 #pragma once
 
 #include "lib/backend.h"
@@ -91,5 +89,56 @@ Status cpu_grad_norm_reduce(const KernelContext& context, const GradNormReduceAr
 Status cpu_grad_norm_finish(const KernelContext& context, const GradNormFinishArgs& args);
 Status cpu_sgd_update(const KernelContext& context, const SgdArgs& args);
 Status cpu_adamw_update(const KernelContext& context, const AdamWArgs& args);
+
+// Over activations that are stored so.
+template <typename Stored>
+constexpr void add_cpu_activation_kernels(Backend& table) {
+  table.set<ConvForward, Stored, cpu_conv_forward<Stored>>();
+  table.set<ConvBackwardData, Stored, cpu_conv_backward_data<Stored>>();
+  table.set<ConvBackwardWeight, Stored, cpu_conv_backward_weight<Stored>>();
+  table.set<NormConvForward, Stored, cpu_conv_forward<Stored>>();
+  table.set<NormConvBackwardWeight, Stored, cpu_conv_backward_weight<Stored>>();
+  table.set<BatchNormStatistics, Stored, cpu_batch_norm_statistics<Stored>>();
+  table.set<BatchNormForward, Stored, cpu_batch_norm_forward<Stored>>();
+  table.set<BatchNormInference, Stored, cpu_batch_norm_inference<Stored>>();
+  table.set<BatchNormBackward, Stored, cpu_batch_norm_backward<Stored>>();
+  table.set<NormReluBackward, Stored, cpu_batch_norm_backward<Stored>>();
+  table.set<NormAddReluForward, Stored, cpu_norm_add_relu_forward<Stored>>();
+  table.set<ReluForward, Stored, cpu_relu_forward<Stored>>();
+  table.set<ReluBackward, Stored, cpu_relu_backward<Stored>>();
+  table.set<AddForward, Stored, cpu_add_forward<Stored>>();
+  table.set<CopyForward, Stored, cpu_copy_forward<Stored>>();
+  table.set<GeluForward, Stored, cpu_gelu_forward<Stored>>();
+  table.set<GeluBackward, Stored, cpu_gelu_backward<Stored>>();
+  table.set<MoveForward, Stored, cpu_move<Stored>>();
+  table.set<MaxPoolForward, Stored, cpu_max_pool_forward<Stored>>();
+  table.set<MaxPoolBackward, Stored, cpu_max_pool_backward<Stored>>();
+  table.set<GlobalPoolForward, Stored, cpu_global_pool_forward<Stored>>();
+  table.set<GlobalPoolBackward, Stored, cpu_global_pool_backward<Stored>>();
+  table.set<LinearForward, Stored, cpu_linear_forward<Stored>>();
+  table.set<LinearBackwardData, Stored, cpu_linear_backward_data<Stored>>();
+  table.set<LinearBackwardWeight, Stored, cpu_linear_backward_weight<Stored>>();
+  table.set<LinearBackwardBias, Stored, cpu_linear_backward_bias<Stored>>();
+  table.set<LayerNormForward, Stored, cpu_layer_norm_forward<Stored>>();
+  table.set<LayerNormBackward, Stored, cpu_layer_norm_backward<Stored>>();
+  table.set<EmbeddingForward, Stored, cpu_embedding_forward<Stored>>();
+  table.set<EmbeddingBackward, Stored, cpu_embedding_backward<Stored>>();
+  table.set<AttentionForward, Stored, cpu_attention_forward<Stored>>();
+  table.set<AttentionBackward, Stored, cpu_attention_backward<Stored>>();
+  table.set<DropoutForward, Stored, cpu_dropout<Stored>>();
+  table.set<DropoutBackward, Stored, cpu_dropout<Stored>>();
+  table.set<LossHeadBackward, Stored, cpu_loss_head_backward<Stored>>();
+  table.set<LossHeadEvaluate, Stored, cpu_loss_head_evaluate<Stored>>();
+}
+
+constexpr void add_cpu_kernels(Backend& table) {
+  add_cpu_activation_kernels<float>(table);
+  add_cpu_activation_kernels<Bf16>(table);
+  table.set<BatchNormRunning, float, cpu_batch_norm_running>();
+  table.set<GradNormReduce, float, cpu_grad_norm_reduce>();
+  table.set<GradNormFinish, float, cpu_grad_norm_finish>();
+  table.set<SgdUpdate, float, cpu_sgd_update>();
+  table.set<AdamWUpdate, float, cpu_adamw_update>();
+}
 
 }  // namespace reprise

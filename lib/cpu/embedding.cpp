@@ -25,14 +25,14 @@ template <typename Stored>
 REPRISE_INLINE void embed_body(const EmbeddingForwardArgsOf<Stored>& args, uint64_t begin, uint64_t end) {
   const uint64_t C = args.C;
   for (uint64_t i = begin; i < end; ++i) {
-    const float* row = args.table + static_cast<uint64_t>(args.tokens[i]) * C;
+    const float* row = args.table.f32() + static_cast<uint64_t>(args.tokens[i]) * C;
     Stored* y = args.y + i * C;
-    if (args.positions == nullptr) {
+    if (args.positions.data == nullptr) {
       REPRISE_INDEPENDENT
       for (uint64_t c = 0; c < C; ++c) y[c] = row[c];
       continue;
     }
-    const float* position = args.positions + i % args.T * C;
+    const float* position = args.positions.f32() + i % args.T * C;
     REPRISE_INDEPENDENT
     for (uint64_t c = 0; c < C; ++c) y[c] = row[c] + position[c];
   }

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "lib/cpu/cpu_kernels.h"
-#include "lib/cpu/layer_norm_scratch.h"
+#include "lib/cpu/layer_norm_rules.h"
 #include "lib/cpu/vector_math.h"
 #include "lib/cpu/vector_of.h"
 

@@ -19,7 +19,7 @@ constexpr Status kScratchTooSmall = {Code::kBadPlan,
 template <typename Stored>
 Status cpu_linear_forward(const KernelContext& context, const LinearForwardArgsOf<Stored>& args) {
   if (args.scratch_bytes < gemm_scratch_bytes(args.K, args.C, kStoredAs<Stored>)) return kScratchTooSmall;
-  const MatrixPacker w = args.input_major ? lines_are_columns(args.w, args.K) : lines_are_rows(args.w, args.C);
+  const MatrixPacker w = args.input_major ? lines_are_columns(args.w.f32(), args.K) : lines_are_rows(args.w.f32(), args.C);
   const BiasedOutputOf<Stored> y{{args.y, args.K}, args.b};
   multiply_weights(*context.workers, {args.M, args.K, args.C}, args.x, w, y, false, args.scratch);
   return ok_status();
@@ -28,7 +28,7 @@ Status cpu_linear_forward(const KernelContext& context, const LinearForwardArgsO
 template <typename Stored>
 Status cpu_linear_backward_data(const KernelContext& context, const LinearBackwardDataArgsOf<Stored>& args) {
   if (args.scratch_bytes < gemm_scratch_bytes(args.C, args.K, kStoredAs<Stored>)) return kScratchTooSmall;
-  const MatrixPacker w = args.input_major ? lines_are_rows(args.w, args.K) : lines_are_columns(args.w, args.C);
+  const MatrixPacker w = args.input_major ? lines_are_rows(args.w.f32(), args.K) : lines_are_columns(args.w.f32(), args.C);
   multiply_weights(*context.workers, {args.M, args.C, args.K}, args.dy, w, MatrixOutputOf<Stored>{args.dx, args.C}, args.accumulate_dx,
                    args.scratch);
   return ok_status();

@@ -6,6 +6,7 @@
 
 #include "lib/cpu/cpu_kernels.h"
 #include "lib/cpu/gemm.h"
+#include "lib/cpu/loss_head_rules.h"
 #include "lib/cpu/vector_math.h"
 #include "lib/cpu/vector_of.h"
 
@@ -206,7 +207,7 @@ constexpr Status kScratchTooSmall = {Code::kBadPlan, "the loss head's scratch mu
 
 template <typename Stored>
 Status cpu_loss_head_backward(const KernelContext& context, const LossHeadBackwardArgsOf<Stored>& args) {
-  const Head<Stored> head{args.x, args.w, args.b, args.labels, args.M, args.C, args.V};
+  const Head<Stored> head{args.x, args.w.f32(), args.b, args.labels, args.M, args.C, args.V};
   const LossHeadScratch layout = loss_head_scratch(head.M, head.C, head.V, true, kStoredAs<Stored>);
   if (args.scratch_bytes < layout.bytes) return kScratchTooSmall;
   uint64_t labelled;
@@ -232,7 +233,7 @@ Status cpu_loss_head_backward(const KernelContext& context, const LossHeadBackwa
 
 template <typename Stored>
 Status cpu_loss_head_evaluate(const KernelContext& context, const LossHeadEvaluateArgsOf<Stored>& args) {
-  const Head<Stored> head{args.x, args.w, args.b, args.labels, args.M, args.C, args.V};
+  const Head<Stored> head{args.x, args.w.f32(), args.b, args.labels, args.M, args.C, args.V};
   const LossHeadScratch layout = loss_head_scratch(head.M, head.C, head.V, false, kStoredAs<Stored>);
   if (args.scratch_bytes < layout.bytes) return kScratchTooSmall;
   uint64_t labelled;

@@ -263,7 +263,7 @@ TEST(Check, InPlaceReadsWhatItOverwrites) {
 TEST(Check, StatisticsOfAConvolution) {
   PlanBuilder b;
   const Ref w = b.state(StateKind::kParameter, "w", {2, 1, 1, 1});
-  b.plan.attributes.window = {{1, 1, 1, 0, 1e-5f}};
+  b.plan.attributes.of<WindowAttribute>() = {{1, 1, 1, 0, 1e-5f}};
   b.begin(ProgramId::kMicroFirst);
   const Ref x = b.input({1, 4, 4, 1}), y = b.slot({1, 4, 4, 2}), mean = b.slot({2}), rstd = b.slot({2}),
             scratch = b.slot({1024}, DType::kU8, SlotKind::kScratch);
@@ -272,7 +272,7 @@ TEST(Check, StatisticsOfAConvolution) {
   const OwnedPlan plan = b.finish();
   EXPECT_SAFE(plan);
   OwnedPlan changed = plan;
-  changed.attributes.window[0].epsilon = 0;
+  changed.attributes.of<WindowAttribute>()[0].epsilon = 0;
   EXPECT_FAULT(changed, kAttribute);
   changed = plan;
   changed.programs[0].arguments[1] = kNoRef;
@@ -288,7 +288,7 @@ TEST(Check, StatisticsOfAConvolution) {
 TEST(Check, ScratchHoldsNoValue) {
   PlanBuilder b;
   const Ref w = b.state(StateKind::kParameter, "w", {1, 1, 1, 1});
-  b.plan.attributes.window = {{1, 1, 1, 0}};
+  b.plan.attributes.of<WindowAttribute>() = {{1, 1, 1, 0}};
   b.begin(ProgramId::kMicroFirst);
   const Ref x = b.input({1, 4, 4, 1}), y = b.slot({1, 4, 4, 1}),
             scratch = b.slot({1024}, DType::kU8, SlotKind::kScratch);
@@ -305,7 +305,7 @@ TEST(Check, ScratchHoldsNoValue) {
 
   PlanBuilder c;  // a value that was used as scratch is gone
   const Ref v = c.state(StateKind::kParameter, "w", {1, 1, 1, 1});
-  c.plan.attributes.window = {{1, 1, 1, 0}};
+  c.plan.attributes.of<WindowAttribute>() = {{1, 1, 1, 0}};
   c.begin(ProgramId::kMicroFirst);
   const Ref in = c.input({1, 4, 4, 16}), value = c.slot({1, 4, 4, 16}), flat = c.slot({1, 4, 4, 1}),
             out = c.slot({1, 4, 4, 1}), last = c.slot({1, 4, 4, 16});
@@ -356,7 +356,7 @@ TEST(Check, GroupsAreContiguousAndMatch) {
   plan.arena_bytes += 256;
   EXPECT_FAULT(plan, kGroup);
   plan = SampleConvNet().make();
-  plan.attributes.update[0].group.tensors = 6;  // one more than there are: the next state tensor is a buffer
+  plan.attributes.of<UpdateAttribute>()[0].group.tensors = 6;  // one more than there are: the next state tensor is a buffer
   EXPECT_NE(judge(plan).fault, Fault::kNone);
 }
 
@@ -534,11 +534,11 @@ TEST(Check, ShapeContracts) {
     return p.slots[0].tensor;
   };
   const Broken conv_net[] = {
-      {"window larger than the weight", [](OwnedPlan& p) { p.attributes.window[0].kernel_h = 5; }, Fault::kShape},
-      {"stride 0", [](OwnedPlan& p) { p.attributes.window[0].stride = 0; }, Fault::kAttribute},
-      {"padding 0 gives a smaller output", [](OwnedPlan& p) { p.attributes.window[0].pad = 0; }, Fault::kShape},
-      {"pool windows wholly in the padding", [](OwnedPlan& p) { p.attributes.window[1].pad = 2; }, Fault::kAttribute},
-      {"batch-norm of another batch", [](OwnedPlan& p) { ++p.attributes.norm[0].count; }, Fault::kAttribute},
+      {"window larger than the weight", [](OwnedPlan& p) { p.attributes.of<WindowAttribute>()[0].kernel_h = 5; }, Fault::kShape},
+      {"stride 0", [](OwnedPlan& p) { p.attributes.of<WindowAttribute>()[0].stride = 0; }, Fault::kAttribute},
+      {"padding 0 gives a smaller output", [](OwnedPlan& p) { p.attributes.of<WindowAttribute>()[0].pad = 0; }, Fault::kShape},
+      {"pool windows wholly in the padding", [](OwnedPlan& p) { p.attributes.of<WindowAttribute>()[1].pad = 2; }, Fault::kAttribute},
+      {"batch-norm of another batch", [](OwnedPlan& p) { ++p.attributes.of<NormAttribute>()[0].count; }, Fault::kAttribute},
       {"pool index shaped otherwise",
        [&](OwnedPlan& p) {
          std::swap(slot_of(p, Op::kMaxPool, Pass::kForward, 1).shape[0],
@@ -553,8 +553,8 @@ TEST(Check, ShapeContracts) {
        Fault::kShape},
       {"a label too few", [](OwnedPlan& p) { p.programs[0].slots[p.programs[0].labels].tensor.shape[0] = 1; },
        Fault::kShape},
-      {"clip below zero", [](OwnedPlan& p) { p.attributes.clip[0].max_norm = -1; }, Fault::kAttribute},
-      {"norms too short", [](OwnedPlan& p) { p.attributes.group[0].first_norm = 1; }, Fault::kShape},
+      {"clip below zero", [](OwnedPlan& p) { p.attributes.of<ClipAttribute>()[0].max_norm = -1; }, Fault::kAttribute},
+      {"norms too short", [](OwnedPlan& p) { p.attributes.of<GroupAttribute>()[0].first_norm = 1; }, Fault::kShape},
   };
   for (const Broken& broken : conv_net) {
     OwnedPlan plan = SampleConvNet().make();
@@ -562,11 +562,11 @@ TEST(Check, ShapeContracts) {
     EXPECT_EQ(judge(plan).fault, broken.fault) << broken.what << ": " << shown(judge(plan));
   }
   const Broken transformer[] = {
-      {"weight the other way round", [](OwnedPlan& p) { p.attributes.linear[0].input_major = 0; }, Fault::kShape},
-      {"heads do not divide C", [](OwnedPlan& p) { p.attributes.attention[0].heads = 4; }, Fault::kAttribute},
-      {"more heads than lse has", [](OwnedPlan& p) { p.attributes.attention[0].heads = 3; }, Fault::kShape},
-      {"no heads", [](OwnedPlan& p) { p.attributes.attention[0].heads = 0; }, Fault::kAttribute},
-      {"dropping everything", [](OwnedPlan& p) { p.attributes.dropout[0].probability = 1; }, Fault::kAttribute},
+      {"weight the other way round", [](OwnedPlan& p) { p.attributes.of<LinearAttribute>()[0].input_major = 0; }, Fault::kShape},
+      {"heads do not divide C", [](OwnedPlan& p) { p.attributes.of<AttentionAttribute>()[0].heads = 4; }, Fault::kAttribute},
+      {"more heads than lse has", [](OwnedPlan& p) { p.attributes.of<AttentionAttribute>()[0].heads = 3; }, Fault::kShape},
+      {"no heads", [](OwnedPlan& p) { p.attributes.of<AttentionAttribute>()[0].heads = 0; }, Fault::kAttribute},
+      {"dropping everything", [](OwnedPlan& p) { p.attributes.of<DropoutAttribute>()[0].probability = 1; }, Fault::kAttribute},
       {"positions shorter than the sequence", [](OwnedPlan& p) { p.state[2].tensor.shape[0] = 3; }, Fault::kShape},
       {"qkv of 2 C", [&](OwnedPlan& p) { slot_of(p, Op::kAttention, Pass::kForward, 2).shape[2] = 12; }, Fault::kShape},
       {"layer-norm mean of B rows", [&](OwnedPlan& p) { slot_of(p, Op::kLayerNorm, Pass::kForward, 1).shape[0] = 2; },
@@ -604,7 +604,7 @@ TEST(Check, SurvivesRandomNumbers) {
         case 6:
           if (!p.slots.empty()) p.slots[random() % p.slots.size()].end_row = value;
           break;
-        default: plan.attributes.update[0].group.tensors = value; break;
+        default: plan.attributes.of<UpdateAttribute>()[0].group.tensors = value; break;
       }
     }
     judge(plan);

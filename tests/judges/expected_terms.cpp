@@ -262,7 +262,7 @@ class Derivation {
 
   static std::vector<uint32_t> update_words(Op op, const UpdateAttribute& constants) {
     AttributeTables one;
-    one.update = {constants};
+    one.of<UpdateAttribute>() = {constants};
     return attribute_words(one, op, Pass::kUpdate, 0);
   }
 
@@ -283,8 +283,8 @@ class Derivation {
       } else if (n.op == Op::kAttention) {
         Application call = application(n, Pass::kForward, {x});
         AttributeTables one;
-        one.attention = {graph_.attributes.attention[n.attribute]};
-        one.attention[0].dropout = 0;
+        one.of<AttentionAttribute>() = {graph_.attributes.of<AttentionAttribute>()[n.attribute]};
+        one.of<AttentionAttribute>()[0].dropout = 0;
         call.attribute = attribute_words(one, n.op, Pass::kForward, 0);
         define(n, call);
       } else if (n.op == Op::kLossHead) {

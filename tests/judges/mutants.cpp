@@ -356,17 +356,17 @@ class MutantMaker {
     };
     add_at("group ends past its tensors", {Fault::kGroup}, false, rows(updates),
            [](OwnedPlan& plan, OwnedProgram& p, const Site& s) {
-             plan.attributes.update.push_back(plan.attributes.update[p.rows[s.row].attribute]);
-             plan.attributes.update.back().group.elements += 64;
-             p.rows[s.row].attribute = static_cast<uint32_t>(plan.attributes.update.size()) - 1;
+             plan.attributes.update.push_back(plan.attributes.of<UpdateAttribute>()[p.rows[s.row].attribute]);
+             plan.attributes.of<UpdateAttribute>().back().group.elements += 64;
+             p.rows[s.row].attribute = static_cast<uint32_t>(plan.attributes.of<UpdateAttribute>().size()) - 1;
            });
     add_at("group forgets its last tensor", {Fault::kGroup}, false, rows([&](const OwnedProgram& p, Site& s) {
-             return updates(p, s) && good_.attributes.update[p.rows[s.row].attribute].group.tensors > 1;
+             return updates(p, s) && good_.attributes.of<UpdateAttribute>()[p.rows[s.row].attribute].group.tensors > 1;
            }),
            [](OwnedPlan& plan, OwnedProgram& p, const Site& s) {
-             plan.attributes.update.push_back(plan.attributes.update[p.rows[s.row].attribute]);
-             --plan.attributes.update.back().group.tensors;
-             p.rows[s.row].attribute = static_cast<uint32_t>(plan.attributes.update.size()) - 1;
+             plan.attributes.update.push_back(plan.attributes.of<UpdateAttribute>()[p.rows[s.row].attribute]);
+             --plan.attributes.of<UpdateAttribute>().back().group.tensors;
+             p.rows[s.row].attribute = static_cast<uint32_t>(plan.attributes.of<UpdateAttribute>().size()) - 1;
            });
   }
 

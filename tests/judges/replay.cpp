@@ -268,31 +268,31 @@ class Machine {
       case AttributeKind::kNone:
         break;
       case AttributeKind::kWindow:
-        count = p.window.count;
+        count = p.of<WindowAttribute>().count;
         break;
       case AttributeKind::kNorm:
-        count = p.norm.count;
+        count = p.of<NormAttribute>().count;
         break;
       case AttributeKind::kLinear:
-        count = p.linear.count;
+        count = p.of<LinearAttribute>().count;
         break;
       case AttributeKind::kGelu:
-        count = p.gelu.count;
+        count = p.of<GeluAttribute>().count;
         break;
       case AttributeKind::kAttention:
-        count = p.attention.count;
+        count = p.of<AttentionAttribute>().count;
         break;
       case AttributeKind::kDropout:
-        count = p.dropout.count;
+        count = p.of<DropoutAttribute>().count;
         break;
       case AttributeKind::kGroup:
-        count = p.group.count;
+        count = p.of<GroupAttribute>().count;
         break;
       case AttributeKind::kClip:
-        count = p.clip.count;
+        count = p.of<ClipAttribute>().count;
         break;
       case AttributeKind::kUpdate:
-        count = p.update.count;
+        count = p.of<UpdateAttribute>().count;
         break;
     }
     if (row.attribute >= count) throw Wrong{"no such attribute"};
@@ -411,7 +411,7 @@ class Machine {
     const Form form = arguments_[i].place.form(), written = arguments_[0].place.form();
     const uint64_t count = uint64_t{written.shape[0]} * written.shape[1] * written.shape[2];
     const Term y = terms_.output(call, 0, written);
-    return terms_.output({Op::kBatchNorm, Pass::kStatistics, words_of(count, plan_.attributes.window[row.attribute].epsilon), {y}}, i - 1, form);
+    return terms_.output({Op::kBatchNorm, Pass::kStatistics, words_of(count, plan_.attributes.of<WindowAttribute>()[row.attribute].epsilon), {y}}, i - 1, form);
   }
   // Of x, mean, rstd, gamma, beta.
   Term norm(const std::vector<Term>& inputs) {
@@ -484,7 +484,7 @@ class Machine {
   // An update walks `elements` floats from the first tensor of each argument on: the tensors there must answer one
   // another.
   void update_group(const Row& row) {
-    const uint64_t bytes = plan_.attributes.update[row.attribute].group.elements * sizeof(float);
+    const uint64_t bytes = plan_.attributes.of<UpdateAttribute>()[row.attribute].group.elements * sizeof(float);
     const uint32_t last = row.op == Op::kAdamW ? 3 : 2;  // the gradients
     std::vector<uint64_t> offsets;
     for (uint32_t i = 0; i <= last; ++i) {
@@ -535,7 +535,7 @@ class Machine {
 
   // Tensor t of the group, the one that follows the first by t in its region, goes into entry first_norm + t.
   void reduce_group(const Row& row) {
-    const GroupAttribute& group = plan_.attributes.group[row.attribute];
+    const GroupAttribute& group = plan_.attributes.of<GroupAttribute>()[row.attribute];
     const Place norms = arguments_[0].place;
     for (uint32_t t = 0; t < group.tensors; ++t) {
       Application call = application(row);

@@ -18,9 +18,9 @@ class SampleConvNet {
  public:
   OwnedPlan make() {
     b_.plan.accumulate = 2;
-    b_.plan.attributes.window = {{3, 3, 1, 1}, {2, 2, 2, 0}};
-    b_.plan.attributes.norm = {{1e-5f, 0.1f, 2 * 6 * 6}};
-    b_.plan.attributes.clip = {{1.0f}};
+    b_.plan.attributes.of<WindowAttribute>() = {{3, 3, 1, 1}, {2, 2, 2, 0}};
+    b_.plan.attributes.of<NormAttribute>() = {{1e-5f, 0.1f, 2 * 6 * 6}};
+    b_.plan.attributes.of<ClipAttribute>() = {{1.0f}};
     add_state();
     micro(ProgramId::kMicroFirst, false);
     micro(ProgramId::kMicroAdd, true);
@@ -49,8 +49,8 @@ class SampleConvNet {
     dbeta_ = b_.carried({4});
     dfc_ = b_.carried({5, 4});
     dfc_bias_ = b_.carried({5});
-    b_.plan.attributes.group = {{5, 0, b_.plan.carried_bytes / sizeof(float)}};
-    b_.plan.attributes.update = {{b_.plan.attributes.group[0], 1e-4f, 0.9f, 1, 0, 0, 0}};
+    b_.plan.attributes.of<GroupAttribute>() = {{5, 0, b_.plan.carried_bytes / sizeof(float)}};
+    b_.plan.attributes.of<UpdateAttribute>() = {{b_.plan.attributes.of<GroupAttribute>()[0], 1e-4f, 0.9f, 1, 0, 0, 0}};
   }
 
   void micro(ProgramId id, bool add) {
@@ -115,11 +115,11 @@ class SampleConvNet {
 class SampleTransformer {
  public:
   OwnedPlan make() {
-    b_.plan.attributes.norm = {{1e-5f, 0, 0}};
-    b_.plan.attributes.linear = {{1}};
-    b_.plan.attributes.gelu = {{1}};
-    b_.plan.attributes.attention = {{2, 0.1f, 7}};
-    b_.plan.attributes.dropout = {{0.1f, 3}};
+    b_.plan.attributes.of<NormAttribute>() = {{1e-5f, 0, 0}};
+    b_.plan.attributes.of<LinearAttribute>() = {{1}};
+    b_.plan.attributes.of<GeluAttribute>() = {{1}};
+    b_.plan.attributes.of<AttentionAttribute>() = {{2, 0.1f, 7}};
+    b_.plan.attributes.of<DropoutAttribute>() = {{0.1f, 3}};
     add_state();
     train();
     b_.begin(ProgramId::kUpdate);
@@ -144,7 +144,7 @@ class SampleTransformer {
     dbeta_ = b_.carried({6});
     dw_ = b_.carried({6, 18});
     dbias_ = b_.carried({18});
-    b_.plan.attributes.update = {{{6, 0, b_.plan.carried_bytes / sizeof(float)}, 0.01f, 0, 0, 0.9f, 0.999f, 1e-8f}};
+    b_.plan.attributes.of<UpdateAttribute>() = {{{6, 0, b_.plan.carried_bytes / sizeof(float)}, 0.01f, 0, 0, 0.9f, 0.999f, 1e-8f}};
   }
 
   Ref add_moments(const std::string& name) {

@@ -319,7 +319,7 @@ class SemanticMutantMaker {
     change("another attention dropout", of({Op::kAttention}), &AttributeTables::attention,
            [](AttentionAttribute& a) { a.dropout = a.dropout / 2 + 0.25f; });
     const auto draws = [this](Site& s) {
-      return facts_->row(s.row).op == Op::kAttention && good_.attributes.attention[facts_->row(s.row).attribute].dropout > 0;
+      return facts_->row(s.row).op == Op::kAttention && good_.attributes.of<AttentionAttribute>()[facts_->row(s.row).attribute].dropout > 0;
     };
     change("another attention mask", rows(draws), &AttributeTables::attention, [](AttentionAttribute& a) { ++a.stream; });
     change("another dropout mask", of({Op::kDropout}), &AttributeTables::dropout, [](DropoutAttribute& a) { ++a.stream; });
@@ -333,7 +333,7 @@ class SemanticMutantMaker {
            [](ClipAttribute& a) { ++a.max_norm; });
     const auto has_many_norms = [this](Site& s) {
       const Row& row = facts_->row(s.row);
-      return row.op == Op::kGradNorm && row.pass == Pass::kReduce && good_.attributes.group[row.attribute].first_norm > 0;
+      return row.op == Op::kGradNorm && row.pass == Pass::kReduce && good_.attributes.of<GroupAttribute>()[row.attribute].first_norm > 0;
     };
     change("a norm in another's place", rows(has_many_norms), &AttributeTables::group,
            [](GroupAttribute& a) { --a.first_norm; });

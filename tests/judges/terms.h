@@ -103,42 +103,42 @@ std::vector<uint32_t> attribute_words(const Pools& pools, Op op, Pass pass, uint
     case Op::kConv:
     case Op::kNormConv:
     case Op::kMaxPool: {
-      const WindowAttribute& a = pools.window[index];
+      const WindowAttribute& a = pools.of<WindowAttribute>()[index];
       return words_of(a.kernel_h, a.kernel_w, a.stride, a.pad);
     }
     case Op::kBatchNorm:
     case Op::kNormRelu:
     case Op::kNormAddRelu: {
-      const NormAttribute& a = pools.norm[index];
+      const NormAttribute& a = pools.of<NormAttribute>()[index];
       if (pass == Pass::kRunning) return words_of(a.count, a.epsilon, a.momentum);
       if (pass == Pass::kStatistics || pass == Pass::kInference) return words_of(a.count, a.epsilon);
       return words_of(a.count);
     }
     case Op::kLayerNorm:
       if (pass != Pass::kForward) return {};
-      return words_of(pools.norm[index].epsilon);
+      return words_of(pools.of<NormAttribute>()[index].epsilon);
     case Op::kLinear:
       if (pass == Pass::kBackwardBias) return {};
-      return words_of(pools.linear[index].input_major);
+      return words_of(pools.of<LinearAttribute>()[index].input_major);
     case Op::kGelu:
-      return words_of(pools.gelu[index].tanh_form);
+      return words_of(pools.of<GeluAttribute>()[index].tanh_form);
     case Op::kAttention: {
-      const AttentionAttribute& a = pools.attention[index];
+      const AttentionAttribute& a = pools.of<AttentionAttribute>()[index];
       return words_of(a.heads, a.dropout, a.dropout == 0 ? 0u : a.stream);  // nothing is drawn without dropout
     }
     case Op::kDropout:
-      return words_of(pools.dropout[index].probability, pools.dropout[index].stream);
+      return words_of(pools.of<DropoutAttribute>()[index].probability, pools.of<DropoutAttribute>()[index].stream);
     case Op::kSgd: {
-      const UpdateAttribute& a = pools.update[index];
+      const UpdateAttribute& a = pools.of<UpdateAttribute>()[index];
       return words_of(a.weight_decay, a.momentum, a.nesterov);
     }
     case Op::kAdamW: {
-      const UpdateAttribute& a = pools.update[index];
+      const UpdateAttribute& a = pools.of<UpdateAttribute>()[index];
       return words_of(a.weight_decay, a.beta1, a.beta2, a.epsilon);
     }
     case Op::kGradNorm:
       if (pass == Pass::kReduce) return {};  // its group says where, not what
-      return words_of(pools.clip[index].max_norm);
+      return words_of(pools.of<ClipAttribute>()[index].max_norm);
     default:
       return {};
   }

@@ -28,17 +28,17 @@ class OneCall {
     return *this;
   }
   OneCall& window(WindowAttribute window) {
-    graph_.attributes.window.push_back(window);
+    graph_.attributes.of<WindowAttribute>().push_back(window);
     return *this;
   }
   OneCall& update(uint64_t elements) {
     UpdateAttribute update{};
     update.group = {3, 0, elements};
-    graph_.attributes.update.push_back(update);
+    graph_.attributes.of<UpdateAttribute>().push_back(update);
     return *this;
   }
   OneCall& group(uint64_t elements) {
-    graph_.attributes.group.push_back({3, 0, elements});
+    graph_.attributes.of<GroupAttribute>().push_back({3, 0, elements});
     return *this;
   }
   CallCost cost() const { return call_cost(graph_, {op_, pass_, 0, values_, accumulate_}); }

@@ -3,7 +3,7 @@
 // It must not know JSON.
 #include <algorithm>
 
-#include "lib/cpu/attention_scratch.h"
+#include "lib/cpu/attention_rules.h"
 #include "tools/schedule/schedule.h"
 #include "tools/formats/error.h"
 #include "tools/formats/json_text.h"

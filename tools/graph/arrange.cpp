@@ -19,8 +19,8 @@ namespace {
 
 class Arranger {
  public:
-  Arranger(const Graph& graph, std::vector<Call> calls, const std::vector<ValueId>& placed, ScratchBytes scratch)
-      : graph_(graph), placed_(placed.begin(), placed.end()), scratch_(scratch) {
+  Arranger(const Graph& graph, std::vector<Call> calls, const std::vector<ValueId>& placed, const BackendRules& rules)
+      : graph_(graph), placed_(placed.begin(), placed.end()), rules_(rules) {
     result_.calls = std::move(calls);
   }
 
@@ -87,11 +87,7 @@ class Arranger {
 
   void add_kernel_scratch(uint32_t i) {
     const Call& call = result_.calls[i];
-    const Tensor* tensors[kMaxArguments] = {};
-    for (size_t a = 0; a < call.arguments.size(); ++a) {
-      if (call.arguments[a] != kNoValue) tensors[a] = &graph_.tensor(call.arguments[a]);
-    }
-    const uint64_t bytes = align_up(scratch_(call.op, call.pass, tensors));
+    const uint64_t bytes = align_up(rules_.scratch_bytes(ShapedKernelCall(kernel_call(graph_, call), pools_).shaped()));
     result_.kernel_scratch.push_back(bytes == 0 ? -1 : static_cast<int>(result_.buffers.size()));
     if (bytes != 0) result_.buffers.push_back({{}, bytes, i, i + 1, 0, kNoValue});
   }
@@ -137,7 +133,8 @@ class Arranger {
   using Buffer = ArrangedCalls::Buffer;
   const Graph& graph_;
   const std::set<ValueId> placed_;
-  const ScratchBytes scratch_;
+  const BackendRules& rules_;
+  const AttributePools pools_ = graph_.attributes.pools();
   std::map<ValueId, uint32_t> last_use_;
   std::map<ValueId, size_t> buffer_of_;
   ArrangedCalls result_;
@@ -145,9 +142,9 @@ class Arranger {
 
 }  // namespace
 
-ArrangedCalls arrange_calls(const Graph& graph, std::vector<Call> calls, const std::vector<ValueId>& placed, ScratchBytes scratch,
+ArrangedCalls arrange_calls(const Graph& graph, std::vector<Call> calls, const std::vector<ValueId>& placed, const BackendRules& rules,
                             const std::vector<ValueId>& hosts) {
-  return Arranger(graph, std::move(calls), placed, scratch).run(hosts);
+  return Arranger(graph, std::move(calls), placed, rules).run(hosts);
 }
 
 }  // namespace reprise

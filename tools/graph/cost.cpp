@@ -9,6 +9,10 @@ namespace reprise {
 
 namespace {
 
+double bytes_of_element(const Tensor& tensor) {
+  const DTypeInfo& type = dtype_info(tensor.dtype);
+  return static_cast<double>(type.block_bytes) / type.block_elements;
+}
 double elements(const Tensor* tensor) { return tensor == nullptr ? 0 : static_cast<double>(tensor->elements()); }
 
 double attention_flops(const KernelCall& call, double products) {
@@ -48,7 +52,7 @@ double conv_elements(const KernelCall& call, size_t argument, const AttributeTab
   const size_t x = call.pass == Pass::kForward ? 3 : 1;
   if (call.pass == Pass::kBackwardData || argument != x) return elements(&tensor);
   const Tensor& y = *call.tensors[call.pass == Pass::kForward ? 0 : 2];
-  const WindowAttribute& window = attributes.window[call.attribute];
+  const WindowAttribute& window = attributes.of<WindowAttribute>()[call.attribute];
   const auto along = [&](uint32_t input, uint32_t output, uint32_t kernel) -> double {
     return window.stride <= kernel ? input : std::min(input, output * kernel);
   };
@@ -70,16 +74,16 @@ double embedding_elements(const KernelCall& call, size_t argument) {
 
 // Of one argument, those that the call must read or write.
 double touched_elements(const KernelCall& call, size_t argument, const AttributeTables& attributes) {
-  const bool is_scalars = kOps[kernel_index(call.op, call.pass)].arguments[argument].dtype == DType::kU8;
+  const KernelInfo& info = kOps[kernel_index(call.op, call.pass)];
+  if (info.arguments[argument].group) {
+    const bool reduces = info.attribute == kAttributeKind<GroupAttribute>;
+    const GroupAttribute& group = reduces ? attributes.of<GroupAttribute>()[call.attribute] : attributes.of<UpdateAttribute>()[call.attribute].group;
+    return static_cast<double>(group.elements);
+  }
   switch (call.op) {
     case Op::kConv:
     case Op::kNormConv: return conv_elements(call, argument, attributes);
     case Op::kEmbedding: return embedding_elements(call, argument);
-    case Op::kSgd:
-    case Op::kAdamW:
-      return is_scalars ? elements(call.tensors[argument]) : static_cast<double>(attributes.update[call.attribute].group.elements);
-    case Op::kGradNorm:
-      return call.pass == Pass::kReduce && argument == 1 ? static_cast<double>(attributes.group[call.attribute].elements) : elements(call.tensors[argument]);
     default: return elements(call.tensors[argument]);
   }
 }
@@ -88,8 +92,8 @@ double touched_elements(const KernelCall& call, size_t argument, const Attribute
 
 CallCost kernel_cost(const KernelCall& call, const AttributeTables& attributes) {
   CallCost cost;
-  if (call.op == Op::kTransfer) {  // one of its tensors lies on disk
-    if (call.pass == Pass::kStart) cost.bytes = elements(call.tensors[0]) * static_cast<double>(dtype_bytes(call.tensors[0]->dtype));
+  if (kOps[kernel_index(call.op, call.pass)].asynchronous) {  // one of its tensors lies on disk
+    if (call.pass == Pass::kStart) cost.bytes = static_cast<double>(call.tensors[0]->used_bytes());
     return cost;
   }
   cost.flops = matrix_flops(call);
@@ -97,7 +101,7 @@ CallCost kernel_cost(const KernelCall& call, const AttributeTables& attributes) 
   for (size_t a = 0; a < call.tensors.size(); ++a) {
     if (call.tensors[a] == nullptr) continue;
     const bool read_and_written = kernel.arguments[a].role == Role::kUpdated || (call.accumulate >> a & 1) != 0;
-    cost.bytes += touched_elements(call, a, attributes) * static_cast<double>(dtype_bytes(call.tensors[a]->dtype)) * (read_and_written ? 2 : 1);
+    cost.bytes += touched_elements(call, a, attributes) * bytes_of_element(*call.tensors[a]) * (read_and_written ? 2 : 1);
   }
   return cost;
 }

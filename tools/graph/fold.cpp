@@ -60,9 +60,9 @@ class Folder {
     if (conv.op != Op::kConv || conv.statistics != kNoNode) return;
     conv.statistics = norm;
     graph_.nodes[norm].statistics = found->second;
-    WindowAttribute window = graph_.attributes.window[conv.attribute];
-    window.epsilon = graph_.attributes.norm[graph_.nodes[norm].attribute].epsilon;
-    conv.attribute = AttributeTables::intern(graph_.attributes.window, window);
+    WindowAttribute window = graph_.attributes.of<WindowAttribute>()[conv.attribute];
+    window.epsilon = graph_.attributes.of<NormAttribute>()[graph_.nodes[norm].attribute].epsilon;
+    conv.attribute = graph_.attributes.intern(window);
   }
 
   bool only_convolutions_read(ValueId v) const {

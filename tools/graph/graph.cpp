@@ -36,7 +36,7 @@ ValueId Graph::add_value(const std::string& name, ValueKind kind, const Shape& s
   value.tensor.dtype = dtype;
   value.tensor.rank = static_cast<uint8_t>(shape.size());
   for (size_t i = 0; i < shape.size(); ++i) value.tensor.shape[i] = shape[i];
-  value.tensor.bytes = align_up(value.tensor.elements() * dtype_bytes(dtype));
+  value.tensor.bytes = align_up(value.tensor.used_bytes());
   values.push_back(value);
   return static_cast<ValueId>(values.size() - 1);
 }
@@ -69,7 +69,7 @@ ValueId Graph::conv(ValueId x, const std::string& name, uint32_t out_channels, W
                               {in.shape[0], window_output(in.shape[1], window.kernel_h, window.stride, window.pad),
                                window_output(in.shape[2], window.kernel_w, window.stride, window.pad), out_channels});
   Node& n = node(Op::kConv, name, {x});
-  n.attribute = AttributeTables::intern(attributes.window, window);
+  n.attribute = attributes.intern(window);
   n.outputs = {y};
   n.parameters = {weight};
   return y;
@@ -88,7 +88,7 @@ ValueId Graph::batch_norm(ValueId x, const std::string& name, float epsilon, flo
   const ValueId mean = add_value(name + ".mean", ValueKind::kSmall, {channels});
   const ValueId rstd = add_value(name + ".rstd", ValueKind::kSmall, {channels});
   Node& n = node(Op::kBatchNorm, name, {x});
-  n.attribute = AttributeTables::intern(attributes.norm, NormAttribute{epsilon, momentum, in.elements() / channels});
+  n.attribute = attributes.intern(NormAttribute{epsilon, momentum, in.elements() / channels});
   n.outputs = {y, mean, rstd};
   n.parameters = {gamma, beta};
   n.buffers = {running_mean, running_var, batches};
@@ -118,7 +118,7 @@ ValueId Graph::max_pool(ValueId x, const std::string& name, WindowAttribute wind
   const ValueId y = add_value(name, ValueKind::kActivation, shape);
   const ValueId index = add_value(name + ".index", ValueKind::kActivation, shape, DType::kU8);
   Node& n = node(Op::kMaxPool, name, {x});
-  n.attribute = AttributeTables::intern(attributes.window, window);
+  n.attribute = attributes.intern(window);
   n.outputs = {y, index};
   return y;
 }
@@ -140,7 +140,7 @@ ValueId Graph::linear(ValueId x, const std::string& name, uint32_t out_features,
   shape.back() = out_features;
   const ValueId y = add_value(name, ValueKind::kActivation, shape);
   Node& n = node(Op::kLinear, name, {x});
-  n.attribute = AttributeTables::intern(attributes.linear, LinearAttribute{input_major ? 1u : 0u});
+  n.attribute = attributes.intern(LinearAttribute{input_major ? 1u : 0u});
   n.outputs = {y};
   n.parameters = {weight, b};
   return y;
@@ -157,7 +157,7 @@ ValueId Graph::layer_norm(ValueId x, const std::string& name, float epsilon) {
   const ValueId mean = add_value(name + ".mean", ValueKind::kSmall, rows);
   const ValueId rstd = add_value(name + ".rstd", ValueKind::kSmall, rows);
   Node& n = node(Op::kLayerNorm, name, {x});
-  n.attribute = AttributeTables::intern(attributes.norm, NormAttribute{epsilon, 0.0f, 0});
+  n.attribute = attributes.intern(NormAttribute{epsilon, 0.0f, 0});
   n.outputs = {y, mean, rstd};
   n.parameters = {gamma, beta};
   return y;
@@ -166,7 +166,7 @@ ValueId Graph::layer_norm(ValueId x, const std::string& name, float epsilon) {
 ValueId Graph::gelu(ValueId x, const std::string& name, bool tanh_form) {
   const ValueId y = add_value(name, ValueKind::kActivation, shape_of(tensor(x)));
   Node& n = node(Op::kGelu, name, {x});
-  n.attribute = AttributeTables::intern(attributes.gelu, GeluAttribute{tanh_form ? 1u : 0u});
+  n.attribute = attributes.intern(GeluAttribute{tanh_form ? 1u : 0u});
   n.outputs = {y};
   return y;
 }
@@ -187,7 +187,7 @@ ValueId Graph::attention(ValueId qkv, const std::string& name, uint32_t heads, f
   const ValueId y = add_value(name, ValueKind::kActivation, {B, T, C});
   const ValueId lse = add_value(name + ".lse", ValueKind::kSmall, {B, heads, T});
   Node& n = node(Op::kAttention, name, {qkv});
-  n.attribute = AttributeTables::intern(attributes.attention, AttentionAttribute{heads, dropout, next_stream_++});
+  n.attribute = attributes.intern(AttentionAttribute{heads, dropout, next_stream_++});
   n.outputs = {y, lse};
   return y;
 }
@@ -195,7 +195,7 @@ ValueId Graph::attention(ValueId qkv, const std::string& name, uint32_t heads, f
 ValueId Graph::dropout(ValueId x, const std::string& name, float probability) {
   const ValueId y = add_value(name, ValueKind::kActivation, shape_of(tensor(x)));
   Node& n = node(Op::kDropout, name, {x});
-  n.attribute = AttributeTables::intern(attributes.dropout, DropoutAttribute{probability, next_stream_++});
+  n.attribute = attributes.intern(DropoutAttribute{probability, next_stream_++});
   n.outputs = {y};
   return y;
 }

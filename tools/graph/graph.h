@@ -57,8 +57,8 @@ struct Call {
   Pass pass;
   uint32_t attribute = 0;
   std::vector<ValueId> arguments;  // as kOps orders them, without scratch; kNoValue where an optional one is absent
-  uint8_t accumulate = 0;          // bit n: output n is added to
-  uint8_t once = 0;                // bit n: output n only in the first forward of its link: statistics are never recomputed
+  uint16_t accumulate = 0;         // bit n: output n is added to
+  uint16_t once = 0;               // bit n: output n only in the first forward of its link: statistics are never recomputed
   bool operator==(const Call&) const = default;
 };
 
@@ -67,31 +67,62 @@ struct KernelCall {
   Op op;
   Pass pass;
   uint32_t attribute = 0;
-  uint8_t accumulate = 0;
+  uint16_t accumulate = 0;
   std::vector<const Tensor*> tensors;  // as kOps orders them, without scratch; null where an optional one is absent
 };
 
-// Owning attribute pools; equal attributes share an entry.
-struct AttributeTables {
-  std::vector<WindowAttribute> window;
-  std::vector<NormAttribute> norm;
-  std::vector<LinearAttribute> linear;
-  std::vector<GeluAttribute> gelu;
-  std::vector<AttentionAttribute> attention;
-  std::vector<DropoutAttribute> dropout;
-  std::vector<GroupAttribute> group;
-  std::vector<ClipAttribute> clip;
-  std::vector<UpdateAttribute> update;
+// The same as a backend's rules want it; the tensors and pools must outlive it.
+class ShapedKernelCall {
+ public:
+  ShapedKernelCall(const KernelCall& call, const AttributePools& pools) : call_{call.op, call.pass, tensors_, 0, &pools, call.attribute} {
+    for (uint32_t i = 0; i < call.tensors.size(); ++i) {
+      tensors_[i] = call.tensors[i];
+      if (call.tensors[i] != nullptr) call_.present |= 1u << i;
+    }
+  }
+  ShapedKernelCall(const ShapedKernelCall&) = delete;
+  ShapedKernelCall& operator=(const ShapedKernelCall&) = delete;
+  const ShapedCall& shaped() const { return call_; }
 
-  template <typename T>
-  static uint32_t intern(std::vector<T>& pool, const T& attribute) {
+ private:
+  const Tensor* tensors_[kMaxArguments] = {};
+  ShapedCall call_;
+};
+
+// Owning attribute pools; equal attributes share an entry.
+template <typename T>
+struct AttributeTable {
+  std::vector<T> entries;
+};
+template <typename List>
+struct AttributeTablesOf;
+template <typename... T>
+struct AttributeTablesOf<TypeList<T...>> : AttributeTable<T>... {
+  template <typename A>
+  std::vector<A>& of() {
+    return AttributeTable<A>::entries;
+  }
+  template <typename A>
+  const std::vector<A>& of() const {
+    return AttributeTable<A>::entries;
+  }
+  template <typename A>
+  uint32_t intern(const A& attribute) {
+    std::vector<A>& pool = of<A>();
     for (uint32_t i = 0; i < pool.size(); ++i) {
       if (pool[i] == attribute) return i;
     }
     pool.push_back(attribute);
     return static_cast<uint32_t>(pool.size() - 1);
   }
+  // What a plan holds of them, for as long as nothing is added.
+  AttributePools pools() const {
+    AttributePools view;
+    ((static_cast<attribute_list::Pool<T>&>(view).entries = {of<T>().data(), static_cast<uint32_t>(of<T>().size())}), ...);
+    return view;
+  }
 };
+using AttributeTables = AttributeTablesOf<AttributeTypes>;
 
 using Shape = std::vector<uint32_t>;
 

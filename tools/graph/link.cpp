@@ -139,7 +139,7 @@ ChainBodies cut_into_links(Graph& graph) {
   return chain;
 }
 
-void solve_links(const Graph& graph, std::vector<LinkBody>& links, ScratchBytes scratch, const CallPrice& price, const KeepRule& keep) {
+void solve_links(const Graph& graph, std::vector<LinkBody>& links, const BackendRules& rules, const CallPrice& price, const KeepRule& keep) {
   std::map<std::string, size_t> first_of;
   std::vector<std::vector<ValueId>> orders(links.size());
   std::vector<size_t> same_as(links.size());
@@ -148,7 +148,7 @@ void solve_links(const Graph& graph, std::vector<LinkBody>& links, ScratchBytes 
     orders[i] = appearing_values(links[i]);
     const auto [found, is_new] = first_of.emplace(signature_of(graph, links[i], orders[i]), i);
     same_as[i] = found->second;
-    if (is_new) solved.emplace(i, SolvedLink{LinkSolver(graph, links[i], scratch, price)}).first->second.solver.solve(keep);
+    if (is_new) solved.emplace(i, SolvedLink{LinkSolver(graph, links[i], rules, price)}).first->second.solver.solve(keep);
     ++solved.at(same_as[i]).links;
   }
   for (const double mode : mode_prices(solved)) {

@@ -7,14 +7,12 @@
 #include <string>
 #include <vector>
 
+#include "lib/backend_rules.h"
 #include "tools/graph/policy.h"
 #include "tools/graph/rules.h"
 #include "tools/schedule/chain.h"
 
 namespace reprise {
-
-// Scratch that a kernel wants, from the backend: arguments' tensors in kOps order (null where absent).
-using ScratchBytes = uint64_t (*)(Op op, Pass pass, const Tensor* const* tensors);
 
 // Price of a call; without a profile, call_price() of cost.h.
 using CallPrice = std::function<double(const Graph&, const Call&)>;
@@ -77,7 +75,7 @@ ChainBodies cut_into_links(Graph& graph);
 // Fills in price, advance, the fronts of tapes and the residues of every mode: exact enumeration over the values that could save
 // recomputation. A mode is a price per byte: each link keeps what is cheapest at that price. Links of equal signature are solved
 // once. With a rule, a link has one tape, what the rule keeps, and no residue.
-void solve_links(const Graph& graph, std::vector<LinkBody>& links, ScratchBytes scratch, const CallPrice& price, const KeepRule& keep = {});
+void solve_links(const Graph& graph, std::vector<LinkBody>& links, const BackendRules& rules, const CallPrice& price, const KeepRule& keep = {});
 
 // What the schedule sees of them.
 Chain chain_of(const Graph& graph, const std::vector<LinkBody>& links);
@@ -88,7 +86,7 @@ bool lives_outside_links(const Value& value);
 // Packs the values of `calls` that are not in `placed` (and not outside the links) into one scratch block; a kernel that may
 // work in place does so where its input dies. `hosts`: placed values whose room nobody wants any more after their last read here
 // (a tape and the old gradient in a backward): values born later take it.
-ArrangedCalls arrange_calls(const Graph& graph, std::vector<Call> calls, const std::vector<ValueId>& placed, ScratchBytes scratch,
+ArrangedCalls arrange_calls(const Graph& graph, std::vector<Call> calls, const std::vector<ValueId>& placed, const BackendRules& rules,
                             const std::vector<ValueId>& hosts = {});
 
 }  // namespace reprise

@@ -1,5 +1,5 @@
 // The signature of a link, and the transfer of a solution.
-// A call keeps its own attribute: a random stream belongs to one node.
+// Attributes that change neither shapes, prices nor scratch stay out of it; a call keeps its own: a random stream belongs to one node.
 // It must not solve anything.
 #include "tools/graph/link_signature.h"
 
@@ -10,11 +10,6 @@
 namespace reprise {
 
 namespace {
-
-// Attributes that change neither shapes, prices nor scratch stay out: random streams and the optimizer's constants.
-bool attribute_matters(Op op) {
-  return op != Op::kDropout && op != Op::kAttention && op != Op::kSgd && op != Op::kAdamW && op != Op::kGradNorm;
-}
 
 class Transfer {
  public:
@@ -93,7 +88,7 @@ std::string signature_of(const Graph& graph, const LinkBody& link, const std::ve
   }
   for (const auto* calls : {&link.forward, &link.backward}) {
     for (const Call& call : *calls) {
-      text << static_cast<int>(call.op) << ':' << static_cast<int>(call.pass) << ':' << (attribute_matters(call.op) ? call.attribute : 0)
+      text << static_cast<int>(call.op) << ':' << static_cast<int>(call.pass) << ':' << (kOps[kernel_index(call.op, call.pass)].attribute_is_cost ? call.attribute : 0)
            << ':' << int{call.accumulate} << ':' << int{call.once};
       for (const ValueId v : call.arguments) text << ' ' << (v == kNoValue ? -1 : static_cast<int>(index.at(v)));
       text << '|';

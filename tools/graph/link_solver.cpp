@@ -33,8 +33,8 @@ std::vector<TapeChoice> pareto_front(std::vector<TapeChoice> all) {
 
 }  // namespace
 
-LinkSolver::LinkSolver(const Graph& graph, LinkBody& link, ScratchBytes scratch, const CallPrice& price)
-    : graph_(graph), link_(link), scratch_(scratch), price_(price) {
+LinkSolver::LinkSolver(const Graph& graph, LinkBody& link, const BackendRules& rules, const CallPrice& price)
+    : graph_(graph), link_(link), rules_(rules), price_(price) {
   for (size_t i = 0; i < link.forward.size(); ++i) {
     const Call& call = link.forward[i];
     const KernelInfo& kernel = kOps[kernel_index(call.op, call.pass)];
@@ -56,7 +56,7 @@ void LinkSolver::solve(const KeepRule& keep) {
   for (const Call& call : link_.forward) {
     if (const auto again = repeated(call)) link_.forward_price += price_(graph_, *again);
   }
-  link_.advance = arrange_calls(graph_, link_.forward, placed_outside({}), scratch_);
+  link_.advance = arrange_calls(graph_, link_.forward, placed_outside({}), rules_);
   link_.forward_scratch_bytes = link_.advance.scratch_bytes;
   find_needed();
   if (keep) {
@@ -112,14 +112,14 @@ void LinkSolver::add_mode(double price_per_byte) {
   mode.kept = best.kept;
   mode.bytes = best.bytes;
   mode.forward_price = best.forward_price;
-  mode.lay = arrange_calls(graph_, link_.forward, placed_outside(mode.kept), scratch_);
-  mode.held = arrange_calls(graph_, forward_with(mode.kept, {}), placed_outside(mode.kept), scratch_);
+  mode.lay = arrange_calls(graph_, link_.forward, placed_outside(mode.kept), rules_);
+  mode.held = arrange_calls(graph_, forward_with(mode.kept, {}), placed_outside(mode.kept), rules_);
   link_.forward_scratch_bytes = std::max({link_.forward_scratch_bytes, mode.lay.scratch_bytes, mode.held.scratch_bytes});
   for (TapeChoice& tape : link_.tapes) {
     std::vector<ValueId> both = tape.kept;
     both.insert(both.end(), mode.kept.begin(), mode.kept.end());
     mode.record_prices.push_back(price_of(forward_with(mode.kept, tape.kept)));
-    mode.records.push_back(arrange_calls(graph_, forward_with(mode.kept, tape.kept), placed_outside(both), scratch_));
+    mode.records.push_back(arrange_calls(graph_, forward_with(mode.kept, tape.kept), placed_outside(both), rules_));
     tape.forward_scratch_bytes = std::max(tape.forward_scratch_bytes, mode.records.back().scratch_bytes);
   }
   link_.residues.push_back(std::move(mode));
@@ -257,7 +257,7 @@ TapeChoice LinkSolver::tape_of(const std::vector<ValueId>& kept) const {
   tape.bytes = link_.output == kNoValue ? 0 : graph_.tensor(link_.output).bytes;
   for (const ValueId v : kept) tape.bytes += graph_.tensor(v).bytes;
   const std::vector<ValueId> placed = placed_outside(kept);
-  tape.forward = arrange_calls(graph_, link_.forward, placed, scratch_);
+  tape.forward = arrange_calls(graph_, link_.forward, placed, rules_);
   tape.forward_scratch_bytes = tape.forward.scratch_bytes;
   tape.backward = arrange_backward(link_.backward, kept);
   for (const Call& call : tape.backward.calls) tape.backward_price += price_(graph_, call);
@@ -269,7 +269,7 @@ ArrangedCalls LinkSolver::arrange_backward(const std::vector<Call>& order, const
   for (const ValueId v : {link_.output, link_.d_output}) {
     if (v != kNoValue) hosts.push_back(v);
   }
-  return arrange_calls(graph_, backward_with(order, kept), placed_outside(kept), scratch_, hosts);
+  return arrange_calls(graph_, backward_with(order, kept), placed_outside(kept), rules_, hosts);
 }
 
 // The order with the least scratch, the given one among equals. What is recomputed, and so the price, is the same in all.

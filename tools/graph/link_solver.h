@@ -12,7 +12,7 @@ namespace reprise {
 
 class LinkSolver {
  public:
-  LinkSolver(const Graph& graph, LinkBody& link, ScratchBytes scratch, const CallPrice& price);
+  LinkSolver(const Graph& graph, LinkBody& link, const BackendRules& rules, const CallPrice& price);
 
   // Finds the tapes: under a rule, the one that it keeps; without, the whole front, and what residues there are.
   void solve(const KeepRule& keep);
@@ -51,7 +51,7 @@ class LinkSolver {
 
   const Graph& graph_;
   LinkBody& link_;
-  const ScratchBytes scratch_;
+  const BackendRules& rules_;
   const CallPrice& price_;
   std::map<ValueId, size_t> producer_;                // inner value -> forward call, the recomputable one
   std::map<ValueId, std::vector<size_t>> consumers_;  // forward calls that read it

@@ -15,7 +15,7 @@ std::vector<ValueId> with_norm(std::vector<ValueId> arguments, const Node& norm)
   return arguments;
 }
 
-constexpr uint8_t kMeanAndRstd = 0b11, kRunningStatistics = 0b111;
+constexpr uint16_t kMeanAndRstd = 0b11, kRunningStatistics = 0b111;
 
 std::vector<Call> batch_norm_calls(const Node& n) {
   const ValueId mean = n.outputs[1], rstd = n.outputs[2];
@@ -107,9 +107,9 @@ std::vector<Call> evaluation_calls(Graph& graph) {
       for (Call call : forward_calls(graph, n)) {
         for (ValueId& v : call.arguments) v = resolve(v);
         if (n.op == Op::kAttention) {
-          AttentionAttribute attribute = graph.attributes.attention[n.attribute];
+          AttentionAttribute attribute = graph.attributes.of<AttentionAttribute>()[n.attribute];
           attribute.dropout = 0;
-          call.attribute = AttributeTables::intern(graph.attributes.attention, attribute);
+          call.attribute = graph.attributes.intern(attribute);
         }
         calls.push_back(call);
       }
@@ -188,7 +188,7 @@ void BackwardBuilder::write(ValueId v, Call call, uint32_t output, bool can_accu
   }
   if (can_accumulate) {
     call.arguments[output] = found->second;
-    call.accumulate = static_cast<uint8_t>(call.accumulate | 1u << output);
+    call.accumulate = static_cast<uint16_t>(call.accumulate | 1u << output);
     calls_.push_back(call);
   } else {
     const ValueId part = fresh_gradient(v);
@@ -215,7 +215,7 @@ ValueId BackwardBuilder::weight_gradient(ValueId parameter, Call& call, uint32_t
   if (parameter == kNoValue || !graph_.values[parameter].trainable) return kNoValue;
   const auto found = weight_gradients_.find(parameter);
   if (found != weight_gradients_.end()) {
-    call.accumulate = static_cast<uint8_t>(call.accumulate | 1u << output);
+    call.accumulate = static_cast<uint16_t>(call.accumulate | 1u << output);
     return call.arguments[output] = found->second;
   }
   const Tensor tensor = graph_.tensor(parameter);

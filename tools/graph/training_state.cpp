@@ -16,7 +16,7 @@ class StateBuilder {
 
   TrainingState run() {
     sort_parameters();
-    norms_ = graph_.add_value("gradient_norms", ValueKind::kNorms, {2 * static_cast<uint32_t>(std::max<size_t>(1, trained_.size()))});
+    norms_ = graph_.add_value("gradient_norms", ValueKind::kNorms, {static_cast<uint32_t>(std::max<size_t>(1, trained_.size()))}, DType::kF64);
     add_moments();
     release();
     list_state();
@@ -63,7 +63,7 @@ class StateBuilder {
   }
 
   Call reduce_call(size_t first, size_t count) {
-    const uint32_t attribute = AttributeTables::intern(graph_.attributes.group, group(first, count));
+    const uint32_t attribute = graph_.attributes.intern(group(first, count));
     return {Op::kGradNorm, Pass::kReduce, attribute, {norms_, gradient_of(trained_[first])}};
   }
 
@@ -76,7 +76,7 @@ class StateBuilder {
     attribute.beta1 = optimizer_.beta1;
     attribute.beta2 = optimizer_.beta2;
     attribute.epsilon = optimizer_.epsilon;
-    const uint32_t index = AttributeTables::intern(graph_.attributes.update, attribute);
+    const uint32_t index = graph_.attributes.intern(attribute);
     const ValueId p = trained_[first], g = gradient_of(p);
     if (optimizer_.adamw) return {Op::kAdamW, Pass::kUpdate, index, {p, moment(0, first), moment(1, first), g, graph_.scalars}};
     return {Op::kSgd, Pass::kUpdate, index, {p, moment(0, first), g, graph_.scalars}};
@@ -140,7 +140,7 @@ class StateBuilder {
         if (count > 0) state_.update.push_back(reduce_call(first, count));
       }
     }
-    const uint32_t clip = AttributeTables::intern(graph_.attributes.clip, ClipAttribute{optimizer_.clip_norm});
+    const uint32_t clip = graph_.attributes.intern(ClipAttribute{optimizer_.clip_norm});
     state_.update.push_back({Op::kGradNorm, Pass::kFinish, clip, {graph_.scalars, norms_}});
     if (!optimizer_.gradient_release) {
       for (const auto& [first, count] : groups) {

@@ -141,14 +141,14 @@ OwnedProgram lower_training(const LoweringInput& input, const std::vector<Action
 
 OwnedProgram lower_update(const LoweringInput& input) {
   ProgramBuilder builder(input, false);
-  builder.emit(arrange_calls(input.graph, input.state.update, {}, input.scratch), 0, {}, 0, true);
+  builder.emit(arrange_calls(input.graph, input.state.update, {}, input.rules), 0, {}, 0, true);
   return builder.finish();
 }
 
 OwnedProgram lower_evaluation(const LoweringInput& input, const std::vector<Call>& calls) {
   ProgramBuilder builder(input, false);
   builder.stage_inputs(0);
-  const ArrangedCalls arranged = arrange_calls(input.graph, calls, {}, input.scratch);
+  const ArrangedCalls arranged = arrange_calls(input.graph, calls, {}, input.rules);
   builder.emit(arranged, input.graph.tensor(input.graph.input).bytes, {}, 0, true);
   return builder.finish();
 }

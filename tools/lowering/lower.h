@@ -13,7 +13,7 @@ struct LoweringInput {
   const Graph& graph;
   const std::vector<LinkBody>& links;
   const TrainingState& state;
-  ScratchBytes scratch;
+  const BackendRules& rules;
 };
 
 // Where things outside the chain's own area lie in a program's region: [ labels | small values | chain or scratch ].

@@ -30,9 +30,7 @@ Plan OwnedPlan::view() const {
   plan.state = span_of(state);
   plan.carried = span_of(carried);
   for (uint32_t p = 0; p < kProgramCount; ++p) plan.programs[p] = programs[p].view();
-  plan.attributes = {span_of(attributes.window),    span_of(attributes.norm),    span_of(attributes.linear),
-                     span_of(attributes.gelu),      span_of(attributes.attention), span_of(attributes.dropout),
-                     span_of(attributes.group),     span_of(attributes.clip),    span_of(attributes.update)};
+  plan.attributes = attributes.pools();
   plan.learning_rate = learning_rate;
   plan.learning_rate.milestones = span_of(milestones);
   plan.state_bytes = state_bytes;
@@ -41,6 +39,8 @@ Plan OwnedPlan::view() const {
   plan.seed = seed;
   plan.accumulate = accumulate;
   plan.disk_bytes = disk_bytes;
+  plan.worker_stack_bytes = worker_stack_bytes;
+  plan.recipe_hash = recipe_hash;
   return plan;
 }
 

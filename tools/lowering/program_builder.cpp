@@ -91,7 +91,7 @@ void ProgramBuilder::emit_call(const ArrangedCalls& arranged, size_t c, const Ca
     const ValueId v = call.arguments[a];
     const bool writes = kernel.arguments[a].role == Role::kOutput;
     program_.arguments.push_back(reference(arranged, v, writes));
-    if (writes && add_ && in_.state.carried_index.count(v) != 0) row.accumulate = static_cast<uint8_t>(row.accumulate | 1u << a);
+    if (writes && add_ && in_.state.carried_index.count(v) != 0) row.accumulate = static_cast<uint16_t>(row.accumulate | 1u << a);
   }
   if (kernel.arguments[kernel.arity() - 1].role == Role::kScratch) {
     const int scratch = arranged.kernel_scratch[c];

@@ -10,8 +10,8 @@
 #include <sstream>
 #include <tuple>
 
-#include "lib/cpu/scratch.h"
 #include "tools/lowering/lower.h"
+#include "tools/planning/backends.h"
 #include "tools/formats/error.h"
 #include "tools/formats/text.h"
 #include "tools/graph/cost.h"
@@ -21,8 +21,6 @@
 namespace reprise {
 
 namespace {
-
-constexpr ScratchBytes kScratch = cpu_scratch_bytes;
 
 OptimizerChoice optimizer_of(const Recipe& recipe) {
   OptimizerChoice choice;
@@ -97,6 +95,18 @@ uint64_t arena_bytes(const OwnedPlan& plan) {
   return plan.state_bytes + plan.carried_bytes + region;
 }
 
+// Of the most demanding row.
+uint64_t worker_stack_bytes(const OwnedPlan& plan, const BackendRules& rules) {
+  const AttributePools pools = plan.attributes.pools();
+  uint64_t most = 0;
+  for (const OwnedProgram& program : plan.programs) {
+    for (const Row& row : program.rows) {
+      most = std::max(most, rules.stack_bytes(ShapedKernelCall(kernel_call(plan, program, row), pools).shaped()));
+    }
+  }
+  return most;
+}
+
 OwnedPlan assemble(const SolvedModel& model, const std::vector<Action>& actions, const ChainLayout& layout) {
   OwnedPlan plan;
   plan.name = model.recipe.name;
@@ -106,13 +116,17 @@ OwnedPlan assemble(const SolvedModel& model, const std::vector<Action>& actions,
   for (const LinkBody& link : model.bodies.links) plan.link_names.push_back(link.name);
   fill_regions(model, plan);
   fill_learning_rate(model.recipe, plan);
-  const LoweringInput input = {model.graph, model.bodies.links, model.state, kScratch};
+  const BackendRules& rules = backend_of(model.recipe);
+  plan.backend = rules.name;
+  const LoweringInput input = {model.graph, model.bodies.links, model.state, rules};
   const auto program = [&plan](ProgramId id) -> OwnedProgram& { return plan.programs[static_cast<size_t>(id)]; };
   program(ProgramId::kMicroFirst) = lower_training(input, actions, layout, false);
   if (plan.accumulate > 1) program(ProgramId::kMicroAdd) = lower_training(input, actions, layout, true);
   program(ProgramId::kUpdate) = lower_update(input);
   program(ProgramId::kEvaluate) = lower_evaluation(input, model.evaluation);
   plan.arena_bytes = arena_bytes(plan);
+  plan.worker_stack_bytes = worker_stack_bytes(plan, rules);
+  plan.recipe_hash = text_hash(canonical_recipe(model.recipe).c_str());
   for (const OwnedProgram& each : plan.programs) {
     for (const Slot& block : each.disk) plan.disk_bytes = std::max(plan.disk_bytes, block.tensor.offset + block.tensor.bytes);
   }
@@ -193,7 +207,7 @@ SolvedModel solve_model(const Recipe& recipe, const std::optional<MeasuredCosts>
   model.evaluation = evaluation_calls(model.graph);
   const bool by_policy = recipe.schedule.strategy == kPolicy;
   if (by_policy) require_names(recipe.schedule.policy, model.graph, recipe.name + ": schedule.policy");
-  solve_links(model.graph, model.bodies.links, kScratch, measured ? remembered(measured->call_seconds) : call_price,
+  solve_links(model.graph, model.bodies.links, backend_of(recipe), measured ? remembered(measured->call_seconds) : call_price,
               by_policy ? keep_rule(recipe.schedule.policy) : KeepRule{});
   model.chain = chain_of(model.graph, model.bodies.links);
   model.state_bytes = sum_bytes(model.graph, model.state.state);

@@ -108,12 +108,15 @@ struct MeasuredPlan {
   }
 };
 
-// Of `elements`, by `shift` bytes.
-template <typename Stored>
-Status move_down(const Trainer& trainer, uint64_t elements, uint64_t shift) {
-  Stored* base = reinterpret_cast<Stored*>(trainer.arena.base);
-  const UnaryArgsOf<Stored> args = {base, base + shift / sizeof(Stored), elements, false, false};
-  return trainer.backend->activations<Stored>()->move(trainer.context, args);
+// Of a tensor like `gradient`, from `shift` bytes into the arena to its start.
+Status move_down(const Trainer& trainer, const Tensor& gradient, uint64_t shift) {
+  const Tensor* tensors[] = {&gradient, &gradient};
+  void* pointers[] = {trainer.arena.base, trainer.arena.base + shift};
+  RowCall call;
+  static_cast<ShapedCall&>(call) = {Op::kMove, Pass::kForward, tensors, 0b11, &trainer.plan->attributes, 0};
+  call.pointers = pointers;
+  call.accumulate = 0;
+  return trainer.backend->kernels[kKernelIndex<MoveForward>][gradient.dtype == DType::kBf16](trainer.context, call);
 }
 
 // Gradients are moved by layouts that no measured plan may hold: each boundary gradient, a kAlignment's way off.
@@ -124,14 +127,13 @@ void measure_moves(const SolvedModel& model, const PlanRun& run, Sums& sums) {
     if (link.d_input == kNoValue) continue;
     const std::string key = call_key(model.graph, {Op::kMove, Pass::kForward, 0, {link.d_input, link.d_input}});
     const Tensor& gradient = model.graph.tensor(link.d_input);
-    const uint64_t elements = gradient.elements(), bytes = elements * dtype_bytes(gradient.dtype);
+    const uint64_t bytes = gradient.used_bytes();
     const uint64_t shift = std::max<uint64_t>(kAlignment, align_up(bytes / 2));
     if (bytes + shift > trainer.arena.bytes || !done.insert(key).second) continue;
-    const auto move = gradient.dtype == DType::kBf16 ? move_down<Bf16> : move_down<float>;
     std::vector<double> samples;
     for (uint64_t i = 0; i < kMoves; ++i) {
       const double start = seconds_now();
-      require("move", move(trainer, elements, shift));
+      require("move", move_down(trainer, gradient, shift));
       samples.push_back(seconds_now() - start);
     }
     sums.kernels[key] = {kMoves * median(std::move(samples)), kMoves};

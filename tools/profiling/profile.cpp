@@ -22,38 +22,36 @@ std::string number_text(double value) {
 }
 
 // Only what changes the work: two dropouts that differ in their random stream cost the same.
+std::string work_text(const WindowAttribute& w) {
+  return " window=" + std::to_string(w.kernel_h) + "x" + std::to_string(w.kernel_w) + "/" + std::to_string(w.stride) + "+" + std::to_string(w.pad);
+}
+std::string work_text(const NormAttribute& n) { return " count=" + std::to_string(n.count); }
+std::string work_text(const GeluAttribute& g) { return " tanh=" + std::to_string(g.tanh_form); }
+std::string work_text(const AttentionAttribute& a) { return " heads=" + std::to_string(a.heads) + " dropout=" + number_text(a.dropout); }
+std::string work_text(const DropoutAttribute& d) { return " dropout=" + number_text(d.probability); }
+std::string work_text(const GroupAttribute& g) { return " tensors=" + std::to_string(g.tensors) + " elements=" + std::to_string(g.elements); }
+std::string work_text(const UpdateAttribute& u) { return work_text(u.group); }
+std::string work_text(const ClipAttribute&) { return ""; }
+// Any other: all its fields.
+template <typename A>
+std::string work_text(const A& attribute) {
+  std::string text;
+  attribute.fields([&text](const char* name, auto value) { text += std::string(" ") + name + "=" + number_text(static_cast<double>(value)); });
+  return text;
+}
+
 std::string attribute_text(const AttributeTables& tables, AttributeKind kind, uint32_t attribute) {
-  switch (kind) {
-    case AttributeKind::kWindow: {
-      const WindowAttribute& w = tables.window[attribute];
-      return " window=" + std::to_string(w.kernel_h) + "x" + std::to_string(w.kernel_w) + "/" + std::to_string(w.stride) + "+" + std::to_string(w.pad);
-    }
-    case AttributeKind::kNorm: return " count=" + std::to_string(tables.norm[attribute].count);
-    case AttributeKind::kLinear: return " input_major=" + std::to_string(tables.linear[attribute].input_major);
-    case AttributeKind::kGelu: return " tanh=" + std::to_string(tables.gelu[attribute].tanh_form);
-    case AttributeKind::kAttention: {
-      const AttentionAttribute& a = tables.attention[attribute];
-      return " heads=" + std::to_string(a.heads) + " dropout=" + number_text(a.dropout);
-    }
-    case AttributeKind::kDropout: return " dropout=" + number_text(tables.dropout[attribute].probability);
-    case AttributeKind::kGroup: {
-      const GroupAttribute& g = tables.group[attribute];
-      return " tensors=" + std::to_string(g.tensors) + " elements=" + std::to_string(g.elements);
-    }
-    case AttributeKind::kUpdate: {
-      const GroupAttribute& g = tables.update[attribute].group;
-      return " tensors=" + std::to_string(g.tensors) + " elements=" + std::to_string(g.elements);
-    }
-    case AttributeKind::kClip:
-    case AttributeKind::kNone: return "";
-  }
-  return "";
+  std::string text;
+  for_each_pool(tables, [&](const auto& pool) {
+    using A = typename std::decay_t<decltype(pool)>::value_type;
+    if (kAttributeKind<A> == kind) text = work_text(pool[attribute]);
+  });
+  return text;
 }
 
 std::string tensor_text(const Tensor* tensor) {
-  static const char* const kNames[] = {"f32", "bf16", "i32", "i64", "u8"};
   if (tensor == nullptr) return " -";
-  std::string text = std::string(" ") + kNames[static_cast<int>(tensor->dtype)] + "[";
+  std::string text = std::string(" ") + dtype_info(tensor->dtype).name + "[";
   for (uint32_t d = 0; d < tensor->rank; ++d) text += (d == 0 ? "" : ",") + std::to_string(tensor->shape[d]);
   return text + "]";
 }

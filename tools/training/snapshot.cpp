@@ -30,7 +30,7 @@ void save_snapshot(const Trainer& trainer, const Recipe& recipe, const std::stri
     config["activation_function"] = "gelu_new";
   }
   const json training = {{"format", kSnapshotFormat}, {"plan_format", kPlanFormat}, {"step", trainer.step},
-                         {"kernel_set", trainer.backend->kernel_set()}, {"backend", trainer.backend->name}, {"recipe", canonical}};
+                         {"kernel_set", trainer.backend->kernel_set()}, {"backend", trainer.backend->rules->name}, {"recipe", canonical}};
   SnapshotDirectory snapshot(folder);
   write_state(trainer, snapshot.file("model.safetensors"), StatePart::kModel, {{"format", "pt"}});
   write_state(trainer, snapshot.file("optimizer.safetensors"), StatePart::kOptimizer, {});

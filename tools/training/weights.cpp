@@ -61,7 +61,7 @@ void copy_in(const StoredTensor& stored, const Tensor& tensor, void* to) {
 
 void copy_out(const Tensor& tensor, const void* from, SafetensorsWriter& writer) {
   if (!is_conv_weight(tensor)) {
-    writer.write(from, tensor.elements() * dtype_bytes(tensor.dtype));
+    writer.write(from, tensor.used_bytes());
     return;
   }
   float piece[4096];

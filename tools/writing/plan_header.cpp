@@ -65,14 +65,16 @@ class HeaderWriter {
               span("kSlots" + n, program.slots.size()) + format(", %" PRIu64 ", %uu, %uu, ", program.bytes, program.input, program.labels) +
               span("kDisk" + n, program.disk.size()) + "},\n";
     }
-    const AttributeTables& a = plan_.attributes;
-    text += "  },\n  {" + span("kWindow", a.window.size()) + ", " + span("kNorm", a.norm.size()) + ", " + span("kLinear", a.linear.size()) +
-            ", " + span("kGelu", a.gelu.size()) + ", " + span("kAttention", a.attention.size()) + ", " + span("kDropout", a.dropout.size()) +
-            ", " + span("kGroup", a.group.size()) + ", " + span("kClip", a.clip.size()) + ", " + span("kUpdate", a.update.size()) + "},\n";
+    text += "  },\n  {";
+    for_each_pool(plan_.attributes, [&text](const auto& pool) {
+      using A = typename std::decay_t<decltype(pool)>::value_type;
+      text += (text.back() == '{' ? "{" : ", {") + span(std::string("k") + A::kName, pool.size()) + "}";
+    });
+    text += "},\n";
     text += format("  {LearningRateKind{%d}, %a, %a, %u, %u, ", static_cast<int>(rate.kind), rate.base, rate.gamma, rate.warmup_steps, rate.steps) +
             span("kMilestones", plan_.milestones.size()) + "},\n";
-    text += format("  %" PRIu64 ", %" PRIu64 ", %" PRIu64 ", %" PRIu64 "u, %u, %" PRIu64 "};\n", plan_.state_bytes, plan_.carried_bytes,
-                   plan_.arena_bytes, plan_.seed, plan_.accumulate, plan_.disk_bytes);
+    text += format("  %" PRIu64 ", %" PRIu64 ", %" PRIu64 ", %" PRIu64 "u, %u, %" PRIu64 ", %" PRIu64 ", 0x%" PRIx64 "u};\n", plan_.state_bytes,
+                   plan_.carried_bytes, plan_.arena_bytes, plan_.seed, plan_.accumulate, plan_.disk_bytes, plan_.worker_stack_bytes, plan_.recipe_hash);
     return text;
   }
 
@@ -111,28 +113,24 @@ class HeaderWriter {
     });
   }
 
-  static std::string group_text(const GroupAttribute& g) { return format("{%u, %u, %" PRIu64 "}", g.tensors, g.first_norm, g.elements); }
+  static std::string field_text(float value) { return float_text(value); }
+  static std::string field_text(double value) { return format("%a", value); }
+  static std::string field_text(uint64_t value) { return std::to_string(value); }
+  template <typename A>
+  static std::string field_text(const A& attribute) {
+    if constexpr (std::is_integral_v<A>) {
+      return std::to_string(attribute);
+    } else {
+      std::string text;
+      attribute.fields([&text](const char*, const auto& value) { text += (text.empty() ? "{" : ", ") + field_text(value); });
+      return text + "}";
+    }
+  }
 
   void attribute_tables() {
-    const AttributeTables& a = plan_.attributes;
-    table("WindowAttribute", "kWindow", a.window, [](const WindowAttribute& w) {
-      return format("{%d, %d, %d, %d, ", w.kernel_h, w.kernel_w, w.stride, w.pad) + float_text(w.epsilon) + "}";
-    });
-    table("NormAttribute", "kNorm", a.norm, [](const NormAttribute& n) {
-      return "{" + float_text(n.epsilon) + ", " + float_text(n.momentum) + format(", %" PRIu64 "}", n.count);
-    });
-    table("LinearAttribute", "kLinear", a.linear, [](const LinearAttribute& l) { return format("{%u}", l.input_major); });
-    table("GeluAttribute", "kGelu", a.gelu, [](const GeluAttribute& g) { return format("{%u}", g.tanh_form); });
-    table("AttentionAttribute", "kAttention", a.attention, [](const AttentionAttribute& t) {
-      return format("{%u, ", t.heads) + float_text(t.dropout) + format(", %u}", t.stream);
-    });
-    table("DropoutAttribute", "kDropout", a.dropout,
-          [](const DropoutAttribute& d) { return "{" + float_text(d.probability) + format(", %u}", d.stream); });
-    table("GroupAttribute", "kGroup", a.group, group_text);
-    table("ClipAttribute", "kClip", a.clip, [](const ClipAttribute& c) { return "{" + float_text(c.max_norm) + "}"; });
-    table("UpdateAttribute", "kUpdate", a.update, [](const UpdateAttribute& u) {
-      return "{" + group_text(u.group) + ", " + float_text(u.weight_decay) + ", " + float_text(u.momentum) + format(", %u, ", u.nesterov) +
-             format("%a, %a, ", u.beta1, u.beta2) + float_text(u.epsilon) + "}";
+    for_each_pool(plan_.attributes, [this](const auto& pool) {
+      using A = typename std::decay_t<decltype(pool)>::value_type;
+      table(std::string(A::kName) + "Attribute", std::string("k") + A::kName, pool, [](const A& attribute) { return field_text(attribute); });
     });
   }
 
@@ -149,7 +147,7 @@ std::string raw_literal(const std::string& text) {
 
 }  // namespace
 
-std::string plan_header(const OwnedPlan& plan, const std::string& recipe, const std::string& summary) {
+std::string plan_header(const OwnedPlan& plan, const BackendRules& rules, const std::string& recipe, const std::string& summary) {
   HeaderWriter writer(plan);
   std::string text = "// Written by reprise plan; changed by planning again.\n";
   for (size_t at = 0; at < summary.size();) {
@@ -157,14 +155,15 @@ std::string plan_header(const OwnedPlan& plan, const std::string& recipe, const 
     text += "// " + summary.substr(at, end - at) + "\n";
     at = end == std::string::npos ? summary.size() : end + 1;
   }
-  text += "#pragma once\n\n#include \"lib/check.h\"\n#include \"lib/cpu/scratch.h\"\n\nnamespace reprise::generated {\n\n";
+  text += std::string("#pragma once\n\n#include \"lib/check.h\"\n#include \"") + rules.header + "\"\n\nnamespace reprise::generated {\n\n";
   text += writer.tables();
   text += writer.plan_text();
   text += "inline constexpr const char* kPlanHash = \"" + plan_hash(plan) + "\";\n";
   text += "inline constexpr char kRecipe[] =\n" + raw_literal(recipe) + "  ;\n";
   text += "inline constexpr char kSummary[] =\n" + raw_literal(summary) + "  ;\n\n";
+  text += "static_assert(text_hash(kRecipe) == kPlan.recipe_hash, \"the recipe above is not the one that this plan was made from; plan again\");\n";
   text += "// The proof: a faulty plan does not compile, and the message names PlanIsSafe<fault, program, row, slot>.\n";
-  text += "inline constexpr Verdict kVerdict = prove<check_marks(kPlan)>(kPlan, cpu_scratch_bytes);\n";
+  text += std::string("inline constexpr Verdict kVerdict = prove<check_marks(kPlan)>(kPlan, ") + rules.constant + ");\n";
   text += "static_assert(PlanIsSafe<kVerdict.fault, kVerdict.program, kVerdict.row, kVerdict.slot>::value);\n";
   text += "\n}  // namespace reprise::generated\n";
   return text;
@@ -173,9 +172,7 @@ std::string plan_header(const OwnedPlan& plan, const std::string& recipe, const 
 std::string plan_hash(const OwnedPlan& plan) {
   HeaderWriter writer(plan);
   const std::string text = writer.tables() + writer.plan_text();
-  uint64_t hash = 0xcbf29ce484222325u;
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
-  return format("%016" PRIx64, hash);
+  return format("%016" PRIx64, text_hash(text.c_str()));
 }
 
 }  // namespace reprise

@@ -10,7 +10,7 @@
 namespace reprise {
 
 // The whole text. `recipe` is the canonical recipe, which the compiled program reads back for its data.
-std::string plan_header(const OwnedPlan& plan, const std::string& recipe, const std::string& summary);
+std::string plan_header(const OwnedPlan& plan, const BackendRules& rules, const std::string& recipe, const std::string& summary);
 
 // 64-bit FNV-1a of the tables, in hexadecimal: names a plan in manifests and logs.
 std::string plan_hash(const OwnedPlan& plan);

@@ -1,10 +1,8 @@
-// How batch-norm's sums over rows are split, and the scratch that the split takes.
-// Here because planner and kernel must agree on it, and the planner has no kernels.
-// It must not know how a sum is formed.
+// How batch-norm's sums over rows are split, and the scratch that the split takes: planner, checker and kernel agree on it here.
 #pragma once
 
+#include "lib/backend_rules.h"
 #include "lib/cpu/partition.h"
-#include "lib/tensor.h"
 
 namespace reprise {
 
@@ -30,6 +28,21 @@ constexpr uint64_t output_statistics_counts_bytes(uint64_t M, uint64_t C) {
 }
 constexpr uint64_t output_statistics_scratch_bytes(uint64_t M, uint64_t C) {
   return output_statistics_counts_bytes(M, C) + align_up(batch_norm_statistics_scratch_bytes(M, C));
+}
+
+constexpr void add_batch_norm_rules(BackendRules& rules) {
+  rules.of<BatchNormStatistics>().scratch_bytes = [](const ShapedCall& c) {
+    const Tensor& x = c[BatchNormStatistics::kX];
+    return batch_norm_statistics_scratch_bytes(x.leading_elements(), x.last_dimension());
+  };
+  rules.of<BatchNormBackward>().scratch_bytes = [](const ShapedCall& c) {
+    const Tensor& x = c[BatchNormBackward::kX];
+    return batch_norm_backward_scratch_bytes(x.leading_elements(), x.last_dimension());
+  };
+  rules.of<NormReluBackward>().scratch_bytes = [](const ShapedCall& c) {
+    const Tensor& x = c[NormReluBackward::kX];
+    return batch_norm_backward_scratch_bytes(x.leading_elements(), x.last_dimension());
+  };
 }
 
 }  // namespace reprise

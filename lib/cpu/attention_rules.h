@@ -1,9 +1,7 @@
-// The tile of attention, the largest head it takes, and the scratch of its backward.
-// Here because planner and kernel must agree on them, and the planner has no kernels.
-// It must not know how a tile is computed.
+// The tile of attention, the largest head it takes, and the scratch of its backward: planner, checker and kernel agree on them here.
 #pragma once
 
-#include "lib/tensor.h"
+#include "lib/backend_rules.h"
 
 namespace reprise {
 
@@ -25,6 +23,12 @@ constexpr uint64_t attention_backward_scratch_bytes(const Tensor& y, const Tenso
   const uint64_t heads = uint64_t{lse.shape[0]} * lse.shape[1];
   const uint64_t head_bytes = heads == 0 ? 0 : y.elements() / heads * sizeof(float);
   return attention_delta_bytes(lse.elements()) + (y.dtype == DType::kBf16 ? attention_tasks(heads, y.dtype) * head_bytes : 0);
+}
+
+constexpr void add_attention_rules(BackendRules& rules) {
+  rules.of<AttentionBackward>().scratch_bytes = [](const ShapedCall& c) {
+    return attention_backward_scratch_bytes(c[AttentionBackward::kY], c[AttentionBackward::kLse]);
+  };
 }
 
 }  // namespace reprise

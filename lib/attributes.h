@@ -1,0 +1,210 @@
+// The attributes of kernels: the numbers of a call that no tensor's shape tells. A plan has one pool of each type, a row an index.
+// This file is the one list of the types. Each type has a name (its own without "Attribute"), visits its fields (in the order of its members, as plan.h writes
+// them), and says which values make sense; check.h refuses a plan that holds others.
+#pragma once
+
+#include <cstdint>
+
+#include "lib/tensor.h"
+
+namespace reprise {
+
+namespace sense {
+// Comparisons that a NaN fails.
+constexpr bool within(double value, double least, double most) { return value >= least && value <= most; }
+constexpr bool is_probability(double value) { return value >= 0 && value < 1; }
+constexpr bool is_epsilon(double value) { return value > 0 && value <= 1; }
+constexpr double kMostFactor = 1e6;  // of a decay, a momentum, a norm's limit: above, a recipe has lost a decimal point
+}  // namespace sense
+
+// Convolution and pooling.
+struct WindowAttribute {
+  static constexpr const char* kName = "Window";
+  static constexpr uint16_t kMost = 255;  // of each: kernels walk over stride x stride phases
+  uint16_t kernel_h, kernel_w, stride, pad;
+  float epsilon = 0;  // a convolution's rstd: 1 / sqrt(biased variance + epsilon); 0 where nobody wants statistics
+  constexpr bool operator==(const WindowAttribute&) const = default;
+  template <typename Visit>
+  constexpr void fields(const Visit& visit) const {
+    visit("kernel_h", kernel_h), visit("kernel_w", kernel_w), visit("stride", stride), visit("pad", pad), visit("epsilon", epsilon);
+  }
+  constexpr bool makes_sense() const {
+    const bool window = kernel_h > 0 && kernel_w > 0 && stride > 0 && kernel_h <= kMost && kernel_w <= kMost && stride <= kMost && pad <= kMost;
+    return window && (epsilon == 0 || sense::is_epsilon(static_cast<double>(epsilon)));
+  }
+};
+
+// Batch-norm and layer-norm.
+struct NormAttribute {
+  static constexpr const char* kName = "Norm";
+  float epsilon;
+  float momentum;  // batch-norm's running statistics: new = (1 - momentum) * old + momentum * batch
+  uint64_t count;  // batch-norm: elements reduced per channel, N * H * W
+  constexpr bool operator==(const NormAttribute&) const = default;
+  template <typename Visit>
+  constexpr void fields(const Visit& visit) const {
+    visit("epsilon", epsilon), visit("momentum", momentum), visit("count", count);
+  }
+  constexpr bool makes_sense() const {
+    return sense::is_epsilon(static_cast<double>(epsilon)) && sense::within(static_cast<double>(momentum), 0, 1);
+  }
+};
+
+struct LinearAttribute {
+  static constexpr const char* kName = "Linear";
+  uint32_t input_major;  // 1: weight is [in, out] (Hugging Face's Conv1D); 0: [out, in]
+  constexpr bool operator==(const LinearAttribute&) const = default;
+  template <typename Visit>
+  constexpr void fields(const Visit& visit) const {
+    visit("input_major", input_major);
+  }
+  constexpr bool makes_sense() const { return input_major <= 1; }
+};
+
+struct GeluAttribute {
+  static constexpr const char* kName = "Gelu";
+  uint32_t tanh_form;  // 1: gelu_new; 0: the erf form
+  constexpr bool operator==(const GeluAttribute&) const = default;
+  template <typename Visit>
+  constexpr void fields(const Visit& visit) const {
+    visit("tanh_form", tanh_form);
+  }
+  constexpr bool makes_sense() const { return tanh_form <= 1; }
+};
+
+struct AttentionAttribute {
+  static constexpr const char* kName = "Attention";
+  uint32_t heads;
+  float dropout;    // probability of dropping a weight; 0 for none
+  uint32_t stream;  // node number: part of the random counter
+  constexpr bool operator==(const AttentionAttribute&) const = default;
+  template <typename Visit>
+  constexpr void fields(const Visit& visit) const {
+    visit("heads", heads), visit("dropout", dropout), visit("stream", stream);
+  }
+  constexpr bool makes_sense() const { return heads > 0 && sense::is_probability(static_cast<double>(dropout)); }
+};
+
+struct DropoutAttribute {
+  static constexpr const char* kName = "Dropout";
+  float probability;
+  uint32_t stream;
+  constexpr bool operator==(const DropoutAttribute&) const = default;
+  template <typename Visit>
+  constexpr void fields(const Visit& visit) const {
+    visit("probability", probability), visit("stream", stream);
+  }
+  constexpr bool makes_sense() const { return sense::is_probability(static_cast<double>(probability)); }
+};
+
+// A contiguous group of tensors that one row reduces or updates.
+struct GroupAttribute {
+  static constexpr const char* kName = "Group";
+  uint32_t tensors;     // the argument names the first one; the others follow it in the region, in order
+  uint32_t first_norm;  // reduce: index of the first tensor's entry in the norms
+  uint64_t elements;    // floats from the first tensor's start to the last one's last element; the padding between is always zero
+  constexpr bool operator==(const GroupAttribute&) const = default;
+  template <typename Visit>
+  constexpr void fields(const Visit& visit) const {
+    visit("tensors", tensors), visit("first_norm", first_norm), visit("elements", elements);
+  }
+  constexpr bool makes_sense() const { return true; }  // check.h compares a group with its tensors
+};
+
+struct ClipAttribute {
+  static constexpr const char* kName = "Clip";
+  float max_norm;  // 0: none
+  constexpr bool operator==(const ClipAttribute&) const = default;
+  template <typename Visit>
+  constexpr void fields(const Visit& visit) const {
+    visit("max_norm", max_norm);
+  }
+  constexpr bool makes_sense() const { return sense::within(static_cast<double>(max_norm), 0, 1e30); }
+};
+
+// A group with its optimizer's constants.
+struct UpdateAttribute {
+  static constexpr const char* kName = "Update";
+  GroupAttribute group;
+  float weight_decay, momentum;  // momentum: sgd
+  uint32_t nesterov;             // sgd
+  double beta1, beta2;           // adamw: 1 - beta2 in f32 would be wrong in the fifth digit
+  float epsilon;                 // adamw
+  constexpr bool operator==(const UpdateAttribute&) const = default;
+  template <typename Visit>
+  constexpr void fields(const Visit& visit) const {
+    visit("group", group), visit("weight_decay", weight_decay), visit("momentum", momentum), visit("nesterov", nesterov);
+    visit("beta1", beta1), visit("beta2", beta2), visit("epsilon", epsilon);
+  }
+  constexpr bool makes_sense() const {
+    return sense::within(static_cast<double>(weight_decay), 0, sense::kMostFactor) &&
+           sense::within(static_cast<double>(momentum), 0, sense::kMostFactor) && nesterov <= 1 && sense::is_probability(beta1) &&
+           sense::is_probability(beta2) && sense::within(static_cast<double>(epsilon), 0, 1);
+  }
+};
+
+template <typename... T>
+struct TypeList {
+  static constexpr uint32_t kCount = sizeof...(T);
+};
+
+// Every pool of a plan, in the order in which plan.h holds them.
+using AttributeTypes = TypeList<WindowAttribute, NormAttribute, LinearAttribute, GeluAttribute, AttentionAttribute, DropoutAttribute,
+                                GroupAttribute, ClipAttribute, UpdateAttribute>;
+
+// Names an attribute's type by its place in the list.
+using AttributeKind = uint8_t;
+constexpr AttributeKind kNoAttribute = 0xff;
+
+namespace attribute_list {
+template <typename A, typename... T>
+constexpr AttributeKind place(TypeList<T...>) {
+  AttributeKind found = kNoAttribute, at = 0;
+  ((found = __is_same(A, T) ? at : found, ++at), ...);
+  return found;
+}
+// Calls visit(pool) for the pool of every type, in the order of the list.
+template <typename Pools, typename Visit, typename... T>
+constexpr void each(const Pools& pools, const Visit& visit, TypeList<T...>) {
+  (visit(pools.template of<T>()), ...);
+}
+
+template <typename T>
+struct Pool {
+  Span<T> entries = {};
+};
+template <typename List>
+struct PoolsOf;
+template <typename... T>
+struct PoolsOf<TypeList<T...>> : Pool<T>... {
+  template <typename A>
+  constexpr const Span<A>& of() const {
+    return Pool<A>::entries;
+  }
+};
+}  // namespace attribute_list
+
+template <typename A>
+inline constexpr AttributeKind kAttributeKind = attribute_list::place<A>(AttributeTypes{});
+template <>
+inline constexpr AttributeKind kAttributeKind<void> = kNoAttribute;
+
+using AttributePools = attribute_list::PoolsOf<AttributeTypes>;
+
+template <typename Pools, typename Visit>
+constexpr void for_each_pool(const Pools& pools, const Visit& visit) {
+  attribute_list::each(pools, visit, AttributeTypes{});
+}
+
+// Entries of the pool of that kind; every index is good for a kernel without attributes.
+constexpr uint32_t attribute_count(const AttributePools& pools, AttributeKind kind) {
+  if (kind == kNoAttribute) return ~0u;
+  uint32_t count = 0;
+  AttributeKind at = 0;
+  for_each_pool(pools, [&](const auto& pool) {
+    if (at++ == kind) count = pool.count;
+  });
+  return count;
+}
+
+}  // namespace reprise

@@ -1,0 +1,42 @@
+// What is known of a backend without running it: its name, the kernels it has, and the scratch and stack that each needs for a call.
+// All of it is constexpr and needs no device: the planner plans with it, the compiler proves with it, and it is all that tools see.
+#pragma once
+
+#include "lib/op.h"
+
+namespace reprise {
+
+namespace rules {
+constexpr uint64_t no_bytes(const ShapedCall&) { return 0; }
+}  // namespace rules
+
+struct KernelRules {
+  bool exists = false;
+  uint64_t (*scratch_bytes)(const ShapedCall&) = rules::no_bytes;  // of the row's scratch argument
+  uint64_t (*stack_bytes)(const ShapedCall&) = rules::no_bytes;    // of a worker's stack, beside kFrameStackBytes
+};
+
+// What any kernel may take of a worker's stack without saying so: its frames and small arrays.
+constexpr uint64_t kFrameStackBytes = 16 << 10;
+
+struct BackendRules {
+  const char* name;      // "cpu", "cuda"; a recipe's "backend"
+  const char* header;    // where a compiled plan finds these rules
+  const char* constant;  // the name of this constant there
+  KernelRules kernels[kKernelCount] = {};
+
+  template <typename K>
+  constexpr KernelRules& of() {
+    return kernels[kKernelIndex<K>];
+  }
+  template <typename... K>
+  constexpr void have(TypeList<K...>) {
+    ((kernels[kKernelIndex<K>].exists = true), ...);
+  }
+
+  constexpr const KernelRules& of(const ShapedCall& call) const { return kernels[kernel_index(call.op, call.pass)]; }
+  constexpr uint64_t scratch_bytes(const ShapedCall& call) const { return of(call).scratch_bytes(call); }
+  constexpr uint64_t stack_bytes(const ShapedCall& call) const { return kFrameStackBytes + of(call).stack_bytes(call); }
+};
+
+}  // namespace reprise

@@ -1,0 +1,88 @@
+// The part of the proof that concerns a whole step: every trained parameter is updated once, by its whole gradient, after the norm.
+//
+//   gradient written ... written ── reduce: entry e of the norms ── finish: clip factor ── update: parameter e
+//                                   once, from the whole gradient   once, after every e    once, by that gradient
+//
+// With gradient release a parameter is updated inside the only micro-batch, before the norm is known: then nothing may clip.
+// The order of State (plan.h) says which parameters are trained: entry e of the norms belongs to state[kFirstTrained + e].
+#pragma once
+
+#include "lib/fault.h"
+#include "lib/plan.h"
+
+namespace reprise::proof {
+
+// Notes on one tensor, a part of CheckMark.
+struct UpdateMark {
+  uint32_t norm = 0;      // of a gradient: the entry of the norms that its value stands in, + 1
+  bool applied = false;   // of a gradient: it has updated its parameter
+  bool reduced = false;   // of a parameter: its entry of the norms has been written in this step
+  bool updated = false;   // of a parameter: in this step
+};
+
+class UpdateProof {
+ public:
+  constexpr explicit UpdateProof(const Plan& plan) : plan_(plan) {}
+
+  // Parameters that the plan trains; none where it has no norms.
+  constexpr uint32_t trained() const {
+    const bool has_norms = plan_.state.count > kNormsIndex && plan_.state[kNormsIndex].kind == StateKind::kNorms;
+    return has_norms ? static_cast<uint32_t>(plan_.state[kNormsIndex].tensor.elements()) : 0;
+  }
+  // Whether State begins as plan.h says.
+  constexpr bool state_is_in_order() const {
+    if (trained() > plan_.state.count - smaller_of(plan_.state.count, kFirstTrained)) return false;
+    for (uint32_t i = 0; i < plan_.state.count; ++i) {
+      const StateKind kind = plan_.state[i].kind;
+      if ((kind == StateKind::kScalars) != (i == kScalarsIndex)) return false;
+      if (kind == StateKind::kNorms && i != kNormsIndex) return false;
+      if (i >= kFirstTrained && i < kFirstTrained + trained() && kind != StateKind::kParameter) return false;
+    }
+    return true;
+  }
+
+  constexpr void start_step() {
+    reduced_ = updated_ = updated_before_norm_ = 0;
+    finished_ = false;
+  }
+  // micro_add runs several times, or follows micro_first: neither may then update.
+  constexpr bool may_update(ProgramId program) const {
+    return program == ProgramId::kUpdate || (program == ProgramId::kMicroFirst && plan_.accumulate == 1);
+  }
+
+  // grad_norm.reduce takes the norm of `gradient` into `entry`.
+  constexpr bool reduce(UpdateMark& gradient, UpdateMark& parameter, uint32_t entry) {
+    if (finished_ || parameter.reduced || gradient.applied) return false;
+    parameter.reduced = true;
+    gradient.norm = entry + 1;
+    ++reduced_;
+    return true;
+  }
+  constexpr bool finish(float max_norm) {
+    if (finished_ || reduced_ != trained() || (updated_before_norm_ != 0 && max_norm != 0)) return false;
+    return finished_ = true;
+  }
+  // `gradient` updates trained parameter number `entry`.
+  constexpr bool update(UpdateMark& gradient, UpdateMark& parameter, uint32_t entry, ProgramId program) {
+    if (parameter.updated || gradient.applied || gradient.norm != entry + 1) return false;
+    if (program == ProgramId::kUpdate && !finished_) return false;
+    parameter.updated = gradient.applied = true;
+    ++updated_;
+    if (!finished_) ++updated_before_norm_;
+    return true;
+  }
+  // A gradient that is written again is another value; one that has been applied was not whole.
+  static constexpr bool write(UpdateMark& gradient) {
+    gradient.norm = 0;
+    return !gradient.applied;
+  }
+  constexpr bool step_is_whole() const { return (finished_ || trained() == 0) && updated_ == trained(); }
+
+ private:
+  static constexpr uint32_t smaller_of(uint32_t a, uint32_t b) { return a < b ? a : b; }
+  const Plan& plan_;
+  uint32_t reduced_ = 0, updated_ = 0, updated_before_norm_ = 0;
+  bool finished_ = false;
+};
+
+}  // namespace reprise::proof

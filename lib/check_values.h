@@ -1,0 +1,46 @@
+// What check.h asks of a plan's values one by one, before it looks at any row: tensors, attributes, the learning rate.
+#pragma once
+
+#include "lib/plan.h"
+#include "lib/fault.h"
+
+namespace reprise::proof {
+
+constexpr uint64_t kMostElements = uint64_t{1} << 56;  // below it no product of a size can wrap around
+
+// A tensor on its own: type, rank, dimensions, alignment, bytes, and its place in a region of `region_bytes`.
+constexpr Fault tensor_fault(const Tensor& tensor, uint64_t region_bytes) {
+  if (!is_dtype(tensor.dtype)) return Fault::kDType;
+  if (tensor.rank > kMaxRank) return Fault::kShape;
+  for (uint32_t d = tensor.rank; d < kMaxRank; ++d) {
+    if (tensor.shape[d] != 1) return Fault::kShape;
+  }
+  const uint64_t outer = uint64_t{tensor.shape[0]} * tensor.shape[1], inner = uint64_t{tensor.shape[2]} * tensor.shape[3];
+  if (outer == 0 || inner == 0 || outer > kMostElements / inner) return Fault::kShape;
+  if (tensor.offset % kAlignment != 0 || tensor.bytes % kAlignment != 0) return Fault::kMisaligned;
+  if (tensor.bytes < stored_bytes(tensor.dtype, outer * inner)) return Fault::kTooFewBytes;
+  if (tensor.bytes > region_bytes || tensor.offset > region_bytes - tensor.bytes) return Fault::kOutOfRegion;
+  return Fault::kNone;
+}
+
+constexpr bool attributes_make_sense(const AttributePools& pools) {
+  bool sensible = true;
+  for_each_pool(pools, [&sensible](const auto& pool) {
+    for (const auto& attribute : pool) sensible = sensible && attribute.makes_sense();
+  });
+  return sensible;
+}
+
+// Every milestone is read, so that a count past the end of its array does not compile.
+constexpr bool learning_rate_makes_sense(const LearningRate& rate) {
+  if (rate.kind > LearningRateKind::kCosine) return false;
+  if (!sense::within(rate.base, 0, sense::kMostFactor) || !sense::within(rate.gamma, 0, sense::kMostFactor)) return false;
+  uint32_t previous = 0;
+  for (const uint32_t milestone : rate.milestones) {
+    if (milestone <= previous) return false;
+    previous = milestone;
+  }
+  return true;
+}
+
+}  // namespace reprise::proof

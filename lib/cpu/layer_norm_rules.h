@@ -1,0 +1,23 @@
+// How layer-norm's parameter gradients are split over rows, and the scratch that the split takes: planner, checker and kernel agree here.
+#pragma once
+
+#include "lib/backend_rules.h"
+#include "lib/cpu/partition.h"
+
+namespace reprise {
+
+constexpr Partition layer_norm_chunks(uint64_t M) { return split_at_most(M, 32, 32); }
+
+// Two doubles and two floats per chunk and channel: the sums of dy * xhat and of dy.
+constexpr uint64_t layer_norm_backward_scratch_bytes(uint64_t M, uint64_t C) {
+  return layer_norm_chunks(M).count() * 2 * C * (sizeof(double) + sizeof(float));
+}
+
+constexpr void add_layer_norm_rules(BackendRules& rules) {
+  rules.of<LayerNormBackward>().scratch_bytes = [](const ShapedCall& c) {
+    const Tensor& x = c[LayerNormBackward::kX];
+    return layer_norm_backward_scratch_bytes(x.leading_elements(), x.last_dimension());
+  };
+}
+
+}  // namespace reprise

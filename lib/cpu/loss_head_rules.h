@@ -1,0 +1,46 @@
+// How the loss head cuts its rows into chunks, and the scratch that a chunk takes: planner, checker and kernel agree on it here.
+#pragma once
+
+#include "lib/backend_rules.h"
+#include "lib/cpu/gemm_scratch.h"
+
+namespace reprise {
+
+// Rows of logits in existence at a time: a chunk of at most about 72 MiB, but no thinner than 128 rows, because each one reads and
+// writes all of dW and packs all of w twice. Chunks of equal height: a thin last one would cost as much as a full one.
+constexpr uint64_t loss_head_chunk_rows(uint64_t M, uint64_t V) {
+  const uint64_t most = larger(128, smaller(1024, (uint64_t{18} << 20) / larger(V, 1)));
+  return divide_up(M, larger(1, divide_up(M, most)));
+}
+// [ logits rows x V | one double a row: its loss | one u32 a row: predicted right | dx rows x C, if that is bf16 | column sums |
+//   packed blocks ]
+struct LossHeadScratch {
+  uint64_t rows, losses_at, hits_at, dx_at, sums_at, gemm_at, bytes;
+};
+constexpr LossHeadScratch loss_head_scratch(uint64_t M, uint64_t C, uint64_t V, bool backward, DType stored) {
+  LossHeadScratch s{};
+  s.rows = loss_head_chunk_rows(M, V);
+  s.losses_at = align_up(4 * s.rows * V);
+  s.hits_at = s.losses_at + align_up(8 * s.rows);
+  s.dx_at = s.hits_at + align_up(4 * s.rows);
+  s.sums_at = s.dx_at + (backward && stored == DType::kBf16 ? align_up(4 * s.rows * C) : 0);
+  s.gemm_at = s.sums_at + (backward ? align_up(4 * kColumnSumBlocks * V) : 0);
+  const uint64_t forward = gemm_scratch_bytes(V, C);
+  const uint64_t data = backward ? gemm_scratch_bytes(C, V) : 0;
+  const uint64_t weight = backward ? gemm_split_scratch_bytes(V, C, s.rows) : 0;
+  s.bytes = s.gemm_at + larger(forward, larger(data, weight));
+  return s;
+}
+
+constexpr void add_loss_head_rules(BackendRules& rules) {
+  rules.of<LossHeadBackward>().scratch_bytes = [](const ShapedCall& c) {
+    using A = LossHeadBackward;
+    return loss_head_scratch(c[A::kX].leading_elements(), c[A::kX].last_dimension(), c[A::kW].shape[0], true, c[A::kX].dtype).bytes;
+  };
+  rules.of<LossHeadEvaluate>().scratch_bytes = [](const ShapedCall& c) {
+    using A = LossHeadEvaluate;
+    return loss_head_scratch(c[A::kX].leading_elements(), c[A::kX].last_dimension(), c[A::kW].shape[0], false, c[A::kX].dtype).bytes;
+  };
+}
+
+}  // namespace reprise

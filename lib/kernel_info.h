@@ -1,0 +1,172 @@
+// What a kernel is to everybody who does not run it: its arguments, their roles and storage, its facts, its shape contract.
+// Each family of ops (lib/ops) declares its kernels with these words; lib/op.h joins them into one table, kOps.
+//
+// Letters used for shapes, here and in the kernels' argument structs:
+//   N images in a micro-batch   H W height and width of the input   P Q of the output   C channels   K output channels
+//   R S height and width of a window   B sequences   T positions   V vocabulary or classes   M rows (all leading dimensions)
+#pragma once
+
+#include "lib/fault.h"
+#include "lib/plan.h"
+
+namespace reprise {
+
+enum class Role : uint8_t { kNone, kOutput, kUpdated, kInput, kScratch };  // updated: read and written
+
+// What an argument is, apart from how its tensor is stored.
+enum class Storage : uint8_t {
+  kF32,         // numbers that are always f32: statistics, small parameters, gradients of weights, moments
+  kF64,
+  kI32,
+  kI64,
+  kU8,
+  kActivation,  // activations and their gradients: f32 or bf16, all of a row alike
+  kWeight,      // a matrix of parameters: f32 or bf16, tensor by tensor; kernels take a Weight
+  kScalars,     // the StepScalars, state[0]
+  kScratch,     // bytes whose content is nobody's value
+};
+
+// Whether a tensor of that type may stand where the argument is. All activations of a row are alike, which check.h sees to.
+constexpr bool may_store(Storage storage, DType dtype) {
+  switch (storage) {
+    case Storage::kF32: return dtype == DType::kF32;
+    case Storage::kF64: return dtype == DType::kF64;
+    case Storage::kI32: return dtype == DType::kI32;
+    case Storage::kI64: return dtype == DType::kI64;
+    case Storage::kActivation:
+    case Storage::kWeight: return dtype == DType::kF32 || dtype == DType::kBf16;
+    case Storage::kU8:
+    case Storage::kScalars:
+    case Storage::kScratch: return dtype == DType::kU8;
+  }
+  return false;
+}
+
+struct ArgumentInfo {
+  const char* name = "";
+  Role role = Role::kNone;
+  Storage storage = Storage::kF32;
+  bool optional = false;
+  bool may_accumulate = false;  // an output that a row may add to
+  bool group = false;           // names the first of a group of tensors that lie side by side
+  bool labels = false;          // takes the labels that the host fills, and nothing else does
+};
+
+constexpr uint32_t kMaxArguments = 24;  // a fused product for q, k and v with its low-rank adapters has about twenty
+
+struct ShapedCall;
+
+// Arguments stand as outputs, updated, inputs; scratch is last.
+struct KernelInfo {
+  Op op;
+  Pass pass;
+  const char* name;
+  AttributeKind attribute = kNoAttribute;
+  // Output `in_place_output` may share its slot with input `in_place_input` (arguments' indices); -1 for never.
+  int8_t in_place_output = -1;
+  int8_t in_place_input = -1;
+  bool copies = false;             // the output is the input: nothing is computed
+  bool moves = false;              // the output, born with the row, may overlap an input that dies with it
+  bool asynchronous = false;       // one end of a transfer: start or wait
+  bool attribute_is_cost = true;   // another attribute may mean another price, scratch or shape
+  uint8_t updates = 0;             // kinds of State that its updated arguments may name: bits of update_bit()
+  ArgumentInfo arguments[kMaxArguments] = {};
+  Fault (*shape_fault)(const ShapedCall&) = nullptr;
+
+  constexpr uint32_t arity() const {
+    uint32_t n = 0;
+    while (n < kMaxArguments && arguments[n].role != Role::kNone) ++n;
+    return n;
+  }
+};
+
+constexpr uint8_t update_bit(StateKind kind) { return static_cast<uint8_t>(1u << static_cast<uint32_t>(kind)); }
+
+// A kernel's call as far as shapes tell it, without memory: what checker, planner and scratch rules decide from.
+struct ShapedCall {
+  Op op;
+  Pass pass;
+  const Tensor* const* tensors;  // in the order of kOps; the entry of an absent argument is not looked at
+  uint32_t present;              // bit n: argument n is there
+  const AttributePools* pools;
+  uint32_t attribute_index;
+
+  constexpr bool has(uint32_t i) const { return (present >> i & 1u) != 0; }
+  constexpr const Tensor& operator[](uint32_t i) const { return *tensors[i]; }
+  template <typename A>
+  constexpr const A& attribute() const {
+    return pools->of<A>()[attribute_index];
+  }
+};
+static_assert(kMaxArguments <= 32, "`present` has a bit for each argument");
+
+// The words in which a family declares its arguments.
+namespace contract {
+constexpr ArgumentInfo out(const char* name, Storage storage = Storage::kF32) { return {.name = name, .role = Role::kOutput, .storage = storage}; }
+constexpr ArgumentInfo sum(const char* name, Storage storage = Storage::kF32) {
+  return {.name = name, .role = Role::kOutput, .storage = storage, .may_accumulate = true};
+}
+constexpr ArgumentInfo updated(const char* name, Storage storage = Storage::kF32) {
+  return {.name = name, .role = Role::kUpdated, .storage = storage};
+}
+constexpr ArgumentInfo in(const char* name, Storage storage = Storage::kF32) { return {.name = name, .role = Role::kInput, .storage = storage}; }
+constexpr ArgumentInfo optional(ArgumentInfo argument) {
+  argument.optional = true;
+  return argument;
+}
+constexpr ArgumentInfo group(ArgumentInfo argument) {
+  argument.group = true;
+  return argument;
+}
+// Activations and their gradients.
+constexpr ArgumentInfo act_out(const char* name) { return out(name, Storage::kActivation); }
+constexpr ArgumentInfo act_sum(const char* name) { return sum(name, Storage::kActivation); }
+constexpr ArgumentInfo act_updated(const char* name) { return updated(name, Storage::kActivation); }
+constexpr ArgumentInfo act_in(const char* name) { return in(name, Storage::kActivation); }
+constexpr ArgumentInfo weight(const char* name) { return in(name, Storage::kWeight); }
+constexpr ArgumentInfo labels(const char* name) { return {.name = name, .role = Role::kInput, .storage = Storage::kI32, .labels = true}; }
+constexpr ArgumentInfo scalars_in() { return in("scalars", Storage::kScalars); }
+constexpr ArgumentInfo scalars_updated() { return updated("scalars", Storage::kScalars); }
+constexpr ArgumentInfo scratch() { return {.name = "scratch", .role = Role::kScratch, .storage = Storage::kScratch, .optional = true}; }
+}  // namespace contract
+
+// The words in which a family states its shape contract. An absent argument obeys every rule.
+namespace shape {
+constexpr Fault require(bool holds, Fault otherwise = Fault::kShape) { return holds ? Fault::kNone : otherwise; }
+constexpr bool has_elements(const ShapedCall& c, uint32_t i, uint64_t n) { return !c.has(i) || c[i].elements() == n; }
+constexpr bool is_vector(const ShapedCall& c, uint32_t i, uint64_t n) { return !c.has(i) || (c[i].rank <= 1 && c[i].shape[0] == n); }
+constexpr bool is_matrix(const ShapedCall& c, uint32_t i, uint64_t rows, uint64_t columns) {
+  return !c.has(i) || (c[i].rank == 2 && c[i].shape[0] == rows && c[i].shape[1] == columns);
+}
+constexpr bool is_shape(const Tensor& t, uint64_t a, uint64_t b, uint64_t c, uint64_t d) {
+  return t.shape[0] == a && t.shape[1] == b && t.shape[2] == c && t.shape[3] == d;
+}
+constexpr bool same_rows(const Tensor& a, const Tensor& b) {
+  return a.last_dimension() == b.last_dimension() && a.elements() == b.elements();
+}
+// Vectors of n at arguments first, first + 1, ...
+constexpr bool are_vectors(const ShapedCall& c, uint32_t first, uint32_t count, uint64_t n) {
+  for (uint32_t i = first; i < first + count; ++i) {
+    if (!is_vector(c, i, n)) return false;
+  }
+  return true;
+}
+// All present arguments before the scratch have as many elements as the first.
+constexpr Fault all_alike(const ShapedCall& c, uint32_t count) {
+  for (uint32_t i = 1; i < count; ++i) {
+    if (c[i].elements() != c[0].elements()) return Fault::kShape;
+  }
+  return Fault::kNone;
+}
+// Windows slide from -pad in steps of `stride` while they end inside the padded input.
+constexpr bool slides(uint64_t in, uint64_t kernel, uint64_t stride, uint64_t pad, uint64_t out) {
+  return in + 2 * pad >= kernel && (in + 2 * pad - kernel) / stride + 1 == out;
+}
+constexpr bool slides(const WindowAttribute& a, const Tensor& in, const Tensor& out) {
+  return in.rank == 4 && out.rank == 4 && in.shape[0] == out.shape[0] &&
+         slides(in.shape[1], a.kernel_h, a.stride, a.pad, out.shape[1]) &&
+         slides(in.shape[2], a.kernel_w, a.stride, a.pad, out.shape[2]);
+}
+}  // namespace shape
+
+}  // namespace reprise

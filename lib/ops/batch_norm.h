@@ -1,0 +1,242 @@
+// Batch-norm (Ioffe & Szegedy 2015): statistics once, normalisation as often as it is needed; and what is folded with it: the ReLU
+// whose gradient its backward masks, and the addition and ReLU at a residual unit's end (tools/graph/fold.h).
+#pragma once
+
+#include "lib/row_call.h"
+
+namespace reprise {
+
+// Batch-norm over M = N*H*W rows of C channels (Ioffe & Szegedy 2015): rstd = 1 / sqrt(biased variance + epsilon).
+template <typename Stored>
+struct BatchNormStatisticsArgsOf {
+  float* mean;     // [C]
+  float* rstd;     // [C]
+  const Stored* x;  // [M,C]
+  void* scratch;
+  uint64_t scratch_bytes;
+  uint64_t M;
+  uint32_t C;
+  float epsilon;
+};
+// running = (1 - momentum) * running + momentum * batch; the variance unbiased, M / (M - 1), as torch has it. batches += 1.
+// A channel whose mean or variance is not finite keeps what it has.
+struct BatchNormRunningArgs {
+  float* running_mean;  // [C]
+  float* running_var;   // [C]
+  int64_t* batches;     // []
+  const float* mean;    // [C]
+  const float* rstd;    // [C]
+  uint64_t M;
+  uint32_t C;
+  float epsilon, momentum;
+};
+template <typename Stored>
+struct BatchNormForwardArgsOf {
+  Stored* y;        // [M,C]; may be x
+  const Stored* x;  // [M,C]
+  const float* mean;
+  const float* rstd;
+  const float* gamma;
+  const float* beta;
+  uint64_t M;
+  uint32_t C;
+};
+template <typename Stored>
+struct BatchNormInferenceArgsOf {
+  Stored* y;        // [M,C]; may be x
+  const Stored* x;  // [M,C]
+  const float* running_mean;
+  const float* running_var;
+  const float* gamma;
+  const float* beta;
+  uint64_t M;
+  uint32_t C;
+  float epsilon;
+};
+template <typename Stored>
+struct BatchNormBackwardArgsOf {
+  Stored* dx;      // [M,C]; may be dy
+  float* dgamma;  // [C] or null
+  float* dbeta;   // [C] or null
+  const Stored* x;
+  const float* mean;
+  const float* rstd;
+  const float* gamma;
+  const Stored* dy;
+  void* scratch;
+  uint64_t scratch_bytes;
+  uint64_t M;
+  uint32_t C;
+  bool accumulate_dgamma, accumulate_dbeta;
+  const float* beta;  // [C] or null. Not null: dy is the gradient of relu(y), and counts where y > 0 alone.
+};
+
+// y = relu(norm(x) + b), norm as BatchNormForwardArgs has it.
+template <typename Stored>
+struct NormAddReluArgsOf {
+  Stored* y;        // [M,C]; may be x
+  const Stored* x;  // [M,C]
+  const Stored* b;  // [M,C]
+  const float* mean;
+  const float* rstd;
+  const float* gamma;
+  const float* beta;
+  uint64_t M;
+  uint32_t C;
+};
+
+struct BatchNormStatistics {
+  enum : uint32_t { kMean, kRstd, kX, kScratch };
+
+  static constexpr Fault fault(const ShapedCall& c) {
+    if (c.attribute<NormAttribute>().count != c[kX].leading_elements()) return Fault::kAttribute;
+    return shape::require(shape::are_vectors(c, kMean, 2, c[kX].last_dimension()));
+  }
+  static constexpr KernelInfo kInfo = {
+      .op = Op::kBatchNorm, .pass = Pass::kStatistics, .name = "batch_norm.statistics", .attribute = kAttributeKind<NormAttribute>,
+      .arguments = {contract::out("mean[C]"), contract::out("rstd[C]"), contract::act_in("x[N,H,W,C]"), contract::scratch()},
+      .shape_fault = fault};
+  template <typename Stored>
+  static BatchNormStatisticsArgsOf<Stored> arguments(const RowCall& c) {
+    return {.mean = c.f32(kMean), .rstd = c.f32(kRstd), .x = c.pointer<Stored>(kX), .scratch = c.pointer<void>(kScratch),
+            .scratch_bytes = c.bytes(kScratch), .M = c.leading(kX), .C = c.last(kX), .epsilon = c.attribute<NormAttribute>().epsilon};
+  }
+};
+
+struct BatchNormRunning {
+  enum : uint32_t { kRunningMean, kRunningVar, kBatches, kMean, kRstd };
+
+  static constexpr Fault fault(const ShapedCall& c) {
+    const uint64_t C = c[kRunningMean].elements();
+    if (c.attribute<NormAttribute>().count == 0) return Fault::kAttribute;
+    return shape::require(shape::are_vectors(c, kRunningMean, 2, C) && shape::is_vector(c, kBatches, 1) && shape::are_vectors(c, kMean, 2, C));
+  }
+  static constexpr KernelInfo kInfo = {
+      .op = Op::kBatchNorm, .pass = Pass::kRunning, .name = "batch_norm.running", .attribute = kAttributeKind<NormAttribute>,
+      .updates = update_bit(StateKind::kBuffer),
+      .arguments = {contract::updated("running_mean[C]"), contract::updated("running_var[C]"), contract::updated("batches[]", Storage::kI64),
+                    contract::in("mean[C]"), contract::in("rstd[C]")},
+      .shape_fault = fault};
+  static BatchNormRunningArgs arguments(const RowCall& c) {
+    const NormAttribute& norm = c.attribute<NormAttribute>();
+    return {.running_mean = c.f32(kRunningMean), .running_var = c.f32(kRunningVar), .batches = c.pointer<int64_t>(kBatches),
+            .mean = c.f32(kMean), .rstd = c.f32(kRstd), .M = norm.count, .C = c.last(kRunningMean), .epsilon = norm.epsilon,
+            .momentum = norm.momentum};
+  }
+};
+
+struct BatchNormForward {
+  enum : uint32_t { kY, kX, kMean, kRstd, kGamma, kBeta };
+
+  static constexpr Fault fault(const ShapedCall& c) {
+    if (c.attribute<NormAttribute>().count != c[kX].leading_elements()) return Fault::kAttribute;
+    return shape::require(shape::same_rows(c[kY], c[kX]) && shape::are_vectors(c, kMean, 4, c[kX].last_dimension()));
+  }
+  static constexpr KernelInfo kInfo = {
+      .op = Op::kBatchNorm, .pass = Pass::kForward, .name = "batch_norm.forward", .attribute = kAttributeKind<NormAttribute>,
+      .in_place_output = kY, .in_place_input = kX,
+      .arguments = {contract::act_out("y[N,H,W,C]"), contract::act_in("x[N,H,W,C]"), contract::in("mean[C]"), contract::in("rstd[C]"),
+                    contract::in("gamma[C]"), contract::in("beta[C]")},
+      .shape_fault = fault};
+  template <typename Stored>
+  static BatchNormForwardArgsOf<Stored> arguments(const RowCall& c) {
+    return {.y = c.pointer<Stored>(kY), .x = c.pointer<Stored>(kX), .mean = c.f32(kMean), .rstd = c.f32(kRstd), .gamma = c.f32(kGamma),
+            .beta = c.f32(kBeta), .M = c.leading(kX), .C = c.last(kX)};
+  }
+};
+
+struct BatchNormInference {
+  enum : uint32_t { kY, kX, kRunningMean, kRunningVar, kGamma, kBeta };
+
+  static constexpr Fault fault(const ShapedCall& c) { return BatchNormForward::fault(c); }
+  static constexpr KernelInfo kInfo = {
+      .op = Op::kBatchNorm, .pass = Pass::kInference, .name = "batch_norm.inference", .attribute = kAttributeKind<NormAttribute>,
+      .in_place_output = kY, .in_place_input = kX,
+      .arguments = {contract::act_out("y[N,H,W,C]"), contract::act_in("x[N,H,W,C]"), contract::in("running_mean[C]"),
+                    contract::in("running_var[C]"), contract::in("gamma[C]"), contract::in("beta[C]")},
+      .shape_fault = fault};
+  template <typename Stored>
+  static BatchNormInferenceArgsOf<Stored> arguments(const RowCall& c) {
+    return {.y = c.pointer<Stored>(kY), .x = c.pointer<Stored>(kX), .running_mean = c.f32(kRunningMean), .running_var = c.f32(kRunningVar),
+            .gamma = c.f32(kGamma), .beta = c.f32(kBeta), .M = c.leading(kX), .C = c.last(kX),
+            .epsilon = c.attribute<NormAttribute>().epsilon};
+  }
+};
+
+struct BatchNormBackward {
+  enum : uint32_t { kDx, kDgamma, kDbeta, kX, kMean, kRstd, kGamma, kDy, kScratch };
+
+  static constexpr Fault fault(const ShapedCall& c) {
+    if (c.attribute<NormAttribute>().count != c[kX].leading_elements()) return Fault::kAttribute;
+    const uint64_t C = c[kX].last_dimension();
+    return shape::require(shape::same_rows(c[kDx], c[kX]) && shape::same_rows(c[kDy], c[kX]) && shape::are_vectors(c, kDgamma, 2, C) &&
+                          shape::are_vectors(c, kMean, 3, C));
+  }
+  static constexpr KernelInfo kInfo = {
+      .op = Op::kBatchNorm, .pass = Pass::kBackward, .name = "batch_norm.backward", .attribute = kAttributeKind<NormAttribute>,
+      .in_place_output = kDx, .in_place_input = kDy,
+      .arguments = {contract::act_out("dx[N,H,W,C]"), contract::optional(contract::sum("dgamma[C]")), contract::optional(contract::sum("dbeta[C]")),
+                    contract::act_in("x[N,H,W,C]"), contract::in("mean[C]"), contract::in("rstd[C]"), contract::in("gamma[C]"),
+                    contract::act_in("dy[N,H,W,C]"), contract::scratch()},
+      .shape_fault = fault};
+  template <typename Stored>
+  static BatchNormBackwardArgsOf<Stored> arguments(const RowCall& c) {
+    return {.dx = c.pointer<Stored>(kDx), .dgamma = c.f32(kDgamma), .dbeta = c.f32(kDbeta), .x = c.pointer<Stored>(kX), .mean = c.f32(kMean),
+            .rstd = c.f32(kRstd), .gamma = c.f32(kGamma), .dy = c.pointer<Stored>(kDy), .scratch = c.pointer<void>(kScratch),
+            .scratch_bytes = c.bytes(kScratch), .M = c.leading(kX), .C = c.last(kX), .accumulate_dgamma = c.adds(kDgamma),
+            .accumulate_dbeta = c.adds(kDbeta), .beta = nullptr};
+  }
+};
+
+// Batch-norm's backward from the gradient of a = relu(norm(x)).
+struct NormReluBackward {
+  enum : uint32_t { kDx, kDgamma, kDbeta, kX, kMean, kRstd, kGamma, kBeta, kDa, kScratch };
+
+  static constexpr Fault fault(const ShapedCall& c) {
+    if (c.attribute<NormAttribute>().count != c[kX].leading_elements()) return Fault::kAttribute;
+    const uint64_t C = c[kX].last_dimension();
+    return shape::require(shape::same_rows(c[kDx], c[kX]) && shape::same_rows(c[kDa], c[kX]) && shape::are_vectors(c, kDgamma, 2, C) &&
+                          shape::are_vectors(c, kMean, 4, C));
+  }
+  static constexpr KernelInfo kInfo = {
+      .op = Op::kNormRelu, .pass = Pass::kBackward, .name = "norm_relu.backward", .attribute = kAttributeKind<NormAttribute>,
+      .in_place_output = kDx, .in_place_input = kDa,
+      .arguments = {contract::act_out("dx[N,H,W,C]"), contract::optional(contract::sum("dgamma[C]")), contract::optional(contract::sum("dbeta[C]")),
+                    contract::act_in("x[N,H,W,C]"), contract::in("mean[C]"), contract::in("rstd[C]"), contract::in("gamma[C]"),
+                    contract::in("beta[C]"), contract::act_in("da[N,H,W,C]"), contract::scratch()},
+      .shape_fault = fault};
+  template <typename Stored>
+  static BatchNormBackwardArgsOf<Stored> arguments(const RowCall& c) {
+    return {.dx = c.pointer<Stored>(kDx), .dgamma = c.f32(kDgamma), .dbeta = c.f32(kDbeta), .x = c.pointer<Stored>(kX), .mean = c.f32(kMean),
+            .rstd = c.f32(kRstd), .gamma = c.f32(kGamma), .dy = c.pointer<Stored>(kDa), .scratch = c.pointer<void>(kScratch),
+            .scratch_bytes = c.bytes(kScratch), .M = c.leading(kX), .C = c.last(kX), .accumulate_dgamma = c.adds(kDgamma),
+            .accumulate_dbeta = c.adds(kDbeta), .beta = c.f32(kBeta)};
+  }
+};
+
+// relu(norm(x) + b).
+struct NormAddReluForward {
+  enum : uint32_t { kY, kX, kB, kMean, kRstd, kGamma, kBeta };
+
+  static constexpr Fault fault(const ShapedCall& c) {
+    if (c.attribute<NormAttribute>().count != c[kX].leading_elements()) return Fault::kAttribute;
+    return shape::require(shape::same_rows(c[kY], c[kX]) && shape::same_rows(c[kB], c[kX]) &&
+                          shape::are_vectors(c, kMean, 4, c[kX].last_dimension()));
+  }
+  static constexpr KernelInfo kInfo = {
+      .op = Op::kNormAddRelu, .pass = Pass::kForward, .name = "norm_add_relu.forward", .attribute = kAttributeKind<NormAttribute>,
+      .in_place_output = kY, .in_place_input = kX,
+      .arguments = {contract::act_out("y[N,H,W,C]"), contract::act_in("x[N,H,W,C]"), contract::act_in("b[N,H,W,C]"), contract::in("mean[C]"),
+                    contract::in("rstd[C]"), contract::in("gamma[C]"), contract::in("beta[C]")},
+      .shape_fault = fault};
+  template <typename Stored>
+  static NormAddReluArgsOf<Stored> arguments(const RowCall& c) {
+    return {.y = c.pointer<Stored>(kY), .x = c.pointer<Stored>(kX), .b = c.pointer<Stored>(kB), .mean = c.f32(kMean), .rstd = c.f32(kRstd),
+            .gamma = c.f32(kGamma), .beta = c.f32(kBeta), .M = c.leading(kX), .C = c.last(kX)};
+  }
+};
+
+using BatchNormKernels = TypeList<BatchNormStatistics, BatchNormRunning, BatchNormForward, BatchNormInference, BatchNormBackward,
+                                  NormReluBackward, NormAddReluForward>;
+
+}  // namespace reprise

@@ -1,0 +1,47 @@
+// Dropout, whose mask is drawn again in the backward instead of being kept.
+#pragma once
+
+#include "lib/row_call.h"
+
+namespace reprise {
+
+// y = x / (1-p) where element's draw >= dropout_threshold(p), else 0. The backward is the same function of dy.
+template <typename Stored>
+struct DropoutArgsOf {
+  Stored* y;  // [n]; may be x
+  const Stored* x;
+  const StepScalars* scalars;
+  uint64_t n;
+  DropoutAttribute dropout;
+};
+
+struct DropoutForward {
+  enum : uint32_t { kY, kX, kScalars };
+  static constexpr Fault fault(const ShapedCall& c) { return shape::all_alike(c, 2); }
+  static constexpr KernelInfo kInfo = {
+      .op = Op::kDropout, .pass = Pass::kForward, .name = "dropout.forward", .attribute = kAttributeKind<DropoutAttribute>,
+      .in_place_output = kY, .in_place_input = kX, .attribute_is_cost = false,
+      .arguments = {contract::act_out("y[...]"), contract::act_in("x[...]"), contract::scalars_in()}, .shape_fault = fault};
+  template <typename Stored>
+  static DropoutArgsOf<Stored> arguments(const RowCall& c) {
+    return {.y = c.pointer<Stored>(kY), .x = c.pointer<Stored>(kX), .scalars = c.scalars(kScalars), .n = c[kY].elements(),
+            .dropout = c.attribute<DropoutAttribute>()};
+  }
+};
+
+struct DropoutBackward {
+  enum : uint32_t { kDx, kDy, kScalars };
+  static constexpr Fault fault(const ShapedCall& c) { return shape::all_alike(c, 2); }
+  static constexpr KernelInfo kInfo = {
+      .op = Op::kDropout, .pass = Pass::kBackward, .name = "dropout.backward", .attribute = kAttributeKind<DropoutAttribute>,
+      .in_place_output = kDx, .in_place_input = kDy, .attribute_is_cost = false,
+      .arguments = {contract::act_out("dx[...]"), contract::act_in("dy[...]"), contract::scalars_in()}, .shape_fault = fault};
+  template <typename Stored>
+  static DropoutArgsOf<Stored> arguments(const RowCall& c) {
+    return DropoutForward::arguments<Stored>(c);
+  }
+};
+
+using DropoutKernels = TypeList<DropoutForward, DropoutBackward>;
+
+}  // namespace reprise

@@ -1,0 +1,133 @@
+// ReLU, GELU, addition and copy: one output element from the input elements at the same place; and the row that takes a gradient to
+// an overlapping place.
+#pragma once
+
+#include "lib/row_call.h"
+
+namespace reprise {
+
+template <typename Stored>
+struct UnaryArgsOf {  // relu, gelu, copy, move, transfer: y[n] from x[n]
+  Stored* y;         // may be x for relu and gelu; may overlap x for move (memmove semantics)
+  const Stored* x;
+  uint64_t n;
+  bool accumulate_y;  // copy only
+  bool tanh_form;     // gelu only
+};
+template <typename Stored>
+struct ActivationBackwardArgsOf {  // relu: saved is y, dx = dy where y > 0; gelu: saved is x
+  Stored* dx;                     // [n]; may be dy
+  const Stored* saved;            // [n]
+  const Stored* dy;               // [n]
+  uint64_t n;
+  bool tanh_form;  // gelu only
+};
+template <typename Stored>
+struct AddArgsOf {
+  Stored* y;  // [n]; may be a
+  const Stored* a;
+  const Stored* b;
+  uint64_t n;
+};
+
+namespace contract {
+// Argument 0 from argument 1.
+template <typename Stored>
+UnaryArgsOf<Stored> unary_arguments(const RowCall& c, bool tanh_form) {
+  return {.y = c.pointer<Stored>(0), .x = c.pointer<Stored>(1), .n = c[0].elements(), .accumulate_y = c.adds(0), .tanh_form = tanh_form};
+}
+template <typename Stored>
+ActivationBackwardArgsOf<Stored> activation_backward_arguments(const RowCall& c, bool tanh_form) {
+  return {.dx = c.pointer<Stored>(0), .saved = c.pointer<Stored>(1), .dy = c.pointer<Stored>(2), .n = c[0].elements(), .tanh_form = tanh_form};
+}
+}  // namespace contract
+
+struct ReluForward {
+  enum : uint32_t { kY, kX };
+  static constexpr Fault fault(const ShapedCall& c) { return shape::all_alike(c, 2); }
+  static constexpr KernelInfo kInfo = {
+      .op = Op::kRelu, .pass = Pass::kForward, .name = "relu.forward", .in_place_output = kY, .in_place_input = kX,
+      .arguments = {contract::act_out("y[...]"), contract::act_in("x[...]")}, .shape_fault = fault};
+  template <typename Stored>
+  static UnaryArgsOf<Stored> arguments(const RowCall& c) {
+    return contract::unary_arguments<Stored>(c, false);
+  }
+};
+
+struct ReluBackward {
+  enum : uint32_t { kDx, kY, kDy };
+  static constexpr Fault fault(const ShapedCall& c) { return shape::all_alike(c, 3); }
+  static constexpr KernelInfo kInfo = {
+      .op = Op::kRelu, .pass = Pass::kBackward, .name = "relu.backward", .in_place_output = kDx, .in_place_input = kDy,
+      .arguments = {contract::act_out("dx[...]"), contract::act_in("y[...]"), contract::act_in("dy[...]")}, .shape_fault = fault};
+  template <typename Stored>
+  static ActivationBackwardArgsOf<Stored> arguments(const RowCall& c) {
+    return contract::activation_backward_arguments<Stored>(c, false);
+  }
+};
+
+struct AddForward {
+  enum : uint32_t { kY, kA, kB };
+  static constexpr Fault fault(const ShapedCall& c) { return shape::all_alike(c, 3); }
+  static constexpr KernelInfo kInfo = {
+      .op = Op::kAdd, .pass = Pass::kForward, .name = "add.forward", .in_place_output = kY, .in_place_input = kA,
+      .arguments = {contract::act_out("y[...]"), contract::act_in("a[...]"), contract::act_in("b[...]")}, .shape_fault = fault};
+  template <typename Stored>
+  static AddArgsOf<Stored> arguments(const RowCall& c) {
+    return {.y = c.pointer<Stored>(kY), .a = c.pointer<Stored>(kA), .b = c.pointer<Stored>(kB), .n = c[kY].elements()};
+  }
+};
+
+struct CopyForward {
+  enum : uint32_t { kY, kX };
+  static constexpr Fault fault(const ShapedCall& c) { return shape::all_alike(c, 2); }
+  static constexpr KernelInfo kInfo = {
+      .op = Op::kCopy, .pass = Pass::kForward, .name = "copy.forward", .copies = true,
+      .arguments = {contract::act_sum("y[...]"), contract::act_in("x[...]")}, .shape_fault = fault};
+  template <typename Stored>
+  static UnaryArgsOf<Stored> arguments(const RowCall& c) {
+    return contract::unary_arguments<Stored>(c, false);
+  }
+};
+
+struct GeluForward {
+  enum : uint32_t { kY, kX };
+  static constexpr Fault fault(const ShapedCall& c) { return shape::all_alike(c, 2); }
+  static constexpr KernelInfo kInfo = {
+      .op = Op::kGelu, .pass = Pass::kForward, .name = "gelu.forward", .attribute = kAttributeKind<GeluAttribute>, .in_place_output = kY,
+      .in_place_input = kX, .arguments = {contract::act_out("y[...]"), contract::act_in("x[...]")}, .shape_fault = fault};
+  template <typename Stored>
+  static UnaryArgsOf<Stored> arguments(const RowCall& c) {
+    return contract::unary_arguments<Stored>(c, c.attribute<GeluAttribute>().tanh_form != 0);
+  }
+};
+
+struct GeluBackward {
+  enum : uint32_t { kDx, kX, kDy };
+  static constexpr Fault fault(const ShapedCall& c) { return shape::all_alike(c, 3); }
+  static constexpr KernelInfo kInfo = {
+      .op = Op::kGelu, .pass = Pass::kBackward, .name = "gelu.backward", .attribute = kAttributeKind<GeluAttribute>, .in_place_output = kDx,
+      .in_place_input = kDy, .arguments = {contract::act_out("dx[...]"), contract::act_in("x[...]"), contract::act_in("dy[...]")},
+      .shape_fault = fault};
+  template <typename Stored>
+  static ActivationBackwardArgsOf<Stored> arguments(const RowCall& c) {
+    return contract::activation_backward_arguments<Stored>(c, c.attribute<GeluAttribute>().tanh_form != 0);
+  }
+};
+
+// Takes a value to another place, which may overlap the old one (memmove semantics).
+struct MoveForward {
+  enum : uint32_t { kY, kX };
+  static constexpr Fault fault(const ShapedCall& c) { return shape::all_alike(c, 2); }
+  static constexpr KernelInfo kInfo = {
+      .op = Op::kMove, .pass = Pass::kForward, .name = "move.forward", .copies = true, .moves = true,
+      .arguments = {contract::act_out("y[...]"), contract::act_in("x[...]")}, .shape_fault = fault};
+  template <typename Stored>
+  static UnaryArgsOf<Stored> arguments(const RowCall& c) {
+    return contract::unary_arguments<Stored>(c, false);
+  }
+};
+
+using ElementwiseKernels = TypeList<ReluForward, ReluBackward, AddForward, CopyForward, GeluForward, GeluBackward, MoveForward>;
+
+}  // namespace reprise

@@ -1,0 +1,81 @@
+// Layer-norm over the last dimension (Ba, Kiros & Hinton 2016), forward and backward.
+#pragma once
+
+#include "lib/row_call.h"
+
+namespace reprise {
+
+// Layer-norm over the last dimension (Ba et al. 2016), biased variance.
+template <typename Stored>
+struct LayerNormForwardArgsOf {
+  Stored* y;     // [M,C]
+  float* mean;  // [M]
+  float* rstd;  // [M]
+  const Stored* x;
+  const float* gamma;  // [C]
+  const float* beta;   // [C]
+  uint64_t M;
+  uint32_t C;
+  float epsilon;
+};
+template <typename Stored>
+struct LayerNormBackwardArgsOf {
+  Stored* dx;      // [M,C]
+  float* dgamma;  // [C] or null
+  float* dbeta;   // [C] or null
+  const Stored* x;
+  const float* mean;
+  const float* rstd;
+  const float* gamma;
+  const Stored* dy;
+  void* scratch;
+  uint64_t scratch_bytes;
+  uint64_t M;
+  uint32_t C;
+  bool accumulate_dx, accumulate_dgamma, accumulate_dbeta;
+};
+
+struct LayerNormForward {
+  enum : uint32_t { kY, kMean, kRstd, kX, kGamma, kBeta };
+  static constexpr Fault fault(const ShapedCall& c) {
+    const uint64_t M = c[kX].leading_elements();
+    return shape::require(shape::same_rows(c[kY], c[kX]) && shape::has_elements(c, kMean, M) && shape::has_elements(c, kRstd, M) &&
+                          shape::are_vectors(c, kGamma, 2, c[kX].last_dimension()));
+  }
+  static constexpr KernelInfo kInfo = {
+      .op = Op::kLayerNorm, .pass = Pass::kForward, .name = "layer_norm.forward", .attribute = kAttributeKind<NormAttribute>,
+      .arguments = {contract::act_out("y[M,C]"), contract::out("mean[M]"), contract::out("rstd[M]"), contract::act_in("x[M,C]"),
+                    contract::in("gamma[C]"), contract::in("beta[C]")},
+      .shape_fault = fault};
+  template <typename Stored>
+  static LayerNormForwardArgsOf<Stored> arguments(const RowCall& c) {
+    return {.y = c.pointer<Stored>(kY), .mean = c.f32(kMean), .rstd = c.f32(kRstd), .x = c.pointer<Stored>(kX), .gamma = c.f32(kGamma),
+            .beta = c.f32(kBeta), .M = c.leading(kX), .C = c.last(kX), .epsilon = c.attribute<NormAttribute>().epsilon};
+  }
+};
+
+struct LayerNormBackward {
+  enum : uint32_t { kDx, kDgamma, kDbeta, kX, kMean, kRstd, kGamma, kDy, kScratch };
+  static constexpr Fault fault(const ShapedCall& c) {
+    const uint64_t M = c[kX].leading_elements(), C = c[kX].last_dimension();
+    return shape::require(shape::same_rows(c[kDx], c[kX]) && shape::same_rows(c[kDy], c[kX]) && shape::are_vectors(c, kDgamma, 2, C) &&
+                          shape::has_elements(c, kMean, M) && shape::has_elements(c, kRstd, M) && shape::is_vector(c, kGamma, C));
+  }
+  static constexpr KernelInfo kInfo = {
+      .op = Op::kLayerNorm, .pass = Pass::kBackward, .name = "layer_norm.backward", .attribute = kAttributeKind<NormAttribute>,
+      .arguments = {contract::act_sum("dx[M,C]"), contract::optional(contract::sum("dgamma[C]")), contract::optional(contract::sum("dbeta[C]")),
+                    contract::act_in("x[M,C]"), contract::in("mean[M]"), contract::in("rstd[M]"), contract::in("gamma[C]"),
+                    contract::act_in("dy[M,C]"), contract::scratch()},
+      .shape_fault = fault};
+  template <typename Stored>
+  static LayerNormBackwardArgsOf<Stored> arguments(const RowCall& c) {
+    return {.dx = c.pointer<Stored>(kDx), .dgamma = c.f32(kDgamma), .dbeta = c.f32(kDbeta), .x = c.pointer<Stored>(kX), .mean = c.f32(kMean),
+            .rstd = c.f32(kRstd), .gamma = c.f32(kGamma), .dy = c.pointer<Stored>(kDy), .scratch = c.pointer<void>(kScratch),
+            .scratch_bytes = c.bytes(kScratch), .M = c.leading(kX), .C = c.last(kX), .accumulate_dx = c.adds(kDx),
+            .accumulate_dgamma = c.adds(kDgamma), .accumulate_dbeta = c.adds(kDbeta)};
+  }
+};
+
+using LayerNormKernels = TypeList<LayerNormForward, LayerNormBackward>;
+
+}  // namespace reprise

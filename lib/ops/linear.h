@@ -1,0 +1,128 @@
+// Linear layers: y = x W^T + b, and the gradients of its input, weight and bias.
+#pragma once
+
+#include "lib/row_call.h"
+
+namespace reprise {
+
+// y[M,K] = x[M,C] * W^T + b, where W is [K,C], or [C,K] when input_major.
+template <typename Stored>
+struct LinearForwardArgsOf {
+  Stored* y;
+  const Stored* x;
+  Weight w;
+  const float* b;  // [K] or null
+  void* scratch;
+  uint64_t scratch_bytes;
+  uint64_t M;
+  uint32_t C, K;
+  bool input_major;
+};
+template <typename Stored>
+struct LinearBackwardDataArgsOf {
+  Stored* dx;        // [M,C]
+  const Stored* dy;  // [M,K]
+  Weight w;
+  void* scratch;
+  uint64_t scratch_bytes;
+  uint64_t M;
+  uint32_t C, K;
+  bool input_major;
+  bool accumulate_dx;
+};
+template <typename Stored>
+struct LinearBackwardWeightArgsOf {
+  float* dw;        // as w
+  const Stored* x;   // [M,C]
+  const Stored* dy;  // [M,K]
+  void* scratch;
+  uint64_t scratch_bytes;
+  uint64_t M;
+  uint32_t C, K;
+  bool input_major;
+  bool accumulate_dw;
+};
+template <typename Stored>
+struct LinearBackwardBiasArgsOf {
+  float* db;        // [K]
+  const Stored* dy;  // [M,K]
+  void* scratch;
+  uint64_t scratch_bytes;
+  uint64_t M;
+  uint32_t K;
+  bool accumulate_db;
+};
+
+namespace contract {
+constexpr bool is_linear(const LinearAttribute& a, const Tensor& x, const Tensor& y, const Tensor& w) {
+  const uint64_t C = x.last_dimension(), K = y.last_dimension();
+  const bool by_input = a.input_major != 0;
+  return x.leading_elements() == y.leading_elements() && w.rank == 2 && w.shape[0] == (by_input ? C : K) && w.shape[1] == (by_input ? K : C);
+}
+}  // namespace contract
+
+struct LinearForward {
+  enum : uint32_t { kY, kX, kW, kB, kScratch };
+  static constexpr Fault fault(const ShapedCall& c) {
+    return shape::require(contract::is_linear(c.attribute<LinearAttribute>(), c[kX], c[kY], c[kW]) &&
+                          shape::is_vector(c, kB, c[kY].last_dimension()));
+  }
+  static constexpr KernelInfo kInfo = {
+      .op = Op::kLinear, .pass = Pass::kForward, .name = "linear.forward", .attribute = kAttributeKind<LinearAttribute>,
+      .arguments = {contract::act_out("y[M,K]"), contract::act_in("x[M,C]"), contract::weight("w[K,C] or [C,K]"),
+                    contract::optional(contract::in("b[K]")), contract::scratch()},
+      .shape_fault = fault};
+  template <typename Stored>
+  static LinearForwardArgsOf<Stored> arguments(const RowCall& c) {
+    return {.y = c.pointer<Stored>(kY), .x = c.pointer<Stored>(kX), .w = c.weight(kW), .b = c.f32(kB), .scratch = c.pointer<void>(kScratch),
+            .scratch_bytes = c.bytes(kScratch), .M = c.leading(kX), .C = c.last(kX), .K = c.last(kY),
+            .input_major = c.attribute<LinearAttribute>().input_major != 0};
+  }
+};
+
+struct LinearBackwardData {
+  enum : uint32_t { kDx, kDy, kW, kScratch };
+  static constexpr Fault fault(const ShapedCall& c) { return shape::require(contract::is_linear(c.attribute<LinearAttribute>(), c[kDx], c[kDy], c[kW])); }
+  static constexpr KernelInfo kInfo = {
+      .op = Op::kLinear, .pass = Pass::kBackwardData, .name = "linear.backward_data", .attribute = kAttributeKind<LinearAttribute>,
+      .arguments = {contract::act_sum("dx[M,C]"), contract::act_in("dy[M,K]"), contract::weight("w[K,C] or [C,K]"), contract::scratch()},
+      .shape_fault = fault};
+  template <typename Stored>
+  static LinearBackwardDataArgsOf<Stored> arguments(const RowCall& c) {
+    return {.dx = c.pointer<Stored>(kDx), .dy = c.pointer<Stored>(kDy), .w = c.weight(kW), .scratch = c.pointer<void>(kScratch),
+            .scratch_bytes = c.bytes(kScratch), .M = c.leading(kDy), .C = c.last(kDx), .K = c.last(kDy),
+            .input_major = c.attribute<LinearAttribute>().input_major != 0, .accumulate_dx = c.adds(kDx)};
+  }
+};
+
+struct LinearBackwardWeight {
+  enum : uint32_t { kDw, kX, kDy, kScratch };
+  static constexpr Fault fault(const ShapedCall& c) { return shape::require(contract::is_linear(c.attribute<LinearAttribute>(), c[kX], c[kDy], c[kDw])); }
+  static constexpr KernelInfo kInfo = {
+      .op = Op::kLinear, .pass = Pass::kBackwardWeight, .name = "linear.backward_weight", .attribute = kAttributeKind<LinearAttribute>,
+      .arguments = {contract::sum("dw[K,C] or [C,K]"), contract::act_in("x[M,C]"), contract::act_in("dy[M,K]"), contract::scratch()},
+      .shape_fault = fault};
+  template <typename Stored>
+  static LinearBackwardWeightArgsOf<Stored> arguments(const RowCall& c) {
+    return {.dw = c.f32(kDw), .x = c.pointer<Stored>(kX), .dy = c.pointer<Stored>(kDy), .scratch = c.pointer<void>(kScratch),
+            .scratch_bytes = c.bytes(kScratch), .M = c.leading(kX), .C = c.last(kX), .K = c.last(kDy),
+            .input_major = c.attribute<LinearAttribute>().input_major != 0, .accumulate_dw = c.adds(kDw)};
+  }
+};
+
+struct LinearBackwardBias {
+  enum : uint32_t { kDb, kDy, kScratch };
+  static constexpr Fault fault(const ShapedCall& c) { return shape::require(shape::is_vector(c, kDb, c[kDy].last_dimension())); }
+  static constexpr KernelInfo kInfo = {
+      .op = Op::kLinear, .pass = Pass::kBackwardBias, .name = "linear.backward_bias",
+      .arguments = {contract::sum("db[K]"), contract::act_in("dy[M,K]"), contract::scratch()}, .shape_fault = fault};
+  template <typename Stored>
+  static LinearBackwardBiasArgsOf<Stored> arguments(const RowCall& c) {
+    return {.db = c.f32(kDb), .dy = c.pointer<Stored>(kDy), .scratch = c.pointer<void>(kScratch), .scratch_bytes = c.bytes(kScratch),
+            .M = c.leading(kDy), .K = c.last(kDy), .accumulate_db = c.adds(kDb)};
+  }
+};
+
+using LinearKernels = TypeList<LinearForward, LinearBackwardData, LinearBackwardWeight, LinearBackwardBias>;
+
+}  // namespace reprise

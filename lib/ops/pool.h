@@ -1,0 +1,108 @@
+// Max pooling, which saves where each maximum was found, and the mean over an image.
+#pragma once
+
+#include "lib/row_call.h"
+
+namespace reprise {
+
+struct PoolShape {
+  uint32_t N, H, W, C, P, Q;
+  WindowAttribute window;
+};
+constexpr PoolShape pool_shape(const Tensor& x, const Tensor& y, const WindowAttribute& window) {
+  return {.N = x.shape[0], .H = x.shape[1], .W = x.shape[2], .C = x.shape[3], .P = y.shape[1], .Q = y.shape[2], .window = window};
+}
+
+// Padding never wins. index is r * S + s of the first maximum in the window.
+template <typename Stored>
+struct MaxPoolForwardArgsOf {
+  Stored* y;        // [N,P,Q,C]
+  uint8_t* index;  // [N,P,Q,C]
+  const Stored* x;  // [N,H,W,C]
+  PoolShape shape;
+};
+template <typename Stored>
+struct MaxPoolBackwardArgsOf {
+  Stored* dx;             // [N,H,W,C]
+  const uint8_t* index;  // [N,P,Q,C]
+  const Stored* dy;       // [N,P,Q,C]
+  PoolShape shape;
+  bool accumulate_dx;
+};
+template <typename Stored>
+struct GlobalPoolArgsOf {  // forward: y = mean over H, W of x. backward: y is dy, x is dx.
+  Stored* out;
+  const Stored* in;
+  uint32_t N, HW, C;
+  bool accumulate_out;  // backward only
+};
+
+namespace contract {
+// A window that lies wholly in the padding has no maximum, and the index of one must fit a byte.
+constexpr Fault max_pool_fault(const WindowAttribute& a, const Tensor& x, const Tensor& y, const Tensor& index) {
+  if (a.pad >= a.kernel_h || a.pad >= a.kernel_w || uint32_t{a.kernel_h} * a.kernel_w > 256) return Fault::kAttribute;
+  return shape::require(shape::slides(a, x, y) && x.shape[3] == y.shape[3] && same_shape(index, y));
+}
+}  // namespace contract
+
+struct MaxPoolForward {
+  enum : uint32_t { kY, kIndex, kX };
+  static constexpr Fault fault(const ShapedCall& c) { return contract::max_pool_fault(c.attribute<WindowAttribute>(), c[kX], c[kY], c[kIndex]); }
+  static constexpr KernelInfo kInfo = {
+      .op = Op::kMaxPool, .pass = Pass::kForward, .name = "max_pool.forward", .attribute = kAttributeKind<WindowAttribute>,
+      .arguments = {contract::act_out("y[N,P,Q,C]"), contract::out("index[N,P,Q,C]", Storage::kU8), contract::act_in("x[N,H,W,C]")},
+      .shape_fault = fault};
+  template <typename Stored>
+  static MaxPoolForwardArgsOf<Stored> arguments(const RowCall& c) {
+    return {.y = c.pointer<Stored>(kY), .index = c.u8(kIndex), .x = c.pointer<Stored>(kX),
+            .shape = pool_shape(c[kX], c[kY], c.attribute<WindowAttribute>())};
+  }
+};
+
+struct MaxPoolBackward {
+  enum : uint32_t { kDx, kIndex, kDy };
+  static constexpr Fault fault(const ShapedCall& c) { return contract::max_pool_fault(c.attribute<WindowAttribute>(), c[kDx], c[kDy], c[kIndex]); }
+  static constexpr KernelInfo kInfo = {
+      .op = Op::kMaxPool, .pass = Pass::kBackward, .name = "max_pool.backward", .attribute = kAttributeKind<WindowAttribute>,
+      .arguments = {contract::act_sum("dx[N,H,W,C]"), contract::in("index[N,P,Q,C]", Storage::kU8), contract::act_in("dy[N,P,Q,C]")},
+      .shape_fault = fault};
+  template <typename Stored>
+  static MaxPoolBackwardArgsOf<Stored> arguments(const RowCall& c) {
+    return {.dx = c.pointer<Stored>(kDx), .index = c.u8(kIndex), .dy = c.pointer<Stored>(kDy),
+            .shape = pool_shape(c[kDx], c[kDy], c.attribute<WindowAttribute>()), .accumulate_dx = c.adds(kDx)};
+  }
+};
+
+struct GlobalPoolForward {
+  enum : uint32_t { kY, kX };
+  static constexpr Fault fault(const ShapedCall& c) {
+    return shape::require(c[kX].rank == 4 && shape::is_matrix(c, kY, c[kX].shape[0], c[kX].shape[3]));
+  }
+  static constexpr KernelInfo kInfo = {
+      .op = Op::kGlobalPool, .pass = Pass::kForward, .name = "global_pool.forward",
+      .arguments = {contract::act_out("y[N,C]"), contract::act_in("x[N,H,W,C]")}, .shape_fault = fault};
+  template <typename Stored>
+  static GlobalPoolArgsOf<Stored> arguments(const RowCall& c) {
+    return {.out = c.pointer<Stored>(kY), .in = c.pointer<Stored>(kX), .N = c.dimension(kX, 0), .HW = c.dimension(kX, 1) * c.dimension(kX, 2),
+            .C = c.dimension(kX, 3), .accumulate_out = false};
+  }
+};
+
+struct GlobalPoolBackward {
+  enum : uint32_t { kDx, kDy };
+  static constexpr Fault fault(const ShapedCall& c) {
+    return shape::require(c[kDx].rank == 4 && shape::is_matrix(c, kDy, c[kDx].shape[0], c[kDx].shape[3]));
+  }
+  static constexpr KernelInfo kInfo = {
+      .op = Op::kGlobalPool, .pass = Pass::kBackward, .name = "global_pool.backward",
+      .arguments = {contract::act_sum("dx[N,H,W,C]"), contract::act_in("dy[N,C]")}, .shape_fault = fault};
+  template <typename Stored>
+  static GlobalPoolArgsOf<Stored> arguments(const RowCall& c) {
+    return {.out = c.pointer<Stored>(kDx), .in = c.pointer<Stored>(kDy), .N = c.dimension(kDx, 0),
+            .HW = c.dimension(kDx, 1) * c.dimension(kDx, 2), .C = c.dimension(kDx, 3), .accumulate_out = c.adds(kDx)};
+  }
+};
+
+using PoolKernels = TypeList<MaxPoolForward, MaxPoolBackward, GlobalPoolForward, GlobalPoolBackward>;
+
+}  // namespace reprise
