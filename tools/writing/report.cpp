@@ -18,7 +18,6 @@ using nlohmann::json;
 namespace {
 
 const char* const kProgramNames[kProgramCount] = {"micro_first", "micro_add", "update", "evaluate"};
-const char* const kDTypeNames[] = {"f32", "bf16", "i32", "i64", "u8"};
 const char* const kSlotKinds[] = {"input", "label", "boundary", "tape", "transient", "gradient", "weight_gradient", "small", "scratch"};
 const char* const kStateKinds[] = {"scalars", "parameter", "buffer", "optimizer", "norms"};
 
@@ -29,7 +28,7 @@ json shape_of(const Tensor& tensor) {
 }
 
 json tensor_json(const Tensor& tensor, const std::string& name, const std::string& kind) {
-  return {{"name", name}, {"kind", kind}, {"dtype", kDTypeNames[static_cast<int>(tensor.dtype)]}, {"shape", shape_of(tensor)},
+  return {{"name", name}, {"kind", kind}, {"dtype", dtype_info(tensor.dtype).name}, {"shape", shape_of(tensor)},
           {"bytes", tensor.bytes}, {"offset", tensor.offset}};
 }
 
