@@ -230,10 +230,9 @@ TEST(CudaLayerNormQueue, ResultsAreNotThereBeforeTheHostSynchronises) {
   const Problem p(3, 8);
   Floats y(p.M * p.C, kNan), mean(p.M, kNan), rstd(p.M, kNan);
   const auto is_nan = [](float v) { return std::isnan(v); };
-  ASSERT_TRUE(cuda_backend()
-                  .layer_norm_forward({}, {y.data(), mean.data(), rstd.data(), p.x.data(), p.gamma.data(),
-                                           p.beta.data(), p.M, p.C, kEpsilon})
-                  .ok());
+  const LayerNormForwardArgs args = {
+      y.data(), mean.data(), rstd.data(), p.x.data(), p.gamma.data(), p.beta.data(), p.M, p.C, kEpsilon};
+  ASSERT_TRUE(kCudaBackend.layer_norm_forward({}, args).ok());
   EXPECT_TRUE(std::all_of(y.begin(), y.end(), is_nan));
   EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
   EXPECT_TRUE(std::none_of(y.begin(), y.end(), is_nan));
