@@ -33,6 +33,7 @@ TOOL_SOURCES  := $(filter-out $(MAIN_SOURCES),$(wildcard tools/*.cpp tools/*/*.c
 TEST_SOURCES  := $(wildcard tests/*/*_test.cpp)
 JUDGE_SOURCES := $(filter-out $(TEST_SOURCES),$(wildcard $(addprefix tests/,$(addsuffix /*.cpp,judges ops ref planner faces runtime ports))))
 BENCH_SOURCES := $(wildcard tests/bench/*_bench.cpp)
+FIBRE_SOURCES := $(wildcard cuda/*.cu tests/ports/*.cu)
 
 objects = $(patsubst %.cpp,$(BUILD)/%.o,$(1))
 LIB_OBJECTS   := $(call objects,$(LIB_SOURCES))
@@ -40,6 +41,7 @@ PORT_OBJECTS  := $(call objects,$(PORT_SOURCES))
 TOOL_OBJECTS  := $(call objects,$(TOOL_SOURCES))
 TESTS         := $(patsubst tests/%.cpp,$(BUILD)/tests/%,$(TEST_SOURCES))
 TEST_SCRIPTS  := $(wildcard tests/*/*_test.sh)
+FIBRE_OBJECTS := $(patsubst %.cu,$(BUILD)/fibre/%.o,$(FIBRE_SOURCES))
 BENCHES       := $(patsubst tests/bench/%.cpp,$(BUILD)/tests/bench/%,$(BENCH_SOURCES))
 
 RUN_PACKAGES   := g++ libblis-dev libxtensor-dev nlohmann-json3-dev libcli11-dev zlib1g-dev libstb-dev
@@ -98,11 +100,17 @@ $(BUILD)/tests/%.o: tests/%.cpp Makefile | $(BUILD)/packages/run $(BUILD)/packag
 	@echo "  compile $<"
 	$(Q)$(CXX) $(TOOL_FLAGS) $(PROOF_FLAGS) -c $< -o $@
 
+# CUDA's kernels as C++ that fibres run on the CPU: tests/ports/cuda_fibre.h takes the place of CUDA's headers.
+$(FIBRE_OBJECTS): $(BUILD)/fibre/%.o: %.cu Makefile | $(BUILD)/packages/run
+	@mkdir -p $(@D)
+	@echo "  compile $< for fibres"
+	$(Q)$(CXX) $(TOOL_FLAGS) -x c++ -include tests/ports/cuda_fibre.h -c $< -o $@
+
 $(BUILD)/libreprise.a: $(LIB_OBJECTS) $(PORT_OBJECTS)
 	$(Q)rm -f $@ && ar rcs $@ $^
 $(BUILD)/libtools.a: $(TOOL_OBJECTS)
 	$(Q)rm -f $@ && ar rcs $@ $^
-$(BUILD)/libjudges.a: $(call objects,$(JUDGE_SOURCES))
+$(BUILD)/libjudges.a: $(call objects,$(JUDGE_SOURCES)) $(FIBRE_OBJECTS)
 	$(Q)rm -f $@ && ar rcs $@ $^
 
 $(BUILD)/reprise: $(BUILD)/tools/reprise.o $(BUILD)/libtools.a $(BUILD)/libreprise.a
@@ -224,4 +232,4 @@ help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r target text; do printf '  make %-10s %s\n' "$$target" "$$text"; done
 	@echo; echo '  RECIPE=f.json  BUDGET=512MiB  SCHEDULE=optimal|revolve|sqrt|every-k|none  ARGS="--steps 3"'
 
--include $(patsubst %.o,%.d,$(LIB_OBJECTS) $(PORT_OBJECTS) $(TOOL_OBJECTS) $(BUILD)/tools/reprise.o $(call objects,$(TEST_SOURCES) $(JUDGE_SOURCES) $(BENCH_SOURCES) $(wildcard tests/ports/other_cpu/*.cpp)))
+-include $(patsubst %.o,%.d,$(LIB_OBJECTS) $(PORT_OBJECTS) $(TOOL_OBJECTS) $(FIBRE_OBJECTS) $(BUILD)/tools/reprise.o $(call objects,$(TEST_SOURCES) $(JUDGE_SOURCES) $(BENCH_SOURCES) $(wildcard tests/ports/other_cpu/*.cpp)))

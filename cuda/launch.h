@@ -1,6 +1,5 @@
 // What a kernel file needs of CUDA beyond the language: launching, shared memory, unrolling, the Status of a launch.
 // Here so that the same .cu file compiles with nvcc and, after tests/ports/cuda_fibre.h, as plain C++ that runs on the CPU.
-// It must not know any kernel.
 #pragma once
 
 #include "lib/status.h"
@@ -17,8 +16,7 @@
 #define REPRISE_LAUNCH(kernel, grid, block, queue, ...) \
   (kernel)<<<(grid), (block), 0, static_cast<cudaStream_t>(queue)>>>(__VA_ARGS__)
 
-// An array shared by the threads of a block. Written like this, and not as CUDA has it, so that the fibres can watch
-// it.
+// An array shared by the threads of a block. Written like this, and not as CUDA has it, so that the fibres can watch it.
 #define REPRISE_SHARED(type, name, count) __shared__ type name[count]
 
 #define REPRISE_UNROLL _Pragma("unroll")

@@ -1,18 +1,25 @@
 // Runs __global__ functions on the CPU: one fibre per thread, one block at a time, in an order drawn from a seed.
 // Here so that every CUDA kernel is tested where there is neither nvcc nor a GPU, more strictly than a GPU would.
-// It must not know any kernel. Include it first, then the .cu file itself: it takes the place of cuda_runtime.h.
+// It takes the place of cuda_runtime.h. The Makefile compiles each .cu as C++ after this file, into an object of its own.
 //
-// A launch stops at the first of these faults, which take_report() then tells, and cudaGetLastError() is no longer
-// success:
-//   race          a thread reads or overwrites what another one wrote (or overwrites what it read) with no barrier in
-//   between unwritten     shared memory is read that no thread of this block has written: it is born poisoned in every
-//   block out of bounds an index past the end of a shared array divergence    threads wait for others that have exited,
-//   wait elsewhere, or wait with another mask shuffle       a mask that leaves out its caller or names lanes that do
-//   not exist, or a source outside the mask launch        a grid or block that no device takes
+// A launch waits in a queue, with the values that its arguments have at that time, until the host synchronises. There is
+// one queue: the launches of all streams run in the order in which they were made, whichever stream is waited for.
+//
+// take_report() tells the first of these faults:
+//   launch         A grid or a block is asked for that no device takes. The launch is refused when it is made.
+//   race           A thread reads or overwrites what another one wrote, or overwrites what another one read, and no
+//                  barrier lies in between.
+//   unwritten      Shared memory is read that no thread of this block has written: it is born poisoned in every block.
+//   out of bounds  An index lies past the end of a shared array.
+//   divergence     Threads wait for others that have exited, that wait elsewhere, or that wait with another mask.
+//   shuffle        The mask leaves out its caller or names lanes that do not exist, or the source is not in the mask.
+//   forgotten      Launches still wait when the report is taken. They are dropped.
+// The first shows in cudaGetLastError() at the launch, as on a card. Those of a running kernel show when the host
+// synchronises: the kernel stops there, the launches behind it are dropped, and cudaGetLastError() tells of it too.
+//
 // Faults of shared memory are found in any order of the fibres, since every access is compared with the barriers so
 // far. Global memory is not watched: there a test compares the bits of several orders. Two limits: blocks run one after
-// another, and a
-// __syncwarp of less than the whole warp orders nothing here.
+// another, and a __syncwarp of less than the whole warp orders nothing here.
 #pragma once
 
 #define REPRISE_CUDA_FIBRE
@@ -20,28 +27,16 @@
 
 #include <ucontext.h>
 
-#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <functional>
-#include <map>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
-
-#if defined(__SANITIZE_ADDRESS__)
-#define REPRISE_FIBRE_ASAN 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define REPRISE_FIBRE_ASAN 1
-#endif
-#endif
-#ifdef REPRISE_FIBRE_ASAN
-#include <sanitizer/common_interface_defs.h>
-#endif
 
 // ---- what the kernels' source sees of the language ----
 
@@ -64,9 +59,17 @@ struct dim3 {
 inline dim3 gridDim, blockDim;
 inline dim3 blockIdx(0, 0, 0), threadIdx(0, 0, 0);
 
+using cudaStream_t = void*;
+enum cudaError_t : int {
+  cudaSuccess = 0,
+  cudaErrorInvalidConfiguration = 9,
+  cudaErrorNoDevice = 100,
+  cudaErrorLaunchFailure = 719,
+};
+
 namespace reprise::fibre {
 
-enum class Fault : uint8_t { kNone, kRace, kUnwritten, kOutOfBounds, kDivergence, kShuffle, kLaunch };
+enum class Fault : uint8_t { kNone, kRace, kUnwritten, kOutOfBounds, kDivergence, kShuffle, kLaunch, kForgotten };
 
 struct Report {
   Fault fault = Fault::kNone;
@@ -122,7 +125,12 @@ struct Access {
   uint32_t warp() const { return thread / kWarpLanes; }
 };
 
-// The device: schedules the fibres of one block after another. One thread of the host uses it.
+struct Launch {
+  dim3 grid, block;
+  std::function<void()> kernel;  // holds the arguments
+};
+
+// The device: keeps the launches, and schedules the fibres of one block after another. One thread of the host uses it.
 class Device {
  public:
   static Device& instance() {
@@ -131,11 +139,13 @@ class Device {
   }
 
   void set_order(uint64_t seed) { random_ = seed * 0x9e3779b97f4a7c15ull + 1; }
-  Report take_report() { return std::exchange(report_, {}); }
-  int take_error() { return std::exchange(error_, 0); }
+  Report take_report();
+  cudaError_t take_error() { return std::exchange(error_, cudaSuccess); }
 
-  void launch(const dim3& grid, const dim3& block, const std::function<void()>& kernel);
+  void launch(Launch launch);
+  cudaError_t synchronize();
 
+  // What a running fibre calls.
   void meet(const Wait& wait);
   uint64_t shuffle(const Wait& wait, uint64_t value, uint32_t source);
   [[noreturn]] void fail(Fault fault, const std::string& text) {
@@ -151,13 +161,9 @@ class Device {
   uint32_t lane() const { return fibres_[current_]->lane(); }
 
  private:
-#ifdef REPRISE_FIBRE_ASAN
-  static constexpr size_t kStackBytes = 256 * 1024;
-#else
-  static constexpr size_t kStackBytes = 64 * 1024;
-#endif
-
+  void note(Fault fault, const std::string& text);
   void report(Fault fault, const std::string& text);
+  void run(const Launch& launch);
   void run_block();
   void start_block();
   void resume(Fibre& fibre);
@@ -184,8 +190,10 @@ class Device {
 
   uint64_t random_ = 1;
   Report report_;
-  int error_ = 0;
-  std::function<void()> kernel_;
+  cudaError_t error_ = cudaSuccess;  // of a launch or of a kernel, until it is taken
+  bool failed_ = false;              // the kernel that runs
+  std::vector<Launch> queue_;
+  const Launch* launch_ = nullptr;              // that runs
   std::vector<std::unique_ptr<Fibre>> fibres_;  // reused: a fibre waits in run_forever between blocks
   std::vector<uint32_t> ready_;
   uint32_t threads_ = 0, current_ = 0, at_barrier_ = 0;
@@ -199,208 +207,6 @@ class Device {
   const void* scheduler_stack_ = nullptr;
   size_t scheduler_stack_bytes_ = 0;
 };
-
-// ---- scheduling ----
-
-inline void Device::launch(const dim3& grid, const dim3& block, const std::function<void()>& kernel) {
-  const uint64_t threads = uint64_t{block.x} * block.y * block.z, blocks = uint64_t{grid.x} * grid.y * grid.z;
-  if (threads == 0 || threads > kMaxThreads || blocks == 0 || grid.x > 0x7fffffffu || grid.y > 65535 ||
-      grid.z > 65535) {
-    error_ = 9;  // cudaErrorInvalidConfiguration
-    return report(Fault::kLaunch, std::to_string(blocks) + " blocks of " + std::to_string(threads) + " threads");
-  }
-  gridDim = grid, blockDim = block;
-  kernel_ = kernel;
-  threads_ = static_cast<uint32_t>(threads);
-  ensure_fibres(threads_);
-  std::vector<uint64_t> order(blocks);
-  for (uint64_t i = 0; i < blocks; ++i) order[i] = i;
-  for (uint64_t left = blocks; left > 0 && error_ == 0; --left) {
-    std::swap(order[draw(left)], order[left - 1]);
-    const uint64_t i = order[left - 1];
-    blockIdx = dim3(static_cast<uint32_t>(i % grid.x), static_cast<uint32_t>(i / grid.x % grid.y),
-                    static_cast<uint32_t>(i / grid.x / grid.y));
-    run_block();
-  }
-}
-
-inline void Device::run_block() {
-  start_block();
-  while (!ready_.empty()) {
-    std::swap(ready_[draw(ready_.size())], ready_.back());
-    Fibre& fibre = *fibres_[ready_.back()];
-    ready_.pop_back();
-    resume(fibre);
-    if (fibre.state == State::kWaiting && error_ == 0) {
-      fibre.wait.meeting == Meeting::kBlock ? settle_block(fibre) : settle_warp(fibre);
-    }
-    if (error_ != 0) return abandon();
-  }
-  const std::string waiting = who_waits();
-  if (waiting.empty()) return;
-  report(Fault::kDivergence, waiting);
-  abandon();
-}
-
-inline void Device::start_block() {
-  ++block_serial_;
-  block_epoch_ = 1, at_barrier_ = 0;
-  std::fill(std::begin(warp_epochs_), std::end(warp_epochs_), 1u);
-  ready_.clear();
-  for (uint32_t i = 0; i < threads_; ++i) release(*fibres_[i]);
-}
-
-// A barrier opens when every thread of the block stands at it.
-inline void Device::settle_block(const Fibre& arrived) {
-  if (at_barrier_++ == 0) barrier_ = arrived.wait;
-  if (!(barrier_ == arrived.wait)) return report(Fault::kDivergence, who_waits());
-  if (at_barrier_ < threads_) return;
-  ++block_epoch_;
-  at_barrier_ = 0;
-  for (uint32_t i = 0; i < threads_; ++i) release(*fibres_[i]);
-}
-
-// A __syncwarp or a shuffle is done when all lanes of its mask have come to it.
-inline void Device::settle_warp(const Fibre& arrived) {
-  const uint32_t first = arrived.warp() * kWarpLanes;
-  const Wait wait = arrived.wait;
-  for (uint32_t lane = 0; lane < kWarpLanes; ++lane) {
-    if ((wait.mask >> lane & 1) == 0) continue;
-    const Fibre& other = *fibres_[first + lane];
-    if (other.state != State::kWaiting || !(other.wait == wait)) return;
-  }
-  if (wait.meeting == Meeting::kShuffle) hand_over(first, wait);
-  if (wait.meeting == Meeting::kWarp && wait.mask == 0xffffffffu) ++warp_epochs_[arrived.warp()];
-  for (uint32_t lane = 0; lane < kWarpLanes; ++lane) {
-    if ((wait.mask >> lane & 1) != 0) release(*fibres_[first + lane]);
-  }
-}
-
-inline void Device::hand_over(uint32_t first, const Wait& wait) {
-  for (uint32_t lane = 0; lane < kWarpLanes; ++lane) {
-    if ((wait.mask >> lane & 1) == 0) continue;
-    Fibre& fibre = *fibres_[first + lane];
-    if ((wait.mask >> fibre.source & 1) == 0) {
-      return report(Fault::kShuffle, "lane " + std::to_string(lane) + " reads lane " + std::to_string(fibre.source) +
-                                         ", which is not in the mask");
-    }
-    fibre.gets = fibres_[first + fibre.source]->brings;
-  }
-}
-
-inline void Device::meet(const Wait& wait) {
-  Fibre& fibre = *fibres_[current_];
-  if (wait.meeting != Meeting::kBlock) {
-    const uint32_t lanes = std::min(kWarpLanes, threads_ - fibre.warp() * kWarpLanes);
-    const uint32_t exist = lanes == kWarpLanes ? 0xffffffffu : (1u << lanes) - 1;
-    if ((wait.mask >> fibre.lane() & 1) == 0)
-      fail(Fault::kShuffle, "the mask leaves out its caller, at line " + std::to_string(wait.line));
-    if ((wait.mask & ~exist) != 0)
-      fail(Fault::kShuffle, "the mask names lanes that do not exist, at line " + std::to_string(wait.line));
-  }
-  fibre.wait = wait;
-  fibre.state = State::kWaiting;
-  pause(fibre);
-  if (abandoning_) throw Abandoned{};
-}
-
-inline uint64_t Device::shuffle(const Wait& wait, uint64_t value, uint32_t source) {
-  Fibre& fibre = *fibres_[current_];
-  fibre.brings = value;
-  fibre.source = source;
-  meet(wait);
-  return fibre.gets;
-}
-
-inline void Device::report(Fault fault, const std::string& text) {
-  if (error_ == 0) error_ = 719;  // cudaErrorLaunchFailure
-  if (report_.fault == Fault::kNone)
-    report_ = {fault, "block " + std::to_string(blockIdx.x) + "," + std::to_string(blockIdx.y) + ": " + text};
-}
-
-inline std::string Device::who_waits() const {
-  std::map<std::string, uint32_t> counts;
-  uint32_t exited = 0, waiting = 0;
-  for (uint32_t i = 0; i < threads_; ++i) {
-    const Fibre& fibre = *fibres_[i];
-    if (fibre.state == State::kWaiting) ++counts[fibre.wait.text()], ++waiting;
-    if (fibre.state == State::kExited) ++exited;
-  }
-  std::string text;
-  for (const auto& [place, count] : counts) text += std::to_string(count) + " threads wait in " + place + ", ";
-  return waiting == 0 ? "" : text + std::to_string(exited) + " have exited";
-}
-
-// Unwinds the fibres that have begun; the others are still at the top of run_forever.
-inline void Device::abandon() {
-  abandoning_ = true;
-  for (uint32_t i = 0; i < threads_; ++i) {
-    Fibre& fibre = *fibres_[i];
-    const bool in_kernel = fibre.state == State::kWaiting || (fibre.state == State::kReady && fibre.wait.line != 0);
-    if (in_kernel) resume(fibre);
-    fibre.state = State::kExited;
-    fibre.wait = {};
-  }
-  abandoning_ = false;
-}
-
-// ---- switching ----
-
-inline void Device::ensure_fibres(uint32_t count) {
-  while (fibres_.size() < count) {
-    fibres_.push_back(std::make_unique<Fibre>());
-    Fibre& fibre = *fibres_.back();
-    fibre.thread = static_cast<uint32_t>(fibres_.size() - 1);
-    fibre.stack = std::make_unique_for_overwrite<unsigned char[]>(kStackBytes);
-    getcontext(&fibre.context);
-    fibre.context.uc_stack.ss_sp = fibre.stack.get();
-    fibre.context.uc_stack.ss_size = kStackBytes;
-    fibre.context.uc_link = nullptr;
-    makecontext(&fibre.context, &Device::body, 0);
-  }
-}
-
-inline void Device::body() {
-  Device& device = instance();
-#ifdef REPRISE_FIBRE_ASAN
-  __sanitizer_finish_switch_fiber(nullptr, &device.scheduler_stack_, &device.scheduler_stack_bytes_);
-#endif
-  device.run_forever(*device.fibres_[device.current_]);
-}
-
-inline void Device::run_forever(Fibre& fibre) {
-  for (;;) {
-    try {
-      kernel_();
-    } catch (const Abandoned&) {
-    }
-    fibre.state = State::kExited;
-    fibre.wait = {};
-    pause(fibre);
-  }
-}
-
-inline void Device::resume(Fibre& fibre) {
-  current_ = fibre.thread;
-  threadIdx = dim3(current_ % blockDim.x, current_ / blockDim.x % blockDim.y, current_ / blockDim.x / blockDim.y);
-#ifdef REPRISE_FIBRE_ASAN
-  __sanitizer_start_switch_fiber(&scheduler_sanitizer_, fibre.stack.get(), kStackBytes);
-#endif
-  swapcontext(&scheduler_, &fibre.context);
-#ifdef REPRISE_FIBRE_ASAN
-  __sanitizer_finish_switch_fiber(scheduler_sanitizer_, nullptr, nullptr);
-#endif
-}
-
-inline void Device::pause(Fibre& fibre) {
-#ifdef REPRISE_FIBRE_ASAN
-  __sanitizer_start_switch_fiber(&fibre.sanitizer, scheduler_stack_, scheduler_stack_bytes_);
-#endif
-  swapcontext(&fibre.context, &scheduler_);
-#ifdef REPRISE_FIBRE_ASAN
-  __sanitizer_finish_switch_fiber(fibre.sanitizer, &scheduler_stack_, &scheduler_stack_bytes_);
-#endif
-}
 
 // ---- shared memory ----
 
@@ -510,14 +316,16 @@ class SharedArray {
 
 // ---- what tests and kernels call ----
 
-// The order of blocks and threads from the next launch on.
+// The order of blocks and threads in all that runs from now on.
 inline void set_order(uint64_t seed) { Device::instance().set_order(seed); }
-// The first fault since the last call.
+// The first fault since the last call, if any.
 inline Report take_report() { return Device::instance().take_report(); }
 
 template <typename... Parameters, typename... Arguments>
 void launch(void (*kernel)(Parameters...), const dim3& grid, const dim3& block, const Arguments&... arguments) {
-  Device::instance().launch(grid, block, [&] { kernel(arguments...); });
+  static_assert((std::is_trivially_copyable_v<Parameters> && ...), "a card gets the bytes of an argument");
+  const std::tuple<Parameters...> held(static_cast<Parameters>(arguments)...);
+  Device::instance().launch({grid, block, [kernel, held] { std::apply(kernel, held); }});
 }
 
 // The lanes that the caller shuffles with.
@@ -566,16 +374,15 @@ T __shfl_down_sync(uint32_t mask, T value, uint32_t delta, int width = 32, int l
   return reprise::fibre::shuffle(mask, value, segment.clip(segment.lane + delta), line);
 }
 
-// ---- the little of CUDA's run time that the kernels' host side asks for ----
+// ---- the little of CUDA's run time that host code asks for ----
 
-using cudaStream_t = void*;
-enum cudaError_t : int { cudaSuccess = 0, cudaErrorNoDevice = 100 };
 struct cudaFuncAttributes {
   int binaryVersion = 0;
 };
-inline cudaError_t cudaGetLastError() {
-  return static_cast<cudaError_t>(reprise::fibre::Device::instance().take_error());
-}
+inline cudaError_t cudaGetLastError() { return reprise::fibre::Device::instance().take_error(); }
+// What the launches did that have waited until now: cudaErrorLaunchFailure after a fault in one of them.
+inline cudaError_t cudaDeviceSynchronize() { return reprise::fibre::Device::instance().synchronize(); }
+inline cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaDeviceSynchronize(); }
 template <typename F>
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes*, F*) {
   return cudaErrorNoDevice;

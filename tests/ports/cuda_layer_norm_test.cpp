@@ -1,19 +1,21 @@
 // The CUDA layer-norm family, run by fibres through the Backend table, against a double-precision reference of its own.
 // Here so that the kernels are judged in every `make test`, without nvcc and without a GPU.
-// It must not know how a kernel shares out its work.
 #include "tests/ports/cuda_fibre.h"
-
-#include "cuda/cuda_backend.cu"
-#include "cuda/layer_norm.cu"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstring>
 #include <limits>
 #include <ostream>
 
-#include "tests/ports/cuda_layer_norm_reference.h"
+#include "cuda/cuda_backend.h"
+#include "cuda/cuda_kernels.h"
+#include "cuda/launch.h"
+#include "cuda/scratch.h"
 #include "tests/ops/kernel_judge.h"
+#include "tests/ports/cuda_layer_norm_reference.h"
 
 namespace reprise::test {
 
@@ -39,11 +41,28 @@ void expect_no_fault() {
 
 // ---- running ----
 
+// A kernel's host side, and then the wait that a reader of its results owes.
+template <auto kKernel, typename Args>
+Status run_and_wait(const KernelContext& context, const Args& args) {
+  REPRISE_RETURN_IF_ERROR(kKernel(context, args));
+  (void)cudaStreamSynchronize(context.queue);
+  return launch_status();
+}
+
+// The table for readers that do not wait, as the judge of kernels.
+Backend waiting_backend() {
+  Backend table = kCudaBackend;
+  table.layer_norm_forward = run_and_wait<cuda_layer_norm_forward, LayerNormForwardArgs>;
+  table.layer_norm_backward = run_and_wait<cuda_layer_norm_backward, LayerNormBackwardArgs>;
+  return table;
+}
+const Backend kWaitingBackend = waiting_backend();
+
 struct Forward {
   Floats y, mean, rstd;
 
   explicit Forward(const Problem& p) : y(p.M * p.C, kNan), mean(p.M, kNan), rstd(p.M, kNan) {
-    const Status status = kCudaBackend.layer_norm_forward(
+    const Status status = kWaitingBackend.layer_norm_forward(
         {}, {y.data(), mean.data(), rstd.data(), p.x.data(), p.gamma.data(), p.beta.data(), p.M, p.C, kEpsilon});
     EXPECT_TRUE(status.ok()) << status.message << " " << status.detail;
     expect_no_fault();
@@ -111,7 +130,7 @@ struct Backward {
     args.M = p.M, args.C = p.C;
     args.accumulate_dx = w.accumulate_dx, args.accumulate_dgamma = w.accumulate_dgamma,
     args.accumulate_dbeta = w.accumulate_dbeta;
-    const Status status = kCudaBackend.layer_norm_backward({}, args);
+    const Status status = kWaitingBackend.layer_norm_backward({}, args);
     EXPECT_TRUE(status.ok()) << status.message << " " << status.detail;
     EXPECT_TRUE(scratch.guards_intact());
     expect_no_fault();
@@ -206,6 +225,20 @@ INSTANTIATE_TEST_SUITE_P(Shapes, CudaLayerNorm, ::testing::ValuesIn(kShapes), []
   return std::to_string(info.param.M) + "x" + std::to_string(info.param.C);
 });
 
+// As on a card: a host that forgets to wait does not see the answer.
+TEST(CudaLayerNormQueue, ResultsAreNotThereBeforeTheHostSynchronises) {
+  const Problem p(3, 8);
+  Floats y(p.M * p.C, kNan), mean(p.M, kNan), rstd(p.M, kNan);
+  const auto is_nan = [](float v) { return std::isnan(v); };
+  const LayerNormForwardArgs args = {
+      y.data(), mean.data(), rstd.data(), p.x.data(), p.gamma.data(), p.beta.data(), p.M, p.C, kEpsilon};
+  ASSERT_TRUE(kCudaBackend.layer_norm_forward({}, args).ok());
+  EXPECT_TRUE(std::all_of(y.begin(), y.end(), is_nan));
+  EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  EXPECT_TRUE(std::none_of(y.begin(), y.end(), is_nan));
+  expect_no_fault();
+}
+
 // ---- the same cases, the same judge as every backend's kernels ----
 
 std::vector<KernelCase> layer_norm_cases() {
@@ -219,12 +252,12 @@ std::vector<KernelCase> layer_norm_cases() {
 class CudaKernel : public ::testing::TestWithParam<KernelCase> {};
 
 TEST_P(CudaKernel, AgreesWithTheReference) {
-  EXPECT_EQ(judge_reference(kCudaBackend, GetParam()), "");
+  EXPECT_EQ(judge_reference(kWaitingBackend, GetParam()), "");
   expect_no_fault();
 }
 TEST_P(CudaKernel, AddsToWhatIsThere) {
   if (GetParam().accumulate == 0) return;
-  EXPECT_EQ(judge_accumulate(kCudaBackend, GetParam()), "");
+  EXPECT_EQ(judge_accumulate(kWaitingBackend, GetParam()), "");
   expect_no_fault();
 }
 
@@ -260,179 +293,6 @@ TEST(CudaScratch, IsAConstantOfTheShape) {
     return cuda_scratch_bytes(Op::kLayerNorm, Pass::kBackward, tensors);
   }();
   static_assert(bytes == 63 * 2 * 12 * 4);
-}
-
-TEST(CudaBackend, ALaunchThatFailsIsAStatus) {
-  fibre::launch(
-      +[](int) {}, dim3(0), dim3(32), 0);
-  EXPECT_EQ(fibre::take_report().fault, fibre::Fault::kLaunch);
-  const Status status = launch_status();
-  EXPECT_EQ(status.code, Code::kBackend);
-  EXPECT_EQ(status.detail, 9u);
-  EXPECT_TRUE(launch_status().ok());
-}
-
-// ---- the fibres themselves: what they must catch, and what they must let pass ----
-
-__global__ void reverse_block(float* out, const float* in, bool with_barrier) {
-  REPRISE_SHARED(float, tile, 64);
-  tile[threadIdx.x] = in[threadIdx.x];
-  if (with_barrier) __syncthreads();
-  out[threadIdx.x] = tile[63 - threadIdx.x];
-}
-
-// Written a second time while others may still read the first: the second barrier is the one people forget.
-__global__ void sum_twice(float* out, bool with_barrier) {
-  REPRISE_SHARED(float, tile, 64);
-  float sum = 0;
-  for (int turn = 0; turn < 2; ++turn) {
-    tile[threadIdx.x] = static_cast<float>(turn + 1);
-    __syncthreads();
-    for (uint32_t i = 0; i < 64; ++i) sum += tile[i];
-    if (with_barrier) __syncthreads();
-  }
-  out[threadIdx.x] = sum;
-}
-
-__global__ void reverse_warp(float* out, bool with_barrier) {
-  REPRISE_SHARED(float, tile, 64);
-  tile[threadIdx.x] = static_cast<float>(threadIdx.x);
-  if (with_barrier) __syncwarp();
-  out[threadIdx.x] = tile[threadIdx.x / 32 * 32 + 31 - threadIdx.x % 32];
-}
-
-// A barrier of the warp, where the partner is in another warp.
-__global__ void reverse_block_by_warp_barrier(float* out) {
-  REPRISE_SHARED(float, tile, 64);
-  tile[threadIdx.x] = static_cast<float>(threadIdx.x);
-  __syncwarp();
-  out[threadIdx.x] = tile[63 - threadIdx.x];
-}
-
-__global__ void wait_for_half(float* out) {
-  if (threadIdx.x < 32) __syncthreads();
-  out[threadIdx.x] = 1;
-}
-__global__ void wait_in_two_places(float* out) {
-  if (threadIdx.x % 2 == 0) {
-    __syncthreads();
-  } else {
-    __syncthreads();
-  }
-  out[threadIdx.x] = 1;
-}
-__global__ void read_stale(float* out) {
-  REPRISE_SHARED(float, tile, 64);
-  if (blockIdx.x == 0) tile[threadIdx.x] = 1;
-  __syncthreads();
-  out[threadIdx.x] = tile[threadIdx.x];
-}
-__global__ void read_past_the_end(float* out) {
-  REPRISE_SHARED(float, tile, 64);
-  tile[threadIdx.x] = 1;
-  __syncthreads();
-  out[threadIdx.x] = tile[threadIdx.x + 1];
-}
-__global__ void shuffle_by_half(float* out, uint32_t mask) {
-  if (threadIdx.x < 16) out[threadIdx.x] = __shfl_xor_sync(mask, static_cast<float>(threadIdx.x), 1);
-}
-__global__ void shuffle_all(int* out) {
-  const int i = static_cast<int>(threadIdx.x);
-  out[i] = __shfl_xor_sync(0xffffffffu, i, 5);
-  out[64 + i] = __shfl_down_sync(0xffffffffu, i, 3);
-  out[128 + i] = __shfl_down_sync(0xffffffffu, i, 3, 8);
-  out[192 + i] = __shfl_sync(0xffffffffu, i, 2, 4);
-}
-
-// The first fault of a kernel in the order of a seed.
-template <typename... P, typename... A>
-fibre::Fault fault_of(uint64_t seed, void (*kernel)(P...), const dim3& grid, A... arguments) {
-  fibre::set_order(seed);
-  REPRISE_LAUNCH(kernel, grid, 64, nullptr, arguments...);
-  const fibre::Report report = fibre::take_report();
-  EXPECT_EQ(launch_status().ok(), report.fault == fibre::Fault::kNone) << report.text;
-  return report.fault;
-}
-
-constexpr uint64_t kSeeds = 20;
-using fibre::Fault;
-
-TEST(Fibres, AMissingBarrierIsCaughtInEveryOrder) {
-  Floats in(64), out(64), reversed(64);
-  for (size_t i = 0; i < 64; ++i) in[i] = reversed[63 - i] = static_cast<float>(i);
-  for (uint64_t seed = 0; seed < kSeeds; ++seed) {
-    EXPECT_EQ(fault_of(seed, reverse_block, 3, out.data(), in.data(), true), Fault::kNone);
-    EXPECT_EQ(out, reversed);
-    const Fault fault = fault_of(seed, reverse_block, 1, out.data(), in.data(), false);
-    EXPECT_TRUE(fault == Fault::kRace || fault == Fault::kUnwritten) << seed;
-  }
-}
-
-TEST(Fibres, AMissingBarrierBeforeAnOverwriteIsCaughtInEveryOrder) {
-  Floats out(64);
-  for (uint64_t seed = 0; seed < kSeeds; ++seed) {
-    EXPECT_EQ(fault_of(seed, sum_twice, 2, out.data(), true), Fault::kNone);
-    EXPECT_EQ(out, Floats(64, 192.0f));
-    EXPECT_EQ(fault_of(seed, sum_twice, 1, out.data(), false), Fault::kRace) << seed;
-  }
-}
-
-TEST(Fibres, AWarpBarrierOrdersItsWarpAlone) {
-  Floats out(64);
-  for (uint64_t seed = 0; seed < kSeeds; ++seed) {
-    EXPECT_EQ(fault_of(seed, reverse_warp, 2, out.data(), true), Fault::kNone);
-    EXPECT_EQ(out[0], 31.0f);
-    EXPECT_EQ(out[33], 62.0f);
-    EXPECT_NE(fault_of(seed, reverse_warp, 1, out.data(), false), Fault::kNone) << seed;
-    EXPECT_NE(fault_of(seed, reverse_block_by_warp_barrier, 1, out.data()), Fault::kNone) << seed;
-  }
-}
-
-TEST(Fibres, ADivergentBarrierIsCaught) {
-  Floats out(64);
-  for (uint64_t seed = 0; seed < kSeeds; ++seed) {
-    EXPECT_EQ(fault_of(seed, wait_for_half, 1, out.data()), Fault::kDivergence) << seed;
-    EXPECT_EQ(fault_of(seed, wait_in_two_places, 1, out.data()), Fault::kDivergence) << seed;
-  }
-}
-
-TEST(Fibres, SharedMemoryIsPoisonedInEveryBlock) {
-  Floats out(64);
-  EXPECT_EQ(fault_of(1, read_stale, 1, out.data()), Fault::kNone);
-  for (uint64_t seed = 0; seed < kSeeds; ++seed)
-    EXPECT_EQ(fault_of(seed, read_stale, 2, out.data()), Fault::kUnwritten) << seed;
-  EXPECT_EQ(fault_of(1, read_past_the_end, 1, out.data()), Fault::kOutOfBounds);
-}
-
-TEST(Fibres, AShuffleNeedsItsLanes) {
-  Floats out(64);
-  EXPECT_EQ(fault_of(1, shuffle_by_half, 1, out.data(), 0x0000ffffu), Fault::kNone);
-  EXPECT_EQ(out[6], 7.0f);
-  EXPECT_EQ(fault_of(1, shuffle_by_half, 1, out.data(), 0xffffffffu), Fault::kDivergence);
-  EXPECT_EQ(fault_of(1, shuffle_by_half, 1, out.data(), 0x0000fffeu), Fault::kShuffle);
-}
-
-TEST(Fibres, ShufflesDoNotDependOnTheOrderOfLanes) {
-  for (uint64_t seed = 0; seed < kSeeds; ++seed) {
-    std::vector<int> out(256);
-    EXPECT_EQ(fault_of(seed, shuffle_all, 1, out.data()), Fault::kNone);
-    for (int i = 0; i < 64; ++i) {
-      const size_t at = static_cast<size_t>(i);
-      EXPECT_EQ(out[at], i ^ 5);
-      EXPECT_EQ(out[64 + at], i % 32 + 3 < 32 ? i + 3 : i);
-      EXPECT_EQ(out[128 + at], i % 8 + 3 < 8 ? i + 3 : i);
-      EXPECT_EQ(out[192 + at], i / 4 * 4 + 2);
-    }
-  }
-}
-
-TEST(Fibres, AFaultNamesItsPlaceAndTheNextLaunchIsClean) {
-  Floats in(64, 1), out(64);
-  fibre::set_order(1);
-  REPRISE_LAUNCH(wait_for_half, 1, 64, nullptr, out.data());
-  EXPECT_NE(fibre::take_report().text.find("32 have exited"), std::string::npos);
-  EXPECT_EQ(launch_status().detail, 719u);
-  EXPECT_EQ(fault_of(1, reverse_block, 1, out.data(), in.data(), true), Fault::kNone);
 }
 
 }  // namespace
