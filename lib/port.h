@@ -1,6 +1,5 @@
-// What a board gives to the library: workers, an arena and perhaps a disk. A port fills these tables (ports/template/README.md).
-// Here because lib knows no operating system.
-// It must not know what the workers compute.
+// What a board gives to a program: an arena, workers, perhaps a disk, and a clock, all through one table, Port
+// (ports/template/README.md). Here because lib knows no operating system.
 #pragma once
 
 #include "lib/float_mode.h"
@@ -14,6 +13,8 @@ struct Workers {
   void* state = nullptr;
   uint32_t count = 1;
   void (*run)(void* state, uint32_t tasks, void (*task)(void* argument, uint32_t index), void* argument) = nullptr;
+  // Stack that a task may use on every worker, the calling thread among them. 0 promises nothing.
+  uint64_t stack_bytes = 0;
 };
 
 // Runs a callable for every index in [0, tasks), in the caller's floating-point mode; on the calling thread where there is only one
@@ -54,6 +55,25 @@ struct Disk {
 struct Arena {
   unsigned char* base = nullptr;
   uint64_t bytes = 0;
+};
+
+// A board, as one table. What is taken from it is given back through it; giving back an empty one does nothing, and clears any other.
+struct Port {
+  const char* name;
+  // Once, before the first kernel: chooses the kernels for this processor.
+  Status (*set_up_kernels)();
+  // kOutOfMemory, with the bytes asked for, where the board has not so much.
+  Status (*acquire_arena)(uint64_t bytes, Arena* arena);
+  void (*release_arena)(Arena* arena);
+  // `count` workers, from 1 to most_workers, the calling thread being the first of them; 0 asks for one per processor.
+  Status (*start_workers)(uint32_t count, Workers* workers);
+  void (*stop_workers)(Workers* workers);
+  uint32_t most_workers;
+  // A disk of that many bytes; `path` says where, in the port's own words. Both are null on a port without one.
+  Status (*open_disk)(const char* path, uint64_t bytes, Disk* disk);
+  void (*close_disk)(Disk* disk);
+  // Of a clock that never goes back.
+  double (*seconds)();
 };
 
 }  // namespace reprise

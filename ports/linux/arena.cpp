@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "lib/tensor.h"
-#include "ports/linux/linux_port.h"
+#include "ports/linux/linux_functions.h"
 
 namespace reprise {
 namespace {

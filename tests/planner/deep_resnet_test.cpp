@@ -28,7 +28,7 @@ TEST(DeepResNet, SameBitsAtFourBudgets) {
 #ifdef __SANITIZE_ADDRESS__
   GTEST_SKIP() << "307 million weights under the sanitizers take minutes; the same code runs in same_bits_test";
 #endif
-  ASSERT_TRUE(linux_set_up_kernels().ok());
+  ASSERT_TRUE(linux_port().set_up_kernels().ok());
   Recipe recipe = deep_resnet(kDeepUnits);
   std::get<ResNetModel>(recipe.model).image_height = std::get<ResNetModel>(recipe.model).image_width = 32;
   recipe.batch = 8;
@@ -41,7 +41,7 @@ TEST(DeepResNet, SameBitsAtFourBudgets) {
     model.recipe.budget_bytes = least + static_cast<uint64_t>(share * static_cast<double>(model.store_all_bytes - least));
     const PlannedModel planned = plan_model(model, {});
     ASSERT_TRUE(planned.fits) << share;
-    PlanRun run(recipe, planned.plan, 2);
+    PlanRun run(linux_port(), recipe, planned.plan, 2);
     (void)run.step();
     EXPECT_EQ(measured_bytes(run.trainer()), planned.plan.arena_bytes) << share;
     if (state == 0) {

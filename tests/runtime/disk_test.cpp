@@ -83,7 +83,7 @@ class SpillingNet {
   SpillingNet(const std::string& recipe, const char* strategy)
       : recipe_(recipe_from(recipe)), run_(plan_run(recipe_, strategy, 0)), plan_(run_.planned.plan.view()), arena_(plan_.arena_bytes),
         data_(open_dataset(recipe_, Split::kTraining)) {
-    EXPECT_TRUE(linux_set_up_kernels().ok());
+    EXPECT_TRUE(linux_port().set_up_kernels().ok());
     EXPECT_GT(plan_.disk_bytes, 0u);
   }
 
@@ -170,8 +170,8 @@ TEST(Disk, AFailureAtAnyCallChangesNoWeightAndLeavesNothingUnderWay) {
 
 class LinuxDisk : public ::testing::Test {
  protected:
-  void TearDown() override { linux_close_disk(); }
-  Status open_disk(uint64_t bytes) { return linux_open_disk(folder_.file("spill").c_str(), bytes, &disk_); }
+  void TearDown() override { linux_port().close_disk(&disk_); }
+  Status open_disk(uint64_t bytes) { return linux_port().open_disk(folder_.file("spill").c_str(), bytes, &disk_); }
   Status write(uint64_t offset, const std::vector<unsigned char>& from) { return disk_.start_write(disk_.state, offset, from.data(), from.size()); }
   Status read(uint64_t offset, std::vector<unsigned char>& to) { return disk_.start_read(disk_.state, offset, to.data(), to.size()); }
   Status wait(uint64_t offset) { return disk_.wait(disk_.state, offset); }
@@ -250,14 +250,14 @@ TEST_F(LinuxDisk, RefusesWhatItCannotReserve) {
     const FileLimit limit(1 << 16);
     EXPECT_EQ(open_disk(1 << 20).detail, static_cast<uint64_t>(EFBIG));
   }
-  EXPECT_EQ(linux_open_disk("/no/such/folder/spill", 4096, &disk_).detail, static_cast<uint64_t>(ENOENT));
+  EXPECT_EQ(linux_port().open_disk("/no/such/folder/spill", 4096, &disk_).detail, static_cast<uint64_t>(ENOENT));
   const std::string precious = folder_.file("precious");
   ::close(::open(precious.c_str(), O_CREAT | O_WRONLY, 0600));
-  EXPECT_EQ(linux_open_disk(precious.c_str(), 4096, &disk_).detail, static_cast<uint64_t>(EEXIST));
+  EXPECT_EQ(linux_port().open_disk(precious.c_str(), 4096, &disk_).detail, static_cast<uint64_t>(EEXIST));
   EXPECT_TRUE(std::filesystem::exists(precious));
   ASSERT_TRUE(open_disk(4096).ok());
   Disk second;
-  EXPECT_EQ(linux_open_disk(folder_.file("second").c_str(), 4096, &second).code, Code::kUnsupported);
+  EXPECT_EQ(linux_port().open_disk(folder_.file("second").c_str(), 4096, &second).code, Code::kUnsupported);
 }
 
 // The same faults through a whole step: the port's file fails, the step says so, and no weight has changed.

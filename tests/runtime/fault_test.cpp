@@ -35,11 +35,11 @@ class BoundRun {
   BoundRun(const std::string& recipe, uint32_t threads, const Backend& backend = cpu_backend())
       : recipe_(recipe_from(recipe)), plan_(plan_run(recipe_, "optimal").planned.plan), view_(plan_.view()), arena_(view_.arena_bytes),
         data_(open_dataset(recipe_, Split::kTraining)) {
-    EXPECT_TRUE(linux_set_up_kernels().ok());
-    EXPECT_TRUE(linux_start_workers(threads, &workers).ok());
+    EXPECT_TRUE(linux_port().set_up_kernels().ok());
+    EXPECT_TRUE(linux_port().start_workers(threads, &workers).ok());
     EXPECT_TRUE(bind(view_, backend, workers, arena_.get(), trainer).ok());
   }
-  ~BoundRun() { linux_stop_workers(); }
+  ~BoundRun() { linux_port().stop_workers(&workers); }
   BoundRun(const BoundRun&) = delete;
   BoundRun& operator=(const BoundRun&) = delete;
 
@@ -224,7 +224,7 @@ TEST(Machine, MoreThreadsThanCores) {
     const Recipe recipe = recipe_from(text);
     const PlannedRun run = plan_run(recipe, "optimal", 0);
     const RunResult two = train_plan(run.planned.plan, recipe, {.steps = 4, .workers = 2});
-    const RunResult most = train_plan(run.planned.plan, recipe, {.steps = 4, .workers = kMaxWorkers});
+    const RunResult most = train_plan(run.planned.plan, recipe, {.steps = 4, .workers = linux_port().most_workers});
     EXPECT_EQ(two.losses, most.losses) << text;
     EXPECT_TRUE(two.state == most.state) << text;
   }

@@ -59,7 +59,7 @@ TEST_P(Parity, SixSteps) {
   const std::string folder = "tests/golden/parity/" + GetParam();
   const json golden = json::parse(read_file(folder + "/golden.json"));
   const Recipe recipe = read_recipe(folder + "/recipe.json");
-  ASSERT_TRUE(linux_set_up_kernels().ok());
+  ASSERT_TRUE(linux_port().set_up_kernels().ok());
   for (const auto& [strategy, share] : {std::pair<const char*, double>{"none", -1}, {"optimal", 0.0}}) {
     const PlannedRun run = plan_run(recipe, strategy, share);
     const Plan plan = run.planned.plan.view();

@@ -92,9 +92,9 @@ struct DiskOf {
   explicit DiskOf(const Plan& plan) {
     if (plan.disk_bytes == 0) return;
     const std::string path = "/tmp/reprise-test-spill-" + std::to_string(::getpid());
-    if (!linux_open_disk(path.c_str(), plan.disk_bytes, &disk).ok()) throw std::runtime_error("no spill file");
+    if (!linux_port().open_disk(path.c_str(), plan.disk_bytes, &disk).ok()) throw std::runtime_error("no spill file");
   }
-  ~DiskOf() { linux_close_disk(); }
+  ~DiskOf() { linux_port().close_disk(&disk); }
   DiskOf(const DiskOf&) = delete;
   DiskOf& operator=(const DiskOf&) = delete;
   Disk disk;
@@ -103,9 +103,9 @@ struct DiskOf {
 // The port's own pool for the time of a run.
 struct PoolOf {
   explicit PoolOf(uint32_t count) {
-    if (!linux_start_workers(count, &workers).ok()) throw std::runtime_error("no workers");
+    if (!linux_port().start_workers(count, &workers).ok()) throw std::runtime_error("no workers");
   }
-  ~PoolOf() { linux_stop_workers(); }
+  ~PoolOf() { linux_port().stop_workers(&workers); }
   PoolOf(const PoolOf&) = delete;
   PoolOf& operator=(const PoolOf&) = delete;
   Workers workers;
@@ -126,7 +126,7 @@ std::vector<float> state_values(const OwnedPlan& plan, const RunResult& result, 
 RunResult train_plan(const OwnedPlan& owned, const Recipe& recipe, const RunOptions& options) {
   static std::once_flag once;
   std::call_once(once, [] {
-    if (!linux_set_up_kernels().ok()) throw std::runtime_error("no kernels");
+    if (!linux_port().set_up_kernels().ok()) throw std::runtime_error("no kernels");
   });
   const Plan plan = owned.view();
   const TestArena arena(plan.arena_bytes + 4096);

@@ -9,11 +9,9 @@
 #include <numeric>
 #include <set>
 
-#include "ports/linux/linux_port.h"
 #include "tools/doctor.h"
 #include "tools/formats/error.h"
 #include "tools/formats/text.h"
-#include "tools/training/progress.h"
 
 namespace reprise {
 
@@ -30,13 +28,15 @@ void require(const std::string& who, const Status& status) {
 
 // Seconds of every row of every step.
 struct RowClock {
+  double (*seconds_now)() = nullptr;
   std::vector<std::vector<double>> samples[kProgramCount];  // [row][step], micro-batches one after another
   double start = 0, step_rows = 0;
 
   RowObserver observer() {
-    return {this, [](void* self, ProgramId, uint32_t) { static_cast<RowClock*>(self)->start = seconds_now(); },
+    return {this, [](void* self, ProgramId, uint32_t) { static_cast<RowClock*>(self)->begin(); },
             [](void* self, ProgramId id, uint32_t row) { static_cast<RowClock*>(self)->add(id, row); }};
   }
+  void begin() { start = seconds_now(); }
   void add(ProgramId id, uint32_t row) {
     const double seconds = seconds_now() - start;
     samples[static_cast<size_t>(id)][row].push_back(seconds);
@@ -117,7 +117,7 @@ Status move_down(const Trainer& trainer, uint64_t elements, uint64_t shift) {
 }
 
 // Gradients are moved by layouts that no measured plan may hold: each boundary gradient, a kAlignment's way off.
-void measure_moves(const SolvedModel& model, const PlanRun& run, Sums& sums) {
+void measure_moves(const Port& port, const SolvedModel& model, const PlanRun& run, Sums& sums) {
   std::set<std::string> done;
   const Trainer& trainer = run.trainer();
   for (const LinkBody& link : model.bodies.links) {
@@ -130,38 +130,39 @@ void measure_moves(const SolvedModel& model, const PlanRun& run, Sums& sums) {
     const auto move = gradient.dtype == DType::kBf16 ? move_down<Bf16> : move_down<float>;
     std::vector<double> samples;
     for (uint64_t i = 0; i < kMoves; ++i) {
-      const double start = seconds_now();
+      const double start = port.seconds();
       require("move", move(trainer, elements, shift));
-      samples.push_back(seconds_now() - start);
+      samples.push_back(port.seconds() - start);
     }
     sums.kernels[key] = {kMoves * median(std::move(samples)), kMoves};
   }
 }
 
 // Seconds of a byte each way, through the port as a training uses it: all blocks written, then all read back.
-DiskLevel measure_disk(const SolvedModel& model, const char* path) {
+DiskLevel measure_disk(const Port& port, const SolvedModel& model, const char* path) {
   constexpr uint64_t kMostBytes = uint64_t{512} << 20, kMemoryBytes = uint64_t{64} << 20;  // memory beyond any cache
   uint64_t block = kAlignment;
   for (const Link& link : model.chain.links) block = std::max(block, link.boundary_bytes);
   const uint64_t blocks = std::max<uint64_t>(1, std::min(model.recipe.schedule.disk_bytes, kMostBytes) / block), bytes = blocks * block;
   const uint64_t sources = std::clamp<uint64_t>(kMemoryBytes / block, 1, blocks);
   struct Held {
+    const Port& port;
     Arena arena;
     Disk disk;
     ~Held() {
-      linux_close_disk();
-      linux_release_arena(&arena);
+      port.close_disk(&disk);
+      port.release_arena(&arena);
     }
-  } held;
-  require(model.recipe.name, linux_acquire_arena(sources * block, &held.arena));
-  require(std::string(path), linux_open_disk(path, bytes, &held.disk));
+  } held = {port, {}, {}};
+  require(model.recipe.name, port.acquire_arena(sources * block, &held.arena));
+  require(std::string(path), port.open_disk(path, bytes, &held.disk));
   std::memset(held.arena.base, 1, sources * block);
   const auto memory = [&](uint64_t b) { return held.arena.base + b % sources * block; };
   const auto seconds_of_byte = [&](const auto& start) {
-    const double begin = seconds_now();
+    const double begin = port.seconds();
     for (uint64_t b = 0; b < blocks; ++b) require(std::string(path), start(b));
     require(std::string(path), held.disk.wait(held.disk.state, Disk::kEverything));
-    return (seconds_now() - begin) / static_cast<double>(bytes);
+    return (port.seconds() - begin) / static_cast<double>(bytes);
   };
   const double write = seconds_of_byte([&](uint64_t b) { return held.disk.start_write(held.disk.state, b * block, memory(b), block); });
   const double read = seconds_of_byte([&](uint64_t b) { return held.disk.start_read(held.disk.state, b * block, memory(b), block); });
@@ -182,7 +183,7 @@ void add_calls_not_run(const SolvedModel& model, Sums& sums) {
 }
 
 // The plan that stores all, and the smallest last.
-std::vector<MeasuredPlan> measured_plans(SolvedModel& model) {
+std::vector<MeasuredPlan> measured_plans(const Port& port, SolvedModel& model) {
   std::vector<MeasuredPlan> plans;
   model.recipe.budget_bytes.reset();
   model.recipe.feature_map_budget_bytes.reset();
@@ -196,6 +197,7 @@ std::vector<MeasuredPlan> measured_plans(SolvedModel& model) {
     MeasuredPlan& measured = plans.emplace_back();
     measured.what = is_smallest ? "the smallest plan" : "storing all";
     measured.plan = std::move(planned.plan);
+    measured.clock.seconds_now = port.seconds;
     for (size_t p = 0; p < kProgramCount; ++p) measured.clock.samples[p].resize(measured.plan.programs[p].rows.size());
   }
   return plans;
@@ -211,12 +213,11 @@ double median(std::vector<double> values) {
   return (*middle + *std::max_element(values.begin(), middle)) / 2;
 }
 
-PlanRun::PlanRun(const Recipe& recipe, const OwnedPlan& plan, uint32_t threads) : plan_(plan.view()) {
+PlanRun::PlanRun(const Port& port, const Recipe& recipe, const OwnedPlan& plan, uint32_t threads) : port_(port), plan_(plan.view()) {
   if (recipe.data.kind != DataSource::Kind::kNone) data_ = open_dataset(recipe, Split::kTraining);
   try {
-    require(recipe.name, linux_start_workers(threads, &workers_));
-    workers_started_ = true;
-    require(recipe.name, linux_acquire_arena(plan_.arena_bytes, &arena_));
+    require(recipe.name, port_.start_workers(threads, &workers_));
+    require(recipe.name, port_.acquire_arena(plan_.arena_bytes, &arena_));
     require(recipe.name, bind(plan_, cpu_backend(), workers_, arena_, trainer_));
   } catch (...) {
     release();
@@ -227,9 +228,8 @@ PlanRun::PlanRun(const Recipe& recipe, const OwnedPlan& plan, uint32_t threads) 
 PlanRun::~PlanRun() { release(); }
 
 void PlanRun::release() {
-  if (workers_started_) linux_stop_workers();
-  workers_started_ = false;
-  linux_release_arena(&arena_);
+  port_.stop_workers(&workers_);
+  port_.release_arena(&arena_);
 }
 
 Status PlanRun::fill(void* self, uint64_t step, uint32_t micro_batch, void* input, int32_t* labels) {
@@ -248,32 +248,32 @@ Status PlanRun::fill(void* self, uint64_t step, uint32_t micro_batch, void* inpu
 }
 
 double PlanRun::step() {
-  const double start = seconds_now();
+  const double start = port_.seconds();
   const Status status = train_step(trainer_, {this, fill}, report_);
-  const double seconds = seconds_now() - start;
+  const double seconds = port_.seconds() - start;
   if (thrown_) std::rethrow_exception(thrown_);
   if (status.code != Code::kNonFinite) require(plan_.name, status);
   return seconds;
 }
 
-Profile measure_profile(const Recipe& recipe, const MeasureOptions& options) {
-  require("profile", linux_set_up_kernels());
+Profile measure_profile(const Port& port, const Recipe& recipe, const MeasureOptions& options) {
+  require("profile", port.set_up_kernels());
   SolvedModel model = solve_model(recipe);
   Profile profile;
   profile.kernel_set = cpu_backend().kernel_set();
   profile.processor = processor_name();
   Sums sums;
-  std::vector<MeasuredPlan> plans = measured_plans(model);
+  std::vector<MeasuredPlan> plans = measured_plans(port, model);
   for (int round = 0; round < options.rounds; ++round) {
     for (size_t p = 0; p < plans.size();) {
       MeasuredPlan& measured = plans[p];
       const bool is_smallest = p + 1 == plans.size();
       const std::string what = measured.what + ", " + bytes_text(measured.plan.arena_bytes);
       try {
-        PlanRun run(recipe, measured.plan, options.threads);
+        PlanRun run(port, recipe, measured.plan, options.threads);
         if (options.say && round == 0) options.say("measuring " + what);
         measured.measure_round(run, options.seconds_per_plan / options.rounds);
-        if (is_smallest && round == 0) measure_moves(model, run, sums);
+        if (is_smallest && round == 0) measure_moves(port, model, run, sums);
         profile.threads = run.workers().count;
         ++p;
       } catch (const UserError& error) {
@@ -286,7 +286,7 @@ Profile measure_profile(const Recipe& recipe, const MeasureOptions& options) {
   }
   for (const MeasuredPlan& measured : plans) measured.add_to(sums);
   add_calls_not_run(model, sums);
-  if (recipe.schedule.disk_bytes > 0) profile.disk = measure_disk(model, options.spill_file);
+  if (recipe.schedule.disk_bytes > 0) profile.disk = measure_disk(port, model, options.spill_file);
   for (const auto& [key, kernel] : sums.kernels) profile.kernels[key] = {kernel.seconds / static_cast<double>(kernel.runs), kernel.runs};
   profile.micro_batch_seconds = sums.beside.seconds / static_cast<double>(sums.beside.runs);
   return profile;

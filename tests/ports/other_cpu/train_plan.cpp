@@ -44,9 +44,9 @@ int main(int argc, char** argv) {
   Workers workers;
   Arena arena;
   Trainer trainer;
-  if (const Status status = linux_set_up_kernels(); !status.ok()) return fail(status);
-  if (const Status status = linux_start_workers(static_cast<uint32_t>(std::atoi(argv[2])), &workers); !status.ok()) return fail(status);
-  if (const Status status = linux_acquire_arena(plan.arena_bytes + 4096, &arena); !status.ok()) return fail(status);
+  if (const Status status = linux_port().set_up_kernels(); !status.ok()) return fail(status);
+  if (const Status status = linux_port().start_workers(static_cast<uint32_t>(std::atoi(argv[2])), &workers); !status.ok()) return fail(status);
+  if (const Status status = linux_port().acquire_arena(plan.arena_bytes + 4096, &arena); !status.ok()) return fail(status);
   if (const Status status = bind(plan, cpu_backend(), workers, arena, trainer); !status.ok()) return fail(status);
   std::printf("kernels %s\n", cpu_backend().kernel_set());
   const BatchSource source = {const_cast<Plan*>(&plan), fill_batch};
@@ -55,7 +55,7 @@ int main(int argc, char** argv) {
     if (const Status status = train_step(trainer, source, report); !status.ok()) return fail(status);
     std::printf("loss %.9f %a\n", report.loss, report.loss);
   }
-  linux_stop_workers();
+  linux_port().stop_workers(&workers);
   if (measured_bytes(trainer) == plan.arena_bytes) return 0;
   std::fprintf(stderr, "planned %llu bytes, measured %llu\n", static_cast<unsigned long long>(plan.arena_bytes),
                static_cast<unsigned long long>(measured_bytes(trainer)));
