@@ -13,6 +13,7 @@
 #include <type_traits>
 
 #include "lib/bf16.h"
+#include "lib/host_access.h"
 #include "lib/plan.h"
 #include "lib/port.h"
 
@@ -486,6 +487,7 @@ struct Backend : ActivationKernels<float> {
   Status (*sgd_update)(const KernelContext&, const SgdArgs&);
   Status (*adamw_update)(const KernelContext&, const AdamWArgs&);
 
+  HostAccess host;                      // to the arena
   const ActivationKernels<Bf16>* bf16;  // null where the backend stores f32 alone
 
   template <typename Stored>

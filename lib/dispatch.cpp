@@ -28,7 +28,7 @@ class Arguments {
   template <typename T>
   T* pointer(uint32_t i) const {
     if (ref(i) == kNoRef) return nullptr;
-    return reinterpret_cast<T*>(trainer_.region(ref_region(ref(i))) + tensor(i).offset);
+    return reinterpret_cast<T*>((trainer_.region(ref_region(ref(i))) + tensor(i).offset).for_kernels);
   }
   float* f32(uint32_t i) const { return pointer<float>(i); }
   int32_t* i32(uint32_t i) const { return pointer<int32_t>(i); }
@@ -270,13 +270,14 @@ Status call_grad_norm(const Backend& b, const Caller& call, const Arguments& a, 
 
 // Between memory and the disk, or from memory to memory, which is done when it is started.
 template <typename Stored>
-Status call_transfer(const ActivationKernels<Stored>& b, const Disk& disk, const Caller& call, const StoredArguments<Stored>& a,
+Status call_transfer(const ActivationKernels<Stored>& b, const HostAccess& host, const Disk& disk, const Caller& call, const StoredArguments<Stored>& a,
     const Row& row) {
   const bool starts = row.pass == Pass::kStart, writes = ref_region(a.ref(0)) == Region::kDisk;
   if (!writes && ref_region(a.ref(1)) != Region::kDisk) return starts ? call(b.copy_forward, unary(a, false)) : ok_status();
   if (call.probe) return ok_status();  // bind has looked for the disk
   const uint64_t offset = a.tensor(writes ? 0 : 1).offset, bytes = a.elements(0) * sizeof(Stored);
   if (!starts) return disk.wait(disk.state, offset);
+  REPRISE_RETURN_IF_ERROR(host.synchronise(call.context));  // the disk is no part of the backend's order
   return writes ? disk.start_write(disk.state, offset, a.at(1), bytes) : disk.start_read(disk.state, offset, a.at(0), bytes);
 }
 
@@ -306,7 +307,7 @@ Status dispatch_to(const ActivationKernels<Stored>& b, const Trainer& trainer, c
                                                    plan.attributes.dropout[row.attribute]});
     case Op::kLossHead: return call_loss_head(b, call, a, row);
     case Op::kMove: return call(b.move, unary(a, false));
-    case Op::kTransfer: return call_transfer(b, trainer.disk, call, a, row);
+    case Op::kTransfer: return call_transfer(b, trainer.backend->host, trainer.disk, call, a, row);
     default: return {Code::kBadPlan, "the row names no kernel", 0};
   }
 }

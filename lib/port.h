@@ -38,8 +38,8 @@ void parallel_for(const Workers& workers, uint32_t tasks, const F& body) {
 }
 
 // A second level of memory that a plan may spill to: `bytes` bytes, addressed from 0. A transfer is started, goes on by itself
-// while other rows run, and is waited for; neither of its ends may be touched meanwhile. Transfers of the same bytes keep their
-// order. A port without one leaves it empty.
+// while other rows run, and is waited for; neither of its ends may be touched meanwhile. Its memory is the arena of the same port, as
+// kernels see it. Transfers of the same bytes keep their order. A port without one leaves it empty.
 struct Disk {
   static constexpr uint64_t kEverything = ~uint64_t{0};
   void* state = nullptr;
@@ -51,9 +51,17 @@ struct Disk {
   Status (*wait)(void* state, uint64_t offset) = nullptr;
 };
 
-// A block of memory aligned to kAlignment.
+// Where something lies in an arena, which may be a device's memory. Kernels get it as a pointer; the host neither reads nor writes
+// there but by the backend's HostAccess (host_access.h).
+struct ArenaAddress {
+  unsigned char* for_kernels = nullptr;
+
+  constexpr ArenaAddress operator+(uint64_t bytes) const { return {for_kernels + bytes}; }
+};
+
+// A block of memory aligned to kAlignment: the host's, or the device's that the backend runs on.
 struct Arena {
-  unsigned char* base = nullptr;
+  ArenaAddress base;
   uint64_t bytes = 0;
 };
 

@@ -3,6 +3,7 @@
 // It must not compute anything.
 #include "lib/cpu/cpu_backend.h"
 
+#include "lib/cpu/cpu_host_access.h"
 #include "lib/cpu/cpu_kernels.h"
 #include "lib/cpu/gemm_tile.h"
 #include "lib/cpu/scratch.h"
@@ -77,6 +78,7 @@ constexpr Backend cpu_table() {
   table.grad_norm_finish = cpu_grad_norm_finish;
   table.sgd_update = cpu_sgd_update;
   table.adamw_update = cpu_adamw_update;
+  table.host = kCpuHostAccess;
   table.bf16 = &kActivationKernels<Bf16>;
   return table;
 }

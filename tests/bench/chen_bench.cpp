@@ -81,7 +81,7 @@ void train(const Recipe& recipe, const Settings& settings, Point& point) {
   }
   if (point.losses.empty()) point.losses = losses;
   point.repeats = point.repeats && losses == point.losses;
-  point.measured_bytes = measured_bytes(run.trainer());
+  if (!measured_bytes(run.trainer(), point.measured_bytes).ok()) throw UserError(recipe.name + ": the arena cannot be read");
   point.swap_bytes = std::max(point.swap_bytes, kernel_field("/proc/self/status", "VmSwap"));
 }
 

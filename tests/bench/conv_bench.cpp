@@ -69,7 +69,7 @@ class Slots {
   Slots& operator=(const Slots&) = delete;
 
   float* take(uint64_t bytes) {
-    float* slot = reinterpret_cast<float*>(arena_.base + used_);
+    float* slot = reinterpret_cast<float*>((arena_.base + used_).for_kernels);
     used_ += align_up(bytes);
     return slot;
   }

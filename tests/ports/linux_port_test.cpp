@@ -90,10 +90,10 @@ TEST(LinuxArena, ComesWholeAlignedAndZeroed) {
   Arena arena;
   ASSERT_TRUE(linux_port().acquire_arena(5'000'003, &arena).ok());
   EXPECT_EQ(5'000'003u, arena.bytes);
-  EXPECT_EQ(0u, reinterpret_cast<uintptr_t>(arena.base) % kAlignment);
-  for (uint64_t i = 0; i < arena.bytes; i += 997) ASSERT_EQ(0, arena.base[i]);
+  EXPECT_EQ(0u, reinterpret_cast<uintptr_t>(arena.base.for_kernels) % kAlignment);
+  for (uint64_t i = 0; i < arena.bytes; i += 997) ASSERT_EQ(0, arena.base.for_kernels[i]);
   linux_port().release_arena(&arena);
-  EXPECT_EQ(nullptr, arena.base);
+  EXPECT_EQ(nullptr, arena.base.for_kernels);
   linux_port().release_arena(&arena);
 }
 
@@ -103,7 +103,7 @@ TEST(LinuxArena, RefusesWhatTheMachineHasNot) {
   const Status status = linux_port().acquire_arena(bytes, &arena);
   EXPECT_EQ(Code::kOutOfMemory, status.code);
   EXPECT_EQ(bytes, status.detail);
-  EXPECT_EQ(nullptr, arena.base);
+  EXPECT_EQ(nullptr, arena.base.for_kernels);
 }
 
 }  // namespace

@@ -88,20 +88,18 @@ class SpillingNet {
   }
 
   const Plan& plan() const { return plan_; }
-  Status bind_with(const Disk& disk) { return bind(plan_, cpu_backend(), alone_, arena_.get(), trainer, disk); }
+  Status bind_with(const Disk& disk) { return bind_plan(plan_, cpu_backend(), alone_, arena_.get(), trainer, disk); }
   Status step() {
     StepReport report;
-    return train_step(trainer, {data_.get(), [](void* data, uint64_t step, uint32_t micro, void* input, int32_t* labels) {
-                                  static_cast<Dataset*>(data)->fill(step, micro, input, labels);
-                                  return ok_status();
-                                }}, report);
+    return train_step(trainer, source_of(*data_), report);
   }
   // Parameters and momenta.
   std::string weights() const {
     std::string bytes;
     for (uint32_t i = 0; i < plan_.state.count; ++i) {
       if (plan_.state[i].kind != StateKind::kParameter && plan_.state[i].kind != StateKind::kOptimizer) continue;
-      bytes.append(static_cast<const char*>(trainer.state_tensor(i)), plan_.state[i].tensor.bytes);
+      const std::vector<unsigned char> tensor = bytes_at(trainer, trainer.state_tensor(i), plan_.state[i].tensor.bytes);
+      bytes.append(tensor.begin(), tensor.end());
     }
     return bytes;
   }

@@ -5,10 +5,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <numeric>
 #include <set>
 
+#include "lib/check.h"
 #include "tools/doctor.h"
 #include "tools/formats/error.h"
 #include "tools/formats/text.h"
@@ -28,7 +28,7 @@ void require(const std::string& who, const Status& status) {
 
 // Seconds of every row of every step.
 struct RowClock {
-  double (*seconds_now)() = nullptr;
+  const PlanRun* run = nullptr;
   std::vector<std::vector<double>> samples[kProgramCount];  // [row][step], micro-batches one after another
   double start = 0, step_rows = 0;
 
@@ -37,6 +37,11 @@ struct RowClock {
             [](void* self, ProgramId id, uint32_t row) { static_cast<RowClock*>(self)->add(id, row); }};
   }
   void begin() { start = seconds_now(); }
+  // What was queued belongs to the row that queued it.
+  double seconds_now() const {
+    run->finish();
+    return run->port().seconds();
+  }
   void add(ProgramId id, uint32_t row) {
     const double seconds = seconds_now() - start;
     samples[static_cast<size_t>(id)][row].push_back(seconds);
@@ -90,6 +95,7 @@ struct MeasuredPlan {
 
   void measure_round(PlanRun& run, double most_seconds) {
     (void)run.step();  // pages and caches
+    clock.run = &run;
     run.observe(clock.observer());
     double spent = 0;
     for (int s = 0; s < kMostSteps && (s < kLeastSteps || spent < most_seconds); ++s) {
@@ -111,13 +117,13 @@ struct MeasuredPlan {
 // Of `elements`, by `shift` bytes.
 template <typename Stored>
 Status move_down(const Trainer& trainer, uint64_t elements, uint64_t shift) {
-  Stored* base = reinterpret_cast<Stored*>(trainer.arena.base);
+  Stored* base = reinterpret_cast<Stored*>(trainer.arena.base.for_kernels);
   const UnaryArgsOf<Stored> args = {base, base + shift / sizeof(Stored), elements, false, false};
   return trainer.backend->activations<Stored>()->move(trainer.context, args);
 }
 
 // Gradients are moved by layouts that no measured plan may hold: each boundary gradient, a kAlignment's way off.
-void measure_moves(const Port& port, const SolvedModel& model, const PlanRun& run, Sums& sums) {
+void measure_moves(const SolvedModel& model, const PlanRun& run, Sums& sums) {
   std::set<std::string> done;
   const Trainer& trainer = run.trainer();
   for (const LinkBody& link : model.bodies.links) {
@@ -130,9 +136,10 @@ void measure_moves(const Port& port, const SolvedModel& model, const PlanRun& ru
     const auto move = gradient.dtype == DType::kBf16 ? move_down<Bf16> : move_down<float>;
     std::vector<double> samples;
     for (uint64_t i = 0; i < kMoves; ++i) {
-      const double start = port.seconds();
+      const double start = run.port().seconds();
       require("move", move(trainer, elements, shift));
-      samples.push_back(port.seconds() - start);
+      run.finish();
+      samples.push_back(run.port().seconds() - start);
     }
     sums.kernels[key] = {kMoves * median(std::move(samples)), kMoves};
   }
@@ -156,8 +163,9 @@ DiskLevel measure_disk(const Port& port, const SolvedModel& model, const char* p
   } held = {port, {}, {}};
   require(model.recipe.name, port.acquire_arena(sources * block, &held.arena));
   require(std::string(path), port.open_disk(path, bytes, &held.disk));
-  std::memset(held.arena.base, 1, sources * block);
-  const auto memory = [&](uint64_t b) { return held.arena.base + b % sources * block; };
+  require(model.recipe.name, cpu_backend().host.fill({}, held.arena.base, 0x01010101, sources * block));
+  require(model.recipe.name, cpu_backend().host.synchronise({}));
+  const auto memory = [&](uint64_t b) { return (held.arena.base + b % sources * block).for_kernels; };
   const auto seconds_of_byte = [&](const auto& start) {
     const double begin = port.seconds();
     for (uint64_t b = 0; b < blocks; ++b) require(std::string(path), start(b));
@@ -183,7 +191,7 @@ void add_calls_not_run(const SolvedModel& model, Sums& sums) {
 }
 
 // The plan that stores all, and the smallest last.
-std::vector<MeasuredPlan> measured_plans(const Port& port, SolvedModel& model) {
+std::vector<MeasuredPlan> measured_plans(SolvedModel& model) {
   std::vector<MeasuredPlan> plans;
   model.recipe.budget_bytes.reset();
   model.recipe.feature_map_budget_bytes.reset();
@@ -197,7 +205,6 @@ std::vector<MeasuredPlan> measured_plans(const Port& port, SolvedModel& model) {
     MeasuredPlan& measured = plans.emplace_back();
     measured.what = is_smallest ? "the smallest plan" : "storing all";
     measured.plan = std::move(planned.plan);
-    measured.clock.seconds_now = port.seconds;
     for (size_t p = 0; p < kProgramCount; ++p) measured.clock.samples[p].resize(measured.plan.programs[p].rows.size());
   }
   return plans;
@@ -218,7 +225,9 @@ PlanRun::PlanRun(const Port& port, const Recipe& recipe, const OwnedPlan& plan, 
   try {
     require(recipe.name, port_.start_workers(threads, &workers_));
     require(recipe.name, port_.acquire_arena(plan_.arena_bytes, &arena_));
-    require(recipe.name, bind(plan_, cpu_backend(), workers_, arena_, trainer_));
+    std::vector<CheckMark> marks(check_marks(plan_));
+    const Workspace workspace = {marks.data(), marks.size() * sizeof(CheckMark)};
+    require(recipe.name, bind(plan_, cpu_backend(), {.arena = arena_, .workers = &workers_, .workspace = workspace}, trainer_));
   } catch (...) {
     release();
     throw;
@@ -232,20 +241,22 @@ void PlanRun::release() {
   port_.release_arena(&arena_);
 }
 
-Status PlanRun::fill(void* self, uint64_t step, uint32_t micro_batch, void* input, int32_t* labels) {
+Status PlanRun::fill(void* self, uint64_t step, uint32_t micro_batch, BatchSink& sink) {
   PlanRun& run = *static_cast<PlanRun*>(self);
   try {
-    if (run.data_ != nullptr) (void)run.data_->fill(step, micro_batch, input, labels);
+    if (run.data_ != nullptr) (void)run.data_->fill(step, micro_batch, sink);
   } catch (...) {
     run.thrown_ = std::current_exception();
     return {Code::kInputOutput, "the data cannot be read", 0};
   }
   if (run.data_ != nullptr) return ok_status();
-  const Program& program = run.plan_.program(ProgramId::kMicroFirst);
-  std::memset(input, 0, program.slots[program.input].tensor.bytes);
-  std::memset(labels, 0, program.slots[program.labels].tensor.bytes);
+  constexpr int32_t kZeros[1024] = {};
+  while (sink.input_bytes() > 0) sink.add(kZeros, std::min<uint64_t>(sizeof kZeros, sink.input_bytes()), nullptr, 0);
+  while (sink.label_count() > 0) sink.add(nullptr, 0, kZeros, std::min<uint64_t>(std::size(kZeros), sink.label_count()));
   return ok_status();
 }
+
+void PlanRun::finish() const { require(plan_.name, trainer_.backend->host.synchronise(trainer_.context)); }
 
 double PlanRun::step() {
   const double start = port_.seconds();
@@ -263,7 +274,7 @@ Profile measure_profile(const Port& port, const Recipe& recipe, const MeasureOpt
   profile.kernel_set = cpu_backend().kernel_set();
   profile.processor = processor_name();
   Sums sums;
-  std::vector<MeasuredPlan> plans = measured_plans(port, model);
+  std::vector<MeasuredPlan> plans = measured_plans(model);
   for (int round = 0; round < options.rounds; ++round) {
     for (size_t p = 0; p < plans.size();) {
       MeasuredPlan& measured = plans[p];
@@ -273,7 +284,7 @@ Profile measure_profile(const Port& port, const Recipe& recipe, const MeasureOpt
         PlanRun run(port, recipe, measured.plan, options.threads);
         if (options.say && round == 0) options.say("measuring " + what);
         measured.measure_round(run, options.seconds_per_plan / options.rounds);
-        if (is_smallest && round == 0) measure_moves(port, model, run, sums);
+        if (is_smallest && round == 0) measure_moves(model, run, sums);
         profile.threads = run.workers().count;
         ++p;
       } catch (const UserError& error) {

@@ -30,10 +30,12 @@ class PlanRun {
   void observe(const RowObserver& observer) { trainer_.observer = observer; }
   const Trainer& trainer() const { return trainer_; }
   const Workers& workers() const { return workers_; }
+  const Port& port() const { return port_; }
+  void finish() const;  // what is queued
 
  private:
   void release();
-  static Status fill(void* self, uint64_t step, uint32_t micro_batch, void* input, int32_t* labels);
+  static Status fill(void* self, uint64_t step, uint32_t micro_batch, BatchSink& sink);
   const Port& port_;
   const Plan plan_;
   std::unique_ptr<Dataset> data_;  // null: zeros

@@ -14,6 +14,7 @@
 #include <iostream>
 #include <memory>
 
+#include "lib/check.h"
 #include "lib/reprise.h"
 #include "tools/command_line.h"
 #include "tools/data/dataset.h"
@@ -72,18 +73,16 @@ class DataFeed {
  public:
   explicit DataFeed(Dataset& data) : data_(data) {}
   BatchSource source() {
-    return {this, [](void* self, uint64_t step, uint32_t micro, void* input, int32_t* labels) {
-              return static_cast<DataFeed*>(self)->fill(step, micro, input, labels);
-            }};
+    return {this, [](void* self, uint64_t step, uint32_t micro, BatchSink& sink) { return static_cast<DataFeed*>(self)->fill(step, micro, sink); }};
   }
   void rethrow() const {
     if (thrown_) std::rethrow_exception(thrown_);
   }
 
  private:
-  Status fill(uint64_t step, uint32_t micro, void* input, int32_t* labels) {
+  Status fill(uint64_t step, uint32_t micro, BatchSink& sink) {
     try {
-      data_.fill(step, micro, input, labels);
+      data_.fill(step, micro, sink);
       return ok_status();
     } catch (...) {
       thrown_ = std::current_exception();
@@ -128,7 +127,9 @@ class Training {
     constexpr uint64_t kGuardBytes = 64 << 10;  // canary behind the plan's last byte: a row that wrote there would be seen
     require(port_.acquire_arena(plan_.arena_bytes + kGuardBytes, &arena_));
     if (plan_.disk_bytes > 0) open_disk();
-    require(bind(plan_, cpu_backend(), workers_, arena_, trainer_, disk_));
+    std::vector<CheckMark> marks(check_marks(plan_));
+    const Workspace workspace = {marks.data(), marks.size() * sizeof(CheckMark)};
+    require(bind(plan_, cpu_backend(), {.arena = arena_, .workers = &workers_, .disk = disk_, .workspace = workspace}, trainer_));
     if (!initial_weights().empty()) read_state(trainer_, SafetensorsFile(initial_weights()), StatePart::kModel);
     if (!options_.resume.empty()) {
       const std::string warning = resume_snapshot(trainer_, recipe_, options_.resume);
@@ -190,7 +191,7 @@ class Training {
       feed.rethrow();
       require(status);
       const double end = port_.seconds();
-      log_.write(StepLine{trainer_.step, report.loss, report.gradient_norm, report.learning_rate, end - start, plan_.arena_bytes, measured_bytes(trainer_)});
+      log_.write(StepLine{trainer_.step, report.loss, report.gradient_norm, report.learning_rate, end - start, plan_.arena_bytes, measure()});
       progress.show(trainer_.step, report.loss, end);
       if (recipe_.evaluate_every != 0 && trainer_.step % recipe_.evaluate_every == 0 && trainer_.step != last_step_) evaluate_now(progress);
       if (options_.save_every != 0 && trainer_.step % options_.save_every == 0 && !options_.save.empty()) save();
@@ -211,8 +212,14 @@ class Training {
     return stopped && options_.save.empty() ? 128 + static_cast<int>(stop_signal) : 0;
   }
 
+  uint64_t measure() const {
+    uint64_t bytes = 0;
+    require(measured_bytes(trainer_, bytes));
+    return bytes;
+  }
+
   void show_memory() const {
-    const uint64_t measured = measured_bytes(trainer_);
+    const uint64_t measured = measure();
     struct rusage usage = {};
     ::getrusage(RUSAGE_SELF, &usage);
     std::cerr << "memory: planned " << plan_.arena_bytes << " bytes, measured " << measured << " bytes ("
