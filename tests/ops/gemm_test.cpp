@@ -74,7 +74,7 @@ void expect_close(const std::vector<float>& got, const std::vector<double>& want
 class EveryTile : public testing::TestWithParam<GemmTileChoice> {
  protected:
   void SetUp() override {
-    ASSERT_TRUE(linux_set_up_kernels().ok());
+    ASSERT_TRUE(linux_port().set_up_kernels().ok());
     if (!select_gemm_tile(GetParam()).ok()) GTEST_SKIP() << "no such tile here";
   }
 };

@@ -97,7 +97,7 @@ std::vector<KernelCase> norm_conv_cases() {
 class NormConv : public ::testing::TestWithParam<GemmTileChoice> {
  protected:
   void SetUp() override {
-    ASSERT_TRUE(linux_set_up_kernels().ok());  // names BLIS its architecture
+    ASSERT_TRUE(linux_port().set_up_kernels().ok());  // names BLIS its architecture
     if (!select_gemm_tile(GetParam()).ok()) GTEST_SKIP() << "this machine or this link lacks the tile";
   }
   void TearDown() override { highest_vector_level = VectorLevel::kAvx512; }

@@ -14,6 +14,7 @@
 #include "lib/cpu/gemm_tile.h"
 #include "lib/cpu/vector_level.h"
 #include "ports/linux/linux_port.h"
+#include "tests/faces/host_sink.h"
 #include "tests/runtime/training_harness.h"
 
 namespace reprise {
@@ -35,17 +36,17 @@ class BoundRun {
   BoundRun(const std::string& recipe, uint32_t threads, const Backend& backend = cpu_backend())
       : recipe_(recipe_from(recipe)), plan_(plan_run(recipe_, "optimal").planned.plan), view_(plan_.view()), arena_(view_.arena_bytes),
         data_(open_dataset(recipe_, Split::kTraining)) {
-    EXPECT_TRUE(linux_set_up_kernels().ok());
-    EXPECT_TRUE(linux_start_workers(threads, &workers).ok());
-    EXPECT_TRUE(bind(view_, backend, workers, arena_.get(), trainer).ok());
+    EXPECT_TRUE(linux_port().set_up_kernels().ok());
+    EXPECT_TRUE(linux_port().start_workers(threads, &workers).ok());
+    EXPECT_TRUE(bind_plan(view_, backend, workers, arena_.get(), trainer).ok());
   }
-  ~BoundRun() { linux_stop_workers(); }
+  ~BoundRun() { linux_port().stop_workers(&workers); }
   BoundRun(const BoundRun&) = delete;
   BoundRun& operator=(const BoundRun&) = delete;
 
   Status step() {
-    const BatchSource source = {this, [](void* self, uint64_t step, uint32_t micro, void* input, int32_t* labels) {
-                                  static_cast<BoundRun*>(self)->fill(step, micro, input, labels);
+    const BatchSource source = {this, [](void* self, uint64_t step, uint32_t micro, BatchSink& sink) {
+                                  static_cast<BoundRun*>(self)->fill(step, micro, sink);
                                   return ok_status();
                                 }};
     return train_step(trainer, source, report);
@@ -67,8 +68,9 @@ class BoundRun {
     for (uint32_t i = 0; i < view_.state.count; ++i) {
       const StateTensor& tensor = view_.state[i];
       if (tensor.kind != kind || tensor.tensor.dtype != DType::kF32) continue;
-      float* values = static_cast<float*>(trainer.state_tensor(i));
-      for (uint64_t e = 0; e < tensor.tensor.elements(); ++e) visit(values[e]);
+      std::vector<float> values = floats_of(trainer, i);
+      for (float& value : values) visit(value);
+      EXPECT_TRUE(trainer.write(trainer.state_tensor(i), values.data(), values.size() * sizeof(float)).ok());
     }
   }
 
@@ -78,12 +80,16 @@ class BoundRun {
   StepReport report;
 
  private:
-  void fill(uint64_t step, uint32_t micro, void* input, int32_t* labels) {
-    data_->fill(step, micro, input, labels);
+  void fill(uint64_t step, uint32_t micro, BatchSink& sink) {
+    std::vector<float> input(sink.input_bytes() / sizeof(float));  // or tokens, which stay as they are
+    std::vector<int32_t> labels(sink.label_count());
+    BatchSink own = host_sink(input.data(), sink.input_bytes(), labels.data(), labels.size());
+    data_->fill(step, micro, own);
     const Program& program = view_.program(ProgramId::kMicroFirst);
-    const Tensor& tensor = program.slots[program.input].tensor;
-    if (tensor.dtype != DType::kF32) return;
-    for (uint64_t i = 0; i < tensor.elements(); ++i) spoil(static_cast<float*>(input)[i]);
+    if (program.slots[program.input].tensor.dtype == DType::kF32) {
+      for (float& value : input) spoil(value);
+    }
+    sink.add(input.data(), sink.input_bytes(), labels.data(), labels.size());
   }
 
   const Recipe recipe_;
@@ -224,7 +230,7 @@ TEST(Machine, MoreThreadsThanCores) {
     const Recipe recipe = recipe_from(text);
     const PlannedRun run = plan_run(recipe, "optimal", 0);
     const RunResult two = train_plan(run.planned.plan, recipe, {.steps = 4, .workers = 2});
-    const RunResult most = train_plan(run.planned.plan, recipe, {.steps = 4, .workers = kMaxWorkers});
+    const RunResult most = train_plan(run.planned.plan, recipe, {.steps = 4, .workers = linux_port().most_workers});
     EXPECT_EQ(two.losses, most.losses) << text;
     EXPECT_TRUE(two.state == most.state) << text;
   }
