@@ -1,17 +1,12 @@
 // Says what is wrong with a backend's kernel on a case, if anything.
 // Here so that every kernel meets the same judge; kernel_judge_test.cpp shows that it rejects wrong kernels.
-// It must not know how a kernel computes.
 #pragma once
 
 #include <string>
 #include <vector>
 
 #include "lib/backend.h"
-#include "tests/ops/kernel_cases.h"
-
-namespace reprise::ref {
-struct Expected;  // tests/ref/array.h
-}
+#include "tests/ops/families.h"
 
 namespace reprise::test {
 
