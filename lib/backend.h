@@ -22,6 +22,10 @@ namespace reprise {
 struct KernelContext {
   const Workers* workers = nullptr;
   void* queue = nullptr;  // the backend's stream; null on the CPU
+  uint32_t row = 0;       // the number, in its program, of the row that calls
+  // state[0]. A kernel that finds a fault in data notes it there and sets skip, whatever its arguments are; it then goes on without
+  // touching what the data do not name, and its results are not promised. Null where nobody asks.
+  StepScalars* scalars = nullptr;
 };
 
 // What an input stands for where `mean` is not null: relu((x - mean) * (rstd * gamma) + beta), channel by channel, in f32. Padding is
@@ -296,7 +300,7 @@ struct LayerNormBackwardArgsOf {
 };
 using LayerNormBackwardArgs = LayerNormBackwardArgsOf<float>;
 
-// y[b,t,:] = table[tokens[b,t],:] + positions[t,:]. A token outside [0,V) is kIndexOutOfRange.
+// y[b,t,:] = table[tokens[b,t],:] + positions[t,:]. A token outside [0,V) is a fault (DataFault::kToken).
 template <typename Stored>
 struct EmbeddingForwardArgsOf {
   Stored* y;               // [B,T,C]
@@ -362,7 +366,7 @@ using DropoutArgs = DropoutArgsOf<float>;
 // Softmax cross-entropy over the logits x W^T + b, forward and backward in one loop over chunks of rows: no [M,V] matrix.
 // loss = mean over the rows whose label is not kIgnoredLabel; scalars->loss_sum += loss; gradients are those of
 // loss / scalars->micro_batches; a row without a label has a zero gradient; no labelled row at all: loss 0.
-// A loss that is not finite sets scalars->skip. A label outside [0,V) is kIndexOutOfRange.
+// A loss that is not finite sets scalars->skip. A label outside [0,V) is a fault (DataFault::kLabel).
 template <typename Stored>
 struct LossHeadBackwardArgsOf {
   Stored* dx;  // [M,C]

@@ -318,7 +318,9 @@ Status dispatch(const Trainer& trainer, const Program& program, const Row& row, 
   const Backend& b = *trainer.backend;
   const Plan& plan = *trainer.plan;
   const Arguments a(trainer, program, row);
-  const Caller call = {trainer.context, probe};
+  KernelContext context = trainer.context;
+  context.row = static_cast<uint32_t>(&row - program.rows.data);
+  const Caller call = {context, probe};
   if (row.op == Op::kGradNorm) return call_grad_norm(b, call, a, row, plan);
   if (row.op == Op::kSgd || row.op == Op::kAdamW) return call_update(b, call, a, row, plan);
   if (row.op == Op::kBatchNorm && row.pass == Pass::kRunning) return call_running(b, call, a, row, plan);

@@ -113,11 +113,15 @@ std::string judge_reference(const Backend& backend, const KernelCase& c) {
   const RunResult result = run_case(backend, c, data, {.workers = &one.workers()});
   if (c.expects_bad_index()) {
     const uint64_t position = bad_position(c);
-    if (result.status.code != Code::kIndexOutOfRange) return result.fault + "expected kIndexOutOfRange; ";
-    if (result.status.detail != position) return result.fault + "detail is not " + std::to_string(position) + "; ";
-    return result.fault;
+    const DataFault code = c.op == Op::kEmbedding ? DataFault::kToken : DataFault::kLabel;
+    std::string fault = result.fault + status_fault(result.status);
+    if (result.data_fault.code != code) fault += "did not note the fault in its data; ";
+    if (result.data_fault.position != position) fault += "the fault's position is not " + std::to_string(position) + "; ";
+    if (result.data_fault.row != kCallingRow) fault += "the fault's row is not the calling one; ";
+    return fault;
   }
   std::string fault = result.fault + status_fault(result.status);
+  if (result.data_fault.code != DataFault::kNone) fault += "noted a fault in data without one; ";
   if (c.op == Op::kLossHead && c.is_non_finite()) {
     const bool training = c.pass == Pass::kBackward;
     return fault + (training && result.scalars.skip != 1 ? "a loss that is not finite did not set skip; " : "");

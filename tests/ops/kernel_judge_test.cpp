@@ -8,6 +8,7 @@
 #include <limits>
 #include <ostream>
 
+#include "lib/cpu/data_fault.h"
 #include "tests/ops/kernel_judge.h"
 #include "tests/ref/random.h"
 
@@ -172,9 +173,12 @@ Status dropout(const KernelContext&, const DropoutArgs& a) {
   return ok_status();
 }
 
-Status embedding(const KernelContext&, const EmbeddingForwardArgs& a) {
+Status embedding(const KernelContext& context, const EmbeddingForwardArgs& a) {
   for (uint64_t i = 0; i < uint64_t{a.B} * a.T; ++i) {
-    if (a.tokens[i] < 0 || a.tokens[i] >= static_cast<int64_t>(a.V)) return {Code::kIndexOutOfRange, "a token is out of range", i};
+    if (a.tokens[i] < 0 || a.tokens[i] >= static_cast<int64_t>(a.V)) {
+      note_fault(context, DataFault::kToken, i);
+      return ok_status();
+    }
     for (uint32_t c = 0; c < a.C; ++c) {
       const float position = a.positions != nullptr ? a.positions[i % a.T * a.C + c] : 0.0f;
       a.y[i * a.C + c] = a.table[static_cast<uint64_t>(a.tokens[i]) * a.C + c] + position;

@@ -342,9 +342,12 @@ RunResult run_case(const Backend& backend, const KernelCase& c, const CaseData& 
   const auto shared_output = static_cast<uint32_t>(info.in_place_output), shared_input = static_cast<uint32_t>(info.in_place_input);
   if (options.in_place) arguments.pointers[shared_output] = arguments.pointers[shared_input];
 
-  const KernelContext context{.workers = options.workers};
+  StepScalars found = {};  // of a step that has had no fault
+  const KernelContext context{.workers = options.workers, .row = kCallingRow, .scalars = &found};
   RunResult result;
   result.status = stores_bf16(c) ? KernelCall<Bf16>(backend, context, c, arguments)() : KernelCall<float>(backend, context, c, arguments)();
+  result.data_fault = found.fault;
+  if (found.skip != (found.fault.code != DataFault::kNone)) result.fault += "a fault in data and skip go together; ";
   result.outputs.resize(c.arguments.size());
   if (!scratch.intact()) result.fault += "wrote outside its scratch; ";
   for (uint32_t i = 0; i < c.arguments.size(); ++i) {
