@@ -59,7 +59,9 @@ Status dispatch(const Trainer& trainer, const Program& program, const Row& row, 
   const bool bf16 = activation != kMaxArguments && tensors[activation]->dtype == DType::kBf16;
   const Kernel kernel = trainer.backend->kernels[index][bf16 ? 1 : 0];
   if (kernel == nullptr) return kNoKernel;
-  return probe ? ok_status() : kernel(trainer.context, call);
+  KernelContext context = trainer.context;
+  context.row = static_cast<uint32_t>(&row - program.rows.data);
+  return probe ? ok_status() : kernel(context, call);
 }
 
 }  // namespace reprise

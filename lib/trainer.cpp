@@ -167,6 +167,16 @@ Status run_step(Trainer& trainer, const BatchSource& source, StepScalars& scalar
   return copy_scalars_out(trainer, scalars);
 }
 
+// What the kernels found wrong in the data.
+Status fault_status(const StepFault& fault) {
+  switch (fault.code) {
+    case DataFault::kNone: break;
+    case DataFault::kToken: return {Code::kIndexOutOfRange, "a token must be at least 0 and less than the vocabulary size", fault.position};
+    case DataFault::kLabel: return {Code::kIndexOutOfRange, "a label must be in [0, classes), or -100 for none", fault.position};
+  }
+  return ok_status();
+}
+
 Status run_evaluation(Trainer& trainer, const BatchSource& source, uint64_t batches, StepScalars& scalars) {
   REPRISE_RETURN_IF_ERROR(write_scalars(trainer, scalars));
   for (uint64_t batch = 0; batch < batches; ++batch) {
@@ -195,6 +205,7 @@ Status bind(const Plan& plan, const Backend& backend, const Resources& resources
   trainer.backend = &backend;
   trainer.context.workers = resources.workers;
   trainer.arena = resources.arena;
+  trainer.context.scalars = reinterpret_cast<StepScalars*>(trainer.state_tensor(0).for_kernels);
   trainer.disk = resources.disk;
   for (const Program& program : plan.programs) {
     for (const Row& row : program.rows) REPRISE_RETURN_IF_ERROR(dispatch(trainer, program, row, true));
@@ -232,6 +243,7 @@ Status train_step(Trainer& trainer, const BatchSource& source, StepReport& repor
   scalars.learning_rate = static_cast<float>(learning_rate_at(plan.learning_rate, trainer.step));
   scalars.clip_factor = 1;
   REPRISE_RETURN_IF_ERROR(settle(trainer, run_step(trainer, source, scalars)));
+  REPRISE_RETURN_IF_ERROR(fault_status(scalars.fault));
   report = {scalars.loss_sum / plan.accumulate, scalars.gradient_norm, scalars.learning_rate};
   if (scalars.skip != 0) {
     return std::isfinite(report.loss) ? Status{Code::kNonFinite, "the gradient is not finite", trainer.step + 1}
@@ -247,6 +259,7 @@ Status evaluate(Trainer& trainer, const BatchSource& source, uint64_t batches, E
   scalars.seed = trainer.plan->seed;
   scalars.micro_batches = 1;
   REPRISE_RETURN_IF_ERROR(settle(trainer, run_evaluation(trainer, source, batches, scalars)));
+  REPRISE_RETURN_IF_ERROR(fault_status(scalars.fault));
   report.labelled = scalars.labelled;
   report.correct = scalars.correct;
   report.loss = scalars.labelled == 0 ? 0 : scalars.loss_sum / static_cast<double>(scalars.labelled);

@@ -65,9 +65,10 @@ struct StepReport {
   float learning_rate = 0;
 };
 
-// One optimizer step over plan.accumulate micro-batches. On an error no weight has changed and trainer.step stays.
-// (With gradient release a non-finite loss changes nothing either; a bad label in a later micro-batch cannot occur; but a disk
-// that fails in the middle of the step leaves some weights updated and others not: such a state must not be saved.)
+// One optimizer step over plan.accumulate micro-batches. On an error no weight has changed and trainer.step stays. What kernels find
+// wrong in data is known when the step is over: its other micro-batches are asked for all the same.
+// (With gradient release a loss that is not finite, or a fault in the data, changes nothing either; but a disk that fails in the middle
+// of the step leaves some weights updated and others not: such a state must not be saved.)
 // However it ends, no transfer is under way when it returns.
 Status train_step(Trainer& trainer, const BatchSource& source, StepReport& report);
 

@@ -12,7 +12,7 @@ namespace reprise::test {
 
 // All of these answer "" for a kernel without fault. Guards and inputs are watched in every run.
 
-// By the double-precision reference. A case with bad data must be refused by its Status (embedding, labels) or set skip (a loss
+// By the double-precision reference. A case with bad data must be noted as a fault (embedding, labels) or set skip (a loss
 // that is not finite).
 std::string judge_reference(const Backend& backend, const KernelCase& c);
 // Bits must not depend on the number of workers, the order of tasks, addresses, or what outputs and scratch held before.

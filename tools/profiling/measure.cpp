@@ -159,11 +159,12 @@ DiskLevel measure_disk(const Port& port, const SolvedModel& model, const char* p
     Arena arena;
     Disk disk;
     ~Held() {
-      port.close_disk(&disk);
+      if (disk.wait != nullptr) port.close_disk(&disk);
       port.release_arena(&arena);
     }
   } held = {port, {}, {}};
   require(model.recipe.name, port.acquire_arena(sources * block, &held.arena));
+  if (port.open_disk == nullptr) throw UserError(model.recipe.name + ": the recipe wants a disk, but a board of port \"" + port.name + "\" has none");
   require(std::string(path), port.open_disk(path, bytes, &held.disk));
   require(model.recipe.name, cpu_backend().host.fill({}, held.arena.base, 0x01010101, sources * block));
   require(model.recipe.name, cpu_backend().host.synchronise({}));

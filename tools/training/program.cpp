@@ -102,7 +102,7 @@ class Training {
       : plan_(compiled.plan), port_(port), summary_(compiled.summary), options_(options), recipe_(parse_recipe(compiled.recipe, plan_.name, "/")) {}
   ~Training() {
     port_.stop_workers(&workers_);
-    if (plan_.disk_bytes > 0) port_.close_disk(&disk_);
+    if (disk_.wait != nullptr) port_.close_disk(&disk_);
     port_.release_arena(&arena_);
   }
   Training(const Training&) = delete;
@@ -144,6 +144,7 @@ class Training {
     std::error_code ignored;
     const std::string folder = std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path().string();
     const std::string path = !options_.disk.empty() ? options_.disk : folder + "/" + recipe_.name + ".spill-" + std::to_string(::getpid());
+    if (port_.open_disk == nullptr) throw UserError(recipe_.name + ": the plan keeps values on disk, but a board of port \"" + port_.name + "\" has none");
     const Status status = port_.open_disk(path.c_str(), plan_.disk_bytes, &disk_);
     if (!status.ok()) fail(path + ": " + bytes_text(plan_.disk_bytes) + " for --disk", status);
   }
