@@ -286,6 +286,25 @@ TEST(Strategies, RandomChainsFitAndOptimalIsBest) {
   }
 }
 
+// A strategy that chooses its own parameter has every plan of a smaller budget to choose from, too.
+TEST(Strategies, MoreMemoryNeverCostsTime) {
+  for (uint64_t seed = 5000; seed < 5300; ++seed) {
+    const Chain chain = random_chain(seed, {.most_links = 24, .most_tapes = 2, .modes = static_cast<int>(seed % 2)});
+    const uint64_t most = peak_of_none(chain);
+    for (const std::string& name : strategy_names()) {
+      if (name == "optimal" && seed % 20 != 0) continue;  // the tests of Optimal ask this at every budget
+      double before = INFINITY;
+      for (uint64_t memory = 0; memory <= most + 2; memory += 1 + most / 60) {
+        const Schedule plan = make_schedule(chain, {.strategy = name, .memory_bytes = memory});
+        ASSERT_TRUE(plan.feasible || before == INFINITY) << name << ", seed " << seed << ", M = " << memory;
+        if (!plan.feasible) continue;
+        ASSERT_LE(plan.makespan, before) << name << ", seed " << seed << ", M = " << memory;
+        before = plan.makespan;
+      }
+    }
+  }
+}
+
 // Sizes that no unit divides: units are chosen, plans still fit in bytes, and more memory never costs time.
 TEST(Optimal, ChosenUnitsKeepTheBudget) {
   for (uint64_t seed = 2000; seed < 2004; ++seed) {
