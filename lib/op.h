@@ -24,6 +24,8 @@ struct ArgumentInfo {
 };
 
 constexpr uint32_t kMaxArguments = 10;
+// D = C / heads of attention, in every backend: a head's transposed tiles stand on the worker's stack, 64 KiB each.
+constexpr uint32_t kAttentionMaxHead = 256;
 
 // Outputs first, then updated, inputs, scratch last.
 struct KernelInfo {

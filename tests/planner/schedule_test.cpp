@@ -24,7 +24,7 @@
 namespace reprise {
 namespace {
 
-struct Shape {
+struct ChainShape {
   int most_links = 8, most_tapes = 1, modes = 0;
   uint64_t most_bytes = 6, factor = 1, jitter = 0;  // sizes are factor x (0..most_bytes) + (0..jitter)
   uint64_t most_scratch = 3;
@@ -32,7 +32,7 @@ struct Shape {
   bool unions = false;        // thin tapes share bytes with residues
 };
 
-Chain random_chain(uint64_t seed, const Shape& shape) {
+Chain random_chain(uint64_t seed, const ChainShape& shape) {
   std::mt19937_64 random(seed);
   const auto upto = [&](uint64_t most) { return random() % (most + 1); };
   const auto bytes = [&](uint64_t most) { return shape.factor * upto(most) + upto(shape.jitter); };
@@ -198,7 +198,7 @@ class Judge {
 };
 
 // The published recursion is optimal among schedules that keep what they once kept; the judge may do better, never worse.
-void judge_random_chains(uint64_t seeds, const Shape& shape, bool residues, double least_share_equal) {
+void judge_random_chains(uint64_t seeds, const ChainShape& shape, bool residues, double least_share_equal) {
   int cases = 0, equal = 0;
   for (uint64_t seed = 0; seed < seeds; ++seed) {
     const Chain chain = random_chain(seed, shape);

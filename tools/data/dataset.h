@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "lib/plan.h"  // kIgnoredLabel
-#include "tools/formats/recipe.h"
+#include "tools/recipes/recipe.h"
 
 namespace reprise {
 

@@ -16,7 +16,7 @@ class TokenDataset : public Dataset {
         token_bytes_(recipe.data.kind == DataSource::Kind::kText ? 1 : static_cast<uint64_t>(recipe.data.token_bytes)),
         sequence_(static_cast<uint64_t>(recipe.sequence)),
         order_(recipe, split, count_windows()) {
-    require_vocabulary(static_cast<uint32_t>(std::get<Gpt2Model>(recipe.model).vocab_size));
+    require_vocabulary(static_cast<uint32_t>(describe_model(recipe.model).vocabulary));
     size_ = count_windows();
     batch_ = static_cast<uint64_t>(recipe.batch);
   }
