@@ -24,7 +24,7 @@ faults() {
   [ ! -d cuda ] || refuse 'cuda -> lib' "<$standard>|<cuda[^>]*>|<mma\.h>|\"(lib|cuda)/[^\"]*\"" cuda
   refuse 'ports -> lib, cuda' '<[^>]*>|"(lib|cuda|ports)/[^"]*"' ports
   includes tools | grep -vE '	(<[^>]*>|"(lib|tools)/[^"]*")$' | grep -vE '^tools/train\.cpp	"plan\.h"$' \
-    | grep -vE '^tools/(training/|profiling/|doctor|reprise).*	"ports/linux/linux_port\.h"$' | sed 's/^/tools -> lib, tools: /' || true
+    | grep -vE '^tools/(training/|profiling/|commands/|doctor|reprise).*	"ports/linux/linux_port\.h"$' | sed 's/^/tools -> lib, tools: /' || true
   includes lib cuda ports tools | grep -E '	<blis' | grep -v '^lib/cpu/gemm_blis\.cpp	' | sed 's/^/only lib\/cpu\/gemm_blis.cpp includes BLIS: /' || true
   find lib cuda ports tools tests \( -name 'util*' -o -name 'common*' -o -name 'misc*' -o -name 'helper*' \) ! -name '*.md' | sed 's/^/no such name: /'
 }
