@@ -71,7 +71,7 @@ struct LrSchedule {
 struct ScheduleRecipe {
   std::string strategy = "optimal";  // one of schedule.h's strategy_names()
   int k = 0;                         // every-k: links in a segment. 0 = not given
-  int slots = 0;                     // revolve: checkpoints, the input's included. 0 = as many as the budget holds
+  int slots = 0;                     // revolve: checkpoints, the input's included. 0 = the cheapest number that fits
   std::string policy;                // policy: its name
   bool residues = true;              // optimal, h-revolve: false is Rotor's class
   uint64_t disk_bytes = 0;           // h-revolve, multistage: "disk", what may lie there at once. 0 = none
