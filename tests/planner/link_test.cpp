@@ -99,7 +99,7 @@ TEST(Strategies, MoreMemoryNeverCostsTimeOnRealChains) {
     const Chain chain = chain_of(graph, bodies.links);
     const uint64_t most = make_schedule(chain, {.strategy = "none"}).peak_bytes;
     for (const std::string& name : strategy_names()) {
-      if (name == "optimal") continue;  // plan_bench asks this of its whole plans
+      if (name == "optimal" || name == "h-revolve") continue;  // the larger part of their time; plan_bench asks this of whole plans
       double before = INFINITY;
       for (uint64_t memory = most / 50; memory <= most; memory += most / 200) {
         const Schedule plan = make_schedule(chain, {.strategy = name, .memory_bytes = memory});

@@ -12,10 +12,6 @@
 
 namespace reprise {
 
-uint64_t disk_bytes_of(const std::string& text) { return text == "0" ? 0 : parse_bytes(text, "--disk"); }
-
-void print_json(const nlohmann::json& json) { std::cout << json.dump(1) << "\n"; }
-
 void RecipeOptions::add_to(CLI::App& app) {
   app.add_option("RECIPE", recipe, "recipe file (JSON)")->required();
   app.add_option("--budget", budget, "bytes of the whole arena: an integer or 7GiB, 512MiB; overrides the recipe's");
