@@ -11,7 +11,7 @@
 #include "tools/formats/text.h"
 #include "tools/graph/fold.h"
 #include "tools/graph/link.h"
-#include "tools/models/models.h"
+#include "tools/recipes/recipe_graph.h"
 #include "tools/schedule/schedule.h"
 
 namespace reprise::bench {

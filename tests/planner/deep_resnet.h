@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "tools/formats/recipe.h"
+#include "tools/recipes/recipe.h"
 #include "tools/graph/cost.h"
 
 namespace reprise {
