@@ -473,6 +473,20 @@ const Mutant kMutants[] = {
          return ok_status();
        };
      }},
+    {"embedding_notes_the_token_behind_the_wrong_one", "embedding.forward", [](Backend& b) {
+       b.embedding_forward = [](const KernelContext& k, const EmbeddingForwardArgs& a) {
+         const Status status = embedding(k, a);
+         if (k.scalars->fault.code != DataFault::kNone) ++k.scalars->fault.position;
+         return status;
+       };
+     }},
+    {"embedding_notes_a_fault_but_lets_the_update_run", "embedding.forward", [](Backend& b) {
+       b.embedding_forward = [](const KernelContext& k, const EmbeddingForwardArgs& a) {
+         const Status status = embedding(k, a);
+         k.scalars->skip = 0;
+         return status;
+       };
+     }},
     {"embedding_accepts_the_first_token_past_the_table", "embedding.forward", [](Backend& b) {
        b.embedding_forward = [](const KernelContext& k, const EmbeddingForwardArgs& a) {
          EmbeddingForwardArgs wider = a;
