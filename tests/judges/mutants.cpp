@@ -6,7 +6,8 @@
 #include <algorithm>
 #include <functional>
 #include <random>
-#include <stdexcept>
+
+#include "tests/judges/plan_edit.h"
 
 namespace reprise::testing {
 namespace {
@@ -14,124 +15,6 @@ namespace {
 struct MutantSite {
   uint32_t program = 0, row = 0;
   uint32_t argument = 0, other = 0;  // of the row; `other` is whatever the kind needs besides
-};
-
-const KernelInfo& kernel(const Row& row) {
-  const uint32_t index = kernel_index(row.op, row.pass);
-  if (index == kKernelCount) throw std::logic_error("a good plan has no such row");
-  return kOps[index];
-}
-bool is_slot(Ref ref) { return ref != kNoRef && ref_region(ref) == Region::kProgram; }
-bool is_disk(Ref ref) { return ref != kNoRef && ref_region(ref) == Region::kDisk; }
-bool is_carried(Ref ref) { return ref != kNoRef && ref_region(ref) == Region::kCarried; }
-bool updates_weights(const Row& row) { return kernel(row).attribute == kAttributeKind<UpdateAttribute>; }
-bool is_finish(const Row& row) { return kernel(row).attribute == kAttributeKind<ClipAttribute>; }
-bool is_reduce(const Row& row) { return kernel(row).attribute == kAttributeKind<GroupAttribute>; }
-bool is_group_row(const Row& row) { return updates_weights(row) || is_finish(row) || is_reduce(row); }
-bool adds(const Row& row, uint32_t argument) { return (row.accumulate >> argument & 1) != 0; }
-
-// Rows and slots of one program, and the repairs that keep a mutant wrong in one thing only.
-class Editor {
- public:
-  explicit Editor(OwnedProgram& program) : p_(program) {}
-
-  Ref& argument(uint32_t row, uint32_t i) { return p_.arguments[p_.rows[row].first_argument + i]; }
-  const std::vector<Ref> arguments(uint32_t row) const {
-    const auto first = p_.arguments.begin() + p_.rows[row].first_argument;
-    return {first, first + kernel(p_.rows[row]).arity()};
-  }
-  // Changes an argument of this row alone, even where rows share entries of the pool.
-  void set_argument(uint32_t row, uint32_t i, Ref ref) {
-    std::vector<Ref> own = arguments(row);
-    own[i] = ref;
-    p_.rows[row].first_argument = static_cast<uint32_t>(p_.arguments.size());
-    p_.arguments.insert(p_.arguments.end(), own.begin(), own.end());
-  }
-
-  // [first, last] row that names the slot; first > last where none does.
-  std::pair<uint32_t, uint32_t> uses(uint32_t slot) const {
-    uint32_t first = ~0u, last = 0;
-    for (uint32_t r = 0; r < p_.rows.size(); ++r) {
-      const std::vector<Ref> refs = arguments(r);
-      if (std::find(refs.begin(), refs.end(), slot) == refs.end()) continue;
-      first = std::min(first, r);
-      last = r;
-    }
-    return {first, last};
-  }
-
-  void erase_row(uint32_t row) {
-    p_.rows.erase(p_.rows.begin() + row);
-    for (auto* list : {&p_.slots, &p_.disk}) {
-      for (Slot& slot : *list) {
-        if (slot.first_row > row) --slot.first_row;
-        if (slot.end_row > row) --slot.end_row;
-      }
-    }
-    drop_unused_slots();
-  }
-  void duplicate_row(uint32_t row) {
-    p_.rows.insert(p_.rows.begin() + row, p_.rows[row]);
-    for (auto* list : {&p_.slots, &p_.disk}) {
-      for (Slot& slot : *list) {
-        if (slot.first_row > row) ++slot.first_row;
-        if (slot.end_row > row) ++slot.end_row;
-      }
-    }
-  }
-
-  // Births move up with their row, deaths down.
-  void swap_with_next(uint32_t row) {
-    std::swap(p_.rows[row], p_.rows[row + 1]);
-    for (auto* list : {&p_.slots, &p_.disk}) {
-      for (uint32_t i = 0; i < list->size(); ++i) {
-        Slot& slot = (*list)[i];
-        const bool moves_up = slot.first_row == row + 1;
-        if (moves_up) slot.first_row = row;
-        if (slot.first_row <= row && slot.end_row == row + 1) slot.end_row = row + 2;
-        if (moves_up && list == &p_.slots) slot.below = below(i);
-      }
-    }
-  }
-
-  // The live slot whose end is nearest below the slot's start, for slots born no later than it.
-  uint32_t below(uint32_t index) const {
-    uint32_t best = kNoSlot;
-    const Slot& slot = p_.slots[index];
-    for (uint32_t i = 0; i < index; ++i) {
-      const Slot& s = p_.slots[i];
-      const bool candidate = s.end_row > slot.first_row && s.tensor.offset + s.tensor.bytes <= slot.tensor.offset;
-      if (candidate && (best == kNoSlot || s.tensor.offset > p_.slots[best].tensor.offset)) best = i;
-    }
-    return best;
-  }
-
- private:
-  void drop_unused_slots() {
-    std::vector<uint32_t> renamed(p_.slots.size(), kNoSlot);
-    std::vector<bool> used(p_.slots.size(), false);
-    for (uint32_t r = 0; r < p_.rows.size(); ++r) {
-      for (const Ref ref : arguments(r)) {
-        if (is_slot(ref)) used[ref] = true;
-      }
-    }
-    std::vector<Slot> kept;
-    for (uint32_t i = 0; i < p_.slots.size(); ++i) {
-      if (!used[i]) continue;
-      renamed[i] = static_cast<uint32_t>(kept.size());
-      kept.push_back(p_.slots[i]);
-    }
-    p_.slots = std::move(kept);
-    for (Ref& ref : p_.arguments) {
-      if (is_slot(ref) && ref < renamed.size() && renamed[ref] != kNoSlot) ref = renamed[ref];
-    }
-    for (uint32_t* host : {&p_.input, &p_.labels}) {
-      if (*host != kNoSlot) *host = renamed[*host];
-    }
-    for (uint32_t i = 0; i < p_.slots.size(); ++i) p_.slots[i].below = below(i);
-  }
-
-  OwnedProgram& p_;
 };
 
 class MutantMaker {
@@ -293,7 +176,7 @@ class MutantMaker {
              p.bytes += kAlignment;
              plan.arena_bytes += kAlignment;
              p.slots.push_back(slot);
-             p.slots.back().below = Editor(p).below(static_cast<uint32_t>(p.slots.size()) - 1);
+             p.slots.back().below = ProgramEditor(p).below(static_cast<uint32_t>(p.slots.size()) - 1);
            });
   }
 
@@ -302,8 +185,9 @@ class MutantMaker {
       return p.slots[s.argument].below != kNoSlot && !kernel(p.rows[s.row]).moves;
     };
     add_at("on top of its neighbour", {Fault::kOverlap}, false, slots(above_another),
-           [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) {
+           [](OwnedPlan& plan, OwnedProgram& p, const MutantSite& s) {
              p.slots[s.argument].tensor.offset = p.slots[p.slots[s.argument].below].tensor.offset;
+             fit_regions(plan);
            });
     add_at("claims to lie lowest", {Fault::kHint}, false, slots(above_another),
            [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) { p.slots[s.argument].below = kNoSlot; });
@@ -324,7 +208,7 @@ class MutantMaker {
            [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) { p.slots[s.argument].end_row = s.other; });
     const auto dies_early = [](const OwnedProgram& p, MutantSite& s) {
       OwnedProgram copy = p;
-      s.other = Editor(copy).uses(s.argument).second;
+      s.other = ProgramEditor(copy).uses(s.argument).second;
       return s.other > p.slots[s.argument].first_row;
     };
     add_at("dies before its last use", {Fault::kNotLive, Fault::kHint, Fault::kInFlight}, false,
@@ -374,30 +258,30 @@ class MutantMaker {
     add_at("names no slot", {Fault::kBadReference}, false,
            arguments([](const OwnedProgram& p, MutantSite& s) { return ref_at(p, s, s.argument) != kNoRef; }),
            [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) {
-             Editor(p).set_argument(s.row, s.argument, static_cast<Ref>(p.slots.size()));
+             ProgramEditor(p).set_argument(s.row, s.argument, static_cast<Ref>(p.slots.size()));
            });
     const auto required = [](const OwnedProgram& p, MutantSite& s) {
       return !info_at(p, s).optional && !adds(p.rows[s.row], s.argument);
     };
     add_at("required argument absent", {Fault::kMissingArgument}, false, arguments(required),
-           [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) { Editor(p).set_argument(s.row, s.argument, kNoRef); });
+           [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) { ProgramEditor(p).set_argument(s.row, s.argument, kNoRef); });
     const auto second_input = [](const OwnedProgram& p, MutantSite& s) {
       const KernelInfo& info = kernel(p.rows[s.row]);
       if (info.arguments[s.argument].role != Role::kInput || static_cast<int>(s.argument) == info.in_place_input)
         return false;
-      if (s.argument == 0 || info.arguments[s.argument - 1].role != Role::kInput || is_group_row(p.rows[s.row]))
+      if (s.argument == 0 || info.arguments[s.argument - 1].role != Role::kInput || walks_groups(p.rows[s.row]))
         return false;
       return ref_at(p, s, s.argument) != kNoRef && ref_at(p, s, s.argument - 1) != kNoRef;
     };
     add_at("two inputs are one", {Fault::kAliasing}, false, arguments(second_input),
            [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) {
-             Editor(p).set_argument(s.row, s.argument, ref_at(p, s, s.argument - 1));
+             ProgramEditor(p).set_argument(s.row, s.argument, ref_at(p, s, s.argument - 1));
            });
     const auto scratch = [](const OwnedProgram& p, MutantSite& s) {
       return info_at(p, s).role == Role::kScratch && ref_at(p, s, s.argument) != kNoRef;
     };
     add_at("no scratch", {Fault::kScratch, Fault::kUnused}, false, arguments(scratch),
-           [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) { Editor(p).set_argument(s.row, s.argument, kNoRef); });
+           [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) { ProgramEditor(p).set_argument(s.row, s.argument, kNoRef); });
   }
 
   void break_writes() {
@@ -407,7 +291,7 @@ class MutantMaker {
     if (good_.state.size() > 1) {
       add_at("writes a parameter", {Fault::kReadOnly}, false, arguments(output),
              [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) {
-               Editor(p).set_argument(s.row, s.argument, make_ref(Region::kState, 1));
+               ProgramEditor(p).set_argument(s.row, s.argument, make_ref(Region::kState, 1));
              });
     }
     const auto cannot_add = [](const OwnedProgram& p, MutantSite& s) {
@@ -434,6 +318,10 @@ class MutantMaker {
     add_at("overwrites a carried sum", {Fault::kAccumulate}, true, arguments(carried_sum), clear_accumulate);
   }
 
+  static void erase_row(OwnedPlan& plan, OwnedProgram& p, const MutantSite& s) {
+    ProgramEditor(p).erase_row(s.row);
+    fit_regions(plan);
+  }
   static void clear_accumulate(OwnedPlan&, OwnedProgram& p, const MutantSite& s) {
     p.rows[s.row].accumulate = static_cast<uint16_t>(p.rows[s.row].accumulate & ~(1u << s.argument));
   }
@@ -453,13 +341,13 @@ class MutantMaker {
   void break_transfers() {
     const auto is_wait = [](const OwnedProgram& p, MutantSite& s) { return is_transfer(p, s.row, Pass::kWait); };
     add_at("nobody waits", {Fault::kInFlight}, true, rows(is_wait),
-           [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) { Editor(p).erase_row(s.row); });
+           erase_row);
     const auto is_used_at_once = [](const OwnedProgram& p, MutantSite& s) {
       if (!is_transfer(p, s.row, Pass::kWait) || s.row + 1 >= p.rows.size()) return false;
       return is_slot(ref_at(p, s, 0)) && names(p, s.row + 1, ref_at(p, s, 0));
     };
     add_at("used before its wait", {Fault::kInFlight}, true, rows(is_used_at_once),
-           [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) { Editor(p).swap_with_next(s.row); });
+           [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) { ProgramEditor(p).swap_with_next(s.row); });
     const auto could_be_overwritten = [this](const OwnedProgram& p, MutantSite& s) {  // other: the source of a write under way
       const Ref output = ref_at(p, s, s.argument);
       if (info_at(p, s).role != Role::kOutput || !is_slot(output)) return false;
@@ -473,7 +361,7 @@ class MutantMaker {
       return false;
     };
     add_at("source overwritten in flight", {Fault::kInFlight}, true, arguments(could_be_overwritten),
-           [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) { Editor(p).set_argument(s.row, s.argument, s.other); });
+           [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) { ProgramEditor(p).set_argument(s.row, s.argument, s.other); });
     const auto lies_on_another = [](const OwnedProgram& p, MutantSite& s) {  // argument: a block born while block `other` lives
       for (s.argument = 1; s.argument < p.disk.size(); ++s.argument) {
         for (s.other = 0; s.other < s.argument; ++s.other) {
@@ -495,7 +383,7 @@ class MutantMaker {
     };
     add_at("reads another block", {Fault::kNone, Fault::kUnused}, true, rows(has_live_twin_on_disk),
            [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) {
-             for (const uint32_t row : {s.row, s.row + 1}) Editor(p).set_argument(row, 1, s.other);
+             for (const uint32_t row : {s.row, s.row + 1}) ProgramEditor(p).set_argument(row, 1, s.other);
            });
     const auto could_read_disk = [this](const OwnedProgram& p, MutantSite& s) {
       if (kernel(p.rows[s.row]).asynchronous || info_at(p, s).role != Role::kInput || !is_slot(ref_at(p, s, s.argument))) return false;
@@ -506,7 +394,7 @@ class MutantMaker {
       return false;
     };
     add_at("a kernel reads the disk", {Fault::kDisk}, true, arguments(could_read_disk),
-           [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) { Editor(p).set_argument(s.row, s.argument, s.other); });
+           [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) { ProgramEditor(p).set_argument(s.row, s.argument, s.other); });
     if (good_.disk_bytes > 0) {
       add("disk 256 bytes short", {Fault::kOutOfRegion}, [](OwnedPlan& plan) { plan.disk_bytes -= kAlignment; });
     }
@@ -519,7 +407,7 @@ class MutantMaker {
                                           Fault::kAccumulate};
     const auto accumulates = [](const OwnedProgram& p, MutantSite& s) { return p.rows[s.row].accumulate != 0; };
     add_at("accumulating row dropped", any_order, true, rows(accumulates),
-           [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) { Editor(p).erase_row(s.row); });
+           erase_row);
     const auto only_accumulates = [](const OwnedProgram& p, MutantSite& s) {
       for (s.argument = 0; s.argument < kernel(p.rows[s.row]).arity(); ++s.argument) {
         const bool overwrites = info_at(p, s).role == Role::kOutput && ref_at(p, s, s.argument) != kNoRef;
@@ -528,22 +416,22 @@ class MutantMaker {
       return p.rows[s.row].accumulate != 0;
     };
     add_at("accumulating row twice", {Fault::kNone}, true, rows(only_accumulates),
-           [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) { Editor(p).duplicate_row(s.row); });
+           [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) { ProgramEditor(p).duplicate_row(s.row); });
     const auto op_is = [](Op op, Pass pass) {
       return
           [op, pass](const OwnedProgram& p, MutantSite& s) { return p.rows[s.row].op == op && p.rows[s.row].pass == pass; };
     };
     add_at("running statistics twice", {Fault::kNone}, true, rows(op_is(Op::kBatchNorm, Pass::kRunning)),
-           [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) { Editor(p).duplicate_row(s.row); });
+           [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) { ProgramEditor(p).duplicate_row(s.row); });
     add_at("running statistics dropped", {Fault::kNone}, true, rows(op_is(Op::kBatchNorm, Pass::kRunning)),
-           [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) { Editor(p).erase_row(s.row); });
+           erase_row);
     add_at("weight gradient dropped", any_order, true, rows(op_is(Op::kConv, Pass::kBackwardWeight)),
-           [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) { Editor(p).erase_row(s.row); });
+           erase_row);
     const auto updates = [](const OwnedProgram& p, MutantSite& s) { return updates_weights(p.rows[s.row]); };
     add_at("update dropped", {Fault::kUpdate}, true, rows(updates),
-           [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) { Editor(p).erase_row(s.row); });
+           erase_row);
     add_at("update twice", {Fault::kUpdate}, true, rows(updates),
-           [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) { Editor(p).duplicate_row(s.row); });
+           [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) { ProgramEditor(p).duplicate_row(s.row); });
     swap_rows_around_an_overwrite();
   }
 
@@ -563,13 +451,13 @@ class MutantMaker {
     const std::vector<Fault> acceptable = {Fault::kNone, Fault::kOverlap, Fault::kNotLive, Fault::kReadBeforeWrite,
                                            Fault::kHint, Fault::kInFlight};
     add_at("read before the overwrite", acceptable, true, rows(overwrites),
-           [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) { Editor(p).swap_with_next(s.row); });
+           [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) { ProgramEditor(p).swap_with_next(s.row); });
   }
 
   void change_meaning_of_arguments() {
     const auto later_twin = [this](const OwnedProgram& p, MutantSite& s) {
       const KernelInfo& info = kernel(p.rows[s.row]);
-      if (info.op == Op::kAdd || is_group_row(p.rows[s.row]) || info.arguments[s.argument].role != Role::kInput)
+      if (info.op == Op::kAdd || walks_groups(p.rows[s.row]) || info.arguments[s.argument].role != Role::kInput)
         return false;
       for (uint32_t j = s.argument + 1; j < info.arity(); ++j) {
         const bool shared =
@@ -584,12 +472,12 @@ class MutantMaker {
     add_at("two arguments exchanged", {Fault::kNone, Fault::kReadBeforeWrite, Fault::kReadOnly}, true,
            arguments(later_twin), [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) {
              const Ref a = ref_at(p, s, s.argument), b = ref_at(p, s, s.other);
-             Editor(p).set_argument(s.row, s.argument, b);
-             Editor(p).set_argument(s.row, s.other, a);
+             ProgramEditor(p).set_argument(s.row, s.argument, b);
+             ProgramEditor(p).set_argument(s.row, s.other, a);
            });
     const auto other_parameter = [this](const OwnedProgram& p, MutantSite& s) {
       const Ref ref = ref_at(p, s, s.argument);
-      if (is_group_row(p.rows[s.row]) || ref == kNoRef || ref_region(ref) != Region::kState || ref_index(ref) == 0)
+      if (walks_groups(p.rows[s.row]) || ref == kNoRef || ref_region(ref) != Region::kState || ref_index(ref) == 0)
         return false;
       for (uint32_t i = 0; i < kernel(p.rows[s.row]).arity(); ++i) {
         if (i != s.argument && ref_at(p, s, i) != kNoRef && alike(p, ref, ref_at(p, s, i))) return false;
@@ -604,11 +492,11 @@ class MutantMaker {
     };
     add_at("another layer's parameter", {Fault::kNone}, true, arguments(other_parameter),
            [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) {
-             Editor(p).set_argument(s.row, s.argument, make_ref(Region::kState, s.other));
+             ProgramEditor(p).set_argument(s.row, s.argument, make_ref(Region::kState, s.other));
            });
-    add_at("another value of the same shape", {Fault::kNone, Fault::kUnused, Fault::kReadBeforeWrite}, true,
+    add_at("another value of the same shape", {Fault::kNone, Fault::kUnused, Fault::kReadBeforeWrite, Fault::kHostSlot, Fault::kUpdate}, true,
            arguments([this](const OwnedProgram& p, MutantSite& s) { return has_live_twin(p, s); }),
-           [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) { Editor(p).set_argument(s.row, s.argument, s.other); });
+           [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) { ProgramEditor(p).set_argument(s.row, s.argument, s.other); });
     const auto second_contribution = [](const OwnedProgram& p, MutantSite& s) {
       return info_at(p, s).role == Role::kOutput && is_slot(ref_at(p, s, s.argument)) &&
              adds(p.rows[s.row], s.argument);
@@ -643,15 +531,6 @@ class MutantMaker {
     change_attribute<AttentionAttribute>("another attention dropout", [](AttentionAttribute& a) { a.dropout = a.dropout == 0 ? 0.5f : 0; });
     change_attribute<UpdateAttribute>("another weight decay", [](UpdateAttribute& a) { a.weight_decay += 0.125f; });
     change_attribute<ClipAttribute>("another clip", [](ClipAttribute& a) { a.max_norm += 1; });
-  }
-
-  // An attribute of this row alone, a copy of what it had.
-  template <typename T>
-  static T& own_attribute(OwnedPlan& plan, OwnedProgram& p, uint32_t row) {
-    std::vector<T>& attributes = plan.attributes.of<T>();
-    attributes.push_back(T(attributes[p.rows[row].attribute]));
-    p.rows[row].attribute = static_cast<uint32_t>(attributes.size()) - 1;
-    return attributes.back();
   }
 
   template <typename T, typename Edit>

@@ -208,6 +208,10 @@ class SampleTransformer {
 // then dies. All trained parameters have one shape.
 class SampleReleased {
  public:
+  // Whether the gradients are written a second time, and when: such a plan is wrong.
+  enum class Again { kNever, kBeforeUpdate, kAfterUpdate };
+  explicit SampleReleased(Again again = Again::kNever) : again_(again) {}
+
   OwnedPlan make() {
     b_.plan.attributes.of<NormAttribute>() = {{1e-5f, 0, 0}};
     b_.plan.attributes.of<ClipAttribute>() = {{0}};
@@ -243,14 +247,20 @@ class SampleReleased {
 
   void backward_and_update(uint32_t first, Ref dx, Ref x, Ref mean, Ref rstd, Ref dy) {
     const Ref gradients[] = {b_.slot({6}), b_.slot({6})};
-    b_.row(Op::kLayerNorm, Pass::kBackward, {dx, gradients[0], gradients[1], x, mean, rstd, trained_[first], dy, kNoRef});
+    const auto backward = [&] {
+      b_.row(Op::kLayerNorm, Pass::kBackward, {dx, gradients[0], gradients[1], x, mean, rstd, trained_[first], dy, kNoRef});
+    };
+    backward();
     for (uint32_t i = 0; i < 2; ++i) {
       b_.row(Op::kGradNorm, Pass::kReduce, {norms_, gradients[i]}, first + i);
+      if (again_ == Again::kBeforeUpdate) backward();
       b_.row(Op::kSgd, Pass::kUpdate, {trained_[first + i], kNoRef, gradients[i], PlanBuilder::scalars()});
     }
+    if (again_ == Again::kAfterUpdate) backward();
   }
 
   PlanBuilder b_;
+  Again again_;
   Ref norms_ = 0, head_ = 0, trained_[4] = {};
 };
 

@@ -6,60 +6,12 @@
 #include <functional>
 #include <random>
 #include <set>
-#include <stdexcept>
+
+#include "tests/judges/plan_edit.h"
 
 namespace reprise::testing {
 
 namespace {
-
-const KernelInfo& kernel(const Row& row) {
-  const uint32_t index = kernel_index(row.op, row.pass);
-  if (index == kKernelCount) throw std::logic_error("a good plan has no such row");
-  return kOps[index];
-}
-bool is_slot(Ref ref) { return ref != kNoRef && ref_region(ref) == Region::kProgram; }
-bool is_disk(Ref ref) { return ref != kNoRef && ref_region(ref) == Region::kDisk; }
-bool is_local(Ref ref) { return is_slot(ref) || is_disk(ref); }  // lasts no longer than the program
-bool adds(const Row& row, uint32_t argument) { return (row.accumulate >> argument & 1) != 0; }
-bool updates_weights(const Row& row) { return kernel(row).attribute == kAttributeKind<UpdateAttribute>; }
-bool is_finish(const Row& row) { return kernel(row).attribute == kAttributeKind<ClipAttribute>; }
-bool walks_groups(const Row& row) { return updates_weights(row) || is_finish(row) || kernel(row).attribute == kAttributeKind<GroupAttribute>; }
-
-// A copy of row `row`'s arguments that no other row shares.
-Ref* own_arguments(OwnedProgram& p, uint32_t row) {
-  const uint32_t first = p.rows[row].first_argument, arity = kernel(p.rows[row]).arity();
-  const std::vector<Ref> refs(p.arguments.begin() + first, p.arguments.begin() + first + arity);
-  p.rows[row].first_argument = static_cast<uint32_t>(p.arguments.size());
-  p.arguments.insert(p.arguments.end(), refs.begin(), refs.end());
-  return p.arguments.data() + p.rows[row].first_argument;
-}
-
-// Lifetimes from the first use to the last; those that the host fills start before the first row.
-void renew_lifetimes(OwnedProgram& p) {
-  const uint32_t count = static_cast<uint32_t>(p.rows.size());
-  for (auto* list : {&p.slots, &p.disk}) {
-    for (Slot& slot : *list) slot.first_row = slot.end_row = count;
-  }
-  for (uint32_t r = 0; r < count; ++r) {
-    for (uint32_t i = 0; i < kernel(p.rows[r]).arity(); ++i) {
-      const Ref ref = p.arguments[p.rows[r].first_argument + i];
-      if (!is_local(ref)) continue;
-      Slot& slot = is_disk(ref) ? p.disk[ref_index(ref)] : p.slots[ref];
-      slot.first_row = std::min(slot.first_row, r);
-      slot.end_row = r + 1;
-    }
-  }
-  for (const uint32_t host : {p.input, p.labels}) {
-    if (host != kNoSlot) p.slots[host].first_row = 0;
-  }
-}
-
-void move_row(OwnedProgram& p, uint32_t from, uint32_t to) {
-  const Row row = p.rows[from];
-  p.rows.erase(p.rows.begin() + from);
-  p.rows.insert(p.rows.begin() + to, row);
-  renew_lifetimes(p);
-}
 
 struct SemanticSite {
   uint32_t row = 0, argument = 0, other = 0;
@@ -341,11 +293,7 @@ class SemanticMutantMaker {
   template <typename T, typename Edit>
   void change_of(const std::string& kind, const std::vector<SemanticSite>& sites, Edit edit, void (Edit::*)(T&) const) {
     add(kind, sites, [&](OwnedPlan& plan, OwnedProgram& p, const SemanticSite& s) {
-      std::vector<T>& attributes = plan.attributes.of<T>();
-      const T copy = attributes[p.rows[s.row].attribute];
-      attributes.push_back(copy);
-      edit(attributes.back());
-      p.rows[s.row].attribute = static_cast<uint32_t>(attributes.size()) - 1;
+      edit(own_attribute<T>(plan, p, s.row));
     });
   }
 
@@ -366,13 +314,7 @@ class SemanticMutantMaker {
       }
       return false;
     };
-    const auto gradient = [this](const SemanticSite& s) {  // the group that an update only reads
-      const KernelInfo& info = kernel(facts_->row(s.row));
-      uint32_t i = 0;
-      while (i < info.arity() && !(info.arguments[i].group && info.arguments[i].role == Role::kInput)) ++i;
-      return i;
-    };
-    add("update before its last gradient", rows([&](SemanticSite& s) { return last_row(s, gradient(s), Role::kOutput); }),
+    add("update before its last gradient", rows([&](SemanticSite& s) { return last_row(s, gradients_argument(facts_->row(s.row)), Role::kOutput); }),
         move_before);
     add("update before its weight's last reader", rows([&](SemanticSite& s) { return last_row(s, 0, Role::kInput); }),
         move_before);
