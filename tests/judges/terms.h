@@ -112,7 +112,6 @@ inline constexpr IgnoredField kIgnoredFields[] = {
     {kKernelIndex<LayerNormBackward>, "epsilon"},
     {kKernelIndex<LayerNormBackward>, "momentum"},
     {kKernelIndex<LayerNormBackward>, "count"},
-    {kKernelIndex<LinearBackwardBias>, "input_major"},
     // A group says where its tensors lie, not what is computed of each.
     {kKernelIndex<GradNormReduce>, "tensors"},
     {kKernelIndex<GradNormReduce>, "first_norm"},
