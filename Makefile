@@ -60,21 +60,10 @@ OTHER_CPU_PACKAGES := g++-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user
 all: $(BUILD)/reprise  ## build the command line, build/reprise
 
 # ---- what is missing is installed, or named in one line --------------------------------------------------------------------
-# One at a time, though rules run side by side: apt-get does not wait for another.
 
-$(BUILD)/packages/%:
-	@missing=; for package in $(PACKAGES); do \
-	  dpkg-query -W -f '$${Status}\n' $$package 2>/dev/null | grep -q 'ok installed' || missing="$$missing $$package"; done; \
-	if [ -n "$$missing" ]; then \
-	  if ! command -v apt-get >/dev/null 2>&1; then echo "make: missing Debian packages:$$missing (there is no apt-get here; install their equivalents)" >&2; exit 1; fi; \
-	  if [ "$$(id -u)" = 0 ]; then as_root=; elif command -v sudo >/dev/null 2>&1 && sudo -n true 2>/dev/null; then as_root="sudo -n"; \
-	  else echo "make: missing Debian packages:$$missing (no right to install: run as root: apt-get install$$missing)" >&2; exit 1; fi; \
-	  echo "installing$$missing"; \
-	  { flock 9 && $$as_root apt-get update -q && DEBIAN_FRONTEND=noninteractive $$as_root apt-get install -y -q --no-install-recommends $$missing; } \
-	    >$(BUILD)-apt-$*.log 2>&1 9<Makefile \
-	    || { echo "make: apt-get could not install$$missing; its words are in $(BUILD)-apt-$*.log" >&2; exit 1; }; \
-	  rm -f $(BUILD)-apt-$*.log; fi; \
-	mkdir -p $(@D) && touch $@
+$(BUILD)/packages/%: tools/packages.sh
+	@CXX="$(CXX)" LOG=$(BUILD)-apt-$*.log tools/packages.sh $(PACKAGES)
+	@mkdir -p $(@D) && touch $@
 $(BUILD)/packages/run: PACKAGES := $(RUN_PACKAGES)
 $(BUILD)/packages/data: PACKAGES := $(DATA_PACKAGES)
 $(BUILD)/packages/text: PACKAGES := $(TEXT_PACKAGES)

@@ -9,6 +9,7 @@
 #pragma once
 
 #include "lib/backend_rules.h"
+#include "lib/host_access.h"
 #include "lib/row_call.h"
 
 namespace reprise {
@@ -47,6 +48,7 @@ struct Backend {
   const BackendRules* rules;
   // The kernel set's id, part of every snapshot: another id may give other bits. Known once the port has set the backend up.
   const char* (*kernel_set)();
+  HostAccess host = {};  // how the host reaches the arena
   Kernel kernels[kKernelCount][kStorages] = {};  // null where the backend lacks one
 
   template <typename K, typename Stored, NamedKernel<K, Stored> kFunction>

@@ -31,6 +31,7 @@ Status transfer(const Trainer& trainer, const RowCall& call, const Ref* refs, bo
   const uint64_t offset = call[writes ? 0 : 1].offset, bytes = call[0].used_bytes();
   const Disk& disk = trainer.disk;
   if (!starts) return disk.wait(disk.state, offset);
+  REPRISE_RETURN_IF_ERROR(trainer.backend->host.synchronise(trainer.context));  // the disk is no part of the backend's order
   return writes ? disk.start_write(disk.state, offset, call.pointers[1], bytes) : disk.start_read(disk.state, offset, call.pointers[0], bytes);
 }
 
@@ -48,7 +49,7 @@ Status dispatch(const Trainer& trainer, const Program& program, const Row& row, 
     if (refs[i] == kNoRef) continue;
     present |= 1u << i;
     tensors[i] = &tensor_of(trainer, program, refs[i]);
-    if (ref_region(refs[i]) != Region::kDisk) pointers[i] = trainer.region(ref_region(refs[i])) + tensors[i]->offset;
+    if (ref_region(refs[i]) != Region::kDisk) pointers[i] = (trainer.region(ref_region(refs[i])) + tensors[i]->offset).for_kernels;
   }
   RowCall call;
   static_cast<ShapedCall&>(call) = {row.op, row.pass, tensors, present, &trainer.plan->attributes, row.attribute};
@@ -58,7 +59,9 @@ Status dispatch(const Trainer& trainer, const Program& program, const Row& row, 
   const bool bf16 = activation != kMaxArguments && tensors[activation]->dtype == DType::kBf16;
   const Kernel kernel = trainer.backend->kernels[index][bf16 ? 1 : 0];
   if (kernel == nullptr) return kNoKernel;
-  return probe ? ok_status() : kernel(trainer.context, call);
+  KernelContext context = trainer.context;
+  context.row = static_cast<uint32_t>(&row - program.rows.data);
+  return probe ? ok_status() : kernel(context, call);
 }
 
 }  // namespace reprise

@@ -127,13 +127,21 @@ struct Plan {
   constexpr const Program& program(ProgramId id) const { return programs[static_cast<uint32_t>(id)]; }
 };
 
+// What a kernel finds wrong in data, which nobody can know before the step.
+enum class DataFault : uint32_t { kNone, kToken, kLabel };  // an index that its table does not have
+struct StepFault {
+  DataFault code;
+  uint32_t row;       // of the program that was running
+  uint64_t position;  // in the micro-batch
+};
+
 // The per-step scalars, state[0]: one slot, so that a captured step can be replayed with new numbers.
 struct StepScalars {
   uint64_t seed;
   uint32_t step;         // from 0
   uint32_t micro_batch;  // from 0, within the step
   uint32_t micro_batches;
-  uint32_t skip;         // 1: loss or gradient not finite; updates leave the weights alone
+  uint32_t skip;         // 1: loss or gradient not finite, or a fault; updates leave the weights alone
   float learning_rate;
   float clip_factor;
   float gradient_norm;
@@ -141,6 +149,7 @@ struct StepScalars {
   double loss_sum;       // training: sum of the micro-batches' mean losses; evaluation: sum over labelled samples
   uint64_t labelled;     // evaluation: samples with a real label
   uint64_t correct;      // evaluation: of these, those whose label is the first of the largest logits
+  StepFault fault;       // the step's first
 };
 
 constexpr int32_t kIgnoredLabel = -100;

@@ -1,6 +1,5 @@
-// What a board gives to the library: workers, an arena and perhaps a disk. A port fills these tables (ports/template/README.md).
-// Here because lib knows no operating system.
-// It must not know what the workers compute.
+// What a board gives to a program: an arena, workers, perhaps a disk, and a clock, all through one table, Port
+// (ports/template/README.md). Here because lib knows no operating system.
 #pragma once
 
 #include "lib/float_mode.h"
@@ -14,6 +13,8 @@ struct Workers {
   void* state = nullptr;
   uint32_t count = 1;
   void (*run)(void* state, uint32_t tasks, void (*task)(void* argument, uint32_t index), void* argument) = nullptr;
+  // Stack that a task may use on every worker, the calling thread among them. 0 promises nothing.
+  uint64_t stack_bytes = 0;
 };
 
 // Runs a callable for every index in [0, tasks), in the caller's floating-point mode; on the calling thread where there is only one
@@ -37,8 +38,8 @@ void parallel_for(const Workers& workers, uint32_t tasks, const F& body) {
 }
 
 // A second level of memory that a plan may spill to: `bytes` bytes, addressed from 0. A transfer is started, goes on by itself
-// while other rows run, and is waited for; neither of its ends may be touched meanwhile. Transfers of the same bytes keep their
-// order. A port without one leaves it empty.
+// while other rows run, and is waited for; neither of its ends may be touched meanwhile. Its memory is the arena of the same port, as
+// kernels see it. Transfers of the same bytes keep their order. A port without one leaves it empty.
 struct Disk {
   static constexpr uint64_t kEverything = ~uint64_t{0};
   void* state = nullptr;
@@ -50,10 +51,37 @@ struct Disk {
   Status (*wait)(void* state, uint64_t offset) = nullptr;
 };
 
-// A block of memory aligned to kAlignment.
+// Where something lies in an arena, which may be a device's memory. Kernels get it as a pointer; the host neither reads nor writes
+// there but by the backend's HostAccess (host_access.h).
+struct ArenaAddress {
+  unsigned char* for_kernels = nullptr;
+
+  constexpr ArenaAddress operator+(uint64_t bytes) const { return {for_kernels + bytes}; }
+};
+
+// A block of memory aligned to kAlignment: the host's, or the device's that the backend runs on.
 struct Arena {
-  unsigned char* base = nullptr;
+  ArenaAddress base;
   uint64_t bytes = 0;
+};
+
+// A board, as one table. What is taken from it is given back through it; giving back an empty one does nothing, and clears any other.
+struct Port {
+  const char* name;
+  // Once, before the first kernel: chooses the kernels for this processor.
+  Status (*set_up_kernels)();
+  // kOutOfMemory, with the bytes asked for, where the board has not so much.
+  Status (*acquire_arena)(uint64_t bytes, Arena* arena);
+  void (*release_arena)(Arena* arena);
+  // `count` workers, from 1 to most_workers, the calling thread being the first of them; 0 asks for one per processor.
+  Status (*start_workers)(uint32_t count, Workers* workers);
+  void (*stop_workers)(Workers* workers);
+  uint32_t most_workers;
+  // A disk of that many bytes; `path` says where, in the port's own words. Both are null on a port without one.
+  Status (*open_disk)(const char* path, uint64_t bytes, Disk* disk);
+  void (*close_disk)(Disk* disk);
+  // Of a clock that never goes back.
+  double (*seconds)();
 };
 
 }  // namespace reprise

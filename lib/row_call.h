@@ -14,6 +14,10 @@ namespace reprise {
 struct KernelContext {
   const Workers* workers = nullptr;
   void* queue = nullptr;  // the backend's stream; null on the CPU
+  uint32_t row = 0;       // the number, in its program, of the row that calls
+  // state[0]. A kernel that finds a fault in data notes it there and sets skip, whatever its arguments are; it then goes on without
+  // touching what the data do not name, and its results are not promised. Null where nobody asks.
+  StepScalars* scalars = nullptr;
 };
 
 // A matrix of parameters. How it is stored is a fact of the call, not of the kernel's type: packers read `type`.

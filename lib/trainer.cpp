@@ -1,9 +1,10 @@
 // bind and the walk over rows.
-// Here because everything that can be wrong with a plan is found before the first step.
-// It must not know kernels: dispatch does.
+// Everything that can be wrong with a plan is found before the first step.
 #include "lib/trainer.h"
 
+#include <bit>
 #include <cmath>
+#include <cstddef>
 #include <cstring>
 #include <initializer_list>
 
@@ -15,20 +16,31 @@ namespace reprise {
 
 namespace {
 
-constexpr uint64_t kCanary = 0xC0DEC0DE5EEDFACEull;
+constexpr uint32_t kCanary = 0x5EEDFACE;
 
-Status check_plan(const Plan& plan, const Backend& backend, Arena arena, const Disk& disk) {
+uint64_t smaller(uint64_t a, uint64_t b) { return a < b ? a : b; }
+
+Status check_plan(const Plan& plan, const Backend& backend, const Resources& given) {
   if (plan.format != kPlanFormat) return {Code::kBadPlan, "the plan's format version is not this library's; plan again", plan.format};
-  if (plan.arena_bytes > arena.bytes) return {Code::kArenaTooSmall, "the arena must hold the plan's arena_bytes", plan.arena_bytes};
-  if (reinterpret_cast<uintptr_t>(arena.base) % kAlignment != 0) return {Code::kArenaTooSmall, "the arena must be aligned to 256 bytes", 0};
+  if (plan.arena_bytes > given.arena.bytes) return {Code::kArenaTooSmall, "the arena must hold the plan's arena_bytes", plan.arena_bytes};
+  if (reinterpret_cast<uintptr_t>(given.arena.base.for_kernels) % kAlignment != 0) {
+    return {Code::kArenaTooSmall, "the arena must be aligned to 256 bytes", 0};
+  }
+  if (given.workers == nullptr) return {Code::kUnsupported, "bind needs Workers; empty ones are the calling thread alone", 0};
   if (std::strcmp(plan.backend, backend.rules->name) != 0) return {Code::kUnsupported, "the plan was made for another backend", 0};
-  if (plan.disk_bytes > 0 && disk.start_write == nullptr) {
+  if (given.workers->stack_bytes < plan.worker_stack_bytes) {
+    return {Code::kUnsupported, "every worker must have the plan's worker_stack_bytes of stack, and say so", plan.worker_stack_bytes};
+  }
+  if (plan.disk_bytes > 0 && given.disk.start_write == nullptr) {
     return {Code::kUnsupported, "the plan keeps values on disk: bind needs a Disk of the plan's disk_bytes", plan.disk_bytes};
   }
-  if (plan.disk_bytes > disk.bytes) return {Code::kUnsupported, "the disk must hold the plan's disk_bytes", plan.disk_bytes};
-  const uint64_t workspace = uint64_t{check_marks(plan)} * sizeof(CheckMark);
-  if (workspace > arena.bytes) return {Code::kArenaTooSmall, "the arena must hold the checker's marks", workspace};
-  const Verdict verdict = check(plan, reinterpret_cast<CheckMark*>(arena.base), *backend.rules);
+  if (plan.disk_bytes > given.disk.bytes) return {Code::kUnsupported, "the disk must hold the plan's disk_bytes", plan.disk_bytes};
+  const uint64_t marks_bytes = uint64_t{check_marks(plan)} * sizeof(CheckMark);
+  const bool aligned = reinterpret_cast<uintptr_t>(given.workspace.base) % alignof(CheckMark) == 0;
+  if (marks_bytes > given.workspace.bytes || !aligned) {
+    return {Code::kArenaTooSmall, "the workspace must hold the checker's marks, aligned as they are", marks_bytes};
+  }
+  const Verdict verdict = check(plan, static_cast<CheckMark*>(given.workspace.base), *backend.rules);
   if (!verdict.ok()) return {Code::kBadPlan, fault_text(verdict.fault), uint64_t{verdict.program} << 32 | verdict.row};
   return ok_status();
 }
@@ -46,16 +58,11 @@ Status check_staging(const Plan& plan) {
   return ok_status();
 }
 
-void fill_canary(unsigned char* from, const unsigned char* end) {
-  for (; from < end; from += sizeof kCanary) std::memcpy(from, &kCanary, sizeof kCanary);
-}
-
-// A parameter's own stream: keyed by the seed and its place in the state.
-void draw(const StateTensor& state, uint64_t seed, uint32_t stream, float* values) {
+// `count` values of a parameter from element `first` on, which is even: its own stream, keyed by the seed and its place in the state.
+void draw(const StateTensor& state, uint64_t seed, uint32_t stream, uint64_t first, uint64_t count, float* values) {
   constexpr double kTwoPi = 6.283185307179586;
-  const uint64_t count = state.tensor.elements();
   for (uint64_t i = 0; i < count; i += 2) {
-    const PhiloxBlock block = philox(seed, uint64_t{stream} << 32, i / 2);
+    const PhiloxBlock block = philox(seed, uint64_t{stream} << 32, (first + i) / 2);
     // 53 random bits each, in (0, 1).
     const double u = (static_cast<double>((uint64_t{block.word[0]} << 32 | block.word[1]) >> 11) + 0.5) * 0x1p-53;
     const double v = (static_cast<double>((uint64_t{block.word[2]} << 32 | block.word[3]) >> 11) + 0.5) * 0x1p-53;
@@ -72,6 +79,45 @@ void draw(const StateTensor& state, uint64_t seed, uint32_t stream, float* value
   }
 }
 
+// Through a piece on the stack, which the workers draw together.
+Status draw_parameter(const Trainer& trainer, uint32_t index) {
+  constexpr uint64_t kPiece = 8192, kShare = 512;  // floats at once, and of one task
+  float piece[kPiece];
+  const StateTensor& state = trainer.plan->state[index];
+  const uint64_t elements = state.tensor.elements();
+  for (uint64_t first = 0; first < elements; first += kPiece) {
+    const uint64_t count = smaller(kPiece, elements - first);
+    parallel_for(*trainer.context.workers, static_cast<uint32_t>((count + kShare - 1) / kShare), [&](uint32_t share) {
+      const uint64_t begin = share * kShare;
+      draw(state, trainer.plan->seed, index, first + begin, smaller(kShare, count - begin), piece + begin);
+    });
+    REPRISE_RETURN_IF_ERROR(trainer.write(trainer.state_tensor(index) + first * sizeof(float), piece, count * sizeof(float)));
+  }
+  return ok_status();
+}
+
+Status fill_words(const Trainer& trainer, ArenaAddress to, uint32_t word, uint64_t bytes) {
+  return trainer.backend->host.fill(trainer.context, to, word, bytes / sizeof word * sizeof word);
+}
+
+// State and Carried are cleared, the rest is canary, and the state gets its values.
+Status initialise_arena(const Trainer& trainer) {
+  const uint64_t lasting = trainer.plan->state_bytes + trainer.plan->carried_bytes;
+  REPRISE_RETURN_IF_ERROR(fill_words(trainer, trainer.arena.base, 0, lasting));
+  REPRISE_RETURN_IF_ERROR(fill_words(trainer, trainer.arena.base + lasting, kCanary, trainer.arena.bytes - lasting));
+  for (uint32_t i = 0; i < trainer.plan->state.count; ++i) {
+    const StateTensor& state = trainer.plan->state[i];
+    if (state.tensor.dtype != DType::kF32) continue;
+    if (state.init != InitKind::kConstant) {
+      REPRISE_RETURN_IF_ERROR(draw_parameter(trainer, i));
+    } else if (state.kind == StateKind::kParameter || state.kind == StateKind::kBuffer) {
+      const uint64_t bytes = state.tensor.elements() * sizeof(float);
+      REPRISE_RETURN_IF_ERROR(fill_words(trainer, trainer.state_tensor(i), std::bit_cast<uint32_t>(state.init_scale), bytes));
+    }
+  }
+  return ok_status();
+}
+
 Status run_rows(Trainer& trainer, ProgramId id) {
   const Program& program = trainer.plan->program(id);
   for (uint32_t r = 0; r < program.rows.count; ++r) {
@@ -83,53 +129,88 @@ Status run_rows(Trainer& trainer, ProgramId id) {
 }
 
 // Denormals count as zero, for the caller and its workers alike, so that bits depend on neither.
-// A row that fails may leave transfers under way, which would write into an arena that its owner takes back.
 Status run_program(Trainer& trainer, ProgramId id) {
   const FloatModeScope scope(float_mode() | kFlushDenormals);
-  const Status status = run_rows(trainer, id);
-  if (!status.ok() && trainer.disk.wait != nullptr) (void)trainer.disk.wait(trainer.disk.state, Disk::kEverything);
-  return status;
+  return run_rows(trainer, id);
 }
 
 Status fill_batch(const Trainer& trainer, ProgramId id, const BatchSource& source, uint64_t step, uint32_t micro_batch) {
   const Program& program = trainer.plan->program(id);
-  unsigned char* base = trainer.region(Region::kProgram);
-  return source.fill(source.state, step, micro_batch, base + program.slots[program.input].tensor.offset,
-                     reinterpret_cast<int32_t*>(base + program.slots[program.labels].tensor.offset));
+  const Tensor &input = program.slots[program.input].tensor, &labels = program.slots[program.labels].tensor;
+  const ArenaAddress base = trainer.region(Region::kProgram);
+  BatchSink sink(trainer.backend->host, trainer.context, base + input.offset, input.used_bytes(),
+                 base + labels.offset, labels.elements());
+  REPRISE_RETURN_IF_ERROR(source.fill(source.state, step, micro_batch, sink));
+  return sink.status();
+}
+
+Status write_scalars(const Trainer& trainer, const StepScalars& scalars) {
+  return trainer.write(trainer.state_tensor(0), &scalars, sizeof scalars);
+}
+
+// Queued: `scalars` are read when the step has settled.
+Status copy_scalars_out(const Trainer& trainer, StepScalars& scalars) {
+  return trainer.backend->host.copy_out(trainer.context, &scalars, trainer.state_tensor(0), sizeof scalars);
+}
+
+// Between micro-batches only their number changes: the rest is the kernels'.
+Status run_step(Trainer& trainer, const BatchSource& source, StepScalars& scalars) {
+  REPRISE_RETURN_IF_ERROR(write_scalars(trainer, scalars));
+  for (uint32_t micro = 0; micro < scalars.micro_batches; ++micro) {
+    const ProgramId id = micro == 0 ? ProgramId::kMicroFirst : ProgramId::kMicroAdd;
+    const ArenaAddress number = trainer.state_tensor(0) + offsetof(StepScalars, micro_batch);
+    REPRISE_RETURN_IF_ERROR(fill_batch(trainer, id, source, trainer.step, micro));
+    REPRISE_RETURN_IF_ERROR(trainer.write(number, &micro, sizeof micro));
+    REPRISE_RETURN_IF_ERROR(run_program(trainer, id));
+  }
+  REPRISE_RETURN_IF_ERROR(run_program(trainer, ProgramId::kUpdate));
+  return copy_scalars_out(trainer, scalars);
+}
+
+// What the kernels found wrong in the data.
+Status fault_status(const StepFault& fault) {
+  switch (fault.code) {
+    case DataFault::kNone: break;
+    case DataFault::kToken: return {Code::kIndexOutOfRange, "a token must be at least 0 and less than the vocabulary size", fault.position};
+    case DataFault::kLabel: return {Code::kIndexOutOfRange, "a label must be in [0, classes), or -100 for none", fault.position};
+  }
+  return ok_status();
+}
+
+Status run_evaluation(Trainer& trainer, const BatchSource& source, uint64_t batches, StepScalars& scalars) {
+  REPRISE_RETURN_IF_ERROR(write_scalars(trainer, scalars));
+  for (uint64_t batch = 0; batch < batches; ++batch) {
+    REPRISE_RETURN_IF_ERROR(fill_batch(trainer, ProgramId::kEvaluate, source, batch, 0));
+    REPRISE_RETURN_IF_ERROR(run_program(trainer, ProgramId::kEvaluate));
+  }
+  return copy_scalars_out(trainer, scalars);
+}
+
+// Waits for all that is queued, and where something failed for the disk too: nothing may be under way in an arena that its owner
+// may take back.
+Status settle(const Trainer& trainer, Status status) {
+  const Status done = trainer.backend->host.synchronise(trainer.context);
+  if (status.ok()) status = done;
+  if (!status.ok() && trainer.disk.wait != nullptr) (void)trainer.disk.wait(trainer.disk.state, Disk::kEverything);
+  return status;
 }
 
 }  // namespace
 
-Status bind(const Plan& plan, const Backend& backend, const Workers& workers, Arena arena, Trainer& trainer, const Disk& disk) {
-  REPRISE_RETURN_IF_ERROR(check_plan(plan, backend, arena, disk));
+Status bind(const Plan& plan, const Backend& backend, const Resources& resources, Trainer& trainer) {
+  REPRISE_RETURN_IF_ERROR(check_plan(plan, backend, resources));
   REPRISE_RETURN_IF_ERROR(check_staging(plan));
   trainer = Trainer{};
   trainer.plan = &plan;
   trainer.backend = &backend;
-  trainer.context.workers = &workers;
-  trainer.arena = arena;
-  trainer.disk = disk;
+  trainer.context.workers = resources.workers;
+  trainer.arena = resources.arena;
+  trainer.context.scalars = reinterpret_cast<StepScalars*>(trainer.state_tensor(0).for_kernels);
+  trainer.disk = resources.disk;
   for (const Program& program : plan.programs) {
     for (const Row& row : program.rows) REPRISE_RETURN_IF_ERROR(dispatch(trainer, program, row, true));
   }
-  const uint64_t lasting = plan.state_bytes + plan.carried_bytes;
-  std::memset(arena.base, 0, lasting);
-  fill_canary(arena.base + lasting, arena.base + arena.bytes / sizeof kCanary * sizeof kCanary);
-  initialise_state(trainer);
-  return ok_status();
-}
-
-void initialise_state(const Trainer& trainer) {
-  parallel_for(*trainer.context.workers, trainer.plan->state.count, [&trainer](uint32_t i) {
-    const StateTensor& state = trainer.plan->state[i];
-    if (state.tensor.dtype != DType::kF32) return;
-    float* values = static_cast<float*>(trainer.state_tensor(i));
-    if (state.init != InitKind::kConstant) {
-      draw(state, trainer.plan->seed, i, values);
-    } else if (state.kind == StateKind::kParameter || state.kind == StateKind::kBuffer) {
-      for (uint64_t e = 0; e < state.tensor.elements(); ++e) values[e] = state.init_scale;
-    }
-  });
+  return settle(trainer, initialise_arena(trainer));
 }
 
 double learning_rate_at(const LearningRate& rate, uint64_t step) {
@@ -155,20 +236,14 @@ double learning_rate_at(const LearningRate& rate, uint64_t step) {
 
 Status train_step(Trainer& trainer, const BatchSource& source, StepReport& report) {
   const Plan& plan = *trainer.plan;
-  StepScalars& scalars = trainer.scalars();
-  scalars = StepScalars{};
+  StepScalars scalars = {};
   scalars.seed = plan.seed;
   scalars.step = static_cast<uint32_t>(trainer.step);
   scalars.micro_batches = plan.accumulate;
   scalars.learning_rate = static_cast<float>(learning_rate_at(plan.learning_rate, trainer.step));
   scalars.clip_factor = 1;
-  for (uint32_t micro = 0; micro < plan.accumulate; ++micro) {
-    scalars.micro_batch = micro;
-    const ProgramId id = micro == 0 ? ProgramId::kMicroFirst : ProgramId::kMicroAdd;
-    REPRISE_RETURN_IF_ERROR(fill_batch(trainer, id, source, trainer.step, micro));
-    REPRISE_RETURN_IF_ERROR(run_program(trainer, id));
-  }
-  REPRISE_RETURN_IF_ERROR(run_program(trainer, ProgramId::kUpdate));
+  REPRISE_RETURN_IF_ERROR(settle(trainer, run_step(trainer, source, scalars)));
+  REPRISE_RETURN_IF_ERROR(fault_status(scalars.fault));
   report = {scalars.loss_sum / plan.accumulate, scalars.gradient_norm, scalars.learning_rate};
   if (scalars.skip != 0) {
     return std::isfinite(report.loss) ? Status{Code::kNonFinite, "the gradient is not finite", trainer.step + 1}
@@ -180,25 +255,31 @@ Status train_step(Trainer& trainer, const BatchSource& source, StepReport& repor
 
 Status evaluate(Trainer& trainer, const BatchSource& source, uint64_t batches, EvaluationReport& report) {
   if (trainer.plan->program(ProgramId::kEvaluate).rows.count == 0) return {Code::kUnsupported, "the plan has no evaluation program", 0};
-  StepScalars& scalars = trainer.scalars();
-  scalars = StepScalars{};
+  StepScalars scalars = {};
   scalars.seed = trainer.plan->seed;
   scalars.micro_batches = 1;
-  for (uint64_t batch = 0; batch < batches; ++batch) {
-    REPRISE_RETURN_IF_ERROR(fill_batch(trainer, ProgramId::kEvaluate, source, batch, 0));
-    REPRISE_RETURN_IF_ERROR(run_program(trainer, ProgramId::kEvaluate));
-  }
+  REPRISE_RETURN_IF_ERROR(settle(trainer, run_evaluation(trainer, source, batches, scalars)));
+  REPRISE_RETURN_IF_ERROR(fault_status(scalars.fault));
   report.labelled = scalars.labelled;
   report.correct = scalars.correct;
   report.loss = scalars.labelled == 0 ? 0 : scalars.loss_sum / static_cast<double>(scalars.labelled);
   return ok_status();
 }
 
-uint64_t measured_bytes(const Trainer& trainer) {
+Status measured_bytes(const Trainer& trainer, uint64_t& bytes) {
   const uint64_t lasting = trainer.plan->state_bytes + trainer.plan->carried_bytes;
-  uint64_t end = trainer.arena.bytes / sizeof kCanary * sizeof kCanary;
-  while (end > lasting && std::memcmp(trainer.arena.base + end - sizeof kCanary, &kCanary, sizeof kCanary) == 0) end -= sizeof kCanary;
-  return align_up(end);
+  uint32_t piece[1024];
+  bytes = trainer.arena.bytes / sizeof kCanary * sizeof kCanary;
+  while (bytes > lasting) {
+    const uint64_t size = smaller(sizeof piece, bytes - lasting);
+    REPRISE_RETURN_IF_ERROR(trainer.read(piece, trainer.arena.base + (bytes - size), size));
+    uint64_t words = size / sizeof kCanary;
+    while (words > 0 && piece[words - 1] == kCanary) --words;
+    bytes -= size - words * sizeof kCanary;
+    if (words > 0) break;
+  }
+  bytes = align_up(bytes);
+  return ok_status();
 }
 
 }  // namespace reprise

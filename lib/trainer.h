@@ -1,19 +1,35 @@
 // bind, train_step, evaluate: runs a plan inside an arena.
-// Here is all that an application calls after its port has given it memory and workers.
-// It must not decide anything: rows come in order, addresses are the plan's.
+// Here is all that an application calls after its port has given it memory and workers. Nothing is decided here: rows come in order,
+// addresses are the plan's.
 #pragma once
 
 #include "lib/backend.h"
+#include "lib/batch.h"
 #include "lib/plan.h"
 #include "lib/port.h"
 
 namespace reprise {
 
-// Sees every row before and after it runs: profilers and tests. Both may be null.
+// Sees every row before and after it is called: profilers and tests. Both may be null. A backend may only have queued it: who wants
+// its result, or its time, synchronises.
 struct RowObserver {
   void* state = nullptr;
   void (*before)(void* state, ProgramId program, uint32_t row) = nullptr;
   void (*after)(void* state, ProgramId program, uint32_t row) = nullptr;
+};
+
+// Host memory that bind alone uses, aligned as malloc does. It may be the arena's own where that is the host's.
+struct Workspace {
+  void* base = nullptr;
+  uint64_t bytes = 0;
+};
+
+// What a plan runs in. All but the workspace is the trainer's until it ends.
+struct Resources {
+  Arena arena = {};                  // plan.arena_bytes at least
+  const Workers* workers = nullptr;  // must outlive the trainer
+  Disk disk = {};                    // of a plan with disk_bytes
+  Workspace workspace = {};          // check_marks(plan) marks of check.h
 };
 
 struct Trainer {
@@ -25,27 +41,23 @@ struct Trainer {
   uint64_t step = 0;  // steps done; a resumed run sets it
   RowObserver observer;
 
-  unsigned char* region(Region which) const {
+  ArenaAddress region(Region which) const {
     return arena.base + (which == Region::kState ? 0 : which == Region::kCarried ? plan->state_bytes : plan->state_bytes + plan->carried_bytes);
   }
-  void* state_tensor(uint32_t index) const { return arena.base + plan->state[index].tensor.offset; }
-  StepScalars& scalars() const { return *static_cast<StepScalars*>(state_tensor(0)); }
+  ArenaAddress state_tensor(uint32_t index) const { return arena.base + plan->state[index].tensor.offset; }
+
+  // Between steps or rows: bytes of the host into the arena, and back. `read` waits for what is queued.
+  Status write(ArenaAddress to, const void* from, uint64_t bytes) const { return backend->host.copy_in(context, to, from, bytes); }
+  Status read(void* to, ArenaAddress from, uint64_t bytes) const {
+    REPRISE_RETURN_IF_ERROR(backend->host.copy_out(context, to, from, bytes));
+    return backend->host.synchronise(context);
+  }
 };
 
 // Checks the plan (check.h), that the backend has every kernel it calls, and that the arena holds it; clears State and
-// Carried, fills the rest of the arena with the canary, and sets the weights by initialise_state. `plan`, `backend` and
-// `workers` must outlive the trainer. The arena serves as the checker's workspace before it is cleared. A plan with disk_bytes
-// needs a disk that holds them.
-Status bind(const Plan& plan, const Backend& backend, const Workers& workers, Arena arena, Trainer& trainer, const Disk& disk = {});
-
-// Draws parameters from the plan's seed: each from its own random stream, by InitKind. Buffers get their constants.
-void initialise_state(const Trainer& trainer);
-
-// Writes one micro-batch: input as the plan's input slot has it, labels i32. Called before every micro-batch.
-struct BatchSource {
-  void* state = nullptr;
-  Status (*fill)(void* state, uint64_t step, uint32_t micro_batch, void* input, int32_t* labels) = nullptr;
-};
+// Carried, fills the rest of the arena with the canary, and draws the weights from the plan's seed: each parameter from its own
+// random stream, by InitKind; buffers get their constants. `plan` and `backend` must outlive the trainer.
+Status bind(const Plan& plan, const Backend& backend, const Resources& resources, Trainer& trainer);
 
 struct StepReport {
   double loss = 0;  // mean over micro-batches, before the update
@@ -53,9 +65,10 @@ struct StepReport {
   float learning_rate = 0;
 };
 
-// One optimizer step over plan.accumulate micro-batches. On an error no weight has changed and trainer.step stays.
-// (With gradient release a non-finite loss changes nothing either; a bad label in a later micro-batch cannot occur; but a disk
-// that fails in the middle of the step leaves some weights updated and others not: such a state must not be saved.)
+// One optimizer step over plan.accumulate micro-batches. On an error no weight has changed and trainer.step stays. What kernels find
+// wrong in data is known when the step is over: its other micro-batches are asked for all the same.
+// (With gradient release a loss that is not finite, or a fault in the data, changes nothing either; but a disk that fails in the middle
+// of the step leaves some weights updated and others not: such a state must not be saved.)
 // However it ends, no transfer is under way when it returns.
 Status train_step(Trainer& trainer, const BatchSource& source, StepReport& report);
 
@@ -65,13 +78,13 @@ struct EvaluationReport {
   uint64_t correct = 0;
 };
 
-// The evaluation program over `batches` micro-batches; source.fill gets the batch's number as `step`.
+// The evaluation program over `batches` micro-batches; the source gets the batch's number as `step`.
 Status evaluate(Trainer& trainer, const BatchSource& source, uint64_t batches, EvaluationReport& report);
 
 double learning_rate_at(const LearningRate& rate, uint64_t step);
 
 // Highest byte of the arena ever written since bind, rounded up to kAlignment: found by the canary, not from the plan.
-uint64_t measured_bytes(const Trainer& trainer);
+Status measured_bytes(const Trainer& trainer, uint64_t& bytes);
 
 // The one switch from row to kernel (dispatch.cpp). `probe`: only says whether the backend has the kernel.
 Status dispatch(const Trainer& trainer, const Program& program, const Row& row, bool probe);

@@ -11,7 +11,6 @@
 #include <nlohmann/json.hpp>
 
 #include "lib/reprise.h"
-#include "ports/linux/linux_port.h"
 #include "tools/formats/text.h"
 
 namespace reprise {
@@ -44,8 +43,8 @@ uint32_t usable_processors() {
   return ::sched_getaffinity(0, sizeof mine, &mine) == 0 ? static_cast<uint32_t>(CPU_COUNT(&mine)) : 1;
 }
 
-int print_doctor(bool json) {
-  const Status kernels = linux_set_up_kernels();
+int print_doctor(const Port& port, bool json) {
+  const Status kernels = port.set_up_kernels();
   const nlohmann::json report = {{"processor", processor_name()},
                                  {"processors", usable_processors()},
                                  {"kernel_set", kernels.ok() ? cpu_backend().kernel_set() : kernels.message},

@@ -61,7 +61,7 @@ struct RecipeOptions {
     const Recipe read_recipe = read();
     if (profile.empty()) return solve_model(read_recipe);
     const auto measured = std::make_shared<const Profile>(read_profile(profile));
-    const Status kernels = linux_set_up_kernels();
+    const Status kernels = linux_port().set_up_kernels();
     const std::string warning = kernels.ok() ? profile_mismatch(*measured, cpu_backend().kernel_set(), usable_processors()) : kernels.message;
     if (!warning.empty()) std::cerr << "warning: " << warning << "\n";
     return solve_model(read_recipe, costs_of(measured));
@@ -290,7 +290,7 @@ int run_profile(const RecipeOptions& options, const std::string& output, uint32_
   measure.say = [](const std::string& line) { std::cerr << line << "\n"; };
   const std::string spill = output + ".spill";  // beside the profile: the folder says which disk is measured
   measure.spill_file = spill.c_str();
-  const Profile profile = measure_profile(options.read(), measure);
+  const Profile profile = measure_profile(linux_port(), options.read(), measure);
   write_file(output, profile_text(profile));
   std::cerr << profile.kernels.size() << " distinct kernel calls, " << profile.threads << (profile.threads == 1 ? " thread" : " threads") << ", kernels "
             << profile.kernel_set << "\n";
@@ -323,7 +323,7 @@ int run(int argc, char** argv) {
   uint32_t threads = 0;
   recipe.add_to(*profile, false);
   profile->add_option("-o,--output", output, "file; a recipe with a disk measures the disk of its folder")->required();
-  profile->add_option("--threads", threads, "workers; default: one for each processor")->check(integer_from(1, kMaxWorkers));
+  profile->add_option("--threads", threads, "workers; default: one for each processor")->check(integer_from(1, linux_port().most_workers));
 
   CLI::App* fit = app.add_subcommand("fit", "does the recipe fit a budget? exit status 0 or 3, the smallest budget that does");
   recipe.add_to(*fit, true);
@@ -414,7 +414,7 @@ int run(int argc, char** argv) {
   }
   if (*schedule) return run_schedule(schedule_options);
   if (*pack) return run_pack_command(pack_request, pack_json);
-  return print_doctor(doctor_json);
+  return print_doctor(linux_port(), doctor_json);
 }
 
 }  // namespace

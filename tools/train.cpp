@@ -1,10 +1,10 @@
-// The program a plan is compiled into: plan.h proves itself here.
+// The program a plan is compiled into: plan.h proves itself here, and the board is named.
 // Here so that one small translation unit is compiled for each plan.
-// It must not know what is in the plan.
 #include "plan.h"
+#include "ports/linux/linux_port.h"
 #include "tools/training/program.h"
 
 int main(int argc, char** argv) {
   using namespace reprise::generated;
-  return reprise::run_training({kPlan, kRecipe, kSummary}, argc, argv);
+  return reprise::run_training({kPlan, kRecipe, kSummary}, reprise::linux_port(), argc, argv);
 }

@@ -63,12 +63,12 @@ void PairedWeights::operator()(float* panel, const PanelRange& range) const {
   if (w.depth_stride != 1) {
     return interleave(reinterpret_cast<uint32_t*>(panel), range.width, range.count, first, w.depth_stride, range.kc);
   }
-  alignas(64) float rounded[kMaxMr * kWidenedStride];
+  alignas(64) Bf16 rounded[kMaxMr * 2 * kWidenedStride];
   const float* lines[kMaxMr];
   for (uint32_t i = 0; i < range.width; ++i) {
-    float* line = rounded + i * kWidenedStride;
-    lines[i] = i < range.count ? line : kZeroLine;
-    if (i < range.count) narrow(reinterpret_cast<Bf16*>(line), first + i * w.line_stride, 2 * uint64_t{range.kc}, nullptr, false);
+    Bf16* line = rounded + i * 2 * kWidenedStride;
+    lines[i] = i < range.count ? reinterpret_cast<const float*>(line) : kZeroLine;
+    if (i < range.count) narrow(line, first + i * w.line_stride, 2 * uint64_t{range.kc}, nullptr, false);
   }
   pack_lines(panel, range.width, lines, range.kc);
 }

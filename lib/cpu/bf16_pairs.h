@@ -4,7 +4,8 @@
 //
 // Two bf16 that follow each other along the depth K are one element of 32 bits: panels, rows and blocking are those of gemm.h at
 // half the depth, and only the tile knows better. Rows stored as bf16 are such elements as they lie. Weights are f32 in memory and
-// rounded to bf16, to the nearest even, while they are packed.
+// rounded to bf16, to the nearest even, while they are packed. A `const float*` to pairs is an address alone: packers and the tile copy
+// the bits that lie there and read no float.
 //
 // This is taken by shape alone, on a machine that has the tile: for any depth where both operands are packed, for an even one where rows
 // serve as they lie (an odd row would begin inside a pair). Else bf16 is widened and multiplied as f32.

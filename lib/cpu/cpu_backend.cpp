@@ -1,6 +1,7 @@
 // The CPU backend, and the name of the set of kernels that this machine runs.
 #include "lib/cpu/cpu_backend.h"
 
+#include "lib/cpu/cpu_host_access.h"
 #include "lib/cpu/cpu_kernels.h"
 #include "lib/cpu/cpu_rules.h"
 #include "lib/cpu/gemm_tile.h"
@@ -29,7 +30,7 @@ const char* cpu_kernel_set() {
 }
 
 constexpr Backend cpu_table() {
-  Backend table = {.rules = &kCpuRules, .kernel_set = cpu_kernel_set};
+  Backend table = {.rules = &kCpuRules, .kernel_set = cpu_kernel_set, .host = kCpuHostAccess};
   add_cpu_kernels(table);
   return table;
 }

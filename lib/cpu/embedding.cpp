@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "lib/cpu/cpu_kernels.h"
+#include "lib/cpu/data_fault.h"
 #include "lib/cpu/partition.h"
 #include "lib/cpu/vector_level.h"
 
@@ -12,13 +13,15 @@ namespace {
 
 constexpr uint64_t kEmbeddingChannels = 64;  // of the table, owned by one task of the backward
 
-Status check_tokens(const int32_t* tokens, uint64_t count, uint32_t V) {
+// The first token that the table does not have is a fault.
+bool tokens_are_right(const KernelContext& context, const int32_t* tokens, uint64_t count, uint32_t V) {
   for (uint64_t i = 0; i < count; ++i) {
     if (tokens[i] < 0 || static_cast<uint32_t>(tokens[i]) >= V) {
-      return {Code::kIndexOutOfRange, "a token must be at least 0 and less than the vocabulary size", i};
+      note_fault(context, DataFault::kToken, i);
+      return false;
     }
   }
-  return ok_status();
+  return true;
 }
 
 template <typename Stored>
@@ -68,7 +71,10 @@ void add_position(const EmbeddingBackwardArgsOf<Stored>& args, uint64_t t) {
 template <typename Stored>
 Status cpu_embedding_forward(const KernelContext& context, const EmbeddingForwardArgsOf<Stored>& args) {
   const uint64_t rows = uint64_t{args.B} * args.T;
-  REPRISE_RETURN_IF_ERROR(check_tokens(args.tokens, rows, args.V));
+  if (!tokens_are_right(context, args.tokens, rows, args.V)) {
+    std::memset(args.y, 0, rows * args.C * sizeof(Stored));
+    return ok_status();
+  }
   for_each_piece(*context.workers, split_rows(rows, args.C),
                  [&](uint64_t begin, uint64_t end) { embed(args, begin, end); });
   return ok_status();
@@ -77,10 +83,10 @@ Status cpu_embedding_forward(const KernelContext& context, const EmbeddingForwar
 template <typename Stored>
 Status cpu_embedding_backward(const KernelContext& context, const EmbeddingBackwardArgsOf<Stored>& args) {
   const uint64_t rows = uint64_t{args.B} * args.T;
-  REPRISE_RETURN_IF_ERROR(check_tokens(args.tokens, rows, args.V));
   if (args.dtable != nullptr) {
+    const bool right = tokens_are_right(context, args.tokens, rows, args.V);  // without a table there is no V, and no token is read
     if (!args.accumulate_dtable) clear(*context.workers, args.dtable, uint64_t{args.V} * args.C);
-    for_each_piece(*context.workers, {args.C, kEmbeddingChannels}, [&](uint64_t begin, uint64_t end) {
+    if (right) for_each_piece(*context.workers, {args.C, kEmbeddingChannels}, [&](uint64_t begin, uint64_t end) {
       for (uint64_t i = 0; i < rows; ++i) {
         const uint64_t token = static_cast<uint64_t>(args.tokens[i]);
         add_to(args.dtable + token * args.C + begin, args.dy + i * args.C + begin, end - begin);

@@ -3,6 +3,8 @@
 // It must not know convolution, nor the tile in use (only its widths).
 #include "lib/cpu/gemm.h"
 
+#include <cstring>
+
 #include "lib/cpu/vector_level.h"
 #include "lib/cpu/vector_of.h"
 
@@ -17,6 +19,10 @@ namespace reprise {
 alignas(64) constexpr float kZeroLine[kKc] = {};
 
 namespace {
+
+// Packing moves elements of 32 bits. Where they are pairs of bf16 (bf16_pairs.h), no float lies at `from`: the bits are copied.
+REPRISE_INLINE void move_element(float* to, const float* from) { std::memcpy(to, from, sizeof *to); }
+REPRISE_INLINE void move_element(float* to, const Bf16* from) { *to = *from; }
 
 // dst[k * width + i] = lines[i][k] for four lines i and four depths k.
 REPRISE_INLINE void transpose_four(float* dst, uint32_t width, const float* const* lines, uint32_t k) {
@@ -40,7 +46,7 @@ REPRISE_INLINE void transpose_four(float* dst, uint32_t width, const float* cons
   vst1q_f32(dst + 3 * width, vreinterpretq_f32_f64(vtrn2q_f64(odd01, odd23)));
 #else
   for (uint32_t d = 0; d < 4; ++d) {
-    for (uint32_t i = 0; i < 4; ++i) dst[d * width + i] = lines[i][k + d];
+    for (uint32_t i = 0; i < 4; ++i) move_element(dst + d * width + i, lines[i] + k + d);
   }
 #endif
 }
@@ -98,7 +104,7 @@ REPRISE_INLINE void pack_depths_body(float* panel, uint32_t width, uint32_t coun
       read_vector<kLanes>(x, first + i);
       write_vector<kLanes>(panel + i, x);
     }
-    for (; i < count; ++i) panel[i] = first[i];
+    for (; i < count; ++i) move_element(panel + i, first + i);
     for (; i < width; ++i) panel[i] = 0.0f;
   }
 }
@@ -121,11 +127,11 @@ void pack_lines(float* panel, uint32_t width, const float* const* lines, uint32_
     float* dst = panel + k * width;
     for (uint32_t i = 0; i < quads; i += 4) transpose_four(dst + i, width, lines + i, k);
     for (uint32_t i = quads; i < width; ++i) {
-      for (uint32_t d = 0; d < 4; ++d) dst[d * width + i] = lines[i][k + d];
+      for (uint32_t d = 0; d < 4; ++d) move_element(dst + d * width + i, lines[i] + k + d);
     }
   }
   for (uint32_t k = whole; k < kc; ++k) {
-    for (uint32_t i = 0; i < width; ++i) panel[k * width + i] = lines[i][k];
+    for (uint32_t i = 0; i < width; ++i) move_element(panel + k * width + i, lines[i] + k);
   }
 }
 

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "lib/cpu/cpu_kernels.h"
+#include "lib/cpu/data_fault.h"
 #include "lib/cpu/gemm.h"
 #include "lib/cpu/loss_head_rules.h"
 #include "lib/cpu/vector_math.h"
@@ -45,19 +46,20 @@ Chunk chunk_at(const LossHeadScratch& layout, void* scratch, uint64_t M, uint64_
           smaller(layout.rows, M - first)};
 }
 
-// Counts the rows with a label; the labels are data and may be anything.
+// Counts the rows with a label; the labels are data and may be anything. The first that is no class is a fault, and then none counts.
 template <typename Stored>
-Status count_labels(const Head<Stored>& head, uint64_t* labelled) {
-  *labelled = 0;
+uint64_t count_labels(const KernelContext& context, const Head<Stored>& head) {
+  uint64_t labelled = 0;
   for (uint64_t i = 0; i < head.M; ++i) {
     const int32_t label = head.labels[i];
     if (label == kIgnoredLabel) continue;
     if (label < 0 || static_cast<uint32_t>(label) >= head.V) {
-      return {Code::kIndexOutOfRange, "a label must be in [0, classes), or -100 for none", i};
+      note_fault(context, DataFault::kLabel, i);
+      return 0;
     }
-    ++*labelled;
+    ++labelled;
   }
-  return ok_status();
+  return labelled;
 }
 
 // The largest logit; NaN counts for nothing here, its exponential makes the row's loss NaN.
@@ -210,8 +212,7 @@ Status cpu_loss_head_backward(const KernelContext& context, const LossHeadBackwa
   const Head<Stored> head{args.x, args.w.f32(), args.b, args.labels, args.M, args.C, args.V};
   const LossHeadScratch layout = loss_head_scratch(head.M, head.C, head.V, true, kStoredAs<Stored>);
   if (args.scratch_bytes < layout.bytes) return kScratchTooSmall;
-  uint64_t labelled;
-  REPRISE_RETURN_IF_ERROR(count_labels(head, &labelled));
+  const uint64_t labelled = count_labels(context, head);
   if (labelled == 0) {
     clear_gradients(head, args);
     return ok_status();
@@ -236,8 +237,8 @@ Status cpu_loss_head_evaluate(const KernelContext& context, const LossHeadEvalua
   const Head<Stored> head{args.x, args.w.f32(), args.b, args.labels, args.M, args.C, args.V};
   const LossHeadScratch layout = loss_head_scratch(head.M, head.C, head.V, false, kStoredAs<Stored>);
   if (args.scratch_bytes < layout.bytes) return kScratchTooSmall;
-  uint64_t labelled;
-  REPRISE_RETURN_IF_ERROR(count_labels(head, &labelled));
+  const uint64_t labelled = count_labels(context, head);
+  if (labelled == 0) return ok_status();
   double sum = 0;
   uint64_t correct = 0;
   for (uint64_t first = 0; first < head.M; first += layout.rows) {

@@ -5,7 +5,7 @@
 
 namespace reprise {
 
-// y[b,t,:] = table[tokens[b,t],:] + positions[t,:]. A token outside [0,V) is kIndexOutOfRange.
+// y[b,t,:] = table[tokens[b,t],:] + positions[t,:]. A token outside [0,V) is a fault (DataFault::kToken).
 template <typename Stored>
 struct EmbeddingForwardArgsOf {
   Stored* y;               // [B,T,C]

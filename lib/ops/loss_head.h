@@ -8,7 +8,7 @@ namespace reprise {
 // Softmax cross-entropy over the logits x W^T + b, forward and backward in one loop over chunks of rows: no [M,V] matrix.
 // loss = mean over the rows whose label is not kIgnoredLabel; scalars->loss_sum += loss; gradients are those of
 // loss / scalars->micro_batches; a row without a label has a zero gradient; no labelled row at all: loss 0.
-// A loss that is not finite sets scalars->skip. A label outside [0,V) is kIndexOutOfRange.
+// A loss that is not finite sets scalars->skip. A label outside [0,V) is a fault (DataFault::kLabel).
 template <typename Stored>
 struct LossHeadBackwardArgsOf {
   Stored* dx;  // [M,C]

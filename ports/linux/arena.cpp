@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "lib/tensor.h"
-#include "ports/linux/linux_port.h"
+#include "ports/linux/linux_functions.h"
 
 namespace reprise {
 namespace {
@@ -43,12 +43,12 @@ Status linux_acquire_arena(uint64_t bytes, Arena* arena) {
   if (base == MAP_FAILED)
     return {Code::kOutOfMemory, "mmap refused the arena: plan with a smaller budget, or raise the limit", bytes};
   if (bytes >= kHugePage) (void)madvise(base, bytes, MADV_HUGEPAGE);  // fewer misses of the TLB; without it only slower
-  *arena = {static_cast<unsigned char*>(base), bytes};
+  *arena = {{static_cast<unsigned char*>(base)}, bytes};
   return ok_status();
 }
 
 void linux_release_arena(Arena* arena) {
-  if (arena->base != nullptr) (void)munmap(arena->base, arena->bytes);
+  if (arena->base.for_kernels != nullptr) (void)munmap(arena->base.for_kernels, arena->bytes);
   *arena = {};
 }
 

@@ -6,7 +6,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
-#include "ports/linux/linux_port.h"
+#include "ports/linux/linux_functions.h"
 
 namespace reprise {
 namespace {
@@ -133,8 +133,9 @@ Status linux_open_disk(const char* path, uint64_t bytes, Disk* disk) {
   return ok_status();
 }
 
-void linux_close_disk() {
-  if (!spill.exists) return;
+void linux_close_disk(Disk* disk) {
+  if (disk->wait == nullptr) return;
+  *disk = {};
   pthread_mutex_lock(&spill.lock);
   spill.stops = true;
   pthread_cond_broadcast(&spill.changed);

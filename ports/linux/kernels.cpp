@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "lib/cpu/gemm_tile.h"
-#include "ports/linux/linux_port.h"
+#include "ports/linux/linux_functions.h"
 
 namespace reprise {
 namespace {

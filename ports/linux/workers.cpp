@@ -11,7 +11,7 @@
 
 #include <atomic>
 
-#include "ports/linux/linux_port.h"
+#include "ports/linux/linux_functions.h"
 
 namespace reprise {
 namespace {
@@ -147,6 +147,13 @@ int start_thread(pthread_t* thread, uint32_t seen) {
   return error;
 }
 
+void stop_threads() {
+  pool.stop.store(1, std::memory_order_release);
+  announce_call(pool.call.load(std::memory_order_relaxed) + 1);
+  for (; pool.started > 0; --pool.started) (void)pthread_join(pool.threads[pool.started - 1], nullptr);
+  pool.exists = false;
+}
+
 }  // namespace
 
 Status linux_start_workers(uint32_t count, Workers* workers) {
@@ -162,20 +169,18 @@ Status linux_start_workers(uint32_t count, Workers* workers) {
   while (pool.started + 1 < count) {
     const int error = start_thread(&pool.threads[pool.started], pool.call.load(std::memory_order_relaxed));
     if (error != 0) {
-      linux_stop_workers();
+      stop_threads();
       return {Code::kBackend, "a worker thread could not be started", static_cast<uint64_t>(error)};
     }
     ++pool.started;
   }
-  *workers = {nullptr, count, run};
+  *workers = {nullptr, count, run, kWorkerStackBytes};
   return ok_status();
 }
 
-void linux_stop_workers() {
-  pool.stop.store(1, std::memory_order_release);
-  announce_call(pool.call.load(std::memory_order_relaxed) + 1);
-  for (; pool.started > 0; --pool.started) (void)pthread_join(pool.threads[pool.started - 1], nullptr);
-  pool.exists = false;
+void linux_stop_workers(Workers* workers) {
+  if (workers->run != nullptr) stop_threads();
+  *workers = {};
 }
 
 }  // namespace reprise

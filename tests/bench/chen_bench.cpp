@@ -14,6 +14,7 @@
 #include <cstring>
 #include <fstream>
 
+#include "ports/linux/linux_port.h"
 #include "tests/planner/deep_resnet.h"
 #include "tools/formats/error.h"
 #include "tools/formats/text.h"
@@ -71,7 +72,7 @@ void print_point(const SolvedModel& model, const Point& point) {
 }
 
 void train(const Recipe& recipe, const Settings& settings, Point& point) {
-  PlanRun run(recipe, point.planned.plan, settings.threads);
+  PlanRun run(linux_port(), recipe, point.planned.plan, settings.threads);
   std::vector<double> losses;
   for (int step = 0; step < settings.steps; ++step) {
     point.seconds.push_back(run.step());
@@ -80,7 +81,7 @@ void train(const Recipe& recipe, const Settings& settings, Point& point) {
   }
   if (point.losses.empty()) point.losses = losses;
   point.repeats = point.repeats && losses == point.losses;
-  point.measured_bytes = measured_bytes(run.trainer());
+  if (!measured_bytes(run.trainer(), point.measured_bytes).ok()) throw UserError(recipe.name + ": the arena cannot be read");
   point.swap_bytes = std::max(point.swap_bytes, kernel_field("/proc/self/status", "VmSwap"));
 }
 
@@ -90,7 +91,7 @@ SolvedModel solve_measured(const Recipe& deep, const Settings& settings) {
   options.threads = settings.threads;
   options.seconds_per_plan = kProfileSeconds;
   options.say = [](const std::string& line) { std::fprintf(stderr, "%s\n", line.c_str()); };
-  return solve_model(deep, costs_of(std::make_shared<const Profile>(measure_profile(deep_resnet({2, 2, 2, 2}), options))));
+  return solve_model(deep, costs_of(std::make_shared<const Profile>(measure_profile(linux_port(), deep_resnet({2, 2, 2, 2}), options))));
 }
 
 // What is left beside state and the program itself, but no more than storing everything takes.

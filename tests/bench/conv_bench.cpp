@@ -62,14 +62,14 @@ Tensor tensor(uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
 class Slots {
  public:
   explicit Slots(uint64_t bytes) {
-    if (!linux_acquire_arena(bytes, &arena_).ok()) std::abort();
+    if (!linux_port().acquire_arena(bytes, &arena_).ok()) std::abort();
   }
-  ~Slots() { linux_release_arena(&arena_); }
+  ~Slots() { linux_port().release_arena(&arena_); }
   Slots(const Slots&) = delete;
   Slots& operator=(const Slots&) = delete;
 
   float* take(uint64_t bytes) {
-    float* slot = reinterpret_cast<float*>(arena_.base + used_);
+    float* slot = reinterpret_cast<float*>((arena_.base + used_).for_kernels);
     used_ += align_up(bytes);
     return slot;
   }
@@ -153,13 +153,13 @@ void register_all() {
 
 int main(int argc, char** argv) {
   using namespace reprise;
-  if (!linux_set_up_kernels().ok() || !linux_start_workers(2, &bench::workers_by_count[2]).ok()) return 1;
+  if (!linux_port().set_up_kernels().ok() || !linux_port().start_workers(2, &bench::workers_by_count[2]).ok()) return 1;
   bench::peak_flops = bench::measure_peak_flops();
   std::printf("peak of one core, measured: %.1f GFLOP/s (%s); tile %s\n", bench::peak_flops / 1e9,
               vector_level_name(vector_level()), gemm_tile().name);
   bench::register_all();
   benchmark::Initialize(&argc, argv);
   benchmark::RunSpecifiedBenchmarks();
-  linux_stop_workers();
+  linux_port().stop_workers(&bench::workers_by_count[2]);
   return 0;
 }

@@ -118,13 +118,13 @@ void register_all() {
 
 int main(int argc, char** argv) {
   using namespace reprise;
-  if (!linux_set_up_kernels().ok() || !linux_start_workers(2, &bench::workers_by_count[2]).ok()) return 1;
+  if (!linux_port().set_up_kernels().ok() || !linux_port().start_workers(2, &bench::workers_by_count[2]).ok()) return 1;
   bench::peak_flops = bench::measure_peak_flops();
   std::printf("peak of one core, measured: %.1f GFLOP/s (%s)\n", bench::peak_flops / 1e9,
               vector_level_name(vector_level()));
   bench::register_all();
   benchmark::Initialize(&argc, argv);
   benchmark::RunSpecifiedBenchmarks();
-  linux_stop_workers();
+  linux_port().stop_workers(&bench::workers_by_count[2]);
   return 0;
 }

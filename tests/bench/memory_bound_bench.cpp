@@ -245,8 +245,8 @@ double seconds_of(const Case& one, const KernelContext& context) {
 // The process's one pool, for as long as one case runs.
 class Pool {
  public:
-  explicit Pool(uint32_t count) { expect_ok(linux_start_workers(count, &workers_)); }
-  ~Pool() { linux_stop_workers(); }
+  explicit Pool(uint32_t count) { expect_ok(linux_port().start_workers(count, &workers_)); }
+  ~Pool() { linux_port().stop_workers(&workers_); }
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
 
@@ -290,7 +290,7 @@ int main(int argc, char** argv) {
   add_attention(cases, 16, 128, 128, 4, 0);
   add_attention(cases, 4, 256, 768, 12, 0);
   add_attention(cases, 4, 256, 768, 12, 0.1f);
-  expect_ok(linux_set_up_kernels());
+  expect_ok(linux_port().set_up_kernels());
   for (const uint32_t workers : {1u, 2u}) {
     const Pool pool(workers);
     const double copy_rate = cases[0].work / seconds_of(cases[0], pool.context());

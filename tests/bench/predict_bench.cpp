@@ -33,7 +33,7 @@ struct Candidate {
   std::vector<double> steps;
 
   void run_round(const Recipe& recipe, const Settings& settings) {
-    PlanRun run(recipe, planned.plan, settings.threads);
+    PlanRun run(linux_port(), recipe, planned.plan, settings.threads);
     (void)run.step();
     double spent = 0;
     for (int n = 0; n < kLeastSteps || spent < settings.seconds / kRounds; ++n) {
@@ -58,7 +58,7 @@ void compare(const Recipe& recipe, const Settings& settings) {
   MeasureOptions options;
   options.threads = settings.threads;
   options.seconds_per_plan = settings.seconds;
-  const auto first_profile = std::make_shared<const Profile>(measure_profile(recipe, options));
+  const auto first_profile = std::make_shared<const Profile>(measure_profile(linux_port(), recipe, options));
   SolvedModel model = solve_model(recipe, costs_of(first_profile));
   model.recipe.feature_map_budget_bytes.reset();
   std::vector<Candidate> list = candidates(model);
@@ -66,7 +66,7 @@ void compare(const Recipe& recipe, const Settings& settings) {
   options.after_round = [&] {
     for (Candidate& candidate : list) candidate.run_round(recipe, settings);
   };
-  const auto profile = std::make_shared<const Profile>(measure_profile(recipe, options));
+  const auto profile = std::make_shared<const Profile>(measure_profile(linux_port(), recipe, options));
   const SolvedModel priced = solve_model(recipe, costs_of(profile));
   std::printf("\n%s: %s, %u threads, load %s\n     budget  rows  extra work  when planned  predicted s  measured s     off\n", recipe.name.c_str(),
               profile->kernel_set.c_str(), static_cast<unsigned>(profile->threads), bench::load_average().c_str());

@@ -143,14 +143,14 @@ void print_totals(const std::vector<PlanCase>& cases, const Profile& profile, co
 
 Machine measure_machine(uint32_t threads) {
   Workers workers;
-  if (const Status status = linux_start_workers(threads, &workers); !status.ok()) throw UserError(std::string("roofline_bench: ") + status.message);
+  if (const Status status = linux_port().start_workers(threads, &workers); !status.ok()) throw UserError(std::string("roofline_bench: ") + status.message);
   const double core = measure_peak_flops();
   const Bandwidth bandwidth = measure_bandwidth(workers);
   const Machine machine = {core * workers.count, bandwidth.best()};
   std::printf("%u threads, peak %.1f GFLOP/s (%s, one core times %u), bandwidth %.1f GB/s (read %.1f, copy %.1f, triad %.1f): they meet at %.1f flops a byte\n",
               workers.count, machine.flops / 1e9, vector_level_name(vector_level()), workers.count, machine.bytes / 1e9, bandwidth.read / 1e9, bandwidth.copy / 1e9,
               bandwidth.triad / 1e9, machine.flops / machine.bytes);
-  linux_stop_workers();
+  linux_port().stop_workers(&workers);
   return machine;
 }
 
@@ -160,7 +160,7 @@ void report(const Recipe& recipe, const Settings& settings) {
   MeasureOptions options;
   options.threads = settings.threads;
   options.seconds_per_plan = settings.seconds;
-  const auto profile = std::make_shared<const Profile>(measure_profile(recipe, options));
+  const auto profile = std::make_shared<const Profile>(measure_profile(linux_port(), recipe, options));
   SolvedModel model = solve_model(recipe, costs_of(profile));
   model.recipe.feature_map_budget_bytes.reset();
   const std::vector<PlanCase> cases = plan_cases(model);

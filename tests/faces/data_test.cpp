@@ -13,6 +13,7 @@
 #include <set>
 
 #include "tests/faces/expect_user_error.h"
+#include "tests/faces/host_sink.h"
 #include "tools/data/dataset.h"
 #include "tools/data/images.h"
 #include "tools/data/resize.h"
@@ -114,7 +115,9 @@ ImageBatch fill_images_of(Dataset& dataset, const Recipe& recipe, uint64_t step,
   const size_t batch = static_cast<size_t>(recipe.batch);
   ImageBatch result{std::vector<float>(batch * image_shape(recipe).values(), -9.0f), std::vector<int32_t>(batch, -9),
                     0};
-  result.real = dataset.fill(step, micro, result.images.data(), result.labels.data());
+  BatchSink sink = host_sink(result.images.data(), result.images.size() * sizeof(float), result.labels.data(), batch);
+  result.real = dataset.fill(step, micro, sink);
+  EXPECT_TRUE(sink.status().ok()) << sink.status().message;
   return result;
 }
 
@@ -127,7 +130,9 @@ struct TokenBatch {
 TokenBatch fill_tokens_of(Dataset& dataset, const Recipe& recipe, uint64_t step, uint64_t micro) {
   const size_t count = static_cast<size_t>(recipe.batch) * static_cast<size_t>(recipe.sequence);
   TokenBatch result{std::vector<int32_t>(count, -9), std::vector<int32_t>(count, -9), 0};
-  result.real = dataset.fill(step, micro, result.tokens.data(), result.labels.data());
+  BatchSink sink = host_sink(result.tokens.data(), count * sizeof(int32_t), result.labels.data(), count);
+  result.real = dataset.fill(step, micro, sink);
+  EXPECT_TRUE(sink.status().ok()) << sink.status().message;
   return result;
 }
 
@@ -677,7 +682,10 @@ TEST(Dataset, FillNeverTouchesTheHeap) {
     float input[3 * 60];
     int32_t labels[16];
     const uint64_t before = allocations;
-    for (uint64_t step = 0; step < 20; ++step) dataset->fill(step, 0, input, labels);
+    for (uint64_t step = 0; step < 20; ++step) {
+      BatchSink sink = host_sink(input, sizeof input, labels, 16);
+      dataset->fill(step, 0, sink);
+    }
     EXPECT_EQ(allocations, before);
   }
   const uint64_t before = allocations;

@@ -1,6 +1,6 @@
 #!/bin/sh
 # The law of includes: lib -> nothing but the standard (gemm_blis.cpp -> BLIS); cuda -> lib; ports -> lib, cuda; tools -> lib, tools;
-# of tools, what trains or times on this machine -> ports/linux too. No utils, common, misc.
+# of tools, the two main programs, reprise.cpp and train.cpp -> ports/linux too. No utils, common, misc.
 # It must not know what any file does. It first proves on a tree of its own that it sees each fault.
 set -eu
 cd "$(dirname "$0")/../.."
@@ -24,7 +24,7 @@ faults() {
   [ ! -d cuda ] || refuse 'cuda -> lib' "<$standard>|<cuda[^>]*>|<mma\.h>|\"(lib|cuda)/[^\"]*\"" cuda
   refuse 'ports -> lib, cuda' '<[^>]*>|"(lib|cuda|ports)/[^"]*"' ports
   includes tools | grep -vE '	(<[^>]*>|"(lib|tools)/[^"]*")$' | grep -vE '^tools/train\.cpp	"plan\.h"$' \
-    | grep -vE '^tools/(training/|profiling/|doctor|reprise).*	"ports/linux/linux_port\.h"$' | sed 's/^/tools -> lib, tools: /' || true
+    | grep -vE '^tools/(reprise|train)\.cpp	"ports/linux/linux_port\.h"$' | sed 's/^/tools -> lib, tools: /' || true
   includes lib cuda ports tools | grep -E '	<blis' | grep -v '^lib/cpu/gemm_blis\.cpp	' | sed 's/^/only lib\/cpu\/gemm_blis.cpp includes BLIS: /' || true
   find lib cuda ports tools tests \( -name 'util*' -o -name 'common*' -o -name 'misc*' -o -name 'helper*' \) ! -name '*.md' | sed 's/^/no such name: /'
 }
@@ -53,5 +53,6 @@ try ports/linux/a.cpp '#include "tools/a.h"'
 try ports/linux/a.cpp '#include <blis.h>'
 try tools/planning/a.cpp '#include "tests/a.h"'
 try tools/planning/a.cpp '#include "ports/linux/linux_port.h"'
+try tools/train.cpp '#include "ports/linux/linux_functions.h"'
 try tools/planning/utils.h ''
 echo "includes follow the law"

@@ -74,7 +74,7 @@ void expect_close(const std::vector<float>& got, const std::vector<double>& want
 class EveryTile : public testing::TestWithParam<GemmTileChoice> {
  protected:
   void SetUp() override {
-    ASSERT_TRUE(linux_set_up_kernels().ok());
+    ASSERT_TRUE(linux_port().set_up_kernels().ok());
     if (!select_gemm_tile(GetParam()).ok()) GTEST_SKIP() << "no such tile here";
   }
 };
@@ -619,14 +619,21 @@ TEST_P(EveryTile, LossHeadRefusesWrongLabelsAndMarksInfiniteLosses) {
   const Workers workers;
   const auto run = [&] {
     return cpu_loss_head_backward<float>(
-        {&workers, nullptr}, {dx.data(), nullptr, nullptr, &scalars, d.x.data(), d.w.data(), nullptr, d.labels.data(),
+        {.workers = &workers, .row = 3, .scalars = &scalars}, {dx.data(), nullptr, nullptr, &scalars, d.x.data(), d.w.data(), nullptr, d.labels.data(),
                               scratch.aligned(), scratch.bytes, c.M, c.C, c.V, false, false});
   };
   for (int32_t wrong : {5, -1, -101}) {
     d.labels[2] = wrong;
-    EXPECT_EQ(Code::kIndexOutOfRange, run().code);
-    EXPECT_EQ(2u, run().detail);
+    d.labels[3] = wrong;  // of several faults the first position is told
+    EXPECT_TRUE(run().ok());
+    EXPECT_EQ(DataFault::kLabel, scalars.fault.code);
+    EXPECT_EQ(3u, scalars.fault.row);
+    EXPECT_EQ(2u, scalars.fault.position);
+    EXPECT_EQ(1u, scalars.skip);
+    scalars.fault = {};
+    scalars.skip = 0;
   }
+  d.labels[3] = 0;
   d.labels[2] = 1;
   EXPECT_TRUE(run().ok());
   EXPECT_EQ(0u, scalars.skip);

@@ -1,6 +1,5 @@
 // A kernel's case with the GEMM tile and the vector level that serve while it is judged.
 // Here because kernels are judged twice, with activations stored as f32 and as bf16.
-// It must not know which cases, tiles and levels a test chooses.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -10,7 +9,7 @@
 
 #include "lib/cpu/gemm_tile.h"
 #include "lib/cpu/vector_level.h"
-#include "tests/ops/kernel_cases.h"
+#include "tests/ops/families.h"
 
 namespace reprise::test {
 
@@ -23,6 +22,7 @@ inline void PrintTo(const Judged& judged, std::ostream* out) { *out << judged.c.
 inline std::string id_of(const ::testing::TestParamInfo<Judged>& info) { return info.param.c.id; }
 
 inline bool any(const KernelCase&) { return true; }
+inline bool multiplies(const KernelCase& c) { return family_of(c.op).multiplies; }
 inline bool accumulates(const KernelCase& c) { return c.accumulate != 0; }
 
 class WithTile : public ::testing::TestWithParam<Judged> {

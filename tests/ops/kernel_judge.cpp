@@ -1,6 +1,4 @@
 // See kernel_judge.h.
-// Here because every judge runs a case more than once and compares.
-// It must not know how a kernel computes.
 #include "tests/ops/kernel_judge.h"
 
 #include <algorithm>
@@ -11,7 +9,6 @@
 
 #include "lib/bf16.h"
 #include "tests/ops/kernel_run.h"
-#include "tests/ref/kernel_reference.h"
 #include "tests/ports/test_workers.h"
 
 namespace reprise::test {
@@ -71,27 +68,20 @@ std::string scalars_difference(const CaseExpected& expected, const StepScalars& 
   return out;
 }
 
-uint32_t weights_argument(const KernelCase& c) { return c.op == Op::kConv && c.pass == Pass::kForward ? 4 : 2; }
-
-// Where the kernel set multiplies in bf16 (DESIGN 11), the weights of a linear layer and of a convolution that is one are rounded first,
-// if the depth of the product is even. The reference gets them so, and its tolerance stays.
-bool rounds_weights(const Backend& backend, const KernelCase& c) {
-  if (!stores_bf16(c) || std::strstr(backend.kernel_set(), "+bf16") == nullptr) return false;
-  if (c.pass != Pass::kForward && c.pass != Pass::kBackwardData) return false;
-  const WindowAttribute& w = c.window;
-  const bool is_pointwise = c.op == Op::kConv && w.kernel_h * w.kernel_w * w.stride == 1 && w.pad == 0;
-  return (c.op == Op::kLinear || is_pointwise) && c.tensor(weights_argument(c) - 1).last_dimension() % 2 == 0;
-}
+// Where the kernel set multiplies in bf16 (DESIGN 11), some weights are rounded first. The reference gets them so, and its tolerance
+// stays.
 CaseData as_multiplied(const Backend& backend, const KernelCase& c, CaseData data) {
-  if (!rounds_weights(backend, c)) return data;
-  for (double& weight : data.values[weights_argument(c)]) weight = Bf16(static_cast<float>(weight));
+  const auto rounded_weights = family_of(c.op).rounded_weights;
+  if (rounded_weights == nullptr || !stores_bf16(c) || std::strstr(backend.kernel_set(), "+bf16") == nullptr) return data;
+  if (const std::optional<uint32_t> argument = rounded_weights(c)) {
+    for (double& weight : data.values[*argument]) weight = Bf16(static_cast<float>(weight));
+  }
   return data;
 }
 
-bool takes_statistics(const KernelCase& c) { return (c.op == Op::kConv || c.op == Op::kNormConv) && c.pass == Pass::kForward && c.has(1); }
-Array stored_output(const KernelCase& c, const RunResult& result) {
-  const std::vector<double> values = read_values(element_of(c, 0), result.outputs[0]);
-  Array y(Array::shape_type{c.tensor(0).leading_elements(), c.tensor(0).last_dimension()});
+Array stored_output(const KernelCase& c, const RunResult& result, uint32_t i) {
+  const std::vector<double> values = read_values(element_of(c, i), result.outputs[i]);
+  Array y(Array::shape_type{c.tensor(i).leading_elements(), c.tensor(i).last_dimension()});
   std::copy(values.begin(), values.end(), y.begin());
   return y;
 }
@@ -112,32 +102,24 @@ std::string judge_reference(const Backend& backend, const KernelCase& c) {
   const TestWorkers one(1);
   const RunResult result = run_case(backend, c, data, {.workers = &one.workers()});
   if (c.expects_bad_index()) {
-    const uint64_t position = bad_position(c);
     if (result.status.code != Code::kIndexOutOfRange) return result.fault + "expected kIndexOutOfRange; ";
-    if (result.status.detail != position) return result.fault + "detail is not " + std::to_string(position) + "; ";
+    if (result.status.detail != data.bad_position) return result.fault + "detail is not " + std::to_string(data.bad_position) + "; ";
     return result.fault;
   }
   std::string fault = result.fault + status_fault(result.status);
-  if (c.op == Op::kLossHead && c.is_non_finite()) {
-    const bool training = c.pass == Pass::kBackward;
-    return fault + (training && result.scalars.skip != 1 ? "a loss that is not finite did not set skip; " : "");
-  }
   CaseExpected want = expected(c, as_multiplied(backend, c, data));
-  if (takes_statistics(c)) {
-    const ExpectedStatistics statistics = expected_statistics(stored_output(c, result), static_cast<double>(c.window.epsilon));
-    want.outputs[1] = statistics.mean;
-    want.outputs[2] = statistics.rstd;
+  if (want.only_skip) {
+    return fault + (result.scalars.skip != want.scalars.skip ? "what is not finite must set skip in training alone; " : "");
+  }
+  if (const auto expect_from_stored = family_of(c.op).expect_from_stored) {
+    expect_from_stored(c, [&](uint32_t i) { return stored_output(c, result, i); }, want);
   }
   for (uint32_t i = 0; i < c.arguments.size(); ++i) {
     if (!c.has(i) || result.outputs[i].empty()) continue;
-    if (element_of(c, i) != Element::kScalars) {
-      fault += difference(c.info().arguments[i].name, want.outputs[i], read_values(element_of(c, i), result.outputs[i]),
-                          element_of(c, i) == Element::kBf16);
-    } else if (c.op != Op::kGradNorm || !c.is_non_finite()) {
-      fault += scalars_difference(want, result.scalars);
-    } else if (result.scalars.skip != 1) {
-      fault += "a norm that is not finite did not set skip; ";
-    }
+    const Element element = element_of(c, i);
+    fault += element == Element::kScalars ? scalars_difference(want, result.scalars)
+                                          : difference(c.info().arguments[i].name, want.outputs[i],
+                                                       read_values(element, result.outputs[i]), element == Element::kBf16);
   }
   return fault;
 }
@@ -172,14 +154,14 @@ std::string judge_accumulate(const Backend& backend, const KernelCase& c) {
   CaseData data = make_data(c);
   if (c.expects_bad_index() || c.is_non_finite()) return "";
   for (uint32_t i = 0; i < c.arguments.size(); ++i) {
-    if ((c.accumulate >> i & 1u) != 0 && c.has(i)) data.values[i].fill(0.0);
+    if (c.adds(i) && c.has(i)) data.values[i].fill(0.0);
   }
   KernelCase overwriting = c;
   overwriting.accumulate = 0;
   const TestWorkers one(1);
   const RunResult sum = run_case(backend, c, data, {.workers = &one.workers()});
   for (uint32_t i = 0; i < c.arguments.size(); ++i) {
-    if ((c.accumulate >> i & 1u) != 0) data.values[i] = Array();
+    if (c.adds(i)) data.values[i] = Array();
   }
   const RunResult value = run_case(backend, overwriting, data, {.workers = &one.workers()});
   std::string fault = sum.fault + value.fault;

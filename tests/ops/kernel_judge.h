@@ -1,23 +1,18 @@
 // Says what is wrong with a backend's kernel on a case, if anything.
 // Here so that every kernel meets the same judge; kernel_judge_test.cpp shows that it rejects wrong kernels.
-// It must not know how a kernel computes.
 #pragma once
 
 #include <string>
 #include <vector>
 
 #include "lib/backend.h"
-#include "tests/ops/kernel_cases.h"
-
-namespace reprise::ref {
-struct Expected;  // tests/ref/array.h
-}
+#include "tests/ops/families.h"
 
 namespace reprise::test {
 
 // All of these answer "" for a kernel without fault. Guards and inputs are watched in every run.
 
-// By the double-precision reference. A case with bad data must be refused by its Status (embedding, labels) or set skip (a loss
+// By the double-precision reference. A case with bad data must be noted as a fault (embedding, labels) or set skip (a loss
 // that is not finite).
 std::string judge_reference(const Backend& backend, const KernelCase& c);
 // Bits must not depend on the number of workers, the order of tasks, addresses, or what outputs and scratch held before.

@@ -1,6 +1,5 @@
-// Runs a kernel case once on a backend, in guarded and poisoned memory.
+// Runs a kernel case once on a backend, through the library's dispatch, in guarded and poisoned memory.
 // Here so that judges, the comparison of two backends and benchmarks call kernels in the same way.
-// It must not know what the result should be.
 #pragma once
 
 #include <cstdint>
@@ -8,11 +7,11 @@
 #include <vector>
 
 #include "lib/backend.h"
-#include "tests/ops/kernel_cases.h"
+#include "tests/ops/kernel_case.h"
 
 namespace reprise::test {
 
-struct CaseData;  // tests/ref/kernel_data.h
+struct CaseData;  // tests/ops/op_family.h
 
 enum class Element : uint8_t { kF32, kBf16, kF64, kI32, kI64, kU8, kScalars };
 
@@ -25,18 +24,18 @@ struct RunOptions {
   bool in_place = false;  // the output shares the input's memory, as kOps allows
 };
 
+constexpr uint32_t kCallingRow = 11;  // KernelContext::row of every case
+
 struct RunResult {
   Status status;
   std::vector<Bytes> outputs;  // by argument; empty for inputs
   StepScalars scalars{};
+  StepFault data_fault = {};
   std::string fault;  // a guard was broken, or an input changed
 };
 
 Element element_of(const KernelCase& c, uint32_t argument);
 std::vector<double> read_values(Element element, const Bytes& bytes);
-
-// By the backend's rule; 0 where the kernel takes none.
-uint64_t scratch_bytes_of(const Backend& backend, const KernelCase& c);
 
 RunResult run_case(const Backend& backend, const KernelCase& c, const CaseData& data, const RunOptions& options);
 

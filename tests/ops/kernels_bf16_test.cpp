@@ -1,6 +1,5 @@
 // Every CPU kernel over activations once more with these stored as bf16: against the double-precision reference of the rounded inputs,
 // in place, accumulated, by worker count. A result may be off by one rounding to bf16 beside what f32 sums are allowed.
-// It must not know how a kernel computes.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -14,14 +13,14 @@
 #include "lib/cpu/vector_level.h"
 #include "tests/ops/judged_kernel.h"
 #include "tests/ops/kernel_judge.h"
+#include "tests/ops/plant.h"
 
 namespace reprise::test {
 
 namespace {
 
-bool multiplies(const KernelCase& c) {
-  return c.op == Op::kConv || c.op == Op::kNormConv || c.op == Op::kLinear || c.op == Op::kLossHead;
-}
+// Attention widens to f32 before it multiplies, whatever the level.
+bool multiplies_bf16(const KernelCase& c) { return multiplies(c) && c.op != Op::kAttention; }
 
 // Empty where this machine or this link lacks the tile or the level. Below the last level bf16 is multiplied as f32, by the tile.
 auto judged_at(VectorLevel level, GemmTileChoice tile, bool (*keep)(const KernelCase&), bool (*also)(const KernelCase&) = any) {
@@ -47,11 +46,11 @@ TEST_P(Bf16Accumulating, AddsToWhatIsThere) { EXPECT_EQ(judge_accumulate(kCpuBac
 INSTANTIATE_TEST_SUITE_P(Cpu, Bf16Kernel, judged(any), id_of);
 INSTANTIATE_TEST_SUITE_P(Cpu, Bf16InPlace, judged(has_in_place), id_of);
 INSTANTIATE_TEST_SUITE_P(Cpu, Bf16Accumulating, judged(accumulates), id_of);
-INSTANTIATE_TEST_SUITE_P(Baseline, Bf16Kernel, judged_at(VectorLevel::kBaseline, GemmTileChoice::kBaseline, multiplies), id_of);
-INSTANTIATE_TEST_SUITE_P(Baseline, Bf16Accumulating, judged_at(VectorLevel::kBaseline, GemmTileChoice::kBaseline, accumulates, multiplies), id_of);
-INSTANTIATE_TEST_SUITE_P(Avx2, Bf16Kernel, judged_at(VectorLevel::kAvx2, GemmTileChoice::kAvx2, multiplies), id_of);
-INSTANTIATE_TEST_SUITE_P(Avx512, Bf16Kernel, judged_at(VectorLevel::kAvx512, GemmTileChoice::kAvx512, multiplies), id_of);
-INSTANTIATE_TEST_SUITE_P(Avx512, Bf16Accumulating, judged_at(VectorLevel::kAvx512, GemmTileChoice::kAvx512, accumulates, multiplies), id_of);
+INSTANTIATE_TEST_SUITE_P(Baseline, Bf16Kernel, judged_at(VectorLevel::kBaseline, GemmTileChoice::kBaseline, multiplies_bf16), id_of);
+INSTANTIATE_TEST_SUITE_P(Baseline, Bf16Accumulating, judged_at(VectorLevel::kBaseline, GemmTileChoice::kBaseline, accumulates, multiplies_bf16), id_of);
+INSTANTIATE_TEST_SUITE_P(Avx2, Bf16Kernel, judged_at(VectorLevel::kAvx2, GemmTileChoice::kAvx2, multiplies_bf16), id_of);
+INSTANTIATE_TEST_SUITE_P(Avx512, Bf16Kernel, judged_at(VectorLevel::kAvx512, GemmTileChoice::kAvx512, multiplies_bf16), id_of);
+INSTANTIATE_TEST_SUITE_P(Avx512, Bf16Accumulating, judged_at(VectorLevel::kAvx512, GemmTileChoice::kAvx512, accumulates, multiplies_bf16), id_of);
 
 float bf16_of(float value) { return Bf16(value); }
 
@@ -72,41 +71,35 @@ TEST(Bf16, RoundsToTheNearestEven) {
 }
 
 
-Backend with(const ActivationKernels<Bf16>& kernels) {
-  Backend backend = kCpuBackend;
-  backend.bf16 = &kernels;
-  return backend;
-}
-
 // The judge's room for one rounding has no room for another kind of it, nor for two.
 TEST(Bf16Judge, RejectsTruncation) {
-  ActivationKernels<Bf16> kernels = *kCpuBackend.bf16;
-  kernels.add_forward = [](const KernelContext&, const AddArgsOf<Bf16>& a) {
+  Backend backend = kCpuBackend;
+  plant<Op::kAdd, Pass::kForward, Bf16, [](const KernelContext&, const AddArgsOf<Bf16>& a) {
     for (uint64_t i = 0; i < a.n; ++i) {
       const float sum = float{a.a[i]} + float{a.b[i]};
       a.y[i] = std::bit_cast<float>(std::bit_cast<uint32_t>(sum) & 0xffff0000u);
     }
     return ok_status();
-  };
+  }>(backend);
   for (const KernelCase& c : kernel_cases()) {
     if (c.op != Op::kAdd || c.tensor(0).elements() < 100) continue;
-    EXPECT_NE(judge_reference(with(kernels), *stored_as_bf16(c)), "") << c.id;
+    EXPECT_NE(judge_reference(backend, *stored_as_bf16(c)), "") << c.id;
   }
 }
 
 TEST(Bf16Judge, RejectsSumsInBf16) {
-  ActivationKernels<Bf16> kernels = *kCpuBackend.bf16;
-  kernels.linear_backward_bias = [](const KernelContext&, const LinearBackwardBiasArgsOf<Bf16>& a) {
+  Backend backend = kCpuBackend;
+  plant<Op::kLinear, Pass::kBackwardBias, Bf16, [](const KernelContext&, const LinearBackwardBiasArgsOf<Bf16>& a) {
     for (uint32_t k = 0; k < a.K; ++k) {
       Bf16 sum = 0.0f;
       for (uint64_t m = 0; m < a.M; ++m) sum = float{sum} + float{a.dy[m * a.K + k]};
       a.db[k] = a.accumulate_db ? a.db[k] + sum : float{sum};
     }
     return ok_status();
-  };
+  }>(backend);
   for (const KernelCase& c : kernel_cases()) {
     if (c.op != Op::kLinear || c.pass != Pass::kBackwardBias || c.tensor(1).shape[0] < 8) continue;
-    EXPECT_NE(judge_reference(with(kernels), *stored_as_bf16(c)), "") << c.id;
+    EXPECT_NE(judge_reference(backend, *stored_as_bf16(c)), "") << c.id;
   }
 }
 

@@ -1,15 +1,17 @@
 // Every CPU kernel on every case of the table: against the double-precision reference, in place, accumulated, by worker count.
 // Here because the kernels are what training stands on. A failing case replays with --gtest_filter='*/ID'.
-// It must not know how a kernel computes.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
 
+#include "lib/check.h"
 #include "lib/cpu/cpu_backend.h"
+#include "lib/cpu/cpu_kernels.h"
 #include "lib/cpu/gemm_tile.h"
 #include "lib/cpu/vector_level.h"
+#include "tests/ops/case_plan.h"
 #include "tests/ops/judged_kernel.h"
 #include "tests/ops/kernel_judge.h"
 #include "tests/ports/test_workers.h"
@@ -19,11 +21,6 @@ namespace reprise::test {
 namespace {
 
 const Backend& backend() { return kCpuBackend; }
-
-// Kernels that may stand on the GEMM tile: judged with each tile there is.
-bool multiplies(const KernelCase& c) {
-  return c.op == Op::kConv || c.op == Op::kNormConv || c.op == Op::kLinear || c.op == Op::kAttention || c.op == Op::kLossHead;
-}
 
 // BLIS 0.9 takes new processors for its generic one, whose kernel is refused: name one by what this machine can do, as a port
 // would (0 = skx, 6 = zen3), unless the environment already does.
@@ -102,6 +99,33 @@ TEST(KernelTable, IdsAreUnique) {
   }
 }
 
+Fault fault_of(const KernelCase& c, bool in_place) {
+  CasePlan plan(backend(), c, in_place);
+  plan.write_before();
+  std::vector<CheckMark> marks(check_marks(plan.plan()));
+  return check(plan.plan(), marks.data(), backend().scratch_bytes).fault;
+}
+
+// A kernel is judged on rows that a plan may hold.
+TEST(KernelTable, EveryCaseIsARowThatCheckAccepts) {
+  std::vector<KernelCase> cases = kernel_cases();
+  const std::vector<KernelCase> bench = kernel_cases(CaseUse::kBench);
+  cases.insert(cases.end(), bench.begin(), bench.end());
+  for (const KernelCase& c : cases) {
+    const std::optional<KernelCase> stored = stored_as_bf16(c);
+    for (const bool in_place : {false, has_in_place(c)}) {
+      EXPECT_STREQ(fault_text(fault_of(c, in_place)), fault_text(Fault::kNone)) << c.id;
+      EXPECT_STREQ(fault_text(stored ? fault_of(*stored, in_place) : Fault::kNone), fault_text(Fault::kNone)) << c.id << " in bf16";
+    }
+  }
+}
+
+TEST(KernelTable, CheckRefusesACaseOfOtherShapes) {
+  KernelCase c = kernel_cases().front();
+  c.arguments.back() = shaped({7, 1, 1, 1});  // of a convolution's weights
+  EXPECT_EQ(fault_of(c, false), Fault::kShape);
+}
+
 // A weak reference does not fetch gemm_blis.o from an archive: the link must ask for it, or products run without BLIS unnoticed.
 TEST(KernelSet, BlisIsLinked) {
   const GemmTile* (*volatile find)() = blis_gemm_tile;
@@ -135,7 +159,7 @@ TEST(Move, MayOverlap) {
         std::memmove(want.data() + 4096 + shift, want.data() + 4096, n * sizeof(float));
         const TestWorkers hands(workers, TaskOrder::kShuffled, n);
         const KernelContext context{.workers = &hands.workers()};
-        ASSERT_TRUE(backend().move(context, {memory.data() + 4096 + shift, memory.data() + 4096, n, false, false}).ok());
+        ASSERT_TRUE(cpu_move<float>(context, {memory.data() + 4096 + shift, memory.data() + 4096, n, false, false}).ok());
         EXPECT_EQ(memory, want) << n << " floats by " << shift << " with " << workers << " workers";
       }
     }

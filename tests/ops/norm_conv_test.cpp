@@ -1,7 +1,6 @@
 // A convolution that normalises what it reads against batch-norm, ReLU and the plain convolution one after the other, and one that takes
 // statistics of what it writes against a pass of their own: the same bits.
 // Here because a plan that folds must train as one that does not; the reference alone would allow a rounding's difference.
-// It must not know how a kernel computes.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,17 +13,17 @@
 #include "lib/cpu/gemm_tile.h"
 #include "lib/cpu/vector_level.h"
 #include "ports/linux/linux_port.h"
+#include "tests/ops/families.h"
 #include "tests/ops/kernel_run.h"
-#include "tests/ref/kernel_data.h"
 #include "tests/ports/test_workers.h"
 
 namespace reprise::test {
 
 namespace {
 
-KernelCase call(Op op, Pass pass, std::vector<std::optional<Tensor>> arguments) {
+KernelCase call(Op op, Pass pass, std::vector<std::optional<Tensor>> arguments, CaseAttribute attribute = {}) {
   KernelCase c;
-  c.op = op, c.pass = pass, c.arguments = std::move(arguments);
+  c.op = op, c.pass = pass, c.arguments = std::move(arguments), c.attribute = attribute;
   return c;
 }
 
@@ -42,8 +41,9 @@ uint32_t input_of(const KernelCase& c) { return c.pass == Pass::kForward ? 3 : 1
 Array rectified(const KernelCase& c, const std::vector<Array>& v) {
   const uint32_t in = input_of(c);
   const Tensor& x = c.tensor(in);
-  KernelCase norm = call(Op::kBatchNorm, Pass::kForward, {x, x, c.tensor(in + 2), c.tensor(in + 3), c.tensor(in + 4), c.tensor(in + 5)});
-  norm.norm.count = x.leading_elements();
+  const KernelCase norm =
+      call(Op::kBatchNorm, Pass::kForward, {x, x, c.tensor(in + 2), c.tensor(in + 3), c.tensor(in + 4), c.tensor(in + 5)},
+           NormAttribute{1e-5f, 0, x.leading_elements()});
   const KernelCase relu = call(Op::kRelu, Pass::kForward, {x, x});
   Array y = v[in], a = v[in];
   const std::vector<double> normalised = run(norm, {Array(), v[in], v[in + 2], v[in + 3], v[in + 4], v[in + 5]});
@@ -54,8 +54,7 @@ Array rectified(const KernelCase& c, const std::vector<Array>& v) {
 }
 
 std::vector<double> in_three_calls(const KernelCase& c, const std::vector<Array>& v) {
-  KernelCase conv = call(Op::kConv, c.pass, c.arguments);
-  conv.window = c.window;
+  KernelCase conv = call(Op::kConv, c.pass, c.arguments, c.attribute);
   conv.accumulate = c.accumulate;
   std::vector<Array> values = v;
   values[input_of(c)] = rectified(c, v);
@@ -77,10 +76,10 @@ std::vector<KernelCase> wide_cases() {
     const uint32_t P = (l.size + 2u * pad - l.kernel) / l.stride + 1;
     const auto x = shaped({2, l.size, l.size, l.C}), y = shaped({2, P, P, l.K}), w = shaped({l.K, l.kernel, l.kernel, l.C});
     const auto c = shaped({l.C}), k = shaped({l.K});
-    cases.push_back(call(Op::kNormConv, Pass::kForward, {y, k, k, x, w, c, c, c, c}));
-    cases.push_back(call(Op::kNormConv, Pass::kBackwardWeight, {w, x, y, c, c, c, c}));
+    const WindowAttribute window{l.kernel, l.kernel, l.stride, pad, 1e-5f};
+    cases.push_back(call(Op::kNormConv, Pass::kForward, {y, k, k, x, w, c, c, c, c}, window));
+    cases.push_back(call(Op::kNormConv, Pass::kBackwardWeight, {w, x, y, c, c, c, c}, window));
     for (size_t i = cases.size() - 2; i < cases.size(); ++i) {
-      cases[i].window = {l.kernel, l.kernel, l.stride, pad, 1e-5f};
       cases[i].id = std::string(cases[i].info().name) + " c" + std::to_string(l.C) + " k" + std::to_string(l.K);
     }
   }
@@ -97,7 +96,7 @@ std::vector<KernelCase> norm_conv_cases() {
 class NormConv : public ::testing::TestWithParam<GemmTileChoice> {
  protected:
   void SetUp() override {
-    ASSERT_TRUE(linux_set_up_kernels().ok());  // names BLIS its architecture
+    ASSERT_TRUE(linux_port().set_up_kernels().ok());  // names BLIS its architecture
     if (!select_gemm_tile(GetParam()).ok()) GTEST_SKIP() << "this machine or this link lacks the tile";
   }
   void TearDown() override { highest_vector_level = VectorLevel::kAvx512; }
@@ -134,8 +133,8 @@ TEST_P(NormConv, TakesTheStatisticsOfAPassOfTheirOwn) {
     Array y(Array::shape_type{written_to.shape[0], written_to.shape[1], written_to.shape[2], written_to.shape[3]});
     const std::vector<double> written = read_values(Element::kF32, both.outputs[0]);
     std::copy(written.begin(), written.end(), y.begin());
-    KernelCase statistics = call(Op::kBatchNorm, Pass::kStatistics, {c.tensor(1), c.tensor(2), c.tensor(0)});
-    statistics.norm = {c.window.epsilon, 0, c.tensor(0).leading_elements()};
+    const KernelCase statistics = call(Op::kBatchNorm, Pass::kStatistics, {c.tensor(1), c.tensor(2), c.tensor(0)},
+                                       NormAttribute{c.as<WindowAttribute>().epsilon, 0, c.tensor(0).leading_elements()});
     const RunResult apart = run_all(statistics, {values[1], values[2], y});
     EXPECT_TRUE(both.outputs[1] == apart.outputs[0] && both.outputs[2] == apart.outputs[1]) << c.id;
   }

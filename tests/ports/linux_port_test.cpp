@@ -14,8 +14,8 @@ namespace {
 
 struct RunningPool {
   Workers workers;
-  explicit RunningPool(uint32_t count) { EXPECT_TRUE(linux_start_workers(count, &workers).ok()); }
-  ~RunningPool() { linux_stop_workers(); }
+  explicit RunningPool(uint32_t count) { EXPECT_TRUE(linux_port().start_workers(count, &workers).ok()); }
+  ~RunningPool() { linux_port().stop_workers(&workers); }
 };
 
 TEST(LinuxWorkers, EveryTaskRunsOnce) {
@@ -54,31 +54,56 @@ TEST(LinuxWorkers, OnePoolInAProcess) {
   Workers second;
   {
     const RunningPool pool(2);
-    EXPECT_EQ(Code::kUnsupported, linux_start_workers(2, &second).code);
+    EXPECT_EQ(Code::kUnsupported, linux_port().start_workers(2, &second).code);
   }
-  EXPECT_EQ(Code::kUnsupported, linux_start_workers(kMaxWorkers + 1, &second).code);
+  EXPECT_EQ(Code::kUnsupported, linux_port().start_workers(linux_port().most_workers + 1, &second).code);
   const RunningPool again(0);
   EXPECT_GE(again.workers.count, 1u);
 }
 
+TEST(LinuxWorkers, PromisedStackIsThere) {
+  RunningPool pool(4);
+  const uint64_t bytes = pool.workers.stack_bytes;
+  ASSERT_EQ(bytes, uint64_t{1} << 20);
+  parallel_for(pool.workers, 64, [&](uint32_t i) {
+    constexpr uint64_t kLeft = 64 << 10;  // for the frames around this one
+    volatile unsigned char* stack = static_cast<volatile unsigned char*>(__builtin_alloca(bytes - kLeft));
+    for (uint64_t at = 0; at < bytes - kLeft; at += 4096) stack[at] = static_cast<unsigned char>(i);
+  });
+  linux_port().stop_workers(&pool.workers);
+  EXPECT_EQ(pool.workers.stack_bytes, 0u);
+  linux_port().stop_workers(&pool.workers);  // an empty one is left alone
+}
+
+TEST(LinuxClock, NeverGoesBack) {
+  double before = linux_port().seconds();
+  for (int i = 0; i < 1000; ++i) {
+    const double now = linux_port().seconds();
+    ASSERT_GE(now, before);
+    before = now;
+  }
+  usleep(2000);
+  EXPECT_GE(linux_port().seconds() - before, 0.002);
+}
+
 TEST(LinuxArena, ComesWholeAlignedAndZeroed) {
   Arena arena;
-  ASSERT_TRUE(linux_acquire_arena(5'000'003, &arena).ok());
+  ASSERT_TRUE(linux_port().acquire_arena(5'000'003, &arena).ok());
   EXPECT_EQ(5'000'003u, arena.bytes);
-  EXPECT_EQ(0u, reinterpret_cast<uintptr_t>(arena.base) % kAlignment);
-  for (uint64_t i = 0; i < arena.bytes; i += 997) ASSERT_EQ(0, arena.base[i]);
-  linux_release_arena(&arena);
-  EXPECT_EQ(nullptr, arena.base);
-  linux_release_arena(&arena);
+  EXPECT_EQ(0u, reinterpret_cast<uintptr_t>(arena.base.for_kernels) % kAlignment);
+  for (uint64_t i = 0; i < arena.bytes; i += 997) ASSERT_EQ(0, arena.base.for_kernels[i]);
+  linux_port().release_arena(&arena);
+  EXPECT_EQ(nullptr, arena.base.for_kernels);
+  linux_port().release_arena(&arena);
 }
 
 TEST(LinuxArena, RefusesWhatTheMachineHasNot) {
   Arena arena;
   const uint64_t bytes = uint64_t{1} << 50;
-  const Status status = linux_acquire_arena(bytes, &arena);
+  const Status status = linux_port().acquire_arena(bytes, &arena);
   EXPECT_EQ(Code::kOutOfMemory, status.code);
   EXPECT_EQ(bytes, status.detail);
-  EXPECT_EQ(nullptr, arena.base);
+  EXPECT_EQ(nullptr, arena.base.for_kernels);
 }
 
 }  // namespace

@@ -18,8 +18,8 @@ emulate() { qemu-aarch64 -cpu cortex-a53 -L /usr/aarch64-linux-gnu "$@"; }
 proof_of() { case $1 in *clang*) echo "-fconstexpr-steps=2000000000" ;; *) echo "-fconstexpr-ops-limit=4000000000 -fconstexpr-loop-limit=100000000" ;; esac; }
 
 # 1. The library and the judges, by the Makefile's own rules. There is no BLIS for this target: its own tiles serve.
-judges="ops/kernel_judge ops/kernel_run ref/kernel_reference ref/kernel_data ports/other_cpu/judge_kernels"
-objects=$(for judge in $judges; do echo "$out/tests/$judge.o"; done)
+judges=$(ls tests/ops/*.cpp | grep -v '_test\.cpp$')
+objects=$(for judge in $judges tests/ports/other_cpu/judge_kernels.cpp; do echo "$out/${judge%.cpp}.o"; done)
 env MAKEFLAGS= make -s -j"$(nproc)" BUILD="$out" CXX=$compiler SANITIZE= "$out/libreprise.a" $objects >"$build/arm64.log" 2>&1 \
   || { cat "$build/arm64.log" >&2; exit 1; }
 ! grep -i warning "$build/arm64.log" >&2 || fail "the library compiles with warnings"

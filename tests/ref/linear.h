@@ -1,6 +1,5 @@
-// Linear layers and embeddings in double.
-// Here as the oracle of linear and embedding.
-// It must not know how kernels block, pack or thread.
+// Matrix products and linear layers in double.
+// Here because the loss head is a linear layer too.
 #pragma once
 
 #include "tests/ref/array.h"
@@ -31,34 +30,6 @@ inline Array linear_backward_data(const Array& dy, const Array& w, bool input_ma
 }
 inline Array linear_backward_weight(const Array& x, const Array& dy, bool input_major) {
   return input_major ? product(transposed(x), dy) : product(transposed(dy), x);
-}
-
-// `positions` may be null.
-inline Array embedding_forward(const Array& tokens_in, const Array& table_in, const Array* positions) {
-  const auto tokens = view<2>(tokens_in), table = view<2>(table_in);
-  Array y_out = zeros({tokens.shape(0), tokens.shape(1), table.shape(1)});
-  auto y = view<3>(y_out);
-  for (size_t b = 0; b < y.shape(0); ++b)
-    for (size_t t = 0; t < y.shape(1); ++t)
-      for (size_t c = 0; c < y.shape(2); ++c) {
-        y(b, t, c) = table(static_cast<size_t>(tokens(b, t)), c) + (positions != nullptr ? (*positions)(t, c) : 0.0);
-      }
-  return y_out;
-}
-inline Array embedding_backward_table(const Array& tokens_in, const Array& dy_in, size_t V) {
-  const auto tokens = view<2>(tokens_in);
-  const auto dy = view<3>(dy_in);
-  Array dtable_out = zeros({V, dy.shape(2)});
-  auto dtable = view<2>(dtable_out);
-  for (size_t b = 0; b < dy.shape(0); ++b)
-    for (size_t t = 0; t < dy.shape(1); ++t)
-      for (size_t c = 0; c < dy.shape(2); ++c) dtable(static_cast<size_t>(tokens(b, t)), c) += dy(b, t, c);
-  return dtable_out;
-}
-inline Array embedding_backward_positions(const Array& dy, size_t L) {
-  Array dpositions = zeros({L, dy.shape(2)});
-  xt::view(dpositions, xt::range(size_t{0}, dy.shape(1)), xt::all()) = xt::sum(dy, {0});
-  return dpositions;
 }
 
 }  // namespace reprise::ref

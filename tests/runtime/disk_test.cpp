@@ -83,25 +83,23 @@ class SpillingNet {
   SpillingNet(const std::string& recipe, const char* strategy)
       : recipe_(recipe_from(recipe)), run_(plan_run(recipe_, strategy, 0)), plan_(run_.planned.plan.view()), arena_(plan_.arena_bytes),
         data_(open_dataset(recipe_, Split::kTraining)) {
-    EXPECT_TRUE(linux_set_up_kernels().ok());
+    EXPECT_TRUE(linux_port().set_up_kernels().ok());
     EXPECT_GT(plan_.disk_bytes, 0u);
   }
 
   const Plan& plan() const { return plan_; }
-  Status bind_with(const Disk& disk) { return bind(plan_, cpu_backend(), alone_, arena_.get(), trainer, disk); }
+  Status bind_with(const Disk& disk) { return bind_plan(plan_, cpu_backend(), alone_, arena_.get(), trainer, disk); }
   Status step() {
     StepReport report;
-    return train_step(trainer, {data_.get(), [](void* data, uint64_t step, uint32_t micro, void* input, int32_t* labels) {
-                                  static_cast<Dataset*>(data)->fill(step, micro, input, labels);
-                                  return ok_status();
-                                }}, report);
+    return train_step(trainer, source_of(*data_), report);
   }
   // Parameters and momenta.
   std::string weights() const {
     std::string bytes;
     for (uint32_t i = 0; i < plan_.state.count; ++i) {
       if (plan_.state[i].kind != StateKind::kParameter && plan_.state[i].kind != StateKind::kOptimizer) continue;
-      bytes.append(static_cast<const char*>(trainer.state_tensor(i)), plan_.state[i].tensor.bytes);
+      const std::vector<unsigned char> tensor = bytes_at(trainer, trainer.state_tensor(i), plan_.state[i].tensor.bytes);
+      bytes.append(tensor.begin(), tensor.end());
     }
     return bytes;
   }
@@ -170,8 +168,8 @@ TEST(Disk, AFailureAtAnyCallChangesNoWeightAndLeavesNothingUnderWay) {
 
 class LinuxDisk : public ::testing::Test {
  protected:
-  void TearDown() override { linux_close_disk(); }
-  Status open_disk(uint64_t bytes) { return linux_open_disk(folder_.file("spill").c_str(), bytes, &disk_); }
+  void TearDown() override { linux_port().close_disk(&disk_); }
+  Status open_disk(uint64_t bytes) { return linux_port().open_disk(folder_.file("spill").c_str(), bytes, &disk_); }
   Status write(uint64_t offset, const std::vector<unsigned char>& from) { return disk_.start_write(disk_.state, offset, from.data(), from.size()); }
   Status read(uint64_t offset, std::vector<unsigned char>& to) { return disk_.start_read(disk_.state, offset, to.data(), to.size()); }
   Status wait(uint64_t offset) { return disk_.wait(disk_.state, offset); }
@@ -250,14 +248,14 @@ TEST_F(LinuxDisk, RefusesWhatItCannotReserve) {
     const FileLimit limit(1 << 16);
     EXPECT_EQ(open_disk(1 << 20).detail, static_cast<uint64_t>(EFBIG));
   }
-  EXPECT_EQ(linux_open_disk("/no/such/folder/spill", 4096, &disk_).detail, static_cast<uint64_t>(ENOENT));
+  EXPECT_EQ(linux_port().open_disk("/no/such/folder/spill", 4096, &disk_).detail, static_cast<uint64_t>(ENOENT));
   const std::string precious = folder_.file("precious");
   ::close(::open(precious.c_str(), O_CREAT | O_WRONLY, 0600));
-  EXPECT_EQ(linux_open_disk(precious.c_str(), 4096, &disk_).detail, static_cast<uint64_t>(EEXIST));
+  EXPECT_EQ(linux_port().open_disk(precious.c_str(), 4096, &disk_).detail, static_cast<uint64_t>(EEXIST));
   EXPECT_TRUE(std::filesystem::exists(precious));
   ASSERT_TRUE(open_disk(4096).ok());
   Disk second;
-  EXPECT_EQ(linux_open_disk(folder_.file("second").c_str(), 4096, &second).code, Code::kUnsupported);
+  EXPECT_EQ(linux_port().open_disk(folder_.file("second").c_str(), 4096, &second).code, Code::kUnsupported);
 }
 
 // The same faults through a whole step: the port's file fails, the step says so, and no weight has changed.

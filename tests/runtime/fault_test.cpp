@@ -1,4 +1,4 @@
-// What a step does with bad data and on lesser machines: NaN, denormals, more threads than cores, a processor without AVX2, no BLIS.
+// What a step does with bad data and on lesser machines: NaN, indices out of range, denormals, more threads than cores, a processor without AVX2, no BLIS.
 // Here because each must end as training or as one clear word, never as a hang or as wrong weights.
 // It must not time anything.
 #include <gtest/gtest.h>
@@ -14,6 +14,7 @@
 #include "lib/cpu/gemm_tile.h"
 #include "lib/cpu/vector_level.h"
 #include "ports/linux/linux_port.h"
+#include "tests/faces/host_sink.h"
 #include "tests/runtime/training_harness.h"
 
 namespace reprise {
@@ -35,20 +36,28 @@ class BoundRun {
   BoundRun(const std::string& recipe, uint32_t threads, const Backend& backend = cpu_backend())
       : recipe_(recipe_from(recipe)), plan_(plan_run(recipe_, "optimal").planned.plan), view_(plan_.view()), arena_(view_.arena_bytes),
         data_(open_dataset(recipe_, Split::kTraining)) {
-    EXPECT_TRUE(linux_set_up_kernels().ok());
-    EXPECT_TRUE(linux_start_workers(threads, &workers).ok());
-    EXPECT_TRUE(bind(view_, backend, workers, arena_.get(), trainer).ok());
+    EXPECT_TRUE(linux_port().set_up_kernels().ok());
+    EXPECT_TRUE(linux_port().start_workers(threads, &workers).ok());
+    EXPECT_TRUE(bind_plan(view_, backend, workers, arena_.get(), trainer).ok());
   }
-  ~BoundRun() { linux_stop_workers(); }
+  ~BoundRun() { linux_port().stop_workers(&workers); }
   BoundRun(const BoundRun&) = delete;
   BoundRun& operator=(const BoundRun&) = delete;
 
   Status step() {
-    const BatchSource source = {this, [](void* self, uint64_t step, uint32_t micro, void* input, int32_t* labels) {
-                                  static_cast<BoundRun*>(self)->fill(step, micro, input, labels);
+    const BatchSource source = {this, [](void* self, uint64_t step, uint32_t micro, BatchSink& sink) {
+                                  static_cast<BoundRun*>(self)->fill(step, micro, sink);
                                   return ok_status();
                                 }};
     return train_step(trainer, source, report);
+  }
+  Status evaluate_two() {
+    EvaluationReport unused;
+    const BatchSource source = {this, [](void* self, uint64_t step, uint32_t, BatchSink& sink) {
+                                  static_cast<BoundRun*>(self)->fill(step, static_cast<uint32_t>(step), sink);
+                                  return ok_status();
+                                }};
+    return evaluate(trainer, source, 2, unused);
   }
   std::vector<float> values_of(StateKind kind) {
     std::vector<float> all;
@@ -67,23 +76,31 @@ class BoundRun {
     for (uint32_t i = 0; i < view_.state.count; ++i) {
       const StateTensor& tensor = view_.state[i];
       if (tensor.kind != kind || tensor.tensor.dtype != DType::kF32) continue;
-      float* values = static_cast<float*>(trainer.state_tensor(i));
-      for (uint64_t e = 0; e < tensor.tensor.elements(); ++e) visit(values[e]);
+      std::vector<float> values = floats_of(trainer, i);
+      for (float& value : values) visit(value);
+      EXPECT_TRUE(trainer.write(trainer.state_tensor(i), values.data(), values.size() * sizeof(float)).ok());
     }
   }
 
   std::function<void(float&)> spoil = [](float&) {};  // every pixel of every batch
+  std::function<void(uint32_t micro, int32_t* tokens, int32_t* labels)> spoil_indices;  // tokens null for images
   Workers workers;
   Trainer trainer;
   StepReport report;
 
  private:
-  void fill(uint64_t step, uint32_t micro, void* input, int32_t* labels) {
-    data_->fill(step, micro, input, labels);
+  void fill(uint64_t step, uint32_t micro, BatchSink& sink) {
+    std::vector<float> input(sink.input_bytes() / sizeof(float));  // or tokens, which stay as they are
+    std::vector<int32_t> labels(sink.label_count());
+    BatchSink own = host_sink(input.data(), sink.input_bytes(), labels.data(), labels.size());
+    data_->fill(step, micro, own);
     const Program& program = view_.program(ProgramId::kMicroFirst);
-    const Tensor& tensor = program.slots[program.input].tensor;
-    if (tensor.dtype != DType::kF32) return;
-    for (uint64_t i = 0; i < tensor.elements(); ++i) spoil(static_cast<float*>(input)[i]);
+    const bool images = program.slots[program.input].tensor.dtype == DType::kF32;
+    if (images) {
+      for (float& value : input) spoil(value);
+    }
+    if (spoil_indices) spoil_indices(micro, images ? nullptr : reinterpret_cast<int32_t*>(input.data()), labels.data());
+    sink.add(input.data(), sink.input_bytes(), labels.data(), labels.size());
   }
 
   const Recipe recipe_;
@@ -151,6 +168,65 @@ TEST(NonFinite, GradientEndsTheStep) {
     EXPECT_EQ(run.step().code, Code::kNonFinite) << recipe;
     EXPECT_TRUE(std::isfinite(run.report.loss)) << recipe;
     EXPECT_TRUE(run.weights() == before) << recipe;
+  }
+}
+
+// ---- indices out of range ---------------------------------------------------------------------------------------------------
+
+struct BadIndex {
+  std::string recipe;
+  const char* message;
+  uint32_t micro;  // whose micro-batch is bad
+  std::function<void(int32_t* tokens, int32_t* labels)> spoil;  // position 2 and, sometimes, later ones
+};
+
+std::vector<BadIndex> bad_indices() {
+  const char* const label = "a label must be in [0, classes), or -100 for none";
+  const char* const token = "a token must be at least 0 and less than the vocabulary size";
+  const auto spoil_labels = [](int32_t bad) { return [bad](int32_t*, int32_t* labels) { labels[2] = bad; }; };
+  std::vector<BadIndex> all;
+  for (const std::string& recipe : {resnet_recipe(), resnet_recipe(kReleased), gpt_recipe(), gpt_recipe(kReleased)}) {
+    for (const int32_t bad : {-1, 37, std::numeric_limits<int32_t>::min()}) all.push_back({recipe, label, 0, spoil_labels(bad)});
+  }
+  for (const uint32_t micro : {0u, 1u}) {
+    all.push_back({resnet_recipe(kAccumulated), label, micro, spoil_labels(5)});
+    all.push_back({gpt_recipe(kAccumulated), token, micro,
+                   [](int32_t* tokens, int32_t* labels) {
+                     for (const int position : {2, 3, 20}) tokens[position] = 37;
+                     labels[0] = -7;  // found by a later row
+                   }});
+  }
+  all.push_back({gpt_recipe(kReleased), token, 0,
+                 [](int32_t* tokens, int32_t*) { tokens[2] = -1; }});
+  return all;
+}
+
+TEST(BadIndex, EndsTheStepWithItsPositionAndTheNextOneGoesOn) {
+  for (const BadIndex& bad : bad_indices()) {
+    std::vector<uint32_t> expected;
+    for (const uint32_t threads : {1u, 3u}) {
+      BoundRun run(bad.recipe, threads);
+      ASSERT_TRUE(run.step().ok());
+      const std::vector<uint32_t> before = run.weights();
+      run.spoil_indices = [&](uint32_t micro, int32_t* tokens, int32_t* labels) {
+        if (micro == bad.micro) bad.spoil(tokens, labels);
+      };
+      for (const Status& status : {run.step(), run.evaluate_two()}) {
+        EXPECT_EQ(status.code, Code::kIndexOutOfRange) << bad.recipe;
+        EXPECT_EQ(status.detail, 2u) << bad.recipe;
+        EXPECT_STREQ(status.message, bad.message) << bad.recipe;
+      }
+      StepScalars scalars;
+      ASSERT_TRUE(run.trainer.read(&scalars, run.trainer.state_tensor(0), sizeof scalars).ok());
+      const Row& row = run.trainer.plan->program(ProgramId::kEvaluate).rows[scalars.fault.row];
+      EXPECT_EQ(row.op, scalars.fault.code == DataFault::kToken ? Op::kEmbedding : Op::kLossHead);
+      EXPECT_EQ(run.trainer.step, 1u);
+      EXPECT_TRUE(run.weights() == before) << bad.recipe;
+      run.spoil_indices = nullptr;
+      EXPECT_TRUE(run.step().ok() && run.step().ok()) << bad.recipe;
+      if (threads == 1) expected = run.weights();
+      EXPECT_TRUE(run.weights() == expected) << bad.recipe;
+    }
   }
 }
 
@@ -224,7 +300,7 @@ TEST(Machine, MoreThreadsThanCores) {
     const Recipe recipe = recipe_from(text);
     const PlannedRun run = plan_run(recipe, "optimal", 0);
     const RunResult two = train_plan(run.planned.plan, recipe, {.steps = 4, .workers = 2});
-    const RunResult most = train_plan(run.planned.plan, recipe, {.steps = 4, .workers = kMaxWorkers});
+    const RunResult most = train_plan(run.planned.plan, recipe, {.steps = 4, .workers = linux_port().most_workers});
     EXPECT_EQ(two.losses, most.losses) << text;
     EXPECT_TRUE(two.state == most.state) << text;
   }

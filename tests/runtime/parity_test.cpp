@@ -37,9 +37,8 @@ class Parity : public ::testing::TestWithParam<std::string> {
     for (uint32_t i = 0; i < trainer.plan->state.count; ++i) {
       const StateTensor& state = trainer.plan->state[i];
       if (!golden.at("final_norms_f64").contains(state.name) || state.tensor.dtype != DType::kF32) continue;
-      const float* values = static_cast<const float*>(trainer.state_tensor(i));
       double sum = 0;
-      for (uint64_t e = 0; e < state.tensor.elements(); ++e) sum += values[e] * static_cast<double>(values[e]);
+      for (const float value : floats_of(trainer, i)) sum += value * static_cast<double>(value);
       const double f32 = golden.at("final_norms_f32").at(state.name), f64 = golden.at("final_norms_f64").at(state.name);
       expect_near(std::sqrt(sum), f64, std::max(1e-5, 10 * std::abs(f32 - f64) / f64), std::string("norm of ") + state.name);
       ++compared;
@@ -48,31 +47,24 @@ class Parity : public ::testing::TestWithParam<std::string> {
   }
 };
 
-BatchSource source_of(Dataset* data) {
-  return {data, [](void* state, uint64_t step, uint32_t micro, void* input, int32_t* labels) {
-            static_cast<Dataset*>(state)->fill(step, micro, input, labels);
-            return ok_status();
-          }};
-}
-
 TEST_P(Parity, SixSteps) {
   const std::string folder = "tests/golden/parity/" + GetParam();
   const json golden = json::parse(read_file(folder + "/golden.json"));
   const Recipe recipe = read_recipe(folder + "/recipe.json");
-  ASSERT_TRUE(linux_set_up_kernels().ok());
+  ASSERT_TRUE(linux_port().set_up_kernels().ok());
   for (const auto& [strategy, share] : {std::pair<const char*, double>{"none", -1}, {"optimal", 0.0}}) {
     const PlannedRun run = plan_run(recipe, strategy, share);
     const Plan plan = run.planned.plan.view();
     const TestArena arena(plan.arena_bytes);
     const Workers alone;
     Trainer trainer;
-    ASSERT_TRUE(bind(plan, cpu_backend(), alone, arena.get(), trainer).ok());
+    ASSERT_TRUE(bind_plan(plan, cpu_backend(), alone, arena.get(), trainer).ok());
     read_state(trainer, SafetensorsFile(folder + "/W.safetensors"), StatePart::kModel);
     const auto training = open_dataset(recipe, Split::kTraining), evaluation = open_dataset(recipe, Split::kEvaluation);
     size_t next_evaluation = 0;
     for (size_t s = 0; s < golden.at("loss_f64").size(); ++s) {
       StepReport report;
-      ASSERT_TRUE(train_step(trainer, source_of(training.get()), report).ok());
+      ASSERT_TRUE(train_step(trainer, source_of(*training), report).ok());
       const std::string what = std::string(strategy) + " step " + std::to_string(s + 1);
       expect_near(report.loss, golden.at("loss_f64")[s], golden.at("tolerance")[s], what);
       const double norm_f64 = golden.at("grad_norm_f64")[s], norm_f32 = golden.at("grad_norm_f32")[s];
@@ -80,7 +72,7 @@ TEST_P(Parity, SixSteps) {
       if (next_evaluation == golden.at("evaluations").size() || golden.at("evaluations")[next_evaluation].at("step") != s + 1) continue;
       const json& expected = golden.at("evaluations")[next_evaluation++];
       EvaluationReport evaluated;
-      ASSERT_TRUE(evaluate(trainer, source_of(evaluation.get()), evaluation->micro_batches(), evaluated).ok());
+      ASSERT_TRUE(evaluate(trainer, source_of(*evaluation), evaluation->micro_batches(), evaluated).ok());
       expect_near(evaluated.loss, expected.at("eval_loss_f64"), expected.at("tolerance"), what + " evaluation");
       EXPECT_NEAR(static_cast<double>(evaluated.correct) / static_cast<double>(evaluated.labelled), expected.at("accuracy"), 1e-9) << what;
     }

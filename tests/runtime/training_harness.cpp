@@ -11,6 +11,7 @@
 
 #include <unistd.h>
 
+#include "lib/check.h"
 #include "ports/linux/linux_port.h"
 
 namespace reprise {
@@ -54,7 +55,7 @@ PlannedRun plan_run(const Recipe& recipe, const std::string& strategy, double bu
 
 TestArena::TestArena(uint64_t bytes) : memory_(bytes + kAlignment) {
   const uintptr_t address = reinterpret_cast<uintptr_t>(memory_.data());
-  arena_.base = memory_.data() + (kAlignment - address % kAlignment) % kAlignment;
+  arena_.base = {memory_.data() + (kAlignment - address % kAlignment) % kAlignment};
   arena_.bytes = bytes;
 }
 
@@ -65,7 +66,8 @@ struct Poison {
   const Trainer* trainer;
 
   void fill(const Slot& slot) const {
-    std::memset(trainer->region(Region::kProgram) + slot.tensor.offset, 0xff, slot.tensor.bytes);
+    const ArenaAddress to = trainer->region(Region::kProgram) + slot.tensor.offset;
+    if (!trainer->backend->host.fill(trainer->context, to, ~0u, slot.tensor.bytes).ok()) throw std::runtime_error("poison");
   }
   void before(ProgramId id, uint32_t row) const {
     const Program& program = trainer->plan->program(id);
@@ -92,9 +94,9 @@ struct DiskOf {
   explicit DiskOf(const Plan& plan) {
     if (plan.disk_bytes == 0) return;
     const std::string path = "/tmp/reprise-test-spill-" + std::to_string(::getpid());
-    if (!linux_open_disk(path.c_str(), plan.disk_bytes, &disk).ok()) throw std::runtime_error("no spill file");
+    if (!linux_port().open_disk(path.c_str(), plan.disk_bytes, &disk).ok()) throw std::runtime_error("no spill file");
   }
-  ~DiskOf() { linux_close_disk(); }
+  ~DiskOf() { linux_port().close_disk(&disk); }
   DiskOf(const DiskOf&) = delete;
   DiskOf& operator=(const DiskOf&) = delete;
   Disk disk;
@@ -103,15 +105,48 @@ struct DiskOf {
 // The port's own pool for the time of a run.
 struct PoolOf {
   explicit PoolOf(uint32_t count) {
-    if (!linux_start_workers(count, &workers).ok()) throw std::runtime_error("no workers");
+    if (!linux_port().start_workers(count, &workers).ok()) throw std::runtime_error("no workers");
   }
-  ~PoolOf() { linux_stop_workers(); }
+  ~PoolOf() { linux_port().stop_workers(&workers); }
   PoolOf(const PoolOf&) = delete;
   PoolOf& operator=(const PoolOf&) = delete;
   Workers workers;
 };
 
 }  // namespace
+
+Status bind_plan(const Plan& plan, const Backend& backend, const Workers& workers, Arena arena, Trainer& trainer, const Disk& disk) {
+  std::vector<CheckMark> marks(check_marks(plan));
+  const Workspace workspace = {marks.data(), marks.size() * sizeof(CheckMark)};
+  return bind(plan, backend, {.arena = arena, .workers = &workers, .disk = disk, .workspace = workspace}, trainer);
+}
+
+BatchSource source_of(Dataset& data) {
+  return {&data, [](void* state, uint64_t step, uint32_t micro, BatchSink& sink) {
+            static_cast<Dataset*>(state)->fill(step, micro, sink);
+            return ok_status();
+          }};
+}
+
+std::vector<unsigned char> bytes_at(const Trainer& trainer, ArenaAddress from, uint64_t bytes) {
+  std::vector<unsigned char> all(bytes);
+  if (!trainer.read(all.data(), from, bytes).ok()) throw std::runtime_error("the arena cannot be read");
+  return all;
+}
+
+std::vector<float> floats_of(const Trainer& trainer, uint32_t index) {
+  const std::vector<unsigned char> bytes =
+      bytes_at(trainer, trainer.state_tensor(index), trainer.plan->state[index].tensor.elements() * sizeof(float));
+  std::vector<float> values(bytes.size() / sizeof(float));
+  std::memcpy(values.data(), bytes.data(), bytes.size());
+  return values;
+}
+
+uint64_t measure(const Trainer& trainer) {
+  uint64_t bytes = 0;
+  if (!measured_bytes(trainer, bytes).ok()) throw std::runtime_error("the arena cannot be read");
+  return bytes;
+}
 
 std::vector<float> state_values(const OwnedPlan& plan, const RunResult& result, const std::string& name) {
   for (const StateTensor& state : plan.state) {
@@ -126,14 +161,14 @@ std::vector<float> state_values(const OwnedPlan& plan, const RunResult& result, 
 RunResult train_plan(const OwnedPlan& owned, const Recipe& recipe, const RunOptions& options) {
   static std::once_flag once;
   std::call_once(once, [] {
-    if (!linux_set_up_kernels().ok()) throw std::runtime_error("no kernels");
+    if (!linux_port().set_up_kernels().ok()) throw std::runtime_error("no kernels");
   });
   const Plan plan = owned.view();
   const TestArena arena(plan.arena_bytes + 4096);
   const PoolOf pool(options.workers);
   const DiskOf disk(plan);
   Trainer trainer;
-  const Status bound = bind(plan, cpu_backend(), pool.workers, arena.get(), trainer, disk.disk);
+  const Status bound = bind_plan(plan, cpu_backend(), pool.workers, arena.get(), trainer, disk.disk);
   if (!bound.ok()) throw std::runtime_error(std::string("bind: ") + bound.message);
   Poison poison = {&trainer};
   if (options.poison) {
@@ -141,16 +176,14 @@ RunResult train_plan(const OwnedPlan& owned, const Recipe& recipe, const RunOpti
                         [](void* p, ProgramId id, uint32_t row) { static_cast<Poison*>(p)->after(id, row); }};
   }
   const auto data = open_dataset(recipe, Split::kTraining);
-  const BatchSource source = {data.get(), [](void* state, uint64_t step, uint32_t micro, void* input, int32_t* labels) {
-                                static_cast<Dataset*>(state)->fill(step, micro, input, labels);
-                                return ok_status();
-                              }};
+  const BatchSource source = source_of(*data);
   RunResult result;
   for (int s = 0; s < options.steps; ++s) {
     if (options.poison_gradients) {
       for (const Tensor& tensor : plan.carried) {  // not the padding between them, which is always zero
-        float* gradient = reinterpret_cast<float*>(trainer.region(Region::kCarried) + tensor.offset);
-        std::fill_n(gradient, tensor.elements(), std::numeric_limits<float>::quiet_NaN());
+        const std::vector<float> poison(tensor.elements(), std::numeric_limits<float>::quiet_NaN());
+        const ArenaAddress gradient = trainer.region(Region::kCarried) + tensor.offset;
+        if (!trainer.write(gradient, poison.data(), poison.size() * sizeof(float)).ok()) throw std::runtime_error("poison");
       }
     }
     StepReport report;
@@ -159,13 +192,10 @@ RunResult train_plan(const OwnedPlan& owned, const Recipe& recipe, const RunOpti
     result.losses.push_back(report.loss);
     result.gradient_norms.push_back(report.gradient_norm);
   }
-  const auto bytes = [&trainer](Region region, uint64_t count) {
-    return std::vector<unsigned char>(trainer.region(region), trainer.region(region) + count);
-  };
-  result.state = bytes(Region::kState, plan.state_bytes);
-  result.gradients = bytes(Region::kCarried, plan.carried_bytes);
+  result.state = bytes_at(trainer, trainer.region(Region::kState), plan.state_bytes);
+  result.gradients = bytes_at(trainer, trainer.region(Region::kCarried), plan.carried_bytes);
   result.planned_bytes = plan.arena_bytes;
-  result.measured_bytes = measured_bytes(trainer);
+  result.measured_bytes = measure(trainer);
   if (!evaluate(trainer, source, 1, result.evaluation).ok()) throw std::runtime_error("evaluate");
   return result;
 }

@@ -48,6 +48,17 @@ std::vector<float> state_values(const OwnedPlan& plan, const RunResult& result, 
 
 RunResult train_plan(const OwnedPlan& plan, const Recipe& recipe, const RunOptions& options);
 
+// bind() with a workspace for the time of the call.
+Status bind_plan(const Plan& plan, const Backend& backend, const Workers& workers, Arena arena, Trainer& trainer, const Disk& disk = {});
+
+// A data set as a source of micro-batches.
+BatchSource source_of(Dataset& data);
+
+// From the arena, by the backend's host operations; throw where they fail.
+std::vector<unsigned char> bytes_at(const Trainer& trainer, ArenaAddress from, uint64_t bytes);
+std::vector<float> floats_of(const Trainer& trainer, uint32_t state_tensor);
+uint64_t measure(const Trainer& trainer);
+
 // Memory for an arena with room behind it, so that writing past the plan's end is seen and not felt.
 class TestArena {
  public:

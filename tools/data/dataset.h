@@ -1,11 +1,12 @@
-// Micro-batches: which samples a step sees, and their values, written straight into the arena's staging slots.
+// Micro-batches: which samples a step sees, and their values, handed on sample by sample (lib/batch.h).
 // A position in the training gives its batch again, nothing is remembered: a resumed run sees what the first would have.
-// It must not know the model beyond its input's shape, nor where the arena is.
+// It must not know the model beyond its input's shape.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 
+#include "lib/batch.h"
 #include "lib/plan.h"  // kIgnoredLabel
 #include "tools/formats/recipe.h"
 
@@ -23,14 +24,14 @@ class Dataset {
   // Micro-batches that cover the set once; the last of the evaluation set may be partly empty.
   uint64_t micro_batches() const { return (size_ + batch_ - 1) / batch_; }
 
-  // Writes micro-batch `micro` of step `step`, both from 0, and returns how many of its samples are real.
+  // Gives micro-batch `micro` of step `step`, both from 0, and returns how many of its samples are real.
   //   images: input [batch, H, W, C], stored as the recipe's "dtype" says, labels i32 [batch]
   //   tokens: input i32 [batch, sequence], labels i32 [batch, sequence] (the next token)
   // Training: sample order and augmentation of DESIGN 9; always `batch` real samples.
   // Evaluation: samples step*batch .. in file order, never augmented (micro is 0); past the end the input is 0 and the
   // label kIgnoredLabel.
-  // No heap allocation on the calling thread. Throws UserError (an image that cannot be decoded).
-  virtual uint64_t fill(uint64_t step, uint64_t micro, void* input, int32_t* labels) = 0;
+  // Each sample is made in a buffer of its own size. No heap allocation on the calling thread. Throws UserError (an image that cannot be decoded).
+  virtual uint64_t fill(uint64_t step, uint64_t micro, BatchSink& sink) = 0;
 
  protected:
   uint64_t size_ = 0;

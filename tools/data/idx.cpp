@@ -110,20 +110,14 @@ std::string require_idx(const std::string& folder, const std::string& name) {
 class IdxDataset : public Dataset {
  public:
   IdxDataset(const Recipe& recipe, Split split, const std::string& images_path, const std::string& labels_path)
-      : recipe_(recipe),
-        split_(split),
-        images_(read_images(images_path)),
-        labels_(read_labels(labels_path)),
-        table_(recipe),
-        order_(recipe, split, images_.sizes[0]) {
+      : recipe_(recipe), images_(read_images(images_path)), labels_(read_labels(labels_path)), table_(recipe), walk_(recipe, split, images_.sizes[0]) {
     size_ = images_.sizes[0];
     batch_ = static_cast<uint64_t>(recipe.batch);
   }
 
-  uint64_t fill(uint64_t step, uint64_t micro, void* input, int32_t* labels) override {
+  uint64_t fill(uint64_t step, uint64_t micro, BatchSink& sink) override {
     const ImageShape shape = image_shape(recipe_);
-    return fill_images(recipe_, split_, order_, step, micro, input, labels,
-                       [&](uint64_t sample, const Augmentation& augmentation, auto* image) {
+    return walk_.fill(step, micro, sink, [&](uint64_t sample, const Augmentation& augmentation, auto* image) {
       const uint8_t* bytes = images_.bytes.data() + sample * shape.values();
       const auto pixel = [&](int y, int x, int) { return table_(0, bytes[y * shape.width + x]); };
       write_image(shape, augmentation, pixel, [&](int) { return table_(0, 0); }, image);
@@ -159,10 +153,9 @@ class IdxDataset : public Dataset {
   }
 
   Recipe recipe_;
-  Split split_;
   IdxFile images_, labels_;
   PixelTable table_;
-  SampleOrder order_;
+  ImageWalk walk_;
 };
 
 }  // namespace

@@ -104,7 +104,7 @@ struct Decoded {
 class ImageFolderDataset : public Dataset {
  public:
   ImageFolderDataset(const Recipe& recipe, Split split, std::vector<LabelledFile> files)
-      : recipe_(recipe), split_(split), files_(std::move(files)), table_(recipe), order_(recipe, split, files_.size()) {
+      : recipe_(recipe), split_(split), files_(std::move(files)), table_(recipe), walk_(recipe, split, files_.size()) {
     size_ = files_.size();
     batch_ = static_cast<uint64_t>(recipe.batch);
     for (Decoded& decoded : ring_) decoded.pixels.resize(batch_ * image_shape(recipe).values());
@@ -120,21 +120,17 @@ class ImageFolderDataset : public Dataset {
     producer_.join();
   }
 
-  uint64_t fill(uint64_t step, uint64_t micro, void* input, int32_t* labels) override {
+  uint64_t fill(uint64_t step, uint64_t micro, BatchSink& sink) override {
     const Decoded& decoded = wait_for({step, micro});
     if (!decoded.error.empty()) throw UserError(decoded.error);
     const ImageShape shape = image_shape(recipe_);
     const uint8_t* bytes = decoded.pixels.data();
-    const uint64_t real = fill_images(recipe_, split_, order_, step, micro, input, labels,
-                                      [&](uint64_t sample, const Augmentation& augmentation, auto* image) {
-                                        const auto pixel = [&](int y, int x, int c) {
-                                          return table_(c, bytes[(y * shape.width + x) * shape.channels + c]);
-                                        };
-                                        write_image(
-                                            shape, augmentation, pixel, [&](int c) { return table_(c, 0); }, image);
-                                        bytes += shape.values();
-                                        return files_[sample].label;
-                                      });
+    const uint64_t real = walk_.fill(step, micro, sink, [&](uint64_t sample, const Augmentation& augmentation, auto* image) {
+      const auto pixel = [&](int y, int x, int c) { return table_(c, bytes[(y * shape.width + x) * shape.channels + c]); };
+      write_image(shape, augmentation, pixel, [&](int c) { return table_(c, 0); }, image);
+      bytes += shape.values();
+      return files_[sample].label;
+    });
     release();
     return real;
   }
@@ -193,7 +189,7 @@ class ImageFolderDataset : public Dataset {
     uint8_t* target = decoded.pixels.data();
     try {
       for (uint64_t b = 0; b < batch_; ++b) {
-        const std::optional<uint64_t> sample = order_.sample_at(position.step, position.micro, b);
+        const std::optional<uint64_t> sample = walk_.sample_at(position.step, position.micro, b);
         if (!sample) break;
         decode_image(files_[*sample].path, shape, target);
         target += shape.values();
@@ -207,7 +203,7 @@ class ImageFolderDataset : public Dataset {
   Split split_;
   std::vector<LabelledFile> files_;
   PixelTable table_;
-  SampleOrder order_;
+  ImageWalk walk_;
 
   std::mutex mutex_;  // guards all below but the contents of the ring's places, which belong to one side at a time
   std::condition_variable changed_;

@@ -1,10 +1,10 @@
 // What all image sets share: the shape, the walk over a micro-batch, normalisation and augmentation.
 // Here because idx, folders, tensors and synthetic images differ only in where a pixel comes from.
-// It must not know file formats.
 #pragma once
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <vector>
 
 #include "lib/bf16.h"
@@ -48,37 +48,53 @@ void write_image(const ImageShape& shape, const Augmentation& augmentation, cons
   }
 }
 
-// fill_images() below, for images stored in one way.
-template <typename Stored, typename WriteSample>
-uint64_t fill_stored_images(const Recipe& recipe, Split split, const SampleOrder& order, uint64_t step, uint64_t micro,
-                            Stored* image, int32_t* labels, const WriteSample& write_sample) {
-  const uint64_t batch = static_cast<uint64_t>(recipe.batch), values = image_shape(recipe).values();
-  uint64_t real = 0;
-  for (uint64_t b = 0; b < batch; ++b, image += values) {
-    const std::optional<uint64_t> sample = order.sample_at(step, micro, b);
-    if (!sample) {
-      std::fill(image, image + values, Stored(0.0f));
-      labels[b] = kIgnoredLabel;
-      continue;
+// Walks micro-batches through a buffer of one image, stored as the recipe's dtype says.
+class ImageWalk {
+ public:
+  ImageWalk(const Recipe& recipe, Split split, uint64_t size)
+      : recipe_(recipe), split_(split), order_(recipe, split, size) {
+    const uint64_t values = image_shape(recipe).values();
+    if (recipe.dtype == Recipe::Dtype::kBf16) {
+      narrow_.resize(values);
+    } else {
+      wide_.resize(values);
     }
-    const bool augmented = split == Split::kTraining;
-    labels[b] = write_sample(
-        *sample, augmented ? augmentation_at(recipe.data, recipe.seed, step, micro, b) : Augmentation{}, image);
-    ++real;
   }
-  return real;
-}
 
-// Walks a micro-batch: write_sample(sample, augmentation, image) writes one sample, of float or Bf16 as the recipe's dtype says, and
-// returns its label. Returns the number of real samples.
-template <typename WriteSample>
-uint64_t fill_images(const Recipe& recipe, Split split, const SampleOrder& order, uint64_t step, uint64_t micro,
-                     void* input, int32_t* labels, const WriteSample& write_sample) {
-  if (recipe.dtype == Recipe::Dtype::kBf16) {
-    return fill_stored_images(recipe, split, order, step, micro, static_cast<Bf16*>(input), labels, write_sample);
+  // write_sample(sample, augmentation, image) writes one sample, of float or Bf16, and returns its label. Returns the number of real
+  // samples.
+  template <typename WriteSample>
+  uint64_t fill(uint64_t step, uint64_t micro, BatchSink& sink, const WriteSample& write_sample) {
+    return narrow_.empty() ? fill_from(wide_, step, micro, sink, write_sample) : fill_from(narrow_, step, micro, sink, write_sample);
   }
-  return fill_stored_images(recipe, split, order, step, micro, static_cast<float*>(input), labels, write_sample);
-}
+
+  std::optional<uint64_t> sample_at(uint64_t step, uint64_t micro, uint64_t b) const { return order_.sample_at(step, micro, b); }
+
+ private:
+  template <typename Stored, typename WriteSample>
+  uint64_t fill_from(std::vector<Stored>& image, uint64_t step, uint64_t micro, BatchSink& sink, const WriteSample& write_sample) {
+    uint64_t real = 0;
+    for (uint64_t b = 0; b < static_cast<uint64_t>(recipe_.batch); ++b) {
+      const std::optional<uint64_t> sample = order_.sample_at(step, micro, b);
+      int32_t label = kIgnoredLabel;
+      if (sample) {
+        const bool augmented = split_ == Split::kTraining;
+        label = write_sample(*sample, augmented ? augmentation_at(recipe_.data, recipe_.seed, step, micro, b) : Augmentation{}, image.data());
+        ++real;
+      } else {
+        std::fill(image.begin(), image.end(), Stored(0.0f));
+      }
+      sink.add(image.data(), image.size() * sizeof(Stored), &label, 1);
+    }
+    return real;
+  }
+
+  Recipe recipe_;
+  Split split_;
+  SampleOrder order_;
+  std::vector<float> wide_;   // one of the two
+  std::vector<Bf16> narrow_;
+};
 
 // UserError naming the file, the sample and the range, where the label is no class of the model.
 void require_label(const std::string& file, uint64_t sample, int64_t label, int classes);

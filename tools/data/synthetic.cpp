@@ -4,6 +4,7 @@
 #include "lib/rng.h"
 #include "tools/data/images.h"
 #include "tools/data/sources.h"
+#include "tools/data/token_window.h"
 
 namespace reprise {
 namespace {
@@ -21,19 +22,16 @@ uint64_t sample_key(const Recipe& recipe, Split split) {
 class SyntheticImages : public Dataset {
  public:
   SyntheticImages(const Recipe& recipe, Split split)
-      : recipe_(recipe),
-        split_(split),
-        order_(recipe, split, split == Split::kTraining ? kTrainingSamples : kEvaluationSamples) {
+      : recipe_(recipe), split_(split), walk_(recipe, split, split == Split::kTraining ? kTrainingSamples : kEvaluationSamples) {
     size_ = split == Split::kTraining ? kTrainingSamples : kEvaluationSamples;
     batch_ = static_cast<uint64_t>(recipe.batch);
   }
 
-  uint64_t fill(uint64_t step, uint64_t micro, void* input, int32_t* labels) override {
+  uint64_t fill(uint64_t step, uint64_t micro, BatchSink& sink) override {
     const uint64_t key = sample_key(recipe_, split_);
     const ImageShape shape = image_shape(recipe_);
     const uint32_t classes = static_cast<uint32_t>(class_count(recipe_));
-    return fill_images(recipe_, split_, order_, step, micro, input, labels,
-                       [&](uint64_t sample, const Augmentation& augmentation, auto* image) {
+    return walk_.fill(step, micro, sink, [&](uint64_t sample, const Augmentation& augmentation, auto* image) {
       const uint32_t label = philox(key, sample, ~uint64_t{0}).word[0] % classes;
       const auto pixel = [&](int y, int x, int c) {
         const uint64_t element =
@@ -52,7 +50,7 @@ class SyntheticImages : public Dataset {
  private:
   Recipe recipe_;
   Split split_;
-  SampleOrder order_;
+  ImageWalk walk_;
 };
 
 // One endless row of tokens, the smaller of two draws each: small tokens are likelier, which a model can learn.
@@ -61,21 +59,17 @@ class SyntheticTokens : public Dataset {
   SyntheticTokens(const Recipe& recipe, Split split)
       : key_(sample_key(recipe, split)),
         vocabulary_(static_cast<uint32_t>(std::get<Gpt2Model>(recipe.model).vocab_size)),
-        sequence_(static_cast<uint64_t>(recipe.sequence)),
+        window_(static_cast<uint64_t>(recipe.sequence)),
         order_(recipe, split, split == Split::kTraining ? kTrainingSamples : kEvaluationSamples) {
     size_ = split == Split::kTraining ? kTrainingSamples : kEvaluationSamples;
     batch_ = static_cast<uint64_t>(recipe.batch);
   }
 
-  uint64_t fill(uint64_t step, uint64_t micro, void* input, int32_t* labels) override {
-    int32_t* tokens = static_cast<int32_t*>(input);
+  uint64_t fill(uint64_t step, uint64_t micro, BatchSink& sink) override {
     uint64_t real = 0;
-    for (uint64_t b = 0; b < batch_; ++b, tokens += sequence_, labels += sequence_) {
+    for (uint64_t b = 0; b < batch_; ++b) {
       const std::optional<uint64_t> sample = order_.sample_at(step, micro, b);
-      for (uint64_t t = 0; t < sequence_; ++t) {
-        tokens[t] = sample ? token(*sample * sequence_ + t) : 0;
-        labels[t] = sample ? token(*sample * sequence_ + t + 1) : kIgnoredLabel;
-      }
+      window_.add_to(sink, sample, [this](uint64_t index) { return token(index); });
       real += sample.has_value();
     }
     return real;
@@ -89,7 +83,7 @@ class SyntheticTokens : public Dataset {
 
   uint64_t key_;
   uint32_t vocabulary_;
-  uint64_t sequence_;
+  TokenWindow window_;
   SampleOrder order_;
 };
 

@@ -14,7 +14,7 @@ namespace {
 class TensorDataset : public Dataset {
  public:
   TensorDataset(const Recipe& recipe, Split split, const std::string& path)
-      : recipe_(recipe), split_(split), file_(path), count_(count_images()), order_(recipe, split, count_) {
+      : recipe_(recipe), file_(path), count_(count_images()), walk_(recipe, split, count_) {
     const ImageShape shape = image_shape(recipe);
     images_ = file_
                   .find("images", StoredType::kF32,
@@ -29,10 +29,9 @@ class TensorDataset : public Dataset {
     batch_ = static_cast<uint64_t>(recipe.batch);
   }
 
-  uint64_t fill(uint64_t step, uint64_t micro, void* input, int32_t* labels) override {
+  uint64_t fill(uint64_t step, uint64_t micro, BatchSink& sink) override {
     const ImageShape shape = image_shape(recipe_);
-    return fill_images(recipe_, split_, order_, step, micro, input, labels,
-                       [&](uint64_t sample, const Augmentation& augmentation, auto* image) {
+    return walk_.fill(step, micro, sink, [&](uint64_t sample, const Augmentation& augmentation, auto* image) {
       const unsigned char* planes = images_ + sample * shape.values() * sizeof(float);
       const auto pixel = [&](int y, int x, int c) {
         float value;  // the file promises no alignment
@@ -66,10 +65,9 @@ class TensorDataset : public Dataset {
   }
 
   Recipe recipe_;
-  Split split_;
   SafetensorsFile file_;
   uint64_t count_;
-  SampleOrder order_;
+  ImageWalk walk_;
   const unsigned char* images_ = nullptr;
   const unsigned char* labels_ = nullptr;
 };

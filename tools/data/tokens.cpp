@@ -3,6 +3,7 @@
 // It must not know a tokenizer.
 #include "tools/data/sample_order.h"
 #include "tools/data/sources.h"
+#include "tools/data/token_window.h"
 #include "tools/formats/error.h"
 #include "tools/formats/mapped_file.h"
 
@@ -15,22 +16,18 @@ class TokenDataset : public Dataset {
       : file_(path),
         token_bytes_(recipe.data.kind == DataSource::Kind::kText ? 1 : static_cast<uint64_t>(recipe.data.token_bytes)),
         sequence_(static_cast<uint64_t>(recipe.sequence)),
+        window_(sequence_),
         order_(recipe, split, count_windows()) {
     require_vocabulary(static_cast<uint32_t>(std::get<Gpt2Model>(recipe.model).vocab_size));
     size_ = count_windows();
     batch_ = static_cast<uint64_t>(recipe.batch);
   }
 
-  // Sample n reads tokens n*T .. n*T+T, both included: T inputs, and T labels one further on.
-  uint64_t fill(uint64_t step, uint64_t micro, void* input, int32_t* labels) override {
-    int32_t* tokens = static_cast<int32_t*>(input);
+  uint64_t fill(uint64_t step, uint64_t micro, BatchSink& sink) override {
     uint64_t real = 0;
-    for (uint64_t b = 0; b < batch_; ++b, tokens += sequence_, labels += sequence_) {
+    for (uint64_t b = 0; b < batch_; ++b) {
       const std::optional<uint64_t> sample = order_.sample_at(step, micro, b);
-      for (uint64_t t = 0; t < sequence_; ++t) {
-        tokens[t] = sample ? static_cast<int32_t>(token(*sample * sequence_ + t)) : 0;
-        labels[t] = sample ? static_cast<int32_t>(token(*sample * sequence_ + t + 1)) : kIgnoredLabel;
-      }
+      window_.add_to(sink, sample, [this](uint64_t index) { return static_cast<int32_t>(token(index)); });
       real += sample.has_value();
     }
     return real;
@@ -70,6 +67,7 @@ class TokenDataset : public Dataset {
 
   MappedFile file_;
   uint64_t token_bytes_, sequence_;
+  TokenWindow window_;
   SampleOrder order_;
 };
 

@@ -5,15 +5,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <numeric>
 #include <set>
 
-#include "ports/linux/linux_port.h"
+#include "lib/check.h"
 #include "tools/doctor.h"
 #include "tools/formats/error.h"
 #include "tools/formats/text.h"
-#include "tools/training/progress.h"
 
 namespace reprise {
 
@@ -30,12 +28,19 @@ void require(const std::string& who, const Status& status) {
 
 // Seconds of every row of every step.
 struct RowClock {
+  const PlanRun* run = nullptr;
   std::vector<std::vector<double>> samples[kProgramCount];  // [row][step], micro-batches one after another
   double start = 0, step_rows = 0;
 
   RowObserver observer() {
-    return {this, [](void* self, ProgramId, uint32_t) { static_cast<RowClock*>(self)->start = seconds_now(); },
+    return {this, [](void* self, ProgramId, uint32_t) { static_cast<RowClock*>(self)->begin(); },
             [](void* self, ProgramId id, uint32_t row) { static_cast<RowClock*>(self)->add(id, row); }};
+  }
+  void begin() { start = seconds_now(); }
+  // What was queued belongs to the row that queued it.
+  double seconds_now() const {
+    run->finish();
+    return run->port().seconds();
   }
   void add(ProgramId id, uint32_t row) {
     const double seconds = seconds_now() - start;
@@ -90,6 +95,7 @@ struct MeasuredPlan {
 
   void measure_round(PlanRun& run, double most_seconds) {
     (void)run.step();  // pages and caches
+    clock.run = &run;
     run.observe(clock.observer());
     double spent = 0;
     for (int s = 0; s < kMostSteps && (s < kLeastSteps || spent < most_seconds); ++s) {
@@ -111,7 +117,7 @@ struct MeasuredPlan {
 // Of a tensor like `gradient`, from `shift` bytes into the arena to its start.
 Status move_down(const Trainer& trainer, const Tensor& gradient, uint64_t shift) {
   const Tensor* tensors[] = {&gradient, &gradient};
-  void* pointers[] = {trainer.arena.base, trainer.arena.base + shift};
+  void* pointers[] = {trainer.arena.base.for_kernels, (trainer.arena.base + shift).for_kernels};
   RowCall call;
   static_cast<ShapedCall&>(call) = {Op::kMove, Pass::kForward, tensors, 0b11, &trainer.plan->attributes, 0};
   call.pointers = pointers;
@@ -132,38 +138,42 @@ void measure_moves(const SolvedModel& model, const PlanRun& run, Sums& sums) {
     if (bytes + shift > trainer.arena.bytes || !done.insert(key).second) continue;
     std::vector<double> samples;
     for (uint64_t i = 0; i < kMoves; ++i) {
-      const double start = seconds_now();
+      const double start = run.port().seconds();
       require("move", move_down(trainer, gradient, shift));
-      samples.push_back(seconds_now() - start);
+      run.finish();
+      samples.push_back(run.port().seconds() - start);
     }
     sums.kernels[key] = {kMoves * median(std::move(samples)), kMoves};
   }
 }
 
 // Seconds of a byte each way, through the port as a training uses it: all blocks written, then all read back.
-DiskLevel measure_disk(const SolvedModel& model, const char* path) {
+DiskLevel measure_disk(const Port& port, const SolvedModel& model, const char* path) {
   constexpr uint64_t kMostBytes = uint64_t{512} << 20, kMemoryBytes = uint64_t{64} << 20;  // memory beyond any cache
   uint64_t block = kAlignment;
   for (const Link& link : model.chain.links) block = std::max(block, link.boundary_bytes);
   const uint64_t blocks = std::max<uint64_t>(1, std::min(model.recipe.schedule.disk_bytes, kMostBytes) / block), bytes = blocks * block;
   const uint64_t sources = std::clamp<uint64_t>(kMemoryBytes / block, 1, blocks);
   struct Held {
+    const Port& port;
     Arena arena;
     Disk disk;
     ~Held() {
-      linux_close_disk();
-      linux_release_arena(&arena);
+      if (disk.wait != nullptr) port.close_disk(&disk);
+      port.release_arena(&arena);
     }
-  } held;
-  require(model.recipe.name, linux_acquire_arena(sources * block, &held.arena));
-  require(std::string(path), linux_open_disk(path, bytes, &held.disk));
-  std::memset(held.arena.base, 1, sources * block);
-  const auto memory = [&](uint64_t b) { return held.arena.base + b % sources * block; };
+  } held = {port, {}, {}};
+  require(model.recipe.name, port.acquire_arena(sources * block, &held.arena));
+  if (port.open_disk == nullptr) throw UserError(model.recipe.name + ": the recipe wants a disk, but a board of port \"" + port.name + "\" has none");
+  require(std::string(path), port.open_disk(path, bytes, &held.disk));
+  require(model.recipe.name, cpu_backend().host.fill({}, held.arena.base, 0x01010101, sources * block));
+  require(model.recipe.name, cpu_backend().host.synchronise({}));
+  const auto memory = [&](uint64_t b) { return (held.arena.base + b % sources * block).for_kernels; };
   const auto seconds_of_byte = [&](const auto& start) {
-    const double begin = seconds_now();
+    const double begin = port.seconds();
     for (uint64_t b = 0; b < blocks; ++b) require(std::string(path), start(b));
     require(std::string(path), held.disk.wait(held.disk.state, Disk::kEverything));
-    return (seconds_now() - begin) / static_cast<double>(bytes);
+    return (port.seconds() - begin) / static_cast<double>(bytes);
   };
   const double write = seconds_of_byte([&](uint64_t b) { return held.disk.start_write(held.disk.state, b * block, memory(b), block); });
   const double read = seconds_of_byte([&](uint64_t b) { return held.disk.start_read(held.disk.state, b * block, memory(b), block); });
@@ -213,13 +223,14 @@ double median(std::vector<double> values) {
   return (*middle + *std::max_element(values.begin(), middle)) / 2;
 }
 
-PlanRun::PlanRun(const Recipe& recipe, const OwnedPlan& plan, uint32_t threads) : plan_(plan.view()) {
+PlanRun::PlanRun(const Port& port, const Recipe& recipe, const OwnedPlan& plan, uint32_t threads) : port_(port), plan_(plan.view()) {
   if (recipe.data.kind != DataSource::Kind::kNone) data_ = open_dataset(recipe, Split::kTraining);
   try {
-    require(recipe.name, linux_start_workers(threads, &workers_));
-    workers_started_ = true;
-    require(recipe.name, linux_acquire_arena(plan_.arena_bytes, &arena_));
-    require(recipe.name, bind(plan_, cpu_backend(), workers_, arena_, trainer_));
+    require(recipe.name, port_.start_workers(threads, &workers_));
+    require(recipe.name, port_.acquire_arena(plan_.arena_bytes, &arena_));
+    std::vector<CheckMark> marks(check_marks(plan_));
+    const Workspace workspace = {marks.data(), marks.size() * sizeof(CheckMark)};
+    require(recipe.name, bind(plan_, cpu_backend(), {.arena = arena_, .workers = &workers_, .workspace = workspace}, trainer_));
   } catch (...) {
     release();
     throw;
@@ -229,37 +240,38 @@ PlanRun::PlanRun(const Recipe& recipe, const OwnedPlan& plan, uint32_t threads) 
 PlanRun::~PlanRun() { release(); }
 
 void PlanRun::release() {
-  if (workers_started_) linux_stop_workers();
-  workers_started_ = false;
-  linux_release_arena(&arena_);
+  port_.stop_workers(&workers_);
+  port_.release_arena(&arena_);
 }
 
-Status PlanRun::fill(void* self, uint64_t step, uint32_t micro_batch, void* input, int32_t* labels) {
+Status PlanRun::fill(void* self, uint64_t step, uint32_t micro_batch, BatchSink& sink) {
   PlanRun& run = *static_cast<PlanRun*>(self);
   try {
-    if (run.data_ != nullptr) (void)run.data_->fill(step, micro_batch, input, labels);
+    if (run.data_ != nullptr) (void)run.data_->fill(step, micro_batch, sink);
   } catch (...) {
     run.thrown_ = std::current_exception();
     return {Code::kInputOutput, "the data cannot be read", 0};
   }
   if (run.data_ != nullptr) return ok_status();
-  const Program& program = run.plan_.program(ProgramId::kMicroFirst);
-  std::memset(input, 0, program.slots[program.input].tensor.bytes);
-  std::memset(labels, 0, program.slots[program.labels].tensor.bytes);
+  constexpr int32_t kZeros[1024] = {};
+  while (sink.input_bytes() > 0) sink.add(kZeros, std::min<uint64_t>(sizeof kZeros, sink.input_bytes()), nullptr, 0);
+  while (sink.label_count() > 0) sink.add(nullptr, 0, kZeros, std::min<uint64_t>(std::size(kZeros), sink.label_count()));
   return ok_status();
 }
 
+void PlanRun::finish() const { require(plan_.name, trainer_.backend->host.synchronise(trainer_.context)); }
+
 double PlanRun::step() {
-  const double start = seconds_now();
+  const double start = port_.seconds();
   const Status status = train_step(trainer_, {this, fill}, report_);
-  const double seconds = seconds_now() - start;
+  const double seconds = port_.seconds() - start;
   if (thrown_) std::rethrow_exception(thrown_);
   if (status.code != Code::kNonFinite) require(plan_.name, status);
   return seconds;
 }
 
-Profile measure_profile(const Recipe& recipe, const MeasureOptions& options) {
-  require("profile", linux_set_up_kernels());
+Profile measure_profile(const Port& port, const Recipe& recipe, const MeasureOptions& options) {
+  require("profile", port.set_up_kernels());
   SolvedModel model = solve_model(recipe);
   Profile profile;
   profile.kernel_set = cpu_backend().kernel_set();
@@ -272,7 +284,7 @@ Profile measure_profile(const Recipe& recipe, const MeasureOptions& options) {
       const bool is_smallest = p + 1 == plans.size();
       const std::string what = measured.what + ", " + bytes_text(measured.plan.arena_bytes);
       try {
-        PlanRun run(recipe, measured.plan, options.threads);
+        PlanRun run(port, recipe, measured.plan, options.threads);
         if (options.say && round == 0) options.say("measuring " + what);
         measured.measure_round(run, options.seconds_per_plan / options.rounds);
         if (is_smallest && round == 0) measure_moves(model, run, sums);
@@ -288,7 +300,7 @@ Profile measure_profile(const Recipe& recipe, const MeasureOptions& options) {
   }
   for (const MeasuredPlan& measured : plans) measured.add_to(sums);
   add_calls_not_run(model, sums);
-  if (recipe.schedule.disk_bytes > 0) profile.disk = measure_disk(model, options.spill_file);
+  if (recipe.schedule.disk_bytes > 0) profile.disk = measure_disk(port, model, options.spill_file);
   for (const auto& [key, kernel] : sums.kernels) profile.kernels[key] = {kernel.seconds / static_cast<double>(kernel.runs), kernel.runs};
   profile.micro_batch_seconds = sums.beside.seconds / static_cast<double>(sums.beside.runs);
   return profile;

@@ -18,8 +18,8 @@ namespace reprise {
 // where the data, the workers or the memory cannot be had; the kernels must have been set up.
 class PlanRun {
  public:
-  // `threads`: 0 for one per processor. One at a time in a process: the port has one pool of workers.
-  PlanRun(const Recipe& recipe, const OwnedPlan& plan, uint32_t threads);
+  // `threads`: 0 for one per processor. One at a time in a process, where the port has one pool of workers.
+  PlanRun(const Port& port, const Recipe& recipe, const OwnedPlan& plan, uint32_t threads);
   ~PlanRun();
   PlanRun(const PlanRun&) = delete;
   PlanRun& operator=(const PlanRun&) = delete;
@@ -30,15 +30,17 @@ class PlanRun {
   void observe(const RowObserver& observer) { trainer_.observer = observer; }
   const Trainer& trainer() const { return trainer_; }
   const Workers& workers() const { return workers_; }
+  const Port& port() const { return port_; }
+  void finish() const;  // what is queued
 
  private:
   void release();
-  static Status fill(void* self, uint64_t step, uint32_t micro_batch, void* input, int32_t* labels);
+  static Status fill(void* self, uint64_t step, uint32_t micro_batch, BatchSink& sink);
+  const Port& port_;
   const Plan plan_;
   std::unique_ptr<Dataset> data_;  // null: zeros
   std::exception_ptr thrown_;      // by the data set: lib knows no exceptions, so it waits until the step has returned
   Workers workers_;
-  bool workers_started_ = false;
   Arena arena_;
   Trainer trainer_;
   StepReport report_;
@@ -60,6 +62,6 @@ struct MeasureOptions {
 // machine's speed drifts, and with the pages that an arena gets. A kernel's seconds are the mean over all its rows in the steps
 // whose times lie around the median. A recipe with a disk has that measured too, with blocks of its largest boundary, as many as the
 // plan may keep there but at most 512 MiB: what the kernel's page cache holds of so much is as fast in a training.
-Profile measure_profile(const Recipe& recipe, const MeasureOptions& options);
+Profile measure_profile(const Port& port, const Recipe& recipe, const MeasureOptions& options);
 
 }  // namespace reprise

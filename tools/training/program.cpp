@@ -14,8 +14,8 @@
 #include <iostream>
 #include <memory>
 
+#include "lib/check.h"
 #include "lib/reprise.h"
-#include "ports/linux/linux_port.h"
 #include "tools/command_line.h"
 #include "tools/data/dataset.h"
 #include "tools/formats/error.h"
@@ -73,18 +73,16 @@ class DataFeed {
  public:
   explicit DataFeed(Dataset& data) : data_(data) {}
   BatchSource source() {
-    return {this, [](void* self, uint64_t step, uint32_t micro, void* input, int32_t* labels) {
-              return static_cast<DataFeed*>(self)->fill(step, micro, input, labels);
-            }};
+    return {this, [](void* self, uint64_t step, uint32_t micro, BatchSink& sink) { return static_cast<DataFeed*>(self)->fill(step, micro, sink); }};
   }
   void rethrow() const {
     if (thrown_) std::rethrow_exception(thrown_);
   }
 
  private:
-  Status fill(uint64_t step, uint32_t micro, void* input, int32_t* labels) {
+  Status fill(uint64_t step, uint32_t micro, BatchSink& sink) {
     try {
-      data_.fill(step, micro, input, labels);
+      data_.fill(step, micro, sink);
       return ok_status();
     } catch (...) {
       thrown_ = std::current_exception();
@@ -100,12 +98,12 @@ bool is_file(const std::string& path) { return ::access(path.c_str(), R_OK) == 0
 // Everything that outlives a step.
 class Training {
  public:
-  Training(const CompiledPlan& compiled, const Options& options)
-      : plan_(compiled.plan), summary_(compiled.summary), options_(options), recipe_(parse_recipe(compiled.recipe, plan_.name, "/")) {}
+  Training(const CompiledPlan& compiled, const Port& port, const Options& options)
+      : plan_(compiled.plan), port_(port), summary_(compiled.summary), options_(options), recipe_(parse_recipe(compiled.recipe, plan_.name, "/")) {}
   ~Training() {
-    if (workers_started_) linux_stop_workers();
-    linux_close_disk();
-    linux_release_arena(&arena_);
+    port_.stop_workers(&workers_);
+    if (disk_.wait != nullptr) port_.close_disk(&disk_);
+    port_.release_arena(&arena_);
   }
   Training(const Training&) = delete;
   Training& operator=(const Training&) = delete;
@@ -124,13 +122,14 @@ class Training {
     evaluation_data_ = open_dataset(recipe_, Split::kEvaluation);
     last_step_ = options_.steps != 0 ? options_.steps : options_.epochs != 0 ? options_.epochs * steps_per_epoch() : recipe_.steps;
     if (last_step_ == 0) throw UserError(recipe_.name + ": steps: say how long to train: --steps N, --epochs N, or \"steps\" in the recipe", UserError::kUsage);
-    require(linux_set_up_kernels());
-    require(linux_start_workers(options_.threads, &workers_));
-    workers_started_ = true;
+    require(port_.set_up_kernels());
+    require(port_.start_workers(options_.threads, &workers_));
     constexpr uint64_t kGuardBytes = 64 << 10;  // canary behind the plan's last byte: a row that wrote there would be seen
-    require(linux_acquire_arena(plan_.arena_bytes + kGuardBytes, &arena_));
+    require(port_.acquire_arena(plan_.arena_bytes + kGuardBytes, &arena_));
     if (plan_.disk_bytes > 0) open_disk();
-    require(bind(plan_, cpu_backend(), workers_, arena_, trainer_, disk_));
+    std::vector<CheckMark> marks(check_marks(plan_));
+    const Workspace workspace = {marks.data(), marks.size() * sizeof(CheckMark)};
+    require(bind(plan_, cpu_backend(), {.arena = arena_, .workers = &workers_, .disk = disk_, .workspace = workspace}, trainer_));
     if (!initial_weights().empty()) read_state(trainer_, SafetensorsFile(initial_weights()), StatePart::kModel);
     if (!options_.resume.empty()) {
       const std::string warning = resume_snapshot(trainer_, recipe_, options_.resume);
@@ -145,7 +144,8 @@ class Training {
     std::error_code ignored;
     const std::string folder = std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path().string();
     const std::string path = !options_.disk.empty() ? options_.disk : folder + "/" + recipe_.name + ".spill-" + std::to_string(::getpid());
-    const Status status = linux_open_disk(path.c_str(), plan_.disk_bytes, &disk_);
+    if (port_.open_disk == nullptr) throw UserError(recipe_.name + ": the plan keeps values on disk, but a board of port \"" + port_.name + "\" has none");
+    const Status status = port_.open_disk(path.c_str(), plan_.disk_bytes, &disk_);
     if (!status.ok()) fail(path + ": " + bytes_text(plan_.disk_bytes) + " for --disk", status);
   }
 
@@ -180,18 +180,19 @@ class Training {
 
   int train() {
     const uint32_t sequence = recipe_.sequence > 0 ? static_cast<uint32_t>(recipe_.sequence) : 1;
-    Progress progress(trainer_.step, last_step_, samples_per_step() * sequence, recipe_.sequence > 0 ? "tokens" : "images", options_.quiet);
+    Progress progress(trainer_.step, last_step_, samples_per_step() * sequence, recipe_.sequence > 0 ? "tokens" : "images", options_.quiet,
+                      port_.seconds());
     DataFeed feed(*training_data_);
     const BatchSource source = feed.source();
     while (trainer_.step < last_step_ && stop_signal == 0) {
-      const double start = seconds_now();
+      const double start = port_.seconds();
       StepReport report;
       const Status status = train_step(trainer_, source, report);
       if (!status.ok()) progress.finish();
       feed.rethrow();
       require(status);
-      const double end = seconds_now();
-      log_.write(StepLine{trainer_.step, report.loss, report.gradient_norm, report.learning_rate, end - start, plan_.arena_bytes, measured_bytes(trainer_)});
+      const double end = port_.seconds();
+      log_.write(StepLine{trainer_.step, report.loss, report.gradient_norm, report.learning_rate, end - start, plan_.arena_bytes, measure()});
       progress.show(trainer_.step, report.loss, end);
       if (recipe_.evaluate_every != 0 && trainer_.step % recipe_.evaluate_every == 0 && trainer_.step != last_step_) evaluate_now(progress);
       if (options_.save_every != 0 && trainer_.step % options_.save_every == 0 && !options_.save.empty()) save();
@@ -212,8 +213,14 @@ class Training {
     return stopped && options_.save.empty() ? 128 + static_cast<int>(stop_signal) : 0;
   }
 
+  uint64_t measure() const {
+    uint64_t bytes = 0;
+    require(measured_bytes(trainer_, bytes));
+    return bytes;
+  }
+
   void show_memory() const {
-    const uint64_t measured = measured_bytes(trainer_);
+    const uint64_t measured = measure();
     struct rusage usage = {};
     ::getrusage(RUSAGE_SELF, &usage);
     std::cerr << "memory: planned " << plan_.arena_bytes << " bytes, measured " << measured << " bytes ("
@@ -249,12 +256,12 @@ class Training {
   }
 
   const Plan& plan_;
+  const Port& port_;
   const char* const summary_;
   const Options options_;
   const Recipe recipe_;
   std::unique_ptr<Dataset> training_data_, evaluation_data_;
   Workers workers_;
-  bool workers_started_ = false;
   Arena arena_;
   Disk disk_;
   Trainer trainer_;
@@ -262,7 +269,7 @@ class Training {
   uint64_t first_step_ = 0, last_step_ = 0;  // steps done when this run began, and when it ends
 };
 
-void add_options(CLI::App& app, Options& options, const Plan& plan) {
+void add_options(CLI::App& app, Options& options, const Plan& plan, uint32_t most_workers) {
   CLI::Option* steps = app.add_option("--steps", options.steps, "train until this step, resumed steps included; default: the recipe's")->check(integer_from(1));
   app.add_option("--epochs", options.epochs, "train until so many passes over the data")->check(integer_from(1, 1000000000))->excludes(steps);
   app.add_option("--log", options.log, "write a JSON line for each step and evaluation to this file");
@@ -274,23 +281,23 @@ void add_options(CLI::App& app, Options& options, const Plan& plan) {
     app.add_option("--disk", options.disk, "new file for the " + bytes_text(plan.disk_bytes) +
                                                " that the plan keeps on disk, without a name as soon as it is made; default: beside the program");
   }
-  app.add_option("--threads", options.threads, "workers; default: one for each processor")->check(integer_from(1, kMaxWorkers));
+  app.add_option("--threads", options.threads, "workers; default: one for each processor")->check(integer_from(1, most_workers));
   app.add_flag("--quiet", options.quiet, "print errors only");
 }
 
 }  // namespace
 
-int run_training(const CompiledPlan& compiled, int argc, char** argv) {
+int run_training(const CompiledPlan& compiled, const Port& port, int argc, char** argv) {
   const Plan& plan = compiled.plan;
   Options options;
   CLI::App app(std::string("Trains ") + plan.name + " inside the " + bytes_text(plan.arena_bytes) + " that its plan proves.", "train");
-  add_options(app, options, plan);
+  add_options(app, options, plan, port.most_workers);
   try {
     app.parse(argc, argv);
     if (options.save_every != 0 && options.save.empty()) throw UserError("--save-every: needs --save DIR", UserError::kUsage);
     stop_signal = 0;
     set_up_signals();
-    return Training(compiled, options).run();
+    return Training(compiled, port, options).run();
   } catch (const CLI::ParseError& error) {
     return exit_status_of(app, error, "train");
   } catch (const UserError& error) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "lib/plan.h"
+#include "lib/port.h"
 
 namespace reprise {
 
@@ -14,7 +15,7 @@ struct CompiledPlan {
   const char* summary;  // the plan in a few lines, for a person
 };
 
-// Answers the exit status.
-int run_training(const CompiledPlan& compiled, int argc, char** argv);
+// Trains on that board; answers the exit status.
+int run_training(const CompiledPlan& compiled, const Port& port, int argc, char** argv);
 
 }  // namespace reprise

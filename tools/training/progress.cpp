@@ -3,7 +3,6 @@
 // It must not use the heap.
 #include "tools/training/progress.h"
 
-#include <time.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -11,16 +10,9 @@
 
 namespace reprise {
 
-double seconds_now() {
-  timespec now = {};
-  ::clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
-
-Progress::Progress(uint64_t first_step, uint64_t last_step, uint64_t samples_per_step, const char* unit, bool quiet)
-    : first_(first_step), last_(last_step), samples_(samples_per_step), unit_(unit), quiet_(quiet), terminal_(::isatty(STDERR_FILENO) == 1) {
-  start_ = seconds_now();
-}
+Progress::Progress(uint64_t first_step, uint64_t last_step, uint64_t samples_per_step, const char* unit, bool quiet, double now)
+    : first_(first_step), last_(last_step), samples_(samples_per_step), unit_(unit), quiet_(quiet), terminal_(::isatty(STDERR_FILENO) == 1),
+      start_(now) {}
 
 void Progress::show(uint64_t step, double loss, double now) {
   if (quiet_) return;

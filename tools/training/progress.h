@@ -10,7 +10,7 @@ namespace reprise {
 class Progress {
  public:
   // `unit`: what is counted, "images" or "tokens".
-  Progress(uint64_t first_step, uint64_t last_step, uint64_t samples_per_step, const char* unit, bool quiet);
+  Progress(uint64_t first_step, uint64_t last_step, uint64_t samples_per_step, const char* unit, bool quiet, double now_seconds);
   void show(uint64_t step, double loss, double now_seconds);
   void finish();
 
@@ -18,10 +18,9 @@ class Progress {
   const uint64_t first_, last_, samples_;
   const char* const unit_;
   const bool quiet_, terminal_;
-  double start_ = -1, shown_ = -1;
+  const double start_;
+  double shown_ = -1;
   bool drawn_ = false;
 };
-
-double seconds_now();  // monotonic
 
 }  // namespace reprise

@@ -1,11 +1,9 @@
 // One forward of the evaluation program for every byte; only the first sequence of the batch is used.
 // Before the loss head runs, the hidden state of the last position gives the logits of the next byte.
-// It must not change weights.
 #include "tools/training/sample.h"
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <vector>
 
 #include "lib/rng.h"
@@ -22,14 +20,15 @@ class Sampler {
   Status run(uint32_t count) {
     const RowObserver observer = trainer_.observer;
     trainer_.observer = {this, [](void* self, ProgramId, uint32_t row) { static_cast<Sampler*>(self)->before_row(row); }, nullptr};
-    const BatchSource source = {this, [](void* self, uint64_t, uint32_t, void* input, int32_t* labels) {
-                                  static_cast<Sampler*>(self)->fill(static_cast<int32_t*>(input), labels);
+    const BatchSource source = {this, [](void* self, uint64_t, uint32_t, BatchSink& sink) {
+                                  static_cast<Sampler*>(self)->fill(sink);
                                   return ok_status();
                                 }};
     Status status = ok_status();
     for (drawn_ = 0; drawn_ < count && status.ok(); ++drawn_) {
       EvaluationReport unused;
       status = evaluate(trainer_, source, 1, unused);
+      if (status.ok()) status = read_;
     }
     trainer_.observer = observer;
     return status;
@@ -40,11 +39,16 @@ class Sampler {
  private:
   const Tensor& input_tensor() const { return program_.slots[program_.input].tensor; }
 
-  void fill(int32_t* tokens, int32_t* labels) {
-    const size_t T = input_tensor().shape[1], used = std::min(T, text_.size());
-    std::fill_n(tokens, input_tensor().elements(), 0);
-    std::fill_n(labels, input_tensor().elements(), kIgnoredLabel);
+  // The end of the text as the first sequence; the others, and what it leaves free, are zeros.
+  void fill(BatchSink& sink) {
+    const size_t B = input_tensor().shape[0], T = input_tensor().shape[1], used = std::min(T, text_.size());
+    std::vector<int32_t> tokens(T, 0);
+    const std::vector<int32_t> none(T, kIgnoredLabel);
     for (size_t t = 0; t < used; ++t) tokens[t] = static_cast<unsigned char>(text_[text_.size() - used + t]);
+    for (size_t b = 0; b < B; ++b) {
+      sink.add(tokens.data(), T * sizeof(int32_t), none.data(), T);
+      std::fill(tokens.begin(), tokens.end(), 0);
+    }
     position_ = used - 1;
   }
 
@@ -55,9 +59,11 @@ class Sampler {
     const Tensor& x = program_.slots[ref_index(hidden)].tensor;
     const Tensor& w = trainer_.plan->state[ref_index(weight)].tensor;
     const uint32_t C = w.shape[1], V = w.shape[0];
-    const unsigned char* states = trainer_.region(Region::kProgram) + x.offset;
+    const ArenaAddress states = trainer_.region(Region::kProgram) + x.offset;
     const std::vector<float> state = x.dtype == DType::kBf16 ? row_of<Bf16>(states, C) : row_of<float>(states, C);
-    const float* table = static_cast<const float*>(trainer_.state_tensor(ref_index(weight)));
+    std::vector<float> table(static_cast<size_t>(V) * C);
+    if (read_.ok()) read_ = trainer_.read(table.data(), trainer_.state_tensor(ref_index(weight)), table.size() * sizeof(float));
+    if (!read_.ok()) return;
     std::vector<double> logits(V);
     for (uint32_t v = 0; v < V; ++v) {
       for (uint32_t c = 0; c < C; ++c) logits[v] += static_cast<double>(state[c]) * static_cast<double>(table[v * C + c]);
@@ -67,9 +73,10 @@ class Sampler {
 
   // The hidden state of the last position.
   template <typename Stored>
-  std::vector<float> row_of(const unsigned char* states, uint32_t C) const {
-    const Stored* row = reinterpret_cast<const Stored*>(states) + position_ * C;
-    return std::vector<float>(row, row + C);
+  std::vector<float> row_of(ArenaAddress states, uint32_t C) {
+    std::vector<Stored> row(C);
+    read_ = trainer_.read(row.data(), states + position_ * C * sizeof(Stored), C * sizeof(Stored));
+    return std::vector<float>(row.begin(), row.end());
   }
 
   uint32_t draw(std::vector<double>& logits) const {
@@ -90,6 +97,7 @@ class Sampler {
   const double temperature_;
   size_t position_ = 0;
   uint32_t drawn_ = 0;
+  Status read_;  // what the arena answered
 };
 
 }  // namespace

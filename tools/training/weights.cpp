@@ -1,10 +1,10 @@
 // The conversions of weights.h.
-// Tensors are written in pieces through one small buffer: a snapshot needs no copy of the weights.
+// Tensors come and go in pieces through one small buffer: a snapshot needs no copy of the weights.
 // It must not know steps or schedules.
 #include "tools/training/weights.h"
 
+#include <algorithm>
 #include <cstring>
-#include <functional>
 
 #include "tools/formats/error.h"
 
@@ -26,17 +26,29 @@ std::vector<uint64_t> stored_shape(const Tensor& t) {
   return std::vector<uint64_t>(t.shape, t.shape + t.rank);
 }
 
-// Calls visit(index in the file's [K,C,R,S], index in memory's [K,R,S,C]) for every element.
-template <typename F>
-void for_each_conv_element(const Tensor& t, const F& visit) {
-  const uint64_t window = uint64_t{t.shape[1]} * t.shape[2], channels = t.shape[3];
-  uint64_t stored = 0;
-  for (uint64_t k = 0; k < t.shape[0]; ++k) {
+// A convolution's weight goes between memory's [K,R,S,C] and the file's [K,C,R,S] one output channel at a time.
+struct ConvChannel {
+  explicit ConvChannel(const Tensor& t) : window(uint64_t{t.shape[1]} * t.shape[2]), channels(t.shape[3]), stored(window * channels), planned(window * channels) {}
+
+  void from_file() {
+    for_each([this](uint64_t file, uint64_t memory) { planned[memory] = stored[file]; });
+  }
+  void to_file() {
+    for_each([this](uint64_t file, uint64_t memory) { stored[file] = planned[memory]; });
+  }
+  uint64_t bytes() const { return stored.size() * sizeof(float); }
+
+  uint64_t window, channels;
+  std::vector<float> stored, planned;  // [C, R*S] and [R*S, C]
+
+ private:
+  template <typename F>
+  void for_each(const F& visit) {
     for (uint64_t c = 0; c < channels; ++c) {
-      for (uint64_t rs = 0; rs < window; ++rs) visit(stored++, (k * window + rs) * channels + c);
+      for (uint64_t rs = 0; rs < window; ++rs) visit(c * window + rs, rs * channels + c);
     }
   }
-}
+};
 
 const StoredTensor& find_tensor(const SafetensorsFile& file, const StateTensor& state) {
   static const std::string kPrefix = "transformer.";
@@ -49,31 +61,41 @@ const StoredTensor& find_tensor(const SafetensorsFile& file, const StateTensor& 
   return file.find(name, stored_type(state.tensor), stored_shape(state.tensor));
 }
 
-void copy_in(const StoredTensor& stored, const Tensor& tensor, void* to) {
-  if (!is_conv_weight(tensor)) {
-    std::memcpy(to, stored.data, stored.bytes);
-    return;
-  }
-  for_each_conv_element(tensor, [&](uint64_t from_index, uint64_t to_index) {
-    std::memcpy(static_cast<float*>(to) + to_index, stored.data + from_index * sizeof(float), sizeof(float));
-  });
+void require(const Status& status) {
+  if (!status.ok()) throw UserError(std::string("the arena cannot be reached: ") + status.message);
 }
 
-void copy_out(const Tensor& tensor, const void* from, SafetensorsWriter& writer) {
-  if (!is_conv_weight(tensor)) {
-    writer.write(from, tensor.used_bytes());
+void copy_in(const Trainer& trainer, uint32_t index, const StoredTensor& stored) {
+  const Tensor& tensor = trainer.plan->state[index].tensor;
+  const ArenaAddress to = trainer.state_tensor(index);
+  if (!is_conv_weight(tensor)) return require(trainer.write(to, stored.data, stored.bytes));
+  ConvChannel channel(tensor);
+  for (uint64_t k = 0; k < tensor.shape[0]; ++k) {
+    std::memcpy(channel.stored.data(), stored.data + k * channel.bytes(), channel.bytes());  // the file promises no alignment
+    channel.from_file();
+    require(trainer.write(to + k * channel.bytes(), channel.planned.data(), channel.bytes()));
+  }
+}
+
+void copy_out(const Trainer& trainer, uint32_t index, SafetensorsWriter& writer) {
+  const Tensor& tensor = trainer.plan->state[index].tensor;
+  const ArenaAddress from = trainer.state_tensor(index);
+  if (is_conv_weight(tensor)) {
+    ConvChannel channel(tensor);
+    for (uint64_t k = 0; k < tensor.shape[0]; ++k) {
+      require(trainer.read(channel.planned.data(), from + k * channel.bytes(), channel.bytes()));
+      channel.to_file();
+      writer.write(channel.stored.data(), channel.bytes());
+    }
     return;
   }
-  float piece[4096];
-  size_t filled = 0;
-  for_each_conv_element(tensor, [&](uint64_t, uint64_t index) {
-    piece[filled++] = static_cast<const float*>(from)[index];
-    if (filled == std::size(piece)) {
-      writer.write(piece, sizeof piece);
-      filled = 0;
-    }
-  });
-  writer.write(piece, filled * sizeof(float));
+  std::vector<unsigned char> piece(uint64_t{64} << 10);
+  const uint64_t bytes = tensor.used_bytes();
+  for (uint64_t at = 0; at < bytes; at += piece.size()) {
+    const uint64_t size = std::min<uint64_t>(piece.size(), bytes - at);
+    require(trainer.read(piece.data(), from + at, size));
+    writer.write(piece.data(), size);
+  }
 }
 
 }  // namespace
@@ -85,7 +107,7 @@ void read_state(const Trainer& trainer, const SafetensorsFile& file, StatePart p
   }
   for (uint32_t i = 0; i < plan.state.count; ++i) {
     const StateTensor& state = plan.state[i];
-    if (belongs(state, part)) copy_in(find_tensor(file, state), state.tensor, trainer.state_tensor(i));
+    if (belongs(state, part)) copy_in(trainer, i, find_tensor(file, state));
   }
 }
 
@@ -98,7 +120,7 @@ void write_state(const Trainer& trainer, const std::string& path, StatePart part
     if (belongs(state, part)) writer.declare(state.name, stored_type(state.tensor), stored_shape(state.tensor));
   }
   for (uint32_t i = 0; i < plan.state.count; ++i) {
-    if (belongs(plan.state[i], part)) copy_out(plan.state[i].tensor, trainer.state_tensor(i), writer);
+    if (belongs(plan.state[i], part)) copy_out(trainer, i, writer);
   }
   writer.finish();
 }

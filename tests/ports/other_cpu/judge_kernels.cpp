@@ -1,6 +1,5 @@
 // Every CPU kernel on every case of the table, by the judges of kernel_judge.h, without GoogleTest.
 // Here because a processor that is emulated has a C++ library at best.
-// It must not know how a kernel computes.
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -9,6 +8,7 @@
 #include "lib/cpu/cpu_backend.h"
 #include "lib/cpu/gemm_tile.h"
 #include "tests/ops/kernel_judge.h"
+#include "tests/ops/plant.h"
 
 namespace {
 
@@ -25,10 +25,6 @@ struct Count {
   }
 };
 
-bool multiplies(const KernelCase& c) {
-  return c.op == Op::kConv || c.op == Op::kNormConv || c.op == Op::kLinear || c.op == Op::kAttention || c.op == Op::kLossHead;
-}
-
 // An emulator is slow: bits are compared where the case is another than one before that only adds.
 void judge(const KernelCase& c, Count& count) {
   count.add(c, judge_reference(kCpuBackend, c));
@@ -37,10 +33,10 @@ void judge(const KernelCase& c, Count& count) {
 }
 
 // A kernel that adds once too often: one that no judge notices would make the rest worthless.
-Status wrong_add(const KernelContext& context, const AddArgs& args) {
-  const Status status = kCpuBackend.add_forward(context, args);
+Status wrong_add(const KernelContext&, const AddArgsOf<float>& args) {
+  for (uint64_t i = 0; i < args.n; ++i) args.y[i] = args.a[i] + args.b[i];
   args.y[args.n - 1] += 1;
-  return status;
+  return ok_status();
 }
 
 }  // namespace
@@ -51,7 +47,7 @@ int main(int argc, char** argv) {
   const size_t part = std::strtoul(argv[1], nullptr, 10), parts = std::strtoul(argv[2], nullptr, 10);
   Count count, baseline, mutant;
   Backend wrong = kCpuBackend;
-  wrong.add_forward = wrong_add;
+  plant<Op::kAdd, Pass::kForward, float, wrong_add>(wrong);
   if (!select_gemm_tile(GemmTileChoice::kPortable).ok()) return 2;
   const std::vector<KernelCase> cases = kernel_cases();
   for (size_t i = part; i < cases.size(); i += parts) {
@@ -63,7 +59,7 @@ int main(int argc, char** argv) {
   std::printf("%s: %d judgements\n", kCpuBackend.kernel_set(), count.cases);
   if (!select_gemm_tile(GemmTileChoice::kBaseline).ok()) return 2;
   for (size_t i = part; i < cases.size(); i += parts) {
-    if (multiplies(cases[i])) baseline.add(cases[i], judge_reference(kCpuBackend, cases[i]));
+    if (family_of(cases[i].op).multiplies) baseline.add(cases[i], judge_reference(kCpuBackend, cases[i]));
   }
   std::printf("%s: %d judgements\n", kCpuBackend.kernel_set(), baseline.cases);
   return count.faults + baseline.faults + mutant.faults == 0 && count.cases > 0 ? 0 : 1;

@@ -13,22 +13,25 @@ namespace {
 using namespace reprise;
 
 // Small whole numbers, the same on every processor; the same batch every time, so that the loss must fall.
-Status fill_batch(void* state, uint64_t, uint32_t, void* input, int32_t* labels) {
+Status fill_batch(void* state, uint64_t, uint32_t, BatchSink& sink) {
   const Program& program = static_cast<const Plan*>(state)->program(ProgramId::kMicroFirst);
-  const Tensor& values = program.slots[program.input].tensor;
+  const bool images = program.slots[program.input].tensor.dtype == DType::kF32;
   uint32_t random = 12345;
   const auto next = [&random](uint32_t below) { return (random = random * 1664525u + 1013904223u) / 65536 % below; };
-  for (uint64_t i = 0; i < values.elements(); ++i) {
-    if (values.dtype == DType::kF32) {
-      static_cast<float*>(input)[i] = static_cast<float>(next(256)) / 64 - 2;
-    } else {
-      static_cast<int32_t*>(input)[i] = static_cast<int32_t>(next(31));
-    }
+  while (sink.input_bytes() > 0) {
+    const uint32_t number = next(images ? 256 : 31);
+    const float pixel = static_cast<float>(number) / 64 - 2;
+    sink.add(images ? static_cast<const void*>(&pixel) : &number, sizeof number, nullptr, 0);
   }
-  const uint64_t count = program.slots[program.labels].tensor.elements();
-  for (uint64_t i = 0; i < count; ++i) labels[i] = static_cast<int32_t>(next(4));
+  while (sink.label_count() > 0) {
+    const int32_t label = static_cast<int32_t>(next(4));
+    sink.add(nullptr, 0, &label, 1);
+  }
   return ok_status();
 }
+
+// The checker's marks; a plan that wants more is refused by bind.
+CheckMark marks[1 << 16];
 
 int fail(const Status& status) {
   std::fprintf(stderr, "%s (%llu)\n", status.message, static_cast<unsigned long long>(status.detail));
@@ -44,10 +47,11 @@ int main(int argc, char** argv) {
   Workers workers;
   Arena arena;
   Trainer trainer;
-  if (const Status status = linux_set_up_kernels(); !status.ok()) return fail(status);
-  if (const Status status = linux_start_workers(static_cast<uint32_t>(std::atoi(argv[2])), &workers); !status.ok()) return fail(status);
-  if (const Status status = linux_acquire_arena(plan.arena_bytes + 4096, &arena); !status.ok()) return fail(status);
-  if (const Status status = bind(plan, cpu_backend(), workers, arena, trainer); !status.ok()) return fail(status);
+  if (const Status status = linux_port().set_up_kernels(); !status.ok()) return fail(status);
+  if (const Status status = linux_port().start_workers(static_cast<uint32_t>(std::atoi(argv[2])), &workers); !status.ok()) return fail(status);
+  if (const Status status = linux_port().acquire_arena(plan.arena_bytes + 4096, &arena); !status.ok()) return fail(status);
+  const Resources resources = {.arena = arena, .workers = &workers, .workspace = {marks, sizeof marks}};
+  if (const Status status = bind(plan, cpu_backend(), resources, trainer); !status.ok()) return fail(status);
   std::printf("kernels %s\n", cpu_backend().kernel_set());
   const BatchSource source = {const_cast<Plan*>(&plan), fill_batch};
   for (int step = 0; step < std::atoi(argv[1]); ++step) {
@@ -55,9 +59,11 @@ int main(int argc, char** argv) {
     if (const Status status = train_step(trainer, source, report); !status.ok()) return fail(status);
     std::printf("loss %.9f %a\n", report.loss, report.loss);
   }
-  linux_stop_workers();
-  if (measured_bytes(trainer) == plan.arena_bytes) return 0;
+  uint64_t measured = 0;
+  if (const Status status = measured_bytes(trainer, measured); !status.ok()) return fail(status);
+  linux_port().stop_workers(&workers);
+  if (measured == plan.arena_bytes) return 0;
   std::fprintf(stderr, "planned %llu bytes, measured %llu\n", static_cast<unsigned long long>(plan.arena_bytes),
-               static_cast<unsigned long long>(measured_bytes(trainer)));
+               static_cast<unsigned long long>(measured));
   return 1;
 }

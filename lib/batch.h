@@ -1,0 +1,61 @@
+// Micro-batches: a source hands them on in pieces, and they go from its own memory into the slots that the plan keeps for them.
+// Here because a source must work without seeing the arena, and without a second copy of a batch on the host.
+#pragma once
+
+#include "lib/host_access.h"
+
+namespace reprise {
+
+// Takes one micro-batch: pieces follow one another, of any size, a sample or a whole batch. The first piece that does not fit or
+// cannot be copied decides `status`; later ones are dropped.
+class BatchSink {
+ public:
+  // The slots and their sizes; `host` and `context` must outlive the sink.
+  BatchSink(const HostAccess& host, const KernelContext& context, ArenaAddress input, uint64_t input_bytes, ArenaAddress labels,
+            uint64_t label_count)
+      : host_(host), context_(context), input_(input), labels_(labels), input_bytes_(input_bytes), label_count_(label_count) {}
+
+  // What the micro-batch still wants, the input as the plan's slot has it (Program::input); nothing once a piece has failed.
+  uint64_t input_bytes() const { return input_bytes_; }
+  uint64_t label_count() const { return label_count_; }
+
+  void add(const void* input, uint64_t input_bytes, const int32_t* labels, uint64_t label_count) {
+    if (!status_.ok()) return;
+    status_ = copy(input, input_bytes, labels, label_count);
+    if (!status_.ok()) input_bytes_ = label_count_ = 0;
+  }
+
+  // Of the whole micro-batch: asked when the source has returned.
+  Status status() const {
+    if (!status_.ok() || (input_bytes_ == 0 && label_count_ == 0)) return status_;
+    return {Code::kUnsupported, "the source gives less than the plan's micro-batch holds", 0};
+  }
+
+ private:
+  Status copy(const void* input, uint64_t input_bytes, const int32_t* labels, uint64_t label_count) {
+    if (input_bytes > input_bytes_ || label_count > label_count_) {
+      return {Code::kUnsupported, "the source gives more than the plan's micro-batch holds", 0};
+    }
+    if (input_bytes > 0) REPRISE_RETURN_IF_ERROR(host_.copy_in(context_, input_, input, input_bytes));
+    if (label_count > 0) REPRISE_RETURN_IF_ERROR(host_.copy_in(context_, labels_, labels, label_count * sizeof(int32_t)));
+    input_ = input_ + input_bytes;
+    labels_ = labels_ + label_count * sizeof(int32_t);
+    input_bytes_ -= input_bytes;
+    label_count_ -= label_count;
+    return ok_status();
+  }
+
+  const HostAccess& host_;
+  const KernelContext& context_;
+  ArenaAddress input_, labels_;         // where the next piece goes
+  uint64_t input_bytes_, label_count_;  // left
+  Status status_;
+};
+
+// Gives one micro-batch, all of it, from memory of its own. Asked before every micro-batch.
+struct BatchSource {
+  void* state = nullptr;
+  Status (*fill)(void* state, uint64_t step, uint32_t micro_batch, BatchSink& sink) = nullptr;
+};
+
+}  // namespace reprise

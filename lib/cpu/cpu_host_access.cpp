@@ -1,0 +1,25 @@
+// The operations of lib/host_access.h where the arena is the host's memory.
+#include <cstring>
+
+#include "lib/cpu/cpu_host_access.h"
+
+namespace reprise {
+
+Status cpu_copy_in(const KernelContext&, ArenaAddress to, const void* from, uint64_t bytes) {
+  std::memcpy(to.for_kernels, from, bytes);
+  return ok_status();
+}
+
+Status cpu_copy_out(const KernelContext&, void* to, ArenaAddress from, uint64_t bytes) {
+  std::memcpy(to, from.for_kernels, bytes);
+  return ok_status();
+}
+
+Status cpu_fill(const KernelContext&, ArenaAddress to, uint32_t word, uint64_t bytes) {
+  for (uint64_t at = 0; at < bytes; at += sizeof word) std::memcpy(to.for_kernels + at, &word, sizeof word);
+  return ok_status();
+}
+
+Status cpu_synchronise(const KernelContext&) { return ok_status(); }
+
+}  // namespace reprise

@@ -1,0 +1,24 @@
+// How the host reaches the arena, which may be a device's memory that it cannot see: four operations that every backend gives.
+// Here so that weights, batches, scalars, reports and snapshots are the same code whatever the arena is made of.
+#pragma once
+
+#include "lib/port.h"
+
+namespace reprise {
+
+struct KernelContext;
+
+// Operations and kernels of one context take effect in the order in which they were called, and are called from one thread at a
+// time. Any of them but `synchronise` may only be queued: what goes wrong later is then said by the next `synchronise`.
+struct HostAccess {
+  // Done with `from` when it returns.
+  Status (*copy_in)(const KernelContext& context, ArenaAddress to, const void* from, uint64_t bytes) = nullptr;
+  // `to` holds the bytes after the next `synchronise`.
+  Status (*copy_out)(const KernelContext& context, void* to, ArenaAddress from, uint64_t bytes) = nullptr;
+  // Writes `word` over and over; `bytes` is a multiple of its four.
+  Status (*fill)(const KernelContext& context, ArenaAddress to, uint32_t word, uint64_t bytes) = nullptr;
+  // Waits for every operation and kernel so far; says what failed among them.
+  Status (*synchronise)(const KernelContext& context) = nullptr;
+};
+
+}  // namespace reprise

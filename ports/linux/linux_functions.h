@@ -1,0 +1,35 @@
+// The functions of the Linux port's table, each in a file of its own.
+// Here so that linux_port.cpp can name them; everybody else goes through the table.
+#pragma once
+
+#include "lib/port.h"
+
+namespace reprise {
+
+// Memory of the process, zeroed, aligned to the page, with huge pages asked for. kOutOfMemory with the bytes asked for
+// when the machine has not that much available (MemAvailable of /proc/meminfo) or mmap refuses: overcommitted memory
+// would kill the program later, at a row that no plan names. Pages are taken when first written.
+Status linux_acquire_arena(uint64_t bytes, Arena* arena);
+void linux_release_arena(Arena* arena);
+
+// There is one pool in a process: a second start is kUnsupported. run() takes no heap and no lock: it must be called from one
+// thread at a time. A worker's stack has kWorkerStackBytes, taken by mmap when the pool starts; the calling thread must have as
+// much, which a process's main thread has (8 MiB unless `ulimit -s` says otherwise).
+Status linux_start_workers(uint32_t count, Workers* workers);
+void linux_stop_workers(Workers* workers);
+constexpr uint32_t kMaxWorkers = 64;
+constexpr uint64_t kWorkerStackBytes = uint64_t{1} << 20;
+
+// Makes a file of that many bytes for a plan's disk_bytes, reserves its blocks (a full disk is said now, not in the middle of a
+// step) and takes its name away, so that nothing is left behind however the process ends. kInputOutput with errno as the detail
+// where that fails; nothing that exists under `path` is touched. There is one in a process. One thread does the transfers; starting
+// and waiting take no heap. The kernel's page cache lies between: what fits there is not waited for.
+Status linux_open_disk(const char* path, uint64_t bytes, Disk* disk);
+// After the last step: what is still queued is done first.
+void linux_close_disk(Disk* disk);
+
+// Tells BLIS its architecture by CPUID feature, unless BLIS_ARCH_TYPE is set (BLIS 0.9.0 knows no processor younger than itself
+// and would take its generic kernels), then selects the GEMM tile.
+Status linux_set_up_kernels();
+
+}  // namespace reprise

@@ -1,0 +1,34 @@
+// The Linux port's table, and its clock.
+#include "ports/linux/linux_port.h"
+
+#include <time.h>
+
+#include "ports/linux/linux_functions.h"
+
+namespace reprise {
+namespace {
+
+double linux_seconds() {
+  timespec now = {};
+  (void)clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+constexpr Port kLinuxPort = {
+    .name = "linux",
+    .set_up_kernels = linux_set_up_kernels,
+    .acquire_arena = linux_acquire_arena,
+    .release_arena = linux_release_arena,
+    .start_workers = linux_start_workers,
+    .stop_workers = linux_stop_workers,
+    .most_workers = kMaxWorkers,
+    .open_disk = linux_open_disk,
+    .close_disk = linux_close_disk,
+    .seconds = linux_seconds,
+};
+
+}  // namespace
+
+const Port& linux_port() { return kLinuxPort; }
+
+}  // namespace reprise

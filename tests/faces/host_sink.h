@@ -1,0 +1,21 @@
+// A sink for micro-batches in plain memory: what a data set gives can be looked at without a trainer.
+#pragma once
+
+#include <cstring>
+
+#include "lib/backend.h"
+#include "lib/batch.h"
+
+namespace reprise {
+
+inline BatchSink host_sink(void* input, uint64_t input_bytes, int32_t* labels, uint64_t label_count) {
+  static const KernelContext kContext;
+  static const HostAccess kHost = {.copy_in = [](const KernelContext&, ArenaAddress to, const void* from, uint64_t bytes) {
+    std::memcpy(to.for_kernels, from, bytes);
+    return ok_status();
+  }};
+  const auto address = [](void* memory) { return ArenaAddress{static_cast<unsigned char*>(memory)}; };
+  return BatchSink(kHost, kContext, address(input), input_bytes, address(labels), label_count);
+}
+
+}  // namespace reprise

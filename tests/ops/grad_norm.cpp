@@ -1,0 +1,108 @@
+// The norm of all gradients and the clipping by it: cases, data and reference.
+#include <algorithm>
+#include <cmath>
+
+#include "tests/ops/op_family.h"
+
+namespace reprise::test {
+namespace {
+
+using namespace ref;
+
+// ---- cases ----
+
+// Norms are doubles. DType has no name for them yet, so a case gives them the type of the same size, and case_plan.cpp two f32 each.
+std::optional<Tensor> norms_tensor(uint32_t count) { return shaped({count}, DType::kI64); }
+
+// The tensors of a group lie side by side; the argument covers them and the padding between them.
+void add_reduce(CaseTable& table, const std::vector<uint32_t>& sizes, const char* name) {
+  std::vector<Tensor> group;
+  uint64_t offset = 0;
+  for (const uint32_t size : sizes) {
+    group.push_back(*shaped({size}));
+    group.back().offset = offset;
+    offset += group.back().bytes;
+  }
+  const auto count = static_cast<uint32_t>(group.size());
+  const GroupAttribute attribute{count, 0, group.back().offset / sizeof(float) + group.back().elements()};
+  table.add(Op::kGradNorm, Pass::kReduce, name, {norms_tensor(count), shaped({static_cast<uint32_t>(offset / sizeof(float))})}, attribute)
+      .group = group;
+}
+
+void add_finish(CaseTable& table, uint32_t count, float max_norm, const char* name, DataKind data = DataKind::kPlain) {
+  table.add(Op::kGradNorm, Pass::kFinish, name, {scalars_tensor(), norms_tensor(count)}, ClipAttribute{max_norm}).data = data;
+}
+
+void add_cases(CaseTable& table) {
+  if (table.is_bench()) return;
+  add_reduce(table, {1}, "one");
+  add_reduce(table, {1, 65, 3, 1000, 64, 5}, "padded");
+  add_reduce(table, {100003, 7}, "long");
+  add_reduce(table, std::vector<uint32_t>(300, 70), "many");
+  add_reduce(table, {32768, 32769, 32767}, "whole_blocks");
+  add_finish(table, 1, 0.0f, "one_unclipped");
+  add_finish(table, 7, 0.0f, "unclipped");
+  add_finish(table, 7, 1.0f, "clipped");
+  add_finish(table, 7, 1000.0f, "below_the_limit");
+  add_finish(table, 7, 0.001f, "clipped_small", DataKind::kTiny);
+  add_finish(table, 300, 1.0f, "clipped_many");
+  add_finish(table, 7, 1.0f, "non_finite", DataKind::kNonFinite);
+  add_finish(table, 7, 0.0f, "nan_unclipped", DataKind::kNaN);
+  add_finish(table, 7, 1.0f, "already_skipped", DataKind::kSkip);
+}
+
+// ---- data ----
+
+void fit_data(CaseDraft& draft) {
+  const KernelCase& c = draft.c;
+  if (c.pass == Pass::kFinish) {
+    for (double& norm : draft.value(1)) norm = std::abs(norm) * (c.data == DataKind::kTiny ? 1e-6 : 1.0);
+    if (c.is_non_finite()) draft.value(1).flat(3) = not_finite(c);
+    return;
+  }
+  Array padded = zeros_like(draft.value(1));  // padding between tensors is zero, as the plan promises
+  for (const Tensor& tensor : c.group) {
+    for (uint64_t i = tensor.offset / 4; i < tensor.offset / 4 + tensor.elements(); ++i) padded(i) = draft.value(1)(i);
+  }
+  draft.value(1) = padded;
+}
+
+// ---- results ----
+
+// In double: the unit roundoff of f32 is scaled away.
+void expect_reduce(Oracle& o) {
+  const std::vector<Tensor>& group = o.c.group;
+  Expected e{zeros({group.size()}), zeros({group.size()}), 1};
+  for (size_t t = 0; t < group.size(); ++t) {
+    long double sum = 0;
+    const uint64_t first = group[t].offset / 4, n = group[t].elements();
+    for (uint64_t i = first; i < first + n; ++i) sum += static_cast<long double>(o.value(1)(i)) * o.value(1)(i);
+    e.value(t) = static_cast<double>(sum);
+    e.magnitude(t) = e.value(t) * std::sqrt(static_cast<double>(n)) * 0x1p-29;
+  }
+  o.expect(0, e);
+}
+
+void expect_finish(Oracle& o) {
+  double sum = 0;
+  for (const double norm : o.value(1)) sum += norm;
+  if (!std::isfinite(sum)) {
+    o.out.only_skip = true;
+    o.out.scalars.skip = 1;
+    return;
+  }
+  const double norm = std::sqrt(sum), max_norm = o.c.as<ClipAttribute>().max_norm;
+  const double factor = max_norm == 0 ? 1.0 : std::min(1.0, max_norm / (norm + 1e-6));
+  o.out.gradient_norm = number(norm, norm, 2);
+  o.out.clip_factor = number(factor, factor, factor == 1.0 ? 0 : 4);
+}
+
+void expect(Oracle& o) { o.c.pass == Pass::kReduce ? expect_reduce(o) : expect_finish(o); }
+
+constexpr Op kFamilyOps[] = {Op::kGradNorm};
+
+}  // namespace
+
+extern constinit const OpFamily kGradNormFamily = {.ops = kFamilyOps, .add_cases = add_cases, .fit_data = fit_data, .expect = expect};
+
+}  // namespace reprise::test

@@ -1,0 +1,107 @@
+// A kernel case: a kernel, the shapes of its arguments, its attribute, and what is peculiar about its data.
+// Here so that reference comparison, finite differences, worker counts, CPU against CUDA and benchmarks see the same cases.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "lib/op.h"
+
+namespace reprise::test {
+
+// What is peculiar about a case's data; kPlain is uniform in [-1, 1).
+enum class DataKind : uint8_t {
+  kPlain,
+  kOffset,      // x lies around 100 with a spread of 1: a variance from E[x^2] - E[x]^2 in f32 fails
+  kConstant,    // every x is 3.25: the variance is zero
+  kTies,        // small integers: equal values in one window
+  kNegative,    // all below -1: a padding of zero would win
+  kLarge,       // values eight times as large: exponentials overflow unless shifted
+  kEqual,       // the head's weights are zero: every logit is the same
+  kAllLabelled,
+  kAllIgnored,
+  kBadLow,      // one label or token is below the range
+  kBadHigh,     // one label or token is the first above the range
+  kNonFinite,   // an input holds an infinity
+  kNaN,         // an input holds a NaN
+  kTiny,        // values a thousand times as small
+  kSkip,        // scalars.skip is set before the call
+};
+
+enum class CaseUse : uint8_t { kTest, kBench };
+
+// The one attribute of the kernel's kind.
+using CaseAttribute = std::variant<std::monostate, WindowAttribute, NormAttribute, LinearAttribute, GeluAttribute, AttentionAttribute,
+                                   DropoutAttribute, GroupAttribute, ClipAttribute, UpdateAttribute>;
+
+// The pools of a plan that has this attribute alone, at index 0. They point into it.
+inline AttributePools pools_of(const CaseAttribute& attribute) {
+  AttributePools pools;
+  const auto set = [&attribute]<typename T>(Span<T>& pool) {
+    if (const T* value = std::get_if<T>(&attribute)) pool = {value, 1};
+  };
+  set(pools.window), set(pools.norm), set(pools.linear), set(pools.gelu), set(pools.attention), set(pools.dropout);
+  set(pools.group), set(pools.clip), set(pools.update);
+  return pools;
+}
+
+struct KernelCase {
+  std::string id;  // letters, digits, underscores: a part of the GoogleTest name, so it replays by --gtest_filter
+  CaseUse use = CaseUse::kTest;
+  Op op{};
+  Pass pass{};
+  std::vector<std::optional<Tensor>> arguments;  // in kOps order, scratch left out; absent optional arguments are empty
+  CaseAttribute attribute;
+  uint32_t accumulate = 0;     // bit n: output n is added to, as in Row
+  std::vector<Tensor> group;   // grad_norm.reduce: the tensors of its group, offsets from the first one's start
+  DataKind data = DataKind::kPlain;
+  uint32_t micro_batches = 1;  // of the step that the scalars speak of
+  uint64_t multiply_adds = 0;  // what a benchmark divides by; 0 where bytes matter instead
+
+  const KernelInfo& info() const { return kOps[kernel_index(op, pass)]; }
+  const Tensor& tensor(uint32_t i) const { return *arguments[i]; }
+  bool has(uint32_t i) const { return i < arguments.size() && arguments[i].has_value(); }
+  bool adds(uint32_t i) const { return (accumulate >> i & 1u) != 0; }
+  template <typename Attribute>
+  const Attribute& as() const {
+    return std::get<Attribute>(attribute);
+  }
+  bool expects_bad_index() const { return data == DataKind::kBadLow || data == DataKind::kBadHigh; }
+  bool is_non_finite() const { return data == DataKind::kNonFinite || data == DataKind::kNaN; }
+};
+
+inline std::optional<Tensor> shaped(std::initializer_list<uint32_t> shape, DType dtype = DType::kF32) {
+  Tensor tensor;
+  tensor.dtype = dtype;
+  for (const uint32_t dimension : shape) tensor.shape[tensor.rank++] = dimension;
+  tensor.bytes = align_up(tensor.elements() * dtype_bytes(dtype));
+  return tensor;
+}
+inline std::optional<Tensor> scalars_tensor() { return shaped({uint32_t{sizeof(StepScalars)}}, DType::kU8); }
+
+inline bool is_scalars(const KernelCase& c, uint32_t i) { return c.info().arguments[i].name == std::string("scalars"); }
+
+// Whether the case's activations are bf16.
+inline bool stores_bf16(const KernelCase& c) {
+  const uint32_t i = first_activation(c.info());
+  return i < c.arguments.size() && c.has(i) && c.tensor(i).dtype == DType::kBf16;
+}
+
+// The same case with its activations stored as bf16; nothing for a kernel without any.
+inline std::optional<KernelCase> stored_as_bf16(KernelCase c) {
+  const KernelInfo& info = c.info();
+  if (first_activation(info) == kMaxArguments) return std::nullopt;
+  for (uint32_t i = 0; i < c.arguments.size(); ++i) {
+    if (!info.arguments[i].activation || !c.has(i)) continue;
+    c.arguments[i]->dtype = DType::kBf16;
+    c.arguments[i]->bytes = align_up(c.arguments[i]->elements() * dtype_bytes(DType::kBf16));
+  }
+  c.id += "_bf16";
+  return c;
+}
+
+}  // namespace reprise::test

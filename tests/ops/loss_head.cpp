@@ -1,0 +1,226 @@
+// The loss head, softmax cross-entropy over a linear layer: cases, data, reference and slope.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "tests/ops/op_family.h"
+#include "tests/ref/linear.h"
+
+namespace reprise::test {
+namespace {
+
+using namespace ref;
+
+// ---- the reference, with the whole matrix of logits ----
+
+struct LossHead {
+  Array p;                  // [M,V] softmax
+  Array row_loss;           // [M]; 0 without a label
+  Array sharpness;          // [M]: 1 + the row's largest sum of |x||w| + |b|, + |lse|
+  double sum = 0;           // of the rows' losses
+  double sum_magnitude = 0;
+  uint64_t labelled = 0, correct = 0;
+  double smallest_margin = std::numeric_limits<double>::infinity();  // between the two largest logits of a row, in units of sharpness
+
+  double mean() const { return labelled == 0 ? 0.0 : sum / static_cast<double>(labelled); }
+};
+
+LossHead loss_head(const Array& x, const Array& w, const Array* bias, const Array& labels) {
+  const Array logits_out = linear_forward(x, w, bias, false);
+  const Array absolute_bias = bias != nullptr ? magnitudes(*bias) : Array();
+  const Array sizes_out = linear_forward(magnitudes(x), magnitudes(w), bias != nullptr ? &absolute_bias : nullptr, false);
+  const auto logits = view<2>(logits_out), sizes = view<2>(sizes_out);
+  const size_t M = logits.shape(0), V = logits.shape(1);
+  LossHead out;
+  out.p = zeros({M, V});
+  out.row_loss = out.sharpness = zeros({M});
+  for (size_t m = 0; m < M; ++m) {
+    size_t best = 0;
+    for (size_t v = 1; v < V; ++v) best = logits(m, v) > logits(m, best) ? v : best;
+    double sum = 0, size = 0, second = -std::numeric_limits<double>::infinity();
+    for (size_t v = 0; v < V; ++v) {
+      sum += std::exp(logits(m, v) - logits(m, best));
+      size = std::max(size, sizes(m, v));
+      if (v != best) second = std::max(second, logits(m, v));
+    }
+    const double lse = logits(m, best) + std::log(sum);
+    for (size_t v = 0; v < V; ++v) out.p(m, v) = std::exp(logits(m, v) - lse);
+    out.sharpness(m) = 1 + size + std::abs(lse);
+    if (labels(m) == kIgnoredLabel) continue;
+    const auto label = static_cast<size_t>(labels(m));
+    out.row_loss(m) = lse - logits(m, label);
+    out.sum += out.row_loss(m);
+    out.sum_magnitude += out.sharpness(m);
+    out.labelled += 1;
+    out.correct += best == label;
+    if (size > 0) out.smallest_margin = std::min(out.smallest_margin, (logits(m, best) - second) / out.sharpness(m));
+  }
+  return out;
+}
+
+struct LossHeadGradients {
+  Array dx, dw, db;
+  Array dx_magnitude, dw_magnitude, db_magnitude;
+};
+
+LossHeadGradients loss_head_backward(const Array& x, const Array& w, const Array* bias, const Array& labels,
+                                            double micro_batches) {
+  const LossHead head = loss_head(x, w, bias, labels);
+  Array d = zeros_like(head.p), size = zeros_like(head.p);
+  for (size_t m = 0; m < d.shape(0); ++m) {
+    if (labels(m) == kIgnoredLabel) continue;
+    const double share = 1.0 / (static_cast<double>(head.labelled) * micro_batches);
+    for (size_t v = 0; v < d.shape(1); ++v) {
+      const double target = v == static_cast<size_t>(labels(m)) ? 1.0 : 0.0;
+      d(m, v) = (head.p(m, v) - target) * share;
+      size(m, v) = (head.p(m, v) * head.sharpness(m) + target) * share;
+    }
+  }
+  return {product(d, w),       product(transposed(d), x),
+          xt::sum(d, {0}),     product(size, magnitudes(w)),
+          product(transposed(size), magnitudes(x)), xt::sum(size, {0})};
+}
+
+// ---- cases ----
+
+void add_loss_head(CaseTable& table, uint32_t M, uint32_t C, uint32_t V, DataKind data, const char* name, uint32_t micro_batches = 1) {
+  const auto x = shaped({M, C}), w = shaped({V, C}), b = shaped({V}), labels = shaped({M}, DType::kI32), s = scalars_tensor();
+  const std::string tag = "m" + str(M) + "_c" + str(C) + "_v" + str(V) + name;
+  const uint64_t work = uint64_t{M} * C * V;
+  const auto add = [&](Pass pass, const std::string& tag, uint64_t multiply_adds, CaseTable::Arguments arguments) {
+    KernelCase& c = table.add(Op::kLossHead, pass, tag, std::move(arguments));
+    c.data = data, c.micro_batches = micro_batches, c.multiply_adds = multiply_adds;
+  };
+  add(Pass::kBackward, tag, 3 * work, {x, w, b, s, x, w, b, labels});
+  table.again_accumulating(0b110);
+  add(Pass::kEvaluate, tag, work, {s, x, w, b, labels});
+  if (table.is_bench()) return;
+  add(Pass::kBackward, tag + "_no_bias", 3 * work, {x, w, {}, s, x, w, {}, labels});
+  table.again_accumulating(0b010);
+  add(Pass::kBackward, tag + "_frozen", 3 * work, {x, {}, {}, s, x, w, b, labels});
+  add(Pass::kEvaluate, tag + "_no_bias", work, {s, x, w, {}, labels});
+}
+
+void add_cases(CaseTable& table) {
+  if (table.is_bench()) return add_loss_head(table, 512, 768, 8192, DataKind::kAllLabelled, "");
+  add_loss_head(table, 1, 1, 1, DataKind::kAllLabelled, "");
+  add_loss_head(table, 5, 7, 3, DataKind::kAllLabelled, "");
+  add_loss_head(table, 33, 17, 10, DataKind::kPlain, "_some_ignored");
+  add_loss_head(table, 67, 12, 131, DataKind::kPlain, "_micro4", 4);
+  add_loss_head(table, 9, 40, 1003, DataKind::kPlain, "");
+  add_loss_head(table, 300, 8, 19, DataKind::kAllLabelled, "", 3);
+  add_loss_head(table, 7, 5, 2500, DataKind::kPlain, "", 2);
+  add_loss_head(table, 1500, 6, 70, DataKind::kPlain, "");
+  add_loss_head(table, 4, 300, 16, DataKind::kAllLabelled, "");
+  add_loss_head(table, 40, 5, 1, DataKind::kPlain, "");  // one class: the loss is zero
+  add_loss_head(table, 12, 24, 33, DataKind::kLarge, "_large");
+  add_loss_head(table, 6, 4, 5, DataKind::kAllIgnored, "_all_ignored");
+  add_loss_head(table, 13, 4, 5, DataKind::kEqual, "_equal_logits");
+  add_loss_head(table, 11, 6, 7, DataKind::kBadLow, "_bad_low");
+  add_loss_head(table, 150, 6, 7, DataKind::kBadHigh, "_bad_high");
+  add_loss_head(table, 11, 6, 7, DataKind::kNonFinite, "_non_finite");
+  add_loss_head(table, 11, 6, 7, DataKind::kNaN, "_nan");
+}
+
+// ---- data ----
+
+// The first of the inputs: x, then w, b and the labels.
+uint32_t first_input(const KernelCase& c) { return c.pass == Pass::kBackward ? 4 : 1; }
+
+void fit_values(CaseDraft& draft) {
+  const uint32_t first = first_input(draft.c);
+  Array &x = draft.value(first), &w = draft.value(first + 1);
+  if (draft.c.data == DataKind::kLarge) {
+    for (double& element : x) element *= 8;
+    for (double& element : w) element *= 4;
+  }
+  if (draft.c.data == DataKind::kEqual) {
+    w.fill(0.0);
+    if (draft.c.has(first + 2)) draft.value(first + 2).fill(0.5);
+  }
+  if (draft.c.is_non_finite()) x.flat(x.size() / 2) = not_finite(draft.c);
+}
+
+void fit_labels(CaseDraft& draft) {
+  const KernelCase& c = draft.c;
+  Array& labels = draft.value(first_input(c) + 3);
+  const uint32_t V = c.tensor(first_input(c) + 1).shape[0];
+  for (double& label : labels) {
+    label = static_cast<double>(draft.random.below(V));
+    const bool sometimes = c.data == DataKind::kPlain && draft.random.below(3) == 0;
+    if (sometimes || c.data == DataKind::kAllIgnored) label = kIgnoredLabel;
+  }
+  if (c.data == DataKind::kEqual) labels.flat(0) = 0;  // the first maximum
+  if (!c.expects_bad_index()) return;
+  draft.data.bad_position = labels.size() * 2 / 3;
+  labels.flat(draft.data.bad_position) = c.data == DataKind::kBadLow ? -1.0 : V;
+}
+
+void fit_data(CaseDraft& draft) {
+  fit_values(draft);
+  fit_labels(draft);
+}
+
+// ---- results ----
+
+void expect_backward(Oracle& o) {
+  const LossHead head = loss_head(o.value(4), o.value(5), o.optional(6), o.value(7));
+  const LossHeadGradients g = loss_head_backward(o.value(4), o.value(5), o.optional(6), o.value(7), o.data.scalars.micro_batches);
+  const double M = o.dimension(4, 0), C = o.dimension(4, 1), V = o.dimension(5, 0);
+  o.expect(0, {g.dx, g.dx_magnitude, C + V + 4});
+  o.expect(1, {g.dw, g.dw_magnitude, C + V + M + 4});
+  o.expect(2, {g.db, g.db_magnitude, C + V + M + 4});
+  const double labelled = std::max(1.0, static_cast<double>(head.labelled));
+  o.out.loss_sum = number(o.data.scalars.loss_sum + head.mean(), head.sum_magnitude / labelled, C + V + M + 4);
+}
+
+void expect_evaluate(Oracle& o) {
+  const LossHead head = loss_head(o.value(1), o.value(2), o.optional(3), o.value(4));
+  const double M = o.dimension(1, 0), C = o.dimension(1, 1), V = o.dimension(2, 0);
+  o.out.loss_sum = number(o.data.scalars.loss_sum + head.sum, head.sum_magnitude, C + V + M + 4);
+  o.out.scalars.labelled += head.labelled;
+  o.out.scalars.correct += head.correct;
+  // Of equal logits the first is the largest, however they are rounded.
+  if (o.c.data != DataKind::kEqual) o.out.margin = head.smallest_margin / (kSafety * kRounding * std::sqrt(C + 1.0));
+}
+
+// A loss that is not finite: training skips the step, evaluation goes on.
+void expect_only_skip(Oracle& o) {
+  o.out.only_skip = true;
+  if (o.c.pass == Pass::kBackward) o.out.scalars.skip = 1;
+}
+
+void expect(Oracle& o) {
+  if (o.c.is_non_finite()) return expect_only_skip(o);
+  o.c.pass == Pass::kBackward ? expect_backward(o) : expect_evaluate(o);
+}
+
+// ---- slope ----
+
+Differentiable differentiable(const KernelCase& c, CaseData& data) {
+  const std::vector<Array>& v = data.values;
+  Differentiable head{{v[4], v[5]}, {0, 1}, [&](const auto& at) {
+                        const Array* bias = at.size() > 2 ? &at[2] : nullptr;
+                        return loss_head(at[0], at[1], bias, v[7]).mean() / data.scalars.micro_batches;
+                      }};
+  if (c.has(6)) head.variables.push_back(v[6]), head.outputs.push_back(2);
+  return head;
+}
+
+std::vector<KnownValue> known_values() {
+  const Array x = zeros({3, 2}), w = zeros({7, 2}), labels = {0.0, -100.0, 6.0};
+  const LossHead head = loss_head(x, w, nullptr, labels);
+  return {{"the loss of equal logits is the log of the classes", Array{head.mean()}, Array{std::log(7.0)}, 1e-14},
+          {"labelled rows", Array{static_cast<double>(head.labelled)}, Array{2.0}},
+          {"correct rows: the first maximum is class 0", Array{static_cast<double>(head.correct)}, Array{1.0}}};
+}
+
+constexpr Op kFamilyOps[] = {Op::kLossHead};
+
+}  // namespace
+
+extern constinit const OpFamily kLossHeadFamily = {
+    .ops = kFamilyOps, .multiplies = true, .add_cases = add_cases, .fit_data = fit_data, .expect = expect,
+    .differentiable = differentiable, .known_values = known_values};
+
+}  // namespace reprise::test

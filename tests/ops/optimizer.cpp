@@ -1,0 +1,143 @@
+// The optimizers, SGD and AdamW: cases, data and reference.
+#include <cmath>
+
+#include "tests/ops/op_family.h"
+
+namespace reprise::test {
+namespace {
+
+using namespace ref;
+
+// ---- the reference ----
+
+struct UpdateStep {
+  double learning_rate, clip_factor;
+  double weight_decay, momentum, beta1, beta2, epsilon;
+  bool nesterov;
+  double step;  // from 1
+};
+// Value after the update, and the size of the terms it was made from.
+struct UpdatedElement {
+  double p, m, v;
+  double p_magnitude, m_magnitude, v_magnitude;
+};
+
+// torch.optim.SGD without dampening.
+UpdatedElement sgd(const UpdateStep& u, double p, double m, double gradient) {
+  const double g = u.clip_factor * gradient + u.weight_decay * p;
+  const double g_magnitude = std::abs(u.clip_factor * gradient) + std::abs(u.weight_decay * p);
+  UpdatedElement out{};
+  out.m = u.momentum * m + g;
+  out.m_magnitude = std::abs(u.momentum * m) + g_magnitude;
+  out.p = p - u.learning_rate * (u.nesterov ? g + u.momentum * out.m : out.m);
+  out.p_magnitude = std::abs(p) + u.learning_rate * (g_magnitude + out.m_magnitude);
+  return out;
+}
+
+// torch.optim.AdamW (Loshchilov & Hutter 2019), no amsgrad.
+UpdatedElement adamw(const UpdateStep& u, double p, double m, double v, double gradient) {
+  const double g = u.clip_factor * gradient;
+  UpdatedElement out{};
+  out.m = u.beta1 * m + (1 - u.beta1) * g;
+  out.m_magnitude = std::abs(u.beta1 * m) + std::abs((1 - u.beta1) * g);
+  out.v = u.beta2 * v + (1 - u.beta2) * g * g;
+  out.v_magnitude = out.v;
+  const double mean = out.m / (1 - std::pow(u.beta1, u.step));
+  const double root = std::sqrt(out.v / (1 - std::pow(u.beta2, u.step))) + u.epsilon;
+  out.p = p - u.learning_rate * u.weight_decay * p - u.learning_rate * mean / root;
+  out.p_magnitude = std::abs(p) + u.learning_rate * out.m_magnitude / (1 - std::pow(u.beta1, u.step)) / root;
+  return out;
+}
+
+// ---- cases ----
+
+// A group of one tensor.
+UpdateAttribute constants_of(uint32_t n, float weight_decay) {
+  UpdateAttribute update{};
+  update.group = {1, 0, n};
+  update.weight_decay = weight_decay;
+  return update;
+}
+
+void add_sgd(CaseTable& table, uint32_t n, float weight_decay, float momentum, bool nesterov, const char* name,
+             DataKind data = DataKind::kPlain) {
+  const auto p = shaped({n});
+  const auto m = momentum != 0 ? p : std::nullopt;
+  UpdateAttribute update = constants_of(n, weight_decay);
+  update.momentum = momentum;
+  update.nesterov = nesterov;
+  table.add(Op::kSgd, Pass::kUpdate, "n" + str(n) + name, {p, m, p, scalars_tensor()}, update).data = data;
+}
+void add_adamw(CaseTable& table, uint32_t n, float weight_decay, const char* name, DataKind data = DataKind::kPlain) {
+  const auto p = shaped({n});
+  UpdateAttribute update = constants_of(n, weight_decay);
+  update.beta1 = 0.9f;
+  update.beta2 = 0.999f;
+  update.epsilon = 1e-8f;
+  table.add(Op::kAdamW, Pass::kUpdate, "n" + str(n) + name, {p, p, p, p, scalars_tensor()}, update).data = data;
+}
+
+void add_cases(CaseTable& table) {
+  if (table.is_bench()) return add_adamw(table, 1000000, 0.01f, "");
+  for (const uint32_t n : {1u, 67u, 10007u}) {
+    add_sgd(table, n, 0.0f, 0.0f, false, "_plain");
+    add_sgd(table, n, 0.01f, 0.0f, false, "_decay");
+    add_sgd(table, n, 0.0f, 0.9f, false, "_momentum");
+    add_sgd(table, n, 0.01f, 0.9f, true, "_nesterov_decay");
+    add_sgd(table, n, 0.01f, 0.9f, true, "_skip", DataKind::kSkip);
+    add_adamw(table, n, 0.0f, "");
+    add_adamw(table, n, 0.01f, "_decay");
+    add_adamw(table, n, 0.01f, "_skip", DataKind::kSkip);
+  }
+}
+
+// ---- data ----
+
+void fit_data(CaseDraft& draft) {
+  if (draft.c.op != Op::kAdamW) return;
+  for (double& v : draft.value(2)) v = std::abs(v) < 0.05 ? 0.0 : as_f32(v * v);
+}
+
+// ---- results ----
+
+void expect(Oracle& o) {
+  const bool adam = o.c.op == Op::kAdamW;
+  const StepScalars& s = o.data.scalars;
+  const UpdateAttribute& a = o.c.as<UpdateAttribute>();
+  const UpdateStep step{.learning_rate = s.learning_rate, .clip_factor = s.clip_factor, .weight_decay = a.weight_decay,
+                        .momentum = a.momentum, .beta1 = a.beta1, .beta2 = a.beta2, .epsilon = a.epsilon,
+                        .nesterov = a.nesterov != 0, .step = s.step + 1.0};
+  const Array& p = o.value(0);
+  Expected next[3];
+  for (Expected& e : next) e = {zeros_like(p), zeros_like(p), 12};
+  for (size_t i = 0; i < p.size(); ++i) {
+    const double m = o.c.has(1) ? o.value(1)(i) : 0.0;
+    const UpdatedElement e = adam ? adamw(step, p(i), m, o.value(2)(i), o.value(3)(i)) : sgd(step, p(i), m, o.value(2)(i));
+    next[0].value(i) = e.p, next[1].value(i) = e.m, next[2].value(i) = e.v;
+    next[0].magnitude(i) = e.p_magnitude, next[1].magnitude(i) = e.m_magnitude, next[2].magnitude(i) = e.v_magnitude;
+  }
+  for (uint32_t i = 0; i < (adam ? 3u : 2u); ++i) {
+    if (o.c.has(i)) o.expect(i, s.skip != 0 ? exact(o.value(i)) : next[i]);
+  }
+}
+
+// The first step of Adam moves by the learning rate, whatever the gradient's size.
+std::vector<KnownValue> known_values() {
+  const UpdateStep first{.learning_rate = 0.5, .clip_factor = 1, .weight_decay = 0.25, .momentum = 0, .beta1 = 0.9,
+                         .beta2 = 0.999, .epsilon = 1e-12, .nesterov = false, .step = 1};
+  const UpdateStep nesterov{.learning_rate = 0.5, .clip_factor = 0.5, .weight_decay = 1, .momentum = 0.5, .beta1 = 0,
+                            .beta2 = 0, .epsilon = 0, .nesterov = true, .step = 1};
+  const UpdatedElement e = sgd(nesterov, 2, 4, 6);  // g = 3 + 2 = 5, m = 2 + 5 = 7, p = 2 - (5 + 3.5) / 2
+  return {{"Adam's first step", Array{adamw(first, 2, 0, 0, -7).p}, Array{2 - 0.5 * 0.25 * 2 + 0.5}, 1e-9},
+          {"Nesterov's momentum by hand", Array{e.m}, Array{7.0}},
+          {"Nesterov's step by hand", Array{e.p}, Array{2 - 4.25}}};
+}
+
+constexpr Op kFamilyOps[] = {Op::kSgd, Op::kAdamW};
+
+}  // namespace
+
+extern constinit const OpFamily kOptimizerFamily = {
+    .ops = kFamilyOps, .add_cases = add_cases, .fit_data = fit_data, .expect = expect, .known_values = known_values};
+
+}  // namespace reprise::test

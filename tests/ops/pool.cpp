@@ -1,0 +1,179 @@
+// Max pooling and global average pooling: cases, data, reference and slope.
+#include <limits>
+#include <utility>
+
+#include "tests/ops/op_family.h"
+#include "tests/ref/window.h"
+
+namespace reprise::test {
+namespace {
+
+using namespace ref;
+
+// ---- the reference, straight from the definition ----
+
+struct Pooled {
+  Array y;
+  Array index;  // r * S + s of the first maximum; padding never wins
+};
+
+Pooled max_pool_forward(const Array& x_in, const WindowAttribute& window) {
+  const auto x = view<4>(x_in);
+  const size_t P = window_positions(x.shape(1), window.kernel_h, window);
+  const size_t Q = window_positions(x.shape(2), window.kernel_w, window);
+  const double lowest = -std::numeric_limits<double>::infinity();
+  Pooled out{Array({x.shape(0), P, Q, x.shape(3)}, lowest), Array({x.shape(0), P, Q, x.shape(3)}, -1.0)};
+  auto y = view<4>(out.y), index = view<4>(out.index);
+  for_each_tap(x.shape(0), x.shape(1), x.shape(2), P, Q, window,
+               [&](size_t n, size_t p, size_t q, size_t i, size_t j, size_t r, size_t s) {
+                 for (size_t c = 0; c < x.shape(3); ++c) {
+                   if (!(x(n, i, j, c) > y(n, p, q, c))) continue;
+                   y(n, p, q, c) = x(n, i, j, c);
+                   index(n, p, q, c) = static_cast<double>(r * window.kernel_w + s);
+                 }
+               });
+  return out;
+}
+
+Array max_pool_backward(const Array& index_in, const Array& dy_in, size_t H, size_t W, const WindowAttribute& window) {
+  const auto index = view<4>(index_in), dy = view<4>(dy_in);
+  Array dx_out = zeros({dy.shape(0), H, W, dy.shape(3)});
+  auto dx = view<4>(dx_out);
+  for_each_tap(dy.shape(0), H, W, dy.shape(1), dy.shape(2), window,
+               [&](size_t n, size_t p, size_t q, size_t i, size_t j, size_t r, size_t s) {
+                 for (size_t c = 0; c < dy.shape(3); ++c) {
+                   if (index(n, p, q, c) == static_cast<double>(r * window.kernel_w + s)) dx(n, i, j, c) += dy(n, p, q, c);
+                 }
+               });
+  return dx_out;
+}
+
+Array global_pool_forward(const Array& x) { return xt::mean(x, {1, 2}); }
+
+Array global_pool_backward(const Array& dy, size_t H, size_t W) {
+  const Array each = dy / static_cast<double>(H * W);
+  const std::array<size_t, 4> shape = {dy.shape(0), H, W, dy.shape(1)};
+  return xt::broadcast(xt::view(each, xt::all(), xt::newaxis(), xt::newaxis(), xt::all()), shape);
+}
+
+// ---- cases ----
+
+void add_max_pool(CaseTable& table, uint32_t N, uint32_t H, uint32_t W, uint32_t C, WindowAttribute window,
+                  DataKind data = DataKind::kPlain, const char* name = "") {
+  const uint32_t P = (H + 2u * window.pad - window.kernel_h) / window.stride + 1;
+  const uint32_t Q = (W + 2u * window.pad - window.kernel_w) / window.stride + 1;
+  const auto x = shaped({N, H, W, C}), y = shaped({N, P, Q, C}), index = shaped({N, P, Q, C}, DType::kU8);
+  const std::string tag = "n" + str(N) + "_" + str(H) + "x" + str(W) + "_c" + str(C) + "_r" + str(window.kernel_h) + "s" +
+                          str(window.kernel_w) + "_stride" + str(window.stride) + "_pad" + str(window.pad) + name;
+  table.add(Op::kMaxPool, Pass::kForward, tag, {y, index, x}, window).data = data;
+  table.add(Op::kMaxPool, Pass::kBackward, tag, {x, index, y}, window).data = data;
+  table.again_accumulating(1);
+}
+
+void add_global_pool(CaseTable& table, uint32_t N, uint32_t H, uint32_t W, uint32_t C) {
+  const auto x = shaped({N, H, W, C}), y = shaped({N, C});
+  const std::string tag = "n" + str(N) + "_" + str(H) + "x" + str(W) + "_c" + str(C);
+  table.add(Op::kGlobalPool, Pass::kForward, tag, {y, x});
+  table.add(Op::kGlobalPool, Pass::kBackward, tag, {x, y});
+  table.again_accumulating(1);
+}
+
+void add_cases(CaseTable& table) {
+  if (table.is_bench()) return add_max_pool(table, 4, 112, 112, 64, {3, 3, 2, 1});
+  add_max_pool(table, 1, 1, 1, 1, {1, 1, 1, 0});
+  add_max_pool(table, 2, 8, 8, 5, {2, 2, 2, 0});
+  add_max_pool(table, 2, 9, 7, 17, {3, 3, 2, 1});
+  add_max_pool(table, 1, 7, 8, 3, {3, 3, 1, 1});
+  add_max_pool(table, 1, 9, 9, 4, {2, 3, 4, 1});     // gaps between the windows
+  add_max_pool(table, 1, 8, 7, 35, {3, 3, 2, 1}, DataKind::kTies, "_ties");
+  add_max_pool(table, 2, 5, 5, 6, {3, 3, 2, 1}, DataKind::kNegative, "_negative");
+  add_max_pool(table, 2, 6, 7, 130, {3, 3, 2, 1});
+  add_max_pool(table, 1, 5, 9, 64, {1, 3, 1, 0});
+  add_max_pool(table, 1, 40, 36, 3, {15, 17, 8, 7}); // index up to 254
+
+  add_global_pool(table, 1, 1, 1, 1);
+  add_global_pool(table, 3, 7, 5, 19);
+  add_global_pool(table, 2, 31, 33, 6);
+  add_global_pool(table, 1, 2, 2, 130);
+}
+
+// ---- data ----
+
+// Distinct values, at least 0.01 apart, so that finite differences change no maximum; or ties; or all negative.
+void set_pool_input(CaseDraft& draft, Array& x) {
+  std::vector<double> order(x.size());
+  for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<double>(i);
+  for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[draft.random.below(i)]);
+  size_t i = 0;
+  for (double& element : x) {
+    element = as_f32((order[i++] - 0.5 * static_cast<double>(x.size())) / 64);
+    if (draft.c.data == DataKind::kTies) element = static_cast<double>(draft.random.below(3)) - 1;
+    if (draft.c.data == DataKind::kNegative) element = as_f32(-1 - std::abs(element));
+  }
+}
+
+void fit_data(CaseDraft& draft) {
+  if (draft.c.op != Op::kMaxPool) return;
+  if (draft.c.pass == Pass::kForward) return set_pool_input(draft, draft.value(2));
+  const Tensor& t = draft.c.tensor(0);
+  Array x = zeros({t.shape[0], t.shape[1], t.shape[2], t.shape[3]});
+  set_pool_input(draft, x);
+  draft.value(1) = max_pool_forward(x, draft.c.as<WindowAttribute>()).index;
+}
+
+// ---- results ----
+
+void expect_max_pool(Oracle& o) {
+  const WindowAttribute& window = o.c.as<WindowAttribute>();
+  if (o.c.pass == Pass::kForward) {
+    const Pooled pooled = max_pool_forward(o.value(2), window);
+    o.expect(0, exact(pooled.y));
+    return o.expect(1, exact(pooled.index));
+  }
+  const uint32_t* dx = o.c.tensor(0).shape;
+  const auto spread = [&](const Array& dy) { return max_pool_backward(o.value(1), dy, dx[1], dx[2], window); };
+  const double overlaps = window.kernel_h * window.kernel_w;
+  o.expect(0, {spread(o.value(2)), spread(magnitudes(o.value(2))), overlaps});
+}
+
+void expect_global_pool(Oracle& o) {
+  if (o.c.pass == Pass::kForward) {
+    const double pixels = o.dimension(1, 1) * o.dimension(1, 2);
+    return o.expect(0, {global_pool_forward(o.value(1)), global_pool_forward(magnitudes(o.value(1))), pixels});
+  }
+  const Array dx = global_pool_backward(o.value(1), o.c.tensor(0).shape[1], o.c.tensor(0).shape[2]);
+  o.expect(0, {dx, magnitudes(dx), 2});
+}
+
+void expect(Oracle& o) { o.c.op == Op::kMaxPool ? expect_max_pool(o) : expect_global_pool(o); }
+
+// ---- slope ----
+
+// Values with gaps of 1/64, shuffled: no difference quotient changes which one is the largest.
+Array distinct_like(const Tensor& tensor, const std::string& seed) {
+  CaseRandom random(seed);
+  Array a = random_like(tensor, seed);
+  for (size_t i = 0; i < a.size(); ++i) a.flat(i) = static_cast<double>(i) / 64;
+  for (size_t i = a.size(); i > 1; --i) std::swap(a.flat(i - 1), a.flat(random.below(i)));
+  return a;
+}
+
+Differentiable differentiable(const KernelCase& c, CaseData& data) {
+  std::vector<Array>& v = data.values;
+  if (c.op == Op::kGlobalPool) {
+    return {{random_like(c.tensor(0), c.id)}, {0}, [&](const auto& at) { return dot(v[1], global_pool_forward(at[0])); }};
+  }
+  const WindowAttribute& window = c.as<WindowAttribute>();
+  const Array x = distinct_like(c.tensor(0), c.id);
+  v[1] = max_pool_forward(x, window).index;
+  return {{x}, {0}, [&](const auto& at) { return dot(v[2], max_pool_forward(at[0], window).y); }};
+}
+
+constexpr Op kFamilyOps[] = {Op::kMaxPool, Op::kGlobalPool};
+
+}  // namespace
+
+extern constinit const OpFamily kPoolFamily = {
+    .ops = kFamilyOps, .add_cases = add_cases, .fit_data = fit_data, .expect = expect, .differentiable = differentiable};
+
+}  // namespace reprise::test

@@ -1,0 +1,29 @@
+// The taps of windows that slide over an image.
+// Here because convolution and pooling are written from the same definition.
+#pragma once
+
+#include "lib/plan.h"
+#include "tests/ref/array.h"
+
+namespace reprise::ref {
+
+// Calls f(n, p, q, h, w, r, s) for every tap of every window that lies inside the input.
+template <typename F>
+void for_each_tap(size_t N, size_t H, size_t W, size_t P, size_t Q, const WindowAttribute& window, const F& f) {
+  for (size_t n = 0; n < N; ++n)
+    for (size_t p = 0; p < P; ++p)
+      for (size_t q = 0; q < Q; ++q)
+        for (size_t r = 0; r < window.kernel_h; ++r)
+          for (size_t s = 0; s < window.kernel_w; ++s) {
+            const long h = static_cast<long>(p * window.stride + r) - window.pad;
+            const long w = static_cast<long>(q * window.stride + s) - window.pad;
+            if (h < 0 || w < 0 || h >= static_cast<long>(H) || w >= static_cast<long>(W)) continue;
+            f(n, p, q, static_cast<size_t>(h), static_cast<size_t>(w), r, s);
+          }
+}
+
+inline size_t window_positions(size_t length, size_t kernel, const WindowAttribute& window) {
+  return (length + 2 * window.pad - kernel) / window.stride + 1;
+}
+
+}  // namespace reprise::ref

@@ -1,0 +1,279 @@
+// The host never touches the arena: ResNet and GPT train, evaluate, save, resume and sample on a device that would kill it for that
+// (sealed_device.h), with the bits of the plain CPU.
+// Here because a CUDA arena is memory that the host cannot read, and no other test would notice that it does.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "ports/linux/linux_port.h"
+#include "tests/faces/expect_user_error.h"
+#include "tests/faces/host_sink.h"
+#include "tests/runtime/sealed_device.h"
+#include "tests/runtime/train_program.h"
+#include "tests/runtime/training_harness.h"
+#include "tools/training/sample.h"
+#include "tools/training/snapshot.h"
+
+namespace reprise {
+namespace {
+
+constexpr uint64_t kGuardBytes = 8192;  // behind the plan's end
+
+// All that a training shows.
+struct Outcome {
+  std::vector<double> losses;
+  std::vector<float> gradient_norms;
+  std::vector<unsigned char> state, gradients;
+  EvaluationReport evaluation;
+  std::string snapshot, sample;
+  std::vector<double> resumed_losses;
+  std::vector<unsigned char> resumed_state;
+  uint64_t measured_bytes = 0;
+};
+
+void train(Trainer& trainer, const BatchSource& source, int steps, std::vector<double>& losses, std::vector<float>& norms) {
+  for (int s = 0; s < steps; ++s) {
+    StepReport report;
+    const Status status = train_step(trainer, source, report);
+    ASSERT_TRUE(status.ok()) << status.message;
+    losses.push_back(report.loss);
+    norms.push_back(report.gradient_norm);
+  }
+}
+
+// Trains three steps, evaluates, saves, trains two steps more in a trainer that resumes, and samples.
+Outcome live(const Plan& plan, const Recipe& recipe, const Backend& backend, Arena arena, const Disk& disk) {
+  Outcome out;
+  Workers workers;
+  EXPECT_TRUE(linux_port().start_workers(2, &workers).ok());
+  const auto data = open_dataset(recipe, Split::kTraining), evaluation = open_dataset(recipe, Split::kEvaluation);
+  const TemporaryFolder folder;
+  {
+    Trainer trainer;
+    const Status bound = bind_plan(plan, backend, workers, arena, trainer, disk);
+    EXPECT_TRUE(bound.ok()) << bound.message;
+    train(trainer, source_of(*data), 3, out.losses, out.gradient_norms);
+    out.measured_bytes = measure(trainer);
+    EXPECT_TRUE(evaluate(trainer, source_of(*evaluation), 2, out.evaluation).ok());
+    out.state = bytes_at(trainer, trainer.region(Region::kState), plan.state_bytes);
+    out.gradients = bytes_at(trainer, trainer.region(Region::kCarried), plan.carried_bytes);
+    save_snapshot(trainer, recipe, folder.file("s"));
+    out.snapshot = test::snapshot_tensors(folder.file("s"));
+  }
+  {
+    Trainer trainer;
+    EXPECT_TRUE(bind_plan(plan, backend, workers, arena, trainer, disk).ok());
+    EXPECT_EQ(resume_snapshot(trainer, recipe, folder.file("s")), "");
+    train(trainer, source_of(*data), 2, out.resumed_losses, out.gradient_norms);
+    out.resumed_state = bytes_at(trainer, trainer.region(Region::kState), plan.state_bytes);
+    if (std::holds_alternative<Gpt2Model>(recipe.model)) {
+      EXPECT_TRUE(sample_bytes(trainer, "\n", 12, 0.8, out.sample).ok());
+    }
+  }
+  linux_port().stop_workers(&workers);
+  return out;
+}
+
+struct Case {
+  const char* name;
+  std::string recipe;
+  const char* strategy;
+};
+
+std::vector<Case> cases() {
+  return {{"resnet", resnet_recipe(R"(, "accumulate": 2, "clip_norm": 1.0)", "bottleneck"), "optimal"},
+          {"resnet_bf16", resnet_recipe(R"(, "dtype": "bf16")"), "none"},
+          {"resnet_released", resnet_recipe(R"(, "gradient_release": true)"), "optimal"},
+          {"resnet_spilling", resnet_recipe(), "h-revolve"},
+          {"gpt", gpt_recipe(R"(, "accumulate": 3)"), "optimal"},
+          {"gpt_bf16", gpt_recipe(R"(, "dtype": "bf16")"), "optimal"},
+          {"gpt_released", gpt_recipe(R"(, "gradient_release": true)"), "none"}};
+}
+
+class SealedTraining : public ::testing::TestWithParam<int> {};
+
+TEST_P(SealedTraining, HasTheBitsOfThePlainOne) {
+  ASSERT_TRUE(linux_port().set_up_kernels().ok());
+  const Case c = cases()[static_cast<size_t>(GetParam())];
+  const Recipe recipe = recipe_from(c.recipe);
+  const PlannedRun run = plan_run(recipe, c.strategy, c.strategy == std::string("none") ? -1 : 0);
+  const Plan plan = run.planned.plan.view();
+  EXPECT_EQ(plan.disk_bytes > 0, c.strategy == std::string("h-revolve"));
+  SealedDevice device(plan.arena_bytes + kGuardBytes, cpu_backend());
+  const TestArena memory(plan.arena_bytes + kGuardBytes);
+  const Outcome sealed = live(plan, recipe, device.backend(), device.arena(), device.disk(plan.disk_bytes));
+  const Outcome plain = live(plan, recipe, cpu_backend(), memory.get(), device.disk(plan.disk_bytes));
+  EXPECT_EQ(plain.losses, sealed.losses);
+  EXPECT_EQ(plain.gradient_norms, sealed.gradient_norms);
+  EXPECT_TRUE(plain.state == sealed.state);
+  EXPECT_TRUE(plain.gradients == sealed.gradients);
+  EXPECT_EQ(plain.evaluation.loss, sealed.evaluation.loss);
+  EXPECT_EQ(plain.evaluation.labelled, sealed.evaluation.labelled);
+  EXPECT_EQ(plain.evaluation.correct, sealed.evaluation.correct);
+  EXPECT_FALSE(plain.snapshot.empty());
+  EXPECT_TRUE(plain.snapshot == sealed.snapshot);
+  EXPECT_EQ(plain.resumed_losses, sealed.resumed_losses);
+  EXPECT_TRUE(plain.resumed_state == sealed.resumed_state);
+  EXPECT_EQ(plain.sample, sealed.sample);
+  EXPECT_EQ(plan.arena_bytes, plain.measured_bytes);
+  EXPECT_EQ(plan.arena_bytes, sealed.measured_bytes);
+}
+
+INSTANTIATE_TEST_SUITE_P(Nets, SealedTraining, ::testing::Range(0, 7),
+                         [](const auto& info) { return cases()[static_cast<size_t>(info.param)].name; });
+
+// ---- does the judge see? ------------------------------------------------------------------------------------------------------
+
+// A small GPT bound to a sealed device.
+struct SealedRun {
+  explicit SealedRun(const Backend& cpu = cpu_backend())
+      : recipe(recipe_from(gpt_recipe())), owned(plan_run(recipe, "none").planned.plan), plan(owned.view()), device(plan.arena_bytes, cpu),
+        data(open_dataset(recipe, Split::kTraining)) {
+    EXPECT_TRUE(linux_port().set_up_kernels().ok());
+    EXPECT_TRUE(bind_plan(plan, device.backend(), alone, device.arena(), trainer).ok());
+  }
+  std::vector<std::vector<unsigned char>> weights() const {  // and moments
+    std::vector<std::vector<unsigned char>> all;
+    for (uint32_t i = 0; i < plan.state.count; ++i) {
+      const StateTensor& state = plan.state[i];
+      if (state.kind != StateKind::kParameter && state.kind != StateKind::kOptimizer) continue;
+      all.push_back(bytes_at(trainer, trainer.state_tensor(i), state.tensor.bytes));
+    }
+    return all;
+  }
+
+  const Recipe recipe;
+  const OwnedPlan owned;
+  const Plan plan;
+  const Workers alone = {};
+  SealedDevice device;
+  const std::unique_ptr<Dataset> data;
+  Trainer trainer;
+  StepReport report;
+};
+
+volatile unsigned char seen;
+
+TEST(SealedDeviceDeathTest, KillsAHostThatTouchesTheArena) {
+  SealedRun run;
+  const auto read = [&](ArenaAddress from) { seen = *from.for_kernels; };
+  EXPECT_DEATH(read(run.trainer.state_tensor(0)), "");
+  EXPECT_DEATH(read(run.trainer.arena.base + (run.trainer.arena.bytes - 1)), "");
+  EXPECT_DEATH(*run.trainer.region(Region::kProgram).for_kernels = 1, "");
+  // In the middle of a step too: what would look at a row's result without asking for it.
+  run.trainer.observer = {&run, nullptr, [](void* self, ProgramId, uint32_t) {
+                            seen = *static_cast<SealedRun*>(self)->trainer.region(Region::kProgram).for_kernels;
+                          }};
+  EXPECT_DEATH((void)train_step(run.trainer, source_of(*run.data), run.report), "");
+  run.trainer.observer = {};
+  EXPECT_TRUE(train_step(run.trainer, source_of(*run.data), run.report).ok());
+}
+
+TEST(SealedDevice, GivesNothingBeforeItIsWaitedFor) {
+  SealedRun run;
+  uint64_t word = 1, before = 0;
+  const ArenaAddress at = run.trainer.region(Region::kProgram);
+  ASSERT_TRUE(run.trainer.write(at, &word, sizeof word).ok());
+  word = 2;  // the copy has been taken
+  ASSERT_TRUE(run.device.backend().host.copy_out(run.trainer.context, &before, at, sizeof before).ok());
+  EXPECT_EQ(before, 0xa5a5a5a5a5a5a5a5u);
+  ASSERT_TRUE(run.device.backend().host.synchronise(run.trainer.context).ok());
+  EXPECT_EQ(before, 1u);
+}
+
+// ---- what goes wrong later ------------------------------------------------------------------------------------------------------
+
+TEST(SealedDevice, AKernelThatFailsEndsTheStep) {
+  Backend broken = cpu_backend();
+  static bool fails = false;
+  broken.layer_norm_forward = [](const KernelContext& context, const LayerNormForwardArgs& args) {
+    return fails ? Status{Code::kBackend, "the kernel fails", 700} : cpu_backend().layer_norm_forward(context, args);
+  };
+  fails = false;
+  SealedRun run(broken);
+  ASSERT_TRUE(train_step(run.trainer, source_of(*run.data), run.report).ok());
+  fails = true;
+  const auto before = run.weights();
+  const Status status = train_step(run.trainer, source_of(*run.data), run.report);
+  EXPECT_EQ(status.code, Code::kBackend);
+  EXPECT_EQ(status.detail, 700u);
+  EXPECT_EQ(run.trainer.step, 1u);
+  EXPECT_TRUE(run.weights() == before);
+  fails = false;
+  EXPECT_TRUE(train_step(run.trainer, source_of(*run.data), run.report).ok());
+}
+
+// What a kernel finds in the data is known when the step is over, and nothing was changed by it.
+TEST(SealedDevice, AFaultInTheDataEndsTheStep) {
+  SealedRun run;
+  ASSERT_TRUE(train_step(run.trainer, source_of(*run.data), run.report).ok());
+  const auto spoilt = [](void* data, uint64_t step, uint32_t micro, BatchSink& sink) {
+    std::vector<int32_t> tokens(sink.label_count()), labels(sink.label_count());
+    BatchSink own = host_sink(tokens.data(), sink.input_bytes(), labels.data(), labels.size());
+    static_cast<Dataset*>(data)->fill(step, micro, own);
+    tokens[40] = tokens[8] = 1000;
+    sink.add(tokens.data(), sink.input_bytes(), labels.data(), labels.size());
+    return ok_status();
+  };
+  const auto before = run.weights();
+  const Status status = train_step(run.trainer, {run.data.get(), spoilt}, run.report);
+  EXPECT_EQ(status.code, Code::kIndexOutOfRange);
+  EXPECT_EQ(status.detail, 8u);
+  EXPECT_EQ(run.trainer.step, 1u);
+  EXPECT_TRUE(run.weights() == before);
+  EXPECT_TRUE(train_step(run.trainer, source_of(*run.data), run.report).ok());
+}
+
+// A source that gives another micro-batch than the plan's is refused before a row has run.
+TEST(BatchSink, WantsTheWholeMicroBatchAndNoMore) {
+  SealedRun run;
+  const auto before = run.weights();
+  struct Given {
+    uint64_t more_input, more_labels, less_input, less_labels;
+  };
+  for (const Given& given : {Given{4, 0, 0, 0}, Given{0, 1, 0, 0}, Given{0, 0, 4, 0}, Given{0, 0, 0, 1}}) {
+    const BatchSource source = {const_cast<Given*>(&given), [](void* state, uint64_t, uint32_t, BatchSink& sink) {
+                                  const Given& g = *static_cast<Given*>(state);
+                                  const uint64_t bytes = sink.input_bytes() + g.more_input - g.less_input;
+                                  const uint64_t count = sink.label_count() + g.more_labels - g.less_labels;
+                                  const std::vector<unsigned char> input(bytes, 0);
+                                  const std::vector<int32_t> labels(count, 0);
+                                  sink.add(input.data(), bytes, labels.data(), count);
+                                  return ok_status();
+                                }};
+    EXPECT_EQ(train_step(run.trainer, source, run.report).code, Code::kUnsupported);
+    EvaluationReport report;
+    EXPECT_EQ(evaluate(run.trainer, source, 1, report).code, Code::kUnsupported);
+    EXPECT_EQ(run.trainer.step, 0u);
+  }
+  EXPECT_TRUE(run.weights() == before);
+  EXPECT_TRUE(train_step(run.trainer, source_of(*run.data), run.report).ok());
+}
+
+TEST(Bind, WantsAWorkspaceForItsMarks) {
+  const Recipe recipe = recipe_from(gpt_recipe());
+  const PlannedRun run = plan_run(recipe, "none");
+  const Plan plan = run.planned.plan.view();
+  const TestArena arena(plan.arena_bytes);
+  const Workers alone;
+  Trainer trainer;
+  Resources given = {.arena = arena.get(), .workers = &alone};
+  const Status refused = bind(plan, cpu_backend(), given, trainer);
+  EXPECT_EQ(refused.code, Code::kArenaTooSmall);
+  EXPECT_GT(refused.detail, 0u);
+  std::vector<uint64_t> memory(refused.detail / sizeof(uint64_t) + 2);
+  given.workspace = {memory.data(), refused.detail - 1};
+  EXPECT_EQ(bind(plan, cpu_backend(), given, trainer).code, Code::kArenaTooSmall);
+  given.workspace = {reinterpret_cast<unsigned char*>(memory.data()) + 1, refused.detail};
+  EXPECT_EQ(bind(plan, cpu_backend(), given, trainer).code, Code::kArenaTooSmall) << "aligned";
+  given.workspace = {memory.data(), refused.detail};
+  EXPECT_TRUE(bind(plan, cpu_backend(), given, trainer).ok());
+  given.workspace = {arena.get().base.for_kernels, arena.get().bytes};  // the arena's own memory, while it is the host's
+  EXPECT_TRUE(bind(plan, cpu_backend(), given, trainer).ok());
+  given.workers = nullptr;
+  EXPECT_EQ(bind(plan, cpu_backend(), given, trainer).code, Code::kUnsupported);
+}
+
+}  // namespace
+}  // namespace reprise

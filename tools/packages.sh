@@ -1,0 +1,52 @@
+#!/bin/sh
+# Sees to it that packages are there: packages.sh PACKAGE... installs by name what is missing, or names it in one line and fails.
+# A package counts as there where dpkg says so, or where the compiler finds its header: another system, or a copy of one's own, will do.
+# Only installing needs root. LOG is the file that keeps apt-get's words where it fails.
+set -eu
+log=${LOG:-apt.log}
+
+header_of() {
+  case $1 in
+    libblis-dev) echo blis/blis.h blis.h ;;
+    libxtensor-dev) echo xtensor/xarray.hpp ;;
+    nlohmann-json3-dev) echo nlohmann/json.hpp ;;
+    libcli11-dev) echo CLI/CLI.hpp ;;
+    zlib1g-dev) echo zlib.h ;;
+    libstb-dev) echo stb/stb_image.h ;;
+    libgtest-dev) echo gtest/gtest.h ;;
+    libbenchmark-dev) echo benchmark/benchmark.h ;;
+  esac
+}
+has_header() {
+  for header in $(header_of "$1"); do
+    if echo "#include <$header>" | ${CXX:-g++} -std=c++20 -x c++ -fsyntax-only - 2>/dev/null; then return 0; fi
+  done
+  return 1
+}
+is_there() {
+  dpkg-query -W -f '${Status}\n' "$1" 2>/dev/null | grep -q 'ok installed' && return 0
+  case $1 in g++) command -v "${CXX:-g++}" >/dev/null 2>&1 && return 0 ;; esac
+  has_header "$1"
+}
+
+missing=
+for package; do is_there "$package" || missing="$missing $package"; done
+[ -n "$missing" ] || exit 0
+
+if ! command -v apt-get >/dev/null 2>&1; then
+  echo "make: missing Debian packages:$missing (there is no apt-get here; install their equivalents)" >&2
+  exit 1
+fi
+if [ "$(id -u)" = 0 ]; then
+  as_root=
+elif command -v sudo >/dev/null 2>&1 && sudo -n true 2>/dev/null; then
+  as_root="sudo -n"
+else
+  echo "make: missing Debian packages:$missing (no right to install: run as root: apt-get install$missing)" >&2
+  exit 1
+fi
+echo "installing$missing"
+# One at a time, though rules run side by side: apt-get does not wait for another.
+{ flock 9 && $as_root apt-get update -q && DEBIAN_FRONTEND=noninteractive $as_root apt-get install -y -q --no-install-recommends $missing; } \
+  >"$log" 2>&1 9<"$0" || { echo "make: apt-get could not install$missing; its words are in $log" >&2; exit 1; }
+rm -f "$log"
