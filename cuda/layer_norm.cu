@@ -91,7 +91,7 @@ __device__ float sum_across_warps(Shared& shared, const float (&values)[kCount])
 }
 
 template <uint32_t kWidth, uint32_t kHeld>
-__global__ void __launch_bounds__(kBlockThreads) layer_norm_forward_warp_row(const LayerNormForwardArgs args) {
+__global__ void __launch_bounds__(kBlockThreads) layer_norm_forward_warp_row(const LayerNormForwardArgsOf<float> args) {
   const uint32_t C = args.C;
   const float scale = 1.0f / static_cast<float>(C);
   for (uint64_t r = uint64_t{blockIdx.x} * kWarps + warp_index(); r < args.M; r += uint64_t{gridDim.x} * kWarps) {
@@ -187,7 +187,7 @@ struct ColumnSums {
 // `partials` is null where neither dgamma nor dbeta is wanted.
 template <uint32_t kWidth, uint32_t kHeld>
 __global__ void __launch_bounds__(kBlockThreads)
-    layer_norm_backward_warp_row_fused(const LayerNormBackwardArgs args, float* partials, CudaRowChunks chunks) {
+    layer_norm_backward_warp_row_fused(const LayerNormBackwardArgsOf<float> args, float* partials, CudaRowChunks chunks) {
   REPRISE_SHARED(float, shared, 2 * kWidth * kBlockThreads);
   const uint64_t begin = blockIdx.x * chunks.rows, end = begin + chunks.rows < args.M ? begin + chunks.rows : args.M;
   ColumnSums<kWidth, kHeld> sums;
@@ -201,7 +201,7 @@ __global__ void __launch_bounds__(kBlockThreads)
 
 // dx alone, for rows that no warp can hold.
 template <uint32_t kWidth>
-__global__ void __launch_bounds__(kBlockThreads) layer_norm_backward_warp_row(const LayerNormBackwardArgs args) {
+__global__ void __launch_bounds__(kBlockThreads) layer_norm_backward_warp_row(const LayerNormBackwardArgsOf<float> args) {
   for (uint64_t r = uint64_t{blockIdx.x} * kWarps + warp_index(); r < args.M; r += uint64_t{gridDim.x} * kWarps) {
     const WarpRow<kWidth, 0> x(args.x + r * args.C, args.C), dy(args.dy + r * args.C, args.C);
     store_gradient_row(args, r, x, dy);
@@ -210,7 +210,7 @@ __global__ void __launch_bounds__(kBlockThreads) layer_norm_backward_warp_row(co
 
 // The sums alone: block (x, y) takes 32 columns of chunk y, a lane one column, the warps its rows in turns.
 __global__ void __launch_bounds__(kBlockThreads)
-    layer_norm_backward_column_sums(const LayerNormBackwardArgs args, float* partials, CudaRowChunks chunks) {
+    layer_norm_backward_column_sums(const LayerNormBackwardArgsOf<float> args, float* partials, CudaRowChunks chunks) {
   REPRISE_SHARED(float, shared, 2 * kBlockThreads);
   const uint64_t C = args.C, c = uint64_t{blockIdx.x} * kWarpLanes + lane_index();
   const uint64_t begin = blockIdx.y * chunks.rows, end = begin + chunks.rows < args.M ? begin + chunks.rows : args.M;
@@ -226,7 +226,7 @@ __global__ void __launch_bounds__(kBlockThreads)
 
 // dgamma and dbeta from the partials: a block takes 32 columns, a lane one column, the warps the chunks in turns.
 __global__ void __launch_bounds__(kBlockThreads)
-    layer_norm_backward_add_partials(const LayerNormBackwardArgs args, const float* partials, uint32_t chunk_count) {
+    layer_norm_backward_add_partials(const LayerNormBackwardArgsOf<float> args, const float* partials, uint32_t chunk_count) {
   REPRISE_SHARED(float, shared, 2 * kBlockThreads);
   const uint64_t C = args.C, c = uint64_t{blockIdx.x} * kWarpLanes + lane_index();
   float values[2] = {};
@@ -243,8 +243,8 @@ __global__ void __launch_bounds__(kBlockThreads)
 
 // ---- which kernel a shape takes: a function of C alone ----
 
-using ForwardKernel = void (*)(LayerNormForwardArgs);
-using FusedKernel = void (*)(LayerNormBackwardArgs, float*, CudaRowChunks);
+using ForwardKernel = void (*)(LayerNormForwardArgsOf<float>);
+using FusedKernel = void (*)(LayerNormBackwardArgsOf<float>, float*, CudaRowChunks);
 
 constexpr uint32_t kWideColumns = 4 * kWarpLanes;  // that a warp reads at once
 

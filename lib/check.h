@@ -493,7 +493,8 @@ class Checker {
   }
 
   constexpr bool check_finish(const Row& row) {
-    if (program_ != static_cast<uint32_t>(ProgramId::kUpdate)) return fail(Fault::kUpdate);
+    const bool of_norms = refs_[GradNormFinish::kNorms] == make_ref(Region::kState, kNormsIndex);
+    if (program_ != static_cast<uint32_t>(ProgramId::kUpdate) || !of_norms) return fail(Fault::kUpdate);
     return update_.finish(plan_.attributes.of<ClipAttribute>()[row.attribute].max_norm) || fail(Fault::kUpdate);
   }
 

@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "cuda/cuda_backend.h"
+#include "cuda/cuda_kernels.h"
 #include "cuda/layer_norm_scratch.h"
 #include "tests/ports/cuda_layer_norm_reference.h"
 
@@ -74,8 +74,8 @@ class Run {
     backward_.M = p.M, backward_.C = p.C;
   }
 
-  void forward() const { require(cuda_backend().layer_norm_forward({}, forward_)); }
-  void backward() const { require(cuda_backend().layer_norm_backward({}, backward_)); }
+  void forward() const { require(cuda_layer_norm_forward({}, forward_)); }
+  void backward() const { require(cuda_layer_norm_backward({}, backward_)); }
 
   // y, mean, rstd, dx, dgamma, dbeta.
   std::vector<Floats> results() const {
@@ -85,8 +85,8 @@ class Run {
 
  private:
   DeviceFloats x_, gamma_, beta_, dy_, y_, mean_, rstd_, dx_, dgamma_, dbeta_, scratch_;
-  LayerNormForwardArgs forward_{};
-  LayerNormBackwardArgs backward_{};
+  LayerNormForwardArgsOf<float> forward_{};
+  LayerNormBackwardArgsOf<float> backward_{};
 };
 
 // The largest error, in units of what is allowed.

@@ -1,6 +1,6 @@
 // Reverse-mode differentiation over terms: values never die here, so no order but the sums' matters.
 // The order of a sum is the graph's (DESIGN 1.3): contributions arrive last node first, an addition's first input
-// first. It must not look at a plan.
+// first.
 #include "tests/judges/expected_terms.h"
 
 #include <stdexcept>
@@ -219,8 +219,8 @@ class Derivation {
 
   // With released gradients a weight is updated before the norm is known; the clip factor is then the host's.
   void update() {
-    Application finish = {
-        Op::kGradNorm, Pass::kFinish, words_of(static_cast<float>(recipe_.clip_norm.value_or(0))), {}};
+    const ClipAttribute clip = {static_cast<float>(recipe_.clip_norm.value_or(0))};
+    Application finish = {Op::kGradNorm, Pass::kFinish, attribute_words(kKernelIndex<GradNormFinish>, clip), {}};
     for (const ValueId p : trained()) {
       step_.norms.push_back(terms_.output({Op::kGradNorm, Pass::kReduce, {}, {weight_gradient_.at(p)}}, 0, kNormForm));
     }
@@ -242,7 +242,7 @@ class Derivation {
     constants.epsilon = static_cast<float>(o.eps);
     const Op op = adamw ? Op::kAdamW : Op::kSgd;
     Application call = {op, Pass::kUpdate, {}, {}};
-    call.attribute = update_words(op, constants);
+    call.attribute = attribute_words(kernel_index(op, Pass::kUpdate), constants);
     std::vector<std::string> moments;
     if (adamw) moments = {"first_moment.", "second_moment."};
     if (!adamw && o.momentum != 0) moments = {"momentum."};
@@ -258,12 +258,6 @@ class Derivation {
     call.inputs.insert(call.inputs.end(), read.begin(), read.end());
     for (uint32_t m = 0; m < moments.size(); ++m) step_.state[moments[m]].after = terms_.output(call, m + 1, form(p));
     lasting_[p] = terms_.output(call, 0, form(p));
-  }
-
-  static std::vector<uint32_t> update_words(Op op, const UpdateAttribute& constants) {
-    AttributeTables one;
-    one.of<UpdateAttribute>() = {constants};
-    return attribute_words(one, op, Pass::kUpdate, 0);
   }
 
   // ---- evaluation: running statistics, no dropout ----
@@ -282,10 +276,9 @@ class Derivation {
         value_[n.outputs[0]] = terms_.output(call, 0, form(n.outputs[0]));
       } else if (n.op == Op::kAttention) {
         Application call = application(n, Pass::kForward, {x});
-        AttributeTables one;
-        one.of<AttentionAttribute>() = {graph_.attributes.of<AttentionAttribute>()[n.attribute]};
-        one.of<AttentionAttribute>()[0].dropout = 0;
-        call.attribute = attribute_words(one, n.op, Pass::kForward, 0);
+        AttentionAttribute silent = graph_.attributes.of<AttentionAttribute>()[n.attribute];
+        silent.dropout = 0;
+        call.attribute = attribute_words(kKernelIndex<AttentionForward>, silent);
         define(n, call);
       } else if (n.op == Op::kLossHead) {
         const Application call =

@@ -1,136 +1,27 @@
 // Makes one mutant of every kind from a good plan: unsafe ones for check, semantic ones for the replay.
 // Here apart from any test so that planner output and hand-made plans meet the same mutations.
-// It must not call a judge, and must not make a "mutant" that computes the same values.
+// It calls no judge, and makes no "mutant" that computes the same values.
 #include "tests/judges/mutants.h"
 
 #include <algorithm>
 #include <functional>
 #include <random>
 
+#include "tests/judges/plan_edit.h"
+
 namespace reprise::testing {
 namespace {
 
-struct Site {
+struct MutantSite {
   uint32_t program = 0, row = 0;
   uint32_t argument = 0, other = 0;  // of the row; `other` is whatever the kind needs besides
-};
-
-const KernelInfo& kernel(const Row& row) { return kOps[kernel_index(row.op, row.pass)]; }
-bool is_slot(Ref ref) { return ref != kNoRef && ref_region(ref) == Region::kProgram; }
-bool is_disk(Ref ref) { return ref != kNoRef && ref_region(ref) == Region::kDisk; }
-bool is_carried(Ref ref) { return ref != kNoRef && ref_region(ref) == Region::kCarried; }
-bool is_group_row(const Row& row) { return row.op == Op::kSgd || row.op == Op::kAdamW || row.op == Op::kGradNorm; }
-bool adds(const Row& row, uint32_t argument) { return argument < 8 && (row.accumulate >> argument & 1) != 0; }
-
-// Rows and slots of one program, and the repairs that keep a mutant wrong in one thing only.
-class Editor {
- public:
-  explicit Editor(OwnedProgram& program) : p_(program) {}
-
-  Ref& argument(uint32_t row, uint32_t i) { return p_.arguments[p_.rows[row].first_argument + i]; }
-  const std::vector<Ref> arguments(uint32_t row) const {
-    const auto first = p_.arguments.begin() + p_.rows[row].first_argument;
-    return {first, first + kernel(p_.rows[row]).arity()};
-  }
-  // Changes an argument of this row alone, even where rows share entries of the pool.
-  void set_argument(uint32_t row, uint32_t i, Ref ref) {
-    std::vector<Ref> own = arguments(row);
-    own[i] = ref;
-    p_.rows[row].first_argument = static_cast<uint32_t>(p_.arguments.size());
-    p_.arguments.insert(p_.arguments.end(), own.begin(), own.end());
-  }
-
-  // [first, last] row that names the slot; first > last where none does.
-  std::pair<uint32_t, uint32_t> uses(uint32_t slot) const {
-    uint32_t first = ~0u, last = 0;
-    for (uint32_t r = 0; r < p_.rows.size(); ++r) {
-      const std::vector<Ref> refs = arguments(r);
-      if (std::find(refs.begin(), refs.end(), slot) == refs.end()) continue;
-      first = std::min(first, r);
-      last = r;
-    }
-    return {first, last};
-  }
-
-  void erase_row(uint32_t row) {
-    p_.rows.erase(p_.rows.begin() + row);
-    for (auto* list : {&p_.slots, &p_.disk}) {
-      for (Slot& slot : *list) {
-        if (slot.first_row > row) --slot.first_row;
-        if (slot.end_row > row) --slot.end_row;
-      }
-    }
-    drop_unused_slots();
-  }
-  void duplicate_row(uint32_t row) {
-    p_.rows.insert(p_.rows.begin() + row, p_.rows[row]);
-    for (auto* list : {&p_.slots, &p_.disk}) {
-      for (Slot& slot : *list) {
-        if (slot.first_row > row) ++slot.first_row;
-        if (slot.end_row > row) ++slot.end_row;
-      }
-    }
-  }
-
-  // Births move up with their row, deaths down.
-  void swap_with_next(uint32_t row) {
-    std::swap(p_.rows[row], p_.rows[row + 1]);
-    for (auto* list : {&p_.slots, &p_.disk}) {
-      for (uint32_t i = 0; i < list->size(); ++i) {
-        Slot& slot = (*list)[i];
-        const bool moves_up = slot.first_row == row + 1;
-        if (moves_up) slot.first_row = row;
-        if (slot.first_row <= row && slot.end_row == row + 1) slot.end_row = row + 2;
-        if (moves_up && list == &p_.slots) slot.below = below(i);
-      }
-    }
-  }
-
-  // The live slot whose end is nearest below the slot's start, for slots born no later than it.
-  uint32_t below(uint32_t index) const {
-    uint32_t best = kNoSlot;
-    const Slot& slot = p_.slots[index];
-    for (uint32_t i = 0; i < index; ++i) {
-      const Slot& s = p_.slots[i];
-      const bool candidate = s.end_row > slot.first_row && s.tensor.offset + s.tensor.bytes <= slot.tensor.offset;
-      if (candidate && (best == kNoSlot || s.tensor.offset > p_.slots[best].tensor.offset)) best = i;
-    }
-    return best;
-  }
-
- private:
-  void drop_unused_slots() {
-    std::vector<uint32_t> renamed(p_.slots.size(), kNoSlot);
-    std::vector<bool> used(p_.slots.size(), false);
-    for (uint32_t r = 0; r < p_.rows.size(); ++r) {
-      for (const Ref ref : arguments(r)) {
-        if (is_slot(ref)) used[ref] = true;
-      }
-    }
-    std::vector<Slot> kept;
-    for (uint32_t i = 0; i < p_.slots.size(); ++i) {
-      if (!used[i]) continue;
-      renamed[i] = static_cast<uint32_t>(kept.size());
-      kept.push_back(p_.slots[i]);
-    }
-    p_.slots = std::move(kept);
-    for (Ref& ref : p_.arguments) {
-      if (is_slot(ref) && ref < renamed.size() && renamed[ref] != kNoSlot) ref = renamed[ref];
-    }
-    for (uint32_t* host : {&p_.input, &p_.labels}) {
-      if (*host != kNoSlot) *host = renamed[*host];
-    }
-    for (uint32_t i = 0; i < p_.slots.size(); ++i) p_.slots[i].below = below(i);
-  }
-
-  OwnedProgram& p_;
 };
 
 class MutantMaker {
  public:
   MutantMaker(const OwnedPlan& good, uint64_t seed) : good_(good), random_(seed) {}
 
-  std::vector<Mutant> make() {
+  std::vector<PlanMutant> make() {
     break_plan();
     break_slots();
     break_rows();
@@ -144,8 +35,8 @@ class MutantMaker {
   }
 
  private:
-  using Change = std::function<void(OwnedPlan&, OwnedProgram&, const Site&)>;
-  using RowTest = std::function<bool(const OwnedProgram&, Site&)>;
+  using Change = std::function<void(OwnedPlan&, OwnedProgram&, const MutantSite&)>;
+  using RowTest = std::function<bool(const OwnedProgram&, MutantSite&)>;
 
   void add(const std::string& name, const std::vector<Fault>& acceptable,
            const std::function<void(OwnedPlan&)>& change) {
@@ -155,9 +46,9 @@ class MutantMaker {
 
   // Of all sites that pass the test one is picked; none: this plan has no such mutant.
   void add_at(const std::string& name, const std::vector<Fault>& acceptable, bool semantic,
-              const std::vector<Site>& sites, const Change& change) {
+              const std::vector<MutantSite>& sites, const Change& change) {
     if (sites.empty()) return;
-    const Site site = sites[random_() % sites.size()];
+    const MutantSite site = sites[random_() % sites.size()];
     mutants_.push_back({name + " at program " + std::to_string(site.program) + " row " + std::to_string(site.row) +
                             " argument " + std::to_string(site.argument) + "/" + std::to_string(site.other),
                         good_, acceptable, semantic});
@@ -165,23 +56,23 @@ class MutantMaker {
     change(plan, plan.programs[site.program], site);
   }
 
-  std::vector<Site> rows(const RowTest& test) const {
-    std::vector<Site> sites;
+  std::vector<MutantSite> rows(const RowTest& test) const {
+    std::vector<MutantSite> sites;
     for (uint32_t p = 0; p < kProgramCount; ++p) {
       for (uint32_t r = 0; r < good_.programs[p].rows.size(); ++r) {
-        Site site{p, r};
+        MutantSite site{p, r};
         if (test(good_.programs[p], site)) sites.push_back(site);
       }
     }
     return sites;
   }
-  std::vector<Site> arguments(const RowTest& test) const {
-    std::vector<Site> sites;
+  std::vector<MutantSite> arguments(const RowTest& test) const {
+    std::vector<MutantSite> sites;
     for (uint32_t p = 0; p < kProgramCount; ++p) {
       const OwnedProgram& program = good_.programs[p];
       for (uint32_t r = 0; r < program.rows.size(); ++r) {
         for (uint32_t i = 0; i < kernel(program.rows[r]).arity(); ++i) {
-          Site site{p, r, i};
+          MutantSite site{p, r, i};
           if (test(program, site)) sites.push_back(site);
         }
       }
@@ -189,21 +80,21 @@ class MutantMaker {
     return sites;
   }
   // Sites of slots: `argument` holds the slot's index.
-  std::vector<Site> slots(const RowTest& test) const {
-    std::vector<Site> sites;
+  std::vector<MutantSite> slots(const RowTest& test) const {
+    std::vector<MutantSite> sites;
     for (uint32_t p = 0; p < kProgramCount; ++p) {
       for (uint32_t s = 0; s < good_.programs[p].slots.size(); ++s) {
-        Site site{p, good_.programs[p].slots[s].first_row, s};
+        MutantSite site{p, good_.programs[p].slots[s].first_row, s};
         if (test(good_.programs[p], site)) sites.push_back(site);
       }
     }
     return sites;
   }
 
-  static Ref ref_at(const OwnedProgram& p, const Site& s, uint32_t argument) {
+  static Ref ref_at(const OwnedProgram& p, const MutantSite& s, uint32_t argument) {
     return p.arguments[p.rows[s.row].first_argument + argument];
   }
-  static const ArgumentInfo& info_at(const OwnedProgram& p, const Site& s) {
+  static const ArgumentInfo& info_at(const OwnedProgram& p, const MutantSite& s) {
     return kernel(p.rows[s.row]).arguments[s.argument];
   }
   const Tensor& tensor(const OwnedProgram& p, Ref ref) const {
@@ -241,43 +132,43 @@ class MutantMaker {
   }
 
   void break_slots() {
-    const auto any = [](const OwnedProgram&, Site&) { return true; };
+    const auto any = [](const OwnedProgram&, MutantSite&) { return true; };
     add_at("offset off by four", {Fault::kMisaligned}, false, slots(any),
-           [](OwnedPlan&, OwnedProgram& p, const Site& s) { p.slots[s.argument].tensor.offset += 4; });
-    add_at("dies at birth", {Fault::kSlotOrder}, false, slots(any), [](OwnedPlan&, OwnedProgram& p, const Site& s) {
+           [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) { p.slots[s.argument].tensor.offset += 4; });
+    add_at("dies at birth", {Fault::kSlotOrder}, false, slots(any), [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) {
       p.slots[s.argument].end_row = p.slots[s.argument].first_row;
     });
     add_at("outlives the program", {Fault::kSlotOrder}, false, slots(any),
-           [](OwnedPlan&, OwnedProgram& p, const Site& s) {
+           [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) {
              p.slots[s.argument].end_row = static_cast<uint32_t>(p.rows.size()) + 1;
            });
-    const auto highest = [](const OwnedProgram& p, Site& s) {
+    const auto highest = [](const OwnedProgram& p, MutantSite& s) {
       return p.slots[s.argument].tensor.offset + p.slots[s.argument].tensor.bytes == p.bytes;
     };
     add_at("region 256 bytes short", {Fault::kOutOfRegion}, false, slots(highest),
-           [](OwnedPlan&, OwnedProgram& p, const Site&) { p.bytes -= kAlignment; });
-    const auto tight = [](const OwnedProgram& p, Site& s) {
+           [](OwnedPlan&, OwnedProgram& p, const MutantSite&) { p.bytes -= kAlignment; });
+    const auto tight = [](const OwnedProgram& p, MutantSite& s) {
       const Tensor& t = p.slots[s.argument].tensor;
-      return t.bytes - kAlignment < t.elements() * dtype_bytes(t.dtype);
+      return t.bytes - kAlignment < t.used_bytes();
     };
     add_at("too few bytes", {Fault::kTooFewBytes}, false, slots(tight),
-           [](OwnedPlan&, OwnedProgram& p, const Site& s) { p.slots[s.argument].tensor.bytes -= kAlignment; });
+           [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) { p.slots[s.argument].tensor.bytes -= kAlignment; });
     add_at("floats declared integers", {Fault::kDType}, false,
-           slots([](const OwnedProgram& p, Site& s) { return p.slots[s.argument].tensor.dtype == DType::kF32; }),
-           [](OwnedPlan&, OwnedProgram& p, const Site& s) { p.slots[s.argument].tensor.dtype = DType::kI32; });
+           slots([](const OwnedProgram& p, MutantSite& s) { return p.slots[s.argument].tensor.dtype == DType::kF32; }),
+           [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) { p.slots[s.argument].tensor.dtype = DType::kI32; });
     add_at("one activation alone declared bf16", {Fault::kDType}, false,
-           slots([](const OwnedProgram& p, Site& s) { return p.slots[s.argument].tensor.dtype == DType::kF32; }),
-           [](OwnedPlan&, OwnedProgram& p, const Site& s) { p.slots[s.argument].tensor.dtype = DType::kBf16; });
-    const auto shrinkable = [](const OwnedProgram& p, Site& s) {
+           slots([](const OwnedProgram& p, MutantSite& s) { return p.slots[s.argument].tensor.dtype == DType::kF32; }),
+           [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) { p.slots[s.argument].tensor.dtype = DType::kBf16; });
+    const auto shrinkable = [](const OwnedProgram& p, MutantSite& s) {
       const Tensor& t = p.slots[s.argument].tensor;
       return t.dtype == DType::kF32 && t.shape[0] > 1;
     };
     add_at("one row less", {Fault::kShape, Fault::kAttribute, Fault::kGroup}, false, slots(shrinkable),
-           [](OwnedPlan&, OwnedProgram& p, const Site& s) { --p.slots[s.argument].tensor.shape[0]; });
+           [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) { --p.slots[s.argument].tensor.shape[0]; });
     break_neighbours();
     add_at("nobody's slot", {Fault::kUnused}, false,
-           rows([](const OwnedProgram& p, Site& s) { return s.row + 1 == p.rows.size(); }),
-           [](OwnedPlan& plan, OwnedProgram& p, const Site& s) {
+           rows([](const OwnedProgram& p, MutantSite& s) { return s.row + 1 == p.rows.size(); }),
+           [](OwnedPlan& plan, OwnedProgram& p, const MutantSite& s) {
              Slot slot;
              slot.tensor = {p.bytes, kAlignment, DType::kF32, 1, {1, 1, 1, 1}};
              slot.first_row = s.row;
@@ -285,50 +176,51 @@ class MutantMaker {
              p.bytes += kAlignment;
              plan.arena_bytes += kAlignment;
              p.slots.push_back(slot);
-             p.slots.back().below = Editor(p).below(static_cast<uint32_t>(p.slots.size()) - 1);
+             p.slots.back().below = ProgramEditor(p).below(static_cast<uint32_t>(p.slots.size()) - 1);
            });
   }
 
   void break_neighbours() {
-    const auto above_another = [](const OwnedProgram& p, Site& s) {
-      return p.slots[s.argument].below != kNoSlot && p.rows[s.row].op != Op::kMove;
+    const auto above_another = [](const OwnedProgram& p, MutantSite& s) {
+      return p.slots[s.argument].below != kNoSlot && !kernel(p.rows[s.row]).moves;
     };
     add_at("on top of its neighbour", {Fault::kOverlap}, false, slots(above_another),
-           [](OwnedPlan&, OwnedProgram& p, const Site& s) {
+           [](OwnedPlan& plan, OwnedProgram& p, const MutantSite& s) {
              p.slots[s.argument].tensor.offset = p.slots[p.slots[s.argument].below].tensor.offset;
+             fit_regions(plan);
            });
     add_at("claims to lie lowest", {Fault::kHint}, false, slots(above_another),
-           [](OwnedPlan&, OwnedProgram& p, const Site& s) { p.slots[s.argument].below = kNoSlot; });
+           [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) { p.slots[s.argument].below = kNoSlot; });
     add_at("claims to lie above itself", {Fault::kHint}, false, slots(above_another),
-           [](OwnedPlan&, OwnedProgram& p, const Site& s) { p.slots[s.argument].below = s.argument; });
-    const auto place_is_taken_later = [](const OwnedProgram& p, Site& s) {
+           [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) { p.slots[s.argument].below = s.argument; });
+    const auto place_is_taken_later = [](const OwnedProgram& p, MutantSite& s) {
       const Slot& slot = p.slots[s.argument];
       for (uint32_t i = s.argument + 1; i < p.slots.size(); ++i) {
         const Tensor &a = slot.tensor, &b = p.slots[i].tensor;
         const bool overlap = a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes;
-        if (!overlap || p.slots[i].first_row < slot.end_row || p.rows[p.slots[i].first_row].op == Op::kMove) continue;
+        if (!overlap || p.slots[i].first_row < slot.end_row || kernel(p.rows[p.slots[i].first_row]).moves) continue;
         s.other = p.slots[i].first_row + 1;
         return true;
       }
       return false;
     };
     add_at("lives on under its successor", {Fault::kOverlap, Fault::kHint}, false, slots(place_is_taken_later),
-           [](OwnedPlan&, OwnedProgram& p, const Site& s) { p.slots[s.argument].end_row = s.other; });
-    const auto dies_early = [](const OwnedProgram& p, Site& s) {
+           [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) { p.slots[s.argument].end_row = s.other; });
+    const auto dies_early = [](const OwnedProgram& p, MutantSite& s) {
       OwnedProgram copy = p;
-      s.other = Editor(copy).uses(s.argument).second;
+      s.other = ProgramEditor(copy).uses(s.argument).second;
       return s.other > p.slots[s.argument].first_row;
     };
     add_at("dies before its last use", {Fault::kNotLive, Fault::kHint, Fault::kInFlight}, false,
            slots_sampled(dies_early),
-           [](OwnedPlan&, OwnedProgram& p, const Site& s) { p.slots[s.argument].end_row = s.other; });
+           [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) { p.slots[s.argument].end_row = s.other; });
   }
 
   // A test that walks all rows for a slot is asked of a few slots only.
-  std::vector<Site> slots_sampled(const RowTest& test) {
-    std::vector<Site> all = slots([](const OwnedProgram&, Site&) { return true; }), some;
+  std::vector<MutantSite> slots_sampled(const RowTest& test) {
+    std::vector<MutantSite> all = slots([](const OwnedProgram&, MutantSite&) { return true; }), some;
     std::shuffle(all.begin(), all.end(), random_);
-    for (Site& site : all) {
+    for (MutantSite& site : all) {
       if (some.size() == 3) break;
       if (test(good_.programs[site.program], site)) some.push_back(site);
     }
@@ -336,106 +228,102 @@ class MutantMaker {
   }
 
   void break_rows() {
-    const auto any = [](const OwnedProgram&, Site&) { return true; };
-    add_at("no such kernel", {Fault::kUnknownKernel}, false, rows(any), [](OwnedPlan&, OwnedProgram& p, const Site& s) {
+    const auto any = [](const OwnedProgram&, MutantSite&) { return true; };
+    add_at("no such kernel", {Fault::kUnknownKernel}, false, rows(any), [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) {
       p.rows[s.row].op = Op::kRelu;
       p.rows[s.row].pass = Pass::kWait;
     });
     add_at("arguments past the pool", {Fault::kArgumentPool}, false, rows(any),
-           [](OwnedPlan&, OwnedProgram& p, const Site& s) {
+           [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) {
              p.rows[s.row].first_argument = static_cast<uint32_t>(p.arguments.size());
            });
     add_at("attribute past the pool", {Fault::kAttribute}, false,
-           rows([](const OwnedProgram& p, Site& s) { return kernel(p.rows[s.row]).attribute != AttributeKind::kNone; }),
-           [](OwnedPlan&, OwnedProgram& p, const Site& s) { p.rows[s.row].attribute = 1u << 30; });
+           rows([](const OwnedProgram& p, MutantSite& s) { return kernel(p.rows[s.row]).attribute != kNoAttribute; }),
+           [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) { p.rows[s.row].attribute = 1u << 30; });
     add_at("computes on a transfer queue", {Fault::kInFlight}, false,
-           rows([](const OwnedProgram& p, Site& s) { return p.rows[s.row].op != Op::kTransfer; }),
-           [](OwnedPlan&, OwnedProgram& p, const Site& s) { p.rows[s.row].queue = 1; });
-    const auto updates = [](const OwnedProgram& p, Site& s) {
-      return kernel(p.rows[s.row]).attribute == AttributeKind::kUpdate;
+           rows([](const OwnedProgram& p, MutantSite& s) { return !kernel(p.rows[s.row]).asynchronous; }),
+           [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) { p.rows[s.row].queue = 1; });
+    const auto updates = [](const OwnedProgram& p, MutantSite& s) { return updates_weights(p.rows[s.row]); };
+    add_at("group ends past its tensors", {Fault::kGroup}, false, rows(updates), [](OwnedPlan& plan, OwnedProgram& p, const MutantSite& s) {
+      own_attribute<UpdateAttribute>(plan, p, s.row).group.elements += 64;
+    });
+    const auto updates_several = [&](const OwnedProgram& p, MutantSite& s) {
+      return updates(p, s) && good_.attributes.of<UpdateAttribute>()[p.rows[s.row].attribute].group.tensors > 1;
     };
-    add_at("group ends past its tensors", {Fault::kGroup}, false, rows(updates),
-           [](OwnedPlan& plan, OwnedProgram& p, const Site& s) {
-             plan.attributes.update.push_back(plan.attributes.of<UpdateAttribute>()[p.rows[s.row].attribute]);
-             plan.attributes.of<UpdateAttribute>().back().group.elements += 64;
-             p.rows[s.row].attribute = static_cast<uint32_t>(plan.attributes.of<UpdateAttribute>().size()) - 1;
-           });
-    add_at("group forgets its last tensor", {Fault::kGroup}, false, rows([&](const OwnedProgram& p, Site& s) {
-             return updates(p, s) && good_.attributes.of<UpdateAttribute>()[p.rows[s.row].attribute].group.tensors > 1;
-           }),
-           [](OwnedPlan& plan, OwnedProgram& p, const Site& s) {
-             plan.attributes.update.push_back(plan.attributes.of<UpdateAttribute>()[p.rows[s.row].attribute]);
-             --plan.attributes.of<UpdateAttribute>().back().group.tensors;
-             p.rows[s.row].attribute = static_cast<uint32_t>(plan.attributes.of<UpdateAttribute>().size()) - 1;
-           });
+    add_at("group forgets its last tensor", {Fault::kGroup}, false, rows(updates_several),
+           [](OwnedPlan& plan, OwnedProgram& p, const MutantSite& s) { --own_attribute<UpdateAttribute>(plan, p, s.row).group.tensors; });
   }
 
   void break_arguments() {
     add_at("names no slot", {Fault::kBadReference}, false,
-           arguments([](const OwnedProgram& p, Site& s) { return ref_at(p, s, s.argument) != kNoRef; }),
-           [](OwnedPlan&, OwnedProgram& p, const Site& s) {
-             Editor(p).set_argument(s.row, s.argument, static_cast<Ref>(p.slots.size()));
+           arguments([](const OwnedProgram& p, MutantSite& s) { return ref_at(p, s, s.argument) != kNoRef; }),
+           [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) {
+             ProgramEditor(p).set_argument(s.row, s.argument, static_cast<Ref>(p.slots.size()));
            });
-    const auto required = [](const OwnedProgram& p, Site& s) {
+    const auto required = [](const OwnedProgram& p, MutantSite& s) {
       return !info_at(p, s).optional && !adds(p.rows[s.row], s.argument);
     };
     add_at("required argument absent", {Fault::kMissingArgument}, false, arguments(required),
-           [](OwnedPlan&, OwnedProgram& p, const Site& s) { Editor(p).set_argument(s.row, s.argument, kNoRef); });
-    const auto second_input = [](const OwnedProgram& p, Site& s) {
+           [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) { ProgramEditor(p).set_argument(s.row, s.argument, kNoRef); });
+    const auto second_input = [](const OwnedProgram& p, MutantSite& s) {
       const KernelInfo& info = kernel(p.rows[s.row]);
       if (info.arguments[s.argument].role != Role::kInput || static_cast<int>(s.argument) == info.in_place_input)
         return false;
-      if (s.argument == 0 || info.arguments[s.argument - 1].role != Role::kInput || is_group_row(p.rows[s.row]))
+      if (s.argument == 0 || info.arguments[s.argument - 1].role != Role::kInput || walks_groups(p.rows[s.row]))
         return false;
       return ref_at(p, s, s.argument) != kNoRef && ref_at(p, s, s.argument - 1) != kNoRef;
     };
     add_at("two inputs are one", {Fault::kAliasing}, false, arguments(second_input),
-           [](OwnedPlan&, OwnedProgram& p, const Site& s) {
-             Editor(p).set_argument(s.row, s.argument, ref_at(p, s, s.argument - 1));
+           [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) {
+             ProgramEditor(p).set_argument(s.row, s.argument, ref_at(p, s, s.argument - 1));
            });
-    const auto scratch = [](const OwnedProgram& p, Site& s) {
+    const auto scratch = [](const OwnedProgram& p, MutantSite& s) {
       return info_at(p, s).role == Role::kScratch && ref_at(p, s, s.argument) != kNoRef;
     };
     add_at("no scratch", {Fault::kScratch, Fault::kUnused}, false, arguments(scratch),
-           [](OwnedPlan&, OwnedProgram& p, const Site& s) { Editor(p).set_argument(s.row, s.argument, kNoRef); });
+           [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) { ProgramEditor(p).set_argument(s.row, s.argument, kNoRef); });
   }
 
   void break_writes() {
-    const auto output = [](const OwnedProgram& p, Site& s) {
+    const auto output = [](const OwnedProgram& p, MutantSite& s) {
       return info_at(p, s).role == Role::kOutput && ref_at(p, s, s.argument) != kNoRef;
     };
     if (good_.state.size() > 1) {
       add_at("writes a parameter", {Fault::kReadOnly}, false, arguments(output),
-             [](OwnedPlan&, OwnedProgram& p, const Site& s) {
-               Editor(p).set_argument(s.row, s.argument, make_ref(Region::kState, 1));
+             [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) {
+               ProgramEditor(p).set_argument(s.row, s.argument, make_ref(Region::kState, 1));
              });
     }
-    const auto cannot_add = [](const OwnedProgram& p, Site& s) {
-      return s.argument < 8 && !info_at(p, s).may_accumulate;
+    const auto cannot_add = [](const OwnedProgram& p, MutantSite& s) {
+      return !info_at(p, s).may_accumulate;
     };
     add_at("adds where it cannot", {Fault::kAccumulate}, false, arguments(cannot_add),
-           [](OwnedPlan&, OwnedProgram& p, const Site& s) {
-             p.rows[s.row].accumulate = static_cast<uint8_t>(p.rows[s.row].accumulate | 1u << s.argument);
+           [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) {
+             p.rows[s.row].accumulate = static_cast<uint16_t>(p.rows[s.row].accumulate | 1u << s.argument);
            });
-    const auto first_write = [&](const OwnedProgram& p, Site& s) {
+    const auto first_write = [&](const OwnedProgram& p, MutantSite& s) {
       const Ref ref = ref_at(p, s, s.argument);
       if (!output(p, s) || !info_at(p, s).may_accumulate || adds(p.rows[s.row], s.argument)) return false;
       if (is_carried(ref)) return s.program == static_cast<uint32_t>(ProgramId::kMicroFirst);
       return is_slot(ref) && p.slots[ref].first_row == s.row && ref != p.input && ref != p.labels;
     };
     add_at("adds to what nothing has written", {Fault::kReadBeforeWrite}, false, arguments(first_write),
-           [](OwnedPlan&, OwnedProgram& p, const Site& s) {
-             p.rows[s.row].accumulate = static_cast<uint8_t>(p.rows[s.row].accumulate | 1u << s.argument);
+           [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) {
+             p.rows[s.row].accumulate = static_cast<uint16_t>(p.rows[s.row].accumulate | 1u << s.argument);
            });
-    const auto carried_sum = [](const OwnedProgram& p, Site& s) {
+    const auto carried_sum = [](const OwnedProgram& p, MutantSite& s) {
       return info_at(p, s).role == Role::kOutput && is_carried(ref_at(p, s, s.argument)) &&
              adds(p.rows[s.row], s.argument);
     };
     add_at("overwrites a carried sum", {Fault::kAccumulate}, true, arguments(carried_sum), clear_accumulate);
   }
 
-  static void clear_accumulate(OwnedPlan&, OwnedProgram& p, const Site& s) {
-    p.rows[s.row].accumulate = static_cast<uint8_t>(p.rows[s.row].accumulate & ~(1u << s.argument));
+  static void erase_row(OwnedPlan& plan, OwnedProgram& p, const MutantSite& s) {
+    ProgramEditor(p).erase_row(s.row);
+    fit_regions(plan);
+  }
+  static void clear_accumulate(OwnedPlan&, OwnedProgram& p, const MutantSite& s) {
+    p.rows[s.row].accumulate = static_cast<uint16_t>(p.rows[s.row].accumulate & ~(1u << s.argument));
   }
 
   // ---- transfers to and from disk: both judges must see what goes wrong in flight ----
@@ -447,20 +335,20 @@ class MutantMaker {
     return false;
   }
   static bool is_transfer(const OwnedProgram& p, uint32_t row, Pass pass) {
-    return row < p.rows.size() && p.rows[row].op == Op::kTransfer && p.rows[row].pass == pass;
+    return row < p.rows.size() && kernel(p.rows[row]).asynchronous && p.rows[row].pass == pass;
   }
 
   void break_transfers() {
-    const auto is_wait = [](const OwnedProgram& p, Site& s) { return is_transfer(p, s.row, Pass::kWait); };
+    const auto is_wait = [](const OwnedProgram& p, MutantSite& s) { return is_transfer(p, s.row, Pass::kWait); };
     add_at("nobody waits", {Fault::kInFlight}, true, rows(is_wait),
-           [](OwnedPlan&, OwnedProgram& p, const Site& s) { Editor(p).erase_row(s.row); });
-    const auto is_used_at_once = [](const OwnedProgram& p, Site& s) {
+           erase_row);
+    const auto is_used_at_once = [](const OwnedProgram& p, MutantSite& s) {
       if (!is_transfer(p, s.row, Pass::kWait) || s.row + 1 >= p.rows.size()) return false;
       return is_slot(ref_at(p, s, 0)) && names(p, s.row + 1, ref_at(p, s, 0));
     };
     add_at("used before its wait", {Fault::kInFlight}, true, rows(is_used_at_once),
-           [](OwnedPlan&, OwnedProgram& p, const Site& s) { Editor(p).swap_with_next(s.row); });
-    const auto could_be_overwritten = [this](const OwnedProgram& p, Site& s) {  // other: the source of a write under way
+           [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) { ProgramEditor(p).swap_with_next(s.row); });
+    const auto could_be_overwritten = [this](const OwnedProgram& p, MutantSite& s) {  // other: the source of a write under way
       const Ref output = ref_at(p, s, s.argument);
       if (info_at(p, s).role != Role::kOutput || !is_slot(output)) return false;
       for (uint32_t start = s.row; start-- > 0;) {
@@ -473,8 +361,8 @@ class MutantMaker {
       return false;
     };
     add_at("source overwritten in flight", {Fault::kInFlight}, true, arguments(could_be_overwritten),
-           [](OwnedPlan&, OwnedProgram& p, const Site& s) { Editor(p).set_argument(s.row, s.argument, s.other); });
-    const auto lies_on_another = [](const OwnedProgram& p, Site& s) {  // argument: a block born while block `other` lives
+           [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) { ProgramEditor(p).set_argument(s.row, s.argument, s.other); });
+    const auto lies_on_another = [](const OwnedProgram& p, MutantSite& s) {  // argument: a block born while block `other` lives
       for (s.argument = 1; s.argument < p.disk.size(); ++s.argument) {
         for (s.other = 0; s.other < s.argument; ++s.other) {
           if (p.disk[s.other].end_row > p.disk[s.argument].end_row) return s.row == p.disk[s.argument].first_row;
@@ -482,10 +370,10 @@ class MutantMaker {
       }
       return false;
     };
-    add_at("two disk blocks overlap", {Fault::kOverlap}, false, rows(lies_on_another), [](OwnedPlan&, OwnedProgram& p, const Site& s) {
+    add_at("two disk blocks overlap", {Fault::kOverlap}, false, rows(lies_on_another), [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) {
       p.disk[s.argument].tensor.offset = p.disk[s.other].tensor.offset;
     });
-    const auto has_live_twin_on_disk = [this](const OwnedProgram& p, Site& s) {
+    const auto has_live_twin_on_disk = [this](const OwnedProgram& p, MutantSite& s) {
       if (!is_transfer(p, s.row, Pass::kStart) || !is_transfer(p, s.row + 1, Pass::kWait) || !is_disk(ref_at(p, s, 1))) return false;
       for (uint32_t d = 0; d < p.disk.size(); ++d) {
         s.other = make_ref(Region::kDisk, d);
@@ -494,11 +382,11 @@ class MutantMaker {
       return false;
     };
     add_at("reads another block", {Fault::kNone, Fault::kUnused}, true, rows(has_live_twin_on_disk),
-           [](OwnedPlan&, OwnedProgram& p, const Site& s) {
-             for (const uint32_t row : {s.row, s.row + 1}) Editor(p).set_argument(row, 1, s.other);
+           [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) {
+             for (const uint32_t row : {s.row, s.row + 1}) ProgramEditor(p).set_argument(row, 1, s.other);
            });
-    const auto could_read_disk = [this](const OwnedProgram& p, Site& s) {
-      if (p.rows[s.row].op == Op::kTransfer || info_at(p, s).role != Role::kInput || !is_slot(ref_at(p, s, s.argument))) return false;
+    const auto could_read_disk = [this](const OwnedProgram& p, MutantSite& s) {
+      if (kernel(p.rows[s.row]).asynchronous || info_at(p, s).role != Role::kInput || !is_slot(ref_at(p, s, s.argument))) return false;
       for (uint32_t d = 0; d < p.disk.size(); ++d) {
         s.other = make_ref(Region::kDisk, d);
         if (p.disk[d].first_row < s.row && p.disk[d].end_row > s.row && alike(p, ref_at(p, s, s.argument), s.other)) return true;
@@ -506,7 +394,7 @@ class MutantMaker {
       return false;
     };
     add_at("a kernel reads the disk", {Fault::kDisk}, true, arguments(could_read_disk),
-           [](OwnedPlan&, OwnedProgram& p, const Site& s) { Editor(p).set_argument(s.row, s.argument, s.other); });
+           [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) { ProgramEditor(p).set_argument(s.row, s.argument, s.other); });
     if (good_.disk_bytes > 0) {
       add("disk 256 bytes short", {Fault::kOutOfRegion}, [](OwnedPlan& plan) { plan.disk_bytes -= kAlignment; });
     }
@@ -517,10 +405,10 @@ class MutantMaker {
   void change_meaning_of_rows() {
     const std::vector<Fault> any_order = {Fault::kNone, Fault::kReadBeforeWrite, Fault::kNotLive, Fault::kOverlap,
                                           Fault::kAccumulate};
-    const auto accumulates = [](const OwnedProgram& p, Site& s) { return p.rows[s.row].accumulate != 0; };
+    const auto accumulates = [](const OwnedProgram& p, MutantSite& s) { return p.rows[s.row].accumulate != 0; };
     add_at("accumulating row dropped", any_order, true, rows(accumulates),
-           [](OwnedPlan&, OwnedProgram& p, const Site& s) { Editor(p).erase_row(s.row); });
-    const auto only_accumulates = [](const OwnedProgram& p, Site& s) {
+           erase_row);
+    const auto only_accumulates = [](const OwnedProgram& p, MutantSite& s) {
       for (s.argument = 0; s.argument < kernel(p.rows[s.row]).arity(); ++s.argument) {
         const bool overwrites = info_at(p, s).role == Role::kOutput && ref_at(p, s, s.argument) != kNoRef;
         if (overwrites && !adds(p.rows[s.row], s.argument)) return false;
@@ -528,34 +416,33 @@ class MutantMaker {
       return p.rows[s.row].accumulate != 0;
     };
     add_at("accumulating row twice", {Fault::kNone}, true, rows(only_accumulates),
-           [](OwnedPlan&, OwnedProgram& p, const Site& s) { Editor(p).duplicate_row(s.row); });
+           [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) { ProgramEditor(p).duplicate_row(s.row); });
     const auto op_is = [](Op op, Pass pass) {
       return
-          [op, pass](const OwnedProgram& p, Site& s) { return p.rows[s.row].op == op && p.rows[s.row].pass == pass; };
+          [op, pass](const OwnedProgram& p, MutantSite& s) { return p.rows[s.row].op == op && p.rows[s.row].pass == pass; };
     };
     add_at("running statistics twice", {Fault::kNone}, true, rows(op_is(Op::kBatchNorm, Pass::kRunning)),
-           [](OwnedPlan&, OwnedProgram& p, const Site& s) { Editor(p).duplicate_row(s.row); });
+           [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) { ProgramEditor(p).duplicate_row(s.row); });
     add_at("running statistics dropped", {Fault::kNone}, true, rows(op_is(Op::kBatchNorm, Pass::kRunning)),
-           [](OwnedPlan&, OwnedProgram& p, const Site& s) { Editor(p).erase_row(s.row); });
+           erase_row);
     add_at("weight gradient dropped", any_order, true, rows(op_is(Op::kConv, Pass::kBackwardWeight)),
-           [](OwnedPlan&, OwnedProgram& p, const Site& s) { Editor(p).erase_row(s.row); });
-    for (const Op op : {Op::kSgd, Op::kAdamW}) {
-      add_at("update dropped", {Fault::kNone, Fault::kFormat}, true, rows(op_is(op, Pass::kUpdate)),
-             [](OwnedPlan&, OwnedProgram& p, const Site& s) { Editor(p).erase_row(s.row); });
-      add_at("update twice", {Fault::kNone}, true, rows(op_is(op, Pass::kUpdate)),
-             [](OwnedPlan&, OwnedProgram& p, const Site& s) { Editor(p).duplicate_row(s.row); });
-    }
+           erase_row);
+    const auto updates = [](const OwnedProgram& p, MutantSite& s) { return updates_weights(p.rows[s.row]); };
+    add_at("update dropped", {Fault::kUpdate}, true, rows(updates),
+           erase_row);
+    add_at("update twice", {Fault::kUpdate}, true, rows(updates),
+           [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) { ProgramEditor(p).duplicate_row(s.row); });
     swap_rows_around_an_overwrite();
   }
 
   // Row r writes in place what row r+1 reads: exchanged, the reader sees the old value.
   void swap_rows_around_an_overwrite() {
-    const auto overwrites = [](const OwnedProgram& p, Site& s) {
+    const auto overwrites = [](const OwnedProgram& p, MutantSite& s) {
       const KernelInfo& info = kernel(p.rows[s.row]);
       if (info.in_place_output < 0 || s.row + 1 >= p.rows.size()) return false;
       const Ref ref = ref_at(p, s, static_cast<uint32_t>(info.in_place_output));
       if (ref != ref_at(p, s, static_cast<uint32_t>(info.in_place_input))) return false;
-      const Site next{s.program, s.row + 1};
+      const MutantSite next{s.program, s.row + 1};
       for (uint32_t i = 0; i < kernel(p.rows[next.row]).arity(); ++i) {
         if (ref_at(p, next, i) == ref && kernel(p.rows[next.row]).arguments[i].role == Role::kInput) return true;
       }
@@ -564,13 +451,13 @@ class MutantMaker {
     const std::vector<Fault> acceptable = {Fault::kNone, Fault::kOverlap, Fault::kNotLive, Fault::kReadBeforeWrite,
                                            Fault::kHint, Fault::kInFlight};
     add_at("read before the overwrite", acceptable, true, rows(overwrites),
-           [](OwnedPlan&, OwnedProgram& p, const Site& s) { Editor(p).swap_with_next(s.row); });
+           [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) { ProgramEditor(p).swap_with_next(s.row); });
   }
 
   void change_meaning_of_arguments() {
-    const auto later_twin = [this](const OwnedProgram& p, Site& s) {
+    const auto later_twin = [this](const OwnedProgram& p, MutantSite& s) {
       const KernelInfo& info = kernel(p.rows[s.row]);
-      if (info.op == Op::kAdd || is_group_row(p.rows[s.row]) || info.arguments[s.argument].role != Role::kInput)
+      if (info.op == Op::kAdd || walks_groups(p.rows[s.row]) || info.arguments[s.argument].role != Role::kInput)
         return false;
       for (uint32_t j = s.argument + 1; j < info.arity(); ++j) {
         const bool shared =
@@ -583,14 +470,14 @@ class MutantMaker {
       return false;
     };
     add_at("two arguments exchanged", {Fault::kNone, Fault::kReadBeforeWrite, Fault::kReadOnly}, true,
-           arguments(later_twin), [](OwnedPlan&, OwnedProgram& p, const Site& s) {
+           arguments(later_twin), [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) {
              const Ref a = ref_at(p, s, s.argument), b = ref_at(p, s, s.other);
-             Editor(p).set_argument(s.row, s.argument, b);
-             Editor(p).set_argument(s.row, s.other, a);
+             ProgramEditor(p).set_argument(s.row, s.argument, b);
+             ProgramEditor(p).set_argument(s.row, s.other, a);
            });
-    const auto other_parameter = [this](const OwnedProgram& p, Site& s) {
+    const auto other_parameter = [this](const OwnedProgram& p, MutantSite& s) {
       const Ref ref = ref_at(p, s, s.argument);
-      if (is_group_row(p.rows[s.row]) || ref == kNoRef || ref_region(ref) != Region::kState || ref_index(ref) == 0)
+      if (walks_groups(p.rows[s.row]) || ref == kNoRef || ref_region(ref) != Region::kState || ref_index(ref) == 0)
         return false;
       for (uint32_t i = 0; i < kernel(p.rows[s.row]).arity(); ++i) {
         if (i != s.argument && ref_at(p, s, i) != kNoRef && alike(p, ref, ref_at(p, s, i))) return false;
@@ -604,13 +491,13 @@ class MutantMaker {
       return false;
     };
     add_at("another layer's parameter", {Fault::kNone}, true, arguments(other_parameter),
-           [](OwnedPlan&, OwnedProgram& p, const Site& s) {
-             Editor(p).set_argument(s.row, s.argument, make_ref(Region::kState, s.other));
+           [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) {
+             ProgramEditor(p).set_argument(s.row, s.argument, make_ref(Region::kState, s.other));
            });
-    add_at("another value of the same shape", {Fault::kNone, Fault::kUnused, Fault::kReadBeforeWrite}, true,
-           arguments([this](const OwnedProgram& p, Site& s) { return has_live_twin(p, s); }),
-           [](OwnedPlan&, OwnedProgram& p, const Site& s) { Editor(p).set_argument(s.row, s.argument, s.other); });
-    const auto second_contribution = [](const OwnedProgram& p, Site& s) {
+    add_at("another value of the same shape", {Fault::kNone, Fault::kUnused, Fault::kReadBeforeWrite, Fault::kHostSlot, Fault::kUpdate}, true,
+           arguments([this](const OwnedProgram& p, MutantSite& s) { return has_live_twin(p, s); }),
+           [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) { ProgramEditor(p).set_argument(s.row, s.argument, s.other); });
+    const auto second_contribution = [](const OwnedProgram& p, MutantSite& s) {
       return info_at(p, s).role == Role::kOutput && is_slot(ref_at(p, s, s.argument)) &&
              adds(p.rows[s.row], s.argument);
     };
@@ -618,10 +505,10 @@ class MutantMaker {
   }
 
   // A slot of the same shape, live since before this row, that the row does not name.
-  bool has_live_twin(const OwnedProgram& p, Site& s) const {
+  bool has_live_twin(const OwnedProgram& p, MutantSite& s) const {
     const Ref ref = ref_at(p, s, s.argument);
     const KernelInfo& info = kernel(p.rows[s.row]);
-    if (info.arguments[s.argument].role != Role::kInput || !is_slot(ref) || info.op == Op::kTransfer ||
+    if (info.arguments[s.argument].role != Role::kInput || !is_slot(ref) || info.asynchronous ||
         static_cast<int>(s.argument) == info.in_place_input)
       return false;
     for (uint32_t i = 0; i < p.slots.size() && p.slots[i].first_row < s.row; ++i) {
@@ -637,46 +524,33 @@ class MutantMaker {
 
   void change_meaning_of_attributes() {
     // Each changed constant is one that the kernel's result depends on, and that check cannot know.
-    change_attribute(
-        "another epsilon", AttributeKind::kNorm, &AttributeTables::norm, [](NormAttribute& a) { a.epsilon *= 2; },
-        [](const Row& row) { return row.pass == Pass::kForward && row.op == Op::kLayerNorm; });
-    const auto every = [](const Row&) { return true; };
-    change_attribute(
-        "another gelu", AttributeKind::kGelu, &AttributeTables::gelu, [](GeluAttribute& a) { a.tanh_form ^= 1u; }, every);
-    change_attribute(
-        "another dropout mask", AttributeKind::kDropout, &AttributeTables::dropout,
-        [](DropoutAttribute& a) { a.stream += 1000; }, every);
-    change_attribute(
-        "another attention dropout", AttributeKind::kAttention, &AttributeTables::attention,
-        [](AttentionAttribute& a) { a.dropout = a.dropout == 0 ? 0.5f : 0; }, every);
-    change_attribute(
-        "another weight decay", AttributeKind::kUpdate, &AttributeTables::update,
-        [](UpdateAttribute& a) { a.weight_decay += 0.125f; }, every);
-    change_attribute(
-        "another clip", AttributeKind::kClip, &AttributeTables::clip, [](ClipAttribute& a) { a.max_norm += 1; }, every);
+    change_attribute<NormAttribute>("another epsilon", [](NormAttribute& a) { a.epsilon *= 2; },
+                                    [](const Row& row) { return row.pass == Pass::kForward && row.op == Op::kLayerNorm; });
+    change_attribute<GeluAttribute>("another gelu", [](GeluAttribute& a) { a.tanh_form ^= 1u; });
+    change_attribute<DropoutAttribute>("another dropout mask", [](DropoutAttribute& a) { a.stream += 1000; });
+    change_attribute<AttentionAttribute>("another attention dropout", [](AttentionAttribute& a) { a.dropout = a.dropout == 0 ? 0.5f : 0; });
+    change_attribute<UpdateAttribute>("another weight decay", [](UpdateAttribute& a) { a.weight_decay += 0.125f; });
+    change_attribute<ClipAttribute>("another clip", [](ClipAttribute& a) { a.max_norm += 1; });
   }
 
-  template <typename T, typename Edit, typename Test>
-  void change_attribute(const std::string& name, AttributeKind kind, std::vector<T> AttributeTables::*pool, Edit edit,
-                        Test test) {
-    const auto uses_it = [&](const OwnedProgram& p, Site& s) {
-      return kernel(p.rows[s.row]).attribute == kind && test(p.rows[s.row]);
+  template <typename T, typename Edit>
+  void change_attribute(const std::string& name, Edit edit, bool (*of_row)(const Row&) = [](const Row&) { return true; }) {
+    const auto uses_it = [&](const OwnedProgram& p, MutantSite& s) {
+      return kernel(p.rows[s.row]).attribute == kAttributeKind<T> && of_row(p.rows[s.row]);
     };
-    add_at(name, {Fault::kNone}, true, rows(uses_it), [&](OwnedPlan& plan, OwnedProgram& p, const Site& s) {
-      std::vector<T>& attributes = plan.attributes.*pool;
-      attributes.push_back(T(attributes[p.rows[s.row].attribute]));
-      edit(attributes.back());
-      p.rows[s.row].attribute = static_cast<uint32_t>(attributes.size()) - 1;
+    // With released gradients nothing may clip, which check does know.
+    add_at(name, {Fault::kNone, Fault::kUpdate}, true, rows(uses_it), [&](OwnedPlan& plan, OwnedProgram& p, const MutantSite& s) {
+      edit(own_attribute<T>(plan, p, s.row));
     });
   }
 
   const OwnedPlan& good_;
   std::mt19937_64 random_;
-  std::vector<Mutant> mutants_;
+  std::vector<PlanMutant> mutants_;
 };
 
 }  // namespace
 
-std::vector<Mutant> make_mutants(const OwnedPlan& good, uint64_t seed) { return MutantMaker(good, seed).make(); }
+std::vector<PlanMutant> make_mutants(const OwnedPlan& good, uint64_t seed) { return MutantMaker(good, seed).make(); }
 
 }  // namespace reprise::testing

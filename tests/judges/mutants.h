@@ -1,6 +1,6 @@
 // Mutants: copies of a good plan, each with one thing wrong, for the two judges (check and the replay) to reject.
 // Here because a judge that has never refused anything proves nothing; works on any plan, hand-made or a planner's.
-// It must not call a judge: what is wrong is known from how the mutant was made.
+// What is wrong is known from how the mutant was made: no judge is asked.
 #pragma once
 
 #include "lib/check.h"
@@ -8,7 +8,7 @@
 
 namespace reprise::testing {
 
-struct Mutant {
+struct PlanMutant {
   std::string name;  // kind and place, enough to make it again with the same seed
   OwnedPlan plan;
   std::vector<Fault> acceptable;  // what check may answer; kNone only for semantic mutants
@@ -16,6 +16,6 @@ struct Mutant {
 };
 
 // One mutant of every kind that this plan has a place for; the seed picks the place.
-std::vector<Mutant> make_mutants(const OwnedPlan& good, uint64_t seed);
+std::vector<PlanMutant> make_mutants(const OwnedPlan& good, uint64_t seed);
 
 }  // namespace reprise::testing

@@ -1,13 +1,13 @@
 // PlanBuilder: small valid plans from a list of rows; lifetimes, first-fit addresses and hints follow from the rows.
 // Here because tests and benchmarks of the proof need plans that no planner made.
-// It must not know graphs, schedules or budgets, and shares nothing with tools/ or check.h.
+// It knows no graphs, schedules or budgets, and shares no code with the planner or check.h.
 #pragma once
 
 #include <algorithm>
 #include <initializer_list>
 #include <numeric>
 
-#include "lib/op.h"
+#include "lib/backend_rules.h"
 #include "tools/lowering/owned_plan.h"
 
 namespace reprise::testing {
@@ -51,7 +51,7 @@ class PlanBuilder {
     plan.disk_bytes = std::max(plan.disk_bytes, end);
     return make_ref(Region::kDisk, static_cast<uint32_t>(here_->disk.size() - 1));
   }
-  void row(Op op, Pass pass, std::initializer_list<Ref> arguments, uint32_t attribute = 0, uint8_t accumulate = 0) {
+  void row(Op op, Pass pass, std::initializer_list<Ref> arguments, uint32_t attribute = 0, uint16_t accumulate = 0) {
     here_->rows.push_back({op, pass, 0, accumulate, attribute, 0, static_cast<uint32_t>(here_->arguments.size())});
     here_->arguments.insert(here_->arguments.end(), arguments);
   }
@@ -61,9 +61,14 @@ class PlanBuilder {
     place_slots();
   }
 
-  OwnedPlan finish() {
+  // `stack_bytes`: of a worker, beside what every kernel may take.
+  OwnedPlan finish(uint64_t stack_bytes = 0) {
     uint64_t most = 0;
-    for (const OwnedProgram& program : plan.programs) most = std::max(most, program.bytes);
+    plan.worker_stack_bytes = 0;
+    for (const OwnedProgram& program : plan.programs) {
+      most = std::max(most, program.bytes);
+      if (!program.rows.empty()) plan.worker_stack_bytes = kFrameStackBytes + stack_bytes;
+    }
     plan.arena_bytes = plan.state_bytes + plan.carried_bytes + most;
     return plan;
   }
@@ -77,7 +82,7 @@ class PlanBuilder {
     tensor.rank = static_cast<uint8_t>(shape.size());
     std::copy(shape.begin(), shape.end(), tensor.shape);
     tensor.offset = end;
-    tensor.bytes = align_up(tensor.elements() * dtype_bytes(dtype));
+    tensor.bytes = align_up(tensor.used_bytes());
     end += tensor.bytes;
     return tensor;
   }

@@ -1,6 +1,6 @@
 // The machine of replay.h: an arena of terms, and what each row does to it.
 // Kernels are functions of op.h's contract; only groups of tensors (update, norm) need rules of their own.
-// It must not trust lifetimes, hints or names of slots.
+// Lifetimes, hints and names of slots are not believed.
 #include "tests/judges/replay.h"
 
 #include <optional>
@@ -20,7 +20,7 @@ struct Wrong {
   std::string reason;
 };
 
-bool is_scalars(const ArgumentInfo& argument) { return std::strcmp(argument.name, "scalars") == 0; }
+bool is_scalars(const ArgumentInfo& argument) { return argument.storage == Storage::kScalars; }
 
 // Byte ranges of the arena and the terms they hold; what is not listed is garbage.
 class Memory {
@@ -59,20 +59,20 @@ class Memory {
   std::map<uint64_t, Cell> cells_;
 };
 
-struct Place {
+struct StoredTensor {
   uint64_t address = 0, reserved = 0;
   const Tensor* tensor = nullptr;
   bool on_disk = false;
 
-  uint64_t bytes() const { return tensor->elements() * dtype_bytes(tensor->dtype); }
+  uint64_t bytes() const { return tensor->used_bytes(); }
   Form form() const { return form_of(*tensor); }
 };
 
-class Machine {
+class TermMachine {
  public:
-  Machine(const Plan& plan, TermTable& terms) : plan_(plan), terms_(terms) {
+  TermMachine(const Plan& plan, TermTable& terms) : plan_(plan), terms_(terms) {
     for (const StateTensor& state : plan.state) {
-      const Place place = {state.tensor.offset, state.tensor.bytes, &state.tensor};
+      const StoredTensor place = {state.tensor.offset, state.tensor.bytes, &state.tensor};
       if (state.kind == StateKind::kNorms) {
         for (uint64_t i = 0; i < place.bytes() / sizeof(double); ++i) {
           write(norm_entry(place, i), sizeof(double), terms_.leaf("old norm " + std::to_string(i), kNormForm));
@@ -103,7 +103,7 @@ class Machine {
 
   Term state(uint32_t index) const {
     const Tensor& tensor = plan_.state[index].tensor;
-    return memory_.read(tensor.offset, tensor.elements() * dtype_bytes(tensor.dtype));
+    return memory_.read(tensor.offset, tensor.used_bytes());
   }
   Term norm(uint32_t index, uint64_t entry) const {
     const Tensor& tensor = plan_.state[index].tensor;
@@ -113,14 +113,14 @@ class Machine {
     std::vector<Term> all;
     for (uint32_t i = 0; i < plan_.state.count; ++i) {
       if (plan_.state[i].kind != StateKind::kNorms) all.push_back(state(i));
-      for (uint64_t e = 0; plan_.state[i].kind == StateKind::kNorms && e < plan_.state[i].tensor.elements() / 2; ++e)
+      for (uint64_t e = 0; plan_.state[i].kind == StateKind::kNorms && e < plan_.state[i].tensor.elements(); ++e)
         all.push_back(norm(i, e));
     }
     return all;
   }
 
  private:
-  static uint64_t norm_entry(const Place& norms, uint64_t i) { return norms.address + i * sizeof(double); }
+  static uint64_t norm_entry(const StoredTensor& norms, uint64_t i) { return norms.address + i * sizeof(double); }
 
   void write(uint64_t address, uint64_t bytes, Term term) {
     if (bytes > plan_.arena_bytes || address > plan_.arena_bytes - bytes) throw Wrong{"writes past the arena's end"};
@@ -146,16 +146,16 @@ class Machine {
   }
   void destroy_slots(const std::vector<Ref>& slots) {
     for (const Ref s : slots) {
-      const Place place = ref_region(s) == Region::kDisk ? disk_place(ref_index(s)) : slot_place(s);
+      const StoredTensor place = ref_region(s) == Region::kDisk ? disk_place(ref_index(s)) : slot_place(s);
       store(place).destroy(place.address, place.address + place.reserved);
     }
   }
-  Place disk_place(uint32_t block) const {
+  StoredTensor disk_place(uint32_t block) const {
     const Tensor& tensor = program_->disk[block].tensor;
     return {tensor.offset, tensor.bytes, &tensor, true};
   }
-  Memory& store(const Place& place) { return place.on_disk ? disk_ : memory_; }
-  Place slot_place(uint32_t s) const {
+  Memory& store(const StoredTensor& place) { return place.on_disk ? disk_ : memory_; }
+  StoredTensor slot_place(uint32_t s) const {
     const Tensor& tensor = program_->slots[s].tensor;
     return {plan_.state_bytes + plan_.carried_bytes + tensor.offset, tensor.bytes, &tensor};
   }
@@ -165,7 +165,7 @@ class Machine {
     if (slot == kNoSlot) return;
     if (slot >= program_->slots.count) throw Wrong{"the host's slot does not exist"};
     if (program_->slots[slot].first_row != 0) throw Wrong{"the host's slot is not there before the first row"};
-    const Place place = slot_place(slot);
+    const StoredTensor place = slot_place(slot);
     write(place.address, place.bytes(), leaf(terms_, batch, place.form()));
   }
 
@@ -173,7 +173,7 @@ class Machine {
 
   struct Argument {
     const ArgumentInfo* info = nullptr;
-    Place place;
+    StoredTensor place;
     bool present = false, adds = false;
     Term old = kNoTerm;  // what stands there before the row, where the row needs it
   };
@@ -183,16 +183,18 @@ class Machine {
     if (kernel == kKernelCount) throw Wrong{"no such kernel"};
     kernel_ = &kOps[kernel];
     require_attribute(row);
-    if (row.op == Op::kTransfer) return transfer(row);
-    const bool moves = row.op == Op::kMove;
+    if (kernel_->asynchronous) return transfer(row);
+    const bool moves = kernel_->moves;
     if (!moves) destroy_slots(births_[row_]);
     gather(row);
     refuse_overlaps();
     if (trace_ != nullptr) trace_->emplace_back();
-    if (row.op == Op::kSgd || row.op == Op::kAdamW) {
+    if (kernel_->attribute == kAttributeKind<UpdateAttribute>) {
       update_group(row);
-    } else if (row.op == Op::kGradNorm) {
-      row.pass == Pass::kReduce ? reduce_group(row) : finish_norm(row);
+    } else if (kernel_->attribute == kAttributeKind<GroupAttribute>) {
+      reduce_group(row);
+    } else if (kernel_->attribute == kAttributeKind<ClipAttribute>) {
+      finish_norm(row);
     } else {
       apply(row);
     }
@@ -201,8 +203,8 @@ class Machine {
 
   // ---- transfers: from start to wait the destination is garbage, and the source must keep what the start found ----
 
-  struct Transfer {
-    Place to, from;
+  struct OpenTransfer {
+    StoredTensor to, from;
     Term term = kNoTerm;
   };
 
@@ -213,14 +215,14 @@ class Machine {
     }
     if (row.accumulate != 0) throw Wrong{"adds where it cannot: a transfer"};
     const Ref *refs = program_->arguments.data + row.first_argument;
-    const Place to = resolve_any(refs[0]), from = resolve_any(refs[1]);
+    const StoredTensor to = resolve_any(refs[0]), from = resolve_any(refs[1]);
     if (to.form() != from.form()) throw Wrong{"a transfer between different types or shapes"};
     if (trace_ != nullptr) trace_->emplace_back();
     row.pass == Pass::kStart ? start_transfer(to, from) : end_transfer(to, from);
     destroy_slots(deaths_[row_ + 1]);
   }
 
-  void start_transfer(const Place& to, const Place& from) {
+  void start_transfer(const StoredTensor& to, const StoredTensor& from) {
     const Term term = store(from).read(from.address, from.bytes());
     if (term == kNoTerm || terms_.form(term) != from.form()) throw Wrong{"transfers garbage"};
     const uint64_t limit = to.on_disk ? plan_.disk_bytes : plan_.arena_bytes;
@@ -233,8 +235,8 @@ class Machine {
     if (trace_ != nullptr) note_read(1, term);
   }
 
-  void end_transfer(const Place& to, const Place& from) {
-    const auto same = [](const Place& a, const Place& b) { return a.on_disk == b.on_disk && a.address == b.address && a.bytes() == b.bytes(); };
+  void end_transfer(const StoredTensor& to, const StoredTensor& from) {
+    const auto same = [](const StoredTensor& a, const StoredTensor& b) { return a.on_disk == b.on_disk && a.address == b.address && a.bytes() == b.bytes(); };
     for (auto transfer = under_way_.begin(); transfer != under_way_.end(); ++transfer) {
       if (!same(transfer->to, to) || !same(transfer->from, from)) continue;
       if (store(from).read(from.address, from.bytes()) != transfer->term) throw Wrong{"the source of a transfer changed under way"};
@@ -247,9 +249,9 @@ class Machine {
     throw Wrong{"waits for a transfer that nobody started"};
   }
 
-  Place resolve_any(Ref ref) const {
+  StoredTensor resolve_any(Ref ref) const {
     if (ref == kNoRef || ref_region(ref) != Region::kDisk) {
-      const Place place = resolve(ref);
+      const StoredTensor place = resolve(ref);
       if (ref_region(ref) != Region::kProgram) throw Wrong{"transfers what is not the program's own"};
       return place;
     }
@@ -262,43 +264,10 @@ class Machine {
   }
 
   void require_attribute(const Row& row) const {
-    const AttributePools& p = plan_.attributes;
-    uint32_t count = ~0u;
-    switch (kernel_->attribute) {
-      case AttributeKind::kNone:
-        break;
-      case AttributeKind::kWindow:
-        count = p.of<WindowAttribute>().count;
-        break;
-      case AttributeKind::kNorm:
-        count = p.of<NormAttribute>().count;
-        break;
-      case AttributeKind::kLinear:
-        count = p.of<LinearAttribute>().count;
-        break;
-      case AttributeKind::kGelu:
-        count = p.of<GeluAttribute>().count;
-        break;
-      case AttributeKind::kAttention:
-        count = p.of<AttentionAttribute>().count;
-        break;
-      case AttributeKind::kDropout:
-        count = p.of<DropoutAttribute>().count;
-        break;
-      case AttributeKind::kGroup:
-        count = p.of<GroupAttribute>().count;
-        break;
-      case AttributeKind::kClip:
-        count = p.of<ClipAttribute>().count;
-        break;
-      case AttributeKind::kUpdate:
-        count = p.of<UpdateAttribute>().count;
-        break;
-    }
-    if (row.attribute >= count) throw Wrong{"no such attribute"};
+    if (row.attribute >= attribute_count(plan_.attributes, kernel_->attribute)) throw Wrong{"no such attribute"};
   }
 
-  Place resolve(Ref ref) const {
+  StoredTensor resolve(Ref ref) const {
     const uint32_t index = ref_index(ref);
     switch (ref_region(ref)) {
       case Region::kState:
@@ -319,7 +288,7 @@ class Machine {
     throw Wrong{"an argument names a tensor that does not exist"};
   }
 
-  Term read(const Place& place, const char* what) const {
+  Term read(const StoredTensor& place, const char* what) const {
     const Term term = memory_.read(place.address, place.bytes());
     if (term == kNoTerm) throw Wrong{std::string("reads garbage as ") + what};
     if (terms_.form(term) != place.form())
@@ -339,7 +308,7 @@ class Machine {
       Argument& a = arguments_[i];
       a.info = &kernel_->arguments[i];
       a.present = refs_[i] != kNoRef;
-      a.adds = i < 8 && (row.accumulate >> i & 1) != 0;
+      a.adds = (row.accumulate >> i & 1) != 0;
       if (a.adds && (!a.present || !a.info->may_accumulate))
         throw Wrong{std::string("adds where it cannot: ") + a.info->name};
       if (!a.present && !a.info->optional) throw Wrong{std::string("lacks ") + a.info->name};
@@ -358,17 +327,23 @@ class Machine {
     if (state(0) == kNoTerm) throw Wrong{"the scalars have been overwritten"};
   }
 
+  bool walks_norms_or_groups() const {
+    for (const AttributeKind kind : {kAttributeKind<GroupAttribute>, kAttributeKind<ClipAttribute>, kAttributeKind<UpdateAttribute>}) {
+      if (kernel_->attribute == kind) return true;
+    }
+    return false;
+  }
   // Groups and norms are looked at by rules of their own.
   bool needs_old(uint32_t i) const {
     const Argument& a = arguments_[i];
     if (is_scalars(*a.info)) return false;
-    if (kernel_->op == Op::kSgd || kernel_->op == Op::kAdamW || kernel_->op == Op::kGradNorm) return false;
+    if (walks_norms_or_groups()) return false;
     return a.info->role == Role::kInput || a.info->role == Role::kUpdated || a.adds;
   }
 
   // What a kernel writes may not lie on anything else that it names, but for its in-place pair and a move.
   void refuse_overlaps() const {
-    if (kernel_->op == Op::kMove) return;
+    if (kernel_->moves) return;
     for (uint32_t i = 0; i < arguments_.size(); ++i) {
       const Role role = kernel_->arguments[i].role;
       if (!arguments_[i].present || role == Role::kInput) continue;
@@ -377,7 +352,7 @@ class Machine {
         const bool pair =
             static_cast<int>(i) == kernel_->in_place_output && static_cast<int>(j) == kernel_->in_place_input;
         if ((pair && refs_[i] == refs_[j]) || (kernel_->arguments[j].role != Role::kInput && j < i)) continue;
-        const Place &a = arguments_[i].place, &b = arguments_[j].place;
+        const StoredTensor &a = arguments_[i].place, &b = arguments_[j].place;
         if (a.address < b.address + b.reserved && b.address < a.address + a.reserved) {
           throw Wrong{std::string("writes ") + kernel_->arguments[i].name + " over " + kernel_->arguments[j].name};
         }
@@ -411,13 +386,14 @@ class Machine {
     const Form form = arguments_[i].place.form(), written = arguments_[0].place.form();
     const uint64_t count = uint64_t{written.shape[0]} * written.shape[1] * written.shape[2];
     const Term y = terms_.output(call, 0, written);
-    return terms_.output({Op::kBatchNorm, Pass::kStatistics, words_of(count, plan_.attributes.of<WindowAttribute>()[row.attribute].epsilon), {y}}, i - 1, form);
+    const NormAttribute norm = {plan_.attributes.of<WindowAttribute>()[row.attribute].epsilon, 0, count};
+    return terms_.output({Op::kBatchNorm, Pass::kStatistics, attribute_words(kKernelIndex<BatchNormStatistics>, norm), {y}}, i - 1, form);
   }
   // Of x, mean, rstd, gamma, beta.
   Term norm(const std::vector<Term>& inputs) {
     const Form form = terms_.form(inputs[0]);
     const uint64_t count = uint64_t{form.shape[0]} * form.shape[1] * form.shape[2];
-    return terms_.output({Op::kBatchNorm, Pass::kForward, words_of(count), inputs}, 0, form);
+    return terms_.output({Op::kBatchNorm, Pass::kForward, attribute_words(kKernelIndex<BatchNormForward>, NormAttribute{0, 0, count}), inputs}, 0, form);
   }
   Term relu(Term x) {
     const Form form = terms_.form(x);
@@ -441,7 +417,7 @@ class Machine {
   // What output i becomes.
   Term written(const Row& row, const Application& call, uint32_t i) {
     const Argument& a = arguments_[i];
-    if ((row.op == Op::kCopy || row.op == Op::kMove) && !a.adds) return terms_.copy(call.inputs[0], a.place.form());
+    if (kernel_->copies && !a.adds) return terms_.copy(call.inputs[0], a.place.form());
     if (call.op == Op::kConv && call.pass == Pass::kForward && i > 0) return statistic(row, call, i);
     return terms_.output(call, i, a.place.form(), a.old);
   }
@@ -460,7 +436,7 @@ class Machine {
     }
     append_scalars(call);
     unfold(call);
-    if (row.op == Op::kMove) {
+    if (kernel_->moves) {
       destroy_slots(births_[row_]);
       destroy_slots(deaths_[row_ + 1]);
     }
@@ -481,11 +457,18 @@ class Machine {
 
   // ---- groups ----
 
+  // The group that an update only reads: gradients follow what they update.
+  uint32_t gradients_argument() const {
+    uint32_t i = 0;
+    while (i < arguments_.size() && !(arguments_[i].info->group && arguments_[i].info->role == Role::kInput)) ++i;
+    return i;
+  }
+
   // An update walks `elements` floats from the first tensor of each argument on: the tensors there must answer one
   // another.
   void update_group(const Row& row) {
     const uint64_t bytes = plan_.attributes.of<UpdateAttribute>()[row.attribute].group.elements * sizeof(float);
-    const uint32_t last = row.op == Op::kAdamW ? 3 : 2;  // the gradients
+    const uint32_t last = gradients_argument();
     std::vector<uint64_t> offsets;
     for (uint32_t i = 0; i <= last; ++i) {
       if (!arguments_[i].present) continue;
@@ -536,7 +519,7 @@ class Machine {
   // Tensor t of the group, the one that follows the first by t in its region, goes into entry first_norm + t.
   void reduce_group(const Row& row) {
     const GroupAttribute& group = plan_.attributes.of<GroupAttribute>()[row.attribute];
-    const Place norms = arguments_[0].place;
+    const StoredTensor norms = arguments_[0].place;
     for (uint32_t t = 0; t < group.tensors; ++t) {
       Application call = application(row);
       call.inputs = {read(resolve(refs_[1] + t), "a gradient")};
@@ -551,7 +534,7 @@ class Machine {
 
   void finish_norm(const Row& row) {
     Application call = application(row);
-    const Place norms = arguments_[1].place;
+    const StoredTensor norms = arguments_[1].place;
     for (uint64_t i = 0; i < norms.bytes() / sizeof(double); ++i) {
       call.inputs.push_back(memory_.read(norm_entry(norms, i), sizeof(double)));
       if (call.inputs.back() == kNoTerm) throw Wrong{"reads garbage as a norm"};
@@ -562,7 +545,7 @@ class Machine {
   const Plan& plan_;
   TermTable& terms_;
   Memory memory_, disk_;
-  std::vector<Transfer> under_way_;
+  std::vector<OpenTransfer> under_way_;
   std::vector<RowTerms>* trace_ = nullptr;
   const Program* program_ = nullptr;
   std::vector<std::vector<Ref>> births_, deaths_;  // by row: slots and disk blocks
@@ -648,7 +631,7 @@ class Judgement {
   }
 
   void compare_norms(uint32_t index) const {
-    if (plan_.state[index].tensor.elements() / 2 != expected_.norms.size())
+    if (plan_.state[index].tensor.elements() != expected_.norms.size())
       throw Wrong{"State has another number of norms"};
     for (uint32_t i = 0; i < expected_.norms.size(); ++i) {
       const Term term = machine_->norm(index, i);
@@ -669,7 +652,7 @@ class Judgement {
   TermTable& terms_;
   const ExpectedStep& expected_;
   ReplayTrace* trace_;
-  std::optional<Machine> machine_;
+  std::optional<TermMachine> machine_;
   std::string where_;
 };
 

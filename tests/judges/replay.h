@@ -1,6 +1,6 @@
 // The replay, second judge of a plan (DESIGN 3): symbolic execution of every row over an arena of terms.
 // Here because check() proves that a plan is safe, not that it computes what the network says; the two share no code.
-// It must not know why a slot is kept, and must not look at check.h or at the lowering.
+// It must not look at check.h or at the lowering.
 //
 // The arena is one range of bytes [ State | Carried | program's region ]; each range of it holds one whole term or
 // garbage. A row must find, at exactly its arguments' addresses and lengths, whole terms of their very forms; what it

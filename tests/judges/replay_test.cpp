@@ -1,7 +1,7 @@
 // The two judges, check and replay, on real plans: both accept every plan that the planner makes of small and of random
 // recipes under every strategy, and both reject mutants of them.
 // Here because only plans from recipes have the recomputation, the moves and the sums that a judge can be wrong about.
-// A failure names recipe, strategy, share of memory, seed, program and row. It must not look into the planner.
+// A failure names recipe, strategy, share of memory, seed, program and row.
 #include "tests/judges/replay.h"
 
 #include <gtest/gtest.h>
@@ -13,8 +13,9 @@
 #include <random>
 #include <set>
 
-#include "lib/backend.h"
 #include "lib/check.h"
+#include "lib/cpu/cpu_rules.h"
+#include "tests/judges/directed_mutants.h"
 #include "tests/judges/mutants.h"
 #include "tests/judges/semantic_mutants.h"
 #include "tests/runtime/training_harness.h"
@@ -22,7 +23,7 @@
 namespace reprise::testing {
 namespace {
 
-struct Case {
+struct RecipeCase {
   std::string name;
   std::string recipe;
 };
@@ -39,7 +40,7 @@ std::string untied_recipe(const std::string& extra) {
          extra + "}";
 }
 
-std::vector<Case> cases() {
+std::vector<RecipeCase> cases() {
   const std::string thrice = R"(, "accumulate": 3)", release = R"(, "gradient_release": true)";
   const std::string bf16 = R"(, "dtype": "bf16")";
   return {{"basic", resnet_recipe()},
@@ -162,7 +163,7 @@ class Plans {
 
 Verdict check_plan(const Plan& plan) {
   std::vector<CheckMark> marks(check_marks(plan));
-  return check(plan, marks.data(), cpu_backend().scratch_bytes);
+  return check(plan, marks.data(), kCpuRules);
 }
 std::string text_of(const Verdict& v) {
   return std::string(fault_text(v.fault)) + " (program " + std::to_string(v.program) + " row " + std::to_string(v.row) +
@@ -189,11 +190,11 @@ void expect_accepted_by_both(const std::string& name, const std::string& text) {
 }
 
 TEST(Replay, AcceptsEveryPlan) {
-  for (const Case& c : cases()) expect_accepted_by_both(c.name, c.recipe);
+  for (const RecipeCase& c : cases()) expect_accepted_by_both(c.name, c.recipe);
 }
 
 TEST(Replay, AcceptsTapesThatOutliveTheirInputs) {
-  for (const Case& c : cases()) {
+  for (const RecipeCase& c : cases()) {
     const Recipe recipe = recipe_from(c.recipe);
     const OwnedPlan plan = Plans(recipe).plan_that_holds_tapes();
     EXPECT_TRUE(check_plan(plan.view()).ok()) << c.name << ": " << text_of(check_plan(plan.view()));
@@ -208,8 +209,23 @@ TEST(Replay, AcceptsRandomRecipes) {
     expect_accepted_by_both("random, seed " + std::to_string(seed), RecipeDraw(seed).draw());
 }
 
+// A name that no kernel's attribute has would ignore nothing.
+TEST(Replay, IgnoredFieldsExist) {
+  for (const IgnoredField& ignored : kIgnoredFields) {
+    ASSERT_LT(ignored.kernel, kKernelCount) << ignored.field;
+    AttributeKind kind = 0;
+    bool found = false;
+    for_each_pool(AttributeTables{}, [&](const auto& pool) {
+      using Attribute = typename std::decay_t<decltype(pool)>::value_type;
+      if (kind++ != kOps[ignored.kernel].attribute) return;
+      Attribute{}.fields([&](const char* field, const auto&) { found = found || std::string(field) == ignored.field; });
+    });
+    EXPECT_TRUE(found) << kOps[ignored.kernel].name << " has no " << ignored.field;
+  }
+}
+
 TEST(Replay, NoRowIsIdle) {
-  for (const Case& c : cases()) {
+  for (const RecipeCase& c : cases()) {
     const Recipe recipe = recipe_from(c.recipe);
     Plans plans(recipe);
     for (const Choice& choice : kChoices) {
@@ -239,7 +255,7 @@ std::string kind_of(const std::string& mutant) { return mutant.substr(0, mutant.
 void judge_mutants(const std::string& name, const Recipe& recipe, const OwnedPlan& good, const ReplayTrace& trace,
                    uint64_t seed, Tally& tally) {
   Replay replay(recipe);
-  for (const Mutant& mutant : make_mutants(good, seed)) {
+  for (const PlanMutant& mutant : make_mutants(good, seed)) {
     const std::string where = name + " seed " + std::to_string(seed) + "\nmutant: " + mutant.name;
     const Plan plan = mutant.plan.view();
     const Verdict checked = check_plan(plan);
@@ -275,11 +291,20 @@ void judge_semantic_mutants(const std::string& name, const Recipe& recipe, const
   }
 }
 
+// Of directed_mutants.h: check must name the one fault of each.
+void judge_directed_mutants(const std::string& name, const OwnedPlan& good, Tally& tally) {
+  for (const PlanMutant& mutant : make_directed_mutants(good)) {
+    const Verdict checked = check_plan(mutant.plan.view());
+    EXPECT_EQ(checked.fault, mutant.acceptable.at(0)) << name << "\nmutant: " << mutant.name << "\ncheck: " << text_of(checked);
+    ++tally.unsafe;
+  }
+}
+
 TEST(Replay, BothJudgesRejectMutants) {
   constexpr Choice kMutated[] = {{"none", -1}, {"sqrt", 0}, {"revolve", 0}, {"optimal", 0}, {"optimal", 0.4}, {"h-revolve", 0}, {"multistage", 0}};
   Tally tally;
   uint64_t seed = 0;
-  for (const Case& c : cases()) {
+  for (const RecipeCase& c : cases()) {
     const Recipe recipe = recipe_from(c.recipe);
     Plans plans(recipe);
     for (const Choice& choice : kMutated) {
@@ -293,6 +318,7 @@ TEST(Replay, BothJudgesRejectMutants) {
       const std::string name = text_of(c.name, choice);
       judge_mutants(name, recipe, good, trace, seed, tally);
       judge_semantic_mutants(name, recipe, good, trace, seed, tally);
+      judge_directed_mutants(name, good, tally);
     }
   }
   EXPECT_EQ(tally.own_kinds.size(), 31u) << "a kind of semantic mutant found no place in any plan";

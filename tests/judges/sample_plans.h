@@ -1,16 +1,27 @@
-// Two small complete training plans, one convolutional and one transformer, that use every kernel but the asynchronous
-// ones. Here so that the proof's tests have whole steps to accept and to break without the planner. It must not know
-// the checker: the rows follow op.h's table and the training step they describe.
+// Small complete training plans: one convolutional, one transformer, and one that updates each weight right after its gradient.
+// Here so that the proof's tests have whole steps to accept and to break without the planner. The rows follow op.h's table and the
+// training step that they describe.
 #pragma once
 
 #include "tests/judges/plan_builder.h"
 
 namespace reprise::testing {
 
-// The scratch rule of these plans: convolutions want 1,024 bytes, nothing else wants any.
-constexpr uint64_t sample_scratch(Op op, Pass, const Tensor* const*) { return op == Op::kConv ? 1024 : 0; }
+// The rules that these plans were made with: convolutions want 1,024 bytes of scratch and kSampleStackBytes of a worker's stack.
+constexpr uint64_t kSampleStackBytes = 512;
+constexpr BackendRules make_sample_rules() {
+  BackendRules rules = {.name = "sample", .header = "tests/judges/sample_plans.h", .constant = "testing::kSampleRules"};
+  rules.have(Kernels{});
+  for (uint32_t i = 0; i < kKernelCount; ++i) {
+    if (kOps[i].op != Op::kConv) continue;
+    rules.kernels[i].scratch_bytes = [](const ShapedCall&) -> uint64_t { return 1024; };
+    rules.kernels[i].stack_bytes = [](const ShapedCall&) -> uint64_t { return kSampleStackBytes; };
+  }
+  return rules;
+}
+inline constexpr BackendRules kSampleRules = make_sample_rules();
 
-constexpr uint8_t bits(bool on, uint32_t mask) { return static_cast<uint8_t>(on ? mask : 0); }
+constexpr uint16_t bits(bool on, uint32_t mask) { return static_cast<uint16_t>(on ? mask : 0); }
 
 // conv 3x3 - batch-norm - ReLU - max pool - add - global pool - loss head, two micro-batches, SGD with momentum and
 // clipping. The convolution is recomputed before its backward.
@@ -26,11 +37,12 @@ class SampleConvNet {
     micro(ProgramId::kMicroAdd, true);
     update();
     evaluate();
-    return b_.finish();
+    return b_.finish(kSampleStackBytes);
   }
 
  private:
   void add_state() {
+    norms_ = b_.state(StateKind::kNorms, "norms", {5}, DType::kF64);
     w_ = b_.state(StateKind::kParameter, "conv.weight", {4, 3, 3, 3});
     gamma_ = b_.state(StateKind::kParameter, "bn.weight", {4});
     beta_ = b_.state(StateKind::kParameter, "bn.bias", {4});
@@ -43,7 +55,6 @@ class SampleConvNet {
     for (uint32_t size : {4u, 4u}) b_.state(StateKind::kOptimizer, "momentum", {size});
     b_.state(StateKind::kOptimizer, "momentum.fc.weight", {5, 4});
     b_.state(StateKind::kOptimizer, "momentum.fc.bias", {5});
-    norms_ = b_.state(StateKind::kNorms, "norms", {10});
     dw_ = b_.carried({4, 3, 3, 3});
     dgamma_ = b_.carried({4});
     dbeta_ = b_.carried({4});
@@ -123,6 +134,8 @@ class SampleTransformer {
     add_state();
     train();
     b_.begin(ProgramId::kUpdate);
+    b_.row(Op::kGradNorm, Pass::kReduce, {norms_, dtable_});
+    b_.row(Op::kGradNorm, Pass::kFinish, {PlanBuilder::scalars(), norms_});
     b_.row(Op::kAdamW, Pass::kUpdate, {table_, first_, second_, dtable_, PlanBuilder::scalars()});
     b_.end();
     return b_.finish();
@@ -130,6 +143,7 @@ class SampleTransformer {
 
  private:
   void add_state() {
+    norms_ = b_.state(StateKind::kNorms, "norms", {6}, DType::kF64);
     table_ = b_.state(StateKind::kParameter, "wte.weight", {7, 6});
     positions_ = b_.state(StateKind::kParameter, "wpe.weight", {5, 6});
     gamma_ = b_.state(StateKind::kParameter, "ln.weight", {6});
@@ -144,7 +158,9 @@ class SampleTransformer {
     dbeta_ = b_.carried({6});
     dw_ = b_.carried({6, 18});
     dbias_ = b_.carried({18});
-    b_.plan.attributes.of<UpdateAttribute>() = {{{6, 0, b_.plan.carried_bytes / sizeof(float)}, 0.01f, 0, 0, 0.9f, 0.999f, 1e-8f}};
+    b_.plan.attributes.of<GroupAttribute>() = {{6, 0, b_.plan.carried_bytes / sizeof(float)}};
+    b_.plan.attributes.of<ClipAttribute>() = {{0}};
+    b_.plan.attributes.of<UpdateAttribute>() = {{b_.plan.attributes.of<GroupAttribute>()[0], 0.01f, 0, 0, 0.9, 0.999, 1e-8f}};
   }
 
   Ref add_moments(const std::string& name) {
@@ -184,8 +200,68 @@ class SampleTransformer {
   }
 
   PlanBuilder b_;
-  Ref table_ = 0, positions_ = 0, gamma_ = 0, beta_ = 0, w_ = 0, bias_ = 0, first_ = 0, second_ = 0;
+  Ref norms_ = 0, table_ = 0, positions_ = 0, gamma_ = 0, beta_ = 0, w_ = 0, bias_ = 0, first_ = 0, second_ = 0;
   Ref dtable_ = 0, dpositions_ = 0, dgamma_ = 0, dbeta_ = 0, dw_ = 0, dbias_ = 0;
+};
+
+// layer-norm - layer-norm - loss head that is frozen; SGD without momentum, each weight updated right after its gradient, whose slot
+// then dies. All trained parameters have one shape.
+class SampleReleased {
+ public:
+  // Whether the gradients are written a second time, and when: such a plan is wrong.
+  enum class Again { kNever, kBeforeUpdate, kAfterUpdate };
+  explicit SampleReleased(Again again = Again::kNever) : again_(again) {}
+
+  OwnedPlan make() {
+    b_.plan.attributes.of<NormAttribute>() = {{1e-5f, 0, 0}};
+    b_.plan.attributes.of<ClipAttribute>() = {{0}};
+    b_.plan.attributes.of<UpdateAttribute>() = {{{1, 0, 6}, 0, 0, 0, 0, 0, 0}};
+    norms_ = b_.state(StateKind::kNorms, "norms", {4}, DType::kF64);
+    const char* names[] = {"ln_1.weight", "ln_1.bias", "ln_2.weight", "ln_2.bias"};
+    for (uint32_t i = 0; i < 4; ++i) {
+      trained_[i] = b_.state(StateKind::kParameter, names[i], {6});
+      b_.plan.attributes.of<GroupAttribute>().push_back({1, i, 6});
+    }
+    head_ = b_.state(StateKind::kParameter, "head.weight", {7, 6});
+    train();
+    b_.begin(ProgramId::kUpdate);
+    b_.row(Op::kGradNorm, Pass::kFinish, {PlanBuilder::scalars(), norms_});
+    b_.end();
+    return b_.finish();
+  }
+
+ private:
+  void train() {
+    b_.begin(ProgramId::kMicroFirst);
+    const Ref x = b_.input({8, 6}), labels = b_.labels({8});
+    const Ref y = b_.slot({8, 6}), mean = b_.slot({8}), rstd = b_.slot({8});
+    const Ref z = b_.slot({8, 6}), mean_of_y = b_.slot({8}), rstd_of_y = b_.slot({8});
+    b_.row(Op::kLayerNorm, Pass::kForward, {y, mean, rstd, x, trained_[0], trained_[1]});
+    b_.row(Op::kLayerNorm, Pass::kForward, {z, mean_of_y, rstd_of_y, y, trained_[2], trained_[3]});
+    const Ref dz = b_.slot({8, 6}), dy = b_.slot({8, 6}), dx = b_.slot({8, 6});
+    b_.row(Op::kLossHead, Pass::kBackward, {dz, kNoRef, kNoRef, PlanBuilder::scalars(), z, head_, kNoRef, labels, kNoRef});
+    backward_and_update(2, dy, y, mean_of_y, rstd_of_y, dz);
+    backward_and_update(0, dx, x, mean, rstd, dy);
+    b_.end();
+  }
+
+  void backward_and_update(uint32_t first, Ref dx, Ref x, Ref mean, Ref rstd, Ref dy) {
+    const Ref gradients[] = {b_.slot({6}), b_.slot({6})};
+    const auto backward = [&] {
+      b_.row(Op::kLayerNorm, Pass::kBackward, {dx, gradients[0], gradients[1], x, mean, rstd, trained_[first], dy, kNoRef});
+    };
+    backward();
+    for (uint32_t i = 0; i < 2; ++i) {
+      b_.row(Op::kGradNorm, Pass::kReduce, {norms_, gradients[i]}, first + i);
+      if (again_ == Again::kBeforeUpdate) backward();
+      b_.row(Op::kSgd, Pass::kUpdate, {trained_[first + i], kNoRef, gradients[i], PlanBuilder::scalars()});
+    }
+    if (again_ == Again::kAfterUpdate) backward();
+  }
+
+  PlanBuilder b_;
+  Again again_;
+  Ref norms_ = 0, head_ = 0, trained_[4] = {};
 };
 
 }  // namespace reprise::testing

@@ -1,6 +1,5 @@
 // The kinds of semantic_mutants.h.
 // Every change is followed by fresh lifetimes, so that it is wrong in its value and in nothing else.
-// It must not judge.
 #include "tests/judges/semantic_mutants.h"
 
 #include <algorithm>
@@ -8,55 +7,13 @@
 #include <random>
 #include <set>
 
+#include "tests/judges/plan_edit.h"
+
 namespace reprise::testing {
 
 namespace {
 
-const KernelInfo& kernel(const Row& row) { return kOps[kernel_index(row.op, row.pass)]; }
-bool is_slot(Ref ref) { return ref != kNoRef && ref_region(ref) == Region::kProgram; }
-bool is_disk(Ref ref) { return ref != kNoRef && ref_region(ref) == Region::kDisk; }
-bool is_local(Ref ref) { return is_slot(ref) || is_disk(ref); }  // lasts no longer than the program
-bool adds(const Row& row, uint32_t argument) { return argument < 8 && (row.accumulate >> argument & 1) != 0; }
-bool updates_weights(const Row& row) { return row.op == Op::kSgd || row.op == Op::kAdamW; }
-bool walks_groups(const Row& row) { return updates_weights(row) || row.op == Op::kGradNorm; }
-
-// A copy of row `row`'s arguments that no other row shares.
-Ref* own_arguments(OwnedProgram& p, uint32_t row) {
-  const uint32_t first = p.rows[row].first_argument, arity = kernel(p.rows[row]).arity();
-  const std::vector<Ref> refs(p.arguments.begin() + first, p.arguments.begin() + first + arity);
-  p.rows[row].first_argument = static_cast<uint32_t>(p.arguments.size());
-  p.arguments.insert(p.arguments.end(), refs.begin(), refs.end());
-  return p.arguments.data() + p.rows[row].first_argument;
-}
-
-// Lifetimes from the first use to the last; those that the host fills start before the first row.
-void renew_lifetimes(OwnedProgram& p) {
-  const uint32_t count = static_cast<uint32_t>(p.rows.size());
-  for (auto* list : {&p.slots, &p.disk}) {
-    for (Slot& slot : *list) slot.first_row = slot.end_row = count;
-  }
-  for (uint32_t r = 0; r < count; ++r) {
-    for (uint32_t i = 0; i < kernel(p.rows[r]).arity(); ++i) {
-      const Ref ref = p.arguments[p.rows[r].first_argument + i];
-      if (!is_local(ref)) continue;
-      Slot& slot = is_disk(ref) ? p.disk[ref_index(ref)] : p.slots[ref];
-      slot.first_row = std::min(slot.first_row, r);
-      slot.end_row = r + 1;
-    }
-  }
-  for (const uint32_t host : {p.input, p.labels}) {
-    if (host != kNoSlot) p.slots[host].first_row = 0;
-  }
-}
-
-void move_row(OwnedProgram& p, uint32_t from, uint32_t to) {
-  const Row row = p.rows[from];
-  p.rows.erase(p.rows.begin() + from);
-  p.rows.insert(p.rows.begin() + to, row);
-  renew_lifetimes(p);
-}
-
-struct Site {
+struct SemanticSite {
   uint32_t row = 0, argument = 0, other = 0;
 };
 
@@ -135,12 +92,12 @@ class SemanticMutantMaker {
   }
 
  private:
-  using Test = std::function<bool(Site&)>;
-  using Change = std::function<void(OwnedPlan&, OwnedProgram&, const Site&)>;
+  using Test = std::function<bool(SemanticSite&)>;
+  using Change = std::function<void(OwnedPlan&, OwnedProgram&, const SemanticSite&)>;
 
-  void add(const std::string& kind, const std::vector<Site>& sites, const Change& change) {
+  void add(const std::string& kind, const std::vector<SemanticSite>& sites, const Change& change) {
     if (sites.empty()) return;
-    const Site site = sites[random_() % sites.size()];
+    const SemanticSite site = sites[random_() % sites.size()];
     mutants_.push_back({kind + " at program " + std::to_string(program_) + " row " + std::to_string(site.row) +
                             " argument " + std::to_string(site.argument) + "/" + std::to_string(site.other),
                         good_});
@@ -148,19 +105,19 @@ class SemanticMutantMaker {
     change(plan, plan.programs[program_], site);
   }
 
-  std::vector<Site> rows(const Test& test) const {
-    std::vector<Site> sites;
+  std::vector<SemanticSite> rows(const Test& test) const {
+    std::vector<SemanticSite> sites;
     for (uint32_t r = 0; r < facts_->rows(); ++r) {
-      Site site{r};
+      SemanticSite site{r};
       if (facts_->needed(r) && test(site)) sites.push_back(site);
     }
     return sites;
   }
-  std::vector<Site> arguments(Role role, const Test& test) const {
-    std::vector<Site> sites;
+  std::vector<SemanticSite> arguments(Role role, const Test& test) const {
+    std::vector<SemanticSite> sites;
     for (uint32_t r = 0; r < facts_->rows(); ++r) {
       for (uint32_t i = 0; i < kernel(facts_->row(r)).arity(); ++i) {
-        Site site{r, i};
+        SemanticSite site{r, i};
         if (!facts_->needed(r) || facts_->role(r, i) != role || facts_->ref(r, i) == kNoRef) continue;
         if (test(site)) sites.push_back(site);
       }
@@ -184,17 +141,17 @@ class SemanticMutantMaker {
   // ---- rows ----
 
   void change_rows() {
-    const auto any = [](Site&) { return true; };
-    add("row dropped", rows(any), [](OwnedPlan&, OwnedProgram& p, const Site& s) {
+    const auto any = [](SemanticSite&) { return true; };
+    add("row dropped", rows(any), [](OwnedPlan&, OwnedProgram& p, const SemanticSite& s) {
       p.rows.erase(p.rows.begin() + s.row);
       renew_lifetimes(p);
     });
-    const auto is_running = [this](Site& s) { return facts_->row(s.row).pass == Pass::kRunning; };
-    add("running statistics twice", rows(is_running), [](OwnedPlan&, OwnedProgram& p, const Site& s) {
+    const auto is_running = [this](SemanticSite& s) { return facts_->row(s.row).pass == Pass::kRunning; };
+    add("running statistics twice", rows(is_running), [](OwnedPlan&, OwnedProgram& p, const SemanticSite& s) {
       p.rows.insert(p.rows.begin() + s.row, p.rows[s.row]);
       renew_lifetimes(p);
     });
-    const auto reads_the_row_before = [this](Site& s) {
+    const auto reads_the_row_before = [this](SemanticSite& s) {
       if (s.row + 1 >= facts_->rows() || !facts_->needed(s.row + 1)) return false;
       for (uint32_t i = 0; i < kernel(facts_->row(s.row)).arity(); ++i) {
         const Ref ref = facts_->ref(s.row, i);
@@ -206,24 +163,24 @@ class SemanticMutantMaker {
       return false;
     };
     add("rows exchanged", rows(reads_the_row_before),
-        [](OwnedPlan&, OwnedProgram& p, const Site& s) { move_row(p, s.row + 1, s.row); });
+        [](OwnedPlan&, OwnedProgram& p, const SemanticSite& s) { move_row(p, s.row + 1, s.row); });
   }
 
   // ---- sums ----
 
   void change_accumulation() {
-    const auto adds_here = [this](Site& s) {
+    const auto adds_here = [this](SemanticSite& s) {
       return adds(facts_->row(s.row), s.argument) && facts_->needed(s.row, s.argument);
     };
-    add("sum's row twice", arguments(Role::kOutput, adds_here), [](OwnedPlan&, OwnedProgram& p, const Site& s) {
+    add("sum's row twice", arguments(Role::kOutput, adds_here), [](OwnedPlan&, OwnedProgram& p, const SemanticSite& s) {
       p.rows.insert(p.rows.begin() + s.row, p.rows[s.row]);
       renew_lifetimes(p);
     });
-    const auto flip = [](OwnedPlan&, OwnedProgram& p, const Site& s) {
-      p.rows[s.row].accumulate = static_cast<uint8_t>(p.rows[s.row].accumulate ^ 1u << s.argument);
+    const auto flip = [](OwnedPlan&, OwnedProgram& p, const SemanticSite& s) {
+      p.rows[s.row].accumulate = static_cast<uint16_t>(p.rows[s.row].accumulate ^ 1u << s.argument);
     };
     add("overwrites a sum", arguments(Role::kOutput, adds_here), flip);
-    const auto could_add = [this](Site& s) {
+    const auto could_add = [this](SemanticSite& s) {
       return kernel(facts_->row(s.row)).arguments[s.argument].may_accumulate && !adds(facts_->row(s.row), s.argument) &&
              facts_->needed(s.row, s.argument);
     };
@@ -233,7 +190,7 @@ class SemanticMutantMaker {
   // ---- arguments ----
 
   void change_arguments() {
-    const auto has_partner = [this](Site& s) {
+    const auto has_partner = [this](SemanticSite& s) {
       const Row& row = facts_->row(s.row);
       if (row.op == Op::kAdd || walks_groups(row)) return false;  // a + b is b + a
       for (uint32_t j = s.argument + 1; j < kernel(row).arity(); ++j) {
@@ -245,20 +202,20 @@ class SemanticMutantMaker {
       }
       return false;
     };
-    add("arguments exchanged", arguments(Role::kInput, has_partner), [](OwnedPlan&, OwnedProgram& p, const Site& s) {
+    add("arguments exchanged", arguments(Role::kInput, has_partner), [](OwnedPlan&, OwnedProgram& p, const SemanticSite& s) {
       Ref* refs = own_arguments(p, s.row);
       std::swap(refs[s.argument], refs[s.other]);
     });
-    const auto redirect = [](OwnedPlan&, OwnedProgram& p, const Site& s) {
+    const auto redirect = [](OwnedPlan&, OwnedProgram& p, const SemanticSite& s) {
       own_arguments(p, s.row)[s.argument] = s.other;
     };
-    add("reads a dead slot", arguments(Role::kInput, [this](Site& s) { return has_older(s, true); }), redirect);
-    add("reads an older slot kept alive", arguments(Role::kInput, [this](Site& s) { return has_older(s, false); }),
-        [&redirect](OwnedPlan& plan, OwnedProgram& p, const Site& s) {
+    add("reads a dead slot", arguments(Role::kInput, [this](SemanticSite& s) { return has_older(s, true); }), redirect);
+    add("reads an older slot kept alive", arguments(Role::kInput, [this](SemanticSite& s) { return has_older(s, false); }),
+        [&redirect](OwnedPlan& plan, OwnedProgram& p, const SemanticSite& s) {
           redirect(plan, p, s);
           renew_lifetimes(p);
         });
-    const auto has_twin_in_state = [this](Site& s) {
+    const auto has_twin_in_state = [this](SemanticSite& s) {
       const Ref ref = facts_->ref(s.row, s.argument);
       if (walks_groups(facts_->row(s.row)) || ref_region(ref) != Region::kState || ref_index(ref) == 0) return false;
       for (uint32_t i = 1; i < good_.state.size(); ++i) {
@@ -274,7 +231,7 @@ class SemanticMutantMaker {
 
   // A slot of the same form that is dead by this row; `whatever`: its lifetime alone makes it wrong; else it also held
   // another term.
-  bool has_older(Site& s, bool whatever) const {
+  bool has_older(SemanticSite& s, bool whatever) const {
     const Ref ref = facts_->ref(s.row, s.argument);
     if (!is_slot(ref)) return false;
     const std::vector<Slot>& slots = good_.programs[program_].slots;
@@ -291,72 +248,62 @@ class SemanticMutantMaker {
 
   void change_attributes() {
     const auto of = [this](std::initializer_list<Op> ops, std::initializer_list<Pass> passes = {}) {
-      return rows([&](Site& s) {
+      return rows([&](SemanticSite& s) {
         const Row& row = facts_->row(s.row);
         const bool op = std::find(ops.begin(), ops.end(), row.op) != ops.end();
         return op && (passes.size() == 0 || std::find(passes.begin(), passes.end(), row.pass) != passes.end());
       });
     };
-    change("another stride", of({Op::kConv, Op::kMaxPool}), &AttributeTables::window, [](WindowAttribute& a) { ++a.stride; });
-    change("another padding", of({Op::kConv, Op::kMaxPool}), &AttributeTables::window, [](WindowAttribute& a) { ++a.pad; });
-    change("another epsilon", of({Op::kBatchNorm}, {Pass::kStatistics, Pass::kInference}), &AttributeTables::norm,
-           [](NormAttribute& a) { a.epsilon *= 2; });
-    const auto takes_statistics = [this](Site& s) {
+    change("another stride", of({Op::kConv, Op::kMaxPool}), [](WindowAttribute& a) { ++a.stride; });
+    change("another padding", of({Op::kConv, Op::kMaxPool}), [](WindowAttribute& a) { ++a.pad; });
+    change("another epsilon", of({Op::kBatchNorm}, {Pass::kStatistics, Pass::kInference}), [](NormAttribute& a) { a.epsilon *= 2; });
+    const auto takes_statistics = [this](SemanticSite& s) {
       const Row& row = facts_->row(s.row);
       return row.pass == Pass::kForward && (row.op == Op::kConv || row.op == Op::kNormConv) && facts_->needed(s.row, 2);
     };
-    change("another epsilon of a convolution's statistics", rows(takes_statistics), &AttributeTables::window,
-           [](WindowAttribute& a) { a.epsilon *= 2; });
-    change("another momentum of the statistics", of({Op::kBatchNorm}, {Pass::kRunning}), &AttributeTables::norm,
-           [](NormAttribute& a) { a.momentum /= 2; });
-    change("another epsilon of a layer-norm", of({Op::kLayerNorm}, {Pass::kForward}), &AttributeTables::norm,
-           [](NormAttribute& a) { a.epsilon *= 2; });
-    change("another weight layout", of({Op::kLinear}, {Pass::kForward, Pass::kBackwardData, Pass::kBackwardWeight}),
-           &AttributeTables::linear, [](LinearAttribute& a) { a.input_major ^= 1u; });
-    change("another gelu", of({Op::kGelu}), &AttributeTables::gelu, [](GeluAttribute& a) { a.tanh_form ^= 1u; });
-    change("another number of heads", of({Op::kAttention}), &AttributeTables::attention,
-           [](AttentionAttribute& a) { ++a.heads; });
-    change("another attention dropout", of({Op::kAttention}), &AttributeTables::attention,
-           [](AttentionAttribute& a) { a.dropout = a.dropout / 2 + 0.25f; });
-    const auto draws = [this](Site& s) {
+    change("another epsilon of a convolution's statistics", rows(takes_statistics), [](WindowAttribute& a) { a.epsilon *= 2; });
+    change("another momentum of the statistics", of({Op::kBatchNorm}, {Pass::kRunning}), [](NormAttribute& a) { a.momentum /= 2; });
+    change("another epsilon of a layer-norm", of({Op::kLayerNorm}, {Pass::kForward}), [](NormAttribute& a) { a.epsilon *= 2; });
+    change("another weight layout", of({Op::kLinear}, {Pass::kForward, Pass::kBackwardData, Pass::kBackwardWeight}), [](LinearAttribute& a) { a.input_major ^= 1u; });
+    change("another gelu", of({Op::kGelu}), [](GeluAttribute& a) { a.tanh_form ^= 1u; });
+    change("another number of heads", of({Op::kAttention}), [](AttentionAttribute& a) { ++a.heads; });
+    change("another attention dropout", of({Op::kAttention}), [](AttentionAttribute& a) { a.dropout = a.dropout / 2 + 0.25f; });
+    const auto draws = [this](SemanticSite& s) {
       return facts_->row(s.row).op == Op::kAttention && good_.attributes.of<AttentionAttribute>()[facts_->row(s.row).attribute].dropout > 0;
     };
-    change("another attention mask", rows(draws), &AttributeTables::attention, [](AttentionAttribute& a) { ++a.stream; });
-    change("another dropout mask", of({Op::kDropout}), &AttributeTables::dropout, [](DropoutAttribute& a) { ++a.stream; });
-    change("another dropout probability", of({Op::kDropout}), &AttributeTables::dropout,
-           [](DropoutAttribute& a) { a.probability /= 2; });
-    change("another weight decay", of({Op::kSgd, Op::kAdamW}), &AttributeTables::update,
-           [](UpdateAttribute& a) { a.weight_decay += 0.125f; });
-    change("another momentum", of({Op::kSgd}), &AttributeTables::update, [](UpdateAttribute& a) { a.momentum += 0.125f; });
-    change("another beta", of({Op::kAdamW}), &AttributeTables::update, [](UpdateAttribute& a) { a.beta2 /= 2; });
-    change("another clip", of({Op::kGradNorm}, {Pass::kFinish}), &AttributeTables::clip,
-           [](ClipAttribute& a) { ++a.max_norm; });
-    const auto has_many_norms = [this](Site& s) {
+    change("another attention mask", rows(draws), [](AttentionAttribute& a) { ++a.stream; });
+    change("another dropout mask", of({Op::kDropout}), [](DropoutAttribute& a) { ++a.stream; });
+    change("another dropout probability", of({Op::kDropout}), [](DropoutAttribute& a) { a.probability /= 2; });
+    change("another weight decay", of({Op::kSgd, Op::kAdamW}), [](UpdateAttribute& a) { a.weight_decay += 0.125f; });
+    change("another momentum", of({Op::kSgd}), [](UpdateAttribute& a) { a.momentum += 0.125f; });
+    change("another beta", of({Op::kAdamW}), [](UpdateAttribute& a) { a.beta2 /= 2; });
+    change("another clip", of({Op::kGradNorm}, {Pass::kFinish}), [](ClipAttribute& a) { ++a.max_norm; });
+    const auto has_many_norms = [this](SemanticSite& s) {
       const Row& row = facts_->row(s.row);
       return row.op == Op::kGradNorm && row.pass == Pass::kReduce && good_.attributes.of<GroupAttribute>()[row.attribute].first_norm > 0;
     };
-    change("a norm in another's place", rows(has_many_norms), &AttributeTables::group,
-           [](GroupAttribute& a) { --a.first_norm; });
+    change("a norm in another's place", rows(has_many_norms), [](GroupAttribute& a) { --a.first_norm; });
   }
 
+  template <typename Edit>
+  void change(const std::string& kind, const std::vector<SemanticSite>& sites, Edit edit) {
+    change_of(kind, sites, edit, &Edit::operator());
+  }
+  // T is what `edit` takes.
   template <typename T, typename Edit>
-  void change(const std::string& kind, const std::vector<Site>& sites, std::vector<T> AttributeTables::*pool, Edit edit) {
-    add(kind, sites, [&](OwnedPlan& plan, OwnedProgram& p, const Site& s) {
-      std::vector<T>& attributes = plan.attributes.*pool;
-      const T copy = attributes[p.rows[s.row].attribute];
-      attributes.push_back(copy);
-      edit(attributes.back());
-      p.rows[s.row].attribute = static_cast<uint32_t>(attributes.size()) - 1;
+  void change_of(const std::string& kind, const std::vector<SemanticSite>& sites, Edit edit, void (Edit::*)(T&) const) {
+    add(kind, sites, [&](OwnedPlan& plan, OwnedProgram& p, const SemanticSite& s) {
+      edit(own_attribute<T>(plan, p, s.row));
     });
   }
 
   // ---- updates ----
 
   void update_too_early() {
-    const auto move_before = [](OwnedPlan&, OwnedProgram& p, const Site& s) { move_row(p, s.row, s.other); };
+    const auto move_before = [](OwnedPlan&, OwnedProgram& p, const SemanticSite& s) { move_row(p, s.row, s.other); };
     // Released gradients: the last row before the update that names the gradient as an output, or the weight as an
     // input.
-    const auto last_row = [this](Site& s, uint32_t argument, Role role) {
+    const auto last_row = [this](SemanticSite& s, uint32_t argument, Role role) {
       if (!updates_weights(facts_->row(s.row))) return false;
       for (uint32_t r = s.row; r-- > 0;) {
         for (uint32_t i = 0; i < kernel(facts_->row(r)).arity(); ++i) {
@@ -367,15 +314,14 @@ class SemanticMutantMaker {
       }
       return false;
     };
-    const auto gradient = [this](const Site& s) { return facts_->row(s.row).op == Op::kAdamW ? 3u : 2u; };
-    add("update before its last gradient", rows([&](Site& s) { return last_row(s, gradient(s), Role::kOutput); }),
+    add("update before its last gradient", rows([&](SemanticSite& s) { return last_row(s, gradients_argument(facts_->row(s.row)), Role::kOutput); }),
         move_before);
-    add("update before its weight's last reader", rows([&](Site& s) { return last_row(s, 0, Role::kInput); }),
+    add("update before its weight's last reader", rows([&](SemanticSite& s) { return last_row(s, 0, Role::kInput); }),
         move_before);
-    const auto follows_the_norm = [this](Site& s) {
+    const auto follows_the_norm = [this](SemanticSite& s) {
       if (!updates_weights(facts_->row(s.row))) return false;
       for (s.other = s.row; s.other-- > 0;) {
-        if (facts_->row(s.other).pass == Pass::kFinish) return true;
+        if (is_finish(facts_->row(s.other))) return true;
       }
       return false;
     };

@@ -1,6 +1,6 @@
 // Semantic mutants of real plans: each is wrong in one value, and looks right in everything that check() could know.
 // Here beside mutants.h because picking a place where the change matters needs to know what each row reads and writes:
-// a trace. It must not call a judge on a mutant: that it computes something else follows from how it was made.
+// a trace. No judge is asked: that a mutant computes something else follows from how it was made.
 #pragma once
 
 #include <string>

@@ -1,7 +1,8 @@
 // The table of terms, and what the kernels do with the StepScalars.
 // A term's key lists everything its value depends on; equal keys are interned once.
-// It must not know graphs, slots or addresses.
 #include "tests/judges/terms.h"
+
+#include <algorithm>
 
 namespace reprise::testing {
 
@@ -23,14 +24,14 @@ size_t TermTable::Hash::operator()(const std::vector<uint32_t>& key) const {
   return h;
 }
 
-Term TermTable::intern(Node node) {
+Term TermTable::intern(TermNode node) {
   const auto [found, is_new] = known_.emplace(node.key, static_cast<Term>(nodes_.size()));
   if (is_new) nodes_.push_back(std::move(node));
   return found->second;
 }
 
 Term TermTable::leaf(const std::string& text, const Form& form) {
-  Node node;
+  TermNode node;
   node.key = {0};
   append(node.key, form);
   node.key.insert(node.key.end(), text.begin(), text.end());
@@ -40,7 +41,7 @@ Term TermTable::leaf(const std::string& text, const Form& form) {
 }
 
 Term TermTable::output(const Application& call, uint32_t argument, const Form& form, Term previous) {
-  Node node;
+  TermNode node;
   node.key = {1,
               static_cast<uint32_t>(call.op),
               static_cast<uint32_t>(call.pass),
@@ -66,7 +67,7 @@ Term TermTable::copy(Term x, const Form& form) {
 
 std::string TermTable::name(Term t) const {
   if (t == kNoTerm) return "nothing";
-  const Node& node = nodes_[t];
+  const TermNode& node = nodes_[t];
   if (node.key[0] == 0) return node.text;
   const uint32_t kernel = kernel_index(node.op, node.pass);
   return (kernel == kKernelCount ? "unknown kernel" : kOps[kernel].name) + ("[" + std::to_string(node.argument) + "]");
@@ -75,7 +76,7 @@ std::string TermTable::name(Term t) const {
 std::string TermTable::difference(Term expected, Term found) const {
   std::string path;
   for (int depth = 0; depth < 40; ++depth) {
-    const Node &a = nodes_[expected], &b = nodes_[found];
+    const TermNode &a = nodes_[expected], &b = nodes_[found];
     const bool alike = expected != kNoTerm && found != kNoTerm && a.key[0] == 1 && b.key[0] == 1 && a.op == b.op &&
                        a.pass == b.pass && a.argument == b.argument && a.children.size() == b.children.size() &&
                        a.children != b.children;
@@ -110,6 +111,9 @@ Term micro_batch_leaf(TermTable& terms, uint32_t micro_batch) {
 }
 
 std::vector<Term> scalars_read(Op op, Pass pass, const Scalars& scalars) {
+  const KernelInfo& info = kOps[kernel_index(op, pass)];
+  const auto is_scalars = [](const ArgumentInfo& a) { return a.role != Role::kNone && a.storage == Storage::kScalars; };
+  if (std::none_of(std::begin(info.arguments), std::end(info.arguments), is_scalars)) return {};
   switch (op) {
     case Op::kAttention:
     case Op::kDropout:
@@ -117,13 +121,15 @@ std::vector<Term> scalars_read(Op op, Pass pass, const Scalars& scalars) {
     case Op::kLossHead:
       if (pass == Pass::kEvaluate) return {};
       return {scalars[Scalar::kMicroBatches]};
+    case Op::kGradNorm:
+      return {};
     case Op::kSgd:
       return {scalars[Scalar::kLearningRate], scalars[Scalar::kClip], scalars[Scalar::kSkip]};
     case Op::kAdamW:
       return {scalars[Scalar::kLearningRate], scalars[Scalar::kClip], scalars[Scalar::kSkip],
               scalars[Scalar::kSeedAndStep]};
     default:
-      return {};
+      return {scalars.terms.begin(), scalars.terms.end()};
   }
 }
 
@@ -131,12 +137,18 @@ void update_scalars(TermTable& terms, const Application& call, Scalars& scalars)
   const auto write = [&](Scalar s, Term previous) {
     scalars[s] = terms.output(call, kScalarArgument + static_cast<uint32_t>(s), kScalarForm, previous);
   };
-  if (call.op == Op::kLossHead) write(Scalar::kLoss, scalars[Scalar::kLoss]);
-  if (call.op == Op::kLossHead && call.pass == Pass::kBackward) write(Scalar::kSkip, scalars[Scalar::kSkip]);
-  if (call.op == Op::kGradNorm && call.pass == Pass::kFinish) {
-    write(Scalar::kClip, kNoTerm);
-    write(Scalar::kNorm, kNoTerm);
-    write(Scalar::kSkip, scalars[Scalar::kSkip]);
+  switch (call.op) {
+    case Op::kLossHead:
+      write(Scalar::kLoss, scalars[Scalar::kLoss]);
+      if (call.pass == Pass::kBackward) write(Scalar::kSkip, scalars[Scalar::kSkip]);
+      return;
+    case Op::kGradNorm:
+      write(Scalar::kClip, kNoTerm);
+      write(Scalar::kNorm, kNoTerm);
+      write(Scalar::kSkip, scalars[Scalar::kSkip]);
+      return;
+    default:
+      for (uint32_t s = 0; s < kScalarCount; ++s) write(static_cast<Scalar>(s), scalars.terms[s]);
   }
 }
 

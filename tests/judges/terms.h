@@ -1,11 +1,12 @@
 // Terms: hash-consed symbolic values; two computations are the same exactly when their terms are the same number.
 // Here because graph (expected_terms) and plan (replay) must speak of values in one language to be compared.
-// It must not know graphs, slots or addresses.
 #pragma once
 
 #include <array>
 #include <cstring>
+#include <iterator>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -24,7 +25,7 @@ struct Form {
 };
 inline Form form_of(const Tensor& t) { return {t.dtype, {t.shape[0], t.shape[1], t.shape[2], t.shape[3]}}; }
 
-// The fields of StepScalars, in groups that kernels read or write together (lib/backend.h).
+// The fields of StepScalars, in groups that kernels read or write together (plan.h).
 enum class Scalar : uint8_t { kSeedAndStep, kMicroBatch, kMicroBatches, kLearningRate, kLoss, kSkip, kClip, kNorm };
 constexpr uint32_t kScalarCount = 8;
 struct Scalars {
@@ -54,7 +55,7 @@ class TermTable {
   std::string difference(Term expected, Term found) const;
 
  private:
-  struct Node {
+  struct TermNode {
     std::vector<uint32_t> key;
     Form form;
     std::string text;  // of a leaf
@@ -66,82 +67,99 @@ class TermTable {
   struct Hash {
     size_t operator()(const std::vector<uint32_t>& key) const;
   };
-  Term intern(Node node);
+  Term intern(TermNode node);
   std::string name(Term t) const;
 
-  std::vector<Node> nodes_ = std::vector<Node>(1);
+  std::vector<TermNode> nodes_ = std::vector<TermNode>(1);
   std::unordered_map<std::vector<uint32_t>, Term, Hash> known_;
 };
 
-// Scalars as they stand when the host starts a step, and which of them a kernel reads and writes.
+// Scalars as they stand when the host starts a step, and which of them a kernel reads and writes: all, of a kernel that nobody has
+// thought about.
 Scalars host_scalars(TermTable& terms, uint64_t seed, const std::string& step, uint32_t micro_batches);
 Term micro_batch_leaf(TermTable& terms, uint32_t micro_batch);
 std::vector<Term> scalars_read(Op op, Pass pass, const Scalars& scalars);
 void update_scalars(TermTable& terms, const Application& call, Scalars& scalars);
 
-// Entry i of the norms is eight bytes: a double of its own.
-constexpr Form kNormForm = {DType::kU8, {8, 1, 1, 1}};
+// Each entry of the norms is a value of its own.
+constexpr Form kNormForm = {DType::kF64, {1, 1, 1, 1}};
 
-// The bits of the numbers, one after another.
-template <typename... Numbers>
-std::vector<uint32_t> words_of(const Numbers&... numbers) {
+// A field of a kernel's attribute on which its result does not depend. Every other field of every kernel's attribute is part of its term:
+// a new kernel is judged by all of its attribute before anybody has thought about it.
+struct IgnoredField {
+  uint32_t kernel;
+  const char* field;
+};
+inline constexpr IgnoredField kIgnoredFields[] = {
+    // Statistics of what a convolution writes are judged as batch_norm.statistics, with its epsilon; the rest of the row never reads it.
+    {kKernelIndex<ConvForward>, "epsilon"},
+    {kKernelIndex<ConvBackwardData>, "epsilon"},
+    {kKernelIndex<ConvBackwardWeight>, "epsilon"},
+    {kKernelIndex<NormConvForward>, "epsilon"},
+    {kKernelIndex<NormConvBackwardWeight>, "epsilon"},
+    {kKernelIndex<BatchNormStatistics>, "momentum"},
+    {kKernelIndex<BatchNormForward>, "epsilon"},
+    {kKernelIndex<BatchNormForward>, "momentum"},
+    {kKernelIndex<BatchNormInference>, "momentum"},
+    {kKernelIndex<BatchNormBackward>, "epsilon"},
+    {kKernelIndex<BatchNormBackward>, "momentum"},
+    {kKernelIndex<NormReluBackward>, "epsilon"},
+    {kKernelIndex<NormReluBackward>, "momentum"},
+    {kKernelIndex<NormAddReluForward>, "epsilon"},
+    {kKernelIndex<NormAddReluForward>, "momentum"},
+    {kKernelIndex<LayerNormForward>, "momentum"},
+    {kKernelIndex<LayerNormForward>, "count"},
+    {kKernelIndex<LayerNormBackward>, "epsilon"},
+    {kKernelIndex<LayerNormBackward>, "momentum"},
+    {kKernelIndex<LayerNormBackward>, "count"},
+    // A group says where its tensors lie, not what is computed of each.
+    {kKernelIndex<GradNormReduce>, "tensors"},
+    {kKernelIndex<GradNormReduce>, "first_norm"},
+    {kKernelIndex<GradNormReduce>, "elements"},
+    {kKernelIndex<SgdUpdate>, "group"},
+    {kKernelIndex<SgdUpdate>, "beta1"},
+    {kKernelIndex<SgdUpdate>, "beta2"},
+    {kKernelIndex<SgdUpdate>, "epsilon"},
+    {kKernelIndex<AdamWUpdate>, "group"},
+    {kKernelIndex<AdamWUpdate>, "momentum"},
+    {kKernelIndex<AdamWUpdate>, "nesterov"},
+};
+constexpr bool is_ignored(uint32_t kernel, std::string_view field) {
+  for (const IgnoredField& ignored : kIgnoredFields) {
+    if (ignored.kernel == kernel && field == ignored.field) return true;
+  }
+  return false;
+}
+
+// The bits of the fields that the kernel's result depends on, one after another.
+template <typename Attribute>
+std::vector<uint32_t> attribute_words(uint32_t kernel, const Attribute& attribute) {
   std::vector<uint32_t> words;
-  const auto append = [&words](const auto& number) {
-    uint32_t bits[(sizeof number + sizeof(uint32_t) - 1) / sizeof(uint32_t)] = {};
-    std::memcpy(bits, &number, sizeof number);
-    for (const uint32_t word : bits) words.push_back(word);
-  };
-  (append(numbers), ...);
+  attribute.fields([&](const char* field, const auto& value) {
+    if (is_ignored(kernel, field)) return;
+    if constexpr (requires { value.fields([](const char*, const auto&) {}); }) {
+      const std::vector<uint32_t> inner = attribute_words(kernel, value);
+      words.insert(words.end(), inner.begin(), inner.end());
+    } else {
+      uint32_t bits[(sizeof value + sizeof(uint32_t) - 1) / sizeof(uint32_t)] = {};
+      std::memcpy(bits, &value, sizeof value);
+      words.insert(words.end(), std::begin(bits), std::end(bits));
+    }
+  });
   return words;
 }
 
-// Contents of attribute `index` as far as the kernel's result depends on them (lib/backend.h: the argument structs),
-// never the index. `Pools` is the plan's AttributePools or the graph's AttributeTables.
+// The same of attribute `index` of the kernel's pool; nothing for a kernel without attributes. `Pools` is the plan's AttributePools or
+// the graph's AttributeTables.
 template <typename Pools>
 std::vector<uint32_t> attribute_words(const Pools& pools, Op op, Pass pass, uint32_t index) {
-  switch (op) {
-    case Op::kConv:
-    case Op::kNormConv:
-    case Op::kMaxPool: {
-      const WindowAttribute& a = pools.of<WindowAttribute>()[index];
-      return words_of(a.kernel_h, a.kernel_w, a.stride, a.pad);
-    }
-    case Op::kBatchNorm:
-    case Op::kNormRelu:
-    case Op::kNormAddRelu: {
-      const NormAttribute& a = pools.of<NormAttribute>()[index];
-      if (pass == Pass::kRunning) return words_of(a.count, a.epsilon, a.momentum);
-      if (pass == Pass::kStatistics || pass == Pass::kInference) return words_of(a.count, a.epsilon);
-      return words_of(a.count);
-    }
-    case Op::kLayerNorm:
-      if (pass != Pass::kForward) return {};
-      return words_of(pools.of<NormAttribute>()[index].epsilon);
-    case Op::kLinear:
-      if (pass == Pass::kBackwardBias) return {};
-      return words_of(pools.of<LinearAttribute>()[index].input_major);
-    case Op::kGelu:
-      return words_of(pools.of<GeluAttribute>()[index].tanh_form);
-    case Op::kAttention: {
-      const AttentionAttribute& a = pools.of<AttentionAttribute>()[index];
-      return words_of(a.heads, a.dropout, a.dropout == 0 ? 0u : a.stream);  // nothing is drawn without dropout
-    }
-    case Op::kDropout:
-      return words_of(pools.of<DropoutAttribute>()[index].probability, pools.of<DropoutAttribute>()[index].stream);
-    case Op::kSgd: {
-      const UpdateAttribute& a = pools.of<UpdateAttribute>()[index];
-      return words_of(a.weight_decay, a.momentum, a.nesterov);
-    }
-    case Op::kAdamW: {
-      const UpdateAttribute& a = pools.of<UpdateAttribute>()[index];
-      return words_of(a.weight_decay, a.beta1, a.beta2, a.epsilon);
-    }
-    case Op::kGradNorm:
-      if (pass == Pass::kReduce) return {};  // its group says where, not what
-      return words_of(pools.of<ClipAttribute>()[index].max_norm);
-    default:
-      return {};
-  }
+  const uint32_t kernel = kernel_index(op, pass);
+  std::vector<uint32_t> words;
+  AttributeKind kind = 0;
+  for_each_pool(pools, [&](const auto& pool) {
+    if (kind++ == kOps[kernel].attribute) words = attribute_words(kernel, pool[index]);
+  });
+  return words;
 }
 
 }  // namespace reprise::testing

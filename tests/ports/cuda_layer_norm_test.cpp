@@ -12,8 +12,8 @@
 
 #include "cuda/cuda_backend.h"
 #include "cuda/cuda_kernels.h"
+#include "cuda/cuda_rules.h"
 #include "cuda/launch.h"
-#include "cuda/scratch.h"
 #include "tests/ops/kernel_judge.h"
 #include "tests/ports/cuda_layer_norm_reference.h"
 
@@ -42,8 +42,8 @@ void expect_no_fault() {
 // ---- running ----
 
 // A kernel's host side, and then the wait that a reader of its results owes.
-template <auto kKernel, typename Args>
-Status run_and_wait(const KernelContext& context, const Args& args) {
+template <typename K, NamedKernel<K> kKernel>
+Status run_and_wait(const KernelContext& context, const ArgumentsOf<K>& args) {
   REPRISE_RETURN_IF_ERROR(kKernel(context, args));
   (void)cudaStreamSynchronize(context.queue);
   return launch_status();
@@ -52,8 +52,8 @@ Status run_and_wait(const KernelContext& context, const Args& args) {
 // The table for readers that do not wait, as the judge of kernels.
 Backend waiting_backend() {
   Backend table = kCudaBackend;
-  table.layer_norm_forward = run_and_wait<cuda_layer_norm_forward, LayerNormForwardArgs>;
-  table.layer_norm_backward = run_and_wait<cuda_layer_norm_backward, LayerNormBackwardArgs>;
+  table.set<LayerNormForward, float, run_and_wait<LayerNormForward, cuda_layer_norm_forward>>();
+  table.set<LayerNormBackward, float, run_and_wait<LayerNormBackward, cuda_layer_norm_backward>>();
   return table;
 }
 const Backend kWaitingBackend = waiting_backend();
@@ -62,7 +62,7 @@ struct Forward {
   Floats y, mean, rstd;
 
   explicit Forward(const Problem& p) : y(p.M * p.C, kNan), mean(p.M, kNan), rstd(p.M, kNan) {
-    const Status status = kWaitingBackend.layer_norm_forward(
+    const Status status = run_and_wait<LayerNormForward, cuda_layer_norm_forward>(
         {}, {y.data(), mean.data(), rstd.data(), p.x.data(), p.gamma.data(), p.beta.data(), p.M, p.C, kEpsilon});
     EXPECT_TRUE(status.ok()) << status.message << " " << status.detail;
     expect_no_fault();
@@ -82,15 +82,10 @@ Tensor tensor_of(uint64_t rows, uint32_t columns) {
 
 uint64_t backward_scratch_bytes(const Problem& p, const Wanted& wanted) {
   const Tensor matrix = tensor_of(p.M, p.C), moments = tensor_of(p.M, 1), channels = tensor_of(1, p.C);
-  const Tensor* tensors[kMaxArguments] = {&matrix,
-                                          wanted.dgamma ? &channels : nullptr,
-                                          wanted.dbeta ? &channels : nullptr,
-                                          &matrix,
-                                          &moments,
-                                          &moments,
-                                          &channels,
-                                          &matrix};
-  return kCudaBackend.scratch_bytes(Op::kLayerNorm, Pass::kBackward, tensors);
+  const Tensor* tensors[kMaxArguments] = {&matrix, &channels, &channels, &matrix, &moments, &moments, &channels, &matrix};
+  constexpr uint32_t kGamma = 1u << LayerNormBackward::kDgamma, kBeta = 1u << LayerNormBackward::kDbeta;
+  const uint32_t absent = (wanted.dgamma ? 0 : kGamma) | (wanted.dbeta ? 0 : kBeta);
+  return kCudaRules.scratch_bytes({Op::kLayerNorm, Pass::kBackward, tensors, 0xffu & ~absent, nullptr, 0});
 }
 
 // The bytes that the rule gives, filled with `held`, and NaN on both sides that must stay.
@@ -121,7 +116,7 @@ struct Backward {
         dgamma(p.C, w.accumulate_dgamma ? kHeldBefore : kNan),
         dbeta(p.C, w.accumulate_dbeta ? kHeldBefore : kNan) {
     Scratch scratch(backward_scratch_bytes(p, w), scratch_held);
-    LayerNormBackwardArgs args{};
+    ArgumentsOf<LayerNormBackward> args{};
     args.dx = dx.data(), args.dgamma = w.dgamma ? dgamma.data() : nullptr,
     args.dbeta = w.dbeta ? dbeta.data() : nullptr;
     args.x = p.x.data(), args.mean = forward.mean.data(), args.rstd = forward.rstd.data();
@@ -130,7 +125,7 @@ struct Backward {
     args.M = p.M, args.C = p.C;
     args.accumulate_dx = w.accumulate_dx, args.accumulate_dgamma = w.accumulate_dgamma,
     args.accumulate_dbeta = w.accumulate_dbeta;
-    const Status status = kWaitingBackend.layer_norm_backward({}, args);
+    const Status status = run_and_wait<LayerNormBackward, cuda_layer_norm_backward>({}, args);
     EXPECT_TRUE(status.ok()) << status.message << " " << status.detail;
     EXPECT_TRUE(scratch.guards_intact());
     expect_no_fault();
@@ -230,9 +225,9 @@ TEST(CudaLayerNormQueue, ResultsAreNotThereBeforeTheHostSynchronises) {
   const Problem p(3, 8);
   Floats y(p.M * p.C, kNan), mean(p.M, kNan), rstd(p.M, kNan);
   const auto is_nan = [](float v) { return std::isnan(v); };
-  const LayerNormForwardArgs args = {
+  const ArgumentsOf<LayerNormForward> args = {
       y.data(), mean.data(), rstd.data(), p.x.data(), p.gamma.data(), p.beta.data(), p.M, p.C, kEpsilon};
-  ASSERT_TRUE(kCudaBackend.layer_norm_forward({}, args).ok());
+  ASSERT_TRUE(cuda_layer_norm_forward({}, args).ok());
   EXPECT_TRUE(std::all_of(y.begin(), y.end(), is_nan));
   EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
   EXPECT_TRUE(std::none_of(y.begin(), y.end(), is_nan));
@@ -267,12 +262,15 @@ INSTANTIATE_TEST_SUITE_P(Cuda, CudaKernel, ::testing::ValuesIn(layer_norm_cases(
 // ---- the table and the scratch rule ----
 
 TEST(CudaBackend, HoldsTheLayerNormFamilyAlone) {
-  EXPECT_STREQ(kCudaBackend.name, "cuda");
+  EXPECT_EQ(kCudaBackend.rules, &kCudaRules);
+  EXPECT_STREQ(kCudaRules.name, "cuda");
   EXPECT_STREQ(kCudaBackend.kernel_set(), "cuda/fibres/sm_0");
-  EXPECT_NE(kCudaBackend.layer_norm_forward, nullptr);
-  EXPECT_NE(kCudaBackend.layer_norm_backward, nullptr);
-  EXPECT_EQ(kCudaBackend.linear_forward, nullptr);
-  EXPECT_EQ(kCudaBackend.move, nullptr);
+  for (uint32_t i = 0; i < kKernelCount; ++i) {
+    const bool has = kOps[i].op == Op::kLayerNorm;
+    EXPECT_EQ(kCudaRules.kernels[i].exists, has) << kOps[i].name;
+    EXPECT_EQ(kCudaBackend.kernels[i][0] != nullptr, has) << kOps[i].name;
+    EXPECT_EQ(kCudaBackend.kernels[i][1], nullptr) << kOps[i].name;
+  }
 }
 
 TEST(CudaScratch, ChunksCoverTheRowsOnceAndStayFew) {
@@ -290,7 +288,7 @@ TEST(CudaScratch, IsAConstantOfTheShape) {
     Tensor x;
     x.rank = 2, x.shape[0] = 1000, x.shape[1] = 12;
     const Tensor* tensors[kMaxArguments] = {&x, &x, &x, &x, &x, &x, &x, &x};
-    return cuda_scratch_bytes(Op::kLayerNorm, Pass::kBackward, tensors);
+    return kCudaRules.scratch_bytes({Op::kLayerNorm, Pass::kBackward, tensors, 0xff, nullptr, 0});
   }();
   static_assert(bytes == 63 * 2 * 12 * 4);
 }

@@ -1,0 +1,259 @@
+// The kinds of directed_mutants.h.
+#include "tests/judges/directed_mutants.h"
+
+#include <functional>
+#include <limits>
+
+#include "tests/judges/plan_edit.h"
+
+namespace reprise::testing {
+
+namespace {
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+class DirectedMutantMaker {
+ public:
+  explicit DirectedMutantMaker(const OwnedPlan& good) : good_(good) {}
+
+  std::vector<PlanMutant> make() {
+    break_sizes();
+    break_learning_rate();
+    break_attributes();
+    exchange_host_slots();
+    break_norms();
+    break_updates();
+    break_release();
+    return std::move(mutants_);
+  }
+
+ private:
+  using Change = std::function<void(OwnedPlan&)>;
+  struct RowSite {
+    uint32_t program = kProgramCount, row = 0;
+    bool found() const { return program != kProgramCount; }
+  };
+
+  void add(const std::string& name, Fault fault, const Change& change) {
+    mutants_.push_back({name, good_, {fault}, false});
+    change(mutants_.back().plan);
+  }
+  // Where there is such a row.
+  void add_at(const std::string& name, Fault fault, RowSite at, const std::function<void(OwnedPlan&, OwnedProgram&)>& change) {
+    if (at.found()) add(name, fault, [&](OwnedPlan& plan) { change(plan, plan.programs[at.program]); });
+  }
+
+  template <typename Test>
+  std::vector<RowSite> rows(const Test& test) const {
+    std::vector<RowSite> sites;
+    for (uint32_t p = 0; p < kProgramCount; ++p) {
+      for (uint32_t r = 0; r < good_.programs[p].rows.size(); ++r) {
+        if (test(good_.programs[p].rows[r])) sites.push_back({p, r});
+      }
+    }
+    return sites;
+  }
+  template <typename Test>
+  RowSite last_row(const Test& test) const {
+    const std::vector<RowSite> sites = rows(test);
+    return sites.empty() ? RowSite{} : sites.back();
+  }
+  RowSite finish() const { return last_row(is_finish); }
+  bool releases() const {
+    const RowSite update = last_row(updates_weights);
+    return update.found() && update.program == static_cast<uint32_t>(ProgramId::kMicroFirst);
+  }
+
+  // ---- sizes: as large as what lies in them, no larger ----
+
+  void break_sizes() {
+    add("arena of 2^60 bytes", Fault::kArenaBytes, [](OwnedPlan& plan) { plan.arena_bytes = uint64_t{1} << 60; });
+    add("arena one alignment too large", Fault::kArenaBytes, [](OwnedPlan& plan) { plan.arena_bytes += kAlignment; });
+    add("state one alignment too large", Fault::kArenaBytes, [](OwnedPlan& plan) {
+      plan.state_bytes += kAlignment;
+      plan.arena_bytes += kAlignment;
+    });
+    add("carried one alignment too large", Fault::kArenaBytes, [](OwnedPlan& plan) {
+      plan.carried_bytes += kAlignment;
+      plan.arena_bytes += kAlignment;
+    });
+    add("a program's region one alignment too large", Fault::kArenaBytes, [](OwnedPlan& plan) {
+      plan.programs[0].bytes += kAlignment;
+      plan.arena_bytes += kAlignment;
+    });
+    add("disk one alignment too large", Fault::kArenaBytes, [](OwnedPlan& plan) { plan.disk_bytes += kAlignment; });
+    add("a worker's stack one byte too small", Fault::kStack, [](OwnedPlan& plan) { --plan.worker_stack_bytes; });
+    add("a worker's stack one byte too large", Fault::kStack, [](OwnedPlan& plan) { ++plan.worker_stack_bytes; });
+  }
+
+  // ---- values without meaning ----
+
+  void break_learning_rate() {
+    const auto rate = [this](const std::string& name, const std::function<void(LearningRate&)>& change) {
+      add("learning rate: " + name, Fault::kLearningRate, [&](OwnedPlan& plan) { change(plan.learning_rate); });
+    };
+    rate("NaN", [](LearningRate& r) { r.base = static_cast<double>(kNan); });
+    rate("infinite", [](LearningRate& r) { r.base = kInfinity; });
+    rate("negative", [](LearningRate& r) { r.base = -0.5; });
+    rate("gamma NaN", [](LearningRate& r) { r.gamma = static_cast<double>(kNan); });
+    rate("unknown kind", [](LearningRate& r) { r.kind = static_cast<LearningRateKind>(3); });
+    add("milestones fall", Fault::kLearningRate, [](OwnedPlan& plan) { plan.milestones = {7, 3}; });
+    add("a milestone twice", Fault::kLearningRate, [](OwnedPlan& plan) { plan.milestones = {3, 7, 7}; });
+  }
+
+  template <typename T>
+  void attribute(const std::string& name, void (*change)(T&)) {
+    if (good_.attributes.of<T>().empty()) return;
+    add(std::string(T::kName) + ": " + name, Fault::kAttribute, [&](OwnedPlan& plan) { change(plan.attributes.of<T>().back()); });
+  }
+  void break_attributes() {
+    attribute<WindowAttribute>("stride 65535", [](WindowAttribute& a) { a.stride = 65535; });
+    attribute<WindowAttribute>("pad 65535", [](WindowAttribute& a) { a.pad = 65535; });
+    attribute<WindowAttribute>("kernel 65535 high", [](WindowAttribute& a) { a.kernel_h = 65535; });
+    attribute<WindowAttribute>("kernel 0 wide", [](WindowAttribute& a) { a.kernel_w = 0; });
+    attribute<WindowAttribute>("epsilon negative", [](WindowAttribute& a) { a.epsilon = -1e-5f; });
+    attribute<WindowAttribute>("epsilon 1e30", [](WindowAttribute& a) { a.epsilon = 1e30f; });
+    attribute<WindowAttribute>("epsilon NaN", [](WindowAttribute& a) { a.epsilon = kNan; });
+    attribute<NormAttribute>("epsilon 0", [](NormAttribute& a) { a.epsilon = 0; });
+    attribute<NormAttribute>("epsilon negative", [](NormAttribute& a) { a.epsilon = -1e-5f; });
+    attribute<NormAttribute>("epsilon 1e30", [](NormAttribute& a) { a.epsilon = 1e30f; });
+    attribute<NormAttribute>("epsilon NaN", [](NormAttribute& a) { a.epsilon = kNan; });
+    attribute<NormAttribute>("momentum NaN", [](NormAttribute& a) { a.momentum = kNan; });
+    attribute<NormAttribute>("momentum 2", [](NormAttribute& a) { a.momentum = 2; });
+    attribute<AttentionAttribute>("probability 1", [](AttentionAttribute& a) { a.dropout = 1; });
+    attribute<AttentionAttribute>("probability negative", [](AttentionAttribute& a) { a.dropout = -0.1f; });
+    attribute<DropoutAttribute>("probability 1", [](DropoutAttribute& a) { a.probability = 1; });
+    attribute<DropoutAttribute>("probability negative", [](DropoutAttribute& a) { a.probability = -0.1f; });
+    attribute<DropoutAttribute>("probability NaN", [](DropoutAttribute& a) { a.probability = kNan; });
+    attribute<ClipAttribute>("limit negative", [](ClipAttribute& a) { a.max_norm = -1; });
+    attribute<ClipAttribute>("limit NaN", [](ClipAttribute& a) { a.max_norm = kNan; });
+    attribute<UpdateAttribute>("momentum NaN", [](UpdateAttribute& a) { a.momentum = kNan; });
+    attribute<UpdateAttribute>("weight decay NaN", [](UpdateAttribute& a) { a.weight_decay = kNan; });
+    attribute<UpdateAttribute>("beta 1", [](UpdateAttribute& a) { a.beta2 = 1; });
+    attribute<UpdateAttribute>("epsilon negative", [](UpdateAttribute& a) { a.epsilon = -1e-8f; });
+    attribute<UpdateAttribute>("epsilon NaN", [](UpdateAttribute& a) { a.epsilon = kNan; });
+  }
+
+  // Tokens and labels have one type and shape; images are no labels by their type.
+  void exchange_host_slots() {
+    for (uint32_t p = 0; p < kProgramCount; ++p) {
+      const OwnedProgram& program = good_.programs[p];
+      if (program.input == kNoSlot || program.labels == kNoSlot) continue;
+      const bool tokens = program.slots[program.input].tensor.dtype == DType::kI32;
+      add(tokens ? "tokens and labels exchanged" : "images and labels exchanged", tokens ? Fault::kHostSlot : Fault::kDType,
+          [p](OwnedPlan& plan) { std::swap(plan.programs[p].input, plan.programs[p].labels); });
+    }
+  }
+
+  // ---- the step as a whole ----
+
+  void break_norms() {
+    const RowSite reduce = last_row(is_reduce), finish = this->finish();
+    const auto erase = [](RowSite at) { return [at](OwnedPlan&, OwnedProgram& p) { ProgramEditor(p).erase_row(at.row); }; };
+    const auto twice = [](RowSite at) { return [at](OwnedPlan&, OwnedProgram& p) { ProgramEditor(p).duplicate_row(at.row); }; };
+    add_at("norm not taken", Fault::kUpdate, reduce, erase(reduce));
+    add_at("norm taken twice", Fault::kUpdate, reduce, twice(reduce));
+    add_at("clip factor not computed", Fault::kUpdate, finish, erase(finish));
+    add_at("clip factor computed twice", Fault::kUpdate, finish, twice(finish));
+    const RowSite later = last_row([this](const Row& row) { return is_reduce(row) && good_.attributes.of<GroupAttribute>()[row.attribute].first_norm > 0; });
+    add_at("a norm in another's place", Fault::kUpdate, later,
+           [later](OwnedPlan& plan, OwnedProgram& p) { --own_attribute<GroupAttribute>(plan, p, later.row).first_norm; });
+    if (finish.found() && reduce.program == finish.program) {
+      add_at("clip factor before a norm", Fault::kUpdate, finish,
+             [&](OwnedPlan&, OwnedProgram& p) { std::swap(p.rows[finish.row], p.rows[reduce.row]); });
+    }
+    add_at("clip factor computed in a micro-batch", Fault::kUpdate, finish, [&](OwnedPlan& plan, OwnedProgram& p) {
+      append(p, finish.row, plan.program(ProgramId::kMicroFirst));
+      ProgramEditor(p).erase_row(finish.row);
+    });
+    add_at("clip factor of another buffer", Fault::kUpdate, finish, [&](OwnedPlan& plan, OwnedProgram& p) {
+      StateTensor twin = plan.state[kNormsIndex];
+      twin.kind = StateKind::kBuffer;
+      twin.tensor.offset = plan.state_bytes;
+      plan.state.push_back(twin);
+      plan.state_bytes += twin.tensor.bytes;
+      plan.arena_bytes += twin.tensor.bytes;
+      own_arguments(p, finish.row)[GradNormFinish::kNorms] = make_ref(Region::kState, static_cast<uint32_t>(plan.state.size()) - 1);
+    });
+    add_at("one norm too many", Fault::kUpdate, finish, [](OwnedPlan& plan, OwnedProgram&) { ++plan.state[kNormsIndex].tensor.shape[0]; });
+  }
+
+  void break_updates() {
+    const RowSite update = last_row(updates_weights), finish = this->finish();
+    add_at("a parameter never updated", Fault::kUpdate, update, [&](OwnedPlan&, OwnedProgram& p) { ProgramEditor(p).erase_row(update.row); });
+    add_at("a parameter updated twice", Fault::kUpdate, update, [&](OwnedPlan&, OwnedProgram& p) { ProgramEditor(p).duplicate_row(update.row); });
+    if (update.found() && update.program == finish.program) {
+      add_at("a parameter updated before the norm", Fault::kUpdate, update,
+             [&](OwnedPlan&, OwnedProgram& p) { std::swap(p.rows[finish.row], p.rows[update.row]); });
+      for (const ProgramId id : {ProgramId::kMicroFirst, ProgramId::kMicroAdd}) {
+        if (good_.program(id).rows.empty()) continue;
+        const std::string name = id == ProgramId::kMicroAdd ? "a parameter updated in micro_add" : "a parameter updated in micro_first";
+        add_at(name, Fault::kUpdate, update, [&](OwnedPlan& plan, OwnedProgram& p) { append(p, update.row, plan.program(id)); });
+      }
+    }
+    forget_last_of_group();
+    exchange_parameters();
+  }
+
+  // The group ends before its last tensor, and says so.
+  void forget_last_of_group() {
+    const RowSite update = last_row([this](const Row& row) {
+      return updates_weights(row) && good_.attributes.of<UpdateAttribute>()[row.attribute].group.tensors > 1;
+    });
+    add_at("the last of a group never updated", Fault::kUpdate, update, [&](OwnedPlan& plan, OwnedProgram& p) {
+      GroupAttribute& group = own_attribute<UpdateAttribute>(plan, p, update.row).group;
+      const uint32_t first = ref_index(p.arguments[p.rows[update.row].first_argument]), last = first + --group.tensors - 1;
+      const Tensor &from = plan.state[first].tensor, &to = plan.state[last].tensor;
+      group.elements = (to.offset - from.offset) / sizeof(float) + to.elements();
+    });
+  }
+
+  // Two parameters of one shape, each updated by the other's gradient.
+  void exchange_parameters() {
+    const auto parameter = [this](RowSite at) -> uint32_t {
+      const OwnedProgram& p = good_.programs[at.program];
+      return ref_index(p.arguments[p.rows[at.row].first_argument]);
+    };
+    const std::vector<RowSite> updates = rows([this](const Row& row) {
+      return updates_weights(row) && good_.attributes.of<UpdateAttribute>()[row.attribute].group.tensors == 1;
+    });
+    for (size_t i = 1; i < updates.size(); ++i) {
+      const RowSite a = updates[i - 1], b = updates[i];
+      if (!same_shape(good_.state[parameter(a)].tensor, good_.state[parameter(b)].tensor)) continue;
+      return add_at("a parameter updated by another's gradient", Fault::kUpdate, a, [&](OwnedPlan&, OwnedProgram& p) {
+        own_arguments(p, a.row)[0] = make_ref(Region::kState, parameter(b));
+        own_arguments(p, b.row)[0] = make_ref(Region::kState, parameter(a));
+      });
+    }
+  }
+
+  void break_release() {
+    if (!releases()) return;
+    const RowSite finish = this->finish();
+    add_at("clips what has been released", Fault::kUpdate, finish,
+           [&](OwnedPlan& plan, OwnedProgram& p) { own_attribute<ClipAttribute>(plan, p, finish.row).max_norm = 1; });
+    add("releases before the last micro-batch", Fault::kUpdate, [](OwnedPlan& plan) {
+      plan.accumulate = 2;
+      plan.program(ProgramId::kMicroAdd) = plan.program(ProgramId::kMicroFirst);
+    });
+  }
+
+  // A copy of a row that names nothing of its own program.
+  static void append(const OwnedProgram& from, uint32_t row, OwnedProgram& to) {
+    Row copy = from.rows[row];
+    const auto first = from.arguments.begin() + copy.first_argument;
+    copy.first_argument = static_cast<uint32_t>(to.arguments.size());
+    to.arguments.insert(to.arguments.end(), first, first + kernel(copy).arity());
+    to.rows.push_back(copy);
+  }
+
+  const OwnedPlan& good_;
+  std::vector<PlanMutant> mutants_;
+};
+
+}  // namespace
+
+std::vector<PlanMutant> make_directed_mutants(const OwnedPlan& good) { return DirectedMutantMaker(good).make(); }
+
+}  // namespace reprise::testing
