@@ -141,10 +141,15 @@ RunResult run_case(const Backend& backend, const KernelCase& c, const CaseData& 
   trainer.plan = &plan.plan();
   trainer.backend = &backend;
   trainer.context.workers = options.workers;
-  trainer.arena = {arena.base(), plan.plan().arena_bytes};
+  trainer.arena = {{arena.base()}, plan.plan().arena_bytes};
+  StepScalars found = {};  // of a step that has had no fault
+  trainer.context.scalars = &found;
   RunResult result;
   result.status = dispatch(trainer, plan.program(), plan.row(), false);
   result.fault = arena.fault();
+  result.data_fault = found.fault;
+  if (found.fault.code != DataFault::kNone) result.data_fault.row -= static_cast<uint32_t>(&plan.row() - plan.program().rows.data);
+  if (found.skip != (found.fault.code != DataFault::kNone)) result.fault += "a fault in data and skip go together; ";
   result.outputs.resize(count);
   for (uint32_t i = 0; i < count; ++i) {
     if (!c.has(i)) continue;
