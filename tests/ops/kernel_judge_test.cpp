@@ -7,6 +7,7 @@
 #include <limits>
 #include <ostream>
 
+#include "lib/cpu/data_fault.h"
 #include "tests/ops/kernel_judge.h"
 #include "tests/ref/random.h"
 
@@ -171,9 +172,12 @@ Status dropout(const KernelContext&, const DropoutArgsOf<float>& a) {
   return ok_status();
 }
 
-Status embedding(const KernelContext&, const EmbeddingForwardArgsOf<float>& a) {
+Status embedding(const KernelContext& context, const EmbeddingForwardArgsOf<float>& a) {
   for (uint64_t i = 0; i < uint64_t{a.B} * a.T; ++i) {
-    if (a.tokens[i] < 0 || a.tokens[i] >= static_cast<int64_t>(a.V)) return {Code::kIndexOutOfRange, "a token is out of range", i};
+    if (a.tokens[i] < 0 || a.tokens[i] >= static_cast<int64_t>(a.V)) {
+      note_fault(context, DataFault::kToken, i);
+      return ok_status();
+    }
     for (uint32_t c = 0; c < a.C; ++c) {
       const float position = a.positions.data != nullptr ? a.positions.f32()[i % a.T * a.C + c] : 0.0f;
       a.y[i * a.C + c] = a.table.f32()[static_cast<uint64_t>(a.tokens[i]) * a.C + c] + position;
@@ -430,6 +434,16 @@ const Mutant kMutants[] = {
       wider.V += 1;
       return embedding(k, wider);
     }>("embedding_accepts_the_first_token_past_the_table"),
+    mutant<EmbeddingForward, [](const KernelContext& k, const EmbeddingForwardArgsOf<float>& a) {
+      const Status status = embedding(k, a);
+      if (k.scalars->fault.code != DataFault::kNone) ++k.scalars->fault.position;
+      return status;
+    }>("embedding_notes_the_token_behind_the_wrong_one"),
+    mutant<EmbeddingForward, [](const KernelContext& k, const EmbeddingForwardArgsOf<float>& a) {
+      const Status status = embedding(k, a);
+      k.scalars->skip = 0;
+      return status;
+    }>("embedding_notes_a_fault_but_lets_the_update_run"),
     mutant<GradNormFinish, [](const KernelContext& k, const GradNormFinishArgs& a) {
       const Status status = norm_finish(k, a);
       if (a.scalars->clip_factor < 1) a.scalars->clip_factor = a.max_norm / a.scalars->gradient_norm;
