@@ -19,6 +19,7 @@
 #include "tests/bench/llama_chain.h"
 #include "tests/planner/deep_resnet.h"
 #include "tests/schedule_goldens.h"
+#include "tools/planning/backends.h"
 #include "tools/planning/planner.h"
 #include "tools/formats/output_file.h"
 #include "tools/recipes/recipe.h"
@@ -268,11 +269,11 @@ void report_judge() {
 
 // ---- Chen et al.'s net -----------------------------------------------------------------------------------------------------
 
-Chain deep_chain(ScratchBytes scratch, bool folds) {
+Chain deep_chain(const BackendRules& rules, bool folds) {
   Graph graph = build_model(deep_resnet(kDeepUnits));
   if (folds) fold_norms(graph);
   ChainBodies bodies = cut_into_links(graph);
-  solve_links(graph, bodies.links, scratch, convolution_flops);
+  solve_links(graph, bodies.links, rules, convolution_flops);
   return chain_of(graph, bodies.links);
 }
 
@@ -291,9 +292,9 @@ std::string extra_text(const Chain& chain, const Schedule& plan) {
 
 void report_deep_resnet() {
   const double start = seconds_now();
-  const Chain with = deep_chain(cpu_scratch_bytes, true);
+  const Chain with = deep_chain(backend_of({}), true);
   const double solved = seconds_now() - start;
-  const Chain without = deep_chain(no_scratch, false), folded = deep_chain(no_scratch, true);
+  const Chain without = deep_chain(kNoScratch, false), folded = deep_chain(kNoScratch, true);
   report("## [15,120,180,15], batch 32, 224 x 224: feature maps\n\nExtra time in convolution flops, of a step's forward and backward (backward = two forwards). DESIGN 5's figures are of the\n"
          "net as it is written, without kernels' scratch: `residues` is the column to compare. What is trained folds batch-norm, ReLU and\n"
          "addition into their readers (`folded`), and its chain area holds the kernels' scratch too. %d links; graph and links solved in\n"

@@ -28,7 +28,7 @@ struct DeepResNet {
   explicit DeepResNet(const CallPrice& price = convolution_flops) {
     graph = build_model(deep_resnet(kDeepUnits));
     bodies = cut_into_links(graph);
-    solve_links(graph, bodies.links, no_scratch, price);
+    solve_links(graph, bodies.links, kNoScratch, price);
     chain = chain_of(graph, bodies.links);
   }
 
@@ -95,7 +95,7 @@ TEST(Strategies, MoreMemoryNeverCostsTimeOnRealChains) {
     const auto folder = std::filesystem::path(__FILE__).parent_path() / "../../tools/recipes";
     Graph graph = build_model(read_recipe((folder / file).string()));
     ChainBodies bodies = cut_into_links(graph);
-    solve_links(graph, bodies.links, no_scratch, convolution_flops);
+    solve_links(graph, bodies.links, kNoScratch, convolution_flops);
     const Chain chain = chain_of(graph, bodies.links);
     const uint64_t most = make_schedule(chain, {.strategy = "none"}).peak_bytes;
     for (const std::string& name : strategy_names()) {
