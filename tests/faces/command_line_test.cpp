@@ -330,6 +330,19 @@ TEST_F(CommandLine, BytesAreCheckedLoudly) {
   expect_refusal({"fit", recipe()}, 1, {"recipe.json", "budget"});
 }
 
+// A card is planned for where there is none: its rules need no device.
+TEST_F(CommandLine, PlansForCudaOnAnyMachine) {
+  json value = recipe_json();
+  value["backend"] = "cuda";
+  const ProcessResult plan = reprise_command({"plan", recipe(value), "-o", folder_.file("p")});
+  EXPECT_EQ(plan.status, 0) << plan.err;
+  EXPECT_NE(plan.err.find("\"cuda\" has no kernel yet for conv.forward"), std::string::npos) << plan.err;
+  const std::string header = file_text(folder_.file("p/plan.h"));
+  EXPECT_NE(header.find("#include \"cuda/cuda_rules.h\""), std::string::npos);
+  EXPECT_NE(header.find("(kPlan, kCudaRules)"), std::string::npos);
+  expect_refusal({"profile", recipe(value), "-o", folder_.file("profile.json")}, 1, {"recipe.json", "backend", "cpu"});
+}
+
 TEST_F(CommandLine, BadRecipes) {
   const auto expect = [&](const char* pointer, const json& bad, const std::vector<std::string>& fragments) {
     json value = recipe_json();
@@ -352,7 +365,7 @@ TEST_F(CommandLine, BadRecipes) {
   expect("/optimizer/betas", json::array({0.9, 0.99}), {"recipe.json", "optimizer.betas"});
   expect("/schedule", "optimum", {"recipe.json", "schedule", "optimal"});
   expect("/dtype", "f16", {"recipe.json", "dtype"});
-  expect("/backend", "cuda", {"recipe.json", "backend", "cpu"});
+  expect("/backend", "gpu", {"recipe.json", "backend", "cuda"});
   expect("/freeze", json::array({"nothing*"}), {"freeze", "nothing*"});
   expect("/lora", json::object(), {"recipe.json", "lora"});
   expect("/sequence", 5, {"recipe.json", "sequence"});

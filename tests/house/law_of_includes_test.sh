@@ -8,6 +8,10 @@ cd "$(dirname "$0")/../.."
 standard='(algorithm|array|atomic|bit|cfloat|cinttypes|climits|cmath|cstddef|cstdint|cstdlib|cstring|initializer_list|limits|type_traits|utility)'
 intrinsics='(immintrin|xmmintrin|arm_neon)\.h'
 
+# What tools see of the backends.
+rules='tools/planning/backends.cpp	"cuda/cuda_rules.h"
+tools/planning/backends.cpp	"lib/cpu/cpu_rules.h"'
+
 # includes FOLDER...: lines "file<TAB>included", <> or "" kept.
 includes() {
   find "$@" -type f \( -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' \) -exec \
@@ -23,8 +27,9 @@ faults() {
   includes lib | grep -vE "	(<$standard>|<$intrinsics>|\"lib/[^\"]*\")\$" | grep -vE '^lib/cpu/gemm_blis\.cpp	<blis(/blis)?\.h>$' | sed 's/^/lib -> nothing: /' || true
   [ ! -d cuda ] || refuse 'cuda -> lib' "<$standard>|<cuda[^>]*>|<mma\.h>|\"(lib|cuda)/[^\"]*\"" cuda
   refuse 'ports -> lib, cuda' '<[^>]*>|"(lib|cuda|ports)/[^"]*"' ports
-  includes tools | grep -vE '	(<[^>]*>|"(lib|tools)/[^"]*")$' | grep -vE '^tools/train\.cpp	"plan\.h"$' \
+  includes tools | grep -vE '	(<[^>]*>|"(lib|tools)/[^"]*")$' | grep -vE '^tools/train\.cpp	"plan\.h"$' | grep -vF "$rules" \
     | grep -vE '^tools/(reprise|train)\.cpp	"ports/linux/linux_port\.h"$' | sed 's/^/tools -> lib, tools: /' || true
+  includes tools | grep -E '	"lib/cpu/[^"]*"$' | grep -vF "$rules" | sed 's/^/tools see of a backend its rules alone, in backends.cpp: /' || true
   includes lib cuda ports tools | grep -E '	<blis' | grep -v '^lib/cpu/gemm_blis\.cpp	' | sed 's/^/only lib\/cpu\/gemm_blis.cpp includes BLIS: /' || true
   find lib cuda ports tools tests \( -name 'util*' -o -name 'common*' -o -name 'misc*' -o -name 'helper*' \) ! -name '*.md' | sed 's/^/no such name: /'
 }
@@ -54,5 +59,7 @@ try ports/linux/a.cpp '#include <blis.h>'
 try tools/planning/a.cpp '#include "tests/a.h"'
 try tools/planning/a.cpp '#include "ports/linux/linux_port.h"'
 try tools/train.cpp '#include "ports/linux/linux_functions.h"'
+try tools/planning/a.cpp '#include "lib/cpu/gemm.h"'
+try tools/planning/a.cpp '#include "cuda/cuda_rules.h"'
 try tools/planning/utils.h ''
 echo "includes follow the law"

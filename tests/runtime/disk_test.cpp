@@ -111,7 +111,7 @@ class SpillingNet {
   const PlannedRun run_;
   const Plan plan_;
   const TestArena arena_;
-  const Workers alone_ = {};
+  const Workers alone_ = {.stack_bytes = 1 << 20};
   std::unique_ptr<Dataset> data_;
 };
 

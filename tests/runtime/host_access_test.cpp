@@ -147,7 +147,7 @@ struct SealedRun {
   const Recipe recipe;
   const OwnedPlan owned;
   const Plan plan;
-  const Workers alone = {};
+  const Workers alone = {.stack_bytes = 1 << 20};
   SealedDevice device;
   const std::unique_ptr<Dataset> data;
   Trainer trainer;
@@ -259,7 +259,7 @@ TEST(Bind, WantsAWorkspaceForItsMarks) {
   const PlannedRun run = plan_run(recipe, "none");
   const Plan plan = run.planned.plan.view();
   const TestArena arena(plan.arena_bytes);
-  const Workers alone;
+  const Workers alone = {.stack_bytes = 1 << 20};
   Trainer trainer;
   Resources given = {.arena = arena.get(), .workers = &alone};
   const Status refused = bind(plan, cpu_backend(), given, trainer);

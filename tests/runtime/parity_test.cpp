@@ -56,7 +56,7 @@ TEST_P(Parity, SixSteps) {
     const PlannedRun run = plan_run(recipe, strategy, share);
     const Plan plan = run.planned.plan.view();
     const TestArena arena(plan.arena_bytes);
-    const Workers alone;
+    const Workers alone = {.stack_bytes = 1 << 20};
     Trainer trainer;
     ASSERT_TRUE(bind_plan(plan, cpu_backend(), alone, arena.get(), trainer).ok());
     read_state(trainer, SafetensorsFile(folder + "/W.safetensors"), StatePart::kModel);

@@ -50,6 +50,15 @@ void make_folders(const std::string& path) {
   }
 }
 
+void warn_of_missing_kernels(const SolvedModel& model, const OwnedPlan& plan) {
+  const BackendRules& rules = backend_of(model.recipe);
+  const std::vector<std::string> missing = missing_kernels(rules, plan);
+  if (missing.empty()) return;
+  std::cerr << "warning: \"" << rules.name << "\" has no kernel yet for ";
+  for (size_t i = 0; i < missing.size(); ++i) std::cerr << (i == 0 ? "" : ", ") << missing[i];
+  std::cerr << ": the plan is proved, but no program can run it, and kernels to come may want more scratch\n";
+}
+
 int run_plan(const RecipeOptions& options, const std::string& folder) {
   const SolvedModel model = options.solve();
   const ScheduleRequest request = request_of(model);
@@ -60,6 +69,7 @@ int run_plan(const RecipeOptions& options, const std::string& folder) {
   write_files({{folder + "/manifest.json", manifest_of(model, planned).dump(1) + "\n"},
                {folder + "/plan.h", plan_header(planned.plan, backend_of(model.recipe), canonical_recipe(model.recipe), summary)}});
   std::cerr << summary << "\n";
+  warn_of_missing_kernels(model, planned.plan);
   return 0;
 }
 

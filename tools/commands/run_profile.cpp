@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "tools/commands/recipe_options.h"
+#include "tools/formats/error.h"
 #include "tools/formats/output_file.h"
 #include "tools/profiling/measure.h"
 
@@ -11,12 +12,16 @@ namespace reprise {
 namespace {
 
 int run_profile(const Port& port, const RecipeOptions& options, const std::string& output, uint32_t threads) {
+  const Recipe recipe = options.read();
+  if (recipe.backend == Recipe::BackendChoice::kCuda) {
+    throw UserError(options.recipe + ": backend: \"cuda\" cannot be measured here; use \"cpu\", or \"auto\"");
+  }
   MeasureOptions measure;
   measure.threads = threads;
   measure.say = [](const std::string& line) { std::cerr << line << "\n"; };
   const std::string spill = output + ".spill";  // beside the profile: the folder says which disk is measured
   measure.spill_file = spill.c_str();
-  const Profile profile = measure_profile(port, options.read(), measure);
+  const Profile profile = measure_profile(port, recipe, measure);
   write_file(output, profile_text(profile));
   std::cerr << profile.kernels.size() << " distinct kernel calls, " << profile.threads << (profile.threads == 1 ? " thread" : " threads") << ", kernels "
             << profile.kernel_set << "\n";

@@ -1,6 +1,8 @@
 // The one list of backends. It includes their rules and nothing else of them, so that a plan for a device is made where there is none.
 #include "tools/planning/backends.h"
 
+#include <algorithm>
+
 #include "cuda/cuda_rules.h"
 #include "lib/cpu/cpu_rules.h"
 
@@ -8,6 +10,17 @@ namespace reprise {
 
 const BackendRules& backend_of(const Recipe& recipe) {
   return recipe.backend == Recipe::BackendChoice::kCuda ? kCudaRules : kCpuRules;
+}
+
+std::vector<std::string> missing_kernels(const BackendRules& rules, const OwnedPlan& plan) {
+  std::vector<std::string> names;
+  for (uint32_t kernel = 0; kernel < kKernelCount; ++kernel) {
+    if (rules.kernels[kernel].exists || kOps[kernel].asynchronous) continue;
+    const auto calls = [kernel](const Row& row) { return kernel_index(row.op, row.pass) == kernel; };
+    const auto has = [&calls](const OwnedProgram& program) { return std::any_of(program.rows.begin(), program.rows.end(), calls); };
+    if (std::any_of(std::begin(plan.programs), std::end(plan.programs), has)) names.push_back(kOps[kernel].name);
+  }
+  return names;
 }
 
 }  // namespace reprise

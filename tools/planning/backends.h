@@ -4,11 +4,15 @@
 #include <string>
 
 #include "lib/backend_rules.h"
+#include "tools/lowering/owned_plan.h"
 #include "tools/recipes/recipe.h"
 
 namespace reprise {
 
 // The rules that a recipe is planned with; "auto" is planned for the CPU.
 const BackendRules& backend_of(const Recipe& recipe);
+
+// The names of the plan's kernels that its backend lacks, each once: such a plan is proved, and refused by bind.
+std::vector<std::string> missing_kernels(const BackendRules& rules, const OwnedPlan& plan);
 
 }  // namespace reprise
