@@ -18,7 +18,9 @@ Q := $(if $(filter 1,$(V)),,@)
 
 WARNINGS  := -Wall -Wextra
 COMMON    := -std=c++20 -g1 -I. -MMD -MP $(SANITIZE)
-LIB_FLAGS := $(COMMON) -O3 -fno-exceptions -fno-rtti -fno-math-errno -fno-trapping-math $(WARNINGS) -Wconversion
+# What is fused is what lib/cpu/vector_level.h says: each compiler's own default, named so that it stays.
+CONTRACT  := $(if $(findstring clang,$(CXX)),on,fast)
+LIB_FLAGS := $(COMMON) -O3 -fno-exceptions -fno-rtti -fno-math-errno -fno-trapping-math -ffp-contract=$(CONTRACT) $(WARNINGS) -Wconversion
 TOOL_FLAGS := $(COMMON) -O2 $(WARNINGS)
 PROOF_FLAGS_g++ := -fconstexpr-ops-limit=4000000000 -fconstexpr-loop-limit=100000000
 PROOF_FLAGS_clang++ := -fconstexpr-steps=2000000000
@@ -55,7 +57,7 @@ OTHER_CPU_PACKAGES := g++-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user
 
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: all run build test plan fit audit bench cuda gpu asan size parity install clean help force
+.PHONY: all run build test plan fit audit bench compilers cuda gpu asan size parity install clean help force
 
 all: $(BUILD)/reprise  ## build the command line, build/reprise
 
@@ -159,6 +161,9 @@ test: $(TESTS) $(BUILD)/reprise | $(BUILD)/packages/test  ## run every test; end
 asan:  ## the whole suite under the address and undefined-behaviour sanitizers
 	$(MAKE) BUILD=$(BUILD)/asan SANITIZE="-fsanitize=address,undefined -fno-sanitize-recover=all" test
 
+compilers: $(BUILD)/libreprise.a $(BUILD)/libjudges.a  ## every kernel built by g++ and by clang: the same bits
+	BUILD=$(BUILD) CXX="$(CXX)" KERNELS=all tests/ports/compilers_test.sh
+
 parity: $(BUILD)/reprise $(BUILD)/packages/parity  ## make the PyTorch goldens afresh and compare them with those stored
 	tests/parity/make_goldens.py --verify --train 'env MAKEFLAGS= $(MAKE) -s run RECIPE={recipe} ARGS="--init {init} --steps {steps} --log {log} --quiet"'
 
@@ -172,8 +177,8 @@ bench: $(BENCHES)  ## benchmarks: per cent of the measured peak
 FUZZ_PACKAGES := clang-14 libclang-rt-14-dev
 FUZZ_CXX      ?= clang++-14
 FUZZ_SANITIZE := address,undefined -fno-sanitize-recover=undefined
-FUZZ_PARSERS  := $(wildcard tools/formats/*.cpp tools/data/*.cpp tools/layout/*.cpp tools/schedule/*.cpp) $(wildcard tools/profiling/profile.cpp) \
-                 tools/training/snapshot.cpp tools/training/weights.cpp
+FUZZ_PARSERS  := $(wildcard tools/formats/*.cpp tools/models/*.cpp tools/recipes/*.cpp tools/graph/graph.cpp tools/data/*.cpp tools/layout/*.cpp tools/schedule/*.cpp) $(wildcard tools/profiling/profile.cpp) \
+                 tools/lowering/owned_plan.cpp tools/training/snapshot.cpp tools/training/weights.cpp
 FUZZ_OBJECTS  := $(patsubst %.cpp,$(BUILD)/fuzz/%.o,$(FUZZ_PARSERS))
 FUZZ_TARGETS  := $(patsubst tests/fuzz/%.cpp,$(BUILD)/fuzz/%,$(wildcard tests/fuzz/*_fuzz.cpp))
 $(BUILD)/packages/fuzz: PACKAGES := $(FUZZ_PACKAGES)

@@ -1,4 +1,4 @@
-// The tile of attention, the largest head it takes, and the scratch of its backward: planner, checker and kernel agree on them here.
+// The tile of attention, and the scratch of its backward: planner, checker and kernel agree on them here.
 #pragma once
 
 #include "lib/backend_rules.h"
@@ -6,8 +6,6 @@
 namespace reprise {
 
 constexpr uint32_t kAttentionTile = 64;  // queries, and keys, of a tile of scores
-constexpr uint32_t kAttentionMaxHead =
-    256;  // D = C / heads; a head's transposed tiles stand on the worker's stack, 64 KiB each
 
 // delta[B,heads,T] = sum over a head's channels of dy * y, one float per entry of lse.
 constexpr uint64_t attention_delta_bytes(uint64_t lse_elements) { return align_up(lse_elements * sizeof(float)); }

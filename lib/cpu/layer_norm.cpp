@@ -143,8 +143,8 @@ REPRISE_INLINE void gradient_row(const LayerNormBackwardArgsOf<Stored>& args, co
   REPRISE_INDEPENDENT
   for (uint64_t c = 0; c < C; ++c) {
     const float xhat = (x[c] - mean) * rstd, g = dy[c];
-    const float change = rstd * (g * gamma[c] - means.gradient - xhat * means.projection);
-    dx[c] = kAccumulate ? float{dx[c]} + change : change;
+    const float direction = g * gamma[c] - means.gradient - xhat * means.projection;
+    dx[c] = kAccumulate ? float{dx[c]} + rstd * direction : rstd * direction;
     if constexpr (kSums) {
       dy_xhat_part[c] += g * xhat;
       dy_part[c] += g;

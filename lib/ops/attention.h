@@ -33,10 +33,13 @@ struct AttentionBackwardArgsOf {
   AttentionAttribute attention;
 };
 
+// D of attention, in every backend: a head's tiles stand on the worker's stack or in registers.
+constexpr uint32_t kAttentionMaxHead = 256;
+
 namespace contract {
 constexpr Fault attention_fault(const AttentionAttribute& a, const Tensor& y, const Tensor& lse, const Tensor& qkv) {
   const uint64_t B = y.shape[0], T = y.shape[1], C = y.shape[2];
-  if (C % a.heads != 0) return Fault::kAttribute;
+  if (C % a.heads != 0 || C / a.heads > kAttentionMaxHead) return Fault::kAttribute;
   return shape::require(y.rank == 3 && qkv.rank == 3 && shape::is_shape(qkv, B, T, 3 * C, 1) && lse.rank == 3 &&
                         shape::is_shape(lse, B, a.heads, T, 1));
 }

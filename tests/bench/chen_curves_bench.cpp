@@ -11,7 +11,7 @@
 #include "tools/formats/text.h"
 #include "tools/graph/fold.h"
 #include "tools/graph/link.h"
-#include "tools/models/models.h"
+#include "tools/recipes/recipe_graph.h"
 #include "tools/schedule/schedule.h"
 
 namespace reprise::bench {
@@ -29,7 +29,7 @@ struct Net {
   explicit Net(const Recipe& recipe, bool folds = false, const KeepRule& keep = {}) : graph(build_model(recipe)) {
     if (folds) fold_norms(graph);
     bodies = cut_into_links(graph);
-    solve_links(graph, bodies.links, no_scratch, convolution_flops, keep);
+    solve_links(graph, bodies.links, kNoScratch, convolution_flops, keep);
     chain = chain_of(graph, bodies.links);
   }
 
@@ -71,7 +71,7 @@ struct Joined {
   uint64_t all_bytes = 0, packed_bytes = 0;
 };
 Joined joined(const Net& net) {
-  const ArrangedCalls arranged = arrange_calls(net.graph, net.step(), {}, no_scratch);
+  const ArrangedCalls arranged = arrange_calls(net.graph, net.step(), {}, kNoScratch);
   Joined result{.packed_bytes = arranged.scratch_bytes};
   for (const ArrangedCalls::Buffer& buffer : arranged.buffers) result.all_bytes += buffer.bytes;
   return result;

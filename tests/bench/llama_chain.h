@@ -36,14 +36,14 @@ struct HalfBlock {
 };
 
 // What one order of steps costs beside what is kept: `kept` is a set of inner values.
-struct Walk {
+struct HalfWalk {
   double cost = 0;
   uint64_t scratch_bytes = 0;
 };
 
 // Runs `steps` (the backward's, or one that only wants the output), making each missing value once, just before its first
 // read, and freeing it after its last. Values `kept` before need no making; those `outside` are not counted as scratch.
-inline Walk walk(const HalfBlock& half, unsigned kept, const std::vector<HalfBlock::Step>& steps, unsigned outside) {
+inline HalfWalk walk(const HalfBlock& half, unsigned kept, const std::vector<HalfBlock::Step>& steps, unsigned outside) {
   std::vector<const HalfBlock::Step*> order;
   std::vector<int> made;  // by place in the order: the value made there, -1 for a step of `steps`
   std::vector<char> there(half.bytes.size(), 0);
@@ -65,7 +65,7 @@ inline Walk walk(const HalfBlock& half, unsigned kept, const std::vector<HalfBlo
   for (size_t n = 0; n < order.size(); ++n) {
     for (const int read : order[n]->reads) last_read[read] = n;
   }
-  Walk result;
+  HalfWalk result;
   uint64_t live = 0;
   const auto counts = [&](int v) { return (outside >> v & 1) == 0; };
   for (size_t n = 0; n < order.size(); ++n) {
@@ -89,7 +89,7 @@ inline uint64_t kept_bytes(const HalfBlock& half, unsigned kept) {
 }
 
 // The forward that ends with the output and keeps `kept`; held: they were there before.
-inline Walk forward_walk(const HalfBlock& half, unsigned kept, bool held) {
+inline HalfWalk forward_walk(const HalfBlock& half, unsigned kept, bool held) {
   const std::vector<HalfBlock::Step> want = {{0, {half.output()}, {}, {}}};
   return walk(half, held ? kept : 0, want, kept | 1u << half.output());
 }
@@ -114,11 +114,11 @@ inline void keep_front(std::vector<Tape>& tapes) {
 
 inline Link half_link(const HalfBlock& half, const std::vector<double>& prices) {
   const unsigned all = (1u << half.output()) - 2;
-  const Walk forward = forward_walk(half, 0, false);
+  const HalfWalk forward = forward_walk(half, 0, false);
   Link link{.name = half.name, .forward_cost = forward.cost, .boundary_bytes = half.bytes.back(), .forward_scratch_bytes = forward.scratch_bytes,
             .tapes = {}, .residues = {}};
   for (unsigned kept = all;; kept -= 2) {  // subsets, the full one first
-    const Walk backward = walk(half, kept, half.backward, 0);
+    const HalfWalk backward = walk(half, kept, half.backward, 0);
     const Tape tape{.bytes = half.bytes.back() + kept_bytes(half, kept), .backward_cost = backward.cost, .scratch_bytes = backward.scratch_bytes,
                     .forward_scratch_bytes = forward_walk(half, kept, false).scratch_bytes};
     link.tapes.push_back(tape);

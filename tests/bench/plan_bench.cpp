@@ -19,16 +19,17 @@
 #include "tests/bench/llama_chain.h"
 #include "tests/planner/deep_resnet.h"
 #include "tests/schedule_goldens.h"
+#include "tools/planning/backends.h"
 #include "tools/planning/planner.h"
 #include "tools/formats/output_file.h"
-#include "tools/formats/recipe.h"
+#include "tools/recipes/recipe.h"
 #include "tools/formats/text.h"
 #include "tools/graph/cost.h"
 #include "tools/graph/fold.h"
 #include "tools/graph/link.h"
 #include "tools/layout/chain_layout.h"
 #include "tools/layout/pack_command.h"
-#include "tools/models/models.h"
+#include "tools/recipes/recipe_graph.h"
 #include "tools/schedule/hrevolve.h"
 #include "tools/schedule/revolve.h"
 #include "tools/schedule/schedule.h"
@@ -79,7 +80,7 @@ double peak_gib() {
 // ---- published figures ---------------------------------------------------------------------------------------------------
 
 // Reverses the steps first..last-1 with checkpoints in `slots` slots, one of which holds `first`, and counts.
-struct Reversal {
+struct CountedReversal {
   uint64_t forwards = 0;
   int kept = 1, most_kept = 1;  // checkpoints, the input's included
 
@@ -106,7 +107,7 @@ void report_revolve() {
   for (int l = 1; l <= kSteps; ++l) {
     for (int s = 1; s <= kSlots; ++s) {
       formula += revolve_extra_forwards(l, s) == recursion[s][l];
-      Reversal reversal;
+      CountedReversal reversal;
       reversal.reverse(0, l, s);
       simulated += reversal.forwards == recursion[s][l] && reversal.most_kept <= s;
     }
@@ -186,69 +187,93 @@ Chain random_chain(uint64_t seed, const RandomShape& shape) {
   return chain;
 }
 
-struct Verdict {
+struct JudgeTally {
   int cases = 0, below = 0, faults = 0, missed = 0, above = 0, packed_above = 0;  // missed: no plan where there is one
   double sum_percent = 0, worst_percent = 0;
   uint64_t worst_seed = 0;
 };
 
-Verdict judge_shape(const RandomShape& shape, uint64_t first_seed, uint64_t chains) {
-  Verdict verdict;
+void judge_plan_of(const Chain& chain, uint64_t memory, uint64_t seed, JudgeTally& tally) {
+  Schedule plan;
+  try {
+    plan = make_schedule(chain, {.memory_bytes = memory, .unit = 1});
+  } catch (const std::logic_error&) {  // the planner's own check of its table
+    ++tally.faults;
+  }
+  const double least = ChainJudge(chain, memory, true).least_makespan();
+  const double claimed = plan.feasible ? plan.makespan : INFINITY;
+  ++tally.cases;
+  tally.packed_above += plan.feasible && layout_chain(chain, plan.actions).packed_bytes > memory;
+  if (claimed < least) ++tally.below;
+  tally.missed += !plan.feasible && least < INFINITY;
+  if (!plan.feasible || claimed <= least) return;
+  const double percent = 100 * (claimed / least - 1);
+  ++tally.above;
+  tally.sum_percent += percent;
+  if (percent > tally.worst_percent) tally.worst_percent = percent, tally.worst_seed = seed;
+}
+
+// At one random budget each, or at the two smallest that any plan of ours fits.
+JudgeTally judge_shape(const RandomShape& shape, uint64_t first_seed, uint64_t chains, bool at_the_smallest) {
+  JudgeTally tally;
   for (uint64_t seed = first_seed; seed < first_seed + chains; ++seed) {
     const Chain chain = random_chain(seed, shape);
     const uint64_t smallest = make_schedule(chain, {.memory_bytes = 0}).smallest_memory;
     const uint64_t largest = make_schedule(chain, {.strategy = "none"}).peak_bytes;
     const uint64_t least_memory = std::min(smallest, largest);
-    const uint64_t memory = least_memory + std::mt19937_64(seed)() % (largest - least_memory + 1);
-    Schedule plan;
-    try {
-      plan = make_schedule(chain, {.memory_bytes = memory, .unit = 1});
-    } catch (const std::logic_error&) {  // the planner's own check of its table
-      ++verdict.faults;
+    if (at_the_smallest) {
+      judge_plan_of(chain, least_memory, seed, tally);
+      judge_plan_of(chain, least_memory + 1, seed, tally);
+    } else {
+      judge_plan_of(chain, least_memory + std::mt19937_64(seed)() % (largest - least_memory + 1), seed, tally);
     }
-    const double least = ChainJudge(chain, memory, true).least_makespan();
-    const double claimed = plan.feasible ? plan.makespan : INFINITY;
-    ++verdict.cases;
-    verdict.packed_above += plan.feasible && layout_chain(chain, plan.actions).packed_bytes > memory;
-    if (claimed < least) ++verdict.below;
-    verdict.missed += !plan.feasible && least < INFINITY;
-    if (!plan.feasible || claimed <= least) continue;
-    const double percent = 100 * (claimed / least - 1);
-    ++verdict.above;
-    verdict.sum_percent += percent;
-    if (percent > verdict.worst_percent) verdict.worst_percent = percent, verdict.worst_seed = seed;
   }
-  return verdict;
+  return tally;
+}
+
+void report_tally(const char* name, const JudgeTally& tally) {
+  report("| %s | %d | %d | %d | %d | %d | %.1f%% | %.1f%% | %.1f%% (%llu) |\n", name, tally.cases, tally.below, tally.packed_above, tally.faults,
+         tally.missed, 100.0 * tally.above / tally.cases, tally.above ? tally.sum_percent / tally.above : 0.0, tally.worst_percent,
+         static_cast<unsigned long long>(tally.worst_seed));
+}
+
+void judge_shapes(const std::vector<RandomShape>& shapes, uint64_t first_seed, uint64_t chains, bool at_the_smallest) {
+  report("| scratch, tapes, modes | cases | below optimum | packed > M | faults | no plan found | above optimum | mean excess | worst (seed) |\n"
+         "|---|---|---|---|---|---|---|---|---|\n");
+  JudgeTally all;
+  for (const RandomShape& shape : shapes) {
+    const JudgeTally t = judge_shape(shape, first_seed, chains, at_the_smallest);
+    first_seed += chains;
+    report_tally(shape.name, t);
+    all.cases += t.cases, all.below += t.below, all.above += t.above, all.packed_above += t.packed_above, all.faults += t.faults;
+    all.missed += t.missed, all.sum_percent += t.sum_percent;
+    if (t.worst_percent > all.worst_percent) all.worst_percent = t.worst_percent, all.worst_seed = t.worst_seed;
+  }
+  report_tally("all", all);
+  report("\n");
 }
 
 void report_judge() {
   report("## Against an exhaustive judge\n\nRandom chains of 2 to 5 links (to 4 with residues), one random budget each. The judge searches every order of forwards, recordings,\n"
          "backwards and frees; it may also drop a residue or a tape early. `above`: of those above the true optimum, the mean and the\n"
-         "worst excess of the makespan. `faults`: the planner refused its own plan. Tapes are 1 to 18 bytes.\n\n"
-         "| scratch, tapes, modes | chains | below optimum | packed > M | faults | no plan found | above optimum | mean excess | worst (seed) |\n|---|---|---|---|---|---|---|---|---|\n");
-  const RandomShape shapes[] = {{"none, 1, 0", 0, 1, 0}, {"none, 1-2, 2", 0, 2, 2}, {"to 3, 1, 0", 3, 1, 0}, {"to 3, 1-2, 2", 3, 2, 2},
-                                {"to 10, 1-2, 1", 10, 2, 1}, {"to 40, 1, 0", 40, 1, 0}, {"to 40, 1-2, 2", 40, 2, 2}, {"to 40, 1-3, 3", 40, 3, 3}};
-  Verdict all;
-  uint64_t seed = 1;
-  for (const RandomShape& shape : shapes) {
-    const Verdict v = judge_shape(shape, seed, 1250);
-    seed += 1250;
-    report("| %s | %d | %d | %d | %d | %d | %.1f%% | %.1f%% | %.1f%% (%llu) |\n", shape.name, v.cases, v.below, v.packed_above, v.faults, v.missed, 100.0 * v.above / v.cases,
-           v.above ? v.sum_percent / v.above : 0.0, v.worst_percent, static_cast<unsigned long long>(v.worst_seed));
-    all.cases += v.cases, all.below += v.below, all.above += v.above, all.packed_above += v.packed_above, all.faults += v.faults, all.missed += v.missed, all.sum_percent += v.sum_percent;
-    all.worst_percent = std::max(all.worst_percent, v.worst_percent);
-  }
-  report("| all | %d | %d | %d | %d | %d | %.1f%% | %.1f%% | %.1f%% |\n\n", all.cases, all.below, all.packed_above, all.faults, all.missed, 100.0 * all.above / all.cases,
-         all.above ? all.sum_percent / all.above : 0.0, all.worst_percent);
+         "worst excess of the makespan. `faults`: the planner refused its own plan. Tapes are 1 to 18 bytes.\n\n");
+  judge_shapes({{"none, 1, 0", 0, 1, 0}, {"none, 1-2, 2", 0, 2, 2}, {"to 3, 1, 0", 3, 1, 0}, {"to 3, 1-2, 2", 3, 2, 2},
+                {"to 10, 1-2, 1", 10, 2, 1}, {"to 40, 1, 0", 40, 1, 0}, {"to 40, 1-2, 2", 40, 2, 2}, {"to 40, 1-3, 3", 40, 3, 3}},
+               1, 1250, false);
+  report("The same for chains of 2 to 4 links with residues, 1000 of a kind, at their two smallest budgets each: the smallest that fits, and one\n"
+         "byte more.\n\n");
+  judge_shapes({{"none, 1-2, 2", 0, 2, 2}, {"to 3, 1-2, 2", 3, 2, 2}, {"to 10, 1-2, 1", 10, 2, 1}, {"to 40, 1-2, 2", 40, 2, 2},
+                {"to 40, 1-3, 3", 40, 3, 3}},
+               20001, 1000, true);
 }
 
 // ---- Chen et al.'s net -----------------------------------------------------------------------------------------------------
 
-Chain deep_chain(ScratchBytes scratch, bool folds) {
+Chain deep_chain(const BackendRules& rules, bool folds) {
   Graph graph = build_model(deep_resnet(kDeepUnits));
   if (folds) fold_norms(graph);
   ChainBodies bodies = cut_into_links(graph);
-  solve_links(graph, bodies.links, scratch, convolution_flops);
+  solve_links(graph, bodies.links, rules, convolution_flops);
   return chain_of(graph, bodies.links);
 }
 
@@ -267,9 +292,9 @@ std::string extra_text(const Chain& chain, const Schedule& plan) {
 
 void report_deep_resnet() {
   const double start = seconds_now();
-  const Chain with = deep_chain(cpu_scratch_bytes, true);
+  const Chain with = deep_chain(backend_of({}), true);
   const double solved = seconds_now() - start;
-  const Chain without = deep_chain(no_scratch, false), folded = deep_chain(no_scratch, true);
+  const Chain without = deep_chain(kNoScratch, false), folded = deep_chain(kNoScratch, true);
   report("## [15,120,180,15], batch 32, 224 x 224: feature maps\n\nExtra time in convolution flops, of a step's forward and backward (backward = two forwards). DESIGN 5's figures are of the\n"
          "net as it is written, without kernels' scratch: `residues` is the column to compare. What is trained folds batch-norm, ReLU and\n"
          "addition into their readers (`folded`), and its chain area holds the kernels' scratch too. %d links; graph and links solved in\n"

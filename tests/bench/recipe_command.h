@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "tools/formats/error.h"
-#include "tools/formats/recipe.h"
+#include "tools/recipes/recipe.h"
 
 namespace reprise::bench {
 

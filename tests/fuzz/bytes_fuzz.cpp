@@ -2,7 +2,7 @@
 // A budget that overflows in silence would plan for another one.
 // It must not know units.
 #include "tests/fuzz/fuzz.h"
-#include "tools/formats/recipe.h"
+#include "tools/formats/text.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace reprise;

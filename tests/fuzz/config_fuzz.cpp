@@ -2,7 +2,7 @@
 // It comes from the net, and its numbers become shapes.
 // It must not know the model.
 #include "tests/fuzz/fuzz.h"
-#include "tools/formats/recipe.h"
+#include "tools/recipes/recipe.h"
 
 namespace {
 

@@ -8,10 +8,10 @@ namespace {
 
 void require_no_overlap(const reprise::PackProblem& problem, const reprise::Packing& packing) {
   for (size_t i = 0; i < problem.buffers.size(); ++i) {
-    const reprise::Buffer& a = problem.buffers[i];
+    const reprise::PackBuffer& a = problem.buffers[i];
     reprise::fuzz::require(packing.offsets[i] + a.size <= packing.packed_bytes, "a buffer ends within the packing");
     for (size_t j = 0; j < i; ++j) {
-      const reprise::Buffer& b = problem.buffers[j];
+      const reprise::PackBuffer& b = problem.buffers[j];
       const bool together = a.lower < b.upper && b.lower < a.upper;
       const bool apart = packing.offsets[i] + a.size <= packing.offsets[j] || packing.offsets[j] + b.size <= packing.offsets[i];
       reprise::fuzz::require(!together || apart, "buffers that live together do not overlap");

@@ -2,7 +2,7 @@
 // Recipes are typed by hand.
 // It must not know any field.
 #include "tests/fuzz/fuzz.h"
-#include "tools/formats/recipe.h"
+#include "tools/recipes/recipe.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace reprise;

@@ -5,7 +5,7 @@
 
 #include <stdexcept>
 
-#include "tools/models/models.h"
+#include "tools/recipes/recipe_graph.h"
 
 namespace reprise::testing {
 

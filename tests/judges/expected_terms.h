@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "tests/judges/terms.h"
-#include "tools/formats/recipe.h"
+#include "tools/recipes/recipe.h"
 
 namespace reprise::testing {
 

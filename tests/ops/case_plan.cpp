@@ -1,82 +1,92 @@
 // See case_plan.h.
 //
-// Arena = [ State: scalars, inputs, what is updated | Carried: the gradients of a group | the program: outputs, scratch ]
+// Arena = [ State: scalars, inputs, what is updated | Carried: the gradients of a group | the program: outputs, labels, scratch ]
 #include "tests/ops/case_plan.h"
 
-#include <algorithm>
+#include <cstdlib>
+#include <type_traits>
+#include <utility>
 
 namespace reprise::test {
 namespace {
 
-// At the end of a region, and the guard behind it.
+// At the end of a region, behind a guard.
 void append(Tensor& tensor, uint64_t& end) {
-  tensor.offset = end;
-  end += tensor.bytes + CasePlan::kGuard;
-}
-
-// As a plan has it: norms are doubles, each in the place of two floats.
-Tensor planned(const KernelCase& c, uint32_t i) {
-  Tensor tensor = c.tensor(i);
-  if (c.op == Op::kGradNorm && tensor.dtype == DType::kI64) tensor.dtype = DType::kF32, tensor.shape[0] *= 2;
-  return tensor;
+  tensor.offset = end + CasePlan::kGuard;
+  end = tensor.offset + tensor.bytes;
 }
 
 StateKind kind_of(const KernelCase& c, uint32_t i) {
-  if (c.info().attribute == AttributeKind::kUpdate) return i == 0 ? StateKind::kParameter : StateKind::kOptimizer;
+  if (c.info().attribute == kAttributeKind<UpdateAttribute>) return i == 0 ? StateKind::kParameter : StateKind::kOptimizer;
   return c.op == Op::kGradNorm ? StateKind::kNorms : StateKind::kBuffer;
 }
 
 // The gradients that a row reduces or applies.
 bool is_gradients(const KernelCase& c, uint32_t i) {
+  return c.info().arguments[i].group && c.info().arguments[i].role == Role::kInput;
+}
+// Whether the row is one of a step's last: it reduces, finishes or updates.
+bool ends_step(const KernelCase& c) {
   const AttributeKind kind = c.info().attribute;
-  const bool grouped = kind == AttributeKind::kGroup || kind == AttributeKind::kUpdate;
-  return grouped && c.info().arguments[i].role == Role::kInput && !is_scalars(c, i);
+  return kind == kAttributeKind<GroupAttribute> || kind == kAttributeKind<ClipAttribute> || kind == kAttributeKind<UpdateAttribute>;
 }
 
-uint64_t scratch_bytes_of(const Backend& backend, const KernelCase& c) {
-  if (c.info().arguments[c.info().arity() - 1].role != Role::kScratch) return 0;
-  const Tensor* tensors[kMaxArguments] = {};
-  for (uint32_t i = 0; i < c.arguments.size(); ++i) tensors[i] = c.has(i) ? &c.tensor(i) : nullptr;
-  return backend.scratch_bytes(c.op, c.pass, tensors);
+template <typename T>
+Span<T> span(const std::vector<T>& v) {
+  return {v.data(), static_cast<uint32_t>(v.size())};
 }
 
 }  // namespace
 
 CasePlan::CasePlan(const Backend& backend, const KernelCase& c, bool in_place)
-    : case_(c), scratch_bytes_(scratch_bytes_of(backend, c)) {
+    : case_(c), case_program_(ends_step(c) ? ProgramId::kUpdate : ProgramId::kMicroFirst) {
   const KernelInfo& info = c.info();
+  plan_.name = "case";
+  plan_.backend = backend.rules->name;
+  plan_.attributes = pools_of(c.attribute);
+  const Tensor* tensors[kMaxArguments] = {};
+  uint32_t present = 0;
+  for (uint32_t i = 0; i < c.arguments.size(); ++i) {
+    if (c.has(i)) tensors[i] = &c.tensor(i), present |= 1u << i;
+  }
+  const ShapedCall call = {c.op, c.pass, tensors, present, &plan_.attributes, 0};
+  plan_.worker_stack_bytes = backend.rules->stack_bytes(call);
+
   add_state(*scalars_tensor(), StateKind::kScalars);
+  if (info.attribute == kAttributeKind<UpdateAttribute>) add_state(*shaped({1}, DType::kF64), StateKind::kNorms);
   const auto shared_input = static_cast<uint32_t>(info.in_place_input);
   for (uint32_t i = 0; i < c.arguments.size(); ++i) {
     const bool shares = in_place && i == shared_input;
-    arguments_.push_back(shares ? arguments_[static_cast<uint32_t>(info.in_place_output)] : c.has(i) ? place(i) : kNoRef);
+    refs_.push_back(shares ? refs_[static_cast<uint32_t>(info.in_place_output)] : c.has(i) ? place(i) : kNoRef);
   }
   if (info.arity() > c.arguments.size()) {
+    scratch_bytes_ = backend.rules->scratch_bytes(call);
     const Tensor scratch = *shaped({static_cast<uint32_t>(scratch_bytes_)}, DType::kU8);
-    arguments_.push_back(scratch_bytes_ == 0 ? kNoRef : add_slot(scratch, SlotKind::kScratch));
+    refs_.push_back(scratch_bytes_ == 0 ? kNoRef : add_slot(scratch, SlotKind::kScratch));
   }
-  rows_.push_back({.op = c.op, .pass = c.pass, .accumulate = static_cast<uint8_t>(c.accumulate), .first_argument = 0});
-  plan_.name = "case";
-  plan_.backend = backend.name;
-  plan_.attributes = pools_of(c.attribute);
+  add_row(case_program_, c.op, c.pass, refs_);
+  rows_of(case_program_).back().accumulate = static_cast<uint16_t>(c.accumulate);
   join();
 }
 
 Ref CasePlan::place(uint32_t i) {
-  if (is_scalars(case_, i)) return make_ref(Region::kState, 0);
+  const ArgumentInfo& argument = case_.info().arguments[i];
+  if (is_scalars(case_, i)) return make_ref(Region::kState, kScalarsIndex);
   if (is_gradients(case_, i)) return place_group(i);
-  if (case_.info().arguments[i].role == Role::kOutput) return add_slot(planned(case_, i), SlotKind::kTransient);
-  return add_state(planned(case_, i), kind_of(case_, i));
+  if (argument.labels) return labels_ = add_slot(case_.tensor(i), SlotKind::kLabel);
+  if (argument.role == Role::kOutput) return add_slot(case_.tensor(i), SlotKind::kTransient);
+  return add_state(case_.tensor(i), kind_of(case_, i));
 }
 
 // Side by side, without guards between them.
 Ref CasePlan::place_group(uint32_t i) {
-  const Ref first = make_ref(Region::kCarried, static_cast<uint32_t>(carried_.size()));
-  const uint64_t start = carried_end_;
-  carried_ = case_.group.empty() ? std::vector<Tensor>{case_.tensor(i)} : case_.group;
-  for (Tensor& tensor : carried_) tensor.offset += start;
-  carried_end_ = carried_.back().offset + carried_.back().bytes + kGuard;
-  return first;
+  set_carried(case_.group.empty() ? std::vector<Tensor>{case_.tensor(i)} : case_.group);
+  return make_ref(Region::kCarried, 0);
+}
+void CasePlan::set_carried(std::vector<Tensor> tensors) {
+  carried_ = std::move(tensors);
+  for (Tensor& tensor : carried_) tensor.offset += kGuard;
+  carried_end_ = carried_.back().offset + carried_.back().bytes;
 }
 
 Ref CasePlan::add_state(Tensor tensor, StateKind kind) {
@@ -92,41 +102,104 @@ Ref CasePlan::add_slot(Tensor tensor, SlotKind kind) {
   return make_ref(Region::kProgram, index);
 }
 
+void CasePlan::add_row(ProgramId program, Op op, Pass pass, const std::vector<Ref>& refs) {
+  std::vector<Ref>& arguments = arguments_[static_cast<uint32_t>(program)];
+  rows_of(program).push_back({.op = op, .pass = pass, .first_argument = static_cast<uint32_t>(arguments.size())});
+  arguments.insert(arguments.end(), refs.begin(), refs.end());
+}
+
 // Every slot lives through all rows.
 void CasePlan::join() {
-  for (Slot& slot : slots_) slot.end_row = static_cast<uint32_t>(rows_.size());
-  const auto span = []<typename T>(const std::vector<T>& v) { return Span<T>{v.data(), static_cast<uint32_t>(v.size())}; };
-  Program& program = plan_.programs[0];
-  program.rows = span(rows_), program.arguments = span(arguments_), program.slots = span(slots_);
+  for (uint32_t p = 0; p < kProgramCount; ++p) {
+    plan_.programs[p].rows = span(rows_[p]), plan_.programs[p].arguments = span(arguments_[p]);
+  }
+  for (Slot& slot : slots_) slot.end_row = static_cast<uint32_t>(rows_of(case_program_).size());
+  Program& program = plan_.programs[static_cast<uint32_t>(case_program_)];
+  program.slots = span(slots_);
+  program.labels = labels_;
   program.bytes = slots_end_;
   plan_.state = span(state_), plan_.carried = span(carried_);
   plan_.state_bytes = state_end_, plan_.carried_bytes = carried_end_;
   plan_.arena_bytes = state_end_ + carried_end_ + slots_end_;
 }
 
+const Row& CasePlan::row() const {
+  for (const Row& row : program().rows) {
+    if (row.op == case_.op && row.pass == case_.pass) return row;
+  }
+  std::abort();  // the constructor has put it there
+}
+
 uint64_t CasePlan::offset(uint32_t i) const {
-  const uint32_t index = ref_index(arguments_[i]);
-  switch (ref_region(arguments_[i])) {
+  const uint32_t index = ref_index(refs_[i]);
+  switch (ref_region(refs_[i])) {
     case Region::kState: return state_[index].tensor.offset;
     case Region::kCarried: return state_end_ + carried_[index].offset;
     default: return state_end_ + carried_end_ + slots_[index].tensor.offset;
   }
 }
 
-// Copies from State: to outputs that are added to, to slots that an in-place pair shares, and to carried gradients.
-void CasePlan::write_before() {
-  const auto copy_to = [this](Ref ref, const Tensor& tensor) {
-    const Ref source = add_state(tensor, StateKind::kBuffer);
-    rows_.insert(rows_.end() - 1, {.op = Op::kCopy, .pass = Pass::kForward, .first_argument = static_cast<uint32_t>(arguments_.size())});
-    arguments_.insert(arguments_.end(), {ref, source});
-  };
-  for (uint32_t t = 0; t < carried_.size(); ++t) copy_to(make_ref(Region::kCarried, t), carried_[t]);
-  for (uint32_t i = 0; i < case_.arguments.size(); ++i) {
-    const bool is_slot = arguments_[i] != kNoRef && ref_region(arguments_[i]) == Region::kProgram;
-    const bool is_read = case_.info().arguments[i].role == Role::kInput || case_.adds(i);
-    if (is_slot && is_read) copy_to(arguments_[i], slots_[ref_index(arguments_[i])].tensor);
+void CasePlan::complete() {
+  if (case_program_ == ProgramId::kUpdate) {
+    complete_step();
+  } else {
+    write_before();
   }
   join();
+}
+
+void CasePlan::add_copy(Ref ref, const Tensor& tensor) {
+  add_row(ProgramId::kMicroFirst, Op::kCopy, Pass::kForward, {ref, add_state(tensor, StateKind::kBuffer)});
+}
+
+// To outputs that are added to, and to slots that an in-place pair shares. The host writes labels.
+void CasePlan::write_before() {
+  const Row own = rows_of(case_program_).back();
+  rows_of(case_program_).pop_back();
+  for (uint32_t i = 0; i < case_.arguments.size(); ++i) {
+    const bool is_slot = refs_[i] != kNoRef && ref_region(refs_[i]) == Region::kProgram && refs_[i] != labels_;
+    const bool is_read = case_.info().arguments[i].role == Role::kInput || case_.adds(i);
+    if (is_slot && is_read) add_copy(refs_[i], slots_[ref_index(refs_[i])].tensor);
+  }
+  rows_of(case_program_).push_back(own);
+}
+
+// The case's row is one of three: reduce, finish, update. Parameters lie side by side, as their gradients do.
+void CasePlan::complete_step() {
+  const auto trained = static_cast<uint32_t>(state_[kNormsIndex].tensor.elements());
+  if (carried_.empty()) set_carried(side_by_side(trained));
+  const Tensor& last = carried_.back();
+  group_ = {trained, 0, (last.offset - carried_[0].offset) / sizeof(float) + last.elements()};
+  update_.group = group_;
+  const bool has_parameters = case_.info().attribute == kAttributeKind<UpdateAttribute>;
+  const uint64_t first = state_end_ + kGuard;
+  for (uint32_t t = 0; !has_parameters && t < trained; ++t) {
+    Tensor tensor = carried_[t];
+    tensor.offset = first + (tensor.offset - carried_[0].offset);
+    state_end_ = tensor.offset + tensor.bytes;
+    state_.push_back({.tensor = tensor, .kind = StateKind::kParameter});
+  }
+  for (uint32_t t = 0; t < trained; ++t) add_copy(make_ref(Region::kCarried, t), carried_[t]);
+
+  const Row own = rows_of(ProgramId::kUpdate).back();
+  rows_of(ProgramId::kUpdate).pop_back();
+  const Ref scalars = make_ref(Region::kState, kScalarsIndex), norms = make_ref(Region::kState, kNormsIndex);
+  const Ref parameters = make_ref(Region::kState, kFirstTrained), gradients = make_ref(Region::kCarried, 0);
+  const auto add = [&](const auto& attribute, Op op, Pass pass, const std::vector<Ref>& refs) {
+    if (case_.info().attribute == kAttributeKind<std::decay_t<decltype(attribute)>>) return rows_of(ProgramId::kUpdate).push_back(own);
+    set_pool(plan_.attributes, attribute);
+    add_row(ProgramId::kUpdate, op, pass, refs);
+  };
+  add(group_, Op::kGradNorm, Pass::kReduce, {norms, gradients});
+  add(clip_, Op::kGradNorm, Pass::kFinish, {scalars, norms});
+  add(update_, Op::kSgd, Pass::kUpdate, {parameters, kNoRef, gradients, scalars});
+}
+
+// Tensors of one element each.
+std::vector<Tensor> CasePlan::side_by_side(uint32_t count) {
+  std::vector<Tensor> tensors(count, *shaped({1}));
+  for (uint32_t t = 0; t < count; ++t) tensors[t].offset = t * tensors[t].bytes;
+  return tensors;
 }
 
 }  // namespace reprise::test

@@ -73,6 +73,7 @@ void fit_data(CaseDraft& draft) {
   const uint32_t V = c.has(table) ? c.tensor(table).shape[0] : kFrozenVocabulary;
   for (double& token : draft.value(tokens)) token = static_cast<double>(draft.random.below(V));
   if (!c.expects_bad_index()) return;
+  draft.data.bad_data = DataFault::kToken;
   draft.data.bad_position = c.tensor(tokens).elements() * 2 / 3;
   draft.value(tokens).flat(draft.data.bad_position) = c.data == DataKind::kBadLow ? -1.0 : V;
 }

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "lib/cpu/cpu_kernels.h"
+#include "lib/cpu/cpu_rules.h"
 #include "lib/cpu/gemm.h"
 #include "ports/linux/linux_port.h"
 #include "tests/ops/random_floats.h"
@@ -56,6 +57,16 @@ struct Scratch {
     return true;
   }
 };
+
+// By the CPU's rule for kernel K.
+template <typename K, size_t count>
+uint64_t scratch_bytes_of(const Tensor* const (&tensors)[count], const WindowAttribute& window = {}) {
+  AttributePools pools;
+  static_cast<attribute_list::Pool<WindowAttribute>&>(pools).entries = {&window, 1};
+  uint32_t present = 0;
+  for (uint32_t i = 0; i < count; ++i) present |= tensors[i] != nullptr ? 1u << i : 0u;
+  return kCpuRules.scratch_bytes({K::kInfo.op, K::kInfo.pass, tensors, present, &pools, 0});
+}
 
 // Products of values in [-1, 1] summed over `depth` terms, in another order than the reference: relative to 1 + |sum|.
 double sum_tolerance(uint64_t depth) { return 2e-7 * (4.0 + std::sqrt(static_cast<double>(depth)) * 4.0); }
@@ -178,7 +189,7 @@ TEST_P(EveryTile, LinearForward) {
       const Tensor ty = tensor({s.M, s.K}), tx = tensor({s.M, s.C});
       const Tensor* tensors[] = {&ty, &tx, nullptr, nullptr, nullptr};
       const std::vector<float> got =
-          run_all_workers(std::vector<float>(s.M * s.K, NAN), cpu_linear_forward_scratch_bytes(tensors), id,
+          run_all_workers(std::vector<float>(s.M * s.K, NAN), scratch_bytes_of<LinearForward>(tensors), id,
                           [&](const KernelContext& context, float* out, void* scratch, uint64_t bytes) {
                             return cpu_linear_forward<float>(context, {out, x.data(), w.data(), biased ? b.data() : nullptr,
                                                                 scratch, bytes, s.M, s.C, s.K, input_major});
@@ -205,7 +216,7 @@ TEST_P(EveryTile, LinearBackwardData) {
       const Tensor tdx = tensor({s.M, s.C}), tdy = tensor({s.M, s.K});
       const Tensor* tensors[] = {&tdx, &tdy, nullptr, nullptr};
       const std::vector<float> got = run_all_workers(
-          start, cpu_linear_backward_data_scratch_bytes(tensors), id,
+          start, scratch_bytes_of<LinearBackwardData>(tensors), id,
           [&](const KernelContext& context, float* out, void* scratch, uint64_t bytes) {
             return cpu_linear_backward_data<float>(
                 context, {out, dy.data(), w.data(), scratch, bytes, s.M, s.C, s.K, input_major, accumulate});
@@ -233,7 +244,7 @@ TEST_P(EveryTile, LinearBackwardWeight) {
       const Tensor tdw = tensor({rows, columns}), tx = tensor({s.M, s.C}), tdy = tensor({s.M, s.K});
       const Tensor* tensors[] = {&tdw, &tx, &tdy, nullptr};
       const std::vector<float> got = run_all_workers(
-          start, cpu_linear_backward_weight_scratch_bytes(tensors), id,
+          start, scratch_bytes_of<LinearBackwardWeight>(tensors), id,
           [&](const KernelContext& context, float* out, void* scratch, uint64_t bytes) {
             return cpu_linear_backward_weight<float>(
                 context, {out, x.data(), dy.data(), scratch, bytes, s.M, s.C, s.K, input_major, accumulate});
@@ -261,7 +272,7 @@ TEST_P(EveryTile, LinearBackwardWeightHasOneSetOfBits) {
     const auto gradient = [&](const std::vector<float>& from, bool input_major) {
       const Tensor tdw = input_major ? tensor({s.C, s.K}) : tensor({s.K, s.C}), tx = tensor({s.M, s.C}), tdy = tensor({s.M, s.K});
       const Tensor* tensors[] = {&tdw, &tx, &tdy, nullptr};
-      return run_all_workers(from, cpu_linear_backward_weight_scratch_bytes(tensors), "linear",
+      return run_all_workers(from, scratch_bytes_of<LinearBackwardWeight>(tensors), "linear",
                              [&](const KernelContext& context, float* out, void* scratch, uint64_t bytes) {
                                return cpu_linear_backward_weight<float>(
                                    context, {out, x.data(), dy.data(), scratch, bytes, s.M, s.C, s.K, input_major, true});
@@ -286,7 +297,7 @@ TEST(Linear, BackwardBias) {
       const Tensor tdb = tensor({s.K}), tdy = tensor({s.M, s.K});
       const Tensor* tensors[] = {&tdb, &tdy, nullptr};
       const std::vector<float> got = run_all_workers(
-          start, cpu_linear_backward_bias_scratch_bytes(tensors), id,
+          start, scratch_bytes_of<LinearBackwardBias>(tensors), id,
           [&](const KernelContext& context, float* out, void* scratch, uint64_t bytes) {
             return cpu_linear_backward_bias<float>(context, {out, dy.data(), scratch, bytes, s.M, s.K, accumulate});
           });
@@ -303,7 +314,7 @@ TEST(Linear, BackwardBias) {
 TEST_P(EveryTile, ScratchThatIsTooSmallIsRefused) {
   float value = 0;
   const Workers workers;
-  const LinearForwardArgs args{&value, &value, &value, nullptr, &value, 4, 1, 1, 1, false};
+  const LinearForwardArgsOf<float> args{&value, &value, &value, nullptr, &value, 4, 1, 1, 1, false};
   EXPECT_EQ(Code::kBadPlan, cpu_linear_forward<float>({&workers, nullptr}, args).code);
 }
 
@@ -380,7 +391,7 @@ TEST_P(EveryTile, ConvForward) {
     const ConvData d(c);
     const Tensor* tensors[] = {&d.ty, nullptr, nullptr, &d.tx, &d.tw, nullptr};
     const std::vector<float> got =
-        run_all_workers(std::vector<float>(d.dy.size(), NAN), cpu_conv_forward_scratch_bytes(tensors), conv_id(c),
+        run_all_workers(std::vector<float>(d.dy.size(), NAN), scratch_bytes_of<ConvForward>(tensors, d.s.window), conv_id(c),
                         [&](const KernelContext& context, float* out, void* scratch, uint64_t bytes) {
                           return cpu_conv_forward<float>(context, {out, d.x.data(), d.w.data(), scratch, bytes, d.s, {}, nullptr, nullptr});
                         });
@@ -397,7 +408,7 @@ TEST_P(EveryTile, ConvBackwardData) {
       const std::vector<float> start = accumulate ? random_floats(d.x.size(), 4) : std::vector<float>(d.x.size(), NAN);
       const Tensor* tensors[] = {&d.tx, &d.ty, &d.tw, nullptr};
       const std::vector<float> got = run_all_workers(
-          start, cpu_conv_backward_data_scratch_bytes(tensors), conv_id(c),
+          start, scratch_bytes_of<ConvBackwardData>(tensors, d.s.window), conv_id(c),
           [&](const KernelContext& context, float* out, void* scratch, uint64_t bytes) {
             return cpu_conv_backward_data<float>(context, {out, d.dy.data(), d.w.data(), scratch, bytes, d.s, accumulate});
           });
@@ -416,7 +427,7 @@ TEST_P(EveryTile, ConvBackwardWeight) {
       const std::vector<float> start = accumulate ? random_floats(d.w.size(), 4) : std::vector<float>(d.w.size(), NAN);
       const Tensor* tensors[] = {&d.tw, &d.tx, &d.ty, nullptr};
       const std::vector<float> got = run_all_workers(
-          start, cpu_conv_backward_weight_scratch_bytes(tensors), conv_id(c),
+          start, scratch_bytes_of<ConvBackwardWeight>(tensors, d.s.window), conv_id(c),
           [&](const KernelContext& context, float* out, void* scratch, uint64_t bytes) {
             return cpu_conv_backward_weight<float>(context, {out, d.x.data(), d.dy.data(), scratch, bytes, d.s, accumulate, {}});
           });
@@ -428,7 +439,7 @@ TEST_P(EveryTile, ConvBackwardWeight) {
   }
 }
 
-// The rule sees no stride, the kernels do: whatever they choose, they must have been given enough.
+// Whatever algorithm a kernel chooses by stride and padding, it must have been given enough.
 TEST(Conv, ScratchRuleCoversEveryStrideAndPadding) {
   ASSERT_TRUE(select_gemm_tile(GemmTileChoice::kBaseline).ok());
   const Workers workers;
@@ -444,19 +455,19 @@ TEST(Conv, ScratchRuleCoversEveryStrideAndPadding) {
               const ConvData d(c);
               std::vector<float> out(std::max({d.x.size(), d.w.size(), d.dy.size()}));
               const Tensor* forward[] = {&d.ty, nullptr, nullptr, &d.tx, &d.tw, nullptr};
-              Scratch scratch(cpu_conv_forward_scratch_bytes(forward));
+              Scratch scratch(scratch_bytes_of<ConvForward>(forward, d.s.window));
               EXPECT_TRUE(
                   cpu_conv_forward<float>(context, {out.data(), d.x.data(), d.w.data(), scratch.aligned(), scratch.bytes, d.s, {}, nullptr, nullptr})
                       .ok())
                   << conv_id(c);
               const Tensor* data[] = {&d.tx, &d.ty, &d.tw, nullptr};
-              Scratch data_scratch(cpu_conv_backward_data_scratch_bytes(data));
+              Scratch data_scratch(scratch_bytes_of<ConvBackwardData>(data, d.s.window));
               EXPECT_TRUE(cpu_conv_backward_data<float>(context, {out.data(), d.dy.data(), d.w.data(), data_scratch.aligned(),
                                                            data_scratch.bytes, d.s, false})
                               .ok())
                   << conv_id(c);
               const Tensor* weight[] = {&d.tw, &d.tx, &d.ty, nullptr};
-              Scratch weight_scratch(cpu_conv_backward_weight_scratch_bytes(weight));
+              Scratch weight_scratch(scratch_bytes_of<ConvBackwardWeight>(weight, d.s.window));
               EXPECT_TRUE(
                   cpu_conv_backward_weight<float>(context, {out.data(), d.x.data(), d.dy.data(), weight_scratch.aligned(),
                                                      weight_scratch.bytes, d.s, false, {}})
@@ -556,7 +567,7 @@ TEST_P(EveryTile, LossHeadBackward) {
       std::vector<float> start(d.x.size() + d.w.size() + c.V, accumulate ? 0.25f : NAN);
       StepScalars scalars{};
       const std::vector<float> got =
-          run_all_workers(start, cpu_loss_head_backward_scratch_bytes(tensors), id,
+          run_all_workers(start, scratch_bytes_of<LossHeadBackward>(tensors), id,
                           [&](const KernelContext& context, float* out, void* scratch, uint64_t bytes) {
                             scalars = {};
                             scalars.micro_batches = 3;
@@ -594,7 +605,7 @@ TEST_P(EveryTile, LossHeadEvaluate) {
     const Tensor tx = tensor({c.M, c.C}), tw = tensor({c.V, c.C});
     const Tensor* tensors[] = {nullptr, &tx, &tw, nullptr, nullptr, nullptr};
     StepScalars scalars{};
-    run_all_workers({}, cpu_loss_head_evaluate_scratch_bytes(tensors), "evaluate",
+    run_all_workers({}, scratch_bytes_of<LossHeadEvaluate>(tensors), "evaluate",
                     [&](const KernelContext& context, float*, void* scratch, uint64_t bytes) {
                       scalars = {};
                       scalars.correct = 2;
@@ -612,7 +623,7 @@ TEST_P(EveryTile, LossHeadRefusesWrongLabelsAndMarksInfiniteLosses) {
   HeadData d(c);
   const Tensor tx = tensor({c.M, c.C}), tw = tensor({c.V, c.C});
   const Tensor* tensors[] = {&tx, &tw, nullptr, nullptr, &tx, &tw, nullptr, nullptr, nullptr};
-  Scratch scratch(cpu_loss_head_backward_scratch_bytes(tensors));
+  Scratch scratch(scratch_bytes_of<LossHeadBackward>(tensors));
   std::vector<float> dx(d.x.size());
   StepScalars scalars{};
   scalars.micro_batches = 1;

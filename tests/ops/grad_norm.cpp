@@ -11,8 +11,7 @@ using namespace ref;
 
 // ---- cases ----
 
-// Norms are doubles. DType has no name for them yet, so a case gives them the type of the same size, and case_plan.cpp two f32 each.
-std::optional<Tensor> norms_tensor(uint32_t count) { return shaped({count}, DType::kI64); }
+std::optional<Tensor> norms_tensor(uint32_t count) { return shaped({count}, DType::kF64); }
 
 // The tensors of a group lie side by side; the argument covers them and the padding between them.
 void add_reduce(CaseTable& table, const std::vector<uint32_t>& sizes, const char* name) {

@@ -6,6 +6,7 @@
 #include <initializer_list>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <variant>
 #include <vector>
 
@@ -35,17 +36,25 @@ enum class DataKind : uint8_t {
 enum class CaseUse : uint8_t { kTest, kBench };
 
 // The one attribute of the kernel's kind.
-using CaseAttribute = std::variant<std::monostate, WindowAttribute, NormAttribute, LinearAttribute, GeluAttribute, AttentionAttribute,
-                                   DropoutAttribute, GroupAttribute, ClipAttribute, UpdateAttribute>;
+template <typename List>
+struct AnyOf;
+template <typename... A>
+struct AnyOf<TypeList<A...>> {
+  using Type = std::variant<std::monostate, A...>;
+};
+using CaseAttribute = AnyOf<AttributeTypes>::Type;
 
+// Makes `attribute` the pool of its type. The pool points to it.
+template <typename A>
+void set_pool(AttributePools& pools, const A& attribute) {
+  static_cast<attribute_list::Pool<A>&>(pools).entries = {&attribute, 1};
+}
 // The pools of a plan that has this attribute alone, at index 0. They point into it.
 inline AttributePools pools_of(const CaseAttribute& attribute) {
   AttributePools pools;
-  const auto set = [&attribute]<typename T>(Span<T>& pool) {
-    if (const T* value = std::get_if<T>(&attribute)) pool = {value, 1};
-  };
-  set(pools.window), set(pools.norm), set(pools.linear), set(pools.gelu), set(pools.attention), set(pools.dropout);
-  set(pools.group), set(pools.clip), set(pools.update);
+  std::visit([&pools]<typename A>(const A& value) {
+    if constexpr (!std::is_same_v<A, std::monostate>) set_pool(pools, value);
+  }, attribute);
   return pools;
 }
 
@@ -78,12 +87,12 @@ inline std::optional<Tensor> shaped(std::initializer_list<uint32_t> shape, DType
   Tensor tensor;
   tensor.dtype = dtype;
   for (const uint32_t dimension : shape) tensor.shape[tensor.rank++] = dimension;
-  tensor.bytes = align_up(tensor.elements() * dtype_bytes(dtype));
+  tensor.bytes = align_up(tensor.used_bytes());
   return tensor;
 }
 inline std::optional<Tensor> scalars_tensor() { return shaped({uint32_t{sizeof(StepScalars)}}, DType::kU8); }
 
-inline bool is_scalars(const KernelCase& c, uint32_t i) { return c.info().arguments[i].name == std::string("scalars"); }
+inline bool is_scalars(const KernelCase& c, uint32_t i) { return c.info().arguments[i].storage == Storage::kScalars; }
 
 // Whether the case's activations are bf16.
 inline bool stores_bf16(const KernelCase& c) {
@@ -96,9 +105,9 @@ inline std::optional<KernelCase> stored_as_bf16(KernelCase c) {
   const KernelInfo& info = c.info();
   if (first_activation(info) == kMaxArguments) return std::nullopt;
   for (uint32_t i = 0; i < c.arguments.size(); ++i) {
-    if (!info.arguments[i].activation || !c.has(i)) continue;
+    if (info.arguments[i].storage != Storage::kActivation || !c.has(i)) continue;
     c.arguments[i]->dtype = DType::kBf16;
-    c.arguments[i]->bytes = align_up(c.arguments[i]->elements() * dtype_bytes(DType::kBf16));
+    c.arguments[i]->bytes = align_up(c.arguments[i]->used_bytes());
   }
   c.id += "_bf16";
   return c;

@@ -102,11 +102,14 @@ std::string judge_reference(const Backend& backend, const KernelCase& c) {
   const TestWorkers one(1);
   const RunResult result = run_case(backend, c, data, {.workers = &one.workers()});
   if (c.expects_bad_index()) {
-    if (result.status.code != Code::kIndexOutOfRange) return result.fault + "expected kIndexOutOfRange; ";
-    if (result.status.detail != data.bad_position) return result.fault + "detail is not " + std::to_string(data.bad_position) + "; ";
-    return result.fault;
+    std::string fault = result.fault + status_fault(result.status);
+    if (result.data_fault.code != data.bad_data) fault += "did not note the fault in its data; ";
+    if (result.data_fault.position != data.bad_position) fault += "the fault's position is not " + std::to_string(data.bad_position) + "; ";
+    if (result.data_fault.row != 0) fault += "the fault's row is not the calling one; ";
+    return fault;
   }
   std::string fault = result.fault + status_fault(result.status);
+  if (result.data_fault.code != DataFault::kNone) fault += "noted a fault in data without one; ";
   CaseExpected want = expected(c, as_multiplied(backend, c, data));
   if (want.only_skip) {
     return fault + (result.scalars.skip != want.scalars.skip ? "what is not finite must set skip in training alone; " : "");

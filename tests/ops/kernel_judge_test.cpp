@@ -7,8 +7,8 @@
 #include <limits>
 #include <ostream>
 
+#include "lib/cpu/data_fault.h"
 #include "tests/ops/kernel_judge.h"
-#include "tests/ops/plant.h"
 #include "tests/ref/random.h"
 
 namespace reprise::test {
@@ -55,7 +55,7 @@ void conv_with(const ConvForwardArgsOf<float>& a, int pad, uint32_t channels, bo
   for (uint64_t i = 0; i < uint64_t{s.N} * s.P * s.Q * s.K; ++i) a.y[i] = 0;
   for_each_window_tap(s, pad, [&](uint64_t row, uint64_t pixel, uint64_t tap) {
     for (uint32_t k = 0; k < s.K; ++k)
-      for (uint32_t c = 0; c < channels; ++c) a.y[row * s.K + k] += normalised(a.norm, a.x[pixel * s.C + c], c, cut) * a.w[(k * taps + tap) * s.C + c];
+      for (uint32_t c = 0; c < channels; ++c) a.y[row * s.K + k] += normalised(a.norm, a.x[pixel * s.C + c], c, cut) * a.w.f32()[(k * taps + tap) * s.C + c];
   });
 }
 Status statistics(const KernelContext&, const BatchNormStatisticsArgsOf<float>& a) {
@@ -172,12 +172,15 @@ Status dropout(const KernelContext&, const DropoutArgsOf<float>& a) {
   return ok_status();
 }
 
-Status embedding(const KernelContext&, const EmbeddingForwardArgsOf<float>& a) {
+Status embedding(const KernelContext& context, const EmbeddingForwardArgsOf<float>& a) {
   for (uint64_t i = 0; i < uint64_t{a.B} * a.T; ++i) {
-    if (a.tokens[i] < 0 || a.tokens[i] >= static_cast<int64_t>(a.V)) return {Code::kIndexOutOfRange, "a token is out of range", i};
+    if (a.tokens[i] < 0 || a.tokens[i] >= static_cast<int64_t>(a.V)) {
+      note_fault(context, DataFault::kToken, i);
+      return ok_status();
+    }
     for (uint32_t c = 0; c < a.C; ++c) {
-      const float position = a.positions != nullptr ? a.positions[i % a.T * a.C + c] : 0.0f;
-      a.y[i * a.C + c] = a.table[static_cast<uint64_t>(a.tokens[i]) * a.C + c] + position;
+      const float position = a.positions.data != nullptr ? a.positions.f32()[i % a.T * a.C + c] : 0.0f;
+      a.y[i * a.C + c] = a.table.f32()[static_cast<uint64_t>(a.tokens[i]) * a.C + c] + position;
     }
   }
   return ok_status();
@@ -193,41 +196,42 @@ Status norm_finish(const KernelContext&, const GradNormFinishArgs& a) {
   return ok_status();
 }
 
-uint64_t scratch_rule(Op op, Pass pass, const Tensor* const* tensors) {
-  return op == Op::kLinear && pass == Pass::kBackwardBias ? 2 * tensors[0]->elements() * sizeof(float) : 0;
+constexpr BackendRules plain_rules() {
+  BackendRules rules = {.name = "plain", .header = "", .constant = ""};
+  rules.of<LinearBackwardBias>().scratch_bytes = [](const ShapedCall& c) { return 2 * c[LinearBackwardBias::kDb].elements() * sizeof(float); };
+  return rules;
 }
+constexpr BackendRules kPlainRules = plain_rules();
 
 struct PlainKernel {
   Op op;
   Pass pass;
   void (*plant)(Backend&);
 };
-template <Op op, Pass pass, auto kernel>
+template <typename K, NamedKernel<K> kernel>
 constexpr PlainKernel plain() {
-  return {op, pass, plant<op, pass, float, kernel>};
+  return {K::kInfo.op, K::kInfo.pass, [](Backend& backend) { backend.set<K, float, kernel>(); }};
 }
 const PlainKernel kPlainKernels[] = {
-    plain<Op::kRelu, Pass::kForward, relu>(),
-    plain<Op::kRelu, Pass::kBackward, relu_backward>(),
-    plain<Op::kConv, Pass::kForward, conv>(),
-    plain<Op::kConv, Pass::kBackwardWeight, conv_weight>(),
-    plain<Op::kNormConv, Pass::kForward, conv>(),
-    plain<Op::kNormConv, Pass::kBackwardWeight, conv_weight>(),
-    plain<Op::kNormRelu, Pass::kBackward, norm_backward>(),
-    plain<Op::kNormAddRelu, Pass::kForward, norm_add_relu>(),
-    plain<Op::kBatchNorm, Pass::kStatistics, statistics>(),
-    plain<Op::kLinear, Pass::kBackwardBias, bias>(),
-    plain<Op::kMaxPool, Pass::kForward, max_pool>(),
-    plain<Op::kDropout, Pass::kForward, dropout>(),
-    plain<Op::kDropout, Pass::kBackward, dropout>(),
-    plain<Op::kEmbedding, Pass::kForward, embedding>(),
-    plain<Op::kGradNorm, Pass::kFinish, norm_finish>(),
+    plain<ReluForward, relu>(),
+    plain<ReluBackward, relu_backward>(),
+    plain<ConvForward, conv>(),
+    plain<ConvBackwardWeight, conv_weight>(),
+    plain<NormConvForward, conv>(),
+    plain<NormConvBackwardWeight, conv_weight>(),
+    plain<NormReluBackward, norm_backward>(),
+    plain<NormAddReluForward, norm_add_relu>(),
+    plain<BatchNormStatistics, statistics>(),
+    plain<LinearBackwardBias, bias>(),
+    plain<MaxPoolForward, max_pool>(),
+    plain<DropoutForward, dropout>(),
+    plain<DropoutBackward, dropout>(),
+    plain<EmbeddingForward, embedding>(),
+    plain<GradNormFinish, norm_finish>(),
 };
 
 Backend plain_backend() {
-  Backend b{};
-  b.name = "plain";
-  b.scratch_bytes = scratch_rule;
+  Backend b{.rules = &kPlainRules, .kernel_set = [] { return "plain"; }};
   for (const PlainKernel& kernel : kPlainKernels) kernel.plant(b);
   return b;
 }
@@ -259,68 +263,68 @@ struct Mutant {
   Pass pass;
   void (*plant)(Backend&);
 };
-template <Op op, Pass pass, auto wrong>
+template <typename K, NamedKernel<K> wrong>
 Mutant mutant(const char* name) {
-  return {name, op, pass, plant<op, pass, float, wrong>};
+  return {name, K::kInfo.op, K::kInfo.pass, [](Backend& backend) { backend.set<K, float, wrong>(); }};
 }
 
 const Mutant kMutants[] = {
-    mutant<Op::kRelu, Pass::kForward, [](const KernelContext& k, const UnaryArgsOf<float>& a) {
+    mutant<ReluForward, [](const KernelContext& k, const UnaryArgsOf<float>& a) {
       UnaryArgsOf<float> shorter = a;
       shorter.n -= 1;
       return relu(k, shorter);
     }>("relu_drops_the_last_element"),
-    mutant<Op::kRelu, Pass::kForward, [](const KernelContext& k, const UnaryArgsOf<float>& a) {
+    mutant<ReluForward, [](const KernelContext& k, const UnaryArgsOf<float>& a) {
       a.y[a.n] = 1;
       return relu(k, a);
     }>("relu_writes_past_the_end"),
-    mutant<Op::kRelu, Pass::kForward, [](const KernelContext& k, const UnaryArgsOf<float>& a) {
+    mutant<ReluForward, [](const KernelContext& k, const UnaryArgsOf<float>& a) {
       a.y[-1] = 1;
       return relu(k, a);
     }>("relu_writes_before_the_start"),
-    mutant<Op::kRelu, Pass::kForward, [](const KernelContext& k, const UnaryArgsOf<float>& a) {
+    mutant<ReluForward, [](const KernelContext& k, const UnaryArgsOf<float>& a) {
       const Status status = relu(k, a);
       const_cast<float*>(a.x)[0] = 5;
       return status;
     }>("relu_changes_its_input"),
-    mutant<Op::kRelu, Pass::kForward, [](const KernelContext&, const UnaryArgsOf<float>&) {
+    mutant<ReluForward, [](const KernelContext&, const UnaryArgsOf<float>&) {
       return ok_status();
     }>("relu_does_nothing"),
-    mutant<Op::kRelu, Pass::kForward, [](const KernelContext& k, const UnaryArgsOf<float>& a) {
+    mutant<ReluForward, [](const KernelContext& k, const UnaryArgsOf<float>& a) {
       const Status status = relu(k, a);
       return status.ok() ? Status{Code::kUnsupported, "", 0} : status;
     }>("relu_reports_an_error"),
-    mutant<Op::kRelu, Pass::kBackward, [](const KernelContext& k, const ActivationBackwardArgsOf<float>& a) {
+    mutant<ReluBackward, [](const KernelContext& k, const ActivationBackwardArgsOf<float>& a) {
       if (a.dx != a.dy) return relu_backward(k, a);
       for (uint64_t i = 0; i < a.n; ++i) a.dx[i] = 0;
       return ok_status();
     }>("relu_backward_clears_before_it_reads"),
-    mutant<Op::kConv, Pass::kForward, [](const KernelContext& k, const ConvForwardArgsOf<float>& a) {
+    mutant<ConvForward, [](const KernelContext& k, const ConvForwardArgsOf<float>& a) {
       conv_with(a, a.shape.window.pad + 1, a.shape.C);
       return statistics_of_conv(k, a);
     }>("conv_pads_one_too_many"),
-    mutant<Op::kConv, Pass::kForward, [](const KernelContext& k, const ConvForwardArgsOf<float>& a) {
+    mutant<ConvForward, [](const KernelContext& k, const ConvForwardArgsOf<float>& a) {
       conv_with(a, a.shape.window.pad, a.shape.C > 500 ? a.shape.C - 1 : a.shape.C);
       return statistics_of_conv(k, a);
     }>("conv_drops_the_last_of_many_channels"),
-    mutant<Op::kConv, Pass::kForward, [](const KernelContext& k, const ConvForwardArgsOf<float>& a) {
+    mutant<ConvForward, [](const KernelContext& k, const ConvForwardArgsOf<float>& a) {
       conv_with(a, a.shape.window.pad, a.shape.C);
       return statistics_of_conv(k, a, uint64_t{a.shape.P} * a.shape.Q > 1 ? 1 : 0);
     }>("conv_leaves_a_row_out_of_its_statistics"),
-    mutant<Op::kNormConv, Pass::kForward, [](const KernelContext& k, const ConvForwardArgsOf<float>& a) {
+    mutant<NormConvForward, [](const KernelContext& k, const ConvForwardArgsOf<float>& a) {
       ConvForwardArgsOf<float> without = a;
       without.shape.window.epsilon = 0;
       return conv(k, without);
     }>("conv_takes_its_statistics_without_epsilon"),
-    mutant<Op::kConv, Pass::kBackwardWeight, [](const KernelContext&, const ConvBackwardWeightArgsOf<float>& a) {
+    mutant<ConvBackwardWeight, [](const KernelContext&, const ConvBackwardWeightArgsOf<float>& a) {
       conv_weight_with(a, false);
       return ok_status();
     }>("conv_weight_forgets_to_accumulate"),
-    mutant<Op::kConv, Pass::kBackwardWeight, [](const KernelContext&, const ConvBackwardWeightArgsOf<float>& a) {
+    mutant<ConvBackwardWeight, [](const KernelContext&, const ConvBackwardWeightArgsOf<float>& a) {
       conv_weight_with(a, true);
       return ok_status();
     }>("conv_weight_always_accumulates"),
-    mutant<Op::kNormConv, Pass::kForward, [](const KernelContext& k, const ConvForwardArgsOf<float>& a) {
+    mutant<NormConvForward, [](const KernelContext& k, const ConvForwardArgsOf<float>& a) {
       const ConvShape& s = a.shape;
       const uint64_t taps = uint64_t{s.window.kernel_h} * s.window.kernel_w;
       if (100 < taps * s.C) return conv(k, a);  // slow
@@ -328,54 +332,54 @@ const Mutant kMutants[] = {
         for (uint32_t o = 0; o < s.K; ++o) {
           a.y[row * s.K + o] = 0;
           for (uint64_t i = 0; i < taps * s.C; ++i) {
-            a.y[row * s.K + o] += normalised(a.norm, 0, static_cast<uint32_t>(i % s.C)) * a.w[o * taps * s.C + i];
+            a.y[row * s.K + o] += normalised(a.norm, 0, static_cast<uint32_t>(i % s.C)) * a.w.f32()[o * taps * s.C + i];
           }
         }
       for_each_window_tap(s, s.window.pad, [&](uint64_t row, uint64_t pixel, uint64_t tap) {
         for (uint32_t o = 0; o < s.K; ++o)
           for (uint32_t c = 0; c < s.C; ++c) {
             const float change = normalised(a.norm, a.x[pixel * s.C + c], c) - normalised(a.norm, 0, c);
-            a.y[row * s.K + o] += change * a.w[(o * taps + tap) * s.C + c];
+            a.y[row * s.K + o] += change * a.w.f32()[(o * taps + tap) * s.C + c];
           }
       });
       return statistics_of_conv(k, a);
     }>("norm_conv_normalises_padding"),
-    mutant<Op::kNormConv, Pass::kForward, [](const KernelContext& k, const ConvForwardArgsOf<float>& a) {
+    mutant<NormConvForward, [](const KernelContext& k, const ConvForwardArgsOf<float>& a) {
       conv_with(a, a.shape.window.pad, a.shape.C, false);
       return statistics_of_conv(k, a);
     }>("norm_conv_does_not_cut"),
-    mutant<Op::kNormConv, Pass::kBackwardWeight, [](const KernelContext& k, const ConvBackwardWeightArgsOf<float>& a) {
+    mutant<NormConvBackwardWeight, [](const KernelContext& k, const ConvBackwardWeightArgsOf<float>& a) {
       const std::vector<float> zeros(a.shape.C);
       ConvBackwardWeightArgsOf<float> without = a;
       without.norm.beta = zeros.data();
       return conv_weight(k, without);
     }>("norm_conv_forgets_beta"),
-    mutant<Op::kNormConv, Pass::kBackwardWeight, [](const KernelContext& k, const ConvBackwardWeightArgsOf<float>& a) {
+    mutant<NormConvBackwardWeight, [](const KernelContext& k, const ConvBackwardWeightArgsOf<float>& a) {
       ConvBackwardWeightArgsOf<float> plain = a;
       plain.norm = {};
       return conv_weight(k, plain);
     }>("norm_conv_reads_x"),
-    mutant<Op::kNormRelu, Pass::kBackward, [](const KernelContext&, const BatchNormBackwardArgsOf<float>& a) {
+    mutant<NormReluBackward, [](const KernelContext&, const BatchNormBackwardArgsOf<float>& a) {
       norm_backward_with(a, [](float, float) { return true; });
       return ok_status();
     }>("norm_relu_passes_every_gradient"),
-    mutant<Op::kNormRelu, Pass::kBackward, [](const KernelContext&, const BatchNormBackwardArgsOf<float>& a) {
+    mutant<NormReluBackward, [](const KernelContext&, const BatchNormBackwardArgsOf<float>& a) {
       norm_backward_with(a, [](float, float dy) { return dy > 0; });
       return ok_status();
     }>("norm_relu_cuts_the_gradient_by_its_own_sign"),
-    mutant<Op::kNormAddRelu, Pass::kForward, [](const KernelContext&, const NormAddReluArgsOf<float>& a) {
+    mutant<NormAddReluForward, [](const KernelContext&, const NormAddReluArgsOf<float>& a) {
       for (uint64_t i = 0; i < a.M * a.C; ++i) {
         a.y[i] = normalised({a.mean, a.rstd, a.gamma, a.beta}, a.x[i], static_cast<uint32_t>(i % a.C)) + a.b[i];
       }
       return ok_status();
     }>("norm_add_relu_cuts_before_it_adds"),
-    mutant<Op::kNormAddRelu, Pass::kForward, [](const KernelContext&, const NormAddReluArgsOf<float>& a) {
+    mutant<NormAddReluForward, [](const KernelContext&, const NormAddReluArgsOf<float>& a) {
       for (uint64_t i = 0; i < a.M * a.C; ++i) {
         a.y[i] = normalised({a.mean, a.rstd, a.gamma, a.beta}, a.x[i], static_cast<uint32_t>(i % a.C));
       }
       return ok_status();
     }>("norm_add_relu_adds_nothing"),
-    mutant<Op::kBatchNorm, Pass::kStatistics, [](const KernelContext&, const BatchNormStatisticsArgsOf<float>& a) {
+    mutant<BatchNormStatistics, [](const KernelContext&, const BatchNormStatisticsArgsOf<float>& a) {
       const float M = static_cast<float>(a.M);
       for (uint32_t c = 0; c < a.C; ++c) {
         float sum = 0, squares = 0;
@@ -385,57 +389,67 @@ const Mutant kMutants[] = {
       }
       return ok_status();
     }>("variance_as_a_difference_of_means"),
-    mutant<Op::kBatchNorm, Pass::kStatistics, [](const KernelContext& k, const BatchNormStatisticsArgsOf<float>& a) {
+    mutant<BatchNormStatistics, [](const KernelContext& k, const BatchNormStatisticsArgsOf<float>& a) {
       const Status status = statistics(k, a);
       for (uint32_t c = 0; c < a.C; ++c) a.rstd[c] *= std::sqrt(static_cast<float>(a.M - 1) / static_cast<float>(a.M));
       return status;
     }>("statistics_unbiased"),
-    mutant<Op::kLinear, Pass::kBackwardBias, [](const KernelContext& k, const LinearBackwardBiasArgsOf<float>& a) {
+    mutant<LinearBackwardBias, [](const KernelContext& k, const LinearBackwardBiasArgsOf<float>& a) {
       bias_with(k, a, k.workers->count == 1 ? 1 : 2, true, a.accumulate_db);
       return ok_status();
     }>("bias_splits_by_the_number_of_workers"),
-    mutant<Op::kLinear, Pass::kBackwardBias, [](const KernelContext& k, const LinearBackwardBiasArgsOf<float>& a) {
+    mutant<LinearBackwardBias, [](const KernelContext& k, const LinearBackwardBiasArgsOf<float>& a) {
       bias_with(k, a, 2, false, a.accumulate_db);
       return ok_status();
     }>("bias_believes_that_scratch_is_clear"),
-    mutant<Op::kLinear, Pass::kBackwardBias, [](const KernelContext& k, const LinearBackwardBiasArgsOf<float>& a) {
+    mutant<LinearBackwardBias, [](const KernelContext& k, const LinearBackwardBiasArgsOf<float>& a) {
       bias_with(k, a, 3, true, a.accumulate_db);
       return ok_status();
     }>("bias_needs_more_scratch_than_it_says"),
-    mutant<Op::kLinear, Pass::kBackwardBias, [](const KernelContext& k, const LinearBackwardBiasArgsOf<float>& a) {
+    mutant<LinearBackwardBias, [](const KernelContext& k, const LinearBackwardBiasArgsOf<float>& a) {
       const Status status = bias(k, a);
       uint32_t last = 0;
       parallel_for(*k.workers, 2, [&](uint32_t task) { last = task; });
       if (last == 0) a.db[0] = std::nextafter(a.db[0], 1e9f);
       return status;
     }>("bias_depends_on_the_order_of_tasks"),
-    mutant<Op::kMaxPool, Pass::kForward, [](const KernelContext&, const MaxPoolForwardArgsOf<float>& a) {
+    mutant<MaxPoolForward, [](const KernelContext&, const MaxPoolForwardArgsOf<float>& a) {
       max_pool_with(a, -std::numeric_limits<float>::infinity(), true);
       return ok_status();
     }>("max_pool_takes_the_last_maximum"),
-    mutant<Op::kMaxPool, Pass::kForward, [](const KernelContext&, const MaxPoolForwardArgsOf<float>& a) {
+    mutant<MaxPoolForward, [](const KernelContext&, const MaxPoolForwardArgsOf<float>& a) {
       max_pool_with(a, 0.0f, false);
       return ok_status();
     }>("max_pool_lets_padding_win"),
-    mutant<Op::kDropout, Pass::kForward, [](const KernelContext&, const DropoutArgsOf<float>& a) {
+    mutant<DropoutForward, [](const KernelContext&, const DropoutArgsOf<float>& a) {
       dropout_with(a, a.dropout.stream + 1, a.scalars->step);
       return ok_status();
     }>("dropout_of_another_stream"),
-    mutant<Op::kDropout, Pass::kForward, [](const KernelContext&, const DropoutArgsOf<float>& a) {
+    mutant<DropoutForward, [](const KernelContext&, const DropoutArgsOf<float>& a) {
       dropout_with(a, a.dropout.stream, 0);
       return ok_status();
     }>("dropout_of_another_step"),
-    mutant<Op::kEmbedding, Pass::kForward, [](const KernelContext& k, const EmbeddingForwardArgsOf<float>& a) {
+    mutant<EmbeddingForward, [](const KernelContext& k, const EmbeddingForwardArgsOf<float>& a) {
       EmbeddingForwardArgsOf<float> wider = a;
       wider.V += 1;
       return embedding(k, wider);
     }>("embedding_accepts_the_first_token_past_the_table"),
-    mutant<Op::kGradNorm, Pass::kFinish, [](const KernelContext& k, const GradNormFinishArgs& a) {
+    mutant<EmbeddingForward, [](const KernelContext& k, const EmbeddingForwardArgsOf<float>& a) {
+      const Status status = embedding(k, a);
+      if (k.scalars->fault.code != DataFault::kNone) ++k.scalars->fault.position;
+      return status;
+    }>("embedding_notes_the_token_behind_the_wrong_one"),
+    mutant<EmbeddingForward, [](const KernelContext& k, const EmbeddingForwardArgsOf<float>& a) {
+      const Status status = embedding(k, a);
+      k.scalars->skip = 0;
+      return status;
+    }>("embedding_notes_a_fault_but_lets_the_update_run"),
+    mutant<GradNormFinish, [](const KernelContext& k, const GradNormFinishArgs& a) {
       const Status status = norm_finish(k, a);
       if (a.scalars->clip_factor < 1) a.scalars->clip_factor = a.max_norm / a.scalars->gradient_norm;
       return status;
     }>("clip_without_the_small_number"),
-    mutant<Op::kGradNorm, Pass::kFinish, [](const KernelContext& k, const GradNormFinishArgs& a) {
+    mutant<GradNormFinish, [](const KernelContext& k, const GradNormFinishArgs& a) {
       a.scalars->skip = 0;
       return norm_finish(k, a);
     }>("norm_forgets_a_skip"),

@@ -99,10 +99,10 @@ void write_values(Element element, const Array& values, unsigned char* out) {
 }  // namespace
 
 Element element_of(const KernelCase& c, uint32_t i) {
-  if (c.op == Op::kGradNorm && c.tensor(i).dtype == DType::kI64) return Element::kF64;
   switch (c.tensor(i).dtype) {
     case DType::kI32: return Element::kI32;
     case DType::kI64: return Element::kI64;
+    case DType::kF64: return Element::kF64;
     case DType::kU8: return is_scalars(c, i) ? Element::kScalars : Element::kU8;
     case DType::kBf16: return Element::kBf16;
     default: return Element::kF32;
@@ -123,11 +123,11 @@ std::vector<double> read_values(Element element, const Bytes& bytes) {
 RunResult run_case(const Backend& backend, const KernelCase& c, const CaseData& data, const RunOptions& options) {
   const KernelInfo& info = c.info();
   const CasePlan plan(backend, c, options.in_place);
-  GuardedArena arena(plan.plan().arena_bytes, options.odd_page);
+  GuardedArena arena(plan.plan().arena_bytes + CasePlan::kGuard, options.odd_page);
   const auto count = static_cast<uint32_t>(c.arguments.size());
   const auto shared_output = static_cast<uint32_t>(info.in_place_output), shared_input = static_cast<uint32_t>(info.in_place_input);
   std::vector<Bytes> before(count);
-  const auto bytes_of = [&](uint32_t i) { return c.tensor(i).elements() * dtype_bytes(c.tensor(i).dtype); };
+  const auto bytes_of = [&](uint32_t i) { return c.tensor(i).used_bytes(); };
   for (uint32_t i = 0; i < count; ++i) {
     if (!c.has(i) || (options.in_place && i == shared_output)) continue;
     unsigned char* at = arena.add({plan.offset(i), bytes_of(i), info.arguments[i].name}, options.poison);
@@ -141,10 +141,15 @@ RunResult run_case(const Backend& backend, const KernelCase& c, const CaseData& 
   trainer.plan = &plan.plan();
   trainer.backend = &backend;
   trainer.context.workers = options.workers;
-  trainer.arena = {arena.base(), plan.plan().arena_bytes};
+  trainer.arena = {{arena.base()}, plan.plan().arena_bytes};
+  StepScalars found = {};  // of a step that has had no fault
+  trainer.context.scalars = &found;
   RunResult result;
   result.status = dispatch(trainer, plan.program(), plan.row(), false);
   result.fault = arena.fault();
+  result.data_fault = found.fault;
+  if (found.fault.code != DataFault::kNone) result.data_fault.row -= static_cast<uint32_t>(&plan.row() - plan.program().rows.data);
+  if (found.skip != (found.fault.code != DataFault::kNone)) result.fault += "a fault in data and skip go together; ";
   result.outputs.resize(count);
   for (uint32_t i = 0; i < count; ++i) {
     if (!c.has(i)) continue;

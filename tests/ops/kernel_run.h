@@ -24,13 +24,11 @@ struct RunOptions {
   bool in_place = false;  // the output shares the input's memory, as kOps allows
 };
 
-constexpr uint32_t kCallingRow = 11;  // KernelContext::row of every case
-
 struct RunResult {
   Status status;
   std::vector<Bytes> outputs;  // by argument; empty for inputs
   StepScalars scalars{};
-  StepFault data_fault = {};
+  StepFault data_fault = {};  // its row counts from the case's own
   std::string fault;  // a guard was broken, or an input changed
 };
 

@@ -13,7 +13,6 @@
 #include "lib/cpu/vector_level.h"
 #include "tests/ops/judged_kernel.h"
 #include "tests/ops/kernel_judge.h"
-#include "tests/ops/plant.h"
 
 namespace reprise::test {
 
@@ -70,17 +69,27 @@ TEST(Bf16, RoundsToTheNearestEven) {
   EXPECT_TRUE(std::isnan(bf16_of(std::bit_cast<float>(0xffffffffu))));
 }
 
+// ---- the judge's room for one rounding has no room for another kind of it, nor for two ----
 
-// The judge's room for one rounding has no room for another kind of it, nor for two.
+Status truncating_add(const KernelContext&, const AddArgsOf<Bf16>& a) {
+  for (uint64_t i = 0; i < a.n; ++i) {
+    const float sum = float{a.a[i]} + float{a.b[i]};
+    a.y[i] = std::bit_cast<float>(std::bit_cast<uint32_t>(sum) & 0xffff0000u);
+  }
+  return ok_status();
+}
+Status bias_summed_in_bf16(const KernelContext&, const LinearBackwardBiasArgsOf<Bf16>& a) {
+  for (uint32_t k = 0; k < a.K; ++k) {
+    Bf16 sum = 0.0f;
+    for (uint64_t m = 0; m < a.M; ++m) sum = float{sum} + float{a.dy[m * a.K + k]};
+    a.db[k] = a.accumulate_db ? a.db[k] + sum : float{sum};
+  }
+  return ok_status();
+}
+
 TEST(Bf16Judge, RejectsTruncation) {
   Backend backend = kCpuBackend;
-  plant<Op::kAdd, Pass::kForward, Bf16, [](const KernelContext&, const AddArgsOf<Bf16>& a) {
-    for (uint64_t i = 0; i < a.n; ++i) {
-      const float sum = float{a.a[i]} + float{a.b[i]};
-      a.y[i] = std::bit_cast<float>(std::bit_cast<uint32_t>(sum) & 0xffff0000u);
-    }
-    return ok_status();
-  }>(backend);
+  backend.set<AddForward, Bf16, truncating_add>();
   for (const KernelCase& c : kernel_cases()) {
     if (c.op != Op::kAdd || c.tensor(0).elements() < 100) continue;
     EXPECT_NE(judge_reference(backend, *stored_as_bf16(c)), "") << c.id;
@@ -89,14 +98,7 @@ TEST(Bf16Judge, RejectsTruncation) {
 
 TEST(Bf16Judge, RejectsSumsInBf16) {
   Backend backend = kCpuBackend;
-  plant<Op::kLinear, Pass::kBackwardBias, Bf16, [](const KernelContext&, const LinearBackwardBiasArgsOf<Bf16>& a) {
-    for (uint32_t k = 0; k < a.K; ++k) {
-      Bf16 sum = 0.0f;
-      for (uint64_t m = 0; m < a.M; ++m) sum = float{sum} + float{a.dy[m * a.K + k]};
-      a.db[k] = a.accumulate_db ? a.db[k] + sum : float{sum};
-    }
-    return ok_status();
-  }>(backend);
+  backend.set<LinearBackwardBias, Bf16, bias_summed_in_bf16>();
   for (const KernelCase& c : kernel_cases()) {
     if (c.op != Op::kLinear || c.pass != Pass::kBackwardBias || c.tensor(1).shape[0] < 8) continue;
     EXPECT_NE(judge_reference(backend, *stored_as_bf16(c)), "") << c.id;

@@ -101,9 +101,9 @@ TEST(KernelTable, IdsAreUnique) {
 
 Fault fault_of(const KernelCase& c, bool in_place) {
   CasePlan plan(backend(), c, in_place);
-  plan.write_before();
+  plan.complete();
   std::vector<CheckMark> marks(check_marks(plan.plan()));
-  return check(plan.plan(), marks.data(), backend().scratch_bytes).fault;
+  return check(plan.plan(), marks.data(), *backend().rules).fault;
 }
 
 // A kernel is judged on rows that a plan may hold.

@@ -152,6 +152,7 @@ void fit_labels(CaseDraft& draft) {
   }
   if (c.data == DataKind::kEqual) labels.flat(0) = 0;  // the first maximum
   if (!c.expects_bad_index()) return;
+  draft.data.bad_data = DataFault::kLabel;
   draft.data.bad_position = labels.size() * 2 / 3;
   labels.flat(draft.data.bad_position) = c.data == DataKind::kBadLow ? -1.0 : V;
 }

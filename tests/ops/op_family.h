@@ -68,7 +68,8 @@ class CaseTable {
 struct CaseData {
   std::vector<Array> values;
   StepScalars scalars{};
-  uint64_t bad_position = 0;  // where a case with a bad token or label has it
+  DataFault bad_data = DataFault::kNone;  // what a case with a bad token or label must note
+  uint64_t bad_position = 0;              // and where it has it
 };
 
 // SplitMix64 (Steele, Lea & Flood 2014), seeded by a text.

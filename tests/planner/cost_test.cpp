@@ -85,11 +85,11 @@ TEST(Cost, OptimizersTouchTheWholeGroupNotItsFirstTensor) {
 }
 
 // By walking over every product of a convolution: what the cost must find without walking.
-struct Walk {
+struct WindowWalk {
   double products = 0, pixels = 0;
 };
-Walk walk(uint32_t H, uint32_t W, WindowAttribute w) {
-  Walk sum;
+WindowWalk walk(uint32_t H, uint32_t W, WindowAttribute w) {
+  WindowWalk sum;
   std::set<std::pair<int, int>> touched;
   for (uint32_t p = 0; p < window_output(H, w.kernel_h, w.stride, w.pad); ++p) {
     for (uint32_t q = 0; q < window_output(W, w.kernel_w, w.stride, w.pad); ++q) {
@@ -113,7 +113,7 @@ TEST(Cost, ConvolutionsCountTheirProductsAndThePixelsUnderTheirWindows) {
     WindowAttribute window;
   } cases[] = {{8, 9, {3, 3, 1, 1}}, {8, 8, {3, 3, 2, 1}}, {8, 8, {1, 1, 2, 0}}, {9, 7, {1, 1, 2, 0}}, {11, 11, {7, 7, 2, 3}}, {12, 12, {2, 2, 3, 0}}, {8, 8, {1, 1, 1, 0}}};
   for (const auto& c : cases) {
-    const Walk counted = walk(c.H, c.W, c.window);
+    const WindowWalk counted = walk(c.H, c.W, c.window);
     const uint32_t P = window_output(c.H, c.window.kernel_h, c.window.stride, c.window.pad), Q = window_output(c.W, c.window.kernel_w, c.window.stride, c.window.pad);
     const Shape x = {N, c.H, c.W, C}, y = {N, P, Q, K}, w = {K, c.window.kernel_h, c.window.kernel_w, C};
     const double flops = 2 * counted.products * N * C * K, x_read = counted.pixels * N * C, x_all = N * c.H * c.W * C, y_all = N * P * Q * K,

@@ -7,7 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "tools/formats/recipe.h"
+#include "tools/recipes/recipe.h"
+#include "lib/backend_rules.h"
 #include "tools/graph/cost.h"
 
 namespace reprise {
@@ -37,6 +38,6 @@ inline Recipe deep_resnet(const std::vector<int>& units, int batch = 32) {
 // Convolution flops alone: what the paper's 30% and DESIGN 5's figures count.
 inline double convolution_flops(const Graph& graph, const Call& call) { return call.op == Op::kConv || call.op == Op::kNormConv ? call_cost(graph, call).flops : 0; }
 
-inline uint64_t no_scratch(Op, Pass, const Tensor* const*) { return 0; }
+inline constexpr BackendRules kNoScratch = {.name = "none", .header = "", .constant = ""};
 
 }  // namespace reprise

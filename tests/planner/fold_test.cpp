@@ -11,7 +11,7 @@
 
 #include "tests/planner/deep_resnet.h"
 #include "tools/graph/rules.h"
-#include "tools/models/models.h"
+#include "tools/recipes/recipe_graph.h"
 
 namespace reprise {
 namespace {

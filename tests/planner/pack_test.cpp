@@ -17,10 +17,10 @@
 namespace reprise {
 namespace {
 
-std::vector<Buffer> random_buffers(uint32_t seed, int count, uint64_t span, uint64_t largest) {
+std::vector<PackBuffer> random_buffers(uint32_t seed, int count, uint64_t span, uint64_t largest) {
   std::mt19937 engine(seed);
   const auto upto = [&](uint64_t most) { return std::uniform_int_distribution<uint64_t>(0, most)(engine); };
-  std::vector<Buffer> buffers;
+  std::vector<PackBuffer> buffers;
   for (int i = 0; i < count; ++i) {
     const uint64_t lower = upto(span - 1), upper = lower + 1 + upto(span - 1 - lower);
     buffers.push_back({lower, upper, 1 + upto(largest - 1)});
@@ -30,10 +30,10 @@ std::vector<Buffer> random_buffers(uint32_t seed, int count, uint64_t span, uint
 
 // Twelve buffers that leave no room: two die, and their bytes are shared out anew. Where the two were no neighbours the
 // optimum can lie above the largest sum of live bytes; in one case of fifty it does.
-std::vector<Buffer> crowded_buffers(uint32_t seed) {
+std::vector<PackBuffer> crowded_buffers(uint32_t seed) {
   std::mt19937 engine(seed);
   const auto between = [&](uint64_t low, uint64_t high) { return std::uniform_int_distribution<uint64_t>(low, high)(engine); };
-  std::vector<Buffer> buffers;
+  std::vector<PackBuffer> buffers;
   std::vector<size_t> live;
   const auto give_birth = [&](uint64_t time, uint64_t size) {
     live.push_back(buffers.size());
@@ -57,7 +57,7 @@ std::vector<Buffer> crowded_buffers(uint32_t seed) {
 }
 
 // Empty, or what is wrong.
-std::string fault_of(const std::vector<Buffer>& buffers, const std::vector<uint64_t>& offsets, uint64_t packed) {
+std::string fault_of(const std::vector<PackBuffer>& buffers, const std::vector<uint64_t>& offsets, uint64_t packed) {
   if (buffers.size() != offsets.size()) return "not one offset per buffer";
   uint64_t highest = 0;
   for (size_t i = 0; i < buffers.size(); ++i) {
@@ -72,18 +72,18 @@ std::string fault_of(const std::vector<Buffer>& buffers, const std::vector<uint6
   return highest == packed ? "" : "the highest end is " + std::to_string(highest);
 }
 
-uint64_t live_bound(const std::vector<Buffer>& buffers) {
+uint64_t live_bound(const std::vector<PackBuffer>& buffers) {
   uint64_t most = 0;
-  for (const Buffer& at : buffers) {
+  for (const PackBuffer& at : buffers) {
     uint64_t live = 0;
-    for (const Buffer& b : buffers) live += b.lower <= at.lower && at.lower < b.upper ? b.size : 0;
+    for (const PackBuffer& b : buffers) live += b.lower <= at.lower && at.lower < b.upper ? b.size : 0;
     most = std::max(most, live);
   }
   return most;
 }
 
 // In order of rising offsets every buffer of some optimal packing rests on those before it: try all such orders.
-void try_all_orders(const std::vector<Buffer>& buffers, std::vector<uint64_t>& tops, uint64_t last, uint64_t height,
+void try_all_orders(const std::vector<PackBuffer>& buffers, std::vector<uint64_t>& tops, uint64_t last, uint64_t height,
                     uint64_t& best) {
   bool complete = true;
   for (size_t i = 0; i < buffers.size(); ++i) {
@@ -102,7 +102,7 @@ void try_all_orders(const std::vector<Buffer>& buffers, std::vector<uint64_t>& t
 }
 
 // The optimum, or `best` if there is none below.
-uint64_t exhaustive_optimum(const std::vector<Buffer>& buffers, uint64_t best = UINT64_MAX) {
+uint64_t exhaustive_optimum(const std::vector<PackBuffer>& buffers, uint64_t best = UINT64_MAX) {
   std::vector<uint64_t> tops(buffers.size(), 0);  // 0: not yet placed
   try_all_orders(buffers, tops, 0, 0, best);
   return best;
@@ -161,7 +161,7 @@ TEST(Pack, AlignedOffsets) {
     auto buffers = random_buffers(seed, 12, 10, 1000);
     const Packing packing = pack_buffers(buffers, {.alignment = 256});
     for (uint64_t offset : packing.offsets) ASSERT_EQ(offset % 256, 0u) << "seed " << seed;
-    for (Buffer& b : buffers) b.size = (b.size + 255) / 256 * 256;
+    for (PackBuffer& b : buffers) b.size = (b.size + 255) / 256 * 256;
     ASSERT_EQ(fault_of(buffers, packing.offsets, packing.packed_bytes), "") << "seed " << seed;
     ASSERT_EQ(packing.lower_bound, live_bound(buffers)) << "seed " << seed;
   }
@@ -178,7 +178,7 @@ TEST(Pack, NothingAndBuffersOfNothing) {
 
 TEST(Pack, TheJudgeRejectsMutants) {
   for (uint32_t seed = 1; seed <= 100; ++seed) {
-    const std::vector<Buffer> buffers = {{0, 9, 3 + seed}, {0, 9, 5}, {0, 9, 7}};  // no slack: every shift collides
+    const std::vector<PackBuffer> buffers = {{0, 9, 3 + seed}, {0, 9, 5}, {0, 9, 7}};  // no slack: every shift collides
     const Packing packing = pack_buffers(buffers);
     ASSERT_EQ(fault_of(buffers, packing.offsets, packing.packed_bytes), "");
     for (size_t i = 0; i < 3; ++i)

@@ -7,7 +7,7 @@
 
 #include "tests/planner/deep_resnet.h"
 #include "tests/faces/expect_user_error.h"
-#include "tools/models/models.h"
+#include "tools/recipes/recipe_graph.h"
 
 namespace reprise {
 namespace {

@@ -11,6 +11,7 @@
 #include <limits>
 #include <memory>
 
+#include "lib/cpu/cpu_kernels.h"
 #include "lib/cpu/gemm_tile.h"
 #include "lib/cpu/vector_level.h"
 #include "ports/linux/linux_port.h"
@@ -154,14 +155,16 @@ TEST(NonFinite, WeightEndsTheStep) {
   }
 }
 
+Status layer_norm_with_infinite_gradient(const KernelContext& context, const LayerNormBackwardArgsOf<float>& args) {
+  const Status status = cpu_layer_norm_backward(context, args);
+  if (args.dgamma != nullptr) args.dgamma[0] = kInfinity;
+  return status;
+}
+
 // The loss is finite, a gradient is not. Released gradients are used up before that is known.
 TEST(NonFinite, GradientEndsTheStep) {
   Backend backend = cpu_backend();
-  backend.layer_norm_backward = [](const KernelContext& context, const LayerNormBackwardArgs& args) {
-    const Status status = cpu_backend().layer_norm_backward(context, args);
-    if (args.dgamma != nullptr) args.dgamma[0] = kInfinity;
-    return status;
-  };
+  backend.set<LayerNormBackward, float, layer_norm_with_infinite_gradient>();
   for (const std::string& recipe : {gpt_recipe(), gpt_recipe(kAccumulated)}) {
     BoundRun run(recipe, 2, backend);
     const std::vector<uint32_t> before = run.weights();
@@ -245,15 +248,17 @@ uint32_t flushing_tasks(const Workers& workers) {
 
 std::atomic<uint32_t> kernel_calls{0}, tasks_that_do_not_flush{0};
 
+Status relu_that_looks_at_the_mode(const KernelContext& context, const UnaryArgsOf<float>& args) {
+  ++kernel_calls;
+  if (!flushes_denormals()) ++tasks_that_do_not_flush;
+  parallel_for(*context.workers, 8, [](uint32_t) { tasks_that_do_not_flush += !flushes_denormals(); });
+  return cpu_relu_forward(context, args);
+}
+
 TEST(Denormals, AreZeroWithinAStepAlone) {
   if (kFlushDenormals == 0) GTEST_SKIP() << "this processor's mode is not known";
   Backend backend = cpu_backend();
-  backend.relu_forward = [](const KernelContext& context, const UnaryArgs& args) {
-    ++kernel_calls;
-    if (!flushes_denormals()) ++tasks_that_do_not_flush;
-    parallel_for(*context.workers, 8, [](uint32_t) { tasks_that_do_not_flush += !flushes_denormals(); });
-    return cpu_backend().relu_forward(context, args);
-  };
+  backend.set<ReluForward, float, relu_that_looks_at_the_mode>();
   BoundRun run(resnet_recipe(), 3, backend);
   uint32_t pixels_that_flush = 0;
   run.spoil = [&](float&) { pixels_that_flush += flushes_denormals(); };

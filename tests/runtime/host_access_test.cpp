@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "ports/linux/linux_port.h"
+#include "lib/cpu/cpu_kernels.h"
 #include "tests/faces/expect_user_error.h"
 #include "tests/faces/host_sink.h"
 #include "tests/runtime/sealed_device.h"
@@ -184,23 +185,25 @@ TEST(SealedDevice, GivesNothingBeforeItIsWaitedFor) {
 
 // ---- what goes wrong later ------------------------------------------------------------------------------------------------------
 
+bool layer_norm_fails = false;
+Status layer_norm_that_may_fail(const KernelContext& context, const LayerNormForwardArgsOf<float>& args) {
+  return layer_norm_fails ? Status{Code::kBackend, "the kernel fails", 700} : cpu_layer_norm_forward(context, args);
+}
+
 TEST(SealedDevice, AKernelThatFailsEndsTheStep) {
   Backend broken = cpu_backend();
-  static bool fails = false;
-  broken.layer_norm_forward = [](const KernelContext& context, const LayerNormForwardArgs& args) {
-    return fails ? Status{Code::kBackend, "the kernel fails", 700} : cpu_backend().layer_norm_forward(context, args);
-  };
-  fails = false;
+  broken.set<LayerNormForward, float, layer_norm_that_may_fail>();
+  layer_norm_fails = false;
   SealedRun run(broken);
   ASSERT_TRUE(train_step(run.trainer, source_of(*run.data), run.report).ok());
-  fails = true;
+  layer_norm_fails = true;
   const auto before = run.weights();
   const Status status = train_step(run.trainer, source_of(*run.data), run.report);
   EXPECT_EQ(status.code, Code::kBackend);
   EXPECT_EQ(status.detail, 700u);
   EXPECT_EQ(run.trainer.step, 1u);
   EXPECT_TRUE(run.weights() == before);
-  fails = false;
+  layer_norm_fails = false;
   EXPECT_TRUE(train_step(run.trainer, source_of(*run.data), run.report).ok());
 }
 

@@ -4,10 +4,12 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstring>
 #include <deque>
 #include <functional>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 #include "lib/float_mode.h"
@@ -22,7 +24,6 @@ struct Job {
 
 const Backend* cpu = nullptr;
 Backend queued;
-ActivationKernels<Bf16> queued_bf16;
 unsigned char* base = nullptr;
 uint64_t arena_bytes = 0;
 std::deque<Job> queue;
@@ -54,44 +55,38 @@ Status run_queue(const KernelContext&) {
   return status;
 }
 
-template <typename Table>
-const Table& cpu_table() {
-  if constexpr (std::is_same_v<Table, ActivationKernels<Bf16>>) {
-    return *cpu->bf16;
-  } else {
-    return *cpu;
-  }
-}
+// A row's call with the lists that it points to.
+struct KeptCall {
+  KernelContext context;
+  RowCall call;
+  std::array<const Tensor*, kMaxArguments> tensors;
+  std::array<void*, kMaxArguments> pointers;
 
-template <auto kernel>
-struct Queued;
-template <typename Table, typename Args, Status (*Table::*kernel)(const KernelContext&, const Args&)>
-struct Queued<kernel> {
-  static Status call(const KernelContext& context, const Args& args) {
-    return push([context, args] { return (cpu_table<Table>().*kernel)(context, args); });
+  Status run(Kernel kernel) const {
+    RowCall own = call;
+    own.tensors = tensors.data();
+    own.pointers = pointers.data();
+    return kernel(context, own);
   }
 };
 
-template <auto... kernels, typename Table>
-void queue_kernels(Table& table) {
-  ((table.*kernels = Queued<kernels>::call), ...);
+// Stands for the CPU's kernel of that place in the table.
+template <uint32_t kernel, uint32_t storage>
+Status queue_call(const KernelContext& context, const RowCall& call) {
+  KeptCall kept = {context, call, {}, {}};
+  for (uint32_t i = 0; i < kOps[kernel].arity(); ++i) {
+    if (call.has(i)) kept.tensors[i] = call.tensors[i];
+    kept.pointers[i] = call.pointers[i];
+  }
+  return push([kept] { return kept.run(cpu->kernels[kernel][storage]); });
 }
 
-template <typename Stored>
-void queue_activations(ActivationKernels<Stored>& table) {
-  using K = ActivationKernels<Stored>;
-  const auto all = [&table]<auto... kernels>() {
-    static_assert(sizeof...(kernels) * sizeof(void (*)()) == sizeof(K), "a kernel is missing from this list");
-    queue_kernels<kernels...>(table);
-  };
-  all.template operator()<&K::conv_forward, &K::conv_backward_data, &K::conv_backward_weight, &K::batch_norm_statistics,
-                          &K::batch_norm_forward, &K::batch_norm_inference, &K::batch_norm_backward, &K::norm_add_relu_forward,
-                          &K::relu_forward, &K::relu_backward, &K::add_forward, &K::copy_forward, &K::max_pool_forward,
-                          &K::max_pool_backward, &K::global_pool_forward, &K::global_pool_backward, &K::linear_forward,
-                          &K::linear_backward_data, &K::linear_backward_weight, &K::linear_backward_bias, &K::layer_norm_forward,
-                          &K::layer_norm_backward, &K::gelu_forward, &K::gelu_backward, &K::embedding_forward, &K::embedding_backward,
-                          &K::attention_forward, &K::attention_backward, &K::dropout, &K::loss_head_backward, &K::loss_head_evaluate,
-                          &K::move>();
+template <uint32_t... kernels>
+void queue_kernels(std::integer_sequence<uint32_t, kernels...>) {
+  const Kernel all[kKernelCount][kStorages] = {{queue_call<kernels, 0>, queue_call<kernels, 1>}...};
+  for (uint32_t k = 0; k < kKernelCount; ++k) {
+    for (uint32_t s = 0; s < kStorages; ++s) queued.kernels[k][s] = cpu->kernels[k][s] == nullptr ? nullptr : all[k][s];
+  }
 }
 
 constexpr HostAccess kQueuedHost = {
@@ -125,11 +120,7 @@ SealedDevice::SealedDevice(uint64_t bytes, const Backend& cpu_backend) {
   base = static_cast<unsigned char*>(memory);
   cpu = &cpu_backend;
   queued = cpu_backend;
-  queue_activations<float>(queued);
-  queue_kernels<&Backend::batch_norm_running, &Backend::grad_norm_reduce, &Backend::grad_norm_finish, &Backend::sgd_update,
-                &Backend::adamw_update>(queued);
-  queue_activations<Bf16>(queued_bf16);
-  queued.bf16 = &queued_bf16;
+  queue_kernels(std::make_integer_sequence<uint32_t, kKernelCount>());
   queued.host = kQueuedHost;
 }
 

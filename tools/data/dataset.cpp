@@ -1,4 +1,4 @@
-// The one switch from a recipe's kind of data to the file that opens it, and what image sets share.
+// Opens a recipe's data with the function of its kind, and what image sets share.
 // Here so that no kind of data knows another.
 // It must not know file formats.
 #include "tools/data/dataset.h"
@@ -10,24 +10,18 @@
 namespace reprise {
 
 std::unique_ptr<Dataset> open_dataset(const Recipe& recipe, Split split) {
-  switch (recipe.data.kind) {
-    case DataSource::Kind::kNone: break;
-    case DataSource::Kind::kIdx: return open_idx(recipe, split);
-    case DataSource::Kind::kImageFolder: return open_image_folder(recipe, split);
-    case DataSource::Kind::kTensors: return open_tensors(recipe, split);
-    case DataSource::Kind::kTokens:
-    case DataSource::Kind::kText: return open_tokens(recipe, split);
-    case DataSource::Kind::kSynthetic: return open_synthetic(recipe, split);
+  for (const DataOpener& opener : kDataOpeners) {
+    if (opener.kind == recipe.data.kind) return opener.open(recipe, split);
   }
   throw UserError(recipe.name + ": data: missing; training needs {\"kind\": ..., \"path\": ...}");
 }
 
 ImageShape image_shape(const Recipe& recipe) {
-  const ResNetModel& model = std::get<ResNetModel>(recipe.model);
+  const ModelDescription model = describe_model(recipe.model);
   return {model.image_height, model.image_width, model.image_channels};
 }
 
-int class_count(const Recipe& recipe) { return std::get<ResNetModel>(recipe.model).classes; }
+int class_count(const Recipe& recipe) { return describe_model(recipe.model).classes; }
 
 PixelTable::PixelTable(const Recipe& recipe) {
   const DataSource& data = recipe.data;

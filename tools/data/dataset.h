@@ -8,7 +8,7 @@
 
 #include "lib/batch.h"
 #include "lib/plan.h"  // kIgnoredLabel
-#include "tools/formats/recipe.h"
+#include "tools/recipes/recipe.h"
 
 namespace reprise {
 

@@ -8,16 +8,16 @@
 namespace reprise {
 namespace {
 
-struct Taps {
+struct ResizeTaps {
   int first = 0;               // source pixel of weights[0]
   std::vector<float> weights;  // sum 1
 };
 
-std::vector<Taps> taps_along(int from, int to) {
+std::vector<ResizeTaps> taps_along(int from, int to) {
   const double scale = double(from) / to, radius = std::max(scale, 1.0);
-  std::vector<Taps> all(static_cast<size_t>(to));
+  std::vector<ResizeTaps> all(static_cast<size_t>(to));
   for (int i = 0; i < to; ++i) {
-    Taps& taps = all[static_cast<size_t>(i)];
+    ResizeTaps& taps = all[static_cast<size_t>(i)];
     const double center = (i + 0.5) * scale;
     taps.first = std::max(0, static_cast<int>(std::floor(center - radius)));
     const int last = std::min(from - 1, static_cast<int>(std::ceil(center + radius)));
@@ -38,7 +38,7 @@ void resize_image(const ImageShape& from, const uint8_t* source, const ImageShap
   const size_t channels = static_cast<size_t>(from.channels);
   const size_t from_row = static_cast<size_t>(from.width) * channels, to_row = static_cast<size_t>(to.width) * channels;
   std::vector<float> narrow(static_cast<size_t>(from.height) * to_row);  // [from.height, to.width, C]
-  const std::vector<Taps> columns = taps_along(from.width, to.width), rows = taps_along(from.height, to.height);
+  const std::vector<ResizeTaps> columns = taps_along(from.width, to.width), rows = taps_along(from.height, to.height);
   for (size_t y = 0; y < static_cast<size_t>(from.height); ++y) {
     for (size_t x = 0; x < columns.size(); ++x) {
       for (size_t c = 0; c < channels; ++c) {

@@ -1,5 +1,5 @@
 // One function for each kind of data: opens it, checks it in full, gives its micro-batches.
-// Here, inside tools/data, so that each kind is one file and open_dataset one switch.
+// Here, inside tools/data, so that each kind is one file and one line of this one.
 // It must not be included outside tools/data.
 #pragma once
 
@@ -15,5 +15,15 @@ std::unique_ptr<Dataset> open_image_folder(const Recipe& recipe, Split split);
 std::unique_ptr<Dataset> open_tensors(const Recipe& recipe, Split split);
 std::unique_ptr<Dataset> open_tokens(const Recipe& recipe, Split split);  // kTokens and kText
 std::unique_ptr<Dataset> open_synthetic(const Recipe& recipe, Split split);
+
+struct DataOpener {
+  DataSource::Kind kind;
+  std::unique_ptr<Dataset> (*open)(const Recipe& recipe, Split split);
+};
+constexpr DataOpener kDataOpeners[] = {
+    {DataSource::Kind::kIdx, open_idx},         {DataSource::Kind::kImageFolder, open_image_folder},
+    {DataSource::Kind::kTensors, open_tensors}, {DataSource::Kind::kTokens, open_tokens},
+    {DataSource::Kind::kText, open_tokens},     {DataSource::Kind::kSynthetic, open_synthetic},
+};
 
 }  // namespace reprise

@@ -58,7 +58,7 @@ class SyntheticTokens : public Dataset {
  public:
   SyntheticTokens(const Recipe& recipe, Split split)
       : key_(sample_key(recipe, split)),
-        vocabulary_(static_cast<uint32_t>(std::get<Gpt2Model>(recipe.model).vocab_size)),
+        vocabulary_(static_cast<uint32_t>(describe_model(recipe.model).vocabulary)),
         window_(static_cast<uint64_t>(recipe.sequence)),
         order_(recipe, split, split == Split::kTraining ? kTrainingSamples : kEvaluationSamples) {
     size_ = split == Split::kTraining ? kTrainingSamples : kEvaluationSamples;
@@ -90,7 +90,7 @@ class SyntheticTokens : public Dataset {
 }  // namespace
 
 std::unique_ptr<Dataset> open_synthetic(const Recipe& recipe, Split split) {
-  if (std::holds_alternative<ResNetModel>(recipe.model)) return std::make_unique<SyntheticImages>(recipe, split);
+  if (describe_model(recipe.model).input == ModelDescription::Input::kImages) return std::make_unique<SyntheticImages>(recipe, split);
   return std::make_unique<SyntheticTokens>(recipe, split);
 }
 

@@ -18,7 +18,7 @@ class TokenDataset : public Dataset {
         sequence_(static_cast<uint64_t>(recipe.sequence)),
         window_(sequence_),
         order_(recipe, split, count_windows()) {
-    require_vocabulary(static_cast<uint32_t>(std::get<Gpt2Model>(recipe.model).vocab_size));
+    require_vocabulary(static_cast<uint32_t>(describe_model(recipe.model).vocabulary));
     size_ = count_windows();
     batch_ = static_cast<uint64_t>(recipe.batch);
   }

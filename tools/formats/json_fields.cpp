@@ -1,13 +1,14 @@
 // Reads the fields of one JSON object: presence, type, range, and a refusal that says what would be right.
 // Here because a wrong recipe must cost its writer one look at one line.
-// It must not know any format.
 #include "tools/formats/json_fields.h"
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 
 #include "tools/formats/error.h"
 #include "tools/formats/json_text.h"
+#include "tools/formats/text.h"
 
 namespace reprise {
 namespace {
@@ -117,6 +118,44 @@ void JsonFields::read(const std::string& key, uint64_t& target, uint64_t low, ui
 
 void JsonFields::read(const std::string& key, double& target, const FieldRange& range) const {
   if (has(key)) target = number_in(key, object_[key], range);
+}
+
+void JsonFields::read(const std::string& key, std::optional<double>& target, const FieldRange& range) const {
+  if (has_value(key)) target = number_in(key, object_[key], range);
+}
+
+void JsonFields::read(const std::string& key, std::vector<int>& target, int low, int high) const {
+  if (!has(key)) return;
+  target.clear();
+  for (const json& value : list_at(key)) {
+    target.push_back(static_cast<int>(integer_in(key, value, static_cast<uint64_t>(low), static_cast<uint64_t>(high))));
+  }
+}
+
+void JsonFields::read_path(const std::string& key, const std::string& folder, std::string& target) const {
+  namespace fs = std::filesystem;
+  std::string path;
+  read(key, path);
+  if (!has(key)) return;
+  if (path.empty()) refuse(key, "must be a path, not \"\"");
+  target = fs::absolute(fs::path(folder.empty() ? "." : folder) / path).lexically_normal().string();
+}
+
+void JsonFields::read_bytes(const std::string& key, std::optional<uint64_t>& target, uint64_t least) const {
+  if (!has_value(key)) return;
+  const json& value = object_[key];
+  if (value.is_string()) {
+    target = parse_bytes(value.get<std::string>(), file_ + ": " + path_of(key));
+  } else if (value.is_number()) {
+    target = integer_in(key, value, least, uint64_t{std::numeric_limits<int64_t>::max()});
+  } else {
+    refuse(key, "must be bytes, an integer or a text as \"512MiB\", not " + json_shown(value));
+  }
+}
+
+void JsonFields::require_one_of(const std::string& key, const std::vector<std::string>& words) const {
+  if (!has(key)) refuse(key, "missing; give " + either_of(words));
+  require_choice(key, words);
 }
 
 void JsonFields::require_choice(const std::string& key, const std::vector<std::string>& words) const {

@@ -1,13 +1,12 @@
 // Reads the fields of one JSON object of a known format, refusing what is not of it.
 // Every reader names the file, the dotted path of the field and what would be right, so no format repeats that.
-// It must not know any format.
 #pragma once
 
 #include <cstdint>
-#include <initializer_list>
+#include <limits>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace reprise {
@@ -16,6 +15,26 @@ struct FieldRange {
   double low, high;
   bool low_open = false, high_open = false;  // open: the end itself is not allowed
 };
+constexpr FieldRange kAnyNumber = {-std::numeric_limits<double>::infinity(), std::numeric_limits<double>::infinity()};
+constexpr FieldRange kNonNegative = {0, kAnyNumber.high};
+constexpr FieldRange kPositive = {.low = 0, .high = kAnyNumber.high, .low_open = true};
+constexpr FieldRange kBelowOne = {.low = 0, .high = 1, .high_open = true};
+constexpr int kMostCount = std::numeric_limits<int>::max();
+
+// A word of a file and what it stands for. An array of them reads and writes a field.
+template <typename T>
+struct Word {
+  const char* word;
+  T value;
+};
+
+template <typename T, size_t N>
+const char* word_of(const Word<T> (&words)[N], const T& value) {
+  for (const Word<T>& entry : words) {
+    if (entry.value == value) return entry.word;
+  }
+  return nullptr;
+}
 
 class JsonFields {
  public:
@@ -37,18 +56,33 @@ class JsonFields {
   void read(const std::string& key, int& target, int low, int high) const;
   void read(const std::string& key, uint64_t& target, uint64_t low, uint64_t high) const;
   void read(const std::string& key, double& target, const FieldRange& range) const;
+  void read(const std::string& key, std::optional<double>& target, const FieldRange& range) const;  // null: as if absent
+  void read(const std::string& key, std::vector<int>& target, int low, int high) const;
+  // A path, made absolute: a relative one is of `folder`.
+  void read_path(const std::string& key, const std::string& folder, std::string& target) const;
+  // An integer, or a text that parse_bytes takes; null: as if absent.
+  void read_bytes(const std::string& key, std::optional<uint64_t>& target, uint64_t least = 1) const;
 
-  // One of the given words -> its value.
-  template <typename T>
-  void read_choice(const std::string& key, T& target, std::initializer_list<std::pair<const char*, T>> choices) const {
+  // One of the words -> its value.
+  template <typename T, typename V, size_t N>
+  void read_choice(const std::string& key, T& target, const Word<V> (&words)[N]) const {
     if (!has(key)) return;
-    std::vector<std::string> words;
-    for (const auto& [word, value] : choices) {
-      words.emplace_back(word);
+    std::vector<std::string> allowed;
+    for (const auto& [word, value] : words) {
+      allowed.emplace_back(word);
       if (object_[key] == word) target = value;
     }
-    require_choice(key, words);
+    require_choice(key, allowed);
   }
+  // The same where the key must be given.
+  template <typename T, typename V, size_t N>
+  void read_required_choice(const std::string& key, T& target, const Word<V> (&words)[N]) const {
+    std::vector<std::string> allowed;
+    for (const Word<V>& entry : words) allowed.emplace_back(entry.word);
+    require_one_of(key, allowed);
+    read_choice(key, target, words);
+  }
+  void require_one_of(const std::string& key, const std::vector<std::string>& words) const;
 
   // One value of the key, the key's own or an element of its list.
   uint64_t integer_in(const std::string& key, const nlohmann::json& value, uint64_t low, uint64_t high) const;

@@ -122,4 +122,9 @@ std::string quoted_list(const std::vector<std::string>& words) {
   return text;
 }
 
+std::string either_of(const std::vector<std::string>& words) {
+  if (words.size() < 2) return quoted_list(words);
+  return quoted_list({words.begin(), words.end() - 1}) + " or " + quoted_list({words.back()});
+}
+
 }  // namespace reprise

@@ -24,4 +24,7 @@ std::string closest_match(const std::string& word, const std::vector<std::string
 // `"a", "b", "c"`
 std::string quoted_list(const std::vector<std::string>& words);
 
+// `"a", "b" or "c"`
+std::string either_of(const std::vector<std::string>& words);
+
 }  // namespace reprise

@@ -113,7 +113,7 @@ class Arranger {
   }
 
   void pack() {
-    std::vector<reprise::Buffer> problem;
+    std::vector<PackBuffer> problem;
     std::vector<size_t> index;
     for (size_t b = 0; b < result_.buffers.size(); ++b) {
       const Buffer& buffer = result_.buffers[b];

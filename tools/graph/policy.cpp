@@ -7,7 +7,7 @@
 #include <sstream>
 
 #include "tools/formats/error.h"
-#include "tools/formats/recipe.h"
+#include "tools/formats/text.h"
 
 namespace reprise {
 

@@ -44,7 +44,7 @@ class StackWalk {
  public:
   StackWalk(const Chain& chain, const std::vector<Action>& actions);
 
-  struct Places {
+  struct StackPlaces {
     int64_t input = 0;  // of the boundary that the action reads
     int64_t tape = 0;   // record and backward
   };
@@ -52,7 +52,7 @@ class StackWalk {
   int64_t peak = 0;
   int64_t disk_peak = 0;
   std::vector<GapStep> steps;               // with `top` counted from the arena's end
-  std::vector<Places> places;
+  std::vector<StackPlaces> places;
   std::vector<ActionPlacement> placements;  // all but what depends on the end or floats
 
  private:

@@ -11,7 +11,7 @@
 namespace reprise {
 namespace {
 
-bool overlap(const Buffer& a, const Buffer& b) { return a.lower < b.upper && b.lower < a.upper; }
+bool overlap(const PackBuffer& a, const PackBuffer& b) { return a.lower < b.upper && b.lower < a.upper; }
 
 struct Placing {
   std::vector<uint64_t> offsets;
@@ -19,7 +19,7 @@ struct Placing {
 };
 
 // Each buffer of the order takes the lowest place that is free of those before it.
-Placing first_fit(const std::vector<Buffer>& buffers, const std::vector<int>& order) {
+Placing first_fit(const std::vector<PackBuffer>& buffers, const std::vector<int>& order) {
   Placing placing;
   placing.offsets.assign(buffers.size(), 0);
   std::vector<int> by_offset;
@@ -40,7 +40,7 @@ Placing first_fit(const std::vector<Buffer>& buffers, const std::vector<int>& or
 }
 
 // Orders by falling size, area, lifetime and rising birth, one after another until one reaches `enough`.
-Placing best_greedy(const std::vector<Buffer>& buffers, uint64_t enough) {
+Placing best_greedy(const std::vector<PackBuffer>& buffers, uint64_t enough) {
   const auto size = [&](int i) { return static_cast<double>(buffers[i].size); };
   const auto life = [&](int i) { return static_cast<double>(buffers[i].upper - buffers[i].lower); };
   const auto birth = [&](int i) { return static_cast<double>(buffers[i].lower); };
@@ -66,7 +66,7 @@ Placing best_greedy(const std::vector<Buffer>& buffers, uint64_t enough) {
   return best;
 }
 
-uint64_t height_of(const std::vector<Buffer>& buffers, const std::vector<uint64_t>& offsets) {
+uint64_t height_of(const std::vector<PackBuffer>& buffers, const std::vector<uint64_t>& offsets) {
   uint64_t height = 0;
   for (size_t i = 0; i < buffers.size(); ++i) height = std::max(height, offsets[i] + buffers[i].size);
   return height;
@@ -78,7 +78,7 @@ class Effort {
   Effort(const PackOptions& options, size_t buffers)
       : nodes_(buffers <= kMostSearched ? options.nodes : 0), seconds_(options.seconds) {}
 
-  SearchResult search(const std::vector<Buffer>& buffers, uint64_t capacity, uint64_t most_nodes) {
+  SearchResult search(const std::vector<PackBuffer>& buffers, uint64_t capacity, uint64_t most_nodes) {
     SearchLimits limits = {.nodes = std::min(most_nodes, nodes_), .seconds = 0};
     if (seconds_ > 0) limits.seconds = std::max(seconds_ - passed(), 1e-6);
     SearchResult result = search_packing(buffers, capacity, limits);
@@ -99,7 +99,7 @@ class Effort {
 
 // Lowers `best` until it meets a proven bound or the effort is spent. True if it is the optimum.
 // Up from the bound while that is quickly refuted, for the optimum is nearly always there; then down from the best.
-bool minimise(const std::vector<Buffer>& buffers, uint64_t bound, Effort& effort, Placing& best) {
+bool minimise(const std::vector<PackBuffer>& buffers, uint64_t bound, Effort& effort, Placing& best) {
   bool from_below = true;
   while (bound < best.height) {
     if (effort.spent()) return false;
@@ -121,14 +121,14 @@ bool minimise(const std::vector<Buffer>& buffers, uint64_t bound, Effort& effort
 }
 
 struct Rounded {
-  std::vector<Buffer> buffers;
+  std::vector<PackBuffer> buffers;
   std::vector<size_t> index;  // of the caller's
 };
 
-Rounded round_up(const std::vector<Buffer>& buffers, uint64_t alignment) {
+Rounded round_up(const std::vector<PackBuffer>& buffers, uint64_t alignment) {
   Rounded rounded;
   for (size_t i = 0; i < buffers.size(); ++i) {
-    Buffer buffer = buffers[i];
+    PackBuffer buffer = buffers[i];
     if (buffer.size == 0 || buffer.lower >= buffer.upper) continue;
     buffer.size = (buffer.size + alignment - 1) / alignment * alignment;
     rounded.buffers.push_back(buffer);
@@ -139,7 +139,7 @@ Rounded round_up(const std::vector<Buffer>& buffers, uint64_t alignment) {
 
 }  // namespace
 
-uint64_t largest_live_bytes(const std::vector<Buffer>& buffers) {
+uint64_t largest_live_bytes(const std::vector<PackBuffer>& buffers) {
   std::vector<std::pair<uint64_t, size_t>> births, deaths;
   for (size_t i = 0; i < buffers.size(); ++i) {
     if (buffers[i].lower >= buffers[i].upper) continue;
@@ -158,7 +158,7 @@ uint64_t largest_live_bytes(const std::vector<Buffer>& buffers) {
   return most;
 }
 
-Packing pack_buffers(const std::vector<Buffer>& buffers, const PackOptions& options) {
+Packing pack_buffers(const std::vector<PackBuffer>& buffers, const PackOptions& options) {
   const Rounded rounded = round_up(buffers, options.alignment);
   Packing packing;
   packing.offsets.assign(buffers.size(), 0);

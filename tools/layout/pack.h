@@ -26,9 +26,9 @@ struct Packing {
 };
 
 // Beyond 3000 buffers the greedy orders alone decide. Buffers of 0 bytes or with lower >= upper lie at 0 and touch nothing.
-Packing pack_buffers(const std::vector<Buffer>& buffers, const PackOptions& options = {});
+Packing pack_buffers(const std::vector<PackBuffer>& buffers, const PackOptions& options = {});
 
 // Largest sum of sizes live at one time.
-uint64_t largest_live_bytes(const std::vector<Buffer>& buffers);
+uint64_t largest_live_bytes(const std::vector<PackBuffer>& buffers);
 
 }  // namespace reprise

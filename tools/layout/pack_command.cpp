@@ -68,7 +68,7 @@ class Reader {
     if (id.empty()) fail("column \"id\" is empty: every buffer needs a name of its own");
     const auto [known, fresh] = line_of_.emplace(id, line_);
     if (!fresh) fail("column \"id\": " + shown(id) + " was given on line " + std::to_string(known->second) + " already");
-    const Buffer buffer = {number(fields, kLower), number(fields, kUpper), number(fields, kSize)};
+    const PackBuffer buffer = {number(fields, kLower), number(fields, kUpper), number(fields, kSize)};
     if (buffer.lower >= buffer.upper)
       fail("lower " + std::to_string(buffer.lower) + " is not below upper " + std::to_string(buffer.upper) +
            ": a buffer lives in [lower, upper)");
@@ -146,7 +146,7 @@ PackProblem parse_pack_problem(const std::string& text, const std::string& file,
 std::string packed_csv(const PackProblem& problem, const std::vector<uint64_t>& offsets) {
   std::string text = "id,lower,upper,size,offset\n";
   for (size_t i = 0; i < problem.buffers.size(); ++i) {
-    const Buffer& buffer = problem.buffers[i];
+    const PackBuffer& buffer = problem.buffers[i];
     text += problem.ids[i];
     for (uint64_t value : {buffer.lower, buffer.upper, buffer.size, offsets[i]}) text += ',' + std::to_string(value);
     text += '\n';

@@ -14,7 +14,7 @@ namespace reprise {
 
 struct PackProblem {
   std::vector<std::string> ids;
-  std::vector<Buffer> buffers;  // parallel to ids
+  std::vector<PackBuffer> buffers;  // parallel to ids
 };
 
 // Columns id, lower, upper, size, in any order; others are ignored. A buffer lives in [lower, upper). `capacity` 0: none.

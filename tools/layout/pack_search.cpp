@@ -18,7 +18,7 @@ constexpr uint64_t kNever = std::numeric_limits<uint64_t>::max();
 
 // Buffers by the sections that they are live in; one order of preference. A section is a largest set that is live together;
 // what happens between two of them changes nothing.
-struct Problem {
+struct SectionProblem {
   struct Item {
     int first = 0;  // section
     int last = 0;   // section, included
@@ -32,7 +32,7 @@ struct Problem {
 };
 
 // Section of every buffer. A section is born when a buffer dies after another was born since the last section.
-std::vector<std::pair<int, int>> find_sections(const std::vector<Buffer>& buffers, int& count) {
+std::vector<std::pair<int, int>> find_sections(const std::vector<PackBuffer>& buffers, int& count) {
   struct Event {
     uint64_t time;
     bool birth;
@@ -86,7 +86,7 @@ constexpr Play kPlays[] = {{Preference::kWidthAreaTotal, Order::kFullestFirst}, 
                            {Preference::kWidthAreaTotal, Order::kFullestFirst}, {Preference::kArea, Order::kPreferredFirst},
                            {Preference::kWidthAreaTotal, Order::kFullestFirst}, {Preference::kSize, Order::kPreferredFirst}};
 
-std::vector<int> preferred_order(const std::vector<Buffer>& buffers, const std::vector<std::pair<int, int>>& sections,
+std::vector<int> preferred_order(const std::vector<PackBuffer>& buffers, const std::vector<std::pair<int, int>>& sections,
                                  int section_count, const Play& play) {
   std::vector<double> total(section_count, 0);
   for (size_t i = 0; i < buffers.size(); ++i)
@@ -118,8 +118,8 @@ std::vector<int> preferred_order(const std::vector<Buffer>& buffers, const std::
   return order;
 }
 
-Problem make_problem(const std::vector<Buffer>& buffers, const Play& play) {
-  Problem problem;
+SectionProblem make_problem(const std::vector<PackBuffer>& buffers, const Play& play) {
+  SectionProblem problem;
   int section_count = 0;
   const auto sections = find_sections(buffers, section_count);
   problem.buffers = preferred_order(buffers, sections, section_count, play);
@@ -127,14 +127,14 @@ Problem make_problem(const std::vector<Buffer>& buffers, const Play& play) {
   const int count = static_cast<int>(buffers.size());
   for (int i = 0; i < count; ++i) {
     const int buffer = problem.buffers[i];
-    const Problem::Item item = {sections[buffer].first, sections[buffer].second, buffers[buffer].size};
+    const SectionProblem::Item item = {sections[buffer].first, sections[buffer].second, buffers[buffer].size};
     problem.items.push_back(item);
   }
   problem.neighbours.resize(count);
   problem.next_twin.assign(count, -1);
   for (int i = 0; i < count; ++i)
     for (int j = 0; j < count; ++j) {
-      const Problem::Item &a = problem.items[i], &b = problem.items[j];
+      const SectionProblem::Item &a = problem.items[i], &b = problem.items[j];
       if (i != j && a.first <= b.last && b.first <= a.last) problem.neighbours[i].push_back(j);
       if (j > i && problem.next_twin[i] < 0 && a.first == b.first && a.last == b.last && a.size == b.size)
         problem.next_twin[i] = j;
@@ -142,9 +142,9 @@ Problem make_problem(const std::vector<Buffer>& buffers, const Play& play) {
   return problem;
 }
 
-class Search {
+class SectionSearch {
  public:
-  Search(const Problem& problem, uint64_t capacity, uint64_t most_nodes, std::chrono::steady_clock::time_point deadline, Order order)
+  SectionSearch(const SectionProblem& problem, uint64_t capacity, uint64_t most_nodes, std::chrono::steady_clock::time_point deadline, Order order)
       : problem_(problem), capacity_(capacity), most_nodes_(most_nodes), deadline_(deadline), order_(order) {
     const size_t count = problem.items.size(), sections = static_cast<size_t>(problem.section_count);
     lowest_.assign(count, 0);
@@ -155,7 +155,7 @@ class Search {
     crossing_.assign(sections, 0);
     above_.assign(sections, 0);
     need_.assign(sections, 0);
-    for (const Problem::Item& item : problem.items) {
+    for (const SectionProblem::Item& item : problem.items) {
       for (int s = item.first; s <= item.last; ++s) waiting_[s] += item.size;
       for (int s = item.first; s < item.last; ++s) ++crossing_[s];
     }
@@ -200,14 +200,14 @@ class Search {
   uint64_t state_of(const std::vector<int>& items) const;
 
   enum class Did { kPlace, kLift, kPostpone };
-  struct Change {
+  struct TrailStep {
     Did did;
     int item;
     uint64_t lowest = 0;     // before
     bool postponed = false;  // before
   };
 
-  const Problem& problem_;
+  const SectionProblem& problem_;
   const uint64_t capacity_;
   const uint64_t most_nodes_;
   const std::chrono::steady_clock::time_point deadline_;
@@ -217,7 +217,7 @@ class Search {
   std::vector<char> postponed_;    // it will not rest at lowest_: something is to be placed below it first
   std::vector<uint64_t> waiting_;  // by section: bytes not yet placed
   std::vector<int> crossing_;      // unplaced items live in sections s and s+1
-  std::vector<Change> trail_;
+  std::vector<TrailStep> trail_;
   std::unordered_set<uint64_t> failed_;  // states that cannot be completed
   std::vector<uint64_t> least_;    // by item of the part at hand: no completion has it lower
   std::vector<uint64_t> above_;    // by section: bytes of the items so far
@@ -226,20 +226,20 @@ class Search {
   uint64_t least_capacity_ = kNever;
 };
 
-bool Search::out_of_effort() const {
+bool SectionSearch::out_of_effort() const {
   if (nodes_ >= most_nodes_) return true;
   return nodes_ % 256 == 0 && std::chrono::steady_clock::now() >= deadline_;
 }
 
-uint64_t Search::state_of(const std::vector<int>& items) const {
+uint64_t SectionSearch::state_of(const std::vector<int>& items) const {
   uint64_t state = 0;
   for (int item : items) state ^= scramble(scramble(2 * static_cast<uint64_t>(item) + postponed_[item]) + lowest_[item]);
   return state;
 }
 
 // Rests `item` at its lowest place and lifts its neighbours. False if one of them can no longer fit.
-bool Search::place(int item) {
-  const Problem::Item& it = problem_.items[item];
+bool SectionSearch::place(int item) {
+  const SectionProblem::Item& it = problem_.items[item];
   const uint64_t top = lowest_[item] + it.size;
   trail_.push_back({Did::kPlace, item});
   placed_[item] = true;
@@ -256,7 +256,7 @@ bool Search::place(int item) {
 }
 
 // Twins could change places, so what does not rest here, rests here under no other name.
-void Search::postpone(int item) {
+void SectionSearch::postpone(int item) {
   for (; item >= 0; item = problem_.next_twin[item]) {
     if (placed_[item] || postponed_[item]) continue;
     trail_.push_back({Did::kPostpone, item});
@@ -264,11 +264,11 @@ void Search::postpone(int item) {
   }
 }
 
-void Search::undo(size_t length) {
+void SectionSearch::undo(size_t length) {
   while (trail_.size() > length) {
-    const Change change = trail_.back();
+    const TrailStep change = trail_.back();
     trail_.pop_back();
-    const Problem::Item& it = problem_.items[change.item];
+    const SectionProblem::Item& it = problem_.items[change.item];
     switch (change.did) {
       case Did::kLift:
         lowest_[change.item] = change.lowest;
@@ -285,7 +285,7 @@ void Search::undo(size_t length) {
 }
 
 // By insertion: the order is nearly that of the placement before.
-void Search::sort_by_falling_least(std::vector<int>& items) const {
+void SectionSearch::sort_by_falling_least(std::vector<int>& items) const {
   for (size_t i = 1; i < items.size(); ++i) {
     const int item = items[i];
     const uint64_t least = least_[item];
@@ -297,7 +297,7 @@ void Search::sort_by_falling_least(std::vector<int>& items) const {
 
 // False if in some section a number of items is too much for the room above the least offset of any of them.
 // A postponed item will be lifted by a neighbour.
-bool Search::floors_fit(Part& part) {
+bool SectionSearch::floors_fit(Part& part) {
   for (int item : part.items) least_[item] = lowest_[item];
   for (int item : part.items) {
     if (!postponed_[item]) continue;
@@ -311,7 +311,7 @@ bool Search::floors_fit(Part& part) {
   std::fill(above_.begin() + part.first, above_.begin() + part.last + 1, 0);
   sort_by_falling_least(part.items);
   for (int item : part.items) {
-    const Problem::Item& it = problem_.items[item];
+    const SectionProblem::Item& it = problem_.items[item];
     const uint64_t least = least_[item];
     for (int s = it.first; s <= it.last; ++s) {
       above_[s] += it.size;
@@ -324,7 +324,7 @@ bool Search::floors_fit(Part& part) {
 }
 
 // Nothing that waits fits below it. Were there such a thing, and were it placed higher, it could move down.
-bool Search::available(int item) const {
+bool SectionSearch::available(int item) const {
   if (postponed_[item]) return false;
   for (int other : problem_.neighbours[item])
     if (!placed_[other] && lowest_[other] + problem_.items[other].size <= lowest_[item]) return false;
@@ -332,12 +332,12 @@ bool Search::available(int item) const {
 }
 
 // The lowest available item; of those the one in the fullest section, if asked for, then the preferred. -1: none.
-int Search::choose(const Part& part) const {
+int SectionSearch::choose(const Part& part) const {
   int best = -1;
   uint64_t most = 0;
   for (int item : part.items) {
     if (postponed_[item] || (best >= 0 && lowest_[item] > lowest_[best])) continue;
-    const Problem::Item& it = problem_.items[item];
+    const SectionProblem::Item& it = problem_.items[item];
     const uint64_t need = *std::max_element(need_.begin() + it.first, need_.begin() + it.last + 1);
     if (best >= 0 && lowest_[item] == lowest_[best]) {
       const bool same = order_ == Order::kPreferredFirst || need == most;
@@ -352,7 +352,7 @@ int Search::choose(const Part& part) const {
 
 // Some available item rests at its lowest place in every completion that is pushed down; whichever is asked, it does or
 // it does not.
-SearchAnswer Search::place_or_postpone(Part& part) {
+SearchAnswer SectionSearch::place_or_postpone(Part& part) {
   while (floors_fit(part)) {
     const int item = choose(part);
     if (item < 0) break;
@@ -369,7 +369,7 @@ SearchAnswer Search::place_or_postpone(Part& part) {
   return SearchAnswer::kImpossible;
 }
 
-SearchAnswer Search::solve(Part& part) {
+SearchAnswer SectionSearch::solve(Part& part) {
   const uint64_t state = state_of(part.items);
   if (failed_.count(state) > 0) return SearchAnswer::kImpossible;
   const size_t length = trail_.size();
@@ -381,7 +381,7 @@ SearchAnswer Search::solve(Part& part) {
 }
 
 // Items that share no section, directly or through others, do not see each other: each part is solved alone.
-SearchAnswer Search::solve_without(const Part& whole, int placed) {
+SearchAnswer SectionSearch::solve_without(const Part& whole, int placed) {
   std::vector<Part> parts;
   std::vector<int> part_of(whole.last - whole.first + 1);
   bool inside = false;
@@ -405,7 +405,7 @@ SearchAnswer Search::solve_without(const Part& whole, int placed) {
 using Clock = std::chrono::steady_clock;
 
 // Buffers that share no time, directly or through others.
-std::vector<std::vector<int>> independent_groups(const std::vector<Buffer>& buffers) {
+std::vector<std::vector<int>> independent_groups(const std::vector<PackBuffer>& buffers) {
   std::vector<int> by_birth(buffers.size());
   std::iota(by_birth.begin(), by_birth.end(), 0);
   std::stable_sort(by_birth.begin(), by_birth.end(), [&](int a, int b) { return buffers[a].lower < buffers[b].lower; });
@@ -429,15 +429,15 @@ uint64_t luby(uint64_t turn) {
 }
 
 // Most searches end soon or never: many short ones in different orders find what a long one does not.
-SearchResult search_group(const std::vector<Buffer>& buffers, uint64_t capacity, uint64_t most_nodes, Clock::time_point deadline) {
+SearchResult search_group(const std::vector<PackBuffer>& buffers, uint64_t capacity, uint64_t most_nodes, Clock::time_point deadline) {
   SearchResult result;
   constexpr uint64_t kShuffle = 4000;  // any number will do; with this one the hardest instance at hand is solved early
   for (uint64_t turn = 0; result.nodes < most_nodes && Clock::now() < deadline; ++turn) {
     const uint64_t round = turn / std::size(kPlays);
     const Play& play = kPlays[turn % std::size(kPlays)];
     const uint64_t patience = (256 + 2 * buffers.size()) * luby(round);
-    const Problem problem = make_problem(buffers, {play.preference, play.order, round == 0 ? 0 : kShuffle + turn});
-    Search search(problem, capacity, std::min(patience, most_nodes - result.nodes), deadline, play.order);
+    const SectionProblem problem = make_problem(buffers, {play.preference, play.order, round == 0 ? 0 : kShuffle + turn});
+    SectionSearch search(problem, capacity, std::min(patience, most_nodes - result.nodes), deadline, play.order);
     result.answer = search.run();
     result.nodes += search.nodes();
     result.least_capacity = search.least_capacity();
@@ -452,7 +452,7 @@ SearchResult search_group(const std::vector<Buffer>& buffers, uint64_t capacity,
 
 }  // namespace
 
-SearchResult search_packing(const std::vector<Buffer>& buffers, uint64_t capacity, const SearchLimits& limits) {
+SearchResult search_packing(const std::vector<PackBuffer>& buffers, uint64_t capacity, const SearchLimits& limits) {
   Clock::time_point deadline = Clock::time_point::max();
   if (limits.seconds > 0)
     deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(limits.seconds));
@@ -460,7 +460,7 @@ SearchResult search_packing(const std::vector<Buffer>& buffers, uint64_t capacit
   result.answer = SearchAnswer::kFound;
   result.offsets.resize(buffers.size());
   for (const std::vector<int>& group : independent_groups(buffers)) {
-    std::vector<Buffer> members;
+    std::vector<PackBuffer> members;
     for (int buffer : group) members.push_back(buffers[buffer]);
     const SearchResult found = search_group(members, capacity, limits.nodes - result.nodes, deadline);
     result.nodes += found.nodes;

@@ -8,7 +8,7 @@
 
 namespace reprise {
 
-struct Buffer {
+struct PackBuffer {
   uint64_t lower = 0;  // half-open lifetime [lower, upper)
   uint64_t upper = 0;
   uint64_t size = 0;
@@ -29,6 +29,6 @@ struct SearchLimits {
 };
 
 // Sizes and lifetimes are positive. The same call without a time limit always gives the same answer.
-SearchResult search_packing(const std::vector<Buffer>& buffers, uint64_t capacity, const SearchLimits& limits);
+SearchResult search_packing(const std::vector<PackBuffer>& buffers, uint64_t capacity, const SearchLimits& limits);
 
 }  // namespace reprise

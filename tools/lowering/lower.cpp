@@ -60,13 +60,13 @@ class TrainingLowering {
   void advance(const Action& action, const ActionPlacement& place) {
     for (int u = action.first; u < action.last; ++u) {
       const LinkPlacement& at = place.links[static_cast<size_t>(u - action.first)];
-      Places places = {{link(u).output, {at.output, SlotKind::kBoundary}}};
+      SlotPlaces places = {{link(u).output, {at.output, SlotKind::kBoundary}}};
       builder_.emit(forward_in_mode(u, action.choice, at.residue, places), at.scratch, places, static_cast<uint32_t>(u), first_time(u));
     }
   }
 
   // The calls of an advance over link u; in a residue mode the first pass lays the residue down, later ones use it.
-  const ArrangedCalls& forward_in_mode(int u, int mode, uint64_t residue_offset, Places& places) {
+  const ArrangedCalls& forward_in_mode(int u, int mode, uint64_t residue_offset, SlotPlaces& places) {
     if (mode < 0) return link(u).advance;
     const ResidueChoice& residue = link(u).residues[static_cast<size_t>(mode)];
     const ResidueChoice*& held = held_[static_cast<size_t>(u)];
@@ -83,7 +83,7 @@ class TrainingLowering {
   void record(const Action& action, const ActionPlacement& place) {
     const LinkBody& body = link(action.first);
     const TapeChoice& tape = body.tapes[static_cast<size_t>(action.choice)];
-    Places places;
+    SlotPlaces places;
     uint64_t offset = place.tape;
     if (body.output != kNoValue) {
       places[body.output] = {offset, SlotKind::kBoundary};
@@ -102,7 +102,7 @@ class TrainingLowering {
 
   void backward(const Action& action, const ActionPlacement& place) {
     const LinkBody& body = link(action.first);
-    Places places;
+    SlotPlaces places;
     if (body.d_input != kNoValue) places[body.d_input] = {place.new_gradient, SlotKind::kGradient};
     const TapeChoice& tape = *recorded_.at(static_cast<size_t>(action.first));
     builder_.emit(tape.backward, place.scratch, places, static_cast<uint32_t>(action.first), false);

@@ -15,7 +15,7 @@ void ProgramBuilder::stage_inputs(uint64_t input_offset) {
   program_.labels = stage(in_.graph.labels, 0, SlotKind::kLabel);
 }
 
-void ProgramBuilder::emit(const ArrangedCalls& arranged, uint64_t scratch_offset, const Places& places, uint32_t link,
+void ProgramBuilder::emit(const ArrangedCalls& arranged, uint64_t scratch_offset, const SlotPlaces& places, uint32_t link,
                           bool first_time) {
   places_ = &places;
   scratch_offset_ = scratch_offset;

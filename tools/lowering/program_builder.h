@@ -10,11 +10,11 @@
 
 namespace reprise {
 
-struct Place {
+struct SlotPlace {
   uint64_t offset = 0;  // from the end of the region's header
   SlotKind kind = SlotKind::kTransient;
 };
-using Places = std::map<ValueId, Place>;
+using SlotPlaces = std::map<ValueId, SlotPlace>;
 
 class ProgramBuilder {
  public:
@@ -26,7 +26,7 @@ class ProgramBuilder {
 
   // Rows of one arranged list. `places` are the values this action gives a new place; others are found where they are.
   // `first_time`: this is the link's first forward.
-  void emit(const ArrangedCalls& arranged, uint64_t scratch_offset, const Places& places, uint32_t link, bool first_time);
+  void emit(const ArrangedCalls& arranged, uint64_t scratch_offset, const SlotPlaces& places, uint32_t link, bool first_time);
 
   // Takes v to another place; the two may overlap.
   void move(ValueId v, uint64_t to, uint32_t link);
@@ -62,7 +62,7 @@ class ProgramBuilder {
   std::map<ValueId, Ref> on_disk_;       // the block that holds a copy
 
   // Of the list being emitted:
-  const Places* places_ = nullptr;
+  const SlotPlaces* places_ = nullptr;
   uint64_t scratch_offset_ = 0;
   std::set<ValueId> created_;           // values that have got their new place
   std::vector<uint32_t> buffer_slot_;

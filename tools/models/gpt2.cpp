@@ -1,9 +1,13 @@
 // GPT-2 (Radford et al. 2019) with Hugging Face's names: pre-norm blocks, gelu_new, a head tied to the token table.
 // Each half of a block is a link: the residual stream between attention and MLP is a boundary too.
-// It must not know tokenizers.
 #include "tools/models/gpt2.h"
 
+#include <algorithm>
 #include <cmath>
+
+#include "lib/op.h"
+#include "tools/formats/json_fields.h"
+#include "tools/graph/graph.h"
 
 namespace reprise {
 
@@ -65,10 +69,97 @@ class Gpt2Builder {
   const float std_, projection_std_, epsilon_;
 };
 
+// GPT2Config answers to both names of a field.
+void read_size(const JsonFields& fields, const std::string& name, const std::string& alias, int& target) {
+  int aliased = target;
+  fields.read(alias, aliased, 1, kMostCount);
+  if (!fields.has(name)) target = aliased;
+  fields.read(name, target, 1, kMostCount);
+  if (fields.has(alias) && aliased != target) fields.refuse(alias, "contradicts \"" + name + "\", its other name; give one");
+}
+
+// Variants of GPT-2's mathematics that a config can switch on: silently ignoring one would train another model.
+void refuse_variants(const JsonFields& fields) {
+  const auto must_be = [&](const char* key, bool right) {
+    bool value = right;
+    fields.read(key, value);
+    if (value != right) fields.refuse(key, std::string("is not available yet; must be ") + (right ? "true" : "false"));
+  };
+  must_be("scale_attn_weights", true);
+  must_be("scale_attn_by_inverse_layer_idx", false);
+  must_be("add_cross_attention", false);
+  constexpr Word<bool> kNamesOfGeluNew[] = {{"gelu_new", true}, {"gelu_pytorch_tanh", true}, {"gelu_fast", true}};  // one function
+  bool gelu_new = true;
+  fields.read_choice("activation_function", gelu_new, kNamesOfGeluNew);
+}
+
 }  // namespace
 
-void build_gpt2(Graph& graph, const Gpt2Model& model, uint32_t batch, uint32_t sequence) {
-  Gpt2Builder(graph, model).build(batch, sequence);
+// Other keys are left alone: a config.json holds many that do not concern training.
+Gpt2Model Gpt2Model::read(const JsonFields& fields) {
+  Gpt2Model model;
+  fields.read("vocab_size", model.vocab_size, 2, kMostCount);
+  read_size(fields, "n_positions", "max_position_embeddings", model.n_positions);
+  read_size(fields, "n_embd", "hidden_size", model.n_embd);
+  read_size(fields, "n_layer", "num_hidden_layers", model.n_layer);
+  read_size(fields, "n_head", "num_attention_heads", model.n_head);
+  if (model.n_embd % model.n_head != 0) {
+    fields.refuse("n_embd", "must be a multiple of n_head (" + std::to_string(model.n_head) + "), not " + std::to_string(model.n_embd));
+  }
+  if (fields.has_value("n_inner")) {
+    fields.read("n_inner", model.n_inner, 1, kMostCount);
+  } else if (model.n_embd > kMostCount / 4) {
+    fields.refuse("n_embd", "must be at most " + std::to_string(kMostCount / 4) + ", not " + std::to_string(model.n_embd));
+  } else {
+    model.n_inner = 4 * model.n_embd;
+  }
+  refuse_variants(fields);
+  fields.read("resid_pdrop", model.resid_pdrop, kBelowOne);
+  fields.read("embd_pdrop", model.embd_pdrop, kBelowOne);
+  fields.read("attn_pdrop", model.attn_pdrop, kBelowOne);
+  fields.read("layer_norm_epsilon", model.layer_norm_epsilon, kPositive);
+  fields.read("initializer_range", model.initializer_range, kPositive);
+  fields.read("tie_word_embeddings", model.tie_word_embeddings);
+  return model;
+}
+
+nlohmann::json Gpt2Model::write() const {
+  return {{"vocab_size", vocab_size},
+          {"n_positions", n_positions},
+          {"n_embd", n_embd},
+          {"n_layer", n_layer},
+          {"n_head", n_head},
+          {"n_inner", n_inner},
+          {"activation_function", "gelu_new"},
+          {"resid_pdrop", resid_pdrop},
+          {"embd_pdrop", embd_pdrop},
+          {"attn_pdrop", attn_pdrop},
+          {"layer_norm_epsilon", layer_norm_epsilon},
+          {"initializer_range", initializer_range},
+          {"tie_word_embeddings", tie_word_embeddings}};
+}
+
+ModelDescription Gpt2Model::describe() const {
+  return {.input = ModelDescription::Input::kTokens, .vocabulary = vocab_size, .longest_sequence = n_positions};
+}
+
+void Gpt2Model::check(const RecipeRules& rules, MicroBatch batch) const {
+  rules.require(batch.sequence <= n_positions, "sequence",
+                "must be at most the model's n_positions (" + std::to_string(n_positions) + "), not " + std::to_string(batch.sequence));
+  const double tokens = double(batch.samples) * batch.sequence, widest = std::max(3.0 * n_embd, double(n_inner));
+  rules.require_elements(tokens * widest, "batch", "a micro-batch of activations");
+  rules.require_elements(double(vocab_size) * n_embd, "model.vocab_size", "the embedding");
+  rules.require_elements(double(n_positions) * n_embd, "model.n_positions", "the position embedding");
+  rules.require_elements(widest * n_embd, "model.n_embd", "a layer's weight");
+  constexpr int kMostHead = kAttentionMaxHead;
+  rules.require(n_embd / n_head <= kMostHead, "model.n_head",
+                "too few: a head has at most " + std::to_string(kMostHead) + " of the " + std::to_string(n_embd) + " channels of n_embd, so at least " +
+                    std::to_string((n_embd + kMostHead - 1) / kMostHead));
+  rules.require(n_layer <= 100000, "model.n_layer", "must be at most 100000, not " + std::to_string(n_layer));
+}
+
+void Gpt2Model::build(Graph& graph, MicroBatch batch) const {
+  Gpt2Builder(graph, *this).build(static_cast<uint32_t>(batch.samples), static_cast<uint32_t>(batch.sequence));
 }
 
 }  // namespace reprise

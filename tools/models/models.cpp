@@ -1,45 +1,120 @@
-// Chooses the family and marks what the recipe freezes or does not decay.
-// Here because patterns over names are a matter of the recipe, not of a family.
-// It must not know layers.
+// The dispatch of models.h: one table row for each family of the variant, made by the compiler.
 #include "tools/models/models.h"
 
+#include <array>
+#include <filesystem>
+
 #include "tools/formats/error.h"
-#include "tools/models/gpt2.h"
-#include "tools/models/resnet.h"
+#include "tools/formats/json_fields.h"
+#include "tools/formats/json_text.h"
+#include "tools/formats/output_file.h"
 
 namespace reprise {
-
 namespace {
 
-void mark(Graph& graph, const Recipe& recipe, const std::vector<std::string>& patterns, const std::string& field,
-          bool Value::*mark) {
-  for (const std::string& pattern : patterns) {
-    bool matched = false;
-    for (Value& value : graph.values) {
-      if (value.kind != ValueKind::kParameter || !matches_pattern(pattern, value.name)) continue;
-      value.*mark = false;
-      matched = true;
-    }
-    if (!matched) throw UserError(recipe.name + ": " + field + ": \"" + pattern + "\" matches no parameter; name one as `audit` lists them, or use * and ?");
+using nlohmann::json;
+
+struct Family {
+  const char* name;
+  HuggingFaceNames huggingface;
+  Model (*read)(const JsonFields&);
+};
+
+template <typename... F>
+constexpr std::array<Family, sizeof...(F)> families_of(const std::variant<F...>*) {
+  return {Family{F::kFamily, F::kHuggingFace, [](const JsonFields& fields) -> Model { return F::read(fields); }}...};
+}
+constexpr auto kFamilies = families_of(static_cast<const Model*>(nullptr));
+
+std::vector<std::string> family_names() {
+  std::vector<std::string> names;
+  for (const Family& family : kFamilies) names.emplace_back(family.name);
+  return names;
+}
+
+Model read_huggingface(const JsonFields& fields, const std::string& model_folder) {
+  fields.allow_only({"huggingface"});
+  const std::string file = model_folder + "/config.json";
+  if (!std::filesystem::is_regular_file(file)) fields.refuse("huggingface", "must be a folder with a config.json; there is no " + file);
+  const json config = parse_json(read_file(file), file);
+  const JsonFields config_fields(config, file, "");
+  std::string type;
+  config_fields.read("model_type", type);
+  std::vector<std::string> known;
+  for (const Family& family : kFamilies) {
+    if (family.huggingface.model_type == nullptr) continue;
+    if (type == family.huggingface.model_type) return family.read(config_fields);
+    known.emplace_back(family.huggingface.model_type);
   }
+  config_fields.refuse("model_type", "must be " + either_of(known) + (known.size() == 1 ? ", the one available" : "") + ", not " + json_shown(type));
+}
+
+Model read_family(const JsonFields& fields) {
+  if (!fields.has("family")) fields.refuse("family", "missing; give " + either_of(family_names()) + " (or \"huggingface\": FOLDER)");
+  std::string name;
+  fields.read("family", name);
+  for (const Family& family : kFamilies) {
+    if (name == family.name) return family.read(fields);
+  }
+  fields.refuse("family", json_shown(name) + " is not available (yet); available are " + quoted_list(family_names()));
 }
 
 }  // namespace
 
-Graph build_model(const Recipe& recipe) {
-  Graph graph(recipe.dtype == Recipe::Dtype::kBf16 ? DType::kBf16 : DType::kF32);
-  const uint32_t batch = static_cast<uint32_t>(recipe.batch);
-  if (const auto* resnet = std::get_if<ResNetModel>(&recipe.model)) {
-    build_resnet(graph, *resnet, batch);
-  } else {
-    build_gpt2(graph, std::get<Gpt2Model>(recipe.model), batch, static_cast<uint32_t>(recipe.sequence));
+Model read_model(const JsonFields& fields, const std::string& recipe_folder, std::string& huggingface_folder) {
+  if (fields.has("family") || !fields.has("huggingface")) {
+    const Model model = read_family(fields);
+    fields.read_path("huggingface", recipe_folder, huggingface_folder);  // a canonical recipe says where its config was
+    return model;
   }
-  mark(graph, recipe, recipe.freeze, "freeze", &Value::trainable);
-  mark(graph, recipe, recipe.optimizer.no_decay, "optimizer.no_decay", &Value::decays);
-  bool any = false;
-  for (const Value& value : graph.values) any = any || value.trainable;
-  if (!any) throw UserError(recipe.name + ": freeze: every parameter is frozen; leave one to train");
-  return graph;
+  fields.read_path("huggingface", recipe_folder, huggingface_folder);
+  return read_huggingface(fields, huggingface_folder);
+}
+
+json model_json(const Model& model) {
+  return std::visit(
+      [](const auto& family) {
+        json value = family.write();
+        value["family"] = family.kFamily;
+        return value;
+      },
+      model);
+}
+
+json model_config(const Model& model) {
+  return std::visit(
+      [](const auto& family) {
+        json value = family.write();
+        if (family.kHuggingFace.model_type == nullptr) {
+          value["family"] = family.kFamily;
+        } else {
+          value["model_type"] = family.kHuggingFace.model_type;
+          value["architectures"] = json::array({family.kHuggingFace.architecture});
+        }
+        return value;
+      },
+      model);
+}
+
+ModelDescription describe_model(const Model& model) {
+  return std::visit([](const auto& family) { return family.describe(); }, model);
+}
+
+void check_model(const Model& model, const RecipeRules& rules, MicroBatch batch) {
+  std::visit([&](const auto& family) { family.check(rules, batch); }, model);
+}
+
+void build_model(const Model& model, Graph& graph, MicroBatch batch) {
+  std::visit([&](const auto& family) { family.build(graph, batch); }, model);
+}
+
+void RecipeRules::require(bool condition, const std::string& field, const std::string& reason) const {
+  if (!condition) throw UserError(file + ": " + field + ": " + reason);
+}
+
+void RecipeRules::require_elements(double elements, const std::string& field, const std::string& tensor) const {
+  constexpr double kMostElements = 1099511627776.0;  // 2^40
+  require(elements <= kMostElements, field, "too large: " + tensor + " would have more than 2^40 elements");
 }
 
 }  // namespace reprise

@@ -1,13 +1,20 @@
 // ResNet (He et al. 2016) as torchvision builds it: stride in the 3x3, projection where the shape changes.
 // One unit is one link.
-// It must not know batch-norm's recomputation.
 #include "tools/models/resnet.h"
 
+#include <algorithm>
 #include <cmath>
+
+#include "tools/formats/json_fields.h"
+#include "tools/formats/json_text.h"
+#include "tools/graph/graph.h"
 
 namespace reprise {
 
 namespace {
+
+constexpr Word<ResNetModel::Block> kBlocks[] = {{"basic", ResNetModel::Block::kBasic}, {"bottleneck", ResNetModel::Block::kBottleneck}};
+constexpr Word<ResNetModel::Stem> kStems[] = {{"cifar", ResNetModel::Stem::kCifar}, {"imagenet", ResNetModel::Stem::kImagenet}};
 
 WindowAttribute window(uint16_t kernel, uint16_t stride, uint16_t pad) { return {kernel, kernel, stride, pad}; }
 
@@ -79,6 +86,58 @@ class ResNetBuilder {
 
 }  // namespace
 
-void build_resnet(Graph& graph, const ResNetModel& model, uint32_t batch) { ResNetBuilder(graph, model).build(batch); }
+ResNetModel ResNetModel::read(const JsonFields& fields) {
+  fields.allow_only({"family", "block", "units", "width", "stem", "classes", "image"});
+  ResNetModel model;
+  fields.read_choice("block", model.block, kBlocks);
+  fields.read("units", model.units, 1, 100000);
+  if (model.units.size() != 3 && model.units.size() != 4) {
+    fields.refuse("units", "must be a list of three or four stages, not of " + std::to_string(model.units.size()));
+  }
+  fields.read_choice("stem", model.stem, kStems);
+  if (model.stem == Stem::kImagenet) model.width = 64;
+  fields.read("width", model.width, 1, 65536);
+  fields.read("classes", model.classes, 2, kMostCount);
+  if (!fields.has("image")) fields.refuse("image", "missing; give [height, width, channels], for example [28, 28, 1]");
+  std::vector<int> image;
+  fields.read("image", image, 1, 65536);
+  if (image.size() != 3) fields.refuse("image", "must be [height, width, channels], not " + json_shown(fields.at("image")));
+  model.image_height = image[0];
+  model.image_width = image[1];
+  model.image_channels = image[2];
+  return model;
+}
+
+nlohmann::json ResNetModel::write() const {
+  return {{"block", word_of(kBlocks, block)},
+          {"units", units},
+          {"width", width},
+          {"stem", word_of(kStems, stem)},
+          {"classes", classes},
+          {"image", {image_height, image_width, image_channels}}};
+}
+
+ModelDescription ResNetModel::describe() const {
+  return {.input = ModelDescription::Input::kImages, .image_height = image_height, .image_width = image_width, .image_channels = image_channels,
+          .classes = classes};
+}
+
+void ResNetModel::check(const RecipeRules& rules, MicroBatch batch) const {
+  rules.require_elements(double(batch.samples) * std::max(image_channels, width) * image_height * image_width, "batch", "a micro-batch of images");
+  const double last_width = double(width) * (1 << (units.size() - 1)) * (block == Block::kBottleneck ? 4 : 1);
+  rules.require_elements(last_width * last_width * 9, "model.width", "the last stage's convolution");
+  rules.require_elements(last_width * classes, "model.classes", "the classifier's weight");
+  // Every stride of two rounds up; a batch-norm over one value has no variance, and torch refuses it too.
+  int last_height = image_height, last_columns = image_width;
+  const size_t strides = units.size() - 1 + (stem == Stem::kImagenet ? 2 : 0);
+  for (size_t i = 0; i < strides; ++i) {
+    last_height = (last_height + 1) / 2;
+    last_columns = (last_columns + 1) / 2;
+  }
+  rules.require(double(batch.samples) * last_height * last_columns > 1, "model.image",
+                "too small: the last stage would be 1 x 1 with a batch of 1, and a batch-norm needs two values; give a larger image or batch");
+}
+
+void ResNetModel::build(Graph& graph, MicroBatch batch) const { ResNetBuilder(graph, *this).build(static_cast<uint32_t>(batch.samples)); }
 
 }  // namespace reprise

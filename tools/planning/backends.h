@@ -4,7 +4,7 @@
 #include <string>
 
 #include "lib/backend_rules.h"
-#include "tools/formats/recipe.h"
+#include "tools/recipes/recipe.h"
 
 namespace reprise {
 

@@ -16,7 +16,7 @@
 #include "tools/formats/text.h"
 #include "tools/graph/cost.h"
 #include "tools/graph/fold.h"
-#include "tools/models/models.h"
+#include "tools/recipes/recipe_graph.h"
 
 namespace reprise {
 

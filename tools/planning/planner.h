@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "tools/lowering/owned_plan.h"
-#include "tools/formats/recipe.h"
+#include "tools/recipes/recipe.h"
 #include "tools/graph/training_state.h"
 #include "tools/layout/chain_layout.h"
 #include "tools/schedule/schedule.h"

@@ -112,7 +112,8 @@ Profile parse_profile(const std::string& text, const std::string& path) {
   for (const char* key : {"backend", "kernel_set", "threads", "micro_batch_seconds"}) (void)fields.at(key);
   Profile profile;
   profile.path = path;
-  fields.read_choice("backend", profile.backend, {{"cpu", std::string("cpu")}, {"cuda", std::string("cuda")}});
+  constexpr Word<const char*> kBackends[] = {{"cpu", "cpu"}, {"cuda", "cuda"}};
+  fields.read_choice("backend", profile.backend, kBackends);
   fields.read("kernel_set", profile.kernel_set);
   fields.read("processor", profile.processor);
   fields.read("threads", profile.threads, 1, UINT32_MAX);

@@ -70,7 +70,7 @@ class CostTable {
 
   // C(i,l,m), and the actions that cost so much; m up to the table's memory.
   double cost(int i, int l, int64_t m) const {
-    const Row values = row(kPlain, i, l);
+    const CostRow values = row(kPlain, i, l);
     return values.values == nullptr || m < values.least ? std::numeric_limits<double>::infinity() : static_cast<double>(*values.from(m));
   }
   void append(int i, int l, int64_t m, std::vector<Action>& list) const { trace(kPlain, i, l, m, list); }
@@ -79,7 +79,7 @@ class CostTable {
   static constexpr int kTile = 16;
 
   // One way to do links i..l.
-  struct Branch {
+  struct CostBranch {
     enum Kind : uint8_t { kNone, kAdvance, kTape, kHold } kind = kNone;
     int choice = -1;    // advance: the boundary j it keeps; tape: which one; hold: the link after the one whose tape is held
     int lay_mode = -1;  // advance from C: the residue mode it lays down
@@ -89,13 +89,13 @@ class CostTable {
   };
 
   // A row of the table, moved up by `held` units: from(m) points at its value for m - held.
-  struct Row {
+  struct CostRow {
     const Cost* values = nullptr;  // null: no such row, or infeasible in all of memory
     int64_t least = 0;             // the m of values[0]
     const Cost* from(int64_t m) const { return values + (m - least); }
-    Row moved(int64_t held) const { return {values, least + held}; }
+    CostRow moved(int64_t held) const { return {values, least + held}; }
   };
-  Row row(int table, int i, int l) const { return {rows_[table + 1][row_index(i, l)].get(), least(table, i, l)}; }
+  CostRow row(int table, int i, int l) const { return {rows_[table + 1][row_index(i, l)].get(), least(table, i, l)}; }
   int held() const { return modes_; }  // the number of D among the tables, after those of C and all C_k
   int64_t least(int table, int i, int l) const {
     if (table != held()) return least_.at(table, i, l);
@@ -114,29 +114,29 @@ class CostTable {
     const bool holds = table == held();
     if (holds && l == i) {
       const UnitTape& tape = chain_.links[i].tapes[kHeldTape];
-      return use(Branch{.kind = Branch::kTape}, bounds_.held_backward(i), tape.backward_cost, Row{}, Row{});
+      return use(CostBranch{.kind = CostBranch::kTape}, bounds_.held_backward(i), tape.backward_cost, CostRow{}, CostRow{});
     }
     const int mode = holds ? kPlain : table;
     const int64_t beside = holds ? bounds_.tape(kPlain, l, kHeldTape) : 0;
     for (int t = 0; t < static_cast<int>(chain_.links[i].tapes.size()); ++t) {
       const UnitTape& tape = chain_.links[i].tapes[t];
       const double cost = tape.record_cost[mode + 1] + tape.backward_cost;
-      const Branch branch{.kind = Branch::kTape, .choice = t};
+      const CostBranch branch{.kind = CostBranch::kTape, .choice = t};
       if (l == i) {
-        use(branch, bounds_.single(mode, i, t), cost, Row{}, Row{});
-      } else if (const Row after = row(table, i + 1, l).moved(bounds_.tape(mode, i, t)); after.values != nullptr) {
-        use(branch, std::max(bounds_.keep_tape(mode, i, l, t, beside), after.least), cost, after, Row{});
+        use(branch, bounds_.single(mode, i, t), cost, CostRow{}, CostRow{});
+      } else if (const CostRow after = row(table, i + 1, l).moved(bounds_.tape(mode, i, t)); after.values != nullptr) {
+        use(branch, std::max(bounds_.keep_tape(mode, i, l, t, beside), after.least), cost, after, CostRow{});
       }
     }
   }
   // Advances of C or C_k that leave links in `lay_mode`: that of the range, or from C also one that they lay down. Those of D; and
   // from C those that hold a tape.
-  struct Pass {
+  struct AdvanceModes {
     int mode, lay_mode;
     bool holds = false;
   };
-  static std::vector<Pass> all_passes(int modes, bool held_tapes) {
-    std::vector<Pass> passes = {{kPlain, kPlain}};
+  static std::vector<AdvanceModes> all_passes(int modes, bool held_tapes) {
+    std::vector<AdvanceModes> passes = {{kPlain, kPlain}};
     if (held_tapes) passes.insert(passes.end(), {{modes, kPlain}, {kPlain, kPlain, true}});
     for (int mode = 0; mode < modes; ++mode) passes.insert(passes.end(), {{mode, mode}, {kPlain, mode}});
     return passes;
@@ -146,30 +146,30 @@ class CostTable {
   template <class Use>
   void for_each_hold(int i, int l, Boundaries range, Use use) const {
     for (int j = std::max(range.first, i + 2); j <= std::min(range.last, i + kMostHeld); ++j) {
-      const Row after = row(kPlain, j, l).moved(bounds_.tape(kPlain, j - 1, kHeldTape)), before = row(held(), i, j - 1);
+      const CostRow after = row(kPlain, j, l).moved(bounds_.tape(kPlain, j - 1, kHeldTape)), before = row(held(), i, j - 1);
       if (after.values == nullptr || before.values == nullptr) continue;
       const int64_t least = std::max({bounds_.hold(i, j - 1, l), after.least, before.least, least_.at(kPlain, i, l)});
-      use(Branch{.kind = Branch::kHold, .choice = j}, least, bounds_.forward(kPlain, i, j), after, before);
+      use(CostBranch{.kind = CostBranch::kHold, .choice = j}, least, bounds_.forward(kPlain, i, j), after, before);
     }
   }
   template <class Use>
-  void for_each_advance(Pass pass, int i, int l, Boundaries range, Use use) const {
+  void for_each_advance(AdvanceModes pass, int i, int l, Boundaries range, Use use) const {
     if (pass.holds) return for_each_hold(i, l, range, use);
     const bool holds = pass.mode == held();
     const int last = pass.lay_mode == kPlain ? range.last : std::min(range.last, i + kMostLaid);
     for (int j = range.first; j <= last; ++j) {
-      const Row after = row(pass.mode, j, l).moved(chain_.boundary[j] + bounds_.residues(pass.lay_mode, i, j - 1));
-      const Row before = row(pass.lay_mode, i, j - 1);
+      const CostRow after = row(pass.mode, j, l).moved(chain_.boundary[j] + bounds_.residues(pass.lay_mode, i, j - 1));
+      const CostRow before = row(pass.lay_mode, i, j - 1);
       if (after.values == nullptr || before.values == nullptr) continue;
       const int64_t least = holds                         ? bounds_.advance(kPlain, i, j, l) + bounds_.tape(kPlain, l, kHeldTape)
                             : pass.lay_mode == pass.mode ? bounds_.advance(pass.mode, i, j, l)
                                                          : bounds_.lay(pass.lay_mode, i, j, l);
-      const Branch branch{.kind = Branch::kAdvance, .choice = j, .lay_mode = pass.lay_mode};
+      const CostBranch branch{.kind = CostBranch::kAdvance, .choice = j, .lay_mode = pass.lay_mode};
       use(branch, std::max({least, after.least, before.least}), bounds_.forward(holds ? kPlain : pass.mode, i, j), after, before);
     }
   }
 
-  void lower_row(int mode, int i, int l, int64_t from, double cost, const Row& x, const Row& y) {
+  void lower_row(int mode, int i, int l, int64_t from, double cost, const CostRow& x, const CostRow& y) {
     if (from > memory_) return;
     Cost* out = rows_[mode + 1][row_index(i, l)].get() + (from - least(mode, i, l));
     const int64_t count = memory_ - from + 1;
@@ -191,22 +191,22 @@ class CostTable {
   }
 
   // Part of the advances of a pair.
-  void lower_by_advances(Pass pass, int i, int l, Boundaries range) {
+  void lower_by_advances(AdvanceModes pass, int i, int l, Boundaries range) {
     if (least(pass.mode, i, l) > memory_) return;
-    for_each_advance(pass, i, l, range, [&](const Branch&, int64_t from, double cost, const Row& x, const Row& y) {
+    for_each_advance(pass, i, l, range, [&](const CostBranch&, int64_t from, double cost, const CostRow& x, const CostRow& y) {
       lower_row(pass.mode, i, l, from, cost, x, y);
     });
   }
 
   // The rest of a pair: two ranges of advances, and the tapes.
   void close_pair(int i, int l, Boundaries near, Boundaries far) {
-    for (const Pass pass : passes_) {
+    for (const AdvanceModes pass : passes_) {
       lower_by_advances(pass, i, l, near);
       lower_by_advances(pass, i, l, far);
     }
     for (int mode = kPlain; mode < tables_; ++mode) {
       if (least(mode, i, l) > memory_) continue;
-      for_each_tape(mode, i, l, [&](const Branch&, int64_t from, double cost, const Row& x, const Row& y) {
+      for_each_tape(mode, i, l, [&](const CostBranch&, int64_t from, double cost, const CostRow& x, const CostRow& y) {
         lower_row(mode, i, l, from, cost, x, y);
       });
     }
@@ -227,17 +227,17 @@ class CostTable {
     for_each_pair([&](int i, int l) { open_pair(i, l); });
     for (int j = i_end; j <= l_begin; j += kTile) {
       const Boundaries block{j, std::min(j + kTile - 1, l_begin)};
-      for (const Pass pass : passes_) for_each_pair([&](int i, int l) { lower_by_advances(pass, i, l, block); });
+      for (const AdvanceModes pass : passes_) for_each_pair([&](int i, int l) { lower_by_advances(pass, i, l, block); });
     }
     for_each_pair([&](int i, int l) {
       close_pair(i, l, {i + 1, std::min(i_end - 1, l)}, {std::max(l_begin + 1, i_end), l});
     });
   }
 
-  Branch choose(int mode, int i, int l, int64_t m) const {
-    Branch best;
+  CostBranch choose(int mode, int i, int l, int64_t m) const {
+    CostBranch best;
     Cost best_cost = kInfinite;
-    const auto consider = [&](const Branch& branch, int64_t from, double cost, const Row& x, const Row& y) {
+    const auto consider = [&](const CostBranch& branch, int64_t from, double cost, const CostRow& x, const CostRow& y) {
       if (from > m) return;
       Cost sum = static_cast<Cost>(cost);
       if (x.values != nullptr) sum += *x.from(m);
@@ -247,24 +247,24 @@ class CostTable {
       best = branch;
     };
     for_each_tape(mode, i, l, consider);
-    for (const Pass pass : passes_) {
+    for (const AdvanceModes pass : passes_) {
       if (pass.mode == mode) for_each_advance(pass, i, l, {i + 1, l}, consider);
     }
     return best;
   }
 
   void trace(int mode, int i, int l, int64_t m, std::vector<Action>& list) const {
-    const Branch branch = choose(mode, i, l, m);
+    const CostBranch branch = choose(mode, i, l, m);
     const bool holds = mode == held();
-    if (branch.kind == Branch::kTape && holds && i == l) return list.push_back({.kind = ActionKind::kBackward, .first = i});
-    if (branch.kind == Branch::kTape) {
+    if (branch.kind == CostBranch::kTape && holds && i == l) return list.push_back({.kind = ActionKind::kBackward, .first = i});
+    if (branch.kind == CostBranch::kTape) {
       list.push_back({.kind = ActionKind::kRecord, .first = i, .choice = branch.choice});
       if (l > i) trace(mode, i + 1, l, m - bounds_.tape(holds ? kPlain : mode, i, branch.choice), list);
       list.push_back({.kind = ActionKind::kBackward, .first = i});
       return;
     }
     const int j = branch.choice;
-    if (branch.kind == Branch::kHold) {
+    if (branch.kind == CostBranch::kHold) {
       list.push_back({.kind = ActionKind::kAdvance, .first = i, .last = j - 1});
       list.push_back({.kind = ActionKind::kRecord, .first = j - 1, .choice = kHeldTape});
       list.push_back({.kind = ActionKind::kDrop, .first = j - 1});
@@ -285,7 +285,7 @@ class CostTable {
   int64_t memory_;
   int length_;
   int tiles_;
-  std::vector<Pass> passes_;
+  std::vector<AdvanceModes> passes_;
   std::vector<std::vector<std::unique_ptr<Cost[]>>> rows_;  // by mode + 1 and row_index
 };
 

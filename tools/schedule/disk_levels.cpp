@@ -81,7 +81,7 @@ class Recursion {
   double traffic_cost(double per_byte, int i) const { return per_byte * static_cast<double>(chain_.boundary_bytes(i)) * units_.cost_scale; }
 
   // One way to do links i..l: in memory alone, or after an advance to `boundary`, which stays in memory or need not.
-  struct Branch {
+  struct DiskBranch {
     int boundary = -1;
     bool stays = false;
     int64_t written = 0;  // kKept only: i goes to disk first, and takes so many units
@@ -93,32 +93,32 @@ class Recursion {
   template <class Use>
   void for_each_branch(Table table, int i, int l, Use use) {
     const int64_t m = beside(i);
-    use(Branch{}, level_.cost(i, l, m), nullptr, nullptr);
+    use(DiskBranch{}, level_.cost(i, l, m), nullptr, nullptr);
     for (int j = i + 1; j <= l; ++j) {
       if (m < bounds_.advance(kPlain, i, j, l)) continue;
       const double forward = bounds_.forward(kPlain, i, j);
       const double inner = level_.cost(j, l, m - units_.boundary[static_cast<size_t>(j)]);
-      if (inner < kInfinite) use(Branch{.boundary = j, .stays = true}, forward + inner, row(table, i, j - 1), nullptr);
-      if (table == kSpilled) use(Branch{.boundary = j}, forward + read_cost(i), row(kKept, j, l), row(kSpilled, i, j - 1));
+      if (inner < kInfinite) use(DiskBranch{.boundary = j, .stays = true}, forward + inner, row(table, i, j - 1), nullptr);
+      if (table == kSpilled) use(DiskBranch{.boundary = j}, forward + read_cost(i), row(kKept, j, l), row(kSpilled, i, j - 1));
     }
     const int64_t size = disk_units_.size[static_cast<size_t>(i)];
-    if (table == kKept && size <= disk_units_.free) use(Branch{.written = size, .writes = true}, write_cost(i), row(kSpilled, i, l), nullptr);
+    if (table == kKept && size <= disk_units_.free) use(DiskBranch{.written = size, .writes = true}, write_cost(i), row(kSpilled, i, l), nullptr);
   }
 
   void fill(int i, int l) {
     for (const Table table : {kSpilled, kKept}) {
       double* out = row(table, i, l);
-      for_each_branch(table, i, l, [&](const Branch& branch, double cost, const double* x, const double* y) {
+      for_each_branch(table, i, l, [&](const DiskBranch& branch, double cost, const double* x, const double* y) {
         const size_t from = static_cast<size_t>(branch.written);
         for (size_t d = from; d < width_; ++d) out[d] = std::min(out[d], cost + (x == nullptr ? 0 : x[d - from]) + (y == nullptr ? 0 : y[d]));
       });
     }
   }
 
-  Branch choose(Table table, int i, int l, int64_t d) {
-    Branch best;
+  DiskBranch choose(Table table, int i, int l, int64_t d) {
+    DiskBranch best;
     double best_cost = kInfinite;
-    for_each_branch(table, i, l, [&](const Branch& branch, double cost, const double* x, const double* y) {
+    for_each_branch(table, i, l, [&](const DiskBranch& branch, double cost, const double* x, const double* y) {
       if (d < branch.written) return;
       const double sum = cost + (x == nullptr ? 0 : x[d - branch.written]) + (y == nullptr ? 0 : y[d]);
       if (sum >= best_cost) return;
@@ -129,7 +129,7 @@ class Recursion {
   }
 
   void trace(Table table, int i, int l, int64_t d, std::vector<Action>& list) {
-    const Branch branch = choose(table, i, l, d);
+    const DiskBranch branch = choose(table, i, l, d);
     const int j = branch.boundary;
     if (branch.writes) {
       list.push_back({.kind = ActionKind::kWrite, .first = i});

@@ -1,6 +1,8 @@
 // Keep every k-th boundary and recompute the links between, one segment at a time.
 // It is what most frameworks offer (Megatron-LM's "uniform" method, PyTorch's checkpoint_sequential).
 // It must not know that links differ in size: that is its weakness.
+#include <utility>
+
 #include "tools/schedule/strategy.h"
 
 namespace reprise {
@@ -14,14 +16,13 @@ std::vector<Action> every_k_actions(const Chain& chain, int k) {
 
 }  // namespace
 
-// Without a k the smallest one that fits: more boundaries are kept, but the last segment's tapes are the fewest.
+// Without a k the cheapest of all that fit. The smallest that fits will not do: a longer segment may cost less, as its forwards up to
+// the last segment run once, and more memory would then give a slower plan.
 Schedule schedule_every_k(const Chain& chain, const ScheduleRequest& request) {
   if (request.k > 0) return judge_plan(chain, every_k_actions(chain, request.k), request.memory_bytes);
   Schedule best;
   for (int k = 1; k <= chain.length(); ++k) {
-    const Schedule plan = judge_plan(chain, every_k_actions(chain, k), request.memory_bytes);
-    best = k == 1 ? plan : better_plan(best, plan);
-    if (best.feasible) return best;
+    best = better_plan(std::move(best), judge_plan(chain, every_k_actions(chain, k), request.memory_bytes));
   }
   return best;
 }

@@ -13,8 +13,8 @@ namespace {
 
 template <class Cost, int kBytes>
 REPRISE_INLINE void lower_lanes(Cost* o, const Cost* x, const Cost* y, Cost cost) {
-  using Lanes [[gnu::vector_size(kBytes)]] = Cost;
-  Lanes low, sum, more = {};
+  using CostLanes [[gnu::vector_size(kBytes)]] = Cost;
+  CostLanes low, sum, more = {};
   std::memcpy(&sum, x, sizeof sum);
   std::memcpy(&low, o, sizeof low);
   if (y != nullptr) std::memcpy(&more, y, sizeof more);

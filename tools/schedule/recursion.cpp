@@ -60,15 +60,15 @@ void LeastMemory::for_each_branch(int mode, int i, int l, Use use) const {
   for (int t = 0; t < static_cast<int>(chain_.links[i].tapes.size()); ++t) {
     const double cost = bounds_.forward(kPlain, i, i + 1) + chain_.links[i].tapes[t].backward_cost;
     if (l == i) {
-      use(Branch{.tape = t, .least = bounds_.single(mode, i, t), .cost = cost});
+      use(LeastBranch{.tape = t, .least = bounds_.single(mode, i, t), .cost = cost});
     } else {
-      use(Branch{.tape = t, .least = std::max(bounds_.keep_tape(mode, i, l, t), bounds_.tape(mode, i, t) + at(mode, i + 1, l)),
+      use(LeastBranch{.tape = t, .least = std::max(bounds_.keep_tape(mode, i, l, t), bounds_.tape(mode, i, t) + at(mode, i + 1, l)),
                  .cost = cost + cost_[pair_index(length, i + 1, l)]});
     }
   }
   for (int j = i + 1; j <= l; ++j) {
     const int64_t held = chain_.boundary[j] + bounds_.residues(mode, i, j - 1);
-    use(Branch{.boundary = j, .least = std::max({bounds_.advance(mode, i, j, l), held + at(mode, j, l), at(mode, i, j - 1)}),
+    use(LeastBranch{.boundary = j, .least = std::max({bounds_.advance(mode, i, j, l), held + at(mode, j, l), at(mode, i, j - 1)}),
                .cost = bounds_.forward(kPlain, i, j) + cost_[pair_index(length, j, l)] + cost_[pair_index(length, i, j - 1)]});
   }
 }
@@ -82,8 +82,8 @@ void LeastMemory::fill(int mode) {
         cost_[pair_index(length, i, l)] = cost_[pair_index(length, end - (l - i), end)];
         continue;
       }
-      Branch best{.least = std::numeric_limits<int64_t>::max()};
-      for_each_branch(mode, i, l, [&](const Branch& branch) {
+      LeastBranch best{.least = std::numeric_limits<int64_t>::max()};
+      for_each_branch(mode, i, l, [&](const LeastBranch& branch) {
         if (branch.least < best.least || (branch.least == best.least && branch.cost < best.cost)) best = branch;
       });
       least_[mode + 1][pair_index(length, i, l)] = best.least;
@@ -99,8 +99,8 @@ std::vector<Action> LeastMemory::plan(int64_t memory) const {
 }
 
 void LeastMemory::trace(int i, int l, int64_t memory, std::vector<Action>& list) const {
-  Branch best{.cost = std::numeric_limits<double>::infinity()};
-  for_each_branch(kPlain, i, l, [&](const Branch& branch) {
+  LeastBranch best{.cost = std::numeric_limits<double>::infinity()};
+  for_each_branch(kPlain, i, l, [&](const LeastBranch& branch) {
     if (branch.least <= memory && branch.cost < best.cost) best = branch;
   });
   if (best.boundary < 0) {

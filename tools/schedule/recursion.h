@@ -85,7 +85,7 @@ class LeastMemory {
   std::vector<Action> plan(int64_t memory) const;
 
  private:
-  struct Branch {
+  struct LeastBranch {
     int boundary = -1, tape = -1;  // advance to a boundary, or keep a tape
     int64_t least = 0;
     double cost = 0;

@@ -81,16 +81,13 @@ uint64_t revolve_split(uint64_t steps, uint64_t slots) {
   return std::min(revolve_reach(slots, repeats - 1), steps - revolve_reach(slots - 1, repeats - 1));
 }
 
-// The slots asked for, or the largest number whose plan fits.
+// With the slots asked for, or the cheapest of all that fit: on unlike links fewer slots may do less work. Where nothing fits, the
+// least that any of them needs is named.
 Schedule schedule_revolve(const Chain& chain, const ScheduleRequest& request) {
   if (request.slots > 0) return plan_with(chain, std::min(request.slots, chain.length()), request.memory_bytes);
   const int most = most_slots(chain, request.memory_bytes);
-  Schedule best = plan_with(chain, most, request.memory_bytes);
-  for (int slots = most - 1; slots >= 1 && !best.feasible; --slots) {
-    best = better_plan(std::move(best), plan_with(chain, slots, request.memory_bytes));
-  }
-  // Where nothing fits, the least that any of them needs is named.
-  for (int slots = most + 1; slots <= chain.length() && !best.feasible; ++slots) {
+  Schedule best;
+  for (int slots = 1; slots <= chain.length() && (slots <= most || !best.feasible); ++slots) {
     best = better_plan(std::move(best), plan_with(chain, slots, request.memory_bytes));
   }
   return best;

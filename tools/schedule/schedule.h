@@ -17,7 +17,7 @@ struct ScheduleRequest {
   uint64_t unit = 0;                   // bytes per memory unit of `optimal`: a hint; 0 lets it choose aligned units
   int k = 0;                           // every-k: links per segment; sqrt: segments; chen-recursive: boundaries kept per
                                        // level; 0: the strategy chooses
-  int slots = 0;                       // revolve: checkpoints, the input's included; 0: as many as fit
+  int slots = 0;                       // revolve: checkpoints, the input's included; 0: the cheapest number that fits
   DiskLevel disk = {};                 // multistage, h-revolve; no bytes: none
   bool residues = true;                // optimal: use DESIGN 5 where the chain lists residues
   bool as_published = false;           // optimal: Rotor's recursion with its hole

@@ -152,9 +152,8 @@ class Training {
   // --init, else the weights beside the config.json that the recipe names; "": drawn from the seed, or resumed.
   std::string initial_weights() const {
     if (!options_.init.empty() || !options_.resume.empty()) return options_.init;
-    const auto* model = std::get_if<Gpt2Model>(&recipe_.model);
-    if (model == nullptr || model->huggingface_folder.empty()) return "";
-    const std::string weights = model->huggingface_folder + "/model.safetensors";
+    if (recipe_.huggingface_folder.empty()) return "";
+    const std::string weights = recipe_.huggingface_folder + "/model.safetensors";
     return is_file(weights) ? weights : "";
   }
 
@@ -246,8 +245,7 @@ class Training {
   void save() { save_snapshot(trainer_, recipe_, options_.save); }
 
   void show_sample() {
-    const auto* model = std::get_if<Gpt2Model>(&recipe_.model);
-    if (model == nullptr || model->vocab_size != 256 || recipe_.data.kind != DataSource::Kind::kText) return;
+    if (describe_model(recipe_.model).vocabulary != 256 || recipe_.data.kind != DataSource::Kind::kText) return;
     std::string text;
     require(sample_bytes(trainer_, "\n", 300, 0.8, text));
     const auto is_shown = [](char c) { return c == '\n' || (c >= ' ' && c <= '~'); };

@@ -21,20 +21,12 @@ const std::vector<std::string>& snapshot_files() {
 
 void save_snapshot(const Trainer& trainer, const Recipe& recipe, const std::string& folder) {
   const json canonical = json::parse(canonical_recipe(recipe));
-  json config = canonical.at("model");
-  config.erase("huggingface");  // where the model came from; the snapshot stands by itself
-  if (config.at("family") == "gpt2") {
-    config.erase("family");
-    config["model_type"] = "gpt2";
-    config["architectures"] = {"GPT2LMHeadModel"};
-    config["activation_function"] = "gelu_new";
-  }
   const json training = {{"format", kSnapshotFormat}, {"plan_format", kPlanFormat}, {"step", trainer.step},
                          {"kernel_set", trainer.backend->kernel_set()}, {"backend", trainer.backend->rules->name}, {"recipe", canonical}};
   SnapshotDirectory snapshot(folder);
   write_state(trainer, snapshot.file("model.safetensors"), StatePart::kModel, {{"format", "pt"}});
   write_state(trainer, snapshot.file("optimizer.safetensors"), StatePart::kOptimizer, {});
-  write_file(snapshot.file("config.json"), config.dump(1) + "\n");
+  write_file(snapshot.file("config.json"), model_config(recipe.model).dump(1) + "\n");
   write_file(snapshot.file("training.json"), training.dump(1) + "\n");
   snapshot.commit();
 }

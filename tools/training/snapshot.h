@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "lib/trainer.h"
-#include "tools/formats/recipe.h"
+#include "tools/recipes/recipe.h"
 
 namespace reprise {
 

@@ -8,7 +8,6 @@
 #include "lib/cpu/cpu_backend.h"
 #include "lib/cpu/gemm_tile.h"
 #include "tests/ops/kernel_judge.h"
-#include "tests/ops/plant.h"
 
 namespace {
 
@@ -47,7 +46,7 @@ int main(int argc, char** argv) {
   const size_t part = std::strtoul(argv[1], nullptr, 10), parts = std::strtoul(argv[2], nullptr, 10);
   Count count, baseline, mutant;
   Backend wrong = kCpuBackend;
-  plant<Op::kAdd, Pass::kForward, float, wrong_add>(wrong);
+  wrong.set<AddForward, float, wrong_add>();
   if (!select_gemm_tile(GemmTileChoice::kPortable).ok()) return 2;
   const std::vector<KernelCase> cases = kernel_cases();
   for (size_t i = part; i < cases.size(); i += parts) {

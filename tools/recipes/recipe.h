@@ -1,48 +1,17 @@
 // The recipe: one JSON file that says what to train, on what data, with which optimizer, inside which budget.
 // Every key is checked here, once, so that nothing behind this door meets an unknown field or an impossible shape.
-// It must not know how a model is built, how a schedule is found or where a byte lives.
+// The recipe stands above the models, whose families read and write their own fields, and below everything that plans or trains.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <variant>
 #include <vector>
 
+#include "tools/formats/text.h"
+#include "tools/models/models.h"
+
 namespace reprise {
-
-// torchvision's ResNet: stage i has `units[i]` units of `width << i` channels (bottleneck: four times that at the
-// output).
-struct ResNetModel {
-  enum class Block { kBasic, kBottleneck };
-  enum class Stem { kCifar, kImagenet };  // 3x3/1 without a pool | 7x7/2 and a 3x3/2 max pool
-  Block block = Block::kBasic;
-  std::vector<int> units = {3, 3, 3};  // three or four stages
-  int width = 16;                      // default: 16 behind the cifar stem, 64 behind the imagenet stem
-  Stem stem = Stem::kCifar;
-  int classes = 10;
-  int image_height = 0, image_width = 0, image_channels = 0;  // "image": [H, W, C], required
-  bool operator==(const ResNetModel&) const = default;
-};
-
-// Hugging Face's GPT2Config: its names, its defaults. The activation is always gelu_new (the tanh form).
-struct Gpt2Model {
-  int vocab_size = 50257;
-  int n_positions = 1024;
-  int n_embd = 768;
-  int n_layer = 12;
-  int n_head = 12;
-  int n_inner = 3072;  // null or absent in the file: 4 * n_embd
-  double resid_pdrop = 0.1, embd_pdrop = 0.1, attn_pdrop = 0.1;
-  double layer_norm_epsilon = 1e-5;
-  double initializer_range = 0.02;
-  bool tie_word_embeddings = true;
-  std::string huggingface_folder;  // absolute; the folder whose config.json was read, else empty
-  bool operator==(const Gpt2Model&) const = default;
-};
-
-using Model = std::variant<ResNetModel, Gpt2Model>;
 
 struct DataSource {
   // kNone: the recipe has no "data". It can be planned, not trained.
@@ -55,6 +24,18 @@ struct DataSource {
   int crop = 0;                   // pixels of zero padding before a random crop back to the image's size
   int token_bytes = 2;            // 2 | 4, for kTokens
   bool operator==(const DataSource&) const = default;
+};
+
+// Every kind's word in a recipe, and which inputs of models it can feed.
+struct DataKind {
+  const char* word;
+  DataSource::Kind kind;
+  bool images, tokens;
+};
+constexpr DataKind kDataKinds[] = {
+    {"idx", DataSource::Kind::kIdx, true, false},         {"image_folder", DataSource::Kind::kImageFolder, true, false},
+    {"tensors", DataSource::Kind::kTensors, true, false}, {"tokens", DataSource::Kind::kTokens, false, true},
+    {"text", DataSource::Kind::kText, false, true},       {"synthetic", DataSource::Kind::kSynthetic, true, true},
 };
 
 // torch.optim's definitions and defaults.
@@ -90,7 +71,7 @@ struct LrSchedule {
 struct ScheduleRecipe {
   std::string strategy = "optimal";  // one of schedule.h's strategy_names()
   int k = 0;                         // every-k: links in a segment. 0 = not given
-  int slots = 0;                     // revolve: checkpoints, the input's included. 0 = as many as the budget holds
+  int slots = 0;                     // revolve: checkpoints, the input's included. 0 = the cheapest number that fits
   std::string policy;                // policy: its name
   bool residues = true;              // optimal, h-revolve: false is Rotor's class
   uint64_t disk_bytes = 0;           // h-revolve, multistage: "disk", what may lie there at once. 0 = none
@@ -103,9 +84,10 @@ struct Recipe {
   enum class BackendChoice { kCpu, kCuda, kAuto };
   std::string name;  // letters, digits, '.', '_', '-'; default: the file's name without its ending
   Model model;       // required
+  std::string huggingface_folder;  // absolute; the folder whose config.json was read, and may hold weights; else empty
   DataSource data;
   int batch = 0;      // samples in one micro-batch; required
-  int sequence = 0;   // tokens in one sample; default the model's n_positions; 0 for image models
+  int sequence = 0;   // tokens in one sample; default the model's longest; 0 for image models
   int accumulate = 1;  // micro-batches in one step
   Dtype dtype = Dtype::kF32;
   OptimizerRecipe optimizer;
@@ -135,13 +117,5 @@ void check_recipe(const Recipe& recipe, const std::string& file);
 // JSON with sorted keys, absolute paths and every default written out; parse_recipe reads it back to an equal Recipe,
 // needing no other file.
 std::string canonical_recipe(const Recipe& recipe);
-
-// "512MiB", "1.5GiB", "700KB", "123": KiB MiB GiB TiB are powers of 1024, KB MB GB TB of 1000; a fraction of a byte is
-// dropped. From 1 to 2^63 - 1. Throws UserError whose line starts with `field`.
-uint64_t parse_bytes(const std::string& text, const std::string& field = "bytes");
-
-// True where the whole `name` matches `pattern`, in which '*' stands for any text, dots too, and '?' for any one
-// character.
-bool matches_pattern(const std::string& pattern, const std::string& name);
 
 }  // namespace reprise

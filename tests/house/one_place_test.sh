@@ -1,0 +1,40 @@
+#!/bin/sh
+# A family of models and a kind of data stand where CONTRIBUTING.md says, and nowhere else in the tools. Tests may name them.
+# It first proves on a tree of its own that it sees each fault.
+set -eu
+cd "$(dirname "$0")/../.."
+
+# uses PATTERN PLACES: lines of the tools that match, outside of PLACES and of comments.
+uses() { grep -rnE --include='*.h' --include='*.cpp' "$1" tools | grep -vE "^($2):" | grep -vE '^[^:]*:[0-9]+: *//' | sed 's/^/not its place: /' || true; }
+
+faults() {
+  for header in tools/models/*.h; do
+    family=$(sed -nE 's/^struct ([A-Za-z0-9]+Model) \{.*/\1/p' "$header")
+    [ -z "$family" ] || uses "\\b$family\\b" "tools/models/($(basename "$header" .h)\\.(h|cpp)|models\\.h)"
+    word=$(sed -nE 's/.*kFamily = "([a-z0-9]+)".*/\1/p' "$header")
+    [ -z "$word" ] || uses "\"$word\"" "$header"
+  done
+  # kText is also asked for by the training program, which shows a sample of text.
+  uses 'DataSource::Kind::k(Idx|ImageFolder|Tensors|Tokens|Synthetic)\b' 'tools/recipes/(recipe\.h|data_section\.cpp)|tools/data/[a-z_]+\.(h|cpp)'
+}
+
+[ "$(grep -lE 'kFamily = ' tools/models/*.h | wc -l)" -ge 2 ] || { echo "one_place: the families were not found" >&2; exit 1; }
+found=$(faults)
+if [ -n "$found" ]; then printf '%s\n' "$found" >&2; exit 1; fi
+
+# Would it see one?
+tree=$(mktemp -d)
+trap 'rm -rf "$tree"' EXIT
+mkdir -p "$tree/tools/models" "$tree/tools/training"
+cp tools/models/*.h "$tree/tools/models"
+cd "$tree"
+try() {  # LINE: one fault must be found
+  printf '%s\n' "$1" >tools/training/a.cpp
+  [ "$(faults | wc -l)" = 1 ] || { echo "one_place: does not see $1" >&2; exit 1; }
+}
+[ -z "$(faults)" ] || { echo "one_place: sees faults where there are none" >&2; exit 1; }
+try 'const auto* model = std::get_if<Gpt2Model>(&recipe.model);'
+try 'std::get<ResNetModel>(recipe.model).classes;'
+try 'if (config.at("family") == "gpt2") return;'
+try 'if (recipe.data.kind == DataSource::Kind::kIdx) return;'
+echo "families and kinds of data stand in one place"

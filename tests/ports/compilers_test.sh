@@ -1,0 +1,48 @@
+#!/bin/sh
+# Compilers: kernels built by g++ and by clang write the same bits, on every case of the table and at every vector level.
+# Here because the kernel set's id does not name the compiler. Most kernels' files are left out, for they take clang over a minute:
+# `make compilers` compares all of them. BUILD names the output folder, CXX the first compiler; without the other one it says so and passes.
+set -eu
+cd "$(dirname "$0")/../.."
+build=${BUILD:-build}
+compiler=${CXX:-g++}
+kernels=${KERNELS:-elementwise optimizer layer_norm batch_norm grad_norm loss_head embedding dropout conv_source gemm_tile_portable}
+fail() { echo "compilers: $1" >&2; exit 1; }
+case $compiler in *clang*) others=g++ ;; *) others="clang++-14 clang++" ;; esac
+for other in $others; do command -v "$other" >/dev/null 2>&1 && break; other=; done
+if [ -z "$other" ]; then echo "skipped: no compiler beside $compiler here (package clang-14)"; exit 0; fi
+if nm "$build/libreprise.a" 2>/dev/null | grep -q __asan_; then echo "skipped: the sanitizers' build is compared without them"; exit 0; fi
+
+out=$build/other-compiler
+mkdir -p "$out"
+make_quietly() { env MAKEFLAGS= make -s -j"$(nproc)" SANITIZE= "$@" >"$out/make.log" 2>&1 || { cat "$out/make.log" >&2; exit 1; }; }
+printer=$build/tests/ports/other_cpu/print_kernel_bits.o
+make_quietly BUILD="$build" CXX="$compiler" "$build/libjudges.a" "$build/libreprise.a" "$printer"
+if [ "$kernels" = all ]; then
+  objects=$out/libreprise.a
+else
+  objects=$(for kernel in $kernels; do echo "$out/lib/cpu/$kernel.o"; done)
+fi
+make_quietly BUILD="$out" CXX="$other" $objects
+
+# Objects stand before the library: its own of the same name are then left out.
+print_bits() {  # PROGRAM OBJECTS
+  program=$1; shift
+  $compiler "$printer" "$@" "$build/libjudges.a" "$build/libreprise.a" -o "$program" -lpthread || fail "$program does not link"
+  "$program" >"$program.txt" || fail "$program ends with $?"
+}
+print_bits "$out/one"
+print_bits "$out/two" $objects
+[ "$(wc -l <"$out/one.txt")" -gt 1000 ] || fail "$(wc -l <"$out/one.txt") cases were run"
+cmp -s "$out/one.txt" "$out/two.txt" || {
+  diff "$out/one.txt" "$out/two.txt" | sed -n 's/^< \(.*\) .*/\1/p' | head -n 20 >&2
+  fail "$compiler and $other write other bits in $(diff "$out/one.txt" "$out/two.txt" | grep -c '^<') cases"
+}
+
+# A compiler that fuses nothing is noticed.
+if grep -q /avx2 "$out/one.txt"; then
+  $compiler -std=c++20 -O1 -I. -fno-math-errno -ffp-contract=off -c lib/cpu/elementwise.cpp -o "$out/unfused.o"
+  print_bits "$out/three" "$out/unfused.o"
+  ! cmp -s "$out/one.txt" "$out/three.txt" || fail "kernels without fused multiply-adds have the same bits: nothing is compared"
+fi
+echo "$compiler and $other: the same bits in $(wc -l <"$out/one.txt") cases ($kernels)"

@@ -1,0 +1,60 @@
+// The recipe of recipe_options.h.
+#include "tools/commands/recipe_options.h"
+
+#include <iostream>
+#include <memory>
+
+#include "lib/reprise.h"
+#include "tools/doctor.h"
+#include "tools/formats/error.h"
+#include "tools/planning/backends.h"
+#include "tools/profiling/profile.h"
+
+namespace reprise {
+
+void RecipeOptions::add_to(CLI::App& app) {
+  app.add_option("RECIPE", recipe, "recipe file (JSON)")->required();
+  app.add_option("--budget", budget, "bytes of the whole arena: an integer or 7GiB, 512MiB; overrides the recipe's");
+}
+
+void RecipeOptions::add_schedule_to(CLI::App& app) {
+  app.add_option("--schedule,--strategy", strategy, "one of: none every-k sqrt revolve multistage h-revolve optimal ...; overrides the recipe's");
+  app.add_option("--disk", disk, "h-revolve, multistage: bytes that may lie on disk; overrides the recipe's");
+  app.add_option("--k", k, "every-k: links per segment")->check(integer_from(1, kMostLinks));
+  app.add_option("--policy", policy, "policy: dots, linear, attention-core, drop-bn-relu, ops:OP,... or names:PATTERN,...");
+}
+
+void RecipeOptions::add_profile_to(CLI::App& app, const Port& port) {
+  board = &port;
+  app.add_option("--profile", profile, "file of `reprise profile`: measured costs, so that step times are predicted");
+}
+
+Recipe RecipeOptions::read() const {
+  Recipe result = read_recipe(recipe);
+  if (budget) {
+    result.budget_bytes = parse_bytes(*budget, "--budget");
+    result.feature_map_budget_bytes.reset();
+  }
+  // The recipe's parameters belong to the recipe's strategy.
+  if (!strategy.empty() && strategy != result.schedule.strategy) {
+    result.schedule = {};
+    result.schedule.strategy = strategy;
+  }
+  if (!disk.empty()) result.schedule.disk_bytes = disk_bytes_of(disk);
+  if (k != 0) result.schedule.k = k;
+  if (!policy.empty()) result.schedule.policy = policy;
+  check_recipe(result, recipe);
+  return result;
+}
+
+SolvedModel RecipeOptions::solve() const {
+  const Recipe read_recipe = read();
+  if (profile.empty()) return solve_model(read_recipe);
+  const auto measured = std::make_shared<const Profile>(read_profile(profile));
+  const Status kernels = board->set_up_kernels();
+  const std::string warning = kernels.ok() ? profile_mismatch(*measured, cpu_backend().kernel_set(), usable_processors()) : kernels.message;
+  if (!warning.empty()) std::cerr << "warning: " << warning << "\n";
+  return solve_model(read_recipe, costs_of(measured));
+}
+
+}  // namespace reprise

@@ -1,0 +1,29 @@
+// What plan, profile, fit, compare, audit, chain and name share: a recipe, and what the command line overrides in it.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "tools/commands/command.h"
+#include "tools/planning/planner.h"
+
+namespace reprise {
+
+struct RecipeOptions {
+  std::string recipe, strategy, profile, disk;
+  std::optional<std::string> budget;
+  int k = 0;
+  std::string policy;
+  const Port* board = nullptr;  // whose kernels a profile is compared with
+
+  void add_to(CLI::App& app);  // the recipe and --budget
+  void add_schedule_to(CLI::App& app);
+  void add_profile_to(CLI::App& app, const Port& port);
+
+  // The recipe with its overrides, checked again. Throws UserError.
+  Recipe read() const;
+  // Its model with its links solved; with a profile's costs where one is given, and a warning where it is of another machine.
+  SolvedModel solve() const;
+};
+
+}  // namespace reprise

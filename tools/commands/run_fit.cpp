@@ -1,0 +1,51 @@
+// `reprise fit`: does the recipe fit a budget, and which is the smallest that it fits?
+#include <iostream>
+#include <memory>
+
+#include "tools/commands/recipe_options.h"
+#include "tools/formats/error.h"
+#include "tools/formats/text.h"
+#include "tools/writing/report.h"
+
+namespace reprise {
+
+namespace {
+
+int run_fit(const RecipeOptions& options, bool as_json) {
+  const SolvedModel model = options.solve();
+  if (!model.recipe.budget_bytes && !model.recipe.feature_map_budget_bytes) {
+    throw UserError(options.recipe + ": budget: fit needs one; give --budget B, or \"budget\" in the recipe");
+  }
+  const ScheduleRequest request = request_of(model);
+  PlannedModel planned = plan_model(model, request);
+  if (planned.fits) planned.smallest_budget_bytes = smallest_budget(model, request);
+  nlohmann::json answer = {{"fits", planned.fits}};
+  answer["predicted_seconds"] = planned.fits && planned.predicted_seconds ? nlohmann::json(*planned.predicted_seconds) : nlohmann::json(nullptr);
+  answer["smallest_budget"] = planned.smallest_budget_bytes == 0 ? nlohmann::json(nullptr) : nlohmann::json(planned.smallest_budget_bytes);
+  answer["planned_bytes"] = planned.fits ? nlohmann::json(planned.plan.arena_bytes) : nlohmann::json(nullptr);
+  if (as_json) print_json(answer);
+  if (!planned.fits) {
+    std::cerr << does_not_fit_message(model, planned, request) << "\n";
+    return UserError::kDoesNotFit;
+  }
+  if (!as_json) std::cout << summary_of(model, planned) << "\n  smallest budget " << bytes_text(planned.smallest_budget_bytes) << "\n";
+  return 0;
+}
+
+}  // namespace
+
+Command add_fit(CLI::App& app, const Port& port) {
+  struct FitOptions {
+    RecipeOptions recipe;
+    bool json = false;
+  };
+  const auto options = std::make_shared<FitOptions>();
+  CLI::App* parser = app.add_subcommand("fit", "does the recipe fit a budget? exit status 0 or 3, the smallest budget that does");
+  options->recipe.add_to(*parser);
+  options->recipe.add_schedule_to(*parser);
+  options->recipe.add_profile_to(*parser, port);
+  parser->add_flag("--json", options->json);
+  return {parser, [options] { return run_fit(options->recipe, options->json); }};
+}
+
+}  // namespace reprise

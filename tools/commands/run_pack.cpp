@@ -1,0 +1,38 @@
+// `reprise pack`: buffers with lifetimes into one block of memory, as other people's benchmarks state the problem.
+#include <iostream>
+#include <memory>
+
+#include "tools/commands/command.h"
+#include "tools/layout/pack_command.h"
+
+namespace reprise {
+
+namespace {
+
+int run_pack_command(const PackRequest& request, bool as_json) {
+  const nlohmann::json report = run_pack(request);
+  if (as_json) {
+    std::cout << report.dump() << "\n";
+  } else {
+    std::cout << describe_pack(report, request.capacity) << "\n";
+  }
+  return report.at("feasible").get<bool>() ? 0 : UserError::kDoesNotFit;
+}
+
+}  // namespace
+
+Command add_pack(CLI::App& app) {
+  struct PackOptions {
+    PackRequest request;
+    bool json = false;
+  };
+  const auto options = std::make_shared<PackOptions>();
+  CLI::App* parser = app.add_subcommand("pack", "pack buffers with lifetimes (CSV: id,lower,upper,size)");
+  parser->add_option("PROBLEM", options->request.problem_path, "CSV file")->required();
+  parser->add_option("--capacity", options->request.capacity, "bytes that must suffice; default: as few as can be")->check(integer_from(1));
+  parser->add_option("-o,--output", options->request.output_path, "CSV file with a column of offsets");
+  parser->add_flag("--json", options->json);
+  return {parser, [options] { return run_pack_command(options->request, options->json); }};
+}
+
+}  // namespace reprise

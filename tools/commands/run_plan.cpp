@@ -1,0 +1,82 @@
+// `reprise plan`: DIR/plan.h and DIR/manifest.json for a recipe.
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <iostream>
+#include <memory>
+
+#include "tools/commands/recipe_options.h"
+#include "tools/formats/error.h"
+#include "tools/formats/output_file.h"
+#include "tools/planning/backends.h"
+#include "tools/writing/plan_header.h"
+#include "tools/writing/report.h"
+
+namespace reprise {
+
+namespace {
+
+bool holds(const std::string& path, const std::string& text) {
+  struct stat status;
+  return ::stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode) && read_file(path) == text;
+}
+
+// All of them or none; one that holds its text already is only touched, so that make sees it as made.
+void write_files(const std::vector<std::pair<std::string, std::string>>& files) {
+  try {
+    for (const auto& [path, text] : files) {
+      if (!holds(path, text)) write_file(path + ".tmp", text);
+    }
+  } catch (const UserError&) {
+    for (const auto& [path, text] : files) ::unlink((path + ".tmp").c_str());
+    throw;
+  }
+  for (const auto& [path, text] : files) {
+    const bool done = holds(path, text) ? ::utimensat(AT_FDCWD, path.c_str(), nullptr, 0) == 0 : std::rename((path + ".tmp").c_str(), path.c_str()) == 0;
+    if (!done) throw UserError(path + ": cannot be replaced: " + std::strerror(errno));
+  }
+}
+
+void make_folders(const std::string& path) {
+  if (path.empty()) throw UserError("--output: must be a folder, not \"\"");
+  for (size_t slash = path.find('/', 1);; slash = path.find('/', slash + 1)) {
+    const std::string folder = path.substr(0, slash);
+    if (::mkdir(folder.c_str(), 0777) != 0 && errno != EEXIST) throw UserError(folder + ": cannot be made: " + std::strerror(errno));
+    if (slash == std::string::npos) return;
+  }
+}
+
+int run_plan(const RecipeOptions& options, const std::string& folder) {
+  const SolvedModel model = options.solve();
+  const ScheduleRequest request = request_of(model);
+  const PlannedModel planned = plan_model(model, request);
+  if (!planned.fits) throw UserError(does_not_fit_message(model, planned, request), UserError::kDoesNotFit);
+  const std::string summary = summary_of(model, planned);
+  make_folders(folder);
+  write_files({{folder + "/manifest.json", manifest_of(model, planned).dump(1) + "\n"},
+               {folder + "/plan.h", plan_header(planned.plan, backend_of(model.recipe), canonical_recipe(model.recipe), summary)}});
+  std::cerr << summary << "\n";
+  return 0;
+}
+
+}  // namespace
+
+Command add_plan(CLI::App& app, const Port& port) {
+  struct PlanOptions {
+    RecipeOptions recipe;
+    std::string folder;
+  };
+  const auto options = std::make_shared<PlanOptions>();
+  CLI::App* parser = app.add_subcommand("plan", "write DIR/plan.h and DIR/manifest.json for a recipe");
+  options->recipe.add_to(*parser);
+  options->recipe.add_schedule_to(*parser);
+  options->recipe.add_profile_to(*parser, port);
+  parser->add_option("-o,--output", options->folder, "folder")->required();
+  return {parser, [options] { return run_plan(options->recipe, options->folder); }};
+}
+
+}  // namespace reprise

@@ -1,0 +1,116 @@
+// `reprise schedule`: one strategy on a chain file, or on a chain of equal steps.
+#include <cmath>
+#include <iostream>
+#include <memory>
+
+#include "tools/commands/command.h"
+#include "tools/formats/error.h"
+#include "tools/formats/output_file.h"
+#include "tools/formats/text.h"
+#include "tools/layout/chain_layout.h"
+#include "tools/planning/planner.h"
+#include "tools/schedule/chain_json.h"
+#include "tools/schedule/schedule_command.h"
+
+namespace reprise {
+
+namespace {
+
+struct ScheduleOptions {
+  std::string chain, memory, strategy = "optimal", actions, policy, disk;
+  std::optional<double> write_cost, read_cost;
+  uint64_t unit = 0;
+  int k = 0;
+  bool no_residues = false, as_published = false, json = false;
+  UnitChainRequest unit_chain;
+  bool is_unit_chain = false;
+};
+
+int run_unit_chain(ScheduleOptions& options) {
+  options.unit_chain.strategy = options.strategy;
+  options.unit_chain.write_cost = options.write_cost;
+  options.unit_chain.read_cost = options.read_cost;
+  if (!options.disk.empty()) options.unit_chain.disk = disk_bytes_of(options.disk);
+  const nlohmann::ordered_json answer = answer_unit_chain(options.unit_chain);
+  if (options.json) {
+    std::cout << answer.dump() << "\n";
+  } else {
+    for (const auto& [key, value] : answer.items()) std::cout << key << " " << value.dump() << "\n";
+  }
+  return 0;
+}
+
+DiskLevel disk_of(const ScheduleOptions& options) {
+  const auto cost = [&options](const std::optional<double>& given, const char* name) {
+    if (given && options.disk.empty()) throw UserError("schedule: " + std::string(name) + ": needs --disk D", UserError::kUsage);
+    if (given && (!std::isfinite(*given) || *given < 0)) throw UserError("schedule: " + std::string(name) + ": must be a number >= 0");
+    return given.value_or(0);
+  };
+  const DiskLevel disk = {0, cost(options.write_cost, "--write-cost"), cost(options.read_cost, "--read-cost")};
+  if (options.disk.empty()) return disk;
+  return {disk_bytes_of(options.disk), disk.write_cost, disk.read_cost};
+}
+
+int run_schedule(ScheduleOptions& options) {
+  if (options.is_unit_chain && !options.chain.empty()) throw UserError("schedule: --steps: a chain file has its own; give one of them", UserError::kUsage);
+  if (options.is_unit_chain) return run_unit_chain(options);
+  if (options.chain.empty()) throw UserError("schedule: CHAIN.json: give a chain file, or --steps L", UserError::kUsage);
+  if (!options.policy.empty() || options.strategy == kPolicy) {
+    throw UserError("schedule: --policy: a chain file names no values; give a recipe to `reprise plan` or `compare`", UserError::kUsage);
+  }
+  if (options.memory.empty()) throw UserError("schedule: --memory: give the bytes that the chain may use", UserError::kUsage);
+  const Chain chain = read_chain(options.chain);
+  ScheduleRequest request;
+  request.strategy = options.strategy;
+  request.memory_bytes = parse_bytes(options.memory, "--memory");
+  request.disk = disk_of(options);
+  request.unit = options.unit;
+  request.k = options.k;
+  request.slots = static_cast<int>(std::min<uint64_t>(options.unit_chain.slots.value_or(0), kMostLinks));
+  request.residues = !options.no_residues;
+  request.as_published = options.as_published;
+  const ScheduleAnswer answer = answer_schedule(chain, request, [](const Chain& c, const std::vector<Action>& actions) {
+    const ChainLayout layout = layout_chain(c, actions);
+    return LayoutFigures{layout.packed_bytes, layout.move_bytes};
+  });
+  if (!options.actions.empty() && answer.schedule.feasible) write_file(options.actions, actions_as_jsonl(answer.schedule.actions));
+  if (options.json) {
+    std::cout << answer.json.dump() << "\n";
+  } else {
+    for (const auto& [key, value] : answer.json.items()) std::cout << key << " " << value.dump() << "\n";
+  }
+  if (answer.schedule.feasible) return 0;
+  std::cerr << options.chain << ": --memory " << options.memory << " does not fit strategy \"" << request.strategy << "\"";
+  if (answer.schedule.smallest_memory != 0) std::cerr << "; the smallest that does is " << answer.schedule.smallest_memory;
+  std::cerr << "\n";
+  return UserError::kDoesNotFit;
+}
+
+}  // namespace
+
+Command add_schedule(CLI::App& app) {
+  const auto options = std::make_shared<ScheduleOptions>();
+  CLI::App* parser = app.add_subcommand("schedule", "schedule a chain file, or a chain of equal steps");
+  parser->add_option("CHAIN", options->chain, "chain file (JSON)");
+  parser->add_option("--memory", options->memory, "bytes, the chain's input included");
+  parser->add_option("--strategy,--schedule", options->strategy, "default optimal");
+  parser->add_option("--unit", options->unit, "bytes per memory unit: a hint")->check(integer_from(1));
+  parser->add_option("--k", options->k, "every-k: links per segment")->check(integer_from(1, kMostLinks));
+  parser->add_option("--policy", options->policy, "refused here: a policy needs a recipe's values, see plan and compare");
+  parser->add_flag("--no-residues", options->no_residues, "optimal: Rotor's class");
+  parser->add_flag("--as-published", options->as_published, "optimal: Rotor's recurrence as printed");
+  parser->add_option("--actions", options->actions, "write the actions to this file, one JSON object a line");
+  parser->add_flag("--json", options->json);
+  CLI::Option* steps = parser->add_option("--steps", options->unit_chain.steps, "a chain of this many equal steps")->check(integer_from(1, 1000000000));
+  parser->add_option("--slots", options->unit_chain.slots, "revolve: checkpoints, the input's included")->check(integer_from(1));
+  parser->add_option("--ram", options->unit_chain.ram, "h-revolve: checkpoints in memory")->check(integer_from(1));
+  parser->add_option("--disk", options->disk, "h-revolve, multistage: bytes of disk (an integer or 7GiB); with --steps: checkpoints on disk");
+  parser->add_option("--write-cost", options->write_cost, "of one byte to disk, in the chain's unit; with --steps: of one checkpoint");
+  parser->add_option("--read-cost", options->read_cost, "of one byte from disk; with --steps: of one checkpoint");
+  return {parser, [options, steps] {
+            options->is_unit_chain = steps->count() > 0;
+            return run_schedule(*options);
+          }};
+}
+
+}  // namespace reprise

@@ -1,0 +1,50 @@
+// What a family of models gives, so that data, training and recipes ask for facts and never for a family's own fields.
+// A family is a struct of its recipe fields, in one header and one source of this folder, and one line in models.h. It has
+//   static constexpr const char* kFamily           the word after "family" in a recipe
+//   static constexpr HuggingFaceNames kHuggingFace
+//   static F read(const JsonFields&)               checks every field by itself; throws UserError
+//   nlohmann::json write() const                   every field, which read() reads back to an equal F
+//   ModelDescription describe() const
+//   void check(const RecipeRules&, MicroBatch) const   what no single field can say; throws UserError
+//   void build(Graph&, MicroBatch) const           input, labels, layers, cuts and loss
+//   bool operator==
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+namespace reprise {
+
+class Graph;
+class JsonFields;
+
+// What everybody may know of a model.
+struct ModelDescription {
+  enum class Input { kImages, kTokens };
+  Input input = Input::kImages;
+  int image_height = 0, image_width = 0, image_channels = 0;  // of images
+  int classes = 0;                                            // of images
+  int vocabulary = 0;                                         // of tokens
+  int longest_sequence = 0;                                   // of tokens: the most in one sample
+};
+
+struct MicroBatch {
+  int samples;
+  int sequence;  // tokens in a sample; 0 for images
+};
+
+// How transformers' config.json names a model whose fields and weights are laid out like ours; null where it has none such.
+struct HuggingFaceNames {
+  const char* model_type = nullptr;
+  const char* architecture = nullptr;
+};
+
+// Refuses what cannot be, in one line that names the recipe's file and the field.
+struct RecipeRules {
+  const std::string& file;
+  void require(bool condition, const std::string& field, const std::string& reason) const;
+  // A tensor of more than 2^40 elements is refused: up to there every product of bytes stays below 2^64.
+  void require_elements(double elements, const std::string& field, const std::string& tensor) const;
+};
+
+}  // namespace reprise

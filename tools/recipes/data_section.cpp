@@ -1,0 +1,110 @@
+// A recipe's "data".
+#include "tools/formats/json_text.h"
+#include "tools/recipes/sections.h"
+
+namespace reprise {
+namespace {
+
+using nlohmann::json;
+using Kind = DataSource::Kind;
+using Input = ModelDescription::Input;
+
+std::vector<std::string> kinds_that(bool (*gives)(const DataKind&)) {
+  std::vector<std::string> words;
+  for (const DataKind& kind : kDataKinds) {
+    if (gives(kind)) words.emplace_back(kind.word);
+  }
+  return words;
+}
+
+const DataKind* find_kind(Kind wanted) {
+  for (const DataKind& kind : kDataKinds) {
+    if (kind.kind == wanted) return &kind;
+  }
+  return nullptr;  // kNone
+}
+
+void read_kind(const JsonFields& fields, Kind& target) {
+  std::vector<std::string> words;
+  for (const DataKind& kind : kDataKinds) words.emplace_back(kind.word);
+  fields.require_one_of("kind", words);
+  for (const DataKind& kind : kDataKinds) {
+    if (fields.at("kind") == kind.word) target = kind.kind;
+  }
+}
+
+// A number, or one for each channel.
+void read_channel_numbers(const JsonFields& fields, const std::string& key, const FieldRange& range, std::vector<double>& numbers) {
+  if (!fields.has(key)) return;
+  numbers.clear();
+  if (!fields.at(key).is_array()) return numbers.push_back(fields.number_in(key, fields.at(key), range));
+  for (const json& value : fields.list_at(key)) numbers.push_back(fields.number_in(key, value, range));
+  if (numbers.empty()) fields.refuse(key, "must be a number or a list of one number for each channel, not []");
+}
+
+void check_channel_numbers(const std::vector<double>& numbers, const std::string& field, int channels, const RecipeRules& rules) {
+  rules.require(numbers.size() <= 1 || numbers.size() == static_cast<size_t>(channels), field,
+                "must be one number or one for each of the " + std::to_string(channels) + " channels, not a list of " + std::to_string(numbers.size()));
+}
+
+void check_images(const DataSource& data, const ModelDescription& model, const RecipeRules& rules) {
+  check_channel_numbers(data.mean, "data.mean", model.image_channels, rules);
+  check_channel_numbers(data.std, "data.std", model.image_channels, rules);
+  rules.require(data.crop < model.image_height && data.crop < model.image_width, "data.augment.crop",
+                "must be less than the image's height and width, not " + std::to_string(data.crop));
+  rules.require(data.kind != Kind::kTensors || (data.mean.empty() && data.std.empty()), "data.mean",
+                "leave \"mean\" and \"std\" out: \"tensors\" are used as they are");
+  rules.require(data.kind != Kind::kImageFolder || model.image_channels == 1 || model.image_channels == 3, "model.image",
+                "must have 1 or 3 channels for an \"image_folder\", not " + std::to_string(model.image_channels));
+}
+
+}  // namespace
+
+DataSource read_data(const JsonFields& fields, const std::string& folder) {
+  fields.allow_only({"kind", "path", "eval_path", "shuffle", "mean", "std", "augment", "token_bytes"});
+  DataSource data;
+  read_kind(fields, data.kind);
+  fields.read_path("path", folder, data.path);
+  fields.read_path("eval_path", folder, data.eval_path);
+  if (data.path.empty() && data.kind != Kind::kSynthetic) fields.refuse("path", "missing; give the file or folder of the data");
+  fields.read("shuffle", data.shuffle);
+  read_channel_numbers(fields, "mean", kAnyNumber, data.mean);
+  read_channel_numbers(fields, "std", kPositive, data.std);
+  if (fields.has("augment")) {
+    const JsonFields augment = fields.object("augment");
+    augment.allow_only({"flip", "crop"});
+    augment.read("flip", data.flip);
+    augment.read("crop", data.crop, 0, 65536);
+  }
+  fields.read("token_bytes", data.token_bytes, 2, 4);
+  if (data.token_bytes == 3) fields.refuse("token_bytes", "must be 2 or 4, not 3");
+  return data;
+}
+
+void check_data(const DataSource& data, const ModelDescription& model, const RecipeRules& rules) {
+  const DataKind* kind = find_kind(data.kind);
+  if (model.input == Input::kImages) {
+    rules.require(kind == nullptr || kind->images, "data.kind",
+                  "an image model needs " + either_of(kinds_that([](const DataKind& k) { return k.images; })));
+    check_images(data, model, rules);
+  } else {
+    rules.require(kind == nullptr || kind->tokens, "data.kind",
+                  "a language model needs " + either_of(kinds_that([](const DataKind& k) { return k.tokens; })));
+    rules.require(data.mean.empty() && data.std.empty() && !data.flip && data.crop == 0, "data",
+                  "leave \"mean\", \"std\" and \"augment\" out: they are for images");
+  }
+}
+
+json data_json(const DataSource& data) {
+  json value = {{"kind", find_kind(data.kind)->word},
+                {"shuffle", data.shuffle},
+                {"augment", {{"flip", data.flip}, {"crop", data.crop}}},
+                {"token_bytes", data.token_bytes}};
+  if (!data.path.empty()) value["path"] = data.path;
+  if (!data.eval_path.empty()) value["eval_path"] = data.eval_path;
+  if (!data.mean.empty()) value["mean"] = data.mean;
+  if (!data.std.empty()) value["std"] = data.std;
+  return value;
+}
+
+}  // namespace reprise

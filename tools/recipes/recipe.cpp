@@ -1,0 +1,143 @@
+// The recipe as a whole: its outermost keys are read, checked and written here, each section's keys in the section's own file.
+#include "tools/recipes/recipe.h"
+
+#include <filesystem>
+#include <limits>
+
+#include "tools/formats/error.h"
+#include "tools/formats/json_text.h"
+#include "tools/formats/output_file.h"
+#include "tools/recipes/sections.h"
+
+namespace reprise {
+namespace {
+
+using nlohmann::json;
+
+constexpr Word<Recipe::Dtype> kDtypes[] = {{"f32", Recipe::Dtype::kF32}, {"bf16", Recipe::Dtype::kBf16}};
+constexpr Word<Recipe::BackendChoice> kBackends[] = {
+    {"cpu", Recipe::BackendChoice::kCpu}, {"cuda", Recipe::BackendChoice::kCuda}, {"auto", Recipe::BackendChoice::kAuto}};
+
+bool is_name(const std::string& name) {
+  const auto is_word = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+  };
+  if (name.empty() || name.size() > 100 || !is_word(name[0])) return false;
+  for (const char c : name) {
+    if (!is_word(c) && c != '.' && c != '_' && c != '-') return false;
+  }
+  return true;
+}
+
+// The name becomes a folder and an identifier in messages: from any file name, something that is_name accepts.
+std::string name_of_file(const std::string& file) {
+  std::string name = std::filesystem::path(file).stem().string().substr(0, 100);
+  for (char& c : name) {
+    if (!is_name(std::string("a") + c)) c = '_';
+  }
+  return is_name(name) ? name : "recipe";
+}
+
+void read_batch(const JsonFields& fields, Recipe& recipe) {
+  if (!fields.has("batch")) fields.refuse("batch", "missing; give the number of samples in one micro-batch");
+  fields.read("batch", recipe.batch, 1, kMostCount);
+  recipe.sequence = describe_model(recipe.model).longest_sequence;
+  if (recipe.sequence == 0 && fields.has("sequence")) fields.refuse("sequence", "is for language models only; leave it out");
+  fields.read("sequence", recipe.sequence, 1, kMostCount);
+  fields.read("accumulate", recipe.accumulate, 1, kMostCount);
+  fields.read_choice("dtype", recipe.dtype, kDtypes);
+}
+
+void read_training(const JsonFields& fields, Recipe& recipe) {
+  if (fields.has("optimizer")) recipe.optimizer = read_optimizer(fields.object("optimizer"));
+  if (fields.has("lr_schedule")) recipe.lr_schedule = read_lr_schedule(fields.object("lr_schedule"));
+  fields.read("clip_norm", recipe.clip_norm, kPositive);
+  fields.read("gradient_release", recipe.gradient_release);
+  fields.read("freeze", recipe.freeze);
+  if (fields.has_value("lora")) fields.refuse("lora", "is not available yet; leave it out");
+  fields.read("evaluate_every", recipe.evaluate_every, 0, kMostSteps);
+  fields.read("steps", recipe.steps, 1, kMostSteps);
+  if (recipe.lr_schedule.steps == 0 && recipe.lr_schedule.kind == LrSchedule::Kind::kCosine) recipe.lr_schedule.steps = recipe.steps;
+  fields.read("seed", recipe.seed, 0, std::numeric_limits<uint64_t>::max());
+}
+
+void read_memory(const JsonFields& fields, Recipe& recipe) {
+  if (fields.has("schedule")) recipe.schedule = read_schedule(fields);
+  fields.read_bytes("budget", recipe.budget_bytes);
+  fields.read_bytes("feature_map_budget", recipe.feature_map_budget_bytes);
+  fields.read_choice("backend", recipe.backend, kBackends);
+}
+
+}  // namespace
+
+Recipe parse_recipe(const std::string& text, const std::string& file, const std::string& folder) {
+  const json value = parse_json(text, file);
+  const JsonFields fields(value, file, "");
+  fields.allow_only({"name", "model", "data", "batch", "sequence", "accumulate", "dtype", "optimizer", "lr_schedule",
+                     "clip_norm", "gradient_release", "freeze", "lora", "evaluate_every", "steps", "schedule", "budget",
+                     "feature_map_budget", "seed", "backend"});
+  Recipe recipe;
+  recipe.name = name_of_file(file);
+  fields.read("name", recipe.name);
+  if (!fields.has("model")) fields.refuse("model", "missing; give {\"family\": ...} or {\"huggingface\": FOLDER}");
+  recipe.model = read_model(fields.object("model"), folder, recipe.huggingface_folder);
+  if (fields.has("data")) recipe.data = read_data(fields.object("data"), folder);
+  read_batch(fields, recipe);
+  read_training(fields, recipe);
+  read_memory(fields, recipe);
+  if (!is_name(recipe.name)) {
+    fields.refuse("name", "must be 1 to 100 letters, digits, '.', '_' or '-', a letter or digit first, not " + json_shown(recipe.name));
+  }
+  check_recipe(recipe, file);
+  return recipe;
+}
+
+Recipe read_recipe(const std::string& path) {
+  if (std::filesystem::is_directory(path)) throw UserError(path + ": is a folder; give a recipe, a JSON file");
+  return parse_recipe(read_file(path), path, std::filesystem::path(path).parent_path().string());
+}
+
+void check_recipe(const Recipe& recipe, const std::string& file) {
+  const RecipeRules rules{file};
+  check_model(recipe.model, rules, {.samples = recipe.batch, .sequence = recipe.sequence});
+  check_data(recipe.data, describe_model(recipe.model), rules);
+  check_optimizer(recipe.optimizer, rules);
+  check_lr_schedule(recipe.lr_schedule, rules);
+  rules.require(!recipe.gradient_release || !recipe.clip_norm, "gradient_release",
+                "cannot go with clip_norm: the norm needs every gradient at once; leave one out");
+  rules.require(!recipe.gradient_release || recipe.accumulate == 1, "gradient_release",
+                "cannot go with accumulate above 1: a released gradient cannot be added to; leave one out");
+  rules.require(!recipe.budget_bytes || !recipe.feature_map_budget_bytes, "feature_map_budget",
+                "cannot go with budget, which bounds the whole arena; leave one out");
+  check_schedule(recipe.schedule, rules);
+}
+
+std::string canonical_recipe(const Recipe& recipe) {
+  json value = {{"name", recipe.name},
+                {"model", model_json(recipe.model)},
+                {"batch", recipe.batch},
+                {"accumulate", recipe.accumulate},
+                {"dtype", word_of(kDtypes, recipe.dtype)},
+                {"optimizer", optimizer_json(recipe.optimizer)},
+                {"lr_schedule", lr_schedule_json(recipe.lr_schedule)},
+                {"gradient_release", recipe.gradient_release},
+                {"freeze", recipe.freeze},
+                {"evaluate_every", recipe.evaluate_every},
+                {"schedule", schedule_json(recipe.schedule)},
+                {"seed", recipe.seed},
+                {"backend", word_of(kBackends, recipe.backend)}};
+  if (!recipe.huggingface_folder.empty()) value["model"]["huggingface"] = recipe.huggingface_folder;
+  if (recipe.data.kind != DataSource::Kind::kNone) value["data"] = data_json(recipe.data);
+  if (recipe.sequence > 0) value["sequence"] = recipe.sequence;
+  if (recipe.clip_norm) value["clip_norm"] = *recipe.clip_norm;
+  if (recipe.steps > 0) value["steps"] = recipe.steps;
+  if (recipe.budget_bytes) value["budget"] = *recipe.budget_bytes;
+  if (recipe.feature_map_budget_bytes) value["feature_map_budget"] = *recipe.feature_map_budget_bytes;
+  try {
+    return value.dump(2, ' ', true) + "\n";
+  } catch (const json::type_error&) {
+    throw UserError(recipe.name + ": the path of a folder is not UTF-8, which JSON needs; rename the folder");
+  }
+}
+
+}  // namespace reprise

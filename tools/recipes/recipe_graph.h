@@ -1,0 +1,14 @@
+// The graph that a recipe trains.
+// Here because what is frozen and what decays are patterns over names: a matter of the recipe, not of a family of models.
+#pragma once
+
+#include "tools/graph/graph.h"
+#include "tools/recipes/recipe.h"
+
+namespace reprise {
+
+// The graph of the recipe's model for one micro-batch, with its loss, its cuts, and frozen and undecayed parameters marked. Throws
+// UserError for a pattern that matches no parameter.
+Graph build_model(const Recipe& recipe);
+
+}  // namespace reprise

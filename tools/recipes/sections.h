@@ -1,0 +1,30 @@
+// The sections of a recipe, one source each: a key of a section is read, checked and written in that one file.
+// Only the sources of this folder include it.
+#pragma once
+
+#include "tools/formats/json_fields.h"
+#include "tools/recipes/recipe.h"
+
+namespace reprise {
+
+// read_X: each field by itself. check_X: what no single field can say, and what the command line may have changed since. X_json: every
+// field, which read_X reads back to an equal section.
+DataSource read_data(const JsonFields& fields, const std::string& folder);
+void check_data(const DataSource& data, const ModelDescription& model, const RecipeRules& rules);
+nlohmann::json data_json(const DataSource& data);
+
+OptimizerRecipe read_optimizer(const JsonFields& fields);
+void check_optimizer(const OptimizerRecipe& optimizer, const RecipeRules& rules);
+nlohmann::json optimizer_json(const OptimizerRecipe& optimizer);
+
+LrSchedule read_lr_schedule(const JsonFields& fields);
+void check_lr_schedule(const LrSchedule& schedule, const RecipeRules& rules);
+nlohmann::json lr_schedule_json(const LrSchedule& schedule);
+
+ScheduleRecipe read_schedule(const JsonFields& recipe);  // its "schedule": a word or an object
+void check_schedule(const ScheduleRecipe& schedule, const RecipeRules& rules);
+nlohmann::json schedule_json(const ScheduleRecipe& schedule);
+
+constexpr uint64_t kMostSteps = std::numeric_limits<uint32_t>::max();
+
+}  // namespace reprise
