@@ -2,12 +2,14 @@
 // A plan is never trusted: not the planner's addresses, not its hints, not its lifetimes. Wrong values are the replay's business
 // (tests/judges/replay.h): a plan that is safe may still compute something else than its network.
 //
-// The proof has three parts: values one by one (check_values.h), the walk over every program's rows (here), and the step as a whole
-// (check_update.h). Shapes are judged by each kernel's family (lib/ops), scratch and stack by the backend's rules.
+// The proof has parts: values one by one (check_values.h), the walk over every program's rows (here) with its addresses
+// (check_overlap.h) and transfers (check_transfers.h), and the step as a whole (check_update.h). Shapes are judged by each kernel's
+// family (lib/ops), scratch and stack by the backend's rules.
 #pragma once
 
 #include "lib/backend_rules.h"
-#include "lib/check_update.h"
+#include "lib/check_overlap.h"
+#include "lib/check_transfers.h"
 #include "lib/check_values.h"
 
 namespace reprise {
@@ -24,27 +26,6 @@ struct Verdict {
 
   constexpr bool ok() const { return fault == Fault::kNone; }
 };
-
-// The checker's notes on one tensor. The caller gives check_marks(plan) of them, of any content.
-struct CheckMark {
-  uint32_t above = kNoSlot;  // address-ordered list of the slots not yet seen to be dead; of a disk block the one beneath
-  uint32_t touched = 0;      // row + 1 of the latest row that names it
-  uint32_t filled_from = 0;  // in flight as a destination: the source's mark + 1
-  uint32_t drained_by = 0;   // in flight as a source: transfers under way
-  bool written = false;
-  bool linked = false;  // in the list
-  proof::UpdateMark update;
-};
-
-// Marks stand in the order State, Carried, the slots of the program being checked, its disk blocks.
-constexpr uint32_t check_marks(const Plan& plan) {
-  uint32_t most = 0;
-  for (const Program& program : plan.programs) {
-    const uint32_t own = program.slots.count + program.disk.count;
-    most = own > most ? own : most;
-  }
-  return plan.state.count + plan.carried.count + most;
-}
 
 namespace proof {
 
@@ -140,11 +121,9 @@ class Checker {
     disk_base_ = slot_base_ + slot_count_;
     if (here_->bytes % kAlignment != 0) return fail(Fault::kMisaligned);
     if (here_->bytes > plan_.arena_bytes - plan_.state_bytes - plan_.carried_bytes) return fail(Fault::kArenaBytes);
-    lowest_ = kNoSlot;
-    born_ = 0;
-    disk_top_ = kNoSlot;
-    disk_born_ = 0;
-    open_transfers_ = 0;
+    live_.start(here_->slots, notes_);
+    disk_.start(here_->disk, notes_ + slot_count_);
+    transfers_.start_program();
     start_marks();
     uint64_t slots_end = 0, disk_end = 0;
     if (!check_slots(here_->slots, here_->bytes, Region::kProgram, slots_end)) return false;
@@ -252,15 +231,13 @@ class Checker {
     return false;
   }
 
-  // ---- overlap: an address-ordered list of the live slots; the dead are unlinked when a newcomer meets them ----
+  // ---- births ----
 
   constexpr bool check_births() {
-    if (born_ == slot_count_ || slots_[born_].first_row != row_) return true;
-    moved_ = info_->moves ? moved_slot() : kNoSlot;
-    for (; born_ < slot_count_ && slots_[born_].first_row == row_; ++born_) {
-      if (!insert(born_)) return false;
-    }
-    return true;
+    if (!live_.has_births(row_)) return true;
+    const uint32_t moved = info_->moves ? moved_slot() : kNoSlot;
+    const Fault fault = live_.insert_births(row_, moved, refs_[0]);
+    return fault == Fault::kNone || fail(fault, live_.newcomer());
   }
 
   // The source of a move row that dies with it: its destination, born there, may overlap it (memmove semantics).
@@ -269,53 +246,10 @@ class Checker {
     return slots_[refs_[0]].first_row == row_ && slots_[refs_[1]].end_row == row_ + 1 ? refs_[1] : kNoSlot;
   }
 
-  static constexpr bool disjoint(const Tensor& a, const Tensor& b) {
-    return a.offset + a.bytes <= b.offset || b.offset + b.bytes <= a.offset;
-  }
-
-  // Invariant: the list holds every live slot, and those live in it are disjoint and in the order of their addresses.
-  constexpr bool insert(uint32_t index) {
-    const Tensor& tensor = slots_[index].tensor;
-    const uint32_t below = slots_[index].below;
-    if (below != kNoSlot && !check_below(index, below)) return false;
-    uint32_t next = below == kNoSlot ? lowest_ : notes_[below].above;
-    while (next != kNoSlot && (slots_[next].end_row <= row_ || next == moved_)) {
-      notes_[next].linked = false;
-      next = notes_[next].above;
-    }
-    if (next != kNoSlot && slots_[next].tensor.offset < tensor.offset + tensor.bytes)
-      return fail_neighbour(index, next);
-    if (moved_ != kNoSlot && index != refs_[0] && !disjoint(slots_[moved_].tensor, tensor))
-      return fail(Fault::kOverlap, index);
-    notes_[index].above = next;
-    notes_[index].linked = true;
-    (below == kNoSlot ? lowest_ : notes_[below].above) = index;
-    return true;
-  }
-
-  // Disk blocks are a stack: each begins at or past the end of every live one. Invariant: the live ones are in the list from
-  // disk_top_ down, each at or past the end of the next.
   constexpr bool check_disk_births() {
-    for (; disk_born_ < here_->disk.count && here_->disk[disk_born_].first_row == row_; ++disk_born_) {
-      while (disk_top_ != kNoSlot && here_->disk[disk_top_].end_row <= row_) disk_top_ = marks_[disk_base_ + disk_top_].above;
-      if (disk_top_ != kNoSlot) {
-        const Tensor& top = here_->disk[disk_top_].tensor;
-        if (here_->disk[disk_born_].tensor.offset < top.offset + top.bytes) return fail(Fault::kOverlap, make_ref(Region::kDisk, disk_born_));
-      }
-      marks_[disk_base_ + disk_born_].above = disk_top_;
-      disk_top_ = disk_born_;
-    }
-    return true;
-  }
-
-  constexpr bool check_below(uint32_t index, uint32_t below) {
-    if (below >= index || !notes_[below].linked || slots_[below].end_row <= row_) return fail(Fault::kHint, index);
-    const Tensor& tensor = slots_[below].tensor;
-    return tensor.offset + tensor.bytes <= slots_[index].tensor.offset || fail_neighbour(index, below);
-  }
-  // Either the two overlap, or the hint named a neighbour that is none.
-  constexpr bool fail_neighbour(uint32_t index, uint32_t other) {
-    return fail(disjoint(slots_[other].tensor, slots_[index].tensor) ? Fault::kHint : Fault::kOverlap, index);
+    if (here_->disk.count == 0) return true;
+    const Fault fault = disk_.insert_births(row_);
+    return fault == Fault::kNone || fail(fault, make_ref(Region::kDisk, disk_.newcomer()));
   }
 
   // ---- arguments: presence, type, life, and who may read and write what ----
@@ -380,8 +314,8 @@ class Checker {
     if (!resolve(ref, tensor)) return fail(argument_exists(argument) ? Fault::kGroup : Fault::kBadReference, ref);
     bool is_slot = ref < slot_count_;
     CheckMark& note = is_slot ? notes_[ref] : mark(ref);
-    if (is_slot && (ref >= born_ || slots_[ref].end_row <= row_)) {
-      return fail(in_flight(note, Role::kOutput) ? Fault::kInFlight : Fault::kNotLive, ref);
+    if (is_slot && !live_.is_live(ref, row_)) {
+      return fail(OpenTransfers::in_flight(note, Role::kOutput) ? Fault::kInFlight : Fault::kNotLive, ref);
     }
     if (!is_slot && ref_region(ref) == Region::kDisk) {
       if (!check_disk(ref, note)) return false;
@@ -392,7 +326,7 @@ class Checker {
       return fail(Fault::kAliasing, ref);
     }
     note.touched = now;
-    if (open_transfers_ != 0 && !info_->asynchronous && in_flight(note, role)) return fail(Fault::kInFlight, ref);
+    if (transfers_.any() && !info_->asynchronous && OpenTransfers::in_flight(note, role)) return fail(Fault::kInFlight, ref);
     const bool written = note.written;
     if (!written && (role == Role::kInput || role == Role::kUpdated || adds || ref == in_place_)) {
       return fail(Fault::kReadBeforeWrite, ref);
@@ -409,21 +343,15 @@ class Checker {
 
   // A block is touched by transfers to or from memory alone, while it lives.
   constexpr bool check_disk(Ref ref, const CheckMark& note) {
-    const uint32_t index = ref_index(ref);
     if (!info_->asynchronous || (is_disk(refs_[0]) && is_disk(refs_[1]))) return fail(Fault::kDisk, ref);
-    if (index < disk_born_ && here_->disk[index].end_row > row_) return true;
-    return fail(in_flight(note, Role::kOutput) ? Fault::kInFlight : Fault::kNotLive, ref);
+    if (disk_.is_live(ref_index(ref), row_)) return true;
+    return fail(OpenTransfers::in_flight(note, Role::kOutput) ? Fault::kInFlight : Fault::kNotLive, ref);
   }
 
   // Whether the argument's own tensor has been found: what is missing then is a later one of its group.
   constexpr bool argument_exists(uint32_t argument) const {
     const Tensor* tensor = nullptr;
     return resolve(refs_[argument], tensor);
-  }
-
-  // A transfer's destination may not be touched, its source not be written.
-  static constexpr bool in_flight(const CheckMark& note, Role role) {
-    return note.filled_from != 0 || (note.drained_by != 0 && role != Role::kInput);
   }
 
   constexpr bool check_write(Ref ref, Role role, bool adds, bool written) {
@@ -536,19 +464,9 @@ class Checker {
     CheckMark& destination = mark(refs_[0]);
     CheckMark& source = mark(refs_[1]);
     const uint32_t source_id = static_cast<uint32_t>(&source - marks_) + 1;
-    if (row.pass == Pass::kStart) {
-      if (in_flight(destination, Role::kOutput)) return fail(Fault::kInFlight, refs_[0]);
-      if (in_flight(source, Role::kInput)) return fail(Fault::kInFlight, refs_[1]);
-      destination.filled_from = source_id;
-      ++source.drained_by;
-      ++open_transfers_;
-      return true;
-    }
-    if (destination.filled_from != source_id) return fail(Fault::kInFlight, refs_[0]);
-    destination.filled_from = 0;
-    --source.drained_by;
-    --open_transfers_;
-    return true;
+    const bool may = row.pass == Pass::kStart ? transfers_.start(destination, source, source_id)
+                                              : transfers_.wait(destination, source, source_id);
+    return may || fail(Fault::kInFlight, refs_[0]);
   }
 
   constexpr CheckMark& mark(Ref ref) {
@@ -571,7 +489,7 @@ class Checker {
         !update_.step_is_whole()) {
       return fail(Fault::kUpdate);
     }
-    return open_transfers_ == 0 ? true : fail(Fault::kInFlight);
+    return !transfers_.any() || fail(Fault::kInFlight);
   }
 
   // What only the whole of the programs tells: that nothing is larger than it need be, and that a step is whole.
@@ -587,7 +505,7 @@ class Checker {
   const Slot* slots_ = nullptr;  // of the program being walked
   uint32_t slot_count_ = 0;
   CheckMark* notes_ = nullptr;  // the marks of these slots
-  uint32_t born_ = 0;           // slots before it have been inserted
+  LiveSlots live_;
 
   const Ref* refs_ = nullptr;  // of the row being checked, as down to group_
   const KernelInfo* info_ = nullptr;
@@ -597,12 +515,9 @@ class Checker {
   uint32_t present_ = 0;  // which of them are there
   const GroupAttribute* group_ = nullptr;  // of a row that reduces or updates
 
-  uint32_t open_transfers_ = 0;
-  uint32_t disk_top_ = kNoSlot;  // the latest disk block not yet seen to be dead
-  uint32_t disk_born_ = 0;       // disk blocks before it have been born
-  uint32_t disk_base_ = 0;       // their first mark
-  uint32_t lowest_ = kNoSlot;      // head of the address-ordered list
-  uint32_t moved_ = kNoSlot;       // source of the row's move, while its births are looked at
+  OpenTransfers transfers_;
+  DiskStack disk_;
+  uint32_t disk_base_ = 0;         // the first mark of its blocks
   const Program* here_ = nullptr;  // the program being walked
   uint32_t program_ = kProgramCount;
 

@@ -40,9 +40,13 @@ namespace contract {
 struct KernelTable {
   KernelInfo rows[kKernelCount];
 };
+template <typename K>
+constexpr const KernelInfo& info_of() {  // nvcc 13.0 does not expand K::kInfo... itself
+  return K::kInfo;
+}
 template <typename... K>
 constexpr KernelTable kernel_table(TypeList<K...>) {
-  return {{K::kInfo...}};
+  return {{info_of<K>()...}};
 }
 inline constexpr KernelTable kTable = kernel_table(Kernels{});
 }  // namespace contract

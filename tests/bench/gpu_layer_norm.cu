@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "cuda/cuda_backend.h"
 #include "cuda/cuda_kernels.h"
 #include "cuda/layer_norm_scratch.h"
 #include "tests/ports/cuda_layer_norm_reference.h"
