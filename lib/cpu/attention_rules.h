@@ -23,7 +23,18 @@ constexpr uint64_t attention_backward_scratch_bytes(const Tensor& y, const Tenso
   return attention_delta_bytes(lse.elements()) + (y.dtype == DType::kBf16 ? attention_tasks(heads, y.dtype) * head_bytes : 0);
 }
 
+// Of a worker's stack: so many tiles of a whole head, and of scores. Rows stored as bf16 are widened into tiles of their own.
+constexpr uint64_t attention_stack_bytes(uint64_t head_tiles, uint64_t score_tiles) {
+  return 4 * uint64_t{kAttentionTile} * (head_tiles * kAttentionMaxHead + score_tiles * kAttentionTile);
+}
+
 constexpr void add_attention_rules(BackendRules& rules) {
+  rules.of<AttentionForward>().stack_bytes = [](const ShapedCall& c) {
+    return attention_stack_bytes(c[AttentionForward::kY].dtype == DType::kBf16 ? 4 : 1, 1);
+  };
+  rules.of<AttentionBackward>().stack_bytes = [](const ShapedCall& c) {
+    return attention_stack_bytes(c[AttentionBackward::kY].dtype == DType::kBf16 ? 7 : 2, 2);
+  };
   rules.of<AttentionBackward>().scratch_bytes = [](const ShapedCall& c) {
     return attention_backward_scratch_bytes(c[AttentionBackward::kY], c[AttentionBackward::kLse]);
   };

@@ -22,10 +22,6 @@
 
 namespace reprise {
 
-// What a worker's stack must have free for a product, beside ordinary frames: A's panel, one tile, and the lines that a
-// packer may copy first (convolutions with few channels do), and the strip of a C stored as bf16.
-constexpr uint64_t kPanelStackBytes = 4 * (kKc * kMaxMr + kPanelSlack + kMaxMr * kMaxNr + kKc * kMaxMr + kMaxMr * kNarrowNc);
-
 // Part of a panel: lines [first, first + count) of the operand (rows of A, columns of B), depths [k0, k0 + kc).
 // A packer writes panel[k * width + i] for all i < width: the element of line first + i at depth k0 + k, zero where i
 // >= count.
