@@ -14,6 +14,7 @@ namespace sense {
 constexpr bool within(double value, double least, double most) { return value >= least && value <= most; }
 constexpr bool is_probability(double value) { return value >= 0 && value < 1; }
 constexpr bool is_epsilon(double value) { return value > 0 && value <= 1; }
+constexpr double kMostFinite = 1.7976931348623157e308;
 constexpr double kMostFactor = 1e6;  // of a decay, a momentum, a norm's limit: above, a recipe has lost a decimal point
 }  // namespace sense
 
@@ -139,7 +140,7 @@ struct UpdateAttribute {
   constexpr bool makes_sense() const {
     return sense::within(static_cast<double>(weight_decay), 0, sense::kMostFactor) &&
            sense::within(static_cast<double>(momentum), 0, sense::kMostFactor) && nesterov <= 1 && sense::is_probability(beta1) &&
-           sense::is_probability(beta2) && sense::within(static_cast<double>(epsilon), 0, 1);
+           sense::is_probability(beta2) && sense::is_epsilon(static_cast<double>(epsilon));
   }
 };
 

@@ -337,6 +337,9 @@ const BadRecipe kBadRecipes[] = {
     {"budget zero", kResNet, R"({"budget": 0})", {"budget", "from 1"}},
     {"seed negative", kResNet, R"({"seed": -1})", {"seed", "from 0"}},
     {"backend", kResNet, R"({"backend": "gpu"})", {"backend", "\"cuda\""}},
+    {"eps zero", kResNet, R"({"optimizer": {"name": "adamw", "eps": 0}})", {"optimizer.eps"}},
+    {"eps large", kResNet, R"({"optimizer": {"name": "adamw", "eps": 2}})", {"optimizer.eps"}},
+    {"momentum large", kResNet, R"({"optimizer": {"name": "sgd", "momentum": 1e7}})", {"optimizer.momentum"}},
     {"name", kResNet, R"({"name": "../etc"})", {"name", "letters", "../etc"}},
     {"name empty", kResNet, R"({"name": ""})", {"name", "letters"}},
 };

@@ -56,6 +56,7 @@ UpdateAttribute constants_of(uint32_t n, float weight_decay) {
   UpdateAttribute update{};
   update.group = {1, 0, n};
   update.weight_decay = weight_decay;
+  update.epsilon = 1e-8f;
   return update;
 }
 

@@ -18,7 +18,7 @@ OptimizerRecipe read_optimizer(const JsonFields& fields) {
   fields.read_required_choice("name", optimizer.name, kOptimizers);
   if (optimizer.name == OptimizerRecipe::Name::kSgd) {
     fields.allow_only({"name", "lr", "momentum", "nesterov", "weight_decay", "no_decay"});
-    fields.read("momentum", optimizer.momentum, kNonNegative);
+    fields.read("momentum", optimizer.momentum, kFactor);
     fields.read("nesterov", optimizer.nesterov);
   } else {
     fields.allow_only({"name", "lr", "betas", "eps", "weight_decay", "no_decay"});
@@ -29,10 +29,10 @@ OptimizerRecipe read_optimizer(const JsonFields& fields) {
       optimizer.beta1 = fields.number_in("betas", betas[0], kBelowOne);
       optimizer.beta2 = fields.number_in("betas", betas[1], kBelowOne);
     }
-    fields.read("eps", optimizer.eps, kNonNegative);
+    fields.read("eps", optimizer.eps, kEpsilon);
   }
   fields.read("lr", optimizer.lr, kNonNegative);
-  fields.read("weight_decay", optimizer.weight_decay, kNonNegative);
+  fields.read("weight_decay", optimizer.weight_decay, kFactor);
   fields.read("no_decay", optimizer.no_decay);
   return optimizer;
 }
