@@ -19,6 +19,7 @@
 #include "lib/bf16.h"
 #include "lib/cpu/gemm_scratch.h"
 #include "lib/port.h"
+#include "lib/row_call.h"
 
 namespace reprise {
 
@@ -55,6 +56,7 @@ inline void copy_run(float* to, const Bf16* from, uint32_t count) {
 }
 // to[i] = from[i] + bias[i], where there is a bias, added to what `to` holds where it accumulates.
 void narrow(Bf16* to, const float* from, uint64_t count, const float* bias, bool accumulate);
+void widen(float* to, const Bf16* from, uint64_t count);
 
 // panel[k * width + i] = lines[i][k]; `lines` has `width` entries, each with kc readable floats.
 void pack_lines(float* panel, uint32_t width, const float* const* lines, uint32_t kc);
@@ -90,6 +92,14 @@ struct MatrixPackerOf<Bf16> {
   bool widen_lines(float* lines, const PanelRange& range) const;
 };
 using MatrixPacker = MatrixPackerOf<float>;
+
+// Weights as B: each panel asks how they are stored. A format of its own is one more case there and in PairedWeights.
+struct WeightPacker {
+  Weight w;
+  int64_t line_stride, depth_stride;
+
+  void operator()(float* panel, const PanelRange& range) const;
+};
 
 // The panel of a packer that widens lines.
 template <typename Pack>

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <ostream>
@@ -27,6 +28,8 @@ Status relu_backward(const KernelContext&, const ActivationBackwardArgsOf<float>
   for (uint64_t i = 0; i < a.n; ++i) a.dx[i] = a.saved[i] > 0 ? a.dy[i] : 0.0f;
   return ok_status();
 }
+
+float weight_at(const Weight& w, uint64_t i) { return w.type == DType::kBf16 ? float{w.bf16()[i]} : w.f32()[i]; }
 
 // `pad` apart from the window's own, and taps left out: the seams at which the mutants differ.
 template <typename F>
@@ -55,7 +58,7 @@ void conv_with(const ConvForwardArgsOf<float>& a, int pad, uint32_t channels, bo
   for (uint64_t i = 0; i < uint64_t{s.N} * s.P * s.Q * s.K; ++i) a.y[i] = 0;
   for_each_window_tap(s, pad, [&](uint64_t row, uint64_t pixel, uint64_t tap) {
     for (uint32_t k = 0; k < s.K; ++k)
-      for (uint32_t c = 0; c < channels; ++c) a.y[row * s.K + k] += normalised(a.norm, a.x[pixel * s.C + c], c, cut) * a.w.f32()[(k * taps + tap) * s.C + c];
+      for (uint32_t c = 0; c < channels; ++c) a.y[row * s.K + k] += normalised(a.norm, a.x[pixel * s.C + c], c, cut) * weight_at(a.w, (k * taps + tap) * s.C + c);
   });
 }
 Status statistics(const KernelContext&, const BatchNormStatisticsArgsOf<float>& a) {
@@ -121,6 +124,16 @@ Status norm_add_relu(const KernelContext&, const NormAddReluArgsOf<float>& a) {
   }
   return ok_status();
 }
+Status linear_with(const LinearForwardArgsOf<float>& a, float (*read)(const Weight&, uint64_t)) {
+  for (uint64_t m = 0; m < a.M; ++m)
+    for (uint64_t k = 0; k < a.K; ++k) {
+      double sum = a.b != nullptr ? a.b[k] : 0.0;
+      for (uint64_t c = 0; c < a.C; ++c) sum += double{a.x[m * a.C + c]} * double{read(a.w, a.input_major ? c * a.K + k : k * a.C + c)};
+      a.y[m * a.K + k] = static_cast<float>(sum);
+    }
+  return ok_status();
+}
+Status linear(const KernelContext&, const LinearForwardArgsOf<float>& a) { return linear_with(a, weight_at); }
 
 // Two tasks sum half of the rows each into scratch; the partials are added in fixed order.
 void bias_with(const KernelContext& context, const LinearBackwardBiasArgsOf<float>& a, uint32_t tasks, bool clear, bool accumulate) {
@@ -179,8 +192,8 @@ Status embedding(const KernelContext& context, const EmbeddingForwardArgsOf<floa
       return ok_status();
     }
     for (uint32_t c = 0; c < a.C; ++c) {
-      const float position = a.positions.data != nullptr ? a.positions.f32()[i % a.T * a.C + c] : 0.0f;
-      a.y[i * a.C + c] = a.table.f32()[static_cast<uint64_t>(a.tokens[i]) * a.C + c] + position;
+      const float position = a.positions.data != nullptr ? weight_at(a.positions, i % a.T * a.C + c) : 0.0f;
+      a.y[i * a.C + c] = weight_at(a.table, static_cast<uint64_t>(a.tokens[i]) * a.C + c) + position;
     }
   }
   return ok_status();
@@ -222,6 +235,7 @@ const PlainKernel kPlainKernels[] = {
     plain<NormReluBackward, norm_backward>(),
     plain<NormAddReluForward, norm_add_relu>(),
     plain<BatchNormStatistics, statistics>(),
+    plain<LinearForward, linear>(),
     plain<LinearBackwardBias, bias>(),
     plain<MaxPoolForward, max_pool>(),
     plain<DropoutForward, dropout>(),
@@ -332,14 +346,14 @@ const Mutant kMutants[] = {
         for (uint32_t o = 0; o < s.K; ++o) {
           a.y[row * s.K + o] = 0;
           for (uint64_t i = 0; i < taps * s.C; ++i) {
-            a.y[row * s.K + o] += normalised(a.norm, 0, static_cast<uint32_t>(i % s.C)) * a.w.f32()[o * taps * s.C + i];
+            a.y[row * s.K + o] += normalised(a.norm, 0, static_cast<uint32_t>(i % s.C)) * weight_at(a.w, o * taps * s.C + i);
           }
         }
       for_each_window_tap(s, s.window.pad, [&](uint64_t row, uint64_t pixel, uint64_t tap) {
         for (uint32_t o = 0; o < s.K; ++o)
           for (uint32_t c = 0; c < s.C; ++c) {
             const float change = normalised(a.norm, a.x[pixel * s.C + c], c) - normalised(a.norm, 0, c);
-            a.y[row * s.K + o] += change * a.w.f32()[(o * taps + tap) * s.C + c];
+            a.y[row * s.K + o] += change * weight_at(a.w, (o * taps + tap) * s.C + c);
           }
       });
       return statistics_of_conv(k, a);
@@ -394,6 +408,19 @@ const Mutant kMutants[] = {
       for (uint32_t c = 0; c < a.C; ++c) a.rstd[c] *= std::sqrt(static_cast<float>(a.M - 1) / static_cast<float>(a.M));
       return status;
     }>("statistics_unbiased"),
+    mutant<LinearForward, [](const KernelContext&, const LinearForwardArgsOf<float>& a) {
+      return linear_with(a, [](const Weight& w, uint64_t i) { return w.f32()[w.type == DType::kBf16 ? i / 2 : i]; });  // no further than they reach
+    }>("linear_takes_bf16_weights_for_f32"),
+    mutant<LinearForward, [](const KernelContext&, const LinearForwardArgsOf<float>& a) {
+      return linear_with(a, [](const Weight& w, uint64_t i) {
+        return w.type == DType::kBf16 ? std::bit_cast<float>((uint32_t{w.bf16()[i].bits} & ~1u) << 16) : w.f32()[i];
+      });
+    }>("linear_truncates_bf16_weights"),
+    mutant<EmbeddingForward, [](const KernelContext& k, const EmbeddingForwardArgsOf<float>& a) {
+      EmbeddingForwardArgsOf<float> alike = a;
+      if (a.positions.data != nullptr && a.table.type == DType::kBf16) alike.positions.type = DType::kBf16;
+      return embedding(k, alike);
+    }>("embedding_takes_positions_to_be_stored_as_the_table_is"),
     mutant<LinearBackwardBias, [](const KernelContext& k, const LinearBackwardBiasArgsOf<float>& a) {
       bias_with(k, a, k.workers->count == 1 ? 1 : 2, true, a.accumulate_db);
       return ok_status();

@@ -56,6 +56,15 @@ class CaseTable {
     c.id += suffix;
     cases_.push_back(std::move(c));
   }
+  // The cases of one shape that overwrite and read weights again, with the weights stored as bf16.
+  void again_with_bf16_weights(const std::string& tag) {
+    if (is_bench()) return;
+    const size_t count = cases_.size();
+    for (size_t i = 0; i < count; ++i) {
+      if (cases_[i].accumulate != 0 || cases_[i].id.find("__" + tag) == std::string::npos) continue;
+      if (std::optional<KernelCase> stored = weights_as_bf16(cases_[i])) cases_.push_back(std::move(*stored));
+    }
+  }
 
  private:
   CaseUse use_;
@@ -110,7 +119,7 @@ struct CaseDraft {
 
   Array& value(uint32_t i) { return data.values[i]; }
   // What a kernel cannot see must not be asked of it: inputs stored as bf16 have such values.
-  void round_activation(uint32_t i) {
+  void round_stored(uint32_t i) {
     if (!c.has(i) || c.tensor(i).dtype != DType::kBf16) return;
     for (double& element : value(i)) element = static_cast<double>(float{Bf16(static_cast<float>(element))});
   }

@@ -114,6 +114,9 @@ Recipe read_recipe(const std::string& path);
 // recipe afterwards (--budget, --schedule) calls it again. Throws UserError.
 void check_recipe(const Recipe& recipe, const std::string& file);
 
+// The weights beside the config.json that the recipe names, from which training starts; "" where there are none.
+std::string published_weights(const Recipe& recipe);
+
 // JSON with sorted keys, absolute paths and every default written out; parse_recipe reads it back to an equal Recipe,
 // needing no other file.
 std::string canonical_recipe(const Recipe& recipe);
