@@ -6,6 +6,7 @@
 #include <cstring>
 #include <filesystem>
 #include <map>
+#include <ostream>
 
 #include "lib/cpu/cpu_backend.h"
 #include "ports/linux/linux_port.h"
@@ -17,16 +18,24 @@
 namespace reprise {
 namespace {
 
+// The port has one pool at a time.
+const Workers& two_workers() {
+  static const Workers kTwo = [] {
+    Workers workers;
+    if (!linux_port().start_workers(2, &workers).ok()) throw std::runtime_error("no workers");
+    return workers;
+  }();
+  return kTwo;
+}
+
 // A plan of the recipe, bound, with its state drawn.
 class Session {
  public:
   explicit Session(const Recipe& recipe, const std::string& strategy = "none", double share = -1)
       : recipe_(recipe), plan_(plan_run(recipe, strategy, share).planned.plan), view_(plan_.view()), arena_(view_.arena_bytes + 4096) {
-    if (!linux_port().start_workers(2, &workers_).ok()) throw std::runtime_error("no workers");
-    const Status bound = bind_plan(view_, kCpuBackend, workers_, arena_.get(), trainer);
+    const Status bound = bind_plan(view_, kCpuBackend, two_workers(), arena_.get(), trainer);
     if (!bound.ok()) throw std::runtime_error(std::string("bind: ") + bound.message);
   }
-  ~Session() { linux_port().stop_workers(&workers_); }
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
@@ -80,7 +89,6 @@ class Session {
   const OwnedPlan plan_;
   const Plan view_;
   const TestArena arena_;
-  Workers workers_;
 };
 
 // Every F32 tensor of a file rounded to bf16, and stored as BF16 or as F32 again; GPT-2's names as they are published.
@@ -120,6 +128,8 @@ const Net kNets[] = {
       "layer2.0.downsample.0.weight", "layer3.0.downsample.0.weight", "fc.weight"}},
 };
 
+void PrintTo(const Net& net, std::ostream* out) { *out << net.name; }
+
 class PublishedWeights : public ::testing::TestWithParam<Net> {
  protected:
   // Two folders with the same numbers: model.safetensors of BF16, and of F32.
@@ -136,10 +146,11 @@ class PublishedWeights : public ::testing::TestWithParam<Net> {
 
   Recipe recipe(const std::string& folder, const std::string& dtype, bool freezes = true) const {
     const Net& net = GetParam();
-    const std::string published = folder.empty() ? "" : R"(, "huggingface": ")" + folder + "\"";
-    return recipe_from("{\"name\": \"published\", \"model\": {" + net.model + published + "}, " + net.rest + R"(, "dtype": ")" + dtype +
+    Recipe recipe = recipe_from("{\"name\": \"published\", \"model\": {" + net.model + "}, " + net.rest + R"(, "dtype": ")" + dtype +
                        R"(", "data": {"kind": "synthetic"}, "steps": 4, "seed": 3, "evaluate_every": 2,
                        "optimizer": {"name": "sgd", "lr": 0.05, "momentum": 0.9}, "freeze": )" + (freezes ? net.freeze : "[]") + "}");
+    recipe.huggingface_folder = folder;
+    return recipe;
   }
   TemporaryFolder folder_;
 };
