@@ -41,7 +41,7 @@ TEST(Recipe, ResNetDefaults) {
   EXPECT_EQ(recipe.accumulate, 1);
   EXPECT_EQ(recipe.data.kind, DataSource::Kind::kNone);
   EXPECT_TRUE(recipe.data.shuffle);
-  EXPECT_EQ(recipe.optimizer.name, OptimizerRecipe::Name::kSgd);
+  EXPECT_EQ(recipe.optimizer.update, Op::kSgd);
   EXPECT_EQ(recipe.optimizer.lr, 1e-3);
   EXPECT_EQ(recipe.optimizer.weight_decay, 0);
   EXPECT_EQ(recipe.schedule.strategy, "optimal");

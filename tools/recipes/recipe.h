@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "lib/plan.h"
 #include "tools/formats/text.h"
 #include "tools/models/models.h"
 
@@ -40,8 +41,7 @@ constexpr DataKind kDataKinds[] = {
 
 // torch.optim's definitions and defaults.
 struct OptimizerRecipe {
-  enum class Name { kSgd, kAdamW };
-  Name name = Name::kSgd;
+  Op update = Op::kSgd;            // the op whose rows update the weights; its word is the recipe's "name"
   double lr = 1e-3;
   double momentum = 0;             // sgd
   bool nesterov = false;           // sgd
