@@ -66,6 +66,10 @@ template <typename Stored>
 Status cpu_layer_norm_forward(const KernelContext& context, const LayerNormForwardArgsOf<Stored>& args);
 template <typename Stored>
 Status cpu_layer_norm_backward(const KernelContext& context, const LayerNormBackwardArgsOf<Stored>& args);
+template <typename Stored>
+Status cpu_rms_norm_forward(const KernelContext& context, const RmsNormForwardArgsOf<Stored>& args);
+template <typename Stored>
+Status cpu_rms_norm_backward(const KernelContext& context, const RmsNormBackwardArgsOf<Stored>& args);
 
 template <typename Stored>
 Status cpu_embedding_forward(const KernelContext& context, const EmbeddingForwardArgsOf<Stored>& args);
@@ -121,6 +125,8 @@ constexpr void add_cpu_activation_kernels(Backend& table) {
   table.set<LinearBackwardBias, Stored, cpu_linear_backward_bias<Stored>>();
   table.set<LayerNormForward, Stored, cpu_layer_norm_forward<Stored>>();
   table.set<LayerNormBackward, Stored, cpu_layer_norm_backward<Stored>>();
+  table.set<RmsNormForward, Stored, cpu_rms_norm_forward<Stored>>();
+  table.set<RmsNormBackward, Stored, cpu_rms_norm_backward<Stored>>();
   table.set<EmbeddingForward, Stored, cpu_embedding_forward<Stored>>();
   table.set<EmbeddingBackward, Stored, cpu_embedding_backward<Stored>>();
   table.set<AttentionForward, Stored, cpu_attention_forward<Stored>>();

@@ -169,6 +169,11 @@ class Derivation {
         contribute_weight(n.parameters[1], call, 2);
         return contribute(x, call, 0);
       }
+      case Op::kRmsNorm: {
+        const Application call = application(n, Pass::kBackward, {value(x), value(n.outputs[1]), value(n.parameters[0]), dy});
+        contribute_weight(n.parameters[0], call, 1);
+        return contribute(x, call, 0);
+      }
       case Op::kRelu:
         return contribute(x, application(n, Pass::kBackward, {value(n.outputs[0]), dy}), 0);
       case Op::kGelu:

@@ -163,6 +163,20 @@ ValueId Graph::layer_norm(ValueId x, const std::string& name, float epsilon) {
   return y;
 }
 
+ValueId Graph::rms_norm(ValueId x, const std::string& name, float epsilon) {
+  const Tensor in = tensor(x);
+  const ValueId gamma = parameter(name + ".weight", {static_cast<uint32_t>(in.last_dimension())}, InitKind::kConstant, 1.0f);
+  Shape rows = shape_of(in);
+  rows.pop_back();
+  const ValueId y = add_value(name, ValueKind::kActivation, shape_of(in));
+  const ValueId rstd = add_value(name + ".rstd", ValueKind::kSmall, rows);
+  Node& n = node(Op::kRmsNorm, name, {x});
+  n.attribute = attributes.intern(NormAttribute{epsilon, 0.0f, 0});
+  n.outputs = {y, rstd};
+  n.parameters = {gamma};
+  return y;
+}
+
 ValueId Graph::gelu(ValueId x, const std::string& name, bool tanh_form) {
   const ValueId y = add_value(name, ValueKind::kActivation, shape_of(tensor(x)));
   Node& n = node(Op::kGelu, name, {x});

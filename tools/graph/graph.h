@@ -150,6 +150,7 @@ class Graph {
   ValueId global_pool(ValueId x, const std::string& name);
   ValueId linear(ValueId x, const std::string& name, uint32_t out_features, bool input_major, bool bias, float init_std);
   ValueId layer_norm(ValueId x, const std::string& name, float epsilon);
+  ValueId rms_norm(ValueId x, const std::string& name, float epsilon);
   ValueId gelu(ValueId x, const std::string& name, bool tanh_form);
   ValueId embedding(ValueId tokens, const std::string& name, ValueId table, ValueId positions);
   ValueId attention(ValueId qkv, const std::string& name, uint32_t heads, float dropout);

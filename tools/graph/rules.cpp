@@ -68,6 +68,7 @@ std::vector<Call> forward_calls(const Graph& graph, const Node& n) {
     case Op::kMaxPool: return {{n.op, Pass::kForward, n.attribute, {out[0], out[1], in[0]}}};
     case Op::kLinear: return {{n.op, Pass::kForward, n.attribute, {out[0], in[0], p[0], p[1]}}};
     case Op::kLayerNorm: return {{n.op, Pass::kForward, n.attribute, {out[0], out[1], out[2], in[0], p[0], p[1]}}};
+    case Op::kRmsNorm: return {{n.op, Pass::kForward, n.attribute, {out[0], out[1], in[0], p[0]}}};
     case Op::kEmbedding: return {{n.op, Pass::kForward, 0, {out[0], in[0], p[0], p[1]}}};
     case Op::kAttention: return {{n.op, Pass::kForward, n.attribute, {out[0], out[1], in[0], graph.scalars}}};
     case Op::kDropout: return {{n.op, Pass::kForward, n.attribute, {out[0], in[0], graph.scalars}}};
@@ -244,6 +245,11 @@ void BackwardBuilder::differentiate(const Node& n, ValueId dy) {
     case Op::kAttention:
       return write(x, {n.op, Pass::kBackward, n.attribute, {kNoValue, x, n.outputs[0], n.outputs[1], dy, graph_.scalars}}, 0, false);
     case Op::kDropout: return write(x, {n.op, Pass::kBackward, n.attribute, {kNoValue, dy, graph_.scalars}}, 0, false);
+    case Op::kRmsNorm: {
+      Call call = {n.op, Pass::kBackward, 0, {kNoValue, kNoValue, x, n.outputs[1], n.parameters[0], dy}};
+      weight_gradient(n.parameters[0], call, 1);
+      return write(x, call, 0, true);
+    }
     case Op::kEmbedding: {
       Call call = {n.op, Pass::kBackward, 0, {kNoValue, kNoValue, x, dy}};
       weight_gradient(n.parameters[0], call, 0);
