@@ -42,6 +42,10 @@ Status cpu_gelu_forward(const KernelContext& context, const UnaryArgsOf<Stored>&
 template <typename Stored>
 Status cpu_gelu_backward(const KernelContext& context, const ActivationBackwardArgsOf<Stored>& args);
 template <typename Stored>
+Status cpu_swiglu_forward(const KernelContext& context, const SwigluArgsOf<Stored>& args);
+template <typename Stored>
+Status cpu_swiglu_backward(const KernelContext& context, const SwigluBackwardArgsOf<Stored>& args);
+template <typename Stored>
 Status cpu_move(const KernelContext& context, const UnaryArgsOf<Stored>& args);
 
 template <typename Stored>
@@ -114,6 +118,8 @@ constexpr void add_cpu_activation_kernels(Backend& table) {
   table.set<CopyForward, Stored, cpu_copy_forward<Stored>>();
   table.set<GeluForward, Stored, cpu_gelu_forward<Stored>>();
   table.set<GeluBackward, Stored, cpu_gelu_backward<Stored>>();
+  table.set<SwigluForward, Stored, cpu_swiglu_forward<Stored>>();
+  table.set<SwigluBackward, Stored, cpu_swiglu_backward<Stored>>();
   table.set<MoveForward, Stored, cpu_move<Stored>>();
   table.set<MaxPoolForward, Stored, cpu_max_pool_forward<Stored>>();
   table.set<MaxPoolBackward, Stored, cpu_max_pool_backward<Stored>>();

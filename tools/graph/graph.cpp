@@ -185,6 +185,14 @@ ValueId Graph::gelu(ValueId x, const std::string& name, bool tanh_form) {
   return y;
 }
 
+ValueId Graph::swiglu(ValueId gate_up, const std::string& name) {
+  Shape shape = shape_of(tensor(gate_up));
+  shape.back() /= 2;
+  const ValueId y = add_value(name, ValueKind::kActivation, shape);
+  node(Op::kSwiglu, name, {gate_up}).outputs = {y};
+  return y;
+}
+
 ValueId Graph::embedding(ValueId tokens, const std::string& name, ValueId table, ValueId positions) {
   Shape shape = shape_of(tensor(tokens));
   shape.push_back(tensor(table).shape[1]);

@@ -152,6 +152,7 @@ class Graph {
   ValueId layer_norm(ValueId x, const std::string& name, float epsilon);
   ValueId rms_norm(ValueId x, const std::string& name, float epsilon);
   ValueId gelu(ValueId x, const std::string& name, bool tanh_form);
+  ValueId swiglu(ValueId gate_up, const std::string& name);
   ValueId embedding(ValueId tokens, const std::string& name, ValueId table, ValueId positions);
   ValueId attention(ValueId qkv, const std::string& name, uint32_t heads, float dropout);
   ValueId dropout(ValueId x, const std::string& name, float probability);

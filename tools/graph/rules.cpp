@@ -63,6 +63,7 @@ std::vector<Call> forward_calls(const Graph& graph, const Node& n) {
   switch (n.op) {
     case Op::kRelu:
     case Op::kGelu:
+    case Op::kSwiglu:
     case Op::kGlobalPool: return {{n.op, Pass::kForward, n.attribute, {out[0], in[0]}}};
     case Op::kAdd: return {{n.op, Pass::kForward, 0, {out[0], in[0], in[1]}}};
     case Op::kMaxPool: return {{n.op, Pass::kForward, n.attribute, {out[0], out[1], in[0]}}};
@@ -236,6 +237,7 @@ void BackwardBuilder::differentiate(const Node& n, ValueId dy) {
     case Op::kRelu:
       if (n.fold != Fold::kNone) return pass_on(x, dy);  // batch-norm's backward masks it
       return write(x, {n.op, Pass::kBackward, 0, {kNoValue, n.outputs[0], dy}}, 0, false);
+    case Op::kSwiglu:
     case Op::kGelu: return write(x, {n.op, Pass::kBackward, n.attribute, {kNoValue, x, dy}}, 0, false);
     case Op::kAdd:
       pass_on(n.inputs[0], dy);
