@@ -95,6 +95,7 @@ class Derivation {
     if (n.op == Op::kBatchNorm) return batch_norm(n);
     std::vector<Term> inputs;
     for (const ValueId v : n.inputs) inputs.push_back(value(v));
+    if (n.op == Op::kRope) inputs.push_back(kNoTerm);  // no document starts
     for (const ValueId p : n.parameters) inputs.push_back(value(p));
     define(n, application(n, Pass::kForward, inputs));
   }
@@ -187,6 +188,8 @@ class Derivation {
       case Op::kGlobalPool:
       case Op::kDropout:
         return contribute(x, application(n, Pass::kBackward, {dy}), 0);
+      case Op::kRope:
+        return contribute(x, application(n, Pass::kBackward, {dy, kNoTerm, value(n.parameters[0])}), 0);
       case Op::kAttention:
         return contribute(x, application(n, Pass::kBackward, {value(x), value(n.outputs[0]), value(n.outputs[1]), dy}),
                           0);

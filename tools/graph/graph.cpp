@@ -214,6 +214,15 @@ ValueId Graph::attention(ValueId qkv, const std::string& name, uint32_t heads, f
   return y;
 }
 
+ValueId Graph::rope(ValueId qkv, const std::string& name, const RopeAttribute& rope, ValueId frequencies) {
+  const ValueId y = add_value(name, ValueKind::kActivation, shape_of(tensor(qkv)));
+  Node& n = node(Op::kRope, name, {qkv});
+  n.attribute = attributes.intern(rope);
+  n.outputs = {y};
+  n.parameters = {frequencies};
+  return y;
+}
+
 ValueId Graph::dropout(ValueId x, const std::string& name, float probability) {
   const ValueId y = add_value(name, ValueKind::kActivation, shape_of(tensor(x)));
   Node& n = node(Op::kDropout, name, {x});

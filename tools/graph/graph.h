@@ -155,6 +155,8 @@ class Graph {
   ValueId swiglu(ValueId gate_up, const std::string& name);
   ValueId embedding(ValueId tokens, const std::string& name, ValueId table, ValueId positions);
   ValueId attention(ValueId qkv, const std::string& name, uint32_t heads, float dropout);
+  // `frequencies`: a table in place of theta's, computed by the model; kNoValue for none.
+  ValueId rope(ValueId qkv, const std::string& name, const RopeAttribute& rope, ValueId frequencies = kNoValue);
   ValueId dropout(ValueId x, const std::string& name, float probability);
   void loss_head(ValueId x, const std::string& name, ValueId weight, ValueId bias);
   void cut(ValueId v) { boundaries.push_back(v); }

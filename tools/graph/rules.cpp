@@ -72,6 +72,7 @@ std::vector<Call> forward_calls(const Graph& graph, const Node& n) {
     case Op::kRmsNorm: return {{n.op, Pass::kForward, n.attribute, {out[0], out[1], in[0], p[0]}}};
     case Op::kEmbedding: return {{n.op, Pass::kForward, 0, {out[0], in[0], p[0], p[1]}}};
     case Op::kAttention: return {{n.op, Pass::kForward, n.attribute, {out[0], out[1], in[0], graph.scalars}}};
+    case Op::kRope: return {{n.op, Pass::kForward, n.attribute, {out[0], in[0], kNoValue, p[0]}}};
     case Op::kDropout: return {{n.op, Pass::kForward, n.attribute, {out[0], in[0], graph.scalars}}};
     case Op::kLossHead: return {};  // one loop does forward and backward
     default: throw std::logic_error("op without a forward rule: " + n.name);
@@ -246,6 +247,7 @@ void BackwardBuilder::differentiate(const Node& n, ValueId dy) {
     case Op::kGlobalPool: return write(x, {n.op, Pass::kBackward, 0, {kNoValue, dy}}, 0, true);
     case Op::kAttention:
       return write(x, {n.op, Pass::kBackward, n.attribute, {kNoValue, x, n.outputs[0], n.outputs[1], dy, graph_.scalars}}, 0, false);
+    case Op::kRope: return write(x, {n.op, Pass::kBackward, n.attribute, {kNoValue, dy, kNoValue, n.parameters[0]}}, 0, false);
     case Op::kDropout: return write(x, {n.op, Pass::kBackward, n.attribute, {kNoValue, dy, graph_.scalars}}, 0, false);
     case Op::kRmsNorm: {
       Call call = {n.op, Pass::kBackward, 0, {kNoValue, kNoValue, x, n.outputs[1], n.parameters[0], dy}};
