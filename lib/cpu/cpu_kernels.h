@@ -100,6 +100,7 @@ Status cpu_grad_norm_reduce(const KernelContext& context, const GradNormReduceAr
 Status cpu_grad_norm_finish(const KernelContext& context, const GradNormFinishArgs& args);
 Status cpu_sgd_update(const KernelContext& context, const SgdArgs& args);
 Status cpu_adamw_update(const KernelContext& context, const AdamWArgs& args);
+Status cpu_lion_update(const KernelContext& context, const LionArgs& args);
 
 // Over activations that are stored so.
 template <typename Stored>
@@ -156,6 +157,7 @@ constexpr void add_cpu_kernels(Backend& table) {
   table.set<GradNormFinish, float, cpu_grad_norm_finish>();
   table.set<SgdUpdate, float, cpu_sgd_update>();
   table.set<AdamWUpdate, float, cpu_adamw_update>();
+  table.set<LionUpdate, float, cpu_lion_update>();
 }
 
 }  // namespace reprise

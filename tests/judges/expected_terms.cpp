@@ -252,7 +252,7 @@ class Derivation {
     call.attribute = attribute_words(kernel_index(o.update, Pass::kUpdate), constants);
     std::vector<std::string> moments;
     if (o.update == Op::kAdamW) moments = {"first_moment.", "second_moment."};
-    if (o.update == Op::kSgd && o.momentum != 0) moments = {"momentum."};
+    if (o.update == Op::kLion || (o.update == Op::kSgd && o.momentum != 0)) moments = {"momentum."};
     call.inputs = {value(p)};
     for (std::string& moment : moments) {
       moment += graph_.values[p].name;

@@ -14,7 +14,7 @@ struct Moments {
   Op update;
   std::vector<const char*> prefixes;
 };
-const Moments kMoments[] = {{Op::kSgd, {"momentum."}}, {Op::kAdamW, {"first_moment.", "second_moment."}}};
+const Moments kMoments[] = {{Op::kSgd, {"momentum."}}, {Op::kAdamW, {"first_moment.", "second_moment."}}, {Op::kLion, {"momentum."}}};
 
 std::vector<const char*> moments_of(const OptimizerChoice& optimizer) {
   if (optimizer.update == Op::kSgd && optimizer.momentum == 0) return {};

@@ -7,7 +7,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr Word<Op> kOptimizers[] = {{"sgd", Op::kSgd}, {"adamw", Op::kAdamW}};
+constexpr Word<Op> kOptimizers[] = {{"sgd", Op::kSgd}, {"adamw", Op::kAdamW}, {"lion", Op::kLion}};
 constexpr Word<LrSchedule::Kind> kLrKinds[] = {
     {"constant", LrSchedule::Kind::kConstant}, {"step", LrSchedule::Kind::kStep}, {"cosine", LrSchedule::Kind::kCosine}};
 
@@ -28,6 +28,10 @@ OptimizerRecipe read_optimizer(const JsonFields& fields) {
     fields.allow_only({"name", "lr", "momentum", "nesterov", "weight_decay", "no_decay"});
     fields.read("momentum", optimizer.momentum, kNonNegative);
     fields.read("nesterov", optimizer.nesterov);
+  } else if (optimizer.update == Op::kLion) {
+    fields.allow_only({"name", "lr", "betas", "weight_decay", "no_decay"});
+    optimizer.beta2 = 0.99;
+    read_betas(fields, optimizer);
   } else {
     fields.allow_only({"name", "lr", "betas", "eps", "weight_decay", "no_decay"});
     optimizer.weight_decay = 0.01;
@@ -52,7 +56,8 @@ json optimizer_json(const OptimizerRecipe& optimizer) {
   if (optimizer.update == Op::kSgd) {
     value.update({{"momentum", optimizer.momentum}, {"nesterov", optimizer.nesterov}});
   } else {
-    value.update({{"betas", {optimizer.beta1, optimizer.beta2}}, {"eps", optimizer.eps}});
+    value["betas"] = {optimizer.beta1, optimizer.beta2};
+    if (optimizer.update == Op::kAdamW) value["eps"] = optimizer.eps;
   }
   return value;
 }
