@@ -86,6 +86,25 @@ struct AttentionAttribute {
   constexpr bool makes_sense() const { return heads > 0 && sense::is_probability(static_cast<double>(dropout)); }
 };
 
+// Rotary positions.
+struct RopeAttribute {
+  static constexpr const char* kName = "Rope";
+  static constexpr uint32_t kMostRotary = 512;  // kernels keep a row's angles on the stack
+  uint32_t heads, kv_heads;
+  uint32_t rotary;      // the first so many of a head's D elements are rotated; even
+  uint32_t neighbours;  // 1: element 2i turns with 2i + 1; 0: element i with i + rotary / 2 (Hugging Face's llama)
+  float theta;          // frequency i is theta^(-2i / rotary), unless the row has a table of them
+  constexpr bool operator==(const RopeAttribute&) const = default;
+  template <typename Visit>
+  constexpr void fields(const Visit& visit) const {
+    visit("heads", heads), visit("kv_heads", kv_heads), visit("rotary", rotary), visit("neighbours", neighbours), visit("theta", theta);
+  }
+  constexpr bool makes_sense() const {
+    return heads > 0 && kv_heads > 0 && heads % kv_heads == 0 && rotary > 0 && rotary % 2 == 0 && rotary <= kMostRotary && neighbours <= 1 &&
+           sense::within(static_cast<double>(theta), 1, 1e12);
+  }
+};
+
 struct DropoutAttribute {
   static constexpr const char* kName = "Dropout";
   float probability;
@@ -151,7 +170,7 @@ struct TypeList {
 
 // Every pool of a plan, in the order in which plan.h holds them.
 using AttributeTypes = TypeList<WindowAttribute, NormAttribute, LinearAttribute, GeluAttribute, AttentionAttribute, DropoutAttribute,
-                                GroupAttribute, ClipAttribute, UpdateAttribute>;
+                                GroupAttribute, ClipAttribute, UpdateAttribute, RopeAttribute>;
 
 // Names an attribute's type by its place in the list.
 using AttributeKind = uint8_t;

@@ -9,6 +9,7 @@
 #include <ostream>
 
 #include "lib/cpu/data_fault.h"
+#include "lib/cpu/cpu_backend.h"
 #include "tests/ops/kernel_judge.h"
 #include "tests/ref/random.h"
 
@@ -271,74 +272,63 @@ TEST(Judge, AcceptsPlainKernels) {
   }
 }
 
-struct Mutant {
-  const char* name;
-  Op op;
-  Pass pass;
-  void (*plant)(Backend&);
-};
-template <typename K, NamedKernel<K> wrong>
-Mutant mutant(const char* name) {
-  return {name, K::kInfo.op, K::kInfo.pass, [](Backend& backend) { backend.set<K, float, wrong>(); }};
-}
-
-const Mutant kMutants[] = {
-    mutant<ReluForward, [](const KernelContext& k, const UnaryArgsOf<float>& a) {
+const WrongKernel kMutants[] = {
+    wrong_kernel<ReluForward, [](const KernelContext& k, const UnaryArgsOf<float>& a) {
       UnaryArgsOf<float> shorter = a;
       shorter.n -= 1;
       return relu(k, shorter);
     }>("relu_drops_the_last_element"),
-    mutant<ReluForward, [](const KernelContext& k, const UnaryArgsOf<float>& a) {
+    wrong_kernel<ReluForward, [](const KernelContext& k, const UnaryArgsOf<float>& a) {
       a.y[a.n] = 1;
       return relu(k, a);
     }>("relu_writes_past_the_end"),
-    mutant<ReluForward, [](const KernelContext& k, const UnaryArgsOf<float>& a) {
+    wrong_kernel<ReluForward, [](const KernelContext& k, const UnaryArgsOf<float>& a) {
       a.y[-1] = 1;
       return relu(k, a);
     }>("relu_writes_before_the_start"),
-    mutant<ReluForward, [](const KernelContext& k, const UnaryArgsOf<float>& a) {
+    wrong_kernel<ReluForward, [](const KernelContext& k, const UnaryArgsOf<float>& a) {
       const Status status = relu(k, a);
       const_cast<float*>(a.x)[0] = 5;
       return status;
     }>("relu_changes_its_input"),
-    mutant<ReluForward, [](const KernelContext&, const UnaryArgsOf<float>&) {
+    wrong_kernel<ReluForward, [](const KernelContext&, const UnaryArgsOf<float>&) {
       return ok_status();
     }>("relu_does_nothing"),
-    mutant<ReluForward, [](const KernelContext& k, const UnaryArgsOf<float>& a) {
+    wrong_kernel<ReluForward, [](const KernelContext& k, const UnaryArgsOf<float>& a) {
       const Status status = relu(k, a);
       return status.ok() ? Status{Code::kUnsupported, "", 0} : status;
     }>("relu_reports_an_error"),
-    mutant<ReluBackward, [](const KernelContext& k, const ActivationBackwardArgsOf<float>& a) {
+    wrong_kernel<ReluBackward, [](const KernelContext& k, const ActivationBackwardArgsOf<float>& a) {
       if (a.dx != a.dy) return relu_backward(k, a);
       for (uint64_t i = 0; i < a.n; ++i) a.dx[i] = 0;
       return ok_status();
     }>("relu_backward_clears_before_it_reads"),
-    mutant<ConvForward, [](const KernelContext& k, const ConvForwardArgsOf<float>& a) {
+    wrong_kernel<ConvForward, [](const KernelContext& k, const ConvForwardArgsOf<float>& a) {
       conv_with(a, a.shape.window.pad + 1, a.shape.C);
       return statistics_of_conv(k, a);
     }>("conv_pads_one_too_many"),
-    mutant<ConvForward, [](const KernelContext& k, const ConvForwardArgsOf<float>& a) {
+    wrong_kernel<ConvForward, [](const KernelContext& k, const ConvForwardArgsOf<float>& a) {
       conv_with(a, a.shape.window.pad, a.shape.C > 500 ? a.shape.C - 1 : a.shape.C);
       return statistics_of_conv(k, a);
     }>("conv_drops_the_last_of_many_channels"),
-    mutant<ConvForward, [](const KernelContext& k, const ConvForwardArgsOf<float>& a) {
+    wrong_kernel<ConvForward, [](const KernelContext& k, const ConvForwardArgsOf<float>& a) {
       conv_with(a, a.shape.window.pad, a.shape.C);
       return statistics_of_conv(k, a, uint64_t{a.shape.P} * a.shape.Q > 1 ? 1 : 0);
     }>("conv_leaves_a_row_out_of_its_statistics"),
-    mutant<NormConvForward, [](const KernelContext& k, const ConvForwardArgsOf<float>& a) {
+    wrong_kernel<NormConvForward, [](const KernelContext& k, const ConvForwardArgsOf<float>& a) {
       ConvForwardArgsOf<float> without = a;
       without.shape.window.epsilon = 0;
       return conv(k, without);
     }>("conv_takes_its_statistics_without_epsilon"),
-    mutant<ConvBackwardWeight, [](const KernelContext&, const ConvBackwardWeightArgsOf<float>& a) {
+    wrong_kernel<ConvBackwardWeight, [](const KernelContext&, const ConvBackwardWeightArgsOf<float>& a) {
       conv_weight_with(a, false);
       return ok_status();
     }>("conv_weight_forgets_to_accumulate"),
-    mutant<ConvBackwardWeight, [](const KernelContext&, const ConvBackwardWeightArgsOf<float>& a) {
+    wrong_kernel<ConvBackwardWeight, [](const KernelContext&, const ConvBackwardWeightArgsOf<float>& a) {
       conv_weight_with(a, true);
       return ok_status();
     }>("conv_weight_always_accumulates"),
-    mutant<NormConvForward, [](const KernelContext& k, const ConvForwardArgsOf<float>& a) {
+    wrong_kernel<NormConvForward, [](const KernelContext& k, const ConvForwardArgsOf<float>& a) {
       const ConvShape& s = a.shape;
       const uint64_t taps = uint64_t{s.window.kernel_h} * s.window.kernel_w;
       if (100 < taps * s.C) return conv(k, a);  // slow
@@ -358,42 +348,42 @@ const Mutant kMutants[] = {
       });
       return statistics_of_conv(k, a);
     }>("norm_conv_normalises_padding"),
-    mutant<NormConvForward, [](const KernelContext& k, const ConvForwardArgsOf<float>& a) {
+    wrong_kernel<NormConvForward, [](const KernelContext& k, const ConvForwardArgsOf<float>& a) {
       conv_with(a, a.shape.window.pad, a.shape.C, false);
       return statistics_of_conv(k, a);
     }>("norm_conv_does_not_cut"),
-    mutant<NormConvBackwardWeight, [](const KernelContext& k, const ConvBackwardWeightArgsOf<float>& a) {
+    wrong_kernel<NormConvBackwardWeight, [](const KernelContext& k, const ConvBackwardWeightArgsOf<float>& a) {
       const std::vector<float> zeros(a.shape.C);
       ConvBackwardWeightArgsOf<float> without = a;
       without.norm.beta = zeros.data();
       return conv_weight(k, without);
     }>("norm_conv_forgets_beta"),
-    mutant<NormConvBackwardWeight, [](const KernelContext& k, const ConvBackwardWeightArgsOf<float>& a) {
+    wrong_kernel<NormConvBackwardWeight, [](const KernelContext& k, const ConvBackwardWeightArgsOf<float>& a) {
       ConvBackwardWeightArgsOf<float> plain = a;
       plain.norm = {};
       return conv_weight(k, plain);
     }>("norm_conv_reads_x"),
-    mutant<NormReluBackward, [](const KernelContext&, const BatchNormBackwardArgsOf<float>& a) {
+    wrong_kernel<NormReluBackward, [](const KernelContext&, const BatchNormBackwardArgsOf<float>& a) {
       norm_backward_with(a, [](float, float) { return true; });
       return ok_status();
     }>("norm_relu_passes_every_gradient"),
-    mutant<NormReluBackward, [](const KernelContext&, const BatchNormBackwardArgsOf<float>& a) {
+    wrong_kernel<NormReluBackward, [](const KernelContext&, const BatchNormBackwardArgsOf<float>& a) {
       norm_backward_with(a, [](float, float dy) { return dy > 0; });
       return ok_status();
     }>("norm_relu_cuts_the_gradient_by_its_own_sign"),
-    mutant<NormAddReluForward, [](const KernelContext&, const NormAddReluArgsOf<float>& a) {
+    wrong_kernel<NormAddReluForward, [](const KernelContext&, const NormAddReluArgsOf<float>& a) {
       for (uint64_t i = 0; i < a.M * a.C; ++i) {
         a.y[i] = normalised({a.mean, a.rstd, a.gamma, a.beta}, a.x[i], static_cast<uint32_t>(i % a.C)) + a.b[i];
       }
       return ok_status();
     }>("norm_add_relu_cuts_before_it_adds"),
-    mutant<NormAddReluForward, [](const KernelContext&, const NormAddReluArgsOf<float>& a) {
+    wrong_kernel<NormAddReluForward, [](const KernelContext&, const NormAddReluArgsOf<float>& a) {
       for (uint64_t i = 0; i < a.M * a.C; ++i) {
         a.y[i] = normalised({a.mean, a.rstd, a.gamma, a.beta}, a.x[i], static_cast<uint32_t>(i % a.C));
       }
       return ok_status();
     }>("norm_add_relu_adds_nothing"),
-    mutant<BatchNormStatistics, [](const KernelContext&, const BatchNormStatisticsArgsOf<float>& a) {
+    wrong_kernel<BatchNormStatistics, [](const KernelContext&, const BatchNormStatisticsArgsOf<float>& a) {
       const float M = static_cast<float>(a.M);
       for (uint32_t c = 0; c < a.C; ++c) {
         float sum = 0, squares = 0;
@@ -403,99 +393,114 @@ const Mutant kMutants[] = {
       }
       return ok_status();
     }>("variance_as_a_difference_of_means"),
-    mutant<BatchNormStatistics, [](const KernelContext& k, const BatchNormStatisticsArgsOf<float>& a) {
+    wrong_kernel<BatchNormStatistics, [](const KernelContext& k, const BatchNormStatisticsArgsOf<float>& a) {
       const Status status = statistics(k, a);
       for (uint32_t c = 0; c < a.C; ++c) a.rstd[c] *= std::sqrt(static_cast<float>(a.M - 1) / static_cast<float>(a.M));
       return status;
     }>("statistics_unbiased"),
-    mutant<LinearForward, [](const KernelContext&, const LinearForwardArgsOf<float>& a) {
+    wrong_kernel<LinearForward, [](const KernelContext&, const LinearForwardArgsOf<float>& a) {
       return linear_with(a, [](const Weight& w, uint64_t i) { return w.f32()[w.type == DType::kBf16 ? i / 2 : i]; });  // no further than they reach
     }>("linear_takes_bf16_weights_for_f32"),
-    mutant<LinearForward, [](const KernelContext&, const LinearForwardArgsOf<float>& a) {
+    wrong_kernel<LinearForward, [](const KernelContext&, const LinearForwardArgsOf<float>& a) {
       return linear_with(a, [](const Weight& w, uint64_t i) {
         return w.type == DType::kBf16 ? std::bit_cast<float>((uint32_t{w.bf16()[i].bits} & ~1u) << 16) : w.f32()[i];
       });
     }>("linear_truncates_bf16_weights"),
-    mutant<EmbeddingForward, [](const KernelContext& k, const EmbeddingForwardArgsOf<float>& a) {
+    wrong_kernel<EmbeddingForward, [](const KernelContext& k, const EmbeddingForwardArgsOf<float>& a) {
       EmbeddingForwardArgsOf<float> alike = a;
       if (a.positions.data != nullptr && a.table.type == DType::kBf16) alike.positions.type = DType::kBf16;
       return embedding(k, alike);
     }>("embedding_takes_positions_to_be_stored_as_the_table_is"),
-    mutant<LinearBackwardBias, [](const KernelContext& k, const LinearBackwardBiasArgsOf<float>& a) {
+    wrong_kernel<LinearBackwardBias, [](const KernelContext& k, const LinearBackwardBiasArgsOf<float>& a) {
       bias_with(k, a, k.workers->count == 1 ? 1 : 2, true, a.accumulate_db);
       return ok_status();
     }>("bias_splits_by_the_number_of_workers"),
-    mutant<LinearBackwardBias, [](const KernelContext& k, const LinearBackwardBiasArgsOf<float>& a) {
+    wrong_kernel<LinearBackwardBias, [](const KernelContext& k, const LinearBackwardBiasArgsOf<float>& a) {
       bias_with(k, a, 2, false, a.accumulate_db);
       return ok_status();
     }>("bias_believes_that_scratch_is_clear"),
-    mutant<LinearBackwardBias, [](const KernelContext& k, const LinearBackwardBiasArgsOf<float>& a) {
+    wrong_kernel<LinearBackwardBias, [](const KernelContext& k, const LinearBackwardBiasArgsOf<float>& a) {
       bias_with(k, a, 3, true, a.accumulate_db);
       return ok_status();
     }>("bias_needs_more_scratch_than_it_says"),
-    mutant<LinearBackwardBias, [](const KernelContext& k, const LinearBackwardBiasArgsOf<float>& a) {
+    wrong_kernel<LinearBackwardBias, [](const KernelContext& k, const LinearBackwardBiasArgsOf<float>& a) {
       const Status status = bias(k, a);
       uint32_t last = 0;
       parallel_for(*k.workers, 2, [&](uint32_t task) { last = task; });
       if (last == 0) a.db[0] = std::nextafter(a.db[0], 1e9f);
       return status;
     }>("bias_depends_on_the_order_of_tasks"),
-    mutant<MaxPoolForward, [](const KernelContext&, const MaxPoolForwardArgsOf<float>& a) {
+    wrong_kernel<MaxPoolForward, [](const KernelContext&, const MaxPoolForwardArgsOf<float>& a) {
       max_pool_with(a, -std::numeric_limits<float>::infinity(), true);
       return ok_status();
     }>("max_pool_takes_the_last_maximum"),
-    mutant<MaxPoolForward, [](const KernelContext&, const MaxPoolForwardArgsOf<float>& a) {
+    wrong_kernel<MaxPoolForward, [](const KernelContext&, const MaxPoolForwardArgsOf<float>& a) {
       max_pool_with(a, 0.0f, false);
       return ok_status();
     }>("max_pool_lets_padding_win"),
-    mutant<DropoutForward, [](const KernelContext&, const DropoutArgsOf<float>& a) {
+    wrong_kernel<DropoutForward, [](const KernelContext&, const DropoutArgsOf<float>& a) {
       dropout_with(a, a.dropout.stream + 1, a.scalars->step);
       return ok_status();
     }>("dropout_of_another_stream"),
-    mutant<DropoutForward, [](const KernelContext&, const DropoutArgsOf<float>& a) {
+    wrong_kernel<DropoutForward, [](const KernelContext&, const DropoutArgsOf<float>& a) {
       dropout_with(a, a.dropout.stream, 0);
       return ok_status();
     }>("dropout_of_another_step"),
-    mutant<EmbeddingForward, [](const KernelContext& k, const EmbeddingForwardArgsOf<float>& a) {
+    wrong_kernel<EmbeddingForward, [](const KernelContext& k, const EmbeddingForwardArgsOf<float>& a) {
       EmbeddingForwardArgsOf<float> wider = a;
       wider.V += 1;
       return embedding(k, wider);
     }>("embedding_accepts_the_first_token_past_the_table"),
-    mutant<EmbeddingForward, [](const KernelContext& k, const EmbeddingForwardArgsOf<float>& a) {
+    wrong_kernel<EmbeddingForward, [](const KernelContext& k, const EmbeddingForwardArgsOf<float>& a) {
       const Status status = embedding(k, a);
       if (k.scalars->fault.code != DataFault::kNone) ++k.scalars->fault.position;
       return status;
     }>("embedding_notes_the_token_behind_the_wrong_one"),
-    mutant<EmbeddingForward, [](const KernelContext& k, const EmbeddingForwardArgsOf<float>& a) {
+    wrong_kernel<EmbeddingForward, [](const KernelContext& k, const EmbeddingForwardArgsOf<float>& a) {
       const Status status = embedding(k, a);
       k.scalars->skip = 0;
       return status;
     }>("embedding_notes_a_fault_but_lets_the_update_run"),
-    mutant<GradNormFinish, [](const KernelContext& k, const GradNormFinishArgs& a) {
+    wrong_kernel<GradNormFinish, [](const KernelContext& k, const GradNormFinishArgs& a) {
       const Status status = norm_finish(k, a);
       if (a.scalars->clip_factor < 1) a.scalars->clip_factor = a.max_norm / a.scalars->gradient_norm;
       return status;
     }>("clip_without_the_small_number"),
-    mutant<GradNormFinish, [](const KernelContext& k, const GradNormFinishArgs& a) {
+    wrong_kernel<GradNormFinish, [](const KernelContext& k, const GradNormFinishArgs& a) {
       a.scalars->skip = 0;
       return norm_finish(k, a);
     }>("norm_forgets_a_skip"),
 };
 
+// A wrong kernel and the backend whose other kernels are right: the plain one of this file, or the CPU's for a family's own.
+struct Mutant {
+  WrongKernel wrong;
+  Backend (*backend)();
+};
+std::vector<Mutant> mutants() {
+  std::vector<Mutant> all;
+  for (const WrongKernel& wrong : kMutants) all.push_back({wrong, plain_backend});
+  for (const OpFamily* family : op_families()) {
+    for (const WrongKernel& wrong : family->wrong_kernels) all.push_back({wrong, [] { return kCpuBackend; }});
+  }
+  return all;
+}
+
 class JudgeRejects : public ::testing::TestWithParam<Mutant> {};
 
 TEST_P(JudgeRejects, Mutant) {
-  Backend backend = plain_backend();
-  GetParam().plant(backend);
+  const WrongKernel& wrong = GetParam().wrong;
+  Backend backend = GetParam().backend();
+  wrong.plant(backend);
   int cases = 0, rejected = 0;
   for (const KernelCase& c : kernel_cases()) {
-    if (c.op != GetParam().op || c.pass != GetParam().pass) continue;
+    if (c.op != wrong.op || c.pass != wrong.pass) continue;
     ++cases;
     rejected += !judge_all(backend, c).empty();
   }
-  EXPECT_GT(rejected, 0) << "none of " << cases << " cases rejects " << GetParam().name;
+  EXPECT_GT(rejected, 0) << "none of " << cases << " cases rejects " << wrong.name;
 }
-INSTANTIATE_TEST_SUITE_P(Wrong, JudgeRejects, ::testing::ValuesIn(kMutants), [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Wrong, JudgeRejects, ::testing::ValuesIn(mutants()), [](const auto& info) { return info.param.wrong.name; });
 
 // The comparison itself: one element in error by a little more than the tolerance.
 TEST(Difference, RejectsJustBeyondTheTolerance) {

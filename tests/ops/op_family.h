@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "lib/backend.h"
 #include "tests/ops/kernel_case.h"
 #include "tests/ref/array.h"
 
@@ -180,6 +181,18 @@ struct KnownValue {
   double tolerance = 0;
 };
 
+// A wrong kernel, which some case of the family must reject: a family without one has not shown that its cases see faults.
+struct WrongKernel {
+  const char* name;
+  Op op;
+  Pass pass;
+  void (*plant)(Backend&);  // in the place of the right one, in f32
+};
+template <typename K, NamedKernel<K> kWrong>
+constexpr WrongKernel wrong_kernel(const char* name) {
+  return {name, K::kInfo.op, K::kInfo.pass, [](Backend& backend) { backend.set<K, float, kWrong>(); }};
+}
+
 // An output as the kernel has stored it.
 using StoredOutput = std::function<Array(uint32_t argument)>;
 
@@ -197,6 +210,7 @@ struct OpFamily {
   // The weights that a kernel set which multiplies in bf16 rounds first (DESIGN 11), if the case has such. Null for most families.
   std::optional<uint32_t> (*rounded_weights)(const KernelCase&) = nullptr;
   std::vector<KnownValue> (*known_values)() = nullptr;
+  std::span<const WrongKernel> wrong_kernels = {};  // planted in the CPU's backend
 };
 
 }  // namespace reprise::test

@@ -150,9 +150,13 @@ class Graph {
   ValueId global_pool(ValueId x, const std::string& name);
   ValueId linear(ValueId x, const std::string& name, uint32_t out_features, bool input_major, bool bias, float init_std);
   ValueId layer_norm(ValueId x, const std::string& name, float epsilon);
+  ValueId rms_norm(ValueId x, const std::string& name, float epsilon);
   ValueId gelu(ValueId x, const std::string& name, bool tanh_form);
+  ValueId swiglu(ValueId gate_up, const std::string& name);
   ValueId embedding(ValueId tokens, const std::string& name, ValueId table, ValueId positions);
   ValueId attention(ValueId qkv, const std::string& name, uint32_t heads, float dropout);
+  // `frequencies`: a table in place of theta's, computed by the model; kNoValue for none.
+  ValueId rope(ValueId qkv, const std::string& name, const RopeAttribute& rope, ValueId frequencies = kNoValue);
   ValueId dropout(ValueId x, const std::string& name, float probability);
   void loss_head(ValueId x, const std::string& name, ValueId weight, ValueId bias);
   void cut(ValueId v) { boundaries.push_back(v); }

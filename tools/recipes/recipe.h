@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "lib/plan.h"
 #include "tools/formats/text.h"
 #include "tools/models/models.h"
 
@@ -40,14 +41,13 @@ constexpr DataKind kDataKinds[] = {
 
 // torch.optim's definitions and defaults.
 struct OptimizerRecipe {
-  enum class Name { kSgd, kAdamW };
-  Name name = Name::kSgd;
+  Op update = Op::kSgd;            // the op whose rows update the weights; its word is the recipe's "name"
   double lr = 1e-3;
   double momentum = 0;             // sgd
   bool nesterov = false;           // sgd
-  double beta1 = 0.9, beta2 = 0.999;  // adamw
+  double beta1 = 0.9, beta2 = 0.999;  // adamw; lion: 0.9 and 0.99
   double eps = 1e-8;               // adamw
-  double weight_decay = 0;         // default: 0 for sgd, 0.01 for adamw
+  double weight_decay = 0;         // default: 0 for sgd and lion, 0.01 for adamw
   std::vector<std::string> no_decay;  // patterns of parameter names, see matches_pattern
   bool operator==(const OptimizerRecipe&) const = default;
 };
