@@ -76,6 +76,7 @@ void add_rms_norm(CaseTable& table, uint32_t M, uint32_t C, DataKind data = Data
   const auto x = shaped({M, C}), m = shaped({M}), c = shaped({C});
   const std::string tag = "m" + str(M) + "_c" + str(C) + name;
   table.add(Op::kRmsNorm, Pass::kForward, tag, {x, m, x, c}, NormAttribute{1e-5f, 0, 0}).data = data;
+  if (data == DataKind::kTiny) return;  // smaller than the steps of finite differences; epsilon is forward's alone
   table.add(Op::kRmsNorm, Pass::kBackward, tag, {x, c, x, m, c, x}).data = data;
   table.again_accumulating(0b11);
   table.again_accumulating(0b01, "_dx_only");
