@@ -171,6 +171,7 @@ void CasePlan::complete_step() {
   const Tensor& last = carried_.back();
   group_ = {trained, 0, (last.offset - carried_[0].offset) / sizeof(float) + last.elements()};
   update_.group = group_;
+  update_.epsilon = 1e-8f;
   const bool has_parameters = case_.info().attribute == kAttributeKind<UpdateAttribute>;
   const uint64_t first = state_end_ + kGuard;
   for (uint32_t t = 0; !has_parameters && t < trained; ++t) {
