@@ -7,9 +7,9 @@
 #include "lib/cpu/cpu_backend.h"
 #include "lib/cpu/gemm_tile.h"
 #include "lib/cpu/vector_level.h"
+#include "tests/ops/families.h"
 #include "tests/ops/kernel_run.h"
 #include "tests/ports/test_workers.h"
-#include "tests/ref/kernel_data.h"
 
 namespace {
 
