@@ -59,6 +59,7 @@ class Derivation {
     const auto lasting = lasting_.find(v);
     return lasting != lasting_.end() ? lasting->second : value_.at(v);
   }
+  Term document_start(const Node& attention) const { return attention.inputs.size() > 1 ? value(attention.inputs[1]) : kNoTerm; }
   bool trains(ValueId parameter) const { return parameter != kNoValue && graph_.values[parameter].trainable; }
 
   // A value needs a gradient if a trained parameter lies at or below it.
@@ -95,6 +96,7 @@ class Derivation {
     if (n.op == Op::kBatchNorm) return batch_norm(n);
     std::vector<Term> inputs;
     for (const ValueId v : n.inputs) inputs.push_back(value(v));
+    if (n.op == Op::kAttention) inputs = {inputs[0], document_start(n)};
     for (const ValueId p : n.parameters) inputs.push_back(value(p));
     define(n, application(n, Pass::kForward, inputs));
   }
@@ -182,7 +184,8 @@ class Derivation {
       case Op::kDropout:
         return contribute(x, application(n, Pass::kBackward, {dy}), 0);
       case Op::kAttention:
-        return contribute(x, application(n, Pass::kBackward, {value(x), value(n.outputs[0]), value(n.outputs[1]), dy}),
+        return contribute(x, application(n, Pass::kBackward, {value(x), value(n.outputs[0]), value(n.outputs[1]), dy,
+                                                             document_start(n)}),
                           0);
       case Op::kEmbedding: {
         const Application call = application(n, Pass::kBackward, {value(x), dy});
@@ -275,7 +278,7 @@ class Derivation {
                         {x, value(n.buffers[0]), value(n.buffers[1]), value(n.parameters[0]), value(n.parameters[1])});
         value_[n.outputs[0]] = terms_.output(call, 0, form(n.outputs[0]));
       } else if (n.op == Op::kAttention) {
-        Application call = application(n, Pass::kForward, {x});
+        Application call = application(n, Pass::kForward, {x, document_start(n)});
         AttentionAttribute silent = graph_.attributes.of<AttentionAttribute>()[n.attribute];
         silent.dropout = 0;
         call.attribute = attribute_words(kKernelIndex<AttentionForward>, silent);

@@ -7,6 +7,7 @@
 #include <limits>
 #include <ostream>
 
+#include "lib/cpu/cpu_kernels.h"
 #include "lib/cpu/data_fault.h"
 #include "tests/ops/kernel_judge.h"
 #include "tests/ref/random.h"
@@ -186,6 +187,99 @@ Status embedding(const KernelContext& context, const EmbeddingForwardArgsOf<floa
   return ok_status();
 }
 
+// ---- attention, each row of weights by itself; the seams are whose keys a head reads and where a position's past begins ----
+
+struct PlainHead {
+  uint32_t D, row;          // floats of a position's q, k and v together
+  const float *q, *k, *v;   // of position 0
+};
+PlainHead plain_head(const AttentionForwardArgsOf<float>& a, uint32_t b, uint32_t h, uint32_t shared) {
+  const uint32_t heads = a.attention.heads, kv_heads = a.attention.kv_heads, D = a.C / heads, row = (heads + 2 * kv_heads) * D;
+  const float* start = a.qkv + uint64_t{b} * a.T * row;
+  return {D, row, start + h * D, start + (heads + shared) * D, start + (heads + kv_heads + shared) * D};
+}
+double plain_score(const PlainHead& head, uint32_t t, uint32_t s) {
+  double sum = 0;
+  for (uint32_t d = 0; d < head.D; ++d) sum += double{head.q[t * head.row + d]} * head.k[s * head.row + d];
+  return sum / std::sqrt(static_cast<double>(head.D));
+}
+template <typename Shared, typename First>
+Status attention_with(const KernelContext& k, const AttentionForwardArgsOf<float>& a, const Shared& shared, const First& first) {
+  const uint32_t heads = a.attention.heads;
+  for (uint32_t i = 0; a.document_start != nullptr && i < a.B * a.T; ++i) {
+    const int32_t start = a.document_start[i];
+    if (start >= 0 && start <= static_cast<int32_t>(i % a.T)) continue;
+    note_fault(k, DataFault::kDocument, i);
+    return ok_status();
+  }
+  for (uint32_t row = 0; row < a.B * heads * a.T; ++row) {
+    const uint32_t t = row % a.T, h = row / a.T % heads, b = row / a.T / heads;
+    const PlainHead head = plain_head(a, b, h, shared(h));
+    const uint32_t from = first(a.document_start == nullptr ? 0 : static_cast<uint32_t>(a.document_start[b * a.T + t]), t);
+    double sum = 0;
+    std::vector<double> y(head.D);
+    for (uint32_t s = from; s <= t; ++s) {
+      const double weight = std::exp(plain_score(head, t, s));
+      const double factor = ref::dropout_factor(*a.scalars, a.attention.stream, uint64_t{row} * a.T + s, a.attention.dropout);
+      sum += weight;
+      for (uint32_t d = 0; d < head.D; ++d) y[d] += factor * weight * head.v[s * head.row + d];
+    }
+    a.lse[row] = static_cast<float>(std::log(sum));
+    for (uint32_t d = 0; d < head.D; ++d) a.y[(uint64_t{b} * a.T + t) * a.C + h * head.D + d] = static_cast<float>(y[d] / sum);
+  }
+  return ok_status();
+}
+uint32_t from_start(uint32_t start, uint32_t) { return start; }
+Status attention(const KernelContext& k, const AttentionForwardArgsOf<float>& a) {
+  return attention_with(k, a, [&](uint32_t h) { return h / (a.attention.heads / a.attention.kv_heads); }, from_start);
+}
+
+
+// The backward by the CPU's kernel for heads that share nothing: qkv is spread out, so that every head has keys and values of its own,
+// and the gradients of what is shared are added up, of the heads that `counts` says.
+template <typename Counts>
+Status attention_backward_with(const KernelContext& k, const AttentionBackwardArgsOf<float>& a, const Counts& counts) {
+  const uint32_t heads = a.attention.heads, kv_heads = a.attention.kv_heads, D = a.C / heads, group = heads / kv_heads;
+  const uint64_t rows = uint64_t{a.B} * a.T, narrow = uint64_t{heads + 2 * kv_heads} * D, wide = uint64_t{3} * a.C;
+  const auto for_each_column = [&](const auto& f) {  // f(part, head, wide column, narrow column)
+    for (uint32_t part = 0; part < 3; ++part)
+      for (uint32_t h = 0; h < heads; ++h)
+        for (uint32_t d = 0; d < D; ++d) {
+          const uint32_t first = part == 0 ? h : heads + (part - 1) * kv_heads + h / group;
+          f(part, h, (part * heads + h) * D + d, first * D + d);
+        }
+  };
+  std::vector<float> qkv(rows * wide), dqkv(rows * wide), scratch(rows * heads + kAlignment);
+  for (uint64_t i = 0; i < rows; ++i) {
+    for_each_column([&](uint32_t, uint32_t, uint32_t to, uint32_t from) { qkv[i * wide + to] = a.qkv[i * narrow + from]; });
+  }
+  AttentionBackwardArgsOf<float> apart = a;
+  apart.dqkv = dqkv.data(), apart.qkv = qkv.data(), apart.scratch = scratch.data(), apart.scratch_bytes = scratch.size() * sizeof(float);
+  apart.attention.kv_heads = heads;
+  const Status status = cpu_attention_backward<float>(k, apart);
+  if (!status.ok()) return status;
+  std::fill(a.dqkv, a.dqkv + rows * narrow, 0.0f);
+  for (uint64_t i = 0; i < rows; ++i) {
+    for_each_column([&](uint32_t part, uint32_t h, uint32_t from, uint32_t to) {
+      if (part == 0 || counts(h % group, group)) a.dqkv[i * narrow + to] += dqkv[i * wide + from];
+    });
+  }
+  return status;
+}
+Status attention_backward(const KernelContext& k, const AttentionBackwardArgsOf<float>& a) {
+  return attention_backward_with(k, a, [](uint32_t, uint32_t) { return true; });
+}
+// With other starts of documents: move(start, t).
+template <typename Move>
+Status attention_backward_from(const KernelContext& k, const AttentionBackwardArgsOf<float>& a, const Move& move) {
+  if (a.document_start == nullptr) return attention_backward(k, a);
+  std::vector<int32_t> starts(a.document_start, a.document_start + uint64_t{a.B} * a.T);
+  for (uint32_t i = 0; i < starts.size(); ++i) starts[i] = move(starts[i], static_cast<int32_t>(i % a.T));
+  AttentionBackwardArgsOf<float> moved = a;
+  moved.document_start = starts.data();
+  return attention_backward(k, moved);
+}
+
 Status norm_finish(const KernelContext&, const GradNormFinishArgs& a) {
   double sum = 0;
   for (uint32_t i = 0; i < a.count; ++i) sum += a.norms[i];
@@ -227,6 +321,8 @@ const PlainKernel kPlainKernels[] = {
     plain<DropoutForward, dropout>(),
     plain<DropoutBackward, dropout>(),
     plain<EmbeddingForward, embedding>(),
+    plain<AttentionForward, attention>(),
+    plain<AttentionBackward, attention_backward>(),
     plain<GradNormFinish, norm_finish>(),
 };
 
@@ -444,6 +540,41 @@ const Mutant kMutants[] = {
       k.scalars->skip = 0;
       return status;
     }>("embedding_notes_a_fault_but_lets_the_update_run"),
+    mutant<AttentionForward, [](const KernelContext& k, const AttentionForwardArgsOf<float>& a) {
+      return attention_with(k, a, [&](uint32_t h) { return h % a.attention.kv_heads; }, from_start);
+    }>("attention_deals_heads_out_in_turn"),
+    mutant<AttentionForward, [](const KernelContext& k, const AttentionForwardArgsOf<float>& a) {
+      return attention_with(k, a, [](uint32_t) { return 0u; }, from_start);
+    }>("attention_shares_the_first_keys_among_all_heads"),
+    mutant<AttentionForward, [](const KernelContext& k, const AttentionForwardArgsOf<float>& a) {
+      return attention_with(k, a, [&](uint32_t h) { return h / (a.attention.heads / a.attention.kv_heads); },
+                            [](uint32_t start, uint32_t) { return start == 0 ? 0 : start - 1; });
+    }>("attention_sees_the_last_position_of_the_document_before"),
+    mutant<AttentionForward, [](const KernelContext& k, const AttentionForwardArgsOf<float>& a) {
+      return attention_with(k, a, [&](uint32_t h) { return h / (a.attention.heads / a.attention.kv_heads); },
+                            [](uint32_t start, uint32_t t) { return start != 0 && start < t ? start + 1 : start; });
+    }>("attention_misses_the_first_position_of_the_document"),
+    mutant<AttentionForward, [](const KernelContext& k, const AttentionForwardArgsOf<float>& a) {
+      return attention_with(k, a, [&](uint32_t h) { return h / (a.attention.heads / a.attention.kv_heads); },
+                            [](uint32_t start, uint32_t) { return start / 64 * 64; });
+    }>("attention_sees_the_whole_tile_that_its_document_starts_in"),
+    mutant<AttentionForward, [](const KernelContext& k, const AttentionForwardArgsOf<float>& a) {
+      AttentionForwardArgsOf<float> one = a;
+      one.document_start = nullptr;
+      return attention(k, one);
+    }>("attention_forgets_documents"),
+    mutant<AttentionBackward, [](const KernelContext& k, const AttentionBackwardArgsOf<float>& a) {
+      return attention_backward_with(k, a, [](uint32_t member, uint32_t group) { return member == group - 1; });
+    }>("attention_backward_keeps_the_last_head_of_a_group"),
+    mutant<AttentionBackward, [](const KernelContext& k, const AttentionBackwardArgsOf<float>& a) {
+      return attention_backward_from(k, a, [](int32_t start, int32_t) { return start == 0 ? 0 : start - 1; });
+    }>("attention_backward_sees_the_last_position_of_the_document_before"),
+    mutant<AttentionBackward, [](const KernelContext& k, const AttentionBackwardArgsOf<float>& a) {
+      return attention_backward_from(k, a, [](int32_t start, int32_t t) { return start != 0 && start < t ? start + 1 : start; });
+    }>("attention_backward_misses_the_first_position_of_the_document"),
+    mutant<AttentionBackward, [](const KernelContext& k, const AttentionBackwardArgsOf<float>& a) {
+      return attention_backward_from(k, a, [](int32_t, int32_t) { return 0; });
+    }>("attention_backward_forgets_documents"),
     mutant<GradNormFinish, [](const KernelContext& k, const GradNormFinishArgs& a) {
       const Status status = norm_finish(k, a);
       if (a.scalars->clip_factor < 1) a.scalars->clip_factor = a.max_norm / a.scalars->gradient_norm;

@@ -16,9 +16,9 @@ double bytes_of_element(const Tensor& tensor) {
 double elements(const Tensor* tensor) { return tensor == nullptr ? 0 : static_cast<double>(tensor->elements()); }
 
 double attention_flops(const KernelCall& call, double products) {
-  const Tensor& qkv = *call.tensors[call.pass == Pass::kForward ? 2 : 1];
-  const double B = qkv.shape[0], T = qkv.shape[1], C = qkv.shape[2] / 3.0;
-  return products * B * T * (T + 1) * C;  // causal: T * (T + 1) / 2 pairs, 2 * C flops each
+  const Tensor& y = call.pass == Pass::kForward ? *call.tensors[AttentionForward::kY] : *call.tensors[AttentionBackward::kY];
+  const double B = y.shape[0], T = y.shape[1], C = y.shape[2];
+  return products * B * T * (T + 1) * C;  // causal: T * (T + 1) / 2 pairs, 2 * C flops each; one document, since data alone knows of more
 }
 
 double matrix_flops(const KernelCall& call) {
