@@ -177,7 +177,7 @@ bench: $(BENCHES)  ## benchmarks: per cent of the measured peak
 FUZZ_PACKAGES := clang-14 libclang-rt-14-dev
 FUZZ_CXX      ?= clang++-14
 FUZZ_SANITIZE := address,undefined -fno-sanitize-recover=undefined
-FUZZ_PARSERS  := $(wildcard tools/formats/*.cpp tools/models/*.cpp tools/recipes/*.cpp tools/graph/graph.cpp tools/data/*.cpp tools/layout/*.cpp tools/schedule/*.cpp) $(wildcard tools/profiling/profile.cpp) \
+FUZZ_PARSERS  := $(wildcard tools/formats/*.cpp tools/models/*.cpp tools/recipes/*.cpp tools/graph/graph.cpp tools/graph/rules.cpp tools/data/*.cpp tools/layout/*.cpp tools/schedule/*.cpp) $(wildcard tools/profiling/profile.cpp) \
                  tools/lowering/owned_plan.cpp tools/training/snapshot.cpp tools/training/weights.cpp
 FUZZ_OBJECTS  := $(patsubst %.cpp,$(BUILD)/fuzz/%.o,$(FUZZ_PARSERS))
 FUZZ_TARGETS  := $(patsubst tests/fuzz/%.cpp,$(BUILD)/fuzz/%,$(wildcard tests/fuzz/*_fuzz.cpp))

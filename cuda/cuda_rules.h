@@ -8,7 +8,7 @@ namespace reprise {
 
 constexpr BackendRules make_cuda_rules() {
   BackendRules rules = {.name = "cuda", .header = "cuda/cuda_rules.h", .constant = "kCudaRules"};
-  rules.have(LayerNormKernels{});
+  rules.have(TypeList<LayerNormForward, LayerNormBackward>{});
   rules.of<LayerNormBackward>().scratch_bytes = [](const ShapedCall& c) -> uint64_t {
     using A = LayerNormBackward;
     const bool frozen = !c.has(A::kDgamma) && !c.has(A::kDbeta);

@@ -14,6 +14,7 @@ namespace sense {
 constexpr bool within(double value, double least, double most) { return value >= least && value <= most; }
 constexpr bool is_probability(double value) { return value >= 0 && value < 1; }
 constexpr bool is_epsilon(double value) { return value > 0 && value <= 1; }
+constexpr double kMostFinite = 1.7976931348623157e308;
 constexpr double kMostFactor = 1e6;  // of a decay, a momentum, a norm's limit: above, a recipe has lost a decimal point
 }  // namespace sense
 
@@ -88,6 +89,25 @@ struct AttentionAttribute {
   }
 };
 
+// Rotary positions.
+struct RopeAttribute {
+  static constexpr const char* kName = "Rope";
+  static constexpr uint32_t kMostRotary = 512;  // kernels keep a row's angles on the stack
+  uint32_t heads, kv_heads;
+  uint32_t rotary;      // the first so many of a head's D elements are rotated; even
+  uint32_t neighbours;  // 1: element 2i turns with 2i + 1; 0: element i with i + rotary / 2 (Hugging Face's llama)
+  float theta;          // frequency i is theta^(-2i / rotary), unless the row has a table of them
+  constexpr bool operator==(const RopeAttribute&) const = default;
+  template <typename Visit>
+  constexpr void fields(const Visit& visit) const {
+    visit("heads", heads), visit("kv_heads", kv_heads), visit("rotary", rotary), visit("neighbours", neighbours), visit("theta", theta);
+  }
+  constexpr bool makes_sense() const {
+    return heads > 0 && kv_heads > 0 && heads % kv_heads == 0 && rotary > 0 && rotary % 2 == 0 && rotary <= kMostRotary && neighbours <= 1 &&
+           sense::within(static_cast<double>(theta), 1, 1e12);
+  }
+};
+
 struct DropoutAttribute {
   static constexpr const char* kName = "Dropout";
   float probability;
@@ -142,7 +162,7 @@ struct UpdateAttribute {
   constexpr bool makes_sense() const {
     return sense::within(static_cast<double>(weight_decay), 0, sense::kMostFactor) &&
            sense::within(static_cast<double>(momentum), 0, sense::kMostFactor) && nesterov <= 1 && sense::is_probability(beta1) &&
-           sense::is_probability(beta2) && sense::within(static_cast<double>(epsilon), 0, 1);
+           sense::is_probability(beta2) && sense::is_epsilon(static_cast<double>(epsilon));
   }
 };
 
@@ -153,7 +173,7 @@ struct TypeList {
 
 // Every pool of a plan, in the order in which plan.h holds them.
 using AttributeTypes = TypeList<WindowAttribute, NormAttribute, LinearAttribute, GeluAttribute, AttentionAttribute, DropoutAttribute,
-                                GroupAttribute, ClipAttribute, UpdateAttribute>;
+                                GroupAttribute, ClipAttribute, UpdateAttribute, RopeAttribute>;
 
 // Names an attribute's type by its place in the list.
 using AttributeKind = uint8_t;

@@ -42,6 +42,7 @@ class Checker {
         slot_base_(plan.state.count + plan.carried.count) {}
 
   constexpr Verdict check() {
+    for (AttributeKind kind = 0; kind < AttributeTypes::kCount; ++kind) pool_counts_[kind] = attribute_count(plan_.attributes, kind);
     if (!check_plan()) return verdict_;
     for (uint32_t p = 0; p < kProgramCount; ++p) {
       if (!check_program(p)) return verdict_;
@@ -195,12 +196,13 @@ class Checker {
   constexpr bool find_kernel(const Row& row) {
     const uint32_t kernel = kernel_index(row.op, row.pass);
     if (kernel == kKernelCount) return fail(Fault::kUnknownKernel);
+    own_rules_ = &rules_.kernels[kernel];
     info_ = &kOps[kernel];
     arity_ = contract::kIndex.arity[kernel];
     if (row.first_argument > here_->arguments.count || here_->arguments.count - row.first_argument < arity_) {
       return fail(Fault::kArgumentPool);
     }
-    if (row.attribute >= attribute_count(plan_.attributes, info_->attribute)) return fail(Fault::kAttribute);
+    if (info_->attribute != kNoAttribute && row.attribute >= pool_counts_[info_->attribute]) return fail(Fault::kAttribute);
     if (row.queue != 0 && !info_->asynchronous) return fail(Fault::kInFlight);
     refs_ = here_->arguments.data + row.first_argument;
     group_ = group_attribute(row);
@@ -450,10 +452,10 @@ class Checker {
 
   constexpr bool check_resources(const ShapedCall& call) {
     if (info_->arguments[arity_ - 1].role == Role::kScratch) {
-      const uint64_t needed = rules_.scratch_bytes(call), given = call.has(arity_ - 1) ? call[arity_ - 1].bytes : 0;
+      const uint64_t needed = own_rules_->scratch_bytes(call), given = call.has(arity_ - 1) ? call[arity_ - 1].bytes : 0;
       if (given < needed) return fail(Fault::kScratch, refs_[arity_ - 1]);
     }
-    const uint64_t stack = rules_.stack_bytes(call);
+    const uint64_t stack = kFrameStackBytes + own_rules_->stack_bytes(call);
     if (stack > plan_.worker_stack_bytes) return fail(Fault::kStack);
     if (stack > stack_bytes_) stack_bytes_ = stack;
     return true;
@@ -509,6 +511,7 @@ class Checker {
 
   const Ref* refs_ = nullptr;  // of the row being checked, as down to group_
   const KernelInfo* info_ = nullptr;
+  const KernelRules* own_rules_ = nullptr;  // of its kernel
   uint32_t arity_ = 0;
   Ref in_place_ = kNoRef;  // the tensor that the in-place pair shares, where it does
   const Tensor* tensors_[kMaxArguments] = {};
@@ -524,6 +527,7 @@ class Checker {
   const Plan& plan_;
   CheckMark* marks_;
   const BackendRules& rules_;
+  uint32_t pool_counts_[AttributeTypes::kCount] = {};
   UpdateProof update_;
   uint64_t region_bytes_ = 0, disk_bytes_ = 0, stack_bytes_ = 0;  // the most that any program needs
   uint32_t carried_base_;

@@ -34,7 +34,7 @@ constexpr bool attributes_make_sense(const AttributePools& pools) {
 // Every milestone is read, so that a count past the end of its array does not compile.
 constexpr bool learning_rate_makes_sense(const LearningRate& rate) {
   if (rate.kind > LearningRateKind::kCosine) return false;
-  if (!sense::within(rate.base, 0, sense::kMostFactor) || !sense::within(rate.gamma, 0, sense::kMostFactor)) return false;
+  if (!sense::within(rate.base, 0, sense::kMostFinite) || !sense::within(rate.gamma, 0, sense::kMostFinite)) return false;
   uint32_t previous = 0;
   for (const uint32_t milestone : rate.milestones) {
     if (milestone <= previous) return false;

@@ -14,6 +14,7 @@
 #include "lib/ops/loss_head.h"
 #include "lib/ops/optimizer.h"
 #include "lib/ops/pool.h"
+#include "lib/ops/rope.h"
 #include "lib/ops/transfer.h"
 
 namespace reprise {
@@ -33,7 +34,7 @@ struct Joined<TypeList<A...>, TypeList<B...>, Rest...> {
 
 using Kernels = contract::Joined<ConvKernels, BatchNormKernels, ElementwiseKernels, PoolKernels, LinearKernels, LayerNormKernels,
                                  EmbeddingKernels, AttentionKernels, DropoutKernels, LossHeadKernels, GradNormKernels, OptimizerKernels,
-                                 TransferKernels>::List;
+                                 TransferKernels, RopeKernels>::List;
 constexpr uint32_t kKernelCount = Kernels::kCount;
 
 namespace contract {

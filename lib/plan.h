@@ -14,7 +14,7 @@ constexpr uint32_t kPlanFormat = 1;
 enum class Op : uint8_t {
   kConv, kBatchNorm, kRelu, kAdd, kCopy, kMaxPool, kGlobalPool, kLinear, kLayerNorm, kGelu,
   kEmbedding, kAttention, kDropout, kLossHead, kGradNorm, kSgd, kAdamW, kMove, kTransfer,
-  kNormConv, kNormRelu, kNormAddRelu,
+  kNormConv, kNormRelu, kNormAddRelu, kRmsNorm, kSwiglu, kRope, kLion,
 };
 enum class Pass : uint8_t {
   kForward, kBackward, kBackwardData, kBackwardWeight, kBackwardBias,

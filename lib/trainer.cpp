@@ -61,6 +61,10 @@ Status check_staging(const Plan& plan) {
 // `count` values of a parameter from element `first` on, which is even: its own stream, keyed by the seed and its place in the state.
 void draw(const StateTensor& state, uint64_t seed, uint32_t stream, uint64_t first, uint64_t count, float* values) {
   constexpr double kTwoPi = 6.283185307179586;
+  if (state.init == InitKind::kConstant) {
+    for (uint64_t i = 0; i < count; ++i) values[i] = state.init_scale;
+    return;
+  }
   for (uint64_t i = 0; i < count; i += 2) {
     const PhiloxBlock block = philox(seed, uint64_t{stream} << 32, (first + i) / 2);
     // 53 random bits each, in (0, 1).
@@ -79,10 +83,11 @@ void draw(const StateTensor& state, uint64_t seed, uint32_t stream, uint64_t fir
   }
 }
 
-// Through a piece on the stack, which the workers draw together.
+// Through a piece on the stack, which the workers draw together. A bf16 parameter gets the same numbers, rounded.
 Status draw_parameter(const Trainer& trainer, uint32_t index) {
   constexpr uint64_t kPiece = 8192, kShare = 512;  // floats at once, and of one task
   float piece[kPiece];
+  Bf16 rounded[kPiece];
   const StateTensor& state = trainer.plan->state[index];
   const uint64_t elements = state.tensor.elements();
   for (uint64_t first = 0; first < elements; first += kPiece) {
@@ -91,7 +96,10 @@ Status draw_parameter(const Trainer& trainer, uint32_t index) {
       const uint64_t begin = share * kShare;
       draw(state, trainer.plan->seed, index, first + begin, smaller(kShare, count - begin), piece + begin);
     });
-    REPRISE_RETURN_IF_ERROR(trainer.write(trainer.state_tensor(index) + first * sizeof(float), piece, count * sizeof(float)));
+    const DType dtype = state.tensor.dtype;
+    for (uint64_t i = 0; i < count && dtype == DType::kBf16; ++i) rounded[i] = piece[i];
+    const void* from = dtype == DType::kBf16 ? static_cast<const void*>(rounded) : piece;
+    REPRISE_RETURN_IF_ERROR(trainer.write(trainer.state_tensor(index) + stored_bytes(dtype, first), from, stored_bytes(dtype, count)));
   }
   return ok_status();
 }
@@ -107,8 +115,9 @@ Status initialise_arena(const Trainer& trainer) {
   REPRISE_RETURN_IF_ERROR(fill_words(trainer, trainer.arena.base + lasting, kCanary, trainer.arena.bytes - lasting));
   for (uint32_t i = 0; i < trainer.plan->state.count; ++i) {
     const StateTensor& state = trainer.plan->state[i];
-    if (state.tensor.dtype != DType::kF32) continue;
-    if (state.init != InitKind::kConstant) {
+    const bool is_bf16 = state.tensor.dtype == DType::kBf16;
+    if (!is_bf16 && state.tensor.dtype != DType::kF32) continue;
+    if (is_bf16 || state.init != InitKind::kConstant) {
       REPRISE_RETURN_IF_ERROR(draw_parameter(trainer, i));
     } else if (state.kind == StateKind::kParameter || state.kind == StateKind::kBuffer) {
       const uint64_t bytes = state.tensor.elements() * sizeof(float);

@@ -27,7 +27,18 @@ constexpr uint64_t attention_backward_scratch_bytes(const Tensor& y, const Tenso
   return delta_bytes + attention_tasks(groups, attention.heads / attention.kv_heads, y.dtype) * group_bytes;
 }
 
+// Of a worker's stack: so many tiles of a whole head, and of scores. Rows stored as bf16 are widened into tiles of their own.
+constexpr uint64_t attention_stack_bytes(uint64_t head_tiles, uint64_t score_tiles) {
+  return 4 * uint64_t{kAttentionTile} * (head_tiles * kAttentionMaxHead + score_tiles * kAttentionTile);
+}
+
 constexpr void add_attention_rules(BackendRules& rules) {
+  rules.of<AttentionForward>().stack_bytes = [](const ShapedCall& c) {
+    return attention_stack_bytes(c[AttentionForward::kY].dtype == DType::kBf16 ? 4 : 1, 1);
+  };
+  rules.of<AttentionBackward>().stack_bytes = [](const ShapedCall& c) {
+    return attention_stack_bytes(c[AttentionBackward::kY].dtype == DType::kBf16 ? 7 : 2, 2);
+  };
   rules.of<AttentionBackward>().scratch_bytes = [](const ShapedCall& c) {
     return attention_backward_scratch_bytes(c[AttentionBackward::kY], c[AttentionBackward::kLse], c.attribute<AttentionAttribute>());
   };

@@ -56,21 +56,34 @@ REPRISE_STORAGE_LEVELS(interleave, interleave_body<kLanes>,
                        (uint32_t* to, uint32_t width, uint32_t count, const Stored* rows, int64_t stride, uint32_t kc),
                        (to, width, count, rows, stride, kc))
 
-}  // namespace
+// The bf16 of a line, `count` of them: rounded into `room`, or as they lie.
+const Bf16* paired_line(Bf16* room, const float* line, uint64_t count) {
+  narrow(room, line, count, nullptr, false);
+  return room;
+}
+const Bf16* paired_line(Bf16*, const Bf16* line, uint64_t) { return line; }
 
-void PairedWeights::operator()(float* panel, const PanelRange& range) const {
-  const float* first = w.data + static_cast<int64_t>(range.first) * w.line_stride + 2 * static_cast<int64_t>(range.k0) * w.depth_stride;
-  if (w.depth_stride != 1) {
-    return interleave(reinterpret_cast<uint32_t*>(panel), range.width, range.count, first, w.depth_stride, range.kc);
+// The range's panel of weights whose first element is at `first`.
+template <typename Stored>
+void pack_pairs(float* panel, const PanelRange& range, const Stored* first, int64_t line_stride, int64_t depth_stride) {
+  if (depth_stride != 1) {
+    return interleave(reinterpret_cast<uint32_t*>(panel), range.width, range.count, first, depth_stride, range.kc);
   }
   alignas(64) Bf16 rounded[kMaxMr * 2 * kWidenedStride];
   const float* lines[kMaxMr];
   for (uint32_t i = 0; i < range.width; ++i) {
-    Bf16* line = rounded + i * 2 * kWidenedStride;
-    lines[i] = i < range.count ? reinterpret_cast<const float*>(line) : kZeroLine;
-    if (i < range.count) narrow(line, first + i * w.line_stride, 2 * uint64_t{range.kc}, nullptr, false);
+    const Bf16* line = i < range.count ? paired_line(rounded + i * 2 * kWidenedStride, first + i * line_stride, 2 * uint64_t{range.kc}) : nullptr;
+    lines[i] = line != nullptr ? reinterpret_cast<const float*>(line) : kZeroLine;
   }
   pack_lines(panel, range.width, lines, range.kc);
+}
+
+}  // namespace
+
+void PairedWeights::operator()(float* panel, const PanelRange& range) const {
+  const int64_t first = static_cast<int64_t>(range.first) * weights.line_stride + 2 * static_cast<int64_t>(range.k0) * weights.depth_stride;
+  if (weights.w.type == DType::kBf16) return pack_pairs(panel, range, weights.w.bf16() + first, weights.line_stride, weights.depth_stride);
+  pack_pairs(panel, range, weights.w.f32() + first, weights.line_stride, weights.depth_stride);
 }
 
 void PairedRows::operator()(float* panel, const PanelRange& range) const {

@@ -3,8 +3,8 @@
 // It must not know what the matrices mean, nor the instruction that multiplies.
 //
 // Two bf16 that follow each other along the depth K are one element of 32 bits: panels, rows and blocking are those of gemm.h at
-// half the depth, and only the tile knows better. Rows stored as bf16 are such elements as they lie. Weights are f32 in memory and
-// rounded to bf16, to the nearest even, while they are packed. A `const float*` to pairs is an address alone: packers and the tile copy
+// half the depth, and only the tile knows better. Rows stored as bf16 are such elements as they lie, and so are weights. Weights stored as
+// f32 are rounded to bf16, to the nearest even, while they are packed. A `const float*` to pairs is an address alone: packers and the tile copy
 // the bits that lie there and read no float.
 //
 // This is taken by shape alone, on a machine that has the tile: for any depth where both operands are packed, for an even one where rows
@@ -19,9 +19,9 @@ namespace reprise {
 // Null where the processor, this build or highest_vector_level lacks it; its name is part of the vector level's.
 const GemmTile* pair_tile();
 
-// Lines and depths of `w`, rounded; depth k is the pair 2k, 2k + 1.
+// Lines and depths of `weights`, rounded where they are f32; depth k is the pair 2k, 2k + 1.
 struct PairedWeights {
-  MatrixPacker w;
+  WeightPacker weights;
   void operator()(float* panel, const PanelRange& range) const;
 };
 
@@ -34,12 +34,12 @@ struct PairedRows {
 
 // C[M,N] (+)= A[M,K] W, A row-major.
 template <typename Output>
-void multiply_weights(const Workers& workers, const GemmShape& shape, const float* a, const MatrixPacker& w, const Output& output,
+void multiply_weights(const Workers& workers, const GemmShape& shape, const float* a, const WeightPacker& w, const Output& output,
                       bool accumulate, void* scratch) {
   gemm(workers, shape, MatrixPacker{a, static_cast<int64_t>(shape.K), 1}, w, output, accumulate, scratch);
 }
 template <typename Output>
-void multiply_weights(const Workers& workers, const GemmShape& shape, const Bf16* a, const MatrixPacker& w, const Output& output,
+void multiply_weights(const Workers& workers, const GemmShape& shape, const Bf16* a, const WeightPacker& w, const Output& output,
                       bool accumulate, void* scratch) {
   const int64_t K = static_cast<int64_t>(shape.K);
   const GemmTile* tile = pair_tile();

@@ -424,6 +424,22 @@ struct PixelOutput : MatrixOutputOf<Stored> {
 constexpr Status kScratchTooSmall = {Code::kBadPlan, "a convolution's scratch must have the bytes of its scratch rule",
                                      0};
 
+// Leaves args with weights that are f32, and with the scratch behind them. False where the scratch is too small.
+template <typename Args>
+bool widen_weights(const Workers& workers, Args& args) {
+  const uint64_t bytes = widened_weights_bytes(args.shape, args.w.type);
+  if (bytes == 0) return true;
+  if (args.scratch_bytes < bytes) return false;
+  float* widened = static_cast<float*>(args.scratch);
+  for_each_piece(workers, {conv_weights(args.shape), kBlockElements},
+                 [&](uint64_t begin, uint64_t end) { widen(widened + begin, args.w.bf16() + begin, end - begin); });
+  args.w = widened;
+  args.scratch = static_cast<unsigned char*>(args.scratch) + bytes;
+  args.scratch_bytes -= bytes;
+  return true;
+}
+
+// From here on weights are f32.
 template <typename Stored>
 Status convolve(const KernelContext& context, const ConvForwardArgsOf<Stored>& args, const OutputStatistics<Stored>* statistics) {
   const ConvShape& s = args.shape;
@@ -442,7 +458,7 @@ Status convolve(const KernelContext& context, const ConvForwardArgsOf<Stored>& a
   }
   const Patches<Stored> patches = forward_patches(args.x, s);
   const GemmShape shape{uint64_t{s.N} * s.P * s.Q, s.K, patches.depth()};
-  const MatrixPacker weights{args.w.f32(), static_cast<int64_t>(shape.K), 1};
+  const WeightPacker weights{args.w, static_cast<int64_t>(shape.K), 1};
   const PixelOutput<Stored> y{{args.y, s.K}, statistics};
   if (x.normalises()) {
     gemm(*context.workers, shape, NormalisedPlaceLines<Stored>{patches, x.norm}, weights, y, false, args.scratch);
@@ -458,13 +474,14 @@ Status convolve(const KernelContext& context, const ConvForwardArgsOf<Stored>& a
 
 template <typename Stored>
 Status cpu_conv_forward(const KernelContext& context, const ConvForwardArgsOf<Stored>& args) {
-  if (args.mean == nullptr) return convolve<Stored>(context, args, nullptr);
+  ConvForwardArgsOf<Stored> own = args;
+  if (!widen_weights(*context.workers, own)) return kScratchTooSmall;
+  if (args.mean == nullptr) return convolve<Stored>(context, own, nullptr);
   const ConvShape& s = args.shape;
   const uint64_t M = uint64_t{s.N} * s.P * s.Q, bytes = output_statistics_scratch_bytes(M, s.K);
-  if (args.scratch_bytes < bytes) return kScratchTooSmall;
-  ConvForwardArgsOf<Stored> own = args;
-  own.scratch_bytes = (args.scratch_bytes - bytes) / kAlignment * kAlignment;
-  void* behind = static_cast<unsigned char*>(args.scratch) + own.scratch_bytes;
+  if (own.scratch_bytes < bytes) return kScratchTooSmall;
+  own.scratch_bytes = (own.scratch_bytes - bytes) / kAlignment * kAlignment;
+  void* behind = static_cast<unsigned char*>(own.scratch) + own.scratch_bytes;
   const OutputStatistics<Stored> statistics({args.mean, args.rstd, args.y, behind, bytes, M, s.K, s.window.epsilon});
   const Status status = convolve(context, own, &statistics);
   if (status.ok()) statistics.finish(*context.workers);
@@ -472,7 +489,9 @@ Status cpu_conv_forward(const KernelContext& context, const ConvForwardArgsOf<St
 }
 
 template <typename Stored>
-Status cpu_conv_backward_data(const KernelContext& context, const ConvBackwardDataArgsOf<Stored>& args) {
+Status cpu_conv_backward_data(const KernelContext& context, const ConvBackwardDataArgsOf<Stored>& given) {
+  ConvBackwardDataArgsOf<Stored> args = given;
+  if (!widen_weights(*context.workers, args)) return kScratchTooSmall;
   const ConvShape& s = args.shape;
   if (args.scratch_bytes < conv_backward_data_scratch_bytes(s, kStoredAs<Stored>)) return kScratchTooSmall;
   const ConvAlgorithm algorithm = conv_data_algorithm(s);
@@ -486,7 +505,7 @@ Status cpu_conv_backward_data(const KernelContext& context, const ConvBackwardDa
   }
   const bool direct = algorithm == ConvAlgorithm::kDirect;
   if (is_pointwise(s) && !direct) {
-    multiply_weights(*context.workers, {uint64_t{s.N} * s.P * s.Q, s.C, s.K}, args.dy, MatrixPacker{args.w.f32(), 1, s.C},
+    multiply_weights(*context.workers, {uint64_t{s.N} * s.P * s.Q, s.C, s.K}, args.dy, WeightPacker{args.w, 1, s.C},
                      MatrixOutputOf<Stored>{args.dx, s.C}, args.accumulate_dx, args.scratch);
     return ok_status();
   }

@@ -15,7 +15,8 @@
 namespace reprise {
 
 constexpr uint32_t kChannelBlock = 16;
-constexpr uint64_t kDirectBufferFloats = 8192;  // 32 KiB of a worker's stack
+constexpr uint64_t kDirectBufferFloats = 8192;  // on a worker's stack
+constexpr uint64_t kDirectStackBytes = 4 * kDirectBufferFloats;
 constexpr uint32_t kDirectMostChannels = 64;    // above, the GEMM reuses what it packs often enough
 constexpr uint32_t kDirectMostTaps = 9;         // above, even patches of three channels are long enough for the GEMM
 constexpr uint32_t kDirectParts = 8;            // of the images, for the weight gradient: each has its own partial sum

@@ -1,4 +1,4 @@
-// Which algorithm a convolution runs by, and the scratch that it takes: by shape and window alone, for planner and kernel alike.
+// Which algorithm a convolution runs by, and the scratch and the stack that it takes: by shape and window alone, for planner and kernel alike.
 #pragma once
 
 #include "lib/backend_rules.h"
@@ -103,7 +103,12 @@ constexpr ConvAlgorithm conv_data_algorithm(const ConvShape& s) {
 
 constexpr uint64_t conv_weights(const ConvShape& s) { return uint64_t{s.K} * s.window.kernel_h * s.window.kernel_w * s.C; }
 
-// Without statistics; `stored`: the activations.
+// Weights stored as bf16 are widened once a call, to the start of the scratch: every algorithm reads them many times.
+constexpr uint64_t widened_weights_bytes(const ConvShape& s, DType weights) {
+  return weights == DType::kF32 ? 0 : align_up(stored_bytes(DType::kF32, conv_weights(s)));
+}
+
+// Without statistics and widened weights; `stored`: the activations.
 constexpr uint64_t conv_forward_scratch_bytes(const ConvShape& s, DType stored) {
   switch (conv_algorithm(s)) {
     case ConvAlgorithm::kWinograd: return winograd_correlate_bytes(s.C, s.K);
@@ -129,16 +134,39 @@ constexpr uint64_t conv_backward_weight_scratch_bytes(const ConvShape& s) {
   return 0;
 }
 
+constexpr uint64_t conv_stack_bytes(ConvAlgorithm algorithm, DType output) {
+  switch (algorithm) {
+    case ConvAlgorithm::kWinograd: return kWinogradStackBytes;
+    case ConvAlgorithm::kDirect: return kDirectStackBytes;
+    case ConvAlgorithm::kProduct: return product_stack_bytes(output);
+  }
+  return 0;
+}
+
 namespace rules {
+constexpr uint64_t conv_forward_stack(const ShapedCall& c) {
+  using A = ConvForward;
+  return conv_stack_bytes(conv_algorithm(conv_shape(c[A::kX], c[A::kY], c.attribute<WindowAttribute>())), c[A::kY].dtype);
+}
+constexpr uint64_t conv_backward_data_stack(const ShapedCall& c) {
+  using A = ConvBackwardData;
+  return conv_stack_bytes(conv_data_algorithm(conv_shape(c[A::kDx], c[A::kDy], c.attribute<WindowAttribute>())), c[A::kDx].dtype);
+}
+constexpr uint64_t conv_backward_weight_stack(const ShapedCall& c) {
+  using A = ConvBackwardWeight;
+  return conv_stack_bytes(conv_algorithm(conv_shape(c[A::kX], c[A::kDy], c.attribute<WindowAttribute>())), DType::kF32);
+}
 constexpr uint64_t conv_forward_scratch(const ShapedCall& c) {
   using A = ConvForward;  // the folded kernel's arguments begin like these
   const Tensor& y = c[A::kY];
   const uint64_t statistics = c.has(A::kMeanOfY) ? output_statistics_scratch_bytes(y.leading_elements(), y.last_dimension()) : 0;
-  return align_up(conv_forward_scratch_bytes(conv_shape(c[A::kX], y, c.attribute<WindowAttribute>()), y.dtype)) + statistics;
+  const ConvShape s = conv_shape(c[A::kX], y, c.attribute<WindowAttribute>());
+  return widened_weights_bytes(s, c[A::kW].dtype) + align_up(conv_forward_scratch_bytes(s, y.dtype)) + statistics;
 }
 constexpr uint64_t conv_backward_data_scratch(const ShapedCall& c) {
   using A = ConvBackwardData;
-  return conv_backward_data_scratch_bytes(conv_shape(c[A::kDx], c[A::kDy], c.attribute<WindowAttribute>()), c[A::kDx].dtype);
+  const ConvShape s = conv_shape(c[A::kDx], c[A::kDy], c.attribute<WindowAttribute>());
+  return widened_weights_bytes(s, c[A::kW].dtype) + conv_backward_data_scratch_bytes(s, c[A::kDx].dtype);
 }
 constexpr uint64_t conv_backward_weight_scratch(const ShapedCall& c) {
   using A = ConvBackwardWeight;  // as above
@@ -147,11 +175,11 @@ constexpr uint64_t conv_backward_weight_scratch(const ShapedCall& c) {
 }  // namespace rules
 
 constexpr void add_conv_rules(BackendRules& table) {
-  table.of<ConvForward>().scratch_bytes = rules::conv_forward_scratch;
-  table.of<ConvBackwardData>().scratch_bytes = rules::conv_backward_data_scratch;
-  table.of<ConvBackwardWeight>().scratch_bytes = rules::conv_backward_weight_scratch;
-  table.of<NormConvForward>().scratch_bytes = rules::conv_forward_scratch;
-  table.of<NormConvBackwardWeight>().scratch_bytes = rules::conv_backward_weight_scratch;
+  table.of<ConvForward>() = {true, rules::conv_forward_scratch, rules::conv_forward_stack};
+  table.of<ConvBackwardData>() = {true, rules::conv_backward_data_scratch, rules::conv_backward_data_stack};
+  table.of<ConvBackwardWeight>() = {true, rules::conv_backward_weight_scratch, rules::conv_backward_weight_stack};
+  table.of<NormConvForward>() = {true, rules::conv_forward_scratch, rules::conv_forward_stack};
+  table.of<NormConvBackwardWeight>() = {true, rules::conv_backward_weight_scratch, rules::conv_backward_weight_stack};
 }
 
 }  // namespace reprise

@@ -52,6 +52,9 @@ constexpr uint64_t winograd_gradient_bytes(uint64_t C, uint64_t K) {
   return align_up(4 * (kWinogradPositions * floats + kPanelSlack));
 }
 
+// Of a worker's stack: a panel of transformed inputs, and a tile's products at every position.
+constexpr uint64_t kWinogradStackBytes = 4 * (kKc * kMaxMr + kPanelSlack + kWinogradPositions * kMaxMr * kMaxNr);
+
 // As direct_correlate, for shapes that fit here. `scratch` has winograd_correlate_bytes().
 template <typename Stored>
 void winograd_correlate(const Workers& workers, const DirectShape& shape, const DirectOutputOf<Stored>& output,

@@ -42,6 +42,10 @@ Status cpu_gelu_forward(const KernelContext& context, const UnaryArgsOf<Stored>&
 template <typename Stored>
 Status cpu_gelu_backward(const KernelContext& context, const ActivationBackwardArgsOf<Stored>& args);
 template <typename Stored>
+Status cpu_swiglu_forward(const KernelContext& context, const SwigluArgsOf<Stored>& args);
+template <typename Stored>
+Status cpu_swiglu_backward(const KernelContext& context, const SwigluBackwardArgsOf<Stored>& args);
+template <typename Stored>
 Status cpu_move(const KernelContext& context, const UnaryArgsOf<Stored>& args);
 
 template <typename Stored>
@@ -66,6 +70,10 @@ template <typename Stored>
 Status cpu_layer_norm_forward(const KernelContext& context, const LayerNormForwardArgsOf<Stored>& args);
 template <typename Stored>
 Status cpu_layer_norm_backward(const KernelContext& context, const LayerNormBackwardArgsOf<Stored>& args);
+template <typename Stored>
+Status cpu_rms_norm_forward(const KernelContext& context, const RmsNormForwardArgsOf<Stored>& args);
+template <typename Stored>
+Status cpu_rms_norm_backward(const KernelContext& context, const RmsNormBackwardArgsOf<Stored>& args);
 
 template <typename Stored>
 Status cpu_embedding_forward(const KernelContext& context, const EmbeddingForwardArgsOf<Stored>& args);
@@ -76,6 +84,9 @@ template <typename Stored>
 Status cpu_attention_forward(const KernelContext& context, const AttentionForwardArgsOf<Stored>& args);
 template <typename Stored>
 Status cpu_attention_backward(const KernelContext& context, const AttentionBackwardArgsOf<Stored>& args);
+
+template <typename Stored>
+Status cpu_rope(const KernelContext& context, const RopeArgsOf<Stored>& args);
 
 template <typename Stored>
 Status cpu_dropout(const KernelContext& context, const DropoutArgsOf<Stored>& args);
@@ -89,6 +100,7 @@ Status cpu_grad_norm_reduce(const KernelContext& context, const GradNormReduceAr
 Status cpu_grad_norm_finish(const KernelContext& context, const GradNormFinishArgs& args);
 Status cpu_sgd_update(const KernelContext& context, const SgdArgs& args);
 Status cpu_adamw_update(const KernelContext& context, const AdamWArgs& args);
+Status cpu_lion_update(const KernelContext& context, const LionArgs& args);
 
 // Over activations that are stored so.
 template <typename Stored>
@@ -110,6 +122,8 @@ constexpr void add_cpu_activation_kernels(Backend& table) {
   table.set<CopyForward, Stored, cpu_copy_forward<Stored>>();
   table.set<GeluForward, Stored, cpu_gelu_forward<Stored>>();
   table.set<GeluBackward, Stored, cpu_gelu_backward<Stored>>();
+  table.set<SwigluForward, Stored, cpu_swiglu_forward<Stored>>();
+  table.set<SwigluBackward, Stored, cpu_swiglu_backward<Stored>>();
   table.set<MoveForward, Stored, cpu_move<Stored>>();
   table.set<MaxPoolForward, Stored, cpu_max_pool_forward<Stored>>();
   table.set<MaxPoolBackward, Stored, cpu_max_pool_backward<Stored>>();
@@ -121,10 +135,14 @@ constexpr void add_cpu_activation_kernels(Backend& table) {
   table.set<LinearBackwardBias, Stored, cpu_linear_backward_bias<Stored>>();
   table.set<LayerNormForward, Stored, cpu_layer_norm_forward<Stored>>();
   table.set<LayerNormBackward, Stored, cpu_layer_norm_backward<Stored>>();
+  table.set<RmsNormForward, Stored, cpu_rms_norm_forward<Stored>>();
+  table.set<RmsNormBackward, Stored, cpu_rms_norm_backward<Stored>>();
   table.set<EmbeddingForward, Stored, cpu_embedding_forward<Stored>>();
   table.set<EmbeddingBackward, Stored, cpu_embedding_backward<Stored>>();
   table.set<AttentionForward, Stored, cpu_attention_forward<Stored>>();
   table.set<AttentionBackward, Stored, cpu_attention_backward<Stored>>();
+  table.set<RopeForward, Stored, cpu_rope<Stored>>();
+  table.set<RopeBackward, Stored, cpu_rope<Stored>>();
   table.set<DropoutForward, Stored, cpu_dropout<Stored>>();
   table.set<DropoutBackward, Stored, cpu_dropout<Stored>>();
   table.set<LossHeadBackward, Stored, cpu_loss_head_backward<Stored>>();
@@ -139,6 +157,7 @@ constexpr void add_cpu_kernels(Backend& table) {
   table.set<GradNormFinish, float, cpu_grad_norm_finish>();
   table.set<SgdUpdate, float, cpu_sgd_update>();
   table.set<AdamWUpdate, float, cpu_adamw_update>();
+  table.set<LionUpdate, float, cpu_lion_update>();
 }
 
 }  // namespace reprise

@@ -1,4 +1,4 @@
-// ReLU, addition, copy, GELU and move: one output element from the input elements at the same place.
+// ReLU, addition, copy, GELU, SwiGLU and move: one output element from the input elements at the same place.
 // Here together because all are one loop over blocks, bound by memory.
 // It must not know shapes: only how many elements there are.
 #include <cstring>
@@ -89,6 +89,40 @@ REPRISE_INLINE void gelu_erf_gradient_body(Stored* dx, const Stored* x, const St
   }
 }
 
+template <typename Stored>
+REPRISE_INLINE void swiglu_body(const SwigluArgsOf<Stored>& args, uint64_t begin, uint64_t end) {
+  const uint64_t F = args.F;
+  for (uint64_t m = begin; m < end; ++m) {
+    Stored* y = args.y + m * F;
+    const Stored *gate = args.gate_up + m * 2 * F, *up = gate + F;
+    REPRISE_INDEPENDENT
+    for (uint64_t i = 0; i < F; ++i) {
+      const float v = gate[i];
+      y[i] = v / (1.0f + vector_exp(-v)) * float{up[i]};
+    }
+  }
+}
+
+// With s = 1 / (1 + e^-gate): dsilu/dgate = s (1 + gate (1 - s)), which is 0 where the exponential overflows.
+template <typename Stored>
+REPRISE_INLINE void swiglu_gradient_body(const SwigluBackwardArgsOf<Stored>& args, uint64_t begin, uint64_t end) {
+  const uint64_t F = args.F;
+  for (uint64_t m = begin; m < end; ++m) {
+    const Stored *gate = args.gate_up + m * 2 * F, *up = gate + F, *dy = args.dy + m * F;
+    Stored *d_gate = args.d_gate_up + m * 2 * F, *d_up = d_gate + F;
+    REPRISE_INDEPENDENT
+    for (uint64_t i = 0; i < F; ++i) {
+      const float v = gate[i], u = up[i], g = dy[i];
+      const float s = 1.0f / (1.0f + vector_exp(-v));
+      d_gate[i] = g * u * (s * (1.0f + v * (1.0f - s)));
+      d_up[i] = g * (v * s);
+    }
+  }
+}
+
+REPRISE_STORAGE_LEVELS(swiglu_rows, swiglu_body, (const SwigluArgsOf<Stored>& args, uint64_t begin, uint64_t end), (args, begin, end))
+REPRISE_STORAGE_LEVELS(swiglu_gradient_rows, swiglu_gradient_body,
+                      (const SwigluBackwardArgsOf<Stored>& args, uint64_t begin, uint64_t end), (args, begin, end))
 REPRISE_STORAGE_LEVELS(relu_block, relu_body, (Stored* y, const Stored* x, uint64_t n), (y, x, n))
 REPRISE_STORAGE_LEVELS(relu_gradient_block, relu_gradient_body, (Stored* dx, const Stored* y, const Stored* dy, uint64_t n),
                       (dx, y, dy, n))
@@ -154,6 +188,18 @@ Status cpu_gelu_backward(const KernelContext& context, const ActivationBackwardA
   return ok_status();
 }
 
+template <typename Stored>
+Status cpu_swiglu_forward(const KernelContext& context, const SwigluArgsOf<Stored>& args) {
+  for_each_piece(*context.workers, split_rows(args.M, args.F), [&](uint64_t begin, uint64_t end) { swiglu_rows(args, begin, end); });
+  return ok_status();
+}
+
+template <typename Stored>
+Status cpu_swiglu_backward(const KernelContext& context, const SwigluBackwardArgsOf<Stored>& args) {
+  for_each_piece(*context.workers, split_rows(args.M, args.F), [&](uint64_t begin, uint64_t end) { swiglu_gradient_rows(args, begin, end); });
+  return ok_status();
+}
+
 // Where source and destination overlap, a stretch as long as their distance apart overlaps nothing: the stretches are
 // moved one after the other, away from the destination, each by all workers; where that distance is short, memmove does
 // it alone.
@@ -183,6 +229,8 @@ REPRISE_INSTANTIATE(cpu_add_forward, AddArgs)
 REPRISE_INSTANTIATE(cpu_copy_forward, UnaryArgs)
 REPRISE_INSTANTIATE(cpu_gelu_forward, UnaryArgs)
 REPRISE_INSTANTIATE(cpu_gelu_backward, ActivationBackwardArgs)
+REPRISE_INSTANTIATE(cpu_swiglu_forward, SwigluArgs)
+REPRISE_INSTANTIATE(cpu_swiglu_backward, SwigluBackwardArgs)
 REPRISE_INSTANTIATE(cpu_move, UnaryArgs)
 
 }  // namespace reprise

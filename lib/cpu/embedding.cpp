@@ -24,21 +24,33 @@ bool tokens_are_right(const KernelContext& context, const int32_t* tokens, uint6
   return true;
 }
 
-template <typename Stored>
-REPRISE_INLINE void embed_body(const EmbeddingForwardArgsOf<Stored>& args, uint64_t begin, uint64_t end) {
+template <typename Stored, typename Row, typename Position>
+REPRISE_INLINE void embed_rows(const EmbeddingForwardArgsOf<Stored>& args, const Row* table, const Position* positions, uint64_t begin, uint64_t end) {
   const uint64_t C = args.C;
   for (uint64_t i = begin; i < end; ++i) {
-    const float* row = args.table.f32() + static_cast<uint64_t>(args.tokens[i]) * C;
+    const Row* row = table + static_cast<uint64_t>(args.tokens[i]) * C;
     Stored* y = args.y + i * C;
-    if (args.positions.data == nullptr) {
+    if (positions == nullptr) {
       REPRISE_INDEPENDENT
-      for (uint64_t c = 0; c < C; ++c) y[c] = row[c];
+      for (uint64_t c = 0; c < C; ++c) y[c] = float{row[c]};
       continue;
     }
-    const float* position = args.positions.f32() + i % args.T * C;
+    const Position* position = positions + i % args.T * C;
     REPRISE_INDEPENDENT
-    for (uint64_t c = 0; c < C; ++c) y[c] = row[c] + position[c];
+    for (uint64_t c = 0; c < C; ++c) y[c] = float{row[c]} + float{position[c]};
   }
+}
+
+// Each of the two may be stored either way.
+template <typename Stored, typename Row>
+REPRISE_INLINE void embed_with_positions(const EmbeddingForwardArgsOf<Stored>& args, const Row* table, uint64_t begin, uint64_t end) {
+  if (args.positions.type == DType::kBf16) return embed_rows(args, table, args.positions.bf16(), begin, end);
+  embed_rows(args, table, args.positions.f32(), begin, end);
+}
+template <typename Stored>
+REPRISE_INLINE void embed_body(const EmbeddingForwardArgsOf<Stored>& args, uint64_t begin, uint64_t end) {
+  if (args.table.type == DType::kBf16) return embed_with_positions(args, args.table.bf16(), begin, end);
+  embed_with_positions(args, args.table.f32(), begin, end);
 }
 
 template <typename Stored>

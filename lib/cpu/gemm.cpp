@@ -139,6 +139,8 @@ void narrow(Bf16* to, const float* from, uint64_t count, const float* bias, bool
   narrow_row(to, from, count, bias, accumulate);
 }
 
+void widen(float* to, const Bf16* from, uint64_t count) { widen_row(to, from, count); }
+
 void MatrixPackerOf<float>::operator()(float* panel, const PanelRange& range) const {
   const float* origin =
       data + static_cast<int64_t>(range.first) * line_stride + static_cast<int64_t>(range.k0) * depth_stride;
@@ -173,6 +175,11 @@ void MatrixPackerOf<Bf16>::operator()(float* panel, const PanelRange& range) con
   if (depth_stride == 1) return pack_widened(panel, range, *this);
   const Bf16* first = data + static_cast<int64_t>(range.first) * line_stride + static_cast<int64_t>(range.k0) * depth_stride;
   pack_depths(panel, range.width, range.count, first, depth_stride, range.kc);
+}
+
+void WeightPacker::operator()(float* panel, const PanelRange& range) const {
+  if (w.type == DType::kBf16) return MatrixPackerOf<Bf16>{w.bf16(), line_stride, depth_stride}(panel, range);
+  MatrixPacker{w.f32(), line_stride, depth_stride}(panel, range);
 }
 
 template <typename Stored>

@@ -19,12 +19,9 @@
 #include "lib/bf16.h"
 #include "lib/cpu/gemm_scratch.h"
 #include "lib/port.h"
+#include "lib/row_call.h"
 
 namespace reprise {
-
-// What a worker's stack must have free for a product, beside ordinary frames: A's panel, one tile, and the lines that a
-// packer may copy first (convolutions with few channels do), and the strip of a C stored as bf16.
-constexpr uint64_t kPanelStackBytes = 4 * (kKc * kMaxMr + kPanelSlack + kMaxMr * kMaxNr + kKc * kMaxMr + kMaxMr * kNarrowNc);
 
 // Part of a panel: lines [first, first + count) of the operand (rows of A, columns of B), depths [k0, k0 + kc).
 // A packer writes panel[k * width + i] for all i < width: the element of line first + i at depth k0 + k, zero where i
@@ -59,6 +56,7 @@ inline void copy_run(float* to, const Bf16* from, uint32_t count) {
 }
 // to[i] = from[i] + bias[i], where there is a bias, added to what `to` holds where it accumulates.
 void narrow(Bf16* to, const float* from, uint64_t count, const float* bias, bool accumulate);
+void widen(float* to, const Bf16* from, uint64_t count);
 
 // panel[k * width + i] = lines[i][k]; `lines` has `width` entries, each with kc readable floats.
 void pack_lines(float* panel, uint32_t width, const float* const* lines, uint32_t kc);
@@ -94,6 +92,14 @@ struct MatrixPackerOf<Bf16> {
   bool widen_lines(float* lines, const PanelRange& range) const;
 };
 using MatrixPacker = MatrixPackerOf<float>;
+
+// Weights as B: each panel asks how they are stored. A format of its own is one more case there and in PairedWeights.
+struct WeightPacker {
+  Weight w;
+  int64_t line_stride, depth_stride;
+
+  void operator()(float* panel, const PanelRange& range) const;
+};
 
 // The panel of a packer that widens lines.
 template <typename Pack>

@@ -1,4 +1,4 @@
-// Scratch bytes of a matrix product, and the fixed blocking that those bytes follow from: planner, checker and kernels agree on them at
+// Scratch and stack bytes of a matrix product, and the fixed blocking that those bytes follow from: planner, checker and kernels agree on them at
 // compile time, with no processor at hand. Of the micro-kernel in use only the maxima of its size are known.
 #pragma once
 
@@ -49,5 +49,11 @@ constexpr uint64_t gemm_split_scratch_bytes(uint64_t M, uint64_t N, uint64_t K) 
 // Rows are summed in blocks of fixed height, then the blocks' sums in order.
 constexpr uint32_t kColumnSumBlocks = 16;
 constexpr uint64_t column_sums_scratch_bytes(uint64_t columns) { return align_up(4 * kColumnSumBlocks * columns); }
+
+// Of a worker's stack: A's panel, one tile, the lines that a packer copies first, and the strip of sums of a C stored as bf16.
+constexpr uint64_t product_stack_bytes(DType output) {
+  const uint64_t panel = kKc * kMaxMr + kPanelSlack, tile = kMaxMr * kMaxNr, lines = kKc * kMaxMr;
+  return 4 * (panel + tile + lines + (output == DType::kBf16 ? kMaxMr * kNarrowNc : 0));
+}
 
 }  // namespace reprise

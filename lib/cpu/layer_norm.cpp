@@ -1,4 +1,4 @@
-// Layer-norm over the last dimension (Ba, Kiros & Hinton 2016), forward and backward.
+// Layer-norm (Ba, Kiros & Hinton 2016) and RMS-norm (Zhang & Sennrich 2019) over the last dimension, forward and backward.
 // Here because a row is read from memory once and the three passes over it stay in the first cache.
 // It must not know batches or positions: only M rows of C.
 #include <cmath>
@@ -152,6 +152,67 @@ REPRISE_INLINE void gradient_row(const LayerNormBackwardArgsOf<Stored>& args, co
   }
 }
 
+// RMS-norm is layer-norm about a mean of zero.
+template <typename Stored>
+REPRISE_INLINE void rms_norm_body(const RmsNormForwardArgsOf<Stored>& args, uint64_t begin, uint64_t end) {
+  const uint64_t C = args.C;
+  const float* gamma = args.gamma;
+  const float scale = 1.0f / static_cast<float>(C);
+  for (uint64_t r = begin; r < end; ++r) {
+    const Stored* x = args.x + r * C;
+    Stored* y = args.y + r * C;
+    const float rstd = 1.0f / std::sqrt(row_deviation(x, 0.0f, C) * scale + args.epsilon);
+    args.rstd[r] = rstd;
+    REPRISE_INDEPENDENT
+    for (uint64_t c = 0; c < C; ++c) y[c] = x[c] * rstd * gamma[c];
+  }
+}
+
+// dx = rstd (dxhat - xhat mean(dxhat xhat)); kSum also adds dy * xhat to the chunk's floats `part`.
+template <bool kSum, bool kAccumulate, typename Stored>
+REPRISE_INLINE void rms_gradient_row(const RmsNormBackwardArgsOf<Stored>& args, float* part, uint64_t r) {
+  const uint64_t C = args.C;
+  const Stored *x = args.x + r * C, *dy = args.dy + r * C;
+  Stored* dx = args.dx + r * C;
+  const float* gamma = args.gamma;
+  const float rstd = args.rstd[r], projection = row_means(x, dy, gamma, 0.0f, rstd, C).projection;
+  REPRISE_INDEPENDENT
+  for (uint64_t c = 0; c < C; ++c) {
+    const float xhat = x[c] * rstd, g = dy[c];
+    const float direction = g * gamma[c] - xhat * projection;
+    dx[c] = kAccumulate ? float{dx[c]} + rstd * direction : rstd * direction;
+    if constexpr (kSum) part[c] += g * xhat;
+  }
+}
+
+template <bool kAccumulate, typename Stored>
+REPRISE_INLINE void rms_gradient_rows(const RmsNormBackwardArgsOf<Stored>& args, double* sum, float* part, uint64_t begin, uint64_t end) {
+  const uint64_t C = args.C;
+  if (args.dgamma == nullptr) {
+    for (uint64_t r = begin; r < end; ++r) rms_gradient_row<false, kAccumulate>(args, part, r);
+    return;
+  }
+  for (uint64_t c = 0; c < C; ++c) sum[c] = 0, part[c] = 0;
+  for (uint64_t r = begin; r < end; ++r) {
+    rms_gradient_row<true, kAccumulate>(args, part, r);
+    if ((r - begin) % kFlushRows != kFlushRows - 1 && r + 1 != end) continue;
+    REPRISE_INDEPENDENT
+    for (uint64_t c = 0; c < C; ++c) {
+      sum[c] += static_cast<double>(part[c]);
+      part[c] = 0;
+    }
+  }
+}
+
+template <typename Stored>
+REPRISE_INLINE void rms_gradient_body(const RmsNormBackwardArgsOf<Stored>& args, double* sum, float* part, uint64_t begin, uint64_t end) {
+  if (args.accumulate_dx) {
+    rms_gradient_rows<true>(args, sum, part, begin, end);
+  } else {
+    rms_gradient_rows<false>(args, sum, part, begin, end);
+  }
+}
+
 REPRISE_INLINE void flush(const ParameterSums& sums, uint64_t C) {
   REPRISE_INDEPENDENT
   for (uint64_t c = 0; c < C; ++c) {
@@ -194,6 +255,12 @@ REPRISE_STORAGE_LEVELS(gradient_chunk, gradient_chunk_body,
                       (const LayerNormBackwardArgsOf<Stored>& args, const ParameterSums& sums, uint64_t begin, uint64_t end),
                       (args, sums, begin, end))
 
+REPRISE_STORAGE_LEVELS(rms_norm_rows, rms_norm_body, (const RmsNormForwardArgsOf<Stored>& args, uint64_t begin, uint64_t end),
+                      (args, begin, end))
+REPRISE_STORAGE_LEVELS(rms_gradient_chunk, rms_gradient_body,
+                      (const RmsNormBackwardArgsOf<Stored>& args, double* sum, float* part, uint64_t begin, uint64_t end),
+                      (args, sum, part, begin, end))
+
 // The chunks' sums of channel c, added in the order of the chunks.
 void store_sum(float* out, const double* partials, uint64_t stride, uint32_t chunks, bool accumulate) {
   double sum = 0;
@@ -231,6 +298,30 @@ Status cpu_layer_norm_backward(const KernelContext& context, const LayerNormBack
   return ok_status();
 }
 
+template <typename Stored>
+Status cpu_rms_norm_forward(const KernelContext& context, const RmsNormForwardArgsOf<Stored>& args) {
+  for_each_piece(*context.workers, split_rows(args.M, args.C), [&](uint64_t begin, uint64_t end) { rms_norm_rows(args, begin, end); });
+  return ok_status();
+}
+
+template <typename Stored>
+Status cpu_rms_norm_backward(const KernelContext& context, const RmsNormBackwardArgsOf<Stored>& args) {
+  double* sums = static_cast<double*>(args.scratch);
+  const Partition chunks = layer_norm_chunks(args.M);
+  const uint64_t C = args.C;
+  parallel_for(*context.workers, chunks.count(), [&](uint32_t k) {
+    float* parts = reinterpret_cast<float*>(sums + chunks.count() * C);
+    rms_gradient_chunk<Stored>(args, sums + k * C, parts + k * C, chunks.begin(k), chunks.end(k));
+  });
+  if (args.dgamma == nullptr) return ok_status();
+  for_each_piece(*context.workers, {C, 128}, [&](uint64_t begin, uint64_t end) {
+    for (uint64_t c = begin; c < end; ++c) store_sum(args.dgamma + c, sums + c, C, chunks.count(), args.accumulate_dgamma);
+  });
+  return ok_status();
+}
+
+REPRISE_INSTANTIATE(cpu_rms_norm_forward, RmsNormForwardArgs)
+REPRISE_INSTANTIATE(cpu_rms_norm_backward, RmsNormBackwardArgs)
 REPRISE_INSTANTIATE(cpu_layer_norm_forward, LayerNormForwardArgs)
 REPRISE_INSTANTIATE(cpu_layer_norm_backward, LayerNormBackwardArgs)
 

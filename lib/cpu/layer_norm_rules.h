@@ -13,7 +13,14 @@ constexpr uint64_t layer_norm_backward_scratch_bytes(uint64_t M, uint64_t C) {
   return layer_norm_chunks(M).count() * 2 * C * (sizeof(double) + sizeof(float));
 }
 
+// RMS-norm has the first sum alone.
+constexpr uint64_t rms_norm_backward_scratch_bytes(uint64_t M, uint64_t C) { return layer_norm_backward_scratch_bytes(M, C) / 2; }
+
 constexpr void add_layer_norm_rules(BackendRules& rules) {
+  rules.of<RmsNormBackward>().scratch_bytes = [](const ShapedCall& c) {
+    const Tensor& x = c[RmsNormBackward::kX];
+    return rms_norm_backward_scratch_bytes(x.leading_elements(), x.last_dimension());
+  };
   rules.of<LayerNormBackward>().scratch_bytes = [](const ShapedCall& c) {
     const Tensor& x = c[LayerNormBackward::kX];
     return layer_norm_backward_scratch_bytes(x.leading_elements(), x.last_dimension());

@@ -8,8 +8,8 @@ namespace reprise {
 namespace {
 
 // A row-major matrix [rows, columns] as an operand whose lines are its rows, or its columns.
-MatrixPacker lines_are_rows(const float* data, uint64_t columns) { return {data, static_cast<int64_t>(columns), 1}; }
-MatrixPacker lines_are_columns(const float* data, uint64_t columns) { return {data, 1, static_cast<int64_t>(columns)}; }
+WeightPacker lines_are_rows(const Weight& w, uint64_t columns) { return {w, static_cast<int64_t>(columns), 1}; }
+WeightPacker lines_are_columns(const Weight& w, uint64_t columns) { return {w, 1, static_cast<int64_t>(columns)}; }
 
 constexpr Status kScratchTooSmall = {Code::kBadPlan,
                                      "a linear kernel's scratch must have the bytes of its scratch rule", 0};
@@ -19,7 +19,7 @@ constexpr Status kScratchTooSmall = {Code::kBadPlan,
 template <typename Stored>
 Status cpu_linear_forward(const KernelContext& context, const LinearForwardArgsOf<Stored>& args) {
   if (args.scratch_bytes < gemm_scratch_bytes(args.K, args.C, kStoredAs<Stored>)) return kScratchTooSmall;
-  const MatrixPacker w = args.input_major ? lines_are_columns(args.w.f32(), args.K) : lines_are_rows(args.w.f32(), args.C);
+  const WeightPacker w = args.input_major ? lines_are_columns(args.w, args.K) : lines_are_rows(args.w, args.C);
   const BiasedOutputOf<Stored> y{{args.y, args.K}, args.b};
   multiply_weights(*context.workers, {args.M, args.K, args.C}, args.x, w, y, false, args.scratch);
   return ok_status();
@@ -28,7 +28,7 @@ Status cpu_linear_forward(const KernelContext& context, const LinearForwardArgsO
 template <typename Stored>
 Status cpu_linear_backward_data(const KernelContext& context, const LinearBackwardDataArgsOf<Stored>& args) {
   if (args.scratch_bytes < gemm_scratch_bytes(args.C, args.K, kStoredAs<Stored>)) return kScratchTooSmall;
-  const MatrixPacker w = args.input_major ? lines_are_rows(args.w.f32(), args.K) : lines_are_columns(args.w.f32(), args.C);
+  const WeightPacker w = args.input_major ? lines_are_rows(args.w, args.K) : lines_are_columns(args.w, args.C);
   multiply_weights(*context.workers, {args.M, args.C, args.K}, args.dy, w, MatrixOutputOf<Stored>{args.dx, args.C}, args.accumulate_dx,
                    args.scratch);
   return ok_status();

@@ -1,4 +1,4 @@
-// Scratch of linear layers: one matrix product each, and the sums of columns for a bias.
+// Scratch and stack of linear layers: one matrix product each, and the sums of columns for a bias.
 #pragma once
 
 #include "lib/backend_rules.h"
@@ -19,6 +19,9 @@ constexpr void add_linear_rules(BackendRules& rules) {
     using A = LinearBackwardWeight;
     return gemm_split_scratch_bytes(c[A::kDw].shape[0], c[A::kDw].last_dimension(), c[A::kX].leading_elements());
   };
+  rules.of<LinearForward>().stack_bytes = [](const ShapedCall& c) { return product_stack_bytes(c[LinearForward::kY].dtype); };
+  rules.of<LinearBackwardData>().stack_bytes = [](const ShapedCall& c) { return product_stack_bytes(c[LinearBackwardData::kDx].dtype); };
+  rules.of<LinearBackwardWeight>().stack_bytes = [](const ShapedCall&) { return product_stack_bytes(DType::kF32); };
   rules.of<LinearBackwardBias>().scratch_bytes = [](const ShapedCall& c) {
     return column_sums_scratch_bytes(c[LinearBackwardBias::kDb].last_dimension());
   };

@@ -17,7 +17,7 @@ namespace {
 template <typename Stored>
 struct Head {
   const Stored* x;
-  const float* w;
+  Weight w;
   const float* b;
   const int32_t* labels;
   uint64_t M;
@@ -134,7 +134,7 @@ void compute_logits(const Workers& workers, const Head<Stored>& head, const Chun
   const BiasedOutputOf<float> logits{{chunk.logits, head.V}, head.b};
   const int64_t C = head.C;
   gemm(workers, {chunk.rows, head.V, head.C}, MatrixPackerOf<Stored>{head.x + chunk.first * head.C, C, 1},
-       MatrixPacker{head.w, C, 1}, logits, false, chunk.gemm);
+       WeightPacker{head.w, C, 1}, logits, false, chunk.gemm);
 }
 
 // Losses and hits of the chunk's rows; with `scale` above 0 logits become gradients, else they are left as garbage.
@@ -183,7 +183,7 @@ void add_gradients(const Workers& workers, const Head<Stored>& head, const Chunk
   const int64_t C = head.C, V = head.V;
   const uint64_t first = chunk.first * head.C;
   float* dx = f32_rows(args.dx + first, chunk);
-  gemm(workers, {chunk.rows, head.C, head.V}, MatrixPacker{chunk.logits, V, 1}, MatrixPacker{head.w, 1, C}, MatrixOutput{dx, C}, false,
+  gemm(workers, {chunk.rows, head.C, head.V}, MatrixPacker{chunk.logits, V, 1}, WeightPacker{head.w, 1, C}, MatrixOutput{dx, C}, false,
        chunk.gemm);
   store_rows(workers, args.dx + first, dx, chunk.rows * head.C);
   if (args.dw != nullptr) {
@@ -209,7 +209,7 @@ constexpr Status kScratchTooSmall = {Code::kBadPlan, "the loss head's scratch mu
 
 template <typename Stored>
 Status cpu_loss_head_backward(const KernelContext& context, const LossHeadBackwardArgsOf<Stored>& args) {
-  const Head<Stored> head{args.x, args.w.f32(), args.b, args.labels, args.M, args.C, args.V};
+  const Head<Stored> head{args.x, args.w, args.b, args.labels, args.M, args.C, args.V};
   const LossHeadScratch layout = loss_head_scratch(head.M, head.C, head.V, true, kStoredAs<Stored>);
   if (args.scratch_bytes < layout.bytes) return kScratchTooSmall;
   const uint64_t labelled = count_labels(context, head);
@@ -234,7 +234,7 @@ Status cpu_loss_head_backward(const KernelContext& context, const LossHeadBackwa
 
 template <typename Stored>
 Status cpu_loss_head_evaluate(const KernelContext& context, const LossHeadEvaluateArgsOf<Stored>& args) {
-  const Head<Stored> head{args.x, args.w.f32(), args.b, args.labels, args.M, args.C, args.V};
+  const Head<Stored> head{args.x, args.w, args.b, args.labels, args.M, args.C, args.V};
   const LossHeadScratch layout = loss_head_scratch(head.M, head.C, head.V, false, kStoredAs<Stored>);
   if (args.scratch_bytes < layout.bytes) return kScratchTooSmall;
   const uint64_t labelled = count_labels(context, head);

@@ -41,6 +41,9 @@ constexpr void add_loss_head_rules(BackendRules& rules) {
     using A = LossHeadEvaluate;
     return loss_head_scratch(c[A::kX].leading_elements(), c[A::kX].last_dimension(), c[A::kW].shape[0], false, c[A::kX].dtype).bytes;
   };
+  const auto stack = [](const ShapedCall&) { return product_stack_bytes(DType::kF32); };  // logits and their gradients are f32
+  rules.of<LossHeadBackward>().stack_bytes = stack;
+  rules.of<LossHeadEvaluate>().stack_bytes = stack;
 }
 
 }  // namespace reprise

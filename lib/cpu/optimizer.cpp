@@ -1,5 +1,5 @@
-// SGD and AdamW over a contiguous group of tensors, with torch's definitions.
-// Here together because both are one pass over parameters, state and gradients.
+// SGD, AdamW and Lion over a contiguous group of tensors, the first two with torch's definitions.
+// Here together because each is one pass over parameters, state and gradients.
 // It must not know where one tensor of the group ends: the padding between them is zero and stays zero.
 #include <cmath>
 
@@ -68,6 +68,23 @@ REPRISE_INLINE void adamw_body(const AdamWArgs& args, const AdamWFactors& factor
   }
 }
 
+// The means as m + (1 - beta) (g - m), each product in the expression that adds it.
+REPRISE_INLINE void lion_body(const LionArgs& args, uint64_t begin, uint64_t end) {
+  float *p = args.parameters, *m = args.momenta;
+  const float* gradient = args.gradients;
+  const float clip = args.scalars->clip_factor, decay = args.weight_decay, rate = args.scalars->learning_rate;
+  const float gain1 = static_cast<float>(1 - args.beta1), gain2 = static_cast<float>(1 - args.beta2);
+  REPRISE_INDEPENDENT
+  for (uint64_t i = begin; i < end; ++i) {
+    const float old = m[i], away = clip * gradient[i] - old;
+    const float mean = old + gain1 * away;
+    const float sign = mean > 0.0f ? 1.0f : (mean < 0.0f ? -1.0f : 0.0f);
+    p[i] -= rate * (sign + decay * p[i]);
+    m[i] = old + gain2 * away;
+  }
+}
+
+REPRISE_VECTOR_LEVELS(lion, lion_body, (const LionArgs& args, uint64_t begin, uint64_t end), (args, begin, end))
 REPRISE_VECTOR_LEVELS(sgd_plain, sgd_plain_body, (const SgdArgs& args, uint64_t begin, uint64_t end),
                       (args, begin, end))
 REPRISE_VECTOR_LEVELS(sgd_momentum, sgd_momentum_body, (const SgdArgs& args, uint64_t begin, uint64_t end),
@@ -83,6 +100,12 @@ Status cpu_sgd_update(const KernelContext& context, const SgdArgs& args) {
   for_each_piece(*context.workers, {args.n, kBlockElements}, [&](uint64_t begin, uint64_t end) {
     (args.momenta == nullptr ? sgd_plain : sgd_momentum)(args, begin, end);
   });
+  return ok_status();
+}
+
+Status cpu_lion_update(const KernelContext& context, const LionArgs& args) {
+  if (args.scalars->skip != 0) return ok_status();
+  for_each_piece(*context.workers, {args.n, kBlockElements}, [&](uint64_t begin, uint64_t end) { lion(args, begin, end); });
   return ok_status();
 }
 

@@ -1,4 +1,4 @@
-// ReLU, GELU, addition and copy: one output element from the input elements at the same place; and the row that takes a gradient to
+// ReLU, GELU, SwiGLU, addition and copy: one output element from the input elements at the same place; and the row that takes a gradient to
 // an overlapping place.
 #pragma once
 
@@ -28,6 +28,21 @@ struct AddArgsOf {
   const Stored* a;
   const Stored* b;
   uint64_t n;
+};
+
+// SwiGLU (Shazeer 2020): y = silu(gate) * up, silu(x) = x / (1 + e^-x). Gate and up lie side by side, as one linear layer makes them.
+template <typename Stored>
+struct SwigluArgsOf {
+  Stored* y;              // [M,F]
+  const Stored* gate_up;  // [M,2F]: the gate first
+  uint64_t M, F;
+};
+template <typename Stored>
+struct SwigluBackwardArgsOf {
+  Stored* d_gate_up;  // [M,2F]; may be gate_up
+  const Stored* gate_up;
+  const Stored* dy;  // [M,F]
+  uint64_t M, F;
 };
 
 namespace contract {
@@ -115,6 +130,37 @@ struct GeluBackward {
   }
 };
 
+struct SwigluForward {
+  enum : uint32_t { kY, kGateUp };
+  static constexpr Fault fault(const ShapedCall& c) {
+    return shape::require(c[kY].leading_elements() == c[kGateUp].leading_elements() && 2 * c[kY].last_dimension() == c[kGateUp].last_dimension());
+  }
+  static constexpr KernelInfo kInfo = {
+      .op = Op::kSwiglu, .pass = Pass::kForward, .name = "swiglu.forward",
+      .arguments = {contract::act_out("y[M,F]"), contract::act_in("gate_up[M,2F]")}, .shape_fault = fault};
+  template <typename Stored>
+  static SwigluArgsOf<Stored> arguments(const RowCall& c) {
+    return {.y = c.pointer<Stored>(kY), .gate_up = c.pointer<Stored>(kGateUp), .M = c.leading(kY), .F = c.last(kY)};
+  }
+};
+
+struct SwigluBackward {
+  enum : uint32_t { kDGateUp, kGateUp, kDy };
+  static constexpr Fault fault(const ShapedCall& c) {
+    return shape::require(shape::same_rows(c[kDGateUp], c[kGateUp]) && c[kDy].leading_elements() == c[kGateUp].leading_elements() &&
+                          2 * c[kDy].last_dimension() == c[kGateUp].last_dimension());
+  }
+  static constexpr KernelInfo kInfo = {
+      .op = Op::kSwiglu, .pass = Pass::kBackward, .name = "swiglu.backward", .in_place_output = kDGateUp, .in_place_input = kGateUp,
+      .arguments = {contract::act_out("d_gate_up[M,2F]"), contract::act_in("gate_up[M,2F]"), contract::act_in("dy[M,F]")},
+      .shape_fault = fault};
+  template <typename Stored>
+  static SwigluBackwardArgsOf<Stored> arguments(const RowCall& c) {
+    return {.d_gate_up = c.pointer<Stored>(kDGateUp), .gate_up = c.pointer<Stored>(kGateUp), .dy = c.pointer<Stored>(kDy),
+            .M = c.leading(kDy), .F = c.last(kDy)};
+  }
+};
+
 // Takes a value to another place, which may overlap the old one (memmove semantics).
 struct MoveForward {
   enum : uint32_t { kY, kX };
@@ -128,6 +174,7 @@ struct MoveForward {
   }
 };
 
-using ElementwiseKernels = TypeList<ReluForward, ReluBackward, AddForward, CopyForward, GeluForward, GeluBackward, MoveForward>;
+using ElementwiseKernels = TypeList<ReluForward, ReluBackward, AddForward, CopyForward, GeluForward, GeluBackward, SwigluForward,
+                                    SwigluBackward, MoveForward>;
 
 }  // namespace reprise

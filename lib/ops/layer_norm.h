@@ -1,4 +1,4 @@
-// Layer-norm over the last dimension (Ba, Kiros & Hinton 2016), forward and backward.
+// Layer-norm (Ba, Kiros & Hinton 2016) and RMS-norm (Zhang & Sennrich 2019) over the last dimension, forward and backward.
 #pragma once
 
 #include "lib/row_call.h"
@@ -33,6 +33,32 @@ struct LayerNormBackwardArgsOf {
   uint64_t M;
   uint32_t C;
   bool accumulate_dx, accumulate_dgamma, accumulate_dbeta;
+};
+
+// RMS-norm: y = x * rstd * gamma, rstd = 1 / sqrt(mean(x^2) + epsilon).
+template <typename Stored>
+struct RmsNormForwardArgsOf {
+  Stored* y;    // [M,C]
+  float* rstd;  // [M]
+  const Stored* x;
+  const float* gamma;  // [C]
+  uint64_t M;
+  uint32_t C;
+  float epsilon;
+};
+template <typename Stored>
+struct RmsNormBackwardArgsOf {
+  Stored* dx;     // [M,C]
+  float* dgamma;  // [C] or null
+  const Stored* x;
+  const float* rstd;
+  const float* gamma;
+  const Stored* dy;
+  void* scratch;
+  uint64_t scratch_bytes;
+  uint64_t M;
+  uint32_t C;
+  bool accumulate_dx, accumulate_dgamma;
 };
 
 struct LayerNormForward {
@@ -76,6 +102,43 @@ struct LayerNormBackward {
   }
 };
 
-using LayerNormKernels = TypeList<LayerNormForward, LayerNormBackward>;
+struct RmsNormForward {
+  enum : uint32_t { kY, kRstd, kX, kGamma };
+  static constexpr Fault fault(const ShapedCall& c) {
+    return shape::require(shape::same_rows(c[kY], c[kX]) && shape::has_elements(c, kRstd, c[kX].leading_elements()) &&
+                          shape::is_vector(c, kGamma, c[kX].last_dimension()));
+  }
+  static constexpr KernelInfo kInfo = {
+      .op = Op::kRmsNorm, .pass = Pass::kForward, .name = "rms_norm.forward", .attribute = kAttributeKind<NormAttribute>,
+      .arguments = {contract::act_out("y[M,C]"), contract::out("rstd[M]"), contract::act_in("x[M,C]"), contract::in("gamma[C]")},
+      .shape_fault = fault};
+  template <typename Stored>
+  static RmsNormForwardArgsOf<Stored> arguments(const RowCall& c) {
+    return {.y = c.pointer<Stored>(kY), .rstd = c.f32(kRstd), .x = c.pointer<Stored>(kX), .gamma = c.f32(kGamma), .M = c.leading(kX),
+            .C = c.last(kX), .epsilon = c.attribute<NormAttribute>().epsilon};
+  }
+};
+
+struct RmsNormBackward {
+  enum : uint32_t { kDx, kDgamma, kX, kRstd, kGamma, kDy, kScratch };
+  static constexpr Fault fault(const ShapedCall& c) {
+    const uint64_t C = c[kX].last_dimension();
+    return shape::require(shape::same_rows(c[kDx], c[kX]) && shape::same_rows(c[kDy], c[kX]) && shape::is_vector(c, kDgamma, C) &&
+                          shape::has_elements(c, kRstd, c[kX].leading_elements()) && shape::is_vector(c, kGamma, C));
+  }
+  static constexpr KernelInfo kInfo = {
+      .op = Op::kRmsNorm, .pass = Pass::kBackward, .name = "rms_norm.backward",
+      .arguments = {contract::act_sum("dx[M,C]"), contract::optional(contract::sum("dgamma[C]")), contract::act_in("x[M,C]"),
+                    contract::in("rstd[M]"), contract::in("gamma[C]"), contract::act_in("dy[M,C]"), contract::scratch()},
+      .shape_fault = fault};
+  template <typename Stored>
+  static RmsNormBackwardArgsOf<Stored> arguments(const RowCall& c) {
+    return {.dx = c.pointer<Stored>(kDx), .dgamma = c.f32(kDgamma), .x = c.pointer<Stored>(kX), .rstd = c.f32(kRstd), .gamma = c.f32(kGamma),
+            .dy = c.pointer<Stored>(kDy), .scratch = c.pointer<void>(kScratch), .scratch_bytes = c.bytes(kScratch), .M = c.leading(kX),
+            .C = c.last(kX), .accumulate_dx = c.adds(kDx), .accumulate_dgamma = c.adds(kDgamma)};
+  }
+};
+
+using LayerNormKernels = TypeList<LayerNormForward, LayerNormBackward, RmsNormForward, RmsNormBackward>;
 
 }  // namespace reprise

@@ -30,6 +30,17 @@ struct AdamWArgs {
   float epsilon;
 };
 
+// Lion (Chen et al. 2023, algorithm 2): p -= lr * (sign(beta1 m + (1 - beta1) g) + weight_decay * p); m = beta2 m + (1 - beta2) g.
+struct LionArgs {
+  float* parameters;  // [n]
+  float* momenta;     // [n]
+  const float* gradients;
+  const StepScalars* scalars;
+  uint64_t n;
+  float weight_decay;
+  double beta1, beta2;
+};
+
 namespace contract {
 constexpr uint8_t kUpdatesParameters = update_bit(StateKind::kParameter) | update_bit(StateKind::kOptimizer);
 }  // namespace contract
@@ -69,6 +80,22 @@ struct AdamWUpdate {
   }
 };
 
-using OptimizerKernels = TypeList<SgdUpdate, AdamWUpdate>;
+struct LionUpdate {
+  enum : uint32_t { kParameters, kMomenta, kGradients, kScalars };
+  static constexpr Fault fault(const ShapedCall&) { return Fault::kNone; }
+  static constexpr KernelInfo kInfo = {
+      .op = Op::kLion, .pass = Pass::kUpdate, .name = "lion.update", .attribute = kAttributeKind<UpdateAttribute>, .attribute_is_cost = false,
+      .updates = contract::kUpdatesParameters,
+      .arguments = {contract::group(contract::updated("parameters (a group)")), contract::group(contract::updated("momentum (a group)")),
+                    contract::group(contract::in("gradients (a group)")), contract::scalars_in()},
+      .shape_fault = fault};
+  static LionArgs arguments(const RowCall& c) {
+    const UpdateAttribute& u = c.attribute<UpdateAttribute>();
+    return {.parameters = c.f32(kParameters), .momenta = c.f32(kMomenta), .gradients = c.f32(kGradients), .scalars = c.scalars(kScalars),
+            .n = u.group.elements, .weight_decay = u.weight_decay, .beta1 = u.beta1, .beta2 = u.beta2};
+  }
+};
+
+using OptimizerKernels = TypeList<SgdUpdate, AdamWUpdate, LionUpdate>;
 
 }  // namespace reprise

@@ -41,7 +41,7 @@ TEST(Recipe, ResNetDefaults) {
   EXPECT_EQ(recipe.accumulate, 1);
   EXPECT_EQ(recipe.data.kind, DataSource::Kind::kNone);
   EXPECT_TRUE(recipe.data.shuffle);
-  EXPECT_EQ(recipe.optimizer.name, OptimizerRecipe::Name::kSgd);
+  EXPECT_EQ(recipe.optimizer.update, Op::kSgd);
   EXPECT_EQ(recipe.optimizer.lr, 1e-3);
   EXPECT_EQ(recipe.optimizer.weight_decay, 0);
   EXPECT_EQ(recipe.schedule.strategy, "optimal");
@@ -75,6 +75,10 @@ TEST(Recipe, Gpt2Defaults) {
   EXPECT_EQ(adam.optimizer.beta2, 0.999);
   EXPECT_EQ(adam.optimizer.eps, 1e-8);
   EXPECT_EQ(adam.optimizer.weight_decay, 0.01);
+  const Recipe lion = parse(patched(kGpt, R"({"optimizer": {"name": "lion"}})"));
+  EXPECT_EQ(lion.optimizer.beta1, 0.9);
+  EXPECT_EQ(lion.optimizer.beta2, 0.99);
+  EXPECT_EQ(lion.optimizer.weight_decay, 0);
   EXPECT_EQ(std::get<Gpt2Model>(adam.model).n_embd, 64);
   EXPECT_EQ(std::get<Gpt2Model>(adam.model).n_inner, 256);
 }
@@ -296,6 +300,7 @@ const BadRecipe kBadRecipes[] = {
     {"lr negative", kResNet, R"({"optimizer": {"name": "sgd", "lr": -1}})", {"optimizer.lr", "at least 0", "-1"}},
     {"lr string", kResNet, R"({"optimizer": {"name": "sgd", "lr": "x"}})", {"optimizer.lr", "number"}},
     {"beta", kResNet, R"({"optimizer": {"name": "adamw", "betas": [0.9, 1]}})", {"optimizer.betas", "1 (excluded)"}},
+    {"eps of lion", kResNet, R"({"optimizer": {"name": "lion", "eps": 1}})", {"optimizer.eps", "unknown", "\"betas\""}},
     {"betas of one", kResNet, R"({"optimizer": {"name": "adamw", "betas": [0.9]}})", {"optimizer.betas", "two"}},
     {"nesterov without momentum",
      kResNet,
@@ -337,6 +342,9 @@ const BadRecipe kBadRecipes[] = {
     {"budget zero", kResNet, R"({"budget": 0})", {"budget", "from 1"}},
     {"seed negative", kResNet, R"({"seed": -1})", {"seed", "from 0"}},
     {"backend", kResNet, R"({"backend": "gpu"})", {"backend", "\"cuda\""}},
+    {"eps zero", kResNet, R"({"optimizer": {"name": "adamw", "eps": 0}})", {"optimizer.eps"}},
+    {"eps large", kResNet, R"({"optimizer": {"name": "adamw", "eps": 2}})", {"optimizer.eps"}},
+    {"momentum large", kResNet, R"({"optimizer": {"name": "sgd", "momentum": 1e7}})", {"optimizer.momentum"}},
     {"name", kResNet, R"({"name": "../etc"})", {"name", "letters", "../etc"}},
     {"name empty", kResNet, R"({"name": ""})", {"name", "letters"}},
 };

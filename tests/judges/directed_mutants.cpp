@@ -132,6 +132,7 @@ class DirectedMutantMaker {
     attribute<UpdateAttribute>("weight decay NaN", [](UpdateAttribute& a) { a.weight_decay = kNan; });
     attribute<UpdateAttribute>("beta 1", [](UpdateAttribute& a) { a.beta2 = 1; });
     attribute<UpdateAttribute>("epsilon negative", [](UpdateAttribute& a) { a.epsilon = -1e-8f; });
+    attribute<UpdateAttribute>("epsilon zero", [](UpdateAttribute& a) { a.epsilon = 0; });
     attribute<UpdateAttribute>("epsilon NaN", [](UpdateAttribute& a) { a.epsilon = kNan; });
   }
 

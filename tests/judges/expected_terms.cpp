@@ -97,6 +97,7 @@ class Derivation {
     std::vector<Term> inputs;
     for (const ValueId v : n.inputs) inputs.push_back(value(v));
     if (n.op == Op::kAttention) inputs = {inputs[0], document_start(n)};
+    if (n.op == Op::kRope) inputs.push_back(kNoTerm);  // no document starts
     for (const ValueId p : n.parameters) inputs.push_back(value(p));
     define(n, application(n, Pass::kForward, inputs));
   }
@@ -171,9 +172,15 @@ class Derivation {
         contribute_weight(n.parameters[1], call, 2);
         return contribute(x, call, 0);
       }
+      case Op::kRmsNorm: {
+        const Application call = application(n, Pass::kBackward, {value(x), value(n.outputs[1]), value(n.parameters[0]), dy});
+        contribute_weight(n.parameters[0], call, 1);
+        return contribute(x, call, 0);
+      }
       case Op::kRelu:
         return contribute(x, application(n, Pass::kBackward, {value(n.outputs[0]), dy}), 0);
       case Op::kGelu:
+      case Op::kSwiglu:
         return contribute(x, application(n, Pass::kBackward, {value(x), dy}), 0);
       case Op::kAdd:
         hand_on(x, dy);
@@ -183,6 +190,8 @@ class Derivation {
       case Op::kGlobalPool:
       case Op::kDropout:
         return contribute(x, application(n, Pass::kBackward, {dy}), 0);
+      case Op::kRope:
+        return contribute(x, application(n, Pass::kBackward, {dy, kNoTerm, value(n.parameters[0])}), 0);
       case Op::kAttention:
         return contribute(x, application(n, Pass::kBackward, {value(x), value(n.outputs[0]), value(n.outputs[1]), dy,
                                                              document_start(n)}),
@@ -235,7 +244,6 @@ class Derivation {
 
   void update_parameter(ValueId p) {
     const OptimizerRecipe& o = recipe_.optimizer;
-    const bool adamw = o.name == OptimizerRecipe::Name::kAdamW;
     UpdateAttribute constants = {};
     constants.weight_decay = graph_.values[p].decays ? static_cast<float>(o.weight_decay) : 0.0f;
     constants.momentum = static_cast<float>(o.momentum);
@@ -243,21 +251,20 @@ class Derivation {
     constants.beta1 = o.beta1;
     constants.beta2 = o.beta2;
     constants.epsilon = static_cast<float>(o.eps);
-    const Op op = adamw ? Op::kAdamW : Op::kSgd;
-    Application call = {op, Pass::kUpdate, {}, {}};
-    call.attribute = attribute_words(kernel_index(op, Pass::kUpdate), constants);
+    Application call = {o.update, Pass::kUpdate, {}, {}};
+    call.attribute = attribute_words(kernel_index(o.update, Pass::kUpdate), constants);
     std::vector<std::string> moments;
-    if (adamw) moments = {"first_moment.", "second_moment."};
-    if (!adamw && o.momentum != 0) moments = {"momentum."};
+    if (o.update == Op::kAdamW) moments = {"first_moment.", "second_moment."};
+    if (o.update == Op::kLion || (o.update == Op::kSgd && o.momentum != 0)) moments = {"momentum."};
     call.inputs = {value(p)};
     for (std::string& moment : moments) {
       moment += graph_.values[p].name;
       call.inputs.push_back(state_leaf(terms_, moment, form(p)));
       step_.state[moment] = {StateKind::kOptimizer, InitKind::kConstant, 0, call.inputs.back(), kNoTerm};
     }
-    if (!adamw && moments.empty()) call.inputs.push_back(kNoTerm);
+    if (moments.empty()) call.inputs.push_back(kNoTerm);
     call.inputs.push_back(weight_gradient_.at(p));
-    const std::vector<Term> read = scalars_read(op, Pass::kUpdate, scalars_);
+    const std::vector<Term> read = scalars_read(o.update, Pass::kUpdate, scalars_);
     call.inputs.insert(call.inputs.end(), read.begin(), read.end());
     for (uint32_t m = 0; m < moments.size(); ++m) step_.state[moments[m]].after = terms_.output(call, m + 1, form(p));
     lasting_[p] = terms_.output(call, 0, form(p));

@@ -109,7 +109,7 @@ class RecipeDraw {
     const bool release = one_in(3);
     std::string text =
         R"(, "batch": )" + number(2, 4) + R"(, "seed": )" + number(0, 99) + R"(, "optimizer": {"name": )" +
-        pick({R"("sgd")", R"("sgd", "momentum": 0.9)", R"("sgd", "momentum": 0.9, "nesterov": true)", R"("adamw")"}) +
+        pick({R"("sgd")", R"("sgd", "momentum": 0.9)", R"("sgd", "momentum": 0.9, "nesterov": true)", R"("adamw")", R"("lion")"}) +
         R"(, "weight_decay": )" + pick({"0", "0.01"}) + (one_in(2) ? R"(, "no_decay": [)" + no_decay + "]" : "") + "}";
     if (release) text += R"(, "gradient_release": true)";
     if (!release) text += R"(, "accumulate": )" + pick({"1", "2", "3"}) + (one_in(2) ? R"(, "clip_norm": 1)" : "");

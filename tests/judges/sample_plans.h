@@ -61,7 +61,7 @@ class SampleConvNet {
     dfc_ = b_.carried({5, 4});
     dfc_bias_ = b_.carried({5});
     b_.plan.attributes.of<GroupAttribute>() = {{5, 0, b_.plan.carried_bytes / sizeof(float)}};
-    b_.plan.attributes.of<UpdateAttribute>() = {{b_.plan.attributes.of<GroupAttribute>()[0], 1e-4f, 0.9f, 1, 0, 0, 0}};
+    b_.plan.attributes.of<UpdateAttribute>() = {{b_.plan.attributes.of<GroupAttribute>()[0], 1e-4f, 0.9f, 1, 0, 0, 1e-8f}};
   }
 
   void micro(ProgramId id, bool add) {
@@ -215,7 +215,7 @@ class SampleReleased {
   OwnedPlan make() {
     b_.plan.attributes.of<NormAttribute>() = {{1e-5f, 0, 0}};
     b_.plan.attributes.of<ClipAttribute>() = {{0}};
-    b_.plan.attributes.of<UpdateAttribute>() = {{{1, 0, 6}, 0, 0, 0, 0, 0, 0}};
+    b_.plan.attributes.of<UpdateAttribute>() = {{{1, 0, 6}, 0, 0, 0, 0, 0, 1e-8f}};
     norms_ = b_.state(StateKind::kNorms, "norms", {4}, DType::kF64);
     const char* names[] = {"ln_1.weight", "ln_1.bias", "ln_2.weight", "ln_2.bias"};
     for (uint32_t i = 0; i < 4; ++i) {

@@ -112,15 +112,9 @@ inline constexpr IgnoredField kIgnoredFields[] = {
     {kKernelIndex<LayerNormBackward>, "epsilon"},
     {kKernelIndex<LayerNormBackward>, "momentum"},
     {kKernelIndex<LayerNormBackward>, "count"},
-    // A group says where its tensors lie, not what is computed of each.
-    {kKernelIndex<GradNormReduce>, "tensors"},
-    {kKernelIndex<GradNormReduce>, "first_norm"},
-    {kKernelIndex<GradNormReduce>, "elements"},
-    {kKernelIndex<SgdUpdate>, "group"},
     {kKernelIndex<SgdUpdate>, "beta1"},
     {kKernelIndex<SgdUpdate>, "beta2"},
     {kKernelIndex<SgdUpdate>, "epsilon"},
-    {kKernelIndex<AdamWUpdate>, "group"},
     {kKernelIndex<AdamWUpdate>, "momentum"},
     {kKernelIndex<AdamWUpdate>, "nesterov"},
 };
@@ -130,6 +124,9 @@ constexpr bool is_ignored(uint32_t kernel, std::string_view field) {
   }
   return false;
 }
+
+// A group says where its tensors lie, not what is computed of each.
+inline std::vector<uint32_t> attribute_words(uint32_t, const GroupAttribute&) { return {}; }
 
 // The bits of the fields that the kernel's result depends on, one after another.
 template <typename Attribute>

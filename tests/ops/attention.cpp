@@ -1,7 +1,11 @@
 // Causal attention of grouped heads over documents: cases, data, reference and slope.
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <vector>
 
+#include "lib/cpu/attention_rules.h"
+#include "lib/cpu/cpu_kernels.h"
 #include "tests/ops/op_family.h"
 #include "tests/ref/random.h"
 
@@ -323,12 +327,115 @@ std::vector<KnownValue> known_values() {
           {"neighbouring heads share keys and values", pairs.y, Array{3.0, 3.0, 5.0, 5.0}, 1e-14}};
 }
 
+// ---- wrong kernels: the right one on other arguments ----
+
+// The head of keys and values that head h of the queries reads.
+using Sharing = uint32_t (*)(uint32_t h, const AttentionAttribute& attention);
+uint32_t in_groups(uint32_t h, const AttentionAttribute& attention) { return h / (attention.heads / attention.kv_heads); }
+uint32_t in_turn(uint32_t h, const AttentionAttribute& attention) { return h % attention.kv_heads; }
+
+// Every head gets keys and values of its own. f(column of the wide rows, column of qkv, head, whether it is one of q).
+template <typename F>
+void for_each_wide_column(const AttentionAttribute& attention, uint32_t D, Sharing shares, const F& f) {
+  for (uint32_t part = 0; part < 3; ++part) {
+    for (uint32_t h = 0; h < attention.heads; ++h) {
+      const uint32_t narrow = part == 0 ? h : attention.heads + (part - 1) * attention.kv_heads + shares(h, attention);
+      for (uint32_t d = 0; d < D; ++d) f((part * attention.heads + h) * D + d, narrow * D + d, h, part == 0);
+    }
+  }
+}
+template <typename Args>
+std::vector<float> widened(const Args& a, Sharing shares) {
+  const uint32_t D = a.C / a.attention.heads;
+  const uint64_t rows = uint64_t{a.B} * a.T, narrow = (a.attention.heads + uint64_t{2} * a.attention.kv_heads) * D, wide = uint64_t{3} * a.C;
+  std::vector<float> qkv(rows * wide);
+  for (uint64_t i = 0; i < rows; ++i) {
+    for_each_wide_column(a.attention, D, shares, [&](uint32_t to, uint32_t from, uint32_t, bool) { qkv[i * wide + to] = a.qkv[i * narrow + from]; });
+  }
+  return qkv;
+}
+
+Status forward_sharing(const KernelContext& k, const AttentionForwardArgsOf<float>& a, Sharing shares) {
+  const std::vector<float> qkv = widened(a, shares);
+  AttentionForwardArgsOf<float> wide = a;
+  wide.qkv = qkv.data(), wide.attention.kv_heads = a.attention.heads;
+  return cpu_attention_forward<float>(k, wide);
+}
+// The gradients of what is shared are added up, of the members of a group that count.
+template <typename Counts>
+Status backward_counting(const KernelContext& k, const AttentionBackwardArgsOf<float>& a, const Counts& counts) {
+  const uint32_t heads = a.attention.heads, kv_heads = a.attention.kv_heads, D = a.C / heads, group = heads / kv_heads;
+  const uint64_t rows = uint64_t{a.B} * a.T, narrow = (heads + uint64_t{2} * kv_heads) * D, wide = uint64_t{3} * a.C;
+  const std::vector<float> qkv = widened(a, in_groups);
+  std::vector<float> dqkv(rows * wide), delta(attention_delta_bytes(rows * heads) / sizeof(float));
+  AttentionBackwardArgsOf<float> apart = a;
+  apart.dqkv = dqkv.data(), apart.qkv = qkv.data(), apart.attention.kv_heads = heads;
+  apart.scratch = delta.data(), apart.scratch_bytes = delta.size() * sizeof(float);
+  const Status status = cpu_attention_backward<float>(k, apart);
+  std::fill(a.dqkv, a.dqkv + rows * narrow, 0.0f);
+  for (uint64_t i = 0; i < rows; ++i) {
+    for_each_wide_column(a.attention, D, in_groups, [&](uint32_t from, uint32_t to, uint32_t h, bool is_q) {
+      if (is_q || counts(h % group, group)) a.dqkv[i * narrow + to] += dqkv[i * wide + from];
+    });
+  }
+  return status;
+}
+
+// The same kernel, with move(start, t) in place of each document's start.
+template <typename Args, typename Kernel, typename Move>
+Status with_starts(const KernelContext& k, const Args& a, const Kernel& kernel, const Move& move) {
+  if (a.document_start == nullptr) return kernel(k, a);
+  std::vector<int32_t> starts(a.document_start, a.document_start + uint64_t{a.B} * a.T);
+  for (uint32_t i = 0; i < starts.size(); ++i) starts[i] = move(starts[i], static_cast<int32_t>(i % a.T));
+  Args moved = a;
+  moved.document_start = starts.data();
+  return kernel(k, moved);
+}
+int32_t earlier(int32_t start, int32_t) { return start - (start > 0); }
+int32_t later(int32_t start, int32_t t) { return start + (start > 0 && start < t); }
+int32_t start_of_tile(int32_t start, int32_t) { return start > 0 ? start / 64 * 64 : start; }
+
+using Forward = AttentionForwardArgsOf<float>;
+using Backward = AttentionBackwardArgsOf<float>;
+constexpr WrongKernel kWrongKernels[] = {
+    wrong_kernel<AttentionForward, [](const KernelContext& k, const Forward& a) {
+      return forward_sharing(k, a, in_turn);
+    }>("attention_deals_shared_heads_out_in_turn"),
+    wrong_kernel<AttentionForward, [](const KernelContext& k, const Forward& a) {
+      return forward_sharing(k, a, [](uint32_t, const AttentionAttribute&) { return 0u; });
+    }>("attention_reads_the_first_shared_head_alone"),
+    wrong_kernel<AttentionForward, [](const KernelContext& k, const Forward& a) {
+      return with_starts(k, a, cpu_attention_forward<float>, earlier);
+    }>("attention_sees_the_last_position_of_the_document_before"),
+    wrong_kernel<AttentionForward, [](const KernelContext& k, const Forward& a) {
+      return with_starts(k, a, cpu_attention_forward<float>, later);
+    }>("attention_misses_the_first_position_of_its_document"),
+    wrong_kernel<AttentionForward, [](const KernelContext& k, const Forward& a) {
+      return with_starts(k, a, cpu_attention_forward<float>, start_of_tile);
+    }>("attention_sees_all_of_the_tile_that_its_document_starts_in"),
+    wrong_kernel<AttentionForward, [](const KernelContext& k, const Forward& a) {
+      return with_starts(k, a, cpu_attention_forward<float>, [](int32_t start, int32_t t) { return start < 0 ? 0 : start > t ? t : start; });
+    }>("attention_takes_a_start_behind_its_position"),
+    wrong_kernel<AttentionBackward, [](const KernelContext& k, const Backward& a) {
+      return backward_counting(k, a, [](uint32_t member, uint32_t group) { return member == group - 1; });
+    }>("attention_backward_keeps_the_last_head_of_a_group"),
+    wrong_kernel<AttentionBackward, [](const KernelContext& k, const Backward& a) {
+      return with_starts(k, a, cpu_attention_backward<float>, earlier);
+    }>("attention_backward_sees_the_last_position_of_the_document_before"),
+    wrong_kernel<AttentionBackward, [](const KernelContext& k, const Backward& a) {
+      return with_starts(k, a, cpu_attention_backward<float>, later);
+    }>("attention_backward_misses_the_first_position_of_its_document"),
+    wrong_kernel<AttentionBackward, [](const KernelContext& k, const Backward& a) {
+      return with_starts(k, a, cpu_attention_backward<float>, start_of_tile);
+    }>("attention_backward_sees_all_of_the_tile_that_its_document_starts_in"),
+};
+
 constexpr Op kFamilyOps[] = {Op::kAttention};
 
 }  // namespace
 
 extern constinit const OpFamily kAttentionFamily = {
     .ops = kFamilyOps, .multiplies = true, .add_cases = add_cases, .fit_data = fit_data, .expect = expect,
-    .differentiable = differentiable, .known_values = known_values};
+    .differentiable = differentiable, .known_values = known_values, .wrong_kernels = kWrongKernels};
 
 }  // namespace reprise::test

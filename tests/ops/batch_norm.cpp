@@ -84,7 +84,7 @@ bool push_from_kink(CaseDraft& draft) {
     x.flat(i) = as_f32(x.flat(i) + (i / C % 2 == 0 ? kPushed : -kPushed) * unit / std::abs(scale));
     pushed = true;
   }
-  draft.round_activation(3);
+  draft.round_stored(3);
   return pushed;
 }
 void fit_norm_relu(CaseDraft& draft) {

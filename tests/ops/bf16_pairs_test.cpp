@@ -106,7 +106,7 @@ std::string name_of(const GemmShape& s) { return std::to_string(s.M) + " x " + s
 std::vector<float> run_weights(const GemmShape& s, const std::vector<Bf16>& a, const std::vector<float>& w, bool by_lines,
                                const std::vector<float>& start, bool accumulate) {
   const int64_t N = static_cast<int64_t>(s.N), K = static_cast<int64_t>(s.K);
-  const MatrixPacker packer = by_lines ? MatrixPacker{w.data(), K, 1} : MatrixPacker{w.data(), 1, N};
+  const WeightPacker packer = by_lines ? WeightPacker{w.data(), K, 1} : WeightPacker{w.data(), 1, N};
   return run_product(start, gemm_scratch_bytes(s.N, s.K), [&](const Workers& workers, float* c, void* scratch) {
     multiply_weights(workers, s, a.data(), packer, MatrixOutput{c, N}, accumulate, scratch);
   });
@@ -150,6 +150,25 @@ TEST(Pairs, WeightsAreRoundedToTheNearestAndNothingElseIs) {
   }
 }
 
+// Weights that are stored as bf16 give the bits that the same weights give as f32, beside rows of either kind.
+TEST(Pairs, WeightsStoredAsBf16GiveTheBitsOfTheSameAsF32) {
+  for (const GemmShape& s : kShapes) {
+    const std::vector<Bf16> a = random_bf16(s.M * s.K, 1), w = random_bf16(s.N * s.K, 2);
+    const std::vector<float> wide_a(a.begin(), a.end()), wide_w(w.begin(), w.end()), start = random_floats(s.M * s.N, 3);
+    const int64_t N = static_cast<int64_t>(s.N), K = static_cast<int64_t>(s.K);
+    for (const bool by_lines : {false, true}) {
+      const auto run = [&](const auto* rows, const Weight& weights) {
+        const WeightPacker packer{weights, by_lines ? K : 1, by_lines ? 1 : N};
+        return run_product(start, gemm_scratch_bytes(s.N, s.K), [&](const Workers& workers, float* c, void* scratch) {
+          multiply_weights(workers, s, rows, packer, MatrixOutput{c, N}, true, scratch);
+        });
+      };
+      EXPECT_EQ(run(a.data(), w.data()), run(a.data(), wide_w.data())) << name_of(s);
+      EXPECT_EQ(run(wide_a.data(), w.data()), run(wide_a.data(), wide_w.data())) << name_of(s);
+    }
+  }
+}
+
 // All of K is packed: in no more scratch than the rule has, and rounded once.
 TEST(Pairs, SumsStoredAsBf16AreRoundedOnce) {
   for (const GemmShape& s : {GemmShape{14, 40, 66}, GemmShape{13, 300, 5500}, GemmShape{5, 700, 514}, GemmShape{3, 100, 20000}}) {
@@ -160,7 +179,7 @@ TEST(Pairs, SumsStoredAsBf16AreRoundedOnce) {
     const std::vector<float> got =
         run_product(start, gemm_scratch_bytes(s.N, s.K, DType::kBf16), [&](const Workers& workers, float* c, void* scratch) {
           const MatrixOutputOf<Bf16> output{reinterpret_cast<Bf16*>(c), static_cast<int64_t>(s.N)};
-          multiply_weights(workers, s, a.data(), MatrixPacker{w.data(), static_cast<int64_t>(s.K), 1}, output, false, scratch);
+          multiply_weights(workers, s, a.data(), WeightPacker{w.data(), static_cast<int64_t>(s.K), 1}, output, false, scratch);
         });
     std::vector<Bf16> stored(s.M * s.N);
     std::memcpy(stored.data(), got.data(), stored.size() * sizeof(Bf16));

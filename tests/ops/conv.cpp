@@ -110,6 +110,7 @@ void add_cases(CaseTable& table) {
   add_conv(table, 2, 4, 4, 8, 520, {1, 1, 1, 0});
   add_conv(table, 1, 8, 8, 30, 300, {3, 3, 1, 1});   // many outputs in a weight's gradient: 81000
   add_conv(table, 1, 16, 15, 64, 64, {3, 3, 1, 1});  // enough channels and tiles for a transform
+  for (const char* tag : {"n3_5x6_c64_k47", "n1_12x10_c17_k96", "n1_16x15_c64_k64"}) table.again_with_bf16_weights(tag);
 }
 
 // ---- data ----

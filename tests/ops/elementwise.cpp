@@ -1,7 +1,8 @@
-// Elementwise ops: relu, gelu, add, copy and move: cases, data, reference and slope.
+// Elementwise ops: relu, gelu, swiglu, add, copy and move: cases, data, reference, slope and wrong kernels.
 #include <cmath>
 #include <numbers>
 
+#include "lib/cpu/cpu_kernels.h"
 #include "tests/ops/op_family.h"
 
 namespace reprise::test {
@@ -29,6 +30,13 @@ double gelu_slope_magnitude(double x, bool tanh_form) {
   return 1 + std::abs(x) * inner_slope;
 }
 
+// Shazeer 2020.
+double silu(double x) { return x / (1 + std::exp(-x)); }
+double silu_slope(double x) {
+  const double s = 1 / (1 + std::exp(-x));
+  return s + x * s * (1 / (1 + std::exp(x)));
+}
+
 // ---- cases ----
 
 void add_elementwise(CaseTable& table, uint32_t n) {
@@ -47,8 +55,17 @@ void add_elementwise(CaseTable& table, uint32_t n) {
   }
 }
 
+void add_swiglu(CaseTable& table, uint32_t M, uint32_t F) {
+  const auto y = shaped({M, F}), gate_up = shaped({M, 2 * F});
+  const std::string tag = "m" + str(M) + "_f" + str(F);
+  table.add(Op::kSwiglu, Pass::kForward, tag, {y, gate_up});
+  table.add(Op::kSwiglu, Pass::kBackward, tag, {gate_up, gate_up, y});
+}
+
 void add_cases(CaseTable& table) {
-  if (table.is_bench()) return;
+  if (table.is_bench()) return add_swiglu(table, 256, 2048);
+  const struct { uint32_t M, F; } shapes[] = {{1, 1}, {1, 7}, {5, 64}, {67, 33}, {3, 1030}, {700, 12}, {2, 20001}};
+  for (const auto& [M, F] : shapes) add_swiglu(table, M, F);
   for (const uint32_t n : {1u, 3u, 8u, 67u, 1025u, 20001u, 70003u}) add_elementwise(table, n);
 }
 
@@ -60,10 +77,10 @@ void fit_data(CaseDraft& draft) {
     for (double& element : x) element = away_from_zero(element);
     if (draft.c.pass == Pass::kBackward) x = xt::maximum(x, 0.0);
   }
-  if (draft.c.op == Op::kGelu) {
+  if (draft.c.op == Op::kGelu || draft.c.op == Op::kSwiglu) {
     const double special[] = {0.0, 1e-30, -1e-30, 30.0, -30.0, 8.5, -8.5, 1000.0, -1000.0, -5.2, 5.2, -3.1};
     for (double& element : x) element = as_f32(6 * element);
-    for (size_t i = 0; i < std::size(special) && x.size() > std::size(special); ++i) x(i) = as_f32(special[i]);
+    for (size_t i = 0; i < std::size(special) && x.size() > std::size(special); ++i) x.flat(i) = as_f32(special[i]);
   }
 }
 
@@ -86,8 +103,35 @@ void expect_gelu(Oracle& o) {
   o.expect(0, e);
 }
 
+// An exponential, a division and three products.
+void expect_swiglu(Oracle& o) {
+  const size_t M = static_cast<size_t>(o.dimension(1, 0)), F = static_cast<size_t>(o.dimension(1, 1)) / 2;
+  const bool backward = o.c.pass == Pass::kBackward;
+  const Array& in = o.value(1);
+  const Array like = backward ? in : Array(xt::view(in, xt::all(), xt::range(size_t{0}, F)));
+  Expected e{zeros_like(like), zeros_like(like), 10};
+  for (size_t m = 0; m < M; ++m) {
+    for (size_t f = 0; f < F; ++f) {
+      const double gate = in(m, f), up = in(m, F + f);
+      if (!backward) {
+        e.value(m, f) = silu(gate) * up;
+        continue;
+      }
+      const double dy = o.value(2)(m, f), s = 1 / (1 + std::exp(-gate));
+      e.value(m, f) = dy * up * silu_slope(gate);
+      e.value(m, F + f) = dy * silu(gate);
+      // The slope's two terms have opposite signs for a negative gate.
+      e.magnitude(m, f) = std::abs(dy * up) * s * (1 + std::abs(gate));
+      e.magnitude(m, F + f) = std::abs(e.value(m, F + f));
+    }
+  }
+  if (!backward) e.magnitude = magnitudes(e.value);
+  o.expect(0, e);
+}
+
 void expect(Oracle& o) {
   switch (o.c.op) {
+    case Op::kSwiglu: return expect_swiglu(o);
     case Op::kRelu: return expect_relu(o);
     case Op::kGelu: return expect_gelu(o);
     case Op::kAdd: return o.expect(0, rounded(o.value(1) + o.value(2)));
@@ -102,6 +146,14 @@ Differentiable differentiable(const KernelCase& c, CaseData& data) {
   if (c.op == Op::kRelu) {
     return {{Array(xt::where(v[1] > 0.0, v[1], -0.5))}, {0}, [&](const auto& at) { return dot(v[2], xt::maximum(at[0], 0.0)); }};
   }
+  if (c.op == Op::kSwiglu) {
+    return {{v[1]}, {0}, [&](const auto& at) {
+              double sum = 0;
+              const size_t F = v[2].shape(1);
+              for (size_t i = 0; i < v[2].size(); ++i) sum += v[2].flat(i) * silu(at[0](i / F, i % F)) * at[0](i / F, F + i % F);
+              return sum;
+            }};
+  }
   return {{v[1]}, {0}, [&](const auto& at) {
             double sum = 0;
             for (size_t i = 0; i < at[0].size(); ++i) sum += v[2](i) * gelu(at[0](i), c.as<GeluAttribute>().tanh_form != 0);
@@ -111,15 +163,42 @@ Differentiable differentiable(const KernelCase& c, CaseData& data) {
 
 std::vector<KnownValue> known_values() {
   return {{"gelu of 1", Array{gelu(1, false)}, Array{0.8413447460685429}, 1e-15},
+          {"silu of 1", Array{silu(1)}, Array{0.7310585786300049}, 1e-15},
           {"gelu of 1, by tanh", Array{gelu(1, true)}, Array{0.8411919906082768}, 1e-15}};
 }
 
-constexpr Op kFamilyOps[] = {Op::kRelu, Op::kGelu, Op::kAdd, Op::kCopy, Op::kMove};
+// ---- wrong kernels ----
+
+constexpr WrongKernel kWrongKernels[] = {
+    wrong_kernel<SwigluForward, [](const KernelContext&, const SwigluArgsOf<float>& a) {
+      for (uint64_t i = 0; i < a.M * a.F; ++i) {
+        const float *gate = a.gate_up + i / a.F * 2 * a.F + i % a.F, *up = gate + a.F;
+        a.y[i] = *up / (1 + std::exp(-*up)) * *gate;
+      }
+      return ok_status();
+    }>("swiglu_gates_with_up"),
+    wrong_kernel<SwigluBackward, [](const KernelContext& k, const SwigluBackwardArgsOf<float>& a) {
+      const Status status = cpu_swiglu_backward(k, a);
+      for (uint64_t m = 0; m < a.M; ++m) std::swap(a.d_gate_up[m * 2 * a.F], a.d_gate_up[m * 2 * a.F + a.F]);
+      return status;
+    }>("swiglu_swaps_its_gradients"),
+    wrong_kernel<SwigluBackward, [](const KernelContext&, const SwigluBackwardArgsOf<float>& a) {
+      for (uint64_t i = 0; i < a.M * a.F; ++i) {
+        const uint64_t at = i / a.F * 2 * a.F + i % a.F;
+        const float s = 1 / (1 + std::exp(-a.gate_up[at]));
+        a.d_gate_up[at + a.F] = a.dy[i] * a.gate_up[at] * s;
+        a.d_gate_up[at] = a.dy[i] * a.gate_up[at + a.F] * (s + a.gate_up[at] * s * (1 - s));
+      }
+      return ok_status();
+    }>("swiglu_overwrites_what_it_still_reads"),
+};
+
+constexpr Op kFamilyOps[] = {Op::kRelu, Op::kGelu, Op::kSwiglu, Op::kAdd, Op::kCopy, Op::kMove};
 
 }  // namespace
 
 extern constinit const OpFamily kElementwiseFamily = {
     .ops = kFamilyOps, .add_cases = add_cases, .fit_data = fit_data, .expect = expect, .differentiable = differentiable,
-    .known_values = known_values};
+    .known_values = known_values, .wrong_kernels = kWrongKernels};
 
 }  // namespace reprise::test

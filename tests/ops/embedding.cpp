@@ -61,6 +61,14 @@ void add_cases(CaseTable& table) {
   add_embedding(table, 3, 33, 17, 5, 33);            // tokens repeat often
   add_embedding(table, 2, 9, 64, 300, 16);           // most rows are named by no token
   add_embedding(table, 4, 21, 131, 40, 21);
+  table.again_with_bf16_weights("b2_t5_c7_v11_l8");
+  table.again_with_bf16_weights("b4_t21_c131_v40_l21");
+  const auto y = shaped({2, 5, 20}), tokens = shaped({2, 5}, DType::kI32);
+  for (const DType words : {DType::kF32, DType::kBf16}) {
+    const DType places = words == DType::kF32 ? DType::kBf16 : DType::kF32;
+    table.add(Op::kEmbedding, Pass::kForward, std::string("b2_t5_c20_v9_l6_") + dtype_info(words).name + "_table",
+              {y, tokens, shaped({9, 20}, words), shaped({6, 20}, places)});
+  }
 }
 
 // ---- data ----

@@ -7,12 +7,12 @@ namespace reprise::test {
 
 // Each family's file defines one.
 extern const OpFamily kAttentionFamily, kBatchNormFamily, kConvFamily, kDropoutFamily, kElementwiseFamily, kEmbeddingFamily,
-    kGradNormFamily, kLayerNormFamily, kLinearFamily, kLossHeadFamily, kOptimizerFamily, kPoolFamily;
+    kGradNormFamily, kLayerNormFamily, kLinearFamily, kLossHeadFamily, kOptimizerFamily, kPoolFamily, kRopeFamily;
 
 namespace {
 constexpr const OpFamily* kFamilies[] = {
     &kConvFamily,      &kBatchNormFamily, &kElementwiseFamily, &kPoolFamily,     &kLinearFamily,   &kLayerNormFamily,
-    &kEmbeddingFamily, &kAttentionFamily, &kDropoutFamily,     &kLossHeadFamily, &kGradNormFamily, &kOptimizerFamily,
+    &kEmbeddingFamily, &kAttentionFamily, &kDropoutFamily,     &kLossHeadFamily, &kGradNormFamily, &kOptimizerFamily, &kRopeFamily,
 };
 
 StepScalars scalars_of(const KernelCase& c) {
@@ -40,7 +40,7 @@ void draw_uniform(CaseDraft& draft, uint32_t i) {
   const Tensor& tensor = draft.c.tensor(i);
   draft.value(i) = Array(Array::shape_type(tensor.shape, tensor.shape + tensor.rank), 0.0);
   for (double& element : draft.value(i)) element = as_f32(draft.random.uniform(-1, 1));
-  draft.round_activation(i);
+  draft.round_stored(i);
 }
 }  // namespace
 
@@ -71,7 +71,7 @@ CaseData make_data(const KernelCase& c) {
   }
   const OpFamily& family = family_of(c.op);
   if (family.fit_data != nullptr) family.fit_data(draft);
-  for (uint32_t i = 0; i < count; ++i) draft.round_activation(i);
+  for (uint32_t i = 0; i < count; ++i) draft.round_stored(i);
   return std::move(draft.data);
 }
 

@@ -102,17 +102,19 @@ inline bool stores_bf16(const KernelCase& c) {
   return i < c.arguments.size() && c.has(i) && c.tensor(i).dtype == DType::kBf16;
 }
 
-// The same case with its activations stored as bf16; nothing for a kernel without any.
-inline std::optional<KernelCase> stored_as_bf16(KernelCase c) {
-  const KernelInfo& info = c.info();
-  if (first_activation(info) == kMaxArguments) return std::nullopt;
+// The same case with what its arguments of that storage class hold stored as bf16; nothing for a case without any.
+inline std::optional<KernelCase> as_bf16(KernelCase c, Storage storage, const char* suffix) {
+  bool has_any = false;
   for (uint32_t i = 0; i < c.arguments.size(); ++i) {
-    if (info.arguments[i].storage != Storage::kActivation || !c.has(i)) continue;
+    if (c.info().arguments[i].storage != storage || !c.has(i)) continue;
     c.arguments[i]->dtype = DType::kBf16;
     c.arguments[i]->bytes = align_up(c.arguments[i]->used_bytes());
+    has_any = true;
   }
-  c.id += "_bf16";
-  return c;
+  c.id += suffix;
+  return has_any ? std::optional(std::move(c)) : std::nullopt;
 }
+inline std::optional<KernelCase> stored_as_bf16(const KernelCase& c) { return as_bf16(c, Storage::kActivation, "_bf16"); }
+inline std::optional<KernelCase> weights_as_bf16(const KernelCase& c) { return as_bf16(c, Storage::kWeight, "_bf16_weights"); }
 
 }  // namespace reprise::test

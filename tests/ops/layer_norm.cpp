@@ -1,4 +1,5 @@
-// Layer-norm: cases, data, reference and slope.
+// Layer-norm and RMS-norm: cases, data, reference, slope and wrong kernels.
+#include "lib/cpu/cpu_kernels.h"
 #include "tests/ops/normalised_input.h"
 
 namespace reprise::test {
@@ -49,6 +50,15 @@ NormGradients layer_norm_backward_magnitude(const Array& x, const Moments& momen
   return layer_norm_backward_from(layer_norm_normal_magnitude(x, moments), moments.rstd, magnitudes(gamma), magnitudes(dy), 1.0);
 }
 
+// RMS-norm is layer-norm about a mean of zero, and has no beta.
+Array rms_norm_rstd(const Array& x, double epsilon) { return 1.0 / xt::sqrt(xt::mean(xt::square(x), {1}) + epsilon); }
+Array rms_norm_normal(const Array& x, const Array& rstd) { return x * as_column(rstd); }
+NormGradients rms_norm_backward(const Array& x, const Array& rstd, const Array& gamma, const Array& dy, double sign) {
+  const Array normal = rms_norm_normal(x, rstd), g = dy * gamma;
+  const Array projection = as_column(xt::mean(g * normal, {1}));
+  return {as_column(rstd) * (g + sign * normal * projection), xt::sum(dy * normal, {0}), {}};
+}
+
 // ---- cases ----
 
 void add_layer_norm(CaseTable& table, uint32_t M, uint32_t C, DataKind data = DataKind::kPlain, const char* name = "") {
@@ -62,8 +72,22 @@ void add_layer_norm(CaseTable& table, uint32_t M, uint32_t C, DataKind data = Da
   table.add(Op::kLayerNorm, Pass::kBackward, tag + "_frozen", {x, {}, {}, x, m, m, c, x}, norm).data = data;
 }
 
+void add_rms_norm(CaseTable& table, uint32_t M, uint32_t C, DataKind data = DataKind::kPlain, const char* name = "") {
+  const auto x = shaped({M, C}), m = shaped({M}), c = shaped({C});
+  const std::string tag = "m" + str(M) + "_c" + str(C) + name;
+  table.add(Op::kRmsNorm, Pass::kForward, tag, {x, m, x, c}, NormAttribute{1e-5f, 0, 0}).data = data;
+  table.add(Op::kRmsNorm, Pass::kBackward, tag, {x, c, x, m, c, x}).data = data;
+  table.again_accumulating(0b11);
+  table.again_accumulating(0b01, "_dx_only");
+  table.add(Op::kRmsNorm, Pass::kBackward, tag + "_frozen", {x, {}, x, m, c, x}).data = data;
+}
+
 void add_cases(CaseTable& table) {
-  if (table.is_bench()) return add_layer_norm(table, 1024, 768);
+  if (table.is_bench()) return add_layer_norm(table, 1024, 768), add_rms_norm(table, 1024, 768);
+  const struct { uint32_t M, C; } shapes[] = {{1, 1}, {1, 7}, {5, 64}, {67, 33}, {700, 12}, {3, 1030}, {130, 129}, {2, 15}, {3, 16}, {3, 17}};
+  for (const auto& [M, C] : shapes) add_rms_norm(table, M, C);
+  add_rms_norm(table, 9, 48, DataKind::kOffset, "_offset");
+  add_rms_norm(table, 4, 70, DataKind::kTiny, "_tiny");
   add_layer_norm(table, 1, 1);
   add_layer_norm(table, 1, 7);
   add_layer_norm(table, 5, 64);
@@ -80,7 +104,14 @@ void add_cases(CaseTable& table) {
 
 // ---- data ----
 
+void fit_rms_norm(CaseDraft& draft) {
+  shape_norm_input(draft, 2);
+  if (draft.c.data == DataKind::kTiny) draft.value(2) = as_f32(draft.value(2) * 1e-3);  // epsilon is then most of the mean square
+  if (draft.c.pass == Pass::kBackward) draft.value(3) = as_f32(rms_norm_rstd(draft.value(2), 1e-5));
+}
+
 void fit_data(CaseDraft& draft) {
+  if (draft.c.op == Op::kRmsNorm) return fit_rms_norm(draft);
   shape_norm_input(draft, 3);
   if (draft.c.pass == Pass::kForward) return;
   const Moments moments = layer_norm_statistics(draft.value(3), draft.c.as<NormAttribute>().epsilon);
@@ -90,7 +121,22 @@ void fit_data(CaseDraft& draft) {
 
 // ---- results ----
 
+void expect_rms_norm(Oracle& o) {
+  const double M = o.dimension(2, 0), C = o.dimension(2, 1);
+  const Array& x = o.value(2);
+  if (o.c.pass == Pass::kForward) {
+    const Array rstd = rms_norm_rstd(x, o.c.as<NormAttribute>().epsilon), y = rms_norm_normal(x, rstd) * o.value(3);
+    o.expect(0, {y, magnitudes(y), C + 4});
+    return o.expect(1, {rstd, rstd, C});
+  }
+  const NormGradients g = rms_norm_backward(x, o.value(3), o.value(4), o.value(5), -1);
+  const NormGradients size = rms_norm_backward(magnitudes(x), o.value(3), magnitudes(o.value(4)), magnitudes(o.value(5)), 1);
+  o.expect(0, {g.dx, size.dx, C + 4});
+  o.expect(1, {g.dgamma, size.dgamma, M});
+}
+
 void expect(Oracle& o) {
+  if (o.c.op == Op::kRmsNorm) return expect_rms_norm(o);
   const double M = o.dimension(3, 0), C = o.dimension(3, 1);
   const Array& x = o.value(3);
   if (o.c.pass == Pass::kForward) {
@@ -112,6 +158,10 @@ void expect(Oracle& o) {
 
 Differentiable differentiable(const KernelCase& c, CaseData& data) {
   std::vector<Array>& v = data.values;
+  if (c.op == Op::kRmsNorm) {
+    v[3] = rms_norm_rstd(v[2], 1e-5);
+    return {{v[2], v[4]}, {0, 1}, [&v](const auto& at) { return dot(v[5], rms_norm_normal(at[0], rms_norm_rstd(at[0], 1e-5)) * at[1]); }};
+  }
   const double epsilon = c.as<NormAttribute>().epsilon;
   const Moments exact = layer_norm_statistics(v[3], epsilon);
   v[4] = exact.mean, v[5] = exact.rstd;
@@ -120,11 +170,42 @@ Differentiable differentiable(const KernelCase& c, CaseData& data) {
           }};
 }
 
-constexpr Op kFamilyOps[] = {Op::kLayerNorm};
+std::vector<KnownValue> known_values() {
+  const Array x = {{3.0, 4.0}}, rstd = rms_norm_rstd(x, 12.5);  // mean square 12.5: rstd = 1 / 5
+  return {{"the rstd of 3 and 4", rstd, Array{0.2}, 1e-15}, {"their RMS-norm", rms_norm_normal(x, rstd), Array{{0.6, 0.8}}, 1e-15}};
+}
+
+// ---- wrong kernels ----
+
+constexpr WrongKernel kWrongKernels[] = {
+    wrong_kernel<RmsNormForward, [](const KernelContext& k, const RmsNormForwardArgsOf<float>& a) {
+      RmsNormForwardArgsOf<float> without = a;
+      without.epsilon = 0;
+      return cpu_rms_norm_forward(k, without);
+    }>("rms_norm_without_epsilon"),
+    wrong_kernel<RmsNormForward, [](const KernelContext& k, const RmsNormForwardArgsOf<float>& a) {
+      const Status status = cpu_rms_norm_forward(k, a);
+      for (uint64_t i = 0; i < a.M; ++i) a.rstd[i] = 1 / a.rstd[i];
+      return status;
+    }>("rms_norm_saves_the_deviation"),
+    wrong_kernel<RmsNormBackward, [](const KernelContext& k, const RmsNormBackwardArgsOf<float>& a) {
+      const Status status = cpu_rms_norm_backward(k, a);
+      for (uint64_t i = 0; !a.accumulate_dx && i < a.M * a.C; ++i) a.dx[i] = a.rstd[i / a.C] * a.gamma[i % a.C] * a.dy[i];
+      return status;
+    }>("rms_norm_gradient_with_rstd_held_constant"),
+    wrong_kernel<RmsNormBackward, [](const KernelContext& k, const RmsNormBackwardArgsOf<float>& a) {
+      RmsNormBackwardArgsOf<float> forgets = a;
+      forgets.accumulate_dgamma = false;
+      return cpu_rms_norm_backward(k, forgets);
+    }>("rms_norm_forgets_to_accumulate_dgamma"),
+};
+
+constexpr Op kFamilyOps[] = {Op::kLayerNorm, Op::kRmsNorm};
 
 }  // namespace
 
 extern constinit const OpFamily kLayerNormFamily = {
-    .ops = kFamilyOps, .add_cases = add_cases, .fit_data = fit_data, .expect = expect, .differentiable = differentiable};
+    .ops = kFamilyOps, .add_cases = add_cases, .fit_data = fit_data, .expect = expect, .differentiable = differentiable,
+    .known_values = known_values, .wrong_kernels = kWrongKernels};
 
 }  // namespace reprise::test

@@ -55,6 +55,7 @@ void add_cases(CaseTable& table) {
   add_linear(table, 40, 300, 530);
   add_linear(table, 520, 40, 260);                   // 10400 .. 135200 outputs
   add_linear(table, 1100, 33, 70);
+  for (const char* tag : {"m7_c13_k5", "m65_c130_k67", "m40_c300_k530"}) table.again_with_bf16_weights(tag);
 }
 
 // ---- results ----

@@ -120,6 +120,7 @@ void add_cases(CaseTable& table) {
   add_loss_head(table, 150, 6, 7, DataKind::kBadHigh, "_bad_high");
   add_loss_head(table, 11, 6, 7, DataKind::kNonFinite, "_non_finite");
   add_loss_head(table, 11, 6, 7, DataKind::kNaN, "_nan");
+  for (const char* tag : {"m33_c17_v10", "m67_c12_v131"}) table.again_with_bf16_weights(tag);
 }
 
 // ---- data ----

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "lib/backend.h"
 #include "tests/ops/kernel_case.h"
 #include "tests/ref/array.h"
 
@@ -55,6 +56,15 @@ class CaseTable {
     c.accumulate = mask;
     c.id += suffix;
     cases_.push_back(std::move(c));
+  }
+  // The cases of one shape that overwrite and read weights again, with the weights stored as bf16.
+  void again_with_bf16_weights(const std::string& tag) {
+    if (is_bench()) return;
+    const size_t count = cases_.size();
+    for (size_t i = 0; i < count; ++i) {
+      if (cases_[i].accumulate != 0 || cases_[i].id.find("__" + tag) == std::string::npos) continue;
+      if (std::optional<KernelCase> stored = weights_as_bf16(cases_[i])) cases_.push_back(std::move(*stored));
+    }
   }
 
  private:
@@ -110,7 +120,7 @@ struct CaseDraft {
 
   Array& value(uint32_t i) { return data.values[i]; }
   // What a kernel cannot see must not be asked of it: inputs stored as bf16 have such values.
-  void round_activation(uint32_t i) {
+  void round_stored(uint32_t i) {
     if (!c.has(i) || c.tensor(i).dtype != DType::kBf16) return;
     for (double& element : value(i)) element = static_cast<double>(float{Bf16(static_cast<float>(element))});
   }
@@ -171,6 +181,18 @@ struct KnownValue {
   double tolerance = 0;
 };
 
+// A wrong kernel, which some case of the family must reject: a family without one has not shown that its cases see faults.
+struct WrongKernel {
+  const char* name;
+  Op op;
+  Pass pass;
+  void (*plant)(Backend&);  // in the place of the right one, in f32
+};
+template <typename K, NamedKernel<K> kWrong>
+constexpr WrongKernel wrong_kernel(const char* name) {
+  return {name, K::kInfo.op, K::kInfo.pass, [](Backend& backend) { backend.set<K, float, kWrong>(); }};
+}
+
 // An output as the kernel has stored it.
 using StoredOutput = std::function<Array(uint32_t argument)>;
 
@@ -188,6 +210,7 @@ struct OpFamily {
   // The weights that a kernel set which multiplies in bf16 rounds first (DESIGN 11), if the case has such. Null for most families.
   std::optional<uint32_t> (*rounded_weights)(const KernelCase&) = nullptr;
   std::vector<KnownValue> (*known_values)() = nullptr;
+  std::span<const WrongKernel> wrong_kernels = {};  // planted in the CPU's backend
 };
 
 }  // namespace reprise::test

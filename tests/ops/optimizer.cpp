@@ -1,6 +1,7 @@
-// The optimizers, SGD and AdamW: cases, data and reference.
+// The optimizers, SGD, AdamW and Lion: cases, data, reference and wrong kernels.
 #include <cmath>
 
+#include "lib/cpu/cpu_kernels.h"
 #include "tests/ops/op_family.h"
 
 namespace reprise::test {
@@ -49,6 +50,17 @@ UpdatedElement adamw(const UpdateStep& u, double p, double m, double v, double g
   return out;
 }
 
+// Chen et al. 2023, algorithm 2.
+UpdatedElement lion(const UpdateStep& u, double p, double m, double gradient) {
+  const double g = u.clip_factor * gradient, mean = u.beta1 * m + (1 - u.beta1) * g;
+  UpdatedElement out{};
+  out.p = p - u.learning_rate * ((mean > 0) - (mean < 0) + u.weight_decay * p);
+  out.p_magnitude = std::abs(p) + u.learning_rate * (1 + u.weight_decay * std::abs(p));
+  out.m = u.beta2 * m + (1 - u.beta2) * g;
+  out.m_magnitude = std::abs(m) + (1 - u.beta2) * std::abs(g);
+  return out;
+}
+
 // ---- cases ----
 
 // A group of one tensor.
@@ -56,6 +68,7 @@ UpdateAttribute constants_of(uint32_t n, float weight_decay) {
   UpdateAttribute update{};
   update.group = {1, 0, n};
   update.weight_decay = weight_decay;
+  update.epsilon = 1e-8f;
   return update;
 }
 
@@ -77,6 +90,14 @@ void add_adamw(CaseTable& table, uint32_t n, float weight_decay, const char* nam
   table.add(Op::kAdamW, Pass::kUpdate, "n" + str(n) + name, {p, p, p, p, scalars_tensor()}, update).data = data;
 }
 
+void add_lion(CaseTable& table, uint32_t n, float weight_decay, const char* name, DataKind data = DataKind::kPlain) {
+  const auto p = shaped({n});
+  UpdateAttribute update = constants_of(n, weight_decay);
+  update.beta1 = 0.9;
+  update.beta2 = 0.99;
+  table.add(Op::kLion, Pass::kUpdate, "n" + str(n) + name, {p, p, p, scalars_tensor()}, update).data = data;
+}
+
 void add_cases(CaseTable& table) {
   if (table.is_bench()) return add_adamw(table, 1000000, 0.01f, "");
   for (const uint32_t n : {1u, 67u, 10007u}) {
@@ -88,12 +109,25 @@ void add_cases(CaseTable& table) {
     add_adamw(table, n, 0.0f, "");
     add_adamw(table, n, 0.01f, "_decay");
     add_adamw(table, n, 0.01f, "_skip", DataKind::kSkip);
+    add_lion(table, n, 0.0f, "");
+    add_lion(table, n, 0.1f, "_decay");
+    add_lion(table, n, 0.1f, "_skip", DataKind::kSkip);
   }
 }
 
 // ---- data ----
 
 void fit_data(CaseDraft& draft) {
+  if (draft.c.op == Op::kLion) {  // no sign may hang on a rounding; every fifth is zero exactly
+    for (size_t i = 0; i < draft.value(1).size(); ++i) {
+      double &m = draft.value(1)(i), &g = draft.value(2)(i);
+      if (i % 5 == 4) {
+        m = g = 0;
+      } else if (std::abs(0.9 * m + 0.1 * 0.625 * g) < 1e-3) {
+        m = as_f32(m + 0.25);
+      }
+    }
+  }
   if (draft.c.op != Op::kAdamW) return;
   for (double& v : draft.value(2)) v = std::abs(v) < 0.05 ? 0.0 : as_f32(v * v);
 }
@@ -112,7 +146,9 @@ void expect(Oracle& o) {
   for (Expected& e : next) e = {zeros_like(p), zeros_like(p), 12};
   for (size_t i = 0; i < p.size(); ++i) {
     const double m = o.c.has(1) ? o.value(1)(i) : 0.0;
-    const UpdatedElement e = adam ? adamw(step, p(i), m, o.value(2)(i), o.value(3)(i)) : sgd(step, p(i), m, o.value(2)(i));
+    const UpdatedElement e = adam                     ? adamw(step, p(i), m, o.value(2)(i), o.value(3)(i))
+                             : o.c.op == Op::kLion ? lion(step, p(i), m, o.value(2)(i))
+                                                   : sgd(step, p(i), m, o.value(2)(i));
     next[0].value(i) = e.p, next[1].value(i) = e.m, next[2].value(i) = e.v;
     next[0].magnitude(i) = e.p_magnitude, next[1].magnitude(i) = e.m_magnitude, next[2].magnitude(i) = e.v_magnitude;
   }
@@ -128,16 +164,50 @@ std::vector<KnownValue> known_values() {
   const UpdateStep nesterov{.learning_rate = 0.5, .clip_factor = 0.5, .weight_decay = 1, .momentum = 0.5, .beta1 = 0,
                             .beta2 = 0, .epsilon = 0, .nesterov = true, .step = 1};
   const UpdatedElement e = sgd(nesterov, 2, 4, 6);  // g = 3 + 2 = 5, m = 2 + 5 = 7, p = 2 - (5 + 3.5) / 2
-  return {{"Adam's first step", Array{adamw(first, 2, 0, 0, -7).p}, Array{2 - 0.5 * 0.25 * 2 + 0.5}, 1e-9},
+  // mean = -0.5 + 1.5 > 0: p = 8 - (1 + 2) / 2; m = -1 / 4 + 3 * 3 / 4
+  const UpdateStep by_hand{.learning_rate = 0.5, .clip_factor = 0.5, .weight_decay = 0.25, .momentum = 0, .beta1 = 0.5,
+                           .beta2 = 0.25, .epsilon = 0, .nesterov = false, .step = 1};
+  return {{"Lion's step by hand", Array{lion(by_hand, 8, -1, 6).p}, Array{6.5}},
+          {"Lion's momentum by hand", Array{lion(by_hand, 8, -1, 6).m}, Array{2.0}},
+          {"Adam's first step", Array{adamw(first, 2, 0, 0, -7).p}, Array{2 - 0.5 * 0.25 * 2 + 0.5}, 1e-9},
           {"Nesterov's momentum by hand", Array{e.m}, Array{7.0}},
           {"Nesterov's step by hand", Array{e.p}, Array{2 - 4.25}}};
 }
 
-constexpr Op kFamilyOps[] = {Op::kSgd, Op::kAdamW};
+// ---- wrong kernels ----
+
+constexpr WrongKernel kWrongKernels[] = {
+    wrong_kernel<LionUpdate, [](const KernelContext& k, const LionArgs& a) {
+      LionArgs swapped = a;
+      std::swap(swapped.beta1, swapped.beta2);
+      return cpu_lion_update(k, swapped);
+    }>("lion_swaps_its_betas"),
+    wrong_kernel<LionUpdate, [](const KernelContext& k, const LionArgs& a) {
+      for (uint64_t i = 0; a.scalars->skip == 0 && i < a.n; ++i) a.parameters[i] -= a.scalars->learning_rate * a.weight_decay;
+      return cpu_lion_update(k, a);
+    }>("lion_decays_by_a_constant"),
+    wrong_kernel<LionUpdate, [](const KernelContext& k, const LionArgs& a) {
+      StepScalars never = *a.scalars;
+      never.skip = 0;
+      LionArgs args = a;
+      args.scalars = &never;
+      return cpu_lion_update(k, args);
+    }>("lion_forgets_a_skip"),
+    wrong_kernel<LionUpdate, [](const KernelContext& k, const LionArgs& a) {
+      StepScalars unclipped = *a.scalars;
+      unclipped.clip_factor = 1;
+      LionArgs args = a;
+      args.scalars = &unclipped;
+      return cpu_lion_update(k, args);
+    }>("lion_forgets_to_clip"),
+};
+
+constexpr Op kFamilyOps[] = {Op::kSgd, Op::kAdamW, Op::kLion};
 
 }  // namespace
 
 extern constinit const OpFamily kOptimizerFamily = {
-    .ops = kFamilyOps, .add_cases = add_cases, .fit_data = fit_data, .expect = expect, .known_values = known_values};
+    .ops = kFamilyOps, .add_cases = add_cases, .fit_data = fit_data, .expect = expect, .known_values = known_values,
+    .wrong_kernels = kWrongKernels};
 
 }  // namespace reprise::test

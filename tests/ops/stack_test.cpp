@@ -65,14 +65,15 @@ struct Most {
   uint64_t used = 0, stated = 0;
 };
 
-// Of every case, with the tile and the level that are set; by kernel.
-void measure(std::map<std::string, Most>& most) {
+// Of every case, or of those whose kernel states more than its frames, with the tile and the level that are set; by kernel.
+void measure(bool every_case, std::map<std::string, Most>& most) {
   PaintedThread thread;
   const TestWorkers one(1);
   const auto judge = [&](const KernelCase& c) {
-    const CaseData data = make_data(c);
     const CasePlan plan(kCpuBackend, c);
     const uint64_t stated = plan.plan().worker_stack_bytes;
+    if (!every_case && stated == kFrameStackBytes) return;
+    const CaseData data = make_data(c);
     const uint64_t used = thread.used([&] { (void)run_case(kCpuBackend, c, data, {.workers = &one.workers()}); });
     EXPECT_LE(used, stated) << c.id << " at " << kCpuBackend.kernel_set();
     Most& kernel = most[c.info().name];
@@ -95,14 +96,16 @@ TEST(WorkerStack, HoldsWhatTheRulesState) {
   for (const auto& [level, tile] : sets) {
     if (!select_gemm_tile(tile).ok()) continue;
     highest_vector_level = level;
-    measure(most);
+    measure(most.empty(), most);
   }
   highest_vector_level = kLastVectorLevel;
   ASSERT_TRUE(select_gemm_tile().ok());
   for (const auto& [name, kernel] : most) {
     RecordProperty(name, std::to_string(kernel.used) + " of " + std::to_string(kernel.stated));
     // A board gives what is stated: so it must not be stated lightly.
-    if (kernel.stated > 2 * kFrameStackBytes) EXPECT_LE(kernel.stated, 2 * kernel.used + kFrameStackBytes) << name << " uses " << kernel.used;
+    if (kernel.stated > 2 * kFrameStackBytes) {
+      EXPECT_LE(kernel.stated, 2 * kernel.used + kFrameStackBytes) << name << " uses " << kernel.used;
+    }
     if (std::getenv("SHOW_STACK") != nullptr) std::printf("%-28s %8lu %8lu\n", name.c_str(), kernel.used, kernel.stated);
   }
 }

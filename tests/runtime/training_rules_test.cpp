@@ -111,6 +111,19 @@ TEST(TrainingRules, GradientReleaseGivesTheSameWeights) {
   }
 }
 
+// Lion learns, with the same bits under every schedule.
+TEST(TrainingRules, LionLearnsUnderEverySchedule) {
+  Recipe recipe = recipe_from(resnet_recipe());
+  recipe.optimizer = {};
+  recipe.optimizer.update = Op::kLion;
+  recipe.optimizer.beta2 = 0.99;
+  recipe.optimizer.lr = 0.001;
+  const PlannedRun all = plan_run(recipe, "none"), least = plan_run(recipe, "optimal", 0);
+  const RunResult result = train_plan(all.planned.plan, recipe, {.steps = 20});
+  EXPECT_TRUE(train_plan(least.planned.plan, recipe, {.steps = 20}).state == result.state);
+  EXPECT_LT(result.losses.back(), result.losses.front());
+}
+
 // Backward calls of the tapes in which a layer's dX comes before its dW.
 int weights_after_data(const SolvedModel& model) {
   int count = 0;

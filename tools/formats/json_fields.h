@@ -18,6 +18,9 @@ struct FieldRange {
 constexpr FieldRange kAnyNumber = {-std::numeric_limits<double>::infinity(), std::numeric_limits<double>::infinity()};
 constexpr FieldRange kNonNegative = {0, kAnyNumber.high};
 constexpr FieldRange kPositive = {.low = 0, .high = kAnyNumber.high, .low_open = true};
+// What the proof of a plan lets pass (lib/attributes.h), said while the recipe is read.
+constexpr FieldRange kEpsilon = {1e-37, 1};  // a positive f32
+constexpr FieldRange kFactor = {0, 1e6};
 constexpr FieldRange kBelowOne = {.low = 0, .high = 1, .high_open = true};
 constexpr int kMostCount = std::numeric_limits<int>::max();
 

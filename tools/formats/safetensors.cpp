@@ -155,9 +155,11 @@ void SafetensorsFile::read_tensors(const std::string& header_text, uint64_t data
   require_cover(std::move(extents), data_bytes, path());
 }
 
-const StoredTensor& SafetensorsFile::find(const std::string& name, StoredType type,
+const StoredTensor& SafetensorsFile::find(const std::string& name, const std::vector<StoredType>& types,
                                           const std::vector<uint64_t>& shape) const {
-  const std::string wanted = std::string(stored_type_name(type)) + " " + shown_shape(shape);
+  std::string wanted;
+  for (const StoredType type : types) wanted += (wanted.empty() ? "" : " or ") + std::string(stored_type_name(type));
+  wanted += " " + shown_shape(shape);
   const auto found = tensors_.find(name);
   if (found == tensors_.end()) {
     std::vector<std::string> names;
@@ -167,7 +169,7 @@ const StoredTensor& SafetensorsFile::find(const std::string& name, StoredType ty
                     (near.empty() ? "" : " (there is " + json_shown(near) + ")"));
   }
   const StoredTensor& tensor = found->second;
-  if (tensor.type != type || tensor.shape != shape) {
+  if (std::find(types.begin(), types.end(), tensor.type) == types.end() || tensor.shape != shape) {
     throw UserError(path() + ": tensor " + json_shown(name) + ": is " + stored_type_name(tensor.type) + " " +
                     shown_shape(tensor.shape) + ", must be " + wanted);
   }

@@ -38,9 +38,12 @@ class SafetensorsFile {
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
   bool contains(const std::string& name) const { return tensors_.count(name) != 0; }
 
-  // The tensor of that name, which must have this dtype and shape. Throws UserError naming file, tensor, what is there
-  // and what would be right.
-  const StoredTensor& find(const std::string& name, StoredType type, const std::vector<uint64_t>& shape) const;
+  // The tensor of that name, which must have this shape and one of these dtypes. Throws UserError naming file, tensor, what is
+  // there and what would be right.
+  const StoredTensor& find(const std::string& name, const std::vector<StoredType>& types, const std::vector<uint64_t>& shape) const;
+  const StoredTensor& find(const std::string& name, StoredType type, const std::vector<uint64_t>& shape) const {
+    return find(name, std::vector<StoredType>{type}, shape);
+  }
 
  private:
   void read_tensors(const std::string& header_text, uint64_t data_begin);

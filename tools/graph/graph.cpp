@@ -163,11 +163,33 @@ ValueId Graph::layer_norm(ValueId x, const std::string& name, float epsilon) {
   return y;
 }
 
+ValueId Graph::rms_norm(ValueId x, const std::string& name, float epsilon) {
+  const Tensor in = tensor(x);
+  const ValueId gamma = parameter(name + ".weight", {static_cast<uint32_t>(in.last_dimension())}, InitKind::kConstant, 1.0f);
+  Shape rows = shape_of(in);
+  rows.pop_back();
+  const ValueId y = add_value(name, ValueKind::kActivation, shape_of(in));
+  const ValueId rstd = add_value(name + ".rstd", ValueKind::kSmall, rows);
+  Node& n = node(Op::kRmsNorm, name, {x});
+  n.attribute = attributes.intern(NormAttribute{epsilon, 0.0f, 0});
+  n.outputs = {y, rstd};
+  n.parameters = {gamma};
+  return y;
+}
+
 ValueId Graph::gelu(ValueId x, const std::string& name, bool tanh_form) {
   const ValueId y = add_value(name, ValueKind::kActivation, shape_of(tensor(x)));
   Node& n = node(Op::kGelu, name, {x});
   n.attribute = attributes.intern(GeluAttribute{tanh_form ? 1u : 0u});
   n.outputs = {y};
+  return y;
+}
+
+ValueId Graph::swiglu(ValueId gate_up, const std::string& name) {
+  Shape shape = shape_of(tensor(gate_up));
+  shape.back() /= 2;
+  const ValueId y = add_value(name, ValueKind::kActivation, shape);
+  node(Op::kSwiglu, name, {gate_up}).outputs = {y};
   return y;
 }
 
@@ -190,6 +212,15 @@ ValueId Graph::attention(ValueId qkv, const std::string& name, uint32_t heads, u
   if (document_start != kNoValue) n.inputs.push_back(document_start);
   n.attribute = attributes.intern(AttentionAttribute{heads, kv_heads, dropout, next_stream_++});
   n.outputs = {y, lse};
+  return y;
+}
+
+ValueId Graph::rope(ValueId qkv, const std::string& name, const RopeAttribute& rope, ValueId frequencies) {
+  const ValueId y = add_value(name, ValueKind::kActivation, shape_of(tensor(qkv)));
+  Node& n = node(Op::kRope, name, {qkv});
+  n.attribute = attributes.intern(rope);
+  n.outputs = {y};
+  n.parameters = {frequencies};
   return y;
 }
 

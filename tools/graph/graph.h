@@ -150,10 +150,14 @@ class Graph {
   ValueId global_pool(ValueId x, const std::string& name);
   ValueId linear(ValueId x, const std::string& name, uint32_t out_features, bool input_major, bool bias, float init_std);
   ValueId layer_norm(ValueId x, const std::string& name, float epsilon);
+  ValueId rms_norm(ValueId x, const std::string& name, float epsilon);
   ValueId gelu(ValueId x, const std::string& name, bool tanh_form);
+  ValueId swiglu(ValueId gate_up, const std::string& name);
   ValueId embedding(ValueId tokens, const std::string& name, ValueId table, ValueId positions);
   // document_start: [B,T] i32, a value that lives outside the links as the tokens do; kNoValue where a sequence is one document.
   ValueId attention(ValueId qkv, const std::string& name, uint32_t heads, uint32_t kv_heads, float dropout, ValueId document_start = kNoValue);
+  // `frequencies`: a table in place of theta's, computed by the model; kNoValue for none.
+  ValueId rope(ValueId qkv, const std::string& name, const RopeAttribute& rope, ValueId frequencies = kNoValue);
   ValueId dropout(ValueId x, const std::string& name, float probability);
   void loss_head(ValueId x, const std::string& name, ValueId weight, ValueId bias);
   void cut(ValueId v) { boundaries.push_back(v); }

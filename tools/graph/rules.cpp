@@ -66,13 +66,16 @@ std::vector<Call> forward_calls(const Graph& graph, const Node& n) {
   switch (n.op) {
     case Op::kRelu:
     case Op::kGelu:
+    case Op::kSwiglu:
     case Op::kGlobalPool: return {{n.op, Pass::kForward, n.attribute, {out[0], in[0]}}};
     case Op::kAdd: return {{n.op, Pass::kForward, 0, {out[0], in[0], in[1]}}};
     case Op::kMaxPool: return {{n.op, Pass::kForward, n.attribute, {out[0], out[1], in[0]}}};
     case Op::kLinear: return {{n.op, Pass::kForward, n.attribute, {out[0], in[0], p[0], p[1]}}};
     case Op::kLayerNorm: return {{n.op, Pass::kForward, n.attribute, {out[0], out[1], out[2], in[0], p[0], p[1]}}};
+    case Op::kRmsNorm: return {{n.op, Pass::kForward, n.attribute, {out[0], out[1], in[0], p[0]}}};
     case Op::kEmbedding: return {{n.op, Pass::kForward, 0, {out[0], in[0], p[0], p[1]}}};
     case Op::kAttention: return {{n.op, Pass::kForward, n.attribute, {out[0], out[1], in[0], document_start(n), graph.scalars}}};
+    case Op::kRope: return {{n.op, Pass::kForward, n.attribute, {out[0], in[0], kNoValue, p[0]}}};
     case Op::kDropout: return {{n.op, Pass::kForward, n.attribute, {out[0], in[0], graph.scalars}}};
     case Op::kLossHead: return {};  // one loop does forward and backward
     default: throw std::logic_error("op without a forward rule: " + n.name);
@@ -238,6 +241,7 @@ void BackwardBuilder::differentiate(const Node& n, ValueId dy) {
     case Op::kRelu:
       if (n.fold != Fold::kNone) return pass_on(x, dy);  // batch-norm's backward masks it
       return write(x, {n.op, Pass::kBackward, 0, {kNoValue, n.outputs[0], dy}}, 0, false);
+    case Op::kSwiglu:
     case Op::kGelu: return write(x, {n.op, Pass::kBackward, n.attribute, {kNoValue, x, dy}}, 0, false);
     case Op::kAdd:
       pass_on(n.inputs[0], dy);
@@ -247,7 +251,13 @@ void BackwardBuilder::differentiate(const Node& n, ValueId dy) {
     case Op::kAttention:
       return write(x, {n.op, Pass::kBackward, n.attribute, {kNoValue, x, n.outputs[0], n.outputs[1], dy, document_start(n), graph_.scalars}}, 0,
                    false);
+    case Op::kRope: return write(x, {n.op, Pass::kBackward, n.attribute, {kNoValue, dy, kNoValue, n.parameters[0]}}, 0, false);
     case Op::kDropout: return write(x, {n.op, Pass::kBackward, n.attribute, {kNoValue, dy, graph_.scalars}}, 0, false);
+    case Op::kRmsNorm: {
+      Call call = {n.op, Pass::kBackward, 0, {kNoValue, kNoValue, x, n.outputs[1], n.parameters[0], dy}};
+      weight_gradient(n.parameters[0], call, 1);
+      return write(x, call, 0, true);
+    }
     case Op::kEmbedding: {
       Call call = {n.op, Pass::kBackward, 0, {kNoValue, kNoValue, x, dy}};
       weight_gradient(n.parameters[0], call, 0);

@@ -9,6 +9,18 @@ namespace reprise {
 
 namespace {
 
+// What an optimizer keeps of each parameter, in the order of its kernel's arguments: the prefixes of the names in State.
+struct Moments {
+  Op update;
+  std::vector<const char*> prefixes;
+};
+const Moments kMoments[] = {{Op::kSgd, {"momentum."}}, {Op::kAdamW, {"first_moment.", "second_moment."}}, {Op::kLion, {"momentum."}}};
+
+std::vector<const char*> moments_of(const OptimizerChoice& optimizer) {
+  if (optimizer.update == Op::kSgd && optimizer.momentum == 0) return {};
+  return std::find_if(std::begin(kMoments), std::end(kMoments), [&](const Moments& m) { return m.update == optimizer.update; })->prefixes;
+}
+
 class StateBuilder {
  public:
   StateBuilder(Graph& graph, ChainBodies& chain, const OptimizerChoice& optimizer)
@@ -42,18 +54,15 @@ class StateBuilder {
   }
 
   void add_moments() {
-    const int moments = optimizer_.adamw ? 2 : optimizer_.momentum != 0 ? 1 : 0;
-    static const char* const kNames[2][2] = {{"momentum.", ""}, {"first_moment.", "second_moment."}};
-    for (int m = 0; m < moments; ++m) {
+    for (const char* prefix : moments_of(optimizer_)) {
+      std::vector<ValueId>& moments = moments_.emplace_back();
       for (const ValueId p : trained_) {
         const Tensor tensor = graph_.tensor(p);
-        moments_[m].push_back(graph_.add_value(kNames[optimizer_.adamw ? 1 : 0][m] + graph_.values[p].name, ValueKind::kOptimizer,
-                                               Shape(tensor.shape, tensor.shape + tensor.rank)));
+        moments.push_back(graph_.add_value(prefix + graph_.values[p].name, ValueKind::kOptimizer,
+                                           Shape(tensor.shape, tensor.shape + tensor.rank)));
       }
     }
   }
-
-  ValueId moment(int m, size_t trained) const { return moments_[m].empty() ? kNoValue : moments_[m][trained]; }
 
   // Trained parameters [first, first + count) as one group.
   GroupAttribute group(size_t first, size_t count) const {
@@ -77,9 +86,11 @@ class StateBuilder {
     attribute.beta2 = optimizer_.beta2;
     attribute.epsilon = optimizer_.epsilon;
     const uint32_t index = graph_.attributes.intern(attribute);
-    const ValueId p = trained_[first], g = gradient_of(p);
-    if (optimizer_.adamw) return {Op::kAdamW, Pass::kUpdate, index, {p, moment(0, first), moment(1, first), g, graph_.scalars}};
-    return {Op::kSgd, Pass::kUpdate, index, {p, moment(0, first), g, graph_.scalars}};
+    Call call = {optimizer_.update, Pass::kUpdate, index, {trained_[first]}};
+    for (const std::vector<ValueId>& moments : moments_) call.arguments.push_back(moments[first]);
+    if (moments_.empty()) call.arguments.push_back(kNoValue);  // sgd's momentum is optional
+    call.arguments.insert(call.arguments.end(), {gradient_of(trained_[first]), graph_.scalars});
+    return call;
   }
 
   // A gradient that one link alone writes becomes a value of that link's backward; one that several write (a tied table)
@@ -119,8 +130,7 @@ class StateBuilder {
     for (ValueId v = 0; v < graph_.values.size(); ++v) {
       if (graph_.values[v].kind == ValueKind::kBuffer) state_.state.push_back(v);
     }
-    append(moments_[0]);
-    append(moments_[1]);
+    for (const std::vector<ValueId>& moments : moments_) append(moments);
     for (size_t i = 0; i < state_.state.size(); ++i) state_.state_index[state_.state[i]] = static_cast<uint32_t>(i);
   }
 
@@ -152,7 +162,8 @@ class StateBuilder {
   Graph& graph_;
   ChainBodies& chain_;
   const OptimizerChoice& optimizer_;
-  std::vector<ValueId> trained_, frozen_, moments_[2];
+  std::vector<ValueId> trained_, frozen_;
+  std::vector<std::vector<ValueId>> moments_;
   size_t decayed_ = 0;
   ValueId norms_ = kNoValue;
   TrainingState state_;

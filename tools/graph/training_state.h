@@ -12,7 +12,7 @@
 namespace reprise {
 
 struct OptimizerChoice {
-  bool adamw = false;
+  Op update = Op::kSgd;
   float weight_decay = 0, momentum = 0, epsilon = 1e-8f;
   double beta1 = 0.9, beta2 = 0.999;
   bool nesterov = false;

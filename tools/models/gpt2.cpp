@@ -118,7 +118,7 @@ Gpt2Model Gpt2Model::read(const JsonFields& fields) {
   fields.read("resid_pdrop", model.resid_pdrop, kBelowOne);
   fields.read("embd_pdrop", model.embd_pdrop, kBelowOne);
   fields.read("attn_pdrop", model.attn_pdrop, kBelowOne);
-  fields.read("layer_norm_epsilon", model.layer_norm_epsilon, kPositive);
+  fields.read("layer_norm_epsilon", model.layer_norm_epsilon, kEpsilon);
   fields.read("initializer_range", model.initializer_range, kPositive);
   fields.read("tie_word_embeddings", model.tie_word_embeddings);
   return model;

@@ -24,7 +24,7 @@ namespace {
 
 OptimizerChoice optimizer_of(const Recipe& recipe) {
   OptimizerChoice choice;
-  choice.adamw = recipe.optimizer.name == OptimizerRecipe::Name::kAdamW;
+  choice.update = recipe.optimizer.update;
   choice.weight_decay = static_cast<float>(recipe.optimizer.weight_decay);
   choice.momentum = static_cast<float>(recipe.optimizer.momentum);
   choice.beta1 = recipe.optimizer.beta1;

@@ -7,32 +7,39 @@ namespace {
 
 using nlohmann::json;
 
-constexpr Word<OptimizerRecipe::Name> kOptimizers[] = {{"sgd", OptimizerRecipe::Name::kSgd}, {"adamw", OptimizerRecipe::Name::kAdamW}};
+constexpr Word<Op> kOptimizers[] = {{"sgd", Op::kSgd}, {"adamw", Op::kAdamW}, {"lion", Op::kLion}};
 constexpr Word<LrSchedule::Kind> kLrKinds[] = {
     {"constant", LrSchedule::Kind::kConstant}, {"step", LrSchedule::Kind::kStep}, {"cosine", LrSchedule::Kind::kCosine}};
+
+void read_betas(const JsonFields& fields, OptimizerRecipe& optimizer) {
+  if (!fields.has("betas")) return;
+  const json& betas = fields.list_at("betas");
+  if (betas.size() != 2) fields.refuse("betas", "must be a list of two numbers, not " + json_shown(betas));
+  optimizer.beta1 = fields.number_in("betas", betas[0], kBelowOne);
+  optimizer.beta2 = fields.number_in("betas", betas[1], kBelowOne);
+}
 
 }  // namespace
 
 OptimizerRecipe read_optimizer(const JsonFields& fields) {
   OptimizerRecipe optimizer;
-  fields.read_required_choice("name", optimizer.name, kOptimizers);
-  if (optimizer.name == OptimizerRecipe::Name::kSgd) {
+  fields.read_required_choice("name", optimizer.update, kOptimizers);
+  if (optimizer.update == Op::kSgd) {
     fields.allow_only({"name", "lr", "momentum", "nesterov", "weight_decay", "no_decay"});
-    fields.read("momentum", optimizer.momentum, kNonNegative);
+    fields.read("momentum", optimizer.momentum, kFactor);
     fields.read("nesterov", optimizer.nesterov);
+  } else if (optimizer.update == Op::kLion) {
+    fields.allow_only({"name", "lr", "betas", "weight_decay", "no_decay"});
+    optimizer.beta2 = 0.99;
+    read_betas(fields, optimizer);
   } else {
     fields.allow_only({"name", "lr", "betas", "eps", "weight_decay", "no_decay"});
     optimizer.weight_decay = 0.01;
-    if (fields.has("betas")) {
-      const json& betas = fields.list_at("betas");
-      if (betas.size() != 2) fields.refuse("betas", "must be a list of two numbers, not " + json_shown(betas));
-      optimizer.beta1 = fields.number_in("betas", betas[0], kBelowOne);
-      optimizer.beta2 = fields.number_in("betas", betas[1], kBelowOne);
-    }
-    fields.read("eps", optimizer.eps, kNonNegative);
+    read_betas(fields, optimizer);
+    fields.read("eps", optimizer.eps, kEpsilon);
   }
   fields.read("lr", optimizer.lr, kNonNegative);
-  fields.read("weight_decay", optimizer.weight_decay, kNonNegative);
+  fields.read("weight_decay", optimizer.weight_decay, kFactor);
   fields.read("no_decay", optimizer.no_decay);
   return optimizer;
 }
@@ -42,14 +49,15 @@ void check_optimizer(const OptimizerRecipe& optimizer, const RecipeRules& rules)
 }
 
 json optimizer_json(const OptimizerRecipe& optimizer) {
-  json value = {{"name", word_of(kOptimizers, optimizer.name)},
+  json value = {{"name", word_of(kOptimizers, optimizer.update)},
                 {"lr", optimizer.lr},
                 {"weight_decay", optimizer.weight_decay},
                 {"no_decay", optimizer.no_decay}};
-  if (optimizer.name == OptimizerRecipe::Name::kSgd) {
+  if (optimizer.update == Op::kSgd) {
     value.update({{"momentum", optimizer.momentum}, {"nesterov", optimizer.nesterov}});
   } else {
-    value.update({{"betas", {optimizer.beta1, optimizer.beta2}}, {"eps", optimizer.eps}});
+    value["betas"] = {optimizer.beta1, optimizer.beta2};
+    if (optimizer.update == Op::kAdamW) value["eps"] = optimizer.eps;
   }
   return value;
 }

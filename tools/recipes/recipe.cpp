@@ -1,6 +1,8 @@
 // The recipe as a whole: its outermost keys are read, checked and written here, each section's keys in the section's own file.
 #include "tools/recipes/recipe.h"
 
+#include <unistd.h>
+
 #include <filesystem>
 #include <limits>
 
@@ -110,6 +112,12 @@ void check_recipe(const Recipe& recipe, const std::string& file) {
   rules.require(!recipe.budget_bytes || !recipe.feature_map_budget_bytes, "feature_map_budget",
                 "cannot go with budget, which bounds the whole arena; leave one out");
   check_schedule(recipe.schedule, rules);
+}
+
+std::string published_weights(const Recipe& recipe) {
+  if (recipe.huggingface_folder.empty()) return "";
+  const std::string file = recipe.huggingface_folder + "/model.safetensors";
+  return ::access(file.c_str(), R_OK) == 0 ? file : "";
 }
 
 std::string canonical_recipe(const Recipe& recipe) {

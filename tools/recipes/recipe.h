@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "lib/plan.h"
 #include "tools/formats/text.h"
 #include "tools/models/models.h"
 
@@ -40,14 +41,13 @@ constexpr DataKind kDataKinds[] = {
 
 // torch.optim's definitions and defaults.
 struct OptimizerRecipe {
-  enum class Name { kSgd, kAdamW };
-  Name name = Name::kSgd;
+  Op update = Op::kSgd;            // the op whose rows update the weights; its word is the recipe's "name"
   double lr = 1e-3;
   double momentum = 0;             // sgd
   bool nesterov = false;           // sgd
-  double beta1 = 0.9, beta2 = 0.999;  // adamw
+  double beta1 = 0.9, beta2 = 0.999;  // adamw; lion: 0.9 and 0.99
   double eps = 1e-8;               // adamw
-  double weight_decay = 0;         // default: 0 for sgd, 0.01 for adamw
+  double weight_decay = 0;         // default: 0 for sgd and lion, 0.01 for adamw
   std::vector<std::string> no_decay;  // patterns of parameter names, see matches_pattern
   bool operator==(const OptimizerRecipe&) const = default;
 };
@@ -113,6 +113,9 @@ Recipe read_recipe(const std::string& path);
 // What no single field can say: combinations that cannot be. parse_recipe has called it; a program that changes a
 // recipe afterwards (--budget, --schedule) calls it again. Throws UserError.
 void check_recipe(const Recipe& recipe, const std::string& file);
+
+// The weights beside the config.json that the recipe names, from which training starts; "" where there are none.
+std::string published_weights(const Recipe& recipe);
 
 // JSON with sorted keys, absolute paths and every default written out; parse_recipe reads it back to an equal Recipe,
 // needing no other file.

@@ -1,9 +1,12 @@
-// The marks of recipe_graph.h, by patterns over the parameters' names.
+// The marks of recipe_graph.h, by patterns over the parameters' names; and frozen weights as their file stores them.
 #include "tools/recipes/recipe_graph.h"
 
 #include <algorithm>
 
 #include "tools/formats/error.h"
+#include "tools/formats/safetensors.h"
+#include "tools/graph/rules.h"
+#include "tools/models/stored_weights.h"
 
 namespace reprise {
 
@@ -21,6 +24,34 @@ void unmark(Graph& graph, const Recipe& recipe, const std::vector<std::string>& 
   }
 }
 
+// By value: whether every kernel of training and evaluation that takes it takes it as a matrix of weights.
+std::vector<bool> read_as_weights(Graph graph) {
+  std::vector<bool> as_weights(graph.values.size(), true);
+  std::vector<Call> calls = evaluation_calls(graph);
+  const std::vector<Call> backward = BackwardBuilder(graph).build(0, graph.nodes.size(), graph.input, kNoValue, kNoValue).calls;
+  calls.insert(calls.end(), backward.begin(), backward.end());
+  for (const Call& call : calls) {
+    const KernelInfo& kernel = kOps[kernel_index(call.op, call.pass)];
+    for (size_t a = 0; a < call.arguments.size(); ++a) {
+      if (call.arguments[a] < as_weights.size() && kernel.arguments[a].storage != Storage::kWeight) as_weights[call.arguments[a]] = false;
+    }
+  }
+  return as_weights;
+}
+
+// A frozen matrix of weights that the file stores as BF16 stays so: half the bytes, and the weights as they were published.
+void store_as_published(Graph& graph, const SafetensorsFile& file) {
+  const std::vector<bool> as_weights = read_as_weights(graph);
+  for (ValueId v = 0; v < as_weights.size(); ++v) {
+    Value& value = graph.values[v];
+    if (value.kind != ValueKind::kParameter || value.trainable || !as_weights[v]) continue;
+    const auto stored = file.tensors().find(stored_name(file, value.name));
+    if (stored == file.tensors().end() || stored->second.type != StoredType::kBf16) continue;
+    value.tensor.dtype = DType::kBf16;
+    value.tensor.bytes = align_up(value.tensor.used_bytes());
+  }
+}
+
 }  // namespace
 
 Graph build_model(const Recipe& recipe) {
@@ -30,6 +61,9 @@ Graph build_model(const Recipe& recipe) {
   unmark(graph, recipe, recipe.optimizer.no_decay, "optimizer.no_decay", &Value::decays);
   if (std::none_of(graph.values.begin(), graph.values.end(), [](const Value& value) { return value.trainable; })) {
     throw UserError(recipe.name + ": freeze: every parameter is frozen; leave one to train");
+  }
+  if (const std::string weights = published_weights(recipe); !recipe.freeze.empty() && !weights.empty()) {
+    store_as_published(graph, SafetensorsFile(weights));
   }
   return graph;
 }

@@ -1,5 +1,5 @@
 // The graph that a recipe trains.
-// Here because what is frozen and what decays are patterns over names: a matter of the recipe, not of a family of models.
+// Here because what is frozen, what decays and how frozen weights are stored is a matter of the recipe, not of a family of models.
 #pragma once
 
 #include "tools/graph/graph.h"
@@ -7,8 +7,9 @@
 
 namespace reprise {
 
-// The graph of the recipe's model for one micro-batch, with its loss, its cuts, and frozen and undecayed parameters marked. Throws
-// UserError for a pattern that matches no parameter.
+// The graph of the recipe's model for one micro-batch, with its loss, its cuts, and frozen and undecayed parameters marked. A frozen
+// matrix that published_weights() stores as BF16 is bf16 here too; every other parameter is f32. Throws UserError for a pattern that
+// matches no parameter.
 Graph build_model(const Recipe& recipe);
 
 }  // namespace reprise

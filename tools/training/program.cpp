@@ -93,8 +93,6 @@ class DataFeed {
   std::exception_ptr thrown_;
 };
 
-bool is_file(const std::string& path) { return ::access(path.c_str(), R_OK) == 0; }
-
 // Everything that outlives a step.
 class Training {
  public:
@@ -152,9 +150,7 @@ class Training {
   // --init, else the weights beside the config.json that the recipe names; "": drawn from the seed, or resumed.
   std::string initial_weights() const {
     if (!options_.init.empty() || !options_.resume.empty()) return options_.init;
-    if (recipe_.huggingface_folder.empty()) return "";
-    const std::string weights = recipe_.huggingface_folder + "/model.safetensors";
-    return is_file(weights) ? weights : "";
+    return published_weights(recipe_);
   }
 
   uint64_t samples_per_step() const { return static_cast<uint64_t>(recipe_.batch) * static_cast<uint64_t>(recipe_.accumulate); }

@@ -59,10 +59,9 @@ class Sampler {
     const Tensor& x = program_.slots[ref_index(hidden)].tensor;
     const Tensor& w = trainer_.plan->state[ref_index(weight)].tensor;
     const uint32_t C = w.shape[1], V = w.shape[0];
-    const ArenaAddress states = trainer_.region(Region::kProgram) + x.offset;
-    const std::vector<float> state = x.dtype == DType::kBf16 ? row_of<Bf16>(states, C) : row_of<float>(states, C);
-    std::vector<float> table(static_cast<size_t>(V) * C);
-    if (read_.ok()) read_ = trainer_.read(table.data(), trainer_.state_tensor(ref_index(weight)), table.size() * sizeof(float));
+    const ArenaAddress last = trainer_.region(Region::kProgram) + x.offset + stored_bytes(x.dtype, position_ * C);
+    const std::vector<float> state = numbers_at(last, x.dtype, C);
+    const std::vector<float> table = numbers_at(trainer_.state_tensor(ref_index(weight)), w.dtype, uint64_t{V} * C);
     if (!read_.ok()) return;
     std::vector<double> logits(V);
     for (uint32_t v = 0; v < V; ++v) {
@@ -71,12 +70,15 @@ class Sampler {
     text_ += static_cast<char>(draw(logits));
   }
 
-  // The hidden state of the last position.
+  // f32 or bf16.
+  std::vector<float> numbers_at(ArenaAddress from, DType dtype, uint64_t count) {
+    return dtype == DType::kBf16 ? read_as<Bf16>(from, count) : read_as<float>(from, count);
+  }
   template <typename Stored>
-  std::vector<float> row_of(ArenaAddress states, uint32_t C) {
-    std::vector<Stored> row(C);
-    read_ = trainer_.read(row.data(), states + position_ * C * sizeof(Stored), C * sizeof(Stored));
-    return std::vector<float>(row.begin(), row.end());
+  std::vector<float> read_as(ArenaAddress from, uint64_t count) {
+    std::vector<Stored> numbers(count);
+    if (read_.ok()) read_ = trainer_.read(numbers.data(), from, count * sizeof(Stored));
+    return std::vector<float>(numbers.begin(), numbers.end());
   }
 
   uint32_t draw(std::vector<double>& logits) const {

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "tools/formats/error.h"
+#include "tools/models/stored_weights.h"
 
 namespace reprise {
 
@@ -19,7 +20,13 @@ bool belongs(const StateTensor& state, StatePart part) {
 
 bool is_conv_weight(const Tensor& tensor) { return tensor.rank == 4; }
 
-StoredType stored_type(const Tensor& tensor) { return tensor.dtype == DType::kI64 ? StoredType::kI64 : StoredType::kF32; }
+StoredType stored_type(const Tensor& tensor) {
+  switch (tensor.dtype) {
+    case DType::kI64: return StoredType::kI64;
+    case DType::kBf16: return StoredType::kBf16;
+    default: return StoredType::kF32;
+  }
+}
 
 std::vector<uint64_t> stored_shape(const Tensor& t) {
   if (is_conv_weight(t)) return {t.shape[0], t.shape[3], t.shape[1], t.shape[2]};
@@ -27,6 +34,7 @@ std::vector<uint64_t> stored_shape(const Tensor& t) {
 }
 
 // A convolution's weight goes between memory's [K,R,S,C] and the file's [K,C,R,S] one output channel at a time.
+template <typename InFile, typename InState>
 struct ConvChannel {
   explicit ConvChannel(const Tensor& t) : window(uint64_t{t.shape[1]} * t.shape[2]), channels(t.shape[3]), stored(window * channels), planned(window * channels) {}
 
@@ -36,10 +44,12 @@ struct ConvChannel {
   void to_file() {
     for_each([this](uint64_t file, uint64_t memory) { stored[file] = planned[memory]; });
   }
-  uint64_t bytes() const { return stored.size() * sizeof(float); }
+  uint64_t stored_bytes() const { return stored.size() * sizeof(InFile); }
+  uint64_t planned_bytes() const { return planned.size() * sizeof(InState); }
 
   uint64_t window, channels;
-  std::vector<float> stored, planned;  // [C, R*S] and [R*S, C]
+  std::vector<InFile> stored;    // [C, R*S]
+  std::vector<InState> planned;  // [R*S, C]
 
  private:
   template <typename F>
@@ -51,49 +61,80 @@ struct ConvChannel {
 };
 
 const StoredTensor& find_tensor(const SafetensorsFile& file, const StateTensor& state) {
-  static const std::string kPrefix = "transformer.";
-  const std::string name = state.name;
-  const size_t prefix = name.find(kPrefix);
-  if (!file.contains(name) && prefix != std::string::npos) {
-    const std::string bare = name.substr(0, prefix) + name.substr(prefix + kPrefix.size());
-    if (file.contains(bare)) return file.find(bare, stored_type(state.tensor), stored_shape(state.tensor));
+  const std::string name = stored_name(file, state.name);
+  const std::vector<uint64_t> shape = stored_shape(state.tensor);
+  const auto found = file.tensors().find(name);
+  if (state.tensor.dtype == DType::kBf16 && found != file.tensors().end() && found->second.type == StoredType::kF32) {
+    throw UserError(file.path() + ": tensor \"" + name + "\": is F32, must be BF16: the plan keeps this frozen weight as the model's folder " +
+                    "stored it; convert it, or plan with a folder whose model.safetensors has it as F32");
   }
-  return file.find(name, stored_type(state.tensor), stored_shape(state.tensor));
+  if (state.tensor.dtype == DType::kF32) return file.find(name, {StoredType::kF32, StoredType::kBf16}, shape);
+  return file.find(name, stored_type(state.tensor), shape);
 }
 
 void require(const Status& status) {
   if (!status.ok()) throw UserError(std::string("the arena cannot be reached: ") + status.message);
 }
 
-void copy_in(const Trainer& trainer, uint32_t index, const StoredTensor& stored) {
+template <typename InFile, typename InState>
+void copy_channels_in(const Trainer& trainer, uint32_t index, const StoredTensor& stored) {
   const Tensor& tensor = trainer.plan->state[index].tensor;
   const ArenaAddress to = trainer.state_tensor(index);
-  if (!is_conv_weight(tensor)) return require(trainer.write(to, stored.data, stored.bytes));
-  ConvChannel channel(tensor);
+  ConvChannel<InFile, InState> channel(tensor);
   for (uint64_t k = 0; k < tensor.shape[0]; ++k) {
-    std::memcpy(channel.stored.data(), stored.data + k * channel.bytes(), channel.bytes());  // the file promises no alignment
+    std::memcpy(channel.stored.data(), stored.data + k * channel.stored_bytes(), channel.stored_bytes());  // the file promises no alignment
     channel.from_file();
-    require(trainer.write(to + k * channel.bytes(), channel.planned.data(), channel.bytes()));
+    require(trainer.write(to + k * channel.planned_bytes(), channel.planned.data(), channel.planned_bytes()));
+  }
+}
+
+constexpr uint64_t kPieceBytes = uint64_t{64} << 10;
+
+void copy_widened_in(const Trainer& trainer, uint32_t index, const StoredTensor& stored) {
+  const uint64_t elements = trainer.plan->state[index].tensor.elements();
+  std::vector<Bf16> narrow(kPieceBytes / sizeof(float));
+  std::vector<float> wide(narrow.size());
+  for (uint64_t at = 0; at < elements; at += narrow.size()) {
+    const uint64_t count = std::min<uint64_t>(narrow.size(), elements - at);
+    std::memcpy(narrow.data(), stored.data + at * sizeof(Bf16), count * sizeof(Bf16));
+    std::copy_n(narrow.begin(), count, wide.begin());
+    require(trainer.write(trainer.state_tensor(index) + at * sizeof(float), wide.data(), count * sizeof(float)));
+  }
+}
+
+void copy_in(const Trainer& trainer, uint32_t index, const StoredTensor& stored) {
+  const Tensor& tensor = trainer.plan->state[index].tensor;
+  const bool widens = stored.type != stored_type(tensor);
+  if (is_conv_weight(tensor)) {
+    if (widens) return copy_channels_in<Bf16, float>(trainer, index, stored);
+    if (tensor.dtype == DType::kBf16) return copy_channels_in<Bf16, Bf16>(trainer, index, stored);
+    return copy_channels_in<float, float>(trainer, index, stored);
+  }
+  if (widens) return copy_widened_in(trainer, index, stored);
+  require(trainer.write(trainer.state_tensor(index), stored.data, stored.bytes));
+}
+
+template <typename Stored>
+void copy_channels_out(const Trainer& trainer, uint32_t index, SafetensorsWriter& writer) {
+  const Tensor& tensor = trainer.plan->state[index].tensor;
+  ConvChannel<Stored, Stored> channel(tensor);
+  for (uint64_t k = 0; k < tensor.shape[0]; ++k) {
+    require(trainer.read(channel.planned.data(), trainer.state_tensor(index) + k * channel.planned_bytes(), channel.planned_bytes()));
+    channel.to_file();
+    writer.write(channel.stored.data(), channel.stored_bytes());
   }
 }
 
 void copy_out(const Trainer& trainer, uint32_t index, SafetensorsWriter& writer) {
   const Tensor& tensor = trainer.plan->state[index].tensor;
-  const ArenaAddress from = trainer.state_tensor(index);
   if (is_conv_weight(tensor)) {
-    ConvChannel channel(tensor);
-    for (uint64_t k = 0; k < tensor.shape[0]; ++k) {
-      require(trainer.read(channel.planned.data(), from + k * channel.bytes(), channel.bytes()));
-      channel.to_file();
-      writer.write(channel.stored.data(), channel.bytes());
-    }
-    return;
+    return tensor.dtype == DType::kBf16 ? copy_channels_out<Bf16>(trainer, index, writer) : copy_channels_out<float>(trainer, index, writer);
   }
-  std::vector<unsigned char> piece(uint64_t{64} << 10);
+  std::vector<unsigned char> piece(kPieceBytes);
   const uint64_t bytes = tensor.used_bytes();
   for (uint64_t at = 0; at < bytes; at += piece.size()) {
     const uint64_t size = std::min<uint64_t>(piece.size(), bytes - at);
-    require(trainer.read(piece.data(), from + at, size));
+    require(trainer.read(piece.data(), trainer.state_tensor(index) + at, size));
     writer.write(piece.data(), size);
   }
 }

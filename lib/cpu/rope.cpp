@@ -1,0 +1,122 @@
+// Rotary position embedding (Su et al. 2021): the angles of a row once, in double, then every query and key head turned by them.
+// Here with its own sine and cosine because the C library's do not vectorise.
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+#include "lib/cpu/cpu_kernels.h"
+#include "lib/cpu/partition.h"
+#include "lib/cpu/vector_level.h"
+
+namespace reprise {
+namespace {
+
+constexpr uint32_t kMostPairs = RopeAttribute::kMostRotary / 2;
+
+struct Angles {
+  double frequencies[kMostPairs];  // radians a position
+};
+
+Angles angles_of(const float* table, const RopeAttribute& rope) {
+  Angles angles;
+  for (uint32_t i = 0; i < rope.rotary / 2; ++i) {
+    const double exponent = -2.0 * i / rope.rotary;
+    angles.frequencies[i] = table != nullptr ? static_cast<double>(table[i]) : std::pow(static_cast<double>(rope.theta), exponent);
+  }
+  return angles;
+}
+
+// Angle = n pi / 2 + r, |r| <= pi / 4, then Taylor's series of r: an error below 1e-11 for angles up to 2^20 quarter turns, since n times
+// the high part of pi / 2 (33 bits) is exact.
+REPRISE_INLINE void cosines_and_sines(float* cosines, float* sines, const double* frequencies, uint32_t pairs, double position) {
+  constexpr double kRound = 0x1.8p52;  // adding it leaves the nearest integer in the low bits of the significand
+  REPRISE_INDEPENDENT
+  for (uint32_t i = 0; i < pairs; ++i) {
+    const double angle = position * frequencies[i];
+    const double shifted = angle * 0x1.45f306dc9c883p-1 + kRound;
+    const double n = shifted - kRound;
+    const double r = (angle - n * 0x1.921fb544p+0) - n * 0x1.0b4611a626331p-34;
+    const double square = r * r;
+    double s = -1.0 / 39916800;
+    s = s * square + 1.0 / 362880;
+    s = s * square - 1.0 / 5040;
+    s = s * square + 1.0 / 120;
+    s = s * square - 1.0 / 6;
+    s = r * (s * square + 1.0);
+    double c = 1.0 / 479001600;
+    c = c * square - 1.0 / 3628800;
+    c = c * square + 1.0 / 40320;
+    c = c * square - 1.0 / 720;
+    c = c * square + 1.0 / 24;
+    c = c * square - 0.5;
+    c = c * square + 1.0;
+    // A quarter turn swaps the two and changes a sign; by bits, since every level has those for 64-bit words.
+    const uint64_t quarter = std::bit_cast<uint64_t>(shifted);
+    const uint64_t odd = 0 - (quarter & 1u);
+    const uint64_t sine = std::bit_cast<uint64_t>(s), cosine = std::bit_cast<uint64_t>(c);
+    sines[i] = static_cast<float>(std::bit_cast<double>(((sine & ~odd) | (cosine & odd)) ^ (quarter & 2u) << 62));
+    cosines[i] = static_cast<float>(std::bit_cast<double>(((cosine & ~odd) | (sine & odd)) ^ ((quarter + 1) & 2u) << 62));
+  }
+}
+
+template <typename Stored>
+REPRISE_INLINE void turn_halves(Stored* y, const Stored* x, const float* cosines, const float* sines, uint32_t pairs) {
+  REPRISE_INDEPENDENT
+  for (uint32_t i = 0; i < pairs; ++i) {
+    const float a = x[i], b = x[pairs + i];
+    y[i] = a * cosines[i] - b * sines[i];
+    y[pairs + i] = b * cosines[i] + a * sines[i];
+  }
+}
+
+template <typename Stored>
+REPRISE_INLINE void turn_neighbours(Stored* y, const Stored* x, const float* cosines, const float* sines, uint32_t pairs) {
+  REPRISE_INDEPENDENT
+  for (uint32_t i = 0; i < pairs; ++i) {
+    const float a = x[2 * i], b = x[2 * i + 1];
+    y[2 * i] = a * cosines[i] - b * sines[i];
+    y[2 * i + 1] = b * cosines[i] + a * sines[i];
+  }
+}
+
+// What is not turned is copied, unless it lies where it belongs.
+template <typename Stored>
+REPRISE_INLINE void rope_body(const RopeArgsOf<Stored>& args, const Angles& angles, uint64_t begin, uint64_t end) {
+  const RopeAttribute& rope = args.rope;
+  const uint32_t pairs = rope.rotary / 2, turned = rope.heads + rope.kv_heads;
+  const uint64_t D = args.D, columns = D * (turned + rope.kv_heads);
+  float cosines[kMostPairs], sines[kMostPairs];
+  for (uint64_t m = begin; m < end; ++m) {
+    const uint32_t t = static_cast<uint32_t>(m % args.T);
+    const double start = args.document_start != nullptr ? static_cast<double>(args.document_start[m]) : 0.0;
+    cosines_and_sines(cosines, sines, angles.frequencies, pairs, args.inverse ? start - t : t - start);
+    const Stored* x = args.x + m * columns;
+    Stored* y = args.y + m * columns;
+    for (uint32_t h = 0; h < turned; ++h) {
+      if (rope.neighbours != 0) {
+        turn_neighbours(y + h * D, x + h * D, cosines, sines, pairs);
+      } else {
+        turn_halves(y + h * D, x + h * D, cosines, sines, pairs);
+      }
+      if (x != y) std::memcpy(y + h * D + rope.rotary, x + h * D + rope.rotary, (D - rope.rotary) * sizeof(Stored));
+    }
+    if (x != y) std::memcpy(y + turned * D, x + turned * D, rope.kv_heads * D * sizeof(Stored));
+  }
+}
+
+REPRISE_STORAGE_LEVELS(rope_rows, rope_body, (const RopeArgsOf<Stored>& args, const Angles& angles, uint64_t begin, uint64_t end),
+                      (args, angles, begin, end))
+
+}  // namespace
+
+template <typename Stored>
+Status cpu_rope(const KernelContext& context, const RopeArgsOf<Stored>& args) {
+  const Angles angles = angles_of(args.frequencies, args.rope);
+  for_each_piece(*context.workers, split_rows(args.M, uint64_t{args.D} * (args.rope.heads + 2 * args.rope.kv_heads)),
+                 [&](uint64_t begin, uint64_t end) { rope_rows(args, angles, begin, end); });
+  return ok_status();
+}
+
+REPRISE_INSTANTIATE(cpu_rope, RopeArgs)
+
+}  // namespace reprise

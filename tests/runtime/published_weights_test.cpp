@@ -1,0 +1,244 @@
+// A checkpoint published as BF16: frozen weights stay as they are in the state, in half the bytes; what trains becomes f32.
+// The same losses, gradients and trained weights, bit for bit, as from the same numbers kept in f32.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <ostream>
+
+#include "lib/cpu/cpu_backend.h"
+#include "ports/linux/linux_port.h"
+#include "tests/faces/expect_user_error.h"
+#include "tests/judges/replay.h"
+#include "tests/runtime/training_harness.h"
+#include "tools/training/weights.h"
+
+namespace reprise {
+namespace {
+
+// The port has one pool at a time.
+const Workers& two_workers() {
+  static const Workers kTwo = [] {
+    Workers workers;
+    if (!linux_port().start_workers(2, &workers).ok()) throw std::runtime_error("no workers");
+    return workers;
+  }();
+  return kTwo;
+}
+
+// A plan of the recipe, bound, with its state drawn.
+class Session {
+ public:
+  explicit Session(const Recipe& recipe, const std::string& strategy = "none", double share = -1)
+      : recipe_(recipe), plan_(plan_run(recipe, strategy, share).planned.plan), view_(plan_.view()), arena_(view_.arena_bytes + 4096) {
+    const Status bound = bind_plan(view_, kCpuBackend, two_workers(), arena_.get(), trainer);
+    if (!bound.ok()) throw std::runtime_error(std::string("bind: ") + bound.message);
+  }
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  const Plan& plan() const { return view_; }
+  const StateTensor& state(const std::string& name) const { return plan().state[index_of(name)]; }
+
+  // Losses of some steps, and of an evaluation after them.
+  std::vector<double> train(int steps) {
+    const auto data = open_dataset(recipe_, Split::kTraining);
+    const BatchSource source = source_of(*data);
+    std::vector<double> losses;
+    for (int step = 0; step < steps; ++step) {
+      StepReport report;
+      EXPECT_TRUE(train_step(trainer, source, report).ok());
+      losses.push_back(report.loss);
+      losses.push_back(static_cast<double>(report.gradient_norm));
+    }
+    EXPECT_EQ(measure(trainer), view_.arena_bytes);
+    EvaluationReport evaluation;
+    EXPECT_TRUE(evaluate(trainer, source, 1, evaluation).ok());
+    losses.push_back(evaluation.loss);
+    return losses;
+  }
+  // Of every parameter, moment and buffer, bf16 widened.
+  std::map<std::string, std::vector<float>> values() const {
+    std::map<std::string, std::vector<float>> all;
+    for (uint32_t i = kFirstTrained; i < plan().state.count; ++i) {
+      const Tensor& tensor = plan().state[i].tensor;
+      std::vector<float>& numbers = all[plan().state[i].name];
+      if (tensor.dtype == DType::kF32) numbers = floats_of(trainer, i);
+      if (tensor.dtype != DType::kBf16) continue;
+      std::vector<Bf16> stored(tensor.elements());
+      std::memcpy(stored.data(), bytes_at(trainer, trainer.state_tensor(i), tensor.used_bytes()).data(), tensor.used_bytes());
+      numbers.assign(stored.begin(), stored.end());
+    }
+    return all;
+  }
+  void load(const std::string& path) { read_state(trainer, SafetensorsFile(path), StatePart::kModel); }
+  void save(const std::string& path) const { write_state(trainer, path, StatePart::kModel, {}); }
+
+  Trainer trainer;
+
+ private:
+  uint32_t index_of(const std::string& name) const {
+    for (uint32_t i = 0; i < plan().state.count; ++i) {
+      if (plan().state[i].name == name) return i;
+    }
+    throw std::runtime_error("no state tensor " + name);
+  }
+  const Recipe recipe_;
+  const OwnedPlan plan_;
+  const Plan view_;
+  const TestArena arena_;
+};
+
+// Every F32 tensor of a file rounded to bf16, and stored as BF16 or as F32 again; GPT-2's names as they are published.
+void write_rounded(const std::string& from, const std::string& to, StoredType type) {
+  const SafetensorsFile file(from);
+  SafetensorsWriter writer(to);
+  const auto published = [](std::string name) { return name.starts_with("transformer.") ? name.substr(12) : name; };
+  for (const auto& [name, tensor] : file.tensors()) writer.declare(published(name), tensor.type == StoredType::kF32 ? type : tensor.type, tensor.shape);
+  for (const auto& [name, tensor] : file.tensors()) {
+    if (tensor.type != StoredType::kF32) {
+      writer.write(tensor.data, tensor.bytes);
+      continue;
+    }
+    std::vector<float> wide(tensor.bytes / sizeof(float));
+    std::memcpy(wide.data(), tensor.data, tensor.bytes);
+    const std::vector<Bf16> narrow(wide.begin(), wide.end());
+    wide.assign(narrow.begin(), narrow.end());
+    type == StoredType::kBf16 ? writer.write(narrow.data(), narrow.size() * sizeof(Bf16)) : writer.write(wide.data(), tensor.bytes);
+  }
+  writer.finish();
+}
+
+struct Net {
+  const char* name;
+  std::string model, rest, freeze;
+  std::vector<std::string> kept;  // frozen matrices
+};
+
+const Net kNets[] = {
+    {"gpt2", R"("family": "gpt2", "vocab_size": 61, "n_positions": 12, "n_embd": 16, "n_layer": 2, "n_head": 2)", R"("batch": 2, "accumulate": 2)",
+     R"(["*wte.weight", "*wpe.weight", "*ln_1*", "*c_attn*", "*c_fc.weight", "*h.0.mlp.c_proj.weight"])",
+     {"transformer.wte.weight", "transformer.wpe.weight", "transformer.h.0.attn.c_attn.weight", "transformer.h.1.attn.c_attn.weight",
+      "transformer.h.0.mlp.c_fc.weight", "transformer.h.1.mlp.c_fc.weight", "transformer.h.0.mlp.c_proj.weight"}},
+    {"resnet", R"("family": "resnet", "block": "bottleneck", "units": [1, 1, 1], "width": 8, "classes": 5, "image": [13, 12, 3])", R"("batch": 3)",
+     R"(["*conv2.weight", "layer2.*conv3.weight", "*downsample.0.weight", "fc.*"])",
+     {"layer1.0.conv2.weight", "layer2.0.conv2.weight", "layer3.0.conv2.weight", "layer2.0.conv3.weight", "layer1.0.downsample.0.weight",
+      "layer2.0.downsample.0.weight", "layer3.0.downsample.0.weight", "fc.weight"}},
+};
+
+void PrintTo(const Net& net, std::ostream* out) { *out << net.name; }
+
+class PublishedWeights : public ::testing::TestWithParam<Net> {
+ protected:
+  // Two folders with the same numbers: model.safetensors of BF16, and of F32.
+  void SetUp() override {
+    for (const std::string& folder : {narrow(), wide()}) std::filesystem::create_directory(folder);
+    Session drawn(recipe("", "f32"));
+    drawn.save(folder_.file("drawn"));
+    write_rounded(folder_.file("drawn"), narrow() + "/model.safetensors", StoredType::kBf16);
+    write_rounded(folder_.file("drawn"), wide() + "/model.safetensors", StoredType::kF32);
+  }
+  std::string narrow() const { return folder_.file("narrow"); }
+  std::string wide() const { return folder_.file("wide"); }
+  std::string weights(const std::string& folder) const { return folder + "/model.safetensors"; }
+
+  Recipe recipe(const std::string& folder, const std::string& dtype, bool freezes = true) const {
+    const Net& net = GetParam();
+    Recipe recipe = recipe_from("{\"name\": \"published\", \"model\": {" + net.model + "}, " + net.rest + R"(, "dtype": ")" + dtype +
+                       R"(", "data": {"kind": "synthetic"}, "steps": 4, "seed": 3, "evaluate_every": 2,
+                       "optimizer": {"name": "sgd", "lr": 0.05, "momentum": 0.9}, "freeze": )" + (freezes ? net.freeze : "[]") + "}");
+    recipe.huggingface_folder = folder;
+    return recipe;
+  }
+  TemporaryFolder folder_;
+};
+
+TEST_P(PublishedWeights, FrozenMatricesTakeHalfTheBytes) {
+  const Session kept(recipe(narrow(), "f32")), widened(recipe(wide(), "f32")), trained(recipe(narrow(), "f32", false));
+  uint64_t saved = 0;
+  for (const StateTensor& state : kept.plan().state) {
+    const bool is_kept = std::find(GetParam().kept.begin(), GetParam().kept.end(), state.name) != GetParam().kept.end();
+    const Tensor& before = widened.state(state.name).tensor;
+    EXPECT_EQ(state.tensor.dtype, is_kept ? DType::kBf16 : before.dtype) << state.name;
+    if (is_kept) saved += align_up(4 * state.tensor.elements()) - align_up(2 * state.tensor.elements());
+  }
+  EXPECT_GT(saved, 0u);
+  EXPECT_EQ(kept.plan().state_bytes + saved, widened.plan().state_bytes);
+  for (const StateTensor& state : trained.plan().state) EXPECT_NE(state.tensor.dtype, DType::kBf16) << state.name << ": what trains is f32";
+}
+
+TEST_P(PublishedWeights, TrainAsTheSameNumbersInF32Do) {
+  for (const char* dtype : {"f32", "bf16"}) {
+    Session widened(recipe(wide(), dtype));
+    widened.load(weights(wide()));
+    const auto start = widened.values();
+    const std::vector<double> losses = widened.train(4);
+    for (const auto& [strategy, share] : {std::pair{"none", -1.0}, std::pair{"optimal", 0.0}}) {
+      Session kept(recipe(narrow(), dtype), strategy, share);
+      kept.load(weights(narrow()));
+      EXPECT_EQ(kept.values(), start) << "a BF16 file is loaded exactly";
+      EXPECT_EQ(kept.train(4), losses) << dtype << " " << strategy;
+      EXPECT_EQ(kept.values(), widened.values()) << dtype << " " << strategy;
+    }
+  }
+}
+
+TEST_P(PublishedWeights, SnapshotsKeepThemBitForBit) {
+  Session kept(recipe(narrow(), "f32"));
+  kept.load(weights(narrow()));
+  kept.train(2);
+  kept.save(folder_.file("snapshot"));
+  const SafetensorsFile published(weights(narrow())), saved(folder_.file("snapshot"));
+  for (const std::string& name : GetParam().kept) {
+    const std::string there = name.starts_with("transformer.") ? name.substr(12) : name;
+    const StoredTensor& before = published.tensors().at(there);
+    const StoredTensor& after = saved.find(name, StoredType::kBf16, before.shape);
+    EXPECT_EQ(std::memcmp(before.data, after.data, before.bytes), 0) << name;
+  }
+  for (const auto& [name, tensor] : saved.tensors()) {
+    const bool is_kept = std::find(GetParam().kept.begin(), GetParam().kept.end(), name) != GetParam().kept.end();
+    EXPECT_EQ(tensor.type == StoredType::kBf16, is_kept) << name;
+  }
+  const auto parameters = [](const Session& session) {
+    std::map<std::string, std::vector<float>> all = session.values();
+    std::erase_if(all, [](const auto& entry) { return entry.first.starts_with("momentum."); });
+    return all;
+  };
+  Session again(recipe(narrow(), "f32"));
+  again.load(folder_.file("snapshot"));
+  EXPECT_EQ(parameters(again), parameters(kept));
+  Session widened(recipe(wide(), "f32"));
+  widened.load(folder_.file("snapshot"));
+  EXPECT_EQ(parameters(widened), parameters(kept)) << "into f32 it is widened";
+}
+
+TEST_P(PublishedWeights, AreDrawnAsF32AndRounded) {
+  const Session kept(recipe(narrow(), "f32")), widened(recipe(wide(), "f32"));
+  auto expected = widened.values();
+  for (const std::string& name : GetParam().kept) {
+    for (float& value : expected.at(name)) value = Bf16(value);
+  }
+  EXPECT_EQ(kept.values(), expected);
+}
+
+TEST_P(PublishedWeights, RefuseToLoseBitsOfAnF32File) {
+  Session kept(recipe(narrow(), "f32"));
+  const auto before = kept.values();
+  expect_user_error([&] { kept.load(weights(wide())); }, {weights(wide()), "tensor", "F32", "must be BF16"});
+  EXPECT_EQ(kept.values(), before);
+}
+
+TEST_P(PublishedWeights, PlansComputeWhatTheNetworkSays) {
+  for (const char* dtype : {"f32", "bf16"}) {
+    const Recipe of = recipe(narrow(), dtype);
+    const testing::ReplayVerdict verdict = testing::Replay(of).judge(Session(of, "optimal", 0.2).plan());
+    EXPECT_TRUE(verdict.ok) << verdict.text();
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Nets, PublishedWeights, ::testing::ValuesIn(kNets), [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace reprise
