@@ -76,14 +76,17 @@ struct GeluAttribute {
 struct AttentionAttribute {
   static constexpr const char* kName = "Attention";
   uint32_t heads;
+  uint32_t kv_heads;  // of keys and of values; heads / kv_heads consecutive heads share one
   float dropout;    // probability of dropping a weight; 0 for none
   uint32_t stream;  // node number: part of the random counter
   constexpr bool operator==(const AttentionAttribute&) const = default;
   template <typename Visit>
   constexpr void fields(const Visit& visit) const {
-    visit("heads", heads), visit("dropout", dropout), visit("stream", stream);
+    visit("heads", heads), visit("kv_heads", kv_heads), visit("dropout", dropout), visit("stream", stream);
   }
-  constexpr bool makes_sense() const { return heads > 0 && sense::is_probability(static_cast<double>(dropout)); }
+  constexpr bool makes_sense() const {
+    return heads > 0 && kv_heads > 0 && heads % kv_heads == 0 && sense::is_probability(static_cast<double>(dropout));
+  }
 };
 
 // Rotary positions.

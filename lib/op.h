@@ -97,6 +97,12 @@ constexpr uint32_t kernel_index(Op op, Pass pass) {
   const uint32_t o = static_cast<uint32_t>(op), p = static_cast<uint32_t>(pass);
   return o < contract::kOpCount && p < contract::kPassCount ? contract::kIndex.kernel[o][p] : kKernelCount;
 }
+// Of a kernel that exists.
+constexpr const KernelInfo& kernel_info(Op op, Pass pass) {
+  const uint32_t index = kernel_index(op, pass);
+  if (index == kKernelCount) __builtin_unreachable();
+  return kOps[index];
+}
 template <typename K>
 inline constexpr uint32_t kKernelIndex = kernel_index(K::kInfo.op, K::kInfo.pass);
 

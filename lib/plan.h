@@ -128,7 +128,11 @@ struct Plan {
 };
 
 // What a kernel finds wrong in data, which nobody can know before the step.
-enum class DataFault : uint32_t { kNone, kToken, kLabel };  // an index that its table does not have
+enum class DataFault : uint32_t {
+  kNone,
+  kToken, kLabel,  // an index that its table does not have
+  kDocument,       // the start of a position's document is no position at or before it
+};
 struct StepFault {
   DataFault code;
   uint32_t row;       // of the program that was running

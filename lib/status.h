@@ -13,7 +13,7 @@ enum class Code : uint8_t {
   kArenaTooSmall,    // detail: bytes needed
   kUnsupported,      // the backend or the port lacks what the plan asks for
   kOutOfMemory,      // the port could not get an arena; detail: bytes asked for
-  kIndexOutOfRange,  // a token or a label; detail: its position in the micro-batch
+  kIndexOutOfRange,  // a token, a label or a document's start; detail: its position in the micro-batch
   kNonFinite,        // loss or gradient is not a finite number; no weight was changed
   kBackend,          // a device call failed; detail: its own error number
   kInputOutput,      // a transfer failed; detail: errno

@@ -1,10 +1,12 @@
 // Causal attention in tiles of 64 queries by 64 keys, forward with an online softmax, backward from its saved log-sums.
 // Here so that no T x T matrix exists (Rabe & Staats 2021; Dao et al. 2022).
-// It must not know the projections around it: q, k and v are three stretches of each row of qkv.
+// A tile of keys that no query of a tile sees, because all their documents start later, is skipped.
 #include <cmath>
+#include <cstring>
 
 #include "lib/cpu/attention_rules.h"
 #include "lib/cpu/cpu_kernels.h"
+#include "lib/cpu/data_fault.h"
 #include "lib/cpu/partition.h"
 #include "lib/cpu/random_mask.h"
 #include "lib/cpu/tile_product.h"
@@ -19,30 +21,49 @@ constexpr uint32_t kTile = kAttentionTile;
 constexpr uint32_t kStrip =
     16;  // a tile on the diagonal is worked in strips of this many rows, each as long as it needs to be
 
-// One head of one sequence.
+// One query head of one sequence, with the keys and values that it reads.
 template <typename Stored>
 struct Head {
   uint32_t T, D;
-  uint64_t row;  // floats from one position's q, k or v to the next: 3C
+  uint64_t row;  // elements from one position's q, k or v to the next: W
   uint64_t out;  // the same for y and dy: C
   const Stored *q, *k, *v;
+  const int32_t* starts;   // [T], of the positions' documents, or null
   float scale;             // 1 / sqrt(D)
   uint64_t first_element;  // of the weights' mask, (b * heads + h) * T * T
 };
 
 template <typename Stored, typename Args>
 Head<Stored> make_head(const Args& args, uint32_t b, uint32_t h) {
-  const uint32_t D = args.C / args.attention.heads;
-  const Stored* q = args.qkv + uint64_t{b} * args.T * 3 * args.C + uint64_t{h} * D;
+  const uint32_t heads = args.attention.heads, kv_heads = args.attention.kv_heads, D = args.C / heads;
+  const uint64_t row = (heads + uint64_t{2} * kv_heads) * D, shared = h / (heads / kv_heads);
+  const Stored* position = args.qkv + uint64_t{b} * args.T * row;
   return {.T = args.T,
           .D = D,
-          .row = uint64_t{3} * args.C,
+          .row = row,
           .out = args.C,
-          .q = q,
-          .k = q + args.C,
-          .v = q + uint64_t{2} * args.C,
+          .q = position + uint64_t{h} * D,
+          .k = position + (heads + shared) * D,
+          .v = position + (heads + kv_heads + shared) * D,
+          .starts = args.document_start == nullptr ? nullptr : args.document_start + uint64_t{b} * args.T,
           .scale = static_cast<float>(1 / std::sqrt(static_cast<double>(D))),
-          .first_element = (uint64_t{b} * args.attention.heads + h) * args.T * args.T};
+          .first_element = (uint64_t{b} * heads + h) * args.T * args.T};
+}
+
+// The tile of keys in which the past of these queries begins.
+template <typename Stored>
+REPRISE_INLINE uint32_t first_tile(const Head<Stored>& head, uint32_t first_query, uint32_t queries) {
+  if (head.starts == nullptr) return 0;
+  int32_t first = head.starts[first_query];
+  for (uint32_t i = 1; i < queries; ++i) first = head.starts[first_query + i] < first ? head.starts[first_query + i] : first;
+  return static_cast<uint32_t>(first) / kTile * kTile;
+}
+// Keys of the tile from `first_key` on that lie before the query's document.
+template <typename Stored>
+REPRISE_INLINE uint32_t hidden_keys(const Head<Stored>& head, uint32_t query, uint32_t first_key) {
+  const uint32_t start = head.starts == nullptr ? 0 : static_cast<uint32_t>(head.starts[query]);
+  if (start <= first_key) return 0;
+  return start - first_key < kTile ? start - first_key : kTile;
 }
 
 // A tile's rows as f32, to be read or to be summed up: where they lie, or on the worker's stack where they are stored as bf16.
@@ -136,27 +157,29 @@ struct OnlineSoftmax {
   float largest[kTile], sum[kTile], rescale[kTile];
 };
 
-// Scores [key][query] become weights relative to the new maxima. On the diagonal, a key after the query has weight 0.
+// Scores [key][query] become weights relative to the new maxima. On the diagonal, a key after the query has weight 0. While a query has
+// seen no key its largest score is -infinity, and all its weights are 0.
 REPRISE_INLINE void update_softmax(OnlineSoftmax& state, float* scores, uint32_t keys, bool diagonal) {
-  float largest[kTile], sum[kTile];
+  float largest[kTile], shift[kTile], sum[kTile];
   for (uint32_t i = 0; i < kTile; ++i) largest[i] = state.largest[i];
   for (uint32_t s = 0; s < keys; ++s) {
     const float* row = scores + s * kTile;
     for (uint32_t i = diagonal ? s : 0; i < kTile; ++i) largest[i] = row[i] > largest[i] ? row[i] : largest[i];
   }
+  for (uint32_t i = 0; i < kTile; ++i) shift[i] = largest[i] == -__builtin_inff() ? 0.0f : largest[i];
   for (uint32_t i = 0; i < kTile; ++i) sum[i] = 0;
   for (uint32_t s = 0; s < keys; ++s) {
     float* row = scores + s * kTile;
     const uint32_t first = diagonal ? s / kStrip * kStrip : 0;
     for (uint32_t i = 0; i < first; ++i) row[i] = 0;
     for (uint32_t i = first; i < kTile; ++i) {
-      const float weight = vector_exp(row[i] - largest[i]);
+      const float weight = vector_exp(row[i] - shift[i]);
       row[i] = diagonal && i < s ? 0.0f : weight;
       sum[i] += row[i];
     }
   }
   for (uint32_t i = 0; i < kTile; ++i) {
-    state.rescale[i] = vector_exp(state.largest[i] - largest[i]);
+    state.rescale[i] = vector_exp(state.largest[i] - shift[i]);
     state.sum[i] = state.sum[i] * state.rescale[i] + sum[i];
     state.largest[i] = largest[i];
   }
@@ -206,6 +229,22 @@ REPRISE_INLINE void forward_scores(float* scores, const TileRows<Stored>& k, con
   }
 }
 
+// Scores [key][query] of keys before the query's document become -infinity.
+template <typename Stored>
+REPRISE_INLINE void hide_scores(float* scores, const Head<Stored>& head, uint32_t first_query, uint32_t queries, uint32_t first_key,
+                                uint32_t keys) {
+  if (head.starts == nullptr) return;
+  uint32_t hidden[kTile] = {}, most = 0;
+  for (uint32_t i = 0; i < queries; ++i) {
+    hidden[i] = hidden_keys(head, first_query + i, first_key);
+    most = hidden[i] > most ? hidden[i] : most;
+  }
+  for (uint32_t s = 0; s < most && s < keys; ++s) {
+    float* row = scores + s * kTile;
+    for (uint32_t i = 0; i < kTile; ++i) row[i] = s < hidden[i] ? -__builtin_inff() : row[i];
+  }
+}
+
 // y[query] (+)= weights . v; on the diagonal only up to each strip's last query.
 template <int kLanes, typename Stored>
 REPRISE_INLINE void weigh_values(TileSums<Stored>& y, const TileRows<Stored>& v, const float* weights, uint32_t queries, uint32_t keys,
@@ -234,16 +273,18 @@ REPRISE_INLINE void forward_body(const AttentionForwardArgsOf<Stored>& args, uin
   pack_transposed(queries, head.q + first_query * head.row, head.row, count, head.D, head.scale);
   for (uint32_t i = 0; i < kTile; ++i) state.largest[i] = -__builtin_inff();
   for (uint32_t i = 0; i < kTile; ++i) state.sum[i] = 0;
-  for (uint32_t first_key = 0; first_key <= first_query; first_key += kTile) {
+  const uint32_t first_seen = first_tile(head, first_query, count);
+  for (uint32_t first_key = first_seen; first_key <= first_query; first_key += kTile) {
     const bool diagonal = first_key == first_query;
     const uint32_t keys = diagonal ? count : kTile;
     k.read(head.k + first_key * head.row, head.row, keys, head.D);
     v.read(head.v + first_key * head.row, head.row, keys, head.D);
     forward_scores<kLanes>(scores, k, queries, keys, diagonal, head.D);
+    hide_scores(scores, head, first_query, count, first_key, keys);
     update_softmax(state, scores, keys, diagonal);
     if (args.attention.dropout > 0) drop_weights<kLanes>(scores, mask, head.first_element + uint64_t{first_query} * head.T + first_key, head.T, count, keys);
-    if (first_key != 0) scale_rows(y.data, y.stride, state.rescale, count, head.D);
-    weigh_values<kLanes>(y, v, scores, count, keys, diagonal, first_key != 0, head.D);
+    if (first_key != first_seen) scale_rows(y.data, y.stride, state.rescale, count, head.D);
+    weigh_values<kLanes>(y, v, scores, count, keys, diagonal, first_key != first_seen, head.D);
   }
   for (uint32_t i = 0; i < count; ++i) state.rescale[i] = 1.0f / state.sum[i];
   scale_rows(y.data, y.stride, state.rescale, count, head.D);
@@ -256,13 +297,15 @@ template <typename Stored>
 struct BackwardHead {
   Head<Stored> head;
   const Stored* dy;
-  const float *lse, *delta;
+  const float* lse;
+  float* delta;
   float* dq;  // f32 in any case
   uint64_t dq_row;
 };
 struct BackwardTile {
   uint32_t first_query, queries, first_key, keys;
   bool diagonal;
+  bool starts_dq, starts_dk;  // it is the first tile of its queries, of its keys
 };
 // On the worker's stack.
 template <typename Stored>
@@ -312,12 +355,13 @@ REPRISE_INLINE void backward_softmax(BackwardTiles<Stored>& tiles, const Backwar
     const uint32_t query = t.first_query + i;
     if (mask != nullptr) draw_factors<kLanes>(factors, *mask, g.head.first_element + uint64_t{query} * g.head.T + t.first_key);
     const float lse = g.lse[query], delta = g.delta[query], scale = g.head.scale;
-    const uint32_t seen = t.diagonal ? i + 1 : t.keys;
+    const uint32_t hidden = hidden_keys(g.head, query, t.first_key);
+    const uint32_t seen = (t.diagonal ? i + 1 : t.keys) - hidden;  // keys from `hidden` on; j - hidden is huge for those before
     const uint32_t columns = t.diagonal ? (i + kStrip) / kStrip * kStrip : kTile;
     float *weights = tiles.weights + i * kTile, *dscores = tiles.dscores + i * kTile;
     for (uint32_t j = 0; j < columns; ++j) {
-      const float weight = j < seen ? vector_exp(weights[j] - lse) : 0.0f;
-      dscores[j] = j < seen ? weight * (dscores[j] * factors[j] - delta) * scale : 0.0f;
+      const float weight = j - hidden < seen ? vector_exp(weights[j] - lse) : 0.0f;
+      dscores[j] = j - hidden < seen ? weight * (dscores[j] * factors[j] - delta) * scale : 0.0f;
       weights[j] = weight * factors[j];
     }
   }
@@ -330,15 +374,15 @@ REPRISE_INLINE void backward_products(BackwardTiles<Stored>& tiles, const Backwa
   for (uint32_t i = 0; i < t.queries; i += kStrip) {
     const uint32_t rows = t.queries - i < kStrip ? t.queries - i : kStrip;
     const uint32_t depth = t.diagonal && i + kStrip < t.keys ? i + kStrip : t.keys;
-    tile_product<kLanes>({g.dq + (t.first_query + i) * g.dq_row, g.dq_row, t.first_key != 0}, {tiles.dscores + i * kTile, kTile, 1},
+    tile_product<kLanes>({g.dq + (t.first_query + i) * g.dq_row, g.dq_row, !t.starts_dq}, {tiles.dscores + i * kTile, kTile, 1},
                          {tiles.k.data, tiles.k.stride}, rows, D, depth);
   }
   for (uint32_t j = 0; j < t.keys; j += kStrip) {
     const uint32_t rows = t.keys - j < kStrip ? t.keys - j : kStrip;
     const uint32_t skip = t.diagonal ? j : 0, depth = t.queries - skip;
-    tile_product<kLanes>({tiles.dk.data + j * tiles.dk.stride, tiles.dk.stride, !t.diagonal}, {tiles.dscores + skip * kTile + j, 1, kTile},
+    tile_product<kLanes>({tiles.dk.data + j * tiles.dk.stride, tiles.dk.stride, !t.starts_dk}, {tiles.dscores + skip * kTile + j, 1, kTile},
                          {tiles.q.data + skip * tiles.q.stride, tiles.q.stride}, rows, D, depth);
-    tile_product<kLanes>({tiles.dv.data + j * tiles.dv.stride, tiles.dv.stride, !t.diagonal}, {tiles.weights + skip * kTile + j, 1, kTile},
+    tile_product<kLanes>({tiles.dv.data + j * tiles.dv.stride, tiles.dv.stride, !t.starts_dk}, {tiles.weights + skip * kTile + j, 1, kTile},
                          {tiles.dy.data + skip * tiles.dy.stride, tiles.dy.stride}, rows, D, depth);
   }
 }
@@ -372,51 +416,85 @@ REPRISE_INLINE void close_queries(const BackwardHead<Bf16>& g, Bf16* dq) {
   }
 }
 
+// `queries_sums`: of the head's own, where dqkv is bf16.
+template <typename Stored>
+BackwardHead<Stored> make_backward_head(const AttentionBackwardArgsOf<Stored>& args, uint32_t b, uint32_t h, float* queries_sums) {
+  const Head<Stored> head = make_head<Stored>(args, b, h);
+  const uint64_t statistics = (uint64_t{b} * args.attention.heads + h) * args.T;
+  const Stored* dy = args.dy + uint64_t{b} * args.T * args.C + uint64_t{h} * head.D;
+  BackwardHead<Stored> g{head, dy, args.lse + statistics, static_cast<float*>(args.scratch) + statistics, nullptr, 0};
+  open_queries(g, args.dqkv + (head.q - args.qkv), queries_sums);
+  return g;
+}
+
+// A tile of keys adds up what the heads of the group, and the tiles of each one's queries, have to say of it.
 template <int kLanes, typename Stored>
-REPRISE_INLINE void backward_body(const AttentionBackwardArgsOf<Stored>& args, uint32_t b, uint32_t h, float* queries_sums) {
+REPRISE_INLINE void backward_body(const AttentionBackwardArgsOf<Stored>& args, uint32_t b, uint32_t kv_head, float* queries_sums) {
   BackwardTiles<Stored> tiles;
   const WeightMask mask = make_mask(args);
-  const uint64_t statistics = (uint64_t{b} * args.attention.heads + h) * args.T;
-  float* delta = static_cast<float*>(args.scratch) + statistics;
-  const Head<Stored> head = make_head<Stored>(args, b, h);
-  const uint64_t out = uint64_t{b} * args.T * args.C + uint64_t{h} * head.D;
-  BackwardHead<Stored> g{head, args.dy + out, args.lse + statistics, delta, nullptr, 0};
-  Stored* dq = args.dqkv + (head.q - args.qkv);
-  open_queries(g, dq, queries_sums);
+  const uint32_t group = args.attention.heads / args.attention.kv_heads, first_head = kv_head * group;
+  const Head<Stored> shared = make_head<Stored>(args, b, first_head);
+  const uint64_t head_sums = uint64_t{shared.T} * shared.D;
+  Stored *dk = args.dqkv + (shared.k - args.qkv), *dv = args.dqkv + (shared.v - args.qkv);
 
-  head_delta(delta, g.dy, args.y + out, head.out, head.T, head.D);
-  for (uint32_t first_key = 0; first_key < head.T; first_key += kTile) {
-    const uint32_t keys = head.T - first_key < kTile ? head.T - first_key : kTile;
-    const uint64_t key = first_key * head.row;
-    pack_transposed(tiles.keys, head.k + key, head.row, keys, head.D, head.scale);
-    pack_transposed(tiles.values, head.v + key, head.row, keys, head.D, 1.0f);
-    tiles.k.read(head.k + key, head.row, keys, head.D);
-    tiles.dk.open(dq + args.C + key, head.row, head.D);
-    tiles.dv.open(dq + uint64_t{2} * args.C + key, head.row, head.D);
-    for (uint32_t first_query = first_key; first_query < head.T; first_query += kTile) {
-      const uint32_t queries = head.T - first_query < kTile ? head.T - first_query : kTile;
-      const BackwardTile tile{first_query, queries, first_key, keys, first_query == first_key};
-      tiles.q.read(head.q + first_query * head.row, head.row, queries, head.D);
-      tiles.dy.read(g.dy + first_query * head.out, head.out, queries, head.D);
-      backward_scores<kLanes>(tiles, g, tile);
-      backward_softmax<kLanes>(tiles, g, tile, args.attention.dropout > 0 ? &mask : nullptr);
-      backward_products<kLanes>(tiles, g, tile);
-    }
-    tiles.dk.close(keys, head.D);
-    tiles.dv.close(keys, head.D);
+  for (uint32_t h = 0; h < group; ++h) {
+    const BackwardHead<Stored> g = make_backward_head(args, b, first_head + h, queries_sums + h * head_sums);
+    head_delta(g.delta, g.dy, args.y + (g.dy - args.dy), g.head.out, g.head.T, g.head.D);
   }
-  close_queries(g, dq);
+  for (uint32_t first_key = 0; first_key < shared.T; first_key += kTile) {
+    const uint32_t keys = shared.T - first_key < kTile ? shared.T - first_key : kTile;
+    const uint64_t key = first_key * shared.row;
+    pack_transposed(tiles.keys, shared.k + key, shared.row, keys, shared.D, shared.scale);
+    pack_transposed(tiles.values, shared.v + key, shared.row, keys, shared.D, 1.0f);
+    tiles.k.read(shared.k + key, shared.row, keys, shared.D);
+    tiles.dk.open(dk + key, shared.row, shared.D);
+    tiles.dv.open(dv + key, shared.row, shared.D);
+    for (uint32_t h = 0; h < group; ++h) {
+      const BackwardHead<Stored> g = make_backward_head(args, b, first_head + h, queries_sums + h * head_sums);
+      const Head<Stored>& head = g.head;
+      for (uint32_t first_query = first_key; first_query < head.T; first_query += kTile) {
+        const uint32_t queries = head.T - first_query < kTile ? head.T - first_query : kTile;
+        const uint32_t first_seen = first_tile(head, first_query, queries);
+        if (first_seen > first_key) continue;
+        const bool diagonal = first_query == first_key;
+        const BackwardTile tile{first_query, queries, first_key, keys, diagonal, first_seen == first_key, diagonal && h == 0};
+        tiles.q.read(head.q + first_query * head.row, head.row, queries, head.D);
+        tiles.dy.read(g.dy + first_query * head.out, head.out, queries, head.D);
+        backward_scores<kLanes>(tiles, g, tile);
+        backward_softmax<kLanes>(tiles, g, tile, args.attention.dropout > 0 ? &mask : nullptr);
+        backward_products<kLanes>(tiles, g, tile);
+      }
+    }
+    tiles.dk.close(keys, shared.D);
+    tiles.dv.close(keys, shared.D);
+  }
+  for (uint32_t h = 0; h < group; ++h) {
+    const BackwardHead<Stored> g = make_backward_head(args, b, first_head + h, queries_sums + h * head_sums);
+    close_queries(g, args.dqkv + (g.head.q - args.qkv));
+  }
 }
 
 REPRISE_STORAGE_LEVELS(forward_tile, forward_body<kLanes>,
                        (const AttentionForwardArgsOf<Stored>& args, uint32_t b, uint32_t h, uint32_t tile), (args, b, h, tile))
-REPRISE_STORAGE_LEVELS(backward_head, backward_body<kLanes>,
-                       (const AttentionBackwardArgsOf<Stored>& args, uint32_t b, uint32_t h, float* queries_sums),
-                       (args, b, h, queries_sums))
+REPRISE_STORAGE_LEVELS(backward_group, backward_body<kLanes>,
+                       (const AttentionBackwardArgsOf<Stored>& args, uint32_t b, uint32_t kv_head, float* queries_sums),
+                       (args, b, kv_head, queries_sums))
 
 Status check_head(uint32_t C, uint32_t heads) {
   if (heads != 0 && C % heads == 0 && C / heads <= kAttentionMaxHead) return ok_status();
   return {Code::kUnsupported, "attention on the CPU takes heads that divide C, of at most 256 channels each", heads};
+}
+
+// The first position whose document starts behind it, or before the sequence, is a fault.
+template <typename Args>
+bool starts_are_right(const KernelContext& context, const Args& args) {
+  if (args.document_start == nullptr) return true;
+  for (uint64_t i = 0; i < uint64_t{args.B} * args.T; ++i) {
+    if (args.document_start[i] >= 0 && static_cast<uint32_t>(args.document_start[i]) <= i % args.T) continue;
+    note_fault(context, DataFault::kDocument, i);
+    return false;
+  }
+  return true;
 }
 
 }  // namespace
@@ -425,6 +503,11 @@ template <typename Stored>
 Status cpu_attention_forward(const KernelContext& context, const AttentionForwardArgsOf<Stored>& args) {
   const uint32_t heads = args.attention.heads;
   REPRISE_RETURN_IF_ERROR(check_head(args.C, heads));
+  if (!starts_are_right(context, args)) {
+    std::memset(args.y, 0, uint64_t{args.B} * args.T * args.C * sizeof(Stored));
+    std::memset(args.lse, 0, uint64_t{args.B} * heads * args.T * sizeof(float));
+    return ok_status();
+  }
   const uint32_t tiles = Partition{args.T, kTile}.count();
   // The last tiles, which see the most keys, go first.
   parallel_for(*context.workers, args.B * heads * tiles, [&](uint32_t task) {
@@ -436,13 +519,18 @@ Status cpu_attention_forward(const KernelContext& context, const AttentionForwar
 
 template <typename Stored>
 Status cpu_attention_backward(const KernelContext& context, const AttentionBackwardArgsOf<Stored>& args) {
-  const uint32_t heads = args.attention.heads;
+  const uint32_t heads = args.attention.heads, kv_heads = args.attention.kv_heads, groups = args.B * kv_heads;
   REPRISE_RETURN_IF_ERROR(check_head(args.C, heads));
-  const uint32_t count = args.B * heads, tasks = static_cast<uint32_t>(attention_tasks(count, kStoredAs<Stored>));
-  float* sums = static_cast<float*>(args.scratch) + attention_delta_bytes(uint64_t{count} * args.T) / sizeof(float);
+  if (!starts_are_right(context, args)) {
+    const uint64_t row = (heads + uint64_t{2} * kv_heads) * (args.C / heads);
+    std::memset(args.dqkv, 0, uint64_t{args.B} * args.T * row * sizeof(Stored));
+    return ok_status();
+  }
+  const uint32_t tasks = static_cast<uint32_t>(attention_tasks(groups, heads / kv_heads, kStoredAs<Stored>));
+  float* sums = static_cast<float*>(args.scratch) + attention_delta_bytes(uint64_t{args.B} * heads * args.T) / sizeof(float);
   parallel_for(*context.workers, tasks, [&](uint32_t task) {
-    float* own = sums + task * uint64_t{args.T} * (args.C / heads);  // used where dqkv is bf16
-    for (uint32_t head = task; head < count; head += tasks) backward_head(args, head / heads, head % heads, own);
+    float* own = sums + task * uint64_t{args.T} * (args.C / kv_heads);  // used where dqkv is bf16
+    for (uint32_t group = task; group < groups; group += tasks) backward_group(args, group / kv_heads, group % kv_heads, own);
   });
   return ok_status();
 }

@@ -10,17 +10,21 @@ constexpr uint32_t kAttentionTile = 64;  // queries, and keys, of a tile of scor
 // delta[B,heads,T] = sum over a head's channels of dy * y, one float per entry of lse.
 constexpr uint64_t attention_delta_bytes(uint64_t lse_elements) { return align_up(lse_elements * sizeof(float)); }
 
-// Where dqkv is stored as bf16, dq of the heads in work is summed in f32: of so many heads at a time.
+// A task of the backward is a group: the query heads that share a head of keys and values. Where dqkv is stored as bf16, dq of the
+// groups in work is summed in f32: of so many heads at a time, or of one group.
 constexpr uint64_t kAttentionHeadsAtOnce = 16;
-constexpr uint64_t attention_tasks(uint64_t heads, DType stored) {
-  return stored == DType::kBf16 && heads > kAttentionHeadsAtOnce ? kAttentionHeadsAtOnce : heads;
+constexpr uint64_t attention_tasks(uint64_t groups, uint64_t heads_of_group, DType stored) {
+  const uint64_t most = heads_of_group < kAttentionHeadsAtOnce ? kAttentionHeadsAtOnce / heads_of_group : 1;
+  return stored == DType::kBf16 && groups > most ? most : groups;
 }
 
 // Of y[B,T,C] and lse[B,heads,T].
-constexpr uint64_t attention_backward_scratch_bytes(const Tensor& y, const Tensor& lse) {
-  const uint64_t heads = uint64_t{lse.shape[0]} * lse.shape[1];
-  const uint64_t head_bytes = heads == 0 ? 0 : y.elements() / heads * sizeof(float);
-  return attention_delta_bytes(lse.elements()) + (y.dtype == DType::kBf16 ? attention_tasks(heads, y.dtype) * head_bytes : 0);
+constexpr uint64_t attention_backward_scratch_bytes(const Tensor& y, const Tensor& lse, const AttentionAttribute& attention) {
+  const uint64_t delta_bytes = attention_delta_bytes(lse.elements());
+  if (y.dtype != DType::kBf16) return delta_bytes;
+  const uint64_t groups = uint64_t{y.shape[0]} * attention.kv_heads;
+  const uint64_t group_bytes = y.elements() / groups * sizeof(float);
+  return delta_bytes + attention_tasks(groups, attention.heads / attention.kv_heads, y.dtype) * group_bytes;
 }
 
 // Of a worker's stack: so many tiles of a whole head, and of scores. Rows stored as bf16 are widened into tiles of their own.
@@ -36,7 +40,7 @@ constexpr void add_attention_rules(BackendRules& rules) {
     return attention_stack_bytes(c[AttentionBackward::kY].dtype == DType::kBf16 ? 7 : 2, 2);
   };
   rules.of<AttentionBackward>().scratch_bytes = [](const ShapedCall& c) {
-    return attention_backward_scratch_bytes(c[AttentionBackward::kY], c[AttentionBackward::kLse]);
+    return attention_backward_scratch_bytes(c[AttentionBackward::kY], c[AttentionBackward::kLse], c.attribute<AttentionAttribute>());
   };
 }
 

@@ -1,31 +1,37 @@
-// Causal multi-head attention in tiles, forward and backward.
+// Causal attention in tiles, forward and backward: heads that each have keys and values of their own, or share them in groups.
 #pragma once
 
 #include "lib/row_call.h"
 
 namespace reprise {
 
-// Causal multi-head attention, softmax(q k^T / sqrt(D)) v with D = C / heads, in tiles: no T x T matrix (Dao et al. 2022; Rabe &
-// Staats 2021). qkv holds q, k, v side by side in the last dimension. lse is the log of the sum of exponentials of each row.
+// Causal attention, softmax(q k^T / sqrt(D)) v with D = C / heads, in tiles: no T x T matrix (Dao et al. 2022; Rabe & Staats 2021).
+// The W = (heads + 2 kv_heads) D columns of qkv are the heads of q, then those of k, then those of v. Head h of q reads head
+// h / (heads / kv_heads) of k and v (Ainslie et al. 2023). lse is the log of the sum of exponentials of each row.
+// Position t attends to the positions from document_start[b,t] to t, or from 0 where that is null. A start outside [0,t] is a fault
+// (DataFault::kDocument).
 // Dropout of the weights: element ((b*heads + h)*T + t)*T + s of the node's mask (rng.h), kept weights scaled by 1/(1-p).
 template <typename Stored>
 struct AttentionForwardArgsOf {
   Stored* y;    // [B,T,C]
   float* lse;  // [B,heads,T]
-  const Stored* qkv;  // [B,T,3C]
+  const Stored* qkv;  // [B,T,W]
+  const int32_t* document_start;  // [B,T] or null
   const StepScalars* scalars;
   void* scratch;
   uint64_t scratch_bytes;
   uint32_t B, T, C;
   AttentionAttribute attention;
 };
+// The gradient of a head of k or v is the sum over the heads of q that read it, in their order.
 template <typename Stored>
 struct AttentionBackwardArgsOf {
-  Stored* dqkv;  // [B,T,3C]
+  Stored* dqkv;  // [B,T,W]
   const Stored* qkv;
   const Stored* y;
   const float* lse;
   const Stored* dy;
+  const int32_t* document_start;
   const StepScalars* scalars;
   void* scratch;
   uint64_t scratch_bytes;
@@ -37,49 +43,52 @@ struct AttentionBackwardArgsOf {
 constexpr uint32_t kAttentionMaxHead = 256;
 
 namespace contract {
-constexpr Fault attention_fault(const AttentionAttribute& a, const Tensor& y, const Tensor& lse, const Tensor& qkv) {
+constexpr Fault attention_fault(const ShapedCall& c, const Tensor& y, const Tensor& lse, const Tensor& qkv, uint32_t document_start) {
+  const AttentionAttribute& a = c.attribute<AttentionAttribute>();
   const uint64_t B = y.shape[0], T = y.shape[1], C = y.shape[2];
   if (C % a.heads != 0 || C / a.heads > kAttentionMaxHead) return Fault::kAttribute;
-  return shape::require(y.rank == 3 && qkv.rank == 3 && shape::is_shape(qkv, B, T, 3 * C, 1) && lse.rank == 3 &&
-                        shape::is_shape(lse, B, a.heads, T, 1));
+  const uint64_t W = (a.heads + uint64_t{2} * a.kv_heads) * (C / a.heads);
+  return shape::require(y.rank == 3 && qkv.rank == 3 && shape::is_shape(qkv, B, T, W, 1) && lse.rank == 3 &&
+                        shape::is_shape(lse, B, a.heads, T, 1) && shape::is_matrix(c, document_start, B, T));
 }
 }  // namespace contract
 
 struct AttentionForward {
-  enum : uint32_t { kY, kLse, kQkv, kScalars, kScratch };
-  static constexpr Fault fault(const ShapedCall& c) { return contract::attention_fault(c.attribute<AttentionAttribute>(), c[kY], c[kLse], c[kQkv]); }
+  enum : uint32_t { kY, kLse, kQkv, kDocumentStart, kScalars, kScratch };
+  static constexpr Fault fault(const ShapedCall& c) { return contract::attention_fault(c, c[kY], c[kLse], c[kQkv], kDocumentStart); }
   static constexpr KernelInfo kInfo = {
       .op = Op::kAttention, .pass = Pass::kForward, .name = "attention.forward", .attribute = kAttributeKind<AttentionAttribute>,
       .attribute_is_cost = false,
-      .arguments = {contract::act_out("y[B,T,C]"), contract::out("lse[B,heads,T]"), contract::act_in("qkv[B,T,3C]"), contract::scalars_in(),
-                    contract::scratch()},
+      .arguments = {contract::act_out("y[B,T,C]"), contract::out("lse[B,heads,T]"), contract::act_in("qkv[B,T,W]"),
+                    contract::optional(contract::in("document_start[B,T]", Storage::kI32)), contract::scalars_in(), contract::scratch()},
       .shape_fault = fault};
   template <typename Stored>
   static AttentionForwardArgsOf<Stored> arguments(const RowCall& c) {
-    return {.y = c.pointer<Stored>(kY), .lse = c.f32(kLse), .qkv = c.pointer<Stored>(kQkv), .scalars = c.scalars(kScalars),
-            .scratch = c.pointer<void>(kScratch), .scratch_bytes = c.bytes(kScratch), .B = c.dimension(kY, 0), .T = c.dimension(kY, 1),
-            .C = c.dimension(kY, 2), .attention = c.attribute<AttentionAttribute>()};
+    return {.y = c.pointer<Stored>(kY), .lse = c.f32(kLse), .qkv = c.pointer<Stored>(kQkv), .document_start = c.i32(kDocumentStart),
+            .scalars = c.scalars(kScalars), .scratch = c.pointer<void>(kScratch), .scratch_bytes = c.bytes(kScratch),
+            .B = c.dimension(kY, 0), .T = c.dimension(kY, 1), .C = c.dimension(kY, 2), .attention = c.attribute<AttentionAttribute>()};
   }
 };
 
 struct AttentionBackward {
-  enum : uint32_t { kDqkv, kQkv, kY, kLse, kDy, kScalars, kScratch };
+  enum : uint32_t { kDqkv, kQkv, kY, kLse, kDy, kDocumentStart, kScalars, kScratch };
   static constexpr Fault fault(const ShapedCall& c) {
     if (!same_shape(c[kDqkv], c[kQkv]) || !same_shape(c[kY], c[kDy])) return Fault::kShape;
-    return contract::attention_fault(c.attribute<AttentionAttribute>(), c[kY], c[kLse], c[kQkv]);
+    return contract::attention_fault(c, c[kY], c[kLse], c[kQkv], kDocumentStart);
   }
   static constexpr KernelInfo kInfo = {
       .op = Op::kAttention, .pass = Pass::kBackward, .name = "attention.backward", .attribute = kAttributeKind<AttentionAttribute>,
       .attribute_is_cost = false,
-      .arguments = {contract::act_out("dqkv[B,T,3C]"), contract::act_in("qkv[B,T,3C]"), contract::act_in("y[B,T,C]"),
-                    contract::in("lse[B,heads,T]"), contract::act_in("dy[B,T,C]"), contract::scalars_in(), contract::scratch()},
+      .arguments = {contract::act_out("dqkv[B,T,W]"), contract::act_in("qkv[B,T,W]"), contract::act_in("y[B,T,C]"),
+                    contract::in("lse[B,heads,T]"), contract::act_in("dy[B,T,C]"),
+                    contract::optional(contract::in("document_start[B,T]", Storage::kI32)), contract::scalars_in(), contract::scratch()},
       .shape_fault = fault};
   template <typename Stored>
   static AttentionBackwardArgsOf<Stored> arguments(const RowCall& c) {
     return {.dqkv = c.pointer<Stored>(kDqkv), .qkv = c.pointer<Stored>(kQkv), .y = c.pointer<Stored>(kY), .lse = c.f32(kLse),
-            .dy = c.pointer<Stored>(kDy), .scalars = c.scalars(kScalars), .scratch = c.pointer<void>(kScratch),
-            .scratch_bytes = c.bytes(kScratch), .B = c.dimension(kY, 0), .T = c.dimension(kY, 1), .C = c.dimension(kY, 2),
-            .attention = c.attribute<AttentionAttribute>()};
+            .dy = c.pointer<Stored>(kDy), .document_start = c.i32(kDocumentStart), .scalars = c.scalars(kScalars),
+            .scratch = c.pointer<void>(kScratch), .scratch_bytes = c.bytes(kScratch), .B = c.dimension(kY, 0), .T = c.dimension(kY, 1),
+            .C = c.dimension(kY, 2), .attention = c.attribute<AttentionAttribute>()};
   }
 };
 

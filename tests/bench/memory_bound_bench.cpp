@@ -217,7 +217,7 @@ void add_language(std::vector<Case>& cases, uint32_t C) {
 void add_attention(std::vector<Case>& cases, uint32_t B, uint32_t T, uint32_t C, uint32_t heads, float dropout) {
   Buffers& u = buffers();
   const Backend& k = kCpuBackend;
-  const AttentionAttribute attention{heads, dropout, 3};
+  const AttentionAttribute attention{heads, heads, dropout, 3};
   const double product = 2.0 * B * C * (0.5 * T * (T + 1));
   const std::string suffix =
       " T=" + std::to_string(T) + " D=" + std::to_string(C / heads) + (dropout > 0 ? " dropout" : "");

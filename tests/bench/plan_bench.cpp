@@ -409,7 +409,7 @@ void report_llama() {
 uint64_t written_bytes(const OwnedProgram& program) {
   uint64_t bytes = 0;
   for (const Row& row : program.rows) {
-    const KernelInfo& kernel = kOps[kernel_index(row.op, row.pass)];
+    const KernelInfo& kernel = kernel_info(row.op, row.pass);
     for (uint32_t a = 0; a < kernel.arity() && row.op != Op::kMove; ++a) {
       const Ref ref = program.arguments[row.first_argument + a];
       const bool writes = kernel.arguments[a].role == Role::kOutput && ref != kNoRef && ref_region(ref) == Region::kProgram;

@@ -572,7 +572,9 @@ TEST(Check, ShapeContracts) {
   const Broken transformer[] = {
       {"weight the other way round", [](OwnedPlan& p) { p.attributes.of<LinearAttribute>()[0].input_major = 0; }, Fault::kShape},
       {"heads do not divide C", [](OwnedPlan& p) { p.attributes.of<AttentionAttribute>()[0].heads = 4; }, Fault::kAttribute},
-      {"more heads than lse has", [](OwnedPlan& p) { p.attributes.of<AttentionAttribute>()[0].heads = 3; }, Fault::kShape},
+      {"more heads than lse has", [](OwnedPlan& p) { p.attributes.of<AttentionAttribute>()[0] = {3, 3, 0.1f, 7}; }, Fault::kShape},
+      {"fewer shared heads than qkv has", [](OwnedPlan& p) { p.attributes.of<AttentionAttribute>()[0].kv_heads = 1; }, Fault::kShape},
+      {"shared heads that do not divide the heads", [](OwnedPlan& p) { p.attributes.of<AttentionAttribute>()[0].kv_heads = 3; }, Fault::kAttribute},
       {"no heads", [](OwnedPlan& p) { p.attributes.of<AttentionAttribute>()[0].heads = 0; }, Fault::kAttribute},
       {"dropping everything", [](OwnedPlan& p) { p.attributes.of<DropoutAttribute>()[0].probability = 1; }, Fault::kAttribute},
       {"positions shorter than the sequence", [](OwnedPlan& p) { p.state[3].tensor.shape[0] = 3; }, Fault::kShape},

@@ -59,6 +59,7 @@ class Derivation {
     const auto lasting = lasting_.find(v);
     return lasting != lasting_.end() ? lasting->second : value_.at(v);
   }
+  Term document_start(const Node& attention) const { return attention.inputs.size() > 1 ? value(attention.inputs[1]) : kNoTerm; }
   bool trains(ValueId parameter) const { return parameter != kNoValue && graph_.values[parameter].trainable; }
 
   // A value needs a gradient if a trained parameter lies at or below it.
@@ -95,6 +96,7 @@ class Derivation {
     if (n.op == Op::kBatchNorm) return batch_norm(n);
     std::vector<Term> inputs;
     for (const ValueId v : n.inputs) inputs.push_back(value(v));
+    if (n.op == Op::kAttention) inputs = {inputs[0], document_start(n)};
     if (n.op == Op::kRope) inputs.push_back(kNoTerm);  // no document starts
     for (const ValueId p : n.parameters) inputs.push_back(value(p));
     define(n, application(n, Pass::kForward, inputs));
@@ -122,7 +124,7 @@ class Derivation {
   void contribute(ValueId v, const Application& call, uint32_t argument) {
     if (!needs_[v]) return;
     const auto sum = gradient_.find(v);
-    const KernelInfo& kernel = kOps[kernel_index(call.op, call.pass)];
+    const KernelInfo& kernel = kernel_info(call.op, call.pass);
     if (sum == gradient_.end()) {
       gradient_[v] = terms_.output(call, argument, form(v));
     } else if (kernel.arguments[argument].may_accumulate) {
@@ -191,7 +193,8 @@ class Derivation {
       case Op::kRope:
         return contribute(x, application(n, Pass::kBackward, {dy, kNoTerm, value(n.parameters[0])}), 0);
       case Op::kAttention:
-        return contribute(x, application(n, Pass::kBackward, {value(x), value(n.outputs[0]), value(n.outputs[1]), dy}),
+        return contribute(x, application(n, Pass::kBackward, {value(x), value(n.outputs[0]), value(n.outputs[1]), dy,
+                                                             document_start(n)}),
                           0);
       case Op::kEmbedding: {
         const Application call = application(n, Pass::kBackward, {value(x), dy});
@@ -282,7 +285,7 @@ class Derivation {
                         {x, value(n.buffers[0]), value(n.buffers[1]), value(n.parameters[0]), value(n.parameters[1])});
         value_[n.outputs[0]] = terms_.output(call, 0, form(n.outputs[0]));
       } else if (n.op == Op::kAttention) {
-        Application call = application(n, Pass::kForward, {x});
+        Application call = application(n, Pass::kForward, {x, document_start(n)});
         AttentionAttribute silent = graph_.attributes.of<AttentionAttribute>()[n.attribute];
         silent.dropout = 0;
         call.attribute = attribute_words(kKernelIndex<AttentionForward>, silent);

@@ -129,7 +129,7 @@ class SampleTransformer {
     b_.plan.attributes.of<NormAttribute>() = {{1e-5f, 0, 0}};
     b_.plan.attributes.of<LinearAttribute>() = {{1}};
     b_.plan.attributes.of<GeluAttribute>() = {{1}};
-    b_.plan.attributes.of<AttentionAttribute>() = {{2, 0.1f, 7}};
+    b_.plan.attributes.of<AttentionAttribute>() = {{2, 2, 0.1f, 7}};
     b_.plan.attributes.of<DropoutAttribute>() = {{0.1f, 3}};
     add_state();
     train();
@@ -183,13 +183,13 @@ class SampleTransformer {
     b_.row(Op::kDropout, Pass::kForward, {e, e, scalars});
     b_.row(Op::kLayerNorm, Pass::kForward, {n, mean, rstd, e, gamma_, beta_});
     b_.row(Op::kLinear, Pass::kForward, {qkv, n, w_, bias_, kNoRef});
-    b_.row(Op::kAttention, Pass::kForward, {a, lse, qkv, scalars, kNoRef});
+    b_.row(Op::kAttention, Pass::kForward, {a, lse, qkv, kNoRef, scalars, kNoRef});
     b_.row(Op::kAdd, Pass::kForward, {h, e, a});
     b_.row(Op::kGelu, Pass::kForward, {g, h});
     const Ref dh = b_.slot({2, 4, 6}), dqkv = b_.slot({2, 4, 18}), dn = b_.slot({2, 4, 6});
     b_.row(Op::kLossHead, Pass::kBackward, {dh, dtable_, kNoRef, scalars, g, table_, kNoRef, labels, kNoRef});
     b_.row(Op::kGelu, Pass::kBackward, {dh, h, dh});
-    b_.row(Op::kAttention, Pass::kBackward, {dqkv, qkv, a, lse, dh, scalars, kNoRef});
+    b_.row(Op::kAttention, Pass::kBackward, {dqkv, qkv, a, lse, dh, kNoRef, scalars, kNoRef});
     b_.row(Op::kLinear, Pass::kBackwardWeight, {dw_, n, dqkv, kNoRef});
     b_.row(Op::kLinear, Pass::kBackwardBias, {dbias_, dqkv, kNoRef});
     b_.row(Op::kLinear, Pass::kBackwardData, {dn, dqkv, w_, kNoRef});

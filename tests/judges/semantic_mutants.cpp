@@ -267,6 +267,7 @@ class SemanticMutantMaker {
     change("another weight layout", of({Op::kLinear}, {Pass::kForward, Pass::kBackwardData, Pass::kBackwardWeight}), [](LinearAttribute& a) { a.input_major ^= 1u; });
     change("another gelu", of({Op::kGelu}), [](GeluAttribute& a) { a.tanh_form ^= 1u; });
     change("another number of heads", of({Op::kAttention}), [](AttentionAttribute& a) { ++a.heads; });
+    change("another number of shared heads", of({Op::kAttention}), [](AttentionAttribute& a) { ++a.kv_heads; });
     change("another attention dropout", of({Op::kAttention}), [](AttentionAttribute& a) { a.dropout = a.dropout / 2 + 0.25f; });
     const auto draws = [this](SemanticSite& s) {
       return facts_->row(s.row).op == Op::kAttention && good_.attributes.of<AttentionAttribute>()[facts_->row(s.row).attribute].dropout > 0;

@@ -111,7 +111,7 @@ Term micro_batch_leaf(TermTable& terms, uint32_t micro_batch) {
 }
 
 std::vector<Term> scalars_read(Op op, Pass pass, const Scalars& scalars) {
-  const KernelInfo& info = kOps[kernel_index(op, pass)];
+  const KernelInfo& info = kernel_info(op, pass);
   const auto is_scalars = [](const ArgumentInfo& a) { return a.role != Role::kNone && a.storage == Storage::kScalars; };
   if (std::none_of(std::begin(info.arguments), std::end(info.arguments), is_scalars)) return {};
   switch (op) {

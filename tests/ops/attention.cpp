@@ -1,7 +1,11 @@
-// Causal multi-head attention: cases, data, reference and slope.
+// Causal attention of grouped heads over documents: cases, data, reference and slope.
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <vector>
 
+#include "lib/cpu/attention_rules.h"
+#include "lib/cpu/cpu_kernels.h"
 #include "tests/ops/op_family.h"
 #include "tests/ref/random.h"
 
@@ -12,29 +16,44 @@ using namespace ref;
 
 // ---- the reference: the whole T x T matrix, and the derivative of softmax written out ----
 
-// One head of one sequence: [T,D] matrices, and the factors of its dropout mask [T,T].
+// How the heads of a case attend.
+struct Setting {
+  size_t heads, kv_heads;
+  Array mask;    // [B,heads,T,T] of dropout factors, or one element for none
+  Array starts;  // [B,T]: the first position that each one attends to
+  size_t D(const Array& qkv) const { return qkv.shape(2) / (heads + 2 * kv_heads); }
+};
+
+// One query head of one sequence with its keys and values: [T,D] matrices, the columns of qkv at which they lie, the factors of its
+// dropout mask [T,T], and the first position that each one attends to.
 struct Head {
-  Array q, k, v, mask;
+  size_t q_column, k_column, v_column;
+  Array q, k, v, mask, starts;
   size_t T() const { return q.shape(0); }
   size_t D() const { return q.shape(1); }
+  size_t first(size_t t) const { return static_cast<size_t>(starts(t)); }
   double scale() const { return 1.0 / std::sqrt(static_cast<double>(D())); }
 };
 
-Head head_of(const Array& qkv, const Array& mask, size_t heads, size_t b, size_t h) {
-  const size_t T = qkv.shape(1), C = qkv.shape(2) / 3, D = C / heads;
-  const auto part = [&](size_t which) -> Array {
-    return xt::view(qkv, b, xt::all(), xt::range(which * C + h * D, which * C + (h + 1) * D));
-  };
-  Head head{part(0), part(1), part(2), Array({T, T}, 1.0)};
-  if (mask.size() > 1) head.mask = xt::view(mask, b, h, xt::all(), xt::all());
+// The columns are those of the query heads, then of the key heads, then of the value heads. Consecutive query heads share a key and
+// value head.
+Head head_of(const Array& qkv, const Setting& how, size_t b, size_t h) {
+  const size_t T = qkv.shape(1), D = how.D(qkv), shared = h * how.kv_heads / how.heads;
+  const size_t q = h * D, k = (how.heads + shared) * D, v = (how.heads + how.kv_heads + shared) * D;
+  const auto part = [&](size_t column) -> Array { return xt::view(qkv, b, xt::all(), xt::range(column, column + D)); };
+  Head head{q, k, v, part(q), part(k), part(v), Array({T, T}, 1.0), xt::view(how.starts, b, xt::all())};
+  if (how.mask.size() > 1) head.mask = xt::view(how.mask, b, h, xt::all(), xt::all());
   return head;
 }
 
 struct Weights {
-  Array p;          // [T,T], softmax over s <= t, before dropout
+  Array p;          // [T,T], softmax over first(t) <= s <= t, before dropout
   Array lse;        // [T]
   Array sharpness;  // [T]: 1 + the largest sum of |q||k| / sqrt(D) + |lse|: how much a rounding of the scores weighs in p
 };
+
+// A weight that would be denormal in f32 may be 0: an error of up to 2^-126, beside the roundings that its own size explains.
+double with_flushed(double p) { return p + 0x1p-126 / (kSafety * kRounding); }
 
 Weights attention_weights(const Head& head) {
   const size_t T = head.T(), D = head.D();
@@ -43,7 +62,7 @@ Weights attention_weights(const Head& head) {
   auto p = view<2>(out.p);
   for (size_t t = 0; t < T; ++t) {
     double largest = -std::numeric_limits<double>::infinity(), magnitude = 0;
-    for (size_t s = 0; s <= t; ++s) {
+    for (size_t s = head.first(t); s <= t; ++s) {
       double score = 0, terms = 0;
       for (size_t d = 0; d < D; ++d) {
         score += q(t, d) * k(s, d);
@@ -54,9 +73,9 @@ Weights attention_weights(const Head& head) {
       magnitude = std::max(magnitude, terms * head.scale());
     }
     double sum = 0;
-    for (size_t s = 0; s <= t; ++s) sum += std::exp(p(t, s) - largest);
+    for (size_t s = head.first(t); s <= t; ++s) sum += std::exp(p(t, s) - largest);
     out.lse(t) = largest + std::log(sum);
-    for (size_t s = 0; s <= t; ++s) p(t, s) = std::exp(p(t, s) - out.lse(t));
+    for (size_t s = head.first(t); s <= t; ++s) p(t, s) = std::exp(p(t, s) - out.lse(t));
     out.sharpness(t) = 1 + magnitude + std::abs(out.lse(t));
   }
   return out;
@@ -67,23 +86,22 @@ struct AttentionResult {
   Array y_magnitude, lse_magnitude;
 };
 
-// mask: [B,heads,T,T] of dropout factors, or one element for none.
-AttentionResult attention_forward(const Array& qkv, const Array& mask, size_t heads) {
-  const size_t B = qkv.shape(0), T = qkv.shape(1), C = qkv.shape(2) / 3, D = C / heads;
+AttentionResult attention_forward(const Array& qkv, const Setting& how) {
+  const size_t B = qkv.shape(0), T = qkv.shape(1), D = how.D(qkv), heads = how.heads, C = heads * D;
   AttentionResult out{zeros({B, T, C}), zeros({B, heads, T}), zeros({B, T, C}), zeros({B, heads, T})};
   auto y = view<3>(out.y), y_magnitude = view<3>(out.y_magnitude);
   for (size_t b = 0; b < B; ++b)
     for (size_t h = 0; h < heads; ++h) {
-      const Head head = head_of(qkv, mask, heads, b, h);
+      const Head head = head_of(qkv, how, b, h);
       const Weights weights = attention_weights(head);
       const auto p = view<2>(weights.p), factor = view<2>(head.mask), v = view<2>(head.v);
       for (size_t t = 0; t < T; ++t) {
         out.lse(b, h, t) = weights.lse(t);
         out.lse_magnitude(b, h, t) = weights.sharpness(t);
-        for (size_t s = 0; s <= t; ++s)
+        for (size_t s = head.first(t); s <= t; ++s)
           for (size_t d = 0; d < D; ++d) {
             y(b, t, h * D + d) += factor(t, s) * p(t, s) * v(s, d);
-            y_magnitude(b, t, h * D + d) += factor(t, s) * p(t, s) * std::abs(v(s, d)) * weights.sharpness(t);
+            y_magnitude(b, t, h * D + d) += factor(t, s) * with_flushed(p(t, s)) * std::abs(v(s, d)) * weights.sharpness(t);
           }
       }
     }
@@ -95,15 +113,14 @@ struct AttentionGradient {
 };
 
 // `stored_y`: the y that the softmax's derivative is to use, where it is not the exact one because it was rounded to bf16.
-AttentionGradient attention_backward(const Array& qkv, const Array& mask, const Array& dy_in, size_t heads,
-                                            const Array* stored_y = nullptr) {
-  const size_t B = qkv.shape(0), T = qkv.shape(1), C = qkv.shape(2) / 3, D = C / heads;
-  AttentionGradient out{zeros({B, T, 3 * C}), zeros({B, T, 3 * C})};
+AttentionGradient attention_backward(const Array& qkv, const Setting& how, const Array& dy_in, const Array* stored_y = nullptr) {
+  const size_t B = qkv.shape(0), T = qkv.shape(1), D = how.D(qkv), heads = how.heads;
+  AttentionGradient out{zeros({B, T, qkv.shape(2)}), zeros({B, T, qkv.shape(2)})};
   auto dqkv = view<3>(out.dqkv), magnitude = view<3>(out.magnitude);
   const auto dy = view<3>(dy_in);
   for (size_t b = 0; b < B; ++b)
     for (size_t h = 0; h < heads; ++h) {
-      const Head head = head_of(qkv, mask, heads, b, h);
+      const Head head = head_of(qkv, how, b, h);
       const Weights weights = attention_weights(head);
       const auto p = view<2>(weights.p), factor = view<2>(head.mask);
       const auto q = view<2>(head.q), k = view<2>(head.k), v = view<2>(head.v);
@@ -111,7 +128,7 @@ AttentionGradient attention_backward(const Array& qkv, const Array& mask, const 
       std::vector<double> dp(T), dp_magnitude(T);
       for (size_t t = 0; t < T; ++t) {
         double dot = 0, dot_magnitude = 0;  // sum over s of p dp: the row's share of the softmax derivative
-        for (size_t s = 0; s <= t; ++s) {
+        for (size_t s = head.first(t); s <= t; ++s) {
           dp[s] = dp_magnitude[s] = 0;
           for (size_t d = 0; d < D; ++d) {
             const double term = factor(t, s) * dy(b, t, h * D + d) * v(s, d);
@@ -125,18 +142,17 @@ AttentionGradient attention_backward(const Array& qkv, const Array& mask, const 
           dot = 0;
           for (size_t d = 0; d < D; ++d) dot += dy(b, t, h * D + d) * (*stored_y)(b, t, h * D + d);
         }
-        for (size_t s = 0; s <= t; ++s) {
+        for (size_t s = head.first(t); s <= t; ++s) {
           const double ds = p(t, s) * (dp[s] - dot) * scale;
-          const double ds_magnitude = p(t, s) * (dp_magnitude[s] + dot_magnitude) * weights.sharpness(t) * scale;
+          const double ds_magnitude = with_flushed(p(t, s)) * (dp_magnitude[s] + dot_magnitude) * weights.sharpness(t) * scale;
           for (size_t d = 0; d < D; ++d) {
-            const size_t i = h * D + d;
-            const double from_y = factor(t, s) * p(t, s) * dy(b, t, i);
-            dqkv(b, t, i) += ds * k(s, d);
-            dqkv(b, s, C + i) += ds * q(t, d);
-            dqkv(b, s, 2 * C + i) += from_y;
-            magnitude(b, t, i) += ds_magnitude * std::abs(k(s, d));
-            magnitude(b, s, C + i) += ds_magnitude * std::abs(q(t, d));
-            magnitude(b, s, 2 * C + i) += std::abs(from_y) * weights.sharpness(t);
+            const double dy_kept = factor(t, s) * dy(b, t, h * D + d);
+            dqkv(b, t, head.q_column + d) += ds * k(s, d);
+            dqkv(b, s, head.k_column + d) += ds * q(t, d);
+            dqkv(b, s, head.v_column + d) += p(t, s) * dy_kept;
+            magnitude(b, t, head.q_column + d) += ds_magnitude * std::abs(k(s, d));
+            magnitude(b, s, head.k_column + d) += ds_magnitude * std::abs(q(t, d));
+            magnitude(b, s, head.v_column + d) += with_flushed(p(t, s)) * std::abs(dy_kept) * weights.sharpness(t);
           }
         }
       }
@@ -144,32 +160,53 @@ AttentionGradient attention_backward(const Array& qkv, const Array& mask, const 
   return out;
 }
 
-// [B,heads,T,T] dropout factors, or a single one.
-Array attention_mask(const KernelCase& c, const StepScalars& scalars) {
+// Arguments of both passes.
+uint32_t qkv_of(const KernelCase& c) {
+  if (c.pass == Pass::kForward) return AttentionForward::kQkv;
+  return AttentionBackward::kQkv;
+}
+uint32_t starts_of(const KernelCase& c) {
+  if (c.pass == Pass::kForward) return AttentionForward::kDocumentStart;
+  return AttentionBackward::kDocumentStart;
+}
+
+Setting setting_of(const KernelCase& c, const CaseData& data) {
   const AttentionAttribute& attention = c.as<AttentionAttribute>();
-  if (attention.dropout == 0) return Array(Array::shape_type{1}, 1.0);
-  const Tensor& qkv = c.tensor(c.pass == Pass::kForward ? 2 : 1);
+  const Tensor& qkv = c.tensor(qkv_of(c));
   const size_t B = qkv.shape[0], T = qkv.shape[1], heads = attention.heads;
-  Array mask = dropout_mask(scalars, attention.stream, B * heads * T * T, attention.dropout);
-  mask.reshape({B, heads, T, T});
-  return mask;
+  Setting how{heads, attention.kv_heads, Array(Array::shape_type{1}, 1.0), zeros({B, T})};
+  if (attention.dropout != 0) {
+    how.mask = dropout_mask(data.scalars, attention.stream, B * heads * T * T, attention.dropout);
+    how.mask.reshape({B, heads, T, T});
+  }
+  if (c.has(starts_of(c))) how.starts = data.values[starts_of(c)];
+  return how;
 }
 
 // ---- cases ----
 
-void add_attention(CaseTable& table, uint32_t B, uint32_t T, uint32_t heads, uint32_t D, float dropout,
-                   DataKind data = DataKind::kPlain, const char* name = "") {
-  const uint32_t C = heads * D;
-  const auto qkv = shaped({B, T, 3 * C}), y = shaped({B, T, C}), lse = shaped({B, heads, T});
-  const std::string tag = "b" + str(B) + "_t" + str(T) + "_h" + str(heads) + "_d" + str(D) + "_p" +
+struct Shape {
+  uint32_t B, T, heads, kv_heads, D;
+};
+
+void add_attention(CaseTable& table, const Shape& s, float dropout, bool documents, DataKind data = DataKind::kPlain, const char* name = "") {
+  const uint32_t C = s.heads * s.D;
+  const auto qkv = shaped({s.B, s.T, (s.heads + 2 * s.kv_heads) * s.D}), y = shaped({s.B, s.T, C}), lse = shaped({s.B, s.heads, s.T});
+  const auto starts = documents ? shaped({s.B, s.T}, DType::kI32) : std::nullopt;
+  const std::string groups = s.kv_heads == s.heads ? "" : "_kv" + str(s.kv_heads);
+  const std::string tag = "b" + str(s.B) + "_t" + str(s.T) + "_h" + str(s.heads) + groups + "_d" + str(s.D) + "_p" +
                           str(static_cast<uint64_t>(100 * dropout + 0.5f)) + name;
   const auto add = [&](Pass pass, uint64_t work, CaseTable::Arguments arguments) {
-    KernelCase& c = table.add(Op::kAttention, pass, tag, std::move(arguments), AttentionAttribute{heads, dropout, 9});
+    KernelCase& c = table.add(Op::kAttention, pass, tag, std::move(arguments), AttentionAttribute{s.heads, s.kv_heads, dropout, 9});
     c.data = data, c.multiply_adds = work;
   };
-  const uint64_t work = uint64_t{B} * heads * T * (T + 1) / 2 * D * 2;
-  add(Pass::kForward, work, {y, lse, qkv, scalars_tensor()});
-  add(Pass::kBackward, work * 5 / 2, {qkv, qkv, y, lse, y, scalars_tensor()});
+  const uint64_t work = uint64_t{s.B} * s.heads * s.T * (s.T + 1) / 2 * s.D * 2;
+  add(Pass::kForward, work, {y, lse, qkv, starts, scalars_tensor()});
+  add(Pass::kBackward, work * 5 / 2, {qkv, qkv, y, lse, y, starts, scalars_tensor()});
+}
+void add_attention(CaseTable& table, uint32_t B, uint32_t T, uint32_t heads, uint32_t D, float dropout,
+                   DataKind data = DataKind::kPlain, const char* name = "") {
+  add_attention(table, {B, T, heads, heads, D}, dropout, false, data, name);
 }
 
 void add_cases(CaseTable& table) {
@@ -192,56 +229,206 @@ void add_cases(CaseTable& table) {
   add_attention(table, 2, 35, 3, 6, 0.1f);
   add_attention(table, 1, 129, 2, 16, 0.5f);
   add_attention(table, 1, 64, 1, 1, 0.25f);
+  add_attention(table, {2, 9, 4, 1, 3}, 0.0f, false);   // grouped queries
+  add_attention(table, {1, 65, 6, 2, 8}, 0.0f, false);
+  add_attention(table, {2, 70, 4, 2, 16}, 0.25f, false);
+  add_attention(table, {1, 130, 20, 1, 4}, 0.0f, false);   // more heads in a group than a backward in bf16 has in work
+  add_attention(table, {3, 64, 12, 6, 5}, 0.0f, false);
+  add_attention(table, {2, 1, 2, 2, 4}, 0.0f, true, DataKind::kPlain, "_documents");
+  add_attention(table, {2, 63, 2, 2, 8}, 0.0f, true, DataKind::kPlain, "_documents");
+  add_attention(table, {2, 64, 1, 1, 8}, 0.1f, true, DataKind::kPlain, "_documents");
+  add_attention(table, {2, 65, 2, 1, 8}, 0.0f, true, DataKind::kPlain, "_documents");
+  add_attention(table, {2, 200, 2, 1, 16}, 0.0f, true, DataKind::kPlain, "_documents");
+  add_attention(table, {1, 300, 4, 2, 8}, 0.25f, true, DataKind::kPlain, "_documents");
+  add_attention(table, {1, 130, 2, 2, 8}, 0.0f, true, DataKind::kLarge, "_documents_large");
+  add_attention(table, {1, 135, 2, 2, 8}, 0.0f, true, DataKind::kSingles, "_documents_of_one");
+  add_attention(table, {1, 67, 2, 1, 6}, 0.5f, true, DataKind::kSingles, "_documents_of_one");
+  add_attention(table, {2, 200, 2, 2, 8}, 0.0f, true, DataKind::kScattered, "_scattered_starts");
+  add_attention(table, {1, 70, 2, 1, 4}, 0.0f, true, DataKind::kBadLow, "_bad_low");
+  add_attention(table, {2, 33, 2, 2, 4}, 0.0f, true, DataKind::kBadHigh, "_bad_high");
 }
 
 // ---- data ----
 
-void fit_data(CaseDraft& draft) {
-  const bool forward = draft.c.pass == Pass::kForward;
-  if (draft.c.data == DataKind::kLarge) {
-    for (double& element : draft.value(forward ? 2 : 1)) element *= 8;
+// Documents from a few positions to a few tiles long fill the sequences one after another, so that they start inside of tiles too.
+void draw_documents(CaseDraft& draft, Array& starts) {
+  const uint64_t B = starts.shape(0), T = starts.shape(1);
+  const auto length = [&]() -> uint64_t {
+    if (draft.c.data == DataKind::kSingles) return 1;
+    constexpr uint64_t kMost[] = {4, 40, 150};
+    return 1 + draft.random.below(kMost[draft.random.below(3)]);
+  };
+  for (uint64_t b = 0; b < B; ++b) {
+    uint64_t start = 0, end = length();
+    for (uint64_t t = 0; t < T; ++t) {
+      if (t == end) start = end, end += length();
+      starts(b, t) = static_cast<double>(draft.c.data == DataKind::kScattered ? draft.random.below(t + 1) : start);
+    }
   }
-  if (forward) return;
-  const Array mask = attention_mask(draft.c, draft.data.scalars);
-  const AttentionResult saved = attention_forward(draft.value(1), mask, draft.c.as<AttentionAttribute>().heads);
-  draft.value(2) = as_f32(saved.y);
-  draft.value(3) = as_f32(saved.lse);
+  if (!draft.c.expects_bad_index()) return;
+  draft.data.bad_data = DataFault::kDocument;
+  draft.data.bad_position = B * T * 2 / 3;
+  starts.flat(draft.data.bad_position) = draft.c.data == DataKind::kBadLow ? -1.0 : static_cast<double>(draft.data.bad_position % T + 1);
+}
+
+void fit_data(CaseDraft& draft) {
+  if (draft.c.data == DataKind::kLarge) {
+    for (double& element : draft.value(qkv_of(draft.c))) element *= 8;
+  }
+  if (draft.c.has(starts_of(draft.c))) draw_documents(draft, draft.value(starts_of(draft.c)));
+  if (draft.c.pass == Pass::kForward || draft.c.expects_bad_index()) return;
+  using A = AttentionBackward;
+  const AttentionResult saved = attention_forward(draft.value(A::kQkv), setting_of(draft.c, draft.data));
+  draft.value(A::kY) = as_f32(saved.y);
+  draft.value(A::kLse) = as_f32(saved.lse);
 }
 
 // ---- results ----
 
 void expect(Oracle& o) {
-  const size_t heads = o.c.as<AttentionAttribute>().heads;
-  const Array mask = attention_mask(o.c, o.data.scalars);
-  const bool forward = o.c.pass == Pass::kForward;
-  const uint32_t y = forward ? 0 : 2;
-  const double terms = o.dimension(y, 1) + o.dimension(y, 2) / static_cast<double>(heads);
-  if (forward) {
-    const AttentionResult r = attention_forward(o.value(2), mask, heads);
-    o.expect(0, {r.y, r.y_magnitude, terms});
-    return o.expect(1, {r.lse, r.lse_magnitude, terms});
+  const Setting how = setting_of(o.c, o.data);
+  const Array& qkv = o.value(qkv_of(o.c));
+  const double T = o.dimension(qkv_of(o.c), 1), D = static_cast<double>(how.D(qkv));
+  if (o.c.pass == Pass::kForward) {
+    const AttentionResult r = attention_forward(qkv, how);
+    o.expect(AttentionForward::kY, {r.y, r.y_magnitude, T + D});
+    return o.expect(AttentionForward::kLse, {r.lse, r.lse_magnitude, T + D});
   }
-  const Array* stored_y = stores_bf16(o.c) ? &o.value(2) : nullptr;
-  const AttentionGradient g = attention_backward(o.value(1), mask, o.value(4), heads, stored_y);
-  o.expect(0, {g.dqkv, g.magnitude, terms});
+  using A = AttentionBackward;
+  const Array* stored_y = stores_bf16(o.c) ? &o.value(A::kY) : nullptr;
+  const AttentionGradient g = attention_backward(qkv, how, o.value(A::kDy), stored_y);
+  o.expect(A::kDqkv, {g.dqkv, g.magnitude, T * static_cast<double>(how.heads / how.kv_heads) + D});
 }
 
 // ---- slope ----
 
 Differentiable differentiable(const KernelCase& c, CaseData& data) {
-  return {{data.values[1]}, {0}, [&](const auto& at) {
-            const Array mask = attention_mask(c, data.scalars);
-            return dot(data.values[4], attention_forward(at[0], mask, c.as<AttentionAttribute>().heads).y);
+  using A = AttentionBackward;
+  return {{data.values[A::kQkv]}, {A::kDqkv}, [&data, how = setting_of(c, data)](const auto& at) {
+            return dot(data.values[A::kDy], attention_forward(at[0], how).y);
           }};
 }
 
 std::vector<KnownValue> known_values() {
   Array qkv = zeros({1, 3, 3});
   qkv(0, 0, 2) = 3, qkv(0, 1, 2) = 5, qkv(0, 2, 2) = 10;
-  const AttentionResult r = attention_forward(qkv, Array(Array::shape_type{1}, 1.0), 1);
+  const Array no_mask(Array::shape_type{1}, 1.0);
+  const AttentionResult r = attention_forward(qkv, {1, 1, no_mask, zeros({1, 3})});
+  Array second_document = zeros({1, 3});
+  second_document(0, 1) = 1, second_document(0, 2) = 1;
+  const AttentionResult two = attention_forward(qkv, {1, 1, no_mask, second_document});
+  // One position, columns q0 q1 q2 q3 k0 k1 v0 v1: the weight is 1, so that y shows whose value a head reads.
+  Array grouped = zeros({1, 1, 8});
+  grouped(0, 0, 6) = 3, grouped(0, 0, 7) = 5;
+  const AttentionResult pairs = attention_forward(grouped, {4, 2, no_mask, zeros({1, 1})});
   return {{"attention over equal scores is the mean of the past", r.y, Array{3.0, 4.0, 6.0}, 1e-14},
-          {"the log of the sum of their exponentials is that of their number", r.lse, Array{0.0, std::log(2.0), std::log(3.0)}, 1e-14}};
+          {"the log of the sum of their exponentials is that of their number", r.lse, Array{0.0, std::log(2.0), std::log(3.0)}, 1e-14},
+          {"the past begins with the document", two.y, Array{3.0, 5.0, 7.5}, 1e-14},
+          {"neighbouring heads share keys and values", pairs.y, Array{3.0, 3.0, 5.0, 5.0}, 1e-14}};
 }
+
+// ---- wrong kernels: the right one on other arguments ----
+
+// The head of keys and values that head h of the queries reads.
+using Sharing = uint32_t (*)(uint32_t h, const AttentionAttribute& attention);
+uint32_t in_groups(uint32_t h, const AttentionAttribute& attention) { return h / (attention.heads / attention.kv_heads); }
+uint32_t in_turn(uint32_t h, const AttentionAttribute& attention) { return h % attention.kv_heads; }
+
+// Every head gets keys and values of its own. f(column of the wide rows, column of qkv, head, whether it is one of q).
+template <typename F>
+void for_each_wide_column(const AttentionAttribute& attention, uint32_t D, Sharing shares, const F& f) {
+  for (uint32_t part = 0; part < 3; ++part) {
+    for (uint32_t h = 0; h < attention.heads; ++h) {
+      const uint32_t narrow = part == 0 ? h : attention.heads + (part - 1) * attention.kv_heads + shares(h, attention);
+      for (uint32_t d = 0; d < D; ++d) f((part * attention.heads + h) * D + d, narrow * D + d, h, part == 0);
+    }
+  }
+}
+template <typename Args>
+std::vector<float> widened(const Args& a, Sharing shares) {
+  const uint32_t D = a.C / a.attention.heads;
+  const uint64_t rows = uint64_t{a.B} * a.T, narrow = (a.attention.heads + uint64_t{2} * a.attention.kv_heads) * D, wide = uint64_t{3} * a.C;
+  std::vector<float> qkv(rows * wide);
+  for (uint64_t i = 0; i < rows; ++i) {
+    for_each_wide_column(a.attention, D, shares, [&](uint32_t to, uint32_t from, uint32_t, bool) { qkv[i * wide + to] = a.qkv[i * narrow + from]; });
+  }
+  return qkv;
+}
+
+Status forward_sharing(const KernelContext& k, const AttentionForwardArgsOf<float>& a, Sharing shares) {
+  const std::vector<float> qkv = widened(a, shares);
+  AttentionForwardArgsOf<float> wide = a;
+  wide.qkv = qkv.data(), wide.attention.kv_heads = a.attention.heads;
+  return cpu_attention_forward<float>(k, wide);
+}
+// The gradients of what is shared are added up, of the members of a group that count.
+template <typename Counts>
+Status backward_counting(const KernelContext& k, const AttentionBackwardArgsOf<float>& a, const Counts& counts) {
+  const uint32_t heads = a.attention.heads, kv_heads = a.attention.kv_heads, D = a.C / heads, group = heads / kv_heads;
+  const uint64_t rows = uint64_t{a.B} * a.T, narrow = (heads + uint64_t{2} * kv_heads) * D, wide = uint64_t{3} * a.C;
+  const std::vector<float> qkv = widened(a, in_groups);
+  std::vector<float> dqkv(rows * wide), delta(attention_delta_bytes(rows * heads) / sizeof(float));
+  AttentionBackwardArgsOf<float> apart = a;
+  apart.dqkv = dqkv.data(), apart.qkv = qkv.data(), apart.attention.kv_heads = heads;
+  apart.scratch = delta.data(), apart.scratch_bytes = delta.size() * sizeof(float);
+  const Status status = cpu_attention_backward<float>(k, apart);
+  std::fill(a.dqkv, a.dqkv + rows * narrow, 0.0f);
+  for (uint64_t i = 0; i < rows; ++i) {
+    for_each_wide_column(a.attention, D, in_groups, [&](uint32_t from, uint32_t to, uint32_t h, bool is_q) {
+      if (is_q || counts(h % group, group)) a.dqkv[i * narrow + to] += dqkv[i * wide + from];
+    });
+  }
+  return status;
+}
+
+// The same kernel, with move(start, t) in place of each document's start.
+template <typename Args, typename Kernel, typename Move>
+Status with_starts(const KernelContext& k, const Args& a, const Kernel& kernel, const Move& move) {
+  if (a.document_start == nullptr) return kernel(k, a);
+  std::vector<int32_t> starts(a.document_start, a.document_start + uint64_t{a.B} * a.T);
+  for (uint32_t i = 0; i < starts.size(); ++i) starts[i] = move(starts[i], static_cast<int32_t>(i % a.T));
+  Args moved = a;
+  moved.document_start = starts.data();
+  return kernel(k, moved);
+}
+int32_t earlier(int32_t start, int32_t) { return start - (start > 0); }
+int32_t later(int32_t start, int32_t t) { return start + (start > 0 && start < t); }
+int32_t start_of_tile(int32_t start, int32_t) { return start > 0 ? start / 64 * 64 : start; }
+
+using Forward = AttentionForwardArgsOf<float>;
+using Backward = AttentionBackwardArgsOf<float>;
+constexpr WrongKernel kWrongKernels[] = {
+    wrong_kernel<AttentionForward, [](const KernelContext& k, const Forward& a) {
+      return forward_sharing(k, a, in_turn);
+    }>("attention_deals_shared_heads_out_in_turn"),
+    wrong_kernel<AttentionForward, [](const KernelContext& k, const Forward& a) {
+      return forward_sharing(k, a, [](uint32_t, const AttentionAttribute&) { return 0u; });
+    }>("attention_reads_the_first_shared_head_alone"),
+    wrong_kernel<AttentionForward, [](const KernelContext& k, const Forward& a) {
+      return with_starts(k, a, cpu_attention_forward<float>, earlier);
+    }>("attention_sees_the_last_position_of_the_document_before"),
+    wrong_kernel<AttentionForward, [](const KernelContext& k, const Forward& a) {
+      return with_starts(k, a, cpu_attention_forward<float>, later);
+    }>("attention_misses_the_first_position_of_its_document"),
+    wrong_kernel<AttentionForward, [](const KernelContext& k, const Forward& a) {
+      return with_starts(k, a, cpu_attention_forward<float>, start_of_tile);
+    }>("attention_sees_all_of_the_tile_that_its_document_starts_in"),
+    wrong_kernel<AttentionForward, [](const KernelContext& k, const Forward& a) {
+      return with_starts(k, a, cpu_attention_forward<float>, [](int32_t start, int32_t t) { return start < 0 ? 0 : start > t ? t : start; });
+    }>("attention_takes_a_start_behind_its_position"),
+    wrong_kernel<AttentionBackward, [](const KernelContext& k, const Backward& a) {
+      return backward_counting(k, a, [](uint32_t member, uint32_t group) { return member == group - 1; });
+    }>("attention_backward_keeps_the_last_head_of_a_group"),
+    wrong_kernel<AttentionBackward, [](const KernelContext& k, const Backward& a) {
+      return with_starts(k, a, cpu_attention_backward<float>, earlier);
+    }>("attention_backward_sees_the_last_position_of_the_document_before"),
+    wrong_kernel<AttentionBackward, [](const KernelContext& k, const Backward& a) {
+      return with_starts(k, a, cpu_attention_backward<float>, later);
+    }>("attention_backward_misses_the_first_position_of_its_document"),
+    wrong_kernel<AttentionBackward, [](const KernelContext& k, const Backward& a) {
+      return with_starts(k, a, cpu_attention_backward<float>, start_of_tile);
+    }>("attention_backward_sees_all_of_the_tile_that_its_document_starts_in"),
+};
 
 constexpr Op kFamilyOps[] = {Op::kAttention};
 
@@ -249,6 +436,6 @@ constexpr Op kFamilyOps[] = {Op::kAttention};
 
 extern constinit const OpFamily kAttentionFamily = {
     .ops = kFamilyOps, .multiplies = true, .add_cases = add_cases, .fit_data = fit_data, .expect = expect,
-    .differentiable = differentiable, .known_values = known_values};
+    .differentiable = differentiable, .known_values = known_values, .wrong_kernels = kWrongKernels};
 
 }  // namespace reprise::test

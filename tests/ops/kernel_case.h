@@ -25,12 +25,14 @@ enum class DataKind : uint8_t {
   kEqual,       // the head's weights are zero: every logit is the same
   kAllLabelled,
   kAllIgnored,
-  kBadLow,      // one label or token is below the range
-  kBadHigh,     // one label or token is the first above the range
+  kBadLow,      // one label, token or start of a document is below the range
+  kBadHigh,     // one label, token or start of a document is the first above the range
   kNonFinite,   // an input holds an infinity
   kNaN,         // an input holds a NaN
   kTiny,        // values a thousand times as small
   kSkip,        // scalars.skip is set before the call
+  kSingles,     // every document has one position
+  kScattered,   // a position attends from any place before it, as no documents make it
 };
 
 enum class CaseUse : uint8_t { kTest, kBench };
@@ -71,7 +73,7 @@ struct KernelCase {
   uint32_t micro_batches = 1;  // of the step that the scalars speak of
   uint64_t multiply_adds = 0;  // what a benchmark divides by; 0 where bytes matter instead
 
-  const KernelInfo& info() const { return kOps[kernel_index(op, pass)]; }
+  const KernelInfo& info() const { return kernel_info(op, pass); }
   const Tensor& tensor(uint32_t i) const { return *arguments[i]; }
   bool has(uint32_t i) const { return i < arguments.size() && arguments[i].has_value(); }
   bool adds(uint32_t i) const { return (accumulate >> i & 1u) != 0; }

@@ -40,7 +40,7 @@ class CaseTable {
     c.use = use_;
     c.arguments = std::move(arguments);
     c.attribute = attribute;
-    c.id = kOps[kernel_index(op, pass)].name;
+    c.id = kernel_info(op, pass).name;
     for (char& letter : c.id) {
       if (letter == '.') letter = '_';
     }

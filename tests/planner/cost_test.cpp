@@ -152,10 +152,10 @@ TEST(Cost, CausalAttentionCountsThePairsItLooksAt) {
     for (uint32_t u = 0; u <= t; ++u) ++pairs;
   }
   const double product = 2 * B * pairs * C, y = B * T * C, lse = B * heads * T, scalars = sizeof(StepScalars);
-  expect_cost(OneCall(Op::kAttention, Pass::kForward).add({B, T, C}).add({B, heads, T}).add({B, T, 3 * C}).add({static_cast<uint32_t>(scalars)}, DType::kU8), 2 * product,
+  expect_cost(OneCall(Op::kAttention, Pass::kForward).add({B, T, C}).add({B, heads, T}).add({B, T, 3 * C}).absent().add({static_cast<uint32_t>(scalars)}, DType::kU8), 2 * product,
               4 * (y + lse + 3 * y) + scalars);
   expect_cost(OneCall(Op::kAttention, Pass::kBackward)
-                  .add({B, T, 3 * C}).add({B, T, 3 * C}).add({B, T, C}).add({B, heads, T}).add({B, T, C}).add({static_cast<uint32_t>(scalars)}, DType::kU8),
+                  .add({B, T, 3 * C}).add({B, T, 3 * C}).add({B, T, C}).add({B, heads, T}).add({B, T, C}).absent().add({static_cast<uint32_t>(scalars)}, DType::kU8),
               5 * product, 4 * (6 * y + 2 * y + lse) + scalars);
 }
 

@@ -20,7 +20,7 @@ constexpr WindowAttribute kThree = {3, 3, 1, 1};
 
 std::vector<std::string> names_of(const std::vector<Call>& calls) {
   std::vector<std::string> names;
-  for (const Call& call : calls) names.push_back(kOps[kernel_index(call.op, call.pass)].name);
+  for (const Call& call : calls) names.push_back(kernel_info(call.op, call.pass).name);
   return names;
 }
 

@@ -47,7 +47,7 @@ class Arranger {
   // Gives every local output of call i a buffer: a new one, or that of an input that dies here if the kernel may work in place.
   void place_outputs(uint32_t i) {
     const Call& call = result_.calls[i];
-    const KernelInfo& kernel = kOps[kernel_index(call.op, call.pass)];
+    const KernelInfo& kernel = kernel_info(call.op, call.pass);
     for (uint32_t a = 0; a < call.arguments.size(); ++a) {
       const ValueId v = call.arguments[a];
       if (v == kNoValue || kernel.arguments[a].role != Role::kOutput) continue;

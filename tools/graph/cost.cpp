@@ -16,9 +16,9 @@ double bytes_of_element(const Tensor& tensor) {
 double elements(const Tensor* tensor) { return tensor == nullptr ? 0 : static_cast<double>(tensor->elements()); }
 
 double attention_flops(const KernelCall& call, double products) {
-  const Tensor& qkv = *call.tensors[call.pass == Pass::kForward ? 2 : 1];
-  const double B = qkv.shape[0], T = qkv.shape[1], C = qkv.shape[2] / 3.0;
-  return products * B * T * (T + 1) * C;  // causal: T * (T + 1) / 2 pairs, 2 * C flops each
+  const Tensor& y = call.pass == Pass::kForward ? *call.tensors[AttentionForward::kY] : *call.tensors[AttentionBackward::kY];
+  const double B = y.shape[0], T = y.shape[1], C = y.shape[2];
+  return products * B * T * (T + 1) * C;  // causal: T * (T + 1) / 2 pairs, 2 * C flops each; one document, since data alone knows of more
 }
 
 double matrix_flops(const KernelCall& call) {
@@ -74,7 +74,7 @@ double embedding_elements(const KernelCall& call, size_t argument) {
 
 // Of one argument, those that the call must read or write.
 double touched_elements(const KernelCall& call, size_t argument, const AttributeTables& attributes) {
-  const KernelInfo& info = kOps[kernel_index(call.op, call.pass)];
+  const KernelInfo& info = kernel_info(call.op, call.pass);
   if (info.arguments[argument].group) {
     const bool reduces = info.attribute == kAttributeKind<GroupAttribute>;
     const GroupAttribute& group = reduces ? attributes.of<GroupAttribute>()[call.attribute] : attributes.of<UpdateAttribute>()[call.attribute].group;
@@ -92,12 +92,12 @@ double touched_elements(const KernelCall& call, size_t argument, const Attribute
 
 CallCost kernel_cost(const KernelCall& call, const AttributeTables& attributes) {
   CallCost cost;
-  if (kOps[kernel_index(call.op, call.pass)].asynchronous) {  // one of its tensors lies on disk
+  if (kernel_info(call.op, call.pass).asynchronous) {  // one of its tensors lies on disk
     if (call.pass == Pass::kStart) cost.bytes = static_cast<double>(call.tensors[0]->used_bytes());
     return cost;
   }
   cost.flops = matrix_flops(call);
-  const KernelInfo& kernel = kOps[kernel_index(call.op, call.pass)];
+  const KernelInfo& kernel = kernel_info(call.op, call.pass);
   for (size_t a = 0; a < call.tensors.size(); ++a) {
     if (call.tensors[a] == nullptr) continue;
     const bool read_and_written = kernel.arguments[a].role == Role::kUpdated || (call.accumulate >> a & 1) != 0;

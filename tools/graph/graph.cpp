@@ -203,13 +203,14 @@ ValueId Graph::embedding(ValueId tokens, const std::string& name, ValueId table,
   return y;
 }
 
-ValueId Graph::attention(ValueId qkv, const std::string& name, uint32_t heads, float dropout) {
+ValueId Graph::attention(ValueId qkv, const std::string& name, uint32_t heads, uint32_t kv_heads, float dropout, ValueId document_start) {
   const Tensor in = tensor(qkv);
-  const uint32_t B = in.shape[0], T = in.shape[1], C = in.shape[2] / 3;
+  const uint32_t B = in.shape[0], T = in.shape[1], C = in.shape[2] / (heads + 2 * kv_heads) * heads;
   const ValueId y = add_value(name, ValueKind::kActivation, {B, T, C});
   const ValueId lse = add_value(name + ".lse", ValueKind::kSmall, {B, heads, T});
   Node& n = node(Op::kAttention, name, {qkv});
-  n.attribute = attributes.intern(AttentionAttribute{heads, dropout, next_stream_++});
+  if (document_start != kNoValue) n.inputs.push_back(document_start);
+  n.attribute = attributes.intern(AttentionAttribute{heads, kv_heads, dropout, next_stream_++});
   n.outputs = {y, lse};
   return y;
 }

@@ -88,7 +88,7 @@ std::string signature_of(const Graph& graph, const LinkBody& link, const std::ve
   }
   for (const auto* calls : {&link.forward, &link.backward}) {
     for (const Call& call : *calls) {
-      text << static_cast<int>(call.op) << ':' << static_cast<int>(call.pass) << ':' << (kOps[kernel_index(call.op, call.pass)].attribute_is_cost ? call.attribute : 0)
+      text << static_cast<int>(call.op) << ':' << static_cast<int>(call.pass) << ':' << (kernel_info(call.op, call.pass).attribute_is_cost ? call.attribute : 0)
            << ':' << int{call.accumulate} << ':' << int{call.once};
       for (const ValueId v : call.arguments) text << ' ' << (v == kNoValue ? -1 : static_cast<int>(index.at(v)));
       text << '|';

@@ -37,7 +37,7 @@ LinkSolver::LinkSolver(const Graph& graph, LinkBody& link, const BackendRules& r
     : graph_(graph), link_(link), rules_(rules), price_(price) {
   for (size_t i = 0; i < link.forward.size(); ++i) {
     const Call& call = link.forward[i];
-    const KernelInfo& kernel = kOps[kernel_index(call.op, call.pass)];
+    const KernelInfo& kernel = kernel_info(call.op, call.pass);
     for (size_t a = 0; a < call.arguments.size(); ++a) {
       const ValueId v = call.arguments[a];
       if (!is_activation(graph, v) || v == link.input) continue;
@@ -241,7 +241,7 @@ void LinkSolver::recompute(ValueId v, std::set<ValueId>& available, std::vector<
   const auto found = producer_.find(v);
   if (found == producer_.end() || available.count(v) != 0) return;
   const Call& call = link_.forward[found->second];
-  const KernelInfo& kernel = kOps[kernel_index(call.op, call.pass)];
+  const KernelInfo& kernel = kernel_info(call.op, call.pass);
   for (size_t a = 0; a < call.arguments.size(); ++a) {
     if (kernel.arguments[a].role != Role::kOutput) recompute(call.arguments[a], available, calls);
   }

@@ -15,6 +15,9 @@ std::vector<ValueId> with_norm(std::vector<ValueId> arguments, const Node& norm)
   return arguments;
 }
 
+// Of an attention.
+ValueId document_start(const Node& n) { return n.inputs.size() > 1 ? n.inputs[1] : kNoValue; }
+
 constexpr uint16_t kMeanAndRstd = 0b11, kRunningStatistics = 0b111;
 
 std::vector<Call> batch_norm_calls(const Node& n) {
@@ -71,7 +74,7 @@ std::vector<Call> forward_calls(const Graph& graph, const Node& n) {
     case Op::kLayerNorm: return {{n.op, Pass::kForward, n.attribute, {out[0], out[1], out[2], in[0], p[0], p[1]}}};
     case Op::kRmsNorm: return {{n.op, Pass::kForward, n.attribute, {out[0], out[1], in[0], p[0]}}};
     case Op::kEmbedding: return {{n.op, Pass::kForward, 0, {out[0], in[0], p[0], p[1]}}};
-    case Op::kAttention: return {{n.op, Pass::kForward, n.attribute, {out[0], out[1], in[0], graph.scalars}}};
+    case Op::kAttention: return {{n.op, Pass::kForward, n.attribute, {out[0], out[1], in[0], document_start(n), graph.scalars}}};
     case Op::kRope: return {{n.op, Pass::kForward, n.attribute, {out[0], in[0], kNoValue, p[0]}}};
     case Op::kDropout: return {{n.op, Pass::kForward, n.attribute, {out[0], in[0], graph.scalars}}};
     case Op::kLossHead: return {};  // one loop does forward and backward
@@ -82,7 +85,7 @@ std::vector<Call> forward_calls(const Graph& graph, const Node& n) {
 std::optional<Call> repeated(const Call& call) {
   Call again = call;
   again.once = 0;
-  const KernelInfo& kernel = kOps[kernel_index(call.op, call.pass)];
+  const KernelInfo& kernel = kernel_info(call.op, call.pass);
   bool writes = false;
   for (size_t a = 0; a < call.arguments.size(); ++a) {
     if (kernel.arguments[a].role != Role::kOutput && kernel.arguments[a].role != Role::kUpdated) continue;
@@ -246,7 +249,8 @@ void BackwardBuilder::differentiate(const Node& n, ValueId dy) {
     case Op::kMaxPool: return write(x, {n.op, Pass::kBackward, n.attribute, {kNoValue, n.outputs[1], dy}}, 0, true);
     case Op::kGlobalPool: return write(x, {n.op, Pass::kBackward, 0, {kNoValue, dy}}, 0, true);
     case Op::kAttention:
-      return write(x, {n.op, Pass::kBackward, n.attribute, {kNoValue, x, n.outputs[0], n.outputs[1], dy, graph_.scalars}}, 0, false);
+      return write(x, {n.op, Pass::kBackward, n.attribute, {kNoValue, x, n.outputs[0], n.outputs[1], dy, document_start(n), graph_.scalars}}, 0,
+                   false);
     case Op::kRope: return write(x, {n.op, Pass::kBackward, n.attribute, {kNoValue, dy, kNoValue, n.parameters[0]}}, 0, false);
     case Op::kDropout: return write(x, {n.op, Pass::kBackward, n.attribute, {kNoValue, dy, graph_.scalars}}, 0, false);
     case Op::kRmsNorm: {

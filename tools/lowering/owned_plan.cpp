@@ -60,7 +60,7 @@ const Tensor* tensor_of(const OwnedPlan& plan, const OwnedProgram& program, Ref 
 
 KernelCall kernel_call(const OwnedPlan& plan, const OwnedProgram& program, const Row& row) {
   KernelCall call{row.op, row.pass, row.attribute, row.accumulate, {}};
-  const KernelInfo& kernel = kOps[kernel_index(row.op, row.pass)];
+  const KernelInfo& kernel = kernel_info(row.op, row.pass);
   for (uint32_t a = 0; a < kernel.arity() && kernel.arguments[a].role != Role::kScratch; ++a) {
     call.tensors.push_back(tensor_of(plan, program, program.arguments[row.first_argument + a]));
   }

@@ -79,7 +79,7 @@ void ProgramBuilder::read_back(ValueId v, uint64_t to, uint32_t link) {
 
 // `call` is the arranged one, or what repeats it.
 void ProgramBuilder::emit_call(const ArrangedCalls& arranged, size_t c, const Call& call, uint32_t link) {
-  const KernelInfo& kernel = kOps[kernel_index(call.op, call.pass)];
+  const KernelInfo& kernel = kernel_info(call.op, call.pass);
   Row row = {};
   row.op = call.op;
   row.pass = call.pass;
@@ -182,7 +182,7 @@ void ProgramBuilder::drop_idle_rows() {
   std::vector<Row> rows;
   for (size_t r = program_.rows.size(); r-- > 0;) {
     const Row& row = program_.rows[r];
-    const KernelInfo& kernel = kOps[kernel_index(row.op, row.pass)];
+    const KernelInfo& kernel = kernel_info(row.op, row.pass);
     const Ref* refs = &program_.arguments[row.first_argument];
     bool works = false;
     for (uint32_t a = 0; a < kernel.arity(); ++a) {
@@ -207,7 +207,7 @@ void ProgramBuilder::find_lifetimes() {
   for (Slot& slot : program_.slots) slot.end_row = 0;
   for (uint32_t r = 0; r < program_.rows.size(); ++r) {
     Row& row = program_.rows[r];
-    const uint32_t arity = kOps[kernel_index(row.op, row.pass)].arity();
+    const uint32_t arity = kernel_info(row.op, row.pass).arity();
     const auto first = program_.arguments.begin() + row.first_argument;
     row.first_argument = static_cast<uint32_t>(arguments.size());
     arguments.insert(arguments.end(), first, first + arity);

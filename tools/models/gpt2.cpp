@@ -51,7 +51,8 @@ class Gpt2Builder {
     const ValueId normal = g_.layer_norm(x, name + ".ln_1", epsilon_);
     const ValueId qkv = g_.linear(normal, name + ".attn.c_attn", 3 * width, true, true, std_);
     const ValueId mixed =
-        g_.attention(qkv, name + ".attn.core", static_cast<uint32_t>(model_.n_head), static_cast<float>(model_.attn_pdrop));
+        g_.attention(qkv, name + ".attn.core", static_cast<uint32_t>(model_.n_head), static_cast<uint32_t>(model_.n_head),
+                     static_cast<float>(model_.attn_pdrop));
     const ValueId out = g_.linear(mixed, name + ".attn.c_proj", width, true, true, projection_std_);
     return dropped(out, name + ".attn.resid_dropout", model_.resid_pdrop);
   }

@@ -27,7 +27,10 @@ std::string work_text(const WindowAttribute& w) {
 }
 std::string work_text(const NormAttribute& n) { return " count=" + std::to_string(n.count); }
 std::string work_text(const GeluAttribute& g) { return " tanh=" + std::to_string(g.tanh_form); }
-std::string work_text(const AttentionAttribute& a) { return " heads=" + std::to_string(a.heads) + " dropout=" + number_text(a.dropout); }
+std::string work_text(const AttentionAttribute& a) {
+  const std::string shared = a.kv_heads == a.heads ? "" : " kv_heads=" + std::to_string(a.kv_heads);
+  return " heads=" + std::to_string(a.heads) + shared + " dropout=" + number_text(a.dropout);
+}
 std::string work_text(const DropoutAttribute& d) { return " dropout=" + number_text(d.probability); }
 std::string work_text(const GroupAttribute& g) { return " tensors=" + std::to_string(g.tensors) + " elements=" + std::to_string(g.elements); }
 std::string work_text(const UpdateAttribute& u) { return work_text(u.group); }
@@ -56,17 +59,17 @@ std::string tensor_text(const Tensor* tensor) {
   return text + "]";
 }
 
-// The argument that holds all gradients' norms: how many there are says nothing about the time of one.
-size_t norms_argument(const KernelCall& call) {
-  if (call.op != Op::kGradNorm) return call.tensors.size();
-  return call.pass == Pass::kReduce ? 0 : 1;
+// A key does not name all gradients' norms, whose number says nothing about the time of one, nor that an attention knows no documents.
+bool is_named(const KernelCall& call, size_t argument) {
+  if (call.op == Op::kGradNorm) return argument != (call.pass == Pass::kReduce ? 0 : 1);
+  return call.op != Op::kAttention || call.tensors[argument] != nullptr;
 }
 
 std::string kernel_key(const KernelCall& call, const AttributeTables& tables) {
-  const KernelInfo& kernel = kOps[kernel_index(call.op, call.pass)];
+  const KernelInfo& kernel = kernel_info(call.op, call.pass);
   std::string key = kernel.name + attribute_text(tables, kernel.attribute, call.attribute);
   for (size_t i = 0; i < call.tensors.size(); ++i) {
-    if (i != norms_argument(call)) key += tensor_text(call.tensors[i]);
+    if (is_named(call, i)) key += tensor_text(call.tensors[i]);
   }
   if (call.accumulate != 0) key += " adds=" + std::to_string(call.accumulate);
   return key;

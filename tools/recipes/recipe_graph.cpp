@@ -31,7 +31,7 @@ std::vector<bool> read_as_weights(Graph graph) {
   const std::vector<Call> backward = BackwardBuilder(graph).build(0, graph.nodes.size(), graph.input, kNoValue, kNoValue).calls;
   calls.insert(calls.end(), backward.begin(), backward.end());
   for (const Call& call : calls) {
-    const KernelInfo& kernel = kOps[kernel_index(call.op, call.pass)];
+    const KernelInfo& kernel = kernel_info(call.op, call.pass);
     for (size_t a = 0; a < call.arguments.size(); ++a) {
       if (call.arguments[a] < as_weights.size() && kernel.arguments[a].storage != Storage::kWeight) as_weights[call.arguments[a]] = false;
     }

@@ -96,7 +96,7 @@ class HeaderWriter {
     uint32_t id = 0;
     table("Row", "kRows" + n, program.rows, [&](const Row& r) {
       const std::string link = r.link < plan_.link_names.size() ? plan_.link_names[r.link] : "";
-      return format("/* %4u %-22s %-24s */ {Op{%d}, Pass{%d}, %d, %d, %u, %u, %u}", id++, kOps[kernel_index(r.op, r.pass)].name, link.c_str(),
+      return format("/* %4u %-22s %-24s */ {Op{%d}, Pass{%d}, %d, %d, %u, %u, %u}", id++, kernel_info(r.op, r.pass).name, link.c_str(),
                     static_cast<int>(r.op), static_cast<int>(r.pass), r.queue, r.accumulate, r.attribute, r.link, r.first_argument);
     });
     table("Ref", "kArguments" + n, program.arguments, [](Ref ref) { return format("0x%xu", ref); });
