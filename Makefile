@@ -127,10 +127,11 @@ $(BUILD)/$(NAME)/train: tools/train.cpp $(BUILD)/$(NAME)/plan.h $(BUILD)/libtool
 -include $(BUILD)/$(NAME)/train.d
 endif
 
-# The data that the project's own recipes name.
+# Data that come as packages, where the recipe names them.
 $(BUILD)/data/kjv.txt: | $(BUILD)/packages/text
 	@mkdir -p $(@D); PATH=$$PATH:/usr/games bible -f gen1:1-rev22:21 >$@.tmp && mv $@.tmp $@
-recipe_data = $(if $(findstring gpt-text,$(RECIPE)),$(BUILD)/data/kjv.txt,$(if $(findstring tools/recipes,$(RECIPE)),$(BUILD)/packages/data))
+recipe_names = $(shell grep -ls '$(1)' $(RECIPE))
+recipe_data = $(if $(call recipe_names,/kjv.txt"),$(BUILD)/data/kjv.txt) $(if $(call recipe_names,/usr/share/datasets/fashion-mnist),$(BUILD)/packages/data)
 
 run: $(BUILD)/reprise $(recipe_data)  ## plan, compile and train RECIPE (default: ResNet-20 on Fashion-MNIST); ARGS go to the program
 	@name=$$($(BUILD)/reprise name $(RECIPE)) || exit $$?; \

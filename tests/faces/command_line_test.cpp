@@ -1,4 +1,4 @@
-// build/reprise as other people's scripts use it (DESIGN 9): every subcommand, its JSON, its exit status, its refusals.
+// build/reprise as other people's scripts use it (tools/FORMATS.md): every subcommand, its JSON, its exit status, its refusals.
 // Results are on stdout alone, all else on stderr, and a refusal is exactly one line.
 // It must not link what it judges: it runs the program.
 #include <gtest/gtest.h>

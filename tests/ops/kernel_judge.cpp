@@ -68,7 +68,7 @@ std::string scalars_difference(const CaseExpected& expected, const StepScalars& 
   return out;
 }
 
-// Where the kernel set multiplies in bf16 (DESIGN 11), some weights are rounded first. The reference gets them so, and its tolerance
+// Where the kernel set multiplies in bf16 (DESIGN 8.6), some weights are rounded first. The reference gets them so, and its tolerance
 // stays.
 CaseData as_multiplied(const Backend& backend, const KernelCase& c, CaseData data) {
   const auto rounded_weights = family_of(c.op).rounded_weights;

@@ -1,4 +1,4 @@
-# Loads the data a recipe names and hands out micro-batches in the order of DESIGN 9 for "shuffle": false.
+# Loads the data a recipe names and hands out micro-batches in the order of tools/FORMATS.md for "shuffle": false.
 # It is here so that torch sees exactly the samples, and the pixels, that Reprise sees.
 # It must not know models, optimizers or PyTorch: arrays are numpy.
 import gzip

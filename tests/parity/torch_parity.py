@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # Trains a recipe's net in plain PyTorch, f32 and f64, and checks Reprise's log of the same recipe against it.
 # It is here so that anyone can ask, for a recipe of their own: does Reprise train what PyTorch trains?
-# It must not know Reprise's code: only recipes, weights, data and logs, as DESIGN 9 defines them.
+# It must not know Reprise's code: only recipes, weights, data and logs, as tools/FORMATS.md defines them.
 """Usage:
   torch_parity.py RECIPE --out DIR            makes DIR/W.safetensors and DIR/golden.json
   build/NAME/train --init DIR/W.safetensors --steps 6 --log LOG.jsonl

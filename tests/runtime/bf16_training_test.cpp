@@ -94,7 +94,7 @@ TEST_P(Bf16Training, LossIsNearThatOfF32) {
   EXPECT_LT(b.losses.back(), b.losses.front());
 }
 
-// Weights that a product rounds (DESIGN 11) are off by at most 2^-9 of themselves: less than what storing activations costs above.
+// Weights that a product rounds (DESIGN 8.6) are off by at most 2^-9 of themselves: less than what storing activations costs above.
 TEST_P(Bf16Training, WithoutProductsOfBf16ItLearnsAlike) {
   const Recipe narrow = short_steps(Recipe::Dtype::kBf16);
   constexpr int kSteps = 8;

@@ -27,7 +27,7 @@ class Dataset {
   // Gives micro-batch `micro` of step `step`, both from 0, and returns how many of its samples are real.
   //   images: input [batch, H, W, C], stored as the recipe's "dtype" says, labels i32 [batch]
   //   tokens: input i32 [batch, sequence], labels i32 [batch, sequence] (the next token)
-  // Training: sample order and augmentation of DESIGN 9; always `batch` real samples.
+  // Training: sample order and augmentation of tools/FORMATS.md; always `batch` real samples.
   // Evaluation: samples step*batch .. in file order, never augmented (micro is 0); past the end the input is 0 and the
   // label kIgnoredLabel.
   // Each sample is made in a buffer of its own size. No heap allocation on the calling thread. Throws UserError (an image that cannot be decoded).

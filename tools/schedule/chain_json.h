@@ -1,4 +1,4 @@
-// The chain as JSON, the format of DESIGN 9 that `reprise chain` writes and `reprise schedule` reads.
+// The chain as JSON, the format of tools/FORMATS.md that `reprise chain` writes and `reprise schedule` reads.
 // Other people's chains come in here, so every field is checked and every refusal names file and field.
 // It must not know any strategy.
 #pragma once
@@ -16,7 +16,7 @@ namespace reprise {
 Chain chain_from_json(const nlohmann::json& value, const std::string& file);
 Chain read_chain(const std::string& path);
 
-// Keys in the order of DESIGN 9; a tape's forward scratch only where it differs from the link's.
+// Keys in the order of tools/FORMATS.md; a tape's forward scratch only where it differs from the link's.
 nlohmann::ordered_json chain_to_json(const Chain& chain);
 void write_chain(const std::string& path, const Chain& chain);
 

@@ -7,7 +7,7 @@
 //   D(i,j,m): the same for links i..j while the tape of link j is held, which m includes, and boundary j is not: it is made again.
 //     D(j,j,m) = B(j); D(i,j,m) = min( min over i<k<=j of [ F(i..k-1) + D(k,j,m-a(k)) + C(i,k-1,m) ], F(i) + B(i) + D(i+1,j,m-tape(i)) )
 //     C(i,l,m) also takes, over i<j<l: F(i..j) + C(j+1,l,m-tape(j)) + D(i,j,m). So only tapes[0] is held, and over no residue.
-// DESIGN 4, 5 and 11; Beaumont et al., arXiv 1911.13214.
+// DESIGN 4 and 5; Beaumont et al., arXiv 1911.13214.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The training program around a compiled plan: command line, data, log, snapshots, progress (DESIGN 9).
+// The training program around a compiled plan: command line, data, log, snapshots, progress (tools/FORMATS.md).
 // Here so that train.cpp holds nothing but the plan.
 // It must not plan.
 #pragma once

@@ -9,7 +9,7 @@
 
 namespace reprise {
 
-// Canonical: sorted keys, no times (DESIGN 9).
+// Canonical: sorted keys, no times (tools/FORMATS.md).
 nlohmann::json manifest_of(const SolvedModel& model, const PlannedModel& planned);
 
 // A few lines: budget, planned peak, what storing everything would need, extra forward work.
