@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <limits>
 #include <random>
 #include <set>
 
@@ -590,6 +591,53 @@ TEST(Check, ShapeContracts) {
     broken.change(plan);
     EXPECT_EQ(judge(plan).fault, broken.fault) << broken.what << ": " << shown(judge(plan));
   }
+}
+
+// rms_norm n <- x; rope y <- n, with documents and a table; swiglu z <- y. Slots x, n, rstd, y, z are 0 to 4.
+OwnedPlan llama_rows_plan() {
+  PlanBuilder b;
+  const Ref gamma = b.state(StateKind::kParameter, "gamma", {24}), table = b.state(StateKind::kBuffer, "frequencies", {2}),
+            starts = b.state(StateKind::kBuffer, "document_start", {2, 5}, DType::kI32);
+  b.plan.attributes.of<NormAttribute>() = {{1e-5f, 0, 0}};
+  b.plan.attributes.of<RopeAttribute>() = {{2, 1, 4, 0, 10000}};
+  b.begin(ProgramId::kMicroFirst);
+  const Ref x = b.input({2, 5, 24}), n = b.slot({2, 5, 24}), rstd = b.slot({2, 5}), y = b.slot({2, 5, 24}), z = b.slot({2, 5, 12});
+  b.row(Op::kRmsNorm, Pass::kForward, {n, rstd, x, gamma});
+  b.row(Op::kRope, Pass::kForward, {y, n, starts, table});
+  b.row(Op::kSwiglu, Pass::kForward, {z, y});
+  b.end();
+  return b.finish();
+}
+
+TEST(Check, ShapeContractsOfALlama) {
+  EXPECT_SAFE(llama_rows_plan());
+  const auto refused = [](Fault fault, const char* what, auto change) {
+    OwnedPlan plan = llama_rows_plan();
+    change(plan);
+    EXPECT_EQ(judge(plan).fault, fault) << what << ": " << shown(judge(plan));
+  };
+  const auto rope = [&](Fault fault, const char* what, RopeAttribute attribute) {
+    refused(fault, what, [&](OwnedPlan& p) { p.attributes.of<RopeAttribute>()[0] = attribute; });
+  };
+  constexpr float kNaN = std::numeric_limits<float>::quiet_NaN(), kInfinity = std::numeric_limits<float>::infinity();
+  rope(Fault::kNone, "other sensible attributes", {4, 1, 4, 1, 500000});
+  rope(Fault::kAttribute, "no heads", {0, 1, 4, 0, 10000});
+  rope(Fault::kAttribute, "no shared heads", {2, 0, 4, 0, 10000});
+  rope(Fault::kAttribute, "shared heads that do not divide the heads", {3, 2, 4, 0, 10000});
+  rope(Fault::kAttribute, "no rotary channels", {2, 1, 0, 0, 10000});
+  rope(Fault::kAttribute, "an odd number of rotary channels", {2, 1, 5, 0, 10000});
+  rope(Fault::kAttribute, "more rotary channels than a kernel has room for", {2, 1, RopeAttribute::kMostRotary + 2, 0, 10000});
+  rope(Fault::kAttribute, "a third way of pairing", {2, 1, 4, 2, 10000});
+  for (const float theta : {0.0f, -10000.0f, 0.5f, kNaN, kInfinity}) rope(Fault::kAttribute, "theta below 1 or no number", {2, 1, 4, 0, theta});
+  rope(Fault::kShape, "more rotary channels than a head has", {2, 1, 8, 0, 10000});
+  rope(Fault::kShape, "heads that do not divide the columns", {5, 1, 4, 0, 10000});
+  refused(Fault::kShape, "a table of another length", [](OwnedPlan& p) { p.state[2].tensor.shape[0] = 3; });
+  refused(Fault::kShape, "document starts transposed", [](OwnedPlan& p) { std::swap(p.state[3].tensor.shape[0], p.state[3].tensor.shape[1]); });
+  refused(Fault::kDType, "document starts that are no integers", [](OwnedPlan& p) { p.state[3].tensor.dtype = DType::kF32; });
+  refused(Fault::kShape, "an rstd for each sample", [](OwnedPlan& p) { p.programs[0].slots[2].tensor.shape[1] = 1; });
+  refused(Fault::kShape, "a gamma of another width", [](OwnedPlan& p) { p.state[1].tensor.shape[0] = 12; });
+  refused(Fault::kAttribute, "an epsilon of zero", [](OwnedPlan& p) { p.attributes.of<NormAttribute>()[0].epsilon = 0; });
+  refused(Fault::kShape, "SwiGLU of too few columns", [](OwnedPlan& p) { p.programs[0].slots[4].tensor.shape[2] = 11; });
 }
 
 // ---- anything at all: whatever the numbers, check must come back, and touch nothing outside its arrays (run under

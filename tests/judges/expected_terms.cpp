@@ -5,8 +5,6 @@
 
 #include <stdexcept>
 
-#include "tools/recipes/recipe_graph.h"
-
 namespace reprise::testing {
 
 Term state_leaf(TermTable& terms, const std::string& name, const Form& form) {
@@ -24,7 +22,7 @@ namespace {
 
 class Derivation {
  public:
-  Derivation(const Recipe& recipe, TermTable& terms) : recipe_(recipe), graph_(build_model(recipe)), terms_(terms) {
+  Derivation(const Graph& network, const Recipe& recipe, TermTable& terms) : recipe_(recipe), graph_(network), terms_(terms) {
     find_needs();
     for (ValueId v = 0; v < graph_.values.size(); ++v) {
       const Value& value = graph_.values[v];
@@ -59,7 +57,8 @@ class Derivation {
     const auto lasting = lasting_.find(v);
     return lasting != lasting_.end() ? lasting->second : value_.at(v);
   }
-  Term document_start(const Node& attention) const { return attention.inputs.size() > 1 ? value(attention.inputs[1]) : kNoTerm; }
+  // Of an attention or a rope.
+  Term document_start(const Node& n) const { return n.inputs.size() > 1 ? value(n.inputs[1]) : kNoTerm; }
   bool trains(ValueId parameter) const { return parameter != kNoValue && graph_.values[parameter].trainable; }
 
   // A value needs a gradient if a trained parameter lies at or below it.
@@ -96,8 +95,7 @@ class Derivation {
     if (n.op == Op::kBatchNorm) return batch_norm(n);
     std::vector<Term> inputs;
     for (const ValueId v : n.inputs) inputs.push_back(value(v));
-    if (n.op == Op::kAttention) inputs = {inputs[0], document_start(n)};
-    if (n.op == Op::kRope) inputs.push_back(kNoTerm);  // no document starts
+    if (n.op == Op::kAttention || n.op == Op::kRope) inputs = {inputs[0], document_start(n)};
     for (const ValueId p : n.parameters) inputs.push_back(value(p));
     define(n, application(n, Pass::kForward, inputs));
   }
@@ -191,7 +189,7 @@ class Derivation {
       case Op::kDropout:
         return contribute(x, application(n, Pass::kBackward, {dy}), 0);
       case Op::kRope:
-        return contribute(x, application(n, Pass::kBackward, {dy, kNoTerm, value(n.parameters[0])}), 0);
+        return contribute(x, application(n, Pass::kBackward, {dy, document_start(n), value(n.parameters[0])}), 0);
       case Op::kAttention:
         return contribute(x, application(n, Pass::kBackward, {value(x), value(n.outputs[0]), value(n.outputs[1]), dy,
                                                              document_start(n)}),
@@ -302,7 +300,7 @@ class Derivation {
   }
 
   const Recipe& recipe_;
-  const Graph graph_;
+  const Graph& graph_;
   TermTable& terms_;
   std::vector<bool> needs_;
   Scalars scalars_;
@@ -314,6 +312,6 @@ class Derivation {
 
 }  // namespace
 
-ExpectedStep expected_step(const Recipe& recipe, TermTable& terms) { return Derivation(recipe, terms).run(); }
+ExpectedStep expected_step(const Graph& network, const Recipe& recipe, TermTable& terms) { return Derivation(network, recipe, terms).run(); }
 
 }  // namespace reprise::testing

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tests/judges/terms.h"
+#include "tools/graph/graph.h"
 #include "tools/recipes/recipe.h"
 
 namespace reprise::testing {
@@ -37,6 +38,7 @@ constexpr const char* kEvaluationBatch = "evaluation";
 constexpr const char* kTrainingStep = "step";
 constexpr const char* kEvaluationStep = "evaluation step";
 
-ExpectedStep expected_step(const Recipe& recipe, TermTable& terms);
+// Of the network as a model builds it, with the recipe's optimizer and micro-batches; the recipe's own model is asked for nothing.
+ExpectedStep expected_step(const Graph& network, const Recipe& recipe, TermTable& terms);
 
 }  // namespace reprise::testing

@@ -117,7 +117,7 @@ class Judgement {
 
 }  // namespace
 
-Replay::Replay(const Recipe& recipe) : expected_(expected_step(recipe, terms_)) {}
+Replay::Replay(const Graph& network, const Recipe& recipe) : expected_(expected_step(network, recipe, terms_)) {}
 
 ReplayVerdict Replay::judge(const Plan& plan, ReplayTrace* trace) {
   return Judgement(plan, terms_, expected_, trace).run();

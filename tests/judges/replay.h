@@ -37,8 +37,8 @@ struct ReplayTrace {
 
 class Replay {
  public:
-  // The network, optimizer and micro-batches come from the recipe; nothing else is believed.
-  explicit Replay(const Recipe& recipe);
+  // The network as a model builds it; optimizer and micro-batches come from the recipe. Nothing else is believed.
+  Replay(const Graph& network, const Recipe& recipe);
 
   // Runs one step from any State, then one batch of evaluation. The plan may be as wrong as it likes.
   ReplayVerdict judge(const Plan& plan, ReplayTrace* trace = nullptr);

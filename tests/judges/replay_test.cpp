@@ -1,7 +1,7 @@
 // The two judges, check and replay, on real plans: both accept every plan that the planner makes of small and of random
-// recipes under every strategy, and both reject mutants of them.
+// recipes, and of a Llama, under every strategy, and both reject mutants of them.
 // Here because only plans from recipes have the recomputation, the moves and the sums that a judge can be wrong about.
-// A failure names recipe, strategy, share of memory, seed, program and row.
+// A failure names case, strategy, share of memory, seed, program and row.
 #include "tests/judges/replay.h"
 
 #include <gtest/gtest.h>
@@ -18,14 +18,21 @@
 #include "tests/judges/directed_mutants.h"
 #include "tests/judges/mutants.h"
 #include "tests/judges/semantic_mutants.h"
+#include "tests/runtime/llama_network.h"
 #include "tests/runtime/training_harness.h"
+#include "tools/recipes/recipe_graph.h"
 
 namespace reprise::testing {
 namespace {
 
-struct RecipeCase {
+// A network and all of a recipe but its model.
+struct NetworkCase {
   std::string name;
-  std::string recipe;
+  Recipe recipe;
+  Graph network;
+
+  NetworkCase(const std::string& name, const std::string& recipe) : name(name), recipe(recipe_from(recipe)), network(build_model(this->recipe)) {}
+  NetworkCase(const std::string& name, const Recipe& recipe, Graph network) : name(name), recipe(recipe), network(std::move(network)) {}
 };
 
 std::string imagenet_recipe(const std::string& extra) {
@@ -40,7 +47,20 @@ std::string untied_recipe(const std::string& extra) {
          extra + "}";
 }
 
-std::vector<RecipeCase> cases() {
+NetworkCase llama_case() { return {"llama", llama_recipe("llama"), LlamaNetwork().build()}; }
+NetworkCase frozen_llama_case() {
+  Graph network = LlamaNetwork().build();
+  for (Value& value : network.values) value.trainable = value.trainable && !value.decays;
+  return {"llama, only norms train", llama_recipe("llama-norms"), network};
+}
+NetworkCase released_llama_case() {
+  Recipe recipe = llama_released_recipe("llama-released");
+  recipe.dtype = Recipe::Dtype::kBf16;
+  const LlamaNetwork llama = {.rotary = 4, .neighbours = 1, .frequency = 0.25f, .tied = false};
+  return {"llama untied by Lion, released, bf16", recipe, llama.build(DType::kBf16)};
+}
+
+std::vector<NetworkCase> cases() {
   const std::string thrice = R"(, "accumulate": 3)", release = R"(, "gradient_release": true)";
   const std::string bf16 = R"(, "dtype": "bf16")";
   return {{"basic", resnet_recipe()},
@@ -63,7 +83,10 @@ std::vector<RecipeCase> cases() {
           {"gpt untied thrice", untied_recipe(thrice)},
           {"basic, bf16", resnet_recipe(bf16 + thrice)},
           {"imagenet stem released, bf16", imagenet_recipe(bf16 + release)},
-          {"gpt, bf16", gpt_recipe(bf16)}};
+          {"gpt, bf16", gpt_recipe(bf16)},
+          llama_case(),
+          frozen_llama_case(),
+          released_llama_case()};
 }
 
 // A recipe drawn at random: every key that changes the rows of a plan.
@@ -132,10 +155,10 @@ constexpr Choice kChoices[] = {{"none", -1},     {"every-k", 0},   {"every-k", 0
 
 constexpr DiskLevel kFastDisk = {uint64_t{1} << 30, 0.5, 0.25};  // so fast that schedules use it
 
-// Plans of one recipe, which is solved once.
+// Plans of one network, which is solved once.
 class Plans {
  public:
-  explicit Plans(const Recipe& recipe) : model_(solve_model(recipe)) {}
+  explicit Plans(const NetworkCase& c) : model_(solve_network(c.recipe, c.network)) {}
 
   // Nothing where the strategy needs more than storing everything: plan_model gives none of them more.
   std::optional<PlannedModel> plan(const Choice& choice) {
@@ -169,36 +192,34 @@ std::string text_of(const Verdict& v) {
   return std::string(fault_text(v.fault)) + " (program " + std::to_string(v.program) + " row " + std::to_string(v.row) +
          " slot " + std::to_string(v.slot) + ")";
 }
-std::string text_of(const std::string& recipe, const Choice& choice) {
-  return "recipe \"" + recipe + "\" strategy " + choice.strategy + " share " + std::to_string(choice.share);
+std::string text_of(const std::string& name, const Choice& choice) {
+  return "case \"" + name + "\" strategy " + choice.strategy + " share " + std::to_string(choice.share);
 }
 
-void expect_accepted_by_both(const std::string& name, const std::string& text) {
-  const Recipe recipe = recipe_from(text);
-  Replay replay(recipe);
-  Plans plans(recipe);
+void expect_accepted_by_both(const NetworkCase& c) {
+  Replay replay(c.network, c.recipe);
+  Plans plans(c);
   for (const Choice& choice : kChoices) {
     const std::optional<PlannedModel> planned = plans.plan(choice);
     if (!planned) continue;
-    ASSERT_TRUE(planned->fits) << text_of(name, choice) << "\n" << text;
+    ASSERT_TRUE(planned->fits) << text_of(c.name, choice) << "\n" << canonical_recipe(c.recipe);
     const Plan plan = planned->plan.view();
     const Verdict checked = check_plan(plan);
-    EXPECT_TRUE(checked.ok()) << text_of(name, choice) << "\ncheck: " << text_of(checked) << "\n" << text;
+    EXPECT_TRUE(checked.ok()) << text_of(c.name, choice) << "\ncheck: " << text_of(checked) << "\n" << canonical_recipe(c.recipe);
     const ReplayVerdict replayed = replay.judge(plan);
-    EXPECT_TRUE(replayed.ok) << text_of(name, choice) << "\nreplay: " << replayed.text() << "\n" << text;
+    EXPECT_TRUE(replayed.ok) << text_of(c.name, choice) << "\nreplay: " << replayed.text() << "\n" << canonical_recipe(c.recipe);
   }
 }
 
 TEST(Replay, AcceptsEveryPlan) {
-  for (const RecipeCase& c : cases()) expect_accepted_by_both(c.name, c.recipe);
+  for (const NetworkCase& c : cases()) expect_accepted_by_both(c);
 }
 
 TEST(Replay, AcceptsTapesThatOutliveTheirInputs) {
-  for (const RecipeCase& c : cases()) {
-    const Recipe recipe = recipe_from(c.recipe);
-    const OwnedPlan plan = Plans(recipe).plan_that_holds_tapes();
+  for (const NetworkCase& c : cases()) {
+    const OwnedPlan plan = Plans(c).plan_that_holds_tapes();
     EXPECT_TRUE(check_plan(plan.view()).ok()) << c.name << ": " << text_of(check_plan(plan.view()));
-    const ReplayVerdict replayed = Replay(recipe).judge(plan.view());
+    const ReplayVerdict replayed = Replay(c.network, c.recipe).judge(plan.view());
     EXPECT_TRUE(replayed.ok) << c.name << ": " << replayed.text();
   }
 }
@@ -206,7 +227,7 @@ TEST(Replay, AcceptsTapesThatOutliveTheirInputs) {
 TEST(Replay, AcceptsRandomRecipes) {
   constexpr uint64_t kSeeds = 100;
   for (uint64_t seed = 0; seed < kSeeds; ++seed)
-    expect_accepted_by_both("random, seed " + std::to_string(seed), RecipeDraw(seed).draw());
+    expect_accepted_by_both({"random, seed " + std::to_string(seed), RecipeDraw(seed).draw()});
 }
 
 // A name that no kernel's attribute has would ignore nothing.
@@ -225,15 +246,14 @@ TEST(Replay, IgnoredFieldsExist) {
 }
 
 TEST(Replay, NoRowIsIdle) {
-  for (const RecipeCase& c : cases()) {
-    const Recipe recipe = recipe_from(c.recipe);
-    Plans plans(recipe);
+  for (const NetworkCase& c : cases()) {
+    Plans plans(c);
     for (const Choice& choice : kChoices) {
       const std::optional<PlannedModel> planned = plans.plan(choice);
       if (!planned) continue;
       const OwnedPlan& plan = planned->plan;
       ReplayTrace trace;
-      ASSERT_TRUE(Replay(recipe).judge(plan.view(), &trace).ok);
+      ASSERT_TRUE(Replay(c.network, c.recipe).judge(plan.view(), &trace).ok);
       for (uint32_t p = 0; p < kProgramCount; ++p) {
         const std::vector<uint32_t> idle = idle_rows(plan, static_cast<ProgramId>(p), trace);
         EXPECT_TRUE(idle.empty()) << text_of(c.name, choice) << ": nobody reads what " << idle.size()
@@ -252,9 +272,9 @@ struct Tally {
 std::string kind_of(const std::string& mutant) { return mutant.substr(0, mutant.find(" at program")); }
 
 // Mutants of mutants.h: check must name the fault of the unsafe ones, the replay must reject the semantic ones.
-void judge_mutants(const std::string& name, const Recipe& recipe, const OwnedPlan& good, const ReplayTrace& trace,
+void judge_mutants(const std::string& name, const NetworkCase& c, const OwnedPlan& good, const ReplayTrace& trace,
                    uint64_t seed, Tally& tally) {
-  Replay replay(recipe);
+  Replay replay(c.network, c.recipe);
   for (const PlanMutant& mutant : make_mutants(good, seed)) {
     const std::string where = name + " seed " + std::to_string(seed) + "\nmutant: " + mutant.name;
     const Plan plan = mutant.plan.view();
@@ -280,9 +300,9 @@ void judge_mutants(const std::string& name, const Recipe& recipe, const OwnedPla
   }
 }
 
-void judge_semantic_mutants(const std::string& name, const Recipe& recipe, const OwnedPlan& good,
+void judge_semantic_mutants(const std::string& name, const NetworkCase& c, const OwnedPlan& good,
                             const ReplayTrace& trace, uint64_t seed, Tally& tally) {
-  Replay replay(recipe);
+  Replay replay(c.network, c.recipe);
   for (const SemanticMutant& mutant : make_semantic_mutants(good, trace, seed)) {
     ++tally.own;
     tally.own_kinds.insert(kind_of(mutant.name));
@@ -304,9 +324,8 @@ TEST(Replay, BothJudgesRejectMutants) {
   constexpr Choice kMutated[] = {{"none", -1}, {"sqrt", 0}, {"revolve", 0}, {"optimal", 0}, {"optimal", 0.4}, {"h-revolve", 0}, {"multistage", 0}};
   Tally tally;
   uint64_t seed = 0;
-  for (const RecipeCase& c : cases()) {
-    const Recipe recipe = recipe_from(c.recipe);
-    Plans plans(recipe);
+  for (const NetworkCase& c : cases()) {
+    Plans plans(c);
     for (const Choice& choice : kMutated) {
       ++seed;
       const std::optional<PlannedModel> planned = plans.plan(choice);
@@ -314,14 +333,14 @@ TEST(Replay, BothJudgesRejectMutants) {
       ASSERT_TRUE(planned->fits);
       const OwnedPlan& good = planned->plan;
       ReplayTrace trace;
-      ASSERT_TRUE(Replay(recipe).judge(good.view(), &trace).ok);
+      ASSERT_TRUE(Replay(c.network, c.recipe).judge(good.view(), &trace).ok);
       const std::string name = text_of(c.name, choice);
-      judge_mutants(name, recipe, good, trace, seed, tally);
-      judge_semantic_mutants(name, recipe, good, trace, seed, tally);
+      judge_mutants(name, c, good, trace, seed, tally);
+      judge_semantic_mutants(name, c, good, trace, seed, tally);
       judge_directed_mutants(name, good, tally);
     }
   }
-  EXPECT_EQ(tally.own_kinds.size(), 32u) << "a kind of semantic mutant found no place in any plan";
+  EXPECT_EQ(tally.own_kinds.size(), 39u) << "a kind of semantic mutant found no place in any plan";
   for (const char* kind : {"nobody waits", "used before its wait", "source overwritten in flight", "reads another block", "a kernel reads the disk"}) {
     EXPECT_EQ(tally.semantic_kinds.count(kind), 1u) << kind << ": found no place in any plan";
   }

@@ -264,20 +264,36 @@ class SemanticMutantMaker {
     change("another epsilon of a convolution's statistics", rows(takes_statistics), [](WindowAttribute& a) { a.epsilon *= 2; });
     change("another momentum of the statistics", of({Op::kBatchNorm}, {Pass::kRunning}), [](NormAttribute& a) { a.momentum /= 2; });
     change("another epsilon of a layer-norm", of({Op::kLayerNorm}, {Pass::kForward}), [](NormAttribute& a) { a.epsilon *= 2; });
+    change("another epsilon of an rms-norm", of({Op::kRmsNorm}, {Pass::kForward}), [](NormAttribute& a) { a.epsilon *= 2; });
     change("another weight layout", of({Op::kLinear}, {Pass::kForward, Pass::kBackwardData, Pass::kBackwardWeight}), [](LinearAttribute& a) { a.input_major ^= 1u; });
     change("another gelu", of({Op::kGelu}), [](GeluAttribute& a) { a.tanh_form ^= 1u; });
     change("another number of heads", of({Op::kAttention}), [](AttentionAttribute& a) { ++a.heads; });
     change("another number of shared heads", of({Op::kAttention}), [](AttentionAttribute& a) { ++a.kv_heads; });
     change("another attention dropout", of({Op::kAttention}), [](AttentionAttribute& a) { a.dropout = a.dropout / 2 + 0.25f; });
+    const auto computes_frequencies = [this](SemanticSite& s) {
+      return facts_->row(s.row).op == Op::kRope && facts_->ref(s.row, RopeForward::kFrequencies) == kNoRef;
+    };
+    change("another theta", rows(computes_frequencies), [](RopeAttribute& a) { a.theta *= 2; });
+    change("another number of rotary channels", of({Op::kRope}), [](RopeAttribute& a) { a.rotary += a.rotary > 2 ? -2 : 2; });
+    change("another pairing of rotary channels", of({Op::kRope}), [](RopeAttribute& a) { a.neighbours ^= 1u; });
+    const auto shares_two = [this](SemanticSite& s) {
+      return facts_->row(s.row).op == Op::kRope && good_.attributes.of<RopeAttribute>()[facts_->row(s.row).attribute].kv_heads == 2;
+    };
+    change("turns a head of values", rows(shares_two), [](RopeAttribute& a) { a.heads += 2, --a.kv_heads; });  // as many columns
     const auto draws = [this](SemanticSite& s) {
       return facts_->row(s.row).op == Op::kAttention && good_.attributes.of<AttentionAttribute>()[facts_->row(s.row).attribute].dropout > 0;
     };
     change("another attention mask", rows(draws), [](AttentionAttribute& a) { ++a.stream; });
     change("another dropout mask", of({Op::kDropout}), [](DropoutAttribute& a) { ++a.stream; });
     change("another dropout probability", of({Op::kDropout}), [](DropoutAttribute& a) { a.probability /= 2; });
-    change("another weight decay", of({Op::kSgd, Op::kAdamW}), [](UpdateAttribute& a) { a.weight_decay += 0.125f; });
+    change("another weight decay", of({Op::kSgd, Op::kAdamW, Op::kLion}), [](UpdateAttribute& a) { a.weight_decay += 0.125f; });
     change("another momentum", of({Op::kSgd}), [](UpdateAttribute& a) { a.momentum += 0.125f; });
     change("another beta", of({Op::kAdamW}), [](UpdateAttribute& a) { a.beta2 /= 2; });
+    change("Lion's betas exchanged", of({Op::kLion}), [](UpdateAttribute& a) { std::swap(a.beta1, a.beta2); });
+    const auto lion_decays = [this](SemanticSite& s) {
+      return facts_->row(s.row).op == Op::kLion && good_.attributes.of<UpdateAttribute>()[facts_->row(s.row).attribute].weight_decay > 0;
+    };
+    change("Lion's weight decay lost", rows(lion_decays), [](UpdateAttribute& a) { a.weight_decay = 0; });
     change("another clip", of({Op::kGradNorm}, {Pass::kFinish}), [](ClipAttribute& a) { ++a.max_norm; });
     const auto has_many_norms = [this](SemanticSite& s) {
       const Row& row = facts_->row(s.row);

@@ -124,6 +124,7 @@ std::vector<Term> scalars_read(Op op, Pass pass, const Scalars& scalars) {
     case Op::kGradNorm:
       return {};
     case Op::kSgd:
+    case Op::kLion:
       return {scalars[Scalar::kLearningRate], scalars[Scalar::kClip], scalars[Scalar::kSkip]};
     case Op::kAdamW:
       return {scalars[Scalar::kLearningRate], scalars[Scalar::kClip], scalars[Scalar::kSkip],

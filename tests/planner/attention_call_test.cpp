@@ -1,4 +1,4 @@
-// What an attention node of the graph calls: with heads that share keys and values, with and without starts of documents.
+// What an attention and a rope node of the graph call: with heads that share keys and values, with and without starts of documents.
 // Here because no model has either yet.
 #include <gtest/gtest.h>
 
@@ -31,6 +31,25 @@ struct Net {
   }
 };
 
+// x [B,T,D] -> q, k, v by a linear layer -> rope.
+struct RopeNet {
+  Graph graph;
+  ValueId x, starts = kNoValue, table = kNoValue, qkv, y, dy = kNoValue;
+
+  RopeNet(bool documents, bool has_table) : x(graph.input = graph.add_value("x", ValueKind::kInput, {kB, kT, kD})) {
+    if (documents) starts = graph.add_value("document_start", ValueKind::kInput, {kB, kT}, DType::kI32);
+    if (has_table) table = graph.add_value("frequencies", ValueKind::kBuffer, {kD / 2});
+    qkv = graph.linear(x, "qkv", (kHeads + 2 * kKvHeads) * kD, true, false, 0.02f);
+    y = graph.rope(qkv, "rope", {kHeads, kKvHeads, kD, 0, 10000}, starts, table);
+  }
+  const Node& node() const { return graph.nodes.back(); }
+  Call forward() const { return forward_calls(graph, node()).at(0); }
+  Call backward() {
+    dy = graph.add_value("dy", ValueKind::kGradient, {kB, kT, (kHeads + 2 * kKvHeads) * kD});
+    return BackwardBuilder(graph).build(0, graph.nodes.size(), x, y, dy).calls.at(0);
+  }
+};
+
 // Whether the kernel's own contract accepts the call.
 Fault fault_of(const Graph& graph, const Call& call) {
   const AttributePools pools = graph.attributes.pools();
@@ -55,6 +74,28 @@ TEST(AttentionCall, TakesWhatItsContractAsksFor) {
       EXPECT_EQ(net.graph.attributes.of<AttentionAttribute>()[evaluated.attribute].kv_heads, kv_heads);
     }
   }
+}
+
+TEST(RopeCall, TakesWhatItsContractAsksFor) {
+  for (const bool documents : {false, true}) {
+    for (const bool table : {false, true}) {
+      RopeNet net(documents, table);
+      const Call forward = net.forward(), evaluated = evaluation_calls(net.graph).back(), backward = net.backward();
+      EXPECT_EQ(forward.arguments, (std::vector<ValueId>{net.y, net.qkv, net.starts, net.table}));
+      EXPECT_EQ(evaluated, forward);
+      EXPECT_EQ(backward.arguments, (std::vector<ValueId>{backward.arguments[0], net.dy, net.starts, net.table}));
+      EXPECT_EQ(backward.attribute, forward.attribute);
+      for (const Call& call : {forward, backward}) EXPECT_EQ(fault_of(net.graph, call), Fault::kNone);
+    }
+  }
+}
+
+TEST(RopeCall, IsKeyedByItsDocumentsAndItsTable) {
+  const RopeNet plain(false, false), documents(true, false), table(false, true);
+  const std::string start = "rope.forward heads=6 kv_heads=2 rotary=4 neighbours=0 theta=10000 f32[2,5,40] f32[2,5,40]";
+  EXPECT_EQ(call_key(plain.graph, plain.forward()), start + " - -");
+  EXPECT_EQ(call_key(documents.graph, documents.forward()), start + " i32[2,5] -");
+  EXPECT_EQ(call_key(table.graph, table.forward()), start + " - f32[2]");
 }
 
 // A profile made before attention could share heads or know documents still prices an attention that does neither.

@@ -81,6 +81,7 @@ TEST(Cost, OptimizersTouchTheWholeGroupNotItsFirstTensor) {
   expect_cost(with_scalars(OneCall(Op::kSgd, Pass::kUpdate).update(1000).add({7}).add({7}).add({7})), 0, 4 * 5 * 1000 + scalars);
   expect_cost(with_scalars(OneCall(Op::kSgd, Pass::kUpdate).update(1000).add({7}).absent().add({7})), 0, 4 * 3 * 1000 + scalars);
   expect_cost(with_scalars(OneCall(Op::kAdamW, Pass::kUpdate).update(1000).add({7}).add({7}).add({7}).add({7})), 0, 4 * 7 * 1000 + scalars);
+  expect_cost(with_scalars(OneCall(Op::kLion, Pass::kUpdate).update(1000).add({7}).add({7}).add({7})), 0, 4 * 5 * 1000 + scalars);
   expect_cost(OneCall(Op::kGradNorm, Pass::kReduce).group(1000).add({6}).add({7}), 0, 4 * (1000 + 2 * 6));
 }
 
@@ -157,6 +158,32 @@ TEST(Cost, CausalAttentionCountsThePairsItLooksAt) {
   expect_cost(OneCall(Op::kAttention, Pass::kBackward)
                   .add({B, T, 3 * C}).add({B, T, 3 * C}).add({B, T, C}).add({B, heads, T}).add({B, T, C}).absent().add({static_cast<uint32_t>(scalars)}, DType::kU8),
               5 * product, 4 * (6 * y + 2 * y + lse) + scalars);
+}
+
+TEST(Cost, RopeReadsWhatItTurnsItsPositionsAndItsTable) {
+  const uint32_t B = 2, T = 5, columns = 24, pairs = 3;
+  const double x = B * T * columns;
+  for (const Pass pass : {Pass::kForward, Pass::kBackward}) {
+    const auto turned = [&](DType stored) { return OneCall(Op::kRope, pass).add({B, T, columns}, stored).add({B, T, columns}, stored); };
+    expect_cost(turned(DType::kF32).absent().absent(), 0, 4 * 2 * x);
+    expect_cost(turned(DType::kF32).add({B, T}, DType::kI32).add({pairs}), 0, 4 * (2 * x + B * T + pairs));
+    expect_cost(turned(DType::kBf16).absent().absent(), 0, 2 * 2 * x);
+  }
+}
+
+TEST(Cost, RmsNormMovesItsRowsAndOneVectorOfThem) {
+  const uint32_t M = 10, C = 6;
+  const double x = M * C;
+  expect_cost(OneCall(Op::kRmsNorm, Pass::kForward).add({M, C}).add({M}).add({M, C}).add({C}), 0, 4 * (2 * x + M + C));
+  const auto backward = [&] { return OneCall(Op::kRmsNorm, Pass::kBackward).add({M, C}).add({C}).add({M, C}).add({M}).add({C}).add({M, C}); };
+  expect_cost(backward(), 0, 4 * (3 * x + M + 2 * C));
+  expect_cost(backward().accumulate(3), 0, 4 * (4 * x + M + 3 * C));
+}
+
+TEST(Cost, SwigluReadsTwoColumnsForEachThatItWrites) {
+  const uint32_t M = 10, F = 6;
+  expect_cost(OneCall(Op::kSwiglu, Pass::kForward).add({M, F}).add({M, 2 * F}), 0, 4 * 3 * M * F);
+  expect_cost(OneCall(Op::kSwiglu, Pass::kBackward).add({M, 2 * F}).add({M, 2 * F}).add({M, F}), 0, 4 * 5 * M * F);
 }
 
 TEST(Cost, TheLossHeadComputesItsLogitsInTheBackward) {

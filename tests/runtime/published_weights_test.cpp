@@ -13,6 +13,7 @@
 #include "tests/faces/expect_user_error.h"
 #include "tests/judges/replay.h"
 #include "tests/runtime/training_harness.h"
+#include "tools/recipes/recipe_graph.h"
 #include "tools/training/weights.h"
 
 namespace reprise {
@@ -233,7 +234,7 @@ TEST_P(PublishedWeights, RefuseToLoseBitsOfAnF32File) {
 TEST_P(PublishedWeights, PlansComputeWhatTheNetworkSays) {
   for (const char* dtype : {"f32", "bf16"}) {
     const Recipe of = recipe(narrow(), dtype);
-    const testing::ReplayVerdict verdict = testing::Replay(of).judge(Session(of, "optimal", 0.2).plan());
+    const testing::ReplayVerdict verdict = testing::Replay(build_model(of), of).judge(Session(of, "optimal", 0.2).plan());
     EXPECT_TRUE(verdict.ok) << verdict.text();
   }
 }

@@ -13,6 +13,7 @@
 
 #include "lib/check.h"
 #include "ports/linux/linux_port.h"
+#include "tools/recipes/recipe_graph.h"
 
 namespace reprise {
 
@@ -34,6 +35,10 @@ std::string gpt_recipe(const std::string& extra, double dropout) {
 Recipe recipe_from(const std::string& text) { return parse_recipe(text, "test.json", "/tmp"); }
 
 PlannedRun plan_run(const Recipe& recipe, const std::string& strategy, double budget_share) {
+  return plan_run(recipe, build_model(recipe), strategy, budget_share);
+}
+
+PlannedRun plan_run(const Recipe& recipe, const Graph& network, const std::string& strategy, double budget_share) {
   PlannedRun run;
   Recipe planned = recipe;
   planned.schedule.strategy = strategy;
@@ -42,7 +47,7 @@ PlannedRun plan_run(const Recipe& recipe, const std::string& strategy, double bu
     planned.schedule.write_cost = 0.5;
     planned.schedule.read_cost = 0.25;
   }
-  run.model = solve_model(planned);
+  run.model = solve_network(planned, network);
   const ScheduleRequest request = request_of(run.model);
   if (budget_share >= 0) {
     const uint64_t least = smallest_budget(run.model, request);
@@ -158,7 +163,12 @@ std::vector<float> state_values(const OwnedPlan& plan, const RunResult& result, 
   throw std::runtime_error("no state tensor " + name);
 }
 
-RunResult train_plan(const OwnedPlan& owned, const Recipe& recipe, const RunOptions& options) {
+RunResult train_plan(const OwnedPlan& plan, const Recipe& recipe, const RunOptions& options) {
+  const auto data = open_dataset(recipe, Split::kTraining);
+  return train_plan(plan, source_of(*data), options);
+}
+
+RunResult train_plan(const OwnedPlan& owned, const BatchSource& source, const RunOptions& options) {
   static std::once_flag once;
   std::call_once(once, [] {
     if (!linux_port().set_up_kernels().ok()) throw std::runtime_error("no kernels");
@@ -175,8 +185,6 @@ RunResult train_plan(const OwnedPlan& owned, const Recipe& recipe, const RunOpti
     trainer.observer = {&poison, [](void* p, ProgramId id, uint32_t row) { static_cast<Poison*>(p)->before(id, row); },
                         [](void* p, ProgramId id, uint32_t row) { static_cast<Poison*>(p)->after(id, row); }};
   }
-  const auto data = open_dataset(recipe, Split::kTraining);
-  const BatchSource source = source_of(*data);
   RunResult result;
   for (int s = 0; s < options.steps; ++s) {
     if (options.poison_gradients) {

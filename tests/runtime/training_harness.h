@@ -27,6 +27,8 @@ struct PlannedRun {
 // `budget_share`: from 0, the smallest budget that fits, to 1, what storing everything needs; negative: no budget. Throws where
 // it does not fit.
 PlannedRun plan_run(const Recipe& recipe, const std::string& strategy, double budget_share = -1);
+// The same of a network that is not the recipe's own model.
+PlannedRun plan_run(const Recipe& recipe, const Graph& network, const std::string& strategy, double budget_share = -1);
 
 struct RunOptions {
   int steps = 3;
@@ -46,7 +48,8 @@ struct RunResult {
 // The values of one state tensor in `result`; throws where there is none of that name.
 std::vector<float> state_values(const OwnedPlan& plan, const RunResult& result, const std::string& name);
 
-RunResult train_plan(const OwnedPlan& plan, const Recipe& recipe, const RunOptions& options);
+RunResult train_plan(const OwnedPlan& plan, const Recipe& recipe, const RunOptions& options);  // on the recipe's data
+RunResult train_plan(const OwnedPlan& plan, const BatchSource& source, const RunOptions& options);
 
 // bind() with a workspace for the time of the call.
 Status bind_plan(const Plan& plan, const Backend& backend, const Workers& workers, Arena arena, Trainer& trainer, const Disk& disk = {});

@@ -215,9 +215,10 @@ ValueId Graph::attention(ValueId qkv, const std::string& name, uint32_t heads, u
   return y;
 }
 
-ValueId Graph::rope(ValueId qkv, const std::string& name, const RopeAttribute& rope, ValueId frequencies) {
+ValueId Graph::rope(ValueId qkv, const std::string& name, const RopeAttribute& rope, ValueId document_start, ValueId frequencies) {
   const ValueId y = add_value(name, ValueKind::kActivation, shape_of(tensor(qkv)));
   Node& n = node(Op::kRope, name, {qkv});
+  if (document_start != kNoValue) n.inputs.push_back(document_start);
   n.attribute = attributes.intern(rope);
   n.outputs = {y};
   n.parameters = {frequencies};

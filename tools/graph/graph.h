@@ -41,7 +41,7 @@ struct Node {
   Op op;
   std::string name;            // the layer's name in the model
   uint32_t attribute = 0;      // into the attribute pool of the op's forward kernel
-  std::vector<ValueId> inputs;      // activations (for the embedding the tokens, for attention also the starts of documents where there are any)
+  std::vector<ValueId> inputs;      // activations (for the embedding the tokens; for attention and rope then the starts of documents, if any)
   std::vector<ValueId> outputs;     // first the main one
   std::vector<ValueId> parameters;  // absent optional ones are kNoValue
   std::vector<ValueId> buffers;
@@ -156,8 +156,8 @@ class Graph {
   ValueId embedding(ValueId tokens, const std::string& name, ValueId table, ValueId positions);
   // document_start: [B,T] i32, a value that lives outside the links as the tokens do; kNoValue where a sequence is one document.
   ValueId attention(ValueId qkv, const std::string& name, uint32_t heads, uint32_t kv_heads, float dropout, ValueId document_start = kNoValue);
-  // `frequencies`: a table in place of theta's, computed by the model; kNoValue for none.
-  ValueId rope(ValueId qkv, const std::string& name, const RopeAttribute& rope, ValueId frequencies = kNoValue);
+  // document_start: as attention's. `frequencies`: a table in place of theta's, computed by the model; kNoValue for none.
+  ValueId rope(ValueId qkv, const std::string& name, const RopeAttribute& rope, ValueId document_start = kNoValue, ValueId frequencies = kNoValue);
   ValueId dropout(ValueId x, const std::string& name, float probability);
   void loss_head(ValueId x, const std::string& name, ValueId weight, ValueId bias);
   void cut(ValueId v) { boundaries.push_back(v); }

@@ -15,7 +15,7 @@ std::vector<ValueId> with_norm(std::vector<ValueId> arguments, const Node& norm)
   return arguments;
 }
 
-// Of an attention.
+// Of an attention or a rope.
 ValueId document_start(const Node& n) { return n.inputs.size() > 1 ? n.inputs[1] : kNoValue; }
 
 constexpr uint16_t kMeanAndRstd = 0b11, kRunningStatistics = 0b111;
@@ -75,7 +75,7 @@ std::vector<Call> forward_calls(const Graph& graph, const Node& n) {
     case Op::kRmsNorm: return {{n.op, Pass::kForward, n.attribute, {out[0], out[1], in[0], p[0]}}};
     case Op::kEmbedding: return {{n.op, Pass::kForward, 0, {out[0], in[0], p[0], p[1]}}};
     case Op::kAttention: return {{n.op, Pass::kForward, n.attribute, {out[0], out[1], in[0], document_start(n), graph.scalars}}};
-    case Op::kRope: return {{n.op, Pass::kForward, n.attribute, {out[0], in[0], kNoValue, p[0]}}};
+    case Op::kRope: return {{n.op, Pass::kForward, n.attribute, {out[0], in[0], document_start(n), p[0]}}};
     case Op::kDropout: return {{n.op, Pass::kForward, n.attribute, {out[0], in[0], graph.scalars}}};
     case Op::kLossHead: return {};  // one loop does forward and backward
     default: throw std::logic_error("op without a forward rule: " + n.name);
@@ -251,7 +251,7 @@ void BackwardBuilder::differentiate(const Node& n, ValueId dy) {
     case Op::kAttention:
       return write(x, {n.op, Pass::kBackward, n.attribute, {kNoValue, x, n.outputs[0], n.outputs[1], dy, document_start(n), graph_.scalars}}, 0,
                    false);
-    case Op::kRope: return write(x, {n.op, Pass::kBackward, n.attribute, {kNoValue, dy, kNoValue, n.parameters[0]}}, 0, false);
+    case Op::kRope: return write(x, {n.op, Pass::kBackward, n.attribute, {kNoValue, dy, document_start(n), n.parameters[0]}}, 0, false);
     case Op::kDropout: return write(x, {n.op, Pass::kBackward, n.attribute, {kNoValue, dy, graph_.scalars}}, 0, false);
     case Op::kRmsNorm: {
       Call call = {n.op, Pass::kBackward, 0, {kNoValue, kNoValue, x, n.outputs[1], n.parameters[0], dy}};

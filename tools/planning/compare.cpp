@@ -55,7 +55,7 @@ SolvedModel solved_for(const SolvedModel& model, const std::string& strategy, co
   recipe.schedule = {};
   recipe.schedule.strategy = strategy;
   recipe.schedule.policy = policy;
-  return solve_model(recipe, model.measured);
+  return solve_network(recipe, model.network, model.measured);
 }
 
 json compare_policy(const SolvedModel& model, const std::string& policy, uint64_t memory) {

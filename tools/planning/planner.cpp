@@ -162,7 +162,7 @@ void set_references(SolvedModel& model) {
   if (model.recipe.schedule.strategy == kPolicy) {
     Recipe everything = model.recipe;
     everything.schedule = {};
-    const SolvedModel reference = solve_model(everything, model.measured);
+    const SolvedModel reference = solve_network(everything, model.network, model.measured);
     model.store_all_bytes = reference.store_all_bytes;
     model.forward_backward_cost = reference.forward_backward_cost;
     return;
@@ -198,9 +198,13 @@ ScheduleRequest request_of(const SolvedModel& model) {
 }
 
 SolvedModel solve_model(const Recipe& recipe, const std::optional<MeasuredCosts>& measured) {
+  return solve_network(recipe, build_model(recipe), measured);
+}
+
+SolvedModel solve_network(const Recipe& recipe, const Graph& network, const std::optional<MeasuredCosts>& measured) {
   SolvedModel model;
   model.recipe = recipe;
-  model.graph = build_model(recipe);
+  model.network = model.graph = network;
   fold_norms(model.graph);
   model.bodies = cut_into_links(model.graph);
   model.state = build_training_state(model.graph, model.bodies, optimizer_of(recipe));
@@ -345,7 +349,7 @@ std::string release_advice(const SolvedModel& model, const ScheduleRequest& requ
   Recipe recipe = model.recipe;
   if (recipe.gradient_release || recipe.clip_norm || recipe.accumulate > 1 || recipe.feature_map_budget_bytes) return "";
   recipe.gradient_release = true;
-  const uint64_t bytes = smallest_budget(solve_model(recipe), request);
+  const uint64_t bytes = smallest_budget(solve_network(recipe, model.network), request);
   return bytes == 0 || bytes >= smallest_budget_bytes ? "" : "; with \"gradient_release\": true it would be " + bytes_text(bytes);
 }
 

@@ -28,7 +28,8 @@ constexpr const char* kPolicy = "policy";
 // All that does not depend on schedule and budget.
 struct SolvedModel {
   Recipe recipe;
-  Graph graph;
+  Graph network;  // as it was given
+  Graph graph;    // folded, with gradients and moments
   ChainBodies bodies;
   TrainingState state;
   std::vector<Call> evaluation;
@@ -44,6 +45,8 @@ struct SolvedModel {
 
 // Without measured costs, call_price of cost.h serves. Throws what call_seconds throws for a call that it lacks.
 SolvedModel solve_model(const Recipe& recipe, const std::optional<MeasuredCosts>& measured = std::nullopt);
+// The same of a network that need not be the recipe's own model, which is then asked for nothing.
+SolvedModel solve_network(const Recipe& recipe, const Graph& network, const std::optional<MeasuredCosts>& measured = std::nullopt);
 
 // Rows of a feasible schedule.
 OwnedPlan lower_schedule(const SolvedModel& model, const Schedule& schedule, const ChainLayout& layout);

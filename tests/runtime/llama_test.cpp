@@ -1,0 +1,265 @@
+// A small Llama as a whole: its gradients against a forward in double, and training with the same bits under every schedule.
+// Here because each of its ops is judged alone elsewhere, and a mistake in how they fit together shows only here.
+#include "tests/runtime/llama_network.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <map>
+
+#include "tests/runtime/training_harness.h"
+
+namespace reprise {
+namespace {
+
+// ---- the whole network in double ----
+
+using Numbers = std::vector<double>;
+using Parameters = std::map<std::string, Numbers>;
+
+// One forward, written from the papers; every matrix is [rows, columns], every weight [out, in].
+class Reference {
+ public:
+  Reference(const LlamaNetwork& llama, const Parameters& parameters, const TokenBatch& batch)
+      : llama_(llama), parameters_(parameters), batch_(batch), tokens_(batch.tokens.size()) {}
+
+  double mean_loss() const {
+    const Numbers& table = parameters_.at("model.embed_tokens.weight");
+    Numbers x(tokens_ * llama_.width);
+    for (size_t m = 0; m < tokens_; ++m) {
+      for (size_t c = 0; c < llama_.width; ++c) x[m * llama_.width + c] = table[static_cast<size_t>(batch_.tokens[m]) * llama_.width + c];
+    }
+    for (uint32_t layer = 0; layer < llama_.layers; ++layer) {
+      const std::string name = "model.layers." + std::to_string(layer);
+      add(x, linear(attention(turned(linear(norm(x, name + ".input_layernorm"), name + ".self_attn.qkv_proj"))), name + ".self_attn.o_proj"));
+      add(x, linear(swiglu(linear(norm(x, name + ".post_attention_layernorm"), name + ".mlp.gate_up_proj")), name + ".mlp.down_proj"));
+    }
+    return loss(linear(norm(x, "model.norm"), llama_.tied ? "model.embed_tokens" : "lm_head"));
+  }
+
+ private:
+  static void add(Numbers& x, const Numbers& y) { std::transform(x.begin(), x.end(), y.begin(), x.begin(), std::plus<>()); }
+
+  Numbers linear(const Numbers& x, const std::string& name) const {
+    const Numbers& w = parameters_.at(name + ".weight");
+    const size_t C = x.size() / tokens_, K = w.size() / C;
+    Numbers y(tokens_ * K);
+    for (size_t m = 0; m < tokens_; ++m) {
+      for (size_t k = 0; k < K; ++k) {
+        for (size_t c = 0; c < C; ++c) y[m * K + k] += x[m * C + c] * w[k * C + c];
+      }
+    }
+    return y;
+  }
+
+  Numbers norm(const Numbers& x, const std::string& name) const {
+    const Numbers& gamma = parameters_.at(name + ".weight");
+    const size_t C = gamma.size();
+    Numbers y(x.size());
+    for (size_t m = 0; m < tokens_; ++m) {
+      double squares = 0;
+      for (size_t c = 0; c < C; ++c) squares += x[m * C + c] * x[m * C + c];
+      const double rstd = 1 / std::sqrt(squares / static_cast<double>(C) + static_cast<double>(llama_.epsilon));
+      for (size_t c = 0; c < C; ++c) y[m * C + c] = x[m * C + c] * rstd * gamma[c];
+    }
+    return y;
+  }
+
+  double frequency(size_t i) const {
+    if (llama_.frequency != 0) return static_cast<double>(llama_.frequency);
+    return std::pow(static_cast<double>(llama_.theta), -2.0 * static_cast<double>(i) / llama_.rotary);
+  }
+
+  // As complex numbers: each pair of every query and key head times e^(i position frequency).
+  Numbers turned(Numbers x) const {
+    const size_t D = llama_.head, columns = x.size() / tokens_, pairs = llama_.rotary / 2;
+    for (size_t m = 0; m < tokens_; ++m) {
+      for (size_t h = 0; h < llama_.heads + llama_.kv_heads; ++h) {
+        double* head = x.data() + m * columns + h * D;
+        for (size_t i = 0; i < pairs; ++i) {
+          double& real = head[llama_.neighbours != 0 ? 2 * i : i];
+          double& imaginary = head[llama_.neighbours != 0 ? 2 * i + 1 : i + pairs];
+          const double angle = static_cast<double>(m % llama_.sequence) * frequency(i);
+          const double before = real;
+          real = before * std::cos(angle) - imaginary * std::sin(angle);
+          imaginary = before * std::sin(angle) + imaginary * std::cos(angle);
+        }
+      }
+    }
+    return x;
+  }
+
+  Numbers attention(const Numbers& qkv) const {
+    const size_t D = llama_.head, T = llama_.sequence, columns = qkv.size() / tokens_, C = llama_.heads * D;
+    Numbers y(tokens_ * C), weights(T);
+    for (size_t m = 0; m < tokens_; ++m) {
+      const size_t start = m / T * T;  // of its sequence
+      for (size_t h = 0; h < llama_.heads; ++h) {
+        const size_t shared = h / (llama_.heads / llama_.kv_heads);
+        const size_t q = m * columns + h * D, k = (llama_.heads + shared) * D, v = (llama_.heads + llama_.kv_heads + shared) * D;
+        double sum = 0;
+        for (size_t s = start; s <= m; ++s) {
+          double score = 0;
+          for (size_t d = 0; d < D; ++d) score += qkv[q + d] * qkv[s * columns + k + d];
+          sum += weights[s - start] = std::exp(score / std::sqrt(static_cast<double>(D)));
+        }
+        for (size_t s = start; s <= m; ++s) {
+          for (size_t d = 0; d < D; ++d) y[m * C + h * D + d] += weights[s - start] / sum * qkv[s * columns + v + d];
+        }
+      }
+    }
+    return y;
+  }
+
+  Numbers swiglu(const Numbers& gate_up) const {
+    const size_t F = llama_.hidden;
+    Numbers y(tokens_ * F);
+    for (size_t m = 0; m < tokens_; ++m) {
+      for (size_t f = 0; f < F; ++f) {
+        const double gate = gate_up[2 * m * F + f];
+        y[m * F + f] = gate / (1 + std::exp(-gate)) * gate_up[(2 * m + 1) * F + f];
+      }
+    }
+    return y;
+  }
+
+  double loss(const Numbers& logits) const {
+    const size_t V = llama_.vocabulary;
+    double total = 0;
+    for (size_t m = 0; m < tokens_; ++m) {
+      double sum = 0;
+      for (size_t v = 0; v < V; ++v) sum += std::exp(logits[m * V + v]);
+      total += std::log(sum) - logits[m * V + static_cast<size_t>(batch_.labels[m])];
+    }
+    return total / static_cast<double>(tokens_);
+  }
+
+  const LlamaNetwork& llama_;
+  const Parameters& parameters_;
+  const TokenBatch& batch_;
+  const size_t tokens_;
+};
+
+Parameters parameters_of(const OwnedPlan& plan, const RunResult& result) {
+  Parameters parameters;
+  for (const StateTensor& state : plan.state) {
+    if (state.kind != StateKind::kParameter) continue;
+    const std::vector<float> values = state_values(plan, result, state.name);
+    parameters[state.name] = Numbers(values.begin(), values.end());
+  }
+  return parameters;
+}
+
+std::vector<float> gradient_of(const OwnedPlan& plan, const RunResult& result, const std::string& parameter) {
+  const auto name = std::find(plan.carried_names.begin(), plan.carried_names.end(), "d(" + parameter + ")");
+  EXPECT_NE(name, plan.carried_names.end()) << parameter << " has no gradient";
+  if (name == plan.carried_names.end()) return {};
+  const Tensor& tensor = plan.carried[static_cast<size_t>(name - plan.carried_names.begin())];
+  std::vector<float> values(tensor.elements());
+  std::memcpy(values.data(), result.gradients.data() + tensor.offset, values.size() * sizeof(float));
+  return values;
+}
+
+// Central differences in double are off by less than 1e-7 of the largest gradient here. A gradient in f32 has passed through some sixty
+// kernels, each of which rounds sums of up to 32 terms: 2^-24 * sqrt(60 * 32) is 3e-6.
+void expect_right_gradients(LlamaNetwork llama) {
+  const Recipe recipe = llama_recipe("llama-gradients");
+  const PlannedRun run = plan_run(recipe, llama.build(), "optimal", 0);
+  const OwnedPlan& plan = run.planned.plan;
+  const RunResult before = train_plan(plan, token_source(llama), {.steps = 0}), after = train_plan(plan, token_source(llama), {.steps = 1});
+  Parameters parameters = parameters_of(plan, before);
+  const TokenBatch batches[] = {token_batch(llama, 0, 0), token_batch(llama, 0, 1)};
+  const auto loss = [&] { return (Reference(llama, parameters, batches[0]).mean_loss() + Reference(llama, parameters, batches[1]).mean_loss()) / 2; };
+  EXPECT_NEAR(after.losses[0], loss(), 1e-6 * loss());
+  EXPECT_NEAR(before.evaluation.loss, Reference(llama, parameters, batches[0]).mean_loss(), 1e-6 * loss());
+  for (auto& [name, values] : parameters) {
+    const std::vector<float> gradient = gradient_of(plan, after, name);
+    ASSERT_EQ(gradient.size(), values.size());
+    constexpr double kStep = 1e-4;
+    double largest = 0, worst = 0;
+    for (size_t i = 0; i < values.size(); ++i) {
+      const double value = values[i];
+      values[i] = value + kStep;
+      const double above = loss();
+      values[i] = value - kStep;
+      const double slope = (above - loss()) / (2 * kStep);
+      values[i] = value;
+      largest = std::max(largest, std::abs(slope));
+      worst = std::max(worst, std::abs(slope - static_cast<double>(gradient[i])));
+    }
+    EXPECT_GT(largest, 1e-4) << name << " hardly matters: nothing is compared";
+    EXPECT_LE(worst, 3e-6 * largest) << name;
+  }
+}
+
+constexpr LlamaNetwork kTiny = {.sequence = 6, .vocabulary = 11, .layers = 2, .width = 8, .hidden = 6, .heads = 4, .kv_heads = 2, .head = 4,
+                                .rotary = 4, .theta = 100};
+
+TEST(Llama, GradientsAreThoseOfTheWholeNetwork) { expect_right_gradients(kTiny); }
+
+// With pairs of neighbours among some of a head's channels, at frequencies from a table.
+TEST(Llama, GradientsAreThoseOfAnotherWholeNetwork) {
+  LlamaNetwork llama = kTiny;
+  llama.frequency = 0.5f;
+  llama.tied = false;
+  llama.neighbours = 1;
+  llama.head = 6;  // of which four turn
+  llama.heads = 3;
+  llama.kv_heads = 1;
+  expect_right_gradients(llama);
+}
+
+// ---- training ----
+
+void expect_same(const RunResult& expected, const RunResult& actual, const std::string& what) {
+  EXPECT_EQ(expected.losses, actual.losses) << what;
+  EXPECT_EQ(expected.gradient_norms, actual.gradient_norms) << what;
+  EXPECT_TRUE(expected.state == actual.state) << what << ": weights or moments differ";
+  EXPECT_TRUE(expected.gradients == actual.gradients) << what << ": gradients differ";
+  EXPECT_EQ(expected.evaluation.loss, actual.evaluation.loss) << what;
+  EXPECT_EQ(actual.planned_bytes, actual.measured_bytes) << what;
+}
+
+// Bound plans are proved ones: bind checks them.
+void expect_same_bits(const Recipe& recipe, LlamaNetwork llama, DType stored) {
+  constexpr int kSteps = 12;
+  const Graph network = llama.build(stored);
+  const PlannedRun all = plan_run(recipe, network, "none");
+  const RunResult expected = train_plan(all.planned.plan, token_source(llama), {.steps = kSteps});
+  EXPECT_LT(expected.losses.back(), 0.8 * expected.losses.front()) << recipe.name;
+  const std::pair<const char*, double> schedules[] = {{"every-k", 0},   {"revolve", 0},   {"revolve", 0.5}, {"optimal", 0},
+                                                      {"optimal", 0.2}, {"optimal", 0.6}, {"h-revolve", 0}};
+  for (const auto& [strategy, share] : schedules) {
+    const std::string what = recipe.name + " " + strategy + " share " + std::to_string(share);
+    const PlannedRun run = plan_run(recipe, network, strategy, share);
+    EXPECT_LT(run.planned.plan.arena_bytes, all.planned.plan.arena_bytes) << what;
+    EXPECT_EQ(run.planned.packed_bytes, run.planned.schedule.peak_bytes) << what << ": packed must be the schedule's bound";
+    expect_same(expected, train_plan(run.planned.plan, token_source(llama), {.steps = kSteps, .workers = 2}), what);
+    expect_same(expected, train_plan(run.planned.plan, token_source(llama), {.steps = kSteps, .workers = 3, .poison = true}), what + " poisoned");
+  }
+}
+
+TEST(Llama, TrainsWithTheSameBitsUnderEverySchedule) { expect_same_bits(llama_recipe("llama"), {}, DType::kF32); }
+
+TEST(Llama, TrainsInBf16WithTheSameBitsUnderEverySchedule) {
+  Recipe recipe = llama_recipe("llama-bf16");
+  recipe.dtype = Recipe::Dtype::kBf16;
+  expect_same_bits(recipe, {.neighbours = 1, .frequency = 0.25f, .tied = false}, DType::kBf16);
+}
+
+TEST(Llama, TrainsByLionWithReleasedGradients) {
+  expect_same_bits(llama_released_recipe("llama-released"), {.rotary = 4}, DType::kF32);
+}
+
+// A residue lets a link start again from some of its inner values, without its output.
+TEST(Llama, LinksOfferResidues) {
+  const SolvedModel model = solve_network(llama_recipe("llama"), LlamaNetwork().build());
+  const std::vector<Link>& links = model.chain.links;
+  for (size_t i = 1; i + 1 < links.size(); ++i) EXPECT_GT(links[i].residues.size(), 1u) << links[i].name;  // neither embedding nor head
+}
+
+}  // namespace
+}  // namespace reprise
