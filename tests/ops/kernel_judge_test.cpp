@@ -481,7 +481,7 @@ std::vector<Mutant> mutants() {
   std::vector<Mutant> all;
   for (const WrongKernel& wrong : kMutants) all.push_back({wrong, plain_backend});
   for (const OpFamily* family : op_families()) {
-    for (const WrongKernel& wrong : family->wrong_kernels) all.push_back({wrong, test_backend});
+    for (const WrongKernel& wrong : family->wrong_kernels) all.push_back({wrong, [] { return Backend(test_backend()); }});
   }
   return all;
 }
