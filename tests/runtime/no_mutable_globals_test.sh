@@ -15,7 +15,7 @@ fibres='(DW\.ref.*|(block|grid|thread)(Idx|Dim)|.*reprise5fibre.*|_Z.*E6shared)'
 # writable FILES: "section object" of everything that lies in a section which is not read-only once the program is linked and loaded.
 writable() {
   nm -f sysv "$@" | awk -F'|' 'NF == 7 {
-    gsub(/ /, "", $7)
+    gsub(/ /, "", $1); gsub(/ /, "", $7)
     if ($7 ~ /^(\.t?data|\.t?bss|\*COM\*)/ && $7 !~ /^\.data\.rel\.ro/) print $7, $1
   }'
 }
