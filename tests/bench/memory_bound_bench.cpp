@@ -17,7 +17,6 @@
 #include "lib/cpu/cpu_kernels.h"
 #include "lib/cpu/cpu_machine.h"
 #include "lib/cpu/partition.h"
-#include "lib/cpu/scratch.h"
 #include "tests/ports/test_machine.h"
 
 namespace reprise {
@@ -220,10 +219,10 @@ void add_attention(std::vector<Case>& cases, uint32_t B, uint32_t T, uint32_t C,
   float* lse = u.d.data();
   cases.push_back(
       {"attention.forward" + suffix, 2 * product, true, [=, &u](const KernelContext& c) {
-         expect_ok(cpu_attention_forward<float>(c, {u.b.data(), lse, u.a.data(), &u.scalars, nullptr, 0, B, T, C, attention}));
+         expect_ok(cpu_attention_forward<float>(c, {u.b.data(), lse, u.a.data(), nullptr, &u.scalars, nullptr, 0, B, T, C, attention}));
        }});
   cases.push_back({"attention.backward" + suffix, 5 * product, true, [=, &u](const KernelContext& c) {
-                     expect_ok(cpu_attention_backward<float>(c, {u.c.data(), u.a.data(), u.b.data(), lse, u.a.data(), &u.scalars,
+                     expect_ok(cpu_attention_backward<float>(c, {u.c.data(), u.a.data(), u.b.data(), lse, u.a.data(), nullptr, &u.scalars,
                                                         u.scratch.data(), u.scratch.size(), B, T, C, attention}));
                    }});
 }
