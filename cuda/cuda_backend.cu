@@ -1,6 +1,5 @@
 // The one table of CUDA kernels, and the name of the set that this device runs.
 // Here so that what CUDA can do is read in one place.
-// It must not compute anything.
 #include "cuda/cuda_backend.h"
 
 #include "cuda/cuda_kernels.h"
@@ -9,8 +8,6 @@
 
 namespace reprise {
 namespace {
-
-constexpr uint32_t kNameBytes = 64;
 
 // Its only use is to be asked which of the compiled architectures the device took.
 __global__ void architecture_probe() {}
@@ -24,29 +21,24 @@ uint32_t loaded_architecture() {
   return 0;
 }
 
-// "cuda/COMPILER/sm_NN": both decide how products and sums are fused, so both belong to the bits.
-const char* cuda_kernel_set() {
-  static char name[kNameBytes];
+}  // namespace
+
+void choose_cuda_machine(CudaMachine& machine) {
   uint32_t at = 0;
-  for (const char* p = "cuda/" REPRISE_DEVICE_COMPILER "/sm_"; *p != 0; ++p) name[at++] = *p;
+  for (const char* p = "cuda/" REPRISE_DEVICE_COMPILER "/sm_"; *p != 0; ++p) machine.kernel_set[at++] = *p;
   const uint32_t architecture = loaded_architecture();
   for (uint32_t unit = 100; unit > 0; unit /= 10) {
-    if (architecture >= unit || unit == 1) name[at++] = static_cast<char>('0' + architecture / unit % 10);
+    if (architecture >= unit || unit == 1) machine.kernel_set[at++] = static_cast<char>('0' + architecture / unit % 10);
   }
-  name[at] = 0;
-  return name;
+  machine.kernel_set[at] = 0;
 }
 
 // The kernels that are not named here stay null.
-constexpr Backend cuda_table() {
-  Backend table = {.rules = &kCudaRules, .kernel_set = cuda_kernel_set};
+Backend cuda_backend(const CudaMachine& machine) {
+  Backend table = {.rules = &kCudaRules, .kernel_set = machine.kernel_set, .machine = &machine};
   table.set<LayerNormForward, float, cuda_layer_norm_forward>();
   table.set<LayerNormBackward, float, cuda_layer_norm_backward>();
   return table;
 }
-
-}  // namespace
-
-constexpr Backend kCudaBackend = cuda_table();
 
 }  // namespace reprise

@@ -1,16 +1,21 @@
 // The CUDA backend: the table that dispatch calls.
 // Here so that a product can name CUDA without naming its kernels, or including CUDA's headers.
-// It must not know what runs inside a kernel.
 #pragma once
 
 #include "lib/backend.h"
 
 namespace reprise {
 
-// Holds the layer-norm family; every other kernel is null, and a plan that asks for one must be refused at bind.
-// kernel_set() writes its text anew in one static buffer: call it from one thread, after the device is chosen.
-extern const Backend kCudaBackend;
+// What is known of the device once it is chosen.
+struct CudaMachine {
+  char kernel_set[64] = {};  // "cuda/COMPILER/sm_NN": both decide how products and sums are fused, so both belong to the bits
+};
 
-inline const Backend& cuda_backend() { return kCudaBackend; }
+// Once, after the device is chosen.
+void choose_cuda_machine(CudaMachine& machine);
+
+// Holds the layer-norm family; every other kernel is null, and a plan that asks for one must be refused at bind. The table points into
+// `machine`, which must outlive it.
+Backend cuda_backend(const CudaMachine& machine);
 
 }  // namespace reprise

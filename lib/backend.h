@@ -46,8 +46,8 @@ Status run_kernel(const KernelContext& context, const RowCall& call) {
 
 struct Backend {
   const BackendRules* rules;
-  // The kernel set's id, part of every snapshot: another id may give other bits. Known once the port has set the backend up.
-  const char* (*kernel_set)();
+  const char* kernel_set;  // its id, part of every snapshot: another id may give other bits
+  const void* machine = nullptr;  // what its kernels chose on this machine, in a type of the backend's own
   HostAccess host = {};  // how the host reaches the arena
   Kernel kernels[kKernelCount][kStorages] = {};  // null where the backend lacks one
 

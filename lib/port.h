@@ -7,6 +7,8 @@
 
 namespace reprise {
 
+struct CpuMachine;  // lib/cpu/cpu_machine.h
+
 // Runs task(argument, i) once for every i in [0, tasks), on any worker in any order; returns when all are done.
 // Not reentrant. A port with one core calls them in a loop.
 struct Workers {
@@ -68,8 +70,8 @@ struct Arena {
 // A board, as one table. What is taken from it is given back through it; giving back an empty one does nothing, and clears any other.
 struct Port {
   const char* name;
-  // Once, before the first kernel: chooses the kernels for this processor.
-  Status (*set_up_kernels)();
+  // Once, before cpu_backend(): chooses the fastest kernels for this processor, having told the libraries that have some what they must know.
+  Status (*set_up_kernels)(CpuMachine* machine);
   // kOutOfMemory, with the bytes asked for, where the board has not so much.
   Status (*acquire_arena)(uint64_t bytes, Arena* arena);
   void (*release_arena)(Arena* arena);

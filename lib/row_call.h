@@ -13,6 +13,7 @@ namespace reprise {
 // What every kernel gets beside its arguments.
 struct KernelContext {
   const Workers* workers = nullptr;
+  const void* machine = nullptr;  // the backend's own (cpu_machine.h)
   void* queue = nullptr;  // the backend's stream; null on the CPU
   uint32_t row = 0;       // the number, in its program, of the row that calls
   // state[0]. A kernel that finds a fault in data notes it there and sets skip, whatever its arguments are; it then goes on without

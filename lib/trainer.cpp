@@ -214,6 +214,7 @@ Status bind(const Plan& plan, const Backend& backend, const Resources& resources
   trainer.plan = &plan;
   trainer.backend = &backend;
   trainer.context.workers = resources.workers;
+  trainer.context.machine = backend.machine;
   trainer.arena = resources.arena;
   trainer.context.scalars = reinterpret_cast<StepScalars*>(trainer.state_tensor(0).for_kernels);
   trainer.disk = resources.disk;

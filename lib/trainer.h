@@ -58,6 +58,7 @@ struct Trainer {
 // Carried, fills the rest of the arena with the canary, and draws the weights from the plan's seed: each parameter from its own
 // random stream, by InitKind; buffers get their constants. `plan` and `backend` must outlive the trainer.
 Status bind(const Plan& plan, const Backend& backend, const Resources& resources, Trainer& trainer);
+Status bind(const Plan& plan, Backend&& backend, const Resources& resources, Trainer& trainer) = delete;  // would not outlive it
 
 struct StepReport {
   double loss = 0;  // mean over micro-batches, before the update

@@ -44,10 +44,11 @@ uint32_t usable_processors() {
 }
 
 int print_doctor(const Port& port, bool json) {
-  const Status kernels = port.set_up_kernels();
+  CpuMachine machine;
+  const Status kernels = port.set_up_kernels(&machine);
   const nlohmann::json report = {{"processor", processor_name()},
                                  {"processors", usable_processors()},
-                                 {"kernel_set", kernels.ok() ? cpu_backend().kernel_set() : kernels.message},
+                                 {"kernel_set", kernels.ok() ? machine.kernel_set : kernels.message},
                                  {"memory_bytes", memory_field("MemTotal")},
                                  {"available_bytes", memory_field("MemAvailable")},
                                  {"swap_free_bytes", memory_field("SwapFree")},

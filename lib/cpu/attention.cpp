@@ -6,6 +6,7 @@
 
 #include "lib/cpu/attention_rules.h"
 #include "lib/cpu/cpu_kernels.h"
+#include "lib/cpu/cpu_machine.h"
 #include "lib/cpu/data_fault.h"
 #include "lib/cpu/partition.h"
 #include "lib/cpu/random_mask.h"
@@ -501,6 +502,7 @@ bool starts_are_right(const KernelContext& context, const Args& args) {
 
 template <typename Stored>
 Status cpu_attention_forward(const KernelContext& context, const AttentionForwardArgsOf<Stored>& args) {
+  const VectorLevel level = cpu_machine(context).level;
   const uint32_t heads = args.attention.heads;
   REPRISE_RETURN_IF_ERROR(check_head(args.C, heads));
   if (!starts_are_right(context, args)) {
@@ -512,13 +514,14 @@ Status cpu_attention_forward(const KernelContext& context, const AttentionForwar
   // The last tiles, which see the most keys, go first.
   parallel_for(*context.workers, args.B * heads * tiles, [&](uint32_t task) {
     const uint32_t head = task % (args.B * heads);
-    forward_tile(args, head / heads, head % heads, tiles - 1 - task / (args.B * heads));
+    forward_tile(level, args, head / heads, head % heads, tiles - 1 - task / (args.B * heads));
   });
   return ok_status();
 }
 
 template <typename Stored>
 Status cpu_attention_backward(const KernelContext& context, const AttentionBackwardArgsOf<Stored>& args) {
+  const VectorLevel level = cpu_machine(context).level;
   const uint32_t heads = args.attention.heads, kv_heads = args.attention.kv_heads, groups = args.B * kv_heads;
   REPRISE_RETURN_IF_ERROR(check_head(args.C, heads));
   if (!starts_are_right(context, args)) {
@@ -530,7 +533,7 @@ Status cpu_attention_backward(const KernelContext& context, const AttentionBackw
   float* sums = static_cast<float*>(args.scratch) + attention_delta_bytes(uint64_t{args.B} * heads * args.T) / sizeof(float);
   parallel_for(*context.workers, tasks, [&](uint32_t task) {
     float* own = sums + task * uint64_t{args.T} * (args.C / kv_heads);  // used where dqkv is bf16
-    for (uint32_t group = task; group < groups; group += tasks) backward_group(args, group / kv_heads, group % kv_heads, own);
+    for (uint32_t group = task; group < groups; group += tasks) backward_group(level, args, group / kv_heads, group % kv_heads, own);
   });
   return ok_status();
 }

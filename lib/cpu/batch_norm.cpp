@@ -7,6 +7,7 @@
 #include "lib/cpu/batch_norm_rules.h"
 #include "lib/cpu/conv_source.h"
 #include "lib/cpu/cpu_kernels.h"
+#include "lib/cpu/cpu_machine.h"
 #include "lib/cpu/output_statistics.h"
 #include "lib/cpu/vector_of.h"
 
@@ -262,9 +263,9 @@ ChunkScratch chunk_scratch(void* scratch, uint64_t M, uint64_t C, uint32_t chunk
 }
 
 template <typename Stored>
-void take_chunk(const BatchNormStatisticsArgsOf<Stored>& args, const Partition& chunks, uint32_t k) {
+void take_chunk(VectorLevel level, const BatchNormStatisticsArgsOf<Stored>& args, const Partition& chunks, uint32_t k) {
   const ChunkScratch own = chunk_scratch(args.scratch, args.M, args.C, k);
-  chunk_moments(own.first, own.second, own.shift, args.x + chunks.begin(k) * args.C, args.C, chunks.end(k) - chunks.begin(k));
+  chunk_moments(level, own.first, own.second, own.shift, args.x + chunks.begin(k) * args.C, args.C, chunks.end(k) - chunks.begin(k));
 }
 
 // The chunks' moments become the whole's (Chan et al. 1983, section 2), in the order of the chunks.
@@ -323,14 +324,14 @@ void combine_chunks(const Workers& workers, const BatchNormStatisticsArgsOf<Stor
 template <typename Stored>
 Status cpu_batch_norm_statistics(const KernelContext& context, const BatchNormStatisticsArgsOf<Stored>& args) {
   const Partition chunks = batch_norm_chunks(args.M, args.C);
-  parallel_for(*context.workers, chunks.count(), [&](uint32_t k) { take_chunk(args, chunks, k); });
+  parallel_for(*context.workers, chunks.count(), [&](uint32_t k) { take_chunk(cpu_machine(context).level, args, chunks, k); });
   combine_chunks(*context.workers, args);
   return ok_status();
 }
 
 template <typename Stored>
-OutputStatistics<Stored>::OutputStatistics(const BatchNormStatisticsArgsOf<Stored>& args)
-    : args_(args), missing_(static_cast<uint64_t*>(args.scratch)) {
+OutputStatistics<Stored>::OutputStatistics(const KernelContext& context, const BatchNormStatisticsArgsOf<Stored>& args)
+    : context_(context), args_(args), missing_(static_cast<uint64_t*>(args.scratch)) {
   args_.scratch = static_cast<unsigned char*>(args.scratch) + output_statistics_counts_bytes(args.M, args.C);
   const Partition chunks = batch_norm_chunks(args.M, args.C);
   for (uint32_t k = 0; k < chunks.count(); ++k) missing_[k] = (chunks.end(k) - chunks.begin(k)) * args.C;
@@ -343,13 +344,13 @@ void OutputStatistics<Stored>::written(uint64_t begin, uint64_t end, uint64_t co
   for (uint32_t k = static_cast<uint32_t>(begin / chunks.size); k < chunks.count() && chunks.begin(k) < end; ++k) {
     const uint64_t elements = (smaller(end, chunks.end(k)) - larger(begin, chunks.begin(k))) * columns;
     const uint64_t missing = std::atomic_ref<uint64_t>(missing_[k]).fetch_sub(elements, std::memory_order_acq_rel);
-    if (missing == elements) take_chunk(args_, chunks, k);
+    if (missing == elements) take_chunk(cpu_machine(context_).level, args_, chunks, k);
   }
 }
 
 template <typename Stored>
-void OutputStatistics<Stored>::finish(const Workers& workers) const {
-  combine_chunks(workers, args_);
+void OutputStatistics<Stored>::finish() const {
+  combine_chunks(*context_.workers, args_);
 }
 template class OutputStatistics<float>;
 template class OutputStatistics<Bf16>;
@@ -375,29 +376,32 @@ Status cpu_batch_norm_running(const KernelContext&, const BatchNormRunningArgs& 
 
 template <typename Stored>
 Status cpu_batch_norm_forward(const KernelContext& context, const BatchNormForwardArgsOf<Stored>& args) {
+  const VectorLevel level = cpu_machine(context).level;
   const NormaliseColumns<Stored> columns{args.y, args.x, {args.mean, args.rstd, args.gamma, args.beta}, args.C, args.C, nullptr};
   for_each_piece(*context.workers, piece_rows(args.M, args.C),
-                 [&](uint64_t begin, uint64_t end) { normalise(columns, begin, end); });
+                 [&](uint64_t begin, uint64_t end) { normalise(level, columns, begin, end); });
   return ok_status();
 }
 
 template <typename Stored>
 Status cpu_norm_add_relu_forward(const KernelContext& context, const NormAddReluArgsOf<Stored>& args) {
+  const VectorLevel level = cpu_machine(context).level;
   const NormaliseColumns<Stored> columns{args.y, args.x, {args.mean, args.rstd, args.gamma, args.beta}, args.C, args.C, args.b};
   for_each_piece(*context.workers, piece_rows(args.M, args.C),
-                 [&](uint64_t begin, uint64_t end) { normalise(columns, begin, end); });
+                 [&](uint64_t begin, uint64_t end) { normalise(level, columns, begin, end); });
   return ok_status();
 }
 
 template <typename Stored>
 Status cpu_batch_norm_inference(const KernelContext& context, const BatchNormInferenceArgsOf<Stored>& args) {
+  const VectorLevel level = cpu_machine(context).level;
   for_each_piece(*context.workers, piece_rows(args.M, args.C), [&](uint64_t begin, uint64_t end) {
     float rstd[kTile];
     const Partition tiles{args.C, kTile};
     for (uint32_t tile = 0; tile < tiles.count(); ++tile) {
       const uint64_t channel = tiles.begin(tile), n = tiles.end(tile) - channel;
       for (uint64_t c = 0; c < n; ++c) rstd[c] = 1.0f / std::sqrt(args.running_var[channel + c] + args.epsilon);
-      normalise<Stored>({args.y + channel, args.x + channel,
+      normalise<Stored>(level, {args.y + channel, args.x + channel,
                          {args.running_mean + channel, rstd, args.gamma + channel, args.beta + channel}, args.C, n, nullptr},
                         begin, end);
     }
@@ -407,6 +411,7 @@ Status cpu_batch_norm_inference(const KernelContext& context, const BatchNormInf
 
 template <typename Stored>
 Status cpu_batch_norm_backward(const KernelContext& context, const BatchNormBackwardArgsOf<Stored>& args) {
+  const VectorLevel level = cpu_machine(context).level;
   const double* partials = static_cast<const double*>(args.scratch);
   float* scale = chunk_scratch(args.scratch, args.M, args.C, 0).shift;
   float *mean_dy = scale + args.C, *slope = mean_dy + args.C;
@@ -415,7 +420,7 @@ Status cpu_batch_norm_backward(const KernelContext& context, const BatchNormBack
   parallel_for(*context.workers, chunks.count(), [&](uint32_t k) {
     const ChunkScratch own = chunk_scratch(args.scratch, args.M, args.C, k);
     const uint64_t offset = chunks.begin(k) * args.C;
-    chunk_gradient_sums<Stored>({own.first, own.second, args.x + offset, args.dy + offset, args.mean, args.C, mask},
+    chunk_gradient_sums<Stored>(level, {own.first, own.second, args.x + offset, args.dy + offset, args.mean, args.C, mask},
                                 chunks.end(k) - chunks.begin(k));
   });
   for_each_piece(*context.workers, {args.C, kCombineChannels}, [&](uint64_t begin, uint64_t end) {
@@ -423,7 +428,7 @@ Status cpu_batch_norm_backward(const KernelContext& context, const BatchNormBack
   });
   const GradientColumns<Stored> columns{args.dx, args.dy, args.x, args.mean, scale, mean_dy, slope, args.C, args.beta};
   for_each_piece(*context.workers, piece_rows(args.M, args.C),
-                 [&](uint64_t begin, uint64_t end) { gradient(columns, begin, end); });
+                 [&](uint64_t begin, uint64_t end) { gradient(level, columns, begin, end); });
   return ok_status();
 }
 

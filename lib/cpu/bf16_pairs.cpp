@@ -57,22 +57,22 @@ REPRISE_STORAGE_LEVELS(interleave, interleave_body<kLanes>,
                        (to, width, count, rows, stride, kc))
 
 // The bf16 of a line, `count` of them: rounded into `room`, or as they lie.
-const Bf16* paired_line(Bf16* room, const float* line, uint64_t count) {
-  narrow(room, line, count, nullptr, false);
+const Bf16* paired_line(VectorLevel level, Bf16* room, const float* line, uint64_t count) {
+  narrow(level, room, line, count, nullptr, false);
   return room;
 }
-const Bf16* paired_line(Bf16*, const Bf16* line, uint64_t) { return line; }
+const Bf16* paired_line(VectorLevel, Bf16*, const Bf16* line, uint64_t) { return line; }
 
 // The range's panel of weights whose first element is at `first`.
 template <typename Stored>
 void pack_pairs(float* panel, const PanelRange& range, const Stored* first, int64_t line_stride, int64_t depth_stride) {
   if (depth_stride != 1) {
-    return interleave(reinterpret_cast<uint32_t*>(panel), range.width, range.count, first, depth_stride, range.kc);
+    return interleave(range.level, reinterpret_cast<uint32_t*>(panel), range.width, range.count, first, depth_stride, range.kc);
   }
   alignas(64) Bf16 rounded[kMaxMr * 2 * kWidenedStride];
   const float* lines[kMaxMr];
   for (uint32_t i = 0; i < range.width; ++i) {
-    const Bf16* line = i < range.count ? paired_line(rounded + i * 2 * kWidenedStride, first + i * line_stride, 2 * uint64_t{range.kc}) : nullptr;
+    const Bf16* line = i < range.count ? paired_line(range.level, rounded + i * 2 * kWidenedStride, first + i * line_stride, 2 * uint64_t{range.kc}) : nullptr;
     lines[i] = line != nullptr ? reinterpret_cast<const float*>(line) : kZeroLine;
   }
   pack_lines(panel, range.width, lines, range.kc);
@@ -91,7 +91,7 @@ void PairedRows::operator()(float* panel, const PanelRange& range) const {
   const uint64_t row = 2 * range.k0;
   const Bf16* first = data + row * columns + range.first;
   const uint32_t whole = static_cast<uint32_t>(smaller(range.kc, (rows - row) / 2));
-  interleave(to, range.width, range.count, first, static_cast<int64_t>(columns), whole);
+  interleave(range.level, to, range.width, range.count, first, static_cast<int64_t>(columns), whole);
   if (whole == range.kc) return;
   to += whole * range.width;
   first += 2 * whole * columns;

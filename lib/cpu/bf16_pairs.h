@@ -16,8 +16,8 @@
 
 namespace reprise {
 
-// Null where the processor, this build or highest_vector_level lacks it; its name is part of the vector level's.
-const GemmTile* pair_tile();
+// Null where the level or this build lacks it; its name is part of the vector level's.
+const GemmTile* pair_tile(VectorLevel level);
 
 // Lines and depths of `weights`, rounded where they are f32; depth k is the pair 2k, 2k + 1.
 struct PairedWeights {
@@ -34,31 +34,31 @@ struct PairedRows {
 
 // C[M,N] (+)= A[M,K] W, A row-major.
 template <typename Output>
-void multiply_weights(const Workers& workers, const GemmShape& shape, const float* a, const WeightPacker& w, const Output& output,
+void multiply_weights(const KernelContext& context, const GemmShape& shape, const float* a, const WeightPacker& w, const Output& output,
                       bool accumulate, void* scratch) {
-  gemm(workers, shape, MatrixPacker{a, static_cast<int64_t>(shape.K), 1}, w, output, accumulate, scratch);
+  gemm(context, shape, MatrixPacker{a, static_cast<int64_t>(shape.K), 1}, w, output, accumulate, scratch);
 }
 template <typename Output>
-void multiply_weights(const Workers& workers, const GemmShape& shape, const Bf16* a, const WeightPacker& w, const Output& output,
+void multiply_weights(const KernelContext& context, const GemmShape& shape, const Bf16* a, const WeightPacker& w, const Output& output,
                       bool accumulate, void* scratch) {
   const int64_t K = static_cast<int64_t>(shape.K);
-  const GemmTile* tile = pair_tile();
+  const GemmTile* tile = pair_tile(cpu_machine(context).level);
   if (tile == nullptr || K % 2 != 0) {
-    return gemm(workers, shape, MatrixPackerOf<Bf16>{a, K, 1}, w, output, accumulate, scratch);
+    return gemm(context, shape, MatrixPackerOf<Bf16>{a, K, 1}, w, output, accumulate, scratch);
   }
   const MatrixPacker pairs{reinterpret_cast<const float*>(a), K / 2, 1};
-  gemm(workers, {shape.M, shape.N, shape.K / 2}, pairs, PairedWeights{w}, output, accumulate, scratch, *tile);
+  gemm(context, {shape.M, shape.N, shape.K / 2}, pairs, PairedWeights{w}, output, accumulate, scratch, tile);
 }
 
 // multiply_columns of gemm.h for operands stored as bf16.
-inline void multiply_columns(const Workers& workers, const GemmShape& shape, const Bf16* a, const Bf16* b, float* c, bool accumulate,
+inline void multiply_columns(const KernelContext& context, const GemmShape& shape, const Bf16* a, const Bf16* b, float* c, bool accumulate,
                              void* scratch) {
   const int64_t M = static_cast<int64_t>(shape.M), N = static_cast<int64_t>(shape.N);
-  if (const GemmTile* tile = pair_tile(); tile != nullptr) {
-    return gemm_split(workers, {shape.M, shape.N, divide_up(shape.K, 2)}, PairedRows{a, shape.K, shape.M},
-                      PairedRows{b, shape.K, shape.N}, c, accumulate, scratch, *tile);
+  if (const GemmTile* tile = pair_tile(cpu_machine(context).level); tile != nullptr) {
+    return gemm_split(context, {shape.M, shape.N, divide_up(shape.K, 2)}, PairedRows{a, shape.K, shape.M},
+                      PairedRows{b, shape.K, shape.N}, c, accumulate, scratch, tile);
   }
-  gemm_split(workers, shape, MatrixPackerOf<Bf16>{a, 1, M}, MatrixPackerOf<Bf16>{b, 1, N}, c, accumulate, scratch);
+  gemm_split(context, shape, MatrixPackerOf<Bf16>{a, 1, M}, MatrixPackerOf<Bf16>{b, 1, N}, c, accumulate, scratch);
 }
 
 }  // namespace reprise

@@ -217,7 +217,7 @@ struct NormalisedPlaceLines {
         place.next(patches);
         if (pixel != nullptr) fetch_run(pixel + c + ahead, run);
       }
-      read_pixels(lines + k, kWidenedStride, pixels, range.count, norm, c, run);
+      read_pixels(range.level, lines + k, kWidenedStride, pixels, range.count, norm, c, run);
       k += run;
     }
     return true;
@@ -265,7 +265,7 @@ struct PlaceDepths {
       pixels[k] = there ? row + static_cast<uint64_t>(column) * patches.channels + c : nullptr;
       if (there) fetch_run(pixels[k] + ahead, run);  // about what the next block will have: rows of places may end elsewhere
     });
-    read_pixels(to, range.width, pixels, range.kc, norm, c, run);
+    read_pixels(range.level, to, range.width, pixels, range.kc, norm, c, run);
   }
 
   // Floats [c, c + run) of row t of the taps.
@@ -329,7 +329,7 @@ struct PhaseWeights {
       const uint32_t run = static_cast<uint32_t>(smaller(range.kc - k, K - k_out));
       const uint64_t r = row_tap + stride * (tap / TS), s = column_tap + stride * (tap % TS);
       const float* first = w + static_cast<int64_t>(k_out) * next_output + ((r * S + s) * C + range.first);
-      pack_depths(panel + k * range.width, range.width, range.count, first, next_output, run);
+      pack_depths(range.level, panel + k * range.width, range.width, range.count, first, next_output, run);
       k += run;
       k_out = 0;
       ++tap;
@@ -362,7 +362,7 @@ void clear_dx(const Workers& workers, const ConvBackwardDataArgsOf<Stored>& args
 }
 
 template <typename Stored>
-void run_phase(const Workers& workers, const ConvBackwardDataArgsOf<Stored>& args, const DataPhase& phase) {
+void run_phase(const KernelContext& context, const ConvBackwardDataArgsOf<Stored>& args, const DataPhase& phase) {
   const ConvShape& s = args.shape;
   const Phase &rows = phase.rows, &columns = phase.columns;
   const uint32_t stride = s.window.stride;
@@ -382,10 +382,10 @@ void run_phase(const Workers& workers, const ConvBackwardDataArgsOf<Stored>& arg
   const PhaseWeights weights{args.w.f32(), s.window.kernel_h, s.window.kernel_w, s.C,         s.K,
                              stride, rows.tap,          columns.tap,       columns.taps};
   if (stride == 1) {
-    gemm(workers, shape, place_lines(patches), weights, MatrixOutputOf<Stored>{args.dx, s.C}, args.accumulate_dx, args.scratch);
+    gemm(context, shape, place_lines(patches), weights, MatrixOutputOf<Stored>{args.dx, s.C}, args.accumulate_dx, args.scratch);
   } else {
     const PhaseOutput<Stored> output{args.dx, patches, s.H, s.W, s.C, stride, phase.row0, phase.column0};
-    gemm(workers, shape, place_lines(patches), weights, output, args.accumulate_dx, args.scratch);
+    gemm(context, shape, place_lines(patches), weights, output, args.accumulate_dx, args.scratch);
   }
 }
 
@@ -402,12 +402,12 @@ DirectWeights direct_phase_weights(const float* w, const ConvShape& s, const Dat
 }
 
 template <typename Stored>
-void run_direct_phase(const Workers& workers, const ConvBackwardDataArgsOf<Stored>& args, const DataPhase& phase) {
+void run_direct_phase(const KernelContext& context, const ConvBackwardDataArgsOf<Stored>& args, const DataPhase& phase) {
   const ConvShape& s = args.shape;
   const uint64_t C = s.C, row = s.W * C, stride = s.window.stride;
   const DirectOutputOf<Stored> output{args.dx + phase.row0 * row + phase.column0 * C, s.H * row, stride * row, stride * C,
                             args.accumulate_dx};
-  direct_correlate(workers, direct_phase_shape(s, phase), output, ConvSource<Stored>{args.dy, {}}, direct_phase_weights(args.w.f32(), s, phase),
+  direct_correlate(context, direct_phase_shape(s, phase), output, ConvSource<Stored>{args.dy, {}}, direct_phase_weights(args.w.f32(), s, phase),
                    args.scratch);
 }
 
@@ -426,13 +426,13 @@ constexpr Status kScratchTooSmall = {Code::kBadPlan, "a convolution's scratch mu
 
 // Leaves args with weights that are f32, and with the scratch behind them. False where the scratch is too small.
 template <typename Args>
-bool widen_weights(const Workers& workers, Args& args) {
+bool widen_weights(const KernelContext& context, Args& args) {
   const uint64_t bytes = widened_weights_bytes(args.shape, args.w.type);
   if (bytes == 0) return true;
   if (args.scratch_bytes < bytes) return false;
   float* widened = static_cast<float*>(args.scratch);
-  for_each_piece(workers, {conv_weights(args.shape), kBlockElements},
-                 [&](uint64_t begin, uint64_t end) { widen(widened + begin, args.w.bf16() + begin, end - begin); });
+  for_each_piece(*context.workers, {conv_weights(args.shape), kBlockElements},
+                 [&](uint64_t begin, uint64_t end) { widen(cpu_machine(context).level, widened + begin, args.w.bf16() + begin, end - begin); });
   args.w = widened;
   args.scratch = static_cast<unsigned char*>(args.scratch) + bytes;
   args.scratch_bytes -= bytes;
@@ -449,11 +449,11 @@ Status convolve(const KernelContext& context, const ConvForwardArgsOf<Stored>& a
   const DirectOutputOf<Stored> output{args.y, s.P * row, row, s.K, false, statistics};
   const ConvSource<Stored> x{args.x, args.norm};
   if (algorithm == ConvAlgorithm::kWinograd) {
-    winograd_correlate(*context.workers, direct_shape(s), output, x, direct_weights(args.w.f32(), s), args.scratch);
+    winograd_correlate(context, direct_shape(s), output, x, direct_weights(args.w.f32(), s), args.scratch);
     return ok_status();
   }
   if (algorithm == ConvAlgorithm::kDirect) {
-    direct_correlate(*context.workers, direct_shape(s), output, x, direct_weights(args.w.f32(), s), args.scratch);
+    direct_correlate(context, direct_shape(s), output, x, direct_weights(args.w.f32(), s), args.scratch);
     return ok_status();
   }
   const Patches<Stored> patches = forward_patches(args.x, s);
@@ -461,11 +461,11 @@ Status convolve(const KernelContext& context, const ConvForwardArgsOf<Stored>& a
   const WeightPacker weights{args.w, static_cast<int64_t>(shape.K), 1};
   const PixelOutput<Stored> y{{args.y, s.K}, statistics};
   if (x.normalises()) {
-    gemm(*context.workers, shape, NormalisedPlaceLines<Stored>{patches, x.norm}, weights, y, false, args.scratch);
+    gemm(context, shape, NormalisedPlaceLines<Stored>{patches, x.norm}, weights, y, false, args.scratch);
   } else if (is_pointwise(s)) {
-    multiply_weights(*context.workers, shape, args.x, weights, y, false, args.scratch);
+    multiply_weights(context, shape, args.x, weights, y, false, args.scratch);
   } else {
-    gemm(*context.workers, shape, place_lines(patches), weights, y, false, args.scratch);
+    gemm(context, shape, place_lines(patches), weights, y, false, args.scratch);
   }
   return ok_status();
 }
@@ -475,23 +475,23 @@ Status convolve(const KernelContext& context, const ConvForwardArgsOf<Stored>& a
 template <typename Stored>
 Status cpu_conv_forward(const KernelContext& context, const ConvForwardArgsOf<Stored>& args) {
   ConvForwardArgsOf<Stored> own = args;
-  if (!widen_weights(*context.workers, own)) return kScratchTooSmall;
+  if (!widen_weights(context, own)) return kScratchTooSmall;
   if (args.mean == nullptr) return convolve<Stored>(context, own, nullptr);
   const ConvShape& s = args.shape;
   const uint64_t M = uint64_t{s.N} * s.P * s.Q, bytes = output_statistics_scratch_bytes(M, s.K);
   if (own.scratch_bytes < bytes) return kScratchTooSmall;
   own.scratch_bytes = (own.scratch_bytes - bytes) / kAlignment * kAlignment;
   void* behind = static_cast<unsigned char*>(own.scratch) + own.scratch_bytes;
-  const OutputStatistics<Stored> statistics({args.mean, args.rstd, args.y, behind, bytes, M, s.K, s.window.epsilon});
+  const OutputStatistics<Stored> statistics(context, {args.mean, args.rstd, args.y, behind, bytes, M, s.K, s.window.epsilon});
   const Status status = convolve(context, own, &statistics);
-  if (status.ok()) statistics.finish(*context.workers);
+  if (status.ok()) statistics.finish();
   return status;
 }
 
 template <typename Stored>
 Status cpu_conv_backward_data(const KernelContext& context, const ConvBackwardDataArgsOf<Stored>& given) {
   ConvBackwardDataArgsOf<Stored> args = given;
-  if (!widen_weights(*context.workers, args)) return kScratchTooSmall;
+  if (!widen_weights(context, args)) return kScratchTooSmall;
   const ConvShape& s = args.shape;
   if (args.scratch_bytes < conv_backward_data_scratch_bytes(s, kStoredAs<Stored>)) return kScratchTooSmall;
   const ConvAlgorithm algorithm = conv_data_algorithm(s);
@@ -499,13 +499,13 @@ Status cpu_conv_backward_data(const KernelContext& context, const ConvBackwardDa
     const DataPhase whole(s, 0, 0);
     const uint64_t row = uint64_t{s.W} * s.C;
     const DirectOutputOf<Stored> output{args.dx, s.H * row, row, s.C, args.accumulate_dx};
-    winograd_correlate(*context.workers, direct_phase_shape(s, whole), output, ConvSource<Stored>{args.dy, {}},
+    winograd_correlate(context, direct_phase_shape(s, whole), output, ConvSource<Stored>{args.dy, {}},
                        direct_phase_weights(args.w.f32(), s, whole), args.scratch);
     return ok_status();
   }
   const bool direct = algorithm == ConvAlgorithm::kDirect;
   if (is_pointwise(s) && !direct) {
-    multiply_weights(*context.workers, {uint64_t{s.N} * s.P * s.Q, s.C, s.K}, args.dy, WeightPacker{args.w, 1, s.C},
+    multiply_weights(context, {uint64_t{s.N} * s.P * s.Q, s.C, s.K}, args.dy, WeightPacker{args.w, 1, s.C},
                      MatrixOutputOf<Stored>{args.dx, s.C}, args.accumulate_dx, args.scratch);
     return ok_status();
   }
@@ -515,9 +515,9 @@ Status cpu_conv_backward_data(const KernelContext& context, const ConvBackwardDa
   for_each_phase(s, [&](const DataPhase& phase) {
     if (phase.tapless()) return;
     if (direct) {
-      run_direct_phase(*context.workers, args, phase);
+      run_direct_phase(context, args, phase);
     } else {
-      run_phase(*context.workers, args, phase);
+      run_phase(context, args, phase);
     }
   });
   return ok_status();
@@ -530,20 +530,20 @@ Status cpu_conv_backward_weight(const KernelContext& context, const ConvBackward
   const ConvAlgorithm algorithm = conv_algorithm(s);
   const ConvSource<Stored> x{args.x, args.norm};
   if (algorithm == ConvAlgorithm::kWinograd) {
-    winograd_weight_gradient(*context.workers, direct_shape(s), args.dw, x, args.dy, args.accumulate_dw, args.scratch);
+    winograd_weight_gradient(context, direct_shape(s), args.dw, x, args.dy, args.accumulate_dw, args.scratch);
     return ok_status();
   }
   if (algorithm == ConvAlgorithm::kDirect) {
-    direct_weight_gradient(*context.workers, direct_shape(s), args.dw, x, args.dy, args.accumulate_dw, args.scratch);
+    direct_weight_gradient(context, direct_shape(s), args.dw, x, args.dy, args.accumulate_dw, args.scratch);
     return ok_status();
   }
   const Patches<Stored> patches = forward_patches(args.x, s);
   const GemmShape shape{s.K, patches.depth(), uint64_t{s.N} * s.P * s.Q};
   if (is_pointwise(s) && !x.normalises()) {
-    multiply_columns(*context.workers, shape, args.dy, args.x, args.dw, args.accumulate_dw, args.scratch);
+    multiply_columns(context, shape, args.dy, args.x, args.dw, args.accumulate_dw, args.scratch);
   } else {
     const MatrixPackerOf<Stored> gradients{args.dy, 1, s.K};
-    gemm_split(*context.workers, shape, gradients, PlaceDepths<Stored>{patches, x.norm}, args.dw, args.accumulate_dw, args.scratch);
+    gemm_split(context, shape, gradients, PlaceDepths<Stored>{patches, x.norm}, args.dw, args.accumulate_dw, args.scratch);
   }
   return ok_status();
 }

@@ -18,9 +18,9 @@ namespace {
 constexpr uint32_t kWideGroup = 32;
 
 // Output channels that one register tile covers: two AVX-512 vectors where K allows, else 16 whatever the vector.
-uint32_t output_group(const DirectShape& s) {
+uint32_t output_group(VectorLevel level, const DirectShape& s) {
   const bool wide =
-      vector_level() >= VectorLevel::kAvx512 && s.K % kWideGroup == 0 && s.channel_block() == kChannelBlock;
+      level >= VectorLevel::kAvx512 && s.K % kWideGroup == 0 && s.channel_block() == kChannelBlock;
   return wide ? kWideGroup : kChannelBlock;
 }
 
@@ -62,7 +62,7 @@ void fill_row(float* row, const DirectShape& s, const Stored* pixels) {
 
 // The same of a source that is normalised; channels [c, c + kStep).
 template <uint32_t kStep, typename Stored>
-void fill_normalised_row(float* row, const DirectShape& s, const Stored* pixels, const InputNorm& norm, uint32_t c) {
+void fill_normalised_row(VectorLevel level, float* row, const DirectShape& s, const Stored* pixels, const InputNorm& norm, uint32_t c) {
   constexpr uint32_t kTogether = 64;
   const Stored* together[kTogether];
   const uint32_t plane = s.plane_columns();
@@ -73,7 +73,7 @@ void fill_normalised_row(float* row, const DirectShape& s, const Stored* pixels,
         const uint32_t column = (first + i) * s.stride + residue - s.pad_w;
         together[i] = column < s.W ? pixels + uint64_t{column} * s.C : nullptr;
       }
-      read_pixels(row, kStep, together, count, norm, c, kStep);
+      read_pixels(level, row, kStep, together, count, norm, c, kStep);
       row += uint64_t{count} * kStep;
     }
   }
@@ -81,7 +81,7 @@ void fill_normalised_row(float* row, const DirectShape& s, const Stored* pixels,
 
 // Padded rows [first, first + rows) of image n.
 template <uint32_t kStep, typename Stored>
-void fill_rows(float* buffer, const DirectShape& s, const ConvSource<Stored>& source, uint32_t n, uint32_t first, uint32_t rows) {
+void fill_rows(VectorLevel level, float* buffer, const DirectShape& s, const ConvSource<Stored>& source, uint32_t n, uint32_t first, uint32_t rows) {
   const uint64_t block_floats = s.row_floats() / (s.C / kStep);
   for (uint32_t i = 0; i < rows; ++i) {
     float* row = buffer + i * s.row_floats();
@@ -93,7 +93,7 @@ void fill_rows(float* buffer, const DirectShape& s, const ConvSource<Stored>& so
     const Stored* pixels = source.data + (uint64_t{n} * s.H + h) * s.W * s.C;
     for (uint32_t c = 0; c < s.C; c += kStep, row += block_floats) {
       if (source.normalises()) {
-        fill_normalised_row<kStep>(row, s, pixels + c, source.norm, c);
+        fill_normalised_row<kStep>(level, row, s, pixels + c, source.norm, c);
       } else {
         fill_row<kStep>(row, s, pixels + c);
       }
@@ -103,12 +103,12 @@ void fill_rows(float* buffer, const DirectShape& s, const ConvSource<Stored>& so
 
 // The rows that outputs [first, first + rows) of image n read.
 template <typename Stored>
-void fill_buffer(float* buffer, const DirectShape& s, const ConvSource<Stored>& source, uint32_t n, uint32_t first, uint32_t rows) {
+void fill_buffer(VectorLevel level, float* buffer, const DirectShape& s, const ConvSource<Stored>& source, uint32_t n, uint32_t first, uint32_t rows) {
   const uint32_t top = first * s.stride, height = (rows - 1) * s.stride + s.R;
   switch (s.channel_block()) {
-    case 1: return fill_rows<1>(buffer, s, source, n, top, height);
-    case 3: return fill_rows<3>(buffer, s, source, n, top, height);
-    default: return fill_rows<kChannelBlock>(buffer, s, source, n, top, height);
+    case 1: return fill_rows<1>(level, buffer, s, source, n, top, height);
+    case 3: return fill_rows<3>(level, buffer, s, source, n, top, height);
+    default: return fill_rows<kChannelBlock>(level, buffer, s, source, n, top, height);
   }
 }
 
@@ -244,11 +244,11 @@ REPRISE_INLINE void correlate_rows_body(const RowsTask<Stored>& t) {
 REPRISE_STORAGE_LEVELS(correlate_rows, correlate_rows_body<kLanes>, (const RowsTask<Stored>& t), (t))
 
 // packed[group][r][channel block][s][channel][output of the group]
-void pack_weights(const Workers& workers, const DirectShape& s, const DirectWeights& weights, uint32_t group,
+void pack_weights(const KernelContext& context, const DirectShape& s, const DirectWeights& weights, uint32_t group,
                   float* packed) {
   const uint32_t step = s.channel_block(), blocks = s.C / step;
   const uint64_t panel_floats = uint64_t{step} * group;
-  parallel_for(workers, s.K / group * s.R, [&](uint32_t task) {
+  parallel_for(*context.workers, s.K / group * s.R, [&](uint32_t task) {
     const int64_t k0 = task / s.R * group, r = task % s.R;
     float* panel = packed + uint64_t{task} * blocks * s.S * panel_floats;
     for (uint32_t c = 0; c < s.C; c += step) {
@@ -256,7 +256,7 @@ void pack_weights(const Workers& workers, const DirectShape& s, const DirectWeig
         const float* first =
             weights.w + k0 * weights.output + r * weights.row + tap * weights.column + c * weights.channel;
         if (weights.output == 1) {
-          pack_depths(panel, group, group, first, weights.channel, step);
+          pack_depths(cpu_machine(context).level, panel, group, group, first, weights.channel, step);
         } else {
           const float* lines[kWideGroup];
           for (uint32_t k = 0; k < group; ++k) lines[k] = first + k * weights.output;
@@ -383,30 +383,31 @@ struct FilledRows {
   uint32_t n, first, rows;
 
   template <typename Stored>
-  FilledRows(float* buffer, const DirectShape& s, const Partition& blocks, const ConvSource<Stored>& source, uint32_t unit)
+  FilledRows(VectorLevel level, float* buffer, const DirectShape& s, const Partition& blocks, const ConvSource<Stored>& source, uint32_t unit)
       : n(unit / blocks.count()),
         first(static_cast<uint32_t>(blocks.begin(unit % blocks.count()))),
         rows(static_cast<uint32_t>(blocks.end(unit % blocks.count())) - first) {
-    fill_buffer(buffer, s, source, n, first, rows);
+    fill_buffer(level, buffer, s, source, n, first, rows);
   }
 };
 
 }  // namespace
 
 template <typename Stored>
-void direct_correlate(const Workers& workers, const DirectShape& shape, const DirectOutputOf<Stored>& output,
+void direct_correlate(const KernelContext& context, const DirectShape& shape, const DirectOutputOf<Stored>& output,
                       const ConvSource<Stored>& source, const DirectWeights& weights, void* scratch) {
-  const uint32_t group = output_group(shape);
+  const VectorLevel level = cpu_machine(context).level;
+  const uint32_t group = output_group(level, shape);
   float* packed = static_cast<float*>(scratch);
-  pack_weights(workers, shape, weights, group, packed);
+  pack_weights(context, shape, weights, group, packed);
   const uint64_t group_floats = shape.weights() / (shape.K / group);
   const Partition blocks = row_blocks(shape);
-  parallel_for(workers, shape.N * blocks.count(), [&](uint32_t unit) {
+  parallel_for(*context.workers, shape.N * blocks.count(), [&](uint32_t unit) {
     alignas(64) float buffer[kDirectBufferFloats];
-    const FilledRows filled(buffer, shape, blocks, source, unit);
+    const FilledRows filled(level, buffer, shape, blocks, source, unit);
     Stored* out = output.data + filled.n * output.image + filled.first * output.row;
     for (uint32_t k0 = 0; k0 < shape.K; k0 += group) {
-      correlate_rows(RowsTask<Stored>{&shape, buffer, packed + k0 / group * group_floats, out + k0, output.row, output.pixel,
+      correlate_rows(level, RowsTask<Stored>{&shape, buffer, packed + k0 / group * group_floats, out + k0, output.row, output.pixel,
                               filled.rows, group, output.accumulate});
     }
     const uint64_t row = uint64_t{filled.n} * shape.P + filled.first;
@@ -415,30 +416,31 @@ void direct_correlate(const Workers& workers, const DirectShape& shape, const Di
 }
 
 template <typename Stored>
-void direct_weight_gradient(const Workers& workers, const DirectShape& shape, float* dw, const ConvSource<Stored>& source,
+void direct_weight_gradient(const KernelContext& context, const DirectShape& shape, float* dw, const ConvSource<Stored>& source,
                             const Stored* dy, bool accumulate, void* scratch) {
-  const uint32_t group = output_group(shape);
+  const VectorLevel level = cpu_machine(context).level;
+  const uint32_t group = output_group(level, shape);
   const Partition blocks = row_blocks(shape);
   const uint32_t units = shape.N * blocks.count(), parts = static_cast<uint32_t>(smaller(kDirectParts, units));
   const uint64_t stride = direct_weights_bytes(shape.weights()) / 4;
   float* partials = static_cast<float*>(scratch);
-  parallel_for(workers, parts, [&](uint32_t part) {
+  parallel_for(*context.workers, parts, [&](uint32_t part) {
     alignas(64) float buffer[kDirectBufferFloats];
     float* partial = partials + part * stride;
     std::memset(partial, 0, shape.weights() * sizeof(float));
     const uint32_t end = static_cast<uint32_t>(uint64_t{units} * (part + 1) / parts);
     for (uint32_t unit = static_cast<uint32_t>(uint64_t{units} * part / parts); unit < end; ++unit) {
-      const FilledRows filled(buffer, shape, blocks, source, unit);
+      const FilledRows filled(level, buffer, shape, blocks, source, unit);
       const Stored* gradient = dy + (uint64_t{filled.n} * shape.P + filled.first) * shape.Q * shape.K;
-      gradient_rows(GradientTask<Stored>{&shape, buffer, gradient, partial, filled.rows, group});
+      gradient_rows(level, GradientTask<Stored>{&shape, buffer, gradient, partial, filled.rows, group});
     }
   });
-  unpack_gradient(workers, shape, group, partials, stride, parts, dw, accumulate);
+  unpack_gradient(*context.workers, shape, group, partials, stride, parts, dw, accumulate);
 }
 
-template void direct_correlate(const Workers&, const DirectShape&, const DirectOutputOf<float>&, const ConvSource<float>&, const DirectWeights&, void*);
-template void direct_correlate(const Workers&, const DirectShape&, const DirectOutputOf<Bf16>&, const ConvSource<Bf16>&, const DirectWeights&, void*);
-template void direct_weight_gradient(const Workers&, const DirectShape&, float*, const ConvSource<float>&, const float*, bool, void*);
-template void direct_weight_gradient(const Workers&, const DirectShape&, float*, const ConvSource<Bf16>&, const Bf16*, bool, void*);
+template void direct_correlate(const KernelContext&, const DirectShape&, const DirectOutputOf<float>&, const ConvSource<float>&, const DirectWeights&, void*);
+template void direct_correlate(const KernelContext&, const DirectShape&, const DirectOutputOf<Bf16>&, const ConvSource<Bf16>&, const DirectWeights&, void*);
+template void direct_weight_gradient(const KernelContext&, const DirectShape&, float*, const ConvSource<float>&, const float*, bool, void*);
+template void direct_weight_gradient(const KernelContext&, const DirectShape&, float*, const ConvSource<Bf16>&, const Bf16*, bool, void*);
 
 }  // namespace reprise

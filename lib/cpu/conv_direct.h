@@ -9,7 +9,6 @@
 #pragma once
 
 #include "lib/cpu/partition.h"
-#include "lib/port.h"
 #include "lib/tensor.h"
 
 namespace reprise {
@@ -51,6 +50,7 @@ constexpr bool direct_conv_fits(const DirectShape& s) { return s.R * s.S * s.str
 constexpr uint64_t direct_weights_bytes(uint64_t weights) { return align_up(4 * weights); }
 constexpr uint64_t direct_partials_bytes(uint64_t weights) { return kDirectParts * direct_weights_bytes(weights); }
 
+struct KernelContext;  // row_call.h
 template <typename Stored>
 struct ConvSource;  // conv_source.h
 template <typename Stored>
@@ -73,13 +73,13 @@ using DirectOutput = DirectOutputOf<float>;
 
 // output (+)= the correlation. `scratch` has direct_weights_bytes().
 template <typename Stored>
-void direct_correlate(const Workers& workers, const DirectShape& shape, const DirectOutputOf<Stored>& output,
+void direct_correlate(const KernelContext& context, const DirectShape& shape, const DirectOutputOf<Stored>& output,
                       const ConvSource<Stored>& source, const DirectWeights& weights, void* scratch);
 
 // dw[k,r,s,c] (+)= the sum over the grid of dy[n,p,q,k] * the source pixel that the tap reads. `scratch` has
 // direct_partials_bytes().
 template <typename Stored>
-void direct_weight_gradient(const Workers& workers, const DirectShape& shape, float* dw, const ConvSource<Stored>& source,
+void direct_weight_gradient(const KernelContext& context, const DirectShape& shape, float* dw, const ConvSource<Stored>& source,
                             const Stored* dy, bool accumulate, void* scratch);
 
 }  // namespace reprise

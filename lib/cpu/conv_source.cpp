@@ -57,11 +57,11 @@ REPRISE_STORAGE_LEVELS(read_at_level, read_pixels_body<kLanes>,
 }  // namespace
 
 template <typename Stored>
-void read_pixels(float* to, uint64_t step, const Stored* const* pixels, uint32_t count, const InputNorm& norm, uint32_t c,
+void read_pixels(VectorLevel level, float* to, uint64_t step, const Stored* const* pixels, uint32_t count, const InputNorm& norm, uint32_t c,
                  uint32_t channels) {
-  read_at_level(to, step, pixels, count, norm, c, channels);
+  read_at_level(level, to, step, pixels, count, norm, c, channels);
 }
-template void read_pixels(float*, uint64_t, const float* const*, uint32_t, const InputNorm&, uint32_t, uint32_t);
-template void read_pixels(float*, uint64_t, const Bf16* const*, uint32_t, const InputNorm&, uint32_t, uint32_t);
+template void read_pixels(VectorLevel, float*, uint64_t, const float* const*, uint32_t, const InputNorm&, uint32_t, uint32_t);
+template void read_pixels(VectorLevel, float*, uint64_t, const Bf16* const*, uint32_t, const InputNorm&, uint32_t, uint32_t);
 
 }  // namespace reprise

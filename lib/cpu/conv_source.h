@@ -43,7 +43,7 @@ REPRISE_INLINE void cut_negative(typename VectorOf<kLanes>::type& y) {
 // Channels [c, c + channels) of `count` pixels: of the one that has them at pixels[i], to to[i * step]; relu(norm(x)) where there is a
 // norm, zeros where pixels[i] is null, which is padding.
 template <typename Stored>
-void read_pixels(float* to, uint64_t step, const Stored* const* pixels, uint32_t count, const InputNorm& norm, uint32_t c,
+void read_pixels(VectorLevel level, float* to, uint64_t step, const Stored* const* pixels, uint32_t count, const InputNorm& norm, uint32_t c,
                  uint32_t channels);
 
 }  // namespace reprise

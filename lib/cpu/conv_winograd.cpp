@@ -228,12 +228,12 @@ void find_inputs(const Stored** pixels, const DirectShape& s, const ConvSource<S
 
 // Transforms input channels [c, c + channels) of a tile.
 template <typename Stored>
-void spread_input(float* out, uint64_t step, const DirectShape& s, const ConvSource<Stored>& source, const TileAt& at, uint32_t c,
+void spread_input(VectorLevel level, float* out, uint64_t step, const DirectShape& s, const ConvSource<Stored>& source, const TileAt& at, uint32_t c,
                   uint32_t channels) {
   const Stored* pixels[16];
   find_inputs(pixels, s, source, at, c);
-  if (source.normalises()) return spread_normalised_input(out, step, pixels, channels, source.norm, c);
-  spread_plain_input(out, step, pixels, channels);
+  if (source.normalises()) return spread_normalised_input(level, out, step, pixels, channels, source.norm, c);
+  spread_plain_input(level, out, step, pixels, channels);
 }
 
 // Calls use(i, r, t) for the outputs of the tile that the image has; i counts all four.
@@ -270,7 +270,7 @@ void find_taps(const float** taps, const DirectWeights& weights, int64_t output,
 }
 
 // Channels that lie together are transformed together; where outputs do, a panel's line is.
-void pack_filter_strip(const DirectShape& s, const DirectWeights& weights, const FilterBlock& block, uint32_t columns, uint32_t p,
+void pack_filter_strip(VectorLevel level, const DirectShape& s, const DirectWeights& weights, const FilterBlock& block, uint32_t columns, uint32_t p,
                        uint32_t c0) {
   const uint32_t first = p * columns, count = static_cast<uint32_t>(smaller(columns, block.width - first));
   const float* taps[9];
@@ -279,7 +279,7 @@ void pack_filter_strip(const DirectShape& s, const DirectWeights& weights, const
       find_taps(taps, weights, block.first + first, c);
       float* line = block.panel(s, columns, 0, p) + uint64_t{c} * columns;
       const uint64_t step = uint64_t{block.panels} * s.C * columns;
-      spread_filter(line, step, taps, count);
+      spread_filter(level, line, step, taps, count);
       for (uint32_t position = 0; count < columns && position < kWinogradPositions; ++position) {
         std::memset(line + position * step + count, 0, (columns - count) * sizeof(float));
       }
@@ -290,7 +290,7 @@ void pack_filter_strip(const DirectShape& s, const DirectWeights& weights, const
   const uint64_t step = uint64_t{kMaxNr} * kStripChannels;
   for (uint32_t i = 0; i < count; ++i) {
     find_taps(taps, weights, block.first + first + i, c0);
-    spread_filter(strips + i * kStripChannels, step, taps, kStripChannels);
+    spread_filter(level, strips + i * kStripChannels, step, taps, kStripChannels);
   }
   for (uint32_t position = 0; position < kWinogradPositions; ++position) {
     const float* lines[kMaxNr];
@@ -299,10 +299,10 @@ void pack_filter_strip(const DirectShape& s, const DirectWeights& weights, const
   }
 }
 
-void pack_filters(const Workers& workers, const DirectShape& s, const DirectWeights& weights, const FilterBlock& block, uint32_t columns) {
+void pack_filters(const KernelContext& context, const DirectShape& s, const DirectWeights& weights, const FilterBlock& block, uint32_t columns) {
   const uint32_t strips = s.C / kStripChannels;
-  parallel_for(workers, block.panels * strips, [&](uint32_t task) {
-    pack_filter_strip(s, weights, block, columns, task / strips, task % strips * kStripChannels);
+  parallel_for(*context.workers, block.panels * strips, [&](uint32_t task) {
+    pack_filter_strip(cpu_machine(context).level, s, weights, block, columns, task / strips, task % strips * kStripChannels);
   });
 }
 
@@ -314,12 +314,12 @@ struct TileChunk {
 };
 
 template <typename Stored>
-void spread_tiles(const Workers& workers, const DirectShape& s, const ConvSource<Stored>& source, const TileChunk& chunk) {
-  for_each_piece(workers, split_at_most(chunk.count, kMostTileTasks, 1), [&](uint64_t begin, uint64_t end) {
+void spread_tiles(const KernelContext& context, const DirectShape& s, const ConvSource<Stored>& source, const TileChunk& chunk) {
+  for_each_piece(*context.workers, split_at_most(chunk.count, kMostTileTasks, 1), [&](uint64_t begin, uint64_t end) {
     for (uint64_t t = begin; t < end; ++t) {
       const TileAt at(s, chunk.first + t);
       for (uint32_t c = 0; c < s.C; c += kKc) {
-        spread_input(chunk.inputs + t * chunk.line + c, chunk.step, s, source, at, c, static_cast<uint32_t>(smaller(kKc, s.C - c)));
+        spread_input(cpu_machine(context).level, chunk.inputs + t * chunk.line + c, chunk.step, s, source, at, c, static_cast<uint32_t>(smaller(kKc, s.C - c)));
       }
     }
   });
@@ -337,7 +337,7 @@ void multiply_panel(const TileGeometry& g, const DirectShape& s, const FilterBlo
     for (uint32_t k0 = 0; k0 < s.C; k0 += kKc) {
       const uint32_t kc = static_cast<uint32_t>(smaller(kKc, s.C - k0));
       const Block piece{0, k0, g.columns, kc, k0 > 0, panel + uint64_t{k0} * g.columns};
-      for (uint32_t r = 0; r < rows; r += g.rows) run_panel(g, piece, tiles, output, {g.rows, g.rows, r, k0, kc}, 0, g.columns, a);
+      for (uint32_t r = 0; r < rows; r += g.rows) run_panel(g, piece, tiles, output, {g.level, g.rows, g.rows, r, k0, kc}, 0, g.columns, a);
     }
   }
 }
@@ -358,11 +358,11 @@ void tell_written(const OutputStatistics<Stored>& statistics, const DirectShape&
 }
 
 template <typename Stored>
-void multiply_tiles(const Workers& workers, const TileGeometry& g, const DirectShape& s, const FilterBlock& block, const TileChunk& chunk,
+void multiply_tiles(const KernelContext& context, const TileGeometry& g, const DirectShape& s, const FilterBlock& block, const TileChunk& chunk,
                     const DirectOutputOf<Stored>& output) {
   const uint32_t rows = static_cast<uint32_t>(larger(1, kGroupTiles / g.rows)) * g.rows;
   const uint32_t groups = static_cast<uint32_t>(divide_up(chunk.count, rows));
-  parallel_for(workers, groups * block.panels, [&](uint32_t task) {
+  parallel_for(*context.workers, groups * block.panels, [&](uint32_t task) {
     alignas(64) float product[kWinogradPositions * kMaxMr * kMaxNr];
     const uint32_t p = task % block.panels, columns = static_cast<uint32_t>(smaller(g.columns, block.width - p * g.columns));
     const uint64_t first = uint64_t{task / block.panels} * rows, end = smaller(chunk.count, first + rows);
@@ -373,7 +373,7 @@ void multiply_tiles(const Workers& workers, const TileGeometry& g, const DirectS
       for_each_output(s, at, [&](uint32_t i, uint32_t row, uint32_t column) {
         to[i] = output.data + at.image * output.image + row * output.row + column * output.pixel + block.first + p * g.columns;
       });
-      collect_output(to, product + (t - first) * g.columns, uint64_t{rows} * g.columns, columns, output.accumulate);
+      collect_output(g.level, to, product + (t - first) * g.columns, uint64_t{rows} * g.columns, columns, output.accumulate);
     }
     if (output.statistics != nullptr) tell_written(*output.statistics, s, chunk.first + first, chunk.first + end, columns);
   });
@@ -392,16 +392,16 @@ struct GradientBlock {
 };
 
 template <typename Stored>
-void spread_block(const Workers& workers, const DirectShape& s, const GradientBlock& block, const ConvSource<Stored>& source,
+void spread_block(const KernelContext& context, const DirectShape& s, const GradientBlock& block, const ConvSource<Stored>& source,
                   const Stored* dy, uint64_t first, uint32_t depth) {
-  for_each_piece(workers, split_at_most(depth, kMostTileTasks, 1), [&](uint64_t begin, uint64_t end) {
+  for_each_piece(*context.workers, split_at_most(depth, kMostTileTasks, 1), [&](uint64_t begin, uint64_t end) {
     for (uint64_t t = begin; t < end; ++t) {
       const TileAt at(s, first + t);
       for (uint32_t p = 0; p < block.panels; ++p) {
         const uint32_t c = p * block.columns, count = static_cast<uint32_t>(smaller(block.columns, block.C - c));
         float* line = block.inputs + (uint64_t{p} * kWinogradDepth + t) * block.columns;
         const uint64_t step = kWinogradDepth * block.line();
-        spread_input(line, step, s, source, at, block.c0 + c, count);
+        spread_input(cpu_machine(context).level, line, step, s, source, at, block.c0 + c, count);
         for (uint32_t position = 0; count < block.columns && position < kWinogradPositions; ++position) {
           std::memset(line + position * step + count, 0, (block.columns - count) * sizeof(float));
         }
@@ -410,36 +410,36 @@ void spread_block(const Workers& workers, const DirectShape& s, const GradientBl
       for_each_output(s, at, [&](uint32_t i, uint32_t row, uint32_t column) {
         outputs[i] = dy + ((at.image * s.P + row) * s.Q + column) * s.K + block.k0;
       });
-      spread_gradient(block.gradients + t * block.K, uint64_t{kWinogradDepth} * block.K, outputs, block.K);
+      spread_gradient(cpu_machine(context).level, block.gradients + t * block.K, uint64_t{kWinogradDepth} * block.K, outputs, block.K);
     }
   });
 }
 
-void multiply_block(const Workers& workers, const TileGeometry& g, const GradientBlock& block, uint32_t depth, bool add) {
-  parallel_for(workers, kWinogradPositions * block.panels, [&](uint32_t task) {
+void multiply_block(const KernelContext& context, const TileGeometry& g, const GradientBlock& block, uint32_t depth, bool add) {
+  parallel_for(*context.workers, kWinogradPositions * block.panels, [&](uint32_t task) {
     alignas(64) float a[kKc * kMaxMr + kPanelSlack];
     const uint32_t position = task / block.panels, p = task % block.panels;
     const MatrixPacker gradients{block.gradients + uint64_t{position} * kWinogradDepth * block.K, 1, block.K};
     const MatrixOutput output{block.product + position * block.rows * block.line() + p * g.columns, static_cast<int64_t>(block.line())};
     const Block piece{0, 0, g.columns, depth, add, block.inputs + uint64_t{task} * kWinogradDepth * g.columns};
-    for (uint32_t k = 0; k < block.rows; k += g.rows) run_panel(g, piece, gradients, output, {g.rows, g.rows, k, 0, depth}, 0, g.columns, a);
+    for (uint32_t k = 0; k < block.rows; k += g.rows) run_panel(g, piece, gradients, output, {g.level, g.rows, g.rows, k, 0, depth}, 0, g.columns, a);
   });
 }
 
-void collect_block(const Workers& workers, const DirectShape& s, const GradientBlock& block, float* dw, bool accumulate) {
-  parallel_for(workers, block.K, [&](uint32_t k) {
+void collect_block(const KernelContext& context, const DirectShape& s, const GradientBlock& block, float* dw, bool accumulate) {
+  parallel_for(*context.workers, block.K, [&](uint32_t k) {
     float* taps[9];
     for (uint32_t tap = 0; tap < 9; ++tap) taps[tap] = dw + ((uint64_t{block.k0} + k) * 9 + tap) * s.C + block.c0;
-    collect_filter(taps, block.product + k * block.line(), block.rows * block.line(), block.C, accumulate);
+    collect_filter(cpu_machine(context).level, taps, block.product + k * block.line(), block.rows * block.line(), block.C, accumulate);
   });
 }
 
 }  // namespace
 
 template <typename Stored>
-void winograd_correlate(const Workers& workers, const DirectShape& s, const DirectOutputOf<Stored>& output,
+void winograd_correlate(const KernelContext& context, const DirectShape& s, const DirectOutputOf<Stored>& output,
                         const ConvSource<Stored>& source, const DirectWeights& weights, void* scratch) {
-  const TileGeometry g(gemm_tile());
+  const TileGeometry g(context);
   const uint32_t most = kWinogradBlock / g.columns * g.columns;
   const uint64_t tiles = winograd_tiles(s), chunk_tiles = winograd_chunk_tiles(s.C) / g.rows * g.rows;
   float* packed = static_cast<float*>(scratch);
@@ -447,20 +447,20 @@ void winograd_correlate(const Workers& workers, const DirectShape& s, const Dire
   for (uint32_t j = 0; j < s.K; j += most) {
     const uint32_t width = static_cast<uint32_t>(smaller(most, s.K - j));
     const FilterBlock block{j, width, static_cast<uint32_t>(divide_up(width, g.columns)), packed};
-    pack_filters(workers, s, weights, block, g.columns);
+    pack_filters(context, s, weights, block, g.columns);
     for (uint64_t t = 0; t < tiles; t += chunk_tiles) {
       const uint64_t line = s.C + kWinogradPad;
       const TileChunk chunk{t, smaller(chunk_tiles, tiles - t), inputs, line, chunk_tiles * line};
-      spread_tiles(workers, s, source, chunk);
-      multiply_tiles(workers, g, s, block, chunk, output);
+      spread_tiles(context, s, source, chunk);
+      multiply_tiles(context, g, s, block, chunk, output);
     }
   }
 }
 
 template <typename Stored>
-void winograd_weight_gradient(const Workers& workers, const DirectShape& s, float* dw, const ConvSource<Stored>& source,
+void winograd_weight_gradient(const KernelContext& context, const DirectShape& s, float* dw, const ConvSource<Stored>& source,
                               const Stored* dy, bool accumulate, void* scratch) {
-  const TileGeometry g(gemm_tile());
+  const TileGeometry g(context);
   const uint32_t most = kWinogradBlock / g.columns * g.columns;
   const uint64_t tiles = winograd_tiles(s);
   GradientBlock block{};
@@ -476,17 +476,17 @@ void winograd_weight_gradient(const Workers& workers, const DirectShape& s, floa
       block.panels = static_cast<uint32_t>(divide_up(block.C, g.columns));
       for (uint64_t t = 0; t < tiles; t += kWinogradDepth) {
         const uint32_t depth = static_cast<uint32_t>(smaller(kWinogradDepth, tiles - t));
-        spread_block(workers, s, block, source, dy, t, depth);
-        multiply_block(workers, g, block, depth, t > 0);
+        spread_block(context, s, block, source, dy, t, depth);
+        multiply_block(context, g, block, depth, t > 0);
       }
-      collect_block(workers, s, block, dw, accumulate);
+      collect_block(context, s, block, dw, accumulate);
     }
   }
 }
 
-template void winograd_correlate(const Workers&, const DirectShape&, const DirectOutputOf<float>&, const ConvSource<float>&, const DirectWeights&, void*);
-template void winograd_correlate(const Workers&, const DirectShape&, const DirectOutputOf<Bf16>&, const ConvSource<Bf16>&, const DirectWeights&, void*);
-template void winograd_weight_gradient(const Workers&, const DirectShape&, float*, const ConvSource<float>&, const float*, bool, void*);
-template void winograd_weight_gradient(const Workers&, const DirectShape&, float*, const ConvSource<Bf16>&, const Bf16*, bool, void*);
+template void winograd_correlate(const KernelContext&, const DirectShape&, const DirectOutputOf<float>&, const ConvSource<float>&, const DirectWeights&, void*);
+template void winograd_correlate(const KernelContext&, const DirectShape&, const DirectOutputOf<Bf16>&, const ConvSource<Bf16>&, const DirectWeights&, void*);
+template void winograd_weight_gradient(const KernelContext&, const DirectShape&, float*, const ConvSource<float>&, const float*, bool, void*);
+template void winograd_weight_gradient(const KernelContext&, const DirectShape&, float*, const ConvSource<Bf16>&, const Bf16*, bool, void*);
 
 }  // namespace reprise

@@ -57,12 +57,12 @@ constexpr uint64_t kWinogradStackBytes = 4 * (kKc * kMaxMr + kPanelSlack + kWino
 
 // As direct_correlate, for shapes that fit here. `scratch` has winograd_correlate_bytes().
 template <typename Stored>
-void winograd_correlate(const Workers& workers, const DirectShape& shape, const DirectOutputOf<Stored>& output,
+void winograd_correlate(const KernelContext& context, const DirectShape& shape, const DirectOutputOf<Stored>& output,
                         const ConvSource<Stored>& source, const DirectWeights& weights, void* scratch);
 
 // As direct_weight_gradient. `scratch` has winograd_gradient_bytes().
 template <typename Stored>
-void winograd_weight_gradient(const Workers& workers, const DirectShape& shape, float* dw, const ConvSource<Stored>& source,
+void winograd_weight_gradient(const KernelContext& context, const DirectShape& shape, float* dw, const ConvSource<Stored>& source,
                               const Stored* dy, bool accumulate, void* scratch);
 
 }  // namespace reprise

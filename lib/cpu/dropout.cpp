@@ -2,6 +2,7 @@
 // function. Here by itself because its mask is a function of a counter (rng.h), so recomputation and backward redraw
 // it. It must not store a mask.
 #include "lib/cpu/cpu_kernels.h"
+#include "lib/cpu/cpu_machine.h"
 #include "lib/cpu/partition.h"
 #include "lib/cpu/random_mask.h"
 #include "lib/rng.h"
@@ -35,8 +36,9 @@ REPRISE_STORAGE_LEVELS(dropout_block, dropout_body<kLanes>, (const DropoutArgsOf
 
 template <typename Stored>
 Status cpu_dropout(const KernelContext& context, const DropoutArgsOf<Stored>& args) {
+  const VectorLevel level = cpu_machine(context).level;
   for_each_piece(*context.workers, {args.n, kBlockElements},
-                 [&](uint64_t begin, uint64_t end) { dropout_block(args, begin, end); });
+                 [&](uint64_t begin, uint64_t end) { dropout_block(level, args, begin, end); });
   return ok_status();
 }
 

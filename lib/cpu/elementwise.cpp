@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "lib/cpu/cpu_kernels.h"
+#include "lib/cpu/cpu_machine.h"
 #include "lib/cpu/partition.h"
 #include "lib/cpu/vector_math.h"
 
@@ -138,32 +139,36 @@ REPRISE_STORAGE_LEVELS(gelu_erf_gradient_block, gelu_erf_gradient_body,
 
 template <typename Stored>
 Status cpu_relu_forward(const KernelContext& context, const UnaryArgsOf<Stored>& args) {
+  const VectorLevel level = cpu_machine(context).level;
   for_each_piece(*context.workers, {args.n, kBlockElements},
-                 [&](uint64_t begin, uint64_t end) { relu_block(args.y + begin, args.x + begin, end - begin); });
+                 [&](uint64_t begin, uint64_t end) { relu_block(level, args.y + begin, args.x + begin, end - begin); });
   return ok_status();
 }
 
 template <typename Stored>
 Status cpu_relu_backward(const KernelContext& context, const ActivationBackwardArgsOf<Stored>& args) {
+  const VectorLevel level = cpu_machine(context).level;
   for_each_piece(*context.workers, {args.n, kBlockElements}, [&](uint64_t begin, uint64_t end) {
-    relu_gradient_block(args.dx + begin, args.saved + begin, args.dy + begin, end - begin);
+    relu_gradient_block(level, args.dx + begin, args.saved + begin, args.dy + begin, end - begin);
   });
   return ok_status();
 }
 
 template <typename Stored>
 Status cpu_add_forward(const KernelContext& context, const AddArgsOf<Stored>& args) {
+  const VectorLevel level = cpu_machine(context).level;
   for_each_piece(*context.workers, {args.n, kBlockElements}, [&](uint64_t begin, uint64_t end) {
-    add_block(args.y + begin, args.a + begin, args.b + begin, end - begin);
+    add_block(level, args.y + begin, args.a + begin, args.b + begin, end - begin);
   });
   return ok_status();
 }
 
 template <typename Stored>
 Status cpu_copy_forward(const KernelContext& context, const UnaryArgsOf<Stored>& args) {
+  const VectorLevel level = cpu_machine(context).level;
   for_each_piece(*context.workers, {args.n, kBlockElements}, [&](uint64_t begin, uint64_t end) {
     if (args.accumulate_y) {
-      add_block(args.y + begin, args.y + begin, args.x + begin, end - begin);
+      add_block(level, args.y + begin, args.y + begin, args.x + begin, end - begin);
     } else {
       std::memcpy(args.y + begin, args.x + begin, (end - begin) * sizeof(Stored));
     }
@@ -174,7 +179,7 @@ Status cpu_copy_forward(const KernelContext& context, const UnaryArgsOf<Stored>&
 template <typename Stored>
 Status cpu_gelu_forward(const KernelContext& context, const UnaryArgsOf<Stored>& args) {
   for_each_piece(*context.workers, {args.n, kBlockElements}, [&](uint64_t begin, uint64_t end) {
-    (args.tanh_form ? gelu_tanh_block<Stored> : gelu_erf_block<Stored>)(args.y + begin, args.x + begin, end - begin);
+    (args.tanh_form ? gelu_tanh_block<Stored> : gelu_erf_block<Stored>)(cpu_machine(context).level, args.y + begin, args.x + begin, end - begin);
   });
   return ok_status();
 }
@@ -182,21 +187,23 @@ Status cpu_gelu_forward(const KernelContext& context, const UnaryArgsOf<Stored>&
 template <typename Stored>
 Status cpu_gelu_backward(const KernelContext& context, const ActivationBackwardArgsOf<Stored>& args) {
   for_each_piece(*context.workers, {args.n, kBlockElements}, [&](uint64_t begin, uint64_t end) {
-    (args.tanh_form ? gelu_tanh_gradient_block<Stored> : gelu_erf_gradient_block<Stored>)(args.dx + begin, args.saved + begin,
-                                                                          args.dy + begin, end - begin);
+    (args.tanh_form ? gelu_tanh_gradient_block<Stored> : gelu_erf_gradient_block<Stored>)(cpu_machine(context).level, args.dx + begin,
+                                                                                       args.saved + begin, args.dy + begin, end - begin);
   });
   return ok_status();
 }
 
 template <typename Stored>
 Status cpu_swiglu_forward(const KernelContext& context, const SwigluArgsOf<Stored>& args) {
-  for_each_piece(*context.workers, split_rows(args.M, args.F), [&](uint64_t begin, uint64_t end) { swiglu_rows(args, begin, end); });
+  const VectorLevel level = cpu_machine(context).level;
+  for_each_piece(*context.workers, split_rows(args.M, args.F), [&](uint64_t begin, uint64_t end) { swiglu_rows(level, args, begin, end); });
   return ok_status();
 }
 
 template <typename Stored>
 Status cpu_swiglu_backward(const KernelContext& context, const SwigluBackwardArgsOf<Stored>& args) {
-  for_each_piece(*context.workers, split_rows(args.M, args.F), [&](uint64_t begin, uint64_t end) { swiglu_gradient_rows(args, begin, end); });
+  const VectorLevel level = cpu_machine(context).level;
+  for_each_piece(*context.workers, split_rows(args.M, args.F), [&](uint64_t begin, uint64_t end) { swiglu_gradient_rows(level, args, begin, end); });
   return ok_status();
 }
 

@@ -4,9 +4,9 @@
 #include <cstring>
 
 #include "lib/cpu/cpu_kernels.h"
+#include "lib/cpu/cpu_machine.h"
 #include "lib/cpu/data_fault.h"
 #include "lib/cpu/partition.h"
-#include "lib/cpu/vector_level.h"
 
 namespace reprise {
 namespace {
@@ -70,11 +70,11 @@ void clear(const Workers& workers, float* x, uint64_t n) {
 
 // Position t sums over the sequences, in their order.
 template <typename Stored>
-void add_position(const EmbeddingBackwardArgsOf<Stored>& args, uint64_t t) {
+void add_position(VectorLevel level, const EmbeddingBackwardArgsOf<Stored>& args, uint64_t t) {
   float* sum = args.dpositions + t * args.C;
   for (uint64_t b = 0; b < args.B; ++b) {
     if (b == 0 && !args.accumulate_dpositions) std::memset(sum, 0, args.C * sizeof(float));
-    add_to(sum, args.dy + (b * args.T + t) * args.C, args.C);
+    add_to(level, sum, args.dy + (b * args.T + t) * args.C, args.C);
   }
 }
 
@@ -82,18 +82,20 @@ void add_position(const EmbeddingBackwardArgsOf<Stored>& args, uint64_t t) {
 
 template <typename Stored>
 Status cpu_embedding_forward(const KernelContext& context, const EmbeddingForwardArgsOf<Stored>& args) {
+  const VectorLevel level = cpu_machine(context).level;
   const uint64_t rows = uint64_t{args.B} * args.T;
   if (!tokens_are_right(context, args.tokens, rows, args.V)) {
     std::memset(args.y, 0, rows * args.C * sizeof(Stored));
     return ok_status();
   }
   for_each_piece(*context.workers, split_rows(rows, args.C),
-                 [&](uint64_t begin, uint64_t end) { embed(args, begin, end); });
+                 [&](uint64_t begin, uint64_t end) { embed(level, args, begin, end); });
   return ok_status();
 }
 
 template <typename Stored>
 Status cpu_embedding_backward(const KernelContext& context, const EmbeddingBackwardArgsOf<Stored>& args) {
+  const VectorLevel level = cpu_machine(context).level;
   const uint64_t rows = uint64_t{args.B} * args.T;
   if (args.dtable != nullptr) {
     const bool right = tokens_are_right(context, args.tokens, rows, args.V);  // without a table there is no V, and no token is read
@@ -101,7 +103,7 @@ Status cpu_embedding_backward(const KernelContext& context, const EmbeddingBackw
     if (right) for_each_piece(*context.workers, {args.C, kEmbeddingChannels}, [&](uint64_t begin, uint64_t end) {
       for (uint64_t i = 0; i < rows; ++i) {
         const uint64_t token = static_cast<uint64_t>(args.tokens[i]);
-        add_to(args.dtable + token * args.C + begin, args.dy + i * args.C + begin, end - begin);
+        add_to(level, args.dtable + token * args.C + begin, args.dy + i * args.C + begin, end - begin);
       }
     });
   }
@@ -110,7 +112,7 @@ Status cpu_embedding_backward(const KernelContext& context, const EmbeddingBackw
     if (!args.accumulate_dpositions) clear(*context.workers, args.dpositions + used, uint64_t{args.L} * args.C - used);
     for_each_piece(*context.workers, {args.T, larger(1, kBlockElements / larger(1, uint64_t{args.B} * args.C))},
                    [&](uint64_t begin, uint64_t end) {
-                     for (uint64_t t = begin; t < end; ++t) add_position(args, t);
+                     for (uint64_t t = begin; t < end; ++t) add_position(level, args, t);
                    });
   }
   return ok_status();

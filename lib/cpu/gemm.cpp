@@ -5,7 +5,6 @@
 
 #include <cstring>
 
-#include "lib/cpu/vector_level.h"
 #include "lib/cpu/vector_of.h"
 
 #if defined(__SSE2__)
@@ -115,11 +114,11 @@ REPRISE_STORAGE_LEVELS(pack_depths_at_level, pack_depths_body<kLanes>,
 }  // namespace
 
 template <typename Stored>
-void pack_depths(float* panel, uint32_t width, uint32_t count, const Stored* first, int64_t stride, uint32_t kc) {
-  pack_depths_at_level(panel, width, count, first, stride, kc);
+void pack_depths(VectorLevel level, float* panel, uint32_t width, uint32_t count, const Stored* first, int64_t stride, uint32_t kc) {
+  pack_depths_at_level(level, panel, width, count, first, stride, kc);
 }
-template void pack_depths(float*, uint32_t, uint32_t, const float*, int64_t, uint32_t);
-template void pack_depths(float*, uint32_t, uint32_t, const Bf16*, int64_t, uint32_t);
+template void pack_depths(VectorLevel, float*, uint32_t, uint32_t, const float*, int64_t, uint32_t);
+template void pack_depths(VectorLevel, float*, uint32_t, uint32_t, const Bf16*, int64_t, uint32_t);
 
 void pack_lines(float* panel, uint32_t width, const float* const* lines, uint32_t kc) {
   const uint32_t whole = kc / 4 * 4, quads = width / 4 * 4;
@@ -135,16 +134,16 @@ void pack_lines(float* panel, uint32_t width, const float* const* lines, uint32_
   }
 }
 
-void narrow(Bf16* to, const float* from, uint64_t count, const float* bias, bool accumulate) {
-  narrow_row(to, from, count, bias, accumulate);
+void narrow(VectorLevel level, Bf16* to, const float* from, uint64_t count, const float* bias, bool accumulate) {
+  narrow_row(level, to, from, count, bias, accumulate);
 }
 
-void widen(float* to, const Bf16* from, uint64_t count) { widen_row(to, from, count); }
+void widen(VectorLevel level, float* to, const Bf16* from, uint64_t count) { widen_row(level, to, from, count); }
 
 void MatrixPackerOf<float>::operator()(float* panel, const PanelRange& range) const {
   const float* origin =
       data + static_cast<int64_t>(range.first) * line_stride + static_cast<int64_t>(range.k0) * depth_stride;
-  if (line_stride == 1) return pack_depths(panel, range.width, range.count, origin, depth_stride, range.kc);
+  if (line_stride == 1) return pack_depths(range.level, panel, range.width, range.count, origin, depth_stride, range.kc);
   const float* lines[kMaxMr];
   for (uint32_t i = 0; i < range.width; ++i) lines[i] = i < range.count ? origin + i * line_stride : kZeroLine;
   pack_lines(panel, range.width, lines, range.kc);
@@ -167,14 +166,14 @@ DepthRows MatrixPackerOf<float>::find_depths(const PanelRange& range) const {
 bool MatrixPackerOf<Bf16>::widen_lines(float* lines, const PanelRange& range) const {
   if (depth_stride != 1) return false;
   const Bf16* first = data + static_cast<int64_t>(range.first) * line_stride + static_cast<int64_t>(range.k0);
-  for (uint32_t i = 0; i < range.count; ++i) widen_row(lines + i * kWidenedStride, first + i * line_stride, range.kc);
+  for (uint32_t i = 0; i < range.count; ++i) widen_row(range.level, lines + i * kWidenedStride, first + i * line_stride, range.kc);
   return true;
 }
 
 void MatrixPackerOf<Bf16>::operator()(float* panel, const PanelRange& range) const {
   if (depth_stride == 1) return pack_widened(panel, range, *this);
   const Bf16* first = data + static_cast<int64_t>(range.first) * line_stride + static_cast<int64_t>(range.k0) * depth_stride;
-  pack_depths(panel, range.width, range.count, first, depth_stride, range.kc);
+  pack_depths(range.level, panel, range.width, range.count, first, depth_stride, range.kc);
 }
 
 void WeightPacker::operator()(float* panel, const PanelRange& range) const {
@@ -183,20 +182,20 @@ void WeightPacker::operator()(float* panel, const PanelRange& range) const {
 }
 
 template <typename Stored>
-void column_sums(const Workers& workers, float* out, const Stored* in, uint64_t M, uint64_t K, bool accumulate,
+void column_sums(const KernelContext& context, float* out, const Stored* in, uint64_t M, uint64_t K, bool accumulate,
                  void* scratch) {
   constexpr uint64_t kTileColumns = 512;  // a tile of sums stays in the first-level cache
   float* sums = static_cast<float*>(scratch);
   const Partition rows = split_at_most(M, kColumnSumBlocks, 16), columns{K, kTileColumns};
-  parallel_for(workers, rows.count() * columns.count(), [&](uint32_t task) {
+  parallel_for(*context.workers, rows.count() * columns.count(), [&](uint32_t task) {
     const uint32_t r = task / columns.count(), c = task % columns.count();
-    sum_rows(sums + r * K + columns.begin(c), in + rows.begin(r) * K + columns.begin(c), rows.end(r) - rows.begin(r), K,
+    sum_rows(cpu_machine(context).level, sums + r * K + columns.begin(c), in + rows.begin(r) * K + columns.begin(c), rows.end(r) - rows.begin(r), K,
              columns.end(c) - columns.begin(c));
   });
-  add_partials(workers, out, K, sums, K, rows.count(), accumulate);
+  add_partials(*context.workers, out, K, sums, K, rows.count(), accumulate);
 }
-template void column_sums(const Workers&, float*, const float*, uint64_t, uint64_t, bool, void*);
-template void column_sums(const Workers&, float*, const Bf16*, uint64_t, uint64_t, bool, void*);
+template void column_sums(const KernelContext&, float*, const float*, uint64_t, uint64_t, bool, void*);
+template void column_sums(const KernelContext&, float*, const Bf16*, uint64_t, uint64_t, bool, void*);
 
 void add_partials(const Workers& workers, float* c, uint64_t count, const float* sums, uint64_t stride, uint32_t parts,
                   bool accumulate) {
@@ -237,16 +236,17 @@ void add_transposed_partials(const Workers& workers, float* c, uint64_t rows, ui
 
 }  // namespace
 
-void multiply_columns(const Workers& workers, const GemmShape& shape, const float* a, const float* b, float* c, bool accumulate, void* scratch) {
+void multiply_columns(const KernelContext& context, const GemmShape& shape, const float* a, const float* b, float* c, bool accumulate,
+                      void* scratch) {
   const int64_t M = static_cast<int64_t>(shape.M), N = static_cast<int64_t>(shape.N);
   const MatrixPacker from_a{a, 1, M}, from_b{b, 1, N};
   const uint32_t splits = gemm_splits(shape.M, shape.N, shape.K);
-  if (splits == 1 || M >= N || M < kMaxNr) return gemm_split(workers, shape, from_a, from_b, c, accumulate, scratch);
+  if (splits == 1 || M >= N || M < kMaxNr) return gemm_split(context, shape, from_a, from_b, c, accumulate, scratch);
   // The wider operand is read as it lies, while what comes next is fetched; the narrower one, if it fills a tile's columns, is packed. The
   // sums are the same.
   const GemmShape turned{shape.N, shape.M, shape.K};
-  gemm_partials(workers, turned, from_b, from_a, scratch, gemm_tile());
-  add_transposed_partials(workers, c, turned.M, turned.N, static_cast<float*>(scratch),
+  gemm_partials(context, turned, from_b, from_a, scratch);
+  add_transposed_partials(*context.workers, c, turned.M, turned.N, static_cast<float*>(scratch),
                           gemm_split_part_floats(turned.M, turned.N, turned.K), splits, accumulate);
 }
 

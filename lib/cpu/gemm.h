@@ -17,16 +17,16 @@
 #include <utility>
 
 #include "lib/bf16.h"
+#include "lib/cpu/cpu_machine.h"
 #include "lib/cpu/gemm_scratch.h"
-#include "lib/port.h"
-#include "lib/row_call.h"
 
 namespace reprise {
 
 // Part of a panel: lines [first, first + count) of the operand (rows of A, columns of B), depths [k0, k0 + kc).
 // A packer writes panel[k * width + i] for all i < width: the element of line first + i at depth k0 + k, zero where i
-// >= count.
+// >= count, by loops of the level.
 struct PanelRange {
+  VectorLevel level;
   uint32_t width, count;
   uint64_t first, k0;
   uint32_t kc;
@@ -55,14 +55,14 @@ inline void copy_run(float* to, const Bf16* from, uint32_t count) {
   for (uint32_t i = 0; i < count; ++i) to[i] = from[i];
 }
 // to[i] = from[i] + bias[i], where there is a bias, added to what `to` holds where it accumulates.
-void narrow(Bf16* to, const float* from, uint64_t count, const float* bias, bool accumulate);
-void widen(float* to, const Bf16* from, uint64_t count);
+void narrow(VectorLevel level, Bf16* to, const float* from, uint64_t count, const float* bias, bool accumulate);
+void widen(VectorLevel level, float* to, const Bf16* from, uint64_t count);
 
 // panel[k * width + i] = lines[i][k]; `lines` has `width` entries, each with kc readable floats.
 void pack_lines(float* panel, uint32_t width, const float* const* lines, uint32_t kc);
 // panel[k * width + i] = first[k * stride + i] for i < count.
 template <typename Stored>
-void pack_depths(float* panel, uint32_t width, uint32_t count, const Stored* first, int64_t stride, uint32_t kc);
+void pack_depths(VectorLevel level, float* panel, uint32_t width, uint32_t count, const Stored* first, int64_t stride, uint32_t kc);
 // kKc zeros, for a line that is not there.
 extern const float kZeroLine[kKc];
 
@@ -138,17 +138,19 @@ namespace gemm_detail {
 
 struct TileGeometry {
   const GemmTile& tile;
+  VectorLevel level;
   uint32_t rows, columns;  // of C
 
-  explicit TileGeometry(const GemmTile& t)
-      : tile(t), rows(t.rows()), columns(t.columns()) {}
+  // Without a tile, the machine's.
+  explicit TileGeometry(const KernelContext& context, const GemmTile* t = nullptr)
+      : tile(t != nullptr ? *t : cpu_machine(context).tile), level(cpu_machine(context).level), rows(tile.rows()), columns(tile.columns()) {}
 
   // C's rows are contiguous: a tile that prefers columns computes the transpose.
   void run(uint64_t k, const float* a, const float* b, float beta, float* c, int64_t row_stride) const {
     if (tile.prefers_columns) {
-      tile.run(k, b, a, beta, c, 1, row_stride);
+      tile.run(tile, k, b, a, beta, c, 1, row_stride);
     } else {
-      tile.run(k, a, b, beta, c, row_stride, 1);
+      tile.run(tile, k, a, b, beta, c, row_stride, 1);
     }
   }
 };
@@ -320,7 +322,7 @@ void pack_pieces(const Workers& workers, const TileGeometry& g, const Pieces& pi
     const Block block = pieces[task / panels];
     const uint32_t first = task % panels * g.columns;
     const uint32_t count = static_cast<uint32_t>(smaller(g.columns, block.nc - first));
-    pack_b(block.packed + uint64_t{first} * block.kc, PanelRange{g.columns, count, block.j0 + first, block.k0, block.kc});
+    pack_b(block.packed + uint64_t{first} * block.kc, PanelRange{g.level, g.columns, count, block.j0 + first, block.k0, block.kc});
   });
 }
 
@@ -340,7 +342,7 @@ void run_panel_pieces(const TileGeometry& g, const Pieces& pieces, const PackA& 
                       uint64_t j, uint64_t j_end, float* a) {
   for (uint32_t n = 0; n < pieces.count; ++n) {
     const Block block = pieces[n];
-    run_panel(g, block, pack_a, output, PanelRange{g.rows, rows, i0, block.k0, block.kc}, j, j_end, a);
+    run_panel(g, block, pack_a, output, PanelRange{g.level, g.rows, rows, i0, block.k0, block.kc}, j, j_end, a);
   }
 }
 
@@ -353,7 +355,7 @@ void run_narrow_panel(const TileGeometry& g, const Pieces& pieces, const PackA& 
   const StripOutput strip{sums, static_cast<int64_t>(columns), i0, pieces.j0 + j};
   run_panel_pieces(g, pieces, pack_a, strip, i0, rows, j, j_end, a);
   const float* bias = find_bias(output, pieces.j0 + j);
-  for (uint32_t i = 0; i < rows; ++i) narrow(output.row(i0 + i) + pieces.j0 + j, sums + i * columns, columns, bias, accumulate);
+  for (uint32_t i = 0; i < rows; ++i) narrow(g.level, output.row(i0 + i) + pieces.j0 + j, sums + i * columns, columns, bias, accumulate);
 }
 
 // `is_last`: no later depths add to C.
@@ -389,9 +391,8 @@ struct BlockLimits {
 };
 
 template <typename PackA, typename PackB, typename Output>
-void run_product(const Workers& workers, const GemmShape& shape, const PackA& pack_a, const PackB& pack_b,
-                 const Output& output, bool accumulate, const BlockLimits& limits, float* packed, const GemmTile& tile) {
-  const TileGeometry g(tile);
+void run_product(const Workers& workers, const TileGeometry& g, const GemmShape& shape, const PackA& pack_a, const PackB& pack_b,
+                 const Output& output, bool accumulate, const BlockLimits& limits, float* packed) {
   const uint32_t nc = limits.columns / g.columns * g.columns;
   const Partition depths = split_at_most(shape.K, divide_up(shape.K, kKc), 1);
   for (uint32_t d = 0; d < depths.count(); d += limits.depth_pieces) {
@@ -432,21 +433,22 @@ struct Deeper {
 }  // namespace gemm_detail
 
 // C (+)= A B. `scratch` has gemm_scratch_bytes(N, K, how C is stored). K = 0 is not handled. K counts the tile's depths; where one
-// holds several of the operands, as much scratch as for these is enough.
+// holds several of the operands, as much scratch as for these is enough. Here and below: without a tile, the machine's.
 template <typename PackA, typename PackB, typename Output>
-void gemm(const Workers& workers, const GemmShape& shape, const PackA& pack_a, const PackB& pack_b,
-          const Output& output, bool accumulate, void* scratch, const GemmTile& tile = gemm_tile()) {
+void gemm(const KernelContext& context, const GemmShape& shape, const PackA& pack_a, const PackB& pack_b,
+          const Output& output, bool accumulate, void* scratch, const GemmTile* tile = nullptr) {
+  const gemm_detail::TileGeometry g(context, tile);
   gemm_detail::BlockLimits limits{kNc, gemm_depth_pieces(shape.N)};
   if constexpr (gemm_detail::kIsNarrow<Output>) {
-    limits = {gemm_narrow_columns(shape.K * tile.depths_of_one), static_cast<uint32_t>(divide_up(shape.K, kKc))};
+    limits = {gemm_narrow_columns(shape.K * g.tile.depths_of_one), static_cast<uint32_t>(divide_up(shape.K, kKc))};
   }
-  gemm_detail::run_product(workers, shape, pack_a, pack_b, output, accumulate, limits, static_cast<float*>(scratch), tile);
+  gemm_detail::run_product(*context.workers, g, shape, pack_a, pack_b, output, accumulate, limits, static_cast<float*>(scratch));
 }
 
 // out[K] (+)= the sum of the rows of in[M,K]: kColumnSumBlocks blocks of rows, then the blocks in order. `scratch` has
 // 4 * kColumnSumBlocks * K bytes.
 template <typename Stored>
-void column_sums(const Workers& workers, float* out, const Stored* in, uint64_t M, uint64_t K, bool accumulate,
+void column_sums(const KernelContext& context, float* out, const Stored* in, uint64_t M, uint64_t K, bool accumulate,
                  void* scratch);
 
 // C[M,N] (+)= sums[0] + sums[1] + ... in that order; sums[s] is contiguous, `stride` floats after the last one.
@@ -456,34 +458,36 @@ void add_partials(const Workers& workers, float* c, uint64_t count, const float*
 // gemm_splits() parts of a product, each a worker's task with its own partial C, in `scratch` from
 // s * gemm_split_part_floats(M, N, K) on.
 template <typename PackA, typename PackB>
-void gemm_partials(const Workers& workers, const GemmShape& shape, const PackA& pack_a, const PackB& pack_b, void* scratch, const GemmTile& tile) {
+void gemm_partials(const KernelContext& context, const GemmShape& shape, const PackA& pack_a, const PackB& pack_b, void* scratch,
+                   const GemmTile* tile = nullptr) {
+  const gemm_detail::TileGeometry g(context, tile);
   const uint32_t splits = gemm_splits(shape.M, shape.N, shape.K);
   const uint64_t part_floats = gemm_split_part_floats(shape.M, shape.N, shape.K);
   const uint64_t outputs = shape.M * shape.N;
-  parallel_for(workers, splits, [&](uint32_t s) {
+  parallel_for(*context.workers, splits, [&](uint32_t s) {
     const uint64_t k0 = shape.K * s / splits, k1 = shape.K * (s + 1) / splits;
     float* partial = static_cast<float*>(scratch) + s * part_floats;
     // A partial's length rounded up keeps the packed block behind it aligned.
     float* packed = partial + (outputs + 15) / 16 * 16;
-    gemm_detail::run_product(Workers{}, GemmShape{shape.M, shape.N, k1 - k0}, gemm_detail::Deeper<PackA>{pack_a, k0},
+    gemm_detail::run_product(Workers{}, g, GemmShape{shape.M, shape.N, k1 - k0}, gemm_detail::Deeper<PackA>{pack_a, k0},
                              gemm_detail::Deeper<PackB>{pack_b, k0}, MatrixOutput{partial, static_cast<int64_t>(shape.N)}, false,
-                             {kSplitNc, 1}, packed, tile);
+                             {kSplitNc, 1}, packed);
   });
 }
 
 // The same product for few outputs and a long K (weight gradients): parts along K, added in order. C is contiguous. `scratch` has
 // gemm_split_scratch_bytes(M, N, K).
 template <typename PackA, typename PackB>
-void gemm_split(const Workers& workers, const GemmShape& shape, const PackA& pack_a, const PackB& pack_b, float* c,
-                bool accumulate, void* scratch, const GemmTile& tile = gemm_tile()) {
+void gemm_split(const KernelContext& context, const GemmShape& shape, const PackA& pack_a, const PackB& pack_b, float* c,
+                bool accumulate, void* scratch, const GemmTile* tile = nullptr) {
   const uint32_t splits = gemm_splits(shape.M, shape.N, shape.K);
   const MatrixOutput output{c, static_cast<int64_t>(shape.N)};
-  if (splits == 1) return gemm(workers, shape, pack_a, pack_b, output, accumulate, scratch, tile);
-  gemm_partials(workers, shape, pack_a, pack_b, scratch, tile);
-  add_partials(workers, c, shape.M * shape.N, static_cast<float*>(scratch), gemm_split_part_floats(shape.M, shape.N, shape.K), splits, accumulate);
+  if (splits == 1) return gemm(context, shape, pack_a, pack_b, output, accumulate, scratch, tile);
+  gemm_partials(context, shape, pack_a, pack_b, scratch, tile);
+  add_partials(*context.workers, c, shape.M * shape.N, static_cast<float*>(scratch), gemm_split_part_floats(shape.M, shape.N, shape.K), splits, accumulate);
 }
 
 // C[M,N] (+)= A[K,M]^T B[K,N], all row-major: the gradient of weights. `scratch` has gemm_split_scratch_bytes(M, N, K).
-void multiply_columns(const Workers& workers, const GemmShape& shape, const float* a, const float* b, float* c, bool accumulate, void* scratch);
+void multiply_columns(const KernelContext& context, const GemmShape& shape, const float* a, const float* b, float* c, bool accumulate, void* scratch);
 
 }  // namespace reprise

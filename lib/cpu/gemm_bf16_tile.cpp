@@ -2,7 +2,6 @@
 // Here because it alone needs that instruction; the loop nest takes it as any other tile.
 // It must not know matrices, packing or threads.
 #include "lib/cpu/bf16_pairs.h"
-#include "lib/cpu/vector_level.h"
 
 #if defined(__x86_64__) && !defined(REPRISE_BASELINE_ONLY)
 #include <immintrin.h>
@@ -59,7 +58,7 @@ template <typename A>
   }
 }
 
-[[REPRISE_BF16_CODE]] void run(uint64_t k, const float* a_panel, const float* b_panel, float beta, float* c, int64_t row_stride, int64_t) {
+[[REPRISE_BF16_CODE]] void run(const GemmTile&, uint64_t k, const float* a_panel, const float* b_panel, float beta, float* c, int64_t row_stride, int64_t) {
   Sums sums;
   clear(sums);
   const PackedPanel a{a_panel};
@@ -90,11 +89,11 @@ constexpr GemmTile kPairTile = {"avx512bf16-12x32", kRows, kColumns, false, run,
 
 }  // namespace
 
-const GemmTile* pair_tile() { return vector_level() == VectorLevel::kAvx512Bf16 ? &kPairTile : nullptr; }
+const GemmTile* pair_tile(VectorLevel level) { return level == VectorLevel::kAvx512Bf16 ? &kPairTile : nullptr; }
 
 }  // namespace reprise
 #else
 namespace reprise {
-const GemmTile* pair_tile() { return nullptr; }
+const GemmTile* pair_tile(VectorLevel) { return nullptr; }
 }  // namespace reprise
 #endif

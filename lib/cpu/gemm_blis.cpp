@@ -14,15 +14,7 @@ namespace {
 using MicroKernel09 = void (*)(dim_t m, dim_t n, dim_t k, void* alpha, void* a, void* b, void* beta, void* c,
                                inc_t row_stride, inc_t column_stride, auxinfo_t* data, cntx_t* context);
 
-struct BlisTile {
-  GemmTile tile;
-  char name[32];
-  MicroKernel09 kernel;
-  cntx_t* context;
-};
-BlisTile blis;  // written once, by blis_gemm_tile
-
-void run(uint64_t k, const float* a_panel, const float* b_panel, float beta, float* c, int64_t row_stride,
+void run(const GemmTile& tile, uint64_t k, const float* a_panel, const float* b_panel, float beta, float* c, int64_t row_stride,
          int64_t column_stride) {
   float one = 1.0f;
   float* a = const_cast<float*>(a_panel);
@@ -31,8 +23,9 @@ void run(uint64_t k, const float* a_panel, const float* b_panel, float beta, flo
   std::memset(&data, 0, sizeof data);
   data.a_next = a;
   data.b_next = b;
-  blis.kernel(blis.tile.mr, blis.tile.nr, static_cast<dim_t>(k), &one, a, b, &beta, c, row_stride, column_stride, &data,
-              blis.context);
+  const auto kernel = reinterpret_cast<MicroKernel09>(tile.kernel);
+  kernel(tile.mr, tile.nr, static_cast<dim_t>(k), &one, a, b, &beta, c, row_stride, column_stride, &data,
+         static_cast<cntx_t*>(tile.kernel_context));
 }
 
 // The query has another name from BLIS 1.0 on; the one that exists is chosen by what compiles.
@@ -55,20 +48,25 @@ bool query_prefers_rows(Context* context) {
 
 }  // namespace
 
-const GemmTile* blis_gemm_tile() {
+GemmTile blis_gemm_tile() {
   bli_init();  // fills the table of contexts; allocates, so this belongs to set-up
   const arch_t architecture = bli_arch_query_id();
-  if (architecture == BLIS_ARCH_GENERIC) return nullptr;  // plain C: ours is faster
+  if (architecture == BLIS_ARCH_GENERIC) return {};  // plain C: ours is faster
   cntx_t* context = const_cast<cntx_t*>(bli_gks_query_cntx());
   const dim_t mr = bli_cntx_get_blksz_def_dt(BLIS_FLOAT, BLIS_MR, context);
   const dim_t nr = bli_cntx_get_blksz_def_dt(BLIS_FLOAT, BLIS_NR, context);
-  if (mr > dim_t{kMaxMr} || nr > dim_t{kMaxNr}) return nullptr;
-  blis.kernel = reinterpret_cast<MicroKernel09>(query_kernel(context));
-  blis.context = context;
-  std::strcpy(blis.name, "blis-");
-  std::strncat(blis.name, bli_arch_string(architecture), sizeof blis.name - 6);
-  blis.tile = {blis.name, static_cast<uint32_t>(mr), static_cast<uint32_t>(nr), !query_prefers_rows(context), run, nullptr, nullptr};
-  return &blis.tile;
+  if (mr > dim_t{kMaxMr} || nr > dim_t{kMaxNr}) return {};
+  GemmTile tile = {.name = "blis-",
+                   .mr = static_cast<uint32_t>(mr),
+                   .nr = static_cast<uint32_t>(nr),
+                   .prefers_columns = !query_prefers_rows(context),
+                   .run = run,
+                   .run_rows = nullptr,
+                   .run_depths = nullptr,
+                   .kernel = query_kernel(context),
+                   .kernel_context = context};
+  std::strncat(tile.name, bli_arch_string(architecture), sizeof tile.name - 6);
+  return tile;
 }
 
 }  // namespace reprise

@@ -9,7 +9,7 @@
 
 namespace reprise {
 
-// Panels are planned at these maxima; select_gemm_tile() refuses a larger tile.
+// Panels are planned at these maxima; find_gemm_tile() refuses a larger tile.
 constexpr uint32_t kMaxMr = 32;
 constexpr uint32_t kMaxNr = 32;
 // Depth of a packed panel: fixed, because it decides where a sum over K is cut, and so its bits.
@@ -26,12 +26,13 @@ struct RowRun {
 };
 
 struct GemmTile {
-  const char* name;  // part of the kernel set's id
+  char name[32];  // part of the kernel set's id
   uint32_t mr, nr;
   bool prefers_columns;  // C must have row_stride 1, else column_stride 1
   // c[mr,nr] = beta * c + sum over k of a_panel[k][mr] * b_panel[k][nr]; beta 0 overwrites whatever c held. Panels are
   // aligned to 64 bytes and do not overlap c. Each element is summed in the order of k.
-  void (*run)(uint64_t k, const float* a_panel, const float* b_panel, float beta, float* c, int64_t row_stride,
+  // `tile` is this one.
+  void (*run)(const GemmTile& tile, uint64_t k, const float* a_panel, const float* b_panel, float beta, float* c, int64_t row_stride,
               int64_t column_stride);
   // The same for C with contiguous rows, A's depths being those of the runs, one after another. Null where the tile has none.
   void (*run_rows)(const RowRun* runs, uint32_t count, const float* b_panel, float beta, float* c, int64_t row_stride);
@@ -40,24 +41,25 @@ struct GemmTile {
   void (*run_depths)(uint64_t k, const float* a, int64_t step, const float* b_panel, float beta, float* c, int64_t row_stride);
   // Depths of the operands that one depth of a panel holds: 2 where each of its elements is a pair of bf16 (bf16_pairs.h), then of A's rows too.
   uint32_t depths_of_one = 1;
+  // Another library's kernel and what it wants beside its operands, for the `run` that calls it.
+  void* kernel = nullptr;
+  void* kernel_context = nullptr;
 
   // Of C with contiguous rows: a tile that prefers columns computes the transpose.
   uint32_t rows() const { return prefers_columns ? nr : mr; }
   uint32_t columns() const { return prefers_columns ? mr : nr; }
 };
 
-// BLIS's micro-kernel for this processor, or null where BLIS has only its generic one or one that breaks the maxima.
+// BLIS's micro-kernel for this processor; one without `run` where BLIS has only its generic one or one that breaks the maxima.
 // Weak: a product that leaves gemm_blis.o (and -lblis) out of its link gets a null address here, and one of this
 // library's own tiles is taken.
-[[gnu::weak]] const GemmTile* blis_gemm_tile();
+[[gnu::weak]] GemmTile blis_gemm_tile();
 
 // kFastest: BLIS where it has a kernel, else kPortable: the widest of this library's own that the processor runs.
 // kBaseline exists everywhere; the others may not.
 enum class GemmTileChoice : uint8_t { kFastest, kPortable, kBaseline, kNeon, kAvx2, kAvx512, kBlis };
 
-// Once, at set-up, before the first kernel and on one thread; kUnsupported where the processor or the link lacks the
-// tile. Without a call the baseline tile serves.
-Status select_gemm_tile(GemmTileChoice choice = GemmTileChoice::kFastest);
-const GemmTile& gemm_tile();
+// kUnsupported where the processor or the link lacks the tile. BLIS may take heap: this belongs to set-up.
+[[nodiscard]] Status find_gemm_tile(GemmTileChoice choice, GemmTile& tile);
 
 }  // namespace reprise

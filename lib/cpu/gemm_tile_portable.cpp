@@ -83,7 +83,7 @@ struct BaselineVector {
 constexpr uint32_t kLineFloats = 16;  // of a cache line
 constexpr int64_t kDepthsAhead = 16;
 
-void run_baseline(uint64_t k, const float* a, const float* b_panel, float beta, float* c, int64_t row_stride, int64_t) {
+void run_baseline(const GemmTile&, uint64_t k, const float* a, const float* b_panel, float beta, float* c, int64_t row_stride, int64_t) {
   REPRISE_TILE_BODY(BaselineVector, 6, 2, 6, kDepthsAhead * 6)
 }
 void run_baseline_depths(uint64_t k, const float* a, int64_t step, const float* b_panel, float beta, float* c, int64_t row_stride) {
@@ -104,7 +104,7 @@ struct NeonVector {
   [[gnu::always_inline]] static inline void store(float* p, V v) { vst1q_f32(p, v); }
   [[gnu::always_inline]] static inline V multiply_add(V a, V b, V c) { return vfmaq_f32(c, a, b); }
 };
-void run_neon(uint64_t k, const float* a, const float* b_panel, float beta, float* c, int64_t row_stride, int64_t) {
+void run_neon(const GemmTile&, uint64_t k, const float* a, const float* b_panel, float beta, float* c, int64_t row_stride, int64_t) {
   REPRISE_TILE_BODY(NeonVector, 8, 2, 8, kDepthsAhead * 8)
 }
 void run_neon_depths(uint64_t k, const float* a, int64_t step, const float* b_panel, float beta, float* c, int64_t row_stride) {
@@ -129,7 +129,7 @@ struct Avx2Vector {
     return _mm256_fmadd_ps(a, b, c);
   }
 };
-[[gnu::target("avx2,fma")]] void run_avx2(uint64_t k, const float* a, const float* b_panel, float beta, float* c, int64_t row_stride, int64_t) {
+[[gnu::target("avx2,fma")]] void run_avx2(const GemmTile&, uint64_t k, const float* a, const float* b_panel, float beta, float* c, int64_t row_stride, int64_t) {
   REPRISE_TILE_BODY(Avx2Vector, 6, 2, 6, kDepthsAhead * 6)
 }
 [[gnu::target("avx2,fma")]] void run_avx2_depths(uint64_t k, const float* a, int64_t step, const float* b_panel, float beta, float* c, int64_t row_stride) {
@@ -152,7 +152,7 @@ struct Avx512Vector {
     return _mm512_fmadd_ps(a, b, c);
   }
 };
-[[gnu::target("avx512f")]] void run_avx512(uint64_t k, const float* a, const float* b_panel, float beta, float* c, int64_t row_stride, int64_t) {
+[[gnu::target("avx512f")]] void run_avx512(const GemmTile&, uint64_t k, const float* a, const float* b_panel, float beta, float* c, int64_t row_stride, int64_t) {
   REPRISE_TILE_BODY(Avx512Vector, 12, 2, 12, kDepthsAhead * 12)
 }
 [[gnu::target("avx512f")]] void run_avx512_depths(uint64_t k, const float* a, int64_t step, const float* b_panel, float beta, float* c, int64_t row_stride) {
@@ -170,36 +170,35 @@ constexpr GemmTile kAvx512Tile = {"avx512-12x32", 12, 32, false, run_avx512, run
 #undef REPRISE_TILE_START
 #undef REPRISE_UNROLLED
 
-GemmTile selected_tile = kBaselineTile;  // written once, by select_gemm_tile
-
-const GemmTile* own_tile(GemmTileChoice choice) {
-  if (choice == GemmTileChoice::kBaseline) return &kBaselineTile;
+// Here and below: without `run` where there is none.
+GemmTile own_tile(GemmTileChoice choice) {
+  if (choice == GemmTileChoice::kBaseline) return kBaselineTile;
 #if defined(__aarch64__)
-  if (choice == GemmTileChoice::kNeon) return &kNeonTile;
+  if (choice == GemmTileChoice::kNeon) return kNeonTile;
 #endif
 #if defined(__x86_64__)
   __builtin_cpu_init();
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-  if (choice == GemmTileChoice::kAvx2) return avx2 ? &kAvx2Tile : nullptr;
-  if (choice == GemmTileChoice::kAvx512) return __builtin_cpu_supports("avx512f") ? &kAvx512Tile : nullptr;
+  if (choice == GemmTileChoice::kAvx2 && avx2) return kAvx2Tile;
+  if (choice == GemmTileChoice::kAvx512 && __builtin_cpu_supports("avx512f")) return kAvx512Tile;
 #endif
-  return nullptr;
+  return {};
 }
 
-const GemmTile* widest_own_tile() {
+GemmTile widest_own_tile() {
   for (const GemmTileChoice choice : {GemmTileChoice::kAvx512, GemmTileChoice::kAvx2, GemmTileChoice::kNeon}) {
-    if (const GemmTile* tile = own_tile(choice); tile != nullptr) return tile;
+    if (const GemmTile tile = own_tile(choice); tile.run != nullptr) return tile;
   }
-  return &kBaselineTile;
+  return kBaselineTile;
 }
 
-const GemmTile* blis_tile() { return &blis_gemm_tile != nullptr ? blis_gemm_tile() : nullptr; }
+GemmTile blis_tile() { return &blis_gemm_tile != nullptr ? blis_gemm_tile() : GemmTile{}; }
 
-const GemmTile* find_tile(GemmTileChoice choice) {
+GemmTile find_tile(GemmTileChoice choice) {
   switch (choice) {
     case GemmTileChoice::kFastest: {
-      const GemmTile* blis = blis_tile();
-      return blis != nullptr ? blis : widest_own_tile();
+      const GemmTile blis = blis_tile();
+      return blis.run != nullptr ? blis : widest_own_tile();
     }
     case GemmTileChoice::kPortable: return widest_own_tile();
     case GemmTileChoice::kBlis: return blis_tile();
@@ -209,24 +208,20 @@ const GemmTile* find_tile(GemmTileChoice choice) {
 
 }  // namespace
 
-Status select_gemm_tile(GemmTileChoice choice) {
-  const GemmTile* tile = find_tile(choice);
-  if (tile == nullptr)
+Status find_gemm_tile(GemmTileChoice choice, GemmTile& tile) {
+  tile = find_tile(choice);
+  if (tile.run == nullptr)
     return {Code::kUnsupported, "this processor, or this program's link, lacks the GEMM tile asked for", 0};
-  if (tile->mr > kMaxMr || tile->nr > kMaxNr)
-    return {Code::kUnsupported, "a GEMM tile must fit in kMaxMr x kMaxNr", tile->mr};
-  selected_tile = *tile;
+  if (tile.mr > kMaxMr || tile.nr > kMaxNr) return {Code::kUnsupported, "a GEMM tile must fit in kMaxMr x kMaxNr", tile.mr};
   // BLIS takes packed panels alone; ours of the same size serves beside it for A as it lies.
-  for (const GemmTileChoice choice : {GemmTileChoice::kAvx512, GemmTileChoice::kAvx2, GemmTileChoice::kNeon, GemmTileChoice::kBaseline}) {
-    const GemmTile* own = own_tile(choice);
-    const bool same_size = own != nullptr && own->rows() == tile->rows() && own->columns() == tile->columns();
-    if (selected_tile.run_rows != nullptr || !same_size) continue;
-    selected_tile.run_rows = own->run_rows;
-    selected_tile.run_depths = own->run_depths;
+  for (const GemmTileChoice each : {GemmTileChoice::kAvx512, GemmTileChoice::kAvx2, GemmTileChoice::kNeon, GemmTileChoice::kBaseline}) {
+    const GemmTile own = own_tile(each);
+    const bool same_size = own.rows() == tile.rows() && own.columns() == tile.columns();
+    if (tile.run_rows != nullptr || !same_size) continue;
+    tile.run_rows = own.run_rows;
+    tile.run_depths = own.run_depths;
   }
   return ok_status();
 }
-
-const GemmTile& gemm_tile() { return selected_tile; }
 
 }  // namespace reprise

@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "lib/cpu/cpu_kernels.h"
+#include "lib/cpu/cpu_machine.h"
 #include "lib/cpu/partition.h"
-#include "lib/cpu/vector_level.h"
 
 namespace reprise {
 namespace {
@@ -39,8 +39,8 @@ REPRISE_INLINE void sum_squares_body(NormBlock& block) {
 
 REPRISE_VECTOR_LEVELS(sum_squares, sum_squares_body, (NormBlock & block), (block))
 
-void reduce_wave(const Workers& workers, double* norms, NormBlock* wave, uint32_t count) {
-  parallel_for(workers, count, [&](uint32_t i) { sum_squares(wave[i]); });
+void reduce_wave(const KernelContext& context, double* norms, NormBlock* wave, uint32_t count) {
+  parallel_for(*context.workers, count, [&](uint32_t i) { sum_squares(cpu_machine(context).level, wave[i]); });
   for (uint32_t i = 0; i < count; ++i) norms[wave[i].tensor] += wave[i].sum;
 }
 
@@ -57,12 +57,12 @@ Status cpu_grad_norm_reduce(const KernelContext& context, const GradNormReduceAr
     for (uint32_t i = 0; i < blocks.count(); ++i) {
       wave[waiting++] = {x + blocks.begin(i), blocks.end(i) - blocks.begin(i), t, 0};
       if (waiting == kWave) {
-        reduce_wave(*context.workers, args.norms, wave, waiting);
+        reduce_wave(context, args.norms, wave, waiting);
         waiting = 0;
       }
     }
   }
-  reduce_wave(*context.workers, args.norms, wave, waiting);
+  reduce_wave(context, args.norms, wave, waiting);
   return ok_status();
 }
 

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "lib/cpu/cpu_kernels.h"
+#include "lib/cpu/cpu_machine.h"
 #include "lib/cpu/layer_norm_rules.h"
 #include "lib/cpu/vector_math.h"
 #include "lib/cpu/vector_of.h"
@@ -272,20 +273,22 @@ void store_sum(float* out, const double* partials, uint64_t stride, uint32_t chu
 
 template <typename Stored>
 Status cpu_layer_norm_forward(const KernelContext& context, const LayerNormForwardArgsOf<Stored>& args) {
+  const VectorLevel level = cpu_machine(context).level;
   for_each_piece(*context.workers, split_rows(args.M, args.C),
-                 [&](uint64_t begin, uint64_t end) { layer_norm_rows(args, begin, end); });
+                 [&](uint64_t begin, uint64_t end) { layer_norm_rows(level, args, begin, end); });
   return ok_status();
 }
 
 template <typename Stored>
 Status cpu_layer_norm_backward(const KernelContext& context, const LayerNormBackwardArgsOf<Stored>& args) {
+  const VectorLevel level = cpu_machine(context).level;
   double* partials = static_cast<double*>(args.scratch);
   const Partition chunks = layer_norm_chunks(args.M);
   const uint64_t stride = uint64_t{2} * args.C;
   parallel_for(*context.workers, chunks.count(), [&](uint32_t k) {
     double* own = partials + k * stride;
     float* parts = reinterpret_cast<float*>(partials + chunks.count() * stride) + k * stride;
-    gradient_chunk<Stored>(args, {own, own + args.C, parts, parts + args.C}, chunks.begin(k), chunks.end(k));
+    gradient_chunk<Stored>(level, args, {own, own + args.C, parts, parts + args.C}, chunks.begin(k), chunks.end(k));
   });
   for_each_piece(*context.workers, {args.C, 128}, [&](uint64_t begin, uint64_t end) {
     for (uint64_t c = begin; args.dgamma != nullptr && c < end; ++c) {
@@ -300,18 +303,20 @@ Status cpu_layer_norm_backward(const KernelContext& context, const LayerNormBack
 
 template <typename Stored>
 Status cpu_rms_norm_forward(const KernelContext& context, const RmsNormForwardArgsOf<Stored>& args) {
-  for_each_piece(*context.workers, split_rows(args.M, args.C), [&](uint64_t begin, uint64_t end) { rms_norm_rows(args, begin, end); });
+  const VectorLevel level = cpu_machine(context).level;
+  for_each_piece(*context.workers, split_rows(args.M, args.C), [&](uint64_t begin, uint64_t end) { rms_norm_rows(level, args, begin, end); });
   return ok_status();
 }
 
 template <typename Stored>
 Status cpu_rms_norm_backward(const KernelContext& context, const RmsNormBackwardArgsOf<Stored>& args) {
+  const VectorLevel level = cpu_machine(context).level;
   double* sums = static_cast<double*>(args.scratch);
   const Partition chunks = layer_norm_chunks(args.M);
   const uint64_t C = args.C;
   parallel_for(*context.workers, chunks.count(), [&](uint32_t k) {
     float* parts = reinterpret_cast<float*>(sums + chunks.count() * C);
-    rms_gradient_chunk<Stored>(args, sums + k * C, parts + k * C, chunks.begin(k), chunks.end(k));
+    rms_gradient_chunk<Stored>(level, args, sums + k * C, parts + k * C, chunks.begin(k), chunks.end(k));
   });
   if (args.dgamma == nullptr) return ok_status();
   for_each_piece(*context.workers, {C, 128}, [&](uint64_t begin, uint64_t end) {

@@ -21,7 +21,7 @@ Status cpu_linear_forward(const KernelContext& context, const LinearForwardArgsO
   if (args.scratch_bytes < gemm_scratch_bytes(args.K, args.C, kStoredAs<Stored>)) return kScratchTooSmall;
   const WeightPacker w = args.input_major ? lines_are_columns(args.w, args.K) : lines_are_rows(args.w, args.C);
   const BiasedOutputOf<Stored> y{{args.y, args.K}, args.b};
-  multiply_weights(*context.workers, {args.M, args.K, args.C}, args.x, w, y, false, args.scratch);
+  multiply_weights(context, {args.M, args.K, args.C}, args.x, w, y, false, args.scratch);
   return ok_status();
 }
 
@@ -29,7 +29,7 @@ template <typename Stored>
 Status cpu_linear_backward_data(const KernelContext& context, const LinearBackwardDataArgsOf<Stored>& args) {
   if (args.scratch_bytes < gemm_scratch_bytes(args.C, args.K, kStoredAs<Stored>)) return kScratchTooSmall;
   const WeightPacker w = args.input_major ? lines_are_rows(args.w, args.K) : lines_are_columns(args.w, args.C);
-  multiply_weights(*context.workers, {args.M, args.C, args.K}, args.dy, w, MatrixOutputOf<Stored>{args.dx, args.C}, args.accumulate_dx,
+  multiply_weights(context, {args.M, args.C, args.K}, args.dy, w, MatrixOutputOf<Stored>{args.dx, args.C}, args.accumulate_dx,
                    args.scratch);
   return ok_status();
 }
@@ -39,14 +39,14 @@ Status cpu_linear_backward_weight(const KernelContext& context, const LinearBack
   const GemmShape shape = args.input_major ? GemmShape{args.C, args.K, args.M} : GemmShape{args.K, args.C, args.M};
   if (args.scratch_bytes < gemm_split_scratch_bytes(shape.M, shape.N, shape.K)) return kScratchTooSmall;
   const Stored *a = args.input_major ? args.x : args.dy, *b = args.input_major ? args.dy : args.x;
-  multiply_columns(*context.workers, shape, a, b, args.dw, args.accumulate_dw, args.scratch);
+  multiply_columns(context, shape, a, b, args.dw, args.accumulate_dw, args.scratch);
   return ok_status();
 }
 
 template <typename Stored>
 Status cpu_linear_backward_bias(const KernelContext& context, const LinearBackwardBiasArgsOf<Stored>& args) {
   if (args.scratch_bytes < 4 * kColumnSumBlocks * uint64_t{args.K}) return kScratchTooSmall;
-  column_sums(*context.workers, args.db, args.dy, args.M, args.K, args.accumulate_db, args.scratch);
+  column_sums(context, args.db, args.dy, args.M, args.K, args.accumulate_db, args.scratch);
   return ok_status();
 }
 

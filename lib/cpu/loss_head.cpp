@@ -123,24 +123,25 @@ REPRISE_INLINE void scale_body(float* values, uint32_t count, float factor) {
 REPRISE_VECTOR_LEVELS(scale_row, scale_body, (float* values, uint32_t count, float factor), (values, count, factor))
 
 // The row's loss; its logits become e^(logit - maximum), whose sum goes to `total`.
-double row_loss(float* logits, uint32_t V, uint32_t label, float maximum, double* total) {
+double row_loss(VectorLevel level, float* logits, uint32_t V, uint32_t label, float maximum, double* total) {
   const double margin = static_cast<double>(maximum) - static_cast<double>(logits[label]);
-  exponentiate(logits, V, maximum, total);
+  exponentiate(level, logits, V, maximum, total);
   return std::log(*total) + margin;
 }
 
 template <typename Stored>
-void compute_logits(const Workers& workers, const Head<Stored>& head, const Chunk& chunk) {
+void compute_logits(const KernelContext& context, const Head<Stored>& head, const Chunk& chunk) {
   const BiasedOutputOf<float> logits{{chunk.logits, head.V}, head.b};
   const int64_t C = head.C;
-  gemm(workers, {chunk.rows, head.V, head.C}, MatrixPackerOf<Stored>{head.x + chunk.first * head.C, C, 1},
+  gemm(context, {chunk.rows, head.V, head.C}, MatrixPackerOf<Stored>{head.x + chunk.first * head.C, C, 1},
        WeightPacker{head.w, C, 1}, logits, false, chunk.gemm);
 }
 
 // Losses and hits of the chunk's rows; with `scale` above 0 logits become gradients, else they are left as garbage.
 template <typename Stored>
-void compute_losses(const Workers& workers, const Head<Stored>& head, const Chunk& chunk, double scale) {
-  for_each_piece(workers, split_rows(chunk.rows, head.V), [&](uint64_t begin, uint64_t end) {
+void compute_losses(const KernelContext& context, const Head<Stored>& head, const Chunk& chunk, double scale) {
+  const VectorLevel level = cpu_machine(context).level;
+  for_each_piece(*context.workers, split_rows(chunk.rows, head.V), [&](uint64_t begin, uint64_t end) {
     for (uint64_t i = begin; i < end; ++i) {
       float* logits = chunk.logits + i * head.V;
       const int32_t label = head.labels[chunk.first + i];
@@ -152,12 +153,12 @@ void compute_losses(const Workers& workers, const Head<Stored>& head, const Chun
       }
       const uint32_t target = static_cast<uint32_t>(label);
       float maximum;
-      find_maximum(logits, head.V, &maximum);
+      find_maximum(level, logits, head.V, &maximum);
       chunk.hits[i] = is_first_maximum(logits, target, maximum);
       double total;
-      chunk.losses[i] = row_loss(logits, head.V, target, maximum, &total);
+      chunk.losses[i] = row_loss(level, logits, head.V, target, maximum, &total);
       if (scale <= 0) continue;
-      scale_row(logits, head.V, static_cast<float>(scale / total));
+      scale_row(level, logits, head.V, static_cast<float>(scale / total));
       logits[target] -= static_cast<float>(scale);
     }
   });
@@ -171,27 +172,27 @@ double sum_losses(const Chunk& chunk, double sum) {
 // Where the chunk's dx is computed: the packed weights of all classes would be too many for gemm() to round it.
 float* f32_rows(float* dx, const Chunk&) { return dx; }
 float* f32_rows(Bf16*, const Chunk& chunk) { return chunk.dx; }
-void store_rows(const Workers&, float*, const float*, uint64_t) {}
-void store_rows(const Workers& workers, Bf16* dx, const float* rows, uint64_t count) {
-  for_each_piece(workers, {count, kBlockElements},
-                 [&](uint64_t begin, uint64_t end) { narrow(dx + begin, rows + begin, end - begin, nullptr, false); });
+void store_rows(const KernelContext&, float*, const float*, uint64_t) {}
+void store_rows(const KernelContext& context, Bf16* dx, const float* rows, uint64_t count) {
+  for_each_piece(*context.workers, {count, kBlockElements},
+                 [&](uint64_t begin, uint64_t end) { narrow(cpu_machine(context).level, dx + begin, rows + begin, end - begin, nullptr, false); });
 }
 
 // The chunk's share of dx, dw and db from its logits' gradients.
 template <typename Stored>
-void add_gradients(const Workers& workers, const Head<Stored>& head, const Chunk& chunk, const LossHeadBackwardArgsOf<Stored>& args) {
+void add_gradients(const KernelContext& context, const Head<Stored>& head, const Chunk& chunk, const LossHeadBackwardArgsOf<Stored>& args) {
   const int64_t C = head.C, V = head.V;
   const uint64_t first = chunk.first * head.C;
   float* dx = f32_rows(args.dx + first, chunk);
-  gemm(workers, {chunk.rows, head.C, head.V}, MatrixPacker{chunk.logits, V, 1}, WeightPacker{head.w, 1, C}, MatrixOutput{dx, C}, false,
+  gemm(context, {chunk.rows, head.C, head.V}, MatrixPacker{chunk.logits, V, 1}, WeightPacker{head.w, 1, C}, MatrixOutput{dx, C}, false,
        chunk.gemm);
-  store_rows(workers, args.dx + first, dx, chunk.rows * head.C);
+  store_rows(context, args.dx + first, dx, chunk.rows * head.C);
   if (args.dw != nullptr) {
-    gemm_split(workers, {head.V, head.C, chunk.rows}, MatrixPacker{chunk.logits, 1, V},
+    gemm_split(context, {head.V, head.C, chunk.rows}, MatrixPacker{chunk.logits, 1, V},
                MatrixPackerOf<Stored>{head.x + first, 1, C}, args.dw, args.accumulate_dw || chunk.first > 0, chunk.gemm);
   }
   if (args.db != nullptr) {
-    column_sums(workers, args.db, chunk.logits, chunk.rows, head.V, args.accumulate_db || chunk.first > 0, chunk.sums);
+    column_sums(context, args.db, chunk.logits, chunk.rows, head.V, args.accumulate_db || chunk.first > 0, chunk.sums);
   }
 }
 
@@ -221,10 +222,10 @@ Status cpu_loss_head_backward(const KernelContext& context, const LossHeadBackwa
   double sum = 0;
   for (uint64_t first = 0; first < head.M; first += layout.rows) {
     const Chunk chunk = chunk_at(layout, args.scratch, head.M, first);
-    compute_logits(*context.workers, head, chunk);
-    compute_losses(*context.workers, head, chunk, scale);
+    compute_logits(context, head, chunk);
+    compute_losses(context, head, chunk, scale);
     sum = sum_losses(chunk, sum);
-    add_gradients(*context.workers, head, chunk, args);
+    add_gradients(context, head, chunk, args);
   }
   const double loss = sum / static_cast<double>(labelled);
   args.scalars->loss_sum += loss;
@@ -243,8 +244,8 @@ Status cpu_loss_head_evaluate(const KernelContext& context, const LossHeadEvalua
   uint64_t correct = 0;
   for (uint64_t first = 0; first < head.M; first += layout.rows) {
     const Chunk chunk = chunk_at(layout, args.scratch, head.M, first);
-    compute_logits(*context.workers, head, chunk);
-    compute_losses(*context.workers, head, chunk, 0);
+    compute_logits(context, head, chunk);
+    compute_losses(context, head, chunk, 0);
     sum = sum_losses(chunk, sum);
     for (uint64_t i = 0; i < chunk.rows; ++i) correct += chunk.hits[i];
   }

@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "lib/cpu/cpu_kernels.h"
+#include "lib/cpu/cpu_machine.h"
 #include "lib/cpu/partition.h"
-#include "lib/cpu/vector_level.h"
 
 namespace reprise {
 namespace {
@@ -98,22 +98,24 @@ REPRISE_VECTOR_LEVELS(adamw, adamw_body,
 Status cpu_sgd_update(const KernelContext& context, const SgdArgs& args) {
   if (args.scalars->skip != 0) return ok_status();
   for_each_piece(*context.workers, {args.n, kBlockElements}, [&](uint64_t begin, uint64_t end) {
-    (args.momenta == nullptr ? sgd_plain : sgd_momentum)(args, begin, end);
+    (args.momenta == nullptr ? sgd_plain : sgd_momentum)(cpu_machine(context).level, args, begin, end);
   });
   return ok_status();
 }
 
 Status cpu_lion_update(const KernelContext& context, const LionArgs& args) {
+  const VectorLevel level = cpu_machine(context).level;
   if (args.scalars->skip != 0) return ok_status();
-  for_each_piece(*context.workers, {args.n, kBlockElements}, [&](uint64_t begin, uint64_t end) { lion(args, begin, end); });
+  for_each_piece(*context.workers, {args.n, kBlockElements}, [&](uint64_t begin, uint64_t end) { lion(level, args, begin, end); });
   return ok_status();
 }
 
 Status cpu_adamw_update(const KernelContext& context, const AdamWArgs& args) {
+  const VectorLevel level = cpu_machine(context).level;
   if (args.scalars->skip != 0) return ok_status();
   const AdamWFactors factors = adamw_factors(args);
   for_each_piece(*context.workers, {args.n, kBlockElements},
-                 [&](uint64_t begin, uint64_t end) { adamw(args, factors, begin, end); });
+                 [&](uint64_t begin, uint64_t end) { adamw(level, args, factors, begin, end); });
   return ok_status();
 }
 

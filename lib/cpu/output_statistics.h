@@ -12,15 +12,16 @@ template <typename Stored>
 class OutputStatistics {
  public:
   // args.x is what will be written; args.scratch has output_statistics_scratch_bytes().
-  explicit OutputStatistics(const BatchNormStatisticsArgsOf<Stored>& args);
+  OutputStatistics(const KernelContext& context, const BatchNormStatisticsArgsOf<Stored>& args);
 
   // `columns` elements of each of rows [begin, end) have been written, by this worker. Every element is told once.
   void written(uint64_t begin, uint64_t end, uint64_t columns) const;
 
   // When all has been written: mean and rstd.
-  void finish(const Workers& workers) const;
+  void finish() const;
 
  private:
+  const KernelContext& context_;
   BatchNormStatisticsArgsOf<Stored> args_;
   uint64_t* missing_;  // elements of each chunk that are not written yet
 };

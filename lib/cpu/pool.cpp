@@ -2,8 +2,8 @@
 // Here together because both walk windows of an image with the channels as vectors.
 // It must not know what the window is for.
 #include "lib/cpu/cpu_kernels.h"
+#include "lib/cpu/cpu_machine.h"
 #include "lib/cpu/partition.h"
-#include "lib/cpu/vector_level.h"
 
 namespace reprise {
 namespace {
@@ -188,25 +188,28 @@ REPRISE_STORAGE_LEVELS(spread_pixel, spread_pixel_body,
 
 template <typename Stored>
 Status cpu_max_pool_forward(const KernelContext& context, const MaxPoolForwardArgsOf<Stored>& args) {
+  const VectorLevel level = cpu_machine(context).level;
   const PoolShape& s = args.shape;
-  parallel_for(*context.workers, s.N * s.P, [&](uint32_t row) { max_pool_row(args, row / s.P, row % s.P); });
+  parallel_for(*context.workers, s.N * s.P, [&](uint32_t row) { max_pool_row(level, args, row / s.P, row % s.P); });
   return ok_status();
 }
 
 template <typename Stored>
 Status cpu_max_pool_backward(const KernelContext& context, const MaxPoolBackwardArgsOf<Stored>& args) {
+  const VectorLevel level = cpu_machine(context).level;
   const PoolShape& s = args.shape;
-  parallel_for(*context.workers, s.N * s.H, [&](uint32_t row) { max_pool_gradient_row(args, row / s.H, row % s.H); });
+  parallel_for(*context.workers, s.N * s.H, [&](uint32_t row) { max_pool_gradient_row(level, args, row / s.H, row % s.H); });
   return ok_status();
 }
 
 template <typename Stored>
 Status cpu_global_pool_forward(const KernelContext& context, const GlobalPoolArgsOf<Stored>& args) {
+  const VectorLevel level = cpu_machine(context).level;
   const Partition tiles{args.C, kPoolChannels};
   parallel_for(*context.workers, args.N, [&](uint32_t n) {
     for (uint32_t tile = 0; tile < tiles.count(); ++tile) {
       const uint64_t channel = tiles.begin(tile);
-      mean_pixel(args.out + uint64_t{n} * args.C + channel, args.in + uint64_t{n} * args.HW * args.C + channel, args.HW,
+      mean_pixel(level, args.out + uint64_t{n} * args.C + channel, args.in + uint64_t{n} * args.HW * args.C + channel, args.HW,
                  args.C, tiles.end(tile) - channel);
     }
   });
@@ -215,8 +218,9 @@ Status cpu_global_pool_forward(const KernelContext& context, const GlobalPoolArg
 
 template <typename Stored>
 Status cpu_global_pool_backward(const KernelContext& context, const GlobalPoolArgsOf<Stored>& args) {
+  const VectorLevel level = cpu_machine(context).level;
   for_each_piece(*context.workers, split_rows(uint64_t{args.N} * args.HW, args.C),
-                 [&](uint64_t begin, uint64_t end) { spread_pixel(args, begin, end); });
+                 [&](uint64_t begin, uint64_t end) { spread_pixel(level, args, begin, end); });
   return ok_status();
 }
 

@@ -5,8 +5,8 @@
 #include <cstring>
 
 #include "lib/cpu/cpu_kernels.h"
+#include "lib/cpu/cpu_machine.h"
 #include "lib/cpu/partition.h"
-#include "lib/cpu/vector_level.h"
 
 namespace reprise {
 namespace {
@@ -121,9 +121,10 @@ REPRISE_STORAGE_LEVELS(rope_rows, rope_body, (const RopeArgsOf<Stored>& args, co
 
 template <typename Stored>
 Status cpu_rope(const KernelContext& context, const RopeArgsOf<Stored>& args) {
+  const VectorLevel level = cpu_machine(context).level;
   const Angles angles = angles_of(args.frequencies, args.rope);
   for_each_piece(*context.workers, split_rows(args.M, uint64_t{args.D} * (args.rope.heads + 2 * args.rope.kv_heads)),
-                 [&](uint64_t begin, uint64_t end) { rope_rows(args, angles, begin, end); });
+                 [&](uint64_t begin, uint64_t end) { rope_rows(level, args, angles, begin, end); });
   return ok_status();
 }
 

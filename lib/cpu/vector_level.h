@@ -1,7 +1,7 @@
-// Picks, by CPUID feature, which of several builds of the same loop runs: x86-64 as it was, AVX2 with FMA, or AVX-512 (with or without
+// Several builds of the same loop, and which of them the processor runs, by CPUID feature: x86-64 as it was, AVX2 with FMA, or AVX-512 (with or without
 // products of bf16, which only bf16_pairs.h asks about).
 // Here because the default build must run on any x86-64 and yet use what the machine has; elsewhere there is one (AArch64: NEON).
-// It must not know any kernel; a level changes rounding (fused multiply-add), so its name is part of the kernel set.
+// The level is chosen once, in a CpuMachine (cpu_machine.h). A level changes rounding (fused multiply-add), so its name is part of the kernel set.
 //
 // The compiler's name is not, so kernels are written for every compiler to round alike. A level that can fuse a product with a sum does so
 // where both stand in one expression, and nowhere else: that is clang's rule. g++ also fuses a product that has a name and is only ever added,
@@ -23,7 +23,6 @@
 namespace reprise {
 
 enum class VectorLevel : uint8_t { kBaseline, kAvx2, kAvx512, kAvx512Bf16 };
-constexpr VectorLevel kLastVectorLevel = VectorLevel::kAvx512Bf16;
 
 // REPRISE_BASELINE_ONLY builds one level, for images where every byte of code counts.
 inline VectorLevel best_vector_level() {
@@ -36,14 +35,6 @@ inline VectorLevel best_vector_level() {
   }
 #endif
   return VectorLevel::kBaseline;
-}
-
-// Tests lower it, to judge on one machine what others will run: before a kernel, on one thread. The GEMM tile is chosen apart.
-inline constinit VectorLevel highest_vector_level = kLastVectorLevel;
-
-inline VectorLevel vector_level() {
-  const VectorLevel best = best_vector_level();
-  return best < highest_vector_level ? best : highest_vector_level;
 }
 
 constexpr const char* vector_level_name(VectorLevel level) {
@@ -62,9 +53,10 @@ constexpr const char* vector_level_name(VectorLevel level) {
 
 }  // namespace reprise
 
-// Defines `static void name parameters`, which calls `body arguments` compiled for the machine's best level.
+// Defines `static void name(VectorLevel level, parameters)`, which calls `body arguments` compiled for that level; the processor must have it.
 // `body` must be REPRISE_INLINE, and so must all it calls; it may be a template over kLanes, the floats in a vector.
 // REPRISE_STORAGE_LEVELS: the same as a template over Stored, which stands for the storage of activations in `parameters`.
+#define REPRISE_LISTED(...) __VA_ARGS__
 #define REPRISE_VECTOR_LEVELS(name, body, parameters, arguments) REPRISE_LEVELS_OF(, name, body, parameters, arguments)
 #define REPRISE_STORAGE_LEVELS(name, body, parameters, arguments) \
   REPRISE_LEVELS_OF(template <typename Stored>, name, body, parameters, arguments)
@@ -82,8 +74,8 @@ constexpr const char* vector_level_name(VectorLevel level) {
     [[maybe_unused]] constexpr int kLanes = 4;                                                               \
     body arguments;                                                                                          \
   }                                                                                                          \
-  head static void name parameters {                                                                         \
-    switch (::reprise::vector_level()) {                                                                     \
+  head static void name(::reprise::VectorLevel level, REPRISE_LISTED parameters) {                            \
+    switch (level) {                                                                                         \
       case ::reprise::VectorLevel::kAvx512Bf16:                                                              \
       case ::reprise::VectorLevel::kAvx512: return name##_avx512 arguments;                                  \
       case ::reprise::VectorLevel::kAvx2: return name##_avx2 arguments;                                      \
@@ -91,9 +83,9 @@ constexpr const char* vector_level_name(VectorLevel level) {
     }                                                                                                        \
   }
 #else
-#define REPRISE_LEVELS_OF(head, name, body, parameters, arguments) \
-  head static void name parameters {                               \
-    [[maybe_unused]] constexpr int kLanes = 4;                   \
-    body arguments;                                              \
+#define REPRISE_LEVELS_OF(head, name, body, parameters, arguments)                 \
+  head static void name(::reprise::VectorLevel, REPRISE_LISTED parameters) { \
+    [[maybe_unused]] constexpr int kLanes = 4;                               \
+    body arguments;                                                          \
   }
 #endif

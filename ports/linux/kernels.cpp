@@ -1,9 +1,8 @@
 // Chooses the kernels for the processor that the program runs on.
 // Here because BLIS takes its architecture from the environment, which is the operating system's.
-// It must not know any kernel beyond the GEMM tile's seam.
 #include <stdlib.h>
 
-#include "lib/cpu/gemm_tile.h"
+#include "lib/cpu/cpu_machine.h"
 #include "ports/linux/linux_functions.h"
 
 namespace reprise {
@@ -24,10 +23,10 @@ const char* blis_architecture() {
 
 }  // namespace
 
-Status linux_set_up_kernels() {
+Status linux_set_up_kernels(CpuMachine* machine) {
   const char* architecture = blis_architecture();
   if (architecture != nullptr) (void)setenv("BLIS_ARCH_TYPE", architecture, 0);
-  return select_gemm_tile();
+  return choose_cpu_machine(*machine);
 }
 
 }  // namespace reprise

@@ -29,7 +29,7 @@ Status linux_open_disk(const char* path, uint64_t bytes, Disk* disk);
 void linux_close_disk(Disk* disk);
 
 // Tells BLIS its architecture by CPUID feature, unless BLIS_ARCH_TYPE is set (BLIS 0.9.0 knows no processor younger than itself
-// and would take its generic kernels), then selects the GEMM tile.
-Status linux_set_up_kernels();
+// and would take its generic kernels), then chooses what is fastest.
+Status linux_set_up_kernels(CpuMachine* machine);
 
 }  // namespace reprise

@@ -8,6 +8,7 @@
 
 #include "ports/linux/linux_port.h"
 #include "tests/bench/recipe_command.h"
+#include "tests/ports/test_machine.h"
 #include "tools/planning/planner.h"
 #include "tools/profiling/measure.h"
 
@@ -48,7 +49,7 @@ struct Contender {
     feature_map_bytes = static_cast<double>(planned.packed_bytes);
   }
   void run_round(const Settings& settings) {
-    PlanRun run(linux_port(), recipe, planned.plan, settings.threads);
+    PlanRun run(linux_port(), test::test_backend(), recipe, planned.plan, settings.threads);
     (void)run.step();  // the arena's pages
     first_loss = run.report().loss;
     for (int s = 1; s < settings.steps; ++s) seconds.push_back(run.step());
@@ -85,7 +86,6 @@ int main(int argc, char** argv) {
   reprise::Settings settings;
   app.add_option("--threads", settings.threads, "0: as many as the machine has");
   app.add_option("--steps", settings.steps, "a round, the first of which is not counted")->check(CLI::Range(2, 1000000));
-  if (!reprise::linux_port().set_up_kernels().ok()) return 1;
   return reprise::bench::measure_recipes(app, argc, argv, {std::begin(reprise::kRecipes), std::end(reprise::kRecipes)},
                                          [&](const reprise::Recipe& recipe) { reprise::compare(recipe, settings); });
 }

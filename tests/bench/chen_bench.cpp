@@ -16,6 +16,7 @@
 
 #include "ports/linux/linux_port.h"
 #include "tests/planner/deep_resnet.h"
+#include "tests/ports/test_machine.h"
 #include "tools/formats/error.h"
 #include "tools/formats/text.h"
 #include "tools/profiling/measure.h"
@@ -72,7 +73,7 @@ void print_point(const SolvedModel& model, const Point& point) {
 }
 
 void train(const Recipe& recipe, const Settings& settings, Point& point) {
-  PlanRun run(linux_port(), recipe, point.planned.plan, settings.threads);
+  PlanRun run(linux_port(), test::test_backend(), recipe, point.planned.plan, settings.threads);
   std::vector<double> losses;
   for (int step = 0; step < settings.steps; ++step) {
     point.seconds.push_back(run.step());

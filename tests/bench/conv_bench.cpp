@@ -10,8 +10,9 @@
 #include <string>
 #include <vector>
 
+#include "lib/cpu/conv_rules.h"
 #include "lib/cpu/cpu_kernels.h"
-#include "lib/cpu/gemm_scratch.h"
+#include "lib/cpu/cpu_machine.h"
 #include "ports/linux/linux_port.h"
 #include "tests/bench/machine_peak.h"
 #include "tests/ops/random_floats.h"
@@ -21,6 +22,7 @@ namespace {
 
 double peak_flops;
 Workers workers_by_count[3];
+CpuMachine cpu;
 
 struct LayerCase {
   const char* name;
@@ -91,16 +93,13 @@ void run_layer(benchmark::State& state, const LayerCase& c, ConvPass pass, bool 
                ty = tensor(s.N, s.P, s.Q, s.K);
   const std::vector<float> channel = random_floats(c.C, 1);
   const InputNorm norm = folds ? InputNorm{channel.data(), channel.data(), channel.data(), channel.data()} : InputNorm{};
-  const Tensor* forward[] = {&ty, nullptr, nullptr, &tx, &tw, nullptr};
-  const Tensor* data[] = {&tx, &ty, &tw, nullptr};
-  const Tensor* weight[] = {&tw, &tx, &ty, nullptr};
-  const uint64_t bytes = pass == ConvPass::kForward        ? cpu_conv_forward_scratch_bytes(forward)
-                         : pass == ConvPass::kBackwardData ? cpu_conv_backward_data_scratch_bytes(data)
-                                                           : cpu_conv_backward_weight_scratch_bytes(weight);
+  const uint64_t bytes = pass == ConvPass::kForward        ? conv_forward_scratch_bytes(s, DType::kF32)
+                         : pass == ConvPass::kBackwardData ? conv_backward_data_scratch_bytes(s, DType::kF32)
+                                                           : conv_backward_weight_scratch_bytes(s);
   Slots slots(align_up(tx.bytes) + align_up(tw.bytes) + align_up(ty.bytes) + align_up(bytes));
   float *x = slots.take(random_floats(tx.elements(), 1)), *w = slots.take(random_floats(tw.elements(), 1)),
         *y = slots.take(random_floats(ty.elements(), 1)), *scratch = slots.take(bytes);
-  const KernelContext context{&workers_by_count[workers], nullptr};
+  const KernelContext context{.workers = &workers_by_count[workers], .machine = &cpu};
   Stopwatch watch;
   for (auto _ : state) {
     watch.start();
@@ -153,10 +152,10 @@ void register_all() {
 
 int main(int argc, char** argv) {
   using namespace reprise;
-  if (!linux_port().set_up_kernels().ok() || !linux_port().start_workers(2, &bench::workers_by_count[2]).ok()) return 1;
+  if (!linux_port().set_up_kernels(&bench::cpu).ok() || !linux_port().start_workers(2, &bench::workers_by_count[2]).ok()) return 1;
   bench::peak_flops = bench::measure_peak_flops();
   std::printf("peak of one core, measured: %.1f GFLOP/s (%s); tile %s\n", bench::peak_flops / 1e9,
-              vector_level_name(vector_level()), gemm_tile().name);
+              vector_level_name(bench::cpu.level), bench::cpu.tile.name);
   bench::register_all();
   benchmark::Initialize(&argc, argv);
   benchmark::RunSpecifiedBenchmarks();

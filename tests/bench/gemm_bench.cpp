@@ -11,10 +11,9 @@
 
 #include "lib/cpu/cpu_kernels.h"
 #include "lib/cpu/gemm.h"
-#include "lib/cpu/vector_level.h"
-#include "ports/linux/linux_port.h"
 #include "tests/bench/machine_peak.h"
 #include "tests/ops/random_floats.h"
+#include "tests/ports/test_machine.h"
 
 namespace reprise::bench {
 namespace {
@@ -32,16 +31,12 @@ const ProductCase kProducts[] = {{"square_2048", 2048, 2048, 2048},
                                  {"tall", 65536, 64, 576},
                                  {"deep", 512, 512, 8192}};
 
-void run_product(benchmark::State& state, const ProductCase& c, GemmTileChoice choice, uint32_t count) {
-  if (const Status status = select_gemm_tile(choice); !status.ok()) {
-    state.SkipWithError(status.message);
-    return;
-  }
+void run_product(benchmark::State& state, const ProductCase& c, const Backend& backend, uint32_t count) {
   const std::vector<float> a = random_floats(size_t{c.M} * c.K, 1), b = random_floats(size_t{c.N} * c.K, 1);
   std::vector<float> out(size_t{c.M} * c.N);
   std::vector<double> scratch(gemm_scratch_bytes(c.N, c.K) / 8 + 8);
   void* aligned = reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(scratch.data()) + 63) / 64 * 64);
-  const KernelContext context{&workers_by_count[count], nullptr};
+  const KernelContext context{.workers = &workers_by_count[count], .machine = backend.machine};
   Stopwatch watch;
   for (auto _ : state) {
     watch.start();
@@ -56,9 +51,7 @@ void run_product(benchmark::State& state, const ProductCase& c, GemmTileChoice c
 constexpr const char* kPassNames[] = {"forward", "data", "weight"};
 
 // One pass of a layer of N inputs and K outputs over M rows.
-void run_bf16_pass(benchmark::State& state, const ProductCase& c, int pass, VectorLevel level, uint32_t count) {
-  if (!select_gemm_tile(GemmTileChoice::kPortable).ok()) return state.SkipWithError("no tile");
-  highest_vector_level = level;
+void run_bf16_pass(benchmark::State& state, const ProductCase& c, int pass, const Backend& backend, uint32_t count) {
   const std::vector<float> x_floats = random_floats(size_t{c.M} * c.K, 1), y_floats = random_floats(size_t{c.M} * c.N, 1);
   std::vector<Bf16> x(x_floats.begin(), x_floats.end()), y(y_floats.begin(), y_floats.end());
   std::vector<float> w = random_floats(size_t{c.K} * c.N, 1);
@@ -66,7 +59,7 @@ void run_bf16_pass(benchmark::State& state, const ProductCase& c, int pass, Vect
                                    gemm_split_scratch_bytes(c.N, c.K, c.M)});
   std::vector<double> scratch(bytes / 8 + 8);
   void* aligned = reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(scratch.data()) + 63) / 64 * 64);
-  const KernelContext context{&workers_by_count[count], nullptr};
+  const KernelContext context{.workers = &workers_by_count[count], .machine = backend.machine};
   Stopwatch watch;
   for (auto _ : state) {
     watch.start();
@@ -77,17 +70,17 @@ void run_bf16_pass(benchmark::State& state, const ProductCase& c, int pass, Vect
     state.SetIterationTime(watch.stop());
     if (!status.ok()) state.SkipWithError(status.message);
   }
-  highest_vector_level = kLastVectorLevel;
   report_rates(state, watch, 2.0 * c.M * c.N * c.K, peak_flops, count);
 }
 
 void register_bf16(const ProductCase& c) {
   for (const VectorLevel level : {VectorLevel::kAvx512, VectorLevel::kAvx512Bf16}) {
-    if (level > best_vector_level()) continue;
+    const Backend* backend = test::backend_with(GemmTileChoice::kPortable, level);
+    if (backend == nullptr) continue;
     for (int pass = 0; pass < 3; ++pass) {
       for (uint32_t count : {1u, 2u}) {
         const std::string name = std::string("bf16/") + c.name + "/" + kPassNames[pass] + "/" + vector_level_name(level) + "/workers:" + std::to_string(count);
-        benchmark::RegisterBenchmark(name.c_str(), [&c, pass, level, count](benchmark::State& s) { run_bf16_pass(s, c, pass, level, count); })
+        benchmark::RegisterBenchmark(name.c_str(), [&c, pass, backend, count](benchmark::State& s) { run_bf16_pass(s, c, pass, *backend, count); })
             ->UseManualTime()
             ->MinTime(0.3);
       }
@@ -99,12 +92,13 @@ void register_all() {
   for (const ProductCase& c : kProducts) {
     for (GemmTileChoice choice :
          {GemmTileChoice::kBaseline, GemmTileChoice::kAvx2, GemmTileChoice::kAvx512, GemmTileChoice::kBlis}) {
+      const Backend* backend = test::backend_with(choice);
+      if (backend == nullptr) continue;  // not on this machine, or not in this link
       for (uint32_t count : {1u, 2u}) {
-        if (!select_gemm_tile(choice).ok()) continue;  // not on this machine, or not in this link
         const std::string name =
-            std::string("sgemm/") + c.name + "/" + gemm_tile().name + "/workers:" + std::to_string(count);
+            std::string("sgemm/") + c.name + "/" + static_cast<const CpuMachine*>(backend->machine)->tile.name + "/workers:" + std::to_string(count);
         benchmark::RegisterBenchmark(name.c_str(),
-                                     [&c, choice, count](benchmark::State& s) { run_product(s, c, choice, count); })
+                                     [&c, backend, count](benchmark::State& s) { run_product(s, c, *backend, count); })
             ->UseManualTime()
             ->MinTime(0.3);
       }
@@ -118,10 +112,10 @@ void register_all() {
 
 int main(int argc, char** argv) {
   using namespace reprise;
-  if (!linux_port().set_up_kernels().ok() || !linux_port().start_workers(2, &bench::workers_by_count[2]).ok()) return 1;
+  if (!linux_port().start_workers(2, &bench::workers_by_count[2]).ok()) return 1;
   bench::peak_flops = bench::measure_peak_flops();
   std::printf("peak of one core, measured: %.1f GFLOP/s (%s)\n", bench::peak_flops / 1e9,
-              vector_level_name(vector_level()));
+              vector_level_name(best_vector_level()));
   bench::register_all();
   benchmark::Initialize(&argc, argv);
   benchmark::RunSpecifiedBenchmarks();

@@ -183,9 +183,11 @@ void time_shape(uint64_t M, uint32_t C, double peak) {
 
 int main_on_device() {
   cudaDeviceProp device{};
+  CudaMachine machine;
   require(cudaGetDeviceProperties(&device, 0), "no usable CUDA device");
+  choose_cuda_machine(machine);
   std::printf("%s, sm_%d%d, %d multiprocessors, kernel set %s\n\n", device.name, device.major, device.minor,
-              device.multiProcessorCount, cuda_backend().kernel_set());
+              device.multiProcessorCount, machine.kernel_set);
   bool ok = true;
   for (const uint64_t M : {1, 7, 33, 257, 2100}) {
     for (const uint32_t C : {1, 3, 4, 33, 128, 130, 256, 260, 512, 516, 768, 772, 1024, 1028, 1031, 5000})

@@ -70,11 +70,11 @@ inline Bandwidth measure_bandwidth(const Workers& workers) {
   Bandwidth result;
   result.read = rate(1, [&](uint64_t begin, uint64_t end) {
     float sum;
-    run_read(b.get() + begin, end - begin, &sum);
+    run_read(best_vector_level(), b.get() + begin, end - begin, &sum);
     asm volatile("" : : "m"(sum));
   });
   result.copy = rate(2, [&](uint64_t begin, uint64_t end) { std::memcpy(a.get() + begin, b.get() + begin, (end - begin) * sizeof(float)); });
-  result.triad = rate(3, [&](uint64_t begin, uint64_t end) { run_triad(a.get() + begin, b.get() + begin, c.get() + begin, end - begin); });
+  result.triad = rate(3, [&](uint64_t begin, uint64_t end) { run_triad(best_vector_level(), a.get() + begin, b.get() + begin, c.get() + begin, end - begin); });
   return result;
 }
 

@@ -44,13 +44,14 @@ REPRISE_VECTOR_LEVELS(run_multiply_adds, multiply_add_loop<kLanes>, (uint64_t ro
 
 // Floating-point operations a second of one core: the best of many short runs, so that neighbours' turns do not count.
 inline double measure_peak_flops() {
-  const int lanes = vector_level() >= VectorLevel::kAvx512 ? 16 : vector_level() == VectorLevel::kAvx2 ? 8 : 4;
+  const VectorLevel level = best_vector_level();
+  const int lanes = level >= VectorLevel::kAvx512 ? 16 : level == VectorLevel::kAvx2 ? 8 : 4;
   constexpr uint64_t kRounds = 200'000;
   double best = 1e9;
   float result = 0.5f;
   for (int trial = 0; trial < 60; ++trial) {
     const double start = seconds_now();
-    run_multiply_adds(kRounds, &result);
+    run_multiply_adds(level, kRounds, &result);
     best = std::min(best, seconds_now() - start);
   }
   asm volatile("" : : "m"(result));

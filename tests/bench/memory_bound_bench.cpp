@@ -14,10 +14,10 @@
 #include <string>
 #include <vector>
 
-#include "lib/cpu/cpu_backend.h"
+#include "lib/cpu/cpu_kernels.h"
+#include "lib/cpu/cpu_machine.h"
 #include "lib/cpu/partition.h"
-#include "lib/cpu/scratch.h"
-#include "ports/linux/linux_port.h"
+#include "tests/ports/test_machine.h"
 
 namespace reprise {
 namespace {
@@ -83,64 +83,62 @@ constexpr double tensor_bytes(double tensors) { return tensors * 4.0 * static_ca
 
 void add_elementwise(std::vector<Case>& cases) {
   Buffers& u = buffers();
-  const Backend& k = kCpuBackend;
   const uint64_t n = kElements;
   const auto add = [&](const char* name, double tensors, std::function<void(const KernelContext&)> run) {
     cases.push_back({name, tensor_bytes(tensors), false, std::move(run)});
   };
   add("copy", 2, [&](const KernelContext& c) {
-    expect_ok(k.copy_forward(c, {u.b.data(), u.a.data(), n, false, false}));
+    expect_ok(cpu_copy_forward<float>(c, {u.b.data(), u.a.data(), n, false, false}));
   });
   add("triad", 3, triad);
   add("copy.accumulate", 3, [&](const KernelContext& c) {
-    expect_ok(k.copy_forward(c, {u.b.data(), u.a.data(), n, true, false}));
+    expect_ok(cpu_copy_forward<float>(c, {u.b.data(), u.a.data(), n, true, false}));
   });
   add("move.overlapping", 2, [&, n](const KernelContext& c) {
-    expect_ok(k.move(c, {u.b.data(), u.b.data() + (1 << 20), n - (1 << 20), false, false}));
+    expect_ok(cpu_move<float>(c, {u.b.data(), u.b.data() + (1 << 20), n - (1 << 20), false, false}));
   });
   add("relu.forward", 2, [&, n](const KernelContext& c) {
-    expect_ok(k.relu_forward(c, {u.b.data(), u.a.data(), n, false, false}));
+    expect_ok(cpu_relu_forward<float>(c, {u.b.data(), u.a.data(), n, false, false}));
   });
   add("relu.forward in place", 2, [&, n](const KernelContext& c) {
-    expect_ok(k.relu_forward(c, {u.b.data(), u.b.data(), n, false, false}));
+    expect_ok(cpu_relu_forward<float>(c, {u.b.data(), u.b.data(), n, false, false}));
   });
   add("relu.backward in place", 3, [&, n](const KernelContext& c) {
-    expect_ok(k.relu_backward(c, {u.b.data(), u.a.data(), u.b.data(), n, false}));
+    expect_ok(cpu_relu_backward<float>(c, {u.b.data(), u.a.data(), u.b.data(), n, false}));
   });
   add("add.forward in place", 3, [&, n](const KernelContext& c) {
-    expect_ok(k.add_forward(c, {u.b.data(), u.b.data(), u.a.data(), n}));
+    expect_ok(cpu_add_forward<float>(c, {u.b.data(), u.b.data(), u.a.data(), n}));
   });
   for (const bool tanh_form : {true, false}) {
     const std::string form = tanh_form ? " tanh" : " erf";
     add(("gelu.forward" + form).c_str(), 2, [&, n, tanh_form](const KernelContext& c) {
-      expect_ok(k.gelu_forward(c, {u.b.data(), u.a.data(), n, false, tanh_form}));
+      expect_ok(cpu_gelu_forward<float>(c, {u.b.data(), u.a.data(), n, false, tanh_form}));
     });
     add(("gelu.backward" + form).c_str(), 3, [&, n, tanh_form](const KernelContext& c) {
-      expect_ok(k.gelu_backward(c, {u.b.data(), u.a.data(), u.d.data(), n, tanh_form}));
+      expect_ok(cpu_gelu_backward<float>(c, {u.b.data(), u.a.data(), u.d.data(), n, tanh_form}));
     });
   }
   add("dropout", 2, [&, n](const KernelContext& c) {
-    expect_ok(k.dropout(c, {u.b.data(), u.a.data(), &u.scalars, n, {0.1f, 1}}));
+    expect_ok(cpu_dropout<float>(c, {u.b.data(), u.a.data(), &u.scalars, n, {0.1f, 1}}));
   });
   add("sgd.update momentum", 5, [&, n](const KernelContext& c) {
-    expect_ok(k.sgd_update(c, {u.a.data(), u.b.data(), u.d.data(), &u.scalars, n, 1e-4f, 0.9f, false}));
+    expect_ok(cpu_sgd_update(c, {u.a.data(), u.b.data(), u.d.data(), &u.scalars, n, 1e-4f, 0.9f, false}));
   });
   add("adamw.update", 7, [&, n](const KernelContext& c) {
     expect_ok(
-        k.adamw_update(c, {u.a.data(), u.b.data(), u.c.data(), u.d.data(), &u.scalars, n, 1e-4f, 0.9f, 0.999f, 1e-8f}));
+        cpu_adamw_update(c, {u.a.data(), u.b.data(), u.c.data(), u.d.data(), &u.scalars, n, 1e-4f, 0.9f, 0.999f, 1e-8f}));
   });
   add("grad_norm.reduce", 1, [&, n](const KernelContext& c) {
     Tensor tensor;
     tensor.rank = 1;
     tensor.shape[0] = static_cast<uint32_t>(n);
     double norm;
-    expect_ok(k.grad_norm_reduce(c, {&norm, u.d.data(), &tensor, 1}));
+    expect_ok(cpu_grad_norm_reduce(c, {&norm, u.d.data(), &tensor, 1}));
   });
 }
 
 void add_norms(std::vector<Case>& cases, uint32_t C) {
   Buffers& u = buffers();
-  const Backend& k = kCpuBackend;
   const uint64_t M = kElements / C;
   float *mean = u.channels.data(), *rstd = mean + 4096, *gamma = rstd + 4096, *dgamma = gamma + 4096,
         *dbeta = dgamma + 4096;
@@ -149,43 +147,41 @@ void add_norms(std::vector<Case>& cases, uint32_t C) {
   };
   const uint64_t room = u.scratch.size();
   add("batch_norm.statistics", 1, [=, &u](const KernelContext& c) {
-    expect_ok(k.batch_norm_statistics(c, {mean, rstd, u.a.data(), u.scratch.data(), room, M, C, 1e-5f}));
+    expect_ok(cpu_batch_norm_statistics<float>(c, {mean, rstd, u.a.data(), u.scratch.data(), room, M, C, 1e-5f}));
   });
   add("batch_norm.forward", 2, [=, &u](const KernelContext& c) {
-    expect_ok(k.batch_norm_forward(c, {u.b.data(), u.a.data(), mean, rstd, gamma, gamma, M, C}));
+    expect_ok(cpu_batch_norm_forward<float>(c, {u.b.data(), u.a.data(), mean, rstd, gamma, gamma, M, C}));
   });
   add("batch_norm.inference in place", 2, [=, &u](const KernelContext& c) {
-    expect_ok(k.batch_norm_inference(c, {u.b.data(), u.b.data(), mean, gamma, gamma, gamma, M, C, 1e-5f}));
+    expect_ok(cpu_batch_norm_inference<float>(c, {u.b.data(), u.b.data(), mean, gamma, gamma, gamma, M, C, 1e-5f}));
   });
   add("batch_norm.backward in place", 5, [=, &u](const KernelContext& c) {
-    expect_ok(k.batch_norm_backward(c, {u.b.data(), dgamma, dbeta, u.a.data(), mean, rstd, gamma, u.b.data(),
+    expect_ok(cpu_batch_norm_backward<float>(c, {u.b.data(), dgamma, dbeta, u.a.data(), mean, rstd, gamma, u.b.data(),
                                         u.scratch.data(), room, M, C, false, false, nullptr}));
   });
   const uint32_t images = 64, pixels = static_cast<uint32_t>(M / images);
   add("global_pool.forward", 1, [=, &u](const KernelContext& c) {
-    expect_ok(k.global_pool_forward(c, {u.c.data(), u.a.data(), images, pixels, C, false}));
+    expect_ok(cpu_global_pool_forward<float>(c, {u.c.data(), u.a.data(), images, pixels, C, false}));
   });
   add("global_pool.backward", 1, [=, &u](const KernelContext& c) {
-    expect_ok(k.global_pool_backward(c, {u.b.data(), u.a.data(), images, pixels, C, false}));
+    expect_ok(cpu_global_pool_backward<float>(c, {u.b.data(), u.a.data(), images, pixels, C, false}));
   });
 }
 
 void add_max_pool(std::vector<Case>& cases) {
   Buffers& u = buffers();
-  const Backend& k = kCpuBackend;
   const PoolShape shape{20, 112, 112, 64, 56, 56, {3, 3, 2, 1}};
   const double in = 4.0 * 20 * 112 * 112 * 64, out = 5.0 * 20 * 56 * 56 * 64;
   cases.push_back({"max_pool.forward 112x112x64", in + out, false, [=, &u](const KernelContext& c) {
-                     expect_ok(k.max_pool_forward(c, {u.b.data(), u.index.data(), u.a.data(), shape}));
+                     expect_ok(cpu_max_pool_forward<float>(c, {u.b.data(), u.index.data(), u.a.data(), shape}));
                    }});
   cases.push_back({"max_pool.backward 112x112x64", in + out, false, [=, &u](const KernelContext& c) {
-                     expect_ok(k.max_pool_backward(c, {u.b.data(), u.index.data(), u.a.data(), shape, false}));
+                     expect_ok(cpu_max_pool_backward<float>(c, {u.b.data(), u.index.data(), u.a.data(), shape, false}));
                    }});
 }
 
 void add_language(std::vector<Case>& cases, uint32_t C) {
   Buffers& u = buffers();
-  const Backend& k = kCpuBackend;
   const uint32_t B = 64, T = static_cast<uint32_t>(kElements / C / B), V = 4096;
   const uint64_t M = uint64_t{B} * T;
   float *gamma = u.channels.data(), *dgamma = gamma + 4096, *dbeta = dgamma + 4096;
@@ -195,20 +191,20 @@ void add_language(std::vector<Case>& cases, uint32_t C) {
   const uint64_t room = u.scratch.size();
   cases.push_back(
       {"layer_norm.forward" + suffix, 2 * bytes, false, [=, &u](const KernelContext& c) {
-         expect_ok(k.layer_norm_forward(c, {u.b.data(), mean, rstd, u.a.data(), gamma, gamma, M, C, 1e-5f}));
+         expect_ok(cpu_layer_norm_forward<float>(c, {u.b.data(), mean, rstd, u.a.data(), gamma, gamma, M, C, 1e-5f}));
        }});
   cases.push_back({"layer_norm.backward add" + suffix, 4 * bytes, false, [=, &u](const KernelContext& c) {
                      expect_ok(
-                         k.layer_norm_backward(c, {u.b.data(), dgamma, dbeta, u.a.data(), mean, rstd, gamma, u.c.data(),
+                         cpu_layer_norm_backward<float>(c, {u.b.data(), dgamma, dbeta, u.a.data(), mean, rstd, gamma, u.c.data(),
                                                    u.scratch.data(), room, M, C, true, false, false}));
                    }});
   if (M > u.tokens.size()) return;
   cases.push_back(
       {"embedding.forward" + suffix, 2 * bytes, false, [=, &u](const KernelContext& c) {
-         expect_ok(k.embedding_forward(c, {u.b.data(), u.tokens.data(), u.a.data(), u.c.data(), B, T, C, V, T}));
+         expect_ok(cpu_embedding_forward<float>(c, {u.b.data(), u.tokens.data(), u.a.data(), u.c.data(), B, T, C, V, T}));
        }});
   cases.push_back({"embedding.backward add" + suffix, 3 * bytes, false, [=, &u](const KernelContext& c) {
-                     expect_ok(k.embedding_backward(
+                     expect_ok(cpu_embedding_backward<float>(
                          c, {u.b.data(), nullptr, u.tokens.data(), u.a.data(), B, T, C, V, T, true, false}));
                    }});
 }
@@ -216,7 +212,6 @@ void add_language(std::vector<Case>& cases, uint32_t C) {
 // Products of causal attention: 2 forward and 5 backward, each of T (T + 1) / 2 * C multiply-adds a sequence.
 void add_attention(std::vector<Case>& cases, uint32_t B, uint32_t T, uint32_t C, uint32_t heads, float dropout) {
   Buffers& u = buffers();
-  const Backend& k = kCpuBackend;
   const AttentionAttribute attention{heads, heads, dropout, 3};
   const double product = 2.0 * B * C * (0.5 * T * (T + 1));
   const std::string suffix =
@@ -224,10 +219,10 @@ void add_attention(std::vector<Case>& cases, uint32_t B, uint32_t T, uint32_t C,
   float* lse = u.d.data();
   cases.push_back(
       {"attention.forward" + suffix, 2 * product, true, [=, &u](const KernelContext& c) {
-         expect_ok(k.attention_forward(c, {u.b.data(), lse, u.a.data(), &u.scalars, nullptr, 0, B, T, C, attention}));
+         expect_ok(cpu_attention_forward<float>(c, {u.b.data(), lse, u.a.data(), nullptr, &u.scalars, nullptr, 0, B, T, C, attention}));
        }});
   cases.push_back({"attention.backward" + suffix, 5 * product, true, [=, &u](const KernelContext& c) {
-                     expect_ok(k.attention_backward(c, {u.c.data(), u.a.data(), u.b.data(), lse, u.a.data(), &u.scalars,
+                     expect_ok(cpu_attention_backward<float>(c, {u.c.data(), u.a.data(), u.b.data(), lse, u.a.data(), nullptr, &u.scalars,
                                                         u.scratch.data(), u.scratch.size(), B, T, C, attention}));
                    }});
 }
@@ -250,7 +245,7 @@ class Pool {
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
 
-  KernelContext context() const { return {&workers_, nullptr}; }
+  KernelContext context() const { return {.workers = &workers_, .machine = test::test_backend().machine}; }
 
  private:
   Workers workers_;
@@ -290,7 +285,6 @@ int main(int argc, char** argv) {
   add_attention(cases, 16, 128, 128, 4, 0);
   add_attention(cases, 4, 256, 768, 12, 0);
   add_attention(cases, 4, 256, 768, 12, 0.1f);
-  expect_ok(linux_port().set_up_kernels());
   for (const uint32_t workers : {1u, 2u}) {
     const Pool pool(workers);
     const double copy_rate = cases[0].work / seconds_of(cases[0], pool.context());

@@ -13,6 +13,7 @@
 #include "tests/bench/bench_recipes.h"
 #include "tests/bench/machine_load.h"
 #include "tests/bench/recipe_command.h"
+#include "tests/ports/test_machine.h"
 #include "tools/formats/text.h"
 #include "tools/profiling/measure.h"
 
@@ -33,7 +34,7 @@ struct Candidate {
   std::vector<double> steps;
 
   void run_round(const Recipe& recipe, const Settings& settings) {
-    PlanRun run(linux_port(), recipe, planned.plan, settings.threads);
+    PlanRun run(linux_port(), test::test_backend(), recipe, planned.plan, settings.threads);
     (void)run.step();
     double spent = 0;
     for (int n = 0; n < kLeastSteps || spent < settings.seconds / kRounds; ++n) {

@@ -148,7 +148,7 @@ Machine measure_machine(uint32_t threads) {
   const Bandwidth bandwidth = measure_bandwidth(workers);
   const Machine machine = {core * workers.count, bandwidth.best()};
   std::printf("%u threads, peak %.1f GFLOP/s (%s, one core times %u), bandwidth %.1f GB/s (read %.1f, copy %.1f, triad %.1f): they meet at %.1f flops a byte\n",
-              workers.count, machine.flops / 1e9, vector_level_name(vector_level()), workers.count, machine.bytes / 1e9, bandwidth.read / 1e9, bandwidth.copy / 1e9,
+              workers.count, machine.flops / 1e9, vector_level_name(best_vector_level()), workers.count, machine.bytes / 1e9, bandwidth.read / 1e9, bandwidth.copy / 1e9,
               bandwidth.triad / 1e9, machine.flops / machine.bytes);
   linux_port().stop_workers(&workers);
   return machine;

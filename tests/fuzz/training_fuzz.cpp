@@ -1,6 +1,7 @@
 // Fuzzes training.json of a snapshot: resumed into a trainer whose plan has no tensors.
 // A snapshot may come from another version, or from a disk that was full.
 // It must not know what the weights are.
+#include "lib/cpu/cpu_rules.h"
 #include "tests/fuzz/fuzz.h"
 #include "tools/training/snapshot.h"
 
@@ -27,12 +28,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const Recipe recipe =
       parse_recipe(R"({"model": {"family": "gpt2"}, "batch": 1})", "recipe.json", "/");
   static const Plan plan;
-  static const Backend backend = [] {
-    Backend empty{};
-    empty.name = "cpu";
-    empty.kernel_set = [] { return "fuzz"; };
-    return empty;
-  }();
+  static const Backend backend = {.rules = &kCpuRules, .kernel_set = "fuzz"};
   files.training.hold(data, size);
   fuzz::answers_or_refuses([&] {
     Trainer trainer;

@@ -3,6 +3,7 @@
 // It must not use the library's packing to judge it. On a machine without the tile only the fallback is judged.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -10,9 +11,8 @@
 #include <vector>
 
 #include "lib/cpu/bf16_pairs.h"
-#include "lib/cpu/cpu_backend.h"
-#include "lib/cpu/vector_level.h"
 #include "tests/ops/random_floats.h"
+#include "tests/ports/test_machine.h"
 #include "tests/ports/test_workers.h"
 
 namespace reprise::test {
@@ -26,21 +26,20 @@ std::vector<Bf16> random_bf16(size_t count, uint32_t seed) {
 // Of f32 sums over `depth` products of values in [-1, 1], in any order.
 double tolerance(uint64_t depth) { return 2e-7 * (4.0 + 4.0 * std::sqrt(static_cast<double>(depth))); }
 
-// Kernels of a processor without products of bf16.
-struct WithoutProducts {
-  WithoutProducts() { highest_vector_level = VectorLevel::kAvx512; }
-  ~WithoutProducts() { highest_vector_level = kLastVectorLevel; }
-};
+// The kernels of a processor without products of bf16, where this one has them.
+const Backend& without_products() {
+  return *backend_with(GemmTileChoice::kFastest, std::min(best_vector_level(), VectorLevel::kAvx512));
+}
+const GemmTile* pair_tile_of(const Backend& backend) { return pair_tile(static_cast<const CpuMachine*>(backend.machine)->level); }
 
 TEST(PairTile, IsPartOfTheKernelSetsName) {
-  EXPECT_EQ(pair_tile() != nullptr, std::strstr(cpu_backend().kernel_set(), "+bf16") != nullptr);
-  const WithoutProducts lesser;
-  EXPECT_EQ(pair_tile(), nullptr);
-  EXPECT_EQ(std::strstr(cpu_backend().kernel_set(), "+bf16"), nullptr);
+  EXPECT_EQ(pair_tile_of(test_backend()) != nullptr, std::strstr(test_backend().kernel_set, "+bf16") != nullptr);
+  EXPECT_EQ(pair_tile_of(without_products()), nullptr);
+  EXPECT_EQ(std::strstr(without_products().kernel_set, "+bf16"), nullptr);
 }
 
 TEST(PairTile, MatchesItsContract) {
-  const GemmTile* tile = pair_tile();
+  const GemmTile* tile = pair_tile_of(test_backend());
   if (tile == nullptr) GTEST_SKIP() << "no products of bf16 here";
   const uint32_t rows = tile->rows(), columns = tile->columns();
   const uint32_t lead = columns + 5;
@@ -65,7 +64,7 @@ TEST(PairTile, MatchesItsContract) {
       runs[0].ahead = 0, runs[1].ahead = 64;
       const std::vector<float> start(size_t{lead} * rows, beta == 0.0f ? std::numeric_limits<float>::quiet_NaN() : 0.5f);
       std::vector<float> packed = start, as_they_lie = start;
-      tile->run(pairs, a_panel, b_panel, beta, packed.data(), lead, 1);
+      tile->run(*tile, pairs, a_panel, b_panel, beta, packed.data(), lead, 1);
       tile->run_rows(runs, 2, b_panel, beta, as_they_lie.data(), lead);
       for (uint32_t i = 0; i < rows; ++i) {
         for (uint32_t j = 0; j < columns; ++j) {
@@ -81,7 +80,8 @@ TEST(PairTile, MatchesItsContract) {
 
 // What runs through gemm() into f32: C, and the same bits with 1 to 3 workers, in exactly the scratch that its rule has.
 template <typename Product>
-std::vector<float> run_product(const std::vector<float>& start, uint64_t scratch_bytes, const Product& product) {
+std::vector<float> run_product(const std::vector<float>& start, uint64_t scratch_bytes, const Product& product,
+                               const Backend& backend = test_backend()) {
   std::vector<float> results[3];
   for (uint32_t count = 1; count <= 3; ++count) {
     const TestWorkers workers(count, count == 2 ? TaskOrder::kReversed : TaskOrder::kShuffled, count);
@@ -89,7 +89,7 @@ std::vector<float> run_product(const std::vector<float>& start, uint64_t scratch
     float* aligned = reinterpret_cast<float*>((reinterpret_cast<uintptr_t>(scratch.data()) + 63) / 64 * 64);
     for (float* guard = aligned + scratch_bytes / 4; guard != scratch.data() + scratch.size(); ++guard) *guard = 42.0f;
     results[count - 1] = start;
-    product(workers.workers(), results[count - 1].data(), aligned);
+    product(KernelContext{.workers = &workers.workers(), .machine = backend.machine}, results[count - 1].data(), aligned);
     for (const float* guard = aligned + scratch_bytes / 4; guard != scratch.data() + scratch.size(); ++guard) EXPECT_EQ(*guard, 42.0f);
     EXPECT_EQ(std::memcmp(results[0].data(), results[count - 1].data(), start.size() * 4), 0) << count << " workers";
   }
@@ -104,12 +104,12 @@ std::string name_of(const GemmShape& s) { return std::to_string(s.M) + " x " + s
 
 // Rows of A times weights that lie either way, added to C or not; bias lies in C as linear layers have it.
 std::vector<float> run_weights(const GemmShape& s, const std::vector<Bf16>& a, const std::vector<float>& w, bool by_lines,
-                               const std::vector<float>& start, bool accumulate) {
+                               const std::vector<float>& start, bool accumulate, const Backend& backend = test_backend()) {
   const int64_t N = static_cast<int64_t>(s.N), K = static_cast<int64_t>(s.K);
   const WeightPacker packer = by_lines ? WeightPacker{w.data(), K, 1} : WeightPacker{w.data(), 1, N};
-  return run_product(start, gemm_scratch_bytes(s.N, s.K), [&](const Workers& workers, float* c, void* scratch) {
-    multiply_weights(workers, s, a.data(), packer, MatrixOutput{c, N}, accumulate, scratch);
-  });
+  return run_product(start, gemm_scratch_bytes(s.N, s.K), [&](const KernelContext& context, float* c, void* scratch) {
+    multiply_weights(context, s, a.data(), packer, MatrixOutput{c, N}, accumulate, scratch);
+  }, backend);
 }
 
 float as_it_is(float weight) { return weight; }
@@ -135,7 +135,7 @@ TEST(Pairs, WeightsAreRoundedToTheNearestAndNothingElseIs) {
   for (const GemmShape& s : kShapes) {
     const std::vector<Bf16> a = random_bf16(s.M * s.K, 1);
     const std::vector<float> w = random_floats(s.N * s.K, 2);
-    const bool rounds = pair_tile() != nullptr && s.K % 2 == 0;
+    const bool rounds = pair_tile_of(test_backend()) != nullptr && s.K % 2 == 0;
     for (const bool by_lines : {false, true}) {
       for (const bool accumulate : {false, true}) {
         const std::vector<float> start =
@@ -159,8 +159,8 @@ TEST(Pairs, WeightsStoredAsBf16GiveTheBitsOfTheSameAsF32) {
     for (const bool by_lines : {false, true}) {
       const auto run = [&](const auto* rows, const Weight& weights) {
         const WeightPacker packer{weights, by_lines ? K : 1, by_lines ? 1 : N};
-        return run_product(start, gemm_scratch_bytes(s.N, s.K), [&](const Workers& workers, float* c, void* scratch) {
-          multiply_weights(workers, s, rows, packer, MatrixOutput{c, N}, true, scratch);
+        return run_product(start, gemm_scratch_bytes(s.N, s.K), [&](const KernelContext& context, float* c, void* scratch) {
+          multiply_weights(context, s, rows, packer, MatrixOutput{c, N}, true, scratch);
         });
       };
       EXPECT_EQ(run(a.data(), w.data()), run(a.data(), wide_w.data())) << name_of(s);
@@ -177,9 +177,9 @@ TEST(Pairs, SumsStoredAsBf16AreRoundedOnce) {
     const std::vector<float> sums = run_weights(s, a, w, true, std::vector<float>(s.M * s.N), false);
     const std::vector<float> start(s.M * s.N / 2, std::numeric_limits<float>::quiet_NaN());
     const std::vector<float> got =
-        run_product(start, gemm_scratch_bytes(s.N, s.K, DType::kBf16), [&](const Workers& workers, float* c, void* scratch) {
+        run_product(start, gemm_scratch_bytes(s.N, s.K, DType::kBf16), [&](const KernelContext& context, float* c, void* scratch) {
           const MatrixOutputOf<Bf16> output{reinterpret_cast<Bf16*>(c), static_cast<int64_t>(s.N)};
-          multiply_weights(workers, s, a.data(), WeightPacker{w.data(), static_cast<int64_t>(s.K), 1}, output, false, scratch);
+          multiply_weights(context, s, a.data(), WeightPacker{w.data(), static_cast<int64_t>(s.K), 1}, output, false, scratch);
         });
     std::vector<Bf16> stored(s.M * s.N);
     std::memcpy(stored.data(), got.data(), stored.size() * sizeof(Bf16));
@@ -194,8 +194,8 @@ TEST(Pairs, ColumnsOfAnyDepth) {
       const std::vector<float> start =
           accumulate ? random_floats(s.M * s.N, 3) : std::vector<float>(s.M * s.N, std::numeric_limits<float>::quiet_NaN());
       const std::vector<float> got =
-          run_product(start, gemm_split_scratch_bytes(s.M, s.N, s.K), [&](const Workers& workers, float* c, void* scratch) {
-            multiply_columns(workers, s, a.data(), b.data(), c, accumulate, scratch);
+          run_product(start, gemm_split_scratch_bytes(s.M, s.N, s.K), [&](const KernelContext& context, float* c, void* scratch) {
+            multiply_columns(context, s, a.data(), b.data(), c, accumulate, scratch);
           });
       for (uint64_t i = 0; i < s.M; ++i) {
         for (uint64_t j = 0; j < s.N; ++j) {
@@ -214,8 +214,7 @@ TEST(Pairs, OddDepthsAreMultipliedAsF32) {
   const std::vector<Bf16> a = random_bf16(s.M * s.K, 1);
   const std::vector<float> w = random_floats(s.N * s.K, 2), start(s.M * s.N);
   const std::vector<float> here = run_weights(s, a, w, true, start, false);
-  const WithoutProducts lesser;
-  EXPECT_EQ(here, run_weights(s, a, w, true, start, false));
+  EXPECT_EQ(here, run_weights(s, a, w, true, start, false, without_products()));
 }
 
 // An infinity or a NaN in a weight reaches its outputs, and no others.

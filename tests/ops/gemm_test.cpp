@@ -16,8 +16,8 @@
 #include "lib/cpu/cpu_kernels.h"
 #include "lib/cpu/cpu_rules.h"
 #include "lib/cpu/gemm.h"
-#include "ports/linux/linux_port.h"
 #include "tests/ops/random_floats.h"
+#include "tests/ports/test_machine.h"
 
 namespace reprise {
 namespace {
@@ -85,9 +85,10 @@ void expect_close(const std::vector<float>& got, const std::vector<double>& want
 class EveryTile : public testing::TestWithParam<GemmTileChoice> {
  protected:
   void SetUp() override {
-    ASSERT_TRUE(linux_port().set_up_kernels().ok());
-    if (!select_gemm_tile(GetParam()).ok()) GTEST_SKIP() << "no such tile here";
+    backend = test::backend_with(GetParam());
+    if (backend == nullptr) GTEST_SKIP() << "no such tile here";
   }
+  const Backend* backend = nullptr;
 };
 std::string tile_name(const testing::TestParamInfo<GemmTileChoice>& info) {
   switch (info.param) {
@@ -102,16 +103,16 @@ INSTANTIATE_TEST_SUITE_P(Tiles, EveryTile,
                                          GemmTileChoice::kBlis),
                          tile_name);
 
-// Runs `kernel(workers, out, scratch)` with 1, 2 and 3 workers from the same start; all must give the same bits.
+// Runs `kernel(context, out, scratch, bytes)` with 1, 2 and 3 workers from the same start; all must give the same bits.
 template <typename Kernel>
-std::vector<float> run_all_workers(const std::vector<float>& start, uint64_t scratch_bytes, const std::string& id,
+std::vector<float> run_all_workers(const Backend& backend, const std::vector<float>& start, uint64_t scratch_bytes, const std::string& id,
                                    const Kernel& kernel) {
   std::vector<float> first;
   for (uint32_t count = 1; count <= 3; ++count) {
     std::vector<float> out = start;
     Scratch scratch(scratch_bytes);
     const Workers workers = plain_workers(count);
-    const Status status = kernel(KernelContext{&workers, nullptr}, out.data(), scratch.aligned(), scratch_bytes);
+    const Status status = kernel(KernelContext{.workers = &workers, .machine = backend.machine}, out.data(), scratch.aligned(), scratch_bytes);
     EXPECT_TRUE(status.ok()) << id << ": " << status.message;
     EXPECT_TRUE(scratch.intact()) << id << ": wrote past its scratch";
     if (count == 1) first = out;
@@ -130,7 +131,7 @@ Tensor tensor(std::initializer_list<uint32_t> shape) {
 // ---- the tile ------------------------------------------------------------------------------------
 
 TEST_P(EveryTile, MatchesItsContract) {
-  const GemmTile& tile = gemm_tile();
+  const GemmTile& tile = static_cast<const CpuMachine*>(backend->machine)->tile;
   for (uint64_t k : {1, 2, 3, 7, 64, 256}) {
     for (float beta : {0.0f, 1.0f}) {
       alignas(64) float a[kKc * kMaxMr + kPanelSlack], b[kKc * kMaxNr + kPanelSlack];
@@ -140,7 +141,7 @@ TEST_P(EveryTile, MatchesItsContract) {
       const int64_t lead = 71;
       std::vector<float> c(lead * 40, beta == 0.0f ? std::numeric_limits<float>::quiet_NaN() : 0.5f);
       const int64_t row = tile.prefers_columns ? 1 : lead, column = tile.prefers_columns ? lead : 1;
-      tile.run(k, a, b, beta, c.data(), row, column);
+      tile.run(tile, k, a, b, beta, c.data(), row, column);
       for (uint32_t i = 0; i < tile.mr; ++i) {
         for (uint32_t j = 0; j < tile.nr; ++j) {
           double want = beta == 0.0f ? 0.0 : 0.5;
@@ -189,7 +190,7 @@ TEST_P(EveryTile, LinearForward) {
       const Tensor ty = tensor({s.M, s.K}), tx = tensor({s.M, s.C});
       const Tensor* tensors[] = {&ty, &tx, nullptr, nullptr, nullptr};
       const std::vector<float> got =
-          run_all_workers(std::vector<float>(s.M * s.K, NAN), scratch_bytes_of<LinearForward>(tensors), id,
+          run_all_workers(*backend, std::vector<float>(s.M * s.K, NAN), scratch_bytes_of<LinearForward>(tensors), id,
                           [&](const KernelContext& context, float* out, void* scratch, uint64_t bytes) {
                             return cpu_linear_forward<float>(context, {out, x.data(), w.data(), biased ? b.data() : nullptr,
                                                                 scratch, bytes, s.M, s.C, s.K, input_major});
@@ -216,7 +217,7 @@ TEST_P(EveryTile, LinearBackwardData) {
       const Tensor tdx = tensor({s.M, s.C}), tdy = tensor({s.M, s.K});
       const Tensor* tensors[] = {&tdx, &tdy, nullptr, nullptr};
       const std::vector<float> got = run_all_workers(
-          start, scratch_bytes_of<LinearBackwardData>(tensors), id,
+          *backend, start, scratch_bytes_of<LinearBackwardData>(tensors), id,
           [&](const KernelContext& context, float* out, void* scratch, uint64_t bytes) {
             return cpu_linear_backward_data<float>(
                 context, {out, dy.data(), w.data(), scratch, bytes, s.M, s.C, s.K, input_major, accumulate});
@@ -244,7 +245,7 @@ TEST_P(EveryTile, LinearBackwardWeight) {
       const Tensor tdw = tensor({rows, columns}), tx = tensor({s.M, s.C}), tdy = tensor({s.M, s.K});
       const Tensor* tensors[] = {&tdw, &tx, &tdy, nullptr};
       const std::vector<float> got = run_all_workers(
-          start, scratch_bytes_of<LinearBackwardWeight>(tensors), id,
+          *backend, start, scratch_bytes_of<LinearBackwardWeight>(tensors), id,
           [&](const KernelContext& context, float* out, void* scratch, uint64_t bytes) {
             return cpu_linear_backward_weight<float>(
                 context, {out, x.data(), dy.data(), scratch, bytes, s.M, s.C, s.K, input_major, accumulate});
@@ -272,7 +273,7 @@ TEST_P(EveryTile, LinearBackwardWeightHasOneSetOfBits) {
     const auto gradient = [&](const std::vector<float>& from, bool input_major) {
       const Tensor tdw = input_major ? tensor({s.C, s.K}) : tensor({s.K, s.C}), tx = tensor({s.M, s.C}), tdy = tensor({s.M, s.K});
       const Tensor* tensors[] = {&tdw, &tx, &tdy, nullptr};
-      return run_all_workers(from, scratch_bytes_of<LinearBackwardWeight>(tensors), "linear",
+      return run_all_workers(*backend, from, scratch_bytes_of<LinearBackwardWeight>(tensors), "linear",
                              [&](const KernelContext& context, float* out, void* scratch, uint64_t bytes) {
                                return cpu_linear_backward_weight<float>(
                                    context, {out, x.data(), dy.data(), scratch, bytes, s.M, s.C, s.K, input_major, true});
@@ -297,7 +298,7 @@ TEST(Linear, BackwardBias) {
       const Tensor tdb = tensor({s.K}), tdy = tensor({s.M, s.K});
       const Tensor* tensors[] = {&tdb, &tdy, nullptr};
       const std::vector<float> got = run_all_workers(
-          start, scratch_bytes_of<LinearBackwardBias>(tensors), id,
+          test::test_backend(), start, scratch_bytes_of<LinearBackwardBias>(tensors), id,
           [&](const KernelContext& context, float* out, void* scratch, uint64_t bytes) {
             return cpu_linear_backward_bias<float>(context, {out, dy.data(), scratch, bytes, s.M, s.K, accumulate});
           });
@@ -315,7 +316,7 @@ TEST_P(EveryTile, ScratchThatIsTooSmallIsRefused) {
   float value = 0;
   const Workers workers;
   const LinearForwardArgsOf<float> args{&value, &value, &value, nullptr, &value, 4, 1, 1, 1, false};
-  EXPECT_EQ(Code::kBadPlan, cpu_linear_forward<float>({&workers, nullptr}, args).code);
+  EXPECT_EQ(Code::kBadPlan, cpu_linear_forward<float>({.workers = &workers, .machine = backend->machine}, args).code);
 }
 
 // ---- convolution ---------------------------------------------------------------------------------
@@ -391,7 +392,7 @@ TEST_P(EveryTile, ConvForward) {
     const ConvData d(c);
     const Tensor* tensors[] = {&d.ty, nullptr, nullptr, &d.tx, &d.tw, nullptr};
     const std::vector<float> got =
-        run_all_workers(std::vector<float>(d.dy.size(), NAN), scratch_bytes_of<ConvForward>(tensors, d.s.window), conv_id(c),
+        run_all_workers(*backend, std::vector<float>(d.dy.size(), NAN), scratch_bytes_of<ConvForward>(tensors, d.s.window), conv_id(c),
                         [&](const KernelContext& context, float* out, void* scratch, uint64_t bytes) {
                           return cpu_conv_forward<float>(context, {out, d.x.data(), d.w.data(), scratch, bytes, d.s, {}, nullptr, nullptr});
                         });
@@ -408,7 +409,7 @@ TEST_P(EveryTile, ConvBackwardData) {
       const std::vector<float> start = accumulate ? random_floats(d.x.size(), 4) : std::vector<float>(d.x.size(), NAN);
       const Tensor* tensors[] = {&d.tx, &d.ty, &d.tw, nullptr};
       const std::vector<float> got = run_all_workers(
-          start, scratch_bytes_of<ConvBackwardData>(tensors, d.s.window), conv_id(c),
+          *backend, start, scratch_bytes_of<ConvBackwardData>(tensors, d.s.window), conv_id(c),
           [&](const KernelContext& context, float* out, void* scratch, uint64_t bytes) {
             return cpu_conv_backward_data<float>(context, {out, d.dy.data(), d.w.data(), scratch, bytes, d.s, accumulate});
           });
@@ -427,7 +428,7 @@ TEST_P(EveryTile, ConvBackwardWeight) {
       const std::vector<float> start = accumulate ? random_floats(d.w.size(), 4) : std::vector<float>(d.w.size(), NAN);
       const Tensor* tensors[] = {&d.tw, &d.tx, &d.ty, nullptr};
       const std::vector<float> got = run_all_workers(
-          start, scratch_bytes_of<ConvBackwardWeight>(tensors, d.s.window), conv_id(c),
+          *backend, start, scratch_bytes_of<ConvBackwardWeight>(tensors, d.s.window), conv_id(c),
           [&](const KernelContext& context, float* out, void* scratch, uint64_t bytes) {
             return cpu_conv_backward_weight<float>(context, {out, d.x.data(), d.dy.data(), scratch, bytes, d.s, accumulate, {}});
           });
@@ -441,9 +442,8 @@ TEST_P(EveryTile, ConvBackwardWeight) {
 
 // Whatever algorithm a kernel chooses by stride and padding, it must have been given enough.
 TEST(Conv, ScratchRuleCoversEveryStrideAndPadding) {
-  ASSERT_TRUE(select_gemm_tile(GemmTileChoice::kBaseline).ok());
   const Workers workers;
-  const KernelContext context{&workers, nullptr};
+  const KernelContext context{.workers = &workers, .machine = test::backend_with(GemmTileChoice::kBaseline)->machine};
   for (uint32_t C : {1u, 3u, 5u, 16u, 64u}) {
     for (uint32_t K : {10u, 16u, 64u}) {
       for (uint32_t H : {1u, 2u, 5u, 8u, 13u}) {
@@ -567,7 +567,7 @@ TEST_P(EveryTile, LossHeadBackward) {
       std::vector<float> start(d.x.size() + d.w.size() + c.V, accumulate ? 0.25f : NAN);
       StepScalars scalars{};
       const std::vector<float> got =
-          run_all_workers(start, scratch_bytes_of<LossHeadBackward>(tensors), id,
+          run_all_workers(*backend, start, scratch_bytes_of<LossHeadBackward>(tensors), id,
                           [&](const KernelContext& context, float* out, void* scratch, uint64_t bytes) {
                             scalars = {};
                             scalars.micro_batches = 3;
@@ -605,7 +605,7 @@ TEST_P(EveryTile, LossHeadEvaluate) {
     const Tensor tx = tensor({c.M, c.C}), tw = tensor({c.V, c.C});
     const Tensor* tensors[] = {nullptr, &tx, &tw, nullptr, nullptr, nullptr};
     StepScalars scalars{};
-    run_all_workers({}, scratch_bytes_of<LossHeadEvaluate>(tensors), "evaluate",
+    run_all_workers(*backend, {}, scratch_bytes_of<LossHeadEvaluate>(tensors), "evaluate",
                     [&](const KernelContext& context, float*, void* scratch, uint64_t bytes) {
                       scalars = {};
                       scalars.correct = 2;
@@ -630,7 +630,7 @@ TEST_P(EveryTile, LossHeadRefusesWrongLabelsAndMarksInfiniteLosses) {
   const Workers workers;
   const auto run = [&] {
     return cpu_loss_head_backward<float>(
-        {.workers = &workers, .row = 3, .scalars = &scalars}, {dx.data(), nullptr, nullptr, &scalars, d.x.data(), d.w.data(), nullptr, d.labels.data(),
+        {.workers = &workers, .machine = backend->machine, .row = 3, .scalars = &scalars}, {dx.data(), nullptr, nullptr, &scalars, d.x.data(), d.w.data(), nullptr, d.labels.data(),
                               scratch.aligned(), scratch.bytes, c.M, c.C, c.V, false, false});
   };
   for (int32_t wrong : {5, -1, -101}) {

@@ -1,4 +1,4 @@
-// A kernel's case with the GEMM tile and the vector level that serve while it is judged.
+// A kernel's case with the backend, of some GEMM tile and vector level, whose kernel is judged.
 // Here because kernels are judged twice, with activations stored as f32 and as bf16.
 #pragma once
 
@@ -7,15 +7,13 @@
 #include <ostream>
 #include <string>
 
-#include "lib/cpu/gemm_tile.h"
-#include "lib/cpu/vector_level.h"
+#include "lib/backend.h"
 #include "tests/ops/families.h"
 
 namespace reprise::test {
 
 struct Judged {
-  GemmTileChoice tile;
-  VectorLevel level;
+  const Backend* backend;
   KernelCase c;
 };
 inline void PrintTo(const Judged& judged, std::ostream* out) { *out << judged.c.id; }
@@ -24,14 +22,5 @@ inline std::string id_of(const ::testing::TestParamInfo<Judged>& info) { return 
 inline bool any(const KernelCase&) { return true; }
 inline bool multiplies(const KernelCase& c) { return family_of(c.op).multiplies; }
 inline bool accumulates(const KernelCase& c) { return c.accumulate != 0; }
-
-class WithTile : public ::testing::TestWithParam<Judged> {
- protected:
-  void SetUp() override {
-    ASSERT_TRUE(select_gemm_tile(GetParam().tile).ok());
-    highest_vector_level = GetParam().level;
-  }
-  void TearDown() override { highest_vector_level = kLastVectorLevel; }
-};
 
 }  // namespace reprise::test

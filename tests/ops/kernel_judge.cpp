@@ -72,7 +72,7 @@ std::string scalars_difference(const CaseExpected& expected, const StepScalars& 
 // stays.
 CaseData as_multiplied(const Backend& backend, const KernelCase& c, CaseData data) {
   const auto rounded_weights = family_of(c.op).rounded_weights;
-  if (rounded_weights == nullptr || !stores_bf16(c) || std::strstr(backend.kernel_set(), "+bf16") == nullptr) return data;
+  if (rounded_weights == nullptr || !stores_bf16(c) || std::strstr(backend.kernel_set, "+bf16") == nullptr) return data;
   if (const std::optional<uint32_t> argument = rounded_weights(c)) {
     for (double& weight : data.values[*argument]) weight = Bf16(static_cast<float>(weight));
   }

@@ -9,8 +9,8 @@
 #include <ostream>
 
 #include "lib/cpu/data_fault.h"
-#include "lib/cpu/cpu_backend.h"
 #include "tests/ops/kernel_judge.h"
+#include "tests/ports/test_machine.h"
 #include "tests/ref/random.h"
 
 namespace reprise::test {
@@ -246,7 +246,7 @@ const PlainKernel kPlainKernels[] = {
 };
 
 Backend plain_backend() {
-  Backend b{.rules = &kPlainRules, .kernel_set = [] { return "plain"; }};
+  Backend b{.rules = &kPlainRules, .kernel_set = "plain"};
   for (const PlainKernel& kernel : kPlainKernels) kernel.plant(b);
   return b;
 }
@@ -481,7 +481,7 @@ std::vector<Mutant> mutants() {
   std::vector<Mutant> all;
   for (const WrongKernel& wrong : kMutants) all.push_back({wrong, plain_backend});
   for (const OpFamily* family : op_families()) {
-    for (const WrongKernel& wrong : family->wrong_kernels) all.push_back({wrong, [] { return kCpuBackend; }});
+    for (const WrongKernel& wrong : family->wrong_kernels) all.push_back({wrong, [] { return Backend(test_backend()); }});
   }
   return all;
 }

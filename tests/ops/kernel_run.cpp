@@ -141,6 +141,7 @@ RunResult run_case(const Backend& backend, const KernelCase& c, const CaseData& 
   trainer.plan = &plan.plan();
   trainer.backend = &backend;
   trainer.context.workers = options.workers;
+  trainer.context.machine = backend.machine;
   trainer.arena = {{arena.base()}, plan.plan().arena_bytes};
   StepScalars found = {};  // of a step that has had no fault
   trainer.context.scalars = &found;

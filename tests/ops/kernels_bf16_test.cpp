@@ -8,11 +8,9 @@
 #include <limits>
 
 #include "lib/bf16.h"
-#include "lib/cpu/cpu_backend.h"
-#include "lib/cpu/gemm_tile.h"
-#include "lib/cpu/vector_level.h"
 #include "tests/ops/judged_kernel.h"
 #include "tests/ops/kernel_judge.h"
+#include "tests/ports/test_machine.h"
 
 namespace reprise::test {
 
@@ -24,23 +22,24 @@ bool multiplies_bf16(const KernelCase& c) { return multiplies(c) && c.op != Op::
 // Empty where this machine or this link lacks the tile or the level. Below the last level bf16 is multiplied as f32, by the tile.
 auto judged_at(VectorLevel level, GemmTileChoice tile, bool (*keep)(const KernelCase&), bool (*also)(const KernelCase&) = any) {
   std::vector<Judged> kept;
-  if (!select_gemm_tile(tile).ok() || level > best_vector_level()) return ::testing::ValuesIn(kept);
+  const Backend* backend = backend_with(tile, level);
+  if (backend == nullptr) return ::testing::ValuesIn(kept);
   for (const KernelCase& c : kernel_cases()) {
     const std::optional<KernelCase> stored = stored_as_bf16(c);
-    if (stored && keep(*stored) && also(*stored)) kept.push_back({tile, level, *stored});
+    if (stored && keep(*stored) && also(*stored)) kept.push_back({backend, *stored});
   }
   return ::testing::ValuesIn(kept);
 }
 auto judged(bool (*keep)(const KernelCase&)) { return judged_at(best_vector_level(), GemmTileChoice::kPortable, keep); }
 
-class Bf16Kernel : public WithTile {};
+class Bf16Kernel : public ::testing::TestWithParam<Judged> {};
 class Bf16InPlace : public Bf16Kernel {};
 class Bf16Accumulating : public Bf16Kernel {};
 
-TEST_P(Bf16Kernel, AgreesWithTheReference) { EXPECT_EQ(judge_reference(kCpuBackend, GetParam().c), ""); }
-TEST_P(Bf16Kernel, BitsDoNotDependOnWorkers) { EXPECT_EQ(judge_workers(kCpuBackend, GetParam().c), ""); }
-TEST_P(Bf16InPlace, GivesTheSameBits) { EXPECT_EQ(judge_in_place(kCpuBackend, GetParam().c), ""); }
-TEST_P(Bf16Accumulating, AddsToWhatIsThere) { EXPECT_EQ(judge_accumulate(kCpuBackend, GetParam().c), ""); }
+TEST_P(Bf16Kernel, AgreesWithTheReference) { EXPECT_EQ(judge_reference(*GetParam().backend, GetParam().c), ""); }
+TEST_P(Bf16Kernel, BitsDoNotDependOnWorkers) { EXPECT_EQ(judge_workers(*GetParam().backend, GetParam().c), ""); }
+TEST_P(Bf16InPlace, GivesTheSameBits) { EXPECT_EQ(judge_in_place(*GetParam().backend, GetParam().c), ""); }
+TEST_P(Bf16Accumulating, AddsToWhatIsThere) { EXPECT_EQ(judge_accumulate(*GetParam().backend, GetParam().c), ""); }
 
 INSTANTIATE_TEST_SUITE_P(Cpu, Bf16Kernel, judged(any), id_of);
 INSTANTIATE_TEST_SUITE_P(Cpu, Bf16InPlace, judged(has_in_place), id_of);
@@ -88,7 +87,7 @@ Status bias_summed_in_bf16(const KernelContext&, const LinearBackwardBiasArgsOf<
 }
 
 TEST(Bf16Judge, RejectsTruncation) {
-  Backend backend = kCpuBackend;
+  Backend backend = test_backend();
   backend.set<AddForward, Bf16, truncating_add>();
   for (const KernelCase& c : kernel_cases()) {
     if (c.op != Op::kAdd || c.tensor(0).elements() < 100) continue;
@@ -97,7 +96,7 @@ TEST(Bf16Judge, RejectsTruncation) {
 }
 
 TEST(Bf16Judge, RejectsSumsInBf16) {
-  Backend backend = kCpuBackend;
+  Backend backend = test_backend();
   backend.set<LinearBackwardBias, Bf16, bias_summed_in_bf16>();
   for (const KernelCase& c : kernel_cases()) {
     if (c.op != Op::kLinear || c.pass != Pass::kBackwardBias || c.tensor(1).shape[0] < 8) continue;

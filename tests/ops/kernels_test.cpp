@@ -3,41 +3,27 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 
 #include "lib/check.h"
-#include "lib/cpu/cpu_backend.h"
 #include "lib/cpu/cpu_kernels.h"
-#include "lib/cpu/gemm_tile.h"
-#include "lib/cpu/vector_level.h"
 #include "tests/ops/case_plan.h"
 #include "tests/ops/judged_kernel.h"
 #include "tests/ops/kernel_judge.h"
+#include "tests/ports/test_machine.h"
 #include "tests/ports/test_workers.h"
 
 namespace reprise::test {
 
 namespace {
 
-const Backend& backend() { return kCpuBackend; }
-
-// BLIS 0.9 takes new processors for its generic one, whose kernel is refused: name one by what this machine can do, as a port
-// would (0 = skx, 6 = zen3), unless the environment already does.
-bool have_tile(GemmTileChoice tile) {
-#if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx512f")) setenv("BLIS_ARCH_TYPE", "0", 0);
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) setenv("BLIS_ARCH_TYPE", "6", 0);
-#endif
-  return select_gemm_tile(tile).ok();
-}
-
 // Empty where this machine or this link lacks the tile or the level.
 auto judged_at(VectorLevel level, GemmTileChoice tile, bool (*keep)(const KernelCase&), bool (*also)(const KernelCase&) = any) {
   std::vector<Judged> kept;
-  if (!have_tile(tile) || level > best_vector_level()) return ::testing::ValuesIn(kept);
+  const Backend* backend = backend_with(tile, level);
+  if (backend == nullptr) return ::testing::ValuesIn(kept);
   for (const KernelCase& c : kernel_cases()) {
-    if (keep(c) && also(c)) kept.push_back({tile, level, c});
+    if (keep(c) && also(c)) kept.push_back({backend, c});
   }
   return ::testing::ValuesIn(kept);
 }
@@ -46,14 +32,14 @@ auto judged(GemmTileChoice tile, bool (*keep)(const KernelCase&), bool (*also)(c
 }
 bool multiplies_not(const KernelCase& c) { return !multiplies(c); }
 
-class Kernel : public WithTile {};
-class KernelInPlace : public WithTile {};
-class KernelAccumulating : public WithTile {};
+class Kernel : public ::testing::TestWithParam<Judged> {};
+class KernelInPlace : public ::testing::TestWithParam<Judged> {};
+class KernelAccumulating : public ::testing::TestWithParam<Judged> {};
 
-TEST_P(Kernel, AgreesWithTheReference) { EXPECT_EQ(judge_reference(backend(), GetParam().c), ""); }
-TEST_P(Kernel, BitsDoNotDependOnWorkers) { EXPECT_EQ(judge_workers(backend(), GetParam().c), ""); }
-TEST_P(KernelInPlace, GivesTheSameBits) { EXPECT_EQ(judge_in_place(backend(), GetParam().c), ""); }
-TEST_P(KernelAccumulating, AddsToWhatIsThere) { EXPECT_EQ(judge_accumulate(backend(), GetParam().c), ""); }
+TEST_P(Kernel, AgreesWithTheReference) { EXPECT_EQ(judge_reference(*GetParam().backend, GetParam().c), ""); }
+TEST_P(Kernel, BitsDoNotDependOnWorkers) { EXPECT_EQ(judge_workers(*GetParam().backend, GetParam().c), ""); }
+TEST_P(KernelInPlace, GivesTheSameBits) { EXPECT_EQ(judge_in_place(*GetParam().backend, GetParam().c), ""); }
+TEST_P(KernelAccumulating, AddsToWhatIsThere) { EXPECT_EQ(judge_accumulate(*GetParam().backend, GetParam().c), ""); }
 
 INSTANTIATE_TEST_SUITE_P(Cpu, Kernel, judged(GemmTileChoice::kBaseline, multiplies_not), id_of);
 INSTANTIATE_TEST_SUITE_P(Cpu, KernelInPlace, judged(GemmTileChoice::kBaseline, has_in_place), id_of);
@@ -100,10 +86,10 @@ TEST(KernelTable, IdsAreUnique) {
 }
 
 Fault fault_of(const KernelCase& c, bool in_place) {
-  CasePlan plan(backend(), c, in_place);
+  CasePlan plan(test_backend(), c, in_place);
   plan.complete();
   std::vector<CheckMark> marks(check_marks(plan.plan()));
-  return check(plan.plan(), marks.data(), *backend().rules).fault;
+  return check(plan.plan(), marks.data(), *test_backend().rules).fault;
 }
 
 // A kernel is judged on rows that a plan may hold.
@@ -128,23 +114,20 @@ TEST(KernelTable, CheckRefusesACaseOfOtherShapes) {
 
 // A weak reference does not fetch gemm_blis.o from an archive: the link must ask for it, or products run without BLIS unnoticed.
 TEST(KernelSet, BlisIsLinked) {
-  const GemmTile* (*volatile find)() = blis_gemm_tile;
+  GemmTile (*volatile find)() = blis_gemm_tile;
   EXPECT_TRUE(find != nullptr) << "link with -Wl,-u,_ZN7reprise14blis_gemm_tileEv";
 }
 
 TEST(KernelSet, NamesTheTile) {
-  ASSERT_TRUE(have_tile(GemmTileChoice::kPortable));
-  const std::string portable = backend().kernel_set();
-  EXPECT_NE(portable, "");
-  if (!have_tile(GemmTileChoice::kBlis)) GTEST_SKIP() << "this machine or this link has no BLIS tile";
-  EXPECT_NE(backend().kernel_set(), portable);
+  const std::string portable = backend_with(GemmTileChoice::kPortable)->kernel_set;
+  EXPECT_EQ(portable.rfind("cpu/", 0), 0u) << portable;
+  const Backend* blis = backend_with(GemmTileChoice::kBlis);
+  if (blis == nullptr) GTEST_SKIP() << "this machine or this link has no BLIS tile";
+  EXPECT_NE(blis->kernel_set, portable);
 }
 
 TEST(KernelSet, NamesTheLevel) {
-  const std::string best = backend().kernel_set();
-  highest_vector_level = VectorLevel::kBaseline;
-  const std::string lowered = backend().kernel_set();
-  highest_vector_level = kLastVectorLevel;
+  const std::string best = test_backend().kernel_set, lowered = backend_with(GemmTileChoice::kFastest, VectorLevel::kBaseline)->kernel_set;
   EXPECT_EQ(best == lowered, best_vector_level() == VectorLevel::kBaseline) << best << " and " << lowered;
 }
 
@@ -158,7 +141,7 @@ TEST(Move, MayOverlap) {
         std::vector<float> want = memory;
         std::memmove(want.data() + 4096 + shift, want.data() + 4096, n * sizeof(float));
         const TestWorkers hands(workers, TaskOrder::kShuffled, n);
-        const KernelContext context{.workers = &hands.workers()};
+        const KernelContext context{.workers = &hands.workers(), .machine = test_backend().machine};
         ASSERT_TRUE(cpu_move<float>(context, {memory.data() + 4096 + shift, memory.data() + 4096, n, false, false}).ok());
         EXPECT_EQ(memory, want) << n << " floats by " << shift << " with " << workers << " workers";
       }

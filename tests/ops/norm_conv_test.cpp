@@ -9,12 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "lib/cpu/cpu_backend.h"
-#include "lib/cpu/gemm_tile.h"
-#include "lib/cpu/vector_level.h"
-#include "ports/linux/linux_port.h"
 #include "tests/ops/families.h"
 #include "tests/ops/kernel_run.h"
+#include "tests/ports/test_machine.h"
 #include "tests/ports/test_workers.h"
 
 namespace reprise::test {
@@ -27,18 +24,20 @@ KernelCase call(Op op, Pass pass, std::vector<std::optional<Tensor>> arguments, 
   return c;
 }
 
-RunResult run_all(const KernelCase& c, std::vector<Array> values) {
+RunResult run_all(const Backend& backend, const KernelCase& c, std::vector<Array> values) {
   const TestWorkers two(2);
-  RunResult result = run_case(kCpuBackend, c, {.values = std::move(values)}, {.workers = &two.workers()});
+  RunResult result = run_case(backend, c, {.values = std::move(values)}, {.workers = &two.workers()});
   EXPECT_TRUE(result.status.ok() && result.fault.empty()) << result.fault;
   return result;
 }
-std::vector<double> run(const KernelCase& c, std::vector<Array> values) { return read_values(Element::kF32, run_all(c, std::move(values)).outputs[0]); }
+std::vector<double> run(const Backend& backend, const KernelCase& c, std::vector<Array> values) {
+  return read_values(Element::kF32, run_all(backend, c, std::move(values)).outputs[0]);
+}
 
 uint32_t input_of(const KernelCase& c) { return c.pass == Pass::kForward ? 3 : 1; }
 
 // The input of a norm_conv case as it is convolved.
-Array rectified(const KernelCase& c, const std::vector<Array>& v) {
+Array rectified(const Backend& backend, const KernelCase& c, const std::vector<Array>& v) {
   const uint32_t in = input_of(c);
   const Tensor& x = c.tensor(in);
   const KernelCase norm =
@@ -46,21 +45,21 @@ Array rectified(const KernelCase& c, const std::vector<Array>& v) {
            NormAttribute{1e-5f, 0, x.leading_elements()});
   const KernelCase relu = call(Op::kRelu, Pass::kForward, {x, x});
   Array y = v[in], a = v[in];
-  const std::vector<double> normalised = run(norm, {Array(), v[in], v[in + 2], v[in + 3], v[in + 4], v[in + 5]});
+  const std::vector<double> normalised = run(backend, norm, {Array(), v[in], v[in + 2], v[in + 3], v[in + 4], v[in + 5]});
   std::copy(normalised.begin(), normalised.end(), y.begin());
-  const std::vector<double> cut = run(relu, {Array(), y});
+  const std::vector<double> cut = run(backend, relu, {Array(), y});
   std::copy(cut.begin(), cut.end(), a.begin());
   return a;
 }
 
-std::vector<double> in_three_calls(const KernelCase& c, const std::vector<Array>& v) {
+std::vector<double> in_three_calls(const Backend& backend, const KernelCase& c, const std::vector<Array>& v) {
   KernelCase conv = call(Op::kConv, c.pass, c.arguments, c.attribute);
   conv.accumulate = c.accumulate;
   std::vector<Array> values = v;
-  values[input_of(c)] = rectified(c, v);
+  values[input_of(c)] = rectified(backend, c, v);
   conv.arguments.resize(input_of(c) + 2);
   values.resize(input_of(c) + 2);
-  return run(conv, values);
+  return run(backend, conv, values);
 }
 
 // Layers that the table of cases has not, being slow for a reference: more channels than the Winograd transforms, or a packed panel,
@@ -96,19 +95,19 @@ std::vector<KernelCase> norm_conv_cases() {
 class NormConv : public ::testing::TestWithParam<GemmTileChoice> {
  protected:
   void SetUp() override {
-    ASSERT_TRUE(linux_port().set_up_kernels().ok());  // names BLIS its architecture
-    if (!select_gemm_tile(GetParam()).ok()) GTEST_SKIP() << "this machine or this link lacks the tile";
+    backend = backend_with(GetParam());
+    if (backend == nullptr) GTEST_SKIP() << "this machine or this link lacks the tile";
   }
-  void TearDown() override { highest_vector_level = VectorLevel::kAvx512; }
+  const Backend* backend = nullptr;
 };
 
 TEST_P(NormConv, HasTheBitsOfThreeCalls) {
   for (const VectorLevel level : {VectorLevel::kBaseline, VectorLevel::kAvx2, VectorLevel::kAvx512}) {
-    if (level > best_vector_level()) continue;
-    highest_vector_level = level;
+    const Backend* lowered = backend_with(GetParam(), level);
+    if (lowered == nullptr) continue;
     for (const KernelCase& c : norm_conv_cases()) {
       const std::vector<Array> values = make_data(c).values;
-      EXPECT_TRUE(run(c, values) == in_three_calls(c, values)) << c.id << ", " << vector_level_name(level);
+      EXPECT_TRUE(run(*lowered, c, values) == in_three_calls(*lowered, c, values)) << c.id << ", " << vector_level_name(level);
     }
   }
 }
@@ -119,7 +118,7 @@ TEST_P(NormConv, PassesNaN) {
     std::vector<Array> values = make_data(c).values;
     Array& x = values[input_of(c)];
     x.flat(x.size() / 2) = std::numeric_limits<double>::quiet_NaN();
-    const std::vector<double> folded = run(c, values), apart = in_three_calls(c, values);
+    const std::vector<double> folded = run(*backend, c, values), apart = in_three_calls(*backend, c, values);
     for (size_t i = 0; i < folded.size(); ++i) ASSERT_EQ(std::isnan(folded[i]), std::isnan(apart[i])) << c.id << " at " << i;
   }
 }
@@ -128,14 +127,14 @@ TEST_P(NormConv, TakesTheStatisticsOfAPassOfTheirOwn) {
   for (const KernelCase& c : norm_conv_cases()) {
     if (c.pass != Pass::kForward || !c.has(1)) continue;
     const std::vector<Array> values = make_data(c).values;
-    const RunResult both = run_all(c, values);
+    const RunResult both = run_all(*backend, c, values);
     const Tensor& written_to = c.tensor(0);
     Array y(Array::shape_type{written_to.shape[0], written_to.shape[1], written_to.shape[2], written_to.shape[3]});
     const std::vector<double> written = read_values(Element::kF32, both.outputs[0]);
     std::copy(written.begin(), written.end(), y.begin());
     const KernelCase statistics = call(Op::kBatchNorm, Pass::kStatistics, {c.tensor(1), c.tensor(2), c.tensor(0)},
                                        NormAttribute{c.as<WindowAttribute>().epsilon, 0, c.tensor(0).leading_elements()});
-    const RunResult apart = run_all(statistics, {values[1], values[2], y});
+    const RunResult apart = run_all(*backend, statistics, {values[1], values[2], y});
     EXPECT_TRUE(both.outputs[1] == apart.outputs[0] && both.outputs[2] == apart.outputs[1]) << c.id;
   }
 }

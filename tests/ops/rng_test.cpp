@@ -68,19 +68,18 @@ TEST(MaskWords, AreThoseOfPhiloxMask) {
   scalars.step = 0xfffffff0u;
   scalars.micro_batch = 0x80000001u;
   for (const VectorLevel level : {VectorLevel::kBaseline, VectorLevel::kAvx2, VectorLevel::kAvx512}) {
-    highest_vector_level = level;
+    if (level > best_vector_level()) continue;
     for (const uint32_t stream : {0u, 5u, 0xffffffu, 0xfedcba98u}) {
       for (const uint64_t first : {0ull, 3ull, (1ull << 32) - 7, 1ull << 39, (1ull << 40) - 9}) {
         std::array<uint32_t, kMaskWords> words{};
-        draw(words.data(), scalars, stream, first);
+        draw(level, words.data(), scalars, stream, first);
         for (uint32_t i = 0; i < kMaskWords; ++i) {
           const PhiloxBlock block = philox_mask(scalars.seed, scalars.step, scalars.micro_batch, stream, first + i / 4);
-          ASSERT_EQ(words[i], block.word[i % 4]) << vector_level_name(vector_level()) << " " << stream << " " << first << " " << i;
+          ASSERT_EQ(words[i], block.word[i % 4]) << vector_level_name(level) << " " << stream << " " << first << " " << i;
         }
       }
     }
   }
-  highest_vector_level = VectorLevel::kAvx512;
 }
 
 TEST(DropoutThreshold, IsTheProbabilityTimesTwoToThe32) {

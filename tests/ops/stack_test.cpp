@@ -10,13 +10,10 @@
 #include <optional>
 #include <vector>
 
-#include "lib/cpu/cpu_backend.h"
-#include "lib/cpu/gemm_tile.h"
-#include "lib/cpu/vector_level.h"
-#include "ports/linux/linux_port.h"
 #include "tests/ops/case_plan.h"
 #include "tests/ops/families.h"
 #include "tests/ops/kernel_run.h"
+#include "tests/ports/test_machine.h"
 #include "tests/ports/test_workers.h"
 
 namespace reprise::test {
@@ -65,17 +62,17 @@ struct Most {
   uint64_t used = 0, stated = 0;
 };
 
-// Of every case, or of those whose kernel states more than its frames, with the tile and the level that are set; by kernel.
-void measure(bool every_case, std::map<std::string, Most>& most) {
+// Of every case, or of those whose kernel states more than its frames, by kernel.
+void measure(const Backend& backend, bool every_case, std::map<std::string, Most>& most) {
   PaintedThread thread;
   const TestWorkers one(1);
   const auto judge = [&](const KernelCase& c) {
-    const CasePlan plan(kCpuBackend, c);
+    const CasePlan plan(backend, c);
     const uint64_t stated = plan.plan().worker_stack_bytes;
     if (!every_case && stated == kFrameStackBytes) return;
     const CaseData data = make_data(c);
-    const uint64_t used = thread.used([&] { (void)run_case(kCpuBackend, c, data, {.workers = &one.workers()}); });
-    EXPECT_LE(used, stated) << c.id << " at " << kCpuBackend.kernel_set();
+    const uint64_t used = thread.used([&] { (void)run_case(backend, c, data, {.workers = &one.workers()}); });
+    EXPECT_LE(used, stated) << c.id << " at " << backend.kernel_set;
     Most& kernel = most[c.info().name];
     kernel = {std::max(kernel.used, used), std::max(kernel.stated, stated)};
   };
@@ -87,19 +84,14 @@ void measure(bool every_case, std::map<std::string, Most>& most) {
 
 TEST(WorkerStack, HoldsWhatTheRulesState) {
   if (kSanitized) GTEST_SKIP() << "sanitizers make frames larger";
-  ASSERT_TRUE(linux_port().set_up_kernels().ok());
   std::map<std::string, Most> most;
-  const std::pair<VectorLevel, GemmTileChoice> sets[] = {{kLastVectorLevel, GemmTileChoice::kFastest},
-                                                         {kLastVectorLevel, GemmTileChoice::kPortable},
+  const std::pair<VectorLevel, GemmTileChoice> sets[] = {{best_vector_level(), GemmTileChoice::kFastest},
+                                                         {best_vector_level(), GemmTileChoice::kPortable},
                                                          {VectorLevel::kAvx2, GemmTileChoice::kAvx2},
                                                          {VectorLevel::kBaseline, GemmTileChoice::kBaseline}};
   for (const auto& [level, tile] : sets) {
-    if (!select_gemm_tile(tile).ok()) continue;
-    highest_vector_level = level;
-    measure(most.empty(), most);
+    if (const Backend* backend = backend_with(tile, level); backend != nullptr) measure(*backend, most.empty(), most);
   }
-  highest_vector_level = kLastVectorLevel;
-  ASSERT_TRUE(select_gemm_tile().ok());
   for (const auto& [name, kernel] : most) {
     RecordProperty(name, std::to_string(kernel.used) + " of " + std::to_string(kernel.stated));
     // A board gives what is stated: so it must not be stated lightly.

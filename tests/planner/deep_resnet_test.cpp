@@ -8,6 +8,7 @@
 
 #include "ports/linux/linux_port.h"
 #include "tests/planner/deep_resnet.h"
+#include "tests/ports/test_machine.h"
 #include "tools/profiling/measure.h"
 
 namespace reprise {
@@ -32,7 +33,6 @@ TEST(DeepResNet, SameBitsAtFourBudgets) {
 #ifdef __SANITIZE_ADDRESS__
   GTEST_SKIP() << "307 million weights under the sanitizers take minutes; the same code runs in same_bits_test";
 #endif
-  ASSERT_TRUE(linux_port().set_up_kernels().ok());
   Recipe recipe = deep_resnet(kDeepUnits);
   std::get<ResNetModel>(recipe.model).image_height = std::get<ResNetModel>(recipe.model).image_width = 32;
   recipe.batch = 8;
@@ -45,7 +45,7 @@ TEST(DeepResNet, SameBitsAtFourBudgets) {
     model.recipe.budget_bytes = least + static_cast<uint64_t>(share * static_cast<double>(model.store_all_bytes - least));
     const PlannedModel planned = plan_model(model, {});
     ASSERT_TRUE(planned.fits) << share;
-    PlanRun run(linux_port(), recipe, planned.plan, 2);
+    PlanRun run(linux_port(), test::test_backend(), recipe, planned.plan, 2);
     (void)run.step();
     uint64_t measured = 0;
     ASSERT_TRUE(measured_bytes(run.trainer(), measured).ok());

@@ -83,12 +83,11 @@ class SpillingNet {
   SpillingNet(const std::string& recipe, const char* strategy)
       : recipe_(recipe_from(recipe)), run_(plan_run(recipe_, strategy, 0)), plan_(run_.planned.plan.view()), arena_(plan_.arena_bytes),
         data_(open_dataset(recipe_, Split::kTraining)) {
-    EXPECT_TRUE(linux_port().set_up_kernels().ok());
     EXPECT_GT(plan_.disk_bytes, 0u);
   }
 
   const Plan& plan() const { return plan_; }
-  Status bind_with(const Disk& disk) { return bind_plan(plan_, cpu_backend(), alone_, arena_.get(), trainer, disk); }
+  Status bind_with(const Disk& disk) { return bind_plan(plan_, test::test_backend(), alone_, arena_.get(), trainer, disk); }
   Status step() {
     StepReport report;
     return train_step(trainer, source_of(*data_), report);

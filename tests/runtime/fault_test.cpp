@@ -12,8 +12,6 @@
 #include <memory>
 
 #include "lib/cpu/cpu_kernels.h"
-#include "lib/cpu/gemm_tile.h"
-#include "lib/cpu/vector_level.h"
 #include "ports/linux/linux_port.h"
 #include "tests/faces/host_sink.h"
 #include "tests/runtime/training_harness.h"
@@ -34,10 +32,9 @@ bool flushes_denormals() {
 // A recipe bound to a plan, with pixels and weights that a test can spoil.
 class BoundRun {
  public:
-  BoundRun(const std::string& recipe, uint32_t threads, const Backend& backend = cpu_backend())
+  BoundRun(const std::string& recipe, uint32_t threads, const Backend& backend = test::test_backend())
       : recipe_(recipe_from(recipe)), plan_(plan_run(recipe_, "optimal").planned.plan), view_(plan_.view()), arena_(view_.arena_bytes),
         data_(open_dataset(recipe_, Split::kTraining)) {
-    EXPECT_TRUE(linux_port().set_up_kernels().ok());
     EXPECT_TRUE(linux_port().start_workers(threads, &workers).ok());
     EXPECT_TRUE(bind_plan(view_, backend, workers, arena_.get(), trainer).ok());
   }
@@ -163,7 +160,7 @@ Status layer_norm_with_infinite_gradient(const KernelContext& context, const Lay
 
 // The loss is finite, a gradient is not. Released gradients are used up before that is known.
 TEST(NonFinite, GradientEndsTheStep) {
-  Backend backend = cpu_backend();
+  Backend backend = test::test_backend();
   backend.set<LayerNormBackward, float, layer_norm_with_infinite_gradient>();
   for (const std::string& recipe : {gpt_recipe(), gpt_recipe(kAccumulated)}) {
     BoundRun run(recipe, 2, backend);
@@ -257,7 +254,7 @@ Status relu_that_looks_at_the_mode(const KernelContext& context, const UnaryArgs
 
 TEST(Denormals, AreZeroWithinAStepAlone) {
   if (kFlushDenormals == 0) GTEST_SKIP() << "this processor's mode is not known";
-  Backend backend = cpu_backend();
+  Backend backend = test::test_backend();
   backend.set<ReluForward, float, relu_that_looks_at_the_mode>();
   BoundRun run(resnet_recipe(), 3, backend);
   uint32_t pixels_that_flush = 0;
@@ -311,18 +308,6 @@ TEST(Machine, MoreThreadsThanCores) {
   }
 }
 
-// Kernels of a processor that has less than this one.
-struct LesserProcessor {
-  explicit LesserProcessor(VectorLevel level, GemmTileChoice tile) {
-    EXPECT_TRUE(select_gemm_tile(tile).ok());
-    highest_vector_level = level;
-  }
-  ~LesserProcessor() {
-    EXPECT_TRUE(select_gemm_tile().ok());
-    highest_vector_level = kLastVectorLevel;
-  }
-};
-
 TEST(Machine, EveryLevelTrains) {
   const std::pair<VectorLevel, GemmTileChoice> levels[] = {{VectorLevel::kBaseline, GemmTileChoice::kBaseline},
                                                            {VectorLevel::kBaseline, GemmTileChoice::kFastest},
@@ -333,11 +318,11 @@ TEST(Machine, EveryLevelTrains) {
     const PlannedRun none = plan_run(recipe, "none"), least = plan_run(recipe, "optimal", 0);
     const RunResult best = train_plan(none.planned.plan, recipe, {.steps = 5});
     for (const auto& [level, tile] : levels) {
-      if (level > best_vector_level()) continue;
-      const LesserProcessor processor(level, tile);
-      const std::string what = cpu_backend().kernel_set() + (": " + text);
-      const RunResult one = train_plan(none.planned.plan, recipe, {.steps = 5, .workers = 1});
-      const RunResult two = train_plan(least.planned.plan, recipe, {.steps = 5, .workers = 2});
+      const Backend* backend = test::backend_with(tile, level);
+      if (backend == nullptr) continue;
+      const std::string what = backend->kernel_set + (": " + text);
+      const RunResult one = train_plan(none.planned.plan, recipe, {.steps = 5, .workers = 1, .backend = backend});
+      const RunResult two = train_plan(least.planned.plan, recipe, {.steps = 5, .workers = 2, .backend = backend});
       for (size_t step = 0; step < best.losses.size(); ++step) EXPECT_NEAR(one.losses[step], best.losses[step], 1e-4 * best.losses[step]) << what;
       EXPECT_EQ(one.losses, two.losses) << what;
       EXPECT_TRUE(one.state == two.state) << what;

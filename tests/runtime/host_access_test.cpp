@@ -95,16 +95,15 @@ std::vector<Case> cases() {
 class SealedTraining : public ::testing::TestWithParam<int> {};
 
 TEST_P(SealedTraining, HasTheBitsOfThePlainOne) {
-  ASSERT_TRUE(linux_port().set_up_kernels().ok());
   const Case c = cases()[static_cast<size_t>(GetParam())];
   const Recipe recipe = recipe_from(c.recipe);
   const PlannedRun run = plan_run(recipe, c.strategy, c.strategy == std::string("none") ? -1 : 0);
   const Plan plan = run.planned.plan.view();
   EXPECT_EQ(plan.disk_bytes > 0, c.strategy == std::string("h-revolve"));
-  SealedDevice device(plan.arena_bytes + kGuardBytes, cpu_backend());
+  SealedDevice device(plan.arena_bytes + kGuardBytes, test::test_backend());
   const TestArena memory(plan.arena_bytes + kGuardBytes);
   const Outcome sealed = live(plan, recipe, device.backend(), device.arena(), device.disk(plan.disk_bytes));
-  const Outcome plain = live(plan, recipe, cpu_backend(), memory.get(), device.disk(plan.disk_bytes));
+  const Outcome plain = live(plan, recipe, test::test_backend(), memory.get(), device.disk(plan.disk_bytes));
   EXPECT_EQ(plain.losses, sealed.losses);
   EXPECT_EQ(plain.gradient_norms, sealed.gradient_norms);
   EXPECT_TRUE(plain.state == sealed.state);
@@ -128,10 +127,9 @@ INSTANTIATE_TEST_SUITE_P(Nets, SealedTraining, ::testing::Range(0, 7),
 
 // A small GPT bound to a sealed device.
 struct SealedRun {
-  explicit SealedRun(const Backend& cpu = cpu_backend())
+  explicit SealedRun(const Backend& cpu = test::test_backend())
       : recipe(recipe_from(gpt_recipe())), owned(plan_run(recipe, "none").planned.plan), plan(owned.view()), device(plan.arena_bytes, cpu),
         data(open_dataset(recipe, Split::kTraining)) {
-    EXPECT_TRUE(linux_port().set_up_kernels().ok());
     EXPECT_TRUE(bind_plan(plan, device.backend(), alone, device.arena(), trainer).ok());
   }
   std::vector<std::vector<unsigned char>> weights() const {  // and moments
@@ -191,7 +189,7 @@ Status layer_norm_that_may_fail(const KernelContext& context, const LayerNormFor
 }
 
 TEST(SealedDevice, AKernelThatFailsEndsTheStep) {
-  Backend broken = cpu_backend();
+  Backend broken = test::test_backend();
   broken.set<LayerNormForward, float, layer_norm_that_may_fail>();
   layer_norm_fails = false;
   SealedRun run(broken);
@@ -262,20 +260,20 @@ TEST(Bind, WantsAWorkspaceForItsMarks) {
   const Workers alone = {.stack_bytes = 1 << 20};
   Trainer trainer;
   Resources given = {.arena = arena.get(), .workers = &alone};
-  const Status refused = bind(plan, cpu_backend(), given, trainer);
+  const Status refused = bind(plan, test::test_backend(), given, trainer);
   EXPECT_EQ(refused.code, Code::kArenaTooSmall);
   EXPECT_GT(refused.detail, 0u);
   std::vector<uint64_t> memory(refused.detail / sizeof(uint64_t) + 2);
   given.workspace = {memory.data(), refused.detail - 1};
-  EXPECT_EQ(bind(plan, cpu_backend(), given, trainer).code, Code::kArenaTooSmall);
+  EXPECT_EQ(bind(plan, test::test_backend(), given, trainer).code, Code::kArenaTooSmall);
   given.workspace = {reinterpret_cast<unsigned char*>(memory.data()) + 1, refused.detail};
-  EXPECT_EQ(bind(plan, cpu_backend(), given, trainer).code, Code::kArenaTooSmall) << "aligned";
+  EXPECT_EQ(bind(plan, test::test_backend(), given, trainer).code, Code::kArenaTooSmall) << "aligned";
   given.workspace = {memory.data(), refused.detail};
-  EXPECT_TRUE(bind(plan, cpu_backend(), given, trainer).ok());
+  EXPECT_TRUE(bind(plan, test::test_backend(), given, trainer).ok());
   given.workspace = {arena.get().base.for_kernels, arena.get().bytes};  // the arena's own memory, while it is the host's
-  EXPECT_TRUE(bind(plan, cpu_backend(), given, trainer).ok());
+  EXPECT_TRUE(bind(plan, test::test_backend(), given, trainer).ok());
   given.workers = nullptr;
-  EXPECT_EQ(bind(plan, cpu_backend(), given, trainer).code, Code::kUnsupported);
+  EXPECT_EQ(bind(plan, test::test_backend(), given, trainer).code, Code::kUnsupported);
 }
 
 }  // namespace

@@ -51,14 +51,13 @@ TEST_P(Parity, SixSteps) {
   const std::string folder = "tests/golden/parity/" + GetParam();
   const json golden = json::parse(read_file(folder + "/golden.json"));
   const Recipe recipe = read_recipe(folder + "/recipe.json");
-  ASSERT_TRUE(linux_port().set_up_kernels().ok());
   for (const auto& [strategy, share] : {std::pair<const char*, double>{"none", -1}, {"optimal", 0.0}}) {
     const PlannedRun run = plan_run(recipe, strategy, share);
     const Plan plan = run.planned.plan.view();
     const TestArena arena(plan.arena_bytes);
     const Workers alone = {.stack_bytes = 1 << 20};
     Trainer trainer;
-    ASSERT_TRUE(bind_plan(plan, cpu_backend(), alone, arena.get(), trainer).ok());
+    ASSERT_TRUE(bind_plan(plan, test::test_backend(), alone, arena.get(), trainer).ok());
     read_state(trainer, SafetensorsFile(folder + "/W.safetensors"), StatePart::kModel);
     const auto training = open_dataset(recipe, Split::kTraining), evaluation = open_dataset(recipe, Split::kEvaluation);
     size_t next_evaluation = 0;

@@ -8,7 +8,6 @@
 #include <map>
 #include <ostream>
 
-#include "lib/cpu/cpu_backend.h"
 #include "ports/linux/linux_port.h"
 #include "tests/faces/expect_user_error.h"
 #include "tests/judges/replay.h"
@@ -34,7 +33,7 @@ class Session {
  public:
   explicit Session(const Recipe& recipe, const std::string& strategy = "none", double share = -1)
       : recipe_(recipe), plan_(plan_run(recipe, strategy, share).planned.plan), view_(plan_.view()), arena_(view_.arena_bytes + 4096) {
-    const Status bound = bind_plan(view_, kCpuBackend, two_workers(), arena_.get(), trainer);
+    const Status bound = bind_plan(view_, test::test_backend(), two_workers(), arena_.get(), trainer);
     if (!bound.ok()) throw std::runtime_error(std::string("bind: ") + bound.message);
   }
   Session(const Session&) = delete;

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
-#include <mutex>
 #include <stdexcept>
 
 #include <unistd.h>
@@ -169,16 +168,12 @@ RunResult train_plan(const OwnedPlan& plan, const Recipe& recipe, const RunOptio
 }
 
 RunResult train_plan(const OwnedPlan& owned, const BatchSource& source, const RunOptions& options) {
-  static std::once_flag once;
-  std::call_once(once, [] {
-    if (!linux_port().set_up_kernels().ok()) throw std::runtime_error("no kernels");
-  });
   const Plan plan = owned.view();
   const TestArena arena(plan.arena_bytes + 4096);
   const PoolOf pool(options.workers);
   const DiskOf disk(plan);
   Trainer trainer;
-  const Status bound = bind_plan(plan, cpu_backend(), pool.workers, arena.get(), trainer, disk.disk);
+  const Status bound = bind_plan(plan, *options.backend, pool.workers, arena.get(), trainer, disk.disk);
   if (!bound.ok()) throw std::runtime_error(std::string("bind: ") + bound.message);
   Poison poison = {&trainer};
   if (options.poison) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "lib/reprise.h"
+#include "tests/ports/test_machine.h"
 #include "tools/data/dataset.h"
 #include "tools/planning/planner.h"
 
@@ -35,6 +36,7 @@ struct RunOptions {
   uint32_t workers = 1;
   bool poison = false;  // every slot is filled with NaN when it is born and when it dies
   bool poison_gradients = false;  // Carried is filled with NaN before every step
+  const Backend* backend = &test::test_backend();
 };
 
 struct RunResult {

@@ -51,8 +51,9 @@ SolvedModel RecipeOptions::solve() const {
   const Recipe read_recipe = read();
   if (profile.empty()) return solve_model(read_recipe);
   const auto measured = std::make_shared<const Profile>(read_profile(profile));
-  const Status kernels = board->set_up_kernels();
-  const std::string warning = kernels.ok() ? profile_mismatch(*measured, cpu_backend().kernel_set(), usable_processors()) : kernels.message;
+  CpuMachine machine;
+  const Status kernels = board->set_up_kernels(&machine);
+  const std::string warning = kernels.ok() ? profile_mismatch(*measured, machine.kernel_set, usable_processors()) : kernels.message;
   if (!warning.empty()) std::cerr << "warning: " << warning << "\n";
   return solve_model(read_recipe, costs_of(measured));
 }

@@ -148,7 +148,7 @@ void measure_moves(const SolvedModel& model, const PlanRun& run, Sums& sums) {
 }
 
 // Seconds of a byte each way, through the port as a training uses it: all blocks written, then all read back.
-DiskLevel measure_disk(const Port& port, const SolvedModel& model, const char* path) {
+DiskLevel measure_disk(const Port& port, const Backend& backend, const SolvedModel& model, const char* path) {
   constexpr uint64_t kMostBytes = uint64_t{512} << 20, kMemoryBytes = uint64_t{64} << 20;  // memory beyond any cache
   uint64_t block = kAlignment;
   for (const Link& link : model.chain.links) block = std::max(block, link.boundary_bytes);
@@ -166,8 +166,8 @@ DiskLevel measure_disk(const Port& port, const SolvedModel& model, const char* p
   require(model.recipe.name, port.acquire_arena(sources * block, &held.arena));
   if (port.open_disk == nullptr) throw UserError(model.recipe.name + ": the recipe wants a disk, but a board of port \"" + port.name + "\" has none");
   require(std::string(path), port.open_disk(path, bytes, &held.disk));
-  require(model.recipe.name, cpu_backend().host.fill({}, held.arena.base, 0x01010101, sources * block));
-  require(model.recipe.name, cpu_backend().host.synchronise({}));
+  require(model.recipe.name, backend.host.fill({}, held.arena.base, 0x01010101, sources * block));
+  require(model.recipe.name, backend.host.synchronise({}));
   const auto memory = [&](uint64_t b) { return (held.arena.base + b % sources * block).for_kernels; };
   const auto seconds_of_byte = [&](const auto& start) {
     const double begin = port.seconds();
@@ -223,14 +223,15 @@ double median(std::vector<double> values) {
   return (*middle + *std::max_element(values.begin(), middle)) / 2;
 }
 
-PlanRun::PlanRun(const Port& port, const Recipe& recipe, const OwnedPlan& plan, uint32_t threads) : port_(port), plan_(plan.view()) {
+PlanRun::PlanRun(const Port& port, const Backend& backend, const Recipe& recipe, const OwnedPlan& plan, uint32_t threads)
+    : port_(port), plan_(plan.view()) {
   if (recipe.data.kind != DataSource::Kind::kNone) data_ = open_dataset(recipe, Split::kTraining);
   try {
     require(recipe.name, port_.start_workers(threads, &workers_));
     require(recipe.name, port_.acquire_arena(plan_.arena_bytes, &arena_));
     std::vector<CheckMark> marks(check_marks(plan_));
     const Workspace workspace = {marks.data(), marks.size() * sizeof(CheckMark)};
-    require(recipe.name, bind(plan_, cpu_backend(), {.arena = arena_, .workers = &workers_, .workspace = workspace}, trainer_));
+    require(recipe.name, bind(plan_, backend, {.arena = arena_, .workers = &workers_, .workspace = workspace}, trainer_));
   } catch (...) {
     release();
     throw;
@@ -271,10 +272,12 @@ double PlanRun::step() {
 }
 
 Profile measure_profile(const Port& port, const Recipe& recipe, const MeasureOptions& options) {
-  require("profile", port.set_up_kernels());
+  CpuMachine machine;
+  require("profile", port.set_up_kernels(&machine));
+  const Backend backend = cpu_backend(machine);
   SolvedModel model = solve_model(recipe);
   Profile profile;
-  profile.kernel_set = cpu_backend().kernel_set();
+  profile.kernel_set = backend.kernel_set;
   profile.processor = processor_name();
   Sums sums;
   std::vector<MeasuredPlan> plans = measured_plans(model);
@@ -284,7 +287,7 @@ Profile measure_profile(const Port& port, const Recipe& recipe, const MeasureOpt
       const bool is_smallest = p + 1 == plans.size();
       const std::string what = measured.what + ", " + bytes_text(measured.plan.arena_bytes);
       try {
-        PlanRun run(port, recipe, measured.plan, options.threads);
+        PlanRun run(port, backend, recipe, measured.plan, options.threads);
         if (options.say && round == 0) options.say("measuring " + what);
         measured.measure_round(run, options.seconds_per_plan / options.rounds);
         if (is_smallest && round == 0) measure_moves(model, run, sums);
@@ -300,7 +303,7 @@ Profile measure_profile(const Port& port, const Recipe& recipe, const MeasureOpt
   }
   for (const MeasuredPlan& measured : plans) measured.add_to(sums);
   add_calls_not_run(model, sums);
-  if (recipe.schedule.disk_bytes > 0) profile.disk = measure_disk(port, model, options.spill_file);
+  if (recipe.schedule.disk_bytes > 0) profile.disk = measure_disk(port, backend, model, options.spill_file);
   for (const auto& [key, kernel] : sums.kernels) profile.kernels[key] = {kernel.seconds / static_cast<double>(kernel.runs), kernel.runs};
   profile.micro_batch_seconds = sums.beside.seconds / static_cast<double>(sums.beside.runs);
   return profile;

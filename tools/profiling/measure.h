@@ -19,7 +19,8 @@ namespace reprise {
 class PlanRun {
  public:
   // `threads`: 0 for one per processor. One at a time in a process, where the port has one pool of workers.
-  PlanRun(const Port& port, const Recipe& recipe, const OwnedPlan& plan, uint32_t threads);
+  // `backend` must outlive it.
+  PlanRun(const Port& port, const Backend& backend, const Recipe& recipe, const OwnedPlan& plan, uint32_t threads);
   ~PlanRun();
   PlanRun(const PlanRun&) = delete;
   PlanRun& operator=(const PlanRun&) = delete;

@@ -120,14 +120,15 @@ class Training {
     evaluation_data_ = open_dataset(recipe_, Split::kEvaluation);
     last_step_ = options_.steps != 0 ? options_.steps : options_.epochs != 0 ? options_.epochs * steps_per_epoch() : recipe_.steps;
     if (last_step_ == 0) throw UserError(recipe_.name + ": steps: say how long to train: --steps N, --epochs N, or \"steps\" in the recipe", UserError::kUsage);
-    require(port_.set_up_kernels());
+    require(port_.set_up_kernels(&machine_));
+    backend_ = cpu_backend(machine_);
     require(port_.start_workers(options_.threads, &workers_));
     constexpr uint64_t kGuardBytes = 64 << 10;  // canary behind the plan's last byte: a row that wrote there would be seen
     require(port_.acquire_arena(plan_.arena_bytes + kGuardBytes, &arena_));
     if (plan_.disk_bytes > 0) open_disk();
     std::vector<CheckMark> marks(check_marks(plan_));
     const Workspace workspace = {marks.data(), marks.size() * sizeof(CheckMark)};
-    require(bind(plan_, cpu_backend(), {.arena = arena_, .workers = &workers_, .disk = disk_, .workspace = workspace}, trainer_));
+    require(bind(plan_, backend_, {.arena = arena_, .workers = &workers_, .disk = disk_, .workspace = workspace}, trainer_));
     if (!initial_weights().empty()) read_state(trainer_, SafetensorsFile(initial_weights()), StatePart::kModel);
     if (!options_.resume.empty()) {
       const std::string warning = resume_snapshot(trainer_, recipe_, options_.resume);
@@ -168,7 +169,7 @@ class Training {
       std::cerr << "nothing left to do, " << trainer_.step << " of " << last_step_ << " steps are done";
     }
     std::cerr << ", " << training_data_->size() << " samples, " << workers_.count << (workers_.count == 1 ? " thread" : " threads") << ", kernels "
-              << trainer_.backend->kernel_set() << ", arena " << bytes_text(plan_.arena_bytes) << "\n";
+              << trainer_.backend->kernel_set << ", arena " << bytes_text(plan_.arena_bytes) << "\n";
     if (!initial_weights().empty()) std::cerr << "weights from " << initial_weights() << "\n";
     if (recipe_.backend == Recipe::BackendChoice::kAuto) std::cerr << "backend auto: this program was built for the CPU alone, it trains there\n";
   }
@@ -258,6 +259,8 @@ class Training {
   Workers workers_;
   Arena arena_;
   Disk disk_;
+  CpuMachine machine_;
+  Backend backend_ = {};
   Trainer trainer_;
   StepLog log_;
   uint64_t first_step_ = 0, last_step_ = 0;  // steps done when this run began, and when it ends

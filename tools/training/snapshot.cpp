@@ -22,7 +22,7 @@ const std::vector<std::string>& snapshot_files() {
 void save_snapshot(const Trainer& trainer, const Recipe& recipe, const std::string& folder) {
   const json canonical = json::parse(canonical_recipe(recipe));
   const json training = {{"format", kSnapshotFormat}, {"plan_format", kPlanFormat}, {"step", trainer.step},
-                         {"kernel_set", trainer.backend->kernel_set()}, {"backend", trainer.backend->rules->name}, {"recipe", canonical}};
+                         {"kernel_set", trainer.backend->kernel_set}, {"backend", trainer.backend->rules->name}, {"recipe", canonical}};
   SnapshotDirectory snapshot(folder);
   write_state(trainer, snapshot.file("model.safetensors"), StatePart::kModel, {{"format", "pt"}});
   write_state(trainer, snapshot.file("optimizer.safetensors"), StatePart::kOptimizer, {});
@@ -82,7 +82,7 @@ std::string resume_snapshot(Trainer& trainer, const Recipe& recipe, const std::s
   read_state(trainer, model, StatePart::kModel);
   read_state(trainer, optimizer, StatePart::kOptimizer);
   trainer.step = training["step"].get<uint64_t>();
-  const std::string warning = difference(training, ours, trainer.backend->kernel_set());
+  const std::string warning = difference(training, ours, trainer.backend->kernel_set);
   return warning.empty() ? "" : folder + ": " + warning;
 }
 

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "lib/cpu/cpu_backend.h"
-#include "lib/cpu/gemm_tile.h"
 #include "tests/ops/kernel_judge.h"
 
 namespace {
@@ -25,10 +24,10 @@ struct Count {
 };
 
 // An emulator is slow: bits are compared where the case is another than one before that only adds.
-void judge(const KernelCase& c, Count& count) {
-  count.add(c, judge_reference(kCpuBackend, c));
-  count.add(c, c.accumulate != 0 ? judge_accumulate(kCpuBackend, c) : judge_workers(kCpuBackend, c));
-  if (has_in_place(c)) count.add(c, judge_in_place(kCpuBackend, c));
+void judge(const Backend& backend, const KernelCase& c, Count& count) {
+  count.add(c, judge_reference(backend, c));
+  count.add(c, c.accumulate != 0 ? judge_accumulate(backend, c) : judge_workers(backend, c));
+  if (has_in_place(c)) count.add(c, judge_in_place(backend, c));
 }
 
 // A kernel that adds once too often: one that no judge notices would make the rest worthless.
@@ -45,21 +44,23 @@ int main(int argc, char** argv) {
   if (argc != 3) return 2;
   const size_t part = std::strtoul(argv[1], nullptr, 10), parts = std::strtoul(argv[2], nullptr, 10);
   Count count, baseline, mutant;
-  Backend wrong = kCpuBackend;
+  CpuMachine portable_machine, baseline_machine;
+  if (!choose_cpu_machine(portable_machine, GemmTileChoice::kPortable).ok()) return 2;
+  if (!choose_cpu_machine(baseline_machine, GemmTileChoice::kBaseline).ok()) return 2;
+  const Backend portable = cpu_backend(portable_machine), least = cpu_backend(baseline_machine);
+  Backend wrong = portable;
   wrong.set<AddForward, float, wrong_add>();
-  if (!select_gemm_tile(GemmTileChoice::kPortable).ok()) return 2;
   const std::vector<KernelCase> cases = kernel_cases();
   for (size_t i = part; i < cases.size(); i += parts) {
-    judge(cases[i], count);
+    judge(portable, cases[i], count);
     if (cases[i].op == Op::kAdd && judge_reference(wrong, cases[i]).empty()) {
       mutant.add(cases[i], "the judge does not see a wrong kernel");
     }
   }
-  std::printf("%s: %d judgements\n", kCpuBackend.kernel_set(), count.cases);
-  if (!select_gemm_tile(GemmTileChoice::kBaseline).ok()) return 2;
+  std::printf("%s: %d judgements\n", portable.kernel_set, count.cases);
   for (size_t i = part; i < cases.size(); i += parts) {
-    if (family_of(cases[i].op).multiplies) baseline.add(cases[i], judge_reference(kCpuBackend, cases[i]));
+    if (family_of(cases[i].op).multiplies) baseline.add(cases[i], judge_reference(least, cases[i]));
   }
-  std::printf("%s: %d judgements\n", kCpuBackend.kernel_set(), baseline.cases);
+  std::printf("%s: %d judgements\n", least.kernel_set, baseline.cases);
   return count.faults + baseline.faults + mutant.faults == 0 && count.cases > 0 ? 0 : 1;
 }

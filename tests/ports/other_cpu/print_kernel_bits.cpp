@@ -5,8 +5,6 @@
 #include <vector>
 
 #include "lib/cpu/cpu_backend.h"
-#include "lib/cpu/gemm_tile.h"
-#include "lib/cpu/vector_level.h"
 #include "tests/ops/families.h"
 #include "tests/ops/kernel_run.h"
 #include "tests/ports/test_workers.h"
@@ -50,12 +48,13 @@ constexpr Set kSets[] = {{VectorLevel::kBaseline, GemmTileChoice::kBaseline}, {V
 int main() {
   const TestWorkers one(1);
   for (const Set& set : kSets) {
-    if (set.level > best_vector_level() || !select_gemm_tile(set.tile).ok()) continue;
-    highest_vector_level = set.level;
+    CpuMachine machine;
+    if (!choose_cpu_machine(machine, set.tile, set.level).ok()) continue;
+    const Backend backend = cpu_backend(machine);
     for (const KernelCase& c : kernel_cases()) {
       if (c.expects_bad_index() || c.is_non_finite()) continue;
-      const RunResult result = run_case(kCpuBackend, c, make_data(c), {.workers = &one.workers()});
-      std::printf("%s %s %016llx\n", kCpuBackend.kernel_set(), c.id.c_str(), static_cast<unsigned long long>(hash_of(result)));
+      const RunResult result = run_case(backend, c, make_data(c), {.workers = &one.workers()});
+      std::printf("%s %s %016llx\n", backend.kernel_set, c.id.c_str(), static_cast<unsigned long long>(hash_of(result)));
     }
   }
 }

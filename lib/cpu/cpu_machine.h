@@ -1,0 +1,24 @@
+// What the CPU kernels chose on this machine: the vector level, the GEMM tile, and the name of both.
+// Here so that the choice is a value which the program owns; kernels reach it through their context.
+#pragma once
+
+#include "lib/cpu/gemm_tile.h"
+#include "lib/cpu/vector_level.h"
+#include "lib/row_call.h"
+
+namespace reprise {
+
+struct CpuMachine {
+  VectorLevel level = VectorLevel::kBaseline;
+  GemmTile tile = {};
+  char kernel_set[96] = {};  // "cpu/TILE/LEVEL": both change how sums are rounded, so both belong to the bits
+};
+
+// Once, at set-up: BLIS may take heap. kUnsupported where the processor or the link lacks the tile or the level.
+// A port that has set_up_kernels calls this; what BLIS must be told before is the port's to know.
+[[nodiscard]] Status choose_cpu_machine(CpuMachine& machine, GemmTileChoice tile = GemmTileChoice::kFastest,
+                                        VectorLevel level = best_vector_level());
+
+inline const CpuMachine& cpu_machine(const KernelContext& context) { return *static_cast<const CpuMachine*>(context.machine); }
+
+}  // namespace reprise

@@ -1,0 +1,35 @@
+// The CPU backend of this machine for tests: with what is fastest here, or with another tile and vector level.
+// Here so that a test that does not care says so in a word, and one that does gets a backend of its own without changing anybody else's.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <utility>
+
+#include "lib/cpu/cpu_backend.h"
+#include "ports/linux/linux_port.h"
+
+namespace reprise::test {
+
+// Null where this machine or this link lacks the tile or the level. It lives until the process ends; from one thread.
+inline const Backend* backend_with(GemmTileChoice tile, VectorLevel level = best_vector_level()) {
+  struct Made {
+    CpuMachine machine;
+    Backend backend;
+  };
+  static std::map<std::pair<GemmTileChoice, VectorLevel>, std::unique_ptr<Made>> all;
+  auto [place, is_new] = all.try_emplace({tile, level});
+  if (is_new) {
+    auto made = std::make_unique<Made>();
+    // The port tells BLIS its architecture.
+    if (linux_port().set_up_kernels(&made->machine).ok() && choose_cpu_machine(made->machine, tile, level).ok()) {
+      made->backend = cpu_backend(made->machine);
+      place->second = std::move(made);
+    }
+  }
+  return place->second == nullptr ? nullptr : &place->second->backend;
+}
+
+inline const Backend& test_backend() { return *backend_with(GemmTileChoice::kFastest); }
+
+}  // namespace reprise::test
