@@ -24,7 +24,7 @@ constexpr uint32_t kStrip =
 
 // One query head of one sequence, with the keys and values that it reads.
 template <typename Stored>
-struct Head {
+struct AttentionHead {
   uint32_t T, D;
   uint64_t row;  // elements from one position's q, k or v to the next: W
   uint64_t out;  // the same for y and dy: C
@@ -35,7 +35,7 @@ struct Head {
 };
 
 template <typename Stored, typename Args>
-Head<Stored> make_head(const Args& args, uint32_t b, uint32_t h) {
+AttentionHead<Stored> make_head(const Args& args, uint32_t b, uint32_t h) {
   const uint32_t heads = args.attention.heads, kv_heads = args.attention.kv_heads, D = args.C / heads;
   const uint64_t row = (heads + uint64_t{2} * kv_heads) * D, shared = h / (heads / kv_heads);
   const Stored* position = args.qkv + uint64_t{b} * args.T * row;
@@ -53,7 +53,7 @@ Head<Stored> make_head(const Args& args, uint32_t b, uint32_t h) {
 
 // The tile of keys in which the past of these queries begins.
 template <typename Stored>
-REPRISE_INLINE uint32_t first_tile(const Head<Stored>& head, uint32_t first_query, uint32_t queries) {
+REPRISE_INLINE uint32_t first_tile(const AttentionHead<Stored>& head, uint32_t first_query, uint32_t queries) {
   if (head.starts == nullptr) return 0;
   int32_t first = head.starts[first_query];
   for (uint32_t i = 1; i < queries; ++i) first = head.starts[first_query + i] < first ? head.starts[first_query + i] : first;
@@ -61,7 +61,7 @@ REPRISE_INLINE uint32_t first_tile(const Head<Stored>& head, uint32_t first_quer
 }
 // Keys of the tile from `first_key` on that lie before the query's document.
 template <typename Stored>
-REPRISE_INLINE uint32_t hidden_keys(const Head<Stored>& head, uint32_t query, uint32_t first_key) {
+REPRISE_INLINE uint32_t hidden_keys(const AttentionHead<Stored>& head, uint32_t query, uint32_t first_key) {
   const uint32_t start = head.starts == nullptr ? 0 : static_cast<uint32_t>(head.starts[query]);
   if (start <= first_key) return 0;
   return start - first_key < kTile ? start - first_key : kTile;
@@ -232,7 +232,7 @@ REPRISE_INLINE void forward_scores(float* scores, const TileRows<Stored>& k, con
 
 // Scores [key][query] of keys before the query's document become -infinity.
 template <typename Stored>
-REPRISE_INLINE void hide_scores(float* scores, const Head<Stored>& head, uint32_t first_query, uint32_t queries, uint32_t first_key,
+REPRISE_INLINE void hide_scores(float* scores, const AttentionHead<Stored>& head, uint32_t first_query, uint32_t queries, uint32_t first_key,
                                 uint32_t keys) {
   if (head.starts == nullptr) return;
   uint32_t hidden[kTile] = {}, most = 0;
@@ -264,7 +264,7 @@ REPRISE_INLINE void forward_body(const AttentionForwardArgsOf<Stored>& args, uin
   OnlineSoftmax state;
   TileRows<Stored> k, v;
   TileSums<Stored> y;
-  const Head<Stored> head = make_head<Stored>(args, b, h);
+  const AttentionHead<Stored> head = make_head<Stored>(args, b, h);
   const WeightMask mask = make_mask(args);
   const uint32_t first_query = tile * kTile;
   const uint32_t count = head.T - first_query < kTile ? head.T - first_query : kTile;
@@ -296,7 +296,7 @@ REPRISE_INLINE void forward_body(const AttentionForwardArgsOf<Stored>& args, uin
 // One head's gradients, and where its tiles stand.
 template <typename Stored>
 struct BackwardHead {
-  Head<Stored> head;
+  AttentionHead<Stored> head;
   const Stored* dy;
   const float* lse;
   float* delta;
@@ -323,7 +323,7 @@ struct BackwardTiles {
 // query.
 template <int kLanes, typename Stored>
 REPRISE_INLINE void backward_scores(BackwardTiles<Stored>& tiles, const BackwardHead<Stored>& g, const BackwardTile& t) {
-  const Head<Stored>& head = g.head;
+  const AttentionHead<Stored>& head = g.head;
   for (uint32_t i = 0; i < t.queries; i += kStrip) {
     const uint32_t rows = t.queries - i < kStrip ? t.queries - i : kStrip;
     const uint32_t columns = t.diagonal ? whole_vectors(i + kStrip) : kTile;
@@ -420,7 +420,7 @@ REPRISE_INLINE void close_queries(const BackwardHead<Bf16>& g, Bf16* dq) {
 // `queries_sums`: of the head's own, where dqkv is bf16.
 template <typename Stored>
 BackwardHead<Stored> make_backward_head(const AttentionBackwardArgsOf<Stored>& args, uint32_t b, uint32_t h, float* queries_sums) {
-  const Head<Stored> head = make_head<Stored>(args, b, h);
+  const AttentionHead<Stored> head = make_head<Stored>(args, b, h);
   const uint64_t statistics = (uint64_t{b} * args.attention.heads + h) * args.T;
   const Stored* dy = args.dy + uint64_t{b} * args.T * args.C + uint64_t{h} * head.D;
   BackwardHead<Stored> g{head, dy, args.lse + statistics, static_cast<float*>(args.scratch) + statistics, nullptr, 0};
@@ -434,7 +434,7 @@ REPRISE_INLINE void backward_body(const AttentionBackwardArgsOf<Stored>& args, u
   BackwardTiles<Stored> tiles;
   const WeightMask mask = make_mask(args);
   const uint32_t group = args.attention.heads / args.attention.kv_heads, first_head = kv_head * group;
-  const Head<Stored> shared = make_head<Stored>(args, b, first_head);
+  const AttentionHead<Stored> shared = make_head<Stored>(args, b, first_head);
   const uint64_t head_sums = uint64_t{shared.T} * shared.D;
   Stored *dk = args.dqkv + (shared.k - args.qkv), *dv = args.dqkv + (shared.v - args.qkv);
 
@@ -452,7 +452,7 @@ REPRISE_INLINE void backward_body(const AttentionBackwardArgsOf<Stored>& args, u
     tiles.dv.open(dv + key, shared.row, shared.D);
     for (uint32_t h = 0; h < group; ++h) {
       const BackwardHead<Stored> g = make_backward_head(args, b, first_head + h, queries_sums + h * head_sums);
-      const Head<Stored>& head = g.head;
+      const AttentionHead<Stored>& head = g.head;
       for (uint32_t first_query = first_key; first_query < head.T; first_query += kTile) {
         const uint32_t queries = head.T - first_query < kTile ? head.T - first_query : kTile;
         const uint32_t first_seen = first_tile(head, first_query, queries);

@@ -134,13 +134,13 @@ struct RowsTask {
 };
 
 template <int kLanes, uint32_t kVectors, uint32_t kRows, uint32_t kColumns>
-struct TileSums {
+struct CorrelationSums {
   typename VectorOf<kLanes>::type sum[kRows][kColumns][kVectors];
 };
 
 // `run` steps along weights and pixels together.
 template <int kLanes, uint32_t kVectors, uint32_t kRows, uint32_t kColumns, uint32_t kStep>
-REPRISE_INLINE const float* add_run(TileSums<kLanes, kVectors, kRows, kColumns>& tile, const float* x,
+REPRISE_INLINE const float* add_run(CorrelationSums<kLanes, kVectors, kRows, kColumns>& tile, const float* x,
                                     uint64_t row_step, const float* w, uint32_t run) {
   using V = typename VectorOf<kLanes>::type;
   for (uint32_t c = 0; c < run; ++c, ++x, w += kVectors * kLanes) {
@@ -162,7 +162,7 @@ REPRISE_INLINE void correlate_tile(const RowsTask<Stored>& t, uint32_t p, uint32
   using V = typename VectorOf<kLanes>::type;
   const DirectShape& s = *t.shape;
   const BufferSteps<kStep> steps(s);
-  TileSums<kLanes, kVectors, kRows, kColumns> tile;
+  CorrelationSums<kLanes, kVectors, kRows, kColumns> tile;
   REPRISE_UNROLLED for (uint32_t i = 0; i < kRows; ++i) {
     REPRISE_UNROLLED for (uint32_t j = 0; j < kColumns; ++j) {
       REPRISE_UNROLLED for (uint32_t v = 0; v < kVectors; ++v) tile.sum[i][j][v] = V{};

@@ -15,7 +15,7 @@ namespace reprise {
 namespace {
 
 template <typename Stored>
-struct Head {
+struct LossHead {
   const Stored* x;
   Weight w;
   const float* b;
@@ -48,7 +48,7 @@ Chunk chunk_at(const LossHeadScratch& layout, void* scratch, uint64_t M, uint64_
 
 // Counts the rows with a label; the labels are data and may be anything. The first that is no class is a fault, and then none counts.
 template <typename Stored>
-uint64_t count_labels(const KernelContext& context, const Head<Stored>& head) {
+uint64_t count_labels(const KernelContext& context, const LossHead<Stored>& head) {
   uint64_t labelled = 0;
   for (uint64_t i = 0; i < head.M; ++i) {
     const int32_t label = head.labels[i];
@@ -130,7 +130,7 @@ double row_loss(VectorLevel level, float* logits, uint32_t V, uint32_t label, fl
 }
 
 template <typename Stored>
-void compute_logits(const KernelContext& context, const Head<Stored>& head, const Chunk& chunk) {
+void compute_logits(const KernelContext& context, const LossHead<Stored>& head, const Chunk& chunk) {
   const BiasedOutputOf<float> logits{{chunk.logits, head.V}, head.b};
   const int64_t C = head.C;
   gemm(context, {chunk.rows, head.V, head.C}, MatrixPackerOf<Stored>{head.x + chunk.first * head.C, C, 1},
@@ -139,7 +139,7 @@ void compute_logits(const KernelContext& context, const Head<Stored>& head, cons
 
 // Losses and hits of the chunk's rows; with `scale` above 0 logits become gradients, else they are left as garbage.
 template <typename Stored>
-void compute_losses(const KernelContext& context, const Head<Stored>& head, const Chunk& chunk, double scale) {
+void compute_losses(const KernelContext& context, const LossHead<Stored>& head, const Chunk& chunk, double scale) {
   const VectorLevel level = cpu_machine(context).level;
   for_each_piece(*context.workers, split_rows(chunk.rows, head.V), [&](uint64_t begin, uint64_t end) {
     for (uint64_t i = begin; i < end; ++i) {
@@ -180,7 +180,7 @@ void store_rows(const KernelContext& context, Bf16* dx, const float* rows, uint6
 
 // The chunk's share of dx, dw and db from its logits' gradients.
 template <typename Stored>
-void add_gradients(const KernelContext& context, const Head<Stored>& head, const Chunk& chunk, const LossHeadBackwardArgsOf<Stored>& args) {
+void add_gradients(const KernelContext& context, const LossHead<Stored>& head, const Chunk& chunk, const LossHeadBackwardArgsOf<Stored>& args) {
   const int64_t C = head.C, V = head.V;
   const uint64_t first = chunk.first * head.C;
   float* dx = f32_rows(args.dx + first, chunk);
@@ -197,7 +197,7 @@ void add_gradients(const KernelContext& context, const Head<Stored>& head, const
 }
 
 template <typename Stored>
-void clear_gradients(const Head<Stored>& head, const LossHeadBackwardArgsOf<Stored>& args) {
+void clear_gradients(const LossHead<Stored>& head, const LossHeadBackwardArgsOf<Stored>& args) {
   std::memset(args.dx, 0, head.M * head.C * sizeof(Stored));
   if (args.dw != nullptr && !args.accumulate_dw) std::memset(args.dw, 0, uint64_t{head.V} * head.C * sizeof(float));
   if (args.db != nullptr && !args.accumulate_db) std::memset(args.db, 0, head.V * sizeof(float));
@@ -210,7 +210,7 @@ constexpr Status kScratchTooSmall = {Code::kBadPlan, "the loss head's scratch mu
 
 template <typename Stored>
 Status cpu_loss_head_backward(const KernelContext& context, const LossHeadBackwardArgsOf<Stored>& args) {
-  const Head<Stored> head{args.x, args.w, args.b, args.labels, args.M, args.C, args.V};
+  const LossHead<Stored> head{args.x, args.w, args.b, args.labels, args.M, args.C, args.V};
   const LossHeadScratch layout = loss_head_scratch(head.M, head.C, head.V, true, kStoredAs<Stored>);
   if (args.scratch_bytes < layout.bytes) return kScratchTooSmall;
   const uint64_t labelled = count_labels(context, head);
@@ -235,7 +235,7 @@ Status cpu_loss_head_backward(const KernelContext& context, const LossHeadBackwa
 
 template <typename Stored>
 Status cpu_loss_head_evaluate(const KernelContext& context, const LossHeadEvaluateArgsOf<Stored>& args) {
-  const Head<Stored> head{args.x, args.w, args.b, args.labels, args.M, args.C, args.V};
+  const LossHead<Stored> head{args.x, args.w, args.b, args.labels, args.M, args.C, args.V};
   const LossHeadScratch layout = loss_head_scratch(head.M, head.C, head.V, false, kStoredAs<Stored>);
   if (args.scratch_bytes < layout.bytes) return kScratchTooSmall;
   const uint64_t labelled = count_labels(context, head);

@@ -26,7 +26,7 @@ struct Setting {
 
 // One query head of one sequence with its keys and values: [T,D] matrices, the columns of qkv at which they lie, the factors of its
 // dropout mask [T,T], and the first position that each one attends to.
-struct Head {
+struct QueryHead {
   size_t q_column, k_column, v_column;
   Array q, k, v, mask, starts;
   size_t T() const { return q.shape(0); }
@@ -37,11 +37,11 @@ struct Head {
 
 // The columns are those of the query heads, then of the key heads, then of the value heads. Consecutive query heads share a key and
 // value head.
-Head head_of(const Array& qkv, const Setting& how, size_t b, size_t h) {
+QueryHead head_of(const Array& qkv, const Setting& how, size_t b, size_t h) {
   const size_t T = qkv.shape(1), D = how.D(qkv), shared = h * how.kv_heads / how.heads;
   const size_t q = h * D, k = (how.heads + shared) * D, v = (how.heads + how.kv_heads + shared) * D;
   const auto part = [&](size_t column) -> Array { return xt::view(qkv, b, xt::all(), xt::range(column, column + D)); };
-  Head head{q, k, v, part(q), part(k), part(v), Array({T, T}, 1.0), xt::view(how.starts, b, xt::all())};
+  QueryHead head{q, k, v, part(q), part(k), part(v), Array({T, T}, 1.0), xt::view(how.starts, b, xt::all())};
   if (how.mask.size() > 1) head.mask = xt::view(how.mask, b, h, xt::all(), xt::all());
   return head;
 }
@@ -55,7 +55,7 @@ struct Weights {
 // A weight that would be denormal in f32 may be 0: an error of up to 2^-126, beside the roundings that its own size explains.
 double with_flushed(double p) { return p + 0x1p-126 / (kSafety * kRounding); }
 
-Weights attention_weights(const Head& head) {
+Weights attention_weights(const QueryHead& head) {
   const size_t T = head.T(), D = head.D();
   Weights out{zeros({T, T}), zeros({T}), zeros({T})};
   const auto q = view<2>(head.q), k = view<2>(head.k);
@@ -92,7 +92,7 @@ AttentionResult attention_forward(const Array& qkv, const Setting& how) {
   auto y = view<3>(out.y), y_magnitude = view<3>(out.y_magnitude);
   for (size_t b = 0; b < B; ++b)
     for (size_t h = 0; h < heads; ++h) {
-      const Head head = head_of(qkv, how, b, h);
+      const QueryHead head = head_of(qkv, how, b, h);
       const Weights weights = attention_weights(head);
       const auto p = view<2>(weights.p), factor = view<2>(head.mask), v = view<2>(head.v);
       for (size_t t = 0; t < T; ++t) {
@@ -120,7 +120,7 @@ AttentionGradient attention_backward(const Array& qkv, const Setting& how, const
   const auto dy = view<3>(dy_in);
   for (size_t b = 0; b < B; ++b)
     for (size_t h = 0; h < heads; ++h) {
-      const Head head = head_of(qkv, how, b, h);
+      const QueryHead head = head_of(qkv, how, b, h);
       const Weights weights = attention_weights(head);
       const auto p = view<2>(weights.p), factor = view<2>(head.mask);
       const auto q = view<2>(head.q), k = view<2>(head.k), v = view<2>(head.v);
@@ -189,7 +189,7 @@ struct Shape {
   uint32_t B, T, heads, kv_heads, D;
 };
 
-void add_attention(CaseTable& table, const Shape& s, float dropout, bool documents, DataKind data = DataKind::kPlain, const char* name = "") {
+void add_attention(CaseTable& table, const Shape& s, float dropout, bool documents, CaseValues data = CaseValues::kPlain, const char* name = "") {
   const uint32_t C = s.heads * s.D;
   const auto qkv = shaped({s.B, s.T, (s.heads + 2 * s.kv_heads) * s.D}), y = shaped({s.B, s.T, C}), lse = shaped({s.B, s.heads, s.T});
   const auto starts = documents ? shaped({s.B, s.T}, DType::kI32) : std::nullopt;
@@ -205,7 +205,7 @@ void add_attention(CaseTable& table, const Shape& s, float dropout, bool documen
   add(Pass::kBackward, work * 5 / 2, {qkv, qkv, y, lse, y, starts, scalars_tensor()});
 }
 void add_attention(CaseTable& table, uint32_t B, uint32_t T, uint32_t heads, uint32_t D, float dropout,
-                   DataKind data = DataKind::kPlain, const char* name = "") {
+                   CaseValues data = CaseValues::kPlain, const char* name = "") {
   add_attention(table, {B, T, heads, heads, D}, dropout, false, data, name);
 }
 
@@ -218,7 +218,7 @@ void add_cases(CaseTable& table) {
   add_attention(table, 1, 130, 3, 5, 0.0f);
   add_attention(table, 1, 200, 1, 64, 0.0f);
   add_attention(table, 1, 40, 2, 80, 0.0f);
-  add_attention(table, 1, 50, 2, 8, 0.0f, DataKind::kLarge, "_large");
+  add_attention(table, 1, 50, 2, 8, 0.0f, CaseValues::kLarge, "_large");
   add_attention(table, 1, 63, 1, 32, 0.0f);          // around the sizes of tiles
   add_attention(table, 3, 64, 1, 16, 0.0f);
   add_attention(table, 1, 65, 2, 24, 0.0f);
@@ -234,18 +234,18 @@ void add_cases(CaseTable& table) {
   add_attention(table, {2, 70, 4, 2, 16}, 0.25f, false);
   add_attention(table, {1, 130, 20, 1, 4}, 0.0f, false);   // more heads in a group than a backward in bf16 has in work
   add_attention(table, {3, 64, 12, 6, 5}, 0.0f, false);
-  add_attention(table, {2, 1, 2, 2, 4}, 0.0f, true, DataKind::kPlain, "_documents");
-  add_attention(table, {2, 63, 2, 2, 8}, 0.0f, true, DataKind::kPlain, "_documents");
-  add_attention(table, {2, 64, 1, 1, 8}, 0.1f, true, DataKind::kPlain, "_documents");
-  add_attention(table, {2, 65, 2, 1, 8}, 0.0f, true, DataKind::kPlain, "_documents");
-  add_attention(table, {2, 200, 2, 1, 16}, 0.0f, true, DataKind::kPlain, "_documents");
-  add_attention(table, {1, 300, 4, 2, 8}, 0.25f, true, DataKind::kPlain, "_documents");
-  add_attention(table, {1, 130, 2, 2, 8}, 0.0f, true, DataKind::kLarge, "_documents_large");
-  add_attention(table, {1, 135, 2, 2, 8}, 0.0f, true, DataKind::kSingles, "_documents_of_one");
-  add_attention(table, {1, 67, 2, 1, 6}, 0.5f, true, DataKind::kSingles, "_documents_of_one");
-  add_attention(table, {2, 200, 2, 2, 8}, 0.0f, true, DataKind::kScattered, "_scattered_starts");
-  add_attention(table, {1, 70, 2, 1, 4}, 0.0f, true, DataKind::kBadLow, "_bad_low");
-  add_attention(table, {2, 33, 2, 2, 4}, 0.0f, true, DataKind::kBadHigh, "_bad_high");
+  add_attention(table, {2, 1, 2, 2, 4}, 0.0f, true, CaseValues::kPlain, "_documents");
+  add_attention(table, {2, 63, 2, 2, 8}, 0.0f, true, CaseValues::kPlain, "_documents");
+  add_attention(table, {2, 64, 1, 1, 8}, 0.1f, true, CaseValues::kPlain, "_documents");
+  add_attention(table, {2, 65, 2, 1, 8}, 0.0f, true, CaseValues::kPlain, "_documents");
+  add_attention(table, {2, 200, 2, 1, 16}, 0.0f, true, CaseValues::kPlain, "_documents");
+  add_attention(table, {1, 300, 4, 2, 8}, 0.25f, true, CaseValues::kPlain, "_documents");
+  add_attention(table, {1, 130, 2, 2, 8}, 0.0f, true, CaseValues::kLarge, "_documents_large");
+  add_attention(table, {1, 135, 2, 2, 8}, 0.0f, true, CaseValues::kSingles, "_documents_of_one");
+  add_attention(table, {1, 67, 2, 1, 6}, 0.5f, true, CaseValues::kSingles, "_documents_of_one");
+  add_attention(table, {2, 200, 2, 2, 8}, 0.0f, true, CaseValues::kScattered, "_scattered_starts");
+  add_attention(table, {1, 70, 2, 1, 4}, 0.0f, true, CaseValues::kBadLow, "_bad_low");
+  add_attention(table, {2, 33, 2, 2, 4}, 0.0f, true, CaseValues::kBadHigh, "_bad_high");
 }
 
 // ---- data ----
@@ -254,7 +254,7 @@ void add_cases(CaseTable& table) {
 void draw_documents(CaseDraft& draft, Array& starts) {
   const uint64_t B = starts.shape(0), T = starts.shape(1);
   const auto length = [&]() -> uint64_t {
-    if (draft.c.data == DataKind::kSingles) return 1;
+    if (draft.c.data == CaseValues::kSingles) return 1;
     constexpr uint64_t kMost[] = {4, 40, 150};
     return 1 + draft.random.below(kMost[draft.random.below(3)]);
   };
@@ -262,17 +262,17 @@ void draw_documents(CaseDraft& draft, Array& starts) {
     uint64_t start = 0, end = length();
     for (uint64_t t = 0; t < T; ++t) {
       if (t == end) start = end, end += length();
-      starts(b, t) = static_cast<double>(draft.c.data == DataKind::kScattered ? draft.random.below(t + 1) : start);
+      starts(b, t) = static_cast<double>(draft.c.data == CaseValues::kScattered ? draft.random.below(t + 1) : start);
     }
   }
   if (!draft.c.expects_bad_index()) return;
   draft.data.bad_data = DataFault::kDocument;
   draft.data.bad_position = B * T * 2 / 3;
-  starts.flat(draft.data.bad_position) = draft.c.data == DataKind::kBadLow ? -1.0 : static_cast<double>(draft.data.bad_position % T + 1);
+  starts.flat(draft.data.bad_position) = draft.c.data == CaseValues::kBadLow ? -1.0 : static_cast<double>(draft.data.bad_position % T + 1);
 }
 
 void fit_data(CaseDraft& draft) {
-  if (draft.c.data == DataKind::kLarge) {
+  if (draft.c.data == CaseValues::kLarge) {
     for (double& element : draft.value(qkv_of(draft.c))) element *= 8;
   }
   if (draft.c.has(starts_of(draft.c))) draw_documents(draft, draft.value(starts_of(draft.c)));

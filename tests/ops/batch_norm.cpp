@@ -8,7 +8,7 @@ using namespace ref;
 
 // ---- cases ----
 
-void add_batch_norm(CaseTable& table, uint32_t N, uint32_t H, uint32_t W, uint32_t C, DataKind data = DataKind::kPlain,
+void add_batch_norm(CaseTable& table, uint32_t N, uint32_t H, uint32_t W, uint32_t C, CaseValues data = CaseValues::kPlain,
                     const char* name = "") {
   const auto x = shaped({N, H, W, C}), c = shaped({C});
   const std::string tag = "n" + str(N) + "_" + str(H) + "x" + str(W) + "_c" + str(C) + name;
@@ -26,7 +26,7 @@ void add_batch_norm(CaseTable& table, uint32_t N, uint32_t H, uint32_t W, uint32
   add(Op::kBatchNorm, Pass::kBackward, tag + "_frozen", {x, {}, {}, x, c, c, c, x});
   add(Op::kNormAddRelu, Pass::kForward, tag, {x, x, x, c, c, c, c});
   // A gradient jumps at relu's kink, and from there offset data in bf16 has too few values to keep away, constant data too large an rstd.
-  if (data != DataKind::kPlain) return;
+  if (data != CaseValues::kPlain) return;
   add(Op::kNormRelu, Pass::kBackward, tag, {x, c, c, x, c, c, c, c, x});
   table.again_accumulating(0b110);
   table.again_accumulating(0b010, "_dgamma_only");
@@ -44,8 +44,8 @@ void add_cases(CaseTable& table) {
   add_batch_norm(table, 1, 4, 3, 130);
   add_batch_norm(table, 2, 3, 2, 1027);
   add_batch_norm(table, 1, 1, 2, 600);
-  add_batch_norm(table, 3, 9, 11, 18, DataKind::kOffset, "_offset");
-  add_batch_norm(table, 2, 4, 4, 5, DataKind::kConstant, "_constant");
+  add_batch_norm(table, 3, 9, 11, 18, CaseValues::kOffset, "_offset");
+  add_batch_norm(table, 2, 4, 4, 5, CaseValues::kConstant, "_constant");
 }
 
 // ---- data ----

@@ -43,8 +43,8 @@ void add_embedding(CaseTable& table, uint32_t B, uint32_t T, uint32_t C, uint32_
   const std::string tag = "b" + str(B) + "_t" + str(T) + "_c" + str(C) + "_v" + str(V) + "_l" + str(L);
   table.add(Op::kEmbedding, Pass::kForward, tag, {y, tokens, words, positions});
   table.add(Op::kEmbedding, Pass::kForward, tag + "_no_positions", {y, tokens, words, {}});
-  table.add(Op::kEmbedding, Pass::kForward, tag + "_bad_low", {y, tokens, words, positions}).data = DataKind::kBadLow;
-  table.add(Op::kEmbedding, Pass::kForward, tag + "_bad_high", {y, tokens, words, {}}).data = DataKind::kBadHigh;
+  table.add(Op::kEmbedding, Pass::kForward, tag + "_bad_low", {y, tokens, words, positions}).data = CaseValues::kBadLow;
+  table.add(Op::kEmbedding, Pass::kForward, tag + "_bad_high", {y, tokens, words, {}}).data = CaseValues::kBadHigh;
   table.add(Op::kEmbedding, Pass::kBackward, tag, {words, positions, tokens, y});
   table.again_accumulating(0b11);
   table.again_accumulating(0b01, "_dtable_only");
@@ -83,7 +83,7 @@ void fit_data(CaseDraft& draft) {
   if (!c.expects_bad_index()) return;
   draft.data.bad_data = DataFault::kToken;
   draft.data.bad_position = c.tensor(tokens).elements() * 2 / 3;
-  draft.value(tokens).flat(draft.data.bad_position) = c.data == DataKind::kBadLow ? -1.0 : V;
+  draft.value(tokens).flat(draft.data.bad_position) = c.data == CaseValues::kBadLow ? -1.0 : V;
 }
 
 // ---- results ----

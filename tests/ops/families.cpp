@@ -21,7 +21,7 @@ StepScalars scalars_of(const KernelCase& c) {
   s.step = 12;
   s.micro_batch = 3;
   s.micro_batches = c.micro_batches;
-  s.skip = c.data == DataKind::kSkip;
+  s.skip = c.data == CaseValues::kSkip;
   s.learning_rate = 0.0375f;
   s.clip_factor = 0.625f;
   s.gradient_norm = 2.5f;

@@ -28,7 +28,7 @@ void add_reduce(CaseTable& table, const std::vector<uint32_t>& sizes, const char
       .group = group;
 }
 
-void add_finish(CaseTable& table, uint32_t count, float max_norm, const char* name, DataKind data = DataKind::kPlain) {
+void add_finish(CaseTable& table, uint32_t count, float max_norm, const char* name, CaseValues data = CaseValues::kPlain) {
   table.add(Op::kGradNorm, Pass::kFinish, name, {scalars_tensor(), norms_tensor(count)}, ClipAttribute{max_norm}).data = data;
 }
 
@@ -43,11 +43,11 @@ void add_cases(CaseTable& table) {
   add_finish(table, 7, 0.0f, "unclipped");
   add_finish(table, 7, 1.0f, "clipped");
   add_finish(table, 7, 1000.0f, "below_the_limit");
-  add_finish(table, 7, 0.001f, "clipped_small", DataKind::kTiny);
+  add_finish(table, 7, 0.001f, "clipped_small", CaseValues::kTiny);
   add_finish(table, 300, 1.0f, "clipped_many");
-  add_finish(table, 7, 1.0f, "non_finite", DataKind::kNonFinite);
-  add_finish(table, 7, 0.0f, "nan_unclipped", DataKind::kNaN);
-  add_finish(table, 7, 1.0f, "already_skipped", DataKind::kSkip);
+  add_finish(table, 7, 1.0f, "non_finite", CaseValues::kNonFinite);
+  add_finish(table, 7, 0.0f, "nan_unclipped", CaseValues::kNaN);
+  add_finish(table, 7, 1.0f, "already_skipped", CaseValues::kSkip);
 }
 
 // ---- data ----
@@ -55,7 +55,7 @@ void add_cases(CaseTable& table) {
 void fit_data(CaseDraft& draft) {
   const KernelCase& c = draft.c;
   if (c.pass == Pass::kFinish) {
-    for (double& norm : draft.value(1)) norm = std::abs(norm) * (c.data == DataKind::kTiny ? 1e-6 : 1.0);
+    for (double& norm : draft.value(1)) norm = std::abs(norm) * (c.data == CaseValues::kTiny ? 1e-6 : 1.0);
     if (c.is_non_finite()) draft.value(1).flat(3) = not_finite(c);
     return;
   }

@@ -15,7 +15,7 @@
 namespace reprise::test {
 
 // What is peculiar about a case's data; kPlain is uniform in [-1, 1).
-enum class DataKind : uint8_t {
+enum class CaseValues : uint8_t {
   kPlain,
   kOffset,      // x lies around 100 with a spread of 1: a variance from E[x^2] - E[x]^2 in f32 fails
   kConstant,    // every x is 3.25: the variance is zero
@@ -69,7 +69,7 @@ struct KernelCase {
   CaseAttribute attribute;
   uint32_t accumulate = 0;     // bit n: output n is added to, as in Row
   std::vector<Tensor> group;   // grad_norm.reduce: the tensors of its group, offsets from the first one's start
-  DataKind data = DataKind::kPlain;
+  CaseValues data = CaseValues::kPlain;
   uint32_t micro_batches = 1;  // of the step that the scalars speak of
   uint64_t multiply_adds = 0;  // what a benchmark divides by; 0 where bytes matter instead
 
@@ -81,8 +81,8 @@ struct KernelCase {
   const Attribute& as() const {
     return std::get<Attribute>(attribute);
   }
-  bool expects_bad_index() const { return data == DataKind::kBadLow || data == DataKind::kBadHigh; }
-  bool is_non_finite() const { return data == DataKind::kNonFinite || data == DataKind::kNaN; }
+  bool expects_bad_index() const { return data == CaseValues::kBadLow || data == CaseValues::kBadHigh; }
+  bool is_non_finite() const { return data == CaseValues::kNonFinite || data == CaseValues::kNaN; }
 };
 
 inline std::optional<Tensor> shaped(std::initializer_list<uint32_t> shape, DType dtype = DType::kF32) {

@@ -79,14 +79,14 @@ CaseData as_multiplied(const Backend& backend, const KernelCase& c, CaseData dat
   return data;
 }
 
-Array stored_output(const KernelCase& c, const RunResult& result, uint32_t i) {
+Array stored_output(const KernelCase& c, const CaseRunResult& result, uint32_t i) {
   const std::vector<double> values = read_values(element_of(c, i), result.outputs[i]);
   Array y(Array::shape_type{c.tensor(i).leading_elements(), c.tensor(i).last_dimension()});
   std::copy(values.begin(), values.end(), y.begin());
   return y;
 }
 
-std::string bits_difference(const KernelCase& c, const RunResult& a, const RunResult& b, const std::string& what) {
+std::string bits_difference(const KernelCase& c, const CaseRunResult& a, const CaseRunResult& b, const std::string& what) {
   if (a.status.code != b.status.code || a.status.detail != b.status.detail) return "another status " + what + "; ";
   std::string fault = b.fault;
   for (uint32_t i = 0; i < a.outputs.size(); ++i) {
@@ -100,7 +100,7 @@ std::string bits_difference(const KernelCase& c, const RunResult& a, const RunRe
 std::string judge_reference(const Backend& backend, const KernelCase& c) {
   const CaseData data = make_data(c);
   const TestWorkers one(1);
-  const RunResult result = run_case(backend, c, data, {.workers = &one.workers()});
+  const CaseRunResult result = run_case(backend, c, data, {.workers = &one.workers()});
   if (c.expects_bad_index()) {
     std::string fault = result.fault + status_fault(result.status);
     if (result.data_fault.code != data.bad_data) fault += "did not note the fault in its data; ";
@@ -131,8 +131,8 @@ std::string judge_workers(const Backend& backend, const KernelCase& c) {
   if (c.expects_bad_index() || c.is_non_finite()) return "";  // outputs are not promised
   const CaseData data = make_data(c);
   const TestWorkers one(1), two(2, TaskOrder::kReversed), three(3, TaskOrder::kShuffled, 7);
-  const RunResult base = run_case(backend, c, data, {.workers = &one.workers()});
-  const auto compare = [&](const RunOptions& options, const char* what) {
+  const CaseRunResult base = run_case(backend, c, data, {.workers = &one.workers()});
+  const auto compare = [&](const CaseRunOptions& options, const char* what) {
     return bits_difference(c, base, run_case(backend, c, data, options), what);
   };
   return compare({.workers = &two.workers(), .poison = 0x7fa00001u}, "with 2 workers, tasks reversed, NaN before") +
@@ -148,8 +148,8 @@ bool has_in_place(const KernelCase& c) {
 std::string judge_in_place(const Backend& backend, const KernelCase& c) {
   const CaseData data = make_data(c);
   const TestWorkers one(1), three(3, TaskOrder::kShuffled, 5);
-  const RunResult apart = run_case(backend, c, data, {.workers = &one.workers()});
-  const RunResult together = run_case(backend, c, data, {.workers = &three.workers(), .in_place = true});
+  const CaseRunResult apart = run_case(backend, c, data, {.workers = &one.workers()});
+  const CaseRunResult together = run_case(backend, c, data, {.workers = &three.workers(), .in_place = true});
   return bits_difference(c, apart, together, "in place");
 }
 
@@ -162,11 +162,11 @@ std::string judge_accumulate(const Backend& backend, const KernelCase& c) {
   KernelCase overwriting = c;
   overwriting.accumulate = 0;
   const TestWorkers one(1);
-  const RunResult sum = run_case(backend, c, data, {.workers = &one.workers()});
+  const CaseRunResult sum = run_case(backend, c, data, {.workers = &one.workers()});
   for (uint32_t i = 0; i < c.arguments.size(); ++i) {
     if (c.adds(i)) data.values[i] = Array();
   }
-  const RunResult value = run_case(backend, overwriting, data, {.workers = &one.workers()});
+  const CaseRunResult value = run_case(backend, overwriting, data, {.workers = &one.workers()});
   std::string fault = sum.fault + value.fault;
   for (uint32_t i = 0; i < c.arguments.size(); ++i) {
     if (sum.outputs[i].empty() || element_of(c, i) == Element::kScalars) continue;

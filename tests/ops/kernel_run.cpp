@@ -120,7 +120,7 @@ std::vector<double> read_values(Element element, const Bytes& bytes) {
   }
 }
 
-RunResult run_case(const Backend& backend, const KernelCase& c, const CaseData& data, const RunOptions& options) {
+CaseRunResult run_case(const Backend& backend, const KernelCase& c, const CaseData& data, const CaseRunOptions& options) {
   const KernelInfo& info = c.info();
   const CasePlan plan(backend, c, options.in_place);
   GuardedArena arena(plan.plan().arena_bytes + CasePlan::kGuard, options.odd_page);
@@ -145,7 +145,7 @@ RunResult run_case(const Backend& backend, const KernelCase& c, const CaseData& 
   trainer.arena = {{arena.base()}, plan.plan().arena_bytes};
   StepScalars found = {};  // of a step that has had no fault
   trainer.context.scalars = &found;
-  RunResult result;
+  CaseRunResult result;
   result.status = dispatch(trainer, plan.program(), plan.row(), false);
   result.fault = arena.fault();
   result.data_fault = found.fault;

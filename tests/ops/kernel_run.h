@@ -17,14 +17,14 @@ enum class Element : uint8_t { kF32, kBf16, kF64, kI32, kI64, kU8, kScalars };
 
 using Bytes = std::vector<unsigned char>;
 
-struct RunOptions {
+struct CaseRunOptions {
   const Workers* workers = nullptr;
   uint32_t poison = 0xffffffffu;  // word that scratch and outputs hold before the call; the default is a NaN
   bool odd_page = false;
   bool in_place = false;  // the output shares the input's memory, as kOps allows
 };
 
-struct RunResult {
+struct CaseRunResult {
   Status status;
   std::vector<Bytes> outputs;  // by argument; empty for inputs
   StepScalars scalars{};
@@ -35,6 +35,6 @@ struct RunResult {
 Element element_of(const KernelCase& c, uint32_t argument);
 std::vector<double> read_values(Element element, const Bytes& bytes);
 
-RunResult run_case(const Backend& backend, const KernelCase& c, const CaseData& data, const RunOptions& options);
+CaseRunResult run_case(const Backend& backend, const KernelCase& c, const CaseData& data, const CaseRunOptions& options);
 
 }  // namespace reprise::test

@@ -61,7 +61,7 @@ NormGradients rms_norm_backward(const Array& x, const Array& rstd, const Array& 
 
 // ---- cases ----
 
-void add_layer_norm(CaseTable& table, uint32_t M, uint32_t C, DataKind data = DataKind::kPlain, const char* name = "") {
+void add_layer_norm(CaseTable& table, uint32_t M, uint32_t C, CaseValues data = CaseValues::kPlain, const char* name = "") {
   const auto x = shaped({M, C}), m = shaped({M}), c = shaped({C});
   const std::string tag = "m" + str(M) + "_c" + str(C) + name;
   const NormAttribute norm{1e-5f, 0.1f, C};
@@ -72,11 +72,11 @@ void add_layer_norm(CaseTable& table, uint32_t M, uint32_t C, DataKind data = Da
   table.add(Op::kLayerNorm, Pass::kBackward, tag + "_frozen", {x, {}, {}, x, m, m, c, x}, norm).data = data;
 }
 
-void add_rms_norm(CaseTable& table, uint32_t M, uint32_t C, DataKind data = DataKind::kPlain, const char* name = "") {
+void add_rms_norm(CaseTable& table, uint32_t M, uint32_t C, CaseValues data = CaseValues::kPlain, const char* name = "") {
   const auto x = shaped({M, C}), m = shaped({M}), c = shaped({C});
   const std::string tag = "m" + str(M) + "_c" + str(C) + name;
   table.add(Op::kRmsNorm, Pass::kForward, tag, {x, m, x, c}, NormAttribute{1e-5f, 0, 0}).data = data;
-  if (data == DataKind::kTiny) return;  // smaller than the steps of finite differences; epsilon is forward's alone
+  if (data == CaseValues::kTiny) return;  // smaller than the steps of finite differences; epsilon is forward's alone
   table.add(Op::kRmsNorm, Pass::kBackward, tag, {x, c, x, m, c, x}).data = data;
   table.again_accumulating(0b11);
   table.again_accumulating(0b01, "_dx_only");
@@ -87,8 +87,8 @@ void add_cases(CaseTable& table) {
   if (table.is_bench()) return add_layer_norm(table, 1024, 768), add_rms_norm(table, 1024, 768);
   const struct { uint32_t M, C; } shapes[] = {{1, 1}, {1, 7}, {5, 64}, {67, 33}, {700, 12}, {3, 1030}, {130, 129}, {2, 15}, {3, 16}, {3, 17}};
   for (const auto& [M, C] : shapes) add_rms_norm(table, M, C);
-  add_rms_norm(table, 9, 48, DataKind::kOffset, "_offset");
-  add_rms_norm(table, 4, 70, DataKind::kTiny, "_tiny");
+  add_rms_norm(table, 9, 48, CaseValues::kOffset, "_offset");
+  add_rms_norm(table, 4, 70, CaseValues::kTiny, "_tiny");
   add_layer_norm(table, 1, 1);
   add_layer_norm(table, 1, 7);
   add_layer_norm(table, 5, 64);
@@ -99,15 +99,15 @@ void add_cases(CaseTable& table) {
   add_layer_norm(table, 2, 15);
   add_layer_norm(table, 3, 16);
   add_layer_norm(table, 3, 17);
-  add_layer_norm(table, 9, 48, DataKind::kOffset, "_offset");
-  add_layer_norm(table, 4, 10, DataKind::kConstant, "_constant");
+  add_layer_norm(table, 9, 48, CaseValues::kOffset, "_offset");
+  add_layer_norm(table, 4, 10, CaseValues::kConstant, "_constant");
 }
 
 // ---- data ----
 
 void fit_rms_norm(CaseDraft& draft) {
   shape_norm_input(draft, 2);
-  if (draft.c.data == DataKind::kTiny) draft.value(2) = as_f32(draft.value(2) * 1e-3);  // epsilon is then most of the mean square
+  if (draft.c.data == CaseValues::kTiny) draft.value(2) = as_f32(draft.value(2) * 1e-3);  // epsilon is then most of the mean square
   if (draft.c.pass == Pass::kBackward) draft.value(3) = as_f32(rms_norm_rstd(draft.value(2), 1e-5));
 }
 

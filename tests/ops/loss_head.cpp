@@ -83,7 +83,7 @@ LossHeadGradients loss_head_backward(const Array& x, const Array& w, const Array
 
 // ---- cases ----
 
-void add_loss_head(CaseTable& table, uint32_t M, uint32_t C, uint32_t V, DataKind data, const char* name, uint32_t micro_batches = 1) {
+void add_loss_head(CaseTable& table, uint32_t M, uint32_t C, uint32_t V, CaseValues data, const char* name, uint32_t micro_batches = 1) {
   const auto x = shaped({M, C}), w = shaped({V, C}), b = shaped({V}), labels = shaped({M}, DType::kI32), s = scalars_tensor();
   const std::string tag = "m" + str(M) + "_c" + str(C) + "_v" + str(V) + name;
   const uint64_t work = uint64_t{M} * C * V;
@@ -102,24 +102,24 @@ void add_loss_head(CaseTable& table, uint32_t M, uint32_t C, uint32_t V, DataKin
 }
 
 void add_cases(CaseTable& table) {
-  if (table.is_bench()) return add_loss_head(table, 512, 768, 8192, DataKind::kAllLabelled, "");
-  add_loss_head(table, 1, 1, 1, DataKind::kAllLabelled, "");
-  add_loss_head(table, 5, 7, 3, DataKind::kAllLabelled, "");
-  add_loss_head(table, 33, 17, 10, DataKind::kPlain, "_some_ignored");
-  add_loss_head(table, 67, 12, 131, DataKind::kPlain, "_micro4", 4);
-  add_loss_head(table, 9, 40, 1003, DataKind::kPlain, "");
-  add_loss_head(table, 300, 8, 19, DataKind::kAllLabelled, "", 3);
-  add_loss_head(table, 7, 5, 2500, DataKind::kPlain, "", 2);
-  add_loss_head(table, 1500, 6, 70, DataKind::kPlain, "");
-  add_loss_head(table, 4, 300, 16, DataKind::kAllLabelled, "");
-  add_loss_head(table, 40, 5, 1, DataKind::kPlain, "");  // one class: the loss is zero
-  add_loss_head(table, 12, 24, 33, DataKind::kLarge, "_large");
-  add_loss_head(table, 6, 4, 5, DataKind::kAllIgnored, "_all_ignored");
-  add_loss_head(table, 13, 4, 5, DataKind::kEqual, "_equal_logits");
-  add_loss_head(table, 11, 6, 7, DataKind::kBadLow, "_bad_low");
-  add_loss_head(table, 150, 6, 7, DataKind::kBadHigh, "_bad_high");
-  add_loss_head(table, 11, 6, 7, DataKind::kNonFinite, "_non_finite");
-  add_loss_head(table, 11, 6, 7, DataKind::kNaN, "_nan");
+  if (table.is_bench()) return add_loss_head(table, 512, 768, 8192, CaseValues::kAllLabelled, "");
+  add_loss_head(table, 1, 1, 1, CaseValues::kAllLabelled, "");
+  add_loss_head(table, 5, 7, 3, CaseValues::kAllLabelled, "");
+  add_loss_head(table, 33, 17, 10, CaseValues::kPlain, "_some_ignored");
+  add_loss_head(table, 67, 12, 131, CaseValues::kPlain, "_micro4", 4);
+  add_loss_head(table, 9, 40, 1003, CaseValues::kPlain, "");
+  add_loss_head(table, 300, 8, 19, CaseValues::kAllLabelled, "", 3);
+  add_loss_head(table, 7, 5, 2500, CaseValues::kPlain, "", 2);
+  add_loss_head(table, 1500, 6, 70, CaseValues::kPlain, "");
+  add_loss_head(table, 4, 300, 16, CaseValues::kAllLabelled, "");
+  add_loss_head(table, 40, 5, 1, CaseValues::kPlain, "");  // one class: the loss is zero
+  add_loss_head(table, 12, 24, 33, CaseValues::kLarge, "_large");
+  add_loss_head(table, 6, 4, 5, CaseValues::kAllIgnored, "_all_ignored");
+  add_loss_head(table, 13, 4, 5, CaseValues::kEqual, "_equal_logits");
+  add_loss_head(table, 11, 6, 7, CaseValues::kBadLow, "_bad_low");
+  add_loss_head(table, 150, 6, 7, CaseValues::kBadHigh, "_bad_high");
+  add_loss_head(table, 11, 6, 7, CaseValues::kNonFinite, "_non_finite");
+  add_loss_head(table, 11, 6, 7, CaseValues::kNaN, "_nan");
   for (const char* tag : {"m33_c17_v10", "m67_c12_v131"}) table.again_with_bf16_weights(tag);
 }
 
@@ -131,11 +131,11 @@ uint32_t first_input(const KernelCase& c) { return c.pass == Pass::kBackward ? 4
 void fit_values(CaseDraft& draft) {
   const uint32_t first = first_input(draft.c);
   Array &x = draft.value(first), &w = draft.value(first + 1);
-  if (draft.c.data == DataKind::kLarge) {
+  if (draft.c.data == CaseValues::kLarge) {
     for (double& element : x) element *= 8;
     for (double& element : w) element *= 4;
   }
-  if (draft.c.data == DataKind::kEqual) {
+  if (draft.c.data == CaseValues::kEqual) {
     w.fill(0.0);
     if (draft.c.has(first + 2)) draft.value(first + 2).fill(0.5);
   }
@@ -148,14 +148,14 @@ void fit_labels(CaseDraft& draft) {
   const uint32_t V = c.tensor(first_input(c) + 1).shape[0];
   for (double& label : labels) {
     label = static_cast<double>(draft.random.below(V));
-    const bool sometimes = c.data == DataKind::kPlain && draft.random.below(3) == 0;
-    if (sometimes || c.data == DataKind::kAllIgnored) label = kIgnoredLabel;
+    const bool sometimes = c.data == CaseValues::kPlain && draft.random.below(3) == 0;
+    if (sometimes || c.data == CaseValues::kAllIgnored) label = kIgnoredLabel;
   }
-  if (c.data == DataKind::kEqual) labels.flat(0) = 0;  // the first maximum
+  if (c.data == CaseValues::kEqual) labels.flat(0) = 0;  // the first maximum
   if (!c.expects_bad_index()) return;
   draft.data.bad_data = DataFault::kLabel;
   draft.data.bad_position = labels.size() * 2 / 3;
-  labels.flat(draft.data.bad_position) = c.data == DataKind::kBadLow ? -1.0 : V;
+  labels.flat(draft.data.bad_position) = c.data == CaseValues::kBadLow ? -1.0 : V;
 }
 
 void fit_data(CaseDraft& draft) {
@@ -183,7 +183,7 @@ void expect_evaluate(Oracle& o) {
   o.out.scalars.labelled += head.labelled;
   o.out.scalars.correct += head.correct;
   // Of equal logits the first is the largest, however they are rounded.
-  if (o.c.data != DataKind::kEqual) o.out.margin = head.smallest_margin / (kSafety * kRounding * std::sqrt(C + 1.0));
+  if (o.c.data != CaseValues::kEqual) o.out.margin = head.smallest_margin / (kSafety * kRounding * std::sqrt(C + 1.0));
 }
 
 // A loss that is not finite: training skips the step, evaluation goes on.

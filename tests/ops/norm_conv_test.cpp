@@ -24,9 +24,9 @@ KernelCase call(Op op, Pass pass, std::vector<std::optional<Tensor>> arguments, 
   return c;
 }
 
-RunResult run_all(const Backend& backend, const KernelCase& c, std::vector<Array> values) {
+CaseRunResult run_all(const Backend& backend, const KernelCase& c, std::vector<Array> values) {
   const TestWorkers two(2);
-  RunResult result = run_case(backend, c, {.values = std::move(values)}, {.workers = &two.workers()});
+  CaseRunResult result = run_case(backend, c, {.values = std::move(values)}, {.workers = &two.workers()});
   EXPECT_TRUE(result.status.ok() && result.fault.empty()) << result.fault;
   return result;
 }
@@ -127,14 +127,14 @@ TEST_P(NormConv, TakesTheStatisticsOfAPassOfTheirOwn) {
   for (const KernelCase& c : norm_conv_cases()) {
     if (c.pass != Pass::kForward || !c.has(1)) continue;
     const std::vector<Array> values = make_data(c).values;
-    const RunResult both = run_all(*backend, c, values);
+    const CaseRunResult both = run_all(*backend, c, values);
     const Tensor& written_to = c.tensor(0);
     Array y(Array::shape_type{written_to.shape[0], written_to.shape[1], written_to.shape[2], written_to.shape[3]});
     const std::vector<double> written = read_values(Element::kF32, both.outputs[0]);
     std::copy(written.begin(), written.end(), y.begin());
     const KernelCase statistics = call(Op::kBatchNorm, Pass::kStatistics, {c.tensor(1), c.tensor(2), c.tensor(0)},
                                        NormAttribute{c.as<WindowAttribute>().epsilon, 0, c.tensor(0).leading_elements()});
-    const RunResult apart = run_all(*backend, statistics, {values[1], values[2], y});
+    const CaseRunResult apart = run_all(*backend, statistics, {values[1], values[2], y});
     EXPECT_TRUE(both.outputs[1] == apart.outputs[0] && both.outputs[2] == apart.outputs[1]) << c.id;
   }
 }

@@ -12,8 +12,8 @@ namespace reprise::test {
 // Offset or constant, where the case asks for it.
 inline void shape_norm_input(CaseDraft& draft, uint32_t x) {
   for (double& element : draft.value(x)) {
-    if (draft.c.data == DataKind::kOffset) element = as_f32(100 + element);
-    if (draft.c.data == DataKind::kConstant) element = 3.25;
+    if (draft.c.data == CaseValues::kOffset) element = as_f32(100 + element);
+    if (draft.c.data == CaseValues::kConstant) element = 3.25;
   }
 }
 

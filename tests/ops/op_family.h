@@ -109,7 +109,7 @@ inline Array as_f32(Array a) {
 inline double away_from_zero(double x) { return std::abs(x) < 0.02 ? as_f32(std::copysign(0.02, x)) : x; }
 inline double not_finite(const KernelCase& c) {
   using Limits = std::numeric_limits<double>;
-  return c.data == DataKind::kNaN ? Limits::quiet_NaN() : Limits::infinity();
+  return c.data == CaseValues::kNaN ? Limits::quiet_NaN() : Limits::infinity();
 }
 
 // The data of a case while it is made: uniform in [-1, 1) until the family fits it. Every value is exactly an f32.

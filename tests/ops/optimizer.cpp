@@ -73,7 +73,7 @@ UpdateAttribute constants_of(uint32_t n, float weight_decay) {
 }
 
 void add_sgd(CaseTable& table, uint32_t n, float weight_decay, float momentum, bool nesterov, const char* name,
-             DataKind data = DataKind::kPlain) {
+             CaseValues data = CaseValues::kPlain) {
   const auto p = shaped({n});
   const auto m = momentum != 0 ? p : std::nullopt;
   UpdateAttribute update = constants_of(n, weight_decay);
@@ -81,7 +81,7 @@ void add_sgd(CaseTable& table, uint32_t n, float weight_decay, float momentum, b
   update.nesterov = nesterov;
   table.add(Op::kSgd, Pass::kUpdate, "n" + str(n) + name, {p, m, p, scalars_tensor()}, update).data = data;
 }
-void add_adamw(CaseTable& table, uint32_t n, float weight_decay, const char* name, DataKind data = DataKind::kPlain) {
+void add_adamw(CaseTable& table, uint32_t n, float weight_decay, const char* name, CaseValues data = CaseValues::kPlain) {
   const auto p = shaped({n});
   UpdateAttribute update = constants_of(n, weight_decay);
   update.beta1 = 0.9f;
@@ -90,7 +90,7 @@ void add_adamw(CaseTable& table, uint32_t n, float weight_decay, const char* nam
   table.add(Op::kAdamW, Pass::kUpdate, "n" + str(n) + name, {p, p, p, p, scalars_tensor()}, update).data = data;
 }
 
-void add_lion(CaseTable& table, uint32_t n, float weight_decay, const char* name, DataKind data = DataKind::kPlain) {
+void add_lion(CaseTable& table, uint32_t n, float weight_decay, const char* name, CaseValues data = CaseValues::kPlain) {
   const auto p = shaped({n});
   UpdateAttribute update = constants_of(n, weight_decay);
   update.beta1 = 0.9;
@@ -105,13 +105,13 @@ void add_cases(CaseTable& table) {
     add_sgd(table, n, 0.01f, 0.0f, false, "_decay");
     add_sgd(table, n, 0.0f, 0.9f, false, "_momentum");
     add_sgd(table, n, 0.01f, 0.9f, true, "_nesterov_decay");
-    add_sgd(table, n, 0.01f, 0.9f, true, "_skip", DataKind::kSkip);
+    add_sgd(table, n, 0.01f, 0.9f, true, "_skip", CaseValues::kSkip);
     add_adamw(table, n, 0.0f, "");
     add_adamw(table, n, 0.01f, "_decay");
-    add_adamw(table, n, 0.01f, "_skip", DataKind::kSkip);
+    add_adamw(table, n, 0.01f, "_skip", CaseValues::kSkip);
     add_lion(table, n, 0.0f, "");
     add_lion(table, n, 0.1f, "_decay");
-    add_lion(table, n, 0.1f, "_skip", DataKind::kSkip);
+    add_lion(table, n, 0.1f, "_skip", CaseValues::kSkip);
   }
 }
 

@@ -59,7 +59,7 @@ Array global_pool_backward(const Array& dy, size_t H, size_t W) {
 // ---- cases ----
 
 void add_max_pool(CaseTable& table, uint32_t N, uint32_t H, uint32_t W, uint32_t C, WindowAttribute window,
-                  DataKind data = DataKind::kPlain, const char* name = "") {
+                  CaseValues data = CaseValues::kPlain, const char* name = "") {
   const uint32_t P = (H + 2u * window.pad - window.kernel_h) / window.stride + 1;
   const uint32_t Q = (W + 2u * window.pad - window.kernel_w) / window.stride + 1;
   const auto x = shaped({N, H, W, C}), y = shaped({N, P, Q, C}), index = shaped({N, P, Q, C}, DType::kU8);
@@ -85,8 +85,8 @@ void add_cases(CaseTable& table) {
   add_max_pool(table, 2, 9, 7, 17, {3, 3, 2, 1});
   add_max_pool(table, 1, 7, 8, 3, {3, 3, 1, 1});
   add_max_pool(table, 1, 9, 9, 4, {2, 3, 4, 1});     // gaps between the windows
-  add_max_pool(table, 1, 8, 7, 35, {3, 3, 2, 1}, DataKind::kTies, "_ties");
-  add_max_pool(table, 2, 5, 5, 6, {3, 3, 2, 1}, DataKind::kNegative, "_negative");
+  add_max_pool(table, 1, 8, 7, 35, {3, 3, 2, 1}, CaseValues::kTies, "_ties");
+  add_max_pool(table, 2, 5, 5, 6, {3, 3, 2, 1}, CaseValues::kNegative, "_negative");
   add_max_pool(table, 2, 6, 7, 130, {3, 3, 2, 1});
   add_max_pool(table, 1, 5, 9, 64, {1, 3, 1, 0});
   add_max_pool(table, 1, 40, 36, 3, {15, 17, 8, 7}); // index up to 254
@@ -107,8 +107,8 @@ void set_pool_input(CaseDraft& draft, Array& x) {
   size_t i = 0;
   for (double& element : x) {
     element = as_f32((order[i++] - 0.5 * static_cast<double>(x.size())) / 64);
-    if (draft.c.data == DataKind::kTies) element = static_cast<double>(draft.random.below(3)) - 1;
-    if (draft.c.data == DataKind::kNegative) element = as_f32(-1 - std::abs(element));
+    if (draft.c.data == CaseValues::kTies) element = static_cast<double>(draft.random.below(3)) - 1;
+    if (draft.c.data == CaseValues::kNegative) element = as_f32(-1 - std::abs(element));
   }
 }
 

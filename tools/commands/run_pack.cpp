@@ -22,11 +22,11 @@ int run_pack_command(const PackRequest& request, bool as_json) {
 }  // namespace
 
 Command add_pack(CLI::App& app) {
-  struct PackOptions {
+  struct PackArguments {
     PackRequest request;
     bool json = false;
   };
-  const auto options = std::make_shared<PackOptions>();
+  const auto options = std::make_shared<PackArguments>();
   CLI::App* parser = app.add_subcommand("pack", "pack buffers with lifetimes (CSV: id,lower,upper,size)");
   parser->add_option("PROBLEM", options->request.problem_path, "CSV file")->required();
   parser->add_option("--capacity", options->request.capacity, "bytes that must suffice; default: as few as can be")->check(integer_from(1));

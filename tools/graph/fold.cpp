@@ -10,9 +10,9 @@ namespace reprise {
 
 namespace {
 
-class Folder {
+class NormFolder {
  public:
-  explicit Folder(Graph& graph) : graph_(graph) {
+  explicit NormFolder(Graph& graph) : graph_(graph) {
     for (size_t i = 0; i < graph.nodes.size(); ++i) {
       for (const ValueId v : graph.nodes[i].outputs) producer_[v] = i;
       for (const ValueId v : graph.nodes[i].inputs) readers_[v].push_back(i);
@@ -78,6 +78,6 @@ class Folder {
 
 }  // namespace
 
-void fold_norms(Graph& graph) { Folder(graph).run(); }
+void fold_norms(Graph& graph) { NormFolder(graph).run(); }
 
 }  // namespace reprise

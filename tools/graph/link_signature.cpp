@@ -11,9 +11,9 @@ namespace reprise {
 
 namespace {
 
-class Transfer {
+class SolutionCopy {
  public:
-  Transfer(const LinkBody& from, LinkBody& to, const std::vector<ValueId>& from_values, const std::vector<ValueId>& to_values) {
+  SolutionCopy(const LinkBody& from, LinkBody& to, const std::vector<ValueId>& from_values, const std::vector<ValueId>& to_values) {
     for (size_t i = 0; i < from_values.size(); ++i) value_.emplace(from_values[i], to_values[i]);
     value_[kNoValue] = kNoValue;
     for (size_t i = 0; i < from.forward.size(); ++i) add_call(from.forward[i], to.forward[i]);
@@ -99,7 +99,7 @@ std::string signature_of(const Graph& graph, const LinkBody& link, const std::ve
 }
 
 void transfer_solution(const LinkBody& from, LinkBody& to, const std::vector<ValueId>& from_values, const std::vector<ValueId>& to_values) {
-  Transfer(from, to, from_values, to_values);
+  SolutionCopy(from, to, from_values, to_values);
 }
 
 }  // namespace reprise

@@ -100,14 +100,14 @@ std::vector<double> LinkSolver::residue_prices() const {
 }
 
 size_t LinkSolver::residue_at(double price_per_byte) const {
-  const auto total = [price_per_byte](const ResidueSet& set) { return set.price + price_per_byte * static_cast<double>(set.bytes); };
+  const auto total = [price_per_byte](const ResidueCandidate& set) { return set.price + price_per_byte * static_cast<double>(set.bytes); };
   const auto cheapest = std::min_element(residues_.begin(), residues_.end(),
-                                         [&](const ResidueSet& a, const ResidueSet& b) { return total(a) < total(b); });
+                                         [&](const ResidueCandidate& a, const ResidueCandidate& b) { return total(a) < total(b); });
   return static_cast<size_t>(cheapest - residues_.begin());
 }
 
 void LinkSolver::add_mode(double price_per_byte) {
-  const ResidueSet& best = residues_[residue_at(price_per_byte)];
+  const ResidueCandidate& best = residues_[residue_at(price_per_byte)];
   ResidueChoice mode;
   mode.kept = best.kept;
   mode.bytes = best.bytes;
@@ -145,9 +145,9 @@ std::vector<Call> LinkSolver::forward_with(const std::vector<ValueId>& held, con
 void LinkSolver::find_residues() {
   const std::vector<ValueId>& kept = link_.tapes[0].kept;
   const size_t count = link_.output == kNoValue || link_.backward.empty() ? 0 : std::min<size_t>(kept.size(), 12);
-  std::vector<ResidueSet> all;
+  std::vector<ResidueCandidate> all;
   for (uint32_t mask = 0; mask < 1u << count; ++mask) {
-    ResidueSet set;
+    ResidueCandidate set;
     for (size_t c = 0; c < count; ++c) {
       if ((mask >> c & 1u) == 0) continue;
       set.kept.push_back(kept[c]);
@@ -157,13 +157,13 @@ void LinkSolver::find_residues() {
     set.price = set.forward_price + price_of(forward_with(set.kept, kept));
     all.push_back(std::move(set));
   }
-  std::stable_sort(all.begin(), all.end(), [](const ResidueSet& a, const ResidueSet& b) {
+  std::stable_sort(all.begin(), all.end(), [](const ResidueCandidate& a, const ResidueCandidate& b) {
     return a.bytes != b.bytes ? a.bytes < b.bytes : a.price < b.price;
   });
-  const auto slope = [](const ResidueSet& a, const ResidueSet& b) {
+  const auto slope = [](const ResidueCandidate& a, const ResidueCandidate& b) {
     return (a.price - b.price) / static_cast<double>(b.bytes - a.bytes);
   };
-  for (ResidueSet& set : all) {
+  for (ResidueCandidate& set : all) {
     if (!residues_.empty() && (set.bytes == residues_.back().bytes || set.price >= residues_.back().price)) continue;
     while (residues_.size() > 1 && slope(residues_[residues_.size() - 2], residues_.back()) <= slope(residues_.back(), set)) residues_.pop_back();
     residues_.push_back(std::move(set));

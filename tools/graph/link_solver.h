@@ -27,7 +27,7 @@ class LinkSolver {
   void add_mode(double price_per_byte);
 
  private:
-  struct ResidueSet {
+  struct ResidueCandidate {
     std::vector<ValueId> kept;
     uint64_t bytes = 0;
     double forward_price = 0;  // of a forward that keeps only the output
@@ -57,7 +57,7 @@ class LinkSolver {
   std::map<ValueId, std::vector<size_t>> consumers_;  // forward calls that read it
   std::vector<ValueId> inner_order_;
   std::set<ValueId> direct_, needed_;  // inner values: read by the backward; these, and what recomputing them could need
-  std::vector<ResidueSet> residues_;   // corners of the hull, nothing kept first
+  std::vector<ResidueCandidate> residues_;   // corners of the hull, nothing kept first
 };
 
 }  // namespace reprise

@@ -28,7 +28,7 @@ struct Kept {
   int64_t backward_scratch = 0;
 };
 
-struct Residues {
+struct ResiduePlace {
   int64_t offset = 0;
   int64_t bytes = 0;
   int mode = -1;
@@ -74,7 +74,7 @@ class StackWalk {
   const Chain& chain_;
   std::vector<Kept> kept_;          // of both stacks, the latest last
   std::vector<OnDisk> on_disk_;     // the latest last
-  std::vector<Residues> residues_;  // by link
+  std::vector<ResiduePlace> residues_;  // by link
   std::vector<bool> outlives_;      // by action: an advance or a record whose result outlives the boundary it reads
   int64_t bottom_ = 0;
   int64_t depth_ = 0;
@@ -142,7 +142,7 @@ void StackWalk::close_step(GapStep step, int64_t live_in_gap) {
 bool StackWalk::lay_residues(const Action& action) {
   const bool held = residues_[action.first].mode >= 0;
   for (int u = action.first; u < action.last; ++u) {
-    Residues& residue = residues_[u];
+    ResiduePlace& residue = residues_[u];
     require(residue.mode == (held ? action.choice : -1), "a residue mode that differs from the one held");
     if (held || action.choice < 0) continue;
     const auto& modes = chain_.links[u].residues;
@@ -203,7 +203,7 @@ void StackWalk::record(const Action& action) {
   require(action.first < gradient_, "a record out of its range");
   require(action.choice >= 0 && action.choice < static_cast<int>(link.tapes.size()), "a tape that the link has not");
   const Tape& tape = link.tapes[action.choice];
-  const Residues& residue = residues_[action.first];
+  const ResiduePlace& residue = residues_[action.first];
   const int64_t rest = length_of(link.tape_bytes(action.choice, residue.mode)) - residue.bytes;
   const int64_t scratch = length_of(tape.forward_scratch_bytes);
   GapStep step = open_step();
@@ -245,7 +245,7 @@ void StackWalk::backward(const Action& action) {
   step.scratch = tape.backward_scratch;
   const int64_t live = step.gradient + step.born + step.scratch;
   close_step(std::move(step), live);
-  Residues& residue = residues_[action.first];
+  ResiduePlace& residue = residues_[action.first];
   if (residue.mode >= 0) require(residue.offset + residue.bytes == bottom_, "a residue that is not the latest laid down");
   bottom_ -= residue.bytes;
   residue = {};

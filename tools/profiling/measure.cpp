@@ -50,13 +50,13 @@ struct RowClock {
 };
 
 // What all plans of a recipe add to.
-struct Sums {
-  struct Kernel {
+struct KernelTimes {
+  struct Time {
     double seconds = 0;
     uint64_t runs = 0;
   };
-  std::map<std::string, Kernel> kernels;
-  Kernel beside;  // a micro-batch's seconds that no row took
+  std::map<std::string, Time> kernels;
+  Time beside;  // a micro-batch's seconds that no row took
 };
 
 // The half of the steps whose times lie around the median. A kernel's mean over these adds up, row by row, to a typical step:
@@ -69,14 +69,14 @@ std::vector<size_t> typical_steps(const std::vector<double>& seconds) {
   return {order.begin() + cut, order.end() - cut};
 }
 
-void add_rows(const OwnedPlan& plan, const RowClock& clock, const std::vector<size_t>& steps, Sums& sums) {
+void add_rows(const OwnedPlan& plan, const RowClock& clock, const std::vector<size_t>& steps, KernelTimes& times) {
   for (size_t p = 0; p < kProgramCount; ++p) {
     const OwnedProgram& program = plan.programs[p];
     for (size_t r = 0; r < program.rows.size(); ++r) {
       const std::vector<double>& samples = clock.samples[p][r];
       // Moves are measured for every gradient, whatever this layout moves; the evaluation does not run in a step.
       if (program.rows[r].op == Op::kMove || samples.empty()) continue;
-      Sums::Kernel& kernel = sums.kernels[row_key(plan, program, program.rows[r])];
+      KernelTimes::Time& kernel = times.kernels[row_key(plan, program, program.rows[r])];
       const size_t each = p == static_cast<size_t>(ProgramId::kMicroAdd) ? plan.accumulate - 1 : 1;
       for (const size_t step : steps) {
         for (size_t i = 0; i < each; ++i) kernel.seconds += samples[step * each + i];
@@ -106,11 +106,11 @@ struct MeasuredPlan {
     }
     run.observe({});
   }
-  void add_to(Sums& sums) const {
+  void add_to(KernelTimes& times) const {
     const std::vector<size_t> steps = typical_steps(seconds);
-    add_rows(plan, clock, steps, sums);
-    for (const size_t step : steps) sums.beside.seconds += beside[step];
-    sums.beside.runs += steps.size() * plan.accumulate;
+    add_rows(plan, clock, steps, times);
+    for (const size_t step : steps) times.beside.seconds += beside[step];
+    times.beside.runs += steps.size() * plan.accumulate;
   }
 };
 
@@ -126,7 +126,7 @@ Status move_down(const Trainer& trainer, const Tensor& gradient, uint64_t shift)
 }
 
 // Gradients are moved by layouts that no measured plan may hold: each boundary gradient, a kAlignment's way off.
-void measure_moves(const SolvedModel& model, const PlanRun& run, Sums& sums) {
+void measure_moves(const SolvedModel& model, const PlanRun& run, KernelTimes& times) {
   std::set<std::string> done;
   const Trainer& trainer = run.trainer();
   for (const LinkBody& link : model.bodies.links) {
@@ -143,7 +143,7 @@ void measure_moves(const SolvedModel& model, const PlanRun& run, Sums& sums) {
       run.finish();
       samples.push_back(run.port().seconds() - start);
     }
-    sums.kernels[key] = {kMoves * median(std::move(samples)), kMoves};
+    times.kernels[key] = {kMoves * median(std::move(samples)), kMoves};
   }
 }
 
@@ -182,12 +182,12 @@ DiskLevel measure_disk(const Port& port, const Backend& backend, const SolvedMod
 
 // What no plan has run the planner still asks for: a call whose rows every plan drops, because nothing reads their results (a frozen
 // trunk's), costs nothing; one that no plan has repeated costs what it did the first time.
-void add_calls_not_run(const SolvedModel& model, Sums& sums) {
+void add_calls_not_run(const SolvedModel& model, KernelTimes& times) {
   for (const LinkBody& link : model.bodies.links) {
     for (const auto* calls : {&link.forward, &link.backward}) {
       for (const Call& call : *calls) {
-        const Sums::Kernel first = sums.kernels.try_emplace(call_key(model.graph, call), Sums::Kernel{0, 1}).first->second;
-        if (const auto again = repeated(call)) sums.kernels.try_emplace(call_key(model.graph, *again), first);
+        const KernelTimes::Time first = times.kernels.try_emplace(call_key(model.graph, call), KernelTimes::Time{0, 1}).first->second;
+        if (const auto again = repeated(call)) times.kernels.try_emplace(call_key(model.graph, *again), first);
       }
     }
   }
@@ -279,7 +279,7 @@ Profile measure_profile(const Port& port, const Recipe& recipe, const MeasureOpt
   Profile profile;
   profile.kernel_set = backend.kernel_set;
   profile.processor = processor_name();
-  Sums sums;
+  KernelTimes times;
   std::vector<MeasuredPlan> plans = measured_plans(model);
   for (int round = 0; round < options.rounds; ++round) {
     for (size_t p = 0; p < plans.size();) {
@@ -290,7 +290,7 @@ Profile measure_profile(const Port& port, const Recipe& recipe, const MeasureOpt
         PlanRun run(port, backend, recipe, measured.plan, options.threads);
         if (options.say && round == 0) options.say("measuring " + what);
         measured.measure_round(run, options.seconds_per_plan / options.rounds);
-        if (is_smallest && round == 0) measure_moves(model, run, sums);
+        if (is_smallest && round == 0) measure_moves(model, run, times);
         profile.threads = run.workers().count;
         ++p;
       } catch (const UserError& error) {
@@ -301,11 +301,11 @@ Profile measure_profile(const Port& port, const Recipe& recipe, const MeasureOpt
     }
     if (options.after_round) options.after_round();
   }
-  for (const MeasuredPlan& measured : plans) measured.add_to(sums);
-  add_calls_not_run(model, sums);
+  for (const MeasuredPlan& measured : plans) measured.add_to(times);
+  add_calls_not_run(model, times);
   if (recipe.schedule.disk_bytes > 0) profile.disk = measure_disk(port, backend, model, options.spill_file);
-  for (const auto& [key, kernel] : sums.kernels) profile.kernels[key] = {kernel.seconds / static_cast<double>(kernel.runs), kernel.runs};
-  profile.micro_batch_seconds = sums.beside.seconds / static_cast<double>(sums.beside.runs);
+  for (const auto& [key, kernel] : times.kernels) profile.kernels[key] = {kernel.seconds / static_cast<double>(kernel.runs), kernel.runs};
+  profile.micro_batch_seconds = times.beside.seconds / static_cast<double>(times.beside.runs);
   return profile;
 }
 

@@ -133,7 +133,7 @@ Profile parse_profile(const std::string& text, const std::string& path) {
     kernel.allow_only({"key", "seconds", "runs"});
     for (const char* key : {"key", "seconds", "runs"}) (void)kernel.at(key);
     std::string key;
-    Profile::Kernel value;
+    Profile::Time value;
     kernel.read("key", key);
     kernel.read("seconds", value.seconds, seconds);
     kernel.read("runs", value.runs, 1, UINT64_MAX);

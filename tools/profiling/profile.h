@@ -16,17 +16,17 @@ namespace reprise {
 constexpr uint64_t kProfileFormat = 1;
 
 struct Profile {
-  struct Kernel {
+  struct Time {
     double seconds = 0;
     uint64_t runs = 0;  // measured calls behind the number
-    bool operator==(const Kernel&) const = default;
+    bool operator==(const Time&) const = default;
   };
   std::string path;  // the file it came from, for messages
   std::string backend = "cpu", kernel_set, processor;
   uint64_t threads = 1;
   double micro_batch_seconds = 0;  // of a micro-batch beside its rows: the data's fill, the walk over the rows
   std::optional<DiskLevel> disk = {};  // seconds of a byte; none: not measured
-  std::map<std::string, Kernel> kernels;
+  std::map<std::string, Time> kernels;
 
   // Throws UserError where the profile lacks the kernel.
   double seconds(const std::string& key) const;

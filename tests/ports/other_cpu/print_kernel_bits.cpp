@@ -20,7 +20,7 @@ uint64_t add_bytes(uint64_t hash, const void* data, size_t count) {
   return hash;
 }
 
-uint64_t hash_of(const RunResult& result) {
+uint64_t hash_of(const CaseRunResult& result) {
   uint64_t hash = 14695981039346656037ull;
   for (const Bytes& output : result.outputs) hash = add_bytes(hash, output.data(), output.size());
   const StepScalars& s = result.scalars;
@@ -53,7 +53,7 @@ int main() {
     const Backend backend = cpu_backend(machine);
     for (const KernelCase& c : kernel_cases()) {
       if (c.expects_bad_index() || c.is_non_finite()) continue;
-      const RunResult result = run_case(backend, c, make_data(c), {.workers = &one.workers()});
+      const CaseRunResult result = run_case(backend, c, make_data(c), {.workers = &one.workers()});
       std::printf("%s %s %016llx\n", backend.kernel_set, c.id.c_str(), static_cast<unsigned long long>(hash_of(result)));
     }
   }

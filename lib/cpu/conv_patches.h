@@ -1,0 +1,336 @@
+// The patches of a convolution as operands of a product: packers that gather them while a panel is packed, so that no im2col matrix exists.
+#pragma once
+
+#include <cstring>
+
+#include "lib/cpu/conv_rules.h"
+#include "lib/cpu/conv_source.h"
+#include "lib/cpu/gemm.h"
+
+namespace reprise {
+
+// A grid [N, A, B] of places and, for each, taps [TR, TS] of `channels` contiguous floats in a source [N, H, W,
+// channels]: place (n, a, b), tap (t, u) is source pixel (n, a * stride + row_offset + t * step, b * stride +
+// column_offset + u * step), zero outside the source. The forward pass gathers x (step 1); the data gradient gathers dy
+// (stride 1, step -1).
+template <typename Stored>
+struct Patches {
+  const Stored* source;
+  uint32_t H, W, channels;
+  uint32_t A, B;
+  uint32_t TR, TS;
+  int32_t stride, step, row_offset, column_offset;
+
+  uint64_t depth() const { return uint64_t{TR} * TS * channels; }
+};
+
+// The place with number `index` in the grid; next() moves on.
+struct PatchPlace {
+  uint32_t n, a, b;
+
+  template <typename Stored>
+  PatchPlace(const Patches<Stored>& p, uint64_t index)
+      : n(static_cast<uint32_t>(index / (uint64_t{p.A} * p.B))),
+        a(static_cast<uint32_t>(index / p.B % p.A)),
+        b(static_cast<uint32_t>(index % p.B)) {}
+  template <typename Stored>
+  void next(const Patches<Stored>& p) {
+    if (++b < p.B) return;
+    b = 0;
+    if (++a < p.A) return;
+    a = 0;
+    ++n;
+  }
+};
+
+constexpr bool is_inside(int32_t i, uint32_t size) { return static_cast<uint32_t>(i) < size; }
+
+// The first channel of a tap's pixel, or null outside the source.
+template <typename Stored>
+const Stored* tap_pixel(const Patches<Stored>& p, const PatchPlace& place, uint32_t t, uint32_t u) {
+  const int32_t row = static_cast<int32_t>(place.a) * p.stride + p.row_offset + static_cast<int32_t>(t) * p.step;
+  const int32_t column = static_cast<int32_t>(place.b) * p.stride + p.column_offset + static_cast<int32_t>(u) * p.step;
+  if (!is_inside(row, p.H) || !is_inside(column, p.W)) return nullptr;
+  const uint64_t pixel = (uint64_t{place.n} * p.H + static_cast<uint32_t>(row)) * p.W + static_cast<uint32_t>(column);
+  return p.source + pixel * p.channels;
+}
+
+// Copies depths [k0, k0 + count) of a patch to `line`.
+template <typename Stored>
+void copy_patch(float* line, const Patches<Stored>& p, const PatchPlace& place, uint64_t k0, uint32_t count) {
+  uint32_t c = static_cast<uint32_t>(k0 % p.channels);
+  uint32_t tap = static_cast<uint32_t>(k0 / p.channels);
+  while (count > 0) {
+    const uint32_t run = static_cast<uint32_t>(smaller(count, p.channels - c));
+    const Stored* pixel = tap_pixel(p, place, tap / p.TS, tap % p.TS);
+    if (pixel == nullptr) {
+      std::memset(line, 0, run * sizeof(float));
+    } else {
+      copy_run(line, pixel + c, run);
+    }
+    line += run;
+    count -= run;
+    c = 0;
+    ++tap;
+  }
+}
+
+constexpr uint32_t kFewChannels =
+    16;  // below this a patch is copied to a line first: its runs are too short for a transpose
+
+// Lines are places, depths are (tap, channel).
+struct PlaceLines {
+  Patches<float> patches;
+
+  void operator()(float* panel, const PanelRange& range) const {
+    if (patches.channels < kFewChannels) {
+      pack_copies(panel, range);
+    } else {
+      pack_runs(panel, range);
+    }
+  }
+
+  // One run a row of taps where all of them lie inside the source, whose pixels then follow each other; else one run a tap, if
+  // that is long enough.
+  uint32_t find_runs(RowRun* runs, const PanelRange& range) const {
+    if (lines_collide(int64_t{patches.stride} * patches.channels)) return 0;
+    const uint32_t row = patches.TS * patches.channels;
+    if (row >= kFewChannels && patches.step == 1 && columns_are_inside(range)) return find_runs_of(runs, range, patches.TS, row);
+    return patches.channels < kFewChannels ? 0 : find_runs_of(runs, range, 1, patches.channels);
+  }
+
+  bool columns_are_inside(const PanelRange& range) const {
+    PatchPlace place(patches, range.first);
+    for (uint32_t i = 0; i < range.count; ++i) {
+      const int32_t first = static_cast<int32_t>(place.b) * patches.stride + patches.column_offset;
+      if (first < 0 || first + static_cast<int32_t>(patches.TS) > static_cast<int32_t>(patches.W)) return false;
+      place.next(patches);
+    }
+    return true;
+  }
+
+  // Runs of `taps` taps, `length` floats.
+  uint32_t find_runs_of(RowRun* runs, const PanelRange& range, uint32_t taps, uint32_t length) const {
+    uint32_t c = static_cast<uint32_t>(range.k0 % length);
+    uint32_t tap = static_cast<uint32_t>(range.k0 / length) * taps;
+    uint32_t count = 0;
+    for (uint32_t k = 0; k < range.kc; ++count) {
+      RowRun& run = runs[count];
+      run.depths = static_cast<uint32_t>(smaller(range.kc - k, length - c));
+      const bool is_last = tap + taps == patches.TR * patches.TS;  // the others have been fetched for the row above
+      run.ahead = is_last ? int64_t{range.width} * patches.stride * patches.channels : 0;
+      find_rows(run, range, tap, c);
+      k += run.depths;
+      c = 0;
+      tap += taps;
+    }
+    return count;
+  }
+
+  void find_rows(RowRun& run, const PanelRange& range, uint32_t tap, uint32_t c) const {
+    PatchPlace place(patches, range.first);
+    for (uint32_t i = 0; i < range.width; ++i) {
+      const float* pixel = i < range.count ? tap_pixel(patches, place, tap / patches.TS, tap % patches.TS) : nullptr;
+      run.rows[i] = pixel == nullptr ? kZeroLine : pixel + c;
+      place.next(patches);
+    }
+  }
+
+  void pack_copies(float* panel, const PanelRange& range) const {
+    float copies[kMaxMr][kKc];
+    const float* lines[kMaxMr];
+    PatchPlace place(patches, range.first);
+    for (uint32_t i = 0; i < range.width; ++i) {
+      lines[i] = i < range.count ? copies[i] : kZeroLine;
+      if (i >= range.count) continue;
+      copy_patch(copies[i], patches, place, range.k0, range.kc);
+      place.next(patches);
+    }
+    pack_lines(panel, range.width, lines, range.kc);
+  }
+
+  // Tap by tap, straight from the source.
+  void pack_runs(float* panel, const PanelRange& range) const {
+    uint32_t c = static_cast<uint32_t>(range.k0 % patches.channels);
+    uint32_t tap = static_cast<uint32_t>(range.k0 / patches.channels);
+    const float* lines[kMaxMr];
+    for (uint32_t k = 0; k < range.kc;) {
+      const uint32_t run = static_cast<uint32_t>(smaller(range.kc - k, patches.channels - c));
+      const uint32_t t = tap / patches.TS, u = tap % patches.TS;
+      PatchPlace place(patches, range.first);
+      for (uint32_t i = 0; i < range.width; ++i) {
+        const float* pixel = i < range.count ? tap_pixel(patches, place, t, u) : nullptr;
+        lines[i] = pixel == nullptr ? kZeroLine : pixel + c;
+        place.next(patches);
+      }
+      pack_lines(panel + k * range.width, range.width, lines, run);
+      k += run;
+      c = 0;
+      ++tap;
+    }
+  }
+};
+
+// The same for places stored as bf16: lines of f32 serve a tile as they lie.
+struct WidenedPlaceLines {
+  Patches<Bf16> patches;
+
+  bool widen_lines(float* lines, const PanelRange& range) const {
+    PatchPlace place(patches, range.first);
+    for (uint32_t i = 0; i < range.count; ++i, lines += kWidenedStride) {
+      copy_patch(lines, patches, place, range.k0, range.kc);
+      place.next(patches);
+    }
+    return true;
+  }
+
+  void operator()(float* panel, const PanelRange& range) const { pack_widened(panel, range, *this); }
+};
+
+// `count` elements into the second-level cache; they may lie beyond the tensor.
+template <typename Stored>
+void fetch_run(const Stored* from, uint32_t count) {
+  for (uint32_t i = 0; i < count; i += 64 / sizeof(Stored)) __builtin_prefetch(from + i, 0, 2);
+}
+
+// The same for places that are normalised: tap by tap, all lines together, while what the next rows of C will read is fetched.
+template <typename Stored>
+struct NormalisedPlaceLines {
+  Patches<Stored> patches;
+  InputNorm norm;
+
+  bool widen_lines(float* lines, const PanelRange& range) const {
+    uint32_t c = static_cast<uint32_t>(range.k0 % patches.channels);
+    uint32_t tap = static_cast<uint32_t>(range.k0 / patches.channels);
+    const Stored* pixels[kMaxMr];
+    const int64_t ahead = int64_t{range.width} * patches.stride * patches.channels;
+    for (uint32_t k = 0; k < range.kc; c = 0, ++tap) {
+      const uint32_t run = static_cast<uint32_t>(smaller(range.kc - k, patches.channels - c));
+      PatchPlace place(patches, range.first);
+      for (uint32_t i = 0; i < range.count; ++i) {
+        const Stored* pixel = tap_pixel(patches, place, tap / patches.TS, tap % patches.TS);
+        pixels[i] = pixel == nullptr ? nullptr : pixel + c;
+        place.next(patches);
+        if (pixel != nullptr) fetch_run(pixel + c + ahead, run);
+      }
+      read_pixels(range.level, lines + k, kWidenedStride, pixels, range.count, norm, c, run);
+      k += run;
+    }
+    return true;
+  }
+
+  void operator()(float* panel, const PanelRange& range) const { pack_widened(panel, range, *this); }
+};
+
+inline PlaceLines place_lines(const Patches<float>& patches) { return {patches}; }
+inline WidenedPlaceLines place_lines(const Patches<Bf16>& patches) { return {patches}; }
+
+// Lines are (tap, channel), depths are places: the weight gradient's x.
+template <typename Stored>
+struct PlaceDepths {
+  Patches<Stored> patches;
+  InputNorm norm;
+
+  void operator()(float* panel, const PanelRange& range) const {
+    // Taps of few channels are copied row by row of taps, whose pixels follow each other.
+    const bool by_rows = patches.channels < kFewChannels && norm.mean == nullptr;
+    const uint32_t length = by_rows ? patches.TS * patches.channels : patches.channels;
+    uint32_t c = static_cast<uint32_t>(range.first % length);
+    uint32_t tap = static_cast<uint32_t>(range.first / length);
+    for (uint32_t line = 0; line < range.count; ++tap, c = 0) {
+      const uint32_t run = static_cast<uint32_t>(smaller(range.count - line, length - c));
+      if (by_rows) {
+        copy_row(panel + line, range, tap, c, run);
+      } else {
+        copy_tap(panel + line, range, tap, c, run);
+      }
+      line += run;
+    }
+    if (range.count == range.width) return;
+    for (uint32_t k = 0; k < range.kc; ++k) {
+      for (uint32_t i = range.count; i < range.width; ++i) panel[k * range.width + i] = 0.0f;
+    }
+  }
+
+  // Channels [c, c + run) of one tap.
+  void copy_tap(float* to, const PanelRange& range, uint32_t tap, uint32_t c, uint32_t run) const {
+    const Stored* pixels[kKc];
+    const int64_t ahead = int64_t{range.kc} * patches.stride * patches.stride * patches.channels;
+    for_each_depth(range, tap / patches.TS, tap % patches.TS, [&](uint32_t k, const Stored* row, int32_t column) {
+      const bool there = row != nullptr && is_inside(column, patches.W);
+      pixels[k] = there ? row + static_cast<uint64_t>(column) * patches.channels + c : nullptr;
+      if (there) fetch_run(pixels[k] + ahead, run);  // about what the next block will have: rows of places may end elsewhere
+    });
+    read_pixels(range.level, to, range.width, pixels, range.kc, norm, c, run);
+  }
+
+  // Floats [c, c + run) of row t of the taps.
+  void copy_row(float* to, const PanelRange& range, uint32_t t, uint32_t c, uint32_t run) const {
+    const int64_t end = int64_t{patches.W} * patches.channels;
+    for_each_depth(range, t, 0, [&](uint32_t k, const Stored* row, int32_t column) {
+      float* line = to + uint64_t{k} * range.width;
+      const int64_t first = int64_t{column} * patches.channels + c;
+      if (row != nullptr && first >= 0 && first + run <= end) return copy_run(line, row + first, run);
+      for (int64_t i = 0; i < run; ++i) line[i] = row != nullptr && first + i >= 0 && first + i < end ? float{row[first + i]} : 0.0f;
+    });
+  }
+
+  // Calls use(k, row of the source, column) for where tap (t, u) lies at depth k, row of places by row; null and any column outside.
+  template <typename Use>
+  void for_each_depth(const PanelRange& range, uint32_t t, uint32_t u, const Use& use) const {
+    const PatchPlace place(patches, range.k0);
+    uint32_t n = place.n, a = place.a, b = place.b;
+    for (uint32_t k = 0; k < range.kc; b = 0) {
+      const uint32_t end = static_cast<uint32_t>(smaller(range.kc, k + (patches.B - b)));
+      const int32_t row = static_cast<int32_t>(a) * patches.stride + patches.row_offset + static_cast<int32_t>(t) * patches.step;
+      const uint64_t start = (uint64_t{n} * patches.H + static_cast<uint32_t>(row)) * patches.W * patches.channels;
+      const Stored* pixels = is_inside(row, patches.H) ? patches.source + start : nullptr;
+      int32_t column = static_cast<int32_t>(b) * patches.stride + patches.column_offset + static_cast<int32_t>(u) * patches.step;
+      for (; k < end; ++k, column += patches.stride) use(k, pixels, column);
+      if (++a == patches.A) a = 0, ++n;
+    }
+  }
+};
+
+// Where a stride phase of dx lies: its pixels (row, column) = (stride * a + row, stride * b + column).
+template <typename Stored>
+struct PhaseOutput {
+  static constexpr bool kUniformRows = false;
+  Stored* dx;
+  Patches<Stored> patches;  // the phase's grid
+  uint32_t H, W, C, stride, row0, column0;
+
+  Stored* row(uint64_t i) const { return pixel(PatchPlace(patches, i)); }
+  // Rows [i, i + count), for less than a division each.
+  void find_rows(Stored** rows, uint64_t i, uint32_t count) const {
+    PatchPlace place(patches, i);
+    for (uint32_t n = 0; n < count; ++n, place.next(patches)) rows[n] = pixel(place);
+  }
+  Stored* pixel(const PatchPlace& place) const {
+    return dx + ((uint64_t{place.n} * H + place.a * stride + row0) * W + place.b * stride + column0) * C;
+  }
+};
+
+// Lines are input channels, depths are (tap of the phase, output channel): w[k][r][s][c] with r = row_tap + stride * t.
+struct PhaseWeights {
+  const float* w;
+  uint32_t R, S, C, K;
+  uint32_t stride, row_tap, column_tap, TS;
+
+  void operator()(float* panel, const PanelRange& range) const {
+    const int64_t next_output = static_cast<int64_t>(R) * S * C;
+    uint32_t k_out = static_cast<uint32_t>(range.k0 % K);
+    uint32_t tap = static_cast<uint32_t>(range.k0 / K);
+    for (uint32_t k = 0; k < range.kc;) {
+      const uint32_t run = static_cast<uint32_t>(smaller(range.kc - k, K - k_out));
+      const uint64_t r = row_tap + stride * (tap / TS), s = column_tap + stride * (tap % TS);
+      const float* first = w + static_cast<int64_t>(k_out) * next_output + ((r * S + s) * C + range.first);
+      pack_depths(range.level, panel + k * range.width, range.width, range.count, first, next_output, run);
+      k += run;
+      k_out = 0;
+      ++tap;
+    }
+  }
+};
+
+}  // namespace reprise
