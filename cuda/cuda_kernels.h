@@ -1,6 +1,5 @@
 // Declarations of every CUDA kernel's host side; the contract of each is its argument struct in lib/ops.
 // Here so that the table in cuda_backend.cu names kernels that live in one file per family.
-// It must not know which rows call them, nor CUDA's own headers.
 #pragma once
 
 #include "lib/backend.h"

@@ -1,6 +1,5 @@
 // Layer-norm over the last dimension (Ba, Kiros & Hinton 2016), forward and backward: a warp takes a row.
 // Here as the twin of lib/cpu/layer_norm.cpp: a row is read from memory once where it fits into a warp's registers.
-// It must not know batches or positions: only M rows of C.
 #include "cuda/cuda_kernels.h"
 #include "cuda/launch.h"
 #include "cuda/layer_norm_scratch.h"

@@ -1,6 +1,5 @@
 // How layer-norm's parameter gradients are split over rows, and the scratch that the split takes.
 // Here because planner and kernel must agree on it, and the planner has no device.
-// It must not know how a sum is formed.
 #pragma once
 
 #include <cstdint>

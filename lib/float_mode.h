@@ -1,6 +1,5 @@
 // The thread's floating-point mode, and one in which denormals count as zero.
 // Here because some processors take a hundred times as long over a denormal, and training makes them: moments that decay, dead units.
-// It must not know who computes; processors that it does not know keep their mode.
 #pragma once
 
 #include <cstdint>

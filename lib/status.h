@@ -1,6 +1,5 @@
 // Status: how lib, cuda and ports report that something could not be done.
 // Here because they throw nothing; a Status must be looked at.
-// It must not know how it is shown to a person.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,5 @@
 // A planned tensor: type, shape, and where its bytes lie in a region of the arena.
 // Here because plan, check and dispatch all speak of it.
-// It must not own memory, and not know its name, its graph or its schedule.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,5 @@
 // Chains whose answers are known: DESIGN 4's golden chain, equal steps, and what reversing those costs at least.
 // Here because several tests and the planner's benchmark measure themselves by them.
-// It must not know a strategy.
 #pragma once
 
 #include <algorithm>

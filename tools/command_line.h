@@ -1,6 +1,5 @@
 // What the two programs' command lines share: one line for a wrong one, and counts that must be in range.
 // Here because CLI11 2.1 prints two lines, and reads "-1" as the largest unsigned number.
-// It must not know any option.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -1,6 +1,5 @@
 // The doctor's report.
 // Reads the port and /proc; starts nothing.
-// It must not change anything.
 #include "tools/doctor.h"
 
 #include <sched.h>

@@ -1,6 +1,5 @@
 // Batch-norm over rows of channels (Ioffe & Szegedy 2015): statistics, running averages, forward, inference, backward.
 // Here because each pass is bound by memory: one reading of x for the statistics, two of x and dy for the backward.
-// It must not know images: N, H and W have become M rows.
 #include <atomic>
 #include <cmath>
 

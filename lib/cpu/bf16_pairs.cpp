@@ -1,6 +1,5 @@
 // Packing of pairs of bf16 along the depth: two rows interleaved, or lines rounded and transposed.
 // Here so that bf16_pairs.h stays a choice of packers and tile.
-// It must not know which product it serves.
 #include "lib/cpu/bf16_pairs.h"
 
 #include <cstring>

@@ -1,6 +1,5 @@
 // Matrix products whose operands are multiplied as bf16 and summed in f32: gemm.h over pairs of them.
 // Here so that linear layers and pointwise convolutions choose between this and widening to f32 in one place.
-// It must not know what the matrices mean, nor the instruction that multiplies.
 //
 // Two bf16 that follow each other along the depth K are one element of 32 bits: panels, rows and blocking are those of gemm.h at
 // half the depth, and only the tile knows better. Rows stored as bf16 are such elements as they lie, and so are weights. Weights stored as

@@ -1,6 +1,5 @@
 // Direct convolution for few channels: register tiles over a padded image on the worker's stack.
 // Here because conv.cpp's implicit GEMM spends as long packing such layers as multiplying them.
-// It must not know which pass or layer it serves beyond a correlation and its weight gradient.
 #include "lib/cpu/conv_direct.h"
 
 #include <cstring>

@@ -1,6 +1,5 @@
 // See conv_source.h.
 // Here so that one loop, built once for each vector level, serves all paths of a convolution.
-// It must not know what is made of the pixels.
 #include "lib/cpu/conv_source.h"
 
 namespace reprise {

@@ -1,6 +1,5 @@
 // What a convolution reads: pixels as they are stored, or relu of their batch-norm, made while they are copied.
 // Here so that every path of a convolution says in one way what a pixel is; a = relu(norm(x)) then never lies in memory.
-// It must not know patches, panels or transforms.
 #pragma once
 
 #include "lib/backend.h"

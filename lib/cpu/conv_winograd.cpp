@@ -1,6 +1,5 @@
 // Winograd's convolution: transforms by channel, and between them matrix products with gemm.h's tiles.
 // Here because conv.cpp's implicit GEMM multiplies 36 times where 16 suffice.
-// It must not know which pass or layer it serves beyond a correlation and its weight gradient.
 #include "lib/cpu/conv_winograd.h"
 
 #include <cstring>

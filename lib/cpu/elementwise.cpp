@@ -1,6 +1,5 @@
 // ReLU, addition, copy, GELU, SwiGLU and move: one output element from the input elements at the same place.
 // Here together because all are one loop over blocks, bound by memory.
-// It must not know shapes: only how many elements there are.
 #include <cstring>
 
 #include "lib/cpu/cpu_kernels.h"

@@ -1,6 +1,5 @@
 // Token and position embeddings: rows of a table gathered, and gradients added back to them.
 // Here by itself because it is the only kernel whose addresses come from data, so the only one that must check them.
-// It must not know where the tokens came from.
 #include <cstring>
 
 #include "lib/cpu/cpu_kernels.h"

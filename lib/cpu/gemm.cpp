@@ -1,6 +1,5 @@
 // Packing of plain matrices into panels, and the sum of a split product's partials.
 // Here so that gemm.h stays a loop nest over callables.
-// It must not know convolution, nor the tile in use (only its widths).
 #include "lib/cpu/gemm.h"
 
 #include <cstring>

@@ -1,6 +1,5 @@
 // The register tile for panels of pairs of bf16: AVX512-BF16's vdpbf16ps, two products and two sums in f32 a lane.
 // Here because it alone needs that instruction; the loop nest takes it as any other tile.
-// It must not know matrices, packing or threads.
 #include "lib/cpu/bf16_pairs.h"
 
 #if defined(__x86_64__) && !defined(REPRISE_BASELINE_ONLY)

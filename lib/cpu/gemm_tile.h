@@ -1,6 +1,5 @@
 // The seam between the blocked GEMM and its micro-kernel: one register tile of C += A * B over packed panels.
 // Here so that a portable tile, NEON and AVX tiles and BLIS's micro-kernels can stand in for each other.
-// It must not know matrices, packing or threads.
 #pragma once
 
 #include <cstdint>

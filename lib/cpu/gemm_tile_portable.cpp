@@ -1,6 +1,5 @@
 // Register tiles in plain C++ vectors (any processor), NEON, AVX2 and AVX-512, and the choice among them.
 // Here so that a GEMM exists on every board, with or without BLIS.
-// It must not know matrices, packing or threads.
 #include <cstring>
 #include <initializer_list>
 

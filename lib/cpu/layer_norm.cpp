@@ -1,6 +1,5 @@
 // Layer-norm (Ba, Kiros & Hinton 2016) and RMS-norm (Zhang & Sennrich 2019) over the last dimension, forward and backward.
 // Here because a row is read from memory once and the three passes over it stay in the first cache.
-// It must not know batches or positions: only M rows of C.
 #include <cmath>
 
 #include "lib/cpu/cpu_kernels.h"

@@ -1,6 +1,5 @@
 // Linear layers: forward and the gradients of data, weight and bias, as matrix products.
 // Here because each is one product with the right packers.
-// It must not know blocking, tiles or threads.
 #include "lib/cpu/bf16_pairs.h"
 #include "lib/cpu/cpu_kernels.h"
 

@@ -1,6 +1,5 @@
 // The loss head: logits, softmax cross-entropy and their gradients in one loop over chunks of rows.
 // Here because the matrix of all logits must never exist (DESIGN 8).
-// It must not know where x came from, nor how large the batch is beyond its rows.
 #include <cmath>
 #include <cstring>
 

@@ -1,6 +1,5 @@
 // Max pooling and global average pooling, channels last.
 // Here together because both walk windows of an image with the channels as vectors.
-// It must not know what the window is for.
 #include "lib/cpu/cpu_kernels.h"
 #include "lib/cpu/cpu_machine.h"
 #include "lib/cpu/partition.h"

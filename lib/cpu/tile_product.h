@@ -1,6 +1,5 @@
 // C (+)= A B for tiles that lie in the first caches: A by broadcast at any stride, B and C with contiguous rows.
 // Here for attention, whose operands are rows of a wider matrix and too small for the packing of gemm.h to pay.
-// It must not pack, and not know what the tiles mean.
 #pragma once
 
 #include <cstdint>

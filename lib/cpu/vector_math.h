@@ -1,6 +1,5 @@
 // exp, the normal distribution and a fixed-order sum, as straight-line code that a compiler turns into vectors.
 // Here because the C library's functions do not vectorise without fast-math, and their bits change with its version.
-// It must not know any kernel, nor the vector level it is compiled for.
 #pragma once
 
 #include <bit>

@@ -1,6 +1,5 @@
 // The arena of a Linux process: one anonymous mapping.
 // Here because lib takes memory as it is given and cannot ask for it.
-// It must not know what lies in the arena.
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>

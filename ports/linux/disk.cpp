@@ -1,6 +1,5 @@
 // A spill file behind Disk: one thread takes transfers from a fixed queue and does them with pwrite and pread, in order.
 // Here because lib knows neither files nor threads; nothing here takes heap once the file is open.
-// It must not know what the bytes are.
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>

@@ -1,6 +1,5 @@
 // A pool of threads behind Workers: they sleep between calls, and take tasks from one atomic counter during a call.
 // Here because lib knows no threads; the pool is static, so that running it takes neither heap nor locks.
-// It must not know what the tasks compute.
 #include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>

@@ -1,6 +1,5 @@
 // The recipes that benchmarks of whole steps take by default.
 // Here so that they measure the same nets.
-// It must not plan.
 #pragma once
 
 namespace reprise::bench {

@@ -1,6 +1,5 @@
 // Whole steps with activations stored as f32 and as bf16: planned bytes, seconds, and how far the losses part.
 // Here because bf16 is meant to halve the feature maps and must not cost time; the two take turns, as the machine's speed drifts.
-// It must not judge: it prints, and a person reads it beside the load of the machine.
 //
 //   bf16_bench [--threads N] [--steps S] [RECIPE...]      default: ResNet-20, ResNet-50, a GPT, everything stored
 #include <algorithm>

@@ -1,7 +1,6 @@
 // The three passes of a convolution on layers of ResNet-20 (28 x 28 images, batch 128) and ResNet-50 (batch 16), and the two that read x
 // once more with batch-norm and ReLU folded in (_norm).
 // Here because these layers are where training a ResNet spends its time.
-// It must not test correctness (gemm_test does).
 #include <benchmark/benchmark.h>
 
 #include <algorithm>

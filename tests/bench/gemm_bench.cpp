@@ -1,7 +1,6 @@
 // Large products through our GEMM, against the machine's measured peak of f32; each tile, 1 or 2 workers. Then the passes of a linear
 // layer stored as bf16: multiplied as f32, and as bf16 where the machine does that.
 // Here because every linear and pointwise layer is such a product: at least 60% of a core's peak is the aim.
-// It must not test correctness (gemm_test does).
 #include <benchmark/benchmark.h>
 
 #include <algorithm>

@@ -1,6 +1,5 @@
 // Runs the layer-norm family on a GPU: against the double-precision reference, twice for the same bits, then timed.
 // Here because fibres prove neither speed nor that a real device agrees. `make gpu` builds and runs it.
-// It must not know how a kernel shares out its work.
 #include <cuda_runtime.h>
 
 #include <algorithm>

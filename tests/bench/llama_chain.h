@@ -1,6 +1,5 @@
 // A Llama's chain from shapes and flops alone: each block cut in two at the mid-block residual, all keep-sets of a half enumerated.
 // Here because the planner is measured on Llama-shaped chains before any Llama kernel exists (DESIGN 4).
-// It must not need a graph, nor a kernel.
 #pragma once
 
 #include <algorithm>

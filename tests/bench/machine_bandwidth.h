@@ -1,6 +1,5 @@
 // The machine's own memory bandwidth: reading, copying and the triad a = b + 3c over half a GiB, by the port's workers.
 // Here so that every benchmark can say per cent of bandwidth, measured in the same run.
-// It must not know any kernel.
 #pragma once
 
 #include <algorithm>

@@ -1,6 +1,5 @@
 // The machine's load average, as a text beside what was measured.
 // Here because a busy machine's figures are not a quiet one's.
-// It must not measure.
 #pragma once
 
 #include <fstream>

@@ -1,6 +1,5 @@
 // The machine's own peak: multiply-adds in registers with the widest vectors it has, one core.
 // Here so that every benchmark can say per cent of peak, measured in the same run.
-// It must not know any kernel.
 #pragma once
 
 #include <benchmark/benchmark.h>

@@ -1,6 +1,6 @@
 // GB/s of the CPU kernels that memory bounds, beside a copy and a triad measured in the same run, on 1 and 2 workers.
 // Here because such a kernel is judged by the bytes it must move: "of_copy" is its rate over the copy's.
-// It must not judge results; tests/ops/kernels_test.cpp does.
+// Results are judged by tests/ops/kernels_test.cpp.
 //
 //   memory_bound_bench [--benchmark_filter=...]     attention, bound by arithmetic, reports GFLOP/s instead
 #include <benchmark/benchmark.h>

@@ -1,6 +1,5 @@
 // The planner's numbers: published figures, an exhaustive judge, Chen et al.'s net, Llama-shaped chains, solve and packing times.
 // `make bench-plan` writes them to a file that can be diffed; what falls short is marked, not left out.
-// It must not run a kernel.
 #include <sys/resource.h>
 
 #include <algorithm>

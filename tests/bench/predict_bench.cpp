@@ -1,7 +1,6 @@
 // Predicted against measured step time at eight budgets. A first profile chooses the plans; a second one, whose rounds take turns with
 // theirs, prices them: a machine's speed drifts over minutes, and what the planner knows of its kernels is the question here.
 // Here because a planner that minimises seconds must know them: the aim is 5%.
-// It must not judge: it prints, and a person reads it beside the load of the machine.
 //
 //   predict_bench [--threads N] [--seconds S] [RECIPE...]      default: ResNet-20, ResNet-50, a GPT; S per plan
 #include <algorithm>

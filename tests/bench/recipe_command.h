@@ -1,6 +1,5 @@
 // The command line of a benchmark that measures recipes: its own options, then recipe files, or the benchmark's defaults.
 // Here so that every such benchmark answers --help, an unknown option and a faulty recipe alike.
-// It must not know what is measured.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -1,6 +1,5 @@
 // Each kernel of a recipe's step against the roofline min(peak, intensity * bandwidth): flops, bytes, seconds, and what bounds it.
 // Here because a kernel is as fast as it can be only when it reaches one of the two; it shows which, and by how much.
-// It must not judge: it prints, and a person reads it beside the load of the machine.
 //
 //   roofline_bench [--threads N] [--seconds S] [--all] [RECIPE...]
 //

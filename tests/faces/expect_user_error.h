@@ -1,6 +1,5 @@
 // What tests of bad input and of files share: the demand for one clear line, and a folder that goes away.
 // Here because every reader of files must refuse in the same way.
-// It must not know any format.
 #pragma once
 
 #include <gtest/gtest.h>

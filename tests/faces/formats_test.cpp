@@ -1,6 +1,5 @@
 // Safetensors files and snapshot folders: round trips, every kind of damage, full disks, kills at any moment.
 // Here because a file that is half right costs somebody a training.
-// It must not know what the tensors mean.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>

@@ -1,6 +1,5 @@
 // Recipes: every key and default of tools/FORMATS.md, and one clear line for whatever is wrong.
 // Here because a recipe is the first thing a person writes, and gets wrong.
-// It must not know how a recipe is used.
 #include "tools/recipes/recipe.h"
 
 #include <nlohmann/json.hpp>

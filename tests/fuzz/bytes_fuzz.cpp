@@ -1,6 +1,5 @@
 // Fuzzes parse_bytes: "7GiB", "512MiB" on command lines and in recipes.
 // A budget that overflows in silence would plan for another one.
-// It must not know units.
 #include "tests/fuzz/fuzz.h"
 #include "tools/formats/text.h"
 

@@ -1,6 +1,5 @@
 // Fuzzes config.json of a Hugging Face model, as a recipe's "huggingface" folder names it.
 // It comes from the net, and its numbers become shapes.
-// It must not know the model.
 #include "tests/fuzz/fuzz.h"
 #include "tools/recipes/recipe.h"
 

@@ -1,6 +1,5 @@
 // What every fuzz target shares: a parser may answer or refuse with one clear line, nothing else; files live in memory.
 // Here so that each target is one call; libFuzzer (LLVM) drives them and the address sanitizer watches.
-// It must not know any format.
 #pragma once
 
 #include <fcntl.h>

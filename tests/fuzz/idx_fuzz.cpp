@@ -1,6 +1,5 @@
 // Fuzzes the idx files, plain or gzipped: opened, checked, and one micro-batch filled.
 // The first byte of the input is the length of the labels' file, the last bytes; the rest is the images'.
-// It must not know how samples are chosen.
 #include <algorithm>
 
 #include "tests/faces/host_sink.h"

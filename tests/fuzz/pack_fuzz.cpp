@@ -1,6 +1,5 @@
 // Fuzzes the reader of packing problems; what it accepts is read back equal, and a short one is packed without overlap.
 // Such files are made by other people's scripts.
-// It must not know how packing is done.
 #include "tests/fuzz/fuzz.h"
 #include "tools/layout/pack_command.h"
 

@@ -1,6 +1,5 @@
 // Fuzzes the reader of profiles; what it accepts is written and read back equal.
 // Profiles are copied between machines and edited by hand.
-// It must not know what was measured.
 #include "tests/fuzz/fuzz.h"
 #include "tools/profiling/profile.h"
 

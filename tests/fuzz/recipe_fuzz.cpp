@@ -1,6 +1,5 @@
 // Fuzzes the recipe's reader; what it accepts must be written canonically and read back equal.
 // Recipes are typed by hand.
-// It must not know any field.
 #include "tests/fuzz/fuzz.h"
 #include "tools/recipes/recipe.h"
 

@@ -1,6 +1,5 @@
 // Fuzzes the reader of safetensors files; every byte of every tensor it accepts must be there.
 // Weights come from the net.
-// It must not know what tensors mean.
 #include "tests/fuzz/fuzz.h"
 #include "tools/formats/safetensors.h"
 

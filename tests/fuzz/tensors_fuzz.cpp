@@ -1,6 +1,5 @@
 // Fuzzes images and labels in a safetensors file, as data: opened, checked, and one micro-batch filled.
 // A wrong label is an index into memory.
-// It must not know how samples are chosen.
 #include "tests/faces/host_sink.h"
 #include "tests/fuzz/fuzz.h"
 #include "tools/data/dataset.h"

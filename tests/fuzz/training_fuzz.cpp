@@ -1,6 +1,5 @@
 // Fuzzes training.json of a snapshot: resumed into a trainer whose plan has no tensors.
 // A snapshot may come from another version, or from a disk that was full.
-// It must not know what the weights are.
 #include "lib/cpu/cpu_rules.h"
 #include "tests/fuzz/fuzz.h"
 #include "tools/training/snapshot.h"

@@ -1,7 +1,7 @@
 #!/bin/sh
 # The law of includes: lib -> nothing but the standard (gemm_blis.cpp -> BLIS); cuda -> lib; ports -> lib, cuda; tools -> lib, tools;
 # of tools, the two main programs, reprise.cpp and train.cpp -> ports/linux too. No utils, common, misc.
-# It must not know what any file does. It first proves on a tree of its own that it sees each fault.
+# It first proves on a tree of its own that it sees each fault.
 set -eu
 cd "$(dirname "$0")/../.."
 

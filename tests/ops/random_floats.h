@@ -1,6 +1,5 @@
 // Floats of [-1, 1) that are the same in every run.
 // Here for tests and benchmarks of kernels that need operands and nothing else.
-// It must not know shapes.
 #pragma once
 
 #include <cstddef>

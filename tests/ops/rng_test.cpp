@@ -1,6 +1,5 @@
 // Philox4x32-10 against the published known answers (Random123's kat_vectors), and the layout of a mask's counter.
 // Here because a recomputed dropout draws its mask again: the numbers may never change, on any machine.
-// It must not know the kernels that draw, only the loop with which they do.
 #include "lib/rng.h"
 
 #include <gtest/gtest.h>

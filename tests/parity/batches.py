@@ -1,6 +1,5 @@
 # Loads the data a recipe names and hands out micro-batches in the order of tools/FORMATS.md for "shuffle": false.
 # It is here so that torch sees exactly the samples, and the pixels, that Reprise sees.
-# It must not know models, optimizers or PyTorch: arrays are numpy.
 import gzip
 import os
 import struct

@@ -1,6 +1,5 @@
 # Compares a training log and saved weights of Reprise with a golden, and a golden with a fresh one.
 # It is here apart from training so that checking needs no PyTorch.
-# It must not know how a golden is made.
 import json
 import math
 

@@ -1,6 +1,5 @@
 # The two nets in plain PyTorch: torchvision's ResNet and Hugging Face's GPT-2, with their parameter names and layouts.
 # It is here because neither package is in Debian, and the goldens must speak the names that users' files speak.
-# It must not know recipes' data, optimizers or schedules.
 import math
 
 import torch

@@ -1,6 +1,5 @@
 # Reads a recipe (tools/FORMATS.md), fills in torch's, torchvision's and Hugging Face's defaults, refuses what has no parity.
 # It is here so that nets, batches and training take plain values that were checked once.
-# It must not know PyTorch.
 import json
 import os
 

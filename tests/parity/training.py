@@ -1,6 +1,5 @@
 # Trains a net for a few steps in f32 and in f64 and writes the losses down as a golden.
 # It is here to state, in torch's own optimizers, what tools/FORMATS.md says a step is.
-# It must not know file layouts of goldens, nor anything of Reprise's own code.
 import fnmatch
 import math
 

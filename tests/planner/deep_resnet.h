@@ -1,6 +1,5 @@
 // The nets of Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost" (arXiv 1604.06174), section 5, as recipes.
 // Here because planning, training and drawing their experiment must speak of one net (DESIGN 7).
-// It must not know budgets.
 #pragma once
 
 #include <cmath>

@@ -1,6 +1,5 @@
 // Chen et al.'s 990-layer net at 32 x 32 really trains: at four budgets with the same bits, measured bytes as planned.
 // Here because depth is where recomputation nests deepest, and small nets do not show it.
-// It must not time anything.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -2,7 +2,6 @@
 // multistage against revolve, and what is refused.
 // A schedule that claims too little memory, disk or time would surface only on the board; the search walks states, not recursions, and
 // does its own accounting.
-// It must not know how the strategies are written.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,6 +1,5 @@
 // Judges chain layouts: random chains x random nested schedules, every live block against every other.
 // A wrong offset would train on garbage without a word, so the judge shares no code with the layout.
-// It must not know how the layout finds its places.
 #include <gtest/gtest.h>
 
 #include <algorithm>

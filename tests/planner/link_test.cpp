@@ -1,6 +1,5 @@
 // What links offer the schedule: residues that serve the many links, and the budgets that they reach on Chen et al.'s net.
 // Here because a mode that no link needs costs time, and a missing one costs every plan.
-// It must not know how modes are chosen.
 #include "tools/graph/link.h"
 
 #include <gtest/gtest.h>

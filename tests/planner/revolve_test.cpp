@@ -1,6 +1,5 @@
 // revolve and h-revolve on chains of equal steps: closed formula, recursion, simulated plans and published figures agree.
 // The other schedules are tested against these facts, so they are tested first.
-// It must not know how the strategies are written.
 #include "tools/schedule/revolve.h"
 
 #include <gtest/gtest.h>

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Compiles every kernel in cuda/ for the architectures that Reprise ships, and fails where ptxas spills registers.
 # Here because a spill costs more than any test shows, and a machine without a GPU can still see it.
-# It must not know any kernel. Without nvcc it says so and passes. NVCC names the compiler, BUILD the output folder.
+# Without nvcc it says so and passes. NVCC names the compiler, BUILD the output folder.
 set -eu
 cd "$(dirname "$0")/../.."
 out=${BUILD:-build}/cuda

@@ -1,6 +1,5 @@
 // Layer-norm by its definition (Ba, Kiros & Hinton 2016) in plain double loops, on numbers drawn from the shape.
 // Here for the tests of the CUDA kernels, under fibres and on a card: g++ and nvcc both take it, and no library is needed.
-// It must not know any kernel.
 #pragma once
 
 #include <cmath>

@@ -1,6 +1,5 @@
 // The Linux port: every task runs once and is seen by the caller; arenas come whole or not at all.
 // Here because a lost task or a lost wake-up shows only under load.
-// It must not know what kernels do with workers.
 #include <gtest/gtest.h>
 #include <unistd.h>
 

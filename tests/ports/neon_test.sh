@@ -1,7 +1,7 @@
 #!/bin/sh
 # NEON: lib is built for AArch64 and run under qemu: every kernel by its judges, and two nets trained under different plans and threads.
 # Here because most boards are AArch64 and most machines that test are not. The processor that is emulated has ARMv8.0 and no more.
-# It must not know kernels or nets. BUILD names the output folder, CXX the host's compiler; without the packages it says so and passes.
+# BUILD names the output folder, CXX the host's compiler; without the packages it says so and passes.
 set -eu
 cd "$(dirname "$0")/../.."
 build=${BUILD:-build}

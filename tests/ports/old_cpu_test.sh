@@ -1,7 +1,7 @@
 #!/bin/sh
 # Processors without AVX-512 and without AVX2, emulated, and programs linked without BLIS: a net trains on each, to nearly the same loss.
 # Here because what CPUID says decides which kernels run, and the machines that test have everything.
-# It must not know kernels. BUILD names the output folder, CXX the compiler; what cannot be emulated here is said and left out.
+# BUILD names the output folder, CXX the compiler; what cannot be emulated here is said and left out.
 set -eu
 cd "$(dirname "$0")/../.."
 build=${BUILD:-build}

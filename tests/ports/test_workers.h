@@ -1,6 +1,5 @@
 // Workers on std::thread that hand tasks out in order, reversed or shuffled.
 // Here because a kernel's bits must not depend on how many workers there are, nor on the order of its tasks (lib/port.h).
-// It must not know what the tasks compute.
 #pragma once
 
 #include <algorithm>

@@ -1,6 +1,5 @@
 // The double-precision arrays of the references, and what a reference promises of a result.
 // Here because every reference file speaks of them.
-// It must not know kernels or cases.
 #pragma once
 
 #include <array>

@@ -1,6 +1,5 @@
 // Philox4x32-10 and the dropout mask that lib/rng.h promises, written again from the paper (Salmon et al., SC 2011, section 3).
 // Here so that the judge of dropout shares no code with it.
-// It must not know the kernels that draw.
 #pragma once
 
 #include <array>

@@ -1,6 +1,5 @@
 // "dtype": "bf16" from recipe to trained weights: half the activations' bytes, a loss near that of f32, and all that holds for f32.
 // The same bits for every schedule, budget and number of workers, poisoned or not; planned bytes are measured bytes.
-// It must not know kernels; a difference names the net, the strategy, the share of memory and the workers that show it.
 #include <gtest/gtest.h>
 
 #include <algorithm>

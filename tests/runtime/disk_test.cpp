@@ -1,7 +1,6 @@
 // The disk tier end to end: what a plan keeps on disk comes back however late the disk does its work, and every fault of a disk stops the
 // step with a Status, no weight changed and nothing under way.
 // Here because schedule, layout, rows, trainer and port must agree about what lies on disk and when.
-// It must not know how a strategy chooses.
 #include <gtest/gtest.h>
 #include <fcntl.h>
 #include <signal.h>

@@ -1,6 +1,5 @@
 // What a step does with bad data and on lesser machines: NaN, indices out of range, denormals, more threads than cores, a processor without AVX2, no BLIS.
 // Here because each must end as training or as one clear word, never as a hang or as wrong weights.
-// It must not time anything.
 #include <gtest/gtest.h>
 #include <unistd.h>
 

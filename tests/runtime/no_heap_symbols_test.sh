@@ -1,7 +1,7 @@
 #!/bin/sh
 # The objects of lib ask for no heap, no exceptions, no RTTI and no streams: read from their symbols.
 # Here because a single std::vector would bring all of them in unseen.
-# It must not know the sources. BUILD names the output folder.
+# BUILD names the output folder.
 set -eu
 cd "$(dirname "$0")/../.."
 build=${BUILD:-build}

@@ -1,6 +1,5 @@
 // The processes of process.h: fork, limits, exec, wait.
 // Output is read from the nameless files after the end.
-// It must not judge.
 #include "tests/runtime/process.h"
 
 #include <fcntl.h>

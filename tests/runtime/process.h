@@ -1,6 +1,5 @@
 // Runs a program as a person would: arguments, exit status, what came on stdout and stderr, signals, limits.
 // Here because the two programs are judged from outside.
-// It must not know any of them.
 #pragma once
 
 #include <sys/types.h>

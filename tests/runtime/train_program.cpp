@@ -1,6 +1,5 @@
 // The programs of train_program.h.
 // Compiled for every test process afresh: a plan this small takes less than a second.
-// It must not judge.
 #include "tests/runtime/train_program.h"
 
 #include <cstdlib>

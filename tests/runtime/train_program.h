@@ -1,6 +1,5 @@
 // Small training programs for the tests: recipes, planned and compiled as the Makefile does, and what they leave behind.
 // Here so that a test of the program says only what it runs and what must hold.
-// It must not judge.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -1,6 +1,5 @@
 // The harness of training_harness.h.
 // Poisoning hooks into the row observer: lifetimes come from the plan, NaN shows what reads outside them.
-// It must not judge.
 #include "tests/runtime/training_harness.h"
 
 #include <algorithm>

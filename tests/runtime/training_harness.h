@@ -1,6 +1,5 @@
 // Plans a recipe in memory, binds it and trains: what the end-to-end tests share.
 // Here so that a test says only which recipe, which schedule and what must hold.
-// It must not judge.
 #pragma once
 
 #include <memory>

@@ -1,6 +1,5 @@
 // From step to step a whole training program takes no heap: data, log, progress and evaluation included.
 // Every way to the heap is counted in this binary; a run of 12 steps must count as many calls as a run of 6.
-// It must not know where heap would be taken.
 #include <gtest/gtest.h>
 
 #include <atomic>

@@ -1,6 +1,5 @@
 // Opens a recipe's data with the function of its kind, and what image sets share.
 // Here so that no kind of data knows another.
-// It must not know file formats.
 #include "tools/data/dataset.h"
 
 #include "tools/data/images.h"

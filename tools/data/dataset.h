@@ -1,6 +1,5 @@
 // Micro-batches: which samples a step sees, and their values, handed on sample by sample (lib/batch.h).
 // A position in the training gives its batch again, nothing is remembered: a resumed run sees what the first would have.
-// It must not know the model beyond its input's shape.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,5 @@
 // The idx format of MNIST and Fashion-MNIST: images of bytes, labels of bytes, plain or gzipped.
 // Source: yann.lecun.com/exdb/mnist: big-endian magic (0x0803 images, 0x0801 labels), counts, bytes.
-// It must not know what the images show.
 #include <zlib.h>
 
 #include <array>

@@ -1,6 +1,5 @@
 // Resizes an image of bytes: one pass along the rows, one along the columns.
 // Here because stb_image only decodes.
-// It must not know files.
 #include "tools/data/resize.h"
 
 #include <cmath>

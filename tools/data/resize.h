@@ -1,6 +1,5 @@
 // Shrinks or stretches an image of bytes to a given size.
 // Photographs come in any size, a planned net has one.
-// It must not know files.
 #pragma once
 
 #include <cstdint>

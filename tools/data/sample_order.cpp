@@ -1,6 +1,5 @@
 // Which sample stands at which place, and how it is augmented: tools/FORMATS.md's order, and draws from Philox.
 // Here because every kind of data shares them.
-// It must not know what a sample holds.
 #include "tools/data/sample_order.h"
 
 #include <bit>

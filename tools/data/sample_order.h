@@ -1,6 +1,5 @@
 // Which sample stands at which place of which micro-batch, and how it is augmented.
 // Both are functions of a position in the training, so that nothing need be remembered or saved.
-// It must not know what a sample holds.
 #pragma once
 
 #include <cstdint>

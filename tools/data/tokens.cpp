@@ -1,6 +1,5 @@
 // Token files: little-endian integers of two or four bytes, or any file as text, whose bytes are the tokens.
 // Here because a language model's batch is nothing but windows of one long row of numbers.
-// It must not know a tokenizer.
 #include "tools/data/sample_order.h"
 #include "tools/data/sources.h"
 #include "tools/data/token_window.h"

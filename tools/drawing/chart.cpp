@@ -1,6 +1,5 @@
 // The picture of chart.h, written as text: lines, ticks, labels that make room for each other.
 // Here without a drawing library: lines and words are all it needs.
-// It must not favour a line, but for the order of drawing.
 #include "tools/drawing/chart.h"
 
 #include <algorithm>

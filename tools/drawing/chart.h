@@ -1,6 +1,5 @@
 // A picture of a few lines over two axes, labelled at their ends.
 // Here because a person reads a curve faster than its numbers; fronts and depth curves are drawn alike.
-// It must not know what the numbers mean.
 #pragma once
 
 #include <string>

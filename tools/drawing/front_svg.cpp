@@ -1,6 +1,5 @@
 // The chart of front_svg.h: which points make a front, which scales show most of them.
 // Points that another of the same strategy beats are left out.
-// It must not favour a strategy, but for stressing `optimal`.
 #include "tools/drawing/front_svg.h"
 
 #include <algorithm>

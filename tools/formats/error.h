@@ -1,6 +1,5 @@
 // The one exception that the tools throw at bad input.
 // Main programs print its text as one line on stderr and exit with its status.
-// It must not know which program prints it.
 #pragma once
 
 #include <stdexcept>

@@ -1,6 +1,5 @@
 // JSON text to a value: nlohmann's parser, its errors put on one line, keys given twice refused.
 // Here because recipes, safetensors headers and chains all need the same refusals.
-// It must not know any format.
 #include "tools/formats/json_text.h"
 
 #include <algorithm>

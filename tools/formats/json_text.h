@@ -1,6 +1,5 @@
 // JSON text to a value, and the small helpers that every format in JSON needs for a clear refusal.
 // The parser's own errors span lines and keep the last of two equal keys; both would mislead whoever mistyped.
-// It must not know any format.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -1,6 +1,5 @@
 // A whole file as read-only memory, by mmap.
 // Here because both safetensors and token files are read this way.
-// It must not know what the file holds.
 #include "tools/formats/mapped_file.h"
 
 #include <fcntl.h>

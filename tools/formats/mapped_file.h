@@ -1,6 +1,5 @@
 // A whole file as read-only memory.
 // Weights and token files can be larger than what is free; the system pages them in and out.
-// It must not know what the file holds.
 #pragma once
 
 #include <cstdint>

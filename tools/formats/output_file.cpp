@@ -1,6 +1,5 @@
 // A file being written through POSIX calls, every one checked.
 // Here because iostreams and stdio report a full disk late or never.
-// It must not know what is written.
 #include "tools/formats/output_file.h"
 
 #include <fcntl.h>

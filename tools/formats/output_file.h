@@ -1,6 +1,5 @@
 // A file being written, every write checked.
 // A full disk or a vanished folder must be one clear line and leave nothing half-written; streams lose such errors.
-// It must not know what is written.
 #pragma once
 
 #include <cstdint>

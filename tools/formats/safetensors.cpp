@@ -1,6 +1,5 @@
 // The safetensors format: a little-endian u64 header length, a JSON header, the tensors' bytes.
 // Source: the format description in github.com/huggingface/safetensors; its rules are all enforced here.
-// It must not know what a tensor means.
 #include "tools/formats/safetensors.h"
 
 #include <algorithm>

@@ -1,6 +1,5 @@
 // The safetensors format: named, typed, shaped tensors behind a JSON header (github.com/huggingface/safetensors).
 // Weights go in and out of the program in this format, so that other frameworks read them and ours reads theirs.
-// It must not know what a tensor means: names, layouts and conversions belong to the caller.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,5 @@
 // A folder that is written whole or not at all, by a temporary folder and one exchange of names.
 // Here because a run may be killed, or a disk fill up, at any moment of saving.
-// It must not know what the files hold.
 #include "tools/formats/snapshot_directory.h"
 
 #include <fcntl.h>

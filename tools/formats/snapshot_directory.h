@@ -1,6 +1,5 @@
 // A folder that is written whole or not at all: DIR.tmp is filled, flushed, then exchanged with DIR.
 // A run killed at any moment, or a full disk, leaves the last good snapshot.
-// It must not know what the files hold.
 #pragma once
 
 #include <string>

@@ -1,6 +1,5 @@
 // Lifetimes inside one list of calls, in-place sharing, and the packed scratch block.
 // Here because a link's scratch is a packed number, solved once for each distinct link (DESIGN 6).
-// It must not know which action of a schedule the calls serve.
 #include <algorithm>
 #include <map>
 #include <numeric>

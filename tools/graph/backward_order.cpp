@@ -1,6 +1,5 @@
 // The orders of backward_order.h.
 // dW and dX of one layer read the same dy and write different values, so either may go first.
-// It must not know scratch.
 #include "tools/graph/backward_order.h"
 
 #include <algorithm>

@@ -1,6 +1,5 @@
 // The orders in which a link's backward may run without changing a bit: each dW before its dX, or right after it.
 // Here because the order decides how long inputs and weight gradients live, so how much scratch a backward takes (DESIGN 1, rows).
-// It must not know tapes: which order is best is for the solver of links.
 #pragma once
 
 #include <vector>

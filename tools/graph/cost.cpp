@@ -1,6 +1,5 @@
 // Flops of the matrix-like kernels, bytes of all.
 // Here so that a plan can be made without a profile, and a measured kernel judged by what it must do.
-// It must not know the machine beyond one ratio.
 #include "tools/graph/cost.h"
 
 #include <algorithm>

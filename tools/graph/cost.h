@@ -1,6 +1,5 @@
 // What a kernel call costs when no profile has measured it: flops and bytes.
 // Here because chain and reports must count alike.
-// It must not know schedules.
 #pragma once
 
 #include "tools/graph/graph.h"

@@ -1,6 +1,5 @@
 // The patterns of fold.h.
 // A node that ends a pattern looks back along its inputs.
-// It must not emit calls: rules.h does.
 #include "tools/graph/fold.h"
 
 #include <algorithm>

@@ -1,6 +1,5 @@
 // Batch-norm, ReLU and addition folded into what reads them: their outputs are never stored. Statistics folded into what writes.
 // Here because a value that its one reader can compute while it reads costs memory and two passes over it for nothing.
-// It must not know kernels beyond the ops that can fold, nor links, nor budgets.
 #pragma once
 
 #include "tools/graph/graph.h"

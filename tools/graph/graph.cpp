@@ -1,6 +1,5 @@
 // Building blocks of a network and their shape inference.
 // Here so that models say only what they are made of.
-// It must not know which values will be kept.
 #include "tools/graph/graph.h"
 
 #include <cmath>

@@ -1,6 +1,5 @@
 // The graph of a network: values and nodes, with shapes, before anything is scheduled.
 // Models build it; backward rules, chain and lowering read it. A Call is one kernel call over values.
-// It must not know schedules, slots or addresses.
 #pragma once
 
 #include <array>

@@ -1,6 +1,5 @@
 // Cuts the graph into links, solves each distinct one, and says what the schedule sees of them.
 // Here because everything the schedule needs to know of a link is decided once, before scheduling.
-// It must not know budgets.
 #include "tools/graph/link.h"
 
 #include <algorithm>

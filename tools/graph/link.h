@@ -1,6 +1,5 @@
 // A link: a piece of the graph between two boundaries, with its forward and backward calls and its front of tapes.
 // Here because schedules work on bytes and costs of links, and lowering needs to know what is behind them.
-// It must not know the schedule.
 #pragma once
 
 #include <functional>

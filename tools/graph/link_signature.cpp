@@ -1,6 +1,5 @@
 // The signature of a link, and the transfer of a solution.
 // Attributes that change neither shapes, prices nor scratch stay out of it; a call keeps its own: a random stream belongs to one node.
-// It must not solve anything.
 #include "tools/graph/link_signature.h"
 
 #include <map>

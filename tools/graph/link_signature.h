@@ -1,6 +1,5 @@
 // When two links are the same but for which values they hold, one solution serves both.
 // Here because a deep network has few distinct links.
-// It must not solve anything.
 #pragma once
 
 #include <string>

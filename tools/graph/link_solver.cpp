@@ -1,6 +1,5 @@
 // The enumeration of link_solver.h.
 // Every subset of the values worth keeping is arranged and packed; the Pareto front stays.
-// It must not know other links.
 #include "tools/graph/link_solver.h"
 
 #include <algorithm>

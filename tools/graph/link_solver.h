@@ -1,6 +1,5 @@
 // Enumerates what one link may keep: its front of tapes, and its residue for every mode.
 // Here because every distinct link is solved once, exactly, before any schedule.
-// It must not know other links.
 #pragma once
 
 #include <map>

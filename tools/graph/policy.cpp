@@ -1,6 +1,5 @@
 // The policies of policy.h.
 // Each preset is one line; lists are split at commas.
-// It must not know links.
 #include "tools/graph/policy.h"
 
 #include <algorithm>

@@ -1,6 +1,5 @@
 // The rules of rules.h, one hand-written case per op.
 // Arguments stand in the order of kOps.
-// It must not know links or tapes.
 #include "tools/graph/rules.h"
 
 #include <stdexcept>

@@ -1,6 +1,5 @@
 // Orders parameters so that one optimizer row serves a contiguous group, and releases gradients where that is allowed.
 // Here because groups are a matter of order in the arena.
-// It must not know budgets.
 #include "tools/graph/training_state.h"
 
 #include <algorithm>

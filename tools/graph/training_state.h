@@ -1,6 +1,5 @@
 // The State of a training: parameters, buffers, optimizer moments, scalars, in the order of the arena; and the update calls.
 // Here because state depends on model and optimizer alone, never on schedule or budget (DESIGN 3).
-// It must not know programs or slots.
 #pragma once
 
 #include <map>

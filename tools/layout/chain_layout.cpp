@@ -1,6 +1,5 @@
 // Walks a schedule's actions once for its two stacks, then asks gradient_path for what floats between them (DESIGN 6).
 // Tapes and kept boundaries grow down from the peak, residues grow up from the input; both are popped in nesting order.
-// It must not know why a strategy chose its actions.
 #include "tools/layout/chain_layout.h"
 
 #include <algorithm>

@@ -1,6 +1,5 @@
 // Where every block of a chain schedule lives: two stacks and one floating gradient (DESIGN 6).
 // It turns typed actions into byte offsets whose highest end is the schedule's peak, not a byte more.
-// It must not know why a strategy chose its actions, nor what a link computes.
 #pragma once
 
 #include <cstdint>

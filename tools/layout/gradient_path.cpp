@@ -1,6 +1,5 @@
 // Finds the gradient's places by a dynamic programme over intervals of addresses, one step of the schedule after another.
 // A greedy choice with a short look-ahead moves several times as many bytes; the exact answer costs no more time.
-// It must not know of links, tapes or schedules.
 #include "tools/layout/gradient_path.h"
 
 #include <algorithm>

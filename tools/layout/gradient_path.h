@@ -1,6 +1,5 @@
 // Where the gradient floats between the two stacks of a chain schedule (DESIGN 6), with the least bytes moved.
 // The stacks are known for all actions beforehand, so the sets of places that work are intervals, and this is exact.
-// It must not know of links, tapes or schedules: only of a gap and what each step wants of it.
 #pragma once
 
 #include <cstdint>

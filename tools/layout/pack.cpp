@@ -1,6 +1,5 @@
 // Tries greedy orders, compares with the largest live sum, and searches only where they differ.
 // Most problems end with the first greedy order: an enumeration calls this thousands of times.
-// It must not know what the buffers are.
 #include "tools/layout/pack.h"
 
 #include <algorithm>

@@ -1,6 +1,5 @@
 // Reads and writes packing problems in csv and reports on them.
 // Every refusal names file, line and column, because such files are made by other people's scripts.
-// It must not know how packing is done.
 #include "tools/layout/pack_command.h"
 
 #include <algorithm>

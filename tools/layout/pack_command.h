@@ -1,6 +1,5 @@
 // `reprise pack PROBLEM.csv [--capacity N] [-o OUT.csv] --json` (tools/FORMATS.md): the file format and the report.
 // The columns are those of other people's allocation benchmarks, so that packers can be compared on the same files.
-// It must not know how packing is done, nor the command line's parser.
 #pragma once
 
 #include <cstdint>

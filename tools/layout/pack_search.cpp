@@ -1,6 +1,5 @@
 // Places buffers one on another; every solution can be pushed down into one of these (canonical solutions, sections and their
 // floors: Moffitt, "MiniMalloc", ASPLOS 2023). Each choice is "rests here now" or "is lifted by another first".
-// It must not know what the buffers are.
 #include "tools/layout/pack_search.h"
 
 #include <algorithm>

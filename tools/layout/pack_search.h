@@ -1,6 +1,5 @@
 // Branch and bound for static memory allocation: does a set of buffers fit a capacity, and where?
 // Greedy packing misses the optimum by 30% and more on hard instances; this closes the gap or proves that there is none.
-// It must not know what the buffers are, nor how a capacity was chosen.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,5 @@
 // The lowering of lower.h: each action of the schedule in its turn.
 // Offsets come from the layout; which values share them, from the arranged links.
-// It must not choose anything.
 #include "tools/lowering/lower.h"
 
 #include <algorithm>

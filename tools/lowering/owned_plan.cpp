@@ -1,6 +1,5 @@
 // Views of an owned plan, and its rows as kernel calls.
 // Here because Plan holds plain pointers.
-// It must not copy.
 #include "tools/lowering/owned_plan.h"
 
 namespace reprise {

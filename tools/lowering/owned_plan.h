@@ -1,6 +1,5 @@
 // A plan that owns its arrays, with the names that reports need; view() is the plain Plan that lib reads.
 // Here so that tests, compare and the trainer can pass a plan on, copy and change it, without compiling a header.
-// It must not decide anything, nor know what makes a plan right.
 #pragma once
 
 #include <functional>

@@ -1,6 +1,5 @@
 // The program builder: values to slots, calls to rows.
 // A slot lives from the first row that touches it to the last: lifetimes and `below` hints are found at the end.
-// It must not pack anything.
 #include "tools/lowering/program_builder.h"
 
 #include <algorithm>

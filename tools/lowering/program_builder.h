@@ -1,6 +1,5 @@
 // Builds one program: rows over slots and disk blocks, from calls over values.
 // Here because training, update and evaluation programs are lowered alike.
-// It must not know actions; it is told where values go.
 #pragma once
 
 #include <map>

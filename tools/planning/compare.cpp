@@ -1,6 +1,5 @@
 // The comparison of compare.h.
 // Only schedule and layout are run: rows are not needed for the figures.
-// It must not favour a strategy.
 #include "tools/planning/compare.h"
 
 #include <algorithm>

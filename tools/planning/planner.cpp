@@ -1,6 +1,5 @@
 // The walk of planner.h.
 // Budget -> memory of the chain is a subtraction: State, Carried, labels and small values have fixed sizes.
-// It must not write files.
 #include "tools/planning/planner.h"
 
 #include <algorithm>

@@ -1,6 +1,5 @@
 // From recipe to plan: graph, backward, links, schedule, layout, rows, in that order.
 // Here so that plan, fit, compare, audit and the tests walk the same way.
-// It must not write files.
 #pragma once
 
 #include <functional>

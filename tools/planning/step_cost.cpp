@@ -1,6 +1,5 @@
 // The sum of step_cost.h.
 // Here by itself because graph counts calls and knows no plans.
-// It must not know seconds.
 #include "tools/planning/step_cost.h"
 
 namespace reprise {

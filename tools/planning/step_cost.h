@@ -1,6 +1,5 @@
 // Flops and bytes of a plan's whole step, recomputation included.
 // Here because bytes are scarcer than flops on small machines: plans and reports state both.
-// It must not know seconds.
 #pragma once
 
 #include "tools/lowering/owned_plan.h"

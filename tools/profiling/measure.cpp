@@ -1,6 +1,5 @@
 // The measurement of measure.h, through the trainer's row observer.
 // The clock is read twice a row: some 50 ns against rows of many microseconds.
-// It must not know the profile's file.
 #include "tools/profiling/measure.h"
 
 #include <algorithm>

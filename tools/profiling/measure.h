@@ -1,6 +1,5 @@
 // Measures what the kernel calls of a recipe take on this machine, inside real training steps.
 // Here because caches and workers are then as a training has them; a loop over one kernel would find its tensors warm.
-// It must not know the profile's file.
 #pragma once
 
 #include <exception>

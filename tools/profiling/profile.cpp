@@ -1,6 +1,5 @@
 // The profile's keys, file and prices.
 // A call of the graph and a row of a plan get the same key: both give their tensors in the order of kOps.
-// It must not measure.
 #include "tools/profiling/profile.h"
 
 #include <cstdio>

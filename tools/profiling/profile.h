@@ -1,6 +1,5 @@
 // A profile: what every distinct kernel call of a recipe took on one machine, and its file format.
 // Here because plans made with measured costs predict the step time; without a profile flops and bytes serve.
-// It must not measure, and not know schedules.
 #pragma once
 
 #include <map>

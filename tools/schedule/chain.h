@@ -1,6 +1,5 @@
 // The chain of links a schedule works on, and the typed actions it answers with.
 // It is the one value that crosses from graph to schedule to layout (DESIGN 1, 4, 5).
-// It must not know what a link computes: only bytes and costs.
 #pragma once
 
 #include <algorithm>

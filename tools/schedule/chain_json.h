@@ -1,6 +1,5 @@
 // The chain as JSON, the format of tools/FORMATS.md that `reprise chain` writes and `reprise schedule` reads.
 // Other people's chains come in here, so every field is checked and every refusal names file and field.
-// It must not know any strategy.
 #pragma once
 
 #include <nlohmann/json.hpp>

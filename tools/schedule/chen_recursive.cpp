@@ -1,6 +1,5 @@
 // Keep k boundaries, then treat each of the k + 1 parts the same way: g(n) = k + g(n / (k + 1)), O(log n) memory for k = 1.
 // Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost", section 4.3.
-// It must not know that links differ.
 #include <algorithm>
 
 #include "tools/schedule/strategy.h"

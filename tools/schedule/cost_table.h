@@ -1,6 +1,5 @@
 // The tables C(i,l,m), C_k(i,l,m) and D(i,j,m) of recursion.h over all m up to a budget, filled in parallel, and the plan traced back.
 // Nearly all the time and memory of `optimal` goes here; choices are recomputed on traceback rather than stored.
-// It must not know bytes: units only.
 #pragma once
 
 #include <algorithm>

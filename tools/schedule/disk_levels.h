@@ -1,7 +1,6 @@
 // The recursion over what goes to disk: H-Revolve's two levels on links that differ, above the tables of `optimal`.
 // Herrmann and Pallez, "H-Revolve", ACM TOMS 46 (2020); Aupy, Herrmann, Hovland and Robert, "Optimal multistage algorithm for
 // adjoint computation", SIAM J. Sci. Comput. 38 (2016). Here apart from the tables because it asks them only for single values.
-// It must not know how a range is done in memory alone.
 //
 // Disk comes first, memory within, as in the papers: while a boundary is on disk only, memory holds nothing that waits but the
 // chain's input. Costs in m units beside the input, C(i,l,m) as in recursion.h, m(i) = m - a(i) (m(0) = m), d bytes of disk free:

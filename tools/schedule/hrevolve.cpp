@@ -1,6 +1,5 @@
 // Least makespan to reverse equal steps with two levels of storage, by the paper's recursion over steps, level and slots.
 // Herrmann and Pallez, "H-Revolve: a framework for adjoint computation on synchronous hierarchical platforms", ACM TOMS 46 (2020).
-// It must not know bytes: steps and slots only.
 #include "tools/schedule/hrevolve.h"
 
 #include <algorithm>

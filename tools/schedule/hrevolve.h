@@ -1,6 +1,5 @@
 // Least makespan to reverse equal steps with two levels of storage: memory, free to use, and a disk that costs.
 // Herrmann and Pallez, "H-Revolve: a framework for adjoint computation on synchronous hierarchical platforms", ACM TOMS 46 (2020).
-// It must not know bytes: steps and slots only.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,5 @@
 // o[n] = min(o[n], cost + x[n] + y[n]), in vectors as wide as the processor at hand has them.
 // Its own file because it alone is compiled for several instruction sets.
-// It must not know what the numbers mean.
 #include "tools/schedule/min_plus.h"
 
 #include <algorithm>

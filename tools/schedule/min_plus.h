@@ -1,6 +1,5 @@
 // o[n] = min(o[n], cost + x[n] + y[n]): nearly all the time that `optimal` takes is spent in this line.
 // Its own file because it alone is compiled for several instruction sets.
-// It must not know what the numbers mean.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // The optimal persistent schedule of unequal links in a byte budget, several tapes per link, with residues.
 // Rotor's dynamic programme (Beaumont et al., arXiv 1911.13214), its keep-tape bound corrected (DESIGN 4), and DESIGN 5.
-// It must not know what a link computes, nor how the plan is laid out; memory comes in units chosen by units.cpp.
+// Memory comes in units chosen by units.cpp.
 #include <algorithm>
 #include <bit>
 #include <cmath>

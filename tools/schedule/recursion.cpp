@@ -1,6 +1,5 @@
 // What every branch of the recursion of `optimal` asks of memory, and the least memory in which it is feasible at all.
 // Shared by the cost tables and by the plan for the smallest budget, which needs no table and is exact in bytes.
-// It must not know how costs are tabulated.
 #include "tools/schedule/recursion.h"
 
 #include <algorithm>

@@ -1,6 +1,5 @@
 // What every branch of the recursion of `optimal` asks of memory, and the least memory in which it is feasible at all.
 // Shared by the cost tables and by the plan for the smallest budget, which needs no table and is exact in bytes.
-// It must not know how costs are tabulated.
 //
 //   C(i,l,m): least cost to bring the gradient of boundary l+1 back to boundary i in m units beside boundary i.
 //   C_k(i,l,m): the same while links i..l hold their residues of mode k, which m includes.

@@ -1,6 +1,5 @@
 // The table of strategies, and the steps that several of them share.
 // One place knows every name; a new strategy is one file and one line here.
-// It must not know how any strategy decides.
 #include "tools/schedule/schedule.h"
 
 #include <algorithm>

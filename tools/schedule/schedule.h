@@ -1,6 +1,5 @@
 // Every strategy of the field behind one signature: chain and budget in, typed actions out.
 // compare, plan and fit choose among strategies by name only; each strategy is one file beside this one (DESIGN 4).
-// It must not know tensors, rows or addresses.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,5 @@
 // What `reprise schedule` answers, as JSON values (tools/FORMATS.md), and the file of actions that it writes.
 // The command line itself is elsewhere: tests and other programs ask here.
-// It must not know where bytes live: the layout's two figures come from a function it is given.
 #include "tools/schedule/schedule_command.h"
 
 #include <chrono>

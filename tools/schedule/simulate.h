@@ -1,6 +1,5 @@
 // Walks actions over a chain: the accounting of DESIGN 4 (Rotor's bounds) and the judge of what a schedule may read.
 // Every strategy's peak and makespan come from here, so that they can be compared.
-// It must not know which strategy made the actions.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,5 @@
 // The functions behind the names of schedule.h, one per file, and the two steps that several of them share.
 // Only schedule.cpp and the strategies include it: everybody else asks by name.
-// It must not know tensors, rows or addresses.
 #pragma once
 
 #include <cstdint>

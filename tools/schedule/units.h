@@ -1,6 +1,5 @@
 // A chain measured in memory units, as the dynamic programme of `optimal` needs it, and the choice of those units.
 // Alignment of the unit beats its fineness (DESIGN 5): units that divide the large sizes waste little.
-// It must not know how the programme uses them.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,5 @@
 // The training program: set up, train, evaluate, log, save; from step to step no heap is touched.
 // Errors are one line; what was saved last stays whole.
-// It must not plan.
 #include "tools/training/program.h"
 
 #include <signal.h>

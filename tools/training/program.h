@@ -1,6 +1,5 @@
 // The training program around a compiled plan: command line, data, log, snapshots, progress (tools/FORMATS.md).
 // Here so that train.cpp holds nothing but the plan.
-// It must not plan.
 #pragma once
 
 #include "lib/plan.h"

@@ -1,6 +1,5 @@
 // Drawn at most five times a second on a terminal, every ten seconds elsewhere.
 // The rate is that of the whole run so far, evaluations included.
-// It must not use the heap.
 #include "tools/training/progress.h"
 
 #include <unistd.h>

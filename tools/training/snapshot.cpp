@@ -1,6 +1,5 @@
 // The files of a snapshot: model.safetensors, optimizer.safetensors, config.json (the model), training.json (step, formats).
 // Weights in files have other frameworks' names and layouts; the rest is ours.
-// It must not know the training loop.
 #include "tools/training/snapshot.h"
 
 #include <nlohmann/json.hpp>

@@ -1,6 +1,5 @@
 // Snapshots: a folder with weights, optimizer state and the step, whole or not at all.
 // Here because resuming must give the same bits, under any budget or schedule.
-// It must not know the training loop.
 #pragma once
 
 #include <string>

@@ -1,6 +1,5 @@
 // Lines by snprintf into a fixed buffer, written with one call each.
 // Numbers that are not finite are written as null: JSON has none.
-// It must not know training.
 #include "tools/training/step_log.h"
 
 #include <fcntl.h>

@@ -1,6 +1,5 @@
 // The log: one JSON line a step or evaluation, written at once and without heap.
 // Here so that a killed run's log is whole up to its last step.
-// It must not know training.
 #pragma once
 
 #include <cstdint>

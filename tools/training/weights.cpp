@@ -1,6 +1,5 @@
 // The conversions of weights.h.
 // Tensors come and go in pieces through one small buffer: a snapshot needs no copy of the weights.
-// It must not know steps or schedules.
 #include "tools/training/weights.h"
 
 #include <algorithm>

@@ -1,6 +1,5 @@
 // State <-> safetensors: parameters and buffers by their names, in the layouts of other frameworks.
 // Here because only here a convolution weight's [K,R,S,C] meets the file's [K,C,R,S].
-// It must not know steps or schedules.
 #pragma once
 
 #include <string>

@@ -1,6 +1,5 @@
 // One table a line, one row a line with its kernel's name: text that can be read and diffed.
 // Enumerators are written as numbers in braces-initialised tables; the comment beside a row is for people.
-// It must not change the plan.
 #include "tools/writing/plan_header.h"
 
 #include <cinttypes>

@@ -1,6 +1,5 @@
 // Writes plan.h: the plan as constexpr tables that prove themselves when compiled.
 // Here because the compiler is the last judge of a plan.
-// It must not change the plan.
 #pragma once
 
 #include <string>

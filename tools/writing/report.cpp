@@ -1,6 +1,5 @@
 // Reports of report.h.
 // The manifest holds everything; the audit only formats it.
-// It must not plan.
 #include "tools/writing/report.h"
 
 #include <algorithm>

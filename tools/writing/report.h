@@ -1,6 +1,5 @@
 // What a person or a script is told about a plan: the manifest, the summary, the audit.
 // Here so that every number in a report comes from the plan itself.
-// It must not plan.
 #pragma once
 
 #include <nlohmann/json.hpp>

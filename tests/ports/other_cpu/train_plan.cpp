@@ -1,6 +1,5 @@
 // Trains the plan it is compiled with on made-up data, and prints the kernel set and each step's loss, to the last bit.
 // Here because a program for another processor must need nothing but lib and a port: no files, no zlib, no JSON.
-// It must not judge more than that the plan's bytes are the measured ones.
 #include <cstdio>
 #include <cstdlib>
 
