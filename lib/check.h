@@ -14,8 +14,6 @@
 
 namespace reprise {
 
-constexpr uint32_t kNoRow = ~0u;
-
 // Where the first fault lies. `slot` is a Ref: a program's slot shows as its plain index, Carried as 2^30 + i, State as
 // 2^31 + i, a disk block as 2^31 + 2^30 + i, none as kNoRef. A fault outside the programs has program == kProgramCount; outside the rows, row == kNoRow.
 struct Verdict {
@@ -87,8 +85,7 @@ class Checker {
   constexpr bool check_state() {
     uint64_t end = 0;
     for (uint32_t i = 0; i < plan_.state.count; ++i) {
-      marks_[i] = {};
-      marks_[i].written = true;
+      marks_[i] = {.end_row = kNoRow, .written = true};
       if (!check_resident(plan_.state[i].tensor, plan_.state_bytes, end, make_ref(Region::kState, i))) return false;
     }
     return end == plan_.state_bytes || fail(Fault::kArenaBytes);
@@ -97,7 +94,7 @@ class Checker {
   constexpr bool check_carried() {
     uint64_t end = 0;
     for (uint32_t i = 0; i < plan_.carried.count; ++i) {
-      marks_[carried_base_ + i] = {};
+      marks_[carried_base_ + i] = {.end_row = kNoRow};
       if (!check_resident(plan_.carried[i], plan_.carried_bytes, end, make_ref(Region::kCarried, i))) return false;
     }
     return end == plan_.carried_bytes || fail(Fault::kArenaBytes);
@@ -125,7 +122,7 @@ class Checker {
     live_.start(here_->slots, notes_);
     disk_.start(here_->disk, notes_ + slot_count_);
     transfers_.start_program();
-    start_marks();
+    start_gradients();
     uint64_t slots_end = 0, disk_end = 0;
     if (!check_slots(here_->slots, here_->bytes, Region::kProgram, slots_end)) return false;
     if (!check_slots(here_->disk, plan_.disk_bytes, Region::kDisk, disk_end)) return false;
@@ -133,32 +130,30 @@ class Checker {
     if (here_->bytes > region_bytes_) region_bytes_ = here_->bytes;
     if (disk_end > disk_bytes_) disk_bytes_ = disk_end;
     if (!check_host_slot(here_->input, true) || !check_host_slot(here_->labels, false)) return false;
-    for (row_ = 0; row_ < here_->rows.count; ++row_) {
-      if (!check_row(here_->rows[row_])) return false;
+    const Span<Row> rows = here_->rows;
+    for (row_ = 0; row_ < rows.count; ++row_) {
+      ++now_;
+      if (!check_row(rows.data[row_])) return false;
     }
     row_ = kNoRow;
     return check_end();
   }
 
-  // Gradients of the previous step are stale: only what micro_first writes may be read by micro_add and update.
-  constexpr void start_marks() {
-    const bool between_steps = program_ == static_cast<uint32_t>(ProgramId::kMicroFirst) ||
-                               program_ == static_cast<uint32_t>(ProgramId::kEvaluate);
-    if (between_steps) update_.start_step();
-    for (uint32_t i = 0; i < slot_base_; ++i) {
-      marks_[i].touched = 0;
-      if (!between_steps) continue;
-      marks_[i].update = {};
-      if (i >= carried_base_) marks_[i].written = false;
-    }
+  // Gradients of an earlier step are stale: only what micro_first writes may be read by micro_add and update. Evaluation updates nothing,
+  // so what the marks say of the step's updates is begun once, in check_state() and check_carried().
+  constexpr void start_gradients() {
+    if (program_ != static_cast<uint32_t>(ProgramId::kEvaluate)) return;
+    for (uint32_t i = carried_base_; i < slot_base_; ++i) marks_[i].written = false;
   }
 
   constexpr bool check_slots(const Span<Slot>& slots, uint64_t region_bytes, Region region, uint64_t& end) {
     uint32_t previous = 0;
+    CheckMark* const notes = region == Region::kDisk ? notes_ + slot_count_ : notes_;
+    const uint32_t rows = here_->rows.count;
     for (uint32_t i = 0; i < slots.count; ++i) {
-      const Slot& slot = slots[i];
-      mark(make_ref(region, i)) = {};
-      if (slot.first_row < previous || slot.end_row <= slot.first_row || slot.end_row > here_->rows.count) {
+      const Slot slot = slots.data[i];
+      notes[i] = {};
+      if (slot.first_row < previous || slot.end_row <= slot.first_row || slot.end_row > rows) {
         return fail(Fault::kSlotOrder, make_ref(region, i));
       }
       previous = slot.first_row;
@@ -182,7 +177,8 @@ class Checker {
     return true;
   }
 
-  constexpr bool check_row(const Row& row) {
+  // The row is a copy, as are other small structs here: g++ reads a member of a local the faster.
+  constexpr bool check_row(const Row row) {
     if (!find_kernel(row) || !check_births() || !check_disk_births() || !check_arguments(row)) return false;
     const ShapedCall call = {row.op, row.pass, tensors_, present_, &plan_.attributes, row.attribute};
     if (const Fault fault = info_->shape_fault(call); fault != Fault::kNone) return fail(fault);
@@ -198,16 +194,20 @@ class Checker {
     if (kernel == kKernelCount) return fail(Fault::kUnknownKernel);
     own_rules_ = &rules_.kernels[kernel];
     info_ = &kOps[kernel];
-    arity_ = contract::kIndex.arity[kernel];
-    if (row.first_argument > here_->arguments.count || here_->arguments.count - row.first_argument < arity_) {
-      return fail(Fault::kArgumentPool);
-    }
-    if (info_->attribute != kNoAttribute && row.attribute >= pool_counts_[info_->attribute]) return fail(Fault::kAttribute);
+    const uint32_t arity = contract::kIndex.arity[kernel];
+    arity_ = arity;
+    const Span<Ref> pool = here_->arguments;
+    if (row.first_argument > pool.count || pool.count - row.first_argument < arity) return fail(Fault::kArgumentPool);
+    const AttributeKind attribute = info_->attribute;
+    if (attribute != kNoAttribute && row.attribute >= pool_counts_[attribute]) return fail(Fault::kAttribute);
     if (row.queue != 0 && !info_->asynchronous) return fail(Fault::kInFlight);
-    refs_ = here_->arguments.data + row.first_argument;
-    group_ = group_attribute(row);
-    const bool in_place = info_->in_place_output >= 0 && refs_[info_->in_place_output] == refs_[info_->in_place_input];
-    in_place_ = in_place ? refs_[info_->in_place_output] : kNoRef;
+    refs_ = pool.data + row.first_argument;
+    group_ = nullptr;
+    if (attribute == kAttributeKind<GroupAttribute>) group_ = &plan_.attributes.of<GroupAttribute>().data[row.attribute];
+    if (attribute == kAttributeKind<UpdateAttribute>) group_ = &plan_.attributes.of<UpdateAttribute>().data[row.attribute].group;
+    in_place_ = kNoRef;
+    const int32_t output = info_->in_place_output;
+    if (output >= 0 && refs_[output] == refs_[info_->in_place_input]) in_place_ = refs_[output];
     return true;
   }
 
@@ -259,12 +259,11 @@ class Checker {
   constexpr bool check_arguments(const Row& row) {
     const uint32_t arity = arity_, accumulate = row.accumulate;
     if (accumulate >> arity != 0) return fail(Fault::kAccumulate);
-    bool writes = false;
-    const Tensor* stored = nullptr;  // the row's first activation, whose type is that of all
-    bool has_stored = false;
-    present_ = 0;
+    bool writes = false, has_stored = false;
+    DType stored = DType::kF32;  // of the row's first activation, and so of all
+    uint32_t present = 0;
     for (uint32_t i = 0; i < arity; ++i) {
-      const ArgumentInfo& argument = info_->arguments[i];
+      const ArgumentInfo argument = info_->arguments[i];
       const Ref ref = refs_[i];
       const bool adds = accumulate != 0 && (accumulate >> i & 1) != 0;
       if (adds && (!argument.may_accumulate || ref == kNoRef)) return fail(Fault::kAccumulate, ref);
@@ -272,35 +271,36 @@ class Checker {
         if (!argument.optional) return fail(Fault::kMissingArgument);
         continue;
       }
-      const Role role = argument.role;
       const Tensor* tensor = nullptr;
-      if (!touch(i, ref, role, adds, tensor)) return false;
-      present_ |= 1u << i;
+      if (!touch(i, ref, argument.role, adds, tensor)) return false;
+      present |= 1u << i;
       tensors_[i] = tensor;
-      if (argument.storage == Storage::kActivation) {
-        if (!has_stored) stored = tensor;
+      const DType dtype = tensor->dtype;
+      if (argument.storage == Storage::kF32) {
+        if (dtype != DType::kF32) return fail(Fault::kDType, ref);
+      } else if (!check_storage(argument, ref, dtype)) {
+        return false;
+      } else if (argument.storage == Storage::kActivation) {
+        if (!has_stored) stored = dtype;
         has_stored = true;
-        if (tensor->dtype != stored->dtype) return fail(Fault::kDType, ref);
+        if (dtype != stored) return fail(Fault::kDType, ref);
       }
-      if (role != Role::kScratch && !may_store(argument.storage, tensor->dtype)) return fail(Fault::kDType, ref);
-      if (!check_place(argument, ref)) return false;
-      if (argument.group && !touch_group(i, ref, role)) return false;
-      if (role == Role::kOutput || role == Role::kUpdated) writes = true;
+      if (argument.group && !touch_group(i, ref, argument.role)) return false;
+      if (argument.role == Role::kOutput || argument.role == Role::kUpdated) writes = true;
     }
+    present_ = present;
     return writes || fail(Fault::kMissingArgument);
   }
 
-  // Scratch is the program's own; scalars are state[0]; labels are read from the labels' slot, which nothing else touches.
-  constexpr bool check_place(const ArgumentInfo& argument, Ref ref) {
-    if (argument.storage == Storage::kScratch && ref_region(ref) != Region::kProgram) return fail(Fault::kReadOnly, ref);
-    if (argument.storage == Storage::kScalars && ref != make_ref(Region::kState, kScalarsIndex)) return fail(Fault::kScalars, ref);
+  // Of arguments that are not plain f32: scratch is the program's own and of any type; scalars are state[0]; labels are read from the
+  // labels' slot, which nothing else touches. That slot is i32 (check_host_slot), so nothing stored as floats can be it.
+  constexpr bool check_storage(const ArgumentInfo& argument, Ref ref, DType dtype) {
+    const Storage storage = argument.storage;
+    if (argument.role != Role::kScratch && !may_store(storage, dtype)) return fail(Fault::kDType, ref);
+    if (storage == Storage::kActivation || storage == Storage::kWeight) return true;
+    if (storage == Storage::kScratch && ref_region(ref) != Region::kProgram) return fail(Fault::kReadOnly, ref);
+    if (storage == Storage::kScalars && ref != make_ref(Region::kState, kScalarsIndex)) return fail(Fault::kScalars, ref);
     return argument.labels == (ref == here_->labels) || fail(Fault::kHostSlot, ref);
-  }
-
-  constexpr const GroupAttribute* group_attribute(const Row& row) const {
-    if (info_->attribute == kAttributeKind<GroupAttribute>) return &plan_.attributes.of<GroupAttribute>()[row.attribute];
-    if (info_->attribute == kAttributeKind<UpdateAttribute>) return &plan_.attributes.of<UpdateAttribute>()[row.attribute].group;
-    return nullptr;
   }
 
   constexpr bool touch_group(uint32_t argument, Ref first, Role role) {
@@ -314,28 +314,23 @@ class Checker {
   // Existence, life, aliasing, transfers under way, and reading what was written: of one tensor of an argument.
   constexpr bool touch(uint32_t argument, Ref ref, Role role, bool adds, const Tensor*& tensor) {
     if (!resolve(ref, tensor)) return fail(argument_exists(argument) ? Fault::kGroup : Fault::kBadReference, ref);
-    bool is_slot = ref < slot_count_;
-    CheckMark& note = is_slot ? notes_[ref] : mark(ref);
-    if (is_slot && !live_.is_live(ref, row_)) {
-      return fail(OpenTransfers::in_flight(note, Role::kOutput) ? Fault::kInFlight : Fault::kNotLive, ref);
+    bool is_own = ref < slot_count_;  // of the program: a slot or a disk block
+    CheckMark& note = is_own ? notes_[ref] : mark(ref);
+    if (!is_own && ref_region(ref) == Region::kDisk) {
+      if (!may_touch_disk()) return fail(Fault::kDisk, ref);
+      is_own = true;
     }
-    if (!is_slot && ref_region(ref) == Region::kDisk) {
-      if (!check_disk(ref, note)) return false;
-      is_slot = true;  // it may be written like one
-    }
-    const uint32_t now = row_ + 1;
-    if (note.touched == now && (ref != in_place_ || argument != static_cast<uint32_t>(info_->in_place_input))) {
+    if (note.end_row <= row_) return fail(OpenTransfers::in_flight(note, Role::kOutput) ? Fault::kInFlight : Fault::kNotLive, ref);
+    if (note.touched == now_ && (ref != in_place_ || argument != static_cast<uint32_t>(info_->in_place_input))) {
       return fail(Fault::kAliasing, ref);
     }
-    note.touched = now;
+    note.touched = now_;
     if (transfers_.any() && !info_->asynchronous && OpenTransfers::in_flight(note, role)) return fail(Fault::kInFlight, ref);
     const bool written = note.written;
-    if (!written && (role == Role::kInput || role == Role::kUpdated || adds || ref == in_place_)) {
-      return fail(Fault::kReadBeforeWrite, ref);
-    }
-    if (role == Role::kInput) return true;
-    if (!is_slot && !check_write(ref, role, adds, written)) return false;
-    if (ref_region(ref) != Region::kState && !UpdateProof::write(note.update)) return fail(Fault::kUpdate, ref);
+    if (role == Role::kInput) return written || fail(Fault::kReadBeforeWrite, ref);
+    if (!written && (role == Role::kUpdated || adds || ref == in_place_)) return fail(Fault::kReadBeforeWrite, ref);
+    if (!is_own && !check_write(ref, role, adds, written)) return false;
+    if (note.update.norm != 0 && !UpdateProof::write(note.update)) return fail(Fault::kUpdate, ref);
     const bool holds_value = role != Role::kScratch;  // what a kernel leaves in its scratch is nobody's value
     if (written != holds_value) note.written = holds_value;
     return true;
@@ -343,12 +338,8 @@ class Checker {
 
   static constexpr bool is_disk(Ref ref) { return ref != kNoRef && ref_region(ref) == Region::kDisk; }
 
-  // A block is touched by transfers to or from memory alone, while it lives.
-  constexpr bool check_disk(Ref ref, const CheckMark& note) {
-    if (!info_->asynchronous || (is_disk(refs_[0]) && is_disk(refs_[1]))) return fail(Fault::kDisk, ref);
-    if (disk_.is_live(ref_index(ref), row_)) return true;
-    return fail(OpenTransfers::in_flight(note, Role::kOutput) ? Fault::kInFlight : Fault::kNotLive, ref);
-  }
+  // Disk blocks are touched by transfers to or from memory alone.
+  constexpr bool may_touch_disk() const { return info_->asynchronous && !(is_disk(refs_[0]) && is_disk(refs_[1])); }
 
   // Whether the argument's own tensor has been found: what is missing then is a later one of its group.
   constexpr bool argument_exists(uint32_t argument) const {
@@ -504,6 +495,7 @@ class Checker {
 
   // Hot members first: g++ finds a member of a constant by walking over those before it.
   uint32_t row_ = kNoRow;
+  uint32_t now_ = 0;  // rows walked, of all programs
   const Slot* slots_ = nullptr;  // of the program being walked
   uint32_t slot_count_ = 0;
   CheckMark* notes_ = nullptr;  // the marks of these slots
