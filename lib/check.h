@@ -182,7 +182,7 @@ class Checker {
     if (!find_kernel(row) || !check_births() || !check_disk_births() || !check_arguments(row)) return false;
     const ShapedCall call = {row.op, row.pass, tensors_, present_, &plan_.attributes, row.attribute};
     if (const Fault fault = info_->shape_fault(call); fault != Fault::kNone) return fail(fault);
-    if (group_ != nullptr && !check_group(row)) return false;
+    if (group_ != nullptr && !check_group()) return false;
     if (!check_resources(call)) return false;
     if (info_->attribute == kAttributeKind<ClipAttribute> && !check_finish(row)) return false;
     return !info_->asynchronous || check_transfer(row);
@@ -261,7 +261,8 @@ class Checker {
     if (accumulate >> arity != 0) return fail(Fault::kAccumulate);
     bool writes = false, has_stored = false;
     DType stored = DType::kF32;  // of the row's first activation, and so of all
-    uint32_t present = 0;
+    uint32_t present = 0, groups = 0;
+    gradients_ = kNoRef;
     for (uint32_t i = 0; i < arity; ++i) {
       const ArgumentInfo argument = info_->arguments[i];
       const Ref ref = refs_[i];
@@ -285,10 +286,15 @@ class Checker {
         has_stored = true;
         if (dtype != stored) return fail(Fault::kDType, ref);
       }
-      if (argument.group && !touch_group(i, ref, argument.role)) return false;
+      if (argument.group) {
+        if (!touch_group(i, ref, argument.role)) return false;
+        groups |= 1u << i;
+        if (argument.role == Role::kInput) gradients_ = ref;
+      }
       if (argument.role == Role::kOutput || argument.role == Role::kUpdated) writes = true;
     }
     present_ = present;
+    groups_ = groups;
     return writes || fail(Fault::kMissingArgument);
   }
 
@@ -366,49 +372,37 @@ class Checker {
 
   // ---- groups, scratch and stack, transfers ----
 
-  // The group argument that a row only reads: the gradients.
-  constexpr uint32_t gradients_argument() const {
-    uint32_t found = 0;
-    for (uint32_t i = 0; i < arity_; ++i) {
-      if (info_->arguments[i].group && info_->arguments[i].role == Role::kInput) found = i;
-    }
-    return found;
-  }
-
-  constexpr bool check_group(const Row& row) {
-    if (group_->tensors == 0) return fail(Fault::kGroup);
-    const uint32_t gradients = gradients_argument();
+  constexpr bool check_group() {
+    const GroupAttribute group = *group_;
+    if (group.tensors == 0) return fail(Fault::kGroup);
     // A reduction walks the group's Tensors, which stand side by side in Carried alone; State holds no gradients.
-    const Region region = ref_region(refs_[gradients]);
+    const Region region = ref_region(gradients_);
     const bool reduces = info_->attribute == kAttributeKind<GroupAttribute>;
-    if (region == Region::kState || (reduces && group_->tensors > 1 && region != Region::kCarried)) return fail(Fault::kGroup, refs_[gradients]);
-    bool is_first = true;
-    for (uint32_t i = 0; i < arity_; ++i) {
-      if (refs_[i] == kNoRef || !info_->arguments[i].group) continue;
-      const StateKind kind = is_first ? StateKind::kParameter : StateKind::kOptimizer;
-      if (!check_group_argument(*group_, refs_[gradients], refs_[i], kind)) return false;
-      is_first = false;
+    if (region == Region::kState || (reduces && group.tensors > 1 && region != Region::kCarried)) return fail(Fault::kGroup, gradients_);
+    StateKind kind = StateKind::kParameter;
+    for (uint32_t i = 0; groups_ >> i != 0; ++i) {
+      if ((groups_ >> i & 1u) == 0) continue;
+      if (!check_group_argument(group, refs_[i], kind)) return false;
+      kind = StateKind::kOptimizer;
     }
-    return check_updates(row, refs_[gradients], reduces);
+    return check_updates(group, reduces);
   }
 
   // Each tensor of the group: its norm taken, or its parameter updated.
-  constexpr bool check_updates(const Row& row, Ref gradients, bool reduces) {
+  constexpr bool check_updates(const GroupAttribute& group, bool reduces) {
     const ProgramId program = static_cast<ProgramId>(program_);
-    if (!update_.may_update(program)) return fail(Fault::kUpdate, gradients);
-    uint32_t first = 0;  // the entry of the norms that belongs to the group's first tensor
-    if (reduces) {
-      first = plan_.attributes.of<GroupAttribute>()[row.attribute].first_norm;
-    } else {
+    if (!update_.may_update(program)) return fail(Fault::kUpdate, gradients_);
+    uint32_t first = group.first_norm;  // the entry of the norms that belongs to the group's first tensor
+    if (!reduces) {
       if (ref_region(refs_[0]) != Region::kState || ref_index(refs_[0]) < kFirstTrained) return fail(Fault::kUpdate, refs_[0]);
       first = ref_index(refs_[0]) - kFirstTrained;
     }
-    if (first > update_.trained() || group_->tensors > update_.trained() - first) return fail(Fault::kUpdate, refs_[0]);
-    for (uint32_t t = 0; t < group_->tensors; ++t) {
-      UpdateMark& gradient = mark(gradients + t).update;
+    if (first > update_.trained() || group.tensors > update_.trained() - first) return fail(Fault::kUpdate, refs_[0]);
+    for (uint32_t t = 0; t < group.tensors; ++t) {
+      UpdateMark& gradient = mark(gradients_ + t).update;
       UpdateMark& parameter = marks_[kFirstTrained + first + t].update;
       const bool right = reduces ? update_.reduce(gradient, parameter, first + t) : update_.update(gradient, parameter, first + t, program);
-      if (!right) return fail(Fault::kUpdate, gradients + t);
+      if (!right) return fail(Fault::kUpdate, gradients_ + t);
     }
     return true;
   }
@@ -420,25 +414,24 @@ class Checker {
   }
 
   // The tensors lie end to end, each shaped like its partner among the gradients, and `elements` covers them all.
-  constexpr bool check_group_argument(const GroupAttribute& attribute, Ref gradients, Ref first, StateKind kind) {
-    const Tensor *tensor = nullptr, *partner = nullptr;
+  constexpr bool check_group_argument(const GroupAttribute& group, Ref first, StateKind kind) {
     uint64_t start = 0, end = 0, used = 0;
-    for (uint32_t t = 0; t < attribute.tensors; ++t) {
+    for (uint32_t t = 0; t < group.tensors; ++t) {
       const Ref ref = first + t;
-      if (!resolve(ref, tensor) || !resolve(gradients + t, partner)) return fail(Fault::kGroup, ref);
-      if (ref_region(ref) == Region::kState && plan_.state[ref_index(ref)].kind != kind)
-        return fail(Fault::kGroup, ref);
-      if (tensor->dtype != DType::kF32 || !same_shape(*tensor, *partner) || tensor->bytes != partner->bytes) {
-        return fail(Fault::kGroup, ref);
-      }
-      if (t == 0) start = tensor->offset;
-      if (t != 0 && tensor->offset != end) return fail(Fault::kGroup, ref);
-      end = tensor->offset + tensor->bytes;
-      used = tensor->offset + tensor->elements() * sizeof(float) - start;
+      const Tensor *found = nullptr, *partner = nullptr;
+      if (!resolve(ref, found)) return fail(Fault::kGroup, ref);
+      if (ref_region(ref) == Region::kState && plan_.state[ref_index(ref)].kind != kind) return fail(Fault::kGroup, ref);
+      const Tensor tensor = *found;
+      if (tensor.dtype != DType::kF32) return fail(Fault::kGroup, ref);
+      const bool alike = first == gradients_ || (resolve(gradients_ + t, partner) && same_shape(tensor, *partner) && tensor.bytes == partner->bytes);
+      if (!alike) return fail(Fault::kGroup, ref);
+      if (t == 0) start = tensor.offset;
+      if (t != 0 && tensor.offset != end) return fail(Fault::kGroup, ref);
+      end = tensor.offset + tensor.bytes;
+      used = tensor.offset + tensor.elements() * sizeof(float) - start;
     }
-    const bool covers =
-        attribute.elements >= used / sizeof(float) && attribute.elements <= (end - start) / sizeof(float);
-    return covers ? true : fail(Fault::kGroup, first);
+    const bool covers = group.elements >= used / sizeof(float) && group.elements <= (end - start) / sizeof(float);
+    return covers || fail(Fault::kGroup, first);
   }
 
   constexpr bool check_resources(const ShapedCall& call) {
@@ -501,14 +494,16 @@ class Checker {
   CheckMark* notes_ = nullptr;  // the marks of these slots
   LiveSlots live_;
 
-  const Ref* refs_ = nullptr;  // of the row being checked, as down to group_
+  const Ref* refs_ = nullptr;  // of the row being checked, as down to gradients_
   const KernelInfo* info_ = nullptr;
   const KernelRules* own_rules_ = nullptr;  // of its kernel
   uint32_t arity_ = 0;
   Ref in_place_ = kNoRef;  // the tensor that the in-place pair shares, where it does
   const Tensor* tensors_[kMaxArguments] = {};
   uint32_t present_ = 0;  // which of them are there
-  const GroupAttribute* group_ = nullptr;  // of a row that reduces or updates
+  const GroupAttribute* group_ = nullptr;  // of a row that reduces or updates, as down to gradients_
+  uint32_t groups_ = 0;                    // which arguments name groups
+  Ref gradients_ = kNoRef;                 // the group that the row only reads
 
   OpenTransfers transfers_;
   DiskStack disk_;
