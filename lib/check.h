@@ -435,13 +435,17 @@ class Checker {
   }
 
   constexpr bool check_resources(const ShapedCall& call) {
-    if (info_->arguments[arity_ - 1].role == Role::kScratch) {
-      const uint64_t needed = own_rules_->scratch_bytes(call), given = call.has(arity_ - 1) ? call[arity_ - 1].bytes : 0;
-      if (given < needed) return fail(Fault::kScratch, refs_[arity_ - 1]);
+    const KernelRules rules = *own_rules_;
+    const uint32_t last = arity_ - 1;
+    if (info_->arguments[last].role == Role::kScratch) {
+      const uint64_t needed = rules.scratch_bytes(call), given = call.has(last) ? call[last].bytes : 0;
+      if (given < needed) return fail(Fault::kScratch, refs_[last]);
     }
-    const uint64_t stack = kFrameStackBytes + own_rules_->stack_bytes(call);
-    if (stack > plan_.worker_stack_bytes) return fail(Fault::kStack);
-    if (stack > stack_bytes_) stack_bytes_ = stack;
+    const uint64_t stack = kFrameStackBytes + rules.stack_bytes(call);
+    if (stack > stack_bytes_) {
+      if (stack > plan_.worker_stack_bytes) return fail(Fault::kStack);
+      stack_bytes_ = stack;
+    }
     return true;
   }
 

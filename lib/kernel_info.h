@@ -134,7 +134,11 @@ constexpr ArgumentInfo scratch() { return {.name = "scratch", .role = Role::kScr
 namespace shape {
 constexpr Fault require(bool holds, Fault otherwise = Fault::kShape) { return holds ? Fault::kNone : otherwise; }
 constexpr bool has_elements(const ShapedCall& c, uint32_t i, uint64_t n) { return !c.has(i) || c[i].elements() == n; }
-constexpr bool is_vector(const ShapedCall& c, uint32_t i, uint64_t n) { return !c.has(i) || (c[i].rank <= 1 && c[i].shape[0] == n); }
+constexpr bool is_vector(const ShapedCall& c, uint32_t i, uint64_t n) {
+  if (!c.has(i)) return true;
+  const Tensor& t = *c.tensors[i];  // no call of operator[]: compilers prove thousands of these
+  return t.rank <= 1 && t.shape[0] == n;
+}
 constexpr bool is_matrix(const ShapedCall& c, uint32_t i, uint64_t rows, uint64_t columns) {
   return !c.has(i) || (c[i].rank == 2 && c[i].shape[0] == rows && c[i].shape[1] == columns);
 }
