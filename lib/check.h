@@ -200,7 +200,9 @@ class Checker {
     if (row.first_argument > pool.count || pool.count - row.first_argument < arity) return fail(Fault::kArgumentPool);
     const AttributeKind attribute = info_->attribute;
     if (attribute != kNoAttribute && row.attribute >= pool_counts_[attribute]) return fail(Fault::kAttribute);
-    if (row.queue != 0 && !info_->asynchronous) return fail(Fault::kInFlight);
+    const bool asynchronous = info_->asynchronous;
+    if (row.queue != 0 && !asynchronous) return fail(Fault::kInFlight);
+    beside_transfers_ = transfers_.any() && !asynchronous;
     refs_ = pool.data + row.first_argument;
     group_ = nullptr;
     if (attribute == kAttributeKind<GroupAttribute>) group_ = &plan_.attributes.of<GroupAttribute>().data[row.attribute];
@@ -319,8 +321,12 @@ class Checker {
 
   // Existence, life, aliasing, transfers under way, and reading what was written: of one tensor of an argument.
   constexpr bool touch(uint32_t argument, Ref ref, Role role, bool adds, const Tensor*& tensor) {
-    if (!resolve(ref, tensor)) return fail(argument_exists(argument) ? Fault::kGroup : Fault::kBadReference, ref);
     bool is_own = ref < slot_count_;  // of the program: a slot or a disk block
+    if (is_own) {
+      tensor = &slots_[ref].tensor;
+    } else if (!resolve(ref, tensor)) {
+      return fail(argument_exists(argument) ? Fault::kGroup : Fault::kBadReference, ref);
+    }
     CheckMark& note = is_own ? notes_[ref] : mark(ref);
     if (!is_own && ref_region(ref) == Region::kDisk) {
       if (!may_touch_disk()) return fail(Fault::kDisk, ref);
@@ -331,7 +337,7 @@ class Checker {
       return fail(Fault::kAliasing, ref);
     }
     note.touched = now_;
-    if (transfers_.any() && !info_->asynchronous && OpenTransfers::in_flight(note, role)) return fail(Fault::kInFlight, ref);
+    if (beside_transfers_ && OpenTransfers::in_flight(note, role)) return fail(Fault::kInFlight, ref);
     const bool written = note.written;
     if (role == Role::kInput) return written || fail(Fault::kReadBeforeWrite, ref);
     if (!written && (role == Role::kUpdated || adds || ref == in_place_)) return fail(Fault::kReadBeforeWrite, ref);
@@ -502,6 +508,7 @@ class Checker {
   const KernelInfo* info_ = nullptr;
   const KernelRules* own_rules_ = nullptr;  // of its kernel
   uint32_t arity_ = 0;
+  bool beside_transfers_ = false;  // it computes while some are under way
   Ref in_place_ = kNoRef;  // the tensor that the in-place pair shares, where it does
   const Tensor* tensors_[kMaxArguments] = {};
   uint32_t present_ = 0;  // which of them are there
