@@ -27,17 +27,19 @@ struct Verdict {
 
 namespace proof {
 
+constexpr uint32_t kNoMark = ~0u;
+
 // ---- the walk ----
 
 class Checker {
  public:
   constexpr Checker(const Plan& plan, CheckMark* marks, const BackendRules& rules)
-      : plan_(plan),
+      : slot_base_(plan.state.count + plan.carried.count),
         marks_(marks),
+        plan_(plan),
         rules_(rules),
         update_(plan),
-        carried_base_(plan.state.count),
-        slot_base_(plan.state.count + plan.carried.count) {}
+        carried_base_(plan.state.count) {}
 
   constexpr Verdict check() {
     for (AttributeKind kind = 0; kind < AttributeTypes::kCount; ++kind) pool_counts_[kind] = attribute_count(plan_.attributes, kind);
@@ -115,12 +117,11 @@ class Checker {
     here_ = &plan_.programs[index];
     slots_ = here_->slots.data;
     slot_count_ = here_->slots.count;
-    notes_ = marks_ + slot_base_;
     disk_base_ = slot_base_ + slot_count_;
     if (here_->bytes % kAlignment != 0) return fail(Fault::kMisaligned);
     if (here_->bytes > plan_.arena_bytes - plan_.state_bytes - plan_.carried_bytes) return fail(Fault::kArenaBytes);
-    live_.start(here_->slots, notes_);
-    disk_.start(here_->disk, notes_ + slot_count_);
+    live_.start(here_->slots, marks_ + slot_base_);
+    disk_.start(here_->disk, marks_ + disk_base_);
     transfers_.start_program();
     start_gradients();
     uint64_t slots_end = 0, disk_end = 0;
@@ -148,11 +149,11 @@ class Checker {
 
   constexpr bool check_slots(const Span<Slot>& slots, uint64_t region_bytes, Region region, uint64_t& end) {
     uint32_t previous = 0;
-    CheckMark* const notes = region == Region::kDisk ? notes_ + slot_count_ : notes_;
+    const uint32_t base = region == Region::kDisk ? disk_base_ : slot_base_;
     const uint32_t rows = here_->rows.count;
     for (uint32_t i = 0; i < slots.count; ++i) {
       const Slot slot = slots.data[i];
-      notes[i] = {};
+      marks_[base + i] = {};
       if (slot.first_row < previous || slot.end_row <= slot.first_row || slot.end_row > rows) {
         return fail(Fault::kSlotOrder, make_ref(region, i));
       }
@@ -172,8 +173,9 @@ class Checker {
     if (slot.first_row != 0) return fail(Fault::kSlotOrder, index);
     if (slot.tensor.dtype != DType::kI32 && !(may_be_activation && may_store(Storage::kActivation, slot.tensor.dtype)))
       return fail(Fault::kDType, index);
-    if (notes_[index].written) return fail(Fault::kAliasing, index);
-    notes_[index].written = true;
+    CheckMark& note = marks_[slot_base_ + index];
+    if (note.written) return fail(Fault::kAliasing, index);
+    note.written = true;
     return true;
   }
 
@@ -213,26 +215,32 @@ class Checker {
     return true;
   }
 
-  constexpr bool resolve(Ref ref, const Tensor*& tensor) const {
+  // The mark of the tensor that a reference names, by its index, and the tensor; kNoMark where there is none.
+  constexpr uint32_t find(Ref ref, const Tensor*& tensor) const {
     if (ref < slot_count_) {  // region 0: the reference is the index
       tensor = &slots_[ref].tensor;
-      return true;
+      return slot_base_ + ref;
     }
     const uint32_t index = ref_index(ref);
     const Region region = ref_region(ref);
-    if (region == Region::kCarried && index < plan_.carried.count) {
-      tensor = &plan_.carried[index];
-      return true;
-    }
     if (region == Region::kState && index < plan_.state.count) {
-      tensor = &plan_.state[index].tensor;
-      return true;
+      tensor = &plan_.state.data[index].tensor;
+      return index;
+    }
+    if (region == Region::kCarried && index < plan_.carried.count) {
+      tensor = &plan_.carried.data[index];
+      return carried_base_ + index;
     }
     if (region == Region::kDisk && index < here_->disk.count) {
-      tensor = &here_->disk[index].tensor;
-      return true;
+      tensor = &here_->disk.data[index].tensor;
+      return disk_base_ + index;
     }
-    return false;
+    return kNoMark;
+  }
+  // Of a reference that names a tensor.
+  constexpr CheckMark& mark(Ref ref) {
+    const Tensor* tensor = nullptr;
+    return marks_[find(ref, tensor)];
   }
 
   // ---- births ----
@@ -321,17 +329,15 @@ class Checker {
 
   // Existence, life, aliasing, transfers under way, and reading what was written: of one tensor of an argument.
   constexpr bool touch(uint32_t argument, Ref ref, Role role, bool adds, const Tensor*& tensor) {
-    bool is_own = ref < slot_count_;  // of the program: a slot or a disk block
-    if (is_own) {
+    uint32_t at = slot_base_ + ref;
+    if (ref < slot_count_) {
       tensor = &slots_[ref].tensor;
-    } else if (!resolve(ref, tensor)) {
-      return fail(argument_exists(argument) ? Fault::kGroup : Fault::kBadReference, ref);
+    } else {
+      at = find(ref, tensor);
+      if (at == kNoMark) return fail(argument_exists(argument) ? Fault::kGroup : Fault::kBadReference, ref);
+      if (at >= disk_base_ && !may_touch_disk()) return fail(Fault::kDisk, ref);
     }
-    CheckMark& note = is_own ? notes_[ref] : mark(ref);
-    if (!is_own && ref_region(ref) == Region::kDisk) {
-      if (!may_touch_disk()) return fail(Fault::kDisk, ref);
-      is_own = true;
-    }
+    CheckMark& note = marks_[at];
     if (note.end_row <= row_) return fail(OpenTransfers::in_flight(note, Role::kOutput) ? Fault::kInFlight : Fault::kNotLive, ref);
     if (note.touched == now_ && (ref != in_place_ || argument != static_cast<uint32_t>(info_->in_place_input))) {
       return fail(Fault::kAliasing, ref);
@@ -341,7 +347,7 @@ class Checker {
     const bool written = note.written;
     if (role == Role::kInput) return written || fail(Fault::kReadBeforeWrite, ref);
     if (!written && (role == Role::kUpdated || adds || ref == in_place_)) return fail(Fault::kReadBeforeWrite, ref);
-    if (!is_own && !check_write(ref, role, adds, written)) return false;
+    if (at < slot_base_ && !check_write(ref, role, adds, written)) return false;
     if (note.update.norm != 0 && !UpdateProof::write(note.update)) return fail(Fault::kUpdate, ref);
     const bool holds_value = role != Role::kScratch;  // what a kernel leaves in its scratch is nobody's value
     if (written != holds_value) note.written = holds_value;
@@ -356,7 +362,7 @@ class Checker {
   // Whether the argument's own tensor has been found: what is missing then is a later one of its group.
   constexpr bool argument_exists(uint32_t argument) const {
     const Tensor* tensor = nullptr;
-    return resolve(refs_[argument], tensor);
+    return find(refs_[argument], tensor) != kNoMark;
   }
 
   constexpr bool check_write(Ref ref, Role role, bool adds, bool written) {
@@ -425,11 +431,11 @@ class Checker {
     for (uint32_t t = 0; t < group.tensors; ++t) {
       const Ref ref = first + t;
       const Tensor *found = nullptr, *partner = nullptr;
-      if (!resolve(ref, found)) return fail(Fault::kGroup, ref);
+      if (find(ref, found) == kNoMark) return fail(Fault::kGroup, ref);
       if (ref_region(ref) == Region::kState && plan_.state[ref_index(ref)].kind != kind) return fail(Fault::kGroup, ref);
       const Tensor tensor = *found;
       if (tensor.dtype != DType::kF32) return fail(Fault::kGroup, ref);
-      const bool alike = first == gradients_ || (resolve(gradients_ + t, partner) && same_shape(tensor, *partner) && tensor.bytes == partner->bytes);
+      const bool alike = first == gradients_ || (find(gradients_ + t, partner) != kNoMark && same_shape(tensor, *partner) && tensor.bytes == partner->bytes);
       if (!alike) return fail(Fault::kGroup, ref);
       if (t == 0) start = tensor.offset;
       if (t != 0 && tensor.offset != end) return fail(Fault::kGroup, ref);
@@ -465,18 +471,9 @@ class Checker {
     return may || fail(Fault::kInFlight, refs_[0]);
   }
 
-  constexpr CheckMark& mark(Ref ref) {
-    const Region region = ref_region(ref);
-    const uint32_t base = region == Region::kProgram   ? slot_base_
-                          : region == Region::kCarried ? carried_base_
-                          : region == Region::kDisk    ? disk_base_
-                                                       : 0;
-    return marks_[base + ref_index(ref)];
-  }
-
   constexpr bool check_end() {
     for (uint32_t i = 0; i < slot_count_ + here_->disk.count; ++i) {
-      const CheckMark& note = notes_[i];
+      const CheckMark& note = marks_[slot_base_ + i];
       const Ref ref = i < slot_count_ ? i : make_ref(Region::kDisk, i - slot_count_);
       if (note.filled_from != 0) return fail(Fault::kInFlight, ref);
       if (note.touched == 0) return fail(Fault::kUnused, ref);
@@ -501,9 +498,8 @@ class Checker {
   uint32_t now_ = 0;  // rows walked, of all programs
   const Slot* slots_ = nullptr;  // of the program being walked
   uint32_t slot_count_ = 0;
-  CheckMark* notes_ = nullptr;  // the marks of these slots
-  LiveSlots live_;
-
+  uint32_t slot_base_;  // the first mark of these slots
+  CheckMark* marks_;
   const Ref* refs_ = nullptr;  // of the row being checked, as down to gradients_
   const KernelInfo* info_ = nullptr;
   const KernelRules* own_rules_ = nullptr;  // of its kernel
@@ -516,6 +512,7 @@ class Checker {
   uint32_t groups_ = 0;                    // which arguments name groups
   Ref gradients_ = kNoRef;                 // the group that the row only reads
 
+  LiveSlots live_;
   OpenTransfers transfers_;
   DiskStack disk_;
   uint32_t disk_base_ = 0;         // the first mark of its blocks
@@ -523,13 +520,11 @@ class Checker {
   uint32_t program_ = kProgramCount;
 
   const Plan& plan_;
-  CheckMark* marks_;
   const BackendRules& rules_;
   uint32_t pool_counts_[AttributeTypes::kCount] = {};
   UpdateProof update_;
   uint64_t region_bytes_ = 0, disk_bytes_ = 0, stack_bytes_ = 0;  // the most that any program needs
   uint32_t carried_base_;
-  uint32_t slot_base_;
   Verdict verdict_;
 };
 
