@@ -117,6 +117,7 @@ class Checker {
     here_ = &plan_.programs[index];
     slots_ = here_->slots.data;
     slot_count_ = here_->slots.count;
+    disk_count_ = here_->disk.count;
     disk_base_ = slot_base_ + slot_count_;
     if (here_->bytes % kAlignment != 0) return fail(Fault::kMisaligned);
     if (here_->bytes > plan_.arena_bytes - plan_.state_bytes - plan_.carried_bytes) return fail(Fault::kArenaBytes);
@@ -181,7 +182,10 @@ class Checker {
 
   // The row is a copy, as are other small structs here: g++ reads a member of a local the faster.
   constexpr bool check_row(const Row row) {
-    if (!find_kernel(row) || !check_births() || !check_disk_births() || !check_arguments(row)) return false;
+    if (!find_kernel(row)) return false;
+    if (live_.has_births(row_) && !check_births()) return false;
+    if (disk_count_ != 0 && !check_disk_births()) return false;
+    if (!check_arguments(row)) return false;
     const ShapedCall call = {row.op, row.pass, tensors_, present_, &plan_.attributes, row.attribute};
     if (const Fault fault = info_->shape_fault(call); fault != Fault::kNone) return fail(fault);
     if (group_ != nullptr && !check_group()) return false;
@@ -246,7 +250,6 @@ class Checker {
   // ---- births ----
 
   constexpr bool check_births() {
-    if (!live_.has_births(row_)) return true;
     const uint32_t moved = info_->moves ? moved_slot() : kNoSlot;
     const Fault fault = live_.insert_births(row_, moved, refs_[0]);
     return fault == Fault::kNone || fail(fault, live_.newcomer());
@@ -259,7 +262,6 @@ class Checker {
   }
 
   constexpr bool check_disk_births() {
-    if (here_->disk.count == 0) return true;
     const Fault fault = disk_.insert_births(row_);
     return fault == Fault::kNone || fail(fault, make_ref(Region::kDisk, disk_.newcomer()));
   }
@@ -499,6 +501,7 @@ class Checker {
   const Slot* slots_ = nullptr;  // of the program being walked
   uint32_t slot_count_ = 0;
   uint32_t slot_base_;  // the first mark of these slots
+  uint32_t disk_count_ = 0;
   CheckMark* marks_;
   const Ref* refs_ = nullptr;  // of the row being checked, as down to gradients_
   const KernelInfo* info_ = nullptr;
