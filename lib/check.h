@@ -2,47 +2,23 @@
 // A plan is never trusted: not the planner's addresses, not its hints, not its lifetimes. Wrong values are the replay's business
 // (tests/judges/replay.h): a plan that is safe may still compute something else than its network.
 //
-// The proof has parts: values one by one (check_values.h), the walk over every program's rows (here) with its addresses
-// (check_overlap.h) and transfers (check_transfers.h), and the step as a whole (check_update.h). Shapes are judged by each kernel's
-// family (lib/ops), scratch and stack by the backend's rules.
+// The proof has parts: values one by one (check_values.h), each program's rows in turn (check_row.h) with their addresses
+// (check_overlap.h) and transfers (check_transfers.h), the step as a whole (check_update.h), and here what joins them: regions,
+// programs, and what only the whole tells.
 #pragma once
 
-#include "lib/backend_rules.h"
-#include "lib/check_overlap.h"
-#include "lib/check_transfers.h"
+#include "lib/check_row.h"
 #include "lib/check_values.h"
 
 namespace reprise {
 
-constexpr uint32_t kNoRow = ~0u;
-
-// Where the first fault lies. `slot` is a Ref: a program's slot shows as its plain index, Carried as 2^30 + i, State as
-// 2^31 + i, a disk block as 2^31 + 2^30 + i, none as kNoRef. A fault outside the programs has program == kProgramCount; outside the rows, row == kNoRow.
-struct Verdict {
-  Fault fault = Fault::kNone;
-  uint32_t program = kProgramCount;
-  uint32_t row = kNoRow;
-  uint32_t slot = kNoRef;
-
-  constexpr bool ok() const { return fault == Fault::kNone; }
-};
-
 namespace proof {
 
-// ---- the walk ----
-
-class Checker {
+class Checker : public RowProof {
  public:
-  constexpr Checker(const Plan& plan, CheckMark* marks, const BackendRules& rules)
-      : plan_(plan),
-        marks_(marks),
-        rules_(rules),
-        update_(plan),
-        carried_base_(plan.state.count),
-        slot_base_(plan.state.count + plan.carried.count) {}
+  using RowProof::RowProof;
 
   constexpr Verdict check() {
-    for (AttributeKind kind = 0; kind < AttributeTypes::kCount; ++kind) pool_counts_[kind] = attribute_count(plan_.attributes, kind);
     if (!check_plan()) return verdict_;
     for (uint32_t p = 0; p < kProgramCount; ++p) {
       if (!check_program(p)) return verdict_;
@@ -52,11 +28,6 @@ class Checker {
   }
 
  private:
-  constexpr bool fail(Fault fault, Ref slot = kNoRef) {
-    verdict_ = {fault, program_, row_, slot};
-    return false;
-  }
-
   // What holds for all programs together: State, Carried, and the arena's division.
   constexpr bool check_plan() {
     if (plan_.format != kPlanFormat || plan_.accumulate == 0) return fail(Fault::kFormat);
@@ -87,8 +58,7 @@ class Checker {
   constexpr bool check_state() {
     uint64_t end = 0;
     for (uint32_t i = 0; i < plan_.state.count; ++i) {
-      marks_[i] = {};
-      marks_[i].written = true;
+      marks_[i] = {.end_row = kNoRow, .written = true};
       if (!check_resident(plan_.state[i].tensor, plan_.state_bytes, end, make_ref(Region::kState, i))) return false;
     }
     return end == plan_.state_bytes || fail(Fault::kArenaBytes);
@@ -97,7 +67,7 @@ class Checker {
   constexpr bool check_carried() {
     uint64_t end = 0;
     for (uint32_t i = 0; i < plan_.carried.count; ++i) {
-      marks_[carried_base_ + i] = {};
+      marks_[carried_base_ + i] = {.end_row = kNoRow};
       if (!check_resident(plan_.carried[i], plan_.carried_bytes, end, make_ref(Region::kCarried, i))) return false;
     }
     return end == plan_.carried_bytes || fail(Fault::kArenaBytes);
@@ -113,19 +83,11 @@ class Checker {
   }
 
   constexpr bool check_program(uint32_t index) {
-    program_ = index;
-    row_ = kNoRow;
-    here_ = &plan_.programs[index];
-    slots_ = here_->slots.data;
-    slot_count_ = here_->slots.count;
-    notes_ = marks_ + slot_base_;
-    disk_base_ = slot_base_ + slot_count_;
+    start_program(index);
     if (here_->bytes % kAlignment != 0) return fail(Fault::kMisaligned);
     if (here_->bytes > plan_.arena_bytes - plan_.state_bytes - plan_.carried_bytes) return fail(Fault::kArenaBytes);
-    live_.start(here_->slots, notes_);
-    disk_.start(here_->disk, notes_ + slot_count_);
-    transfers_.start_program();
-    start_marks();
+    start_rows();
+    start_gradients();
     uint64_t slots_end = 0, disk_end = 0;
     if (!check_slots(here_->slots, here_->bytes, Region::kProgram, slots_end)) return false;
     if (!check_slots(here_->disk, plan_.disk_bytes, Region::kDisk, disk_end)) return false;
@@ -133,32 +95,30 @@ class Checker {
     if (here_->bytes > region_bytes_) region_bytes_ = here_->bytes;
     if (disk_end > disk_bytes_) disk_bytes_ = disk_end;
     if (!check_host_slot(here_->input, true) || !check_host_slot(here_->labels, false)) return false;
-    for (row_ = 0; row_ < here_->rows.count; ++row_) {
-      if (!check_row(here_->rows[row_])) return false;
+    const Span<Row> rows = here_->rows;
+    for (row_ = 0; row_ < rows.count; ++row_) {
+      ++now_;
+      if (!check_row(rows.data[row_])) return false;
     }
     row_ = kNoRow;
     return check_end();
   }
 
-  // Gradients of the previous step are stale: only what micro_first writes may be read by micro_add and update.
-  constexpr void start_marks() {
-    const bool between_steps = program_ == static_cast<uint32_t>(ProgramId::kMicroFirst) ||
-                               program_ == static_cast<uint32_t>(ProgramId::kEvaluate);
-    if (between_steps) update_.start_step();
-    for (uint32_t i = 0; i < slot_base_; ++i) {
-      marks_[i].touched = 0;
-      if (!between_steps) continue;
-      marks_[i].update = {};
-      if (i >= carried_base_) marks_[i].written = false;
-    }
+  // Gradients of an earlier step are stale: only what micro_first writes may be read by micro_add and update. Evaluation updates nothing,
+  // so what the marks say of the step's updates is begun once, in check_state() and check_carried().
+  constexpr void start_gradients() {
+    if (program_ != static_cast<uint32_t>(ProgramId::kEvaluate)) return;
+    for (uint32_t i = carried_base_; i < slot_base_; ++i) marks_[i].written = false;
   }
 
   constexpr bool check_slots(const Span<Slot>& slots, uint64_t region_bytes, Region region, uint64_t& end) {
     uint32_t previous = 0;
+    const uint32_t base = region == Region::kDisk ? disk_base_ : slot_base_;
+    const uint32_t rows = here_->rows.count;
     for (uint32_t i = 0; i < slots.count; ++i) {
-      const Slot& slot = slots[i];
-      mark(make_ref(region, i)) = {};
-      if (slot.first_row < previous || slot.end_row <= slot.first_row || slot.end_row > here_->rows.count) {
+      const Slot slot = slots.data[i];
+      marks_[base + i] = {};
+      if (slot.first_row < previous || slot.end_row <= slot.first_row || slot.end_row > rows) {
         return fail(Fault::kSlotOrder, make_ref(region, i));
       }
       previous = slot.first_row;
@@ -177,312 +137,15 @@ class Checker {
     if (slot.first_row != 0) return fail(Fault::kSlotOrder, index);
     if (slot.tensor.dtype != DType::kI32 && !(may_be_activation && may_store(Storage::kActivation, slot.tensor.dtype)))
       return fail(Fault::kDType, index);
-    if (notes_[index].written) return fail(Fault::kAliasing, index);
-    notes_[index].written = true;
+    CheckMark& note = marks_[slot_base_ + index];
+    if (note.written) return fail(Fault::kAliasing, index);
+    note.written = true;
     return true;
-  }
-
-  constexpr bool check_row(const Row& row) {
-    if (!find_kernel(row) || !check_births() || !check_disk_births() || !check_arguments(row)) return false;
-    const ShapedCall call = {row.op, row.pass, tensors_, present_, &plan_.attributes, row.attribute};
-    if (const Fault fault = info_->shape_fault(call); fault != Fault::kNone) return fail(fault);
-    if (group_ != nullptr && !check_group(row)) return false;
-    if (!check_resources(call)) return false;
-    if (info_->attribute == kAttributeKind<ClipAttribute> && !check_finish(row)) return false;
-    return !info_->asynchronous || check_transfer(row);
-  }
-
-  // The kernel, its attribute and where its arguments lie; nothing is read through the row before this has passed.
-  constexpr bool find_kernel(const Row& row) {
-    const uint32_t kernel = kernel_index(row.op, row.pass);
-    if (kernel == kKernelCount) return fail(Fault::kUnknownKernel);
-    own_rules_ = &rules_.kernels[kernel];
-    info_ = &kOps[kernel];
-    arity_ = contract::kIndex.arity[kernel];
-    if (row.first_argument > here_->arguments.count || here_->arguments.count - row.first_argument < arity_) {
-      return fail(Fault::kArgumentPool);
-    }
-    if (info_->attribute != kNoAttribute && row.attribute >= pool_counts_[info_->attribute]) return fail(Fault::kAttribute);
-    if (row.queue != 0 && !info_->asynchronous) return fail(Fault::kInFlight);
-    refs_ = here_->arguments.data + row.first_argument;
-    group_ = group_attribute(row);
-    const bool in_place = info_->in_place_output >= 0 && refs_[info_->in_place_output] == refs_[info_->in_place_input];
-    in_place_ = in_place ? refs_[info_->in_place_output] : kNoRef;
-    return true;
-  }
-
-  constexpr bool resolve(Ref ref, const Tensor*& tensor) const {
-    if (ref < slot_count_) {  // region 0: the reference is the index
-      tensor = &slots_[ref].tensor;
-      return true;
-    }
-    const uint32_t index = ref_index(ref);
-    const Region region = ref_region(ref);
-    if (region == Region::kCarried && index < plan_.carried.count) {
-      tensor = &plan_.carried[index];
-      return true;
-    }
-    if (region == Region::kState && index < plan_.state.count) {
-      tensor = &plan_.state[index].tensor;
-      return true;
-    }
-    if (region == Region::kDisk && index < here_->disk.count) {
-      tensor = &here_->disk[index].tensor;
-      return true;
-    }
-    return false;
-  }
-
-  // ---- births ----
-
-  constexpr bool check_births() {
-    if (!live_.has_births(row_)) return true;
-    const uint32_t moved = info_->moves ? moved_slot() : kNoSlot;
-    const Fault fault = live_.insert_births(row_, moved, refs_[0]);
-    return fault == Fault::kNone || fail(fault, live_.newcomer());
-  }
-
-  // The source of a move row that dies with it: its destination, born there, may overlap it (memmove semantics).
-  constexpr uint32_t moved_slot() const {
-    if (refs_[0] >= slot_count_ || refs_[1] >= slot_count_) return kNoSlot;
-    return slots_[refs_[0]].first_row == row_ && slots_[refs_[1]].end_row == row_ + 1 ? refs_[1] : kNoSlot;
-  }
-
-  constexpr bool check_disk_births() {
-    if (here_->disk.count == 0) return true;
-    const Fault fault = disk_.insert_births(row_);
-    return fault == Fault::kNone || fail(fault, make_ref(Region::kDisk, disk_.newcomer()));
-  }
-
-  // ---- arguments: presence, type, life, and who may read and write what ----
-
-  constexpr bool check_arguments(const Row& row) {
-    const uint32_t arity = arity_, accumulate = row.accumulate;
-    if (accumulate >> arity != 0) return fail(Fault::kAccumulate);
-    bool writes = false;
-    const Tensor* stored = nullptr;  // the row's first activation, whose type is that of all
-    bool has_stored = false;
-    present_ = 0;
-    for (uint32_t i = 0; i < arity; ++i) {
-      const ArgumentInfo& argument = info_->arguments[i];
-      const Ref ref = refs_[i];
-      const bool adds = accumulate != 0 && (accumulate >> i & 1) != 0;
-      if (adds && (!argument.may_accumulate || ref == kNoRef)) return fail(Fault::kAccumulate, ref);
-      if (ref == kNoRef) {
-        if (!argument.optional) return fail(Fault::kMissingArgument);
-        continue;
-      }
-      const Role role = argument.role;
-      const Tensor* tensor = nullptr;
-      if (!touch(i, ref, role, adds, tensor)) return false;
-      present_ |= 1u << i;
-      tensors_[i] = tensor;
-      if (argument.storage == Storage::kActivation) {
-        if (!has_stored) stored = tensor;
-        has_stored = true;
-        if (tensor->dtype != stored->dtype) return fail(Fault::kDType, ref);
-      }
-      if (role != Role::kScratch && !may_store(argument.storage, tensor->dtype)) return fail(Fault::kDType, ref);
-      if (!check_place(argument, ref)) return false;
-      if (argument.group && !touch_group(i, ref, role)) return false;
-      if (role == Role::kOutput || role == Role::kUpdated) writes = true;
-    }
-    return writes || fail(Fault::kMissingArgument);
-  }
-
-  // Scratch is the program's own; scalars are state[0]; labels are read from the labels' slot, which nothing else touches.
-  constexpr bool check_place(const ArgumentInfo& argument, Ref ref) {
-    if (argument.storage == Storage::kScratch && ref_region(ref) != Region::kProgram) return fail(Fault::kReadOnly, ref);
-    if (argument.storage == Storage::kScalars && ref != make_ref(Region::kState, kScalarsIndex)) return fail(Fault::kScalars, ref);
-    return argument.labels == (ref == here_->labels) || fail(Fault::kHostSlot, ref);
-  }
-
-  constexpr const GroupAttribute* group_attribute(const Row& row) const {
-    if (info_->attribute == kAttributeKind<GroupAttribute>) return &plan_.attributes.of<GroupAttribute>()[row.attribute];
-    if (info_->attribute == kAttributeKind<UpdateAttribute>) return &plan_.attributes.of<UpdateAttribute>()[row.attribute].group;
-    return nullptr;
-  }
-
-  constexpr bool touch_group(uint32_t argument, Ref first, Role role) {
-    const Tensor* tensor = nullptr;
-    for (uint32_t t = 1; t < group_->tensors; ++t) {
-      if (!touch(argument, first + t, role, false, tensor)) return false;
-    }
-    return true;
-  }
-
-  // Existence, life, aliasing, transfers under way, and reading what was written: of one tensor of an argument.
-  constexpr bool touch(uint32_t argument, Ref ref, Role role, bool adds, const Tensor*& tensor) {
-    if (!resolve(ref, tensor)) return fail(argument_exists(argument) ? Fault::kGroup : Fault::kBadReference, ref);
-    bool is_slot = ref < slot_count_;
-    CheckMark& note = is_slot ? notes_[ref] : mark(ref);
-    if (is_slot && !live_.is_live(ref, row_)) {
-      return fail(OpenTransfers::in_flight(note, Role::kOutput) ? Fault::kInFlight : Fault::kNotLive, ref);
-    }
-    if (!is_slot && ref_region(ref) == Region::kDisk) {
-      if (!check_disk(ref, note)) return false;
-      is_slot = true;  // it may be written like one
-    }
-    const uint32_t now = row_ + 1;
-    if (note.touched == now && (ref != in_place_ || argument != static_cast<uint32_t>(info_->in_place_input))) {
-      return fail(Fault::kAliasing, ref);
-    }
-    note.touched = now;
-    if (transfers_.any() && !info_->asynchronous && OpenTransfers::in_flight(note, role)) return fail(Fault::kInFlight, ref);
-    const bool written = note.written;
-    if (!written && (role == Role::kInput || role == Role::kUpdated || adds || ref == in_place_)) {
-      return fail(Fault::kReadBeforeWrite, ref);
-    }
-    if (role == Role::kInput) return true;
-    if (!is_slot && !check_write(ref, role, adds, written)) return false;
-    if (ref_region(ref) != Region::kState && !UpdateProof::write(note.update)) return fail(Fault::kUpdate, ref);
-    const bool holds_value = role != Role::kScratch;  // what a kernel leaves in its scratch is nobody's value
-    if (written != holds_value) note.written = holds_value;
-    return true;
-  }
-
-  static constexpr bool is_disk(Ref ref) { return ref != kNoRef && ref_region(ref) == Region::kDisk; }
-
-  // A block is touched by transfers to or from memory alone, while it lives.
-  constexpr bool check_disk(Ref ref, const CheckMark& note) {
-    if (!info_->asynchronous || (is_disk(refs_[0]) && is_disk(refs_[1]))) return fail(Fault::kDisk, ref);
-    if (disk_.is_live(ref_index(ref), row_)) return true;
-    return fail(OpenTransfers::in_flight(note, Role::kOutput) ? Fault::kInFlight : Fault::kNotLive, ref);
-  }
-
-  // Whether the argument's own tensor has been found: what is missing then is a later one of its group.
-  constexpr bool argument_exists(uint32_t argument) const {
-    const Tensor* tensor = nullptr;
-    return resolve(refs_[argument], tensor);
-  }
-
-  constexpr bool check_write(Ref ref, Role role, bool adds, bool written) {
-    if (ref_region(ref) == Region::kState) {
-      return (role == Role::kUpdated && may_change(plan_.state[ref_index(ref)].kind)) ||
-             fail(Fault::kReadOnly, ref);
-    }
-    const ProgramId program = static_cast<ProgramId>(program_);
-    if (program == ProgramId::kUpdate || program == ProgramId::kEvaluate) return fail(Fault::kReadOnly, ref);
-    const bool overwrites_sum = !adds && (written || program == ProgramId::kMicroAdd);
-    return !overwrites_sum || fail(Fault::kAccumulate, ref);
-  }
-
-  // Evaluation counts, and changes nothing else of State.
-  constexpr bool may_change(StateKind kind) const {
-    if ((info_->updates & update_bit(kind)) == 0) return false;
-    return kind == StateKind::kScalars || program_ != static_cast<uint32_t>(ProgramId::kEvaluate);
-  }
-
-  // ---- groups, scratch and stack, transfers ----
-
-  // The group argument that a row only reads: the gradients.
-  constexpr uint32_t gradients_argument() const {
-    uint32_t found = 0;
-    for (uint32_t i = 0; i < arity_; ++i) {
-      if (info_->arguments[i].group && info_->arguments[i].role == Role::kInput) found = i;
-    }
-    return found;
-  }
-
-  constexpr bool check_group(const Row& row) {
-    if (group_->tensors == 0) return fail(Fault::kGroup);
-    const uint32_t gradients = gradients_argument();
-    // A reduction walks the group's Tensors, which stand side by side in Carried alone; State holds no gradients.
-    const Region region = ref_region(refs_[gradients]);
-    const bool reduces = info_->attribute == kAttributeKind<GroupAttribute>;
-    if (region == Region::kState || (reduces && group_->tensors > 1 && region != Region::kCarried)) return fail(Fault::kGroup, refs_[gradients]);
-    bool is_first = true;
-    for (uint32_t i = 0; i < arity_; ++i) {
-      if (refs_[i] == kNoRef || !info_->arguments[i].group) continue;
-      const StateKind kind = is_first ? StateKind::kParameter : StateKind::kOptimizer;
-      if (!check_group_argument(*group_, refs_[gradients], refs_[i], kind)) return false;
-      is_first = false;
-    }
-    return check_updates(row, refs_[gradients], reduces);
-  }
-
-  // Each tensor of the group: its norm taken, or its parameter updated.
-  constexpr bool check_updates(const Row& row, Ref gradients, bool reduces) {
-    const ProgramId program = static_cast<ProgramId>(program_);
-    if (!update_.may_update(program)) return fail(Fault::kUpdate, gradients);
-    uint32_t first = 0;  // the entry of the norms that belongs to the group's first tensor
-    if (reduces) {
-      first = plan_.attributes.of<GroupAttribute>()[row.attribute].first_norm;
-    } else {
-      if (ref_region(refs_[0]) != Region::kState || ref_index(refs_[0]) < kFirstTrained) return fail(Fault::kUpdate, refs_[0]);
-      first = ref_index(refs_[0]) - kFirstTrained;
-    }
-    if (first > update_.trained() || group_->tensors > update_.trained() - first) return fail(Fault::kUpdate, refs_[0]);
-    for (uint32_t t = 0; t < group_->tensors; ++t) {
-      UpdateMark& gradient = mark(gradients + t).update;
-      UpdateMark& parameter = marks_[kFirstTrained + first + t].update;
-      const bool right = reduces ? update_.reduce(gradient, parameter, first + t) : update_.update(gradient, parameter, first + t, program);
-      if (!right) return fail(Fault::kUpdate, gradients + t);
-    }
-    return true;
-  }
-
-  constexpr bool check_finish(const Row& row) {
-    const bool of_norms = refs_[GradNormFinish::kNorms] == make_ref(Region::kState, kNormsIndex);
-    if (program_ != static_cast<uint32_t>(ProgramId::kUpdate) || !of_norms) return fail(Fault::kUpdate);
-    return update_.finish(plan_.attributes.of<ClipAttribute>()[row.attribute].max_norm) || fail(Fault::kUpdate);
-  }
-
-  // The tensors lie end to end, each shaped like its partner among the gradients, and `elements` covers them all.
-  constexpr bool check_group_argument(const GroupAttribute& attribute, Ref gradients, Ref first, StateKind kind) {
-    const Tensor *tensor = nullptr, *partner = nullptr;
-    uint64_t start = 0, end = 0, used = 0;
-    for (uint32_t t = 0; t < attribute.tensors; ++t) {
-      const Ref ref = first + t;
-      if (!resolve(ref, tensor) || !resolve(gradients + t, partner)) return fail(Fault::kGroup, ref);
-      if (ref_region(ref) == Region::kState && plan_.state[ref_index(ref)].kind != kind)
-        return fail(Fault::kGroup, ref);
-      if (tensor->dtype != DType::kF32 || !same_shape(*tensor, *partner) || tensor->bytes != partner->bytes) {
-        return fail(Fault::kGroup, ref);
-      }
-      if (t == 0) start = tensor->offset;
-      if (t != 0 && tensor->offset != end) return fail(Fault::kGroup, ref);
-      end = tensor->offset + tensor->bytes;
-      used = tensor->offset + tensor->elements() * sizeof(float) - start;
-    }
-    const bool covers =
-        attribute.elements >= used / sizeof(float) && attribute.elements <= (end - start) / sizeof(float);
-    return covers ? true : fail(Fault::kGroup, first);
-  }
-
-  constexpr bool check_resources(const ShapedCall& call) {
-    if (info_->arguments[arity_ - 1].role == Role::kScratch) {
-      const uint64_t needed = own_rules_->scratch_bytes(call), given = call.has(arity_ - 1) ? call[arity_ - 1].bytes : 0;
-      if (given < needed) return fail(Fault::kScratch, refs_[arity_ - 1]);
-    }
-    const uint64_t stack = kFrameStackBytes + own_rules_->stack_bytes(call);
-    if (stack > plan_.worker_stack_bytes) return fail(Fault::kStack);
-    if (stack > stack_bytes_) stack_bytes_ = stack;
-    return true;
-  }
-
-  // touch() has left transfers alone: a start asks what any other row must ask, a wait must find its own pair.
-  constexpr bool check_transfer(const Row& row) {
-    CheckMark& destination = mark(refs_[0]);
-    CheckMark& source = mark(refs_[1]);
-    const uint32_t source_id = static_cast<uint32_t>(&source - marks_) + 1;
-    const bool may = row.pass == Pass::kStart ? transfers_.start(destination, source, source_id)
-                                              : transfers_.wait(destination, source, source_id);
-    return may || fail(Fault::kInFlight, refs_[0]);
-  }
-
-  constexpr CheckMark& mark(Ref ref) {
-    const Region region = ref_region(ref);
-    const uint32_t base = region == Region::kProgram   ? slot_base_
-                          : region == Region::kCarried ? carried_base_
-                          : region == Region::kDisk    ? disk_base_
-                                                       : 0;
-    return marks_[base + ref_index(ref)];
   }
 
   constexpr bool check_end() {
     for (uint32_t i = 0; i < slot_count_ + here_->disk.count; ++i) {
-      const CheckMark& note = notes_[i];
+      const CheckMark& note = marks_[slot_base_ + i];
       const Ref ref = i < slot_count_ ? i : make_ref(Region::kDisk, i - slot_count_);
       if (note.filled_from != 0) return fail(Fault::kInFlight, ref);
       if (note.touched == 0) return fail(Fault::kUnused, ref);
@@ -502,37 +165,7 @@ class Checker {
     return plan_.worker_stack_bytes == stack_bytes_ || fail(Fault::kStack);
   }
 
-  // Hot members first: g++ finds a member of a constant by walking over those before it.
-  uint32_t row_ = kNoRow;
-  const Slot* slots_ = nullptr;  // of the program being walked
-  uint32_t slot_count_ = 0;
-  CheckMark* notes_ = nullptr;  // the marks of these slots
-  LiveSlots live_;
-
-  const Ref* refs_ = nullptr;  // of the row being checked, as down to group_
-  const KernelInfo* info_ = nullptr;
-  const KernelRules* own_rules_ = nullptr;  // of its kernel
-  uint32_t arity_ = 0;
-  Ref in_place_ = kNoRef;  // the tensor that the in-place pair shares, where it does
-  const Tensor* tensors_[kMaxArguments] = {};
-  uint32_t present_ = 0;  // which of them are there
-  const GroupAttribute* group_ = nullptr;  // of a row that reduces or updates
-
-  OpenTransfers transfers_;
-  DiskStack disk_;
-  uint32_t disk_base_ = 0;         // the first mark of its blocks
-  const Program* here_ = nullptr;  // the program being walked
-  uint32_t program_ = kProgramCount;
-
-  const Plan& plan_;
-  CheckMark* marks_;
-  const BackendRules& rules_;
-  uint32_t pool_counts_[AttributeTypes::kCount] = {};
-  UpdateProof update_;
-  uint64_t region_bytes_ = 0, disk_bytes_ = 0, stack_bytes_ = 0;  // the most that any program needs
-  uint32_t carried_base_;
-  uint32_t slot_base_;
-  Verdict verdict_;
+  uint64_t region_bytes_ = 0, disk_bytes_ = 0;  // the most that any program needs
 };
 
 }  // namespace proof

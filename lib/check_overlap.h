@@ -18,40 +18,49 @@ class LiveSlots {
     notes_ = notes;
     lowest_ = kNoSlot;
     born_ = 0;
+    find_next_birth();
   }
 
-  constexpr bool is_live(uint32_t index, uint32_t row) const { return index < born_ && slots_[index].end_row > row; }
-  constexpr bool has_births(uint32_t row) const { return born_ != count_ && slots_[born_].first_row == row; }
+  constexpr bool has_births(uint32_t row) const { return next_birth_ == row; }
   // Of a fault: the slot that was being born.
   constexpr uint32_t newcomer() const { return born_; }
 
   // Puts in every slot that is born in the row. `moved`: the source of the row's move, which dies with the row and which `target`, born
   // there, may overlap; kNoSlot where nothing moves.
   constexpr Fault insert_births(uint32_t row, uint32_t moved, uint32_t target) {
-    for (; has_births(row); ++born_) {
+    while (next_birth_ == row) {
       const Fault fault = insert(born_, row, moved, target);
       if (fault != Fault::kNone) return fault;
+      ++born_;
+      find_next_birth();
     }
     return Fault::kNone;
   }
 
  private:
+  constexpr void find_next_birth() { next_birth_ = born_ == count_ ? kNoRow : slots_[born_].first_row; }
+
   constexpr Fault insert(uint32_t index, uint32_t row, uint32_t moved, uint32_t target) {
-    const Tensor& tensor = slots_[index].tensor;
-    const uint32_t below = slots_[index].below;
+    const Slot slot = slots_[index];
+    const uint64_t begin = slot.tensor.offset, end = begin + slot.tensor.bytes;
+    const uint32_t below = slot.below;
+    uint32_t next = lowest_;
     if (below != kNoSlot) {
-      if (below >= index || !notes_[below].linked || slots_[below].end_row <= row) return Fault::kHint;
-      if (slots_[below].tensor.offset + slots_[below].tensor.bytes > tensor.offset) return neighbour_fault(index, below);
+      if (below >= index || !notes_[below].linked || notes_[below].end_row <= row) return Fault::kHint;
+      const Tensor& lower = slots_[below].tensor;
+      if (lower.offset + lower.bytes > begin) return neighbour_fault(index, below);
+      next = notes_[below].above;
     }
-    uint32_t next = below == kNoSlot ? lowest_ : notes_[below].above;
-    while (next != kNoSlot && (slots_[next].end_row <= row || next == moved)) {
+    while (next != kNoSlot && (notes_[next].end_row <= row || next == moved)) {
       notes_[next].linked = false;
       next = notes_[next].above;
     }
-    if (next != kNoSlot && slots_[next].tensor.offset < tensor.offset + tensor.bytes) return neighbour_fault(index, next);
-    if (moved != kNoSlot && index != target && !disjoint(slots_[moved].tensor, tensor)) return Fault::kOverlap;
-    notes_[index].above = next;
-    notes_[index].linked = true;
+    if (next != kNoSlot && slots_[next].tensor.offset < end) return neighbour_fault(index, next);
+    if (moved != kNoSlot && index != target && !disjoint(slots_[moved].tensor, slot.tensor)) return Fault::kOverlap;
+    CheckMark& note = notes_[index];
+    note.end_row = slot.end_row;
+    note.linked = true;
+    note.above = next;
     (below == kNoSlot ? lowest_ : notes_[below].above) = index;
     return Fault::kNone;
   }
@@ -60,7 +69,8 @@ class LiveSlots {
     return disjoint(slots_[other].tensor, slots_[index].tensor) ? Fault::kHint : Fault::kOverlap;
   }
 
-  uint32_t born_ = 0;  // slots before it have been put in
+  uint32_t next_birth_ = kNoRow;  // the row of it
+  uint32_t born_ = 0;             // slots before it have been put in
   const Slot* slots_ = nullptr;
   uint32_t count_ = 0;
   CheckMark* notes_ = nullptr;
@@ -78,13 +88,13 @@ class DiskStack {
     born_ = 0;
   }
 
-  constexpr bool is_live(uint32_t index, uint32_t row) const { return index < born_ && blocks_[index].end_row > row; }
   constexpr uint32_t newcomer() const { return born_; }
 
   constexpr Fault insert_births(uint32_t row) {
     for (; born_ < blocks_.count && blocks_[born_].first_row == row; ++born_) {
       while (top_ != kNoSlot && blocks_[top_].end_row <= row) top_ = notes_[top_].above;
       if (top_ != kNoSlot && blocks_[born_].tensor.offset < blocks_[top_].tensor.offset + blocks_[top_].tensor.bytes) return Fault::kOverlap;
+      notes_[born_].end_row = blocks_[born_].end_row;
       notes_[born_].above = top_;
       top_ = born_;
     }

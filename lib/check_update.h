@@ -22,29 +22,23 @@ struct UpdateMark {
 
 class UpdateProof {
  public:
-  constexpr explicit UpdateProof(const Plan& plan) : plan_(plan) {}
+  constexpr explicit UpdateProof(const Plan& plan) : trained_(count_trained(plan)), plan_(plan) {}
 
   // Parameters that the plan trains; none where it has no norms.
-  constexpr uint32_t trained() const {
-    const bool has_norms = plan_.state.count > kNormsIndex && plan_.state[kNormsIndex].kind == StateKind::kNorms;
-    return has_norms ? static_cast<uint32_t>(plan_.state[kNormsIndex].tensor.elements()) : 0;
-  }
+  constexpr uint32_t trained() const { return trained_; }
   // Whether State begins as plan.h says.
   constexpr bool state_is_in_order() const {
-    if (trained() > plan_.state.count - smaller_of(plan_.state.count, kFirstTrained)) return false;
-    for (uint32_t i = 0; i < plan_.state.count; ++i) {
-      const StateKind kind = plan_.state[i].kind;
+    const Span<StateTensor> state = plan_.state;
+    if (trained_ > state.count - smaller_of(state.count, kFirstTrained)) return false;
+    for (uint32_t i = 0; i < state.count; ++i) {
+      const StateKind kind = state.data[i].kind;
       if ((kind == StateKind::kScalars) != (i == kScalarsIndex)) return false;
       if (kind == StateKind::kNorms && i != kNormsIndex) return false;
-      if (i >= kFirstTrained && i < kFirstTrained + trained() && kind != StateKind::kParameter) return false;
+      if (i >= kFirstTrained && i < kFirstTrained + trained_ && kind != StateKind::kParameter) return false;
     }
     return true;
   }
 
-  constexpr void start_step() {
-    reduced_ = updated_ = updated_before_norm_ = 0;
-    finished_ = false;
-  }
   // micro_add runs several times, or follows micro_first: neither may then update.
   constexpr bool may_update(ProgramId program) const {
     return program == ProgramId::kUpdate || (program == ProgramId::kMicroFirst && plan_.accumulate == 1);
@@ -59,7 +53,7 @@ class UpdateProof {
     return true;
   }
   constexpr bool finish(float max_norm) {
-    if (finished_ || reduced_ != trained() || (updated_before_norm_ != 0 && max_norm != 0)) return false;
+    if (finished_ || reduced_ != trained_ || (updated_before_norm_ != 0 && max_norm != 0)) return false;
     return finished_ = true;
   }
   // `gradient` updates trained parameter number `entry`.
@@ -76,10 +70,16 @@ class UpdateProof {
     gradient.norm = 0;
     return !gradient.applied;
   }
-  constexpr bool step_is_whole() const { return (finished_ || trained() == 0) && updated_ == trained(); }
+  constexpr bool step_is_whole() const { return (finished_ || trained_ == 0) && updated_ == trained_; }
 
  private:
+  static constexpr uint32_t count_trained(const Plan& plan) {
+    const bool has_norms = plan.state.count > kNormsIndex && plan.state[kNormsIndex].kind == StateKind::kNorms;
+    return has_norms ? static_cast<uint32_t>(plan.state[kNormsIndex].tensor.elements()) : 0;
+  }
   static constexpr uint32_t smaller_of(uint32_t a, uint32_t b) { return a < b ? a : b; }
+
+  uint32_t trained_;
   const Plan& plan_;
   uint32_t reduced_ = 0, updated_ = 0, updated_before_norm_ = 0;
   bool finished_ = false;

@@ -134,7 +134,6 @@ constexpr ArgumentInfo scratch() { return {.name = "scratch", .role = Role::kScr
 namespace shape {
 constexpr Fault require(bool holds, Fault otherwise = Fault::kShape) { return holds ? Fault::kNone : otherwise; }
 constexpr bool has_elements(const ShapedCall& c, uint32_t i, uint64_t n) { return !c.has(i) || c[i].elements() == n; }
-constexpr bool is_vector(const ShapedCall& c, uint32_t i, uint64_t n) { return !c.has(i) || (c[i].rank <= 1 && c[i].shape[0] == n); }
 constexpr bool is_matrix(const ShapedCall& c, uint32_t i, uint64_t rows, uint64_t columns) {
   return !c.has(i) || (c[i].rank == 2 && c[i].shape[0] == rows && c[i].shape[1] == columns);
 }
@@ -144,13 +143,16 @@ constexpr bool is_shape(const Tensor& t, uint64_t a, uint64_t b, uint64_t c, uin
 constexpr bool same_rows(const Tensor& a, const Tensor& b) {
   return a.last_dimension() == b.last_dimension() && a.elements() == b.elements();
 }
-// Vectors of n at arguments first, first + 1, ...
+// Vectors of n at arguments first, first + 1, ... Written without calls: a compiler proves thousands of these.
 constexpr bool are_vectors(const ShapedCall& c, uint32_t first, uint32_t count, uint64_t n) {
   for (uint32_t i = first; i < first + count; ++i) {
-    if (!is_vector(c, i, n)) return false;
+    if ((c.present >> i & 1u) == 0) continue;
+    const Tensor& t = *c.tensors[i];
+    if (t.rank > 1 || t.shape[0] != n) return false;
   }
   return true;
 }
+constexpr bool is_vector(const ShapedCall& c, uint32_t i, uint64_t n) { return are_vectors(c, i, 1, n); }
 // All present arguments before the scratch have as many elements as the first.
 constexpr Fault all_alike(const ShapedCall& c, uint32_t count) {
   for (uint32_t i = 1; i < count; ++i) {
