@@ -155,9 +155,10 @@ $(TESTS): $(BUILD)/tests/%: $(BUILD)/tests/%.o $(BUILD)/libjudges.a $(BUILD)/lib
 	@echo "  link $@"
 	$(Q)$(CXX) $< $(BUILD)/libjudges.a $(BUILD)/libtools.a $(BUILD)/libreprise.a -o $@ -lgtest -lgtest_main $(LINK)
 
+# Scripts go first: the longest are among them.
 test: $(TESTS) $(BUILD)/reprise | $(BUILD)/packages/test  ## run every test; ends with "N passed, N failed"
 	@$(MAKE) -s $(BUILD)/packages/other-cpu || echo "make: tests of other processors are skipped" >&2
-	@BUILD=$(BUILD) CXX="$(CXX)" tests/run_tests.sh $(TESTS) $(TEST_SCRIPTS)
+	@BUILD=$(BUILD) CXX="$(CXX)" tests/run_tests.sh $(TEST_SCRIPTS) $(TESTS)
 
 asan:  ## the whole suite under the address and undefined-behaviour sanitizers
 	$(MAKE) BUILD=$(BUILD)/asan SANITIZE="-fsanitize=address,undefined -fno-sanitize-recover=all" test

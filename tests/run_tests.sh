@@ -1,13 +1,16 @@
 #!/usr/bin/env bash
-# Runs every test program and script given, shows what failed, and closes with "N passed, N failed".
+# Runs every test program and script given, as many at a time as there are processors (JOBS=N: as many as that), shows each when it has
+# ended, with what failed, and closes with "N passed, N failed".
 # A program counts its GoogleTest cases; a script counts as one; a crash counts as a failure; what is skipped says why.
 set -u
-passed=0 failed=0
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
-for test in "$@"; do
+jobs=${JOBS:-$(nproc)}
+logs=$(mktemp -d)
+trap 'rm -rf "$logs"' EXIT
+
+# Runs one test into a log; writes "PASSED FAILED" beside it, and prints what a person wants to know.
+run_test() {
+  local test=$1 log=$2 start=$SECONDS name status ok bad skipped
   name=$(basename "$test")
-  start=$SECONDS
   if [[ $test == *.sh ]]; then
     if "$test" >"$log" 2>&1; then ok=1 bad=0; else ok=0 bad=1; fi
   else
@@ -20,12 +23,28 @@ for test in "$@"; do
     if [ "$status" != 0 ] && [ "$bad" = 0 ]; then bad=1; fi
     if [ "$status" = 0 ] && [ "$ok" = 0 ] && [ -z "$skipped" ]; then bad=1; echo "no test ran" >>"$log"; fi
   fi
-  printf '%-28s %5d passed %3d failed  %3d s\n' "$name" "$ok" "$bad" $((SECONDS - start))
-  grep -h '^skipped: ' "$log" | sed 's/^/    /'
-  grep -h -A1 'Skipped$' "$log" | grep -vE 'Skipped$|^--$' | sort -u | sed 's/^/    skipped: /'
-  if [ "$bad" != 0 ]; then
-    if [[ $test == *.sh ]]; then tail -n 40 "$log"; else grep -vE '^\[ RUN|^\[       OK' "$log" | tail -n 80; fi
-  fi
+  echo "$ok $bad" >"$log.counts"
+  {
+    printf '%-28s %5d passed %3d failed  %3d s\n' "$name" "$ok" "$bad" $((SECONDS - start))
+    grep -h '^skipped: ' "$log" | sed 's/^/    /'
+    grep -h -A1 'Skipped$' "$log" | grep -vE 'Skipped$|^--$' | sort -u | sed 's/^/    skipped: /'
+    if [ "$bad" != 0 ]; then
+      if [[ $test == *.sh ]]; then tail -n 40 "$log"; else grep -vE '^\[ RUN|^\[       OK' "$log" | tail -n 80; fi
+    fi
+  } >"$log.shown"
+  cat "$log.shown"  # at once, so that two tests do not mix their lines
+}
+
+n=0
+for test in "$@"; do
+  while [ "$(jobs -rp | wc -l)" -ge "$jobs" ]; do wait -n; done
+  run_test "$test" "$logs/$n" &
+  n=$((n + 1))
+done
+wait
+passed=0 failed=0
+for ((i = 0; i < n; ++i)); do
+  read -r ok bad <"$logs/$i.counts" || { ok=0 bad=1; echo "a test left no result"; }
   passed=$((passed + ok)) failed=$((failed + bad))
 done
 echo "$passed passed, $failed failed"
