@@ -7,6 +7,7 @@
 #include "lib/cpu/cpu_kernels.h"
 #include "lib/cpu/cpu_rules.h"
 #include "tests/ops/random_floats.h"
+#include "tests/ports/test_machine.h"
 #include "tests/ports/test_workers.h"
 
 namespace reprise::test {
@@ -28,7 +29,7 @@ struct Sequence {
   void run() {
     const TestWorkers two(2);
     StepScalars scalars{};
-    const KernelContext context{.workers = &two.workers(), .scalars = &scalars};
+    const KernelContext context{.workers = &two.workers(), .machine = test_backend().machine, .scalars = &scalars};
     const AttentionAttribute attention{kHeads, kKvHeads, 0.25f, 3};
     const int32_t* given = starts.empty() ? nullptr : starts.data();
     ASSERT_TRUE(cpu_attention_forward<Stored>(context, {y.data(), lse.data(), qkv.data(), given, &scalars, nullptr, 0, 1, kT, kC, attention}).ok());
