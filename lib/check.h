@@ -58,7 +58,7 @@ class Checker : public RowProof {
   constexpr bool check_state() {
     uint64_t end = 0;
     for (uint32_t i = 0; i < plan_.state.count; ++i) {
-      marks_[i] = {.end_row = kNoRow, .written = true};
+      marks_[i] = {.written = true, .end_row = kNoRow};
       if (!check_resident(plan_.state[i].tensor, plan_.state_bytes, end, make_ref(Region::kState, i))) return false;
     }
     return end == plan_.state_bytes || fail(Fault::kArenaBytes);

@@ -9,14 +9,14 @@ constexpr uint32_t kNoRow = ~0u;
 
 // The caller gives check_marks(plan) of them, of any content.
 struct CheckMark {
-  uint32_t end_row = 0;      // it lives until that row: 0 before its birth, kNoRow in State and Carried
-  uint32_t touched = 0;      // number of the latest row that names it, counted from 1 through all programs
-  bool written = false;
-  bool linked = false;       // in the list
   uint32_t above = kNoSlot;  // address-ordered list of the slots not yet seen to be dead; of a disk block the one beneath
+  uint32_t touched = 0;      // number of the latest row that names it, counted from 1 through all programs
   uint32_t filled_from = 0;  // in flight as a destination: the source's mark + 1
   uint32_t drained_by = 0;   // in flight as a source: transfers under way
+  bool written = false;
+  bool linked = false;  // in the list
   proof::UpdateMark update = {};
+  uint32_t end_row = 0;  // it lives until that row: 0 before its birth, kNoRow in State and Carried
 };
 
 // Marks stand in the order State, Carried, the slots of the program being checked, its disk blocks.
