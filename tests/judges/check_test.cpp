@@ -60,7 +60,7 @@ static_assert(prove<3>(kTinyPlan, kSampleRules).fault == Fault::kFormat,
 TEST(Check, AcceptsAtRunTimeWhatTheCompilerProved) {
   const Plan plan = kTinyPlan;
   CheckMark marks[4];
-  for (CheckMark& mark : marks) mark = {7, 7, true, true, 7, 7, 7, {7, true, true, true}};  // the workspace may hold anything
+  for (CheckMark& mark : marks) mark = {7, 7, 7, 7, true, true, {7, true, true, true}, 7};  // the workspace may hold anything
   EXPECT_TRUE(check(plan, marks, kSampleRules).ok());
 }
 
