@@ -1,11 +1,12 @@
-// Several builds of the same loop, and which of them the processor runs, by CPUID feature: x86-64 as it was, AVX2 with FMA, or AVX-512 (with or without
-// products of bf16, which only bf16_pairs.h asks about).
+// Several builds of the same loop, and which of them the processor runs, by CPUID feature: x86-64 as it was, AVX2 with FMA, or
+// AVX-512 (with or without products of bf16, which only bf16_pairs.h asks about).
 // Here because the default build must run on any x86-64 and yet use what the machine has; elsewhere there is one (AArch64: NEON).
 // The level is chosen once, in a CpuMachine (cpu_machine.h). A level changes rounding (fused multiply-add), so its name is part of the kernel set.
 //
 // The compiler's name is not, so kernels are written for every compiler to round alike. A level that can fuse a product with a sum does so
 // where both stand in one expression, and nowhere else: that is clang's rule. g++ also fuses a product that has a name and is only ever added,
-// so no product may have such a name. Sums over elements keep their lanes in arrays or vectors of a width that the source gives, because
+// so no product may have such a name. Of two products in one sum each compiler may fuse another one, so such sums are made in double (rope.cpp)
+// or one product at a time. Sums over elements keep their lanes in arrays or vectors of a width that the source gives, because
 // no compiler may reorder them. tests/ports/compilers_test.sh compares the bits.
 #pragma once
 
