@@ -40,7 +40,7 @@ std::string op_name(Op op) {
 [[noreturn]] void refuse(const std::string& policy) {
   std::string known;
   for (const std::string& name : policy_names()) known += (known.empty() ? "" : ", ") + name;
-  throw UserError("policy \"" + policy + "\": must be one of " + known + ", or ops:OP,... or names:PATTERN,...");
+  throw UserError("schedule.policy: must be one of " + known + ", or ops:OP,... or names:PATTERN,..., not \"" + policy + "\"");
 }
 
 KeepRule keep_ops(const std::string& policy, const std::vector<std::string>& ops) {
