@@ -218,7 +218,7 @@ install: $(BUILD)/libreprise.a $(BUILD)/reprise  ## install library, headers, pk
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/pkgconfig
 	install -m 755 $(BUILD)/reprise $(DESTDIR)$(PREFIX)/bin/reprise
 	install -m 644 $(BUILD)/libreprise.a $(DESTDIR)$(PREFIX)/lib/libreprise.a
-	for header in $(wildcard lib/*.h lib/cpu/*.h ports/linux/*.h cuda/*.h); do install -D -m 644 $$header $(DESTDIR)$(PREFIX)/include/reprise/$$header; done
+	for header in $(wildcard lib/*.h lib/*/*.h ports/linux/*.h cuda/*.h); do install -D -m 644 $$header $(DESTDIR)$(PREFIX)/include/reprise/$$header; done
 	sed -e 's|@PREFIX@|$(PREFIX)|' lib/reprise.pc.in >$(DESTDIR)$(PREFIX)/lib/pkgconfig/reprise.pc
 
 clean:  ## remove what was built
@@ -226,6 +226,6 @@ clean:  ## remove what was built
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r target text; do printf '  make %-10s %s\n' "$$target" "$$text"; done
-	@echo; echo '  RECIPE=f.json  BUDGET=512MiB  SCHEDULE=optimal|revolve|sqrt|every-k|none  ARGS="--steps 3"'
+	@echo; echo '  RECIPE=f.json  BUDGET=512MiB  SCHEDULE=optimal|h-revolve|revolve|sqrt|every-k|none  ARGS="--steps 3"'
 
 -include $(patsubst %.o,%.d,$(LIB_OBJECTS) $(PORT_OBJECTS) $(TOOL_OBJECTS) $(FIBRE_OBJECTS) $(BUILD)/tools/reprise.o $(call objects,$(TEST_SOURCES) $(JUDGE_SOURCES) $(BENCH_SOURCES) $(wildcard tests/ports/other_cpu/*.cpp)))

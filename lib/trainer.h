@@ -29,7 +29,7 @@ struct Resources {
   Arena arena = {};                  // plan.arena_bytes at least
   const Workers* workers = nullptr;  // must outlive the trainer
   Disk disk = {};                    // of a plan with disk_bytes
-  Workspace workspace = {};          // check_marks(plan) marks of check.h
+  Workspace workspace = {};          // check_marks(plan) marks of check.h, until bind has checked: they may lie in the arena, written after that
 };
 
 struct Trainer {

@@ -20,7 +20,8 @@ sed -n "/cat > my.json <<'END'/,/^ *END\$/p" README.md | sed '1d;$d' >"$scratch/
 [ -s "$scratch/my.json" ] || fail "the recipe my.json was not found"
 "$build/reprise" plan "$scratch/my.json" -o "$scratch/plan" 2>"$scratch/words" || fail "my.json cannot be planned: $(cat "$scratch/words")"
 
-# 3. The first block of C++ is a whole program.
+# 3. The first block of C++ is a whole program, for the library as `make install` leaves it.
+env MAKEFLAGS= make -s install BUILD="$build" CXX="$compiler" PREFIX="$scratch/installed" >"$scratch/words" 2>&1 || fail "make install: $(cat "$scratch/words")"
 awk '/^```cpp/ && !done { inside = 1; next } /^```/ && inside { inside = 0; done = 1 } inside' README.md >"$scratch/own.cpp"
 [ -s "$scratch/own.cpp" ] || fail "the program was not found"
 case $($compiler --version) in
@@ -29,7 +30,7 @@ case $($compiler --version) in
 esac
 sanitizers=
 if nm "$build/libreprise.a" 2>/dev/null | grep -q __asan_; then sanitizers='-fsanitize=address,undefined'; fi
-$compiler -std=c++20 -O1 -Wall -Wextra $proof $sanitizers -I. -I"$scratch/plan" "$scratch/own.cpp" "$build/libreprise.a" -o "$scratch/own" -lblis -lpthread \
+$compiler -std=c++20 -O1 -Wall -Wextra $proof $sanitizers -I"$scratch/installed/include/reprise" -I"$scratch/plan" "$scratch/own.cpp" "$scratch/installed/lib/libreprise.a" -o "$scratch/own" -lblis -lpthread \
   2>"$scratch/words" || fail "the program does not compile: $(cat "$scratch/words")"
 [ ! -s "$scratch/words" ] || fail "the program compiles with warnings: $(cat "$scratch/words")"
 "$scratch/own" >"$scratch/out" || fail "the program fails: $(cat "$scratch/out")"

@@ -20,7 +20,7 @@ void RecipeOptions::add_to(CLI::App& app) {
 void RecipeOptions::add_schedule_to(CLI::App& app) {
   app.add_option("--schedule,--strategy", strategy, "one of: none every-k sqrt revolve multistage h-revolve optimal ...; overrides the recipe's");
   app.add_option("--disk", disk, "h-revolve, multistage: bytes that may lie on disk; overrides the recipe's");
-  app.add_option("--k", k, "every-k: links per segment")->check(integer_from(1, kMostLinks));
+  app.add_option("--k", k, "every-k, sqrt, chen-recursive: links per segment")->check(integer_from(1, kMostLinks));
   app.add_option("--policy", policy, "policy: dots, linear, attention-core, drop-bn-relu, ops:OP,... or names:PATTERN,...");
 }
 

@@ -36,7 +36,7 @@ struct GrowthGate {
     const double before = old.at("planned_bytes").get<double>(), now = manifest.at("planned_bytes").get<double>();
     if (now <= before * (1 + max_growth / 100)) return;
     throw UserError(baseline + ": --gate: the plan has grown from " + bytes_text(static_cast<uint64_t>(before)) + " to " +
-                        bytes_text(static_cast<uint64_t>(now)) + ", more than --max-growth " + std::to_string(max_growth) + " per cent",
+                        bytes_text(static_cast<uint64_t>(now)) + ", more than --max-growth " + nlohmann::json(max_growth).dump() + " per cent",
                     UserError::kDoesNotFit);
   }
 };

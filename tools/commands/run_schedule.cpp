@@ -95,7 +95,7 @@ Command add_schedule(CLI::App& app) {
   parser->add_option("--memory", options->memory, "bytes, the chain's input included");
   parser->add_option("--strategy,--schedule", options->strategy, "default optimal");
   parser->add_option("--unit", options->unit, "bytes per memory unit: a hint")->check(integer_from(1));
-  parser->add_option("--k", options->k, "every-k: links per segment")->check(integer_from(1, kMostLinks));
+  parser->add_option("--k", options->k, "every-k, sqrt, chen-recursive: links per segment")->check(integer_from(1, kMostLinks));
   parser->add_option("--policy", options->policy, "refused here: a policy needs a recipe's values, see plan and compare");
   parser->add_flag("--no-residues", options->no_residues, "optimal: Rotor's class");
   parser->add_flag("--as-published", options->as_published, "optimal: Rotor's recurrence as printed");

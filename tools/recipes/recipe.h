@@ -70,7 +70,7 @@ struct LrSchedule {
 // "schedule": "optimal" is short for {"strategy": "optimal"}.
 struct ScheduleRecipe {
   std::string strategy = "optimal";  // one of schedule.h's strategy_names()
-  int k = 0;                         // every-k: links in a segment. 0 = not given
+  int k = 0;                         // every-k, sqrt, chen-recursive: links in a segment. 0 = not given
   int slots = 0;                     // revolve: checkpoints, the input's included. 0 = the cheapest number that fits
   std::string policy;                // policy: its name
   bool residues = true;              // optimal, h-revolve: false is Rotor's class
