@@ -13,7 +13,6 @@
 #include <string>
 #include <vector>
 
-#include "lib/cpu/scratch.h"
 #include "tests/bench/chain_judge.h"
 #include "tests/bench/llama_chain.h"
 #include "tests/planner/deep_resnet.h"
