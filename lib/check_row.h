@@ -30,7 +30,7 @@ class RowProof : public Walk {
     if (!check_arguments(row)) return false;
     const ShapedCall call = {row.op, row.pass, tensors_, present_, &plan_.attributes, row.attribute};
     if (const Fault fault = info_->shape_fault(call); fault != Fault::kNone) return fail(fault);
-    if (group_ != nullptr && !check_group()) return false;
+    if (has_group_ && !check_group()) return false;
     if (!check_resources(call)) return false;
     if (info_->attribute == kAttributeKind<ClipAttribute> && !check_finish(row)) return false;
     return !info_->asynchronous || check_transfer(row);
@@ -52,7 +52,7 @@ class RowProof : public Walk {
     if (row.queue != 0 && !asynchronous) return fail(Fault::kInFlight);
     beside_transfers_ = transfers_.any() && !asynchronous;
     refs_ = pool.data + row.first_argument;
-    group_ = nullptr;
+    has_group_ = attribute == kAttributeKind<GroupAttribute> || attribute == kAttributeKind<UpdateAttribute>;
     if (attribute == kAttributeKind<GroupAttribute>) group_ = &plan_.attributes.of<GroupAttribute>().data[row.attribute];
     if (attribute == kAttributeKind<UpdateAttribute>) group_ = &plan_.attributes.of<UpdateAttribute>().data[row.attribute].group;
     in_place_ = kNoRef;
@@ -295,7 +295,8 @@ class RowProof : public Walk {
   Ref in_place_ = kNoRef;          // the tensor that the in-place pair shares, where it does
   const Tensor* tensors_[kMaxArguments] = {};
   uint32_t present_ = 0;                   // which of them are there
-  const GroupAttribute* group_ = nullptr;  // of a row that reduces or updates
+  bool has_group_ = false;                 // it reduces or updates
+  const GroupAttribute* group_ = nullptr;  // of such a row
   uint32_t groups_ = 0;                    // which arguments name groups
   Ref gradients_ = kNoRef;                 // the group that the row only reads
 

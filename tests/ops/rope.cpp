@@ -1,4 +1,5 @@
 // Rotary positions: cases, data, reference, slope and wrong kernels.
+#include <algorithm>
 #include <cmath>
 
 #include "lib/cpu/cpu_kernels.h"
@@ -127,11 +128,11 @@ constexpr WrongKernel kWrongKernels[] = {
       return cpu_rope(k, computed);
     }>("rope_forgets_its_table"),
     wrong_kernel<RopeForward, [](const KernelContext& k, const RopeArgsOf<float>& a) {
-      RopeArgsOf<float> values = a;  // the first value head counts as a key head
-      values.rope.heads += a.rope.kv_heads == 1 ? 1 : 0;
-      values.D = a.D * (a.rope.heads + 2 * a.rope.kv_heads) / (values.rope.heads + 2 * values.rope.kv_heads);
-      return values.D * (values.rope.heads + 2 * values.rope.kv_heads) == a.D * (a.rope.heads + 2 * a.rope.kv_heads) ? cpu_rope(k, values) : cpu_rope(k, a);
-    }>("rope_parts_the_heads_otherwise"),
+      const Status status = cpu_rope(k, a);
+      const uint64_t columns = uint64_t{a.D} * (a.rope.heads + 2 * a.rope.kv_heads), last = uint64_t{a.D} * (a.rope.heads + a.rope.kv_heads - 1);
+      for (uint64_t m = 0; m < a.M; ++m) std::copy_n(a.x + m * columns + last, a.D, a.y + m * columns + last);
+      return status;
+    }>("rope_takes_the_last_key_head_for_values"),
     wrong_kernel<RopeForward, [](const KernelContext&, const RopeArgsOf<float>& a) {
       const uint32_t pairs = a.rope.rotary / 2, columns = a.D * (a.rope.heads + 2 * a.rope.kv_heads);
       for (uint64_t i = 0; i < a.M * columns; ++i) a.y[i] = a.x[i];
