@@ -6,12 +6,12 @@
 namespace reprise {
 
 Status cpu_copy_in(const KernelContext&, ArenaAddress to, const void* from, uint64_t bytes) {
-  std::memcpy(to.for_kernels, from, bytes);
+  if (bytes != 0) std::memcpy(to.for_kernels, from, bytes);
   return ok_status();
 }
 
 Status cpu_copy_out(const KernelContext&, void* to, ArenaAddress from, uint64_t bytes) {
-  std::memcpy(to, from.for_kernels, bytes);
+  if (bytes != 0) std::memcpy(to, from.for_kernels, bytes);
   return ok_status();
 }
 

@@ -99,7 +99,7 @@ constexpr HostAccess kQueuedHost = {
         },
     .copy_out =
         [](const KernelContext& context, void* to, ArenaAddress from, uint64_t bytes) {
-          std::memset(to, 0xa5, bytes);
+          if (bytes != 0) std::memset(to, 0xa5, bytes);
           return push([=] { return cpu->host.copy_out(context, to, from, bytes); });
         },
     .fill =
