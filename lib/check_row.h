@@ -251,7 +251,8 @@ class RowProof : public Walk {
       if (ref_region(ref) == Region::kState && plan_.state[ref_index(ref)].kind != kind) return fail(Fault::kGroup, ref);
       const Tensor tensor = *found;
       if (tensor.dtype != DType::kF32) return fail(Fault::kGroup, ref);
-      const bool alike = first == gradients_ || (find(gradients_ + t, partner) != kNoMark && same_shape(tensor, *partner) && tensor.bytes == partner->bytes);
+      const bool alike = first == gradients_ || (find(gradients_ + t, partner) != kNoMark && same_shape(tensor, *partner) &&
+                                                 tensor.bytes == partner->bytes);
       if (!alike) return fail(Fault::kGroup, ref);
       if (t == 0) start = tensor.offset;
       if (t != 0 && tensor.offset != end) return fail(Fault::kGroup, ref);
@@ -282,9 +283,11 @@ class RowProof : public Walk {
     CheckMark& destination = mark(refs_[0]);
     CheckMark& source = mark(refs_[1]);
     const uint32_t source_id = static_cast<uint32_t>(&source - marks_) + 1;
-    const bool may = row.pass == Pass::kStart ? transfers_.start(destination, source, source_id)
-                                              : transfers_.wait(destination, source, source_id);
-    return may || fail(Fault::kInFlight, refs_[0]);
+    if (row.pass == Pass::kStart) {
+      if (OpenTransfers::in_flight(source, Role::kInput)) return fail(Fault::kInFlight, refs_[1]);
+      return transfers_.start(destination, source, source_id) || fail(Fault::kInFlight, refs_[0]);
+    }
+    return transfers_.wait(destination, source, source_id) || fail(Fault::kInFlight, refs_[0]);
   }
 
   const Ref* refs_ = nullptr;  // of the row being checked, as down to gradients_

@@ -70,7 +70,7 @@ struct Arena {
 // A board, as one table. What is taken from it is given back through it; giving back an empty one does nothing, and clears any other.
 struct Port {
   const char* name;
-  // Once, before cpu_backend(): chooses the fastest kernels for this processor, having told the libraries that have some what they must know.
+  // Once, before cpu_backend(): chooses the fastest kernels for this processor, and prepares the libraries that they call.
   Status (*set_up_kernels)(CpuMachine* machine);
   // kOutOfMemory, with the bytes asked for, where the board has not so much.
   Status (*acquire_arena)(uint64_t bytes, Arena* arena);

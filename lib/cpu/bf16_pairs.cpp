@@ -71,7 +71,9 @@ void pack_pairs(float* panel, const PanelRange& range, const Stored* first, int6
   alignas(64) Bf16 rounded[kMaxMr * 2 * kWidenedStride];
   const float* lines[kMaxMr];
   for (uint32_t i = 0; i < range.width; ++i) {
-    const Bf16* line = i < range.count ? paired_line(range.level, rounded + i * 2 * kWidenedStride, first + i * line_stride, 2 * uint64_t{range.kc}) : nullptr;
+    const Bf16* line = i < range.count ? paired_line(range.level, rounded + i * 2 * kWidenedStride, first + i * line_stride,
+                                                     2 * uint64_t{range.kc})
+                                       : nullptr;
     lines[i] = line != nullptr ? reinterpret_cast<const float*>(line) : kZeroLine;
   }
   pack_lines(panel, range.width, lines, range.kc);

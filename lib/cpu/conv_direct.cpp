@@ -80,7 +80,8 @@ void fill_normalised_row(VectorLevel level, float* row, const DirectShape& s, co
 
 // Padded rows [first, first + rows) of image n.
 template <uint32_t kStep, typename Stored>
-void fill_rows(VectorLevel level, float* buffer, const DirectShape& s, const ConvSource<Stored>& source, uint32_t n, uint32_t first, uint32_t rows) {
+void fill_rows(VectorLevel level, float* buffer, const DirectShape& s, const ConvSource<Stored>& source, uint32_t n,
+               uint32_t first, uint32_t rows) {
   const uint64_t block_floats = s.row_floats() / (s.C / kStep);
   for (uint32_t i = 0; i < rows; ++i) {
     float* row = buffer + i * s.row_floats();
@@ -102,7 +103,8 @@ void fill_rows(VectorLevel level, float* buffer, const DirectShape& s, const Con
 
 // The rows that outputs [first, first + rows) of image n read.
 template <typename Stored>
-void fill_buffer(VectorLevel level, float* buffer, const DirectShape& s, const ConvSource<Stored>& source, uint32_t n, uint32_t first, uint32_t rows) {
+void fill_buffer(VectorLevel level, float* buffer, const DirectShape& s, const ConvSource<Stored>& source, uint32_t n,
+                 uint32_t first, uint32_t rows) {
   const uint32_t top = first * s.stride, height = (rows - 1) * s.stride + s.R;
   switch (s.channel_block()) {
     case 1: return fill_rows<1>(level, buffer, s, source, n, top, height);
@@ -437,8 +439,10 @@ void direct_weight_gradient(const KernelContext& context, const DirectShape& sha
   unpack_gradient(*context.workers, shape, group, partials, stride, parts, dw, accumulate);
 }
 
-template void direct_correlate(const KernelContext&, const DirectShape&, const DirectOutputOf<float>&, const ConvSource<float>&, const DirectWeights&, void*);
-template void direct_correlate(const KernelContext&, const DirectShape&, const DirectOutputOf<Bf16>&, const ConvSource<Bf16>&, const DirectWeights&, void*);
+template void direct_correlate(const KernelContext&, const DirectShape&, const DirectOutputOf<float>&, const ConvSource<float>&,
+                               const DirectWeights&, void*);
+template void direct_correlate(const KernelContext&, const DirectShape&, const DirectOutputOf<Bf16>&, const ConvSource<Bf16>&,
+                               const DirectWeights&, void*);
 template void direct_weight_gradient(const KernelContext&, const DirectShape&, float*, const ConvSource<float>&, const float*, bool, void*);
 template void direct_weight_gradient(const KernelContext&, const DirectShape&, float*, const ConvSource<Bf16>&, const Bf16*, bool, void*);
 

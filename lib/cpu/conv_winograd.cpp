@@ -227,8 +227,8 @@ void find_inputs(const Stored** pixels, const DirectShape& s, const ConvSource<S
 
 // Transforms input channels [c, c + channels) of a tile.
 template <typename Stored>
-void spread_input(VectorLevel level, float* out, uint64_t step, const DirectShape& s, const ConvSource<Stored>& source, const TileAt& at, uint32_t c,
-                  uint32_t channels) {
+void spread_input(VectorLevel level, float* out, uint64_t step, const DirectShape& s, const ConvSource<Stored>& source,
+                  const TileAt& at, uint32_t c, uint32_t channels) {
   const Stored* pixels[16];
   find_inputs(pixels, s, source, at, c);
   if (source.normalises()) return spread_normalised_input(level, out, step, pixels, channels, source.norm, c);
@@ -269,8 +269,8 @@ void find_taps(const float** taps, const DirectWeights& weights, int64_t output,
 }
 
 // Channels that lie together are transformed together; where outputs do, a panel's line is.
-void pack_filter_strip(VectorLevel level, const DirectShape& s, const DirectWeights& weights, const FilterBlock& block, uint32_t columns, uint32_t p,
-                       uint32_t c0) {
+void pack_filter_strip(VectorLevel level, const DirectShape& s, const DirectWeights& weights, const FilterBlock& block,
+                       uint32_t columns, uint32_t p, uint32_t c0) {
   const uint32_t first = p * columns, count = static_cast<uint32_t>(smaller(columns, block.width - first));
   const float* taps[9];
   if (weights.output == 1) {
@@ -318,7 +318,8 @@ void spread_tiles(const KernelContext& context, const DirectShape& s, const Conv
     for (uint64_t t = begin; t < end; ++t) {
       const TileAt at(s, chunk.first + t);
       for (uint32_t c = 0; c < s.C; c += kKc) {
-        spread_input(cpu_machine(context).level, chunk.inputs + t * chunk.line + c, chunk.step, s, source, at, c, static_cast<uint32_t>(smaller(kKc, s.C - c)));
+        spread_input(cpu_machine(context).level, chunk.inputs + t * chunk.line + c, chunk.step, s, source, at, c,
+                     static_cast<uint32_t>(smaller(kKc, s.C - c)));
       }
     }
   });
@@ -421,7 +422,9 @@ void multiply_block(const KernelContext& context, const TileGeometry& g, const G
     const MatrixPacker gradients{block.gradients + uint64_t{position} * kWinogradDepth * block.K, 1, block.K};
     const MatrixOutput output{block.product + position * block.rows * block.line() + p * g.columns, static_cast<int64_t>(block.line())};
     const Block piece{0, 0, g.columns, depth, add, block.inputs + uint64_t{task} * kWinogradDepth * g.columns};
-    for (uint32_t k = 0; k < block.rows; k += g.rows) run_panel(g, piece, gradients, output, {g.level, g.rows, g.rows, k, 0, depth}, 0, g.columns, a);
+    for (uint32_t k = 0; k < block.rows; k += g.rows) {
+      run_panel(g, piece, gradients, output, {g.level, g.rows, g.rows, k, 0, depth}, 0, g.columns, a);
+    }
   });
 }
 
@@ -483,8 +486,10 @@ void winograd_weight_gradient(const KernelContext& context, const DirectShape& s
   }
 }
 
-template void winograd_correlate(const KernelContext&, const DirectShape&, const DirectOutputOf<float>&, const ConvSource<float>&, const DirectWeights&, void*);
-template void winograd_correlate(const KernelContext&, const DirectShape&, const DirectOutputOf<Bf16>&, const ConvSource<Bf16>&, const DirectWeights&, void*);
+template void winograd_correlate(const KernelContext&, const DirectShape&, const DirectOutputOf<float>&, const ConvSource<float>&,
+                                 const DirectWeights&, void*);
+template void winograd_correlate(const KernelContext&, const DirectShape&, const DirectOutputOf<Bf16>&, const ConvSource<Bf16>&,
+                                 const DirectWeights&, void*);
 template void winograd_weight_gradient(const KernelContext&, const DirectShape&, float*, const ConvSource<float>&, const float*, bool, void*);
 template void winograd_weight_gradient(const KernelContext&, const DirectShape&, float*, const ConvSource<Bf16>&, const Bf16*, bool, void*);
 

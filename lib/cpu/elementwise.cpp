@@ -177,17 +177,19 @@ Status cpu_copy_forward(const KernelContext& context, const UnaryArgsOf<Stored>&
 
 template <typename Stored>
 Status cpu_gelu_forward(const KernelContext& context, const UnaryArgsOf<Stored>& args) {
+  const VectorLevel level = cpu_machine(context).level;
   for_each_piece(*context.workers, {args.n, kBlockElements}, [&](uint64_t begin, uint64_t end) {
-    (args.tanh_form ? gelu_tanh_block<Stored> : gelu_erf_block<Stored>)(cpu_machine(context).level, args.y + begin, args.x + begin, end - begin);
+    (args.tanh_form ? gelu_tanh_block<Stored> : gelu_erf_block<Stored>)(level, args.y + begin, args.x + begin, end - begin);
   });
   return ok_status();
 }
 
 template <typename Stored>
 Status cpu_gelu_backward(const KernelContext& context, const ActivationBackwardArgsOf<Stored>& args) {
+  const VectorLevel level = cpu_machine(context).level;
   for_each_piece(*context.workers, {args.n, kBlockElements}, [&](uint64_t begin, uint64_t end) {
-    (args.tanh_form ? gelu_tanh_gradient_block<Stored> : gelu_erf_gradient_block<Stored>)(cpu_machine(context).level, args.dx + begin,
-                                                                                       args.saved + begin, args.dy + begin, end - begin);
+    (args.tanh_form ? gelu_tanh_gradient_block<Stored> : gelu_erf_gradient_block<Stored>)(level, args.dx + begin, args.saved + begin,
+                                                                                         args.dy + begin, end - begin);
   });
   return ok_status();
 }

@@ -484,10 +484,12 @@ void gemm_split(const KernelContext& context, const GemmShape& shape, const Pack
   const MatrixOutput output{c, static_cast<int64_t>(shape.N)};
   if (splits == 1) return gemm(context, shape, pack_a, pack_b, output, accumulate, scratch, tile);
   gemm_partials(context, shape, pack_a, pack_b, scratch, tile);
-  add_partials(*context.workers, c, shape.M * shape.N, static_cast<float*>(scratch), gemm_split_part_floats(shape.M, shape.N, shape.K), splits, accumulate);
+  add_partials(*context.workers, c, shape.M * shape.N, static_cast<float*>(scratch),
+               gemm_split_part_floats(shape.M, shape.N, shape.K), splits, accumulate);
 }
 
 // C[M,N] (+)= A[K,M]^T B[K,N], all row-major: the gradient of weights. `scratch` has gemm_split_scratch_bytes(M, N, K).
-void multiply_columns(const KernelContext& context, const GemmShape& shape, const float* a, const float* b, float* c, bool accumulate, void* scratch);
+void multiply_columns(const KernelContext& context, const GemmShape& shape, const float* a, const float* b, float* c,
+                      bool accumulate, void* scratch);
 
 }  // namespace reprise

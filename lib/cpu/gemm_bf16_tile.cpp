@@ -57,7 +57,8 @@ template <typename A>
   }
 }
 
-[[REPRISE_BF16_CODE]] void run(const GemmTile&, uint64_t k, const float* a_panel, const float* b_panel, float beta, float* c, int64_t row_stride, int64_t) {
+[[REPRISE_BF16_CODE]] void run(const GemmTile&, uint64_t k, const float* a_panel, const float* b_panel, float beta, float* c,
+                               int64_t row_stride, int64_t) {
   Sums sums;
   clear(sums);
   const PackedPanel a{a_panel};

@@ -128,7 +128,8 @@ struct Avx2Vector {
     return _mm256_fmadd_ps(a, b, c);
   }
 };
-[[gnu::target("avx2,fma")]] void run_avx2(const GemmTile&, uint64_t k, const float* a, const float* b_panel, float beta, float* c, int64_t row_stride, int64_t) {
+[[gnu::target("avx2,fma")]] void run_avx2(const GemmTile&, uint64_t k, const float* a, const float* b_panel, float beta, float* c,
+                                          int64_t row_stride, int64_t) {
   REPRISE_TILE_BODY(Avx2Vector, 6, 2, 6, kDepthsAhead * 6)
 }
 [[gnu::target("avx2,fma")]] void run_avx2_depths(uint64_t k, const float* a, int64_t step, const float* b_panel, float beta, float* c, int64_t row_stride) {
@@ -151,7 +152,8 @@ struct Avx512Vector {
     return _mm512_fmadd_ps(a, b, c);
   }
 };
-[[gnu::target("avx512f")]] void run_avx512(const GemmTile&, uint64_t k, const float* a, const float* b_panel, float beta, float* c, int64_t row_stride, int64_t) {
+[[gnu::target("avx512f")]] void run_avx512(const GemmTile&, uint64_t k, const float* a, const float* b_panel, float beta,
+                                           float* c, int64_t row_stride, int64_t) {
   REPRISE_TILE_BODY(Avx512Vector, 12, 2, 12, kDepthsAhead * 12)
 }
 [[gnu::target("avx512f")]] void run_avx512_depths(uint64_t k, const float* a, int64_t step, const float* b_panel, float beta, float* c, int64_t row_stride) {

@@ -96,9 +96,10 @@ REPRISE_VECTOR_LEVELS(adamw, adamw_body,
 }  // namespace
 
 Status cpu_sgd_update(const KernelContext& context, const SgdArgs& args) {
+  const VectorLevel level = cpu_machine(context).level;
   if (args.scalars->skip != 0) return ok_status();
   for_each_piece(*context.workers, {args.n, kBlockElements}, [&](uint64_t begin, uint64_t end) {
-    (args.momenta == nullptr ? sgd_plain : sgd_momentum)(cpu_machine(context).level, args, begin, end);
+    (args.momenta == nullptr ? sgd_plain : sgd_momentum)(level, args, begin, end);
   });
   return ok_status();
 }

@@ -30,7 +30,7 @@ case $($compiler --version) in
 esac
 sanitizers=
 if nm "$build/libreprise.a" 2>/dev/null | grep -q __asan_; then sanitizers='-fsanitize=address,undefined'; fi
-$compiler -std=c++20 -O1 -Wall -Wextra $proof $sanitizers -I"$scratch/installed/include/reprise" -I"$scratch/plan" "$scratch/own.cpp" "$scratch/installed/lib/libreprise.a" -o "$scratch/own" -lblis -lpthread \
+$compiler -std=c++20 -O1 -Wall -Wextra $proof $sanitizers -I"$scratch/installed/include/reprise" -I"$scratch/plan" "$scratch/own.cpp" "$scratch/installed/lib/libreprise.a" -o "$scratch/own" -lpthread \
   2>"$scratch/words" || fail "the program does not compile: $(cat "$scratch/words")"
 [ ! -s "$scratch/words" ] || fail "the program compiles with warnings: $(cat "$scratch/words")"
 "$scratch/own" >"$scratch/out" || fail "the program fails: $(cat "$scratch/out")"

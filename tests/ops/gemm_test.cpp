@@ -630,8 +630,9 @@ TEST_P(EveryTile, LossHeadRefusesWrongLabelsAndMarksInfiniteLosses) {
   const Workers workers;
   const auto run = [&] {
     return cpu_loss_head_backward<float>(
-        {.workers = &workers, .machine = backend->machine, .row = 3, .scalars = &scalars}, {dx.data(), nullptr, nullptr, &scalars, d.x.data(), d.w.data(), nullptr, d.labels.data(),
-                              scratch.aligned(), scratch.bytes, c.M, c.C, c.V, false, false});
+        {.workers = &workers, .machine = backend->machine, .row = 3, .scalars = &scalars},
+        {dx.data(), nullptr, nullptr, &scalars, d.x.data(), d.w.data(), nullptr, d.labels.data(), scratch.aligned(), scratch.bytes, c.M, c.C, c.V,
+         false, false});
   };
   for (int32_t wrong : {5, -1, -101}) {
     d.labels[2] = wrong;

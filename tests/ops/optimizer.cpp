@@ -146,7 +146,7 @@ void expect(Oracle& o) {
   for (Expected& e : next) e = {zeros_like(p), zeros_like(p), 12};
   for (size_t i = 0; i < p.size(); ++i) {
     const double m = o.c.has(1) ? o.value(1)(i) : 0.0;
-    const UpdatedElement e = adam                     ? adamw(step, p(i), m, o.value(2)(i), o.value(3)(i))
+    const UpdatedElement e = adam                  ? adamw(step, p(i), m, o.value(2)(i), o.value(3)(i))
                              : o.c.op == Op::kLion ? lion(step, p(i), m, o.value(2)(i))
                                                    : sgd(step, p(i), m, o.value(2)(i));
     next[0].value(i) = e.p, next[1].value(i) = e.m, next[2].value(i) = e.v;
@@ -176,6 +176,15 @@ std::vector<KnownValue> known_values() {
 
 // ---- wrong kernels ----
 
+// The right kernel with other scalars.
+template <typename Change>
+Status lion_with(const KernelContext& k, LionArgs args, const Change& change) {
+  StepScalars scalars = *args.scalars;
+  change(scalars);
+  args.scalars = &scalars;
+  return cpu_lion_update(k, args);
+}
+
 constexpr WrongKernel kWrongKernels[] = {
     wrong_kernel<LionUpdate, [](const KernelContext& k, const LionArgs& a) {
       LionArgs swapped = a;
@@ -187,18 +196,10 @@ constexpr WrongKernel kWrongKernels[] = {
       return cpu_lion_update(k, a);
     }>("lion_decays_by_a_constant"),
     wrong_kernel<LionUpdate, [](const KernelContext& k, const LionArgs& a) {
-      StepScalars never = *a.scalars;
-      never.skip = 0;
-      LionArgs args = a;
-      args.scalars = &never;
-      return cpu_lion_update(k, args);
+      return lion_with(k, a, [](StepScalars& s) { s.skip = 0; });
     }>("lion_forgets_a_skip"),
     wrong_kernel<LionUpdate, [](const KernelContext& k, const LionArgs& a) {
-      StepScalars unclipped = *a.scalars;
-      unclipped.clip_factor = 1;
-      LionArgs args = a;
-      args.scalars = &unclipped;
-      return cpu_lion_update(k, args);
+      return lion_with(k, a, [](StepScalars& s) { s.clip_factor = 1; });
     }>("lion_forgets_to_clip"),
 };
 

@@ -98,7 +98,6 @@ TEST(WorkerStack, HoldsWhatTheRulesState) {
     if (kernel.stated > 2 * kFrameStackBytes) {
       EXPECT_LE(kernel.stated, 2 * kernel.used + kFrameStackBytes) << name << " uses " << kernel.used;
     }
-    if (std::getenv("SHOW_STACK") != nullptr) std::printf("%-28s %8lu %8lu\n", name.c_str(), kernel.used, kernel.stated);
   }
 }
 

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "tools/recipes/recipe.h"
 #include "lib/backend_rules.h"
 #include "tools/graph/cost.h"
+#include "tools/recipes/recipe.h"
 
 namespace reprise {
 

@@ -6,7 +6,7 @@
 #include <numeric>
 #include <vector>
 
-#include "tests/runtime/training_harness.h"
+#include "tests/runtime/expect_same.h"
 
 namespace reprise {
 namespace {
@@ -48,15 +48,6 @@ class Bf16Training : public ::testing::TestWithParam<int> {
     return shorter;
   }
 };
-
-void expect_same(const RunResult& expected, const RunResult& actual, const std::string& what) {
-  EXPECT_EQ(expected.losses, actual.losses) << what;
-  EXPECT_EQ(expected.gradient_norms, actual.gradient_norms) << what;
-  EXPECT_TRUE(expected.state == actual.state) << what << ": weights, moments or statistics differ";
-  EXPECT_TRUE(expected.gradients == actual.gradients) << what << ": gradients differ";
-  EXPECT_EQ(expected.evaluation.loss, actual.evaluation.loss) << what;
-  EXPECT_EQ(actual.planned_bytes, actual.measured_bytes) << what;
-}
 
 double mean_of(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "ports/linux/linux_port.h"
 #include "lib/cpu/cpu_kernels.h"
+#include "ports/linux/linux_port.h"
 #include "tests/faces/expect_user_error.h"
 #include "tests/faces/host_sink.h"
 #include "tests/runtime/sealed_device.h"

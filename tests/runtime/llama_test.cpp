@@ -10,7 +10,7 @@
 #include <functional>
 #include <map>
 
-#include "tests/runtime/training_harness.h"
+#include "tests/runtime/expect_same.h"
 
 namespace reprise {
 namespace {
@@ -213,15 +213,6 @@ TEST(Llama, GradientsAreThoseOfAnotherWholeNetwork) {
 }
 
 // ---- training ----
-
-void expect_same(const RunResult& expected, const RunResult& actual, const std::string& what) {
-  EXPECT_EQ(expected.losses, actual.losses) << what;
-  EXPECT_EQ(expected.gradient_norms, actual.gradient_norms) << what;
-  EXPECT_TRUE(expected.state == actual.state) << what << ": weights or moments differ";
-  EXPECT_TRUE(expected.gradients == actual.gradients) << what << ": gradients differ";
-  EXPECT_EQ(expected.evaluation.loss, actual.evaluation.loss) << what;
-  EXPECT_EQ(actual.planned_bytes, actual.measured_bytes) << what;
-}
 
 // Bound plans are proved ones: bind checks them.
 void expect_same_bits(const Recipe& recipe, LlamaNetwork llama, DType stored) {

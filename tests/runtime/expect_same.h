@@ -1,0 +1,22 @@
+// The demand that two trainings of one recipe have the same bits, however each was planned and run, and that memory was as planned.
+// Here because every kind of net and of number must hold it.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "tests/runtime/training_harness.h"
+
+namespace reprise {
+
+inline void expect_same(const RunResult& expected, const RunResult& actual, const std::string& what) {
+  EXPECT_EQ(expected.losses, actual.losses) << what;
+  EXPECT_EQ(expected.gradient_norms, actual.gradient_norms) << what;
+  EXPECT_TRUE(expected.state == actual.state) << what << ": weights, moments or statistics differ";
+  EXPECT_TRUE(expected.gradients == actual.gradients) << what << ": gradients differ";
+  EXPECT_EQ(expected.evaluation.loss, actual.evaluation.loss) << what;
+  EXPECT_EQ(actual.planned_bytes, actual.measured_bytes) << what;
+}
+
+}  // namespace reprise
