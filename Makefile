@@ -46,7 +46,7 @@ TEST_SCRIPTS  := $(wildcard tests/*/*_test.sh)
 FIBRE_OBJECTS := $(patsubst %.cu,$(BUILD)/fibre/%.o,$(FIBRE_SOURCES))
 BENCHES       := $(patsubst tests/bench/%.cpp,$(BUILD)/tests/bench/%,$(BENCH_SOURCES))
 
-RUN_PACKAGES   := g++ libblis-dev libxtensor-dev nlohmann-json3-dev libcli11-dev zlib1g-dev libstb-dev
+RUN_PACKAGES   := g++ libblis-dev libxtensor-dev nlohmann-json3-dev libcli11-dev zlib1g-dev libstb-dev libxxhash-dev
 DATA_PACKAGES  := dataset-fashion-mnist
 TEXT_PACKAGES  := bible-kjv
 TEST_PACKAGES  := libgtest-dev $(DATA_PACKAGES) $(TEXT_PACKAGES)

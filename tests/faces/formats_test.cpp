@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <set>
@@ -283,8 +284,11 @@ void expect_in_child_with_file_limit(rlim_t file_bytes, const Body& body) {
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "status " << status;
 }
 
+const std::vector<std::string> kNames = {"model", "state"};
+
 void write_snapshot(const std::string& path, const std::string& weights, const std::string& state) {
-  SnapshotDirectory snapshot(path);
+  SnapshotDirectory snapshot(path, kNames);
+  snapshot.begin();
   write_file(snapshot.file("model"), weights);
   write_file(snapshot.file("state"), state);
   snapshot.commit();
@@ -299,12 +303,12 @@ TEST(SnapshotDirectory, FullDiskLeavesTheLastGoodSnapshot) {
       write_snapshot(path, "new", std::string(5000, 'x'));
       return false;
     } catch (const UserError& error) {
-      return std::string(error.what()).find("out.tmp/state: cannot be written: File too large") != std::string::npos;
+      return std::string(error.what()).find("out.saving/new/state: cannot be written: File too large") != std::string::npos;
     }
   });
   EXPECT_EQ(read_file(path + "/model"), "good");
   EXPECT_EQ(read_file(path + "/state"), "good");
-  EXPECT_FALSE(fs::exists(path + ".tmp"));
+  EXPECT_FALSE(fs::exists(path + ".saving"));
 }
 
 class SnapshotExchange : public testing::TestWithParam<bool> {
@@ -336,7 +340,8 @@ TEST(SnapshotDirectory, IsFlushedBeforeItTakesItsName) {
   std::set<ino_t> all;
   flushed = &all;
   {
-    SnapshotDirectory snapshot(path);
+    SnapshotDirectory snapshot(path, kNames);
+    snapshot.begin();
     for (const char* name : {"model", "state"}) std::ofstream(snapshot.file(name)) << "second";  // not flushed by itself
     snapshot.commit();
   }
@@ -347,14 +352,114 @@ TEST(SnapshotDirectory, IsFlushedBeforeItTakesItsName) {
   EXPECT_EQ(all.count(inode(folder.path())), 1u) << "the exchange itself must reach the disk";
 }
 
-TEST_P(SnapshotExchange, StaleTemporaryFolderIsRemoved) {
+TEST_P(SnapshotExchange, WhatAKilledRunLeftIsTakenUp) {
   TemporaryFolder folder;
   const std::string path = folder.file("out");
-  fs::create_directories(path + ".tmp");
-  write_file(path + ".tmp/half", "written");
+  fs::create_directories(path + ".saving/new");
+  write_file(path + ".saving/lock", "reprise 1\n");  // nobody holds it
+  write_file(path + ".saving/new/model", "half written");
   write_snapshot(path, "m", "s");
-  EXPECT_FALSE(fs::exists(path + ".tmp"));
-  EXPECT_FALSE(fs::exists(path + "/half"));
+  EXPECT_FALSE(fs::exists(path + ".saving"));
+  EXPECT_EQ(read_file(path + "/model"), "m");
+  for (const char* content : {"", "reprise "}) {  // killed before it had written, or at it
+    fs::create_directories(path + ".saving");
+    write_file(path + ".saving/lock", content);
+    write_snapshot(path, "again", "s");
+    EXPECT_FALSE(fs::exists(path + ".saving"));
+  }
+}
+
+// Whatever the names of a person's files, they stay.
+TEST_P(SnapshotExchange, NothingOfSomebodyElsesIsRemoved) {
+  TemporaryFolder folder;
+  const std::string path = folder.file("out");
+  const std::map<std::string, std::string> precious = {{path + ".tmp", "a file"}, {path + ".old/thesis", "years"}, {path + ".new/notes", "more years"}};
+  for (const auto& [file, content] : precious) {
+    fs::create_directories(fs::path(file).parent_path());
+    write_file(file, content);
+  }
+  for (const char* generation : {"first", "second"}) write_snapshot(path, generation, generation);
+  for (const auto& [file, content] : precious) EXPECT_EQ(read_file(file), content);
+
+  fs::create_directories(path + ".saving");
+  write_file(path + ".saving/thesis", "years");
+  expect_user_error([&] { write_snapshot(path, "third", "third"); }, {"out.saving", "in the way"});
+  write_file(path + ".saving/lock", "my own lock");
+  expect_user_error([&] { write_snapshot(path, "third", "third"); }, {"out.saving/lock", "no lock of a run"});
+  EXPECT_EQ(read_file(path + ".saving/lock"), "my own lock");
+  write_file(path + ".saving/lock", "reprise 1\n");
+  fs::create_directories(path + ".saving/new");
+  write_file(path + ".saving/new/thesis", "years");
+  expect_user_error([&] { write_snapshot(path, "third", "third"); }, {"out.saving/new", "not a snapshot's"});
+  EXPECT_EQ(read_file(path + ".saving/new/thesis"), "years");
+  EXPECT_EQ(read_file(path + ".saving/thesis"), "years");
+  EXPECT_EQ(read_file(path + "/model"), "second");
+  fs::remove_all(path + ".saving");
+  write_file(path + ".saving", "a file");
+  expect_user_error([&] { write_snapshot(path, "third", "third"); }, {"out.saving", "in the way"});
+  EXPECT_EQ(read_file(path + ".saving"), "a file");
+}
+
+TEST(SnapshotDirectory, OneRunSavesAtATime) {
+  TemporaryFolder folder;
+  const std::string path = folder.file("out");
+  write_snapshot(path, "good", "good");
+  {
+    const SnapshotDirectory first(path, kNames);
+    expect_user_error([&] { SnapshotDirectory second(path, kNames); }, {path, "another run", std::to_string(getpid()), "another folder"});
+    EXPECT_EQ(read_file(path + "/model"), "good");
+  }
+  int ready[2];
+  ASSERT_EQ(pipe(ready), 0);
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    SnapshotDirectory held(path, kNames);
+    held.begin();
+    write_file(held.file("model"), "half");
+    if (write(ready[1], "r", 1) == 1) pause();
+    _exit(0);
+  }
+  char byte;
+  ASSERT_EQ(read(ready[0], &byte, 1), 1);
+  expect_user_error([&] { write_snapshot(path, "mine", "mine"); }, {path, "another run", std::to_string(child)});
+  kill(child, SIGKILL);
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(read_file(path + "/model"), "good");
+  write_snapshot(path, "mine", "mine");  // its lock is stale
+  EXPECT_EQ(read_file(path + "/model"), "mine");
+  EXPECT_FALSE(fs::exists(path + ".saving"));
+  close(ready[0]), close(ready[1]);
+}
+
+// Both are let in by turns, and every snapshot is of one of them.
+TEST(SnapshotDirectory, TwoWritersNeverMix) {
+  TemporaryFolder folder;
+  const std::string path = folder.file("out");
+  pid_t children[2];
+  for (int c = 0; c < 2; ++c) {
+    children[c] = fork();
+    ASSERT_GE(children[c], 0);
+    if (children[c] != 0) continue;
+    for (int saved = 0; saved < 50;) {
+      const std::string content = std::to_string(c) + std::string(3000, 'x') + std::to_string(saved);
+      try {
+        write_snapshot(path, content, content);
+        ++saved;
+      } catch (const UserError& error) {
+        if (std::string(error.what()).find("another run") == std::string::npos) _exit(1);
+      }
+    }
+    _exit(0);
+  }
+  for (const pid_t child : children) {
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  }
+  EXPECT_EQ(read_file(path + "/model"), read_file(path + "/state"));
+  EXPECT_FALSE(fs::exists(path + ".saving"));
 }
 
 // A child saves generation after generation until it is killed. At any moment the folder must hold one whole
@@ -386,8 +491,8 @@ TEST_P(SnapshotExchange, KilledAtAnyMoment) {
     int status = 0;
     ASSERT_EQ(waitpid(child, &status, 0), child);
     ASSERT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << "the child ended by itself";
-    if (*committed == 0 && !fs::exists(path) && !fs::exists(path + ".old")) continue;  // killed before its first save
-    recover_snapshot(path);
+    if (*committed == 0 && !fs::exists(path) && !fs::exists(path + ".saving/old")) continue;  // killed before its first save
+    recover_snapshot(path, kNames);
     const std::string model = read_file(path + "/model");
     ASSERT_GT(model.size(), 20000u);
     const uint64_t generation = std::stoull(model.substr(20000));
@@ -408,11 +513,12 @@ TEST(SnapshotDirectory, WithoutCommitNothingChanges) {
   const std::string path = folder.file("out");
   write_snapshot(path, "good", "good");
   {
-    SnapshotDirectory snapshot(path);
+    SnapshotDirectory snapshot(path, kNames);
+    snapshot.begin();
     write_file(snapshot.file("model"), "half");
   }
   EXPECT_EQ(read_file(path + "/model"), "good");
-  EXPECT_FALSE(fs::exists(path + ".tmp"));
+  EXPECT_FALSE(fs::exists(path + ".saving"));
 }
 
 TEST(SnapshotDirectory, NeverDestroysWhatIsNotASnapshot) {
@@ -422,24 +528,24 @@ TEST(SnapshotDirectory, NeverDestroysWhatIsNotASnapshot) {
   write_file(path + "/thesis.tex", "years");
   expect_user_error([&] { write_snapshot(path, "m", "s"); }, {path, "thesis.tex", "another folder"});
   EXPECT_EQ(read_file(path + "/thesis.tex"), "years");
-  EXPECT_FALSE(fs::exists(path + ".tmp"));
-  expect_user_error([&] { check_snapshot_target(path, {"model", "state"}); }, {path, "thesis.tex"});
+  EXPECT_FALSE(fs::exists(path + ".saving"));
+  expect_user_error([&] { SnapshotDirectory refused(path, kNames); }, {path, "thesis.tex"});
   write_file(folder.file("plain"), "file");
   expect_user_error([&] { write_snapshot(folder.file("plain"), "m", "s"); }, {folder.file("plain"), "no folder"});
-  expect_user_error([&] { check_snapshot_target(folder.file("plain"), {}); }, {folder.file("plain"), "no folder"});
+  expect_user_error([&] { SnapshotDirectory refused(folder.file("plain"), kNames); }, {folder.file("plain"), "no folder"});
   EXPECT_EQ(read_file(folder.file("plain")), "file");
 }
 
 TEST(SnapshotDirectory, TargetIsCheckedBeforeTheRun) {
   TemporaryFolder folder;
-  check_snapshot_target(folder.file("new/out"), {"model", "state"});
+  { const SnapshotDirectory taken(folder.file("new/out"), kNames); }
   write_snapshot(folder.file("out"), "m", "s");
-  check_snapshot_target(folder.file("out"), {"model", "state"});
+  { const SnapshotDirectory taken(folder.file("out"), kNames); }
   EXPECT_EQ(read_file(folder.file("out/model")), "m");
-  expect_user_error([] { check_snapshot_target("/dev/null/out", {}); }, {"/dev/null/out.tmp"});
-  expect_user_error([] { check_snapshot_target("", {}); }, {"path"});
-  expect_user_error([] { check_snapshot_target("/", {}); }, {"/"});
-  expect_user_error([&] { recover_snapshot(folder.file("nothing")); }, {folder.file("nothing"), "no folder"});
+  expect_user_error([] { SnapshotDirectory refused("/dev/null/out", kNames); }, {"/dev/null/out.saving"});
+  expect_user_error([] { SnapshotDirectory refused("", kNames); }, {"path"});
+  expect_user_error([] { SnapshotDirectory refused("/", kNames); }, {"/"});
+  expect_user_error([&] { recover_snapshot(folder.file("nothing"), kNames); }, {folder.file("nothing"), "no folder"});
 }
 
 TEST(SnapshotDirectory, SymbolicLinkStaysALink) {

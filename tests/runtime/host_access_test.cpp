@@ -59,13 +59,16 @@ Outcome live(const Plan& plan, const Recipe& recipe, const Backend& backend, Are
     EXPECT_TRUE(evaluate(trainer, source_of(*evaluation), 2, out.evaluation).ok());
     out.state = bytes_at(trainer, trainer.region(Region::kState), plan.state_bytes);
     out.gradients = bytes_at(trainer, trainer.region(Region::kCarried), plan.carried_bytes);
-    save_snapshot(trainer, recipe, folder.file("s"));
+    {
+      SnapshotDirectory snapshots(folder.file("s"), snapshot_files());
+      save_snapshot(trainer, recipe, snapshots);
+    }
     out.snapshot = test::snapshot_tensors(folder.file("s"));
   }
   {
     Trainer trainer;
     EXPECT_TRUE(bind_plan(plan, backend, workers, arena, trainer, disk).ok());
-    EXPECT_EQ(resume_snapshot(trainer, recipe, folder.file("s")), "");
+    EXPECT_TRUE(resume_snapshot(trainer, recipe, folder.file("s")).empty());
     train(trainer, source_of(*data), 2, out.resumed_losses, out.gradient_norms);
     out.resumed_state = bytes_at(trainer, trainer.region(Region::kState), plan.state_bytes);
     if (std::holds_alternative<Gpt2Model>(recipe.model)) {

@@ -8,9 +8,11 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <functional>
+#include <limits>
 #include <random>
 #include <set>
 
@@ -92,6 +94,7 @@ class TrainProgram : public ::testing::Test {
 
 TEST_F(TrainProgram, LogLines) {
   for (const std::string& program : {resnet_stored(), resnet_tight(), gpt_tight()}) {
+    fs::remove(at("log.jsonl"));
     quietly(program, {"--log", at("log.jsonl")});
     const json manifest = json::parse(file_text(fs::path(program).parent_path() / "manifest.json"));
     uint64_t step = 0;
@@ -145,9 +148,11 @@ TEST_F(TrainProgram, UsageErrorsAndHelp) {
 TEST_F(TrainProgram, ResumesBitForBitUnderAnyPlan) {
   const std::pair<std::string, std::string> pairs[] = {{resnet_stored(), resnet_tight()}, {gpt_stored(), gpt_tight()}};
   for (const auto& [stored, tight] : pairs) {
+    fs::remove(at("whole.jsonl"));
     quietly(stored, {"--steps", "8", "--log", at("whole.jsonl"), "--save", at("whole")});
     const std::vector<std::string> expected = read_log(at("whole.jsonl")).results();
     for (const auto& [first, second] : {std::pair{stored, stored}, {tight, stored}, {stored, tight}}) {
+      fs::remove(at("log.jsonl"));
       quietly(first, {"--steps", "3", "--log", at("log.jsonl"), "--save", at("s")});
       quietly(first, {"--resume", at("s"), "--steps", "5", "--log", at("log.jsonl")});  // two steps that are lost again
       quietly(second, {"--resume", at("s"), "--steps", "8", "--log", at("log.jsonl"), "--save", at("s"), "--threads", "2"});
@@ -159,8 +164,10 @@ TEST_F(TrainProgram, ResumesBitForBitUnderAnyPlan) {
 
 TEST_F(TrainProgram, SameBitsForAnyThreads) {
   for (const std::string& program : {resnet_tight(), gpt_tight()}) {
+    fs::remove(at("1.jsonl"));
     quietly(program, {"--threads", "1", "--log", at("1.jsonl"), "--save", at("1")});
     for (const char* threads : {"2", "7", "64"}) {
+      fs::remove(at("n.jsonl"));
       quietly(program, {"--threads", threads, "--log", at("n.jsonl"), "--save", at("n")});
       EXPECT_EQ(read_log(at("1.jsonl")).results(), read_log(at("n.jsonl")).results()) << threads;
       EXPECT_TRUE(snapshot_tensors(at("1")) == snapshot_tensors(at("n"))) << threads;
@@ -176,6 +183,7 @@ TEST_F(TrainProgram, SameBitsOnOneCore) {
   const std::string program = gpt_tight();
   quietly(program, {"--threads", "2", "--log", at("2.jsonl"), "--save", at("2")});
   for (const Arguments& threads : {Arguments{}, {"--threads", "2"}, {"--threads", "64"}}) {
+    fs::remove(at("n.jsonl"));
     Arguments arguments = {"taskset", "-c", std::to_string(core), program, "--log", at("n.jsonl"), "--save", at("n"), "--quiet"};
     arguments.insert(arguments.end(), threads.begin(), threads.end());
     const ProcessResult result = run(arguments);
@@ -228,7 +236,7 @@ TEST_F(TrainProgram, KilledAtAnyMomentLeavesTheLastSnapshot) {
     ASSERT_TRUE(fs::exists(at("s"))) << "seed " << seed;
     const uint64_t step = saved_step(at("s"));
     quietly(program, {"--resume", at("s"), "--steps", std::to_string(step + 1), "--save", at("s")});
-    EXPECT_FALSE(fs::exists(at("s.tmp"))) << "seed " << seed;
+    EXPECT_FALSE(fs::exists(at("s.saving"))) << "seed " << seed;
     EXPECT_EQ(saved_step(at("s")), step + 1) << "seed " << seed;
     if (trial % 4 != 3) continue;
     quietly(program, {"--steps", std::to_string(step + 1), "--save", at("whole")});
@@ -238,7 +246,7 @@ TEST_F(TrainProgram, KilledAtAnyMomentLeavesTheLastSnapshot) {
 
 TEST_F(TrainProgram, SignalsSaveAndEnd) {
   const std::string program = resnet_stored();
-  for (const int number : {SIGTERM, SIGINT}) {
+  for (const int number : {SIGTERM, SIGINT, SIGHUP}) {
     for (const bool saves : {true, false}) {
       Arguments arguments = {program, "--steps", "100000000", "--log", at("log.jsonl")};
       if (saves) arguments.insert(arguments.end(), {"--save", at("s")});
@@ -253,6 +261,60 @@ TEST_F(TrainProgram, SignalsSaveAndEnd) {
       EXPECT_TRUE(!saves || saved_step(at("s")) == last["step"]) << last;
     }
   }
+}
+
+// A text whose evaluation takes some seconds.
+std::string gpt_long_evaluation() {
+  const std::string text = build_folder() + "/test-programs/long-text.txt";
+  std::string words;
+  for (int i = 0; i < 40000; ++i) words += "And there was a line number " + std::to_string(i) + ".\n";
+  write_text(text, words);
+  return train_program("gpt-long-evaluation", with(gpt(), {{"data", {{"eval_path", text}}}, {"evaluate_every", 1}}));
+}
+
+TEST_F(TrainProgram, SignalsAreHeardDuringAnEvaluation) {
+  const std::string program = gpt_long_evaluation();
+  for (const char* steps : {"3", "1"}) {  // in the middle of a training, and behind its last step
+    fs::remove(at("log.jsonl"));
+    fs::remove_all(at("s"));
+    Process process({program, "--steps", steps, "--save", at("s"), "--log", at("log.jsonl")});
+    for (int i = 0; i < 2000 && file_text(at("log.jsonl")).empty(); ++i) sleep_seconds(0.005);
+    const auto start = std::chrono::steady_clock::now();
+    process.signal(SIGTERM);
+    const ProcessResult result = process.wait();
+    EXPECT_LT(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(), 1.0);
+    EXPECT_EQ(result.status, 0) << result.err;
+    EXPECT_NE(result.err.find("evaluation after step 1 was stopped by a signal"), std::string::npos) << result.err;
+    EXPECT_EQ(saved_step(at("s")), 1u);
+    EXPECT_EQ(read_log(at("log.jsonl")).lines.size(), 1u) << "half an evaluation says nothing";
+  }
+}
+
+TEST_F(TrainProgram, EvaluationsAreThoseThatWereAskedFor) {
+  const auto evaluations = [&](const std::string& program, const Arguments& more = {}) {
+    Arguments arguments = {"--steps", "4", "--log", at("log.jsonl")};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    fs::remove(at("log.jsonl"));
+    quietly(program, arguments);
+    std::vector<json> found;
+    for (const json& line : read_log(at("log.jsonl")).lines) {
+      if (line.contains("eval_loss")) found.push_back(line);
+    }
+    return found;
+  };
+  json synthetic = resnet();
+  synthetic.erase("evaluate_every");
+  EXPECT_EQ(evaluations(train_program("resnet-unasked", synthetic)).size(), 0u) << "made-up data are not evaluated unasked";
+  write_idx_data(idx_folder(), 24);
+  json idx = with(synthetic, {{"data", {{"kind", "idx"}, {"path", idx_folder()}}}});
+  const std::vector<json> whole = evaluations(train_program("resnet-end", idx));
+  ASSERT_EQ(whole.size(), 1u);
+  EXPECT_EQ(whole[0]["step"], 4);
+  EXPECT_EQ(evaluations(train_program("resnet-never", with(idx, {{"evaluate_every", 0}}))).size(), 0u);
+  const std::vector<json> often = evaluations(train_program("resnet-often", with(idx, {{"evaluate_every", 3}, {"evaluate_batches", 2}})));
+  ASSERT_EQ(often.size(), 2u);
+  EXPECT_EQ(often[1]["step"], 4);
+  EXPECT_NE(often[1]["eval_loss"], whole[0]["eval_loss"]) << "two micro-batches of six";
 }
 
 // A safetensors file with a changed header; data stay.
@@ -296,7 +358,8 @@ TEST_F(TrainProgram, InitialWeights) {
 TEST_F(TrainProgram, SnapshotsThatCannotBeResumed) {
   const std::string program = resnet_stored();
   quietly(program, {"--steps", "2", "--save", at("s")});
-  const json good = json::parse(file_text(at("s/training.json")));
+  json good = json::parse(file_text(at("s/training.json")));
+  for (const char* sum : {"xxh3", "files"}) good.erase(sum);  // as of an older snapshot: what follows is edited by hand
   const auto write = [&](const json& changes) { write_text(at("s/training.json"), with(good, changes).dump()); };
   write({{"kernel_set", "another/set"}});
   const ProcessResult warned = train(program, {"--resume", at("s"), "--steps", "3", "--quiet"});
@@ -333,6 +396,114 @@ TEST_F(TrainProgram, SaveFoldersThatCannotBeWritten) {
   expect_refusal(program, {"--log", "/dev/full"}, {"/dev/full", "--log"});
 }
 
+TEST_F(TrainProgram, SavesBesideWhateverAPersonKeepsThere) {
+  const std::string program = resnet_stored();
+  write_text(at("s.tmp"), "years");
+  fs::create_directories(at("s.old"));
+  write_text(at("s.old/thesis"), "more years");
+  for (const char* steps : {"2", "3"}) quietly(program, {"--steps", steps, "--save", at("s"), "--save-every", "1"});
+  EXPECT_EQ(file_text(at("s.tmp")), "years");
+  EXPECT_EQ(file_text(at("s.old/thesis")), "more years");
+  EXPECT_EQ(saved_step(at("s")), 3u);
+}
+
+TEST_F(TrainProgram, OneRunSavesIntoAFolder) {
+  const std::string program = resnet_stored();
+  Process first({program, "--steps", "100000000", "--save", at("s"), "--save-every", "1", "--quiet"});
+  for (int i = 0; i < 4000 && !fs::exists(at("s")); ++i) sleep_seconds(0.002);
+  expect_refusal(program, {"--steps", "2", "--save", at("s")}, {at("s"), "another run", std::to_string(first.id())});
+  first.signal(SIGKILL);
+  first.wait();
+  const uint64_t step = saved_step(at("s"));
+  quietly(program, {"--resume", at("s"), "--steps", std::to_string(step + 1), "--save", at("s")});
+  EXPECT_FALSE(fs::exists(at("s.saving")));
+}
+
+// One bit is flipped in each kind of place of every file; nothing may train on, but where the bit is in white space.
+TEST_F(TrainProgram, EveryFileOfASnapshotHasAChecksum) {
+  const std::string program = resnet_stored();
+  quietly(program, {"--steps", "2", "--save", at("s")});
+  quietly(program, {"--resume", at("s"), "--steps", "3"});
+  std::mt19937 random(20261122);
+  for (const auto& entry : fs::directory_iterator(at("s"))) {
+    const std::string file = entry.path().string(), good = file_text(file);
+    for (int trial = 0; trial < 24; ++trial) {
+      // The header and the start of a file are few of its bytes.
+      const size_t at_byte = random() % (trial % 2 == 0 ? good.size() : std::min<size_t>(good.size(), 600));
+      std::string flipped = good;
+      flipped[at_byte] = static_cast<char>(flipped[at_byte] ^ (1 << random() % 8));
+      const bool is_json = file.ends_with("training.json");
+      if (is_json && json::parse(flipped, nullptr, false) == json::parse(good)) continue;
+      write_text(file, flipped);
+      expect_refusal(program, {"--resume", at("s"), "--steps", "3"}, {is_json ? "training.json" : entry.path().filename().string()});
+    }
+    write_text(file, good.substr(0, good.size() - 1));
+    if (!file.ends_with(".json")) expect_refusal(program, {"--resume", at("s")}, {entry.path().filename().string()});
+    write_text(file, good);
+  }
+  quietly(program, {"--steps", "2", "--save", at("other"), "--threads", "1"});
+  quietly(program, {"--steps", "4", "--save", at("other")});
+  fs::copy_file(at("other/optimizer.safetensors"), at("s/optimizer.safetensors"), fs::copy_options::overwrite_existing);
+  expect_refusal(program, {"--resume", at("s")}, {"optimizer.safetensors", "another snapshot"});
+}
+
+TEST_F(TrainProgram, ResumeNamesEveryDifference) {
+  quietly(resnet_stored(), {"--steps", "2", "--save", at("s")});
+  const std::string other = train_program("resnet-other", with(resnet(), {{"dtype", "bf16"}, {"batch", 2}, {"seed", 6}, {"optimizer", {{"lr", 0.1}}}}));
+  const ProcessResult result = train(other, {"--resume", at("s"), "--steps", "3", "--quiet"});
+  EXPECT_EQ(result.status, 0) << result.err;
+  for (const char* key : {"\"dtype\"", "\"batch\"", "\"seed\"", "\"optimizer\""}) EXPECT_NE(result.err.find(key), std::string::npos) << key << " in " << result.err;
+}
+
+TEST_F(TrainProgram, StepsBehindACosineAreSaid) {
+  const ProcessResult result = train(gpt_stored(), {"--steps", "8"});
+  EXPECT_EQ(result.status, 0);
+  for (const char* words : {"warning", "lr_schedule.steps", "step 6", "7 to 8", "rate of 0", "\"steps\": 8"}) {
+    EXPECT_NE(result.err.find(words), std::string::npos) << words << " in " << result.err;
+  }
+  EXPECT_EQ(train(gpt_stored(), {"--steps", "6"}).err.find("warning"), std::string::npos);
+}
+
+TEST_F(TrainProgram, WeightsThatMakeNoSense) {
+  const std::string program = resnet_stored();
+  quietly(program, {"--steps", "2", "--save", at("s")});
+  const std::string good = file_text(at("s/model.safetensors"));
+  const auto refuses = [&](const std::string& tensor, float value) {
+    uint64_t length = 0;
+    std::memcpy(&length, good.data(), 8);
+    const uint64_t begin = json::parse(good.substr(8, length))[tensor]["data_offsets"][0];
+    std::string damaged = good;
+    std::memcpy(damaged.data() + 8 + length + begin + 4, &value, 4);
+    write_text(at("w.safetensors"), damaged);
+    expect_refusal(program, {"--init", at("w.safetensors")}, {"w.safetensors", tensor, "element 1"});
+  };
+  refuses("bn1.running_var", -0.5f);
+  refuses("bn1.running_var", std::numeric_limits<float>::infinity());
+  refuses("conv1.weight", std::numeric_limits<float>::quiet_NaN());
+  refuses("fc.bias", -std::numeric_limits<float>::infinity());
+}
+
+TEST_F(TrainProgram, LogsAreAppendedAndForeignFilesStay) {
+  const std::string program = resnet_stored();
+  quietly(program, {"--steps", "2", "--log", at("log.jsonl"), "--save", at("s")});
+  const std::string first = file_text(at("log.jsonl"));
+  quietly(program, {"--steps", "1", "--log", at("log.jsonl")});
+  const std::string both = file_text(at("log.jsonl"));
+  EXPECT_EQ(both.substr(0, first.size()), first) << "the first run's lines stay";
+  EXPECT_GT(both.size(), first.size());
+  write_text(at("log.jsonl"), first + first + "{\"step\": 3, \"lo");
+  quietly(program, {"--resume", at("s"), "--steps", "3", "--log", at("log.jsonl")});
+  const std::string resumed = file_text(at("log.jsonl"));
+  EXPECT_EQ(resumed.substr(0, 2 * first.size()), first + first) << "a resumed run cuts nothing of the runs before";
+  EXPECT_EQ(resumed.find("\"lo{"), std::string::npos) << resumed;
+  for (const char* precious : {"dear diary\n", "{\"a\": 1}\n", "no line end"}) {
+    write_text(at("diary"), precious);
+    expect_refusal(program, {"--log", at("diary")}, {at("diary"), "--log", "line 1"});
+    EXPECT_EQ(file_text(at("diary")), precious);
+  }
+  expect_refusal(program, {"--save", at("s"), "--log", at("s/log.jsonl")}, {"s/log.jsonl", "--log", "beside"}, 2);
+}
+
 TEST_F(TrainProgram, FullDiskWhileSaving) {
   const std::string program = resnet_stored();
   quietly(program, {"--steps", "2", "--save", at("s")});
@@ -347,7 +518,7 @@ TEST_F(TrainProgram, FullDiskWhileSaving) {
     EXPECT_TRUE(result.is_one_line_with({"model.safetensors", "written"})) << result.err;
     EXPECT_TRUE(snapshot_tensors(at("s")) == before) << "the snapshot of before must be whole";
     EXPECT_EQ(saved_step(at("s")), 2u);
-    EXPECT_FALSE(fs::exists(at("s.tmp")));
+    EXPECT_FALSE(fs::exists(at("s.saving")));
   }
   quietly(program, {"--resume", at("s"), "--steps", "4", "--save", at("s")});
 }
@@ -399,7 +570,7 @@ TEST_F(TrainProgram, SpillFileThatFailsInAStepLeavesTheLastSnapshot) {
   EXPECT_EQ(result.status, 1);
   EXPECT_TRUE(result.is_one_line_with({"spill file", "Input/output error"})) << result.err;
   const uint64_t step = saved_step(at("s"));
-  EXPECT_FALSE(fs::exists(at("s.tmp")));
+  EXPECT_FALSE(fs::exists(at("s.saving")));
   quietly(program, {"--steps", std::to_string(step), "--save", at("whole")});
   EXPECT_TRUE(snapshot_tensors(at("s")) == snapshot_tensors(at("whole"))) << "step " << step;
 }
@@ -444,8 +615,11 @@ TEST_F(TrainProgram, ImageThatCannotBeDecoded) {
   quietly(program, {"--steps", "5", "--log", at("log.jsonl")});
   write_text(folder + "/d/2.pgm", "no image");
   expect_refusal(program, {"--steps", "5", "--save", at("s"), "--save-every", "1", "--log", at("log.jsonl")}, {"d/2.pgm", "decoded"});
-  EXPECT_EQ(read_log(at("log.jsonl")).lines.size(), 3u) << "the steps before it are done";
+  EXPECT_EQ(read_log(at("log.jsonl")).lines.size(), 5u + 3u) << "the steps before it are done";
   EXPECT_EQ(saved_step(at("s")), 3u);
+  // Without --save-every too, what was trained is saved before the program ends.
+  expect_refusal(program, {"--steps", "5", "--save", at("last")}, {"d/2.pgm", "decoded", "saved to " + at("last") + " after step 3"});
+  EXPECT_TRUE(snapshot_tensors(at("last")) == snapshot_tensors(at("s")));
 }
 
 TEST_F(TrainProgram, LossThatIsNotFinite) {
@@ -454,7 +628,7 @@ TEST_F(TrainProgram, LossThatIsNotFinite) {
   const Log log = read_log(at("log.jsonl"));
   ASSERT_FALSE(log.lines.empty());
   EXPECT_EQ(saved_step(at("s")), log.lines.back()["step"]) << "the snapshot is of the last good step";
-  EXPECT_FALSE(fs::exists(at("s.tmp")));
+  EXPECT_FALSE(fs::exists(at("s.saving")));
 }
 
 TEST_F(TrainProgram, WeightsOfAHuggingFaceFolder) {

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdlib>
+#include <filesystem>
 
 #include "ports/linux/linux_port.h"
 #include "tests/faces/expect_user_error.h"
@@ -68,6 +69,7 @@ class ZeroHeap : public ::testing::Test {
     const Plan plan = owned.view();
     const std::string text = canonical_recipe(recipe), log = folder_.file("log.jsonl");
     std::string words[] = {"train", "--steps", steps, "--log", log, "--threads", "2"};
+    std::filesystem::remove(log);  // else it is read, and appended to
     std::vector<char*> argv;
     for (std::string& word : words) argv.push_back(word.data());
     const uint64_t before = heap_calls;

@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "tools/commands/recipe_options.h"
+#include "tools/formats/output_file.h"
 #include "tools/schedule/chain_json.h"
 
 namespace reprise {
@@ -17,6 +18,7 @@ Command add_chain(CLI::App& app) {
   options->recipe.add_to(*parser);
   parser->add_option("-o,--output", options->output, "file; default: stdout");
   return {parser, [options] {
+            if (!options->output.empty()) require_other_file(options->output, options->recipe.recipe);
             const SolvedModel model = options->recipe.solve();
             if (options->output.empty()) {
               std::cout << chain_to_json(model.chain).dump(1) << "\n";

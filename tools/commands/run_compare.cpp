@@ -12,6 +12,7 @@ namespace reprise {
 namespace {
 
 int run_compare(const RecipeOptions& options, bool sweep, const std::string& svg, bool as_json) {
+  if (!svg.empty()) require_other_file(svg, options.recipe);
   const SolvedModel model = options.solve();
   const nlohmann::json answer = sweep ? sweep_strategies(model) : compare_strategies(model);
   if (!svg.empty()) write_file(svg, front_svg(answer, model.recipe.name + ": memory against extra work"));

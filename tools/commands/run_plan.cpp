@@ -27,16 +27,21 @@ bool holds(const std::string& path, const std::string& text) {
 
 // All of them or none; one that holds its text already is only touched, so that make sees it as made.
 void write_files(const std::vector<std::pair<std::string, std::string>>& files) {
+  std::vector<std::string> fresh(files.size());
   try {
-    for (const auto& [path, text] : files) {
-      if (!holds(path, text)) write_file(path + ".tmp", text);
+    for (size_t i = 0; i < files.size(); ++i) {
+      const auto& [path, text] = files[i];
+      if (holds(path, text)) continue;
+      fresh[i] = temporary_beside(path);
+      write_file(fresh[i], text);
     }
   } catch (const UserError&) {
-    for (const auto& [path, text] : files) ::unlink((path + ".tmp").c_str());
+    for (const std::string& name : fresh) ::unlink(name.c_str());
     throw;
   }
-  for (const auto& [path, text] : files) {
-    const bool done = holds(path, text) ? ::utimensat(AT_FDCWD, path.c_str(), nullptr, 0) == 0 : std::rename((path + ".tmp").c_str(), path.c_str()) == 0;
+  for (size_t i = 0; i < files.size(); ++i) {
+    const std::string& path = files[i].first;
+    const bool done = fresh[i].empty() ? ::utimensat(AT_FDCWD, path.c_str(), nullptr, 0) == 0 : std::rename(fresh[i].c_str(), path.c_str()) == 0;
     if (!done) throw UserError(path + ": cannot be replaced: " + std::strerror(errno));
   }
 }

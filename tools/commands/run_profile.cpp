@@ -1,4 +1,6 @@
 // `reprise profile`: every kernel call of a recipe, measured on this machine.
+#include <unistd.h>
+
 #include <iostream>
 #include <memory>
 
@@ -16,13 +18,15 @@ int run_profile(const Port& port, const RecipeOptions& options, const std::strin
   if (recipe.backend == Recipe::BackendChoice::kCuda) {
     throw UserError(options.recipe + ": backend: \"cuda\" cannot be measured here; use \"cpu\", or \"auto\"");
   }
+  require_other_file(output, options.recipe);
+  if (::access(output.c_str(), F_OK) == 0) (void)read_profile(output);  // what is no profile stays
   MeasureOptions measure;
   measure.threads = threads;
   measure.say = [](const std::string& line) { std::cerr << line << "\n"; };
   const std::string spill = output + ".spill";  // beside the profile: the folder says which disk is measured
   measure.spill_file = spill.c_str();
   const Profile profile = measure_profile(port, recipe, measure);
-  write_file(output, profile_text(profile));
+  replace_file(output, profile_text(profile));
   std::cerr << profile.kernels.size() << " distinct kernel calls, " << profile.threads << (profile.threads == 1 ? " thread" : " threads") << ", kernels "
             << profile.kernel_set << "\n";
   return 0;

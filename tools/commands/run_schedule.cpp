@@ -59,6 +59,7 @@ int run_schedule(ScheduleOptions& options) {
     throw UserError("schedule: --policy: a chain file names no values; give a recipe to `reprise plan` or `compare`", UserError::kUsage);
   }
   if (options.memory.empty()) throw UserError("schedule: --memory: give the bytes that the chain may use", UserError::kUsage);
+  if (!options.actions.empty()) require_other_file(options.actions, options.chain);
   const Chain chain = read_chain(options.chain);
   ScheduleRequest request;
   request.strategy = options.strategy;

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 
 #include "tools/formats/error.h"
@@ -35,6 +36,8 @@ OutputFile::~OutputFile() {
 void OutputFile::write(const void* data, uint64_t bytes) {
   constexpr uint64_t kLargestWrite = uint64_t{1} << 30;  // Linux writes at most 2 GiB - 4 KiB at once
   const char* next = static_cast<const char*>(data);
+  checksum_.add(data, bytes);
+  bytes_ += bytes;
   while (bytes > 0) {
     const ssize_t written = ::write(descriptor_, next, std::min(bytes, kLargestWrite));
     if (written < 0 && errno == EINTR) continue;
@@ -57,10 +60,40 @@ void OutputFile::finish() {
   }
 }
 
-void write_file(const std::string& path, const std::string& text) {
+FileSum write_file(const std::string& path, const std::string& text) {
   OutputFile file(path);
   file.write(text.data(), text.size());
   file.finish();
+  return file.sum();
+}
+
+std::string temporary_beside(const std::string& path) {
+  std::string name;
+  struct stat status;
+  for (int n = 0; name.empty() || ::lstat(name.c_str(), &status) == 0; ++n) {
+    name = path + ".new-" + std::to_string(::getpid()) + (n == 0 ? "" : "-" + std::to_string(n));
+  }
+  return name;
+}
+
+void replace_file(const std::string& path, const std::string& text) {
+  struct stat status;
+  if (::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
+    write_file(path, text);
+    return;
+  }
+  const std::string fresh = temporary_beside(path);
+  write_file(fresh, text);
+  if (::rename(fresh.c_str(), path.c_str()) == 0) return;
+  const std::string why = reason();
+  ::unlink(fresh.c_str());
+  throw UserError(path + ": cannot be replaced: " + why);
+}
+
+void require_other_file(const std::string& output, const std::string& input) {
+  struct stat a, b;
+  if (::stat(output.c_str(), &a) != 0 || ::stat(input.c_str(), &b) != 0 || !S_ISREG(a.st_mode)) return;
+  if (a.st_dev == b.st_dev && a.st_ino == b.st_ino) throw UserError(output + ": is the input itself, which would be lost; give another output");
 }
 
 std::string read_file(const std::string& path) {

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <string>
 
+#include "tools/formats/checksum.h"
+
 namespace reprise {
 
 // Throws UserError with the path and the system's reason. A file that was not finished is deleted by the destructor.
@@ -18,13 +20,24 @@ class OutputFile {
   const std::string& path() const { return path_; }
   void write(const void* data, uint64_t bytes);
   void finish();  // fsync and close
+  FileSum sum() const { return {bytes_, checksum_.text()}; }  // of what was written
 
  private:
   std::string path_;
+  uint64_t bytes_ = 0;
+  Checksum checksum_;
   int descriptor_ = -1;
 };
 
-void write_file(const std::string& path, const std::string& text);
+FileSum write_file(const std::string& path, const std::string& text);
 std::string read_file(const std::string& path);
+
+// A new name beside the path: nobody else's file has it.
+std::string temporary_beside(const std::string& path);
+// A file of that name is either the old one or the new one, whatever happens. What is no regular file is written in place.
+void replace_file(const std::string& path, const std::string& text);
+
+// Throws UserError where the output is the input's file, by whatever name.
+void require_other_file(const std::string& output, const std::string& input);
 
 }  // namespace reprise

@@ -218,10 +218,11 @@ void SafetensorsWriter::write(const void* data, uint64_t bytes) {
   written_bytes_ += bytes;
 }
 
-void SafetensorsWriter::finish() {
+FileSum SafetensorsWriter::finish() {
   if (!header_written_) write_header();
   if (written_bytes_ != declared_bytes_) throw std::logic_error("SafetensorsWriter: less data than declared");
   file_.finish();
+  return file_.sum();
 }
 
 }  // namespace reprise

@@ -60,7 +60,7 @@ class SafetensorsWriter {
   void add_metadata(const std::string& key, const std::string& value);
   void declare(const std::string& name, StoredType type, const std::vector<uint64_t>& shape);
   void write(const void* data, uint64_t bytes);
-  void finish();  // flushed to the disk (fsync) when it returns
+  FileSum finish();  // flushed to the disk (fsync) when it returns
 
  private:
   struct Declared {

@@ -1,14 +1,15 @@
-// A folder that is written whole or not at all, by a temporary folder and one exchange of names.
-// Here because a run may be killed, or a disk fill up, at any moment of saving.
+// See snapshot_directory.h: a lock, a folder beside the snapshot, and one exchange of names.
 #include "tools/formats/snapshot_directory.h"
 
 #include <fcntl.h>
+#include <signal.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 
@@ -58,10 +59,18 @@ void flush(const std::string& path, int flags) {
   }
 }
 
-void remove_folder(const std::string& path) {
-  std::error_code error;
-  fs::remove_all(path, error);  // does not follow symbolic links
-  if (error) throw UserError(path + ": cannot be removed: " + error.message());
+// Removes the files of these names and, if nothing else lies there, the folder. Symbolic links are not followed.
+void remove_snapshot(const std::string& folder, const std::vector<std::string>& names) {
+  if (!is_there(folder)) return;
+  for (const std::string& name : names) {
+    const std::string file = folder + "/" + name;
+    if (::unlink(file.c_str()) != 0 && errno != ENOENT) refuse(file, "cannot be removed");
+  }
+  if (::rmdir(folder.c_str()) == 0) return;
+  if (errno == ENOTEMPTY || errno == EEXIST) {
+    throw UserError(folder + ": holds files that are not a snapshot's; they would be lost: move them away");
+  }
+  refuse(folder, "cannot be removed");
 }
 
 std::vector<std::string> entries_of(const std::string& folder) {
@@ -84,69 +93,140 @@ void refuse_foreign_files(const std::string& path, const std::vector<std::string
   }
 }
 
-// Puts `fresh` where `path` is. Afterwards the old folder, if there was one, is at the place that is returned.
-std::string put_in_place(const std::string& fresh, const std::string& path) {
-  if (!is_there(path)) {
-    if (::rename(fresh.c_str(), path.c_str()) != 0) refuse(path, "cannot be put in place");
-    return "";
-  }
-  if (::renameat2(AT_FDCWD, fresh.c_str(), AT_FDCWD, path.c_str(), RENAME_EXCHANGE) == 0) return fresh;
-  if (errno != EINVAL && errno != ENOSYS && errno != ENOTSUP) refuse(path, "cannot be exchanged");
-  // No exchange on this file system: two renames. A kill between them leaves DIR.old, see recover_snapshot.
-  const std::string old = path + ".old";
-  remove_folder(old);
-  if (::rename(path.c_str(), old.c_str()) != 0) refuse(path, "cannot be renamed");
-  if (::rename(fresh.c_str(), path.c_str()) != 0) {
-    const int rename_error = errno;
-    if (::rename(old.c_str(), path.c_str()) != 0) refuse(old, "cannot be renamed back");
-    errno = rename_error;
-    refuse(path, "cannot be put in place");
-  }
-  return old;
+constexpr char kLockMark[] = "reprise ";  // what the lock's text begins with; the process follows
+
+// The process that a lock names; 0 where its text is none of ours, and -1 where it names none: its owner was killed before it wrote.
+pid_t owner_of(int lock) {
+  char text[64] = {};
+  const ssize_t bytes = ::pread(lock, text, sizeof text - 1, 0);
+  if (bytes == 0) return -1;
+  if (bytes < 0 || std::strncmp(text, kLockMark, sizeof kLockMark - 1) != 0) return 0;
+  const long owner = std::strtol(text + sizeof kLockMark - 1, nullptr, 10);
+  return owner > 0 ? static_cast<pid_t>(owner) : -1;
 }
 
-// A kill between put_in_place's two renames: the old snapshot gets its name back.
-void restore_old(const std::string& path) {
-  const std::string old = path + ".old";
-  if (is_there(path) || !is_folder(old)) return;
-  if (::rename(old.c_str(), path.c_str()) != 0) refuse(old, "cannot be renamed to " + path);
+bool is_empty_folder(const std::string& path) {
+  std::error_code error;
+  return fs::is_empty(path, error) && !error;
+}
+
+// Whether the file at `path` is still the open one: its owner removes it while others wait.
+bool is_same_file(int descriptor, const std::string& path) {
+  struct stat open_one, named;
+  return ::fstat(descriptor, &open_one) == 0 && ::lstat(path.c_str(), &named) == 0 && open_one.st_dev == named.st_dev &&
+         open_one.st_ino == named.st_ino;
 }
 
 }  // namespace
 
-SnapshotDirectory::SnapshotDirectory(const std::string& path) : path_(target_of(path)), temporary_(path_ + ".tmp") {
+SnapshotDirectory::SnapshotDirectory(const std::string& path, const std::vector<std::string>& file_names)
+    : path_(target_of(path)), saving_(path_ + ".saving"), fresh_(saving_ + "/new"), old_(saving_ + "/old"), names_(file_names) {
   std::error_code ignored;  // mkdir will say why not
   fs::create_directories(fs::path(path_).parent_path(), ignored);
-  restore_old(path_);
-  remove_folder(temporary_);
-  if (::mkdir(temporary_.c_str(), 0777) != 0) refuse(temporary_, "cannot be created");
+  refuse_foreign_files(path_, names_);
+  take_lock();
+  try {
+    if (!is_there(path_) && is_folder(old_) && ::rename(old_.c_str(), path_.c_str()) != 0) refuse(old_, "cannot be renamed to " + path_);
+    remove_snapshot(old_, names_);
+    remove_snapshot(fresh_, names_);
+  } catch (...) {
+    ::close(lock_);
+    throw;
+  }
 }
 
 SnapshotDirectory::~SnapshotDirectory() {
-  std::error_code ignored;  // a destructor cannot report; the next run removes it
-  if (!committed_) fs::remove_all(temporary_, ignored);
+  abandon();
+  if (made_saving_) {
+    ::unlink((saving_ + "/lock").c_str());  // while it is locked: whoever waits for it looks whether it is still there
+    ::rmdir(saving_.c_str());
+  }
+  ::close(lock_);
+}
+
+void SnapshotDirectory::take_lock() {
+  while (!try_lock()) {
+  }
+}
+
+// False where another process removed the folder at this moment.
+bool SnapshotDirectory::try_lock() {
+  const std::string lock = saving_ + "/lock";
+  made_saving_ = ::mkdir(saving_.c_str(), 0777) == 0;
+  if (!made_saving_ && errno != EEXIST) refuse(saving_, "cannot be created");
+  const bool is_new = made_saving_ || is_empty_folder(saving_);  // its owner was killed before it locked, or is at its end
+  lock_ = ::open(lock.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | (is_new ? O_CREAT : 0), 0666);
+  if (lock_ < 0 && errno == ENOENT && (!is_there(saving_) || is_empty_folder(saving_))) return false;
+  if (lock_ < 0) throw UserError(saving_ + ": is in the way: a run keeps there what it is writing; move it, or give --save another folder");
+  const bool locked = ::flock(lock_, LOCK_EX | LOCK_NB) == 0;
+  const bool cannot_lock = !locked && errno != EWOULDBLOCK;  // a file system without locks: the process is asked for
+  const pid_t owner = owner_of(lock_);
+  const bool is_held = cannot_lock ? owner > 0 && owner != ::getpid() && ::kill(owner, 0) == 0 : !locked;
+  std::string refusal;
+  if (owner == 0) {
+    refusal = lock + ": is no lock of a run: move it, or give --save another folder";
+  } else if (is_held) {
+    refusal = path_ + ": another run saves there" + (owner > 0 ? ", process " + std::to_string(owner) : "") +
+              ": give --save another folder, or wait until it has ended";
+  } else if (is_same_file(lock_, lock)) {
+    const std::string text = kLockMark + std::to_string(::getpid()) + "\n";
+    if (::ftruncate(lock_, 0) != 0 || ::pwrite(lock_, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size())) {
+      refusal = lock + ": cannot be written: " + std::strerror(errno);
+    } else {
+      made_saving_ = true;
+      return true;
+    }
+  }
+  ::close(lock_);
+  lock_ = -1;
+  if (!refusal.empty()) throw UserError(refusal);
+  return false;
+}
+
+void SnapshotDirectory::begin() {
+  remove_snapshot(fresh_, names_);
+  if (::mkdir(fresh_.c_str(), 0777) != 0) refuse(fresh_, "cannot be created");
+}
+
+void SnapshotDirectory::abandon() noexcept {
+  try {
+    remove_snapshot(fresh_, names_);
+  } catch (const UserError&) {  // the next run removes it, or says why it cannot
+  }
+}
+
+// Puts what was written where DIR is. Afterwards the old folder, if there was one, is at the place that is returned.
+std::string SnapshotDirectory::put_in_place() {
+  if (!is_there(path_)) {
+    if (::rename(fresh_.c_str(), path_.c_str()) != 0) refuse(path_, "cannot be put in place");
+    return "";
+  }
+  if (::renameat2(AT_FDCWD, fresh_.c_str(), AT_FDCWD, path_.c_str(), RENAME_EXCHANGE) == 0) return fresh_;
+  if (errno != EINVAL && errno != ENOSYS && errno != ENOTSUP) refuse(path_, "cannot be exchanged");
+  // No exchange on this file system: two renames. A kill between them leaves the old snapshot in DIR.saving/old.
+  if (::rename(path_.c_str(), old_.c_str()) != 0) refuse(path_, "cannot be renamed");
+  if (::rename(fresh_.c_str(), path_.c_str()) != 0) {
+    const int rename_error = errno;
+    if (::rename(old_.c_str(), path_.c_str()) != 0) refuse(old_, "cannot be renamed back");
+    errno = rename_error;
+    refuse(path_, "cannot be put in place");
+  }
+  return old_;
 }
 
 void SnapshotDirectory::commit() {
-  const std::vector<std::string> names = entries_of(temporary_);
-  refuse_foreign_files(path_, names);
-  for (const std::string& name : names) flush(file(name), O_RDONLY);
-  flush(temporary_, O_RDONLY | O_DIRECTORY);
-  const std::string old = put_in_place(temporary_, path_);
-  committed_ = true;
+  refuse_foreign_files(path_, names_);
+  for (const std::string& name : entries_of(fresh_)) flush(file(name), O_RDONLY);
+  flush(fresh_, O_RDONLY | O_DIRECTORY);
+  const std::string old = put_in_place();
+  flush(saving_, O_RDONLY | O_DIRECTORY);
   flush(fs::path(path_).parent_path().string(), O_RDONLY | O_DIRECTORY);
-  if (!old.empty()) remove_folder(old);
+  if (!old.empty()) remove_snapshot(old, names_);
 }
 
-void check_snapshot_target(const std::string& path, const std::vector<std::string>& file_names) {
+void recover_snapshot(const std::string& path, const std::vector<std::string>& file_names) {
   const std::string target = target_of(path);
-  refuse_foreign_files(target, file_names);
-  SnapshotDirectory probe(path);  // creates DIR.tmp and removes it again
-}
-
-void recover_snapshot(const std::string& path) {
-  const std::string target = target_of(path);
-  restore_old(target);
+  if (!is_there(target) && is_folder(target + ".saving/old")) SnapshotDirectory recovered(path, file_names);
   if (!is_folder(target)) throw UserError(path + ": is no folder; give one that holds a snapshot");
 }
 

@@ -1,5 +1,12 @@
-// A folder that is written whole or not at all: DIR.tmp is filled, flushed, then exchanged with DIR.
-// A run killed at any moment, or a full disk, leaves the last good snapshot.
+// A folder that is written whole or not at all, by one process at a time.
+// A run killed at any moment, or a full disk, leaves the last good snapshot; a second run that saves there is refused.
+//
+//   DIR                 the last whole snapshot
+//   DIR.saving/lock     names the process that saves into DIR, and is locked by it as long as it lives
+//   DIR.saving/new/     the snapshot being written; exchanged with DIR when it is whole
+//   DIR.saving/old/     on file systems without an exchange, for a moment: the snapshot of before
+//
+// Only files of the snapshot's names, and folders that they leave empty, are ever removed.
 #pragma once
 
 #include <string>
@@ -7,34 +14,40 @@
 
 namespace reprise {
 
-// One snapshot being written. Throws UserError with the path and the system's reason.
-//   SnapshotDirectory snapshot("out");
-//   ... write files to snapshot.file("model.safetensors") ...
-//   snapshot.commit();
-// Without commit() the destructor deletes DIR.tmp and DIR stays as it was. Only plain files, no sub-folders.
+// The right to save into one folder, from the start of a run to its end. Throws UserError with the path and the system's reason.
+//   SnapshotDirectory out("out", {"model.safetensors", "training.json"});
+//   for each snapshot: out.begin(); ... write all files to out.file(name) ...; out.commit();
+// Without commit() DIR stays as it was.
 class SnapshotDirectory {
  public:
-  explicit SnapshotDirectory(const std::string& path);  // removes the DIR.tmp of a killed run, creates a new one
-  ~SnapshotDirectory();
+  // Refuses where another run saves there, where DIR or DIR.saving hold what is not a snapshot's, or where they cannot be written.
+  // Takes up what a killed run left.
+  SnapshotDirectory(const std::string& path, const std::vector<std::string>& file_names);
+  ~SnapshotDirectory();  // removes DIR.saving
   SnapshotDirectory(const SnapshotDirectory&) = delete;
   SnapshotDirectory& operator=(const SnapshotDirectory&) = delete;
 
-  std::string file(const std::string& name) const { return temporary_ + "/" + name; }
+  const std::string& path() const { return path_; }
 
-  // Refuses, and changes nothing, where DIR holds a file that this snapshot has not: somebody else's would be lost.
+  void begin();
+  std::string file(const std::string& name) const { return fresh_ + "/" + name; }
+  // Refuses, and changes nothing, where DIR holds a file that is not a snapshot's: it would be lost.
   void commit();
+  void abandon() noexcept;  // removes what begin() began
 
  private:
-  std::string path_, temporary_;
-  bool committed_ = false;
+  void take_lock();
+  bool try_lock();
+  std::string put_in_place();
+
+  std::string path_, saving_, fresh_, old_;
+  std::vector<std::string> names_;
+  int lock_ = -1;
+  bool made_saving_ = false;  // DIR.saving is this program's, and goes with the last snapshot
 };
 
-// For the start of a run, before hours are spent: throws UserError where DIR could not be written, is no folder, or
-// holds anything but files of these names.
-void check_snapshot_target(const std::string& path, const std::vector<std::string>& file_names);
-
-// For the start of a resume: on file systems that cannot exchange two folders, a kill between two renames can leave the
-// last good snapshot in DIR.old; this puts it back. Throws UserError where there is no folder at DIR then.
-void recover_snapshot(const std::string& path);
+// For the start of a resume: on file systems that cannot exchange two folders, a kill between two renames can leave the last good
+// snapshot in DIR.saving/old; this puts it back. Throws UserError where there is no folder at DIR then.
+void recover_snapshot(const std::string& path, const std::vector<std::string>& file_names);
 
 }  // namespace reprise

@@ -109,20 +109,6 @@ class Reader {
   std::unordered_map<std::string, size_t> line_of_;
 };
 
-// A file of that name is either the old one or the new one, whatever happens. What is no regular file is written in place.
-void replace_file(const std::string& path, const std::string& text) {
-  std::error_code error;
-  const auto status = std::filesystem::status(path, error);
-  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) return write_file(path, text);
-  const std::string temporary = path + ".tmp";
-  write_file(temporary, text);
-  std::filesystem::rename(temporary, path, error);
-  if (!error) return;
-  const std::string why = error.message();
-  std::filesystem::remove(temporary, error);
-  throw UserError(path + ": cannot be replaced: " + why);
-}
-
 }  // namespace
 
 PackProblem parse_pack_problem(const std::string& text, const std::string& file, uint64_t capacity) {
@@ -154,6 +140,7 @@ std::string packed_csv(const PackProblem& problem, const std::vector<uint64_t>& 
 }
 
 nlohmann::json run_pack(const PackRequest& request) {
+  if (!request.output_path.empty()) require_other_file(request.output_path, request.problem_path);
   const PackProblem problem = parse_pack_problem(read_file(request.problem_path), request.problem_path, request.capacity);
   const auto start = std::chrono::steady_clock::now();
   PackOptions options;

@@ -57,7 +57,8 @@ void read_training(const JsonFields& fields, Recipe& recipe) {
   fields.read("gradient_release", recipe.gradient_release);
   fields.read("freeze", recipe.freeze);
   if (fields.has_value("lora")) fields.refuse("lora", "is not available yet; leave it out");
-  fields.read("evaluate_every", recipe.evaluate_every, 0, kMostSteps);
+  if (fields.has_value("evaluate_every")) fields.read("evaluate_every", recipe.evaluate_every.emplace(), 0, kMostSteps);
+  fields.read("evaluate_batches", recipe.evaluate_batches, 1, kMostSteps);
   fields.read("steps", recipe.steps, 1, kMostSteps);
   if (recipe.lr_schedule.steps == 0 && recipe.lr_schedule.kind == LrSchedule::Kind::kCosine) recipe.lr_schedule.steps = recipe.steps;
   fields.read("seed", recipe.seed, 0, std::numeric_limits<uint64_t>::max());
@@ -76,7 +77,7 @@ Recipe parse_recipe(const std::string& text, const std::string& file, const std:
   const json value = parse_json(text, file);
   const JsonFields fields(value, file, "");
   fields.allow_only({"name", "model", "data", "batch", "sequence", "accumulate", "dtype", "optimizer", "lr_schedule",
-                     "clip_norm", "gradient_release", "freeze", "lora", "evaluate_every", "steps", "schedule", "budget",
+                     "clip_norm", "gradient_release", "freeze", "lora", "evaluate_every", "evaluate_batches", "steps", "schedule", "budget",
                      "feature_map_budget", "seed", "backend"});
   Recipe recipe;
   recipe.name = name_of_file(file);
@@ -130,13 +131,14 @@ std::string canonical_recipe(const Recipe& recipe) {
                 {"lr_schedule", lr_schedule_json(recipe.lr_schedule)},
                 {"gradient_release", recipe.gradient_release},
                 {"freeze", recipe.freeze},
-                {"evaluate_every", recipe.evaluate_every},
                 {"schedule", schedule_json(recipe.schedule)},
                 {"seed", recipe.seed},
                 {"backend", word_of(kBackends, recipe.backend)}};
   if (!recipe.huggingface_folder.empty()) value["model"]["huggingface"] = recipe.huggingface_folder;
   if (recipe.data.kind != DataSource::Kind::kNone) value["data"] = data_json(recipe.data);
   if (recipe.sequence > 0) value["sequence"] = recipe.sequence;
+  if (recipe.evaluate_every) value["evaluate_every"] = *recipe.evaluate_every;
+  if (recipe.evaluate_batches > 0) value["evaluate_batches"] = recipe.evaluate_batches;
   if (recipe.clip_norm) value["clip_norm"] = *recipe.clip_norm;
   if (recipe.steps > 0) value["steps"] = recipe.steps;
   if (recipe.budget_bytes) value["budget"] = *recipe.budget_bytes;

@@ -95,7 +95,8 @@ struct Recipe {
   std::optional<double> clip_norm;
   bool gradient_release = false;
   std::vector<std::string> freeze;  // patterns of parameter names, see matches_pattern
-  uint64_t evaluate_every = 0;      // steps; 0 = never
+  std::optional<uint64_t> evaluate_every;  // steps; 0: no evaluation at all; absent: one at the end, but of synthetic data none
+  uint64_t evaluate_batches = 0;           // micro-batches of an evaluation at most; 0: the whole set
   uint64_t steps = 0;               // 0 = not given: the command line must say
   ScheduleRecipe schedule;
   std::optional<uint64_t> budget_bytes;              // the whole arena

@@ -1,35 +1,48 @@
-// Drawn at most five times a second on a terminal, every ten seconds elsewhere.
+// Drawn at most five times a second on a terminal.
 // The rate is that of the whole run so far, evaluations included.
 #include "tools/training/progress.h"
 
+#include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 
 namespace reprise {
+namespace {
 
-Progress::Progress(uint64_t first_step, uint64_t last_step, uint64_t samples_per_step, const char* unit, bool quiet, double now)
-    : first_(first_step), last_(last_step), samples_(samples_per_step), unit_(unit), quiet_(quiet), terminal_(::isatty(STDERR_FILENO) == 1),
-      start_(now) {}
+// What fits into a line of the terminal.
+int terminal_columns() {
+  struct winsize size = {};
+  return ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+}
 
-void Progress::show(uint64_t step, double loss, double now) {
-  if (quiet_) return;
-  if (step != last_ && now - shown_ < (terminal_ ? 0.2 : 10.0)) return;
+}  // namespace
+
+Progress::Progress(const char* label, uint64_t first_step, uint64_t last_step, uint64_t samples_per_step, const char* unit, bool quiet, double now,
+                   double pause)
+    : label_(label), first_(first_step), last_(last_step), samples_(samples_per_step), unit_(unit), quiet_(quiet),
+      terminal_(::isatty(STDERR_FILENO) == 1), start_(now), pause_(terminal_ ? 0.2 : pause), shown_(now - pause_) {}
+
+void Progress::show(uint64_t step, const char* words, double now) {
+  if (quiet_ || (step != last_ && now - shown_ < pause_)) return;
   shown_ = now;
-  constexpr int kWidth = 30;
   const double done = static_cast<double>(step - first_), all = static_cast<double>(last_ - first_), elapsed = now - start_;
-  const int filled = all > 0 ? static_cast<int>(kWidth * done / all) : kWidth;
-  char bar[kWidth + 1];
-  std::memset(bar, '.', kWidth);
-  std::memset(bar, '#', static_cast<size_t>(filled));
-  bar[kWidth] = 0;
   const double rate = elapsed > 0 ? done * static_cast<double>(samples_) / elapsed : 0;
   const int left = done > 0 ? static_cast<int>(elapsed * (all - done) / done + 0.5) : 0;
-  char line[200];
-  const int length = std::snprintf(line, sizeof line, "%s[%s] %llu/%llu  loss %.4f  %.0f %s/s  %d:%02d left%s", terminal_ ? "\r" : "", bar,
-                                   static_cast<unsigned long long>(step), static_cast<unsigned long long>(last_), loss, rate, unit_, left / 60,
-                                   left % 60, terminal_ ? "  " : "\n");
+  char numbers[160], line[240];
+  std::snprintf(numbers, sizeof numbers, "%llu/%llu  %s%s%.0f %s/s  %d:%02d left", static_cast<unsigned long long>(step),
+                static_cast<unsigned long long>(last_), words, *words == 0 ? "" : "  ", rate, unit_, left / 60, left % 60);
+  const int columns = terminal_ ? terminal_columns() : 120;
+  const int width = std::clamp(columns - 6 - static_cast<int>(std::strlen(label_) + std::strlen(numbers)), 0, 30);
+  const int filled = all > 0 ? static_cast<int>(width * done / all) : width;
+  char bar[31];
+  std::memset(bar, '.', sizeof bar);
+  std::memset(bar, '#', static_cast<size_t>(filled));
+  bar[width] = 0;
+  int length = std::snprintf(line, sizeof line, "%s%s[%s] %s%s", terminal_ ? "\r" : "", label_, bar, numbers, terminal_ ? "  " : "\n");
+  if (terminal_) length = std::min(length, columns);
   if (::write(STDERR_FILENO, line, static_cast<size_t>(length)) < 0) return;  // nobody is watching
   drawn_ = true;
 }

@@ -6,7 +6,6 @@
 
 #include "tools/formats/error.h"
 #include "tools/formats/output_file.h"
-#include "tools/formats/snapshot_directory.h"
 #include "tools/training/weights.h"
 
 namespace reprise {
@@ -18,19 +17,58 @@ const std::vector<std::string>& snapshot_files() {
   return kFiles;
 }
 
-void save_snapshot(const Trainer& trainer, const Recipe& recipe, const std::string& folder) {
-  const json canonical = json::parse(canonical_recipe(recipe));
-  const json training = {{"format", kSnapshotFormat}, {"plan_format", kPlanFormat}, {"step", trainer.step},
-                         {"kernel_set", trainer.backend->kernel_set}, {"backend", trainer.backend->rules->name}, {"recipe", canonical}};
-  SnapshotDirectory snapshot(folder);
-  write_state(trainer, snapshot.file("model.safetensors"), StatePart::kModel, {{"format", "pt"}});
-  write_state(trainer, snapshot.file("optimizer.safetensors"), StatePart::kOptimizer, {});
-  write_file(snapshot.file("config.json"), model_config(recipe.model).dump(1) + "\n");
-  write_file(snapshot.file("training.json"), training.dump(1) + "\n");
-  snapshot.commit();
+namespace {
+
+constexpr const char* kTraining = "training.json";
+constexpr const char* kChecksum = "xxh3";  // of training.json: of its text without this field
+
+json sum_json(const FileSum& sum) { return {{"bytes", sum.bytes}, {"xxh3", sum.checksum}}; }
+
+// What was written must read back as the same.
+void require_written(const SnapshotDirectory& folder, const std::string& name, const FileSum& written) {
+  if (sum_of_file(folder.file(name)) == written) return;
+  throw UserError(folder.file(name) + ": does not read back as it was written: the disk or the memory is faulty; the last snapshot is kept");
+}
+
+}  // namespace
+
+void save_snapshot(const Trainer& trainer, const Recipe& recipe, SnapshotDirectory& folder) {
+  folder.begin();
+  try {
+    json files = json::object();
+    const auto written = [&](const std::string& name, const FileSum& sum) {
+      require_written(folder, name, sum);
+      files[name] = sum_json(sum);
+    };
+    const auto write_tensors = [&](const std::string& name, StatePart part, const std::vector<std::pair<std::string, std::string>>& metadata) {
+      written(name, write_state(trainer, folder.file(name), part, metadata));
+    };
+    write_tensors("model.safetensors", StatePart::kModel, {{"format", "pt"}});
+    write_tensors("optimizer.safetensors", StatePart::kOptimizer, {});
+    written("config.json", write_file(folder.file("config.json"), model_config(recipe.model).dump(1) + "\n"));
+    json training = {{"format", kSnapshotFormat}, {"plan_format", kPlanFormat}, {"step", trainer.step},
+                     {"kernel_set", trainer.backend->kernel_set}, {"backend", trainer.backend->rules->name},
+                     {"recipe", json::parse(canonical_recipe(recipe))}, {"files", files}};
+    training[kChecksum] = checksum_of(training.dump());
+    require_written(folder, kTraining, write_file(folder.file(kTraining), training.dump(1) + "\n"));
+    folder.commit();
+  } catch (...) {
+    folder.abandon();
+    throw;
+  }
 }
 
 namespace {
+
+// An older snapshot has no sums at all.
+void require_checksum(json training, const std::string& path) {
+  if (!training.contains(kChecksum) && !training.contains("files")) return;
+  const json was = training.value(kChecksum, json());
+  training.erase(kChecksum);
+  const std::string is = checksum_of(training.dump());
+  if (was == is) return;
+  throw UserError(path + ": xxh3: is not that of its text: the file is damaged, or was changed by hand; to resume from it all the same, remove \"xxh3\" and \"files\" from it");
+}
 
 json read_training_file(const std::string& path) {
   const json training = json::parse(read_file(path), nullptr, false);
@@ -43,7 +81,21 @@ json read_training_file(const std::string& path) {
   require("step", field("step").is_number_unsigned(), "the number of steps done");
   require("kernel_set", field("kernel_set").is_string(), "the name of the kernels that it was trained with");
   require("recipe", field("recipe").is_object() && field("recipe").contains("model"), "the recipe that it was trained from");
+  require_checksum(training, path);
   return training;
+}
+
+// Every file of the snapshot against the sums in training.json. An older snapshot has none.
+void require_sums(const json& training, const std::string& folder) {
+  if (!training.contains("files")) return;
+  for (const std::string& name : snapshot_files()) {
+    if (name == kTraining) continue;
+    const std::string path = folder + "/" + name;
+    const json is = sum_json(sum_of_file(path)), was = training.at("files").value(name, json());
+    if (is == was) continue;
+    throw UserError(path + ": is not the file that was saved with " + kTraining + " (" + is.dump() + ", must be " + was.dump() +
+                    "): it is damaged, or of another snapshot; resume from another one");
+  }
 }
 
 // The model's fields, without where it came from.
@@ -53,36 +105,39 @@ json model_of(const json& recipe) {
   return model;
 }
 
-// The first difference that makes the run another one than an uninterrupted run would be; "" for none.
-std::string difference(const json& training, const json& recipe, const std::string& kernel_set) {
+// Every difference that makes the run another one than an uninterrupted run would be.
+std::vector<std::string> differences(const json& training, const json& recipe, const std::string& kernel_set) {
+  std::vector<std::string> all;
   const std::string theirs = training.at("kernel_set").get<std::string>();
   if (theirs != kernel_set) {
-    return "saved with kernel set \"" + theirs + "\", this machine uses \"" + kernel_set +
-           "\": training goes on, but its bits may differ from an uninterrupted run";
+    all.push_back("saved with kernel set \"" + theirs + "\", this machine uses \"" + kernel_set +
+                  "\": training goes on, but its bits may differ from an uninterrupted run");
   }
-  for (const char* key : {"data", "batch", "accumulate", "seed", "optimizer", "lr_schedule", "sequence", "clip_norm", "freeze"}) {
+  for (const char* key : {"data", "batch", "accumulate", "seed", "dtype", "optimizer", "lr_schedule", "sequence", "clip_norm", "freeze"}) {
     if (training.at("recipe").value(key, json()) != recipe.value(key, json())) {
-      return std::string("saved from a recipe with another \"") + key + "\": training goes on with this recipe's";
+      all.push_back(std::string("saved from a recipe with another \"") + key + "\": training goes on with this recipe's");
     }
   }
-  return "";
+  return all;
 }
 
 }  // namespace
 
-std::string resume_snapshot(Trainer& trainer, const Recipe& recipe, const std::string& folder) {
-  recover_snapshot(folder);
-  const json training = read_training_file(folder + "/training.json");
+std::vector<std::string> resume_snapshot(Trainer& trainer, const Recipe& recipe, const std::string& folder) {
+  recover_snapshot(folder, snapshot_files());
+  const json training = read_training_file(folder + "/" + kTraining);
   const json ours = json::parse(canonical_recipe(recipe));
   if (model_of(training.at("recipe")) != model_of(ours)) {
     throw UserError(folder + "/training.json: recipe.model: the snapshot is of another model; resume with the recipe it was saved from");
   }
+  require_sums(training, folder);
   const SafetensorsFile model(folder + "/model.safetensors"), optimizer(folder + "/optimizer.safetensors");
   read_state(trainer, model, StatePart::kModel);
   read_state(trainer, optimizer, StatePart::kOptimizer);
   trainer.step = training["step"].get<uint64_t>();
-  const std::string warning = difference(training, ours, trainer.backend->kernel_set);
-  return warning.empty() ? "" : folder + ": " + warning;
+  std::vector<std::string> warnings = differences(training, ours, trainer.backend->kernel_set);
+  for (std::string& warning : warnings) warning = folder + ": " + warning;
+  return warnings;
 }
 
 }  // namespace reprise

@@ -21,15 +21,24 @@ namespace reprise {
 
 namespace {
 
-// Bytes of the lines up to `step` with which the file begins.
-off_t bytes_up_to(const std::string& path, uint64_t step) {
-  off_t bytes = 0;
+// Where a run's lines go on in a log that is there: behind its last whole line, or, of a resumed run, behind the lines up to that step of
+// the run that wrote last. Throws UserError where the file is no log.
+off_t end_of_kept_lines(const std::string& path, uint64_t resumed_step) {
+  off_t end = 0, kept = 0;
+  uint64_t lines = 0, last_step = 0;
   std::ifstream file(path);
-  for (std::string line; std::getline(file, line) && !file.eof(); bytes += static_cast<off_t>(line.size()) + 1) {
+  for (std::string line; std::getline(file, line); ++lines) {
     const nlohmann::json entry = nlohmann::json::parse(line, nullptr, false);
-    if (!entry.is_object() || !entry.contains("step") || !entry["step"].is_number_unsigned() || entry["step"].get<uint64_t>() > step) break;
+    const bool is_entry = entry.is_object() && entry.contains("step") && entry["step"].is_number_unsigned();
+    if (file.eof() && lines > 0) break;  // not ended: a killed run's last words
+    if (!is_entry) throw UserError(path + ": --log: line " + std::to_string(lines + 1) + " is none of a training's log; give another file");
+    const uint64_t step = entry["step"].get<uint64_t>();
+    if (step < last_step || (step == last_step && entry.contains("loss"))) kept = end;  // another run begins
+    end += static_cast<off_t>(line.size()) + 1;
+    if (step <= resumed_step) kept = end;
+    last_step = step;
   }
-  return bytes;
+  return resumed_step == 0 ? end : kept;
 }
 
 struct Number {
@@ -51,11 +60,12 @@ StepLog::~StepLog() {
 
 void StepLog::open(const std::string& path, uint64_t resumed_step) {
   path_ = path;
-  descriptor_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
   struct stat status;
+  const bool is_there = ::stat(path.c_str(), &status) == 0;
+  const off_t kept = is_there && S_ISREG(status.st_mode) ? end_of_kept_lines(path, resumed_step) : 0;
+  descriptor_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
   if (descriptor_ < 0 || ::fstat(descriptor_, &status) != 0) throw UserError(path + ": --log: cannot be written: " + std::strerror(errno));
   if (!S_ISREG(status.st_mode)) return;  // a terminal, a pipe
-  const off_t kept = resumed_step == 0 ? 0 : bytes_up_to(path, resumed_step);
   if (::ftruncate(descriptor_, kept) != 0 || ::lseek(descriptor_, kept, SEEK_SET) != kept) {
     throw UserError(path + ": --log: cannot be cut to the lines up to step " + std::to_string(resumed_step) + ": " + std::strerror(errno));
   }

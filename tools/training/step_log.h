@@ -24,7 +24,8 @@ class StepLog {
   StepLog(const StepLog&) = delete;
   StepLog& operator=(const StepLog&) = delete;
 
-  // Keeps the lines up to `resumed_step` of a log that exists, none for a fresh run. Throws UserError.
+  // Appends to a log that is there; of the run that wrote last a resumed one keeps the lines up to its step. Throws UserError, also where
+  // the file is no log.
   void open(const std::string& path, uint64_t resumed_step);
   bool is_open() const { return descriptor_ >= 0; }
   void write(const StepLine& line);

@@ -3,7 +3,9 @@
 #include "tools/training/weights.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <string_view>
 
 #include "tools/formats/error.h"
 #include "tools/models/stored_weights.h"
@@ -71,8 +73,32 @@ const StoredTensor& find_tensor(const SafetensorsFile& file, const StateTensor& 
   return file.find(name, stored_type(state.tensor), shape);
 }
 
+constexpr uint64_t kPieceBytes = uint64_t{64} << 10;
+
 void require(const Status& status) {
   if (!status.ok()) throw UserError(std::string("the arena cannot be reached: ") + status.message);
+}
+
+// Refuses values that would train to nothing: what is not finite, or a variance below zero.
+template <typename Number>
+void require_sense_of(const SafetensorsFile& file, const StateTensor& state, const StoredTensor& stored) {
+  const bool is_variance = std::string_view(state.name).ends_with(".running_var");
+  std::vector<Number> piece(kPieceBytes / sizeof(Number));
+  for (uint64_t at = 0; at < stored.bytes / sizeof(Number); at += piece.size()) {
+    const uint64_t count = std::min<uint64_t>(piece.size(), stored.bytes / sizeof(Number) - at);
+    std::memcpy(piece.data(), stored.data + at * sizeof(Number), count * sizeof(Number));
+    const auto makes_sense = [&](Number number) { return std::isfinite(float{number}) && (!is_variance || float{number} >= 0); };
+    const auto wrong = std::find_if_not(piece.begin(), piece.begin() + static_cast<int64_t>(count), makes_sense);
+    if (wrong == piece.begin() + static_cast<int64_t>(count)) continue;
+    throw UserError(file.path() + ": tensor \"" + stored_name(file, state.name) + "\": element " +
+                    std::to_string(at + static_cast<uint64_t>(wrong - piece.begin())) + " is " + std::to_string(float{*wrong}) + ", must be finite" +
+                    (is_variance ? " and at least 0" : "") + ": these weights are damaged");
+  }
+}
+
+void require_sense(const SafetensorsFile& file, const StateTensor& state, const StoredTensor& stored) {
+  if (stored.type == StoredType::kF32) require_sense_of<float>(file, state, stored);
+  if (stored.type == StoredType::kBf16) require_sense_of<Bf16>(file, state, stored);
 }
 
 template <typename InFile, typename InState>
@@ -86,8 +112,6 @@ void copy_channels_in(const Trainer& trainer, uint32_t index, const StoredTensor
     require(trainer.write(to + k * channel.planned_bytes(), channel.planned.data(), channel.planned_bytes()));
   }
 }
-
-constexpr uint64_t kPieceBytes = uint64_t{64} << 10;
 
 void copy_widened_in(const Trainer& trainer, uint32_t index, const StoredTensor& stored) {
   const uint64_t elements = trainer.plan->state[index].tensor.elements();
@@ -143,7 +167,7 @@ void copy_out(const Trainer& trainer, uint32_t index, SafetensorsWriter& writer)
 void read_state(const Trainer& trainer, const SafetensorsFile& file, StatePart part) {
   const Plan& plan = *trainer.plan;
   for (const StateTensor& state : plan.state) {
-    if (belongs(state, part)) find_tensor(file, state);  // all of them, before the first is changed
+    if (belongs(state, part)) require_sense(file, state, find_tensor(file, state));  // all of them, before the first is changed
   }
   for (uint32_t i = 0; i < plan.state.count; ++i) {
     const StateTensor& state = plan.state[i];
@@ -151,8 +175,8 @@ void read_state(const Trainer& trainer, const SafetensorsFile& file, StatePart p
   }
 }
 
-void write_state(const Trainer& trainer, const std::string& path, StatePart part,
-                 const std::vector<std::pair<std::string, std::string>>& metadata) {
+FileSum write_state(const Trainer& trainer, const std::string& path, StatePart part,
+                    const std::vector<std::pair<std::string, std::string>>& metadata) {
   const Plan& plan = *trainer.plan;
   SafetensorsWriter writer(path);
   for (const auto& [key, value] : metadata) writer.add_metadata(key, value);
@@ -162,7 +186,7 @@ void write_state(const Trainer& trainer, const std::string& path, StatePart part
   for (uint32_t i = 0; i < plan.state.count; ++i) {
     if (belongs(plan.state[i], part)) copy_out(trainer, i, writer);
   }
-  writer.finish();
+  return writer.finish();
 }
 
 }  // namespace reprise

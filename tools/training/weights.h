@@ -13,11 +13,12 @@ namespace reprise {
 enum class StatePart { kModel, kOptimizer };  // parameters and buffers | moments
 
 // Every tensor of that part must be in the file with its shape, stored as it is in the state; BF16 also becomes f32, which is exact.
-// GPT-2's names are also found without "transformer.". Other tensors in the file are ignored. Throws UserError and changes nothing.
+// GPT-2's names are also found without "transformer.". Other tensors in the file are ignored. Values that are not finite, and variances
+// below zero, are refused. Throws UserError and changes nothing.
 void read_state(const Trainer& trainer, const SafetensorsFile& file, StatePart part);
 
 // Writes that part, each tensor stored as it is in the state. Throws UserError. `metadata` goes into the header.
-void write_state(const Trainer& trainer, const std::string& path, StatePart part,
-                 const std::vector<std::pair<std::string, std::string>>& metadata);
+FileSum write_state(const Trainer& trainer, const std::string& path, StatePart part,
+                    const std::vector<std::pair<std::string, std::string>>& metadata);
 
 }  // namespace reprise

@@ -1,0 +1,40 @@
+// Micro-batches for lib, which knows no exceptions: what a data set throws waits here until the step has returned.
+#pragma once
+
+#include <exception>
+
+#include "lib/batch.h"
+#include "tools/data/dataset.h"
+
+namespace reprise {
+
+class DataFeed {
+ public:
+  explicit DataFeed(Dataset& data) : data_(data) {}
+  virtual ~DataFeed() = default;
+
+  BatchSource source() {
+    return {this, [](void* self, uint64_t step, uint32_t micro, BatchSink& sink) { return static_cast<DataFeed*>(self)->fill(step, micro, sink); }};
+  }
+  bool has_thrown() const { return thrown_ != nullptr; }
+  void rethrow() const {
+    if (thrown_) std::rethrow_exception(thrown_);
+  }
+
+ protected:
+  virtual Status fill(uint64_t step, uint32_t micro, BatchSink& sink) {
+    try {
+      data_.fill(step, micro, sink);
+      return ok_status();
+    } catch (...) {
+      thrown_ = std::current_exception();
+      return {Code::kInputOutput, "the data cannot be read", 0};
+    }
+  }
+
+ private:
+  Dataset& data_;
+  std::exception_ptr thrown_;
+};
+
+}  // namespace reprise

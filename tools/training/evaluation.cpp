@@ -1,0 +1,55 @@
+// See evaluation.h.
+#include "tools/training/evaluation.h"
+
+#include <algorithm>
+
+#include "tools/training/data_feed.h"
+#include "tools/training/progress.h"
+#include "tools/training/stop_signal.h"
+
+namespace reprise {
+namespace {
+
+constexpr double kSilentSeconds = 2;
+
+// Gives the set's micro-batches until a signal asks the program to end.
+class EvaluationFeed : public DataFeed {
+ public:
+  EvaluationFeed(const Port& port, const Recipe& recipe, Dataset& data, uint64_t batches, bool quiet)
+      : DataFeed(data), port_(port), start_(port.seconds()),
+        progress_("evaluating ", 0, batches, static_cast<uint64_t>(recipe.batch) * static_cast<uint64_t>(std::max(1, recipe.sequence)),
+                  recipe.sequence > 0 ? "tokens" : "images", quiet, start_, 1) {}
+
+  void finish() { progress_.finish(); }
+  bool stopped() const { return stopped_; }
+
+ protected:
+  Status fill(uint64_t step, uint32_t micro, BatchSink& sink) override {
+    stopped_ = stop_signal() != 0;
+    if (stopped_) return {Code::kInputOutput, "a signal asked the program to end", 0};
+    const double now = port_.seconds();
+    if (now - start_ > kSilentSeconds) progress_.show(step, "", now);
+    return DataFeed::fill(step, micro, sink);
+  }
+
+ private:
+  const Port& port_;
+  const double start_;
+  Progress progress_;
+  bool stopped_ = false;
+};
+
+}  // namespace
+
+EvaluationResult evaluate_set(Trainer& trainer, const Port& port, const Recipe& recipe, Dataset& data, const EvaluationLimits& limits) {
+  const uint64_t all = data.micro_batches(), batches = limits.most_batches == 0 ? all : std::min(all, limits.most_batches);
+  EvaluationFeed feed(port, recipe, data, batches, limits.quiet);
+  EvaluationResult result;
+  result.status = evaluate(trainer, feed.source(), batches, result.report);
+  feed.finish();
+  feed.rethrow();
+  result.stopped = feed.stopped();
+  return result;
+}
+
+}  // namespace reprise

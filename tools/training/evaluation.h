@@ -1,0 +1,29 @@
+// The evaluation of what was trained, over a data set or a part of it: stopped by a signal within a micro-batch, with progress.
+#pragma once
+
+#include <optional>
+
+#include "lib/port.h"
+#include "lib/trainer.h"
+#include "tools/recipes/recipe.h"
+#include "tools/data/dataset.h"
+
+namespace reprise {
+
+struct EvaluationLimits {
+  uint64_t most_batches = 0;  // micro-batches; 0: the whole set
+  bool quiet = false;         // no progress
+};
+
+struct EvaluationResult {
+  Status status;          // of the trainer
+  bool stopped = false;   // by a signal: the report says nothing
+  EvaluationReport report;
+
+  double accuracy() const { return report.labelled == 0 ? 0 : static_cast<double>(report.correct) / static_cast<double>(report.labelled); }
+};
+
+// Throws what the data set throws.
+EvaluationResult evaluate_set(Trainer& trainer, const Port& port, const Recipe& recipe, Dataset& data, const EvaluationLimits& limits);
+
+}  // namespace reprise

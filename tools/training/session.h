@@ -1,0 +1,57 @@
+// A compiled plan ready to run: workers, arena, disk, and weights in their place.
+// Here because training, evaluating and predicting all begin so.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "lib/reprise.h"
+#include "tools/recipes/recipe.h"
+#include "tools/training/program.h"
+#include "tools/training/training_options.h"
+
+namespace reprise {
+
+// Throws UserError with what the status means to a person.
+[[noreturn]] void fail(const std::string& who, const Status& status);
+
+class Session {
+ public:
+  // Takes what it needs and loads the weights that the options name, else those of the recipe's folder, else the seed's.
+  Session(const CompiledPlan& compiled, const Port& port, const TrainingOptions& options);
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  const Plan& plan() const { return plan_; }
+  const Port& port() const { return port_; }
+  const Recipe& recipe() const { return recipe_; }
+  const Workers& workers() const { return workers_; }
+  Trainer& trainer() { return trainer_; }
+  const std::string& weights() const { return weights_; }  // the file that they come from; "": drawn from the seed, or resumed
+  const std::vector<std::string>& warnings() const { return warnings_; }
+
+  void require(const Status& status) const {
+    if (!status.ok()) fail(recipe_.name, status);
+  }
+  uint64_t measured() const;  // bytes
+
+ private:
+  void set_up(const TrainingOptions& options);
+  void open_disk(const std::string& option);
+  void release();
+
+  const Plan& plan_;
+  const Port& port_;
+  const Recipe recipe_;
+  Workers workers_;
+  Arena arena_;
+  Disk disk_;
+  CpuMachine machine_;
+  Backend backend_ = {};
+  Trainer trainer_;
+  std::string weights_;
+  std::vector<std::string> warnings_;
+};
+
+}  // namespace reprise

@@ -1,0 +1,29 @@
+// The options of training_options.h, with their help.
+#include "tools/training/training_options.h"
+
+#include "tools/formats/error.h"
+#include "tools/formats/text.h"
+
+namespace reprise {
+
+void TrainingOptions::add_to(CLI::App& app, const Plan& plan, uint32_t most_workers) {
+  CLI::Option* until = app.add_option("--steps", steps, "train until this step, resumed steps included; default: the recipe's")->check(integer_from(1));
+  app.add_option("--epochs", epochs, "train until so many passes over the data")->check(integer_from(1, 1000000000))->excludes(until);
+  app.add_option("--log", log, "append a JSON line for each step and evaluation to this file");
+  CLI::Option* start = app.add_option("--init", init, "start from these weights (safetensors)");
+  app.add_option("--save", save, "write snapshots to this folder: at the end, when a signal or an error ends the run, and every --save-every steps");
+  app.add_option("--save-every", save_every, "steps between snapshots")->check(integer_from(1));
+  app.add_option("--resume", resume, "go on from this snapshot")->excludes(start);
+  if (plan.disk_bytes > 0) {
+    app.add_option("--disk", disk, "new file for the " + bytes_text(plan.disk_bytes) +
+                                       " that the plan keeps on disk, without a name as soon as it is made; default: beside the program");
+  }
+  app.add_option("--threads", threads, "workers; default: one for each processor")->check(integer_from(1, most_workers));
+  app.add_flag("--quiet", quiet, "print errors only");
+}
+
+void TrainingOptions::check() const {
+  if (save_every != 0 && save.empty()) throw UserError("--save-every: needs --save DIR", UserError::kUsage);
+}
+
+}  // namespace reprise

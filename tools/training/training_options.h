@@ -1,0 +1,23 @@
+// What the command line of a training program says.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "lib/plan.h"
+#include "tools/command_line.h"
+
+namespace reprise {
+
+struct TrainingOptions {
+  uint64_t steps = 0, epochs = 0, save_every = 0;
+  uint32_t threads = 0;
+  std::string log, init, save, resume, disk;
+  bool quiet = false;
+
+  void add_to(CLI::App& app, const Plan& plan, uint32_t most_workers);
+  // Throws UserError of status kUsage where options contradict one another.
+  void check() const;
+};
+
+}  // namespace reprise

@@ -1,0 +1,217 @@
+// See training_run.h. Whatever ends a training, the weights of its last whole step are saved first, if --save says where.
+#include "tools/training/training_run.h"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <iostream>
+#include <memory>
+#include <optional>
+
+#include "tools/formats/error.h"
+#include "tools/formats/text.h"
+#include "tools/training/data_feed.h"
+#include "tools/training/evaluation.h"
+#include "tools/training/progress.h"
+#include "tools/training/sample.h"
+#include "tools/training/session.h"
+#include "tools/training/snapshot.h"
+#include "tools/training/step_log.h"
+#include "tools/training/stop_signal.h"
+
+namespace reprise {
+namespace {
+
+// A log in the snapshot's folder would go with the next snapshot.
+void require_log_outside(const std::string& log, const std::string& save) {
+  if (log.empty() || save.empty()) return;
+  std::error_code ignored;
+  const std::filesystem::path folder = std::filesystem::weakly_canonical(log, ignored).parent_path();
+  for (const std::string& taken : {save, save + ".saving"}) {
+    if (folder != std::filesystem::weakly_canonical(taken, ignored)) continue;
+    throw UserError(log + ": --log: lies in the folder " + taken + ", which is replaced whole with every snapshot; put it beside", UserError::kUsage);
+  }
+}
+
+class TrainingRun {
+ public:
+  TrainingRun(const CompiledPlan& compiled, const Port& port, const TrainingOptions& options) : summary_(compiled.summary), options_(options) {
+    require_log_outside(options.log, options.save);
+    if (!options.save.empty()) snapshots_.emplace(options.save, snapshot_files());
+    recipe_ = parse_recipe(compiled.recipe, compiled.plan.name, "/");
+    if (recipe_.data.kind == DataSource::Kind::kNone) throw UserError(recipe_.name + ": data: the recipe names none; training needs some");
+    training_data_ = open_dataset(recipe_, Split::kTraining);
+    if (evaluates()) evaluation_data_ = open_dataset(recipe_, Split::kEvaluation);
+    last_step_ = options.steps != 0 ? options.steps : options.epochs != 0 ? options.epochs * steps_per_epoch() : recipe_.steps;
+    if (last_step_ == 0) throw UserError(recipe_.name + ": steps: say how long to train: --steps N, --epochs N, or \"steps\" in the recipe", UserError::kUsage);
+    session_.emplace(compiled, port, options);
+    first_step_ = saved_step_ = trainer().step;
+    if (!options.log.empty()) log_.open(options.log, first_step_);
+  }
+
+  int run() {
+    show_plan();
+    train();
+    return finish();
+  }
+
+ private:
+  Trainer& trainer() { return session_->trainer(); }
+  uint64_t samples_per_step() const { return static_cast<uint64_t>(recipe_.batch) * static_cast<uint64_t>(recipe_.accumulate); }
+  uint64_t steps_per_epoch() const { return std::max<uint64_t>(1, training_data_->size() / samples_per_step()); }
+  double now() const { return session_->port().seconds(); }
+
+  // "evaluate_every": 0 asks for none. Made-up data are evaluated only where it is asked for.
+  bool evaluates() const {
+    if (recipe_.evaluate_every) return *recipe_.evaluate_every != 0;
+    return recipe_.data.kind != DataSource::Kind::kSynthetic;
+  }
+  bool evaluates_after(uint64_t step) const {
+    const uint64_t every = recipe_.evaluate_every.value_or(0);
+    return every != 0 && step % every == 0 && step != last_step_;
+  }
+
+  void show_plan() {
+    for (const std::string& warning : session_->warnings()) std::cerr << "warning: " << warning << "\n";
+    if (options_.quiet) return;
+    warn_of_spent_cosine();
+    std::cerr << summary_ << "\ntraining " << recipe_.name << ": ";
+    if (first_step_ < last_step_) {
+      std::cerr << "steps " << first_step_ + 1 << " to " << last_step_;
+    } else {
+      std::cerr << "nothing left to do, " << first_step_ << " of " << last_step_ << " steps are done";
+    }
+    const uint32_t threads = session_->workers().count;
+    std::cerr << ", " << training_data_->size() << " samples, " << threads << (threads == 1 ? " thread" : " threads") << ", kernels "
+              << trainer().backend->kernel_set << ", arena " << bytes_text(session_->plan().arena_bytes) << "\n";
+    if (!session_->weights().empty()) std::cerr << "weights from " << session_->weights() << "\n";
+    if (recipe_.backend == Recipe::BackendChoice::kAuto) std::cerr << "backend auto: this program was built for the CPU alone, it trains there\n";
+  }
+
+  // Behind the end of its cosine the rate is 0, and nothing is learned.
+  void warn_of_spent_cosine() const {
+    const LrSchedule& rate = recipe_.lr_schedule;
+    if (rate.kind != LrSchedule::Kind::kCosine || last_step_ <= rate.steps || first_step_ >= last_step_) return;
+    std::cerr << "warning: " << recipe_.name << ": lr_schedule.steps: the cosine ends at step " << rate.steps << "; steps "
+              << std::max(first_step_, rate.steps) + 1 << " to " << last_step_ << " train with a rate of 0 and change no weight; set \"steps\": "
+              << last_step_ << " in the recipe, or in its lr_schedule\n";
+  }
+
+  void train() {
+    const uint32_t sequence = recipe_.sequence > 0 ? static_cast<uint32_t>(recipe_.sequence) : 1;
+    Progress progress("", first_step_, last_step_, samples_per_step() * sequence, recipe_.sequence > 0 ? "tokens" : "images", options_.quiet, now());
+    DataFeed feed(*training_data_);
+    while (trainer().step < last_step_ && stop_signal() == 0) {
+      try {
+        run_step(feed, progress);
+      } catch (const UserError& error) {
+        progress.finish();
+        save_before_the_end(error);
+      }
+    }
+    progress.finish();
+  }
+
+  void run_step(DataFeed& feed, Progress& progress) {
+    const double start = now();
+    StepReport report;
+    const Status status = train_step(trainer(), feed.source(), report);
+    // A disk that fails in the middle of a step that releases gradients, or a gradient found infinite by then, leaves some weights updated.
+    weights_are_whole_ = status.ok() || feed.has_thrown() || status.code == Code::kIndexOutOfRange || !recipe_.gradient_release;
+    feed.rethrow();
+    session_->require(status);
+    const double end = now();
+    const uint64_t step = trainer().step;
+    log_.write(StepLine{step, report.loss, report.gradient_norm, report.learning_rate, end - start, session_->plan().arena_bytes, session_->measured()});
+    char words[40];
+    std::snprintf(words, sizeof words, "loss %.4f", report.loss);
+    progress.show(step, words, end);
+    if (evaluates_after(step)) {
+      progress.finish();
+      evaluate_now();
+    }
+    if (options_.save_every != 0 && step % options_.save_every == 0) save();
+  }
+
+  [[noreturn]] void save_before_the_end(const UserError& error) {
+    const uint64_t step = trainer().step;
+    if (!snapshots_ || !weights_are_whole_ || step == saved_step_) throw error;
+    std::string outcome = "saved to " + options_.save + " after step " + std::to_string(step);
+    try {
+      save();
+    } catch (const UserError& second) {
+      outcome = std::string("and nothing could be saved: ") + second.what();
+    }
+    throw UserError(std::string(error.what()) + "; " + outcome, error.status);
+  }
+
+  // What was trained is saved before it is evaluated.
+  int finish() {
+    const bool stopped = stop_signal() != 0 && trainer().step < last_step_;
+    if (snapshots_) save();
+    if (!stopped) evaluate_now();
+    if (!options_.quiet) {
+      if (trainer().step > first_step_) show_memory();  // without a step, only what evaluation touched would be measured
+      if (stopped) std::cerr << "stopped by a signal after step " << trainer().step << (snapshots_ ? "; saved to " + options_.save : "; nothing was saved (--save DIR would)") << "\n";
+      if (!stopped && stop_signal() == 0) show_sample();
+    }
+    return stop_signal() != 0 && !snapshots_ ? 128 + stop_signal() : 0;
+  }
+
+  void show_memory() const {
+    const uint64_t planned = session_->plan().arena_bytes, measured = session_->measured();
+    struct rusage usage = {};
+    ::getrusage(RUSAGE_SELF, &usage);
+    std::cerr << "memory: planned " << planned << " bytes, measured " << measured << " bytes (" << (measured == planned ? "equal" : "NOT EQUAL")
+              << "); the whole process, with code, stacks and data set, took at most " << bytes_text(static_cast<uint64_t>(usage.ru_maxrss) * 1024) << "\n";
+  }
+
+  void evaluate_now() {
+    if (evaluation_data_ == nullptr) return;
+    const EvaluationLimits limits = {.most_batches = recipe_.evaluate_batches, .quiet = options_.quiet};
+    const EvaluationResult result = evaluate_set(trainer(), session_->port(), recipe_, *evaluation_data_, limits);
+    if (result.stopped) {
+      if (!options_.quiet) std::cerr << "the evaluation after step " << trainer().step << " was stopped by a signal\n";
+      return;
+    }
+    session_->require(result.status);
+    log_.write(EvaluationLine{trainer().step, result.report.loss, result.accuracy()});
+    if (options_.quiet) return;
+    std::fprintf(stderr, "step %llu: test loss %.4f, test accuracy %.2f%%\n", static_cast<unsigned long long>(trainer().step), result.report.loss,
+                 100 * result.accuracy());
+  }
+
+  void save() {
+    if (!snapshots_) return;
+    save_snapshot(trainer(), recipe_, *snapshots_);
+    saved_step_ = trainer().step;
+  }
+
+  void show_sample() {
+    if (describe_model(recipe_.model).vocabulary != 256 || recipe_.data.kind != DataSource::Kind::kText) return;
+    std::string text;
+    session_->require(sample_bytes(trainer(), "\n", 300, 0.8, text));
+    const auto is_shown = [](char c) { return c == '\n' || (c >= ' ' && c <= '~'); };
+    std::replace_if(text.begin(), text.end(), [&](char c) { return !is_shown(c); }, '?');
+    std::cerr << "sample:\n" << text << "\n";
+  }
+
+  const char* const summary_;
+  const TrainingOptions options_;
+  std::optional<SnapshotDirectory> snapshots_;  // held from start to end: nobody else saves there
+  Recipe recipe_;
+  std::unique_ptr<Dataset> training_data_, evaluation_data_;
+  std::optional<Session> session_;
+  StepLog log_;
+  uint64_t first_step_ = 0, last_step_ = 0;  // steps done when this run began, and when it ends
+  uint64_t saved_step_ = 0;
+  bool weights_are_whole_ = true;
+};
+
+}  // namespace
+
+int train(const CompiledPlan& compiled, const Port& port, const TrainingOptions& options) { return TrainingRun(compiled, port, options).run(); }
+
+}  // namespace reprise
