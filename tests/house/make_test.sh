@@ -91,6 +91,6 @@ make_well all
 make_well size
 make_well install DESTDIR="$scratch/installed tree" PREFIX=/usr
 [ -x "$scratch/installed tree/usr/bin/reprise" ] || fail "make install left no reprise"
-mkdir -p build make_well cleanmake_well clean make_well clean
+make_well clean
 [ ! -e build ] || fail "make clean left build/"
 echo "the Makefile keeps its word"
