@@ -10,6 +10,11 @@ SCHEDULE ?=
 PREFIX   ?= /usr/local
 SANITIZE ?=
 
+# A path may hold spaces, quotes and dollars: RECIPE is taken as it was typed, and every command line gets it as one quoted word.
+quoted = '$(subst ','\'',$(1))'
+override RECIPE := $(value RECIPE)
+RECIPE_WORD := $(call quoted,$(RECIPE))
+
 # As many jobs as processors, unless -j says otherwise. V=1 shows every command.
 ifeq ($(MAKELEVEL),0)
 MAKEFLAGS += -j$(shell nproc)
@@ -44,6 +49,7 @@ TOOL_OBJECTS  := $(call objects,$(TOOL_SOURCES))
 TESTS         := $(patsubst tests/%.cpp,$(BUILD)/tests/%,$(TEST_SOURCES))
 TEST_SCRIPTS  := $(wildcard tests/*/*_test.sh)
 FIBRE_OBJECTS := $(patsubst %.cu,$(BUILD)/fibre/%.o,$(FIBRE_SOURCES))
+FUZZ_TARGETS  := $(patsubst tests/fuzz/%.cpp,$(BUILD)/fuzz/%,$(wildcard tests/fuzz/*_fuzz.cpp))
 BENCHES       := $(patsubst tests/bench/%.cpp,$(BUILD)/tests/bench/%,$(BENCH_SOURCES))
 
 RUN_PACKAGES   := g++ libblis-dev libxtensor-dev nlohmann-json3-dev libcli11-dev zlib1g-dev libstb-dev libxxhash-dev
@@ -110,44 +116,54 @@ $(BUILD)/reprise: $(BUILD)/tools/reprise.o $(BUILD)/libtools.a $(BUILD)/librepri
 
 # ---- a recipe becomes a program: plan, compile (which proves the plan), train ------------------------------------------------
 
-ifdef NAME
+# A recipe's folder is build/NAME; a NAME that the build itself uses for a file or folder goes to build/recipes/NAME.
+# tests/house/make_test.sh looks for names that are missing here.
+TAKEN := arm64 arm64.log asan cuda data fibre fuzz gpu_layer_norm lib libjudges.a libreprise.a libtools.a old-cpu other-compiler \
+         packages parity ports recipes reprise test-programs tests tools
+find_folder = folder=$$($(BUILD)/reprise name $(RECIPE_WORD)) || exit $$?; \
+  case ' $(TAKEN) ' in *" $$folder "*) folder=recipes/$$folder ;; esac; folder=$(BUILD)/$$folder
+make_in_folder = $(find_folder); $(MAKE) --no-print-directory PLAN_FOLDER=$$folder
+
+ifdef PLAN_FOLDER
 # g++ 12 does not fold a comparison of an address with null while it looks for null: the plan, which is data, goes without.
 PLAN_NO_SANITIZE := -fno-sanitize=null,nonnull-attribute,returns-nonnull-attribute
-PLAN_OPTIONS := $(if $(BUDGET),--budget $(BUDGET)) $(if $(SCHEDULE),--schedule $(SCHEDULE))
-$(BUILD)/$(NAME)/options: force
-	@mkdir -p $(@D); echo '$(abspath $(RECIPE)) $(PLAN_OPTIONS)' | cmp -s - $@ || echo '$(abspath $(RECIPE)) $(PLAN_OPTIONS)' >$@
-$(BUILD)/$(NAME)/plan.h: $(RECIPE) $(BUILD)/reprise $(BUILD)/$(NAME)/options
-	@echo "  plan $(RECIPE)"
-	$(Q)$(BUILD)/reprise plan $(RECIPE) $(PLAN_OPTIONS) -o $(BUILD)/$(NAME) 2>$(BUILD)/$(NAME)/plan.txt \
-	  || { status=$$?; cat $(BUILD)/$(NAME)/plan.txt >&2; exit $$status; }
-$(BUILD)/$(NAME)/train: tools/train.cpp $(BUILD)/$(NAME)/plan.h $(BUILD)/libtools.a $(BUILD)/libreprise.a
-	@echo "  compile and prove $(BUILD)/$(NAME)/plan.h"
-	$(Q)$(CXX) $(TOOL_FLAGS) $(PROOF_FLAGS) -I$(BUILD)/$(NAME) tools/train.cpp $(BUILD)/libtools.a $(BUILD)/libreprise.a -o $@ $(LINK) \
+PLAN_OPTIONS := $(if $(BUDGET),--budget $(call quoted,$(BUDGET))) $(if $(SCHEDULE),--schedule $(call quoted,$(SCHEDULE)))
+# What the plan was made from. The recipe's sum stands here, because make cannot name a file with spaces as what a target needs.
+$(PLAN_FOLDER)/options: force
+	@mkdir -p $(@D); { realpath -- $(RECIPE_WORD) && printf '%s\n' $(PLAN_OPTIONS) && cksum <$(RECIPE_WORD); } >$@.new \
+	  && if cmp -s $@.new $@; then rm $@.new; else mv $@.new $@; fi
+$(PLAN_FOLDER)/plan.h: $(BUILD)/reprise $(PLAN_FOLDER)/options
+	@printf '  plan %s\n' $(RECIPE_WORD)
+	$(Q)$(BUILD)/reprise plan $(RECIPE_WORD) $(PLAN_OPTIONS) -o $(@D) 2>$(@D)/plan.txt || { status=$$?; cat $(@D)/plan.txt >&2; exit $$status; }
+$(PLAN_FOLDER)/train: tools/train.cpp $(PLAN_FOLDER)/plan.h $(BUILD)/libtools.a $(BUILD)/libreprise.a
+	@echo "  compile and prove $(@D)/plan.h"
+	$(Q)$(CXX) $(TOOL_FLAGS) $(PROOF_FLAGS) -I$(@D) tools/train.cpp $(BUILD)/libtools.a $(BUILD)/libreprise.a -o $@ $(LINK) \
 	  $(if $(SANITIZE),$(PLAN_NO_SANITIZE))
--include $(BUILD)/$(NAME)/train.d
+-include $(PLAN_FOLDER)/train.d
 endif
 
 # Data that come as packages, where the recipe names them.
 $(BUILD)/data/kjv.txt: | $(BUILD)/packages/text
 	@mkdir -p $(@D); PATH=$$PATH:/usr/games bible -f gen1:1-rev22:21 >$@.tmp && mv $@.tmp $@
-recipe_names = $(shell grep -ls '$(1)' $(RECIPE))
+recipe_names = $(shell grep -ls '$(1)' -- $(RECIPE_WORD))
 recipe_data = $(if $(call recipe_names,/kjv.txt"),$(BUILD)/data/kjv.txt) $(if $(call recipe_names,/usr/share/datasets/fashion-mnist),$(BUILD)/packages/data)
 
 run: $(BUILD)/reprise $(recipe_data)  ## plan, compile and train RECIPE (default: ResNet-20 on Fashion-MNIST); ARGS go to the program
-	@name=$$($(BUILD)/reprise name $(RECIPE)) || exit $$?; \
-	$(MAKE) --no-print-directory -s NAME=$$name $(BUILD)/$$name/train && exec $(BUILD)/$$name/train $(ARGS)
+	+@$(make_in_folder) -s $$folder/train
+	@$(find_folder); exec $$folder/train $(ARGS)
 
 build: $(BUILD)/reprise $(recipe_data)  ## plan and compile RECIPE, without training
-	@name=$$($(BUILD)/reprise name $(RECIPE)) || exit $$?; $(MAKE) --no-print-directory NAME=$$name $(BUILD)/$$name/train
+	+@$(make_in_folder) $$folder/train
 
 plan: $(BUILD)/reprise  ## plan RECIPE into build/NAME/plan.h and manifest.json
-	@name=$$($(BUILD)/reprise name $(RECIPE)) || exit $$?; $(MAKE) --no-print-directory -s NAME=$$name $(BUILD)/$$name/plan.h && cat $(BUILD)/$$name/plan.txt
+	+@$(make_in_folder) -s $$folder/plan.h
+	@$(find_folder); cat $$folder/plan.txt
 
 fit: $(BUILD)/reprise  ## does RECIPE fit BUDGET?
-	$(BUILD)/reprise fit $(RECIPE) $(if $(BUDGET),--budget $(BUDGET))
+	$(BUILD)/reprise fit $(RECIPE_WORD) $(if $(BUDGET),--budget $(call quoted,$(BUDGET)))
 
 audit: $(BUILD)/reprise  ## regions, peak and slots of RECIPE's plan
-	$(BUILD)/reprise audit $(RECIPE)
+	$(BUILD)/reprise audit $(RECIPE_WORD)
 
 # ---- tests ---------------------------------------------------------------------------------------------------------------
 
@@ -155,8 +171,8 @@ $(TESTS): $(BUILD)/tests/%: $(BUILD)/tests/%.o $(BUILD)/libjudges.a $(BUILD)/lib
 	@echo "  link $@"
 	$(Q)$(CXX) $< $(BUILD)/libjudges.a $(BUILD)/libtools.a $(BUILD)/libreprise.a -o $@ -lgtest -lgtest_main $(LINK)
 
-# Scripts go first: the longest are among them.
-test: $(TESTS) $(BUILD)/reprise | $(BUILD)/packages/test  ## run every test; ends with "N passed, N failed"
+# Scripts go first: the longest are among them. The fuzzers have sanitizers of their own.
+test: $(TESTS) $(BUILD)/reprise $(BUILD)/tests/bench/checked $(if $(SANITIZE),,$(FUZZ_TARGETS)) | $(BUILD)/packages/test  ## run every test; ends with "N passed, N failed"
 	@$(MAKE) -s $(BUILD)/packages/other-cpu || echo "make: tests of other processors are skipped" >&2
 	@BUILD=$(BUILD) CXX="$(CXX)" tests/run_tests.sh $(TEST_SCRIPTS) $(TESTS)
 
@@ -172,23 +188,35 @@ parity: $(BUILD)/reprise $(BUILD)/packages/parity  ## make the PyTorch goldens a
 $(BENCHES): $(BUILD)/tests/bench/%: $(BUILD)/tests/bench/%.o $(BUILD)/libtools.a $(BUILD)/libreprise.a
 	$(CXX) $^ -o $@ -lbenchmark $(LINK)
 $(call objects,$(BENCH_SOURCES)): | $(BUILD)/packages/bench
+# The suite sees to it that every benchmark compiles, without the code of one (28 s of processor time for all).
+BENCH_CHECKS := $(BENCHES:=.checked)
+$(BENCH_CHECKS): $(BUILD)/%.checked: %.cpp Makefile | $(BUILD)/packages/run $(BUILD)/packages/bench
+	@mkdir -p $(@D)
+	@echo "  check $<"
+	$(Q)$(CXX) $(TOOL_FLAGS) $(PROOF_FLAGS) -fsyntax-only -MF $@.d -MT $@ $< && touch $@
+$(BUILD)/tests/bench/checked: $(BENCH_CHECKS)
+	$(Q)touch $@
+-include $(BENCH_CHECKS:=.d)
 bench: $(BENCHES)  ## benchmarks: per cent of the measured peak
 	@for bench in $(BENCHES); do $$bench || exit 1; done
 
-# Parsers under libFuzzer: their own objects, instrumented; findings stay in $(BUILD)/fuzz/findings.
+# Parsers under libFuzzer: their own objects, instrumented. What those need beside stands in the libraries, so that no list can lack it.
 FUZZ_PACKAGES := clang-14 libclang-rt-14-dev
 FUZZ_CXX      ?= clang++-14
 FUZZ_SANITIZE := address,undefined -fno-sanitize-recover=undefined
-FUZZ_PARSERS  := $(wildcard tools/formats/*.cpp tools/models/*.cpp tools/recipes/*.cpp tools/graph/graph.cpp tools/graph/rules.cpp tools/data/*.cpp tools/layout/*.cpp tools/schedule/*.cpp) $(wildcard tools/profiling/profile.cpp) \
-                 tools/lowering/owned_plan.cpp tools/training/snapshot.cpp tools/training/weights.cpp
+FUZZ_PARSERS  := $(wildcard $(addprefix tools/,formats/*.cpp models/*.cpp recipes/*.cpp data/*.cpp layout/*.cpp schedule/*.cpp \
+                   profiling/profile.cpp training/snapshot.cpp))
 FUZZ_OBJECTS  := $(patsubst %.cpp,$(BUILD)/fuzz/%.o,$(FUZZ_PARSERS))
-FUZZ_TARGETS  := $(patsubst tests/fuzz/%.cpp,$(BUILD)/fuzz/%,$(wildcard tests/fuzz/*_fuzz.cpp))
 $(BUILD)/packages/fuzz: PACKAGES := $(FUZZ_PACKAGES)
 $(BUILD)/fuzz/%.o: %.cpp Makefile | $(BUILD)/packages/run $(BUILD)/packages/fuzz
 	@mkdir -p $(@D)
-	$(FUZZ_CXX) $(COMMON) -O1 $(WARNINGS) -fsanitize=fuzzer-no-link,$(FUZZ_SANITIZE) -c $< -o $@
-$(FUZZ_TARGETS): $(BUILD)/fuzz/%: $(BUILD)/fuzz/tests/fuzz/%.o $(FUZZ_OBJECTS)
-	$(FUZZ_CXX) -fsanitize=fuzzer,$(FUZZ_SANITIZE) $^ -o $@ -lz
+	@echo "  compile $< to fuzz it"
+	$(Q)$(FUZZ_CXX) $(COMMON) -O1 $(WARNINGS) -fsanitize=fuzzer-no-link,$(FUZZ_SANITIZE) -c $< -o $@
+$(BUILD)/fuzz/libparsers.a: $(FUZZ_OBJECTS)
+	$(Q)rm -f $@ && ar rcs $@ $^
+$(FUZZ_TARGETS): $(BUILD)/fuzz/%: $(BUILD)/fuzz/tests/fuzz/%.o $(BUILD)/fuzz/libparsers.a $(BUILD)/libtools.a $(BUILD)/libreprise.a
+	@echo "  link $@"
+	$(Q)$(FUZZ_CXX) -fsanitize=fuzzer,$(FUZZ_SANITIZE) $^ -o $@ $(LINK)
 fuzz: $(FUZZ_TARGETS)  ## every parser over a million inputs each (RUNS=1000000), under the sanitizers
 	@BUILD=$(BUILD) tests/fuzz/run_fuzz.sh $^
 -include $(FUZZ_OBJECTS:.o=.d) $(FUZZ_TARGETS:$(BUILD)/fuzz/%=$(BUILD)/fuzz/tests/fuzz/%.d)
@@ -214,12 +242,13 @@ size: $(BUILD)/libreprise.a  ## code and static bytes of the library
 
 # ---- install -------------------------------------------------------------------------------------------------------------
 
+INSTALLED = $(call quoted,$(DESTDIR)$(PREFIX))
 install: $(BUILD)/libreprise.a $(BUILD)/reprise  ## install library, headers, pkg-config file and the command line under PREFIX
-	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/pkgconfig
-	install -m 755 $(BUILD)/reprise $(DESTDIR)$(PREFIX)/bin/reprise
-	install -m 644 $(BUILD)/libreprise.a $(DESTDIR)$(PREFIX)/lib/libreprise.a
-	for header in $(wildcard lib/*.h lib/*/*.h ports/linux/*.h cuda/*.h); do install -D -m 644 $$header $(DESTDIR)$(PREFIX)/include/reprise/$$header; done
-	sed -e 's|@PREFIX@|$(PREFIX)|' lib/reprise.pc.in >$(DESTDIR)$(PREFIX)/lib/pkgconfig/reprise.pc
+	install -d $(INSTALLED)/bin $(INSTALLED)/lib/pkgconfig
+	install -m 755 $(BUILD)/reprise $(INSTALLED)/bin/reprise
+	install -m 644 $(BUILD)/libreprise.a $(INSTALLED)/lib/libreprise.a
+	for header in $(wildcard lib/*.h lib/*/*.h ports/linux/*.h cuda/*.h); do install -D -m 644 $$header $(INSTALLED)/include/reprise/$$header; done
+	sed -e $(call quoted,s|@PREFIX@|$(PREFIX)|) lib/reprise.pc.in >$(INSTALLED)/lib/pkgconfig/reprise.pc
 
 clean:  ## remove what was built
 	rm -rf $(BUILD)

@@ -414,6 +414,7 @@ TEST(ParseBytes, Units) {
   EXPECT_EQ(parse_bytes("123B"), 123u);
   EXPECT_EQ(parse_bytes("7GiB"), uint64_t{7} << 30);
   EXPECT_EQ(parse_bytes("512MiB"), uint64_t{512} << 20);
+  EXPECT_EQ(parse_bytes("64 MiB"), uint64_t{64} << 20);
   EXPECT_EQ(parse_bytes("1.5GiB"), uint64_t{3} << 29);
   EXPECT_EQ(parse_bytes("0.1GiB"), 107374182u);
   EXPECT_EQ(parse_bytes("3KiB"), 3072u);
@@ -434,7 +435,9 @@ TEST(ParseBytes, Refusals) {
                            "+1",
                            "7XB",
                            "GiB",
-                           "7 GiB",
+                           "7  GiB",
+                           "7 ",
+                           " 7GiB",
                            "7gib",
                            "1.5",
                            "1.GiB",

@@ -34,7 +34,8 @@ uint64_t parse_bytes(const std::string& text, const std::string& field) {
   constexpr size_t kMostDigits = 18;  // digits * 2^40 stays below 2^127
   const size_t unit_at = text.find_first_not_of("0123456789.");
   const std::string number = text.substr(0, unit_at);
-  const std::string unit = unit_at == std::string::npos ? "" : text.substr(unit_at);
+  const bool spaced = unit_at != std::string::npos && unit_at + 1 < text.size() && text[unit_at] == ' ';
+  const std::string unit = unit_at == std::string::npos ? "" : text.substr(unit_at + spaced);
   const size_t point = number.find('.');
   const std::string whole = number.substr(0, point);
   const std::string fraction = point == std::string::npos ? "" : number.substr(point + 1);

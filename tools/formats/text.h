@@ -9,8 +9,9 @@ namespace reprise {
 // "512 B", "1.50 MiB": three or four significant digits, powers of 1024.
 std::string bytes_text(uint64_t bytes);
 
-// "512MiB", "1.5GiB", "700KB", "123": KiB MiB GiB TiB are powers of 1024, KB MB GB TB of 1000; a fraction of a byte is
-// dropped. From 1 to 2^63 - 1. Throws UserError whose line starts with `field`.
+// "512MiB", "1.5 GiB", "700KB", "123": KiB MiB GiB TiB are powers of 1024, KB MB GB TB of 1000; one space may stand
+// before the unit, as bytes_text writes it; a fraction of a byte is dropped. From 1 to 2^63 - 1. Throws UserError whose
+// line starts with `field`.
 uint64_t parse_bytes(const std::string& text, const std::string& field = "bytes");
 
 // True where the whole `name` matches `pattern`, in which '*' stands for any text, dots too, and '?' for any one
