@@ -640,6 +640,49 @@ TEST(ImageFolder, DamageIsRefusedInOneLine) {
   expect_user_error([&] { open_dataset(recipe, Split::kEvaluation); }, {other.file("zebra"), "no class"});
 }
 
+// Another program truncates a file between two fills. What is read as it is needed is refused once it is gone; idx files are in memory.
+TEST(Dataset, AFileThatBecomesShorterIsRefusedInOneLine) {
+  TemporaryFolder folder;
+  const auto refused_after = [&](const std::string& path, uint64_t bytes_left, Recipe recipe) {
+    SCOPED_TRACE(path);
+    recipe.data.eval_path = recipe.data.path;
+    const auto dataset = open_dataset(recipe, Split::kTraining), evaluation = open_dataset(recipe, Split::kEvaluation);
+    float input[64];
+    int32_t labels[16];
+    const auto fill = [&](Dataset& set, uint64_t step) {
+      BatchSink sink = host_sink(input, sizeof input, labels, 16);
+      set.fill(step, 0, sink);
+    };
+    for (uint64_t step = 0; step < 2; ++step) fill(*dataset, step);
+    fs::resize_file(path, bytes_left);
+    fill(*dataset, 0);  // still there
+    for (Dataset* set : {dataset.get(), evaluation.get()}) {
+      expect_user_error([&] { fill(*set, 1); }, {path, "has become shorter while it was in use", std::to_string(bytes_left) + " now"});
+    }
+    fs::resize_file(path, 0);
+    expect_user_error([&] { fill(*dataset, 0); }, {path, "has become shorter", "0 now"});
+  };
+  for (const int bytes : {2, 4}) {
+    write_file(folder.file("tokens"), tokens_of({1, 2, 3, 4, 5, 6, 7, 8, 9}, bytes));
+    Recipe recipe = text_recipe(DataSource::Kind::kTokens, folder.file("tokens"), 100, 4, 1);
+    recipe.data.token_bytes = bytes;
+    refused_after(folder.file("tokens"), static_cast<uint64_t>(9 * bytes - 1), recipe);  // one byte of the last label
+  }
+  write_file(folder.file("text"), "hello, world");
+  refused_after(folder.file("text"), 8, text_recipe(DataSource::Kind::kText, folder.file("text"), 256, 5, 1));
+  write_tensors(folder.file("tensors"), {2, 1, 4, 5}, {2, 0});
+  const uint64_t labels_and_a_byte = 2 * sizeof(int64_t) + 1;
+  refused_after(folder.file("tensors"), fs::file_size(folder.file("tensors")) - labels_and_a_byte,
+                image_recipe(DataSource::Kind::kTensors, folder.file("tensors"), 4, 5, 1, 1));
+
+  write_idx_folder(folder, 7, 5);
+  Recipe recipe = image_recipe(DataSource::Kind::kIdx, folder.path(), 4, 5, 1, 3);
+  const auto dataset = open_dataset(recipe, Split::kTraining);
+  const ImageBatch before = fill_images_of(*dataset, recipe, 1, 0);
+  for (const char* name : {"train-images-idx3-ubyte", "train-labels-idx1-ubyte.gz"}) fs::resize_file(folder.file(name), 0);
+  EXPECT_TRUE(fill_images_of(*dataset, recipe, 1, 0) == before);
+}
+
 TEST(Resize, KeepsConstantsAndAveragesWhenShrinking) {
   const std::vector<uint8_t> grey(13 * 17 * 3, 77);
   for (const ImageShape to : {ImageShape{4, 5, 3}, ImageShape{40, 3, 3}, ImageShape{13, 17, 3}}) {

@@ -1,10 +1,12 @@
 // Token files: little-endian integers of two or four bytes, or any file as text, whose bytes are the tokens.
 // Here because a language model's batch is nothing but windows of one long row of numbers.
+#include <algorithm>
+
 #include "tools/data/sample_order.h"
 #include "tools/data/sources.h"
 #include "tools/data/token_window.h"
 #include "tools/formats/error.h"
-#include "tools/formats/mapped_file.h"
+#include "tools/formats/input_file.h"
 
 namespace reprise {
 namespace {
@@ -16,6 +18,7 @@ class TokenDataset : public Dataset {
         token_bytes_(recipe.data.kind == DataSource::Kind::kText ? 1 : static_cast<uint64_t>(recipe.data.token_bytes)),
         sequence_(static_cast<uint64_t>(recipe.sequence)),
         window_(sequence_),
+        stored_((sequence_ + 1) * token_bytes_),
         order_(recipe, split, count_windows()) {
     require_vocabulary(static_cast<uint32_t>(describe_model(recipe.model).vocabulary));
     size_ = count_windows();
@@ -26,15 +29,17 @@ class TokenDataset : public Dataset {
     uint64_t real = 0;
     for (uint64_t b = 0; b < batch_; ++b) {
       const std::optional<uint64_t> sample = order_.sample_at(step, micro, b);
-      window_.add_to(sink, sample, [this](uint64_t index) { return static_cast<int32_t>(token(index)); });
+      const uint64_t first = sample.value_or(0) * sequence_;
+      if (sample) file_.read(first * token_bytes_, stored_.data(), stored_.size());
+      window_.add_to(sink, sample, [this, first](uint64_t index) { return static_cast<int32_t>(token(stored_.data(), index - first)); });
       real += sample.has_value();
     }
     return real;
   }
 
  private:
-  uint32_t token(uint64_t index) const {
-    const unsigned char* bytes = file_.data() + index * token_bytes_;
+  uint32_t token(const unsigned char* stored, uint64_t index) const {
+    const unsigned char* bytes = stored + index * token_bytes_;
     uint32_t value = bytes[0];
     if (token_bytes_ >= 2) value |= uint32_t{bytes[1]} << 8;
     if (token_bytes_ == 4) value |= uint32_t{bytes[2]} << 16 | uint32_t{bytes[3]} << 24;
@@ -55,18 +60,27 @@ class TokenDataset : public Dataset {
   }
 
   void require_vocabulary(uint32_t vocabulary) const {
+    constexpr uint64_t kPiece = uint64_t{1} << 18;  // tokens
     const uint64_t tokens = file_.bytes() / token_bytes_;
-    for (uint64_t i = 0; i < tokens; ++i) {
-      if (token(i) < vocabulary) continue;
-      throw UserError(file_.path() + ": token " + std::to_string(i) + " is " + std::to_string(token(i)) +
-                      ", must be from 0 to " + std::to_string(vocabulary - 1) + " (model.vocab_size is " +
-                      std::to_string(vocabulary) + ")");
+    std::vector<unsigned char> piece(std::min(kPiece, tokens) * token_bytes_);
+    for (uint64_t at = 0; at < tokens; at += kPiece) {
+      const uint64_t count = std::min(kPiece, tokens - at);
+      file_.read(at * token_bytes_, piece.data(), count * token_bytes_);
+      for (uint64_t i = 0; i < count; ++i) {
+        if (const uint32_t value = token(piece.data(), i); value >= vocabulary) refuse_token(at + i, value, vocabulary);
+      }
     }
   }
 
-  MappedFile file_;
+  [[noreturn]] void refuse_token(uint64_t index, uint32_t value, uint32_t vocabulary) const {
+    throw UserError(file_.path() + ": token " + std::to_string(index) + " is " + std::to_string(value) + ", must be from 0 to " +
+                    std::to_string(vocabulary - 1) + " (model.vocab_size is " + std::to_string(vocabulary) + ")");
+  }
+
+  InputFile file_;
   uint64_t token_bytes_, sequence_;
   TokenWindow window_;
+  std::vector<unsigned char> stored_;  // one sample's tokens and the one behind them, as the file has them
   SampleOrder order_;
 };
 
