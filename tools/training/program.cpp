@@ -16,6 +16,7 @@
 #include "lib/check.h"
 #include "lib/reprise.h"
 #include "tools/command_line.h"
+#include "tools/data/check_data.h"
 #include "tools/data/dataset.h"
 #include "tools/formats/error.h"
 #include "tools/formats/snapshot_directory.h"
@@ -47,7 +48,7 @@ struct Options {
   uint64_t steps = 0, epochs = 0, save_every = 0;
   uint32_t threads = 0;
   std::string log, init, save, resume, disk;
-  bool quiet = false;
+  bool quiet = false, check_data = false;
 };
 
 [[noreturn]] void fail(const std::string& who, const Status& status) {
@@ -278,7 +279,8 @@ void add_options(CLI::App& app, Options& options, const Plan& plan, uint32_t mos
                                                " that the plan keeps on disk, without a name as soon as it is made; default: beside the program");
   }
   app.add_option("--threads", options.threads, "workers; default: one for each processor")->check(integer_from(1, most_workers));
-  app.add_flag("--quiet", options.quiet, "print errors only");
+  app.add_flag("--check-data", options.check_data, "decode every picture, name the broken ones, and train nothing");
+  app.add_flag("--quiet", options.quiet, "print errors and warnings only");
 }
 
 }  // namespace
@@ -290,6 +292,7 @@ int run_training(const CompiledPlan& compiled, const Port& port, int argc, char*
   add_options(app, options, plan, port.most_workers);
   try {
     app.parse(argc, argv);
+    if (options.check_data) return check_data(parse_recipe(compiled.recipe, plan.name, "/"), options.threads);
     if (options.save_every != 0 && options.save.empty()) throw UserError("--save-every: needs --save DIR", UserError::kUsage);
     stop_signal = 0;
     set_up_signals();
