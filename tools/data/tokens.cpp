@@ -1,6 +1,7 @@
 // Token files: little-endian integers of two or four bytes, or any file as text, whose bytes are the tokens.
 // Here because a language model's batch is nothing but windows of one long row of numbers.
 #include <algorithm>
+#include <cstring>
 
 #include "tools/data/sample_order.h"
 #include "tools/data/sources.h"
@@ -10,6 +11,24 @@
 
 namespace reprise {
 namespace {
+
+// Tokens as the file has them, little-endian and at any address.
+template <typename Stored>
+uint32_t stored_token(const unsigned char* stored, uint64_t index) {
+  Stored value;
+  std::memcpy(&value, stored + index * sizeof value, sizeof value);
+  return value;
+}
+
+// visit(Stored{}) with the type of so many bytes: the loops over tokens then know it.
+template <typename Visit>
+void with_stored_type(uint64_t token_bytes, const Visit& visit) {
+  switch (token_bytes) {
+    case 1: return visit(uint8_t{});
+    case 2: return visit(uint16_t{});
+    default: return visit(uint32_t{});
+  }
+}
 
 class TokenDataset : public Dataset {
  public:
@@ -29,21 +48,19 @@ class TokenDataset : public Dataset {
     uint64_t real = 0;
     for (uint64_t b = 0; b < batch_; ++b) {
       const std::optional<uint64_t> sample = order_.sample_at(step, micro, b);
-      const uint64_t first = sample.value_or(0) * sequence_;
-      if (sample) file_.read(first * token_bytes_, stored_.data(), stored_.size());
-      window_.add_to(sink, sample, [this, first](uint64_t index) { return static_cast<int32_t>(token(stored_.data(), index - first)); });
+      window_.add_to(sink, sample, [this](uint64_t first, uint64_t count, int32_t* to) { read_tokens(first, count, to); });
       real += sample.has_value();
     }
     return real;
   }
 
  private:
-  uint32_t token(const unsigned char* stored, uint64_t index) const {
-    const unsigned char* bytes = stored + index * token_bytes_;
-    uint32_t value = bytes[0];
-    if (token_bytes_ >= 2) value |= uint32_t{bytes[1]} << 8;
-    if (token_bytes_ == 4) value |= uint32_t{bytes[2]} << 16 | uint32_t{bytes[3]} << 24;
-    return value;
+  // At most sequence + 1.
+  void read_tokens(uint64_t first, uint64_t count, int32_t* to) {
+    file_.read(first * token_bytes_, stored_.data(), count * token_bytes_);
+    with_stored_type(token_bytes_, [&](auto type) {
+      for (uint64_t i = 0; i < count; ++i) to[i] = static_cast<int32_t>(stored_token<decltype(type)>(stored_.data(), i));
+    });
   }
 
   uint64_t count_windows() const {
@@ -60,15 +77,20 @@ class TokenDataset : public Dataset {
   }
 
   void require_vocabulary(uint32_t vocabulary) const {
-    constexpr uint64_t kPiece = uint64_t{1} << 18;  // tokens
+    constexpr uint64_t kPiece = uint64_t{1} << 15;  // tokens
     const uint64_t tokens = file_.bytes() / token_bytes_;
     std::vector<unsigned char> piece(std::min(kPiece, tokens) * token_bytes_);
     for (uint64_t at = 0; at < tokens; at += kPiece) {
       const uint64_t count = std::min(kPiece, tokens - at);
       file_.read(at * token_bytes_, piece.data(), count * token_bytes_);
-      for (uint64_t i = 0; i < count; ++i) {
-        if (const uint32_t value = token(piece.data(), i); value >= vocabulary) refuse_token(at + i, value, vocabulary);
-      }
+      with_stored_type(token_bytes_, [&](auto type) {
+        uint32_t largest = 0;
+        for (uint64_t i = 0; i < count; ++i) largest = std::max(largest, stored_token<decltype(type)>(piece.data(), i));
+        for (uint64_t i = 0; i < count && largest >= vocabulary; ++i) {
+          const uint32_t value = stored_token<decltype(type)>(piece.data(), i);
+          if (value >= vocabulary) refuse_token(at + i, value, vocabulary);
+        }
+      });
     }
   }
 
