@@ -11,9 +11,11 @@
 #include <new>
 #include <numeric>
 #include <set>
+#include <sstream>
 
 #include "tests/faces/expect_user_error.h"
 #include "tests/faces/host_sink.h"
+#include "tools/data/check_data.h"
 #include "tools/data/dataset.h"
 #include "tools/data/images.h"
 #include "tools/data/resize.h"
@@ -638,6 +640,259 @@ TEST(ImageFolder, DamageIsRefusedInOneLine) {
   recipe.data.path = folder.path();
   recipe.data.eval_path = other.path();
   expect_user_error([&] { open_dataset(recipe, Split::kEvaluation); }, {other.file("zebra"), "no class"});
+}
+
+// The stderr of one call.
+template <typename Call>
+std::string warnings_of(const Call& call) {
+  testing::internal::CaptureStderr();
+  call();
+  return testing::internal::GetCapturedStderr();
+}
+
+// Samples 1, 3 and 4 of write_image_folder are broken, each in another way.
+void break_pictures(const TemporaryFolder& folder) {
+  write_file(folder.file("bird/b.PPM"), "not a picture");
+  write_file(folder.file("cat/a.ppm"), "");
+  const std::string whole = read_file(folder.file("cat/b.ppm"));
+  write_file(folder.file("cat/b.ppm"), whole.substr(0, whole.size() - 1));
+}
+
+TEST(ImageFolder, ABrokenPictureIsRefusedByItsName) {
+  for (const char* name : {"bird/b.PPM", "cat/a.ppm", "cat/b.ppm"}) {
+    TemporaryFolder folder;
+    write_image_folder(folder);
+    break_pictures(folder);
+    for (const char* other : {"bird/b.PPM", "cat/a.ppm", "cat/b.ppm"}) {
+      if (std::string(other) != name) write_ppm(folder.file(other), 4, 5, 1);
+    }
+    const Recipe recipe = image_recipe(DataSource::Kind::kImageFolder, folder.path(), 4, 5, 3, 5);
+    expect_user_error([&] { fill_images_of(*open_dataset(recipe, Split::kTraining), recipe, 0, 0); }, {folder.file(name), "cannot be decoded"});
+  }
+}
+
+// Comments, 16 bits and BMP: what is whole is taken, and not without its last byte.
+TEST(ImageFolder, UncompressedPicturesAreReadToTheirLastByte) {
+  const std::string pixels(60, 'x');
+  std::string bmp = "BM" + std::string(52, '\0') + std::string(4 * 16, 'x');  // 5 x 4, 24 bits, rows of 16 bytes
+  bmp[2] = static_cast<char>(bmp.size());
+  bmp[10] = 54, bmp[14] = 40, bmp[18] = 5, bmp[22] = 4, bmp[26] = 1, bmp[28] = 24;
+  const std::string comments = "P6\n# made by hand\n5 4\n# and so on\n255\n" + pixels, words = "P6 5 4 65535\n" + pixels + pixels;
+  for (const std::string& whole : {comments, words, "P5 5 4 255 " + pixels.substr(40), bmp}) {
+    SCOPED_TRACE(whole.substr(0, 10));
+    TemporaryFolder folder;
+    fs::create_directories(folder.file("a"));
+    const Recipe recipe = image_recipe(DataSource::Kind::kImageFolder, folder.path(), 4, 5, 3, 1);
+    write_file(folder.file("a/a.ppm"), whole);
+    EXPECT_EQ(fill_images_of(*open_dataset(recipe, Split::kTraining), recipe, 0, 0).real, 1u);
+    write_file(folder.file("a/a.ppm"), whole.substr(0, whole.size() - 1));
+    expect_user_error([&] { fill_images_of(*open_dataset(recipe, Split::kTraining), recipe, 0, 0); }, {"a/a.ppm", "cannot be decoded", "ends before"});
+  }
+}
+
+// In training the next whole picture stands in for a broken one, wherever a run begins; in evaluation its place has no label.
+TEST(ImageFolder, BrokenPicturesAreSkipped) {
+  TemporaryFolder folder;
+  write_image_folder(folder);
+  break_pictures(folder);
+  Recipe recipe = image_recipe(DataSource::Kind::kImageFolder, folder.path(), 4, 5, 3, 2);
+  recipe.data.broken = DataSource::Broken::kSkip;
+  recipe.data.eval_path = folder.path();
+  const auto dataset = open_dataset(recipe, Split::kTraining), evaluation = open_dataset(recipe, Split::kEvaluation);
+  EXPECT_EQ(dataset->size(), 5u);
+  const uint64_t shown[] = {0, 2, 2, 0, 0};
+  std::vector<ImageBatch> batches;
+  const std::string warnings = warnings_of([&] {
+    for (uint64_t s = 0; s < 10; ++s) {
+      batches.push_back(fill_images_of(*dataset, recipe, s, 0));
+      for (uint64_t b = 0; b < 2; ++b) {
+        const uint64_t n = shown[(s * 2 + b) % 5];
+        EXPECT_EQ(batches[s].labels[b], 0);
+        for (uint64_t i = 0; i < 60; ++i) ASSERT_FLOAT_EQ(batches[s].images[b * 60 + i], float(pixel_of(n, i)) / 255) << s << " " << b;
+      }
+    }
+  });
+  for (const char* name : {"bird/b.PPM", "cat/a.ppm", "cat/b.ppm"}) {
+    const size_t first = warnings.find(folder.file(name) + ": cannot be decoded");
+    ASSERT_NE(first, std::string::npos) << warnings;
+    EXPECT_EQ(warnings.find(folder.file(name), first + 1), std::string::npos) << "each is named once: " << warnings;
+  }
+  EXPECT_EQ(std::count(warnings.begin(), warnings.end(), '\n'), 3) << warnings;
+  recipe.data.shuffle = true;
+  const auto whole = open_dataset(recipe, Split::kTraining), resumed = open_dataset(recipe, Split::kTraining);
+  warnings_of([&] {
+    for (uint64_t s = 0; s < 10; ++s) batches[s] = fill_images_of(*whole, recipe, s, 0);
+    for (const uint64_t s : {7u, 8u, 3u}) EXPECT_TRUE(fill_images_of(*resumed, recipe, s, 0) == batches[s]);
+    EXPECT_EQ(fill_images_of(*evaluation, recipe, 0, 0).labels, (std::vector<int32_t>{0, kIgnoredLabel}));
+    EXPECT_EQ(fill_images_of(*evaluation, recipe, 1, 0).labels, (std::vector<int32_t>{0, kIgnoredLabel}));
+    EXPECT_EQ(fill_images_of(*evaluation, recipe, 2, 0).labels, (std::vector<int32_t>{kIgnoredLabel, kIgnoredLabel}));
+  });
+  for (const char* name : {"bird/a.ppm", "bird/c.ppm"}) write_file(folder.file(name), "broken too");
+  const auto none = open_dataset(recipe, Split::kTraining);
+  warnings_of([&] { expect_user_error([&] { fill_images_of(*none, recipe, 0, 0); }, {folder.path(), "not one of its 5 pictures can be decoded"}); });
+}
+
+TEST(ImageFolder, ManyBrokenPicturesDoNotFloodTheScreen) {
+  TemporaryFolder folder;
+  fs::create_directories(folder.file("a"));
+  for (int i = 0; i < 50; ++i) write_file(folder.file("a/" + std::to_string(i) + ".png"), "broken");
+  write_ppm(folder.file("a/z.ppm"), 4, 5, 0);
+  Recipe recipe = image_recipe(DataSource::Kind::kImageFolder, folder.path(), 4, 5, 3, 2);
+  recipe.data.broken = DataSource::Broken::kSkip;
+  const auto dataset = open_dataset(recipe, Split::kTraining);
+  const std::string warnings = warnings_of([&] { fill_images_of(*dataset, recipe, 0, 0); });
+  EXPECT_EQ(std::count(warnings.begin(), warnings.end(), '\n'), 21) << warnings;
+  EXPECT_NE(warnings.find("--check-data"), std::string::npos) << warnings;
+}
+
+TEST(ImageFolder, WhatIsHardlyMeantIsSaidOnce) {
+  TemporaryFolder folder;
+  write_image_folder(folder);  // two classes of the recipe's three, and bird/notes.txt
+  Recipe recipe = image_recipe(DataSource::Kind::kImageFolder, folder.path(), 4, 5, 3, 2);
+  recipe.data.eval_path = folder.path();
+  const auto opened = [&] {
+    return warnings_of([&] {
+      open_dataset(recipe, Split::kTraining);
+      open_dataset(recipe, Split::kEvaluation);
+    });
+  };
+  std::string said = opened();
+  EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 2) << said;
+  EXPECT_NE(said.find("warning: " + folder.path() + ": has 2 class folders, but model.classes is 3"), std::string::npos) << said;
+  EXPECT_NE(said.find(folder.path() + ": 1 entry of its class folders is left out"), std::string::npos) << said;
+  EXPECT_NE(said.find("bird/notes.txt"), std::string::npos) << said;
+  fs::create_directories(folder.file("cat/nested"));
+  std::get<ResNetModel>(recipe.model).classes = 2;
+  said = opened();
+  EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1) << said;
+  EXPECT_NE(said.find("2 entries of its class folders are left out"), std::string::npos) << said;
+  fs::remove(folder.file("cat/nested"));
+  fs::remove(folder.file("bird/notes.txt"));
+  EXPECT_EQ(opened(), "");
+}
+
+struct Checked {
+  int status;
+  std::string out, err;
+};
+
+Checked check(const Recipe& recipe, uint32_t threads) {
+  testing::internal::CaptureStdout();
+  testing::internal::CaptureStderr();
+  int status = -1;
+  try {
+    status = check_data(recipe, threads);
+  } catch (const UserError& error) {
+    status = error.status;
+    std::fprintf(stderr, "%s\n", error.what());
+  }
+  std::string err = testing::internal::GetCapturedStderr();
+  return {status, testing::internal::GetCapturedStdout(), err};
+}
+
+TEST(CheckData, NamesEveryBrokenPictureInOrder) {
+  TemporaryFolder folder;
+  write_image_folder(folder);
+  Recipe recipe = image_recipe(DataSource::Kind::kImageFolder, folder.path(), 4, 5, 3, 2);
+  Checked result = check(recipe, 2);
+  EXPECT_EQ(result.status, 0);
+  EXPECT_EQ(result.out, "");
+  EXPECT_NE(result.err.find("training set: 5 pictures, all of them can be decoded"), std::string::npos) << result.err;
+  break_pictures(folder);
+  for (int i = 10; i < 40; ++i) write_file(folder.file("cat/c" + std::to_string(i) + ".jpg"), "broken");
+  std::string names = folder.file("bird/b.PPM") + folder.file("cat/a.ppm") + folder.file("cat/b.ppm");
+  for (int i = 10; i < 40; ++i) names += folder.file("cat/c" + std::to_string(i) + ".jpg");
+  for (const uint32_t threads : {0u, 1u, 2u, 7u}) {
+    result = check(recipe, threads);
+    EXPECT_EQ(result.status, 1);
+    std::string named;
+    std::istringstream lines(result.out);
+    for (std::string line; std::getline(lines, line);) {
+      ASSERT_NE(line.find(": cannot be decoded: "), std::string::npos) << line;
+      named += line.substr(0, line.find(": cannot be decoded: "));
+    }
+    EXPECT_EQ(named, names);
+    EXPECT_NE(result.err.find("33 of them broken"), std::string::npos) << result.err;
+    EXPECT_NE(result.err.find("\"skip\""), std::string::npos) << result.err;
+  }
+  recipe.data.broken = DataSource::Broken::kSkip;
+  const std::string refused = result.out;
+  result = check(recipe, 2);
+  EXPECT_EQ(result.status, 0) << "a run would go through";
+  EXPECT_EQ(result.out, refused) << "they are named all the same";
+  for (const char* name : {"bird/a.ppm", "bird/c.ppm"}) write_file(folder.file(name), "");
+  result = check(recipe, 2);
+  EXPECT_EQ(result.status, 1);
+  EXPECT_NE(result.err.find("not one picture can be decoded"), std::string::npos) << result.err;
+}
+
+TEST(CheckData, LooksAtTheEvaluationSetToo) {
+  TemporaryFolder training, evaluation;
+  write_image_folder(training);
+  write_image_folder(evaluation);
+  break_pictures(evaluation);
+  Recipe recipe = image_recipe(DataSource::Kind::kImageFolder, training.path(), 4, 5, 3, 2);
+  recipe.data.eval_path = evaluation.path();
+  const Checked result = check(recipe, 2);
+  EXPECT_EQ(result.status, 1);
+  EXPECT_EQ(std::count(result.out.begin(), result.out.end(), '\n'), 3) << result.out;
+  EXPECT_NE(result.err.find("evaluation set: 5 pictures, 3 of them broken"), std::string::npos) << result.err;
+}
+
+TEST(CheckData, OtherKindsAreCheckedByOpeningThem) {
+  TemporaryFolder folder;
+  write_file(folder.file("t"), tokens_of({1, 2, 3, 4, 5}, 2));
+  Recipe recipe = text_recipe(DataSource::Kind::kTokens, folder.file("t"), 100, 4, 2);
+  Checked result = check(recipe, 1);
+  EXPECT_EQ(result.status, 0);
+  EXPECT_NE(result.err.find("training set: 1 samples; files, lengths, labels and tokens were checked"), std::string::npos) << result.err;
+  write_file(folder.file("t"), tokens_of({1, 2, 3, 400, 5}, 2));
+  result = check(recipe, 1);
+  EXPECT_EQ(result.status, 1);
+  EXPECT_NE(result.err.find("token 3 is 400"), std::string::npos) << result.err;
+}
+
+// Another program truncates a file between two fills. What is read as it is needed is refused once it is gone; idx files are in memory.
+TEST(Dataset, AFileThatBecomesShorterIsRefusedInOneLine) {
+  TemporaryFolder folder;
+  const auto refused_after = [&](const std::string& path, uint64_t bytes_left, Recipe recipe) {
+    SCOPED_TRACE(path);
+    recipe.data.eval_path = recipe.data.path;
+    const auto dataset = open_dataset(recipe, Split::kTraining), evaluation = open_dataset(recipe, Split::kEvaluation);
+    float input[64];
+    int32_t labels[16];
+    const auto fill = [&](Dataset& set, uint64_t step) {
+      BatchSink sink = host_sink(input, sizeof input, labels, 16);
+      set.fill(step, 0, sink);
+    };
+    for (uint64_t step = 0; step < 2; ++step) fill(*dataset, step);
+    fs::resize_file(path, bytes_left);
+    fill(*dataset, 0);  // still there
+    for (Dataset* set : {dataset.get(), evaluation.get()}) {
+      expect_user_error([&] { fill(*set, 1); }, {path, "has become shorter while it was in use", std::to_string(bytes_left) + " now"});
+    }
+    fs::resize_file(path, 0);
+    expect_user_error([&] { fill(*dataset, 0); }, {path, "has become shorter", "0 now"});
+  };
+  for (const int bytes : {2, 4}) {
+    write_file(folder.file("tokens"), tokens_of({1, 2, 3, 4, 5, 6, 7, 8, 9}, bytes));
+    Recipe recipe = text_recipe(DataSource::Kind::kTokens, folder.file("tokens"), 100, 4, 1);
+    recipe.data.token_bytes = bytes;
+    refused_after(folder.file("tokens"), static_cast<uint64_t>(9 * bytes - 1), recipe);  // one byte of the last label
+  }
+  write_file(folder.file("text"), "hello, world");
+  refused_after(folder.file("text"), 8, text_recipe(DataSource::Kind::kText, folder.file("text"), 256, 5, 1));
+  write_tensors(folder.file("tensors"), {2, 1, 4, 5}, {2, 0});
+  const uint64_t labels_and_a_byte = 2 * sizeof(int64_t) + 1;
+  refused_after(folder.file("tensors"), fs::file_size(folder.file("tensors")) - labels_and_a_byte,
+                image_recipe(DataSource::Kind::kTensors, folder.file("tensors"), 4, 5, 1, 1));
+
+  write_idx_folder(folder, 7, 5);
+  Recipe recipe = image_recipe(DataSource::Kind::kIdx, folder.path(), 4, 5, 1, 3);
+  const auto dataset = open_dataset(recipe, Split::kTraining);
+  const ImageBatch before = fill_images_of(*dataset, recipe, 1, 0);
+  for (const char* name : {"train-images-idx3-ubyte", "train-labels-idx1-ubyte.gz"}) fs::resize_file(folder.file(name), 0);
+  EXPECT_TRUE(fill_images_of(*dataset, recipe, 1, 0) == before);
 }
 
 TEST(Resize, KeepsConstantsAndAveragesWhenShrinking) {

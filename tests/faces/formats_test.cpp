@@ -20,6 +20,8 @@
 #include <stdexcept>
 
 #include "tests/faces/expect_user_error.h"
+#include "tests/faces/stored_bytes.h"
+#include "tools/formats/input_file.h"
 #include "tools/formats/output_file.h"
 #include "tools/formats/safetensors.h"
 #include "tools/formats/snapshot_directory.h"
@@ -90,8 +92,11 @@ TEST(Safetensors, RoundTripInPieces) {
   const SafetensorsFile file(path);
   EXPECT_EQ(file.tensors().size(), 3u);
   EXPECT_EQ(file.metadata().at("format"), "pt");
-  EXPECT_EQ(std::memcmp(file.find("weight \"x\"", StoredType::kF32, {2, 3}).data, weight, sizeof weight), 0);
-  EXPECT_EQ(std::memcmp(file.find("step", StoredType::kI64, {}).data, &step, sizeof step), 0);
+  EXPECT_EQ(std::memcmp(stored_bytes(file, file.find("weight \"x\"", StoredType::kF32, {2, 3})).data(), weight, sizeof weight), 0);
+  EXPECT_EQ(std::memcmp(stored_bytes(file, file.find("step", StoredType::kI64, {})).data(), &step, sizeof step), 0);
+  float third = 0;  // a part, from the middle
+  file.read(file.find("weight \"x\"", StoredType::kF32, {2, 3}), 2 * sizeof third, &third, sizeof third);
+  EXPECT_EQ(third, 3.5f);
   EXPECT_EQ(file.find("empty", StoredType::kF32, {0, 5}).bytes, 0u);
   EXPECT_TRUE(file.contains("step"));
   EXPECT_FALSE(file.contains("stop"));
@@ -223,7 +228,7 @@ TEST(Safetensors, EveryCutAndEveryChangedByteIsHandled) {
         const SafetensorsFile file(path);
         unsigned sum = 0;
         for (const auto& [name, tensor] : file.tensors()) {
-          for (uint64_t k = 0; k < tensor.bytes; ++k) sum += tensor.data[k];  // a byte outside the file would fault
+          for (const unsigned char byte : stored_bytes(file, tensor)) sum += byte;  // bytes outside the file would be refused
         }
         EXPECT_LT(sum, 16 * 256u);
       } catch (const UserError& error) {
@@ -231,6 +236,40 @@ TEST(Safetensors, EveryCutAndEveryChangedByteIsHandled) {
       }
     }
   }
+}
+
+// A file mapped into memory would end the program with SIGBUS.
+TEST(InputFile, WhatIsGoneIsRefusedInOneLine) {
+  TemporaryFolder folder;
+  const std::string path = folder.file("f");
+  write_file(path, std::string(10000, 'x') + "tail");
+  const InputFile file(path);
+  EXPECT_EQ(file.bytes(), 10004u);
+  char bytes[5] = "";
+  file.read(10000, bytes, 4);
+  EXPECT_STREQ(bytes, "tail");
+  fs::resize_file(path, 10002);
+  file.read(9000, bytes, 4);
+  for (const uint64_t at : {uint64_t{10000}, uint64_t{10003}}) {  // half of it is gone, and all
+    expect_user_error([&] { file.read(at, bytes, 1 + (10003 - at)); }, {path, "has become shorter while it was in use", "10004 bytes", "10002 now"});
+  }
+  write_file(path + ".new", "another");
+  fs::rename(path + ".new", path);  // replaced by name: the open file is as it was
+  file.read(10000, bytes, 2);
+  EXPECT_THROW(file.read(10000, bytes, 5), std::logic_error);
+  EXPECT_THROW(file.read(~uint64_t{0}, bytes, 2), std::logic_error);
+}
+
+TEST(Safetensors, ATensorThatIsGoneIsRefusedInOneLine) {
+  TemporaryFolder folder;
+  const std::string path = folder.file("w.safetensors");
+  write_file(path, raw_file(R"({"a":{"dtype":"F32","shape":[2,1],"data_offsets":[0,8]},"b":{"dtype":"I64","shape":[1],"data_offsets":[8,16]}})", 16));
+  const SafetensorsFile file(path);
+  fs::resize_file(path, fs::file_size(path) - 1);
+  EXPECT_EQ(stored_bytes(file, file.tensors().at("a")), (std::vector<unsigned char>{0, 1, 2, 3, 4, 5, 6, 7}));
+  expect_user_error([&] { stored_bytes(file, file.tensors().at("b")); }, {path, "has become shorter while it was in use"});
+  char byte;
+  EXPECT_THROW(file.read(file.tensors().at("a"), 8, &byte, 1), std::logic_error) << "a tensor's bytes are its own";
 }
 
 TEST(Safetensors, WriterHoldsItsCallerToTheDeclaration) {

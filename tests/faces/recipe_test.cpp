@@ -87,7 +87,7 @@ const char* const kFullResNet =
     R"({"name": "full-1.x", "model": {"family": "resnet", "block": "bottleneck", "units": [1, 2, 3, 4],
   "width": 8, "stem": "imagenet", "classes": 7, "image": [64, 48, 3]}, "data": {"kind": "image_folder", "path": "train",
   "eval_path": "/elsewhere/val", "shuffle": false, "mean": [0.485, 0.456, 0.406], "std": 0.2251, "augment": {"flip": true, "crop": 4},
-  "token_bytes": 4}, "batch": 3, "accumulate": 5, "dtype": "bf16", "optimizer": {"name": "sgd", "lr": 0.1, "momentum": 0.9,
+  "token_bytes": 4, "broken": "skip"}, "batch": 3, "accumulate": 5, "dtype": "bf16", "optimizer": {"name": "sgd", "lr": 0.1, "momentum": 0.9,
   "nesterov": true, "weight_decay": 5e-4, "no_decay": ["*.bias", "bn?.*"]}, "lr_schedule": {"kind": "step", "warmup_steps": 10,
   "milestones": [100, 200], "gamma": 0.3}, "clip_norm": 1.5, "freeze": ["conv1.*"], "evaluate_every": 50,
   "steps": 300, "schedule": {"strategy": "every-k", "k": 4, "residues": false}, "budget": "1.5GiB", "seed": 18446744073709551615, "backend": "auto"})";
@@ -114,6 +114,7 @@ TEST(Recipe, EveryKeyArrives) {
   EXPECT_EQ(recipe.data.std, (std::vector<double>{0.2251}));
   EXPECT_TRUE(recipe.data.flip);
   EXPECT_EQ(recipe.data.crop, 4);
+  EXPECT_EQ(recipe.data.broken, DataSource::Broken::kSkip);
   EXPECT_EQ(recipe.accumulate, 5);
   EXPECT_EQ(recipe.dtype, Recipe::Dtype::kBf16);
   EXPECT_EQ(recipe.optimizer.no_decay, (std::vector<std::string>{"*.bias", "bn?.*"}));
@@ -288,6 +289,8 @@ const BadRecipe kBadRecipes[] = {
      kGpt,
      R"({"data": {"kind": "tokens", "path": "x", "token_bytes": 3}})",
      {"data.token_bytes", "2 or 4"}},
+    {"broken", kResNet, R"({"data": {"kind": "image_folder", "path": "x", "broken": "skipp"}})", {"data.broken", "\"refuse\"", "\"skip\""}},
+    {"broken of idx", kResNet, R"({"data": {"kind": "idx", "path": "x", "broken": "skip"}})", {"data.broken", "leave it out", "\"image_folder\""}},
     {"shuffle no bool",
      kGpt,
      R"({"data": {"kind": "text", "path": "x", "shuffle": "yes"}})",

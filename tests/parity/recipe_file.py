@@ -105,6 +105,7 @@ def read_data(path, recipe):
           f"{path}: data.kind: a {recipe['model']['family']} does not train on '{kind}'")
   require(data["shuffle"] is False, f"{path}: data.shuffle: torch shuffles otherwise; set \"shuffle\": false")
   require(not any((data["augment"] or {}).values()), f"{path}: data.augment: draws random numbers; remove it")
+  require("broken" not in data, f"{path}: data.broken: is for an image_folder; remove it")
   require(data["token_bytes"] in (2, 4), f"{path}: data.token_bytes: must be 2 or 4")
   require(isinstance(data.get("path"), str), f"{path}: data.path: must name the data")
   for key in ("path", "eval_path"):

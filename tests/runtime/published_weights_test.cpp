@@ -10,6 +10,7 @@
 
 #include "ports/linux/linux_port.h"
 #include "tests/faces/expect_user_error.h"
+#include "tests/faces/stored_bytes.h"
 #include "tests/judges/replay.h"
 #include "tests/runtime/training_harness.h"
 #include "tools/recipes/recipe_graph.h"
@@ -98,12 +99,13 @@ void write_rounded(const std::string& from, const std::string& to, StoredType ty
   const auto published = [](std::string name) { return name.starts_with("transformer.") ? name.substr(12) : name; };
   for (const auto& [name, tensor] : file.tensors()) writer.declare(published(name), tensor.type == StoredType::kF32 ? type : tensor.type, tensor.shape);
   for (const auto& [name, tensor] : file.tensors()) {
+    const std::vector<unsigned char> bytes = stored_bytes(file, tensor);
     if (tensor.type != StoredType::kF32) {
-      writer.write(tensor.data, tensor.bytes);
+      writer.write(bytes.data(), bytes.size());
       continue;
     }
     std::vector<float> wide(tensor.bytes / sizeof(float));
-    std::memcpy(wide.data(), tensor.data, tensor.bytes);
+    std::memcpy(wide.data(), bytes.data(), bytes.size());
     const std::vector<Bf16> narrow(wide.begin(), wide.end());
     wide.assign(narrow.begin(), narrow.end());
     type == StoredType::kBf16 ? writer.write(narrow.data(), narrow.size() * sizeof(Bf16)) : writer.write(wide.data(), tensor.bytes);
@@ -195,7 +197,7 @@ TEST_P(PublishedWeights, SnapshotsKeepThemBitForBit) {
     const std::string there = name.starts_with("transformer.") ? name.substr(12) : name;
     const StoredTensor& before = published.tensors().at(there);
     const StoredTensor& after = saved.find(name, StoredType::kBf16, before.shape);
-    EXPECT_EQ(std::memcmp(before.data, after.data, before.bytes), 0) << name;
+    EXPECT_EQ(stored_bytes(published, before), stored_bytes(saved, after)) << name;
   }
   for (const auto& [name, tensor] : saved.tensors()) {
     const bool is_kept = std::find(GetParam().kept.begin(), GetParam().kept.end(), name) != GetParam().kept.end();
@@ -228,6 +230,25 @@ TEST_P(PublishedWeights, RefuseToLoseBitsOfAnF32File) {
   const auto before = kept.values();
   expect_user_error([&] { kept.load(weights(wide())); }, {weights(wide()), "tensor", "F32", "must be BF16"});
   EXPECT_EQ(kept.values(), before);
+}
+
+// Cut between opening and reading, as by another program: BF16 as it is, BF16 widened, and F32, of both nets.
+TEST_P(PublishedWeights, ThatBecomeShorterWhileTheyAreReadAreRefused) {
+  for (const std::string& folder : {narrow(), wide()}) {
+    Session session(recipe(wide(), "f32"));
+    const uint64_t whole = std::filesystem::file_size(weights(folder));
+    for (const uint64_t cut : {uint64_t{1}, whole / 4, whole / 2}) {
+      const std::string path = folder_.file("cut");
+      std::filesystem::copy_file(weights(folder), path, std::filesystem::copy_options::overwrite_existing);
+      const SafetensorsFile file(path);
+      std::filesystem::resize_file(path, whole - cut);
+      expect_user_error([&] { read_state(session.trainer, file, StatePart::kModel); }, {path, "has become shorter while it was in use"});
+    }
+  }
+  Session kept(recipe(narrow(), "f32"));
+  const SafetensorsFile file(weights(narrow()));
+  std::filesystem::resize_file(weights(narrow()), std::filesystem::file_size(weights(narrow())) / 2);
+  expect_user_error([&] { read_state(kept.trainer, file, StatePart::kModel); }, {weights(narrow()), "has become shorter"});
 }
 
 TEST_P(PublishedWeights, PlansComputeWhatTheNetworkSays) {

@@ -622,6 +622,59 @@ TEST_F(TrainProgram, ImageThatCannotBeDecoded) {
   EXPECT_TRUE(snapshot_tensors(at("last")) == snapshot_tensors(at("s")));
 }
 
+// 16 pictures of four classes, of which one of d is broken.
+json folder_with_a_broken_picture(const std::string& folder) {
+  for (const char* name : {"a", "b", "c", "d"}) {
+    fs::create_directories(folder + "/" + name);
+    for (const char* file : {"/1.pgm", "/2.pgm", "/3.pgm", "/4.pgm"}) {
+      write_text(folder + "/" + name + file, "P5 8 8 255\n" + std::string(64, static_cast<char>('a' + 16 * (name[0] - 'a') + file[1] - '0')));
+    }
+  }
+  write_text(folder + "/d/2.pgm", "no image");
+  return with(resnet(), {{"data", {{"kind", "image_folder"}, {"path", folder}}}, {"evaluate_every", 0}});
+}
+
+TEST_F(TrainProgram, DataThatIsCheckedBeforeTraining) {
+  const std::string folder = build_folder() + "/test-programs/checked";
+  const std::string program = train_program("resnet-checked", folder_with_a_broken_picture(folder));
+  const ProcessResult broken = train(program, {"--check-data", "--save", at("s"), "--log", at("log.jsonl")});
+  EXPECT_EQ(broken.status, 1) << broken.err;
+  EXPECT_EQ(broken.out.find(folder + "/d/2.pgm: cannot be decoded"), 0u) << broken.out;
+  EXPECT_EQ(std::count(broken.out.begin(), broken.out.end(), '\n'), 1) << broken.out;
+  EXPECT_FALSE(fs::exists(at("s")) || fs::exists(at("log.jsonl"))) << "nothing is trained";
+  fs::remove(folder + "/d/2.pgm");
+  EXPECT_EQ(train(program, {"--check-data"}).status, 0);
+  const ProcessResult text = train(gpt_stored(), {"--check-data"});
+  EXPECT_EQ(text.status, 0);
+  EXPECT_NE(text.err.find("tokens were checked"), std::string::npos) << text.err;
+}
+
+TEST_F(TrainProgram, ASkippedPictureIsNamedAndAResumedRunSkipsItToo) {
+  const std::string folder = build_folder() + "/test-programs/skipping";
+  json recipe = folder_with_a_broken_picture(folder);
+  recipe["data"]["broken"] = "skip";
+  const std::string program = train_program("resnet-skipping", recipe);
+  const ProcessResult whole = train(program, {"--steps", "9", "--save", at("whole"), "--quiet"});
+  EXPECT_EQ(whole.status, 0);
+  EXPECT_TRUE(whole.is_one_line_with({"warning: " + folder + "/d/2.pgm: cannot be decoded", "skipped"})) << whole.err;
+  EXPECT_EQ(train(program, {"--steps", "4", "--save", at("part")}).status, 0);
+  EXPECT_EQ(train(program, {"--steps", "9", "--resume", at("part"), "--save", at("part")}).status, 0);
+  EXPECT_TRUE(snapshot_tensors(at("whole")) == snapshot_tensors(at("part")));
+}
+
+// The file is truncated by another program while it is trained on.
+TEST_F(TrainProgram, TextThatBecomesShorterInMidRun) {
+  const std::string text = build_folder() + "/test-programs/shrinking.txt";
+  write_text(text, file_text(gpt()["data"]["path"]));
+  const std::string program = train_program("gpt-shrinking", with(gpt(), {{"data", {{"path", text}}}, {"lr_schedule", nullptr}}));
+  Process process({program, "--steps", "1000000", "--log", at("log.jsonl"), "--quiet"});
+  for (int wait = 0; wait < 3000 && read_log(at("log.jsonl")).lines.size() < 3; ++wait) sleep_seconds(0.01);
+  fs::resize_file(text, 20);
+  const ProcessResult result = process.wait();
+  EXPECT_EQ(result.status, 1);
+  EXPECT_TRUE(result.is_one_line_with({text, "has become shorter while it was in use", "20 now"})) << result.err;
+}
+
 TEST_F(TrainProgram, LossThatIsNotFinite) {
   const std::string program = train_program("resnet-wild", with(resnet(), {{"optimizer", {{"lr", 1e30}}}, {"evaluate_every", 0}}));
   expect_refusal(program, {"--steps", "50", "--save", at("s"), "--save-every", "1", "--log", at("log.jsonl")}, {"not finite", "step", "lr"});

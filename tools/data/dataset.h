@@ -32,12 +32,17 @@ class Dataset {
   // Each sample is made in a buffer of its own size. No heap allocation on the calling thread. Throws UserError (an image that cannot be decoded).
   virtual uint64_t fill(uint64_t step, uint64_t micro, BatchSink& sink) = 0;
 
+  // Files that opening only lists: pictures. check_file reads one of them and throws UserError where it is broken; from any thread.
+  virtual uint64_t unread_files() const { return 0; }
+  virtual void check_file(uint64_t) const {}
+
  protected:
   uint64_t size_ = 0;
   uint64_t batch_ = 1;
 };
 
-// Opens and checks the recipe's data in full: files, lengths, shapes, labels. Throws UserError.
+// Opens and checks the recipe's data: files, lengths, shapes, labels, all but the contents of pictures. Throws UserError; what is
+// suspect and no error is one line on stderr.
 // Evaluation: "eval_path"; else for idx the t10k files beside the training set; null where there is none.
 // Synthetic data have both.
 std::unique_ptr<Dataset> open_dataset(const Recipe& recipe, Split split);

@@ -1,94 +1,24 @@
 // A folder of photographs, one sub-folder for each class, decoded by a thread of its own a few micro-batches ahead.
 // Decoding allocates and takes longer than copying; the training step must do neither.
 // It must not keep the whole set in memory.
-#define STB_IMAGE_IMPLEMENTATION
-#define STB_IMAGE_STATIC
-#include <stb/stb_image.h>
+#include <unistd.h>
 
-#include <cctype>
 #include <condition_variable>
-#include <filesystem>
+#include <cstdio>
 #include <mutex>
 #include <thread>
 
+#include "tools/data/class_folders.h"
 #include "tools/data/images.h"
-#include "tools/data/resize.h"
+#include "tools/data/picture.h"
 #include "tools/data/sources.h"
 #include "tools/formats/error.h"
 
 namespace reprise {
 namespace {
 
-namespace fs = std::filesystem;
-
-struct LabelledFile {
-  std::string path;
-  int32_t label;
-};
-
-bool is_image(const fs::path& path) {
-  std::string ending = path.extension().string();
-  for (char& c : ending) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  for (const char* known : {".jpg", ".jpeg", ".png", ".bmp", ".ppm", ".pgm"}) {
-    if (ending == known) return true;
-  }
-  return false;
-}
-
-std::vector<fs::path> sorted_entries(const std::string& folder) {
-  std::error_code error;
-  std::vector<fs::path> paths;
-  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
-    paths.push_back(entry->path());
-  if (error)
-    throw UserError(folder + ": cannot be listed: " + error.message() +
-                    "; data.path must be a folder with one sub-folder for each class");
-  std::sort(paths.begin(), paths.end());
-  return paths;
-}
-
-// As torchvision's ImageFolder: classes are the sub-folders in the order of their names.
-std::vector<std::string> class_names(const std::string& folder, int classes) {
-  std::vector<std::string> names;
-  for (const fs::path& path : sorted_entries(folder)) {
-    std::error_code ignored;
-    if (fs::is_directory(path, ignored)) names.push_back(path.filename().string());
-  }
-  if (names.empty()) throw UserError(folder + ": has no sub-folders; it must have one for each class");
-  if (names.size() > static_cast<size_t>(classes)) {
-    throw UserError(folder + ": has " + std::to_string(names.size()) +
-                    " sub-folders, one for each class, but model.classes is " + std::to_string(classes));
-  }
-  return names;
-}
-
-std::vector<LabelledFile> list_images(const std::string& folder, const std::vector<std::string>& names) {
-  std::vector<LabelledFile> files;
-  for (const fs::path& sub_folder : sorted_entries(folder)) {
-    std::error_code ignored;
-    if (!fs::is_directory(sub_folder, ignored)) continue;
-    const auto name = std::find(names.begin(), names.end(), sub_folder.filename().string());
-    if (name == names.end()) throw UserError(sub_folder.string() + ": is no class of the training set");
-    for (const fs::path& path : sorted_entries(sub_folder.string())) {
-      if (is_image(path)) files.push_back({path.string(), static_cast<int32_t>(name - names.begin())});
-    }
-  }
-  if (files.empty()) throw UserError(folder + ": its sub-folders hold no images (.jpg .jpeg .png .bmp .ppm .pgm)");
-  return files;
-}
-
-void decode_image(const std::string& path, const ImageShape& shape, uint8_t* target) {
-  int width = 0, height = 0, channels_in_file = 0;
-  uint8_t* bytes = stbi_load(path.c_str(), &width, &height, &channels_in_file, shape.channels);
-  if (bytes == nullptr) throw UserError(path + ": cannot be decoded: " + stbi_failure_reason());
-  const ImageShape from = {height, width, shape.channels};
-  if (height == shape.height && width == shape.width) {
-    std::copy(bytes, bytes + shape.values(), target);
-  } else {
-    resize_image(from, bytes, shape, target);
-  }
-  stbi_image_free(bytes);
-}
+// One line on stderr, in the place of a progress line that a terminal may show. Takes no heap.
+void warn(const char* line) { std::fprintf(stderr, "%swarning: %s\n", ::isatty(STDERR_FILENO) == 1 ? "\r\033[K" : "", line); }
 
 struct Position {
   uint64_t step = 0, micro = 0;
@@ -98,16 +28,24 @@ struct Position {
 // One decoded micro-batch, before normalisation and augmentation.
 struct Decoded {
   std::vector<uint8_t> pixels;  // [batch, H, W, C]
-  std::string error;            // the line of the first image that could not be decoded
+  std::vector<int32_t> labels;  // [batch]
+  std::string error;            // the line that ends the run
 };
 
 class ImageFolderDataset : public Dataset {
  public:
-  ImageFolderDataset(const Recipe& recipe, Split split, std::vector<LabelledFile> files)
-      : recipe_(recipe), split_(split), files_(std::move(files)), table_(recipe), walk_(recipe, split, files_.size()) {
-    size_ = files_.size();
+  ImageFolderDataset(const Recipe& recipe, Split split, std::vector<PictureList::Picture> pictures)
+      : recipe_(recipe),
+        split_(split),
+        pictures_(std::move(pictures)),
+        table_(recipe),
+        walk_(recipe, split, pictures_.size()) {
+    size_ = pictures_.size();
     batch_ = static_cast<uint64_t>(recipe.batch);
-    for (Decoded& decoded : ring_) decoded.pixels.resize(batch_ * image_shape(recipe).values());
+    for (Decoded& decoded : ring_) {
+      decoded.pixels.resize(batch_ * image_shape(recipe).values());
+      decoded.labels.resize(batch_);
+    }
     producer_ = std::thread([this] { produce(); });
   }
 
@@ -122,21 +60,27 @@ class ImageFolderDataset : public Dataset {
 
   uint64_t fill(uint64_t step, uint64_t micro, BatchSink& sink) override {
     const Decoded& decoded = wait_for({step, micro});
+    name_skipped();
     if (!decoded.error.empty()) throw UserError(decoded.error);
     const ImageShape shape = image_shape(recipe_);
     const uint8_t* bytes = decoded.pixels.data();
-    const uint64_t real = walk_.fill(step, micro, sink, [&](uint64_t sample, const Augmentation& augmentation, auto* image) {
+    const int32_t* label = decoded.labels.data();
+    const uint64_t real = walk_.fill(step, micro, sink, [&](uint64_t, const Augmentation& augmentation, auto* image) {
       const auto pixel = [&](int y, int x, int c) { return table_(c, bytes[(y * shape.width + x) * shape.channels + c]); };
       write_image(shape, augmentation, pixel, [&](int c) { return table_(c, 0); }, image);
       bytes += shape.values();
-      return files_[sample].label;
+      return *label++;
     });
     release();
     return real;
   }
 
+  uint64_t unread_files() const override { return size_; }
+  void check_file(uint64_t n) const override { check_picture(pictures_[n].path, image_shape(recipe_)); }
+
  private:
   static constexpr uint64_t kAhead = 4;  // micro-batches in the ring
+  static constexpr uint64_t kMostNamed = 20;
 
   Position after(Position position) const {
     if (split_ == Split::kEvaluation) return {(position.step + 1) % micro_batches(), 0};
@@ -183,45 +127,102 @@ class ImageFolderDataset : public Dataset {
     }
   }
 
-  void decode(Position position, Decoded& decoded) const {
-    const ImageShape shape = image_shape(recipe_);
+  void decode(Position position, Decoded& decoded) {
     decoded.error.clear();
-    uint8_t* target = decoded.pixels.data();
     try {
       for (uint64_t b = 0; b < batch_; ++b) {
         const std::optional<uint64_t> sample = walk_.sample_at(position.step, position.micro, b);
         if (!sample) break;
-        decode_image(files_[*sample].path, shape, target);
-        target += shape.values();
+        decode_place(*sample, b, decoded);
       }
     } catch (const std::exception& error) {  // an exception must not leave its thread
       decoded.error = error.what();
     }
   }
 
+  // A broken picture that is to be skipped: in training the next one of the list that is whole stands in for it, so that what a position
+  // gives is known without a look at the whole folder; in evaluation its place has no label.
+  void decode_place(uint64_t sample, uint64_t place, Decoded& decoded) {
+    uint8_t* target = decoded.pixels.data() + place * image_shape(recipe_).values();
+    for (uint64_t tried = 0; tried < size_; ++tried) {
+      const uint64_t n = (sample + tried) % size_;
+      decoded.labels[place] = pictures_[n].label;
+      if (try_to_decode(n, target)) return;
+      decoded.labels[place] = kIgnoredLabel;
+      if (split_ == Split::kEvaluation) return;
+    }
+    throw UserError(recipe_.data.path + ": not one of its " + std::to_string(size_) + " pictures can be decoded");
+  }
+
+  // False for a broken picture that is to be skipped. Each is tried once.
+  bool try_to_decode(uint64_t n, uint8_t* target) {
+    if (is_broken_[n]) return false;
+    try {
+      decode_picture(pictures_[n].path, image_shape(recipe_), target);
+      return true;
+    } catch (const UserError& error) {
+      if (recipe_.data.broken == DataSource::Broken::kRefuse) throw;
+      is_broken_[n] = true;
+      const std::lock_guard lock(mutex_);
+      skipped_.push_back(std::string(error.what()) + "; it is skipped");
+      return false;
+    }
+  }
+
+  // Prints what the producer has found; the strings go when the set does, because the heap is not for this thread.
+  void name_skipped() {
+    const std::lock_guard lock(mutex_);
+    for (; named_ < skipped_.size() && named_ < kMostNamed; ++named_) warn(skipped_[named_].c_str());
+    if (named_ == kMostNamed && skipped_.size() > kMostNamed) {
+      warn("further broken pictures are skipped without a line; --check-data names all of them");
+      ++named_;
+    }
+  }
+
   Recipe recipe_;
   Split split_;
-  std::vector<LabelledFile> files_;
+  std::vector<PictureList::Picture> pictures_;
   PixelTable table_;
   ImageWalk walk_;
+  std::vector<bool> is_broken_ = std::vector<bool>(pictures_.size());  // as far as the producer knows, where they are to be skipped
 
   std::mutex mutex_;  // guards all below but the contents of the ring's places, which belong to one side at a time
   std::condition_variable changed_;
   uint64_t front_ = 0, back_ = 0;  // places front_ .. back_-1 are decoded, counted without wrapping
   Position front_position_, next_position_;
   bool stop_ = false;
+  std::vector<std::string> skipped_;  // a line for each, in the order in which they were found
+  uint64_t named_ = 0;                // of these
   std::array<Decoded, kAhead> ring_;
   std::thread producer_;
 };
+
+// What is no error, and hardly meant.
+void warn_of(const Recipe& recipe, const std::string& folder, const std::vector<std::string>& names, const PictureList& list) {
+  const auto some = [](uint64_t count, const char* one, const char* more) { return std::to_string(count) + (count == 1 ? one : more); };
+  if (folder == recipe.data.path && names.size() < static_cast<size_t>(class_count(recipe))) {
+    const std::string line = folder + ": has " + some(names.size(), " class folder", " class folders") + ", but model.classes is " +
+                             std::to_string(class_count(recipe)) + ": the others have nothing to learn from";
+    warn(line.c_str());
+  }
+  if (list.left_out > 0) {
+    const std::string line = folder + ": " + some(list.left_out, " entry of its class folders is", " entries of its class folders are") +
+                             " left out, not being .jpg .jpeg .png .bmp .ppm or .pgm: " + list.first_left_out +
+                             (list.left_out == 1 ? "" : " and others");
+    warn(line.c_str());
+  }
+}
 
 }  // namespace
 
 std::unique_ptr<Dataset> open_image_folder(const Recipe& recipe, Split split) {
   const DataSource& data = recipe.data;
   if (split == Split::kEvaluation && data.eval_path.empty()) return nullptr;
+  const std::string& folder = split == Split::kTraining ? data.path : data.eval_path;
   const std::vector<std::string> names = class_names(data.path, class_count(recipe));
-  return std::make_unique<ImageFolderDataset>(
-      recipe, split, list_images(split == Split::kTraining ? data.path : data.eval_path, names));
+  PictureList list = list_pictures(folder, names);
+  if (split == Split::kTraining || folder != data.path) warn_of(recipe, folder, names, list);
+  return std::make_unique<ImageFolderDataset>(recipe, split, std::move(list.pictures));
 }
 
 }  // namespace reprise

@@ -69,7 +69,9 @@ class SyntheticTokens : public Dataset {
     uint64_t real = 0;
     for (uint64_t b = 0; b < batch_; ++b) {
       const std::optional<uint64_t> sample = order_.sample_at(step, micro, b);
-      window_.add_to(sink, sample, [this](uint64_t index) { return token(index); });
+      window_.add_to(sink, sample, [this](uint64_t first, uint64_t count, int32_t* to) {
+        for (uint64_t i = 0; i < count; ++i) to[i] = token(first + i);
+      });
       real += sample.has_value();
     }
     return real;

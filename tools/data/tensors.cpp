@@ -1,8 +1,6 @@
 // Images and labels from one safetensors file, the values used as they are.
 // Here so that another framework can hand over exactly the batches it trains on itself.
 // It must not normalise.
-#include <cstring>
-
 #include "tools/data/images.h"
 #include "tools/data/sources.h"
 #include "tools/formats/error.h"
@@ -16,15 +14,10 @@ class TensorDataset : public Dataset {
   TensorDataset(const Recipe& recipe, Split split, const std::string& path)
       : recipe_(recipe), file_(path), count_(count_images()), walk_(recipe, split, count_) {
     const ImageShape shape = image_shape(recipe);
-    images_ = file_
-                  .find("images", StoredType::kF32,
-                        {count_, static_cast<uint64_t>(shape.channels), static_cast<uint64_t>(shape.height),
-                         static_cast<uint64_t>(shape.width)})
-                  .data;
-    labels_ = file_.find("labels", StoredType::kI64, {count_}).data;
-    for (uint64_t i = 0; i < count_; ++i) {
-      if (label(i) != kIgnoredLabel) require_label(path, i, label(i), class_count(recipe));
-    }
+    const uint64_t channels = static_cast<uint64_t>(shape.channels);
+    images_ = file_.find("images", StoredType::kF32, {count_, channels, static_cast<uint64_t>(shape.height), static_cast<uint64_t>(shape.width)});
+    read_labels(file_.find("labels", StoredType::kI64, {count_}), class_count(recipe));
+    planes_.resize(shape.values());
     size_ = count_;
     batch_ = static_cast<uint64_t>(recipe.batch);
   }
@@ -32,19 +25,14 @@ class TensorDataset : public Dataset {
   uint64_t fill(uint64_t step, uint64_t micro, BatchSink& sink) override {
     const ImageShape shape = image_shape(recipe_);
     return walk_.fill(step, micro, sink, [&](uint64_t sample, const Augmentation& augmentation, auto* image) {
-      const unsigned char* planes = images_ + sample * shape.values() * sizeof(float);
+      const uint64_t bytes = planes_.size() * sizeof(float);
+      file_.read(images_, sample * bytes, planes_.data(), bytes);
       const auto pixel = [&](int y, int x, int c) {
-        float value;  // the file promises no alignment
-        std::memcpy(&value,
-                    planes + sizeof value * ((static_cast<size_t>(c) * static_cast<size_t>(shape.height) +
-                                              static_cast<size_t>(y)) *
-                                                 static_cast<size_t>(shape.width) +
-                                             static_cast<size_t>(x)),
-                    sizeof value);
-        return value;
+        const size_t row = static_cast<size_t>(c) * static_cast<size_t>(shape.height) + static_cast<size_t>(y);
+        return planes_[row * static_cast<size_t>(shape.width) + static_cast<size_t>(x)];
       };
       write_image(shape, augmentation, pixel, [](int) { return 0.0f; }, image);
-      return static_cast<int32_t>(label(sample));
+      return labels_[sample];
     });
   }
 
@@ -58,18 +46,28 @@ class TensorDataset : public Dataset {
     return images->second.shape[0];
   }
 
-  int64_t label(uint64_t sample) const {
-    int64_t value;
-    std::memcpy(&value, labels_ + sample * sizeof value, sizeof value);
-    return value;
+  // They stay in memory: what was checked is what is trained on.
+  void read_labels(const StoredTensor& stored, int classes) {
+    constexpr uint64_t kPiece = 8192;
+    std::vector<int64_t> piece(std::min(kPiece, count_));
+    labels_.reserve(count_);
+    for (uint64_t at = 0; at < count_; at += kPiece) {
+      const uint64_t count = std::min(kPiece, count_ - at);
+      file_.read(stored, at * sizeof(int64_t), piece.data(), count * sizeof(int64_t));
+      for (uint64_t i = 0; i < count; ++i) {
+        if (piece[i] != kIgnoredLabel) require_label(file_.path(), at + i, piece[i], classes);
+        labels_.push_back(static_cast<int32_t>(piece[i]));
+      }
+    }
   }
 
   Recipe recipe_;
   SafetensorsFile file_;
   uint64_t count_;
   ImageWalk walk_;
-  const unsigned char* images_ = nullptr;
-  const unsigned char* labels_ = nullptr;
+  StoredTensor images_;
+  std::vector<int32_t> labels_;
+  std::vector<float> planes_;  // [C, H, W] of one sample
 };
 
 }  // namespace

@@ -2,6 +2,7 @@
 // Here because files and synthetic tokens differ only in where a token comes from.
 #pragma once
 
+#include <algorithm>
 #include <optional>
 #include <vector>
 
@@ -12,21 +13,24 @@ namespace reprise {
 
 class TokenWindow {
  public:
-  explicit TokenWindow(uint64_t sequence) : tokens_(sequence), labels_(sequence) {}
+  explicit TokenWindow(uint64_t sequence) : tokens_(sequence + 1), no_labels_(sequence, kIgnoredLabel) {}
 
-  // Sample n reads tokens n*T .. n*T+T, both included, where token(index) is one of the row; no sample: zeros without labels.
-  template <typename Token>
-  void add_to(BatchSink& sink, std::optional<uint64_t> sample, const Token& token) {
-    const uint64_t T = tokens_.size();
-    for (uint64_t t = 0; t < T; ++t) {
-      tokens_[t] = sample ? token(*sample * T + t) : 0;
-      labels_[t] = sample ? token(*sample * T + t + 1) : kIgnoredLabel;
+  // Sample n reads tokens n*T .. n*T+T, both included: read(first, count, to) gives `count` of the row from `first` on. No sample: zeros
+  // without labels.
+  template <typename Read>
+  void add_to(BatchSink& sink, std::optional<uint64_t> sample, const Read& read) {
+    const uint64_t T = no_labels_.size();
+    if (sample) {
+      read(*sample * T, T + 1, tokens_.data());
+    } else {
+      std::fill(tokens_.begin(), tokens_.end(), 0);
     }
-    sink.add(tokens_.data(), T * sizeof(int32_t), labels_.data(), T);
+    sink.add(tokens_.data(), T * sizeof(int32_t), sample ? tokens_.data() + 1 : no_labels_.data(), T);
   }
 
  private:
-  std::vector<int32_t> tokens_, labels_;
+  std::vector<int32_t> tokens_;  // [T + 1]
+  std::vector<int32_t> no_labels_;
 };
 
 }  // namespace reprise

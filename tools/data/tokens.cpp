@@ -1,13 +1,34 @@
 // Token files: little-endian integers of two or four bytes, or any file as text, whose bytes are the tokens.
 // Here because a language model's batch is nothing but windows of one long row of numbers.
+#include <algorithm>
+#include <cstring>
+
 #include "tools/data/sample_order.h"
 #include "tools/data/sources.h"
 #include "tools/data/token_window.h"
 #include "tools/formats/error.h"
-#include "tools/formats/mapped_file.h"
+#include "tools/formats/input_file.h"
 
 namespace reprise {
 namespace {
+
+// Tokens as the file has them, little-endian and at any address.
+template <typename Stored>
+uint32_t stored_token(const unsigned char* stored, uint64_t index) {
+  Stored value;
+  std::memcpy(&value, stored + index * sizeof value, sizeof value);
+  return value;
+}
+
+// visit(Stored{}) with the type of so many bytes: the loops over tokens then know it.
+template <typename Visit>
+void with_stored_type(uint64_t token_bytes, const Visit& visit) {
+  switch (token_bytes) {
+    case 1: return visit(uint8_t{});
+    case 2: return visit(uint16_t{});
+    default: return visit(uint32_t{});
+  }
+}
 
 class TokenDataset : public Dataset {
  public:
@@ -16,6 +37,7 @@ class TokenDataset : public Dataset {
         token_bytes_(recipe.data.kind == DataSource::Kind::kText ? 1 : static_cast<uint64_t>(recipe.data.token_bytes)),
         sequence_(static_cast<uint64_t>(recipe.sequence)),
         window_(sequence_),
+        stored_((sequence_ + 1) * token_bytes_),
         order_(recipe, split, count_windows()) {
     require_vocabulary(static_cast<uint32_t>(describe_model(recipe.model).vocabulary));
     size_ = count_windows();
@@ -26,19 +48,19 @@ class TokenDataset : public Dataset {
     uint64_t real = 0;
     for (uint64_t b = 0; b < batch_; ++b) {
       const std::optional<uint64_t> sample = order_.sample_at(step, micro, b);
-      window_.add_to(sink, sample, [this](uint64_t index) { return static_cast<int32_t>(token(index)); });
+      window_.add_to(sink, sample, [this](uint64_t first, uint64_t count, int32_t* to) { read_tokens(first, count, to); });
       real += sample.has_value();
     }
     return real;
   }
 
  private:
-  uint32_t token(uint64_t index) const {
-    const unsigned char* bytes = file_.data() + index * token_bytes_;
-    uint32_t value = bytes[0];
-    if (token_bytes_ >= 2) value |= uint32_t{bytes[1]} << 8;
-    if (token_bytes_ == 4) value |= uint32_t{bytes[2]} << 16 | uint32_t{bytes[3]} << 24;
-    return value;
+  // At most sequence + 1.
+  void read_tokens(uint64_t first, uint64_t count, int32_t* to) {
+    file_.read(first * token_bytes_, stored_.data(), count * token_bytes_);
+    with_stored_type(token_bytes_, [&](auto type) {
+      for (uint64_t i = 0; i < count; ++i) to[i] = static_cast<int32_t>(stored_token<decltype(type)>(stored_.data(), i));
+    });
   }
 
   uint64_t count_windows() const {
@@ -55,18 +77,32 @@ class TokenDataset : public Dataset {
   }
 
   void require_vocabulary(uint32_t vocabulary) const {
+    constexpr uint64_t kPiece = uint64_t{1} << 15;  // tokens
     const uint64_t tokens = file_.bytes() / token_bytes_;
-    for (uint64_t i = 0; i < tokens; ++i) {
-      if (token(i) < vocabulary) continue;
-      throw UserError(file_.path() + ": token " + std::to_string(i) + " is " + std::to_string(token(i)) +
-                      ", must be from 0 to " + std::to_string(vocabulary - 1) + " (model.vocab_size is " +
-                      std::to_string(vocabulary) + ")");
+    std::vector<unsigned char> piece(std::min(kPiece, tokens) * token_bytes_);
+    for (uint64_t at = 0; at < tokens; at += kPiece) {
+      const uint64_t count = std::min(kPiece, tokens - at);
+      file_.read(at * token_bytes_, piece.data(), count * token_bytes_);
+      with_stored_type(token_bytes_, [&](auto type) {
+        uint32_t largest = 0;
+        for (uint64_t i = 0; i < count; ++i) largest = std::max(largest, stored_token<decltype(type)>(piece.data(), i));
+        for (uint64_t i = 0; i < count && largest >= vocabulary; ++i) {
+          const uint32_t value = stored_token<decltype(type)>(piece.data(), i);
+          if (value >= vocabulary) refuse_token(at + i, value, vocabulary);
+        }
+      });
     }
   }
 
-  MappedFile file_;
+  [[noreturn]] void refuse_token(uint64_t index, uint32_t value, uint32_t vocabulary) const {
+    throw UserError(file_.path() + ": token " + std::to_string(index) + " is " + std::to_string(value) + ", must be from 0 to " +
+                    std::to_string(vocabulary - 1) + " (model.vocab_size is " + std::to_string(vocabulary) + ")");
+  }
+
+  InputFile file_;
   uint64_t token_bytes_, sequence_;
   TokenWindow window_;
+  std::vector<unsigned char> stored_;  // one sample's tokens and the one behind them, as the file has them
   SampleOrder order_;
 };
 

@@ -2,18 +2,14 @@
 // A file is summed in pieces, so that its size does not matter.
 #include "tools/formats/checksum.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
-#include <cerrno>
+#include <algorithm>
 #include <cstdio>
-#include <cstring>
 #include <vector>
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include "tools/formats/error.h"
+#include "tools/formats/input_file.h"
 
 namespace reprise {
 
@@ -41,23 +37,15 @@ std::string checksum_of(const std::string& text) {
 }
 
 FileSum sum_of_file(const std::string& path) {
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0) throw UserError(path + ": cannot be opened: " + std::strerror(errno));
-  FileSum sum;
+  const InputFile file(path);
   Checksum checksum;
   std::vector<unsigned char> piece(uint64_t{1} << 20);
-  ssize_t count;
-  while ((count = ::read(descriptor, piece.data(), piece.size())) != 0) {
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) break;
-    checksum.add(piece.data(), static_cast<uint64_t>(count));
-    sum.bytes += static_cast<uint64_t>(count);
+  for (uint64_t at = 0; at < file.bytes(); at += piece.size()) {
+    const uint64_t bytes = std::min<uint64_t>(piece.size(), file.bytes() - at);
+    file.read(at, piece.data(), bytes);
+    checksum.add(piece.data(), bytes);
   }
-  const int read_error = errno;
-  ::close(descriptor);
-  if (count < 0) throw UserError(path + ": cannot be read: " + std::strerror(read_error));
-  sum.checksum = checksum.text();
-  return sum;
+  return {file.bytes(), checksum.text()};
 }
 
 }  // namespace reprise

@@ -3,7 +3,6 @@
 #include "tools/formats/safetensors.h"
 
 #include <algorithm>
-#include <cstring>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <tuple>
@@ -118,12 +117,13 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : file_(path) {
                     " bytes are too few for a header length");
   }
   uint64_t header_bytes = 0;
-  std::memcpy(&header_bytes, file_.data(), kLengthBytes);
+  file_.read(0, &header_bytes, kLengthBytes);
   if (header_bytes > kMostHeaderBytes || header_bytes > file_.bytes() - kLengthBytes) {
     throw UserError(path + ": no safetensors file, or truncated: the header would have " +
                     std::to_string(header_bytes) + " bytes, the file has " + std::to_string(file_.bytes()));
   }
-  const std::string header(reinterpret_cast<const char*>(file_.data()) + kLengthBytes, header_bytes);
+  std::string header(header_bytes, '\0');
+  file_.read(kLengthBytes, header.data(), header_bytes);
   if (header.empty() || header[0] != '{')
     throw UserError(path + ": no safetensors file: the header must begin with '{'");
   read_tensors(header, kLengthBytes + header_bytes);
@@ -147,7 +147,7 @@ void SafetensorsFile::read_tensors(const std::string& header_text, uint64_t data
       refuse("ends at byte " + std::to_string(extent.end) + " of the data, but the file has " +
              std::to_string(data_bytes) + "; the file is truncated");
     }
-    tensor.data = file_.data() + data_begin + extent.begin;
+    tensor.offset = data_begin + extent.begin;
     tensors_.emplace(name, std::move(tensor));
     extents.push_back(std::move(extent));
   }
@@ -173,6 +173,11 @@ const StoredTensor& SafetensorsFile::find(const std::string& name, const std::ve
                     shown_shape(tensor.shape) + ", must be " + wanted);
   }
   return tensor;
+}
+
+void SafetensorsFile::read(const StoredTensor& tensor, uint64_t at, void* to, uint64_t bytes) const {
+  if (at > tensor.bytes || bytes > tensor.bytes - at) throw std::logic_error("SafetensorsFile: a read past the end of a tensor of " + path());
+  file_.read(tensor.offset + at, to, bytes);
 }
 
 SafetensorsWriter::SafetensorsWriter(const std::string& path) : file_(path) {}

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "tools/formats/mapped_file.h"
+#include "tools/formats/input_file.h"
 #include "tools/formats/output_file.h"
 
 namespace reprise {
@@ -21,11 +21,11 @@ uint64_t stored_type_bytes(StoredType type);
 struct StoredTensor {
   StoredType type = StoredType::kF32;
   std::vector<uint64_t> shape;  // row-major, outermost first; empty for a scalar
-  const unsigned char* data = nullptr;  // little-endian; no alignment is promised: memcpy from it
+  uint64_t offset = 0;  // of its first byte in the file; little-endian
   uint64_t bytes = 0;
 };
 
-// One file, mapped read-only for the object's life; the tensors' data point into it.
+// One file, open for the object's life. Only its header is held in memory; the tensors' bytes are read when they are asked for.
 // The constructor checks everything: header length, JSON, dtypes, shapes, offsets that cover the data without gap or
 // overlap, the file's length. Throws UserError.
 class SafetensorsFile {
@@ -37,6 +37,9 @@ class SafetensorsFile {
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
   bool contains(const std::string& name) const { return tensors_.count(name) != 0; }
 
+  // Copies bytes [at, at + bytes) of one of this file's tensors. Throws UserError where the file has lost them since it was opened.
+  void read(const StoredTensor& tensor, uint64_t at, void* to, uint64_t bytes) const;
+
   // The tensor of that name, which must have this shape and one of these dtypes. Throws UserError naming file, tensor, what is
   // there and what would be right.
   const StoredTensor& find(const std::string& name, const std::vector<StoredType>& types, const std::vector<uint64_t>& shape) const;
@@ -46,7 +49,7 @@ class SafetensorsFile {
 
  private:
   void read_tensors(const std::string& header_text, uint64_t data_begin);
-  MappedFile file_;
+  InputFile file_;
   std::map<std::string, StoredTensor> tensors_;
   std::map<std::string, std::string> metadata_;
 };

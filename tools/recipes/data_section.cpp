@@ -61,7 +61,7 @@ void check_images(const DataSource& data, const ModelDescription& model, const R
 }  // namespace
 
 DataSource read_data(const JsonFields& fields, const std::string& folder) {
-  fields.allow_only({"kind", "path", "eval_path", "shuffle", "mean", "std", "augment", "token_bytes"});
+  fields.allow_only({"kind", "path", "eval_path", "shuffle", "mean", "std", "augment", "token_bytes", "broken"});
   DataSource data;
   read_kind(fields, data.kind);
   fields.read_path("path", folder, data.path);
@@ -78,6 +78,11 @@ DataSource read_data(const JsonFields& fields, const std::string& folder) {
   }
   fields.read("token_bytes", data.token_bytes, 2, 4);
   if (data.token_bytes == 3) fields.refuse("token_bytes", "must be 2 or 4, not 3");
+  if (fields.has("broken")) {
+    fields.require_one_of("broken", {"refuse", "skip"});
+    if (data.kind != Kind::kImageFolder) fields.refuse("broken", "leave it out: it is for the pictures of an \"image_folder\"");
+    if (fields.at("broken") == "skip") data.broken = DataSource::Broken::kSkip;
+  }
   return data;
 }
 
@@ -102,6 +107,7 @@ json data_json(const DataSource& data) {
                 {"token_bytes", data.token_bytes}};
   if (!data.path.empty()) value["path"] = data.path;
   if (!data.eval_path.empty()) value["eval_path"] = data.eval_path;
+  if (data.kind == Kind::kImageFolder) value["broken"] = data.broken == DataSource::Broken::kSkip ? "skip" : "refuse";
   if (!data.mean.empty()) value["mean"] = data.mean;
   if (!data.std.empty()) value["std"] = data.std;
   return value;

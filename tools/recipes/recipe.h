@@ -24,6 +24,8 @@ struct DataSource {
   bool flip = false;              // horizontal, one sample in two
   int crop = 0;                   // pixels of zero padding before a random crop back to the image's size
   int token_bytes = 2;            // 2 | 4, for kTokens
+  enum class Broken { kRefuse, kSkip };
+  Broken broken = Broken::kRefuse;  // a picture that cannot be decoded, for kImageFolder
   bool operator==(const DataSource&) const = default;
 };
 

@@ -6,6 +6,7 @@
 #include <iostream>
 
 #include "tools/command_line.h"
+#include "tools/data/check_data.h"
 #include "tools/formats/error.h"
 #include "tools/formats/text.h"
 #include "tools/training/stop_signal.h"
@@ -22,6 +23,7 @@ int run_training(const CompiledPlan& compiled, const Port& port, int argc, char*
   try {
     app.parse(argc, argv);
     options.check();
+    if (options.check_data) return check_data(parse_recipe(compiled.recipe, plan.name, "/"), options.threads);
     set_up_signals();
     return train(compiled, port, options);
   } catch (const CLI::ParseError& error) {

@@ -19,7 +19,8 @@ void TrainingOptions::add_to(CLI::App& app, const Plan& plan, uint32_t most_work
                                        " that the plan keeps on disk, without a name as soon as it is made; default: beside the program");
   }
   app.add_option("--threads", threads, "workers; default: one for each processor")->check(integer_from(1, most_workers));
-  app.add_flag("--quiet", quiet, "print errors only");
+  app.add_flag("--check-data", check_data, "decode every picture, name the broken ones, and train nothing");
+  app.add_flag("--quiet", quiet, "print errors and warnings only");
 }
 
 void TrainingOptions::check() const {

@@ -13,7 +13,7 @@ struct TrainingOptions {
   uint64_t steps = 0, epochs = 0, save_every = 0;
   uint32_t threads = 0;
   std::string log, init, save, resume, disk;
-  bool quiet = false;
+  bool quiet = false, check_data = false;
 
   void add_to(CLI::App& app, const Plan& plan, uint32_t most_workers);
   // Throws UserError of status kUsage where options contradict one another.

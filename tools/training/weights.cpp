@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <string_view>
 
 #include "tools/formats/error.h"
@@ -86,7 +85,7 @@ void require_sense_of(const SafetensorsFile& file, const StateTensor& state, con
   std::vector<Number> piece(kPieceBytes / sizeof(Number));
   for (uint64_t at = 0; at < stored.bytes / sizeof(Number); at += piece.size()) {
     const uint64_t count = std::min<uint64_t>(piece.size(), stored.bytes / sizeof(Number) - at);
-    std::memcpy(piece.data(), stored.data + at * sizeof(Number), count * sizeof(Number));
+    file.read(stored, at * sizeof(Number), piece.data(), count * sizeof(Number));
     const auto makes_sense = [&](Number number) { return std::isfinite(float{number}) && (!is_variance || float{number} >= 0); };
     const auto wrong = std::find_if_not(piece.begin(), piece.begin() + static_cast<int64_t>(count), makes_sense);
     if (wrong == piece.begin() + static_cast<int64_t>(count)) continue;
@@ -102,39 +101,48 @@ void require_sense(const SafetensorsFile& file, const StateTensor& state, const 
 }
 
 template <typename InFile, typename InState>
-void copy_channels_in(const Trainer& trainer, uint32_t index, const StoredTensor& stored) {
+void copy_channels_in(const Trainer& trainer, uint32_t index, const SafetensorsFile& file, const StoredTensor& stored) {
   const Tensor& tensor = trainer.plan->state[index].tensor;
   const ArenaAddress to = trainer.state_tensor(index);
   ConvChannel<InFile, InState> channel(tensor);
   for (uint64_t k = 0; k < tensor.shape[0]; ++k) {
-    std::memcpy(channel.stored.data(), stored.data + k * channel.stored_bytes(), channel.stored_bytes());  // the file promises no alignment
+    file.read(stored, k * channel.stored_bytes(), channel.stored.data(), channel.stored_bytes());
     channel.from_file();
     require(trainer.write(to + k * channel.planned_bytes(), channel.planned.data(), channel.planned_bytes()));
   }
 }
 
-void copy_widened_in(const Trainer& trainer, uint32_t index, const StoredTensor& stored) {
+void copy_widened_in(const Trainer& trainer, uint32_t index, const SafetensorsFile& file, const StoredTensor& stored) {
   const uint64_t elements = trainer.plan->state[index].tensor.elements();
   std::vector<Bf16> narrow(kPieceBytes / sizeof(float));
   std::vector<float> wide(narrow.size());
   for (uint64_t at = 0; at < elements; at += narrow.size()) {
     const uint64_t count = std::min<uint64_t>(narrow.size(), elements - at);
-    std::memcpy(narrow.data(), stored.data + at * sizeof(Bf16), count * sizeof(Bf16));
+    file.read(stored, at * sizeof(Bf16), narrow.data(), count * sizeof(Bf16));
     std::copy_n(narrow.begin(), count, wide.begin());
     require(trainer.write(trainer.state_tensor(index) + at * sizeof(float), wide.data(), count * sizeof(float)));
   }
 }
 
-void copy_in(const Trainer& trainer, uint32_t index, const StoredTensor& stored) {
+void copy_as_stored_in(const Trainer& trainer, uint32_t index, const SafetensorsFile& file, const StoredTensor& stored) {
+  std::vector<unsigned char> piece(std::min(kPieceBytes, stored.bytes));
+  for (uint64_t at = 0; at < stored.bytes; at += piece.size()) {
+    const uint64_t size = std::min<uint64_t>(piece.size(), stored.bytes - at);
+    file.read(stored, at, piece.data(), size);
+    require(trainer.write(trainer.state_tensor(index) + at, piece.data(), size));
+  }
+}
+
+void copy_in(const Trainer& trainer, uint32_t index, const SafetensorsFile& file, const StoredTensor& stored) {
   const Tensor& tensor = trainer.plan->state[index].tensor;
   const bool widens = stored.type != stored_type(tensor);
   if (is_conv_weight(tensor)) {
-    if (widens) return copy_channels_in<Bf16, float>(trainer, index, stored);
-    if (tensor.dtype == DType::kBf16) return copy_channels_in<Bf16, Bf16>(trainer, index, stored);
-    return copy_channels_in<float, float>(trainer, index, stored);
+    if (widens) return copy_channels_in<Bf16, float>(trainer, index, file, stored);
+    if (tensor.dtype == DType::kBf16) return copy_channels_in<Bf16, Bf16>(trainer, index, file, stored);
+    return copy_channels_in<float, float>(trainer, index, file, stored);
   }
-  if (widens) return copy_widened_in(trainer, index, stored);
-  require(trainer.write(trainer.state_tensor(index), stored.data, stored.bytes));
+  if (widens) return copy_widened_in(trainer, index, file, stored);
+  copy_as_stored_in(trainer, index, file, stored);
 }
 
 template <typename Stored>
@@ -171,7 +179,7 @@ void read_state(const Trainer& trainer, const SafetensorsFile& file, StatePart p
   }
   for (uint32_t i = 0; i < plan.state.count; ++i) {
     const StateTensor& state = plan.state[i];
-    if (belongs(state, part)) copy_in(trainer, i, find_tensor(file, state));
+    if (belongs(state, part)) copy_in(trainer, i, file, find_tensor(file, state));
   }
 }
 

@@ -14,7 +14,8 @@ enum class StatePart { kModel, kOptimizer };  // parameters and buffers | moment
 
 // Every tensor of that part must be in the file with its shape, stored as it is in the state; BF16 also becomes f32, which is exact.
 // GPT-2's names are also found without "transformer.". Other tensors in the file are ignored. Values that are not finite, and variances
-// below zero, are refused. Throws UserError and changes nothing.
+// below zero, are refused. Throws UserError and changes nothing; but where the file has lost bytes since it was opened, some tensors have
+// changed: the state is not to be used.
 void read_state(const Trainer& trainer, const SafetensorsFile& file, StatePart part);
 
 // Writes that part, each tensor stored as it is in the state. Throws UserError. `metadata` goes into the header.

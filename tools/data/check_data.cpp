@@ -1,0 +1,112 @@
+// Threads take the files of a set one by one; the caller's thread shows how far they are.
+#include "tools/data/check_data.h"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdio>
+#include <map>
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include "tools/data/dataset.h"
+#include "tools/formats/error.h"
+
+namespace reprise {
+namespace {
+
+using BrokenFiles = std::map<uint64_t, std::string>;  // by number: the line that says why
+
+class FileCheck {
+ public:
+  FileCheck(const Dataset& data, const char* set_name) : data_(data), set_name_(set_name), count_(data.unread_files()) {}
+
+  const BrokenFiles& run(uint32_t threads) {
+    std::vector<std::thread> workers;
+    try {
+      while (workers.size() < threads && workers.size() < count_) {
+        workers.emplace_back([this] { work(); });
+      }
+    } catch (const std::system_error&) {  // the system gives no more threads
+      if (workers.empty()) work();
+    }
+    show_until_done();
+    for (std::thread& worker : workers) worker.join();
+    return broken_;
+  }
+
+ private:
+  void work() {
+    for (uint64_t n = next_++; n < count_; n = next_++) {
+      std::string line;
+      try {
+        data_.check_file(n);
+      } catch (const std::exception& error) {  // an exception must not leave its thread
+        line = error.what();
+      }
+      const std::lock_guard lock(mutex_);
+      if (!line.empty()) broken_[n] = line;
+      if (++done_ == count_) finished_.notify_one();
+    }
+  }
+
+  // Nothing where it takes less than a second.
+  void show_until_done() {
+    const bool terminal = ::isatty(STDERR_FILENO) == 1;
+    bool drawn = false;
+    std::unique_lock lock(mutex_);
+    while (!finished_.wait_for(lock, std::chrono::seconds(1), [this] { return done_ == count_; })) {
+      std::fprintf(stderr, "%s%s set: %llu of %llu pictures decoded, %zu broken%s", terminal ? "\r" : "", set_name_,
+                   static_cast<unsigned long long>(done_), static_cast<unsigned long long>(count_), broken_.size(), terminal ? "" : "\n");
+      drawn = true;
+    }
+    if (drawn && terminal) std::fputc('\n', stderr);
+  }
+
+  const Dataset& data_;
+  const char* const set_name_;
+  const uint64_t count_;
+  std::atomic<uint64_t> next_ = 0;
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable finished_;
+  uint64_t done_ = 0;
+  BrokenFiles broken_;
+};
+
+// Returns how many files are broken.
+uint64_t check_set(const Dataset& data, const char* set_name, const std::string& path, uint32_t threads) {
+  if (data.unread_files() == 0) {
+    std::fprintf(stderr, "%s set: %llu samples; files, lengths, labels and tokens were checked when it was opened\n", set_name,
+                 static_cast<unsigned long long>(data.size()));
+    return 0;
+  }
+  FileCheck check(data, set_name);
+  const BrokenFiles& broken = check.run(threads);
+  for (const auto& [n, line] : broken) std::puts(line.c_str());
+  std::fflush(stdout);
+  std::fprintf(stderr, "%s set: %llu pictures, %s\n", set_name, static_cast<unsigned long long>(data.unread_files()),
+               broken.empty() ? "all of them can be decoded" : (std::to_string(broken.size()) + " of them broken").c_str());
+  if (broken.size() == data.unread_files()) throw UserError(path + ": not one picture can be decoded");
+  return broken.size();
+}
+
+}  // namespace
+
+int check_data(const Recipe& recipe, uint32_t threads) {
+  if (threads == 0) threads = std::max(1u, std::thread::hardware_concurrency());
+  uint64_t broken = check_set(*open_dataset(recipe, Split::kTraining), "training", recipe.data.path, threads);
+  const std::unique_ptr<Dataset> evaluation = open_dataset(recipe, Split::kEvaluation);
+  if (evaluation != nullptr) broken += check_set(*evaluation, "evaluation", recipe.data.eval_path, threads);
+  if (broken == 0) return 0;
+  const bool skips = recipe.data.broken == DataSource::Broken::kSkip;
+  const char* skipped = "training skips the broken ones (data.broken is \"skip\")\n";
+  const char* refused = "training would end at the first broken one: mend or remove them, or set data.broken to \"skip\"\n";
+  std::fputs(skips ? skipped : refused, stderr);
+  return skips ? 0 : 1;
+}
+
+}  // namespace reprise

@@ -1,0 +1,74 @@
+// The list of class_folders.h, from the file system.
+#include "tools/data/class_folders.h"
+
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
+
+#include "tools/formats/error.h"
+
+namespace reprise {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool is_picture(const fs::path& path) {
+  std::string ending = path.extension().string();
+  for (char& c : ending) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  for (const char* known : {".jpg", ".jpeg", ".png", ".bmp", ".ppm", ".pgm"}) {
+    if (ending == known) return true;
+  }
+  return false;
+}
+
+std::vector<fs::path> sorted_entries(const std::string& folder) {
+  std::error_code error;
+  std::vector<fs::path> paths;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
+    paths.push_back(entry->path());
+  if (error)
+    throw UserError(folder + ": cannot be listed: " + error.message() +
+                    "; data.path must be a folder with one sub-folder for each class");
+  std::sort(paths.begin(), paths.end());
+  return paths;
+}
+
+bool is_folder(const fs::path& path) {
+  std::error_code ignored;
+  return fs::is_directory(path, ignored);
+}
+
+}  // namespace
+
+std::vector<std::string> class_names(const std::string& folder, int classes) {
+  std::vector<std::string> names;
+  for (const fs::path& path : sorted_entries(folder)) {
+    if (is_folder(path)) names.push_back(path.filename().string());
+  }
+  if (names.empty()) throw UserError(folder + ": has no sub-folders; it must have one for each class");
+  if (names.size() > static_cast<size_t>(classes)) {
+    throw UserError(folder + ": has " + std::to_string(names.size()) +
+                    " sub-folders, one for each class, but model.classes is " + std::to_string(classes));
+  }
+  return names;
+}
+
+PictureList list_pictures(const std::string& folder, const std::vector<std::string>& names) {
+  PictureList list;
+  for (const fs::path& sub_folder : sorted_entries(folder)) {
+    if (!is_folder(sub_folder)) continue;
+    const auto name = std::find(names.begin(), names.end(), sub_folder.filename().string());
+    if (name == names.end()) throw UserError(sub_folder.string() + ": is no class of the training set");
+    for (const fs::path& path : sorted_entries(sub_folder.string())) {
+      if (is_picture(path)) {
+        list.pictures.push_back({path.string(), static_cast<int32_t>(name - names.begin())});
+      } else if (list.left_out++ == 0) {
+        list.first_left_out = path.string();
+      }
+    }
+  }
+  if (list.pictures.empty()) throw UserError(folder + ": its sub-folders hold no images (.jpg .jpeg .png .bmp .ppm .pgm)");
+  return list;
+}
+
+}  // namespace reprise

@@ -1,0 +1,74 @@
+// Pictures by stb_image (Sean Barrett and others), which reads the formats that cameras and data sets use.
+#include "tools/data/picture.h"
+
+#define STB_IMAGE_IMPLEMENTATION
+#define STB_IMAGE_STATIC
+#include <stb/stb_image.h>
+
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <memory>
+
+#include "tools/data/resize.h"
+#include "tools/formats/error.h"
+
+namespace reprise {
+namespace {
+
+struct FreePicture {
+  void operator()(uint8_t* bytes) const { stbi_image_free(bytes); }
+};
+using PictureBytes = std::unique_ptr<uint8_t, FreePicture>;
+
+// For the missing end of an uncompressed picture stb_image gives whatever the memory held, or black: its length is checked here. It has
+// been decoded, so that the header is right. A BMP says how long its file is; 0 says nothing.
+bool is_cut_short(const std::string& path, uint64_t values) {
+  std::ifstream file(path, std::ios::binary);
+  std::error_code ignored;
+  const uint64_t bytes = std::filesystem::file_size(path, ignored);
+  const int first = file.get(), second = file.get();
+  if (first == 'B' && second == 'M') {
+    uint64_t stated = 0;
+    for (int shift = 0; shift < 32; shift += 8) stated |= static_cast<uint64_t>(file.get() & 0xff) << shift;
+    return bytes < stated;
+  }
+  if (first != 'P' || (second != '5' && second != '6')) return false;
+  uint64_t largest = 0;  // the last of three numbers: width, height, the largest value
+  for (int number = 0; number < 3; ++number) {
+    while (file >> std::ws && file.peek() == '#') file.ignore(std::numeric_limits<std::streamsize>::max(), '\n');
+    file >> largest;
+  }
+  const auto header = static_cast<uint64_t>(file.tellg()) + 1;
+  return !file || bytes < header + values * (largest > 255 ? 2 : 1);
+}
+
+// `file`: the picture's own size, in `channels` channels.
+PictureBytes load(const std::string& path, int channels, ImageShape& file) {
+  int channels_in_file = 0;
+  PictureBytes bytes(stbi_load(path.c_str(), &file.width, &file.height, &channels_in_file, channels));
+  if (bytes == nullptr) throw UserError(path + ": cannot be decoded: " + stbi_failure_reason());
+  file.channels = channels;
+  const ImageShape stored = {file.height, file.width, channels_in_file};
+  if (is_cut_short(path, stored.values())) throw UserError(path + ": cannot be decoded: the file ends before the picture does");
+  return bytes;
+}
+
+}  // namespace
+
+void decode_picture(const std::string& path, const ImageShape& shape, uint8_t* target) {
+  ImageShape file;
+  const PictureBytes bytes = load(path, shape.channels, file);
+  if (file.height == shape.height && file.width == shape.width) {
+    std::copy(bytes.get(), bytes.get() + shape.values(), target);
+  } else {
+    resize_image(file, bytes.get(), shape, target);
+  }
+}
+
+void check_picture(const std::string& path, const ImageShape& shape) {
+  ImageShape file;
+  load(path, shape.channels, file);
+}
+
+}  // namespace reprise

@@ -1,0 +1,17 @@
+// One picture's file, decoded to the size that the net wants.
+// Here because training and the check of a folder must agree on what can be decoded.
+#pragma once
+
+#include <string>
+
+#include "tools/data/images.h"
+
+namespace reprise {
+
+// Fills `target`, [H, W, C] bytes of `shape`; a picture of another size is resized. Throws UserError naming the file. From any thread.
+void decode_picture(const std::string& path, const ImageShape& shape, uint8_t* target);
+
+// The same without a result.
+void check_picture(const std::string& path, const ImageShape& shape);
+
+}  // namespace reprise

@@ -1,0 +1,52 @@
+// The file of input_file.h: open and pread, a short read is an error.
+#include "tools/formats/input_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <stdexcept>
+
+#include "tools/formats/error.h"
+
+namespace reprise {
+
+InputFile::InputFile(const std::string& path) : path_(path) {
+  descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // never wait for a pipe's writer
+  if (descriptor_ < 0) throw UserError(path + ": cannot be opened: " + std::strerror(errno));
+  struct stat status;
+  if (::fstat(descriptor_, &status) != 0 || !S_ISREG(status.st_mode)) {
+    ::close(descriptor_);
+    throw UserError(path + ": must be a regular file");
+  }
+  bytes_ = static_cast<uint64_t>(status.st_size);
+}
+
+InputFile::~InputFile() { ::close(descriptor_); }
+
+void InputFile::read(uint64_t at, void* to, uint64_t bytes) const {
+  if (at > bytes_ || bytes > bytes_ - at) throw std::logic_error("InputFile: a read past the end of " + path_);
+  constexpr uint64_t kLargestRead = uint64_t{1} << 30;  // Linux reads at most 2 GiB - 4 KiB at once
+  char* next = static_cast<char*>(to);
+  while (bytes > 0) {
+    const ssize_t count = ::pread(descriptor_, next, std::min(bytes, kLargestRead), static_cast<off_t>(at));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) throw UserError(path_ + ": cannot be read: " + std::strerror(errno));
+    if (count == 0) refuse_as_shorter();
+    next += count;
+    at += static_cast<uint64_t>(count);
+    bytes -= static_cast<uint64_t>(count);
+  }
+}
+
+void InputFile::refuse_as_shorter() const {
+  struct stat status;
+  const std::string now = ::fstat(descriptor_, &status) == 0 ? std::to_string(status.st_size) : "fewer";
+  throw UserError(path_ + ": has become shorter while it was in use: " + std::to_string(bytes_) + " bytes when it was opened, " + now +
+                  " now; it must stay as it is until the program ends");
+}
+
+}  // namespace reprise
