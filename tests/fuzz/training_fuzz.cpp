@@ -33,7 +33,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     Trainer trainer;
     trainer.plan = &plan;
     trainer.backend = &backend;
-    for (const std::string& warning : resume_snapshot(trainer, recipe, files.folder.path())) {
+    for (const std::string& warning : resume_snapshot(trainer, recipe, nullptr, files.folder.path())) {
       fuzz::require(warning.find('\n') == std::string::npos, "a warning is one line");
     }
   });

@@ -61,14 +61,14 @@ Outcome live(const Plan& plan, const Recipe& recipe, const Backend& backend, Are
     out.gradients = bytes_at(trainer, trainer.region(Region::kCarried), plan.carried_bytes);
     {
       SnapshotDirectory snapshots(folder.file("s"), snapshot_files());
-      save_snapshot(trainer, recipe, snapshots);
+      save_snapshot(trainer, recipe, {}, snapshots);
     }
     out.snapshot = test::snapshot_tensors(folder.file("s"));
   }
   {
     Trainer trainer;
     EXPECT_TRUE(bind_plan(plan, backend, workers, arena, trainer, disk).ok());
-    EXPECT_TRUE(resume_snapshot(trainer, recipe, folder.file("s")).empty());
+    EXPECT_TRUE(resume_snapshot(trainer, recipe, nullptr, folder.file("s")).empty());
     train(trainer, source_of(*data), 2, out.resumed_losses, out.gradient_norms);
     out.resumed_state = bytes_at(trainer, trainer.region(Region::kState), plan.state_bytes);
     if (std::holds_alternative<Gpt2Model>(recipe.model)) {

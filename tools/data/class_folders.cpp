@@ -8,18 +8,19 @@
 #include "tools/formats/error.h"
 
 namespace reprise {
-namespace {
 
 namespace fs = std::filesystem;
 
-bool is_picture(const fs::path& path) {
-  std::string ending = path.extension().string();
+bool is_picture(const std::string& path) {
+  std::string ending = fs::path(path).extension().string();
   for (char& c : ending) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   for (const char* known : {".jpg", ".jpeg", ".png", ".bmp", ".ppm", ".pgm"}) {
     if (ending == known) return true;
   }
   return false;
 }
+
+namespace {
 
 std::vector<fs::path> sorted_entries(const std::string& folder) {
   std::error_code error;

@@ -11,6 +11,9 @@ namespace reprise {
 // The sub-folders of `folder` in the order of their names: class 0, 1, ... Throws UserError where there is none, or more than `classes`.
 std::vector<std::string> class_names(const std::string& folder, int classes);
 
+// Whether the path has the ending of a picture that can be decoded.
+bool is_picture(const std::string& path);
+
 struct PictureList {
   struct Picture {
     std::string path;

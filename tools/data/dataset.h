@@ -4,9 +4,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "lib/batch.h"
 #include "lib/plan.h"  // kIgnoredLabel
+#include "tools/data/fingerprint.h"
 #include "tools/recipes/recipe.h"
 
 namespace reprise {
@@ -32,6 +35,10 @@ class Dataset {
   // Each sample is made in a buffer of its own size. No heap allocation on the calling thread. Throws UserError (an image that cannot be decoded).
   virtual uint64_t fill(uint64_t step, uint64_t micro, BatchSink& sink) = 0;
 
+  // What the set is known by again, and the names of its classes; none where they have no names.
+  const DataFingerprint& fingerprint() const { return fingerprint_; }
+  const std::vector<std::string>& class_names() const { return class_names_; }
+
   // Files that opening only lists: pictures. check_file reads one of them and throws UserError where it is broken; from any thread.
   virtual uint64_t unread_files() const { return 0; }
   virtual void check_file(uint64_t) const {}
@@ -39,6 +46,8 @@ class Dataset {
  protected:
   uint64_t size_ = 0;
   uint64_t batch_ = 1;
+  DataFingerprint fingerprint_;
+  std::vector<std::string> class_names_;
 };
 
 // Opens and checks the recipe's data: files, lengths, shapes, labels, all but the contents of pictures. Throws UserError; what is

@@ -112,6 +112,7 @@ class IdxDataset : public Dataset {
       : recipe_(recipe), images_(read_images(images_path)), labels_(read_labels(labels_path)), table_(recipe), walk_(recipe, split, images_.sizes[0]) {
     size_ = images_.sizes[0];
     batch_ = static_cast<uint64_t>(recipe.batch);
+    fingerprint_ = fingerprint_of(size_, recipe.data.path, {images_path, labels_path});
   }
 
   uint64_t fill(uint64_t step, uint64_t micro, BatchSink& sink) override {

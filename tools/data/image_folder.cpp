@@ -34,7 +34,8 @@ struct Decoded {
 
 class ImageFolderDataset : public Dataset {
  public:
-  ImageFolderDataset(const Recipe& recipe, Split split, std::vector<PictureList::Picture> pictures)
+  ImageFolderDataset(const Recipe& recipe, Split split, const std::string& folder, const std::vector<std::string>& names,
+                     std::vector<PictureList::Picture> pictures)
       : recipe_(recipe),
         split_(split),
         pictures_(std::move(pictures)),
@@ -42,6 +43,10 @@ class ImageFolderDataset : public Dataset {
         walk_(recipe, split, pictures_.size()) {
     size_ = pictures_.size();
     batch_ = static_cast<uint64_t>(recipe.batch);
+    class_names_ = names;
+    std::vector<std::string> files;
+    for (const PictureList::Picture& picture : pictures_) files.push_back(picture.path);
+    fingerprint_ = fingerprint_of(size_, folder, files);
     for (Decoded& decoded : ring_) {
       decoded.pixels.resize(batch_ * image_shape(recipe).values());
       decoded.labels.resize(batch_);
@@ -222,7 +227,7 @@ std::unique_ptr<Dataset> open_image_folder(const Recipe& recipe, Split split) {
   const std::vector<std::string> names = class_names(data.path, class_count(recipe));
   PictureList list = list_pictures(folder, names);
   if (split == Split::kTraining || folder != data.path) warn_of(recipe, folder, names, list);
-  return std::make_unique<ImageFolderDataset>(recipe, split, std::move(list.pictures));
+  return std::make_unique<ImageFolderDataset>(recipe, split, folder, names, std::move(list.pictures));
 }
 
 }  // namespace reprise

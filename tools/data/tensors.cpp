@@ -20,6 +20,7 @@ class TensorDataset : public Dataset {
     planes_.resize(shape.values());
     size_ = count_;
     batch_ = static_cast<uint64_t>(recipe.batch);
+    fingerprint_ = fingerprint_of(size_, "", {path});
   }
 
   uint64_t fill(uint64_t step, uint64_t micro, BatchSink& sink) override {

@@ -42,6 +42,7 @@ class TokenDataset : public Dataset {
     require_vocabulary(static_cast<uint32_t>(describe_model(recipe.model).vocabulary));
     size_ = count_windows();
     batch_ = static_cast<uint64_t>(recipe.batch);
+    fingerprint_ = fingerprint_of(size_, "", {path});
   }
 
   uint64_t fill(uint64_t step, uint64_t micro, BatchSink& sink) override {

@@ -59,20 +59,6 @@ void flush(const std::string& path, int flags) {
   }
 }
 
-// Removes the files of these names and, if nothing else lies there, the folder. Symbolic links are not followed.
-void remove_snapshot(const std::string& folder, const std::vector<std::string>& names) {
-  if (!is_there(folder)) return;
-  for (const std::string& name : names) {
-    const std::string file = folder + "/" + name;
-    if (::unlink(file.c_str()) != 0 && errno != ENOENT) refuse(file, "cannot be removed");
-  }
-  if (::rmdir(folder.c_str()) == 0) return;
-  if (errno == ENOTEMPTY || errno == EEXIST) {
-    throw UserError(folder + ": holds files that are not a snapshot's; they would be lost: move them away");
-  }
-  refuse(folder, "cannot be removed");
-}
-
 std::vector<std::string> entries_of(const std::string& folder) {
   std::error_code error;
   std::vector<std::string> names;
@@ -118,6 +104,19 @@ bool is_same_file(int descriptor, const std::string& path) {
 }
 
 }  // namespace
+
+void remove_snapshot(const std::string& folder, const std::vector<std::string>& names) {
+  if (!is_there(folder)) return;
+  for (const std::string& name : names) {
+    const std::string file = folder + "/" + name;
+    if (::unlink(file.c_str()) != 0 && errno != ENOENT) refuse(file, "cannot be removed");
+  }
+  if (::rmdir(folder.c_str()) == 0) return;
+  if (errno == ENOTEMPTY || errno == EEXIST) {
+    throw UserError(folder + ": holds files that are not a snapshot's; they would be lost: move them away");
+  }
+  refuse(folder, "cannot be removed");
+}
 
 SnapshotDirectory::SnapshotDirectory(const std::string& path, const std::vector<std::string>& file_names)
     : path_(target_of(path)), saving_(path_ + ".saving"), fresh_(saving_ + "/new"), old_(saving_ + "/old"), names_(file_names) {
@@ -214,14 +213,16 @@ std::string SnapshotDirectory::put_in_place() {
   return old_;
 }
 
-void SnapshotDirectory::commit() {
+void SnapshotDirectory::commit(const std::string& keep_old_as) {
   refuse_foreign_files(path_, names_);
   for (const std::string& name : entries_of(fresh_)) flush(file(name), O_RDONLY);
   flush(fresh_, O_RDONLY | O_DIRECTORY);
   const std::string old = put_in_place();
   flush(saving_, O_RDONLY | O_DIRECTORY);
   flush(fs::path(path_).parent_path().string(), O_RDONLY | O_DIRECTORY);
-  if (!old.empty()) remove_snapshot(old, names_);
+  if (old.empty()) return;
+  if (keep_old_as.empty()) return remove_snapshot(old, names_);
+  if (::renameat2(AT_FDCWD, old.c_str(), AT_FDCWD, keep_old_as.c_str(), RENAME_NOREPLACE) != 0) refuse(keep_old_as, "the snapshot of before cannot be kept there");
 }
 
 void recover_snapshot(const std::string& path, const std::vector<std::string>& file_names) {

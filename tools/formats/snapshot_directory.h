@@ -31,8 +31,9 @@ class SnapshotDirectory {
 
   void begin();
   std::string file(const std::string& name) const { return fresh_ + "/" + name; }
-  // Refuses, and changes nothing, where DIR holds a file that is not a snapshot's: it would be lost.
-  void commit();
+  // Refuses, and changes nothing, where DIR holds a file that is not a snapshot's: it would be lost. The snapshot of before is removed, or
+  // kept under the path that is given, where nothing may be.
+  void commit(const std::string& keep_old_as = "");
   void abandon() noexcept;  // removes what begin() began
 
  private:
@@ -45,6 +46,9 @@ class SnapshotDirectory {
   int lock_ = -1;
   bool made_saving_ = false;  // DIR.saving is this program's, and goes with the last snapshot
 };
+
+// Removes the files of these names and, if nothing else lies there, the folder. Throws UserError where something does.
+void remove_snapshot(const std::string& folder, const std::vector<std::string>& names);
 
 // For the start of a resume: on file systems that cannot exchange two folders, a kill between two renames can leave the last good
 // snapshot in DIR.saving/old; this puts it back. Throws UserError where there is no folder at DIR then.

@@ -107,7 +107,7 @@ json data_json(const DataSource& data) {
                 {"token_bytes", data.token_bytes}};
   if (!data.path.empty()) value["path"] = data.path;
   if (!data.eval_path.empty()) value["eval_path"] = data.eval_path;
-  if (data.kind == Kind::kImageFolder) value["broken"] = data.broken == DataSource::Broken::kSkip ? "skip" : "refuse";
+  if (data.broken == DataSource::Broken::kSkip) value["broken"] = "skip";
   if (!data.mean.empty()) value["mean"] = data.mean;
   if (!data.std.empty()) value["std"] = data.std;
   return value;

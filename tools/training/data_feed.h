@@ -16,6 +16,8 @@ class DataFeed {
   BatchSource source() {
     return {this, [](void* self, uint64_t step, uint32_t micro, BatchSink& sink) { return static_cast<DataFeed*>(self)->fill(step, micro, sink); }};
   }
+  // The micro-batch that an evaluation gets as its first.
+  void begin_at(uint64_t step) { first_ = step; }
   bool has_thrown() const { return thrown_ != nullptr; }
   void rethrow() const {
     if (thrown_) std::rethrow_exception(thrown_);
@@ -24,7 +26,7 @@ class DataFeed {
  protected:
   virtual Status fill(uint64_t step, uint32_t micro, BatchSink& sink) {
     try {
-      data_.fill(step, micro, sink);
+      data_.fill(first_ + step, micro, sink);
       return ok_status();
     } catch (...) {
       thrown_ = std::current_exception();
@@ -34,6 +36,7 @@ class DataFeed {
 
  private:
   Dataset& data_;
+  uint64_t first_ = 0;
   std::exception_ptr thrown_;
 };
 

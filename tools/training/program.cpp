@@ -9,6 +9,7 @@
 #include "tools/data/check_data.h"
 #include "tools/formats/error.h"
 #include "tools/formats/text.h"
+#include "tools/training/predict.h"
 #include "tools/training/stop_signal.h"
 #include "tools/training/training_options.h"
 #include "tools/training/training_run.h"
@@ -25,6 +26,8 @@ int run_training(const CompiledPlan& compiled, const Port& port, int argc, char*
     options.check();
     if (options.check_data) return check_data(parse_recipe(compiled.recipe, plan.name, "/"), options.threads);
     set_up_signals();
+    if (options.evaluate) return evaluate_weights(compiled, port, options);
+    if (!options.predict.empty()) return predict_pictures(compiled, port, options);
     return train(compiled, port, options);
   } catch (const CLI::ParseError& error) {
     return exit_status_of(app, error, "train");

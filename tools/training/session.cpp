@@ -31,10 +31,10 @@ void fail(const std::string& who, const Status& status) {
   throw UserError(line);
 }
 
-Session::Session(const CompiledPlan& compiled, const Port& port, const TrainingOptions& options)
+Session::Session(const CompiledPlan& compiled, const Port& port, const TrainingOptions& options, const DataFingerprint* data)
     : plan_(compiled.plan), port_(port), recipe_(parse_recipe(compiled.recipe, plan_.name, "/")) {
   try {
-    set_up(options);
+    set_up(options, data);
   } catch (...) {
     release();
     throw;
@@ -49,7 +49,7 @@ void Session::release() {
   port_.release_arena(&arena_);
 }
 
-void Session::set_up(const TrainingOptions& options) {
+void Session::set_up(const TrainingOptions& options, const DataFingerprint* data) {
   require(port_.set_up_kernels(&machine_));
   backend_ = cpu_backend(machine_);
   require(port_.start_workers(options.threads, &workers_));
@@ -60,7 +60,7 @@ void Session::set_up(const TrainingOptions& options) {
   const Workspace workspace = {marks.data(), marks.size() * sizeof(CheckMark)};
   require(bind(plan_, backend_, {.arena = arena_, .workers = &workers_, .disk = disk_, .workspace = workspace}, trainer_));
   if (!options.resume.empty()) {
-    warnings_ = resume_snapshot(trainer_, recipe_, options.resume);
+    warnings_ = resume_snapshot(trainer_, recipe_, data, options.resume);
     return;
   }
   weights_ = options.init.empty() ? published_weights(recipe_) : options.init;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "lib/reprise.h"
+#include "tools/data/fingerprint.h"
 #include "tools/recipes/recipe.h"
 #include "tools/training/program.h"
 #include "tools/training/training_options.h"
@@ -17,8 +18,9 @@ namespace reprise {
 
 class Session {
  public:
-  // Takes what it needs and loads the weights that the options name, else those of the recipe's folder, else the seed's.
-  Session(const CompiledPlan& compiled, const Port& port, const TrainingOptions& options);
+  // Takes what it needs and loads the weights that the options name, else those of the recipe's folder, else the seed's. `data`: those of
+  // a training, which a snapshot's are compared with; null where none are trained on.
+  Session(const CompiledPlan& compiled, const Port& port, const TrainingOptions& options, const DataFingerprint* data = nullptr);
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
@@ -37,7 +39,7 @@ class Session {
   uint64_t measured() const;  // bytes
 
  private:
-  void set_up(const TrainingOptions& options);
+  void set_up(const TrainingOptions& options, const DataFingerprint* data);
   void open_disk(const std::string& option);
   void release();
 

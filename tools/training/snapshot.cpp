@@ -24,6 +24,10 @@ constexpr const char* kChecksum = "xxh3";  // of training.json: of its text with
 
 json sum_json(const FileSum& sum) { return {{"bytes", sum.bytes}, {"xxh3", sum.checksum}}; }
 
+json data_json(const DataFingerprint& data) {
+  return {{"samples", data.samples}, {"files", data.files}, {"bytes", data.bytes}, {"xxh3", data.checksum}};
+}
+
 // What was written must read back as the same.
 void require_written(const SnapshotDirectory& folder, const std::string& name, const FileSum& written) {
   if (sum_of_file(folder.file(name)) == written) return;
@@ -32,7 +36,8 @@ void require_written(const SnapshotDirectory& folder, const std::string& name, c
 
 }  // namespace
 
-void save_snapshot(const Trainer& trainer, const Recipe& recipe, SnapshotDirectory& folder) {
+void save_snapshot(const Trainer& trainer, const Recipe& recipe, const SnapshotFacts& facts, SnapshotDirectory& folder,
+                   const std::string& keep_old_as) {
   folder.begin();
   try {
     json files = json::object();
@@ -48,10 +53,12 @@ void save_snapshot(const Trainer& trainer, const Recipe& recipe, SnapshotDirecto
     written("config.json", write_file(folder.file("config.json"), model_config(recipe.model).dump(1) + "\n"));
     json training = {{"format", kSnapshotFormat}, {"plan_format", kPlanFormat}, {"step", trainer.step},
                      {"kernel_set", trainer.backend->kernel_set}, {"backend", trainer.backend->rules->name},
-                     {"recipe", json::parse(canonical_recipe(recipe))}, {"files", files}};
+                     {"recipe", json::parse(canonical_recipe(recipe))}, {"files", files}, {"data", data_json(facts.data)}};
+    if (!facts.class_names.empty()) training["class_names"] = facts.class_names;
+    if (facts.score) training["score"] = *facts.score;
     training[kChecksum] = checksum_of(training.dump());
     require_written(folder, kTraining, write_file(folder.file(kTraining), training.dump(1) + "\n"));
-    folder.commit();
+    folder.commit(keep_old_as);
   } catch (...) {
     folder.abandon();
     throw;
@@ -106,7 +113,7 @@ json model_of(const json& recipe) {
 }
 
 // Every difference that makes the run another one than an uninterrupted run would be.
-std::vector<std::string> differences(const json& training, const json& recipe, const std::string& kernel_set) {
+std::vector<std::string> differences(const json& training, const json& recipe, const std::string& kernel_set, const DataFingerprint* data) {
   std::vector<std::string> all;
   const std::string theirs = training.at("kernel_set").get<std::string>();
   if (theirs != kernel_set) {
@@ -118,12 +125,31 @@ std::vector<std::string> differences(const json& training, const json& recipe, c
       all.push_back(std::string("saved from a recipe with another \"") + key + "\": training goes on with this recipe's");
     }
   }
+  if (data != nullptr && training.contains("data") && training["data"] != data_json(*data)) {
+    const auto shown = [](const json& set) {
+      return set.value("samples", json()).dump() + " samples, " + set.value("files", json()).dump() + " files, " + set.value("bytes", json()).dump() + " bytes";
+    };
+    all.push_back("saved from other data (" + shown(training["data"]) + "; now " + shown(data_json(*data)) + "): training goes on with these");
+  }
   return all;
 }
 
 }  // namespace
 
-std::vector<std::string> resume_snapshot(Trainer& trainer, const Recipe& recipe, const std::string& folder) {
+SnapshotFacts read_facts(const std::string& folder) {
+  const json training = read_training_file(folder + "/" + kTraining);
+  SnapshotFacts facts;
+  facts.step = training["step"].get<uint64_t>();
+  try {
+    facts.class_names = training.value("class_names", facts.class_names);
+    if (training.contains("score")) facts.score = training["score"].get<double>();
+  } catch (const json::exception&) {
+    throw UserError(folder + "/" + kTraining + ": class_names, score: must be a list of texts and a number");
+  }
+  return facts;
+}
+
+std::vector<std::string> resume_snapshot(Trainer& trainer, const Recipe& recipe, const DataFingerprint* data, const std::string& folder) {
   recover_snapshot(folder, snapshot_files());
   const json training = read_training_file(folder + "/" + kTraining);
   const json ours = json::parse(canonical_recipe(recipe));
@@ -135,7 +161,7 @@ std::vector<std::string> resume_snapshot(Trainer& trainer, const Recipe& recipe,
   read_state(trainer, model, StatePart::kModel);
   read_state(trainer, optimizer, StatePart::kOptimizer);
   trainer.step = training["step"].get<uint64_t>();
-  std::vector<std::string> warnings = differences(training, ours, trainer.backend->kernel_set);
+  std::vector<std::string> warnings = differences(training, ours, trainer.backend->kernel_set, data);
   for (std::string& warning : warnings) warning = folder + ": " + warning;
   return warnings;
 }

@@ -2,10 +2,12 @@
 // Here because resuming must give the same bits, under any budget or schedule.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "lib/trainer.h"
+#include "tools/data/fingerprint.h"
 #include "tools/formats/snapshot_directory.h"
 #include "tools/recipes/recipe.h"
 
@@ -15,11 +17,22 @@ constexpr int kSnapshotFormat = 1;
 
 const std::vector<std::string>& snapshot_files();
 
-// Throws UserError; the folder then is as it was.
-void save_snapshot(const Trainer& trainer, const Recipe& recipe, SnapshotDirectory& folder);
+// What a snapshot says of the training beside its state.
+struct SnapshotFacts {
+  uint64_t step = 0;                     // as read_facts found it; a snapshot is saved with its trainer's
+  DataFingerprint data;                  // that it was trained on
+  std::vector<std::string> class_names;  // none where classes have no names
+  std::optional<double> score;           // of the evaluation that chose it as the best: higher is better
+};
 
-// Sets state and step. Answers warnings: whatever makes the run another one than an uninterrupted run would be. Throws UserError, before
-// anything is changed, where a checksum is not the one that was saved.
-std::vector<std::string> resume_snapshot(Trainer& trainer, const Recipe& recipe, const std::string& folder);
+// Throws UserError; the folder then is as it was. `keep_old_as`: see SnapshotDirectory::commit.
+void save_snapshot(const Trainer& trainer, const Recipe& recipe, const SnapshotFacts& facts, SnapshotDirectory& folder,
+                   const std::string& keep_old_as = "");
+// Of a folder that holds a snapshot. Throws UserError where training.json cannot be read or is damaged.
+SnapshotFacts read_facts(const std::string& folder);
+
+// Sets state and step. Answers warnings: whatever makes the run another one than an uninterrupted run would be; of the data only where
+// the caller has some. Throws UserError, before anything is changed, where a checksum is not the one that was saved.
+std::vector<std::string> resume_snapshot(Trainer& trainer, const Recipe& recipe, const DataFingerprint* data, const std::string& folder);
 
 }  // namespace reprise

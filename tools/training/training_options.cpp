@@ -13,7 +13,14 @@ void TrainingOptions::add_to(CLI::App& app, const Plan& plan, uint32_t most_work
   CLI::Option* start = app.add_option("--init", init, "start from these weights (safetensors)");
   app.add_option("--save", save, "write snapshots to this folder: at the end, when a signal or an error ends the run, and every --save-every steps");
   app.add_option("--save-every", save_every, "steps between snapshots")->check(integer_from(1));
-  app.add_option("--resume", resume, "go on from this snapshot")->excludes(start);
+  app.add_option("--keep", keep, "snapshots to keep: the last in DIR, those before it in DIR.step-N; default 1")->check(integer_from(1, 1000000));
+  app.add_flag("--keep-best", keep_best, "keep the best snapshot too, by evaluation, in DIR.best");
+  app.add_option("--resume", resume, "go on from this snapshot, or evaluate it, or predict with it")->excludes(start);
+  app.add_flag("--evaluate", evaluate, "evaluate the weights, on stdout, and train nothing");
+  app.add_option("--batches", batches, "micro-batches that --evaluate takes at most")->check(integer_from(1));
+  app.add_flag("--per-class", per_class, "--evaluate: each class's accuracy too");
+  app.add_option("--predict", predict, "name the classes of these pictures, or of all in these folders, on stdout, and train nothing");
+  app.add_flag("--json", json, "--evaluate, --predict: one JSON value on stdout");
   if (plan.disk_bytes > 0) {
     app.add_option("--disk", disk, "new file for the " + bytes_text(plan.disk_bytes) +
                                        " that the plan keeps on disk, without a name as soon as it is made; default: beside the program");
@@ -24,7 +31,18 @@ void TrainingOptions::add_to(CLI::App& app, const Plan& plan, uint32_t most_work
 }
 
 void TrainingOptions::check() const {
-  if (save_every != 0 && save.empty()) throw UserError("--save-every: needs --save DIR", UserError::kUsage);
+  const auto require = [](bool right, const char* line) {
+    if (!right) throw UserError(line, UserError::kUsage);
+  };
+  require(save_every == 0 || !save.empty(), "--save-every: needs --save DIR");
+  require(keep == 1 || !save.empty(), "--keep: needs --save DIR");
+  require(!keep_best || !save.empty(), "--keep-best: needs --save DIR");
+  const bool uses = evaluate || !predict.empty();
+  require(!evaluate || predict.empty(), "--evaluate: does not go with --predict");
+  require(!uses || !resume.empty() || !init.empty(), "--evaluate, --predict: need weights: --resume DIR or --init FILE");
+  require(!uses || (save.empty() && log.empty()), "--evaluate, --predict: train nothing, so that --save and --log have no use");
+  require(evaluate || (batches == 0 && !per_class), "--batches, --per-class: need --evaluate");
+  require(uses || !json, "--json: needs --evaluate or --predict");
 }
 
 }  // namespace reprise

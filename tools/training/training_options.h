@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "lib/plan.h"
 #include "tools/command_line.h"
@@ -10,10 +11,12 @@
 namespace reprise {
 
 struct TrainingOptions {
-  uint64_t steps = 0, epochs = 0, save_every = 0;
+  uint64_t steps = 0, epochs = 0, save_every = 0, keep = 1, batches = 0;
   uint32_t threads = 0;
   std::string log, init, save, resume, disk;
-  bool quiet = false, check_data = false;
+  std::vector<std::string> predict;  // pictures, and folders of them
+  bool quiet = false, check_data = false, keep_best = false;
+  bool evaluate = false, per_class = false, json = false;
 
   void add_to(CLI::App& app, const Plan& plan, uint32_t most_workers);
   // Throws UserError of status kUsage where options contradict one another.

@@ -17,7 +17,7 @@
 #include "tools/training/progress.h"
 #include "tools/training/sample.h"
 #include "tools/training/session.h"
-#include "tools/training/snapshot.h"
+#include "tools/training/snapshot_keeper.h"
 #include "tools/training/step_log.h"
 #include "tools/training/stop_signal.h"
 
@@ -29,7 +29,7 @@ void require_log_outside(const std::string& log, const std::string& save) {
   if (log.empty() || save.empty()) return;
   std::error_code ignored;
   const std::filesystem::path folder = std::filesystem::weakly_canonical(log, ignored).parent_path();
-  for (const std::string& taken : {save, save + ".saving"}) {
+  for (const std::string& taken : {save, save + ".saving", save + ".best", save + ".best.saving"}) {
     if (folder != std::filesystem::weakly_canonical(taken, ignored)) continue;
     throw UserError(log + ": --log: lies in the folder " + taken + ", which is replaced whole with every snapshot; put it beside", UserError::kUsage);
   }
@@ -39,14 +39,14 @@ class TrainingRun {
  public:
   TrainingRun(const CompiledPlan& compiled, const Port& port, const TrainingOptions& options) : summary_(compiled.summary), options_(options) {
     require_log_outside(options.log, options.save);
-    if (!options.save.empty()) snapshots_.emplace(options.save, snapshot_files());
+    if (!options.save.empty()) snapshots_.emplace(options.save, options.keep, options.keep_best);
     recipe_ = parse_recipe(compiled.recipe, compiled.plan.name, "/");
     if (recipe_.data.kind == DataSource::Kind::kNone) throw UserError(recipe_.name + ": data: the recipe names none; training needs some");
     training_data_ = open_dataset(recipe_, Split::kTraining);
     if (evaluates()) evaluation_data_ = open_dataset(recipe_, Split::kEvaluation);
     last_step_ = options.steps != 0 ? options.steps : options.epochs != 0 ? options.epochs * steps_per_epoch() : recipe_.steps;
     if (last_step_ == 0) throw UserError(recipe_.name + ": steps: say how long to train: --steps N, --epochs N, or \"steps\" in the recipe", UserError::kUsage);
-    session_.emplace(compiled, port, options);
+    session_.emplace(compiled, port, options, &training_data_->fingerprint());
     first_step_ = saved_step_ = trainer().step;
     if (!options.log.empty()) log_.open(options.log, first_step_);
   }
@@ -178,14 +178,19 @@ class TrainingRun {
     }
     session_->require(result.status);
     log_.write(EvaluationLine{trainer().step, result.report.loss, result.accuracy()});
+    // A classifier is as good as its accuracy, a language model as its loss.
+    const double score = recipe_.sequence > 0 ? -result.report.loss : result.accuracy();
+    if (snapshots_) snapshots_->save_if_best(trainer(), recipe_, facts(), score);
     if (options_.quiet) return;
     std::fprintf(stderr, "step %llu: test loss %.4f, test accuracy %.2f%%\n", static_cast<unsigned long long>(trainer().step), result.report.loss,
                  100 * result.accuracy());
   }
 
+  SnapshotFacts facts() const { return {.data = training_data_->fingerprint(), .class_names = training_data_->class_names(), .score = {}}; }
+
   void save() {
     if (!snapshots_) return;
-    save_snapshot(trainer(), recipe_, *snapshots_);
+    snapshots_->save(trainer(), recipe_, facts());
     saved_step_ = trainer().step;
   }
 
@@ -200,7 +205,7 @@ class TrainingRun {
 
   const char* const summary_;
   const TrainingOptions options_;
-  std::optional<SnapshotDirectory> snapshots_;  // held from start to end: nobody else saves there
+  std::optional<SnapshotKeeper> snapshots_;  // held from start to end: nobody else saves there
   Recipe recipe_;
   std::unique_ptr<Dataset> training_data_, evaluation_data_;
   std::optional<Session> session_;

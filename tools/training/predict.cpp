@@ -1,0 +1,155 @@
+// See predict.h. Probabilities and accuracies by class come from the logits that the evaluation's loss head reads.
+#include "tools/training/predict.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "tools/data/class_folders.h"
+#include "tools/data/pictures.h"
+#include "tools/formats/error.h"
+#include "tools/training/data_feed.h"
+#include "tools/training/evaluation.h"
+#include "tools/training/logits.h"
+#include "tools/training/session.h"
+#include "tools/training/snapshot.h"
+
+namespace reprise {
+namespace {
+
+using nlohmann::ordered_json;
+
+struct ClassTally {
+  uint64_t labelled = 0, correct = 0;
+  double accuracy() const { return labelled == 0 ? 0 : static_cast<double>(correct) / static_cast<double>(labelled); }
+};
+
+// The first of the largest, as the loss head counts it.
+uint32_t likeliest(const std::vector<double>& logits) { return static_cast<uint32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin()); }
+
+// The snapshot's names, else those of the recipe's folder of pictures, else the numbers of the classes.
+std::vector<std::string> names_of_classes(const Recipe& recipe, const TrainingOptions& options) {
+  std::vector<std::string> names;
+  const int classes = describe_model(recipe.model).classes;
+  if (!options.resume.empty()) names = read_facts(options.resume).class_names;
+  if (names.empty() && recipe.data.kind == DataSource::Kind::kImageFolder) names = class_names(recipe.data.path, classes);
+  for (int c = static_cast<int>(names.size()); c < classes; ++c) names.push_back(std::to_string(c));
+  return names;
+}
+
+void require_images(const Recipe& recipe, const char* option) {
+  if (recipe.sequence == 0) return;
+  throw UserError(recipe.name + ": " + option + ": is for models of images", UserError::kUsage);
+}
+
+void show_warnings(const Session& session) {
+  for (const std::string& warning : session.warnings()) std::cerr << "warning: " << warning << "\n";
+}
+
+ordered_json evaluation_json(const EvaluationResult& result, uint64_t step, const std::vector<std::string>& names, const std::vector<ClassTally>& tallies) {
+  ordered_json json = {{"step", step}, {"loss", result.report.loss}, {"accuracy", result.accuracy()},
+                       {"labelled", result.report.labelled}, {"correct", result.report.correct}};
+  for (size_t c = 0; c < tallies.size(); ++c) {
+    json["classes"].push_back({{"name", names[c]}, {"labelled", tallies[c].labelled}, {"correct", tallies[c].correct}, {"accuracy", tallies[c].accuracy()}});
+  }
+  return json;
+}
+
+struct Guess {
+  uint32_t number;
+  double probability;
+};
+
+// The five likeliest classes, or all where there are fewer.
+std::vector<Guess> top_guesses(const std::vector<double>& logits) {
+  constexpr size_t kShown = 5;
+  const double most = *std::max_element(logits.begin(), logits.end());
+  const double sum = std::accumulate(logits.begin(), logits.end(), 0.0, [most](double s, double logit) { return s + std::exp(logit - most); });
+  std::vector<Guess> guesses(logits.size());
+  for (uint32_t c = 0; c < logits.size(); ++c) guesses[c] = {c, std::exp(logits[c] - most) / sum};
+  std::stable_sort(guesses.begin(), guesses.end(), [](const Guess& a, const Guess& b) { return a.probability > b.probability; });
+  guesses.resize(std::min(guesses.size(), kShown));
+  return guesses;
+}
+
+}  // namespace
+
+int evaluate_weights(const CompiledPlan& compiled, const Port& port, const TrainingOptions& options) {
+  Session session(compiled, port, options);
+  const Recipe& recipe = session.recipe();
+  if (options.per_class) require_images(recipe, "--per-class");
+  show_warnings(session);
+  const std::unique_ptr<Dataset> data = open_dataset(recipe, Split::kEvaluation);
+  if (data == nullptr) throw UserError(recipe.name + ": --evaluate: the recipe names no data to evaluate on; give data.eval_path");
+  std::vector<ClassTally> tallies(options.per_class ? static_cast<size_t>(describe_model(recipe.model).classes) : 0);
+  std::optional<LogitsReader> reader;
+  if (options.per_class) {
+    reader.emplace(session.trainer(), [&tallies](uint64_t, int32_t label, const std::vector<double>& logits) {
+      if (label == kIgnoredLabel) return;
+      ClassTally& tally = tallies[static_cast<size_t>(label)];
+      ++tally.labelled;
+      tally.correct += likeliest(logits) == static_cast<uint32_t>(label);
+    });
+  }
+  const EvaluationResult result = evaluate_set(session.trainer(), port, recipe, *data, {.most_batches = options.batches, .quiet = options.quiet});
+  if (result.stopped) throw UserError(recipe.name + ": the evaluation was stopped by a signal");
+  session.require(result.status);
+  if (reader) session.require(reader->status());
+  const std::vector<std::string> names = options.per_class ? names_of_classes(recipe, options) : std::vector<std::string>();
+  if (options.json) {
+    std::cout << evaluation_json(result, session.trainer().step, names, tallies).dump() << "\n";
+    return 0;
+  }
+  std::printf("step %llu: loss %.6g, accuracy %.2f%% (%llu of %llu)\n", static_cast<unsigned long long>(session.trainer().step), result.report.loss,
+              100 * result.accuracy(), static_cast<unsigned long long>(result.report.correct), static_cast<unsigned long long>(result.report.labelled));
+  for (size_t c = 0; c < tallies.size(); ++c) {
+    std::printf("%-24s %6.2f%% (%llu of %llu)\n", names[c].c_str(), 100 * tallies[c].accuracy(), static_cast<unsigned long long>(tallies[c].correct),
+                static_cast<unsigned long long>(tallies[c].labelled));
+  }
+  return 0;
+}
+
+int predict_pictures(const CompiledPlan& compiled, const Port& port, const TrainingOptions& options) {
+  Session session(compiled, port, options);
+  const Recipe& recipe = session.recipe();
+  require_images(recipe, "--predict");
+  show_warnings(session);
+  const std::vector<std::string> files = list_pictures(options.predict), names = names_of_classes(recipe, options);
+  const std::unique_ptr<Dataset> data = open_pictures(recipe, files);
+  ordered_json all = ordered_json::array();
+  const uint64_t batch = static_cast<uint64_t>(recipe.batch);
+  uint64_t first = 0;  // picture of the micro-batch
+  LogitsReader reader(session.trainer(), [&](uint64_t row, int32_t, const std::vector<double>& logits) {
+    if (first + row >= files.size()) return;
+    ordered_json guesses = ordered_json::array();
+    std::string line = files[first + row] + ":";
+    for (const Guess& guess : top_guesses(logits)) {
+      guesses.push_back({{"class", guess.number}, {"name", names[guess.number]}, {"probability", guess.probability}});
+      char number[32];
+      std::snprintf(number, sizeof number, " %.4f", guess.probability);
+      line += (line.back() == ':' ? " " : ", ") + names[guess.number] + number;
+    }
+    if (options.json) {
+      all.push_back({{"file", files[first + row]}, {"top", guesses}});
+    } else {
+      std::cout << line << "\n";
+    }
+  });
+  DataFeed feed(*data);
+  for (uint64_t n = 0; n < data->micro_batches(); ++n, first += batch) {
+    EvaluationReport unused;
+    feed.begin_at(n);
+    const Status status = evaluate(session.trainer(), feed.source(), 1, unused);
+    feed.rethrow();
+    session.require(status);
+    session.require(reader.status());
+  }
+  if (options.json) std::cout << all.dump() << "\n";
+  return 0;
+}
+
+}  // namespace reprise

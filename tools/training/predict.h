@@ -1,0 +1,14 @@
+// The use of what was trained: an evaluation of weights, and the classes of pictures.
+#pragma once
+
+#include "lib/port.h"
+#include "tools/training/program.h"
+#include "tools/training/training_options.h"
+
+namespace reprise {
+
+// Each prints its result on stdout and answers the exit status; throws UserError.
+int evaluate_weights(const CompiledPlan& compiled, const Port& port, const TrainingOptions& options);
+int predict_pictures(const CompiledPlan& compiled, const Port& port, const TrainingOptions& options);
+
+}  // namespace reprise
