@@ -371,6 +371,36 @@ TEST(Recipe, BadTextIsRefusedInOneLine) {
   expect_user_error([] { parse(std::string("{\"name\": \"a\0b\"}", 15)); }, {"some.json"});
 }
 
+// A wrong number costs one look: the line, the column and the field.
+TEST(Recipe, RefusalsNameThePlace) {
+  const std::string model = "{\n  \"model\": {\"family\": \"resnet\", \"image\": [28, 28, 1]},\n";
+  const auto expect = [&](const std::string& rest, std::initializer_list<std::string> fragments) {
+    expect_user_error([&] { parse(model + rest); }, fragments);
+  };
+  expect("  \"batch\": 4.5}", {"some.json: batch: ", "4.5", "(line 3, column 12)"});
+  expect("  \"batch\":\n    99999999999999999999}", {"some.json: batch: ", "(line 4, column 5)"});
+  expect("  \"batch\": 4, \"optimizer\": {\"name\": \"adamw\",\n\"betas\": [0.9, 1]}}", {"optimizer.betas: ", "(line 4, column 16)"});
+  expect("  \"batch\": 4, \"budget\": \"7XB\"}", {"some.json: budget: ", "(line 3, column 25)"});
+  expect("  \"batch\": 4, \"optimiser\": {}}", {"some.json: optimiser: ", "(line 3, column 28)"});
+  expect("  \"batch\": 4,\n  \"batch\": 4}", {"some.json: ", "\"batch\" is given twice", "line 4, column 12"});
+  expect("  \"batch\": 4, \"optimizer\": {\"name\": \"sgd\",\n \"lr\": 1e999}}", {"some.json: line 4, column 8: optimizer.lr: ", "not JSON", "1e999"});
+  expect("  \"batch\": 4, \"clip_norm\": 1.}", {"some.json: line 3, ", "clip_norm: not JSON", "invalid number"});
+  expect("  \"batch\": 04}", {"some.json: line 3, ", "batch: not JSON"});
+  expect("  \"batch\": 4, \"model\": 5}", {"\"model\"", "twice", "line 3, column 24"});
+}
+
+// The same key in two objects is no repetition, in a list neither; comments may stand where white space may.
+TEST(Recipe, CommentsAndKeysOfTwoObjects) {
+  const std::string text = R"(// a net
+{"model": {"family": "resnet", /* height,
+ width, channels */ "image": [28, 28, 1]}, "batch": 4, // samples
+ "optimizer": {"name": "sgd"}, "name": "x"})";
+  EXPECT_EQ(parse(text).name, "x");
+  expect_user_error([] { parse("{\"batch\": /* x */ // y\n /* z */ -1, \"model\": {\"family\": \"resnet\", \"image\": [28, 28, 1]}}"); },
+                    {"batch", "-1", "(line 2, column 10)"});
+  expect_user_error([] { parse("{\"batch\": /* 1"); }, {"not JSON"});
+}
+
 // Cutting or changing one byte gives a recipe or a UserError, never anything else.
 TEST(Recipe, EveryPrefixAndEveryChangedByteIsHandled) {
   for (const std::string text : {kFullResNet, kFullGpt}) {

@@ -24,6 +24,8 @@ Command add_compare(CLI::App& app, const Port& port);
 Command add_audit(CLI::App& app, const Port& port);
 Command add_chain(CLI::App& app);
 Command add_name(CLI::App& app);
+Command add_recipe(CLI::App& app);
+Command add_parameters(CLI::App& app);
 Command add_schedule(CLI::App& app);
 Command add_pack(CLI::App& app);
 Command add_doctor(CLI::App& app, const Port& port);

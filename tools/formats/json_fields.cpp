@@ -3,7 +3,6 @@
 #include "tools/formats/json_fields.h"
 
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 
 #include "tools/formats/error.h"
@@ -11,41 +10,27 @@
 #include "tools/formats/text.h"
 
 namespace reprise {
-namespace {
 
 using nlohmann::json;
 
-std::string shown_number(double value) {
-  const bool integer = value == std::floor(value) && std::fabs(value) < 1e15;
-  return integer ? std::to_string(static_cast<int64_t>(value)) : json(value).dump();
-}
-
-std::string shown_range(const FieldRange& range) {
-  if (std::isinf(range.high)) return (range.low_open ? "above " : "of at least ") + shown_number(range.low);
-  return "from " + shown_number(range.low) + (range.low_open ? " (excluded)" : "") + " to " + shown_number(range.high) +
-         (range.high_open ? " (excluded)" : "");
-}
-
-// A key as a message shows it: control characters escaped, quotes off.
-std::string shown_key(const std::string& key) {
-  const std::string text = json_shown(key);
-  return text.size() >= 2 && text.back() == '"' ? text.substr(1, text.size() - 2) : text;
-}
-
-}  // namespace
-
-JsonFields::JsonFields(const json& value, std::string file, std::string path)
-    : object_(value), file_(std::move(file)), path_(std::move(path)) {
+JsonFields::JsonFields(const json& value, JsonOrigin origin, std::string path)
+    : object_(value), origin_(std::move(origin)), path_(std::move(path)) {
   if (value.is_object()) return;
-  throw UserError(file_ + ": " + (path_.empty() ? "" : path_ + ": ") + "must be an object {...}, not " +
-                  json_kind(value));
+  throw UserError(origin_.file + ": " + (path_.empty() ? "" : path_ + ": ") + "must be an object {...}, not " + json_kind(value) + place(path_));
 }
 
-void JsonFields::refuse(const std::string& key, const std::string& reason) const {
-  throw UserError(file_ + ": " + path_of(shown_key(key)) + ": " + reason);
+void JsonFields::refuse(const std::string& key, const std::string& reason, const json* value) const {
+  std::string path = path_of(key);
+  if (value != nullptr && has(key) && object_[key].is_array()) {
+    for (size_t n = 0; n < object_[key].size(); ++n) {
+      if (&object_[key][n] == value) path += "[" + std::to_string(n) + "]";
+    }
+  }
+  throw UserError(origin_.file + ": " + path_of(shown_key(key)) + ": " + reason + place(path));
 }
 
 void JsonFields::allow_only(const std::vector<std::string>& keys) const {
+  if (origin_.notes != nullptr) origin_.notes->allowed[path_] = keys;
   for (const auto& [key, value] : object_.items()) {
     if (std::find(keys.begin(), keys.end(), key) != keys.end()) continue;
     const std::string near = closest_match(key, keys);
@@ -54,9 +39,23 @@ void JsonFields::allow_only(const std::vector<std::string>& keys) const {
   }
 }
 
+void JsonFields::require(const std::string& key, const std::string& hint) const {
+  if (origin_.notes != nullptr) origin_.notes->required.insert(path_of(key));
+  if (!has(key)) refuse(key, "missing; " + hint);
+}
+
 const json& JsonFields::at(const std::string& key) const {
   if (!has(key)) refuse(key, "missing");
   return object_[key];
+}
+
+JsonFields JsonFields::object(const std::string& key, const KeyText& text) const {
+  note(key, object_form, [] { return json(); }, text);
+  return {at(key), origin_, path_of(key)};
+}
+
+JsonFields JsonFields::element(const std::string& list, size_t n) const {
+  return {list_at(list).at(n), origin_, path_of(list) + "[" + std::to_string(n) + "]"};
 }
 
 const json& JsonFields::list_at(const std::string& key) const {
@@ -65,24 +64,27 @@ const json& JsonFields::list_at(const std::string& key) const {
   return value;
 }
 
-void JsonFields::read(const std::string& key, bool& target) const {
+void JsonFields::read(const std::string& key, bool& target, const KeyText& text) const {
+  note_read(key, bool_form, target, text);
   if (!has(key)) return;
-  if (!object_[key].is_boolean()) refuse(key, "must be true or false, not " + json_shown(object_[key]));
+  if (!object_[key].is_boolean()) refuse(key, "must be " + bool_form().words + ", not " + json_shown(object_[key]));
   target = object_[key].get<bool>();
 }
 
-void JsonFields::read(const std::string& key, std::string& target) const {
+void JsonFields::read(const std::string& key, std::string& target, const KeyText& text) const {
+  note_read(key, [&] { return text.words.empty() ? string_form() : word_form(text.words); }, target, text);
   if (!has(key)) return;
-  if (!object_[key].is_string()) refuse(key, "must be a string, not " + json_shown(object_[key]));
+  if (!object_[key].is_string()) refuse(key, "must be " + string_form().words + ", not " + json_shown(object_[key]));
   target = object_[key].get<std::string>();
   if (target.find('\0') != std::string::npos) refuse(key, "must not hold a NUL character");
 }
 
-void JsonFields::read(const std::string& key, std::vector<std::string>& target) const {
+void JsonFields::read(const std::string& key, std::vector<std::string>& target, const KeyText& text) const {
+  note_read(key, [] { return list_form(string_form()); }, target, text);
   if (!has(key)) return;
   target.clear();
   for (const json& word : list_at(key)) {
-    if (!word.is_string()) refuse(key, "must be a list of strings, not of " + json_shown(word));
+    if (!word.is_string()) refuse(key, "must be a list of strings, not of " + json_shown(word), &word);
     target.push_back(word.get<std::string>());
   }
 }
@@ -93,8 +95,7 @@ uint64_t JsonFields::integer_in(const std::string& key, const json& value, uint6
     const uint64_t number = value.get<uint64_t>();
     if (number >= low && number <= high) return number;
   }
-  refuse(key, "must be an integer from " + std::to_string(low) + " to " + std::to_string(high) + ", not " +
-                  json_shown(value));
+  refuse(key, "must be " + integer_form(low, high).words + ", not " + json_shown(value), &value);
 }
 
 double JsonFields::number_in(const std::string& key, const json& value, const FieldRange& range) const {
@@ -104,27 +105,43 @@ double JsonFields::number_in(const std::string& key, const json& value, const Fi
     const bool below = range.high_open ? number < range.high : number <= range.high;
     if (above && below) return number;
   }
-  refuse(key, "must be a number " + shown_range(range) + ", not " + json_shown(value));
+  refuse(key, "must be " + number_form(range).words + ", not " + json_shown(value), &value);
 }
 
-void JsonFields::read(const std::string& key, int& target, int low, int high) const {
+void JsonFields::read(const std::string& key, int& target, int low, int high, const KeyText& text) const {
+  note_read(key, [&] { return integer_form(low, high); }, target, text);
   if (!has(key)) return;
   target = static_cast<int>(integer_in(key, object_[key], static_cast<uint64_t>(low), static_cast<uint64_t>(high)));
 }
 
-void JsonFields::read(const std::string& key, uint64_t& target, uint64_t low, uint64_t high) const {
+void JsonFields::read(const std::string& key, uint64_t& target, uint64_t low, uint64_t high, const KeyText& text) const {
+  note_read(key, [&] { return integer_form(low, high); }, target, text);
   if (has(key)) target = integer_in(key, object_[key], low, high);
 }
 
-void JsonFields::read(const std::string& key, double& target, const FieldRange& range) const {
+void JsonFields::read(const std::string& key, double& target, const FieldRange& range, const KeyText& text) const {
+  note_read(key, [&] { return number_form(range); }, target, text);
   if (has(key)) target = number_in(key, object_[key], range);
 }
 
-void JsonFields::read(const std::string& key, std::optional<double>& target, const FieldRange& range) const {
+void JsonFields::read(const std::string& key, std::optional<int>& target, int low, int high, const KeyText& text) const {
+  note(key, [&] { return optional_form(integer_form(low, high)); }, [&] { return target ? json(*target) : json(); }, text);
+  if (!has_value(key)) return;
+  target = static_cast<int>(integer_in(key, object_[key], static_cast<uint64_t>(low), static_cast<uint64_t>(high)));
+}
+
+void JsonFields::read(const std::string& key, std::optional<uint64_t>& target, uint64_t low, uint64_t high, const KeyText& text) const {
+  note(key, [&] { return optional_form(integer_form(low, high)); }, [&] { return target ? json(*target) : json(); }, text);
+  if (has_value(key)) target = integer_in(key, object_[key], low, high);
+}
+
+void JsonFields::read(const std::string& key, std::optional<double>& target, const FieldRange& range, const KeyText& text) const {
+  note(key, [&] { return optional_form(number_form(range)); }, [&] { return target ? json(*target) : json(); }, text);
   if (has_value(key)) target = number_in(key, object_[key], range);
 }
 
-void JsonFields::read(const std::string& key, std::vector<int>& target, int low, int high) const {
+void JsonFields::read(const std::string& key, std::vector<int>& target, int low, int high, const KeyText& text) const {
+  note_read(key, [&] { return list_form(integer_form(low, high)); }, target, text);
   if (!has(key)) return;
   target.clear();
   for (const json& value : list_at(key)) {
@@ -132,29 +149,50 @@ void JsonFields::read(const std::string& key, std::vector<int>& target, int low,
   }
 }
 
-void JsonFields::read_path(const std::string& key, const std::string& folder, std::string& target) const {
+void JsonFields::read(const std::string& key, std::vector<uint64_t>& target, uint64_t low, uint64_t high, const KeyText& text) const {
+  note_read(key, [&] { return list_form(integer_form(low, high)); }, target, text);
+  if (!has(key)) return;
+  target.clear();
+  for (const json& value : list_at(key)) target.push_back(integer_in(key, value, low, high));
+}
+
+void JsonFields::read(const std::string& key, std::vector<double>& target, const FieldRange& range, const KeyText& text) const {
+  note_read(key, [&] { return list_form(number_form(range)); }, target, text);
+  if (!has(key)) return;
+  target.clear();
+  for (const json& value : list_at(key)) target.push_back(number_in(key, value, range));
+}
+
+void JsonFields::read_path(const std::string& key, const std::string& folder, std::string& target, const KeyText& text) const {
   namespace fs = std::filesystem;
+  note_read(key, path_form, target, text);
   std::string path;
   read(key, path);
   if (!has(key)) return;
-  if (path.empty()) refuse(key, "must be a path, not \"\"");
+  if (path.empty()) refuse(key, "must be " + path_form().words + ", not \"\"");
   target = fs::absolute(fs::path(folder.empty() ? "." : folder) / path).lexically_normal().string();
 }
 
-void JsonFields::read_bytes(const std::string& key, std::optional<uint64_t>& target, uint64_t least) const {
+void JsonFields::read_bytes(const std::string& key, std::optional<uint64_t>& target, uint64_t least, const KeyText& text) const {
+  note(key, [&] { return optional_form(bytes_form(least)); }, [&] { return target ? json(*target) : json(); }, text);
   if (!has_value(key)) return;
   const json& value = object_[key];
   if (value.is_string()) {
-    target = parse_bytes(value.get<std::string>(), file_ + ": " + path_of(key));
+    try {
+      target = parse_bytes(value.get<std::string>(), origin_.file + ": " + path_of(key));
+    } catch (const UserError& error) {
+      throw UserError(error.what() + place(path_of(key)));
+    }
   } else if (value.is_number()) {
     target = integer_in(key, value, least, uint64_t{std::numeric_limits<int64_t>::max()});
   } else {
-    refuse(key, "must be bytes, an integer or a text as \"512MiB\", not " + json_shown(value));
+    refuse(key, "must be " + bytes_form(least).words + ", not " + json_shown(value));
   }
 }
 
-void JsonFields::require_one_of(const std::string& key, const std::vector<std::string>& words) const {
-  if (!has(key)) refuse(key, "missing; give " + either_of(words));
+void JsonFields::require_one_of(const std::string& key, const std::vector<std::string>& words, const KeyText& text) const {
+  note(key, [&] { return word_form(words); }, [] { return json(); }, text);
+  require(key, "give " + either_of(words));
   require_choice(key, words);
 }
 
@@ -162,8 +200,7 @@ void JsonFields::require_choice(const std::string& key, const std::vector<std::s
   const json& value = object_[key];
   if (value.is_string() && std::find(words.begin(), words.end(), value.get<std::string>()) != words.end()) return;
   const std::string near = value.is_string() ? closest_match(value.get<std::string>(), words) : "";
-  refuse(key, "must be one of " + quoted_list(words) + ", not " + json_shown(value) +
-                  (near.empty() ? "" : "; did you mean \"" + near + "\"?"));
+  refuse(key, "must be " + word_form(words).words + ", not " + json_shown(value) + (near.empty() ? "" : "; did you mean \"" + near + "\"?"));
 }
 
 }  // namespace reprise

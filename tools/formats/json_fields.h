@@ -3,26 +3,15 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
-namespace reprise {
+#include "tools/formats/json_text.h"
+#include "tools/formats/key_notes.h"
 
-struct FieldRange {
-  double low, high;
-  bool low_open = false, high_open = false;  // open: the end itself is not allowed
-};
-constexpr FieldRange kAnyNumber = {-std::numeric_limits<double>::infinity(), std::numeric_limits<double>::infinity()};
-constexpr FieldRange kNonNegative = {0, kAnyNumber.high};
-constexpr FieldRange kPositive = {.low = 0, .high = kAnyNumber.high, .low_open = true};
-// What the proof of a plan lets pass (lib/attributes.h), said while the recipe is read.
-constexpr FieldRange kEpsilon = {1e-37, 1};  // a positive f32
-constexpr FieldRange kFactor = {0, 1e6};
-constexpr FieldRange kBelowOne = {.low = 0, .high = 1, .high_open = true};
-constexpr int kMostCount = std::numeric_limits<int>::max();
+namespace reprise {
 
 // A word of a file and what it stands for. An array of them reads and writes a field.
 template <typename T>
@@ -39,66 +28,103 @@ const char* word_of(const Word<T> (&words)[N], const T& value) {
   return nullptr;
 }
 
+// Where a value comes from.
+struct JsonOrigin {
+  std::string file;                   // as messages name it
+  const std::string* text = nullptr;  // the file's: where given, refusals name line and column
+  KeyNotes* notes = nullptr;          // where given, every key that is asked for is noted there, absent or not
+};
+
 class JsonFields {
  public:
   // `path` is empty for the outermost object. Throws UserError where the value is no object.
-  JsonFields(const nlohmann::json& value, std::string file, std::string path);
+  JsonFields(const nlohmann::json& value, JsonOrigin origin, std::string path);
 
   // Every key that the object has must be one of these.
   void allow_only(const std::vector<std::string>& keys) const;
+  // The key must be given; `hint` says what to give.
+  void require(const std::string& key, const std::string& hint) const;
 
   bool has(const std::string& key) const { return object_.contains(key); }
   bool has_value(const std::string& key) const { return has(key) && !object_[key].is_null(); }  // null: as if absent
   const nlohmann::json& at(const std::string& key) const;  // UserError where the key is missing
-  JsonFields object(const std::string& key) const { return {at(key), file_, path_of(key)}; }
+  JsonFields object(const std::string& key, const KeyText& text = {}) const;
+  JsonFields element(const std::string& list, size_t n) const;  // the n-th of a list of objects
 
-  // Each reads the key into `target` where it is given and leaves `target` alone where it is not.
-  void read(const std::string& key, bool& target) const;
-  void read(const std::string& key, std::string& target) const;
-  void read(const std::string& key, std::vector<std::string>& target) const;
-  void read(const std::string& key, int& target, int low, int high) const;
-  void read(const std::string& key, uint64_t& target, uint64_t low, uint64_t high) const;
-  void read(const std::string& key, double& target, const FieldRange& range) const;
-  void read(const std::string& key, std::optional<double>& target, const FieldRange& range) const;  // null: as if absent
-  void read(const std::string& key, std::vector<int>& target, int low, int high) const;
+  // Each reads the key into `target` where it is given and leaves `target` alone where it is not. The call is all that is known of the
+  // key: a reference and a schema are made of it, so a recipe's key has a text.
+  void read(const std::string& key, bool& target, const KeyText& text = {}) const;
+  void read(const std::string& key, std::string& target, const KeyText& text = {}) const;
+  void read(const std::string& key, std::vector<std::string>& target, const KeyText& text = {}) const;
+  void read(const std::string& key, int& target, int low, int high, const KeyText& text = {}) const;
+  void read(const std::string& key, uint64_t& target, uint64_t low, uint64_t high, const KeyText& text = {}) const;
+  void read(const std::string& key, double& target, const FieldRange& range, const KeyText& text = {}) const;
+  void read(const std::string& key, std::optional<int>& target, int low, int high, const KeyText& text = {}) const;  // null: as if absent
+  void read(const std::string& key, std::optional<uint64_t>& target, uint64_t low, uint64_t high, const KeyText& text = {}) const;  // the same
+  void read(const std::string& key, std::optional<double>& target, const FieldRange& range, const KeyText& text = {}) const;  // the same
+  void read(const std::string& key, std::vector<int>& target, int low, int high, const KeyText& text = {}) const;
+  void read(const std::string& key, std::vector<uint64_t>& target, uint64_t low, uint64_t high, const KeyText& text = {}) const;
+  void read(const std::string& key, std::vector<double>& target, const FieldRange& range, const KeyText& text = {}) const;
   // A path, made absolute: a relative one is of `folder`.
-  void read_path(const std::string& key, const std::string& folder, std::string& target) const;
+  void read_path(const std::string& key, const std::string& folder, std::string& target, const KeyText& text = {}) const;
   // An integer, or a text that parse_bytes takes; null: as if absent.
-  void read_bytes(const std::string& key, std::optional<uint64_t>& target, uint64_t least = 1) const;
+  void read_bytes(const std::string& key, std::optional<uint64_t>& target, uint64_t least = 1, const KeyText& text = {}) const;
 
   // One of the words -> its value.
   template <typename T, typename V, size_t N>
-  void read_choice(const std::string& key, T& target, const Word<V> (&words)[N]) const {
-    if (!has(key)) return;
+  void read_choice(const std::string& key, T& target, const Word<V> (&words)[N], const KeyText& text = {}) const {
     std::vector<std::string> allowed;
+    for (const Word<V>& entry : words) allowed.emplace_back(entry.word);
+    const auto default_word = [&] {
+      nlohmann::json word;
+      for (const Word<V>& entry : words) {
+        if (word.is_null() && target == entry.value) word = entry.word;
+      }
+      return word;
+    };
+    note(key, [&] { return word_form(allowed); }, default_word, text);
+    if (!has(key)) return;
+    require_choice(key, allowed);
     for (const auto& [word, value] : words) {
-      allowed.emplace_back(word);
       if (object_[key] == word) target = value;
     }
-    require_choice(key, allowed);
   }
   // The same where the key must be given.
   template <typename T, typename V, size_t N>
-  void read_required_choice(const std::string& key, T& target, const Word<V> (&words)[N]) const {
+  void read_required_choice(const std::string& key, T& target, const Word<V> (&words)[N], const KeyText& text = {}) const {
     std::vector<std::string> allowed;
     for (const Word<V>& entry : words) allowed.emplace_back(entry.word);
-    require_one_of(key, allowed);
-    read_choice(key, target, words);
+    require_one_of(key, allowed, text);
+    read_choice(key, target, words, text);
   }
-  void require_one_of(const std::string& key, const std::vector<std::string>& words) const;
+  void require_one_of(const std::string& key, const std::vector<std::string>& words, const KeyText& text = {}) const;
 
   // One value of the key, the key's own or an element of its list.
   uint64_t integer_in(const std::string& key, const nlohmann::json& value, uint64_t low, uint64_t high) const;
   double number_in(const std::string& key, const nlohmann::json& value, const FieldRange& range) const;
   const nlohmann::json& list_at(const std::string& key) const;
 
+  // Notes a key that its reader reads in a way of its own. `form` and `default_value` are called where notes are taken.
+  template <typename Form, typename Default>
+  void note(const std::string& key, const Form& form, const Default& default_value, const KeyText& text) const {
+    if (origin_.notes != nullptr) origin_.notes->add({path_of(key), form(), default_value(), text});
+  }
+
   std::string path_of(const std::string& key) const { return path_.empty() ? key : path_ + "." + key; }
-  [[noreturn]] void refuse(const std::string& key, const std::string& reason) const;
+  // `value`: what is wrong, where it is an element of the key's list.
+  [[noreturn]] void refuse(const std::string& key, const std::string& reason, const nlohmann::json* value = nullptr) const;
 
  private:
+  template <typename Form, typename T>
+  void note_read(const std::string& key, const Form& form, const T& target, const KeyText& text) const {
+    note(key, form, [&] { return nlohmann::json(target); }, text);
+  }
+  std::string place(const std::string& path) const { return origin_.text == nullptr ? "" : place_of(*origin_.text, path); }
   void require_choice(const std::string& key, const std::vector<std::string>& words) const;
+
   const nlohmann::json& object_;
-  std::string file_, path_;
+  JsonOrigin origin_;
+  std::string path_;
 };
 
 }  // namespace reprise

@@ -1,8 +1,9 @@
-// JSON text to a value: nlohmann's parser, its errors put on one line, keys given twice refused.
+// JSON text to a value: nlohmann's parser, its errors put on one line with their place, keys given twice refused.
 // Here because recipes, safetensors headers and chains all need the same refusals.
 #include "tools/formats/json_text.h"
 
 #include <algorithm>
+#include <iterator>
 #include <numeric>
 #include <set>
 
@@ -33,13 +34,115 @@ std::string position_of(const std::string& text, size_t byte) {
   return "line " + std::to_string(line) + ", column " + std::to_string(column);
 }
 
-// The library writes "[json.exception.parse_error.101] parse error at line 1, column 2: reason"; we keep the reason.
-std::string reason_of(const json::parse_error& error) {
+// The library writes "[json.exception.parse_error.101] parse error at line 1, column 2: reason" and, without a place,
+// "[json.exception.out_of_range.406] reason"; we keep the reason.
+std::string reason_of(const json::exception& error) {
   const std::string what = error.what();
-  const size_t at = what.find("parse error at");
-  const size_t colon = at == std::string::npos ? at : what.find(": ", at);
-  return one_line(colon == std::string::npos ? what : what.substr(colon + 2));
+  const size_t at = what.find("parse error at"), name_ends = what.find("] ");
+  if (at != std::string::npos && what.find(": ", at) != std::string::npos) return one_line(what.substr(what.find(": ", at) + 2));
+  return one_line(name_ends == std::string::npos ? what : what.substr(name_ends + 2));
 }
+
+// Goes over the text and tells how far its reader has come: the library names no place of a value.
+class CountedByte {
+ public:
+  using iterator_category = std::input_iterator_tag;
+  using value_type = char;
+  using difference_type = std::ptrdiff_t;
+  using pointer = const char*;
+  using reference = const char&;
+
+  CountedByte(const char* at, const char** furthest) : at_(at), furthest_(furthest) {}
+  reference operator*() const { return *at_; }
+  CountedByte& operator++() {
+    *furthest_ = ++at_;
+    return *this;
+  }
+  bool operator==(const CountedByte& other) const { return at_ == other.at_; }
+  bool operator!=(const CountedByte& other) const { return at_ != other.at_; }
+
+ private:
+  const char* at_;
+  const char** furthest_;
+};
+
+// The library's parser, and where it stands: the path of the value that comes next or is being read, and that value's first byte.
+class JsonWalk {
+ public:
+  explicit JsonWalk(const std::string& text) : text_(text), furthest_(text.data()) {}
+
+  // `visit(event, depth, value)` is called when a key has been read, and when a value begins or, of a number, a text or a word, ends;
+  // path() and value_at() are then that value's.
+  template <typename Visit>
+  json parse(const Visit& visit, JsonComments comments) {
+    const auto follow = [&](int depth, Event event, json& value) {
+      if (event == Event::object_end || event == Event::array_end) {
+        open_.pop_back();
+        end_value();
+        return true;
+      }
+      if (event == Event::key) {
+        open_.back().key = value.get<std::string>();
+        key_repeated_ = !open_.back().keys.insert(open_.back().key).second;
+        begin_ = read();
+      }
+      visit(event, depth, value);
+      if (event == Event::value) end_value();
+      if (event == Event::object_start || event == Event::array_start) {
+        open_.push_back({.is_list = event == Event::array_start});
+        begin_ = read();
+      }
+      return true;
+    };
+    const char* const end = text_.data() + text_.size();
+    return json::parse(CountedByte(text_.data(), &furthest_), CountedByte(end, &furthest_), follow, true, comments == JsonComments::kAllowed);
+  }
+
+  bool key_repeated() const { return key_repeated_; }
+
+  std::string path() const {
+    std::string path;
+    for (const Open& open : open_) {
+      if (!open.is_list && open.key.empty()) continue;
+      path += open.is_list ? "[" + std::to_string(open.index) + "]" : (path.empty() ? "" : ".") + open.key;
+    }
+    return path;
+  }
+
+  // What stands between a key, or the element before, and a value: white space, a colon or a comma, comments.
+  size_t value_at() const {
+    size_t at = begin_;
+    for (;;) {
+      at = std::min(text_.find_first_not_of(" \t\r\n:,", at), text_.size());
+      const std::string two = text_.substr(at, 2);
+      if (two != "//" && two != "/*") return at;
+      const size_t end = text_.find(two == "//" ? "\n" : "*/", at + 2);
+      if (end == std::string::npos) return at;
+      at = end + (two == "//" ? 1 : 2);
+    }
+  }
+
+ private:
+  using Event = json::parse_event_t;
+  struct Open {
+    bool is_list;
+    size_t index = 0;  // of a list: of its element that comes next or is being read
+    std::string key = {};  // of an object: the last
+    std::set<std::string> keys = {};
+  };
+
+  size_t read() const { return static_cast<size_t>(furthest_ - text_.data()); }
+  void end_value() {
+    if (!open_.empty() && open_.back().is_list) ++open_.back().index;
+    begin_ = read();
+  }
+
+  const std::string& text_;
+  const char* furthest_;
+  bool key_repeated_ = false;
+  size_t begin_ = 0;  // where the last key or value ended, or its list began
+  std::vector<Open> open_;
+};
 
 size_t edit_distance(const std::string& a, const std::string& b) {
   std::vector<size_t> row(b.size() + 1);
@@ -58,25 +161,48 @@ size_t edit_distance(const std::string& a, const std::string& b) {
 
 }  // namespace
 
-json parse_json(const std::string& text, const std::string& file) {
-  constexpr int kDeepest = 100;             // printing a value recurses
-  std::vector<std::set<std::string>> keys;  // of the objects that are open, outermost first
-  const auto refuse_repeated_keys = [&](int depth, json::parse_event_t event, json& value) {
+json parse_json(const std::string& text, const std::string& file, JsonComments comments) {
+  constexpr int kDeepest = 100;  // printing a value recurses
+  JsonWalk walk(text);
+  const auto refuse_deep_and_repeated = [&](json::parse_event_t event, int depth, const json& value) {
     if (depth > kDeepest) throw UserError(file + ": nested more than " + std::to_string(kDeepest) + " deep");
-    if (event == json::parse_event_t::object_start) keys.emplace_back();
-    if (event == json::parse_event_t::object_end) keys.pop_back();
-    if (event == json::parse_event_t::key && !keys.back().insert(value.get<std::string>()).second) {
-      throw UserError(file + ": " + json_shown(value) + " is given twice in one object; keep one");
-    }
-    return true;
+    if (event != json::parse_event_t::key || !walk.key_repeated()) return;
+    throw UserError(file + ": " + position_of(text, walk.value_at() + 1) + ": " + json_shown(value) + " is given twice in one object; keep one");
+  };
+  const auto refuse = [&](size_t byte, const std::string& field, const json::exception& error) {
+    throw UserError(file + ": " + position_of(text, byte) + ": " + (field.empty() ? "" : shown_key(field) + ": ") + "not JSON: " + reason_of(error));
   };
   try {
-    return json::parse(text, refuse_repeated_keys);
+    return walk.parse(refuse_deep_and_repeated, comments);
   } catch (const json::parse_error& error) {
-    throw UserError(file + ": " + position_of(text, error.byte) + ": not JSON: " + reason_of(error));
+    // Unless a key was expected, it is the value of the last key that is wrong, or what follows it.
+    const bool at_key = std::string(error.what()).find("object key") != std::string::npos;
+    refuse(error.byte, at_key ? "" : walk.path(), error);
   } catch (const json::exception& error) {  // a number beyond double's range
-    throw UserError(file + ": not JSON: " + one_line(error.what()));
+    refuse(walk.value_at() + 1, walk.path(), error);
   }
+  return {};
+}
+
+std::string place_of(const std::string& text, const std::string& path) {
+  using Event = json::parse_event_t;
+  JsonWalk walk(text);
+  std::string place;
+  const auto look = [&](Event event, int, const json&) {
+    if (event == Event::key || !place.empty() || walk.path() != path) return;
+    place = " (" + position_of(text, walk.value_at() + 1) + ")";
+  };
+  try {
+    walk.parse(look, JsonComments::kAllowed);
+  } catch (const json::exception&) {
+    return "";  // no text that parse_json has taken
+  }
+  return place;
+}
+
+std::string shown_key(const std::string& key) {
+  const std::string text = json_shown(key);
+  return text.size() >= 2 && text.back() == '"' ? text.substr(1, text.size() - 2) : text;
 }
 
 std::string json_shown(const json& value) {

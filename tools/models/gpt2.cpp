@@ -71,11 +71,11 @@ class Gpt2Builder {
 };
 
 // GPT2Config answers to both names of a field.
-void read_size(const JsonFields& fields, const std::string& name, const std::string& alias, int& target) {
+void read_size(const JsonFields& fields, const std::string& name, const std::string& alias, int& target, const KeyText& text) {
   int aliased = target;
-  fields.read(alias, aliased, 1, kMostCount);
+  fields.read(alias, aliased, 1, kMostCount, {"The other name of " + name, text.unit, "that of " + name});
   if (!fields.has(name)) target = aliased;
-  fields.read(name, target, 1, kMostCount);
+  fields.read(name, target, 1, kMostCount, text);
   if (fields.has(alias) && aliased != target) fields.refuse(alias, "contradicts \"" + name + "\", its other name; give one");
 }
 
@@ -83,7 +83,7 @@ void read_size(const JsonFields& fields, const std::string& name, const std::str
 void refuse_variants(const JsonFields& fields) {
   const auto must_be = [&](const char* key, bool right) {
     bool value = right;
-    fields.read(key, value);
+    fields.read(key, value, {"A variant of the mathematics that is not available yet: leave it out"});
     if (value != right) fields.refuse(key, std::string("is not available yet; must be ") + (right ? "true" : "false"));
   };
   must_be("scale_attn_weights", true);
@@ -91,7 +91,7 @@ void refuse_variants(const JsonFields& fields) {
   must_be("add_cross_attention", false);
   constexpr Word<bool> kNamesOfGeluNew[] = {{"gelu_new", true}, {"gelu_pytorch_tanh", true}, {"gelu_fast", true}};  // one function
   bool gelu_new = true;
-  fields.read_choice("activation_function", gelu_new, kNamesOfGeluNew);
+  fields.read_choice("activation_function", gelu_new, kNamesOfGeluNew, {"Three names of one function, the only one available"});
 }
 
 }  // namespace
@@ -99,29 +99,36 @@ void refuse_variants(const JsonFields& fields) {
 // Other keys are left alone: a config.json holds many that do not concern training.
 Gpt2Model Gpt2Model::read(const JsonFields& fields) {
   Gpt2Model model;
-  fields.read("vocab_size", model.vocab_size, 2, kMostCount);
-  read_size(fields, "n_positions", "max_position_embeddings", model.n_positions);
-  read_size(fields, "n_embd", "hidden_size", model.n_embd);
-  read_size(fields, "n_layer", "num_hidden_layers", model.n_layer);
-  read_size(fields, "n_head", "num_attention_heads", model.n_head);
+  fields.read("vocab_size", model.vocab_size, 2, kMostCount, {"How many different tokens there are; 256 for bytes"});
+  read_size(fields, "n_positions", "max_position_embeddings", model.n_positions, {"The longest sample", "tokens"});
+  read_size(fields, "n_embd", "hidden_size", model.n_embd, {"The width of the residual stream, a multiple of n_head", "channels"});
+  read_size(fields, "n_layer", "num_hidden_layers", model.n_layer, {"The depth; each block is an attention and an MLP", "blocks"});
+  read_size(fields, "n_head", "num_attention_heads", model.n_head, {"The heads of each attention"});
   if (model.n_embd % model.n_head != 0) {
     fields.refuse("n_embd", "must be a multiple of n_head (" + std::to_string(model.n_head) + "), not " + std::to_string(model.n_embd));
   }
-  if (fields.has_value("n_inner")) {
-    fields.read("n_inner", model.n_inner, 1, kMostCount);
+  std::optional<int> inner;
+  fields.read("n_inner", inner, 1, kMostCount, {"The width of the MLP", "channels", "4 n_embd"});
+  if (inner) {
+    model.n_inner = *inner;
   } else if (model.n_embd > kMostCount / 4) {
     fields.refuse("n_embd", "must be at most " + std::to_string(kMostCount / 4) + ", not " + std::to_string(model.n_embd));
   } else {
     model.n_inner = 4 * model.n_embd;
   }
   refuse_variants(fields);
-  fields.read("resid_pdrop", model.resid_pdrop, kBelowOne);
-  fields.read("embd_pdrop", model.embd_pdrop, kBelowOne);
-  fields.read("attn_pdrop", model.attn_pdrop, kBelowOne);
-  fields.read("layer_norm_epsilon", model.layer_norm_epsilon, kEpsilon);
-  fields.read("initializer_range", model.initializer_range, kPositive);
-  fields.read("tie_word_embeddings", model.tie_word_embeddings);
+  fields.read("resid_pdrop", model.resid_pdrop, kBelowOne, {"The dropout of what attention and MLP add"});
+  fields.read("embd_pdrop", model.embd_pdrop, kBelowOne, {"The dropout of the embedding"});
+  fields.read("attn_pdrop", model.attn_pdrop, kBelowOne, {"The dropout of the attention's weights"});
+  fields.read("layer_norm_epsilon", model.layer_norm_epsilon, kEpsilon, {"Added to the variance"});
+  fields.read("initializer_range", model.initializer_range, kPositive, {"The standard deviation of the initial weights"});
+  fields.read("tie_word_embeddings", model.tie_word_embeddings, {"Whether the head's weights are the embedding's"});
   return model;
+}
+
+nlohmann::json Gpt2Model::example() {
+  return {{"vocab_size", 256}, {"n_positions", 128}, {"n_embd", 128}, {"n_layer", 4}, {"n_head", 4},
+          {"resid_pdrop", 0.1}, {"embd_pdrop", 0.1}, {"attn_pdrop", 0.1}};
 }
 
 nlohmann::json Gpt2Model::write() const {

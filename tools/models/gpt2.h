@@ -21,6 +21,7 @@ struct Gpt2Model {
   bool tie_word_embeddings = true;
 
   static Gpt2Model read(const JsonFields& fields);
+  static nlohmann::json example();
   nlohmann::json write() const;
   ModelDescription describe() const;
   void check(const RecipeRules& rules, MicroBatch batch) const;

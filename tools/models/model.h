@@ -3,6 +3,7 @@
 //   static constexpr const char* kFamily           the word after "family" in a recipe
 //   static constexpr HuggingFaceNames kHuggingFace
 //   static F read(const JsonFields&)               checks every field by itself; throws UserError
+//   static nlohmann::json example()                fields of a small model, without the family, for people to start from
 //   nlohmann::json write() const                   every field, which read() reads back to an equal F
 //   ModelDescription describe() const
 //   void check(const RecipeRules&, MicroBatch) const   what no single field can say; throws UserError

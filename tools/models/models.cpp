@@ -8,6 +8,7 @@
 #include "tools/formats/json_fields.h"
 #include "tools/formats/json_text.h"
 #include "tools/formats/output_file.h"
+#include "tools/models/model_examples.h"
 
 namespace reprise {
 namespace {
@@ -18,26 +19,22 @@ struct Family {
   const char* name;
   HuggingFaceNames huggingface;
   Model (*read)(const JsonFields&);
+  json (*example)();
 };
 
 template <typename... F>
 constexpr std::array<Family, sizeof...(F)> families_of(const std::variant<F...>*) {
-  return {Family{F::kFamily, F::kHuggingFace, [](const JsonFields& fields) -> Model { return F::read(fields); }}...};
+  return {Family{F::kFamily, F::kHuggingFace, [](const JsonFields& fields) -> Model { return F::read(fields); }, [] { return F::example(); }}...};
 }
 constexpr auto kFamilies = families_of(static_cast<const Model*>(nullptr));
-
-std::vector<std::string> family_names() {
-  std::vector<std::string> names;
-  for (const Family& family : kFamilies) names.emplace_back(family.name);
-  return names;
-}
 
 Model read_huggingface(const JsonFields& fields, const std::string& model_folder) {
   fields.allow_only({"huggingface"});
   const std::string file = model_folder + "/config.json";
   if (!std::filesystem::is_regular_file(file)) fields.refuse("huggingface", "must be a folder with a config.json; there is no " + file);
-  const json config = parse_json(read_file(file), file);
-  const JsonFields config_fields(config, file, "");
+  const std::string text = read_file(file);
+  const json config = parse_json(text, file);
+  const JsonFields config_fields(config, {file, &text}, "");
   std::string type;
   config_fields.read("model_type", type);
   std::vector<std::string> known;
@@ -50,9 +47,9 @@ Model read_huggingface(const JsonFields& fields, const std::string& model_folder
 }
 
 Model read_family(const JsonFields& fields) {
-  if (!fields.has("family")) fields.refuse("family", "missing; give " + either_of(family_names()) + " (or \"huggingface\": FOLDER)");
+  fields.require("family", "give " + either_of(family_names()) + " (or \"huggingface\": FOLDER)");
   std::string name;
-  fields.read("family", name);
+  fields.read("family", name, {"The kind of network, with names and shapes as in torchvision and Hugging Face", "", "", family_names()});
   for (const Family& family : kFamilies) {
     if (name == family.name) return family.read(fields);
   }
@@ -61,10 +58,29 @@ Model read_family(const JsonFields& fields) {
 
 }  // namespace
 
+std::vector<std::string> family_names() {
+  std::vector<std::string> names;
+  for (const Family& family : kFamilies) names.emplace_back(family.name);
+  return names;
+}
+
+json model_example(const std::string& family_name) {
+  for (const Family& family : kFamilies) {
+    if (family_name != family.name) continue;
+    json example = family.example();
+    example["family"] = family.name;
+    return example;
+  }
+  throw UserError(json_shown(family_name) + " is no family of models; give " + either_of(family_names()));
+}
+
 Model read_model(const JsonFields& fields, const std::string& recipe_folder, std::string& huggingface_folder) {
   if (fields.has("family") || !fields.has("huggingface")) {
     const Model model = read_family(fields);
-    fields.read_path("huggingface", recipe_folder, huggingface_folder);  // a canonical recipe says where its config was
+    // A canonical recipe says where its config was.
+    fields.read_path("huggingface", recipe_folder, huggingface_folder,
+                     {"A folder whose config.json gives the model, in place of a family and its fields; training starts from its "
+                      "model.safetensors where it is there", "", "none"});
     return model;
   }
   fields.read_path("huggingface", recipe_folder, huggingface_folder);

@@ -89,24 +89,28 @@ class ResNetBuilder {
 ResNetModel ResNetModel::read(const JsonFields& fields) {
   fields.allow_only({"family", "block", "units", "width", "stem", "classes", "image"});
   ResNetModel model;
-  fields.read_choice("block", model.block, kBlocks);
-  fields.read("units", model.units, 1, 100000);
+  fields.read_choice("block", model.block, kBlocks, {"Two 3x3 convolutions, or a 3x3 between two 1x1"});
+  fields.read("units", model.units, 1, 100000, {"The length of each of the three or four stages", "blocks"});
   if (model.units.size() != 3 && model.units.size() != 4) {
     fields.refuse("units", "must be a list of three or four stages, not of " + std::to_string(model.units.size()));
   }
-  fields.read_choice("stem", model.stem, kStems);
+  fields.read_choice("stem", model.stem, kStems,
+                     {"\"cifar\": one 3x3 convolution of stride 1; \"imagenet\": 7x7 of stride 2 and a 3x3 max pool of stride 2"});
   if (model.stem == Stem::kImagenet) model.width = 64;
-  fields.read("width", model.width, 1, 65536);
-  fields.read("classes", model.classes, 2, kMostCount);
-  if (!fields.has("image")) fields.refuse("image", "missing; give [height, width, channels], for example [28, 28, 1]");
+  fields.read("width", model.width, 1, 65536,
+              {"The first stage's; each stage has twice the last one's", "channels", "16 with the cifar stem, 64 with the imagenet stem"});
+  fields.read("classes", model.classes, 2, kMostCount, {"How many the classifier tells apart"});
+  fields.require("image", "give [height, width, channels], for example [28, 28, 1]");
   std::vector<int> image;
-  fields.read("image", image, 1, 65536);
+  fields.read("image", image, 1, 65536, {"The size of an image: [height, width, channels]", "pixels"});
   if (image.size() != 3) fields.refuse("image", "must be [height, width, channels], not " + json_shown(fields.at("image")));
   model.image_height = image[0];
   model.image_width = image[1];
   model.image_channels = image[2];
   return model;
 }
+
+nlohmann::json ResNetModel::example() { return {{"units", {3, 3, 3}}, {"width", 16}, {"stem", "cifar"}, {"classes", 10}, {"image", {28, 28, 1}}}; }
 
 nlohmann::json ResNetModel::write() const {
   return {{"block", word_of(kBlocks, block)},

@@ -22,6 +22,7 @@ struct ResNetModel {
   int image_height = 0, image_width = 0, image_channels = 0;  // "image": [H, W, C], required
 
   static ResNetModel read(const JsonFields& fields);
+  static nlohmann::json example();
   nlohmann::json write() const;
   ModelDescription describe() const;
   void check(const RecipeRules& rules, MicroBatch batch) const;

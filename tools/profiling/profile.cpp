@@ -104,7 +104,7 @@ std::string profile_text(const Profile& profile) {
 
 Profile parse_profile(const std::string& text, const std::string& path) {
   const nlohmann::json json = parse_json(text, path);
-  const JsonFields fields(json, path, "");
+  const JsonFields fields(json, {path, &text}, "");
   const FieldRange seconds = {0, std::numeric_limits<double>::max()};
   uint64_t format = 0;
   if (!fields.has("format") || !fields.has("kernels")) throw UserError(path + ": format, kernels: missing; this is no file as `reprise profile` writes it");
@@ -126,9 +126,8 @@ Profile parse_profile(const std::string& text, const std::string& path) {
     fields.read("disk_write_seconds", profile.disk->write_cost, seconds);
     fields.read("disk_read_seconds", profile.disk->read_cost, seconds);
   }
-  size_t at = 0;
-  for (const nlohmann::json& entry : fields.list_at("kernels")) {
-    const JsonFields kernel(entry, path, "kernels[" + std::to_string(at++) + "]");
+  for (size_t n = 0; n < fields.list_at("kernels").size(); ++n) {
+    const JsonFields kernel = fields.element("kernels", n);
     kernel.allow_only({"key", "seconds", "runs"});
     for (const char* key : {"key", "seconds", "runs"}) (void)kernel.at(key);
     std::string key;

@@ -27,14 +27,16 @@ const DataKind* find_kind(Kind wanted) {
 void read_kind(const JsonFields& fields, Kind& target) {
   std::vector<std::string> words;
   for (const DataKind& kind : kDataKinds) words.emplace_back(kind.word);
-  fields.require_one_of("kind", words);
+  fields.require_one_of("kind", words, {"What the data are; section 10.2 of FORMATS.md says what each kind reads"});
   for (const DataKind& kind : kDataKinds) {
     if (fields.at("kind") == kind.word) target = kind.kind;
   }
 }
 
 // A number, or one for each channel.
-void read_channel_numbers(const JsonFields& fields, const std::string& key, const FieldRange& range, std::vector<double>& numbers) {
+void read_channel_numbers(const JsonFields& fields, const std::string& key, const FieldRange& range, std::vector<double>& numbers, const KeyText& text) {
+  const auto form = [&] { return either_form(number_form(range), list_form(number_form(range))); };
+  fields.note(key, form, [] { return json(); }, text);
   if (!fields.has(key)) return;
   numbers.clear();
   if (!fields.at(key).is_array()) return numbers.push_back(fields.number_in(key, fields.at(key), range));
@@ -58,31 +60,34 @@ void check_images(const DataSource& data, const ModelDescription& model, const R
                 "must have 1 or 3 channels for an \"image_folder\", not " + std::to_string(model.image_channels));
 }
 
+constexpr Word<DataSource::Broken> kBroken[] = {{"refuse", DataSource::Broken::kRefuse}, {"skip", DataSource::Broken::kSkip}};
+
 }  // namespace
 
 DataSource read_data(const JsonFields& fields, const std::string& folder) {
   fields.allow_only({"kind", "path", "eval_path", "shuffle", "mean", "std", "augment", "token_bytes", "broken"});
   DataSource data;
   read_kind(fields, data.kind);
-  fields.read_path("path", folder, data.path);
-  fields.read_path("eval_path", folder, data.eval_path);
+  fields.read_path("path", folder, data.path, {"The file or folder of the training set", "", "required, but for \"synthetic\""});
+  fields.read_path("eval_path", folder, data.eval_path,
+              {"The evaluation set", "", "none; \"idx\" has the t10k files beside the training set"});
   if (data.path.empty() && data.kind != Kind::kSynthetic) fields.refuse("path", "missing; give the file or folder of the data");
-  fields.read("shuffle", data.shuffle);
-  read_channel_numbers(fields, "mean", kAnyNumber, data.mean);
-  read_channel_numbers(fields, "std", kPositive, data.std);
+  fields.read("shuffle", data.shuffle, {"Whether every pass over the set takes an order of its own; false: the file's order"});
+  read_channel_numbers(fields, "mean", kAnyNumber, data.mean,
+                       {"Taken from every pixel; one number, or one for each channel; not for \"tensors\"", "pixels / 255", "0"});
+  read_channel_numbers(fields, "std", kPositive, data.std,
+                       {"Every pixel is divided by it after that; one number, or one for each channel", "pixels / 255", "1"});
   if (fields.has("augment")) {
-    const JsonFields augment = fields.object("augment");
+    const JsonFields augment = fields.object("augment", {"What changes an image at random; of images only", "", "none"});
     augment.allow_only({"flip", "crop"});
-    augment.read("flip", data.flip);
-    augment.read("crop", data.crop, 0, 65536);
+    augment.read("flip", data.flip, {"Mirrors half the images, left to right"});
+    augment.read("crop", data.crop, 0, 65536, {"Zero padding on every side, before a random crop back to the image's size", "pixels"});
   }
-  fields.read("token_bytes", data.token_bytes, 2, 4);
+  fields.read("token_bytes", data.token_bytes, 2, 4, {"The size of a token of kind \"tokens\": 2 or 4", "bytes"});
   if (data.token_bytes == 3) fields.refuse("token_bytes", "must be 2 or 4, not 3");
-  if (fields.has("broken")) {
-    fields.require_one_of("broken", {"refuse", "skip"});
-    if (data.kind != Kind::kImageFolder) fields.refuse("broken", "leave it out: it is for the pictures of an \"image_folder\"");
-    if (fields.at("broken") == "skip") data.broken = DataSource::Broken::kSkip;
-  }
+  fields.read_choice("broken", data.broken, kBroken,
+                     {"Whether a picture that cannot be decoded ends the run or is skipped; of an \"image_folder\""});
+  if (fields.has("broken") && data.kind != Kind::kImageFolder) fields.refuse("broken", "leave it out: it is for the pictures of an \"image_folder\"");
   return data;
 }
 

@@ -41,56 +41,75 @@ std::string name_of_file(const std::string& file) {
 }
 
 void read_batch(const JsonFields& fields, Recipe& recipe) {
-  if (!fields.has("batch")) fields.refuse("batch", "missing; give the number of samples in one micro-batch");
-  fields.read("batch", recipe.batch, 1, kMostCount);
+  fields.require("batch", "give the number of samples in one micro-batch");
+  fields.read("batch", recipe.batch, 1, kMostCount, {"The size of one micro-batch", "samples"});
   recipe.sequence = describe_model(recipe.model).longest_sequence;
   if (recipe.sequence == 0 && fields.has("sequence")) fields.refuse("sequence", "is for language models only; leave it out");
-  fields.read("sequence", recipe.sequence, 1, kMostCount);
-  fields.read("accumulate", recipe.accumulate, 1, kMostCount);
-  fields.read_choice("dtype", recipe.dtype, kDtypes);
+  fields.read("sequence", recipe.sequence, 1, kMostCount,
+              {"The length of one sample; of language models only", "tokens", "the model's longest"});
+  fields.read("accumulate", recipe.accumulate, 1, kMostCount, {"What goes into one step", "micro-batches"});
+  fields.read_choice("dtype", recipe.dtype, kDtypes, {"How activations and their gradients are stored"});
 }
 
 void read_training(const JsonFields& fields, Recipe& recipe) {
-  if (fields.has("optimizer")) recipe.optimizer = read_optimizer(fields.object("optimizer"));
-  if (fields.has("lr_schedule")) recipe.lr_schedule = read_lr_schedule(fields.object("lr_schedule"));
-  fields.read("clip_norm", recipe.clip_norm, kPositive);
-  fields.read("gradient_release", recipe.gradient_release);
-  fields.read("freeze", recipe.freeze);
+  if (fields.has("optimizer")) recipe.optimizer = read_optimizer(fields.object("optimizer", {"What updates the weights", "", "sgd with its defaults"}));
+  if (fields.has("lr_schedule")) recipe.lr_schedule = read_lr_schedule(fields.object("lr_schedule", {"What the learning rate is multiplied by, step after step", "", "constant"}));
+  fields.read("clip_norm", recipe.clip_norm, kPositive,
+              {"The largest norm of all gradients together; they are scaled down to it", "", "none"});
+  fields.read("gradient_release", recipe.gradient_release,
+              {"Updates each weight after its gradient's last write; not with clip_norm or accumulate"});
+  fields.read("freeze", recipe.freeze, {"Patterns of the parameters that are not trained; `reprise parameters` lists the names"});
+  fields.note("lora", null_form, [] { return json(); }, {"Not available yet; leave it out", "", "none"});
   if (fields.has_value("lora")) fields.refuse("lora", "is not available yet; leave it out");
-  if (fields.has_value("evaluate_every")) fields.read("evaluate_every", recipe.evaluate_every.emplace(), 0, kMostSteps);
-  fields.read("evaluate_batches", recipe.evaluate_batches, 1, kMostSteps);
-  fields.read("steps", recipe.steps, 1, kMostSteps);
+  fields.read("evaluate_every", recipe.evaluate_every, 0, kMostSteps,
+              {"How often the evaluation set is gone through, and once at the end; 0: not at all", "steps",
+               "once, at the end; synthetic data are not evaluated unasked"});
+  fields.read("evaluate_batches", recipe.evaluate_batches, 1, kMostSteps,
+              {"How much of the evaluation set is gone through at most", "micro-batches", "the whole set"});
+  fields.read("steps", recipe.steps, 1, kMostSteps, {"How long to train", "steps", "none: the command line must say"});
   if (recipe.lr_schedule.steps == 0 && recipe.lr_schedule.kind == LrSchedule::Kind::kCosine) recipe.lr_schedule.steps = recipe.steps;
-  fields.read("seed", recipe.seed, 0, std::numeric_limits<uint64_t>::max());
+  fields.read("seed", recipe.seed, 0, std::numeric_limits<uint64_t>::max(),
+              {"Where the random numbers of weights, samples' order and dropout start"});
 }
 
 void read_memory(const JsonFields& fields, Recipe& recipe) {
   if (fields.has("schedule")) recipe.schedule = read_schedule(fields);
-  fields.read_bytes("budget", recipe.budget_bytes);
-  fields.read_bytes("feature_map_budget", recipe.feature_map_budget_bytes);
-  fields.read_choice("backend", recipe.backend, kBackends);
+  fields.read_bytes("budget", recipe.budget_bytes, 1, {"What the whole arena may take", "", "none: as much as the schedule wants"});
+  fields.read_bytes("feature_map_budget", recipe.feature_map_budget_bytes, 1,
+                    {"What boundaries, tapes, residues, activation gradients and the kernels' scratch may take; not with budget", "", "none"});
+  fields.read_choice("backend", recipe.backend, kBackends,
+                     {"\"cuda\" plans on any machine, and no program runs it yet; \"auto\" trains on the CPU today"});
 }
 
 }  // namespace
 
-Recipe parse_recipe(const std::string& text, const std::string& file, const std::string& folder) {
-  const json value = parse_json(text, file);
-  const JsonFields fields(value, file, "");
+Recipe read_fields(const JsonFields& fields, const std::string& file, const std::string& folder) {
   fields.allow_only({"name", "model", "data", "batch", "sequence", "accumulate", "dtype", "optimizer", "lr_schedule",
                      "clip_norm", "gradient_release", "freeze", "lora", "evaluate_every", "evaluate_batches", "steps", "schedule", "budget",
-                     "feature_map_budget", "seed", "backend"});
+                     "feature_map_budget", "seed", "backend", "$schema"});
   Recipe recipe;
   recipe.name = name_of_file(file);
-  fields.read("name", recipe.name);
-  if (!fields.has("model")) fields.refuse("model", "missing; give {\"family\": ...} or {\"huggingface\": FOLDER}");
-  recipe.model = read_model(fields.object("model"), folder, recipe.huggingface_folder);
-  if (fields.has("data")) recipe.data = read_data(fields.object("data"), folder);
+  fields.read("name", recipe.name,
+              {"The folder of its plan: 1 to 100 letters, digits, '.', '_' or '-', a letter or digit first", "", "the file's name without its ending"});
+  fields.require("model", "give {\"family\": ...} or {\"huggingface\": FOLDER}");
+  recipe.model = read_model(fields.object("model", {"The network: a family and its fields, or a folder of Hugging Face"}), folder, recipe.huggingface_folder);
+  if (fields.has("data")) {
+    recipe.data = read_data(fields.object("data", {"What it is trained on", "", "none: such a recipe can be planned, not trained"}), folder);
+  }
   read_batch(fields, recipe);
   read_training(fields, recipe);
   read_memory(fields, recipe);
+  std::string schema;
+  fields.read("$schema", schema, {"For editors alone: where the output of `reprise recipe --schema` lies", "", "none"});
   if (!is_name(recipe.name)) {
     fields.refuse("name", "must be 1 to 100 letters, digits, '.', '_' or '-', a letter or digit first, not " + json_shown(recipe.name));
   }
+  return recipe;
+}
+
+Recipe parse_recipe(const std::string& text, const std::string& file, const std::string& folder) {
+  const json value = parse_json(text, file, JsonComments::kAllowed);
+  const Recipe recipe = read_fields(JsonFields(value, {file, &text}, ""), file, folder);
   check_recipe(recipe, file);
   return recipe;
 }

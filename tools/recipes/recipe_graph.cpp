@@ -20,7 +20,7 @@ void unmark(Graph& graph, const Recipe& recipe, const std::vector<std::string>& 
       value.*mark = false;
       matched = true;
     }
-    if (!matched) throw UserError(recipe.name + ": " + field + ": \"" + pattern + "\" matches no parameter; name one as `audit` lists them, or use * and ?");
+    if (!matched) throw UserError(recipe.name + ": " + field + ": \"" + pattern + "\" matches no parameter; name one that `reprise parameters` lists, or use * and ?");
   }
 }
 

@@ -9,31 +9,50 @@ namespace reprise {
 
 using nlohmann::json;
 
+namespace {
+
+std::vector<std::string> recipe_strategies() {
+  std::vector<std::string> names = strategy_names();
+  names.push_back("policy");  // no schedule over a chain: it decides what each link's tape holds
+  return names;
+}
+
+}  // namespace
+
 ScheduleRecipe read_schedule(const JsonFields& recipe) {
   ScheduleRecipe schedule;
+  const auto form = [] { return either_form(word_form(recipe_strategies()), object_form()); };
+  recipe.note("schedule", form, [&] { return json(schedule.strategy); },
+              {"What is kept and what is computed again; a word is short for {\"strategy\": word}"});
   if (recipe.at("schedule").is_string()) {
     recipe.read("schedule", schedule.strategy);
     return schedule;
   }
   const JsonFields fields = recipe.object("schedule");
   fields.allow_only({"strategy", "k", "slots", "policy", "residues", "disk", "write_cost", "read_cost"});
-  fields.read("strategy", schedule.strategy);
-  fields.read("k", schedule.k, 1, kMostCount);
-  fields.read("slots", schedule.slots, 1, kMostCount);
-  fields.read("policy", schedule.policy);
-  fields.read("residues", schedule.residues);
+  fields.read("strategy", schedule.strategy,
+              {"The plan of what is kept; section 4 of lib/DESIGN.md says what each is", "", "", recipe_strategies()});
+  fields.read("k", schedule.k, 1, kMostCount,
+              {"Of every-k, sqrt, chen-recursive: links in a segment, segments, boundaries kept at each level", "", "chosen"});
+  fields.read("slots", schedule.slots, 1, kMostCount,
+              {"Of revolve: checkpoints kept at once, the input's included", "boundaries", "as many as the budget holds"});
+  fields.read("policy", schedule.policy,
+              {"Of policy: dots, linear, attention-core, drop-bn-relu, ops:OP,... or names:PATTERN and more after commas", "", "none; required for \"policy\""});
+  fields.read("residues", schedule.residues,
+              {"Of optimal, h-revolve: whether inner values may be kept without the output; false is Rotor's class"});
   std::optional<uint64_t> disk;
-  fields.read_bytes("disk", disk, 0);
+  fields.read_bytes("disk", disk, 0, {"Of multistage, h-revolve: what may lie on disk at once", "", "0"});
   schedule.disk_bytes = disk.value_or(0);
   constexpr FieldRange kCostOfAByte = {0, 1e12};
-  fields.read("write_cost", schedule.write_cost, kCostOfAByte);
-  fields.read("read_cost", schedule.read_cost, kCostOfAByte);
+  fields.read("write_cost", schedule.write_cost, kCostOfAByte,
+              {"What a byte to disk costs; the seconds of a profile replace it", "flop equivalents", "320"});
+  fields.read("read_cost", schedule.read_cost, kCostOfAByte,
+              {"What a byte from disk costs; the seconds of a profile replace it", "flop equivalents", "320"});
   return schedule;
 }
 
 void check_schedule(const ScheduleRecipe& schedule, const RecipeRules& rules) {
-  std::vector<std::string> names = strategy_names();
-  names.push_back("policy");  // no schedule over a chain: it decides what each link's tape holds
+  const std::vector<std::string> names = recipe_strategies();
   const std::string near = closest_match(schedule.strategy, names);
   rules.require(std::find(names.begin(), names.end(), schedule.strategy) != names.end(), "schedule.strategy",
                 "must be one of " + quoted_list(names) + ", not " + json_shown(schedule.strategy) +

@@ -7,12 +7,16 @@
 
 namespace reprise {
 
+// The whole recipe, each field by itself: parse_recipe without check_recipe.
+Recipe read_fields(const JsonFields& fields, const std::string& file, const std::string& folder);
+
 // read_X: each field by itself. check_X: what no single field can say, and what the command line may have changed since. X_json: every
 // field, which read_X reads back to an equal section.
 DataSource read_data(const JsonFields& fields, const std::string& folder);
 void check_data(const DataSource& data, const ModelDescription& model, const RecipeRules& rules);
 nlohmann::json data_json(const DataSource& data);
 
+std::vector<std::string> optimizer_names();
 OptimizerRecipe read_optimizer(const JsonFields& fields);
 void check_optimizer(const OptimizerRecipe& optimizer, const RecipeRules& rules);
 nlohmann::json optimizer_json(const OptimizerRecipe& optimizer);

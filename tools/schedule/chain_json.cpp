@@ -26,10 +26,6 @@ double cost_of(const JsonFields& fields, const char* key, double high = kMostCos
   return fields.number_in(key, fields.at(key), {.low = 0, .high = high});
 }
 
-std::string element(const JsonFields& fields, const char* list, size_t n) {
-  return fields.path_of(list) + "[" + std::to_string(n) + "]";
-}
-
 Tape tape_from(const JsonFields& fields, const Link& link) {
   fields.allow_only({"bytes", "backward_cost", "scratch_bytes", "forward_scratch_bytes"});
   Tape tape;
@@ -67,7 +63,7 @@ Residue residue_from(const JsonFields& fields, const Link& link) {
   return residue;
 }
 
-Link link_from(const JsonFields& fields, const std::string& file, size_t n) {
+Link link_from(const JsonFields& fields, size_t n) {
   fields.allow_only({"name", "forward_cost", "boundary_bytes", "forward_scratch_bytes", "tapes", "residues"});
   Link link;
   link.name = "link " + std::to_string(n);
@@ -78,20 +74,20 @@ Link link_from(const JsonFields& fields, const std::string& file, size_t n) {
   const json& tapes = fields.list_at("tapes");
   if (tapes.empty()) fields.refuse("tapes", "must list at least one tape");
   for (size_t t = 0; t < tapes.size(); ++t) {
-    link.tapes.push_back(tape_from({tapes[t], file, element(fields, "tapes", t)}, link));
+    link.tapes.push_back(tape_from(fields.element("tapes", t), link));
   }
   if (!fields.has("residues")) return link;
   const json& residues = fields.list_at("residues");
   for (size_t k = 0; k < residues.size(); ++k) {
-    link.residues.push_back(residue_from({residues[k], file, element(fields, "residues", k)}, link));
+    link.residues.push_back(residue_from(fields.element("residues", k), link));
   }
   return link;
 }
 
 }  // namespace
 
-Chain chain_from_json(const json& value, const std::string& file) {
-  const JsonFields fields(value, file, "");
+Chain chain_from_json(const json& value, const std::string& file, const std::string* text) {
+  const JsonFields fields(value, {file, text}, "");
   fields.allow_only({"input_bytes", "links"});
   Chain chain;
   chain.input_bytes = bytes_of(fields, "input_bytes");
@@ -100,8 +96,8 @@ Chain chain_from_json(const json& value, const std::string& file) {
     fields.refuse("links", "must list from 1 to " + std::to_string(kMostLinks) + " links, not " + std::to_string(links.size()));
   }
   for (size_t n = 0; n < links.size(); ++n) {
-    const JsonFields link_fields(links[n], file, element(fields, "links", n));
-    chain.links.push_back(link_from(link_fields, file, n));
+    const JsonFields link_fields = fields.element("links", n);
+    chain.links.push_back(link_from(link_fields, n));
     const size_t modes = chain.links[0].residues.size(), here = chain.links[n].residues.size();
     if (here == modes) continue;
     link_fields.refuse("residues", "must list " + std::to_string(modes) + " modes, as links[0] does, not " + std::to_string(here) +
@@ -109,13 +105,15 @@ Chain chain_from_json(const json& value, const std::string& file) {
   }
   const uint64_t output_bytes = chain.links.back().boundary_bytes;
   if (output_bytes != 0) {
-    const std::string last = element(fields, "links", links.size() - 1);
-    fields.refuse(last + ".boundary_bytes", "must be 0, as the last link is the loss, not " + std::to_string(output_bytes));
+    fields.element("links", links.size() - 1).refuse("boundary_bytes", "must be 0, as the last link is the loss, not " + std::to_string(output_bytes));
   }
   return chain;
 }
 
-Chain read_chain(const std::string& path) { return chain_from_json(parse_json(read_file(path), path), path); }
+Chain read_chain(const std::string& path) {
+  const std::string text = read_file(path);
+  return chain_from_json(parse_json(text, path), path, &text);
+}
 
 ordered_json chain_to_json(const Chain& chain) {
   ordered_json links = ordered_json::array();

@@ -28,10 +28,14 @@ StoredType stored_type(const Tensor& tensor) {
   }
 }
 
+}  // namespace
+
 std::vector<uint64_t> stored_shape(const Tensor& t) {
   if (is_conv_weight(t)) return {t.shape[0], t.shape[3], t.shape[1], t.shape[2]};
   return std::vector<uint64_t>(t.shape, t.shape + t.rank);
 }
+
+namespace {
 
 // A convolution's weight goes between memory's [K,R,S,C] and the file's [K,C,R,S] one output channel at a time.
 template <typename InFile, typename InState>

@@ -9,6 +9,9 @@
 
 namespace reprise {
 
+// The shape that files give to a tensor: a convolution's weight is [K,C,R,S] there.
+std::vector<uint64_t> stored_shape(const Tensor& tensor);
+
 // Which tensors of the state a file holds.
 enum class StatePart { kModel, kOptimizer };  // parameters and buffers | moments
 

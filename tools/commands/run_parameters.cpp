@@ -1,0 +1,68 @@
+// `reprise parameters`: what a recipe's "freeze" and "no_decay" can name.
+#include <cstdio>
+#include <iostream>
+#include <memory>
+
+#include "tools/commands/command.h"
+#include "tools/recipes/recipe_graph.h"
+#include "tools/training/weights.h"
+
+namespace reprise {
+
+namespace {
+
+nlohmann::json parameters_of(const Recipe& recipe) {
+  nlohmann::json list = nlohmann::json::array();
+  uint64_t elements = 0, trained = 0;
+  for (const Value& value : build_model(recipe).values) {
+    if (value.kind != ValueKind::kParameter) continue;
+    const uint64_t count = value.tensor.elements();
+    list.push_back({{"name", value.name}, {"shape", stored_shape(value.tensor)}, {"elements", count}, {"trains", value.trainable},
+                    {"decays", value.trainable && value.decays}});
+    elements += count;
+    if (value.trainable) trained += count;
+  }
+  return {{"parameters", list}, {"elements", elements}, {"trained_elements", trained}};
+}
+
+std::string parameters_text(const nlohmann::json& answer) {
+  size_t widest = 4;
+  for (const nlohmann::json& parameter : answer.at("parameters")) widest = std::max(widest, parameter.at("name").get<std::string>().size());
+  std::string text;
+  const auto add_line = [&](const std::string& name, const std::string& shape, const std::string& elements, const char* trains, const char* decays) {
+    char line[128];
+    std::snprintf(line, sizeof line, "  %-20s %12s  %-6s  %s\n", shape.c_str(), elements.c_str(), trains, decays);
+    text += name + std::string(widest - name.size(), ' ') + line;
+  };
+  add_line("name", "shape", "elements", "trains", "decays");
+  for (const nlohmann::json& parameter : answer.at("parameters")) {
+    add_line(parameter.at("name"), parameter.at("shape").dump(), parameter.at("elements").dump(), parameter.at("trains") ? "yes" : "no",
+             parameter.at("decays") ? "yes" : "no");
+  }
+  return text + std::to_string(answer.at("parameters").size()) + " parameters, " + answer.at("elements").dump() + " elements, of which " +
+         answer.at("trained_elements").dump() + " train\n";
+}
+
+}  // namespace
+
+Command add_parameters(CLI::App& app) {
+  struct Options {
+    std::string recipe;
+    bool json = false;
+  };
+  const auto options = std::make_shared<Options>();
+  CLI::App* parser = app.add_subcommand("parameters", "list what a recipe's \"freeze\" and \"no_decay\" can name");
+  parser->add_option("RECIPE", options->recipe, "recipe file (JSON)")->required();
+  parser->add_flag("--json", options->json);
+  return {parser, [options] {
+            const nlohmann::json answer = parameters_of(read_recipe(options->recipe));
+            if (options->json) {
+              print_json(answer);
+            } else {
+              std::cout << parameters_text(answer);
+            }
+            return 0;
+          }};
+}
+
+}  // namespace reprise

@@ -1,0 +1,271 @@
+// The keys of recipe_reference.h, found by reading small recipes with notes taken; and their page, schema and examples.
+#include "tools/recipes/recipe_reference.h"
+
+#include <algorithm>
+#include <set>
+
+#include "tools/formats/json_text.h"
+#include "tools/models/model_examples.h"
+#include "tools/recipes/sections.h"
+
+namespace reprise {
+namespace {
+
+using nlohmann::json;
+
+// An object whose keys depend on one of its words.
+struct Discriminator {
+  const char* object;
+  const char* key;
+  std::vector<std::string> (*words)();
+};
+constexpr Discriminator kDiscriminators[] = {{"model", "family", family_names}, {"optimizer", "name", optimizer_names}};
+
+const Discriminator* discriminator_of(const std::string& object) {
+  for (const Discriminator& discriminator : kDiscriminators) {
+    if (object == discriminator.object) return &discriminator;
+  }
+  return nullptr;
+}
+
+std::string object_of(const std::string& path) {
+  const size_t dot = path.rfind('.');
+  return dot == std::string::npos ? "" : path.substr(0, dot);
+}
+
+std::string key_of(const std::string& path) { return path.substr(path.rfind('.') + 1); }  // npos + 1 is 0
+
+struct Keys {
+  std::vector<RecipeKey> keys;
+  std::set<std::pair<std::string, std::string>> closed;  // object and word of its discriminator: where any other key is refused
+
+  void add(const KeyNotes& notes, const json& recipe);
+};
+
+// What one recipe's reader asked for.
+void Keys::add(const KeyNotes& notes, const json& recipe) {
+  const auto word_of_object = [&](const std::string& object) {
+    const Discriminator* discriminator = discriminator_of(object);
+    return discriminator == nullptr ? std::string() : recipe.at(object).at(discriminator->key).get<std::string>();
+  };
+  for (const auto& [object, allowed] : notes.allowed) closed.emplace(object, word_of_object(object));
+  for (const KeyNote& note : notes.keys) {
+    const std::string object = object_of(note.path), word = word_of_object(object);
+    const auto allowed = notes.allowed.find(object);
+    if (allowed != notes.allowed.end() && std::count(allowed->second.begin(), allowed->second.end(), key_of(note.path)) == 0) continue;
+    auto key = std::find_if(keys.begin(), keys.end(), [&](const RecipeKey& known) { return known.path == note.path; });
+    if (key == keys.end()) key = keys.insert(key, {note.path, note.form, note.text, notes.required.count(note.path) > 0, {}});
+    const bool known = std::any_of(key->defaults.begin(), key->defaults.end(), [&](const auto& entry) { return entry.first == word; });
+    if (!known) key->defaults.emplace_back(word, note.default_value);
+  }
+}
+
+Keys find_keys() {
+  Keys keys;
+  for (const std::string& family : family_names()) {
+    for (const std::string& optimizer : optimizer_names()) {
+      const json written = {{"model", model_example(family)},      {"batch", 1},
+                            {"optimizer", {{"name", optimizer}}},  {"lr_schedule", {{"kind", "constant"}}},
+                            {"schedule", json::object()},          {"data", {{"kind", "synthetic"}, {"augment", json::object()}}}};
+      const json recipe = json::parse(written.dump());  // the parser's integers are unsigned, those of a program are not
+      KeyNotes notes;
+      read_fields(JsonFields(recipe, {.file = "recipe", .text = nullptr, .notes = &notes}, ""), "recipe", "");
+      keys.add(notes, recipe);
+    }
+  }
+  return keys;
+}
+
+// ---- the page
+
+std::string list_of(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
+  return text;
+}
+
+std::vector<std::string> words_with(const RecipeKey& key, const json& value) {
+  std::vector<std::string> words;
+  for (const auto& [word, with] : key.defaults) {
+    if (with == value) words.push_back(word);
+  }
+  return words;
+}
+
+std::string default_text(const RecipeKey& key) {
+  if (key.required) return "required";
+  if (!key.text.absent.empty()) return (key.text.absent.find("required") == 0 ? "" : "default: ") + key.text.absent;
+  std::string text;
+  std::vector<json> values;
+  for (const auto& [word, value] : key.defaults) {
+    if (std::count(values.begin(), values.end(), value) > 0) continue;
+    values.push_back(value);
+    const std::vector<std::string> words = words_with(key, value);
+    const bool none = value.is_null() || value == "";
+    text += (text.empty() ? "default: " : "; ") + (none ? "none" : "`" + value.dump() + "`");
+    if (words.size() < key.defaults.size()) text += " for " + list_of(words);
+  }
+  return text;
+}
+
+// The words of the discriminator that have the key; "" where all have it.
+std::string of_which(const RecipeKey& key) {
+  const Discriminator* discriminator = discriminator_of(object_of(key.path));
+  if (discriminator == nullptr || key.defaults.size() == discriminator->words().size()) return "";
+  std::vector<std::string> words;
+  for (const auto& entry : key.defaults) words.push_back(entry.first);
+  return " (" + list_of(words) + ")";
+}
+
+std::string wrapped(const std::string& text, const std::string& first, const std::string& next) {
+  constexpr size_t kWidest = 118;
+  std::string lines, line = first;
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find(' ', at), text.size());
+    const std::string word = text.substr(at, end - at);
+    const bool empty = line == first || line == next;
+    if (!empty && line.size() + 1 + word.size() > kWidest) {
+      lines += line + "\n";
+      line = next + word;
+    } else {
+      line += (empty ? "" : " ") + word;
+    }
+    at = end + 1;
+  }
+  return lines + line + "\n";
+}
+
+std::string page_entry(const RecipeKey& key) {
+  const std::string unit = key.text.unit.empty() ? "" : ", in " + key.text.unit;
+  const std::string entry = "`" + key.path + "`" + of_which(key) + ": " + key.form.words + unit + "; " + default_text(key) + ". " + key.text.meaning + ".";
+  return wrapped(entry, "- ", "  ");
+}
+
+// ---- the schema
+
+json object_schema(const Keys& all, const std::string& object);
+
+json expanded(const Keys& all, const std::string& path, json schema) {
+  if (schema.value("type", json()) == "object") return object_schema(all, path);
+  if (schema.contains("anyOf")) {
+    for (json& part : schema["anyOf"]) part = expanded(all, path, part);
+  }
+  return schema;
+}
+
+// The object with this word of its discriminator, if it has one.
+json object_schema_of(const Keys& all, const std::string& object, const std::string& word) {
+  json schema = {{"type", "object"}, {"properties", json::object()}};
+  for (const RecipeKey& key : all.keys) {
+    const auto entry = std::find_if(key.defaults.begin(), key.defaults.end(), [&](const auto& known) { return known.first == word; });
+    if (object_of(key.path) != object || entry == key.defaults.end()) continue;
+    json& property = schema["properties"][key_of(key.path)];
+    property = expanded(all, key.path, key.form.schema);
+    property["description"] = key.text.meaning + ".";
+    if (!key.required && key.text.absent.empty() && !entry->second.is_null()) property["default"] = entry->second;
+    if (key.required) schema["required"].push_back(key_of(key.path));
+  }
+  if (const Discriminator* discriminator = discriminator_of(object)) schema["properties"][discriminator->key] = {{"const", word}};
+  if (all.closed.count({object, word}) > 0) schema["additionalProperties"] = false;
+  return schema;
+}
+
+json object_schema(const Keys& all, const std::string& object) {
+  const Discriminator* discriminator = discriminator_of(object);
+  if (discriminator == nullptr) return object_schema_of(all, object, "");
+  json variants = json::array();
+  for (const std::string& word : discriminator->words()) variants.push_back(object_schema_of(all, object, word));
+  if (object == "model") {  // a folder in place of a family
+    variants.push_back({{"type", "object"},
+                        {"properties", {{"huggingface", path_form().schema}}},
+                        {"required", {"huggingface"}},
+                        {"additionalProperties", false}});
+  }
+  return {{"anyOf", variants}};
+}
+
+// ---- the examples
+
+// The keys of `value`, the object at `path`, in the order of the reference, each below its meaning.
+std::string commented(const std::vector<RecipeKey>& keys, const json& value, const std::string& path, const std::string& indent) {
+  std::string text;
+  size_t left = value.size();
+  for (const RecipeKey& key : keys) {
+    const std::string name = key_of(key.path);
+    if (object_of(key.path) != path || !value.contains(name)) continue;
+    const json& inner = value.at(name);
+    const std::string unit = key.text.unit.empty() ? "" : " (" + key.text.unit + ")";
+    text += wrapped(key.text.meaning + unit + ".", indent + "// ", indent + "// ");
+    text += indent + json(name).dump() + ": ";
+    text += inner.is_object() ? "{\n" + commented(keys, inner, key.path, indent + "  ") + indent + "}" : inner.dump();
+    text += --left > 0 ? ",\n" : "\n";
+  }
+  return text;
+}
+
+json example_of_images() {
+  return {{"batch", 128},
+          {"data",
+           {{"kind", "idx"}, {"path", "/usr/share/datasets/fashion-mnist"}, {"mean", 0.286}, {"std", 0.353}, {"augment", {{"flip", true}, {"crop", 2}}}}},
+          {"optimizer",
+           {{"name", "sgd"}, {"lr", 0.1}, {"momentum", 0.9}, {"nesterov", true}, {"weight_decay", 5e-4}, {"no_decay", {"*.bias"}}}}};
+}
+
+json example_of_tokens() {
+  return {{"batch", 16},
+          {"data", {{"kind", "text"}, {"path", "book.txt"}}},
+          {"optimizer", {{"name", "adamw"}, {"lr", 1e-3}, {"betas", {0.9, 0.95}}, {"weight_decay", 0.01}, {"no_decay", {"*.bias", "*.ln_*"}}}},
+          {"clip_norm", 1.0}};
+}
+
+}  // namespace
+
+std::vector<RecipeKey> recipe_keys() { return find_keys().keys; }
+
+std::string recipe_reference() {
+  const std::vector<RecipeKey> keys = recipe_keys();
+  std::string page = "# Every key of a recipe\n\n";
+  page += wrapped("`reprise recipe --reference` prints this page. It is made of the reads of the recipe's own reader. A recipe is one JSON object, in which "
+                  "comments may stand (`// ...` and `/* ... */`). Names in brackets say which family or optimizer has a key, where not all have it. "
+                  "`null` is as if absent where a key has no default. Section 10 of `tools/FORMATS.md` says more of models, data and schedules.", "", "");
+  std::vector<std::string> objects;
+  for (const RecipeKey& key : keys) {
+    if (std::count(objects.begin(), objects.end(), object_of(key.path)) == 0) objects.push_back(object_of(key.path));
+  }
+  for (const std::string& object : objects) {
+    page += "\n## " + (object.empty() ? "The recipe" : object) + "\n\n";
+    for (const RecipeKey& key : keys) {
+      if (object_of(key.path) == object) page += page_entry(key);
+    }
+  }
+  return page;
+}
+
+json recipe_schema() {
+  json schema = object_schema(find_keys(), "");
+  schema["$schema"] = "http://json-schema.org/draft-07/schema#";
+  schema["title"] = "A recipe of Reprise";
+  return schema;
+}
+
+std::string example_recipe(const std::string& family) {
+  json recipe = {{"name", family + "-example"},
+                 {"model", model_example(family)},
+                 {"batch", 1},
+                 {"accumulate", 1},
+                 {"dtype", "f32"},
+                 {"lr_schedule", {{"kind", "cosine"}, {"warmup_steps", 50}}},
+                 {"freeze", json::array()},
+                 {"evaluate_every", 500},
+                 {"steps", 1000},
+                 {"schedule", {{"strategy", "optimal"}}},
+                 {"budget", "64MiB"},
+                 {"seed", 1},
+                 {"backend", "cpu"}};
+  const bool images = describe_model(parse_recipe(json({{"model", recipe["model"]}, {"batch", 1}}).dump(), "example", "").model).input ==
+                      ModelDescription::Input::kImages;
+  recipe.update(images ? example_of_images() : example_of_tokens());
+  return "// A recipe to start from. `reprise recipe --reference` lists every key.\n{\n" + commented(recipe_keys(), recipe, "", "  ") + "}\n";
+}
+
+}  // namespace reprise
