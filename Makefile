@@ -63,7 +63,7 @@ OTHER_CPU_PACKAGES := g++-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user
 
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: all run build test plan fit audit bench compilers cuda gpu asan size parity install clean help force
+.PHONY: all run build test plan fit audit bench compilers cuda gpu asan size soak parity install clean help force
 
 all: $(BUILD)/reprise  ## build the command line, build/reprise
 
@@ -105,6 +105,11 @@ $(FIBRE_OBJECTS): $(BUILD)/fibre/%.o: %.cu Makefile | $(BUILD)/packages/run
 
 $(BUILD)/libreprise.a: $(LIB_OBJECTS) $(PORT_OBJECTS)
 	$(Q)rm -f $@ && ar rcs $@ $^
+# g++ 12 does not fold a comparison of an address with null while it looks for null: the plan, which is data, goes without.
+PLAN_NO_SANITIZE := -fno-sanitize=null,nonnull-attribute,returns-nonnull-attribute
+# `reprise train` compiles as `make run` does.
+$(BUILD)/tools/commands/run_train.o: TOOL_FLAGS += -DREPRISE_COMPILER='"$(CXX)"' -DREPRISE_LINK_FLAGS='"$(LINK)"' \
+  -DREPRISE_COMPILE_FLAGS='"-std=c++20 -O2 $(SANITIZE) $(PROOF_FLAGS) $(if $(SANITIZE),$(PLAN_NO_SANITIZE))"'
 $(BUILD)/libtools.a: $(TOOL_OBJECTS)
 	$(Q)rm -f $@ && ar rcs $@ $^
 $(BUILD)/libjudges.a: $(call objects,$(JUDGE_SOURCES)) $(FIBRE_OBJECTS)
@@ -125,8 +130,6 @@ find_folder = folder=$$($(BUILD)/reprise name $(RECIPE_WORD)) || exit $$?; \
 make_in_folder = $(find_folder); $(MAKE) --no-print-directory PLAN_FOLDER=$$folder
 
 ifdef PLAN_FOLDER
-# g++ 12 does not fold a comparison of an address with null while it looks for null: the plan, which is data, goes without.
-PLAN_NO_SANITIZE := -fno-sanitize=null,nonnull-attribute,returns-nonnull-attribute
 PLAN_OPTIONS := $(if $(BUDGET),--budget $(call quoted,$(BUDGET))) $(if $(SCHEDULE),--schedule $(call quoted,$(SCHEDULE)))
 # What the plan was made from. The recipe's sum stands here, because make cannot name a file with spaces as what a target needs.
 $(PLAN_FOLDER)/options: force
@@ -181,6 +184,11 @@ asan:  ## the whole suite under the address and undefined-behaviour sanitizers
 
 compilers: $(BUILD)/libreprise.a $(BUILD)/libjudges.a  ## every kernel built by g++ and by clang: the same bits
 	BUILD=$(BUILD) CXX="$(CXX)" KERNELS=all tests/ports/compilers_test.sh
+
+SOAK ?= 20
+soak: $(BUILD)/tests/faces/formats_test $(BUILD)/tests/runtime/train_program_test $(BUILD)/reprise  ## kills, flipped bits and rival runs, SOAK=20 times as many as in the suite
+	SOAK=$(SOAK) BUILD=$(BUILD) $(BUILD)/tests/faces/formats_test --gtest_brief=1 --gtest_filter='*KilledAtAnyMoment*:*TwoWriters*'
+	SOAK=$(SOAK) BUILD=$(BUILD) $(BUILD)/tests/runtime/train_program_test --gtest_brief=1 --gtest_filter='*KilledAtAnyMoment*:*Checksum*'
 
 parity: $(BUILD)/reprise $(BUILD)/packages/parity  ## make the PyTorch goldens afresh and compare them with those stored
 	tests/parity/make_goldens.py --verify --train 'env MAKEFLAGS= $(MAKE) -s run RECIPE={recipe} ARGS="--init {init} --steps {steps} --log {log} --quiet"'
@@ -243,11 +251,12 @@ size: $(BUILD)/libreprise.a  ## code and static bytes of the library
 # ---- install -------------------------------------------------------------------------------------------------------------
 
 INSTALLED = $(call quoted,$(DESTDIR)$(PREFIX))
-install: $(BUILD)/libreprise.a $(BUILD)/reprise  ## install library, headers, pkg-config file and the command line under PREFIX
+install: $(BUILD)/libreprise.a $(BUILD)/libtools.a $(BUILD)/reprise  ## install libraries, headers, pkg-config file and the command line under PREFIX
 	install -d $(INSTALLED)/bin $(INSTALLED)/lib/pkgconfig
 	install -m 755 $(BUILD)/reprise $(INSTALLED)/bin/reprise
 	install -m 644 $(BUILD)/libreprise.a $(INSTALLED)/lib/libreprise.a
-	for header in $(wildcard lib/*.h lib/*/*.h ports/linux/*.h cuda/*.h); do install -D -m 644 $$header $(INSTALLED)/include/reprise/$$header; done
+	install -m 644 $(BUILD)/libtools.a $(INSTALLED)/lib/libreprise-tools.a
+	for header in $(wildcard lib/*.h lib/*/*.h ports/linux/*.h cuda/*.h) tools/train.cpp tools/training/program.h; do install -D -m 644 $$header $(INSTALLED)/include/reprise/$$header; done
 	sed -e $(call quoted,s|@PREFIX@|$(PREFIX)|) lib/reprise.pc.in >$(INSTALLED)/lib/pkgconfig/reprise.pc
 
 clean:  ## remove what was built

@@ -316,8 +316,29 @@ TEST_F(CommandLine, UsageErrorsExitWithTwo) {
   for (const auto& [arguments, fragment] : cases) expect_refusal(arguments, 2, {fragment});
 }
 
+TEST_F(CommandLine, NothingIsWrittenOverAnInputOrAForeignFile) {
+  const std::string file = recipe(), text = file_text(file);
+  std::filesystem::create_symlink(file, folder_.file("link.json"));
+  for (const std::string& same : {file, folder_.file("link.json")}) {
+    expect_refusal({"chain", file, "-o", same}, 1, {same, "the input itself"});
+    expect_refusal({"compare", file, "--sweep", "--svg", same}, 1, {same, "the input itself"});
+    expect_refusal({"profile", file, "-o", same}, 1, {same, "the input itself"});
+  }
+  EXPECT_EQ(file_text(file), text);
+  EXPECT_EQ(reprise_command({"chain", file, "-o", folder_.file("chain.json")}).status, 0);
+  const std::string chain = file_text(folder_.file("chain.json"));
+  expect_refusal({"schedule", folder_.file("chain.json"), "--memory", "1GiB", "--actions", folder_.file("chain.json")}, 1, {"chain.json", "the input itself"});
+  expect_refusal({"profile", file, "-o", folder_.file("chain.json")}, 1, {"chain.json"});
+  EXPECT_EQ(file_text(folder_.file("chain.json")), chain);
+  write_text(folder_.file("p.csv"), "id,lower,upper,size\n0,0,2,4\n");
+  expect_refusal({"pack", folder_.file("p.csv"), "-o", folder_.file("p.csv")}, 1, {"p.csv", "the input itself"});
+  write_text(folder_.file("out.csv.tmp"), "years");
+  EXPECT_EQ(reprise_command({"pack", folder_.file("p.csv"), "-o", folder_.file("out.csv")}).status, 0);
+  EXPECT_EQ(file_text(folder_.file("out.csv.tmp")), "years");
+}
+
 TEST_F(CommandLine, BytesAreCheckedLoudly) {
-  for (const char* budget : {"0", "9223372036854775808", "7XB", "-1", "1.5", "", "1e6", "0x10", " 5MiB", "5 MiB"}) {
+  for (const char* budget : {"0", "9223372036854775808", "7XB", "-1", "1.5", "", "1e6", "0x10", " 5MiB", "5  MiB"}) {
     expect_refusal({"fit", recipe(), std::string("--budget=") + budget}, *budget == 0 ? 2 : 1, {"--budget"});
     expect_refusal({"schedule", "c.json", std::string("--memory=") + budget}, *budget == 0 ? 2 : 1, {*budget == 0 ? "--memory" : ""});
     if (*budget == 0) continue;
@@ -326,7 +347,7 @@ TEST_F(CommandLine, BytesAreCheckedLoudly) {
     expect_refusal({"fit", recipe(value)}, 1, {"recipe.json", "budget"});
   }
   EXPECT_EQ(json_answer({"fit", recipe(), "--budget", "9223372036854775807", "--json"})["fits"], true);
-  EXPECT_EQ(json_answer({"fit", recipe(), "--budget", "7GiB", "--json"})["fits"], true);
+  EXPECT_EQ(json_answer({"fit", recipe(), "--budget", "7 GiB", "--json"})["fits"], true);
   expect_refusal({"fit", recipe()}, 1, {"recipe.json", "budget"});
 }
 

@@ -20,6 +20,7 @@
 #include <stdexcept>
 
 #include "tests/faces/expect_user_error.h"
+#include "tests/faces/soak.h"
 #include "tests/faces/stored_bytes.h"
 #include "tools/formats/input_file.h"
 #include "tools/formats/output_file.h"
@@ -481,7 +482,7 @@ TEST(SnapshotDirectory, TwoWritersNeverMix) {
     children[c] = fork();
     ASSERT_GE(children[c], 0);
     if (children[c] != 0) continue;
-    for (int saved = 0; saved < 50;) {
+    for (int saved = 0; saved < soaked(50);) {
       const std::string content = std::to_string(c) + std::string(3000, 'x') + std::to_string(saved);
       try {
         write_snapshot(path, content, content);
@@ -505,7 +506,7 @@ TEST(SnapshotDirectory, TwoWritersNeverMix) {
 // generation, and none older than the last that the child saw committed.
 TEST_P(SnapshotExchange, KilledAtAnyMoment) {
   constexpr unsigned kSeed = 20240917;
-  constexpr int kKills = 60;
+  const int kills = soaked(60);
   TemporaryFolder folder;
   const std::string path = folder.file("out");
   std::mt19937 random(kSeed);
@@ -515,7 +516,7 @@ TEST_P(SnapshotExchange, KilledAtAnyMoment) {
   const auto content = [](uint64_t generation) {
     return std::string(20000, static_cast<char>('a' + generation % 26)) + std::to_string(generation);
   };
-  for (int kill_number = 0; kill_number < kKills; ++kill_number) {
+  for (int kill_number = 0; kill_number < kills; ++kill_number) {
     SCOPED_TRACE("seed " + std::to_string(kSeed) + " kill " + std::to_string(kill_number));
     const pid_t child = fork();
     ASSERT_GE(child, 0);

@@ -11,7 +11,7 @@ trap 'rm -rf "$scratch"' EXIT
 fail() { echo "make: $1" >&2; exit 1; }
 sanitize=
 if nm "$build/libreprise.a" 2>/dev/null | grep -q __asan_; then sanitize='-fsanitize=address,undefined -fno-sanitize-recover=all'; fi
-run_make() { env MAKEFLAGS= make CXX="$compiler" SANITIZE="$sanitize" "$@" >"$scratch/words" 2>&1; }
+run_make() { env MAKEFLAGS= MAKELEVEL=0 make CXX="$compiler" SANITIZE="$sanitize" "$@" >"$scratch/words" 2>&1; }
 make_well() { run_make "$@" || fail "make $* fails: $(cat "$scratch/words")"; }
 says() { grep -qF -e "$1" "$scratch/words" || fail "$2 does not say \"$1\" but: $(cat "$scratch/words")"; }
 
@@ -35,6 +35,7 @@ for target in $(env MAKEFLAGS= make -s help | sed -n 's/^  make \([a-z-]*\) .*/\
     fuzz) built=tests/fuzz/fuzz_test.sh ;;
     compilers) built=tests/ports/compilers_test.sh ;;
     cuda) built=tests/ports/cuda_compile_test.sh ;;
+    soak) built=tests/faces/soak.h ;;  # its tests are the suite's
     asan) make_well -n asan ;;  # the whole suite once more: too long for every day
     gpu | parity) ;;            # a card and nvcc; PyTorch
     *) fail "does not know how $target of make help is built: say it here" ;;
@@ -90,7 +91,18 @@ make_well all
 # 6. The rest of what `make help` lists.
 make_well size
 make_well install DESTDIR="$scratch/installed tree" PREFIX=/usr
-[ -x "$scratch/installed tree/usr/bin/reprise" ] || fail "make install left no reprise"
+installed="$scratch/installed tree/usr/bin/reprise"
+[ -x "$installed" ] || fail "make install left no reprise"
 make_well clean
 [ ! -e build ] || fail "make clean left build/"
+
+# 7. What is installed trains without the checkout: from another folder, with a cache of its own, compiled once.
+mv "$recipe" "$scratch/net.json"
+mkdir "$scratch/elsewhere" "$scratch/cache of mine"
+train_installed() { (cd "$scratch/elsewhere" && XDG_CACHE_HOME="$scratch/cache of mine" "$installed" train ../net.json "$@") >"$scratch/words" 2>&1; }
+train_installed --budget "64 MiB" --log log.jsonl || fail "reprise train fails: $(cat "$scratch/words")"
+[ "$(grep -c '"loss"' "$scratch/elsewhere/log.jsonl")" = 3 ] || fail "reprise train logged: $(cat "$scratch/elsewhere/log.jsonl")"
+train_installed --budget "64 MiB" --steps 1 --quiet || fail "reprise train fails the second time: $(cat "$scratch/words")"
+[ ! -s "$scratch/words" ] || fail "reprise train compiles again, or is not quiet: $(cat "$scratch/words")"
+train_installed --budget 1KiB && fail "a budget of 1KiB is trained in" || says "does not fit" "reprise train"
 echo "the Makefile keeps its word"

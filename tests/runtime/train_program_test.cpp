@@ -17,6 +17,7 @@
 #include <set>
 
 #include "tests/faces/expect_user_error.h"
+#include "tests/faces/soak.h"
 
 namespace reprise::test {
 namespace {
@@ -225,7 +226,7 @@ TEST_F(TrainProgram, KilledAtAnyMomentLeavesTheLastSnapshot) {
   const std::string program = resnet_tight();
   const unsigned seed = std::random_device{}();
   std::mt19937 random(seed);
-  for (int trial = 0; trial < 8; ++trial) {
+  for (int trial = 0; trial < soaked(8); ++trial) {
     fs::remove(at("log.jsonl"));
     Process process({program, "--steps", "1000000", "--log", at("log.jsonl"), "--save", at("s"), "--save-every", "1", "--quiet"});
     // Until it has done two steps, so that one snapshot is there and saving goes on; then any moment.
@@ -427,7 +428,7 @@ TEST_F(TrainProgram, EveryFileOfASnapshotHasAChecksum) {
   std::mt19937 random(20261122);
   for (const auto& entry : fs::directory_iterator(at("s"))) {
     const std::string file = entry.path().string(), good = file_text(file);
-    for (int trial = 0; trial < 24; ++trial) {
+    for (int trial = 0; trial < soaked(24); ++trial) {
       // The header and the start of a file are few of its bytes.
       const size_t at_byte = random() % (trial % 2 == 0 ? good.size() : std::min<size_t>(good.size(), 600));
       std::string flipped = good;
@@ -462,6 +463,133 @@ TEST_F(TrainProgram, StepsBehindACosineAreSaid) {
     EXPECT_NE(result.err.find(words), std::string::npos) << words << " in " << result.err;
   }
   EXPECT_EQ(train(gpt_stored(), {"--steps", "6"}).err.find("warning"), std::string::npos);
+}
+
+// Another number of classes: the head's shapes differ, everything else is the same.
+TEST_F(TrainProgram, ANewHeadOnOldWeights) {
+  quietly(resnet_stored(), {"--steps", "2", "--save", at("s")});
+  const std::string weights = at("s/model.safetensors"), five = train_program("resnet-five", with(resnet(), {{"model", {{"classes", 5}}}}));
+  expect_refusal(five, {"--init", weights}, {"model.safetensors", "fc.weight", "--init-skip 'fc.weight'"});
+  expect_refusal(five, {"--init", weights, "--init-skip", "head.*"}, {"head.*", "matches no tensor"});
+  const ProcessResult taken = train(five, {"--init", weights, "--init-skip", "fc.*", "--steps", "1"});
+  EXPECT_EQ(taken.status, 0) << taken.err;
+  for (const char* words : {"tensors loaded", "because they are skipped: 2 tensors: fc.weight, fc.bias"}) {
+    EXPECT_NE(taken.err.find(words), std::string::npos) << words << " in " << taken.err;
+  }
+  const json init = {{"from", weights}, {"skip", {"fc.*"}}};
+  const std::string in_recipe = train_program("resnet-head", with(resnet(), {{"model", {{"classes", 5}}}, {"init", init}}));
+  quietly(five, {"--init", weights, "--init-skip", "fc.*", "--steps", "2", "--save", at("a")});
+  quietly(in_recipe, {"--steps", "2", "--save", at("b")});
+  EXPECT_TRUE(snapshot_tensors(at("a")) == snapshot_tensors(at("b")));
+  quietly(five, {"--steps", "2", "--save", at("c")});
+  EXPECT_FALSE(snapshot_tensors(at("a")) == snapshot_tensors(at("c"))) << "nothing was loaded";
+
+  // A file of another framework may lack the counts of batches; of other tensors only where it is allowed.
+  std::string file = file_text(weights);
+  const auto without = [&](const std::string& tensor) {
+    return with_header(file, [&](json& header) {
+      header["unasked." + tensor] = header.at(tensor);
+      header.erase(tensor);
+    });
+  };
+  write_text(at("w.safetensors"), without("bn1.num_batches_tracked"));
+  quietly(resnet_stored(), {"--init", at("w.safetensors"), "--steps", "1"});
+  write_text(at("w.safetensors"), without("bn1.bias"));
+  expect_refusal(resnet_stored(), {"--init", at("w.safetensors")}, {"bn1.bias", "missing"});
+  const json lenient = {{"from", at("w.safetensors")}, {"allow_missing", true}};
+  const ProcessResult left = train(train_program("resnet-lenient", with(resnet(), {{"init", lenient}})), {"--steps", "1"});
+  EXPECT_EQ(left.status, 0) << left.err;
+  EXPECT_NE(left.err.find("because the file has none: 1 tensors: bn1.bias"), std::string::npos) << left.err;
+}
+
+TEST_F(TrainProgram, EvaluatesWhatWasSaved) {
+  write_idx_data(idx_folder(), 24);
+  const std::string program = train_program("resnet-scored", with(resnet(), {{"data", {{"kind", "idx"}, {"path", idx_folder()}}}}));
+  quietly(program, {"--steps", "6", "--save", at("s"), "--log", at("log.jsonl")});
+  const json logged = read_log(at("log.jsonl")).lines.back();
+  const ProcessResult result = train(program, {"--resume", at("s"), "--evaluate", "--per-class", "--json", "--quiet"});
+  EXPECT_EQ(result.status, 0) << result.err;
+  const json answer = json::parse(result.out);
+  EXPECT_EQ(answer["step"], 6);
+  EXPECT_NEAR(answer["loss"].get<double>(), logged["eval_loss"].get<double>(), 1e-8);
+  EXPECT_NEAR(answer["accuracy"].get<double>(), logged["accuracy"].get<double>(), 1e-8);
+  uint64_t labelled = 0, correct = 0;
+  ASSERT_EQ(answer["classes"].size(), 4u);
+  for (const json& entry : answer["classes"]) labelled += entry["labelled"].get<uint64_t>(), correct += entry["correct"].get<uint64_t>();
+  EXPECT_EQ(labelled, answer["labelled"]);
+  EXPECT_EQ(correct, answer["correct"]) << "the classes' own count and the loss head's";
+  EXPECT_EQ(json::parse(train(program, {"--init", at("s/model.safetensors"), "--evaluate", "--json", "--batches", "1", "--quiet"}).out)["labelled"], 4);
+  const ProcessResult text = train(program, {"--resume", at("s"), "--evaluate", "--per-class"});
+  EXPECT_NE(text.out.find("step 6: loss"), std::string::npos) << text.out;
+  for (const Arguments& wrong : {Arguments{"--evaluate"}, {"--evaluate", "--resume", at("s"), "--save", at("t")}, {"--per-class"}, {"--json"},
+                                 {"--evaluate", "--resume", at("s"), "--predict", "x"}}) {
+    expect_refusal(program, wrong, {"--"}, 2);
+  }
+  expect_refusal(gpt_stored(), {"--evaluate", "--init", at("s/model.safetensors")}, {"model.safetensors"});
+}
+
+TEST_F(TrainProgram, PredictsThePicturesOfAPerson) {
+  const std::string folder = build_folder() + "/test-programs/predicted";
+  for (const char* name : {"cat", "dog", "emu", "owl"}) {
+    fs::create_directories(folder + "/" + name);
+    std::string pixels;  // stripes lying and standing, squares, and grey
+    for (int i = 0; i < 64; ++i) {
+      const int y = i / 8, x = i % 8, bright = name[0] == 'c' ? y % 2 : name[0] == 'd' ? x % 2 : name[0] == 'e' ? (x / 4 + y / 4) % 2 : -1;
+      pixels += static_cast<char>(bright < 0 ? 128 : bright * 255);
+    }
+    for (const char* file : {"/1.pgm", "/2.pgm"}) write_text(folder + "/" + name + file, "P5 8 8 255\n" + pixels);
+  }
+  const json changes = {{"data", {{"kind", "image_folder"}, {"path", folder}}}, {"evaluate_every", 0}, {"steps", 150}, {"optimizer", {{"lr", 0.02}}}};
+  const std::string program = train_program("resnet-predicting", with(resnet(), changes));
+  quietly(program, {"--save", at("s")});
+  const ProcessResult result = train(program, {"--resume", at("s"), "--predict", folder, folder + "/emu/2.pgm", "--json", "--quiet"});
+  EXPECT_EQ(result.status, 0) << result.err;
+  const json answer = json::parse(result.out);
+  ASSERT_EQ(answer.size(), 9u);
+  int right = 0;
+  for (const json& picture : answer) {
+    double sum = 0;
+    for (const json& guess : picture["top"]) sum += guess["probability"].get<double>();
+    EXPECT_NEAR(sum, 1, 1e-9);
+    EXPECT_EQ(picture["top"].size(), 4u);
+    right += picture["file"].get<std::string>().find("/" + picture["top"][0]["name"].get<std::string>() + "/") != std::string::npos;
+  }
+  EXPECT_GE(right, 7) << answer.dump(1) << "\nfour patterns, learned by heart";
+  EXPECT_EQ(answer[8]["top"], answer[5]["top"]) << "the same picture in another micro-batch";
+  fs::rename(folder, folder + "-gone");  // the names are the snapshot's
+  write_text(at("one.pgm"), "P5 8 8 255\n" + std::string(64, 'x'));
+  const ProcessResult one = train(program, {"--resume", at("s"), "--predict", at("one.pgm")});
+  EXPECT_EQ(one.status, 0) << one.err;
+  for (const char* name : {"cat", "dog", "emu", "owl", "one.pgm: "}) EXPECT_NE(one.out.find(name), std::string::npos) << one.out;
+  fs::rename(folder + "-gone", folder);
+  expect_refusal(program, {"--resume", at("s"), "--predict", at("none.jpg")}, {"none.jpg"});
+  write_text(at("broken.jpg"), "no picture");
+  expect_refusal(program, {"--resume", at("s"), "--predict", at("broken.jpg")}, {"broken.jpg", "decoded"});
+}
+
+TEST_F(TrainProgram, KeepsTheBestAndSeveral) {
+  write_idx_data(idx_folder(), 24);
+  const std::string program =
+      train_program("resnet-kept", with(resnet(), {{"data", {{"kind", "idx"}, {"path", idx_folder()}}}, {"evaluate_every", 1}}));
+  quietly(program, {"--steps", "9", "--save", at("s"), "--save-every", "2", "--keep", "3", "--keep-best", "--log", at("log.jsonl")});
+  json best;
+  for (const json& line : read_log(at("log.jsonl")).lines) {
+    if (line.contains("accuracy") && (best.is_null() || line["accuracy"] > best["accuracy"])) best = line;
+  }
+  EXPECT_EQ(saved_step(at("s.best")), best["step"]);
+  EXPECT_EQ(saved_step(at("s")), 9u);
+  EXPECT_EQ(saved_step(at("s.step-8")), 8u);
+  EXPECT_EQ(saved_step(at("s.step-6")), 6u);
+  EXPECT_FALSE(fs::exists(at("s.step-4")));
+  quietly(program, {"--steps", "6", "--save", at("whole")});
+  EXPECT_TRUE(snapshot_tensors(at("s.step-6")) == snapshot_tensors(at("whole")));
+  // A resumed run knows the best of before, and goes on with the numbers.
+  quietly(program, {"--resume", at("s"), "--steps", "10", "--save", at("s"), "--keep", "2", "--keep-best", "--log", at("log.jsonl")});
+  const json last = read_log(at("log.jsonl")).lines.back();
+  EXPECT_EQ(saved_step(at("s.best")), last["accuracy"] > best["accuracy"] ? json(10) : best["step"]);
+  EXPECT_EQ(saved_step(at("s.step-9")), 9u);
+  EXPECT_FALSE(fs::exists(at("s.step-8")));
+  for (const char* left : {"s.saving", "s.best.saving"}) EXPECT_FALSE(fs::exists(at(left))) << left;
 }
 
 TEST_F(TrainProgram, WeightsThatMakeNoSense) {

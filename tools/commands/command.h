@@ -18,6 +18,7 @@ struct Command {
 };
 
 Command add_plan(CLI::App& app, const Port& port);
+Command add_train(CLI::App& app, const Port& port);
 Command add_profile(CLI::App& app, const Port& port);
 Command add_fit(CLI::App& app, const Port& port);
 Command add_compare(CLI::App& app, const Port& port);

@@ -9,7 +9,7 @@
 #include <iostream>
 #include <memory>
 
-#include "tools/commands/recipe_options.h"
+#include "tools/commands/plan_folder.h"
 #include "tools/formats/error.h"
 #include "tools/formats/output_file.h"
 #include "tools/planning/backends.h"
@@ -64,7 +64,9 @@ void warn_of_missing_kernels(const SolvedModel& model, const OwnedPlan& plan) {
   std::cerr << ": the plan is proved, but no program can run it, and kernels to come may want more scratch\n";
 }
 
-int run_plan(const RecipeOptions& options, const std::string& folder) {
+}  // namespace
+
+std::string plan_into(const RecipeOptions& options, const std::string& folder) {
   const SolvedModel model = options.solve();
   const ScheduleRequest request = request_of(model);
   const PlannedModel planned = plan_model(model, request);
@@ -73,12 +75,9 @@ int run_plan(const RecipeOptions& options, const std::string& folder) {
   make_folders(folder);
   write_files({{folder + "/manifest.json", manifest_of(model, planned).dump(1) + "\n"},
                {folder + "/plan.h", plan_header(planned.plan, backend_of(model.recipe), canonical_recipe(model.recipe), summary)}});
-  std::cerr << summary << "\n";
   warn_of_missing_kernels(model, planned.plan);
-  return 0;
+  return summary;
 }
-
-}  // namespace
 
 Command add_plan(CLI::App& app, const Port& port) {
   struct PlanOptions {
@@ -91,7 +90,10 @@ Command add_plan(CLI::App& app, const Port& port) {
   options->recipe.add_schedule_to(*parser);
   options->recipe.add_profile_to(*parser, port);
   parser->add_option("-o,--output", options->folder, "folder")->required();
-  return {parser, [options] { return run_plan(options->recipe, options->folder); }};
+  return {parser, [options] {
+            std::cerr << plan_into(options->recipe, options->folder) << "\n";
+            return 0;
+          }};
 }
 
 }  // namespace reprise

@@ -87,7 +87,7 @@ DataSource read_data(const JsonFields& fields, const std::string& folder) {
   if (data.token_bytes == 3) fields.refuse("token_bytes", "must be 2 or 4, not 3");
   fields.read_choice("broken", data.broken, kBroken,
                      {"Whether a picture that cannot be decoded ends the run or is skipped; of an \"image_folder\""});
-  if (fields.has("broken") && data.kind != Kind::kImageFolder) fields.refuse("broken", "leave it out: it is for the pictures of an \"image_folder\"");
+  if (data.broken == DataSource::Broken::kSkip && data.kind != Kind::kImageFolder) fields.refuse("broken", "leave it out: it is for the pictures of an \"image_folder\"");
   return data;
 }
 

@@ -51,6 +51,15 @@ void read_batch(const JsonFields& fields, Recipe& recipe) {
   fields.read_choice("dtype", recipe.dtype, kDtypes, {"How activations and their gradients are stored"});
 }
 
+InitialWeights read_init(const JsonFields& fields, const std::string& folder) {
+  fields.allow_only({"from", "skip", "allow_missing"});
+  InitialWeights init;
+  fields.read_path("from", folder, init.from, {"A file of weights, safetensors", "", "the model's folder, or the seed"});
+  fields.read("skip", init.skip, {"Patterns of tensors that keep their initial values, as of a new head"});
+  fields.read("allow_missing", init.allow_missing, {"Whether tensors that the file has not keep theirs too"});
+  return init;
+}
+
 void read_training(const JsonFields& fields, Recipe& recipe) {
   if (fields.has("optimizer")) recipe.optimizer = read_optimizer(fields.object("optimizer", {"What updates the weights", "", "sgd with its defaults"}));
   if (fields.has("lr_schedule")) recipe.lr_schedule = read_lr_schedule(fields.object("lr_schedule", {"What the learning rate is multiplied by, step after step", "", "constant"}));
@@ -85,7 +94,7 @@ void read_memory(const JsonFields& fields, Recipe& recipe) {
 
 Recipe read_fields(const JsonFields& fields, const std::string& file, const std::string& folder) {
   fields.allow_only({"name", "model", "data", "batch", "sequence", "accumulate", "dtype", "optimizer", "lr_schedule",
-                     "clip_norm", "gradient_release", "freeze", "lora", "evaluate_every", "evaluate_batches", "steps", "schedule", "budget",
+                     "clip_norm", "gradient_release", "init", "freeze", "lora", "evaluate_every", "evaluate_batches", "steps", "schedule", "budget",
                      "feature_map_budget", "seed", "backend", "$schema"});
   Recipe recipe;
   recipe.name = name_of_file(file);
@@ -96,6 +105,7 @@ Recipe read_fields(const JsonFields& fields, const std::string& file, const std:
   if (fields.has("data")) {
     recipe.data = read_data(fields.object("data", {"What it is trained on", "", "none: such a recipe can be planned, not trained"}), folder);
   }
+  if (fields.has("init")) recipe.init = read_init(fields.object("init", {"What the training starts from", "", "the model's folder, or the seed"}), folder);
   read_batch(fields, recipe);
   read_training(fields, recipe);
   read_memory(fields, recipe);
@@ -158,6 +168,8 @@ std::string canonical_recipe(const Recipe& recipe) {
   if (recipe.sequence > 0) value["sequence"] = recipe.sequence;
   if (recipe.evaluate_every) value["evaluate_every"] = *recipe.evaluate_every;
   if (recipe.evaluate_batches > 0) value["evaluate_batches"] = recipe.evaluate_batches;
+  if (!(recipe.init == InitialWeights())) value["init"] = {{"skip", recipe.init.skip}, {"allow_missing", recipe.init.allow_missing}};
+  if (!recipe.init.from.empty()) value["init"]["from"] = recipe.init.from;
   if (recipe.clip_norm) value["clip_norm"] = *recipe.clip_norm;
   if (recipe.steps > 0) value["steps"] = recipe.steps;
   if (recipe.budget_bytes) value["budget"] = *recipe.budget_bytes;

@@ -70,6 +70,14 @@ struct LrSchedule {
 };
 
 // "schedule": "optimal" is short for {"strategy": "optimal"}.
+// Weights that a training starts from, which may be another net's in part.
+struct InitialWeights {
+  std::string from;               // a file (safetensors); empty: the seed's, or those of the model's folder
+  std::vector<std::string> skip;  // patterns of tensors that keep their initial values
+  bool allow_missing = false;     // so do those that the file has not
+  bool operator==(const InitialWeights&) const = default;
+};
+
 struct ScheduleRecipe {
   std::string strategy = "optimal";  // one of schedule.h's strategy_names()
   int k = 0;                         // every-k, sqrt, chen-recursive: links in a segment. 0 = not given
@@ -96,6 +104,7 @@ struct Recipe {
   LrSchedule lr_schedule;
   std::optional<double> clip_norm;
   bool gradient_release = false;
+  InitialWeights init;
   std::vector<std::string> freeze;  // patterns of parameter names, see matches_pattern
   std::optional<uint64_t> evaluate_every;  // steps; 0: no evaluation at all; absent: one at the end, but of synthetic data none
   uint64_t evaluate_batches = 0;           // micro-batches of an evaluation at most; 0: the whole set

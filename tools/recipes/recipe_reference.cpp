@@ -66,7 +66,8 @@ Keys find_keys() {
     for (const std::string& optimizer : optimizer_names()) {
       const json written = {{"model", model_example(family)},      {"batch", 1},
                             {"optimizer", {{"name", optimizer}}},  {"lr_schedule", {{"kind", "constant"}}},
-                            {"schedule", json::object()},          {"data", {{"kind", "synthetic"}, {"augment", json::object()}}}};
+                            {"schedule", json::object()},          {"init", json::object()},
+                            {"data", {{"kind", "synthetic"}, {"augment", json::object()}}}};
       const json recipe = json::parse(written.dump());  // the parser's integers are unsigned, those of a program are not
       KeyNotes notes;
       read_fields(JsonFields(recipe, {.file = "recipe", .text = nullptr, .notes = &notes}, ""), "recipe", "");

@@ -9,7 +9,6 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
-#include "tools/data/class_folders.h"
 #include "tools/data/pictures.h"
 #include "tools/formats/error.h"
 #include "tools/training/data_feed.h"
@@ -31,13 +30,11 @@ struct ClassTally {
 // The first of the largest, as the loss head counts it.
 uint32_t likeliest(const std::vector<double>& logits) { return static_cast<uint32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin()); }
 
-// The snapshot's names, else those of the recipe's folder of pictures, else the numbers of the classes.
+// The snapshot's names, else the numbers of the classes.
 std::vector<std::string> names_of_classes(const Recipe& recipe, const TrainingOptions& options) {
   std::vector<std::string> names;
-  const int classes = describe_model(recipe.model).classes;
   if (!options.resume.empty()) names = read_facts(options.resume).class_names;
-  if (names.empty() && recipe.data.kind == DataSource::Kind::kImageFolder) names = class_names(recipe.data.path, classes);
-  for (int c = static_cast<int>(names.size()); c < classes; ++c) names.push_back(std::to_string(c));
+  for (int c = static_cast<int>(names.size()); c < describe_model(recipe.model).classes; ++c) names.push_back(std::to_string(c));
   return names;
 }
 

@@ -10,7 +10,6 @@
 #include "tools/formats/error.h"
 #include "tools/formats/text.h"
 #include "tools/training/snapshot.h"
-#include "tools/training/weights.h"
 
 namespace reprise {
 
@@ -63,8 +62,14 @@ void Session::set_up(const TrainingOptions& options, const DataFingerprint* data
     warnings_ = resume_snapshot(trainer_, recipe_, data, options.resume);
     return;
   }
-  weights_ = options.init.empty() ? published_weights(recipe_) : options.init;
-  if (!weights_.empty()) read_state(trainer_, SafetensorsFile(weights_), StatePart::kModel);
+  weights_ = !options.init.empty() ? options.init : !recipe_.init.from.empty() ? recipe_.init.from : published_weights(recipe_);
+  if (weights_.empty()) {
+    if (!options.init_skip.empty()) throw UserError("--init-skip: needs weights: --init FILE, or init.from in the recipe", UserError::kUsage);
+    return;
+  }
+  InitialRules rules = {.skip = recipe_.init.skip, .allow_missing = recipe_.init.allow_missing};
+  rules.skip.insert(rules.skip.end(), options.init_skip.begin(), options.init_skip.end());
+  taken_ = read_initial_weights(trainer_, SafetensorsFile(weights_), rules);
 }
 
 // The option's file, else one beside the program: a folder for temporary files may lie in memory.

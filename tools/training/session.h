@@ -10,6 +10,7 @@
 #include "tools/recipes/recipe.h"
 #include "tools/training/program.h"
 #include "tools/training/training_options.h"
+#include "tools/training/weights.h"
 
 namespace reprise {
 
@@ -30,7 +31,9 @@ class Session {
   const Recipe& recipe() const { return recipe_; }
   const Workers& workers() const { return workers_; }
   Trainer& trainer() { return trainer_; }
-  const std::string& weights() const { return weights_; }  // the file that they come from; "": drawn from the seed, or resumed
+  // The file that the weights come from, and what was taken of it; "": drawn from the seed, or resumed.
+  const std::string& weights() const { return weights_; }
+  const InitialReport& taken() const { return taken_; }
   const std::vector<std::string>& warnings() const { return warnings_; }
 
   void require(const Status& status) const {
@@ -53,6 +56,7 @@ class Session {
   Backend backend_ = {};
   Trainer trainer_;
   std::string weights_;
+  InitialReport taken_;
   std::vector<std::string> warnings_;
 };
 

@@ -15,7 +15,7 @@ bool holds_snapshot(const std::string& folder) { return fs::exists(folder + "/tr
 }  // namespace
 
 SnapshotKeeper::SnapshotKeeper(const std::string& folder, uint64_t keep, bool keep_best) : last_(folder, snapshot_files()), keep_(keep) {
-  if (holds_snapshot(last_.path())) saved_step_ = read_facts(last_.path()).step;
+  if (keep > 1 && holds_snapshot(last_.path())) saved_step_ = read_facts(last_.path()).step;
   if (!keep_best) return;
   best_.emplace(last_.path() + ".best", snapshot_files());
   if (holds_snapshot(best_->path())) best_score_ = read_facts(best_->path()).score;

@@ -18,8 +18,6 @@ class SnapshotKeeper {
   // Saves into DIR.best where the score is higher than that of the best so far, which an earlier run may have left.
   void save_if_best(const Trainer& trainer, const Recipe& recipe, SnapshotFacts facts, double score);
 
-  uint64_t saved_step() const { return saved_step_; }  // of DIR
-
  private:
   void remove_earlier();
 
@@ -27,7 +25,7 @@ class SnapshotKeeper {
   std::optional<SnapshotDirectory> best_;
   std::optional<double> best_score_;
   const uint64_t keep_;
-  uint64_t saved_step_ = 0;
+  uint64_t saved_step_ = 0;  // of DIR; 0: there is none, or it need not be known
 };
 
 }  // namespace reprise

@@ -11,6 +11,7 @@ void TrainingOptions::add_to(CLI::App& app, const Plan& plan, uint32_t most_work
   app.add_option("--epochs", epochs, "train until so many passes over the data")->check(integer_from(1, 1000000000))->excludes(until);
   app.add_option("--log", log, "append a JSON line for each step and evaluation to this file");
   CLI::Option* start = app.add_option("--init", init, "start from these weights (safetensors)");
+  app.add_option("--init-skip", init_skip, "patterns of tensors that keep their initial values, as of a new head (fc.*)");
   app.add_option("--save", save, "write snapshots to this folder: at the end, when a signal or an error ends the run, and every --save-every steps");
   app.add_option("--save-every", save_every, "steps between snapshots")->check(integer_from(1));
   app.add_option("--keep", keep, "snapshots to keep: the last in DIR, those before it in DIR.step-N; default 1")->check(integer_from(1, 1000000));
@@ -36,6 +37,7 @@ void TrainingOptions::check() const {
   };
   require(save_every == 0 || !save.empty(), "--save-every: needs --save DIR");
   require(keep == 1 || !save.empty(), "--keep: needs --save DIR");
+  require(init_skip.empty() || resume.empty(), "--init-skip: does not go with --resume, which takes all weights");
   require(!keep_best || !save.empty(), "--keep-best: needs --save DIR");
   const bool uses = evaluate || !predict.empty();
   require(!evaluate || predict.empty(), "--evaluate: does not go with --predict");

@@ -63,11 +63,8 @@ class TrainingRun {
   uint64_t steps_per_epoch() const { return std::max<uint64_t>(1, training_data_->size() / samples_per_step()); }
   double now() const { return session_->port().seconds(); }
 
-  // "evaluate_every": 0 asks for none. Made-up data are evaluated only where it is asked for.
-  bool evaluates() const {
-    if (recipe_.evaluate_every) return *recipe_.evaluate_every != 0;
-    return recipe_.data.kind != DataSource::Kind::kSynthetic;
-  }
+  // "evaluate_every": 0 asks for none. Made-up data, which have no path, are evaluated only where it is asked for.
+  bool evaluates() const { return recipe_.evaluate_every ? *recipe_.evaluate_every != 0 : !recipe_.data.path.empty(); }
   bool evaluates_after(uint64_t step) const {
     const uint64_t every = recipe_.evaluate_every.value_or(0);
     return every != 0 && step % every == 0 && step != last_step_;
@@ -86,8 +83,23 @@ class TrainingRun {
     const uint32_t threads = session_->workers().count;
     std::cerr << ", " << training_data_->size() << " samples, " << threads << (threads == 1 ? " thread" : " threads") << ", kernels "
               << trainer().backend->kernel_set << ", arena " << bytes_text(session_->plan().arena_bytes) << "\n";
-    if (!session_->weights().empty()) std::cerr << "weights from " << session_->weights() << "\n";
+    show_weights();
     if (recipe_.backend == Recipe::BackendChoice::kAuto) std::cerr << "backend auto: this program was built for the CPU alone, it trains there\n";
+  }
+
+  void show_weights() const {
+    if (session_->weights().empty()) return;
+    const InitialReport& taken = session_->taken();
+    const auto listed = [](const std::vector<std::string>& names) {
+      std::string list;
+      for (size_t i = 0; i < names.size() && i < 8; ++i) list += (i == 0 ? ": " : ", ") + names[i];
+      return std::to_string(names.size()) + " tensors" + list + (names.size() > 8 ? " ..." : "");
+    };
+    std::cerr << "weights from " << session_->weights() << ": " << taken.loaded << " tensors loaded";
+    if (taken.unused > 0) std::cerr << ", " << taken.unused << " of the file not needed";
+    std::cerr << "\n";
+    if (!taken.skipped.empty()) std::cerr << "left at their initial values, because they are skipped: " << listed(taken.skipped) << "\n";
+    if (!taken.left_over.empty()) std::cerr << "left at their initial values, because the file has none: " << listed(taken.left_over) << "\n";
   }
 
   // Behind the end of its cosine the rate is 0, and nothing is learned.

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "tools/formats/error.h"
+#include "tools/formats/text.h"
 #include "tools/models/stored_weights.h"
 
 namespace reprise {
@@ -185,6 +186,44 @@ void read_state(const Trainer& trainer, const SafetensorsFile& file, StatePart p
     const StateTensor& state = plan.state[i];
     if (belongs(state, part)) copy_in(trainer, i, file, find_tensor(file, state));
   }
+}
+
+InitialReport read_initial_weights(const Trainer& trainer, const SafetensorsFile& file, const InitialRules& rules) {
+  const Plan& plan = *trainer.plan;
+  InitialReport report;
+  std::vector<const StoredTensor*> found(plan.state.count);
+  for (const std::string& pattern : rules.skip) {
+    const auto matches = [&](const StateTensor& state) { return belongs(state, StatePart::kModel) && matches_pattern(pattern, state.name); };
+    if (std::none_of(plan.state.begin(), plan.state.end(), matches)) {
+      throw UserError(file.path() + ": --init-skip, init.skip: \"" + pattern + "\" matches no tensor; `reprise parameters` lists their names");
+    }
+  }
+  for (uint32_t i = 0; i < plan.state.count; ++i) {  // all of them, before the first is changed
+    const StateTensor& state = plan.state[i];
+    if (!belongs(state, StatePart::kModel)) continue;
+    const bool is_there = file.contains(stored_name(file, state.name));
+    const auto matches = [&](const std::string& pattern) { return matches_pattern(pattern, state.name); };
+    if (std::any_of(rules.skip.begin(), rules.skip.end(), matches)) {
+      report.skipped.push_back(state.name);
+    } else if (!is_there && (rules.allow_missing || std::string_view(state.name).ends_with(".num_batches_tracked"))) {
+      report.left_over.push_back(state.name);
+    } else {
+      try {
+        found[i] = &find_tensor(file, state);
+      } catch (const UserError& error) {
+        throw UserError(std::string(error.what()) + "; --init-skip '" + state.name + "' leaves it at its initial values");
+      }
+      require_sense(file, state, *found[i]);
+    }
+  }
+  for (uint32_t i = 0; i < plan.state.count; ++i) {
+    if (found[i] == nullptr) continue;
+    copy_in(trainer, i, file, *found[i]);
+    ++report.loaded;
+  }
+  report.unused = file.tensors().size() - report.loaded;
+  for (const std::string& name : report.skipped) report.unused -= file.contains(stored_name(file, name));
+  return report;
 }
 
 FileSum write_state(const Trainer& trainer, const std::string& path, StatePart part,

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "lib/trainer.h"
 #include "tools/formats/safetensors.h"
@@ -20,6 +22,19 @@ enum class StatePart { kModel, kOptimizer };  // parameters and buffers | moment
 // below zero, are refused. Throws UserError and changes nothing; but where the file has lost bytes since it was opened, some tensors have
 // changed: the state is not to be used.
 void read_state(const Trainer& trainer, const SafetensorsFile& file, StatePart part);
+
+// Which weights a training takes from a file that is another net's in part.
+struct InitialRules {
+  std::vector<std::string> skip;  // patterns of names in the state: they keep their initial values
+  bool allow_missing = false;     // so do those that the file has not
+};
+struct InitialReport {
+  uint64_t loaded = 0, unused = 0;              // tensors of the state; tensors of the file that nobody asked for
+  std::vector<std::string> skipped, left_over;  // by a pattern; not in the file
+};
+// As read_state, of parameters and buffers. A count of batches (`num_batches_tracked`) may be missing in any case. A skip pattern that
+// matches no name is refused, and a shape that differs names the option that would skip it.
+InitialReport read_initial_weights(const Trainer& trainer, const SafetensorsFile& file, const InitialRules& rules);
 
 // Writes that part, each tensor stored as it is in the state. Throws UserError. `metadata` goes into the header.
 FileSum write_state(const Trainer& trainer, const std::string& path, StatePart part,

@@ -1,0 +1,121 @@
+// `reprise train`: plans a recipe, compiles the plan, which proves it, and runs the program; in a folder of the user's cache, with what
+// `make install` has installed or with the checkout that this program was built in.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <iostream>
+#include <memory>
+#include <sstream>
+
+#include "tools/commands/plan_folder.h"
+#include "tools/commands/recipe_options.h"
+#include "tools/formats/checksum.h"
+#include "tools/formats/error.h"
+#include "tools/formats/output_file.h"
+
+namespace reprise {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+// Where the sources, headers and libraries of training programs are.
+struct Tree {
+  std::string include, tools_library, library;
+  std::string main_source() const { return include + "/tools/train.cpp"; }
+};
+
+Tree find_tree() {
+  std::error_code error;
+  const fs::path here = fs::read_symlink("/proc/self/exe", error).parent_path(), prefix = here.parent_path();
+  const Tree installed = {prefix / "include/reprise", prefix / "lib/libreprise-tools.a", prefix / "lib/libreprise.a"};
+  if (fs::exists(installed.main_source())) return installed;
+  for (fs::path folder = prefix; folder != folder.parent_path(); folder = folder.parent_path()) {
+    const Tree built = {folder, here / "libtools.a", here / "libreprise.a"};
+    if (fs::exists(built.main_source()) && fs::exists(built.library)) return built;
+  }
+  throw UserError("reprise train: " + installed.main_source() + ": missing; run `make install`, or the reprise of a checkout's build folder");
+}
+
+// One for each recipe, wherever recipes of the same name lie.
+std::string cache_folder(const std::string& recipe, const std::string& name) {
+  const char *cache = std::getenv("XDG_CACHE_HOME"), *home = std::getenv("HOME");
+  const bool has_cache = cache != nullptr && *cache == '/';
+  if (!has_cache && home == nullptr) throw UserError("reprise train: HOME or XDG_CACHE_HOME must name a folder for the compiled program");
+  const std::string base = has_cache ? cache : std::string(home) + "/.cache";
+  return base + "/reprise/" + name + "-" + checksum_of(fs::absolute(recipe).lexically_normal().string()).substr(0, 8);
+}
+
+void add_words(std::vector<std::string>& words, const std::string& text) {
+  std::istringstream stream(text);
+  for (std::string word; stream >> word;) words.push_back(word);
+}
+
+// Runs a program with its output on stderr; answers its exit status.
+int run_program(const std::vector<std::string>& words) {
+  std::vector<char*> arguments;
+  for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
+  arguments.push_back(nullptr);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::dup2(STDERR_FILENO, STDOUT_FILENO);
+    ::execvp(arguments[0], arguments.data());
+    std::cerr << words[0] << ": cannot be run: " << std::strerror(errno) << "\n";
+    ::_exit(127);
+  }
+  int status = 0;
+  if (child < 0 || ::waitpid(child, &status, 0) != child) throw UserError(words[0] + ": cannot be run: " + std::strerror(errno));
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+// The program is compiled again where the plan, the libraries or the command have changed since.
+void compile_program(const Tree& tree, const std::string& folder) {
+  const char* chosen = std::getenv("CXX");
+  std::vector<std::string> command;
+  add_words(command, chosen != nullptr && *chosen != 0 ? chosen : REPRISE_COMPILER);
+  add_words(command, REPRISE_COMPILE_FLAGS);
+  command.insert(command.end(), {"-I" + tree.include, "-I" + folder, tree.main_source(), tree.tools_library, tree.library, "-o", folder + "/train"});
+  add_words(command, REPRISE_LINK_FLAGS);
+  std::string made_of;
+  for (const std::string& word : command) made_of += word + "\n";
+  for (const std::string& file : {folder + "/plan.h", tree.main_source(), tree.tools_library, tree.library}) {
+    const FileSum sum = sum_of_file(file);
+    made_of += file + " " + std::to_string(sum.bytes) + " " + sum.checksum + "\n";
+  }
+  const std::string record = folder + "/compiled";
+  if (fs::exists(folder + "/train") && fs::exists(record) && read_file(record) == made_of) return;
+  std::cerr << "  compile and prove " << folder << "/plan.h\n";
+  if (run_program(command) != 0) throw UserError(folder + "/plan.h: cannot be compiled; the compiler's words are above");
+  write_file(record, made_of);
+}
+
+int run_train(const RecipeOptions& options, const std::vector<std::string>& arguments) {
+  const Tree tree = find_tree();
+  const std::string folder = cache_folder(options.recipe, options.read().name);
+  plan_into(options, folder);
+  compile_program(tree, folder);
+  const std::string program = folder + "/train";
+  std::vector<char*> words = {const_cast<char*>(program.c_str())};
+  for (const std::string& argument : arguments) words.push_back(const_cast<char*>(argument.c_str()));
+  words.push_back(nullptr);
+  ::execv(program.c_str(), words.data());
+  throw UserError(program + ": cannot be run: " + std::strerror(errno));
+}
+
+}  // namespace
+
+Command add_train(CLI::App& app, const Port& port) {
+  const auto options = std::make_shared<RecipeOptions>();
+  CLI::App* parser = app.add_subcommand("train", "plan, compile and train a recipe; behind these options come those of the program, as --steps 100");
+  options->add_to(*parser);
+  options->add_schedule_to(*parser);
+  options->add_profile_to(*parser, port);
+  parser->prefix_command();
+  return {parser, [options, parser] { return run_train(*options, parser->remaining()); }};
+}
+
+}  // namespace reprise
