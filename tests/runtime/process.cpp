@@ -52,6 +52,7 @@ std::string read_all(int descriptor) {
   ::dup2(nothing, STDIN_FILENO);
   ::dup2(out, STDOUT_FILENO);
   ::dup2(err, STDERR_FILENO);
+  ::signal(SIGHUP, SIG_DFL);  // the suite may run under nohup
   ::execvp(argv[0], argv.data());
   ::_exit(127);
 }

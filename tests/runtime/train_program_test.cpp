@@ -264,6 +264,18 @@ TEST_F(TrainProgram, SignalsSaveAndEnd) {
   }
 }
 
+TEST_F(TrainProgram, UnderNohupItGoesOn) {
+  Process process({"sh", "-c", "trap '' HUP; exec \"$0\" \"$@\"", resnet_stored(), "--steps", "100000000", "--log", at("log.jsonl"), "--quiet"});
+  for (int i = 0; i < 1000 && file_text(at("log.jsonl")).empty(); ++i) sleep_seconds(0.005);
+  process.signal(SIGHUP);
+  sleep_seconds(0.2);
+  const size_t before = file_text(at("log.jsonl")).size();
+  for (int i = 0; i < 1000 && file_text(at("log.jsonl")).size() <= before; ++i) sleep_seconds(0.005);
+  EXPECT_GT(file_text(at("log.jsonl")).size(), before);
+  process.signal(SIGTERM);
+  EXPECT_EQ(process.wait().status, 128 + SIGTERM);
+}
+
 // A text whose evaluation takes some seconds.
 std::string gpt_long_evaluation() {
   const std::string text = build_folder() + "/test-programs/long-text.txt";

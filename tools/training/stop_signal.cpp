@@ -18,7 +18,8 @@ void set_up_signals() {
   for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
     struct sigaction action = {}, before = {};
     action.sa_handler = note;
-    if (::sigaction(number, nullptr, &before) == 0 && before.sa_handler == SIG_IGN) continue;
+    const bool is_ignored = ::sigaction(number, nullptr, &before) == 0 && before.sa_handler == SIG_IGN;
+    if (number == SIGHUP && is_ignored) continue;
     ::sigaction(number, &action, nullptr);
   }
   ::signal(SIGXFSZ, SIG_IGN);

@@ -3,7 +3,7 @@
 
 namespace reprise {
 
-// A signal that the program was started to ignore stays ignored (nohup). Files that may grow no further, and readers that went away, are
+// A SIGHUP that the program was started to ignore stays ignored (nohup). Files that may grow no further, and readers that went away, are
 // errors of write() from then on, not signals.
 void set_up_signals();
 
