@@ -344,6 +344,7 @@ const BadRecipe kBadRecipes[] = {
     {"budget zero", kResNet, R"({"budget": 0})", {"budget", "from 1"}},
     {"seed negative", kResNet, R"({"seed": -1})", {"seed", "from 0"}},
     {"backend", kResNet, R"({"backend": "gpu"})", {"backend", "\"cuda\""}},
+    {"skip of nothing", kResNet, R"({"init": {"skip": ["fc.*"]}})", {"init.from", "missing"}},
     {"eps zero", kResNet, R"({"optimizer": {"name": "adamw", "eps": 0}})", {"optimizer.eps"}},
     {"eps large", kResNet, R"({"optimizer": {"name": "adamw", "eps": 2}})", {"optimizer.eps"}},
     {"momentum large", kResNet, R"({"optimizer": {"name": "sgd", "momentum": 1e7}})", {"optimizer.momentum"}},

@@ -490,7 +490,7 @@ TEST_F(TrainProgram, ANewHeadOnOldWeights) {
   }
   const json init = {{"from", weights}, {"skip", {"fc.*"}}};
   const std::string in_recipe = train_program("resnet-head", with(resnet(), {{"model", {{"classes", 5}}}, {"init", init}}));
-  quietly(five, {"--init", weights, "--init-skip", "fc.*", "--steps", "2", "--save", at("a")});
+  quietly(five, {"--init", at("s"), "--init-skip", "fc.*", "--steps", "2", "--save", at("a")});  // a snapshot's folder will do
   quietly(in_recipe, {"--steps", "2", "--save", at("b")});
   EXPECT_TRUE(snapshot_tensors(at("a")) == snapshot_tensors(at("b")));
   quietly(five, {"--steps", "2", "--save", at("c")});
@@ -577,6 +577,10 @@ TEST_F(TrainProgram, PredictsThePicturesOfAPerson) {
   expect_refusal(program, {"--resume", at("s"), "--predict", at("none.jpg")}, {"none.jpg"});
   write_text(at("broken.jpg"), "no picture");
   expect_refusal(program, {"--resume", at("s"), "--predict", at("broken.jpg")}, {"broken.jpg", "decoded"});
+  const ProcessResult rest = train(program, {"--resume", at("s"), "--predict", at("broken.jpg"), at("one.pgm"), "--json", "--quiet"});
+  EXPECT_EQ(rest.status, 1);
+  const json both = json::parse(rest.out);
+  EXPECT_TRUE(both[0].contains("error") && both[1].contains("top")) << rest.out;
 }
 
 TEST_F(TrainProgram, KeepsTheBestAndSeveral) {
@@ -600,7 +604,16 @@ TEST_F(TrainProgram, KeepsTheBestAndSeveral) {
   const json last = read_log(at("log.jsonl")).lines.back();
   EXPECT_EQ(saved_step(at("s.best")), last["accuracy"] > best["accuracy"] ? json(10) : best["step"]);
   EXPECT_EQ(saved_step(at("s.step-9")), 9u);
-  EXPECT_FALSE(fs::exists(at("s.step-8")));
+  EXPECT_EQ(saved_step(at("s.step-8")), 8u) << "those of an earlier run stay";
+  quietly(program, {"--resume", at("s.step-6"), "--steps", "8", "--save", at("s"), "--save-every", "1", "--keep", "2"});
+  EXPECT_EQ(saved_step(at("s.step-6")), 6u) << "what was resumed from stays";
+  EXPECT_EQ(saved_step(at("s.step-7")), 7u);
+  EXPECT_FALSE(fs::exists(at("s.step-5")));
+  // A run of its own has a best of its own.
+  quietly(program, {"--steps", "1", "--save", at("s"), "--keep-best"});
+  EXPECT_EQ(saved_step(at("s.best")), 1u);
+  EXPECT_NE(train(program, {"--steps", "1", "--save", at("s")}).err.find("s holds a snapshot"), std::string::npos);
+  expect_refusal(idx_program(), {"--save", at("t"), "--keep-best"}, {"--keep-best", "nothing is evaluated"}, 2);
   for (const char* left : {"s.saving", "s.best.saving"}) EXPECT_FALSE(fs::exists(at(left))) << left;
 }
 
@@ -641,7 +654,13 @@ TEST_F(TrainProgram, LogsAreAppendedAndForeignFilesStay) {
     expect_refusal(program, {"--log", at("diary")}, {at("diary"), "--log", "line 1"});
     EXPECT_EQ(file_text(at("diary")), precious);
   }
+  write_text(at("diary"), first + "no log at all, and no line end");
+  expect_refusal(program, {"--log", at("diary")}, {at("diary"), "--log"});
+  EXPECT_EQ(file_text(at("diary")), first + "no log at all, and no line end");
   expect_refusal(program, {"--save", at("s"), "--log", at("s/log.jsonl")}, {"s/log.jsonl", "--log", "beside"}, 2);
+  Process writer({program, "--steps", "100000000", "--log", at("two.jsonl"), "--quiet"});
+  for (int i = 0; i < 1000 && file_text(at("two.jsonl")).empty(); ++i) sleep_seconds(0.005);
+  expect_refusal(program, {"--steps", "2", "--log", at("two.jsonl")}, {"two.jsonl", "another run"});
 }
 
 TEST_F(TrainProgram, FullDiskWhileSaving) {

@@ -8,7 +8,9 @@
 namespace reprise {
 
 DataFingerprint fingerprint_of(uint64_t samples, const std::string& folder, const std::vector<std::string>& files) {
-  DataFingerprint print{.samples = samples, .files = files.size()};
+  DataFingerprint print;
+  print.samples = samples;
+  print.files = files.size();
   Checksum checksum;
   for (const std::string& file : files) {
     struct stat status = {};

@@ -5,7 +5,6 @@
 #include <filesystem>
 
 #include "tools/data/class_folders.h"
-#include "tools/data/images.h"
 #include "tools/data/picture.h"
 #include "tools/formats/error.h"
 
@@ -13,31 +12,6 @@ namespace reprise {
 namespace {
 
 namespace fs = std::filesystem;
-
-class PictureFiles : public Dataset {
- public:
-  PictureFiles(const Recipe& recipe, const std::vector<std::string>& files)
-      : files_(files), shape_(image_shape(recipe)), table_(recipe), walk_(recipe, Split::kEvaluation, files.size()), bytes_(shape_.values()) {
-    size_ = files.size();
-    batch_ = static_cast<uint64_t>(recipe.batch);
-  }
-
-  uint64_t fill(uint64_t step, uint64_t micro, BatchSink& sink) override {
-    return walk_.fill(step, micro, sink, [&](uint64_t sample, const Augmentation& augmentation, auto* image) {
-      decode_picture(files_[sample], shape_, bytes_.data());
-      const auto pixel = [&](int y, int x, int c) { return table_(c, bytes_[static_cast<size_t>((y * shape_.width + x) * shape_.channels + c)]); };
-      write_image(shape_, augmentation, pixel, [&](int c) { return table_(c, 0); }, image);
-      return kIgnoredLabel;
-    });
-  }
-
- private:
-  const std::vector<std::string> files_;
-  const ImageShape shape_;
-  PixelTable table_;
-  ImageWalk walk_;
-  std::vector<uint8_t> bytes_;
-};
 
 void add_folder(const std::string& folder, std::vector<std::string>& files) {
   std::error_code error;
@@ -66,8 +40,25 @@ std::vector<std::string> list_pictures(const std::vector<std::string>& paths) {
   return files;
 }
 
-std::unique_ptr<Dataset> open_pictures(const Recipe& recipe, const std::vector<std::string>& files) {
-  return std::make_unique<PictureFiles>(recipe, files);
+PictureFiles::PictureFiles(const Recipe& recipe, const std::vector<std::string>& files)
+    : files_(files), shape_(image_shape(recipe)), table_(recipe), walk_(recipe, Split::kEvaluation, files.size()), bytes_(shape_.values()),
+      faults_(files.size()) {
+  size_ = files.size();
+  batch_ = static_cast<uint64_t>(recipe.batch);
+}
+
+uint64_t PictureFiles::fill(uint64_t step, uint64_t micro, BatchSink& sink) {
+  return walk_.fill(step, micro, sink, [&](uint64_t sample, const Augmentation& augmentation, auto* image) {
+    try {
+      decode_picture(files_[sample], shape_, bytes_.data());
+    } catch (const UserError& error) {
+      faults_[sample] = error.what();
+      std::fill(bytes_.begin(), bytes_.end(), uint8_t{0});
+    }
+    const auto pixel = [&](int y, int x, int c) { return table_(c, bytes_[static_cast<size_t>((y * shape_.width + x) * shape_.channels + c)]); };
+    write_image(shape_, augmentation, pixel, [&](int c) { return table_(c, 0); }, image);
+    return kIgnoredLabel;
+  });
 }
 
 }  // namespace reprise

@@ -57,6 +57,7 @@ InitialWeights read_init(const JsonFields& fields, const std::string& folder) {
   fields.read_path("from", folder, init.from, {"A file of weights, safetensors", "", "the model's folder, or the seed"});
   fields.read("skip", init.skip, {"Patterns of tensors that keep their initial values, as of a new head"});
   fields.read("allow_missing", init.allow_missing, {"Whether tensors that the file has not keep theirs too"});
+  if (init.from.empty() && !(init == InitialWeights())) fields.refuse("from", "missing; give the file of weights whose tensors are skipped or missing");
   return init;
 }
 

@@ -16,6 +16,7 @@
 #include "tools/training/logits.h"
 #include "tools/training/session.h"
 #include "tools/training/snapshot.h"
+#include "tools/training/stop_signal.h"
 
 namespace reprise {
 namespace {
@@ -93,7 +94,10 @@ int evaluate_weights(const CompiledPlan& compiled, const Port& port, const Train
     });
   }
   const EvaluationResult result = evaluate_set(session.trainer(), port, recipe, *data, {.most_batches = options.batches, .quiet = options.quiet});
-  if (result.stopped) throw UserError(recipe.name + ": the evaluation was stopped by a signal");
+  if (result.stopped) {
+    std::cerr << recipe.name << ": the evaluation was stopped by a signal\n";
+    return 128 + stop_signal();
+  }
   session.require(result.status);
   if (reader) session.require(reader->status());
   const std::vector<std::string> names = options.per_class ? names_of_classes(recipe, options) : std::vector<std::string>();
@@ -116,12 +120,19 @@ int predict_pictures(const CompiledPlan& compiled, const Port& port, const Train
   require_images(recipe, "--predict");
   show_warnings(session);
   const std::vector<std::string> files = list_pictures(options.predict), names = names_of_classes(recipe, options);
-  const std::unique_ptr<Dataset> data = open_pictures(recipe, files);
+  PictureFiles data(recipe, files);
   ordered_json all = ordered_json::array();
   const uint64_t batch = static_cast<uint64_t>(recipe.batch);
   uint64_t first = 0;  // picture of the micro-batch
+  int status_at_end = 0;
   LogitsReader reader(session.trainer(), [&](uint64_t row, int32_t, const std::vector<double>& logits) {
     if (first + row >= files.size()) return;
+    if (const std::string& fault = data.fault(first + row); !fault.empty()) {
+      std::cerr << fault << "\n";
+      if (options.json) all.push_back({{"file", files[first + row]}, {"error", fault}});
+      status_at_end = UserError::kBadInput;
+      return;
+    }
     ordered_json guesses = ordered_json::array();
     std::string line = files[first + row] + ":";
     for (const Guess& guess : top_guesses(logits)) {
@@ -136,8 +147,8 @@ int predict_pictures(const CompiledPlan& compiled, const Port& port, const Train
       std::cout << line << "\n";
     }
   });
-  DataFeed feed(*data);
-  for (uint64_t n = 0; n < data->micro_batches(); ++n, first += batch) {
+  DataFeed feed(data);
+  for (uint64_t n = 0; n < data.micro_batches(); ++n, first += batch) {
     EvaluationReport unused;
     feed.begin_at(n);
     const Status status = evaluate(session.trainer(), feed.source(), 1, unused);
@@ -146,7 +157,7 @@ int predict_pictures(const CompiledPlan& compiled, const Port& port, const Train
     session.require(reader.status());
   }
   if (options.json) std::cout << all.dump() << "\n";
-  return 0;
+  return status_at_end;
 }
 
 }  // namespace reprise

@@ -2,6 +2,7 @@
 // Here because which ones stay is a matter of the run's options, and how one is written is not.
 #pragma once
 
+#include <deque>
 #include <optional>
 #include <string>
 
@@ -11,21 +12,21 @@ namespace reprise {
 
 class SnapshotKeeper {
  public:
-  // `keep`: so many snapshots altogether, the last included. Takes the folders for this process; throws UserError as SnapshotDirectory does.
-  SnapshotKeeper(const std::string& folder, uint64_t keep, bool keep_best);
+  // `keep`: so many of this run's snapshots altogether, the last included; those of earlier runs stay. A run that goes on from another one
+  // also goes on from its best. Takes the folders for this process; throws UserError as SnapshotDirectory does.
+  SnapshotKeeper(const std::string& folder, uint64_t keep, bool keep_best, bool goes_on);
 
   void save(const Trainer& trainer, const Recipe& recipe, SnapshotFacts facts);
   // Saves into DIR.best where the score is higher than that of the best so far, which an earlier run may have left.
   void save_if_best(const Trainer& trainer, const Recipe& recipe, SnapshotFacts facts, double score);
 
  private:
-  void remove_earlier();
-
   SnapshotDirectory last_;
   std::optional<SnapshotDirectory> best_;
   std::optional<double> best_score_;
   const uint64_t keep_;
-  uint64_t saved_step_ = 0;  // of DIR; 0: there is none, or it need not be known
+  uint64_t saved_step_ = 0;          // of DIR; 0: there is none, or it need not be known
+  std::deque<std::string> put_aside_;  // by this run, the earliest first
 };
 
 }  // namespace reprise

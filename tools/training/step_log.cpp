@@ -3,6 +3,7 @@
 #include "tools/training/step_log.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -13,6 +14,7 @@
 #include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "tools/formats/error.h"
 #include "tools/formats/output_file.h"
@@ -30,7 +32,8 @@ off_t end_of_kept_lines(const std::string& path, uint64_t resumed_step) {
   for (std::string line; std::getline(file, line); ++lines) {
     const nlohmann::json entry = nlohmann::json::parse(line, nullptr, false);
     const bool is_entry = entry.is_object() && entry.contains("step") && entry["step"].is_number_unsigned();
-    if (file.eof() && lines > 0) break;  // not ended: a killed run's last words
+    constexpr std::string_view kStart = "{\"step\": ";
+    if (file.eof() && lines > 0 && kStart.substr(0, line.size()) == std::string_view(line).substr(0, kStart.size())) break;  // a killed run's last words
     if (!is_entry) throw UserError(path + ": --log: line " + std::to_string(lines + 1) + " is none of a training's log; give another file");
     const uint64_t step = entry["step"].get<uint64_t>();
     if (step < last_step || (step == last_step && entry.contains("loss"))) kept = end;  // another run begins
@@ -66,6 +69,9 @@ void StepLog::open(const std::string& path, uint64_t resumed_step) {
   descriptor_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
   if (descriptor_ < 0 || ::fstat(descriptor_, &status) != 0) throw UserError(path + ": --log: cannot be written: " + std::strerror(errno));
   if (!S_ISREG(status.st_mode)) return;  // a terminal, a pipe
+  if (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    throw UserError(path + ": --log: another run writes it; give another file");
+  }
   if (::ftruncate(descriptor_, kept) != 0 || ::lseek(descriptor_, kept, SEEK_SET) != kept) {
     throw UserError(path + ": --log: cannot be cut to the lines up to step " + std::to_string(resumed_step) + ": " + std::strerror(errno));
   }

@@ -39,11 +39,14 @@ class TrainingRun {
  public:
   TrainingRun(const CompiledPlan& compiled, const Port& port, const TrainingOptions& options) : summary_(compiled.summary), options_(options) {
     require_log_outside(options.log, options.save);
-    if (!options.save.empty()) snapshots_.emplace(options.save, options.keep, options.keep_best);
+    if (!options.save.empty()) snapshots_.emplace(options.save, options.keep, options.keep_best, !options.resume.empty());
     recipe_ = parse_recipe(compiled.recipe, compiled.plan.name, "/");
     if (recipe_.data.kind == DataSource::Kind::kNone) throw UserError(recipe_.name + ": data: the recipe names none; training needs some");
     training_data_ = open_dataset(recipe_, Split::kTraining);
     if (evaluates()) evaluation_data_ = open_dataset(recipe_, Split::kEvaluation);
+    if (options.keep_best && evaluation_data_ == nullptr) {
+      throw UserError(recipe_.name + ": --keep-best: nothing is evaluated; give data.eval_path, and evaluate_every above 0", UserError::kUsage);
+    }
     last_step_ = options.steps != 0 ? options.steps : options.epochs != 0 ? options.epochs * steps_per_epoch() : recipe_.steps;
     if (last_step_ == 0) throw UserError(recipe_.name + ": steps: say how long to train: --steps N, --epochs N, or \"steps\" in the recipe", UserError::kUsage);
     session_.emplace(compiled, port, options, &training_data_->fingerprint());
@@ -74,6 +77,7 @@ class TrainingRun {
     for (const std::string& warning : session_->warnings()) std::cerr << "warning: " << warning << "\n";
     if (options_.quiet) return;
     warn_of_spent_cosine();
+    warn_of_older_snapshot();
     std::cerr << summary_ << "\ntraining " << recipe_.name << ": ";
     if (first_step_ < last_step_) {
       std::cerr << "steps " << first_step_ + 1 << " to " << last_step_;
@@ -100,6 +104,13 @@ class TrainingRun {
     std::cerr << "\n";
     if (!taken.skipped.empty()) std::cerr << "left at their initial values, because they are skipped: " << listed(taken.skipped) << "\n";
     if (!taken.left_over.empty()) std::cerr << "left at their initial values, because the file has none: " << listed(taken.left_over) << "\n";
+  }
+
+  // Whoever forgets --resume would lose it.
+  void warn_of_older_snapshot() const {
+    if (options_.save.empty() || !options_.resume.empty() || !std::filesystem::exists(options_.save + "/training.json")) return;
+    std::cerr << "warning: " << options_.save << " holds a snapshot, which the first one of this run replaces; --resume " << options_.save
+              << " would go on from it\n";
   }
 
   // Behind the end of its cosine the rate is 0, and nothing is learned.
