@@ -20,6 +20,7 @@
 #include "tools/schedule/chain_json.h"
 #include "tools/schedule/schedule_command.h"
 #include "tools/schedule/simulate.h"
+#include "tools/schedule/units.h"
 
 namespace reprise {
 namespace {
@@ -370,22 +371,67 @@ TEST(Optimal, ChosenUnitsNeverReverseAcrossPowersOfTwo) {
   }
 }
 
-// Equal links share table rows; links that differ in a billionth of their cost do not, and must cost the same.
-TEST(Optimal, RunsOfEqualLinksChangeNothing) {
-  for (uint64_t seed = 4000; seed < 4030; ++seed) {
+// Links of the source in parts of so many, each part several times over.
+Chain with_repeated_parts(const Chain& source, size_t part, uint64_t times) {
+  Chain chain{.input_bytes = source.input_bytes, .links = {}};
+  const auto loss = source.links.end() - 1;
+  for (auto first = source.links.begin(); first < loss;) {
+    const auto behind = first + std::min(static_cast<std::ptrdiff_t>(part), loss - first);
+    for (uint64_t n = 0; n < times; ++n) chain.links.insert(chain.links.end(), first, behind);
+    first = behind;
+  }
+  chain.links.push_back(*loss);
+  return chain;
+}
+
+// What repeats itself shares table rows; links that differ in a billionth of their cost do not, and must cost the same.
+TEST(Optimal, RepeatedLinksChangeNothing) {
+  for (uint64_t seed = 4000; seed < 4060; ++seed) {
     const Chain source = random_chain(seed, {.most_links = 6, .most_tapes = 2, .modes = static_cast<int>(seed % 3)});
-    Chain runs{.input_bytes = source.input_bytes, .links = {}};
-    for (const Link& link : source.links) {
-      runs.links.insert(runs.links.end(), &link == &source.links.back() ? 1 : 1 + seed % 7, link);
-    }
-    Chain apart = runs;
+    const Chain repeated = with_repeated_parts(source, 1 + seed % 4, 1 + seed % 7);
+    Chain apart = repeated;
     for (int i = 0; i < apart.length(); ++i) apart.links[i].forward_cost += 1e-9 * i;
-    const uint64_t smallest = make_schedule(runs, {.memory_bytes = 0}).smallest_memory, most = peak_of_none(runs);
+    const uint64_t smallest = make_schedule(repeated, {.memory_bytes = 0}).smallest_memory, most = peak_of_none(repeated);
     ASSERT_EQ(make_schedule(apart, {.memory_bytes = 0}).smallest_memory, smallest) << "seed " << seed;
     for (uint64_t memory = smallest; memory <= most; memory += 1 + (most - smallest) / 6) {
-      ASSERT_NEAR(solve(runs, memory, true), solve(apart, memory, true), 1e-3) << "seed " << seed << ", M = " << memory;
+      ASSERT_NEAR(solve(repeated, memory, true), solve(apart, memory, true), 1e-3) << "seed " << seed << ", M = " << memory;
     }
   }
+}
+
+// a (bc)(bc)(bc)(bc) d: what stands for a range is the last one like it.
+TEST(Optimal, FindsWhatRepeatsItself) {
+  Chain chain = random_chain(1, {.most_links = 1});
+  chain.links.assign(10, chain.links[0]);
+  for (int i = 0; i < 10; ++i) chain.links[i].forward_cost = i == 0 ? 1 : i == 9 ? 4 : 2 + i % 2;
+  chain.links[0].boundary_bytes = chain.links[1].boundary_bytes;
+  for (int i = 0; i < 9; ++i) chain.links[i].boundary_bytes = 64;
+  const UnitChain units = chain_in_units(chain, {});
+  EXPECT_EQ(units.shift(1, 2), 6);
+  EXPECT_EQ(units.shift(2, 3), 4);
+  EXPECT_EQ(units.shift(1, 6), 2);
+  EXPECT_EQ(units.shift(1, 8), 0);
+  EXPECT_EQ(units.shift(7, 8), 0);
+  EXPECT_EQ(units.shift(0, 1), 0);
+  EXPECT_EQ(units.shift(1, 9), 0);
+}
+
+// Tables of all pairs of more links would not fit a small machine; storing everything needs none.
+TEST(Optimal, RefusesChainsThatAreTooLong) {
+  Chain chain{.input_bytes = 4, .links = {}};
+  for (int i = 0; i < 4097; ++i) {
+    chain.links.push_back({.name = "many", .forward_cost = 1, .boundary_bytes = i < 4096 ? 4u : 0u, .forward_scratch_bytes = 0,
+                           .tapes = {{.bytes = i < 4096 ? 8u : 4u, .backward_cost = 2}}, .residues = {}});
+  }
+  for (const char* strategy : {"optimal", "h-revolve"}) {
+    try {
+      (void)make_schedule(chain, {.strategy = strategy, .memory_bytes = 400});
+      FAIL() << strategy;
+    } catch (const UserError& error) {
+      EXPECT_NE(std::string(error.what()).find("at most 4096 links, not 4097"), std::string::npos) << error.what();
+    }
+  }
+  EXPECT_TRUE(make_schedule(chain, {.strategy = "revolve", .memory_bytes = 400}).feasible);
 }
 
 TEST(Simulate, RejectsEveryPlanWithOneActionLeftOut) {

@@ -32,31 +32,32 @@ class CostTable {
     for (auto& rows : rows_) rows.resize(static_cast<size_t>(pair_count(length_)));
   }
 
-  // Equal links first: ranges inside one run of them depend on nothing else, and stand for each other. Then tile after tile of
-  // 8 x 8 pairs, like a matrix product, those on one diagonal of tiles at once. The values do not depend on `threads`.
+  // First the parts that repeat themselves, whose ranges depend on nothing else and stand for all that are equal: range after range,
+  // each thread with a slice of m. Then tile after tile of 16 x 16 pairs, like a matrix product, those on one diagonal of tiles at
+  // once. The values do not depend on `threads`.
   void solve(int threads) {
-    for (int end = 0; end < length_; ++end) {
-      if (chain_.run_end[end] != end) continue;
-      for (int i = end; i >= 0 && chain_.run_end[i] == end; --i) {
-        open_pair(i, end);
-        close_pair(i, end, {i + 1, end}, {end + 1, end});
-      }
-    }
+    const std::vector<Range> repeated = repeated_ranges();
+    for (const Range& range : repeated) open_pair(range.i, range.l);
+    std::barrier range_done(threads);
     int diagonal = 0;
     std::atomic<int> next_tile{0};
-    std::barrier finished(threads, [&]() noexcept {
+    std::barrier diagonal_done(threads, [&]() noexcept {
       ++diagonal;
       next_tile = 0;
     });
-    const auto work = [&] {
+    const auto work = [&](int thread) {
+      for (const auto& [i, l] : repeated) {
+        close_pair(i, l, {i + 1, l}, {l + 1, l}, slice(i, l, thread, threads));
+        range_done.arrive_and_wait();
+      }
       while (diagonal < tiles_) {
         for (int tile; (tile = next_tile.fetch_add(1)) < tiles_ - diagonal;) fill_tile(tile, tile + diagonal);
-        finished.arrive_and_wait();
+        diagonal_done.arrive_and_wait();
       }
     };
     std::vector<std::jthread> helpers;
-    for (int n = 1; n < threads; ++n) helpers.emplace_back(work);
-    work();
+    for (int n = 1; n < threads; ++n) helpers.emplace_back(work, n);
+    work(0);
   }
 
   double makespan() const { return cost(0, length_ - 1, memory_); }
@@ -101,10 +102,33 @@ class CostTable {
     return l - i < kMostHeld ? bounds_.held_backward(l) : std::numeric_limits<int64_t>::max();
   }
 
-  // A range inside a run of equal links shares its row with the range of the same length at the run's end.
   int64_t row_index(int i, int l) const {
-    const int end = chain_.run_end[l];
-    return chain_.run_end[i] == end ? pair_index(length_, end - (l - i), end) : pair_index(length_, i, l);
+    const int shift = chain_.shift(i, l);
+    return pair_index(length_, i + shift, l + shift);
+  }
+
+  // Of the ranges inside the parts that repeat themselves those that stand for the others, each behind all that it reads.
+  struct Range {
+    int i, l;
+  };
+  std::vector<Range> repeated_ranges() const {
+    std::vector<Range> ranges;
+    for (int i = length_ - 1; i >= 0; --i) {
+      const int end = chain_.repeat_end[i];
+      for (int l = std::max(i, end - chain_.repeat_period[i] + 1); l <= end; ++l) ranges.push_back({i, l});
+    }
+    return ranges;
+  }
+
+  // Some of the m of a range.
+  struct Slice {
+    int64_t first, last;  // both included
+  };
+  Slice whole() const { return {0, memory_}; }
+  Slice slice(int i, int l, int part, int parts) const {
+    const int64_t least = least_.at(kPlain, i, l), width = std::max<int64_t>(memory_ - least + 1, 0);
+    const auto cut = [&](int p) { return p == 0 ? 0 : p == parts ? memory_ + 1 : least + width * p / parts; };
+    return {cut(part), cut(part + 1) - 1};
   }
 
   // Calls use(branch, m, cost, x, y): from that m on, C may be cost + x + y; a row without values counts as zero.
@@ -168,10 +192,10 @@ class CostTable {
     }
   }
 
-  void lower_row(int mode, int i, int l, int64_t from, double cost, const CostRow& x, const CostRow& y) {
-    if (from > memory_) return;
+  void lower_row(int mode, int i, int l, Slice slice, int64_t feasible_from, double cost, const CostRow& x, const CostRow& y) {
+    const int64_t from = std::max(feasible_from, slice.first), count = slice.last - from + 1;
+    if (count <= 0) return;
     Cost* out = rows_[mode + 1][row_index(i, l)].get() + (from - least(mode, i, l));
-    const int64_t count = memory_ - from + 1;
     if (x.values == nullptr) {
       for (int64_t n = 0; n < count; ++n) out[n] = std::min(out[n], static_cast<Cost>(cost));
     } else {
@@ -190,23 +214,23 @@ class CostTable {
   }
 
   // Part of the advances of a pair.
-  void lower_by_advances(AdvanceModes pass, int i, int l, Boundaries range) {
-    if (least(pass.mode, i, l) > memory_) return;
+  void lower_by_advances(AdvanceModes pass, int i, int l, Boundaries range, Slice slice) {
+    if (least(pass.mode, i, l) > slice.last) return;
     for_each_advance(pass, i, l, range, [&](const CostBranch&, int64_t from, double cost, const CostRow& x, const CostRow& y) {
-      lower_row(pass.mode, i, l, from, cost, x, y);
+      lower_row(pass.mode, i, l, slice, from, cost, x, y);
     });
   }
 
   // The rest of a pair: two ranges of advances, and the tapes.
-  void close_pair(int i, int l, Boundaries near, Boundaries far) {
+  void close_pair(int i, int l, Boundaries near, Boundaries far, Slice slice) {
     for (const AdvanceModes pass : passes_) {
-      lower_by_advances(pass, i, l, near);
-      lower_by_advances(pass, i, l, far);
+      lower_by_advances(pass, i, l, near, slice);
+      lower_by_advances(pass, i, l, far, slice);
     }
     for (int mode = kPlain; mode < tables_; ++mode) {
-      if (least(mode, i, l) > memory_) continue;
+      if (least(mode, i, l) > slice.last) continue;
       for_each_tape(mode, i, l, [&](const CostBranch&, int64_t from, double cost, const CostRow& x, const CostRow& y) {
-        lower_row(mode, i, l, from, cost, x, y);
+        lower_row(mode, i, l, slice, from, cost, x, y);
       });
     }
   }
@@ -216,20 +240,22 @@ class CostTable {
   void fill_tile(int i_tile, int l_tile) {
     const int i_begin = i_tile * kTile, i_end = std::min(i_begin + kTile, length_);
     const int l_begin = l_tile * kTile, l_end = std::min(l_begin + kTile, length_);
+    const bool is_repeated = chain_.repeat_end[i_begin] == chain_.repeat_end[l_end - 1];  // then so is all between
+    if (is_repeated) return;
     const auto for_each_pair = [&](auto use) {
       for (int i = i_end - 1; i >= i_begin; --i) {
         for (int l = std::max(l_begin, i); l < l_end; ++l) {
-          if (chain_.run_end[i] != chain_.run_end[l]) use(i, l);
+          if (chain_.repeat_end[i] != chain_.repeat_end[l]) use(i, l);
         }
       }
     };
     for_each_pair([&](int i, int l) { open_pair(i, l); });
     for (int j = i_end; j <= l_begin; j += kTile) {
       const Boundaries block{j, std::min(j + kTile - 1, l_begin)};
-      for (const AdvanceModes pass : passes_) for_each_pair([&](int i, int l) { lower_by_advances(pass, i, l, block); });
+      for (const AdvanceModes pass : passes_) for_each_pair([&](int i, int l) { lower_by_advances(pass, i, l, block, whole()); });
     }
     for_each_pair([&](int i, int l) {
-      close_pair(i, l, {i + 1, std::min(i_end - 1, l)}, {std::max(l_begin + 1, i_end), l});
+      close_pair(i, l, {i + 1, std::min(i_end - 1, l)}, {std::max(l_begin + 1, i_end), l}, whole());
     });
   }
 

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <thread>
 
+#include "tools/formats/error.h"
 #include "tools/schedule/cost_table.h"
 #include "tools/schedule/disk_levels.h"
 #include "tools/schedule/recursion.h"
@@ -27,6 +28,7 @@ constexpr Limit kExactLimit = {7e9, 3e8};      // in the unit that loses nothing
 constexpr Limit kChosenLimit = {2.5e10, 8e8};  // in a unit of our own choice, at one level or two
 constexpr double kFewestUnits = 300;           // of our own choice, whatever the sums: fewer round too much away
 constexpr double kMostUnits = 4000;            // more do not show in the makespan
+constexpr int kMostLinks = 4096;               // tables of all pairs of more links would take gigabytes
 
 // What a table at one byte a unit would take; at a unit of u bytes it is u times less.
 struct Work {
@@ -106,7 +108,7 @@ class Solver {
     const int64_t memory = bytes_.memory(memory_bytes);
     for (int i = 0; i < chain_.length(); ++i) {
       for (int l = i; l < chain_.length(); ++l) {
-        if (bytes_.run_end[i] == bytes_.run_end[l] && bytes_.run_end[l] != l) continue;  // shares its row
+        if (bytes_.shift(i, l) > 0) continue;  // shares the row of another range
         for (int mode = kPlain; mode < modes_; ++mode) {
           const double width = static_cast<double>(std::max<int64_t>(memory - least_.at(mode, i, l) + 1, 0));
           work.cells += width;
@@ -146,10 +148,30 @@ class Solver {
   LeastMemory least_;
 };
 
+// No plan costs less: every link runs forward and backward once, with the tape that serves its backward best.
+double least_cost(const Chain& chain) {
+  double cost = 0;
+  for (const Link& link : chain.links) {
+    double backward = link.tapes[0].backward_cost;
+    for (const Tape& tape : link.tapes) backward = std::min(backward, tape.backward_cost);
+    cost += link.forward_cost + backward;
+  }
+  return cost;
+}
+
 }  // namespace
 
 Schedule schedule_optimal(const Chain& chain, const ScheduleRequest& request) {
+  if (chain.length() > kMostLinks) {
+    throw UserError("schedule: strategy: \"" + request.strategy + "\" plans at most " + std::to_string(kMostLinks) + " links, not " +
+                    std::to_string(chain.length()) + "; use \"revolve\", \"chen\" or \"sqrt\"");
+  }
   const Solver solver(chain, request);
+  Schedule all = schedule_none(chain, request);
+  if (all.feasible && !request.as_published && all.makespan <= least_cost(chain) * (1 + 1e-12)) {
+    all.smallest_memory = solver.smallest_memory();
+    return all;
+  }
   Schedule best = better_plan(solver.best_plan(), solver.least_memory_plan());
   // Sizes are rounded up to units: a plan without rounding may still be better. All are of the class whose least memory
   // the solver knows.

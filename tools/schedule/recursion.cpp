@@ -76,9 +76,9 @@ void LeastMemory::fill(int mode) {
   const int length = chain_.length(), most = mode == kPlain ? length : kMostLaid;
   for (int i = length - 1; i >= 0; --i) {
     for (int l = i; l < std::min(i + most, length); ++l) {
-      if (const int end = chain_.run_end[i]; chain_.run_end[l] == end && l < end) {  // as the equal range at the run's end
-        least_[mode + 1][pair_index(length, i, l)] = at(mode, end - (l - i), end);
-        cost_[pair_index(length, i, l)] = cost_[pair_index(length, end - (l - i), end)];
+      if (const int shift = chain_.shift(i, l); shift > 0) {
+        least_[mode + 1][pair_index(length, i, l)] = at(mode, i + shift, l + shift);
+        cost_[pair_index(length, i, l)] = cost_[pair_index(length, i + shift, l + shift)];
         continue;
       }
       LeastBranch best{.least = std::numeric_limits<int64_t>::max()};

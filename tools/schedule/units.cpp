@@ -6,6 +6,7 @@
 #include <cmath>
 #include <map>
 #include <numeric>
+#include <tuple>
 
 namespace reprise {
 namespace {
@@ -73,14 +74,24 @@ double power_to_unit_sum(const Chain& chain) {
   return sum > 0 ? std::exp2(-std::ilogb(sum)) : 1;
 }
 
-std::vector<int> run_ends(const Chain& chain) {
-  std::vector<int> ends(chain.links.size());
-  for (int i = chain.length(); i-- > 0;) {
-    const bool goes_on = i + 1 < chain.length() && same_cost_and_size(chain.links[i], chain.links[i + 1]) &&
-                         chain.boundary_bytes(i) == chain.boundary_bytes(i + 1);
-    ends[i] = goes_on ? ends[i + 1] : i;
+// From the left, at each link the longest repetition that starts there, of at least two periods.
+void find_repeats(const Chain& chain, UnitChain& result) {
+  constexpr int kMostPeriod = 16;
+  const int length = chain.length();
+  const auto equal = [&](int a, int b) {
+    return same_cost_and_size(chain.links[a], chain.links[b]) && chain.boundary_bytes(a) == chain.boundary_bytes(b);
+  };
+  while (static_cast<int>(result.repeat_end.size()) < length) {
+    const int first = static_cast<int>(result.repeat_end.size());
+    int end = first, period = 1;
+    for (int p = 1; p <= kMostPeriod; ++p) {
+      int behind = first + p;
+      while (behind < length && equal(behind - p, behind)) ++behind;
+      if (behind >= first + 2 * p && behind - 1 > end) std::tie(end, period) = std::pair(behind - 1, p);
+    }
+    result.repeat_end.resize(static_cast<size_t>(end) + 1, end);
+    result.repeat_period.resize(static_cast<size_t>(end) + 1, period);
   }
-  return ends;
 }
 
 // The sizes that add up over links, each with its sum.
@@ -143,7 +154,7 @@ UnitChain chain_in_units(const Chain& chain, const UnitChoice& choice) {
   UnitChain result;
   result.unit = choice.unit;
   result.fixed_bytes = chain.input_bytes + reserve_bytes(chain, rounding);
-  result.run_end = run_ends(chain);
+  find_repeats(chain, result);
   result.cost_scale = power_to_unit_sum(chain);
   result.forward_prefix = {0};
   result.residue_bytes_prefix.assign(modes, {0});

@@ -34,13 +34,19 @@ struct UnitChain {
   uint64_t fixed_bytes = 0;        // the input, and the reserve that pays for all that was rounded down
   std::vector<int64_t> boundary;   // length + 1 entries
   std::vector<UnitLink> links;
-  std::vector<int> run_end;                                 // per link: last of the equal links around it, equal in input too
+  std::vector<int> repeat_end;     // per link: the last of the part around it that repeats itself; the link itself where none does
+  std::vector<int> repeat_period;  // and after how many links: 1 for equal links, 2 where attention and MLP take turns
   double cost_scale = 1;                                    // costs are the chain's times this power of two: floats hold them
   std::vector<double> forward_prefix;                       // cost of links 0..j-1
   std::vector<std::vector<uint64_t>> residue_bytes_prefix;  // per mode: bytes of residues of links 0..j-1
   std::vector<std::vector<double>> residue_forward_prefix;  // per mode: cost of links 0..j-1 with residues held
 
   int length() const { return static_cast<int>(links.size()); }
+  // By how many links the range i..l can move right onto equal links, as far as that goes: ranges of one such place share their values.
+  int shift(int i, int l) const {
+    const int end = repeat_end[i];
+    return repeat_end[l] == end ? (end - l) / repeat_period[i] * repeat_period[i] : 0;
+  }
   // Units that a budget leaves beside fixed_bytes; -1 if it does not hold those. No more than any schedule could use.
   int64_t memory(uint64_t budget_bytes) const;
 };
