@@ -204,6 +204,28 @@ TEST_F(CommandLine, CompareListsEveryStrategy) {
   EXPECT_NE(reprise_command({"compare", recipe()}).out.find("optimal"), std::string::npos);
 }
 
+// The words under the table: the plan that the advice about the disk names is the plan of the row.
+TEST_F(CommandLine, CompareExplainsItsColumnsAndTheDisk) {
+  json value = recipe_json();
+  value["model"]["units"] = {9, 9, 9};
+  const std::string file = recipe(value);
+  const std::string least = std::to_string(json_answer({"fit", file, "--budget", "1GiB", "--json"})["smallest_budget"].get<uint64_t>());
+  const json rows = json_answer({"compare", file, "--budget", least, "--json"})["rows"];
+  const auto row = std::find_if(rows.begin(), rows.end(), [](const json& each) {
+    return each.value("disk_is_assumed", false) && each["feasible"] == true && each["disk_bytes"] > 0;
+  });
+  ASSERT_TRUE(row != rows.end()) << rows;
+  const std::string strategy = (*row)["strategy"], bytes = std::to_string((*row)["disk_bytes"].get<uint64_t>());
+  const std::string text = reprise_command({"compare", file, "--budget", least}).out;
+  for (const std::string& words : {std::string("packed: the size of the arena"), "--schedule " + strategy + " --disk " + bytes + "`"}) {
+    EXPECT_NE(text.find(words), std::string::npos) << text;
+  }
+  const ProcessResult plan = reprise_command({"plan", file, "--budget", least, "--schedule", strategy, "--disk", bytes, "-o", folder_.file("advised")});
+  EXPECT_EQ(plan.status, 0) << plan.err;
+  EXPECT_EQ(json::parse(file_text(folder_.file("advised/manifest.json")))["extra_forward_cost"], (*row)["extra_forward_cost"]);
+  EXPECT_NE(reprise_command({"compare", file, "--budget", "1KiB"}).out.find("reprise fit"), std::string::npos);
+}
+
 TEST_F(CommandLine, ChainGoesRoundToSchedule) {
   const std::string chain = folder_.file("chain.json");
   const ProcessResult written = reprise_command({"chain", recipe(), "-o", chain});

@@ -13,6 +13,7 @@
 #include "tools/formats/error.h"
 #include "tools/formats/output_file.h"
 #include "tools/planning/backends.h"
+#include "tools/progress/long_work.h"
 #include "tools/writing/plan_header.h"
 #include "tools/writing/report.h"
 
@@ -73,6 +74,7 @@ std::string plan_into(const RecipeOptions& options, const std::string& folder) {
   if (!planned.fits) throw UserError(does_not_fit_message(model, planned, request), UserError::kDoesNotFit);
   const std::string summary = summary_of(model, planned);
   make_folders(folder);
+  const LongWork work("writing " + folder);
   write_files({{folder + "/manifest.json", manifest_of(model, planned).dump(1) + "\n"},
                {folder + "/plan.h", plan_header(planned.plan, backend_of(model.recipe), canonical_recipe(model.recipe), summary)}});
   warn_of_missing_kernels(model, planned.plan);

@@ -5,12 +5,15 @@
 #include "tools/data/images.h"
 #include "tools/data/sources.h"
 #include "tools/formats/error.h"
+#include "tools/progress/long_work.h"
 
 namespace reprise {
 
 std::unique_ptr<Dataset> open_dataset(const Recipe& recipe, Split split) {
   for (const DataOpener& opener : kDataOpeners) {
-    if (opener.kind == recipe.data.kind) return opener.open(recipe, split);
+    if (opener.kind != recipe.data.kind) continue;
+    const LongWork work(std::string(split == Split::kTraining ? "training" : "evaluation") + " data of " + recipe.name);
+    return opener.open(recipe, split);
   }
   throw UserError(recipe.name + ": data: missing; training needs {\"kind\": ..., \"path\": ...}");
 }

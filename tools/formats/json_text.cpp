@@ -8,6 +8,7 @@
 #include <set>
 
 #include "tools/formats/error.h"
+#include "tools/progress/long_work.h"
 
 namespace reprise {
 namespace {
@@ -163,6 +164,7 @@ size_t edit_distance(const std::string& a, const std::string& b) {
 
 json parse_json(const std::string& text, const std::string& file, JsonComments comments) {
   constexpr int kDeepest = 100;  // printing a value recurses
+  const LongWork work("reading " + file);
   JsonWalk walk(text);
   const auto refuse_deep_and_repeated = [&](json::parse_event_t event, int depth, const json& value) {
     if (depth > kDeepest) throw UserError(file + ": nested more than " + std::to_string(kDeepest) + " deep");

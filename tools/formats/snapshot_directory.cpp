@@ -96,6 +96,17 @@ bool is_empty_folder(const std::string& path) {
   return fs::is_empty(path, error) && !error;
 }
 
+// Whether this is a folder that no run has made: a link, or one that holds something, but no lock. One that vanishes meanwhile holds nothing.
+bool is_foreign(const std::string& folder) {
+  std::error_code error;
+  bool holds_any = fs::is_symlink(folder, error);
+  for (fs::directory_iterator entry(folder, error); !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    if (entry->path().filename() == "lock") return false;
+    holds_any = true;
+  }
+  return holds_any;
+}
+
 // Whether the file at `path` is still the open one: its owner removes it while others wait.
 bool is_same_file(int descriptor, const std::string& path) {
   struct stat open_one, named;
@@ -155,7 +166,7 @@ bool SnapshotDirectory::try_lock() {
   if (!made_saving_ && errno != EEXIST) refuse(saving_, "cannot be created");
   const bool is_new = made_saving_ || is_empty_folder(saving_);  // its owner was killed before it locked, or is at its end
   lock_ = ::open(lock.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | (is_new ? O_CREAT : 0), 0666);
-  if (lock_ < 0 && errno == ENOENT && (!is_there(saving_) || is_empty_folder(saving_))) return false;
+  if (lock_ < 0 && errno == ENOENT && !is_foreign(saving_)) return false;
   if (lock_ < 0) throw UserError(saving_ + ": is in the way: a run keeps there what it is writing; move it, or give --save another folder");
   const bool locked = ::flock(lock_, LOCK_EX | LOCK_NB) == 0;
   const bool cannot_lock = !locked && errno != EWOULDBLOCK;  // a file system without locks: the process is asked for

@@ -12,6 +12,7 @@
 
 #include "tools/formats/error.h"
 #include "tools/formats/output_file.h"
+#include "tools/progress/long_work.h"
 
 namespace reprise {
 namespace {
@@ -141,6 +142,7 @@ std::string packed_csv(const PackProblem& problem, const std::vector<uint64_t>& 
 
 nlohmann::json run_pack(const PackRequest& request) {
   if (!request.output_path.empty()) require_other_file(request.output_path, request.problem_path);
+  const LongWork work("packing " + request.problem_path);
   const PackProblem problem = parse_pack_problem(read_file(request.problem_path), request.problem_path, request.capacity);
   const auto start = std::chrono::steady_clock::now();
   PackOptions options;

@@ -163,7 +163,7 @@ void Gpt2Model::check(const RecipeRules& rules, MicroBatch batch) const {
   rules.require(n_embd / n_head <= kMostHead, "model.n_head",
                 "too few: a head has at most " + std::to_string(kMostHead) + " of the " + std::to_string(n_embd) + " channels of n_embd, so at least " +
                     std::to_string((n_embd + kMostHead - 1) / kMostHead));
-  rules.require(n_layer <= 100000, "model.n_layer", "must be at most 100000, not " + std::to_string(n_layer));
+  rules.require(n_layer <= kMostBlocks, "model.n_layer", "must be at most " + std::to_string(kMostBlocks) + ", not " + std::to_string(n_layer));
 }
 
 void Gpt2Model::build(Graph& graph, MicroBatch batch) const {

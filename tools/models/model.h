@@ -16,6 +16,9 @@
 
 namespace reprise {
 
+// Blocks of a net, or of one of its stages: the plan of more would take gigabytes to prove and many minutes.
+constexpr int kMostBlocks = 10000;
+
 class Graph;
 class JsonFields;
 

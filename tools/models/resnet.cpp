@@ -90,7 +90,7 @@ ResNetModel ResNetModel::read(const JsonFields& fields) {
   fields.allow_only({"family", "block", "units", "width", "stem", "classes", "image"});
   ResNetModel model;
   fields.read_choice("block", model.block, kBlocks, {"Two 3x3 convolutions, or a 3x3 between two 1x1"});
-  fields.read("units", model.units, 1, 100000, {"The length of each of the three or four stages", "blocks"});
+  fields.read("units", model.units, 1, kMostBlocks, {"The length of each of the three or four stages", "blocks"});
   if (model.units.size() != 3 && model.units.size() != 4) {
     fields.refuse("units", "must be a list of three or four stages, not of " + std::to_string(model.units.size()));
   }

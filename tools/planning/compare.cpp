@@ -7,6 +7,7 @@
 
 #include "tools/formats/error.h"
 #include "tools/formats/text.h"
+#include "tools/progress/long_work.h"
 
 namespace reprise {
 
@@ -30,6 +31,7 @@ json compare_one(const SolvedModel& model, const std::string& strategy, uint64_t
     request.disk = {};
     if (takes_disk(strategy)) {
       row["disk_budget_bytes"] = disk_budget(model);
+      row["disk_is_assumed"] = model.recipe.schedule.disk_bytes == 0;
       row["disk_bytes"] = nullptr;
       request.disk = disk_level(model, disk_budget(model));
     }
@@ -75,9 +77,15 @@ json compare_strategies(const SolvedModel& model) {
   const uint64_t budget = model.recipe.budget_bytes             ? *model.recipe.budget_bytes
                           : model.recipe.feature_map_budget_bytes ? model.fixed_bytes() + *model.recipe.feature_map_budget_bytes
                                                                   : model.store_all_bytes;
+  LongWork work("comparing strategies");
+  const double all = static_cast<double>(strategy_names().size() + policy_names().size());
   json rows = json::array();
-  for (const std::string& strategy : strategy_names()) rows.push_back(compare_one(model, strategy, memory_of(model, budget)));
-  for (const std::string& policy : policy_names()) rows.push_back(compare_policy(model, policy, memory_of(model, budget)));
+  const auto add = [&](json row) {
+    rows.push_back(std::move(row));
+    work.done(static_cast<double>(rows.size()) / all);
+  };
+  for (const std::string& strategy : strategy_names()) add(compare_one(model, strategy, memory_of(model, budget)));
+  for (const std::string& policy : policy_names()) add(compare_policy(model, policy, memory_of(model, budget)));
   return {{"budget", budget}, {"rows", rows}};
 }
 
@@ -87,11 +95,13 @@ json sweep_strategies(const SolvedModel& model, int points) {
   optimal.memory_bytes = 0;
   const uint64_t least = std::min(make_schedule(model.chain, optimal).smallest_memory + model.fixed_bytes(), model.store_all_bytes);
   const auto front = [&](const SolvedModel& solved, const std::string& strategy) {
+    LongWork work("front of " + (solved.recipe.schedule.policy.empty() ? strategy : solved.recipe.schedule.policy));
     json list = json::array();
     for (int p = 0; p < points; ++p) {
       const uint64_t step = (model.store_all_bytes - least) / static_cast<uint64_t>(points - 1);
       const uint64_t budget = p == points - 1 ? model.store_all_bytes : least + step * static_cast<uint64_t>(p);
       json point = compare_one(solved, strategy, memory_of(model, budget));
+      work.done(static_cast<double>(p + 1) / points);
       point.erase("strategy");
       point["budget"] = budget;
       list.push_back(point);
@@ -106,23 +116,46 @@ json sweep_strategies(const SolvedModel& model, int points) {
   return {{"store_all_bytes", model.store_all_bytes}, {"fronts", fronts}};
 }
 
+namespace {
+
+std::string row_text(const json& row) {
+  const std::string strategy = row.value("policy", row.at("strategy").get<std::string>());
+  char line[200];
+  if (!row.at("feasible").get<bool>()) {
+    std::snprintf(line, sizeof line, "%-16s  %s\n", strategy.c_str(), row.contains("reason") ? row.at("reason").get<std::string>().c_str() : "does not fit");
+    return line;
+  }
+  const bool on_disk = row.contains("disk_bytes") && row.at("disk_bytes").get<uint64_t>() > 0;
+  const std::string disk = on_disk ? "  with " + bytes_text(row.at("disk_bytes").get<uint64_t>()) + " on disk" : "";
+  std::snprintf(line, sizeof line, "%-16s  %-11s  %-11s  %5.1f%%%s\n", strategy.c_str(), bytes_text(row.at("peak_bytes").get<uint64_t>()).c_str(),
+                bytes_text(row.at("packed_bytes").get<uint64_t>()).c_str(), 100 * row.at("extra_forward_cost").get<double>(), disk.c_str());
+  return line;
+}
+
+// What a person must do to get the row that uses a disk though the recipe names none; "" where no row does.
+std::string disk_advice(const json& comparison) {
+  for (const json& row : comparison.at("rows")) {
+    if (!row.at("feasible").get<bool>() || !row.value("disk_is_assumed", false) || row.at("disk_bytes") == 0) continue;
+    const std::string strategy = row.at("strategy").get<std::string>();
+    return "on disk: the recipe names none, so a spill file of up to " + bytes_text(row.at("disk_budget_bytes").get<uint64_t>()) +
+           " was allowed; `reprise plan RECIPE --schedule " + strategy + " --disk " + std::to_string(row.at("disk_bytes").get<uint64_t>()) + "` plans with it\n";
+  }
+  return "";
+}
+
+}  // namespace
+
 std::string comparison_text(const json& comparison) {
   std::string text = "at a budget of " + bytes_text(comparison.at("budget").get<uint64_t>()) + "\nstrategy          peak         packed       extra work\n";
-  char line[200];
+  bool fits = false;
   for (const json& row : comparison.at("rows")) {
-    const std::string strategy = row.value("policy", row.at("strategy").get<std::string>());
-    if (row.at("feasible").get<bool>()) {
-      const std::string disk = row.contains("disk_bytes") ? "  with " + bytes_text(row.at("disk_bytes").get<uint64_t>()) + " on disk, of " +
-                                                                bytes_text(row.at("disk_budget_bytes").get<uint64_t>())
-                                                          : "";
-      std::snprintf(line, sizeof line, "%-16s  %-11s  %-11s  %5.1f%%%s\n", strategy.c_str(), bytes_text(row.at("peak_bytes").get<uint64_t>()).c_str(),
-                    bytes_text(row.at("packed_bytes").get<uint64_t>()).c_str(), 100 * row.at("extra_forward_cost").get<double>(), disk.c_str());
-    } else {
-      std::snprintf(line, sizeof line, "%-16s  %s\n", strategy.c_str(), row.contains("reason") ? row.at("reason").get<std::string>().c_str() : "does not fit");
-    }
-    text += line;
+    text += row_text(row);
+    fits = fits || row.at("feasible").get<bool>();
   }
-  return text;
+  if (!fits) return text + "nothing fits; `reprise fit RECIPE --budget B` says which budget would\n";
+  return text + "peak: the most bytes that are needed at one time; packed: the size of the arena in which each of them has its address\n"
+                "extra work: of a step's forward and backward, by flops and bytes\n" +
+         disk_advice(comparison);
 }
 
 }  // namespace reprise

@@ -10,6 +10,7 @@
 #include <tuple>
 
 #include "tools/lowering/lower.h"
+#include "tools/progress/long_work.h"
 #include "tools/planning/backends.h"
 #include "tools/formats/error.h"
 #include "tools/formats/text.h"
@@ -201,6 +202,7 @@ SolvedModel solve_model(const Recipe& recipe, const std::optional<MeasuredCosts>
 }
 
 SolvedModel solve_network(const Recipe& recipe, const Graph& network, const std::optional<MeasuredCosts>& measured) {
+  const LongWork work("solving the links of " + recipe.name);
   SolvedModel model;
   model.recipe = recipe;
   model.network = model.graph = network;
@@ -289,6 +291,7 @@ void choose_by_prediction(const SolvedModel& model, ScheduleRequest request, Pla
 }  // namespace
 
 PlannedModel plan_model(const SolvedModel& model, const ScheduleRequest& request) {
+  const LongWork work("planning " + model.recipe.name);
   PlannedModel planned;
   planned.budget_bytes = model.recipe.budget_bytes;
   ScheduleRequest within = request;
@@ -306,6 +309,7 @@ PlannedModel plan_model(const SolvedModel& model, const ScheduleRequest& request
 }
 
 uint64_t smallest_budget(const SolvedModel& model, const ScheduleRequest& request) {
+  const LongWork work("smallest budget of " + model.recipe.name);
   ScheduleRequest nothing = request;
   nothing.memory_bytes = 0;
   const uint64_t memory = align_up(make_schedule(model.chain, nothing).smallest_memory);

@@ -11,6 +11,7 @@
 #include "tools/doctor.h"
 #include "tools/formats/error.h"
 #include "tools/formats/text.h"
+#include "tools/progress/long_work.h"
 
 namespace reprise {
 
@@ -280,7 +281,9 @@ Profile measure_profile(const Port& port, const Recipe& recipe, const MeasureOpt
   profile.processor = processor_name();
   KernelTimes times;
   std::vector<MeasuredPlan> plans = measured_plans(model);
+  LongWork work("measuring " + recipe.name);
   for (int round = 0; round < options.rounds; ++round) {
+    work.done(static_cast<double>(round) / options.rounds);
     for (size_t p = 0; p < plans.size();) {
       MeasuredPlan& measured = plans[p];
       const bool is_smallest = p + 1 == plans.size();

@@ -65,6 +65,9 @@ struct DiskLevel {
   double read_cost = 0;
 };
 
+// Links of the longest chain that a file may list and that "optimal" plans: its tables are of all pairs of links.
+constexpr int kLongestChain = 4096;
+
 // One typed action of a schedule. Boundary 0 is live from the start and never leaves memory; the schedule ends with backward of link 0.
 enum class ActionKind : uint8_t {
   kAdvance,   // run links first..last-1 forward; boundary `last` stays, the ones between are transient. Reads boundary `first`.

@@ -16,7 +16,6 @@ using nlohmann::ordered_json;
 
 constexpr uint64_t kMostBytes = uint64_t{1} << 50;  // sums over 4096 links stay far below 2^63
 constexpr double kMostCost = 1e200;                 // makespans stay finite
-constexpr size_t kMostLinks = 4096;
 
 uint64_t bytes_of(const JsonFields& fields, const char* key, uint64_t low = 0) {
   return fields.integer_in(key, fields.at(key), low, kMostBytes);
@@ -92,8 +91,8 @@ Chain chain_from_json(const json& value, const std::string& file, const std::str
   Chain chain;
   chain.input_bytes = bytes_of(fields, "input_bytes");
   const json& links = fields.list_at("links");
-  if (links.empty() || links.size() > kMostLinks) {
-    fields.refuse("links", "must list from 1 to " + std::to_string(kMostLinks) + " links, not " + std::to_string(links.size()));
+  if (links.empty() || links.size() > kLongestChain) {
+    fields.refuse("links", "must list from 1 to " + std::to_string(kLongestChain) + " links, not " + std::to_string(links.size()));
   }
   for (size_t n = 0; n < links.size(); ++n) {
     const JsonFields link_fields = fields.element("links", n);

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <barrier>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <thread>
@@ -34,9 +35,11 @@ class CostTable {
 
   // First the parts that repeat themselves, whose ranges depend on nothing else and stand for all that are equal: range after range,
   // each thread with a slice of m. Then tile after tile of 16 x 16 pairs, like a matrix product, those on one diagonal of tiles at
-  // once. The values do not depend on `threads`.
-  void solve(int threads) {
+  // once. The values do not depend on `threads`. `report` hears now and then which share is done.
+  void solve(int threads, const std::function<void(double)>& report = [](double) {}) {
     const std::vector<Range> repeated = repeated_ranges();
+    const double all = all_boundaries(repeated);
+    std::atomic<int64_t> done{0};  // of all boundaries that ranges try
     for (const Range& range : repeated) open_pair(range.i, range.l);
     std::barrier range_done(threads);
     int diagonal = 0;
@@ -49,9 +52,13 @@ class CostTable {
       for (const auto& [i, l] : repeated) {
         close_pair(i, l, {i + 1, l}, {l + 1, l}, slice(i, l, thread, threads));
         range_done.arrive_and_wait();
+        if (thread == 0) report(static_cast<double>(done += l - i + 1) / all);
       }
       while (diagonal < tiles_) {
-        for (int tile; (tile = next_tile.fetch_add(1)) < tiles_ - diagonal;) fill_tile(tile, tile + diagonal);
+        for (int tile; (tile = next_tile.fetch_add(1)) < tiles_ - diagonal;) {
+          done += fill_tile(tile, tile + diagonal);
+          if (thread == 0) report(static_cast<double>(done) / all);
+        }
         diagonal_done.arrive_and_wait();
       }
     };
@@ -118,6 +125,16 @@ class CostTable {
       for (int l = std::max(i, end - chain_.repeat_period[i] + 1); l <= end; ++l) ranges.push_back({i, l});
     }
     return ranges;
+  }
+
+  // Of these ranges and of all that are in no repeated part.
+  double all_boundaries(const std::vector<Range>& repeated) const {
+    double all = 0;
+    for (const auto& [i, l] : repeated) all += l - i + 1;
+    for (int i = 0; i < length_; ++i) {
+      for (int l = chain_.repeat_end[i] + 1; l < length_; ++l) all += l - i + 1;
+    }
+    return all;
   }
 
   // Some of the m of a range.
@@ -237,11 +254,13 @@ class CostTable {
 
   // Pairs with i in one tile and l in another. Advances to boundaries between the tiles read finished tiles only, and go block
   // by block and mode by mode so that their rows stay in cache; the others read pairs of this tile, so i falls and l rises.
-  void fill_tile(int i_tile, int l_tile) {
+  // Returns how many boundaries its pairs tried.
+  int64_t fill_tile(int i_tile, int l_tile) {
     const int i_begin = i_tile * kTile, i_end = std::min(i_begin + kTile, length_);
     const int l_begin = l_tile * kTile, l_end = std::min(l_begin + kTile, length_);
     const bool is_repeated = chain_.repeat_end[i_begin] == chain_.repeat_end[l_end - 1];  // then so is all between
-    if (is_repeated) return;
+    if (is_repeated) return 0;
+    int64_t boundaries = 0;
     const auto for_each_pair = [&](auto use) {
       for (int i = i_end - 1; i >= i_begin; --i) {
         for (int l = std::max(l_begin, i); l < l_end; ++l) {
@@ -249,7 +268,10 @@ class CostTable {
         }
       }
     };
-    for_each_pair([&](int i, int l) { open_pair(i, l); });
+    for_each_pair([&](int i, int l) {
+      open_pair(i, l);
+      boundaries += l - i + 1;
+    });
     for (int j = i_end; j <= l_begin; j += kTile) {
       const Boundaries block{j, std::min(j + kTile - 1, l_begin)};
       for (const AdvanceModes pass : passes_) for_each_pair([&](int i, int l) { lower_by_advances(pass, i, l, block, whole()); });
@@ -257,6 +279,7 @@ class CostTable {
     for_each_pair([&](int i, int l) {
       close_pair(i, l, {i + 1, std::min(i_end - 1, l)}, {std::max(l_begin + 1, i_end), l}, whole());
     });
+    return boundaries;
   }
 
   CostBranch choose(int mode, int i, int l, int64_t m) const {

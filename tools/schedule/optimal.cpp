@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "tools/formats/error.h"
+#include "tools/progress/long_work.h"
 #include "tools/schedule/cost_table.h"
 #include "tools/schedule/disk_levels.h"
 #include "tools/schedule/recursion.h"
@@ -28,7 +29,6 @@ constexpr Limit kExactLimit = {7e9, 3e8};      // in the unit that loses nothing
 constexpr Limit kChosenLimit = {2.5e10, 8e8};  // in a unit of our own choice, at one level or two
 constexpr double kFewestUnits = 300;           // of our own choice, whatever the sums: fewer round too much away
 constexpr double kMostUnits = 4000;            // more do not show in the makespan
-constexpr int kMostLinks = 4096;               // tables of all pairs of more links would take gigabytes
 
 // What a table at one byte a unit would take; at a unit of u bytes it is u times less.
 struct Work {
@@ -126,7 +126,8 @@ class Solver {
   template <class Cost>
   Claim solve_as(const UnitChain& units, const Bounds& bounds, const LeastMemory& least, int64_t memory, int threads) const {
     CostTable<Cost> table(units, bounds, least, modes_, request_.residues && !request_.as_published, memory);
-    table.solve(threads);
+    LongWork work("optimal schedule");
+    table.solve(threads, [&work](double share) { work.done(share); });
     if (request_.disk.bytes > 0) return above_table(units, bounds, table, memory);
     const double makespan = table.makespan() / units.cost_scale;
     return {makespan, std::isfinite(makespan) ? table.actions() : std::vector<Action>()};
@@ -162,8 +163,8 @@ double least_cost(const Chain& chain) {
 }  // namespace
 
 Schedule schedule_optimal(const Chain& chain, const ScheduleRequest& request) {
-  if (chain.length() > kMostLinks) {
-    throw UserError("schedule: strategy: \"" + request.strategy + "\" plans at most " + std::to_string(kMostLinks) + " links, not " +
+  if (chain.length() > kLongestChain) {
+    throw UserError("schedule: strategy: \"" + request.strategy + "\" plans at most " + std::to_string(kLongestChain) + " links, not " +
                     std::to_string(chain.length()) + "; use \"revolve\", \"chen\" or \"sqrt\"");
   }
   const Solver solver(chain, request);

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "tools/training/data_feed.h"
-#include "tools/training/progress.h"
+#include "tools/progress/progress_bar.h"
 #include "tools/training/stop_signal.h"
 
 namespace reprise {

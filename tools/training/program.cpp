@@ -9,6 +9,7 @@
 #include "tools/data/check_data.h"
 #include "tools/formats/error.h"
 #include "tools/formats/text.h"
+#include "tools/progress/long_work.h"
 #include "tools/training/predict.h"
 #include "tools/training/stop_signal.h"
 #include "tools/training/training_options.h"
@@ -24,6 +25,7 @@ int run_training(const CompiledPlan& compiled, const Port& port, int argc, char*
   try {
     app.parse(argc, argv);
     options.check();
+    if (options.quiet) silence_long_work();
     if (options.check_data) return check_data(parse_recipe(compiled.recipe, plan.name, "/"), options.threads);
     set_up_signals();
     if (options.evaluate) return evaluate_weights(compiled, port, options);

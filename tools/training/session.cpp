@@ -9,6 +9,7 @@
 #include "lib/check.h"
 #include "tools/formats/error.h"
 #include "tools/formats/text.h"
+#include "tools/progress/long_work.h"
 #include "tools/training/snapshot.h"
 
 namespace reprise {
@@ -49,6 +50,7 @@ void Session::release() {
 }
 
 void Session::set_up(const TrainingOptions& options, const DataFingerprint* data) {
+  const LongWork work("setting up " + recipe_.name);
   require(port_.set_up_kernels(&machine_));
   backend_ = cpu_backend(machine_);
   require(port_.start_workers(options.threads, &workers_));
@@ -70,6 +72,7 @@ void Session::set_up(const TrainingOptions& options, const DataFingerprint* data
   if (std::filesystem::is_directory(weights_)) weights_ += "/model.safetensors";  // of a snapshot, or of a model's folder
   InitialRules rules = {.skip = recipe_.init.skip, .allow_missing = recipe_.init.allow_missing};
   rules.skip.insert(rules.skip.end(), options.init_skip.begin(), options.init_skip.end());
+  const LongWork reading("reading " + weights_);
   taken_ = read_initial_weights(trainer_, SafetensorsFile(weights_), rules);
 }
 

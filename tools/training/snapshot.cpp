@@ -6,6 +6,7 @@
 
 #include "tools/formats/error.h"
 #include "tools/formats/output_file.h"
+#include "tools/progress/long_work.h"
 #include "tools/training/weights.h"
 
 namespace reprise {
@@ -38,6 +39,7 @@ void require_written(const SnapshotDirectory& folder, const std::string& name, c
 
 void save_snapshot(const Trainer& trainer, const Recipe& recipe, const SnapshotFacts& facts, SnapshotDirectory& folder,
                    const std::string& keep_old_as) {
+  const LongWork work("saving " + folder.path());
   folder.begin();
   try {
     json files = json::object();
@@ -150,6 +152,7 @@ SnapshotFacts read_facts(const std::string& folder) {
 }
 
 std::vector<std::string> resume_snapshot(Trainer& trainer, const Recipe& recipe, const DataFingerprint* data, const std::string& folder) {
+  const LongWork work("reading " + folder);
   recover_snapshot(folder, snapshot_files());
   const json training = read_training_file(folder + "/" + kTraining);
   const json ours = json::parse(canonical_recipe(recipe));

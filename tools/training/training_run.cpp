@@ -14,7 +14,7 @@
 #include "tools/formats/text.h"
 #include "tools/training/data_feed.h"
 #include "tools/training/evaluation.h"
-#include "tools/training/progress.h"
+#include "tools/progress/progress_bar.h"
 #include "tools/training/sample.h"
 #include "tools/training/session.h"
 #include "tools/training/snapshot_keeper.h"

@@ -1,29 +1,21 @@
 // Drawn at most five times a second on a terminal.
 // The rate is that of the whole run so far, evaluations included.
-#include "tools/training/progress.h"
+#include "tools/progress/progress_bar.h"
 
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
 
+#include "tools/progress/terminal.h"
+
 namespace reprise {
-namespace {
-
-// What fits into a line of the terminal.
-int terminal_columns() {
-  struct winsize size = {};
-  return ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
-}
-
-}  // namespace
 
 Progress::Progress(const char* label, uint64_t first_step, uint64_t last_step, uint64_t samples_per_step, const char* unit, bool quiet, double now,
                    double pause)
     : label_(label), first_(first_step), last_(last_step), samples_(samples_per_step), unit_(unit), quiet_(quiet),
-      terminal_(::isatty(STDERR_FILENO) == 1), start_(now), pause_(terminal_ ? 0.2 : pause), shown_(now - pause_) {}
+      terminal_(stderr_is_terminal()), start_(now), pause_(terminal_ ? 0.2 : pause), shown_(now - pause_) {}
 
 void Progress::show(uint64_t step, const char* words, double now) {
   if (quiet_ || (step != last_ && now - shown_ < pause_)) return;
@@ -34,7 +26,7 @@ void Progress::show(uint64_t step, const char* words, double now) {
   char numbers[160], line[240];
   std::snprintf(numbers, sizeof numbers, "%llu/%llu  %s%s%.0f %s/s  %d:%02d left", static_cast<unsigned long long>(step),
                 static_cast<unsigned long long>(last_), words, *words == 0 ? "" : "  ", rate, unit_, left / 60, left % 60);
-  const int columns = terminal_ ? terminal_columns() : 120;
+  const int columns = stderr_columns();
   const int width = std::clamp(columns - 6 - static_cast<int>(std::strlen(label_) + std::strlen(numbers)), 0, 30);
   const int filled = all > 0 ? static_cast<int>(width * done / all) : width;
   char bar[31];
