@@ -16,6 +16,7 @@
 #include "tools/formats/checksum.h"
 #include "tools/formats/error.h"
 #include "tools/formats/output_file.h"
+#include "tools/progress/long_work.h"
 
 namespace reprise {
 
@@ -88,7 +89,10 @@ void compile_program(const Tree& tree, const std::string& folder) {
   }
   const std::string record = folder + "/compiled";
   if (fs::exists(folder + "/train") && fs::exists(record) && read_file(record) == made_of) return;
+  std::error_code ignored;  // a record that stays says so when it is written
+  fs::remove(record, ignored);
   std::cerr << "  compile and prove " << folder << "/plan.h\n";
+  const LongWork work("compiling");
   if (run_program(command) != 0) throw UserError(folder + "/plan.h: cannot be compiled; the compiler's words are above");
   write_file(record, made_of);
 }
