@@ -20,7 +20,7 @@ struct TrainingOptions {
   bool evaluate = false, per_class = false, json = false;
 
   void add_to(CLI::App& app, const Plan& plan, uint32_t most_workers);
-  // Throws UserError of status kUsage where options contradict one another.
+  // Throws UserError of status kUsage where options contradict one another, or one would be passed over in silence.
   void check() const;
 };
 

@@ -94,11 +94,7 @@ class TrainingRun {
   void show_weights() const {
     if (session_->weights().empty()) return;
     const InitialReport& taken = session_->taken();
-    const auto listed = [](const std::vector<std::string>& names) {
-      std::string list;
-      for (size_t i = 0; i < names.size() && i < 8; ++i) list += (i == 0 ? ": " : ", ") + names[i];
-      return std::to_string(names.size()) + " tensors" + list + (names.size() > 8 ? " ..." : "");
-    };
+    const auto listed = [](const std::vector<std::string>& names) { return std::to_string(names.size()) + " tensors: " + some_of(names); };
     std::cerr << "weights from " << session_->weights() << ": " << taken.loaded << " tensors loaded";
     if (taken.unused > 0) std::cerr << ", " << taken.unused << " of the file not needed";
     std::cerr << "\n";
