@@ -74,6 +74,10 @@ class TrainingRun {
   }
 
   void show_plan() {
+    for (const Dataset* data : {training_data_.get(), evaluation_data_.get()}) {
+      if (data == nullptr) continue;
+      for (const std::string& warning : data->warnings()) std::cerr << "warning: " << warning << "\n";
+    }
     for (const std::string& warning : session_->warnings()) std::cerr << "warning: " << warning << "\n";
     if (options_.quiet) return;
     warn_of_spent_cosine();
