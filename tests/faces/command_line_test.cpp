@@ -364,6 +364,33 @@ TEST_F(CommandLine, PlansForCudaOnAnyMachine) {
   expect_refusal({"profile", recipe(value), "-o", folder_.file("profile.json")}, 1, {"recipe.json", "backend", "cpu"});
 }
 
+// Before anything is planned or compiled: what goes to the training program is looked at by `reprise train` too.
+TEST_F(CommandLine, TrainNamesItsArgumentsAndTheProgramsApart) {
+  const ProcessResult help = reprise_command({"train", "--help"});
+  EXPECT_EQ(help.status, 0) << help.err;
+  const size_t behind = help.out.find("options of the training program");
+  ASSERT_NE(behind, std::string::npos) << help.out;
+  for (const char* option : {"--budget", "--profile"}) EXPECT_LT(help.out.find(option), behind) << option;
+  for (const char* option : {"--steps", "--save", "--resume", "--evaluate", "--quiet"}) {
+    const size_t at = help.out.find(option, behind);
+    EXPECT_NE(at, std::string::npos) << option;
+  }
+  const std::string file = recipe();
+  const auto refuses = [&](std::vector<std::string> arguments, const std::vector<std::string>& words) {
+    arguments.insert(arguments.begin(), {"train", file});
+    ProcessOptions options;
+    options.environment = {"XDG_CACHE_HOME=" + folder_.file("cache")};
+    const ProcessResult result = reprise_command(arguments, options);
+    EXPECT_EQ(result.status, 2) << result.err;
+    EXPECT_TRUE(result.is_one_line_with(words)) << result.err;
+    EXPECT_FALSE(std::filesystem::exists(folder_.file("cache")));
+  };
+  refuses({"--nope"}, {"reprise train: ", "--nope", "see reprise train --help"});
+  refuses({"--steps", "none"}, {"reprise train: ", "--steps", "see reprise train --help"});
+  refuses({"--steps", "2", "--budget", "1GiB"}, {"--budget: must stand before --steps", "training program", "see reprise train --help"});
+  refuses({"--check-data", "--steps", "2"}, {"--steps: has no effect with --check-data"});
+}
+
 TEST_F(CommandLine, BadRecipes) {
   const auto expect = [&](const char* pointer, const json& bad, const std::vector<std::string>& fragments) {
     json value = recipe_json();

@@ -144,6 +144,7 @@ TEST_F(TrainProgram, UsageErrorsAndHelp) {
       {{"--epochs", "99999999999"}, "--epochs"}, {{"--threads", "-1"}, "--threads"}, {{"--threads", "65"}, "--threads"}, {{"--nope"}, "--nope"},
       {{"extra"}, "extra"}, {{"--save-every", "2"}, "--save"}, {{"--resume", "a", "--init", "b"}, "--resume"}};
   for (const auto& [arguments, fragment] : cases) expect_refusal(program, arguments, {fragment}, 2);
+  expect_refusal(program, {"--nope"}, {"see " + program + " --help"}, 2);
 }
 
 TEST_F(TrainProgram, ResumesBitForBitUnderAnyPlan) {
@@ -877,6 +878,14 @@ TEST_F(TrainProgram, DataThatIsCheckedBeforeTraining) {
   EXPECT_EQ(std::count(broken.out.begin(), broken.out.end(), '\n'), 1) << broken.out;
   fs::remove(folder + "/d/2.pgm");
   EXPECT_EQ(train(program, {"--check-data"}).status, 0);
+  write_text(folder + "/d/notes.txt", "words");
+  for (const Arguments& told : {Arguments{"--check-data"}, {"--steps", "1"}, {"--steps", "1", "--quiet"}}) {
+    EXPECT_NE(train(program, told).err.find("warning: " + folder + ": 1 entry of its class folders is left out"), std::string::npos);
+  }
+  const ProcessResult profile = reprise_command({"profile", fs::path(program).parent_path() / "recipe.json", "-o", at("p.json")});
+  EXPECT_EQ(profile.status, 0) << profile.err;
+  EXPECT_EQ(profile.err.find("left out"), std::string::npos) << profile.err;
+  fs::remove(folder + "/d/notes.txt");
   const ProcessResult text = train(gpt_stored(), {"--check-data"});
   EXPECT_EQ(text.status, 0);
   EXPECT_NE(text.err.find("tokens were checked"), std::string::npos) << text.err;

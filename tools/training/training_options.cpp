@@ -6,7 +6,7 @@
 
 namespace reprise {
 
-void TrainingOptions::add_to(CLI::App& app, const Plan& plan, uint32_t most_workers) {
+void TrainingOptions::add_to(CLI::App& app, uint64_t disk_bytes, uint32_t most_workers) {
   CLI::Option* until = app.add_option("--steps", steps, "train until this step, resumed steps included; default: the recipe's")->check(integer_from(1));
   app.add_option("--epochs", epochs, "train until so many passes over the data")->check(integer_from(1, 1000000000))->excludes(until);
   app.add_option("--log", log, "append a JSON line for each step and evaluation to this file");
@@ -23,8 +23,8 @@ void TrainingOptions::add_to(CLI::App& app, const Plan& plan, uint32_t most_work
   app.add_flag("--per-class", per_class, "--evaluate: each class's accuracy too");
   app.add_option("--predict", predict, "name the classes of these pictures, or of all in these folders, on stdout, and train nothing");
   app.add_flag("--json", json, "--evaluate, --predict: one JSON value on stdout");
-  if (plan.disk_bytes > 0) {
-    app.add_option("--disk", disk, "new file for the " + bytes_text(plan.disk_bytes) +
+  if (disk_bytes > 0) {
+    app.add_option("--disk", disk, "new file for the " + bytes_text(disk_bytes) +
                                        " that the plan keeps on disk, without a name as soon as it is made; default: beside the program");
   }
   app.add_option("--threads", threads, "workers; default: one for each processor")->check(integer_from(1, most_workers));
