@@ -277,7 +277,7 @@ TEST_F(CommandLine, ADiskUnderTheMemory) {
   EXPECT_FALSE(manifest["disk"].empty());
   EXPECT_NE(reprise_command({"audit", folder_.file("out/manifest.json")}).out.find("blocks on disk"), std::string::npos);
   EXPECT_EQ(json_answer({"schedule", chain, "--memory", least, "--strategy", "h-revolve", "--disk", "0", "--json"})["disk_bytes"], 0);
-  expect_refusal({"plan", recipe(value), "--schedule", "optimal", "--disk", "1MiB", "-o", folder_.file("out")}, 1, {"schedule.disk"});
+  expect_refusal({"plan", recipe(value), "--schedule", "optimal", "--disk", "1MiB", "-o", folder_.file("out")}, 1, {"--disk: "});
 }
 
 TEST_F(CommandLine, UnitChains) {
@@ -386,6 +386,33 @@ TEST_F(CommandLine, PlansForCudaOnAnyMachine) {
   expect_refusal({"profile", recipe(value), "-o", folder_.file("profile.json")}, 1, {"recipe.json", "backend", "cpu"});
 }
 
+// Before anything is planned or compiled: what goes to the training program is looked at by `reprise train` too.
+TEST_F(CommandLine, TrainNamesItsArgumentsAndTheProgramsApart) {
+  const ProcessResult help = reprise_command({"train", "--help"});
+  EXPECT_EQ(help.status, 0) << help.err;
+  const size_t behind = help.out.find("options of the training program");
+  ASSERT_NE(behind, std::string::npos) << help.out;
+  for (const char* option : {"--budget", "--profile"}) EXPECT_LT(help.out.find(option), behind) << option;
+  for (const char* option : {"--steps", "--save", "--resume", "--evaluate", "--quiet"}) {
+    const size_t at = help.out.find(option, behind);
+    EXPECT_NE(at, std::string::npos) << option;
+  }
+  const std::string file = recipe();
+  const auto refuses = [&](std::vector<std::string> arguments, const std::vector<std::string>& words) {
+    arguments.insert(arguments.begin(), {"train", file});
+    ProcessOptions options;
+    options.environment = {"XDG_CACHE_HOME=" + folder_.file("cache")};
+    const ProcessResult result = reprise_command(arguments, options);
+    EXPECT_EQ(result.status, 2) << result.err;
+    EXPECT_TRUE(result.is_one_line_with(words)) << result.err;
+    EXPECT_FALSE(std::filesystem::exists(folder_.file("cache")));
+  };
+  refuses({"--nope"}, {"reprise train: ", "--nope", "see reprise train --help"});
+  refuses({"--steps", "none"}, {"reprise train: ", "--steps", "see reprise train --help"});
+  refuses({"--steps", "2", "--budget", "1GiB"}, {"--budget: must stand before --steps", "training program", "see reprise train --help"});
+  refuses({"--check-data", "--steps", "2"}, {"--steps: has no effect with --check-data"});
+}
+
 TEST_F(CommandLine, BadRecipes) {
   const auto expect = [&](const char* pointer, const json& bad, const std::vector<std::string>& fragments) {
     json value = recipe_json();
@@ -409,13 +436,27 @@ TEST_F(CommandLine, BadRecipes) {
   expect("/schedule", "optimum", {"recipe.json", "schedule", "optimal"});
   expect("/dtype", "f16", {"recipe.json", "dtype"});
   expect("/backend", "gpu", {"recipe.json", "backend", "cuda"});
-  expect("/freeze", json::array({"nothing*"}), {"freeze", "nothing*"});
+  expect("/freeze", json::array({"conv1.*", "nothing*"}), {"recipe.json: freeze[1]: ", "nothing*", "(line 1, column "});
+  expect("/freeze", json::array({"*"}), {"recipe.json: freeze: ", "leave one", "(line 1, column "});
+  expect("/optimizer/no_decay", json::array({"nothing*"}), {"recipe.json: optimizer.no_decay[0]: ", "nothing*", "(line 1, column "});
+  expect("/init", {{"from", "w.safetensors"}, {"skip", {"head.*"}}}, {"recipe.json: init.skip[0]: ", "head.*", "matches no tensor", "(line 1, column "});
   expect("/lora", json::object(), {"recipe.json", "lora"});
   expect("/sequence", 5, {"recipe.json", "sequence"});
   expect("/data", {{"kind", "text"}, {"path", "x"}}, {"recipe.json", "data.kind"});
   expect("/name", "../evil", {"recipe.json", "name"});
   json gpt = {{"model", {{"family", "gpt2"}, {"n_embd", 10}, {"n_head", 3}}}, {"batch", 1}, {"data", {{"kind", "synthetic"}}}};
   expect_refusal({"plan", recipe(gpt), "-o", folder_.file("p")}, 1, {"recipe.json", "n_head"});
+  const std::string good = recipe();
+  const std::pair<std::vector<std::string>, std::string> options[] = {
+      {{"--strategy", "best"}, "--strategy: must be one of"}, {{"--strategy", "policy"}, "--policy: missing"}, {{"--policy", "dots"}, "--policy: goes with"}};
+  for (const auto& [option, words] : options) {
+    std::vector<std::string> arguments = {"plan", good, "-o", folder_.file("p")};
+    arguments.insert(arguments.end(), option.begin(), option.end());
+    const ProcessResult result = reprise_command(arguments);
+    EXPECT_EQ(result.status, 1);
+    EXPECT_TRUE(result.is_one_line_with({words})) << result.err;
+    EXPECT_EQ(result.err.find("recipe.json"), std::string::npos) << "the recipe is not to blame: " << result.err;
+  }
   gpt["model"] = {{"huggingface", folder_.file("nowhere")}};
   expect_refusal({"plan", recipe(gpt), "-o", folder_.file("p")}, 1, {"recipe.json", "model.huggingface", "config.json"});
   for (const char* text : {"", "{", "[]", "{\"batch\": 4", "\xff\xfe"}) {

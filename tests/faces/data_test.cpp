@@ -18,6 +18,7 @@
 #include "tools/data/check_data.h"
 #include "tools/data/dataset.h"
 #include "tools/data/images.h"
+#include "tools/data/picture.h"
 #include "tools/data/resize.h"
 #include "tools/data/sample_order.h"
 #include "tools/formats/output_file.h"
@@ -639,7 +640,7 @@ TEST(ImageFolder, DamageIsRefusedInOneLine) {
   fs::create_directories(other.file("zebra"));
   recipe.data.path = folder.path();
   recipe.data.eval_path = other.path();
-  expect_user_error([&] { open_dataset(recipe, Split::kEvaluation); }, {other.file("zebra"), "no class"});
+  expect_user_error([&] { open_dataset(recipe, Split::kEvaluation); }, {other.path() + ": has 1 folder that is no class of the training set " + folder.path() + ": zebra"});
 }
 
 // The stderr of one call.
@@ -751,14 +752,18 @@ TEST(ImageFolder, WhatIsHardlyMeantIsSaidOnce) {
   Recipe recipe = image_recipe(DataSource::Kind::kImageFolder, folder.path(), 4, 5, 3, 2);
   recipe.data.eval_path = folder.path();
   const auto opened = [&] {
-    return warnings_of([&] {
-      open_dataset(recipe, Split::kTraining);
-      open_dataset(recipe, Split::kEvaluation);
-    });
+    std::string lines;
+    EXPECT_EQ(warnings_of([&] {
+                for (const Split split : {Split::kTraining, Split::kEvaluation}) {
+                  const auto dataset = open_dataset(recipe, split);
+                  for (const std::string& warning : dataset->warnings()) lines += warning + "\n";
+                }
+              }), "") << "whoever opens a set decides whether it is said";
+    return lines;
   };
   std::string said = opened();
   EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 2) << said;
-  EXPECT_NE(said.find("warning: " + folder.path() + ": has 2 class folders, but model.classes is 3"), std::string::npos) << said;
+  EXPECT_NE(said.find(folder.path() + ": has 2 class folders, but model.classes is 3"), std::string::npos) << said;
   EXPECT_NE(said.find(folder.path() + ": 1 entry of its class folders is left out"), std::string::npos) << said;
   EXPECT_NE(said.find("bird/notes.txt"), std::string::npos) << said;
   fs::create_directories(folder.file("cat/nested"));
@@ -769,6 +774,44 @@ TEST(ImageFolder, WhatIsHardlyMeantIsSaidOnce) {
   fs::remove(folder.file("cat/nested"));
   fs::remove(folder.file("bird/notes.txt"));
   EXPECT_EQ(opened(), "");
+}
+
+TEST(ImageFolder, ClassesThatTheFoldersDoNotShareAreNamed) {
+  TemporaryFolder training, evaluation;
+  for (const char* name : {"ant", "bee", "cat"}) {
+    fs::create_directories(training.file(name));
+    write_ppm(training.file(std::string(name) + "/a.ppm"), 4, 5, 0);
+  }
+  fs::create_directories(evaluation.file("bee"));
+  fs::create_directories(evaluation.file("cat"));
+  write_ppm(evaluation.file("bee/a.ppm"), 4, 5, 0);
+  Recipe recipe = image_recipe(DataSource::Kind::kImageFolder, training.path(), 4, 5, 3, 2);
+  recipe.data.eval_path = evaluation.path();
+  EXPECT_EQ(open_dataset(recipe, Split::kTraining)->warnings(), std::vector<std::string>());
+  const std::string lacks = evaluation.path() + ": has no picture of 2 classes that " + training.path() + " names: ant, cat";
+  EXPECT_EQ(open_dataset(recipe, Split::kEvaluation)->warnings(), std::vector<std::string>{lacks});
+  for (const char* name : {"dog", "emu"}) fs::create_directories(evaluation.file(name));
+  expect_user_error([&] { open_dataset(recipe, Split::kEvaluation); },
+                    {evaluation.path() + ": has 2 folders that are no class of the training set " + training.path() + ": dog, emu", "its classes are ant, bee, cat"});
+}
+
+TEST(ImageFolder, APictureThatCannotBeDecodedSaysWhatWouldBeRight) {
+  TemporaryFolder folder;
+  const auto refusal_of = [&](const std::string& name, const std::string& content) {
+    write_file(folder.file(name), content);
+    try {
+      check_picture(folder.file(name), {4, 5, 3});
+    } catch (const UserError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  const std::string start = ": cannot be decoded: ";
+  EXPECT_EQ(refusal_of("a.jpg", "<html>"), folder.file("a.jpg") + start + "it is no picture of a kind that is read (JPEG, PNG, BMP, PPM, PGM)");
+  EXPECT_EQ(refusal_of("b.png", ""), folder.file("b.png") + start + "it is empty");
+  EXPECT_EQ(refusal_of("c.png", "\x89PNG\r\n\x1a\n and no more"),
+            folder.file("c.png") + start + "it is damaged, or of a variant that is not read; save it anew as JPEG, PNG, BMP, PPM or PGM");
+  expect_user_error([&] { check_picture(folder.file("none.png"), {4, 5, 3}); }, {folder.file("none.png") + ": cannot be opened: No such file"});
 }
 
 struct Checked {

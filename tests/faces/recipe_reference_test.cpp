@@ -264,9 +264,18 @@ TEST_F(RecipeCommand, Checks) {
   EXPECT_EQ(line.find(file + ": is a recipe of a resnet"), 0u) << line;
   EXPECT_EQ(std::count(line.begin(), line.end(), '\n'), 1);
   write_text(file, R"({"model": {"family": "resnet", "image": [28, 28, 1]}, "batch": 4, "freeze": ["layer9.*"]})");
-  expect_refusal({"recipe", "--check", file}, 1, {"freeze", "layer9.*", "reprise parameters"});
+  expect_refusal({"recipe", "--check", file}, 1, {"r.json: freeze[0]: ", "layer9.*", "reprise parameters", "(line 1, column "});
+  const auto with_init = [&](const std::string& init) {
+    write_text(file, R"({"model": {"family": "resnet", "image": [28, 28, 1]}, "batch": 4, "init": )" + init + "}");
+  };
+  with_init(R"({"from": "absent.safetensors"})");
+  expect_refusal({"recipe", "--check", file}, 1, {"r.json: init.from: " + folder_.file("absent.safetensors"), "cannot be opened", "(line 1, column "});
+  with_init(R"({"from": "r.json"})");
+  expect_refusal({"recipe", "--check", file}, 1, {"r.json: init.from: ", "header", "(line 1, column "});
+  with_init(R"({"from": "r.json", "skip": ["fc.*", "head.*"]})");
+  expect_refusal({"recipe", "--check", file}, 1, {"r.json: init.skip[1]: ", "head.*", "matches no tensor", "(line 1, column "});
   write_text(file, "{\"model\": {\"family\": \"resnet\", \"image\": [28, 28, 1]},\n \"batch\": 4.5}");
-  expect_refusal({"recipe", "--check", file}, 1, {"r.json: batch", "4.5", "line 2, column 11"});
+  expect_refusal({"recipe", "--check", file}, 1, {"r.json: batch", "4.5", "(line 2, column 11)"});
   expect_refusal({"recipe", "--check", folder_.file("absent.json")}, 1, {"absent.json"});
 }
 

@@ -207,6 +207,7 @@ const BadRecipe kBadRecipes[] = {
      kResNet,
      R"({"optimiser": {}})",
      {"some.json: optimiser", "unknown", "\"optimizer\"?", "\"batch\""}},
+    {"transposed letters", kResNet, R"({"bacth": 4})", {"some.json: bacth", "\"batch\"?"}},
     {"unknown nested key", kResNet, R"({"data": {"kind": "idx", "pth": "x"}})", {"data.pth", "\"path\"?"}},
     {"unknown far key", kResNet, R"({"zzzzzzzz": 1})", {"zzzzzzzz", "unknown", "allowed here"}},
     {"unknown model key", kResNet, R"({"model": {"depth": 20}})", {"model.depth", "unknown", "\"units\""}},
@@ -383,11 +384,16 @@ TEST(Recipe, RefusalsNameThePlace) {
   expect("  \"batch\": 4, \"optimizer\": {\"name\": \"adamw\",\n\"betas\": [0.9, 1]}}", {"optimizer.betas: ", "(line 4, column 16)"});
   expect("  \"batch\": 4, \"budget\": \"7XB\"}", {"some.json: budget: ", "(line 3, column 25)"});
   expect("  \"batch\": 4, \"optimiser\": {}}", {"some.json: optimiser: ", "(line 3, column 28)"});
-  expect("  \"batch\": 4,\n  \"batch\": 4}", {"some.json: ", "\"batch\" is given twice", "line 4, column 12"});
-  expect("  \"batch\": 4, \"optimizer\": {\"name\": \"sgd\",\n \"lr\": 1e999}}", {"some.json: line 4, column 8: optimizer.lr: ", "not JSON", "1e999"});
-  expect("  \"batch\": 4, \"clip_norm\": 1.}", {"some.json: line 3, ", "clip_norm: not JSON", "invalid number"});
-  expect("  \"batch\": 04}", {"some.json: line 3, ", "batch: not JSON"});
-  expect("  \"batch\": 4, \"model\": 5}", {"\"model\"", "twice", "line 3, column 24"});
+  expect("  \"batch\": 4,\n  \"batch\": 4}", {"some.json: ", "\"batch\" is given twice", "(line 4, column 12)"});
+  expect("  \"batch\": 4, \"optimizer\": {\"name\": \"sgd\",\n \"lr\": 1e999}}", {"some.json: optimizer.lr: not JSON", "1e999", "(line 4, column 8)"});
+  expect("  \"batch\": 4, \"clip_norm\": 1.}", {"some.json: clip_norm: not JSON", "invalid number", "(line 3, column "});
+  // What no single field can say, and what is missing: the place of the field, else of what it belongs to.
+  expect("  \"batch\": 4, \"data\": {\"kind\": \"synthetic\",\n \"mean\": [1, 2]}}", {"some.json: data.mean: ", "list of 2", "(line 4, column 10)"});
+  expect("  \"batch\": 4, \"schedule\": \"optimum\"}", {"some.json: schedule.strategy: ", "(line 3, column 27)"});
+  expect("  \"batch\": 4, \"schedule\":\n {\"strategy\": \"optimum\"}}", {"some.json: schedule.strategy: ", "(line 4, column 15)"});
+  expect("  \"batch\": 4, \"lr_schedule\": {\"kind\": \"step\"}}", {"lr_schedule.milestones: missing", "(line 3, column 30)"});
+  expect("  \"batch\": 04}", {"some.json: batch: not JSON", "(line 3, column "});
+  expect("  \"batch\": 4, \"model\": 5}", {"\"model\"", "twice", "(line 3, column 24)"});
 }
 
 // The same key in two objects is no repetition, in a list neither; comments may stand where white space may.
@@ -423,12 +429,13 @@ TEST(Recipe, EveryPrefixAndEveryChangedByteIsHandled) {
 
 TEST(Recipe, CheckedAgainAfterACommandLineChange) {
   Recipe recipe = parse(patched(kResNet, R"({"budget": 5})"));
-  check_recipe(recipe, "f");
+  check_recipe(recipe, {"f"});
   recipe.feature_map_budget_bytes = 7;
-  expect_user_error([&] { check_recipe(recipe, "f"); }, {"f: feature_map_budget"});
+  expect_user_error([&] { check_recipe(recipe, {"f"}); }, {"f: feature_map_budget"});
   recipe.feature_map_budget_bytes.reset();
   recipe.schedule.strategy = "none at all";
-  expect_user_error([&] { check_recipe(recipe, "f"); }, {"f: schedule.strategy"});
+  expect_user_error([&] { check_recipe(recipe, {"f"}); }, {"f: schedule.strategy"});
+  expect_user_error([&] { check_recipe(recipe, {"f", "{}", {{"schedule.strategy", "--strategy"}}}); }, {"--strategy: must be one of"});
 }
 
 TEST(Recipe, TheProjectsOwnAreGood) {

@@ -1,5 +1,6 @@
 #!/bin/sh
-# The README is true: its paths exist, its recipe plans, its program compiles, links and runs, and make help lists every target.
+# The README is true: its paths exist, its recipe plans, its program compiles, links and runs, its commands leave nothing that git would
+# take for new work, and make help lists every target.
 # Here because it is what people read first and nobody runs twice.
 # It must not repeat what the README says: everything is taken from it. BUILD and CXX as for make.
 set -eu
@@ -16,9 +17,9 @@ sed -n '/^## Where is/,/^## /p' README.md | grep '^|' | grep -o '`[^`]*`' | tr -
 while read -r path; do [ -e "$path" ] || fail "\"Where is ...\" names $path, which is not there"; done <"$scratch/paths"
 
 # 2. The recipe plans.
-sed -n "/cat > my.json <<'END'/,/^ *END\$/p" README.md | sed '1d;$d' >"$scratch/my.json"
-[ -s "$scratch/my.json" ] || fail "the recipe my.json was not found"
-"$build/reprise" plan "$scratch/my.json" -o "$scratch/plan" 2>"$scratch/words" || fail "my.json cannot be planned: $(cat "$scratch/words")"
+sed -n "/cat > my\/net.json <<'END'/,/^ *END\$/p" README.md | sed '1d;$d' >"$scratch/my.json"
+[ -s "$scratch/my.json" ] || fail "the recipe my/net.json was not found"
+"$build/reprise" plan "$scratch/my.json" -o "$scratch/plan" 2>"$scratch/words" || fail "my/net.json cannot be planned: $(cat "$scratch/words")"
 
 # 3. The first block of C++ is a whole program, for the library as `make install` leaves it.
 env MAKEFLAGS= make -s install BUILD="$build" CXX="$compiler" PREFIX="$scratch/installed" >"$scratch/words" 2>&1 || fail "make install: $(cat "$scratch/words")"
@@ -36,7 +37,14 @@ $compiler -std=c++20 -O1 -Wall -Wextra $proof $sanitizers -I"$scratch/installed/
 "$scratch/own" >"$scratch/out" || fail "the program fails: $(cat "$scratch/out")"
 [ "$(grep -c '^step [1-3] loss [0-9.]*$' "$scratch/out")" = 3 ] || fail "the program printed: $(cat "$scratch/out")"
 
-# 4. make help lists every target that is for people.
+# 4. What the commands write is nothing that git would see: build/ and my/ are left out.
+written=$(grep -E '^    |^\$ ' README.md | grep -oE '(cat >|-o|--log|--save|--svg) +[^ "`;)]+' | sed 's/.* //' | sort -u)
+[ "$(echo "$written" | wc -l)" -ge 5 ] || fail "the files that its commands write were not found"
+if git rev-parse --git-dir >"$scratch/words" 2>&1; then
+  for path in $written; do git check-ignore -q "$path" || fail "its commands leave $path, which git would see as new"; done
+fi
+
+# 5. make help lists every target that is for people.
 make -s help >"$scratch/help"
 for target in $(sed -n 's/^\.PHONY://p' Makefile); do
   [ "$target" = force ] || grep -q "^  make $target " "$scratch/help" || fail "make help does not list $target"

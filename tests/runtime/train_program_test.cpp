@@ -144,6 +144,7 @@ TEST_F(TrainProgram, UsageErrorsAndHelp) {
       {{"--epochs", "99999999999"}, "--epochs"}, {{"--threads", "-1"}, "--threads"}, {{"--threads", "65"}, "--threads"}, {{"--nope"}, "--nope"},
       {{"extra"}, "extra"}, {{"--save-every", "2"}, "--save"}, {{"--resume", "a", "--init", "b"}, "--resume"}};
   for (const auto& [arguments, fragment] : cases) expect_refusal(program, arguments, {fragment}, 2);
+  expect_refusal(program, {"--nope"}, {"see " + program + " --help"}, 2);
 }
 
 TEST_F(TrainProgram, ResumesBitForBitUnderAnyPlan) {
@@ -481,7 +482,16 @@ TEST_F(TrainProgram, StepsBehindACosineAreSaid) {
 TEST_F(TrainProgram, ANewHeadOnOldWeights) {
   quietly(resnet_stored(), {"--steps", "2", "--save", at("s")});
   const std::string weights = at("s/model.safetensors"), five = train_program("resnet-five", with(resnet(), {{"model", {{"classes", 5}}}}));
-  expect_refusal(five, {"--init", weights}, {"model.safetensors", "fc.weight", "--init-skip 'fc.weight'"});
+  expect_refusal(five, {"--init", weights},
+                 {"model.safetensors: 2 tensors do not fit: ", "\"fc.weight\": is F32 [4,32], must be F32 or BF16 [5,32]; tensor \"fc.bias\": is F32 [4]",
+                  "--init-skip PATTERN, or init.skip in the recipe"});
+  const std::string wide = train_program("resnet-wide", with(resnet(), {{"model", {{"width", 16}}}}));
+  const ProcessResult all = train(wide, {"--init", weights});
+  EXPECT_EQ(all.status, 1);
+  EXPECT_TRUE(all.is_one_line_with({" tensors do not fit: tensor \"conv1.weight\"", " and ", " more; ", "--init-skip"})) << all.err;
+  EXPECT_LT(all.err.size(), 1500u) << "not every one of them";
+  expect_refusal(five, {"--init", weights, "--init-skip", "fc.*", "fc.bias"}, {"fc.bias", "not expected"}, 2);
+  quietly(five, {"--init", weights, "--init-skip", "fc.weight", "--init-skip", "fc.bias", "--steps", "1"});
   expect_refusal(five, {"--init", weights, "--init-skip", "head.*"}, {"head.*", "matches no tensor"});
   const ProcessResult taken = train(five, {"--init", weights, "--init-skip", "fc.*", "--steps", "1"});
   EXPECT_EQ(taken.status, 0) << taken.err;
@@ -533,11 +543,77 @@ TEST_F(TrainProgram, EvaluatesWhatWasSaved) {
   EXPECT_EQ(json::parse(train(program, {"--init", at("s/model.safetensors"), "--evaluate", "--json", "--batches", "1", "--quiet"}).out)["labelled"], 4);
   const ProcessResult text = train(program, {"--resume", at("s"), "--evaluate", "--per-class"});
   EXPECT_NE(text.out.find("step 6: loss"), std::string::npos) << text.out;
-  for (const Arguments& wrong : {Arguments{"--evaluate"}, {"--evaluate", "--resume", at("s"), "--save", at("t")}, {"--per-class"}, {"--json"},
-                                 {"--evaluate", "--resume", at("s"), "--predict", "x"}}) {
+  for (const Arguments& wrong : {Arguments{"--per-class"}, {"--json"}, {"--evaluate", "--resume", at("s"), "--predict", "x"}}) {
     expect_refusal(program, wrong, {"--"}, 2);
   }
   expect_refusal(gpt_stored(), {"--evaluate", "--init", at("s/model.safetensors")}, {"model.safetensors"});
+}
+
+TEST_F(TrainProgram, OptionsWithoutEffectAreRefused) {
+  const Arguments modes[] = {{"--evaluate", "--init", "w"}, {"--predict", "x.png", "--init", "w"}, {"--check-data"}};
+  const Arguments of_training[] = {{"--save", at("t")}, {"--log", at("log.jsonl")}, {"--steps", "2"}, {"--epochs", "2"}};
+  for (const Arguments& mode : modes) {
+    for (const Arguments& option : of_training) {
+      Arguments arguments = mode;
+      arguments.insert(arguments.end(), option.begin(), option.end());
+      expect_refusal(resnet_stored(), arguments, {option[0] + ": has no effect with " + mode[0]}, 2);
+    }
+  }
+  for (const Arguments& option : {Arguments{"--evaluate"}, {"--predict", "x.png"}, {"--init", "w"}, {"--init-skip", "fc.*"}, {"--resume", "s"}}) {
+    Arguments arguments = {"--check-data"};
+    arguments.insert(arguments.end(), option.begin(), option.end());
+    expect_refusal(resnet_stored(), arguments, {option[0] + ": has no effect with --check-data"}, 2);
+  }
+  EXPECT_FALSE(fs::exists(at("t")) || fs::exists(at("log.jsonl")));
+}
+
+// What is not trained is said: a head that was skipped, and a net without any weights.
+TEST_F(TrainProgram, EvaluatesTheWeightsOfTheRecipe) {
+  quietly(resnet_stored(), {"--steps", "2", "--save", at("s")});
+  const auto from_recipe = [&](const std::string& name, const json& skip) {
+    const json init = {{"from", at("s/model.safetensors")}, {"skip", skip}};
+    return train_program(name, with(resnet(), {{"init", init}}));
+  };
+  const auto result_of = [&](const std::string& program, Arguments more) {
+    more.insert(more.end(), {"--evaluate", "--json", "--quiet"});
+    const ProcessResult result = train(program, more);
+    EXPECT_EQ(result.status, 0) << result.err;
+    return std::pair(json::parse(result.out), result.err);
+  };
+  const auto [wanted, silence] = result_of(resnet_stored(), {"--init", at("s/model.safetensors")});
+  EXPECT_EQ(silence, "");
+  const auto [whole, no_warning] = result_of(from_recipe("resnet-from", json::array()), {});
+  EXPECT_EQ(whole["loss"], wanted["loss"]);
+  EXPECT_EQ(no_warning, "");
+  const auto [headless, warning] = result_of(from_recipe("resnet-headless", {"fc.*"}), {});
+  EXPECT_NE(headless["loss"], wanted["loss"]);
+  EXPECT_EQ(warning, "warning: " + at("s/model.safetensors") + ": leaves 2 tensors untrained, at their initial values: fc.weight, fc.bias\n");
+  const auto [drawn, said] = result_of(resnet_stored(), {});
+  EXPECT_NE(drawn["loss"], wanted["loss"]);
+  EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1) << said;
+  for (const char* words : {"warning: ", "no trained weights", "--resume DIR", "--init FILE", "init.from"}) EXPECT_NE(said.find(words), std::string::npos) << said;
+  write_text(at("one.pgm"), "P5 8 8 255\n" + std::string(64, 'x'));
+  const ProcessResult named = train(from_recipe("resnet-headless", {"fc.*"}), {"--predict", at("one.pgm")});
+  EXPECT_EQ(named.status, 0) << named.err;
+  EXPECT_NE(named.err.find("untrained"), std::string::npos) << named.err;
+}
+
+TEST_F(TrainProgram, AnEvaluationThatIsNotFinite) {
+  quietly(resnet_stored(), {"--steps", "2", "--save", at("s")});
+  std::string file = file_text(at("s/model.safetensors"));
+  uint64_t length = 0;
+  std::memcpy(&length, file.data(), 8);
+  const json place = json::parse(file.substr(8, length))["fc.weight"]["data_offsets"];
+  const float large = 3e38f;
+  for (uint64_t at_byte = place[0]; at_byte < place[1]; at_byte += 4) std::memcpy(file.data() + 8 + length + at_byte, &large, 4);
+  write_text(at("w.safetensors"), file);
+  const ProcessResult result = train(resnet_stored(), {"--init", at("w.safetensors"), "--evaluate", "--json", "--quiet"});
+  EXPECT_EQ(result.status, 1);
+  EXPECT_TRUE(result.is_one_line_with({"w.safetensors", "loss is not finite"})) << result.err;
+  EXPECT_EQ(json::parse(result.out).at("loss"), nullptr) << result.out;
+  const ProcessResult text = train(resnet_stored(), {"--init", at("w.safetensors"), "--evaluate", "--quiet"});
+  EXPECT_EQ(text.status, 1);
+  EXPECT_NE(text.out.find("step 0: loss "), std::string::npos) << text.out;
 }
 
 TEST_F(TrainProgram, PredictsThePicturesOfAPerson) {
@@ -796,13 +872,20 @@ json folder_with_a_broken_picture(const std::string& folder) {
 TEST_F(TrainProgram, DataThatIsCheckedBeforeTraining) {
   const std::string folder = build_folder() + "/test-programs/checked";
   const std::string program = train_program("resnet-checked", folder_with_a_broken_picture(folder));
-  const ProcessResult broken = train(program, {"--check-data", "--save", at("s"), "--log", at("log.jsonl")});
+  const ProcessResult broken = train(program, {"--check-data"});
   EXPECT_EQ(broken.status, 1) << broken.err;
   EXPECT_EQ(broken.out.find(folder + "/d/2.pgm: cannot be decoded"), 0u) << broken.out;
   EXPECT_EQ(std::count(broken.out.begin(), broken.out.end(), '\n'), 1) << broken.out;
-  EXPECT_FALSE(fs::exists(at("s")) || fs::exists(at("log.jsonl"))) << "nothing is trained";
   fs::remove(folder + "/d/2.pgm");
   EXPECT_EQ(train(program, {"--check-data"}).status, 0);
+  write_text(folder + "/d/notes.txt", "words");
+  for (const Arguments& told : {Arguments{"--check-data"}, {"--steps", "1"}, {"--steps", "1", "--quiet"}}) {
+    EXPECT_NE(train(program, told).err.find("warning: " + folder + ": 1 entry of its class folders is left out"), std::string::npos);
+  }
+  const ProcessResult profile = reprise_command({"profile", fs::path(program).parent_path() / "recipe.json", "-o", at("p.json")});
+  EXPECT_EQ(profile.status, 0) << profile.err;
+  EXPECT_EQ(profile.err.find("left out"), std::string::npos) << profile.err;
+  fs::remove(folder + "/d/notes.txt");
   const ProcessResult text = train(gpt_stored(), {"--check-data"});
   EXPECT_EQ(text.status, 0);
   EXPECT_NE(text.err.find("tokens were checked"), std::string::npos) << text.err;

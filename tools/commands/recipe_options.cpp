@@ -9,6 +9,7 @@
 #include "tools/formats/error.h"
 #include "tools/planning/backends.h"
 #include "tools/profiling/profile.h"
+#include "tools/recipes/recipe_graph.h"
 
 namespace reprise {
 
@@ -30,7 +31,12 @@ void RecipeOptions::add_profile_to(CLI::App& app, const Port& port) {
 }
 
 Recipe RecipeOptions::read() const {
-  Recipe result = read_recipe(recipe);
+  RecipeRules unused;
+  return read(unused);
+}
+
+Recipe RecipeOptions::read(RecipeRules& rules) const {
+  Recipe result = read_recipe(recipe, rules);
   if (budget) {
     result.budget_bytes = parse_bytes(*budget, "--budget");
     result.feature_map_budget_bytes.reset();
@@ -40,15 +46,25 @@ Recipe RecipeOptions::read() const {
     result.schedule = {};
     result.schedule.strategy = strategy;
   }
-  if (!disk.empty()) result.schedule.disk_bytes = disk_bytes_of(disk);
-  if (k != 0) result.schedule.k = k;
+  if (!strategy.empty()) rules.options["schedule.strategy"] = "--schedule, --strategy";
+  if (!disk.empty()) {
+    result.schedule.disk_bytes = disk_bytes_of(disk);
+    rules.options["schedule.disk"] = "--disk";
+  }
+  if (k != 0) {
+    result.schedule.k = k;
+    rules.options["schedule.k"] = "--k";
+  }
   if (!policy.empty()) result.schedule.policy = policy;
-  check_recipe(result, recipe);
+  if (!policy.empty() || strategy == "policy") rules.options["schedule.policy"] = "--policy";  // which may be missing, too
+  check_recipe(result, rules);
   return result;
 }
 
 SolvedModel RecipeOptions::solve() const {
-  const Recipe read_recipe = read();
+  RecipeRules rules;
+  const Recipe read_recipe = read(rules);
+  check_names(read_recipe, rules);
   if (profile.empty()) return solve_model(read_recipe);
   const auto measured = std::make_shared<const Profile>(read_profile(profile));
   CpuMachine machine;

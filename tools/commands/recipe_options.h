@@ -20,7 +20,8 @@ struct RecipeOptions {
   void add_schedule_to(CLI::App& app);
   void add_profile_to(CLI::App& app, const Port& port);
 
-  // The recipe with its overrides, checked again. Throws UserError.
+  // The recipe with its overrides, checked again. Throws UserError; `rules` get what refuses what is found wrong later.
+  Recipe read(RecipeRules& rules) const;
   Recipe read() const;
   // Its model with its links solved; with a profile's costs where one is given, and a warning where it is of another machine.
   SolvedModel solve() const;

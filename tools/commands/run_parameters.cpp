@@ -11,10 +11,12 @@ namespace reprise {
 
 namespace {
 
-nlohmann::json parameters_of(const Recipe& recipe) {
+nlohmann::json parameters_of(const std::string& file) {
+  RecipeRules rules;
+  const Recipe recipe = read_recipe(file, rules);
   nlohmann::json list = nlohmann::json::array();
   uint64_t elements = 0, trained = 0;
-  for (const Value& value : build_model(recipe).values) {
+  for (const Value& value : build_model(recipe, rules).values) {
     if (value.kind != ValueKind::kParameter) continue;
     const uint64_t count = value.tensor.elements();
     list.push_back({{"name", value.name}, {"shape", stored_shape(value.tensor)}, {"elements", count}, {"trains", value.trainable},
@@ -55,7 +57,7 @@ Command add_parameters(CLI::App& app) {
   parser->add_option("RECIPE", options->recipe, "recipe file (JSON)")->required();
   parser->add_flag("--json", options->json);
   return {parser, [options] {
-            const nlohmann::json answer = parameters_of(read_recipe(options->recipe));
+            const nlohmann::json answer = parameters_of(options->recipe);
             if (options->json) {
               print_json(answer);
             } else {

@@ -8,13 +8,16 @@
 #include "tools/formats/error.h"
 #include "tools/formats/output_file.h"
 #include "tools/profiling/measure.h"
+#include "tools/recipes/recipe_graph.h"
 
 namespace reprise {
 
 namespace {
 
 int run_profile(const Port& port, const RecipeOptions& options, const std::string& output, uint32_t threads) {
-  const Recipe recipe = options.read();
+  RecipeRules rules;
+  const Recipe recipe = options.read(rules);
+  check_names(recipe, rules);
   if (recipe.backend == Recipe::BackendChoice::kCuda) {
     throw UserError(options.recipe + ": backend: \"cuda\" cannot be measured here; use \"cpu\", or \"auto\"");
   }

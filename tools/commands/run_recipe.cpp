@@ -12,9 +12,11 @@ namespace reprise {
 
 namespace {
 
-// Building the graph finds patterns of freeze and no_decay that match no parameter.
 void check_recipe_file(const std::string& file) {
-  const Recipe recipe = read_recipe(file);
+  RecipeRules rules;
+  const Recipe recipe = read_recipe(file, rules);
+  check_names(recipe, rules);
+  check_initial_weights(recipe, rules);
   uint64_t tensors = 0, elements = 0;
   for (const Value& value : build_model(recipe).values) {
     if (value.kind != ValueKind::kParameter) continue;

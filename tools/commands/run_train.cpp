@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <sstream>
 
 #include "tools/commands/plan_folder.h"
@@ -17,6 +18,7 @@
 #include "tools/formats/error.h"
 #include "tools/formats/output_file.h"
 #include "tools/progress/long_work.h"
+#include "tools/training/training_options.h"
 
 namespace reprise {
 
@@ -97,9 +99,45 @@ void compile_program(const Tree& tree, const std::string& folder) {
   write_file(record, made_of);
 }
 
-int run_train(const RecipeOptions& options, const std::vector<std::string>& arguments) {
+// The options of the program, as its own --help shows them.
+std::string help_of_program(uint32_t most_workers) {
+  CLI::App app;
+  app.set_help_flag();
+  TrainingOptions options;
+  options.add_to(app, 0, most_workers);
+  return "Behind these stand the options of the training program, beginning with the first one that is not listed above, as in\n"
+         "reprise train RECIPE --budget 40MiB --steps 100 --save DIR:\n" + CLI::Formatter().make_groups(&app, CLI::AppFormatMode::Normal);
+}
+
+// The status to end with where the program's arguments are wrong, or ask for help: it would say so itself, but only once it is planned
+// and compiled. Throws UserError.
+std::optional<int> status_of(const std::vector<std::string>& arguments, const CLI::App& parser, uint64_t disk_bytes, uint32_t most_workers) {
+  CLI::App app("Options of the training program.", "reprise train");
+  TrainingOptions options;
+  options.add_to(app, disk_bytes, most_workers);
+  try {
+    app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
+  } catch (const CLI::ExtrasError& error) {
+    for (const std::string& word : arguments) {
+      const std::string name = word.substr(0, word.find('='));
+      if (parser.get_option_no_throw(name) == nullptr || app.get_option_no_throw(name) != nullptr) continue;
+      throw UserError("reprise train: " + name + ": must stand before " + arguments.front() + ", with which the options of the training program begin; " +
+                      "see reprise train --help", UserError::kUsage);
+    }
+    return exit_status_of(app, error, "reprise train");
+  } catch (const CLI::ParseError& error) {
+    return exit_status_of(app, error, "reprise train");
+  }
+  options.check();
+  return std::nullopt;
+}
+
+int run_train(const RecipeOptions& options, const CLI::App& parser, uint32_t most_workers) {
+  const std::vector<std::string> arguments = parser.remaining();
+  const Recipe recipe = options.read();
+  if (const std::optional<int> status = status_of(arguments, parser, recipe.schedule.disk_bytes, most_workers)) return *status;
   const Tree tree = find_tree();
-  const std::string folder = cache_folder(options.recipe, options.read().name);
+  const std::string folder = cache_folder(options.recipe, recipe.name);
   plan_into(options, folder);
   compile_program(tree, folder);
   const std::string program = folder + "/train";
@@ -114,12 +152,13 @@ int run_train(const RecipeOptions& options, const std::vector<std::string>& argu
 
 Command add_train(CLI::App& app, const Port& port) {
   const auto options = std::make_shared<RecipeOptions>();
-  CLI::App* parser = app.add_subcommand("train", "plan, compile and train a recipe; behind these options come those of the program, as --steps 100");
+  CLI::App* parser = app.add_subcommand("train", "plan, compile and train a recipe; behind the options of planning stand those of the training program, as --steps 100");
   options->add_to(*parser);
   options->add_schedule_to(*parser);
   options->add_profile_to(*parser, port);
   parser->prefix_command();
-  return {parser, [options, parser] { return run_train(*options, parser->remaining()); }};
+  parser->footer([&port] { return help_of_program(port.most_workers); });
+  return {parser, [options, parser, &port] { return run_train(*options, *parser, port.most_workers); }};
 }
 
 }  // namespace reprise

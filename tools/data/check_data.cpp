@@ -79,6 +79,7 @@ class FileCheck {
 
 // Returns how many files are broken.
 uint64_t check_set(const Dataset& data, const char* set_name, const std::string& path, uint32_t threads) {
+  for (const std::string& warning : data.warnings()) std::fprintf(stderr, "warning: %s\n", warning.c_str());
   if (data.unread_files() == 0) {
     std::fprintf(stderr, "%s set: %llu samples; files, lengths, labels and tokens were checked when it was opened\n", set_name,
                  static_cast<unsigned long long>(data.size()));

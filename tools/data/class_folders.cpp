@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "tools/formats/error.h"
+#include "tools/formats/text.h"
 
 namespace reprise {
 
@@ -54,12 +55,16 @@ std::vector<std::string> class_names(const std::string& folder, int classes) {
   return names;
 }
 
-PictureList list_pictures(const std::string& folder, const std::vector<std::string>& names) {
+PictureList list_pictures(const std::string& folder, const std::vector<std::string>& names, const std::string& training_folder) {
   PictureList list;
+  std::vector<std::string> unknown;
   for (const fs::path& sub_folder : sorted_entries(folder)) {
     if (!is_folder(sub_folder)) continue;
     const auto name = std::find(names.begin(), names.end(), sub_folder.filename().string());
-    if (name == names.end()) throw UserError(sub_folder.string() + ": is no class of the training set");
+    if (name == names.end()) {
+      unknown.push_back(sub_folder.filename().string());
+      continue;
+    }
     for (const fs::path& path : sorted_entries(sub_folder.string())) {
       if (is_picture(path)) {
         list.pictures.push_back({path.string(), static_cast<int32_t>(name - names.begin())});
@@ -67,6 +72,10 @@ PictureList list_pictures(const std::string& folder, const std::vector<std::stri
         list.first_left_out = path.string();
       }
     }
+  }
+  if (!unknown.empty()) {
+    throw UserError(folder + ": has " + (unknown.size() == 1 ? "1 folder that is" : std::to_string(unknown.size()) + " folders that are") +
+                    " no class of the training set " + training_folder + ": " + some_of(unknown) + "; its classes are " + some_of(names));
   }
   if (list.pictures.empty()) throw UserError(folder + ": its sub-folders hold no images (.jpg .jpeg .png .bmp .ppm .pgm)");
   return list;

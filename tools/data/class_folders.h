@@ -24,7 +24,7 @@ struct PictureList {
   std::string first_left_out;     // its path
 };
 
-// Throws UserError where a sub-folder is none of the classes, or where there is no picture at all.
-PictureList list_pictures(const std::string& folder, const std::vector<std::string>& names);
+// Throws UserError where sub-folders are none of the classes, which those of `training_folder` name, or where there is no picture at all.
+PictureList list_pictures(const std::string& folder, const std::vector<std::string>& names, const std::string& training_folder);
 
 }  // namespace reprise

@@ -39,6 +39,9 @@ class Dataset {
   const DataFingerprint& fingerprint() const { return fingerprint_; }
   const std::vector<std::string>& class_names() const { return class_names_; }
 
+  // What is hardly meant and no error, a line each. Whoever trains on the set, or checks it, says them; whoever only opens it does not.
+  const std::vector<std::string>& warnings() const { return warnings_; }
+
   // Files that opening only lists: pictures. check_file reads one of them and throws UserError where it is broken; from any thread.
   virtual uint64_t unread_files() const { return 0; }
   virtual void check_file(uint64_t) const {}
@@ -48,10 +51,10 @@ class Dataset {
   uint64_t batch_ = 1;
   DataFingerprint fingerprint_;
   std::vector<std::string> class_names_;
+  std::vector<std::string> warnings_;
 };
 
-// Opens and checks the recipe's data: files, lengths, shapes, labels, all but the contents of pictures. Throws UserError; what is
-// suspect and no error is one line on stderr.
+// Opens and checks the recipe's data: files, lengths, shapes, labels, all but the contents of pictures. Throws UserError.
 // Evaluation: "eval_path"; else for idx the t10k files beside the training set; null where there is none.
 // Synthetic data have both.
 std::unique_ptr<Dataset> open_dataset(const Recipe& recipe, Split split);

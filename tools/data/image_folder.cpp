@@ -13,6 +13,7 @@
 #include "tools/data/picture.h"
 #include "tools/data/sources.h"
 #include "tools/formats/error.h"
+#include "tools/formats/text.h"
 
 namespace reprise {
 namespace {
@@ -35,7 +36,7 @@ struct Decoded {
 class ImageFolderDataset : public Dataset {
  public:
   ImageFolderDataset(const Recipe& recipe, Split split, const std::string& folder, const std::vector<std::string>& names,
-                     std::vector<PictureList::Picture> pictures)
+                     std::vector<PictureList::Picture> pictures, std::vector<std::string> warnings)
       : recipe_(recipe),
         split_(split),
         pictures_(std::move(pictures)),
@@ -44,6 +45,7 @@ class ImageFolderDataset : public Dataset {
     size_ = pictures_.size();
     batch_ = static_cast<uint64_t>(recipe.batch);
     class_names_ = names;
+    warnings_ = std::move(warnings);
     std::vector<std::string> files;
     for (const PictureList::Picture& picture : pictures_) files.push_back(picture.path);
     fingerprint_ = fingerprint_of(size_, folder, files);
@@ -202,20 +204,30 @@ class ImageFolderDataset : public Dataset {
   std::thread producer_;
 };
 
-// What is no error, and hardly meant.
-void warn_of(const Recipe& recipe, const std::string& folder, const std::vector<std::string>& names, const PictureList& list) {
+// What is no error, and hardly meant. `folder` may be another than that of the training, whose sub-folders are the names.
+std::vector<std::string> warnings_of(const Recipe& recipe, const std::string& folder, const std::vector<std::string>& names, const PictureList& list) {
   const auto some = [](uint64_t count, const char* one, const char* more) { return std::to_string(count) + (count == 1 ? one : more); };
-  if (folder == recipe.data.path && names.size() < static_cast<size_t>(class_count(recipe))) {
-    const std::string line = folder + ": has " + some(names.size(), " class folder", " class folders") + ", but model.classes is " +
-                             std::to_string(class_count(recipe)) + ": the others have nothing to learn from";
-    warn(line.c_str());
+  const bool is_training = folder == recipe.data.path;
+  std::vector<std::string> lines;
+  if (is_training && names.size() < static_cast<size_t>(class_count(recipe))) {
+    lines.push_back(folder + ": has " + some(names.size(), " class folder", " class folders") + ", but model.classes is " +
+                    std::to_string(class_count(recipe)) + ": the others have nothing to learn from");
   }
   if (list.left_out > 0) {
-    const std::string line = folder + ": " + some(list.left_out, " entry of its class folders is", " entries of its class folders are") +
-                             " left out, not being .jpg .jpeg .png .bmp .ppm or .pgm: " + list.first_left_out +
-                             (list.left_out == 1 ? "" : " and others");
-    warn(line.c_str());
+    lines.push_back(folder + ": " + some(list.left_out, " entry of its class folders is", " entries of its class folders are") +
+                    " left out, not being .jpg .jpeg .png .bmp .ppm or .pgm: " + list.first_left_out + (list.left_out == 1 ? "" : " and others"));
   }
+  std::vector<bool> has_picture(names.size());
+  for (const PictureList::Picture& picture : list.pictures) has_picture[static_cast<size_t>(picture.label)] = true;
+  std::vector<std::string> without;
+  for (size_t n = 0; n < names.size(); ++n) {
+    if (!has_picture[n]) without.push_back(names[n]);
+  }
+  if (!without.empty()) {
+    lines.push_back(folder + ": has no picture of " + some(without.size(), " class", " classes") + (is_training ? "" : " that " + recipe.data.path + " names") +
+                    ": " + some_of(without));
+  }
+  return lines;
 }
 
 }  // namespace
@@ -225,9 +237,10 @@ std::unique_ptr<Dataset> open_image_folder(const Recipe& recipe, Split split) {
   if (split == Split::kEvaluation && data.eval_path.empty()) return nullptr;
   const std::string& folder = split == Split::kTraining ? data.path : data.eval_path;
   const std::vector<std::string> names = class_names(data.path, class_count(recipe));
-  PictureList list = list_pictures(folder, names);
-  if (split == Split::kTraining || folder != data.path) warn_of(recipe, folder, names, list);
-  return std::make_unique<ImageFolderDataset>(recipe, split, folder, names, std::move(list.pictures));
+  PictureList list = list_pictures(folder, names, data.path);
+  std::vector<std::string> warnings;  // of one folder for both sets once
+  if (split == Split::kTraining || folder != data.path) warnings = warnings_of(recipe, folder, names, list);
+  return std::make_unique<ImageFolderDataset>(recipe, split, folder, names, std::move(list.pictures), std::move(warnings));
 }
 
 }  // namespace reprise

@@ -5,10 +5,14 @@
 #define STB_IMAGE_STATIC
 #include <stb/stb_image.h>
 
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <limits>
 #include <memory>
+#include <string_view>
 
 #include "tools/data/resize.h"
 #include "tools/formats/error.h"
@@ -16,17 +20,24 @@
 namespace reprise {
 namespace {
 
+namespace fs = std::filesystem;
+
 struct FreePicture {
   void operator()(uint8_t* bytes) const { stbi_image_free(bytes); }
 };
 using PictureBytes = std::unique_ptr<uint8_t, FreePicture>;
+
+struct CloseFile {
+  void operator()(std::FILE* file) const { std::fclose(file); }
+};
+using FileHandle = std::unique_ptr<std::FILE, CloseFile>;
 
 // For the missing end of an uncompressed picture stb_image gives whatever the memory held, or black: its length is checked here. It has
 // been decoded, so that the header is right. A BMP says how long its file is; 0 says nothing.
 bool is_cut_short(const std::string& path, uint64_t values) {
   std::ifstream file(path, std::ios::binary);
   std::error_code ignored;
-  const uint64_t bytes = std::filesystem::file_size(path, ignored);
+  const uint64_t bytes = fs::file_size(path, ignored);
   const int first = file.get(), second = file.get();
   if (first == 'B' && second == 'M') {
     uint64_t stated = 0;
@@ -43,11 +54,24 @@ bool is_cut_short(const std::string& path, uint64_t values) {
   return !file || bytes < header + values * (largest > 255 ? 2 : 1);
 }
 
+// stb_image gives catchwords for its developers; here is what they mean to the owner of the file.
+std::string why_not(const std::string& path) {
+  const std::string_view reason = stbi_failure_reason();
+  std::error_code error;
+  if (fs::file_size(path, error) == 0 && !error) return "it is empty";
+  if (reason == "unknown image type") return "it is no picture of a kind that is read (JPEG, PNG, BMP, PPM, PGM)";
+  if (reason == "outofmem") return "the memory does not suffice for it";
+  if (reason == "too large") return "it is too large; give a smaller picture";
+  return "it is damaged, or of a variant that is not read; save it anew as JPEG, PNG, BMP, PPM or PGM";
+}
+
 // `file`: the picture's own size, in `channels` channels.
 PictureBytes load(const std::string& path, int channels, ImageShape& file) {
   int channels_in_file = 0;
-  PictureBytes bytes(stbi_load(path.c_str(), &file.width, &file.height, &channels_in_file, channels));
-  if (bytes == nullptr) throw UserError(path + ": cannot be decoded: " + stbi_failure_reason());
+  const FileHandle opened(std::fopen(path.c_str(), "rb"));
+  if (opened == nullptr) throw UserError(path + ": cannot be opened: " + std::strerror(errno));
+  PictureBytes bytes(stbi_load_from_file(opened.get(), &file.width, &file.height, &channels_in_file, channels));
+  if (bytes == nullptr) throw UserError(path + ": cannot be decoded: " + why_not(path));
   file.channels = channels;
   const ImageShape stored = {file.height, file.width, channels_in_file};
   if (is_cut_short(path, stored.values())) throw UserError(path + ": cannot be decoded: the file ends before the picture does");

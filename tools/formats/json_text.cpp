@@ -22,7 +22,8 @@ std::string one_line(std::string text) {
   return text;
 }
 
-std::string position_of(const std::string& text, size_t byte) {
+// " (line L, column C)": the end of a refusal.
+std::string place_at(const std::string& text, size_t byte) {
   size_t line = 1, column = 1;
   for (size_t i = 0; i + 1 < byte && i < text.size(); ++i) {
     if (text[i] == '\n') {
@@ -32,7 +33,7 @@ std::string position_of(const std::string& text, size_t byte) {
       ++column;
     }
   }
-  return "line " + std::to_string(line) + ", column " + std::to_string(column);
+  return " (line " + std::to_string(line) + ", column " + std::to_string(column) + ")";
 }
 
 // The library writes "[json.exception.parse_error.101] parse error at line 1, column 2: reason" and, without a place,
@@ -145,17 +146,19 @@ class JsonWalk {
   std::vector<Open> open_;
 };
 
+// Damerau's: a letter too many, too few or wrong, and two neighbours in the wrong order, each count as one.
 size_t edit_distance(const std::string& a, const std::string& b) {
-  std::vector<size_t> row(b.size() + 1);
+  std::vector<size_t> before(b.size() + 1), row(b.size() + 1), next(b.size() + 1);  // of the prefixes of a with i - 2, i - 1 and i letters
   std::iota(row.begin(), row.end(), size_t{0});
   for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i;
+    next[0] = i;
     for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t above = row[j];
-      row[j] = std::min({above + 1, row[j - 1] + 1, diagonal + (a[i - 1] == b[j - 1] ? 0 : 1)});
-      diagonal = above;
+      next[j] = std::min({row[j] + 1, next[j - 1] + 1, row[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1)});
+      const bool transposed = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+      if (transposed) next[j] = std::min(next[j], before[j - 2] + 1);
     }
+    before.swap(row);
+    row.swap(next);
   }
   return row[b.size()];
 }
@@ -169,10 +172,10 @@ json parse_json(const std::string& text, const std::string& file, JsonComments c
   const auto refuse_deep_and_repeated = [&](json::parse_event_t event, int depth, const json& value) {
     if (depth > kDeepest) throw UserError(file + ": nested more than " + std::to_string(kDeepest) + " deep");
     if (event != json::parse_event_t::key || !walk.key_repeated()) return;
-    throw UserError(file + ": " + position_of(text, walk.value_at() + 1) + ": " + json_shown(value) + " is given twice in one object; keep one");
+    throw UserError(file + ": " + json_shown(value) + " is given twice in one object; keep one" + place_at(text, walk.value_at() + 1));
   };
   const auto refuse = [&](size_t byte, const std::string& field, const json::exception& error) {
-    throw UserError(file + ": " + position_of(text, byte) + ": " + (field.empty() ? "" : shown_key(field) + ": ") + "not JSON: " + reason_of(error));
+    throw UserError(file + ": " + (field.empty() ? "" : shown_key(field) + ": ") + "not JSON: " + reason_of(error) + place_at(text, byte));
   };
   try {
     return walk.parse(refuse_deep_and_repeated, comments);
@@ -192,14 +195,15 @@ std::string place_of(const std::string& text, const std::string& path) {
   std::string place;
   const auto look = [&](Event event, int, const json&) {
     if (event == Event::key || !place.empty() || walk.path() != path) return;
-    place = " (" + position_of(text, walk.value_at() + 1) + ")";
+    place = place_at(text, walk.value_at() + 1);
   };
   try {
     walk.parse(look, JsonComments::kAllowed);
   } catch (const json::exception&) {
     return "";  // no text that parse_json has taken
   }
-  return place;
+  const size_t end = path.find_last_of(".[");
+  return place.empty() && end != std::string::npos ? place_of(text, path.substr(0, end)) : place;
 }
 
 std::string shown_key(const std::string& key) {

@@ -11,11 +11,11 @@ namespace reprise {
 // Whether "// ..." and "/* ... */" may stand where white space may: in what people write, not in what programs exchange.
 enum class JsonComments { kRefused, kAllowed };
 
-// Throws UserError "FILE: line L, column C: ..." for bad JSON, bad UTF-8 or a key given twice in one object.
+// Throws UserError "FILE: ... (line L, column C)" for bad JSON, bad UTF-8 or a key given twice in one object.
 nlohmann::json parse_json(const std::string& text, const std::string& file, JsonComments comments = JsonComments::kRefused);
 
 // " (line L, column C)", where the value of that path begins in a text that parse_json takes: "optimizer.lr", "links[2].tapes[0].bytes".
-// Empty where there is none. It reads the text once more, so that nobody keeps places whom they do not concern.
+// Of a key that is missing it is the place of the object around it; empty where there is neither. It reads the text once more, so that nobody keeps places whom they do not concern.
 std::string place_of(const std::string& text, const std::string& path);
 
 // A value as a message shows it: JSON on one line, cut where it is long.

@@ -1,4 +1,4 @@
-// Sizes as text and back, and patterns over names.
+// Sizes as text and back, patterns over names, and lists of them.
 #include "tools/formats/text.h"
 
 #include <fnmatch.h>
@@ -61,6 +61,13 @@ uint64_t parse_bytes(const std::string& text, const std::string& field) {
 
 bool matches_pattern(const std::string& pattern, const std::string& name) {
   return ::fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
+}
+
+std::string some_of(const std::vector<std::string>& words, const std::string& between) {
+  constexpr size_t kShown = 8;
+  std::string list;
+  for (size_t i = 0; i < words.size() && i < kShown; ++i) list += (i == 0 ? "" : between) + words[i];
+  return words.size() > kShown ? list + " and " + std::to_string(words.size() - kShown) + " more" : list;
 }
 
 }  // namespace reprise

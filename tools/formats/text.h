@@ -1,8 +1,9 @@
-// Text that means the same everywhere: sizes as people read and write them, and patterns over names.
+// Text that means the same everywhere: sizes as people read and write them, patterns over names, and lists of them.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace reprise {
 
@@ -17,5 +18,8 @@ uint64_t parse_bytes(const std::string& text, const std::string& field = "bytes"
 // True where the whole `name` matches `pattern`, in which '*' stands for any text, dots too, and '?' for any one
 // character.
 bool matches_pattern(const std::string& pattern, const std::string& name);
+
+// "a, b, c"; of more than eight "a, b, ... h and 12 more", so that a line stays one that is read.
+std::string some_of(const std::vector<std::string>& words, const std::string& between = ", ");
 
 }  // namespace reprise

@@ -11,6 +11,7 @@
 //   bool operator==
 #pragma once
 
+#include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
@@ -43,9 +44,11 @@ struct HuggingFaceNames {
   const char* architecture = nullptr;
 };
 
-// Refuses what cannot be, in one line that names the recipe's file and the field.
+// Refuses what cannot be, in one line that names the recipe's file and the field, or the option that has taken the field's place.
 struct RecipeRules {
-  const std::string& file;
+  std::string file;
+  std::string text = {};                            // the file's: where given, a refusal names line and column
+  std::map<std::string, std::string> options = {};  // by field: what the command line has given in its place, as "--k"
   void require(bool condition, const std::string& field, const std::string& reason) const;
   // A tensor of more than 2^40 elements is refused: up to there every product of bytes stays below 2^64.
   void require_elements(double elements, const std::string& field, const std::string& tensor) const;

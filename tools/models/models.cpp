@@ -125,7 +125,9 @@ void build_model(const Model& model, Graph& graph, MicroBatch batch) {
 }
 
 void RecipeRules::require(bool condition, const std::string& field, const std::string& reason) const {
-  if (!condition) throw UserError(file + ": " + field + ": " + reason);
+  if (condition) return;
+  if (const auto option = options.find(field); option != options.end()) throw UserError(option->second + ": " + reason);
+  throw UserError(file + ": " + field + ": " + reason + place_of(text, field));
 }
 
 void RecipeRules::require_elements(double elements, const std::string& field, const std::string& tensor) const {

@@ -11,4 +11,7 @@ namespace reprise {
 // The name under which the file holds the parameter `name`: GPT-2's may lack "transformer.". `name` itself where it holds neither.
 std::string stored_name(const SafetensorsFile& file, const std::string& name);
 
+// The file of weights that a person names: itself, or the one in a folder, of a snapshot or of a model.
+std::string weights_file(const std::string& path);
+
 }  // namespace reprise

@@ -121,17 +121,22 @@ Recipe read_fields(const JsonFields& fields, const std::string& file, const std:
 Recipe parse_recipe(const std::string& text, const std::string& file, const std::string& folder) {
   const json value = parse_json(text, file, JsonComments::kAllowed);
   const Recipe recipe = read_fields(JsonFields(value, {file, &text}, ""), file, folder);
-  check_recipe(recipe, file);
+  check_recipe(recipe, {file, text});
   return recipe;
 }
 
 Recipe read_recipe(const std::string& path) {
-  if (std::filesystem::is_directory(path)) throw UserError(path + ": is a folder; give a recipe, a JSON file");
-  return parse_recipe(read_file(path), path, std::filesystem::path(path).parent_path().string());
+  RecipeRules unused;
+  return read_recipe(path, unused);
 }
 
-void check_recipe(const Recipe& recipe, const std::string& file) {
-  const RecipeRules rules{file};
+Recipe read_recipe(const std::string& path, RecipeRules& rules) {
+  if (std::filesystem::is_directory(path)) throw UserError(path + ": is a folder; give a recipe, a JSON file");
+  rules = {path, read_file(path)};
+  return parse_recipe(rules.text, path, std::filesystem::path(path).parent_path().string());
+}
+
+void check_recipe(const Recipe& recipe, const RecipeRules& rules) {
   check_model(recipe.model, rules, {.samples = recipe.batch, .sequence = recipe.sequence});
   check_data(recipe.data, describe_model(recipe.model), rules);
   check_optimizer(recipe.optimizer, rules);

@@ -121,10 +121,12 @@ struct Recipe {
 // recipe resolve against `folder`. Throws UserError: file, dotted field path, what would be right.
 Recipe parse_recipe(const std::string& text, const std::string& file, const std::string& folder);
 Recipe read_recipe(const std::string& path);
+// The same, and `rules` get what refuses, with file and place, what is found wrong in the recipe later.
+Recipe read_recipe(const std::string& path, RecipeRules& rules);
 
 // What no single field can say: combinations that cannot be. parse_recipe has called it; a program that changes a
 // recipe afterwards (--budget, --schedule) calls it again. Throws UserError.
-void check_recipe(const Recipe& recipe, const std::string& file);
+void check_recipe(const Recipe& recipe, const RecipeRules& rules);
 
 // The weights beside the config.json that the recipe names, from which training starts; "" where there are none.
 std::string published_weights(const Recipe& recipe);

@@ -12,15 +12,16 @@ namespace reprise {
 
 namespace {
 
-void unmark(Graph& graph, const Recipe& recipe, const std::vector<std::string>& patterns, const std::string& field, bool Value::*mark) {
-  for (const std::string& pattern : patterns) {
+void unmark(Graph& graph, const RecipeRules& rules, const std::vector<std::string>& patterns, const std::string& field, bool Value::*mark) {
+  for (size_t n = 0; n < patterns.size(); ++n) {
     bool matched = false;
     for (Value& value : graph.values) {
-      if (value.kind != ValueKind::kParameter || !matches_pattern(pattern, value.name)) continue;
+      if (value.kind != ValueKind::kParameter || !matches_pattern(patterns[n], value.name)) continue;
       value.*mark = false;
       matched = true;
     }
-    if (!matched) throw UserError(recipe.name + ": " + field + ": \"" + pattern + "\" matches no parameter; name one that `reprise parameters` lists, or use * and ?");
+    rules.require(matched, field + "[" + std::to_string(n) + "]",
+                  "\"" + patterns[n] + "\" matches no parameter; name one that `reprise parameters` lists, or use * and ?");
   }
 }
 
@@ -54,18 +55,38 @@ void store_as_published(Graph& graph, const SafetensorsFile& file) {
 
 }  // namespace
 
-Graph build_model(const Recipe& recipe) {
+Graph build_model(const Recipe& recipe, const RecipeRules& rules) {
   Graph graph(recipe.dtype == Recipe::Dtype::kBf16 ? DType::kBf16 : DType::kF32);
   build_model(recipe.model, graph, {.samples = recipe.batch, .sequence = recipe.sequence});
-  unmark(graph, recipe, recipe.freeze, "freeze", &Value::trainable);
-  unmark(graph, recipe, recipe.optimizer.no_decay, "optimizer.no_decay", &Value::decays);
-  if (std::none_of(graph.values.begin(), graph.values.end(), [](const Value& value) { return value.trainable; })) {
-    throw UserError(recipe.name + ": freeze: every parameter is frozen; leave one to train");
-  }
+  unmark(graph, rules, recipe.freeze, "freeze", &Value::trainable);
+  unmark(graph, rules, recipe.optimizer.no_decay, "optimizer.no_decay", &Value::decays);
+  const bool trains = std::any_of(graph.values.begin(), graph.values.end(), [](const Value& value) { return value.trainable; });
+  rules.require(trains, "freeze", "every parameter is frozen; leave one to train");
   if (const std::string weights = published_weights(recipe); !recipe.freeze.empty() && !weights.empty()) {
     store_as_published(graph, SafetensorsFile(weights));
   }
   return graph;
+}
+
+void check_names(const Recipe& recipe, const RecipeRules& rules) {
+  const Graph graph = build_model(recipe, rules);
+  for (size_t n = 0; n < recipe.init.skip.size(); ++n) {
+    const std::string& pattern = recipe.init.skip[n];
+    const auto matches = [&](const Value& value) {
+      return (value.kind == ValueKind::kParameter || value.kind == ValueKind::kBuffer) && matches_pattern(pattern, value.name);
+    };
+    rules.require(std::any_of(graph.values.begin(), graph.values.end(), matches), "init.skip[" + std::to_string(n) + "]",
+                  "\"" + pattern + "\" matches no tensor of the model; name one that `reprise parameters` lists, or use * and ?");
+  }
+}
+
+void check_initial_weights(const Recipe& recipe, const RecipeRules& rules) {
+  if (recipe.init.from.empty()) return;
+  try {
+    const SafetensorsFile file(weights_file(recipe.init.from));
+  } catch (const UserError& error) {
+    rules.require(false, "init.from", error.what());
+  }
 }
 
 }  // namespace reprise

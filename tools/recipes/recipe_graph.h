@@ -9,7 +9,13 @@ namespace reprise {
 
 // The graph of the recipe's model for one micro-batch, with its loss, its cuts, and frozen and undecayed parameters marked. A frozen
 // matrix that published_weights() stores as BF16 is bf16 here too; every other parameter is f32. Throws UserError for a pattern that
-// matches no parameter.
-Graph build_model(const Recipe& recipe);
+// matches no parameter, in the words of the rules.
+Graph build_model(const Recipe& recipe, const RecipeRules& rules);
+inline Graph build_model(const Recipe& recipe) { return build_model(recipe, {recipe.name}); }
+
+// Refuses patterns of freeze, no_decay and init.skip that match nothing: what a recipe says of names that only the graph knows.
+void check_names(const Recipe& recipe, const RecipeRules& rules);
+// Refuses an init.from that is no file of weights.
+void check_initial_weights(const Recipe& recipe, const RecipeRules& rules);
 
 }  // namespace reprise

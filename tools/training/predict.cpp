@@ -11,6 +11,7 @@
 
 #include "tools/data/pictures.h"
 #include "tools/formats/error.h"
+#include "tools/formats/text.h"
 #include "tools/training/data_feed.h"
 #include "tools/training/evaluation.h"
 #include "tools/training/logits.h"
@@ -44,8 +45,27 @@ void require_images(const Recipe& recipe, const char* option) {
   throw UserError(recipe.name + ": " + option + ": is for models of images", UserError::kUsage);
 }
 
-void show_warnings(const Session& session) {
+// What is used untrained is said, too: nobody means a net without weights, or with a head of none.
+void show_warnings(const Session& session, const TrainingOptions& options) {
   for (const std::string& warning : session.warnings()) std::cerr << "warning: " << warning << "\n";
+  if (!options.resume.empty()) return;
+  if (session.weights().empty()) {
+    std::cerr << "warning: " << session.recipe().name << ": no trained weights are given, so the initial ones are used, drawn from the seed; "
+              << "give --resume DIR, --init FILE, or init.from in the recipe\n";
+    return;
+  }
+  std::vector<std::string> untrained = session.taken().skipped;
+  for (const std::string& name : session.taken().left_over) {
+    if (!name.ends_with(".num_batches_tracked")) untrained.push_back(name);
+  }
+  if (untrained.empty()) return;
+  std::cerr << "warning: " << session.weights() << ": leaves " << untrained.size() << (untrained.size() == 1 ? " tensor" : " tensors")
+            << " untrained, at their initial values: " << some_of(untrained) << "\n";
+}
+
+// What was evaluated, for messages.
+std::string weights_of(const Session& session, const TrainingOptions& options) {
+  return !options.resume.empty() ? options.resume : !session.weights().empty() ? session.weights() : session.recipe().name;
 }
 
 ordered_json evaluation_json(const EvaluationResult& result, uint64_t step, const std::vector<std::string>& names, const std::vector<ClassTally>& tallies) {
@@ -55,6 +75,19 @@ ordered_json evaluation_json(const EvaluationResult& result, uint64_t step, cons
     json["classes"].push_back({{"name", names[c]}, {"labelled", tallies[c].labelled}, {"correct", tallies[c].correct}, {"accuracy", tallies[c].accuracy()}});
   }
   return json;
+}
+
+void print_evaluation(const EvaluationResult& result, uint64_t step, const std::vector<std::string>& names, const std::vector<ClassTally>& tallies, bool json) {
+  if (json) {
+    std::cout << evaluation_json(result, step, names, tallies).dump() << "\n";
+    return;
+  }
+  std::printf("step %llu: loss %.6g, accuracy %.2f%% (%llu of %llu)\n", static_cast<unsigned long long>(step), result.report.loss, 100 * result.accuracy(),
+              static_cast<unsigned long long>(result.report.correct), static_cast<unsigned long long>(result.report.labelled));
+  for (size_t c = 0; c < tallies.size(); ++c) {
+    std::printf("%-24s %6.2f%% (%llu of %llu)\n", names[c].c_str(), 100 * tallies[c].accuracy(), static_cast<unsigned long long>(tallies[c].correct),
+                static_cast<unsigned long long>(tallies[c].labelled));
+  }
 }
 
 struct Guess {
@@ -80,7 +113,7 @@ int evaluate_weights(const CompiledPlan& compiled, const Port& port, const Train
   Session session(compiled, port, options);
   const Recipe& recipe = session.recipe();
   if (options.per_class) require_images(recipe, "--per-class");
-  show_warnings(session);
+  show_warnings(session, options);
   const std::unique_ptr<Dataset> data = open_dataset(recipe, Split::kEvaluation);
   if (data == nullptr) throw UserError(recipe.name + ": --evaluate: the recipe names no data to evaluate on; give data.eval_path");
   std::vector<ClassTally> tallies(options.per_class ? static_cast<size_t>(describe_model(recipe.model).classes) : 0);
@@ -100,25 +133,17 @@ int evaluate_weights(const CompiledPlan& compiled, const Port& port, const Train
   }
   session.require(result.status);
   if (reader) session.require(reader->status());
-  const std::vector<std::string> names = options.per_class ? names_of_classes(recipe, options) : std::vector<std::string>();
-  if (options.json) {
-    std::cout << evaluation_json(result, session.trainer().step, names, tallies).dump() << "\n";
-    return 0;
-  }
-  std::printf("step %llu: loss %.6g, accuracy %.2f%% (%llu of %llu)\n", static_cast<unsigned long long>(session.trainer().step), result.report.loss,
-              100 * result.accuracy(), static_cast<unsigned long long>(result.report.correct), static_cast<unsigned long long>(result.report.labelled));
-  for (size_t c = 0; c < tallies.size(); ++c) {
-    std::printf("%-24s %6.2f%% (%llu of %llu)\n", names[c].c_str(), 100 * tallies[c].accuracy(), static_cast<unsigned long long>(tallies[c].correct),
-                static_cast<unsigned long long>(tallies[c].labelled));
-  }
-  return 0;
+  print_evaluation(result, session.trainer().step, options.per_class ? names_of_classes(recipe, options) : std::vector<std::string>(), tallies, options.json);
+  if (std::isfinite(result.report.loss)) return 0;
+  std::cerr << weights_of(session, options) << ": --evaluate: the loss is not finite: these weights have diverged\n";
+  return UserError::kBadInput;
 }
 
 int predict_pictures(const CompiledPlan& compiled, const Port& port, const TrainingOptions& options) {
   Session session(compiled, port, options);
   const Recipe& recipe = session.recipe();
   require_images(recipe, "--predict");
-  show_warnings(session);
+  show_warnings(session, options);
   const std::vector<std::string> files = list_pictures(options.predict), names = names_of_classes(recipe, options);
   PictureFiles data(recipe, files);
   ordered_json all = ordered_json::array();

@@ -21,7 +21,7 @@ int run_training(const CompiledPlan& compiled, const Port& port, int argc, char*
   const Plan& plan = compiled.plan;
   TrainingOptions options;
   CLI::App app(std::string("Trains ") + plan.name + " inside the " + bytes_text(plan.arena_bytes) + " that its plan proves.", "train");
-  options.add_to(app, plan, port.most_workers);
+  options.add_to(app, plan.disk_bytes, port.most_workers);
   try {
     app.parse(argc, argv);
     options.check();
@@ -32,7 +32,7 @@ int run_training(const CompiledPlan& compiled, const Port& port, int argc, char*
     if (!options.predict.empty()) return predict_pictures(compiled, port, options);
     return train(compiled, port, options);
   } catch (const CLI::ParseError& error) {
-    return exit_status_of(app, error, "train");
+    return exit_status_of(app, error, argc > 0 ? argv[0] : "train");  // whose --help can be asked for
   } catch (const UserError& error) {
     std::cerr << error.what() << "\n";
     return error.status;

@@ -9,6 +9,7 @@
 #include "lib/check.h"
 #include "tools/formats/error.h"
 #include "tools/formats/text.h"
+#include "tools/models/stored_weights.h"
 #include "tools/progress/long_work.h"
 #include "tools/training/snapshot.h"
 
@@ -69,7 +70,7 @@ void Session::set_up(const TrainingOptions& options, const DataFingerprint* data
     if (!options.init_skip.empty()) throw UserError("--init-skip: needs weights: --init FILE, or init.from in the recipe", UserError::kUsage);
     return;
   }
-  if (std::filesystem::is_directory(weights_)) weights_ += "/model.safetensors";  // of a snapshot, or of a model's folder
+  weights_ = weights_file(weights_);
   InitialRules rules = {.skip = recipe_.init.skip, .allow_missing = recipe_.init.allow_missing};
   rules.skip.insert(rules.skip.end(), options.init_skip.begin(), options.init_skip.end());
   const LongWork reading("reading " + weights_);

@@ -6,24 +6,25 @@
 
 namespace reprise {
 
-void TrainingOptions::add_to(CLI::App& app, const Plan& plan, uint32_t most_workers) {
+void TrainingOptions::add_to(CLI::App& app, uint64_t disk_bytes, uint32_t most_workers) {
   CLI::Option* until = app.add_option("--steps", steps, "train until this step, resumed steps included; default: the recipe's")->check(integer_from(1));
   app.add_option("--epochs", epochs, "train until so many passes over the data")->check(integer_from(1, 1000000000))->excludes(until);
   app.add_option("--log", log, "append a JSON line for each step and evaluation to this file");
   CLI::Option* start = app.add_option("--init", init, "start from these weights (safetensors)");
-  app.add_option("--init-skip", init_skip, "patterns of tensors that keep their initial values, as of a new head (fc.*)");
+  app.add_option("--init-skip", init_skip, "a pattern of tensors that keep their initial values, as of a new head (fc.*); may be given again")
+      ->allow_extra_args(false);
   app.add_option("--save", save, "write snapshots to this folder: at the end, when a signal or an error ends the run, and every --save-every steps");
   app.add_option("--save-every", save_every, "steps between snapshots")->check(integer_from(1));
   app.add_option("--keep", keep, "snapshots to keep: the last in DIR, those before it in DIR.step-N; default 1")->check(integer_from(1, 1000000));
   app.add_flag("--keep-best", keep_best, "keep the best snapshot too, by evaluation, in DIR.best");
   app.add_option("--resume", resume, "go on from this snapshot, or evaluate it, or predict with it")->excludes(start);
-  app.add_flag("--evaluate", evaluate, "evaluate the weights, on stdout, and train nothing");
+  app.add_flag("--evaluate", evaluate, "evaluate the weights of --resume, --init or the recipe's init.from, on stdout, and train nothing");
   app.add_option("--batches", batches, "micro-batches that --evaluate takes at most")->check(integer_from(1));
   app.add_flag("--per-class", per_class, "--evaluate: each class's accuracy too");
   app.add_option("--predict", predict, "name the classes of these pictures, or of all in these folders, on stdout, and train nothing");
   app.add_flag("--json", json, "--evaluate, --predict: one JSON value on stdout");
-  if (plan.disk_bytes > 0) {
-    app.add_option("--disk", disk, "new file for the " + bytes_text(plan.disk_bytes) +
+  if (disk_bytes > 0) {
+    app.add_option("--disk", disk, "new file for the " + bytes_text(disk_bytes) +
                                        " that the plan keeps on disk, without a name as soon as it is made; default: beside the program");
   }
   app.add_option("--threads", threads, "workers; default: one for each processor")->check(integer_from(1, most_workers));
@@ -31,20 +32,45 @@ void TrainingOptions::add_to(CLI::App& app, const Plan& plan, uint32_t most_work
   app.add_flag("--quiet", quiet, "print errors and warnings only");
 }
 
+namespace {
+
+void refuse_without_effect(const TrainingOptions& o) {
+  const char* mode = o.check_data ? "--check-data" : o.evaluate ? "--evaluate" : !o.predict.empty() ? "--predict" : nullptr;
+  if (mode == nullptr) return;
+  const struct {
+    bool given;
+    const char* option;
+    bool of_weights = false;  // has an effect where weights are used
+  } unheeded[] = {{o.steps != 0, "--steps"},
+                  {o.epochs != 0, "--epochs"},
+                  {!o.log.empty(), "--log"},
+                  {!o.save.empty(), "--save"},
+                  {!o.init.empty(), "--init", true},
+                  {!o.init_skip.empty(), "--init-skip", true},
+                  {!o.resume.empty(), "--resume", true},
+                  {o.evaluate, "--evaluate", true},
+                  {!o.predict.empty(), "--predict", true},
+                  {!o.disk.empty(), "--disk", true}};
+  for (const auto& [given, option, of_weights] : unheeded) {
+    if (!given || (of_weights && !o.check_data)) continue;
+    throw UserError(std::string(option) + ": has no effect with " + mode + ", which trains nothing", UserError::kUsage);
+  }
+}
+
+}  // namespace
+
 void TrainingOptions::check() const {
   const auto require = [](bool right, const char* line) {
     if (!right) throw UserError(line, UserError::kUsage);
   };
+  refuse_without_effect(*this);
   require(save_every == 0 || !save.empty(), "--save-every: needs --save DIR");
   require(keep == 1 || !save.empty(), "--keep: needs --save DIR");
   require(init_skip.empty() || resume.empty(), "--init-skip: does not go with --resume, which takes all weights");
   require(!keep_best || !save.empty(), "--keep-best: needs --save DIR");
-  const bool uses = evaluate || !predict.empty();
   require(!evaluate || predict.empty(), "--evaluate: does not go with --predict");
-  require(!uses || !resume.empty() || !init.empty(), "--evaluate, --predict: need weights: --resume DIR or --init FILE");
-  require(!uses || (save.empty() && log.empty()), "--evaluate, --predict: train nothing, so that --save and --log have no use");
   require(evaluate || (batches == 0 && !per_class), "--batches, --per-class: need --evaluate");
-  require(uses || !json, "--json: needs --evaluate or --predict");
+  require(evaluate || !predict.empty() || !json, "--json: needs --evaluate or --predict");
 }
 
 }  // namespace reprise

@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "lib/plan.h"
 #include "tools/command_line.h"
 
 namespace reprise {
@@ -19,8 +18,9 @@ struct TrainingOptions {
   bool quiet = false, check_data = false, keep_best = false;
   bool evaluate = false, per_class = false, json = false;
 
-  void add_to(CLI::App& app, const Plan& plan, uint32_t most_workers);
-  // Throws UserError of status kUsage where options contradict one another.
+  // `disk_bytes`: what the plan keeps on disk; without any there is no --disk.
+  void add_to(CLI::App& app, uint64_t disk_bytes, uint32_t most_workers);
+  // Throws UserError of status kUsage where options contradict one another, or one would be passed over in silence.
   void check() const;
 };
 

@@ -74,6 +74,10 @@ class TrainingRun {
   }
 
   void show_plan() {
+    for (const Dataset* data : {training_data_.get(), evaluation_data_.get()}) {
+      if (data == nullptr) continue;
+      for (const std::string& warning : data->warnings()) std::cerr << "warning: " << warning << "\n";
+    }
     for (const std::string& warning : session_->warnings()) std::cerr << "warning: " << warning << "\n";
     if (options_.quiet) return;
     warn_of_spent_cosine();
@@ -94,11 +98,7 @@ class TrainingRun {
   void show_weights() const {
     if (session_->weights().empty()) return;
     const InitialReport& taken = session_->taken();
-    const auto listed = [](const std::vector<std::string>& names) {
-      std::string list;
-      for (size_t i = 0; i < names.size() && i < 8; ++i) list += (i == 0 ? ": " : ", ") + names[i];
-      return std::to_string(names.size()) + " tensors" + list + (names.size() > 8 ? " ..." : "");
-    };
+    const auto listed = [](const std::vector<std::string>& names) { return std::to_string(names.size()) + " tensors: " + some_of(names); };
     std::cerr << "weights from " << session_->weights() << ": " << taken.loaded << " tensors loaded";
     if (taken.unused > 0) std::cerr << ", " << taken.unused << " of the file not needed";
     std::cerr << "\n";

@@ -188,17 +188,37 @@ void read_state(const Trainer& trainer, const SafetensorsFile& file, StatePart p
   }
 }
 
+namespace {
+
+// Why the file's tensor is not the state's, without the file's name; "" where it is.
+std::string misfit_of(const SafetensorsFile& file, const StateTensor& state) {
+  try {
+    find_tensor(file, state);
+    return "";
+  } catch (const UserError& error) {
+    return std::string(error.what()).substr(file.path().size() + 2);
+  }
+}
+
+[[noreturn]] void refuse_misfits(const SafetensorsFile& file, const std::vector<std::string>& misfits) {
+  throw UserError(file.path() + ": " + (misfits.size() == 1 ? "1 tensor does" : std::to_string(misfits.size()) + " tensors do") + " not fit: " +
+                  some_of(misfits, "; ") + "; --init-skip PATTERN, or init.skip in the recipe, leaves tensors of such names at their initial values");
+}
+
+}  // namespace
+
 InitialReport read_initial_weights(const Trainer& trainer, const SafetensorsFile& file, const InitialRules& rules) {
   const Plan& plan = *trainer.plan;
   InitialReport report;
   std::vector<const StoredTensor*> found(plan.state.count);
+  std::vector<std::string> misfits;
   for (const std::string& pattern : rules.skip) {
     const auto matches = [&](const StateTensor& state) { return belongs(state, StatePart::kModel) && matches_pattern(pattern, state.name); };
     if (std::none_of(plan.state.begin(), plan.state.end(), matches)) {
       throw UserError(file.path() + ": --init-skip, init.skip: \"" + pattern + "\" matches no tensor; `reprise parameters` lists their names");
     }
   }
-  for (uint32_t i = 0; i < plan.state.count; ++i) {  // all of them, before the first is changed
+  for (uint32_t i = 0; i < plan.state.count; ++i) {  // all of them are looked at before the first is changed
     const StateTensor& state = plan.state[i];
     if (!belongs(state, StatePart::kModel)) continue;
     const bool is_there = file.contains(stored_name(file, state.name));
@@ -207,14 +227,15 @@ InitialReport read_initial_weights(const Trainer& trainer, const SafetensorsFile
       report.skipped.push_back(state.name);
     } else if (!is_there && (rules.allow_missing || std::string_view(state.name).ends_with(".num_batches_tracked"))) {
       report.left_over.push_back(state.name);
+    } else if (std::string misfit = misfit_of(file, state); !misfit.empty()) {
+      misfits.push_back(std::move(misfit));
     } else {
-      try {
-        found[i] = &find_tensor(file, state);
-      } catch (const UserError& error) {
-        throw UserError(std::string(error.what()) + "; --init-skip '" + state.name + "' leaves it at its initial values");
-      }
-      require_sense(file, state, *found[i]);
+      found[i] = &find_tensor(file, state);
     }
+  }
+  if (!misfits.empty()) refuse_misfits(file, misfits);
+  for (uint32_t i = 0; i < plan.state.count; ++i) {
+    if (found[i] != nullptr) require_sense(file, plan.state[i], *found[i]);
   }
   for (uint32_t i = 0; i < plan.state.count; ++i) {
     if (found[i] == nullptr) continue;

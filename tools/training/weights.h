@@ -33,7 +33,7 @@ struct InitialReport {
   std::vector<std::string> skipped, left_over;  // by a pattern; not in the file
 };
 // As read_state, of parameters and buffers. A count of batches (`num_batches_tracked`) may be missing in any case. A skip pattern that
-// matches no name is refused, and a shape that differs names the option that would skip it.
+// matches no name is refused. Tensors that do not fit are named together, with the option and the recipe's key that would skip them.
 InitialReport read_initial_weights(const Trainer& trainer, const SafetensorsFile& file, const InitialRules& rules);
 
 // Writes that part, each tensor stored as it is in the state. Throws UserError. `metadata` goes into the header.
