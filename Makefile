@@ -242,7 +242,7 @@ cuda:  ## compile cuda/ for sm_80, sm_87 and sm_90; fails on register spills (sk
 	BUILD=$(BUILD) NVCC=$(NVCC) tests/ports/cuda_compile_test.sh
 gpu:  ## on a machine with a card: compare the CUDA kernels with the reference, and time them
 	@mkdir -p $(BUILD)
-	$(NVCC) -std=c++20 -O3 -I. -arch=native tests/bench/gpu_layer_norm.cu $(wildcard cuda/*.cu) -o $(BUILD)/gpu_layer_norm
+	$(NVCC) -std=c++20 -O3 -I. --expt-relaxed-constexpr -arch=native tests/bench/gpu_layer_norm.cu $(wildcard cuda/*.cu) -o $(BUILD)/gpu_layer_norm
 	$(BUILD)/gpu_layer_norm
 
 size: $(BUILD)/libreprise.a  ## code and static bytes of the library

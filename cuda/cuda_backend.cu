@@ -36,8 +36,7 @@ void choose_cuda_machine(CudaMachine& machine) {
 // The kernels that are not named here stay null.
 Backend cuda_backend(const CudaMachine& machine) {
   Backend table = {.rules = &kCudaRules, .kernel_set = machine.kernel_set, .machine = &machine};
-  table.set<LayerNormForward, float, cuda_layer_norm_forward>();
-  table.set<LayerNormBackward, float, cuda_layer_norm_backward>();
+  add_cuda_kernels(table);
   return table;
 }
 

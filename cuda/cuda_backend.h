@@ -14,8 +14,7 @@ struct CudaMachine {
 // Once, after the device is chosen.
 void choose_cuda_machine(CudaMachine& machine);
 
-// Holds the layer-norm family; every other kernel is null, and a plan that asks for one must be refused at bind. The table points into
-// `machine`, which must outlive it.
+// A kernel that kCudaRules lacks is null: no plan for this backend asks for one. The table points into `machine`, which must outlive it.
 Backend cuda_backend(const CudaMachine& machine);
 
 }  // namespace reprise

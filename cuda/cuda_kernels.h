@@ -1,15 +1,61 @@
-// Declarations of every CUDA kernel's host side; the contract of each is its argument struct in lib/ops.
-// Here so that the table in cuda_backend.cu names kernels that live in one file per family.
+// Every CUDA kernel's host side, and the table that says which rows call it. The contract of each is its argument struct in lib/ops.
+// Here so that the table names kernels that live in one file per family.
 #pragma once
 
 #include "lib/backend.h"
+
+// Instantiates a kernel for every way to store activations, in the file that defines it.
+#define REPRISE_CUDA_INSTANTIATE(kernel, Args)                          \
+  template Status kernel(const KernelContext&, const Args##Of<float>&); \
+  template Status kernel(const KernelContext&, const Args##Of<Bf16>&);
 
 namespace reprise {
 
 // Each puts its work on context.queue (a cudaStream_t) and returns without waiting for it. Pointers are device
 // pointers, aligned to kAlignment as all slots are. Any M and any C. A launch that fails is kBackend with the
 // cudaError_t as detail.
+
+template <typename Stored>
+Status cuda_relu_forward(const KernelContext& context, const UnaryArgsOf<Stored>& args);
+template <typename Stored>
+Status cuda_relu_backward(const KernelContext& context, const ActivationBackwardArgsOf<Stored>& args);
+template <typename Stored>
+Status cuda_add_forward(const KernelContext& context, const AddArgsOf<Stored>& args);
+template <typename Stored>
+Status cuda_copy_forward(const KernelContext& context, const UnaryArgsOf<Stored>& args);
+template <typename Stored>
+Status cuda_gelu_forward(const KernelContext& context, const UnaryArgsOf<Stored>& args);
+template <typename Stored>
+Status cuda_gelu_backward(const KernelContext& context, const ActivationBackwardArgsOf<Stored>& args);
+template <typename Stored>
+Status cuda_swiglu_forward(const KernelContext& context, const SwigluArgsOf<Stored>& args);
+template <typename Stored>
+Status cuda_swiglu_backward(const KernelContext& context, const SwigluBackwardArgsOf<Stored>& args);
+template <typename Stored>
+Status cuda_move(const KernelContext& context, const UnaryArgsOf<Stored>& args);
+
 Status cuda_layer_norm_forward(const KernelContext& context, const LayerNormForwardArgsOf<float>& args);
 Status cuda_layer_norm_backward(const KernelContext& context, const LayerNormBackwardArgsOf<float>& args);
+
+// Over activations that are stored so.
+template <typename Stored>
+constexpr void add_cuda_activation_kernels(Backend& table) {
+  table.set<ReluForward, Stored, cuda_relu_forward<Stored>>();
+  table.set<ReluBackward, Stored, cuda_relu_backward<Stored>>();
+  table.set<AddForward, Stored, cuda_add_forward<Stored>>();
+  table.set<CopyForward, Stored, cuda_copy_forward<Stored>>();
+  table.set<GeluForward, Stored, cuda_gelu_forward<Stored>>();
+  table.set<GeluBackward, Stored, cuda_gelu_backward<Stored>>();
+  table.set<SwigluForward, Stored, cuda_swiglu_forward<Stored>>();
+  table.set<SwigluBackward, Stored, cuda_swiglu_backward<Stored>>();
+  table.set<MoveForward, Stored, cuda_move<Stored>>();
+}
+
+constexpr void add_cuda_kernels(Backend& table) {
+  add_cuda_activation_kernels<float>(table);
+  add_cuda_activation_kernels<Bf16>(table);
+  table.set<LayerNormForward, float, cuda_layer_norm_forward>();
+  table.set<LayerNormBackward, float, cuda_layer_norm_backward>();
+}
 
 }  // namespace reprise

@@ -8,6 +8,7 @@ namespace reprise {
 
 constexpr BackendRules make_cuda_rules() {
   BackendRules rules = {.name = "cuda", .header = "cuda/cuda_rules.h", .constant = "kCudaRules"};
+  rules.have(ElementwiseKernels{});
   rules.have(TypeList<LayerNormForward, LayerNormBackward>{});
   rules.of<LayerNormBackward>().scratch_bytes = [](const ShapedCall& c) -> uint64_t {
     using A = LayerNormBackward;

@@ -7,14 +7,14 @@ cd "$(dirname "$0")/../.."
 out=${BUILD:-build}/cuda
 nvcc=${NVCC:-$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)}
 if ! command -v "$nvcc" >/dev/null 2>&1; then
-  echo "skipped: no nvcc here; cuda/ is compiled and run by the fibres alone (cuda_layer_norm_test)"
+  echo "skipped: no nvcc here; cuda/ is compiled and run by the fibres alone (cuda_kernels_test)"
   exit 0
 fi
 mkdir -p "$out"
 for source in cuda/*.cu; do
   name=$(basename "$source" .cu)
   log=$out/$name.ptxas
-  "$nvcc" -std=c++20 -O3 -I. --Werror all-warnings -Xptxas -v -Xcompiler -Wall,-Wextra,-fno-exceptions,-fno-rtti \
+  "$nvcc" -std=c++20 -O3 -I. --Werror all-warnings --expt-relaxed-constexpr -Xptxas -v -Xcompiler -Wall,-Wextra,-fno-exceptions,-fno-rtti \
     -gencode arch=compute_80,code=sm_80 -gencode arch=compute_87,code=sm_87 -gencode arch=compute_90,code=sm_90 \
     -c "$source" -o "$out/$name.o" >"$log" 2>&1 || { cat "$log" >&2; exit 1; }
   kernels=$(grep -c 'ptxas info *: Used' "$log") || { echo "$source: ptxas told nothing of its kernels" >&2; exit 1; }

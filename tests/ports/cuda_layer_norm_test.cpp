@@ -1,5 +1,5 @@
-// The CUDA layer-norm family, run by fibres through the Backend table, against a double-precision reference of its own.
-// Here so that the kernels are judged in every `make test`, without nvcc and without a GPU.
+// CUDA's layer-norm, run by fibres, at the edges of its variants, against a double-precision reference of its own.
+// Here beside cuda_kernels_test.cpp, whose table of cases does not know where one variant ends and the next begins.
 #include "tests/ports/cuda_fibre.h"
 
 #include <gtest/gtest.h>
@@ -10,16 +10,12 @@
 #include <limits>
 #include <ostream>
 
-#include "cuda/cuda_backend.h"
 #include "cuda/cuda_kernels.h"
 #include "cuda/cuda_rules.h"
 #include "cuda/launch.h"
-#include "tests/ops/kernel_judge.h"
 #include "tests/ports/cuda_layer_norm_reference.h"
 
 namespace reprise::test {
-
-void PrintTo(const KernelCase& c, std::ostream* out) { *out << c.id; }
 
 namespace {
 
@@ -48,22 +44,6 @@ Status run_and_wait(const KernelContext& context, const ArgumentsOf<K>& args) {
   (void)cudaStreamSynchronize(context.queue);
   return launch_status();
 }
-
-const CudaMachine kMachine = [] {
-  CudaMachine machine;
-  choose_cuda_machine(machine);
-  return machine;
-}();
-const Backend kBackend = cuda_backend(kMachine);
-
-// The table for readers that do not wait, as the judge of kernels.
-Backend waiting_backend() {
-  Backend table = kBackend;
-  table.set<LayerNormForward, float, run_and_wait<LayerNormForward, cuda_layer_norm_forward>>();
-  table.set<LayerNormBackward, float, run_and_wait<LayerNormBackward, cuda_layer_norm_backward>>();
-  return table;
-}
-const Backend kWaitingBackend = waiting_backend();
 
 struct Forward {
   Floats y, mean, rstd;
@@ -241,44 +221,7 @@ TEST(CudaLayerNormQueue, ResultsAreNotThereBeforeTheHostSynchronises) {
   expect_no_fault();
 }
 
-// ---- the same cases, the same judge as every backend's kernels ----
-
-std::vector<KernelCase> layer_norm_cases() {
-  std::vector<KernelCase> kept;
-  for (const KernelCase& c : kernel_cases()) {
-    if (c.op == Op::kLayerNorm) kept.push_back(c);
-  }
-  return kept;
-}
-
-class CudaKernel : public ::testing::TestWithParam<KernelCase> {};
-
-TEST_P(CudaKernel, AgreesWithTheReference) {
-  EXPECT_EQ(judge_reference(kWaitingBackend, GetParam()), "");
-  expect_no_fault();
-}
-TEST_P(CudaKernel, AddsToWhatIsThere) {
-  if (GetParam().accumulate == 0) return;
-  EXPECT_EQ(judge_accumulate(kWaitingBackend, GetParam()), "");
-  expect_no_fault();
-}
-
-INSTANTIATE_TEST_SUITE_P(Cuda, CudaKernel, ::testing::ValuesIn(layer_norm_cases()),
-                         [](const auto& info) { return info.param.id; });
-
-// ---- the table and the scratch rule ----
-
-TEST(CudaBackend, HoldsTheLayerNormFamilyAlone) {
-  EXPECT_EQ(kBackend.rules, &kCudaRules);
-  EXPECT_STREQ(kCudaRules.name, "cuda");
-  EXPECT_STREQ(kBackend.kernel_set, "cuda/fibres/sm_0");
-  for (uint32_t i = 0; i < kKernelCount; ++i) {
-    const bool has = kOps[i].op == Op::kLayerNorm;
-    EXPECT_EQ(kCudaRules.kernels[i].exists, has) << kOps[i].name;
-    EXPECT_EQ(kBackend.kernels[i][0] != nullptr, has) << kOps[i].name;
-    EXPECT_EQ(kBackend.kernels[i][1], nullptr) << kOps[i].name;
-  }
-}
+// ---- the scratch rule ----
 
 TEST(CudaScratch, ChunksCoverTheRowsOnceAndStayFew) {
   for (uint64_t M = 1; M < 5000; M += M < 300 ? 1 : 37) {

@@ -1,0 +1,78 @@
+// exp, log and the normal distribution, with every product that is fused written as fmaf.
+// Here because nvcc's own functions are other bits than the fibres' C library has, and change with its version. The polynomials are
+// those of lib/cpu/vector_math.h.
+#pragma once
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+
+#include "cuda/launch.h"
+
+namespace reprise {
+
+// Neither infinite nor NaN.
+__device__ inline bool is_finite(double x) { return (std::bit_cast<uint64_t>(x) >> 52 & 0x7ffu) != 0x7ffu; }
+
+// e^x within 1 ulp. Above 88.72 infinity; below -87.33, where the result would be denormal, 0; NaN stays NaN.
+// x = n ln 2 + r, |r| <= ln 2 / 2; e^r = 1 + r + r^2 p(r).
+__device__ inline float device_exp(float x) {
+  constexpr float kRound = 0x1.8p23f;  // adding it leaves the nearest integer in the low bits of the significand
+  const float clamped = x > 89.0f ? 89.0f : (x < -88.0f ? -88.0f : x);
+  const float shifted = fmaf(clamped, 0x1.715476p+0f, kRound);
+  const float n = shifted - kRound;
+  const float r = fmaf(-n, 0x1.7f7d1cp-20f, fmaf(-n, 0x1.62e4p-1f, clamped));
+  float p = 1.3926199051e-3f;
+  p = fmaf(p, r, 8.3631914315e-3f);
+  p = fmaf(p, r, 4.1666554524e-2f);
+  p = fmaf(p, r, 1.6666576915e-1f);
+  p = fmaf(p, r, 0.5f);
+  const float power = 1.0f + fmaf(r * r, p, r);
+  // 2^n in two factors, since n reaches 128.
+  const uint32_t biased = std::bit_cast<uint32_t>(shifted) - std::bit_cast<uint32_t>(kRound) + 256u;  // n + 256
+  const uint32_t half = biased >> 1, rest = biased - half;
+  const float scaled = power * std::bit_cast<float>((half - 1u) << 23) * std::bit_cast<float>((rest - 1u) << 23);
+  return x < -87.33f ? 0.0f : scaled;
+}
+
+// P(Z < -a) for a standard normal Z and a >= 0, given e^(-a^2/2). Relative error about 1e-7.
+__device__ inline float normal_tail(float a, float exp_minus_half_square) {
+  const float t = 1.0f / fmaf(0.3f, a, 1.0f);
+  float q = -0.020857548450199978f;
+  q = fmaf(q, t, 0.11373804778225749f);
+  q = fmaf(q, t, -0.2313456704658912f);
+  q = fmaf(q, t, 0.1960452425115637f);
+  q = fmaf(q, t, -0.08302591111698822f);
+  q = fmaf(q, t, 0.09811377097182593f);
+  q = fmaf(q, t, 0.07770884966592413f);
+  q = fmaf(q, t, 0.11038123240567055f);
+  q = fmaf(q, t, 0.11955441549900653f);
+  q = fmaf(q, t, 0.11968756945351995f);
+  return exp_minus_half_square * (t * q);
+}
+
+// The natural logarithm of a normal x > 0, within a few ulp; of an infinity or a NaN, that.
+// x = 2^n m, m in [sqrt(1/2), sqrt(2)); log m = 2 artanh s, s = (m - 1) / (m + 1), |s| < 0.172: the eleventh term is below 2^-58.
+__device__ inline double device_log(double x) {
+  if (!is_finite(x)) return x;
+  const uint64_t bits = std::bit_cast<uint64_t>(x);
+  constexpr uint64_t kRootHalf = 0x3fe6a09e667f3bcdull;
+  const int64_t n = static_cast<int64_t>(bits - kRootHalf) >> 52;
+  const double m = std::bit_cast<double>(bits - (static_cast<uint64_t>(n) << 52));
+  const double s = (m - 1) / (m + 1), square = s * s;
+  double sum = 1.0 / 21;
+  for (int k = 19; k >= 3; k -= 2) sum = fma(sum, square, 1.0 / k);
+  return fma(static_cast<double>(n), 0x1.62e42fefa39efp-1, 2 * fma(sum * square, s, s));
+}
+
+// base^exponent by repeated squaring: off by about `exponent` roundings.
+__device__ inline double device_power(double base, uint64_t exponent) {
+  double power = 1;
+  for (; exponent != 0; exponent >>= 1) {
+    if ((exponent & 1) != 0) power *= base;
+    base *= base;
+  }
+  return power;
+}
+
+}  // namespace reprise

@@ -1,0 +1,249 @@
+// ReLU, addition, copy, GELU, SwiGLU and move: one output element from the input elements at the same place.
+// Here as the twin of lib/cpu/elementwise.cpp. Memory bounds all of them: a thread takes 16 bytes of each tensor at a time.
+#include "cuda/cuda_kernels.h"
+#include "cuda/device_math.h"
+#include "cuda/grid.h"
+#include "cuda/pack.h"
+
+namespace reprise {
+namespace {
+
+// ---- what becomes of one element ----
+
+struct Relu {
+  __device__ static float of(float x) { return x <= 0.0f ? 0.0f : x; }  // NaN passes, so that a broken step is noticed
+};
+struct ReluGradient {
+  __device__ static float of(float y, float dy) { return y > 0.0f ? dy : 0.0f; }
+};
+struct Sum {
+  __device__ static float of(float a, float b) { return a + b; }
+};
+
+// Hendrycks & Gimpel 2016: x P(Z < x); the tanh form is x (1 + tanh u) / 2 = x / (1 + e^(-2u)), u = sqrt(2/pi) (x + 0.044715 x^3).
+constexpr float kTwoRootTwoOverPi = 1.5957691216057308f;
+constexpr float kCubic = 0.044715f;
+constexpr float kInverseRootTwoPi = 0.39894228040143268f;
+
+__device__ inline float minus_two_u(float x) { return -kTwoRootTwoOverPi * fmaf(kCubic * x * x, x, x); }
+
+struct GeluTanh {
+  __device__ static float of(float x) { return x / (1.0f + device_exp(minus_two_u(x))); }
+};
+// With s = 1 / (1 + e), e = e^(-2u): dy/dx = s + x s (1 - s) 2 du/dx, and 1 - s = e s.
+struct GeluTanhGradient {
+  __device__ static float of(float x, float dy) {
+    const float argument = minus_two_u(x);
+    const float e = device_exp(argument > 87.0f ? 87.0f : argument);
+    const float s = 1.0f / (1.0f + e);
+    const float slope = kTwoRootTwoOverPi * fmaf(3.0f * kCubic * x, x, 1.0f);
+    return dy * fmaf(x * s * (e * s), slope, s);
+  }
+};
+__device__ inline float normal_below(float x, float exp_minus_half_square) {
+  const float tail = normal_tail(x < 0.0f ? -x : x, exp_minus_half_square);
+  return x < 0.0f ? tail : 1.0f - tail;
+}
+struct GeluErf {
+  __device__ static float of(float x) { return x * normal_below(x, device_exp(-0.5f * x * x)); }
+};
+// dy/dx = P(Z < x) + x density(x).
+struct GeluErfGradient {
+  __device__ static float of(float x, float dy) {
+    const float e = device_exp(-0.5f * x * x);
+    return dy * fmaf(x, kInverseRootTwoPi * e, normal_below(x, e));
+  }
+};
+
+__device__ inline float logistic(float x) { return 1.0f / (1.0f + device_exp(-x)); }
+
+// ---- every element alike ----
+
+template <typename Map, uint32_t kWidth, typename... Packs>
+__device__ Pack<kWidth> map_pack(const Pack<kWidth>& first, const Packs&... others) {
+  Pack<kWidth> y;
+  REPRISE_UNROLL
+  for (uint32_t k = 0; k < kWidth; ++k) y.at[k] = Map::of(first.at[k], others.at[k]...);
+  return y;
+}
+
+// y[i] = Map::of(in[i]...). y may be any of `in`.
+template <typename Map, typename Stored, typename... In>
+__global__ void __launch_bounds__(kBlockThreads) map_elements(Stored* y, uint64_t n, const In*... in) {
+  constexpr uint32_t kWidth = kPackWidth<Stored>;
+  for (uint64_t i = grid_thread() * kWidth; i < n; i += grid_threads() * kWidth) {
+    if (i + kWidth <= n) {
+      store_pack(y + i, map_pack<Map>(load_pack<kPackWidth<In>>(in + i)...));
+    } else {
+      for (uint64_t last = i; last < n; ++last) y[last] = Map::of(float{in[last]}...);
+    }
+  }
+}
+
+template <typename Map, typename Stored, typename... In>
+Status launch_map(const KernelContext& context, Stored* y, uint64_t n, const In*... in) {
+  REPRISE_LAUNCH((map_elements<Map, Stored, In...>), blocks_for(parts(n, kPackWidth<Stored>)), kBlockThreads, context.queue, y, n, in...);
+  return launch_status();
+}
+
+// ---- SwiGLU: gate and up lie side by side in a row ----
+
+template <uint32_t kWidth, typename Stored>
+__global__ void __launch_bounds__(kBlockThreads) swiglu_rows(const SwigluArgsOf<Stored> args) {
+  const uint64_t packs = args.F / kWidth;
+  for (uint64_t i = grid_thread(); i < args.M * packs; i += grid_threads()) {
+    const Stored* from = args.gate_up + (i / packs * 2 * packs + i % packs) * kWidth;
+    const Pack<kWidth> gate = load_pack<kWidth>(from), up = load_pack<kWidth>(from + args.F);
+    Pack<kWidth> y;
+    REPRISE_UNROLL
+    for (uint32_t k = 0; k < kWidth; ++k) y.at[k] = gate.at[k] / (1.0f + device_exp(-gate.at[k])) * up.at[k];
+    store_pack(args.y + i * kWidth, y);
+  }
+}
+
+// With s = 1 / (1 + e^-gate): dsilu/dgate = s (1 + gate (1 - s)), which is 0 where the exponential overflows.
+template <uint32_t kWidth, typename Stored>
+__global__ void __launch_bounds__(kBlockThreads) swiglu_gradient_rows(const SwigluBackwardArgsOf<Stored> args) {
+  const uint64_t packs = args.F / kWidth;
+  for (uint64_t i = grid_thread(); i < args.M * packs; i += grid_threads()) {
+    const uint64_t at = (i / packs * 2 * packs + i % packs) * kWidth;
+    const Pack<kWidth> gate = load_pack<kWidth>(args.gate_up + at), up = load_pack<kWidth>(args.gate_up + at + args.F);
+    const Pack<kWidth> dy = load_pack<kWidth>(args.dy + i * kWidth);
+    Pack<kWidth> d_gate, d_up;
+    REPRISE_UNROLL
+    for (uint32_t k = 0; k < kWidth; ++k) {
+      const float s = logistic(gate.at[k]);
+      d_gate.at[k] = dy.at[k] * up.at[k] * (s * fmaf(gate.at[k], 1.0f - s, 1.0f));
+      d_up.at[k] = dy.at[k] * (gate.at[k] * s);
+    }
+    store_pack(args.d_gate_up + at, d_gate);
+    store_pack(args.d_gate_up + at + args.F, d_up);
+  }
+}
+
+// ---- copy and move ----
+
+using Chunk = Words<uint32_t, 4>;  // what a thread takes at once
+constexpr uint32_t kAhead = 8;     // chunks that are read before the first of them is written
+
+// A chunk of y is written where, `period` chunks further on, one of x is read: only chunks that lie a multiple of `period` apart touch
+// the same bytes. A thread takes all of these, away from the destination, and so each of its chunks is read before it is overwritten.
+struct Chains {
+  unsigned char* y;
+  const unsigned char* x;
+  uint64_t bytes;
+  uint64_t chunks, period;  // the period is at least 1; it is `chunks` where y and x do not overlap
+  bool downwards;           // y lies below x
+
+  __device__ uint64_t chunk(uint64_t chain, uint64_t step) const {
+    const uint64_t at = chain + step * period;
+    return downwards ? at : chunks - 1 - at;
+  }
+  __device__ uint64_t steps(uint64_t chain) const { return (chunks - chain + period - 1) / period; }
+};
+
+// The last chunk may be shorter.
+__device__ inline void move_partial_chunk(const Chains& c, uint64_t chunk) {
+  for (uint64_t b = chunk * sizeof(Chunk); b < c.bytes; b += sizeof(uint16_t)) {
+    *reinterpret_cast<Words<uint16_t, 1>*>(c.y + b) = *reinterpret_cast<const Words<uint16_t, 1>*>(c.x + b);
+  }
+}
+
+__global__ void __launch_bounds__(kBlockThreads) move_chains(const Chains c) {
+  const uint64_t whole = c.bytes / sizeof(Chunk);
+  for (uint64_t chain = grid_thread(); chain < c.period; chain += grid_threads()) {
+    const uint64_t steps = c.steps(chain);
+    for (uint64_t step = 0; step < steps; step += kAhead) {
+      Chunk held[kAhead];
+      REPRISE_UNROLL
+      for (uint32_t k = 0; k < kAhead; ++k) {
+        const uint64_t at = c.chunk(chain, step + k);
+        if (step + k < steps && at < whole) held[k] = reinterpret_cast<const Chunk*>(c.x)[at];
+      }
+      REPRISE_UNROLL
+      for (uint32_t k = 0; k < kAhead; ++k) {
+        const uint64_t at = c.chunk(chain, step + k);
+        if (step + k >= steps) continue;
+        if (at < whole) reinterpret_cast<Chunk*>(c.y)[at] = held[k];
+        else move_partial_chunk(c, at);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+template <typename Stored>
+Status cuda_relu_forward(const KernelContext& context, const UnaryArgsOf<Stored>& args) {
+  return launch_map<Relu>(context, args.y, args.n, args.x);
+}
+
+template <typename Stored>
+Status cuda_relu_backward(const KernelContext& context, const ActivationBackwardArgsOf<Stored>& args) {
+  return launch_map<ReluGradient>(context, args.dx, args.n, args.saved, args.dy);
+}
+
+template <typename Stored>
+Status cuda_add_forward(const KernelContext& context, const AddArgsOf<Stored>& args) {
+  return launch_map<Sum>(context, args.y, args.n, args.a, args.b);
+}
+
+template <typename Stored>
+Status cuda_gelu_forward(const KernelContext& context, const UnaryArgsOf<Stored>& args) {
+  return (args.tanh_form ? launch_map<GeluTanh, Stored, Stored> : launch_map<GeluErf, Stored, Stored>)(context, args.y, args.n, args.x);
+}
+
+template <typename Stored>
+Status cuda_gelu_backward(const KernelContext& context, const ActivationBackwardArgsOf<Stored>& args) {
+  const auto launch = args.tanh_form ? launch_map<GeluTanhGradient, Stored, Stored, Stored> : launch_map<GeluErfGradient, Stored, Stored, Stored>;
+  return launch(context, args.dx, args.n, args.saved, args.dy);
+}
+
+template <typename Stored>
+Status cuda_swiglu_forward(const KernelContext& context, const SwigluArgsOf<Stored>& args) {
+  constexpr uint32_t kWide = kPackWidth<Stored>;
+  const bool wide = args.F % kWide == 0;
+  const auto kernel = wide ? swiglu_rows<kWide, Stored> : swiglu_rows<1, Stored>;
+  REPRISE_LAUNCH(kernel, blocks_for(args.M * args.F / (wide ? kWide : 1)), kBlockThreads, context.queue, args);
+  return launch_status();
+}
+
+template <typename Stored>
+Status cuda_swiglu_backward(const KernelContext& context, const SwigluBackwardArgsOf<Stored>& args) {
+  constexpr uint32_t kWide = kPackWidth<Stored>;
+  const bool wide = args.F % kWide == 0;
+  const auto kernel = wide ? swiglu_gradient_rows<kWide, Stored> : swiglu_gradient_rows<1, Stored>;
+  REPRISE_LAUNCH(kernel, blocks_for(args.M * args.F / (wide ? kWide : 1)), kBlockThreads, context.queue, args);
+  return launch_status();
+}
+
+// Slots are aligned, and so is the distance between two that overlap.
+template <typename Stored>
+Status cuda_move(const KernelContext& context, const UnaryArgsOf<Stored>& args) {
+  const auto y = reinterpret_cast<uintptr_t>(args.y), x = reinterpret_cast<uintptr_t>(args.x);
+  if (y == x || args.n == 0) return ok_status();
+  const uint64_t bytes = args.n * sizeof(Stored), chunks = parts(bytes, sizeof(Chunk));
+  const uint64_t distance = (y < x ? x - y : y - x) / sizeof(Chunk);
+  const Chains chains{reinterpret_cast<unsigned char*>(args.y), reinterpret_cast<const unsigned char*>(args.x), bytes, chunks,
+                      least(chunks, distance), y < x};
+  REPRISE_LAUNCH(move_chains, blocks_for(chains.period), kBlockThreads, context.queue, chains);
+  return launch_status();
+}
+
+template <typename Stored>
+Status cuda_copy_forward(const KernelContext& context, const UnaryArgsOf<Stored>& args) {
+  if (!args.accumulate_y) return cuda_move(context, args);
+  return launch_map<Sum>(context, args.y, args.n, args.y, args.x);
+}
+
+REPRISE_CUDA_INSTANTIATE(cuda_relu_forward, UnaryArgs)
+REPRISE_CUDA_INSTANTIATE(cuda_relu_backward, ActivationBackwardArgs)
+REPRISE_CUDA_INSTANTIATE(cuda_add_forward, AddArgs)
+REPRISE_CUDA_INSTANTIATE(cuda_gelu_forward, UnaryArgs)
+REPRISE_CUDA_INSTANTIATE(cuda_gelu_backward, ActivationBackwardArgs)
+REPRISE_CUDA_INSTANTIATE(cuda_swiglu_forward, SwigluArgs)
+REPRISE_CUDA_INSTANTIATE(cuda_swiglu_backward, SwigluBackwardArgs)
+REPRISE_CUDA_INSTANTIATE(cuda_move, UnaryArgs)
+REPRISE_CUDA_INSTANTIATE(cuda_copy_forward, UnaryArgs)
+
+}  // namespace reprise

@@ -1,0 +1,77 @@
+// Sums over a warp and over a block, in an order that the shape of the launch alone decides.
+// Here because every kernel that sums needs the same bits in each run.
+#pragma once
+
+#include <cstdint>
+
+#include "cuda/launch.h"
+
+namespace reprise {
+
+constexpr uint32_t kWarpLanes = 32;
+constexpr uint32_t kAllLanes = 0xffffffffu;
+
+__device__ inline uint32_t lane_index() { return threadIdx.x % kWarpLanes; }
+__device__ inline uint32_t warp_index() { return threadIdx.x / kWarpLanes; }
+
+// The sum over the warp, the same bits in every lane: partners add the same two numbers.
+template <typename T>
+__device__ T warp_sum(T value) {
+  for (uint32_t distance = kWarpLanes / 2; distance > 0; distance /= 2) {
+    value += __shfl_xor_sync(kAllLanes, value, static_cast<int>(distance));
+  }
+  return value;
+}
+// The largest, or the smallest, over the warp, in every lane. A NaN counts for nothing.
+__device__ inline float warp_max(float value) {
+  for (uint32_t distance = kWarpLanes / 2; distance > 0; distance /= 2) {
+    const float other = __shfl_xor_sync(kAllLanes, value, static_cast<int>(distance));
+    value = other > value ? other : value;
+  }
+  return value;
+}
+__device__ inline uint64_t warp_min(uint64_t value) {
+  for (uint32_t distance = kWarpLanes / 2; distance > 0; distance /= 2) {
+    const uint64_t other = __shfl_xor_sync(kAllLanes, value, static_cast<int>(distance));
+    value = other < value ? other : value;
+  }
+  return value;
+}
+// Bit l: what lane l brings.
+__device__ inline uint32_t warp_bits(bool bit) {
+  uint32_t bits = uint32_t{bit} << lane_index();
+  for (uint32_t distance = kWarpLanes / 2; distance > 0; distance /= 2) {
+    bits |= __shfl_xor_sync(kAllLanes, bits, static_cast<int>(distance));
+  }
+  return bits;
+}
+
+// Every thread brings kCount values. Warp k < kCount leaves with value k summed over the warps in their order, lane by
+// lane; the other warps leave with 0. `shared` holds kCount * blockDim.x floats.
+template <uint32_t kWarps, uint32_t kCount, typename Shared>
+__device__ float sum_across_warps(Shared& shared, const float (&values)[kCount]) {
+  static_assert(kCount <= kWarps);
+  constexpr uint32_t kThreads = kWarps * kWarpLanes;
+  for (uint32_t k = 0; k < kCount; ++k) shared[k * kThreads + threadIdx.x] = values[k];
+  __syncthreads();
+  float sum = 0;
+  if (warp_index() < kCount) {
+    for (uint32_t w = 0; w < kWarps; ++w) sum += shared[warp_index() * kThreads + w * kWarpLanes + lane_index()];
+  }
+  __syncthreads();  // the next call overwrites what this one reads
+  return sum;
+}
+
+// The sum over the block, in every thread: over the lanes of each warp, then over the warps in their order. `shared` holds kWarps values.
+template <uint32_t kWarps, typename T, typename Shared>
+__device__ T block_sum(Shared& shared, T value) {
+  value = warp_sum(value);
+  if (lane_index() == 0) shared[warp_index()] = value;
+  __syncthreads();
+  T sum = 0;
+  for (uint32_t w = 0; w < kWarps; ++w) sum += shared[w];
+  __syncthreads();
+  return sum;
+}
+
+}  // namespace reprise

@@ -1,0 +1,144 @@
+// Every CUDA kernel, run by fibres, on every case of the table: against the double-precision reference, by the order of threads and what
+// memory held before, in place, accumulated; activations stored as f32 and as bf16.
+// Here so that a CUDA kernel meets the judge that a CPU kernel meets, without nvcc and without a GPU.
+#include "tests/ports/cuda_fibre.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string_view>
+
+#include "cuda/cuda_backend.h"
+#include "cuda/cuda_kernels.h"
+#include "cuda/cuda_rules.h"
+#include "cuda/pack.h"
+#include "lib/cpu/cpu_kernels.h"
+#include "tests/ops/judged_kernel.h"
+#include "tests/ops/kernel_judge.h"
+#include "tests/ops/kernel_run.h"
+#include "tests/ports/test_machine.h"
+#include "tests/ports/test_workers.h"
+
+namespace reprise::test {
+namespace {
+
+// ---- a backend for readers that do not wait, as the judge of kernels ----
+
+const CudaMachine kMachine = [] {
+  CudaMachine machine;
+  choose_cuda_machine(machine);
+  return machine;
+}();
+const Backend kBackend = cuda_backend(kMachine);
+
+// The kernel of the row, and then the wait that a reader of its results owes.
+Status run_and_wait(const KernelContext& context, const RowCall& call) {
+  const uint32_t index = kernel_index(call.op, call.pass), activation = contract::kIndex.activation[index];
+  const bool bf16 = activation != kMaxArguments && call[activation].dtype == DType::kBf16;
+  REPRISE_RETURN_IF_ERROR(kBackend.kernels[index][bf16 ? 1 : 0](context, call));
+  (void)cudaStreamSynchronize(context.queue);
+  return cudaGetLastError() == cudaSuccess ? ok_status() : Status{Code::kBackend, "a CUDA kernel must run without a fault", 0};
+}
+
+const Backend kWaitingBackend = [] {
+  Backend table = kBackend;
+  for (auto& storages : table.kernels) {
+    for (Kernel& kernel : storages) kernel = kernel == nullptr ? nullptr : run_and_wait;
+  }
+  return table;
+}();
+
+// ---- which cases ----
+
+bool exists(const KernelCase& c) { return kBackend.kernels[kernel_index(c.op, c.pass)][stores_bf16(c) ? 1 : 0] != nullptr; }
+
+std::vector<Judged> judged(bool (*keep)(const KernelCase&)) {
+  std::vector<Judged> kept;
+  for (const KernelCase& c : kernel_cases()) {
+    if (exists(c) && keep(c)) kept.push_back({&kWaitingBackend, c});
+    const std::optional<KernelCase> stored = stored_as_bf16(c);
+    if (stored && exists(*stored) && keep(*stored)) kept.push_back({&kWaitingBackend, *stored});
+  }
+  return kept;
+}
+
+class CudaKernel : public ::testing::TestWithParam<Judged> {
+ protected:
+  CudaKernel() { fibre::set_order(1); }
+  ~CudaKernel() override { EXPECT_EQ(fibre::take_report().text, ""); }
+};
+class CudaInPlace : public CudaKernel {};
+class CudaAccumulating : public CudaKernel {};
+
+TEST_P(CudaKernel, AgreesWithTheReference) { EXPECT_EQ(judge_reference(*GetParam().backend, GetParam().c), ""); }
+// The judge's runs meet other orders of blocks and threads, because the fibres draw on.
+TEST_P(CudaKernel, BitsDoNotDependOnOrderNorOnWhatMemoryHeld) { EXPECT_EQ(judge_workers(*GetParam().backend, GetParam().c), ""); }
+TEST_P(CudaInPlace, GivesTheSameBits) { EXPECT_EQ(judge_in_place(*GetParam().backend, GetParam().c), ""); }
+TEST_P(CudaAccumulating, AddsToWhatIsThere) { EXPECT_EQ(judge_accumulate(*GetParam().backend, GetParam().c), ""); }
+
+INSTANTIATE_TEST_SUITE_P(Fibres, CudaKernel, ::testing::ValuesIn(judged(any)), id_of);
+INSTANTIATE_TEST_SUITE_P(Fibres, CudaInPlace, ::testing::ValuesIn(judged(has_in_place)), id_of);
+INSTANTIATE_TEST_SUITE_P(Fibres, CudaAccumulating, ::testing::ValuesIn(judged(accumulates)), id_of);
+
+// ---- what exists ----
+
+// The kernels that CUDA does not have yet. The transfers are no backend's.
+constexpr std::string_view kMissing[] = {
+    "conv.forward", "conv.backward_data", "conv.backward_weight", "norm_conv.forward", "norm_conv.backward_weight",
+    "linear.forward", "linear.backward_data", "linear.backward_weight", "linear.backward_bias",
+    "attention.forward", "attention.backward",
+    "max_pool.forward", "max_pool.backward", "global_pool.forward", "global_pool.backward",
+    "rope.forward", "rope.backward",
+    "dropout.forward", "dropout.backward",
+    "embedding.forward", "embedding.backward",
+    "grad_norm.reduce", "grad_norm.finish",
+    "sgd.update", "adamw.update", "lion.update",
+    "batch_norm.statistics", "batch_norm.running", "batch_norm.forward", "batch_norm.inference", "batch_norm.backward", "norm_relu.backward", "norm_add_relu.forward",
+    "rms_norm.forward", "rms_norm.backward",
+    "loss_head.backward", "loss_head.evaluate",
+};
+
+TEST(CudaBackend, HasEveryKernelButTheMissing) {
+  EXPECT_EQ(kBackend.rules, &kCudaRules);
+  EXPECT_STREQ(kCudaRules.name, "cuda");
+  EXPECT_STREQ(kBackend.kernel_set, "cuda/fibres/sm_0");
+  for (uint32_t i = 0; i < kKernelCount; ++i) {
+    if (kOps[i].op == Op::kTransfer) continue;
+    const bool missing = std::find(std::begin(kMissing), std::end(kMissing), kOps[i].name) != std::end(kMissing);
+    EXPECT_EQ(kCudaRules.kernels[i].exists, !missing) << kOps[i].name;
+    EXPECT_EQ(kBackend.kernels[i][0] != nullptr, !missing) << kOps[i].name;
+    EXPECT_EQ(kBackend.kernels[i][1] != nullptr, !missing && kOps[i].op != Op::kLayerNorm && first_activation(kOps[i]) != kMaxArguments) << kOps[i].name << " in bf16";
+  }
+}
+
+// ---- beside the table of cases ----
+
+// The gradient of a schedule moves to an overlapping place: memmove semantics, in both directions. Slots are aligned, so distances are.
+template <typename Stored>
+void move_overlapping(uint32_t n, int shift) {
+  constexpr size_t kRoom = 4096;
+  std::vector<Words<uint32_t, 4>> memory((n + 2 * kRoom) * sizeof(Stored) / 16 + 1);
+  uint16_t* halves = reinterpret_cast<uint16_t*>(memory.data());
+  for (size_t i = 0; i < memory.size() * 8; ++i) halves[i] = static_cast<uint16_t>(i * 40503u >> 3);
+  std::vector<Words<uint32_t, 4>> want = memory;
+  Stored *x = reinterpret_cast<Stored*>(memory.data()) + kRoom, *of_want = reinterpret_cast<Stored*>(want.data()) + kRoom;
+  std::memmove(static_cast<void*>(of_want + shift), of_want, n * sizeof(Stored));
+  ASSERT_TRUE(cuda_move<Stored>({}, {x + shift, x, n, false, false}).ok());
+  ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  EXPECT_EQ(std::memcmp(memory.data(), want.data(), memory.size() * 16), 0) << n << " elements by " << shift;
+}
+
+TEST(CudaMove, MayOverlap) {
+  fibre::set_order(1);
+  for (const uint32_t n : {1u, 101u, 5000u, 60001u}) {
+    for (const int shift : {-4096, -1152, -128, 0, 128, 1152, 4096}) {
+      move_overlapping<float>(n, shift);
+      move_overlapping<Bf16>(n, shift);
+    }
+  }
+  EXPECT_EQ(fibre::take_report().text, "");
+}
+
+}  // namespace
+}  // namespace reprise::test
