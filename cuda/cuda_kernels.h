@@ -16,6 +16,28 @@ namespace reprise {
 // cudaError_t as detail.
 
 template <typename Stored>
+Status cuda_linear_forward(const KernelContext& context, const LinearForwardArgsOf<Stored>& args);
+template <typename Stored>
+Status cuda_linear_backward_data(const KernelContext& context, const LinearBackwardDataArgsOf<Stored>& args);
+template <typename Stored>
+Status cuda_linear_backward_weight(const KernelContext& context, const LinearBackwardWeightArgsOf<Stored>& args);
+template <typename Stored>
+Status cuda_linear_backward_bias(const KernelContext& context, const LinearBackwardBiasArgsOf<Stored>& args);
+
+// Of x, or of relu(norm(x)) where args.norm is there.
+template <typename Stored>
+Status cuda_conv_forward(const KernelContext& context, const ConvForwardArgsOf<Stored>& args);
+template <typename Stored>
+Status cuda_conv_backward_data(const KernelContext& context, const ConvBackwardDataArgsOf<Stored>& args);
+template <typename Stored>
+Status cuda_conv_backward_weight(const KernelContext& context, const ConvBackwardWeightArgsOf<Stored>& args);
+
+template <typename Stored>
+Status cuda_attention_forward(const KernelContext& context, const AttentionForwardArgsOf<Stored>& args);
+template <typename Stored>
+Status cuda_attention_backward(const KernelContext& context, const AttentionBackwardArgsOf<Stored>& args);
+
+template <typename Stored>
 Status cuda_relu_forward(const KernelContext& context, const UnaryArgsOf<Stored>& args);
 template <typename Stored>
 Status cuda_relu_backward(const KernelContext& context, const ActivationBackwardArgsOf<Stored>& args);
@@ -51,7 +73,25 @@ constexpr void add_cuda_activation_kernels(Backend& table) {
   table.set<MoveForward, Stored, cuda_move<Stored>>();
 }
 
+// Products, over activations that are stored so.
+template <typename Stored>
+constexpr void add_cuda_products(Backend& table) {
+  table.set<LinearForward, Stored, cuda_linear_forward<Stored>>();
+  table.set<LinearBackwardData, Stored, cuda_linear_backward_data<Stored>>();
+  table.set<LinearBackwardWeight, Stored, cuda_linear_backward_weight<Stored>>();
+  table.set<LinearBackwardBias, Stored, cuda_linear_backward_bias<Stored>>();
+  table.set<ConvForward, Stored, cuda_conv_forward<Stored>>();
+  table.set<ConvBackwardData, Stored, cuda_conv_backward_data<Stored>>();
+  table.set<ConvBackwardWeight, Stored, cuda_conv_backward_weight<Stored>>();
+  table.set<NormConvForward, Stored, cuda_conv_forward<Stored>>();
+  table.set<NormConvBackwardWeight, Stored, cuda_conv_backward_weight<Stored>>();
+  table.set<AttentionForward, Stored, cuda_attention_forward<Stored>>();
+  table.set<AttentionBackward, Stored, cuda_attention_backward<Stored>>();
+}
+
 constexpr void add_cuda_kernels(Backend& table) {
+  add_cuda_products<float>(table);
+  add_cuda_products<Bf16>(table);
   add_cuda_activation_kernels<float>(table);
   add_cuda_activation_kernels<Bf16>(table);
   table.set<LayerNormForward, float, cuda_layer_norm_forward>();

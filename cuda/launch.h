@@ -20,6 +20,7 @@
 #define REPRISE_SHARED(type, name, count) __shared__ type name[count]
 
 #define REPRISE_UNROLL _Pragma("unroll")
+#define REPRISE_UNROLL_BY_FOUR _Pragma("unroll 4")
 
 #elif !defined(REPRISE_CUDA_FIBRE)
 #error "compile this with nvcc, or include tests/ports/cuda_fibre.h before it"

@@ -1,0 +1,520 @@
+// Causal attention in tiles of 32 queries by 32 keys, forward with an online softmax, backward from its saved log-sums; in f32.
+// Here as the twin of lib/cpu/attention.cpp: no T x T matrix exists (Rabe & Staats 2021; Dao 2023, "FlashAttention-2").
+//
+//   forward   a block takes a tile of queries of one head and walks the tiles of keys that these see
+//   dq        the same walk
+//   dk, dv    a block takes a tile of keys of one shared head and walks the tiles of queries that see it, head by head of its group
+//
+// Every sum belongs to one thread and follows the walk, so no order depends on the launch. Tiles of scores pass through shared memory;
+// of q, k, v and dy a slab of 32 columns stands there at a time, so that shared memory does not grow with the head.
+#include <cmath>
+
+#include "cuda/cuda_kernels.h"
+#include "cuda/device_math.h"
+#include "cuda/grid.h"
+#include "cuda/pack.h"
+#include "cuda/reduce.h"
+#include "lib/rng.h"
+
+namespace reprise {
+namespace {
+
+constexpr uint32_t kTile = 32;          // queries, keys, and columns of a slab
+constexpr uint32_t kTilePacks = kTile / 4;
+constexpr uint32_t kPitch = kTilePacks + 1;  // packs from row to row of shared memory: one more, so that a column has all banks
+constexpr uint32_t kSlabPacks = kTile * kPitch;
+constexpr uint32_t kThreads = kTilePacks * kTilePacks;  // each has 4 x 4 of a tile
+constexpr float kMinusInfinity = -__builtin_inff();
+
+using SharedPack = Words<float, 4>;
+
+// A thread's rows of a tile are 4 * down() + i, its columns 4 * across() + j. Those of a row are eight neighbouring lanes.
+__device__ inline uint32_t down() { return threadIdx.x / kTilePacks; }
+__device__ inline uint32_t across() { return threadIdx.x % kTilePacks; }
+
+struct Square {
+  float at[4][4] = {};
+};
+
+// ---- between memory, shared memory and registers ----
+
+// `count` rows of a head: D columns of each.
+template <typename Stored>
+struct HeadRows {
+  const Stored* x;
+  uint64_t stride;
+  uint32_t count, D;
+};
+
+// shared[column][row] of a slab of columns, zeros outside.
+template <typename Shared, typename Stored>
+__device__ void stage_by_column(Shared& shared, const HeadRows<Stored>& rows, uint32_t first_column) {
+  REPRISE_UNROLL
+  for (uint32_t turn = 0; turn < kTile * kTilePacks / kThreads; ++turn) {
+    const uint32_t flat = threadIdx.x + turn * kThreads, column = flat % kTile, row = flat / kTile * 4;
+    SharedPack pack;
+    REPRISE_UNROLL
+    for (uint32_t i = 0; i < 4; ++i) {
+      const bool inside = row + i < rows.count && first_column + column < rows.D;
+      pack.at[i] = inside ? float{rows.x[(row + i) * rows.stride + first_column + column]} : 0.0f;
+    }
+    shared[column * kPitch + flat / kTile] = pack;
+  }
+}
+// shared[row][column] of a slab of columns, zeros outside.
+template <typename Shared, typename Stored>
+__device__ void stage_by_row(Shared& shared, const HeadRows<Stored>& rows, uint32_t first_column) {
+  REPRISE_UNROLL
+  for (uint32_t turn = 0; turn < kTile * kTilePacks / kThreads; ++turn) {
+    const uint32_t flat = threadIdx.x + turn * kThreads, row = flat / kTilePacks, column = first_column + flat % kTilePacks * 4;
+    SharedPack pack;
+    REPRISE_UNROLL
+    for (uint32_t j = 0; j < 4; ++j) {
+      const bool inside = row < rows.count && column + j < rows.D;
+      pack.at[j] = inside ? float{rows.x[row * rows.stride + column + j]} : 0.0f;
+    }
+    shared[row * kPitch + flat % kTilePacks] = pack;
+  }
+}
+
+// A tile of scores into shared memory, as [row][column] or as [column][row].
+template <typename Shared>
+__device__ void store_by_row(Shared& shared, const Square& tile) {
+  REPRISE_UNROLL
+  for (uint32_t i = 0; i < 4; ++i) {
+    shared[(4 * down() + i) * kPitch + across()] = SharedPack{{tile.at[i][0], tile.at[i][1], tile.at[i][2], tile.at[i][3]}};
+  }
+}
+template <typename Shared>
+__device__ void store_by_column(Shared& shared, const Square& tile) {
+  REPRISE_UNROLL
+  for (uint32_t j = 0; j < 4; ++j) {
+    shared[(4 * across() + j) * kPitch + down()] = SharedPack{{tile.at[0][j], tile.at[1][j], tile.at[2][j], tile.at[3][j]}};
+  }
+}
+
+// sum[i][j] += left[depth][i] right[depth][j].
+template <typename Shared>
+__device__ void multiply_add(Square& sum, Shared& left, Shared& right) {
+  REPRISE_UNROLL_BY_FOUR
+  for (uint32_t depth = 0; depth < kTile; ++depth) {
+    const SharedPack a = left[depth * kPitch + down()], b = right[depth * kPitch + across()];
+    REPRISE_UNROLL
+    for (uint32_t i = 0; i < 4; ++i) {
+      REPRISE_UNROLL
+      for (uint32_t j = 0; j < 4; ++j) sum.at[i][j] = fmaf(a.at[i], b.at[j], sum.at[i][j]);
+    }
+  }
+}
+
+// a b^T over all columns: rows of a by rows of b.
+template <typename Shared, typename Stored>
+__device__ Square multiply_rows(Shared& left, Shared& right, const HeadRows<Stored>& a, const HeadRows<Stored>& b) {
+  Square sum;
+  for (uint32_t column = 0; column < a.D; column += kTile) {
+    stage_by_column(left, a, column);
+    stage_by_column(right, b, column);
+    __syncthreads();
+    multiply_add(sum, left, right);
+    __syncthreads();
+  }
+  return sum;
+}
+
+// 32 rows of up to kSlabs * 32 columns, in registers.
+template <uint32_t kSlabs>
+struct TileRows {
+  Square slabs[kSlabs];
+
+  // += weights b, `weights` in shared memory as [row of b][row].
+  template <typename Shared, typename Stored>
+  __device__ void add_weighed(Shared& weights, Shared& right, const HeadRows<Stored>& b) {
+    REPRISE_UNROLL
+    for (uint32_t slab = 0; slab < kSlabs; ++slab) {
+      if (slab * kTile >= b.D) break;
+      stage_by_row(right, b, slab * kTile);
+      __syncthreads();
+      multiply_add(slabs[slab], weights, right);
+      __syncthreads();
+    }
+  }
+  __device__ void scale(const float (&factors)[4]) {
+    REPRISE_UNROLL
+    for (uint32_t slab = 0; slab < kSlabs; ++slab) {
+      REPRISE_UNROLL
+      for (uint32_t i = 0; i < 4; ++i) {
+        REPRISE_UNROLL
+        for (uint32_t j = 0; j < 4; ++j) slabs[slab].at[i][j] *= factors[i];
+      }
+    }
+  }
+  template <typename Stored>
+  __device__ void store(Stored* to, uint64_t stride, uint32_t count, uint32_t D) const {
+    REPRISE_UNROLL
+    for (uint32_t slab = 0; slab < kSlabs; ++slab) {
+      REPRISE_UNROLL
+      for (uint32_t i = 0; i < 4; ++i) {
+        REPRISE_UNROLL
+        for (uint32_t j = 0; j < 4; ++j) {
+          const uint32_t row = 4 * down() + i, column = slab * kTile + 4 * across() + j;
+          if (row < count && column < D) to[row * stride + column] = slabs[slab].at[i][j];
+        }
+      }
+    }
+  }
+};
+
+// ---- one head ----
+
+// One query head of one sequence, with the keys and values that it reads.
+template <typename Stored>
+struct Head {
+  uint32_t T, D;
+  uint64_t row, out;      // elements from one position to the next: of q, k and v; of y and dy
+  uint64_t q, k, v;       // where the head begins in a position's columns, from the sequence's first position on
+  uint64_t y, lse;        // where it begins in y and in lse
+  const int32_t* starts;  // [T] or null
+  uint64_t first_element; // of its dropout mask
+  float scale;
+
+  template <typename Args>
+  __device__ Head(const Args& args, uint32_t b, uint32_t h) {
+    const uint32_t heads = args.attention.heads, kv_heads = args.attention.kv_heads;
+    T = args.T, D = args.C / heads;
+    row = (heads + uint64_t{2} * kv_heads) * D, out = args.C;
+    const uint64_t sequence = uint64_t{b} * T * row;
+    const uint32_t shared_head = h / (heads / kv_heads);
+    q = sequence + uint64_t{h} * D;
+    k = sequence + (heads + uint64_t{shared_head}) * D;
+    v = k + uint64_t{kv_heads} * D;
+    y = uint64_t{b} * T * out + uint64_t{h} * D;
+    lse = (uint64_t{b} * heads + h) * T;
+    starts = args.document_start == nullptr ? nullptr : args.document_start + uint64_t{b} * T;
+    first_element = lse * T;
+    scale = 1.0f / sqrtf(static_cast<float>(D));
+  }
+  __device__ uint32_t count(uint32_t first) const { return T - first < kTile ? T - first : kTile; }
+  __device__ HeadRows<Stored> rows(const Stored* x, uint64_t begin, uint32_t first) const {
+    return {x + begin + first * row, row, count(first), D};
+  }
+  __device__ HeadRows<Stored> out_rows(const Stored* x, uint32_t first) const { return {x + y + first * out, out, count(first), D}; }
+
+  // A start outside [0,t] is a fault that is noted elsewhere; here it must only do no harm.
+  __device__ uint32_t start(uint32_t t) const {
+    if (starts == nullptr) return 0;
+    const int32_t start = starts[t];
+    return start < 0 ? 0 : (static_cast<uint32_t>(start) > t ? t : static_cast<uint32_t>(start));
+  }
+  // The first key that any query of the tile sees.
+  __device__ uint32_t first_seen(uint32_t first_query) const {
+    if (starts == nullptr) return 0;
+    uint32_t first = T;
+    for (uint32_t i = 0; i < count(first_query); ++i) first = start(first_query + i) < first ? start(first_query + i) : first;
+    return first;
+  }
+};
+
+// What a thread knows of its four queries.
+struct Queries {
+  uint32_t t[4], start[4];
+  uint32_t T;
+
+  template <typename Stored>
+  __device__ Queries(const Head<Stored>& head, uint32_t first_query) : T(head.T) {
+    REPRISE_UNROLL
+    for (uint32_t i = 0; i < 4; ++i) {
+      t[i] = first_query + 4 * down() + i;
+      start[i] = t[i] < T ? head.start(t[i]) : 0;
+    }
+  }
+  __device__ bool sees(uint32_t i, uint32_t s) const { return t[i] < T && s <= t[i] && s >= start[i]; }
+};
+
+// ---- dropout of the weights ----
+
+struct WeightMask {
+  uint64_t seed = 0, first_element;
+  uint32_t step = 0, micro_batch = 0, stream, threshold = 0, T;
+  float kept = 1;  // what a kept weight is multiplied with
+  bool drops;
+
+  template <typename Args, typename Stored>
+  __device__ WeightMask(const Args& args, const Head<Stored>& head) : first_element(head.first_element), stream(args.attention.stream), T(head.T) {
+    const float p = args.attention.dropout;
+    drops = p > 0;
+    if (!drops) return;
+    seed = args.scalars->seed, step = args.scalars->step, micro_batch = args.scalars->micro_batch;
+    threshold = dropout_threshold(p);
+    kept = 1.0f / (1.0f - p);
+  }
+  // The factors of weights (t, s) to (t, s + 3). Their words may lie in two blocks of four.
+  __device__ Pack<4> factors(uint32_t t, uint32_t s) const {
+    const uint64_t element = first_element + uint64_t{t} * T + s;
+    const PhiloxBlock first = philox_mask(seed, step, micro_batch, stream, element / 4);
+    uint32_t words[7] = {first.word[0], first.word[1], first.word[2], first.word[3]};
+    if (element % 4 != 0) {
+      const PhiloxBlock next = philox_mask(seed, step, micro_batch, stream, element / 4 + 1);
+      REPRISE_UNROLL
+      for (uint32_t j = 0; j < 3; ++j) words[4 + j] = next.word[j];
+    }
+    REPRISE_UNROLL
+    for (uint32_t j = 0; j < 6; ++j) words[j] = element % 2 != 0 ? words[j + 1] : words[j];
+    REPRISE_UNROLL
+    for (uint32_t j = 0; j < 4; ++j) words[j] = element / 2 % 2 != 0 ? words[j + 2] : words[j];
+    Pack<4> factors;
+    REPRISE_UNROLL
+    for (uint32_t j = 0; j < 4; ++j) factors.at[j] = words[j] >= threshold ? kept : 0.0f;
+    return factors;
+  }
+};
+
+// ---- forward ----
+
+// Over the eight lanes of a row, the same bits in each.
+__device__ inline float row_sum(float value) {
+  for (uint32_t distance = kTilePacks / 2; distance > 0; distance /= 2) value += __shfl_xor_sync(kAllLanes, value, static_cast<int>(distance));
+  return value;
+}
+__device__ inline float row_max(float value) {
+  for (uint32_t distance = kTilePacks / 2; distance > 0; distance /= 2) {
+    const float other = __shfl_xor_sync(kAllLanes, value, static_cast<int>(distance));
+    value = other > value ? other : value;
+  }
+  return value;
+}
+
+// Per query: the largest score so far, and the sum of exponentials relative to it. -infinity while no key has been seen.
+struct OnlineSoftmax {
+  float largest[4] = {kMinusInfinity, kMinusInfinity, kMinusInfinity, kMinusInfinity};
+  float sum[4] = {};
+
+  // Scores become weights relative to the new maxima; `rescale` is what earlier sums are to be multiplied with.
+  __device__ void update(Square& scores, float (&rescale)[4]) {
+    REPRISE_UNROLL
+    for (uint32_t i = 0; i < 4; ++i) {
+      float (&row)[4] = scores.at[i];
+      float most = largest[i];
+      REPRISE_UNROLL
+      for (uint32_t j = 0; j < 4; ++j) most = row[j] > most ? row[j] : most;
+      most = row_max(most);
+      const float shift = most == kMinusInfinity ? 0.0f : most;
+      REPRISE_UNROLL
+      for (uint32_t j = 0; j < 4; ++j) row[j] = device_exp(row[j] - shift);
+      rescale[i] = device_exp(largest[i] - shift);
+      sum[i] = fmaf(sum[i], rescale[i], row_sum((row[0] + row[1]) + (row[2] + row[3])));
+      largest[i] = most;
+    }
+  }
+};
+
+template <typename Stored, uint32_t kSlabs>
+__global__ void __launch_bounds__(kThreads) attention_forward_tiles(const AttentionForwardArgsOf<Stored> args) {
+  REPRISE_SHARED(SharedPack, left, kSlabPacks);
+  REPRISE_SHARED(SharedPack, right, kSlabPacks);
+  const uint32_t tiles = static_cast<uint32_t>(parts(args.T, kTile)), heads = args.attention.heads;
+  const uint32_t first_query = (tiles - 1 - blockIdx.x % tiles) * kTile;  // the longest walks first
+  const Head<Stored> head(args, blockIdx.x / tiles / heads, blockIdx.x / tiles % heads);
+  const WeightMask mask(args, head);
+  const Queries queries(head, first_query);
+  OnlineSoftmax softmax;
+  TileRows<kSlabs> y;
+  for (uint32_t first_key = head.first_seen(first_query) / kTile * kTile; first_key <= first_query; first_key += kTile) {
+    Square scores = multiply_rows(left, right, head.rows(args.qkv, head.q, first_query), head.rows(args.qkv, head.k, first_key));
+    const uint32_t s = first_key + 4 * across();
+    REPRISE_UNROLL
+    for (uint32_t i = 0; i < 4; ++i) {
+      REPRISE_UNROLL
+      for (uint32_t j = 0; j < 4; ++j) scores.at[i][j] = queries.sees(i, s + j) ? scores.at[i][j] * head.scale : kMinusInfinity;
+    }
+    float rescale[4];
+    softmax.update(scores, rescale);
+    y.scale(rescale);
+    REPRISE_UNROLL
+    for (uint32_t i = 0; mask.drops && i < 4; ++i) {
+      const Pack<4> factors = mask.factors(queries.t[i], s);
+      REPRISE_UNROLL
+      for (uint32_t j = 0; j < 4; ++j) scores.at[i][j] *= factors.at[j];
+    }
+    store_by_column(left, scores);
+    y.add_weighed(left, right, head.rows(args.qkv, head.v, first_key));
+  }
+  float inverse[4];
+  REPRISE_UNROLL
+  for (uint32_t i = 0; i < 4; ++i) {
+    inverse[i] = 1.0f / softmax.sum[i];
+    if (across() == 0 && queries.t[i] < args.T) {
+      args.lse[head.lse + queries.t[i]] = softmax.largest[i] + static_cast<float>(device_log(softmax.sum[i]));
+    }
+  }
+  y.scale(inverse);
+  y.store(args.y + head.y + first_query * head.out, head.out, head.count(first_query), head.D);
+}
+
+// ---- backward ----
+
+constexpr uint32_t kDeltaWarps = 8;
+
+// delta = sum over a head's channels of dy * y: a warp for each position and head.
+template <typename Stored>
+__global__ void __launch_bounds__(kDeltaWarps * kWarpLanes) attention_delta(float* delta, const AttentionBackwardArgsOf<Stored> args) {
+  const uint64_t rows = uint64_t{args.B} * args.attention.heads * args.T, step = uint64_t{gridDim.x} * kDeltaWarps;
+  for (uint64_t r = uint64_t{blockIdx.x} * kDeltaWarps + warp_index(); r < rows; r += step) {
+    const uint64_t bh = r / args.T;
+    const Head<Stored> head(args, static_cast<uint32_t>(bh / args.attention.heads), static_cast<uint32_t>(bh % args.attention.heads));
+    const uint64_t at = head.y + r % args.T * head.out;
+    float sum = 0;
+    for (uint32_t d = lane_index(); d < head.D; d += kWarpLanes) sum = fmaf(args.dy[at + d], args.y[at + d], sum);
+    sum = warp_sum(sum);
+    if (lane_index() == 0) delta[r] = sum;
+  }
+}
+
+// A tile's weights after dropout, and the gradients of its scores.
+struct BackwardTile {
+  Square weights, gradients;
+};
+template <typename Shared, typename Stored>
+__device__ BackwardTile backward_tile(Shared& left, Shared& right, const AttentionBackwardArgsOf<Stored>& args, const float* delta,
+                                      const Head<Stored>& head, const WeightMask& mask, uint32_t first_query, uint32_t first_key) {
+  const Queries queries(head, first_query);
+  BackwardTile tile;
+  tile.weights = multiply_rows(left, right, head.rows(args.qkv, head.q, first_query), head.rows(args.qkv, head.k, first_key));
+  tile.gradients = multiply_rows(left, right, head.out_rows(args.dy, first_query), head.rows(args.qkv, head.v, first_key));
+  const uint32_t s = first_key + 4 * across();
+  REPRISE_UNROLL
+  for (uint32_t i = 0; i < 4; ++i) {
+    const uint64_t at = head.lse + queries.t[i];
+    const float lse = queries.t[i] < head.T ? args.lse[at] : 0.0f, of_row = queries.t[i] < head.T ? delta[at] : 0.0f;
+    const Pack<4> factors = mask.drops ? mask.factors(queries.t[i], s) : Pack<4>{{1, 1, 1, 1}};
+    REPRISE_UNROLL
+    for (uint32_t j = 0; j < 4; ++j) {
+      const float p = queries.sees(i, s + j) ? device_exp(fmaf(tile.weights.at[i][j], head.scale, -lse)) : 0.0f;
+      tile.weights.at[i][j] = p * factors.at[j];
+      tile.gradients.at[i][j] = p * fmaf(tile.gradients.at[i][j], factors.at[j], -of_row) * head.scale;
+    }
+  }
+  return tile;
+}
+
+template <typename Stored, uint32_t kSlabs>
+__global__ void __launch_bounds__(kThreads) attention_backward_queries(const AttentionBackwardArgsOf<Stored> args, const float* delta) {
+  REPRISE_SHARED(SharedPack, left, kSlabPacks);
+  REPRISE_SHARED(SharedPack, right, kSlabPacks);
+  const uint32_t tiles = static_cast<uint32_t>(parts(args.T, kTile)), heads = args.attention.heads;
+  const uint32_t first_query = (tiles - 1 - blockIdx.x % tiles) * kTile;
+  const Head<Stored> head(args, blockIdx.x / tiles / heads, blockIdx.x / tiles % heads);
+  const WeightMask mask(args, head);
+  TileRows<kSlabs> dq;
+  for (uint32_t first_key = head.first_seen(first_query) / kTile * kTile; first_key <= first_query; first_key += kTile) {
+    const BackwardTile tile = backward_tile(left, right, args, delta, head, mask, first_query, first_key);
+    store_by_column(left, tile.gradients);
+    dq.add_weighed(left, right, head.rows(args.qkv, head.k, first_key));
+  }
+  dq.store(args.dqkv + head.q + first_query * head.row, head.row, head.count(first_query), head.D);
+}
+
+// dk, dv or both: registers hold both of a short head alone.
+template <typename Stored, uint32_t kSlabs, bool kKeys, bool kValues>
+__global__ void __launch_bounds__(kThreads) attention_backward_keys(const AttentionBackwardArgsOf<Stored> args, const float* delta) {
+  REPRISE_SHARED(SharedPack, left, kSlabPacks);
+  REPRISE_SHARED(SharedPack, right, kSlabPacks);
+  const uint32_t tiles = static_cast<uint32_t>(parts(args.T, kTile)), kv_heads = args.attention.kv_heads;
+  const uint32_t group = args.attention.heads / kv_heads, first_key = blockIdx.x % tiles * kTile;
+  const uint32_t b = blockIdx.x / tiles / kv_heads, first_head = blockIdx.x / tiles % kv_heads * group;
+  TileRows<kKeys ? kSlabs : 1> dk;
+  TileRows<kValues ? kSlabs : 1> dv;
+  for (uint32_t h = first_head; h < first_head + group; ++h) {
+    const Head<Stored> head(args, b, h);
+    const WeightMask mask(args, head);
+    for (uint32_t first_query = first_key; first_query < args.T; first_query += kTile) {
+      if (head.first_seen(first_query) >= first_key + kTile) continue;
+      const BackwardTile tile = backward_tile(left, right, args, delta, head, mask, first_query, first_key);
+      if constexpr (kValues) {
+        store_by_row(left, tile.weights);
+        dv.add_weighed(left, right, head.out_rows(args.dy, first_query));
+      }
+      if constexpr (kKeys) {
+        store_by_row(left, tile.gradients);
+        dk.add_weighed(left, right, head.rows(args.qkv, head.q, first_query));
+      }
+    }
+  }
+  const Head<Stored> head(args, b, first_head);
+  if constexpr (kKeys) dk.store(args.dqkv + head.k + first_key * head.row, head.row, head.count(first_key), head.D);
+  if constexpr (kValues) dv.store(args.dqkv + head.v + first_key * head.row, head.row, head.count(first_key), head.D);
+}
+
+// ---- documents ----
+
+constexpr uint32_t kSearchWarps = 8;
+
+// Notes the first position whose document does not start at or before it. One block.
+static __global__ void __launch_bounds__(kSearchWarps * kWarpLanes)
+    note_bad_start(StepScalars* scalars, uint32_t row, const int32_t* starts, uint64_t n, uint32_t T) {
+  REPRISE_SHARED(uint64_t, shared, kSearchWarps);
+  uint64_t first = n;
+  for (uint64_t i = threadIdx.x; i < n && first == n; i += kSearchWarps * kWarpLanes) {
+    if (starts[i] < 0 || static_cast<uint64_t>(starts[i]) > i % T) first = i;
+  }
+  first = warp_min(first);
+  if (lane_index() == 0) shared[warp_index()] = first;
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  for (uint32_t w = 1; w < kSearchWarps; ++w) first = least(first, shared[w]);
+  if (first == n || scalars->fault.code != DataFault::kNone) return;
+  scalars->fault = {DataFault::kDocument, row, first};
+  scalars->skip = 1;
+}
+template <typename Args>
+void check_documents(const KernelContext& context, const Args& args) {
+  if (args.document_start == nullptr || context.scalars == nullptr) return;
+  REPRISE_LAUNCH(note_bad_start, 1, kSearchWarps * kWarpLanes, context.queue, context.scalars, context.row, args.document_start,
+                 uint64_t{args.B} * args.T, args.T);
+}
+
+// ---- launching ----
+
+template <typename Stored, uint32_t kSlabs>
+void launch_forward(const KernelContext& context, const AttentionForwardArgsOf<Stored>& args, uint32_t tiles) {
+  REPRISE_LAUNCH((attention_forward_tiles<Stored, kSlabs>), tiles * args.B * args.attention.heads, kThreads, context.queue, args);
+}
+template <typename Stored, uint32_t kSlabs>
+void launch_backward(const KernelContext& context, const AttentionBackwardArgsOf<Stored>& args, uint32_t tiles) {
+  const float* delta = static_cast<const float*>(args.scratch);
+  const uint32_t key_blocks = tiles * args.B * args.attention.kv_heads;
+  REPRISE_LAUNCH((attention_backward_queries<Stored, kSlabs>), tiles * args.B * args.attention.heads, kThreads, context.queue, args, delta);
+  if constexpr (kSlabs <= 4) {
+    REPRISE_LAUNCH((attention_backward_keys<Stored, kSlabs, true, true>), key_blocks, kThreads, context.queue, args, delta);
+  } else {
+    REPRISE_LAUNCH((attention_backward_keys<Stored, kSlabs, true, false>), key_blocks, kThreads, context.queue, args, delta);
+    REPRISE_LAUNCH((attention_backward_keys<Stored, kSlabs, false, true>), key_blocks, kThreads, context.queue, args, delta);
+  }
+}
+
+}  // namespace
+
+template <typename Stored>
+Status cuda_attention_forward(const KernelContext& context, const AttentionForwardArgsOf<Stored>& args) {
+  const uint32_t D = args.C / args.attention.heads, tiles = static_cast<uint32_t>(parts(args.T, kTile));
+  check_documents(context, args);
+  const auto launch = D <= 64 ? launch_forward<Stored, 2> : D <= 128 ? launch_forward<Stored, 4> : launch_forward<Stored, 8>;
+  launch(context, args, tiles);
+  return launch_status();
+}
+
+template <typename Stored>
+Status cuda_attention_backward(const KernelContext& context, const AttentionBackwardArgsOf<Stored>& args) {
+  const uint32_t D = args.C / args.attention.heads, tiles = static_cast<uint32_t>(parts(args.T, kTile));
+  check_documents(context, args);
+  const uint64_t rows = uint64_t{args.B} * args.attention.heads * args.T;
+  REPRISE_LAUNCH(attention_delta<Stored>, blocks_for(rows * kWarpLanes), kDeltaWarps * kWarpLanes, context.queue,
+                 static_cast<float*>(args.scratch), args);
+  const auto launch = D <= 64 ? launch_backward<Stored, 2> : D <= 128 ? launch_backward<Stored, 4> : launch_backward<Stored, 8>;
+  launch(context, args, tiles);
+  return launch_status();
+}
+
+REPRISE_CUDA_INSTANTIATE(cuda_attention_forward, AttentionForwardArgs)
+REPRISE_CUDA_INSTANTIATE(cuda_attention_backward, AttentionBackwardArgs)
+
+}  // namespace reprise

@@ -1,0 +1,152 @@
+// Operands of a convolution as a product: pixels under a window, pixels of a gradient, and taps. Nothing is unrolled in memory.
+// Here as the twin of lib/cpu/conv_patches.h. Pixels outside are zero: of relu(norm(x)) where there is a norm, not of x.
+#pragma once
+
+#include "cuda/tile_source.h"
+#include "lib/ops/conv.h"
+
+namespace reprise {
+
+// x, or relu of its batch-norm.
+template <typename Stored, bool kNormalises>
+struct ConvInput {
+  const Stored* x;
+  InputNorm norm;
+
+  __device__ float at(uint64_t pixel, uint32_t C, uint32_t c) const {
+    const float value = x[pixel * C + c];
+    if constexpr (!kNormalises) return value;
+    const float y = fmaf(value - norm.mean[c], norm.rstd[c] * norm.gamma[c], norm.beta[c]);
+    return y <= 0.0f ? 0.0f : y;  // NaN passes
+  }
+};
+
+// The pixel that a tap of an output's window reads; `inside` is false for padding.
+struct WindowPixel {
+  uint64_t pixel;
+  bool inside;
+
+  __device__ WindowPixel(const ConvShape& s, uint32_t output, uint32_t r, uint32_t t) {
+    const uint32_t q = output % s.Q, line = output / s.Q, p = line % s.P, n = line / s.P;
+    const uint32_t h = p * s.window.stride + r - s.window.pad, w = q * s.window.stride + t - s.window.pad;  // below 0: huge
+    inside = h < s.H && w < s.W;
+    pixel = (uint64_t{n} * s.H + h) * s.W + w;
+  }
+};
+
+// index: an output pixel. depth: a tap and an input channel of it, as in w[k].
+template <typename Stored, bool kNormalises>
+struct PixelsSource {
+  static constexpr bool kAlongDepth = true;
+  ConvInput<Stored, kNormalises> input;
+  ConvShape shape;
+  uint32_t count;
+
+  __device__ Pack<4> read(uint64_t index, uint64_t depth) const {
+    const uint32_t tap = static_cast<uint32_t>(depth) / shape.C, c = static_cast<uint32_t>(depth) % shape.C;
+    const uint32_t r = tap / shape.window.kernel_w, t = tap % shape.window.kernel_w;
+    Pack<4> pack;
+    REPRISE_UNROLL
+    for (uint32_t i = 0; i < 4; ++i) {
+      const uint32_t output = static_cast<uint32_t>(index) + i;
+      const WindowPixel at(shape, output, r, t);
+      pack.at[i] = output < count && at.inside ? input.at(at.pixel, shape.C, c) : 0.0f;
+    }
+    return pack;
+  }
+};
+
+// index: a tap and an input channel of it. depth: an output pixel.
+template <typename Stored, bool kNormalises>
+struct TapsSource {
+  static constexpr bool kAlongDepth = false;
+  ConvInput<Stored, kNormalises> input;
+  ConvShape shape;
+  uint32_t count;
+
+  __device__ Pack<4> read(uint64_t index, uint64_t depth) const {
+    Pack<4> pack;
+    REPRISE_UNROLL
+    for (uint32_t i = 0; i < 4; ++i) {
+      const uint32_t flat = static_cast<uint32_t>(index) + i, tap = flat / shape.C, c = flat % shape.C;
+      const WindowPixel at(shape, static_cast<uint32_t>(depth), tap / shape.window.kernel_w, tap % shape.window.kernel_w);
+      pack.at[i] = flat < count && at.inside ? input.at(at.pixel, shape.C, c) : 0.0f;
+    }
+    return pack;
+  }
+};
+
+// Which taps reach the inputs i = stride * a + phase of one dimension: t = tap + stride * j, from output a + offset - j.
+struct ConvPhase {
+  uint32_t phase, inputs, tap, taps, offset;
+};
+constexpr ConvPhase conv_phase(uint32_t size, uint32_t kernel, const WindowAttribute& window, uint32_t phase) {
+  const uint32_t stride = window.stride, reach = phase + window.pad, tap = reach % stride;
+  return {phase, size > phase ? (size - phase + stride - 1) / stride : 0, tap, kernel > tap ? (kernel - tap + stride - 1) / stride : 0,
+          reach / stride};
+}
+// One of stride x stride interleaved parts of dx: a convolution of dy of stride 1.
+struct ConvPhases {
+  ConvPhase rows, columns;
+  constexpr uint64_t inputs(uint32_t N) const { return uint64_t{N} * rows.inputs * columns.inputs; }
+  constexpr uint64_t taps() const { return uint64_t{rows.taps} * columns.taps; }
+};
+
+// index: an input pixel of the phase. depth: a tap of the phase and an output channel.
+template <typename Stored>
+struct GradientPixelsSource {
+  static constexpr bool kAlongDepth = true;
+  const Stored* dy;
+  ConvShape shape;
+  ConvPhases phases;
+  uint32_t count;
+
+  __device__ Pack<4> read(uint64_t index, uint64_t depth) const {
+    const uint32_t tap = static_cast<uint32_t>(depth) / shape.K, k = static_cast<uint32_t>(depth) % shape.K;
+    const uint32_t i_tap = tap / phases.columns.taps, j_tap = tap % phases.columns.taps;
+    Pack<4> pack;
+    REPRISE_UNROLL
+    for (uint32_t i = 0; i < 4; ++i) {
+      const uint32_t input = static_cast<uint32_t>(index) + i;
+      const uint32_t line = input / phases.columns.inputs, n = line / phases.rows.inputs;
+      const uint32_t p = line % phases.rows.inputs + phases.rows.offset - i_tap;  // below 0: huge
+      const uint32_t q = input % phases.columns.inputs + phases.columns.offset - j_tap;
+      const bool inside = input < count && p < shape.P && q < shape.Q;
+      pack.at[i] = inside ? float{dy[((uint64_t{n} * shape.P + p) * shape.Q + q) * shape.K + k]} : 0.0f;
+    }
+    return pack;
+  }
+};
+
+// index: an input channel. depth: a tap of the phase and an output channel.
+struct PhaseTapsSource {
+  static constexpr bool kAlongDepth = false;
+  Weight w;
+  ConvShape shape;
+  ConvPhases phases;
+
+  __device__ Pack<4> read(uint64_t index, uint64_t depth) const {
+    const uint32_t tap = static_cast<uint32_t>(depth) / shape.K, k = static_cast<uint32_t>(depth) % shape.K;
+    const uint32_t stride = shape.window.stride;
+    const uint32_t r = phases.rows.tap + stride * (tap / phases.columns.taps), t = phases.columns.tap + stride * (tap % phases.columns.taps);
+    const uint64_t from = ((uint64_t{k} * shape.window.kernel_h + r) * shape.window.kernel_w + t) * shape.C + index;
+    Pack<4> pack;
+    REPRISE_UNROLL
+    for (uint32_t i = 0; i < 4; ++i) pack.at[i] = index + i < shape.C ? weight_at(w, from + i) : 0.0f;
+    return pack;
+  }
+};
+
+// Row r of C is the phase's input pixel r in dx.
+struct PhaseRows {
+  ConvShape shape;
+  ConvPhases phases;
+  __device__ uint64_t offset(uint64_t row) const {
+    const uint32_t input = static_cast<uint32_t>(row), line = input / phases.columns.inputs, n = line / phases.rows.inputs;
+    const uint32_t h = line % phases.rows.inputs * shape.window.stride + phases.rows.phase;
+    const uint32_t w = input % phases.columns.inputs * shape.window.stride + phases.columns.phase;
+    return ((uint64_t{n} * shape.H + h) * shape.W + w) * shape.C;
+  }
+};
+
+}  // namespace reprise

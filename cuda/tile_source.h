@@ -1,0 +1,80 @@
+// Operands of a product: element (index, depth) of each, for matrices as they lie. Index is a row of C for one operand and a column of C
+// for the other; depth is what is summed over.
+// Here so that the tile of tile_product.h serves linear layers and, with the sources of conv_source.h, convolutions.
+//
+// A source is a struct of such a form, passed to the kernel by value:
+//   kAlongDepth            whether neighbours along the depth are neighbours in memory: neighbouring threads then read these
+//   read(index, depth)     four neighbouring indices at one depth, zeros beyond the last index; the depth is inside
+#pragma once
+
+#include "cuda/pack.h"
+#include "lib/row_call.h"
+
+namespace reprise {
+
+// x[index][depth].
+template <typename Stored>
+struct RowsSource {
+  static constexpr bool kAlongDepth = true;
+  const Stored* x;
+  uint64_t count, stride;
+
+  __device__ Pack<4> read(uint64_t index, uint64_t depth) const {
+    Pack<4> pack;
+    REPRISE_UNROLL
+    for (uint32_t i = 0; i < 4; ++i) pack.at[i] = index + i < count ? float{x[(index + i) * stride + depth]} : 0.0f;
+    return pack;
+  }
+};
+
+// x[depth][index].
+template <typename Stored>
+struct ColumnsSource {
+  static constexpr bool kAlongDepth = false;
+  const Stored* x;
+  uint64_t count, stride;
+
+  __device__ Pack<4> read(uint64_t index, uint64_t depth) const {
+    const Stored* from = x + depth * stride + index;
+    if (stride % 4 == 0 && index < count) return load_pack<4>(from);  // then count is a multiple of four too
+    Pack<4> pack;
+    REPRISE_UNROLL
+    for (uint32_t i = 0; i < 4; ++i) pack.at[i] = index + i < count ? float{from[i]} : 0.0f;
+    return pack;
+  }
+};
+
+// A weight as it is stored: every thread of a launch takes the same way.
+__device__ inline float weight_at(const Weight& w, uint64_t i) {
+  return w.type == DType::kBf16 ? float{static_cast<const Bf16*>(w.data)[i]} : static_cast<const float*>(w.data)[i];
+}
+
+// w[index][depth].
+struct WeightRowsSource {
+  static constexpr bool kAlongDepth = true;
+  Weight w;
+  uint64_t count, stride;
+
+  __device__ Pack<4> read(uint64_t index, uint64_t depth) const {
+    Pack<4> pack;
+    REPRISE_UNROLL
+    for (uint32_t i = 0; i < 4; ++i) pack.at[i] = index + i < count ? weight_at(w, (index + i) * stride + depth) : 0.0f;
+    return pack;
+  }
+};
+
+// w[depth][index].
+struct WeightColumnsSource {
+  static constexpr bool kAlongDepth = false;
+  Weight w;
+  uint64_t count, stride;
+
+  __device__ Pack<4> read(uint64_t index, uint64_t depth) const {
+    Pack<4> pack;
+    REPRISE_UNROLL
+    for (uint32_t i = 0; i < 4; ++i) pack.at[i] = index + i < count ? weight_at(w, depth * stride + index + i) : 0.0f;
+    return pack;
+  }
+};
+
+}  // namespace reprise
