@@ -225,10 +225,10 @@ class Device {
   uint64_t block_serial_ = 0;
   bool abandoning_ = false;
   Context scheduler_;
-  void* scheduler_sanitizer_ = nullptr;
-  bool from_scheduler_ = false;
-  const void* scheduler_stack_ = nullptr;
-  size_t scheduler_stack_bytes_ = 0;
+  [[maybe_unused]] void* scheduler_sanitizer_ = nullptr;  // these four: for the address sanitizer
+  [[maybe_unused]] bool from_scheduler_ = false;
+  [[maybe_unused]] const void* scheduler_stack_ = nullptr;
+  [[maybe_unused]] size_t scheduler_stack_bytes_ = 0;
 };
 
 }  // namespace reprise::fibre

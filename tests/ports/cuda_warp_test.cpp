@@ -6,9 +6,9 @@
 #include <gtest/gtest.h>
 
 #include <bit>
-#include <chrono>
 #include <cmath>
 #include <cstring>
+#include <ctime>
 #include <random>
 
 #include "cuda/warp.h"
@@ -156,14 +156,16 @@ TEST(WarpProduct, AForgottenSynchroniseIsReported) {
   EXPECT_EQ(fibre::take_report().fault, Fault::kForgotten);
 }
 
-// Not a measurement, which a shared machine does not allow: it stands well below 0.1 s, and says where it stood.
+// Tests multiply a lot: the processor's time for 1 MFMA stays well below 0.1 s (0.01 to 0.02 s where this was written).
 TEST(WarpProduct, IsQuickEnoughForTests) {
   const Problem p(128, 128, 64);
-  const auto begin = std::chrono::steady_clock::now();
+  const std::clock_t begin = std::clock();
   EXPECT_EQ(Product(p, ProductKind::kRight, 1).report.text, "");
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  const double seconds = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
   RecordProperty("seconds", std::to_string(seconds));
-  std::printf("128x128x64 in %.4f s, %.3f GFMA/s\n", seconds, 128 * 128 * 64 / seconds * 1e-9);
+#ifndef __SANITIZE_ADDRESS__
+  EXPECT_LT(seconds, 0.1);
+#endif
 }
 
 // ---- maps ----
@@ -296,14 +298,17 @@ __global__ void store_with_stride(uint32_t bytes) {
 }
 TEST(Banks, ConflictsOfLanesOfOneInstructionAreCounted) {
   (void)fibre::take_bank_counts();
-  for (const auto& [bytes, wavefronts] : {std::pair{4u, 1u}, {8u, 2u}, {128u, 32u}, {132u, 1u}}) {
+  struct Stride {
+    uint32_t bytes, stores, loads;  // wavefronts; every second lane loads
+  };
+  for (const auto& [bytes, stores, loads] : {Stride{4, 1, 1}, {8, 2, 2}, {128, 32, 16}, {132, 1, 1}}) {
     REPRISE_LAUNCH_DYNAMIC(store_with_stride, 1, 32, 32 * 132, nullptr, bytes);
     EXPECT_EQ(report_of_run().text, "");
     const fibre::BankCounts counts = fibre::take_bank_counts();
     EXPECT_EQ(counts.stores.accesses, 1u);
-    EXPECT_EQ(counts.stores.wavefronts, wavefronts) << bytes;
+    EXPECT_EQ(counts.stores.wavefronts, stores) << bytes;
     EXPECT_EQ(counts.stores.least, 1u);
-    EXPECT_EQ(counts.loads.wavefronts, bytes == 8 ? 1 : (wavefronts + 1) / 2) << bytes;
+    EXPECT_EQ(counts.loads.wavefronts, loads) << bytes;
   }
 }
 

@@ -1,4 +1,5 @@
-// The fused sums of tensor_core.h on integers.
+// The fused sums of tensor_core.h in doubles and integers: a term times a power of two, cut to an integer, is the term with
+// so many bits behind the point.
 #include "tests/ports/tensor_core.h"
 
 #include <algorithm>
@@ -8,98 +9,102 @@
 namespace reprise::fibre {
 namespace {
 
-// A finite number is significand * 2^(exponent - kBits), where kBits are those behind the point.
-struct Number {
-  int32_t significand = 0;
-  int32_t exponent = 0;
-  double value = 0;
+constexpr int kRows = 16, kColumns = 8;
+constexpr int32_t kNoExponent = -10000;  // of a zero
+
+// bf16 and tf32 are f32 with fewer bits; as doubles their products are exact.
+template <int kDepth>
+struct Factors {
+  float a[kRows][kDepth];
+  float b[kDepth][kColumns];
 };
 
-constexpr int kBf16Bits = 7, kTf32Bits = 10, kF32Bits = 23;
-constexpr int32_t kLeastExponent = -126, kNoExponent = -100000;
+// A factor's numbers and exponents. What is not finite counts as zero here, and is noted.
+template <int kOuter, int kInner>
+struct Terms {
+  double value[kOuter][kInner];
+  int32_t exponent[kOuter][kInner];
+  bool finite[kOuter][kInner];
 
-template <int kBits>
-Number number_of(uint32_t f32_bits) {
-  const uint32_t biased = f32_bits >> 23 & 0xff;
-  const auto fraction = static_cast<int32_t>((f32_bits & 0x7fffff) >> (kF32Bits - kBits));
-  const int32_t magnitude = biased == 0 ? fraction : fraction | 1 << kBits;
-  return {(f32_bits >> 31) != 0 ? -magnitude : magnitude, biased == 0 ? kLeastExponent : static_cast<int32_t>(biased) - 127,
-          std::bit_cast<float>(f32_bits)};
+  explicit Terms(const float (&factor)[kOuter][kInner]);
+};
+
+int32_t exponent_of(float value) {
+  constexpr int32_t kLeast = -126;  // also of a subnormal one
+  if (value == 0) return kNoExponent;
+  return std::max(static_cast<int32_t>(std::bit_cast<uint32_t>(value) >> 23 & 0xff) - 127, kLeast);
+}
+double power_of_two(int32_t exponent) { return std::bit_cast<double>(static_cast<uint64_t>(exponent + 1023) << 52); }
+
+float cut_to_f32(double value) {
+  constexpr uint64_t kBelow = (1ull << 29) - 1;  // a double has 29 bits more
+  if (std::fabs(value) < power_of_two(-126))
+    return static_cast<float>(std::trunc(value * power_of_two(149)) * power_of_two(-149));
+  return static_cast<float>(std::bit_cast<double>(std::bit_cast<uint64_t>(value) & ~kBelow));
 }
 
-// sum * 2^exponent, cut to f32.
-float cut_to_f32(int64_t sum, int32_t exponent) {
-  if (sum == 0) return 0;
-  const uint32_t sign = sum < 0 ? 1u << 31 : 0;
-  uint64_t magnitude = sum < 0 ? -static_cast<uint64_t>(sum) : static_cast<uint64_t>(sum);
-  const int length = static_cast<int>(std::bit_width(magnitude));
-  const int shift = std::max(length - 24, -149 - exponent);  // below 2^-126 fewer bits are left
-  if (shift >= 64) return std::bit_cast<float>(sign);
-  magnitude = shift >= 0 ? magnitude >> shift : magnitude << -shift;
-  exponent += shift;
-  if (magnitude < 1u << 23) return std::bit_cast<float>(sign | static_cast<uint32_t>(magnitude));
-  const int32_t biased = exponent + 23 + 127;
-  if (biased >= 255) return std::bit_cast<float>(sign | 0x7f800000u);
-  return std::bit_cast<float>(sign | static_cast<uint32_t>(biased) << 23 | (static_cast<uint32_t>(magnitude) & 0x7fffffu));
+template <int kOuter, int kInner>
+Terms<kOuter, kInner>::Terms(const float (&factor)[kOuter][kInner]) {
+  for (int i = 0; i < kOuter; ++i) {
+    for (int j = 0; j < kInner; ++j) {
+      finite[i][j] = std::isfinite(factor[i][j]);
+      value[i][j] = finite[i][j] ? factor[i][j] : 0;
+      exponent[i][j] = finite[i][j] ? exponent_of(factor[i][j]) : kNoExponent;
+    }
+  }
 }
 
-// What has an infinity or a NaN in it, in IEEE 754's way.
-template <int kCount>
-float special_sum(const Number* a, const Number* b, float c) {
+// c[j] += row i of a times column j of b, over kCount of the depth, in one fused sum with kKept bits behind the point.
+template <int kKept, int kFirst, int kCount, int kDepth>
+void add_fused(float (&c)[kColumns], int i, const Terms<kRows, kDepth>& a, const Terms<kDepth, kColumns>& b) {
+  int32_t largest[kColumns];
+  for (int j = 0; j < kColumns; ++j) largest[j] = exponent_of(c[j]);
+  for (int k = kFirst; k < kFirst + kCount; ++k) {
+    for (int j = 0; j < kColumns; ++j) largest[j] = std::max(largest[j], a.exponent[i][k] + b.exponent[k][j]);
+  }
+  double scale[kColumns], sum[kColumns];
+  for (int j = 0; j < kColumns; ++j) {
+    if (largest[j] < kNoExponent / 2) largest[j] = 0;  // nothing but zeros
+    scale[j] = power_of_two(kKept - largest[j]);
+    sum[j] = std::isfinite(c[j]) ? static_cast<int32_t>(c[j] * scale[j]) : c[j];  // half of a sum may have overflowed
+  }
+  for (int k = kFirst; k < kFirst + kCount; ++k) {
+    for (int j = 0; j < kColumns; ++j) sum[j] += static_cast<int32_t>(a.value[i][k] * b.value[k][j] * scale[j]);
+  }
+  for (int j = 0; j < kColumns; ++j) c[j] = cut_to_f32(sum[j] * power_of_two(largest[j] - kKept));
+}
+
+template <int kDepth>
+float sum_in_double(float c, const Factors<kDepth>& factors, int i, int j) {
   double sum = c;
-  for (int k = 0; k < kCount; ++k) sum += a[k].value * b[k].value;
+  for (int k = 0; k < kDepth; ++k) sum += double{factors.a[i][k]} * factors.b[k][j];
   return std::isnan(sum) ? std::bit_cast<float>(0x7fffffffu) : static_cast<float>(sum);
 }
 
-int64_t shifted(int32_t significand, int up, int32_t down) {
-  const int64_t magnitude = static_cast<int64_t>(std::abs(significand)) << up >> std::min(down, 63);
-  return significand < 0 ? -magnitude : magnitude;
+template <int kDepth>
+void add_fused_row(TensorCore model, float (&c)[kColumns], int i, const Terms<kRows, kDepth>& a,
+                   const Terms<kDepth, kColumns>& b) {
+  if (model == TensorCore::kHopper) return add_fused<25, 0, kDepth>(c, i, a, b);
+  add_fused<24, 0, kDepth / 2>(c, i, a, b);
+  add_fused<24, kDepth / 2, kDepth / 2>(c, i, a, b);
 }
 
-// One fused sum of kCount products and c; kKept bits behind the point.
-template <int kCount, int kBits, int kKept>
-float fused_sum(const Number* a, const Number* b, float c) {
-  const Number add = number_of<kF32Bits>(std::bit_cast<uint32_t>(c));
-  int32_t products[kCount], exponents[kCount], largest = add.significand == 0 ? kNoExponent : add.exponent;
-  for (int k = 0; k < kCount; ++k) {
-    products[k] = a[k].significand * b[k].significand;
-    exponents[k] = products[k] == 0 ? kNoExponent : a[k].exponent + b[k].exponent;
-    largest = std::max(largest, exponents[k]);
-  }
-  if (largest == kNoExponent) return 0;
-  int64_t sum = add.significand == 0 ? 0 : shifted(add.significand, kKept - kF32Bits, largest - add.exponent);
-  for (int k = 0; k < kCount; ++k) sum += shifted(products[k], kKept - 2 * kBits, largest - exponents[k]);
-  return cut_to_f32(sum, largest - kKept);
-}
-
-template <int kCount, int kBits>
-float sum_of(TensorCore model, const Number* a, const Number* b, float c) {
-  constexpr int kHalf = kCount / 2;
-  switch (model) {
-    case TensorCore::kAmpere:
-      return fused_sum<kHalf, kBits, 24>(a + kHalf, b + kHalf, fused_sum<kHalf, kBits, 24>(a, b, c));
-    case TensorCore::kHopper:
-      return fused_sum<kCount, kBits, 25>(a, b, c);
-    case TensorCore::kRoundedOnce:
-      break;
-  }
-  return special_sum<kCount>(a, b, c);
-}
-
-// `rows` is a[16][kCount], `columns` is b transposed: [8][kCount].
-template <int kCount, int kBits>
-void multiply_add(TensorCore model, float (&c)[16][8], const Number (&rows)[16][kCount], const Number (&columns)[8][kCount]) {
-  const auto special = [](const Number (&numbers)[kCount]) {
-    return std::any_of(numbers, numbers + kCount, [](const Number& n) { return !std::isfinite(n.value); });
-  };
-  bool row_special[16], column_special[8];
-  for (int i = 0; i < 16; ++i) row_special[i] = special(rows[i]);
-  for (int j = 0; j < 8; ++j) column_special[j] = special(columns[j]);
-  for (int i = 0; i < 16; ++i) {
-    for (int j = 0; j < 8; ++j) {
-      const bool any = row_special[i] || column_special[j] || !std::isfinite(c[i][j]);
-      c[i][j] = any ? special_sum<kCount>(rows[i], columns[j], c[i][j])
-                    : sum_of<kCount, kBits>(model, rows[i], columns[j], c[i][j]);
+template <int kDepth>
+void multiply_add(TensorCore model, float (&c)[kRows][kColumns], const Factors<kDepth>& factors) {
+  const Terms<kRows, kDepth> a(factors.a);
+  const Terms<kDepth, kColumns> b(factors.b);
+  for (int i = 0; i < kRows; ++i) {
+    bool in_double[kColumns];  // what has an infinity or a NaN in it goes this way in every model
+    float before[kColumns];
+    for (int j = 0; j < kColumns; ++j) {
+      before[j] = c[i][j];
+      in_double[j] = model == TensorCore::kRoundedOnce || !std::isfinite(before[j]);
+      for (int k = 0; k < kDepth; ++k) in_double[j] |= !(a.finite[i][k] & b.finite[k][j]);
+      if (in_double[j]) c[i][j] = 0;
+    }
+    if (model != TensorCore::kRoundedOnce) add_fused_row(model, c[i], i, a, b);
+    for (int j = 0; j < kColumns; ++j) {
+      if (in_double[j]) c[i][j] = sum_in_double(before[j], factors, i, j);
     }
   }
 }
@@ -107,26 +112,19 @@ void multiply_add(TensorCore model, float (&c)[16][8], const Number (&rows)[16][
 }  // namespace
 
 void multiply_add_bf16(TensorCore model, float (&c)[16][8], const uint16_t (&a)[16][16], const uint16_t (&b)[16][8]) {
-  Number rows[16][16], columns[8][16];
-  for (int i = 0; i < 16; ++i) {
-    for (int k = 0; k < 16; ++k) rows[i][k] = number_of<kBf16Bits>(static_cast<uint32_t>(a[i][k]) << 16);
-  }
-  for (int k = 0; k < 16; ++k) {
-    for (int j = 0; j < 8; ++j) columns[j][k] = number_of<kBf16Bits>(static_cast<uint32_t>(b[k][j]) << 16);
-  }
-  multiply_add<16, kBf16Bits>(model, c, rows, columns);
+  Factors<16> factors;
+  const auto widen = [](uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); };
+  std::transform(&a[0][0], &a[0][0] + 16 * 16, &factors.a[0][0], widen);
+  std::transform(&b[0][0], &b[0][0] + 16 * 8, &factors.b[0][0], widen);
+  multiply_add(model, c, factors);
 }
 
 void multiply_add_tf32(TensorCore model, float (&c)[16][8], const uint32_t (&a)[16][8], const uint32_t (&b)[8][8]) {
-  constexpr uint32_t kRead = 0xffffe000u;
-  Number rows[16][8], columns[8][8];
-  for (int i = 0; i < 16; ++i) {
-    for (int k = 0; k < 8; ++k) rows[i][k] = number_of<kTf32Bits>(a[i][k] & kRead);
-  }
-  for (int k = 0; k < 8; ++k) {
-    for (int j = 0; j < 8; ++j) columns[j][k] = number_of<kTf32Bits>(b[k][j] & kRead);
-  }
-  multiply_add<8, kTf32Bits>(model, c, rows, columns);
+  Factors<8> factors;
+  const auto cut = [](uint32_t bits) { return std::bit_cast<float>(bits & 0xffffe000u); };
+  std::transform(&a[0][0], &a[0][0] + 16 * 8, &factors.a[0][0], cut);
+  std::transform(&b[0][0], &b[0][0] + 8 * 8, &factors.b[0][0], cut);
+  multiply_add(model, c, factors);
 }
 
 uint32_t round_to_tf32(float value) {
