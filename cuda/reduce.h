@@ -4,15 +4,11 @@
 
 #include <cstdint>
 
-#include "cuda/launch.h"
+#include "cuda/warp.h"
 
 namespace reprise {
 
-constexpr uint32_t kWarpLanes = 32;
 constexpr uint32_t kAllLanes = 0xffffffffu;
-
-__device__ inline uint32_t lane_index() { return threadIdx.x % kWarpLanes; }
-__device__ inline uint32_t warp_index() { return threadIdx.x / kWarpLanes; }
 
 // The sum over the warp, the same bits in every lane: partners add the same two numbers.
 template <typename T>
