@@ -54,38 +54,6 @@ static __global__ void __launch_bounds__(kMomentWarps * kWarpLanes)
   rstd[column] = static_cast<float>(1.0 / sqrt(sum.deviation / sum.count + epsilon));
 }
 
-template <typename Stored, bool kNormalises>
-Status convolve(const KernelContext& context, const ConvForwardArgsOf<Stored>& args) {
-  REPRISE_RETURN_IF_ERROR(fits(args.shape));
-  using Pixels = PixelsSource<Stored, kNormalises>;
-  const ProductShape shape = conv_forward_product(args.shape);
-  float* moments = args.mean == nullptr ? nullptr : static_cast<float*>(args.scratch);
-  const TileProduct<Pixels, WeightRowsSource, TileOutput<Stored>> product{
-      {{args.x, args.norm}, args.shape, static_cast<uint32_t>(shape.rows)},
-      {args.w, shape.columns, shape.depth},
-      {args.y, {shape.columns}, nullptr, false, shape.columns % 4 == 0, 0},
-      shape,
-      shape.depth,
-      moments};
-  if (moments == nullptr) {
-    launch_product(context, product);
-  } else {
-    launch_product<true>(context, product);
-    REPRISE_LAUNCH(finish_moments, static_cast<uint32_t>(parts(shape.columns, kWarpLanes)), kMomentWarps * kWarpLanes, context.queue,
-                   args.mean, args.rstd, moments, shape, product_side(shape), static_cast<double>(args.shape.window.epsilon));
-  }
-  return launch_status();
-}
-
-template <typename Stored, bool kNormalises>
-Status convolve_gradient(const KernelContext& context, const ConvBackwardWeightArgsOf<Stored>& args) {
-  REPRISE_RETURN_IF_ERROR(fits(args.shape));
-  const ProductShape shape = conv_weight_product(args.shape);
-  const ColumnsSource<Stored> dy{args.dy, shape.rows, shape.rows};
-  const TapsSource<Stored, kNormalises> taps{{args.x, args.norm}, args.shape, static_cast<uint32_t>(shape.columns)};
-  return launch_split_product(context, dy, taps, shape, args.dw, args.scratch, args.accumulate_dw);
-}
-
 template <typename Stored>
 void launch_phase(const KernelContext& context, const ConvBackwardDataArgsOf<Stored>& args, const ConvPhases& phases) {
   const uint64_t inputs = phases.inputs(args.shape.N);
@@ -105,7 +73,31 @@ void launch_phase(const KernelContext& context, const ConvBackwardDataArgsOf<Sto
 
 template <typename Stored>
 Status cuda_conv_forward(const KernelContext& context, const ConvForwardArgsOf<Stored>& args) {
-  return args.norm.mean == nullptr ? convolve<Stored, false>(context, args) : convolve<Stored, true>(context, args);
+  REPRISE_RETURN_IF_ERROR(fits(args.shape));
+  const ProductShape shape = conv_forward_product(args.shape);
+  float* moments = args.mean == nullptr ? nullptr : static_cast<float*>(args.scratch);
+  const TileProduct<PixelsSource<Stored>, WeightRowsSource, TileOutput<Stored>> product{
+      {{args.x, args.norm}, args.shape, static_cast<uint32_t>(shape.rows)},
+      {args.w, shape.columns, shape.depth},
+      {args.y, {shape.columns}, nullptr, false, shape.columns % 4 == 0, 0},
+      shape,
+      shape.depth,
+      moments};
+  launch_product<true>(context, product);
+  if (moments != nullptr) {
+    REPRISE_LAUNCH(finish_moments, static_cast<uint32_t>(parts(shape.columns, kWarpLanes)), kMomentWarps * kWarpLanes, context.queue,
+                   args.mean, args.rstd, moments, shape, product_side(shape), static_cast<double>(args.shape.window.epsilon));
+  }
+  return launch_status();
+}
+
+template <typename Stored>
+Status cuda_conv_backward_weight(const KernelContext& context, const ConvBackwardWeightArgsOf<Stored>& args) {
+  REPRISE_RETURN_IF_ERROR(fits(args.shape));
+  const ProductShape shape = conv_weight_product(args.shape);
+  const ColumnsSource<Stored> dy{args.dy, shape.rows, shape.rows};
+  const TapsSource<Stored> taps{{args.x, args.norm}, args.shape, static_cast<uint32_t>(shape.columns)};
+  return launch_split_product(context, dy, taps, shape, args.dw, args.scratch, args.accumulate_dw);
 }
 
 template <typename Stored>
@@ -118,11 +110,6 @@ Status cuda_conv_backward_data(const KernelContext& context, const ConvBackwardD
     }
   }
   return launch_status();
-}
-
-template <typename Stored>
-Status cuda_conv_backward_weight(const KernelContext& context, const ConvBackwardWeightArgsOf<Stored>& args) {
-  return args.norm.mean == nullptr ? convolve_gradient<Stored, false>(context, args) : convolve_gradient<Stored, true>(context, args);
 }
 
 REPRISE_CUDA_INSTANTIATE(cuda_conv_forward, ConvForwardArgs)

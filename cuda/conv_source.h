@@ -7,15 +7,15 @@
 
 namespace reprise {
 
-// x, or relu of its batch-norm.
-template <typename Stored, bool kNormalises>
+// x, or relu of its batch-norm. Every thread of a launch takes the same way: a kernel for each would double what is compiled.
+template <typename Stored>
 struct ConvInput {
   const Stored* x;
   InputNorm norm;
 
   __device__ float at(uint64_t pixel, uint32_t C, uint32_t c) const {
     const float value = x[pixel * C + c];
-    if constexpr (!kNormalises) return value;
+    if (norm.mean == nullptr) return value;
     const float y = fmaf(value - norm.mean[c], norm.rstd[c] * norm.gamma[c], norm.beta[c]);
     return y <= 0.0f ? 0.0f : y;  // NaN passes
   }
@@ -35,10 +35,10 @@ struct WindowPixel {
 };
 
 // index: an output pixel. depth: a tap and an input channel of it, as in w[k].
-template <typename Stored, bool kNormalises>
+template <typename Stored>
 struct PixelsSource {
   static constexpr bool kAlongDepth = true;
-  ConvInput<Stored, kNormalises> input;
+  ConvInput<Stored> input;
   ConvShape shape;
   uint32_t count;
 
@@ -57,10 +57,10 @@ struct PixelsSource {
 };
 
 // index: a tap and an input channel of it. depth: an output pixel.
-template <typename Stored, bool kNormalises>
+template <typename Stored>
 struct TapsSource {
   static constexpr bool kAlongDepth = false;
-  ConvInput<Stored, kNormalises> input;
+  ConvInput<Stored> input;
   ConvShape shape;
   uint32_t count;
 

@@ -104,7 +104,7 @@ struct TileProduct {
   Output output;
   ProductShape shape;
   uint64_t part_depth;  // of each part of the depth; blockIdx.y is the part
-  float* moments;       // of what is stored (product_shape.h), or null; only where kMoments
+  float* moments;       // of what is stored (product_shape.h), or null; must be null unless kMoments
 };
 
 // Where a block's tile begins. Neighbouring blocks share rows or columns: four tiles of rows are walked together.
@@ -200,7 +200,7 @@ __global__ void __launch_bounds__(Tile::kThreads) tile_product_simt(const TilePr
   }
   if constexpr (kMoments) {
     REPRISE_SHARED(float, shared_sums, Tile::kAcross * Tile::kSide);
-    store_moments<Tile>(shared_sums, p.moments, sums.at, place, p.shape);
+    if (p.moments != nullptr) store_moments<Tile>(shared_sums, p.moments, sums.at, place, p.shape);
   }
 }
 

@@ -86,7 +86,6 @@ INSTANTIATE_TEST_SUITE_P(Fibres, CudaAccumulating, ::testing::ValuesIn(judged(ac
 
 // The kernels that CUDA does not have yet. The transfers are no backend's.
 constexpr std::string_view kMissing[] = {
-    "attention.forward", "attention.backward",
     "max_pool.forward", "max_pool.backward", "global_pool.forward", "global_pool.backward",
     "rope.forward", "rope.backward",
     "dropout.forward", "dropout.backward",

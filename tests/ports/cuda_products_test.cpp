@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "cuda/cuda_backend.h"
+#include "cuda/cuda_kernels.h"
 #include "cuda/cuda_rules.h"
 #include "cuda/product_shape.h"
 #include "tests/ops/judged_kernel.h"
@@ -16,12 +16,12 @@ namespace {
 
 // ---- a backend for readers that do not wait, as the judge of kernels ----
 
-const CudaMachine kMachine = [] {
-  CudaMachine machine;
-  choose_cuda_machine(machine);
-  return machine;
+const Backend kBackend = [] {
+  Backend table = {.rules = &kCudaRules, .kernel_set = "cuda/fibres"};
+  add_cuda_products<float>(table);
+  add_cuda_products<Bf16>(table);
+  return table;
 }();
-const Backend kBackend = cuda_backend(kMachine);
 
 // The kernel of the row, and then the wait that a reader of its results owes.
 Status run_and_wait(const KernelContext& context, const RowCall& call) {
