@@ -29,6 +29,10 @@ inline int exit_status_of(const CLI::App& app, const CLI::ParseError& error, con
   const auto chosen = app.get_subcommands();
   const std::string command = chosen.empty() ? program : program + " " + chosen.front()->get_name();
   std::string line = error.what();
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {  // CLI11 2.1 names them backwards
+    line = "not expected:";
+    for (const std::string& word : app.remaining(true)) line += " " + word;
+  }
   std::replace(line.begin(), line.end(), '\n', ' ');
   std::cerr << command << ": " << line << "; see " << command << " --help\n";
   return UserError::kUsage;

@@ -394,8 +394,7 @@ TEST_F(CommandLine, TrainNamesItsArgumentsAndTheProgramsApart) {
   ASSERT_NE(behind, std::string::npos) << help.out;
   for (const char* option : {"--budget", "--profile"}) EXPECT_LT(help.out.find(option), behind) << option;
   for (const char* option : {"--steps", "--save", "--resume", "--evaluate", "--quiet"}) {
-    const size_t at = help.out.find(option, behind);
-    EXPECT_NE(at, std::string::npos) << option;
+    EXPECT_NE(help.out.find(option, behind), std::string::npos) << option;
   }
   const std::string file = recipe();
   const auto refuses = [&](std::vector<std::string> arguments, const std::vector<std::string>& words) {
@@ -408,6 +407,7 @@ TEST_F(CommandLine, TrainNamesItsArgumentsAndTheProgramsApart) {
     EXPECT_FALSE(std::filesystem::exists(folder_.file("cache")));
   };
   refuses({"--nope"}, {"reprise train: ", "--nope", "see reprise train --help"});
+  refuses({"--stepz", "3"}, {"not expected: --stepz 3; see reprise train --help"});
   refuses({"--steps", "none"}, {"reprise train: ", "--steps", "see reprise train --help"});
   refuses({"--steps", "2", "--budget", "1GiB"}, {"--budget: must stand before --steps", "training program", "see reprise train --help"});
   refuses({"--check-data", "--steps", "2"}, {"--steps: has no effect with --check-data"});

@@ -591,7 +591,9 @@ TEST_F(TrainProgram, EvaluatesTheWeightsOfTheRecipe) {
   const auto [drawn, said] = result_of(resnet_stored(), {});
   EXPECT_NE(drawn["loss"], wanted["loss"]);
   EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1) << said;
-  for (const char* words : {"warning: ", "no trained weights", "--resume DIR", "--init FILE", "init.from"}) EXPECT_NE(said.find(words), std::string::npos) << said;
+  for (const char* words : {"warning: ", "no trained weights", "--resume DIR", "--init FILE", "init.from"}) {
+    EXPECT_NE(said.find(words), std::string::npos) << said;
+  }
   write_text(at("one.pgm"), "P5 8 8 255\n" + std::string(64, 'x'));
   const ProcessResult named = train(from_recipe("resnet-headless", {"fc.*"}), {"--predict", at("one.pgm")});
   EXPECT_EQ(named.status, 0) << named.err;

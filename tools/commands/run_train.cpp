@@ -152,7 +152,7 @@ int run_train(const RecipeOptions& options, const CLI::App& parser, uint32_t mos
 
 Command add_train(CLI::App& app, const Port& port) {
   const auto options = std::make_shared<RecipeOptions>();
-  CLI::App* parser = app.add_subcommand("train", "plan, compile and train a recipe; behind the options of planning stand those of the training program, as --steps 100");
+  CLI::App* parser = app.add_subcommand("train", "plan, compile and train a recipe; behind the options of planning stand those of the program, as --steps 100");
   options->add_to(*parser);
   options->add_schedule_to(*parser);
   options->add_profile_to(*parser, port);
