@@ -97,11 +97,12 @@ $(BUILD)/tests/%.o: tests/%.cpp Makefile | $(BUILD)/packages/run $(BUILD)/packag
 	@echo "  compile $<"
 	$(Q)$(CXX) $(TOOL_FLAGS) $(PROOF_FLAGS) -c $< -o $@
 
-# CUDA's kernels as C++ that fibres run on the CPU: tests/ports/cuda_fibre.h takes the place of CUDA's headers.
+# CUDA's kernels as C++ that fibres run on the CPU: tests/ports/cuda_fibre.h takes the place of CUDA's headers. Nothing is
+# fused but by fmaf, as with nvcc's -fmad=false.
 $(FIBRE_OBJECTS): $(BUILD)/fibre/%.o: %.cu Makefile | $(BUILD)/packages/run
 	@mkdir -p $(@D)
 	@echo "  compile $< for fibres"
-	$(Q)$(CXX) $(TOOL_FLAGS) -x c++ -include tests/ports/cuda_fibre.h -c $< -o $@
+	$(Q)$(CXX) $(TOOL_FLAGS) -ffp-contract=off -x c++ -include tests/ports/cuda_fibre.h -c $< -o $@
 
 $(BUILD)/libreprise.a: $(LIB_OBJECTS) $(PORT_OBJECTS)
 	$(Q)rm -f $@ && ar rcs $@ $^
@@ -242,7 +243,7 @@ cuda:  ## compile cuda/ for sm_80, sm_87 and sm_90; fails on register spills (sk
 	BUILD=$(BUILD) NVCC=$(NVCC) tests/ports/cuda_compile_test.sh
 gpu:  ## on a machine with a card: compare the CUDA kernels with the reference, and time them
 	@mkdir -p $(BUILD)
-	$(NVCC) -std=c++20 -O3 -I. -arch=native tests/bench/gpu_layer_norm.cu $(wildcard cuda/*.cu) -o $(BUILD)/gpu_layer_norm
+	$(NVCC) -std=c++20 -O3 -fmad=false -I. -arch=native tests/bench/gpu_layer_norm.cu $(wildcard cuda/*.cu) -o $(BUILD)/gpu_layer_norm
 	$(BUILD)/gpu_layer_norm
 
 size: $(BUILD)/libreprise.a  ## code and static bytes of the library

@@ -8,7 +8,7 @@ namespace reprise {
 
 // What is known of the device once it is chosen.
 struct CudaMachine {
-  char kernel_set[64] = {};  // "cuda/COMPILER/sm_NN": both decide how products and sums are fused, so both belong to the bits
+  char kernel_set[64] = {};  // "cuda/COMPILER/sm_NN": its functions and its tensor cores decide the bits
 };
 
 // Once, after the device is chosen.

@@ -2,6 +2,8 @@
 // Here so that the same .cu file compiles with nvcc and, after tests/ports/cuda_fibre.h, as plain C++ that runs on the CPU.
 #pragma once
 
+#include <cstdint>
+
 #include "lib/status.h"
 
 #ifdef __CUDACC__
@@ -16,10 +18,27 @@
 #define REPRISE_LAUNCH(kernel, grid, block, queue, ...) \
   (kernel)<<<(grid), (block), 0, static_cast<cudaStream_t>(queue)>>>(__VA_ARGS__)
 
+// The same with so many bytes of dynamic shared memory for each block: at most 163 KiB, what sm_80 and sm_87 have.
+#define REPRISE_LAUNCH_DYNAMIC(kernel, grid, block, shared_bytes, queue, ...) \
+  (::reprise::allow_dynamic_shared((kernel), (shared_bytes)),                 \
+   (kernel)<<<(grid), (block), (shared_bytes), static_cast<cudaStream_t>(queue)>>>(__VA_ARGS__))
+
 // An array shared by the threads of a block. Written like this, and not as CUDA has it, so that the fibres can watch it.
 #define REPRISE_SHARED(type, name, count) __shared__ type name[count]
 
 #define REPRISE_UNROLL _Pragma("unroll")
+
+namespace reprise {
+
+// Past 48 KiB a kernel must be told. What is wrong shows at the launch, in launch_status().
+template <typename Kernel>
+void allow_dynamic_shared(Kernel* kernel, uint64_t bytes) {
+  constexpr uint64_t kAlwaysAllowed = 48 * 1024;
+  if (bytes > kAlwaysAllowed)
+    (void)cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
+}
+
+}  // namespace reprise
 
 #elif !defined(REPRISE_CUDA_FIBRE)
 #error "compile this with nvcc, or include tests/ports/cuda_fibre.h before it"

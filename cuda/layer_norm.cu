@@ -3,19 +3,16 @@
 #include "cuda/cuda_kernels.h"
 #include "cuda/launch.h"
 #include "cuda/layer_norm_scratch.h"
+#include "cuda/warp.h"
 
 #include <cmath>
 
 namespace reprise {
 namespace {
 
-constexpr uint32_t kWarpLanes = 32;
 constexpr uint32_t kWarps = 8;  // of every block here
 constexpr uint32_t kBlockThreads = kWarps * kWarpLanes;
 constexpr uint32_t kMaxGrid = 1u << 30;  // blocks; more rows than they have warps are taken in turns
-
-__device__ inline uint32_t lane_index() { return threadIdx.x % kWarpLanes; }
-__device__ inline uint32_t warp_index() { return threadIdx.x / kWarpLanes; }
 
 // Neighbouring columns that a lane reads and writes at once.
 template <uint32_t kWidth>
@@ -104,9 +101,9 @@ __global__ void __launch_bounds__(kBlockThreads) layer_norm_forward_warp_row(con
     float squares = 0;
     for_each_pack<kWidth, kHeld>(C, [&](uint32_t h, uint64_t c) {
       const Pack<kWidth> v = x.pack(h, c);
-      for (uint32_t i = 0; i < kWidth; ++i) squares += (v.at[i] - mean) * (v.at[i] - mean);
+      for (uint32_t i = 0; i < kWidth; ++i) squares = fmaf(v.at[i] - mean, v.at[i] - mean, squares);
     });
-    const float rstd = 1.0f / sqrtf(warp_sum(squares) * scale + args.epsilon);
+    const float rstd = 1.0f / sqrtf(fmaf(warp_sum(squares), scale, args.epsilon));
     if (lane_index() == 0) {
       args.mean[r] = mean;
       args.rstd[r] = rstd;
@@ -114,7 +111,7 @@ __global__ void __launch_bounds__(kBlockThreads) layer_norm_forward_warp_row(con
     for_each_pack<kWidth, kHeld>(C, [&](uint32_t h, uint64_t c) {
       Pack<kWidth> v = x.pack(h, c);
       const Pack<kWidth> gamma = load_pack<kWidth>(args.gamma + c), beta = load_pack<kWidth>(args.beta + c);
-      for (uint32_t i = 0; i < kWidth; ++i) v.at[i] = (v.at[i] - mean) * rstd * gamma.at[i] + beta.at[i];
+      for (uint32_t i = 0; i < kWidth; ++i) v.at[i] = fmaf((v.at[i] - mean) * rstd, gamma.at[i], beta.at[i]);
       store_pack(args.y + r * C + c, v);
     });
   }
@@ -132,7 +129,7 @@ __device__ void store_gradient_row(const LayerNormBackwardArgsOf<float>& args, u
     for (uint32_t i = 0; i < kWidth; ++i) {
       const float g = dys.at[i] * gamma.at[i];
       gradient += g;
-      projection += g * ((xs.at[i] - mean) * rstd);
+      projection = fmaf(g, (xs.at[i] - mean) * rstd, projection);
     }
   });
   gradient = warp_sum(gradient) * scale;
@@ -142,7 +139,8 @@ __device__ void store_gradient_row(const LayerNormBackwardArgsOf<float>& args, u
     Pack<kWidth> dx = {};
     if (args.accumulate_dx) dx = load_pack<kWidth>(args.dx + r * C + c);
     for (uint32_t i = 0; i < kWidth; ++i) {
-      dx.at[i] += rstd * (dys.at[i] * gamma.at[i] - gradient - (xs.at[i] - mean) * rstd * projection);
+      const float dxhat = fmaf(dys.at[i], gamma.at[i], -gradient), xhat = (xs.at[i] - mean) * rstd;
+      dx.at[i] = fmaf(rstd, fmaf(-xhat, projection, dxhat), dx.at[i]);
     }
     store_pack(args.dx + r * C + c, dx);
   });
@@ -159,7 +157,8 @@ struct ColumnSums {
     const float mean = args.mean[r], rstd = args.rstd[r];
     for_each_pack<kWidth, kHeld>(args.C, [&](uint32_t h, uint64_t) {
       for (uint32_t i = 0; i < kWidth; ++i) {
-        projection[h].at[i] += dy.held[h].at[i] * ((x.held[h].at[i] - mean) * rstd);
+        const float xhat = (x.held[h].at[i] - mean) * rstd;
+        projection[h].at[i] = fmaf(dy.held[h].at[i], xhat, projection[h].at[i]);
         gradient[h].at[i] += dy.held[h].at[i];
       }
     });
@@ -216,7 +215,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   float values[2] = {};
   for (uint64_t r = begin + warp_index(); c < C && r < end; r += kWarps) {
     const float dy = args.dy[r * C + c];
-    values[0] += dy * ((args.x[r * C + c] - args.mean[r]) * args.rstd[r]);
+    values[0] = fmaf(dy, (args.x[r * C + c] - args.mean[r]) * args.rstd[r], values[0]);
     values[1] += dy;
   }
   const float sum = sum_across_warps(shared, values);

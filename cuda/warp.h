@@ -1,0 +1,157 @@
+// What a warp does together with tensor cores and with dynamic shared memory: about ten functions over PTX.
+// Here because this is the only file with PTX in it: the fibres, which cannot run PTX, have the same functions in
+// tests/ports/cuda_fibre_warp.h, and a kernel written with them runs on the CPU too.
+//
+// Dynamic shared memory.  REPRISE_DYNAMIC_SHARED(name) names the bytes that REPRISE_LAUNCH_DYNAMIC gives a block. They
+// begin at a multiple of 128, what the 32 banks hold. Offsets are in bytes. Of a SharedBytes:
+//   part(offset, bytes)         those bytes as a SharedBytes of their own, for one tile or stage
+//   load<T>(offset)             T has 1, 2, 4, 8 or 16 bytes, and the offset is a multiple of them
+//   store(offset, value)        the same
+//
+// Asynchronous copies, each of one thread (PTX: cp.async; 16 bytes go past the first cache).
+//   copy_async<4, 8 or 16>(shared, offset, source, valid_bytes)   the first valid_bytes of the source, in global memory,
+//                               then zeros; all but zero valid bytes want source and offset aligned to the whole
+//   commit_copies()             those of this thread since the last call become a group
+//   wait_copies<n>()            until at most n of its groups are unfinished; others see the bytes after a barrier
+//
+// Collectives: all 32 lanes come to the same call. g = lane / 4, t = lane % 4; an element is 2 bytes, and a register
+// holds two of them, j = 0 in its low half.
+//   load_matrices(r, shared, offset)   n = 4 or 2 matrices of 8 x 8 elements, as r has registers (PTX: ldmatrix). Lane
+//                               8 m + i names where row i of matrix m begins, a multiple of 16; the offsets of lanes
+//                               past 8 n are unused. r[m] element j is matrix[m][g][2 t + j].
+//   load_matrices_transposed    r[m] element j is matrix[m][2 t + j][g]
+//   multiply_add_bf16(c, a, b)  c[16][8] += a[16][16] b[16][8] (PTX: mma.m16n8k16)
+//                               a[r] element j is a[g + 8 (r % 2)][2 t + j + 8 (r / 2)]
+//                               b[r] element j is b[2 t + j + 8 r][g]
+//                               c[i] is c[g + 8 (i / 2)][2 t + i % 2]
+//   multiply_add_tf32(c, a, b)  c[16][8] += a[16][8] b[8][8] (PTX: mma.m16n8k8); of the bits of an f32 the last 13 count
+//                               for nothing, so that a kernel either rounds with round_to_tf32 or cuts by doing nothing
+//                               a[r] is a[g + 8 (r % 2)][t + 4 (r / 2)];  b[r] is b[t + 4 r][g];  c as above
+// So load_matrices gives a's four registers where matrices 0 to 3 are a's rows 0-7 and 8-15 of columns 0-7, then the
+// same of columns 8-15; load_matrices_transposed gives b's from a matrix that is stored b[k][n], load_matrices from one
+// that is stored b[n][k]. The maps are those of the PTX ISA, "Matrix Fragments for mma.m16n8k16" and "for mma.m16n8k8".
+#pragma once
+
+#include "cuda/launch.h"
+
+namespace reprise {
+
+constexpr uint32_t kWarpLanes = 32;
+
+// Of a block with one dimension.
+__device__ inline uint32_t lane_index() { return threadIdx.x % kWarpLanes; }
+__device__ inline uint32_t warp_index() { return threadIdx.x / kWarpLanes; }
+
+}  // namespace reprise
+
+#ifdef __CUDACC__
+
+#define REPRISE_DYNAMIC_SHARED(name)                                           \
+  extern __shared__ __align__(128) unsigned char reprise_dynamic_shared[];     \
+  const ::reprise::SharedBytes name = ::reprise::SharedBytes(reprise_dynamic_shared)
+
+namespace reprise {
+
+class SharedBytes {
+ public:
+  __device__ explicit SharedBytes(unsigned char* bytes) : bytes_(bytes) {}
+
+  __device__ SharedBytes part(uint32_t offset, uint32_t) const { return SharedBytes(bytes_ + offset); }
+  template <typename T>
+  __device__ T load(uint32_t offset) const {
+    static_assert(sizeof(T) <= 16 && (sizeof(T) & (sizeof(T) - 1)) == 0 && alignof(T) == sizeof(T));
+    return *reinterpret_cast<const T*>(bytes_ + offset);
+  }
+  template <typename T>
+  __device__ void store(uint32_t offset, const T& value) const {
+    static_assert(sizeof(T) <= 16 && (sizeof(T) & (sizeof(T) - 1)) == 0 && alignof(T) == sizeof(T));
+    *reinterpret_cast<T*>(bytes_ + offset) = value;
+  }
+  // As PTX names it.
+  __device__ uint32_t address(uint32_t offset) const {
+    return static_cast<uint32_t>(__cvta_generic_to_shared(bytes_ + offset));
+  }
+
+ private:
+  unsigned char* bytes_;
+};
+
+// ---- asynchronous copies ----
+
+template <uint32_t kBytes>
+__device__ inline void copy_async(const SharedBytes& shared, uint32_t offset, const void* source,
+                                  uint32_t valid_bytes = kBytes) {
+  static_assert(kBytes == 4 || kBytes == 8 || kBytes == 16);
+  if constexpr (kBytes == 16) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+                 :
+                 : "r"(shared.address(offset)), "l"(__cvta_generic_to_global(source)), "r"(valid_bytes)
+                 : "memory");
+  } else {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;"
+                 :
+                 : "r"(shared.address(offset)), "l"(__cvta_generic_to_global(source)), "n"(kBytes), "r"(valid_bytes)
+                 : "memory");
+  }
+}
+
+__device__ inline void commit_copies() { asm volatile("cp.async.commit_group;" : : : "memory"); }
+
+template <uint32_t kGroupsLeft>
+__device__ inline void wait_copies() {
+  asm volatile("cp.async.wait_group %0;" : : "n"(kGroupsLeft) : "memory");
+}
+
+// ---- matrices from shared memory ----
+
+__device__ inline void load_matrices(uint32_t (&r)[4], const SharedBytes& shared, uint32_t offset) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(shared.address(offset))
+               : "memory");
+}
+__device__ inline void load_matrices_transposed(uint32_t (&r)[4], const SharedBytes& shared, uint32_t offset) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(shared.address(offset))
+               : "memory");
+}
+__device__ inline void load_matrices(uint32_t (&r)[2], const SharedBytes& shared, uint32_t offset) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
+               : "=r"(r[0]), "=r"(r[1])
+               : "r"(shared.address(offset))
+               : "memory");
+}
+__device__ inline void load_matrices_transposed(uint32_t (&r)[2], const SharedBytes& shared, uint32_t offset) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
+               : "=r"(r[0]), "=r"(r[1])
+               : "r"(shared.address(offset))
+               : "memory");
+}
+
+// ---- products ----
+
+__device__ inline void multiply_add_bf16(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+__device__ inline void multiply_add_tf32(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+// The bits of the nearest tf32, a tie away from zero.
+__device__ inline uint32_t round_to_tf32(float value) {
+  uint32_t bits;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(value));
+  return bits;
+}
+
+}  // namespace reprise
+
+#endif

@@ -1,0 +1,234 @@
+// The device of the fibres: a queue of work, and a scheduler that runs one block after another, a fibre for each thread.
+// Here so that shared memory, warps and CUDA's run time, each in a file of its own, have one thing to call.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/ports/cuda_fibre_shared.h"
+#include "tests/ports/cuda_fibre_switch.h"
+#include "tests/ports/tensor_core.h"
+
+struct dim3 {
+  unsigned int x, y, z;
+  constexpr dim3(unsigned int x_ = 1, unsigned int y_ = 1, unsigned int z_ = 1) : x(x_), y(y_), z(z_) {}
+};
+inline dim3 gridDim, blockDim;
+inline dim3 blockIdx(0, 0, 0), threadIdx(0, 0, 0);
+
+enum cudaError_t : int {
+  cudaSuccess = 0,
+  cudaErrorInvalidValue = 1,
+  cudaErrorMemoryAllocation = 2,
+  cudaErrorInvalidConfiguration = 9,
+  cudaErrorNoDevice = 100,
+  cudaErrorNotReady = 600,
+  cudaErrorLaunchFailure = 719,
+};
+
+namespace reprise::fibre {
+
+struct Report {
+  Fault fault = Fault::kNone;
+  std::string text;
+};
+
+struct Abandoned {};  // unwinds a fibre of a block that has failed
+
+enum class State : uint8_t { kReady, kWaiting, kExited };
+
+class Device;
+struct Fibre;
+// What a warp does when all lanes have come; null for a lane that is not in the mask.
+using Collective = void (*)(Device& device, Fibre* const (&lanes)[kWarpLanes]);
+
+// What a fibre waits for: fibres meet when all that the meeting calls for are at the same place with the same mask.
+struct Wait {
+  const char* name = nullptr;
+  int line = 0;
+  uint32_t mask = 0;                // of a warp's lanes; unused by a barrier of the block
+  Collective collective = nullptr;  // null: a barrier
+  bool of_block = false;
+
+  bool operator==(const Wait& other) const {
+    return line == other.line && mask == other.mask && collective == other.collective && of_block == other.of_block;
+  }
+  std::string text() const { return std::string(name) + " at line " + std::to_string(line); }
+};
+
+// An asynchronous copy that its issuer has not waited for.
+struct Copy {
+  uint32_t offset = 0, bytes = 0, valid_bytes = 0;
+  const void* source = nullptr;
+  bool landed = false;
+};
+
+// Those of one thread: groups, the oldest first, and behind them the copies that no group has yet.
+struct Copies {
+  std::vector<Copy> waiting;
+  std::vector<uint32_t> groups;  // how many copies each has
+  uint32_t committed = 0;        // copies in groups
+};
+
+struct Fibre {
+  Context context;
+  std::unique_ptr<unsigned char[]> stack;
+  uint32_t thread = 0;
+  dim3 index;
+  State state = State::kExited;
+  bool begun = false;  // it is within the kernel
+  Wait wait;
+  void* argument = nullptr;  // of a collective, on the fibre's stack
+  Copies copies;
+  void* sanitizer = nullptr;
+
+  uint32_t lane() const { return thread % kWarpLanes; }
+  uint32_t warp() const { return thread / kWarpLanes; }
+};
+
+// The addresses that a warp's lanes have named since it met last, so that the lanes of one instruction find together:
+// the accesses of one kind at one line, the first of each lane, the second of each lane, ...
+class WarpAccesses {
+ public:
+  enum Kind : uint8_t { kCopies, kLoads, kStores };
+  void note(uint32_t lane, Kind kind, int line, uint32_t offset, uint32_t bytes);
+  void settle(BankCounts& counts);
+
+ private:
+  struct Access {
+    Kind kind = kLoads;
+    int line = 0;
+    WarpAddresses addresses;
+  };
+  std::vector<Access> accesses_;
+  size_t used_ = 0;
+  size_t next_[kWarpLanes] = {};  // a lane's accesses are found in its own order
+};
+
+struct Launch {
+  dim3 grid, block;
+  uint64_t shared_bytes = 0;     // dynamic
+  std::function<void()> kernel;  // holds the arguments
+};
+
+// Keeps the work, and schedules the fibres of one block after another. One thread of the host uses it.
+class Device {
+ public:
+  static Device& instance() {
+    static Device device;
+    return device;
+  }
+
+  // What tests set and take.
+  void set_order(uint64_t seed) { random_ = seed * 0x9e3779b97f4a7c15ull + 1; }
+  void set_tensor_core(TensorCore model) { tensor_core_ = model; }
+  Report take_report();
+  BankCounts take_bank_counts() { return std::exchange(bank_counts_, {}); }
+  cudaError_t take_error() { return std::exchange(error_, cudaSuccess); }
+
+  // What the host calls. Each piece of work has a number: how many were queued before it, and itself.
+  void launch(Launch launch);
+  void enqueue(std::function<void()> work);
+  uint64_t queued() const { return queued_; }
+  uint64_t done() const { return queued_ - queue_.size(); }
+  cudaError_t synchronize() { return synchronize_until(queued_); }
+  cudaError_t synchronize_until(uint64_t number);
+
+  // What a running fibre calls.
+  void meet_block(int line) { meet({.name = "__syncthreads", .line = line, .of_block = true}); }
+  bool meet_block_or(int line, bool value);
+  void meet_warp(int line, uint32_t mask) { meet({.name = "__syncwarp", .line = line, .mask = mask}); }
+  void meet_collective(const char* name, int line, uint32_t mask, Collective collective, void* argument);
+  [[noreturn]] void fail(Fault fault, const std::string& text) {
+    report(fault, text);
+    throw Abandoned{};
+  }
+  void begin_copy(const Copy& copy);
+  void commit_copies();
+  void wait_copies(uint32_t groups_left);
+  void note_access(WarpAccesses::Kind kind, int line, uint32_t offset, uint32_t bytes) {
+    accesses_[current_->warp()].note(current_->lane(), kind, line, offset, bytes);
+  }
+  // What a collective calls when something is wrong: the kernel stops when it returns.
+  void report(Fault fault, const std::string& text);
+
+  Moment now() const { return {thread(), clock_, block_barrier_, warp_barriers_[current_->warp()], false}; }
+  SharedMemory& shared() { return shared_; }
+  BankCounts& bank_counts() { return bank_counts_; }
+  TensorCore tensor_core() const { return tensor_core_; }
+  uint64_t block_serial() const { return block_serial_; }
+  uint32_t lane() const { return current_->lane(); }
+  uint32_t thread() const { return current_->thread; }
+
+ private:
+  void note(Fault fault, const std::string& text);
+  void run(const Launch& launch);
+  void run_block();
+  void start_block();
+  void meet(const Wait& wait);
+  void check_mask(const Wait& wait);
+  void settle_block(const Fibre& arrived);
+  void settle_warp(Fibre& arrived);
+  void tick();
+  void exit(Fibre& fibre);
+  void abandon();
+  void release(Fibre& fibre) {
+    fibre.state = State::kReady;
+    ready_.push_back(&fibre);
+  }
+  std::string who_waits() const;
+
+  // Switching: to the next fibre that is ready, or to the scheduler where there is none.
+  void ensure_fibres(uint32_t count);
+  Fibre* next_ready();
+  void resume(Fibre& fibre);
+  void pause(Fibre& fibre);
+  void enter(Fibre& fibre) {
+    current_ = &fibre;
+    threadIdx = fibre.index;
+  }
+  static void body();
+  [[noreturn]] void run_forever(Fibre& fibre);
+
+  uint32_t draw(uint64_t below) {  // xorshift64*, Marsaglia 2003 and Vigna 2016
+    random_ ^= random_ >> 12;
+    random_ ^= random_ << 25;
+    random_ ^= random_ >> 27;
+    return static_cast<uint32_t>((random_ * 0x2545f4914f6cdd1dull >> 32) * below >> 32);
+  }
+
+  uint64_t random_ = 1;
+  TensorCore tensor_core_ = TensorCore::kAmpere;
+  Report report_;
+  BankCounts bank_counts_;
+  cudaError_t error_ = cudaSuccess;  // of a launch or of a kernel, until it is taken
+  bool failed_ = false;              // the kernel that runs
+  std::vector<std::function<void()>> queue_;
+  uint64_t queued_ = 0;
+  const Launch* launch_ = nullptr;              // that runs
+  std::vector<std::unique_ptr<Fibre>> fibres_;  // reused: a fibre waits in run_forever between blocks
+  std::vector<Fibre*> ready_;
+  Fibre* current_ = nullptr;
+  uint32_t threads_ = 0;
+  uint32_t at_barrier_ = 0;
+  Wait barrier_;  // of the first to arrive
+  bool any_ = false, any_at_barrier_ = false;  // what __syncthreads_or gives, and what it gathers
+  uint32_t waiting_[kMaxThreads / kWarpLanes] = {};  // the lanes that wait for their warp
+  uint32_t clock_ = 0, block_barrier_ = 0;
+  uint32_t warp_barriers_[kMaxThreads / kWarpLanes] = {};
+  WarpAccesses accesses_[kMaxThreads / kWarpLanes];
+  SharedMemory shared_;
+  uint64_t block_serial_ = 0;
+  bool abandoning_ = false;
+  Context scheduler_;
+  [[maybe_unused]] void* scheduler_sanitizer_ = nullptr;  // these four: for the address sanitizer
+  [[maybe_unused]] bool from_scheduler_ = false;
+  [[maybe_unused]] const void* scheduler_stack_ = nullptr;
+  [[maybe_unused]] size_t scheduler_stack_bytes_ = 0;
+};
+
+}  // namespace reprise::fibre

@@ -1,0 +1,137 @@
+// Shared memory as kernels see it under the fibres: REPRISE_SHARED, REPRISE_DYNAMIC_SHARED, and atomics on global memory.
+// Here so that every access of a kernel goes through the shadow, and a fault names the array and the thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <type_traits>
+
+#include "tests/ports/cuda_fibre_device.h"
+
+namespace reprise::fibre {
+
+[[noreturn]] void fail_access(const Finding& finding, const char* verb, const std::string& place);
+[[noreturn]] void fail_allocation(const char* name, uint64_t bytes);
+
+// The type behind REPRISE_SHARED. It takes its place when a block first touches it.
+template <typename T, uint64_t kCount>
+class SharedArray {
+ public:
+  explicit SharedArray(const char* name) : name_(name) {}
+
+  class Element {
+   public:
+    Element(SharedArray& array, uint64_t index) : array_(array), index_(index) {}
+    operator T() const { return array_.read(index_); }
+    Element& operator=(const T& value) {
+      array_.write(index_, value);
+      return *this;
+    }
+    Element& operator=(const Element& other) { return *this = static_cast<T>(other); }
+    Element& operator+=(const T& value) { return *this = static_cast<T>(*this) + value; }
+
+   private:
+    SharedArray& array_;
+    uint64_t index_;
+  };
+
+  Element operator[](uint64_t index) {
+    Device& device = Device::instance();
+    if (index >= kCount) device.fail(Fault::kOutOfBounds, place(index) + " of " + std::to_string(kCount));
+    if (block_serial_ != device.block_serial()) {
+      block_serial_ = device.block_serial();
+      if (!device.shared().allocate(kCount * sizeof(T), begin_)) fail_allocation(name_, kCount * sizeof(T));
+    }
+    return {*this, index};
+  }
+
+ private:
+  T read(uint64_t index) {
+    Device& device = Device::instance();
+    T value;
+    const Finding finding = device.shared().read(offset(index), sizeof(T), device.now(), &value);
+    if (finding.fault != Fault::kNone) fail_access(finding, " reads ", place(index));
+    return value;
+  }
+  void write(uint64_t index, const T& value) {
+    Device& device = Device::instance();
+    const Finding finding = device.shared().write(offset(index), sizeof(T), device.now(), &value);
+    if (finding.fault != Fault::kNone) fail_access(finding, " writes ", place(index));
+  }
+  uint32_t offset(uint64_t index) const { return begin_ + static_cast<uint32_t>(index * sizeof(T)); }
+  std::string place(uint64_t index) const { return std::string(name_) + "[" + std::to_string(index) + "]"; }
+
+  static_assert(std::is_trivially_copyable_v<T>);
+  const char* name_;
+  uint64_t block_serial_ = 0;
+  uint32_t begin_ = 0;
+};
+
+}  // namespace reprise::fibre
+
+namespace reprise {
+
+// cuda/warp.h has the contract. A part that ends before it begins, or past its whole, is a fault too.
+class SharedBytes {
+ public:
+  static SharedBytes dynamic() { return {0, fibre::Device::instance().shared().dynamic_bytes()}; }
+
+  SharedBytes part(uint32_t offset, uint32_t bytes, int line = __builtin_LINE()) const {
+    return {address(offset, bytes, 1, line), bytes};
+  }
+  template <typename T>
+  T load(uint32_t offset, int line = __builtin_LINE()) const {
+    check_type<T>();
+    T value;
+    load_bytes(&value, offset, sizeof(T), line);
+    return value;
+  }
+  template <typename T>
+  void store(uint32_t offset, const T& value, int line = __builtin_LINE()) const {
+    check_type<T>();
+    store_bytes(&value, offset, sizeof(T), line);
+  }
+
+  // Where `bytes` bytes lie in the block's memory; a fault of the caller's where they are outside or not aligned.
+  uint32_t address(uint32_t offset, uint32_t bytes, uint32_t alignment, int line) const {
+    const uint64_t end = uint64_t{offset} + bytes;
+    if (end > bytes_ || offset % alignment != 0) [[unlikely]] fail_address(offset, bytes, alignment, line);
+    return begin_ + offset;
+  }
+
+ private:
+  SharedBytes(uint32_t begin, uint32_t bytes) : begin_(begin), bytes_(bytes) {}
+  template <typename T>
+  static void check_type() {
+    static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= 16 && (sizeof(T) & (sizeof(T) - 1)) == 0 &&
+                  alignof(T) == sizeof(T));
+  }
+  [[noreturn]] void fail_address(uint32_t offset, uint32_t bytes, uint32_t alignment, int line) const;
+  void load_bytes(void* value, uint32_t offset, uint32_t bytes, int line) const;
+  void store_bytes(const void* value, uint32_t offset, uint32_t bytes, int line) const;
+
+  uint32_t begin_, bytes_;
+};
+
+}  // namespace reprise
+
+// On global memory. Fibres run in one thread of the host, and none gives way in the middle of these.
+template <typename T>
+concept FibreAtomic = std::is_same_v<T, unsigned int> || std::is_same_v<T, unsigned long long>;
+template <FibreAtomic T>
+T atomicAdd(T* at, std::type_identity_t<T> value) {
+  return std::exchange(*at, *at + value);
+}
+template <FibreAtomic T>
+T atomicMin(T* at, std::type_identity_t<T> value) {
+  return std::exchange(*at, value < *at ? value : *at);
+}
+template <FibreAtomic T>
+T atomicMax(T* at, std::type_identity_t<T> value) {
+  return std::exchange(*at, value > *at ? value : *at);
+}
+template <FibreAtomic T>
+T atomicCAS(T* at, std::type_identity_t<T> expected, std::type_identity_t<T> value) {
+  return std::exchange(*at, *at == expected ? value : *at);
+}
+inline void __threadfence() {}

@@ -1,0 +1,55 @@
+// The little of CUDA's run time that host code asks for: memory, copies, streams, events. Work waits in the device's queue.
+// Here so that a backend's host side runs under the fibres as it is, and a forgotten wait shows.
+//
+// Memory of the device is memory of the host, born full of 0xff, which is NaN. A copy to the host fills its target with
+// 0xff when it is asked for, and brings the bytes when it runs. A copy reads its source when it runs. There is one queue
+// for all streams; an event is a place in it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "tests/ports/cuda_fibre_device.h"
+
+using cudaStream_t = void*;
+struct FibreEvent;
+using cudaEvent_t = FibreEvent*;
+
+enum cudaMemcpyKind : int {
+  cudaMemcpyHostToHost = 0,
+  cudaMemcpyHostToDevice = 1,
+  cudaMemcpyDeviceToHost = 2,
+  cudaMemcpyDeviceToDevice = 3,
+};
+constexpr unsigned int cudaStreamNonBlocking = 1;
+constexpr unsigned int cudaEventDisableTiming = 2;
+
+inline cudaError_t cudaGetLastError() { return reprise::fibre::Device::instance().take_error(); }
+// What the work did that has waited until now: cudaErrorLaunchFailure after a fault in a kernel.
+inline cudaError_t cudaDeviceSynchronize() { return reprise::fibre::Device::instance().synchronize(); }
+inline cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaDeviceSynchronize(); }
+
+cudaError_t cudaMalloc(void** memory, size_t bytes);
+cudaError_t cudaFree(void* memory);  // waits for all work first
+inline cudaError_t cudaMallocHost(void** memory, size_t bytes) { return cudaMalloc(memory, bytes); }
+inline cudaError_t cudaFreeHost(void* memory) { return cudaFree(memory); }
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream = nullptr);
+cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind);  // waits
+cudaError_t cudaMemsetAsync(void* to, int byte, size_t bytes, cudaStream_t stream = nullptr);
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned int flags);
+cudaError_t cudaStreamDestroy(cudaStream_t stream);
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned int flags);
+cudaError_t cudaEventDestroy(cudaEvent_t event);
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream = nullptr);
+cudaError_t cudaEventQuery(cudaEvent_t event);        // cudaErrorNotReady: some of its work still waits
+cudaError_t cudaEventSynchronize(cudaEvent_t event);  // runs what was queued before it, and nothing behind it
+inline cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned int = 0) { return cudaSuccess; }
+
+struct cudaFuncAttributes {
+  int binaryVersion = 0;
+};
+template <typename F>
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes*, F*) {
+  return cudaErrorNoDevice;
+}

@@ -1,0 +1,59 @@
+// Where a block's arrays lie, the words of a finding, and the counting of wavefronts.
+#include "tests/ports/cuda_fibre_shared.h"
+
+#include <algorithm>
+
+namespace reprise::fibre {
+
+uint32_t SharedMemory::begin_block(uint32_t clock, uint32_t dynamic_bytes) {
+  if (++clock > kMostTicks / 2) {
+    std::fill_n(cells_.get(), kMaxSharedBytes, Cell{});
+    clock = 1;
+  }
+  block_began_ = clock;
+  dynamic_bytes_ = used_bytes_ = dynamic_bytes;
+  static_bytes_ = 0;
+  return clock;
+}
+
+bool SharedMemory::allocate(uint64_t bytes, uint32_t& offset) {
+  constexpr uint32_t kRow = 128;
+  offset = (used_bytes_ + kRow - 1) / kRow * kRow;
+  if (bytes > kMaxStaticSharedBytes - static_bytes_ || offset + bytes > kMaxSharedBytes) return false;
+  static_bytes_ += static_cast<uint32_t>(bytes);
+  used_bytes_ = offset + static_cast<uint32_t>(bytes);
+  return true;
+}
+
+std::string text_of(const Finding& finding) {
+  const std::string writer = "thread " + std::to_string(finding.writer);
+  switch (finding.fault) {
+    case Fault::kUnwritten:
+      return ", which no thread has written";
+    case Fault::kInFlight:
+      return ", which a copy of " + writer + " has not reached: it has not waited for it";
+    case Fault::kRace:
+      return ", written last by " + writer + " if at all, with no barrier since another thread's access";
+    default:
+      return "";
+  }
+}
+
+void count_banks(const WarpAddresses& addresses, BankCount& count) {
+  const uint32_t unit = std::max(addresses.bytes, 4u), units = 128 / unit;  // as many lanes fill the 32 banks
+  ++count.accesses;
+  for (uint32_t first = 0; first < kWarpLanes; first += units) {
+    uint32_t names[kWarpLanes], banks[kWarpLanes] = {}, known = 0, most = 0;
+    for (uint32_t lane = first; lane < std::min(first + units, kWarpLanes); ++lane) {
+      if ((addresses.lanes >> lane & 1) == 0) continue;
+      const uint32_t name = addresses.offset[lane] / unit;
+      if (std::find(names, names + known, name) != names + known) continue;
+      names[known++] = name;
+      most = std::max(most, ++banks[name % units]);
+    }
+    count.wavefronts += most;
+    count.least += most != 0;
+  }
+}
+
+}  // namespace reprise::fibre

@@ -1,0 +1,195 @@
+// A block's shared memory under the fibres: its bytes, and beside each byte who touched it last and when.
+// Here apart from the scheduler, because what is a race is decided by clocks and not by who runs.
+//
+// Time is a clock that ticks at every barrier of the block or of one of its warps. Two accesses are in order if they are
+// of one thread, if a barrier of the block ticked between them, or if they are of one warp whose barrier did.
+//
+//   0            dynamic bytes          static arrays, as they are first touched          163 KiB
+//   | REPRISE_DYNAMIC_SHARED | REPRISE_SHARED ... | REPRISE_SHARED ... |
+//
+// Bytes that an asynchronous copy will write are in flight until the thread that issued it has waited. Then they count
+// as written by that thread at that time: others need a barrier behind it.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <string>
+
+namespace reprise::fibre {
+
+enum class Fault : uint8_t {
+  kNone,
+  kRace,
+  kUnwritten,
+  kInFlight,
+  kOutOfBounds,
+  kMisaligned,
+  kDivergence,
+  kShuffle,
+  kLaunch,
+  kForgotten,
+};
+
+constexpr uint32_t kWarpLanes = 32;
+constexpr uint32_t kMaxThreads = 1024;                // of a block
+constexpr uint32_t kMaxSharedBytes = 163 * 1024;      // of a block on sm_80 and sm_87; sm_90 has more
+constexpr uint32_t kMaxStaticSharedBytes = 48 * 1024;  // that nvcc allows
+
+// Who accesses shared memory, and the ticks since when he sees what others did.
+struct Moment {
+  uint32_t thread = 0;
+  uint32_t clock = 0;          // now
+  uint32_t block_barrier = 0;  // the last barrier of the block
+  uint32_t warp_barrier = 0;   // the last one of the thread's warp
+  bool whole_warp = false;     // all lanes of its warp access at once
+};
+
+// What is wrong with an access, if anything: at which byte, and which thread wrote that byte last.
+struct Finding {
+  Fault fault = Fault::kNone;
+  uint32_t offset = 0;
+  uint32_t writer = 0;
+};
+
+class SharedMemory {
+ public:
+  static constexpr uint32_t kMostTicks = 1u << 20;  // that a clock may show
+
+  // A new block: all bytes count as unwritten. Gives the clock at which it begins.
+  uint32_t begin_block(uint32_t clock, uint32_t dynamic_bytes);
+  uint32_t dynamic_bytes() const { return dynamic_bytes_; }
+
+  // Where a static array of the block that runs lies; false where a block has no such room.
+  bool allocate(uint64_t bytes, uint32_t& offset);
+
+  // The caller has checked that the bytes exist.
+  Finding read(uint32_t offset, uint32_t bytes, const Moment& now, void* value) {
+    const Finding finding = note<&SharedMemory::after_read>(offset, bytes, now);
+    std::memcpy(value, bytes_.get() + offset, bytes);
+    return finding;
+  }
+  Finding write(uint32_t offset, uint32_t bytes, const Moment& now, const void* value) {
+    const Finding finding = note<&SharedMemory::after_write>(offset, bytes, now);
+    std::memcpy(bytes_.get() + offset, value, bytes);
+    return finding;
+  }
+  // A copy is issued; it lands: its bytes are there; it is done: its issuer has waited for it.
+  Finding begin_copy(uint32_t offset, uint32_t bytes, const Moment& now) {
+    return note<&SharedMemory::after_issue>(offset, bytes, now);
+  }
+  void land_copy(uint32_t offset, uint32_t bytes, uint32_t valid_bytes, const void* source) {
+    std::memset(bytes_.get() + offset, 0, bytes);
+    if (valid_bytes != 0) std::memcpy(bytes_.get() + offset, source, valid_bytes);
+  }
+  void end_copy(uint32_t offset, uint32_t bytes, const Moment& now) {
+    for (uint32_t i = 0; i < bytes; ++i) cells_[offset + i].written = written_by(now);
+  }
+
+ private:
+  // What is known of a byte. Clock 0 is before every block.
+  //   written   clock << 11 | in flight << 10 | thread
+  //   read      clock << 12 | by several warps << 11 | by several threads << 10 | thread
+  struct Cell {
+    uint32_t written = 0, read = 0;
+    bool operator==(const Cell& other) const { return written == other.written && read == other.read; }
+  };
+  static constexpr uint32_t kThread = kMaxThreads - 1, kInFlight = 1u << 10, kThreads = 1u << 10, kWarps = 1u << 11;
+
+  static uint32_t written_by(const Moment& now) { return now.clock << 11 | now.thread; }
+  static bool same_warp(uint32_t a, uint32_t b) { return (a & kThread) / kWarpLanes == (b & kThread) / kWarpLanes; }
+  static bool in_order(uint32_t clock, uint32_t thread, const Moment& now) {
+    return clock < now.block_barrier || (clock < now.warp_barrier && same_warp(thread, now.thread));
+  }
+  static bool same_thread(uint32_t thread, const Moment& now) {
+    return (thread & kThread) == now.thread && !now.whole_warp;
+  }
+  static bool races_with_write(const Cell& cell, const Moment& now) {
+    return !same_thread(cell.written, now) && !in_order(cell.written >> 11, cell.written, now);
+  }
+  static bool races_with_read(const Cell& cell, const Moment& now) {
+    const uint32_t clock = cell.read >> 12;
+    if (clock < now.block_barrier) return false;
+    if ((cell.read & kWarps) != 0 || !same_warp(cell.read, now.thread)) return true;
+    return clock >= now.warp_barrier && ((cell.read & kThreads) != 0 || !same_thread(cell.read, now));
+  }
+
+  Fault after_read(Cell& cell, const Moment& now) const {
+    if (cell.written >> 11 < block_began_) return Fault::kUnwritten;
+    if ((cell.written & kInFlight) != 0) return Fault::kInFlight;
+    if (races_with_write(cell, now)) return Fault::kRace;
+    uint32_t readers = now.whole_warp ? kThreads : 0;
+    if (const uint32_t clock = cell.read >> 12; clock >= now.block_barrier) {
+      readers |= cell.read & kWarps;
+      if (!same_warp(cell.read, now.thread)) {
+        readers |= kWarps;
+      } else if (clock >= now.warp_barrier) {  // else the warp's own barrier has ordered its earlier readers
+        readers |= cell.read & kThreads;
+        if (!same_thread(cell.read, now)) readers |= kThreads;
+      }
+    }
+    cell.read = now.clock << 12 | readers | now.thread;
+    return Fault::kNone;
+  }
+  Fault after_write(Cell& cell, const Moment& now) const {
+    if (cell.written >> 11 >= block_began_ && (cell.written & kInFlight) != 0) return Fault::kInFlight;
+    if (races_with_write(cell, now) || races_with_read(cell, now)) return Fault::kRace;
+    cell.written = written_by(now);
+    return Fault::kNone;
+  }
+  Fault after_issue(Cell& cell, const Moment& now) const {
+    const Fault fault = after_write(cell, now);
+    cell.written |= kInFlight;
+    return fault;
+  }
+
+  // Neighbouring bytes have the same history nearly always: it is looked at once.
+  template <Fault (SharedMemory::*kAfter)(Cell&, const Moment&) const>
+  Finding note(uint32_t offset, uint32_t bytes, const Moment& now) {
+    Cell before, after;
+    for (uint32_t i = offset; i < offset + bytes; ++i) {
+      if (i == offset || !(cells_[i] == before)) {
+        before = after = cells_[i];
+        const Fault fault = (this->*kAfter)(after, now);
+        if (fault != Fault::kNone) return {fault, i, before.written & kThread};
+      }
+      cells_[i] = after;
+    }
+    return {};
+  }
+
+  std::unique_ptr<unsigned char[]> bytes_ = std::make_unique<unsigned char[]>(kMaxSharedBytes);
+  std::unique_ptr<Cell[]> cells_ = std::make_unique<Cell[]>(kMaxSharedBytes);
+  uint32_t block_began_ = 1, dynamic_bytes_ = 0, used_bytes_ = 0, static_bytes_ = 0;
+};
+
+// Which sentence a finding makes, behind "thread 3 reads tile[5]".
+std::string text_of(const Finding& finding);
+
+// ---- banks ----
+
+// Shared memory has 32 banks of 4 bytes: of one bank only one word can be had at a time. A warp's access takes one
+// wavefront for every 128 bytes that its lanes name, in their order, and one more for each further word of a bank.
+struct BankCount {
+  uint64_t accesses = 0;    // by a warp
+  uint64_t wavefronts = 0;  // that they take
+  uint64_t least = 0;       // that they would take without conflicts
+
+  uint64_t conflicts() const { return wavefronts - least; }
+};
+struct BankCounts {
+  BankCount matrices, copies, loads, stores;
+
+  uint64_t conflicts() const {
+    return matrices.conflicts() + copies.conflicts() + loads.conflicts() + stores.conflicts();
+  }
+};
+
+struct WarpAddresses {
+  uint32_t lanes = 0;  // a bit for each that takes part
+  uint32_t bytes = 0;  // of a lane: 1 to 16, a power of two
+  uint32_t offset[kWarpLanes] = {};
+};
+void count_banks(const WarpAddresses& addresses, BankCount& count);
+
+}  // namespace reprise::fibre
