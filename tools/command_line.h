@@ -23,12 +23,21 @@ inline CLI::Validator integer_from(uint64_t least, uint64_t most = 1000000000000
           ""};
 }
 
+// A text that is another option's name was meant as that option: CLI11 takes whatever comes next. A file of such a name is "./--name".
+inline CLI::Validator not_an_option() {
+  return {[](std::string& text) { return text.rfind("--", 0) == 0 ? "needs a value before " + text : std::string(); }, ""};
+}
+
 // Prints help on stdout, or what is wrong as one line on stderr; answers the exit status.
 inline int exit_status_of(const CLI::App& app, const CLI::ParseError& error, const std::string& program) {
   if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) return app.exit(error, std::cout, std::cerr);
   const auto chosen = app.get_subcommands();
   const std::string command = chosen.empty() ? program : program + " " + chosen.front()->get_name();
   std::string line = error.what();
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {  // CLI11 2.1 names them backwards
+    line = "not expected:";
+    for (const std::string& word : app.remaining(true)) line += " " + word;
+  }
   std::replace(line.begin(), line.end(), '\n', ' ');
   std::cerr << command << ": " << line << "; see " << command << " --help\n";
   return UserError::kUsage;

@@ -126,6 +126,14 @@ TEST_F(CommandLine, AuditGateHoldsThePlanToItsBaseline) {
   EXPECT_EQ(reprise_command({"audit", recipe(), "--schedule", "none", "--gate", baseline, "--max-growth", "1000"}).status, 0);
   expect_refusal({"audit", recipe(), "--schedule", "none", "--gate", baseline, "--max-growth", "1"}, 3, {"--gate", "grown from"});
   expect_refusal({"audit", recipe(), "--gate", recipe()}, 1, {"--gate", "manifest"});
+  const json outgrown = json_answer({"audit", recipe(), "--schedule", "none", "--gate", baseline, "--json"}, 3);
+  EXPECT_EQ(outgrown["strategy"], "none") << "one JSON value on stdout, also where the status is 3";
+  for (const auto& option : std::vector<std::vector<std::string>>{{"--budget", "1MiB"}, {"--schedule", "sqrt"}, {"--profile", "nosuch"}}) {
+    expect_refusal({"audit", baseline, option[0], option[1]}, 2, {"manifest.json", option[0], "no effect on a manifest"});
+  }
+  expect_refusal({"audit", recipe(), "--max-growth", "5"}, 2, {"--max-growth", "--gate"});
+  expect_refusal({"audit", recipe(), "--gate", baseline, "--max-growth", "-1"}, 2, {"--max-growth", "at least 0", "-1"});
+  expect_refusal({"plan", recipe(), "-o", recipe()}, 1, {"recipe.json", "is a file", "folder"});
 }
 
 TEST_F(CommandLine, FitNamesTheSmallestBudgetThatFits) {
@@ -394,8 +402,7 @@ TEST_F(CommandLine, TrainNamesItsArgumentsAndTheProgramsApart) {
   ASSERT_NE(behind, std::string::npos) << help.out;
   for (const char* option : {"--budget", "--profile"}) EXPECT_LT(help.out.find(option), behind) << option;
   for (const char* option : {"--steps", "--save", "--resume", "--evaluate", "--quiet"}) {
-    const size_t at = help.out.find(option, behind);
-    EXPECT_NE(at, std::string::npos) << option;
+    EXPECT_NE(help.out.find(option, behind), std::string::npos) << option;
   }
   const std::string file = recipe();
   const auto refuses = [&](std::vector<std::string> arguments, const std::vector<std::string>& words) {
@@ -408,8 +415,10 @@ TEST_F(CommandLine, TrainNamesItsArgumentsAndTheProgramsApart) {
     EXPECT_FALSE(std::filesystem::exists(folder_.file("cache")));
   };
   refuses({"--nope"}, {"reprise train: ", "--nope", "see reprise train --help"});
+  refuses({"--stepz", "3"}, {"not expected: --stepz 3; see reprise train --help"});
   refuses({"--steps", "none"}, {"reprise train: ", "--steps", "see reprise train --help"});
   refuses({"--steps", "2", "--budget", "1GiB"}, {"--budget: must stand before --steps", "training program", "see reprise train --help"});
+  refuses({"--save", "--quiet"}, {"--save: needs a value before --quiet"});
   refuses({"--check-data", "--steps", "2"}, {"--steps: has no effect with --check-data"});
 }
 

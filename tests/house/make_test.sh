@@ -11,7 +11,7 @@ trap 'rm -rf "$scratch"' EXIT
 fail() { echo "make: $1" >&2; exit 1; }
 sanitize=
 if nm "$build/libreprise.a" 2>/dev/null | grep -q __asan_; then sanitize='-fsanitize=address,undefined -fno-sanitize-recover=all'; fi
-run_make() { env MAKEFLAGS= MAKELEVEL=0 make CXX="$compiler" SANITIZE="$sanitize" "$@" >"$scratch/words" 2>&1; }
+run_make() { env MAKEFLAGS= MAKELEVEL=0 make BUILD=build CXX="$compiler" SANITIZE="$sanitize" "$@" >"$scratch/words" 2>&1; }
 make_well() { run_make "$@" || fail "make $* fails: $(cat "$scratch/words")"; }
 says() { grep -qF -e "$1" "$scratch/words" || fail "$2 does not say \"$1\" but: $(cat "$scratch/words")"; }
 
@@ -105,4 +105,12 @@ train_installed --budget "64 MiB" --log log.jsonl || fail "reprise train fails: 
 train_installed --budget "64 MiB" --steps 1 --quiet || fail "reprise train fails the second time: $(cat "$scratch/words")"
 [ ! -s "$scratch/words" ] || fail "reprise train compiles again, or is not quiet: $(cat "$scratch/words")"
 train_installed --budget 1KiB && fail "a budget of 1KiB is trained in" || says "does not fit" "reprise train"
+# Two at once, of other budgets and compiled anew: each runs its own plan.
+rm -r "$scratch/cache of mine"
+first=$scratch/first
+(cd "$scratch/elsewhere" && XDG_CACHE_HOME="$scratch/cache of mine" "$installed" train ../net.json --budget "64 MiB" --steps 1) >"$first" 2>&1 &
+train_installed --budget "65 MiB" --steps 1 || fail "the second of two reprise train fails: $(cat "$scratch/words")"
+wait $! || fail "the first of two reprise train fails: $(cat "$first")"
+grep -q '^  budget  *64\.0 MiB' "$first" || fail "the first of two reprise train has another's plan"
+says "65.0 MiB" "the second of two reprise train"
 echo "the Makefile keeps its word"

@@ -7,8 +7,8 @@
 //   kAmpere       sums of 8 products of bf16 or 4 of tf32, 24 bits; the second half adds to the first half's result
 //   kHopper       all 16 products of bf16 or 8 of tf32 at once, 25 bits
 //   kRoundedOnce  the sum in double, rounded to f32 at the end
-// The first two are as measured by Li et al. 2025, "MMA-Sim: Bit-Accurate Reference Model of Tensor Cores and Matrix
-// Cores"; a NaN has the bits that the hardware gives, and a sum of nothing but zeros is +0 in these two.
+// The first two are as others have measured them (MMA-Sim, arXiv 2511.10909); no card of ours has been asked. In these a
+// NaN has the bits that the hardware gives, and a sum of nothing but zeros is +0.
 #pragma once
 
 #include <cstdint>

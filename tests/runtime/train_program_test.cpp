@@ -546,6 +546,8 @@ TEST_F(TrainProgram, EvaluatesWhatWasSaved) {
   for (const Arguments& wrong : {Arguments{"--per-class"}, {"--json"}, {"--evaluate", "--resume", at("s"), "--predict", "x"}}) {
     expect_refusal(program, wrong, {"--"}, 2);
   }
+  expect_refusal(program, {"--resume", at("s"), "--predict", "--json", "x.png"}, {"--predict: needs a value before --json"}, 2);
+  expect_refusal(program, {"--init-skip", "--init", at("s")}, {"--init-skip: needs a value before --init"}, 2);
   expect_refusal(gpt_stored(), {"--evaluate", "--init", at("s/model.safetensors")}, {"model.safetensors"});
 }
 
@@ -591,7 +593,9 @@ TEST_F(TrainProgram, EvaluatesTheWeightsOfTheRecipe) {
   const auto [drawn, said] = result_of(resnet_stored(), {});
   EXPECT_NE(drawn["loss"], wanted["loss"]);
   EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1) << said;
-  for (const char* words : {"warning: ", "no trained weights", "--resume DIR", "--init FILE", "init.from"}) EXPECT_NE(said.find(words), std::string::npos) << said;
+  for (const char* words : {"warning: ", "no trained weights", "--resume DIR", "--init FILE", "init.from"}) {
+    EXPECT_NE(said.find(words), std::string::npos) << said;
+  }
   write_text(at("one.pgm"), "P5 8 8 255\n" + std::string(64, 'x'));
   const ProcessResult named = train(from_recipe("resnet-headless", {"fc.*"}), {"--predict", at("one.pgm")});
   EXPECT_EQ(named.status, 0) << named.err;
@@ -657,6 +661,30 @@ TEST_F(TrainProgram, PredictsThePicturesOfAPerson) {
   EXPECT_EQ(rest.status, 1);
   const json both = json::parse(rest.out);
   EXPECT_TRUE(both[0].contains("error") && both[1].contains("top")) << rest.out;
+  fs::create_directories(at("links"));
+  fs::create_symlink("nowhere.png", at("links/dangling.png"));
+  fs::copy(at("one.pgm"), at("links/one.pgm"));
+  const ProcessResult links = train(program, {"--resume", at("s"), "--predict", at("links"), "--json", "--quiet"});
+  EXPECT_EQ(links.status, 1);
+  EXPECT_TRUE(json::parse(links.out)[0].contains("error")) << links.out << "a picture that is not there is no silence";
+}
+
+// A class that the evaluation set lacks is neither right nor wrong.
+TEST_F(TrainProgram, AClassWithoutSamplesHasNoAccuracy) {
+  const std::string folder = build_folder() + "/test-programs/lacking";
+  for (const char* picture : {"train/a/1.pgm", "train/b/1.pgm", "train/.git/1.pgm", "eval/a/1.pgm"}) {
+    fs::create_directories(fs::path(folder + "/" + picture).parent_path());
+    write_text(folder + "/" + picture, "P5 8 8 255\n" + std::string(64, 'x'));
+  }
+  fs::create_directories(folder + "/eval/.git");
+  const json data = {{"kind", "image_folder"}, {"path", folder + "/train"}, {"eval_path", folder + "/eval"}};
+  const std::string program = train_program("resnet-lacking", with(resnet(), {{"data", data}, {"evaluate_every", 0}, {"model", {{"classes", 2}}}}));
+  quietly(program, {"--steps", "1", "--save", at("s")});
+  const json classes = json::parse(train(program, {"--resume", at("s"), "--evaluate", "--per-class", "--json", "--quiet"}).out)["classes"];
+  ASSERT_EQ(classes.size(), 2u) << "a hidden folder is no class";
+  EXPECT_EQ(classes[1], json({{"name", "b"}, {"labelled", 0}, {"correct", 0}, {"accuracy", nullptr}}));
+  const ProcessResult text = train(program, {"--resume", at("s"), "--evaluate", "--per-class"});
+  EXPECT_NE(text.out.find("- (no sample)"), std::string::npos) << text.out;
 }
 
 TEST_F(TrainProgram, KeepsTheBestAndSeveral) {

@@ -30,6 +30,15 @@ void RecipeOptions::add_profile_to(CLI::App& app, const Port& port) {
   app.add_option("--profile", profile, "file of `reprise profile`: measured costs, so that step times are predicted");
 }
 
+std::string RecipeOptions::first_given() const {
+  if (budget) return "--budget";
+  if (!strategy.empty()) return "--schedule";
+  if (!disk.empty()) return "--disk";
+  if (k != 0) return "--k";
+  if (!policy.empty()) return "--policy";
+  return profile.empty() ? "" : "--profile";
+}
+
 Recipe RecipeOptions::read() const {
   RecipeRules unused;
   return read(unused);

@@ -20,6 +20,9 @@ struct RecipeOptions {
   void add_schedule_to(CLI::App& app);
   void add_profile_to(CLI::App& app, const Port& port);
 
+  // The name of an option that changes the plan, of those that are given; "" where there is none.
+  std::string first_given() const;
+
   // The recipe with its overrides, checked again. Throws UserError; `rules` get what refuses what is found wrong later.
   Recipe read(RecipeRules& rules) const;
   Recipe read() const;

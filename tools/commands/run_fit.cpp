@@ -44,7 +44,7 @@ Command add_fit(CLI::App& app, const Port& port) {
   options->recipe.add_to(*parser);
   options->recipe.add_schedule_to(*parser);
   options->recipe.add_profile_to(*parser, port);
-  parser->add_flag("--json", options->json);
+  parser->add_flag("--json", options->json, "one JSON value on stdout");
   return {parser, [options] { return run_fit(options->recipe, options->json); }};
 }
 

@@ -55,7 +55,7 @@ Command add_parameters(CLI::App& app) {
   const auto options = std::make_shared<Options>();
   CLI::App* parser = app.add_subcommand("parameters", "list what a recipe's \"freeze\" and \"no_decay\" can name");
   parser->add_option("RECIPE", options->recipe, "recipe file (JSON)")->required();
-  parser->add_flag("--json", options->json);
+  parser->add_flag("--json", options->json, "one JSON value on stdout");
   return {parser, [options] {
             const nlohmann::json answer = parameters_of(options->recipe);
             if (options->json) {

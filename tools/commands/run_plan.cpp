@@ -52,6 +52,8 @@ void make_folders(const std::string& path) {
   for (size_t slash = path.find('/', 1);; slash = path.find('/', slash + 1)) {
     const std::string folder = path.substr(0, slash);
     if (::mkdir(folder.c_str(), 0777) != 0 && errno != EEXIST) throw UserError(folder + ": cannot be made: " + std::strerror(errno));
+    struct stat status;
+    if (::stat(folder.c_str(), &status) == 0 && !S_ISDIR(status.st_mode)) throw UserError(folder + ": is a file; give a folder for plan.h and manifest.json");
     if (slash == std::string::npos) return;
   }
 }

@@ -1,5 +1,7 @@
 // `reprise train`: plans a recipe, compiles the plan, which proves it, and runs the program; in a folder of the user's cache, with what
 // `make install` has installed or with the checkout that this program was built in.
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -53,13 +55,27 @@ std::string cache_folder(const std::string& recipe, const std::string& name) {
   return base + "/reprise/" + name + "-" + checksum_of(fs::absolute(recipe).lexically_normal().string()).substr(0, 8);
 }
 
+// Another `reprise train` of the recipe may be planning or compiling for another budget: one at a time, until its program has started,
+// when exec gives the lock back.
+void lock_folder(const std::string& folder) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  const std::string lock = folder + "/lock";
+  const int descriptor = ::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+  if (descriptor < 0) throw UserError(lock + ": cannot be opened: " + std::strerror(errno));
+  const LongWork work("waiting for another reprise train of this recipe");
+  while (::flock(descriptor, LOCK_EX) != 0) {
+    if (errno != EINTR) return;  // a file system without locks
+  }
+}
+
 void add_words(std::vector<std::string>& words, const std::string& text) {
   std::istringstream stream(text);
   for (std::string word; stream >> word;) words.push_back(word);
 }
 
-// Runs a program with its output on stderr; answers its exit status.
-int run_program(const std::vector<std::string>& words) {
+// Runs a compiler with its output on stderr. Throws UserError where it fails; `about` begins the line.
+void run_compiler(const std::string& about, const std::vector<std::string>& words) {
   std::vector<char*> arguments;
   for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
   arguments.push_back(nullptr);
@@ -72,16 +88,17 @@ int run_program(const std::vector<std::string>& words) {
   }
   int status = 0;
   if (child < 0 || ::waitpid(child, &status, 0) != child) throw UserError(words[0] + ": cannot be run: " + std::strerror(errno));
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  if (WIFSIGNALED(status)) throw UserError(about + ": not compiled: signal " + std::to_string(WTERMSIG(status)) + " ended " + words[0]);
+  if (status != 0) throw UserError(about + ": cannot be compiled; the compiler's words are above");
 }
 
-// The program is compiled again where the plan, the libraries or the command have changed since.
+// The program is compiled again where the plan, the libraries or the command have changed since. One that runs keeps its own file.
 void compile_program(const Tree& tree, const std::string& folder) {
   const char* chosen = std::getenv("CXX");
   std::vector<std::string> command;
   add_words(command, chosen != nullptr && *chosen != 0 ? chosen : REPRISE_COMPILER);
   add_words(command, REPRISE_COMPILE_FLAGS);
-  command.insert(command.end(), {"-I" + tree.include, "-I" + folder, tree.main_source(), tree.tools_library, tree.library, "-o", folder + "/train"});
+  command.insert(command.end(), {"-I" + tree.include, "-I" + folder, tree.main_source(), tree.tools_library, tree.library, "-o", folder + "/train.new"});
   add_words(command, REPRISE_LINK_FLAGS);
   std::string made_of;
   for (const std::string& word : command) made_of += word + "\n";
@@ -95,7 +112,8 @@ void compile_program(const Tree& tree, const std::string& folder) {
   fs::remove(record, ignored);
   std::cerr << "  compile and prove " << folder << "/plan.h\n";
   const LongWork work("compiling");
-  if (run_program(command) != 0) throw UserError(folder + "/plan.h: cannot be compiled; the compiler's words are above");
+  run_compiler(folder + "/plan.h", command);
+  fs::rename(folder + "/train.new", folder + "/train");
   write_file(record, made_of);
 }
 
@@ -134,10 +152,15 @@ std::optional<int> status_of(const std::vector<std::string>& arguments, const CL
 
 int run_train(const RecipeOptions& options, const CLI::App& parser, uint32_t most_workers) {
   const std::vector<std::string> arguments = parser.remaining();
+  if (!arguments.empty() && !fs::exists(options.recipe)) {
+    throw UserError("reprise train: " + options.recipe + ": is no recipe; the recipe comes first, as in reprise train RECIPE " + arguments.front(),
+                    UserError::kUsage);
+  }
   const Recipe recipe = options.read();
   if (const std::optional<int> status = status_of(arguments, parser, recipe.schedule.disk_bytes, most_workers)) return *status;
   const Tree tree = find_tree();
   const std::string folder = cache_folder(options.recipe, recipe.name);
+  lock_folder(folder);
   plan_into(options, folder);
   compile_program(tree, folder);
   const std::string program = folder + "/train";
@@ -152,7 +175,7 @@ int run_train(const RecipeOptions& options, const CLI::App& parser, uint32_t mos
 
 Command add_train(CLI::App& app, const Port& port) {
   const auto options = std::make_shared<RecipeOptions>();
-  CLI::App* parser = app.add_subcommand("train", "plan, compile and train a recipe; behind the options of planning stand those of the training program, as --steps 100");
+  CLI::App* parser = app.add_subcommand("train", "plan, compile and train a recipe; behind the options of planning stand those of the program, as --steps 100");
   options->add_to(*parser);
   options->add_schedule_to(*parser);
   options->add_profile_to(*parser, port);

@@ -35,9 +35,10 @@ std::vector<fs::path> sorted_entries(const std::string& folder) {
   return paths;
 }
 
-bool is_folder(const fs::path& path) {
+// A hidden folder (.git, .ipynb_checkpoints) is no class.
+bool is_class_folder(const fs::path& path) {
   std::error_code ignored;
-  return fs::is_directory(path, ignored);
+  return fs::is_directory(path, ignored) && path.filename().string().front() != '.';
 }
 
 }  // namespace
@@ -45,7 +46,7 @@ bool is_folder(const fs::path& path) {
 std::vector<std::string> class_names(const std::string& folder, int classes) {
   std::vector<std::string> names;
   for (const fs::path& path : sorted_entries(folder)) {
-    if (is_folder(path)) names.push_back(path.filename().string());
+    if (is_class_folder(path)) names.push_back(path.filename().string());
   }
   if (names.empty()) throw UserError(folder + ": has no sub-folders; it must have one for each class");
   if (names.size() > static_cast<size_t>(classes)) {
@@ -59,7 +60,7 @@ PictureList list_pictures(const std::string& folder, const std::vector<std::stri
   PictureList list;
   std::vector<std::string> unknown;
   for (const fs::path& sub_folder : sorted_entries(folder)) {
-    if (!is_folder(sub_folder)) continue;
+    if (!is_class_folder(sub_folder)) continue;
     const auto name = std::find(names.begin(), names.end(), sub_folder.filename().string());
     if (name == names.end()) {
       unknown.push_back(sub_folder.filename().string());

@@ -13,11 +13,18 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// A link that leads nowhere is named when it is opened, as a broken picture is: whoever counts the answers misses none.
+bool is_listed(const fs::directory_entry& entry) {
+  std::error_code ignored;
+  const bool leads_nowhere = entry.is_symlink(ignored) && !entry.exists(ignored);
+  return (leads_nowhere || entry.is_regular_file(ignored)) && is_picture(entry.path().string());
+}
+
 void add_folder(const std::string& folder, std::vector<std::string>& files) {
   std::error_code error;
   std::vector<std::string> found;
   for (fs::recursive_directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
-    if (entry->is_regular_file() && is_picture(entry->path().string())) found.push_back(entry->path().string());
+    if (is_listed(*entry)) found.push_back(entry->path().string());
   }
   if (error) throw UserError(folder + ": cannot be listed: " + error.message());
   if (found.empty()) throw UserError(folder + ": holds no picture (.jpg .jpeg .png .bmp .ppm .pgm)");

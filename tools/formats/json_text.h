@@ -15,7 +15,8 @@ enum class JsonComments { kRefused, kAllowed };
 nlohmann::json parse_json(const std::string& text, const std::string& file, JsonComments comments = JsonComments::kRefused);
 
 // " (line L, column C)", where the value of that path begins in a text that parse_json takes: "optimizer.lr", "links[2].tapes[0].bytes".
-// Of a key that is missing it is the place of the object around it; empty where there is neither. It reads the text once more, so that nobody keeps places whom they do not concern.
+// Of a key that is missing it is the place of the object around it; empty where there is neither. It reads the text once more, so that
+// nobody keeps places whom they do not concern.
 std::string place_of(const std::string& text, const std::string& path);
 
 // A value as a message shows it: JSON on one line, cut where it is long.

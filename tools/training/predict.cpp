@@ -26,7 +26,8 @@ using nlohmann::ordered_json;
 
 struct ClassTally {
   uint64_t labelled = 0, correct = 0;
-  double accuracy() const { return labelled == 0 ? 0 : static_cast<double>(correct) / static_cast<double>(labelled); }
+  // Not a number where there was no sample: such a class is neither right nor wrong.
+  double accuracy() const { return static_cast<double>(correct) / static_cast<double>(labelled); }
 };
 
 // The first of the largest, as the loss head counts it.
@@ -85,6 +86,10 @@ void print_evaluation(const EvaluationResult& result, uint64_t step, const std::
   std::printf("step %llu: loss %.6g, accuracy %.2f%% (%llu of %llu)\n", static_cast<unsigned long long>(step), result.report.loss, 100 * result.accuracy(),
               static_cast<unsigned long long>(result.report.correct), static_cast<unsigned long long>(result.report.labelled));
   for (size_t c = 0; c < tallies.size(); ++c) {
+    if (tallies[c].labelled == 0) {
+      std::printf("%-24s       - (no sample)\n", names[c].c_str());
+      continue;
+    }
     std::printf("%-24s %6.2f%% (%llu of %llu)\n", names[c].c_str(), 100 * tallies[c].accuracy(), static_cast<unsigned long long>(tallies[c].correct),
                 static_cast<unsigned long long>(tallies[c].labelled));
   }

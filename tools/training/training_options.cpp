@@ -1,6 +1,7 @@
 // The options of training_options.h, with their help.
 #include "tools/training/training_options.h"
 
+#include "tools/command_line.h"
 #include "tools/formats/error.h"
 #include "tools/formats/text.h"
 
@@ -9,19 +10,20 @@ namespace reprise {
 void TrainingOptions::add_to(CLI::App& app, uint64_t disk_bytes, uint32_t most_workers) {
   CLI::Option* until = app.add_option("--steps", steps, "train until this step, resumed steps included; default: the recipe's")->check(integer_from(1));
   app.add_option("--epochs", epochs, "train until so many passes over the data")->check(integer_from(1, 1000000000))->excludes(until);
-  app.add_option("--log", log, "append a JSON line for each step and evaluation to this file");
-  CLI::Option* start = app.add_option("--init", init, "start from these weights (safetensors)");
+  app.add_option("--log", log, "append a JSON line for each step and evaluation to this file")->check(not_an_option());
+  CLI::Option* start = app.add_option("--init", init, "start from these weights (safetensors)")->check(not_an_option());
   app.add_option("--init-skip", init_skip, "a pattern of tensors that keep their initial values, as of a new head (fc.*); may be given again")
-      ->allow_extra_args(false);
-  app.add_option("--save", save, "write snapshots to this folder: at the end, when a signal or an error ends the run, and every --save-every steps");
+      ->allow_extra_args(false)
+      ->check(not_an_option());
+  app.add_option("--save", save, "write snapshots to this folder: at the end, when a signal or an error ends the run, and every --save-every steps")->check(not_an_option());
   app.add_option("--save-every", save_every, "steps between snapshots")->check(integer_from(1));
   app.add_option("--keep", keep, "snapshots to keep: the last in DIR, those before it in DIR.step-N; default 1")->check(integer_from(1, 1000000));
   app.add_flag("--keep-best", keep_best, "keep the best snapshot too, by evaluation, in DIR.best");
-  app.add_option("--resume", resume, "go on from this snapshot, or evaluate it, or predict with it")->excludes(start);
+  app.add_option("--resume", resume, "go on from this snapshot, or evaluate it, or predict with it")->excludes(start)->check(not_an_option());
   app.add_flag("--evaluate", evaluate, "evaluate the weights of --resume, --init or the recipe's init.from, on stdout, and train nothing");
   app.add_option("--batches", batches, "micro-batches that --evaluate takes at most")->check(integer_from(1));
   app.add_flag("--per-class", per_class, "--evaluate: each class's accuracy too");
-  app.add_option("--predict", predict, "name the classes of these pictures, or of all in these folders, on stdout, and train nothing");
+  app.add_option("--predict", predict, "name the classes of these pictures, or of all in these folders, on stdout, and train nothing")->check(not_an_option());
   app.add_flag("--json", json, "--evaluate, --predict: one JSON value on stdout");
   if (disk_bytes > 0) {
     app.add_option("--disk", disk, "new file for the " + bytes_text(disk_bytes) +
@@ -69,7 +71,8 @@ void TrainingOptions::check() const {
   require(init_skip.empty() || resume.empty(), "--init-skip: does not go with --resume, which takes all weights");
   require(!keep_best || !save.empty(), "--keep-best: needs --save DIR");
   require(!evaluate || predict.empty(), "--evaluate: does not go with --predict");
-  require(evaluate || (batches == 0 && !per_class), "--batches, --per-class: need --evaluate");
+  require(evaluate || batches == 0, "--batches: needs --evaluate");
+  require(evaluate || !per_class, "--per-class: needs --evaluate");
   require(evaluate || !predict.empty() || !json, "--json: needs --evaluate or --predict");
 }
 
