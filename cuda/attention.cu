@@ -49,7 +49,7 @@ struct HeadRows {
 // shared[column][row] of a slab of columns, zeros outside.
 template <typename Shared, typename Stored>
 __device__ void stage_by_column(Shared& shared, const HeadRows<Stored>& rows, uint32_t first_column) {
-  REPRISE_UNROLL
+  REPRISE_ROLLED  // the addresses of all turns at once would spill
   for (uint32_t turn = 0; turn < kTile * kTilePacks / kThreads; ++turn) {
     const uint32_t flat = threadIdx.x + turn * kThreads, column = flat % kTile, row = flat / kTile * 4;
     SharedPack pack;
@@ -64,7 +64,7 @@ __device__ void stage_by_column(Shared& shared, const HeadRows<Stored>& rows, ui
 // shared[row][column] of a slab of columns, zeros outside.
 template <typename Shared, typename Stored>
 __device__ void stage_by_row(Shared& shared, const HeadRows<Stored>& rows, uint32_t first_column) {
-  REPRISE_UNROLL
+  REPRISE_ROLLED  // the addresses of all turns at once would spill
   for (uint32_t turn = 0; turn < kTile * kTilePacks / kThreads; ++turn) {
     const uint32_t flat = threadIdx.x + turn * kThreads, row = flat / kTilePacks, column = first_column + flat % kTilePacks * 4;
     SharedPack pack;

@@ -60,7 +60,7 @@ void launch_phase(const KernelContext& context, const ConvBackwardDataArgsOf<Sto
   if (inputs == 0) return;
   using Output = TileOutput<Stored, PhaseRows>;
   const ProductShape shape{inputs, args.shape.C, phases.taps() * args.shape.K};
-  launch_product(context, TileProduct<GradientPixelsSource<Stored>, PhaseTapsSource, Output>{
+  launch_product(context, TileProduct<GradientPixelsSource<Stored>, PhaseTapsSource<Stored>, Output>{
                               {args.dy, args.shape, phases, static_cast<uint32_t>(inputs)},
                               {args.w, args.shape, phases},
                               {args.dx, {args.shape, phases}, nullptr, args.accumulate_dx, shape.columns % 4 == 0, 0},
@@ -76,7 +76,7 @@ Status cuda_conv_forward(const KernelContext& context, const ConvForwardArgsOf<S
   REPRISE_RETURN_IF_ERROR(fits(args.shape));
   const ProductShape shape = conv_forward_product(args.shape);
   float* moments = args.mean == nullptr ? nullptr : static_cast<float*>(args.scratch);
-  const TileProduct<PixelsSource<Stored>, WeightRowsSource, TileOutput<Stored>> product{
+  const TileProduct<PixelsSource<Stored>, WeightRowsSource<Stored>, TileOutput<Stored>> product{
       {{args.x, args.norm}, args.shape, static_cast<uint32_t>(shape.rows)},
       {args.w, shape.columns, shape.depth},
       {args.y, {shape.columns}, nullptr, false, shape.columns % 4 == 0, 0},
@@ -97,7 +97,7 @@ Status cuda_conv_backward_weight(const KernelContext& context, const ConvBackwar
   const ProductShape shape = conv_weight_product(args.shape);
   const ColumnsSource<Stored> dy{args.dy, shape.rows, shape.rows};
   const TapsSource<Stored> taps{{args.x, args.norm}, args.shape, static_cast<uint32_t>(shape.columns)};
-  return launch_split_product(context, dy, taps, shape, args.dw, args.scratch, args.accumulate_dw);
+  return launch_split_product(context, dy, taps, {args.dw, static_cast<float*>(args.scratch), shape, split_depth(shape, product_side(shape)), args.accumulate_dw});
 }
 
 template <typename Stored>

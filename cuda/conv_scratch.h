@@ -20,7 +20,8 @@ constexpr uint64_t cuda_conv_forward_scratch(const ShapedCall& c) {
 }
 constexpr uint64_t cuda_conv_backward_weight_scratch(const ShapedCall& c) {
   using A = ConvBackwardWeight;  // as above
-  return split_scratch_bytes(conv_weight_product(conv_shape(c[A::kX], c[A::kDy], c.attribute<WindowAttribute>())));
+  const ProductShape shape = conv_weight_product(conv_shape(c[A::kX], c[A::kDy], c.attribute<WindowAttribute>()));
+  return split_scratch_bytes(shape, product_side(shape));
 }
 }  // namespace rules
 

@@ -119,6 +119,7 @@ struct GradientPixelsSource {
 };
 
 // index: an input channel. depth: a tap of the phase and an output channel.
+template <typename Stored>
 struct PhaseTapsSource {
   static constexpr bool kAlongDepth = false;
   Weight w;
@@ -132,7 +133,7 @@ struct PhaseTapsSource {
     const uint64_t from = ((uint64_t{k} * shape.window.kernel_h + r) * shape.window.kernel_w + t) * shape.C + index;
     Pack<4> pack;
     REPRISE_UNROLL
-    for (uint32_t i = 0; i < 4; ++i) pack.at[i] = index + i < shape.C ? weight_at(w, from + i) : 0.0f;
+    for (uint32_t i = 0; i < 4; ++i) pack.at[i] = index + i < shape.C ? weight_at<Stored>(w, from + i) : 0.0f;
     return pack;
   }
 };

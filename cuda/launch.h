@@ -27,6 +27,7 @@
 #define REPRISE_SHARED(type, name, count) __shared__ type name[count]
 
 #define REPRISE_UNROLL _Pragma("unroll")
+#define REPRISE_ROLLED _Pragma("unroll 1")
 #define REPRISE_UNROLL_BY_FOUR _Pragma("unroll 4")
 
 namespace reprise {

@@ -1,7 +1,10 @@
 // Linear layers: forward, and the gradients of input, weight and bias. All but the bias are one product each.
 // Here as the twin of lib/cpu/linear.cpp.
+#include <type_traits>
+
 #include "cuda/cuda_kernels.h"
 #include "cuda/linear_scratch.h"
+#include "cuda/tile_mma.h"
 #include "cuda/tile_product.h"
 #include "cuda/tile_source.h"
 
@@ -18,20 +21,33 @@ struct WeighedRows {
   const float* bias;
   ProductShape shape;
   bool by_depth, accumulate;
+  void* scratch;
 };
+template <typename W>
+Status weigh_rows_mma(const KernelContext& context, const WeighedRows<Bf16>& r, const W& w, const TileOutput<Bf16>& output) {
+  const RowChunks a{r.a, r.shape.rows, r.shape.depth};
+  launch_mma(context, TileProduct<RowChunks, W, TileOutput<Bf16>>{a, w, output, r.shape, r.shape.depth, nullptr});
+  return launch_status();
+}
 template <typename Stored>
 Status weigh_rows(const KernelContext& context, const WeighedRows<Stored>& r) {
   const ProductShape& s = r.shape;
-  const RowsSource<Stored> a{r.a, s.rows, s.depth};
   const TileOutput<Stored> output{r.to, {s.columns}, r.bias, r.accumulate, s.columns % 4 == 0, 0};
-  if (r.by_depth) {
-    launch_product(context, TileProduct<RowsSource<Stored>, WeightColumnsSource, TileOutput<Stored>>{
-                                a, {r.w, s.columns, s.columns}, output, s, s.depth, nullptr});
-  } else {
-    launch_product(context, TileProduct<RowsSource<Stored>, WeightRowsSource, TileOutput<Stored>>{
-                                a, {r.w, s.columns, s.depth}, output, s, s.depth, nullptr});
+  const auto by_simt = [&](const auto& w) {
+    const RowsSource<Stored> a{r.a, s.rows, s.depth};
+    using Product = TileProduct<RowsSource<Stored>, std::decay_t<decltype(w)>, TileOutput<Stored>>;
+    launch_product(context, Product{a, w, output, s, s.depth, nullptr});
+    return launch_status();
+  };
+  if constexpr (kStoredAs<Stored> == DType::kBf16) {
+    if (linear_uses_mma(DType::kBf16, s.columns, s.depth)) {
+      const Bf16* w = weights_as_bf16(context, r.w, s.columns * s.depth, r.scratch);
+      return r.by_depth ? weigh_rows_mma(context, r, ColumnChunks{w, s.columns, s.columns}, output)
+                        : weigh_rows_mma(context, r, RowChunks{w, s.columns, s.depth}, output);
+    }
   }
-  return launch_status();
+  if (r.by_depth) return by_simt(WeightColumnsSource<Stored>{r.w, s.columns, s.columns});
+  return by_simt(WeightRowsSource<Stored>{r.w, s.columns, s.depth});
 }
 
 constexpr uint32_t kColumnWarps = 8;
@@ -54,21 +70,31 @@ __global__ void __launch_bounds__(kColumnWarps * kWarpLanes)
 
 template <typename Stored>
 Status cuda_linear_forward(const KernelContext& context, const LinearForwardArgsOf<Stored>& args) {
-  return weigh_rows<Stored>(context, {args.y, args.x, args.w, args.b, {args.M, args.K, args.C}, args.input_major, false});
+  return weigh_rows<Stored>(context, {args.y, args.x, args.w, args.b, {args.M, args.K, args.C}, args.input_major, false, args.scratch});
 }
 
 template <typename Stored>
 Status cuda_linear_backward_data(const KernelContext& context, const LinearBackwardDataArgsOf<Stored>& args) {
   return weigh_rows<Stored>(context,
-                            {args.dx, args.dy, args.w, nullptr, {args.M, args.C, args.K}, !args.input_major, args.accumulate_dx});
+                            {args.dx, args.dy, args.w, nullptr, {args.M, args.C, args.K}, !args.input_major, args.accumulate_dx, args.scratch});
 }
 
 template <typename Stored>
 Status cuda_linear_backward_weight(const KernelContext& context, const LinearBackwardWeightArgsOf<Stored>& args) {
-  const ColumnsSource<Stored> x{args.x, args.C, args.C}, dy{args.dy, args.K, args.K};
   const ProductShape shape = linear_weight_product(args.M, args.C, args.K, args.input_major);
-  return launch_split_product(context, args.input_major ? x : dy, args.input_major ? dy : x, shape, args.dw, args.scratch,
-                              args.accumulate_dw);
+  const DepthSplit split = split_depth(shape, linear_weight_side(shape, kStoredAs<Stored>));
+  const SplitOutput to{args.dw, static_cast<float*>(args.scratch), shape, split, args.accumulate_dw};
+  const Stored *a = args.input_major ? args.x : args.dy, *b = args.input_major ? args.dy : args.x;
+  if constexpr (kStoredAs<Stored> == DType::kBf16) {
+    if (linear_uses_mma(DType::kBf16, args.C, args.K)) {
+      launch_mma(context, TileProduct<ColumnChunks, ColumnChunks, TileOutput<float>>{
+                              {a, shape.rows, shape.rows}, {b, shape.columns, shape.columns}, to.output(), shape, split.size, nullptr},
+                 split.count);
+      return to.finish(context);
+    }
+  }
+  return launch_split_product(context, ColumnsSource<Stored>{a, shape.rows, shape.rows}, ColumnsSource<Stored>{b, shape.columns, shape.columns},
+                              to);
 }
 
 template <typename Stored>

@@ -11,13 +11,34 @@ constexpr ProductShape linear_weight_product(uint64_t M, uint64_t C, uint64_t K,
   return input_major ? ProductShape{C, K, M} : ProductShape{K, C, M};
 }
 
+// Whether tensor cores multiply: all rows of x, dy and w are then whole chunks.
+constexpr bool linear_uses_mma(DType stored, uint64_t C, uint64_t K) { return stored == DType::kBf16 && copies_fit(C) && copies_fit(K); }
+
+constexpr uint32_t linear_weight_side(const ProductShape& s, DType stored) {
+  return linear_uses_mma(stored, s.rows, s.columns) ? kMmaSide : product_side(s);
+}
+
+// Weights that are rounded first.
+constexpr uint64_t linear_weights_scratch_bytes(DType stored, DType weights, uint64_t C, uint64_t K) {
+  return linear_uses_mma(stored, C, K) && weights == DType::kF32 ? align_up(stored_bytes(DType::kBf16, C * K)) : 0;
+}
+
 constexpr void add_cuda_linear_rules(BackendRules& rules) {
   rules.have(LinearKernels{});
+  rules.of<LinearForward>().scratch_bytes = [](const ShapedCall& c) -> uint64_t {
+    using A = LinearForward;
+    return linear_weights_scratch_bytes(c[A::kX].dtype, c[A::kW].dtype, c[A::kX].last_dimension(), c[A::kY].last_dimension());
+  };
+  rules.of<LinearBackwardData>().scratch_bytes = [](const ShapedCall& c) -> uint64_t {
+    using A = LinearBackwardData;
+    return linear_weights_scratch_bytes(c[A::kDy].dtype, c[A::kW].dtype, c[A::kDx].last_dimension(), c[A::kDy].last_dimension());
+  };
   rules.of<LinearBackwardWeight>().scratch_bytes = [](const ShapedCall& c) -> uint64_t {
     using A = LinearBackwardWeight;
     const bool input_major = c.attribute<LinearAttribute>().input_major != 0;
-    return split_scratch_bytes(
-        linear_weight_product(c[A::kX].leading_elements(), c[A::kX].last_dimension(), c[A::kDy].last_dimension(), input_major));
+    const ProductShape shape =
+        linear_weight_product(c[A::kX].leading_elements(), c[A::kX].last_dimension(), c[A::kDy].last_dimension(), input_major);
+    return split_scratch_bytes(shape, linear_weight_side(shape, c[A::kX].dtype));
   };
   rules.of<LinearBackwardBias>().scratch_bytes = [](const ShapedCall& c) -> uint64_t {
     using A = LinearBackwardBias;

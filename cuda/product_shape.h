@@ -26,15 +26,19 @@ constexpr uint32_t product_side(const ProductShape& s) {
   return whole_pieces(s.rows, kLargeSide) * whole_pieces(s.columns, kLargeSide) >= kEnoughTiles ? kLargeSide : kSmallSide;
 }
 
+// The same by tensor cores (tile_mma.h), which take operands of bf16 whose rows 16-byte copies can take.
+constexpr uint32_t kMmaSide = 128;
+constexpr bool copies_fit(uint64_t row_elements) { return row_elements % 8 == 0; }
+
 // Part i of a sum is [i * size, (i + 1) * size) of the depth, the last part shorter; the parts are added up in their order.
 struct DepthSplit {
   uint64_t size;
   uint32_t count;
 };
 // Weight gradients have few outputs and a long sum: enough parts for about kEnoughBlocks blocks, none of them short.
-constexpr DepthSplit split_depth(const ProductShape& s) {
+constexpr DepthSplit split_depth(const ProductShape& s, uint32_t side) {
   constexpr uint64_t kEnoughBlocks = 64, kLeastDepth = 256, kPiece = 64;
-  const uint64_t side = product_side(s), tiles = whole_pieces(s.rows, side) * whole_pieces(s.columns, side);
+  const uint64_t tiles = whole_pieces(s.rows, side) * whole_pieces(s.columns, side);
   const uint64_t wanted = whole_pieces(kEnoughBlocks, tiles), possible = s.depth / kLeastDepth;
   const uint64_t parts = wanted < possible ? wanted : possible;
   if (parts <= 1) return {s.depth, 1};
@@ -42,8 +46,8 @@ constexpr DepthSplit split_depth(const ProductShape& s) {
   return {size, static_cast<uint32_t>(whole_pieces(s.depth, size))};
 }
 // partials[part][rows][columns]; none where the only part is the sum.
-constexpr uint64_t split_scratch_bytes(const ProductShape& s) {
-  const DepthSplit split = split_depth(s);
+constexpr uint64_t split_scratch_bytes(const ProductShape& s, uint32_t side) {
+  const DepthSplit split = split_depth(s, side);
   return split.count == 1 ? 0 : align_up(split.count * s.outputs() * sizeof(float));
 }
 

@@ -95,7 +95,7 @@ struct TileSums {
   }
 };
 
-// What a launch computes. An output has, for a row and four neighbouring columns of which `count` exist,
+// What a launch computes. An output has, for a row and a pack of neighbouring columns of which `count` exist,
 //   put(part, row, column, count, values)   stores them, and leaves in `values` what it has stored
 template <typename A, typename B, typename Output>
 struct TileProduct {
@@ -222,28 +222,31 @@ struct TileOutput {
   bool wide;             // all columns are a multiple of four
   uint64_t part_stride;  // elements from one part's sums to the next's
 
-  __device__ void put(uint32_t part, uint64_t row, uint64_t column, uint32_t count, Pack<4>& values) const {
+  template <uint32_t kWidth>
+  __device__ void put(uint32_t part, uint64_t row, uint64_t column, uint32_t count, Pack<kWidth>& values) const {
     Stored* at = to + part * part_stride + rows.offset(row) + column;
     if (wide) {
-      values = complete(values, bias == nullptr ? Pack<4>{} : load_pack<4>(bias + column), accumulate ? load_pack<4>(at) : Pack<4>{});
+      values = complete(values, bias == nullptr ? Pack<kWidth>{} : load_pack<kWidth>(bias + column),
+                        accumulate ? load_pack<kWidth>(at) : Pack<kWidth>{});
       store_pack(at, values);
     } else {
-      Pack<4> shift{}, before{};
+      Pack<kWidth> shift{}, before{};
       REPRISE_UNROLL
-      for (uint32_t j = 0; j < 4; ++j) {
+      for (uint32_t j = 0; j < kWidth; ++j) {
         if (j < count && bias != nullptr) shift.at[j] = bias[column + j];
         if (j < count && accumulate) before.at[j] = at[j];
       }
       values = complete(values, shift, before);
       REPRISE_UNROLL
-      for (uint32_t j = 0; j < 4; ++j) {
+      for (uint32_t j = 0; j < kWidth; ++j) {
         if (j < count) at[j] = values.at[j];
       }
     }
   }
-  __device__ static Pack<4> complete(Pack<4> values, const Pack<4>& shift, const Pack<4>& before) {
+  template <uint32_t kWidth>
+  __device__ static Pack<kWidth> complete(Pack<kWidth> values, const Pack<kWidth>& shift, const Pack<kWidth>& before) {
     REPRISE_UNROLL
-    for (uint32_t j = 0; j < 4; ++j) values.at[j] = float{Stored((values.at[j] + shift.at[j]) + before.at[j])};
+    for (uint32_t j = 0; j < kWidth; ++j) values.at[j] = float{Stored((values.at[j] + shift.at[j]) + before.at[j])};
     return values;
   }
 };
@@ -269,21 +272,30 @@ void launch_product(const KernelContext& context, const TileProduct<A, B, Output
   REPRISE_LAUNCH(kernel, grid, large ? LargeTile::kThreads : SmallTile::kThreads, context.queue, p);
 }
 
-// A weight's gradient: dw[rows, columns], its depth split by shape, the parts added up in their order.
-template <typename A, typename B>
-Status launch_split_product(const KernelContext& context, const A& a, const B& b, const ProductShape& shape, float* dw, void* scratch,
-                            bool accumulate) {
-  const DepthSplit split = split_depth(shape);
-  float* partials = static_cast<float*>(scratch);
-  const bool whole = split.count == 1;
-  const TileOutput<float> output{whole ? dw : partials, {shape.columns}, nullptr, whole && accumulate, shape.columns % 4 == 0,
-                                 shape.outputs()};
-  launch_product(context, TileProduct<A, B, TileOutput<float>>{a, b, output, shape, split.size, nullptr}, split.count);
-  if (!whole) {
-    REPRISE_LAUNCH(add_parts, blocks_for(shape.outputs()), kBlockThreads, context.queue, dw, partials, shape.outputs(), split.count,
-                   accumulate);
+// A weight's gradient dw[rows, columns]: its depth is split by shape, and the parts are added up in their order.
+struct SplitOutput {
+  float* dw;
+  float* partials;
+  ProductShape shape;
+  DepthSplit split;
+  bool accumulate;
+
+  bool is_whole() const { return split.count == 1; }
+  TileOutput<float> output() const {
+    return {is_whole() ? dw : partials, {shape.columns}, nullptr, is_whole() && accumulate, shape.columns % 4 == 0, shape.outputs()};
   }
-  return launch_status();
+  Status finish(const KernelContext& context) const {
+    if (!is_whole()) {
+      REPRISE_LAUNCH(add_parts, blocks_for(shape.outputs()), kBlockThreads, context.queue, dw, partials, shape.outputs(), split.count,
+                     accumulate);
+    }
+    return launch_status();
+  }
+};
+template <typename A, typename B>
+Status launch_split_product(const KernelContext& context, const A& a, const B& b, const SplitOutput& to) {
+  launch_product(context, TileProduct<A, B, TileOutput<float>>{a, b, to.output(), to.shape, to.split.size, nullptr}, to.split.count);
+  return to.finish(context);
 }
 
 }  // namespace reprise

@@ -44,12 +44,15 @@ struct ColumnsSource {
   }
 };
 
-// A weight as it is stored: every thread of a launch takes the same way.
-__device__ inline float weight_at(const Weight& w, uint64_t i) {
-  return w.type == DType::kBf16 ? float{static_cast<const Bf16*>(w.data)[i]} : static_cast<const float*>(w.data)[i];
+// A weight as activations are stored: beside bf16 it counts as rounded to bf16, with tensor cores or without. Every thread of a launch
+// takes the same way.
+template <typename Stored>
+__device__ float weight_at(const Weight& w, uint64_t i) {
+  return w.type == DType::kBf16 ? float{static_cast<const Bf16*>(w.data)[i]} : float{Stored(static_cast<const float*>(w.data)[i])};
 }
 
 // w[index][depth].
+template <typename Stored>
 struct WeightRowsSource {
   static constexpr bool kAlongDepth = true;
   Weight w;
@@ -58,12 +61,13 @@ struct WeightRowsSource {
   __device__ Pack<4> read(uint64_t index, uint64_t depth) const {
     Pack<4> pack;
     REPRISE_UNROLL
-    for (uint32_t i = 0; i < 4; ++i) pack.at[i] = index + i < count ? weight_at(w, (index + i) * stride + depth) : 0.0f;
+    for (uint32_t i = 0; i < 4; ++i) pack.at[i] = index + i < count ? weight_at<Stored>(w, (index + i) * stride + depth) : 0.0f;
     return pack;
   }
 };
 
 // w[depth][index].
+template <typename Stored>
 struct WeightColumnsSource {
   static constexpr bool kAlongDepth = false;
   Weight w;
@@ -72,7 +76,7 @@ struct WeightColumnsSource {
   __device__ Pack<4> read(uint64_t index, uint64_t depth) const {
     Pack<4> pack;
     REPRISE_UNROLL
-    for (uint32_t i = 0; i < 4; ++i) pack.at[i] = index + i < count ? weight_at(w, depth * stride + index + i) : 0.0f;
+    for (uint32_t i = 0; i < 4; ++i) pack.at[i] = index + i < count ? weight_at<Stored>(w, depth * stride + index + i) : 0.0f;
     return pack;
   }
 };

@@ -53,6 +53,7 @@
 #define __forceinline__ inline
 #define __launch_bounds__(...)
 #define REPRISE_UNROLL
+#define REPRISE_ROLLED
 #define REPRISE_UNROLL_BY_FOUR
 // A plain __shared__ array does not compile here, because nobody would watch it.
 #define REPRISE_SHARED(type, name, count) \

@@ -51,8 +51,9 @@ const Backend kWaitingBackend = [] {
 
 // ---- which cases ----
 
-// The products meet the judge in cuda_products_test.cpp.
-bool exists(const KernelCase& c) { return !multiplies(c) && kBackend.kernels[kernel_index(c.op, c.pass)][stores_bf16(c) ? 1 : 0] != nullptr; }
+// These meet the judge in tests of their own (cuda_products.h).
+bool is_product(Op op) { return op == Op::kLinear || op == Op::kConv || op == Op::kNormConv || op == Op::kAttention; }
+bool exists(const KernelCase& c) { return !is_product(c.op) && kBackend.kernels[kernel_index(c.op, c.pass)][stores_bf16(c) ? 1 : 0] != nullptr; }
 
 std::vector<Judged> judged(bool (*keep)(const KernelCase&)) {
   std::vector<Judged> kept;
