@@ -2,6 +2,7 @@
 // Here so that what CUDA can do is read in one place.
 #include "cuda/cuda_backend.h"
 
+#include "cuda/cuda_host_access.h"
 #include "cuda/cuda_kernels.h"
 #include "cuda/launch.h"
 #include "cuda/cuda_rules.h"
@@ -35,7 +36,7 @@ void choose_cuda_machine(CudaMachine& machine) {
 
 // The kernels that are not named here stay null.
 Backend cuda_backend(const CudaMachine& machine) {
-  Backend table = {.rules = &kCudaRules, .kernel_set = machine.kernel_set, .machine = &machine};
+  Backend table = {.rules = &kCudaRules, .kernel_set = machine.kernel_set, .machine = &machine, .host = kCudaHostAccess};
   add_cuda_kernels(table);
   return table;
 }

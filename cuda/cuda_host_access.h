@@ -1,0 +1,16 @@
+// The operations of lib/host_access.h where the arena is a card's memory. All go through the context's queue, a cudaStream_t.
+#pragma once
+
+#include "lib/backend.h"
+
+namespace reprise {
+
+Status cuda_copy_in(const KernelContext& context, ArenaAddress to, const void* from, uint64_t bytes);
+Status cuda_copy_out(const KernelContext& context, void* to, ArenaAddress from, uint64_t bytes);
+Status cuda_fill(const KernelContext& context, ArenaAddress to, uint32_t word, uint64_t bytes);
+Status cuda_synchronise(const KernelContext& context);
+
+inline constexpr HostAccess kCudaHostAccess = {
+    .copy_in = cuda_copy_in, .copy_out = cuda_copy_out, .fill = cuda_fill, .synchronise = cuda_synchronise};
+
+}  // namespace reprise
