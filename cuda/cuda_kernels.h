@@ -38,6 +38,18 @@ template <typename Stored>
 Status cuda_attention_backward(const KernelContext& context, const AttentionBackwardArgsOf<Stored>& args);
 
 template <typename Stored>
+Status cuda_batch_norm_statistics(const KernelContext& context, const BatchNormStatisticsArgsOf<Stored>& args);
+Status cuda_batch_norm_running(const KernelContext& context, const BatchNormRunningArgs& args);
+template <typename Stored>
+Status cuda_batch_norm_forward(const KernelContext& context, const BatchNormForwardArgsOf<Stored>& args);
+template <typename Stored>
+Status cuda_norm_add_relu_forward(const KernelContext& context, const NormAddReluArgsOf<Stored>& args);
+template <typename Stored>
+Status cuda_batch_norm_inference(const KernelContext& context, const BatchNormInferenceArgsOf<Stored>& args);
+template <typename Stored>
+Status cuda_batch_norm_backward(const KernelContext& context, const BatchNormBackwardArgsOf<Stored>& args);
+
+template <typename Stored>
 Status cuda_relu_forward(const KernelContext& context, const UnaryArgsOf<Stored>& args);
 template <typename Stored>
 Status cuda_relu_backward(const KernelContext& context, const ActivationBackwardArgsOf<Stored>& args);
@@ -56,12 +68,55 @@ Status cuda_swiglu_backward(const KernelContext& context, const SwigluBackwardAr
 template <typename Stored>
 Status cuda_move(const KernelContext& context, const UnaryArgsOf<Stored>& args);
 
-Status cuda_layer_norm_forward(const KernelContext& context, const LayerNormForwardArgsOf<float>& args);
-Status cuda_layer_norm_backward(const KernelContext& context, const LayerNormBackwardArgsOf<float>& args);
+template <typename Stored>
+Status cuda_max_pool_forward(const KernelContext& context, const MaxPoolForwardArgsOf<Stored>& args);
+template <typename Stored>
+Status cuda_max_pool_backward(const KernelContext& context, const MaxPoolBackwardArgsOf<Stored>& args);
+template <typename Stored>
+Status cuda_global_pool_forward(const KernelContext& context, const GlobalPoolArgsOf<Stored>& args);
+template <typename Stored>
+Status cuda_global_pool_backward(const KernelContext& context, const GlobalPoolArgsOf<Stored>& args);
+
+template <typename Stored>
+Status cuda_layer_norm_forward(const KernelContext& context, const LayerNormForwardArgsOf<Stored>& args);
+template <typename Stored>
+Status cuda_layer_norm_backward(const KernelContext& context, const LayerNormBackwardArgsOf<Stored>& args);
+template <typename Stored>
+Status cuda_rms_norm_forward(const KernelContext& context, const RmsNormForwardArgsOf<Stored>& args);
+template <typename Stored>
+Status cuda_rms_norm_backward(const KernelContext& context, const RmsNormBackwardArgsOf<Stored>& args);
+
+template <typename Stored>
+Status cuda_embedding_forward(const KernelContext& context, const EmbeddingForwardArgsOf<Stored>& args);
+template <typename Stored>
+Status cuda_embedding_backward(const KernelContext& context, const EmbeddingBackwardArgsOf<Stored>& args);
+
+template <typename Stored>
+Status cuda_rope(const KernelContext& context, const RopeArgsOf<Stored>& args);
+
+template <typename Stored>
+Status cuda_dropout(const KernelContext& context, const DropoutArgsOf<Stored>& args);
+
+template <typename Stored>
+Status cuda_loss_head_backward(const KernelContext& context, const LossHeadBackwardArgsOf<Stored>& args);
+template <typename Stored>
+Status cuda_loss_head_evaluate(const KernelContext& context, const LossHeadEvaluateArgsOf<Stored>& args);
+
+Status cuda_grad_norm_reduce(const KernelContext& context, const GradNormReduceArgs& args);
+Status cuda_grad_norm_finish(const KernelContext& context, const GradNormFinishArgs& args);
+Status cuda_sgd_update(const KernelContext& context, const SgdArgs& args);
+Status cuda_adamw_update(const KernelContext& context, const AdamWArgs& args);
+Status cuda_lion_update(const KernelContext& context, const LionArgs& args);
 
 // Over activations that are stored so.
 template <typename Stored>
 constexpr void add_cuda_activation_kernels(Backend& table) {
+  table.set<BatchNormStatistics, Stored, cuda_batch_norm_statistics<Stored>>();
+  table.set<BatchNormForward, Stored, cuda_batch_norm_forward<Stored>>();
+  table.set<BatchNormInference, Stored, cuda_batch_norm_inference<Stored>>();
+  table.set<BatchNormBackward, Stored, cuda_batch_norm_backward<Stored>>();
+  table.set<NormReluBackward, Stored, cuda_batch_norm_backward<Stored>>();
+  table.set<NormAddReluForward, Stored, cuda_norm_add_relu_forward<Stored>>();
   table.set<ReluForward, Stored, cuda_relu_forward<Stored>>();
   table.set<ReluBackward, Stored, cuda_relu_backward<Stored>>();
   table.set<AddForward, Stored, cuda_add_forward<Stored>>();
@@ -71,6 +126,22 @@ constexpr void add_cuda_activation_kernels(Backend& table) {
   table.set<SwigluForward, Stored, cuda_swiglu_forward<Stored>>();
   table.set<SwigluBackward, Stored, cuda_swiglu_backward<Stored>>();
   table.set<MoveForward, Stored, cuda_move<Stored>>();
+  table.set<MaxPoolForward, Stored, cuda_max_pool_forward<Stored>>();
+  table.set<MaxPoolBackward, Stored, cuda_max_pool_backward<Stored>>();
+  table.set<GlobalPoolForward, Stored, cuda_global_pool_forward<Stored>>();
+  table.set<GlobalPoolBackward, Stored, cuda_global_pool_backward<Stored>>();
+  table.set<LayerNormForward, Stored, cuda_layer_norm_forward<Stored>>();
+  table.set<LayerNormBackward, Stored, cuda_layer_norm_backward<Stored>>();
+  table.set<RmsNormForward, Stored, cuda_rms_norm_forward<Stored>>();
+  table.set<RmsNormBackward, Stored, cuda_rms_norm_backward<Stored>>();
+  table.set<EmbeddingForward, Stored, cuda_embedding_forward<Stored>>();
+  table.set<EmbeddingBackward, Stored, cuda_embedding_backward<Stored>>();
+  table.set<RopeForward, Stored, cuda_rope<Stored>>();
+  table.set<RopeBackward, Stored, cuda_rope<Stored>>();
+  table.set<DropoutForward, Stored, cuda_dropout<Stored>>();
+  table.set<DropoutBackward, Stored, cuda_dropout<Stored>>();
+  table.set<LossHeadBackward, Stored, cuda_loss_head_backward<Stored>>();
+  table.set<LossHeadEvaluate, Stored, cuda_loss_head_evaluate<Stored>>();
 }
 
 // Products, over activations that are stored so.
@@ -94,8 +165,12 @@ constexpr void add_cuda_kernels(Backend& table) {
   add_cuda_products<Bf16>(table);
   add_cuda_activation_kernels<float>(table);
   add_cuda_activation_kernels<Bf16>(table);
-  table.set<LayerNormForward, float, cuda_layer_norm_forward>();
-  table.set<LayerNormBackward, float, cuda_layer_norm_backward>();
+  table.set<BatchNormRunning, float, cuda_batch_norm_running>();
+  table.set<GradNormReduce, float, cuda_grad_norm_reduce>();
+  table.set<GradNormFinish, float, cuda_grad_norm_finish>();
+  table.set<SgdUpdate, float, cuda_sgd_update>();
+  table.set<AdamWUpdate, float, cuda_adamw_update>();
+  table.set<LionUpdate, float, cuda_lion_update>();
 }
 
 }  // namespace reprise

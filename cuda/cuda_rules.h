@@ -2,25 +2,72 @@
 #pragma once
 
 #include "cuda/attention_scratch.h"
+#include "cuda/batch_norm_scratch.h"
 #include "cuda/conv_scratch.h"
 #include "cuda/layer_norm_scratch.h"
 #include "cuda/linear_scratch.h"
+#include "cuda/loss_head_scratch.h"
 #include "lib/backend_rules.h"
 
 namespace reprise {
+
+namespace cuda_rules {
+template <typename K>
+constexpr uint64_t batch_norm_backward(const ShapedCall& c) {
+  return cuda_batch_norm_backward_scratch_bytes(c[K::kX].leading_elements(), c[K::kX].last_dimension());
+}
+}  // namespace cuda_rules
+
+constexpr void add_cuda_batch_norm_rules(BackendRules& rules) {
+  rules.have(BatchNormKernels{});
+  rules.of<BatchNormStatistics>().scratch_bytes = [](const ShapedCall& c) {
+    const Tensor& x = c[BatchNormStatistics::kX];
+    return cuda_batch_norm_statistics_scratch_bytes(x.leading_elements(), x.last_dimension());
+  };
+  rules.of<BatchNormBackward>().scratch_bytes = cuda_rules::batch_norm_backward<BatchNormBackward>;
+  rules.of<NormReluBackward>().scratch_bytes = cuda_rules::batch_norm_backward<NormReluBackward>;
+}
+
+constexpr void add_cuda_layer_norm_rules(BackendRules& rules) {
+  rules.have(LayerNormKernels{});
+  rules.of<LayerNormBackward>().scratch_bytes = [](const ShapedCall& c) -> uint64_t {
+    using A = LayerNormBackward;
+    const bool frozen = !c.has(A::kDgamma) && !c.has(A::kDbeta);
+    return frozen ? 0 : cuda_layer_norm_backward_scratch_bytes(c[A::kX].leading_elements(), c[A::kX].last_dimension());
+  };
+  rules.of<RmsNormBackward>().scratch_bytes = [](const ShapedCall& c) -> uint64_t {
+    using A = RmsNormBackward;
+    return !c.has(A::kDgamma) ? 0 : cuda_rms_norm_backward_scratch_bytes(c[A::kX].leading_elements(), c[A::kX].last_dimension());
+  };
+}
+
+constexpr void add_cuda_loss_head_rules(BackendRules& rules) {
+  rules.have(LossHeadKernels{});
+  rules.of<LossHeadBackward>().scratch_bytes = [](const ShapedCall& c) {
+    using A = LossHeadBackward;
+    return cuda_loss_head_scratch(c[A::kX].leading_elements(), c[A::kW].shape[0]).bytes;
+  };
+  rules.of<LossHeadEvaluate>().scratch_bytes = [](const ShapedCall& c) {
+    using A = LossHeadEvaluate;
+    return cuda_loss_head_scratch(c[A::kX].leading_elements(), c[A::kW].shape[0]).bytes;
+  };
+}
 
 constexpr BackendRules make_cuda_rules() {
   BackendRules rules = {.name = "cuda", .header = "cuda/cuda_rules.h", .constant = "kCudaRules"};
   add_cuda_linear_rules(rules);
   add_cuda_conv_rules(rules);
   add_cuda_attention_rules(rules);
+  add_cuda_batch_norm_rules(rules);
+  add_cuda_layer_norm_rules(rules);
+  add_cuda_loss_head_rules(rules);
   rules.have(ElementwiseKernels{});
-  rules.have(TypeList<LayerNormForward, LayerNormBackward>{});
-  rules.of<LayerNormBackward>().scratch_bytes = [](const ShapedCall& c) -> uint64_t {
-    using A = LayerNormBackward;
-    const bool frozen = !c.has(A::kDgamma) && !c.has(A::kDbeta);
-    return frozen ? 0 : cuda_layer_norm_backward_scratch_bytes(c[A::kX].leading_elements(), c[A::kX].last_dimension());
-  };
+  rules.have(PoolKernels{});
+  rules.have(EmbeddingKernels{});
+  rules.have(RopeKernels{});
+  rules.have(DropoutKernels{});
+  rules.have(GradNormKernels{});
+  rules.have(OptimizerKernels{});
   return rules;
 }
 inline constexpr BackendRules kCudaRules = make_cuda_rules();

@@ -195,7 +195,8 @@ Status cuda_gelu_forward(const KernelContext& context, const UnaryArgsOf<Stored>
 
 template <typename Stored>
 Status cuda_gelu_backward(const KernelContext& context, const ActivationBackwardArgsOf<Stored>& args) {
-  const auto launch = args.tanh_form ? launch_map<GeluTanhGradient, Stored, Stored, Stored> : launch_map<GeluErfGradient, Stored, Stored, Stored>;
+  const auto launch =
+      args.tanh_form ? launch_map<GeluTanhGradient, Stored, Stored, Stored> : launch_map<GeluErfGradient, Stored, Stored, Stored>;
   return launch(context, args.dx, args.n, args.saved, args.dy);
 }
 

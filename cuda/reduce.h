@@ -42,6 +42,13 @@ __device__ inline uint32_t warp_bits(bool bit) {
   return bits;
 }
 
+// How many bits are set.
+__device__ inline uint32_t bit_count(uint32_t bits) {
+  bits -= bits >> 1 & 0x55555555u;
+  bits = (bits & 0x33333333u) + (bits >> 2 & 0x33333333u);
+  return ((bits + (bits >> 4)) & 0x0f0f0f0fu) * 0x01010101u >> 24;
+}
+
 // Every thread brings kCount values. Warp k < kCount leaves with value k summed over the warps in their order, lane by
 // lane; the other warps leave with 0. `shared` holds kCount * blockDim.x floats.
 template <uint32_t kWarps, uint32_t kCount, typename Shared>
@@ -62,6 +69,7 @@ __device__ float sum_across_warps(Shared& shared, const float (&values)[kCount])
 template <uint32_t kWarps, typename T, typename Shared>
 __device__ T block_sum(Shared& shared, T value) {
   value = warp_sum(value);
+  if constexpr (kWarps == 1) return value;
   if (lane_index() == 0) shared[warp_index()] = value;
   __syncthreads();
   T sum = 0;

@@ -1,0 +1,381 @@
+// Batch-norm over rows of channels (Ioffe & Szegedy 2015): statistics, running averages, forward, inference, backward.
+// Here as the twin of lib/cpu/batch_norm.cpp. Memory bounds each pass: a block takes a tile of channels of a chunk of rows.
+#include "cuda/batch_norm_scratch.h"
+#include "cuda/channel_norm.h"
+#include "cuda/cuda_kernels.h"
+#include "cuda/device_math.h"
+#include "cuda/grid.h"
+#include "cuda/pack.h"
+#include "cuda/reduce.h"
+
+namespace reprise {
+namespace {
+
+constexpr uint32_t kWarps = kBlockThreads / kWarpLanes;
+constexpr uint32_t kTileColumns = kCudaTileColumns;
+
+// How block (x, y) shares out tile x of the channels: neighbouring threads take neighbouring packs of a row, as many rows at once as there
+// are threads for, and each thread the same pack of every row that is its own.
+template <uint32_t kWidth>
+struct ColumnTile {
+  uint32_t packs, lanes;  // of a row; rows at once
+  uint32_t pack, lane;    // the thread's
+  uint32_t first;         // channel of the tile
+
+  __device__ explicit ColumnTile(uint32_t C) : first(blockIdx.x * kTileColumns) {
+    packs = (C - first < kTileColumns ? C - first : kTileColumns) / kWidth;
+    lanes = kBlockThreads / packs;
+    pack = threadIdx.x % packs;
+    lane = threadIdx.x / packs;
+  }
+  __device__ bool works() const { return lane < lanes; }
+  __device__ uint64_t channel() const { return first + pack * kWidth; }
+  __device__ uint32_t columns() const { return packs * kWidth; }
+};
+
+// ---- sums over the rows of a chunk ----
+
+template <uint32_t kWidth>
+struct Sums {
+  Pack<kWidth> first = {}, second = {};
+};
+
+// Thread t < tile.columns() leaves with the sums of the tile's column t over all lanes, in their order. `shared` holds
+// 2 * kWidth * kBlockThreads floats.
+template <uint32_t kWidth, typename Shared>
+__device__ void sum_lanes(Shared& shared, const ColumnTile<kWidth>& tile, const Sums<kWidth>& sums, double* first, double* second) {
+  for (uint32_t k = 0; k < kWidth; ++k) {
+    shared[2 * k * kBlockThreads + threadIdx.x] = sums.first.at[k];
+    shared[(2 * k + 1) * kBlockThreads + threadIdx.x] = sums.second.at[k];
+  }
+  __syncthreads();
+  *first = *second = 0;
+  if (threadIdx.x >= tile.columns()) return;
+  const uint32_t pack = threadIdx.x / kWidth, k = threadIdx.x % kWidth;
+  for (uint32_t lane = 0; lane < tile.lanes; ++lane) {
+    const uint32_t thread = lane * tile.packs + pack;
+    *first += static_cast<double>(static_cast<float>(shared[2 * k * kBlockThreads + thread]));
+    *second += static_cast<double>(static_cast<float>(shared[(2 * k + 1) * kBlockThreads + thread]));
+  }
+}
+
+constexpr uint32_t kShiftRows = 4;
+
+// About the mean: of the chunk's first rows.
+template <uint32_t kWidth, typename Stored>
+__device__ Pack<kWidth> shift_of(const Stored* x, uint64_t C, uint64_t rows) {
+  const auto count = static_cast<uint32_t>(least(rows, kShiftRows));
+  Pack<kWidth> shift = {};
+  for (uint32_t r = 0; r < count; ++r) {
+    const Pack<kWidth> pack = load_pack<kWidth>(x + r * C);
+    REPRISE_UNROLL
+    for (uint32_t k = 0; k < kWidth; ++k) shift.at[k] += pack.at[k];
+  }
+  REPRISE_UNROLL
+  for (uint32_t k = 0; k < kWidth; ++k) shift.at[k] /= static_cast<float>(count);
+  return shift;
+}
+
+// partials[chunk][2][C]: mean and sum of squared deviations of a chunk's channels. The shift keeps the squares small (Chan, Golub &
+// LeVeque, "Algorithms for computing the sample variance", 1983, section 3: shifted data).
+template <uint32_t kWidth, typename Stored>
+__global__ void __launch_bounds__(kBlockThreads)
+    chunk_moments(const BatchNormStatisticsArgsOf<Stored> args, double* partials, CudaRowChunks chunks) {
+  REPRISE_SHARED(float, shared, 2 * kWidth * kBlockThreads);
+  REPRISE_SHARED(float, shifts, kTileColumns);
+  const uint64_t C = args.C, begin = chunks.begin(blockIdx.y), end = chunks.end(blockIdx.y);
+  const ColumnTile<kWidth> tile(args.C);
+  Sums<kWidth> sums;
+  if (tile.works()) {
+    const Stored* x = args.x + tile.channel();
+    const Pack<kWidth> shift = shift_of<kWidth>(x + begin * C, C, end - begin);
+    for (uint32_t k = 0; k < kWidth && tile.lane == 0; ++k) shifts[tile.pack * kWidth + k] = shift.at[k];
+    for (uint64_t r = begin + tile.lane; r < end; r += tile.lanes) {
+      const Pack<kWidth> pack = load_pack<kWidth>(x + r * C);
+      REPRISE_UNROLL
+      for (uint32_t k = 0; k < kWidth; ++k) {
+        const float d = pack.at[k] - shift.at[k];
+        sums.first.at[k] += d;
+        sums.second.at[k] = fmaf(d, d, sums.second.at[k]);
+      }
+    }
+  }
+  double first, second;
+  sum_lanes(shared, tile, sums, &first, &second);
+  if (threadIdx.x >= tile.columns()) return;
+  const double d = first / static_cast<double>(end - begin);
+  double* out = partials + blockIdx.y * 2 * C + tile.first + threadIdx.x;
+  out[0] = static_cast<double>(static_cast<float>(shifts[threadIdx.x])) + d;
+  out[C] = fma(-first, d, second);
+}
+
+// partials[chunk][2][C]: the sums of dy and of dy (x - mean), dy masked where there is a beta.
+template <uint32_t kWidth, bool kMasked, typename Stored>
+__global__ void __launch_bounds__(kBlockThreads)
+    chunk_gradient_sums(const BatchNormBackwardArgsOf<Stored> args, double* partials, CudaRowChunks chunks) {
+  REPRISE_SHARED(float, shared, 2 * kWidth * kBlockThreads);
+  const uint64_t C = args.C, begin = chunks.begin(blockIdx.y), end = chunks.end(blockIdx.y);
+  const ColumnTile<kWidth> tile(args.C);
+  Sums<kWidth> sums;
+  if (tile.works()) {
+    const uint64_t c = tile.channel();
+    const ChannelNorm<kWidth> norm(args.mean, args.rstd, args.gamma, kMasked ? args.beta : args.mean, c);
+    for (uint64_t r = begin + tile.lane; r < end; r += tile.lanes) {
+      const Pack<kWidth> x = load_pack<kWidth>(args.x + r * C + c), dy = load_pack<kWidth>(args.dy + r * C + c);
+      REPRISE_UNROLL
+      for (uint32_t k = 0; k < kWidth; ++k) {
+        const float g = !kMasked || norm.of(x.at[k], k) > 0.0f ? dy.at[k] : 0.0f;
+        sums.first.at[k] += g;
+        sums.second.at[k] = fmaf(g, x.at[k] - norm.mean.at[k], sums.second.at[k]);
+      }
+    }
+  }
+  double first, second;
+  sum_lanes(shared, tile, sums, &first, &second);
+  if (threadIdx.x >= tile.columns()) return;
+  double* out = partials + blockIdx.y * 2 * C + tile.first + threadIdx.x;
+  out[0] = first;
+  out[C] = second;
+}
+
+// ---- the chunks together: a block takes 32 channels, a lane one of them, the warps the chunks in turns ----
+
+// The sum over the warps, in their order, lane by lane, in every warp. `shared` holds kBlockThreads doubles.
+template <typename Shared>
+__device__ double sum_over_warps(Shared& shared, double value) {
+  shared[threadIdx.x] = value;
+  __syncthreads();
+  double sum = 0;
+  for (uint32_t w = 0; w < kWarps; ++w) sum += shared[w * kWarpLanes + lane_index()];
+  __syncthreads();
+  return sum;
+}
+
+// Chan et al. 1983, section 2.
+template <typename Stored>
+__global__ void __launch_bounds__(kBlockThreads)
+    combine_moments(const BatchNormStatisticsArgsOf<Stored> args, const double* partials, CudaRowChunks chunks) {
+  REPRISE_SHARED(double, shared, kBlockThreads);
+  const uint64_t C = args.C, c = uint64_t{blockIdx.x} * kWarpLanes + lane_index();
+  const uint32_t count = c < C ? chunks.count() : 0;
+  const auto M = static_cast<double>(args.M);
+  double mean = 0, deviation = 0;
+  for (uint32_t k = warp_index(); k < count; k += kWarps) {
+    mean = fma(static_cast<double>(chunks.end(k) - chunks.begin(k)), partials[k * 2 * C + c], mean);
+  }
+  mean = sum_over_warps(shared, mean) / M;
+  for (uint32_t k = warp_index(); k < count; k += kWarps) {
+    const double d = partials[k * 2 * C + c] - mean, rows = static_cast<double>(chunks.end(k) - chunks.begin(k));
+    deviation += fma(rows * d, d, partials[(k * 2 + 1) * C + c]);
+  }
+  deviation = sum_over_warps(shared, deviation);
+  if (warp_index() != 0 || c >= C) return;
+  const double variance = deviation > 0 || deviation != deviation ? deviation / M : 0;
+  args.mean[c] = static_cast<float>(mean);
+  args.rstd[c] = static_cast<float>(1 / sqrt(variance + static_cast<double>(args.epsilon)));
+}
+
+// dx = scale (dy - mean_dy - (x - mean) slope).
+struct Coefficients {
+  float *scale, *mean_dy, *slope;  // [C]; scale is rstd gamma
+};
+
+template <typename Stored>
+__global__ void __launch_bounds__(kBlockThreads)
+    combine_gradient_sums(const BatchNormBackwardArgsOf<Stored> args, const double* partials, uint32_t chunk_count,
+                          const Coefficients out) {
+  REPRISE_SHARED(double, shared, kBlockThreads);
+  const uint64_t C = args.C, c = uint64_t{blockIdx.x} * kWarpLanes + lane_index();
+  double sum_dy = 0, sum_dy_x = 0;
+  for (uint32_t k = warp_index(); c < C && k < chunk_count; k += kWarps) {
+    sum_dy += partials[k * 2 * C + c];
+    sum_dy_x += partials[(k * 2 + 1) * C + c];
+  }
+  sum_dy = sum_over_warps(shared, sum_dy);
+  sum_dy_x = sum_over_warps(shared, sum_dy_x);
+  if (warp_index() != 0 || c >= C) return;
+  const double rstd = static_cast<double>(args.rstd[c]), M = static_cast<double>(args.M);
+  const float dgamma = static_cast<float>(sum_dy_x * rstd), dbeta = static_cast<float>(sum_dy);
+  if (args.dgamma != nullptr) args.dgamma[c] = args.accumulate_dgamma ? args.dgamma[c] + dgamma : dgamma;
+  if (args.dbeta != nullptr) args.dbeta[c] = args.accumulate_dbeta ? args.dbeta[c] + dbeta : dbeta;
+  out.scale[c] = args.rstd[c] * args.gamma[c];
+  out.mean_dy[c] = static_cast<float>(sum_dy / M);
+  out.slope[c] = static_cast<float>(sum_dy_x * rstd * rstd / M);
+}
+
+// ---- every element ----
+
+template <uint32_t kWidth, bool kMasked, typename Stored>
+__global__ void __launch_bounds__(kBlockThreads)
+    input_gradient(const BatchNormBackwardArgsOf<Stored> args, const Coefficients of, CudaRowChunks chunks) {
+  const ColumnTile<kWidth> tile(args.C);
+  if (!tile.works()) return;
+  const uint64_t C = args.C, c = tile.channel(), end = chunks.end(blockIdx.y);
+  const ChannelNorm<kWidth> norm(args.mean, args.rstd, args.gamma, kMasked ? args.beta : args.mean, c);
+  const Pack<kWidth> mean_dy = load_pack<kWidth>(of.mean_dy + c), slope = load_pack<kWidth>(of.slope + c);
+  for (uint64_t r = chunks.begin(blockIdx.y) + tile.lane; r < end; r += tile.lanes) {
+    const Pack<kWidth> x = load_pack<kWidth>(args.x + r * C + c), dy = load_pack<kWidth>(args.dy + r * C + c);
+    Pack<kWidth> dx;
+    REPRISE_UNROLL
+    for (uint32_t k = 0; k < kWidth; ++k) {
+      const float g = !kMasked || norm.of(x.at[k], k) > 0.0f ? dy.at[k] : 0.0f;
+      dx.at[k] = norm.scale.at[k] * fmaf(-(x.at[k] - norm.mean.at[k]), slope.at[k], g - mean_dy.at[k]);
+    }
+    store_pack(args.dx + r * C + c, dx);
+  }
+}
+
+// y = norm(x), or relu of that and b's sum.
+template <typename Stored>
+struct Normalise {
+  Stored* y;
+  const Stored *x, *b;        // b is null where nothing is added
+  const float *mean, *rstd;   // rstd is null where the variance is given
+  const float *variance, *gamma, *beta;
+  uint64_t M;
+  uint32_t C;
+  float epsilon;
+};
+
+template <uint32_t kWidth, typename Stored>
+__global__ void __launch_bounds__(kBlockThreads) normalise(const Normalise<Stored> args, CudaRowChunks chunks) {
+  const ColumnTile<kWidth> tile(args.C);
+  if (!tile.works()) return;
+  const uint64_t C = args.C, c = tile.channel(), end = chunks.end(blockIdx.y);
+  ChannelNorm<kWidth> norm(args.mean, args.rstd != nullptr ? args.rstd : args.gamma, args.gamma, args.beta, c);
+  if (args.rstd == nullptr) {
+    const Pack<kWidth> variance = load_pack<kWidth>(args.variance + c), gamma = load_pack<kWidth>(args.gamma + c);
+    REPRISE_UNROLL
+    for (uint32_t k = 0; k < kWidth; ++k) norm.scale.at[k] = 1.0f / sqrtf(variance.at[k] + args.epsilon) * gamma.at[k];
+  }
+  for (uint64_t r = chunks.begin(blockIdx.y) + tile.lane; r < end; r += tile.lanes) {
+    Pack<kWidth> y = load_pack<kWidth>(args.x + r * C + c);
+    REPRISE_UNROLL
+    for (uint32_t k = 0; k < kWidth; ++k) y.at[k] = norm.of(y.at[k], k);
+    if (args.b != nullptr) {
+      const Pack<kWidth> b = load_pack<kWidth>(args.b + r * C + c);
+      REPRISE_UNROLL
+      for (uint32_t k = 0; k < kWidth; ++k) y.at[k] = y.at[k] + b.at[k] <= 0.0f ? 0.0f : y.at[k] + b.at[k];  // NaN passes
+    }
+    store_pack(args.y + r * C + c, y);
+  }
+}
+
+__global__ void __launch_bounds__(kBlockThreads) average_running(const BatchNormRunningArgs args) {
+  const auto M = static_cast<double>(args.M), momentum = static_cast<double>(args.momentum);
+  const double unbias = args.M > 1 ? M / (M - 1) : 1;
+  for (uint64_t c = grid_thread(); c < args.C; c += grid_threads()) {
+    const auto rstd = static_cast<double>(args.rstd[c]), mean = static_cast<double>(args.mean[c]);
+    const double biased = 1 / (rstd * rstd) - static_cast<double>(args.epsilon);
+    const double variance = biased < 0 ? 0 : biased * unbias;
+    if (!is_finite(mean) || !is_finite(variance)) continue;  // such a step is refused; the next one need not be
+    args.running_mean[c] = static_cast<float>(fma(momentum, mean, (1 - momentum) * static_cast<double>(args.running_mean[c])));
+    args.running_var[c] = static_cast<float>(fma(momentum, variance, (1 - momentum) * static_cast<double>(args.running_var[c])));
+  }
+  if (grid_thread() == 0) *args.batches += 1;
+}
+
+// ---- launches ----
+
+template <typename Stored>
+constexpr bool is_wide(uint32_t C) {
+  return C % kPackWidth<Stored> == 0;
+}
+// Of a pass that writes every element: the coefficients are read once a block.
+constexpr CudaRowChunks writing_chunks(uint64_t M) { return cuda_row_chunks(M, 2048, 64); }
+dim3 tile_grid(uint64_t C, const CudaRowChunks& chunks) { return dim3(static_cast<uint32_t>(cuda_column_tiles(C)), chunks.count()); }
+
+template <typename Stored>
+Status launch_normalise(const KernelContext& context, const Normalise<Stored>& args) {
+  const auto kernel = is_wide<Stored>(args.C) ? normalise<kPackWidth<Stored>, Stored> : normalise<1, Stored>;
+  const CudaRowChunks chunks = writing_chunks(args.M);
+  REPRISE_LAUNCH(kernel, tile_grid(args.C, chunks), kBlockThreads, context.queue, args, chunks);
+  return launch_status();
+}
+
+template <uint32_t kWidth, bool kMasked, typename Stored>
+Status launch_backward(const KernelContext& context, const BatchNormBackwardArgsOf<Stored>& args) {
+  const CudaRowChunks chunks = cuda_batch_norm_chunks(args.M, args.C), writing = writing_chunks(args.M);
+  double* partials = static_cast<double*>(args.scratch);
+  float* behind = reinterpret_cast<float*>(partials + uint64_t{chunks.count()} * 2 * args.C);
+  const Coefficients coefficients{behind, behind + args.C, behind + 2 * uint64_t{args.C}};
+  REPRISE_LAUNCH((chunk_gradient_sums<kWidth, kMasked, Stored>), tile_grid(args.C, chunks), kBlockThreads, context.queue, args,
+                 partials, chunks);
+  REPRISE_LAUNCH(combine_gradient_sums<Stored>, static_cast<uint32_t>(parts(args.C, kWarpLanes)), kBlockThreads, context.queue,
+                 args, partials, chunks.count(), coefficients);
+  REPRISE_LAUNCH((input_gradient<kWidth, kMasked, Stored>), tile_grid(args.C, writing), kBlockThreads, context.queue, args,
+                 coefficients, writing);
+  return launch_status();
+}
+
+}  // namespace
+
+template <typename Stored>
+Status cuda_batch_norm_statistics(const KernelContext& context, const BatchNormStatisticsArgsOf<Stored>& args) {
+  const CudaRowChunks chunks = cuda_batch_norm_chunks(args.M, args.C);
+  double* partials = static_cast<double*>(args.scratch);
+  const auto kernel = is_wide<Stored>(args.C) ? chunk_moments<kPackWidth<Stored>, Stored> : chunk_moments<1, Stored>;
+  REPRISE_LAUNCH(kernel, tile_grid(args.C, chunks), kBlockThreads, context.queue, args, partials, chunks);
+  REPRISE_LAUNCH(combine_moments<Stored>, static_cast<uint32_t>(parts(args.C, kWarpLanes)), kBlockThreads, context.queue, args,
+                 partials, chunks);
+  return launch_status();
+}
+
+Status cuda_batch_norm_running(const KernelContext& context, const BatchNormRunningArgs& args) {
+  REPRISE_LAUNCH(average_running, blocks_for(args.C), kBlockThreads, context.queue, args);
+  return launch_status();
+}
+
+template <typename Stored>
+Status cuda_batch_norm_forward(const KernelContext& context, const BatchNormForwardArgsOf<Stored>& args) {
+  return launch_normalise<Stored>(context, {.y = args.y,
+                                            .x = args.x,
+                                            .b = nullptr,
+                                            .mean = args.mean,
+                                            .rstd = args.rstd,
+                                            .variance = nullptr,
+                                            .gamma = args.gamma,
+                                            .beta = args.beta,
+                                            .M = args.M,
+                                            .C = args.C,
+                                            .epsilon = 0});
+}
+
+template <typename Stored>
+Status cuda_norm_add_relu_forward(const KernelContext& context, const NormAddReluArgsOf<Stored>& args) {
+  return launch_normalise<Stored>(context, {.y = args.y,
+                                            .x = args.x,
+                                            .b = args.b,
+                                            .mean = args.mean,
+                                            .rstd = args.rstd,
+                                            .variance = nullptr,
+                                            .gamma = args.gamma,
+                                            .beta = args.beta,
+                                            .M = args.M,
+                                            .C = args.C,
+                                            .epsilon = 0});
+}
+
+template <typename Stored>
+Status cuda_batch_norm_inference(const KernelContext& context, const BatchNormInferenceArgsOf<Stored>& args) {
+  return launch_normalise<Stored>(context, {.y = args.y, .x = args.x, .b = nullptr, .mean = args.running_mean, .rstd = nullptr,
+                                            .variance = args.running_var, .gamma = args.gamma, .beta = args.beta, .M = args.M, .C = args.C,
+                                            .epsilon = args.epsilon});
+}
+
+template <typename Stored>
+Status cuda_batch_norm_backward(const KernelContext& context, const BatchNormBackwardArgsOf<Stored>& args) {
+  constexpr uint32_t kWide = kPackWidth<Stored>;
+  if (is_wide<Stored>(args.C)) {
+    return args.beta != nullptr ? launch_backward<kWide, true>(context, args) : launch_backward<kWide, false>(context, args);
+  }
+  return args.beta != nullptr ? launch_backward<1, true>(context, args) : launch_backward<1, false>(context, args);
+}
+
+REPRISE_CUDA_INSTANTIATE(cuda_batch_norm_statistics, BatchNormStatisticsArgs)
+REPRISE_CUDA_INSTANTIATE(cuda_batch_norm_forward, BatchNormForwardArgs)
+REPRISE_CUDA_INSTANTIATE(cuda_norm_add_relu_forward, NormAddReluArgs)
+REPRISE_CUDA_INSTANTIATE(cuda_batch_norm_inference, BatchNormInferenceArgs)
+REPRISE_CUDA_INSTANTIATE(cuda_batch_norm_backward, BatchNormBackwardArgs)
+
+}  // namespace reprise

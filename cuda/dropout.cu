@@ -1,0 +1,59 @@
+// Dropout: y = x / (1 - p) where the element's draw is at or above the threshold, else 0; its backward is the same function.
+// Here as the twin of lib/cpu/dropout.cpp: the mask is rng.h's, so it is the CPU's bit for bit, and is drawn again instead of stored.
+#include "cuda/cuda_kernels.h"
+#include "cuda/grid.h"
+#include "cuda/pack.h"
+#include "lib/rng.h"
+
+namespace reprise {
+namespace {
+
+struct Draws {
+  uint32_t threshold, stream;
+  float scale;
+};
+
+__device__ inline PhiloxBlock draw(const StepScalars& s, const Draws& draws, uint64_t element) {
+  return philox_mask(s.seed, s.step, s.micro_batch, draws.stream, element / 4);
+}
+
+template <typename Stored>
+__global__ void __launch_bounds__(kBlockThreads)
+    drop_elements(Stored* y, const Stored* x, uint64_t n, const StepScalars* scalars, const Draws draws) {
+  constexpr uint32_t kWidth = kPackWidth<Stored>;
+  const StepScalars s = *scalars;
+  for (uint64_t i = grid_thread() * kWidth; i < n; i += grid_threads() * kWidth) {
+    if (i + kWidth > n) {
+      for (uint64_t last = i; last < n; ++last) {
+        y[last] = draw(s, draws, last).word[last % 4] >= draws.threshold ? float{x[last]} * draws.scale : 0.0f;
+      }
+      break;
+    }
+    Pack<kWidth> pack = load_pack<kWidth>(x + i);
+    REPRISE_UNROLL
+    for (uint32_t block = 0; block < kWidth / 4; ++block) {
+      const PhiloxBlock words = draw(s, draws, i + 4 * block);
+      REPRISE_UNROLL
+      for (uint32_t k = 0; k < 4; ++k) {
+        float& element = pack.at[4 * block + k];
+        element = words.word[k] >= draws.threshold ? element * draws.scale : 0.0f;
+      }
+    }
+    store_pack(y + i, pack);
+  }
+}
+
+}  // namespace
+
+template <typename Stored>
+Status cuda_dropout(const KernelContext& context, const DropoutArgsOf<Stored>& args) {
+  const float p = args.dropout.probability;
+  const Draws draws{dropout_threshold(p), args.dropout.stream, 1.0f / (1.0f - p)};
+  REPRISE_LAUNCH(drop_elements<Stored>, blocks_for(parts(args.n, kPackWidth<Stored>)), kBlockThreads, context.queue, args.y, args.x, args.n,
+                 args.scalars, draws);
+  return launch_status();
+}
+
+REPRISE_CUDA_INSTANTIATE(cuda_dropout, DropoutArgs)
+
+}  // namespace reprise
