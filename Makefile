@@ -240,7 +240,7 @@ chen-curves: $(BUILD)/tests/bench/chen_curves_bench  ## their figure and ours: p
 
 NVCC ?= $(or $(shell command -v nvcc),/usr/local/cuda/bin/nvcc)
 cuda:  ## compile cuda/ for sm_80, sm_87 and sm_90; fails on register spills (skipped where there is no nvcc)
-	BUILD=$(BUILD) NVCC=$(NVCC) tests/ports/cuda_compile_test.sh
+	ARCHITECTURES="80 87 90" BUILD=$(BUILD) NVCC=$(NVCC) tests/ports/cuda_compile_test.sh
 gpu:  ## on a machine with a card: compare the CUDA kernels with the reference, and time them
 	@mkdir -p $(BUILD)
 	$(NVCC) -std=c++20 -O3 -fmad=false -I. --expt-relaxed-constexpr -arch=native tests/bench/gpu_layer_norm.cu $(wildcard cuda/*.cu) -o $(BUILD)/gpu_layer_norm

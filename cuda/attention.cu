@@ -413,7 +413,7 @@ __global__ void __launch_bounds__(kThreads) attention_backward_queries(const Att
   dq.store(args.dqkv + head.q + first_query * head.row, head.row, head.count(first_query), head.D);
 }
 
-// dk, dv or both: registers hold both of a short head alone.
+// dk or dv: registers that hold both spill on some architectures.
 template <typename Stored, uint32_t kSlabs, bool kKeys, bool kValues>
 __global__ void __launch_bounds__(kThreads) attention_backward_keys(const AttentionBackwardArgsOf<Stored> args, const float* delta) {
   REPRISE_SHARED(SharedPack, left, kSlabPacks);
@@ -483,12 +483,8 @@ void launch_backward(const KernelContext& context, const AttentionBackwardArgsOf
   const float* delta = static_cast<const float*>(args.scratch);
   const uint32_t key_blocks = tiles * args.B * args.attention.kv_heads;
   REPRISE_LAUNCH((attention_backward_queries<Stored, kSlabs>), tiles * args.B * args.attention.heads, kThreads, context.queue, args, delta);
-  if constexpr (kSlabs <= 4) {
-    REPRISE_LAUNCH((attention_backward_keys<Stored, kSlabs, true, true>), key_blocks, kThreads, context.queue, args, delta);
-  } else {
-    REPRISE_LAUNCH((attention_backward_keys<Stored, kSlabs, true, false>), key_blocks, kThreads, context.queue, args, delta);
-    REPRISE_LAUNCH((attention_backward_keys<Stored, kSlabs, false, true>), key_blocks, kThreads, context.queue, args, delta);
-  }
+  REPRISE_LAUNCH((attention_backward_keys<Stored, kSlabs, true, false>), key_blocks, kThreads, context.queue, args, delta);
+  REPRISE_LAUNCH((attention_backward_keys<Stored, kSlabs, false, true>), key_blocks, kThreads, context.queue, args, delta);
 }
 
 }  // namespace
