@@ -387,7 +387,7 @@ TEST_F(CommandLine, PlansForCudaOnAnyMachine) {
   value["backend"] = "cuda";
   const ProcessResult plan = reprise_command({"plan", recipe(value), "-o", folder_.file("p")});
   EXPECT_EQ(plan.status, 0) << plan.err;
-  EXPECT_NE(plan.err.find("\"cuda\" has no kernel yet for conv.forward"), std::string::npos) << plan.err;
+  EXPECT_EQ(plan.err.find("has no kernel yet"), std::string::npos) << plan.err;
   const std::string header = file_text(folder_.file("p/plan.h"));
   EXPECT_NE(header.find("#include \"cuda/cuda_rules.h\""), std::string::npos);
   EXPECT_NE(header.find("(kPlan, kCudaRules)"), std::string::npos);

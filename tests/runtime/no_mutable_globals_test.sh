@@ -9,8 +9,10 @@ objects=$(find "$build/lib" "$build/fibre/cuda" -name '*.o' 2>/dev/null || true)
 if [ -z "$objects" ]; then echo "no objects in $build/lib: make it first" >&2; exit 1; fi
 if nm $objects | grep -q '__asan_'; then echo "skipped: the sanitizers' build has symbols of its own"; exit 0; fi
 
-# Compiled for the fibres (tests/ports/cuda_fibre.h), CUDA's indices and __shared__ arrays, all named `shared`, are globals of the host.
-fibres='(DW\.ref.*|(block|grid|thread)(Idx|Dim)|.*reprise5fibre.*|_Z.*E6shared)'
+# Compiled for the fibres (tests/ports/cuda_fibre.h), CUDA's indices and REPRISE_SHARED arrays are globals of the host, the arrays by their
+# names in the sources, each with a guard.
+arrays=$(cat cuda/*.cu cuda/*.h | sed -n 's/^ *REPRISE_SHARED([^,]*, \([a-z_]*\), .*/\1/p' | sort -u | paste -sd'|')
+fibres="(DW\\.ref.*|(block|grid|thread)(Idx|Dim)|.*reprise5fibre.*|_Z.*E[0-9]+($arrays)(_[0-9]+)?)"
 
 # writable FILES: "section object" of everything that lies in a section which is not read-only once the program is linked and loaded.
 writable() {
