@@ -31,11 +31,11 @@ PROOF_FLAGS_g++ := -fconstexpr-ops-limit=4000000000 -fconstexpr-loop-limit=10000
 PROOF_FLAGS_clang++ := -fconstexpr-steps=2000000000
 PROOF_FLAGS = $(if $(findstring clang,$(CXX)),$(PROOF_FLAGS_clang++),$(PROOF_FLAGS_g++))
 # BLIS is a weak reference of the library: it must be asked for, or the archive member stays out.
-LINK      := $(SANITIZE) -Wl,-u,_ZN7reprise14blis_gemm_tileEv -lblis -lz -lpthread
+LINK      := $(SANITIZE) -Wl,-u,_ZN7reprise14blis_gemm_tileEv -lblis -lz -lpthread -ldl
 
 LIB_SOURCES   := $(wildcard lib/*.cpp lib/cpu/*.cpp)
-PORT_SOURCES  := $(wildcard ports/linux/*.cpp)
-MAIN_SOURCES  := tools/reprise.cpp tools/train.cpp
+PORT_SOURCES  := $(wildcard ports/linux/*.cpp ports/cuda/*.cpp)
+MAIN_SOURCES  := tools/reprise.cpp tools/train.cpp tools/train_cuda.cpp tools/train_auto.cpp
 TOOL_SOURCES  := $(filter-out $(MAIN_SOURCES),$(wildcard tools/*.cpp tools/*/*.cpp))
 TEST_SOURCES  := $(wildcard tests/*/*_test.cpp)
 JUDGE_SOURCES := $(filter-out $(TEST_SOURCES),$(wildcard $(addprefix tests/,$(addsuffix /*.cpp,judges ops ref planner faces runtime ports))))
@@ -63,7 +63,7 @@ OTHER_CPU_PACKAGES := g++-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user
 
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: all run build test plan fit audit bench compilers cuda gpu asan size soak parity install clean help force
+.PHONY: all run build test plan fit audit bench compilers cuda gpu asan size soak parity install install-cuda clean help force
 
 all: $(BUILD)/reprise  ## build the command line, build/reprise
 
@@ -104,12 +104,30 @@ $(FIBRE_OBJECTS): $(BUILD)/fibre/%.o: %.cu Makefile | $(BUILD)/packages/run
 	@echo "  compile $< for fibres"
 	$(Q)$(CXX) $(TOOL_FLAGS) -ffp-contract=off -x c++ -include tests/ports/cuda_fibre.h -c $< -o $@
 
+# CUDA's kernels for the cards in CUDA_ARCHITECTURES: the one that is here, else those that Reprise ships for. Its libraries stand beside
+# nvcc; the driver is found when the program runs.
+NVCC ?= $(or $(shell command -v nvcc),$(wildcard /usr/local/cuda/bin/nvcc))
+HAS_NVCC := $(if $(NVCC),$(shell command -v "$(NVCC)" >/dev/null 2>&1 && echo yes))
+CUDA_ARCHITECTURES ?= $(or $(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -n 1 | tr -d .),80 87 90)
+CUDA_FLAGS := -std=c++20 -O3 -fmad=false -I. --expt-relaxed-constexpr -Xcompiler -Wall,-Wextra,-fno-exceptions,-fno-rtti
+CUDA_TOOLKIT = $(patsubst %/bin/nvcc,%,$(realpath $(shell command -v $(NVCC))))
+CUDA_LINK = -L$(CUDA_TOOLKIT)/lib64 -L$(CUDA_TOOLKIT)/targets/aarch64-linux/lib -lcudart_static -lrt -ldl
+CUDA_OBJECTS := $(patsubst %.cu,$(BUILD)/device/%.o,$(wildcard cuda/*.cu))
+$(CUDA_OBJECTS): $(BUILD)/device/%.o: %.cu Makefile
+	@test -n "$(HAS_NVCC)" || { echo 'make: "backend": "cuda" needs nvcc of the CUDA toolkit, 12 or later: install it, name it by NVCC=, or plan for "cpu" or "auto"' >&2; exit 1; }
+	@mkdir -p $(@D)
+	@echo "  compile $< for sm $(CUDA_ARCHITECTURES)"
+	$(Q)$(NVCC) $(CUDA_FLAGS) $(foreach each,$(CUDA_ARCHITECTURES),-gencode arch=compute_$(each),code=sm_$(each)) -MD -MF $(@:.o=.d) -c $< -o $@
+$(BUILD)/libreprise-cuda.a: $(CUDA_OBJECTS)
+	$(Q)rm -f $@ && ar rcs $@ $^
+
 $(BUILD)/libreprise.a: $(LIB_OBJECTS) $(PORT_OBJECTS)
 	$(Q)rm -f $@ && ar rcs $@ $^
 # g++ 12 does not fold a comparison of an address with null while it looks for null: the plan, which is data, goes without.
 PLAN_NO_SANITIZE := -fno-sanitize=null,nonnull-attribute,returns-nonnull-attribute
 # `reprise train` compiles as `make run` does.
 $(BUILD)/tools/commands/run_train.o: TOOL_FLAGS += -DREPRISE_COMPILER='"$(CXX)"' -DREPRISE_LINK_FLAGS='"$(LINK)"' \
+  -DREPRISE_CUDA_LINK_FLAGS='"$(if $(HAS_NVCC),$(CUDA_LINK))"' \
   -DREPRISE_COMPILE_FLAGS='"-std=c++20 -O2 $(SANITIZE) $(PROOF_FLAGS) $(if $(SANITIZE),$(PLAN_NO_SANITIZE))"'
 $(BUILD)/libtools.a: $(TOOL_OBJECTS)
 	$(Q)rm -f $@ && ar rcs $@ $^
@@ -124,11 +142,11 @@ $(BUILD)/reprise: $(BUILD)/tools/reprise.o $(BUILD)/libtools.a $(BUILD)/librepri
 
 # A recipe's folder is build/NAME; a NAME that the build itself uses for a file or folder goes to build/recipes/NAME.
 # tests/house/make_test.sh looks for names that are missing here.
-TAKEN := arm64 arm64.log asan cuda data fibre fuzz gpu_layer_norm lib libjudges.a libreprise.a libtools.a old-cpu other-compiler \
+TAKEN := arm64 arm64.log asan cuda data device fibre fuzz gpu_layer_norm lib libjudges.a libreprise-cuda.a libreprise.a libtools.a old-cpu other-compiler \
          packages parity ports recipes reprise test-programs tests tools
-find_folder = folder=$$($(BUILD)/reprise name $(RECIPE_WORD)) || exit $$?; \
+find_folder = folder=$$($(BUILD)/reprise name $(RECIPE_WORD)) || exit $$?; backend=$$($(BUILD)/reprise name --backend $(RECIPE_WORD)) || exit $$?; \
   case ' $(TAKEN) ' in *" $$folder "*) folder=recipes/$$folder ;; esac; folder=$(BUILD)/$$folder
-make_in_folder = $(find_folder); $(MAKE) --no-print-directory PLAN_FOLDER=$$folder
+make_in_folder = $(find_folder); $(MAKE) --no-print-directory PLAN_FOLDER=$$folder PLAN_BACKEND=$$backend
 
 ifdef PLAN_FOLDER
 PLAN_OPTIONS := $(if $(BUDGET),--budget $(call quoted,$(BUDGET))) $(if $(SCHEDULE),--schedule $(call quoted,$(SCHEDULE)))
@@ -139,10 +157,16 @@ $(PLAN_FOLDER)/options: force
 $(PLAN_FOLDER)/plan.h: $(BUILD)/reprise $(PLAN_FOLDER)/options
 	@printf '  plan %s\n' $(RECIPE_WORD)
 	$(Q)$(BUILD)/reprise plan $(RECIPE_WORD) $(PLAN_OPTIONS) -o $(@D) 2>$(@D)/plan.txt || { status=$$?; cat $(@D)/plan.txt >&2; exit $$status; }
-$(PLAN_FOLDER)/train: tools/train.cpp $(PLAN_FOLDER)/plan.h $(BUILD)/libtools.a $(BUILD)/libreprise.a
+# A plan for a card is compiled with CUDA's kernels. One of "auto" has a plan for each; without nvcc it is compiled for the CPU alone.
+PLAN_MAIN_cpu  := tools/train.cpp
+PLAN_MAIN_cuda := tools/train_cuda.cpp
+PLAN_MAIN_auto := $(if $(HAS_NVCC),tools/train_auto.cpp,tools/train.cpp)
+PLAN_MAIN := $(PLAN_MAIN_$(PLAN_BACKEND))
+PLAN_CUDA := $(if $(filter tools/train.cpp,$(PLAN_MAIN)),,$(BUILD)/libreprise-cuda.a)
+$(PLAN_FOLDER)/train: $(PLAN_MAIN) $(PLAN_FOLDER)/plan.h $(BUILD)/libtools.a $(BUILD)/libreprise.a $(PLAN_CUDA)
 	@echo "  compile and prove $(@D)/plan.h"
-	$(Q)$(CXX) $(TOOL_FLAGS) $(PROOF_FLAGS) -I$(@D) tools/train.cpp $(BUILD)/libtools.a $(BUILD)/libreprise.a -o $@ $(LINK) \
-	  $(if $(SANITIZE),$(PLAN_NO_SANITIZE))
+	$(Q)$(CXX) $(TOOL_FLAGS) $(PROOF_FLAGS) -I$(@D) $(PLAN_MAIN) $(BUILD)/libtools.a $(BUILD)/libreprise.a $(if $(PLAN_CUDA),$(PLAN_CUDA) $(CUDA_LINK)) \
+	  -o $@ $(LINK) $(if $(SANITIZE),$(PLAN_NO_SANITIZE))
 -include $(PLAN_FOLDER)/train.d
 endif
 
@@ -238,7 +262,6 @@ chen-curves: $(BUILD)/tests/bench/chen_curves_bench  ## their figure and ours: p
 	$< tests/bench/chen_curves.json tests/bench/chen_curves.svg
 .PHONY: fuzz bench-plan chen chen-curves
 
-NVCC ?= $(or $(shell command -v nvcc),/usr/local/cuda/bin/nvcc)
 cuda:  ## compile cuda/ for sm_80, sm_87 and sm_90; fails on register spills (skipped where there is no nvcc)
 	ARCHITECTURES="80 87 90" BUILD=$(BUILD) NVCC=$(NVCC) tests/ports/cuda_compile_test.sh
 gpu:  ## on a machine with a card: compare the CUDA kernels with the reference, and time them
@@ -257,8 +280,11 @@ install: $(BUILD)/libreprise.a $(BUILD)/libtools.a $(BUILD)/reprise  ## install 
 	install -m 755 $(BUILD)/reprise $(INSTALLED)/bin/reprise
 	install -m 644 $(BUILD)/libreprise.a $(INSTALLED)/lib/libreprise.a
 	install -m 644 $(BUILD)/libtools.a $(INSTALLED)/lib/libreprise-tools.a
-	for header in $(wildcard lib/*.h lib/*/*.h ports/linux/*.h cuda/*.h) tools/train.cpp tools/training/program.h; do install -D -m 644 $$header $(INSTALLED)/include/reprise/$$header; done
+	for header in $(wildcard lib/*.h lib/*/*.h ports/*/*.h cuda/*.h) tools/train.cpp tools/train_cuda.cpp tools/train_auto.cpp tools/training/program.h; do install -D -m 644 $$header $(INSTALLED)/include/reprise/$$header; done
 	sed -e $(call quoted,s|@PREFIX@|$(PREFIX)|) lib/reprise.pc.in >$(INSTALLED)/lib/pkgconfig/reprise.pc
+
+install-cuda: install $(BUILD)/libreprise-cuda.a  ## the same with CUDA's kernels, which nvcc compiles for CUDA_ARCHITECTURES
+	install -m 644 $(BUILD)/libreprise-cuda.a $(INSTALLED)/lib/libreprise-cuda.a
 
 clean:  ## remove what was built
 	rm -rf $(BUILD)
@@ -267,4 +293,4 @@ help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r target text; do printf '  make %-10s %s\n' "$$target" "$$text"; done
 	@echo; echo '  RECIPE=f.json  BUDGET=512MiB  SCHEDULE=optimal|h-revolve|revolve|sqrt|every-k|none  ARGS="--steps 3"'
 
--include $(patsubst %.o,%.d,$(LIB_OBJECTS) $(PORT_OBJECTS) $(TOOL_OBJECTS) $(FIBRE_OBJECTS) $(BUILD)/tools/reprise.o $(call objects,$(TEST_SOURCES) $(JUDGE_SOURCES) $(BENCH_SOURCES) $(wildcard tests/ports/other_cpu/*.cpp)))
+-include $(patsubst %.o,%.d,$(LIB_OBJECTS) $(PORT_OBJECTS) $(TOOL_OBJECTS) $(FIBRE_OBJECTS) $(CUDA_OBJECTS) $(BUILD)/tools/reprise.o $(call objects,$(TEST_SOURCES) $(JUDGE_SOURCES) $(BENCH_SOURCES) $(wildcard tests/ports/other_cpu/*.cpp)))

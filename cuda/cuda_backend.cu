@@ -4,8 +4,9 @@
 
 #include "cuda/cuda_host_access.h"
 #include "cuda/cuda_kernels.h"
-#include "cuda/launch.h"
+#include "cuda/cuda_recorder.h"
 #include "cuda/cuda_rules.h"
+#include "cuda/launch.h"
 
 namespace reprise {
 namespace {
@@ -27,7 +28,8 @@ uint32_t loaded_architecture() {
 void choose_cuda_machine(CudaMachine& machine) {
   uint32_t at = 0;
   for (const char* p = "cuda/" REPRISE_DEVICE_COMPILER "/sm_"; *p != 0; ++p) machine.kernel_set[at++] = *p;
-  const uint32_t architecture = loaded_architecture();
+  const uint32_t architecture = machine.architecture = loaded_architecture();
+  machine.runtime_version = CUDART_VERSION;
   for (uint32_t unit = 100; unit > 0; unit /= 10) {
     if (architecture >= unit || unit == 1) machine.kernel_set[at++] = static_cast<char>('0' + architecture / unit % 10);
   }
@@ -36,7 +38,12 @@ void choose_cuda_machine(CudaMachine& machine) {
 
 // The kernels that are not named here stay null.
 Backend cuda_backend(const CudaMachine& machine) {
-  Backend table = {.rules = &kCudaRules, .kernel_set = machine.kernel_set, .machine = &machine, .host = kCudaHostAccess};
+  Backend table = {.rules = &kCudaRules,
+                   .kernel_set = machine.kernel_set,
+                   .machine = &machine,
+                   .host = kCudaHostAccess,
+                   .queue = machine.queue,
+                   .recorder = machine.queue == nullptr ? Recorder{} : kCudaRecorder};
   add_cuda_kernels(table);
   return table;
 }

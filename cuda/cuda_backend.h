@@ -1,4 +1,4 @@
-// The CUDA backend: the table that dispatch calls.
+// The CUDA backend: the table that dispatch calls, and what its port gives it.
 // Here so that a product can name CUDA without naming its kernels, or including CUDA's headers.
 #pragma once
 
@@ -6,12 +6,26 @@
 
 namespace reprise {
 
-// What is known of the device once it is chosen.
-struct CudaMachine {
-  char kernel_set[64] = {};  // "cuda/COMPILER/sm_NN": its functions and its tensor cores decide the bits
+// Pinned memory of the host, through which batches, scalars and weights go to the card, in two halves: one is filled while the card may
+// still read the other.
+struct CudaStaging {
+  static constexpr uint64_t kHalfBytes = uint64_t{4} << 20, kBytes = 2 * kHalfBytes;
+  unsigned char* base = nullptr;  // kBytes of it
+  void* copied[2] = {};           // cudaEvent_t: the card has read what the half held
+  uint32_t half = 0;              // that is being filled
+  uint64_t used = 0;              // bytes of it
 };
 
-// Once, after the device is chosen.
+// What is known of the device once it is chosen.
+struct CudaMachine {
+  char kernel_set[64] = {};         // "cuda/COMPILER/sm_NN": its functions and its tensor cores decide the bits
+  uint32_t architecture = 0;        // the code that runs, 87 for sm_87; 0 where the device can run none of this program's
+  uint32_t runtime_version = 0;     // CUDA's that this program was compiled with, 13000 for 13.0: the driver must not be older
+  void* queue = nullptr;            // a cudaStream_t; null is the default one, which cannot be recorded
+  CudaStaging* staging = nullptr;   // null: every copy to the card is waited for
+};
+
+// Once, when the device has been chosen: all but queue and staging, which are the caller's.
 void choose_cuda_machine(CudaMachine& machine);
 
 // A kernel that kCudaRules lacks is null: no plan for this backend asks for one. The table points into `machine`, which must outlive it.

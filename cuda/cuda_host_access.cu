@@ -1,6 +1,9 @@
 // See cuda_host_access.h.
 #include "cuda/cuda_host_access.h"
 
+#include <cstring>
+
+#include "cuda/cuda_backend.h"
 #include "cuda/grid.h"
 #include "cuda/launch.h"
 
@@ -9,9 +12,29 @@ namespace {
 
 cudaStream_t stream_of(const KernelContext& context) { return static_cast<cudaStream_t>(context.queue); }
 
-Status status_of(cudaError_t error, const char* what) {
-  if (error == cudaSuccess) return ok_status();
-  return {Code::kBackend, what, static_cast<uint64_t>(error)};
+CudaStaging* staging_of(const KernelContext& context) {
+  return context.machine == nullptr ? nullptr : static_cast<const CudaMachine*>(context.machine)->staging;
+}
+
+// The other half is free once the card has read what it was last filled with.
+Status turn_halves(CudaStaging& staging, cudaStream_t stream) {
+  REPRISE_RETURN_IF_ERROR(cuda_status(cudaEventRecord(static_cast<cudaEvent_t>(staging.copied[staging.half]), stream)));
+  staging.half = 1 - staging.half;
+  staging.used = 0;
+  return cuda_status(cudaEventSynchronize(static_cast<cudaEvent_t>(staging.copied[staging.half])));
+}
+
+Status copy_in_staged(CudaStaging& staging, cudaStream_t stream, unsigned char* to, const unsigned char* from, uint64_t bytes) {
+  for (uint64_t done = 0; done < bytes;) {
+    if (staging.used == CudaStaging::kHalfBytes) REPRISE_RETURN_IF_ERROR(turn_halves(staging, stream));
+    const uint64_t piece = least(bytes - done, CudaStaging::kHalfBytes - staging.used);
+    unsigned char* staged = staging.base + staging.half * CudaStaging::kHalfBytes + staging.used;
+    std::memcpy(staged, from + done, piece);
+    REPRISE_RETURN_IF_ERROR(cuda_status(cudaMemcpyAsync(to + done, staged, piece, cudaMemcpyHostToDevice, stream)));
+    staging.used += piece;
+    done += piece;
+  }
+  return ok_status();
 }
 
 __global__ void __launch_bounds__(kBlockThreads) fill_words(uint32_t* to, uint32_t word, uint64_t count) {
@@ -20,18 +43,19 @@ __global__ void __launch_bounds__(kBlockThreads) fill_words(uint32_t* to, uint32
 
 }  // namespace
 
-// The wait makes the source free to be used again. A port that keeps pinned memory for batches need not wait here.
+// Without pinned memory the wait makes the source free to be used again.
 Status cuda_copy_in(const KernelContext& context, ArenaAddress to, const void* from, uint64_t bytes) {
   if (bytes == 0) return ok_status();
-  const cudaError_t queued = cudaMemcpyAsync(to.for_kernels, from, bytes, cudaMemcpyHostToDevice, stream_of(context));
-  REPRISE_RETURN_IF_ERROR(status_of(queued, "bytes must be copied to the card; detail is the cudaError_t"));
+  if (CudaStaging* staging = staging_of(context); staging != nullptr) {
+    return copy_in_staged(*staging, stream_of(context), to.for_kernels, static_cast<const unsigned char*>(from), bytes);
+  }
+  REPRISE_RETURN_IF_ERROR(cuda_status(cudaMemcpyAsync(to.for_kernels, from, bytes, cudaMemcpyHostToDevice, stream_of(context))));
   return cuda_synchronise(context);
 }
 
 Status cuda_copy_out(const KernelContext& context, void* to, ArenaAddress from, uint64_t bytes) {
   if (bytes == 0) return ok_status();
-  return status_of(cudaMemcpyAsync(to, from.for_kernels, bytes, cudaMemcpyDeviceToHost, stream_of(context)),
-                   "bytes must be copied from the card; detail is the cudaError_t");
+  return cuda_status(cudaMemcpyAsync(to, from.for_kernels, bytes, cudaMemcpyDeviceToHost, stream_of(context)));
 }
 
 Status cuda_fill(const KernelContext& context, ArenaAddress to, uint32_t word, uint64_t bytes) {
@@ -42,8 +66,6 @@ Status cuda_fill(const KernelContext& context, ArenaAddress to, uint32_t word, u
 }
 
 // A fault inside a kernel shows here, with all that was queued behind it.
-Status cuda_synchronise(const KernelContext& context) {
-  return status_of(cudaStreamSynchronize(stream_of(context)), "the work on the card must end well; detail is the cudaError_t");
-}
+Status cuda_synchronise(const KernelContext& context) { return cuda_status(cudaStreamSynchronize(stream_of(context))); }
 
 }  // namespace reprise

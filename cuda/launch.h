@@ -48,11 +48,13 @@ void allow_dynamic_shared(Kernel* kernel, uint64_t bytes) {
 
 namespace reprise {
 
-// What became of the launches since the last call. A fault inside a running kernel shows only after it has run.
-inline Status launch_status() {
-  const cudaError_t error = cudaGetLastError();
+// In CUDA's own words; detail is the cudaError_t.
+inline Status cuda_status(cudaError_t error) {
   if (error == cudaSuccess) return ok_status();
-  return {Code::kBackend, "a CUDA kernel must start; detail is the cudaError_t", static_cast<uint64_t>(error)};
+  return {Code::kBackend, cudaGetErrorString(error), static_cast<uint64_t>(error)};
 }
+
+// What became of the launches since the last call. A fault inside a running kernel shows only after it has run.
+inline Status launch_status() { return cuda_status(cudaGetLastError()); }
 
 }  // namespace reprise

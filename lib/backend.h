@@ -10,6 +10,7 @@
 
 #include "lib/backend_rules.h"
 #include "lib/host_access.h"
+#include "lib/recorder.h"
 #include "lib/row_call.h"
 
 namespace reprise {
@@ -45,10 +46,12 @@ Status run_kernel(const KernelContext& context, const RowCall& call) {
 }
 
 struct Backend {
-  const BackendRules* rules;
-  const char* kernel_set;  // its id, part of every snapshot: another id may give other bits
+  const BackendRules* rules = nullptr;
+  const char* kernel_set = nullptr;  // its id, part of every snapshot: another id may give other bits
   const void* machine = nullptr;  // what its kernels chose on this machine, in a type of the backend's own
   HostAccess host = {};  // how the host reaches the arena
+  void* queue = nullptr;  // what kernels and host operations are queued on; null where they run at once
+  Recorder recorder = {};
   Kernel kernels[kKernelCount][kStorages] = {};  // null where the backend lacks one
 
   template <typename K, typename Stored, NamedKernel<K, Stored> kFunction>

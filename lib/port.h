@@ -7,7 +7,7 @@
 
 namespace reprise {
 
-struct CpuMachine;  // lib/cpu/cpu_machine.h
+struct Backend;  // lib/backend.h
 
 // Runs task(argument, i) once for every i in [0, tasks), on any worker in any order; returns when all are done.
 // Not reentrant. A port with one core calls them in a loop.
@@ -67,11 +67,15 @@ struct Arena {
   uint64_t bytes = 0;
 };
 
-// A board, as one table. What is taken from it is given back through it; giving back an empty one does nothing, and clears any other.
+// A board with its one kind of processor, as one table. What is taken from it is given back through it; giving back an empty one does
+// nothing, and clears any other.
 struct Port {
   const char* name;
-  // Once, before cpu_backend(): chooses the fastest kernels for this processor, and prepares the libraries that they call.
-  Status (*set_up_kernels)(CpuMachine* machine);
+  // The first to be called, and the last: chooses the fastest kernels for this machine, and prepares the libraries or the device that they
+  // run on. What the table's `machine` points to is the port's own; opened twice, it is the same. kUnsupported, with the reason, where
+  // this machine cannot run them.
+  Status (*open_backend)(Backend* backend);
+  void (*close_backend)(Backend* backend);
   // kOutOfMemory, with the bytes asked for, where the board has not so much.
   Status (*acquire_arena)(uint64_t bytes, Arena* arena);
   void (*release_arena)(Arena* arena);
@@ -84,6 +88,8 @@ struct Port {
   void (*close_disk)(Disk* disk);
   // Of a clock that never goes back.
   double (*seconds)();
+  // What the device takes beside the arena, in words for a person, written into text[bytes]; null where the arena is the process's own.
+  void (*describe_device)(char* text, uint64_t bytes);
 };
 
 }  // namespace reprise

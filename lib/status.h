@@ -14,15 +14,18 @@ enum class Code : uint8_t {
   kOutOfMemory,      // the port could not get an arena; detail: bytes asked for
   kIndexOutOfRange,  // a token, a label or a document's start; detail: its position in the micro-batch
   kNonFinite,        // loss or gradient is not a finite number; no weight was changed
-  kBackend,          // a device call failed; detail: its own error number
+  kBackend,          // a device call failed, and what it was to do may be done in part; detail: its own error number
   kInputOutput,      // a transfer failed; detail: errno
 };
+
+constexpr uint64_t kUnknownRow = ~uint64_t{0};
 
 // `message` has static storage and says what would be right; `detail` is a number that belongs to the code.
 struct [[nodiscard]] Status {
   Code code = Code::kOk;
   const char* message = "";
   uint64_t detail = 0;
+  uint64_t row = kUnknownRow;  // the row that failed, as program << 32 | row; kUnknownRow where none did, or where it is not known which
 
   constexpr bool ok() const { return code == Code::kOk; }
 };

@@ -127,20 +127,46 @@ Status initialise_arena(const Trainer& trainer) {
   return ok_status();
 }
 
-Status run_rows(Trainer& trainer, ProgramId id) {
+Status run_row(const Trainer& trainer, const Program& program, const Row& row) {
+  REPRISE_RETURN_IF_ERROR(dispatch(trainer, program, row, false));
+  return trainer.eager ? trainer.backend->host.synchronise(trainer.context) : ok_status();
+}
+
+Status run_rows(const Trainer& trainer, ProgramId id) {
   const Program& program = trainer.plan->program(id);
   for (uint32_t r = 0; r < program.rows.count; ++r) {
     if (trainer.observer.before != nullptr) trainer.observer.before(trainer.observer.state, id, r);
-    REPRISE_RETURN_IF_ERROR(dispatch(trainer, program, program.rows[r], false));
+    if (Status status = run_row(trainer, program, program.rows[r]); !status.ok()) {
+      status.row = uint64_t{static_cast<uint32_t>(id)} << 32 | r;
+      return status;
+    }
     if (trainer.observer.after != nullptr) trainer.observer.after(trainer.observer.state, id, r);
   }
   return ok_status();
 }
 
 // Denormals count as zero, for the caller and its workers alike, so that bits depend on neither.
-Status run_program(Trainer& trainer, ProgramId id) {
+Status run_program(const Trainer& trainer, ProgramId id) {
+  void* recording = trainer.recordings[static_cast<uint32_t>(id)];
+  const bool is_observed = trainer.observer.before != nullptr || trainer.observer.after != nullptr;
+  if (recording != nullptr && !is_observed) return trainer.backend->recorder.replay(trainer.context, recording);
   const FloatModeScope scope(float_mode() | kFlushDenormals);
   return run_rows(trainer, id);
+}
+
+// A plan with a disk is not recorded: its transfers are the host's.
+Status record_programs(Trainer& trainer) {
+  const Recorder& recorder = trainer.backend->recorder;
+  if (recorder.begin == nullptr || trainer.eager || trainer.plan->disk_bytes > 0) return ok_status();
+  for (uint32_t p = 0; p < kProgramCount; ++p) {
+    if (trainer.plan->programs[p].rows.count == 0) continue;
+    REPRISE_RETURN_IF_ERROR(recorder.begin(trainer.context));
+    const Status rows = run_rows(trainer, static_cast<ProgramId>(p));
+    const Status ended = recorder.end(trainer.context, &trainer.recordings[p]);
+    REPRISE_RETURN_IF_ERROR(rows);
+    REPRISE_RETURN_IF_ERROR(ended);
+  }
+  return ok_status();
 }
 
 Status fill_batch(const Trainer& trainer, ProgramId id, const BatchSource& source, uint64_t step, uint32_t micro_batch) {
@@ -217,13 +243,25 @@ Status bind(const Plan& plan, const Backend& backend, const Resources& resources
   trainer.backend = &backend;
   trainer.context.workers = resources.workers;
   trainer.context.machine = backend.machine;
+  trainer.context.queue = backend.queue;
+  trainer.eager = resources.eager;
   trainer.arena = resources.arena;
   trainer.context.scalars = reinterpret_cast<StepScalars*>(trainer.state_tensor(0).for_kernels);
   trainer.disk = resources.disk;
   for (const Program& program : plan.programs) {
     for (const Row& row : program.rows) REPRISE_RETURN_IF_ERROR(dispatch(trainer, program, row, true));
   }
-  return settle(trainer, initialise_arena(trainer));
+  REPRISE_RETURN_IF_ERROR(settle(trainer, initialise_arena(trainer)));
+  const Status recorded = record_programs(trainer);
+  if (!recorded.ok()) unbind(trainer);
+  return recorded;
+}
+
+void unbind(Trainer& trainer) {
+  for (void*& recording : trainer.recordings) {
+    if (recording != nullptr) trainer.backend->recorder.release(recording);
+    recording = nullptr;
+  }
 }
 
 double learning_rate_at(const LearningRate& rate, uint64_t step) {

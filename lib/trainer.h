@@ -30,6 +30,7 @@ struct Resources {
   const Workers* workers = nullptr;  // must outlive the trainer
   Disk disk = {};                    // of a plan with disk_bytes
   Workspace workspace = {};          // check_marks(plan) marks of check.h, until bind has checked: they may lie in the arena, written after that
+  bool eager = false;                // each row is called and waited for: slower on a device, but an error names its row
 };
 
 struct Trainer {
@@ -39,7 +40,9 @@ struct Trainer {
   Arena arena;
   Disk disk;
   uint64_t step = 0;  // steps done; a resumed run sets it
-  RowObserver observer;
+  RowObserver observer;  // while there is one, rows are called one by one
+  bool eager = false;
+  void* recordings[kProgramCount] = {};  // of the backend's recorder; null: the program's rows are called one by one
 
   ArenaAddress region(Region which) const {
     return arena.base + (which == Region::kState ? 0 : which == Region::kCarried ? plan->state_bytes : plan->state_bytes + plan->carried_bytes);
@@ -56,9 +59,13 @@ struct Trainer {
 
 // Checks the plan (check.h), that the backend has every kernel it calls, and that the arena holds it; clears State and
 // Carried, fills the rest of the arena with the canary, and draws the weights from the plan's seed: each parameter from its own
-// random stream, by InitKind; buffers get their constants. `plan` and `backend` must outlive the trainer.
+// random stream, by InitKind; buffers get their constants. Where the backend can, the programs are recorded. `plan` and `backend` must
+// outlive the trainer.
 Status bind(const Plan& plan, const Backend& backend, const Resources& resources, Trainer& trainer);
 Status bind(const Plan& plan, Backend&& backend, const Resources& resources, Trainer& trainer) = delete;  // would not outlive it
+
+// Gives back the recordings that bind made, and nothing on a backend without a recorder. After it the trainer runs nothing.
+void unbind(Trainer& trainer);
 
 struct StepReport {
   double loss = 0;  // mean over micro-batches, before the update

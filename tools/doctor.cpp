@@ -42,16 +42,42 @@ uint32_t usable_processors() {
   return ::sched_getaffinity(0, sizeof mine, &mine) == 0 ? static_cast<uint32_t>(CPU_COUNT(&mine)) : 1;
 }
 
-int print_doctor(const Port& port, bool json) {
-  CpuMachine machine;
-  const Status kernels = port.set_up_kernels(&machine);
+namespace {
+
+std::string version_text(uint32_t version) { return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10); }
+
+nlohmann::json json_of(const CardReport& card) {
+  nlohmann::json json = {{"problem", card.problem.empty() ? nlohmann::json() : nlohmann::json(card.problem)}};
+  if (card.name.empty()) return json;
+  json.update({{"name", card.name}, {"architecture", "sm_" + std::to_string(card.architecture)}, {"multiprocessors", card.multiprocessors},
+               {"driver_cuda", version_text(card.driver_version)}, {"integrated", card.is_integrated}, {"free_bytes", card.free_bytes},
+               {"total_bytes", card.total_bytes}});
+  return json;
+}
+
+std::string text_of(const CardReport& card) {
+  if (card.name.empty()) return "none can be used: " + card.problem;
+  std::string text = card.name + ", sm_" + std::to_string(card.architecture) + ", " + std::to_string(card.multiprocessors) +
+                     " multiprocessors, driver of CUDA " + version_text(card.driver_version);
+  if (!card.problem.empty()) return text + "; cannot be used: " + card.problem;
+  text += "; " + bytes_text(card.free_bytes) + " free of " + bytes_text(card.total_bytes);
+  if (card.is_integrated) text += ", shared with the processor; where the driver refuses memory that is free, a reboot joins its pieces";
+  return text;
+}
+
+}  // namespace
+
+int print_doctor(const Port& port, const CardReport& card, bool json) {
+  Backend backend;
+  const Status kernels = port.open_backend(&backend);
   const nlohmann::json report = {{"processor", processor_name()},
                                  {"processors", usable_processors()},
-                                 {"kernel_set", kernels.ok() ? machine.kernel_set : kernels.message},
+                                 {"kernel_set", kernels.ok() ? backend.kernel_set : kernels.message},
                                  {"memory_bytes", memory_field("MemTotal")},
                                  {"available_bytes", memory_field("MemAvailable")},
                                  {"swap_free_bytes", memory_field("SwapFree")},
-                                 {"cuda_device", ::access("/dev/nvidia0", F_OK) == 0 || ::access("/dev/nvhost-gpu", F_OK) == 0}};
+                                 {"cuda_device", ::access("/dev/nvidia0", F_OK) == 0 || ::access("/dev/nvhost-gpu", F_OK) == 0},
+                                 {"card", json_of(card)}};
   if (json) {
     std::cout << report.dump(1) << "\n";
   } else {
@@ -59,8 +85,8 @@ int print_doctor(const Port& port, bool json) {
               << "kernels       " << report["kernel_set"].get<std::string>() << "\n"
               << "memory        " << bytes_text(report["memory_bytes"].get<uint64_t>()) << ", available " << bytes_text(report["available_bytes"].get<uint64_t>())
               << ", swap free " << bytes_text(report["swap_free_bytes"].get<uint64_t>()) << "\n"
-              << "CUDA device   " << (report["cuda_device"].get<bool>() ? "present; this build trains on the CPU" : "none") << "\n"
-              << "A budget may be at most what is available, less what the data set takes in host memory.\n";
+              << "CUDA card     " << text_of(card) << "\n"
+              << "A budget may be at most what is available, less what the data set takes in host memory; on a card, what is free there.\n";
   }
   return kernels.ok() ? 0 : 1;
 }

@@ -5,13 +5,33 @@
 #include <iostream>
 #include <new>
 
+#include "ports/cuda/card.h"
 #include "ports/linux/linux_port.h"
 #include "tools/command_line.h"
 #include "tools/commands/command.h"
 #include "tools/formats/error.h"
+#include "tools/training/status_text.h"
 
 namespace reprise {
 namespace {
+
+CardReport look_at_card() {
+  CardReport report;
+  CudaDriver driver;
+  Card card;
+  Status status = load_cuda_driver(driver);
+  if (status.ok()) status = open_card(driver, card);
+  if (!status.ok()) report.problem = message_of(status);
+  report.name = card.name;
+  report.architecture = card.architecture;
+  report.multiprocessors = card.multiprocessors;
+  report.driver_version = card.driver_version;
+  report.is_integrated = card.is_integrated;
+  report.free_bytes = card.free_bytes;
+  report.total_bytes = card.total_bytes;
+  if (status.ok()) close_card(driver, card);
+  return report;
+}
 
 int run(int argc, char** argv) {
   CLI::App app("Plans the memory of a whole training step before it runs.", "reprise");
@@ -19,7 +39,7 @@ int run(int argc, char** argv) {
   app.set_help_all_flag("--help-all", "help of all subcommands");
   const Port& port = linux_port();
   const Command commands[] = {add_plan(app, port),  add_profile(app, port), add_fit(app, port), add_compare(app, port), add_audit(app, port),
-                              add_chain(app),       add_name(app),          add_schedule(app),  add_pack(app),          add_doctor(app, port),
+                              add_chain(app),       add_name(app),          add_schedule(app),  add_pack(app),          add_doctor(app, port, look_at_card),
                               add_recipe(app),      add_parameters(app),    add_train(app, port)};
   if (argc > 1 && argv[1][0] != '-' && app.get_subcommands([&](CLI::App* command) { return command->check_name(argv[1]); }).empty()) {
     throw UserError(std::string("reprise: no subcommand \"") + argv[1] + "\"; see reprise --help", UserError::kUsage);

@@ -1,4 +1,4 @@
-// The program a plan is compiled into: plan.h proves itself here, and the board is named.
+// The program a plan for the CPU is compiled into: plan.h proves itself here, and the board is named.
 // Here so that one small translation unit is compiled for each plan.
 #include "plan.h"
 #include "ports/linux/linux_port.h"
@@ -6,5 +6,5 @@
 
 int main(int argc, char** argv) {
   using namespace reprise::generated;
-  return reprise::run_training({kPlan, kRecipe, kSummary}, reprise::linux_port(), argc, argv);
+  return reprise::run_training({{kPlan, kRecipe, kSummary, reprise::linux_port()}}, argc, argv);
 }

@@ -15,7 +15,7 @@ struct CpuMachine {
 };
 
 // Once, at set-up: BLIS may take heap. kUnsupported where the processor or the link lacks the tile or the level.
-// A port that has set_up_kernels calls this; what BLIS must be told before is the port's to know.
+// A port calls this when it opens its backend; what BLIS must be told before is the port's to know.
 [[nodiscard]] Status choose_cpu_machine(CpuMachine& machine, GemmTileChoice tile = GemmTileChoice::kFastest,
                                         VectorLevel level = best_vector_level());
 

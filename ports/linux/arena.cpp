@@ -15,8 +15,9 @@ namespace {
 
 constexpr uint64_t kHugePage = uint64_t{2} << 20;
 
-// Bytes that can be taken without swapping; the largest number there is where the kernel does not say.
-uint64_t available_bytes() {
+}  // namespace
+
+uint64_t linux_available_bytes() {
   constexpr uint64_t kUnknown = ~uint64_t{0};
   const int file = open("/proc/meminfo", O_RDONLY | O_CLOEXEC);
   if (file < 0) return kUnknown;
@@ -29,12 +30,10 @@ uint64_t available_bytes() {
   return line == nullptr ? kUnknown : strtoull(line + strlen("MemAvailable:"), nullptr, 10) * 1024;
 }
 
-}  // namespace
-
 Status linux_acquire_arena(uint64_t bytes, Arena* arena) {
   *arena = {};
   if (bytes == 0) return ok_status();
-  if (bytes > available_bytes()) {
+  if (bytes > linux_available_bytes()) {
     return {Code::kOutOfMemory,
             "the machine has less memory available than the arena needs: plan with a smaller budget", bytes};
   }

@@ -27,12 +27,13 @@ struct Spill {
   int file = -1;
   bool stops = false;
   bool exists = false;
+  DiskAccess access;  // empty where the arena is the process's own memory
   pthread_t thread;
 };
 Spill spill;
 
 // 0 or errno. A file that ends early is an error of the device: it was as long as the plan asks when it was opened.
-int transfer(int file, const Request& request) {
+int transfer_bytes(int file, const Request& request) {
   for (uint64_t done = 0; done < request.bytes;) {
     const size_t rest = request.bytes - done;
     const off_t at = static_cast<off_t>(request.offset + done);
@@ -45,6 +46,18 @@ int transfer(int file, const Request& request) {
   return 0;
 }
 
+int transfer(int file, const Request& request, const DiskAccess& access) {
+  if (access.piece == nullptr) return transfer_bytes(file, request);
+  for (uint64_t done = 0; done < request.bytes;) {
+    const uint64_t rest = request.bytes - done, bytes = rest < access.piece_bytes ? rest : access.piece_bytes;
+    if (const int error = request.writes ? access.fetch(access.piece, request.memory + done, bytes) : 0; error != 0) return error;
+    if (const int error = transfer_bytes(file, {request.offset + done, bytes, access.piece, request.writes}); error != 0) return error;
+    if (const int error = request.writes ? 0 : access.store(request.memory + done, access.piece, bytes); error != 0) return error;
+    done += bytes;
+  }
+  return 0;
+}
+
 void* spill_main(void*) {
   pthread_mutex_lock(&spill.lock);
   for (;;) {
@@ -52,7 +65,7 @@ void* spill_main(void*) {
     if (spill.count == 0) break;
     const Request request = spill.queue[spill.first];
     pthread_mutex_unlock(&spill.lock);
-    const int error = transfer(spill.file, request);
+    const int error = transfer(spill.file, request, spill.access);
     pthread_mutex_lock(&spill.lock);
     if (spill.error == 0) spill.error = error;
     spill.first = (spill.first + 1) % kQueue;
@@ -113,7 +126,9 @@ int reserve(int file, uint64_t bytes) {
 
 }  // namespace
 
-Status linux_open_disk(const char* path, uint64_t bytes, Disk* disk) {
+Status linux_open_disk(const char* path, uint64_t bytes, Disk* disk) { return linux_open_disk_of_device({}, path, bytes, disk); }
+
+Status linux_open_disk_of_device(const DiskAccess& access, const char* path, uint64_t bytes, Disk* disk) {
   *disk = {};
   if (spill.exists) return {Code::kUnsupported, "the process already has its spill file: close it first", 0};
   spill.file = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
@@ -124,6 +139,7 @@ Status linux_open_disk(const char* path, uint64_t bytes, Disk* disk) {
   spill.first = spill.count = 0;
   spill.error = 0;
   spill.stops = false;
+  spill.access = access;
   if (const int refused = pthread_create(&spill.thread, nullptr, spill_main, nullptr); refused != 0) {
     return close_with("the thread of the spill file could not be started", refused);
   }

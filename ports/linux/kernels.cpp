@@ -2,7 +2,7 @@
 // Here because BLIS takes its architecture from the environment, which is the operating system's.
 #include <stdlib.h>
 
-#include "lib/cpu/cpu_machine.h"
+#include "lib/cpu/cpu_backend.h"
 #include "ports/linux/linux_functions.h"
 
 namespace reprise {
@@ -21,12 +21,18 @@ const char* blis_architecture() {
   return nullptr;
 }
 
+CpuMachine machine;  // the process has one: it follows from the processor
+
 }  // namespace
 
-Status linux_set_up_kernels(CpuMachine* machine) {
+Status linux_open_backend(Backend* backend) {
   const char* architecture = blis_architecture();
   if (architecture != nullptr) (void)setenv("BLIS_ARCH_TYPE", architecture, 0);
-  return choose_cpu_machine(*machine);
+  REPRISE_RETURN_IF_ERROR(choose_cpu_machine(machine));
+  *backend = cpu_backend(machine);
+  return ok_status();
 }
+
+void linux_close_backend(Backend* backend) { *backend = {}; }
 
 }  // namespace reprise

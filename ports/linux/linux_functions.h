@@ -2,7 +2,7 @@
 // Here so that linux_port.cpp can name them; everybody else goes through the table.
 #pragma once
 
-#include "lib/port.h"
+#include "lib/backend.h"
 
 namespace reprise {
 
@@ -11,6 +11,8 @@ namespace reprise {
 // would kill the program later, at a row that no plan names. Pages are taken when first written.
 Status linux_acquire_arena(uint64_t bytes, Arena* arena);
 void linux_release_arena(Arena* arena);
+// MemAvailable of /proc/meminfo; the largest number there is where the kernel does not say.
+uint64_t linux_available_bytes();
 
 // There is one pool in a process: a second start is kUnsupported. run() takes no heap and no lock: it must be called from one
 // thread at a time. A worker's stack has kWorkerStackBytes, taken by mmap when the pool starts; the calling thread must have as
@@ -28,8 +30,19 @@ Status linux_open_disk(const char* path, uint64_t bytes, Disk* disk);
 // After the last step: what is still queued is done first.
 void linux_close_disk(Disk* disk);
 
+// The same where the arena is a device's memory: its bytes go to the file and back in pieces, through memory of the host. Both functions
+// are called by the disk's thread, and answer 0 or errno.
+struct DiskAccess {
+  unsigned char* piece = nullptr;  // of the host
+  uint64_t piece_bytes = 0;
+  int (*fetch)(void* piece, const void* from, uint64_t bytes) = nullptr;
+  int (*store)(void* to, const void* piece, uint64_t bytes) = nullptr;
+};
+Status linux_open_disk_of_device(const DiskAccess& access, const char* path, uint64_t bytes, Disk* disk);
+
 // Tells BLIS its architecture by CPUID feature, unless BLIS_ARCH_TYPE is set (BLIS 0.9.0 knows no processor younger than itself
 // and would take its generic kernels), then chooses what is fastest.
-Status linux_set_up_kernels(CpuMachine* machine);
+Status linux_open_backend(Backend* backend);
+void linux_close_backend(Backend* backend);
 
 }  // namespace reprise

@@ -16,7 +16,8 @@ double linux_seconds() {
 
 constexpr Port kLinuxPort = {
     .name = "linux",
-    .set_up_kernels = linux_set_up_kernels,
+    .open_backend = linux_open_backend,
+    .close_backend = linux_close_backend,
     .acquire_arena = linux_acquire_arena,
     .release_arena = linux_release_arena,
     .start_workers = linux_start_workers,
@@ -25,6 +26,7 @@ constexpr Port kLinuxPort = {
     .open_disk = linux_open_disk,
     .close_disk = linux_close_disk,
     .seconds = linux_seconds,
+    .describe_device = nullptr,
 };
 
 }  // namespace

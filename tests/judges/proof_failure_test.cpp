@@ -55,7 +55,7 @@ constexpr const char* kRecipe = "{\"batch\": 4}";
 // The very header that `reprise plan` writes.
 std::string header_of(OwnedPlan plan) {
   plan.recipe_hash = text_hash(kRecipe);
-  return plan_header(plan, kCpuRules, kRecipe, "a plan of three rows");
+  return plan_header({plan, kCpuRules, kRecipe, "a plan of three rows"});
 }
 
 std::string replaced(std::string text, const std::string& from, const std::string& to) {

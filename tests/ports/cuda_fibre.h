@@ -75,6 +75,8 @@ namespace reprise::fibre {
 inline void set_order(uint64_t seed) { Device::instance().set_order(seed); }
 // How products of matrices are summed from now on.
 inline void set_tensor_core(TensorCore model) { Device::instance().set_tensor_core(model); }
+// Of the kernels that run from now on, the so-manieth fails, as by an address that is not there; 0: none.
+inline void fail_launch(uint64_t launches) { Device::instance().fail_launch(launches); }
 // The first fault since the last call, if any.
 inline Report take_report() { return Device::instance().take_report(); }
 // The warps' accesses to dynamic shared memory in all kernels that have run since the last call.

@@ -38,15 +38,35 @@ void Device::launch(Launch launch) {
     return note(Fault::kLaunch, std::to_string(blocks) + " blocks of " + std::to_string(threads) + " threads with " +
                                     std::to_string(launch.shared_bytes) + " bytes of shared memory");
   }
-  enqueue([this, held = std::move(launch)] { run(held); });
+  enqueue([this, held = std::move(launch)] {
+    if (launches_until_failure_ > 0 && --launches_until_failure_ == 0) return report(Fault::kLaunch, "a test wants this one to fail");
+    run(held);
+  });
 }
 
 void Device::enqueue(std::function<void()> work) {
+  if (captures_) return captured_.push_back(std::move(work));
   queue_.push_back(std::move(work));
   ++queued_;
 }
 
+bool Device::begin_capture() {
+  if (captures_) return false;
+  captured_.clear();
+  capture_broke_ = false;
+  return captures_ = true;
+}
+
+bool Device::end_capture(std::vector<std::function<void()>>& captured) {
+  if (!std::exchange(captures_, false) || capture_broke_) return false;
+  captured = std::exchange(captured_, {});
+  return true;
+}
+
+bool Device::breaks_capture() { return captures_ && (capture_broke_ = true); }
+
 cudaError_t Device::synchronize_until(uint64_t number) {
+  if (breaks_capture()) return cudaErrorStreamCaptureUnsupported;
   failed_ = false;
   const uint64_t first = done();
   size_t ran = 0;

@@ -28,6 +28,8 @@ enum cudaError_t : int {
   cudaErrorNoDevice = 100,
   cudaErrorNotReady = 600,
   cudaErrorLaunchFailure = 719,
+  cudaErrorStreamCaptureUnsupported = 900,
+  cudaErrorIllegalState = 401,
 };
 
 namespace reprise::fibre {
@@ -126,6 +128,7 @@ class Device {
   // What tests set and take.
   void set_order(uint64_t seed) { random_ = seed * 0x9e3779b97f4a7c15ull + 1; }
   void set_tensor_core(TensorCore model) { tensor_core_ = model; }
+  void fail_launch(uint64_t launches) { launches_until_failure_ = launches; }
   Report take_report();
   BankCounts take_bank_counts() { return std::exchange(bank_counts_, {}); }
   cudaError_t take_error() { return std::exchange(error_, cudaSuccess); }
@@ -133,6 +136,12 @@ class Device {
   // What the host calls. Each piece of work has a number: how many were queued before it, and itself.
   void launch(Launch launch);
   void enqueue(std::function<void()> work);
+  // Work that is queued from now on is kept instead; answers false where that is so already.
+  bool begin_capture();
+  // What was kept. False where nothing was, or where the host waited for work meanwhile, which a card refuses too.
+  bool end_capture(std::vector<std::function<void()>>& captured);
+  // What a card refuses while work is captured: waiting and allocating. Answers whether it is, and ends it.
+  bool breaks_capture();
   uint64_t queued() const { return queued_; }
   uint64_t done() const { return queued_ - queue_.size(); }
   cudaError_t synchronize() { return synchronize_until(queued_); }
@@ -209,6 +218,9 @@ class Device {
   bool failed_ = false;              // the kernel that runs
   std::vector<std::function<void()>> queue_;
   uint64_t queued_ = 0;
+  std::vector<std::function<void()>> captured_;
+  bool captures_ = false, capture_broke_ = false;
+  uint64_t launches_until_failure_ = 0;
   const Launch* launch_ = nullptr;              // that runs
   std::vector<std::unique_ptr<Fibre>> fibres_;  // reused: a fibre waits in run_forever between blocks
   std::vector<Fibre*> ready_;

@@ -10,6 +10,10 @@ struct FibreEvent {
   uint64_t number = 0;  // of the last work before it
 };
 
+struct FibreGraph {
+  std::vector<std::function<void()>> work;
+};
+
 namespace {
 
 constexpr int kPoison = 0xff;
@@ -18,6 +22,7 @@ constexpr std::align_val_t kAlignment{256};  // as cudaMalloc's
 }  // namespace
 
 cudaError_t cudaMalloc(void** memory, size_t bytes) {
+  if (Device::instance().breaks_capture()) return cudaErrorStreamCaptureUnsupported;
   *memory = ::operator new(bytes == 0 ? 1 : bytes, kAlignment, std::nothrow);
   if (*memory == nullptr) return cudaErrorMemoryAllocation;
   std::memset(*memory, kPoison, bytes);
@@ -76,3 +81,47 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) { return Device::instance().synchronize_until(event->number); }
+
+const char* cudaGetErrorString(cudaError_t error) {
+  switch (error) {
+    case cudaSuccess: return "no error";
+    case cudaErrorMemoryAllocation: return "out of memory";
+    case cudaErrorInvalidConfiguration: return "invalid configuration argument";
+    case cudaErrorNoDevice: return "no CUDA-capable device is detected";
+    case cudaErrorLaunchFailure: return "unspecified launch failure";
+    case cudaErrorStreamCaptureUnsupported: return "operation not permitted when stream is capturing";
+    default: return "an error that the fibres do not name";
+  }
+}
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+  if (stream == nullptr) return cudaErrorStreamCaptureUnsupported;
+  return Device::instance().begin_capture() ? cudaSuccess : cudaErrorIllegalState;
+}
+
+cudaError_t cudaStreamEndCapture(cudaStream_t, cudaGraph_t* graph) {
+  *graph = new FibreGraph;
+  if (Device::instance().end_capture((*graph)->work)) return cudaSuccess;
+  delete *graph;
+  *graph = nullptr;
+  return cudaErrorStreamCaptureUnsupported;
+}
+
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long) {
+  *executable = new FibreGraph(*graph);
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphUpload(cudaGraphExec_t, cudaStream_t) { return cudaSuccess; }
+
+cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t) {
+  for (const auto& work : executable->work) Device::instance().enqueue(work);
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  delete graph;
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) { return cudaGraphDestroy(executable); }

@@ -1,6 +1,8 @@
 // The little of CUDA's run time that host code asks for: memory, copies, streams, events. Work waits in the device's queue.
 // Here so that a backend's host side runs under the fibres as it is, and a forgotten wait shows.
 //
+// A captured graph holds its work with the arguments of that time, as on a card; waiting or allocating meanwhile is refused.
+//
 // Memory of the device is memory of the host, born full of 0xff, which is NaN. A copy to the host fills its target with
 // 0xff when it is asked for, and brings the bytes when it runs. A copy reads its source when it runs. There is one queue
 // for all streams; an event is a place in it.
@@ -46,10 +48,27 @@ cudaError_t cudaEventQuery(cudaEvent_t event);        // cudaErrorNotReady: some
 cudaError_t cudaEventSynchronize(cudaEvent_t event);  // runs what was queued before it, and nothing behind it
 inline cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned int = 0) { return cudaSuccess; }
 
+const char* cudaGetErrorString(cudaError_t error);
+
+struct FibreGraph;
+using cudaGraph_t = FibreGraph*;
+using cudaGraphExec_t = FibreGraph*;
+enum cudaStreamCaptureMode : int { cudaStreamCaptureModeGlobal = 0, cudaStreamCaptureModeThreadLocal = 1, cudaStreamCaptureModeRelaxed = 2 };
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);  // the default stream cannot be captured
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long flags);
+cudaError_t cudaGraphUpload(cudaGraphExec_t executable, cudaStream_t stream);
+cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream);
+cudaError_t cudaGraphDestroy(cudaGraph_t graph);
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable);
+
+#define CUDART_VERSION 13000
 struct cudaFuncAttributes {
   int binaryVersion = 0;
 };
+inline int fibre_architecture = 0;  // of the code that a card would take: a test sets it; 0 where it could take none
 template <typename F>
-cudaError_t cudaFuncGetAttributes(cudaFuncAttributes*, F*) {
-  return cudaErrorNoDevice;
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, F*) {
+  attributes->binaryVersion = fibre_architecture;
+  return fibre_architecture == 0 ? cudaErrorNoDevice : cudaSuccess;
 }

@@ -73,7 +73,7 @@ class ZeroHeap : public ::testing::Test {
     std::vector<char*> argv;
     for (std::string& word : words) argv.push_back(word.data());
     const uint64_t before = heap_calls;
-    EXPECT_EQ(run_training({plan, text.c_str(), ""}, linux_port(), static_cast<int>(argv.size()), argv.data()), 0);
+    EXPECT_EQ(run_training({{plan, text.c_str(), "", linux_port()}}, static_cast<int>(argv.size()), argv.data()), 0);
     return heap_calls - before;
   }
 

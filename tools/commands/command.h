@@ -9,6 +9,7 @@
 
 #include "lib/port.h"
 #include "tools/command_line.h"
+#include "tools/doctor.h"
 
 namespace reprise {
 
@@ -29,7 +30,7 @@ Command add_recipe(CLI::App& app);
 Command add_parameters(CLI::App& app);
 Command add_schedule(CLI::App& app);
 Command add_pack(CLI::App& app);
-Command add_doctor(CLI::App& app, const Port& port);
+Command add_doctor(CLI::App& app, const Port& port, LookAtCard look_at_card);
 
 constexpr uint64_t kMostLinks = 1000000;
 

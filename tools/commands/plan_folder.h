@@ -1,4 +1,5 @@
-// Planning a recipe into a folder: DIR/plan.h and DIR/manifest.json, both or none.
+// Planning a recipe into a folder: DIR/plan.h and DIR/manifest.json, and for `"backend": "auto"` DIR/cuda/plan.h and its manifest beside
+// them: all or none.
 #pragma once
 
 #include <string>

@@ -76,11 +76,17 @@ SolvedModel RecipeOptions::solve() const {
   check_names(read_recipe, rules);
   if (profile.empty()) return solve_model(read_recipe);
   const auto measured = std::make_shared<const Profile>(read_profile(profile));
-  CpuMachine machine;
-  const Status kernels = board->set_up_kernels(&machine);
-  const std::string warning = kernels.ok() ? profile_mismatch(*measured, machine.kernel_set, usable_processors()) : kernels.message;
+  Backend backend;
+  const Status kernels = board->open_backend(&backend);
+  const std::string warning = kernels.ok() ? profile_mismatch(*measured, backend.kernel_set, usable_processors()) : kernels.message;
   if (!warning.empty()) std::cerr << "warning: " << warning << "\n";
   return solve_model(read_recipe, costs_of(measured));
+}
+
+SolvedModel RecipeOptions::solve_for_card() const {
+  Recipe of_card = read();
+  of_card.backend = Recipe::BackendChoice::kCuda;
+  return solve_model(of_card);
 }
 
 }  // namespace reprise

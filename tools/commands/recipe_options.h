@@ -28,6 +28,8 @@ struct RecipeOptions {
   Recipe read() const;
   // Its model with its links solved; with a profile's costs where one is given, and a warning where it is of another machine.
   SolvedModel solve() const;
+  // The same for `"backend": "cuda"`, whatever the recipe says, with estimated costs: a profile is of the CPU.
+  SolvedModel solve_for_card() const;
 };
 
 }  // namespace reprise

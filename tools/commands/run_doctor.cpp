@@ -2,15 +2,14 @@
 #include <memory>
 
 #include "tools/commands/command.h"
-#include "tools/doctor.h"
 
 namespace reprise {
 
-Command add_doctor(CLI::App& app, const Port& port) {
+Command add_doctor(CLI::App& app, const Port& port, LookAtCard look_at_card) {
   const auto json = std::make_shared<bool>(false);
-  CLI::App* parser = app.add_subcommand("doctor", "what this machine offers: processor, kernels, memory");
+  CLI::App* parser = app.add_subcommand("doctor", "what this machine offers: processor, kernels, memory, card");
   parser->add_flag("--json", *json, "one JSON value on stdout");
-  return {parser, [json, &port] { return print_doctor(port, *json); }};
+  return {parser, [json, &port, look_at_card] { return print_doctor(port, look_at_card(), *json); }};
 }
 
 }  // namespace reprise

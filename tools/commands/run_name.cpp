@@ -8,10 +8,13 @@ namespace reprise {
 
 Command add_name(CLI::App& app) {
   const auto recipe = std::make_shared<RecipeOptions>();
+  const auto backend = std::make_shared<bool>(false);
   CLI::App* parser = app.add_subcommand("name", "print a recipe's name");
   recipe->add_to(*parser);
-  return {parser, [recipe] {
-            std::cout << recipe->read().name << "\n";
+  parser->add_flag("--backend", *backend, "print its backend instead: cpu, cuda or auto");
+  return {parser, [recipe, backend] {
+            const Recipe read = recipe->read();
+            std::cout << (*backend ? backend_word(read.backend) : read.name) << "\n";
             return 0;
           }};
 }

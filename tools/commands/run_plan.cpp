@@ -67,20 +67,37 @@ void warn_of_missing_kernels(const SolvedModel& model, const OwnedPlan& plan) {
   std::cerr << ": the plan is proved, but no program can run it, and kernels to come may want more scratch\n";
 }
 
+// A plan's two files, for a folder; `space` is the header's namespace.
+struct PlanFiles {
+  std::string summary;
+  std::vector<std::pair<std::string, std::string>> files;  // name and text
+};
+PlanFiles plan_files(const SolvedModel& model, const std::string& folder, const std::string& space) {
+  const ScheduleRequest request = request_of(model);
+  const PlannedModel planned = plan_model(model, request);
+  if (!planned.fits) throw UserError(does_not_fit_message(model, planned, request), UserError::kDoesNotFit);
+  warn_of_missing_kernels(model, planned.plan);
+  PlanFiles made = {summary_of(model, planned), {}};
+  made.files = {{folder + "/manifest.json", manifest_of(model, planned).dump(1) + "\n"},
+                {folder + "/plan.h", plan_header({planned.plan, backend_of(model.recipe), canonical_recipe(model.recipe), made.summary, space})}};
+  return made;
+}
+
 }  // namespace
 
 std::string plan_into(const RecipeOptions& options, const std::string& folder) {
   const SolvedModel model = options.solve();
-  const ScheduleRequest request = request_of(model);
-  const PlannedModel planned = plan_model(model, request);
-  if (!planned.fits) throw UserError(does_not_fit_message(model, planned, request), UserError::kDoesNotFit);
-  const std::string summary = summary_of(model, planned);
-  make_folders(folder);
+  PlanFiles made = plan_files(model, folder, "generated");
+  const bool is_auto = model.recipe.backend == Recipe::BackendChoice::kAuto;
+  if (is_auto) {
+    const PlanFiles card = plan_files(options.solve_for_card(), folder + "/cuda", "generated_cuda");
+    made.files.insert(made.files.end(), card.files.begin(), card.files.end());
+    made.summary += "\nand for a card:\n" + card.summary;
+  }
+  make_folders(is_auto ? folder + "/cuda" : folder);
   const LongWork work("writing " + folder);
-  write_files({{folder + "/manifest.json", manifest_of(model, planned).dump(1) + "\n"},
-               {folder + "/plan.h", plan_header(planned.plan, backend_of(model.recipe), canonical_recipe(model.recipe), summary)}});
-  warn_of_missing_kernels(model, planned.plan);
-  return summary;
+  write_files(made.files);
+  return made.summary;
 }
 
 Command add_plan(CLI::App& app, const Port& port) {

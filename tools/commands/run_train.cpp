@@ -30,17 +30,17 @@ namespace fs = std::filesystem;
 
 // Where the sources, headers and libraries of training programs are.
 struct Tree {
-  std::string include, tools_library, library;
-  std::string main_source() const { return include + "/tools/train.cpp"; }
+  std::string include, tools_library, library, cuda_library;
+  std::string main_source(const char* name = "train") const { return include + "/tools/" + name + ".cpp"; }
 };
 
 Tree find_tree() {
   std::error_code error;
   const fs::path here = fs::read_symlink("/proc/self/exe", error).parent_path(), prefix = here.parent_path();
-  const Tree installed = {prefix / "include/reprise", prefix / "lib/libreprise-tools.a", prefix / "lib/libreprise.a"};
+  const Tree installed = {prefix / "include/reprise", prefix / "lib/libreprise-tools.a", prefix / "lib/libreprise.a", prefix / "lib/libreprise-cuda.a"};
   if (fs::exists(installed.main_source())) return installed;
   for (fs::path folder = prefix; folder != folder.parent_path(); folder = folder.parent_path()) {
-    const Tree built = {folder, here / "libtools.a", here / "libreprise.a"};
+    const Tree built = {folder, here / "libtools.a", here / "libreprise.a", here / "libreprise-cuda.a"};
     if (fs::exists(built.main_source()) && fs::exists(built.library)) return built;
   }
   throw UserError("reprise train: " + installed.main_source() + ": missing; run `make install`, or the reprise of a checkout's build folder");
@@ -92,17 +92,46 @@ void run_compiler(const std::string& about, const std::vector<std::string>& word
   if (status != 0) throw UserError(about + ": cannot be compiled; the compiler's words are above");
 }
 
+// What a training program is made of beside its plan.
+struct Parts {
+  std::string main_source;
+  std::vector<std::string> libraries;
+  std::vector<std::string> link_flags;
+};
+
+// `"backend": "auto"` is for the CPU alone where CUDA's kernels have not been compiled; "cuda" needs them.
+Parts parts_of(const Tree& tree, const Recipe& recipe) {
+  Parts parts = {tree.main_source(), {tree.tools_library, tree.library}, {}};
+  const bool has_cuda = fs::exists(tree.cuda_library), wants_cuda = recipe.backend == Recipe::BackendChoice::kCuda;
+  if (wants_cuda && !has_cuda) {
+    throw UserError("reprise train: " + tree.cuda_library + ": missing, which \"backend\": \"cuda\" needs; run `make install-cuda` where nvcc is, or take \"cpu\" or \"auto\"");
+  }
+  if (recipe.backend != Recipe::BackendChoice::kCpu && has_cuda) {
+    parts.main_source = tree.main_source(wants_cuda ? "train_cuda" : "train_auto");
+    parts.libraries.push_back(tree.cuda_library);
+    add_words(parts.link_flags, REPRISE_CUDA_LINK_FLAGS);
+  }
+  add_words(parts.link_flags, REPRISE_LINK_FLAGS);
+  return parts;
+}
+
 // The program is compiled again where the plan, the libraries or the command have changed since. One that runs keeps its own file.
-void compile_program(const Tree& tree, const std::string& folder) {
+void compile_program(const Tree& tree, const Recipe& recipe, const std::string& folder) {
+  const Parts parts = parts_of(tree, recipe);
   const char* chosen = std::getenv("CXX");
   std::vector<std::string> command;
   add_words(command, chosen != nullptr && *chosen != 0 ? chosen : REPRISE_COMPILER);
   add_words(command, REPRISE_COMPILE_FLAGS);
-  command.insert(command.end(), {"-I" + tree.include, "-I" + folder, tree.main_source(), tree.tools_library, tree.library, "-o", folder + "/train.new"});
-  add_words(command, REPRISE_LINK_FLAGS);
+  command.insert(command.end(), {"-I" + tree.include, "-I" + folder, parts.main_source});
+  command.insert(command.end(), parts.libraries.begin(), parts.libraries.end());
+  command.insert(command.end(), {"-o", folder + "/train.new"});
+  command.insert(command.end(), parts.link_flags.begin(), parts.link_flags.end());
   std::string made_of;
   for (const std::string& word : command) made_of += word + "\n";
-  for (const std::string& file : {folder + "/plan.h", tree.main_source(), tree.tools_library, tree.library}) {
+  std::vector<std::string> files = parts.libraries;
+  files.insert(files.end(), {folder + "/plan.h", parts.main_source});
+  if (fs::exists(folder + "/cuda/plan.h")) files.push_back(folder + "/cuda/plan.h");
+  for (const std::string& file : files) {
     const FileSum sum = sum_of_file(file);
     made_of += file + " " + std::to_string(sum.bytes) + " " + sum.checksum + "\n";
   }
@@ -162,7 +191,7 @@ int run_train(const RecipeOptions& options, const CLI::App& parser, uint32_t mos
   const std::string folder = cache_folder(options.recipe, recipe.name);
   lock_folder(folder);
   plan_into(options, folder);
-  compile_program(tree, folder);
+  compile_program(tree, recipe, folder);
   const std::string program = folder + "/train";
   std::vector<char*> words = {const_cast<char*>(program.c_str())};
   for (const std::string& argument : arguments) words.push_back(const_cast<char*>(argument.c_str()));

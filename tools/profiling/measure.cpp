@@ -241,6 +241,7 @@ PlanRun::PlanRun(const Port& port, const Backend& backend, const Recipe& recipe,
 PlanRun::~PlanRun() { release(); }
 
 void PlanRun::release() {
+  unbind(trainer_);
   port_.stop_workers(&workers_);
   port_.release_arena(&arena_);
 }
@@ -272,9 +273,8 @@ double PlanRun::step() {
 }
 
 Profile measure_profile(const Port& port, const Recipe& recipe, const MeasureOptions& options) {
-  CpuMachine machine;
-  require("profile", port.set_up_kernels(&machine));
-  const Backend backend = cpu_backend(machine);
+  Backend backend;
+  require("profile", port.open_backend(&backend));
   SolvedModel model = solve_model(recipe);
   Profile profile;
   profile.kernel_set = backend.kernel_set;

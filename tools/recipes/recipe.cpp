@@ -93,6 +93,8 @@ void read_memory(const JsonFields& fields, Recipe& recipe) {
 
 }  // namespace
 
+const char* backend_word(Recipe::BackendChoice backend) { return word_of(kBackends, backend); }
+
 Recipe read_fields(const JsonFields& fields, const std::string& file, const std::string& folder) {
   fields.allow_only({"name", "model", "data", "batch", "sequence", "accumulate", "dtype", "optimizer", "lr_schedule",
                      "clip_norm", "gradient_release", "init", "freeze", "lora", "evaluate_every", "evaluate_batches", "steps", "schedule", "budget",
@@ -168,7 +170,7 @@ std::string canonical_recipe(const Recipe& recipe) {
                 {"freeze", recipe.freeze},
                 {"schedule", schedule_json(recipe.schedule)},
                 {"seed", recipe.seed},
-                {"backend", word_of(kBackends, recipe.backend)}};
+                {"backend", backend_word(recipe.backend)}};
   if (!recipe.huggingface_folder.empty()) value["model"]["huggingface"] = recipe.huggingface_folder;
   if (recipe.data.kind != DataSource::Kind::kNone) value["data"] = data_json(recipe.data);
   if (recipe.sequence > 0) value["sequence"] = recipe.sequence;

@@ -131,6 +131,9 @@ void check_recipe(const Recipe& recipe, const RecipeRules& rules);
 // The weights beside the config.json that the recipe names, from which training starts; "" where there are none.
 std::string published_weights(const Recipe& recipe);
 
+// "cpu", "cuda" or "auto".
+const char* backend_word(Recipe::BackendChoice backend);
+
 // JSON with sorted keys, absolute paths and every default written out; parse_recipe reads it back to an equal Recipe,
 // needing no other file.
 std::string canonical_recipe(const Recipe& recipe);

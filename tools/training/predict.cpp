@@ -114,8 +114,8 @@ std::vector<Guess> top_guesses(const std::vector<double>& logits) {
 
 }  // namespace
 
-int evaluate_weights(const CompiledPlan& compiled, const Port& port, const TrainingOptions& options) {
-  Session session(compiled, port, options);
+int evaluate_weights(const CompiledPlan& compiled, const TrainingOptions& options) {
+  Session session(compiled, options);
   const Recipe& recipe = session.recipe();
   if (options.per_class) require_images(recipe, "--per-class");
   show_warnings(session, options);
@@ -131,7 +131,7 @@ int evaluate_weights(const CompiledPlan& compiled, const Port& port, const Train
       tally.correct += likeliest(logits) == static_cast<uint32_t>(label);
     });
   }
-  const EvaluationResult result = evaluate_set(session.trainer(), port, recipe, *data, {.most_batches = options.batches, .quiet = options.quiet});
+  const EvaluationResult result = evaluate_set(session.trainer(), session.port(), recipe, *data, {.most_batches = options.batches, .quiet = options.quiet});
   if (result.stopped) {
     std::cerr << recipe.name << ": the evaluation was stopped by a signal\n";
     return 128 + stop_signal();
@@ -144,8 +144,8 @@ int evaluate_weights(const CompiledPlan& compiled, const Port& port, const Train
   return UserError::kBadInput;
 }
 
-int predict_pictures(const CompiledPlan& compiled, const Port& port, const TrainingOptions& options) {
-  Session session(compiled, port, options);
+int predict_pictures(const CompiledPlan& compiled, const TrainingOptions& options) {
+  Session session(compiled, options);
   const Recipe& recipe = session.recipe();
   require_images(recipe, "--predict");
   show_warnings(session, options);

@@ -8,7 +8,7 @@
 namespace reprise {
 
 // Each prints its result on stdout and answers the exit status; throws UserError.
-int evaluate_weights(const CompiledPlan& compiled, const Port& port, const TrainingOptions& options);
-int predict_pictures(const CompiledPlan& compiled, const Port& port, const TrainingOptions& options);
+int evaluate_weights(const CompiledPlan& compiled, const TrainingOptions& options);
+int predict_pictures(const CompiledPlan& compiled, const TrainingOptions& options);
 
 }  // namespace reprise

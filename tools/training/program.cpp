@@ -5,32 +5,65 @@
 #include <exception>
 #include <iostream>
 
+#include "lib/backend.h"
 #include "tools/command_line.h"
 #include "tools/data/check_data.h"
 #include "tools/formats/error.h"
 #include "tools/formats/text.h"
 #include "tools/progress/long_work.h"
 #include "tools/training/predict.h"
+#include "tools/training/status_text.h"
 #include "tools/training/stop_signal.h"
 #include "tools/training/training_options.h"
 #include "tools/training/training_run.h"
 
 namespace reprise {
 
-int run_training(const CompiledPlan& compiled, const Port& port, int argc, char** argv) {
-  const Plan& plan = compiled.plan;
+namespace {
+
+// What is in the way of a plan on its board, now.
+Status try_board(const CompiledPlan& choice) {
+  Backend backend;
+  REPRISE_RETURN_IF_ERROR(choice.port.open_backend(&backend));
+  Arena arena;
+  const Status status = choice.port.acquire_arena(choice.plan.arena_bytes, &arena);
+  choice.port.release_arena(&arena);
+  choice.port.close_backend(&backend);
+  return status;
+}
+
+const CompiledPlan& choose_plan(const std::vector<CompiledPlan>& choices, bool quiet) {
+  const CompiledPlan& first = choices.front();
+  const bool is_auto = parse_recipe(choices.back().recipe, first.plan.name, "/").backend == Recipe::BackendChoice::kAuto;
+  if (!quiet && is_auto && choices.size() == 1) std::cerr << "backend auto: this program was built for the CPU alone, it trains there\n";
+  for (const CompiledPlan& choice : choices) {
+    const bool is_last = &choice == &choices.back();
+    const Status status = is_last ? ok_status() : try_board(choice);
+    if (!quiet && choices.size() > 1) {
+      std::cerr << "backend auto: " << (status.ok() ? "trains on " : "not on ") << choice.plan.backend << (status.ok() ? "" : ": " + message_of(status)) << "\n";
+    }
+    if (status.ok()) return choice;
+  }
+  return choices.back();  // never: the last is taken as it is
+}
+
+}  // namespace
+
+int run_training(const std::vector<CompiledPlan>& choices, int argc, char** argv) {
+  const Plan& plan = choices.front().plan;
   TrainingOptions options;
   CLI::App app(std::string("Trains ") + plan.name + " inside the " + bytes_text(plan.arena_bytes) + " that its plan proves.", "train");
-  options.add_to(app, plan.disk_bytes, port.most_workers);
+  options.add_to(app, plan.disk_bytes, choices.front().port.most_workers);
   try {
     app.parse(argc, argv);
     options.check();
     if (options.quiet) silence_long_work();
-    if (options.check_data) return check_data(parse_recipe(compiled.recipe, plan.name, "/"), options.threads);
+    if (options.check_data) return check_data(parse_recipe(choices.front().recipe, plan.name, "/"), options.threads);
     set_up_signals();
-    if (options.evaluate) return evaluate_weights(compiled, port, options);
-    if (!options.predict.empty()) return predict_pictures(compiled, port, options);
-    return train(compiled, port, options);
+    const CompiledPlan& compiled = choose_plan(choices, options.quiet);
+    if (options.evaluate) return evaluate_weights(compiled, options);
+    if (!options.predict.empty()) return predict_pictures(compiled, options);
+    return train(compiled, options);
   } catch (const CLI::ParseError& error) {
     return exit_status_of(app, error, argc > 0 ? argv[0] : "train");  // whose --help can be asked for
   } catch (const UserError& error) {

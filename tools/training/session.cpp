@@ -3,7 +3,6 @@
 
 #include <unistd.h>
 
-#include <cstring>
 #include <filesystem>
 
 #include "lib/check.h"
@@ -15,25 +14,8 @@
 
 namespace reprise {
 
-void fail(const std::string& who, const Status& status) {
-  std::string line = who + ": " + status.message;
-  switch (status.code) {
-    case Code::kOutOfMemory:
-    case Code::kArenaTooSmall: line += " (" + bytes_text(status.detail) + ")"; break;
-    case Code::kIndexOutOfRange: line += " (at position " + std::to_string(status.detail) + " of the micro-batch)"; break;
-    case Code::kNonFinite:
-      line += " at step " + std::to_string(status.detail) + "; no weight was changed by it: lower optimizer.lr, add warmup_steps or clip_norm";
-      break;
-    case Code::kInputOutput: line += std::string(": ") + std::strerror(static_cast<int>(status.detail)); break;
-    case Code::kOk: break;
-    default:
-      if (status.detail != 0) line += " (" + std::to_string(status.detail) + ")";
-  }
-  throw UserError(line);
-}
-
-Session::Session(const CompiledPlan& compiled, const Port& port, const TrainingOptions& options, const DataFingerprint* data)
-    : plan_(compiled.plan), port_(port), recipe_(parse_recipe(compiled.recipe, plan_.name, "/")) {
+Session::Session(const CompiledPlan& compiled, const TrainingOptions& options, const DataFingerprint* data)
+    : plan_(compiled.plan), port_(compiled.port), recipe_(parse_recipe(compiled.recipe, plan_.name, "/")) {
   try {
     set_up(options, data);
   } catch (...) {
@@ -45,22 +27,24 @@ Session::Session(const CompiledPlan& compiled, const Port& port, const TrainingO
 Session::~Session() { release(); }
 
 void Session::release() {
+  unbind(trainer_);
   port_.stop_workers(&workers_);
   if (disk_.wait != nullptr) port_.close_disk(&disk_);
   port_.release_arena(&arena_);
+  port_.close_backend(&backend_);
 }
 
 void Session::set_up(const TrainingOptions& options, const DataFingerprint* data) {
   const LongWork work("setting up " + recipe_.name);
-  require(port_.set_up_kernels(&machine_));
-  backend_ = cpu_backend(machine_);
+  require(port_.open_backend(&backend_));
   require(port_.start_workers(options.threads, &workers_));
   constexpr uint64_t kGuardBytes = 64 << 10;  // canary behind the plan's last byte: a row that wrote there would be seen
   require(port_.acquire_arena(plan_.arena_bytes + kGuardBytes, &arena_));
   if (plan_.disk_bytes > 0) open_disk(options.disk);
   std::vector<CheckMark> marks(check_marks(plan_));
   const Workspace workspace = {marks.data(), marks.size() * sizeof(CheckMark)};
-  require(bind(plan_, backend_, {.arena = arena_, .workers = &workers_, .disk = disk_, .workspace = workspace}, trainer_));
+  const Resources resources = {.arena = arena_, .workers = &workers_, .disk = disk_, .workspace = workspace, .eager = options.eager};
+  require(bind(plan_, backend_, resources, trainer_));
   if (!options.resume.empty()) {
     warnings_ = resume_snapshot(trainer_, recipe_, data, options.resume);
     return;
@@ -84,7 +68,7 @@ void Session::open_disk(const std::string& option) {
   const std::string path = !option.empty() ? option : folder + "/" + recipe_.name + ".spill-" + std::to_string(::getpid());
   if (port_.open_disk == nullptr) throw UserError(recipe_.name + ": the plan keeps values on disk, but a board of port \"" + port_.name + "\" has none");
   const Status status = port_.open_disk(path.c_str(), plan_.disk_bytes, &disk_);
-  if (!status.ok()) fail(path + ": " + bytes_text(plan_.disk_bytes) + " for --disk", status);
+  if (!status.ok()) fail(path + ": " + bytes_text(plan_.disk_bytes) + " for --disk", status, &plan_);
 }
 
 uint64_t Session::measured() const {

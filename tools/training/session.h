@@ -9,19 +9,17 @@
 #include "tools/data/fingerprint.h"
 #include "tools/recipes/recipe.h"
 #include "tools/training/program.h"
+#include "tools/training/status_text.h"
 #include "tools/training/training_options.h"
 #include "tools/training/weights.h"
 
 namespace reprise {
 
-// Throws UserError with what the status means to a person.
-[[noreturn]] void fail(const std::string& who, const Status& status);
-
 class Session {
  public:
   // Takes what it needs and loads the weights that the options name, else those of the recipe's folder, else the seed's. `data`: those of
   // a training, which a snapshot's are compared with; null where none are trained on.
-  Session(const CompiledPlan& compiled, const Port& port, const TrainingOptions& options, const DataFingerprint* data = nullptr);
+  Session(const CompiledPlan& compiled, const TrainingOptions& options, const DataFingerprint* data = nullptr);
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
@@ -37,7 +35,7 @@ class Session {
   const std::vector<std::string>& warnings() const { return warnings_; }
 
   void require(const Status& status) const {
-    if (!status.ok()) fail(recipe_.name, status);
+    if (!status.ok()) fail(recipe_.name, status, &plan_);
   }
   uint64_t measured() const;  // bytes
 
@@ -52,7 +50,6 @@ class Session {
   Workers workers_;
   Arena arena_;
   Disk disk_;
-  CpuMachine machine_;
   Backend backend_ = {};
   Trainer trainer_;
   std::string weights_;

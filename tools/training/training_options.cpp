@@ -30,6 +30,7 @@ void TrainingOptions::add_to(CLI::App& app, uint64_t disk_bytes, uint32_t most_w
                                        " that the plan keeps on disk, without a name as soon as it is made; default: beside the program");
   }
   app.add_option("--threads", threads, "workers; default: one for each processor")->check(integer_from(1, most_workers));
+  app.add_flag("--eager", eager, "call row by row, and wait for each: slower on a card, whose steps are recorded otherwise, but an error names its row");
   app.add_flag("--check-data", check_data, "decode every picture, name the broken ones, and train nothing");
   app.add_flag("--quiet", quiet, "print errors and warnings only");
 }

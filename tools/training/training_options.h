@@ -15,7 +15,7 @@ struct TrainingOptions {
   std::string log, init, save, resume, disk;
   std::vector<std::string> init_skip;  // patterns, beside the recipe's
   std::vector<std::string> predict;    // pictures, and folders of them
-  bool quiet = false, check_data = false, keep_best = false;
+  bool quiet = false, eager = false, check_data = false, keep_best = false;
   bool evaluate = false, per_class = false, json = false;
 
   // `disk_bytes`: what the plan keeps on disk; without any there is no --disk.

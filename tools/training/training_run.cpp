@@ -37,7 +37,7 @@ void require_log_outside(const std::string& log, const std::string& save) {
 
 class TrainingRun {
  public:
-  TrainingRun(const CompiledPlan& compiled, const Port& port, const TrainingOptions& options) : summary_(compiled.summary), options_(options) {
+  TrainingRun(const CompiledPlan& compiled, const TrainingOptions& options) : summary_(compiled.summary), options_(options) {
     require_log_outside(options.log, options.save);
     if (!options.save.empty()) snapshots_.emplace(options.save, options.keep, options.keep_best, !options.resume.empty());
     recipe_ = parse_recipe(compiled.recipe, compiled.plan.name, "/");
@@ -49,7 +49,7 @@ class TrainingRun {
     }
     last_step_ = options.steps != 0 ? options.steps : options.epochs != 0 ? options.epochs * steps_per_epoch() : recipe_.steps;
     if (last_step_ == 0) throw UserError(recipe_.name + ": steps: say how long to train: --steps N, --epochs N, or \"steps\" in the recipe", UserError::kUsage);
-    session_.emplace(compiled, port, options, &training_data_->fingerprint());
+    session_.emplace(compiled, options, &training_data_->fingerprint());
     first_step_ = saved_step_ = trainer().step;
     if (!options.log.empty()) log_.open(options.log, first_step_);
   }
@@ -92,7 +92,6 @@ class TrainingRun {
     std::cerr << ", " << training_data_->size() << " samples, " << threads << (threads == 1 ? " thread" : " threads") << ", kernels "
               << trainer().backend->kernel_set << ", arena " << bytes_text(session_->plan().arena_bytes) << "\n";
     show_weights();
-    if (recipe_.backend == Recipe::BackendChoice::kAuto) std::cerr << "backend auto: this program was built for the CPU alone, it trains there\n";
   }
 
   void show_weights() const {
@@ -142,7 +141,8 @@ class TrainingRun {
     StepReport report;
     const Status status = train_step(trainer(), feed.source(), report);
     // A disk that fails in the middle of a step that releases gradients, or a gradient found infinite by then, leaves some weights updated.
-    weights_are_whole_ = status.ok() || feed.has_thrown() || status.code == Code::kIndexOutOfRange || !recipe_.gradient_release;
+    // What a device that has failed holds is not known, and cannot be read.
+    weights_are_whole_ = status.code != Code::kBackend && (status.ok() || feed.has_thrown() || status.code == Code::kIndexOutOfRange || !recipe_.gradient_release);
     feed.rethrow();
     session_->require(status);
     const double end = now();
@@ -189,6 +189,10 @@ class TrainingRun {
     ::getrusage(RUSAGE_SELF, &usage);
     std::cerr << "memory: planned " << planned << " bytes, measured " << measured << " bytes (" << (measured == planned ? "equal" : "NOT EQUAL")
               << "); the whole process, with code, stacks and data set, took at most " << bytes_text(static_cast<uint64_t>(usage.ru_maxrss) * 1024) << "\n";
+    if (session_->port().describe_device == nullptr) return;
+    char text[512];
+    session_->port().describe_device(text, sizeof text);
+    std::cerr << "device: " << text << "\n";
   }
 
   void evaluate_now() {
@@ -240,6 +244,6 @@ class TrainingRun {
 
 }  // namespace
 
-int train(const CompiledPlan& compiled, const Port& port, const TrainingOptions& options) { return TrainingRun(compiled, port, options).run(); }
+int train(const CompiledPlan& compiled, const TrainingOptions& options) { return TrainingRun(compiled, options).run(); }
 
 }  // namespace reprise

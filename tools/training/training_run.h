@@ -8,6 +8,6 @@
 namespace reprise {
 
 // Answers the exit status; throws UserError, having saved what was trained if it was told where.
-int train(const CompiledPlan& compiled, const Port& port, const TrainingOptions& options);
+int train(const CompiledPlan& compiled, const TrainingOptions& options);
 
 }  // namespace reprise

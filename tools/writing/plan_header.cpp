@@ -146,7 +146,8 @@ std::string raw_literal(const std::string& text) {
 
 }  // namespace
 
-std::string plan_header(const OwnedPlan& plan, const BackendRules& rules, const std::string& recipe, const std::string& summary) {
+std::string plan_header(const PlanHeaderParts& parts) {
+  const auto& [plan, rules, recipe, summary, space] = parts;
   HeaderWriter writer(plan);
   std::string text = "// Written by reprise plan; changed by planning again.\n";
   for (size_t at = 0; at < summary.size();) {
@@ -154,7 +155,7 @@ std::string plan_header(const OwnedPlan& plan, const BackendRules& rules, const 
     text += "// " + summary.substr(at, end - at) + "\n";
     at = end == std::string::npos ? summary.size() : end + 1;
   }
-  text += std::string("#pragma once\n\n#include \"lib/check.h\"\n#include \"") + rules.header + "\"\n\nnamespace reprise::generated {\n\n";
+  text += std::string("#pragma once\n\n#include \"lib/check.h\"\n#include \"") + rules.header + "\"\n\nnamespace reprise::" + space + " {\n\n";
   text += writer.tables();
   text += writer.plan_text();
   text += "inline constexpr const char* kPlanHash = \"" + plan_hash(plan) + "\";\n";
@@ -164,7 +165,7 @@ std::string plan_header(const OwnedPlan& plan, const BackendRules& rules, const 
   text += "// The proof: a faulty plan does not compile, and the message names PlanIsSafe<fault, program, row, slot>.\n";
   text += std::string("inline constexpr Verdict kVerdict = prove<check_marks(kPlan)>(kPlan, ") + rules.constant + ");\n";
   text += "static_assert(PlanIsSafe<kVerdict.fault, kVerdict.program, kVerdict.row, kVerdict.slot>::value);\n";
-  text += "\n}  // namespace reprise::generated\n";
+  text += "\n}  // namespace reprise::" + space + "\n";
   return text;
 }
 

@@ -8,8 +8,15 @@
 
 namespace reprise {
 
-// The whole text. `recipe` is the canonical recipe, which the compiled program reads back for its data.
-std::string plan_header(const OwnedPlan& plan, const BackendRules& rules, const std::string& recipe, const std::string& summary);
+struct PlanHeaderParts {
+  const OwnedPlan& plan;
+  const BackendRules& rules;
+  std::string recipe;   // the canonical one, which the compiled program reads back for its data
+  std::string summary;
+  std::string space = "generated";  // its namespace within reprise
+};
+// The whole text.
+std::string plan_header(const PlanHeaderParts& parts);
 
 // 64-bit FNV-1a of the tables, in hexadecimal: names a plan in manifests and logs.
 std::string plan_hash(const OwnedPlan& plan);

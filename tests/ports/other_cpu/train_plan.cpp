@@ -45,13 +45,12 @@ int main(int argc, char** argv) {
   const Plan& plan = generated::kPlan;
   Workers workers;
   Arena arena;
-  CpuMachine machine;
+  Backend backend;
   Trainer trainer;
-  if (const Status status = linux_port().set_up_kernels(&machine); !status.ok()) return fail(status);
+  if (const Status status = linux_port().open_backend(&backend); !status.ok()) return fail(status);
   if (const Status status = linux_port().start_workers(static_cast<uint32_t>(std::atoi(argv[2])), &workers); !status.ok()) return fail(status);
   if (const Status status = linux_port().acquire_arena(plan.arena_bytes + 4096, &arena); !status.ok()) return fail(status);
   const Resources resources = {.arena = arena, .workers = &workers, .workspace = {marks, sizeof marks}};
-  const Backend backend = cpu_backend(machine);
   if (const Status status = bind(plan, backend, resources, trainer); !status.ok()) return fail(status);
   std::printf("kernels %s\n", backend.kernel_set);
   const BatchSource source = {const_cast<Plan*>(&plan), fill_batch};

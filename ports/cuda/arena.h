@@ -1,0 +1,28 @@
+// The arena on a card: taken once, whole, and committed at once.
+//
+//   first    addresses reserved and physical memory mapped there, rounded up to the granularity that the driver names
+//   then     plain device memory
+//   else     kOutOfMemory, with the bytes asked for
+//
+// A card that is integrated shares its memory with the host, and exhausting it can hang the whole machine: there kHostHeadroomBytes of what
+// the host has available are left alone.
+#pragma once
+
+#include "lib/port.h"
+#include "ports/cuda/card.h"
+
+namespace reprise {
+
+constexpr uint64_t kHostHeadroomBytes = uint64_t{256} << 20;
+
+struct CardArena {
+  Arena arena;
+  unsigned long long handle = 0;  // of mapped memory
+  uint64_t mapped_bytes = 0;      // 0: plain memory
+};
+
+// `card` must be open. Zero bytes give an empty one.
+Status take_card_arena(const CudaDriver& driver, const Card& card, uint64_t bytes, CardArena& arena);
+void give_card_arena(const CudaDriver& driver, CardArena& arena);
+
+}  // namespace reprise

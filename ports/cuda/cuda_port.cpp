@@ -1,0 +1,174 @@
+// The CUDA port's table, and the card that the process has opened.
+#include "ports/cuda/cuda_port.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+#include "cuda/cuda_backend.h"
+#include "ports/cuda/arena.h"
+#include "ports/cuda/card.h"
+#include "ports/linux/linux_functions.h"
+#include "ports/linux/linux_port.h"
+
+namespace reprise {
+namespace {
+
+constexpr unsigned kNonBlocking = 1, kWithoutTime = 2;  // CU_STREAM_NON_BLOCKING, CU_EVENT_DISABLE_TIMING
+constexpr uint64_t kDiskPieceBytes = uint64_t{1} << 20;
+
+// All that the process has of CUDA.
+struct OpenCard {
+  CudaDriver driver = {};
+  Card card;
+  CudaMachine machine;
+  CudaStaging staging;
+  CardArena arena;
+  void* transfers = nullptr;       // the stream of the spill file's thread
+  void* transfer_piece = nullptr;  // pinned, kDiskPieceBytes: through which its bytes go
+};
+OpenCard open;
+
+bool is_open() { return open.card.context != nullptr; }
+
+Status driver_says(int error) { return driver_status(open.driver, error); }
+
+Status open_queue() {
+  REPRISE_RETURN_IF_ERROR(driver_says(open.driver.create_stream(&open.machine.queue, kNonBlocking)));
+  void* memory = nullptr;
+  REPRISE_RETURN_IF_ERROR(driver_says(open.driver.allocate_pinned(&memory, CudaStaging::kBytes)));
+  open.staging.base = static_cast<unsigned char*>(memory);
+  for (void*& event : open.staging.copied) REPRISE_RETURN_IF_ERROR(driver_says(open.driver.create_event(&event, kWithoutTime)));
+  open.machine.staging = &open.staging;
+  return ok_status();
+}
+
+Status open_everything() {
+  REPRISE_RETURN_IF_ERROR(load_cuda_driver(open.driver));
+  REPRISE_RETURN_IF_ERROR(open_card(open.driver, open.card));
+  choose_cuda_machine(open.machine);
+  if (open.machine.runtime_version / 1000 > open.card.driver_version / 1000) {
+    return {Code::kUnsupported, "the driver must know the CUDA that this program was compiled with: update the driver, or compile with an older toolkit", 0};
+  }
+  if (open.machine.architecture == 0) {
+    return {Code::kUnsupported, "this program holds no code for the card's architecture: compile it with CUDA_ARCHITECTURES=NN of the card", open.card.architecture};
+  }
+  return open_queue();
+}
+
+// What is asked after the card has failed may fail too; nothing more can be done about it.
+void close_everything() {
+  if (open.machine.queue != nullptr) (void)open.driver.destroy_stream(open.machine.queue);
+  for (void* event : open.staging.copied) {
+    if (event != nullptr) (void)open.driver.destroy_event(event);
+  }
+  if (open.staging.base != nullptr) (void)open.driver.free_pinned(open.staging.base);
+  close_card(open.driver, open.card);
+  open = {};
+}
+
+Status open_backend(Backend* backend) {
+  *backend = {};
+  if (!is_open()) {
+    if (const Status status = open_everything(); !status.ok()) {
+      close_everything();
+      return status;
+    }
+  }
+  *backend = cuda_backend(open.machine);
+  return ok_status();
+}
+
+void close_backend(Backend* backend) {
+  if (backend->rules != nullptr) close_everything();
+  *backend = {};
+}
+
+// ---- memory ----
+
+Status acquire_arena(uint64_t bytes, Arena* arena) {
+  *arena = {};
+  if (open.arena.arena.bytes != 0) return {Code::kUnsupported, "the process already has its arena on the card: release it first", bytes};
+  REPRISE_RETURN_IF_ERROR(take_card_arena(open.driver, open.card, bytes, open.arena));
+  *arena = open.arena.arena;
+  return ok_status();
+}
+
+void release_arena(Arena* arena) {
+  if (arena->base.for_kernels != nullptr) give_card_arena(open.driver, open.arena);
+  *arena = {};
+}
+
+// ---- the disk: its thread takes the card's bytes in pieces through pinned memory ----
+
+int errno_of(int driver_error) { return driver_error == 0 ? 0 : EIO; }
+
+int settle_transfer(int queued) { return errno_of(queued != 0 ? queued : open.driver.synchronise_stream(open.transfers)); }
+
+int fetch_from_card(void* piece, const void* from, uint64_t bytes) {
+  if (const int error = open.driver.set_context(open.card.context); error != 0) return errno_of(error);
+  return settle_transfer(open.driver.copy_to_host(piece, reinterpret_cast<uintptr_t>(from), bytes, open.transfers));
+}
+
+int store_on_card(void* to, const void* piece, uint64_t bytes) {
+  if (const int error = open.driver.set_context(open.card.context); error != 0) return errno_of(error);
+  return settle_transfer(open.driver.copy_to_card(reinterpret_cast<uintptr_t>(to), piece, bytes, open.transfers));
+}
+
+void close_disk(Disk* disk) {
+  linux_close_disk(disk);
+  if (open.transfers != nullptr) (void)open.driver.destroy_stream(open.transfers);
+  if (open.transfer_piece != nullptr) (void)open.driver.free_pinned(open.transfer_piece);
+  open.transfers = open.transfer_piece = nullptr;
+}
+
+Status open_disk(const char* path, uint64_t bytes, Disk* disk) {
+  *disk = {};
+  if (open.transfers != nullptr) return {Code::kUnsupported, "the process already has its spill file: close it first", 0};
+  Status status = driver_says(open.driver.create_stream(&open.transfers, kNonBlocking));
+  if (status.ok()) status = driver_says(open.driver.allocate_pinned(&open.transfer_piece, kDiskPieceBytes));
+  const DiskAccess access = {static_cast<unsigned char*>(open.transfer_piece), kDiskPieceBytes, fetch_from_card, store_on_card};
+  if (status.ok()) status = linux_open_disk_of_device(access, path, bytes, disk);
+  if (!status.ok()) close_disk(disk);
+  return status;
+}
+
+// ---- what it is, and what it takes ----
+
+double mebibytes(uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
+
+void describe_device(char* text, uint64_t bytes) {
+  size_t free_bytes = 0, total_bytes = 0;
+  text[0] = 0;
+  if (!is_open() || open.driver.memory(&free_bytes, &total_bytes) != 0) return;
+  const uint64_t arena = open.arena.mapped_bytes != 0 ? open.arena.mapped_bytes : open.arena.arena.bytes;
+  const uint64_t taken = total_bytes - free_bytes, beside = taken > arena ? taken - arena : 0;
+  const uint64_t before = total_bytes - open.card.free_bytes, since = beside > before ? beside - before : 0;
+  (void)snprintf(text, bytes, "%s (sm_%u, driver of CUDA %u.%u): arena %.1f MiB %s; beside it %.1f MiB of the card's %.1f are taken by CUDA here and by "
+                 "others, %.1f of them since this program began; pinned on the host %.1f MiB",
+                 open.card.name, open.card.architecture, open.card.driver_version / 1000, open.card.driver_version % 1000 / 10, mebibytes(arena),
+                 open.arena.mapped_bytes != 0 ? "mapped" : "allocated", mebibytes(beside), mebibytes(total_bytes), mebibytes(since),
+                 mebibytes(CudaStaging::kBytes + (open.transfer_piece != nullptr ? kDiskPieceBytes : 0)));
+}
+
+double seconds() { return linux_port().seconds(); }
+
+constexpr Port kCudaPort = {
+    .name = "cuda",
+    .open_backend = open_backend,
+    .close_backend = close_backend,
+    .acquire_arena = acquire_arena,
+    .release_arena = release_arena,
+    .start_workers = linux_start_workers,
+    .stop_workers = linux_stop_workers,
+    .most_workers = kMaxWorkers,
+    .open_disk = open_disk,
+    .close_disk = close_disk,
+    .seconds = seconds,
+    .describe_device = describe_device,
+};
+
+}  // namespace
+
+const Port& cuda_port() { return kCudaPort; }
+
+}  // namespace reprise

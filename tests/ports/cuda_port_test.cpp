@@ -1,0 +1,313 @@
+// The CUDA port without a card: its kernels by the fibres, its driver a test's. What stops a run is one clear Status and leaves nothing
+// behind; whole trainings go through the program that a recipe is compiled into, recorded or row by row, with the same bits.
+// Here because a board fails in ways that no card on a desk shows.
+#include "tests/ports/cuda_fibre.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+#include "cuda/cuda_backend.h"
+#include "ports/cuda/arena.h"
+#include "ports/cuda/cuda_port.h"
+#include "ports/linux/linux_port.h"
+#include "tests/ports/fake_cuda_driver.h"
+#include "tests/runtime/expect_same.h"
+#include "tests/runtime/train_program.h"
+#include "tools/training/program.h"
+
+namespace reprise::test {
+namespace {
+
+constexpr uint64_t kMiB = uint64_t{1} << 20;
+
+class CudaPort : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    fake_cuda_card() = {};
+    fibre_architecture = 87;
+    fibre::set_order(7);
+  }
+  void TearDown() override {
+    EXPECT_EQ(fibre::take_report().text, "");
+    EXPECT_EQ(fake_cuda_card().held_things, 0u) << "the port keeps what it has taken";
+    EXPECT_EQ(fake_cuda_card().held_bytes, 0u);
+    fibre_architecture = 0;
+  }
+};
+
+// ---- the ladder of memory ----
+
+class CudaArena : public CudaPort {
+ protected:
+  void SetUp() override {
+    CudaPort::SetUp();
+    ASSERT_TRUE(load_cuda_driver(driver_).ok());
+    ASSERT_TRUE(open_card(driver_, card_).ok());
+  }
+  void TearDown() override {
+    give_card_arena(driver_, arena_);
+    close_card(driver_, card_);
+    CudaPort::TearDown();
+  }
+  Status take(uint64_t bytes) { return take_card_arena(driver_, card_, bytes, arena_); }
+
+  CudaDriver driver_;
+  Card card_;
+  CardArena arena_;
+};
+
+TEST_F(CudaArena, IsMappedInWholePieces) {
+  ASSERT_TRUE(take(5 * kMiB + 1).ok());
+  EXPECT_EQ(arena_.mapped_bytes, 6 * kMiB);
+  EXPECT_EQ(fake_cuda_card().held_bytes, 6 * kMiB);
+  EXPECT_EQ(fake_cuda_card().reserved_bytes, 6 * kMiB) << "never more addresses than the arena: a board refuses large ranges";
+  EXPECT_EQ(arena_.arena.bytes, 5 * kMiB + 1);
+}
+
+TEST_F(CudaArena, IsPlainMemoryWhereAnyPartOfMappingFails) {
+  for (const char* function : {"granularity", "reserve_addresses", "create", "map", "set_access"}) {
+    fake_cuda_card().fails = {function};
+    const uint64_t before = fake_cuda_card().held_things;
+    ASSERT_TRUE(take(3 * kMiB).ok()) << function;
+    EXPECT_EQ(arena_.mapped_bytes, 0u) << function;
+    EXPECT_EQ(fake_cuda_card().held_bytes, 3 * kMiB) << function;
+    EXPECT_EQ(fake_cuda_card().held_things, before + 1) << function << ": what was done of the mapping must be undone";
+    give_card_arena(driver_, arena_);
+    EXPECT_EQ(fake_cuda_card().held_things, before) << function;
+  }
+  fake_cuda_card().fails.clear();
+  card_.has_virtual_memory = false;
+  ASSERT_TRUE(take(3 * kMiB).ok());
+  EXPECT_EQ(arena_.mapped_bytes, 0u);
+}
+
+TEST_F(CudaArena, IsRefusedWithItsBytes) {
+  fake_cuda_card().fails = {"create", "allocate"};
+  Status status = take(3 * kMiB);
+  EXPECT_EQ(status.code, Code::kOutOfMemory);
+  EXPECT_EQ(status.detail, 3 * kMiB);
+  fake_cuda_card().fails.clear();
+  fake_cuda_card().taken_by_others = fake_cuda_card().total_bytes - 2 * kMiB;
+  status = take(3 * kMiB);
+  EXPECT_EQ(status.code, Code::kOutOfMemory);
+  EXPECT_NE(std::string(status.message).find("less memory free"), std::string::npos) << status.message;
+  EXPECT_TRUE(take(2 * kMiB).ok());
+}
+
+TEST_F(CudaArena, LeavesTheHostItsHeadroomWhereMemoryIsShared) {
+  fake_cuda_card().total_bytes = uint64_t{1} << 50;
+  card_.is_integrated = true;
+  const Status status = take(uint64_t{1} << 45);
+  EXPECT_EQ(status.code, Code::kOutOfMemory);
+  EXPECT_NE(std::string(status.message).find("256 MiB"), std::string::npos) << status.message;
+}
+
+// ---- what stops a run ----
+
+TEST_F(CudaPort, SaysWhatIsMissing) {
+  const auto problem = [] {
+    Backend backend;
+    const Status status = cuda_port().open_backend(&backend);
+    EXPECT_EQ(status.ok(), backend.rules != nullptr);
+    cuda_port().close_backend(&backend);
+    return status.ok() ? std::string() : std::string(status.message) + " " + std::to_string(status.detail);
+  };
+  const auto expect_problem = [&](const FakeCudaCard& card, const char* words) {
+    fake_cuda_card() = card;
+    EXPECT_NE(problem().find(words), std::string::npos) << words << " in: " << problem();
+    EXPECT_EQ(fake_cuda_card().held_things, 0u) << words;
+  };
+  EXPECT_EQ(problem(), "");
+  expect_problem({.has_driver = false}, "no NVIDIA driver");
+  expect_problem({.has_card = false}, "no NVIDIA card");
+  expect_problem({.major = 7, .minor = 5}, "75");
+  expect_problem({.driver_version = 12040}, "update the driver");
+  for (const char* function : {"version", "device", "device_name", "device_fact", "set_context", "memory", "create_stream", "allocate_pinned", "create_event"}) {
+    expect_problem({.fails = {function}}, "out of memory");
+  }
+  fibre_architecture = 0;
+  expect_problem({}, "no code for the card's architecture");
+}
+
+// ---- the way to the card ----
+
+TEST_F(CudaPort, CopiesThroughPinnedMemoryAndFreesTheSourceAtOnce) {
+  Backend backend;
+  Arena arena;
+  ASSERT_TRUE(cuda_port().open_backend(&backend).ok());
+  ASSERT_TRUE(cuda_port().acquire_arena(64 * kMiB, &arena).ok());
+  KernelContext context;
+  context.machine = backend.machine;
+  context.queue = backend.queue;
+  std::vector<uint32_t> source(5 * CudaStaging::kHalfBytes / sizeof(uint32_t) + 3), back(source.size());
+  std::iota(source.begin(), source.end(), 1u);
+  const std::vector<uint32_t> expected = source;
+  const uint64_t bytes = source.size() * sizeof(uint32_t);
+  ASSERT_TRUE(backend.host.copy_in(context, arena.base, source.data(), 5).ok());  // so that halves do not begin with the source
+  ASSERT_TRUE(backend.host.copy_in(context, arena.base + 256, source.data(), bytes).ok());
+  std::fill(source.begin(), source.end(), 0u);
+  ASSERT_TRUE(backend.host.copy_out(context, back.data(), arena.base + 256, bytes).ok());
+  ASSERT_TRUE(backend.host.synchronise(context).ok());
+  EXPECT_TRUE(back == expected);
+  cuda_port().release_arena(&arena);
+  cuda_port().close_backend(&backend);
+}
+
+// ---- whole trainings, by the program ----
+
+std::string gpt(const std::string& extra = "") {
+  return R"({"name": "tiny-gpt", "model": {"family": "gpt2", "vocab_size": 37, "n_positions": 16, "n_embd": 16, "n_layer": 2, "n_head": 2},
+         "data": {"kind": "synthetic"}, "batch": 2, "sequence": 11, "steps": 4, "seed": 4, "backend": "cuda",
+         "optimizer": {"name": "adamw", "lr": 0.003, "weight_decay": 0.1}, "accumulate": 2)" + extra + "}";
+}
+
+struct ProgramRun {
+  int status = 0;
+  std::string err;
+  Log log;
+};
+
+class CudaProgram : public CudaPort {
+ protected:
+  // As the compiled program runs it, with these arguments beside --log.
+  ProgramRun run(const std::string& recipe_text, const std::string& strategy, double share, std::vector<std::string> arguments) {
+    const Recipe recipe = recipe_from(recipe_text);
+    const PlannedRun planned = plan_run(recipe, strategy, share);
+    return run_choices({planned}, std::move(arguments));
+  }
+  ProgramRun run_choices(const std::vector<PlannedRun>& runs, std::vector<std::string> arguments) {
+    std::vector<Plan> plans;
+    std::vector<std::string> texts;
+    for (const PlannedRun& each : runs) {
+      plans.push_back(each.planned.plan.view());
+      texts.push_back(canonical_recipe(each.model.recipe));
+    }
+    std::vector<CompiledPlan> choices;
+    for (size_t i = 0; i < runs.size(); ++i) {
+      choices.push_back({plans[i], texts[i].c_str(), "", std::strcmp(plans[i].backend, "cuda") == 0 ? cuda_port() : linux_port()});
+    }
+    const std::string log = folder_.file("log" + std::to_string(++runs_) + ".jsonl");
+    arguments.insert(arguments.begin(), {"train", "--threads", "1", "--log", log});
+    std::vector<char*> argv;
+    for (std::string& word : arguments) argv.push_back(word.data());
+    ProgramRun result;
+    ::testing::internal::CaptureStderr();
+    result.status = run_training(choices, static_cast<int>(argv.size()), argv.data());
+    result.err = ::testing::internal::GetCapturedStderr();
+    result.log = read_log(log);
+    return result;
+  }
+
+  TemporaryFolder folder_;
+  int runs_ = 0;
+};
+
+TEST_F(CudaProgram, TrainsRecordedOrRowByRowWithTheSameBits) {
+  const std::string first = folder_.file("a"), second = folder_.file("b"), third = folder_.file("c");
+  const ProgramRun recorded = run(gpt(), "none", -1, {"--save", first});
+  ASSERT_EQ(recorded.status, 0) << recorded.err;
+  for (const char* words : {"(equal)", "device: Fake Orin (sm_87, driver of CUDA 13.0)", "cuda/fibres/sm_87"}) {
+    EXPECT_NE(recorded.err.find(words), std::string::npos) << words << " in " << recorded.err;
+  }
+  const ProgramRun eager = run(gpt(), "none", -1, {"--save", second, "--eager"});
+  ASSERT_EQ(eager.status, 0) << eager.err;
+  const ProgramRun small = run(gpt(), "optimal", 0, {"--save", third});
+  ASSERT_EQ(small.status, 0) << small.err;
+  EXPECT_EQ(recorded.log.results(), eager.log.results());
+  EXPECT_EQ(recorded.log.results(), small.log.results());
+  ASSERT_NE(snapshot_tensors(first), "");
+  EXPECT_EQ(snapshot_tensors(first), snapshot_tensors(second));
+  EXPECT_EQ(snapshot_tensors(first), snapshot_tensors(third));
+}
+
+TEST_F(CudaProgram, ResumesAndSpillsToTheDiskWithTheSameBits) {
+  const std::string whole = folder_.file("whole"), half = folder_.file("half"), rest = folder_.file("rest");
+  ASSERT_EQ(run(gpt(), "none", -1, {"--save", whole}).status, 0);
+  ASSERT_EQ(run(gpt(), "none", -1, {"--save", half, "--steps", "2"}).status, 0);
+  const ProgramRun spilled = run(gpt(), "h-revolve", 0, {"--resume", half, "--save", rest, "--disk", folder_.file("spill")});
+  ASSERT_EQ(spilled.status, 0) << spilled.err;
+  EXPECT_EQ(snapshot_tensors(whole), snapshot_tensors(rest));
+}
+
+TEST_F(CudaProgram, AllocatesNothingFromStepToStep) {
+  ASSERT_EQ(run(gpt(), "optimal", 0, {"--steps", "2"}).status, 0);
+  const uint64_t of_two = fake_cuda_card().calls;
+  ASSERT_EQ(run(gpt(), "optimal", 0, {"--steps", "6"}).status, 0);
+  EXPECT_EQ(fake_cuda_card().calls, 2 * of_two);
+}
+
+TEST_F(CudaProgram, NamesTheRowThatFailsAndKeepsTheLastSnapshot) {
+  const std::string saved = folder_.file("saved");
+  ASSERT_EQ(run(gpt(), "none", -1, {"--save", saved, "--steps", "2"}).status, 0);
+  const std::string before = snapshot_tensors(saved);
+  ASSERT_NE(before, "");
+  fibre::fail_launch(150);
+  const ProgramRun recorded = run(gpt(), "none", -1, {"--resume", saved, "--save", saved});
+  EXPECT_EQ(recorded.status, 1);
+  for (const char* words : {"tiny-gpt: ", "launch failure", "--eager"}) EXPECT_NE(recorded.err.find(words), std::string::npos) << recorded.err;
+  EXPECT_NE(fibre::take_report().text, "");
+  EXPECT_EQ(snapshot_tensors(saved), before);
+  fibre::fail_launch(150);
+  const ProgramRun eager = run(gpt(), "none", -1, {"--resume", saved, "--save", saved, "--eager"});
+  EXPECT_EQ(eager.status, 1);
+  EXPECT_NE(eager.err.find("; in row "), std::string::npos) << eager.err;
+  EXPECT_NE(fibre::take_report().text, "");
+  EXPECT_EQ(snapshot_tensors(saved), before);
+}
+
+TEST_F(CudaProgram, RefusesInOneLineWhatTheMachineLacks) {
+  fake_cuda_card().has_driver = false;
+  ProgramRun result = run(gpt(), "none", -1, {});
+  EXPECT_EQ(result.status, 1);
+  EXPECT_EQ(result.err, "tiny-gpt: no NVIDIA driver here: this one is a test's\n");
+  fake_cuda_card() = {.taken_by_others = uint64_t{8} << 30};
+  result = run(gpt(), "none", -1, {});
+  EXPECT_EQ(result.status, 1);
+  EXPECT_NE(result.err.find("less memory free"), std::string::npos) << result.err;
+  EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+}
+
+TEST_F(CudaProgram, AutoTakesTheCardWhereItCanAndSaysWhy) {
+  const std::string text = gpt();
+  const PlannedRun card = plan_run(recipe_from(text), "none");
+  std::string for_all = text;
+  for_all.replace(for_all.find("\"cuda\""), 6, "\"auto\"");
+  const PlannedRun cpu = plan_run(recipe_from(for_all), "none");
+  ProgramRun result = run_choices({card, cpu}, {"--steps", "1"});
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_NE(result.err.find("backend auto: trains on cuda"), std::string::npos) << result.err;
+  EXPECT_NE(result.err.find("kernels cuda/"), std::string::npos) << result.err;
+  fake_cuda_card().taken_by_others = fake_cuda_card().total_bytes;
+  result = run_choices({card, cpu}, {"--steps", "1"});
+  EXPECT_EQ(result.status, 0) << result.err;
+  for (const char* words : {"backend auto: not on cuda: the card has less memory free", "backend auto: trains on cpu", "kernels cpu/"}) {
+    EXPECT_NE(result.err.find(words), std::string::npos) << words << " in " << result.err;
+  }
+}
+
+// What is recorded is really replayed: the trainer's own rows are not called again.
+TEST_F(CudaPort, RecordsEveryProgramOnce) {
+  Backend backend;
+  Arena arena;
+  ASSERT_TRUE(cuda_port().open_backend(&backend).ok());
+  const Recipe recipe = recipe_from(gpt());
+  const PlannedRun run = plan_run(recipe, "optimal", 0);
+  const Plan plan = run.planned.plan.view();
+  ASSERT_TRUE(cuda_port().acquire_arena(plan.arena_bytes, &arena).ok());
+  Workers workers;
+  workers.stack_bytes = plan.worker_stack_bytes;
+  Trainer trainer;
+  const Status bound = bind_plan(plan, backend, workers, arena, trainer);
+  ASSERT_TRUE(bound.ok()) << bound.message;
+  for (uint32_t p = 0; p < kProgramCount; ++p) EXPECT_EQ(trainer.recordings[p] != nullptr, plan.programs[p].rows.count > 0) << p;
+  unbind(trainer);
+  for (const void* recording : trainer.recordings) EXPECT_EQ(recording, nullptr);
+  cuda_port().release_arena(&arena);
+  cuda_port().close_backend(&backend);
+}
+
+}  // namespace
+}  // namespace reprise::test

@@ -1,0 +1,25 @@
+// A driver of NVIDIA's for tests: one card whose memory is the host's, and which fails where a test wants.
+// Here so that the CUDA port runs without a card: with the fibres it trains whole nets. A test that uses it gets it instead of
+// ports/cuda/driver.cpp, because it defines load_cuda_driver too.
+#pragma once
+
+#include <cstdint>
+#include <set>
+#include <string>
+
+#include "ports/cuda/driver.h"
+
+namespace reprise::test {
+
+struct FakeCudaCard {
+  bool has_driver = true, has_card = true, is_integrated = false, has_virtual_memory = true;
+  int major = 8, minor = 7, driver_version = 13000;
+  uint64_t total_bytes = uint64_t{8} << 30, taken_by_others = 0, granularity = uint64_t{2} << 20;
+  std::set<std::string> fails;  // members of CudaDriver, by name: these answer CUDA_ERROR_OUT_OF_MEMORY
+
+  // What the port has taken and not given back; `calls`: how often it asked for memory of any kind.
+  uint64_t held_bytes = 0, held_things = 0, calls = 0, reserved_bytes = 0;
+};
+FakeCudaCard& fake_cuda_card();
+
+}  // namespace reprise::test
