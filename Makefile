@@ -197,7 +197,7 @@ audit: $(BUILD)/reprise  ## regions, peak and slots of RECIPE's plan
 
 $(TESTS): $(BUILD)/tests/%: $(BUILD)/tests/%.o $(BUILD)/libjudges.a $(BUILD)/libtools.a $(BUILD)/libreprise.a
 	@echo "  link $@"
-	$(Q)$(CXX) $< $(BUILD)/libjudges.a $(BUILD)/libtools.a $(BUILD)/libreprise.a -o $@ -lgtest -lgtest_main $(LINK)
+	$(Q)$(CXX) $< -Wl,--start-group $(BUILD)/libjudges.a $(BUILD)/libtools.a $(BUILD)/libreprise.a -Wl,--end-group -o $@ -lgtest -lgtest_main $(LINK)
 
 # Scripts go first: the longest are among them. The fuzzers have sanitizers of their own.
 test: $(TESTS) $(BUILD)/reprise $(BUILD)/tests/bench/checked $(if $(SANITIZE),,$(FUZZ_TARGETS)) | $(BUILD)/packages/test  ## run every test; ends with "N passed, N failed"

@@ -15,7 +15,7 @@ struct FakeCudaCard {
   bool has_driver = true, has_card = true, is_integrated = false, has_virtual_memory = true;
   int major = 8, minor = 7, driver_version = 13000;
   uint64_t total_bytes = uint64_t{8} << 30, taken_by_others = 0, granularity = uint64_t{2} << 20;
-  std::set<std::string> fails;  // members of CudaDriver, by name: these answer CUDA_ERROR_OUT_OF_MEMORY
+  std::set<std::string> fails = {};  // members of CudaDriver, by name: these answer CUDA_ERROR_OUT_OF_MEMORY
 
   // What the port has taken and not given back; `calls`: how often it asked for memory of any kind.
   uint64_t held_bytes = 0, held_things = 0, calls = 0, reserved_bytes = 0;
