@@ -394,6 +394,25 @@ TEST_F(CommandLine, PlansForCudaOnAnyMachine) {
   expect_refusal({"profile", recipe(value), "-o", folder_.file("profile.json")}, 1, {"recipe.json", "backend", "cpu"});
 }
 
+// "auto": a plan for each, of the same recipe, in namespaces of their own, so that one program holds both.
+TEST_F(CommandLine, PlansForTheCpuAndForACard) {
+  json value = recipe_json();
+  value["backend"] = "auto";
+  const std::string file = recipe(value);
+  const ProcessResult plan = reprise_command({"plan", file, "-o", folder_.file("p")});
+  ASSERT_EQ(plan.status, 0) << plan.err;
+  const std::string cpu = file_text(folder_.file("p/plan.h")), card = file_text(folder_.file("p/cuda/plan.h"));
+  EXPECT_NE(cpu.find("namespace reprise::generated {"), std::string::npos);
+  EXPECT_NE(cpu.find("(kPlan, kCpuRules)"), std::string::npos);
+  EXPECT_NE(card.find("namespace reprise::generated_cuda {"), std::string::npos);
+  EXPECT_NE(card.find("(kPlan, kCudaRules)"), std::string::npos);
+  EXPECT_NE(file_text(folder_.file("p/cuda/manifest.json")), "");
+  for (const char* backend : {"cpu", "cuda", "auto"}) {
+    value["backend"] = backend;
+    EXPECT_EQ(reprise_command({"name", "--backend", recipe(value)}).out, std::string(backend) + "\n");
+  }
+}
+
 // Before anything is planned or compiled: what goes to the training program is looked at by `reprise train` too.
 TEST_F(CommandLine, TrainNamesItsArgumentsAndTheProgramsApart) {
   const ProcessResult help = reprise_command({"train", "--help"});

@@ -88,7 +88,7 @@ void read_memory(const JsonFields& fields, Recipe& recipe) {
   fields.read_bytes("feature_map_budget", recipe.feature_map_budget_bytes, 1,
                     {"What boundaries, tapes, residues, activation gradients and the kernels' scratch may take; not with budget", "", "none"});
   fields.read_choice("backend", recipe.backend, kBackends,
-                     {"\"cuda\" plans on any machine, and no program runs it yet; \"auto\" trains on the CPU today"});
+                     {"\"cuda\" plans on any machine, and trains on an NVIDIA card of sm_80 or later; \"auto\" has a plan for each, and takes the card where it can"});
 }
 
 }  // namespace
