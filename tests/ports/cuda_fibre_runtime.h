@@ -66,9 +66,11 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable);
 struct cudaFuncAttributes {
   int binaryVersion = 0;
 };
-inline int fibre_architecture = 0;  // of the code that a card would take: a test sets it; 0 where it could take none
+namespace reprise::fibre {
+inline int architecture = 0;  // of the code that a card would take: a test sets it; 0 where it could take none
+}
 template <typename F>
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, F*) {
-  attributes->binaryVersion = fibre_architecture;
-  return fibre_architecture == 0 ? cudaErrorNoDevice : cudaSuccess;
+  attributes->binaryVersion = reprise::fibre::architecture;
+  return reprise::fibre::architecture == 0 ? cudaErrorNoDevice : cudaSuccess;
 }

@@ -28,14 +28,14 @@ class CudaPort : public ::testing::Test {
  protected:
   void SetUp() override {
     fake_cuda_card() = {};
-    fibre_architecture = 87;
+    fibre::architecture = 87;
     fibre::set_order(7);
   }
   void TearDown() override {
     EXPECT_EQ(fibre::take_report().text, "");
     EXPECT_EQ(fake_cuda_card().held_things, 0u) << "the port keeps what it has taken";
     EXPECT_EQ(fake_cuda_card().held_bytes, 0u);
-    fibre_architecture = 0;
+    fibre::architecture = 0;
   }
 };
 
@@ -129,7 +129,7 @@ TEST_F(CudaPort, SaysWhatIsMissing) {
   for (const char* function : {"version", "device", "device_name", "device_fact", "set_context", "memory", "create_stream", "allocate_pinned", "create_event"}) {
     expect_problem({.fails = {function}}, "out of memory");
   }
-  fibre_architecture = 0;
+  fibre::architecture = 0;
   expect_problem({}, "no code for the card's architecture");
 }
 
