@@ -2,6 +2,8 @@
 // Here so that what CUDA can do is read in one place.
 #include "cuda/cuda_backend.h"
 
+#include <initializer_list>
+
 #include "cuda/cuda_host_access.h"
 #include "cuda/cuda_kernels.h"
 #include "cuda/cuda_recorder.h"
@@ -25,9 +27,12 @@ uint32_t loaded_architecture() {
 
 }  // namespace
 
-void choose_cuda_machine(CudaMachine& machine) {
+void choose_cuda_machine(CudaMachine& machine, CardSize size) {
+  machine.size = size;
   uint32_t at = 0;
-  for (const char* p = "cuda/" REPRISE_DEVICE_COMPILER "/sm_"; *p != 0; ++p) machine.kernel_set[at++] = *p;
+  for (const char* part : {cuda_rules_of(size).name, "/" REPRISE_DEVICE_COMPILER "/sm_"}) {
+    for (const char* p = part; *p != 0; ++p) machine.kernel_set[at++] = *p;
+  }
   const uint32_t architecture = machine.architecture = loaded_architecture();
   machine.runtime_version = CUDART_VERSION;
   for (uint32_t unit = 100; unit > 0; unit /= 10) {
@@ -36,9 +41,8 @@ void choose_cuda_machine(CudaMachine& machine) {
   machine.kernel_set[at] = 0;
 }
 
-// The kernels that are not named here stay null.
 Backend cuda_backend(const CudaMachine& machine) {
-  Backend table = {.rules = &kCudaRules,
+  Backend table = {.rules = &cuda_rules_of(machine.size),
                    .kernel_set = machine.kernel_set,
                    .machine = &machine,
                    .host = kCudaHostAccess,

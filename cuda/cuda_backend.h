@@ -2,6 +2,7 @@
 // Here so that a product can name CUDA without naming its kernels, or including CUDA's headers.
 #pragma once
 
+#include "cuda/card_size.h"
 #include "lib/backend.h"
 
 namespace reprise {
@@ -18,7 +19,8 @@ struct CudaStaging {
 
 // What is known of the device once it is chosen.
 struct CudaMachine {
-  char kernel_set[64] = {};         // "cuda/COMPILER/sm_NN": its functions and its tensor cores decide the bits
+  char kernel_set[64] = {};         // "BACKEND/COMPILER/sm_NN": its splits, its functions and its tensor cores decide the bits
+  CardSize size = CardSize::kSmall;
   uint32_t architecture = 0;        // the code that runs, 87 for sm_87; 0 where the device can run none of this program's
   uint32_t runtime_version = 0;     // CUDA's that this program was compiled with, 13000 for 13.0: the driver must not be older
   void* queue = nullptr;            // a cudaStream_t; null is the default one, which cannot be recorded
@@ -26,9 +28,14 @@ struct CudaMachine {
 };
 
 // Once, when the device has been chosen: all but queue and staging, which are the caller's.
-void choose_cuda_machine(CudaMachine& machine);
+void choose_cuda_machine(CudaMachine& machine, CardSize size = CardSize::kSmall);
 
-// A kernel that kCudaRules lacks is null: no plan for this backend asks for one. The table points into `machine`, which must outlive it.
+// The table points into `machine`, which must outlive it.
 Backend cuda_backend(const CudaMachine& machine);
+
+// What a kernel splits its sums for.
+inline CardSize card_size(const KernelContext& context) {
+  return context.machine == nullptr ? CardSize::kSmall : static_cast<const CudaMachine*>(context.machine)->size;
+}
 
 }  // namespace reprise

@@ -1,4 +1,4 @@
-// The CUDA backend's rules: which kernels it has, and what they need. It needs no CUDA: a plan for a card is made on any machine.
+// The CUDA backends' rules: which kernels they have, and what these need. It needs no CUDA: a plan for a card is made on any machine.
 #pragma once
 
 #include "cuda/attention_scratch.h"
@@ -28,16 +28,17 @@ constexpr void add_cuda_batch_norm_rules(BackendRules& rules) {
   rules.of<NormReluBackward>().scratch_bytes = cuda_rules::batch_norm_backward<NormReluBackward>;
 }
 
+template <CardSize kCard>
 constexpr void add_cuda_layer_norm_rules(BackendRules& rules) {
   rules.have(LayerNormKernels{});
   rules.of<LayerNormBackward>().scratch_bytes = [](const ShapedCall& c) -> uint64_t {
     using A = LayerNormBackward;
     const bool frozen = !c.has(A::kDgamma) && !c.has(A::kDbeta);
-    return frozen ? 0 : cuda_layer_norm_backward_scratch_bytes(c[A::kX].leading_elements(), c[A::kX].last_dimension());
+    return frozen ? 0 : cuda_layer_norm_backward_scratch_bytes(c[A::kX].leading_elements(), c[A::kX].last_dimension(), kCard);
   };
   rules.of<RmsNormBackward>().scratch_bytes = [](const ShapedCall& c) -> uint64_t {
     using A = RmsNormBackward;
-    return !c.has(A::kDgamma) ? 0 : cuda_rms_norm_backward_scratch_bytes(c[A::kX].leading_elements(), c[A::kX].last_dimension());
+    return !c.has(A::kDgamma) ? 0 : cuda_rms_norm_backward_scratch_bytes(c[A::kX].leading_elements(), c[A::kX].last_dimension(), kCard);
   };
 }
 
@@ -53,13 +54,14 @@ constexpr void add_cuda_loss_head_rules(BackendRules& rules) {
   };
 }
 
-constexpr BackendRules make_cuda_rules() {
-  BackendRules rules = {.name = "cuda", .header = "cuda/cuda_rules.h", .constant = "kCudaRules"};
+template <CardSize kCard>
+constexpr BackendRules make_cuda_rules(const char* name, const char* constant) {
+  BackendRules rules = {.name = name, .header = "cuda/cuda_rules.h", .constant = constant};
   add_cuda_linear_rules(rules);
   add_cuda_conv_rules(rules);
   add_cuda_attention_rules(rules);
   add_cuda_batch_norm_rules(rules);
-  add_cuda_layer_norm_rules(rules);
+  add_cuda_layer_norm_rules<kCard>(rules);
   add_cuda_loss_head_rules(rules);
   rules.have(ElementwiseKernels{});
   rules.have(PoolKernels{});
@@ -70,6 +72,9 @@ constexpr BackendRules make_cuda_rules() {
   rules.have(OptimizerKernels{});
   return rules;
 }
-inline constexpr BackendRules kCudaRules = make_cuda_rules();
+inline constexpr BackendRules kCudaRules = make_cuda_rules<CardSize::kSmall>("cuda", "kCudaRules");
+inline constexpr BackendRules kCudaLargeRules = make_cuda_rules<CardSize::kLarge>("cuda-large", "kCudaLargeRules");
+
+constexpr const BackendRules& cuda_rules_of(CardSize card) { return card == CardSize::kSmall ? kCudaRules : kCudaLargeRules; }
 
 }  // namespace reprise

@@ -1,6 +1,7 @@
 // Layer-norm (Ba, Kiros & Hinton 2016) and RMS-norm (Zhang & Sennrich 2019) over the last dimension, forward and backward: a warp takes
 // a row. Here as the twin of lib/cpu/layer_norm.cpp: a row is read from memory once where it fits into a warp's registers.
 // RMS-norm is layer-norm about a mean of zero, without beta: kCentred tells the two apart.
+#include "cuda/cuda_backend.h"
 #include "cuda/cuda_kernels.h"
 #include "cuda/grid.h"
 #include "cuda/layer_norm_scratch.h"
@@ -310,7 +311,7 @@ template <bool kCentred, typename Stored>
 Status launch_backward(const KernelContext& context, const NormGradient<Stored>& args, void* scratch) {
   const bool frozen = args.dgamma == nullptr && args.dbeta == nullptr;
   float* partials = frozen ? nullptr : static_cast<float*>(scratch);
-  const CudaRowChunks chunks = cuda_layer_norm_chunks(args.M);
+  const CudaRowChunks chunks = cuda_layer_norm_chunks(args.M, card_size(context));
   if (const FusedKernel<Stored> fused = fused_kernel<kCentred, Stored>(args.C); fused != nullptr) {
     REPRISE_LAUNCH(fused, chunks.count(), kBlockThreads, context.queue, args, partials, chunks);
   } else {

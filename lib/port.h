@@ -71,10 +71,10 @@ struct Arena {
 // nothing, and clears any other.
 struct Port {
   const char* name;
-  // The first to be called, and the last: chooses the fastest kernels for this machine, and prepares the libraries or the device that they
-  // run on. What the table's `machine` points to is the port's own; opened twice, it is the same. kUnsupported, with the reason, where
-  // this machine cannot run them.
-  Status (*open_backend)(Backend* backend);
+  // The first to be called, and the last: chooses the fastest kernels for this machine of those that a plan's `backend` names, and prepares
+  // the libraries or the device that they run on. What the table's `machine` points to is the port's own; opened twice, it is the same.
+  // kUnsupported, with the reason, where this board has no such backend, or this machine cannot run it.
+  Status (*open_backend)(const char* name, Backend* backend);
   void (*close_backend)(Backend* backend);
   // kOutOfMemory, with the bytes asked for, where the board has not so much.
   Status (*acquire_arena)(uint64_t bytes, Arena* arena);

@@ -44,13 +44,15 @@ uint32_t usable_processors() {
 
 namespace {
 
+constexpr uint32_t kSmallCardMultiprocessors = 16;  // as the recipe's "card" has it
+
 std::string version_text(uint32_t version) { return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10); }
 
 nlohmann::json json_of(const CardReport& card) {
   nlohmann::json json = {{"problem", card.problem.empty() ? nlohmann::json() : nlohmann::json(card.problem)}};
   if (card.name.empty()) return json;
   json.update({{"name", card.name}, {"architecture", "sm_" + std::to_string(card.architecture)}, {"multiprocessors", card.multiprocessors},
-               {"driver_cuda", version_text(card.driver_version)}, {"integrated", card.is_integrated}, {"free_bytes", card.free_bytes},
+               {"size", card.multiprocessors > kSmallCardMultiprocessors ? "large" : "small"}, {"driver_cuda", version_text(card.driver_version)}, {"integrated", card.is_integrated}, {"free_bytes", card.free_bytes},
                {"total_bytes", card.total_bytes}});
   return json;
 }
@@ -60,6 +62,7 @@ std::string text_of(const CardReport& card) {
   std::string text = card.name + ", sm_" + std::to_string(card.architecture) + ", " + std::to_string(card.multiprocessors) +
                      " multiprocessors, driver of CUDA " + version_text(card.driver_version);
   if (!card.problem.empty()) return text + "; cannot be used: " + card.problem;
+  if (card.multiprocessors > kSmallCardMultiprocessors) text += " (a recipe says \"card\": \"large\")";
   text += "; " + bytes_text(card.free_bytes) + " free of " + bytes_text(card.total_bytes);
   if (card.is_integrated) text += ", shared with the processor; where the driver refuses memory that is free, a reboot joins its pieces";
   return text;
@@ -69,7 +72,7 @@ std::string text_of(const CardReport& card) {
 
 int print_doctor(const Port& port, const CardReport& card, bool json) {
   Backend backend;
-  const Status kernels = port.open_backend(&backend);
+  const Status kernels = port.open_backend("cpu", &backend);
   const nlohmann::json report = {{"processor", processor_name()},
                                  {"processors", usable_processors()},
                                  {"kernel_set", kernels.ok() ? backend.kernel_set : kernels.message},

@@ -3,8 +3,10 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "cuda/cuda_backend.h"
+#include "cuda/cuda_rules.h"
 #include "ports/cuda/arena.h"
 #include "ports/cuda/card.h"
 #include "ports/linux/linux_functions.h"
@@ -42,10 +44,10 @@ Status open_queue() {
   return ok_status();
 }
 
-Status open_everything() {
+Status open_everything(CardSize size) {
   REPRISE_RETURN_IF_ERROR(load_cuda_driver(open.driver));
   REPRISE_RETURN_IF_ERROR(open_card(open.driver, open.card));
-  choose_cuda_machine(open.machine);
+  choose_cuda_machine(open.machine, size);
   if (open.machine.runtime_version / 1000 > open.card.driver_version / 1000) {
     return {Code::kUnsupported, "the driver must know the CUDA that this program was compiled with: update the driver, or compile with an older toolkit", 0};
   }
@@ -66,10 +68,14 @@ void close_everything() {
   open = {};
 }
 
-Status open_backend(Backend* backend) {
+Status open_backend(const char* name, Backend* backend) {
   *backend = {};
+  const bool is_small = strcmp(name, kCudaRules.name) == 0;
+  if (!is_small && strcmp(name, kCudaLargeRules.name) != 0) return {Code::kUnsupported, "a card has the backends \"cuda\" and \"cuda-large\" alone", 0};
+  const CardSize size = is_small ? CardSize::kSmall : CardSize::kLarge;
+  if (is_open() && open.machine.size != size) return {Code::kUnsupported, "the process has opened the card for a plan of another size: close it first", 0};
   if (!is_open()) {
-    if (const Status status = open_everything(); !status.ok()) {
+    if (const Status status = open_everything(size); !status.ok()) {
       close_everything();
       return status;
     }

@@ -1,6 +1,7 @@
 // Chooses the kernels for the processor that the program runs on.
 // Here because BLIS takes its architecture from the environment, which is the operating system's.
 #include <stdlib.h>
+#include <string.h>
 
 #include "lib/cpu/cpu_backend.h"
 #include "ports/linux/linux_functions.h"
@@ -25,7 +26,9 @@ CpuMachine machine;  // the process has one: it follows from the processor
 
 }  // namespace
 
-Status linux_open_backend(Backend* backend) {
+Status linux_open_backend(const char* name, Backend* backend) {
+  *backend = {};
+  if (strcmp(name, "cpu") != 0) return {Code::kUnsupported, "the board has no backend but \"cpu\"", 0};
   const char* architecture = blis_architecture();
   if (architecture != nullptr) (void)setenv("BLIS_ARCH_TYPE", architecture, 0);
   REPRISE_RETURN_IF_ERROR(choose_cpu_machine(machine));

@@ -42,7 +42,7 @@ Status linux_open_disk_of_device(const DiskAccess& access, const char* path, uin
 
 // Tells BLIS its architecture by CPUID feature, unless BLIS_ARCH_TYPE is set (BLIS 0.9.0 knows no processor younger than itself
 // and would take its generic kernels), then chooses what is fastest.
-Status linux_open_backend(Backend* backend);
+Status linux_open_backend(const char* name, Backend* backend);  // "cpu"
 void linux_close_backend(Backend* backend);
 
 }  // namespace reprise

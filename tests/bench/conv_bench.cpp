@@ -152,7 +152,7 @@ void register_all() {
 int main(int argc, char** argv) {
   using namespace reprise;
   Backend fastest;  // BLIS is told its architecture
-  if (!linux_port().open_backend(&fastest).ok() || !choose_cpu_machine(bench::cpu).ok() || !linux_port().start_workers(2, &bench::workers_by_count[2]).ok()) return 1;
+  if (!linux_port().open_backend("cpu", &fastest).ok() || !choose_cpu_machine(bench::cpu).ok() || !linux_port().start_workers(2, &bench::workers_by_count[2]).ok()) return 1;
   bench::peak_flops = bench::measure_peak_flops();
   std::printf("peak of one core, measured: %.1f GFLOP/s (%s); tile %s\n", bench::peak_flops / 1e9,
               vector_level_name(bench::cpu.level), bench::cpu.tile.name);

@@ -90,7 +90,7 @@ const char* const kFullResNet =
   "token_bytes": 4, "broken": "skip"}, "batch": 3, "accumulate": 5, "dtype": "bf16", "optimizer": {"name": "sgd", "lr": 0.1, "momentum": 0.9,
   "nesterov": true, "weight_decay": 5e-4, "no_decay": ["*.bias", "bn?.*"]}, "lr_schedule": {"kind": "step", "warmup_steps": 10,
   "milestones": [100, 200], "gamma": 0.3}, "clip_norm": 1.5, "freeze": ["conv1.*"], "evaluate_every": 50,
-  "steps": 300, "schedule": {"strategy": "every-k", "k": 4, "residues": false}, "budget": "1.5GiB", "seed": 18446744073709551615, "backend": "auto"})";
+  "steps": 300, "schedule": {"strategy": "every-k", "k": 4, "residues": false}, "budget": "1.5GiB", "seed": 18446744073709551615, "backend": "auto", "card": "large"})";
 const char* const kFullGpt =
     R"({"model": {"family": "gpt2", "vocab_size": 256, "n_positions": 128, "n_embd": 64, "n_layer": 3, "n_head": 2,
   "n_inner": 100, "activation_function": "gelu_pytorch_tanh", "resid_pdrop": 0, "embd_pdrop": 0.05, "attn_pdrop": 0.3, "layer_norm_epsilon": 1e-6,
@@ -127,6 +127,7 @@ TEST(Recipe, EveryKeyArrives) {
   EXPECT_EQ(recipe.budget_bytes, uint64_t{3} << 29);
   EXPECT_EQ(recipe.seed, ~uint64_t{0});
   EXPECT_EQ(recipe.backend, Recipe::BackendChoice::kAuto);
+  EXPECT_EQ(recipe.card, Recipe::CardSize::kLarge);
 
   const Recipe gpt = parse(kFullGpt);
   EXPECT_EQ(gpt.data.path, "/base/t.bin");
@@ -345,6 +346,7 @@ const BadRecipe kBadRecipes[] = {
     {"budget zero", kResNet, R"({"budget": 0})", {"budget", "from 1"}},
     {"seed negative", kResNet, R"({"seed": -1})", {"seed", "from 0"}},
     {"backend", kResNet, R"({"backend": "gpu"})", {"backend", "\"cuda\""}},
+    {"card", kResNet, R"({"card": "huge"})", {"card", "\"large\""}},
     {"skip of nothing", kResNet, R"({"init": {"skip": ["fc.*"]}})", {"init.from", "missing"}},
     {"eps zero", kResNet, R"({"optimizer": {"name": "adamw", "eps": 0}})", {"optimizer.eps"}},
     {"eps large", kResNet, R"({"optimizer": {"name": "adamw", "eps": 2}})", {"optimizer.eps"}},

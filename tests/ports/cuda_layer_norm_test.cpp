@@ -225,11 +225,11 @@ TEST(CudaLayerNormQueue, ResultsAreNotThereBeforeTheHostSynchronises) {
 
 TEST(CudaScratch, ChunksCoverTheRowsOnceAndStayFew) {
   for (uint64_t M = 1; M < 5000; M += M < 300 ? 1 : 37) {
-    const CudaRowChunks chunks = cuda_layer_norm_chunks(M);
+    const CudaRowChunks chunks = cuda_layer_norm_chunks(M, CardSize::kSmall);
     EXPECT_LE(chunks.count(), 128u);
     EXPECT_GE(chunks.count() * chunks.rows, M);
     EXPECT_LT((chunks.count() - 1) * chunks.rows, M);
-    EXPECT_LE(cuda_layer_norm_backward_scratch_bytes(M, 1), std::max<uint64_t>(8, (M + 15) / 16 * 8));
+    EXPECT_LE(cuda_layer_norm_backward_scratch_bytes(M, 1, CardSize::kSmall), std::max<uint64_t>(8, (M + 15) / 16 * 8));
   }
 }
 

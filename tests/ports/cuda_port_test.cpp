@@ -111,7 +111,7 @@ TEST_F(CudaArena, LeavesTheHostItsHeadroomWhereMemoryIsShared) {
 TEST_F(CudaPort, SaysWhatIsMissing) {
   const auto problem = [] {
     Backend backend;
-    const Status status = cuda_port().open_backend(&backend);
+    const Status status = cuda_port().open_backend("cuda", &backend);
     EXPECT_EQ(status.ok(), backend.rules != nullptr);
     cuda_port().close_backend(&backend);
     return status.ok() ? std::string() : std::string(status.message) + " " + std::to_string(status.detail);
@@ -138,7 +138,7 @@ TEST_F(CudaPort, SaysWhatIsMissing) {
 TEST_F(CudaPort, CopiesThroughPinnedMemoryAndFreesTheSourceAtOnce) {
   Backend backend;
   Arena arena;
-  ASSERT_TRUE(cuda_port().open_backend(&backend).ok());
+  ASSERT_TRUE(cuda_port().open_backend("cuda", &backend).ok());
   ASSERT_TRUE(cuda_port().acquire_arena(64 * kMiB, &arena).ok());
   KernelContext context;
   context.machine = backend.machine;
@@ -188,7 +188,7 @@ class CudaProgram : public CudaPort {
     }
     std::vector<CompiledPlan> choices;
     for (size_t i = 0; i < runs.size(); ++i) {
-      choices.push_back({plans[i], texts[i].c_str(), "", std::strcmp(plans[i].backend, "cuda") == 0 ? cuda_port() : linux_port()});
+      choices.push_back({plans[i], texts[i].c_str(), "", std::strcmp(plans[i].backend, "cpu") == 0 ? linux_port() : cuda_port()});
     }
     const std::string log = folder_.file("log" + std::to_string(++runs_) + ".jsonl");
     arguments.insert(arguments.begin(), {"train", "--threads", "1", "--log", log});
@@ -222,6 +222,18 @@ TEST_F(CudaProgram, TrainsRecordedOrRowByRowWithTheSameBits) {
   ASSERT_NE(snapshot_tensors(first), "");
   EXPECT_EQ(snapshot_tensors(first), snapshot_tensors(second));
   EXPECT_EQ(snapshot_tensors(first), snapshot_tensors(third));
+}
+
+// Another table of the same kernels: its splits are others, so a snapshot of the small one is resumed with a warning.
+TEST_F(CudaProgram, ALargeCardHasATableOfItsOwn) {
+  const std::string saved = folder_.file("saved"), large = gpt(R"(, "card": "large")");
+  const ProgramRun stored = run(large, "none", -1, {"--save", saved}), small = run(large, "optimal", 0, {});
+  ASSERT_EQ(stored.status, 0) << stored.err;
+  EXPECT_NE(stored.err.find("kernels cuda-large/fibres/sm_87"), std::string::npos) << stored.err;
+  EXPECT_NE(stored.err.find("(equal)"), std::string::npos) << stored.err;
+  EXPECT_EQ(stored.log.results(), small.log.results());
+  const ProgramRun resumed = run(gpt(), "none", -1, {"--resume", saved, "--steps", "5"});
+  EXPECT_NE(resumed.err.find("cuda-large/fibres/sm_87"), std::string::npos) << resumed.err;
 }
 
 TEST_F(CudaProgram, ResumesAndSpillsToTheDiskWithTheSameBits) {
@@ -294,7 +306,7 @@ TEST_F(CudaProgram, AutoTakesTheCardWhereItCanAndSaysWhy) {
 TEST_F(CudaPort, RecordsEveryProgramOnce) {
   Backend backend;
   Arena arena;
-  ASSERT_TRUE(cuda_port().open_backend(&backend).ok());
+  ASSERT_TRUE(cuda_port().open_backend("cuda", &backend).ok());
   const Recipe recipe = recipe_from(gpt());
   const PlannedRun run = plan_run(recipe, "optimal", 0);
   const Plan plan = run.planned.plan.view();

@@ -22,7 +22,7 @@ inline const Backend* backend_with(GemmTileChoice tile, VectorLevel level = best
   if (is_new) {
     auto made = std::make_unique<Made>();
     // The port tells BLIS its architecture.
-    if (linux_port().open_backend(&made->backend).ok() && choose_cpu_machine(made->machine, tile, level).ok()) {
+    if (linux_port().open_backend("cpu", &made->backend).ok() && choose_cpu_machine(made->machine, tile, level).ok()) {
       made->backend = cpu_backend(made->machine);
       place->second = std::move(made);
     }

@@ -77,7 +77,7 @@ SolvedModel RecipeOptions::solve() const {
   if (profile.empty()) return solve_model(read_recipe);
   const auto measured = std::make_shared<const Profile>(read_profile(profile));
   Backend backend;
-  const Status kernels = board->open_backend(&backend);
+  const Status kernels = board->open_backend("cpu", &backend);
   const std::string warning = kernels.ok() ? profile_mismatch(*measured, backend.kernel_set, usable_processors()) : kernels.message;
   if (!warning.empty()) std::cerr << "warning: " << warning << "\n";
   return solve_model(read_recipe, costs_of(measured));

@@ -9,7 +9,8 @@
 namespace reprise {
 
 const BackendRules& backend_of(const Recipe& recipe) {
-  return recipe.backend == Recipe::BackendChoice::kCuda ? kCudaRules : kCpuRules;
+  if (recipe.backend != Recipe::BackendChoice::kCuda) return kCpuRules;
+  return recipe.card == Recipe::CardSize::kLarge ? kCudaLargeRules : kCudaRules;
 }
 
 std::vector<std::string> missing_kernels(const BackendRules& rules, const OwnedPlan& plan) {

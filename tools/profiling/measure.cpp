@@ -274,7 +274,7 @@ double PlanRun::step() {
 
 Profile measure_profile(const Port& port, const Recipe& recipe, const MeasureOptions& options) {
   Backend backend;
-  require("profile", port.open_backend(&backend));
+  require("profile", port.open_backend("cpu", &backend));
   SolvedModel model = solve_model(recipe);
   Profile profile;
   profile.kernel_set = backend.kernel_set;

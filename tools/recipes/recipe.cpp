@@ -19,6 +19,7 @@ using nlohmann::json;
 constexpr Word<Recipe::Dtype> kDtypes[] = {{"f32", Recipe::Dtype::kF32}, {"bf16", Recipe::Dtype::kBf16}};
 constexpr Word<Recipe::BackendChoice> kBackends[] = {
     {"cpu", Recipe::BackendChoice::kCpu}, {"cuda", Recipe::BackendChoice::kCuda}, {"auto", Recipe::BackendChoice::kAuto}};
+constexpr Word<Recipe::CardSize> kCards[] = {{"small", Recipe::CardSize::kSmall}, {"large", Recipe::CardSize::kLarge}};
 
 bool is_name(const std::string& name) {
   const auto is_word = [](char c) {
@@ -89,6 +90,8 @@ void read_memory(const JsonFields& fields, Recipe& recipe) {
                     {"What boundaries, tapes, residues, activation gradients and the kernels' scratch may take; not with budget", "", "none"});
   fields.read_choice("backend", recipe.backend, kBackends,
                      {"\"cuda\" plans on any machine, and trains on an NVIDIA card of sm_80 or later; \"auto\" has a plan for each, and takes the card where it can"});
+  fields.read_choice("card", recipe.card, kCards,
+                     {"The card that sums are split for: \"small\" up to 16 multiprocessors, as Orin; \"large\" more. Either runs on any; the bits differ"});
 }
 
 }  // namespace
@@ -98,7 +101,7 @@ const char* backend_word(Recipe::BackendChoice backend) { return word_of(kBacken
 Recipe read_fields(const JsonFields& fields, const std::string& file, const std::string& folder) {
   fields.allow_only({"name", "model", "data", "batch", "sequence", "accumulate", "dtype", "optimizer", "lr_schedule",
                      "clip_norm", "gradient_release", "init", "freeze", "lora", "evaluate_every", "evaluate_batches", "steps", "schedule", "budget",
-                     "feature_map_budget", "seed", "backend", "$schema"});
+                     "feature_map_budget", "seed", "backend", "card", "$schema"});
   Recipe recipe;
   recipe.name = name_of_file(file);
   fields.read("name", recipe.name,
@@ -171,6 +174,7 @@ std::string canonical_recipe(const Recipe& recipe) {
                 {"schedule", schedule_json(recipe.schedule)},
                 {"seed", recipe.seed},
                 {"backend", backend_word(recipe.backend)}};
+  if (recipe.card == Recipe::CardSize::kLarge) value["card"] = word_of(kCards, recipe.card);
   if (!recipe.huggingface_folder.empty()) value["model"]["huggingface"] = recipe.huggingface_folder;
   if (recipe.data.kind != DataSource::Kind::kNone) value["data"] = data_json(recipe.data);
   if (recipe.sequence > 0) value["sequence"] = recipe.sequence;

@@ -114,6 +114,8 @@ struct Recipe {
   std::optional<uint64_t> feature_map_budget_bytes;  // boundaries, tapes, residues, activation gradients; never both
   uint64_t seed = 0;
   BackendChoice backend = BackendChoice::kCpu;
+  enum class CardSize { kSmall, kLarge };
+  CardSize card = CardSize::kSmall;
   bool operator==(const Recipe&) const = default;
 };
 

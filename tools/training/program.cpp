@@ -24,7 +24,7 @@ namespace {
 // What is in the way of a plan on its board, now.
 Status try_board(const CompiledPlan& choice) {
   Backend backend;
-  REPRISE_RETURN_IF_ERROR(choice.port.open_backend(&backend));
+  REPRISE_RETURN_IF_ERROR(choice.port.open_backend(choice.plan.backend, &backend));
   Arena arena;
   const Status status = choice.port.acquire_arena(choice.plan.arena_bytes, &arena);
   choice.port.release_arena(&arena);

@@ -47,7 +47,7 @@ int main(int argc, char** argv) {
   Arena arena;
   Backend backend;
   Trainer trainer;
-  if (const Status status = linux_port().open_backend(&backend); !status.ok()) return fail(status);
+  if (const Status status = linux_port().open_backend(plan.backend, &backend); !status.ok()) return fail(status);
   if (const Status status = linux_port().start_workers(static_cast<uint32_t>(std::atoi(argv[2])), &workers); !status.ok()) return fail(status);
   if (const Status status = linux_port().acquire_arena(plan.arena_bytes + 4096, &arena); !status.ok()) return fail(status);
   const Resources resources = {.arena = arena, .workers = &workers, .workspace = {marks, sizeof marks}};
