@@ -23,8 +23,7 @@ struct NormedChunk {
   __device__ void apply(uint32_t (&words)[4]) const {
     REPRISE_UNROLL
     for (uint32_t i = 0; i < 4; ++i) {
-      const float low = of(words[i] << 16, 2 * i), high = of(words[i] & 0xffff0000u, 2 * i + 1);
-      words[i] = uint32_t{round_to_bf16(low)} | uint32_t{round_to_bf16(high)} << 16;
+      words[i] = round_to_bf16_pair(of(words[i] << 16, 2 * i), of(words[i] & 0xffff0000u, 2 * i + 1));
     }
   }
 };
