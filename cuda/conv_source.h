@@ -59,23 +59,18 @@ struct PixelsSource {
 // index: a tap and an input channel of it. depth: an output pixel.
 template <typename Stored>
 struct TapsSource {
-  static constexpr bool kAlongDepth = false;
+  static constexpr bool kAlongDepth = false, kNeedsRegisters = true;
   ConvInput<Stored> input;
   ConvShape shape;
   uint32_t count;
 
   __device__ Pack<4> read(uint64_t index, uint64_t depth) const {
-    const uint32_t flat = static_cast<uint32_t>(index), tap = flat / shape.C;
-    uint32_t c = flat % shape.C, r = tap / shape.window.kernel_w, t = tap % shape.window.kernel_w;
     Pack<4> pack;
     REPRISE_UNROLL
     for (uint32_t i = 0; i < 4; ++i) {
-      const WindowPixel at(shape, static_cast<uint32_t>(depth), r, t);
-      pack.at[i] = flat + i < count && at.inside ? input.at(at.pixel, shape.C, c) : 0.0f;
-      if (++c == shape.C) {
-        c = 0;
-        if (++t == shape.window.kernel_w) t = 0, ++r;
-      }
+      const uint32_t flat = static_cast<uint32_t>(index) + i, tap = flat / shape.C, c = flat % shape.C;
+      const WindowPixel at(shape, static_cast<uint32_t>(depth), tap / shape.window.kernel_w, tap % shape.window.kernel_w);
+      pack.at[i] = flat < count && at.inside ? input.at(at.pixel, shape.C, c) : 0.0f;
     }
     return pack;
   }

@@ -25,7 +25,6 @@ struct SimtTile {
   static constexpr uint32_t kPitch = kPacks + 1;   // packs from one depth to the next: one more, so that a column has all banks
   static constexpr uint32_t kAcross = kSide / 8;   // threads along a side
   static constexpr uint32_t kThreads = kAcross * kAcross;
-  static constexpr uint32_t kBlocks = kThreads < 256 ? 1 : 2;  // of a multiprocessor at least: registers are shared out so
   static constexpr uint32_t kStaged = kDepth * kPacks / kThreads;  // packs of an operand that a thread brings
   static constexpr uint32_t kSlabPacks = kDepth * kPitch;
 };
@@ -152,8 +151,15 @@ __device__ void store_moments(Shared& shared, float* moments, const float (&stor
   }
 }
 
+// Blocks that registers are shared out for, on one multiprocessor: two large ones, where no source needs more.
+template <typename Tile, typename Source>
+constexpr uint32_t simt_blocks() {
+  constexpr bool kNeedsRegisters = requires { Source::kNeedsRegisters; };
+  return Tile::kSide == kLargeSide && !kNeedsRegisters ? 2 : 1;
+}
+
 template <typename Tile, bool kMoments, typename A, typename B, typename Output>
-__global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks) tile_product_simt(const TileProduct<A, B, Output> p) {
+__global__ void __launch_bounds__(Tile::kThreads, (simt_blocks<Tile, B>())) tile_product_simt(const TileProduct<A, B, Output> p) {
   REPRISE_SHARED(SharedPack, shared_a, 2 * Tile::kSlabPacks);
   REPRISE_SHARED(SharedPack, shared_b, 2 * Tile::kSlabPacks);
   const TileCorner place = tile_corner(p.shape, Tile::kSides, blockIdx.x);
