@@ -1,5 +1,6 @@
 // Convolutions as products over pixels, forward and the gradients of input and weight; of x, or of relu(norm(x)).
 // Here as the twin of lib/cpu/conv.cpp.
+#include "cuda/conv_chunks.h"
 #include "cuda/conv_scratch.h"
 #include "cuda/conv_source.h"
 #include "cuda/cuda_kernels.h"
@@ -54,19 +55,63 @@ static __global__ void __launch_bounds__(kMomentWarps * kWarpLanes)
   rstd[column] = static_cast<float>(1.0 / sqrt(sum.deviation / sum.count + epsilon));
 }
 
+// ---- forward ----
+
+template <bool kNormed>
+void launch_forward_mma(const KernelContext& context, const ConvForwardArgsOf<Bf16>& args, const WindowChunks<kNormed>& pixels,
+                        const TileOutput<Bf16>& output, float* moments) {
+  const ProductShape shape = conv_forward_product(args.shape);
+  const RowChunks w{weights_as_bf16(context, args.w, shape.columns * shape.depth, args.scratch), shape.columns, shape.depth};
+  launch_mma<true>(context, TileProduct<WindowChunks<kNormed>, RowChunks, TileOutput<Bf16>>{pixels, w, output, shape, shape.depth, moments});
+}
+void launch_forward_mma(const KernelContext& context, const ConvForwardArgsOf<Bf16>& args, const TileOutput<Bf16>& output, float* moments) {
+  const ConvShape& s = args.shape;
+  const int32_t origin = -static_cast<int32_t>(s.window.pad);
+  const auto pixels = [&]<bool kNormed>(const ChunkNorm<kNormed>& norm) {
+    launch_forward_mma<kNormed>(context, args,
+                                {norm, args.x, {s.H, s.P, s.window.kernel_h, s.window.stride, origin},
+                                 {s.W, s.Q, s.window.kernel_w, s.window.stride, origin}, 1, s.C / 8,
+                                 static_cast<uint32_t>(conv_output_pixels(s))},
+                                output, moments);
+  };
+  args.norm.mean == nullptr ? pixels(ChunkNorm<false>{}) : pixels(ChunkNorm<true>{args.norm});
+}
+
+// ---- the gradient of the input ----
+
 template <typename Stored>
-void launch_phase(const KernelContext& context, const ConvBackwardDataArgsOf<Stored>& args, const ConvPhases& phases) {
+void launch_phase(const KernelContext& context, const ConvBackwardDataArgsOf<Stored>& args, const ConvPhases& phases, const Bf16* weights) {
   const uint64_t inputs = phases.inputs(args.shape.N);
   if (inputs == 0) return;
+  const ConvShape& s = args.shape;
   using Output = TileOutput<Stored, PhaseRows>;
-  const ProductShape shape{inputs, args.shape.C, phases.taps() * args.shape.K};
+  const ProductShape shape{inputs, s.C, phases.taps() * s.K};
+  const Output output{args.dx, {s, phases}, nullptr, args.accumulate_dx, shape.columns % 4 == 0, 0};
+  if constexpr (kStoredAs<Stored> == DType::kBf16) {
+    if (weights != nullptr) {
+      const ConvPhase &rows = phases.rows, &columns = phases.columns;
+      const WindowChunks<false> pixels{{}, args.dy, {s.P, rows.inputs, rows.taps, 1, static_cast<int32_t>(rows.offset)},
+                                       {s.Q, columns.inputs, columns.taps, 1, static_cast<int32_t>(columns.offset)}, -1, s.K / 8,
+                                       static_cast<uint32_t>(inputs)};
+      using Product = TileProduct<WindowChunks<false>, PhaseTapChunks, Output>;
+      return launch_mma(context, Product{pixels, {weights, s, phases}, output, shape, shape.depth, nullptr});
+    }
+  }
   launch_product(context, TileProduct<GradientPixelsSource<Stored>, PhaseTapsSource<Stored>, Output>{
-                              {args.dy, args.shape, phases, static_cast<uint32_t>(inputs)},
-                              {args.w, args.shape, phases},
-                              {args.dx, {args.shape, phases}, nullptr, args.accumulate_dx, shape.columns % 4 == 0, 0},
-                              shape,
-                              shape.depth,
-                              nullptr});
+                              {args.dy, s, phases, static_cast<uint32_t>(inputs)}, {args.w, s, phases}, output, shape, shape.depth, nullptr});
+}
+
+// ---- the gradient of the weight ----
+
+template <bool kNormed>
+Status launch_weight_mma(const KernelContext& context, const ConvBackwardWeightArgsOf<Bf16>& args, const SplitOutput& to,
+                         const ChunkNorm<kNormed>& norm) {
+  const ProductShape& shape = to.shape;
+  const ColumnChunks dy{args.dy, shape.rows, shape.rows};
+  const TapChunks<kNormed> taps{norm, args.x, args.shape, args.shape.C / 8, static_cast<uint32_t>(shape.columns)};
+  using Product = TileProduct<ColumnChunks, TapChunks<kNormed>, TileOutput<float>>;
+  launch_mma(context, Product{dy, taps, to.output(), shape, to.split.size, nullptr}, to.split.count);
+  return to.finish(context);
 }
 
 }  // namespace
@@ -75,18 +120,29 @@ template <typename Stored>
 Status cuda_conv_forward(const KernelContext& context, const ConvForwardArgsOf<Stored>& args) {
   REPRISE_RETURN_IF_ERROR(fits(args.shape));
   const ProductShape shape = conv_forward_product(args.shape);
-  float* moments = args.mean == nullptr ? nullptr : static_cast<float*>(args.scratch);
-  const TileProduct<PixelsSource<Stored>, WeightRowsSource<Stored>, TileOutput<Stored>> product{
-      {{args.x, args.norm}, args.shape, static_cast<uint32_t>(shape.rows)},
-      {args.w, shape.columns, shape.depth},
-      {args.y, {shape.columns}, nullptr, false, shape.columns % 4 == 0, 0},
-      shape,
-      shape.depth,
-      moments};
-  launch_product<true>(context, product);
+  const bool uses_mma = conv_forward_uses_mma(kStoredAs<Stored>, args.shape);
+  const uint64_t weights_bytes = conv_weights_scratch_bytes(uses_mma, args.w.type, args.shape);
+  float* moments = args.mean == nullptr ? nullptr : reinterpret_cast<float*>(static_cast<unsigned char*>(args.scratch) + weights_bytes);
+  const TileSides tile = conv_forward_tile(kStoredAs<Stored>, args.shape);
+  TileOutput<Stored> output{args.y, {shape.columns}, nullptr, false, shape.columns % 4 == 0, 0};
+  if constexpr (kStoredAs<Stored> == DType::kBf16) {
+    if (uses_mma) {
+      output.wide = are_chunks(shape.columns);
+      launch_forward_mma(context, args, output, moments);
+    }
+  }
+  if (!uses_mma) {
+    launch_product<true>(context, TileProduct<PixelsSource<Stored>, WeightRowsSource<Stored>, TileOutput<Stored>>{
+                                      {{args.x, args.norm}, args.shape, static_cast<uint32_t>(shape.rows)},
+                                      {args.w, shape.columns, shape.depth},
+                                      output,
+                                      shape,
+                                      shape.depth,
+                                      moments});
+  }
   if (moments != nullptr) {
     REPRISE_LAUNCH(finish_moments, static_cast<uint32_t>(parts(shape.columns, kWarpLanes)), kMomentWarps * kWarpLanes, context.queue,
-                   args.mean, args.rstd, moments, shape, product_side(shape), static_cast<double>(args.shape.window.epsilon));
+                   args.mean, args.rstd, moments, shape, tile.rows, static_cast<double>(args.shape.window.epsilon));
   }
   return launch_status();
 }
@@ -95,18 +151,29 @@ template <typename Stored>
 Status cuda_conv_backward_weight(const KernelContext& context, const ConvBackwardWeightArgsOf<Stored>& args) {
   REPRISE_RETURN_IF_ERROR(fits(args.shape));
   const ProductShape shape = conv_weight_product(args.shape);
+  const DepthSplit split = split_depth(shape, conv_weight_tile(kStoredAs<Stored>, args.shape));
+  const SplitOutput to{args.dw, static_cast<float*>(args.scratch), shape, split, args.accumulate_dw};
+  if constexpr (kStoredAs<Stored> == DType::kBf16) {
+    if (conv_backward_uses_mma(DType::kBf16, args.shape)) {
+      return args.norm.mean == nullptr ? launch_weight_mma(context, args, to, ChunkNorm<false>{})
+                                       : launch_weight_mma(context, args, to, ChunkNorm<true>{args.norm});
+    }
+  }
   const ColumnsSource<Stored> dy{args.dy, shape.rows, shape.rows};
   const TapsSource<Stored> taps{{args.x, args.norm}, args.shape, static_cast<uint32_t>(shape.columns)};
-  return launch_split_product(context, dy, taps, {args.dw, static_cast<float*>(args.scratch), shape, split_depth(shape, product_side(shape)), args.accumulate_dw});
+  return launch_split_product(context, dy, taps, to);
 }
 
 template <typename Stored>
 Status cuda_conv_backward_data(const KernelContext& context, const ConvBackwardDataArgsOf<Stored>& args) {
   REPRISE_RETURN_IF_ERROR(fits(args.shape));
   const ConvShape& s = args.shape;
+  const Bf16* weights = nullptr;  // where tensor cores multiply
+  if (conv_backward_uses_mma(kStoredAs<Stored>, s)) weights = weights_as_bf16(context, args.w, s.K * conv_window_elements(s), args.scratch);
   for (uint32_t row = 0; row < s.window.stride; ++row) {
     for (uint32_t column = 0; column < s.window.stride; ++column) {
-      launch_phase(context, args, {conv_phase(s.H, s.window.kernel_h, s.window, row), conv_phase(s.W, s.window.kernel_w, s.window, column)});
+      const ConvPhases phases{conv_phase(s.H, s.window.kernel_h, s.window, row), conv_phase(s.W, s.window.kernel_w, s.window, column)};
+      launch_phase(context, args, phases, weights);
     }
   }
   return launch_status();

@@ -1,4 +1,5 @@
-// Scratch of convolutions: the moments of what they write, and the parts of a weight's gradient.
+// Which convolutions run by tensor cores, and their scratch: rounded weights, the moments of what they write, the parts of a weight's
+// gradient.
 #pragma once
 
 #include "cuda/product_shape.h"
@@ -12,22 +13,56 @@ constexpr uint64_t conv_window_elements(const ConvShape& s) { return uint64_t{s.
 constexpr ProductShape conv_forward_product(const ConvShape& s) { return {conv_output_pixels(s), s.K, conv_window_elements(s)}; }
 constexpr ProductShape conv_weight_product(const ConvShape& s) { return {s.K, conv_window_elements(s), conv_output_pixels(s)}; }
 
+// Whether the copies of tensor cores' operands can count places in 32 bits, in chunks of eight channels (conv_chunks.h), and taps by bits.
+constexpr bool conv_chunks_fit(const ConvShape& s) {
+  constexpr uint64_t kMost = 0x7fff0000u;
+  const uint64_t x = uint64_t{s.N} * s.H * s.W * (s.C / 8), y = conv_output_pixels(s) * (s.K / 8), w = s.K * (conv_window_elements(s) / 8);
+  return x < kMost && y < kMost && w < kMost && s.window.kernel_h + s.window.kernel_w < 32;
+}
+// Whether tensor cores multiply, which read chunks of eight channels: of x and w, and where dy is an operand of its channels too.
+constexpr bool conv_forward_uses_mma(DType stored, const ConvShape& s) {
+  return stored == DType::kBf16 && are_chunks(s.C) && conv_chunks_fit(s);
+}
+constexpr bool conv_backward_uses_mma(DType stored, const ConvShape& s) { return conv_forward_uses_mma(stored, s) && are_chunks(s.K); }
+
+constexpr TileSides conv_forward_tile(DType stored, const ConvShape& s) {
+  const ProductShape product = conv_forward_product(s);
+  return conv_forward_uses_mma(stored, s) ? mma_tile(product) : simt_tile(product);
+}
+constexpr TileSides conv_weight_tile(DType stored, const ConvShape& s) {
+  const ProductShape product = conv_weight_product(s);
+  return conv_backward_uses_mma(stored, s) ? mma_tile(product) : simt_tile(product);
+}
+
+// Weights that are rounded first; a forward's moments follow them.
+constexpr uint64_t conv_weights_scratch_bytes(bool uses_mma, DType weights, const ConvShape& s) {
+  return uses_mma && weights == DType::kF32 ? align_up(stored_bytes(DType::kBf16, s.K * conv_window_elements(s))) : 0;
+}
+
 namespace rules {
 constexpr uint64_t cuda_conv_forward_scratch(const ShapedCall& c) {
   using A = ConvForward;  // the folded kernel's arguments begin like these
   const ConvShape s = conv_shape(c[A::kX], c[A::kY], c.attribute<WindowAttribute>());
-  return c.has(A::kMeanOfY) ? moments_scratch_bytes(conv_forward_product(s)) : 0;
+  const DType stored = c[A::kX].dtype;
+  return conv_weights_scratch_bytes(conv_forward_uses_mma(stored, s), c[A::kW].dtype, s) +
+         (c.has(A::kMeanOfY) ? moments_scratch_bytes(conv_forward_product(s), conv_forward_tile(stored, s)) : 0);
+}
+constexpr uint64_t cuda_conv_backward_data_scratch(const ShapedCall& c) {
+  using A = ConvBackwardData;
+  const ConvShape s = conv_shape(c[A::kDx], c[A::kDy], c.attribute<WindowAttribute>());
+  return conv_weights_scratch_bytes(conv_backward_uses_mma(c[A::kDy].dtype, s), c[A::kW].dtype, s);
 }
 constexpr uint64_t cuda_conv_backward_weight_scratch(const ShapedCall& c) {
   using A = ConvBackwardWeight;  // as above
-  const ProductShape shape = conv_weight_product(conv_shape(c[A::kX], c[A::kDy], c.attribute<WindowAttribute>()));
-  return split_scratch_bytes(shape, product_side(shape));
+  const ConvShape s = conv_shape(c[A::kX], c[A::kDy], c.attribute<WindowAttribute>());
+  return split_scratch_bytes(conv_weight_product(s), conv_weight_tile(c[A::kX].dtype, s));
 }
 }  // namespace rules
 
 constexpr void add_cuda_conv_rules(BackendRules& table) {
   table.have(ConvKernels{});
   table.of<ConvForward>().scratch_bytes = rules::cuda_conv_forward_scratch;
+  table.of<ConvBackwardData>().scratch_bytes = rules::cuda_conv_backward_data_scratch;
   table.of<ConvBackwardWeight>().scratch_bytes = rules::cuda_conv_backward_weight_scratch;
   table.of<NormConvForward>().scratch_bytes = rules::cuda_conv_forward_scratch;
   table.of<NormConvBackwardWeight>().scratch_bytes = rules::cuda_conv_backward_weight_scratch;

@@ -7,7 +7,7 @@
 
 namespace reprise {
 
-// x, or relu of its batch-norm. Every thread of a launch takes the same way: a kernel for each would double what is compiled.
+// x, or relu of its batch-norm, rounded as it would be stored: the tensor cores' operand is. Every thread of a launch takes the same way: a kernel for each would double what is compiled.
 template <typename Stored>
 struct ConvInput {
   const Stored* x;
@@ -17,7 +17,7 @@ struct ConvInput {
     const float value = x[pixel * C + c];
     if (norm.mean == nullptr) return value;
     const float y = fmaf(value - norm.mean[c], norm.rstd[c] * norm.gamma[c], norm.beta[c]);
-    return y <= 0.0f ? 0.0f : y;  // NaN passes
+    return y <= 0.0f ? 0.0f : float{Stored(y)};  // NaN passes
   }
 };
 
@@ -59,7 +59,7 @@ struct PixelsSource {
 // index: a tap and an input channel of it. depth: an output pixel.
 template <typename Stored>
 struct TapsSource {
-  static constexpr bool kAlongDepth = false;
+  static constexpr bool kAlongDepth = false, kNeedsRegisters = true;
   ConvInput<Stored> input;
   ConvShape shape;
   uint32_t count;

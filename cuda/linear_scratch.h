@@ -12,10 +12,10 @@ constexpr ProductShape linear_weight_product(uint64_t M, uint64_t C, uint64_t K,
 }
 
 // Whether tensor cores multiply: all rows of x, dy and w are then whole chunks.
-constexpr bool linear_uses_mma(DType stored, uint64_t C, uint64_t K) { return stored == DType::kBf16 && copies_fit(C) && copies_fit(K); }
+constexpr bool linear_uses_mma(DType stored, uint64_t C, uint64_t K) { return stored == DType::kBf16 && are_chunks(C) && are_chunks(K); }
 
-constexpr uint32_t linear_weight_side(const ProductShape& s, DType stored) {
-  return linear_uses_mma(stored, s.rows, s.columns) ? kMmaSide : product_side(s);
+constexpr TileSides linear_weight_tile(const ProductShape& s, DType stored) {
+  return linear_uses_mma(stored, s.rows, s.columns) ? mma_tile(s) : simt_tile(s);
 }
 
 // Weights that are rounded first.
@@ -38,7 +38,7 @@ constexpr void add_cuda_linear_rules(BackendRules& rules) {
     const bool input_major = c.attribute<LinearAttribute>().input_major != 0;
     const ProductShape shape =
         linear_weight_product(c[A::kX].leading_elements(), c[A::kX].last_dimension(), c[A::kDy].last_dimension(), input_major);
-    return split_scratch_bytes(shape, linear_weight_side(shape, c[A::kX].dtype));
+    return split_scratch_bytes(shape, linear_weight_tile(shape, c[A::kX].dtype));
   };
   rules.of<LinearBackwardBias>().scratch_bytes = [](const ShapedCall& c) -> uint64_t {
     using A = LinearBackwardBias;

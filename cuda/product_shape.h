@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 
 #include "lib/tensor.h"
 
@@ -17,18 +18,49 @@ struct ProductShape {
 
 constexpr uint64_t whole_pieces(uint64_t total, uint64_t size) { return total / size + (total % size != 0); }
 
-// The side of the square of outputs that a block computes. The large one reads each operand half as often; a product that has only a
-// few of them leaves multiprocessors idle and takes the small one.
+// The outputs that a block computes.
+struct TileSides {
+  uint32_t rows, columns;
+
+  constexpr uint64_t tiles(const ProductShape& s) const { return whole_pieces(s.rows, rows) * whole_pieces(s.columns, columns); }
+  constexpr uint64_t computed(const ProductShape& s) const { return tiles(s) * rows * columns; }
+};
+
+// Of the product in f32 (tile_product.h). The large tile reads each operand half as often; a product that has only a few of them leaves
+// multiprocessors idle and takes the small one.
 constexpr uint32_t kSmallSide = 64, kLargeSide = 128;
-constexpr uint32_t product_side(const ProductShape& s) {
+constexpr TileSides simt_tile(const ProductShape& s) {
   constexpr uint64_t kEnoughTiles = 8;  // multiprocessors of the smallest device
-  if (s.rows <= kSmallSide || s.columns <= kSmallSide) return kSmallSide;
-  return whole_pieces(s.rows, kLargeSide) * whole_pieces(s.columns, kLargeSide) >= kEnoughTiles ? kLargeSide : kSmallSide;
+  constexpr TileSides kSmall = {kSmallSide, kSmallSide}, kLarge = {kLargeSide, kLargeSide};
+  if (s.rows <= kSmallSide || s.columns <= kSmallSide) return kSmall;
+  return kLarge.tiles(s) >= kEnoughTiles ? kLarge : kSmall;
 }
 
-// The same by tensor cores (tile_mma.h), which take operands of bf16 whose rows 16-byte copies can take.
-constexpr uint32_t kMmaSide = 128;
-constexpr bool copies_fit(uint64_t row_elements) { return row_elements % 8 == 0; }
+// Of the product by tensor cores (tile_mma.h), which takes operands of bf16 that are whole chunks of eight neighbours. All three have four
+// warps of 64 x 64; the one that computes the least beyond the product's edges is taken, the square one first, which reads the least.
+constexpr TileSides kSquareTile = {128, 128}, kTallTile = {256, 64}, kWideTile = {64, 256};
+constexpr TileSides mma_tile(const ProductShape& s) {
+  TileSides best = kSquareTile;
+  for (const TileSides tile : {kTallTile, kWideTile}) {
+    if (tile.computed(s) < best.computed(s)) best = tile;
+  }
+  return best;
+}
+constexpr bool are_chunks(uint64_t elements) { return elements % 8 == 0; }
+
+// Where the block of this number has its tile. Bands of some tiles of rows are walked column by column, so that sixteen tiles that follow
+// each other, what a small device computes at a time, cover a square: the second cache then serves most of what they read.
+struct TileCorner {
+  uint64_t row, column;
+};
+constexpr TileCorner tile_corner(const ProductShape& s, TileSides tile, uint64_t block) {
+  uint64_t band_tiles = 1;
+  while (band_tiles * band_tiles * tile.rows < 16 * uint64_t{tile.columns}) band_tiles *= 2;
+  const uint64_t down = whole_pieces(s.rows, tile.rows), across = whole_pieces(s.columns, tile.columns);
+  const uint64_t band = block / (band_tiles * across), inside = block % (band_tiles * across), left = down - band * band_tiles;
+  const uint64_t height = left < band_tiles ? left : band_tiles;
+  return {(band * band_tiles + inside % height) * tile.rows, inside / height * tile.columns};
+}
 
 // Part i of a sum is [i * size, (i + 1) * size) of the depth, the last part shorter; the parts are added up in their order.
 struct DepthSplit {
@@ -36,24 +68,23 @@ struct DepthSplit {
   uint32_t count;
 };
 // Weight gradients have few outputs and a long sum: enough parts for about kEnoughBlocks blocks, none of them short.
-constexpr DepthSplit split_depth(const ProductShape& s, uint32_t side) {
+constexpr DepthSplit split_depth(const ProductShape& s, TileSides tile) {
   constexpr uint64_t kEnoughBlocks = 64, kLeastDepth = 256, kPiece = 64;
-  const uint64_t tiles = whole_pieces(s.rows, side) * whole_pieces(s.columns, side);
-  const uint64_t wanted = whole_pieces(kEnoughBlocks, tiles), possible = s.depth / kLeastDepth;
+  const uint64_t wanted = whole_pieces(kEnoughBlocks, tile.tiles(s)), possible = s.depth / kLeastDepth;
   const uint64_t parts = wanted < possible ? wanted : possible;
   if (parts <= 1) return {s.depth, 1};
   const uint64_t size = whole_pieces(whole_pieces(s.depth, parts), kPiece) * kPiece;
   return {size, static_cast<uint32_t>(whole_pieces(s.depth, size))};
 }
 // partials[part][rows][columns]; none where the only part is the sum.
-constexpr uint64_t split_scratch_bytes(const ProductShape& s, uint32_t side) {
-  const DepthSplit split = split_depth(s, side);
+constexpr uint64_t split_scratch_bytes(const ProductShape& s, TileSides tile) {
+  const DepthSplit split = split_depth(s, tile);
   return split.count == 1 ? 0 : align_up(split.count * s.outputs() * sizeof(float));
 }
 
 // Mean and sum of squared deviations of each column over each tile's rows: moments[tile of rows][2][columns].
-constexpr uint64_t moments_scratch_bytes(const ProductShape& s) {
-  return align_up(whole_pieces(s.rows, product_side(s)) * 2 * s.columns * sizeof(float));
+constexpr uint64_t moments_scratch_bytes(const ProductShape& s, TileSides tile) {
+  return align_up(whole_pieces(s.rows, tile.rows) * 2 * s.columns * sizeof(float));
 }
 
 // Sums of columns over chunks of rows: partials[chunk][columns].

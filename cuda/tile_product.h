@@ -20,6 +20,7 @@ namespace reprise {
 template <uint32_t kSide_, uint32_t kDepth_>
 struct SimtTile {
   static constexpr uint32_t kSide = kSide_, kDepth = kDepth_;
+  static constexpr TileSides kSides = {kSide, kSide};
   static constexpr uint32_t kPacks = kSide / 4;
   static constexpr uint32_t kPitch = kPacks + 1;   // packs from one depth to the next: one more, so that a column has all banks
   static constexpr uint32_t kAcross = kSide / 8;   // threads along a side
@@ -107,23 +108,9 @@ struct TileProduct {
   float* moments;       // of what is stored (product_shape.h), or null; must be null unless kMoments
 };
 
-// Where a block's tile begins. Neighbouring blocks share rows or columns: four tiles of rows are walked together.
-template <typename Tile>
-struct TilePlace {
-  uint64_t row, column;
-  __device__ explicit TilePlace(const ProductShape& shape) {
-    constexpr uint32_t kTogether = 4;
-    const uint64_t tiles_down = parts(shape.rows, Tile::kSide), tiles_across = parts(shape.columns, Tile::kSide);
-    const uint64_t band = blockIdx.x / (kTogether * tiles_across), inside = blockIdx.x % (kTogether * tiles_across);
-    const uint64_t height = least(kTogether, tiles_down - band * kTogether);
-    row = (band * kTogether + inside % height) * Tile::kSide;
-    column = inside / height * Tile::kSide;
-  }
-};
-
 // Mean, then squared deviations from it, of the tile's columns: each thread's eight rows, then the threads above one another in order.
 template <typename Tile, typename Shared>
-__device__ void store_moments(Shared& shared, float* moments, const float (&stored)[8][8], const TilePlace<Tile>& place,
+__device__ void store_moments(Shared& shared, float* moments, const float (&stored)[8][8], const TileCorner& place,
                               const ProductShape& shape) {
   constexpr uint32_t kColumnsEach = (Tile::kSide + Tile::kThreads - 1) / Tile::kThreads;
   const uint32_t rows = static_cast<uint32_t>(least(Tile::kSide, shape.rows - place.row));
@@ -164,11 +151,18 @@ __device__ void store_moments(Shared& shared, float* moments, const float (&stor
   }
 }
 
+// Blocks that registers are shared out for, on one multiprocessor: two large ones, where no source needs more.
+template <typename Tile, typename Source>
+constexpr uint32_t simt_blocks() {
+  constexpr bool kNeedsRegisters = requires { Source::kNeedsRegisters; };
+  return Tile::kSide == kLargeSide && !kNeedsRegisters ? 2 : 1;
+}
+
 template <typename Tile, bool kMoments, typename A, typename B, typename Output>
-__global__ void __launch_bounds__(Tile::kThreads) tile_product_simt(const TileProduct<A, B, Output> p) {
+__global__ void __launch_bounds__(Tile::kThreads, (simt_blocks<Tile, B>())) tile_product_simt(const TileProduct<A, B, Output> p) {
   REPRISE_SHARED(SharedPack, shared_a, 2 * Tile::kSlabPacks);
   REPRISE_SHARED(SharedPack, shared_b, 2 * Tile::kSlabPacks);
-  const TilePlace<Tile> place(p.shape);
+  const TileCorner place = tile_corner(p.shape, Tile::kSides, blockIdx.x);
   const uint64_t begin = blockIdx.y * p.part_depth, end = least(p.shape.depth, begin + p.part_depth);
   TileSums<Tile> sums;
   StagedPacks<Tile, A> a;
@@ -215,11 +209,12 @@ struct MatrixRows {
 // C, plus a bias for each column, plus what is there already: rounded once.
 template <typename Stored, typename Rows = MatrixRows>
 struct TileOutput {
+  static constexpr uint32_t kPutWidth = kPackWidth<Stored>;  // of the widest packs that are put
   Stored* to;
   Rows rows;
   const float* bias;     // [columns] or null
   bool accumulate;
-  bool wide;             // all columns are a multiple of four
+  bool wide;             // all rows of C are whole packs, as wide as those that are put
   uint64_t part_stride;  // elements from one part's sums to the next's
 
   template <uint32_t kWidth>
@@ -265,9 +260,9 @@ static __global__ void __launch_bounds__(kBlockThreads)
 
 template <bool kMoments = false, typename A, typename B, typename Output>
 void launch_product(const KernelContext& context, const TileProduct<A, B, Output>& p, uint32_t part_count = 1) {
-  const bool large = product_side(p.shape) == kLargeSide;
-  const uint64_t side = product_side(p.shape), tiles = parts(p.shape.rows, side) * parts(p.shape.columns, side);
-  const dim3 grid(static_cast<uint32_t>(tiles), part_count);
+  const TileSides sides = simt_tile(p.shape);
+  const bool large = sides.rows == kLargeSide;
+  const dim3 grid(static_cast<uint32_t>(sides.tiles(p.shape)), part_count);
   const auto kernel = large ? tile_product_simt<LargeTile, kMoments, A, B, Output> : tile_product_simt<SmallTile, kMoments, A, B, Output>;
   REPRISE_LAUNCH(kernel, grid, large ? LargeTile::kThreads : SmallTile::kThreads, context.queue, p);
 }

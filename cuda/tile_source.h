@@ -4,6 +4,7 @@
 //
 // A source is a struct of such a form, passed to the kernel by value:
 //   kAlongDepth            whether neighbours along the depth are neighbours in memory: neighbouring threads then read these
+//   kNeedsRegisters        true where two blocks of the large tile would not have enough of them: what a source divides waits in some
 //   read(index, depth)     four neighbouring indices at one depth, zeros beyond the last index; the depth is inside
 #pragma once
 

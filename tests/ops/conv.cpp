@@ -1,4 +1,5 @@
 // Convolution, and convolution of what a folded batch-norm and ReLU make of x: cases, data, reference and slope.
+#include "lib/bf16.h"
 #include "tests/ops/normalised_input.h"
 #include "tests/ref/window.h"
 
@@ -110,7 +111,11 @@ void add_cases(CaseTable& table) {
   add_conv(table, 2, 4, 4, 8, 520, {1, 1, 1, 0});
   add_conv(table, 1, 8, 8, 30, 300, {3, 3, 1, 1});   // many outputs in a weight's gradient: 81000
   add_conv(table, 1, 16, 15, 64, 64, {3, 3, 1, 1});  // enough channels and tiles for a transform
-  for (const char* tag : {"n3_5x6_c64_k47", "n1_12x10_c17_k96", "n1_16x15_c64_k64"}) table.again_with_bf16_weights(tag);
+  add_conv(table, 2, 9, 7, 8, 16, {3, 3, 2, 1});     // tensor cores: a chunk of channels, several taps in a slab
+  add_conv(table, 1, 11, 13, 24, 8, {7, 7, 2, 3});   // a tap ends within a slab
+  add_conv(table, 2, 7, 9, 136, 40, {1, 1, 2, 0});   // rows that no window reads, and a slab that ends within a stage
+  add_conv(table, 3, 14, 13, 16, 24, {3, 3, 1, 1});  // more rows than a tile has, and a weight's gradient in two parts
+  for (const char* tag : {"n2_9x7_c8_k16", "n3_5x6_c64_k47", "n1_12x10_c17_k96", "n1_16x15_c64_k64"}) table.again_with_bf16_weights(tag);
 }
 
 // ---- data ----
@@ -122,21 +127,38 @@ void fit_data(CaseDraft& draft) {
 
 // ---- results ----
 
+// Of each element's sum.
+double product_terms(const KernelCase& c) {
+  const auto dimension = [&](uint32_t argument, uint32_t d) { return static_cast<double>(c.tensor(argument).shape[d]); };
+  const WindowAttribute& window = c.as<WindowAttribute>();
+  if (c.pass == Pass::kBackwardWeight) return dimension(2, 0) * dimension(2, 1) * dimension(2, 2);
+  return window.kernel_h * window.kernel_w * (c.pass == Pass::kForward ? dimension(3, 3) : dimension(1, 3));
+}
+
 // The operands x or dy, w or dy, and what stands in the place of their absolute values.
 void expect_product(Oracle& o, const Array& a, const Array& a_magnitude, const Array& b, double more_terms) {
   const WindowAttribute& window = o.c.as<WindowAttribute>();
   const Array b_magnitude = magnitudes(b);
-  const double taps = window.kernel_h * window.kernel_w;
+  const double terms = product_terms(o.c) + more_terms;
   if (o.c.pass == Pass::kForward) {
-    return o.expect(0, {conv_forward(a, b, window), conv_forward(a_magnitude, b_magnitude, window), taps * o.dimension(3, 3) + more_terms});
+    return o.expect(0, {conv_forward(a, b, window), conv_forward(a_magnitude, b_magnitude, window), terms});
   }
   if (o.c.pass == Pass::kBackwardData) {
     const uint32_t* dx = o.c.tensor(0).shape;
-    return o.expect(0, {conv_backward_data(a, b, dx[1], dx[2], window), conv_backward_data(a_magnitude, b_magnitude, dx[1], dx[2], window),
-                        taps * o.dimension(1, 3) + more_terms});
+    return o.expect(0, {conv_backward_data(a, b, dx[1], dx[2], window), conv_backward_data(a_magnitude, b_magnitude, dx[1], dx[2], window), terms});
   }
-  o.expect(0, {conv_backward_weight(a, b, window), conv_backward_weight(a_magnitude, b_magnitude, window),
-               o.dimension(2, 0) * o.dimension(2, 1) * o.dimension(2, 2) + more_terms});
+  o.expect(0, {conv_backward_weight(a, b, window), conv_backward_weight(a_magnitude, b_magnitude, window), terms});
+}
+
+// What may be rounded to bf16 either way, because an f32 that is off by `error` may lie beyond the middle between two of them: so far apart
+// are the two. It is zero for nearly all.
+Array bf16_of(const Array& a) {
+  Array rounded = a;
+  for (double& element : rounded) element = double{float{Bf16(static_cast<float>(element))}};
+  return rounded;
+}
+Array spread_in_bf16(const Array& a, const Array& error) {
+  return bf16_of(xt::maximum(a + error, 0.0)) - bf16_of(xt::maximum(a - error, 0.0));
 }
 
 // The error of a product is that of its sum, and that of a, which no cut makes larger. Four roundings make norm(x), so beside the
@@ -145,7 +167,13 @@ void expect(Oracle& o) {
   const uint32_t in = o.c.pass == Pass::kForward ? 3 : 1;
   if (o.c.op == Op::kConv) return expect_product(o, o.value(in), magnitudes(o.value(in)), o.value(in + 1), 0);
   const Array a = xt::maximum(normalised_input(o, in, in + 2), 0.0);
-  expect_product(o, a, normalised_input_magnitude(o, in, in + 2), o.value(in + 1), 4);
+  const Array magnitude = normalised_input_magnitude(o, in, in + 2);
+  if (!o.data.rounds_folded) return expect_product(o, a, magnitude, o.value(in + 1), 4);
+  // An operand that is rounded has no error but where it may be rounded either way: there it may be off by what lies between.
+  const double terms = product_terms(o.c);
+  const Array room = spread_in_bf16(normalised_input(o, in, in + 2), kSafety * kRounding * std::sqrt(4.0) * magnitude);
+  const Array rounded = bf16_of(a);
+  expect_product(o, rounded, rounded + room / (kSafety * kRounding * std::sqrt(terms)), o.value(in + 1), 0);
 }
 
 // Statistics are those of y as it lies in memory.

@@ -69,7 +69,7 @@ std::string scalars_difference(const CaseExpected& expected, const StepScalars& 
 }
 
 // Where the kernel set multiplies in bf16 (DESIGN 8.6), some weights are rounded first: on CUDA all weights of linear layers and
-// convolutions. The reference gets them so, and its tolerance stays.
+// convolutions, and relu(norm(x)) where it is folded into one. The reference gets them so, and its tolerance stays.
 CaseData as_multiplied(const Backend& backend, const KernelCase& c, CaseData data) {
   const auto rounded_weights = family_of(c.op).rounded_weights;
   if (rounded_weights == nullptr || !stores_bf16(c)) return data;
@@ -77,6 +77,7 @@ CaseData as_multiplied(const Backend& backend, const KernelCase& c, CaseData dat
     for (double& weight : data.values[argument]) weight = Bf16(static_cast<float>(weight));
   };
   if (std::strcmp(backend.rules->name, "cuda") == 0) {
+    data.rounds_folded = true;
     for (uint32_t i = 0; i < c.arguments.size(); ++i) {
       if (c.info().arguments[i].storage == Storage::kWeight && c.has(i)) round(i);
     }

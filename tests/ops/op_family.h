@@ -80,6 +80,7 @@ struct CaseData {
   StepScalars scalars{};
   DataFault bad_data = DataFault::kNone;  // what a case with a bad token or label must note
   uint64_t bad_position = 0;              // and where it has it
+  bool rounds_folded = false;             // the kernels round what is folded into a product's operand to bf16 (DESIGN 8.6)
 };
 
 // SplitMix64 (Steele, Lea & Flood 2014), seeded by a text.

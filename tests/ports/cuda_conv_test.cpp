@@ -1,8 +1,67 @@
 // The CUDA convolutions by fibres, of x and of relu(norm(x)), with and without the moments of what they write.
 #include "tests/ports/cuda_products.h"
 
+#include "cuda/conv_source.h"
+
+#include <set>
+#include <utility>
+
 namespace reprise::test {
+namespace {
 
 REPRISE_JUDGE_PRODUCTS(23, 7, Op::kConv, Op::kNormConv);
 
+// ---- tensor cores ----
+
+// Of its stores the fibres would count as one access what is several: they match lanes by how often each has stored, and padding is not.
+constexpr const char* kConvertsBesidePadding = "norm_conv_backward_weight__n3_14x13_c16_k24_r3s3_stride1_pad1";
+
+// All kinds of operands, those that are converted and those that are not: pixels, pixels of a gradient, taps, taps of a phase.
+constexpr const char* kMmaCases[] = {"conv_forward__n2_9x7_c8_k16_r3s3_stride2_pad1",
+                                     "conv_forward__n2_7x9_c136_k40_r1s1_stride2_pad0_statistics",
+                                     "conv_forward__n1_9x8_c16_k33_r3s3_stride2_pad1",
+                                     "norm_conv_forward__n3_14x13_c16_k24_r3s3_stride1_pad1_statistics",
+                                     "norm_conv_forward__n2_7x9_c136_k40_r1s1_stride2_pad0",
+                                     "conv_backward_data__n2_9x7_c8_k16_r3s3_stride2_pad1",
+                                     "conv_backward_data__n2_7x9_c136_k40_r1s1_stride2_pad0",
+                                     "conv_backward_weight__n2_7x9_c136_k40_r1s1_stride2_pad0",
+                                     "norm_conv_backward_weight__n2_7x9_c136_k40_r1s1_stride2_pad0",
+                                     kConvertsBesidePadding};
+
+TEST(CudaTensorCores, ReadAndWriteSharedMemoryWithoutBankConflicts) {
+  for (const char* id : kMmaCases) {
+    if (id != kConvertsBesidePadding) expect_no_bank_conflicts(id);
+  }
+}
+TEST(CudaTensorCores, PassInEveryModelOfTheirSums) {
+  for (const char* id : kMmaCases) expect_right_in_every_model(id);
+}
+
+// The table has cases for each tile of each pass, and for a sum in several parts.
+TEST(CudaTensorCores, AreAskedForEveryTile) {
+  std::set<std::pair<Pass, uint32_t>> met;
+  bool in_parts = false;
+  const auto meet = [&](const KernelCase& c, const ProductShape& product) { met.insert({c.pass, mma_tile(product).rows}); };
+  for (const KernelCase& c : kernel_cases()) {
+    if (c.op != Op::kConv) continue;
+    const WindowAttribute& window = c.as<WindowAttribute>();
+    if (c.pass == Pass::kForward) {
+      const ConvShape s = conv_shape(c.tensor(3), c.tensor(0), window);
+      if (conv_forward_uses_mma(DType::kBf16, s)) meet(c, conv_forward_product(s));
+    } else if (c.pass == Pass::kBackwardWeight) {
+      const ConvShape s = conv_shape(c.tensor(1), c.tensor(2), window);
+      if (!conv_backward_uses_mma(DType::kBf16, s)) continue;
+      meet(c, conv_weight_product(s));
+      in_parts |= split_depth(conv_weight_product(s), conv_weight_tile(DType::kBf16, s)).count > 1;
+    } else {
+      const ConvShape s = conv_shape(c.tensor(0), c.tensor(1), window);
+      const ConvPhase rows = conv_phase(s.H, window.kernel_h, window, 0), columns = conv_phase(s.W, window.kernel_w, window, 0);
+      if (conv_backward_uses_mma(DType::kBf16, s)) meet(c, {ConvPhases{rows, columns}.inputs(s.N), s.C, s.K});
+    }
+  }
+  EXPECT_EQ(met.size(), 9u);
+  EXPECT_TRUE(in_parts);
+}
+
+}  // namespace
 }  // namespace reprise::test

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "lib/bf16.h"
 #include "tests/ports/cuda_fibre_memory.h"
 
 namespace reprise::fibre {
@@ -99,6 +100,11 @@ inline void load_matrices_transposed(uint32_t (&registers)[2], const SharedBytes
 void multiply_add_bf16(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], int line = __builtin_LINE());
 void multiply_add_tf32(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], int line = __builtin_LINE());
 inline uint32_t round_to_tf32(float value) { return fibre::round_to_tf32(value); }
+// The only NaN that a card's conversion gives is 0x7fff.
+inline uint32_t round_to_bf16_pair(float low, float high) {
+  const auto half = [](float value) -> uint32_t { return value != value ? 0x7fffu : round_to_bf16(value); };
+  return half(low) | half(high) << 16;
+}
 
 template <uint32_t kBytes>
 void copy_async(const SharedBytes& shared, uint32_t offset, const void* source, uint32_t valid_bytes = kBytes,

@@ -1,6 +1,10 @@
 // The CUDA linear layers by fibres, and the rules of every product's shape: which tile, how many parts.
 #include "tests/ports/cuda_products.h"
 
+#include <algorithm>
+#include <set>
+#include <utility>
+
 namespace reprise::test {
 namespace {
 
@@ -11,7 +15,7 @@ REPRISE_JUDGE_PRODUCTS(23, 7, Op::kLinear);
 TEST(CudaProductShape, PartsCoverTheDepthOnce) {
   for (uint64_t depth = 1; depth < 20000; depth += depth < 600 ? 1 : 61) {
     for (const uint64_t side : {1u, 64u, 200u, 2000u}) {
-      const DepthSplit split = split_depth({side, side, depth}, kSmallSide);
+      const DepthSplit split = split_depth({side, side, depth}, {kSmallSide, kSmallSide});
       EXPECT_GE(split.count * split.size, depth);
       EXPECT_LT((split.count - 1) * split.size, depth);
       EXPECT_LE(split.count, 64u);
@@ -23,40 +27,52 @@ TEST(CudaProductShape, PartsCoverTheDepthOnce) {
   }
 }
 
-// ---- tensor cores ----
-
-KernelCase linear_case(const std::string& id) {
-  for (const KernelCase& c : kernel_cases()) {
-    if (c.id == id) return *stored_as_bf16(c);
+// Tiles that follow each other cover about a square, and each tile has a block.
+TEST(CudaProductShape, SixteenTilesThatFollowEachOtherCoverASquare) {
+  const ProductShape shape{3000, 2200, 64};
+  for (const TileSides tile : {kSquareTile, kTallTile, kWideTile, TileSides{kSmallSide, kSmallSide}}) {
+    for (uint64_t first = 0; first + 16 <= tile.tiles({2048, 2048, 64}); first += 16) {
+      uint64_t low_row = ~0ull, low_column = ~0ull, row_end = 0, column_end = 0;
+      for (uint64_t block = first; block < first + 16; ++block) {
+        const TileCorner at = tile_corner({2048, 2048, 64}, tile, block);
+        low_row = std::min(low_row, at.row), row_end = std::max(row_end, at.row + tile.rows);
+        low_column = std::min(low_column, at.column), column_end = std::max(column_end, at.column + tile.columns);
+      }
+      EXPECT_EQ(row_end - low_row, column_end - low_column) << tile.rows << " x " << tile.columns << ", block " << first;
+      EXPECT_EQ((row_end - low_row) * (column_end - low_column), 16ull * tile.rows * tile.columns);
+    }
+    std::set<std::pair<uint64_t, uint64_t>> corners;
+    for (uint64_t block = 0; block < tile.tiles(shape); ++block) {
+      const TileCorner at = tile_corner(shape, tile, block);
+      EXPECT_TRUE(at.row < shape.rows && at.column < shape.columns && at.row % tile.rows == 0 && at.column % tile.columns == 0);
+      corners.insert({at.row, at.column});
+    }
+    EXPECT_EQ(corners.size(), tile.tiles(shape));
   }
-  ADD_FAILURE() << "no case " << id;
-  return {};
 }
+
+TEST(CudaProductShape, TensorCoresTakeTheTileThatComputesLeastBeyondTheEdges) {
+  const auto sides = [](uint64_t rows, uint64_t columns) {
+    const TileSides tile = mma_tile({rows, columns, 64});
+    return std::pair(tile.rows, tile.columns);
+  };
+  EXPECT_EQ(sides(1024, 1024), std::pair(128u, 128u));
+  EXPECT_EQ(sides(200704, 64), std::pair(256u, 64u));  // ResNet-50's first stage
+  EXPECT_EQ(sides(64, 576), std::pair(64u, 256u));     // its weight's gradient
+  EXPECT_EQ(sides(100, 100), std::pair(128u, 128u));
+}
+
+// ---- tensor cores ----
 
 // Of shapes that tensor cores take: both ways in which a weight lies, and the weight's gradient.
 constexpr const char* kMmaCases[] = {"linear_forward__m32_c16_k32", "linear_forward__m32_c16_k32_input_major",
                                      "linear_backward_data__m48_c256_k48", "linear_backward_weight__m48_c256_k48"};
 
 TEST(CudaTensorCores, ReadAndWriteSharedMemoryWithoutBankConflicts) {
-  for (const char* id : kMmaCases) {
-    (void)fibre::take_bank_counts();
-    EXPECT_EQ(judge_reference(kWaitingBackend, linear_case(id)), "") << id;
-    const fibre::BankCounts counts = fibre::take_bank_counts();
-    EXPECT_GT(counts.matrices.accesses, 0u) << id;
-    EXPECT_GT(counts.copies.accesses, 0u) << id;
-    EXPECT_EQ(counts.matrices.conflicts(), 0u) << id;
-    EXPECT_EQ(counts.copies.conflicts(), 0u) << id;
-  }
-  EXPECT_EQ(fibre::take_report().text, "");
+  for (const char* id : kMmaCases) expect_no_bank_conflicts(id);
 }
-
 TEST(CudaTensorCores, PassInEveryModelOfTheirSums) {
-  for (const fibre::TensorCore model : fibre::kTensorCores) {
-    fibre::set_tensor_core(model);
-    for (const char* id : kMmaCases) EXPECT_EQ(judge_reference(kWaitingBackend, linear_case(id)), "") << id;
-  }
-  fibre::set_tensor_core(fibre::kTensorCores[0]);
-  EXPECT_EQ(fibre::take_report().text, "");
+  for (const char* id : kMmaCases) expect_right_in_every_model(id);
 }
 
 }  // namespace

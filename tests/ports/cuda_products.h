@@ -58,6 +58,38 @@ std::vector<Judged> products(bool (*keep)(const KernelCase&), uint32_t every) {
   return kept;
 }
 
+// The case of this name, stored as bf16.
+inline KernelCase stored_case(const std::string& id) {
+  for (const KernelCase& c : kernel_cases()) {
+    if (c.id == id) return *stored_as_bf16(c);
+  }
+  ADD_FAILURE() << "no case " << id;
+  return {};
+}
+
+// What tensor cores multiply: no access to shared memory waits for a bank, and every model of their sums is near enough.
+inline void expect_no_bank_conflicts(const std::string& id) {
+  (void)fibre::take_bank_counts();
+  EXPECT_EQ(judge_reference(kWaitingBackend, stored_case(id)), "") << id;
+  const fibre::BankCounts counts = fibre::take_bank_counts();
+  EXPECT_GT(counts.matrices.accesses, 0u) << id;
+  EXPECT_GT(counts.copies.accesses, 0u) << id;
+  EXPECT_GT(counts.stores.accesses, 0u) << id;
+  EXPECT_EQ(counts.matrices.conflicts(), 0u) << id;
+  EXPECT_EQ(counts.copies.conflicts(), 0u) << id;
+  EXPECT_EQ(counts.loads.conflicts(), 0u) << id;
+  EXPECT_EQ(counts.stores.conflicts(), 0u) << id;
+  EXPECT_EQ(fibre::take_report().text, "");
+}
+inline void expect_right_in_every_model(const std::string& id) {
+  for (const fibre::TensorCore model : fibre::kTensorCores) {
+    fibre::set_tensor_core(model);
+    EXPECT_EQ(judge_reference(kWaitingBackend, stored_case(id)), "") << id;
+  }
+  fibre::set_tensor_core(fibre::kTensorCores[0]);
+  EXPECT_EQ(fibre::take_report().text, "");
+}
+
 class CudaProduct : public ::testing::TestWithParam<Judged> {
  protected:
   CudaProduct() { fibre::set_order(1); }

@@ -1,0 +1,275 @@
+// Operands of a convolution for tensor cores: chunks of eight channels of pixels under a window, of pixels under each tap, and of taps.
+// Here as the twin of conv_source.h. A thread divides once, for its first chunk: then it walks, by additions and comparisons.
+//
+// Places are counted in chunks of 16 bytes from a tensor's start, in 32 bits; chunks_fit in conv_scratch.h says that they do.
+#pragma once
+
+#include "cuda/channel_norm.h"
+#include "cuda/conv_source.h"
+#include "cuda/tile_mma.h"
+
+namespace reprise {
+
+__device__ inline const Bf16* chunk_at(const Bf16* x, int32_t place) { return x + int64_t{place} * 8; }
+
+// relu(norm(x)) of eight channels, rounded as it would be stored.
+struct NormedChunk {
+  ChannelNorm<8> norm;
+
+  __device__ float of(uint32_t bits, uint32_t channel) const {
+    const float y = norm.of(std::bit_cast<float>(bits), channel);
+    return y <= 0.0f ? 0.0f : y;  // NaN passes
+  }
+  __device__ void apply(uint32_t (&words)[4]) const {
+    REPRISE_UNROLL
+    for (uint32_t i = 0; i < 4; ++i) {
+      words[i] = round_to_bf16_pair(of(words[i] << 16, 2 * i), of(words[i] & 0xffff0000u, 2 * i + 1));
+    }
+  }
+};
+
+// A conversion of x's chunks by NormedChunk, or none.
+template <bool kNormed>
+struct ChunkNorm {
+  static constexpr bool kConverts = kNormed;
+};
+template <>
+struct ChunkNorm<true> {
+  static constexpr bool kConverts = true;
+  InputNorm norm;
+
+  __device__ NormedChunk of(uint32_t chunk) const { return {{norm.mean, norm.rstd, norm.gamma, norm.beta, uint64_t{chunk} * 8}}; }
+};
+
+// Whether each chunk of the slabs that wait for their conversion is inside: the lowest bits are those of the next one.
+template <uint32_t kTurns>
+class InsideBits {
+ public:
+  __device__ void add(uint32_t turn, bool inside) { latest_ |= uint32_t{inside} << turn; }
+  __device__ void next_slab(uint32_t waiting) {
+    bits_ |= latest_ << waiting * kTurns;
+    latest_ = 0;
+  }
+  __device__ bool at(uint32_t turn) const { return (bits_ >> turn & 1u) != 0; }
+  __device__ void drop_slab() { bits_ >>= kTurns; }
+
+ private:
+  static_assert(kTurns * (SquareMmaTile::kStages - 1) <= 32);
+  uint32_t bits_ = 0, latest_ = 0;
+};
+
+// index: a pixel of a window's outputs. depth: a tap and a channel of the pixel that it reads. x is read so, and dy for dx:
+// a line of taps goes `direction` along the input, from the pixel origin + step * output on.
+template <bool kNormed>
+struct WindowChunks : ChunkNorm<kNormed> {
+  static constexpr bool kAlongDepth = true;
+  struct Line {  // a dimension
+    uint32_t inputs, outputs, taps, step;
+    int32_t origin;
+  };
+  const Bf16* x;     // [N, lines.inputs, columns.inputs, chunks * 8]
+  Line lines, columns;
+  int32_t direction;
+  uint32_t chunks;   // of a pixel
+  uint32_t count;    // of outputs
+
+  template <uint32_t kTurns, uint32_t kStep>
+  class Walk {
+   public:
+    __device__ Walk(const WindowChunks& source, uint64_t index, uint64_t depth, uint64_t)
+        : source_(source), chunk_(static_cast<uint32_t>(depth / 8) % source.chunks), converted_(chunk_) {
+      const uint32_t tap = static_cast<uint32_t>(depth / 8) / source.chunks;
+      const uint32_t across = static_cast<uint32_t>(most(1, source.columns.taps));  // no tap, no slab
+      line_ = tap / across, column_ = tap % across;
+      set_tap();
+      const int32_t width = static_cast<int32_t>(source.columns.inputs), chunks = static_cast<int32_t>(source.chunks);
+      moved_ = source.direction * (static_cast<int32_t>(line_) * width + static_cast<int32_t>(column_)) * chunks + static_cast<int32_t>(chunk_);
+      REPRISE_UNROLL
+      for (uint32_t turn = 0; turn < kTurns; ++turn) set_pixel(turn, static_cast<uint32_t>(index) + turn * kStep);
+    }
+    __device__ Chunk take(uint32_t turn) {
+      const bool inside = (outside_[turn] & tap_) == 0;
+      if constexpr (kNormed) inside_.add(turn, inside);
+      return {chunk_at(source_.x, pixel_[turn] + moved_), inside};
+    }
+    __device__ void next_slab([[maybe_unused]] uint32_t waiting) {
+      if constexpr (kNormed) inside_.next_slab(waiting);
+      chunk_ += kSlabChunks;
+      moved_ += kSlabChunks;
+      while (chunk_ >= source_.chunks) next_tap();
+    }
+
+    __device__ NormedChunk conversion() const { return source_.of(converted_); }
+    __device__ bool is_inside(uint32_t turn) const { return inside_.at(turn); }
+    __device__ void end_conversion() {
+      inside_.drop_slab();
+      for (converted_ += kSlabChunks; converted_ >= source_.chunks;) converted_ -= source_.chunks;
+    }
+
+   private:
+    static constexpr uint32_t kSlabChunks = SquareMmaTile::kDepth / 8, kNoTap = 1u << 31;
+
+    // A bit for the line and one for the column of the tap; behind the last tap the bit that every pixel has.
+    __device__ void set_tap() {
+      tap_ = line_ < source_.lines.taps ? 1u << line_ | 1u << (source_.lines.taps + column_) : kNoTap;
+    }
+    // Forwards the next pixel's channels follow those of this one.
+    __device__ void next_tap() {
+      const int32_t chunks = static_cast<int32_t>(source_.chunks), taps = static_cast<int32_t>(source_.columns.taps);
+      chunk_ -= source_.chunks;
+      moved_ += (source_.direction - 1) * chunks;
+      if (++column_ == source_.columns.taps) {
+        column_ = 0;
+        ++line_;
+        moved_ += source_.direction * (static_cast<int32_t>(source_.columns.inputs) - taps) * chunks;
+      }
+      set_tap();
+    }
+    __device__ static uint32_t outside_of(const Line& line, int32_t first, int32_t direction) {
+      uint32_t bits = 0;
+      for (uint32_t tap = 0; tap < line.taps; ++tap) {
+        bits |= uint32_t{static_cast<uint32_t>(first + direction * static_cast<int32_t>(tap)) >= line.inputs} << tap;
+      }
+      return bits;
+    }
+    __device__ void set_pixel(uint32_t turn, uint32_t index) {
+      const Line &lines = source_.lines, &columns = source_.columns;
+      const uint32_t row = index / columns.outputs, n = row / lines.outputs;
+      const int32_t y = lines.origin + static_cast<int32_t>(row % lines.outputs * lines.step);
+      const int32_t x = columns.origin + static_cast<int32_t>(index % columns.outputs * columns.step);
+      const int32_t height = static_cast<int32_t>(lines.inputs), width = static_cast<int32_t>(columns.inputs);
+      pixel_[turn] = ((static_cast<int32_t>(n) * height + y) * width + x) * static_cast<int32_t>(source_.chunks);
+      outside_[turn] = kNoTap | outside_of(lines, y, source_.direction) | outside_of(columns, x, source_.direction) << lines.taps;
+      if (index >= source_.count) outside_[turn] = 0xffffffffu, pixel_[turn] = 0;
+    }
+
+    const WindowChunks& source_;
+    uint32_t chunk_, line_, column_, tap_;
+    int32_t moved_;             // from a pixel's place to that of the tap's pixel and the thread's channels
+    int32_t pixel_[kTurns];     // where the first tap of each output reads
+    uint32_t outside_[kTurns];  // a bit for each line of taps that reads outside, then for each column
+    uint32_t converted_;
+    InsideBits<kTurns> inside_;
+  };
+};
+
+// index: a tap and a channel. depth: an output pixel.
+template <bool kNormed>
+struct TapChunks : ChunkNorm<kNormed> {
+  static constexpr bool kAlongDepth = false;
+  const Bf16* x;
+  ConvShape shape;
+  uint32_t chunks;  // of a pixel
+  uint32_t count;   // of taps' channels
+
+  template <uint32_t kTurns, uint32_t kStep>
+  class Walk {
+   public:
+    __device__ Walk(const TapChunks& source, uint64_t index, uint64_t depth, uint64_t end) : source_(source) {
+      const ConvShape& s = source.shape;
+      const uint32_t flat = static_cast<uint32_t>(index / 8), tap = flat / source.chunks, stride = s.window.stride;
+      chunk_ = flat % source.chunks;
+      first_line_ = static_cast<int32_t>(tap / s.window.kernel_w) - s.window.pad;
+      first_column_ = static_cast<int32_t>(tap % s.window.kernel_w) - s.window.pad;
+      left_ = index < source.count ? static_cast<int32_t>(end - depth) : 0;
+      const uint32_t output = static_cast<uint32_t>(depth), n = output / s.Q / s.P;
+      q_ = output % s.Q, p_ = output / s.Q % s.P;
+      place_ = place_of(n, p_ * stride, q_ * stride) + place_of(0, first_line_, first_column_) + static_cast<int32_t>(chunk_);
+      step_q_ = kStep % s.Q, step_p_ = kStep / s.Q % s.P;
+      step_place_ = place_of(kStep / s.Q / s.P, step_p_ * stride, step_q_ * stride);
+    }
+    __device__ Chunk take(uint32_t turn) {
+      const ConvShape& s = source_.shape;
+      const uint32_t line = p_ * s.window.stride + first_line_, column = q_ * s.window.stride + first_column_;  // below 0: huge
+      const Chunk chunk = {chunk_at(source_.x, place_), static_cast<int32_t>(turn * kStep) < left_ && line < s.H && column < s.W};
+      if constexpr (kNormed) inside_.add(turn, chunk.inside);
+      step();
+      return chunk;
+    }
+    __device__ void next_slab([[maybe_unused]] uint32_t waiting) {
+      if constexpr (kNormed) inside_.next_slab(waiting);
+      left_ -= SquareMmaTile::kDepth;
+    }
+
+    __device__ NormedChunk conversion() const { return source_.of(chunk_); }
+    __device__ bool is_inside(uint32_t turn) const { return inside_.at(turn); }
+    __device__ void end_conversion() { inside_.drop_slab(); }
+
+   private:
+    __device__ int32_t place_of(uint32_t n, uint32_t line, uint32_t column) const {
+      return static_cast<int32_t>(((n * source_.shape.H + line) * source_.shape.W + column) * source_.chunks);
+    }
+    __device__ void step() {
+      const ConvShape& s = source_.shape;
+      place_ += step_place_;
+      q_ += step_q_;
+      if (q_ >= s.Q) {
+        q_ -= s.Q;
+        ++p_;
+        place_ += place_of(0, s.window.stride, 0u - s.Q * s.window.stride);
+      }
+      p_ += step_p_;
+      if (p_ >= s.P) {
+        p_ -= s.P;
+        place_ += place_of(1, 0u - s.P * s.window.stride, 0);
+      }
+    }
+
+    const TapChunks& source_;
+    uint32_t chunk_, q_, p_, step_q_, step_p_;
+    int32_t first_line_, first_column_;  // of the input, that the tap reads for output 0
+    int32_t left_;                       // of the depth
+    int32_t place_, step_place_;
+    InsideBits<kTurns> inside_;
+  };
+};
+
+// index: an input channel. depth: a tap of the phase and an output channel.
+struct PhaseTapChunks {
+  static constexpr bool kAlongDepth = false, kConverts = false;
+  const Bf16* w;     // [K,R,S,C]
+  ConvShape shape;
+  ConvPhases phases;
+
+  template <uint32_t kTurns, uint32_t kStep>
+  class Walk {
+   public:
+    __device__ Walk(const PhaseTapChunks& source, uint64_t index, uint64_t depth, uint64_t end) : source_(source) {
+      const ConvShape& s = source.shape;
+      const uint32_t tap = static_cast<uint32_t>(depth) / s.K, across = static_cast<uint32_t>(most(1, source.phases.columns.taps));
+      chunks_ = static_cast<int32_t>(s.C / 8);
+      output_chunks_ = s.window.kernel_h * s.window.kernel_w * chunks_;
+      k_ = static_cast<uint32_t>(depth) % s.K;
+      column_ = tap % across;
+      const uint32_t r = source.phases.rows.tap + s.window.stride * (tap / across), t = source.phases.columns.tap + s.window.stride * column_;
+      place_ = static_cast<int32_t>(k_) * output_chunks_ + static_cast<int32_t>(r * s.window.kernel_w + t) * chunks_ +
+               static_cast<int32_t>(index / 8);
+      left_ = index < s.C ? static_cast<int32_t>(end - depth) : 0;
+    }
+    __device__ Chunk take(uint32_t turn) {
+      const Chunk chunk = {chunk_at(source_.w, place_), static_cast<int32_t>(turn * kStep) < left_};
+      k_ += kStep;
+      place_ += kStep * output_chunks_;
+      while (k_ >= source_.shape.K) next_tap();
+      return chunk;
+    }
+    __device__ void next_slab(uint32_t) { left_ -= SquareMmaTile::kDepth; }
+
+   private:
+    __device__ void next_tap() {
+      const int32_t stride = source_.shape.window.stride, across = static_cast<int32_t>(source_.phases.columns.taps);
+      k_ -= source_.shape.K;
+      place_ += stride * chunks_ - static_cast<int32_t>(source_.shape.K) * output_chunks_;
+      if (++column_ == source_.phases.columns.taps) {
+        column_ = 0;
+        place_ += stride * (source_.shape.window.kernel_w - across) * chunks_;
+      }
+    }
+
+    const PhaseTapChunks& source_;
+    int32_t chunks_, output_chunks_, place_, left_;
+    uint32_t k_, column_;
+  };
+};
+
+}  // namespace reprise
