@@ -6,6 +6,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "lib/bf16.h"
 #include "tests/ports/cuda_fibre_memory.h"
 
 namespace reprise::fibre {
@@ -111,5 +112,8 @@ template <uint32_t kGroupsLeft>
 void wait_copies() {
   fibre::Device::instance().wait_copies(kGroupsLeft);
 }
+
+inline uint32_t pack_bf16(float low, float high) { return uint32_t{round_to_bf16(low)} | uint32_t{round_to_bf16(high)} << 16; }
+inline float larger_or_nan(float a, float b) { return a > b || a != a ? a : b; }
 
 }  // namespace reprise
