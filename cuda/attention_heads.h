@@ -26,7 +26,6 @@ struct Head {
   uint64_t q, k, v;       // where the head begins in a position's columns, from the sequence's first position on
   uint64_t y, lse;        // where it begins in y and in lse
   const int32_t* starts;  // [T] or null
-  uint64_t first_element; // of its dropout mask
   float scale;
 
   template <typename Args>
@@ -42,7 +41,6 @@ struct Head {
     y = uint64_t{b} * T * out + uint64_t{h} * D;
     lse = (uint64_t{b} * heads + h) * T;
     starts = args.document_start == nullptr ? nullptr : args.document_start + uint64_t{b} * T;
-    first_element = lse * T;
     scale = 1.0f / sqrtf(static_cast<float>(D));
   }
   // From position `first` on.
@@ -83,13 +81,13 @@ struct StartRange {
 
 // Dropout of the weights.
 struct WeightMask {
-  uint64_t seed = 0, first_element;
+  uint64_t seed = 0, first_row;  // of the node's rows of weights, in the order of lse
   uint32_t step = 0, micro_batch = 0, stream, threshold = 0, T;
   float kept = 1;  // what a kept weight is multiplied with
   bool drops;
 
   template <typename Args, typename Stored>
-  __device__ WeightMask(const Args& args, const Head<Stored>& head) : first_element(head.first_element), stream(args.attention.stream), T(head.T) {
+  __device__ WeightMask(const Args& args, const Head<Stored>& head) : first_row(head.lse), stream(args.attention.stream), T(head.T) {
     const float p = args.attention.dropout;
     drops = p > 0;
     if (!drops) return;
@@ -99,7 +97,7 @@ struct WeightMask {
   }
   // Bit j: whether weight (t, s + j) is kept, of four. Their words may lie in two blocks of four.
   __device__ uint32_t kept_bits(uint32_t t, uint32_t s) const {
-    const uint64_t element = first_element + uint64_t{t} * T + s;
+    const uint64_t element = (first_row + t) * T + s;
     const uint32_t before = element % 4;
     uint32_t bits = block_bits(element / 4);
     if (before != 0) bits |= block_bits(element / 4 + 1) << 4;
