@@ -80,19 +80,23 @@ struct LaneQueries {
       }
     });
   }
-  // Gradients of weights before dropout from those behind it.
-  __device__ void drop(Scores& gradients, const WeightMask& mask, uint32_t first_key) const {
-    uint32_t kept = 0;
+  // Bit 4 turn + n: what dropout keeps of the lane's four keys of 16; a turn for each 16 keys and each (i, half).
+  __device__ uint32_t kept(const WeightMask& mask, uint32_t first_key) const {
+    uint32_t bits = 0;
     REPRISE_ROLLED  // one copy of Philox
     for (uint32_t turn = 0; turn < 4; ++turn) {
       const uint32_t row = turn % (2 * Shape::kDown), group = turn / (2 * Shape::kDown);
-      kept |= mask.kept_bits(t(row / 2, row % 2), key(first_key, 4 * group)) << 4 * turn;
+      bits |= mask.kept_bits(t(row / 2, row % 2), key(first_key, 4 * group)) << 4 * turn;
     }
+    return bits;
+  }
+  // Gradients of weights before dropout from those behind it.
+  __device__ static void drop(Scores& gradients, uint32_t kept, float factor) {
     for_each([&](uint32_t i, uint32_t half) {
       REPRISE_UNROLL
       for (uint32_t n = 0; n < 2 * Shape::kAcross; ++n) {
         const uint32_t turn = 2 * i + half + n / 4 * 2 * Shape::kDown;
-        gradients.at[i][n / 2][2 * half + n % 2] *= mask.factor(kept, 4 * turn + n % 4);
+        gradients.at[i][n / 2][2 * half + n % 2] *= (kept >> (4 * turn + n % 4) & 1) != 0 ? factor : 0.0f;
       }
     });
   }
@@ -116,15 +120,18 @@ __global__ void __launch_bounds__(AttentionMma::kThreads, 2)
     attention_backward_queries_mma(const AttentionBackwardArgsOf<Bf16> args, const float* delta) {
   using Shape = QueryShape<kD>;
   REPRISE_DYNAMIC_SHARED(shared);
+  REPRISE_SHARED(Head<Bf16>, head_of_block, 1);  // it waits there, because registers are few
+  const auto head = [&]() -> Head<Bf16> { return head_of_block[0]; };
   const uint32_t tiles = static_cast<uint32_t>(parts(args.T, Shape::kOfBlock)), heads = args.attention.heads;
   const uint32_t first_query = (tiles - 1 - blockIdx.x % tiles) * Shape::kOfBlock;  // the longest walks first
-  const Head<Bf16> head(args, blockIdx.x / tiles / heads, blockIdx.x / tiles % heads);
-  const LaneQueries<kD> queries(head, first_query, args.lse, delta);
+  if (threadIdx.x == 0) head_of_block[0] = Head<Bf16>(args, blockIdx.x / tiles / heads, blockIdx.x / tiles % heads);
+  __syncthreads();
+  const LaneQueries<kD> queries(head(), first_query, args.lse, delta);
   const uint32_t end = static_cast<uint32_t>(least(args.T, first_query + Shape::kOfBlock));  // of the keys that the block sees
-  uint32_t first_key = StartRange(head, first_query, Shape::kOfBlock).first / Shape::kWalked * Shape::kWalked;
+  uint32_t first_key = StartRange(head(), first_query, Shape::kOfBlock).first / Shape::kWalked * Shape::kWalked;
 
-  Shape::Queries::copy(shared, 0, head.rows(args.qkv, head.q, first_query));
-  Shape::Queries::copy(shared, Shape::Queries::kBytes, head.out_rows(args.dy, first_query));
+  Shape::Queries::copy(shared, 0, head().rows(args.qkv, head().q, first_query));
+  Shape::Queries::copy(shared, Shape::Queries::kBytes, head().out_rows(args.dy, first_query));
   commit_copies();
   wait_copies<0>();
   __syncthreads();
@@ -135,13 +142,13 @@ __global__ void __launch_bounds__(AttentionMma::kThreads, 2)
 
   const auto copy = [&](uint32_t stage, uint32_t first) {
     if (first < end) {
-      Shape::Keys::copy(shared, stage, head.rows(args.qkv, head.k, first));
-      Shape::Keys::copy(shared, stage + Shape::Keys::kBytes, head.rows(args.qkv, head.v, first));
+      Shape::Keys::copy(shared, stage, head().rows(args.qkv, head().k, first));
+      Shape::Keys::copy(shared, stage + Shape::Keys::kBytes, head().rows(args.qkv, head().v, first));
     }
     commit_copies();
   };
   const LanePlace<kD> rows_first = LanePlace<kD>::rows_first(), columns_first = LanePlace<kD>::columns_first();
-  const float log2_scale = head.scale * kLog2E;
+  const float log2_scale = head().scale * kLog2E;
   WarpSums<Shape::kDown, kD / 8> dq;
   uint32_t stage = 0;
   copy(stage, first_key);
@@ -153,14 +160,16 @@ __global__ void __launch_bounds__(AttentionMma::kThreads, 2)
     for (uint32_t row = 0; row < Shape::kWalked; row += Shape::kStep) {
       const uint32_t key = first_key + row;
       if (key >= queries.end || queries.first >= queries.end) break;
+      uint32_t kept = 0;  // drawn here, while registers hold no scores
+      if (args.attention.dropout > 0) kept = queries.kept(WeightMask(args, head()), key);
       typename LaneQueries<kD>::Scores scores, gradients;
       REPRISE_UNROLL
       for (uint32_t depth = 0; depth < kD; depth += 16) {
         scores.add_scores(q.at[depth / 16], shared, columns_first, stage, row, depth);
         gradients.add_scores(dy.at[depth / 16], shared, columns_first, stage + Shape::Keys::kBytes, row, depth);
       }
-      if (key + Shape::kStep > queries.first + 1 || key < queries.last_start) queries.hide(scores, head, key);
-      if (args.attention.dropout > 0) queries.drop(gradients, WeightMask(args, head), key);
+      if (key + Shape::kStep > queries.first + 1 || key < queries.last_start) queries.hide(scores, head(), key);
+      if (args.attention.dropout > 0) queries.drop(gradients, kept, kept_factor(args.attention.dropout));
       queries.differentiate(scores, gradients, log2_scale);
       REPRISE_UNROLL
       for (uint32_t j = 0; j < Shape::kAcross / 2; ++j) dq.add_weighed(gradients.as_left(j), shared, rows_first, stage, row + 16 * j);
@@ -169,8 +178,8 @@ __global__ void __launch_bounds__(AttentionMma::kThreads, 2)
   }
   LaneQueries<kD>::for_each([&](uint32_t i, uint32_t half) {
     const uint32_t t = queries.t(i, half);
-    dq.scale(i, half, head.scale);
-    if (t < args.T) dq.store(i, half, args.dqkv + head.q + uint64_t{t} * head.row, head.D);
+    dq.scale(i, half, head().scale);
+    if (t < args.T) dq.store(i, half, args.dqkv + head().q + uint64_t{t} * head().row, head().D);
   });
 }
 
@@ -269,40 +278,39 @@ __global__ void __launch_bounds__(AttentionMma::kThreads, 2)
     attention_backward_keys_mma(const AttentionBackwardArgsOf<Bf16> args, const float* delta) {
   using Shape = KeyShape<kD>;
   REPRISE_DYNAMIC_SHARED(shared);
+  REPRISE_SHARED(Head<Bf16>, head_of_block, 1);  // it waits there, because registers are few
+  const auto head = [&]() -> Head<Bf16> { return head_of_block[0]; };
   const uint32_t tiles = static_cast<uint32_t>(parts(args.T, Shape::kOfBlock)), kv_heads = args.attention.kv_heads;
   const uint32_t group = args.attention.heads / kv_heads, first_key = blockIdx.x % tiles * Shape::kOfBlock;
-  const uint32_t b = blockIdx.x / tiles / kv_heads, first_head = blockIdx.x / tiles % kv_heads * group;
+  if (threadIdx.x == 0) head_of_block[0] = Head<Bf16>(args, blockIdx.x / tiles / kv_heads, blockIdx.x / tiles % kv_heads * group);
+  __syncthreads();
   const LaneKeys<kD> keys{first_key + warp_index() * Shape::kOfWarp};
   const LanePlace<kD> rows_first = LanePlace<kD>::rows_first(), columns_first = LanePlace<kD>::columns_first();
 
   LeftRows<Shape::kDown, kD> k, v;
-  {
-    const Head<Bf16> head(args, b, first_head);
-    Shape::Keys::copy(shared, Shape::kV, head.rows(args.qkv, head.k, first_key));
-    Shape::Keys::copy(shared, Shape::kKeepsV ? Shape::Keys::kBytes : 0, head.rows(args.qkv, head.v, first_key));
-    commit_copies();
-    wait_copies<0>();
-    __syncthreads();
-    k.load(shared, Shape::kV, warp_index() * Shape::kOfWarp);
-    if constexpr (Shape::kKeepsV) v.load(shared, Shape::Keys::kBytes, warp_index() * Shape::kOfWarp);
-  }
+  Shape::Keys::copy(shared, Shape::kV, head().rows(args.qkv, head().k, first_key));
+  Shape::Keys::copy(shared, Shape::kKeepsV ? Shape::Keys::kBytes : 0, head().rows(args.qkv, head().v, first_key));
+  commit_copies();
+  wait_copies<0>();
+  __syncthreads();
+  k.load(shared, Shape::kV, warp_index() * Shape::kOfWarp);
+  if constexpr (Shape::kKeepsV) v.load(shared, Shape::Keys::kBytes, warp_index() * Shape::kOfWarp);
   WarpSums<Shape::kDown, kD / 8> dk, dv;
   REPRISE_ROLLED
-  for (uint32_t h = first_head; h < first_head + group; ++h) {
-    const Head<Bf16> head(args, b, h);
-    const float log2_scale = head.scale * kLog2E;
+  for (uint32_t left = group; left > 0; --left) {
+    __syncthreads();  // all have their keys, or the next head
+    const float log2_scale = head().scale * kLog2E;
     const auto next_seeing = [&](uint32_t first_query) {
-      while (first_query < args.T && StartRange(head, first_query, Shape::kWalked).first >= first_key + Shape::kOfBlock) {
+      while (first_query < args.T && StartRange(head(), first_query, Shape::kWalked).first >= first_key + Shape::kOfBlock) {
         first_query += Shape::kWalked;
       }
       return first_query;
     };
     const auto copy = [&](uint32_t stage, uint32_t first_query) {
-      if (first_query < args.T) copy_queries<kD>(shared, stage, args, delta, head, first_query);
+      if (first_query < args.T) copy_queries<kD>(shared, stage, args, delta, head(), first_query);
       commit_copies();
     };
     uint32_t stage = Shape::kV, first_query = next_seeing(first_key);
-    __syncthreads();  // all have their keys, or are done with the last head
     copy(stage, first_query);
     while (first_query < args.T) {
       const uint32_t next_query = next_seeing(first_query + Shape::kWalked), next_stage = 2 * Shape::kV + Shape::kStageBytes - stage;
@@ -314,6 +322,8 @@ __global__ void __launch_bounds__(AttentionMma::kThreads, 2)
         const uint32_t query = first_query + row;
         if (query >= args.T) break;
         if (query + Shape::kStep <= keys.first) continue;
+        uint32_t kept = 0;  // drawn here, while registers hold no scores
+        if (args.attention.dropout > 0) kept = keys.kept(WeightMask(args, head()), query);
         typename LaneKeys<kD>::Scores weights, gradients;  // of keys by queries
         REPRISE_UNROLL
         for (uint32_t depth = 0; depth < kD; depth += 16) {
@@ -321,13 +331,13 @@ __global__ void __launch_bounds__(AttentionMma::kThreads, 2)
           if constexpr (!Shape::kKeepsV) v.at[depth / 16].load(shared, rows_first, 0, warp_index() * Shape::kOfWarp, depth);
           gradients.add_scores(v.at[depth / 16], shared, columns_first, stage + Shape::Queries::kBytes, row, depth);
         }
-        const bool documents = head.starts != nullptr;
+        const bool documents = args.document_start != nullptr;
         if (documents || keys.first + Shape::kOfWarp > query + 1) keys.hide(weights, shared, stage + Shape::kStart + 4 * row, documents, query);
-        uint32_t kept = 0;
         if (args.attention.dropout > 0) {
-          const WeightMask mask(args, head);
-          kept = keys.kept(mask, query);
-          keys.for_each([&](uint32_t q, uint32_t n, uint32_t i, uint32_t j, uint32_t e) { gradients.at[i][j][e] *= mask.factor(kept, 4 * q + n); });
+          const float factor = kept_factor(args.attention.dropout);
+          keys.for_each([&](uint32_t q, uint32_t n, uint32_t i, uint32_t j, uint32_t e) {
+            gradients.at[i][j][e] *= (kept >> (4 * q + n) & 1) != 0 ? factor : 0.0f;
+          });
         }
         const typename LaneKeys<kD>::template OfQueries<float> lse(shared, stage + Shape::kLse + 4 * row);
         const typename LaneKeys<kD>::template OfQueries<float> of_row(shared, stage + Shape::kDelta + 4 * row);
@@ -346,17 +356,23 @@ __global__ void __launch_bounds__(AttentionMma::kThreads, 2)
       }
       stage = next_stage, first_query = next_query;
     }
+    if (left == 1) break;
+    __syncthreads();  // all are done with this head
+    if (threadIdx.x == 0) {
+      Head<Bf16> next = head();
+      next.advance();
+      head_of_block[0] = next;
+    }
   }
-  const Head<Bf16> head(args, b, first_head);
-  const float kept = WeightMask(args, head).kept;
+  const float kept = kept_factor(args.attention.dropout);
   REPRISE_UNROLL
   for (uint32_t n = 0; n < 2 * Shape::kDown; ++n) {
     const uint32_t s = keys.key(n);
-    dk.scale(n / 2, n % 2, head.scale);
+    dk.scale(n / 2, n % 2, head().scale);
     dv.scale(n / 2, n % 2, kept);
     if (s >= args.T) continue;
-    dk.store(n / 2, n % 2, args.dqkv + head.k + uint64_t{s} * head.row, head.D);
-    dv.store(n / 2, n % 2, args.dqkv + head.v + uint64_t{s} * head.row, head.D);
+    dk.store(n / 2, n % 2, args.dqkv + head().k + uint64_t{s} * head().row, head().D);
+    dv.store(n / 2, n % 2, args.dqkv + head().v + uint64_t{s} * head().row, head().D);
   }
 }
 

@@ -33,36 +33,53 @@ struct OnlineSoftmax {
   float largest[2][2] = {{kMinusInfinity, kMinusInfinity}, {kMinusInfinity, kMinusInfinity}};
   float sum[2][2] = {};
 
-  // Scores become weights relative to the new largest ones; `rescale` is what earlier sums are to be multiplied with. `log2_scale` makes
-  // of a score the logarithm of its weight.
-  __device__ void update(Scores& scores, float log2_scale, float (&rescale)[2][2]) {
+  // Takes note of the scores' largest; `rescale` is what earlier sums are to be multiplied with. `log2_scale` makes of a score the
+  // logarithm of its weight.
+  __device__ void raise(const Scores& scores, float log2_scale, float (&rescale)[2][2]) {
     REPRISE_UNROLL
     for (uint32_t i = 0; i < 2; ++i) {
       REPRISE_UNROLL
       for (uint32_t half = 0; half < 2; ++half) {
-        float most = largest[i][half];
+        const float before = largest[i][half];
+        float& most = largest[i][half];
         REPRISE_UNROLL
         for (uint32_t j = 0; j < 8; ++j) {
           most = larger_or_nan(most, larger_or_nan(scores.at[i][j][2 * half], scores.at[i][j][2 * half + 1]));
         }
         most = larger_or_nan(most, __shfl_xor_sync(kAllLanes, most, 1));
         most = larger_or_nan(most, __shfl_xor_sync(kAllLanes, most, 2));
-        const float shift = most == kMinusInfinity ? 0.0f : most * log2_scale;  // -infinity: no key has been seen
+        const float by = shift(i, half, log2_scale);
         // Where the largest is infinite or NaN, so are the results: weight_exp2 promises nothing then.
-        rescale[i][half] = shift - shift == 0 ? weight_exp2(fmaf(largest[i][half], log2_scale, -shift)) : shift - shift;
+        rescale[i][half] = by - by == 0 ? weight_exp2(fmaf(before, log2_scale, -by)) : by - by;
+        sum[i][half] *= rescale[i][half];
+      }
+    }
+  }
+  // Scores become weights relative to the largest.
+  __device__ void weigh(Scores& scores, float log2_scale) {
+    REPRISE_UNROLL
+    for (uint32_t i = 0; i < 2; ++i) {
+      REPRISE_UNROLL
+      for (uint32_t half = 0; half < 2; ++half) {
+        const float by = shift(i, half, log2_scale);
         float row = 0;
         REPRISE_UNROLL
         for (uint32_t j = 0; j < 8; ++j) {
           REPRISE_UNROLL
           for (uint32_t e = 2 * half; e < 2 * half + 2; ++e) {
-            scores.at[i][j][e] = weight_exp2(fmaf(scores.at[i][j][e], log2_scale, -shift));
+            scores.at[i][j][e] = weight_exp2(fmaf(scores.at[i][j][e], log2_scale, -by));
             row += scores.at[i][j][e];
           }
         }
-        sum[i][half] = fmaf(sum[i][half], rescale[i][half], row);
-        largest[i][half] = most;
+        sum[i][half] += row;
       }
     }
+  }
+
+ private:
+  // -infinity: no key has been seen.
+  __device__ float shift(uint32_t i, uint32_t half, float log2_scale) const {
+    return largest[i][half] == kMinusInfinity ? 0.0f : largest[i][half] * log2_scale;
   }
 };
 
@@ -112,37 +129,40 @@ __global__ void __launch_bounds__(AttentionMma::kThreads, ForwardShape<kD>::kBlo
     attention_forward_mma(const AttentionForwardArgsOf<Bf16> args) {
   using Shape = ForwardShape<kD>;
   REPRISE_DYNAMIC_SHARED(shared);
+  REPRISE_SHARED(Head<Bf16>, head_of_block, 1);  // it waits there, because registers are few
+  const auto head = [&]() -> Head<Bf16> { return head_of_block[0]; };
   const uint32_t tiles = static_cast<uint32_t>(parts(args.T, Shape::kQueries)), heads = args.attention.heads;
   const uint32_t first_query = (tiles - 1 - blockIdx.x % tiles) * Shape::kQueries;  // the longest walks first
-  const Head<Bf16> head(args, blockIdx.x / tiles / heads, blockIdx.x / tiles % heads);
-  const WarpQueries queries(head, first_query);
+  if (threadIdx.x == 0) head_of_block[0] = Head<Bf16>(args, blockIdx.x / tiles / heads, blockIdx.x / tiles % heads);
+  __syncthreads();
+  const WarpQueries queries(head(), first_query);
   const uint32_t end = static_cast<uint32_t>(least(args.T, first_query + Shape::kQueries));  // of the keys that the block sees
-  const uint32_t begin = StartRange(head, first_query, Shape::kQueries).first / Shape::kKeys * Shape::kKeys;
+  const uint32_t begin = StartRange(head(), first_query, Shape::kQueries).first / Shape::kKeys * Shape::kKeys;
 
   // Of the three places for tiles, in a ring, the one whose tile is due; the tiles behind it go to the next two.
   constexpr uint32_t kFirst = Shape::Queries::kBytes, kLast = Shape::kSharedBytes - Shape::Keys::kBytes;
   uint32_t place = kFirst;
-  const auto copy = [&](uint32_t to, uint64_t of_head, uint32_t first_key) {
-    if (first_key < end) Shape::Keys::copy(shared, to, head.rows(args.qkv, of_head, first_key));
+  const auto copy = [&](uint32_t to, uint64_t Head<Bf16>::*of_head, uint32_t first_key) {
+    if (first_key < end) Shape::Keys::copy(shared, to, head().rows(args.qkv, head().*of_head, first_key));
     commit_copies();  // a group for every tile, so that they can be counted
   };
-  const auto wait_and_copy = [&](uint64_t of_head, uint32_t first_key) {
+  const auto wait_and_copy = [&](uint64_t Head<Bf16>::*of_head, uint32_t first_key) {
     wait_copies<1>();
     __syncthreads();  // the tile that is due has come for all, and all are done with the one before it, whose place the next copies take
     copy(place == kFirst ? kLast : place - Shape::Keys::kBytes, of_head, first_key);
   };
-  Shape::Queries::copy(shared, 0, head.rows(args.qkv, head.q, first_query));
-  copy(kFirst, head.k, begin);
-  copy(kFirst + Shape::Keys::kBytes, head.v, begin);
+  Shape::Queries::copy(shared, 0, head().rows(args.qkv, head().q, first_query));
+  copy(kFirst, &Head<Bf16>::k, begin);
+  copy(kFirst + Shape::Keys::kBytes, &Head<Bf16>::v, begin);
 
   const LanePlace<kD> rows_first = LanePlace<kD>::rows_first(), columns_first = LanePlace<kD>::columns_first();
-  const float log2_scale = head.scale * kLog2E;
+  const float log2_scale = head().scale * kLog2E;
   OnlineSoftmax softmax;
   WarpSums<Shape::kDown, kD / 8> y;
   for (uint32_t first_key = begin; first_key < end; first_key += Shape::kKeys) {
     const bool sees = queries.any_sees(first_key);
     LeftFragment<Shape::kDown> weights[Shape::kKeys / 16];
-    wait_and_copy(head.k, first_key + Shape::kKeys);
+    wait_and_copy(&Head<Bf16>::k, first_key + Shape::kKeys);
     if (sees) {
       Scores scores;
       REPRISE_UNROLL
@@ -151,20 +171,21 @@ __global__ void __launch_bounds__(AttentionMma::kThreads, ForwardShape<kD>::kBlo
         q.load(shared, rows_first, 0, warp_index() * Shape::kOfWarp, depth);
         scores.add_scores(q, shared, columns_first, place, 0, depth);
       }
-      if (!queries.all_see(first_key, Shape::kKeys)) queries.hide(scores, head, first_key);
+      if (!queries.all_see(first_key, Shape::kKeys)) queries.hide(scores, head(), first_key);
       float rescale[2][2];
-      softmax.update(scores, log2_scale, rescale);
-      REPRISE_UNROLL
-      for (uint32_t j = 0; j < Shape::kKeys / 16; ++j) weights[j] = scores.as_left(j);
-      if (args.attention.dropout > 0) queries.drop(weights, WeightMask(args, head), first_key);
+      softmax.raise(scores, log2_scale, rescale);
       // Seldom after the first tiles; what is multiplied with 1 keeps its bits.
       if (__any_sync(kAllLanes, rescale[0][0] != 1 || rescale[0][1] != 1 || rescale[1][0] != 1 || rescale[1][1] != 1)) {
         REPRISE_UNROLL
         for (uint32_t i = 0; i < 2; ++i) y.scale(i, 0, rescale[i][0]), y.scale(i, 1, rescale[i][1]);
       }
+      softmax.weigh(scores, log2_scale);
+      REPRISE_UNROLL
+      for (uint32_t j = 0; j < Shape::kKeys / 16; ++j) weights[j] = scores.as_left(j);
+      if (args.attention.dropout > 0) queries.drop(weights, WeightMask(args, head()), first_key);
     }
     place = place == kLast ? kFirst : place + Shape::Keys::kBytes;
-    wait_and_copy(head.v, first_key + Shape::kKeys);
+    wait_and_copy(&Head<Bf16>::v, first_key + Shape::kKeys);
     if (sees) {
       REPRISE_UNROLL
       for (uint32_t j = 0; j < Shape::kKeys / 16; ++j) y.add_weighed(weights[j], shared, rows_first, place, 16 * j);
@@ -172,7 +193,7 @@ __global__ void __launch_bounds__(AttentionMma::kThreads, ForwardShape<kD>::kBlo
     place = place == kLast ? kFirst : place + Shape::Keys::kBytes;
   }
 
-  const float kept = WeightMask(args, head).kept;
+  const float kept = kept_factor(args.attention.dropout);
   float largest_of_lane = 0, sum_of_lane = 1;  // lane % 4 = 2 i + half writes lse of row (i, half)
   REPRISE_UNROLL
   for (uint32_t i = 0; i < 2; ++i) {
@@ -184,11 +205,11 @@ __global__ void __launch_bounds__(AttentionMma::kThreads, ForwardShape<kD>::kBlo
       if (lane_index() % 4 == 2 * i + half) largest_of_lane = softmax.largest[i][half], sum_of_lane = sum;
       const uint32_t t = queries.t(i, half);
       y.scale(i, half, kept / sum);
-      if (t < args.T) y.store(i, half, args.y + head.y + uint64_t{t} * head.out, head.D);
+      if (t < args.T) y.store(i, half, args.y + head().y + uint64_t{t} * head().out, head().D);
     }
   }
   const uint32_t t = queries.t(lane_index() % 4 / 2, lane_index() % 2);
-  if (t < args.T) args.lse[head.lse + t] = fmaf(largest_of_lane, head.scale, static_cast<float>(device_log(sum_of_lane)));
+  if (t < args.T) args.lse[head().lse + t] = fmaf(largest_of_lane, head().scale, static_cast<float>(device_log(sum_of_lane)));
 }
 
 template <uint32_t kD>

@@ -28,6 +28,7 @@ struct Head {
   const int32_t* starts;  // [T] or null
   float scale;
 
+  Head() = default;
   template <typename Args>
   __device__ Head(const Args& args, uint32_t b, uint32_t h) {
     const uint32_t heads = args.attention.heads, kv_heads = args.attention.kv_heads;
@@ -43,6 +44,9 @@ struct Head {
     starts = args.document_start == nullptr ? nullptr : args.document_start + uint64_t{b} * T;
     scale = 1.0f / sqrtf(static_cast<float>(D));
   }
+  // The next query head; it must have the same keys and values.
+  __device__ void advance() { q += D, y += D, lse += T; }
+
   // From position `first` on.
   __device__ HeadRows<Stored> rows(const Stored* x, uint64_t begin, uint32_t first) const {
     return {x + begin + uint64_t{first} * row, row, T - first, D};
@@ -79,6 +83,9 @@ struct StartRange {
   }
 };
 
+// What a weight is multiplied with that dropout keeps.
+__device__ inline float kept_factor(float dropout) { return 1.0f / (1.0f - dropout); }
+
 // Dropout of the weights.
 struct WeightMask {
   uint64_t seed = 0, first_row;  // of the node's rows of weights, in the order of lse
@@ -93,7 +100,7 @@ struct WeightMask {
     if (!drops) return;
     seed = args.scalars->seed, step = args.scalars->step, micro_batch = args.scalars->micro_batch;
     threshold = dropout_threshold(p);
-    kept = 1.0f / (1.0f - p);
+    kept = kept_factor(p);
   }
   // Bit j: whether weight (t, s + j) is kept, of four. Their words may lie in two blocks of four.
   __device__ uint32_t kept_bits(uint32_t t, uint32_t s) const {
