@@ -1,4 +1,5 @@
-// Causal attention in tiles of 32 queries by 32 keys, forward with an online softmax, backward from its saved log-sums; in f32.
+// Causal attention in tiles of 32 queries by 32 keys, forward with an online softmax, backward from its saved log-sums; in f32. Heads of
+// bf16 that tensor cores take go on to attention_mma.h.
 // Here as the twin of lib/cpu/attention.cpp: no T x T matrix exists (Rabe & Staats 2021; Dao 2023, "FlashAttention-2").
 //
 //   forward   a block takes a tile of queries of one head and walks the tiles of keys that these see
@@ -378,9 +379,7 @@ void check_documents(const KernelContext& context, const Args& args) {
 
 // ---- launching ----
 
-// Whether `kSlabs` slabs are instantiated for it: bf16 comes here with rare heads alone (attention_uses_mma), which the widest form serves too.
-template <typename Stored>
-inline constexpr bool kHasNarrowForm = sizeof(Stored) == sizeof(float);
+// Two slabs hold the usual heads of f32, eight all others. Of bf16 only rare heads come here (attention_uses_mma): eight hold them too.
 
 template <typename Stored, uint32_t kSlabs>
 void launch_forward(const KernelContext& context, const AttentionForwardArgsOf<Stored>& args, uint32_t tiles) {
@@ -401,14 +400,12 @@ template <typename Stored>
 Status cuda_attention_forward(const KernelContext& context, const AttentionForwardArgsOf<Stored>& args) {
   const uint32_t D = args.C / args.attention.heads, tiles = static_cast<uint32_t>(parts(args.T, kTile));
   check_documents(context, args);
-  if constexpr (!kHasNarrowForm<Stored>) {
-    if (attention_uses_mma(DType::kBf16, D)) {
-      launch_attention_forward_mma(context, args);
-    } else {
-      launch_forward<Stored, 8>(context, args, tiles);
-    }
+  if constexpr (sizeof(Stored) == sizeof(float)) {
+    (D <= 64 ? launch_forward<Stored, 2> : launch_forward<Stored, 8>)(context, args, tiles);
+  } else if (attention_uses_mma(DType::kBf16, D)) {
+    launch_attention_forward_mma(context, args);
   } else {
-    (D <= 128 ? launch_forward<Stored, 4> : launch_forward<Stored, 8>)(context, args, tiles);
+    launch_forward<Stored, 8>(context, args, tiles);
   }
   return launch_status();
 }
@@ -417,17 +414,15 @@ template <typename Stored>
 Status cuda_attention_backward(const KernelContext& context, const AttentionBackwardArgsOf<Stored>& args) {
   const uint32_t D = args.C / args.attention.heads, tiles = static_cast<uint32_t>(parts(args.T, kTile));
   check_documents(context, args);
+  float* delta = static_cast<float*>(args.scratch);
   const uint64_t rows = uint64_t{args.B} * args.attention.heads * args.T;
-  REPRISE_LAUNCH(attention_delta<Stored>, blocks_for(rows * kWarpLanes), kDeltaWarps * kWarpLanes, context.queue,
-                 static_cast<float*>(args.scratch), args);
-  if constexpr (!kHasNarrowForm<Stored>) {
-    if (attention_uses_mma(DType::kBf16, D)) {
-      launch_attention_backward_mma(context, args, static_cast<const float*>(args.scratch));
-    } else {
-      launch_backward<Stored, 8>(context, args, tiles);
-    }
+  REPRISE_LAUNCH(attention_delta<Stored>, blocks_for(rows * kWarpLanes), kDeltaWarps * kWarpLanes, context.queue, delta, args);
+  if constexpr (sizeof(Stored) == sizeof(float)) {
+    (D <= 64 ? launch_backward<Stored, 2> : launch_backward<Stored, 8>)(context, args, tiles);
+  } else if (attention_uses_mma(DType::kBf16, D)) {
+    launch_attention_backward_mma(context, args, delta);
   } else {
-    (D <= 128 ? launch_backward<Stored, 4> : launch_backward<Stored, 8>)(context, args, tiles);
+    launch_backward<Stored, 8>(context, args, tiles);
   }
   return launch_status();
 }

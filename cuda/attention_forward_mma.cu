@@ -142,18 +142,18 @@ __global__ void __launch_bounds__(AttentionMma::kThreads, ForwardShape<kD>::kBlo
   // Of the three places for tiles, in a ring, the one whose tile is due; the tiles behind it go to the next two.
   constexpr uint32_t kFirst = Shape::Queries::kBytes, kLast = Shape::kSharedBytes - Shape::Keys::kBytes;
   uint32_t place = kFirst;
-  const auto copy = [&](uint32_t to, uint64_t Head<Bf16>::*of_head, uint32_t first_key) {
-    if (first_key < end) Shape::Keys::copy(shared, to, head().rows(args.qkv, head().*of_head, first_key));
+  const auto copy = [&](uint32_t to, uint64_t of_head, uint32_t first_key) {
+    if (first_key < end) Shape::Keys::copy(shared, to, head().rows(args.qkv, of_head, first_key));
     commit_copies();  // a group for every tile, so that they can be counted
   };
-  const auto wait_and_copy = [&](uint64_t Head<Bf16>::*of_head, uint32_t first_key) {
+  const auto wait_and_copy = [&](uint64_t of_head, uint32_t first_key) {
     wait_copies<1>();
     __syncthreads();  // the tile that is due has come for all, and all are done with the one before it, whose place the next copies take
     copy(place == kFirst ? kLast : place - Shape::Keys::kBytes, of_head, first_key);
   };
   Shape::Queries::copy(shared, 0, head().rows(args.qkv, head().q, first_query));
-  copy(kFirst, &Head<Bf16>::k, begin);
-  copy(kFirst + Shape::Keys::kBytes, &Head<Bf16>::v, begin);
+  copy(kFirst, head().k, begin);
+  copy(kFirst + Shape::Keys::kBytes, head().v, begin);
 
   const LanePlace<kD> rows_first = LanePlace<kD>::rows_first(), columns_first = LanePlace<kD>::columns_first();
   const float log2_scale = head().scale * kLog2E;
@@ -162,7 +162,7 @@ __global__ void __launch_bounds__(AttentionMma::kThreads, ForwardShape<kD>::kBlo
   for (uint32_t first_key = begin; first_key < end; first_key += Shape::kKeys) {
     const bool sees = queries.any_sees(first_key);
     LeftFragment<Shape::kDown> weights[Shape::kKeys / 16];
-    wait_and_copy(&Head<Bf16>::k, first_key + Shape::kKeys);
+    wait_and_copy(head().k, first_key + Shape::kKeys);
     if (sees) {
       Scores scores;
       REPRISE_UNROLL
@@ -185,7 +185,7 @@ __global__ void __launch_bounds__(AttentionMma::kThreads, ForwardShape<kD>::kBlo
       if (args.attention.dropout > 0) queries.drop(weights, WeightMask(args, head()), first_key);
     }
     place = place == kLast ? kFirst : place + Shape::Keys::kBytes;
-    wait_and_copy(&Head<Bf16>::v, first_key + Shape::kKeys);
+    wait_and_copy(head().v, first_key + Shape::kKeys);
     if (sees) {
       REPRISE_UNROLL
       for (uint32_t j = 0; j < Shape::kKeys / 16; ++j) y.add_weighed(weights[j], shared, rows_first, place, 16 * j);

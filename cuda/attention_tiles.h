@@ -24,18 +24,20 @@ constexpr float kLog2E = 0x1.715476p+0f;
 // Which position a row of a tile holds. A lane has sums of rows g and g + 8 and of columns 2 t and 2 t + 1 of every 16 x 8, with g = lane / 4
 // and t = lane % 4: rows in another order than positions give it neighbouring positions, whose dropout is drawn at once.
 struct InOrder {
+  static constexpr uint32_t kPeriod = 8;  // of so many rows the order is that of the first so many
   __device__ static uint32_t position(uint32_t row) { return row; }
 };
 // Where the rows are columns of the scores: a lane has positions 4 t to 4 t + 3 of every 16.
 struct FoursAcross {
+  static constexpr uint32_t kPeriod = 16;
   __device__ static uint32_t position(uint32_t row) { return row / 16 * 16 + row % 8 / 2 * 4 + row / 8 % 2 * 2 + row % 2; }
 };
 // Where they are rows of the scores, 16 kDown for a warp: a lane has positions 2 kDown g to 2 kDown g + 2 kDown - 1 of its warp's.
 template <uint32_t kDown>
 struct NeighboursDown {
+  static constexpr uint32_t kPeriod = 16 * kDown;
   __device__ static uint32_t position(uint32_t row) {
-    constexpr uint32_t kOfWarp = 16 * kDown;
-    return row / kOfWarp * kOfWarp + row % 8 * 2 * kDown + row % kOfWarp / 16 * 2 + row / 8 % 2;
+    return row / kPeriod * kPeriod + row % 8 * 2 * kDown + row % kPeriod / 16 * 2 + row / 8 % 2;
   }
 };
 
@@ -45,16 +47,18 @@ struct HeadTile {
 
   // Begins this thread's copies of the rows of some positions.
   __device__ static void copy(const SharedBytes& shared, uint32_t tile, const HeadRows<Bf16>& rows) {
-    constexpr uint32_t kAtOnce = AttentionMma::kThreads / kChunks;
-    const uint32_t chunk = threadIdx.x % kChunks;
+    constexpr uint32_t kAtOnce = AttentionMma::kThreads / kChunks, kRound = kAtOnce > Order::kPeriod ? kAtOnce : Order::kPeriod;
+    static_assert(kAtOnce % 8 == 0 && kRows % kRound == 0);
+    const uint32_t chunk = threadIdx.x % kChunks, first = threadIdx.x / kChunks, count = 8 * chunk < rows.D ? rows.count : 0;
+    const uint32_t to = tile + first * kRowBytes + 16 * (chunk ^ first % 8);
     const Bf16* column = rows.x + 8 * chunk;
-    const uint32_t count = 8 * chunk < rows.D ? rows.count : 0;
-    REPRISE_ROLLED  // the addresses of all turns at once would spill
-    for (uint32_t row = threadIdx.x / kChunks; row < kRows; row += kAtOnce) {
-      const uint32_t position = Order::position(row);
-      const bool inside = position < count;
-      copy_async<16>(shared, tile + row * kRowBytes + 16 * (chunk ^ row % 8), inside ? column + uint64_t{position} * rows.stride : rows.x,
-                     inside ? 16 : 0);
+    REPRISE_ROLLED  // the addresses of all rounds at once would spill
+    for (uint32_t round = 0; round < kRows; round += kRound) {
+      REPRISE_UNROLL
+      for (uint32_t turn = 0; turn < kRound; turn += kAtOnce) {
+        const uint32_t position = round + Order::position(first + turn);
+        copy_async<16>(shared, to + (round + turn) * kRowBytes, column + uint64_t{position} * rows.stride, position < count ? 16 : 0);
+      }
     }
   }
 };

@@ -255,6 +255,10 @@ void add_cases(CaseTable& table) {
   add_attention(table, {1, 135, 2, 2, 8}, 0.0f, true, CaseValues::kSingles, "_documents_of_one");
   add_attention(table, {1, 67, 2, 1, 6}, 0.5f, true, CaseValues::kSingles, "_documents_of_one");
   add_attention(table, {2, 200, 2, 2, 8}, 0.0f, true, CaseValues::kScattered, "_scattered_starts");
+  add_attention(table, 1, 20, 1, 40, 0.0f);
+  add_attention(table, {1, 140, 2, 1, 64}, 0.1f, true, CaseValues::kPlain, "_documents");   // wide heads over several tiles of a card
+  add_attention(table, {1, 140, 2, 1, 128}, 0.1f, false);
+  add_attention(table, {1, 67, 1, 1, 128}, 0.0f, true, CaseValues::kPlain, "_documents");
   add_attention(table, {1, 70, 2, 1, 4}, 0.0f, true, CaseValues::kBadLow, "_bad_low");
   add_attention(table, {2, 33, 2, 2, 4}, 0.0f, true, CaseValues::kBadHigh, "_bad_high");
 }
