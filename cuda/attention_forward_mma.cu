@@ -33,27 +33,33 @@ struct OnlineSoftmax {
   float largest[2][2] = {{kMinusInfinity, kMinusInfinity}, {kMinusInfinity, kMinusInfinity}};
   float sum[2][2] = {};
 
-  // Takes note of the scores' largest; `rescale` is what earlier sums are to be multiplied with. `log2_scale` makes of a score the
-  // logarithm of its weight.
-  __device__ void raise(const Scores& scores, float log2_scale, float (&rescale)[2][2]) {
+  // Takes note of the scores' largest. Whether any in the warp has grown; `before` is what they were.
+  __device__ bool raise(const Scores& scores, float (&before)[2][2]) {
+    bool grown = false;
     REPRISE_UNROLL
     for (uint32_t i = 0; i < 2; ++i) {
       REPRISE_UNROLL
       for (uint32_t half = 0; half < 2; ++half) {
-        const float before = largest[i][half];
         float& most = largest[i][half];
+        before[i][half] = most;
         REPRISE_UNROLL
         for (uint32_t j = 0; j < 8; ++j) {
           most = larger_or_nan(most, larger_or_nan(scores.at[i][j][2 * half], scores.at[i][j][2 * half + 1]));
         }
         most = larger_or_nan(most, __shfl_xor_sync(kAllLanes, most, 1));
         most = larger_or_nan(most, __shfl_xor_sync(kAllLanes, most, 2));
-        const float by = shift(i, half, log2_scale);
-        // Where the largest is infinite or NaN, so are the results: weight_exp2 promises nothing then.
-        rescale[i][half] = by - by == 0 ? weight_exp2(fmaf(before, log2_scale, -by)) : by - by;
-        sum[i][half] *= rescale[i][half];
+        grown |= most != before[i][half];
       }
     }
+    return __any_sync(kAllLanes, grown) != 0;
+  }
+  // What earlier sums are to be multiplied with: 1 where the largest has not grown. `log2_scale` makes of a score the logarithm of its
+  // weight. Where the largest is infinite or NaN, so are the results, because weight_exp2 promises nothing then.
+  __device__ float rescale(uint32_t i, uint32_t half, float before, float log2_scale) {
+    const float by = shift(i, half, log2_scale);
+    const float factor = by - by == 0 ? weight_exp2(fmaf(before, log2_scale, -by)) : by - by;
+    sum[i][half] *= factor;
+    return factor;
   }
   // Scores become weights relative to the largest.
   __device__ void weigh(Scores& scores, float log2_scale) {
@@ -172,12 +178,13 @@ __global__ void __launch_bounds__(AttentionMma::kThreads, ForwardShape<kD>::kBlo
         scores.add_scores(q, shared, columns_first, place, 0, depth);
       }
       if (!queries.all_see(first_key, Shape::kKeys)) queries.hide(scores, head(), first_key);
-      float rescale[2][2];
-      softmax.raise(scores, log2_scale, rescale);
-      // Seldom after the first tiles; what is multiplied with 1 keeps its bits.
-      if (__any_sync(kAllLanes, rescale[0][0] != 1 || rescale[0][1] != 1 || rescale[1][0] != 1 || rescale[1][1] != 1)) {
+      float before[2][2];
+      if (softmax.raise(scores, before)) {  // seldom after the first tiles
         REPRISE_UNROLL
-        for (uint32_t i = 0; i < 2; ++i) y.scale(i, 0, rescale[i][0]), y.scale(i, 1, rescale[i][1]);
+        for (uint32_t i = 0; i < 2; ++i) {
+          REPRISE_UNROLL
+          for (uint32_t half = 0; half < 2; ++half) y.scale(i, half, softmax.rescale(i, half, before[i][half], log2_scale));
+        }
       }
       softmax.weigh(scores, log2_scale);
       REPRISE_UNROLL

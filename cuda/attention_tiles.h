@@ -51,14 +51,16 @@ struct HeadTile {
     static_assert(kAtOnce % 8 == 0 && kRows % kRound == 0);
     const uint32_t chunk = threadIdx.x % kChunks, first = threadIdx.x / kChunks, count = 8 * chunk < rows.D ? rows.count : 0;
     const uint32_t to = tile + first * kRowBytes + 16 * (chunk ^ first % 8);
-    const Bf16* column = rows.x + 8 * chunk;
+    uint32_t position = Order::position(first);
+    const Bf16* source = rows.x + 8 * chunk + uint64_t{position} * rows.stride;
     REPRISE_ROLLED  // the addresses of all rounds at once would spill
     for (uint32_t round = 0; round < kRows; round += kRound) {
       REPRISE_UNROLL
       for (uint32_t turn = 0; turn < kRound; turn += kAtOnce) {
-        const uint32_t position = round + Order::position(first + turn);
-        copy_async<16>(shared, to + (round + turn) * kRowBytes, column + uint64_t{position} * rows.stride, position < count ? 16 : 0);
+        const uint32_t further = Order::position(turn);  // position(first + turn) is the sum: turns do not touch what bits first has
+        copy_async<16>(shared, to + (round + turn) * kRowBytes, source + uint64_t{further} * rows.stride, position + further < count ? 16 : 0);
       }
+      position += kRound, source += uint64_t{kRound} * rows.stride;
     }
   }
 };

@@ -5,7 +5,7 @@
 namespace reprise::test {
 namespace {
 
-REPRISE_JUDGE_PRODUCTS(5, 1, Op::kAttention);
+REPRISE_JUDGE_PRODUCTS(7, 1, Op::kAttention);
 
 // Attention adds to nothing.
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(CudaProductAccumulating);
