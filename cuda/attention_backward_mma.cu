@@ -299,7 +299,6 @@ __global__ void __launch_bounds__(AttentionMma::kThreads, 2)
   REPRISE_ROLLED
   for (uint32_t left = group; left > 0; --left) {
     __syncthreads();  // all have their keys, or the next head
-    const float log2_scale = head().scale * kLog2E;
     const auto next_seeing = [&](uint32_t first_query) {
       while (first_query < args.T && StartRange(head(), first_query, Shape::kWalked).first >= first_key + Shape::kOfBlock) {
         first_query += Shape::kWalked;
@@ -313,10 +312,9 @@ __global__ void __launch_bounds__(AttentionMma::kThreads, 2)
     uint32_t stage = Shape::kV, first_query = next_seeing(first_key);
     copy(stage, first_query);
     while (first_query < args.T) {
-      const uint32_t next_query = next_seeing(first_query + Shape::kWalked), next_stage = 2 * Shape::kV + Shape::kStageBytes - stage;
       wait_copies<0>();
       __syncthreads();  // this tile has come for all, and all are done with the one before
-      copy(next_stage, next_query);
+      copy(2 * Shape::kV + Shape::kStageBytes - stage, next_seeing(first_query + Shape::kWalked));
       REPRISE_ROLLED
       for (uint32_t row = 0; row < Shape::kWalked; row += Shape::kStep) {
         const uint32_t query = first_query + row;
@@ -341,6 +339,7 @@ __global__ void __launch_bounds__(AttentionMma::kThreads, 2)
         }
         const typename LaneKeys<kD>::template OfQueries<float> lse(shared, stage + Shape::kLse + 4 * row);
         const typename LaneKeys<kD>::template OfQueries<float> of_row(shared, stage + Shape::kDelta + 4 * row);
+        const float log2_scale = head().scale * kLog2E;
         keys.for_each([&](uint32_t q, uint32_t, uint32_t i, uint32_t j, uint32_t e) {
           const float weight = weight_exp2(fmaf(weights.at[i][j][e], log2_scale, -kLog2E * lse.at[q]));
           gradients.at[i][j][e] = weight * (gradients.at[i][j][e] - of_row.at[q]);
@@ -354,7 +353,7 @@ __global__ void __launch_bounds__(AttentionMma::kThreads, 2)
         dv.add_weighed(weights.as_left(0), shared, rows_first, stage + Shape::Queries::kBytes, row);
         dk.add_weighed(gradients.as_left(0), shared, rows_first, stage, row);
       }
-      stage = next_stage, first_query = next_query;
+      stage = 2 * Shape::kV + Shape::kStageBytes - stage, first_query = next_seeing(first_query + Shape::kWalked);
     }
     if (left == 1) break;
     __syncthreads();  // all are done with this head
