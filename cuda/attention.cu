@@ -1,4 +1,5 @@
-// Causal attention in tiles of 32 queries by 32 keys, forward with an online softmax, backward from its saved log-sums; in f32.
+// Causal attention in tiles of 32 queries by 32 keys, forward with an online softmax, backward from its saved log-sums; in f32. Heads of
+// bf16 that tensor cores take go on to attention_mma.h.
 // Here as the twin of lib/cpu/attention.cpp: no T x T matrix exists (Rabe & Staats 2021; Dao 2023, "FlashAttention-2").
 //
 //   forward   a block takes a tile of queries of one head and walks the tiles of keys that these see
@@ -7,14 +8,12 @@
 //
 // Every sum belongs to one thread and follows the walk, so no order depends on the launch. Tiles of scores pass through shared memory;
 // of q, k, v and dy a slab of 32 columns stands there at a time, so that shared memory does not grow with the head.
-#include <cmath>
-
-#include "cuda/cuda_kernels.h"
+#include "cuda/attention_heads.h"
+#include "cuda/attention_mma.h"
+#include "cuda/attention_scratch.h"
 #include "cuda/device_math.h"
 #include "cuda/grid.h"
 #include "cuda/pack.h"
-#include "cuda/reduce.h"
-#include "lib/rng.h"
 
 namespace reprise {
 namespace {
@@ -38,14 +37,6 @@ struct Square {
 
 // ---- between memory, shared memory and registers ----
 
-// `count` rows of a head: D columns of each.
-template <typename Stored>
-struct HeadRows {
-  const Stored* x;
-  uint64_t stride;
-  uint32_t count, D;
-};
-
 // shared[column][row] of a slab of columns, zeros outside.
 template <typename Shared, typename Stored>
 __device__ void stage_by_column(Shared& shared, const HeadRows<Stored>& rows, uint32_t first_column) {
@@ -56,7 +47,7 @@ __device__ void stage_by_column(Shared& shared, const HeadRows<Stored>& rows, ui
     REPRISE_UNROLL
     for (uint32_t i = 0; i < 4; ++i) {
       const bool inside = row + i < rows.count && first_column + column < rows.D;
-      pack.at[i] = inside ? float{rows.x[(row + i) * rows.stride + first_column + column]} : 0.0f;
+      pack.at[i] = inside ? float{rows.x[uint64_t{row + i} * rows.stride + first_column + column]} : 0.0f;
     }
     shared[column * kPitch + flat / kTile] = pack;
   }
@@ -71,7 +62,7 @@ __device__ void stage_by_row(Shared& shared, const HeadRows<Stored>& rows, uint3
     REPRISE_UNROLL
     for (uint32_t j = 0; j < 4; ++j) {
       const bool inside = row < rows.count && column + j < rows.D;
-      pack.at[j] = inside ? float{rows.x[row * rows.stride + column + j]} : 0.0f;
+      pack.at[j] = inside ? float{rows.x[uint64_t{row} * rows.stride + column + j]} : 0.0f;
     }
     shared[row * kPitch + flat % kTilePacks] = pack;
   }
@@ -164,55 +155,7 @@ struct TileRows {
   }
 };
 
-// ---- one head ----
-
-// One query head of one sequence, with the keys and values that it reads.
-template <typename Stored>
-struct Head {
-  uint32_t T, D;
-  uint64_t row, out;      // elements from one position to the next: of q, k and v; of y and dy
-  uint64_t q, k, v;       // where the head begins in a position's columns, from the sequence's first position on
-  uint64_t y, lse;        // where it begins in y and in lse
-  const int32_t* starts;  // [T] or null
-  uint64_t first_element; // of its dropout mask
-  float scale;
-
-  template <typename Args>
-  __device__ Head(const Args& args, uint32_t b, uint32_t h) {
-    const uint32_t heads = args.attention.heads, kv_heads = args.attention.kv_heads;
-    T = args.T, D = args.C / heads;
-    row = (heads + uint64_t{2} * kv_heads) * D, out = args.C;
-    const uint64_t sequence = uint64_t{b} * T * row;
-    const uint32_t shared_head = h / (heads / kv_heads);
-    q = sequence + uint64_t{h} * D;
-    k = sequence + (heads + uint64_t{shared_head}) * D;
-    v = k + uint64_t{kv_heads} * D;
-    y = uint64_t{b} * T * out + uint64_t{h} * D;
-    lse = (uint64_t{b} * heads + h) * T;
-    starts = args.document_start == nullptr ? nullptr : args.document_start + uint64_t{b} * T;
-    first_element = lse * T;
-    scale = 1.0f / sqrtf(static_cast<float>(D));
-  }
-  __device__ uint32_t count(uint32_t first) const { return T - first < kTile ? T - first : kTile; }
-  __device__ HeadRows<Stored> rows(const Stored* x, uint64_t begin, uint32_t first) const {
-    return {x + begin + first * row, row, count(first), D};
-  }
-  __device__ HeadRows<Stored> out_rows(const Stored* x, uint32_t first) const { return {x + y + first * out, out, count(first), D}; }
-
-  // A start outside [0,t] is a fault that is noted elsewhere; here it must only do no harm.
-  __device__ uint32_t start(uint32_t t) const {
-    if (starts == nullptr) return 0;
-    const int32_t start = starts[t];
-    return start < 0 ? 0 : (static_cast<uint32_t>(start) > t ? t : static_cast<uint32_t>(start));
-  }
-  // The first key that any query of the tile sees.
-  __device__ uint32_t first_seen(uint32_t first_query) const {
-    if (starts == nullptr) return 0;
-    uint32_t first = T;
-    for (uint32_t i = 0; i < count(first_query); ++i) first = start(first_query + i) < first ? start(first_query + i) : first;
-    return first;
-  }
-};
+// ---- queries ----
 
 // What a thread knows of its four queries.
 struct Queries {
@@ -228,44 +171,6 @@ struct Queries {
     }
   }
   __device__ bool sees(uint32_t i, uint32_t s) const { return t[i] < T && s <= t[i] && s >= start[i]; }
-};
-
-// ---- dropout of the weights ----
-
-struct WeightMask {
-  uint64_t seed = 0, first_element;
-  uint32_t step = 0, micro_batch = 0, stream, threshold = 0, T;
-  float kept = 1;  // what a kept weight is multiplied with
-  bool drops;
-
-  template <typename Args, typename Stored>
-  __device__ WeightMask(const Args& args, const Head<Stored>& head) : first_element(head.first_element), stream(args.attention.stream), T(head.T) {
-    const float p = args.attention.dropout;
-    drops = p > 0;
-    if (!drops) return;
-    seed = args.scalars->seed, step = args.scalars->step, micro_batch = args.scalars->micro_batch;
-    threshold = dropout_threshold(p);
-    kept = 1.0f / (1.0f - p);
-  }
-  // The factors of weights (t, s) to (t, s + 3). Their words may lie in two blocks of four.
-  __device__ Pack<4> factors(uint32_t t, uint32_t s) const {
-    const uint64_t element = first_element + uint64_t{t} * T + s;
-    const PhiloxBlock first = philox_mask(seed, step, micro_batch, stream, element / 4);
-    uint32_t words[7] = {first.word[0], first.word[1], first.word[2], first.word[3]};
-    if (element % 4 != 0) {
-      const PhiloxBlock next = philox_mask(seed, step, micro_batch, stream, element / 4 + 1);
-      REPRISE_UNROLL
-      for (uint32_t j = 0; j < 3; ++j) words[4 + j] = next.word[j];
-    }
-    REPRISE_UNROLL
-    for (uint32_t j = 0; j < 6; ++j) words[j] = element % 2 != 0 ? words[j + 1] : words[j];
-    REPRISE_UNROLL
-    for (uint32_t j = 0; j < 4; ++j) words[j] = element / 2 % 2 != 0 ? words[j + 2] : words[j];
-    Pack<4> factors;
-    REPRISE_UNROLL
-    for (uint32_t j = 0; j < 4; ++j) factors.at[j] = words[j] >= threshold ? kept : 0.0f;
-    return factors;
-  }
 };
 
 // ---- forward ----
@@ -318,7 +223,7 @@ __global__ void __launch_bounds__(kThreads) attention_forward_tiles(const Attent
   const Queries queries(head, first_query);
   OnlineSoftmax softmax;
   TileRows<kSlabs> y;
-  for (uint32_t first_key = head.first_seen(first_query) / kTile * kTile; first_key <= first_query; first_key += kTile) {
+  for (uint32_t first_key = StartRange(head, first_query, kTile).first / kTile * kTile; first_key <= first_query; first_key += kTile) {
     Square scores = multiply_rows(left, right, head.rows(args.qkv, head.q, first_query), head.rows(args.qkv, head.k, first_key));
     const uint32_t s = first_key + 4 * across();
     REPRISE_UNROLL
@@ -331,9 +236,9 @@ __global__ void __launch_bounds__(kThreads) attention_forward_tiles(const Attent
     y.scale(rescale);
     REPRISE_UNROLL
     for (uint32_t i = 0; mask.drops && i < 4; ++i) {
-      const Pack<4> factors = mask.factors(queries.t[i], s);
+      const uint32_t kept = mask.kept_bits(queries.t[i], s);
       REPRISE_UNROLL
-      for (uint32_t j = 0; j < 4; ++j) scores.at[i][j] *= factors.at[j];
+      for (uint32_t j = 0; j < 4; ++j) scores.at[i][j] *= mask.factor(kept, j);
     }
     store_by_column(left, scores);
     y.add_weighed(left, right, head.rows(args.qkv, head.v, first_key));
@@ -347,7 +252,7 @@ __global__ void __launch_bounds__(kThreads) attention_forward_tiles(const Attent
     }
   }
   y.scale(inverse);
-  y.store(args.y + head.y + first_query * head.out, head.out, head.count(first_query), head.D);
+  y.store(args.y + head.y + uint64_t{first_query} * head.out, head.out, args.T - first_query, head.D);
 }
 
 // ---- backward ----
@@ -385,12 +290,12 @@ __device__ BackwardTile backward_tile(Shared& left, Shared& right, const Attenti
   for (uint32_t i = 0; i < 4; ++i) {
     const uint64_t at = head.lse + queries.t[i];
     const float lse = queries.t[i] < head.T ? args.lse[at] : 0.0f, of_row = queries.t[i] < head.T ? delta[at] : 0.0f;
-    const Pack<4> factors = mask.drops ? mask.factors(queries.t[i], s) : Pack<4>{{1, 1, 1, 1}};
+    const uint32_t kept = mask.drops ? mask.kept_bits(queries.t[i], s) : 15;
     REPRISE_UNROLL
     for (uint32_t j = 0; j < 4; ++j) {
       const float p = queries.sees(i, s + j) ? device_exp(fmaf(tile.weights.at[i][j], head.scale, -lse)) : 0.0f;
-      tile.weights.at[i][j] = p * factors.at[j];
-      tile.gradients.at[i][j] = p * fmaf(tile.gradients.at[i][j], factors.at[j], -of_row) * head.scale;
+      tile.weights.at[i][j] = p * mask.factor(kept, j);
+      tile.gradients.at[i][j] = p * fmaf(tile.gradients.at[i][j], mask.factor(kept, j), -of_row) * head.scale;
     }
   }
   return tile;
@@ -405,12 +310,12 @@ __global__ void __launch_bounds__(kThreads) attention_backward_queries(const Att
   const Head<Stored> head(args, blockIdx.x / tiles / heads, blockIdx.x / tiles % heads);
   const WeightMask mask(args, head);
   TileRows<kSlabs> dq;
-  for (uint32_t first_key = head.first_seen(first_query) / kTile * kTile; first_key <= first_query; first_key += kTile) {
+  for (uint32_t first_key = StartRange(head, first_query, kTile).first / kTile * kTile; first_key <= first_query; first_key += kTile) {
     const BackwardTile tile = backward_tile(left, right, args, delta, head, mask, first_query, first_key);
     store_by_column(left, tile.gradients);
     dq.add_weighed(left, right, head.rows(args.qkv, head.k, first_key));
   }
-  dq.store(args.dqkv + head.q + first_query * head.row, head.row, head.count(first_query), head.D);
+  dq.store(args.dqkv + head.q + uint64_t{first_query} * head.row, head.row, args.T - first_query, head.D);
 }
 
 // dk or dv: registers that hold both spill on some architectures.
@@ -427,7 +332,7 @@ __global__ void __launch_bounds__(kThreads) attention_backward_keys(const Attent
     const Head<Stored> head(args, b, h);
     const WeightMask mask(args, head);
     for (uint32_t first_query = first_key; first_query < args.T; first_query += kTile) {
-      if (head.first_seen(first_query) >= first_key + kTile) continue;
+      if (StartRange(head, first_query, kTile).first >= first_key + kTile) continue;
       const BackwardTile tile = backward_tile(left, right, args, delta, head, mask, first_query, first_key);
       if constexpr (kValues) {
         store_by_row(left, tile.weights);
@@ -440,8 +345,8 @@ __global__ void __launch_bounds__(kThreads) attention_backward_keys(const Attent
     }
   }
   const Head<Stored> head(args, b, first_head);
-  if constexpr (kKeys) dk.store(args.dqkv + head.k + first_key * head.row, head.row, head.count(first_key), head.D);
-  if constexpr (kValues) dv.store(args.dqkv + head.v + first_key * head.row, head.row, head.count(first_key), head.D);
+  if constexpr (kKeys) dk.store(args.dqkv + head.k + uint64_t{first_key} * head.row, head.row, args.T - first_key, head.D);
+  if constexpr (kValues) dv.store(args.dqkv + head.v + uint64_t{first_key} * head.row, head.row, args.T - first_key, head.D);
 }
 
 // ---- documents ----
@@ -474,6 +379,8 @@ void check_documents(const KernelContext& context, const Args& args) {
 
 // ---- launching ----
 
+// Two slabs hold the usual heads of f32, eight all others. Of bf16 only rare heads come here (attention_uses_mma): eight hold them too.
+
 template <typename Stored, uint32_t kSlabs>
 void launch_forward(const KernelContext& context, const AttentionForwardArgsOf<Stored>& args, uint32_t tiles) {
   REPRISE_LAUNCH((attention_forward_tiles<Stored, kSlabs>), tiles * args.B * args.attention.heads, kThreads, context.queue, args);
@@ -493,8 +400,13 @@ template <typename Stored>
 Status cuda_attention_forward(const KernelContext& context, const AttentionForwardArgsOf<Stored>& args) {
   const uint32_t D = args.C / args.attention.heads, tiles = static_cast<uint32_t>(parts(args.T, kTile));
   check_documents(context, args);
-  const auto launch = D <= 64 ? launch_forward<Stored, 2> : D <= 128 ? launch_forward<Stored, 4> : launch_forward<Stored, 8>;
-  launch(context, args, tiles);
+  if constexpr (sizeof(Stored) == sizeof(float)) {
+    (D <= 64 ? launch_forward<Stored, 2> : launch_forward<Stored, 8>)(context, args, tiles);
+  } else if (attention_uses_mma(DType::kBf16, D)) {
+    launch_attention_forward_mma(context, args);
+  } else {
+    launch_forward<Stored, 8>(context, args, tiles);
+  }
   return launch_status();
 }
 
@@ -502,11 +414,16 @@ template <typename Stored>
 Status cuda_attention_backward(const KernelContext& context, const AttentionBackwardArgsOf<Stored>& args) {
   const uint32_t D = args.C / args.attention.heads, tiles = static_cast<uint32_t>(parts(args.T, kTile));
   check_documents(context, args);
+  float* delta = static_cast<float*>(args.scratch);
   const uint64_t rows = uint64_t{args.B} * args.attention.heads * args.T;
-  REPRISE_LAUNCH(attention_delta<Stored>, blocks_for(rows * kWarpLanes), kDeltaWarps * kWarpLanes, context.queue,
-                 static_cast<float*>(args.scratch), args);
-  const auto launch = D <= 64 ? launch_backward<Stored, 2> : D <= 128 ? launch_backward<Stored, 4> : launch_backward<Stored, 8>;
-  launch(context, args, tiles);
+  REPRISE_LAUNCH(attention_delta<Stored>, blocks_for(rows * kWarpLanes), kDeltaWarps * kWarpLanes, context.queue, delta, args);
+  if constexpr (sizeof(Stored) == sizeof(float)) {
+    (D <= 64 ? launch_backward<Stored, 2> : launch_backward<Stored, 8>)(context, args, tiles);
+  } else if (attention_uses_mma(DType::kBf16, D)) {
+    launch_attention_backward_mma(context, args, delta);
+  } else {
+    launch_backward<Stored, 8>(context, args, tiles);
+  }
   return launch_status();
 }
 

@@ -27,7 +27,10 @@
 //   multiply_add_tf32(c, a, b)  c[16][8] += a[16][8] b[8][8] (PTX: mma.m16n8k8); of the bits of an f32 the last 13 count
 //                               for nothing, so that a kernel either rounds with round_to_tf32 or cuts by doing nothing
 //                               a[r] is a[g + 8 (r % 2)][t + 4 (r / 2)];  b[r] is b[t + 4 r][g];  c as above
-// Of one lane: round_to_tf32(value), and round_to_bf16_pair(low, high), which is what mma takes (PTX: cvt).
+//
+// Numbers, of each thread:
+//   round_to_bf16_pair(low, high)   both rounded to bf16, the nearest and a tie to even, as two elements of a register
+//   larger_or_nan(a, b)         the larger; NaN where one of them is
 //
 // So load_matrices gives a's four registers where matrices 0 to 3 are a's rows 0-7 and 8-15 of columns 0-7, then the
 // same of columns 8-15; load_matrices_transposed gives b's from a matrix that is stored b[k][n], load_matrices from one
@@ -154,11 +157,18 @@ __device__ inline uint32_t round_to_tf32(float value) {
   return bits;
 }
 
-// Two values rounded to the nearest bf16, the even one of two as near: `low` in the lower half.
+// ---- numbers ----
+
 __device__ inline uint32_t round_to_bf16_pair(float low, float high) {
   uint32_t pair;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
   return pair;
+}
+
+__device__ inline float larger_or_nan(float a, float b) {
+  float larger;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(a), "f"(b));
+  return larger;
 }
 
 }  // namespace reprise

@@ -4,6 +4,7 @@
 #include <limits>
 #include <vector>
 
+#include "cuda/attention_scratch.h"
 #include "lib/cpu/attention_rules.h"
 #include "lib/cpu/cpu_kernels.h"
 #include "tests/ops/op_family.h"
@@ -84,12 +85,13 @@ Weights attention_weights(const QueryHead& head) {
 struct AttentionResult {
   Array y, lse;                       // [B,T,C], [B,heads,T]
   Array y_magnitude, lse_magnitude;
+  Array y_rounded;                    // where weights are rounded to bf16 before they meet v (ref/array.h)
 };
 
 AttentionResult attention_forward(const Array& qkv, const Setting& how) {
   const size_t B = qkv.shape(0), T = qkv.shape(1), D = how.D(qkv), heads = how.heads, C = heads * D;
-  AttentionResult out{zeros({B, T, C}), zeros({B, heads, T}), zeros({B, T, C}), zeros({B, heads, T})};
-  auto y = view<3>(out.y), y_magnitude = view<3>(out.y_magnitude);
+  AttentionResult out{zeros({B, T, C}), zeros({B, heads, T}), zeros({B, T, C}), zeros({B, heads, T}), zeros({B, T, C})};
+  auto y = view<3>(out.y), y_magnitude = view<3>(out.y_magnitude), y_rounded = view<3>(out.y_rounded);
   for (size_t b = 0; b < B; ++b)
     for (size_t h = 0; h < heads; ++h) {
       const QueryHead head = head_of(qkv, how, b, h);
@@ -100,23 +102,27 @@ AttentionResult attention_forward(const Array& qkv, const Setting& how) {
         out.lse_magnitude(b, h, t) = weights.sharpness(t);
         for (size_t s = head.first(t); s <= t; ++s)
           for (size_t d = 0; d < D; ++d) {
-            y(b, t, h * D + d) += factor(t, s) * p(t, s) * v(s, d);
+            const double term = factor(t, s) * p(t, s) * v(s, d);
+            y(b, t, h * D + d) += term;
+            y_rounded(b, t, h * D + d) += term * term;
             y_magnitude(b, t, h * D + d) += factor(t, s) * with_flushed(p(t, s)) * std::abs(v(s, d)) * weights.sharpness(t);
           }
       }
     }
+  out.y_rounded = xt::sqrt(out.y_rounded);
   return out;
 }
 
 struct AttentionGradient {
   Array dqkv, magnitude;
+  Array rounded;  // where weights and the scores' gradients are rounded to bf16 before they meet dy, k and q
 };
 
 // `stored_y`: the y that the softmax's derivative is to use, where it is not the exact one because it was rounded to bf16.
 AttentionGradient attention_backward(const Array& qkv, const Setting& how, const Array& dy_in, const Array* stored_y = nullptr) {
   const size_t B = qkv.shape(0), T = qkv.shape(1), D = how.D(qkv), heads = how.heads;
-  AttentionGradient out{zeros({B, T, qkv.shape(2)}), zeros({B, T, qkv.shape(2)})};
-  auto dqkv = view<3>(out.dqkv), magnitude = view<3>(out.magnitude);
+  AttentionGradient out{zeros({B, T, qkv.shape(2)}), zeros({B, T, qkv.shape(2)}), zeros({B, T, qkv.shape(2)})};
+  auto dqkv = view<3>(out.dqkv), magnitude = view<3>(out.magnitude), rounded = view<3>(out.rounded);
   const auto dy = view<3>(dy_in);
   for (size_t b = 0; b < B; ++b)
     for (size_t h = 0; h < heads; ++h) {
@@ -147,9 +153,13 @@ AttentionGradient attention_backward(const Array& qkv, const Setting& how, const
           const double ds_magnitude = with_flushed(p(t, s)) * (dp_magnitude[s] + dot_magnitude) * weights.sharpness(t) * scale;
           for (size_t d = 0; d < D; ++d) {
             const double dy_kept = factor(t, s) * dy(b, t, h * D + d);
-            dqkv(b, t, head.q_column + d) += ds * k(s, d);
-            dqkv(b, s, head.k_column + d) += ds * q(t, d);
-            dqkv(b, s, head.v_column + d) += p(t, s) * dy_kept;
+            const auto add = [&](size_t position, size_t column, double term) {
+              dqkv(b, position, column + d) += term;
+              rounded(b, position, column + d) += term * term;
+            };
+            add(t, head.q_column, ds * k(s, d));
+            add(s, head.k_column, ds * q(t, d));
+            add(s, head.v_column, p(t, s) * dy_kept);
             magnitude(b, t, head.q_column + d) += ds_magnitude * std::abs(k(s, d));
             magnitude(b, s, head.k_column + d) += ds_magnitude * std::abs(q(t, d));
             magnitude(b, s, head.v_column + d) += with_flushed(p(t, s)) * std::abs(dy_kept) * weights.sharpness(t);
@@ -157,6 +167,7 @@ AttentionGradient attention_backward(const Array& qkv, const Setting& how, const
         }
       }
     }
+  out.rounded = xt::sqrt(out.rounded);
   return out;
 }
 
@@ -244,6 +255,10 @@ void add_cases(CaseTable& table) {
   add_attention(table, {1, 135, 2, 2, 8}, 0.0f, true, CaseValues::kSingles, "_documents_of_one");
   add_attention(table, {1, 67, 2, 1, 6}, 0.5f, true, CaseValues::kSingles, "_documents_of_one");
   add_attention(table, {2, 200, 2, 2, 8}, 0.0f, true, CaseValues::kScattered, "_scattered_starts");
+  add_attention(table, 1, 20, 1, 40, 0.0f);
+  add_attention(table, {1, 140, 2, 1, 64}, 0.1f, true, CaseValues::kPlain, "_documents");   // wide heads over several tiles of a card
+  add_attention(table, {1, 140, 2, 1, 128}, 0.1f, false);
+  add_attention(table, {1, 67, 1, 1, 128}, 0.0f, true, CaseValues::kPlain, "_documents");
   add_attention(table, {1, 70, 2, 1, 4}, 0.0f, true, CaseValues::kBadLow, "_bad_low");
   add_attention(table, {2, 33, 2, 2, 4}, 0.0f, true, CaseValues::kBadHigh, "_bad_high");
 }
@@ -289,15 +304,18 @@ void expect(Oracle& o) {
   const Setting how = setting_of(o.c, o.data);
   const Array& qkv = o.value(qkv_of(o.c));
   const double T = o.dimension(qkv_of(o.c), 1), D = static_cast<double>(how.D(qkv));
+  // Where tensor cores multiply, they take the result of the first product rounded.
+  const bool rounds = stores_bf16(o.c) && attention_uses_mma(DType::kBf16, static_cast<uint32_t>(how.D(qkv)));
+  const auto if_rounded = [&](const Array& rounded) { return rounds ? rounded : Array(Array::shape_type{0}); };
   if (o.c.pass == Pass::kForward) {
     const AttentionResult r = attention_forward(qkv, how);
-    o.expect(AttentionForward::kY, {r.y, r.y_magnitude, T + D});
+    o.expect(AttentionForward::kY, {r.y, r.y_magnitude, T + D, if_rounded(r.y_rounded)});
     return o.expect(AttentionForward::kLse, {r.lse, r.lse_magnitude, T + D});
   }
   using A = AttentionBackward;
   const Array* stored_y = stores_bf16(o.c) ? &o.value(A::kY) : nullptr;
   const AttentionGradient g = attention_backward(qkv, how, o.value(A::kDy), stored_y);
-  o.expect(A::kDqkv, {g.dqkv, g.magnitude, T * static_cast<double>(how.heads / how.kv_heads) + D});
+  o.expect(A::kDqkv, {g.dqkv, g.magnitude, T * static_cast<double>(how.heads / how.kv_heads) + D, if_rounded(g.rounded)});
 }
 
 // ---- slope ----

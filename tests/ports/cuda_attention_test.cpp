@@ -1,11 +1,63 @@
-// The CUDA attention by fibres, forward and backward.
+// The CUDA attention by fibres, forward and backward: the form in f32, and in bf16 the one on tensor cores.
+#include "cuda/attention_scratch.h"
 #include "tests/ports/cuda_products.h"
 
 namespace reprise::test {
+namespace {
 
-REPRISE_JUDGE_PRODUCTS(5, 1, Op::kAttention);
+REPRISE_JUDGE_PRODUCTS(7, 1, Op::kAttention);
 
 // Attention adds to nothing.
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(CudaProductAccumulating);
 
+// ---- tensor cores ----
+
+KernelCase attention_case(const std::string& id) {
+  for (const KernelCase& c : kernel_cases()) {
+    if (c.id == id) return *stored_as_bf16(c);
+  }
+  ADD_FAILURE() << "no case " << id;
+  return {};
+}
+
+// Both widths of tiles, with tails in all directions: documents, groups, dropout.
+constexpr const char* kMmaCases[] = {"attention_forward__b1_t140_h2_kv1_d64_p10_documents", "attention_backward__b1_t140_h2_kv1_d64_p10_documents",
+                                     "attention_forward__b1_t67_h1_d128_p0_documents", "attention_backward__b1_t67_h1_d128_p0_documents"};
+
+TEST(CudaTensorCores, ReadAndWriteSharedMemoryWithoutBankConflicts) {
+  for (const char* id : kMmaCases) {
+    (void)fibre::take_bank_counts();
+    EXPECT_EQ(judge_reference(kWaitingBackend, attention_case(id)), "") << id;
+    const fibre::BankCounts counts = fibre::take_bank_counts();
+    EXPECT_GT(counts.matrices.accesses, 0u) << id;
+    EXPECT_GT(counts.copies.accesses, 0u) << id;
+    EXPECT_EQ(counts.conflicts(), 0u) << id;
+  }
+  EXPECT_EQ(fibre::take_report().text, "");
+}
+
+TEST(CudaTensorCores, PassInEveryModelOfTheirSums) {
+  for (const fibre::TensorCore model : fibre::kTensorCores) {
+    if (model == fibre::kTensorCores[0]) continue;  // the test of every case has it
+    fibre::set_tensor_core(model);
+    for (const char* id : kMmaCases) EXPECT_EQ(judge_reference(kWaitingBackend, attention_case(id)), "") << id;
+  }
+  fibre::set_tensor_core(fibre::kTensorCores[0]);
+  EXPECT_EQ(fibre::take_report().text, "");
+}
+
+// A case runs so often that each of the kernels' shapes meets several orders of blocks, threads and copies.
+TEST(CudaTensorCores, GiveTheSameBitsInEveryOrder) {
+  for (const char* id : kMmaCases) EXPECT_EQ(judge_workers(kWaitingBackend, attention_case(id)), "") << id;
+  EXPECT_EQ(fibre::take_report().text, "");
+}
+
+TEST(CudaTensorCores, TakeHeadsWhoseRowsAreWholeChunks) {
+  for (uint32_t D = 1; D <= kAttentionMaxHead; ++D) {
+    EXPECT_EQ(attention_uses_mma(DType::kBf16, D), D % 8 == 0 && D <= 128) << D;
+    EXPECT_FALSE(attention_uses_mma(DType::kF32, D)) << D;
+  }
+}
+
+}  // namespace
 }  // namespace reprise::test

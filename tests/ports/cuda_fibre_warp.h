@@ -118,4 +118,6 @@ void wait_copies() {
   fibre::Device::instance().wait_copies(kGroupsLeft);
 }
 
+inline float larger_or_nan(float a, float b) { return a > b || a != a ? a : b; }
+
 }  // namespace reprise

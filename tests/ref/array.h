@@ -17,10 +17,14 @@ using Array = xt::xarray<double>;
 // `magnitude` is what the result would be if every term that is added had its absolute value, so that a rounding error of a
 // kernel in f32 is a small multiple of 2^-24 * sqrt(terms) * magnitude: each of `terms` additions rounds a partial sum that is
 // at most `magnitude`, and roundings of random sign add up as a square root. terms = 0: the result is exact.
+// `rounded`: of a sum whose terms have one factor that some kernels round to bf16 before they multiply, the root of the sum of the
+// squares of its terms. Such a kernel's error is a small multiple of 2^-8 * rounded more: each term is off by at most 2^-8 of its own,
+// and the roundings are of random sign. Empty where no kernel does so.
 struct Expected {
   Array value;
   Array magnitude;
   double terms = 0;
+  Array rounded = Array(Array::shape_type{0});
 };
 
 // The kernel's error may be kSafety times that estimate; the worst of a few million elements lies about five deviations out.

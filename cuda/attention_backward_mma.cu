@@ -1,0 +1,395 @@
+// Attention's backward on tensor cores (attention_mma.h), after FlashAttention 2 (Dao 2023), in two kernels.
+//
+//   dq      128 or 64 queries of one head; walks the keys that they see:     scores = q k^T,  dweights = dy v^T,  dq += dscores k
+//   dk, dv  128 or 64 keys of one shared head; walks the queries that see    scores^T = k q^T, dweights^T = v dy^T,
+//           them, head by head of its group:                                 dv += weights^T dy, dk += dscores^T q
+//
+// Weights and dscores are rounded to bf16 where they are multiplied. They stay in a warp's registers: the scores of dk and dv are
+// transposed, so that mma's sums are the next mma's left operand there too.
+//
+// Why two kernels. Scores and dweights are computed twice: seven products instead of five. FlashAttention 2 has one kernel, whose blocks of
+// keys add their dq to sums in memory: 64 KiB to and fro for 128 queries x 128 keys at D = 64, whose five products take 5120 clocks of an
+// Orin's multiprocessor and about 2000 of an H100's. That is 13 bytes a clock each, all that an Orin's memory gives (the sums do not fit its
+// L2 where T = 1024), and 32, past an H100's L2; it takes a copy of the sums for each block of keys in work to have one order, and a kernel
+// more to round them. Two more products cost 40% of arithmetic that is the bound anyway, no scratch, and any number of blocks.
+//
+// Registers bound both to two blocks a multiprocessor; shared memory (at most 66 KiB) lets them be two.
+#include "cuda/attention_mma.h"
+#include "cuda/attention_tiles.h"
+#include "cuda/grid.h"
+
+namespace reprise {
+namespace {
+
+constexpr float kMinusInfinity = -__builtin_inff();
+
+// What both kernels have: 16 kDown rows of scores for a warp, tiles of 64 of what is walked.
+template <uint32_t kD>
+struct BackwardShape {
+  static constexpr uint32_t kDown = kD == 64 ? 2 : 1;  // two of 128 columns would not fit the registers
+  static constexpr uint32_t kOfWarp = 16 * kDown, kOfBlock = AttentionMma::kWarps * kOfWarp, kWalked = 64;
+};
+
+// ---- dq ----
+
+template <uint32_t kD>
+struct QueryShape : BackwardShape<kD> {
+  using Base = BackwardShape<kD>;
+  static constexpr uint32_t kAcross = 4 / Base::kDown, kStep = 8 * kAcross;  // keys at a time
+  using Queries = HeadTile<kD, Base::kOfBlock>;
+  using Keys = HeadTile<kD, Base::kWalked, FoursAcross>;
+  static constexpr uint32_t kStageBytes = 2 * Keys::kBytes;  // of k and v
+  static constexpr uint32_t kSharedBytes = 2 * kStageBytes;  // in which q and dy lie first
+  static_assert(2 * Queries::kBytes <= kSharedBytes);
+};
+
+// What a lane knows of its queries.
+template <uint32_t kD>
+struct LaneQueries {
+  using Shape = QueryShape<kD>;
+  uint32_t first, end, last_start;  // of the warp; those before `end` exist
+  float minus_lse[Shape::kDown][2], delta[Shape::kDown][2];
+
+  __device__ LaneQueries(const Head<Bf16>& head, uint32_t first_of_block, const float* lse, const float* deltas)
+      : first(first_of_block + warp_index() * Shape::kOfWarp) {
+    end = static_cast<uint32_t>(least(head.T, first + Shape::kOfWarp));
+    last_start = first < end ? StartRange(head, first, Shape::kOfWarp).last : 0;
+    for_each([&](uint32_t i, uint32_t half) {
+      const bool inside = t(i, half) < head.T;
+      minus_lse[i][half] = inside ? -kLog2E * lse[head.lse + t(i, half)] : 0.0f;
+      delta[i][half] = inside ? deltas[head.lse + t(i, half)] : 0.0f;
+    });
+  }
+  template <typename F>
+  __device__ static void for_each(const F& f) {
+    REPRISE_UNROLL
+    for (uint32_t i = 0; i < Shape::kDown; ++i) f(i, 0), f(i, 1);
+  }
+  __device__ uint32_t t(uint32_t i, uint32_t half) const { return first + 16 * i + 8 * half + lane_index() / 4; }
+  // The lane's nth of the keys from first_key on.
+  __device__ static uint32_t key(uint32_t first_key, uint32_t n) { return first_key + n / 4 * 16 + lane_index() % 4 * 4 + n % 4; }
+
+  using Scores = WarpSums<Shape::kDown, Shape::kAcross>;
+  // Scores of keys that a query does not see become -infinity.
+  __device__ void hide(Scores& scores, const Head<Bf16>& head, uint32_t first_key) const {
+    for_each([&](uint32_t i, uint32_t half) {
+      const uint32_t start = t(i, half) < head.T ? head.start(t(i, half)) : 0;
+      REPRISE_UNROLL
+      for (uint32_t n = 0; n < 2 * Shape::kAcross; ++n) {
+        if (key(first_key, n) > t(i, half) || key(first_key, n) < start) scores.at[i][n / 2][2 * half + n % 2] = kMinusInfinity;
+      }
+    });
+  }
+  // Bit 4 turn + n: what dropout keeps of the lane's four keys of 16; a turn for each 16 keys and each (i, half).
+  __device__ uint32_t kept(const WeightMask& mask, uint32_t first_key) const {
+    uint32_t bits = 0;
+    REPRISE_ROLLED  // one copy of Philox
+    for (uint32_t turn = 0; turn < 4; ++turn) {
+      const uint32_t row = turn % (2 * Shape::kDown), group = turn / (2 * Shape::kDown);
+      bits |= mask.kept_bits(t(row / 2, row % 2), key(first_key, 4 * group)) << 4 * turn;
+    }
+    return bits;
+  }
+  // Gradients of weights before dropout from those behind it.
+  __device__ static void drop(Scores& gradients, uint32_t kept, float factor) {
+    for_each([&](uint32_t i, uint32_t half) {
+      REPRISE_UNROLL
+      for (uint32_t n = 0; n < 2 * Shape::kAcross; ++n) {
+        const uint32_t turn = 2 * i + half + n / 4 * 2 * Shape::kDown;
+        gradients.at[i][n / 2][2 * half + n % 2] *= (kept >> (4 * turn + n % 4) & 1) != 0 ? factor : 0.0f;
+      }
+    });
+  }
+  // Gradients of the scores, but for their scale, in the place of those of the weights.
+  __device__ void differentiate(const Scores& scores, Scores& gradients, float log2_scale) const {
+    for_each([&](uint32_t i, uint32_t half) {
+      REPRISE_UNROLL
+      for (uint32_t j = 0; j < Shape::kAcross; ++j) {
+        REPRISE_UNROLL
+        for (uint32_t e = 2 * half; e < 2 * half + 2; ++e) {
+          const float weight = weight_exp2(fmaf(scores.at[i][j][e], log2_scale, minus_lse[i][half]));
+          gradients.at[i][j][e] = weight * (gradients.at[i][j][e] - delta[i][half]);
+        }
+      }
+    });
+  }
+};
+
+template <uint32_t kD>
+__global__ void __launch_bounds__(AttentionMma::kThreads, 2)
+    attention_backward_queries_mma(const AttentionBackwardArgsOf<Bf16> args, const float* delta) {
+  using Shape = QueryShape<kD>;
+  REPRISE_DYNAMIC_SHARED(shared);
+  REPRISE_SHARED(Head<Bf16>, head_of_block, 1);  // it waits there, because registers are few
+  const auto head = [&]() -> Head<Bf16> { return head_of_block[0]; };
+  const uint32_t tiles = static_cast<uint32_t>(parts(args.T, Shape::kOfBlock)), heads = args.attention.heads;
+  const uint32_t first_query = (tiles - 1 - blockIdx.x % tiles) * Shape::kOfBlock;  // the longest walks first
+  if (threadIdx.x == 0) head_of_block[0] = Head<Bf16>(args, blockIdx.x / tiles / heads, blockIdx.x / tiles % heads);
+  __syncthreads();
+  const LaneQueries<kD> queries(head(), first_query, args.lse, delta);
+  const uint32_t end = static_cast<uint32_t>(least(args.T, first_query + Shape::kOfBlock));  // of the keys that the block sees
+  uint32_t first_key = StartRange(head(), first_query, Shape::kOfBlock).first / Shape::kWalked * Shape::kWalked;
+
+  Shape::Queries::copy(shared, 0, head().rows(args.qkv, head().q, first_query));
+  Shape::Queries::copy(shared, Shape::Queries::kBytes, head().out_rows(args.dy, first_query));
+  commit_copies();
+  wait_copies<0>();
+  __syncthreads();
+  LeftRows<Shape::kDown, kD> q, dy;
+  q.load(shared, 0, warp_index() * Shape::kOfWarp);
+  dy.load(shared, Shape::Queries::kBytes, warp_index() * Shape::kOfWarp);
+  __syncthreads();  // all have their queries: tiles of keys take the place
+
+  const auto copy = [&](uint32_t stage, uint32_t first) {
+    if (first < end) {
+      Shape::Keys::copy(shared, stage, head().rows(args.qkv, head().k, first));
+      Shape::Keys::copy(shared, stage + Shape::Keys::kBytes, head().rows(args.qkv, head().v, first));
+    }
+    commit_copies();
+  };
+  const LanePlace<kD> rows_first = LanePlace<kD>::rows_first(), columns_first = LanePlace<kD>::columns_first();
+  const float log2_scale = head().scale * kLog2E;
+  WarpSums<Shape::kDown, kD / 8> dq;
+  uint32_t stage = 0;
+  copy(stage, first_key);
+  for (; first_key < end; first_key += Shape::kWalked) {
+    wait_copies<0>();
+    __syncthreads();  // this tile has come for all, and all are done with the one before
+    copy(Shape::kStageBytes - stage, first_key + Shape::kWalked);
+    REPRISE_ROLLED
+    for (uint32_t row = 0; row < Shape::kWalked; row += Shape::kStep) {
+      const uint32_t key = first_key + row;
+      if (key >= queries.end || queries.first >= queries.end) break;
+      uint32_t kept = 0;  // drawn here, while registers hold no scores
+      if (args.attention.dropout > 0) kept = queries.kept(WeightMask(args, head()), key);
+      typename LaneQueries<kD>::Scores scores, gradients;
+      REPRISE_UNROLL
+      for (uint32_t depth = 0; depth < kD; depth += 16) {
+        scores.add_scores(q.at[depth / 16], shared, columns_first, stage, row, depth);
+        gradients.add_scores(dy.at[depth / 16], shared, columns_first, stage + Shape::Keys::kBytes, row, depth);
+      }
+      if (key + Shape::kStep > queries.first + 1 || key < queries.last_start) queries.hide(scores, head(), key);
+      if (args.attention.dropout > 0) queries.drop(gradients, kept, kept_factor(args.attention.dropout));
+      queries.differentiate(scores, gradients, log2_scale);
+      REPRISE_UNROLL
+      for (uint32_t j = 0; j < Shape::kAcross / 2; ++j) dq.add_weighed(gradients.as_left(j), shared, rows_first, stage, row + 16 * j);
+    }
+    stage = Shape::kStageBytes - stage;
+  }
+  LaneQueries<kD>::for_each([&](uint32_t i, uint32_t half) {
+    const uint32_t t = queries.t(i, half);
+    dq.scale(i, half, head().scale);
+    if (t < args.T) dq.store(i, half, args.dqkv + head().q + uint64_t{t} * head().row, head().D);
+  });
+}
+
+// ---- dk and dv ----
+
+template <uint32_t kD>
+struct KeyShape : BackwardShape<kD> {
+  using Base = BackwardShape<kD>;
+  static constexpr uint32_t kAcross = 2, kStep = 8 * kAcross;  // queries at a time
+  using Keys = HeadTile<kD, Base::kOfBlock, NeighboursDown<Base::kDown>>;
+  using Queries = HeadTile<kD, Base::kWalked>;
+  // A stage holds q and dy of its queries, and of each its lse, its delta, and its document's start.
+  static constexpr uint32_t kLse = 2 * Queries::kBytes, kDelta = kLse + 4 * Base::kWalked, kStart = kDelta + 4 * Base::kWalked;
+  static constexpr uint32_t kStageBytes = kStart + 4 * Base::kWalked;
+  static constexpr bool kKeepsV = kD == 128;  // in registers, as k; else in shared memory
+  static constexpr uint32_t kV = kKeepsV ? 0 : Keys::kBytes;
+  static constexpr uint32_t kSharedBytes = kV + 2 * kStageBytes;  // in whose stages k lies first, and v where registers keep it
+  static_assert((kKeepsV ? 2 : 1) * Keys::kBytes <= 2 * kStageBytes);
+};
+
+// Begins the copies of a stage.
+template <uint32_t kD>
+__device__ void copy_queries(const SharedBytes& shared, uint32_t stage, const AttentionBackwardArgsOf<Bf16>& args, const float* delta,
+                             const Head<Bf16>& head, uint32_t first_query) {
+  using Shape = KeyShape<kD>;
+  Shape::Queries::copy(shared, stage, head.rows(args.qkv, head.q, first_query));
+  Shape::Queries::copy(shared, stage + Shape::Queries::kBytes, head.out_rows(args.dy, first_query));
+  static_assert(AttentionMma::kThreads == 2 * Shape::kWalked);
+  const uint32_t i = threadIdx.x % Shape::kWalked;
+  const bool inside = first_query + i < head.T, first_half = threadIdx.x < Shape::kWalked;
+  copy_async<4>(shared, stage + Shape::kLse + 4 * threadIdx.x, (first_half ? args.lse : delta) + (inside ? head.lse + first_query + i : 0),
+                inside ? 4 : 0);
+  if (head.starts != nullptr && first_half) {
+    copy_async<4>(shared, stage + Shape::kStart + 4 * i, head.starts + (inside ? first_query + i : 0), inside ? 4 : 0);
+  }
+}
+
+// What a lane knows of its keys.
+template <uint32_t kD>
+struct LaneKeys {
+  using Shape = KeyShape<kD>;
+  uint32_t first;  // of the warp
+
+  // In the order of (i, half).
+  __device__ uint32_t key(uint32_t n) const { return first + lane_index() / 4 * 2 * Shape::kDown + n; }
+
+  using Scores = WarpSums<Shape::kDown, Shape::kAcross>;
+  // f(n of the query, (n of the key), the lane's scores of both): the lane's query n is 8 (n / 2) + 2 (lane % 4) + n % 2 of the step.
+  template <typename F>
+  __device__ static void for_each(const F& f) {
+    REPRISE_UNROLL
+    for (uint32_t i = 0; i < Shape::kDown; ++i) {
+      REPRISE_UNROLL
+      for (uint32_t j = 0; j < Shape::kAcross; ++j) {
+        REPRISE_UNROLL
+        for (uint32_t e = 0; e < 4; ++e) f(2 * j + e % 2, 2 * i + e / 2, i, j, e);
+      }
+    }
+  }
+  __device__ static uint32_t of_step(uint32_t n) { return n / 2 * 8 + lane_index() % 4 * 2 + n % 2; }
+  // What shared memory has of the lane's queries of a step.
+  template <typename T>
+  struct OfQueries {
+    T at[2 * Shape::kAcross];
+    __device__ OfQueries(const SharedBytes& shared, uint32_t offset) {
+      REPRISE_UNROLL
+      for (uint32_t n = 0; n < 2 * Shape::kAcross; n += 2) {
+        const Words<T, 2> two = shared.load<Words<T, 2>>(offset + 4 * of_step(n));
+        at[n] = two.at[0], at[n + 1] = two.at[1];
+      }
+    }
+  };
+
+  // Scores of keys that a query does not see become -infinity.
+  __device__ void hide(Scores& scores, const SharedBytes& shared, uint32_t starts, bool documents, uint32_t first_query) const {
+    for_each([&](uint32_t query, uint32_t n, uint32_t i, uint32_t j, uint32_t e) {
+      if (key(n) > first_query + of_step(query)) scores.at[i][j][e] = kMinusInfinity;
+    });
+    if (!documents) return;
+    const OfQueries<int32_t> start(shared, starts);
+    for_each([&](uint32_t query, uint32_t n, uint32_t i, uint32_t j, uint32_t e) {
+      if (static_cast<int32_t>(key(n)) < start.at[query]) scores.at[i][j][e] = kMinusInfinity;
+    });
+  }
+  // Bit 4 query + key: what dropout keeps.
+  __device__ uint32_t kept(const WeightMask& mask, uint32_t first_query) const {
+    uint32_t bits = 0;
+    REPRISE_ROLLED  // one copy of Philox
+    for (uint32_t query = 0; query < 2 * Shape::kAcross; ++query) bits |= mask.kept_bits(first_query + of_step(query), key(0)) << 4 * query;
+    return bits;
+  }
+};
+
+template <uint32_t kD>
+__global__ void __launch_bounds__(AttentionMma::kThreads, 2)
+    attention_backward_keys_mma(const AttentionBackwardArgsOf<Bf16> args, const float* delta) {
+  using Shape = KeyShape<kD>;
+  REPRISE_DYNAMIC_SHARED(shared);
+  REPRISE_SHARED(Head<Bf16>, head_of_block, 1);  // it waits there, because registers are few
+  const auto head = [&]() -> Head<Bf16> { return head_of_block[0]; };
+  const uint32_t tiles = static_cast<uint32_t>(parts(args.T, Shape::kOfBlock)), kv_heads = args.attention.kv_heads;
+  const uint32_t group = args.attention.heads / kv_heads, first_key = blockIdx.x % tiles * Shape::kOfBlock;
+  if (threadIdx.x == 0) head_of_block[0] = Head<Bf16>(args, blockIdx.x / tiles / kv_heads, blockIdx.x / tiles % kv_heads * group);
+  __syncthreads();
+  const LaneKeys<kD> keys{first_key + warp_index() * Shape::kOfWarp};
+  const LanePlace<kD> rows_first = LanePlace<kD>::rows_first(), columns_first = LanePlace<kD>::columns_first();
+
+  LeftRows<Shape::kDown, kD> k, v;
+  Shape::Keys::copy(shared, Shape::kV, head().rows(args.qkv, head().k, first_key));
+  Shape::Keys::copy(shared, Shape::kKeepsV ? Shape::Keys::kBytes : 0, head().rows(args.qkv, head().v, first_key));
+  commit_copies();
+  wait_copies<0>();
+  __syncthreads();
+  k.load(shared, Shape::kV, warp_index() * Shape::kOfWarp);
+  if constexpr (Shape::kKeepsV) v.load(shared, Shape::Keys::kBytes, warp_index() * Shape::kOfWarp);
+  WarpSums<Shape::kDown, kD / 8> dk, dv;
+  REPRISE_ROLLED
+  for (uint32_t left = group; left > 0; --left) {
+    __syncthreads();  // all have their keys, or the next head
+    const auto next_seeing = [&](uint32_t first_query) {
+      while (first_query < args.T && StartRange(head(), first_query, Shape::kWalked).first >= first_key + Shape::kOfBlock) {
+        first_query += Shape::kWalked;
+      }
+      return first_query;
+    };
+    const auto copy = [&](uint32_t stage, uint32_t first_query) {
+      if (first_query < args.T) copy_queries<kD>(shared, stage, args, delta, head(), first_query);
+      commit_copies();
+    };
+    uint32_t stage = Shape::kV, first_query = next_seeing(first_key);
+    copy(stage, first_query);
+    while (first_query < args.T) {
+      wait_copies<0>();
+      __syncthreads();  // this tile has come for all, and all are done with the one before
+      copy(2 * Shape::kV + Shape::kStageBytes - stage, next_seeing(first_query + Shape::kWalked));
+      REPRISE_ROLLED
+      for (uint32_t row = 0; row < Shape::kWalked; row += Shape::kStep) {
+        const uint32_t query = first_query + row;
+        if (query >= args.T) break;
+        if (query + Shape::kStep <= keys.first) continue;
+        uint32_t kept = 0;  // drawn here, while registers hold no scores
+        if (args.attention.dropout > 0) kept = keys.kept(WeightMask(args, head()), query);
+        typename LaneKeys<kD>::Scores weights, gradients;  // of keys by queries
+        REPRISE_UNROLL
+        for (uint32_t depth = 0; depth < kD; depth += 16) {
+          weights.add_scores(k.at[depth / 16], shared, columns_first, stage, row, depth);
+          if constexpr (!Shape::kKeepsV) v.at[depth / 16].load(shared, rows_first, 0, warp_index() * Shape::kOfWarp, depth);
+          gradients.add_scores(v.at[depth / 16], shared, columns_first, stage + Shape::Queries::kBytes, row, depth);
+        }
+        const bool documents = args.document_start != nullptr;
+        if (documents || keys.first + Shape::kOfWarp > query + 1) keys.hide(weights, shared, stage + Shape::kStart + 4 * row, documents, query);
+        if (args.attention.dropout > 0) {
+          const float factor = kept_factor(args.attention.dropout);
+          keys.for_each([&](uint32_t q, uint32_t n, uint32_t i, uint32_t j, uint32_t e) {
+            gradients.at[i][j][e] *= (kept >> (4 * q + n) & 1) != 0 ? factor : 0.0f;
+          });
+        }
+        const typename LaneKeys<kD>::template OfQueries<float> lse(shared, stage + Shape::kLse + 4 * row);
+        const typename LaneKeys<kD>::template OfQueries<float> of_row(shared, stage + Shape::kDelta + 4 * row);
+        const float log2_scale = head().scale * kLog2E;
+        keys.for_each([&](uint32_t q, uint32_t, uint32_t i, uint32_t j, uint32_t e) {
+          const float weight = weight_exp2(fmaf(weights.at[i][j][e], log2_scale, -kLog2E * lse.at[q]));
+          gradients.at[i][j][e] = weight * (gradients.at[i][j][e] - of_row.at[q]);
+          weights.at[i][j][e] = weight;
+        });
+        if (args.attention.dropout > 0) {
+          keys.for_each([&](uint32_t q, uint32_t n, uint32_t i, uint32_t j, uint32_t e) {
+            if ((kept >> (4 * q + n) & 1) == 0) weights.at[i][j][e] = 0;
+          });
+        }
+        dv.add_weighed(weights.as_left(0), shared, rows_first, stage + Shape::Queries::kBytes, row);
+        dk.add_weighed(gradients.as_left(0), shared, rows_first, stage, row);
+      }
+      stage = 2 * Shape::kV + Shape::kStageBytes - stage, first_query = next_seeing(first_query + Shape::kWalked);
+    }
+    if (left == 1) break;
+    __syncthreads();  // all are done with this head
+    if (threadIdx.x == 0) {
+      Head<Bf16> next = head();
+      next.advance();
+      head_of_block[0] = next;
+    }
+  }
+  const float kept = kept_factor(args.attention.dropout);
+  REPRISE_UNROLL
+  for (uint32_t n = 0; n < 2 * Shape::kDown; ++n) {
+    const uint32_t s = keys.key(n);
+    dk.scale(n / 2, n % 2, head().scale);
+    dv.scale(n / 2, n % 2, kept);
+    if (s >= args.T) continue;
+    dk.store(n / 2, n % 2, args.dqkv + head().k + uint64_t{s} * head().row, head().D);
+    dv.store(n / 2, n % 2, args.dqkv + head().v + uint64_t{s} * head().row, head().D);
+  }
+}
+
+// ---- launching ----
+
+template <uint32_t kD>
+void launch(const KernelContext& context, const AttentionBackwardArgsOf<Bf16>& args, const float* delta) {
+  const uint32_t tiles = static_cast<uint32_t>(parts(args.T, BackwardShape<kD>::kOfBlock));
+  REPRISE_LAUNCH_DYNAMIC(attention_backward_queries_mma<kD>, tiles * args.B * args.attention.heads, AttentionMma::kThreads,
+                         QueryShape<kD>::kSharedBytes, context.queue, args, delta);
+  REPRISE_LAUNCH_DYNAMIC(attention_backward_keys_mma<kD>, tiles * args.B * args.attention.kv_heads, AttentionMma::kThreads,
+                         KeyShape<kD>::kSharedBytes, context.queue, args, delta);
+}
+
+}  // namespace
+
+void launch_attention_backward_mma(const KernelContext& context, const AttentionBackwardArgsOf<Bf16>& args, const float* delta) {
+  (args.C / args.attention.heads <= 64 ? launch<64> : launch<128>)(context, args, delta);
+}
+
+}  // namespace reprise

@@ -1,0 +1,235 @@
+// Attention's forward on tensor cores (attention_mma.h), after FlashAttention 2 (Dao 2023).
+//
+//   block  128 queries of one head, four warps of 32; walks the keys that they see in tiles of 64
+//   warp   scores = q k^T ── largest, exponentials, sums in f32 ── weights, rounded to bf16 ── y += weights v
+//
+// Tiles of k and v come in turn, k v k v ..., into three places of shared memory: two are on their way while one is multiplied with.
+// Shared memory is 40 KiB where D <= 64 (three blocks a multiprocessor, as registers allow), else 80 KiB (two).
+#include "cuda/attention_mma.h"
+#include "cuda/attention_tiles.h"
+#include "cuda/device_math.h"
+#include "cuda/grid.h"
+
+namespace reprise {
+namespace {
+
+constexpr float kMinusInfinity = -__builtin_inff();
+
+template <uint32_t kD>
+struct ForwardShape {
+  static constexpr uint32_t kDown = 2, kAcross = 8, kPlaces = 3;
+  static constexpr uint32_t kOfWarp = 16 * kDown, kQueries = AttentionMma::kWarps * kOfWarp, kKeys = 8 * kAcross;
+  static constexpr uint32_t kBlocks = 2;  // of a multiprocessor
+  using Queries = HeadTile<kD, kQueries>;
+  using Keys = HeadTile<kD, kKeys, FoursAcross>;
+  static constexpr uint32_t kSharedBytes = Queries::kBytes + kPlaces * Keys::kBytes;
+};
+
+// A warp's scores of a tile of keys, and then its weights.
+using Scores = WarpSums<2, 8>;
+
+// Per row of this lane: the largest score so far, and this lane's part of the sum of exponentials relative to it.
+struct OnlineSoftmax {
+  float largest[2][2] = {{kMinusInfinity, kMinusInfinity}, {kMinusInfinity, kMinusInfinity}};
+  float sum[2][2] = {};
+
+  // Takes note of the scores' largest. Whether any in the warp has grown; `before` is what they were.
+  __device__ bool raise(const Scores& scores, float (&before)[2][2]) {
+    bool grown = false;
+    REPRISE_UNROLL
+    for (uint32_t i = 0; i < 2; ++i) {
+      REPRISE_UNROLL
+      for (uint32_t half = 0; half < 2; ++half) {
+        float& most = largest[i][half];
+        before[i][half] = most;
+        REPRISE_UNROLL
+        for (uint32_t j = 0; j < 8; ++j) {
+          most = larger_or_nan(most, larger_or_nan(scores.at[i][j][2 * half], scores.at[i][j][2 * half + 1]));
+        }
+        most = larger_or_nan(most, __shfl_xor_sync(kAllLanes, most, 1));
+        most = larger_or_nan(most, __shfl_xor_sync(kAllLanes, most, 2));
+        grown |= most != before[i][half];
+      }
+    }
+    return __any_sync(kAllLanes, grown) != 0;
+  }
+  // What earlier sums are to be multiplied with: 1 where the largest has not grown. `log2_scale` makes of a score the logarithm of its
+  // weight. Where the largest is infinite or NaN, so are the results, because weight_exp2 promises nothing then.
+  __device__ float rescale(uint32_t i, uint32_t half, float before, float log2_scale) {
+    const float by = shift(i, half, log2_scale);
+    const float factor = by - by == 0 ? weight_exp2(fmaf(before, log2_scale, -by)) : by - by;
+    sum[i][half] *= factor;
+    return factor;
+  }
+  // Scores become weights relative to the largest.
+  __device__ void weigh(Scores& scores, float log2_scale) {
+    REPRISE_UNROLL
+    for (uint32_t i = 0; i < 2; ++i) {
+      REPRISE_UNROLL
+      for (uint32_t half = 0; half < 2; ++half) {
+        const float by = shift(i, half, log2_scale);
+        float row = 0;
+        REPRISE_UNROLL
+        for (uint32_t j = 0; j < 8; ++j) {
+          REPRISE_UNROLL
+          for (uint32_t e = 2 * half; e < 2 * half + 2; ++e) {
+            scores.at[i][j][e] = weight_exp2(fmaf(scores.at[i][j][e], log2_scale, -by));
+            row += scores.at[i][j][e];
+          }
+        }
+        sum[i][half] += row;
+      }
+    }
+  }
+
+ private:
+  // -infinity: no key has been seen.
+  __device__ float shift(uint32_t i, uint32_t half, float log2_scale) const {
+    return largest[i][half] == kMinusInfinity ? 0.0f : largest[i][half] * log2_scale;
+  }
+};
+
+// A warp's queries, as a lane sees them.
+struct WarpQueries {
+  static constexpr uint32_t kCount = 32;
+  uint32_t first, end, last_start;  // those before `end` exist
+
+  __device__ WarpQueries(const Head<Bf16>& head, uint32_t first_of_block) : first(first_of_block + warp_index() * kCount) {
+    end = static_cast<uint32_t>(least(head.T, first + kCount));
+    last_start = first < end ? StartRange(head, first, kCount).last : 0;
+  }
+  __device__ uint32_t t(uint32_t i, uint32_t half) const { return first + 16 * i + 8 * half + lane_index() / 4; }
+  __device__ bool any_sees(uint32_t first_key) const { return first < end && first_key < end; }
+  __device__ bool all_see(uint32_t first_key, uint32_t count) const { return first_key + count <= first + 1 && first_key >= last_start; }
+
+  // Scores of keys that a query does not see become -infinity.
+  __device__ void hide(Scores& scores, const Head<Bf16>& head, uint32_t first_key) const {
+    REPRISE_UNROLL
+    for (uint32_t i = 0; i < 2; ++i) {
+      REPRISE_UNROLL
+      for (uint32_t half = 0; half < 2; ++half) {
+        const uint32_t start = t(i, half) < head.T ? head.start(t(i, half)) : 0;
+        REPRISE_UNROLL
+        for (uint32_t n = 0; n < 16; ++n) {
+          const uint32_t s = first_key + n / 4 * 16 + lane_index() % 4 * 4 + n % 4;
+          if (s > t(i, half) || s < start) scores.at[i][n / 2][2 * half + n % 2] = kMinusInfinity;
+        }
+      }
+    }
+  }
+  // Dropout of the weights of 64 keys, but for the factor of those that are kept.
+  __device__ void drop(LeftFragment<2> (&weights)[4], const WeightMask& mask, uint32_t first_key) const {
+    uint64_t kept = 0;  // 4 bits for each (i, half) and each 16 keys
+    REPRISE_ROLLED  // one copy of Philox
+    for (uint32_t turn = 0; turn < 16; ++turn) {
+      const uint64_t bits = mask.kept_bits(t(turn / 8, turn / 4 % 2), first_key + turn % 4 * 16 + lane_index() % 4 * 4);
+      kept |= bits << 4 * turn;
+    }
+    REPRISE_UNROLL
+    for (uint32_t turn = 0; turn < 16; ++turn) weights[turn % 4].keep(turn / 8, turn / 4 % 2, static_cast<uint32_t>(kept >> 4 * turn));
+  }
+};
+
+template <uint32_t kD>
+__global__ void __launch_bounds__(AttentionMma::kThreads, ForwardShape<kD>::kBlocks)
+    attention_forward_mma(const AttentionForwardArgsOf<Bf16> args) {
+  using Shape = ForwardShape<kD>;
+  REPRISE_DYNAMIC_SHARED(shared);
+  REPRISE_SHARED(Head<Bf16>, head_of_block, 1);  // it waits there, because registers are few
+  const auto head = [&]() -> Head<Bf16> { return head_of_block[0]; };
+  const uint32_t tiles = static_cast<uint32_t>(parts(args.T, Shape::kQueries)), heads = args.attention.heads;
+  const uint32_t first_query = (tiles - 1 - blockIdx.x % tiles) * Shape::kQueries;  // the longest walks first
+  if (threadIdx.x == 0) head_of_block[0] = Head<Bf16>(args, blockIdx.x / tiles / heads, blockIdx.x / tiles % heads);
+  __syncthreads();
+  const WarpQueries queries(head(), first_query);
+  const uint32_t end = static_cast<uint32_t>(least(args.T, first_query + Shape::kQueries));  // of the keys that the block sees
+  const uint32_t begin = StartRange(head(), first_query, Shape::kQueries).first / Shape::kKeys * Shape::kKeys;
+
+  // Of the three places for tiles, in a ring, the one whose tile is due; the tiles behind it go to the next two.
+  constexpr uint32_t kFirst = Shape::Queries::kBytes, kLast = Shape::kSharedBytes - Shape::Keys::kBytes;
+  uint32_t place = kFirst;
+  const auto copy = [&](uint32_t to, uint64_t of_head, uint32_t first_key) {
+    if (first_key < end) Shape::Keys::copy(shared, to, head().rows(args.qkv, of_head, first_key));
+    commit_copies();  // a group for every tile, so that they can be counted
+  };
+  const auto wait_and_copy = [&](uint64_t of_head, uint32_t first_key) {
+    wait_copies<1>();
+    __syncthreads();  // the tile that is due has come for all, and all are done with the one before it, whose place the next copies take
+    copy(place == kFirst ? kLast : place - Shape::Keys::kBytes, of_head, first_key);
+  };
+  Shape::Queries::copy(shared, 0, head().rows(args.qkv, head().q, first_query));
+  copy(kFirst, head().k, begin);
+  copy(kFirst + Shape::Keys::kBytes, head().v, begin);
+
+  const LanePlace<kD> rows_first = LanePlace<kD>::rows_first(), columns_first = LanePlace<kD>::columns_first();
+  const float log2_scale = head().scale * kLog2E;
+  OnlineSoftmax softmax;
+  WarpSums<Shape::kDown, kD / 8> y;
+  for (uint32_t first_key = begin; first_key < end; first_key += Shape::kKeys) {
+    const bool sees = queries.any_sees(first_key);
+    LeftFragment<Shape::kDown> weights[Shape::kKeys / 16];
+    wait_and_copy(head().k, first_key + Shape::kKeys);
+    if (sees) {
+      Scores scores;
+      REPRISE_UNROLL
+      for (uint32_t depth = 0; depth < kD; depth += 16) {
+        LeftFragment<Shape::kDown> q;
+        q.load(shared, rows_first, 0, warp_index() * Shape::kOfWarp, depth);
+        scores.add_scores(q, shared, columns_first, place, 0, depth);
+      }
+      if (!queries.all_see(first_key, Shape::kKeys)) queries.hide(scores, head(), first_key);
+      float before[2][2];
+      if (softmax.raise(scores, before)) {  // seldom after the first tiles
+        REPRISE_UNROLL
+        for (uint32_t i = 0; i < 2; ++i) {
+          REPRISE_UNROLL
+          for (uint32_t half = 0; half < 2; ++half) y.scale(i, half, softmax.rescale(i, half, before[i][half], log2_scale));
+        }
+      }
+      softmax.weigh(scores, log2_scale);
+      REPRISE_UNROLL
+      for (uint32_t j = 0; j < Shape::kKeys / 16; ++j) weights[j] = scores.as_left(j);
+      if (args.attention.dropout > 0) queries.drop(weights, WeightMask(args, head()), first_key);
+    }
+    place = place == kLast ? kFirst : place + Shape::Keys::kBytes;
+    wait_and_copy(head().v, first_key + Shape::kKeys);
+    if (sees) {
+      REPRISE_UNROLL
+      for (uint32_t j = 0; j < Shape::kKeys / 16; ++j) y.add_weighed(weights[j], shared, rows_first, place, 16 * j);
+    }
+    place = place == kLast ? kFirst : place + Shape::Keys::kBytes;
+  }
+
+  const float kept = kept_factor(args.attention.dropout);
+  float largest_of_lane = 0, sum_of_lane = 1;  // lane % 4 = 2 i + half writes lse of row (i, half)
+  REPRISE_UNROLL
+  for (uint32_t i = 0; i < 2; ++i) {
+    REPRISE_UNROLL
+    for (uint32_t half = 0; half < 2; ++half) {
+      float sum = softmax.sum[i][half];
+      sum += __shfl_xor_sync(kAllLanes, sum, 1);
+      sum += __shfl_xor_sync(kAllLanes, sum, 2);
+      if (lane_index() % 4 == 2 * i + half) largest_of_lane = softmax.largest[i][half], sum_of_lane = sum;
+      const uint32_t t = queries.t(i, half);
+      y.scale(i, half, kept / sum);
+      if (t < args.T) y.store(i, half, args.y + head().y + uint64_t{t} * head().out, head().D);
+    }
+  }
+  const uint32_t t = queries.t(lane_index() % 4 / 2, lane_index() % 2);
+  if (t < args.T) args.lse[head().lse + t] = fmaf(largest_of_lane, head().scale, static_cast<float>(device_log(sum_of_lane)));
+}
+
+template <uint32_t kD>
+void launch(const KernelContext& context, const AttentionForwardArgsOf<Bf16>& args) {
+  const uint32_t tiles = static_cast<uint32_t>(parts(args.T, ForwardShape<kD>::kQueries));
+  REPRISE_LAUNCH_DYNAMIC(attention_forward_mma<kD>, tiles * args.B * args.attention.heads, AttentionMma::kThreads,
+                         ForwardShape<kD>::kSharedBytes, context.queue, args);
+}
+
+}  // namespace
+
+void launch_attention_forward_mma(const KernelContext& context, const AttentionForwardArgsOf<Bf16>& args) {
+  (args.C / args.attention.heads <= 64 ? launch<64> : launch<128>)(context, args);
+}
+
+}  // namespace reprise

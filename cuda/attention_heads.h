@@ -1,0 +1,125 @@
+// One head of attention: where its rows lie, which keys a query sees, and which weights dropout keeps.
+// Here because the form in f32 (attention.cu) and the forms on tensor cores (attention_forward_mma.cu, attention_backward_mma.cu)
+// read the same heads.
+#pragma once
+
+#include <cmath>
+
+#include "cuda/cuda_kernels.h"
+#include "cuda/reduce.h"
+#include "lib/rng.h"
+
+namespace reprise {
+
+// `count` rows of a head: D columns of each.
+template <typename Stored>
+struct HeadRows {
+  const Stored* x;
+  uint32_t stride, count, D;
+};
+
+// One query head of one sequence, with the keys and values that it reads.
+template <typename Stored>
+struct Head {
+  uint32_t T, D;
+  uint32_t row, out;      // elements from one position to the next: of q, k and v; of y and dy
+  uint64_t q, k, v;       // where the head begins in a position's columns, from the sequence's first position on
+  uint64_t y, lse;        // where it begins in y and in lse
+  const int32_t* starts;  // [T] or null
+  float scale;
+
+  Head() = default;
+  template <typename Args>
+  __device__ Head(const Args& args, uint32_t b, uint32_t h) {
+    const uint32_t heads = args.attention.heads, kv_heads = args.attention.kv_heads;
+    T = args.T, D = args.C / heads;
+    row = (heads + 2 * kv_heads) * D, out = args.C;
+    const uint64_t sequence = uint64_t{b} * T * row;
+    const uint32_t shared_head = h / (heads / kv_heads);
+    q = sequence + uint64_t{h} * D;
+    k = sequence + (heads + uint64_t{shared_head}) * D;
+    v = k + uint64_t{kv_heads} * D;
+    y = uint64_t{b} * T * out + uint64_t{h} * D;
+    lse = (uint64_t{b} * heads + h) * T;
+    starts = args.document_start == nullptr ? nullptr : args.document_start + uint64_t{b} * T;
+    scale = 1.0f / sqrtf(static_cast<float>(D));
+  }
+  // The next query head; it must have the same keys and values.
+  __device__ void advance() { q += D, y += D, lse += T; }
+
+  // From position `first` on.
+  __device__ HeadRows<Stored> rows(const Stored* x, uint64_t begin, uint32_t first) const {
+    return {x + begin + uint64_t{first} * row, row, T - first, D};
+  }
+  __device__ HeadRows<Stored> out_rows(const Stored* x, uint32_t first) const { return {x + y + uint64_t{first} * out, out, T - first, D}; }
+
+  // A start outside [0,t] is a fault that is noted elsewhere; here it must only do no harm.
+  __device__ uint32_t start(uint32_t t) const {
+    if (starts == nullptr) return 0;
+    const int32_t start = starts[t];
+    return start < 0 ? 0 : (static_cast<uint32_t>(start) > t ? t : static_cast<uint32_t>(start));
+  }
+};
+
+// The first and the last of the starts of `count` queries, of which at least one is before T; the same in every lane of a warp.
+struct StartRange {
+  uint32_t first = 0, last = 0;
+
+  template <typename Stored>
+  __device__ StartRange(const Head<Stored>& head, uint32_t first_query, uint32_t count) {
+    if (head.starts == nullptr) return;
+    first = head.T;
+    for (uint32_t t = first_query + lane_index(); t < first_query + count && t < head.T; t += kWarpLanes) {
+      const uint32_t start = head.start(t);
+      first = start < first ? start : first;
+      last = start > last ? start : last;
+    }
+    for (uint32_t distance = kWarpLanes / 2; distance > 0; distance /= 2) {
+      const uint32_t other_first = __shfl_xor_sync(kAllLanes, first, static_cast<int>(distance));
+      const uint32_t other_last = __shfl_xor_sync(kAllLanes, last, static_cast<int>(distance));
+      first = other_first < first ? other_first : first;
+      last = other_last > last ? other_last : last;
+    }
+  }
+};
+
+// What a weight is multiplied with that dropout keeps.
+__device__ inline float kept_factor(float dropout) { return 1.0f / (1.0f - dropout); }
+
+// Dropout of the weights.
+struct WeightMask {
+  uint64_t seed = 0, first_row;  // of the node's rows of weights, in the order of lse
+  uint32_t step = 0, micro_batch = 0, stream, threshold = 0, T;
+  float kept = 1;  // what a kept weight is multiplied with
+  bool drops;
+
+  template <typename Args, typename Stored>
+  __device__ WeightMask(const Args& args, const Head<Stored>& head) : first_row(head.lse), stream(args.attention.stream), T(head.T) {
+    const float p = args.attention.dropout;
+    drops = p > 0;
+    if (!drops) return;
+    seed = args.scalars->seed, step = args.scalars->step, micro_batch = args.scalars->micro_batch;
+    threshold = dropout_threshold(p);
+    kept = kept_factor(p);
+  }
+  // Bit j: whether weight (t, s + j) is kept, of four. Their words may lie in two blocks of four.
+  __device__ uint32_t kept_bits(uint32_t t, uint32_t s) const {
+    const uint64_t element = (first_row + t) * T + s;
+    const uint32_t before = element % 4;
+    uint32_t bits = block_bits(element / 4);
+    if (before != 0) bits |= block_bits(element / 4 + 1) << 4;
+    return bits >> before & 15;
+  }
+  __device__ float factor(uint32_t bits, uint32_t j) const { return (bits >> j & 1) != 0 ? kept : 0.0f; }
+
+ private:
+  __device__ uint32_t block_bits(uint64_t block) const {
+    const PhiloxBlock words = philox_mask(seed, step, micro_batch, stream, block);
+    uint32_t bits = 0;
+    REPRISE_UNROLL
+    for (uint32_t j = 0; j < 4; ++j) bits |= uint32_t{words.word[j] >= threshold} << j;
+    return bits;
+  }
+};
+
+}  // namespace reprise
