@@ -136,7 +136,7 @@ struct MmaSums {
 
 template <typename A, typename B, typename Output>
 __global__ void __launch_bounds__(MmaTile::kThreads) tile_product_mma(const TileProduct<A, B, Output> p) {
-  REPRISE_DYNAMIC_SHARED(shared);
+  REPRISE_DYNAMIC_SHARED(shared, MmaTile::kSharedBytes);
   const TilePlace<MmaTile> place(p.shape);
   const uint64_t begin = blockIdx.y * p.part_depth, end = least(p.shape.depth, begin + p.part_depth);
   const auto stage_of = [](uint32_t slab) { return slab % MmaTile::kStages * 2 * MmaTile::kOperandBytes; };
