@@ -179,7 +179,7 @@ HAS_NVCC := $(shell command -v $(NVCC) >/dev/null 2>&1 && echo yes)
 NVCC_FLAGS := -std=c++20 -O3 -fmad=false -I. --expt-relaxed-constexpr --Werror all-warnings -Xcompiler -Wall,-Wextra,-fno-exceptions,-fno-rtti
 CUDA_KERNELS := $(notdir $(basename $(wildcard cuda/*.cu) tests/ports/cuda_warp_kernels.cu))
 # What `test` and `cuda` need: nothing where there is no nvcc.
-machine_code = $(if $(HAS_NVCC),$(CUDA_KERNELS:%=$(BUILD)/cuda/%.sm_$(1).cubin) $(BUILD)/cuda/disassembler)
+machine_code = $(if $(HAS_NVCC),$(CUDA_KERNELS:%=$(BUILD)/cuda/%.sm_$(1).counts))
 
 # Which compiler and flags. The Makefile itself is no prerequisite, because any edit of it would cost minutes.
 $(BUILD)/cuda/compiler: force
@@ -202,9 +202,11 @@ endef
 $(foreach each,$(SHIPPED_ARCHITECTURES),$(eval $(call make_machine_code,$(each))))
 -include $(CUDA_KERNELS:%=$(BUILD)/cuda/%.d)
 
-# nvdisasm comes with some installations of CUDA alone; PyPI has it. Without network the tests say that they are skipped.
-$(BUILD)/cuda/disassembler:
+# What the machine code has in its loops, where the disassembler is. It comes with some installations of CUDA alone; PyPI has it.
+$(BUILD)/cuda/disassembler: $(if $(shell cat $(BUILD)/cuda/disassembler 2>/dev/null),,force) tools/find_nvdisasm.sh
 	@NVCC=$(NVCC) tools/find_nvdisasm.sh $@
+$(BUILD)/cuda/%.counts: $(BUILD)/cuda/%.cubin $(BUILD)/cuda/disassembler $(addprefix tests/ports/,sass_counts.py machine_code.py occupancy.py)
+	$(Q)if [ -s $(BUILD)/cuda/disassembler ]; then tests/ports/sass_counts.py $$(cat $(BUILD)/cuda/disassembler) $< >$@; else : >$@; fi
 
 # ---- tests ---------------------------------------------------------------------------------------------------------------
 
@@ -212,8 +214,8 @@ $(TESTS): $(BUILD)/tests/%: $(BUILD)/tests/%.o $(BUILD)/libjudges.a $(BUILD)/lib
 	@echo "  link $@"
 	$(Q)$(CXX) $< $(BUILD)/libjudges.a $(BUILD)/libtools.a $(BUILD)/libreprise.a -o $@ -lgtest -lgtest_main $(LINK)
 
-# Scripts go first: the longest are among them. The fuzzers have sanitizers of their own.
-test: $(TESTS) $(BUILD)/reprise $(BUILD)/tests/bench/checked $(if $(SANITIZE),,$(FUZZ_TARGETS)) | $(BUILD)/packages/test  ## run every test; ends with "N passed, N failed"
+# Scripts go first: the longest are among them. The fuzzers have sanitizers of their own, and a card's code has none.
+test: $(TESTS) $(BUILD)/reprise $(BUILD)/tests/bench/checked $(if $(SANITIZE),,$(FUZZ_TARGETS) $(call machine_code,87)) | $(BUILD)/packages/test  ## run every test; ends with "N passed, N failed"
 	@$(MAKE) -s $(BUILD)/packages/other-cpu || echo "make: tests of other processors are skipped" >&2
 	@BUILD=$(BUILD) CXX="$(CXX)" tests/run_tests.sh $(TEST_SCRIPTS) $(TESTS)
 

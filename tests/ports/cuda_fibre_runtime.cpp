@@ -17,6 +17,10 @@ constexpr std::align_val_t kAlignment{256};  // as cudaMalloc's
 
 }  // namespace
 
+cudaError_t cudaGetLastError() { return Device::instance().take_error(); }
+cudaError_t cudaDeviceSynchronize() { return Device::instance().synchronize(); }
+cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaDeviceSynchronize(); }
+
 cudaError_t cudaMalloc(void** memory, size_t bytes) {
   *memory = ::operator new(bytes == 0 ? 1 : bytes, kAlignment, std::nothrow);
   if (*memory == nullptr) return cudaErrorMemoryAllocation;
@@ -29,6 +33,9 @@ cudaError_t cudaFree(void* memory) {
   ::operator delete(memory, kAlignment);
   return error;
 }
+
+cudaError_t cudaMallocHost(void** memory, size_t bytes) { return cudaMalloc(memory, bytes); }
+cudaError_t cudaFreeHost(void* memory) { return cudaFree(memory); }
 
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t) {
   if (kind == cudaMemcpyDeviceToHost) std::memset(to, kPoison, bytes);
@@ -76,3 +83,5 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) { return Device::instance().synchronize_until(event->number); }
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned int) { return cudaSuccess; }

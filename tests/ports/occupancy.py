@@ -27,7 +27,7 @@ def occupancy(architecture, threads, registers, shared_bytes):
   warps_by_registers = has.registers // _PARTITIONS // _round_up(registers * 32, _REGISTERS_AT_ONCE) * _PARTITIONS
   limits = {
       'shared': has.shared_bytes // _round_up(shared_bytes + _RESERVED_SHARED, _SHARED_AT_ONCE),
-      'registers': warps_by_registers // _round_up(warps, _PARTITIONS),
+      'registers': warps_by_registers // warps,
       'warps': has.warps // warps,
       'blocks': has.blocks,
   }

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """What the compiler made of each kernel, one line for each: sass_counts.py NVDISASM FOLDER/NAME.sm_87.cubin
 
-  NAME KERNEL: threads T, registers R, shared STATIC + DYNAMIC, B blocks by LIMIT | loop N: COUNTS | around N: COUNTS
+  NAME KERNEL: threads T, registers R, shared STATIC + DYNAMIC, blocks B by LIMIT | loop N: COUNTS | around N: COUNTS
 
-B blocks share a multiprocessor; LIMIT (registers, shared, warps, blocks) keeps out more. `loop` is the kernel's main loop: the innermost
-one with the most HMMA; in a kernel without HMMA the one with the most FFMA, where these are half of it; else the one with the most loads
-from global memory. `around` is what the loop around it adds. N counts all instructions, and (n B) the bytes that a lane moves by those
-before it. A count stands where it is not zero.
+B blocks share a multiprocessor; LIMIT (registers, shared, warps, blocks) keeps out more. An instruction belongs to the innermost loop
+that it is in. `loop` is the kernel's main loop: the one with the most HMMA; in a kernel without HMMA the one with the most FFMA, of those
+that read shared memory and are half FFMA; else the one that loads the most bytes from global memory. `around` is the loop around it. N
+counts all of its instructions, both ways of a branch, and (n B) the bytes that a lane moves by those before it. A count stands where it
+is not zero; `divide` are calls of the compiler's division, reciprocal or root of floats, `call` are other calls (divisions of integers of
+64 bits, shuffles of a warp that has parted).
 
 Here so that tests/golden/cuda holds it, and a change of it must be meant. It fails where a main loop spills, or where a product's main
 loop divides floats by a call. Beside the cubin it reads NAME.ptx (threads, dynamic shared memory) and NAME.sm_87.ptxas (registers, static).
@@ -21,13 +23,14 @@ from machine_code import Flow, name_of, read_kernels
 from occupancy import occupancy
 
 MOVES = ('LDSM', 'LDS', 'STS', 'LDGSTS', 'LDG', 'STG', 'LDL', 'STL')
-NAMED = ('HMMA', 'FFMA', 'FADD', 'FMUL', 'double', 'MUFU', 'convert') + MOVES + ('ATOM', 'SHFL', 'BAR', 'call', 'integer', 'other')
+NAMED = ('HMMA', 'FFMA', 'FADD', 'FMUL', 'double', 'MUFU', 'convert') + MOVES + ('ATOM', 'SHFL', 'BAR', 'divide', 'call', 'IMAD', 'integer', 'other')
 CLASSES = {
     'double': 'DFMA DADD DMUL DSETP DMNMX',
     'convert': 'I2F F2I F2F F2FP I2I FRND',
     'ATOM': 'ATOMG ATOMS ATOM RED',
-    'integer': 'IADD3 IMAD LOP3 SHF LEA ISETP IMNMX VIMNMX VIADD VIADDMNMX IABS IADD POPC FLO BREV SGXT LOP IDP '
-               'UIADD3 UIMAD ULOP3 USHF ULEA UISETP UPOPC UFLO USGXT',
+    'integer': 'IADD3 LOP3 SHF LEA ISETP IMNMX VIMNMX VIADD VIADDMNMX IABS IADD POPC FLO BREV SGXT LOP IDP '
+               'UIADD3 ULOP3 USHF ULEA UISETP UPOPC UFLO USGXT',
+    'IMAD': 'IMAD UIMAD',
     'FADD': 'FADD FADD32I',
     'FMUL': 'FMUL FMUL32I',
     'FFMA': 'FFMA FFMA32I',
@@ -41,7 +44,8 @@ def class_of(instruction):
   if instruction.never:
     return 'other'
   if name == 'CALL':
-    return 'call' if instruction.target is None or not instruction.target.startswith('.L_x_') else 'other'
+    target = instruction.target or ''
+    return 'other' if target.startswith('.L_x_') else 'divide' if FLOAT_DIVISION.search(target) else 'call'
   return CLASS_OF.get(name, name if name in NAMED else 'other')
 
 
@@ -64,7 +68,6 @@ class Counts:
     for each in instructions:
       if class_of(each) in MOVES:
         self.bytes[name_of(each)] += bytes_of(each)
-    self.divides = any(class_of(each) == 'call' and FLOAT_DIVISION.search(each.target or '') for each in instructions)
 
   def text(self):
     words = [f'{name} {self.count[name]}' + (f' ({self.bytes[name]} B)' if name in MOVES else '') for name in NAMED if self.count[name]]
@@ -78,26 +81,23 @@ class MainLoop:
     flow = Flow(lines)
     loops = flow.loops()
 
-    def counts_in(blocks):
-      return Counts([each for block in sorted(blocks) for each in flow.blocks[block]])
-
-    taken, own = set(), []  # the blocks of each loop that lie in no smaller one
+    taken, own = set(), []
     for loop in loops:
-      own.append(counts_in(loop - taken))
+      own.append(Counts([each for block in sorted(loop - taken) for each in flow.blocks[block]]))
       taken |= loop
     self.product, self.loop, self.around = None, None, None
     if not loops:
       return
-    most = {name: max(range(len(loops)), key=lambda i: own[i].count[name]) for name in ('HMMA', 'FFMA', 'LDG')}
-    main = most['LDG']
-    if own[most['HMMA']].count['HMMA']:
-      self.product, main = 'HMMA', most['HMMA']
-    elif 2 * own[most['FFMA']].count['FFMA'] >= own[most['FFMA']].total:
-      self.product, main = 'FFMA', most['FFMA']
-    self.loop = counts_in(loops[main])
-    larger = [loop for loop in loops[main + 1:] if loop > loops[main]]
-    if larger:
-      self.around = counts_in(larger[0] - loops[main])
+    products = [i for i, each in enumerate(own) if 2 * each.count['FFMA'] >= each.total and each.count['LDS']]
+    main = max(range(len(loops)), key=lambda i: own[i].count['HMMA'])
+    if own[main].count['HMMA']:
+      self.product = 'HMMA'
+    elif products:
+      self.product, main = 'FFMA', max(products, key=lambda i: own[i].count['FFMA'])
+    else:
+      main = max(range(len(loops)), key=lambda i: own[i].bytes['LDG'])
+    self.loop = own[main]
+    self.around = next((own[i] for i in range(main + 1, len(loops)) if loops[i] > loops[main]), None)
 
   def text(self):
     if self.loop is None:
@@ -112,18 +112,17 @@ class MainLoop:
       return []
     spills = self.loop.count['LDL'] + self.loop.count['STL'] > 0
     return ['its main loop has local memory (LDL, STL)'] * spills + \
-           ['its main loop divides floats by a call'] * bool(self.product and self.loop.divides)
+           ['its main loop divides floats by a call'] * bool(self.product and self.loop.count['divide'])
 
 
 # ---- what stands beside the machine code ----
 
 def read_ptx(path):
-  """{mangled name: (threads, dynamic shared bytes or None where they are not said)} of every kernel that says its threads."""
-  kernels, name, threads = {}, None, None
+  """{mangled name: (threads, dynamic shared bytes)} of every kernel: 1024 threads, as the compiler assumes, and None where they are not said."""
+  kernels, name = {}, None
   for line in open(path, encoding='ascii'):
     if entry := re.search(r'\.entry (\w+)', line):
-      name, threads = entry[1], None
-      dynamic = 0
+      name, threads, dynamic = entry[1], 1024, 0
     elif found := re.match(r'\.maxntid (\d+), (\d+), (\d+)', line):
       threads = int(found[1]) * int(found[2]) * int(found[3])
     elif found := re.search(r'// dynamic shared memory: (\d+) bytes', line):
@@ -137,14 +136,16 @@ def read_ptx(path):
 
 
 def read_assembler_log(path):
-  """{mangled name: (registers, static shared bytes)} of every kernel."""
-  kernels, name = {}, None
+  """{mangled name: (registers, static shared bytes, bytes of stack)} of every kernel."""
+  kernels, name, stack = {}, None, 0
   for line in open(path, encoding='ascii'):
     if found := re.search(r"Compiling entry function '(\w+)'", line):
       name = found[1]
+    elif found := re.search(r'(\d+) bytes stack frame', line):
+      stack = int(found[1])
     elif (found := re.search(r'Used (\d+) registers', line)) and name:
       shared = re.search(r'(\d+) bytes smem', line)
-      kernels[name] = int(found[1]), int(shared[1]) if shared else 0
+      kernels[name] = int(found[1]), int(shared[1]) if shared else 0, stack
       name = None
   return kernels
 
@@ -175,19 +176,19 @@ def main(nvdisasm, cubin):
   kernels = read_kernels(nvdisasm, cubin)
   lines, faults = [], []
   for mangled, short in zip(kernels, short_names(kernels)):
-    (threads, dynamic), (registers, static), loop = said[mangled], made[mangled], MainLoop(kernels[mangled])
+    (threads, dynamic), (registers, static, stack), loop = said[mangled], made[mangled], MainLoop(kernels[mangled])
     kernel_faults = loop.faults()
-    if threads is None:
-      kernel_faults.append('it has no __launch_bounds__, so nobody knows how many threads it is made for')
     if dynamic is None:
       kernel_faults.append('it does not say how much dynamic shared memory it takes: write REPRISE_DYNAMIC_SHARED(name, bytes)')
     faults += [f'{stem}.cu: {short} for sm_{architecture}: {each}' for each in kernel_faults]
-    if threads is None or dynamic is None:
+    if dynamic is None:
       continue
+    stack_text = f'stack {stack}, ' if stack else ''
     blocks, limit = occupancy(architecture, threads, registers, static + dynamic)
-    lines.append(f'{stem} {short}: threads {threads}, registers {registers}, shared {static} + {dynamic}, {blocks} blocks by {limit} | ' +
+    lines.append(f'{stem} {short}: threads {threads}, registers {registers}, {stack_text}shared {static} + {dynamic}, blocks {blocks} by {limit} | ' +
                  loop.text())
-  print('\n'.join(sorted(lines)))
+  for line in sorted(lines):
+    print(line)
   for fault in faults:
     print(fault, file=sys.stderr)
   return 1 if faults else 0
