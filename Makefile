@@ -193,14 +193,51 @@ fit: $(BUILD)/reprise  ## does RECIPE fit BUDGET?
 audit: $(BUILD)/reprise  ## regions, peak and slots of RECIPE's plan
 	$(BUILD)/reprise audit $(RECIPE_WORD)
 
+# ---- CUDA's kernels by NVIDIA's own compiler, where it is ----------------------------------------------------------------------
+
+# Its front end runs once: the kernels ask for nothing beyond sm_80, and PTX for a later architecture differs in one line, its name.
+# The assembler makes machine code from it for every architecture that Reprise ships for. cuda_warp_kernels.cu uses all of cuda/warp.h.
+SHIPPED_ARCHITECTURES := 80 87 90
+NVCC_FLAGS := $(CUDA_FLAGS) --Werror all-warnings
+CUDA_KERNELS := $(notdir $(basename $(wildcard cuda/*.cu) tests/ports/cuda_warp_kernels.cu))
+# What `test` and `cuda` need: nothing where there is no nvcc.
+machine_code = $(if $(HAS_NVCC),$(CUDA_KERNELS:%=$(BUILD)/cuda/%.sm_$(1).counts))
+
+# Which compiler and flags. The Makefile itself is no prerequisite, because any edit of it would cost minutes.
+$(BUILD)/cuda/compiler: force
+	@mkdir -p $(@D); { $(NVCC) --version | sed -n 's/.*release.*, V/nvcc /p' && echo '$(NVCC_FLAGS)'; } >$@.new \
+	  && if cmp -s $@.new $@; then rm $@.new; else mv $@.new $@; fi
+define make_ptx
+	@echo "  compile $< to PTX"
+	$(Q)$(NVCC) $(NVCC_FLAGS) -ptx -arch=compute_80 -MMD -MP -MT $@ -MF $(@:.ptx=.d) $< -o $@
+endef
+$(BUILD)/cuda/%.ptx: cuda/%.cu $(BUILD)/cuda/compiler
+	$(make_ptx)
+$(BUILD)/cuda/%.ptx: tests/ports/%.cu $(BUILD)/cuda/compiler
+	$(make_ptx)
+define make_machine_code
+$(BUILD)/cuda/%.sm_$(1).cubin: $(BUILD)/cuda/%.ptx
+	@echo "  assemble $$< for sm_$(1)"
+	$$(Q)$(NVCC) -cubin -arch=sm_$(1) -fmad=false --Werror all-warnings -Xptxas -v $$< -o $$@ >$$(@:.cubin=.ptxas) 2>&1 \
+	  || { cat $$(@:.cubin=.ptxas) >&2; exit 1; }
+endef
+$(foreach each,$(SHIPPED_ARCHITECTURES),$(eval $(call make_machine_code,$(each))))
+-include $(CUDA_KERNELS:%=$(BUILD)/cuda/%.d)
+
+# What the machine code has in its loops, where the disassembler is. It comes with some installations of CUDA alone; PyPI has it.
+$(BUILD)/cuda/disassembler: $(if $(shell cat $(BUILD)/cuda/disassembler 2>/dev/null),,force) tools/find_nvdisasm.sh
+	@NVCC=$(NVCC) tools/find_nvdisasm.sh $@
+$(BUILD)/cuda/%.counts: $(BUILD)/cuda/%.cubin $(BUILD)/cuda/disassembler $(addprefix tests/ports/,sass_counts.py machine_code.py occupancy.py)
+	$(Q)if [ -s $(BUILD)/cuda/disassembler ]; then tests/ports/sass_counts.py $$(cat $(BUILD)/cuda/disassembler) $< >$@; else : >$@; fi
+
 # ---- tests ---------------------------------------------------------------------------------------------------------------
 
 $(TESTS): $(BUILD)/tests/%: $(BUILD)/tests/%.o $(BUILD)/libjudges.a $(BUILD)/libtools.a $(BUILD)/libreprise.a
 	@echo "  link $@"
 	$(Q)$(CXX) $< -Wl,--start-group $(BUILD)/libjudges.a $(BUILD)/libtools.a $(BUILD)/libreprise.a -Wl,--end-group -o $@ -lgtest -lgtest_main $(LINK)
 
-# Scripts go first: the longest are among them. The fuzzers have sanitizers of their own.
-test: $(TESTS) $(BUILD)/reprise $(BUILD)/tests/bench/checked $(if $(SANITIZE),,$(FUZZ_TARGETS)) | $(BUILD)/packages/test  ## run every test; ends with "N passed, N failed"
+# Scripts go first: the longest are among them. The fuzzers have sanitizers of their own, and a card's code has none.
+test: $(TESTS) $(BUILD)/reprise $(BUILD)/tests/bench/checked $(if $(SANITIZE),,$(FUZZ_TARGETS) $(call machine_code,87)) | $(BUILD)/packages/test  ## run every test; ends with "N passed, N failed"
 	@$(MAKE) -s $(BUILD)/packages/other-cpu || echo "make: tests of other processors are skipped" >&2
 	@BUILD=$(BUILD) CXX="$(CXX)" tests/run_tests.sh $(TEST_SCRIPTS) $(TESTS)
 
@@ -262,8 +299,8 @@ chen-curves: $(BUILD)/tests/bench/chen_curves_bench  ## their figure and ours: p
 	$< tests/bench/chen_curves.json tests/bench/chen_curves.svg
 .PHONY: fuzz bench-plan chen chen-curves
 
-cuda:  ## compile cuda/ for sm_80, sm_87 and sm_90; fails on register spills (skipped where there is no nvcc)
-	ARCHITECTURES="80 87 90" BUILD=$(BUILD) NVCC=$(NVCC) tests/ports/cuda_compile_test.sh
+cuda: $(foreach each,$(SHIPPED_ARCHITECTURES),$(call machine_code,$(each)))  ## compile cuda/ for sm_80, sm_87 and sm_90 and compare the machine code with its goldens; BLESS=1 writes them
+	@ARCHITECTURES="$(SHIPPED_ARCHITECTURES)" BLESS=$(BLESS) BUILD=$(BUILD) tests/ports/cuda_machine_code_test.sh
 gpu:  ## on a machine with a card: compare the CUDA kernels with the reference, and time them
 	@mkdir -p $(BUILD)
 	$(NVCC) -std=c++20 -O3 -fmad=false -I. --expt-relaxed-constexpr -arch=native tests/bench/gpu_layer_norm.cu $(wildcard cuda/*.cu) -o $(BUILD)/gpu_layer_norm

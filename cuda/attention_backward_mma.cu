@@ -119,7 +119,7 @@ template <uint32_t kD>
 __global__ void __launch_bounds__(AttentionMma::kThreads, 2)
     attention_backward_queries_mma(const AttentionBackwardArgsOf<Bf16> args, const float* delta) {
   using Shape = QueryShape<kD>;
-  REPRISE_DYNAMIC_SHARED(shared);
+  REPRISE_DYNAMIC_SHARED(shared, QueryShape<kD>::kSharedBytes);
   REPRISE_SHARED(Head<Bf16>, head_of_block, 1);  // it waits there, because registers are few
   const auto head = [&]() -> Head<Bf16> { return head_of_block[0]; };
   const uint32_t tiles = static_cast<uint32_t>(parts(args.T, Shape::kOfBlock)), heads = args.attention.heads;
@@ -277,7 +277,7 @@ template <uint32_t kD>
 __global__ void __launch_bounds__(AttentionMma::kThreads, 2)
     attention_backward_keys_mma(const AttentionBackwardArgsOf<Bf16> args, const float* delta) {
   using Shape = KeyShape<kD>;
-  REPRISE_DYNAMIC_SHARED(shared);
+  REPRISE_DYNAMIC_SHARED(shared, KeyShape<kD>::kSharedBytes);
   REPRISE_SHARED(Head<Bf16>, head_of_block, 1);  // it waits there, because registers are few
   const auto head = [&]() -> Head<Bf16> { return head_of_block[0]; };
   const uint32_t tiles = static_cast<uint32_t>(parts(args.T, Shape::kOfBlock)), kv_heads = args.attention.kv_heads;

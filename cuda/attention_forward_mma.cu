@@ -134,7 +134,7 @@ template <uint32_t kD>
 __global__ void __launch_bounds__(AttentionMma::kThreads, ForwardShape<kD>::kBlocks)
     attention_forward_mma(const AttentionForwardArgsOf<Bf16> args) {
   using Shape = ForwardShape<kD>;
-  REPRISE_DYNAMIC_SHARED(shared);
+  REPRISE_DYNAMIC_SHARED(shared, ForwardShape<kD>::kSharedBytes);
   REPRISE_SHARED(Head<Bf16>, head_of_block, 1);  // it waits there, because registers are few
   const auto head = [&]() -> Head<Bf16> { return head_of_block[0]; };
   const uint32_t tiles = static_cast<uint32_t>(parts(args.T, Shape::kQueries)), heads = args.attention.heads;

@@ -379,7 +379,7 @@ __device__ void put_sums(const SharedBytes& shared, const MmaSums<Tile>& sums, c
 
 template <typename Tile, bool kMoments, typename A, typename B, typename Output>
 __global__ void __launch_bounds__(Tile::kThreads, 2) tile_product_mma(const TileProduct<A, B, Output> p) {
-  REPRISE_DYNAMIC_SHARED(shared);
+  REPRISE_DYNAMIC_SHARED(shared, Tile::kSharedBytes);
   const TileCorner place = tile_corner(p.shape, Tile::kSides, blockIdx.x);
   const uint64_t begin = blockIdx.y * p.part_depth, end = least(p.shape.depth, begin + p.part_depth);
   const uint32_t slabs = static_cast<uint32_t>(parts(end - begin, Tile::kDepth));

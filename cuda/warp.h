@@ -3,7 +3,9 @@
 // tests/ports/cuda_fibre_warp.h, and a kernel written with them runs on the CPU too.
 //
 // Dynamic shared memory.  REPRISE_DYNAMIC_SHARED(name) names the bytes that REPRISE_LAUNCH_DYNAMIC gives a block. They
-// begin at a multiple of 128, what the 32 banks hold. Offsets are in bytes. Of a SharedBytes:
+// begin at a multiple of 128, what the 32 banks hold. REPRISE_DYNAMIC_SHARED(name, bytes) also says how many there are:
+// the PTX has it as a comment, from which the gates compute how many blocks share a multiprocessor, and the fibres
+// compare it with the launch. The kernels of cuda/ must say it. Offsets are in bytes. Of a SharedBytes:
 //   part(offset, bytes)         those bytes as a SharedBytes of their own, for one tile or stage
 //   load<T>(offset)             T has 1, 2, 4, 8 or 16 bytes, and the offset is a multiple of them
 //   store(offset, value)        the same
@@ -51,11 +53,17 @@ __device__ inline uint32_t warp_index() { return threadIdx.x / kWarpLanes; }
 
 #ifdef __CUDACC__
 
-#define REPRISE_DYNAMIC_SHARED(name)                                           \
+#define REPRISE_DYNAMIC_SHARED(name, ...)                                      \
   extern __shared__ __align__(128) unsigned char reprise_dynamic_shared[];     \
+  ::reprise::say_dynamic_shared<__VA_ARGS__>();                                \
   const ::reprise::SharedBytes name = ::reprise::SharedBytes(reprise_dynamic_shared)
 
 namespace reprise {
+
+template <uint32_t kBytes = 0>
+__device__ inline void say_dynamic_shared() {
+  if constexpr (kBytes != 0) asm volatile("// dynamic shared memory: %0 bytes" : : "n"(kBytes));
+}
 
 class SharedBytes {
  public:

@@ -34,7 +34,7 @@ for target in $(env MAKEFLAGS= make -s help | sed -n 's/^  make \([a-z-]*\) .*/\
     bench | bench-plan | chen | chen-curves) built=$build/tests/bench/checked ;;
     fuzz) built=tests/fuzz/fuzz_test.sh ;;
     compilers) built=tests/ports/compilers_test.sh ;;
-    cuda) built=tests/ports/cuda_compile_test.sh ;;
+    cuda) built=tests/ports/cuda_machine_code_test.sh ;;
     soak) built=tests/faces/soak.h ;;  # its tests are the suite's
     asan) make_well -n asan ;;  # the whole suite once more: too long for every day
     gpu | parity) ;;            # a card and nvcc; PyTorch

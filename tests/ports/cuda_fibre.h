@@ -9,6 +9,7 @@
 //
 // take_report() tells the first of these faults:
 //   launch         A grid, a block or shared memory is asked for that no device has. A launch is refused when it is made.
+//                  Or a kernel runs with other dynamic shared memory than it says that it takes.
 //   race           A thread reads or overwrites what another one wrote, or overwrites what another one read, and no
 //                  barrier lies in between.
 //   unwritten      Shared memory is read that no thread of this block has written: it is born poisoned in every block.
@@ -58,7 +59,7 @@
 // A plain __shared__ array does not compile here, because nobody would watch it.
 #define REPRISE_SHARED(type, name, count) \
   static ::reprise::fibre::SharedArray<type, (count)> name { #name }
-#define REPRISE_DYNAMIC_SHARED(name) const ::reprise::SharedBytes name = ::reprise::SharedBytes::dynamic()
+#define REPRISE_DYNAMIC_SHARED(name, ...) const ::reprise::SharedBytes name = ::reprise::SharedBytes::dynamic(__VA_ARGS__)
 #define REPRISE_LAUNCH(kernel, grid, block, queue, ...) \
   REPRISE_LAUNCH_DYNAMIC(kernel, grid, block, 0, queue, __VA_ARGS__)
 #define REPRISE_LAUNCH_DYNAMIC(kernel, grid, block, shared_bytes, queue, ...) \

@@ -31,6 +31,11 @@ using fibre::Fault;
 using fibre::Finding;
 using fibre::WarpAccesses;
 
+void SharedBytes::fail_said(uint32_t said, uint32_t bytes) {
+  Device::instance().fail(Fault::kLaunch, "a kernel that takes " + std::to_string(said) + " bytes of dynamic shared memory is launched with " +
+                                              std::to_string(bytes));
+}
+
 void SharedBytes::fail_address(uint32_t offset, uint32_t bytes, uint32_t alignment, int line) const {
   const std::string text = fibre::thread_text() + " names " + fibre::bytes_text(offset, bytes, line);
   if (uint64_t{offset} + bytes > bytes_) {

@@ -74,7 +74,12 @@ namespace reprise {
 // cuda/warp.h has the contract. A part that ends before it begins, or past its whole, is a fault too.
 class SharedBytes {
  public:
-  static SharedBytes dynamic() { return {0, fibre::Device::instance().shared().dynamic_bytes()}; }
+  // `said` is what the kernel says that it takes, or 0.
+  static SharedBytes dynamic(uint32_t said = 0) {
+    const uint32_t bytes = fibre::Device::instance().shared().dynamic_bytes();
+    if (said != 0 && said != bytes) fail_said(said, bytes);
+    return {0, bytes};
+  }
 
   SharedBytes part(uint32_t offset, uint32_t bytes, int line = __builtin_LINE()) const {
     return {address(offset, bytes, 1, line), bytes};
@@ -106,6 +111,7 @@ class SharedBytes {
     static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= 16 && (sizeof(T) & (sizeof(T) - 1)) == 0 &&
                   alignof(T) == sizeof(T));
   }
+  [[noreturn]] static void fail_said(uint32_t said, uint32_t bytes);
   [[noreturn]] void fail_address(uint32_t offset, uint32_t bytes, uint32_t alignment, int line) const;
   void load_bytes(void* value, uint32_t offset, uint32_t bytes, int line) const;
   void store_bytes(const void* value, uint32_t offset, uint32_t bytes, int line) const;

@@ -5,7 +5,8 @@
 //
 // Memory of the device is memory of the host, born full of 0xff, which is NaN. A copy to the host fills its target with
 // 0xff when it is asked for, and brings the bytes when it runs. A copy reads its source when it runs. There is one queue
-// for all streams; an event is a place in it.
+// for all streams; an event is a place in it. None of these functions is inline, so that an object names all that it calls
+// (cuda_symbols_test.sh).
 #pragma once
 
 #include <cstddef>
@@ -26,15 +27,15 @@ enum cudaMemcpyKind : int {
 constexpr unsigned int cudaStreamNonBlocking = 1;
 constexpr unsigned int cudaEventDisableTiming = 2;
 
-inline cudaError_t cudaGetLastError() { return reprise::fibre::Device::instance().take_error(); }
+cudaError_t cudaGetLastError();
 // What the work did that has waited until now: cudaErrorLaunchFailure after a fault in a kernel.
-inline cudaError_t cudaDeviceSynchronize() { return reprise::fibre::Device::instance().synchronize(); }
-inline cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaDeviceSynchronize(); }
+cudaError_t cudaDeviceSynchronize();
+cudaError_t cudaStreamSynchronize(cudaStream_t stream);
 
 cudaError_t cudaMalloc(void** memory, size_t bytes);
 cudaError_t cudaFree(void* memory);  // waits for all work first
-inline cudaError_t cudaMallocHost(void** memory, size_t bytes) { return cudaMalloc(memory, bytes); }
-inline cudaError_t cudaFreeHost(void* memory) { return cudaFree(memory); }
+cudaError_t cudaMallocHost(void** memory, size_t bytes);
+cudaError_t cudaFreeHost(void* memory);
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream = nullptr);
 cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind);  // waits
 cudaError_t cudaMemsetAsync(void* to, int byte, size_t bytes, cudaStream_t stream = nullptr);
@@ -46,7 +47,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event);
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream = nullptr);
 cudaError_t cudaEventQuery(cudaEvent_t event);        // cudaErrorNotReady: some of its work still waits
 cudaError_t cudaEventSynchronize(cudaEvent_t event);  // runs what was queued before it, and nothing behind it
-inline cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned int = 0) { return cudaSuccess; }
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int flags = 0);
 
 const char* cudaGetErrorString(cudaError_t error);
 

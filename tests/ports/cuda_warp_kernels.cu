@@ -93,7 +93,7 @@ __device__ void store_sums(const ProductArgs& args, const float (&sums)[2][4][4]
 template <ProductKind kKind>
 __global__ void __launch_bounds__(kThreads) product_pipelined(const ProductArgs args) {
   constexpr bool kSwizzled = kKind != ProductKind::kPlain;
-  REPRISE_DYNAMIC_SHARED(stages);
+  REPRISE_DYNAMIC_SHARED(stages, kStages * kStageBytes);
   const uint32_t steps = (args.K + kStep - 1) / kStep;
   const auto stage = [&](uint32_t step) { return stages.part(step % kStages * kStageBytes, kStageBytes); };
   const auto copy = [&](uint32_t step) {
@@ -125,7 +125,7 @@ Status launch_kind(const ProductArgs& args, void* queue) {
 constexpr uint32_t kMatricesBytes = 2 * 8 * 8 * 2;
 
 __global__ void __launch_bounds__(kWarpLanes) store_maps(const MapArgs args) {
-  REPRISE_DYNAMIC_SHARED(shared);
+  REPRISE_DYNAMIC_SHARED(shared, kMatricesBytes);
   const uint32_t lane = lane_index(), g = lane / 4, t = lane % 4;
   copy_async<8>(shared, lane * 8, args.matrices + lane * 4);
   commit_copies();

@@ -289,6 +289,20 @@ TEST(DynamicShared, LivesBesideStaticArraysAndHasALimit) {
   EXPECT_EQ(fibre::take_report().fault, Fault::kLaunch);
 }
 
+__global__ void say_128_bytes(uint32_t* out) {
+  REPRISE_DYNAMIC_SHARED(shared, 128);
+  shared.store(threadIdx.x * 4, threadIdx.x);
+  out[threadIdx.x] = shared.load<uint32_t>(threadIdx.x * 4);
+}
+TEST(DynamicShared, IsAsMuchAsTheKernelSays) {
+  Words out(32);
+  REPRISE_LAUNCH_DYNAMIC(say_128_bytes, 1, 32, 128, nullptr, out.data());
+  EXPECT_EQ(report_of_run().text, "");
+  EXPECT_EQ(out[31], 31u);
+  REPRISE_LAUNCH_DYNAMIC(say_128_bytes, 1, 32, 256, nullptr, out.data());
+  EXPECT_EQ(report_of_run().fault, Fault::kLaunch);
+}
+
 // ---- banks ----
 
 __global__ void store_with_stride(uint32_t bytes) {

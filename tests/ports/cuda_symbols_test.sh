@@ -1,0 +1,58 @@
+#!/bin/sh
+# Which functions of CUDA the objects of cuda/ call: those of the list below and no other. A step allocates nothing and waits for nothing.
+# Read from the objects that the fibres run, which every build has: there CUDA's run time is functions of that name, none of them inline
+# (tests/ports/cuda_fibre_runtime.h).
+# Here because one cudaMalloc or cudaDeviceSynchronize in a kernel's launcher would break the plan's promise without a wrong result.
+# BUILD names the output folder.
+set -eu
+cd "$(dirname "$0")/../.."
+build=${BUILD:-build}
+objects=$(find "$build/fibre/cuda" -name '*.o' 2>/dev/null | sort)
+if [ -z "$objects" ]; then echo "no objects in $build/fibre/cuda: make it first" >&2; exit 1; fi
+
+# What a file may call. Launches are no calls of that kind; what became of them is.
+allowed() {
+  case $1 in
+    cuda_host_access) echo cudaGetLastError cudaMemcpyAsync cudaStreamSynchronize ;;  # the host's access to a card's memory
+    cuda_backend) echo cudaGetLastError cudaFuncGetAttributes ;;                      # asks once what the device runs
+    *) echo cudaGetLastError ;;
+  esac
+}
+# called OBJECT: the functions of CUDA's run time and driver that it names, called or given.
+called() { nm -P "$1" | cut -d' ' -f1 | c++filt | sed -nE 's/^([a-zA-Z_]+ )?(cu(da)?[A-Z][A-Za-z0-9_]*)([<(].*)?$/\2/p' | sort -u; }
+# refused OBJECT NAME: those that a file of that name may not call.
+refused() { for symbol in $(called "$1"); do case " $(allowed "$2") " in *" $symbol "*) ;; *) echo "$symbol" ;; esac; done; }
+
+bad=
+for object in $objects; do
+  name=$(basename "$object" .o)
+  found=$(refused "$object" "$name" | paste -sd' ')
+  [ -z "$found" ] || { echo "cuda/$name.cu may not call $found" >&2; bad=1; }
+done
+[ -z "$bad" ] || exit 1
+
+# Would it see one? And does it read these objects at all?
+for name in cuda_host_access elementwise; do
+  for symbol in $(allowed $name); do
+    called "$build/fibre/cuda/$name.o" | grep -qx "$symbol" || { echo "cuda_symbols: does not see $symbol in $name" >&2; exit 1; }
+  done
+done
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+cat >"$scratch/planted.cu" <<'CU'
+#include "cuda/launch.h"
+void allocate(void** p) { (void)cudaMalloc(p, 8); }
+void allocate_pinned(void** p) { (void)cudaMallocHost(p, 8); }
+void release(void* p) { (void)cudaFree(p); }
+void wait_for_all() { (void)cudaDeviceSynchronize(); }
+void wait_for_stream() { (void)cudaStreamSynchronize(nullptr); }
+void wait_for_event(cudaEvent_t e) { (void)cudaEventSynchronize(e); }
+void copy(void* to, const void* from) { (void)cudaMemcpy(to, from, 8, cudaMemcpyDeviceToHost); }
+extern "C" int cuMemAlloc(void*);
+int allocate_by_driver(void* p) { return cuMemAlloc(p); }
+CU
+${CXX:-g++} -std=c++20 -O2 -I. -x c++ -include tests/ports/cuda_fibre.h -c "$scratch/planted.cu" -o "$scratch/planted.o"
+for symbol in cudaMalloc cudaMallocHost cudaFree cudaDeviceSynchronize cudaStreamSynchronize cudaEventSynchronize cudaMemcpy cuMemAlloc; do
+  refused "$scratch/planted.o" linear | grep -qx "$symbol" || { echo "cuda_symbols: would not see $symbol" >&2; exit 1; }
+done
+echo "$(printf '%s\n' $objects | wc -l) objects of cuda call what they may of CUDA: no allocation, and a wait in cuda_host_access alone"

@@ -1,0 +1,197 @@
+#!/usr/bin/env python3
+"""Prints cuda/PAPER_MODEL.md: what limits each main kernel on an Orin Nano Super and on an H100, computed from tests/golden/cuda.
+
+Here because no time on a card has been measured: what a main loop asks of each part of a multiprocessor is known from its machine code,
+what the part gives from public figures. The largest quotient is the least that an iteration can take. `make cuda BLESS=1` writes the page.
+"""
+import os
+import re
+import sys
+from collections import namedtuple
+
+FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), '../golden/cuda')
+
+# Of a multiprocessor and a clock where nothing else is said.
+Card = namedtuple('Card', 'name architecture multiprocessors clock_ghz bf16_fma mma_share f32_fma l2_bytes dram_gbs')
+CARDS = (
+    Card('Orin Nano Super', 87, 8, 1.02, 1024, 1.0, 128, 47, 77),
+    Card('H100 SXM', 90, 132, 1.83, 2048, 0.63, 128, 5120 / 132, 3350),
+)
+RATES = """\
+| rate | Orin Nano Super | H100 SXM | from |
+|---|---|---|---|
+| multiprocessors, clock | 8, 1.02 GHz | 132, 1.83 GHz | NVIDIA's data sheets; 1.83 GHz gives H100's 989 TF of dense bf16 |
+| warp instructions issued a clock | 4 | 4 | CUDA C++ programming guide, "Compute Capabilities" |
+| bf16 multiply-adds a clock | 1024 | 2048 | data sheets: 16.7 and 989 TF |
+| of which `mma.sync` reaches | all | 63% | Luo et al. 2024 (arXiv:2402.13499): `mma` on Hopper; on Ampere it reaches the peak |
+| f32 multiply-adds a clock | 128 | 128 | programming guide, "Arithmetic Instructions" (8.6 and its relatives, 9.0) |
+| integer multiply-adds, other integer operations a clock | 64, 64 | 64, 64 | the same; `IMAD` shares the f32 pipes, the others have their own |
+| conversions, reciprocals and the like a clock | 16 | 16 | the same |
+| shared memory, bytes a clock | 128 | 128 | the same, "Shared Memory": 32 banks of 4 bytes |
+| L2, bytes a clock and multiprocessor | 47 | 39 | **assumed**: NVIDIA's A100 whitepaper has 5120 bytes a clock for 108 multiprocessors; neither card's figure is published |
+| DRAM, GB/s | 77 | 3350 | data sheets: 102 and 3350; reads reach three quarters on AGX Orin (152.8 of 204.8 GB/s), and so are counted here |
+"""
+
+# What is modelled. `bytes` are of an element of the operands. Of a product: `columns` is the width of C, where it is narrow, and `again`
+# how often an element of A is met along the depth. Of a stream: `fresh` is the share of the loop's loads and stores that go to DRAM.
+Work = namedtuple('Work', 'title file kernel kind bytes columns again fresh', defaults=(4, None, 1, 1.0))
+WORKS = (
+    Work('product f32, 128 x 128', 'linear', r'tile_product_simt<SimtTile<128, 8>, false, RowsSource<float>, WeightRows', 'product'),
+    Work('product bf16, 128 x 128', 'linear', r'tile_product_mma<RowChunks, RowChunks', 'product', 2),
+    Work('convolution 3x3 of 64 channels, bf16', 'conv', r'tile_product_simt<SimtTile<64, 8>, true, PixelsSource<Bf16>', 'product', 2, 64, 9),
+    Work('convolution 3x3 of 64 channels, f32', 'conv', r'tile_product_simt<SimtTile<64, 8>, true, PixelsSource<float>', 'product', 4, 64, 9),
+    Work('attention forward, D = 64, bf16', 'attention', r'attention_forward_tiles<Bf16, 2>', 'attention'),
+    Work('attention forward, D = 128, bf16', 'attention', r'attention_forward_tiles<Bf16, 4>', 'attention'),
+    Work('attention backward: dq, D = 64, bf16', 'attention', r'attention_backward_queries<Bf16, 2>', 'attention'),
+    Work('attention backward: dk, D = 64, bf16', 'attention', r'attention_backward_keys<Bf16, 2, true, false>', 'attention'),
+    Work('attention backward: dk, D = 128, bf16', 'attention', r'attention_backward_keys<Bf16, 4, true, false>', 'attention'),
+    # Of x, gamma and beta only x comes from DRAM.
+    Work('layer norm forward of 768 columns, bf16', 'layer_norm', r'norm_forward_warp_row<8, 3, true, Bf16>', 'stream', fresh=1 / 2),
+    Work('GELU, bf16', 'elementwise', r'map_elements<GeluTanh, Bf16', 'stream'),
+    Work('SwiGLU, f32', 'elementwise', r'swiglu_rows<4, float>', 'stream'),
+    # Four of seven bytes are the way of whole packs, the others that of a tail.
+    Work('AdamW', 'optimizer', r'adamw_update', 'stream', fresh=4 / 7),
+)
+
+
+class Kernel:
+  """A line of a golden: sass_counts.py says what it means."""
+
+  def __init__(self, line):
+    head, *parts = line.split(' | ')
+    self.name = head[:head.index(': threads')]
+    number = lambda word: int(re.search(rf'{word} (\d+)', head)[1])
+    self.threads, self.registers, self.blocks = number('threads'), number('registers'), number('blocks')
+    self.limit = head.split(' by ')[-1]
+    self.loop, self.around = Counts(''), Counts('')
+    for part in parts:
+      if part.startswith('loop '):
+        self.loop = Counts(part)
+      elif part.startswith('around '):
+        self.around = Counts(part)
+
+
+class Counts:
+  def __init__(self, text):
+    self.count = {name: int(n) for name, n in re.findall(r'([A-Za-z]+) (\d+)', text.split(';')[0].partition(':')[2])}
+    self.bytes = {name: int(n) for name, n in re.findall(r'(\w+) \d+ \((\d+) B\)', text)}
+    found = re.match(r'\w+ (\d+):', text)
+    self.total = int(found[1]) if found else 0
+
+  def plus(self, other, turns):
+    """`turns` times this and once the other."""
+    sum_ = Counts('')
+    sum_.total = turns * self.total + other.total
+    for mine, its, to in ((self.count, other.count, sum_.count), (self.bytes, other.bytes, sum_.bytes)):
+      for name in mine.keys() | its.keys():
+        to[name] = turns * mine.get(name, 0) + its.get(name, 0)
+    return sum_
+
+
+def find_kernel(work, architecture):
+  path = f'{FOLDER}/sm_{architecture}.txt'
+  lines = [line for line in open(path, encoding='utf-8') if re.match(f'{work.file} {work.kernel}', line)]
+  if len(lines) != 1:
+    sys.exit(f'{path}: {len(lines)} kernels are "{work.file} {work.kernel}", which is to be modelled as "{work.title}": name one in paper_model.py')
+  return Kernel(lines[0].rstrip('\n'))
+
+
+class Demand:
+  """Clocks of a multiprocessor that one block's iteration takes of each part; and those of its products at the card's peak."""
+
+  def __init__(self, work, card):
+    self.kernel = kernel = find_kernel(work, card.architecture)
+    count, warps, depth = kernel.loop, kernel.threads / 32, None
+    if work.kind == 'product':
+      count, depth = self._slab(kernel)
+    of = lambda *names: sum(count.count.get(name, 0) for name in names) * kernel.threads
+    moved = lambda *names: sum(count.bytes.get(name, 0) for name in names) * kernel.threads
+    products = of('HMMA') * 64  # m16n8k16 is 2048 multiply-adds of a warp
+    imad = of('IMAD')
+    self.clocks = {
+        'issue': count.total * warps / 4,
+        'HMMA': products / (card.bf16_fma * card.mma_share),
+        'f32': max((of('FFMA', 'FADD', 'FMUL') + imad) / card.f32_fma, imad / 64),
+        'integer': of('integer') / 64,
+        'special': of('MUFU', 'convert') / 16,
+        'shared': moved('LDS', 'LDSM', 'STS', 'LDGSTS') / 128,
+        'L2': moved('LDG', 'LDGSTS', 'STG') / card.l2_bytes,
+        'DRAM': 0,
+    }
+    dram_a_clock = card.dram_gbs / card.clock_ghz / card.multiprocessors
+    if work.kind == 'product':
+      self.clocks['DRAM'] = self._product_bytes(work, card, depth) / dram_a_clock
+    elif work.kind == 'stream':
+      self.clocks['DRAM'] = work.fresh * moved('LDG', 'STG') / dram_a_clock
+    self.limit = max(self.clocks, key=self.clocks.get)
+    self.most = self.clocks[self.limit]
+    # Products on tensor cores and in f32 are compared with the card's peak, streams with DRAM.
+    if products:
+      self.peak, self.peak_of = products / card.bf16_fma / self.most, 'bf16'
+    elif work.kind == 'stream':
+      self.peak, self.peak_of = self.clocks['DRAM'] / self.most, 'DRAM'
+    else:
+      self.peak, self.peak_of = of('FFMA') / card.f32_fma / self.most, 'f32'
+
+  def _slab(self, kernel):
+    """The main loop as often as a slab has it, and what brings the slab."""
+    simt = re.search(r'SimtTile<(\d+), (\d+)>', kernel.name)
+    self.side = int(simt[1]) if simt else 128
+    products = kernel.loop.count.get('HMMA', 0) * 64 + kernel.loop.count.get('FFMA', 0)
+    depth = products * kernel.threads // self.side**2
+    if not simt:
+      return kernel.loop, depth
+    return kernel.loop.plus(kernel.around, int(simt[2]) // depth), int(simt[2])
+
+  def _product_bytes(self, work, card, depth):
+    """That a block's slab costs of DRAM: all blocks that are resident read the rows and columns under them once."""
+    blocks = self.kernel.blocks * card.multiprocessors
+    across = max(1, min(blocks // 4, (work.columns or 1 << 30) // self.side))
+    return (blocks / across * self.side / work.again + across * self.side) * depth * work.bytes / blocks
+
+
+def table(card):
+  parts = ('issue', 'HMMA', 'f32', 'integer', 'special', 'shared', 'L2', 'DRAM')
+  lines = [f'| kernel | blocks | {" | ".join(parts)} | limit | of peak |', '|---|---|' + '---|' * len(parts) + '---|---|']
+  for work in WORKS:
+    demand = Demand(work, card)
+    cells = [f'{demand.clocks[part]:.0f}' if demand.clocks[part] else '' for part in parts]
+    lines.append(f'| {work.title} | {demand.kernel.blocks} ({demand.kernel.limit}) | {" | ".join(cells)} | {demand.limit} | '
+                 f'{100 * demand.peak:.0f}% of {demand.peak_of} |')
+  return '\n'.join(lines)
+
+
+def used_kernels():
+  return '\n'.join(f'- {work.title}: `{find_kernel(work, CARDS[0].architecture).name}`' for work in WORKS)
+
+
+print(f"""# CUDA's main kernels on paper
+
+**Every figure here is computed, none is measured.** `tests/ports/paper_model.py` writes this page from `tests/golden/cuda`, what the
+compiler made of each kernel's main loop; `make cuda BLESS=1` renews both.
+
+A row is one iteration of the main loop of one block; of the f32 tile and of convolutions, one slab of the depth with what brings it. A
+column is how many clocks of a multiprocessor the iteration takes of one of its parts, if that part never waits. Blocks that share a
+multiprocessor (how many, and what keeps out more, stands beside the kernel) take turns in all of them. So the largest column is the
+least that an iteration can take, and the limit; the last column says which share of the card's peak that is: of its multiply-adds in
+bf16 or f32, or of its DRAM's bytes where a kernel only streams.
+
+What the model leaves out makes a card slower than this: latencies, barriers, the first and the last slabs, tails of the grid. What it
+counts too much makes it faster: both ways of a branch in the loop, loads that hit the first cache, words of shared memory that several
+lanes read at once. DRAM of a product counts the rows and columns under all resident blocks once; of attention it is left out, because the
+keys and values of a head stay in L2, and its row is the loop with its products alone.
+
+## Orin Nano Super, sm_87
+
+{table(CARDS[0])}
+
+## H100 SXM, sm_90
+
+{table(CARDS[1])}
+
+## Rates
+
+{RATES}
+## Which kernels
+
+{used_kernels()}""")
