@@ -104,6 +104,9 @@ $(FIBRE_OBJECTS): $(BUILD)/fibre/%.o: %.cu Makefile | $(BUILD)/packages/run
 	@echo "  compile $< for fibres"
 	$(Q)$(CXX) $(TOOL_FLAGS) -ffp-contract=off -x c++ -include tests/ports/cuda_fibre.h -c $< -o $@
 
+# What each PTX instruction computes: nothing is fused but by fmaf.
+$(BUILD)/tests/ports/ptx_arithmetic.o: TOOL_FLAGS += -O3 -ffp-contract=off
+
 $(BUILD)/libreprise.a: $(LIB_OBJECTS) $(PORT_OBJECTS)
 	$(Q)rm -f $@ && ar rcs $@ $^
 # g++ 12 does not fold a comparison of an address with null while it looks for null: the plan, which is data, goes without.
