@@ -3,6 +3,7 @@
 #include <bit>
 #include <cstring>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "tests/ports/ptx_arithmetic.h"
@@ -131,11 +132,12 @@ class Decoder {
     if (found->width != width) fail("the register " + std::string(name) + " has not the width that " + std::string(statement_->opcode) + " takes");
     return *found;
   }
-  uint32_t constant(uint64_t value, bool wide) {
-    const auto [found, is_new] = constants_.try_emplace({value, wide}, 0);
+  uint32_t constant(uint64_t value, Width width) {
+    const auto [found, is_new] = constants_.try_emplace({value, width}, 0);
     if (is_new) {
-      found->second = take_words(wide ? Width::kDouble : Width::kWord);
-      program_.constants.push_back({found->second, value, wide});
+      if (width != Width::kPredicate) program_.words = align(program_.words, kLanes);
+      found->second = take_words(width);
+      program_.constants.push_back({found->second, value, width});
     }
     return found->second;
   }
@@ -148,9 +150,8 @@ class Decoder {
   uint32_t source(const Operand& operand, Width width) {
     if (operand.kind == Operand::Kind::kAddress) fail("an address stands where a value must");
     if (operand.kind == Operand::Kind::kName && find_register(operand.name) != nullptr) return register_of(operand.name, width).at;
-    if (width == Width::kPredicate) fail("a predicate must stand where '" + std::string(operand.name) + "' is");
     const uint64_t value = operand.kind == Operand::Kind::kNumber ? operand.number : symbol(operand.name) + operand.number;
-    return constant(value, width == Width::kDouble);
+    return constant(value, width);
   }
   uint32_t result(const Operand& operand, Width width) const {
     if (operand.kind != Operand::Kind::kName) fail("a register must stand where a result goes");
@@ -167,7 +168,7 @@ class Decoder {
       i.at[at] = base->at;
     } else {
       i.wide_address = true;
-      i.at[at] = constant(operand.name.empty() ? 0 : symbol(operand.name), true);
+      i.at[at] = constant(operand.name.empty() ? 0 : symbol(operand.name), Width::kDouble);
     }
   }
   void need(size_t count) const {
@@ -290,7 +291,7 @@ class Decoder {
   Program program_;
   std::map<std::string_view, uint64_t> symbols_;
   std::map<std::string, Register, std::less<>> registers_;
-  std::map<std::pair<uint64_t, bool>, uint32_t> constants_;
+  std::map<std::pair<uint64_t, Width>, uint32_t> constants_;
   uint32_t no_result_ = 0, no_predicate_ = 0;
 };
 

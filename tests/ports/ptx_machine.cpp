@@ -88,8 +88,12 @@ void Machine::prepare_registers(Warp& warp, uint32_t first_thread) {
   warp.words.assign(program_->words, 0xffffffffu);
   words_ = warp.words.data();
   for (const Constant& constant : program_->constants) {
+    if (constant.width == Width::kPredicate) {
+      *words(constant.at) = constant.value != 0 ? kAllLanes : 0;
+      continue;
+    }
     for (uint32_t lane = 0; lane < kLanes; ++lane) {
-      if (constant.wide) wide(constant.at, lane) = constant.value;
+      if (constant.width == Width::kDouble) wide(constant.at, lane) = constant.value;
       else words(constant.at)[lane] = static_cast<uint32_t>(constant.value);
     }
   }

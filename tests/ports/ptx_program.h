@@ -60,7 +60,7 @@ enum Special : uint8_t { kTidX, kTidY, kTidZ, kNtidX, kNtidY, kNtidZ, kCtaidX, k
 struct Constant {
   uint32_t at = 0;
   uint64_t value = 0;
-  bool wide = false;
+  Width width = Width::kWord;
 };
 
 // Bytes of shared memory that an array has; an access lies within one.
