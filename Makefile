@@ -42,6 +42,10 @@ JUDGE_SOURCES := $(filter-out $(TEST_SOURCES),$(wildcard $(addprefix tests/,$(ad
 BENCH_SOURCES := $(wildcard tests/bench/*_bench.cpp)
 FIBRE_SOURCES := $(wildcard cuda/*.cu tests/ports/*.cu)
 
+# Every kernel as PTX, for the tests that interpret it; none where there is no nvcc.
+NVCC          ?= $(or $(shell command -v nvcc),/usr/local/cuda/bin/nvcc)
+PTX           := $(if $(shell command -v $(NVCC)),$(patsubst %.cu,$(BUILD)/cuda/%.ptx,$(notdir $(wildcard cuda/*.cu) cuda_warp_kernels.cu)))
+
 objects = $(patsubst %.cpp,$(BUILD)/%.o,$(1))
 LIB_OBJECTS   := $(call objects,$(LIB_SOURCES))
 PORT_OBJECTS  := $(call objects,$(PORT_SOURCES))
@@ -106,6 +110,19 @@ $(FIBRE_OBJECTS): $(BUILD)/fibre/%.o: %.cu Makefile | $(BUILD)/packages/run
 
 # What each PTX instruction computes: nothing is fused but by fmaf.
 $(BUILD)/tests/ports/ptx_arithmetic.o: TOOL_FLAGS += -O3 -ffp-contract=off
+
+# CUDA's kernels as PTX, which tests/ports/ptx_test.cpp runs. nvcc takes minutes for all: they are made afresh when their source or this
+# command changes, not with every change of this file.
+COMPILE_PTX = $(NVCC) -ptx -arch=compute_87 -std=c++20 -O3 -fmad=false -I. --expt-relaxed-constexpr
+$(BUILD)/cuda/ptx_command: force
+	@mkdir -p $(@D); echo '$(COMPILE_PTX)' >$@.new; if cmp -s $@.new $@; then rm $@.new; else mv $@.new $@; fi
+$(BUILD)/cuda/%.ptx: cuda/%.cu $(BUILD)/cuda/ptx_command
+	@echo "  compile $< to PTX"
+	$(Q)$(COMPILE_PTX) -MMD -MF $@.d $< -o $@
+$(BUILD)/cuda/%.ptx: tests/ports/%.cu $(BUILD)/cuda/ptx_command
+	@echo "  compile $< to PTX"
+	$(Q)$(COMPILE_PTX) -MMD -MF $@.d $< -o $@
+-include $(PTX:=.d)
 
 $(BUILD)/libreprise.a: $(LIB_OBJECTS) $(PORT_OBJECTS)
 	$(Q)rm -f $@ && ar rcs $@ $^
@@ -179,7 +196,7 @@ $(TESTS): $(BUILD)/tests/%: $(BUILD)/tests/%.o $(BUILD)/libjudges.a $(BUILD)/lib
 	$(Q)$(CXX) $< $(BUILD)/libjudges.a $(BUILD)/libtools.a $(BUILD)/libreprise.a -o $@ -lgtest -lgtest_main $(LINK)
 
 # Scripts go first: the longest are among them. The fuzzers have sanitizers of their own.
-test: $(TESTS) $(BUILD)/reprise $(BUILD)/tests/bench/checked $(if $(SANITIZE),,$(FUZZ_TARGETS)) | $(BUILD)/packages/test  ## run every test; ends with "N passed, N failed"
+test: $(PTX) $(TESTS) $(BUILD)/reprise $(BUILD)/tests/bench/checked $(if $(SANITIZE),,$(FUZZ_TARGETS)) | $(BUILD)/packages/test  ## run every test; ends with "N passed, N failed"
 	@$(MAKE) -s $(BUILD)/packages/other-cpu || echo "make: tests of other processors are skipped" >&2
 	@BUILD=$(BUILD) CXX="$(CXX)" tests/run_tests.sh $(TEST_SCRIPTS) $(TESTS)
 
@@ -241,7 +258,6 @@ chen-curves: $(BUILD)/tests/bench/chen_curves_bench  ## their figure and ours: p
 	$< tests/bench/chen_curves.json tests/bench/chen_curves.svg
 .PHONY: fuzz bench-plan chen chen-curves
 
-NVCC ?= $(or $(shell command -v nvcc),/usr/local/cuda/bin/nvcc)
 cuda:  ## compile cuda/ for sm_80, sm_87 and sm_90; fails on register spills (skipped where there is no nvcc)
 	ARCHITECTURES="80 87 90" BUILD=$(BUILD) NVCC=$(NVCC) tests/ports/cuda_compile_test.sh
 gpu:  ## on a machine with a card: compare the CUDA kernels with the reference, and time them

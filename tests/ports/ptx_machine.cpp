@@ -77,6 +77,7 @@ void Machine::prepare(const Program& program, const MachineLaunch& launch) {
   for (uint32_t w = 0; w < warps_.size(); ++w) prepare_registers(warps_[w], w * kLanes);
   copies_.assign(threads_, {});
   local_.assign(uint64_t{threads_} * program.local_bytes, 0xff);
+  steps_left_ = most_steps_;
   mapped_ = {};
   all_mapped_.clear();
 }
@@ -215,6 +216,7 @@ void Machine::run_warp(uint32_t index) {
   while (runs) {
     const Instruction& i = code[group.at];
     uint32_t lanes = group.lanes;
+    if (steps_left_-- == 0) fail(Fault::kLaunch, i, first_lane(lanes), "the launch runs too long");
     if (i.guard != kNowhere) lanes &= i.negated ? ~words_[i.guard] : words_[i.guard];
     bool stays = true;
     if (i.control == Control::kNone) {

@@ -28,6 +28,8 @@ class Machine {
  public:
   void set_order(uint64_t seed) { random_ = seed * 0x9e3779b97f4a7c15ull + 1; }
   void set_tensor_core(fibre::TensorCore model) { tensor_core_ = model; }
+  // A launch that takes more instructions of a warp than this is stopped: a mutant may run for ever.
+  void set_most_steps(uint64_t steps) { most_steps_ = steps; }
 
   // What went wrong first, if anything. The text begins with the file, its line and the instruction.
   fibre::Report run(const Program& program, const MachineLaunch& launch);
@@ -90,6 +92,7 @@ class Machine {
   }
 
   uint64_t random_ = 1;
+  uint64_t most_steps_ = ~uint64_t{0}, steps_left_ = 0;
   fibre::TensorCore tensor_core_ = fibre::TensorCore::kAmpere;
   const Program* program_ = nullptr;
   const MachineLaunch* launch_ = nullptr;
