@@ -42,6 +42,10 @@ JUDGE_SOURCES := $(filter-out $(TEST_SOURCES),$(wildcard $(addprefix tests/,$(ad
 BENCH_SOURCES := $(wildcard tests/bench/*_bench.cpp)
 FIBRE_SOURCES := $(wildcard cuda/*.cu tests/ports/*.cu)
 
+# Every kernel as PTX, for the tests that interpret it; none where there is no nvcc.
+NVCC          ?= $(or $(shell command -v nvcc),/usr/local/cuda/bin/nvcc)
+PTX           := $(if $(shell command -v $(NVCC)),$(patsubst %.cu,$(BUILD)/cuda/%.ptx,$(notdir $(wildcard cuda/*.cu) cuda_warp_kernels.cu)))
+
 objects = $(patsubst %.cpp,$(BUILD)/%.o,$(1))
 LIB_OBJECTS   := $(call objects,$(LIB_SOURCES))
 PORT_OBJECTS  := $(call objects,$(PORT_SOURCES))
@@ -103,6 +107,9 @@ $(FIBRE_OBJECTS): $(BUILD)/fibre/%.o: %.cu Makefile | $(BUILD)/packages/run
 	@mkdir -p $(@D)
 	@echo "  compile $< for fibres"
 	$(Q)$(CXX) $(TOOL_FLAGS) -ffp-contract=off -x c++ -include tests/ports/cuda_fibre.h -c $< -o $@
+
+# What each PTX instruction computes: nothing is fused but by fmaf.
+$(BUILD)/tests/ports/ptx_arithmetic.o: TOOL_FLAGS += -O3 -ffp-contract=off
 
 # CUDA's kernels for the cards in CUDA_ARCHITECTURES: the one that is here, else those that Reprise ships for. Its libraries stand beside
 # nvcc; the driver is found when the program runs.

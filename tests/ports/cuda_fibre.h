@@ -88,7 +88,10 @@ void launch(void (*kernel)(Parameters...), const dim3& grid, const dim3& block, 
             const Arguments&... arguments) {
   static_assert((std::is_trivially_copyable_v<Parameters> && ...), "a card gets the bytes of an argument");
   const std::tuple<Parameters...> held(static_cast<Parameters>(arguments)...);
-  Device::instance().launch({grid, block, shared_bytes, [kernel, held] { std::apply(kernel, held); }});
+  std::vector<std::string> bytes;
+  std::apply([&](const auto&... each) { (bytes.emplace_back(reinterpret_cast<const char*>(&each), sizeof each), ...); }, held);
+  Device::instance().launch({grid, block, shared_bytes, [kernel, held] { std::apply(kernel, held); },
+                             reinterpret_cast<const void*>(kernel), std::move(bytes)});
 }
 
 }  // namespace reprise::fibre

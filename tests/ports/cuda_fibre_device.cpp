@@ -87,14 +87,23 @@ void Device::note(Fault fault, const std::string& text) {
 
 // Of the kernel that runs.
 void Device::report(Fault fault, const std::string& text) {
+  stop(fault, "block " + std::to_string(blockIdx.x) + "," + std::to_string(blockIdx.y) + ": " + text);
+}
+
+void Device::stop(Fault fault, const std::string& text) {
   failed_ = true;
   error_ = cudaErrorLaunchFailure;
-  note(fault, "block " + std::to_string(blockIdx.x) + "," + std::to_string(blockIdx.y) + ": " + text);
+  note(fault, text);
 }
 
 // ---- blocks ----
 
 void Device::run(const Launch& launch) {
+  if (runner_) {
+    const Report report = runner_(launch);
+    if (report.fault != Fault::kNone) stop(report.fault, report.text);
+    return;
+  }
   launch_ = &launch;
   const dim3 grid = gridDim = launch.grid;
   const dim3 block = blockDim = launch.block;

@@ -113,9 +113,13 @@ class WarpAccesses {
 
 struct Launch {
   dim3 grid, block;
-  uint64_t shared_bytes = 0;     // dynamic
-  std::function<void()> kernel;  // holds the arguments
+  uint64_t shared_bytes = 0;           // dynamic
+  std::function<void()> kernel;        // holds the arguments
+  const void* function = nullptr;      // the kernel itself
+  std::vector<std::string> arguments;  // the bytes of each
 };
+// Runs launches in the fibres' stead (tests/ports/ptx_launches.h), and says what went wrong, if anything.
+using Runner = std::function<Report(const Launch&)>;
 
 // Keeps the work, and schedules the fibres of one block after another. One thread of the host uses it.
 class Device {
@@ -129,6 +133,7 @@ class Device {
   void set_order(uint64_t seed) { random_ = seed * 0x9e3779b97f4a7c15ull + 1; }
   void set_tensor_core(TensorCore model) { tensor_core_ = model; }
   void fail_launch(uint64_t launches) { launches_until_failure_ = launches; }
+  void set_runner(Runner runner) { runner_ = std::move(runner); }  // null: the fibres
   Report take_report();
   BankCounts take_bank_counts() { return std::exchange(bank_counts_, {}); }
   cudaError_t take_error() { return std::exchange(error_, cudaSuccess); }
@@ -175,6 +180,7 @@ class Device {
 
  private:
   void note(Fault fault, const std::string& text);
+  void stop(Fault fault, const std::string& text);
   void run(const Launch& launch);
   void run_block();
   void start_block();
@@ -212,6 +218,7 @@ class Device {
 
   uint64_t random_ = 1;
   TensorCore tensor_core_ = TensorCore::kAmpere;
+  Runner runner_;
   Report report_;
   BankCounts bank_counts_;
   cudaError_t error_ = cudaSuccess;  // of a launch or of a kernel, until it is taken

@@ -1,0 +1,519 @@
+// Every CUDA kernel, run twice on the same cases: by fibres, and by the PTX that nvcc makes of it. The results have the same bits.
+// Here because under fibres the inline assembly, the order of its operands and the compiler's predication never run.
+//
+// No case runs all: a kernel instance (an .entry of the PTX) meets kTimes cases of the table, which are drawn from their ids, and every
+// instance that any case reaches is met. A dry run, in which launches are noted and not run, tells which case launches which.
+// Where there is no PTX, because there is no nvcc, the tests are skipped.
+#include "tests/ports/cuda_fibre.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "cuda/cuda_backend.h"
+#include "cuda/cuda_host_access.h"
+#include "tests/ops/families.h"
+#include "tests/ops/kernel_run.h"
+#include "tests/ports/cuda_warp_kernels.h"
+#include "tests/ports/ptx_launches.h"
+#include "tests/ports/test_workers.h"
+#include "tests/runtime/process.h"
+
+namespace reprise::test {
+namespace {
+
+using fibre::Fault;
+using fibre::Report;
+using ptx::PtxFile;
+
+// ---- the PTX ----
+
+const std::vector<PtxFile>& files() {
+  static const std::vector<PtxFile> kFiles = ptx::read_ptx_files(build_folder() + "/cuda");
+  return kFiles;
+}
+ptx::Kernels& kernels() {
+  static ptx::Kernels kernels(files());
+  return kernels;
+}
+
+class Ptx : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (files().empty()) GTEST_SKIP() << "no PTX in " << build_folder() << "/cuda: there is no nvcc here, and no kernel runs by PTX";
+    fibre::set_order(1);
+    machine_.set_order(1);
+    fibre::set_tensor_core(fibre::kTensorCores[0]);
+  }
+  ~Ptx() override { EXPECT_EQ(fibre::take_report().text, ""); }
+
+  ptx::Machine machine_;
+};
+
+TEST_F(Ptx, IsUnderstoodToTheLastInstruction) { EXPECT_EQ(kernels().check(), ""); }
+
+// ---- the cases ----
+
+const CudaMachine kMachine = [] {
+  CudaMachine machine;
+  choose_cuda_machine(machine);
+  return machine;
+}();
+const Backend kBackend = cuda_backend(kMachine);
+
+// The kernel of the row, and then the wait that a reader of its results owes.
+Status run_and_wait(const KernelContext& context, const RowCall& call) {
+  const uint32_t index = kernel_index(call.op, call.pass), activation = contract::kIndex.activation[index];
+  const bool bf16 = activation != kMaxArguments && call[activation].dtype == DType::kBf16;
+  REPRISE_RETURN_IF_ERROR(kBackend.kernels[index][bf16 ? 1 : 0](context, call));
+  (void)cudaStreamSynchronize(context.queue);
+  return cudaGetLastError() == cudaSuccess ? ok_status() : Status{Code::kBackend, "a CUDA kernel must run without a fault", 0};
+}
+const Backend kWaitingBackend = [] {
+  Backend table = kBackend;
+  for (auto& storages : table.kernels) {
+    for (Kernel& kernel : storages) kernel = kernel == nullptr ? nullptr : run_and_wait;
+  }
+  return table;
+}();
+
+// The table is made for the CPU. These shapes reach the kernels that it does not: wide rows of norms, packs of pooled channels, large tiles.
+std::vector<KernelCase> wider_cases() {
+  CaseTable table(CaseUse::kTest);
+  for (const uint32_t C : {256u, 512u, 768u, 1024u, 1280u}) {
+    const auto x = shaped({3, C}), m = shaped({3}), c = shaped({C});
+    const NormAttribute norm{1e-5f, 0.1f, C};
+    const std::string tag = "m3_c" + std::to_string(C);
+    table.add(Op::kLayerNorm, Pass::kForward, tag, {x, m, m, x, c, c}, norm);
+    table.add(Op::kLayerNorm, Pass::kBackward, tag, {x, c, c, x, m, m, c, x}, norm);
+    table.add(Op::kRmsNorm, Pass::kForward, tag, {x, m, x, c}, NormAttribute{1e-5f, 0, 0});
+    table.add(Op::kRmsNorm, Pass::kBackward, tag, {x, c, x, m, c, x});
+  }
+  const auto pixels = shaped({2, 3, 5, 16}), means = shaped({2, 16});
+  table.add(Op::kGlobalPool, Pass::kForward, "n2_3x5_c16", {means, pixels});
+  table.add(Op::kGlobalPool, Pass::kBackward, "n2_3x5_c16", {pixels, means});
+  const WindowAttribute window{1, 1, 1, 0, 1e-5f};
+  const auto few = shaped({1, 32, 31, 4}), many = shaped({1, 32, 31, 72}), k = shaped({72});
+  table.add(Op::kConv, Pass::kForward, "n1_32x31_c4_k72_statistics", {many, k, k, few, shaped({72, 1, 1, 4})}, window);
+  table.add(Op::kConv, Pass::kBackwardData, "n1_32x31_c72_k4", {many, few, shaped({4, 1, 1, 72})}, window);
+  return table.cases();
+}
+
+std::vector<KernelCase> all_cases() {
+  std::vector<KernelCase> cases;
+  const auto add = [&](const KernelCase& c) {
+    if (kBackend.kernels[kernel_index(c.op, c.pass)][stores_bf16(c) ? 1 : 0] != nullptr) cases.push_back(c);
+  };
+  std::vector<KernelCase> table = kernel_cases();
+  const std::vector<KernelCase> wider = wider_cases();
+  table.insert(table.end(), wider.begin(), wider.end());
+  for (const KernelCase& c : table) {
+    add(c);
+    if (const std::optional<KernelCase> stored = stored_as_bf16(c)) add(*stored);
+  }
+  return cases;
+}
+
+CaseRunResult run_here(const KernelCase& c, const CaseData& data) {
+  static const TestWorkers one(1);
+  return run_case(kWaitingBackend, c, data, {.workers = &one.workers()});
+}
+
+// What a case launches: the kernels, and the threads of all launches together.
+struct Launches {
+  std::set<std::string> kernels;
+  uint64_t threads = 0;
+};
+Launches dry_run(const KernelCase& c) {
+  static std::map<const void*, std::string> names;
+  Launches launches;
+  fibre::Device::instance().set_runner([&](const fibre::Launch& launch) -> Report {
+    std::string& name = names[launch.function];
+    if (name.empty()) {
+      for (const ptx::FunctionName& each : ptx::names_of(launch.function)) name = each.source + " " + each.name;
+    }
+    launches.kernels.insert(name);
+    launches.threads += uint64_t{launch.grid.x} * launch.grid.y * launch.grid.z * launch.block.x * launch.block.y * launch.block.z;
+    return {};
+  });
+  (void)run_here(c, make_data(c));
+  fibre::Device::instance().set_runner(nullptr);
+  return launches;
+}
+
+constexpr uint32_t kTimes = 8;
+constexpr uint64_t kMostThreads = 1u << 13;  // of a case, unless no smaller one meets its kernel
+
+// Those whose kernels have been met less than kTimes, in an order drawn from their ids, small ones first.
+std::vector<KernelCase> chosen_cases(size_t& of) {
+  struct Known {
+    const KernelCase* c;
+    uint64_t order;
+    Launches launches;
+  };
+  const std::vector<KernelCase> cases = all_cases();
+  of = cases.size();
+  std::vector<Known> known;
+  for (const KernelCase& c : cases) known.push_back({&c, CaseRandom(c.id).word(), dry_run(c)});
+  std::sort(known.begin(), known.end(), [](const Known& a, const Known& b) {
+    const bool large_a = a.launches.threads > kMostThreads, large_b = b.launches.threads > kMostThreads;
+    return large_a != large_b ? large_b : a.order < b.order;
+  });
+  std::map<std::string, uint32_t> met;
+  std::vector<KernelCase> chosen;
+  for (const Known& each : known) {
+    const uint32_t wanted = each.launches.threads > kMostThreads ? 1 : kTimes;
+    const auto misses = [&](const std::string& kernel) { return met[kernel] < wanted; };
+    if (std::none_of(each.launches.kernels.begin(), each.launches.kernels.end(), misses)) continue;
+    for (const std::string& kernel : each.launches.kernels) ++met[kernel];
+    chosen.push_back(*each.c);
+  }
+  return chosen;
+}
+
+// ---- the same bits ----
+
+// Which element differs first, if any. Any two NaN are alike: of a NaN an x86 processor keeps bits that a card does not.
+template <typename T, typename F>
+std::string first_difference(const Bytes& by_fibres, const Bytes& by_ptx, F is_nan) {
+  for (size_t i = 0; i < by_fibres.size() / sizeof(T); ++i) {
+    T a, b;
+    std::memcpy(&a, by_fibres.data() + i * sizeof(T), sizeof(T));
+    std::memcpy(&b, by_ptx.data() + i * sizeof(T), sizeof(T));
+    if (a != b && !(is_nan(a) && is_nan(b))) {
+      return "[" + std::to_string(i) + "] has the bits " + std::to_string(a) + " by fibres, " + std::to_string(b) + " by PTX; ";
+    }
+  }
+  return "";
+}
+
+std::string difference_of(Element element, const Bytes& by_fibres, const Bytes& by_ptx) {
+  if (by_fibres == by_ptx) return "";
+  if (element == Element::kF32) return first_difference<uint32_t>(by_fibres, by_ptx, [](uint32_t bits) { return (bits & 0x7fffffffu) > 0x7f800000u; });
+  if (element == Element::kBf16) return first_difference<uint16_t>(by_fibres, by_ptx, [](uint16_t bits) { return (bits & 0x7fffu) > 0x7f80u; });
+  return first_difference<uint8_t>(by_fibres, by_ptx, [](uint8_t) { return false; });
+}
+
+bool is_same(double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); }
+std::string difference_of(const StepScalars& a, const StepScalars& b) {
+  const bool same = a.seed == b.seed && a.step == b.step && a.micro_batch == b.micro_batch && a.micro_batches == b.micro_batches &&
+                    a.skip == b.skip && is_same(a.learning_rate, b.learning_rate) && is_same(a.clip_factor, b.clip_factor) &&
+                    is_same(a.gradient_norm, b.gradient_norm) && is_same(a.loss_sum, b.loss_sum) && a.labelled == b.labelled && a.correct == b.correct;
+  return same ? "" : "the scalars are others; ";
+}
+
+std::string compare(ptx::Kernels& by, ptx::Machine& machine, const KernelCase& c) {
+  const CaseData data = make_data(c);
+  const CaseRunResult by_fibres = run_here(c, data);
+  const ptx::PtxLaunches switched(by, machine);
+  const CaseRunResult by_ptx = run_here(c, data);
+  const std::string report = fibre::take_report().text;
+  if (!report.empty()) return report;
+  std::string fault = by_ptx.fault + difference_of(by_fibres.scalars, by_ptx.scalars);
+  if (by_fibres.status.code != by_ptx.status.code) fault += "the status is another; ";
+  if (by_fibres.data_fault.code != by_ptx.data_fault.code || by_fibres.data_fault.position != by_ptx.data_fault.position) {
+    fault += "the noted fault is another; ";
+  }
+  for (uint32_t i = 0; i < by_fibres.outputs.size(); ++i) {
+    if (element_of(c, i) == Element::kScalars) continue;
+    const std::string difference = difference_of(element_of(c, i), by_fibres.outputs[i], by_ptx.outputs[i]);
+    if (!difference.empty()) fault += c.info().arguments[i].name + difference;
+  }
+  return fault;
+}
+
+// Fills memory of the fibres' device, which no case does.
+void expect_the_same_fill(ptx::Machine& machine) {
+  std::vector<uint32_t> by_fibres(1000), by_ptx(1000);
+  const auto fill = [](std::vector<uint32_t>& to) {
+    EXPECT_TRUE(cuda_fill({}, ArenaAddress{.for_kernels = reinterpret_cast<unsigned char*>(to.data())}, 0x12345678u, 999 * 4).ok());
+    EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  };
+  fill(by_fibres);
+  const ptx::PtxLaunches switched(kernels(), machine);
+  fill(by_ptx);
+  EXPECT_EQ(by_fibres, by_ptx);
+}
+
+TEST_F(Ptx, EveryKernelHasTheBitsThatItHasUnderFibres) {
+  size_t of = 0;
+  const std::vector<KernelCase> chosen = chosen_cases(of);
+  for (const KernelCase& c : chosen) EXPECT_EQ(compare(kernels(), machine_, c), "") << c.id;
+  expect_the_same_fill(machine_);
+  RecordProperty("cases", std::to_string(chosen.size()) + " of " + std::to_string(of));
+  for (const std::string& name : kernels().all()) {
+    const bool of_cuda = name.find("cuda_warp_kernels.ptx") == std::string::npos && name.find("architecture_probe") == std::string::npos;
+    EXPECT_TRUE(!of_cuda || kernels().found().contains(name)) << "no case reaches " << name;
+  }
+}
+
+// ---- the kernels that use every function of cuda/warp.h ----
+
+constexpr uint32_t kM = 70, kN = 72, kK = 200;
+
+// Memory is as large as whole tiles, and more: what a mutant reads or writes beyond the edges is there.
+struct Product {
+  std::vector<float> c = std::vector<float>(256 * 256, -1.0f);
+  Report report;
+
+  Product(ProductKind kind, uint32_t K) {
+    std::vector<uint16_t> a(256 * 256), b(256 * 256);
+    CaseRandom random("product");
+    for (auto* matrix : {&a, &b}) {
+      for (uint16_t& element : *matrix) element = static_cast<uint16_t>(std::bit_cast<uint32_t>(static_cast<float>(random.uniform(-1, 1))) >> 16);
+    }
+    EXPECT_TRUE(launch_product({c.data(), a.data(), b.data(), kM, kN, K}, kind, nullptr).ok());
+    (void)cudaDeviceSynchronize();
+    (void)cudaGetLastError();
+    report = fibre::take_report();
+  }
+};
+
+TEST_F(Ptx, APipelinedProductHasTheFibresBitsInEveryOrderAndModel) {
+  for (const fibre::TensorCore model : fibre::kTensorCores) {
+    fibre::set_tensor_core(model);
+    machine_.set_tensor_core(model);
+    for (const ProductKind kind : {ProductKind::kRight, ProductKind::kPlain}) {
+      const Product by_fibres(kind, kK);
+      for (uint64_t seed = 0; seed < 4; ++seed) {
+        machine_.set_order(seed);
+        const ptx::PtxLaunches switched(kernels(), machine_);
+        const Product by_ptx(kind, kK);
+        EXPECT_EQ(by_ptx.report.text, "");
+        EXPECT_EQ(by_ptx.c, by_fibres.c);
+      }
+    }
+  }
+}
+
+// What is wrong in the source is wrong in the PTX that nvcc makes of it.
+TEST_F(Ptx, PlantedFaultsOfTheSourceAreFound) {
+  const Product right(ProductKind::kRight, kK);
+  for (uint64_t seed = 0; seed < 4; ++seed) {
+    machine_.set_order(seed);
+    const ptx::PtxLaunches switched(kernels(), machine_);
+    const auto fault = [](ProductKind kind) { return Product(kind, kK).report.fault; };
+    const Fault behind_no_barrier = fault(ProductKind::kNoBarrier), too_early = fault(ProductKind::kReusedTooEarly);
+    EXPECT_TRUE(behind_no_barrier == Fault::kRace || behind_no_barrier == Fault::kUnwritten || behind_no_barrier == Fault::kInFlight);
+    EXPECT_TRUE(too_early == Fault::kRace || too_early == Fault::kInFlight);
+    EXPECT_EQ(fault(ProductKind::kReadBeforeWait), Fault::kInFlight);
+    EXPECT_NE(Product(ProductKind::kPastTheTile, kK).c, right.c);  // in PTX a tile has no end: the bytes behind it are another's
+    EXPECT_NE(Product(ProductKind::kWrongFragment, kK).c, right.c);
+  }
+}
+
+struct Maps {
+  std::vector<float> c = std::vector<float>(16 * 8);
+  std::vector<uint32_t> rows = std::vector<uint32_t>(64), columns = rows;
+
+  explicit Maps(bool rounded) {
+    std::vector<float> a(16 * 8), b(8 * 8);
+    std::vector<uint16_t> matrices(2 * 8 * 8);
+    CaseRandom random("maps");
+    for (auto* matrix : {&a, &b}) {
+      for (float& element : *matrix) element = static_cast<float>(random.uniform(-1, 1));
+    }
+    for (uint16_t& element : matrices) element = static_cast<uint16_t>(random.word());
+    EXPECT_TRUE(launch_maps({c.data(), rows.data(), columns.data(), a.data(), b.data(), matrices.data(), rounded}, nullptr).ok());
+    (void)cudaDeviceSynchronize();
+    (void)cudaGetLastError();
+  }
+  bool operator==(const Maps& other) const { return c == other.c && rows == other.rows && columns == other.columns; }
+};
+
+TEST_F(Ptx, MapsOfTf32AndOfTwoMatricesAreTheFibres) {
+  for (const bool rounded : {false, true}) {
+    const Maps by_fibres(rounded);
+    const ptx::PtxLaunches switched(kernels(), machine_);
+    EXPECT_TRUE(Maps(rounded) == by_fibres);
+  }
+  EXPECT_FALSE(Maps(true) == Maps(false));
+}
+
+// ---- mutants of the PTX ----
+
+constexpr uint64_t kMutantSteps = 1u << 22;
+
+// One line of a kernel is replaced by another, wherever `change` makes another of it.
+using Change = std::optional<std::string> (*)(const std::string& line);
+
+std::vector<std::string> operands_of(const std::string& line) {
+  std::vector<std::string> operands;
+  for (size_t at = line.find_first_of("%0123456789-", line.find_first_of(" \t", line.find_first_not_of(" \t"))); at != std::string::npos;) {
+    const size_t end = line.find_first_of(",;}|] ", at);
+    operands.push_back(line.substr(at, end - at));
+    at = line.find_first_of("%0123456789-", end);
+  }
+  return operands;
+}
+bool has(const std::string& line, const char* what) { return line.find(what) != std::string::npos; }
+std::optional<std::string> replaced(const std::string& line, const std::string& from, const std::string& to) {
+  const size_t at = line.find(from);
+  if (at == std::string::npos) return std::nullopt;
+  return line.substr(0, at) + to + line.substr(at + from.size());
+}
+std::optional<std::string> swapped(const std::string& line, const char* opcode, size_t first, size_t second) {
+  if (!has(line, opcode)) return std::nullopt;
+  std::vector<std::string> operands = operands_of(line);
+  const std::string a = operands.at(first), b = operands.at(second);
+  if (a == b) return std::nullopt;
+  const size_t begin = line.find(opcode);
+  std::string text = line;
+  // By place: the k-th operand in the text.
+  std::vector<size_t> places;
+  size_t at = text.find_first_of(" \t", begin);
+  for (const std::string& operand : operands) {
+    at = text.find(operand, at);
+    places.push_back(at);
+    at += operand.size();
+  }
+  const size_t low = std::min(first, second), high = std::max(first, second);
+  text.replace(places[high], operands[high].size(), operands[low]);
+  text.replace(places[low], operands[low].size(), operands[high]);
+  return text;
+}
+
+struct Mutation {
+  const char* name;
+  Change change;
+  bool each;  // one line at a time: every one must be caught; else all at once
+};
+
+// The file with the changes in the kernel whose mangled name has `kernel` in it; one text for each change, or one with all.
+std::vector<std::string> mutants(const std::string& text, const std::string& kernel, const Mutation& mutation) {
+  const size_t begin = text.find('{', text.find(kernel, text.find(".entry"))), end = text.find("\n}\n", begin);
+  std::vector<std::string> mutated;
+  std::string all = text.substr(0, begin);
+  size_t changes = 0;
+  for (size_t at = begin; at < end;) {
+    const size_t next = std::min(text.find('\n', at) + 1, end);
+    const std::string line = text.substr(at, next - at);
+    const std::optional<std::string> changed = mutation.change(line);
+    all += changed.value_or(line);
+    if (changed) {
+      ++changes;
+      if (mutation.each) mutated.push_back(text.substr(0, at) + *changed + text.substr(next));
+    }
+    at = next;
+  }
+  if (!mutation.each && changes > 0) mutated.push_back(all + text.substr(end));
+  EXPECT_FALSE(mutated.empty()) << mutation.name << " changes nothing in " << kernel;
+  return mutated;
+}
+
+const std::string& text_of(const std::string& file) {
+  for (const PtxFile& each : files()) {
+    if (each.name == file) return each.text;
+  }
+  static const std::string kNone;
+  return kNone;
+}
+
+constexpr Mutation kProductMutations[] = {
+    {"two registers of a are exchanged", [](const std::string& line) { return swapped(line, "mma.sync", 5, 6); }, true},
+    {"the first and the last register of a are exchanged", [](const std::string& line) { return swapped(line, "mma.sync", 4, 7); }, true},
+    {"b's registers are exchanged", [](const std::string& line) { return swapped(line, "mma.sync", 8, 9); }, true},
+    {"two sums are exchanged", [](const std::string& line) { return swapped(line, "mma.sync", 0, 1); }, true},
+    {"a and b are exchanged", [](const std::string& line) { return swapped(line, "mma.sync", 4, 8); }, true},
+    {"matrices of b are not transposed", [](const std::string& line) { return replaced(line, ".trans", ""); }, true},
+    {"matrices of a are transposed", [](const std::string& line) { return has(line, ".trans") ? std::nullopt : replaced(line, ".x4.", ".x4.trans."); }, true},
+    {"matrices come in another order", [](const std::string& line) { return swapped(line, "ldmatrix", 1, 2); }, true},
+    {"a barrier is missing", [](const std::string& line) { return has(line, "bar.sync") ? std::optional<std::string>("") : std::nullopt; }, true},
+    {"a wait is missing", [](const std::string& line) { return has(line, "wait_group") ? std::optional<std::string>("") : std::nullopt; }, true},
+    {"a wait leaves one group more", [](const std::string& line) { return replaced(line, "wait_group 1", "wait_group 2"); }, true},
+    {"no group is committed", [](const std::string& line) { return replaced(line, "cp.async.commit_group;", ""); }, false},
+    {"the zero fill is missing", [](const std::string& line) { return has(line, "cp.async.cg") ? replaced(line, line.substr(line.rfind(',')), ", 16;\n") : std::nullopt; }, false},
+    {"half a word is copied", [](const std::string& line) { return has(line, "cp.async.cg") ? replaced(line, line.substr(line.rfind(',')), ", 8;\n") : std::nullopt; }, false},
+    {"source and target are exchanged", [](const std::string& line) { return swapped(line, "cp.async.cg", 0, 1); }, true},
+    {"a result's guard is negated", [](const std::string& line) { return has(line, "bra") ? replaced(line, "@%p", "@!%p") : std::nullopt; }, false},
+    {"a limit is let in", [](const std::string& line) { return replaced(line, "setp.lt.u32", "setp.le.u32"); }, false},
+};
+
+TEST_F(Ptx, MutantsOfAProductAreFound) {
+  const std::string file = "cuda_warp_kernels.ptx", kernel = "product_pipelinedILNS0_11ProductKindE0E";
+  machine_.set_most_steps(kMutantSteps);
+  const Product right(ProductKind::kRight, kK);
+  uint32_t count = 0;
+  for (const Mutation& mutation : kProductMutations) {
+    uint32_t index = 0;
+    for (const std::string& text : mutants(text_of(file), kernel, mutation)) {
+      ++count;
+      ptx::Kernels wrong({{file, text}});
+      machine_.set_order(1);
+      const ptx::PtxLaunches switched(wrong, machine_);
+      const Product product(ProductKind::kRight, kK);
+      EXPECT_TRUE(product.report.fault != Fault::kNone || product.c != right.c) << mutation.name << ", change " << index;
+      ++index;
+    }
+  }
+  RecordProperty("mutants", static_cast<int>(count));
+}
+
+TEST_F(Ptx, WhatIsNotKnownIsNamedWithItsLine) {
+  const std::string file = "cuda_warp_kernels.ptx";
+  const auto report_of = [&](const Mutation& mutation) {
+    ptx::Kernels wrong({{file, mutants(text_of(file), "product_pipelinedILNS0_11ProductKindE0E", mutation)[0]}});
+    const ptx::PtxLaunches switched(wrong, machine_);
+    return Product(ProductKind::kRight, kK).report.text;
+  };
+  const std::string report = report_of({"", [](const std::string& line) { return replaced(line, "mma.sync.aligned.m16n8k16", "mma.sync.aligned.m16n8k32"); }, true});
+  EXPECT_EQ(report.find("cuda_warp_kernels.ptx line "), 0u) << report;
+  EXPECT_NE(report.find("the instruction 'mma.sync.aligned.m16n8k32.row.col.f32.bf16.bf16.f32' is not known"), std::string::npos) << report;
+  ptx::Kernels none({{"layer_norm.ptx", text_of("layer_norm.ptx")}});
+  const ptx::PtxLaunches switched(none, machine_);
+  EXPECT_NE(Product(ProductKind::kRight, kK).report.text.find("there is no kernel"), std::string::npos);
+}
+
+// A whole file is changed, and one case of its kernels must no longer have the fibres' bits.
+struct FileMutation {
+  const char* file;
+  const char* id;
+  Mutation mutation;
+};
+constexpr FileMutation kFileMutations[] = {
+    {"layer_norm.ptx", "layer_norm_forward__m67_c33", {"a difference the other way", [](const std::string& line) { return swapped(line, "sub.rn.f32", 1, 2); }, false}},
+    {"layer_norm.ptx", "layer_norm_forward__m67_c33", {"lanes shuffle with others", [](const std::string& line) { return swapped(line, "shfl.sync.bfly", 2, 3); }, false}},
+    {"layer_norm.ptx", "layer_norm_forward__m67_c33", {"a root too few", [](const std::string& line) { return replaced(line, "sqrt.rn.f32", "mov.f32"); }, false}},
+    {"linear.ptx", "linear_forward__m32_c16_k32", {"what is not fused", [](const std::string& line) -> std::optional<std::string> {
+       if (!has(line, "fma.rn.f32")) return std::nullopt;
+       const std::vector<std::string> o = operands_of(line);
+       if (o[0] == o[3]) return std::nullopt;
+       return "\tmul.rn.f32 " + o[0] + ", " + o[1] + ", " + o[2] + ";\n\tadd.rn.f32 " + o[0] + ", " + o[0] + ", " + o[3] + ";\n";
+     }, false}},
+    {"linear.ptx", "linear_forward__m32_c16_k32", {"a barrier too few", [](const std::string& line) { return replaced(line, "bar.sync \t0;", ""); }, false}},
+    {"linear.ptx", "linear_forward__m32_c16_k32_bf16", {"b's registers exchanged", [](const std::string& line) { return swapped(line, "mma.sync", 8, 9); }, false}},
+    {"elementwise.ptx", "add_forward__n1025", {"sums are differences", [](const std::string& line) { return replaced(line, "add.rn.f32", "sub.rn.f32"); }, false}},
+};
+
+TEST_F(Ptx, MutantsOfKernelsAreFound) {
+  machine_.set_most_steps(kMutantSteps);
+  const std::vector<KernelCase> cases = all_cases();
+  for (const auto& [file, id, mutation] : kFileMutations) {
+    const std::string wanted = id;
+    const auto found = std::find_if(cases.begin(), cases.end(), [&](const KernelCase& c) { return c.id == wanted; });
+    ASSERT_NE(found, cases.end()) << id;
+    std::string text = text_of(file);
+    std::string changed;
+    size_t changes = 0;
+    for (size_t at = 0; at < text.size();) {
+      const size_t next = std::min(text.find('\n', at), text.size() - 1) + 1;
+      const std::string line = text.substr(at, next - at);
+      const std::optional<std::string> other = line[0] == '\t' ? mutation.change(line) : std::nullopt;
+      changes += other.has_value();
+      changed += other.value_or(line);
+      at = next;
+    }
+    EXPECT_GT(changes, 0u) << mutation.name;
+    ptx::Kernels wrong({{file, changed}});
+    EXPECT_NE(compare(wrong, machine_, *found), "") << mutation.name << " in " << file;
+  }
+}
+
+}  // namespace
+}  // namespace reprise::test
