@@ -42,9 +42,6 @@ JUDGE_SOURCES := $(filter-out $(TEST_SOURCES),$(wildcard $(addprefix tests/,$(ad
 BENCH_SOURCES := $(wildcard tests/bench/*_bench.cpp)
 FIBRE_SOURCES := $(wildcard cuda/*.cu tests/ports/*.cu)
 
-# Every kernel as PTX, for the tests that interpret it; none where there is no nvcc.
-NVCC          ?= $(or $(shell command -v nvcc),/usr/local/cuda/bin/nvcc)
-PTX           := $(if $(shell command -v $(NVCC)),$(patsubst %.cu,$(BUILD)/cuda/%.ptx,$(notdir $(wildcard cuda/*.cu) cuda_warp_kernels.cu)))
 
 objects = $(patsubst %.cpp,$(BUILD)/%.o,$(1))
 LIB_OBJECTS   := $(call objects,$(LIB_SOURCES))

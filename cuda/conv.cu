@@ -123,7 +123,7 @@ Status cuda_conv_forward(const KernelContext& context, const ConvForwardArgsOf<S
   const bool uses_mma = conv_forward_uses_mma(kStoredAs<Stored>, args.shape);
   const uint64_t weights_bytes = conv_weights_scratch_bytes(uses_mma, args.w.type, args.shape);
   float* moments = args.mean == nullptr ? nullptr : reinterpret_cast<float*>(static_cast<unsigned char*>(args.scratch) + weights_bytes);
-  const TileSides tile = conv_forward_tile(kStoredAs<Stored>, args.shape);
+  const TileSides tile = conv_forward_tile(kStoredAs<Stored>, args.shape, card_size(context));
   TileOutput<Stored> output{args.y, {shape.columns}, nullptr, false, shape.columns % 4 == 0, 0};
   if constexpr (kStoredAs<Stored> == DType::kBf16) {
     if (uses_mma) {
@@ -151,7 +151,8 @@ template <typename Stored>
 Status cuda_conv_backward_weight(const KernelContext& context, const ConvBackwardWeightArgsOf<Stored>& args) {
   REPRISE_RETURN_IF_ERROR(fits(args.shape));
   const ProductShape shape = conv_weight_product(args.shape);
-  const DepthSplit split = split_depth(shape, conv_weight_tile(kStoredAs<Stored>, args.shape));
+  const CardSize card = card_size(context);
+  const DepthSplit split = split_depth(shape, conv_weight_tile(kStoredAs<Stored>, args.shape, card), card);
   const SplitOutput to{args.dw, static_cast<float*>(args.scratch), shape, split, args.accumulate_dw};
   if constexpr (kStoredAs<Stored> == DType::kBf16) {
     if (conv_backward_uses_mma(DType::kBf16, args.shape)) {

@@ -25,13 +25,13 @@ constexpr bool conv_forward_uses_mma(DType stored, const ConvShape& s) {
 }
 constexpr bool conv_backward_uses_mma(DType stored, const ConvShape& s) { return conv_forward_uses_mma(stored, s) && are_chunks(s.K); }
 
-constexpr TileSides conv_forward_tile(DType stored, const ConvShape& s) {
+constexpr TileSides conv_forward_tile(DType stored, const ConvShape& s, CardSize card) {
   const ProductShape product = conv_forward_product(s);
-  return conv_forward_uses_mma(stored, s) ? mma_tile(product) : simt_tile(product);
+  return conv_forward_uses_mma(stored, s) ? mma_tile(product) : simt_tile(product, card);
 }
-constexpr TileSides conv_weight_tile(DType stored, const ConvShape& s) {
+constexpr TileSides conv_weight_tile(DType stored, const ConvShape& s, CardSize card) {
   const ProductShape product = conv_weight_product(s);
-  return conv_backward_uses_mma(stored, s) ? mma_tile(product) : simt_tile(product);
+  return conv_backward_uses_mma(stored, s) ? mma_tile(product) : simt_tile(product, card);
 }
 
 // Weights that are rounded first; a forward's moments follow them.
@@ -40,32 +40,35 @@ constexpr uint64_t conv_weights_scratch_bytes(bool uses_mma, DType weights, cons
 }
 
 namespace rules {
+template <CardSize kCard>
 constexpr uint64_t cuda_conv_forward_scratch(const ShapedCall& c) {
   using A = ConvForward;  // the folded kernel's arguments begin like these
   const ConvShape s = conv_shape(c[A::kX], c[A::kY], c.attribute<WindowAttribute>());
   const DType stored = c[A::kX].dtype;
   return conv_weights_scratch_bytes(conv_forward_uses_mma(stored, s), c[A::kW].dtype, s) +
-         (c.has(A::kMeanOfY) ? moments_scratch_bytes(conv_forward_product(s), conv_forward_tile(stored, s)) : 0);
+         (c.has(A::kMeanOfY) ? moments_scratch_bytes(conv_forward_product(s), conv_forward_tile(stored, s, kCard)) : 0);
 }
 constexpr uint64_t cuda_conv_backward_data_scratch(const ShapedCall& c) {
   using A = ConvBackwardData;
   const ConvShape s = conv_shape(c[A::kDx], c[A::kDy], c.attribute<WindowAttribute>());
   return conv_weights_scratch_bytes(conv_backward_uses_mma(c[A::kDy].dtype, s), c[A::kW].dtype, s);
 }
+template <CardSize kCard>
 constexpr uint64_t cuda_conv_backward_weight_scratch(const ShapedCall& c) {
   using A = ConvBackwardWeight;  // as above
   const ConvShape s = conv_shape(c[A::kX], c[A::kDy], c.attribute<WindowAttribute>());
-  return split_scratch_bytes(conv_weight_product(s), conv_weight_tile(c[A::kX].dtype, s));
+  return split_scratch_bytes(conv_weight_product(s), conv_weight_tile(c[A::kX].dtype, s, kCard), kCard);
 }
 }  // namespace rules
 
+template <CardSize kCard>
 constexpr void add_cuda_conv_rules(BackendRules& table) {
   table.have(ConvKernels{});
-  table.of<ConvForward>().scratch_bytes = rules::cuda_conv_forward_scratch;
+  table.of<ConvForward>().scratch_bytes = rules::cuda_conv_forward_scratch<kCard>;
   table.of<ConvBackwardData>().scratch_bytes = rules::cuda_conv_backward_data_scratch;
-  table.of<ConvBackwardWeight>().scratch_bytes = rules::cuda_conv_backward_weight_scratch;
-  table.of<NormConvForward>().scratch_bytes = rules::cuda_conv_forward_scratch;
-  table.of<NormConvBackwardWeight>().scratch_bytes = rules::cuda_conv_backward_weight_scratch;
+  table.of<ConvBackwardWeight>().scratch_bytes = rules::cuda_conv_backward_weight_scratch<kCard>;
+  table.of<NormConvForward>().scratch_bytes = rules::cuda_conv_forward_scratch<kCard>;
+  table.of<NormConvBackwardWeight>().scratch_bytes = rules::cuda_conv_backward_weight_scratch<kCard>;
 }
 
 }  // namespace reprise

@@ -57,8 +57,8 @@ constexpr void add_cuda_loss_head_rules(BackendRules& rules) {
 template <CardSize kCard>
 constexpr BackendRules make_cuda_rules(const char* name, const char* constant) {
   BackendRules rules = {.name = name, .header = "cuda/cuda_rules.h", .constant = constant};
-  add_cuda_linear_rules(rules);
-  add_cuda_conv_rules(rules);
+  add_cuda_linear_rules<kCard>(rules);
+  add_cuda_conv_rules<kCard>(rules);
   add_cuda_attention_rules(rules);
   add_cuda_batch_norm_rules(rules);
   add_cuda_layer_norm_rules<kCard>(rules);

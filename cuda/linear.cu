@@ -82,7 +82,8 @@ Status cuda_linear_backward_data(const KernelContext& context, const LinearBackw
 template <typename Stored>
 Status cuda_linear_backward_weight(const KernelContext& context, const LinearBackwardWeightArgsOf<Stored>& args) {
   const ProductShape shape = linear_weight_product(args.M, args.C, args.K, args.input_major);
-  const DepthSplit split = split_depth(shape, linear_weight_tile(shape, kStoredAs<Stored>));
+  const CardSize card = card_size(context);
+  const DepthSplit split = split_depth(shape, linear_weight_tile(shape, kStoredAs<Stored>, card), card);
   const SplitOutput to{args.dw, static_cast<float*>(args.scratch), shape, split, args.accumulate_dw};
   const Stored *a = args.input_major ? args.x : args.dy, *b = args.input_major ? args.dy : args.x;
   if constexpr (kStoredAs<Stored> == DType::kBf16) {

@@ -14,8 +14,8 @@ constexpr ProductShape linear_weight_product(uint64_t M, uint64_t C, uint64_t K,
 // Whether tensor cores multiply: all rows of x, dy and w are then whole chunks.
 constexpr bool linear_uses_mma(DType stored, uint64_t C, uint64_t K) { return stored == DType::kBf16 && are_chunks(C) && are_chunks(K); }
 
-constexpr TileSides linear_weight_tile(const ProductShape& s, DType stored) {
-  return linear_uses_mma(stored, s.rows, s.columns) ? mma_tile(s) : simt_tile(s);
+constexpr TileSides linear_weight_tile(const ProductShape& s, DType stored, CardSize card) {
+  return linear_uses_mma(stored, s.rows, s.columns) ? mma_tile(s) : simt_tile(s, card);
 }
 
 // Weights that are rounded first.
@@ -23,6 +23,7 @@ constexpr uint64_t linear_weights_scratch_bytes(DType stored, DType weights, uin
   return linear_uses_mma(stored, C, K) && weights == DType::kF32 ? align_up(stored_bytes(DType::kBf16, C * K)) : 0;
 }
 
+template <CardSize kCard>
 constexpr void add_cuda_linear_rules(BackendRules& rules) {
   rules.have(LinearKernels{});
   rules.of<LinearForward>().scratch_bytes = [](const ShapedCall& c) -> uint64_t {
@@ -38,7 +39,7 @@ constexpr void add_cuda_linear_rules(BackendRules& rules) {
     const bool input_major = c.attribute<LinearAttribute>().input_major != 0;
     const ProductShape shape =
         linear_weight_product(c[A::kX].leading_elements(), c[A::kX].last_dimension(), c[A::kDy].last_dimension(), input_major);
-    return split_scratch_bytes(shape, linear_weight_tile(shape, c[A::kX].dtype));
+    return split_scratch_bytes(shape, linear_weight_tile(shape, c[A::kX].dtype, kCard), kCard);
   };
   rules.of<LinearBackwardBias>().scratch_bytes = [](const ShapedCall& c) -> uint64_t {
     using A = LinearBackwardBias;

@@ -1,10 +1,12 @@
 // Which tile a matrix product runs by, into how many parts its depth is split, and the scratch that this takes.
-// Here because planner and kernel must agree on it, and the planner has no device: all of it follows from the shape alone.
+// Here because planner and kernel must agree on it, and the planner has no device: all of it follows from the shape and the size of card
+// that the plan is for.
 #pragma once
 
 #include <cstdint>
 #include <initializer_list>
 
+#include "cuda/card_size.h"
 #include "lib/tensor.h"
 
 namespace reprise {
@@ -29,11 +31,10 @@ struct TileSides {
 // Of the product in f32 (tile_product.h). The large tile reads each operand half as often; a product that has only a few of them leaves
 // multiprocessors idle and takes the small one.
 constexpr uint32_t kSmallSide = 64, kLargeSide = 128;
-constexpr TileSides simt_tile(const ProductShape& s) {
-  constexpr uint64_t kEnoughTiles = 8;  // multiprocessors of the smallest device
+constexpr TileSides simt_tile(const ProductShape& s, CardSize card) {
   constexpr TileSides kSmall = {kSmallSide, kSmallSide}, kLarge = {kLargeSide, kLargeSide};
   if (s.rows <= kSmallSide || s.columns <= kSmallSide) return kSmall;
-  return kLarge.tiles(s) >= kEnoughTiles ? kLarge : kSmall;
+  return kLarge.tiles(s) >= multiprocessors_of(card) ? kLarge : kSmall;
 }
 
 // Of the product by tensor cores (tile_mma.h), which takes operands of bf16 that are whole chunks of eight neighbours. All three have four
@@ -67,18 +68,20 @@ struct DepthSplit {
   uint64_t size;
   uint32_t count;
 };
-// Weight gradients have few outputs and a long sum: enough parts for about kEnoughBlocks blocks, none of them short.
-constexpr DepthSplit split_depth(const ProductShape& s, TileSides tile) {
-  constexpr uint64_t kEnoughBlocks = 64, kLeastDepth = 256, kPiece = 64;
-  const uint64_t wanted = whole_pieces(kEnoughBlocks, tile.tiles(s)), possible = s.depth / kLeastDepth;
+// Weight gradients have few outputs and a long sum: enough parts for some blocks on each multiprocessor, none of them short. More blocks on
+// a small card, because the last round of them weighs more there.
+constexpr DepthSplit split_depth(const ProductShape& s, TileSides tile, CardSize card) {
+  constexpr uint64_t kLeastDepth = 256, kPiece = 64;
+  const uint64_t enough_blocks = multiprocessors_of(card) * (card == CardSize::kSmall ? 8 : 2);
+  const uint64_t wanted = whole_pieces(enough_blocks, tile.tiles(s)), possible = s.depth / kLeastDepth;
   const uint64_t parts = wanted < possible ? wanted : possible;
   if (parts <= 1) return {s.depth, 1};
   const uint64_t size = whole_pieces(whole_pieces(s.depth, parts), kPiece) * kPiece;
   return {size, static_cast<uint32_t>(whole_pieces(s.depth, size))};
 }
 // partials[part][rows][columns]; none where the only part is the sum.
-constexpr uint64_t split_scratch_bytes(const ProductShape& s, TileSides tile) {
-  const DepthSplit split = split_depth(s, tile);
+constexpr uint64_t split_scratch_bytes(const ProductShape& s, TileSides tile, CardSize card) {
+  const DepthSplit split = split_depth(s, tile, card);
   return split.count == 1 ? 0 : align_up(split.count * s.outputs() * sizeof(float));
 }
 

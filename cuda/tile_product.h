@@ -10,6 +10,7 @@
 
 #include <cmath>
 
+#include "cuda/cuda_backend.h"
 #include "cuda/grid.h"
 #include "cuda/pack.h"
 #include "cuda/product_shape.h"
@@ -260,7 +261,7 @@ static __global__ void __launch_bounds__(kBlockThreads)
 
 template <bool kMoments = false, typename A, typename B, typename Output>
 void launch_product(const KernelContext& context, const TileProduct<A, B, Output>& p, uint32_t part_count = 1) {
-  const TileSides sides = simt_tile(p.shape);
+  const TileSides sides = simt_tile(p.shape, card_size(context));
   const bool large = sides.rows == kLargeSide;
   const dim3 grid(static_cast<uint32_t>(sides.tiles(p.shape)), part_count);
   const auto kernel = large ? tile_product_simt<LargeTile, kMoments, A, B, Output> : tile_product_simt<SmallTile, kMoments, A, B, Output>;

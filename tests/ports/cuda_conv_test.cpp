@@ -52,7 +52,7 @@ TEST(CudaTensorCores, AreAskedForEveryTile) {
       const ConvShape s = conv_shape(c.tensor(1), c.tensor(2), window);
       if (!conv_backward_uses_mma(DType::kBf16, s)) continue;
       meet(c, conv_weight_product(s));
-      in_parts |= split_depth(conv_weight_product(s), conv_weight_tile(DType::kBf16, s)).count > 1;
+      in_parts |= split_depth(conv_weight_product(s), conv_weight_tile(DType::kBf16, s, CardSize::kSmall), CardSize::kSmall).count > 1;
     } else {
       const ConvShape s = conv_shape(c.tensor(0), c.tensor(1), window);
       const ConvPhase rows = conv_phase(s.H, window.kernel_h, window, 0), columns = conv_phase(s.W, window.kernel_w, window, 0);

@@ -15,7 +15,7 @@ REPRISE_JUDGE_PRODUCTS(23, 7, Op::kLinear);
 TEST(CudaProductShape, PartsCoverTheDepthOnce) {
   for (uint64_t depth = 1; depth < 20000; depth += depth < 600 ? 1 : 61) {
     for (const uint64_t side : {1u, 64u, 200u, 2000u}) {
-      const DepthSplit split = split_depth({side, side, depth}, {kSmallSide, kSmallSide});
+      const DepthSplit split = split_depth({side, side, depth}, {kSmallSide, kSmallSide}, CardSize::kSmall);
       EXPECT_GE(split.count * split.size, depth);
       EXPECT_LT((split.count - 1) * split.size, depth);
       EXPECT_LE(split.count, 64u);

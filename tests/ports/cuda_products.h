@@ -8,6 +8,7 @@
 
 #include <gtest/gtest.h>
 
+#include "cuda/cuda_backend.h"
 #include "cuda/cuda_kernels.h"
 #include "cuda/cuda_rules.h"
 #include "cuda/product_shape.h"
@@ -32,23 +33,27 @@ inline Status run_and_wait(const KernelContext& context, const RowCall& call) {
   return cudaGetLastError() == cudaSuccess ? ok_status() : Status{Code::kBackend, "a CUDA kernel must run without a fault", 0};
 }
 
-inline const Backend kWaitingBackend = [] {
+inline Backend waiting_backend(const CudaMachine& machine) {
   Backend table = kBackend;
+  table.rules = &cuda_rules_of(machine.size);
+  table.machine = &machine;
   for (auto& storages : table.kernels) {
     for (Kernel& kernel : storages) kernel = kernel == nullptr ? nullptr : run_and_wait;
   }
   return table;
-}();
+}
+inline const CudaMachine kSmallMachine = {.size = CardSize::kSmall}, kLargeMachine = {.size = CardSize::kLarge};
+inline const Backend kWaitingBackend = waiting_backend(kSmallMachine), kWaitingLargeBackend = waiting_backend(kLargeMachine);
 
 // ---- which cases ----
 
 // Every so many of a family's cases, of each way to store activations.
 template <Op... kOfFamily>
-std::vector<Judged> products(bool (*keep)(const KernelCase&), uint32_t every) {
+std::vector<Judged> products(bool (*keep)(const KernelCase&), uint32_t every, const Backend& backend = kWaitingBackend) {
   std::vector<Judged> kept;
   uint32_t met = 0;
   const auto add = [&](const KernelCase& c) {
-    if (keep(c) && met++ % every == 0) kept.push_back({&kWaitingBackend, c});
+    if (keep(c) && met++ % every == 0) kept.push_back({&backend, c});
   };
   for (const KernelCase& c : kernel_cases()) {
     if (((c.op != kOfFamily) && ...)) continue;
@@ -103,9 +108,13 @@ TEST_P(CudaProduct, AgreesWithTheReference) { EXPECT_EQ(judge_reference(*GetPara
 TEST_P(CudaProductRepeated, BitsDoNotDependOnOrderNorOnWhatMemoryHeld) { EXPECT_EQ(judge_workers(*GetParam().backend, GetParam().c), ""); }
 TEST_P(CudaProductAccumulating, AddsToWhatIsThere) { EXPECT_EQ(judge_accumulate(*GetParam().backend, GetParam().c), ""); }
 
+// What the table of a large card splits otherwise.
+inline bool is_split(const KernelCase& c) { return c.pass == Pass::kBackwardWeight || c.pass == Pass::kBackwardBias; }
+
 // Of a test program with one family: repeated are so few that the program is done in seconds.
 #define REPRISE_JUDGE_PRODUCTS(repeated, accumulated, ...)                                                                          \
   INSTANTIATE_TEST_SUITE_P(Fibres, CudaProduct, ::testing::ValuesIn(products<__VA_ARGS__>(any, 1)), id_of);                         \
+  INSTANTIATE_TEST_SUITE_P(Large, CudaProduct, ::testing::ValuesIn(products<__VA_ARGS__>(is_split, repeated, kWaitingLargeBackend)), id_of); \
   INSTANTIATE_TEST_SUITE_P(Fibres, CudaProductRepeated, ::testing::ValuesIn(products<__VA_ARGS__>(any, repeated)), id_of);          \
   INSTANTIATE_TEST_SUITE_P(Fibres, CudaProductAccumulating, ::testing::ValuesIn(products<__VA_ARGS__>(accumulates, accumulated)), id_of)
 
