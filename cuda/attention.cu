@@ -318,9 +318,9 @@ __global__ void __launch_bounds__(kThreads) attention_backward_queries(const Att
   dq.store(args.dqkv + head.q + uint64_t{first_query} * head.row, head.row, args.T - first_query, head.D);
 }
 
-// dk or dv: registers that hold both spill on some architectures.
+// dk or dv: registers that hold both spill on some architectures, and so does dk where ptxas makes room for more blocks than these.
 template <typename Stored, uint32_t kSlabs, bool kKeys, bool kValues>
-__global__ void __launch_bounds__(kThreads) attention_backward_keys(const AttentionBackwardArgsOf<Stored> args, const float* delta) {
+__global__ void __launch_bounds__(kThreads, kSlabs == 2 ? 6 : 4) attention_backward_keys(const AttentionBackwardArgsOf<Stored> args, const float* delta) {
   REPRISE_SHARED(SharedPack, left, kSlabPacks);
   REPRISE_SHARED(SharedPack, right, kSlabPacks);
   const uint32_t tiles = static_cast<uint32_t>(parts(args.T, kTile)), kv_heads = args.attention.kv_heads;

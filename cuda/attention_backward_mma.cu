@@ -281,8 +281,12 @@ __global__ void __launch_bounds__(AttentionMma::kThreads, 2)
   REPRISE_SHARED(Head<Bf16>, head_of_block, 1);  // it waits there, because registers are few
   const auto head = [&]() -> Head<Bf16> { return head_of_block[0]; };
   const uint32_t tiles = static_cast<uint32_t>(parts(args.T, Shape::kOfBlock)), kv_heads = args.attention.kv_heads;
+  REPRISE_SHARED(uint32_t, heads_left, 1);  // of the group: so does this
   const uint32_t group = args.attention.heads / kv_heads, first_key = blockIdx.x % tiles * Shape::kOfBlock;
-  if (threadIdx.x == 0) head_of_block[0] = Head<Bf16>(args, blockIdx.x / tiles / kv_heads, blockIdx.x / tiles % kv_heads * group);
+  if (threadIdx.x == 0) {
+    head_of_block[0] = Head<Bf16>(args, blockIdx.x / tiles / kv_heads, blockIdx.x / tiles % kv_heads * group);
+    heads_left[0] = group;
+  }
   __syncthreads();
   const LaneKeys<kD> keys{first_key + warp_index() * Shape::kOfWarp};
   const LanePlace<kD> rows_first = LanePlace<kD>::rows_first(), columns_first = LanePlace<kD>::columns_first();
@@ -297,7 +301,7 @@ __global__ void __launch_bounds__(AttentionMma::kThreads, 2)
   if constexpr (Shape::kKeepsV) v.load(shared, Shape::Keys::kBytes, warp_index() * Shape::kOfWarp);
   WarpSums<Shape::kDown, kD / 8> dk, dv;
   REPRISE_ROLLED
-  for (uint32_t left = group; left > 0; --left) {
+  while (true) {
     __syncthreads();  // all have their keys, or the next head
     const auto next_seeing = [&](uint32_t first_query) {
       while (first_query < args.T && StartRange(head(), first_query, Shape::kWalked).first >= first_key + Shape::kOfBlock) {
@@ -309,58 +313,64 @@ __global__ void __launch_bounds__(AttentionMma::kThreads, 2)
       if (first_query < args.T) copy_queries<kD>(shared, stage, args, delta, head(), first_query);
       commit_copies();
     };
-    uint32_t stage = Shape::kV, first_query = next_seeing(first_key);
-    copy(stage, first_query);
-    while (first_query < args.T) {
+    // What some queries of a stage add.
+    const auto add = [&](uint32_t stage, uint32_t query) {
+      if (query + Shape::kStep <= keys.first) return;
+      const uint32_t row = query % Shape::kWalked;
+      uint32_t kept = 0;  // drawn here, while registers hold no scores
+      if (args.attention.dropout > 0) kept = keys.kept(WeightMask(args, head()), query);
+      typename LaneKeys<kD>::Scores weights, gradients;  // of keys by queries
+      REPRISE_UNROLL
+      for (uint32_t depth = 0; depth < kD; depth += 16) {
+        weights.add_scores(k.at[depth / 16], shared, columns_first, stage, row, depth);
+        if constexpr (!Shape::kKeepsV) v.at[depth / 16].load(shared, rows_first, 0, warp_index() * Shape::kOfWarp, depth);
+        gradients.add_scores(v.at[depth / 16], shared, columns_first, stage + Shape::Queries::kBytes, row, depth);
+      }
+      const bool documents = args.document_start != nullptr;
+      if (documents || keys.first + Shape::kOfWarp > query + 1) keys.hide(weights, shared, stage + Shape::kStart + 4 * row, documents, query);
+      if (args.attention.dropout > 0) {
+        const float factor = kept_factor(args.attention.dropout);
+        keys.for_each([&](uint32_t q, uint32_t n, uint32_t i, uint32_t j, uint32_t e) {
+          gradients.at[i][j][e] *= (kept >> (4 * q + n) & 1) != 0 ? factor : 0.0f;
+        });
+      }
+      const typename LaneKeys<kD>::template OfQueries<float> lse(shared, stage + Shape::kLse + 4 * row);
+      const typename LaneKeys<kD>::template OfQueries<float> of_row(shared, stage + Shape::kDelta + 4 * row);
+      const float log2_scale = head().scale * kLog2E;
+      keys.for_each([&](uint32_t q, uint32_t, uint32_t i, uint32_t j, uint32_t e) {
+        const float weight = weight_exp2(fmaf(weights.at[i][j][e], log2_scale, -kLog2E * lse.at[q]));
+        gradients.at[i][j][e] = weight * (gradients.at[i][j][e] - of_row.at[q]);
+        weights.at[i][j][e] = weight;
+      });
+      if (args.attention.dropout > 0) {
+        keys.for_each([&](uint32_t q, uint32_t n, uint32_t i, uint32_t j, uint32_t e) {
+          if ((kept >> (4 * q + n) & 1) == 0) weights.at[i][j][e] = 0;
+        });
+      }
+      dv.add_weighed(weights.as_left(0), shared, rows_first, stage + Shape::Queries::kBytes, row);
+      dk.add_weighed(gradients.as_left(0), shared, rows_first, stage, row);
+    };
+    uint32_t stage = Shape::kV, query = next_seeing(first_key);
+    copy(stage, query);
+    while (query < args.T) {
       wait_copies<0>();
       __syncthreads();  // this tile has come for all, and all are done with the one before
-      copy(2 * Shape::kV + Shape::kStageBytes - stage, next_seeing(first_query + Shape::kWalked));
+      copy(2 * Shape::kV + Shape::kStageBytes - stage, next_seeing(query + Shape::kWalked));
       REPRISE_ROLLED
-      for (uint32_t row = 0; row < Shape::kWalked; row += Shape::kStep) {
-        const uint32_t query = first_query + row;
-        if (query >= args.T) break;
-        if (query + Shape::kStep <= keys.first) continue;
-        uint32_t kept = 0;  // drawn here, while registers hold no scores
-        if (args.attention.dropout > 0) kept = keys.kept(WeightMask(args, head()), query);
-        typename LaneKeys<kD>::Scores weights, gradients;  // of keys by queries
-        REPRISE_UNROLL
-        for (uint32_t depth = 0; depth < kD; depth += 16) {
-          weights.add_scores(k.at[depth / 16], shared, columns_first, stage, row, depth);
-          if constexpr (!Shape::kKeepsV) v.at[depth / 16].load(shared, rows_first, 0, warp_index() * Shape::kOfWarp, depth);
-          gradients.add_scores(v.at[depth / 16], shared, columns_first, stage + Shape::Queries::kBytes, row, depth);
-        }
-        const bool documents = args.document_start != nullptr;
-        if (documents || keys.first + Shape::kOfWarp > query + 1) keys.hide(weights, shared, stage + Shape::kStart + 4 * row, documents, query);
-        if (args.attention.dropout > 0) {
-          const float factor = kept_factor(args.attention.dropout);
-          keys.for_each([&](uint32_t q, uint32_t n, uint32_t i, uint32_t j, uint32_t e) {
-            gradients.at[i][j][e] *= (kept >> (4 * q + n) & 1) != 0 ? factor : 0.0f;
-          });
-        }
-        const typename LaneKeys<kD>::template OfQueries<float> lse(shared, stage + Shape::kLse + 4 * row);
-        const typename LaneKeys<kD>::template OfQueries<float> of_row(shared, stage + Shape::kDelta + 4 * row);
-        const float log2_scale = head().scale * kLog2E;
-        keys.for_each([&](uint32_t q, uint32_t, uint32_t i, uint32_t j, uint32_t e) {
-          const float weight = weight_exp2(fmaf(weights.at[i][j][e], log2_scale, -kLog2E * lse.at[q]));
-          gradients.at[i][j][e] = weight * (gradients.at[i][j][e] - of_row.at[q]);
-          weights.at[i][j][e] = weight;
-        });
-        if (args.attention.dropout > 0) {
-          keys.for_each([&](uint32_t q, uint32_t n, uint32_t i, uint32_t j, uint32_t e) {
-            if ((kept >> (4 * q + n) & 1) == 0) weights.at[i][j][e] = 0;
-          });
-        }
-        dv.add_weighed(weights.as_left(0), shared, rows_first, stage + Shape::Queries::kBytes, row);
-        dk.add_weighed(gradients.as_left(0), shared, rows_first, stage, row);
-      }
-      stage = 2 * Shape::kV + Shape::kStageBytes - stage, first_query = next_seeing(first_query + Shape::kWalked);
+      do {
+        add(stage, query);
+        query += Shape::kStep;
+      } while (query % Shape::kWalked != 0 && query < args.T);
+      stage = 2 * Shape::kV + Shape::kStageBytes - stage;
+      query = next_seeing(static_cast<uint32_t>(parts(query, Shape::kWalked)) * Shape::kWalked);
     }
-    if (left == 1) break;
+    if (heads_left[0] == 1) break;
     __syncthreads();  // all are done with this head
     if (threadIdx.x == 0) {
       Head<Bf16> next = head();
       next.advance();
       head_of_block[0] = next;
+      heads_left[0] = heads_left[0] - 1;
     }
   }
   const float kept = kept_factor(args.attention.dropout);
