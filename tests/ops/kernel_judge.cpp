@@ -69,6 +69,9 @@ std::string scalars_difference(const CaseExpected& expected, const StepScalars& 
   return out;
 }
 
+// By either of its tables.
+bool is_cuda(const Backend& backend) { return std::strncmp(backend.rules->name, "cuda", 4) == 0; }
+
 // Where the kernel set multiplies in bf16 (DESIGN 8.6), some weights are rounded first: on CUDA all weights of linear layers and
 // convolutions, and relu(norm(x)) where it is folded into one. The reference gets them so, and its tolerance stays.
 CaseData as_multiplied(const Backend& backend, const KernelCase& c, CaseData data) {
@@ -77,7 +80,7 @@ CaseData as_multiplied(const Backend& backend, const KernelCase& c, CaseData dat
   const auto round = [&](uint32_t argument) {
     for (double& weight : data.values[argument]) weight = Bf16(static_cast<float>(weight));
   };
-  if (std::strcmp(backend.rules->name, "cuda") == 0) {
+  if (is_cuda(backend)) {
     data.rounds_folded = true;
     for (uint32_t i = 0; i < c.arguments.size(); ++i) {
       if (c.info().arguments[i].storage == Storage::kWeight && c.has(i)) round(i);
@@ -90,7 +93,7 @@ CaseData as_multiplied(const Backend& backend, const KernelCase& c, CaseData dat
 
 // CUDA's tensor cores take bf16 alone, so that what a product makes is rounded before the next one (cuda/attention_mma.h). The CPU's kernels
 // multiply it in f32: their tolerance has no part for that.
-bool rounds_between_products(const Backend& backend) { return std::strcmp(backend.rules->name, "cuda") == 0; }
+bool rounds_between_products(const Backend& backend) { return is_cuda(backend); }
 
 Array stored_output(const KernelCase& c, const CaseRunResult& result, uint32_t i) {
   const std::vector<double> values = read_values(element_of(c, i), result.outputs[i]);
