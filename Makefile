@@ -176,7 +176,8 @@ audit: $(BUILD)/reprise  ## regions, peak and slots of RECIPE's plan
 SHIPPED_ARCHITECTURES := 80 87 90
 NVCC ?= $(or $(shell command -v nvcc),/usr/local/cuda/bin/nvcc)
 HAS_NVCC := $(shell command -v $(NVCC) >/dev/null 2>&1 && echo yes)
-NVCC_FLAGS := -std=c++20 -O3 -fmad=false -I. --expt-relaxed-constexpr --Werror all-warnings -Xcompiler -Wall,-Wextra,-fno-exceptions,-fno-rtti
+NVCC_FLAGS := -std=c++20 -O3 -fmad=false -I. --expt-relaxed-constexpr --Werror all-warnings \
+  -Xcompiler -Wall,-Wextra,-fno-exceptions,-fno-rtti
 CUDA_KERNELS := $(notdir $(basename $(wildcard cuda/*.cu) tests/ports/cuda_warp_kernels.cu))
 # What `test` and `cuda` need: nothing where there is no nvcc.
 machine_code = $(if $(HAS_NVCC),$(CUDA_KERNELS:%=$(BUILD)/cuda/%.sm_$(1).counts))
@@ -205,7 +206,8 @@ $(foreach each,$(SHIPPED_ARCHITECTURES),$(eval $(call make_machine_code,$(each))
 # What the machine code has in its loops, where the disassembler is. It comes with some installations of CUDA alone; PyPI has it.
 $(BUILD)/cuda/disassembler: $(if $(shell cat $(BUILD)/cuda/disassembler 2>/dev/null),,force) tools/find_nvdisasm.sh
 	@NVCC=$(NVCC) tools/find_nvdisasm.sh $@
-$(BUILD)/cuda/%.counts: $(BUILD)/cuda/%.cubin $(BUILD)/cuda/disassembler $(addprefix tests/ports/,sass_counts.py machine_code.py occupancy.py)
+COUNTING := $(addprefix tests/ports/,sass_counts.py machine_code.py occupancy.py)
+$(BUILD)/cuda/%.counts: $(BUILD)/cuda/%.cubin $(BUILD)/cuda/disassembler $(COUNTING)
 	$(Q)if [ -s $(BUILD)/cuda/disassembler ]; then tests/ports/sass_counts.py $$(cat $(BUILD)/cuda/disassembler) $< >$@; else : >$@; fi
 
 # ---- tests ---------------------------------------------------------------------------------------------------------------
