@@ -42,7 +42,8 @@ JUDGE_SOURCES := $(filter-out $(TEST_SOURCES),$(wildcard $(addprefix tests/,$(ad
 BENCH_SOURCES := $(wildcard tests/bench/*_bench.cpp)
 FIBRE_SOURCES := $(wildcard cuda/*.cu tests/ports/*.cu)
 
-
+comma := ,
+space := $() $()
 objects = $(patsubst %.cpp,$(BUILD)/%.o,$(1))
 LIB_OBJECTS   := $(call objects,$(LIB_SOURCES))
 PORT_OBJECTS  := $(call objects,$(PORT_SOURCES))
@@ -121,7 +122,7 @@ $(CUDA_OBJECTS): $(BUILD)/device/%.o: %.cu Makefile
 	@test -n "$(HAS_NVCC)" || { echo 'make: "backend": "cuda" needs nvcc of the CUDA toolkit, 12 or later: install it, name it by NVCC=, or plan for "cpu" or "auto"' >&2; exit 1; }
 	@mkdir -p $(@D)
 	@echo "  compile $< for sm $(CUDA_ARCHITECTURES)"
-	$(Q)$(NVCC) $(CUDA_FLAGS) $(foreach each,$(CUDA_ARCHITECTURES),-gencode arch=compute_$(each),code=sm_$(each)) -MD -MF $(@:.o=.d) -c $< -o $@
+	$(Q)$(NVCC) $(CUDA_FLAGS) -gencode 'arch=compute_80,code=[$(subst $(space),$(comma),$(strip $(CUDA_ARCHITECTURES:%=sm_%)))]' -MD -MF $(@:.o=.d) -c $< -o $@
 $(BUILD)/libreprise-cuda.a: $(CUDA_OBJECTS)
 	$(Q)rm -f $@ && ar rcs $@ $^
 
@@ -231,7 +232,8 @@ $(foreach each,$(SHIPPED_ARCHITECTURES),$(eval $(call make_machine_code,$(each))
 # What the machine code has in its loops, where the disassembler is. It comes with some installations of CUDA alone; PyPI has it.
 $(BUILD)/cuda/disassembler: $(if $(shell cat $(BUILD)/cuda/disassembler 2>/dev/null),,force) tools/find_nvdisasm.sh
 	@NVCC=$(NVCC) tools/find_nvdisasm.sh $@
-$(BUILD)/cuda/%.counts: $(BUILD)/cuda/%.cubin $(BUILD)/cuda/disassembler $(addprefix tests/ports/,sass_counts.py machine_code.py occupancy.py)
+COUNTING := $(addprefix tests/ports/,sass_counts.py machine_code.py occupancy.py)
+$(BUILD)/cuda/%.counts: $(BUILD)/cuda/%.cubin $(BUILD)/cuda/disassembler $(COUNTING)
 	$(Q)if [ -s $(BUILD)/cuda/disassembler ]; then tests/ports/sass_counts.py $$(cat $(BUILD)/cuda/disassembler) $< >$@; else : >$@; fi
 
 # ---- tests ---------------------------------------------------------------------------------------------------------------

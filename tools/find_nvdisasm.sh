@@ -7,7 +7,11 @@ file=$1
 folder=$(dirname "$file")
 mkdir -p "$folder"
 beside=$(dirname "$(readlink -f "$(command -v "${NVCC:-nvcc}")")")
-found() { for each in "$(command -v nvdisasm || true)" "$beside/nvdisasm" "$folder"/python/nvidia/*/bin/nvdisasm; do if [ -x "$each" ]; then echo "$each"; return; fi; done; }
+found() {
+  for each in "$(command -v nvdisasm || true)" "$beside/nvdisasm" "$folder"/python/nvidia/*/bin/nvdisasm; do
+    if [ -x "$each" ]; then echo "$each"; return; fi
+  done
+}
 if [ -z "$(found)" ]; then
   python3 -m pip install --quiet --disable-pip-version-check --retries 0 --timeout 15 --target "$folder/python" nvidia-cuda-nvdisasm \
     >"$folder/pip.log" 2>&1 || echo "make: pip could not install nvidia-cuda-nvdisasm; its words are in $folder/pip.log" >&2

@@ -12,16 +12,18 @@ if [ -z "$objects" ]; then echo "no objects in $build/fibre/cuda: make it first"
 
 # What a file may call. Launches are no calls of that kind; what became of them is.
 allowed() {
+  echo cudaGetLastError cudaGetErrorString
   case $1 in
-    cuda_host_access) echo cudaGetLastError cudaMemcpyAsync cudaStreamSynchronize ;;  # the host's access to a card's memory
-    cuda_backend) echo cudaGetLastError cudaFuncGetAttributes ;;                      # asks once what the device runs
-    *) echo cudaGetLastError ;;
+    cuda_host_access) echo cudaMemcpyAsync cudaStreamSynchronize cudaEventRecord cudaEventSynchronize ;;  # the host's access to a card's memory
+    cuda_backend) echo cudaFuncGetAttributes ;;                                                           # asks once what the device runs
+    cuda_recorder)                                                                                        # a program's rows as a graph
+      echo cudaStreamBeginCapture cudaStreamEndCapture cudaGraphInstantiate cudaGraphUpload cudaGraphLaunch cudaGraphDestroy cudaGraphExecDestroy ;;
   esac
 }
 # called OBJECT: the functions of CUDA's run time and driver that it names, called or given.
 called() { nm -P "$1" | cut -d' ' -f1 | c++filt | sed -nE 's/^([a-zA-Z_]+ )?(cu(da)?[A-Z][A-Za-z0-9_]*)([<(].*)?$/\2/p' | sort -u; }
 # refused OBJECT NAME: those that a file of that name may not call.
-refused() { for symbol in $(called "$1"); do case " $(allowed "$2") " in *" $symbol "*) ;; *) echo "$symbol" ;; esac; done; }
+refused() { for symbol in $(called "$1"); do case " $(allowed "$2" | paste -sd" ") " in *" $symbol "*) ;; *) echo "$symbol" ;; esac; done; }
 
 bad=
 for object in $objects; do
@@ -32,10 +34,8 @@ done
 [ -z "$bad" ] || exit 1
 
 # Would it see one? And does it read these objects at all?
-for name in cuda_host_access elementwise; do
-  for symbol in $(allowed $name); do
-    called "$build/fibre/cuda/$name.o" | grep -qx "$symbol" || { echo "cuda_symbols: does not see $symbol in $name" >&2; exit 1; }
-  done
+for seen in cuda_host_access:cudaMemcpyAsync cuda_host_access:cudaStreamSynchronize elementwise:cudaGetLastError; do
+  called "$build/fibre/cuda/${seen%:*}.o" | grep -qx "${seen#*:}" || { echo "cuda_symbols: does not see ${seen#*:} in ${seen%:*}" >&2; exit 1; }
 done
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT

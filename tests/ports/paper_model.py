@@ -38,8 +38,10 @@ Work = namedtuple('Work', 'title file kernel kind bytes columns again fresh', de
 WORKS = (
     Work('product f32, 128 x 128', 'linear', r'tile_product_simt<SimtTile<128, 8>, false, RowsSource<float>, WeightRows', 'product'),
     Work('product bf16, 128 x 128', 'linear', r'tile_product_mma<RowChunks, RowChunks', 'product', 2),
-    Work('convolution 3x3 of 64 channels, bf16', 'conv', r'tile_product_simt<SimtTile<64, 8>, true, PixelsSource<Bf16>', 'product', 2, 64, 9),
-    Work('convolution 3x3 of 64 channels, f32', 'conv', r'tile_product_simt<SimtTile<64, 8>, true, PixelsSource<float>', 'product', 4, 64, 9),
+    Work('convolution 3x3 of 64 channels, bf16', 'conv', r'tile_product_simt<SimtTile<64, 8>, true, PixelsSource<Bf16>', 'product', bytes=2,
+         columns=64, again=9),
+    Work('convolution 3x3 of 64 channels, f32', 'conv', r'tile_product_simt<SimtTile<64, 8>, true, PixelsSource<float>', 'product', columns=64,
+         again=9),
     Work('attention forward, D = 64, bf16', 'attention', r'attention_forward_tiles<Bf16, 2>', 'attention'),
     Work('attention forward, D = 128, bf16', 'attention', r'attention_forward_tiles<Bf16, 4>', 'attention'),
     Work('attention backward: dq, D = 64, bf16', 'attention', r'attention_backward_queries<Bf16, 2>', 'attention'),
@@ -92,7 +94,7 @@ def find_kernel(work, architecture):
   path = f'{FOLDER}/sm_{architecture}.txt'
   lines = [line for line in open(path, encoding='utf-8') if re.match(f'{work.file} {work.kernel}', line)]
   if len(lines) != 1:
-    sys.exit(f'{path}: {len(lines)} kernels are "{work.file} {work.kernel}", which is to be modelled as "{work.title}": name one in paper_model.py')
+    sys.exit(f'{path}: {len(lines)} kernels are "{work.file} {work.kernel}", which paper_model.py models as "{work.title}": name one there')
   return Kernel(lines[0].rstrip('\n'))
 
 
