@@ -1,8 +1,8 @@
 // What each instruction on registers computes for a lane, and the loop over the lanes.
 //
-// Each line of the table is an opcode and a function of a lane's values, as the PTX manual has it: floats are rounded to the nearest where the
-// opcode says .rn, nothing is fused but fma, subnormal numbers are kept, and a NaN that arithmetic gives is the card's own, 0x7fffffff. This
-// file is compiled with -ffp-contract=off.
+// Each line of the table is an opcode and a function of a lane's values, as the PTX manual has it: floats are rounded to the nearest
+// where the opcode says .rn, nothing is fused but fma, subnormal numbers are kept, and a NaN that arithmetic on f32 gives is the card's
+// own, 0x7fffffff. This file is compiled with -ffp-contract=off.
 #include "tests/ports/ptx_arithmetic.h"
 
 #include <bit>
@@ -25,7 +25,9 @@ namespace {
 template <typename T>
 using Word = std::conditional_t<sizeof(T) == 8, uint64_t, uint32_t>;
 template <typename T>
-using Bits = std::conditional_t<sizeof(T) == 8, uint64_t, std::conditional_t<sizeof(T) == 4, uint32_t, std::conditional_t<sizeof(T) == 2, uint16_t, uint8_t>>>;
+using Bits =
+    std::conditional_t<sizeof(T) == 8, uint64_t,
+                       std::conditional_t<sizeof(T) == 4, uint32_t, std::conditional_t<sizeof(T) == 2, uint16_t, uint8_t>>>;
 
 template <typename T>
 const Word<T>* words_of(const uint32_t* at) {
@@ -47,7 +49,9 @@ template <typename F, typename Signature>
 struct Lanes;
 template <typename F, typename R, typename... A>
 struct Lanes<F, R (F::*)(A...) const> {
-  static void run(Machine& machine, const Instruction& i, uint32_t lanes) { run(machine, i, lanes, std::index_sequence_for<A...>()); }
+  static void run(Machine& machine, const Instruction& i, uint32_t lanes) {
+    run(machine, i, lanes, std::index_sequence_for<A...>());
+  }
 
   template <size_t... k>
   static void run(Machine& machine, const Instruction& i, uint32_t lanes, std::index_sequence<k...>) {
@@ -120,7 +124,8 @@ void fuse(Machine& machine, const Instruction& i, uint32_t lanes) {
   else
 #endif
     for (uint32_t lane = 0; lane < kLanes; ++lane) sums[lane] = std::fmaf(x[lane], y[lane], z[lane]);
-  for (uint32_t lane = 0; lane < kLanes; ++lane) to[lane] = (lanes >> lane & 1) != 0 ? std::bit_cast<uint32_t>(card(sums[lane])) : to[lane];
+  for (uint32_t lane = 0; lane < kLanes; ++lane)
+    to[lane] = (lanes >> lane & 1) != 0 ? std::bit_cast<uint32_t>(card(sums[lane])) : to[lane];
 }
 
 // Of two, one a NaN, the other; -0 is less than +0.
@@ -199,9 +204,7 @@ uint32_t permute_bytes(uint32_t a, uint32_t b, uint32_t selector) {
 
 template <typename T>
 void add_integer(std::vector<Arithmetic>& table, const std::string& type) {
-  const auto add = [&](const char* name, auto function) {
-    table.push_back(of(std::string(name) + "." + type, function));
-  };
+  const auto add = [&](const char* name, auto function) { table.push_back(of(std::string(name) + "." + type, function)); };
   using U = std::make_unsigned_t<T>;
   add("add", [](T a, T b) { return static_cast<T>(static_cast<U>(a) + static_cast<U>(b)); });
   add("sub", [](T a, T b) { return static_cast<T>(static_cast<U>(a) - static_cast<U>(b)); });
@@ -224,9 +227,7 @@ void add_integer(std::vector<Arithmetic>& table, const std::string& type) {
 
 template <typename T>
 void add_bits(std::vector<Arithmetic>& table, const std::string& type) {
-  const auto add = [&](const char* name, auto function) {
-    table.push_back(of(std::string(name) + "." + type, function));
-  };
+  const auto add = [&](const char* name, auto function) { table.push_back(of(std::string(name) + "." + type, function)); };
   add("and", [](T a, T b) { return static_cast<T>(a & b); });
   add("or", [](T a, T b) { return static_cast<T>(a | b); });
   add("xor", [](T a, T b) { return static_cast<T>(a ^ b); });
@@ -241,9 +242,7 @@ void add_bits(std::vector<Arithmetic>& table, const std::string& type) {
 
 template <typename T>
 void add_float(std::vector<Arithmetic>& table, const std::string& type) {
-  const auto add = [&](const std::string& name, auto function) {
-    table.push_back(of(name + "." + type, function));
-  };
+  const auto add = [&](const std::string& name, auto function) { table.push_back(of(name + "." + type, function)); };
   for (const char* rounding : {"", ".rn"}) {  // without .rn the assembler may fuse; nvcc writes it under -fmad=false
     add(std::string("add") + rounding, [](T a, T b) { return card(a + b); });
     add(std::string("sub") + rounding, [](T a, T b) { return card(a - b); });
@@ -294,8 +293,10 @@ std::vector<Arithmetic> make_table() {
       of("popc.b32", [](uint32_t a) { return static_cast<uint32_t>(std::popcount(a)); }),
       of("clz.b32", [](uint32_t a) { return static_cast<uint32_t>(std::countl_zero(a)); }),
       of("clz.b64", [](uint64_t a) { return static_cast<uint32_t>(std::countl_zero(a)); }),
-      of("shf.l.wrap.b32", [](uint32_t a, uint32_t b, uint32_t by) { return static_cast<uint32_t>((uint64_t{b} << 32 | a) << (by & 31) >> 32); }),
-      of("shf.r.wrap.b32", [](uint32_t a, uint32_t b, uint32_t by) { return static_cast<uint32_t>((uint64_t{b} << 32 | a) >> (by & 31)); }),
+      of("shf.l.wrap.b32",
+         [](uint32_t a, uint32_t b, uint32_t by) { return static_cast<uint32_t>((uint64_t{b} << 32 | a) << (by & 31) >> 32); }),
+      of("shf.r.wrap.b32",
+         [](uint32_t a, uint32_t b, uint32_t by) { return static_cast<uint32_t>((uint64_t{b} << 32 | a) >> (by & 31)); }),
       of("fma.rn.f64", [](double a, double b, double c) { return card(std::fma(a, b, c)); }),
       // The three spaces of addresses have one numbering here: a generic address is a global one.
       of("cvta.to.global.u64", [](uint64_t a) { return a; }),
@@ -335,11 +336,16 @@ std::vector<Arithmetic> make_table() {
       of("cvt.rzi.s64.f64", [](double a) { return cut<int64_t>(a); }),
       of("cvt.rzi.u64.f64", [](double a) { return cut<uint64_t>(a); }),
       of("cvt.rna.tf32.f32", [](float a) { return fibre::round_to_tf32(a); }),
-      of_masks("and.pred", [](uint32_t a, uint32_t b) { return a & b; }, 3),
-      of_masks("or.pred", [](uint32_t a, uint32_t b) { return a | b; }, 3),
-      of_masks("xor.pred", [](uint32_t a, uint32_t b) { return a ^ b; }, 3),
-      of_masks("not.pred", [](uint32_t a, uint32_t) { return ~a; }, 2),
-      of_masks("mov.pred", [](uint32_t a, uint32_t) { return a; }, 2),
+      of_masks(
+          "and.pred", [](uint32_t a, uint32_t b) { return a & b; }, 3),
+      of_masks(
+          "or.pred", [](uint32_t a, uint32_t b) { return a | b; }, 3),
+      of_masks(
+          "xor.pred", [](uint32_t a, uint32_t b) { return a ^ b; }, 3),
+      of_masks(
+          "not.pred", [](uint32_t a, uint32_t) { return ~a; }, 2),
+      of_masks(
+          "mov.pred", [](uint32_t a, uint32_t) { return a; }, 2),
       {"fma.rn.f32", fuse, std::vector<Width>(4, Width::kWord)},
   };
   add_integer<int16_t>(table, "s16");

@@ -38,7 +38,8 @@ void shuffle(Machine& machine, const Instruction& i, uint32_t lanes) {
       case Way::kIndex: source = first | (b & ~segment & 31), valid = source <= last; break;
     }
     const uint32_t from = valid ? static_cast<uint32_t>(source) : lane;
-    if ((lanes >> from & 1) == 0) machine.fail(fibre::Fault::kShuffle, i, lane, "it reads lane " + std::to_string(from) + ", which is not in the mask");
+    if ((lanes >> from & 1) == 0)
+      machine.fail(fibre::Fault::kShuffle, i, lane, "it reads lane " + std::to_string(from) + ", which is not in the mask");
     to[lane] = brought[from];
     in_range = valid ? in_range | 1u << lane : in_range & ~(1u << lane);
   });
@@ -89,12 +90,14 @@ void load_matrices(Machine& machine, const Instruction& i, uint32_t) {
 // Row: group for c0 and c1, group + 8 for c2 and c3; column: 2 member + (i & 1).
 void get_sums(Machine& machine, const Instruction& i, float (&c)[16][8]) {
   for (uint32_t lane = 0; lane < kLanes; ++lane) {
-    for (uint32_t k = 0; k < 4; ++k) c[lane / 4 + (k < 2 ? 0 : 8)][lane % 4 * 2 + (k & 1)] = std::bit_cast<float>(machine.words(i.at[10 + k])[lane]);
+    for (uint32_t k = 0; k < 4; ++k)
+      c[lane / 4 + (k < 2 ? 0 : 8)][lane % 4 * 2 + (k & 1)] = std::bit_cast<float>(machine.words(i.at[10 + k])[lane]);
   }
 }
 void put_sums(Machine& machine, const Instruction& i, const float (&c)[16][8]) {
   for (uint32_t lane = 0; lane < kLanes; ++lane) {
-    for (uint32_t k = 0; k < 4; ++k) machine.words(i.at[k])[lane] = std::bit_cast<uint32_t>(c[lane / 4 + (k < 2 ? 0 : 8)][lane % 4 * 2 + (k & 1)]);
+    for (uint32_t k = 0; k < 4; ++k)
+      machine.words(i.at[k])[lane] = std::bit_cast<uint32_t>(c[lane / 4 + (k < 2 ? 0 : 8)][lane % 4 * 2 + (k & 1)]);
   }
 }
 
@@ -126,7 +129,8 @@ void multiply_tf32(Machine& machine, const Instruction& i, uint32_t) {
   float c[16][8];
   for (uint32_t lane = 0; lane < kLanes; ++lane) {
     const uint32_t group = lane / 4, member = lane % 4;
-    for (uint32_t k = 0; k < 4; ++k) a[k == 0 || k == 2 ? group : group + 8][k < 2 ? member : member + 4] = machine.words(i.at[4 + k])[lane];
+    for (uint32_t k = 0; k < 4; ++k)
+      a[k == 0 || k == 2 ? group : group + 8][k < 2 ? member : member + 4] = machine.words(i.at[4 + k])[lane];
     for (uint32_t k = 0; k < 2; ++k) b[k == 0 ? member : member + 4][group] = machine.words(i.at[8 + k])[lane];
   }
   get_sums(machine, i, c);
@@ -153,8 +157,10 @@ std::vector<Collective> make_table() {
   using enum Collective::Place;
   const std::vector<Collective::Place> kShuffle = {kResult, kResultPredicate, kWord, kWord, kWord, kMask};
   const std::vector<Collective::Place> kCopy = {kSharedAddress, kGlobalAddress, Collective::kNumber, kWord};
-  const std::vector<Collective::Place> kMma = {kResult, kResult, kResult, kResult, kWord, kWord, kWord, kWord, kWord, kWord, kWord, kWord, kWord, kWord};
-  const std::vector<Collective::Place> kFour = {kResult, kResult, kResult, kResult, kSharedAddress}, kTwo = {kResult, kResult, kSharedAddress};
+  const std::vector<Collective::Place> kMma = {kResult, kResult, kResult, kResult, kWord, kWord, kWord,
+                                               kWord,   kWord,   kWord,   kWord,   kWord, kWord, kWord};
+  const std::vector<Collective::Place> kFour = {kResult, kResult, kResult, kResult, kSharedAddress},
+                                       kTwo = {kResult, kResult, kSharedAddress};
   return {
       {"shfl.sync.up.b32", shuffle<Way::kUp>, true, kShuffle},
       {"shfl.sync.down.b32", shuffle<Way::kDown>, true, kShuffle},

@@ -60,7 +60,9 @@ class Decoder {
   }
 
  private:
-  [[noreturn]] void fail(const std::string& what) const { throw PtxError(module_.file(), statement_ != nullptr ? statement_->line : kernel_.line, what); }
+  [[noreturn]] void fail(const std::string& what) const {
+    throw PtxError(module_.file(), statement_ != nullptr ? statement_->line : kernel_.line, what);
+  }
   [[noreturn]] void fail_unknown() const { fail("the instruction '" + std::string(statement_->opcode) + "' is not known"); }
 
   // ---- places ----
@@ -101,16 +103,19 @@ class Decoder {
     }
   }
   void place_registers() {
-    constexpr const char* kSpecialNames[] = {"%tid.x",   "%tid.y",   "%tid.z",   "%ntid.x",   "%ntid.y",   "%ntid.z", "%ctaid.x",
+    constexpr const char* kSpecialNames[] = {"%tid.x",   "%tid.y",   "%tid.z",    "%ntid.x",   "%ntid.y",   "%ntid.z", "%ctaid.x",
                                              "%ctaid.y", "%ctaid.z", "%nctaid.x", "%nctaid.y", "%nctaid.z", "%laneid"};
     static_assert(std::size(kSpecialNames) == kSpecials);
     for (uint32_t i = 0; i < kSpecials; ++i) registers_[kSpecialNames[i]] = {Width::kWord, i * kLanes};
     for (const bool predicates : {false, true}) {  // those behind the others, so that each begins at a multiple of 64 bytes
       for (const Registers& each : kernel_.registers) {
-        const Width width = each.type == ".pred" ? Width::kPredicate : each.type.substr(2) == "64" ? Width::kDouble : Width::kWord;
+        const Width width = each.type == ".pred"          ? Width::kPredicate
+                            : each.type.substr(2) == "64" ? Width::kDouble
+                                                          : Width::kWord;
         if (predicates != (width == Width::kPredicate)) continue;
         if (each.count == 0) registers_[std::string(each.name)] = {width, take_words(width)};
-        for (uint32_t n = 0; n < each.count; ++n) registers_[std::string(each.name) + std::to_string(n)] = {width, take_words(width)};
+        for (uint32_t n = 0; n < each.count; ++n)
+          registers_[std::string(each.name) + std::to_string(n)] = {width, take_words(width)};
       }
       if (!predicates) no_result_ = take_words(Width::kDouble);
     }
@@ -129,7 +134,8 @@ class Decoder {
   Register register_of(std::string_view name, Width width) const {
     const Register* found = find_register(name);
     if (found == nullptr) fail("the name '" + std::string(name) + "' is not known");
-    if (found->width != width) fail("the register " + std::string(name) + " has not the width that " + std::string(statement_->opcode) + " takes");
+    if (found->width != width)
+      fail("the register " + std::string(name) + " has not the width that " + std::string(statement_->opcode) + " takes");
     return *found;
   }
   uint32_t constant(uint64_t value, Width width) {
@@ -149,7 +155,8 @@ class Decoder {
   // Where a value is read: a register's place, or a constant's.
   uint32_t source(const Operand& operand, Width width) {
     if (operand.kind == Operand::Kind::kAddress) fail("an address stands where a value must");
-    if (operand.kind == Operand::Kind::kName && find_register(operand.name) != nullptr) return register_of(operand.name, width).at;
+    if (operand.kind == Operand::Kind::kName && find_register(operand.name) != nullptr)
+      return register_of(operand.name, width).at;
     const uint64_t value = operand.kind == Operand::Kind::kNumber ? operand.number : symbol(operand.name) + operand.number;
     return constant(value, width);
   }
@@ -173,7 +180,8 @@ class Decoder {
   }
   void need(size_t count) const {
     if (statement_->operands.size() != count) {
-      fail(std::string(statement_->opcode) + " takes " + std::to_string(count) + " operands, not " + std::to_string(statement_->operands.size()));
+      fail(std::string(statement_->opcode) + " takes " + std::to_string(count) + " operands, not " +
+           std::to_string(statement_->operands.size()));
     }
   }
   const Operand& operand(size_t k) const { return statement_->operands[k]; }
@@ -223,7 +231,8 @@ class Decoder {
   // mov.b32 r, {low, high}; mov.b64 {low, high}, d
   bool is_move_of_parts() const {
     const auto& operands = statement_->operands;
-    return statement_->opcode.substr(0, 5) == "mov.b" && std::any_of(operands.begin(), operands.end(), [](const Operand& each) { return each.braced; });
+    return statement_->opcode.substr(0, 5) == "mov.b" &&
+           std::any_of(operands.begin(), operands.end(), [](const Operand& each) { return each.braced; });
   }
   void decode_parts(Instruction& i) {
     const bool is_64 = statement_->opcode == "mov.b64";
@@ -237,7 +246,8 @@ class Decoder {
     i.step = joins ? join_parts : split_parts;
     const Width whole = is_64 ? Width::kDouble : Width::kWord;
     i.at[0] = joins ? result(operand(0), whole) : source(operand(parts), whole);
-    for (uint32_t k = 0; k < parts; ++k) i.at[k + 1] = joins ? source(operand(k + 1), Width::kWord) : result(operand(k), Width::kWord);
+    for (uint32_t k = 0; k < parts; ++k)
+      i.at[k + 1] = joins ? source(operand(k + 1), Width::kWord) : result(operand(k), Width::kWord);
   }
 
   // A load's registers come first in the text, a store's address; among the places the address always comes first.
@@ -280,7 +290,8 @@ class Decoder {
         case Collective::kSharedAddress:
         case Collective::kGlobalAddress:
           address(each, i, k, addresses++);
-          if (i.wide_address != (collective.form[k] == Collective::kGlobalAddress)) fail("the address has not the width that it must have");
+          if (i.wide_address != (collective.form[k] == Collective::kGlobalAddress))
+            fail("the address has not the width that it must have");
       }
     }
   }

@@ -87,7 +87,8 @@ std::vector<FunctionName> names_of(const void* function) {
   static const std::vector<Symbol> kSymbols = read_symbols();
   const auto address = reinterpret_cast<uint64_t>(function);
   std::vector<FunctionName> names;
-  auto at = std::lower_bound(kSymbols.begin(), kSymbols.end(), address, [](const Symbol& symbol, uint64_t a) { return symbol.address < a; });
+  auto at = std::lower_bound(kSymbols.begin(), kSymbols.end(), address,
+                             [](const Symbol& symbol, uint64_t a) { return symbol.address < a; });
   for (; at != kSymbols.end() && at->address == address; ++at) names.push_back({demangle(at->name), at->source});
   return names;
 }

@@ -55,16 +55,20 @@ Report Machine::run(const Program& program, const MachineLaunch& launch) {
 }
 
 void Machine::prepare(const Program& program, const MachineLaunch& launch) {
-  const auto refuse = [&](const std::string& what) { throw Stopped{{Fault::kLaunch, program.file + " " + program.name + ": " + what}}; };
+  const auto refuse = [&](const std::string& what) {
+    throw Stopped{{Fault::kLaunch, program.file + " " + program.name + ": " + what}};
+  };
   if (launch.arguments.size() != program.parameters.size()) {
-    refuse(std::to_string(launch.arguments.size()) + " arguments for " + std::to_string(program.parameters.size()) + " parameters");
+    refuse(std::to_string(launch.arguments.size()) + " arguments for " + std::to_string(program.parameters.size()) +
+           " parameters");
   }
   parameters_.assign(program.parameter_bytes, '\xff');
   for (size_t i = 0; i < launch.arguments.size(); ++i) {
     const auto [begin, bytes] = program.parameters[i];
     const std::string& argument = launch.arguments[i];
     if (argument.size() != bytes) {
-      refuse("argument " + std::to_string(i) + " has " + std::to_string(argument.size()) + " bytes, its parameter " + std::to_string(bytes));
+      refuse("argument " + std::to_string(i) + " has " + std::to_string(argument.size()) + " bytes, its parameter " +
+             std::to_string(bytes));
     }
     argument.copy(parameters_.data() + begin, bytes);
   }
@@ -100,8 +104,19 @@ void Machine::prepare_registers(Warp& warp, uint32_t first_thread) {
   }
   for (uint32_t lane = 0; lane < kLanes; ++lane) {
     const uint32_t thread = first_thread + lane;
-    const uint32_t values[kSpecials] = {thread % block.x, thread / block.x % block.y, thread / block.x / block.y, block.x, block.y, block.z,
-                                        0, 0, 0, grid.x, grid.y, grid.z, lane};
+    const uint32_t values[kSpecials] = {thread % block.x,
+                                        thread / block.x % block.y,
+                                        thread / block.x / block.y,
+                                        block.x,
+                                        block.y,
+                                        block.z,
+                                        0,
+                                        0,
+                                        0,
+                                        grid.x,
+                                        grid.y,
+                                        grid.z,
+                                        lane};
     for (uint32_t special = 0; special < kSpecials; ++special) words(special * kLanes)[lane] = values[special];
   }
 }
@@ -141,12 +156,14 @@ void Machine::open_barrier() {
     uint32_t waiting = 0;
     for (const Group& group : warps_[w].groups) {
       if (first == nullptr) first = &group;
-      if (code(group).opcode != code(*first).opcode) fail(Fault::kDivergence, code(group), first_lane(group.lanes), "others wait at another barrier");
+      if (code(group).opcode != code(*first).opcode)
+        fail(Fault::kDivergence, code(group), first_lane(group.lanes), "others wait at another barrier");
       waiting |= group.lanes;
       if (code(group).step != nullptr) vote = vote || (*words(code(group).at[1]) & group.lanes) != 0;
     }
     if (waiting != warps_[w].lanes && first != nullptr) {
-      fail(Fault::kDivergence, code(*first), first_lane(~waiting & warps_[w].lanes), "the thread does not come to the barrier where others wait");
+      fail(Fault::kDivergence, code(*first), first_lane(~waiting & warps_[w].lanes),
+           "the thread does not come to the barrier where others wait");
     }
   }
   tick();
@@ -225,12 +242,11 @@ void Machine::run_warp(uint32_t index) {
     } else if (lanes == 0) {
       ++group.at;
     } else {
-      if (const uint32_t others = group.lanes & ~lanes; others != 0) warp.groups.push_back({group.at + 1, others, Wait::kNothing});
+      if (const uint32_t others = group.lanes & ~lanes; others != 0)
+        warp.groups.push_back({group.at + 1, others, Wait::kNothing});
       group.lanes = lanes;
       switch (i.control) {
-        case Control::kBranch:
-          group.at = i.target;
-          break;
+        case Control::kBranch: group.at = i.target; break;
         case Control::kExit:
           exit(i, lanes);
           stays = false;
@@ -253,7 +269,8 @@ void Machine::run_warp(uint32_t index) {
     }
   }
   for (const Group& each : warp.groups) {
-    if (each.wait == Wait::kWarp) fail(Fault::kDivergence, code[each.at], first_lane(each.lanes), "the lane waits for others that do not come");
+    if (each.wait == Wait::kWarp)
+      fail(Fault::kDivergence, code[each.at], first_lane(each.lanes), "the lane waits for others that do not come");
   }
 }
 
@@ -275,8 +292,8 @@ void Machine::meet_warp(uint32_t lanes) {
 
 void Machine::fail(Fault fault, const Instruction& i, uint32_t lane, const std::string& what) const {
   std::ostringstream text;
-  text << program_->file << " line " << i.line << ": " << i.opcode << ": block " << block_index_.x << ',' << block_index_.y << " thread "
-       << warp_ * kLanes + lane << ": " << what;
+  text << program_->file << " line " << i.line << ": " << i.opcode << ": block " << block_index_.x << ',' << block_index_.y
+       << " thread " << warp_ * kLanes + lane << ": " << what;
   throw Stopped{{fault, text.str()}};
 }
 
@@ -287,7 +304,8 @@ Moment Machine::moment(uint32_t lane, bool whole_warp) const {
 }
 
 void Machine::check_shared(const Instruction& i, uint32_t lane, uint64_t address, uint32_t bytes) const {
-  if (address % bytes != 0) fail(Fault::kMisaligned, i, lane, "shared address " + std::to_string(address) + " for " + std::to_string(bytes) + " bytes");
+  if (address % bytes != 0)
+    fail(Fault::kMisaligned, i, lane, "shared address " + std::to_string(address) + " for " + std::to_string(bytes) + " bytes");
   for (const auto [begin, end] : shared_ranges_) {
     if (address >= begin && address + bytes <= end) return;
   }
@@ -312,10 +330,12 @@ void Machine::store_shared(const Instruction& i, uint32_t lane, uint64_t address
 
 // ---- asynchronous copies ----
 
-void Machine::begin_copy(const Instruction& i, uint32_t lane, uint64_t address, uint64_t source, uint32_t bytes, uint32_t valid_bytes) {
+void Machine::begin_copy(const Instruction& i, uint32_t lane, uint64_t address, uint64_t source, uint32_t bytes,
+                         uint32_t valid_bytes) {
   if (valid_bytes > bytes) fail(Fault::kOutOfBounds, i, lane, std::to_string(valid_bytes) + " bytes of " + std::to_string(bytes));
   check_shared(i, lane, address, bytes);
-  if (source % bytes != 0) fail(Fault::kMisaligned, i, lane, "global address " + hexadecimal(source) + " for " + std::to_string(bytes) + " bytes");
+  if (source % bytes != 0)
+    fail(Fault::kMisaligned, i, lane, "global address " + hexadecimal(source) + " for " + std::to_string(bytes) + " bytes");
   if (valid_bytes != 0) check_global(i, lane, source, valid_bytes);
   const auto at = static_cast<uint32_t>(address);
   check_finding(i, lane, shared_.begin_copy(at, bytes, moment(lane, false)));
@@ -361,31 +381,37 @@ bool Machine::is_mapped(uint64_t address, uint32_t bytes) {
       else all_mapped_.push_back(each);
     }
   }
-  const auto behind = std::upper_bound(all_mapped_.begin(), all_mapped_.end(), address, [](uint64_t at, const Mapped& each) { return at < each.begin; });
+  const auto behind = std::upper_bound(all_mapped_.begin(), all_mapped_.end(), address,
+                                       [](uint64_t at, const Mapped& each) { return at < each.begin; });
   if (behind == all_mapped_.begin() || address + bytes > std::prev(behind)->end) return false;
   mapped_ = *std::prev(behind);
   return true;
 }
 
 void Machine::check_global(const Instruction& i, uint32_t lane, uint64_t address, uint32_t bytes) {
-  if (address >= mapped_.begin && address + bytes <= mapped_.end) [[likely]] return;
-  if (!is_mapped(address, bytes)) fail(Fault::kOutOfBounds, i, lane, "there is no memory at the global address " + hexadecimal(address));
+  if (address >= mapped_.begin && address + bytes <= mapped_.end) [[likely]]
+    return;
+  if (!is_mapped(address, bytes))
+    fail(Fault::kOutOfBounds, i, lane, "there is no memory at the global address " + hexadecimal(address));
 }
 
 void Machine::load_global(const Instruction& i, uint32_t lane, uint64_t address, uint32_t bytes, void* value) {
-  if (address % bytes != 0) fail(Fault::kMisaligned, i, lane, "global address " + hexadecimal(address) + " for " + std::to_string(bytes) + " bytes");
+  if (address % bytes != 0)
+    fail(Fault::kMisaligned, i, lane, "global address " + hexadecimal(address) + " for " + std::to_string(bytes) + " bytes");
   check_global(i, lane, address, bytes);
   std::memcpy(value, reinterpret_cast<const void*>(address), bytes);
 }
 
 void Machine::store_global(const Instruction& i, uint32_t lane, uint64_t address, uint32_t bytes, const void* value) {
-  if (address % bytes != 0) fail(Fault::kMisaligned, i, lane, "global address " + hexadecimal(address) + " for " + std::to_string(bytes) + " bytes");
+  if (address % bytes != 0)
+    fail(Fault::kMisaligned, i, lane, "global address " + hexadecimal(address) + " for " + std::to_string(bytes) + " bytes");
   check_global(i, lane, address, bytes);
   std::memcpy(reinterpret_cast<void*>(address), value, bytes);
 }
 
 void Machine::load_parameter(const Instruction& i, uint32_t lane, uint64_t address, uint32_t bytes, void* value) {
-  if (address + bytes > parameters_.size()) fail(Fault::kOutOfBounds, i, lane, "byte " + std::to_string(address) + " of the parameters");
+  if (address + bytes > parameters_.size())
+    fail(Fault::kOutOfBounds, i, lane, "byte " + std::to_string(address) + " of the parameters");
   std::memcpy(value, parameters_.data() + address, bytes);
 }
 

@@ -64,7 +64,7 @@ class Machine {
   struct Warp {
     std::vector<uint32_t> words;
     std::vector<Group> groups;
-    uint32_t lanes = 0;  // that exist
+    uint32_t lanes = 0;    // that exist
     uint32_t barrier = 0;  // the clock of its last one
   };
 

@@ -30,7 +30,8 @@ std::string kernel(const std::string& body, const std::string& variables = "") {
   return ".version 9.0\n.target sm_87\n.address_size 64\n"
          ".extern .shared .align 128 .b8 dynamic[];\n"
          ".visible .entry kernel(\n\t.param .u64 kernel_param_0\n)\n.maxntid 64, 1, 1\n{\n"
-         "\t.reg .pred %p<9>;\n\t.reg .b16 %rs<9>;\n\t.reg .f32 %f<9>;\n\t.reg .b32 %r<40>;\n\t.reg .f64 %fd<9>;\n\t.reg .b64 %rd<9>;\n" +
+         "\t.reg .pred %p<9>;\n\t.reg .b16 %rs<9>;\n\t.reg .f32 %f<9>;\n\t.reg .b32 %r<40>;\n\t.reg .f64 %fd<9>;\n\t.reg .b64 "
+         "%rd<9>;\n" +
          variables + "\tld.param.u64 %rd0, [kernel_param_0];\n\tmov.u32 %r0, %tid.x;\n" + body + "\tret;\n}\n";
 }
 
@@ -86,7 +87,8 @@ TEST(PtxText, AnUnknownInstructionIsNamedWithItsFileAndLine) {
 
 TEST(PtxText, WhatIsNotWellFormedIsNamedWithItsLine) {
   EXPECT_EQ(error_of(kernel("\tadd.s32 %r1, %r0;\n")), "hand.ptx line 18: add.s32 takes 3 operands, not 2");
-  EXPECT_EQ(error_of(kernel("\tadd.s32 %r1, %rd0, 1;\n")), "hand.ptx line 18: the register %rd0 has not the width that add.s32 takes");
+  EXPECT_EQ(error_of(kernel("\tadd.s32 %r1, %rd0, 1;\n")),
+            "hand.ptx line 18: the register %rd0 has not the width that add.s32 takes");
   EXPECT_EQ(error_of(kernel("\tadd.s32 %r1, %r77, 1;\n")), "hand.ptx line 18: the name '%r77' is not known");
   EXPECT_EQ(error_of(kernel("\tbra $nowhere;\n")), "hand.ptx line 18: there is no label '$nowhere'");
   EXPECT_EQ(error_of(kernel("\tadd.s32 %r1 %r0;\n")), "hand.ptx line 18: ',' or ';' must stand where '%r0' is");
@@ -133,7 +135,8 @@ TEST(PtxArithmetic, IntegersWrapShiftAndDivide) {
   EXPECT_EQ(computed("\tbfi.b32 %r1, 5, 0xffffffff, 4, 3;\n"), 0xffffffdfu);
   EXPECT_EQ(computed("\tprmt.b32 %r1, 0x33221100, 0x77665544, 0x7531;\n"), 0x77553311u);
   EXPECT_EQ(computed("\tshf.l.wrap.b32 %r1, 0x80000001, 0x2, 1;\n"), 5u);
-  EXPECT_EQ(computed("\tmul.wide.s32 %rd3, -2, 3;\n\tshr.s64 %rd3, %rd3, 1;\n\tcvt.u32.u64 %r1, %rd3;\n"), static_cast<uint32_t>(-3));
+  EXPECT_EQ(computed("\tmul.wide.s32 %rd3, -2, 3;\n\tshr.s64 %rd3, %rd3, 1;\n\tcvt.u32.u64 %r1, %rd3;\n"),
+            static_cast<uint32_t>(-3));
   EXPECT_EQ(computed("\tcvt.u16.u32 %rs1, 0x12345;\n\tsub.s16 %rs2, %rs1, 0x2346;\n\tcvt.s32.s16 %r1, %rs2;\n"), 0xffffffffu);
   EXPECT_EQ(computed("\tmov.b64 %rd3, {3, 4};\n\tmov.b64 {%r2, %r3}, %rd3;\n\tsub.s32 %r1, %r3, %r2;\n"), 1u);
 }
@@ -154,7 +157,9 @@ TEST(PtxArithmetic, FloatsAreRoundedOnceAndFuseOnlyWhereToldTo) {
   EXPECT_EQ(computed("\tcvt.rn.f32.u32 %f0, 16777217;\n\tmov.b32 %r1, %f0;\n"), bits(16777216.0f));
   EXPECT_EQ(computed("\tcvt.rn.f32.f64 %f0, 0d3FF0000010000001;\n\tmov.b32 %r1, %f0;\n"), bits(1.0f) + 1);
   EXPECT_EQ(computed("\tcvt.rna.tf32.f32 %r1, 0f3F801000;\n"), 0x3f802000u);
-  const auto holds = [&](const std::string& compare) { return computed("\t" + compare + ";\n\tselp.b32 %r1, 1, 0, %p1;\n") == 1; };
+  const auto holds = [&](const std::string& compare) {
+    return computed("\t" + compare + ";\n\tselp.b32 %r1, 1, 0, %p1;\n") == 1;
+  };
   EXPECT_TRUE(holds("setp.neu.f32 %p1, 0f7FFFFFFF, 0f7FFFFFFF"));
   EXPECT_FALSE(holds("setp.ne.f32 %p1, 0f7FFFFFFF, 0f3F800000"));
   EXPECT_TRUE(holds("setp.leu.f32 %p1, 0f7FFFFFFF, 0f3F800000"));
@@ -172,7 +177,8 @@ const std::string kLoop =
     "\tsetp.lt.u32 %p2, %r0, 5;\n\t@%p2 add.s32 %r1, %r1, 100;\n\t@!%p2 add.s32 %r1, %r1, 200;\n";
 
 TEST(PtxLanes, LoopAsOftenAsEachMustAndMeetAgain) {
-  const Words words = results(kernel(kLoop + "\tactivemask.b32 %r5;\n\tsetp.ne.s32 %p3, %r5, -1;\n\t@%p3 mov.u32 %r1, 0;\n" + kStore));
+  const Words words =
+      results(kernel(kLoop + "\tactivemask.b32 %r5;\n\tsetp.ne.s32 %p3, %r5, -1;\n\t@%p3 mov.u32 %r1, 0;\n" + kStore));
   for (uint32_t i = 0; i < 32; ++i) EXPECT_EQ(words[i], 3 * i + (i < 5 ? 100 : 200)) << i;
   EXPECT_EQ(words[32], 32u);
   // A guard that is negated shows.
@@ -203,7 +209,7 @@ TEST(PtxLanes, ShufflesReachAcrossSegments) {
   EXPECT_EQ(shuffled("up.b32 %r1|%p1, %r0, 3, 0", 2), 2u);
   EXPECT_EQ(shuffled("down.b32 %r1|%p1, %r0, 3, 31", 28), 31u);
   EXPECT_EQ(shuffled("down.b32 %r1|%p1, %r0, 3, 31", 29), 29u);
-  EXPECT_EQ(shuffled("down.b32 %r1|%p1, %r0, 3, 0x181f", 6), 6u);   // segments of 8
+  EXPECT_EQ(shuffled("down.b32 %r1|%p1, %r0, 3, 0x181f", 6), 6u);  // segments of 8
   EXPECT_EQ(shuffled("idx.b32 %r1|%p1, %r0, 2, 0x181f", 29), 26u);
   EXPECT_EQ(shuffled("bfly.b32 %r1|%p1, %r0, 16, 31", 3), 19u);
 }
@@ -220,23 +226,29 @@ TEST(PtxLanes, Vote) {
 // Thread t stores 2 t in its word and reads that of thread 63 - t.
 const std::string kArray = "\t.shared .align 4 .b8 array[256];\n\t.local .align 16 .b8 depot[16];\n";
 const std::string kReverse =
-    "\tshl.b32 %r2, %r0, 2;\n\tmov.u32 %r3, array;\n\tadd.s32 %r4, %r3, %r2;\n\tshl.b32 %r5, %r0, 1;\n\tst.shared.u32 [%r4], %r5;\n"
+    "\tshl.b32 %r2, %r0, 2;\n\tmov.u32 %r3, array;\n\tadd.s32 %r4, %r3, %r2;\n\tshl.b32 %r5, %r0, 1;\n\tst.shared.u32 [%r4], "
+    "%r5;\n"
     "\tbar.sync 0;\n\tsub.s32 %r6, 252, %r2;\n\tadd.s32 %r7, %r3, %r6;\n\tld.shared.u32 %r1, [%r7];\n";
 
 TEST(PtxShared, BarriersOrderAccesses) {
   for (uint64_t seed = 0; seed < kSeeds; ++seed) {
     EXPECT_EQ(results(kernel(kReverse + kStore, kArray), {.threads = 64, .seed = seed})[3], 120u);
-    const Fault fault = fault_of(kernel(replaced(kReverse, "\tbar.sync 0;\n", "") + kStore, kArray), {.threads = 64, .seed = seed});
+    const Fault fault =
+        fault_of(kernel(replaced(kReverse, "\tbar.sync 0;\n", "") + kStore, kArray), {.threads = 64, .seed = seed});
     EXPECT_TRUE(fault == Fault::kRace || fault == Fault::kUnwritten) << seed;
-    EXPECT_EQ(fault_of(kernel("\tsetp.lt.u32 %p1, %r0, 40;\n\t@%p1 bar.sync 0;\n"), {.threads = 64, .seed = seed}), Fault::kDivergence);
+    EXPECT_EQ(fault_of(kernel("\tsetp.lt.u32 %p1, %r0, 40;\n\t@%p1 bar.sync 0;\n"), {.threads = 64, .seed = seed}),
+              Fault::kDivergence);
   }
 }
 
 TEST(PtxShared, AccessesLieWithinAnArrayAndAreAligned) {
   EXPECT_EQ(fault_of(kernel(replaced(kReverse, "[%r4]", "[%r4+4]"), kArray), {.threads = 64}), Fault::kOutOfBounds);
   EXPECT_EQ(fault_of(kernel(replaced(kReverse, "[%r4]", "[%r4+2]"), kArray), {.threads = 32}), Fault::kMisaligned);
-  EXPECT_EQ(fault_of(kernel(replaced(kReverse, "mov.u32 %r3, array", "mov.u32 %r3, dynamic"), kArray), {.threads = 64}), Fault::kOutOfBounds);
-  EXPECT_EQ(results(kernel(replaced(kReverse, "mov.u32 %r3, array", "mov.u32 %r3, dynamic") + kStore, kArray), {.threads = 64, .dynamic_bytes = 256})[0], 126u);
+  EXPECT_EQ(fault_of(kernel(replaced(kReverse, "mov.u32 %r3, array", "mov.u32 %r3, dynamic"), kArray), {.threads = 64}),
+            Fault::kOutOfBounds);
+  EXPECT_EQ(results(kernel(replaced(kReverse, "mov.u32 %r3, array", "mov.u32 %r3, dynamic") + kStore, kArray),
+                    {.threads = 64, .dynamic_bytes = 256})[0],
+            126u);
   EXPECT_EQ(fault_of(kernel(""), {.dynamic_bytes = 163 * 1024 + 1}), Fault::kLaunch);
 }
 
@@ -250,9 +262,12 @@ TEST(PtxShared, AVoteAtABarrierIsTheBlocks) {
 
 // Each thread copies 16 bytes of its own and reads the first word of its neighbour's.
 const std::string kCopy =
-    "\tshl.b32 %r2, %r0, 4;\n\tmov.u32 %r3, dynamic;\n\tadd.s32 %r4, %r3, %r2;\n\tcvt.u64.u32 %rd3, %r2;\n\tadd.s64 %rd4, %rd0, %rd3;\n"
-    "\tmov.u32 %r5, 16;\n\tcp.async.cg.shared.global [%r4], [%rd4], 16, %r5;\n\tcp.async.commit_group;\n\tcp.async.wait_group 0;\n"
-    "\tbar.warp.sync -1;\n\txor.b32 %r6, %r2, 16;\n\tadd.s32 %r7, %r3, %r6;\n\tld.shared.v4.u32 {%r8, %r9, %r10, %r11}, [%r7];\n\tadd.s32 %r1, %r8, %r11;\n";
+    "\tshl.b32 %r2, %r0, 4;\n\tmov.u32 %r3, dynamic;\n\tadd.s32 %r4, %r3, %r2;\n\tcvt.u64.u32 %rd3, %r2;\n\tadd.s64 %rd4, %rd0, "
+    "%rd3;\n"
+    "\tmov.u32 %r5, 16;\n\tcp.async.cg.shared.global [%r4], [%rd4], 16, %r5;\n\tcp.async.commit_group;\n\tcp.async.wait_group "
+    "0;\n"
+    "\tbar.warp.sync -1;\n\txor.b32 %r6, %r2, 16;\n\tadd.s32 %r7, %r3, %r6;\n\tld.shared.v4.u32 {%r8, %r9, %r10, %r11}, "
+    "[%r7];\n\tadd.s32 %r1, %r8, %r11;\n";
 
 TEST(PtxCopies, AreThereAfterTheWaitAndABarrier) {
   for (uint64_t seed = 0; seed < kSeeds; ++seed) {
@@ -273,8 +288,10 @@ TEST(PtxCopies, AreThereAfterTheWaitAndABarrier) {
 // Matrix m has 64 m + 8 row + column; thread t shows the sum of 1, 1000 ... times its registers' low halves.
 TEST(PtxMatrices, AreLoadedAsTheyLieOrTransposed) {
   const std::string body =
-      "\tshl.b32 %r2, %r0, 4;\n\tmov.u32 %r3, dynamic;\n\tadd.s32 %r4, %r3, %r2;\n\tshl.b32 %r5, %r0, 3;\n\tadd.s32 %r6, %r5, 0x10000;\n"
-      "\tshl.b32 %r7, %r5, 16;\n\tadd.s32 %r6, %r6, %r7;\n\tadd.s32 %r8, %r6, 0x20002;\n\tadd.s32 %r9, %r6, 0x40004;\n\tadd.s32 %r10, %r6, 0x60006;\n"
+      "\tshl.b32 %r2, %r0, 4;\n\tmov.u32 %r3, dynamic;\n\tadd.s32 %r4, %r3, %r2;\n\tshl.b32 %r5, %r0, 3;\n\tadd.s32 %r6, %r5, "
+      "0x10000;\n"
+      "\tshl.b32 %r7, %r5, 16;\n\tadd.s32 %r6, %r6, %r7;\n\tadd.s32 %r8, %r6, 0x20002;\n\tadd.s32 %r9, %r6, 0x40004;\n\tadd.s32 "
+      "%r10, %r6, 0x60006;\n"
       "\tst.shared.v4.u32 [%r4], {%r6, %r8, %r9, %r10};\n\tbar.warp.sync -1;\n"
       "\tldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r11, %r12, %r13, %r14}, [%r4];\n\tmov.u32 %r1, %r13;\n";
   const Words words = results(kernel(body + kStore), {.dynamic_bytes = 512});
@@ -286,7 +303,8 @@ TEST(PtxMatrices, AreLoadedAsTheyLieOrTransposed) {
   }
   EXPECT_EQ(fault_of(kernel(replaced(body, "\tbar.warp.sync -1;\n", "")), {.dynamic_bytes = 512}), Fault::kRace);
   EXPECT_EQ(fault_of(kernel(replaced(body, "[%r4];\n\tmov", "[%r4+16];\n\tmov")), {.dynamic_bytes = 512}), Fault::kOutOfBounds);
-  EXPECT_EQ(fault_of(kernel(replaced(body, "\tldmatrix", "\tsetp.lt.u32 %p1, %r0, 9;\n\t@%p1 ldmatrix")), {.dynamic_bytes = 512}), Fault::kDivergence);
+  EXPECT_EQ(fault_of(kernel(replaced(body, "\tldmatrix", "\tsetp.lt.u32 %p1, %r0, 9;\n\t@%p1 ldmatrix")), {.dynamic_bytes = 512}),
+            Fault::kDivergence);
 }
 
 // One element of a is 1, so that the product is a row of b: the maps of the fragments are asked for one by one.
@@ -301,19 +319,24 @@ TEST(PtxMatrices, ProductsHaveTheManualsMaps) {
       for (uint32_t lane = 0; lane < 32; ++lane) {
         for (uint32_t r = 0; r < 2; ++r) {
           const uint32_t first = lane % 4 * 2 + 8 * r, n = lane / 4;
-          words[lane * 8 + 4 + r] = bits(static_cast<float>(first + 16 * n)) >> 16 | (bits(static_cast<float>(first + 1 + 16 * n)) & 0xffff0000u);
+          words[lane * 8 + 4 + r] =
+              bits(static_cast<float>(first + 16 * n)) >> 16 | (bits(static_cast<float>(first + 1 + 16 * n)) & 0xffff0000u);
         }
       }
       const std::string text = kernel(
-          "\tshl.b32 %r2, %r0, 5;\n\tcvt.u64.u32 %rd3, %r2;\n\tadd.s64 %rd4, %rd0, %rd3;\n\tld.global.v4.u32 {%r10, %r11, %r12, %r13}, [%rd4];\n"
-          "\tld.global.v2.u32 {%r14, %r15}, [%rd4+16];\n\tmov.f32 %f1, 0f40000000;\n\tmov.f32 %f2, %f1;\n\tmov.f32 %f3, %f1;\n\tmov.f32 %f4, %f1;\n"
-          "\tmma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%f1, %f2, %f3, %f4}, {%r10, %r11, %r12, %r13}, {%r14, %r15}, {%f1, %f2, %f3, %f4};\n"
+          "\tshl.b32 %r2, %r0, 5;\n\tcvt.u64.u32 %rd3, %r2;\n\tadd.s64 %rd4, %rd0, %rd3;\n\tld.global.v4.u32 {%r10, %r11, %r12, "
+          "%r13}, [%rd4];\n"
+          "\tld.global.v2.u32 {%r14, %r15}, [%rd4+16];\n\tmov.f32 %f1, 0f40000000;\n\tmov.f32 %f2, %f1;\n\tmov.f32 %f3, "
+          "%f1;\n\tmov.f32 %f4, %f1;\n"
+          "\tmma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%f1, %f2, %f3, %f4}, {%r10, %r11, %r12, %r13}, {%r14, %r15}, "
+          "{%f1, %f2, %f3, %f4};\n"
           "\tst.global.v4.f32 [%rd4], {%f1, %f2, %f3, %f4};\n");
       ASSERT_EQ(run(text, words).text, "");
       for (uint32_t lane = 0; lane < 32; ++lane) {
         for (uint32_t i = 0; i < 4; ++i) {
           const uint32_t m = lane / 4 + i / 2 * 8, n = lane % 4 * 2 + i % 2;
-          ASSERT_EQ(words[lane * 8 + i], bits(m == row ? static_cast<float>(2 + k + 16 * n) : 2.0f)) << row << ' ' << k << ' ' << lane << ' ' << i;
+          ASSERT_EQ(words[lane * 8 + i], bits(m == row ? static_cast<float>(2 + k + 16 * n) : 2.0f))
+              << row << ' ' << k << ' ' << lane << ' ' << i;
         }
       }
     }
@@ -334,14 +357,19 @@ TEST(PtxMemory, GlobalAddressesAreMappedAndAligned) {
 TEST(PtxMemory, NarrowElementsExtendBySign) {
   Words words = {0x80ff7f01u};
   words.resize(256);
-  EXPECT_EQ(run(kernel("\tld.global.s8 %r2, [%rd0+2];\n\tld.global.u16 %r3, [%rd0+2];\n\tadd.s32 %r1, %r2, %r3;\n\tst.global.u8 [%rd0+8], %r1;\n"
-                       "\tst.global.v2.u16 [%rd0+12], {%rs1, %rs1};\n\tmov.u32 %r4, 7;\n\tst.global.u32 [%rd0+4], %r1;\n"), words).text, "");
+  EXPECT_EQ(run(kernel("\tld.global.s8 %r2, [%rd0+2];\n\tld.global.u16 %r3, [%rd0+2];\n\tadd.s32 %r1, %r2, %r3;\n\tst.global.u8 "
+                       "[%rd0+8], %r1;\n"
+                       "\tst.global.v2.u16 [%rd0+12], {%rs1, %rs1};\n\tmov.u32 %r4, 7;\n\tst.global.u32 [%rd0+4], %r1;\n"),
+                words)
+                .text,
+            "");
   EXPECT_EQ(words[1], 0x80fe);
   EXPECT_EQ(words[2], 0xfeu);
 }
 
 TEST(PtxMemory, LocalMemoryIsAThreadsOwn) {
-  const std::string body = "\tmov.u64 %rd3, depot;\n\tst.local.u32 [%rd3+8], %r0;\n\tbar.warp.sync -1;\n\tld.local.u32 %r1, [%rd3+8];\n";
+  const std::string body =
+      "\tmov.u64 %rd3, depot;\n\tst.local.u32 [%rd3+8], %r0;\n\tbar.warp.sync -1;\n\tld.local.u32 %r1, [%rd3+8];\n";
   EXPECT_EQ(results(kernel(body + kStore, kArray))[9], 9u);
   EXPECT_EQ(fault_of(kernel(replaced(body, "st.local.u32 [%rd3+8]", "st.local.u32 [%rd3+16]"), kArray)), Fault::kOutOfBounds);
 }

@@ -135,7 +135,8 @@ void split_parts(Machine& machine, const Instruction& i, uint32_t lanes) {
   for (uint32_t lane = 0; lane < kLanes; ++lane) {
     if ((lanes >> lane & 1) == 0) continue;
     const uint64_t whole = i.wide ? machine.wide(i.at[0], lane) : machine.words(i.at[0])[lane];
-    for (uint32_t k = 0; k < i.count; ++k) machine.words(i.at[k + 1])[lane] = static_cast<uint32_t>(whole >> 8 * i.bytes * k & part);
+    for (uint32_t k = 0; k < i.count; ++k)
+      machine.words(i.at[k + 1])[lane] = static_cast<uint32_t>(whole >> 8 * i.bytes * k & part);
   }
 }
 

@@ -46,16 +46,31 @@ struct Instruction {
   // Of loads and stores: how many elements of how many bytes, and what registers hold them.
   uint8_t count = 1, bytes = 0;
   bool is_signed = false, wide = false, wide_address = false;
-  uint32_t target = 0;         // of a branch
-  uint32_t mask = kNowhere;    // the register of a meeting's mask; kNowhere: the whole warp
+  uint32_t target = 0;       // of a branch
+  uint32_t mask = kNowhere;  // the register of a meeting's mask; kNowhere: the whole warp
   uint32_t line = 0;
   uint32_t at[kMostOperands] = {};
-  uint64_t plus[2] = {};       // what is added to the first and to the second address
+  uint64_t plus[2] = {};  // what is added to the first and to the second address
   std::string_view opcode;
 };
 
 // The first registers, of a word each.
-enum Special : uint8_t { kTidX, kTidY, kTidZ, kNtidX, kNtidY, kNtidZ, kCtaidX, kCtaidY, kCtaidZ, kNctaidX, kNctaidY, kNctaidZ, kLaneId, kSpecials };
+enum Special : uint8_t {
+  kTidX,
+  kTidY,
+  kTidZ,
+  kNtidX,
+  kNtidY,
+  kNtidZ,
+  kCtaidX,
+  kCtaidY,
+  kCtaidZ,
+  kNctaidX,
+  kNctaidY,
+  kNctaidZ,
+  kLaneId,
+  kSpecials
+};
 
 struct Constant {
   uint32_t at = 0;

@@ -46,7 +46,8 @@ ptx::Kernels& kernels() {
 class Ptx : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (files().empty()) GTEST_SKIP() << "no PTX in " << build_folder() << "/cuda: there is no nvcc here, and no kernel runs by PTX";
+    if (files().empty())
+      GTEST_SKIP() << "no PTX in " << build_folder() << "/cuda: there is no nvcc here, and no kernel runs by PTX";
     fibre::set_order(1);
     machine_.set_order(1);
     fibre::set_tensor_core(fibre::kTensorCores[0]);
@@ -139,7 +140,8 @@ Launches dry_run(const KernelCase& c) {
       for (const ptx::FunctionName& each : ptx::names_of(launch.function)) name = each.source + " " + each.name;
     }
     launches.kernels.insert(name);
-    launches.threads += uint64_t{launch.grid.x} * launch.grid.y * launch.grid.z * launch.block.x * launch.block.y * launch.block.z;
+    launches.threads +=
+        uint64_t{launch.grid.x} * launch.grid.y * launch.grid.z * launch.block.x * launch.block.y * launch.block.z;
     return {};
   });
   (void)run_here(c, make_data(c));
@@ -195,16 +197,19 @@ std::string first_difference(const Bytes& by_fibres, const Bytes& by_ptx, F is_n
 
 std::string difference_of(Element element, const Bytes& by_fibres, const Bytes& by_ptx) {
   if (by_fibres == by_ptx) return "";
-  if (element == Element::kF32) return first_difference<uint32_t>(by_fibres, by_ptx, [](uint32_t bits) { return (bits & 0x7fffffffu) > 0x7f800000u; });
-  if (element == Element::kBf16) return first_difference<uint16_t>(by_fibres, by_ptx, [](uint16_t bits) { return (bits & 0x7fffu) > 0x7f80u; });
+  if (element == Element::kF32)
+    return first_difference<uint32_t>(by_fibres, by_ptx, [](uint32_t bits) { return (bits & 0x7fffffffu) > 0x7f800000u; });
+  if (element == Element::kBf16)
+    return first_difference<uint16_t>(by_fibres, by_ptx, [](uint16_t bits) { return (bits & 0x7fffu) > 0x7f80u; });
   return first_difference<uint8_t>(by_fibres, by_ptx, [](uint8_t) { return false; });
 }
 
 bool is_same(double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); }
 std::string difference_of(const StepScalars& a, const StepScalars& b) {
-  const bool same = a.seed == b.seed && a.step == b.step && a.micro_batch == b.micro_batch && a.micro_batches == b.micro_batches &&
-                    a.skip == b.skip && is_same(a.learning_rate, b.learning_rate) && is_same(a.clip_factor, b.clip_factor) &&
-                    is_same(a.gradient_norm, b.gradient_norm) && is_same(a.loss_sum, b.loss_sum) && a.labelled == b.labelled && a.correct == b.correct;
+  const bool same = a.seed == b.seed && a.step == b.step && a.micro_batch == b.micro_batch &&
+                    a.micro_batches == b.micro_batches && a.skip == b.skip && is_same(a.learning_rate, b.learning_rate) &&
+                    is_same(a.clip_factor, b.clip_factor) && is_same(a.gradient_norm, b.gradient_norm) &&
+                    is_same(a.loss_sum, b.loss_sum) && a.labelled == b.labelled && a.correct == b.correct;
   return same ? "" : "the scalars are others; ";
 }
 
@@ -232,7 +237,8 @@ std::string compare(ptx::Kernels& by, ptx::Machine& machine, const KernelCase& c
 void expect_the_same_fill(ptx::Machine& machine) {
   std::vector<uint32_t> by_fibres(1000), by_ptx(1000);
   const auto fill = [](std::vector<uint32_t>& to) {
-    EXPECT_TRUE(cuda_fill({}, ArenaAddress{.for_kernels = reinterpret_cast<unsigned char*>(to.data())}, 0x12345678u, 999 * 4).ok());
+    EXPECT_TRUE(
+        cuda_fill({}, ArenaAddress{.for_kernels = reinterpret_cast<unsigned char*>(to.data())}, 0x12345678u, 999 * 4).ok());
     EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
   };
   fill(by_fibres);
@@ -248,7 +254,8 @@ TEST_F(Ptx, EveryKernelHasTheBitsThatItHasUnderFibres) {
   expect_the_same_fill(machine_);
   RecordProperty("cases", std::to_string(chosen.size()) + " of " + std::to_string(of));
   for (const std::string& name : kernels().all()) {
-    const bool of_cuda = name.find("cuda_warp_kernels.ptx") == std::string::npos && name.find("architecture_probe") == std::string::npos;
+    const bool of_cuda =
+        name.find("cuda_warp_kernels.ptx") == std::string::npos && name.find("architecture_probe") == std::string::npos;
     EXPECT_TRUE(!of_cuda || kernels().found().contains(name)) << "no case reaches " << name;
   }
 }
@@ -266,7 +273,8 @@ struct Product {
     std::vector<uint16_t> a(256 * 256), b(256 * 256);
     CaseRandom random("product");
     for (auto* matrix : {&a, &b}) {
-      for (uint16_t& element : *matrix) element = static_cast<uint16_t>(std::bit_cast<uint32_t>(static_cast<float>(random.uniform(-1, 1))) >> 16);
+      for (uint16_t& element : *matrix)
+        element = static_cast<uint16_t>(std::bit_cast<uint32_t>(static_cast<float>(random.uniform(-1, 1))) >> 16);
     }
     EXPECT_TRUE(launch_product({c.data(), a.data(), b.data(), kM, kN, K}, kind, nullptr).ok());
     (void)cudaDeviceSynchronize();
@@ -300,7 +308,8 @@ TEST_F(Ptx, PlantedFaultsOfTheSourceAreFound) {
     const ptx::PtxLaunches switched(kernels(), machine_);
     const auto fault = [](ProductKind kind) { return Product(kind, kK).report.fault; };
     const Fault behind_no_barrier = fault(ProductKind::kNoBarrier), too_early = fault(ProductKind::kReusedTooEarly);
-    EXPECT_TRUE(behind_no_barrier == Fault::kRace || behind_no_barrier == Fault::kUnwritten || behind_no_barrier == Fault::kInFlight);
+    EXPECT_TRUE(behind_no_barrier == Fault::kRace || behind_no_barrier == Fault::kUnwritten ||
+                behind_no_barrier == Fault::kInFlight);
     EXPECT_TRUE(too_early == Fault::kRace || too_early == Fault::kInFlight);
     EXPECT_EQ(fault(ProductKind::kReadBeforeWait), Fault::kInFlight);
     EXPECT_NE(Product(ProductKind::kPastTheTile, kK).c, right.c);  // in PTX a tile has no end: the bytes behind it are another's
@@ -345,7 +354,8 @@ using Change = std::optional<std::string> (*)(const std::string& line);
 
 std::vector<std::string> operands_of(const std::string& line) {
   std::vector<std::string> operands;
-  for (size_t at = line.find_first_of("%0123456789-", line.find_first_of(" \t", line.find_first_not_of(" \t"))); at != std::string::npos;) {
+  for (size_t at = line.find_first_of("%0123456789-", line.find_first_of(" \t", line.find_first_not_of(" \t")));
+       at != std::string::npos;) {
     const size_t end = line.find_first_of(",;}|] ", at);
     operands.push_back(line.substr(at, end - at));
     at = line.find_first_of("%0123456789-", end);
@@ -417,21 +427,35 @@ const std::string& text_of(const std::string& file) {
 
 constexpr Mutation kProductMutations[] = {
     {"two registers of a are exchanged", [](const std::string& line) { return swapped(line, "mma.sync", 5, 6); }, true},
-    {"the first and the last register of a are exchanged", [](const std::string& line) { return swapped(line, "mma.sync", 4, 7); }, true},
+    {"the first and the last register of a are exchanged",
+     [](const std::string& line) { return swapped(line, "mma.sync", 4, 7); }, true},
     {"b's registers are exchanged", [](const std::string& line) { return swapped(line, "mma.sync", 8, 9); }, true},
     {"two sums are exchanged", [](const std::string& line) { return swapped(line, "mma.sync", 0, 1); }, true},
     {"a and b are exchanged", [](const std::string& line) { return swapped(line, "mma.sync", 4, 8); }, true},
     {"matrices of b are not transposed", [](const std::string& line) { return replaced(line, ".trans", ""); }, true},
-    {"matrices of a are transposed", [](const std::string& line) { return has(line, ".trans") ? std::nullopt : replaced(line, ".x4.", ".x4.trans."); }, true},
+    {"matrices of a are transposed",
+     [](const std::string& line) { return has(line, ".trans") ? std::nullopt : replaced(line, ".x4.", ".x4.trans."); }, true},
     {"matrices come in another order", [](const std::string& line) { return swapped(line, "ldmatrix", 1, 2); }, true},
-    {"a barrier is missing", [](const std::string& line) { return has(line, "bar.sync") ? std::optional<std::string>("") : std::nullopt; }, true},
-    {"a wait is missing", [](const std::string& line) { return has(line, "wait_group") ? std::optional<std::string>("") : std::nullopt; }, true},
-    {"a wait leaves one group more", [](const std::string& line) { return replaced(line, "wait_group 1", "wait_group 2"); }, true},
+    {"a barrier is missing",
+     [](const std::string& line) { return has(line, "bar.sync") ? std::optional<std::string>("") : std::nullopt; }, true},
+    {"a wait is missing",
+     [](const std::string& line) { return has(line, "wait_group") ? std::optional<std::string>("") : std::nullopt; }, true},
+    {"a wait leaves one group more", [](const std::string& line) { return replaced(line, "wait_group 1", "wait_group 2"); },
+     true},
     {"no group is committed", [](const std::string& line) { return replaced(line, "cp.async.commit_group;", ""); }, false},
-    {"the zero fill is missing", [](const std::string& line) { return has(line, "cp.async.cg") ? replaced(line, line.substr(line.rfind(',')), ", 16;\n") : std::nullopt; }, false},
-    {"half a word is copied", [](const std::string& line) { return has(line, "cp.async.cg") ? replaced(line, line.substr(line.rfind(',')), ", 8;\n") : std::nullopt; }, false},
+    {"the zero fill is missing",
+     [](const std::string& line) {
+       return has(line, "cp.async.cg") ? replaced(line, line.substr(line.rfind(',')), ", 16;\n") : std::nullopt;
+     },
+     false},
+    {"half a word is copied",
+     [](const std::string& line) {
+       return has(line, "cp.async.cg") ? replaced(line, line.substr(line.rfind(',')), ", 8;\n") : std::nullopt;
+     },
+     false},
     {"source and target are exchanged", [](const std::string& line) { return swapped(line, "cp.async.cg", 0, 1); }, true},
-    {"a result's guard is negated", [](const std::string& line) { return has(line, "bra") ? replaced(line, "@%p", "@!%p") : std::nullopt; }, false},
+    {"a result's guard is negated",
+     [](const std::string& line) { return has(line, "bra") ? replaced(line, "@%p", "@!%p") : std::nullopt; }, false},
     {"a limit is let in", [](const std::string& line) { return replaced(line, "setp.lt.u32", "setp.le.u32"); }, false},
 };
 
@@ -462,9 +486,12 @@ TEST_F(Ptx, WhatIsNotKnownIsNamedWithItsLine) {
     const ptx::PtxLaunches switched(wrong, machine_);
     return Product(ProductKind::kRight, kK).report.text;
   };
-  const std::string report = report_of({"", [](const std::string& line) { return replaced(line, "mma.sync.aligned.m16n8k16", "mma.sync.aligned.m16n8k32"); }, true});
+  const std::string report = report_of(
+      {"", [](const std::string& line) { return replaced(line, "mma.sync.aligned.m16n8k16", "mma.sync.aligned.m16n8k32"); },
+       true});
   EXPECT_EQ(report.find("cuda_warp_kernels.ptx line "), 0u) << report;
-  EXPECT_NE(report.find("the instruction 'mma.sync.aligned.m16n8k32.row.col.f32.bf16.bf16.f32' is not known"), std::string::npos) << report;
+  EXPECT_NE(report.find("the instruction 'mma.sync.aligned.m16n8k32.row.col.f32.bf16.bf16.f32' is not known"), std::string::npos)
+      << report;
   ptx::Kernels none({{"layer_norm.ptx", text_of("layer_norm.ptx")}});
   const ptx::PtxLaunches switched(none, machine_);
   EXPECT_NE(Product(ProductKind::kRight, kK).report.text.find("there is no kernel"), std::string::npos);
@@ -477,18 +504,34 @@ struct FileMutation {
   Mutation mutation;
 };
 constexpr FileMutation kFileMutations[] = {
-    {"layer_norm.ptx", "layer_norm_forward__m67_c33", {"a difference the other way", [](const std::string& line) { return swapped(line, "sub.rn.f32", 1, 2); }, false}},
-    {"layer_norm.ptx", "layer_norm_forward__m67_c33", {"lanes shuffle with others", [](const std::string& line) { return swapped(line, "shfl.sync.bfly", 2, 3); }, false}},
-    {"layer_norm.ptx", "layer_norm_forward__m67_c33", {"a root too few", [](const std::string& line) { return replaced(line, "sqrt.rn.f32", "mov.f32"); }, false}},
-    {"linear.ptx", "linear_forward__m32_c16_k32", {"what is not fused", [](const std::string& line) -> std::optional<std::string> {
-       if (!has(line, "fma.rn.f32")) return std::nullopt;
-       const std::vector<std::string> o = operands_of(line);
-       if (o[0] == o[3]) return std::nullopt;
-       return "\tmul.rn.f32 " + o[0] + ", " + o[1] + ", " + o[2] + ";\n\tadd.rn.f32 " + o[0] + ", " + o[0] + ", " + o[3] + ";\n";
-     }, false}},
-    {"linear.ptx", "linear_forward__m32_c16_k32", {"a barrier too few", [](const std::string& line) { return replaced(line, "bar.sync \t0;", ""); }, false}},
-    {"linear.ptx", "linear_forward__m32_c16_k32_bf16", {"b's registers exchanged", [](const std::string& line) { return swapped(line, "mma.sync", 8, 9); }, false}},
-    {"elementwise.ptx", "add_forward__n1025", {"sums are differences", [](const std::string& line) { return replaced(line, "add.rn.f32", "sub.rn.f32"); }, false}},
+    {"layer_norm.ptx",
+     "layer_norm_forward__m67_c33",
+     {"a difference the other way", [](const std::string& line) { return swapped(line, "sub.rn.f32", 1, 2); }, false}},
+    {"layer_norm.ptx",
+     "layer_norm_forward__m67_c33",
+     {"lanes shuffle with others", [](const std::string& line) { return swapped(line, "shfl.sync.bfly", 2, 3); }, false}},
+    {"layer_norm.ptx",
+     "layer_norm_forward__m67_c33",
+     {"a root too few", [](const std::string& line) { return replaced(line, "sqrt.rn.f32", "mov.f32"); }, false}},
+    {"linear.ptx",
+     "linear_forward__m32_c16_k32",
+     {"what is not fused",
+      [](const std::string& line) -> std::optional<std::string> {
+        if (!has(line, "fma.rn.f32")) return std::nullopt;
+        const std::vector<std::string> o = operands_of(line);
+        if (o[0] == o[3]) return std::nullopt;
+        return "\tmul.rn.f32 " + o[0] + ", " + o[1] + ", " + o[2] + ";\n\tadd.rn.f32 " + o[0] + ", " + o[0] + ", " + o[3] + ";\n";
+      },
+      false}},
+    {"linear.ptx",
+     "linear_forward__m32_c16_k32",
+     {"a barrier too few", [](const std::string& line) { return replaced(line, "bar.sync \t0;", ""); }, false}},
+    {"linear.ptx",
+     "linear_forward__m32_c16_k32_bf16",
+     {"b's registers exchanged", [](const std::string& line) { return swapped(line, "mma.sync", 8, 9); }, false}},
+    {"elementwise.ptx",
+     "add_forward__n1025",
+     {"sums are differences", [](const std::string& line) { return replaced(line, "add.rn.f32", "sub.rn.f32"); }, false}},
 };
 
 TEST_F(Ptx, MutantsOfKernelsAreFound) {

@@ -39,7 +39,9 @@ class Scanner {
   [[noreturn]] void fail(const std::string& what) const { throw PtxError(file_, token_line_, what); }
 
   // -1, 0x1F, 0f3F800000 (an f32's bits), 0d3FF0000000000000
-  bool starts_number() const { return token_ == "-" || (!token_.empty() && std::isdigit(static_cast<unsigned char>(token_[0])) != 0); }
+  bool starts_number() const {
+    return token_ == "-" || (!token_.empty() && std::isdigit(static_cast<unsigned char>(token_[0])) != 0);
+  }
   uint64_t take_number() {
     const bool negative = take_if("-");
     std::string_view digits = token_;

@@ -23,15 +23,15 @@ struct PtxError : std::runtime_error {
 struct Operand {
   enum class Kind : uint8_t { kName, kNumber, kAddress };  // a name is a register's, a variable's or a label's
   Kind kind = Kind::kName;
-  bool braced = false;      // one of { a, b }
+  bool braced = false;         // one of { a, b }
   std::string_view name = {};  // of an address: its base, empty where it is a number alone
-  uint64_t number = 0;      // a number's bits; of an address, what is added to its base
+  uint64_t number = 0;         // a number's bits; of an address, what is added to its base
 };
 
 struct Statement {
   uint32_t line = 0;
   std::string_view guard = {};  // a predicate, or empty
-  bool negated = false;    // @!guard
+  bool negated = false;         // @!guard
   std::string_view opcode = {};
   std::vector<Operand> operands = {};
 };
