@@ -37,16 +37,22 @@ RATES = """\
 Work = namedtuple('Work', 'title file kernel kind bytes columns again fresh', defaults=(4, None, 1, 1.0))
 WORKS = (
     Work('product f32, 128 x 128', 'linear', r'tile_product_simt<SimtTile<128, 8>, false, RowsSource<float>, WeightRows', 'product'),
-    Work('product bf16, 128 x 128', 'linear', r'tile_product_mma<RowChunks, RowChunks', 'product', 2),
-    Work('convolution 3x3 of 64 channels, bf16', 'conv', r'tile_product_simt<SimtTile<64, 8>, true, PixelsSource<Bf16>', 'product', bytes=2,
-         columns=64, again=9),
+    Work('product bf16, 128 x 128', 'linear', r'tile_product_mma<MmaTile<128, 128>, false, RowChunks, RowChunks, TileOutput<Bf16', 'product', 2),
+    Work('convolution 3x3 of 64 channels, bf16', 'conv', r'tile_product_mma<MmaTile<256, 64>, true, WindowChunks<false>', 'product', 2, 64, 9),
+    Work('convolution 3x3 of 128 channels or more, bf16', 'conv', r'tile_product_mma<MmaTile<128, 128>, true, WindowChunks<false>', 'product', 2,
+         again=9),
+    Work('the same of relu(norm(x))', 'conv', r'tile_product_mma<MmaTile<128, 128>, true, WindowChunks<true>', 'product', 2, again=9),
+    Work('its gradient of x', 'conv', r'tile_product_mma<MmaTile<128, 128>, false, WindowChunks<false>, PhaseTap', 'product', 2, again=9),
+    Work('its gradient of w', 'conv', r'tile_product_mma<MmaTile<128, 128>, false, ColumnChunks, TapChunks<false>', 'product', 2),
+    Work('its gradient of w, of relu(norm(x))', 'conv', r'tile_product_mma<MmaTile<128, 128>, false, ColumnChunks, TapChunks<true>', 'product', 2),
     Work('convolution 3x3 of 64 channels, f32', 'conv', r'tile_product_simt<SimtTile<64, 8>, true, PixelsSource<float>', 'product', columns=64,
          again=9),
-    Work('attention forward, D = 64, bf16', 'attention', r'attention_forward_tiles<Bf16, 2>', 'attention'),
-    Work('attention forward, D = 128, bf16', 'attention', r'attention_forward_tiles<Bf16, 4>', 'attention'),
-    Work('attention backward: dq, D = 64, bf16', 'attention', r'attention_backward_queries<Bf16, 2>', 'attention'),
-    Work('attention backward: dk, D = 64, bf16', 'attention', r'attention_backward_keys<Bf16, 2, true, false>', 'attention'),
-    Work('attention backward: dk, D = 128, bf16', 'attention', r'attention_backward_keys<Bf16, 4, true, false>', 'attention'),
+    Work('attention forward, D = 64, bf16', 'attention_forward_mma', r'attention_forward_mma<64>', 'attention'),
+    Work('attention forward, D = 128, bf16', 'attention_forward_mma', r'attention_forward_mma<128>', 'attention'),
+    Work('attention backward: dq, D = 64, bf16', 'attention_backward_mma', r'attention_backward_queries_mma<64>', 'attention'),
+    Work('attention backward: dk and dv, D = 64, bf16', 'attention_backward_mma', r'attention_backward_keys_mma<64>', 'attention'),
+    Work('attention backward: dq, D = 128, bf16', 'attention_backward_mma', r'attention_backward_queries_mma<128>', 'attention'),
+    Work('attention backward: dk and dv, D = 128, bf16', 'attention_backward_mma', r'attention_backward_keys_mma<128>', 'attention'),
     # Of x, gamma and beta only x comes from DRAM.
     Work('layer norm forward of 768 columns, bf16', 'layer_norm', r'norm_forward_warp_row<8, 3, true, Bf16>', 'stream', fresh=1 / 2),
     Work('GELU, bf16', 'elementwise', r'map_elements<GeluTanh, Bf16', 'stream'),
@@ -137,19 +143,19 @@ class Demand:
 
   def _slab(self, kernel):
     """The main loop as often as a slab has it, and what brings the slab."""
-    simt = re.search(r'SimtTile<(\d+), (\d+)>', kernel.name)
-    self.side = int(simt[1]) if simt else 128
-    products = kernel.loop.count.get('HMMA', 0) * 64 + kernel.loop.count.get('FFMA', 0)
-    depth = products * kernel.threads // self.side**2
-    if not simt:
+    simt, mma = re.search(r'SimtTile<(\d+), (\d+)>', kernel.name), re.search(r'MmaTile<(\d+), (\d+)>', kernel.name)
+    self.rows, self.columns = (int(mma[1]), int(mma[2])) if mma else (int(simt[1]), int(simt[1]))
+    products = kernel.loop.count.get('HMMA', 0) * 64 + kernel.loop.count.get('FFMA', 0) * (not mma)
+    depth = products * kernel.threads // (self.rows * self.columns)
+    if mma:
       return kernel.loop, depth
     return kernel.loop.plus(kernel.around, int(simt[2]) // depth), int(simt[2])
 
   def _product_bytes(self, work, card, depth):
     """That a block's slab costs of DRAM: all blocks that are resident read the rows and columns under them once."""
     blocks = self.kernel.blocks * card.multiprocessors
-    across = max(1, min(blocks // 4, (work.columns or 1 << 30) // self.side))
-    return (blocks / across * self.side / work.again + across * self.side) * depth * work.bytes / blocks
+    across = max(1, min(blocks // 4, (work.columns or 1 << 30) // self.columns))
+    return (blocks / across * self.rows / work.again + across * self.columns) * depth * work.bytes / blocks
 
 
 def table(card):
@@ -181,7 +187,7 @@ bf16 or f32, or of its DRAM's bytes where a kernel only streams.
 What the model leaves out makes a card slower than this: latencies, barriers, the first and the last slabs, tails of the grid. What it
 counts too much makes it faster: both ways of a branch in the loop, loads that hit the first cache, words of shared memory that several
 lanes read at once. DRAM of a product counts the rows and columns under all resident blocks once; of attention it is left out, because the
-keys and values of a head stay in L2, and its row is the loop with its products alone.
+keys and values of a head stay in L2; its loops hold both ways of the mask and of dropout, which most of their turns skip.
 
 ## Orin Nano Super, sm_87
 
