@@ -65,7 +65,7 @@ OTHER_CPU_PACKAGES := g++-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user
 
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: all run build test plan fit audit bench compilers cuda gpu asan size soak parity install install-cuda clean help force
+.PHONY: all run build test plan fit audit bench compilers cuda cuda-models gpu asan size soak parity install install-cuda clean help force
 
 all: $(BUILD)/reprise  ## build the command line, build/reprise
 
@@ -307,6 +307,8 @@ chen-curves: $(BUILD)/tests/bench/chen_curves_bench  ## their figure and ours: p
 
 cuda: $(foreach each,$(SHIPPED_ARCHITECTURES),$(call machine_code,$(each)))  ## compile cuda/ for sm_80, sm_87 and sm_90 and compare the machine code with its goldens; BLESS=1 writes them
 	@ARCHITECTURES="$(SHIPPED_ARCHITECTURES)" BLESS=$(BLESS) BUILD=$(BUILD) tests/ports/cuda_machine_code_test.sh
+cuda-models: $(foreach each,attention conv linear,$(BUILD)/tests/ports/cuda_$(each)_test)  ## every product of the table in every model of a tensor core's sums
+	for model in 0 1 2; do for test in $^; do TENSOR_CORE=$$model BUILD=$(BUILD) $$test --gtest_brief=1 --gtest_filter='Fibres/CudaProduct.*:Large/*' || exit 1; done; done
 gpu:  ## on a machine with a card: compare the CUDA kernels with the reference, and time them
 	@mkdir -p $(BUILD)
 	$(NVCC) -std=c++20 -O3 -fmad=false -I. --expt-relaxed-constexpr -arch=native tests/bench/gpu_layer_norm.cu $(wildcard cuda/*.cu) -o $(BUILD)/gpu_layer_norm

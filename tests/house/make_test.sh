@@ -35,9 +35,10 @@ for target in $(env MAKEFLAGS= make -s help | sed -n 's/^  make \([a-z-]*\) .*/\
     fuzz) built=tests/fuzz/fuzz_test.sh ;;
     compilers) built=tests/ports/compilers_test.sh ;;
     cuda) built=tests/ports/cuda_machine_code_test.sh ;;
+    cuda-models) built=tests/ports/cuda_conv_test.cpp ;;
     soak) built=tests/faces/soak.h ;;  # its tests are the suite's
     asan) make_well -n asan ;;  # the whole suite once more: too long for every day
-    gpu | parity) ;;            # a card and nvcc; PyTorch
+    gpu | install-cuda | parity) ;;  # a card; nvcc; PyTorch
     *) fail "does not know how $target of make help is built: say it here" ;;
   esac
   [ -z "$built" ] || [ -e "$built" ] || fail "$built, which builds $target, is not there"
