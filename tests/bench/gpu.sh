@@ -5,7 +5,7 @@
 #   tests/bench/gpu.sh [PART...]    build cases sanitizer identity steps products; default: all, in this order
 # Each part has its time limit, and a part that fails is named, while the others go on: what there is by then stands in the file. A part
 # run by itself replaces its own section. Without a card it says so in a line and leaves the file alone. Exit status 0 where all went well.
-# BUILD and NVCC as for make. Packages may lie anywhere that CPATH and LIBRARY_PATH name.
+# BUILD and NVCC as for make. Packages may lie anywhere that CPATH, LIBRARY_PATH and LD_LIBRARY_PATH name.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 unset MAKEFLAGS MAKELEVEL MFLAGS
@@ -92,7 +92,7 @@ run_cases() {
 # An odd number of shards: cases in f32 and in bf16 take turns.
 run_sanitizer() {
   local program=$BUILD/tests/bench/gpu_cases logs=$work/sanitizer shards=31 each=$(((cores + 2) / 3)) faults=0 sanitizer
-  sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null) || { echo "compute-sanitizer is not installed here: nothing was run."; return 1; }
+  sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null) || { echo "compute-sanitizer is not installed here: nothing was run."; return; }
   [ -x "$program" ] || { echo "gpu_cases is not built."; return 1; }
   rm -rf "$logs" && mkdir -p "$logs"
   for tool in memcheck racecheck synccheck; do
@@ -117,11 +117,12 @@ run_sanitizer() {
 
 run_identity() { python3 tests/bench/gpu_train.py identity; }
 run_steps() { python3 tests/bench/gpu_train.py steps; }
-run_products() { "$BUILD/tests/bench/gpu_products" 2>&1; }
+run_products() { "$BUILD/tests/bench/gpu_products"; }
 
 # ---- the file ----
 
 write_results() {
+  local part
   {
     cat <<'TEXT'
 # The CUDA kernels on a card
@@ -139,7 +140,7 @@ TEXT
 
 # Runs a part as a process group of its own, so that its limit ends all of it.
 do_part() {
-  local part=$1 limit status start=$SECONDS left=$((total_seconds - SECONDS)) text=$work/$1.text cuda commit
+  local part=$1 limit status start=$SECONDS left=$((total_seconds - SECONDS)) text=$work/$1.text cuda commit why
   limit=$(limit_of "$part")
   if [ "$left" -lt "$limit" ]; then limit=$left; fi
   if [ "$limit" -lt 15 ]; then echo "Not run: the time was over." >"$text"; status=124; else
@@ -153,7 +154,7 @@ do_part() {
     case $status in
       0) ;;
       124 | 137) printf '\n**Failed:** %s was not done after %d s; above stands what it had.\n' "$part" "$limit" ;;
-      *) printf '\n**Failed:** %s. %s\n' "$part" "$(tail -n 1 "$work/$part.err" | cut -c 1-300)" ;;
+      *) why=$(tail -n 1 "$work/$part.err" | cut -c 1-300) && printf '\n**Failed:** %s: %s\n' "$part" "${why:-see above}" ;;
     esac
   } >"$work/$part.md"
   write_results

@@ -7,7 +7,7 @@
 //
 // --steps N: so many after two that are not counted; default 10. --share S: a budget with that share of what storing everything takes
 // beside what always lies there. A recipe without a budget stores everything, where the card has room for that; else its budget is what
-// is free there. --wait: when it has planned it waits for a line of its input, and ends without one, so that many can plan at once and take
+// the card has. --wait: when it has planned it waits for a line of its input, and ends without one, so that many can plan at once and take
 // turns on the card.
 #include <CLI/CLI.hpp>
 
@@ -32,7 +32,6 @@ namespace reprise::bench {
 namespace {
 
 constexpr int kWarmUp = 2;
-constexpr uint64_t kHeadroomBytes = uint64_t{1} << 30;  // of the card, for CUDA's own and the recording
 
 void require(const Status& status) {
   if (!status.ok()) throw UserError(std::string(status.message) + (status.detail == 0 ? "" : " (" + std::to_string(status.detail) + ")"));
@@ -61,12 +60,14 @@ class Batch {
   std::vector<int32_t> labels_;
 };
 
-uint64_t free_bytes_of_card() {
+// What a plan may take of the card: not what happens to be free, because others plan while one runs. The rest is for CUDA's own and the
+// recording; a board that shares its memory leaves more to the host.
+uint64_t room_of_card() {
   CudaDriver driver;
   Card card;
   require(load_cuda_driver(driver));
   require(open_card(driver, card));
-  const uint64_t bytes = card.free_bytes;
+  const uint64_t bytes = card.total_bytes - std::max(uint64_t{1} << 30, card.total_bytes / (card.is_integrated ? 3 : 16));
   close_card(driver, card);
   return bytes;
 }
@@ -82,7 +83,7 @@ PlannedModel plan(const Recipe& recipe, double share) {
   SolvedModel model = solve_model(recipe);
   const uint64_t transients = model.store_all_bytes - model.fixed_bytes();
   const uint64_t wanted = model.fixed_bytes() + static_cast<uint64_t>(share * static_cast<double>(transients));
-  const uint64_t free_bytes = free_bytes_of_card(), room = free_bytes - std::min(free_bytes, kHeadroomBytes);
+  const uint64_t room = room_of_card();
   const bool has_budget = recipe.budget_bytes || recipe.feature_map_budget_bytes;
   if (!has_budget && (share < 1 || wanted > room)) model.recipe.budget_bytes = std::min(wanted, room) / kAlignment * kAlignment;
   const ScheduleRequest request = request_of(model);

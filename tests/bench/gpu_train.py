@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Trainings on the card that is here, for gpu.sh; tables of Markdown on stdout, what fails in a line of its own, and exit status 1 then.
+"""Trainings on the card that is here, for gpu.sh; tables of Markdown on stdout; a line on stderr and exit status 1 where something failed.
 
   gpu_train.py identity       compiled programs of small nets: the same losses and snapshots at every budget, recorded or --eager, planned
                               bytes equal to measured bytes, losses near the CPU's
@@ -24,17 +24,16 @@ BUILD = ROOT / os.environ.get("BUILD", "build")
 WORK = BUILD / "tests" / "bench" / "gpu"
 SGD = {"name": "sgd", "lr": 1e-4, "momentum": 0.9}
 MIB = 2 ** 20
-faults = []
-
-
-def say_fault(text):
-  faults.append(text)
-  print(f"\n**Failed:** {text}\n", flush=True)
+faults = []  # what the tables show as failed
 
 
 def last_line(text):
   lines = [line for line in text.splitlines() if line.strip()]
   return lines[-1].strip() if lines else "it said nothing"
+
+
+def one_cell(text):
+  return str(text).replace("|", " ").replace("\n", " ")[:200]
 
 
 def write_recipe(recipe):
@@ -84,7 +83,7 @@ def train(recipe, options):
   log.unlink(missing_ok=True)
   run = subprocess.run([folder / "train", "--log", log, "--save", save, *options], cwd=ROOT, capture_output=True, text=True, timeout=60)
   if run.returncode != 0:
-    raise RuntimeError(f"{recipe['name']} {' '.join(options)}: {last_line(run.stderr)}")
+    raise RuntimeError(" ".join([*options, last_line(run.stderr)]))
   steps = [json.loads(line) for line in log.read_text().splitlines()]
   tensors = b"".join((save / name).read_bytes() for name in ("model.safetensors", "optimizer.safetensors") if (save / name).exists())
   return {"losses": [step["loss"] for step in steps], "norms": [step["grad_norm"] for step in steps], "tensors": tensors,
@@ -118,11 +117,10 @@ def identity():
     for case, made in [(case, nets.submit(compare_budgets, *case, builds)) for case in cases]:
       try:
         row, good = made.result()
-        print(row, flush=True)
-        if not good:
-          say_fault(f"{case[0]} in {case[1]}")
       except (RuntimeError, OSError, ValueError, KeyError, TypeError, subprocess.TimeoutExpired) as error:
-        say_fault(f"{case[0]} in {case[1]}: {error}")
+        row, good = f"| {case[0]} in {case[1]} | **{one_cell(error)}** | | | |", False
+      print(row, flush=True)
+      faults.extend([] if good else [f"{case[0]} in {case[1]}"])
   print(f"\nRuns of {IDENTITY_STEPS} steps: each budget, two of them --eager as well, one again. Bits: losses, gradient norms, every tensor of the snapshot.")
 
 
@@ -209,7 +207,7 @@ def show_net(name, results):
         "|---|---|---|---|---|---|---|---|")
   for label, result in results.items():
     if "error" in result:
-      print(f"| {label} | {result['error'].replace('|', ' ')} | | | | | | |")
+      print(f"| {label} | **{one_cell(result['error'])}** | | | | | | |")
       continue
     median = statistics.median(result["seconds"])
     ratio = f"{median / statistics.median(done[yardstick]['seconds']):.2f}" if yardstick else ""
@@ -219,15 +217,15 @@ def show_net(name, results):
   sys.stdout.flush()
   for label, result in results.items():
     if "error" in result and not label.startswith("torch"):
-      say_fault(f"{name}, {label}: {result['error']}")
+      faults.append(f"{name}, {label}")
   own = {label: result for label, result in done.items() if "losses" in result}
   if any(result["planned_bytes"] != result["measured_bytes"] for result in own.values()):
-    say_fault(f"{name}: planned bytes are not measured bytes")
+    faults.append(f"{name}: planned bytes are not measured bytes")
   if len(own) > 1:
     same = len({tuple(result["losses"]) for result in own.values()}) == 1
     print(f"\nLosses of our runs: {'the same bits' if same else '**OTHER BITS**'}.")
     if not same:
-      say_fault(f"{name}: another budget gives other losses")
+      faults.append(f"{name}: another budget gives other losses")
   for label, result in own.items():
     print(f"\n`{label}`: {result['device']}")
 
@@ -245,26 +243,32 @@ def show_chen(results):
   print("\nThe aims are +12, +22 and +40% at 7, 3 and 1.2 GiB of feature maps.")
 
 
+def start(name, torch_is_here):
+  if name == "chen f32":
+    children = [ours(name, "ours, all that fits", full_recipe(name))]
+    children += [ours(name, f"ours, {budget}", full_recipe(name, feature_map_budget=budget)) for budget in CHEN_BUDGETS]
+  else:
+    children = [ours(name, "ours, all stored", full_recipe(name)), ours(name, "ours, a third of the transients", full_recipe(name), "--share", "0.33")]
+  return children + (peers(name) if torch_is_here else [])
+
+
 def steps():
   torch_is_here = has_torch()
   if not torch_is_here:
     print("PyTorch with CUDA is not here: ours alone.")
-  runs = {}
-  for name in NETS:
-    if name == "chen f32":
-      runs[name] = [ours(name, "ours, all that fits", full_recipe(name))]
-      runs[name] += [ours(name, f"ours, {budget}", full_recipe(name, feature_map_budget=budget)) for budget in CHEN_BUDGETS]
-    else:
-      runs[name] = [ours(name, "ours, all stored", full_recipe(name)), ours(name, "ours, a third of the transients", full_recipe(name), "--share", "0.33")]
-    runs[name] += peers(name) if torch_is_here else []
+  names, children = list(NETS), {}
+  ahead = 2 if (os.cpu_count() or 1) >= 8 else 1  # nets that get ready: a small board has little memory too
   try:
-    for name, children in runs.items():
-      results = {child.label: child.go(60) for child in children}
+    for index, name in enumerate(names):
+      for ready in names[index:index + ahead]:
+        if ready not in children:
+          children[ready] = start(ready, torch_is_here)
+      results = {child.label: child.go(60) for child in children[name]}
       show_net(name, results)
       if name == "chen f32":
         show_chen(results)
   finally:
-    for child in (child for children in runs.values() for child in children):
+    for child in (child for of_net in children.values() for child in of_net):
       child.stop()
   print("\nMedians of steps after two (PyTorch: five) that are not counted. Tensors: our arena, PyTorch's max_memory_allocated. Held: our arena and what CUDA takes "
         "beside it, PyTorch's max_memory_reserved. Our weights are updated as soon as their gradients are complete.")
@@ -359,7 +363,8 @@ def main():
   if what not in parts:
     sys.exit(__doc__)
   parts[what]()
-  sys.exit(1 if faults else 0)
+  if faults:
+    sys.exit(f"{len(faults)} of it, first {faults[0]}")
 
 
 if __name__ == "__main__":
