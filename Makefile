@@ -57,7 +57,8 @@ BENCHES       := $(patsubst tests/bench/%.cpp,$(BUILD)/tests/bench/%,$(BENCH_SOU
 RUN_PACKAGES   := g++ libblis-dev libxtensor-dev nlohmann-json3-dev libcli11-dev zlib1g-dev libstb-dev libxxhash-dev
 DATA_PACKAGES  := dataset-fashion-mnist
 TEXT_PACKAGES  := bible-kjv
-TEST_PACKAGES  := libgtest-dev $(DATA_PACKAGES) $(TEXT_PACKAGES)
+GTEST_PACKAGES := libgtest-dev
+TEST_PACKAGES  := $(GTEST_PACKAGES) $(DATA_PACKAGES) $(TEXT_PACKAGES)
 BENCH_PACKAGES := libbenchmark-dev
 PARITY_PACKAGES := python3-torch
 # Other processors: AArch64 by a cross compiler, and the emulator that runs it and older x86-64. Their tests are skipped without them.
@@ -77,6 +78,7 @@ $(BUILD)/packages/%: tools/packages.sh
 $(BUILD)/packages/run: PACKAGES := $(RUN_PACKAGES)
 $(BUILD)/packages/data: PACKAGES := $(DATA_PACKAGES)
 $(BUILD)/packages/text: PACKAGES := $(TEXT_PACKAGES)
+$(BUILD)/packages/gtest: PACKAGES := $(GTEST_PACKAGES)
 $(BUILD)/packages/test: PACKAGES := $(TEST_PACKAGES)
 $(BUILD)/packages/bench: PACKAGES := $(BENCH_PACKAGES)
 $(BUILD)/packages/other-cpu: PACKAGES := $(OTHER_CPU_PACKAGES)
@@ -94,7 +96,7 @@ $(TOOL_OBJECTS) $(BUILD)/tools/reprise.o: $(BUILD)/%.o: %.cpp Makefile | $(BUILD
 	@echo "  compile $<"
 	$(Q)$(CXX) $(TOOL_FLAGS) -c $< -o $@
 
-$(BUILD)/tests/%.o: tests/%.cpp Makefile | $(BUILD)/packages/run $(BUILD)/packages/test
+$(BUILD)/tests/%.o: tests/%.cpp Makefile | $(BUILD)/packages/run $(BUILD)/packages/gtest
 	@mkdir -p $(@D)
 	@echo "  compile $<"
 	$(Q)$(CXX) $(TOOL_FLAGS) $(PROOF_FLAGS) -c $< -o $@
@@ -147,7 +149,7 @@ $(BUILD)/reprise: $(BUILD)/tools/reprise.o $(BUILD)/libtools.a $(BUILD)/librepri
 
 # A recipe's folder is build/NAME; a NAME that the build itself uses for a file or folder goes to build/recipes/NAME.
 # tests/house/make_test.sh looks for names that are missing here.
-TAKEN := arm64 arm64.log asan cuda data device fibre fuzz gpu_layer_norm lib libjudges.a libreprise-cuda.a libreprise.a libtools.a old-cpu other-compiler \
+TAKEN := arm64 arm64.log asan cuda data device fibre fuzz lib libjudges.a libreprise-cuda.a libreprise.a libtools.a old-cpu other-compiler \
          packages parity ports recipes reprise test-programs tests tools
 find_folder = folder=$$($(BUILD)/reprise name $(RECIPE_WORD)) || exit $$?; backend=$$($(BUILD)/reprise name --backend $(RECIPE_WORD)) || exit $$?; \
   case ' $(TAKEN) ' in *" $$folder "*) folder=recipes/$$folder ;; esac; folder=$(BUILD)/$$folder
@@ -238,7 +240,7 @@ $(BUILD)/cuda/%.counts: $(BUILD)/cuda/%.cubin $(BUILD)/cuda/disassembler $(COUNT
 
 # ---- tests ---------------------------------------------------------------------------------------------------------------
 
-$(TESTS): $(BUILD)/tests/%: $(BUILD)/tests/%.o $(BUILD)/libjudges.a $(BUILD)/libtools.a $(BUILD)/libreprise.a
+$(TESTS): $(BUILD)/tests/%: $(BUILD)/tests/%.o $(BUILD)/libjudges.a $(BUILD)/libtools.a $(BUILD)/libreprise.a | $(BUILD)/packages/test
 	@echo "  link $@"
 	$(Q)$(CXX) $< -Wl,--start-group $(BUILD)/libjudges.a $(BUILD)/libtools.a $(BUILD)/libreprise.a -Wl,--end-group -o $@ -lgtest -lgtest_main $(LINK)
 
@@ -265,7 +267,7 @@ $(BENCHES): $(BUILD)/tests/bench/%: $(BUILD)/tests/bench/%.o $(BUILD)/libtools.a
 	$(CXX) $^ -o $@ -lbenchmark $(LINK)
 $(call objects,$(BENCH_SOURCES)): | $(BUILD)/packages/bench
 # The suite sees to it that every benchmark compiles, without the code of one (28 s of processor time for all).
-BENCH_CHECKS := $(BENCHES:=.checked)
+BENCH_CHECKS := $(addsuffix .checked,$(BENCHES) $(BUILD)/tests/bench/gpu_cases $(BUILD)/tests/bench/gpu_steps)
 $(BENCH_CHECKS): $(BUILD)/%.checked: %.cpp Makefile | $(BUILD)/packages/run $(BUILD)/packages/bench
 	@mkdir -p $(@D)
 	@echo "  check $<"
@@ -309,10 +311,20 @@ cuda: $(foreach each,$(SHIPPED_ARCHITECTURES),$(call machine_code,$(each)))  ## 
 	@ARCHITECTURES="$(SHIPPED_ARCHITECTURES)" BLESS=$(BLESS) BUILD=$(BUILD) tests/ports/cuda_machine_code_test.sh
 cuda-models: $(foreach each,attention conv linear,$(BUILD)/tests/ports/cuda_$(each)_test)  ## every product of the table in every model of a tensor core's sums
 	for model in 0 1 2; do for test in $^; do TENSOR_CORE=$$model BUILD=$(BUILD) $$test --gtest_brief=1 --gtest_filter='Fibres/CudaProduct.*:Large/*' || exit 1; done; done
-gpu:  ## on a machine with a card: compare the CUDA kernels with the reference, and time them
-	@mkdir -p $(BUILD)
-	$(NVCC) -std=c++20 -O3 -fmad=false -I. --expt-relaxed-constexpr -arch=native tests/bench/gpu_layer_norm.cu $(wildcard cuda/*.cu) -o $(BUILD)/gpu_layer_norm
-	$(BUILD)/gpu_layer_norm
+
+# What runs on a card: the judges of kernels, whole steps, and products beside cuBLASLt, whose library stands beside nvcc.
+GPU_PROGRAMS := $(addprefix $(BUILD)/tests/bench/,gpu_cases gpu_steps gpu_products)
+$(BUILD)/tests/bench/gpu_cases: $(call objects,$(filter tests/ops/% tests/ref/%,$(JUDGE_SOURCES)))
+$(BUILD)/tests/bench/gpu_cases: GPU_LINK = -lgtest
+$(BUILD)/tests/bench/gpu_products: $(BUILD)/tests/ops/case_plan.o
+$(BUILD)/tests/bench/gpu_products: GPU_LINK = -lcublasLt -Wl,-rpath,$(CUDA_TOOLKIT)/lib64
+$(BUILD)/tests/bench/gpu_products.o: TOOL_FLAGS += -isystem $(CUDA_TOOLKIT)/include
+$(GPU_PROGRAMS): %: %.o $(BUILD)/libtools.a $(BUILD)/libreprise.a $(BUILD)/libreprise-cuda.a
+	@echo "  link $@"
+	$(Q)$(CXX) $(filter %.o,$^) $(filter %.a,$^) -o $@ $(GPU_LINK) $(CUDA_LINK) $(LINK)
+-include $(GPU_PROGRAMS:=.d)
+gpu:  ## on a machine with a card: judge the CUDA kernels there and time them, into tests/bench/GPU_RESULTS.md
+	BUILD=$(BUILD) NVCC="$(NVCC)" tests/bench/gpu.sh
 
 size: $(BUILD)/libreprise.a  ## code and static bytes of the library
 	size -t $<

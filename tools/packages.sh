@@ -13,6 +13,7 @@ header_of() {
     libcli11-dev) echo CLI/CLI.hpp ;;
     zlib1g-dev) echo zlib.h ;;
     libstb-dev) echo stb/stb_image.h ;;
+    libxxhash-dev) echo xxhash.h ;;
     libgtest-dev) echo gtest/gtest.h ;;
     libbenchmark-dev) echo benchmark/benchmark.h ;;
   esac

@@ -8,7 +8,6 @@
 #include <sstream>
 
 #include "lib/bf16.h"
-#include "tests/ops/kernel_run.h"
 #include "tests/ports/test_workers.h"
 
 namespace reprise::test {
@@ -19,11 +18,11 @@ namespace {
 constexpr double kBf16Rounding = 0x1p-8;
 }  // namespace
 
-std::string difference(const std::string& name, const Expected& expected, const std::vector<double>& got, bool is_bf16) {
+std::string difference(const std::string& name, const Expected& expected, const std::vector<double>& got, bool is_bf16, double* worst_error) {
   if (expected.value.size() != got.size()) return name + ": the reference has another size; ";
   // 2^-126 is the smallest normal f32: below it, precision is absolute.
   const double factor = ref::kSafety * ref::kRounding * std::sqrt(expected.terms);
-  double worst = 1;
+  double worst = 0;
   size_t at = got.size();
   for (size_t i = 0; i < got.size(); ++i) {
     const double want = expected.value.flat(i);
@@ -34,7 +33,8 @@ std::string difference(const std::string& name, const Expected& expected, const 
     const double error = std::isnan(got[i]) ? std::numeric_limits<double>::infinity() : std::abs(got[i] - want) / tolerance;
     if (error > worst) worst = error, at = i;
   }
-  if (at == got.size()) return "";
+  if (worst_error != nullptr) *worst_error = std::max(*worst_error, worst);
+  if (worst <= 1) return "";
   std::ostringstream out;
   out.precision(9);
   out << name << "[" << at << " of " << got.size() << "] = " << got[at] << ", expected " << expected.value.flat(at) << ", "
@@ -113,10 +113,10 @@ std::string bits_difference(const KernelCase& c, const CaseRunResult& a, const C
 
 }  // namespace
 
-std::string judge_reference(const Backend& backend, const KernelCase& c) {
+std::string judge_reference(const CaseDevice& device, const KernelCase& c, double* worst_error) {
   const CaseData data = make_data(c);
   const TestWorkers one(1);
-  const CaseRunResult result = run_case(backend, c, data, {.workers = &one.workers()});
+  const CaseRunResult result = run_case(device, c, data, {.workers = &one.workers()});
   if (c.expects_bad_index()) {
     std::string fault = result.fault + status_fault(result.status);
     if (result.data_fault.code != data.bad_data) fault += "did not note the fault in its data; ";
@@ -126,8 +126,8 @@ std::string judge_reference(const Backend& backend, const KernelCase& c) {
   }
   std::string fault = result.fault + status_fault(result.status);
   if (result.data_fault.code != DataFault::kNone) fault += "noted a fault in data without one; ";
-  CaseExpected want = expected(c, as_multiplied(backend, c, data));
-  if (!rounds_between_products(backend)) {
+  CaseExpected want = expected(c, as_multiplied(device.backend, c, data));
+  if (!rounds_between_products(device.backend)) {
     for (Expected& output : want.outputs) output.rounded = Array(Array::shape_type{0});
   }
   if (want.only_skip) {
@@ -141,18 +141,18 @@ std::string judge_reference(const Backend& backend, const KernelCase& c) {
     const Element element = element_of(c, i);
     fault += element == Element::kScalars ? scalars_difference(want, result.scalars)
                                           : difference(c.info().arguments[i].name, want.outputs[i],
-                                                       read_values(element, result.outputs[i]), element == Element::kBf16);
+                                                       read_values(element, result.outputs[i]), element == Element::kBf16, worst_error);
   }
   return fault;
 }
 
-std::string judge_workers(const Backend& backend, const KernelCase& c) {
+std::string judge_workers(const CaseDevice& device, const KernelCase& c) {
   if (c.expects_bad_index() || c.is_non_finite()) return "";  // outputs are not promised
   const CaseData data = make_data(c);
   const TestWorkers one(1), two(2, TaskOrder::kReversed), three(3, TaskOrder::kShuffled, 7);
-  const CaseRunResult base = run_case(backend, c, data, {.workers = &one.workers()});
+  const CaseRunResult base = run_case(device, c, data, {.workers = &one.workers()});
   const auto compare = [&](const CaseRunOptions& options, const char* what) {
-    return bits_difference(c, base, run_case(backend, c, data, options), what);
+    return bits_difference(c, base, run_case(device, c, data, options), what);
   };
   return compare({.workers = &two.workers(), .poison = 0x7fa00001u}, "with 2 workers, tasks reversed, NaN before") +
          compare({.workers = &three.workers(), .poison = 0x42280000u, .odd_page = true},
@@ -164,15 +164,15 @@ bool has_in_place(const KernelCase& c) {
   return c.info().in_place_output >= 0 && c.has(static_cast<uint32_t>(c.info().in_place_output));
 }
 
-std::string judge_in_place(const Backend& backend, const KernelCase& c) {
+std::string judge_in_place(const CaseDevice& device, const KernelCase& c) {
   const CaseData data = make_data(c);
   const TestWorkers one(1), three(3, TaskOrder::kShuffled, 5);
-  const CaseRunResult apart = run_case(backend, c, data, {.workers = &one.workers()});
-  const CaseRunResult together = run_case(backend, c, data, {.workers = &three.workers(), .in_place = true});
+  const CaseRunResult apart = run_case(device, c, data, {.workers = &one.workers()});
+  const CaseRunResult together = run_case(device, c, data, {.workers = &three.workers(), .in_place = true});
   return bits_difference(c, apart, together, "in place");
 }
 
-std::string judge_accumulate(const Backend& backend, const KernelCase& c) {
+std::string judge_accumulate(const CaseDevice& device, const KernelCase& c) {
   CaseData data = make_data(c);
   if (c.expects_bad_index() || c.is_non_finite()) return "";
   for (uint32_t i = 0; i < c.arguments.size(); ++i) {
@@ -181,11 +181,11 @@ std::string judge_accumulate(const Backend& backend, const KernelCase& c) {
   KernelCase overwriting = c;
   overwriting.accumulate = 0;
   const TestWorkers one(1);
-  const CaseRunResult sum = run_case(backend, c, data, {.workers = &one.workers()});
+  const CaseRunResult sum = run_case(device, c, data, {.workers = &one.workers()});
   for (uint32_t i = 0; i < c.arguments.size(); ++i) {
     if (c.adds(i)) data.values[i] = Array();
   }
-  const CaseRunResult value = run_case(backend, overwriting, data, {.workers = &one.workers()});
+  const CaseRunResult value = run_case(device, overwriting, data, {.workers = &one.workers()});
   std::string fault = sum.fault + value.fault;
   for (uint32_t i = 0; i < c.arguments.size(); ++i) {
     if (sum.outputs[i].empty() || element_of(c, i) == Element::kScalars) continue;

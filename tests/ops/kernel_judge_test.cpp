@@ -8,6 +8,7 @@
 #include <limits>
 #include <ostream>
 
+#include "lib/cpu/cpu_host_access.h"
 #include "lib/cpu/data_fault.h"
 #include "tests/ops/kernel_judge.h"
 #include "tests/ports/test_machine.h"
@@ -246,7 +247,7 @@ const PlainKernel kPlainKernels[] = {
 };
 
 Backend plain_backend() {
-  Backend b{.rules = &kPlainRules, .kernel_set = "plain"};
+  Backend b{.rules = &kPlainRules, .kernel_set = "plain", .host = kCpuHostAccess};
   for (const PlainKernel& kernel : kPlainKernels) kernel.plant(b);
   return b;
 }
@@ -506,6 +507,9 @@ TEST(Difference, RejectsJustBeyondTheTolerance) {
   EXPECT_NE(difference("y", expected, {1, 1 - 1.01 * tolerance, 1}), "");
   EXPECT_NE(difference("y", expected, {1, std::nan(""), 1}), "");
   EXPECT_NE(difference("y", expected, {1, 1}), "");
+  double worst = 0;
+  EXPECT_EQ(difference("y", expected, {1, 1 + 0.5 * tolerance, 1 - 0.75 * tolerance}, false, &worst), "");
+  EXPECT_NEAR(worst, 0.75, 1e-6);
   expected.terms = 0;
   EXPECT_NE(difference("y", expected, {1, 1 + 1e-15, 1}), "");
 }

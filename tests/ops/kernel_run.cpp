@@ -17,19 +17,15 @@ struct Field {
   const char* name;
 };
 
-// An arena of guards, which are NaNs as f32 and must stay so, with fields among them.
-class GuardedArena {
+// The host's copy of an arena of guards, which are NaNs as f32 and must stay so, with fields among them.
+class GuardedImage {
  public:
-  // `odd_page` moves the start by kAlignment, so that two runs meet different addresses modulo larger powers of two.
-  GuardedArena(uint64_t bytes, bool odd_page) : storage_(bytes + 3 * kAlignment, 0xff), bytes_(bytes) {
-    const auto start = reinterpret_cast<uintptr_t>(storage_.data());
-    const auto aligned = (start + 2 * kAlignment - 1) / (2 * kAlignment) * (2 * kAlignment) + (odd_page ? kAlignment : 0);
-    base_ = storage_.data() + (aligned - start);
-  }
-  unsigned char* base() const { return base_; }
+  explicit GuardedImage(uint64_t bytes) : bytes_(bytes, 0xff) {}
+  Bytes& bytes() { return bytes_; }
+  const unsigned char* at(uint64_t offset) const { return bytes_.data() + offset; }
   unsigned char* add(const Field& field, uint32_t poison) {
     fields_.push_back(field);
-    unsigned char* data = base_ + field.offset;
+    unsigned char* data = bytes_.data() + field.offset;
     for (uint64_t i = 0; i < field.bytes; ++i) data[i] = static_cast<unsigned char>(poison >> 8 * (i % 4));
     return data;
   }
@@ -43,18 +39,35 @@ class GuardedArena {
       from = field.offset + field.bytes;
       before = field.name;
     }
-    return is_guard(from, bytes_) ? fault : fault + "wrote outside, behind " + before + "; ";
+    return is_guard(from, bytes_.size()) ? fault : fault + "wrote outside, behind " + before + "; ";
   }
 
  private:
   bool is_guard(uint64_t from, uint64_t to) const {
-    return std::all_of(base_ + from, base_ + to, [](unsigned char byte) { return byte == 0xff; });
+    return std::all_of(at(from), at(to), [](unsigned char byte) { return byte == 0xff; });
   }
-  Bytes storage_;
-  uint64_t bytes_;
-  unsigned char* base_ = nullptr;
+  Bytes bytes_;
   std::vector<Field> fields_;
 };
+
+// Two starts differ by kAlignment, so that two runs meet different addresses modulo larger powers of two.
+constexpr uint64_t kStartsBytes = 3 * kAlignment;
+ArenaAddress case_start(const Arena& arena, bool odd_page) {
+  const uint64_t start = reinterpret_cast<uintptr_t>(arena.base.for_kernels);
+  return arena.base + ((start + 2 * kAlignment - 1) / (2 * kAlignment) * (2 * kAlignment) - start + (odd_page ? kAlignment : 0));
+}
+
+// Behind the plan and a guard: the scalars in which a kernel notes a fault in data; and a guard behind them.
+uint64_t found_offset(const CasePlan& plan) { return align_up(plan.plan().arena_bytes) + CasePlan::kGuard; }
+uint64_t image_bytes(const CasePlan& plan) { return found_offset(plan) + align_up(sizeof(StepScalars)) + CasePlan::kGuard; }
+
+// The image goes in, the kernel runs, all that it left comes back.
+Status run_between(const Trainer& trainer, const CasePlan& plan, Bytes& image) {
+  REPRISE_RETURN_IF_ERROR(trainer.write(trainer.arena.base, image.data(), image.size()));
+  const Status status = dispatch(trainer, plan.program(), plan.row(), false);
+  const Status settled = trainer.read(image.data(), trainer.arena.base, image.size());
+  return status.ok() ? settled : status;
+}
 
 // A Bf16 converts from and to float alone.
 template <typename T>
@@ -120,41 +133,52 @@ std::vector<double> read_values(Element element, const Bytes& bytes) {
   }
 }
 
-CaseRunResult run_case(const Backend& backend, const KernelCase& c, const CaseData& data, const CaseRunOptions& options) {
+uint64_t case_arena_bytes(const Backend& backend, const KernelCase& c) { return image_bytes(CasePlan(backend, c)) + kStartsBytes; }
+
+CaseRunResult run_case(const CaseDevice& device, const KernelCase& c, const CaseData& data, const CaseRunOptions& options) {
   const KernelInfo& info = c.info();
-  const CasePlan plan(backend, c, options.in_place);
-  GuardedArena arena(plan.plan().arena_bytes + CasePlan::kGuard, options.odd_page);
+  const CasePlan plan(device.backend, c, options.in_place);
+  GuardedImage image(image_bytes(plan));
   const auto count = static_cast<uint32_t>(c.arguments.size());
   const auto shared_output = static_cast<uint32_t>(info.in_place_output), shared_input = static_cast<uint32_t>(info.in_place_input);
   std::vector<Bytes> before(count);
   const auto bytes_of = [&](uint32_t i) { return c.tensor(i).used_bytes(); };
   for (uint32_t i = 0; i < count; ++i) {
     if (!c.has(i) || (options.in_place && i == shared_output)) continue;
-    unsigned char* at = arena.add({plan.offset(i), bytes_of(i), info.arguments[i].name}, options.poison);
+    unsigned char* at = image.add({plan.offset(i), bytes_of(i), info.arguments[i].name}, options.poison);
     if (element_of(c, i) == Element::kScalars) std::memcpy(at, &data.scalars, sizeof data.scalars);
     write_values(element_of(c, i), data.values[i], at);
     if (info.arguments[i].role == Role::kInput) before[i].assign(at, at + bytes_of(i));
   }
-  if (plan.scratch_bytes() != 0) arena.add({plan.offset(count), plan.scratch_bytes(), "scratch"}, options.poison);
+  if (plan.scratch_bytes() != 0) image.add({plan.offset(count), plan.scratch_bytes(), "scratch"}, options.poison);
+  image.add({found_offset(plan), sizeof(StepScalars), "the scalars of faults"}, 0);  // of a step that has had no fault
 
+  Bytes own(device.arena.bytes == 0 ? image.bytes().size() + kStartsBytes : 0);
+  const Arena arena = device.arena.bytes == 0 ? Arena{{own.data()}, own.size()} : device.arena;
+  CaseRunResult result;
+  if (image.bytes().size() + kStartsBytes > arena.bytes) {
+    result.status = {Code::kArenaTooSmall, "the cases' arena must hold case_arena_bytes", image.bytes().size() + kStartsBytes};
+    return result;
+  }
   Trainer trainer;
   trainer.plan = &plan.plan();
-  trainer.backend = &backend;
+  trainer.backend = &device.backend;
   trainer.context.workers = options.workers;
-  trainer.context.machine = backend.machine;
-  trainer.arena = {{arena.base()}, plan.plan().arena_bytes};
-  StepScalars found = {};  // of a step that has had no fault
-  trainer.context.scalars = &found;
-  CaseRunResult result;
-  result.status = dispatch(trainer, plan.program(), plan.row(), false);
-  result.fault = arena.fault();
+  trainer.context.machine = device.backend.machine;
+  trainer.context.queue = device.backend.queue;
+  trainer.arena = {case_start(arena, options.odd_page), plan.plan().arena_bytes};
+  trainer.context.scalars = reinterpret_cast<StepScalars*>((trainer.arena.base + found_offset(plan)).for_kernels);
+  result.status = run_between(trainer, plan, image.bytes());
+  result.fault = image.fault();
+  StepScalars found;
+  std::memcpy(&found, image.at(found_offset(plan)), sizeof found);
   result.data_fault = found.fault;
   if (found.fault.code != DataFault::kNone) result.data_fault.row -= static_cast<uint32_t>(&plan.row() - plan.program().rows.data);
   if (found.skip != (found.fault.code != DataFault::kNone)) result.fault += "a fault in data and skip go together; ";
   result.outputs.resize(count);
   for (uint32_t i = 0; i < count; ++i) {
     if (!c.has(i)) continue;
-    const unsigned char* at = arena.base() + plan.offset(i);
+    const unsigned char* at = image.at(plan.offset(i));
     if (info.arguments[i].role != Role::kInput) {
       result.outputs[i].assign(at, at + bytes_of(i));
       if (element_of(c, i) == Element::kScalars) std::memcpy(&result.scalars, at, sizeof result.scalars);

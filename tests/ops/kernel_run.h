@@ -1,5 +1,6 @@
 // Runs a kernel case once on a backend, through the library's dispatch, in guarded and poisoned memory.
-// Here so that judges, the comparison of two backends and benchmarks call kernels in the same way.
+// Here so that judges, the comparison of two backends and benchmarks call kernels in the same way, on a CPU, under fibres or on a card: the
+// host looks at a copy alone, which goes to the kernel's memory and back by the backend's HostAccess.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +13,14 @@
 namespace reprise::test {
 
 struct CaseData;  // tests/ops/op_family.h
+
+// What cases run on: a backend, and memory that its kernels reach. Without such memory a case gets some of the process's own.
+struct CaseDevice {
+  const Backend& backend;
+  Arena arena = {};
+
+  CaseDevice(const Backend& backend_of_cases, Arena arena_of_cases = {}) : backend(backend_of_cases), arena(arena_of_cases) {}
+};
 
 enum class Element : uint8_t { kF32, kBf16, kF64, kI32, kI64, kU8, kScalars };
 
@@ -35,6 +44,9 @@ struct CaseRunResult {
 Element element_of(const KernelCase& c, uint32_t argument);
 std::vector<double> read_values(Element element, const Bytes& bytes);
 
-CaseRunResult run_case(const Backend& backend, const KernelCase& c, const CaseData& data, const CaseRunOptions& options);
+// Of the arena that a case needs.
+uint64_t case_arena_bytes(const Backend& backend, const KernelCase& c);
+
+CaseRunResult run_case(const CaseDevice& device, const KernelCase& c, const CaseData& data, const CaseRunOptions& options);
 
 }  // namespace reprise::test

@@ -12,6 +12,7 @@
 #include <iterator>
 
 #include "cuda/cuda_backend.h"
+#include "cuda/cuda_host_access.h"
 #include "cuda/cuda_kernels.h"
 #include "cuda/cuda_rules.h"
 #include "cuda/product_shape.h"
@@ -22,7 +23,7 @@ namespace reprise::test {
 // ---- a backend for readers that do not wait, as the judge of kernels ----
 
 inline const Backend kBackend = [] {
-  Backend table = {.rules = &kCudaRules, .kernel_set = "cuda/fibres"};
+  Backend table = {.rules = &kCudaRules, .kernel_set = "cuda/fibres", .host = kCudaHostAccess};
   add_cuda_products<float>(table);
   add_cuda_products<Bf16>(table);
   return table;

@@ -1,0 +1,185 @@
+#!/usr/bin/env bash
+# On a machine with a card: builds for it, judges every kernel there, proves that no budget changes a bit, times whole steps and products
+# beside PyTorch and cuBLASLt where these are, and writes tests/bench/GPU_RESULTS.md; in less than nine minutes on a large card with 16
+# processor cores, without a network. `make gpu` runs it.
+#   tests/bench/gpu.sh [PART...]    build cases sanitizer identity steps products; default: all, in this order
+# Each part has its time limit, and a part that fails is named, while the others go on: what there is by then stands in the file. A part
+# run by itself replaces its own section. Without a card it says so in a line and leaves the file alone. Exit status 0 where all went well.
+# BUILD and NVCC as for make. Packages may lie anywhere that CPATH, LIBRARY_PATH and LD_LIBRARY_PATH name.
+set -u
+cd "$(dirname "$0")/../.." || exit 1
+unset MAKEFLAGS MAKELEVEL MFLAGS
+export BUILD=${BUILD:-build}
+NVCC=${NVCC:-$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)}
+results=tests/bench/GPU_RESULTS.md
+work=$BUILD/tests/bench/gpu
+cores=$(nproc)
+all_parts="build cases sanitizer identity steps products"
+total_seconds=530
+
+limit_of() { case $1 in build) echo 240 ;; cases) echo 90 ;; sanitizer) echo 80 ;; identity) echo 90 ;; steps) echo 200 ;; products) echo 45 ;; esac; }
+title_of() {
+  case $1 in
+    build) echo "Build" ;;
+    cases) echo "Every kernel on every case" ;;
+    sanitizer) echo "compute-sanitizer" ;;
+    identity) echo "The same bits at every budget" ;;
+    steps) echo "Whole steps" ;;
+    products) echo "Products beside cuBLASLt" ;;
+  esac
+}
+
+# ---- the card ----
+
+ask_card() { nvidia-smi --query-gpu="$1" --format=csv,noheader 2>/dev/null | head -n 1; }
+find_card() {
+  architecture=$(ask_card compute_cap | tr -d '. ')
+  card="$(ask_card name), driver $(ask_card driver_version)"
+  case $architecture in
+    [0-9]*) ;;
+    *)  # a Jetson's nvidia-smi knows nothing of its card
+      [ -e /dev/nvhost-gpu ] || return 1
+      architecture=87 card=$(tr -d '\0' </proc/device-tree/model 2>/dev/null || echo "a Jetson")
+      ;;
+  esac
+}
+
+# ---- the parts: each prints its section's text, and fails where something did ----
+
+run_build() {
+  local programs="$BUILD/tests/bench/gpu_cases $BUILD/tests/bench/gpu_steps $BUILD/tests/bench/gpu_products" missing= start=$SECONDS
+  # make does not see what an object was compiled for.
+  if [ "$(cat "$BUILD/device/architectures" 2>/dev/null)" != "$architecture" ]; then rm -rf "$BUILD/device" "$BUILD/libreprise-cuda.a"; fi
+  mkdir -p "$BUILD/device" && echo "$architecture" >"$BUILD/device/architectures"
+  # shellcheck disable=SC2086
+  make -k -s -j"$cores" BUILD="$BUILD" NVCC="$NVCC" CUDA_ARCHITECTURES="$architecture" "$BUILD/libreprise-cuda.a" "$BUILD/reprise" $programs >"$work/build.log" 2>&1
+  for made in $BUILD/libreprise-cuda.a $BUILD/reprise $programs; do [ -e "$made" ] || missing="$missing $(basename "$made")"; done
+  echo "Compiled for sm_$architecture in $((SECONDS - start)) s on $cores cores."
+  [ -z "$missing" ] && return
+  echo "Not built:$missing. $(grep -m 1 -iE 'error|make: missing' "$work/build.log" | cut -c 1-300)"
+  return 1
+}
+
+# Of gtest's logs: what passed, what failed, what was skipped, also where a process has not come to its end.
+count_lines() { cat -- "${@:2}" 2>/dev/null | grep -cE "$1"; }
+passed_in() { count_lines '^\[       OK \] ' "$@"; }
+failed_in() { count_lines '^\[  FAILED  \] .* ms\)$' "$@"; }
+skipped_in() { count_lines '^\[  SKIPPED \] .* ms\)$' "$@"; }
+
+run_cases() {
+  local program=$BUILD/tests/bench/gpu_cases shards=$cores logs=$work/cases failed unfinished=0
+  [ -x "$program" ] || { echo "gpu_cases is not built."; return 1; }
+  rm -rf "$logs" && mkdir -p "$logs"
+  for ((i = 0; i < shards; ++i)); do
+    (GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$i timeout -k 5 $((limit - 8)) "$program" >"$logs/$i.log" 2>&1; echo $? >"$logs/$i.status") &
+  done
+  wait
+  for ((i = 0; i < shards; ++i)); do grep -q '^\[==========\].*ran' "$logs/$i.log" || unfinished=$((unfinished + 1)); done
+  failed=$(failed_in "$logs"/*.log)
+  echo "**$(passed_in "$logs"/*.log) passed, $failed failed**, $(skipped_in "$logs"/*.log) skipped; f32 and bf16; against the double-precision reference, again with other memory and"
+  echo "addresses for the same bits, in place, accumulated, and with the CPU's bits where both round once. $shards processes, $unfinished of which did not come to their end."
+  echo
+  grep -hE '^\[  FAILED  \] .* ms\)$' "$logs"/*.log | sed 's/^\[  FAILED  \] \(.*\), where.*(\([0-9]* ms\))$/- failed: `\1`/' | head -n 40
+  if [ "$unfinished" != 0 ]; then tail -qn 1 "$logs"/*.log | grep -v '^worst' | sort | uniq -c | sort -rn | head -n 3 | sed 's/^ *\([0-9]*\) /- last words of \1: /'; fi
+  if grep -qh '^worst ' "$logs"/*.log; then
+    printf '\n| kernel | stored | largest error, in units of its tolerance |\n|---|---|---|\n'
+    awk '/^worst / && (!($2 " " $3 in most) || $4 > most[$2 " " $3]) { most[$2 " " $3] = $4 }
+         END { for (key in most) { split(key, part, " "); printf "| %s | %s | %s |\n", part[1], part[2], most[key] } }' "$logs"/*.log | sort
+  fi
+  [ "$failed" = 0 ] && [ "$unfinished" = 0 ] && [ "$(passed_in "$logs"/*.log)" -gt 0 ]
+}
+
+# An odd number of shards: cases in f32 and in bf16 take turns.
+run_sanitizer() {
+  local program=$BUILD/tests/bench/gpu_cases logs=$work/sanitizer shards=31 each=$(((cores + 2) / 3)) faults=0 sanitizer
+  sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null) || { echo "compute-sanitizer is not installed here: nothing was run."; return; }
+  [ -x "$program" ] || { echo "gpu_cases is not built."; return 1; }
+  rm -rf "$logs" && mkdir -p "$logs"
+  for tool in memcheck racecheck synccheck; do
+    # shellcheck disable=SC2016
+    seq 0 $((shards - 1)) | timeout -k 5 $((limit - 10)) xargs -P "$each" -I{} env GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX={} sh -c \
+      '"$1" --tool "$2" --error-exitcode 9 "$3" --gtest_filter="Card/CardKernel.*" >"$4" 2>&1; echo $? >"$4.status"' - "$sanitizer" "$tool" "$program" "$logs/$tool.{}.log" &
+  done
+  wait
+  echo "Each tool takes the cases of the reference in $shards parts, as many of them as $((limit - 10)) s allow. To memcheck the arena is one allocation; what lies between"
+  echo "arguments is watched by the judges' own guards."
+  printf '\n| tool | parts without fault | parts with one | cases passed | cases failed |\n|---|---|---|---|---|\n'
+  for tool in memcheck racecheck synccheck; do
+    local good bad
+    good=$(cat "$logs/$tool".*.status 2>/dev/null | grep -cx 0) bad=$(cat "$logs/$tool".*.status 2>/dev/null | grep -cvx 0)
+    echo "| $tool | $good of $shards | $bad | $(passed_in "$logs/$tool".*.log) | $(failed_in "$logs/$tool".*.log) |"
+    if [ "$bad" != 0 ] || [ "$good" = 0 ]; then faults=1; fi
+  done
+  echo
+  grep -hE '^=+ (Invalid|Error|Race reported|Barrier error|Program hit|Target application)|^gpu_cases:|Device not supported' "$logs"/*.log | sort | uniq -c | sort -rn | head -n 8 | sed 's/^ *\([0-9]*\) /- \1 times: /'
+  return $faults
+}
+
+run_identity() { python3 tests/bench/gpu_train.py identity; }
+run_steps() { python3 tests/bench/gpu_train.py steps; }
+run_products() { "$BUILD/tests/bench/gpu_products"; }
+
+# ---- the file ----
+
+write_results() {
+  local part
+  {
+    cat <<'TEXT'
+# The CUDA kernels on a card
+
+`make gpu` (`tests/bench/gpu.sh`) writes this page on a machine with a card. Every section names the card, its driver, CUDA, the day and
+what failed. What the kernels should reach by count of instructions and bytes, for Orin and H100, stands in `cuda/PAPER_MODEL.md`.
+TEXT
+    for part in $all_parts; do
+      [ -e "$work/$part.md" ] || continue
+      echo
+      cat "$work/$part.md"
+    done
+  } >"$results.new" && mv "$results.new" "$results"
+}
+
+# Runs a part as a process group of its own, so that its limit ends all of it.
+do_part() {
+  local part=$1 limit status start=$SECONDS left=$((total_seconds - SECONDS)) text=$work/$1.text cuda commit why
+  limit=$(limit_of "$part")
+  if [ "$left" -lt "$limit" ]; then limit=$left; fi
+  if [ "$limit" -lt 15 ]; then echo "Not run: the time was over." >"$text"; status=124; else
+    timeout -k 5 "$limit" "$0" --part "$part" "$architecture" "$limit" >"$text" 2>"$work/$part.err"
+    status=$?
+  fi
+  cuda=$("$NVCC" --version 2>/dev/null | sed -n 's/.*release \([0-9.]*\).*/\1/p') commit=$(git rev-parse --short HEAD 2>/dev/null)
+  {
+    printf '## %s\n\n%s, sm_%s, CUDA %s, %s%s; %d s.\n\n' "$(title_of "$part")" "$card" "$architecture" "${cuda:-unknown}" "$(date -u +%F)" "${commit:+, commit $commit}" $((SECONDS - start))
+    cat "$text"
+    case $status in
+      0) ;;
+      124 | 137) printf '\n**Failed:** %s was not done after %d s; above stands what it had.\n' "$part" "$limit" ;;
+      *) why=$(tail -n 1 "$work/$part.err" | cut -c 1-300) && printf '\n**Failed:** %s: %s\n' "$part" "${why:-see above}" ;;
+    esac
+  } >"$work/$part.md"
+  write_results
+  if [ "$status" = 0 ]; then echo "gpu: $part: done in $((SECONDS - start)) s"; else echo "gpu: $part: FAILED after $((SECONDS - start)) s: $(grep -v '^$' "$work/$part.md" | tail -n 1)"; fi
+  return $status
+}
+
+if [ "${1:-}" = --part ]; then
+  architecture=$3 limit=$4
+  "run_$2"
+  exit
+fi
+for part in "$@"; do
+  case " $all_parts " in *" $part "*) ;; *) echo "gpu: no part is called $part; there are: $all_parts" >&2; exit 2 ;; esac
+done
+find_card || { echo "gpu: no NVIDIA card here: nvidia-smi finds none; $results stays as it is" >&2; exit 1; }
+command -v "$NVCC" >/dev/null || { echo "gpu: no nvcc here: install the CUDA toolkit, 12 or later, or name it by NVCC=; $results stays as it is" >&2; exit 1; }
+mkdir -p "$work"
+[ $# -gt 0 ] || { set -- $all_parts && rm -f "$work"/*.md; }
+failed=
+for part; do
+  if [ "$part" = cases ]; then setsid timeout 200 python3 tests/bench/gpu_train.py warm >/dev/null 2>&1 & warm=$!; fi
+  if [ "$part" = steps ] && [ -n "${warm:-}" ]; then kill -- "-$warm" 2>/dev/null; wait "$warm" 2>/dev/null; fi
+  do_part "$part" || failed="$failed $part"
+done
+if [ -n "${warm:-}" ]; then kill -- "-$warm" 2>/dev/null; fi
+if [ -n "$failed" ]; then echo "gpu: failed:$failed; the rest is in $results, logs in $work" >&2; exit 1; fi
+echo "gpu: all parts done in $SECONDS s; see $results"

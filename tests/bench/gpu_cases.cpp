@@ -1,0 +1,132 @@
+// Every CUDA kernel on the card that is here, on every case of the table, f32 and bf16: against the double-precision reference, run again
+// for the same bits, in place, accumulated, and with the CPU's bits where both must have them.
+// Here because fibres prove neither that a real card agrees, nor that it does so every time. gpu.sh runs it, in several processes
+// (GTEST_TOTAL_SHARDS), and under compute-sanitizer. The judges are those of the CPU's kernels and of the fibres.
+//
+// At the end it prints a line "worst KERNEL f32|bf16 ERROR" for each kernel: its largest error, in units of its tolerance.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <string>
+
+#include "cuda/cuda_backend.h"
+#include "ports/cuda/cuda_port.h"
+#include "tests/ops/judged_kernel.h"
+#include "tests/ops/kernel_judge.h"
+#include "tests/ports/test_machine.h"
+#include "tests/ports/test_workers.h"
+
+namespace reprise::test {
+namespace {
+
+// What the process has of the card, from main on.
+Backend card;
+Arena arena;
+CaseDevice device() { return {card, arena}; }
+
+std::string fault_of_card() {
+  const KernelContext context = {.machine = card.machine, .queue = card.queue};
+  const Status status = card.host.synchronise(context);
+  return status.ok() ? "" : status.message;
+}
+
+// ---- which cases ----
+
+const CudaMachine kNoCard;
+const Backend kTable = cuda_backend(kNoCard);  // which kernels there are
+bool exists(const KernelCase& c) { return kTable.kernels[kernel_index(c.op, c.pass)][stores_bf16(c) ? 1 : 0] != nullptr; }
+
+std::vector<Judged> judged(bool (*keep)(const KernelCase&)) {
+  std::vector<Judged> kept;
+  for (const KernelCase& c : kernel_cases()) {
+    if (exists(c) && keep(c)) kept.push_back({&card, c});
+    const std::optional<KernelCase> stored = stored_as_bf16(c);
+    if (stored && exists(*stored) && keep(*stored)) kept.push_back({&card, *stored});
+  }
+  return kept;
+}
+
+bool has_the_bits_of_the_cpu(const KernelCase& c) {
+  constexpr Op kOpsAlike[] = {Op::kRelu, Op::kAdd, Op::kCopy, Op::kMove, Op::kDropout, Op::kEmbedding, Op::kMaxPool};
+  return std::find(std::begin(kOpsAlike), std::end(kOpsAlike), c.op) != std::end(kOpsAlike) && !c.expects_bad_index();
+}
+
+// ---- the judges ----
+
+std::map<std::string, double> worst_errors;  // by kernel and storage
+bool is_lost = false;
+
+// A card that has failed fails every later call of its process: the case that met it says so, and the rest is skipped.
+class CardKernel : public ::testing::TestWithParam<Judged> {
+ protected:
+  void SetUp() override {
+    if (is_lost) GTEST_SKIP() << "the card has failed in an earlier case";
+  }
+  void TearDown() override {
+    if (is_lost) return;
+    const std::string fault = fault_of_card();
+    is_lost = !fault.empty();
+    EXPECT_EQ(fault, "") << "the card has failed";
+  }
+  const KernelCase& c() const { return GetParam().c; }
+};
+class CardBits : public CardKernel {};
+class CardInPlace : public CardKernel {};
+class CardAccumulating : public CardKernel {};
+class CardAsCpu : public CardKernel {};
+
+TEST_P(CardKernel, AgreesWithTheReference) {
+  double& worst = worst_errors[std::string(c().info().name) + (stores_bf16(c()) ? " bf16" : " f32")];
+  EXPECT_EQ(judge_reference(device(), c(), &worst), "");
+}
+TEST_P(CardBits, RepeatWhateverMemoryHeld) { EXPECT_EQ(judge_workers(device(), c()), ""); }
+TEST_P(CardInPlace, GivesTheSameBits) { EXPECT_EQ(judge_in_place(device(), c()), ""); }
+TEST_P(CardAccumulating, AddsToWhatIsThere) { EXPECT_EQ(judge_accumulate(device(), c()), ""); }
+TEST_P(CardAsCpu, GivesTheSameBits) {
+  const CaseData data = make_data(c());
+  const TestWorkers one(1);
+  const CaseRunResult here = run_case(device(), c(), data, {.workers = &one.workers()});
+  const CaseRunResult there = run_case(test_backend(), c(), data, {.workers = &one.workers()});
+  EXPECT_TRUE(here.status.ok()) << here.status.message;
+  EXPECT_EQ(here.outputs, there.outputs);
+}
+
+INSTANTIATE_TEST_SUITE_P(Card, CardKernel, ::testing::ValuesIn(judged(any)), id_of);
+INSTANTIATE_TEST_SUITE_P(Card, CardBits, ::testing::ValuesIn(judged(any)), id_of);
+INSTANTIATE_TEST_SUITE_P(Card, CardInPlace, ::testing::ValuesIn(judged(has_in_place)), id_of);
+INSTANTIATE_TEST_SUITE_P(Card, CardAccumulating, ::testing::ValuesIn(judged(accumulates)), id_of);
+INSTANTIATE_TEST_SUITE_P(Card, CardAsCpu, ::testing::ValuesIn(judged(has_the_bits_of_the_cpu)), id_of);
+
+// ---- the card ----
+
+uint64_t most_arena_bytes() {
+  uint64_t most = 0;
+  for (const Judged& each : judged(any)) most = std::max(most, case_arena_bytes(kTable, each.c));
+  return most;
+}
+
+Status open_card() {
+  REPRISE_RETURN_IF_ERROR(cuda_port().open_backend("cuda", &card));
+  return cuda_port().acquire_arena(most_arena_bytes(), &arena);
+}
+
+}  // namespace
+}  // namespace reprise::test
+
+int main(int argc, char** argv) {
+  using namespace reprise::test;
+  ::testing::InitGoogleTest(&argc, argv);
+  if (!::testing::GTEST_FLAG(list_tests)) {
+    if (const reprise::Status status = open_card(); !status.ok()) {
+      std::fprintf(stderr, "gpu_cases: %s\n", status.message);
+      return 1;
+    }
+  }
+  const int failed = RUN_ALL_TESTS();
+  for (const auto& [kernel, error] : worst_errors) std::printf("worst %s %.3f\n", kernel.c_str(), error);
+  reprise::cuda_port().release_arena(&arena);
+  reprise::cuda_port().close_backend(&card);
+  return failed;
+}

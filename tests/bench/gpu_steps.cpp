@@ -1,0 +1,199 @@
+// Whole training steps of one recipe on the card that is here: seconds of each, planned and measured bytes, the loss's bits, and what CUDA
+// takes beside the arena; one JSON object on stdout. gpu_train.py calls it for each recipe and puts PyTorch beside it.
+// Here because a compiled program draws its synthetic data while it trains, on the host, which would be what is timed: this one draws a
+// micro-batch once, and gives it to every step from the host's memory. It plans in process; bind checks the plan as it would any other.
+//
+//   gpu_steps RECIPE.json [--steps N] [--share S] [--wait]
+//
+// --steps N: so many after two that are not counted; default 10. --share S: a budget with that share of what storing everything takes
+// beside what always lies there. A recipe without a budget stores everything, where the card has room for that; else its budget is what
+// the card has. --wait: when it has planned it waits for a line of its input, and ends without one, so that many can plan at once and take
+// turns on the card.
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <bit>
+#include <cinttypes>
+#include <cstdio>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "lib/check.h"
+#include "lib/cpu/cpu_host_access.h"
+#include "lib/trainer.h"
+#include "ports/cuda/card.h"
+#include "ports/cuda/cuda_port.h"
+#include "tools/data/dataset.h"
+#include "tools/formats/error.h"
+#include "tools/formats/text.h"
+#include "tools/planning/planner.h"
+
+namespace reprise::bench {
+namespace {
+
+constexpr int kWarmUp = 2;
+
+void require(const Status& status) {
+  if (!status.ok()) throw UserError(std::string(status.message) + (status.detail == 0 ? "" : " (" + std::to_string(status.detail) + ")"));
+}
+
+// One micro-batch of the recipe's data, drawn once.
+class Batch {
+ public:
+  Batch(const Recipe& recipe, const Program& program)
+      : input_(program.slots[program.input].tensor.used_bytes()), labels_(program.slots[program.labels].tensor.elements()) {
+    const auto in_host = [](auto& memory) { return ArenaAddress{reinterpret_cast<unsigned char*>(memory.data())}; };
+    const KernelContext context;
+    BatchSink sink(kCpuHostAccess, context, in_host(input_), input_.size(), in_host(labels_), labels_.size());
+    (void)open_dataset(recipe, Split::kTraining)->fill(0, 0, sink);
+    require(sink.status());
+  }
+  BatchSource source() { return {this, give}; }
+
+ private:
+  static Status give(void* self, uint64_t, uint32_t, BatchSink& sink) {
+    const Batch& own = *static_cast<const Batch*>(self);
+    sink.add(own.input_.data(), own.input_.size(), own.labels_.data(), own.labels_.size());
+    return ok_status();
+  }
+  std::vector<unsigned char> input_;
+  std::vector<int32_t> labels_;
+};
+
+// What a plan may take of the card: not what happens to be free, because others plan while one runs. The rest is for CUDA's own and the
+// recording; a board that shares its memory leaves more to the host.
+uint64_t room_of_card() {
+  CudaDriver driver;
+  Card card;
+  require(load_cuda_driver(driver));
+  require(open_card(driver, card));
+  const uint64_t bytes = card.total_bytes - std::max(uint64_t{1} << 30, card.total_bytes / (card.is_integrated ? 3 : 16));
+  close_card(driver, card);
+  return bytes;
+}
+
+struct Options {
+  std::string recipe;
+  int steps = 10;
+  double share = 1;
+  bool waits = false;
+};
+
+PlannedModel plan(const Recipe& recipe, double share) {
+  SolvedModel model = solve_model(recipe);
+  const uint64_t transients = model.store_all_bytes - model.fixed_bytes();
+  const uint64_t wanted = model.fixed_bytes() + static_cast<uint64_t>(share * static_cast<double>(transients));
+  const uint64_t room = room_of_card();
+  const bool has_budget = recipe.budget_bytes || recipe.feature_map_budget_bytes;
+  if (!has_budget && (share < 1 || wanted > room)) model.recipe.budget_bytes = std::min(wanted, room) / kAlignment * kAlignment;
+  const ScheduleRequest request = request_of(model);
+  PlannedModel planned = plan_model(model, request);
+  if (!planned.fits) throw UserError(does_not_fit_message(model, planned, request), UserError::kDoesNotFit);
+  return planned;
+}
+
+// The card while it is open, and a plan bound on it.
+class Run {
+ public:
+  explicit Run(const Plan& plan) : port_(cuda_port()) {
+    require(port_.open_backend("cuda", &backend_));
+    require(port_.start_workers(0, &workers_));
+    require(port_.acquire_arena(plan.arena_bytes, &arena_));
+    std::vector<CheckMark> marks(check_marks(plan));
+    const Workspace workspace = {marks.data(), marks.size() * sizeof(CheckMark)};
+    require(bind(plan, backend_, {.arena = arena_, .workers = &workers_, .workspace = workspace}, trainer_));
+  }
+  ~Run() {
+    unbind(trainer_);
+    port_.stop_workers(&workers_);
+    port_.release_arena(&arena_);
+    port_.close_backend(&backend_);
+  }
+  Run(const Run&) = delete;
+  Run& operator=(const Run&) = delete;
+
+  // Seconds of a step. The loss comes back from the card, so all that the step queued is done.
+  double step(const BatchSource& source, double& loss) {
+    StepReport report;
+    const double start = port_.seconds();
+    const Status status = train_step(trainer_, source, report);
+    const double seconds = port_.seconds() - start;
+    require(status);
+    loss = report.loss;
+    return seconds;
+  }
+  uint64_t measured() const {
+    uint64_t bytes = 0;
+    require(measured_bytes(trainer_, bytes));
+    return bytes;
+  }
+  std::string device() const {
+    char text[512];
+    port_.describe_device(text, sizeof text);
+    return text;
+  }
+  const char* kernel_set() const { return backend_.kernel_set; }
+
+ private:
+  const Port& port_;
+  Backend backend_;
+  Workers workers_;
+  Arena arena_;
+  Trainer trainer_;
+};
+
+std::string bits(double value) {
+  char text[17];
+  std::snprintf(text, sizeof text, "%016" PRIx64, std::bit_cast<uint64_t>(value));
+  return text;
+}
+
+void measure(const Options& options) {
+  const Recipe recipe = read_recipe(options.recipe);
+  const PlannedModel planned = plan(recipe, options.share);
+  if (std::string go; options.waits && !std::getline(std::cin, go)) return;
+  const Plan view = planned.plan.view();
+  Batch batch(recipe, view.program(ProgramId::kMicroFirst));
+  Run run(view);
+  nlohmann::json seconds = nlohmann::json::array(), losses = nlohmann::json::array();
+  for (int s = 0; s < kWarmUp + options.steps; ++s) {
+    double loss = 0;
+    const double taken = run.step(batch.source(), loss);
+    if (s >= kWarmUp) seconds.push_back(taken);
+    losses.push_back(bits(loss));
+  }
+  const nlohmann::json report = {{"name", recipe.name},
+                                 {"seconds", seconds},
+                                 {"samples", static_cast<uint64_t>(recipe.batch) * static_cast<uint64_t>(std::max<int64_t>(1, recipe.sequence))},
+                                 {"planned_bytes", view.arena_bytes},
+                                 {"measured_bytes", run.measured()},
+                                 {"feature_map_bytes", planned.packed_bytes},
+                                 {"extra_work", planned.extra_forward_cost},
+                                 {"rows", view.program(ProgramId::kMicroFirst).rows.count},
+                                 {"losses", losses},
+                                 {"kernel_set", run.kernel_set()},
+                                 {"device", run.device()}};
+  std::cout << report.dump() << std::endl;
+}
+
+}  // namespace
+}  // namespace reprise::bench
+
+int main(int argc, char** argv) {
+  reprise::bench::Options options;
+  CLI::App app("Times whole training steps of a recipe on the card that is here.", "gpu_steps");
+  app.add_option("recipe", options.recipe)->required();
+  app.add_option("--steps", options.steps)->check(CLI::PositiveNumber);
+  app.add_option("--share", options.share)->check(CLI::Range(0.0, 1.0));
+  app.add_flag("--wait", options.waits);
+  try {
+    app.parse(argc, argv);
+    reprise::bench::measure(options);
+    return 0;
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : reprise::UserError::kUsage;
+  } catch (const reprise::UserError& error) {
+    std::fprintf(stderr, "gpu_steps: %s\n", error.what());
+    return error.status;
+  }
+}
