@@ -120,11 +120,15 @@ CUDA_FLAGS := -std=c++20 -O3 -fmad=false -I. --expt-relaxed-constexpr -Xcompiler
 CUDA_TOOLKIT = $(patsubst %/bin/nvcc,%,$(realpath $(shell command -v $(NVCC))))
 CUDA_LINK = -L$(CUDA_TOOLKIT)/lib64 -L$(CUDA_TOOLKIT)/targets/aarch64-linux/lib -lcudart_static -lrt -ldl
 CUDA_OBJECTS := $(patsubst %.cu,$(BUILD)/device/%.o,$(wildcard cuda/*.cu))
-$(CUDA_OBJECTS): $(BUILD)/device/%.o: %.cu Makefile
+CUDA_GENERATE = -gencode 'arch=compute_80,code=[$(subst $(space),$(comma),$(strip $(CUDA_ARCHITECTURES:%=sm_%)))]'
+# nvcc takes minutes: objects are made afresh where their source or this command has changed.
+$(BUILD)/device/command: force
+	@mkdir -p $(@D); printf '%s\n' '$(NVCC) $(CUDA_FLAGS)' "$(CUDA_GENERATE)" >$@.new; if cmp -s $@.new $@; then rm $@.new; else mv $@.new $@; fi
+$(CUDA_OBJECTS): $(BUILD)/device/%.o: %.cu $(BUILD)/device/command
 	@test -n "$(HAS_NVCC)" || { echo 'make: "backend": "cuda" needs nvcc of the CUDA toolkit, 12 or later: install it, name it by NVCC=, or plan for "cpu" or "auto"' >&2; exit 1; }
 	@mkdir -p $(@D)
 	@echo "  compile $< for sm $(CUDA_ARCHITECTURES)"
-	$(Q)$(NVCC) $(CUDA_FLAGS) -gencode 'arch=compute_80,code=[$(subst $(space),$(comma),$(strip $(CUDA_ARCHITECTURES:%=sm_%)))]' -MD -MF $(@:.o=.d) -c $< -o $@
+	$(Q)$(NVCC) $(CUDA_FLAGS) $(CUDA_GENERATE) -MD -MF $(@:.o=.d) -c $< -o $@
 $(BUILD)/libreprise-cuda.a: $(CUDA_OBJECTS)
 	$(Q)rm -f $@ && ar rcs $@ $^
 

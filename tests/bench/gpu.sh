@@ -48,9 +48,6 @@ find_card() {
 
 run_build() {
   local programs="$BUILD/tests/bench/gpu_cases $BUILD/tests/bench/gpu_steps $BUILD/tests/bench/gpu_products" missing= start=$SECONDS
-  # make does not see what an object was compiled for.
-  if [ "$(cat "$BUILD/device/architectures" 2>/dev/null)" != "$architecture" ]; then rm -rf "$BUILD/device" "$BUILD/libreprise-cuda.a"; fi
-  mkdir -p "$BUILD/device" && echo "$architecture" >"$BUILD/device/architectures"
   # shellcheck disable=SC2086
   make -k -s -j"$cores" BUILD="$BUILD" NVCC="$NVCC" CUDA_ARCHITECTURES="$architecture" "$BUILD/libreprise-cuda.a" "$BUILD/reprise" $programs >"$work/build.log" 2>&1
   for made in $BUILD/libreprise-cuda.a $BUILD/reprise $programs; do [ -e "$made" ] || missing="$missing $(basename "$made")"; done

@@ -23,31 +23,12 @@
 namespace reprise::test {
 namespace {
 
-// ---- a backend for readers that do not wait, as the judge of kernels ----
-
 const CudaMachine kMachine = [] {
   CudaMachine machine;
   choose_cuda_machine(machine);
   return machine;
 }();
 const Backend kBackend = cuda_backend(kMachine);
-
-// The kernel of the row, and then the wait that a reader of its results owes.
-Status run_and_wait(const KernelContext& context, const RowCall& call) {
-  const uint32_t index = kernel_index(call.op, call.pass), activation = contract::kIndex.activation[index];
-  const bool bf16 = activation != kMaxArguments && call[activation].dtype == DType::kBf16;
-  REPRISE_RETURN_IF_ERROR(kBackend.kernels[index][bf16 ? 1 : 0](context, call));
-  (void)cudaStreamSynchronize(context.queue);
-  return cudaGetLastError() == cudaSuccess ? ok_status() : Status{Code::kBackend, "a CUDA kernel must run without a fault", 0};
-}
-
-const Backend kWaitingBackend = [] {
-  Backend table = kBackend;
-  for (auto& storages : table.kernels) {
-    for (Kernel& kernel : storages) kernel = kernel == nullptr ? nullptr : run_and_wait;
-  }
-  return table;
-}();
 
 // ---- which cases ----
 
@@ -58,9 +39,9 @@ bool exists(const KernelCase& c) { return !is_product(c.op) && kBackend.kernels[
 std::vector<Judged> judged(bool (*keep)(const KernelCase&)) {
   std::vector<Judged> kept;
   for (const KernelCase& c : kernel_cases()) {
-    if (exists(c) && keep(c)) kept.push_back({&kWaitingBackend, c});
+    if (exists(c) && keep(c)) kept.push_back({&kBackend, c});
     const std::optional<KernelCase> stored = stored_as_bf16(c);
-    if (stored && exists(*stored) && keep(*stored)) kept.push_back({&kWaitingBackend, *stored});
+    if (stored && exists(*stored) && keep(*stored)) kept.push_back({&kBackend, *stored});
   }
   return kept;
 }
@@ -115,7 +96,7 @@ TEST_P(CudaAsCpu, GivesTheSameBits) {
   const KernelCase& c = GetParam().c;
   const CaseData data = make_data(c);
   const TestWorkers one(1);
-  const CaseRunResult here = run_case(kWaitingBackend, c, data, {.workers = &one.workers()});
+  const CaseRunResult here = run_case(kBackend, c, data, {.workers = &one.workers()});
   const CaseRunResult there = run_case(test_backend(), c, data, {.workers = &one.workers()});
   EXPECT_EQ(here.outputs, there.outputs);
 }

@@ -20,40 +20,22 @@
 #include "tests/ops/kernel_judge.h"
 
 namespace reprise::test {
-// ---- a backend for readers that do not wait, as the judge of kernels ----
+// ---- the two tables, with nothing but products ----
 
-inline const Backend kBackend = [] {
-  Backend table = {.rules = &kCudaRules, .kernel_set = "cuda/fibres", .host = kCudaHostAccess};
+inline Backend backend_of_products(const CudaMachine& machine) {
+  Backend table = {.rules = &cuda_rules_of(machine.size), .kernel_set = "cuda/fibres", .machine = &machine, .host = kCudaHostAccess};
   add_cuda_products<float>(table);
   add_cuda_products<Bf16>(table);
   return table;
-}();
-
-// The kernel of the row, and then the wait that a reader of its results owes.
-inline Status run_and_wait(const KernelContext& context, const RowCall& call) {
-  const uint32_t index = kernel_index(call.op, call.pass), activation = contract::kIndex.activation[index];
-  REPRISE_RETURN_IF_ERROR(kBackend.kernels[index][call[activation].dtype == DType::kBf16 ? 1 : 0](context, call));
-  (void)cudaStreamSynchronize(context.queue);
-  return cudaGetLastError() == cudaSuccess ? ok_status() : Status{Code::kBackend, "a CUDA kernel must run without a fault", 0};
-}
-
-inline Backend waiting_backend(const CudaMachine& machine) {
-  Backend table = kBackend;
-  table.rules = &cuda_rules_of(machine.size);
-  table.machine = &machine;
-  for (auto& storages : table.kernels) {
-    for (Kernel& kernel : storages) kernel = kernel == nullptr ? nullptr : run_and_wait;
-  }
-  return table;
 }
 inline const CudaMachine kSmallMachine = {.size = CardSize::kSmall}, kLargeMachine = {.size = CardSize::kLarge};
-inline const Backend kWaitingBackend = waiting_backend(kSmallMachine), kWaitingLargeBackend = waiting_backend(kLargeMachine);
+inline const Backend kBackend = backend_of_products(kSmallMachine), kLargeBackend = backend_of_products(kLargeMachine);
 
 // ---- which cases ----
 
 // Every so many of a family's cases, of each way to store activations.
 template <Op... kOfFamily>
-std::vector<Judged> products(bool (*keep)(const KernelCase&), uint32_t every, const Backend& backend = kWaitingBackend) {
+std::vector<Judged> products(bool (*keep)(const KernelCase&), uint32_t every, const Backend& backend = kBackend) {
   std::vector<Judged> kept;
   uint32_t met = 0;
   const auto add = [&](const KernelCase& c) {
@@ -79,7 +61,7 @@ inline KernelCase stored_case(const std::string& id) {
 // What tensor cores multiply: no access to shared memory waits for a bank, and every model of their sums is near enough.
 inline void expect_no_bank_conflicts(const std::string& id) {
   (void)fibre::take_bank_counts();
-  EXPECT_EQ(judge_reference(kWaitingBackend, stored_case(id)), "") << id;
+  EXPECT_EQ(judge_reference(kBackend, stored_case(id)), "") << id;
   const fibre::BankCounts counts = fibre::take_bank_counts();
   EXPECT_GT(counts.matrices.accesses, 0u) << id;
   EXPECT_GT(counts.copies.accesses, 0u) << id;
@@ -93,7 +75,7 @@ inline void expect_no_bank_conflicts(const std::string& id) {
 inline void expect_right_in_every_model(const std::string& id) {
   for (const fibre::TensorCore model : fibre::kTensorCores) {
     fibre::set_tensor_core(model);
-    EXPECT_EQ(judge_reference(kWaitingBackend, stored_case(id)), "") << id;
+    EXPECT_EQ(judge_reference(kBackend, stored_case(id)), "") << id;
   }
   fibre::set_tensor_core(fibre::kTensorCores[0]);
   EXPECT_EQ(fibre::take_report().text, "");
@@ -127,7 +109,7 @@ inline bool is_split(const KernelCase& c) { return c.pass == Pass::kBackwardWeig
 // Of a test program with one family: repeated are so few that the program is done in seconds.
 #define REPRISE_JUDGE_PRODUCTS(repeated, accumulated, ...)                                                                          \
   INSTANTIATE_TEST_SUITE_P(Fibres, CudaProduct, ::testing::ValuesIn(products<__VA_ARGS__>(any, 1)), id_of);                         \
-  INSTANTIATE_TEST_SUITE_P(Large, CudaProduct, ::testing::ValuesIn(products<__VA_ARGS__>(is_split, repeated, kWaitingLargeBackend)), id_of); \
+  INSTANTIATE_TEST_SUITE_P(Large, CudaProduct, ::testing::ValuesIn(products<__VA_ARGS__>(is_split, repeated, kLargeBackend)), id_of); \
   INSTANTIATE_TEST_SUITE_P(Fibres, CudaProductRepeated, ::testing::ValuesIn(products<__VA_ARGS__>(any, repeated)), id_of);          \
   INSTANTIATE_TEST_SUITE_P(Fibres, CudaProductAccumulating, ::testing::ValuesIn(products<__VA_ARGS__>(accumulates, accumulated)), id_of)
 

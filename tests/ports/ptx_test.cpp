@@ -68,22 +68,6 @@ const CudaMachine kMachine = [] {
 }();
 const Backend kBackend = cuda_backend(kMachine);
 
-// The kernel of the row, and then the wait that a reader of its results owes.
-Status run_and_wait(const KernelContext& context, const RowCall& call) {
-  const uint32_t index = kernel_index(call.op, call.pass), activation = contract::kIndex.activation[index];
-  const bool bf16 = activation != kMaxArguments && call[activation].dtype == DType::kBf16;
-  REPRISE_RETURN_IF_ERROR(kBackend.kernels[index][bf16 ? 1 : 0](context, call));
-  (void)cudaStreamSynchronize(context.queue);
-  return cudaGetLastError() == cudaSuccess ? ok_status() : Status{Code::kBackend, "a CUDA kernel must run without a fault", 0};
-}
-const Backend kWaitingBackend = [] {
-  Backend table = kBackend;
-  for (auto& storages : table.kernels) {
-    for (Kernel& kernel : storages) kernel = kernel == nullptr ? nullptr : run_and_wait;
-  }
-  return table;
-}();
-
 // The table is made for the CPU. These shapes reach the kernels that it does not: wide rows of norms, packs of pooled channels, large tiles.
 std::vector<KernelCase> wider_cases() {
   CaseTable table(CaseUse::kTest);
@@ -123,7 +107,7 @@ std::vector<KernelCase> all_cases() {
 
 CaseRunResult run_here(const KernelCase& c, const CaseData& data) {
   static const TestWorkers one(1);
-  return run_case(kWaitingBackend, c, data, {.workers = &one.workers()});
+  return run_case(kBackend, c, data, {.workers = &one.workers()});
 }
 
 // What a case launches: the kernels, and the threads of all launches together.
