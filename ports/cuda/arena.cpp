@@ -54,10 +54,12 @@ Status take_card_arena(const CudaDriver& driver, const Card& card, uint64_t byte
   size_t free_bytes = 0, total_bytes = 0;
   REPRISE_RETURN_IF_ERROR(driver_status(driver, driver.memory(&free_bytes, &total_bytes)));
   if (bytes > free_bytes) {
-    return {Code::kOutOfMemory, "the card has less memory free than the arena needs, see `reprise doctor`: end what else uses it, or plan with a smaller budget", bytes};
+    return {Code::kOutOfMemory,
+            "the card has less memory free than the arena needs, see `reprise doctor`: end what else uses it, or plan with a smaller budget", bytes};
   }
   if (card.is_integrated && bytes + kHostHeadroomBytes > linux_available_bytes()) {
-    return {Code::kOutOfMemory, "the board shares one memory, and the host must keep 256 MiB of what is available beside the arena: plan with a smaller budget", bytes};
+    return {Code::kOutOfMemory,
+            "the board shares one memory, and the host must keep 256 MiB of what is available beside the arena: plan with a smaller budget", bytes};
   }
   if (take_mapped(driver, card, bytes, arena).ok()) return ok_status();
   arena = {};

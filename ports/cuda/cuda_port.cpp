@@ -49,10 +49,13 @@ Status open_everything(CardSize size) {
   REPRISE_RETURN_IF_ERROR(open_card(open.driver, open.card));
   choose_cuda_machine(open.machine, size);
   if (open.machine.runtime_version / 1000 > open.card.driver_version / 1000) {
-    return {Code::kUnsupported, "the driver must know the CUDA that this program was compiled with: update the driver, or compile with an older toolkit", 0};
+    return {Code::kUnsupported,
+            "the driver must know the CUDA that this program was compiled with: update the driver, or compile with an older toolkit",
+            open.machine.runtime_version / 1000};
   }
   if (open.machine.architecture == 0) {
-    return {Code::kUnsupported, "this program holds no code for the card's architecture: compile it with CUDA_ARCHITECTURES=NN of the card", open.card.architecture};
+    return {Code::kUnsupported, "this program holds no code for the card's architecture: compile it with CUDA_ARCHITECTURES=NN of the card",
+            open.card.architecture};
   }
   return open_queue();
 }
@@ -71,9 +74,13 @@ void close_everything() {
 Status open_backend(const char* name, Backend* backend) {
   *backend = {};
   const bool is_small = strcmp(name, kCudaRules.name) == 0;
-  if (!is_small && strcmp(name, kCudaLargeRules.name) != 0) return {Code::kUnsupported, "a card has the backends \"cuda\" and \"cuda-large\" alone", 0};
+  if (!is_small && strcmp(name, kCudaLargeRules.name) != 0) {
+    return {Code::kUnsupported, "a card has the backends \"cuda\" and \"cuda-large\" alone", 0};
+  }
   const CardSize size = is_small ? CardSize::kSmall : CardSize::kLarge;
-  if (is_open() && open.machine.size != size) return {Code::kUnsupported, "the process has opened the card for a plan of another size: close it first", 0};
+  if (is_open() && open.machine.size != size) {
+    return {Code::kUnsupported, "the process has opened the card for a plan of another size: close it first", 0};
+  }
   if (!is_open()) {
     if (const Status status = open_everything(size); !status.ok()) {
       close_everything();
