@@ -119,13 +119,15 @@ CUDA_ARCHITECTURES ?= $(or $(shell nvidia-smi --query-gpu=compute_cap --format=c
 CUDA_FLAGS := -std=c++20 -O3 -fmad=false -I. --expt-relaxed-constexpr -Xcompiler -Wall,-Wextra,-fno-exceptions,-fno-rtti
 CUDA_TOOLKIT = $(patsubst %/bin/nvcc,%,$(realpath $(shell command -v $(NVCC))))
 CUDA_LINK = -L$(CUDA_TOOLKIT)/lib64 -L$(CUDA_TOOLKIT)/targets/aarch64-linux/lib -lcudart_static -lrt -ldl
+need_nvcc = test -n "$(HAS_NVCC)" || { \
+  echo 'make: "backend": "cuda" needs nvcc of the CUDA toolkit, 12 or later: install it, name it by NVCC=, or plan for "cpu" or "auto"' >&2; exit 1; }
 CUDA_OBJECTS := $(patsubst %.cu,$(BUILD)/device/%.o,$(wildcard cuda/*.cu))
 CUDA_GENERATE = -gencode 'arch=compute_80,code=[$(subst $(space),$(comma),$(strip $(CUDA_ARCHITECTURES:%=sm_%)))]'
 # nvcc takes minutes: objects are made afresh where their source or this command has changed.
 $(BUILD)/device/command: force
 	@mkdir -p $(@D); printf '%s\n' '$(NVCC) $(CUDA_FLAGS)' "$(CUDA_GENERATE)" >$@.new; if cmp -s $@.new $@; then rm $@.new; else mv $@.new $@; fi
 $(CUDA_OBJECTS): $(BUILD)/device/%.o: %.cu $(BUILD)/device/command
-	@test -n "$(HAS_NVCC)" || { echo 'make: "backend": "cuda" needs nvcc of the CUDA toolkit, 12 or later: install it, name it by NVCC=, or plan for "cpu" or "auto"' >&2; exit 1; }
+	@$(need_nvcc)
 	@mkdir -p $(@D)
 	@echo "  compile $< for sm $(CUDA_ARCHITECTURES)"
 	$(Q)$(NVCC) $(CUDA_FLAGS) $(CUDA_GENERATE) -MD -MF $(@:.o=.d) -c $< -o $@
@@ -157,6 +159,8 @@ TAKEN := arm64 arm64.log asan cuda data device fibre fuzz lib libjudges.a librep
          packages parity ports recipes reprise test-programs tests tools
 find_folder = folder=$$($(BUILD)/reprise name $(RECIPE_WORD)) || exit $$?; backend=$$($(BUILD)/reprise name --backend $(RECIPE_WORD)) || exit $$?; \
   case ' $(TAKEN) ' in *" $$folder "*) folder=recipes/$$folder ;; esac; folder=$(BUILD)/$$folder
+# The same for a program, which a card's plan makes with nvcc.
+find_program = $(find_folder); test $$backend != cuda || $(need_nvcc)
 make_in_folder = $(find_folder); $(MAKE) --no-print-directory PLAN_FOLDER=$$folder PLAN_BACKEND=$$backend
 
 ifdef PLAN_FOLDER
@@ -188,11 +192,11 @@ recipe_names = $(shell grep -ls '$(1)' -- $(RECIPE_WORD))
 recipe_data = $(if $(call recipe_names,/kjv.txt"),$(BUILD)/data/kjv.txt) $(if $(call recipe_names,/usr/share/datasets/fashion-mnist),$(BUILD)/packages/data)
 
 run: $(BUILD)/reprise $(recipe_data)  ## plan, compile and train RECIPE (default: ResNet-20 on Fashion-MNIST); ARGS go to the program
-	+@$(make_in_folder) -s $$folder/train
+	+@$(find_program) && $(make_in_folder) -s $$folder/train
 	@$(find_folder); exec $$folder/train $(ARGS)
 
 build: $(BUILD)/reprise $(recipe_data)  ## plan and compile RECIPE, without training
-	+@$(make_in_folder) $$folder/train
+	+@$(find_program) && $(make_in_folder) $$folder/train
 
 plan: $(BUILD)/reprise  ## plan RECIPE into build/NAME/plan.h and manifest.json
 	+@$(make_in_folder) -s $$folder/plan.h
