@@ -43,6 +43,13 @@ Word<T> word_of(T value) {
   return static_cast<Word<T>>(std::bit_cast<Bits<T>>(value));
 }
 
+// The nearest, and the even one of two as near; NaN is the card's own.
+uint32_t nearest_bf16(float value) {
+  if (value != value) return 0x7fff;
+  const uint32_t bits = std::bit_cast<uint32_t>(value);
+  return (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+}
+
 // ---- the loop over lanes ----
 
 template <typename F, typename Signature>
@@ -335,6 +342,8 @@ std::vector<Arithmetic> make_table() {
       of("cvt.rzi.s32.f64", [](double a) { return cut<int32_t>(a); }),
       of("cvt.rzi.s64.f64", [](double a) { return cut<int64_t>(a); }),
       of("cvt.rzi.u64.f64", [](double a) { return cut<uint64_t>(a); }),
+      of("cvt.rn.bf16x2.f32", [](float high, float low) { return nearest_bf16(high) << 16 | nearest_bf16(low); }),
+      of("max.NaN.f32", [](float a, float b) { return a != a || b != b ? card(a + b) : larger(a, b); }),
       of("cvt.rna.tf32.f32", [](float a) { return fibre::round_to_tf32(a); }),
       of_masks(
           "and.pred", [](uint32_t a, uint32_t b) { return a & b; }, 3),

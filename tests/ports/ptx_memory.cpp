@@ -1,6 +1,7 @@
 // A lane's bytes between memory and registers.
 #include "tests/ports/ptx_memory.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <vector>
@@ -84,13 +85,17 @@ constexpr Type kTypes[] = {{"u8", 1, false},  {"s8", 1, true},   {"b8", 1, false
 
 }  // namespace
 
-// ld.global.v4.f32: the verb, the space, how many, the type.
+// ld.global.v4.f32: the verb, the space, how many, the type. Without a space the address is a generic one, which nvcc takes for a pointer
+// that lay in memory: it is of global memory here, because nothing makes a generic address of shared memory (cvta.shared is not known).
 std::optional<MemoryAccess> find_access(std::string_view opcode) {
   MemoryAccess access;
   const std::string_view verb = take_part(opcode);
   if (verb != "ld" && verb != "st") return std::nullopt;
   access.is_load = verb == "ld";
-  const std::string_view space = take_part(opcode);
+  std::string_view part = take_part(opcode);
+  const bool is_generic = part == "v2" || part == "v4" || std::ranges::any_of(kTypes, [&](const Type& type) { return type.name == part; });
+  const std::string_view space = is_generic ? "global" : part;
+  if (!is_generic) part = take_part(opcode);
   if (space == "global") {
     access.step = access.is_load ? load<Space::kGlobal> : store<Space::kGlobal>;
   } else if (space == "shared") {
@@ -102,7 +107,6 @@ std::optional<MemoryAccess> find_access(std::string_view opcode) {
   } else {
     return std::nullopt;
   }
-  std::string_view part = take_part(opcode);
   if (part == "nc" && access.is_load && space == "global") part = take_part(opcode);
   if (part == "v2" || part == "v4") {
     access.count = part == "v2" ? 2 : 4;

@@ -189,7 +189,8 @@ def main(nvdisasm, cubin):
     blocks, limit = occupancy(architecture, threads, registers, static + dynamic)
     lines.append(f'{stem} {short}: threads {threads}, registers {registers}, {stack_text}shared {static} + {dynamic}, '
                  f'blocks {blocks} by {limit} | {loop.text()}')
-  print(*sorted(lines), *(f'fault: {each}' for each in faults), sep='\n')
+  for line in [*sorted(lines), *(f'fault: {each}' for each in faults)]:
+    print(line)
 
 
 if __name__ == '__main__':
