@@ -52,8 +52,8 @@ nlohmann::json json_of(const CardReport& card) {
   nlohmann::json json = {{"problem", card.problem.empty() ? nlohmann::json() : nlohmann::json(card.problem)}};
   if (card.name.empty()) return json;
   json.update({{"name", card.name}, {"architecture", "sm_" + std::to_string(card.architecture)}, {"multiprocessors", card.multiprocessors},
-               {"size", card.multiprocessors > kSmallCardMultiprocessors ? "large" : "small"}, {"driver_cuda", version_text(card.driver_version)}, {"integrated", card.is_integrated}, {"free_bytes", card.free_bytes},
-               {"total_bytes", card.total_bytes}});
+               {"size", card.multiprocessors > kSmallCardMultiprocessors ? "large" : "small"}, {"driver_cuda", version_text(card.driver_version)},
+               {"integrated", card.is_integrated}, {"free_bytes", card.free_bytes}, {"total_bytes", card.total_bytes}});
   return json;
 }
 

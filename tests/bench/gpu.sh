@@ -112,8 +112,10 @@ run_sanitizer() {
   return $faults
 }
 
-run_identity() { python3 tests/bench/gpu_train.py identity; }
-run_steps() { python3 tests/bench/gpu_train.py steps; }
+# The recipes' word for this card, which decides how sums are split.
+card_size() { "$BUILD/reprise" doctor --json 2>/dev/null | sed -n 's/.*"size": "\([a-z]*\)".*/\1/p'; }
+run_identity() { CARD=$(card_size) python3 tests/bench/gpu_train.py identity; }
+run_steps() { CARD=$(card_size) python3 tests/bench/gpu_train.py steps; }
 run_products() { "$BUILD/tests/bench/gpu_products"; }
 
 # ---- the file ----
@@ -173,7 +175,7 @@ mkdir -p "$work"
 [ $# -gt 0 ] || { set -- $all_parts && rm -f "$work"/*.md; }
 failed=
 for part; do
-  if [ "$part" = cases ]; then setsid timeout 200 python3 tests/bench/gpu_train.py warm >/dev/null 2>&1 & warm=$!; fi
+  if [ "$part" = cases ]; then CARD=$(card_size) setsid timeout 200 python3 tests/bench/gpu_train.py warm >/dev/null 2>&1 & warm=$!; fi
   if [ "$part" = steps ] && [ -n "${warm:-}" ]; then kill -- "-$warm" 2>/dev/null; wait "$warm" 2>/dev/null; fi
   do_part "$part" || failed="$failed $part"
 done

@@ -96,7 +96,7 @@ PlannedModel plan(const Recipe& recipe, double share) {
 class Run {
  public:
   explicit Run(const Plan& plan) : port_(cuda_port()) {
-    require(port_.open_backend("cuda", &backend_));
+    require(port_.open_backend(plan.backend, &backend_));
     require(port_.start_workers(0, &workers_));
     require(port_.acquire_arena(plan.arena_bytes, &arena_));
     std::vector<CheckMark> marks(check_marks(plan));

@@ -19,11 +19,14 @@ import subprocess
 import sys
 import time
 
+import peer_nets
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = ROOT / os.environ.get("BUILD", "build")
 WORK = BUILD / "tests" / "bench" / "gpu"
 SGD = {"name": "sgd", "lr": 1e-4, "momentum": 0.9}
 MIB = 2 ** 20
+CARD = os.environ.get("CARD") or "small"  # the recipes' "card", which gpu.sh takes from `reprise doctor`
 faults = []  # what the tables show as failed
 
 
@@ -92,8 +95,9 @@ def train(recipe, options):
 
 def compare_budgets(file, dtype, pool):
   base = identity_recipe(file, dtype)
-  cards = {name: {**base, "backend": "cuda", "name": f"{base['name']}-{name}", **({"budget": budget} if budget else {})}
-           for name, budget in budgets_of({**base, "backend": "cuda"}).items()}
+  on_card = {**base, "backend": "cuda", "card": CARD}
+  cards = {name: {**on_card, "name": f"{base['name']}-{name}", **({"budget": budget} if budget else {})}
+           for name, budget in budgets_of(on_card).items()}
   cpu = {**base, "backend": "cpu", "name": f"{base['name']}-cpu"}
   list(pool.map(build, [*cards.values(), cpu]))
   runs = {name: train(recipe, []) for name, recipe in cards.items()}
@@ -144,7 +148,8 @@ TORCH_MODES = {"chen f32": ["eager", "checkpoint"]}  # the others: compile too, 
 
 def full_recipe(name, **more):
   title = "-".join(["gpu", *name.split(), *(str(value) for value in more.values())])
-  return {"name": title, "data": {"kind": "synthetic"}, "steps": 1000, "seed": 1, "backend": "cuda", "gradient_release": True, **NETS[name], **more}
+  return {"name": title, "data": {"kind": "synthetic"}, "steps": 1000, "seed": 1, "backend": "cuda", "card": CARD, "gradient_release": True,
+          **NETS[name], **more}
 
 
 # ---- children that get ready side by side, and take turns on the card -------------------------------------------------------------
@@ -277,28 +282,8 @@ def steps():
 # ---- PyTorch, in a process of its own ---------------------------------------------------------------------------------------------
 
 def torch_net(name, mode):
-  import torch
-  from torch.nn import functional
   from torch.utils.checkpoint import checkpoint
-  sys.path.insert(0, str(ROOT / "tests" / "parity"))
-  import nets
-
-  class FusedAttention(nets.Attention):
-    def forward(self, x):
-      batch, length, width = x.shape
-      q, k, v = (part.view(batch, length, self.heads, -1).transpose(1, 2) for part in self.c_attn(x).split(width, dim=2))
-      values = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-      return self.c_proj(values.transpose(1, 2).reshape(batch, length, width))
-  nets.Attention = FusedAttention
-  nets.gelu_new = lambda x: functional.gelu(x, approximate="tanh")
-  model = NETS[name]["model"]
-  if model["family"] == "gpt2":
-    model = {"family": "gpt2", "vocab_size": 50257, "n_positions": 1024, "n_embd": 768, "n_layer": 12, "n_head": 12, "n_inner": 3072,
-             "layer_norm_epsilon": 1e-5, "activation_function": "gelu_new", "scale_attn_weights": True,
-             "scale_attn_by_inverse_layer_idx": False, "initializer_range": 0.02}
-  net = nets.make_net(model)
-  with torch.no_grad():
-    net.initialise()
+  nets, net = peer_nets.make_peer(NETS[name]["model"])
   if mode == "checkpoint":
     for module in net.modules():
       if isinstance(module, (nets.Block, nets.Bottleneck)):

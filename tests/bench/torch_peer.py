@@ -18,6 +18,8 @@ import sys
 import tempfile
 import time
 
+import peer_nets
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SGD = {"name": "sgd", "lr": 1e-4, "momentum": 0.9}
 
@@ -48,30 +50,12 @@ def recipe_of(name):
 def torch_child(name, memory_format, threads):
   import torch
   from torch.nn import functional
-  sys.path.insert(0, str(ROOT / "tests" / "parity"))
-  import nets
-
-  class FusedAttention(nets.Attention):
-    def forward(self, x):
-      batch, length, width = x.shape
-      q, k, v = (part.view(batch, length, self.heads, -1).transpose(1, 2) for part in self.c_attn(x).split(width, dim=2))
-      values = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-      return self.c_proj(values.transpose(1, 2).reshape(batch, length, width))
-  nets.Attention = FusedAttention
-  nets.gelu_new = lambda x: functional.gelu(x, approximate="tanh")
-
   torch.set_num_threads(threads)
   torch.manual_seed(1)
   before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
   recipe = recipe_of(name)
   model = recipe["model"]
-  if model["family"] == "gpt2":
-    model = {"family": "gpt2", "vocab_size": 50257, "n_positions": 1024, "n_embd": 768, "n_layer": 12, "n_head": 12, "n_inner": 3072,
-             "layer_norm_epsilon": 1e-5, "activation_function": "gelu_new", "scale_attn_weights": True,
-             "scale_attn_by_inverse_layer_idx": False, "initializer_range": 0.02}
-  net = nets.make_net(model)
-  with torch.no_grad():
-    net.initialise()
+  _, net = peer_nets.make_peer(model)
   if model["family"] == "gpt2":
     inputs = torch.randint(0, 50257, (recipe["batch"], recipe["sequence"]))
     targets = torch.randint(0, 50257, (recipe["batch"] * recipe["sequence"],))

@@ -114,7 +114,7 @@ void Device::run(const Launch& launch) {
   std::vector<uint64_t> order(uint64_t{grid.x} * grid.y * grid.z);
   for (uint64_t i = 0; i < order.size(); ++i) order[i] = i;
   for (uint64_t left = order.size(); left > 0 && !failed_; --left) {
-    std::swap(order[draw(left)], order[left - 1]);
+    std::swap(order[random_.below(left)], order[left - 1]);
     const uint64_t i = order[left - 1];
     blockIdx = dim3(static_cast<uint32_t>(i % grid.x), static_cast<uint32_t>(i / grid.x % grid.y),
                     static_cast<uint32_t>(i / grid.x / grid.y));
@@ -254,7 +254,7 @@ void Device::settle_warp(Fibre& arrived) {
 
 void Device::begin_copy(const Copy& copy) {
   Copy held = copy;
-  held.landed = draw(2) == 0;
+  held.landed = random_.below(2) == 0;
   if (held.landed) shared_.land_copy(held.offset, held.bytes, held.valid_bytes, held.source);
   current_->copies.waiting.push_back(held);
 }
@@ -351,7 +351,7 @@ void Device::run_forever(Fibre& fibre) {
 // One that is drawn from those that are ready; null where a fault stops them all.
 Fibre* Device::next_ready() {
   if (ready_.empty() || failed_) return nullptr;
-  std::swap(ready_[draw(ready_.size())], ready_.back());
+  std::swap(ready_[random_.below(ready_.size())], ready_.back());
   Fibre* next = ready_.back();
   ready_.pop_back();
   return next;

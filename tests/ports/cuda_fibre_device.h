@@ -11,6 +11,7 @@
 
 #include "tests/ports/cuda_fibre_shared.h"
 #include "tests/ports/cuda_fibre_switch.h"
+#include "tests/ports/random_draws.h"
 #include "tests/ports/tensor_core.h"
 
 struct dim3 {
@@ -130,7 +131,7 @@ class Device {
   }
 
   // What tests set and take.
-  void set_order(uint64_t seed) { random_ = seed * 0x9e3779b97f4a7c15ull + 1; }
+  void set_order(uint64_t seed) { random_.seed(seed); }
   void set_tensor_core(TensorCore model) { tensor_core_ = model; }
   void fail_launch(uint64_t launches) { launches_until_failure_ = launches; }
   void set_runner(Runner runner) { runner_ = std::move(runner); }  // null: the fibres
@@ -209,14 +210,7 @@ class Device {
   static void body();
   [[noreturn]] void run_forever(Fibre& fibre);
 
-  uint32_t draw(uint64_t below) {  // xorshift64*, Marsaglia 2003 and Vigna 2016
-    random_ ^= random_ >> 12;
-    random_ ^= random_ << 25;
-    random_ ^= random_ >> 27;
-    return static_cast<uint32_t>((random_ * 0x2545f4914f6cdd1dull >> 32) * below >> 32);
-  }
-
-  uint64_t random_ = 1;
+  RandomDraws random_;
   TensorCore tensor_core_ = TensorCore::kAmpere;
   Runner runner_;
   Report report_;

@@ -43,7 +43,7 @@ Report Machine::run(const Program& program, const MachineLaunch& launch) {
     std::vector<uint64_t> order(uint64_t{grid.x} * grid.y * grid.z);
     std::iota(order.begin(), order.end(), 0);
     for (uint64_t left = order.size(); left > 0; --left) {
-      std::swap(order[draw(left)], order[left - 1]);
+      std::swap(order[random_.below(left)], order[left - 1]);
       const uint64_t i = order[left - 1];
       run_block(dim3(static_cast<uint32_t>(i % grid.x), static_cast<uint32_t>(i / grid.x % grid.y),
                      static_cast<uint32_t>(i / grid.x / grid.y)));
@@ -137,7 +137,7 @@ void Machine::run_block(const dim3& index) {
   std::iota(order.begin(), order.end(), 0);
   for (bool any = true; any;) {
     for (size_t left = order.size(); left > 0; --left) {
-      std::swap(order[draw(left)], order[left - 1]);
+      std::swap(order[random_.below(left)], order[left - 1]);
       run_warp(order[left - 1]);
     }
     any = std::any_of(warps_.begin(), warps_.end(), [](const Warp& warp) { return !warp.groups.empty(); });
@@ -340,7 +340,7 @@ void Machine::begin_copy(const Instruction& i, uint32_t lane, uint64_t address, 
   const auto at = static_cast<uint32_t>(address);
   check_finding(i, lane, shared_.begin_copy(at, bytes, moment(lane, false)));
   fibre::Copy copy{.offset = at, .bytes = bytes, .valid_bytes = valid_bytes, .source = reinterpret_cast<const void*>(source)};
-  copy.landed = draw(2) == 0;
+  copy.landed = random_.below(2) == 0;
   if (copy.landed) shared_.land_copy(copy.offset, copy.bytes, copy.valid_bytes, copy.source);
   copies_[warp_ * kLanes + lane].waiting.push_back(copy);
 }

@@ -26,7 +26,7 @@ struct MachineLaunch {
 
 class Machine {
  public:
-  void set_order(uint64_t seed) { random_ = seed * 0x9e3779b97f4a7c15ull + 1; }
+  void set_order(uint64_t seed) { random_.seed(seed); }
   void set_tensor_core(fibre::TensorCore model) { tensor_core_ = model; }
   // A launch that takes more instructions of a warp than this is stopped: a mutant may run for ever.
   void set_most_steps(uint64_t steps) { most_steps_ = steps; }
@@ -84,14 +84,7 @@ class Machine {
   void check_finding(const Instruction& i, uint32_t lane, const fibre::Finding& finding) const;
   void exit(const Instruction& i, uint32_t lanes);
 
-  uint32_t draw(uint64_t below) {  // xorshift64*, Marsaglia 2003 and Vigna 2016
-    random_ ^= random_ >> 12;
-    random_ ^= random_ << 25;
-    random_ ^= random_ >> 27;
-    return static_cast<uint32_t>((random_ * 0x2545f4914f6cdd1dull >> 32) * below >> 32);
-  }
-
-  uint64_t random_ = 1;
+  fibre::RandomDraws random_;
   uint64_t most_steps_ = ~uint64_t{0}, steps_left_ = 0;
   fibre::TensorCore tensor_core_ = fibre::TensorCore::kAmpere;
   const Program* program_ = nullptr;

@@ -12,6 +12,7 @@
 #include "tools/formats/text.h"
 #include "tools/progress/long_work.h"
 #include "tools/training/predict.h"
+#include "tools/training/session.h"
 #include "tools/training/status_text.h"
 #include "tools/training/stop_signal.h"
 #include "tools/training/training_options.h"
@@ -26,25 +27,29 @@ Status try_board(const CompiledPlan& choice) {
   Backend backend;
   REPRISE_RETURN_IF_ERROR(choice.port.open_backend(choice.plan.backend, &backend));
   Arena arena;
-  const Status status = choice.port.acquire_arena(choice.plan.arena_bytes, &arena);
+  const Status status = choice.port.acquire_arena(choice.plan.arena_bytes + kGuardBytes, &arena);
   choice.port.release_arena(&arena);
   choice.port.close_backend(&backend);
   return status;
 }
 
 const CompiledPlan& choose_plan(const std::vector<CompiledPlan>& choices, bool quiet) {
-  const CompiledPlan& first = choices.front();
-  const bool is_auto = parse_recipe(choices.back().recipe, first.plan.name, "/").backend == Recipe::BackendChoice::kAuto;
-  if (!quiet && is_auto && choices.size() == 1) std::cerr << "backend auto: this program was built for the CPU alone, it trains there\n";
-  for (const CompiledPlan& choice : choices) {
-    const bool is_last = &choice == &choices.back();
-    const Status status = is_last ? ok_status() : try_board(choice);
-    if (!quiet && choices.size() > 1) {
-      std::cerr << "backend auto: " << (status.ok() ? "trains on " : "not on ") << choice.plan.backend << (status.ok() ? "" : ": " + message_of(status)) << "\n";
-    }
-    if (status.ok()) return choice;
+  const CompiledPlan& last = choices.back();
+  const auto say = [quiet](const std::string& words) {
+    if (!quiet) std::cerr << "backend auto: " << words << "\n";
+  };
+  if (choices.size() == 1) {
+    const bool is_auto = parse_recipe(last.recipe, last.plan.name, "/").backend == Recipe::BackendChoice::kAuto;
+    if (is_auto) say("this program was built for the CPU alone, it trains there");
+    return last;
   }
-  return choices.back();  // never: the last is taken as it is
+  for (size_t i = 0; i + 1 < choices.size(); ++i) {
+    const Status status = try_board(choices[i]);
+    say((status.ok() ? "trains on " : "not on ") + std::string(choices[i].plan.backend) + (status.ok() ? "" : ": " + message_of(status)));
+    if (status.ok()) return choices[i];
+  }
+  say("trains on " + std::string(last.plan.backend));
+  return last;
 }
 
 }  // namespace

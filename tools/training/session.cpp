@@ -38,7 +38,6 @@ void Session::set_up(const TrainingOptions& options, const DataFingerprint* data
   const LongWork work("setting up " + recipe_.name);
   require(port_.open_backend(plan_.backend, &backend_));
   require(port_.start_workers(options.threads, &workers_));
-  constexpr uint64_t kGuardBytes = 64 << 10;  // canary behind the plan's last byte: a row that wrote there would be seen
   require(port_.acquire_arena(plan_.arena_bytes + kGuardBytes, &arena_));
   if (plan_.disk_bytes > 0) open_disk(options.disk);
   std::vector<CheckMark> marks(check_marks(plan_));

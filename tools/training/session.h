@@ -15,6 +15,9 @@
 
 namespace reprise {
 
+// A canary behind the plan's last byte: a row that wrote there would be seen.
+constexpr uint64_t kGuardBytes = 64 << 10;
+
 class Session {
  public:
   // Takes what it needs and loads the weights that the options name, else those of the recipe's folder, else the seed's. `data`: those of
