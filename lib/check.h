@@ -59,9 +59,17 @@ class Checker : public RowProof {
     uint64_t end = 0;
     for (uint32_t i = 0; i < plan_.state.count; ++i) {
       marks_[i] = {.written = true, .end_row = kNoRow};
+      if (!has_its_numbers(plan_.state[i])) return fail(Fault::kShape, make_ref(Region::kState, i));
       if (!check_resident(plan_.state[i].tensor, plan_.state_bytes, end, make_ref(Region::kState, i))) return false;
     }
     return end == plan_.state_bytes || fail(Fault::kArenaBytes);
+  }
+
+  // A table has f32 numbers in the plan, all of them.
+  constexpr bool has_its_numbers(const StateTensor& state) const {
+    if ((state.kind == StateKind::kTable) != (state.init == InitKind::kTable)) return false;
+    if (state.kind != StateKind::kTable) return true;
+    return state.tensor.dtype == DType::kF32 && state.tensor.elements() <= uint64_t{plan_.numbers.count} - (state.first_number < plan_.numbers.count ? state.first_number : plan_.numbers.count);
   }
 
   constexpr bool check_carried() {

@@ -65,8 +65,8 @@ struct Program {
   Span<Slot> disk = {};       // blocks of the spill file, in the order of their birth; a stack: `below` is unused
 };
 
-enum class StateKind : uint8_t { kScalars, kParameter, kBuffer, kOptimizer, kNorms };
-enum class InitKind : uint8_t { kConstant, kNormal, kUniform };
+enum class StateKind : uint8_t { kScalars, kParameter, kBuffer, kOptimizer, kNorms, kTable };  // table: numbers of the plan's own, in no snapshot
+enum class InitKind : uint8_t { kConstant, kNormal, kUniform, kTable };
 
 // What lives between steps; snapshots are written by name. Depends on model and optimizer, never on budget.
 struct StateTensor {
@@ -75,6 +75,7 @@ struct StateTensor {
   InitKind init = InitKind::kConstant;
   float init_scale = 0;  // the constant, the standard deviation (mean 0), or the bound of U(-bound, bound)
   const char* name = "";
+  uint32_t first_number = 0;  // kTable: of the plan's numbers, the tensor's first
 };
 
 enum class LearningRateKind : uint8_t { kConstant, kStep, kCosine };
@@ -111,6 +112,7 @@ struct Plan {
   const char* name = "";
   const char* backend = "cpu";  // the table whose scratch rules the plan was made with
   Span<StateTensor> state;
+  Span<float> numbers;          // of the tables in State
   Span<Tensor> carried;         // accumulated gradients, in the order of the parameters; empty with gradient release
   Program programs[kProgramCount];
   AttributePools attributes;

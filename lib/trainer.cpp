@@ -115,6 +115,11 @@ Status initialise_arena(const Trainer& trainer) {
   REPRISE_RETURN_IF_ERROR(fill_words(trainer, trainer.arena.base + lasting, kCanary, trainer.arena.bytes - lasting));
   for (uint32_t i = 0; i < trainer.plan->state.count; ++i) {
     const StateTensor& state = trainer.plan->state[i];
+    if (state.init == InitKind::kTable) {
+      const float* numbers = trainer.plan->numbers.data + state.first_number;
+      REPRISE_RETURN_IF_ERROR(trainer.write(trainer.state_tensor(i), numbers, state.tensor.used_bytes()));
+      continue;
+    }
     const bool is_bf16 = state.tensor.dtype == DType::kBf16;
     if (!is_bf16 && state.tensor.dtype != DType::kF32) continue;
     if (is_bf16 || state.init != InitKind::kConstant) {

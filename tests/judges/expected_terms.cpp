@@ -3,6 +3,7 @@
 // first.
 #include "tests/judges/expected_terms.h"
 
+#include <optional>
 #include <stdexcept>
 
 namespace reprise::testing {
@@ -20,17 +21,27 @@ std::string training_batch(uint32_t micro_batch) { return "micro-batch " + std::
 
 namespace {
 
+// Of what the model brings into State; none of other values.
+std::optional<StateKind> state_kind(ValueKind kind) {
+  switch (kind) {
+    case ValueKind::kParameter: return StateKind::kParameter;
+    case ValueKind::kBuffer: return StateKind::kBuffer;
+    case ValueKind::kTable: return StateKind::kTable;
+    default: return std::nullopt;
+  }
+}
+
 class Derivation {
  public:
   Derivation(const Graph& network, const Recipe& recipe, TermTable& terms) : recipe_(recipe), graph_(network), terms_(terms) {
     find_needs();
     for (ValueId v = 0; v < graph_.values.size(); ++v) {
       const Value& value = graph_.values[v];
-      if (value.kind != ValueKind::kParameter && value.kind != ValueKind::kBuffer) continue;
+      const std::optional<StateKind> kind = state_kind(value.kind);
+      if (!kind) continue;
       lasting_[v] = state_leaf(terms_, value.name, form(v));
       ExpectedTensor& tensor = step_.state[value.name];
-      tensor = {value.kind == ValueKind::kParameter ? StateKind::kParameter : StateKind::kBuffer, value.init,
-                value.init_scale, lasting_[v], kNoTerm};
+      tensor = {*kind, value.init, value.init_scale, value.numbers, lasting_[v], kNoTerm};
     }
   }
 
@@ -258,7 +269,7 @@ class Derivation {
     for (std::string& moment : moments) {
       moment += graph_.values[p].name;
       call.inputs.push_back(state_leaf(terms_, moment, form(p)));
-      step_.state[moment] = {StateKind::kOptimizer, InitKind::kConstant, 0, call.inputs.back(), kNoTerm};
+      step_.state[moment] = {StateKind::kOptimizer, InitKind::kConstant, 0, {}, call.inputs.back(), kNoTerm};
     }
     if (moments.empty()) call.inputs.push_back(kNoTerm);
     call.inputs.push_back(weight_gradient_.at(p));

@@ -19,6 +19,7 @@ struct ExpectedTensor {
   StateKind kind = StateKind::kParameter;
   InitKind init = InitKind::kConstant;
   float init_scale = 0;
+  std::vector<float> numbers = {};         // of a table
   Term before = kNoTerm, after = kNoTerm;  // of a whole step
 };
 

@@ -78,6 +78,7 @@ class Judgement {
       if (e.kind != tensor.kind || e.init != tensor.init || e.init_scale != tensor.init_scale) {
         throw Wrong{std::string("another kind or start of ") + tensor.name};
       }
+      if (tensor.kind == StateKind::kTable && numbers_of(tensor) != e.numbers) throw Wrong{std::string("other numbers in ") + tensor.name};
       const Term term = machine_->state(i);
       if (term != e.after) throw Wrong{std::string(tensor.name) + ": " + terms_.difference(e.after, term)};
     }
@@ -87,6 +88,14 @@ class Judgement {
     for (const auto& [name, tensor] : expected_.state) {
       if (seen.count(name) == 0) throw Wrong{"State lacks " + name};
     }
+  }
+
+  std::vector<float> numbers_of(const StateTensor& table) const {
+    std::vector<float> numbers;
+    for (uint64_t i = 0; i < table.tensor.elements() && table.first_number + i < plan_.numbers.count; ++i) {
+      numbers.push_back(plan_.numbers[table.first_number + i]);
+    }
+    return numbers;
   }
 
   void compare_norms(uint32_t index) const {

@@ -48,6 +48,13 @@ ValueId Graph::parameter(const std::string& name, const Shape& shape, InitKind i
   return v;
 }
 
+ValueId Graph::table(const std::string& name, std::vector<float> numbers) {
+  const ValueId v = add_value(name, ValueKind::kTable, {static_cast<uint32_t>(numbers.size())}, DType::kF32);
+  values[v].init = InitKind::kTable;
+  values[v].numbers = std::move(numbers);
+  return v;
+}
+
 Node& Graph::node(Op op, const std::string& name, std::vector<ValueId> inputs) {
   Node n;
   n.op = op;

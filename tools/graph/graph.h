@@ -15,7 +15,7 @@ using ValueId = uint32_t;
 constexpr ValueId kNoValue = ~0u;
 
 enum class ValueKind : uint8_t {
-  kInput, kLabels, kScalars, kNorms, kParameter, kBuffer, kOptimizer, kWeightGradient,  // live outside the links
+  kInput, kLabels, kScalars, kNorms, kParameter, kBuffer, kTable, kOptimizer, kWeightGradient,  // live outside the links
   kActivation, kSmall,  // small: pooled statistics (mean, rstd, lse), kept from the forward to the backward
   kGradient,
 };
@@ -28,6 +28,7 @@ struct Value {
   bool decays = true;          // parameters: weight decay applies
   InitKind init = InitKind::kConstant;
   float init_scale = 0;
+  std::vector<float> numbers;  // tables: what they hold
 };
 
 constexpr size_t kNoNode = ~size_t{0};
@@ -138,6 +139,7 @@ class Graph {
   ValueId add_value(const std::string& name, ValueKind kind, const Shape& shape);  // f32, or as `stored` says
   ValueId add_value(const std::string& name, ValueKind kind, const Shape& shape, DType dtype);
   ValueId parameter(const std::string& name, const Shape& shape, InitKind init, float scale);
+  ValueId table(const std::string& name, std::vector<float> numbers);  // a vector of the plan's own
   const Tensor& tensor(ValueId v) const { return values[v].tensor; }
 
   // Each appends a node and answers its main output. Shapes must be right: the models see to that.

@@ -27,6 +27,7 @@ Plan OwnedPlan::view() const {
   plan.name = name.c_str();
   plan.backend = backend.c_str();
   plan.state = span_of(state);
+  plan.numbers = span_of(numbers);
   plan.carried = span_of(carried);
   for (uint32_t p = 0; p < kProgramCount; ++p) plan.programs[p] = programs[p].view();
   plan.attributes = attributes.pools();

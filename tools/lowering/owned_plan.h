@@ -28,6 +28,7 @@ struct OwnedPlan {
   uint32_t format = kPlanFormat;
   std::string name, backend = "cpu";
   std::vector<StateTensor> state;         // names from keep()
+  std::vector<float> numbers;             // of its tables
   std::vector<Tensor> carried;
   std::vector<std::string> carried_names;
   OwnedProgram programs[kProgramCount];

@@ -5,13 +5,14 @@
 #include <string>
 #include <variant>
 
+#include "tools/models/decoder.h"
 #include "tools/models/gpt2.h"
 #include "tools/models/model.h"
 #include "tools/models/resnet.h"
 
 namespace reprise {
 
-using Model = std::variant<ResNetModel, Gpt2Model>;
+using Model = std::variant<ResNetModel, Gpt2Model, LlamaModel, Qwen2Model, Qwen3Model>;
 
 // A recipe's "model": {"family": ..., fields}, or {"huggingface": FOLDER}, whose config.json holds the fields. `huggingface_folder`
 // becomes the absolute path of that folder, which a canonical recipe names beside the fields; it is left alone where there is none.

@@ -48,6 +48,7 @@ StateKind state_kind(ValueKind kind) {
     case ValueKind::kNorms: return StateKind::kNorms;
     case ValueKind::kBuffer: return StateKind::kBuffer;
     case ValueKind::kOptimizer: return StateKind::kOptimizer;
+    case ValueKind::kTable: return StateKind::kTable;
     default: return StateKind::kParameter;
   }
 }
@@ -64,6 +65,8 @@ void fill_regions(const SolvedModel& model, OwnedPlan& plan) {
     tensor.init = value.init;
     tensor.init_scale = value.init_scale;
     tensor.name = plan.keep(value.name);
+    tensor.first_number = static_cast<uint32_t>(plan.numbers.size());
+    plan.numbers.insert(plan.numbers.end(), value.numbers.begin(), value.numbers.end());
     plan.state.push_back(tensor);
     offset += value.tensor.bytes;
   }

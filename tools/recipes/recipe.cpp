@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <cmath>
 #include <filesystem>
 #include <limits>
 
@@ -70,8 +71,7 @@ void read_training(const JsonFields& fields, Recipe& recipe) {
   fields.read("gradient_release", recipe.gradient_release,
               {"Updates each weight after its gradient's last write; not with clip_norm or accumulate"});
   fields.read("freeze", recipe.freeze, {"Patterns of the parameters that are not trained; `reprise parameters` lists the names"});
-  fields.note("lora", null_form, [] { return json(); }, {"Not available yet; leave it out", "", "none"});
-  if (fields.has_value("lora")) fields.refuse("lora", "is not available yet; leave it out");
+  if (fields.has_value("lora")) recipe.lora = read_lora(fields.object("lora", {"Trains low-rank adapters beside the model, whose own parameters stay as they are", "", "none"}));
   fields.read("evaluate_every", recipe.evaluate_every, 0, kMostSteps,
               {"How often the evaluation set is gone through, and once at the end; 0: not at all", "steps",
                "once, at the end; synthetic data are not evaluated unasked"});
@@ -141,10 +141,25 @@ Recipe read_recipe(const std::string& path, RecipeRules& rules) {
   return parse_recipe(rules.text, path, std::filesystem::path(path).parent_path().string());
 }
 
+namespace {
+
+void check_lora(const Recipe& recipe, const RecipeRules& rules) {
+  if (!recipe.lora) return;
+  rules.require(describe_model(recipe.model).input == ModelDescription::Input::kTokens, "lora", "is for language models; leave it out");
+  rules.require(recipe.freeze.empty(), "freeze", "leave it out: \"lora\" freezes all of the model's own parameters");
+}
+
+}  // namespace
+
+double LoraRecipe::scale() const { return alpha / (rslora ? std::sqrt(r) : r); }
+
+MicroBatch micro_batch_of(const Recipe& recipe) { return {.samples = recipe.batch, .sequence = recipe.sequence}; }
+
 void check_recipe(const Recipe& recipe, const RecipeRules& rules) {
-  check_model(recipe.model, rules, {.samples = recipe.batch, .sequence = recipe.sequence});
+  check_model(recipe.model, rules, micro_batch_of(recipe));
   check_data(recipe.data, describe_model(recipe.model), rules);
   check_optimizer(recipe.optimizer, rules);
+  check_lora(recipe, rules);
   check_lr_schedule(recipe.lr_schedule, rules);
   rules.require(!recipe.gradient_release || !recipe.clip_norm, "gradient_release",
                 "cannot go with clip_norm: the norm needs every gradient at once; leave one out");
@@ -182,6 +197,7 @@ std::string canonical_recipe(const Recipe& recipe) {
   if (recipe.evaluate_batches > 0) value["evaluate_batches"] = recipe.evaluate_batches;
   if (!(recipe.init == InitialWeights())) value["init"] = {{"skip", recipe.init.skip}, {"allow_missing", recipe.init.allow_missing}};
   if (!recipe.init.from.empty()) value["init"]["from"] = recipe.init.from;
+  if (recipe.lora) value["lora"] = lora_json(*recipe.lora);
   if (recipe.clip_norm) value["clip_norm"] = *recipe.clip_norm;
   if (recipe.steps > 0) value["steps"] = recipe.steps;
   if (recipe.budget_bytes) value["budget"] = *recipe.budget_bytes;

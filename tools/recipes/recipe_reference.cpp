@@ -67,6 +67,7 @@ Keys find_keys() {
       const json written = {{"model", model_example(family)},      {"batch", 1},
                             {"optimizer", {{"name", optimizer}}},  {"lr_schedule", {{"kind", "constant"}}},
                             {"schedule", json::object()},          {"init", json::object()},
+                            {"lora", {{"r", 8}}},
                             {"data", {{"kind", "synthetic"}, {"augment", json::object()}}}};
       const json recipe = json::parse(written.dump());  // the parser's integers are unsigned, those of a program are not
       KeyNotes notes;
