@@ -103,6 +103,7 @@ class Checker : public RowProof {
     if (here_->bytes > region_bytes_) region_bytes_ = here_->bytes;
     if (disk_end > disk_bytes_) disk_bytes_ = disk_end;
     if (!check_host_slot(here_->input, true) || !check_host_slot(here_->labels, false)) return false;
+    if (!check_host_slot(here_->document_start, false)) return false;
     const Span<Row> rows = here_->rows;
     for (row_ = 0; row_ < rows.count; ++row_) {
       ++now_;
@@ -137,7 +138,7 @@ class Checker : public RowProof {
     return true;
   }
 
-  // The host writes inputs and labels before the first row, so they must be there by then.
+  // The host writes inputs, labels and starts of documents before the first row, so they must be there by then.
   constexpr bool check_host_slot(uint32_t index, bool may_be_activation) {
     if (index == kNoSlot) return true;
     if (index >= slot_count_) return fail(Fault::kBadReference, index);

@@ -124,15 +124,18 @@ class RowProof : public Walk {
     return writes || fail(Fault::kMissingArgument);
   }
 
-  // Of arguments that are not plain f32: scratch is the program's own and of any type; scalars are state[0]; labels are read from the
-  // labels' slot, which nothing else touches. That slot is i32 (check_host_slot), so nothing stored as floats can be it.
+  // Of arguments that are not plain f32: scratch is the program's own and of any type; scalars are state[0]; labels and starts of
+  // documents are read from the host's slots, which nothing else touches. Those are i32 (check_host_slot), so nothing stored as floats can
+  // be one.
   constexpr bool check_storage(const ArgumentInfo& argument, Ref ref, DType dtype) {
     const Storage storage = argument.storage;
     if (argument.role != Role::kScratch && !may_store(storage, dtype)) return fail(Fault::kDType, ref);
     if (storage == Storage::kActivation || storage == Storage::kWeight) return true;
     if (storage == Storage::kScratch && ref_region(ref) != Region::kProgram) return fail(Fault::kReadOnly, ref);
     if (storage == Storage::kScalars && ref != make_ref(Region::kState, kScalarsIndex)) return fail(Fault::kScalars, ref);
-    return argument.labels == (ref == here_->labels) || fail(Fault::kHostSlot, ref);
+    const bool right = (argument.host == HostSlot::kLabels) == (ref == here_->labels) &&
+                       (argument.host == HostSlot::kDocumentStart) == (ref == here_->document_start);
+    return right || fail(Fault::kHostSlot, ref);
   }
 
   constexpr bool touch_group(uint32_t argument, Ref first, Role role) {

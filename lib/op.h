@@ -54,7 +54,7 @@ inline constexpr KernelTable kTable = kernel_table(Kernels{});
 
 inline constexpr auto& kOps = contract::kTable.rows;
 
-// The first argument that is an activation, or kMaxArguments for a kernel without any.
+// The first argument that is an activation, or kMaxArguments for a kernel without any. Every kernel's first one is always there.
 constexpr uint32_t first_activation(const KernelInfo& info) {
   for (uint32_t i = 0; i < kMaxArguments; ++i) {
     if (info.arguments[i].role != Role::kNone && info.arguments[i].storage == Storage::kActivation) return i;

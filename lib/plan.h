@@ -8,7 +8,7 @@
 
 namespace reprise {
 
-constexpr uint32_t kPlanFormat = 1;
+constexpr uint32_t kPlanFormat = 2;
 
 // clang-format off
 enum class Op : uint8_t {
@@ -62,6 +62,7 @@ struct Program {
   uint64_t bytes = 0;         // of its region: the highest end of a slot
   uint32_t input = kNoSlot;   // slot the host fills before the first row: images [N,H,W,C], stored as activations are, or tokens [B,T] i32
   uint32_t labels = kNoSlot;  // slot the host fills: [N] or [B,T] i32, kIgnoredLabel where there is none
+  uint32_t document_start = kNoSlot;  // slot the host fills: [B,T] i32, the position at which t's document starts; absent where a sequence is one
   Span<Slot> disk = {};       // blocks of the spill file, in the order of their birth; a stack: `below` is unused
 };
 
@@ -146,13 +147,12 @@ struct StepScalars {
   uint64_t seed;
   uint32_t step;         // from 0
   uint32_t micro_batch;  // from 0, within the step
-  uint32_t micro_batches;
   uint32_t skip;         // 1: loss or gradient not finite, or a fault; updates leave the weights alone
   float learning_rate;
   float clip_factor;
   float gradient_norm;
-  float reserved;
-  double loss_sum;       // training: sum of the micro-batches' mean losses; evaluation: sum over labelled samples
+  uint64_t step_labelled;  // training: rows with a label in all micro-batches of the step, which the host knows before it
+  double loss_sum;       // training: sum over the step's labelled rows of loss / step_labelled; evaluation: sum over labelled samples
   uint64_t labelled;     // evaluation: samples with a real label
   uint64_t correct;      // evaluation: of these, those whose label is the first of the largest logits
   StepFault fault;       // the step's first

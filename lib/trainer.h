@@ -68,12 +68,12 @@ Status bind(const Plan& plan, Backend&& backend, const Resources& resources, Tra
 void unbind(Trainer& trainer);
 
 struct StepReport {
-  double loss = 0;  // mean over micro-batches, before the update
+  double loss = 0;  // mean over the step's labelled rows, before the update
   float gradient_norm = 0;
   float learning_rate = 0;
 };
 
-// One optimizer step over plan.accumulate micro-batches. On an error no weight has changed and trainer.step stays. What kernels find
+// One optimizer step over plan.accumulate micro-batches, of which one label at least is not kIgnoredLabel. On an error no weight has changed and trainer.step stays. What kernels find
 // wrong in data is known when the step is over: its other micro-batches are asked for all the same.
 // (With gradient release a loss that is not finite, or a fault in the data, changes nothing either; but a disk that fails in the middle
 // of the step leaves some weights updated and others not: such a state must not be saved.)

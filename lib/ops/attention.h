@@ -60,7 +60,7 @@ struct AttentionForward {
       .op = Op::kAttention, .pass = Pass::kForward, .name = "attention.forward", .attribute = kAttributeKind<AttentionAttribute>,
       .attribute_is_cost = false,
       .arguments = {contract::act_out("y[B,T,C]"), contract::out("lse[B,heads,T]"), contract::act_in("qkv[B,T,W]"),
-                    contract::optional(contract::in("document_start[B,T]", Storage::kI32)), contract::scalars_in(), contract::scratch()},
+                    contract::document_start(), contract::scalars_in(), contract::scratch()},
       .shape_fault = fault};
   template <typename Stored>
   static AttentionForwardArgsOf<Stored> arguments(const RowCall& c) {
@@ -81,7 +81,7 @@ struct AttentionBackward {
       .attribute_is_cost = false,
       .arguments = {contract::act_out("dqkv[B,T,W]"), contract::act_in("qkv[B,T,W]"), contract::act_in("y[B,T,C]"),
                     contract::in("lse[B,heads,T]"), contract::act_in("dy[B,T,C]"),
-                    contract::optional(contract::in("document_start[B,T]", Storage::kI32)), contract::scalars_in(), contract::scratch()},
+                    contract::document_start(), contract::scalars_in(), contract::scratch()},
       .shape_fault = fault};
   template <typename Stored>
   static AttentionBackwardArgsOf<Stored> arguments(const RowCall& c) {

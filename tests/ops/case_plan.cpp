@@ -73,7 +73,8 @@ Ref CasePlan::place(uint32_t i) {
   const ArgumentInfo& argument = case_.info().arguments[i];
   if (is_scalars(case_, i)) return make_ref(Region::kState, kScalarsIndex);
   if (is_gradients(case_, i)) return place_group(i);
-  if (argument.labels) return labels_ = add_slot(case_.tensor(i), SlotKind::kLabel);
+  if (argument.host == HostSlot::kLabels) return labels_ = add_slot(case_.tensor(i), SlotKind::kLabel);
+  if (argument.host == HostSlot::kDocumentStart) return document_start_ = add_slot(case_.tensor(i), SlotKind::kInput);
   if (argument.role == Role::kOutput) return add_slot(case_.tensor(i), SlotKind::kTransient);
   return add_state(case_.tensor(i), kind_of(case_, i));
 }
@@ -117,6 +118,7 @@ void CasePlan::join() {
   Program& program = plan_.programs[static_cast<uint32_t>(case_program_)];
   program.slots = span(slots_);
   program.labels = labels_;
+  program.document_start = document_start_;
   program.bytes = slots_end_;
   plan_.state = span(state_), plan_.carried = span(carried_);
   plan_.state_bytes = state_end_, plan_.carried_bytes = carried_end_;
@@ -152,12 +154,12 @@ void CasePlan::add_copy(Ref ref, const Tensor& tensor) {
   add_row(ProgramId::kMicroFirst, Op::kCopy, Pass::kForward, {ref, add_state(tensor, StateKind::kBuffer)});
 }
 
-// To outputs that are added to, and to slots that an in-place pair shares. The host writes labels.
+// To outputs that are added to, and to slots that an in-place pair shares. The host writes labels and starts of documents.
 void CasePlan::write_before() {
   const Row own = rows_of(case_program_).back();
   rows_of(case_program_).pop_back();
   for (uint32_t i = 0; i < case_.arguments.size(); ++i) {
-    const bool is_slot = refs_[i] != kNoRef && ref_region(refs_[i]) == Region::kProgram && refs_[i] != labels_;
+    const bool is_slot = refs_[i] != kNoRef && ref_region(refs_[i]) == Region::kProgram && refs_[i] != labels_ && refs_[i] != document_start_;
     const bool is_read = case_.info().arguments[i].role == Role::kInput || case_.adds(i);
     if (is_slot && is_read) add_copy(refs_[i], slots_[ref_index(refs_[i])].tensor);
   }

@@ -128,7 +128,8 @@ BatchSource source_of(Dataset& data) {
   return {&data, [](void* state, uint64_t step, uint32_t micro, BatchSink& sink) {
             static_cast<Dataset*>(state)->fill(step, micro, sink);
             return ok_status();
-          }};
+          },
+          [](void* state, uint64_t step) { return static_cast<Dataset*>(state)->labelled_in_step(step); }};
 }
 
 std::vector<unsigned char> bytes_at(const Trainer& trainer, ArenaAddress from, uint64_t bytes) {

@@ -43,7 +43,8 @@ struct Node {
   uint32_t attribute = 0;      // into the attribute pool of the op's forward kernel
   std::vector<ValueId> inputs;      // activations (for the embedding the tokens; for attention and rope then the starts of documents, if any)
   std::vector<ValueId> outputs;     // first the main one
-  std::vector<ValueId> parameters;  // absent optional ones are kNoValue
+  std::vector<ValueId> parameters;  // absent optional ones are kNoValue; of a linear layer with an adapter the third is the adapter's
+  size_t low_rank = kNoNode;        // of a linear layer with an adapter: the node of its second input
   std::vector<ValueId> buffers;
   // Set by fold.h.
   Fold fold = Fold::kNone;
@@ -133,6 +134,7 @@ class Graph {
   std::vector<ValueId> boundaries;  // where the model may be cut: outputs of links, in order; not the loss
   AttributeTables attributes;
   ValueId input = kNoValue, labels = kNoValue, scalars = kNoValue;
+  ValueId document_start = kNoValue;  // where sequences hold several documents: a value of kind kInput, [B,T] i32, that the host fills
 
   explicit Graph(DType stored = DType::kF32);  // activations, their gradients and the images are stored so
 
@@ -149,16 +151,24 @@ class Graph {
   ValueId add(ValueId a, ValueId b, const std::string& name);
   ValueId max_pool(ValueId x, const std::string& name, WindowAttribute window);
   ValueId global_pool(ValueId x, const std::string& name);
-  ValueId linear(ValueId x, const std::string& name, uint32_t out_features, bool input_major, bool bias, float init_std);
+  // `hidden` and `up` [out,rank]: the adapter that is added, where there is one; `hidden` is low_rank()'s, and read by this layer alone.
+  ValueId linear(ValueId x, const std::string& name, uint32_t out_features, bool input_major, bool bias, float init_std,
+                 ValueId hidden = kNoValue, ValueId up = kNoValue);
+  // The first half of an adapter (Hu et al. 2021) for the linear layer `name`: scale * x A^T with the parameter A = "NAME.lora_A.weight"
+  // [rank,in], drawn as PyTorch draws a linear layer's: uniform up to 1/sqrt(in).
+  ValueId low_rank(ValueId x, const std::string& name, uint32_t rank, float scale);
   ValueId layer_norm(ValueId x, const std::string& name, float epsilon);
-  ValueId rms_norm(ValueId x, const std::string& name, float epsilon);
+  // `columns`: of each row that is normalised, which divide the last dimension; 0 for all of it.
+  ValueId rms_norm(ValueId x, const std::string& name, float epsilon, uint32_t columns = 0);
   ValueId gelu(ValueId x, const std::string& name, bool tanh_form);
-  ValueId swiglu(ValueId gate_up, const std::string& name);
+  ValueId swiglu(ValueId gate, ValueId up, const std::string& name);
   ValueId embedding(ValueId tokens, const std::string& name, ValueId table, ValueId positions);
-  // document_start: [B,T] i32, a value that lives outside the links as the tokens do; kNoValue where a sequence is one document.
+  // document_start: the graph's, or kNoValue where a sequence is one document.
   ValueId attention(ValueId qkv, const std::string& name, uint32_t heads, uint32_t kv_heads, float dropout, ValueId document_start = kNoValue);
-  // document_start: as attention's. `frequencies`: a table in place of theta's, computed by the model; kNoValue for none.
-  ValueId rope(ValueId qkv, const std::string& name, const RopeAttribute& rope, ValueId document_start = kNoValue, ValueId frequencies = kNoValue);
+  // q, k and v [B,T,...], side by side and turned. document_start: as attention's. `frequencies`: a table in place of theta's, computed by
+  // the model; kNoValue for none.
+  ValueId rope(ValueId q, ValueId k, ValueId v, const std::string& name, const RopeAttribute& rope, ValueId document_start = kNoValue,
+               ValueId frequencies = kNoValue);
   ValueId dropout(ValueId x, const std::string& name, float probability);
   void loss_head(ValueId x, const std::string& name, ValueId weight, ValueId bias);
   void cut(ValueId v) { boundaries.push_back(v); }

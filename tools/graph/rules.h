@@ -39,11 +39,14 @@ class BackwardBuilder {
 
  private:
   void differentiate(const Node& node, ValueId dy);
-  void window_or_linear(const Node& node, ValueId dy);
+  void convolution(const Node& node, ValueId dy);
+  void linear(const Node& node, ValueId dy);
+  void adapter(const Node& node, ValueId dy);
   void normalisation(const Node& node, ValueId dy);
   void loss(const Node& node);
   ValueId fresh_gradient(ValueId v);
   void write(ValueId v, Call call, uint32_t output, bool can_accumulate);
+  void write_each(const std::vector<ValueId>& values, Call call);
   void pass_on(ValueId v, ValueId dy);
   ValueId weight_gradient(ValueId parameter, Call& call, uint32_t output);
 

@@ -12,6 +12,7 @@ RegionHeader region_header(const Graph& graph) {
   RegionHeader header;
   header.labels_bytes = graph.tensor(graph.labels).bytes;
   header.bytes = header.labels_bytes;
+  if (graph.document_start != kNoValue) header.bytes += graph.tensor(graph.document_start).bytes;
   for (ValueId v = 0; v < graph.values.size(); ++v) {
     if (graph.values[v].kind != ValueKind::kSmall) continue;
     header.small_offsets[v] = header.bytes;

@@ -16,7 +16,7 @@ struct LoweringInput {
   const BackendRules& rules;
 };
 
-// Where things outside the chain's own area lie in a program's region: [ labels | small values | chain or scratch ].
+// Where things outside the chain's own area lie in a program's region: [ labels | starts of documents, if any | small values | chain or scratch ].
 struct RegionHeader {
   uint64_t labels_bytes = 0;
   std::map<ValueId, uint64_t> small_offsets;

@@ -12,6 +12,7 @@ Program OwnedProgram::view() const {
   program.bytes = bytes;
   program.input = input;
   program.labels = labels;
+  program.document_start = document_start;
   program.disk = span_of(disk);
   return program;
 }

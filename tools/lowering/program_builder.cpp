@@ -12,6 +12,8 @@ void ProgramBuilder::stage_inputs(uint64_t input_offset) {
   };
   program_.input = stage(in_.graph.input, header_.bytes + input_offset, SlotKind::kInput);
   program_.labels = stage(in_.graph.labels, 0, SlotKind::kLabel);
+  if (in_.graph.document_start == kNoValue) return;
+  program_.document_start = stage(in_.graph.document_start, header_.labels_bytes, SlotKind::kInput);
 }
 
 void ProgramBuilder::emit(const ArrangedCalls& arranged, uint64_t scratch_offset, const SlotPlaces& places, uint32_t link,
@@ -213,7 +215,7 @@ void ProgramBuilder::find_lifetimes() {
     for (auto ref = arguments.end() - arity; ref != arguments.end(); ++ref) {
       Slot* slot = slot_of(*ref);
       if (slot == nullptr) continue;
-      const bool staged = *ref == program_.input || *ref == program_.labels;
+      const bool staged = *ref == program_.input || *ref == program_.labels || *ref == program_.document_start;
       if (slot->end_row == 0) slot->first_row = staged ? 0 : r;
       slot->end_row = r + 1;
     }
@@ -242,8 +244,9 @@ void ProgramBuilder::sort_slots(Region region, std::vector<Slot>& slots, std::ve
     if (ref != kNoRef && ref_region(ref) == region) ref = make_ref(region, new_id[ref_index(ref)]);
   }
   if (region != Region::kProgram) return;
-  if (program_.input != kNoSlot) program_.input = new_id[program_.input];
-  if (program_.labels != kNoSlot) program_.labels = new_id[program_.labels];
+  for (uint32_t* host : {&program_.input, &program_.labels, &program_.document_start}) {
+    if (*host != kNoSlot) *host = new_id[*host];
+  }
 }
 
 void ProgramBuilder::find_neighbours() {
