@@ -127,6 +127,17 @@ using AttributeTables = AttributeTablesOf<AttributeTypes>;
 
 using Shape = std::vector<uint32_t>;
 
+// Which linear layers get a low-rank adapter (Hu et al. 2021), and of which form.
+struct AdapterChoice {
+  uint32_t rank = 0;                 // 0: there are none
+  float scale = 1, dropout = 0;      // dropout: of what the adapter reads
+  std::vector<std::string> targets;  // ends of names, of whole parts: "q_proj", "self_attn.q_proj"; empty: every layer
+  bool takes(const std::string& layer) const;
+};
+
+// Whether a parameter is an adapter's, by its name.
+inline bool is_adapter(const std::string& parameter) { return parameter.ends_with(".lora_A.weight") || parameter.ends_with(".lora_B.weight"); }
+
 class Graph {
  public:
   std::vector<Value> values;
@@ -134,6 +145,7 @@ class Graph {
   std::vector<ValueId> boundaries;  // where the model may be cut: outputs of links, in order; not the loss
   AttributeTables attributes;
   ValueId input = kNoValue, labels = kNoValue, scalars = kNoValue;
+  AdapterChoice adapters;  // of the linear layers that are made from now on
   ValueId document_start = kNoValue;  // where sequences hold several documents: a value of kind kInput, [B,T] i32, that the host fills
 
   explicit Graph(DType stored = DType::kF32);  // activations, their gradients and the images are stored so
@@ -151,9 +163,10 @@ class Graph {
   ValueId add(ValueId a, ValueId b, const std::string& name);
   ValueId max_pool(ValueId x, const std::string& name, WindowAttribute window);
   ValueId global_pool(ValueId x, const std::string& name);
-  // `hidden` and `up` [out,rank]: the adapter that is added, where there is one; `hidden` is low_rank()'s, and read by this layer alone.
-  ValueId linear(ValueId x, const std::string& name, uint32_t out_features, bool input_major, bool bias, float init_std,
-                 ValueId hidden = kNoValue, ValueId up = kNoValue);
+  // Where `adapters` takes the layer, its adapter is added: parameters "NAME.lora_A.weight" [rank,in] and "NAME.lora_B.weight" [out,rank].
+  ValueId linear(ValueId x, const std::string& name, uint32_t out_features, bool input_major, bool bias, float init_std);
+  // With `hidden` of low_rank(), read by this layer alone, and `up` [out,rank]: the adapter that is added; kNoValue for none.
+  ValueId linear(ValueId x, const std::string& name, uint32_t out_features, bool input_major, bool bias, float init_std, ValueId hidden, ValueId up);
   // The first half of an adapter (Hu et al. 2021) for the linear layer `name`: scale * x A^T with the parameter A = "NAME.lora_A.weight"
   // [rank,in], drawn as PyTorch draws a linear layer's: uniform up to 1/sqrt(in).
   ValueId low_rank(ValueId x, const std::string& name, uint32_t rank, float scale);

@@ -190,4 +190,22 @@ void DecoderModel::build(Graph& graph, MicroBatch batch, const DecoderTraits& tr
   DecoderBuilder(graph, *this, traits).build(batch);
 }
 
+template <typename Family>
+Family DecoderFamily<Family>::read(const JsonFields& fields) {
+  Family model;
+  model.DecoderModel::read(fields, Family::kTraits);
+  return model;
+}
+template <typename Family>
+nlohmann::json DecoderFamily<Family>::write() const {
+  return DecoderModel::write(Family::kTraits);
+}
+template <typename Family>
+void DecoderFamily<Family>::build(Graph& graph, MicroBatch batch) const {
+  DecoderModel::build(graph, batch, Family::kTraits);
+}
+template struct DecoderFamily<LlamaModel>;
+template struct DecoderFamily<Qwen2Model>;
+template struct DecoderFamily<Qwen3Model>;
+
 }  // namespace reprise

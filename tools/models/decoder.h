@@ -46,13 +46,9 @@ struct DecoderModel {
 // A family: its names and traits.
 template <typename Family>
 struct DecoderFamily : DecoderModel {
-  static Family read(const JsonFields& fields) {
-    Family model;
-    model.DecoderModel::read(fields, Family::kTraits);
-    return model;
-  }
-  nlohmann::json write() const { return DecoderModel::write(Family::kTraits); }
-  void build(Graph& graph, MicroBatch batch) const { DecoderModel::build(graph, batch, Family::kTraits); }
+  static Family read(const JsonFields& fields);
+  nlohmann::json write() const;
+  void build(Graph& graph, MicroBatch batch) const;
 };
 
 // Touvron et al. 2023, and what has its shape: SmolLM2, Llama 3.
