@@ -6,6 +6,8 @@
 #include <cmath>
 #include <cstring>
 #include <iterator>
+#include <stdexcept>
+#include <string>
 
 #include "lib/bf16.h"
 #include "tools/formats/f16.h"
@@ -108,18 +110,41 @@ void decode_q6_k(const Byte* block, float* to) {
   }
 }
 
+void put(Byte* at, uint16_t bits) {
+  at[0] = static_cast<Byte>(bits);
+  at[1] = static_cast<Byte>(bits >> 8);
+}
+
+void encode_f32(const float* values, Byte* to) { std::memcpy(to, values, sizeof *values); }
+void encode_f16(const float* values, Byte* to) { put(to, f32_to_f16(*values)); }
+void encode_bf16(const float* values, Byte* to) { put(to, round_to_bf16(*values)); }
+
+void encode_q8_0(const float* values, Byte* to) {
+  float largest = 0;
+  for (int i = 0; i < 32; ++i) largest = std::max(largest, std::fabs(values[i]));
+  const float d = largest / 127, inverse = d == 0 ? 0 : 1 / d;
+  put(to, f32_to_f16(d));
+  for (int i = 0; i < 32; ++i) to[2 + i] = static_cast<Byte>(static_cast<int8_t>(std::round(values[i] * inverse)));
+}
+
 struct BlockRow {
   BlockLayout layout;
   void (*decode)(const Byte* block, float* to);
+  void (*encode)(const float* values, Byte* to) = nullptr;
 };
 
 constexpr BlockRow kRows[] = {
-    {{BlockType::kF32, "F32", 1, 4}, decode_f32},          {{BlockType::kF16, "F16", 1, 2}, decode_f16},
-    {{BlockType::kQ4_0, "Q4_0", 32, 18}, decode_q4_0},     {{BlockType::kQ4_1, "Q4_1", 32, 20}, decode_q4_1},
-    {{BlockType::kQ5_0, "Q5_0", 32, 22}, decode_q5_0},     {{BlockType::kQ5_1, "Q5_1", 32, 24}, decode_q5_1},
-    {{BlockType::kQ8_0, "Q8_0", 32, 34}, decode_q8_0},     {{BlockType::kQ4_K, "Q4_K", 256, 144}, decode_q4_k},
-    {{BlockType::kQ5_K, "Q5_K", 256, 176}, decode_q5_k},   {{BlockType::kQ6_K, "Q6_K", 256, 210}, decode_q6_k},
-    {{BlockType::kBf16, "BF16", 1, 2}, decode_bf16},
+    {{BlockType::kF32, "F32", 1, 4}, decode_f32, encode_f32},
+    {{BlockType::kF16, "F16", 1, 2}, decode_f16, encode_f16},
+    {{BlockType::kBf16, "BF16", 1, 2}, decode_bf16, encode_bf16},
+    {{BlockType::kQ8_0, "Q8_0", 32, 34}, decode_q8_0, encode_q8_0},
+    {{BlockType::kQ4_0, "Q4_0", 32, 18}, decode_q4_0},
+    {{BlockType::kQ4_1, "Q4_1", 32, 20}, decode_q4_1},
+    {{BlockType::kQ5_0, "Q5_0", 32, 22}, decode_q5_0},
+    {{BlockType::kQ5_1, "Q5_1", 32, 24}, decode_q5_1},
+    {{BlockType::kQ4_K, "Q4_K", 256, 144}, decode_q4_k},
+    {{BlockType::kQ5_K, "Q5_K", 256, 176}, decode_q5_k},
+    {{BlockType::kQ6_K, "Q6_K", 256, 210}, decode_q6_k},
 };
 
 const BlockRow* find_row(uint32_t type) {
@@ -150,16 +175,13 @@ void dequantise_blocks(BlockType type, const void* blocks, uint64_t count, float
   for (uint64_t n = 0; n < count; ++n) row.decode(block + n * row.layout.bytes, values + n * row.layout.values);
 }
 
-void quantise_q8_0(const float* values, uint64_t count, void* blocks) {
+bool is_written(BlockType type) { return find_row(static_cast<uint32_t>(type))->encode != nullptr; }
+
+void quantise_blocks(BlockType type, const float* values, uint64_t count, void* blocks) {
+  const BlockRow& row = *find_row(static_cast<uint32_t>(type));
+  if (row.encode == nullptr) throw std::logic_error(std::string("quantise_blocks: no blocks of ") + row.layout.name + " are made here");
   Byte* block = static_cast<Byte*>(blocks);
-  for (uint64_t n = 0; n < count; ++n, values += 32, block += 34) {
-    float largest = 0;
-    for (int i = 0; i < 32; ++i) largest = std::max(largest, std::fabs(values[i]));
-    const float d = largest / 127, inverse = d == 0 ? 0 : 1 / d;
-    const uint16_t half = f32_to_f16(d);
-    std::memcpy(block, &half, sizeof half);
-    for (int i = 0; i < 32; ++i) block[2 + i] = static_cast<Byte>(static_cast<int8_t>(std::round(values[i] * inverse)));
-  }
+  for (uint64_t n = 0; n < count; ++n) row.encode(values + n * row.layout.values, block + n * row.layout.bytes);
 }
 
 }  // namespace reprise

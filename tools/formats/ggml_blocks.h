@@ -33,8 +33,12 @@ const char* ggml_type_name(uint32_t type);
 // blocks[count * bytes] -> values[count * values].
 void dequantise_blocks(BlockType type, const void* blocks, uint64_t count, float* values);
 
-// values[count * 32] -> blocks[count * 34]: a half d = largest / 127, then 32 integers, the nearest to value / d with halves away from
-// zero. The same bits as ggml's quantize_row_q8_0_ref.
-void quantise_q8_0(const float* values, uint64_t count, void* blocks);
+// Whether quantise_blocks() makes blocks of that type: F32, F16, BF16 and Q8_0.
+bool is_written(BlockType type);
+
+// values[count * values] -> blocks[count * bytes], of finite values. F16 and BF16 take the nearest number, ties to even; Q8_0 a half
+// d = largest / 127, then 32 integers, the nearest to value / d with halves away from zero. The same bits as ggml's own
+// quantize_row_q8_0_ref.
+void quantise_blocks(BlockType type, const float* values, uint64_t count, void* blocks);
 
 }  // namespace reprise

@@ -360,4 +360,113 @@ void GgufFile::read(const GgufTensor& tensor, uint64_t first, uint64_t count, fl
   }
 }
 
+namespace {
+
+template <typename T>
+void append(std::string& text, const T& value) {
+  text.append(reinterpret_cast<const char*>(&value), sizeof value);
+}
+
+void append_string(std::string& text, const std::string& value) {
+  append(text, uint64_t{value.size()});
+  text += value;
+}
+
+void append_scalar(std::string& text, GgufType type, const json& value) {
+  switch (type) {
+    case GgufType::kU8: return append(text, value.get<uint8_t>());
+    case GgufType::kI8: return append(text, value.get<int8_t>());
+    case GgufType::kU16: return append(text, value.get<uint16_t>());
+    case GgufType::kI16: return append(text, value.get<int16_t>());
+    case GgufType::kU32: return append(text, value.get<uint32_t>());
+    case GgufType::kI32: return append(text, value.get<int32_t>());
+    case GgufType::kU64: return append(text, value.get<uint64_t>());
+    case GgufType::kI64: return append(text, value.get<int64_t>());
+    case GgufType::kF32: return append(text, value.get<float>());
+    case GgufType::kF64: return append(text, value.get<double>());
+    case GgufType::kBool: return append(text, uint8_t{value.get<bool>()});
+    case GgufType::kString: return append_string(text, value.get_ref<const std::string&>());
+    case GgufType::kArray: break;
+  }
+  throw std::logic_error("GgufWriter: a list is no scalar");
+}
+
+}  // namespace
+
+GgufWriter::GgufWriter(const std::string& path) : file_(path) {}
+
+void GgufWriter::add(const std::string& key, const GgufValue& value) {
+  if (head_written_) throw std::logic_error("GgufWriter: metadata after data");
+  if (key == "general.alignment") alignment_ = value.value.get<uint64_t>();
+  append_string(metadata_, key);
+  append(metadata_, static_cast<uint32_t>(value.type));
+  if (value.type == GgufType::kArray) {
+    append(metadata_, static_cast<uint32_t>(value.element));
+    append(metadata_, uint64_t{value.value.size()});
+    for (const json& element : value.value) append_scalar(metadata_, value.element, element);
+  } else {
+    append_scalar(metadata_, value.type, value.value);
+  }
+  ++values_;
+}
+
+void GgufWriter::declare(const std::string& name, BlockType type, const std::vector<uint64_t>& shape) {
+  if (head_written_) throw std::logic_error("GgufWriter: declaration after data");
+  GgufTensor tensor{name, type, shape};
+  const BlockLayout& layout = block_layout(type);
+  if (!shape.empty() && shape.back() % layout.values != 0) throw std::logic_error("GgufWriter: rows of " + name + " are no whole blocks");
+  tensor.bytes = tensor.elements() / layout.values * layout.bytes;
+  tensors_.push_back(std::move(tensor));
+}
+
+void GgufWriter::write_head() {
+  std::string head = "GGUF";
+  append(head, uint32_t{3});
+  append(head, uint64_t{tensors_.size()});
+  append(head, values_);
+  head += metadata_;
+  uint64_t offset = 0;
+  for (GgufTensor& tensor : tensors_) {
+    tensor.offset = offset;
+    offset += (tensor.bytes + alignment_ - 1) / alignment_ * alignment_;
+    append_string(head, tensor.name);
+    append(head, static_cast<uint32_t>(tensor.shape.size()));
+    for (size_t d = tensor.shape.size(); d > 0; --d) append(head, tensor.shape[d - 1]);
+    append(head, static_cast<uint32_t>(tensor.type));
+    append(head, tensor.offset);
+  }
+  file_.write(head.data(), head.size());
+  pad();
+  head_written_ = true;
+}
+
+void GgufWriter::pad() {
+  const std::string zeros((alignment_ - file_.sum().bytes % alignment_) % alignment_, '\0');
+  file_.write(zeros.data(), zeros.size());
+}
+
+void GgufWriter::write(const void* data, uint64_t bytes) {
+  if (!head_written_) write_head();
+  const char* next = static_cast<const char*>(data);
+  while (bytes > 0) {
+    if (tensor_ == tensors_.size()) throw std::logic_error("GgufWriter: more data than declared");
+    const uint64_t size = std::min(bytes, tensors_[tensor_].bytes - tensor_written_);
+    file_.write(next, size);
+    next += size;
+    bytes -= size;
+    tensor_written_ += size;
+    if (tensor_written_ < tensors_[tensor_].bytes) continue;
+    pad();
+    ++tensor_;
+    tensor_written_ = 0;
+  }
+}
+
+FileSum GgufWriter::finish() {
+  if (!head_written_) write_head();
+  if (tensor_ != tensors_.size()) throw std::logic_error("GgufWriter: less data than declared");
+  file_.finish();
+  return file_.sum();
+}
+
 }  // namespace reprise

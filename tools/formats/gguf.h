@@ -80,4 +80,28 @@ class GgufFile {
   std::map<std::string, size_t> value_by_key_, tensor_by_name_;
 };
 
+// Writes a file without ever holding it whole: give every value and declare every tensor, then write() the tensors' blocks in the order
+// of declaration, in pieces of any size, then finish(). Equal calls give equal bytes. A value "general.alignment" sets the alignment. A
+// file that was not finished is deleted. Throws UserError where the file cannot be written.
+class GgufWriter {
+ public:
+  explicit GgufWriter(const std::string& path);
+  void add(const std::string& key, const GgufValue& value);
+  void declare(const std::string& name, BlockType type, const std::vector<uint64_t>& shape);
+  void write(const void* data, uint64_t bytes);
+  FileSum finish();  // flushed to the disk (fsync) when it returns
+
+ private:
+  void write_head();
+  void pad();
+  OutputFile file_;
+  uint64_t alignment_ = 32;
+  uint64_t values_ = 0;
+  std::string metadata_;  // as the file has them
+  std::vector<GgufTensor> tensors_;
+  size_t tensor_ = 0;            // the one being written
+  uint64_t tensor_written_ = 0;  // its bytes so far
+  bool head_written_ = false;
+};
+
 }  // namespace reprise
