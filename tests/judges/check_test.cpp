@@ -593,18 +593,24 @@ TEST(Check, ShapeContracts) {
   }
 }
 
-// rms_norm n <- x; rope y <- n, with documents and a table; swiglu z <- y. Slots x, n, rstd, y, z are 0 to 4.
+// rms_norm n <- x, by heads; h <- x A^T; v <- x W^T + h U^T; rope qkv <- n, k, v, with documents and a table; swiglu z <- n, x. Slots x,
+// starts, n, rstd, h, v, qkv, z are 0 to 7.
 OwnedPlan llama_rows_plan() {
   PlanBuilder b;
-  const Ref gamma = b.state(StateKind::kParameter, "gamma", {24}), table = b.state(StateKind::kBuffer, "frequencies", {2}),
-            starts = b.state(StateKind::kBuffer, "document_start", {2, 5}, DType::kI32);
+  const Ref gamma = b.state(StateKind::kParameter, "gamma", {6}), table = b.state(StateKind::kBuffer, "frequencies", {2}),
+            k = b.state(StateKind::kBuffer, "keys", {2, 5, 12}), w = b.state(StateKind::kParameter, "w", {12, 24}),
+            a = b.state(StateKind::kParameter, "a", {3, 24}), u = b.state(StateKind::kParameter, "u", {12, 3});
   b.plan.attributes.of<NormAttribute>() = {{1e-5f, 0, 0}};
-  b.plan.attributes.of<RopeAttribute>() = {{2, 1, 4, 0, 10000}};
+  b.plan.attributes.of<RopeAttribute>() = {{4, 2, 4, 0, 10000}};
+  b.plan.attributes.of<LinearAttribute>() = {{0}, {0, 2}};
   b.begin(ProgramId::kMicroFirst);
-  const Ref x = b.input({2, 5, 24}), n = b.slot({2, 5, 24}), rstd = b.slot({2, 5}), y = b.slot({2, 5, 24}), z = b.slot({2, 5, 12});
+  const Ref x = b.input({2, 5, 24}), starts = b.document_start({2, 5}), n = b.slot({2, 5, 24}), rstd = b.slot({2, 5, 4}), h = b.slot({2, 5, 3}),
+            v = b.slot({2, 5, 12}), qkv = b.slot({2, 5, 48}), z = b.slot({2, 5, 24});
   b.row(Op::kRmsNorm, Pass::kForward, {n, rstd, x, gamma});
-  b.row(Op::kRope, Pass::kForward, {y, n, starts, table});
-  b.row(Op::kSwiglu, Pass::kForward, {z, y});
+  b.row(Op::kLinear, Pass::kForward, {h, x, a, kNoRef, kNoRef, kNoRef, kNoRef}, 1);
+  b.row(Op::kLinear, Pass::kForward, {v, x, w, kNoRef, h, u, kNoRef});
+  b.row(Op::kRope, Pass::kForward, {qkv, n, k, v, starts, table});
+  b.row(Op::kSwiglu, Pass::kForward, {z, n, x});
   b.end();
   return b.finish();
 }
@@ -619,25 +625,38 @@ TEST(Check, ShapeContractsOfALlama) {
   const auto rope = [&](Fault fault, const char* what, RopeAttribute attribute) {
     refused(fault, what, [&](OwnedPlan& p) { p.attributes.of<RopeAttribute>()[0] = attribute; });
   };
+  const auto slot = [](OwnedPlan& p, uint32_t i) -> Tensor& { return p.programs[0].slots[i].tensor; };
+  const auto argument = [](OwnedPlan& p, uint32_t row, uint32_t i) -> Ref& { return p.programs[0].arguments[p.programs[0].rows[row].first_argument + i]; };
   constexpr float kNaN = std::numeric_limits<float>::quiet_NaN(), kInfinity = std::numeric_limits<float>::infinity();
-  rope(Fault::kNone, "other sensible attributes", {4, 1, 4, 1, 500000});
+  rope(Fault::kNone, "other sensible attributes", {8, 4, 2, 1, 500000, 1.5f});
+  rope(Fault::kShape, "a table of nothing that turns", {4, 2, 0, 0, 10000});
   rope(Fault::kAttribute, "no heads", {0, 1, 4, 0, 10000});
-  rope(Fault::kAttribute, "no shared heads", {2, 0, 4, 0, 10000});
+  rope(Fault::kAttribute, "no shared heads", {4, 0, 4, 0, 10000});
   rope(Fault::kAttribute, "shared heads that do not divide the heads", {3, 2, 4, 0, 10000});
-  rope(Fault::kAttribute, "no rotary channels", {2, 1, 0, 0, 10000});
-  rope(Fault::kAttribute, "an odd number of rotary channels", {2, 1, 5, 0, 10000});
-  rope(Fault::kAttribute, "more rotary channels than a kernel has room for", {2, 1, RopeAttribute::kMostRotary + 2, 0, 10000});
-  rope(Fault::kAttribute, "a third way of pairing", {2, 1, 4, 2, 10000});
-  for (const float theta : {0.0f, -10000.0f, 0.5f, kNaN, kInfinity}) rope(Fault::kAttribute, "theta below 1 or no number", {2, 1, 4, 0, theta});
-  rope(Fault::kShape, "more rotary channels than a head has", {2, 1, 8, 0, 10000});
+  rope(Fault::kAttribute, "an odd number of rotary channels", {4, 2, 5, 0, 10000});
+  rope(Fault::kAttribute, "more rotary channels than a kernel has room for", {4, 2, RopeAttribute::kMostRotary + 2, 0, 10000});
+  rope(Fault::kAttribute, "a third way of pairing", {4, 2, 4, 2, 10000});
+  for (const float theta : {0.0f, -10000.0f, 0.5f, kNaN, kInfinity}) rope(Fault::kAttribute, "theta below 1 or no number", {4, 2, 4, 0, theta});
+  for (const float scale : {0.0f, -1.0f, kNaN, kInfinity}) {
+    rope(Fault::kAttribute, "a scale that is no factor", {4, 2, 4, 0, 10000, scale});
+    refused(Fault::kAttribute, "a product's scale that is no factor", [&](OwnedPlan& p) { p.attributes.of<LinearAttribute>()[1].scale = scale; });
+  }
+  rope(Fault::kShape, "more rotary channels than a head has", {4, 2, 8, 0, 10000});
   rope(Fault::kShape, "heads that do not divide the columns", {5, 1, 4, 0, 10000});
+  rope(Fault::kShape, "keys of fewer heads", {4, 4, 4, 0, 10000});
+  refused(Fault::kShape, "keys of another sequence", [](OwnedPlan& p) { std::swap(p.state[3].tensor.shape[0], p.state[3].tensor.shape[1]); });
+  refused(Fault::kShape, "queries, keys and values too wide for their place", [&](OwnedPlan& p) { slot(p, 6).shape[2] = 47; });
   refused(Fault::kShape, "a table of another length", [](OwnedPlan& p) { p.state[2].tensor.shape[0] = 3; });
-  refused(Fault::kShape, "document starts transposed", [](OwnedPlan& p) { std::swap(p.state[3].tensor.shape[0], p.state[3].tensor.shape[1]); });
-  refused(Fault::kDType, "document starts that are no integers", [](OwnedPlan& p) { p.state[3].tensor.dtype = DType::kF32; });
-  refused(Fault::kShape, "an rstd for each sample", [](OwnedPlan& p) { p.programs[0].slots[2].tensor.shape[1] = 1; });
-  refused(Fault::kShape, "a gamma of another width", [](OwnedPlan& p) { p.state[1].tensor.shape[0] = 12; });
+  refused(Fault::kShape, "document starts transposed", [&](OwnedPlan& p) { std::swap(slot(p, 1).shape[0], slot(p, 1).shape[1]); });
+  refused(Fault::kDType, "document starts that are no integers", [&](OwnedPlan& p) { slot(p, 1).dtype = DType::kF32; });
+  refused(Fault::kShape, "an rstd for each sample", [&](OwnedPlan& p) { slot(p, 3).shape[1] = 1; });
+  refused(Fault::kShape, "a gamma that does not divide the rows", [](OwnedPlan& p) { p.state[1].tensor.shape[0] = 5; });
+  refused(Fault::kShape, "a gamma of other heads than the rstd", [](OwnedPlan& p) { p.state[1].tensor.shape[0] = 12; });
   refused(Fault::kAttribute, "an epsilon of zero", [](OwnedPlan& p) { p.attributes.of<NormAttribute>()[0].epsilon = 0; });
-  refused(Fault::kShape, "SwiGLU of too few columns", [](OwnedPlan& p) { p.programs[0].slots[4].tensor.shape[2] = 11; });
+  refused(Fault::kShape, "SwiGLU of too few columns", [&](OwnedPlan& p) { slot(p, 7).shape[2] = 23; });
+  refused(Fault::kMissingArgument, "half an adapter", [&](OwnedPlan& p) { argument(p, 2, LinearForward::kU) = kNoRef; });
+  refused(Fault::kShape, "an adapter of another rank", [](OwnedPlan& p) { p.state[6].tensor.shape[1] = 2; });
+  refused(Fault::kShape, "an adapter of another width", [](OwnedPlan& p) { p.state[6].tensor.shape[0] = 11; });
 }
 
 // ---- anything at all: whatever the numbers, check must come back, and touch nothing outside its arrays (run under

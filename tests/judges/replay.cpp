@@ -42,7 +42,7 @@ class Judgement {
   }
 
   void run_step() {
-    machine_->scalars = host_scalars(terms_, plan_.seed, kTrainingStep, plan_.accumulate);
+    machine_->scalars = host_scalars(terms_, plan_.seed, kTrainingStep);
     for (uint32_t u = 0; u < plan_.accumulate; ++u) {
       const ProgramId id = u == 0 ? ProgramId::kMicroFirst : ProgramId::kMicroAdd;
       where_ = u == 0 ? "micro_first" : "micro_add " + std::to_string(u);
@@ -55,7 +55,7 @@ class Judgement {
 
   void run_evaluation() {
     const std::vector<Term> before = machine_->whole_state();
-    machine_->scalars = host_scalars(terms_, plan_.seed, kEvaluationStep, 1);
+    machine_->scalars = host_scalars(terms_, plan_.seed, kEvaluationStep);
     where_ = "evaluate";
     machine_->run(ProgramId::kEvaluate, kEvaluationBatch, trace(ProgramId::kEvaluate));
     where_ = "the evaluation";
