@@ -106,8 +106,8 @@ Recipe read_fields(const JsonFields& fields, const std::string& file, const std:
   recipe.name = name_of_file(file);
   fields.read("name", recipe.name,
               {"The folder of its plan: 1 to 100 letters, digits, '.', '_' or '-', a letter or digit first", "", "the file's name without its ending"});
-  fields.require("model", "give {\"family\": ...} or {\"huggingface\": FOLDER}");
-  recipe.model = read_model(fields.object("model", {"The network: a family and its fields, or a folder of Hugging Face"}), folder, recipe.huggingface_folder);
+  fields.require("model", "give {\"family\": ...}, {\"huggingface\": FOLDER} or {\"gguf\": FILE}");
+  recipe.model = read_model(fields.object("model", {"The network: a family and its fields, a folder of Hugging Face, or a GGUF file"}), folder, recipe.place);
   if (fields.has("data")) {
     recipe.data = read_data(fields.object("data", {"What it is trained on", "", "none: such a recipe can be planned, not trained"}), folder);
   }
@@ -171,9 +171,11 @@ void check_recipe(const Recipe& recipe, const RecipeRules& rules) {
 }
 
 std::string published_weights(const Recipe& recipe) {
-  if (recipe.huggingface_folder.empty()) return "";
-  const std::string file = recipe.huggingface_folder + "/model.safetensors";
-  return ::access(file.c_str(), R_OK) == 0 ? file : "";
+  if (!recipe.place.gguf.empty()) return recipe.place.gguf;
+  if (recipe.place.huggingface.empty()) return "";
+  const std::string one = recipe.place.huggingface + "/model.safetensors", several = one + ".index.json";
+  if (::access(one.c_str(), R_OK) == 0) return one;
+  return ::access(several.c_str(), R_OK) == 0 ? recipe.place.huggingface : "";
 }
 
 std::string canonical_recipe(const Recipe& recipe) {
@@ -190,7 +192,8 @@ std::string canonical_recipe(const Recipe& recipe) {
                 {"seed", recipe.seed},
                 {"backend", backend_word(recipe.backend)}};
   if (recipe.card == Recipe::CardSize::kLarge) value["card"] = word_of(kCards, recipe.card);
-  if (!recipe.huggingface_folder.empty()) value["model"]["huggingface"] = recipe.huggingface_folder;
+  if (!recipe.place.huggingface.empty()) value["model"]["huggingface"] = recipe.place.huggingface;
+  if (!recipe.place.gguf.empty()) value["model"]["gguf"] = recipe.place.gguf;
   if (recipe.data.kind != DataSource::Kind::kNone) value["data"] = data_json(recipe.data);
   if (recipe.sequence > 0) value["sequence"] = recipe.sequence;
   if (recipe.evaluate_every) value["evaluate_every"] = *recipe.evaluate_every;

@@ -105,7 +105,7 @@ struct Recipe {
   enum class BackendChoice { kCpu, kCuda, kAuto };
   std::string name;  // letters, digits, '.', '_', '-'; default: the file's name without its ending
   Model model;       // required
-  std::string huggingface_folder;  // absolute; the folder whose config.json was read, and may hold weights; else empty
+  ModelPlace place;  // of the model's files, where it has some
   DataSource data;
   int batch = 0;      // samples in one micro-batch; required
   int sequence = 0;   // tokens in one sample; default the model's longest; 0 for image models
@@ -145,7 +145,7 @@ void check_recipe(const Recipe& recipe, const RecipeRules& rules);
 // One micro-batch of the recipe, as its model builds it.
 MicroBatch micro_batch_of(const Recipe& recipe);
 
-// The weights beside the config.json that the recipe names, from which training starts; "" where there are none.
+// The published weights of the recipe's model, from which training starts, as open_weights() takes them; "" where there are none.
 std::string published_weights(const Recipe& recipe);
 
 // "cpu", "cuda" or "auto".

@@ -82,10 +82,12 @@ void store_as_published(Graph& graph, const SafetensorsFile& file) {
 
 }  // namespace
 
-Graph build_model(const Recipe& recipe, const RecipeRules& rules) {
+Graph build_model(const Recipe& recipe, const RecipeRules& rules) { return build_model(recipe, rules, micro_batch_of(recipe)); }
+
+Graph build_model(const Recipe& recipe, const RecipeRules& rules, MicroBatch batch) {
   Graph graph(recipe.dtype == Recipe::Dtype::kBf16 ? DType::kBf16 : DType::kF32);
   if (recipe.lora) graph.adapters = adapters_of(*recipe.lora);
-  build_model(recipe.model, graph, micro_batch_of(recipe));
+  build_model(recipe.model, graph, batch);
   if (recipe.lora) freeze_all_but_adapters(graph, rules, *recipe.lora);
   unmark(graph, rules, recipe.freeze, "freeze", &Value::trainable);
   unmark(graph, rules, recipe.optimizer.no_decay, "optimizer.no_decay", &Value::decays);

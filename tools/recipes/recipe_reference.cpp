@@ -177,11 +177,10 @@ json object_schema(const Keys& all, const std::string& object) {
   if (discriminator == nullptr) return object_schema_of(all, object, "");
   json variants = json::array();
   for (const std::string& word : discriminator->words()) variants.push_back(object_schema_of(all, object, word));
-  if (object == "model") {  // a folder in place of a family
-    variants.push_back({{"type", "object"},
-                        {"properties", {{"huggingface", path_form().schema}}},
-                        {"required", {"huggingface"}},
-                        {"additionalProperties", false}});
+  if (object == "model") {  // files in place of a family
+    for (const char* key : {"huggingface", "gguf"}) {
+      variants.push_back({{"type", "object"}, {"properties", {{key, path_form().schema}}}, {"required", {key}}, {"additionalProperties", false}});
+    }
   }
   return {{"anyOf", variants}};
 }
