@@ -52,13 +52,17 @@ def models():
           "embd_pdrop": 0.0, "attn_pdrop": 0.0, "initializer_range": 0.25, "tie_word_embeddings": True}}}
 
 
+kBiased = ("llama_tied", "qwen2_tied", "qwen2_untied", "qwen3_untied")  # a recipe may only name what is there
+
+
 def adamw(**more):
-  return {"name": "adamw", "lr": 0.003, "betas": [0.9, 0.95], "weight_decay": 0.1, "no_decay": ["*.bias", "*norm.weight"], **more}
+  return {"name": "adamw", "lr": 0.003, "betas": [0.9, 0.95], "weight_decay": 0.1, "no_decay": ["*norm.weight"], **more}
 
 
 def case(model, seed, **more):
   """`masks` none, tail or uneven; `documents`: samples are packed."""
-  return {"model": model, "seed": seed, "accumulate": 1, "optimizer": adamw(), "masks": "none", "documents": False, "lora": None,
+  optimizer = adamw(no_decay=["*.bias", "*norm.weight"]) if model in kBiased else adamw()
+  return {"model": model, "seed": seed, "accumulate": 1, "optimizer": optimizer, "masks": "none", "documents": False, "lora": None,
           "lr_schedule": {"kind": "constant"}, "clip_norm": None, **more}
 
 
