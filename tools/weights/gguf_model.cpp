@@ -53,6 +53,7 @@ class Settings {
 uint64_t rows_of(const GgufTensor& tensor) { return tensor.shape.empty() ? 1 : tensor.shape.front(); }
 
 GgufPlace place_in(const GgufFile& file, const GgufTensor& tensor, const GgufName& name, const GgufHeads& heads) {
+  if (tensor.shape.size() > 2) refuse_tensor(file, tensor, "has " + std::to_string(tensor.shape.size()) + " dimensions, must have one or two");
   GgufPlace place{&tensor, 0, rows_of(tensor), name.order};
   if (name.order == GgufOrder::kTransposed && tensor.shape.size() != 2) refuse_tensor(file, tensor, "must have two dimensions");
   if (name.part != GgufPart::kWhole) {
