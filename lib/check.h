@@ -103,7 +103,7 @@ class Checker : public RowProof {
     if (here_->bytes > region_bytes_) region_bytes_ = here_->bytes;
     if (disk_end > disk_bytes_) disk_bytes_ = disk_end;
     if (!check_host_slot(here_->input, true) || !check_host_slot(here_->labels, false)) return false;
-    if (!check_host_slot(here_->document_start, false)) return false;
+    if (!check_host_slot(here_->document_start, false) || !check_held_slots()) return false;
     const Span<Row> rows = here_->rows;
     for (row_ = 0; row_ < rows.count; ++row_) {
       ++now_;
@@ -116,7 +116,7 @@ class Checker : public RowProof {
   // Gradients of an earlier step are stale: only what micro_first writes may be read by micro_add and update. Evaluation updates nothing,
   // so what the marks say of the step's updates is begun once, in check_state() and check_carried().
   constexpr void start_gradients() {
-    if (program_ != static_cast<uint32_t>(ProgramId::kEvaluate)) return;
+    if (program_ != static_cast<uint32_t>(ProgramId::kEvaluate) && program_ != static_cast<uint32_t>(ProgramId::kGenerate)) return;
     for (uint32_t i = carried_base_; i < slot_base_; ++i) marks_[i].written = false;
   }
 
@@ -152,7 +152,22 @@ class Checker : public RowProof {
     return true;
   }
 
+  // Caches count as written: the trainer lets kernels read of them only what an earlier run, or the same one, has put there.
+  constexpr bool check_held_slots() {
+    const bool generates = program_ == static_cast<uint32_t>(ProgramId::kGenerate);
+    if (here_->output != kNoSlot && (!generates || here_->output >= slot_count_)) return fail(Fault::kHeld, here_->output);
+    for (uint32_t i = 0; i < slot_count_; ++i) {
+      const Slot& slot = slots_[i];
+      const bool is_cache = slot.kind == SlotKind::kCache;
+      if (!is_cache && i != here_->output) continue;
+      if (!generates || slot.end_row != here_->rows.count || (is_cache && slot.first_row != 0)) return fail(Fault::kHeld, i);
+      if (is_cache) marks_[slot_base_ + i].written = true;
+    }
+    return true;
+  }
+
   constexpr bool check_end() {
+    if (here_->output != kNoSlot && !marks_[slot_base_ + here_->output].written) return fail(Fault::kHeld, here_->output);
     for (uint32_t i = 0; i < slot_count_ + here_->disk.count; ++i) {
       const CheckMark& note = marks_[slot_base_ + i];
       const Ref ref = i < slot_count_ ? i : make_ref(Region::kDisk, i - slot_count_);

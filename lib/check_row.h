@@ -190,14 +190,15 @@ class RowProof : public Walk {
              fail(Fault::kReadOnly, ref);
     }
     const ProgramId program = static_cast<ProgramId>(program_);
-    if (program == ProgramId::kUpdate || program == ProgramId::kEvaluate) return fail(Fault::kReadOnly, ref);
+    if (program != ProgramId::kMicroFirst && program != ProgramId::kMicroAdd) return fail(Fault::kReadOnly, ref);
     const bool overwrites_sum = !adds && (written || program == ProgramId::kMicroAdd);
     return !overwrites_sum || fail(Fault::kAccumulate, ref);
   }
 
-  // Evaluation counts, and changes nothing else of State.
+  // Evaluation counts, and changes nothing else of State; generation changes nothing.
   constexpr bool may_change(StateKind kind) const {
     if ((info_->updates & update_bit(kind)) == 0) return false;
+    if (program_ == static_cast<uint32_t>(ProgramId::kGenerate)) return false;
     return kind == StateKind::kScalars || program_ != static_cast<uint32_t>(ProgramId::kEvaluate);
   }
 

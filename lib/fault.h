@@ -38,6 +38,7 @@ enum class Fault : uint8_t {
   kHostSlot,         // the slot of the labels, or of the documents' starts, stands where they do not belong, or another one where they do
   kLearningRate,     // the schedule of the learning rate has a value without meaning, or milestones that do not rise
   kUpdate,           // a trained parameter is not updated once a step, by its whole gradient and after the norm
+  kHeld,             // a cache, or what the host reads after the last row, does not live that long, or stands in another program than one that generates
   kStack,            // a kernel needs more of a worker's stack than the plan says
 };
 
@@ -73,6 +74,7 @@ constexpr const char* fault_text(Fault fault) {
     case Fault::kHostSlot: return "labels and starts of documents must be read from the slots that the host fills with them, and from nowhere else";
     case Fault::kLearningRate: return "the learning rate must be finite and at least 0, its milestones rising";
     case Fault::kUpdate: return "each trained parameter must be updated once a step, by its whole gradient and after the norm";
+    case Fault::kHeld: return "a cache must live through all rows of the program that generates, and its output, written, to the last";
     case Fault::kStack: return "worker_stack_bytes must be what the most demanding row needs";
   }
   return "unknown fault";

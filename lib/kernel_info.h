@@ -121,6 +121,10 @@ constexpr ArgumentInfo group(ArgumentInfo argument) {
   argument.group = true;
   return argument;
 }
+constexpr ArgumentInfo required(ArgumentInfo argument) {
+  argument.optional = false;
+  return argument;
+}
 // Activations and their gradients.
 constexpr ArgumentInfo act_out(const char* name) { return out(name, Storage::kActivation); }
 constexpr ArgumentInfo act_sum(const char* name) { return sum(name, Storage::kActivation); }

@@ -34,7 +34,7 @@ struct Joined<TypeList<A...>, TypeList<B...>, Rest...> {
 
 using Kernels = contract::Joined<ConvKernels, BatchNormKernels, ElementwiseKernels, PoolKernels, LinearKernels, LayerNormKernels,
                                  EmbeddingKernels, AttentionKernels, DropoutKernels, LossHeadKernels, GradNormKernels, OptimizerKernels,
-                                 TransferKernels, RopeKernels>::List;
+                                 TransferKernels, RopeKernels, DecodeKernels>::List;
 constexpr uint32_t kKernelCount = Kernels::kCount;
 
 namespace contract {
@@ -69,7 +69,7 @@ constexpr uint32_t last_op() {
   return last;
 }
 constexpr uint32_t kOpCount = last_op() + 1;
-constexpr uint32_t kPassCount = static_cast<uint32_t>(Pass::kWait) + 1;
+constexpr uint32_t kPassCount = static_cast<uint32_t>(Pass::kDecode) + 1;
 
 // kOps turned into what a walk over many rows looks up.
 struct KernelIndex {

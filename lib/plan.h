@@ -18,7 +18,7 @@ enum class Op : uint8_t {
 };
 enum class Pass : uint8_t {
   kForward, kBackward, kBackwardData, kBackwardWeight, kBackwardBias,
-  kStatistics, kRunning, kInference, kEvaluate, kReduce, kFinish, kUpdate, kStart, kWait,
+  kStatistics, kRunning, kInference, kEvaluate, kReduce, kFinish, kUpdate, kStart, kWait, kDecode,
 };
 // clang-format on
 
@@ -42,7 +42,9 @@ struct Row {
   uint32_t first_argument;  // into the program's argument pool
 };
 
-enum class SlotKind : uint8_t { kInput, kLabel, kBoundary, kTape, kTransient, kGradient, kWeightGradient, kSmall, kScratch };
+// For reports, but for kCache: what a program that generates holds from one of its runs to the next, while no other program runs. The trainer
+// sees to it that a row of a cache is written before a kernel is told to read it.
+enum class SlotKind : uint8_t { kInput, kLabel, kBoundary, kTape, kTransient, kGradient, kWeightGradient, kSmall, kScratch, kCache };
 
 constexpr uint32_t kNoSlot = ~0u;
 
@@ -63,6 +65,7 @@ struct Program {
   uint32_t input = kNoSlot;   // slot the host fills before the first row: images [N,H,W,C], stored as activations are, or tokens [B,T] i32
   uint32_t labels = kNoSlot;  // slot the host fills: [N] or [B,T] i32, kIgnoredLabel where there is none
   uint32_t document_start = kNoSlot;  // slot the host fills: [B,T] i32, the position at which t's document starts; absent where a sequence is one
+  uint32_t output = kNoSlot;  // slot the host reads after the last row: the logits [1,P,V] of a program that generates
   Span<Slot> disk = {};       // blocks of the spill file, in the order of their birth; a stack: `below` is unused
 };
 
@@ -92,8 +95,9 @@ struct LearningRate {
   Span<uint32_t> milestones;
 };
 
-enum class ProgramId : uint8_t { kMicroFirst, kMicroAdd, kUpdate, kEvaluate };
-constexpr uint32_t kProgramCount = 4;
+// kGenerate takes P tokens [1,P] of one sequence, the last of them perhaps padding, and answers their logits.
+enum class ProgramId : uint8_t { kMicroFirst, kMicroAdd, kUpdate, kEvaluate, kGenerate };
+constexpr uint32_t kProgramCount = 5;
 
 // FNV-1a, 64 bits: ties a text to what was made from it.
 constexpr uint64_t text_hash(const char* text) {

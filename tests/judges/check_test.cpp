@@ -659,6 +659,62 @@ TEST(Check, ShapeContractsOfALlama) {
   refused(Fault::kShape, "an adapter of another width", [](OwnedPlan& p) { p.state[6].tensor.shape[0] = 11; });
 }
 
+// ---- generation ----
+
+// n <- x, decode y <- n with caches, z <- y. Slots tokens' rows x, starts, keys, values, n, y, z are 0 to 6; z is the output.
+OwnedPlan generating_plan() {
+  PlanBuilder b;
+  const Ref gamma = b.state(StateKind::kParameter, "gamma", {12});
+  b.plan.attributes.of<NormAttribute>() = {{1e-5f, 0, 0}};
+  b.plan.attributes.of<AttentionAttribute>() = {{2, 1, 0, 3}};
+  b.begin(ProgramId::kGenerate);
+  const Ref x = b.input({1, 4, 12}), starts = b.document_start({1, 4}), keys = b.cache({9, 3}), values = b.cache({9, 3}),
+            n = b.slot({1, 4, 12}), rstd = b.slot({1, 4}), y = b.slot({1, 4, 6}), z = b.output({1, 4, 6});
+  b.row(Op::kRmsNorm, Pass::kForward, {n, rstd, x, gamma});
+  b.row(Op::kAttention, Pass::kDecode, {y, keys, values, n, starts});
+  b.row(Op::kRelu, Pass::kForward, {z, y});
+  b.end();
+  return b.finish();
+}
+
+TEST(Check, CachesAreHeldFromRunToRun) {
+  EXPECT_SAFE(generating_plan());
+  const auto refused = [](Fault fault, const char* what, auto change) {
+    OwnedPlan plan = generating_plan();
+    change(plan, plan.program(ProgramId::kGenerate));
+    EXPECT_EQ(judge(plan).fault, fault) << what << ": " << shown(judge(plan));
+  };
+  const auto slot_of = [](OwnedProgram& p, SlotKind kind, uint32_t number) -> uint32_t {
+    for (uint32_t s = 0; s < p.slots.size(); ++s) {
+      if (p.slots[s].kind == kind && number-- == 0) return s;
+    }
+    ADD_FAILURE() << "no such slot";
+    return 0;
+  };
+  const auto argument = [](OwnedProgram& p, uint32_t row, uint32_t i) -> Ref& { return p.arguments[p.rows[row].first_argument + i]; };
+  refused(Fault::kHeld, "a cache that dies before the last row", [&](OwnedPlan&, OwnedProgram& p) { --p.slots[slot_of(p, SlotKind::kCache, 0)].end_row; });
+  refused(Fault::kReadBeforeWrite, "a cache that nothing holds", [&](OwnedPlan&, OwnedProgram& p) {
+    p.slots[slot_of(p, SlotKind::kCache, 1)].kind = SlotKind::kTransient;
+  });
+  refused(Fault::kHeld, "an output that dies before the last row", [](OwnedPlan&, OwnedProgram& p) { p.output = p.arguments[p.rows[0].first_argument]; });
+  refused(Fault::kHeld, "an output that does not exist", [](OwnedPlan&, OwnedProgram& p) { p.output = 99; });
+  refused(Fault::kHeld, "caches of a training", [](OwnedPlan& plan, OwnedProgram& p) { std::swap(plan.program(ProgramId::kEvaluate), p); });
+  refused(Fault::kOverlap, "something else in a cache", [&](OwnedPlan&, OwnedProgram& p) {
+    const uint32_t n = argument(p, 0, 0);
+    p.slots[n].tensor.offset = p.slots[slot_of(p, SlotKind::kCache, 0)].tensor.offset;
+  });
+  refused(Fault::kShape, "caches of other heads", [&](OwnedPlan&, OwnedProgram& p) {
+    for (uint32_t i = 0; i < 2; ++i) p.slots[slot_of(p, SlotKind::kCache, i)].tensor.shape[1] = 6;
+  });
+  refused(Fault::kShape, "caches shorter than the tokens put in at once", [&](OwnedPlan&, OwnedProgram& p) {
+    for (uint32_t i = 0; i < 2; ++i) p.slots[slot_of(p, SlotKind::kCache, i)].tensor.shape[0] = 3;
+  });
+  refused(Fault::kAttribute, "dropout", [](OwnedPlan& plan, OwnedProgram&) { plan.attributes.of<AttentionAttribute>()[0].dropout = 0.5f; });
+  refused(Fault::kAliasing, "one cache for both", [&](OwnedPlan&, OwnedProgram& p) {
+    argument(p, 1, AttentionDecode::kValues) = argument(p, 1, AttentionDecode::kKeys);
+  });
+}
+
 // ---- anything at all: whatever the numbers, check must come back, and touch nothing outside its arrays (run under
 // ASAN) ----
 

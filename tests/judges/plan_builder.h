@@ -45,6 +45,8 @@ class PlanBuilder {
   Ref input(Shape shape, DType dtype = DType::kF32) { return here_->input = slot(shape, dtype, SlotKind::kInput); }
   Ref labels(Shape shape) { return here_->labels = slot(shape, DType::kI32, SlotKind::kLabel); }
   Ref document_start(Shape shape) { return here_->document_start = slot(shape, DType::kI32, SlotKind::kInput); }
+  Ref cache(Shape shape) { return slot(shape, DType::kF32, SlotKind::kCache); }
+  Ref output(Shape shape) { return here_->output = slot(shape); }
   // A block of the spill file at that offset; blocks are asked for in the order of their births.
   Ref disk(Shape shape, uint64_t offset) {
     uint64_t end = offset;
@@ -105,6 +107,9 @@ class PlanBuilder {
     for (const uint32_t host : {here_->input, here_->labels, here_->document_start}) {
       if (host != kNoSlot) here_->slots[host].first_row = 0;
     }
+    for (Slot& slot : here_->slots) {
+      if (slot.kind == SlotKind::kCache) slot.first_row = 0, slot.end_row = static_cast<uint32_t>(here_->rows.size());
+    }
   }
 
   void sort_by_birth() {
@@ -121,7 +126,7 @@ class PlanBuilder {
     for (Ref& ref : here_->arguments) {
       if (ref != kNoRef && ref_region(ref) == Region::kProgram) ref = renamed[ref];
     }
-    for (uint32_t* host : {&here_->input, &here_->labels, &here_->document_start}) {
+    for (uint32_t* host : {&here_->input, &here_->labels, &here_->document_start, &here_->output}) {
       if (*host != kNoSlot) *host = renamed[*host];
     }
   }

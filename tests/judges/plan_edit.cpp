@@ -143,7 +143,7 @@ void ProgramEditor::drop_unused_slots() {
   for (Ref& ref : p_.arguments) {
     if (is_slot(ref) && ref < renamed.size() && renamed[ref] != kNoSlot) ref = renamed[ref];
   }
-  for (uint32_t* host : {&p_.input, &p_.labels, &p_.document_start}) {
+  for (uint32_t* host : {&p_.input, &p_.labels, &p_.document_start, &p_.output}) {
     if (*host != kNoSlot) *host = renamed[*host];
   }
   for (uint32_t i = 0; i < p_.slots.size(); ++i) p_.slots[i].below = below(i);

@@ -31,6 +31,11 @@ bool ends_step(const KernelCase& c) {
   return kind == kAttributeKind<GroupAttribute> || kind == kAttributeKind<ClipAttribute> || kind == kAttributeKind<UpdateAttribute>;
 }
 
+ProgramId program_of(const KernelCase& c) {
+  if (c.pass == Pass::kDecode) return ProgramId::kGenerate;
+  return ends_step(c) ? ProgramId::kUpdate : ProgramId::kMicroFirst;
+}
+
 template <typename T>
 Span<T> span(const std::vector<T>& v) {
   return {v.data(), static_cast<uint32_t>(v.size())};
@@ -39,7 +44,7 @@ Span<T> span(const std::vector<T>& v) {
 }  // namespace
 
 CasePlan::CasePlan(const Backend& backend, const KernelCase& c, bool in_place)
-    : case_(c), case_program_(ends_step(c) ? ProgramId::kUpdate : ProgramId::kMicroFirst) {
+    : case_(c), case_program_(program_of(c)) {
   const KernelInfo& info = c.info();
   plan_.name = "case";
   plan_.backend = backend.rules->name;
@@ -75,6 +80,7 @@ Ref CasePlan::place(uint32_t i) {
   if (is_gradients(case_, i)) return place_group(i);
   if (argument.host == HostSlot::kLabels) return labels_ = add_slot(case_.tensor(i), SlotKind::kLabel);
   if (argument.host == HostSlot::kDocumentStart) return document_start_ = add_slot(case_.tensor(i), SlotKind::kInput);
+  if (case_.pass == Pass::kDecode && argument.role == Role::kUpdated) return add_slot(case_.tensor(i), SlotKind::kCache);
   if (argument.role == Role::kOutput) return add_slot(case_.tensor(i), SlotKind::kTransient);
   return add_state(case_.tensor(i), kind_of(case_, i));
 }

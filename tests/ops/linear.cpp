@@ -18,8 +18,8 @@ void add_linear(CaseTable& table, uint32_t M, uint32_t C, uint32_t K) {
     const auto add = [&](Pass pass, const std::string& name, CaseTable::Arguments arguments) {
       table.add(Op::kLinear, pass, name, std::move(arguments), LinearAttribute{input_major}).multiply_adds = uint64_t{M} * C * K;
     };
-    add(Pass::kForward, tag, {y, x, w, b});
-    if (!table.is_bench()) add(Pass::kForward, tag + "_no_bias", {y, x, w, {}});
+    add(Pass::kForward, tag, {y, x, w, b, {}, {}});
+    if (!table.is_bench()) add(Pass::kForward, tag + "_no_bias", {y, x, w, {}, {}, {}});
     add(Pass::kBackwardData, tag, {x, y, w});
     table.again_accumulating(1);
     add(Pass::kBackwardWeight, tag, {w, x, y});
@@ -41,7 +41,7 @@ void add_adapter(CaseTable& table, uint32_t M, uint32_t C, uint32_t K, uint32_t 
     if (table.is_bench()) continue;
     table.add(Op::kLinear, Pass::kForward, tag + "_no_bias", {y, x, w, {}, h, u}, linear);
     if (scale == 1) continue;
-    table.add(Op::kLinear, Pass::kForward, tag + "_alone", {y, x, w, b}, linear);
+    table.add(Op::kLinear, Pass::kForward, tag + "_alone", {y, x, w, b, {}, {}}, linear);
     table.add(Op::kLinear, Pass::kBackwardData, tag, {x, y, w}, linear);
     table.again_accumulating(1);
   }

@@ -132,6 +132,41 @@ std::vector<Call> evaluation_calls(Graph& graph) {
   return calls;
 }
 
+namespace {
+
+// attention.forward as attention.decode with caches of its own.
+Call decode_call(Graph& graph, const Call& forward, uint32_t positions, std::vector<ValueId>& caches) {
+  const ValueId y = forward.arguments[AttentionForward::kY], qkv = forward.arguments[AttentionForward::kQkv];
+  const uint32_t shared = (graph.tensor(qkv).shape[2] - graph.tensor(y).shape[2]) / 2;
+  const std::string name = graph.values[y].name;
+  for (const char* part : {".keys", ".values"}) caches.push_back(graph.add_value(name + part, ValueKind::kActivation, {positions, shared}));
+  return {Op::kAttention, Pass::kDecode, forward.attribute, {y, caches[caches.size() - 2], caches.back(), qkv, graph.document_start}};
+}
+
+}  // namespace
+
+GenerationCalls generation_calls(Graph& graph, uint32_t positions) {
+  GenerationCalls generation;
+  const Tensor tokens = graph.tensor(graph.input);
+  if (tokens.rank != 2 || tokens.shape[0] != 1) throw std::logic_error("generation is of one sequence");
+  if (graph.document_start == kNoValue) {
+    graph.document_start = graph.add_value("document_start", ValueKind::kInput, {1, tokens.shape[1]}, DType::kI32);
+  }
+  for (Call call : evaluation_calls(graph)) {
+    if (call.op == Op::kAttention) call = decode_call(graph, call, positions, generation.caches);
+    if (call.op == Op::kRope) call.arguments[RopeForward::kDocumentStart] = graph.document_start;
+    if (call.op == Op::kLossHead) {
+      using A = LossHeadEvaluate;
+      const std::vector<ValueId> a = call.arguments;
+      const uint32_t classes = graph.tensor(a[A::kW]).shape[0];
+      generation.logits = graph.add_value("logits", ValueKind::kActivation, {1, tokens.shape[1], classes});
+      call = {Op::kLinear, Pass::kForward, graph.attributes.intern(LinearAttribute{0}), {generation.logits, a[A::kX], a[A::kW], a[A::kB], kNoValue, kNoValue}};
+    }
+    generation.calls.push_back(call);
+  }
+  return generation;
+}
+
 BackwardBuilder::BackwardBuilder(Graph& graph) : graph_(graph), needs_gradient_(graph.values.size(), false) {
   for (const Node& n : graph.nodes) {
     bool needs = false;

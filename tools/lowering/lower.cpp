@@ -145,6 +145,24 @@ OwnedProgram lower_update(const LoweringInput& input) {
   return builder.finish();
 }
 
+OwnedProgram lower_generation(const LoweringInput& input, const GenerationCalls& generation) {
+  const Graph& graph = input.graph;
+  ProgramBuilder builder(input, false);
+  builder.stage_inputs(0);
+  uint64_t end = graph.tensor(graph.input).bytes;
+  std::vector<ValueId> placed = generation.caches;
+  placed.push_back(generation.logits);
+  for (const ValueId cache : generation.caches) {
+    builder.stage_cache(cache, end);
+    end += graph.tensor(cache).bytes;
+  }
+  const SlotPlaces places = {{generation.logits, {end, SlotKind::kTransient}}};
+  end += graph.tensor(generation.logits).bytes;
+  builder.emit(arrange_calls(graph, generation.calls, placed, input.rules), end, places, 0, true);
+  builder.set_output(generation.logits);
+  return builder.finish();
+}
+
 OwnedProgram lower_evaluation(const LoweringInput& input, const std::vector<Call>& calls) {
   ProgramBuilder builder(input, false);
   builder.stage_inputs(0);

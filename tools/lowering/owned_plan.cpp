@@ -13,6 +13,7 @@ Program OwnedProgram::view() const {
   program.input = input;
   program.labels = labels;
   program.document_start = document_start;
+  program.output = output;
   program.disk = span_of(disk);
   return program;
 }

@@ -16,6 +16,10 @@ void ProgramBuilder::stage_inputs(uint64_t input_offset) {
   program_.document_start = stage(in_.graph.document_start, header_.labels_bytes, SlotKind::kInput);
 }
 
+void ProgramBuilder::stage_cache(ValueId v, uint64_t offset) {
+  current_[v] = new_slot(in_.graph.tensor(v), in_.graph.values[v].name, header_.bytes + offset, SlotKind::kCache);
+}
+
 void ProgramBuilder::emit(const ArrangedCalls& arranged, uint64_t scratch_offset, const SlotPlaces& places, uint32_t link,
                           bool first_time) {
   places_ = &places;
@@ -179,7 +183,10 @@ Slot* ProgramBuilder::slot_of(Ref ref) {
 // link's forward would want, the forward of a frozen trunk, the gradient of what is not trained, a copy on disk of any of these. Its
 // call was in a link's list because the list serves every schedule.
 void ProgramBuilder::drop_idle_rows() {
-  std::set<Ref> wanted;
+  std::set<Ref> wanted;  // from the outset what outlives the program's run
+  for (uint32_t s = 0; s < program_.slots.size(); ++s) {
+    if (program_.slots[s].kind == SlotKind::kCache || s == program_.output) wanted.insert(s);
+  }
   std::vector<Row> rows;
   for (size_t r = program_.rows.size(); r-- > 0;) {
     const Row& row = program_.rows[r];
@@ -221,6 +228,12 @@ void ProgramBuilder::find_lifetimes() {
     }
   }
   program_.arguments = std::move(arguments);
+  const uint32_t last = static_cast<uint32_t>(program_.rows.size());
+  for (uint32_t s = 0; s < program_.slots.size(); ++s) {
+    Slot& slot = program_.slots[s];
+    if (slot.kind == SlotKind::kCache) slot.first_row = 0;
+    if (slot.kind == SlotKind::kCache || s == program_.output) slot.end_row = last;
+  }
 }
 
 // Ids become birth order; slots that no row touches any more are gone.
@@ -244,7 +257,7 @@ void ProgramBuilder::sort_slots(Region region, std::vector<Slot>& slots, std::ve
     if (ref != kNoRef && ref_region(ref) == region) ref = make_ref(region, new_id[ref_index(ref)]);
   }
   if (region != Region::kProgram) return;
-  for (uint32_t* host : {&program_.input, &program_.labels, &program_.document_start}) {
+  for (uint32_t* host : {&program_.input, &program_.labels, &program_.document_start, &program_.output}) {
     if (*host != kNoSlot) *host = new_id[*host];
   }
 }

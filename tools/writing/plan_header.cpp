@@ -62,7 +62,8 @@ class HeaderWriter {
       const OwnedProgram& program = plan_.programs[p];
       const std::string n = std::to_string(p);
       text += "    {" + span("kRows" + n, program.rows.size()) + ", " + span("kArguments" + n, program.arguments.size()) + ", " +
-              span("kSlots" + n, program.slots.size()) + format(", %" PRIu64 ", %uu, %uu, %uu, ", program.bytes, program.input, program.labels, program.document_start) +
+              span("kSlots" + n, program.slots.size()) + format(", %" PRIu64 ", %uu, %uu, %uu, %uu, ", program.bytes, program.input, program.labels, program.document_start,
+                                         program.output) +
               span("kDisk" + n, program.disk.size()) + "},\n";
     }
     text += "  },\n  {";
