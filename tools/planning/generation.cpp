@@ -18,7 +18,7 @@ std::map<ValueId, uint32_t> places_in_state(const OwnedPlan& plan, const Graph& 
   std::map<ValueId, uint32_t> places = {{network.scalars, kScalarsIndex}};
   for (ValueId v = 0; v < network.values.size(); ++v) {
     const Value& value = network.values[v];
-    if (value.kind != ValueKind::kParameter && value.kind != ValueKind::kBuffer) continue;
+    if (value.kind != ValueKind::kParameter && value.kind != ValueKind::kBuffer && value.kind != ValueKind::kTable) continue;
     const auto found = by_name.find(value.name);
     if (found == by_name.end()) throw std::logic_error("generation: the plan has no " + value.name);
     places[v] = found->second;

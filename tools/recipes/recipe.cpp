@@ -77,6 +77,9 @@ void read_training(const JsonFields& fields, Recipe& recipe) {
                "once, at the end; synthetic data are not evaluated unasked"});
   fields.read("evaluate_batches", recipe.evaluate_batches, 1, kMostSteps,
               {"How much of the evaluation set is gone through at most", "micro-batches", "the whole set"});
+  fields.read("evaluate_first", recipe.evaluate_first, {"Whether the evaluation set is gone through before the first step, too"});
+  fields.read("prompts", recipe.prompts, {"Texts that a language model answers before the first step and after the last"});
+  fields.read("answer_tokens", recipe.answer_tokens, 1, kMostCount, {"The longest answer to one of the prompts", "tokens"});
   fields.read("steps", recipe.steps, 1, kMostSteps, {"How long to train", "steps", "none: the command line must say"});
   if (recipe.lr_schedule.steps == 0 && recipe.lr_schedule.kind == LrSchedule::Kind::kCosine) recipe.lr_schedule.steps = recipe.steps;
   fields.read("seed", recipe.seed, 0, std::numeric_limits<uint64_t>::max(),
@@ -100,7 +103,7 @@ const char* backend_word(Recipe::BackendChoice backend) { return word_of(kBacken
 
 Recipe read_fields(const JsonFields& fields, const std::string& file, const std::string& folder) {
   fields.allow_only({"name", "model", "data", "batch", "sequence", "accumulate", "dtype", "optimizer", "lr_schedule",
-                     "clip_norm", "gradient_release", "init", "freeze", "lora", "evaluate_every", "evaluate_batches", "steps", "schedule", "budget",
+                     "clip_norm", "gradient_release", "init", "freeze", "lora", "evaluate_every", "evaluate_batches", "evaluate_first", "prompts", "answer_tokens", "steps", "schedule", "budget",
                      "feature_map_budget", "seed", "backend", "card", "$schema"});
   Recipe recipe;
   recipe.name = name_of_file(file);
@@ -167,6 +170,7 @@ void check_recipe(const Recipe& recipe, const RecipeRules& rules) {
                 "cannot go with accumulate above 1: a released gradient cannot be added to; leave one out");
   rules.require(!recipe.budget_bytes || !recipe.feature_map_budget_bytes, "feature_map_budget",
                 "cannot go with budget, which bounds the whole arena; leave one out");
+  rules.require(recipe.prompts.empty() || recipe.sequence > 0, "prompts", "are for language models; leave them out");
   check_schedule(recipe.schedule, rules);
 }
 
@@ -198,6 +202,8 @@ std::string canonical_recipe(const Recipe& recipe) {
   if (recipe.sequence > 0) value["sequence"] = recipe.sequence;
   if (recipe.evaluate_every) value["evaluate_every"] = *recipe.evaluate_every;
   if (recipe.evaluate_batches > 0) value["evaluate_batches"] = recipe.evaluate_batches;
+  if (recipe.evaluate_first) value["evaluate_first"] = true;
+  if (!recipe.prompts.empty()) value.update({{"prompts", recipe.prompts}, {"answer_tokens", recipe.answer_tokens}});
   if (!(recipe.init == InitialWeights())) value["init"] = {{"skip", recipe.init.skip}, {"allow_missing", recipe.init.allow_missing}};
   if (!recipe.init.from.empty()) value["init"]["from"] = recipe.init.from;
   if (recipe.lora) value["lora"] = lora_json(*recipe.lora);

@@ -120,6 +120,9 @@ struct Recipe {
   std::optional<LoraRecipe> lora;
   std::optional<uint64_t> evaluate_every;  // steps; 0: no evaluation at all; absent: one at the end, but of synthetic data none
   uint64_t evaluate_batches = 0;           // micro-batches of an evaluation at most; 0: the whole set
+  bool evaluate_first = false;             // before the first step, too
+  std::vector<std::string> prompts;        // of language models: answered before the first step and after the last
+  int answer_tokens = 60;                  // of such an answer, at most
   uint64_t steps = 0;               // 0 = not given: the command line must say
   ScheduleRecipe schedule;
   std::optional<uint64_t> budget_bytes;              // the whole arena
