@@ -8,7 +8,6 @@
 #include "lib/check.h"
 #include "tools/formats/error.h"
 #include "tools/formats/text.h"
-#include "tools/models/stored_weights.h"
 #include "tools/progress/long_work.h"
 #include "tools/training/snapshot.h"
 
@@ -53,11 +52,12 @@ void Session::set_up(const TrainingOptions& options, const DataFingerprint* data
     if (!options.init_skip.empty()) throw UserError("--init-skip: needs weights: --init FILE, or init.from in the recipe", UserError::kUsage);
     return;
   }
-  weights_ = weights_file(weights_);
   InitialRules rules = {.skip = recipe_.init.skip, .allow_missing = recipe_.init.allow_missing};
   rules.skip.insert(rules.skip.end(), options.init_skip.begin(), options.init_skip.end());
+  const std::unique_ptr<WeightSource> source = open_weights(weights_);
+  weights_ = source->path();
   const LongWork reading("reading " + weights_);
-  taken_ = read_initial_weights(trainer_, SafetensorsFile(weights_), rules);
+  taken_ = read_initial_weights(trainer_, *source, rules);
 }
 
 // The option's file, else one beside the program: a folder for temporary files may lie in memory.

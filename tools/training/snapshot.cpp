@@ -160,9 +160,8 @@ std::vector<std::string> resume_snapshot(Trainer& trainer, const Recipe& recipe,
     throw UserError(folder + "/training.json: recipe.model: the snapshot is of another model; resume with the recipe it was saved from");
   }
   require_sums(training, folder);
-  const SafetensorsFile model(folder + "/model.safetensors"), optimizer(folder + "/optimizer.safetensors");
-  read_state(trainer, model, StatePart::kModel);
-  read_state(trainer, optimizer, StatePart::kOptimizer);
+  read_state(trainer, *open_weights(folder + "/model.safetensors"), StatePart::kModel);
+  read_state(trainer, *open_weights(folder + "/optimizer.safetensors"), StatePart::kOptimizer);
   trainer.step = training["step"].get<uint64_t>();
   std::vector<std::string> warnings = differences(training, ours, trainer.backend->kernel_set, data);
   for (std::string& warning : warnings) warning = folder + ": " + warning;
