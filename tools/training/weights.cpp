@@ -9,13 +9,19 @@
 #include "tools/formats/error.h"
 #include "tools/formats/json_text.h"
 #include "tools/formats/text.h"
+#include "tools/graph/graph.h"
 
 namespace reprise {
 
 namespace {
 
-bool belongs(const StateTensor& state, StatePart part) {
+bool trains_adapters(const Plan& plan) {
+  return std::any_of(plan.state.begin(), plan.state.end(), [](const StateTensor& state) { return is_adapter(state.name); });
+}
+
+bool belongs(const Plan& plan, const StateTensor& state, StatePart part) {
   if (part == StatePart::kOptimizer) return state.kind == StateKind::kOptimizer;
+  if (part == StatePart::kSaved && trains_adapters(plan)) return is_adapter(state.name);
   return state.kind == StateKind::kParameter || state.kind == StateKind::kBuffer;
 }
 
@@ -192,11 +198,11 @@ void copy_out(const Trainer& trainer, uint32_t index, SafetensorsWriter& writer)
 void read_state(const Trainer& trainer, const WeightSource& source, StatePart part) {
   const Plan& plan = *trainer.plan;
   for (const StateTensor& state : plan.state) {
-    if (belongs(state, part)) require_sense(source, state, find_tensor(source, state));  // all of them, before the first is changed
+    if (belongs(plan, state, part)) require_sense(source, state, find_tensor(source, state));  // all of them, before the first is changed
   }
   for (uint32_t i = 0; i < plan.state.count; ++i) {
     const StateTensor& state = plan.state[i];
-    if (belongs(state, part)) copy_in(trainer, i, source, find_tensor(source, state));
+    if (belongs(plan, state, part)) copy_in(trainer, i, source, find_tensor(source, state));
   }
 }
 
@@ -225,18 +231,19 @@ InitialReport read_initial_weights(const Trainer& trainer, const WeightSource& s
   std::vector<std::string> found(plan.state.count);  // names in the source; "" where it is not read
   std::vector<std::string> misfits;
   for (const std::string& pattern : rules.skip) {
-    const auto matches = [&](const StateTensor& state) { return belongs(state, StatePart::kModel) && matches_pattern(pattern, state.name); };
+    const auto matches = [&](const StateTensor& state) { return belongs(plan, state, StatePart::kModel) && matches_pattern(pattern, state.name); };
     if (std::none_of(plan.state.begin(), plan.state.end(), matches)) {
       throw UserError(source.path() + ": --init-skip, init.skip: \"" + pattern + "\" matches no tensor; `reprise parameters` lists their names");
     }
   }
   for (uint32_t i = 0; i < plan.state.count; ++i) {  // all of them are looked at before the first is changed
     const StateTensor& state = plan.state[i];
-    if (!belongs(state, StatePart::kModel)) continue;
+    if (!belongs(plan, state, StatePart::kModel)) continue;
     const bool is_there = source.find(stored_name(source, state.name)) != nullptr;
     const auto matches = [&](const std::string& pattern) { return matches_pattern(pattern, state.name); };
     if (std::any_of(rules.skip.begin(), rules.skip.end(), matches)) {
       report.skipped.push_back(state.name);
+    } else if (!is_there && is_adapter(state.name)) {  // no model's file has it
     } else if (!is_there && (rules.allow_missing || std::string_view(state.name).ends_with(".num_batches_tracked"))) {
       report.left_over.push_back(state.name);
     } else if (std::string misfit = misfit_of(source, state); !misfit.empty()) {
@@ -265,10 +272,10 @@ FileSum write_state(const Trainer& trainer, const std::string& path, StatePart p
   SafetensorsWriter writer(path);
   for (const auto& [key, value] : metadata) writer.add_metadata(key, value);
   for (const StateTensor& state : plan.state) {
-    if (belongs(state, part)) writer.declare(state.name, stored_type(state.tensor.dtype), stored_shape(state.tensor));
+    if (belongs(plan, state, part)) writer.declare(state.name, stored_type(state.tensor.dtype), stored_shape(state.tensor));
   }
   for (uint32_t i = 0; i < plan.state.count; ++i) {
-    if (belongs(plan.state[i], part)) copy_out(trainer, i, writer);
+    if (belongs(plan, plan.state[i], part)) copy_out(trainer, i, writer);
   }
   return writer.finish();
 }

@@ -16,7 +16,9 @@ namespace reprise {
 std::vector<uint64_t> stored_shape(const Tensor& tensor);
 
 // Which tensors of the state a file holds.
-enum class StatePart { kModel, kOptimizer };  // parameters and buffers | moments
+// kModel: parameters and buffers. kSaved: of them what a snapshot holds, which of a training of adapters are these alone: the rest is in the
+// model's own files. kOptimizer: moments.
+enum class StatePart { kModel, kSaved, kOptimizer };
 
 // Every tensor of that part must be in the source with its shape, stored as it is in the state; whatever holds floats becomes f32, which is
 // exact. GPT-2's names are also found without "transformer.". Other tensors of the source are ignored. Values that are not finite, and variances
