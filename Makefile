@@ -60,7 +60,7 @@ TEXT_PACKAGES  := bible-kjv
 GTEST_PACKAGES := libgtest-dev
 TEST_PACKAGES  := $(GTEST_PACKAGES) $(DATA_PACKAGES) $(TEXT_PACKAGES)
 BENCH_PACKAGES := libbenchmark-dev
-PARITY_PACKAGES := python3-torch
+PARITY_PACKAGES := python3-torch python3-venv
 # Other processors: AArch64 by a cross compiler, and the emulator that runs it and older x86-64. Their tests are skipped without them.
 OTHER_CPU_PACKAGES := g++-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user
 
@@ -156,7 +156,7 @@ $(BUILD)/reprise: $(BUILD)/tools/reprise.o $(BUILD)/libtools.a $(BUILD)/librepri
 # A recipe's folder is build/NAME; a NAME that the build itself uses for a file or folder goes to build/recipes/NAME.
 # tests/house/make_test.sh looks for names that are missing here.
 TAKEN := arm64 arm64.log asan cuda data device fibre fuzz lib libjudges.a libreprise-cuda.a libreprise.a libtools.a old-cpu other-compiler \
-         packages parity ports recipes reprise test-programs tests tools
+         packages parity parity-venv ports recipes reprise test-programs tests tools
 find_folder = folder=$$($(BUILD)/reprise name $(RECIPE_WORD)) || exit $$?; backend=$$($(BUILD)/reprise name --backend $(RECIPE_WORD)) || exit $$?; \
   case ' $(TAKEN) ' in *" $$folder "*) folder=recipes/$$folder ;; esac; folder=$(BUILD)/$$folder
 # The same for a program, which a card's plan makes with nvcc.
@@ -275,8 +275,16 @@ soak: $(BUILD)/tests/faces/formats_test $(BUILD)/tests/runtime/train_program_tes
 	SOAK=$(SOAK) BUILD=$(BUILD) $(BUILD)/tests/faces/formats_test --gtest_brief=1 --gtest_filter='*KilledAtAnyMoment*:*TwoWriters*'
 	SOAK=$(SOAK) BUILD=$(BUILD) $(BUILD)/tests/runtime/train_program_test --gtest_brief=1 --gtest_filter='*KilledAtAnyMoment*:*Checksum*'
 
-parity: $(BUILD)/reprise $(BUILD)/packages/parity  ## make the PyTorch goldens afresh and compare them with those stored
+# What Debian lacks, from PyPI: transformers and peft with the torch that they need, 5.5 GB with what that needs for cards.
+$(BUILD)/parity-venv/ready: tests/parity/requirements.txt | $(BUILD)/packages/parity
+	@echo "  install $< into $(@D)"
+	$(Q){ python3 -m venv $(@D) && $(@D)/bin/pip install -r $<; } >$(BUILD)/parity-venv.log 2>&1 \
+	  || { echo "make: pip could not install $<; its words are in $(BUILD)/parity-venv.log" >&2; exit 1; }
+	$(Q)touch $@
+
+parity: $(BUILD)/reprise $(BUILD)/packages/parity $(BUILD)/parity-venv/ready  ## make the goldens of PyTorch and transformers afresh and compare
 	tests/parity/make_goldens.py --verify --train 'env MAKEFLAGS= $(MAKE) -s run RECIPE={recipe} ARGS="--init {init} --steps {steps} --log {log} --quiet"'
+	$(BUILD)/parity-venv/bin/python tests/parity/make_lm_goldens.py --verify
 
 $(BENCHES): $(BUILD)/tests/bench/%: $(BUILD)/tests/bench/%.o $(BUILD)/libtools.a $(BUILD)/libreprise.a
 	$(CXX) $^ -o $@ -lbenchmark $(LINK)
