@@ -73,7 +73,7 @@ class Gpt2Builder {
 // GPT2Config answers to both names of a field.
 void read_size(const JsonFields& fields, const std::string& name, const std::string& alias, int& target, const KeyText& text) {
   int aliased = target;
-  fields.read(alias, aliased, 1, kMostCount, {"The other name of " + name, text.unit, "that of " + name});
+  fields.read(alias, aliased, 1, kMostCount, {text.meaning + "; in gpt2 the other name of " + name, text.unit});
   if (!fields.has(name)) target = aliased;
   fields.read(name, target, 1, kMostCount, text);
   if (fields.has(alias) && aliased != target) fields.refuse(alias, "contradicts \"" + name + "\", its other name; give one");
