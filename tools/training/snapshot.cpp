@@ -156,15 +156,27 @@ SnapshotFacts read_facts(const std::string& folder) {
   return facts;
 }
 
-std::vector<std::string> resume_snapshot(Trainer& trainer, const Recipe& recipe, const DataFingerprint* data, const std::string& folder) {
-  const LongWork work("reading " + folder);
+namespace {
+
+// Its training.json, after everything was checked.
+json open_snapshot(const json& recipe, const std::string& folder, const char* what_for) {
   recover_snapshot(folder, snapshot_files());
   const json training = read_training_file(folder + "/" + kTraining);
-  const json ours = json::parse(canonical_recipe(recipe));
-  if (model_of(training.at("recipe")) != model_of(ours)) {
-    throw UserError(folder + "/training.json: recipe.model: the snapshot is of another model; resume with the recipe it was saved from");
+  if (model_of(training.at("recipe")) != model_of(recipe)) {
+    throw UserError(folder + "/training.json: recipe.model: the snapshot is of another model; " + what_for + " with the recipe it was saved from");
   }
   require_sums(training, folder);
+  return training;
+}
+
+}  // namespace
+
+void check_snapshot(const Recipe& recipe, const std::string& folder) { open_snapshot(json::parse(canonical_recipe(recipe)), folder, "export"); }
+
+std::vector<std::string> resume_snapshot(Trainer& trainer, const Recipe& recipe, const DataFingerprint* data, const std::string& folder) {
+  const LongWork work("reading " + folder);
+  const json ours = json::parse(canonical_recipe(recipe));
+  const json training = open_snapshot(ours, folder, "resume");
   read_state(trainer, *open_weights(folder + "/model.safetensors"), StatePart::kSaved);
   read_state(trainer, *open_weights(folder + "/optimizer.safetensors"), StatePart::kOptimizer);
   trainer.step = training["step"].get<uint64_t>();

@@ -39,6 +39,9 @@ void save_snapshot(const Trainer& trainer, const Recipe& recipe, const SnapshotF
 // Of a folder that holds a snapshot. Throws UserError where training.json cannot be read or is damaged.
 SnapshotFacts read_facts(const std::string& folder);
 
+// Refuses a folder that holds no snapshot of the recipe's model, or a damaged one. Throws UserError.
+void check_snapshot(const Recipe& recipe, const std::string& folder);
+
 // Sets state and step. Answers warnings: whatever makes the run another one than an uninterrupted run would be; of the data only where
 // the caller has some. Throws UserError, before anything is changed, where a checksum is not the one that was saved.
 std::vector<std::string> resume_snapshot(Trainer& trainer, const Recipe& recipe, const DataFingerprint* data, const std::string& folder);

@@ -35,7 +35,8 @@ class WeightSource {
   virtual void read_exact(const std::string& name, uint64_t first, uint64_t count, void* to) const = 0;  // numbers of the type `exact`
 };
 
-// A .safetensors file, a .gguf file, or a folder: of a snapshot, or of a model with model.safetensors or model.safetensors.index.json.
+// A .safetensors file, a .gguf file, an index (*.index.json) of several files, or a folder: of a snapshot, or of a model with
+// model.safetensors or model.safetensors.index.json.
 // Throws UserError.
 std::unique_ptr<WeightSource> open_weights(const std::string& path);
 
