@@ -31,7 +31,7 @@ PROOF_FLAGS_g++ := -fconstexpr-ops-limit=4000000000 -fconstexpr-loop-limit=10000
 PROOF_FLAGS_clang++ := -fconstexpr-steps=2000000000
 PROOF_FLAGS = $(if $(findstring clang,$(CXX)),$(PROOF_FLAGS_clang++),$(PROOF_FLAGS_g++))
 # BLIS is a weak reference of the library: it must be asked for, or the archive member stays out.
-LINK      := $(SANITIZE) -Wl,-u,_ZN7reprise14blis_gemm_tileEv -lblis -lz -lpthread -ldl
+LINK      := $(SANITIZE) -Wl,-u,_ZN7reprise14blis_gemm_tileEv -lblis -lz -licuuc -lonig -lpthread -ldl
 
 LIB_SOURCES   := $(wildcard lib/*.cpp lib/cpu/*.cpp)
 PORT_SOURCES  := $(wildcard ports/linux/*.cpp ports/cuda/*.cpp)
@@ -54,7 +54,7 @@ FIBRE_OBJECTS := $(patsubst %.cu,$(BUILD)/fibre/%.o,$(FIBRE_SOURCES))
 FUZZ_TARGETS  := $(patsubst tests/fuzz/%.cpp,$(BUILD)/fuzz/%,$(wildcard tests/fuzz/*_fuzz.cpp))
 BENCHES       := $(patsubst tests/bench/%.cpp,$(BUILD)/tests/bench/%,$(BENCH_SOURCES))
 
-RUN_PACKAGES   := g++ libblis-dev libxtensor-dev nlohmann-json3-dev libcli11-dev zlib1g-dev libstb-dev libxxhash-dev
+RUN_PACKAGES   := g++ libblis-dev libxtensor-dev nlohmann-json3-dev libcli11-dev zlib1g-dev libstb-dev libxxhash-dev libicu-dev libonig-dev
 DATA_PACKAGES  := dataset-fashion-mnist
 TEXT_PACKAGES  := bible-kjv
 GTEST_PACKAGES := libgtest-dev
@@ -290,7 +290,7 @@ bench: $(BENCHES)  ## benchmarks: per cent of the measured peak
 FUZZ_PACKAGES := clang-14 libclang-rt-14-dev
 FUZZ_CXX      ?= clang++-14
 FUZZ_SANITIZE := address,undefined -fno-sanitize-recover=undefined
-FUZZ_PARSERS  := $(wildcard $(addprefix tools/,formats/*.cpp models/*.cpp recipes/*.cpp data/*.cpp layout/*.cpp schedule/*.cpp \
+FUZZ_PARSERS  := $(wildcard $(addprefix tools/,formats/*.cpp models/*.cpp tokenizer/*.cpp recipes/*.cpp data/*.cpp layout/*.cpp schedule/*.cpp \
                    profiling/profile.cpp training/snapshot.cpp))
 FUZZ_OBJECTS  := $(patsubst %.cpp,$(BUILD)/fuzz/%.o,$(FUZZ_PARSERS))
 $(BUILD)/packages/fuzz: PACKAGES := $(FUZZ_PACKAGES)

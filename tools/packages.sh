@@ -14,6 +14,8 @@ header_of() {
     zlib1g-dev) echo zlib.h ;;
     libstb-dev) echo stb/stb_image.h ;;
     libxxhash-dev) echo xxhash.h ;;
+    libicu-dev) echo unicode/uchar.h ;;
+    libonig-dev) echo oniguruma.h ;;
     libgtest-dev) echo gtest/gtest.h ;;
     libbenchmark-dev) echo benchmark/benchmark.h ;;
   esac

@@ -1,0 +1,44 @@
+// The blocks in which GGUF files store numbers: a few integers that share a scale, and the plain types beside them.
+// Here because weights are read from such files, and Q8_0 is written too. The layouts are ggml's (github.com/ggml-org/ggml,
+// ggml-common.h); a value is computed from its block alone, with one rounding at most before the last, so that its bits do not depend
+// on how many are read at once.
+#pragma once
+
+#include <cstdint>
+
+namespace reprise {
+
+// The numbers are the file's.
+enum class BlockType : uint32_t {
+  kF32 = 0, kF16 = 1, kQ4_0 = 2, kQ4_1 = 3, kQ5_0 = 6, kQ5_1 = 7, kQ8_0 = 8, kQ4_K = 12, kQ5_K = 13, kQ6_K = 14, kBf16 = 30,
+};
+
+struct BlockLayout {
+  BlockType type;
+  const char* name;  // ggml's: "Q4_K"
+  uint32_t values;   // of a block; a row of a tensor is whole blocks
+  uint32_t bytes;    // of a block
+};
+
+constexpr uint32_t kMostBlockValues = 256;
+constexpr uint32_t kMostBlockBytes = 210;
+
+// Of a type's number in a file; null where no blocks of that type are read here.
+const BlockLayout* find_block_layout(uint32_t type);
+const BlockLayout& block_layout(BlockType type);
+
+// ggml's name of a type's number, of types that are not read here, too; null where ggml has none.
+const char* ggml_type_name(uint32_t type);
+
+// blocks[count * bytes] -> values[count * values].
+void dequantise_blocks(BlockType type, const void* blocks, uint64_t count, float* values);
+
+// Whether quantise_blocks() makes blocks of that type: F32, F16, BF16 and Q8_0.
+bool is_written(BlockType type);
+
+// values[count * values] -> blocks[count * bytes], of finite values. F16 and BF16 take the nearest number, ties to even; Q8_0 a half
+// d = largest / 127, then 32 integers, the nearest to value / d with halves away from zero. The same bits as ggml's own
+// quantize_row_q8_0_ref.
+void quantise_blocks(BlockType type, const float* values, uint64_t count, void* blocks);
+
+}  // namespace reprise

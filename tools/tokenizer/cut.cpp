@@ -1,0 +1,127 @@
+// The known pre-tokenizers by hand: one look at each character, where a regular expression tries its alternatives in turn.
+// Each comment cites the alternative of the expression that its line is.
+#include "tools/tokenizer/cut.h"
+
+#include "tools/tokenizer/characters.h"
+
+namespace reprise {
+namespace {
+
+using enum CharacterClass;
+
+constexpr char kGpt2Pattern[] = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+constexpr char kLlama3Pattern[] =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr char kQwen2Pattern[] =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+
+size_t end_of_run(std::string_view text, size_t at, CharacterClass kind) {
+  while (at < text.size()) {
+    const Character next = character_at(text, at);
+    if (next.kind != kind) break;
+    at += next.bytes;
+  }
+  return at;
+}
+
+bool is_newline(char c) { return c == '\r' || c == '\n'; }
+
+// 's|'t|'re|'ve|'m|'ll|'d after an apostrophe at `begin`: the end, or `begin` where there is none.
+size_t end_of_contraction(std::string_view text, size_t begin, bool any_case) {
+  const auto letter = [&](size_t at) -> char {
+    if (at >= text.size()) return '\0';
+    const char c = text[at];
+    return any_case && c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  };
+  const char first = letter(begin + 1), second = letter(begin + 2);
+  if (first == 's' || first == 't' || first == 'm' || first == 'd') return begin + 2;
+  if ((first == 'r' && second == 'e') || (first == 'v' && second == 'e') || (first == 'l' && second == 'l')) return begin + 3;
+  if (any_case && text.substr(begin + 1, 2) == "\u017F") return begin + 3;  // the long s, which is an s in another case
+  return begin;
+}
+
+// \s+(?!\S)|\s+ over the white space [begin, end): where something follows it, its last character belongs to that, unless it is all there is.
+size_t end_of_space(std::string_view text, size_t begin, size_t end) {
+  if (end == text.size()) return end;
+  const size_t last = character_before(text, end);
+  return last > begin ? last : end;
+}
+
+size_t end_of_gpt2_piece(std::string_view text, size_t begin) {
+  if (text[begin] == '\'') {
+    const size_t end = end_of_contraction(text, begin, false);
+    if (end > begin) return end;
+  }
+  const size_t at = begin + (text[begin] == ' ');
+  if (at < text.size()) {  // ' ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+'
+    const Character first = character_at(text, at);
+    if (first.kind != kSpace) return end_of_run(text, at + first.bytes, first.kind);
+  }
+  return end_of_space(text, begin, end_of_run(text, begin, kSpace));
+}
+
+size_t end_of_digits(std::string_view text, size_t at, int most) {
+  for (int count = 0; count < most && at < text.size(); ++count) {
+    const Character next = character_at(text, at);
+    if (next.kind != kNumber) break;
+    at += next.bytes;
+  }
+  return at;
+}
+
+size_t end_of_llama3_piece(std::string_view text, size_t begin, int most_digits) {
+  if (text[begin] == '\'') {  // '(?i:'s|'t|'re|'ve|'m|'ll|'d)'
+    const size_t end = end_of_contraction(text, begin, true);
+    if (end > begin) return end;
+  }
+  const Character first = character_at(text, begin);
+  const size_t after = begin + first.bytes;
+  if (first.kind == kLetter) return end_of_run(text, after, kLetter);
+  if (first.kind == kNumber) return end_of_digits(text, begin, most_digits);  // '\p{N}{1,3}'
+  if (!is_newline(text[begin])) {  // '[^\r\n\p{L}\p{N}]?\p{L}+'
+    const size_t end = end_of_run(text, after, kLetter);
+    if (end > after) return end;
+  }
+  size_t end = end_of_run(text, begin + (text[begin] == ' '), kOther);
+  if (first.kind == kOther || end > after) {  // ' ?[^\s\p{L}\p{N}]+[\r\n]*'
+    while (end < text.size() && is_newline(text[end])) ++end;
+    return end;
+  }
+  end = end_of_run(text, begin, kSpace);
+  for (size_t at = end; at > begin; --at) {  // '\s*[\r\n]+': to the last newline among the white space
+    if (is_newline(text[at - 1])) return at;
+  }
+  return end_of_space(text, begin, end);
+}
+
+}  // namespace
+
+std::optional<Cut> known_cut(const std::string& pattern) {
+  if (pattern == kGpt2Pattern) return Cut::kGpt2;
+  if (pattern == kLlama3Pattern) return Cut::kLlama3;
+  if (pattern == kQwen2Pattern) return Cut::kQwen2;
+  return std::nullopt;
+}
+
+size_t end_of_piece(Cut cut, std::string_view text, size_t begin) {
+  if (cut == Cut::kGpt2) return end_of_gpt2_piece(text, begin);
+  if (cut == Cut::kLlama3) return end_of_llama3_piece(text, begin, 3);
+  if (cut == Cut::kQwen2) return end_of_llama3_piece(text, begin, 1);
+  const Character first = character_at(text, begin);
+  size_t at = begin + first.bytes;
+  if (first.kind == kNumber) return cut == Cut::kEachDigit ? at : end_of_run(text, at, kNumber);
+  while (at < text.size()) {
+    const Character next = character_at(text, at);
+    if (next.kind == kNumber) break;
+    at += next.bytes;
+  }
+  return at;
+}
+
+Cutter::Cutter(const TokenizerFile& file) {
+  for (const CutStep& step : file.cuts) {
+    steps_.push_back({step.cut, step.cut == Cut::kPattern ? std::make_unique<SplitPattern>(step.pattern, file.path) : nullptr});
+  }
+}
+
+}  // namespace reprise

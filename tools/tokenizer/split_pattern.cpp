@@ -1,0 +1,68 @@
+// Oniguruma's calls for split_pattern.h, its errors put on one line.
+#include "tools/tokenizer/split_pattern.h"
+
+#define ONIG_ESCAPE_UCHAR_COLLISION 1  // ICU has a UChar too
+#include <oniguruma.h>
+
+#include <new>
+
+#include "tools/formats/error.h"
+#include "tools/formats/json_text.h"
+#include "tools/tokenizer/characters.h"
+
+namespace reprise {
+namespace {
+
+const OnigUChar* bytes_of(std::string_view text) { return reinterpret_cast<const OnigUChar*>(text.data()); }
+
+std::string reason_of(int error, OnigErrorInfo* info) {
+  OnigUChar text[ONIG_MAX_ERROR_MESSAGE_LEN];
+  const int length = info == nullptr ? onig_error_code_to_str(text, error) : onig_error_code_to_str(text, error, info);
+  return shown_key(std::string(reinterpret_cast<const char*>(text), static_cast<size_t>(length)));
+}
+
+}  // namespace
+
+void SplitPattern::FreePattern::operator()(re_pattern_buffer* pattern) const { onig_free(pattern); }
+void SplitPattern::FreeLimits::operator()(OnigMatchParamStruct* limits) const { onig_free_match_param(limits); }
+
+SplitPattern::SplitPattern(const std::string& pattern, const std::string& path) : path_(path) {
+  constexpr size_t kLongest = 4096;
+  constexpr unsigned long kMostRetries = 10'000'000;  // of one search, a second's work
+  constexpr unsigned kLargestStack = 10'000'000;      // entries
+  const auto refuse = [&](const std::string& reason) {
+    throw UserError(path + ": pre_tokenizer: the regular expression " + json_shown(pattern) + " " + reason);
+  };
+  if (pattern.size() > kLongest) refuse("is longer than " + std::to_string(kLongest) + " bytes");
+  OnigEncoding encodings[] = {ONIG_ENCODING_UTF8};
+  onig_initialize(encodings, 1);
+  regex_t* made = nullptr;
+  OnigErrorInfo info;
+  const OnigUChar* bytes = bytes_of(pattern);
+  const int error = onig_new(&made, bytes, bytes + pattern.size(), ONIG_OPTION_NONE, ONIG_ENCODING_UTF8, ONIG_SYNTAX_ONIGURUMA, &info);
+  if (error != ONIG_NORMAL) refuse("is none that Oniguruma takes: " + reason_of(error, &info));
+  pattern_.reset(made);
+  limits_.reset(onig_new_match_param());
+  if (!limits_ || onig_initialize_match_param(limits_.get()) != ONIG_NORMAL) throw std::bad_alloc();
+  onig_set_retry_limit_in_match_of_match_param(limits_.get(), kMostRetries);
+  onig_set_retry_limit_in_search_of_match_param(limits_.get(), kMostRetries);
+  onig_set_match_stack_limit_size_of_match_param(limits_.get(), kLargestStack);
+}
+
+SplitPattern::Match SplitPattern::next_match(std::string_view text, size_t from) const {
+  const std::unique_ptr<OnigRegion, void (*)(OnigRegion*)> region(onig_region_new(), [](OnigRegion* all) { onig_region_free(all, 1); });
+  if (!region) throw std::bad_alloc();
+  const OnigUChar *begin = bytes_of(text), *end = begin + text.size();
+  const int found = onig_search_with_param(pattern_.get(), begin, end, begin + from, end, region.get(), ONIG_OPTION_NONE, limits_.get());
+  if (found == ONIG_MISMATCH) return {text.size(), text.size()};
+  if (found < 0) throw UserError(path_ + ": pre_tokenizer: its regular expression cannot cut the text: " + reason_of(found, nullptr));
+  return {static_cast<size_t>(region->beg[0]), static_cast<size_t>(region->end[0])};
+}
+
+size_t SplitPattern::end_of_piece(std::string_view text, size_t begin) const {
+  Match match = next_match(text, begin);
+  if (match.begin == begin && match.end == begin) match = next_match(text, begin + character_at(text, begin).bytes);  // of nothing
+  return match.begin > begin ? match.begin : match.end;
+}
+
+}  // namespace reprise

@@ -1,0 +1,41 @@
+// A regular expression that cuts a text, by Oniguruma: the engine with which Hugging Face's tokenizers run such a pattern.
+// Here for the patterns that have no cut by hand in cut.h. Debian 12's Oniguruma has Unicode 14.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <string_view>
+
+struct re_pattern_buffer;
+struct OnigMatchParamStruct;
+
+namespace reprise {
+
+class SplitPattern {
+ public:
+  // Throws UserError with the file's name where the pattern is none.
+  SplitPattern(const std::string& pattern, const std::string& path);
+
+  // The end of the piece that begins at `begin`: of a match that begins there, else of what lies before the next one. The text is UTF-8.
+  // Throws UserError where the pattern goes back and forth without an end in sight.
+  size_t end_of_piece(std::string_view text, size_t begin) const;
+
+ private:
+  struct Match {
+    size_t begin, end;
+  };
+  Match next_match(std::string_view text, size_t from) const;  // {size, size}: none
+
+  struct FreePattern {
+    void operator()(re_pattern_buffer* pattern) const;
+  };
+  struct FreeLimits {
+    void operator()(OnigMatchParamStruct* limits) const;
+  };
+  std::string path_;
+  std::unique_ptr<re_pattern_buffer, FreePattern> pattern_;
+  std::unique_ptr<OnigMatchParamStruct, FreeLimits> limits_;
+};
+
+}  // namespace reprise

@@ -1,0 +1,64 @@
+// Text to token ids and back, as the model's own tokenizer has it: byte-level byte-pair encoding, from tokenizer.json or a GGUF file.
+// Here because a model can only be trained and asked in the ids that it knows.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tools/tokenizer/added_tokens.h"
+#include "tools/tokenizer/byte_pairs.h"
+#include "tools/tokenizer/cut.h"
+#include "tools/tokenizer/tokenizer_file.h"
+#include "tools/tokenizer/word_cache.h"
+
+namespace reprise {
+
+class Tokenizer {
+ public:
+  // A folder with tokenizer.json, such a file itself, or a GGUF file. tokenizer_config.json is read where it stands beside. Throws
+  // UserError for a tokenizer that is not of this kind, naming what it has.
+  static std::unique_ptr<Tokenizer> open(const std::string& path);
+  explicit Tokenizer(const TokenizerFile& file);
+  Tokenizer(const Tokenizer&) = delete;
+  Tokenizer& operator=(const Tokenizer&) = delete;
+
+  // The ids of a text of fewer than 2^31 bytes; nothing is put before or behind it. Control tokens are read out of the text only with
+  // `parse_special`. A byte for which the vocabulary has neither a token nor an unknown one is left out, as the libraries do that write
+  // such files. Throws UserError that names the byte where the text is not UTF-8. From any thread, one at a time.
+  std::vector<int32_t> encode(std::string_view text, bool parse_special) const;
+
+  // The bytes of these tokens, control tokens as their text; a character may be incomplete. Throws UserError for an id that is none.
+  std::string decode(std::span<const int32_t> ids) const;
+
+  uint32_t vocabulary() const { return static_cast<uint32_t>(bytes_.size()); }  // the largest id and one
+  std::optional<int32_t> bos() const { return bos_; }
+  std::optional<int32_t> eos() const { return eos_; }
+  std::optional<int32_t> pad() const { return pad_; }
+  bool adds_bos() const { return adds_bos_; }  // whether a text that a model reads begins with bos
+  std::string token(int32_t id) const;         // its bytes
+  bool is_control(int32_t id) const;
+
+ private:
+  size_t index_of(int32_t id) const;
+  void encode_normalised(std::string_view text, bool parse_special, std::vector<int32_t>& ids) const;
+  void encode_words(std::string_view text, std::vector<int32_t>& ids) const;
+
+  std::string path_;
+  std::vector<std::string> bytes_;  // of each token
+  std::vector<TokenKind> kinds_;
+  AddedTokens in_text_, in_normalised_text_;
+  bool composes_, adds_bos_;
+  std::optional<int32_t> bos_, eos_, pad_;
+  Cutter cutter_;
+  BytePairs pairs_;
+  mutable std::mutex cache_in_use_;
+  mutable WordCache cache_;
+};
+
+}  // namespace reprise
