@@ -16,6 +16,7 @@ constexpr bool is_probability(double value) { return value >= 0 && value < 1; }
 constexpr bool is_epsilon(double value) { return value > 0 && value <= 1; }
 constexpr double kMostFinite = 1.7976931348623157e308;
 constexpr double kMostFactor = 1e6;  // of a decay, a momentum, a norm's limit: above, a recipe has lost a decimal point
+constexpr bool is_factor(double value) { return value > 0 && value <= kMostFactor; }
 }  // namespace sense
 
 // Convolution and pooling.
@@ -54,12 +55,13 @@ struct NormAttribute {
 struct LinearAttribute {
   static constexpr const char* kName = "Linear";
   uint32_t input_major;  // 1: weight is [in, out] (Hugging Face's Conv1D); 0: [out, in]
+  float scale = 1;       // forward and backward_data multiply the product with the weight by it
   constexpr bool operator==(const LinearAttribute&) const = default;
   template <typename Visit>
   constexpr void fields(const Visit& visit) const {
-    visit("input_major", input_major);
+    visit("input_major", input_major), visit("scale", scale);
   }
-  constexpr bool makes_sense() const { return input_major <= 1; }
+  constexpr bool makes_sense() const { return input_major <= 1 && sense::is_factor(static_cast<double>(scale)); }
 };
 
 struct GeluAttribute {
@@ -89,7 +91,7 @@ struct AttentionAttribute {
   }
 };
 
-// Rotary positions.
+// Rotary positions; `rotary` 0: none, q, k and v are only put side by side.
 struct RopeAttribute {
   static constexpr const char* kName = "Rope";
   static constexpr uint32_t kMostRotary = 512;  // kernels keep a row's angles on the stack
@@ -97,14 +99,16 @@ struct RopeAttribute {
   uint32_t rotary;      // the first so many of a head's D elements are rotated; even
   uint32_t neighbours;  // 1: element 2i turns with 2i + 1; 0: element i with i + rotary / 2 (Hugging Face's llama)
   float theta;          // frequency i is theta^(-2i / rotary), unless the row has a table of them
+  float scale = 1;      // sines and cosines are multiplied by it, so what turns of q and k is (YaRN's attention factor, Peng et al. 2023)
   constexpr bool operator==(const RopeAttribute&) const = default;
   template <typename Visit>
   constexpr void fields(const Visit& visit) const {
     visit("heads", heads), visit("kv_heads", kv_heads), visit("rotary", rotary), visit("neighbours", neighbours), visit("theta", theta);
+    visit("scale", scale);
   }
   constexpr bool makes_sense() const {
-    return heads > 0 && kv_heads > 0 && heads % kv_heads == 0 && rotary > 0 && rotary % 2 == 0 && rotary <= kMostRotary && neighbours <= 1 &&
-           sense::within(static_cast<double>(theta), 1, 1e12);
+    return heads > 0 && kv_heads > 0 && heads % kv_heads == 0 && rotary % 2 == 0 && rotary <= kMostRotary && neighbours <= 1 &&
+           sense::within(static_cast<double>(theta), 1, 1e12) && sense::is_factor(static_cast<double>(scale));
   }
 };
 

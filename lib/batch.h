@@ -3,6 +3,7 @@
 #pragma once
 
 #include "lib/host_access.h"
+#include "lib/plan.h"  // kIgnoredLabel
 
 namespace reprise {
 
@@ -10,18 +11,23 @@ namespace reprise {
 // cannot be copied decides `status`; later ones are dropped.
 class BatchSink {
  public:
-  // The slots and their sizes; `host` and `context` must outlive the sink.
+  // The slots and their sizes; `document_start` of a plan that has such a slot, as many as labels. `host` and `context` must outlive the sink.
   BatchSink(const HostAccess& host, const KernelContext& context, ArenaAddress input, uint64_t input_bytes, ArenaAddress labels,
-            uint64_t label_count)
-      : host_(host), context_(context), input_(input), labels_(labels), input_bytes_(input_bytes), label_count_(label_count) {}
+            uint64_t label_count, ArenaAddress document_start = {})
+      : host_(host), context_(context), input_(input), labels_(labels), document_start_(document_start), input_bytes_(input_bytes),
+        label_count_(label_count), wants_document_start_(document_start.for_kernels != nullptr) {}
 
   // What the micro-batch still wants, the input as the plan's slot has it (Program::input); nothing once a piece has failed.
   uint64_t input_bytes() const { return input_bytes_; }
   uint64_t label_count() const { return label_count_; }
+  // Whether every label must come with the position, in its sequence, at which its document starts.
+  bool wants_document_start() const { return wants_document_start_; }
+  // Labels so far that are not kIgnoredLabel.
+  uint64_t labelled() const { return labelled_; }
 
-  void add(const void* input, uint64_t input_bytes, const int32_t* labels, uint64_t label_count) {
+  void add(const void* input, uint64_t input_bytes, const int32_t* labels, uint64_t label_count, const int32_t* document_start = nullptr) {
     if (!status_.ok()) return;
-    status_ = copy(input, input_bytes, labels, label_count);
+    status_ = copy(input, input_bytes, labels, label_count, document_start);
     if (!status_.ok()) input_bytes_ = label_count_ = 0;
   }
 
@@ -32,12 +38,20 @@ class BatchSink {
   }
 
  private:
-  Status copy(const void* input, uint64_t input_bytes, const int32_t* labels, uint64_t label_count) {
+  Status copy(const void* input, uint64_t input_bytes, const int32_t* labels, uint64_t label_count, const int32_t* document_start) {
     if (input_bytes > input_bytes_ || label_count > label_count_) {
       return {Code::kUnsupported, "the source gives more than the plan's micro-batch holds", 0};
     }
+    if (label_count > 0 && (document_start != nullptr) != wants_document_start_) {
+      return {Code::kUnsupported, "the source must give the starts of documents where the plan has a slot for them, and nowhere else", 0};
+    }
     if (input_bytes > 0) REPRISE_RETURN_IF_ERROR(host_.copy_in(context_, input_, input, input_bytes));
     if (label_count > 0) REPRISE_RETURN_IF_ERROR(host_.copy_in(context_, labels_, labels, label_count * sizeof(int32_t)));
+    if (label_count > 0 && wants_document_start_) {
+      REPRISE_RETURN_IF_ERROR(host_.copy_in(context_, document_start_, document_start, label_count * sizeof(int32_t)));
+      document_start_ = document_start_ + label_count * sizeof(int32_t);
+    }
+    for (uint64_t i = 0; i < label_count; ++i) labelled_ += labels[i] != kIgnoredLabel;
     input_ = input_ + input_bytes;
     labels_ = labels_ + label_count * sizeof(int32_t);
     input_bytes_ -= input_bytes;
@@ -47,8 +61,10 @@ class BatchSink {
 
   const HostAccess& host_;
   const KernelContext& context_;
-  ArenaAddress input_, labels_;         // where the next piece goes
-  uint64_t input_bytes_, label_count_;  // left
+  ArenaAddress input_, labels_, document_start_;  // where the next piece goes
+  uint64_t input_bytes_, label_count_;            // left
+  bool wants_document_start_;
+  uint64_t labelled_ = 0;
   Status status_;
 };
 
@@ -56,6 +72,8 @@ class BatchSink {
 struct BatchSource {
   void* state = nullptr;
   Status (*fill)(void* state, uint64_t step, uint32_t micro_batch, BatchSink& sink) = nullptr;
+  // Labels of all micro-batches of the training's step that are not kIgnoredLabel, asked before the first of them; null: all of them.
+  uint64_t (*labelled)(void* state, uint64_t step) = nullptr;
 };
 
 }  // namespace reprise

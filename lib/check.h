@@ -59,9 +59,17 @@ class Checker : public RowProof {
     uint64_t end = 0;
     for (uint32_t i = 0; i < plan_.state.count; ++i) {
       marks_[i] = {.written = true, .end_row = kNoRow};
+      if (!has_its_numbers(plan_.state[i])) return fail(Fault::kShape, make_ref(Region::kState, i));
       if (!check_resident(plan_.state[i].tensor, plan_.state_bytes, end, make_ref(Region::kState, i))) return false;
     }
     return end == plan_.state_bytes || fail(Fault::kArenaBytes);
+  }
+
+  // A table has f32 numbers in the plan, all of them.
+  constexpr bool has_its_numbers(const StateTensor& state) const {
+    if ((state.kind == StateKind::kTable) != (state.init == InitKind::kTable)) return false;
+    if (state.kind != StateKind::kTable) return true;
+    return state.tensor.dtype == DType::kF32 && state.tensor.elements() <= uint64_t{plan_.numbers.count} - (state.first_number < plan_.numbers.count ? state.first_number : plan_.numbers.count);
   }
 
   constexpr bool check_carried() {
@@ -95,6 +103,7 @@ class Checker : public RowProof {
     if (here_->bytes > region_bytes_) region_bytes_ = here_->bytes;
     if (disk_end > disk_bytes_) disk_bytes_ = disk_end;
     if (!check_host_slot(here_->input, true) || !check_host_slot(here_->labels, false)) return false;
+    if (!check_host_slot(here_->document_start, false) || !check_held_slots()) return false;
     const Span<Row> rows = here_->rows;
     for (row_ = 0; row_ < rows.count; ++row_) {
       ++now_;
@@ -107,7 +116,7 @@ class Checker : public RowProof {
   // Gradients of an earlier step are stale: only what micro_first writes may be read by micro_add and update. Evaluation updates nothing,
   // so what the marks say of the step's updates is begun once, in check_state() and check_carried().
   constexpr void start_gradients() {
-    if (program_ != static_cast<uint32_t>(ProgramId::kEvaluate)) return;
+    if (program_ != static_cast<uint32_t>(ProgramId::kEvaluate) && program_ != static_cast<uint32_t>(ProgramId::kGenerate)) return;
     for (uint32_t i = carried_base_; i < slot_base_; ++i) marks_[i].written = false;
   }
 
@@ -129,7 +138,7 @@ class Checker : public RowProof {
     return true;
   }
 
-  // The host writes inputs and labels before the first row, so they must be there by then.
+  // The host writes inputs, labels and starts of documents before the first row, so they must be there by then.
   constexpr bool check_host_slot(uint32_t index, bool may_be_activation) {
     if (index == kNoSlot) return true;
     if (index >= slot_count_) return fail(Fault::kBadReference, index);
@@ -143,7 +152,22 @@ class Checker : public RowProof {
     return true;
   }
 
+  // Caches count as written: the trainer lets kernels read of them only what an earlier run, or the same one, has put there.
+  constexpr bool check_held_slots() {
+    const bool generates = program_ == static_cast<uint32_t>(ProgramId::kGenerate);
+    if (here_->output != kNoSlot && (!generates || here_->output >= slot_count_)) return fail(Fault::kHeld, here_->output);
+    for (uint32_t i = 0; i < slot_count_; ++i) {
+      const Slot& slot = slots_[i];
+      const bool is_cache = slot.kind == SlotKind::kCache;
+      if (!is_cache && i != here_->output) continue;
+      if (!generates || slot.end_row != here_->rows.count || (is_cache && slot.first_row != 0)) return fail(Fault::kHeld, i);
+      if (is_cache) marks_[slot_base_ + i].written = true;
+    }
+    return true;
+  }
+
   constexpr bool check_end() {
+    if (here_->output != kNoSlot && !marks_[slot_base_ + here_->output].written) return fail(Fault::kHeld, here_->output);
     for (uint32_t i = 0; i < slot_count_ + here_->disk.count; ++i) {
       const CheckMark& note = marks_[slot_base_ + i];
       const Ref ref = i < slot_count_ ? i : make_ref(Region::kDisk, i - slot_count_);

@@ -124,15 +124,18 @@ class RowProof : public Walk {
     return writes || fail(Fault::kMissingArgument);
   }
 
-  // Of arguments that are not plain f32: scratch is the program's own and of any type; scalars are state[0]; labels are read from the
-  // labels' slot, which nothing else touches. That slot is i32 (check_host_slot), so nothing stored as floats can be it.
+  // Of arguments that are not plain f32: scratch is the program's own and of any type; scalars are state[0]; labels and starts of
+  // documents are read from the host's slots, which nothing else touches. Those are i32 (check_host_slot), so nothing stored as floats can
+  // be one.
   constexpr bool check_storage(const ArgumentInfo& argument, Ref ref, DType dtype) {
     const Storage storage = argument.storage;
     if (argument.role != Role::kScratch && !may_store(storage, dtype)) return fail(Fault::kDType, ref);
     if (storage == Storage::kActivation || storage == Storage::kWeight) return true;
     if (storage == Storage::kScratch && ref_region(ref) != Region::kProgram) return fail(Fault::kReadOnly, ref);
     if (storage == Storage::kScalars && ref != make_ref(Region::kState, kScalarsIndex)) return fail(Fault::kScalars, ref);
-    return argument.labels == (ref == here_->labels) || fail(Fault::kHostSlot, ref);
+    const bool right = (argument.host == HostSlot::kLabels) == (ref == here_->labels) &&
+                       (argument.host == HostSlot::kDocumentStart) == (ref == here_->document_start);
+    return right || fail(Fault::kHostSlot, ref);
   }
 
   constexpr bool touch_group(uint32_t argument, Ref first, Role role) {
@@ -187,14 +190,15 @@ class RowProof : public Walk {
              fail(Fault::kReadOnly, ref);
     }
     const ProgramId program = static_cast<ProgramId>(program_);
-    if (program == ProgramId::kUpdate || program == ProgramId::kEvaluate) return fail(Fault::kReadOnly, ref);
+    if (program != ProgramId::kMicroFirst && program != ProgramId::kMicroAdd) return fail(Fault::kReadOnly, ref);
     const bool overwrites_sum = !adds && (written || program == ProgramId::kMicroAdd);
     return !overwrites_sum || fail(Fault::kAccumulate, ref);
   }
 
-  // Evaluation counts, and changes nothing else of State.
+  // Evaluation counts, and changes nothing else of State; generation changes nothing.
   constexpr bool may_change(StateKind kind) const {
     if ((info_->updates & update_bit(kind)) == 0) return false;
+    if (program_ == static_cast<uint32_t>(ProgramId::kGenerate)) return false;
     return kind == StateKind::kScalars || program_ != static_cast<uint32_t>(ProgramId::kEvaluate);
   }
 

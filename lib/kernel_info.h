@@ -42,6 +42,9 @@ constexpr bool may_store(Storage storage, DType dtype) {
   return false;
 }
 
+// Labels and starts of documents are read from the slots that the host fills with them, and nothing else is.
+enum class HostSlot : uint8_t { kAny, kLabels, kDocumentStart };
+
 struct ArgumentInfo {
   const char* name = "";
   Role role = Role::kNone;
@@ -49,7 +52,7 @@ struct ArgumentInfo {
   bool optional = false;
   bool may_accumulate = false;  // an output that a row may add to
   bool group = false;           // names the first of a group of tensors that lie side by side
-  bool labels = false;          // takes the labels that the host fills, and nothing else does
+  HostSlot host = HostSlot::kAny;
 };
 
 constexpr uint32_t kMaxArguments = 24;  // a fused product for q, k and v with its low-rank adapters has about twenty
@@ -118,13 +121,22 @@ constexpr ArgumentInfo group(ArgumentInfo argument) {
   argument.group = true;
   return argument;
 }
+constexpr ArgumentInfo required(ArgumentInfo argument) {
+  argument.optional = false;
+  return argument;
+}
 // Activations and their gradients.
 constexpr ArgumentInfo act_out(const char* name) { return out(name, Storage::kActivation); }
 constexpr ArgumentInfo act_sum(const char* name) { return sum(name, Storage::kActivation); }
 constexpr ArgumentInfo act_updated(const char* name) { return updated(name, Storage::kActivation); }
 constexpr ArgumentInfo act_in(const char* name) { return in(name, Storage::kActivation); }
 constexpr ArgumentInfo weight(const char* name) { return in(name, Storage::kWeight); }
-constexpr ArgumentInfo labels(const char* name) { return {.name = name, .role = Role::kInput, .storage = Storage::kI32, .labels = true}; }
+constexpr ArgumentInfo labels(const char* name) {
+  return {.name = name, .role = Role::kInput, .storage = Storage::kI32, .host = HostSlot::kLabels};
+}
+constexpr ArgumentInfo document_start() {
+  return {.name = "document_start[B,T]", .role = Role::kInput, .storage = Storage::kI32, .optional = true, .host = HostSlot::kDocumentStart};
+}
 constexpr ArgumentInfo scalars_in() { return in("scalars", Storage::kScalars); }
 constexpr ArgumentInfo scalars_updated() { return updated("scalars", Storage::kScalars); }
 constexpr ArgumentInfo scratch() { return {.name = "scratch", .role = Role::kScratch, .storage = Storage::kScratch, .optional = true}; }

@@ -34,7 +34,7 @@ struct Joined<TypeList<A...>, TypeList<B...>, Rest...> {
 
 using Kernels = contract::Joined<ConvKernels, BatchNormKernels, ElementwiseKernels, PoolKernels, LinearKernels, LayerNormKernels,
                                  EmbeddingKernels, AttentionKernels, DropoutKernels, LossHeadKernels, GradNormKernels, OptimizerKernels,
-                                 TransferKernels, RopeKernels>::List;
+                                 TransferKernels, RopeKernels, DecodeKernels>::List;
 constexpr uint32_t kKernelCount = Kernels::kCount;
 
 namespace contract {
@@ -54,7 +54,7 @@ inline constexpr KernelTable kTable = kernel_table(Kernels{});
 
 inline constexpr auto& kOps = contract::kTable.rows;
 
-// The first argument that is an activation, or kMaxArguments for a kernel without any.
+// The first argument that is an activation, or kMaxArguments for a kernel without any. Every kernel's first one is always there.
 constexpr uint32_t first_activation(const KernelInfo& info) {
   for (uint32_t i = 0; i < kMaxArguments; ++i) {
     if (info.arguments[i].role != Role::kNone && info.arguments[i].storage == Storage::kActivation) return i;
@@ -69,7 +69,7 @@ constexpr uint32_t last_op() {
   return last;
 }
 constexpr uint32_t kOpCount = last_op() + 1;
-constexpr uint32_t kPassCount = static_cast<uint32_t>(Pass::kWait) + 1;
+constexpr uint32_t kPassCount = static_cast<uint32_t>(Pass::kDecode) + 1;
 
 // kOps turned into what a walk over many rows looks up.
 struct KernelIndex {

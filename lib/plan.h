@@ -8,7 +8,7 @@
 
 namespace reprise {
 
-constexpr uint32_t kPlanFormat = 1;
+constexpr uint32_t kPlanFormat = 2;
 
 // clang-format off
 enum class Op : uint8_t {
@@ -18,7 +18,7 @@ enum class Op : uint8_t {
 };
 enum class Pass : uint8_t {
   kForward, kBackward, kBackwardData, kBackwardWeight, kBackwardBias,
-  kStatistics, kRunning, kInference, kEvaluate, kReduce, kFinish, kUpdate, kStart, kWait,
+  kStatistics, kRunning, kInference, kEvaluate, kReduce, kFinish, kUpdate, kStart, kWait, kDecode,
 };
 // clang-format on
 
@@ -42,7 +42,9 @@ struct Row {
   uint32_t first_argument;  // into the program's argument pool
 };
 
-enum class SlotKind : uint8_t { kInput, kLabel, kBoundary, kTape, kTransient, kGradient, kWeightGradient, kSmall, kScratch };
+// For reports, but for kCache: what a program that generates holds from one of its runs to the next, while no other program runs. The trainer
+// sees to it that a row of a cache is written before a kernel is told to read it.
+enum class SlotKind : uint8_t { kInput, kLabel, kBoundary, kTape, kTransient, kGradient, kWeightGradient, kSmall, kScratch, kCache };
 
 constexpr uint32_t kNoSlot = ~0u;
 
@@ -62,11 +64,13 @@ struct Program {
   uint64_t bytes = 0;         // of its region: the highest end of a slot
   uint32_t input = kNoSlot;   // slot the host fills before the first row: images [N,H,W,C], stored as activations are, or tokens [B,T] i32
   uint32_t labels = kNoSlot;  // slot the host fills: [N] or [B,T] i32, kIgnoredLabel where there is none
+  uint32_t document_start = kNoSlot;  // slot the host fills: [B,T] i32, the position at which t's document starts; absent where a sequence is one
+  uint32_t output = kNoSlot;  // slot the host reads after the last row: the logits [1,P,V] of a program that generates
   Span<Slot> disk = {};       // blocks of the spill file, in the order of their birth; a stack: `below` is unused
 };
 
-enum class StateKind : uint8_t { kScalars, kParameter, kBuffer, kOptimizer, kNorms };
-enum class InitKind : uint8_t { kConstant, kNormal, kUniform };
+enum class StateKind : uint8_t { kScalars, kParameter, kBuffer, kOptimizer, kNorms, kTable };  // table: numbers of the plan's own, in no snapshot
+enum class InitKind : uint8_t { kConstant, kNormal, kUniform, kTable };
 
 // What lives between steps; snapshots are written by name. Depends on model and optimizer, never on budget.
 struct StateTensor {
@@ -75,6 +79,7 @@ struct StateTensor {
   InitKind init = InitKind::kConstant;
   float init_scale = 0;  // the constant, the standard deviation (mean 0), or the bound of U(-bound, bound)
   const char* name = "";
+  uint32_t first_number = 0;  // kTable: of the plan's numbers, the tensor's first
 };
 
 enum class LearningRateKind : uint8_t { kConstant, kStep, kCosine };
@@ -90,8 +95,9 @@ struct LearningRate {
   Span<uint32_t> milestones;
 };
 
-enum class ProgramId : uint8_t { kMicroFirst, kMicroAdd, kUpdate, kEvaluate };
-constexpr uint32_t kProgramCount = 4;
+// kGenerate takes P tokens [1,P] of one sequence, the last of them perhaps padding, and answers their logits.
+enum class ProgramId : uint8_t { kMicroFirst, kMicroAdd, kUpdate, kEvaluate, kGenerate };
+constexpr uint32_t kProgramCount = 5;
 
 // FNV-1a, 64 bits: ties a text to what was made from it.
 constexpr uint64_t text_hash(const char* text) {
@@ -111,6 +117,7 @@ struct Plan {
   const char* name = "";
   const char* backend = "cpu";  // the table whose scratch rules the plan was made with
   Span<StateTensor> state;
+  Span<float> numbers;          // of the tables in State
   Span<Tensor> carried;         // accumulated gradients, in the order of the parameters; empty with gradient release
   Program programs[kProgramCount];
   AttributePools attributes;
@@ -144,13 +151,12 @@ struct StepScalars {
   uint64_t seed;
   uint32_t step;         // from 0
   uint32_t micro_batch;  // from 0, within the step
-  uint32_t micro_batches;
   uint32_t skip;         // 1: loss or gradient not finite, or a fault; updates leave the weights alone
   float learning_rate;
   float clip_factor;
   float gradient_norm;
-  float reserved;
-  double loss_sum;       // training: sum of the micro-batches' mean losses; evaluation: sum over labelled samples
+  uint64_t step_labelled;  // training: rows with a label in all micro-batches of the step, which the host knows before it
+  double loss_sum;       // training: sum over the step's labelled rows of loss / step_labelled; evaluation: sum over labelled samples
   uint64_t labelled;     // evaluation: samples with a real label
   uint64_t correct;      // evaluation: of these, those whose label is the first of the largest logits
   StepFault fault;       // the step's first

@@ -52,6 +52,10 @@ Status check_staging(const Plan& plan) {
     const bool needed = id == ProgramId::kMicroFirst || program.rows.count > 0;
     if (needed && (program.input == kNoSlot || program.labels == kNoSlot)) return {Code::kBadPlan, "a program must name its input and labels", 0};
   }
+  const Program& generates = plan.program(ProgramId::kGenerate);
+  if (generates.rows.count > 0 && (generates.input == kNoSlot || generates.document_start == kNoSlot || generates.output == kNoSlot)) {
+    return {Code::kBadPlan, "a program that generates must name its input, document_start and output", 0};
+  }
   if (plan.accumulate > 1 && plan.program(ProgramId::kMicroAdd).rows.count == 0) {
     return {Code::kBadPlan, "several micro-batches need the program micro_add", plan.accumulate};
   }
@@ -115,6 +119,11 @@ Status initialise_arena(const Trainer& trainer) {
   REPRISE_RETURN_IF_ERROR(fill_words(trainer, trainer.arena.base + lasting, kCanary, trainer.arena.bytes - lasting));
   for (uint32_t i = 0; i < trainer.plan->state.count; ++i) {
     const StateTensor& state = trainer.plan->state[i];
+    if (state.init == InitKind::kTable) {
+      const float* numbers = trainer.plan->numbers.data + state.first_number;
+      REPRISE_RETURN_IF_ERROR(trainer.write(trainer.state_tensor(i), numbers, state.tensor.used_bytes()));
+      continue;
+    }
     const bool is_bf16 = state.tensor.dtype == DType::kBf16;
     if (!is_bf16 && state.tensor.dtype != DType::kF32) continue;
     if (is_bf16 || state.init != InitKind::kConstant) {
@@ -169,13 +178,17 @@ Status record_programs(Trainer& trainer) {
   return ok_status();
 }
 
-Status fill_batch(const Trainer& trainer, ProgramId id, const BatchSource& source, uint64_t step, uint32_t micro_batch) {
+// `labelled` grows by the micro-batch's labels.
+Status fill_batch(const Trainer& trainer, ProgramId id, const BatchSource& source, uint64_t step, uint32_t micro_batch, uint64_t& labelled) {
   const Program& program = trainer.plan->program(id);
   const Tensor &input = program.slots[program.input].tensor, &labels = program.slots[program.labels].tensor;
   const ArenaAddress base = trainer.region(Region::kProgram);
-  BatchSink sink(trainer.backend->host, trainer.context, base + input.offset, input.used_bytes(),
-                 base + labels.offset, labels.elements());
+  const bool has_documents = program.document_start != kNoSlot;
+  const ArenaAddress starts = has_documents ? base + program.slots[program.document_start].tensor.offset : ArenaAddress{};
+  BatchSink sink(trainer.backend->host, trainer.context, base + input.offset, input.used_bytes(), base + labels.offset, labels.elements(),
+                 starts);
   REPRISE_RETURN_IF_ERROR(source.fill(source.state, step, micro_batch, sink));
+  labelled += sink.labelled();
   return sink.status();
 }
 
@@ -188,13 +201,27 @@ Status copy_scalars_out(const Trainer& trainer, StepScalars& scalars) {
   return trainer.backend->host.copy_out(trainer.context, &scalars, trainer.state_tensor(0), sizeof scalars);
 }
 
-// Between micro-batches only their number changes: the rest is the kernels'.
+// The labels of the step, as its source promises them.
+uint64_t promised_labels(const Trainer& trainer, const BatchSource& source) {
+  if (source.labelled != nullptr) return source.labelled(source.state, trainer.step);
+  const Program& program = trainer.plan->program(ProgramId::kMicroFirst);
+  return trainer.plan->accumulate * program.slots[program.labels].tensor.elements();
+}
+
+// Between micro-batches only their number changes: the rest is the kernels'. The loss is divided by labels that have not been seen yet: the
+// promise is compared with them before the last micro-batch runs, so before a weight changes.
 Status run_step(Trainer& trainer, const BatchSource& source, StepScalars& scalars) {
+  scalars.step_labelled = promised_labels(trainer, source);
+  if (scalars.step_labelled == 0) return {Code::kUnsupported, "a step must have a label in one of its micro-batches", trainer.step + 1};
+  uint64_t labelled = 0;
   REPRISE_RETURN_IF_ERROR(write_scalars(trainer, scalars));
-  for (uint32_t micro = 0; micro < scalars.micro_batches; ++micro) {
+  for (uint32_t micro = 0; micro < trainer.plan->accumulate; ++micro) {
     const ProgramId id = micro == 0 ? ProgramId::kMicroFirst : ProgramId::kMicroAdd;
     const ArenaAddress number = trainer.state_tensor(0) + offsetof(StepScalars, micro_batch);
-    REPRISE_RETURN_IF_ERROR(fill_batch(trainer, id, source, trainer.step, micro));
+    REPRISE_RETURN_IF_ERROR(fill_batch(trainer, id, source, trainer.step, micro, labelled));
+    if (labelled > scalars.step_labelled || (micro + 1 == trainer.plan->accumulate && labelled != scalars.step_labelled)) {
+      return {Code::kUnsupported, "the source must give as many labels in a step as it says", trainer.step + 1};
+    }
     REPRISE_RETURN_IF_ERROR(trainer.write(number, &micro, sizeof micro));
     REPRISE_RETURN_IF_ERROR(run_program(trainer, id));
   }
@@ -216,11 +243,54 @@ Status fault_status(const StepFault& fault) {
 }
 
 Status run_evaluation(Trainer& trainer, const BatchSource& source, uint64_t batches, StepScalars& scalars) {
+  uint64_t labelled = 0;  // the kernels count them
   REPRISE_RETURN_IF_ERROR(write_scalars(trainer, scalars));
   for (uint64_t batch = 0; batch < batches; ++batch) {
-    REPRISE_RETURN_IF_ERROR(fill_batch(trainer, ProgramId::kEvaluate, source, batch, 0));
+    REPRISE_RETURN_IF_ERROR(fill_batch(trainer, ProgramId::kEvaluate, source, batch, 0, labelled));
     REPRISE_RETURN_IF_ERROR(run_program(trainer, ProgramId::kEvaluate));
   }
+  return copy_scalars_out(trainer, scalars);
+}
+
+// The tokens, then padding; each says where the sequence starts, as seen from row 0.
+Status stage_tokens(const Trainer& trainer, const Program& program, const int32_t* tokens, uint32_t count, uint64_t position) {
+  constexpr uint32_t kPiece = 64;
+  const Tensor &input = program.slots[program.input].tensor, &starts = program.slots[program.document_start].tensor;
+  const ArenaAddress base = trainer.region(Region::kProgram);
+  for (uint32_t first = 0; first < input.elements(); first += kPiece) {
+    int32_t token[kPiece], start[kPiece];
+    const uint64_t piece = smaller(kPiece, input.elements() - first);
+    for (uint32_t i = 0; i < piece; ++i) {
+      const uint32_t t = first + i;
+      token[i] = t < count ? tokens[t] : 0;
+      start[i] = t < count ? -static_cast<int32_t>(position) : static_cast<int32_t>(t + 1);
+    }
+    const uint64_t at = first * sizeof(int32_t), bytes = piece * sizeof(int32_t);
+    REPRISE_RETURN_IF_ERROR(trainer.write(base + (input.offset + at), token, bytes));
+    REPRISE_RETURN_IF_ERROR(trainer.write(base + (starts.offset + at), start, bytes));
+  }
+  return ok_status();
+}
+
+// One row of the output, as f32.
+Status read_logits(const Trainer& trainer, const Tensor& output, uint32_t row, float* logits) {
+  constexpr uint64_t kPiece = 1024;
+  const uint64_t V = output.last_dimension();
+  const ArenaAddress from = trainer.region(Region::kProgram) + (output.offset + stored_bytes(output.dtype, row * V));
+  if (output.dtype != DType::kBf16) return trainer.read(logits, from, V * sizeof(float));
+  for (uint64_t first = 0; first < V; first += kPiece) {
+    Bf16 piece[kPiece];
+    const uint64_t count = smaller(kPiece, V - first);
+    REPRISE_RETURN_IF_ERROR(trainer.read(piece, from + first * sizeof(Bf16), count * sizeof(Bf16)));
+    for (uint64_t i = 0; i < count; ++i) logits[first + i] = piece[i];
+  }
+  return ok_status();
+}
+
+Status run_generation(const Trainer& trainer, const int32_t* tokens, uint32_t count, uint64_t position, StepScalars& scalars) {
+  REPRISE_RETURN_IF_ERROR(write_scalars(trainer, scalars));
+  REPRISE_RETURN_IF_ERROR(stage_tokens(trainer, trainer.plan->program(ProgramId::kGenerate), tokens, count, position));
+  REPRISE_RETURN_IF_ERROR(run_program(trainer, ProgramId::kGenerate));
   return copy_scalars_out(trainer, scalars);
 }
 
@@ -287,15 +357,15 @@ double learning_rate_at(const LearningRate& rate, uint64_t step) {
 
 Status train_step(Trainer& trainer, const BatchSource& source, StepReport& report) {
   const Plan& plan = *trainer.plan;
+  trainer.generated = 0;
   StepScalars scalars = {};
   scalars.seed = plan.seed;
   scalars.step = static_cast<uint32_t>(trainer.step);
-  scalars.micro_batches = plan.accumulate;
   scalars.learning_rate = static_cast<float>(learning_rate_at(plan.learning_rate, trainer.step));
   scalars.clip_factor = 1;
   REPRISE_RETURN_IF_ERROR(settle(trainer, run_step(trainer, source, scalars)));
   REPRISE_RETURN_IF_ERROR(fault_status(scalars.fault));
-  report = {scalars.loss_sum / plan.accumulate, scalars.gradient_norm, scalars.learning_rate};
+  report = {scalars.loss_sum, scalars.gradient_norm, scalars.learning_rate};
   if (scalars.skip != 0) {
     return std::isfinite(report.loss) ? Status{Code::kNonFinite, "the gradient is not finite", trainer.step + 1}
                                       : Status{Code::kNonFinite, "the loss is not finite", trainer.step + 1};
@@ -306,14 +376,46 @@ Status train_step(Trainer& trainer, const BatchSource& source, StepReport& repor
 
 Status evaluate(Trainer& trainer, const BatchSource& source, uint64_t batches, EvaluationReport& report) {
   if (trainer.plan->program(ProgramId::kEvaluate).rows.count == 0) return {Code::kUnsupported, "the plan has no evaluation program", 0};
+  trainer.generated = 0;
   StepScalars scalars = {};
   scalars.seed = trainer.plan->seed;
-  scalars.micro_batches = 1;
   REPRISE_RETURN_IF_ERROR(settle(trainer, run_evaluation(trainer, source, batches, scalars)));
   REPRISE_RETURN_IF_ERROR(fault_status(scalars.fault));
   report.labelled = scalars.labelled;
   report.correct = scalars.correct;
   report.loss = scalars.labelled == 0 ? 0 : scalars.loss_sum / static_cast<double>(scalars.labelled);
+  return ok_status();
+}
+
+GenerationLimits generation_limits(const Plan& plan) {
+  GenerationLimits limits;
+  const Program& program = plan.program(ProgramId::kGenerate);
+  if (program.rows.count == 0) return limits;
+  for (const Slot& slot : program.slots) {
+    const uint64_t positions = slot.tensor.shape[0];
+    if (slot.kind == SlotKind::kCache && (limits.positions == 0 || positions < limits.positions)) limits.positions = positions;
+  }
+  limits.tokens = static_cast<uint32_t>(program.slots[program.input].tensor.elements());
+  limits.vocabulary = static_cast<uint32_t>(program.slots[program.output].tensor.last_dimension());
+  return limits;
+}
+
+Status generate(Trainer& trainer, const int32_t* tokens, uint32_t count, uint64_t position, float* logits) {
+  const GenerationLimits limits = generation_limits(*trainer.plan);
+  if (limits.tokens == 0) return {Code::kUnsupported, "the plan has no program that generates", 0};
+  if (count == 0 || count > limits.tokens) return {Code::kUnsupported, "generation takes one token at least and as many as its input has", limits.tokens};
+  if (position > trainer.generated) return {Code::kUnsupported, "a sequence goes on where its caches end, or before that", trainer.generated};
+  if (position > limits.positions || count > limits.positions - position) {
+    return {Code::kUnsupported, "a sequence must end within the positions of the plan's caches", limits.positions};
+  }
+  trainer.generated = position;
+  StepScalars scalars = {};
+  scalars.seed = trainer.plan->seed;
+  REPRISE_RETURN_IF_ERROR(settle(trainer, run_generation(trainer, tokens, count, position, scalars)));
+  REPRISE_RETURN_IF_ERROR(fault_status(scalars.fault));
+  const Program& program = trainer.plan->program(ProgramId::kGenerate);
+  REPRISE_RETURN_IF_ERROR(read_logits(trainer, program.slots[program.output].tensor, count - 1, logits));
+  trainer.generated = position + count;
   return ok_status();
 }
 

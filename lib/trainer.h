@@ -40,6 +40,7 @@ struct Trainer {
   Arena arena;
   Disk disk;
   uint64_t step = 0;  // steps done; a resumed run sets it
+  uint64_t generated = 0;  // positions of a sequence that the caches hold; none once another program has run
   RowObserver observer;  // while there is one, rows are called one by one
   bool eager = false;
   void* recordings[kProgramCount] = {};  // of the backend's recorder; null: the program's rows are called one by one
@@ -68,12 +69,12 @@ Status bind(const Plan& plan, Backend&& backend, const Resources& resources, Tra
 void unbind(Trainer& trainer);
 
 struct StepReport {
-  double loss = 0;  // mean over micro-batches, before the update
+  double loss = 0;  // mean over the step's labelled rows, before the update
   float gradient_norm = 0;
   float learning_rate = 0;
 };
 
-// One optimizer step over plan.accumulate micro-batches. On an error no weight has changed and trainer.step stays. What kernels find
+// One optimizer step over plan.accumulate micro-batches, of which one label at least is not kIgnoredLabel. On an error no weight has changed and trainer.step stays. What kernels find
 // wrong in data is known when the step is over: its other micro-batches are asked for all the same.
 // (With gradient release a loss that is not finite, or a fault in the data, changes nothing either; but a disk that fails in the middle
 // of the step leaves some weights updated and others not: such a state must not be saved.)
@@ -88,6 +89,18 @@ struct EvaluationReport {
 
 // The evaluation program over `batches` micro-batches; the source gets the batch's number as `step`.
 Status evaluate(Trainer& trainer, const BatchSource& source, uint64_t batches, EvaluationReport& report);
+
+// Positions of a sequence that the plan's caches have room for, and tokens that generate() takes at once; 0 without such a program.
+struct GenerationLimits {
+  uint64_t positions = 0;
+  uint32_t tokens = 0, vocabulary = 0;
+};
+GenerationLimits generation_limits(const Plan& plan);
+
+// Puts `count` tokens at `position`, `position` + 1, ... of a sequence and answers, in logits[vocabulary], the logits of what follows the last of
+// them. 0 begins a sequence; any other must lie within what the caches hold or right behind, so that a sequence goes on where it was, or again
+// from an earlier place. A step or an evaluation takes the caches' memory: after it a sequence begins anew.
+Status generate(Trainer& trainer, const int32_t* tokens, uint32_t count, uint64_t position, float* logits);
 
 double learning_rate_at(const LearningRate& rate, uint64_t step);
 

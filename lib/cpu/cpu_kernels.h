@@ -86,7 +86,12 @@ template <typename Stored>
 Status cpu_attention_backward(const KernelContext& context, const AttentionBackwardArgsOf<Stored>& args);
 
 template <typename Stored>
-Status cpu_rope(const KernelContext& context, const RopeArgsOf<Stored>& args);
+Status cpu_attention_decode(const KernelContext& context, const AttentionDecodeArgsOf<Stored>& args);
+
+template <typename Stored>
+Status cpu_rope_forward(const KernelContext& context, const RopeForwardArgsOf<Stored>& args);
+template <typename Stored>
+Status cpu_rope_backward(const KernelContext& context, const RopeBackwardArgsOf<Stored>& args);
 
 template <typename Stored>
 Status cpu_dropout(const KernelContext& context, const DropoutArgsOf<Stored>& args);
@@ -141,8 +146,9 @@ constexpr void add_cpu_activation_kernels(Backend& table) {
   table.set<EmbeddingBackward, Stored, cpu_embedding_backward<Stored>>();
   table.set<AttentionForward, Stored, cpu_attention_forward<Stored>>();
   table.set<AttentionBackward, Stored, cpu_attention_backward<Stored>>();
-  table.set<RopeForward, Stored, cpu_rope<Stored>>();
-  table.set<RopeBackward, Stored, cpu_rope<Stored>>();
+  table.set<AttentionDecode, Stored, cpu_attention_decode<Stored>>();
+  table.set<RopeForward, Stored, cpu_rope_forward<Stored>>();
+  table.set<RopeBackward, Stored, cpu_rope_backward<Stored>>();
   table.set<DropoutForward, Stored, cpu_dropout<Stored>>();
   table.set<DropoutBackward, Stored, cpu_dropout<Stored>>();
   table.set<LossHeadBackward, Stored, cpu_loss_head_backward<Stored>>();

@@ -90,39 +90,30 @@ REPRISE_INLINE void gelu_erf_gradient_body(Stored* dx, const Stored* x, const St
 }
 
 template <typename Stored>
-REPRISE_INLINE void swiglu_body(const SwigluArgsOf<Stored>& args, uint64_t begin, uint64_t end) {
-  const uint64_t F = args.F;
-  for (uint64_t m = begin; m < end; ++m) {
-    Stored* y = args.y + m * F;
-    const Stored *gate = args.gate_up + m * 2 * F, *up = gate + F;
-    REPRISE_INDEPENDENT
-    for (uint64_t i = 0; i < F; ++i) {
-      const float v = gate[i];
-      y[i] = v / (1.0f + vector_exp(-v)) * float{up[i]};
-    }
+REPRISE_INLINE void swiglu_body(Stored* y, const Stored* gate, const Stored* up, uint64_t n) {
+  REPRISE_INDEPENDENT
+  for (uint64_t i = 0; i < n; ++i) {
+    const float v = gate[i];
+    y[i] = v / (1.0f + vector_exp(-v)) * float{up[i]};
   }
 }
 
 // With s = 1 / (1 + e^-gate): dsilu/dgate = s (1 + gate (1 - s)), which is 0 where the exponential overflows.
 template <typename Stored>
-REPRISE_INLINE void swiglu_gradient_body(const SwigluBackwardArgsOf<Stored>& args, uint64_t begin, uint64_t end) {
-  const uint64_t F = args.F;
-  for (uint64_t m = begin; m < end; ++m) {
-    const Stored *gate = args.gate_up + m * 2 * F, *up = gate + F, *dy = args.dy + m * F;
-    Stored *d_gate = args.d_gate_up + m * 2 * F, *d_up = d_gate + F;
-    REPRISE_INDEPENDENT
-    for (uint64_t i = 0; i < F; ++i) {
-      const float v = gate[i], u = up[i], g = dy[i];
-      const float s = 1.0f / (1.0f + vector_exp(-v));
-      d_gate[i] = g * u * (s * (1.0f + v * (1.0f - s)));
-      d_up[i] = g * (v * s);
-    }
+REPRISE_INLINE void swiglu_gradient_body(Stored* dgate, Stored* dup, const Stored* gate, const Stored* up, const Stored* dy, uint64_t n) {
+  REPRISE_INDEPENDENT
+  for (uint64_t i = 0; i < n; ++i) {
+    const float v = gate[i], u = up[i], g = dy[i];
+    const float s = 1.0f / (1.0f + vector_exp(-v));
+    dgate[i] = g * u * (s * (1.0f + v * (1.0f - s)));
+    dup[i] = g * (v * s);
   }
 }
 
-REPRISE_STORAGE_LEVELS(swiglu_rows, swiglu_body, (const SwigluArgsOf<Stored>& args, uint64_t begin, uint64_t end), (args, begin, end))
-REPRISE_STORAGE_LEVELS(swiglu_gradient_rows, swiglu_gradient_body,
-                      (const SwigluBackwardArgsOf<Stored>& args, uint64_t begin, uint64_t end), (args, begin, end))
+REPRISE_STORAGE_LEVELS(swiglu_block, swiglu_body, (Stored* y, const Stored* gate, const Stored* up, uint64_t n), (y, gate, up, n))
+REPRISE_STORAGE_LEVELS(swiglu_gradient_block, swiglu_gradient_body,
+                      (Stored* dgate, Stored* dup, const Stored* gate, const Stored* up, const Stored* dy, uint64_t n),
+                      (dgate, dup, gate, up, dy, n))
 REPRISE_STORAGE_LEVELS(relu_block, relu_body, (Stored* y, const Stored* x, uint64_t n), (y, x, n))
 REPRISE_STORAGE_LEVELS(relu_gradient_block, relu_gradient_body, (Stored* dx, const Stored* y, const Stored* dy, uint64_t n),
                       (dx, y, dy, n))
@@ -197,14 +188,18 @@ Status cpu_gelu_backward(const KernelContext& context, const ActivationBackwardA
 template <typename Stored>
 Status cpu_swiglu_forward(const KernelContext& context, const SwigluArgsOf<Stored>& args) {
   const VectorLevel level = cpu_machine(context).level;
-  for_each_piece(*context.workers, split_rows(args.M, args.F), [&](uint64_t begin, uint64_t end) { swiglu_rows(level, args, begin, end); });
+  for_each_piece(*context.workers, {args.n, kBlockElements}, [&](uint64_t begin, uint64_t end) {
+    swiglu_block(level, args.y + begin, args.gate + begin, args.up + begin, end - begin);
+  });
   return ok_status();
 }
 
 template <typename Stored>
 Status cpu_swiglu_backward(const KernelContext& context, const SwigluBackwardArgsOf<Stored>& args) {
   const VectorLevel level = cpu_machine(context).level;
-  for_each_piece(*context.workers, split_rows(args.M, args.F), [&](uint64_t begin, uint64_t end) { swiglu_gradient_rows(level, args, begin, end); });
+  for_each_piece(*context.workers, {args.n, kBlockElements}, [&](uint64_t begin, uint64_t end) {
+    swiglu_gradient_block(level, args.dgate + begin, args.dup + begin, args.gate + begin, args.up + begin, args.dy + begin, end - begin);
+  });
   return ok_status();
 }
 

@@ -180,6 +180,13 @@ void WeightPacker::operator()(float* panel, const PanelRange& range) const {
   MatrixPacker{w.f32(), line_stride, depth_stride}(panel, range);
 }
 
+void ScaledWeights::operator()(float* panel, const PanelRange& range) const {
+  weights(panel, range);
+  if (factor == 1.0f) return;
+  REPRISE_INDEPENDENT
+  for (uint64_t i = 0; i < uint64_t{range.kc} * range.width; ++i) panel[i] *= factor;
+}
+
 template <typename Stored>
 void column_sums(const KernelContext& context, float* out, const Stored* in, uint64_t M, uint64_t K, bool accumulate,
                  void* scratch) {

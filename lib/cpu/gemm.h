@@ -101,6 +101,59 @@ struct WeightPacker {
   void operator()(float* panel, const PanelRange& range) const;
 };
 
+// Weights times a factor.
+struct ScaledWeights {
+  WeightPacker weights;
+  float factor;
+
+  void operator()(float* panel, const PanelRange& range) const;
+};
+
+// Two operands of the same lines, one behind the other along the depth: those of `first` are `depth` deep.
+template <typename First, typename Second>
+struct JoinedPacker {
+  First first;
+  Second second;
+  uint64_t depth;
+
+  void operator()(float* panel, const PanelRange& range) const {
+    const PanelRange near = of_first(range), far = of_second(range);
+    if (near.kc > 0) first(panel, near);
+    if (far.kc > 0) second(panel + uint64_t{near.kc} * range.width, far);
+  }
+  uint32_t find_runs(RowRun* runs, const PanelRange& range) const
+    requires requires { first.find_runs(runs, range); second.find_runs(runs, range); }
+  {
+    const PanelRange near = of_first(range), far = of_second(range);
+    uint32_t count = 0;
+    for (const bool is_first : {true, false}) {
+      if ((is_first ? near : far).kc == 0) continue;
+      const uint32_t found = is_first ? first.find_runs(runs, near) : second.find_runs(runs + count, far);
+      if (found == 0) return 0;
+      count += found;
+    }
+    return count;
+  }
+  bool widen_lines(float* lines, const PanelRange& range) const
+    requires requires { first.widen_lines(lines, range); second.widen_lines(lines, range); }
+  {
+    const PanelRange near = of_first(range), far = of_second(range);
+    return (near.kc == 0 || first.widen_lines(lines, near)) && (far.kc == 0 || second.widen_lines(lines + near.kc, far));
+  }
+
+ private:
+  PanelRange of_first(PanelRange range) const {
+    range.kc = static_cast<uint32_t>(range.k0 >= depth ? 0 : smaller(range.kc, depth - range.k0));
+    return range;
+  }
+  PanelRange of_second(PanelRange range) const {
+    const uint64_t end = range.k0 + range.kc, from = larger(range.k0, depth);
+    range.kc = static_cast<uint32_t>(end > from ? end - from : 0);
+    range.k0 = from - depth;
+    return range;
+  }
+};
+
 // The panel of a packer that widens lines.
 template <typename Pack>
 void pack_widened(float* panel, const PanelRange& range, const Pack& pack) {

@@ -18,8 +18,7 @@ constexpr uint64_t rms_norm_backward_scratch_bytes(uint64_t M, uint64_t C) { ret
 
 constexpr void add_layer_norm_rules(BackendRules& rules) {
   rules.of<RmsNormBackward>().scratch_bytes = [](const ShapedCall& c) {
-    const Tensor& x = c[RmsNormBackward::kX];
-    return rms_norm_backward_scratch_bytes(x.leading_elements(), x.last_dimension());
+    return rms_norm_backward_scratch_bytes(c[RmsNormBackward::kRstd].elements(), c[RmsNormBackward::kGamma].elements());
   };
   rules.of<LayerNormBackward>().scratch_bytes = [](const ShapedCall& c) {
     const Tensor& x = c[LayerNormBackward::kX];

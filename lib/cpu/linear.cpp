@@ -1,5 +1,6 @@
 // Linear layers: forward and the gradients of data, weight and bias, as matrix products.
-// Here because each is one product with the right packers.
+// Here because each is one product with the right packers: a low-rank adapter is more depth of the same product, so that its sum with
+// the weight's is rounded once.
 #include "lib/cpu/bf16_pairs.h"
 #include "lib/cpu/cpu_kernels.h"
 
@@ -13,14 +14,30 @@ WeightPacker lines_are_columns(const Weight& w, uint64_t columns) { return {w, 1
 constexpr Status kScratchTooSmall = {Code::kBadPlan,
                                      "a linear kernel's scratch must have the bytes of its scratch rule", 0};
 
+// C (+)= factor * A W. A factor is multiplied into the weights as f32: pairs of bf16 would round it.
+template <typename Stored, typename Output>
+void multiply(const KernelContext& context, const GemmShape& shape, const Stored* a, const WeightPacker& w, float factor, const Output& output,
+              bool accumulate, void* scratch) {
+  if (factor == 1.0f) return multiply_weights(context, shape, a, w, output, accumulate, scratch);
+  gemm(context, shape, MatrixPackerOf<Stored>{a, static_cast<int64_t>(shape.K), 1}, ScaledWeights{w, factor}, output, accumulate, scratch);
+}
+
 }  // namespace
 
 template <typename Stored>
 Status cpu_linear_forward(const KernelContext& context, const LinearForwardArgsOf<Stored>& args) {
-  if (args.scratch_bytes < gemm_scratch_bytes(args.K, args.C, kStoredAs<Stored>)) return kScratchTooSmall;
+  if (args.scratch_bytes < gemm_scratch_bytes(args.K, uint64_t{args.C} + args.R, kStoredAs<Stored>)) return kScratchTooSmall;
   const WeightPacker w = args.input_major ? lines_are_columns(args.w, args.K) : lines_are_rows(args.w, args.C);
   const BiasedOutputOf<Stored> y{{args.y, args.K}, args.b};
-  multiply_weights(context, {args.M, args.K, args.C}, args.x, w, y, false, args.scratch);
+  if (args.h == nullptr) {
+    multiply(context, {args.M, args.K, args.C}, args.x, w, args.scale, y, false, args.scratch);
+    return ok_status();
+  }
+  const MatrixPackerOf<Stored> x{args.x, args.C, 1}, h{args.h, args.R, 1};
+  const ScaledWeights scaled{w, args.scale};
+  const WeightPacker u = lines_are_rows(args.u, args.R);
+  gemm(context, {args.M, args.K, uint64_t{args.C} + args.R}, JoinedPacker<MatrixPackerOf<Stored>, MatrixPackerOf<Stored>>{x, h, args.C},
+       JoinedPacker<ScaledWeights, WeightPacker>{scaled, u, args.C}, y, false, args.scratch);
   return ok_status();
 }
 
@@ -28,8 +45,8 @@ template <typename Stored>
 Status cpu_linear_backward_data(const KernelContext& context, const LinearBackwardDataArgsOf<Stored>& args) {
   if (args.scratch_bytes < gemm_scratch_bytes(args.C, args.K, kStoredAs<Stored>)) return kScratchTooSmall;
   const WeightPacker w = args.input_major ? lines_are_rows(args.w, args.K) : lines_are_columns(args.w, args.C);
-  multiply_weights(context, {args.M, args.C, args.K}, args.dy, w, MatrixOutputOf<Stored>{args.dx, args.C}, args.accumulate_dx,
-                   args.scratch);
+  multiply(context, {args.M, args.C, args.K}, args.dy, w, args.scale, MatrixOutputOf<Stored>{args.dx, args.C}, args.accumulate_dx,
+           args.scratch);
   return ok_status();
 }
 

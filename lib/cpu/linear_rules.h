@@ -9,7 +9,8 @@ namespace reprise {
 constexpr void add_linear_rules(BackendRules& rules) {
   rules.of<LinearForward>().scratch_bytes = [](const ShapedCall& c) {
     using A = LinearForward;
-    return gemm_scratch_bytes(c[A::kY].last_dimension(), c[A::kX].last_dimension(), c[A::kY].dtype);
+    const uint64_t rank = c.has(A::kH) ? c[A::kH].last_dimension() : 0;
+    return gemm_scratch_bytes(c[A::kY].last_dimension(), c[A::kX].last_dimension() + rank, c[A::kY].dtype);
   };
   rules.of<LinearBackwardData>().scratch_bytes = [](const ShapedCall& c) {
     using A = LinearBackwardData;

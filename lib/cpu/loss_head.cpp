@@ -217,7 +217,7 @@ Status cpu_loss_head_backward(const KernelContext& context, const LossHeadBackwa
     clear_gradients(head, args);
     return ok_status();
   }
-  const double scale = 1.0 / (static_cast<double>(labelled) * args.scalars->micro_batches);
+  const double scale = 1.0 / static_cast<double>(args.scalars->step_labelled);
   double sum = 0;
   for (uint64_t first = 0; first < head.M; first += layout.rows) {
     const Chunk chunk = chunk_at(layout, args.scratch, head.M, first);
@@ -226,7 +226,7 @@ Status cpu_loss_head_backward(const KernelContext& context, const LossHeadBackwa
     sum = sum_losses(chunk, sum);
     add_gradients(context, head, chunk, args);
   }
-  const double loss = sum / static_cast<double>(labelled);
+  const double loss = sum / static_cast<double>(args.scalars->step_labelled);
   args.scalars->loss_sum += loss;
   if (!std::isfinite(loss)) args.scalars->skip = 1;
   return ok_status();

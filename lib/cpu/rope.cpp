@@ -1,4 +1,5 @@
-// Rotary position embedding (Su et al. 2021): the angles of a row once, in double, then every query and key head turned by them.
+// Rotary position embedding (Su et al. 2021): the angles of a row once, in double, then every query and key head turned by them on its way
+// to or from its place beside the others.
 // Here with its own sine and cosine because the C library's do not vectorise.
 #include <bit>
 #include <cmath>
@@ -28,7 +29,7 @@ Angles angles_of(const float* table, const RopeAttribute& rope) {
 
 // Angle = n pi / 2 + r, |r| <= pi / 4, then Taylor's series of r: an error below 1e-11 for angles up to 2^20 quarter turns, since n times
 // the high part of pi / 2 (33 bits) is exact.
-REPRISE_INLINE void cosines_and_sines(float* cosines, float* sines, const double* frequencies, uint32_t pairs, double position) {
+REPRISE_INLINE void cosines_and_sines(float* cosines, float* sines, const double* frequencies, uint32_t pairs, double position, double scale) {
   constexpr double kRound = 0x1.8p52;  // adding it leaves the nearest integer in the low bits of the significand
   REPRISE_INDEPENDENT
   for (uint32_t i = 0; i < pairs; ++i) {
@@ -54,8 +55,8 @@ REPRISE_INLINE void cosines_and_sines(float* cosines, float* sines, const double
     const uint64_t quarter = std::bit_cast<uint64_t>(shifted);
     const uint64_t odd = 0 - (quarter & 1u);
     const uint64_t sine = std::bit_cast<uint64_t>(s), cosine = std::bit_cast<uint64_t>(c);
-    sines[i] = static_cast<float>(std::bit_cast<double>(((sine & ~odd) | (cosine & odd)) ^ (quarter & 2u) << 62));
-    cosines[i] = static_cast<float>(std::bit_cast<double>(((cosine & ~odd) | (sine & odd)) ^ ((quarter + 1) & 2u) << 62));
+    sines[i] = static_cast<float>(scale * std::bit_cast<double>(((sine & ~odd) | (cosine & odd)) ^ (quarter & 2u) << 62));
+    cosines[i] = static_cast<float>(scale * std::bit_cast<double>(((cosine & ~odd) | (sine & odd)) ^ ((quarter + 1) & 2u) << 62));
   }
 }
 
@@ -89,45 +90,84 @@ REPRISE_INLINE void turn_neighbours(Stored* y, const Stored* x, const float* cos
   }
 }
 
-// What is not turned is copied, unless it lies where it belongs.
+// `heads` heads of D from x to y: their first elements turned, the others copied.
 template <typename Stored>
-REPRISE_INLINE void rope_body(const RopeArgsOf<Stored>& args, const Angles& angles, uint64_t begin, uint64_t end) {
-  const RopeAttribute& rope = args.rope;
-  const uint32_t pairs = rope.rotary / 2, turned = rope.heads + rope.kv_heads;
-  const uint64_t D = args.D, columns = D * (turned + rope.kv_heads);
-  float cosines[kMostPairs], sines[kMostPairs];
-  for (uint64_t m = begin; m < end; ++m) {
-    const uint32_t t = static_cast<uint32_t>(m % args.T);
-    const double start = args.document_start != nullptr ? static_cast<double>(args.document_start[m]) : 0.0;
-    cosines_and_sines(cosines, sines, angles.frequencies, pairs, args.inverse ? start - t : t - start);
-    const Stored* x = args.x + m * columns;
-    Stored* y = args.y + m * columns;
-    for (uint32_t h = 0; h < turned; ++h) {
-      if (rope.neighbours != 0) {
-        turn_neighbours(y + h * D, x + h * D, cosines, sines, pairs);
-      } else {
-        turn_halves(y + h * D, x + h * D, cosines, sines, pairs);
-      }
-      if (x != y) std::memcpy(y + h * D + rope.rotary, x + h * D + rope.rotary, (D - rope.rotary) * sizeof(Stored));
+REPRISE_INLINE void turn_heads(Stored* y, const Stored* x, uint32_t heads, uint32_t D, const RopeAttribute& rope, const float* cosines,
+                               const float* sines) {
+  for (uint32_t h = 0; h < heads; ++h, y += D, x += D) {
+    if (rope.neighbours != 0) {
+      turn_neighbours(y, x, cosines, sines, rope.rotary / 2);
+    } else {
+      turn_halves(y, x, cosines, sines, rope.rotary / 2);
     }
-    if (x != y) std::memcpy(y + turned * D, x + turned * D, rope.kv_heads * D * sizeof(Stored));
+    std::memcpy(y + rope.rotary, x + rope.rotary, (D - rope.rotary) * sizeof(Stored));
   }
 }
 
-REPRISE_STORAGE_LEVELS(rope_rows, rope_body, (const RopeArgsOf<Stored>& args, const Angles& angles, uint64_t begin, uint64_t end),
+// How far row m lies behind the start of its document.
+template <typename Args>
+REPRISE_INLINE double position_of(const Args& args, uint64_t m) {
+  const double start = args.document_start != nullptr ? static_cast<double>(args.document_start[m]) : 0.0;
+  return static_cast<double>(m % args.T) - start;
+}
+
+template <typename Stored>
+REPRISE_INLINE void rope_body(const RopeForwardArgsOf<Stored>& args, const Angles& angles, uint64_t begin, uint64_t end) {
+  const RopeAttribute& rope = args.rope;
+  const uint64_t of_q = uint64_t{args.D} * rope.heads, of_k = uint64_t{args.D} * rope.kv_heads;
+  float cosines[kMostPairs], sines[kMostPairs];
+  for (uint64_t m = begin; m < end; ++m) {
+    cosines_and_sines(cosines, sines, angles.frequencies, rope.rotary / 2, position_of(args, m), static_cast<double>(rope.scale));
+    Stored* qkv = args.qkv + m * (of_q + 2 * of_k);
+    turn_heads(qkv, args.q + m * of_q, rope.heads, args.D, rope, cosines, sines);
+    turn_heads(qkv + of_q, args.k + m * of_k, rope.kv_heads, args.D, rope, cosines, sines);
+    std::memcpy(qkv + of_q + of_k, args.v + m * of_k, of_k * sizeof(Stored));
+  }
+}
+
+template <typename Stored>
+REPRISE_INLINE void rope_gradient_body(const RopeBackwardArgsOf<Stored>& args, const Angles& angles, uint64_t begin, uint64_t end) {
+  const RopeAttribute& rope = args.rope;
+  const uint64_t of_q = uint64_t{args.D} * rope.heads, of_k = uint64_t{args.D} * rope.kv_heads;
+  float cosines[kMostPairs], sines[kMostPairs];
+  for (uint64_t m = begin; m < end; ++m) {
+    cosines_and_sines(cosines, sines, angles.frequencies, rope.rotary / 2, -position_of(args, m), static_cast<double>(rope.scale));
+    const Stored* dqkv = args.dqkv + m * (of_q + 2 * of_k);
+    turn_heads(args.dq + m * of_q, dqkv, rope.heads, args.D, rope, cosines, sines);
+    turn_heads(args.dk + m * of_k, dqkv + of_q, rope.kv_heads, args.D, rope, cosines, sines);
+    std::memcpy(args.dv + m * of_k, dqkv + of_q + of_k, of_k * sizeof(Stored));
+  }
+}
+
+REPRISE_STORAGE_LEVELS(rope_rows, rope_body, (const RopeForwardArgsOf<Stored>& args, const Angles& angles, uint64_t begin, uint64_t end),
                       (args, angles, begin, end))
+REPRISE_STORAGE_LEVELS(rope_gradient_rows, rope_gradient_body,
+                      (const RopeBackwardArgsOf<Stored>& args, const Angles& angles, uint64_t begin, uint64_t end), (args, angles, begin, end))
+
+template <typename Args>
+Partition rows_of(const Args& args) {
+  return split_rows(args.M, uint64_t{args.D} * (args.rope.heads + 2 * args.rope.kv_heads));
+}
 
 }  // namespace
 
 template <typename Stored>
-Status cpu_rope(const KernelContext& context, const RopeArgsOf<Stored>& args) {
+Status cpu_rope_forward(const KernelContext& context, const RopeForwardArgsOf<Stored>& args) {
   const VectorLevel level = cpu_machine(context).level;
   const Angles angles = angles_of(args.frequencies, args.rope);
-  for_each_piece(*context.workers, split_rows(args.M, uint64_t{args.D} * (args.rope.heads + 2 * args.rope.kv_heads)),
-                 [&](uint64_t begin, uint64_t end) { rope_rows(level, args, angles, begin, end); });
+  for_each_piece(*context.workers, rows_of(args), [&](uint64_t begin, uint64_t end) { rope_rows(level, args, angles, begin, end); });
   return ok_status();
 }
 
-REPRISE_INSTANTIATE(cpu_rope, RopeArgs)
+template <typename Stored>
+Status cpu_rope_backward(const KernelContext& context, const RopeBackwardArgsOf<Stored>& args) {
+  const VectorLevel level = cpu_machine(context).level;
+  const Angles angles = angles_of(args.frequencies, args.rope);
+  for_each_piece(*context.workers, rows_of(args), [&](uint64_t begin, uint64_t end) { rope_gradient_rows(level, args, angles, begin, end); });
+  return ok_status();
+}
+
+REPRISE_INSTANTIATE(cpu_rope_forward, RopeForwardArgs)
+REPRISE_INSTANTIATE(cpu_rope_backward, RopeBackwardArgs)
 
 }  // namespace reprise

@@ -1,4 +1,5 @@
-// Causal attention in tiles, forward and backward: heads that each have keys and values of their own, or share them in groups.
+// Causal attention in tiles, forward and backward, and for generation with caches: heads that each have keys and values of their own, or share
+// them in groups.
 #pragma once
 
 #include "lib/row_call.h"
@@ -39,6 +40,21 @@ struct AttentionBackwardArgsOf {
   AttentionAttribute attention;
 };
 
+// Attention for generation, of one sequence: the keys and values of up to P rows join caches of L positions, and each row attends to all
+// positions from 0 to its own. Row t stands at position t - document_start[t]; one whose document starts behind it is padding: nothing of it is
+// stored, and its y is 0. Rows follow one another, padding stands at the end, and a position at or behind L is a fault (DataFault::kDocument),
+// as is another order: then nothing is stored and y is 0. Of the caches only positions up to a row's own are read. No dropout.
+template <typename Stored>
+struct AttentionDecodeArgsOf {
+  Stored* y;                      // [1,P,C]
+  Stored* keys;                   // [L,kv_heads D], updated
+  Stored* values;                 // [L,kv_heads D], updated
+  const Stored* qkv;              // [1,P,W]
+  const int32_t* document_start;  // [1,P]: minus the position of row 0
+  uint32_t P, L, C;
+  AttentionAttribute attention;
+};
+
 // D of attention, in every backend: a head's tiles stand on the worker's stack or in registers.
 constexpr uint32_t kAttentionMaxHead = 256;
 
@@ -60,7 +76,7 @@ struct AttentionForward {
       .op = Op::kAttention, .pass = Pass::kForward, .name = "attention.forward", .attribute = kAttributeKind<AttentionAttribute>,
       .attribute_is_cost = false,
       .arguments = {contract::act_out("y[B,T,C]"), contract::out("lse[B,heads,T]"), contract::act_in("qkv[B,T,W]"),
-                    contract::optional(contract::in("document_start[B,T]", Storage::kI32)), contract::scalars_in(), contract::scratch()},
+                    contract::document_start(), contract::scalars_in(), contract::scratch()},
       .shape_fault = fault};
   template <typename Stored>
   static AttentionForwardArgsOf<Stored> arguments(const RowCall& c) {
@@ -81,7 +97,7 @@ struct AttentionBackward {
       .attribute_is_cost = false,
       .arguments = {contract::act_out("dqkv[B,T,W]"), contract::act_in("qkv[B,T,W]"), contract::act_in("y[B,T,C]"),
                     contract::in("lse[B,heads,T]"), contract::act_in("dy[B,T,C]"),
-                    contract::optional(contract::in("document_start[B,T]", Storage::kI32)), contract::scalars_in(), contract::scratch()},
+                    contract::document_start(), contract::scalars_in(), contract::scratch()},
       .shape_fault = fault};
   template <typename Stored>
   static AttentionBackwardArgsOf<Stored> arguments(const RowCall& c) {
@@ -92,6 +108,33 @@ struct AttentionBackward {
   }
 };
 
+struct AttentionDecode {
+  enum : uint32_t { kY, kKeys, kValues, kQkv, kDocumentStart };
+  static constexpr Fault fault(const ShapedCall& c) {
+    const AttentionAttribute& a = c.attribute<AttentionAttribute>();
+    const Tensor &y = c[kY], &qkv = c[kQkv], &keys = c[kKeys];
+    const uint64_t P = y.shape[1], C = y.shape[2], L = keys.shape[0];
+    if (C % a.heads != 0 || C / a.heads > kAttentionMaxHead || a.dropout != 0) return Fault::kAttribute;
+    const uint64_t D = C / a.heads, shared = a.kv_heads * D;
+    return shape::require(y.rank == 3 && y.shape[0] == 1 && qkv.rank == 3 && shape::is_shape(qkv, 1, P, C + 2 * shared, 1) && P <= L &&
+                          shape::is_matrix(c, kKeys, L, shared) && shape::is_matrix(c, kValues, L, shared) &&
+                          shape::is_matrix(c, kDocumentStart, 1, P));
+  }
+  static constexpr KernelInfo kInfo = {
+      .op = Op::kAttention, .pass = Pass::kDecode, .name = "attention.decode", .attribute = kAttributeKind<AttentionAttribute>,
+      .attribute_is_cost = false,
+      .arguments = {contract::act_out("y[1,P,C]"), contract::act_updated("keys[L,kv_heads*D]"), contract::act_updated("values[L,kv_heads*D]"),
+                    contract::act_in("qkv[1,P,W]"), contract::required(contract::document_start())},
+      .shape_fault = fault};
+  template <typename Stored>
+  static AttentionDecodeArgsOf<Stored> arguments(const RowCall& c) {
+    return {.y = c.pointer<Stored>(kY), .keys = c.pointer<Stored>(kKeys), .values = c.pointer<Stored>(kValues),
+            .qkv = c.pointer<Stored>(kQkv), .document_start = c.i32(kDocumentStart), .P = c.dimension(kY, 1), .L = c.dimension(kKeys, 0),
+            .C = c.dimension(kY, 2), .attention = c.attribute<AttentionAttribute>()};
+  }
+};
+
+using DecodeKernels = TypeList<AttentionDecode>;
 using AttentionKernels = TypeList<AttentionForward, AttentionBackward>;
 
 }  // namespace reprise

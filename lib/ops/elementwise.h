@@ -30,19 +30,22 @@ struct AddArgsOf {
   uint64_t n;
 };
 
-// SwiGLU (Shazeer 2020): y = silu(gate) * up, silu(x) = x / (1 + e^-x). Gate and up lie side by side, as one linear layer makes them.
+// SwiGLU (Shazeer 2020): y = silu(gate) * up, silu(x) = x / (1 + e^-x).
 template <typename Stored>
 struct SwigluArgsOf {
-  Stored* y;              // [M,F]
-  const Stored* gate_up;  // [M,2F]: the gate first
-  uint64_t M, F;
+  Stored* y;           // [n]; may be gate
+  const Stored* gate;  // [n]
+  const Stored* up;    // [n]
+  uint64_t n;
 };
 template <typename Stored>
 struct SwigluBackwardArgsOf {
-  Stored* d_gate_up;  // [M,2F]; may be gate_up
-  const Stored* gate_up;
-  const Stored* dy;  // [M,F]
-  uint64_t M, F;
+  Stored* dgate;  // [n]; may be gate
+  Stored* dup;    // [n]
+  const Stored* gate;
+  const Stored* up;
+  const Stored* dy;  // [n]
+  uint64_t n;
 };
 
 namespace contract {
@@ -131,33 +134,29 @@ struct GeluBackward {
 };
 
 struct SwigluForward {
-  enum : uint32_t { kY, kGateUp };
-  static constexpr Fault fault(const ShapedCall& c) {
-    return shape::require(c[kY].leading_elements() == c[kGateUp].leading_elements() && 2 * c[kY].last_dimension() == c[kGateUp].last_dimension());
-  }
+  enum : uint32_t { kY, kGate, kUp };
+  static constexpr Fault fault(const ShapedCall& c) { return shape::all_alike(c, 3); }
   static constexpr KernelInfo kInfo = {
-      .op = Op::kSwiglu, .pass = Pass::kForward, .name = "swiglu.forward",
-      .arguments = {contract::act_out("y[M,F]"), contract::act_in("gate_up[M,2F]")}, .shape_fault = fault};
+      .op = Op::kSwiglu, .pass = Pass::kForward, .name = "swiglu.forward", .in_place_output = kY, .in_place_input = kGate,
+      .arguments = {contract::act_out("y[...]"), contract::act_in("gate[...]"), contract::act_in("up[...]")}, .shape_fault = fault};
   template <typename Stored>
   static SwigluArgsOf<Stored> arguments(const RowCall& c) {
-    return {.y = c.pointer<Stored>(kY), .gate_up = c.pointer<Stored>(kGateUp), .M = c.leading(kY), .F = c.last(kY)};
+    return {.y = c.pointer<Stored>(kY), .gate = c.pointer<Stored>(kGate), .up = c.pointer<Stored>(kUp), .n = c[kY].elements()};
   }
 };
 
 struct SwigluBackward {
-  enum : uint32_t { kDGateUp, kGateUp, kDy };
-  static constexpr Fault fault(const ShapedCall& c) {
-    return shape::require(shape::same_rows(c[kDGateUp], c[kGateUp]) && c[kDy].leading_elements() == c[kGateUp].leading_elements() &&
-                          2 * c[kDy].last_dimension() == c[kGateUp].last_dimension());
-  }
+  enum : uint32_t { kDgate, kDup, kGate, kUp, kDy };
+  static constexpr Fault fault(const ShapedCall& c) { return shape::all_alike(c, 5); }
   static constexpr KernelInfo kInfo = {
-      .op = Op::kSwiglu, .pass = Pass::kBackward, .name = "swiglu.backward", .in_place_output = kDGateUp, .in_place_input = kGateUp,
-      .arguments = {contract::act_out("d_gate_up[M,2F]"), contract::act_in("gate_up[M,2F]"), contract::act_in("dy[M,F]")},
+      .op = Op::kSwiglu, .pass = Pass::kBackward, .name = "swiglu.backward", .in_place_output = kDgate, .in_place_input = kGate,
+      .arguments = {contract::act_out("dgate[...]"), contract::act_out("dup[...]"), contract::act_in("gate[...]"), contract::act_in("up[...]"),
+                    contract::act_in("dy[...]")},
       .shape_fault = fault};
   template <typename Stored>
   static SwigluBackwardArgsOf<Stored> arguments(const RowCall& c) {
-    return {.d_gate_up = c.pointer<Stored>(kDGateUp), .gate_up = c.pointer<Stored>(kGateUp), .dy = c.pointer<Stored>(kDy),
-            .M = c.leading(kDy), .F = c.last(kDy)};
+    return {.dgate = c.pointer<Stored>(kDgate), .dup = c.pointer<Stored>(kDup), .gate = c.pointer<Stored>(kGate),
+            .up = c.pointer<Stored>(kUp), .dy = c.pointer<Stored>(kDy), .n = c[kDgate].elements()};
   }
 };
 

@@ -1,4 +1,4 @@
-// Layer-norm (Ba, Kiros & Hinton 2016) and RMS-norm (Zhang & Sennrich 2019) over the last dimension, forward and backward.
+// Layer-norm (Ba, Kiros & Hinton 2016) and RMS-norm (Zhang & Sennrich 2019) over the last dimension, or a part of it, forward and backward.
 #pragma once
 
 #include "lib/row_call.h"
@@ -35,7 +35,8 @@ struct LayerNormBackwardArgsOf {
   bool accumulate_dx, accumulate_dgamma, accumulate_dbeta;
 };
 
-// RMS-norm: y = x * rstd * gamma, rstd = 1 / sqrt(mean(x^2) + epsilon).
+// RMS-norm: y = x * rstd * gamma, rstd = 1 / sqrt(mean(x^2) + epsilon). A row is as long as gamma: it is the last dimension, or one of the
+// equal parts of it (the heads of q and k, Qwen3), and M counts all of them.
 template <typename Stored>
 struct RmsNormForwardArgsOf {
   Stored* y;    // [M,C]
@@ -102,11 +103,17 @@ struct LayerNormBackward {
   }
 };
 
+namespace contract {
+constexpr bool norms_rows(const Tensor& x, const Tensor& gamma, const Tensor& rstd) {
+  const uint64_t C = gamma.elements();
+  return gamma.rank <= 1 && C > 0 && x.last_dimension() % C == 0 && rstd.elements() == x.elements() / C;
+}
+}  // namespace contract
+
 struct RmsNormForward {
   enum : uint32_t { kY, kRstd, kX, kGamma };
   static constexpr Fault fault(const ShapedCall& c) {
-    return shape::require(shape::same_rows(c[kY], c[kX]) && shape::has_elements(c, kRstd, c[kX].leading_elements()) &&
-                          shape::is_vector(c, kGamma, c[kX].last_dimension()));
+    return shape::require(shape::same_rows(c[kY], c[kX]) && contract::norms_rows(c[kX], c[kGamma], c[kRstd]));
   }
   static constexpr KernelInfo kInfo = {
       .op = Op::kRmsNorm, .pass = Pass::kForward, .name = "rms_norm.forward", .attribute = kAttributeKind<NormAttribute>,
@@ -114,17 +121,16 @@ struct RmsNormForward {
       .shape_fault = fault};
   template <typename Stored>
   static RmsNormForwardArgsOf<Stored> arguments(const RowCall& c) {
-    return {.y = c.pointer<Stored>(kY), .rstd = c.f32(kRstd), .x = c.pointer<Stored>(kX), .gamma = c.f32(kGamma), .M = c.leading(kX),
-            .C = c.last(kX), .epsilon = c.attribute<NormAttribute>().epsilon};
+    return {.y = c.pointer<Stored>(kY), .rstd = c.f32(kRstd), .x = c.pointer<Stored>(kX), .gamma = c.f32(kGamma),
+            .M = c[kRstd].elements(), .C = c.last(kGamma), .epsilon = c.attribute<NormAttribute>().epsilon};
   }
 };
 
 struct RmsNormBackward {
   enum : uint32_t { kDx, kDgamma, kX, kRstd, kGamma, kDy, kScratch };
   static constexpr Fault fault(const ShapedCall& c) {
-    const uint64_t C = c[kX].last_dimension();
-    return shape::require(shape::same_rows(c[kDx], c[kX]) && shape::same_rows(c[kDy], c[kX]) && shape::is_vector(c, kDgamma, C) &&
-                          shape::has_elements(c, kRstd, c[kX].leading_elements()) && shape::is_vector(c, kGamma, C));
+    return shape::require(shape::same_rows(c[kDx], c[kX]) && shape::same_rows(c[kDy], c[kX]) &&
+                          contract::norms_rows(c[kX], c[kGamma], c[kRstd]) && shape::is_vector(c, kDgamma, c[kGamma].elements()));
   }
   static constexpr KernelInfo kInfo = {
       .op = Op::kRmsNorm, .pass = Pass::kBackward, .name = "rms_norm.backward",
@@ -134,8 +140,8 @@ struct RmsNormBackward {
   template <typename Stored>
   static RmsNormBackwardArgsOf<Stored> arguments(const RowCall& c) {
     return {.dx = c.pointer<Stored>(kDx), .dgamma = c.f32(kDgamma), .x = c.pointer<Stored>(kX), .rstd = c.f32(kRstd), .gamma = c.f32(kGamma),
-            .dy = c.pointer<Stored>(kDy), .scratch = c.pointer<void>(kScratch), .scratch_bytes = c.bytes(kScratch), .M = c.leading(kX),
-            .C = c.last(kX), .accumulate_dx = c.adds(kDx), .accumulate_dgamma = c.adds(kDgamma)};
+            .dy = c.pointer<Stored>(kDy), .scratch = c.pointer<void>(kScratch), .scratch_bytes = c.bytes(kScratch), .M = c[kRstd].elements(),
+            .C = c.last(kGamma), .accumulate_dx = c.adds(kDx), .accumulate_dgamma = c.adds(kDgamma)};
   }
 };
 

@@ -1,23 +1,30 @@
-// Linear layers: y = x W^T + b, and the gradients of its input, weight and bias.
+// Linear layers: y = x W^T + b, with a low-rank adapter beside the weight where there is one; and the gradients of input, weight and bias.
 #pragma once
 
 #include "lib/row_call.h"
 
 namespace reprise {
 
-// y[M,K] = x[M,C] * W^T + b, where W is [K,C], or [C,K] when input_major.
+// y[M,K] = scale * x[M,C] W^T + b + h[M,R] U^T, where W is [K,C], or [C,K] when input_major, and U is always [K,R].
+//
+// A low-rank adapter (Hu et al. 2021) is two such layers: h = scale * x A^T, then y = x W^T + b + h U^T. h holds the scale, and so does
+// e = scale * dy U, which is therefore the gradient of x A^T: dA = e^T x and dx += e A take it as it is.
 template <typename Stored>
 struct LinearForwardArgsOf {
   Stored* y;
   const Stored* x;
   Weight w;
   const float* b;  // [K] or null
+  const Stored* h;  // [M,R] or null, as u is
+  Weight u;         // [K,R]
   void* scratch;
   uint64_t scratch_bytes;
   uint64_t M;
-  uint32_t C, K;
+  uint32_t C, K, R;
   bool input_major;
+  float scale;
 };
+// dx = scale * dy W.
 template <typename Stored>
 struct LinearBackwardDataArgsOf {
   Stored* dx;        // [M,C]
@@ -28,8 +35,10 @@ struct LinearBackwardDataArgsOf {
   uint64_t M;
   uint32_t C, K;
   bool input_major;
+  float scale;
   bool accumulate_dx;
 };
+// dw = dy^T x, or its transpose when input_major: the attribute's scale does not count.
 template <typename Stored>
 struct LinearBackwardWeightArgsOf {
   float* dw;        // as w
@@ -62,21 +71,25 @@ constexpr bool is_linear(const LinearAttribute& a, const Tensor& x, const Tensor
 }  // namespace contract
 
 struct LinearForward {
-  enum : uint32_t { kY, kX, kW, kB, kScratch };
+  enum : uint32_t { kY, kX, kW, kB, kH, kU, kScratch };
   static constexpr Fault fault(const ShapedCall& c) {
-    return shape::require(contract::is_linear(c.attribute<LinearAttribute>(), c[kX], c[kY], c[kW]) &&
-                          shape::is_vector(c, kB, c[kY].last_dimension()));
+    const uint64_t K = c[kY].last_dimension();
+    if (c.has(kH) != c.has(kU)) return Fault::kMissingArgument;
+    const bool adapts = !c.has(kH) || (c[kH].leading_elements() == c[kX].leading_elements() && shape::is_matrix(c, kU, K, c[kH].last_dimension()));
+    return shape::require(contract::is_linear(c.attribute<LinearAttribute>(), c[kX], c[kY], c[kW]) && shape::is_vector(c, kB, K) && adapts);
   }
   static constexpr KernelInfo kInfo = {
       .op = Op::kLinear, .pass = Pass::kForward, .name = "linear.forward", .attribute = kAttributeKind<LinearAttribute>,
       .arguments = {contract::act_out("y[M,K]"), contract::act_in("x[M,C]"), contract::weight("w[K,C] or [C,K]"),
-                    contract::optional(contract::in("b[K]")), contract::scratch()},
+                    contract::optional(contract::in("b[K]")), contract::optional(contract::act_in("h[M,R]")),
+                    contract::optional(contract::weight("u[K,R]")), contract::scratch()},
       .shape_fault = fault};
   template <typename Stored>
   static LinearForwardArgsOf<Stored> arguments(const RowCall& c) {
-    return {.y = c.pointer<Stored>(kY), .x = c.pointer<Stored>(kX), .w = c.weight(kW), .b = c.f32(kB), .scratch = c.pointer<void>(kScratch),
-            .scratch_bytes = c.bytes(kScratch), .M = c.leading(kX), .C = c.last(kX), .K = c.last(kY),
-            .input_major = c.attribute<LinearAttribute>().input_major != 0};
+    return {.y = c.pointer<Stored>(kY), .x = c.pointer<Stored>(kX), .w = c.weight(kW), .b = c.f32(kB), .h = c.pointer<Stored>(kH),
+            .u = c.weight(kU), .scratch = c.pointer<void>(kScratch), .scratch_bytes = c.bytes(kScratch), .M = c.leading(kX),
+            .C = c.last(kX), .K = c.last(kY), .R = c.has(kH) ? c.last(kH) : 0,
+            .input_major = c.attribute<LinearAttribute>().input_major != 0, .scale = c.attribute<LinearAttribute>().scale};
   }
 };
 
@@ -91,7 +104,8 @@ struct LinearBackwardData {
   static LinearBackwardDataArgsOf<Stored> arguments(const RowCall& c) {
     return {.dx = c.pointer<Stored>(kDx), .dy = c.pointer<Stored>(kDy), .w = c.weight(kW), .scratch = c.pointer<void>(kScratch),
             .scratch_bytes = c.bytes(kScratch), .M = c.leading(kDy), .C = c.last(kDx), .K = c.last(kDy),
-            .input_major = c.attribute<LinearAttribute>().input_major != 0, .accumulate_dx = c.adds(kDx)};
+            .input_major = c.attribute<LinearAttribute>().input_major != 0, .scale = c.attribute<LinearAttribute>().scale,
+            .accumulate_dx = c.adds(kDx)};
   }
 };
 

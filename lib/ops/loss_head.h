@@ -6,8 +6,9 @@
 namespace reprise {
 
 // Softmax cross-entropy over the logits x W^T + b, forward and backward in one loop over chunks of rows: no [M,V] matrix.
-// loss = mean over the rows whose label is not kIgnoredLabel; scalars->loss_sum += loss; gradients are those of
-// loss / scalars->micro_batches; a row without a label has a zero gradient; no labelled row at all: loss 0.
+// loss = the sum over the rows whose label is not kIgnoredLabel, divided by scalars->step_labelled, the number of such rows in all
+// micro-batches of the step; scalars->loss_sum += loss; gradients are those of loss; a row without a label has a zero gradient. So many
+// micro-batches give what one of them all would, whatever their labels; one may have none.
 // A loss that is not finite sets scalars->skip. A label outside [0,V) is a fault (DataFault::kLabel).
 template <typename Stored>
 struct LossHeadBackwardArgsOf {

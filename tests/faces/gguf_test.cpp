@@ -12,6 +12,7 @@
 #include <sstream>
 
 #include "tests/faces/expect_user_error.h"
+#include "tests/fuzz/fuzz.h"
 #include "tools/formats/f16.h"
 #include "tools/formats/output_file.h"
 
@@ -297,12 +298,13 @@ TEST(Gguf, DamageIsRefusedInOneLine) {
 
 // Every cut and every changed byte of a good file gives a UserError or tensors that lie inside the file.
 TEST(Gguf, EveryCutAndEveryChangedByteIsHandled) {
-  TemporaryFolder folder;
-  const std::string path = folder.file("w.gguf"), good = read_file(kGoldens + "small.gguf");
+  const fuzz::MemoryFile memory;
+  const std::string path = memory.path(), good = read_file(kGoldens + "small.gguf");
+  const auto hold = [&](const std::string& text) { memory.hold(reinterpret_cast<const uint8_t*>(text.data()), text.size()); };
   const GgufFile whole(kGoldens + "small.gguf");
   const GgufTensor& last = whole.tensors().back();
   for (size_t length = 0; length < last.offset + last.bytes; ++length) {
-    put(path, good.substr(0, length));
+    hold(good.substr(0, length));
     expect_user_error([&] { GgufFile file(path); }, {path});
   }
   size_t accepted = 0;
@@ -310,7 +312,7 @@ TEST(Gguf, EveryCutAndEveryChangedByteIsHandled) {
     for (const char c : {'\0', '\x01', '\x7f', '\xff'}) {
       std::string changed = good;
       changed[i] = c;
-      put(path, changed);
+      hold(changed);
       try {
         const GgufFile file(path);
         ++accepted;

@@ -175,7 +175,7 @@ TEST(Recipe, HuggingFaceFolder) {
   write_file(folder.file("r.json"), R"({"model": {"huggingface": "tiny"}, "batch": 2})");
   const Recipe recipe = read_recipe(folder.file("r.json"));
   EXPECT_EQ(std::get<Gpt2Model>(recipe.model).n_embd, 32);
-  EXPECT_EQ(recipe.huggingface_folder, folder.file("tiny"));
+  EXPECT_EQ(recipe.place.huggingface, folder.file("tiny"));
   EXPECT_EQ(recipe.name, "r");
   EXPECT_EQ(recipe.sequence, 64);
   std::filesystem::remove_all(folder.file("tiny"));
@@ -183,8 +183,8 @@ TEST(Recipe, HuggingFaceFolder) {
 
   expect_user_error([&] { read_recipe(folder.file("r.json")); }, {"r.json", "model.huggingface", "config.json"});
   std::filesystem::create_directory(folder.file("tiny"));
-  write_file(folder.file("tiny/config.json"), R"({"model_type": "llama"})");
-  expect_user_error([&] { read_recipe(folder.file("r.json")); }, {"tiny/config.json", "model_type", "gpt2", "llama"});
+  write_file(folder.file("tiny/config.json"), R"({"model_type": "mamba"})");
+  expect_user_error([&] { read_recipe(folder.file("r.json")); }, {"tiny/config.json", "model_type", "gpt2", "llama", "qwen3", "mamba"});
   write_file(folder.file("tiny/config.json"), R"({"model_type": "gpt2", "n_embd": "big"})");
   expect_user_error([&] { read_recipe(folder.file("r.json")); }, {"tiny/config.json", "n_embd", "integer", "big"});
 }

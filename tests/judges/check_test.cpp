@@ -593,18 +593,24 @@ TEST(Check, ShapeContracts) {
   }
 }
 
-// rms_norm n <- x; rope y <- n, with documents and a table; swiglu z <- y. Slots x, n, rstd, y, z are 0 to 4.
+// rms_norm n <- x, by heads; h <- x A^T; v <- x W^T + h U^T; rope qkv <- n, k, v, with documents and a table; swiglu z <- n, x. Slots x,
+// starts, n, rstd, h, v, qkv, z are 0 to 7.
 OwnedPlan llama_rows_plan() {
   PlanBuilder b;
-  const Ref gamma = b.state(StateKind::kParameter, "gamma", {24}), table = b.state(StateKind::kBuffer, "frequencies", {2}),
-            starts = b.state(StateKind::kBuffer, "document_start", {2, 5}, DType::kI32);
+  const Ref gamma = b.state(StateKind::kParameter, "gamma", {6}), table = b.state(StateKind::kBuffer, "frequencies", {2}),
+            k = b.state(StateKind::kBuffer, "keys", {2, 5, 12}), w = b.state(StateKind::kParameter, "w", {12, 24}),
+            a = b.state(StateKind::kParameter, "a", {3, 24}), u = b.state(StateKind::kParameter, "u", {12, 3});
   b.plan.attributes.of<NormAttribute>() = {{1e-5f, 0, 0}};
-  b.plan.attributes.of<RopeAttribute>() = {{2, 1, 4, 0, 10000}};
+  b.plan.attributes.of<RopeAttribute>() = {{4, 2, 4, 0, 10000}};
+  b.plan.attributes.of<LinearAttribute>() = {{0}, {0, 2}};
   b.begin(ProgramId::kMicroFirst);
-  const Ref x = b.input({2, 5, 24}), n = b.slot({2, 5, 24}), rstd = b.slot({2, 5}), y = b.slot({2, 5, 24}), z = b.slot({2, 5, 12});
+  const Ref x = b.input({2, 5, 24}), starts = b.document_start({2, 5}), n = b.slot({2, 5, 24}), rstd = b.slot({2, 5, 4}), h = b.slot({2, 5, 3}),
+            v = b.slot({2, 5, 12}), qkv = b.slot({2, 5, 48}), z = b.slot({2, 5, 24});
   b.row(Op::kRmsNorm, Pass::kForward, {n, rstd, x, gamma});
-  b.row(Op::kRope, Pass::kForward, {y, n, starts, table});
-  b.row(Op::kSwiglu, Pass::kForward, {z, y});
+  b.row(Op::kLinear, Pass::kForward, {h, x, a, kNoRef, kNoRef, kNoRef, kNoRef}, 1);
+  b.row(Op::kLinear, Pass::kForward, {v, x, w, kNoRef, h, u, kNoRef});
+  b.row(Op::kRope, Pass::kForward, {qkv, n, k, v, starts, table});
+  b.row(Op::kSwiglu, Pass::kForward, {z, n, x});
   b.end();
   return b.finish();
 }
@@ -619,25 +625,94 @@ TEST(Check, ShapeContractsOfALlama) {
   const auto rope = [&](Fault fault, const char* what, RopeAttribute attribute) {
     refused(fault, what, [&](OwnedPlan& p) { p.attributes.of<RopeAttribute>()[0] = attribute; });
   };
+  const auto slot = [](OwnedPlan& p, uint32_t i) -> Tensor& { return p.programs[0].slots[i].tensor; };
+  const auto argument = [](OwnedPlan& p, uint32_t row, uint32_t i) -> Ref& { return p.programs[0].arguments[p.programs[0].rows[row].first_argument + i]; };
   constexpr float kNaN = std::numeric_limits<float>::quiet_NaN(), kInfinity = std::numeric_limits<float>::infinity();
-  rope(Fault::kNone, "other sensible attributes", {4, 1, 4, 1, 500000});
+  rope(Fault::kNone, "other sensible attributes", {8, 4, 2, 1, 500000, 1.5f});
+  rope(Fault::kShape, "a table of nothing that turns", {4, 2, 0, 0, 10000});
   rope(Fault::kAttribute, "no heads", {0, 1, 4, 0, 10000});
-  rope(Fault::kAttribute, "no shared heads", {2, 0, 4, 0, 10000});
+  rope(Fault::kAttribute, "no shared heads", {4, 0, 4, 0, 10000});
   rope(Fault::kAttribute, "shared heads that do not divide the heads", {3, 2, 4, 0, 10000});
-  rope(Fault::kAttribute, "no rotary channels", {2, 1, 0, 0, 10000});
-  rope(Fault::kAttribute, "an odd number of rotary channels", {2, 1, 5, 0, 10000});
-  rope(Fault::kAttribute, "more rotary channels than a kernel has room for", {2, 1, RopeAttribute::kMostRotary + 2, 0, 10000});
-  rope(Fault::kAttribute, "a third way of pairing", {2, 1, 4, 2, 10000});
-  for (const float theta : {0.0f, -10000.0f, 0.5f, kNaN, kInfinity}) rope(Fault::kAttribute, "theta below 1 or no number", {2, 1, 4, 0, theta});
-  rope(Fault::kShape, "more rotary channels than a head has", {2, 1, 8, 0, 10000});
+  rope(Fault::kAttribute, "an odd number of rotary channels", {4, 2, 5, 0, 10000});
+  rope(Fault::kAttribute, "more rotary channels than a kernel has room for", {4, 2, RopeAttribute::kMostRotary + 2, 0, 10000});
+  rope(Fault::kAttribute, "a third way of pairing", {4, 2, 4, 2, 10000});
+  for (const float theta : {0.0f, -10000.0f, 0.5f, kNaN, kInfinity}) rope(Fault::kAttribute, "theta below 1 or no number", {4, 2, 4, 0, theta});
+  for (const float scale : {0.0f, -1.0f, kNaN, kInfinity}) {
+    rope(Fault::kAttribute, "a scale that is no factor", {4, 2, 4, 0, 10000, scale});
+    refused(Fault::kAttribute, "a product's scale that is no factor", [&](OwnedPlan& p) { p.attributes.of<LinearAttribute>()[1].scale = scale; });
+  }
+  rope(Fault::kShape, "more rotary channels than a head has", {4, 2, 8, 0, 10000});
   rope(Fault::kShape, "heads that do not divide the columns", {5, 1, 4, 0, 10000});
+  rope(Fault::kShape, "keys of fewer heads", {4, 4, 4, 0, 10000});
+  refused(Fault::kShape, "keys of another sequence", [](OwnedPlan& p) { std::swap(p.state[3].tensor.shape[0], p.state[3].tensor.shape[1]); });
+  refused(Fault::kShape, "queries, keys and values too wide for their place", [&](OwnedPlan& p) { slot(p, 6).shape[2] = 47; });
   refused(Fault::kShape, "a table of another length", [](OwnedPlan& p) { p.state[2].tensor.shape[0] = 3; });
-  refused(Fault::kShape, "document starts transposed", [](OwnedPlan& p) { std::swap(p.state[3].tensor.shape[0], p.state[3].tensor.shape[1]); });
-  refused(Fault::kDType, "document starts that are no integers", [](OwnedPlan& p) { p.state[3].tensor.dtype = DType::kF32; });
-  refused(Fault::kShape, "an rstd for each sample", [](OwnedPlan& p) { p.programs[0].slots[2].tensor.shape[1] = 1; });
-  refused(Fault::kShape, "a gamma of another width", [](OwnedPlan& p) { p.state[1].tensor.shape[0] = 12; });
+  refused(Fault::kShape, "document starts transposed", [&](OwnedPlan& p) { std::swap(slot(p, 1).shape[0], slot(p, 1).shape[1]); });
+  refused(Fault::kDType, "document starts that are no integers", [&](OwnedPlan& p) { slot(p, 1).dtype = DType::kF32; });
+  refused(Fault::kShape, "an rstd for each sample", [&](OwnedPlan& p) { slot(p, 3).shape[1] = 1; });
+  refused(Fault::kShape, "a gamma that does not divide the rows", [](OwnedPlan& p) { p.state[1].tensor.shape[0] = 5; });
+  refused(Fault::kShape, "a gamma of other heads than the rstd", [](OwnedPlan& p) { p.state[1].tensor.shape[0] = 12; });
   refused(Fault::kAttribute, "an epsilon of zero", [](OwnedPlan& p) { p.attributes.of<NormAttribute>()[0].epsilon = 0; });
-  refused(Fault::kShape, "SwiGLU of too few columns", [](OwnedPlan& p) { p.programs[0].slots[4].tensor.shape[2] = 11; });
+  refused(Fault::kShape, "SwiGLU of too few columns", [&](OwnedPlan& p) { slot(p, 7).shape[2] = 23; });
+  refused(Fault::kMissingArgument, "half an adapter", [&](OwnedPlan& p) { argument(p, 2, LinearForward::kU) = kNoRef; });
+  refused(Fault::kShape, "an adapter of another rank", [](OwnedPlan& p) { p.state[6].tensor.shape[1] = 2; });
+  refused(Fault::kShape, "an adapter of another width", [](OwnedPlan& p) { p.state[6].tensor.shape[0] = 11; });
+}
+
+// ---- generation ----
+
+// n <- x, decode y <- n with caches, z <- y. Slots tokens' rows x, starts, keys, values, n, y, z are 0 to 6; z is the output.
+OwnedPlan generating_plan() {
+  PlanBuilder b;
+  const Ref gamma = b.state(StateKind::kParameter, "gamma", {12});
+  b.plan.attributes.of<NormAttribute>() = {{1e-5f, 0, 0}};
+  b.plan.attributes.of<AttentionAttribute>() = {{2, 1, 0, 3}};
+  b.begin(ProgramId::kGenerate);
+  const Ref x = b.input({1, 4, 12}), starts = b.document_start({1, 4}), keys = b.cache({9, 3}), values = b.cache({9, 3}),
+            n = b.slot({1, 4, 12}), rstd = b.slot({1, 4}), y = b.slot({1, 4, 6}), z = b.output({1, 4, 6});
+  b.row(Op::kRmsNorm, Pass::kForward, {n, rstd, x, gamma});
+  b.row(Op::kAttention, Pass::kDecode, {y, keys, values, n, starts});
+  b.row(Op::kRelu, Pass::kForward, {z, y});
+  b.end();
+  return b.finish();
+}
+
+TEST(Check, CachesAreHeldFromRunToRun) {
+  EXPECT_SAFE(generating_plan());
+  const auto refused = [](Fault fault, const char* what, auto change) {
+    OwnedPlan plan = generating_plan();
+    change(plan, plan.program(ProgramId::kGenerate));
+    EXPECT_EQ(judge(plan).fault, fault) << what << ": " << shown(judge(plan));
+  };
+  const auto slot_of = [](OwnedProgram& p, SlotKind kind, uint32_t number) -> uint32_t {
+    for (uint32_t s = 0; s < p.slots.size(); ++s) {
+      if (p.slots[s].kind == kind && number-- == 0) return s;
+    }
+    ADD_FAILURE() << "no such slot";
+    return 0;
+  };
+  const auto argument = [](OwnedProgram& p, uint32_t row, uint32_t i) -> Ref& { return p.arguments[p.rows[row].first_argument + i]; };
+  refused(Fault::kHeld, "a cache that dies before the last row", [&](OwnedPlan&, OwnedProgram& p) { --p.slots[slot_of(p, SlotKind::kCache, 0)].end_row; });
+  refused(Fault::kReadBeforeWrite, "a cache that nothing holds", [&](OwnedPlan&, OwnedProgram& p) {
+    p.slots[slot_of(p, SlotKind::kCache, 1)].kind = SlotKind::kTransient;
+  });
+  refused(Fault::kHeld, "an output that dies before the last row", [](OwnedPlan&, OwnedProgram& p) { p.output = p.arguments[p.rows[0].first_argument]; });
+  refused(Fault::kHeld, "an output that does not exist", [](OwnedPlan&, OwnedProgram& p) { p.output = 99; });
+  refused(Fault::kHeld, "caches of a training", [](OwnedPlan& plan, OwnedProgram& p) { std::swap(plan.program(ProgramId::kEvaluate), p); });
+  refused(Fault::kOverlap, "something else in a cache", [&](OwnedPlan&, OwnedProgram& p) {
+    const uint32_t n = argument(p, 0, 0);
+    p.slots[n].tensor.offset = p.slots[slot_of(p, SlotKind::kCache, 0)].tensor.offset;
+  });
+  refused(Fault::kShape, "caches of other heads", [&](OwnedPlan&, OwnedProgram& p) {
+    for (uint32_t i = 0; i < 2; ++i) p.slots[slot_of(p, SlotKind::kCache, i)].tensor.shape[1] = 6;
+  });
+  refused(Fault::kShape, "caches shorter than the tokens put in at once", [&](OwnedPlan&, OwnedProgram& p) {
+    for (uint32_t i = 0; i < 2; ++i) p.slots[slot_of(p, SlotKind::kCache, i)].tensor.shape[0] = 3;
+  });
+  refused(Fault::kAttribute, "dropout", [](OwnedPlan& plan, OwnedProgram&) { plan.attributes.of<AttentionAttribute>()[0].dropout = 0.5f; });
+  refused(Fault::kAliasing, "one cache for both", [&](OwnedPlan&, OwnedProgram& p) {
+    argument(p, 1, AttentionDecode::kValues) = argument(p, 1, AttentionDecode::kKeys);
+  });
 }
 
 // ---- anything at all: whatever the numbers, check must come back, and touch nothing outside its arrays (run under

@@ -136,7 +136,7 @@ class DirectedMutantMaker {
     attribute<UpdateAttribute>("epsilon NaN", [](UpdateAttribute& a) { a.epsilon = kNan; });
   }
 
-  // Tokens and labels have one type and shape; images are no labels by their type.
+  // Tokens, labels and starts of documents have one type and shape; images are no labels by their type.
   void exchange_host_slots() {
     for (uint32_t p = 0; p < kProgramCount; ++p) {
       const OwnedProgram& program = good_.programs[p];
@@ -144,6 +144,11 @@ class DirectedMutantMaker {
       const bool tokens = program.slots[program.input].tensor.dtype == DType::kI32;
       add(tokens ? "tokens and labels exchanged" : "images and labels exchanged", tokens ? Fault::kHostSlot : Fault::kDType,
           [p](OwnedPlan& plan) { std::swap(plan.programs[p].input, plan.programs[p].labels); });
+      if (program.document_start == kNoSlot) continue;
+      add("labels and starts of documents exchanged", Fault::kHostSlot,
+          [p](OwnedPlan& plan) { std::swap(plan.programs[p].labels, plan.programs[p].document_start); });
+      add("nobody fills the starts of documents", Fault::kReadBeforeWrite,
+          [p](OwnedPlan& plan) { plan.programs[p].document_start = kNoSlot; });
     }
   }
 

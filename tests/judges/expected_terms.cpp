@@ -3,6 +3,7 @@
 // first.
 #include "tests/judges/expected_terms.h"
 
+#include <optional>
 #include <stdexcept>
 
 namespace reprise::testing {
@@ -16,9 +17,22 @@ Term input_leaf(TermTable& terms, const std::string& batch, const Form& form) {
 Term labels_leaf(TermTable& terms, const std::string& batch, const Form& form) {
   return terms.leaf("labels of " + batch, form);
 }
+Term document_start_leaf(TermTable& terms, const std::string& batch, const Form& form) {
+  return terms.leaf("starts of documents of " + batch, form);
+}
 std::string training_batch(uint32_t micro_batch) { return "micro-batch " + std::to_string(micro_batch); }
 
 namespace {
+
+// Of what the model brings into State; none of other values.
+std::optional<StateKind> state_kind(ValueKind kind) {
+  switch (kind) {
+    case ValueKind::kParameter: return StateKind::kParameter;
+    case ValueKind::kBuffer: return StateKind::kBuffer;
+    case ValueKind::kTable: return StateKind::kTable;
+    default: return std::nullopt;
+  }
+}
 
 class Derivation {
  public:
@@ -26,17 +40,17 @@ class Derivation {
     find_needs();
     for (ValueId v = 0; v < graph_.values.size(); ++v) {
       const Value& value = graph_.values[v];
-      if (value.kind != ValueKind::kParameter && value.kind != ValueKind::kBuffer) continue;
+      const std::optional<StateKind> kind = state_kind(value.kind);
+      if (!kind) continue;
       lasting_[v] = state_leaf(terms_, value.name, form(v));
       ExpectedTensor& tensor = step_.state[value.name];
-      tensor = {value.kind == ValueKind::kParameter ? StateKind::kParameter : StateKind::kBuffer, value.init,
-                value.init_scale, lasting_[v], kNoTerm};
+      tensor = {*kind, value.init, value.init_scale, value.numbers, lasting_[v], kNoTerm};
     }
   }
 
   ExpectedStep run() {
     const uint32_t micro_batches = static_cast<uint32_t>(recipe_.accumulate);
-    scalars_ = host_scalars(terms_, recipe_.seed, kTrainingStep, micro_batches);
+    scalars_ = host_scalars(terms_, recipe_.seed, kTrainingStep);
     for (uint32_t u = 0; u < micro_batches; ++u) {
       scalars_[Scalar::kMicroBatch] = micro_batch_leaf(terms_, u);
       start_batch(training_batch(u));
@@ -57,8 +71,11 @@ class Derivation {
     const auto lasting = lasting_.find(v);
     return lasting != lasting_.end() ? lasting->second : value_.at(v);
   }
-  // Of an attention or a rope.
-  Term document_start(const Node& n) const { return n.inputs.size() > 1 ? value(n.inputs[1]) : kNoTerm; }
+  // Of an attention, whose other input is qkv, or a rope, whose others are q, k and v.
+  Term document_start(const Node& n) const {
+    const size_t others = n.op == Op::kAttention ? 1 : 3;
+    return n.inputs.size() > others ? value(n.inputs[others]) : kNoTerm;
+  }
   bool trains(ValueId parameter) const { return parameter != kNoValue && graph_.values[parameter].trainable; }
 
   // A value needs a gradient if a trained parameter lies at or below it.
@@ -77,6 +94,8 @@ class Derivation {
     gradient_.clear();
     value_[graph_.input] = input_leaf(terms_, batch, form(graph_.input));
     value_[graph_.labels] = labels_leaf(terms_, batch, form(graph_.labels));
+    if (graph_.document_start == kNoValue) return;
+    value_[graph_.document_start] = document_start_leaf(terms_, batch, form(graph_.document_start));
   }
 
   Application application(const Node& n, Pass pass, std::vector<Term> inputs) const {
@@ -95,8 +114,12 @@ class Derivation {
     if (n.op == Op::kBatchNorm) return batch_norm(n);
     std::vector<Term> inputs;
     for (const ValueId v : n.inputs) inputs.push_back(value(v));
-    if (n.op == Op::kAttention || n.op == Op::kRope) inputs = {inputs[0], document_start(n)};
+    if (n.op == Op::kAttention) inputs = {inputs[0], document_start(n)};
+    if (n.op == Op::kRope) inputs = {inputs[0], inputs[1], inputs[2], document_start(n)};
+    if (n.op == Op::kLinear) inputs = {inputs[0]};
     for (const ValueId p : n.parameters) inputs.push_back(value(p));
+    if (n.op == Op::kLinear && n.inputs.size() == 2) inputs.insert(inputs.end() - 1, value(n.inputs[1]));  // before the adapter's weight
+    if (n.op == Op::kLinear && n.inputs.size() == 1) inputs.insert(inputs.end(), {kNoTerm, kNoTerm});
     define(n, application(n, Pass::kForward, inputs));
   }
 
@@ -158,10 +181,10 @@ class Derivation {
     const Term dy = gradient_.at(n.outputs[0]);
     switch (n.op) {
       case Op::kConv:
-      case Op::kLinear:
         contribute_weight(n.parameters[0], application(n, Pass::kBackwardWeight, {value(x), dy}), 0);
-        if (n.op == Op::kLinear) contribute_weight(n.parameters[1], application(n, Pass::kBackwardBias, {dy}), 0);
         return contribute(x, application(n, Pass::kBackwardData, {dy, value(n.parameters[0])}), 0);
+      case Op::kLinear:
+        return linear(n, dy);
       case Op::kBatchNorm:
       case Op::kLayerNorm: {
         const Application call = application(
@@ -178,8 +201,9 @@ class Derivation {
       case Op::kRelu:
         return contribute(x, application(n, Pass::kBackward, {value(n.outputs[0]), dy}), 0);
       case Op::kGelu:
-      case Op::kSwiglu:
         return contribute(x, application(n, Pass::kBackward, {value(x), dy}), 0);
+      case Op::kSwiglu:
+        return contribute_each(n.inputs, application(n, Pass::kBackward, {value(x), value(n.inputs[1]), dy}));
       case Op::kAdd:
         hand_on(x, dy);
         return hand_on(n.inputs[1], dy);
@@ -189,7 +213,7 @@ class Derivation {
       case Op::kDropout:
         return contribute(x, application(n, Pass::kBackward, {dy}), 0);
       case Op::kRope:
-        return contribute(x, application(n, Pass::kBackward, {dy, document_start(n), value(n.parameters[0])}), 0);
+        return contribute_each({x, n.inputs[1], n.inputs[2]}, application(n, Pass::kBackward, {dy, document_start(n), value(n.parameters[0])}));
       case Op::kAttention:
         return contribute(x, application(n, Pass::kBackward, {value(x), value(n.outputs[0]), value(n.outputs[1]), dy,
                                                              document_start(n)}),
@@ -202,6 +226,38 @@ class Derivation {
       default:
         throw std::logic_error("expected_terms: no chain rule for " + n.name);
     }
+  }
+
+  // Of values that are the call's outputs 0, 1, ... Each is written as a term of its own.
+  void contribute_each(const std::vector<ValueId>& values, const Application& call) {
+    for (uint32_t i = 0; i < values.size(); ++i) contribute(values[i], call, i);
+  }
+
+  Application scaled(const Node& n, Pass pass, float scale, std::vector<Term> inputs) const {
+    Application call = application(n, pass, std::move(inputs));
+    const LinearAttribute own = graph_.attributes.of<LinearAttribute>()[n.attribute];
+    call.attribute = attribute_words(kernel_index(n.op, pass), LinearAttribute{own.input_major, scale});
+    return call;
+  }
+
+  // y = x W^T + b + h U^T with h = s x A^T: what stands for h's gradient is that of x A^T, s dy U, so that a layer whose own product is scaled
+  // uses its gradient as it is.
+  void linear(const Node& n, Term dy) {
+    contribute_weight(n.parameters[0], scaled(n, Pass::kBackwardWeight, 1, {value(n.inputs[0]), dy}), 0);
+    contribute_weight(n.parameters[1], application(n, Pass::kBackwardBias, {dy}), 0);
+    if (n.inputs.size() == 2) {
+      const ValueId h = n.inputs[1], up = n.parameters[2];
+      const Node& adapter = made_by(h);
+      contribute_weight(up, scaled(adapter, Pass::kBackwardWeight, 1, {value(h), dy}), 0);
+      contribute(h, application(adapter, Pass::kBackwardData, {dy, value(up)}), 0);
+    }
+    contribute(n.inputs[0], scaled(n, Pass::kBackwardData, 1, {dy, value(n.parameters[0])}), 0);
+  }
+  const Node& made_by(ValueId v) const {
+    for (const Node& n : graph_.nodes) {
+      if (n.outputs.size() == 1 && n.outputs[0] == v) return n;
+    }
+    throw std::logic_error("expected_terms: nothing makes " + graph_.values[v].name);
   }
 
   void loss(const Node& n) {
@@ -258,7 +314,7 @@ class Derivation {
     for (std::string& moment : moments) {
       moment += graph_.values[p].name;
       call.inputs.push_back(state_leaf(terms_, moment, form(p)));
-      step_.state[moment] = {StateKind::kOptimizer, InitKind::kConstant, 0, call.inputs.back(), kNoTerm};
+      step_.state[moment] = {StateKind::kOptimizer, InitKind::kConstant, 0, {}, call.inputs.back(), kNoTerm};
     }
     if (moments.empty()) call.inputs.push_back(kNoTerm);
     call.inputs.push_back(weight_gradient_.at(p));
@@ -272,7 +328,7 @@ class Derivation {
 
   void evaluate() {
     start_batch(kEvaluationBatch);
-    scalars_ = host_scalars(terms_, recipe_.seed, kEvaluationStep, 1);
+    scalars_ = host_scalars(terms_, recipe_.seed, kEvaluationStep);
     for (const Node& n : graph_.nodes) {
       const Term x = value(n.inputs[0]);
       if (n.op == Op::kDropout) {

@@ -19,6 +19,7 @@ struct ExpectedTensor {
   StateKind kind = StateKind::kParameter;
   InitKind init = InitKind::kConstant;
   float init_scale = 0;
+  std::vector<float> numbers = {};         // of a table
   Term before = kNoTerm, after = kNoTerm;  // of a whole step
 };
 
@@ -32,6 +33,7 @@ struct ExpectedStep {
 // The leaves that the host provides.
 Term state_leaf(TermTable& terms, const std::string& name, const Form& form);
 Term input_leaf(TermTable& terms, const std::string& batch, const Form& form);
+Term document_start_leaf(TermTable& terms, const std::string& batch, const Form& form);
 Term labels_leaf(TermTable& terms, const std::string& batch, const Form& form);
 std::string training_batch(uint32_t micro_batch);
 constexpr const char* kEvaluationBatch = "evaluation";

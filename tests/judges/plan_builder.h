@@ -44,6 +44,9 @@ class PlanBuilder {
   }
   Ref input(Shape shape, DType dtype = DType::kF32) { return here_->input = slot(shape, dtype, SlotKind::kInput); }
   Ref labels(Shape shape) { return here_->labels = slot(shape, DType::kI32, SlotKind::kLabel); }
+  Ref document_start(Shape shape) { return here_->document_start = slot(shape, DType::kI32, SlotKind::kInput); }
+  Ref cache(Shape shape) { return slot(shape, DType::kF32, SlotKind::kCache); }
+  Ref output(Shape shape) { return here_->output = slot(shape); }
   // A block of the spill file at that offset; blocks are asked for in the order of their births.
   Ref disk(Shape shape, uint64_t offset) {
     uint64_t end = offset;
@@ -101,8 +104,12 @@ class PlanBuilder {
         slot.end_row = r + 1;
       }
     }
-    if (here_->input != kNoSlot) here_->slots[here_->input].first_row = 0;
-    if (here_->labels != kNoSlot) here_->slots[here_->labels].first_row = 0;
+    for (const uint32_t host : {here_->input, here_->labels, here_->document_start}) {
+      if (host != kNoSlot) here_->slots[host].first_row = 0;
+    }
+    for (Slot& slot : here_->slots) {
+      if (slot.kind == SlotKind::kCache) slot.first_row = 0, slot.end_row = static_cast<uint32_t>(here_->rows.size());
+    }
   }
 
   void sort_by_birth() {
@@ -119,8 +126,9 @@ class PlanBuilder {
     for (Ref& ref : here_->arguments) {
       if (ref != kNoRef && ref_region(ref) == Region::kProgram) ref = renamed[ref];
     }
-    if (here_->input != kNoSlot) here_->input = renamed[here_->input];
-    if (here_->labels != kNoSlot) here_->labels = renamed[here_->labels];
+    for (uint32_t* host : {&here_->input, &here_->labels, &here_->document_start, &here_->output}) {
+      if (*host != kNoSlot) *host = renamed[*host];
+    }
   }
 
   void place_slots() {

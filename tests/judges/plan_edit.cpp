@@ -41,7 +41,7 @@ void renew_lifetimes(OwnedProgram& p) {
       slot.end_row = r + 1;
     }
   }
-  for (const uint32_t host : {p.input, p.labels}) {
+  for (const uint32_t host : {p.input, p.labels, p.document_start}) {
     if (host != kNoSlot) p.slots[host].first_row = 0;
   }
 }
@@ -143,7 +143,7 @@ void ProgramEditor::drop_unused_slots() {
   for (Ref& ref : p_.arguments) {
     if (is_slot(ref) && ref < renamed.size() && renamed[ref] != kNoSlot) ref = renamed[ref];
   }
-  for (uint32_t* host : {&p_.input, &p_.labels}) {
+  for (uint32_t* host : {&p_.input, &p_.labels, &p_.document_start, &p_.output}) {
     if (*host != kNoSlot) *host = renamed[*host];
   }
   for (uint32_t i = 0; i < p_.slots.size(); ++i) p_.slots[i].below = below(i);

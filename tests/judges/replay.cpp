@@ -42,7 +42,7 @@ class Judgement {
   }
 
   void run_step() {
-    machine_->scalars = host_scalars(terms_, plan_.seed, kTrainingStep, plan_.accumulate);
+    machine_->scalars = host_scalars(terms_, plan_.seed, kTrainingStep);
     for (uint32_t u = 0; u < plan_.accumulate; ++u) {
       const ProgramId id = u == 0 ? ProgramId::kMicroFirst : ProgramId::kMicroAdd;
       where_ = u == 0 ? "micro_first" : "micro_add " + std::to_string(u);
@@ -55,7 +55,7 @@ class Judgement {
 
   void run_evaluation() {
     const std::vector<Term> before = machine_->whole_state();
-    machine_->scalars = host_scalars(terms_, plan_.seed, kEvaluationStep, 1);
+    machine_->scalars = host_scalars(terms_, plan_.seed, kEvaluationStep);
     where_ = "evaluate";
     machine_->run(ProgramId::kEvaluate, kEvaluationBatch, trace(ProgramId::kEvaluate));
     where_ = "the evaluation";
@@ -78,6 +78,7 @@ class Judgement {
       if (e.kind != tensor.kind || e.init != tensor.init || e.init_scale != tensor.init_scale) {
         throw Wrong{std::string("another kind or start of ") + tensor.name};
       }
+      if (tensor.kind == StateKind::kTable && numbers_of(tensor) != e.numbers) throw Wrong{std::string("other numbers in ") + tensor.name};
       const Term term = machine_->state(i);
       if (term != e.after) throw Wrong{std::string(tensor.name) + ": " + terms_.difference(e.after, term)};
     }
@@ -87,6 +88,14 @@ class Judgement {
     for (const auto& [name, tensor] : expected_.state) {
       if (seen.count(name) == 0) throw Wrong{"State lacks " + name};
     }
+  }
+
+  std::vector<float> numbers_of(const StateTensor& table) const {
+    std::vector<float> numbers;
+    for (uint64_t i = 0; i < table.tensor.elements() && table.first_number + i < plan_.numbers.count; ++i) {
+      numbers.push_back(plan_.numbers[table.first_number + i]);
+    }
+    return numbers;
   }
 
   void compare_norms(uint32_t index) const {

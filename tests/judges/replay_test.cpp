@@ -53,6 +53,14 @@ NetworkCase frozen_llama_case() {
   for (Value& value : network.values) value.trainable = value.trainable && !value.decays;
   return {"llama, only norms train", llama_recipe("llama-norms"), network};
 }
+constexpr LlamaNetwork kAdapted = {.rope_scale = 0.5f, .head_norms = true, .rank = 3, .adapter_scale = 2, .documents = true};
+NetworkCase adapted_llama_case() { return {"llama, adapters", llama_recipe("llama-adapters"), kAdapted.build()}; }
+// Of the first block only the queries need a gradient: rope's backward writes those of the keys and values all the same.
+NetworkCase few_adapters_case() {
+  Graph network = kAdapted.build();
+  for (Value& value : network.values) value.trainable = value.trainable && value.name.find("q_proj") != std::string::npos;
+  return {"llama, adapters of q alone", llama_recipe("llama-few-adapters"), network};
+}
 NetworkCase released_llama_case() {
   Recipe recipe = llama_released_recipe("llama-released");
   recipe.dtype = Recipe::Dtype::kBf16;
@@ -86,6 +94,8 @@ std::vector<NetworkCase> cases() {
           {"gpt, bf16", gpt_recipe(bf16)},
           llama_case(),
           frozen_llama_case(),
+          adapted_llama_case(),
+          few_adapters_case(),
           released_llama_case()};
 }
 

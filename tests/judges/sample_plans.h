@@ -175,21 +175,22 @@ class SampleTransformer {
 
   void train() {
     b_.begin(ProgramId::kMicroFirst);
-    const Ref tokens = b_.input({2, 4}, DType::kI32), labels = b_.labels({2, 4}), scalars = PlanBuilder::scalars();
+    const Ref tokens = b_.input({2, 4}, DType::kI32), labels = b_.labels({2, 4}), starts = b_.document_start({2, 4}),
+              scalars = PlanBuilder::scalars();
     const Ref e = b_.slot({2, 4, 6}), n = b_.slot({2, 4, 6}), mean = b_.slot({8}), rstd = b_.slot({8}),
               qkv = b_.slot({2, 4, 18});
     const Ref a = b_.slot({2, 4, 6}), lse = b_.slot({2, 2, 4}), h = b_.slot({2, 4, 6}), g = b_.slot({2, 4, 6});
     b_.row(Op::kEmbedding, Pass::kForward, {e, tokens, table_, positions_});
     b_.row(Op::kDropout, Pass::kForward, {e, e, scalars});
     b_.row(Op::kLayerNorm, Pass::kForward, {n, mean, rstd, e, gamma_, beta_});
-    b_.row(Op::kLinear, Pass::kForward, {qkv, n, w_, bias_, kNoRef});
-    b_.row(Op::kAttention, Pass::kForward, {a, lse, qkv, kNoRef, scalars, kNoRef});
+    b_.row(Op::kLinear, Pass::kForward, {qkv, n, w_, bias_, kNoRef, kNoRef, kNoRef});
+    b_.row(Op::kAttention, Pass::kForward, {a, lse, qkv, starts, scalars, kNoRef});
     b_.row(Op::kAdd, Pass::kForward, {h, e, a});
     b_.row(Op::kGelu, Pass::kForward, {g, h});
     const Ref dh = b_.slot({2, 4, 6}), dqkv = b_.slot({2, 4, 18}), dn = b_.slot({2, 4, 6});
     b_.row(Op::kLossHead, Pass::kBackward, {dh, dtable_, kNoRef, scalars, g, table_, kNoRef, labels, kNoRef});
     b_.row(Op::kGelu, Pass::kBackward, {dh, h, dh});
-    b_.row(Op::kAttention, Pass::kBackward, {dqkv, qkv, a, lse, dh, kNoRef, scalars, kNoRef});
+    b_.row(Op::kAttention, Pass::kBackward, {dqkv, qkv, a, lse, dh, starts, scalars, kNoRef});
     b_.row(Op::kLinear, Pass::kBackwardWeight, {dw_, n, dqkv, kNoRef});
     b_.row(Op::kLinear, Pass::kBackwardBias, {dbias_, dqkv, kNoRef});
     b_.row(Op::kLinear, Pass::kBackwardData, {dn, dqkv, w_, kNoRef});

@@ -276,10 +276,8 @@ class SemanticMutantMaker {
     change("another theta", rows(computes_frequencies), [](RopeAttribute& a) { a.theta *= 2; });
     change("another number of rotary channels", of({Op::kRope}), [](RopeAttribute& a) { a.rotary += a.rotary > 2 ? -2 : 2; });
     change("another pairing of rotary channels", of({Op::kRope}), [](RopeAttribute& a) { a.neighbours ^= 1u; });
-    const auto shares_two = [this](SemanticSite& s) {
-      return facts_->row(s.row).op == Op::kRope && good_.attributes.of<RopeAttribute>()[facts_->row(s.row).attribute].kv_heads == 2;
-    };
-    change("turns a head of values", rows(shares_two), [](RopeAttribute& a) { a.heads += 2, --a.kv_heads; });  // as many columns
+    change("another scale of sines and cosines", of({Op::kRope}), [](RopeAttribute& a) { a.scale *= 2; });
+    change("another scale of a product", of({Op::kLinear}, {Pass::kForward, Pass::kBackwardData}), [](LinearAttribute& a) { a.scale *= 2; });
     const auto draws = [this](SemanticSite& s) {
       return facts_->row(s.row).op == Op::kAttention && good_.attributes.of<AttentionAttribute>()[facts_->row(s.row).attribute].dropout > 0;
     };

@@ -92,12 +92,12 @@ std::string TermTable::difference(Term expected, Term found) const {
   return path + "expected " + name(expected) + ", found " + name(found) + same_name;
 }
 
-Scalars host_scalars(TermTable& terms, uint64_t seed, const std::string& step, uint32_t micro_batches) {
+Scalars host_scalars(TermTable& terms, uint64_t seed, const std::string& step) {
   Scalars scalars;
   const auto leaf = [&terms](const std::string& text) { return terms.leaf("scalar " + text, kScalarForm); };
   scalars[Scalar::kSeedAndStep] = leaf("seed " + std::to_string(seed) + " " + step);
   scalars[Scalar::kMicroBatch] = micro_batch_leaf(terms, 0);
-  scalars[Scalar::kMicroBatches] = leaf(std::to_string(micro_batches) + " micro-batches");
+  scalars[Scalar::kStepLabelled] = leaf("labels of " + step);
   scalars[Scalar::kLearningRate] = leaf("learning rate of " + step);
   scalars[Scalar::kLoss] = leaf("no loss yet");
   scalars[Scalar::kSkip] = leaf("no skip");
@@ -120,7 +120,7 @@ std::vector<Term> scalars_read(Op op, Pass pass, const Scalars& scalars) {
       return {scalars[Scalar::kSeedAndStep], scalars[Scalar::kMicroBatch]};
     case Op::kLossHead:
       if (pass == Pass::kEvaluate) return {};
-      return {scalars[Scalar::kMicroBatches]};
+      return {scalars[Scalar::kStepLabelled]};
     case Op::kGradNorm:
       return {};
     case Op::kSgd:

@@ -26,7 +26,7 @@ struct Form {
 inline Form form_of(const Tensor& t) { return {t.dtype, {t.shape[0], t.shape[1], t.shape[2], t.shape[3]}}; }
 
 // The fields of StepScalars, in groups that kernels read or write together (plan.h).
-enum class Scalar : uint8_t { kSeedAndStep, kMicroBatch, kMicroBatches, kLearningRate, kLoss, kSkip, kClip, kNorm };
+enum class Scalar : uint8_t { kSeedAndStep, kMicroBatch, kStepLabelled, kLearningRate, kLoss, kSkip, kClip, kNorm };
 constexpr uint32_t kScalarCount = 8;
 struct Scalars {
   std::array<Term, kScalarCount> terms = {};
@@ -76,7 +76,7 @@ class TermTable {
 
 // Scalars as they stand when the host starts a step, and which of them a kernel reads and writes: all, of a kernel that nobody has
 // thought about.
-Scalars host_scalars(TermTable& terms, uint64_t seed, const std::string& step, uint32_t micro_batches);
+Scalars host_scalars(TermTable& terms, uint64_t seed, const std::string& step);
 Term micro_batch_leaf(TermTable& terms, uint32_t micro_batch);
 std::vector<Term> scalars_read(Op op, Pass pass, const Scalars& scalars);
 void update_scalars(TermTable& terms, const Application& call, Scalars& scalars);

@@ -1,7 +1,8 @@
-// Causal attention of grouped heads over documents: cases, data, reference and slope.
+// Causal attention of grouped heads over documents, and for generation: cases, data, reference and slope.
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "cuda/attention_scratch.h"
@@ -171,8 +172,92 @@ AttentionGradient attention_backward(const Array& qkv, const Setting& how, const
   return out;
 }
 
-// Arguments of both passes.
+// ---- generation: the last rows of an attention over all positions ----
+
+using Decode = AttentionDecode;
+
+// Rows of the call that are no padding, and the position of the first.
+struct NewRows {
+  size_t count = 0, position = 0;
+};
+NewRows new_rows(const Array& starts) {
+  NewRows rows;
+  while (rows.count < starts.size() && starts.flat(rows.count) <= static_cast<double>(rows.count)) ++rows.count;
+  if (rows.count > 0) rows.position = static_cast<size_t>(-starts.flat(0));
+  return rows;
+}
+
+// qkv of all positions up to the last new one: keys and values from the caches, then the new rows. Nobody asks what earlier queries were.
+Array with_past(const Oracle& o, const NewRows& rows) {
+  const Array &keys = o.value(Decode::kKeys), &values = o.value(Decode::kValues), &qkv = o.value(Decode::kQkv);
+  const size_t W = qkv.shape(2), shared = keys.shape(1), C = W - 2 * shared;
+  Array all = zeros({1, rows.position + rows.count, W});
+  for (size_t p = 0; p < rows.position; ++p) {
+    for (size_t c = 0; c < shared; ++c) all(0, p, C + c) = keys(p, c), all(0, p, C + shared + c) = values(p, c);
+  }
+  for (size_t t = 0; t < rows.count; ++t) {
+    for (size_t c = 0; c < W; ++c) all(0, rows.position + t, c) = qkv(0, t, c);
+  }
+  return all;
+}
+
+void expect_decode(Oracle& o) {
+  const AttentionAttribute& attention = o.c.as<AttentionAttribute>();
+  const NewRows rows = new_rows(o.value(Decode::kDocumentStart));
+  const Array all = with_past(o, rows);
+  const size_t T = all.shape(1), P = o.c.tensor(Decode::kY).shape[1], C = o.c.tensor(Decode::kY).shape[2], shared = o.value(Decode::kKeys).shape(1);
+  const AttentionResult r = attention_forward(all, {attention.heads, attention.kv_heads, Array(Array::shape_type{1}, 1.0), zeros({1, T})});
+  Array y = zeros({1, P, C}), magnitude = y, keys = o.value(Decode::kKeys), values = o.value(Decode::kValues);
+  for (size_t t = 0; t < rows.count; ++t) {
+    const size_t p = rows.position + t;
+    for (size_t c = 0; c < C; ++c) y(0, t, c) = r.y(0, p, c), magnitude(0, t, c) = r.y_magnitude(0, p, c);
+    for (size_t c = 0; c < shared; ++c) keys(p, c) = all(0, p, C + c), values(p, c) = all(0, p, C + shared + c);
+  }
+  o.expect(Decode::kY, {y, magnitude, static_cast<double>(T + C / attention.heads)});
+  o.expect(Decode::kKeys, exact(keys));
+  o.expect(Decode::kValues, exact(values));
+}
+
+void add_decode(CaseTable& table, uint32_t P, uint32_t L, uint32_t heads, uint32_t kv_heads, uint32_t D, CaseValues data = CaseValues::kPlain,
+                const char* name = "") {
+  const auto cache = shaped({L, kv_heads * D});
+  const std::string tag = "p" + str(P) + "_l" + str(L) + "_h" + str(heads) + "_kv" + str(kv_heads) + "_d" + str(D) + name;
+  table.add(Op::kAttention, Pass::kDecode, tag,
+            {shaped({1, P, heads * D}), cache, cache, shaped({1, P, (heads + 2 * kv_heads) * D}), shaped({1, P}, DType::kI32)},
+            AttentionAttribute{heads, kv_heads, 0, 9}).data = data;
+}
+
+void add_decode_cases(CaseTable& table) {
+  add_decode(table, 1, 1, 1, 1, 1);
+  add_decode(table, 1, 40, 4, 2, 6);
+  add_decode(table, 3, 3, 2, 1, 5);
+  add_decode(table, 4, 64, 2, 2, 16);
+  add_decode(table, 8, 65, 6, 2, 8);
+  add_decode(table, 5, 200, 3, 1, 64);
+  add_decode(table, 16, 300, 4, 4, 33);
+  add_decode(table, 2, 70, 1, 1, 256);
+  add_decode(table, 7, 130, 9, 3, 8, CaseValues::kLarge, "_large");
+  add_decode(table, 4, 9, 2, 1, 4, CaseValues::kBadHigh, "_bad_high");
+  add_decode(table, 4, 9, 2, 1, 4, CaseValues::kBadLow, "_bad_low");
+}
+
+// Some rows anywhere within the caches, the others padding. Wrong ones end behind the caches, or jump.
+void fit_decode(CaseDraft& draft) {
+  const uint64_t P = draft.c.tensor(Decode::kY).shape[1], L = draft.c.tensor(Decode::kKeys).shape[0];
+  Array& starts = draft.value(Decode::kDocumentStart);
+  const uint64_t rows = draft.c.expects_bad_index() ? P : 1 + draft.random.below(P);
+  const uint64_t position = draft.c.data == CaseValues::kBadHigh ? L - rows + 1 : draft.random.below(L - rows + 1);
+  for (uint64_t t = 0; t < P; ++t) starts.flat(t) = t < rows ? -static_cast<double>(position) : static_cast<double>(t + 1);
+  if (!draft.c.expects_bad_index()) return;
+  draft.data.bad_data = DataFault::kDocument;
+  draft.data.bad_position = draft.c.data == CaseValues::kBadHigh ? P - 1 : 2;
+  if (draft.c.data == CaseValues::kBadLow) starts.flat(2) += 1;
+}
+
+// ---- arguments of both passes of a training ----
+
 uint32_t qkv_of(const KernelCase& c) {
+  if (c.pass == Pass::kDecode) return Decode::kQkv;
   if (c.pass == Pass::kForward) return AttentionForward::kQkv;
   return AttentionBackward::kQkv;
 }
@@ -261,6 +346,7 @@ void add_cases(CaseTable& table) {
   add_attention(table, {1, 67, 1, 1, 128}, 0.0f, true, CaseValues::kPlain, "_documents");
   add_attention(table, {1, 70, 2, 1, 4}, 0.0f, true, CaseValues::kBadLow, "_bad_low");
   add_attention(table, {2, 33, 2, 2, 4}, 0.0f, true, CaseValues::kBadHigh, "_bad_high");
+  add_decode_cases(table);
 }
 
 // ---- data ----
@@ -290,6 +376,7 @@ void fit_data(CaseDraft& draft) {
   if (draft.c.data == CaseValues::kLarge) {
     for (double& element : draft.value(qkv_of(draft.c))) element *= 8;
   }
+  if (draft.c.pass == Pass::kDecode) return fit_decode(draft);
   if (draft.c.has(starts_of(draft.c))) draw_documents(draft, draft.value(starts_of(draft.c)));
   if (draft.c.pass == Pass::kForward || draft.c.expects_bad_index()) return;
   using A = AttentionBackward;
@@ -301,6 +388,7 @@ void fit_data(CaseDraft& draft) {
 // ---- results ----
 
 void expect(Oracle& o) {
+  if (o.c.pass == Pass::kDecode) return expect_decode(o);
   const Setting how = setting_of(o.c, o.data);
   const Array& qkv = o.value(qkv_of(o.c));
   const double T = o.dimension(qkv_of(o.c), 1), D = static_cast<double>(how.D(qkv));
@@ -434,6 +522,31 @@ constexpr WrongKernel kWrongKernels[] = {
     wrong_kernel<AttentionForward, [](const KernelContext& k, const Forward& a) {
       return with_starts(k, a, cpu_attention_forward<float>, [](int32_t start, int32_t t) { return start < 0 ? 0 : start > t ? t : start; });
     }>("attention_takes_a_start_behind_its_position"),
+    wrong_kernel<AttentionDecode, [](const KernelContext& k, const AttentionDecodeArgsOf<float>& a) {
+      AttentionDecodeArgsOf<float> swapped = a;
+      std::swap(swapped.keys, swapped.values);
+      return cpu_attention_decode<float>(k, swapped);
+    }>("attention_decode_exchanges_its_caches"),
+    wrong_kernel<AttentionDecode, [](const KernelContext& k, const AttentionDecodeArgsOf<float>& a) {
+      std::vector<int32_t> starts(a.document_start, a.document_start + a.P);
+      for (uint32_t t = 0; t < a.P; ++t) {
+        if (starts[t] <= static_cast<int32_t>(t) && static_cast<int32_t>(a.P) - starts[t] <= static_cast<int32_t>(a.L)) continue;
+        return cpu_attention_decode<float>(k, a);
+      }
+      for (int32_t& start : starts) start += start < 0;
+      AttentionDecodeArgsOf<float> earlier = a;
+      earlier.document_start = starts.data();
+      return cpu_attention_decode<float>(k, earlier);
+    }>("attention_decode_writes_over_the_last_position"),
+    wrong_kernel<AttentionDecode, [](const KernelContext& k, const AttentionDecodeArgsOf<float>& a) {
+      std::vector<int32_t> starts(a.document_start, a.document_start + a.P);
+      for (uint32_t t = 1; t < a.P; ++t) {
+        if (starts[t] > static_cast<int32_t>(t) && t - starts[0] < a.L) starts[t] = starts[0];
+      }
+      AttentionDecodeArgsOf<float> all = a;
+      all.document_start = starts.data();
+      return cpu_attention_decode<float>(k, all);
+    }>("attention_decode_takes_padding_for_rows"),
     wrong_kernel<AttentionBackward, [](const KernelContext& k, const Backward& a) {
       return backward_counting(k, a, [](uint32_t member, uint32_t group) { return member == group - 1; });
     }>("attention_backward_keeps_the_last_head_of_a_group"),

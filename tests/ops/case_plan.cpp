@@ -31,6 +31,11 @@ bool ends_step(const KernelCase& c) {
   return kind == kAttributeKind<GroupAttribute> || kind == kAttributeKind<ClipAttribute> || kind == kAttributeKind<UpdateAttribute>;
 }
 
+ProgramId program_of(const KernelCase& c) {
+  if (c.pass == Pass::kDecode) return ProgramId::kGenerate;
+  return ends_step(c) ? ProgramId::kUpdate : ProgramId::kMicroFirst;
+}
+
 template <typename T>
 Span<T> span(const std::vector<T>& v) {
   return {v.data(), static_cast<uint32_t>(v.size())};
@@ -39,7 +44,7 @@ Span<T> span(const std::vector<T>& v) {
 }  // namespace
 
 CasePlan::CasePlan(const Backend& backend, const KernelCase& c, bool in_place)
-    : case_(c), case_program_(ends_step(c) ? ProgramId::kUpdate : ProgramId::kMicroFirst) {
+    : case_(c), case_program_(program_of(c)) {
   const KernelInfo& info = c.info();
   plan_.name = "case";
   plan_.backend = backend.rules->name;
@@ -73,7 +78,9 @@ Ref CasePlan::place(uint32_t i) {
   const ArgumentInfo& argument = case_.info().arguments[i];
   if (is_scalars(case_, i)) return make_ref(Region::kState, kScalarsIndex);
   if (is_gradients(case_, i)) return place_group(i);
-  if (argument.labels) return labels_ = add_slot(case_.tensor(i), SlotKind::kLabel);
+  if (argument.host == HostSlot::kLabels) return labels_ = add_slot(case_.tensor(i), SlotKind::kLabel);
+  if (argument.host == HostSlot::kDocumentStart) return document_start_ = add_slot(case_.tensor(i), SlotKind::kInput);
+  if (case_.pass == Pass::kDecode && argument.role == Role::kUpdated) return add_slot(case_.tensor(i), SlotKind::kCache);
   if (argument.role == Role::kOutput) return add_slot(case_.tensor(i), SlotKind::kTransient);
   return add_state(case_.tensor(i), kind_of(case_, i));
 }
@@ -117,6 +124,7 @@ void CasePlan::join() {
   Program& program = plan_.programs[static_cast<uint32_t>(case_program_)];
   program.slots = span(slots_);
   program.labels = labels_;
+  program.document_start = document_start_;
   program.bytes = slots_end_;
   plan_.state = span(state_), plan_.carried = span(carried_);
   plan_.state_bytes = state_end_, plan_.carried_bytes = carried_end_;
@@ -152,12 +160,12 @@ void CasePlan::add_copy(Ref ref, const Tensor& tensor) {
   add_row(ProgramId::kMicroFirst, Op::kCopy, Pass::kForward, {ref, add_state(tensor, StateKind::kBuffer)});
 }
 
-// To outputs that are added to, and to slots that an in-place pair shares. The host writes labels.
+// To outputs that are added to, and to slots that an in-place pair shares. The host writes labels and starts of documents.
 void CasePlan::write_before() {
   const Row own = rows_of(case_program_).back();
   rows_of(case_program_).pop_back();
   for (uint32_t i = 0; i < case_.arguments.size(); ++i) {
-    const bool is_slot = refs_[i] != kNoRef && ref_region(refs_[i]) == Region::kProgram && refs_[i] != labels_;
+    const bool is_slot = refs_[i] != kNoRef && ref_region(refs_[i]) == Region::kProgram && refs_[i] != labels_ && refs_[i] != document_start_;
     const bool is_read = case_.info().arguments[i].role == Role::kInput || case_.adds(i);
     if (is_slot && is_read) add_copy(refs_[i], slots_[ref_index(refs_[i])].tensor);
   }

@@ -56,10 +56,10 @@ void add_elementwise(CaseTable& table, uint32_t n) {
 }
 
 void add_swiglu(CaseTable& table, uint32_t M, uint32_t F) {
-  const auto y = shaped({M, F}), gate_up = shaped({M, 2 * F});
+  const auto x = shaped({M, F});
   const std::string tag = "m" + str(M) + "_f" + str(F);
-  table.add(Op::kSwiglu, Pass::kForward, tag, {y, gate_up});
-  table.add(Op::kSwiglu, Pass::kBackward, tag, {gate_up, gate_up, y});
+  table.add(Op::kSwiglu, Pass::kForward, tag, {x, x, x});
+  table.add(Op::kSwiglu, Pass::kBackward, tag, {x, x, x, x, x});
 }
 
 void add_cases(CaseTable& table) {
@@ -72,7 +72,8 @@ void add_cases(CaseTable& table) {
 // ---- data ----
 
 void fit_data(CaseDraft& draft) {
-  Array& x = draft.value(1);
+  const bool of_two = draft.c.op == Op::kSwiglu && draft.c.pass == Pass::kBackward;  // its outputs come first
+  Array& x = draft.value(of_two ? 2 : 1);
   if (draft.c.op == Op::kRelu) {
     for (double& element : x) element = away_from_zero(element);
     if (draft.c.pass == Pass::kBackward) x = xt::maximum(x, 0.0);
@@ -105,28 +106,24 @@ void expect_gelu(Oracle& o) {
 
 // An exponential, a division and three products.
 void expect_swiglu(Oracle& o) {
-  const size_t M = static_cast<size_t>(o.dimension(1, 0)), F = static_cast<size_t>(o.dimension(1, 1)) / 2;
   const bool backward = o.c.pass == Pass::kBackward;
-  const Array& in = o.value(1);
-  const Array like = backward ? in : Array(xt::view(in, xt::all(), xt::range(size_t{0}, F)));
-  Expected e{zeros_like(like), zeros_like(like), 10};
-  for (size_t m = 0; m < M; ++m) {
-    for (size_t f = 0; f < F; ++f) {
-      const double gate = in(m, f), up = in(m, F + f);
-      if (!backward) {
-        e.value(m, f) = silu(gate) * up;
-        continue;
-      }
-      const double dy = o.value(2)(m, f), s = 1 / (1 + std::exp(-gate));
-      e.value(m, f) = dy * up * silu_slope(gate);
-      e.value(m, F + f) = dy * silu(gate);
-      // The slope's two terms have opposite signs for a negative gate.
-      e.magnitude(m, f) = std::abs(dy * up) * s * (1 + std::abs(gate));
-      e.magnitude(m, F + f) = std::abs(e.value(m, F + f));
+  const Array &gate = o.value(backward ? 2 : 1), &up = o.value(backward ? 3 : 2);
+  Expected first{zeros_like(gate), zeros_like(gate), 10}, second = first;
+  for (size_t i = 0; i < gate.size(); ++i) {
+    const double x = gate.flat(i), u = up.flat(i);
+    if (!backward) {
+      first.value.flat(i) = silu(x) * u;
+      first.magnitude.flat(i) = std::abs(silu(x) * u);
+      continue;
     }
+    const double dy = o.value(4).flat(i), s = 1 / (1 + std::exp(-x));
+    first.value.flat(i) = dy * u * silu_slope(x);
+    first.magnitude.flat(i) = std::abs(dy * u) * s * (1 + std::abs(x));  // the slope's two terms have opposite signs for a negative gate
+    second.value.flat(i) = dy * silu(x);
+    second.magnitude.flat(i) = std::abs(dy * silu(x));
   }
-  if (!backward) e.magnitude = magnitudes(e.value);
-  o.expect(0, e);
+  o.expect(0, first);
+  if (backward) o.expect(1, second);
 }
 
 void expect(Oracle& o) {
@@ -147,10 +144,9 @@ Differentiable differentiable(const KernelCase& c, CaseData& data) {
     return {{Array(xt::where(v[1] > 0.0, v[1], -0.5))}, {0}, [&](const auto& at) { return dot(v[2], xt::maximum(at[0], 0.0)); }};
   }
   if (c.op == Op::kSwiglu) {
-    return {{v[1]}, {0}, [&](const auto& at) {
+    return {{v[2], v[3]}, {0, 1}, [&](const auto& at) {
               double sum = 0;
-              const size_t F = v[2].shape(1);
-              for (size_t i = 0; i < v[2].size(); ++i) sum += v[2].flat(i) * silu(at[0](i / F, i % F)) * at[0](i / F, F + i % F);
+              for (size_t i = 0; i < v[4].size(); ++i) sum += v[4].flat(i) * silu(at[0].flat(i)) * at[1].flat(i);
               return sum;
             }};
   }
@@ -171,23 +167,19 @@ std::vector<KnownValue> known_values() {
 
 constexpr WrongKernel kWrongKernels[] = {
     wrong_kernel<SwigluForward, [](const KernelContext&, const SwigluArgsOf<float>& a) {
-      for (uint64_t i = 0; i < a.M * a.F; ++i) {
-        const float *gate = a.gate_up + i / a.F * 2 * a.F + i % a.F, *up = gate + a.F;
-        a.y[i] = *up / (1 + std::exp(-*up)) * *gate;
-      }
+      for (uint64_t i = 0; i < a.n; ++i) a.y[i] = a.up[i] / (1 + std::exp(-a.up[i])) * a.gate[i];
       return ok_status();
     }>("swiglu_gates_with_up"),
     wrong_kernel<SwigluBackward, [](const KernelContext& k, const SwigluBackwardArgsOf<float>& a) {
-      const Status status = cpu_swiglu_backward(k, a);
-      for (uint64_t m = 0; m < a.M; ++m) std::swap(a.d_gate_up[m * 2 * a.F], a.d_gate_up[m * 2 * a.F + a.F]);
-      return status;
+      SwigluBackwardArgsOf<float> swapped = a;
+      std::swap(swapped.dgate, swapped.dup);
+      return cpu_swiglu_backward(k, swapped);
     }>("swiglu_swaps_its_gradients"),
     wrong_kernel<SwigluBackward, [](const KernelContext&, const SwigluBackwardArgsOf<float>& a) {
-      for (uint64_t i = 0; i < a.M * a.F; ++i) {
-        const uint64_t at = i / a.F * 2 * a.F + i % a.F;
-        const float s = 1 / (1 + std::exp(-a.gate_up[at]));
-        a.d_gate_up[at + a.F] = a.dy[i] * a.gate_up[at] * s;
-        a.d_gate_up[at] = a.dy[i] * a.gate_up[at + a.F] * (s + a.gate_up[at] * s * (1 - s));
+      for (uint64_t i = 0; i < a.n; ++i) {
+        const float s = 1 / (1 + std::exp(-a.gate[i]));
+        a.dgate[i] = a.dy[i] * a.up[i] * (s + a.gate[i] * s * (1 - s));
+        a.dup[i] = a.dy[i] * a.gate[i] * s;
       }
       return ok_status();
     }>("swiglu_overwrites_what_it_still_reads"),

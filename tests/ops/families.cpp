@@ -20,7 +20,7 @@ StepScalars scalars_of(const KernelCase& c) {
   s.seed = 0x123456789abcdef0ull;
   s.step = 12;
   s.micro_batch = 3;
-  s.micro_batches = c.micro_batches;
+  s.step_labelled = c.other_labels;
   s.skip = c.data == CaseValues::kSkip;
   s.learning_rate = 0.0375f;
   s.clip_factor = 0.625f;

@@ -570,7 +570,7 @@ TEST_P(EveryTile, LossHeadBackward) {
           run_all_workers(*backend, start, scratch_bytes_of<LossHeadBackward>(tensors), id,
                           [&](const KernelContext& context, float* out, void* scratch, uint64_t bytes) {
                             scalars = {};
-                            scalars.micro_batches = 3;
+                            scalars.step_labelled = 3 * want.labelled;
                             scalars.loss_sum = 10;
                             return cpu_loss_head_backward<float>(
                                 context, {out, out + d.x.size(), out + d.x.size() + d.w.size(), &scalars, d.x.data(),
@@ -579,7 +579,7 @@ TEST_P(EveryTile, LossHeadBackward) {
                           });
       const double labelled = static_cast<double>(want.labelled),
                    scale = want.labelled == 0 ? 0 : 1.0 / (3.0 * labelled);
-      ASSERT_NEAR(scalars.loss_sum - 10, want.labelled == 0 ? 0 : want.loss / labelled,
+      ASSERT_NEAR(scalars.loss_sum - 10, want.labelled == 0 ? 0 : want.loss / (3 * labelled),
                   1e-5 * (1 + want.loss / (labelled + 1)))
           << id;
       EXPECT_EQ(0u, scalars.skip);
@@ -626,7 +626,7 @@ TEST_P(EveryTile, LossHeadRefusesWrongLabelsAndMarksInfiniteLosses) {
   Scratch scratch(scratch_bytes_of<LossHeadBackward>(tensors));
   std::vector<float> dx(d.x.size());
   StepScalars scalars{};
-  scalars.micro_batches = 1;
+  scalars.step_labelled = c.M;
   const Workers workers;
   const auto run = [&] {
     return cpu_loss_head_backward<float>(

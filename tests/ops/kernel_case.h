@@ -70,7 +70,7 @@ struct KernelCase {
   uint32_t accumulate = 0;     // bit n: output n is added to, as in Row
   std::vector<Tensor> group;   // grad_norm.reduce: the tensors of its group, offsets from the first one's start
   CaseValues data = CaseValues::kPlain;
-  uint32_t micro_batches = 1;  // of the step that the scalars speak of
+  uint32_t other_labels = 0;   // rows with a label in the other micro-batches of the step that the scalars speak of
   uint64_t multiply_adds = 0;  // what a benchmark divides by; 0 where bytes matter instead
 
   const KernelInfo& info() const { return kernel_info(op, pass); }

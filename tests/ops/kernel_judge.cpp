@@ -61,7 +61,7 @@ std::string scalars_difference(const CaseExpected& expected, const StepScalars& 
   same("seed", expected.scalars.seed, got.seed);
   same("step", expected.scalars.step, got.step);
   same("micro_batch", expected.scalars.micro_batch, got.micro_batch);
-  same("micro_batches", expected.scalars.micro_batches, got.micro_batches);
+  same("step_labelled", expected.scalars.step_labelled, got.step_labelled);
   same("skip", expected.scalars.skip, got.skip);
   same("labelled", expected.scalars.labelled, got.labelled);
   same("correct", expected.scalars.correct, got.correct);

@@ -129,8 +129,10 @@ Status norm_add_relu(const KernelContext&, const NormAddReluArgsOf<float>& a) {
 Status linear_with(const LinearForwardArgsOf<float>& a, float (*read)(const Weight&, uint64_t)) {
   for (uint64_t m = 0; m < a.M; ++m)
     for (uint64_t k = 0; k < a.K; ++k) {
-      double sum = a.b != nullptr ? a.b[k] : 0.0;
+      double sum = 0;
       for (uint64_t c = 0; c < a.C; ++c) sum += double{a.x[m * a.C + c]} * double{read(a.w, a.input_major ? c * a.K + k : k * a.C + c)};
+      sum = double{a.scale} * sum + (a.b != nullptr ? a.b[k] : 0.0f);
+      for (uint64_t r = 0; r < a.R; ++r) sum += double{a.h[m * a.R + r]} * double{read(a.u, k * a.R + r)};
       a.y[m * a.K + k] = static_cast<float>(sum);
     }
   return ok_status();

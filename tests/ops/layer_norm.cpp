@@ -1,4 +1,6 @@
 // Layer-norm and RMS-norm: cases, data, reference, slope and wrong kernels.
+#include <cmath>
+
 #include "lib/cpu/cpu_kernels.h"
 #include "tests/ops/normalised_input.h"
 
@@ -50,7 +52,11 @@ NormGradients layer_norm_backward_magnitude(const Array& x, const Moments& momen
   return layer_norm_backward_from(layer_norm_normal_magnitude(x, moments), moments.rstd, magnitudes(gamma), magnitudes(dy), 1.0);
 }
 
-// RMS-norm is layer-norm about a mean of zero, and has no beta.
+// RMS-norm is layer-norm about a mean of zero, and has no beta. Its rows are as long as gamma: here they are those of a matrix.
+Array by_gamma(Array a, size_t columns) {
+  a.reshape({a.size() / columns, columns});
+  return a;
+}
 Array rms_norm_rstd(const Array& x, double epsilon) { return 1.0 / xt::sqrt(xt::mean(xt::square(x), {1}) + epsilon); }
 Array rms_norm_normal(const Array& x, const Array& rstd) { return x * as_column(rstd); }
 NormGradients rms_norm_backward(const Array& x, const Array& rstd, const Array& gamma, const Array& dy, double sign) {
@@ -72,9 +78,10 @@ void add_layer_norm(CaseTable& table, uint32_t M, uint32_t C, CaseValues data = 
   table.add(Op::kLayerNorm, Pass::kBackward, tag + "_frozen", {x, {}, {}, x, m, m, c, x}, norm).data = data;
 }
 
-void add_rms_norm(CaseTable& table, uint32_t M, uint32_t C, CaseValues data = CaseValues::kPlain, const char* name = "") {
-  const auto x = shaped({M, C}), m = shaped({M}), c = shaped({C});
-  const std::string tag = "m" + str(M) + "_c" + str(C) + name;
+// `heads`: rows of gamma's length in each of x's.
+void add_rms_norm(CaseTable& table, uint32_t M, uint32_t C, CaseValues data = CaseValues::kPlain, const char* name = "", uint32_t heads = 1) {
+  const auto x = shaped({M, heads * C}), m = heads == 1 ? shaped({M}) : shaped({M, heads}), c = shaped({C});
+  const std::string tag = "m" + str(M) + "_c" + str(C) + (heads == 1 ? "" : "_h" + str(heads)) + name;
   table.add(Op::kRmsNorm, Pass::kForward, tag, {x, m, x, c}, NormAttribute{1e-5f, 0, 0}).data = data;
   if (data == CaseValues::kTiny) return;  // smaller than the steps of finite differences; epsilon is forward's alone
   table.add(Op::kRmsNorm, Pass::kBackward, tag, {x, c, x, m, c, x}).data = data;
@@ -87,6 +94,9 @@ void add_cases(CaseTable& table) {
   if (table.is_bench()) return add_layer_norm(table, 1024, 768), add_rms_norm(table, 1024, 768);
   const struct { uint32_t M, C; } shapes[] = {{1, 1}, {1, 7}, {5, 64}, {67, 33}, {700, 12}, {3, 1030}, {130, 129}, {2, 15}, {3, 16}, {3, 17}};
   for (const auto& [M, C] : shapes) add_rms_norm(table, M, C);
+  add_rms_norm(table, 3, 7, CaseValues::kPlain, "", 2);
+  add_rms_norm(table, 40, 64, CaseValues::kPlain, "", 9);
+  add_rms_norm(table, 1, 16, CaseValues::kPlain, "", 33);
   add_rms_norm(table, 9, 48, CaseValues::kOffset, "_offset");
   add_rms_norm(table, 4, 70, CaseValues::kTiny, "_tiny");
   add_layer_norm(table, 1, 1);
@@ -108,7 +118,9 @@ void add_cases(CaseTable& table) {
 void fit_rms_norm(CaseDraft& draft) {
   shape_norm_input(draft, 2);
   if (draft.c.data == CaseValues::kTiny) draft.value(2) = as_f32(draft.value(2) * 1e-3);  // epsilon is then most of the mean square
-  if (draft.c.pass == Pass::kBackward) draft.value(3) = as_f32(rms_norm_rstd(draft.value(2), 1e-5));
+  if (draft.c.pass == Pass::kBackward) {
+    draft.value(3) = as_f32(like(rms_norm_rstd(by_gamma(draft.value(2), draft.value(4).size()), 1e-5), draft.value(3)));
+  }
 }
 
 void fit_data(CaseDraft& draft) {
@@ -123,16 +135,19 @@ void fit_data(CaseDraft& draft) {
 // ---- results ----
 
 void expect_rms_norm(Oracle& o) {
-  const double M = o.dimension(2, 0), C = o.dimension(2, 1);
-  const Array& x = o.value(2);
-  if (o.c.pass == Pass::kForward) {
-    const Array rstd = rms_norm_rstd(x, o.c.as<NormAttribute>().epsilon), y = rms_norm_normal(x, rstd) * o.value(3);
+  const bool forward = o.c.pass == Pass::kForward;
+  const Array& gamma = o.value(forward ? 3 : 4);
+  const Array x = by_gamma(o.value(2), gamma.size());
+  const double M = static_cast<double>(x.shape(0)), C = static_cast<double>(x.shape(1));
+  if (forward) {
+    const Array rstd = rms_norm_rstd(x, o.c.as<NormAttribute>().epsilon), y = like(rms_norm_normal(x, rstd) * gamma, o.value(2));
     o.expect(0, {y, magnitudes(y), C + 4});
     return o.expect(1, {rstd, rstd, C});
   }
-  const NormGradients g = rms_norm_backward(x, o.value(3), o.value(4), o.value(5), -1);
-  const NormGradients size = rms_norm_backward(magnitudes(x), o.value(3), magnitudes(o.value(4)), magnitudes(o.value(5)), 1);
-  o.expect(0, {g.dx, size.dx, C + 4});
+  const Array dy = by_gamma(o.value(5), gamma.size());
+  const NormGradients g = rms_norm_backward(x, o.value(3), gamma, dy, -1);
+  const NormGradients size = rms_norm_backward(magnitudes(x), o.value(3), magnitudes(gamma), magnitudes(dy), 1);
+  o.expect(0, {like(g.dx, o.value(2)), like(size.dx, o.value(2)), C + 4});
   o.expect(1, {g.dgamma, size.dgamma, M});
 }
 
@@ -160,8 +175,12 @@ void expect(Oracle& o) {
 Differentiable differentiable(const KernelCase& c, CaseData& data) {
   std::vector<Array>& v = data.values;
   if (c.op == Op::kRmsNorm) {
-    v[3] = rms_norm_rstd(v[2], 1e-5);
-    return {{v[2], v[4]}, {0, 1}, [&v](const auto& at) { return dot(v[5], rms_norm_normal(at[0], rms_norm_rstd(at[0], 1e-5)) * at[1]); }};
+    const size_t C = v[4].size();
+    v[3] = like(rms_norm_rstd(by_gamma(v[2], C), 1e-5), v[3]);
+    return {{v[2], v[4]}, {0, 1}, [&v, C](const auto& at) {
+              const Array x = by_gamma(at[0], C);
+              return dot(by_gamma(v[5], C), rms_norm_normal(x, rms_norm_rstd(x, 1e-5)) * at[1]);
+            }};
   }
   const double epsilon = c.as<NormAttribute>().epsilon;
   const Moments exact = layer_norm_statistics(v[3], epsilon);
@@ -194,6 +213,17 @@ constexpr WrongKernel kWrongKernels[] = {
       for (uint64_t i = 0; !a.accumulate_dx && i < a.M * a.C; ++i) a.dx[i] = a.rstd[i / a.C] * a.gamma[i % a.C] * a.dy[i];
       return status;
     }>("rms_norm_gradient_with_rstd_held_constant"),
+    wrong_kernel<RmsNormForward, [](const KernelContext&, const RmsNormForwardArgsOf<float>& a) {
+      const uint64_t together = a.M % 2 == 0 ? 2 : 1;  // rows of gamma's length that share a mean square
+      for (uint64_t m = 0; m < a.M; m += together) {
+        double squares = 0;
+        for (uint64_t c = 0; c < together * a.C; ++c) squares += double{a.x[m * a.C + c]} * double{a.x[m * a.C + c]};
+        const double rstd = 1 / std::sqrt(squares / static_cast<double>(together * a.C) + double{a.epsilon});
+        for (uint64_t i = 0; i < together; ++i) a.rstd[m + i] = static_cast<float>(rstd);
+        for (uint64_t c = 0; c < together * a.C; ++c) a.y[m * a.C + c] = static_cast<float>(a.x[m * a.C + c] * rstd) * a.gamma[c % a.C];
+      }
+      return ok_status();
+    }>("rms_norm_over_two_heads"),
     wrong_kernel<RmsNormBackward, [](const KernelContext& k, const RmsNormBackwardArgsOf<float>& a) {
       RmsNormBackwardArgsOf<float> forgets = a;
       forgets.accumulate_dgamma = false;

@@ -21,8 +21,6 @@ struct LossHead {
   double sum_magnitude = 0;
   uint64_t labelled = 0, correct = 0;
   double smallest_margin = std::numeric_limits<double>::infinity();  // between the two largest logits of a row, in units of sharpness
-
-  double mean() const { return labelled == 0 ? 0.0 : sum / static_cast<double>(labelled); }
 };
 
 LossHead loss_head(const Array& x, const Array& w, const Array* bias, const Array& labels) {
@@ -64,12 +62,12 @@ struct LossHeadGradients {
 };
 
 LossHeadGradients loss_head_backward(const Array& x, const Array& w, const Array* bias, const Array& labels,
-                                            double micro_batches) {
+                                            double step_labelled) {
   const LossHead head = loss_head(x, w, bias, labels);
   Array d = zeros_like(head.p), size = zeros_like(head.p);
   for (size_t m = 0; m < d.shape(0); ++m) {
     if (labels(m) == kIgnoredLabel) continue;
-    const double share = 1.0 / (static_cast<double>(head.labelled) * micro_batches);
+    const double share = 1.0 / step_labelled;
     for (size_t v = 0; v < d.shape(1); ++v) {
       const double target = v == static_cast<size_t>(labels(m)) ? 1.0 : 0.0;
       d(m, v) = (head.p(m, v) - target) * share;
@@ -83,13 +81,13 @@ LossHeadGradients loss_head_backward(const Array& x, const Array& w, const Array
 
 // ---- cases ----
 
-void add_loss_head(CaseTable& table, uint32_t M, uint32_t C, uint32_t V, CaseValues data, const char* name, uint32_t micro_batches = 1) {
+void add_loss_head(CaseTable& table, uint32_t M, uint32_t C, uint32_t V, CaseValues data, const char* name, uint32_t other_labels = 0) {
   const auto x = shaped({M, C}), w = shaped({V, C}), b = shaped({V}), labels = shaped({M}, DType::kI32), s = scalars_tensor();
   const std::string tag = "m" + str(M) + "_c" + str(C) + "_v" + str(V) + name;
   const uint64_t work = uint64_t{M} * C * V;
   const auto add = [&](Pass pass, const std::string& tag, uint64_t multiply_adds, CaseTable::Arguments arguments) {
     KernelCase& c = table.add(Op::kLossHead, pass, tag, std::move(arguments));
-    c.data = data, c.micro_batches = micro_batches, c.multiply_adds = multiply_adds;
+    c.data = data, c.other_labels = other_labels, c.multiply_adds = multiply_adds;
   };
   add(Pass::kBackward, tag, 3 * work, {x, w, b, s, x, w, b, labels});
   table.again_accumulating(0b110);
@@ -106,15 +104,15 @@ void add_cases(CaseTable& table) {
   add_loss_head(table, 1, 1, 1, CaseValues::kAllLabelled, "");
   add_loss_head(table, 5, 7, 3, CaseValues::kAllLabelled, "");
   add_loss_head(table, 33, 17, 10, CaseValues::kPlain, "_some_ignored");
-  add_loss_head(table, 67, 12, 131, CaseValues::kPlain, "_micro4", 4);
+  add_loss_head(table, 67, 12, 131, CaseValues::kPlain, "_one_of_several", 200);
   add_loss_head(table, 9, 40, 1003, CaseValues::kPlain, "");
-  add_loss_head(table, 300, 8, 19, CaseValues::kAllLabelled, "", 3);
-  add_loss_head(table, 7, 5, 2500, CaseValues::kPlain, "", 2);
+  add_loss_head(table, 300, 8, 19, CaseValues::kAllLabelled, "", 1);
+  add_loss_head(table, 7, 5, 2500, CaseValues::kPlain, "", 9);
   add_loss_head(table, 1500, 6, 70, CaseValues::kPlain, "");
   add_loss_head(table, 4, 300, 16, CaseValues::kAllLabelled, "");
   add_loss_head(table, 40, 5, 1, CaseValues::kPlain, "");  // one class: the loss is zero
   add_loss_head(table, 12, 24, 33, CaseValues::kLarge, "_large");
-  add_loss_head(table, 6, 4, 5, CaseValues::kAllIgnored, "_all_ignored");
+  add_loss_head(table, 6, 4, 5, CaseValues::kAllIgnored, "_all_ignored", 5);
   add_loss_head(table, 13, 4, 5, CaseValues::kEqual, "_equal_logits");
   add_loss_head(table, 11, 6, 7, CaseValues::kBadLow, "_bad_low");
   add_loss_head(table, 150, 6, 7, CaseValues::kBadHigh, "_bad_high");
@@ -152,6 +150,7 @@ void fit_labels(CaseDraft& draft) {
     if (sometimes || c.data == CaseValues::kAllIgnored) label = kIgnoredLabel;
   }
   if (c.data == CaseValues::kEqual) labels.flat(0) = 0;  // the first maximum
+  for (const double label : labels) draft.data.scalars.step_labelled += label != kIgnoredLabel;
   if (!c.expects_bad_index()) return;
   draft.data.bad_data = DataFault::kLabel;
   draft.data.bad_position = labels.size() * 2 / 3;
@@ -166,14 +165,14 @@ void fit_data(CaseDraft& draft) {
 // ---- results ----
 
 void expect_backward(Oracle& o) {
+  const auto step_labelled = static_cast<double>(o.data.scalars.step_labelled);
   const LossHead head = loss_head(o.value(4), o.value(5), o.optional(6), o.value(7));
-  const LossHeadGradients g = loss_head_backward(o.value(4), o.value(5), o.optional(6), o.value(7), o.data.scalars.micro_batches);
+  const LossHeadGradients g = loss_head_backward(o.value(4), o.value(5), o.optional(6), o.value(7), step_labelled);
   const double M = o.dimension(4, 0), C = o.dimension(4, 1), V = o.dimension(5, 0);
   o.expect(0, {g.dx, g.dx_magnitude, C + V + 4});
   o.expect(1, {g.dw, g.dw_magnitude, C + V + M + 4});
   o.expect(2, {g.db, g.db_magnitude, C + V + M + 4});
-  const double labelled = std::max(1.0, static_cast<double>(head.labelled));
-  o.out.loss_sum = number(o.data.scalars.loss_sum + head.mean(), head.sum_magnitude / labelled, C + V + M + 4);
+  o.out.loss_sum = number(o.data.scalars.loss_sum + head.sum / step_labelled, head.sum_magnitude / step_labelled, C + V + M + 4);
 }
 
 void expect_evaluate(Oracle& o) {
@@ -203,7 +202,7 @@ Differentiable differentiable(const KernelCase& c, CaseData& data) {
   const std::vector<Array>& v = data.values;
   Differentiable head{{v[4], v[5]}, {0, 1}, [&](const auto& at) {
                         const Array* bias = at.size() > 2 ? &at[2] : nullptr;
-                        return loss_head(at[0], at[1], bias, v[7]).mean() / data.scalars.micro_batches;
+                        return loss_head(at[0], at[1], bias, v[7]).sum / static_cast<double>(data.scalars.step_labelled);
                       }};
   if (c.has(6)) head.variables.push_back(v[6]), head.outputs.push_back(2);
   return head;
@@ -212,7 +211,7 @@ Differentiable differentiable(const KernelCase& c, CaseData& data) {
 std::vector<KnownValue> known_values() {
   const Array x = zeros({3, 2}), w = zeros({7, 2}), labels = {0.0, -100.0, 6.0};
   const LossHead head = loss_head(x, w, nullptr, labels);
-  return {{"the loss of equal logits is the log of the classes", Array{head.mean()}, Array{std::log(7.0)}, 1e-14},
+  return {{"the loss of equal logits is the log of the classes", Array{head.sum / 2}, Array{std::log(7.0)}, 1e-14},
           {"labelled rows", Array{static_cast<double>(head.labelled)}, Array{2.0}},
           {"correct rows: the first maximum is class 0", Array{static_cast<double>(head.correct)}, Array{1.0}}};
 }

@@ -1,6 +1,10 @@
 // Rotary positions: cases, data, reference, slope and wrong kernels.
 #include <algorithm>
 #include <cmath>
+#include <utility>
+#include <vector>
+
+#include <xtensor/xbuilder.hpp>
 
 #include "lib/cpu/cpu_kernels.h"
 #include "tests/ops/op_family.h"
@@ -16,15 +20,20 @@ struct Turn {
   Array value, magnitude;
 };
 
+// [B,T,...] arrays as one, and the columns [first, end) of one.
+Array joined(const Array& q, const Array& k, const Array& v) { return xt::concatenate(xt::xtuple(q, k, v), 2); }
+Array columns_of(const Array& x, size_t first, size_t end) { return xt::view(x, xt::all(), xt::all(), xt::range(first, end)); }
+
 // x [B,T,(heads + 2 kv_heads) D], turned by `direction` times its positions.
 Turn turned(const Array& x, const RopeAttribute& rope, const Array* starts, const Array* table, double direction) {
   const size_t T = x.shape(1), columns = x.shape(2), heads = rope.heads + rope.kv_heads, D = columns / (heads + rope.kv_heads);
+  const double scale = static_cast<double>(rope.scale);
   Turn out{x, Array(magnitudes(x))};
   for (size_t m = 0; m < x.shape(0) * T; ++m) {
     const double position = direction * (static_cast<double>(m % T) - (starts != nullptr ? starts->flat(m) : 0.0));
     for (size_t i = 0; i < rope.rotary / 2; ++i) {
       const double frequency = table != nullptr ? (*table)(i) : std::pow(rope.theta, -2.0 * static_cast<double>(i) / rope.rotary);
-      const double c = std::cos(position * frequency), s = std::sin(position * frequency);
+      const double c = scale * std::cos(position * frequency), s = scale * std::sin(position * frequency);
       for (size_t h = 0; h < heads; ++h) {
         const size_t head = m * columns + h * D;
         const size_t a = head + (rope.neighbours != 0 ? 2 * i : i), b = head + (rope.neighbours != 0 ? 2 * i + 1 : i + rope.rotary / 2);
@@ -47,13 +56,16 @@ struct RopeCase {
 };
 
 void add_rope(CaseTable& table, const RopeCase& r) {
-  const auto x = shaped({r.B, r.T, (r.rope.heads + 2 * r.rope.kv_heads) * r.D});
+  const RopeAttribute& rope = r.rope;
+  const auto all = shaped({r.B, r.T, (rope.heads + 2 * rope.kv_heads) * r.D});
+  const auto q = shaped({r.B, r.T, rope.heads * r.D}), k = shaped({r.B, r.T, rope.kv_heads * r.D});
   const auto starts = r.documents ? shaped({r.B, r.T}, DType::kI32) : std::nullopt;
-  const auto frequencies = r.table ? shaped({r.rope.rotary / 2}) : std::nullopt;
-  const std::string tag = "b" + str(r.B) + "_t" + str(r.T) + "_h" + str(r.rope.heads) + "_kv" + str(r.rope.kv_heads) + "_d" + str(r.D) + "_r" +
-                          str(r.rope.rotary) + (r.rope.neighbours != 0 ? "_neighbours" : "_halves") + (r.documents ? "_documents" : "") +
-                          (r.table ? "_table" : "") + r.name;
-  for (const Pass pass : {Pass::kForward, Pass::kBackward}) table.add(Op::kRope, pass, tag, {x, x, starts, frequencies}, r.rope);
+  const auto frequencies = r.table ? shaped({rope.rotary / 2}) : std::nullopt;
+  const std::string tag = "b" + str(r.B) + "_t" + str(r.T) + "_h" + str(rope.heads) + "_kv" + str(rope.kv_heads) + "_d" + str(r.D) + "_r" +
+                          str(rope.rotary) + (rope.neighbours != 0 ? "_neighbours" : "_halves") + (r.documents ? "_documents" : "") +
+                          (r.table ? "_table" : "") + (rope.scale != 1 ? "_scaled" : "") + r.name;
+  table.add(Op::kRope, Pass::kForward, tag, {all, q, k, k, starts, frequencies}, rope);
+  table.add(Op::kRope, Pass::kBackward, tag, {q, k, k, all, starts, frequencies}, rope);
 }
 
 void add_cases(CaseTable& table) {
@@ -62,9 +74,12 @@ void add_cases(CaseTable& table) {
     add_rope(table, {1, 1, 2, {1, 1, 2, neighbours, 10000}});
     add_rope(table, {2, 9, 16, {4, 2, 16, neighbours, 10000}});
     add_rope(table, {2, 9, 16, {4, 1, 10, neighbours, 500000}});
+    add_rope(table, {2, 9, 16, {4, 1, 10, neighbours, 10000, 1.25f}});
     add_rope(table, {3, 37, 6, {3, 3, 6, neighbours, 10000}, true});
-    add_rope(table, {2, 33, 64, {2, 1, 64, neighbours, 10000}, true, true});
+    add_rope(table, {2, 33, 64, {2, 1, 64, neighbours, 10000, 0.875f}, true, true});
     add_rope(table, {1, 70, 130, {2, 2, 128, neighbours, 1000000}, false, true});
+    add_rope(table, {2, 11, 5, {4, 2, 0, neighbours, 10000}});  // nothing turns
+    add_rope(table, {1, 17, 64, {3, 1, 0, neighbours, 10000}, true});
   }
   add_rope(table, {1, 131072, 4, {1, 1, 4, 0, 10000}, false, false, "_long"});  // positions at which an angle in f32 is off by 0.004
 }
@@ -74,31 +89,43 @@ void add_cases(CaseTable& table) {
 // Documents start at t = 0 and then at random; frequencies are positive and fall, as a scaled theta's do.
 void fit_data(CaseDraft& draft) {
   const KernelCase& c = draft.c;
-  if (c.has(2)) {
-    Array& starts = draft.value(2);
-    starts = Array(Array::shape_type{c.tensor(2).shape[0], c.tensor(2).shape[1]}, 0.0);
+  if (c.has(4)) {
+    Array& starts = draft.value(4);
+    starts = Array(Array::shape_type{c.tensor(4).shape[0], c.tensor(4).shape[1]}, 0.0);
     for (size_t m = 0; m < starts.size(); ++m) {
       const size_t t = m % starts.shape(1);
       starts.flat(m) = t == 0 || draft.random.below(4) == 0 ? static_cast<double>(t) : starts.flat(m - 1);
       if (t == 0) starts.flat(m) = 0;
     }
   }
-  if (!c.has(3)) return;
-  for (size_t i = 0; i < draft.value(3).size(); ++i) draft.value(3)(i) = as_f32(std::pow(0.8, static_cast<double>(i)) * draft.random.uniform(0.5, 1));
+  if (!c.has(5)) return;
+  for (size_t i = 0; i < draft.value(5).size(); ++i) draft.value(5)(i) = as_f32(std::pow(0.8, static_cast<double>(i)) * draft.random.uniform(0.5, 1));
 }
 
 // ---- results and slope ----
 
 void expect(Oracle& o) {
-  const Turn turn = turned(o.value(1), o.c.as<RopeAttribute>(), o.optional(2), o.optional(3), o.c.pass == Pass::kForward ? 1 : -1);
-  o.expect(0, {turn.value, turn.magnitude, 3});
+  const RopeAttribute& rope = o.c.as<RopeAttribute>();
+  if (o.c.pass == Pass::kForward) {
+    const Turn turn = turned(joined(o.value(1), o.value(2), o.value(3)), rope, o.optional(4), o.optional(5), 1);
+    return o.expect(0, {turn.value, turn.magnitude, 3});
+  }
+  const Turn turn = turned(o.value(3), rope, o.optional(4), o.optional(5), -1);
+  size_t first = 0;
+  for (uint32_t i = 0; i < 3; ++i) {
+    const size_t end = first + o.c.tensor(i).shape[2];
+    o.expect(i, {columns_of(turn.value, first, end), columns_of(turn.magnitude, first, end), 3});
+    first = end;
+  }
 }
 
 Differentiable differentiable(const KernelCase& c, CaseData& data) {
-  return {{random_like(c.tensor(0), c.id)}, {0}, [&](const auto& at) {
-            const Array* starts = c.has(2) ? &data.values[2] : nullptr;
-            const Array* table = c.has(3) ? &data.values[3] : nullptr;
-            return dot(data.values[1], turned(at[0], c.as<RopeAttribute>(), starts, table, 1).value);
+  std::vector<Array> point;
+  for (uint32_t i = 0; i < 3; ++i) point.push_back(random_like(c.tensor(i), c.id + str(i)));
+  return {point, {0, 1, 2}, [&](const auto& at) {
+            const Array* starts = c.has(4) ? &data.values[4] : nullptr;
+            const Array* table = c.has(5) ? &data.values[5] : nullptr;
+            return dot(data.values[3], turned(joined(at[0], at[1], at[2]), c.as<RopeAttribute>(), starts, table, 1).value);
           }};
 }
 
@@ -112,50 +139,72 @@ std::vector<KnownValue> known_values() {
 // ---- wrong kernels ----
 
 constexpr WrongKernel kWrongKernels[] = {
-    wrong_kernel<RopeForward, [](const KernelContext& k, const RopeArgsOf<float>& a) {
-      RopeArgsOf<float> other = a;
+    wrong_kernel<RopeForward, [](const KernelContext& k, const RopeForwardArgsOf<float>& a) {
+      RopeForwardArgsOf<float> other = a;
       other.rope.neighbours ^= 1u;
-      return cpu_rope(k, other);
+      return cpu_rope_forward(k, other);
     }>("rope_pairs_otherwise"),
-    wrong_kernel<RopeForward, [](const KernelContext& k, const RopeArgsOf<float>& a) {
-      RopeArgsOf<float> all = a;
+    wrong_kernel<RopeForward, [](const KernelContext& k, const RopeForwardArgsOf<float>& a) {
+      RopeForwardArgsOf<float> all = a;
       all.document_start = nullptr;
-      return cpu_rope(k, all);
+      return cpu_rope_forward(k, all);
     }>("rope_forgets_the_documents"),
-    wrong_kernel<RopeForward, [](const KernelContext& k, const RopeArgsOf<float>& a) {
-      RopeArgsOf<float> computed = a;
+    wrong_kernel<RopeForward, [](const KernelContext& k, const RopeForwardArgsOf<float>& a) {
+      RopeForwardArgsOf<float> computed = a;
       computed.frequencies = nullptr;
-      return cpu_rope(k, computed);
+      return cpu_rope_forward(k, computed);
     }>("rope_forgets_its_table"),
-    wrong_kernel<RopeForward, [](const KernelContext& k, const RopeArgsOf<float>& a) {
-      const Status status = cpu_rope(k, a);
-      const uint64_t columns = uint64_t{a.D} * (a.rope.heads + 2 * a.rope.kv_heads), last = uint64_t{a.D} * (a.rope.heads + a.rope.kv_heads - 1);
-      for (uint64_t m = 0; m < a.M; ++m) std::copy_n(a.x + m * columns + last, a.D, a.y + m * columns + last);
-      return status;
-    }>("rope_takes_the_last_key_head_for_values"),
-    wrong_kernel<RopeForward, [](const KernelContext&, const RopeArgsOf<float>& a) {
-      const uint32_t pairs = a.rope.rotary / 2, columns = a.D * (a.rope.heads + 2 * a.rope.kv_heads);
-      for (uint64_t i = 0; i < a.M * columns; ++i) a.y[i] = a.x[i];
+    wrong_kernel<RopeForward, [](const KernelContext& k, const RopeForwardArgsOf<float>& a) {
+      RopeForwardArgsOf<float> unscaled = a;
+      unscaled.rope.scale = 1;
+      return cpu_rope_forward(k, unscaled);
+    }>("rope_forgets_its_scale"),
+    wrong_kernel<RopeForward, [](const KernelContext& k, const RopeForwardArgsOf<float>& a) {
+      RopeForwardArgsOf<float> swapped = a;
+      std::swap(swapped.k, swapped.v);
+      return cpu_rope_forward(k, swapped);
+    }>("rope_takes_keys_for_values"),
+    wrong_kernel<RopeForward, [](const KernelContext&, const RopeForwardArgsOf<float>& a) {
+      const uint32_t pairs = a.rope.rotary / 2, of_q = a.D * a.rope.heads, of_k = a.D * a.rope.kv_heads, columns = of_q + 2 * of_k;
       for (uint64_t m = 0; m < a.M; ++m) {
+        float* y = a.qkv + m * columns;
+        std::copy_n(a.q + m * of_q, of_q, y);
+        std::copy_n(a.k + m * of_k, of_k, y + of_q);
+        std::copy_n(a.v + m * of_k, of_k, y + of_q + of_k);
         for (uint32_t i = 0; i < pairs; ++i) {
           const float theta = std::pow(a.rope.theta, -2.0f * static_cast<float>(i) / static_cast<float>(a.rope.rotary));
           const float start = a.document_start != nullptr ? static_cast<float>(a.document_start[m]) : 0.0f;
           const float angle = (static_cast<float>(m % a.T) - start) * (a.frequencies != nullptr ? a.frequencies[i] : theta);
           for (uint32_t h = 0; h < a.rope.heads + a.rope.kv_heads; ++h) {
-            float* head = a.y + m * columns + h * a.D;
+            float* head = y + h * a.D;
             float &p = head[a.rope.neighbours != 0 ? 2 * i : i], &q = head[a.rope.neighbours != 0 ? 2 * i + 1 : i + pairs];
-            const float turned_p = p * std::cos(angle) - q * std::sin(angle);
-            q = q * std::cos(angle) + p * std::sin(angle);
+            const float turned_p = a.rope.scale * (p * std::cos(angle) - q * std::sin(angle));
+            q = a.rope.scale * (q * std::cos(angle) + p * std::sin(angle));
             p = turned_p;
           }
         }
       }
       return ok_status();
     }>("rope_with_angles_in_f32"),
-    wrong_kernel<RopeBackward, [](const KernelContext& k, const RopeArgsOf<float>& a) {
-      RopeArgsOf<float> forward = a;
-      forward.inverse = false;
-      return cpu_rope(k, forward);
+    wrong_kernel<RopeBackward, [](const KernelContext& k, const RopeBackwardArgsOf<float>& a) {
+      RopeForwardArgsOf<float> forward = {a.dq, nullptr, nullptr, nullptr, a.document_start, a.frequencies, a.M, a.T, a.D, a.rope};
+      const uint64_t of_q = uint64_t{a.D} * a.rope.heads, of_k = uint64_t{a.D} * a.rope.kv_heads, columns = of_q + 2 * of_k;
+      std::vector<float> q(a.M * of_q), key(a.M * of_k), v(a.M * of_k), all(a.M * columns);
+      for (uint64_t m = 0; m < a.M; ++m) {
+        const float* from = a.dqkv + m * columns;
+        std::copy_n(from, of_q, q.data() + m * of_q);
+        std::copy_n(from + of_q, of_k, key.data() + m * of_k);
+        std::copy_n(from + of_q + of_k, of_k, v.data() + m * of_k);
+      }
+      forward.qkv = all.data(), forward.q = q.data(), forward.k = key.data(), forward.v = v.data();
+      const Status status = cpu_rope_forward(k, forward);
+      for (uint64_t m = 0; m < a.M; ++m) {
+        const float* from = all.data() + m * columns;
+        std::copy_n(from, of_q, a.dq + m * of_q);
+        std::copy_n(from + of_q, of_k, a.dk + m * of_k);
+        std::copy_n(from + of_q + of_k, of_k, a.dv + m * of_k);
+      }
+      return status;
     }>("rope_backward_turns_on"),
 };
 

@@ -1,5 +1,5 @@
-// What an attention and a rope node of the graph call: with heads that share keys and values, with and without starts of documents.
-// Here because no model has either yet.
+// What nodes of attention, of rope and of linear layers with adapters call: with heads that share keys and values, with and without starts of
+// documents, with frozen weights and with trained ones.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -31,16 +31,18 @@ struct Net {
   }
 };
 
-// x [B,T,D] -> q, k, v by a linear layer -> rope.
+// x [B,T,D] -> q, k, v by a linear layer each -> rope.
 struct RopeNet {
   Graph graph;
-  ValueId x, starts = kNoValue, table = kNoValue, qkv, y, dy = kNoValue;
+  ValueId x, starts = kNoValue, table = kNoValue, q, k, v, y, dy = kNoValue;
 
   RopeNet(bool documents, bool has_table) : x(graph.input = graph.add_value("x", ValueKind::kInput, {kB, kT, kD})) {
-    if (documents) starts = graph.add_value("document_start", ValueKind::kInput, {kB, kT}, DType::kI32);
+    if (documents) starts = graph.document_start = graph.add_value("document_start", ValueKind::kInput, {kB, kT}, DType::kI32);
     if (has_table) table = graph.add_value("frequencies", ValueKind::kBuffer, {kD / 2});
-    qkv = graph.linear(x, "qkv", (kHeads + 2 * kKvHeads) * kD, true, false, 0.02f);
-    y = graph.rope(qkv, "rope", {kHeads, kKvHeads, kD, 0, 10000}, starts, table);
+    q = graph.linear(x, "q", kHeads * kD, true, false, 0.02f);
+    k = graph.linear(x, "k", kKvHeads * kD, true, false, 0.02f);
+    v = graph.linear(x, "v", kKvHeads * kD, true, false, 0.02f);
+    y = graph.rope(q, k, v, "rope", {kHeads, kKvHeads, kD, 0, 10000}, starts, table);
   }
   const Node& node() const { return graph.nodes.back(); }
   Call forward() const { return forward_calls(graph, node()).at(0); }
@@ -81,9 +83,9 @@ TEST(RopeCall, TakesWhatItsContractAsksFor) {
     for (const bool table : {false, true}) {
       RopeNet net(documents, table);
       const Call forward = net.forward(), evaluated = evaluation_calls(net.graph).back(), backward = net.backward();
-      EXPECT_EQ(forward.arguments, (std::vector<ValueId>{net.y, net.qkv, net.starts, net.table}));
+      EXPECT_EQ(forward.arguments, (std::vector<ValueId>{net.y, net.q, net.k, net.v, net.starts, net.table}));
       EXPECT_EQ(evaluated, forward);
-      EXPECT_EQ(backward.arguments, (std::vector<ValueId>{backward.arguments[0], net.dy, net.starts, net.table}));
+      EXPECT_EQ(backward.arguments, (std::vector<ValueId>{backward.arguments[0], backward.arguments[1], backward.arguments[2], net.dy, net.starts, net.table}));
       EXPECT_EQ(backward.attribute, forward.attribute);
       for (const Call& call : {forward, backward}) EXPECT_EQ(fault_of(net.graph, call), Fault::kNone);
     }
@@ -92,10 +94,56 @@ TEST(RopeCall, TakesWhatItsContractAsksFor) {
 
 TEST(RopeCall, IsKeyedByItsDocumentsAndItsTable) {
   const RopeNet plain(false, false), documents(true, false), table(false, true);
-  const std::string start = "rope.forward heads=6 kv_heads=2 rotary=4 neighbours=0 theta=10000 f32[2,5,40] f32[2,5,40]";
+  const std::string start = "rope.forward heads=6 kv_heads=2 rotary=4 neighbours=0 theta=10000 scale=1 f32[2,5,40] f32[2,5,24] f32[2,5,8] f32[2,5,8]";
   EXPECT_EQ(call_key(plain.graph, plain.forward()), start + " - -");
   EXPECT_EQ(call_key(documents.graph, documents.forward()), start + " i32[2,5] -");
   EXPECT_EQ(call_key(table.graph, table.forward()), start + " - f32[2]");
+}
+
+// A linear layer with an adapter, and the layer that makes its hidden values.
+struct AdapterNet {
+  Graph graph;
+  ValueId x, h, u, y, dy = kNoValue;
+
+  explicit AdapterNet(bool trains_weight) : x(graph.input = graph.add_value("x", ValueKind::kInput, {kB, kT, kD})) {
+    const ValueId below = graph.linear(x, "below", kD, false, false, 0.02f);
+    h = graph.low_rank(below, "q", 3, 2);
+    u = graph.parameter("q.lora_B.weight", {7, 3}, InitKind::kConstant, 0);
+    y = graph.linear(below, "q", 7, false, true, 0.02f, h, u);
+    graph.values[graph.nodes[2].parameters[0]].trainable = graph.values[graph.nodes[2].parameters[1]].trainable = trains_weight;
+  }
+};
+
+TEST(AdapterCall, TakesWhatItsContractAsksFor) {
+  for (const bool trains_weight : {false, true}) {
+    AdapterNet net(trains_weight);
+    Graph& graph = net.graph;
+    const Node second = graph.nodes[2];
+    net.dy = graph.add_value("dy", ValueKind::kGradient, {kB, kT, 7});
+    const Call forward = forward_calls(graph, second).at(0);
+    EXPECT_EQ(forward.arguments, (std::vector<ValueId>{net.y, second.inputs[0], second.parameters[0], second.parameters[1], net.h, net.u}));
+    EXPECT_EQ(graph.tensor(net.h).shape[2], 3u);
+    const std::vector<Call> backward = BackwardBuilder(graph).build(0, graph.nodes.size(), net.x, net.y, net.dy).calls;
+    const auto scale = [&graph](const Call& call) { return graph.attributes.of<LinearAttribute>()[call.attribute].scale; };
+    EXPECT_EQ(scale(forward_calls(graph, graph.nodes[1]).at(0)), 2);
+    EXPECT_EQ(scale(forward), 1);
+    std::vector<Pass> passes;
+    std::vector<float> scales;
+    for (const Call& call : backward) {
+      EXPECT_EQ(fault_of(graph, call), Fault::kNone);
+      passes.push_back(call.pass);
+      if (call.pass != Pass::kBackwardBias) scales.push_back(scale(call));
+    }
+    const Pass dw = Pass::kBackwardWeight, db = Pass::kBackwardBias, dx = Pass::kBackwardData;
+    // dW and db of the second layer; dU, e, dx; dA and what e adds to dx; dW of the layer below. e alone is scaled.
+    const std::vector<Pass> frozen = {dw, dx, dx, dw, dx, dw}, trained = {dw, db, dw, dx, dx, dw, dx, dw};
+    EXPECT_EQ(passes, trains_weight ? trained : frozen);
+    EXPECT_EQ(scales, trains_weight ? (std::vector<float>{1, 1, 2, 1, 1, 1, 1}) : (std::vector<float>{1, 2, 1, 1, 1, 1}));
+    const Call& e = backward[trains_weight ? 3 : 1];
+    EXPECT_EQ(e.arguments[1], net.dy);
+    EXPECT_EQ(e.arguments[2], net.u);
+    EXPECT_EQ(backward[backward.size() - 2].accumulate, 1) << "the adapter adds to the gradient that the layer has written";
+  }
 }
 
 // A profile made before attention could share heads or know documents still prices an attention that does neither.

@@ -58,8 +58,10 @@ void expect_cost(const OneCall& call, double flops, double bytes) {
 
 TEST(Cost, LinearReadsEachOperandOnceAndCountsTwoFlopsAProduct) {
   const double flops = 2 * 10 * 3 * 5;
-  expect_cost(OneCall(Op::kLinear, Pass::kForward).add({10, 5}).add({10, 3}).add({5, 3}).add({5}), flops, 4 * (50 + 30 + 15 + 5));
-  expect_cost(OneCall(Op::kLinear, Pass::kForward).add({10, 5}).add({10, 3}).add({5, 3}).absent(), flops, 4 * (50 + 30 + 15));
+  const auto forward = [] { return OneCall(Op::kLinear, Pass::kForward).add({10, 5}).add({10, 3}).add({5, 3}); };
+  expect_cost(forward().add({5}).absent().absent(), flops, 4 * (50 + 30 + 15 + 5));
+  expect_cost(forward().absent().absent().absent(), flops, 4 * (50 + 30 + 15));
+  expect_cost(forward().absent().add({10, 2}).add({5, 2}), flops + 2 * 10 * 2 * 5, 4 * (50 + 30 + 15 + 20 + 10));
   expect_cost(OneCall(Op::kLinear, Pass::kBackwardData).add({10, 3}).add({10, 5}).add({5, 3}), flops, 4 * (30 + 50 + 15));
   expect_cost(OneCall(Op::kLinear, Pass::kBackwardWeight).add({5, 3}).add({10, 3}).add({10, 5}), flops, 4 * (15 + 30 + 50));
   expect_cost(OneCall(Op::kLinear, Pass::kBackwardBias).add({5}).add({10, 5}), 0, 4 * (5 + 50));
@@ -164,7 +166,13 @@ TEST(Cost, RopeReadsWhatItTurnsItsPositionsAndItsTable) {
   const uint32_t B = 2, T = 5, columns = 24, pairs = 3;
   const double x = B * T * columns;
   for (const Pass pass : {Pass::kForward, Pass::kBackward}) {
-    const auto turned = [&](DType stored) { return OneCall(Op::kRope, pass).add({B, T, columns}, stored).add({B, T, columns}, stored); };
+    const auto turned = [&](DType stored) {
+      OneCall call(Op::kRope, pass);
+      if (pass == Pass::kForward) call.add({B, T, columns}, stored);
+      call.add({B, T, 12}, stored).add({B, T, 6}, stored).add({B, T, 6}, stored);
+      if (pass == Pass::kBackward) call.add({B, T, columns}, stored);
+      return call;
+    };
     expect_cost(turned(DType::kF32).absent().absent(), 0, 4 * 2 * x);
     expect_cost(turned(DType::kF32).add({B, T}, DType::kI32).add({pairs}), 0, 4 * (2 * x + B * T + pairs));
     expect_cost(turned(DType::kBf16).absent().absent(), 0, 2 * 2 * x);
@@ -182,8 +190,8 @@ TEST(Cost, RmsNormMovesItsRowsAndOneVectorOfThem) {
 
 TEST(Cost, SwigluReadsTwoColumnsForEachThatItWrites) {
   const uint32_t M = 10, F = 6;
-  expect_cost(OneCall(Op::kSwiglu, Pass::kForward).add({M, F}).add({M, 2 * F}), 0, 4 * 3 * M * F);
-  expect_cost(OneCall(Op::kSwiglu, Pass::kBackward).add({M, 2 * F}).add({M, 2 * F}).add({M, F}), 0, 4 * 5 * M * F);
+  expect_cost(OneCall(Op::kSwiglu, Pass::kForward).add({M, F}).add({M, F}).add({M, F}), 0, 4 * 3 * M * F);
+  expect_cost(OneCall(Op::kSwiglu, Pass::kBackward).add({M, F}).add({M, F}).add({M, F}).add({M, F}).add({M, F}), 0, 4 * 5 * M * F);
 }
 
 TEST(Cost, TheLossHeadComputesItsLogitsInTheBackward) {

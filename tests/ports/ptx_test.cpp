@@ -191,7 +191,7 @@ std::string difference_of(Element element, const Bytes& by_fibres, const Bytes& 
 bool is_same(double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); }
 std::string difference_of(const StepScalars& a, const StepScalars& b) {
   const bool same = a.seed == b.seed && a.step == b.step && a.micro_batch == b.micro_batch &&
-                    a.micro_batches == b.micro_batches && a.skip == b.skip && is_same(a.learning_rate, b.learning_rate) &&
+                    a.step_labelled == b.step_labelled && a.skip == b.skip && is_same(a.learning_rate, b.learning_rate) &&
                     is_same(a.clip_factor, b.clip_factor) && is_same(a.gradient_norm, b.gradient_norm) &&
                     is_same(a.loss_sum, b.loss_sum) && a.labelled == b.labelled && a.correct == b.correct;
   return same ? "" : "the scalars are others; ";

@@ -26,7 +26,8 @@ class Reference {
   Reference(const LlamaNetwork& llama, const Parameters& parameters, const TokenBatch& batch)
       : llama_(llama), parameters_(parameters), batch_(batch), tokens_(batch.tokens.size()) {}
 
-  double mean_loss() const {
+  // Over the labelled tokens.
+  double sum_of_losses() const {
     const Numbers& table = parameters_.at("model.embed_tokens.weight");
     Numbers x(tokens_ * llama_.width);
     for (size_t m = 0; m < tokens_; ++m) {
@@ -34,8 +35,8 @@ class Reference {
     }
     for (uint32_t layer = 0; layer < llama_.layers; ++layer) {
       const std::string name = "model.layers." + std::to_string(layer);
-      add(x, linear(attention(turned(linear(norm(x, name + ".input_layernorm"), name + ".self_attn.qkv_proj"))), name + ".self_attn.o_proj"));
-      add(x, linear(swiglu(linear(norm(x, name + ".post_attention_layernorm"), name + ".mlp.gate_up_proj")), name + ".mlp.down_proj"));
+      add(x, attention_half(norm(x, name + ".input_layernorm"), name + ".self_attn"));
+      add(x, mlp_half(norm(x, name + ".post_attention_layernorm"), name + ".mlp"));
     }
     return loss(linear(norm(x, "model.norm"), llama_.tied ? "model.embed_tokens" : "lm_head"));
   }
@@ -43,8 +44,25 @@ class Reference {
  private:
   static void add(Numbers& x, const Numbers& y) { std::transform(x.begin(), x.end(), y.begin(), x.begin(), std::plus<>()); }
 
+  Numbers attention_half(const Numbers& x, const std::string& name) const {
+    const Numbers q = turned(head_norm(linear(x, name + ".q_proj"), name + ".q_norm"));
+    const Numbers k = turned(head_norm(linear(x, name + ".k_proj"), name + ".k_norm"));
+    return linear(attention(q, k, linear(x, name + ".v_proj")), name + ".o_proj");
+  }
+  Numbers mlp_half(const Numbers& x, const std::string& name) const {
+    return linear(swiglu(linear(x, name + ".gate_proj"), linear(x, name + ".up_proj")), name + ".down_proj");
+  }
+
+  // With its adapter, if it has one: x W^T + s (x A^T) B^T.
   Numbers linear(const Numbers& x, const std::string& name) const {
-    const Numbers& w = parameters_.at(name + ".weight");
+    Numbers y = product(x, parameters_.at(name + ".weight"));
+    const auto down = parameters_.find(name + ".lora_A.weight");
+    if (down == parameters_.end()) return y;
+    const Numbers adapted = product(product(x, down->second), parameters_.at(name + ".lora_B.weight"));
+    for (size_t i = 0; i < y.size(); ++i) y[i] += static_cast<double>(llama_.adapter_scale) * adapted[i];
+    return y;
+  }
+  Numbers product(const Numbers& x, const Numbers& w) const {
     const size_t C = x.size() / tokens_, K = w.size() / C;
     Numbers y(tokens_ * K);
     for (size_t m = 0; m < tokens_; ++m) {
@@ -55,11 +73,14 @@ class Reference {
     return y;
   }
 
+  Numbers head_norm(const Numbers& x, const std::string& name) const { return llama_.head_norms ? norm(x, name) : x; }
+
+  // Of as many columns as gamma has.
   Numbers norm(const Numbers& x, const std::string& name) const {
     const Numbers& gamma = parameters_.at(name + ".weight");
     const size_t C = gamma.size();
     Numbers y(x.size());
-    for (size_t m = 0; m < tokens_; ++m) {
+    for (size_t m = 0; m < x.size() / C; ++m) {
       double squares = 0;
       for (size_t c = 0; c < C; ++c) squares += x[m * C + c] * x[m * C + c];
       const double rstd = 1 / std::sqrt(squares / static_cast<double>(C) + static_cast<double>(llama_.epsilon));
@@ -73,56 +94,56 @@ class Reference {
     return std::pow(static_cast<double>(llama_.theta), -2.0 * static_cast<double>(i) / llama_.rotary);
   }
 
-  // As complex numbers: each pair of every query and key head times e^(i position frequency).
+  // The first token of the sequence's own document that holds token m.
+  size_t first_of_document(size_t m) const {
+    const size_t sequence = m / llama_.sequence * llama_.sequence;
+    return sequence + (llama_.documents ? static_cast<size_t>(batch_.document_start[m]) : 0);
+  }
+
+  // As complex numbers: each pair of every head times scale * e^(i position frequency).
   Numbers turned(Numbers x) const {
     const size_t D = llama_.head, columns = x.size() / tokens_, pairs = llama_.rotary / 2;
+    const double scale = static_cast<double>(llama_.rope_scale);
     for (size_t m = 0; m < tokens_; ++m) {
-      for (size_t h = 0; h < llama_.heads + llama_.kv_heads; ++h) {
+      for (size_t h = 0; h < columns / D; ++h) {
         double* head = x.data() + m * columns + h * D;
         for (size_t i = 0; i < pairs; ++i) {
           double& real = head[llama_.neighbours != 0 ? 2 * i : i];
           double& imaginary = head[llama_.neighbours != 0 ? 2 * i + 1 : i + pairs];
-          const double angle = static_cast<double>(m % llama_.sequence) * frequency(i);
+          const double angle = static_cast<double>(m - first_of_document(m)) * frequency(i);
           const double before = real;
-          real = before * std::cos(angle) - imaginary * std::sin(angle);
-          imaginary = before * std::sin(angle) + imaginary * std::cos(angle);
+          real = scale * (before * std::cos(angle) - imaginary * std::sin(angle));
+          imaginary = scale * (before * std::sin(angle) + imaginary * std::cos(angle));
         }
       }
     }
     return x;
   }
 
-  Numbers attention(const Numbers& qkv) const {
-    const size_t D = llama_.head, T = llama_.sequence, columns = qkv.size() / tokens_, C = llama_.heads * D;
-    Numbers y(tokens_ * C), weights(T);
+  Numbers attention(const Numbers& q, const Numbers& k, const Numbers& v) const {
+    const size_t D = llama_.head, C = llama_.heads * D, shared_columns = llama_.kv_heads * D;
+    Numbers y(tokens_ * C), weights(llama_.sequence);
     for (size_t m = 0; m < tokens_; ++m) {
-      const size_t start = m / T * T;  // of its sequence
+      const size_t start = first_of_document(m);
       for (size_t h = 0; h < llama_.heads; ++h) {
-        const size_t shared = h / (llama_.heads / llama_.kv_heads);
-        const size_t q = m * columns + h * D, k = (llama_.heads + shared) * D, v = (llama_.heads + llama_.kv_heads + shared) * D;
+        const size_t shared = h / (llama_.heads / llama_.kv_heads) * D;
         double sum = 0;
         for (size_t s = start; s <= m; ++s) {
           double score = 0;
-          for (size_t d = 0; d < D; ++d) score += qkv[q + d] * qkv[s * columns + k + d];
+          for (size_t d = 0; d < D; ++d) score += q[m * C + h * D + d] * k[s * shared_columns + shared + d];
           sum += weights[s - start] = std::exp(score / std::sqrt(static_cast<double>(D)));
         }
         for (size_t s = start; s <= m; ++s) {
-          for (size_t d = 0; d < D; ++d) y[m * C + h * D + d] += weights[s - start] / sum * qkv[s * columns + v + d];
+          for (size_t d = 0; d < D; ++d) y[m * C + h * D + d] += weights[s - start] / sum * v[s * shared_columns + shared + d];
         }
       }
     }
     return y;
   }
 
-  Numbers swiglu(const Numbers& gate_up) const {
-    const size_t F = llama_.hidden;
-    Numbers y(tokens_ * F);
-    for (size_t m = 0; m < tokens_; ++m) {
-      for (size_t f = 0; f < F; ++f) {
-        const double gate = gate_up[2 * m * F + f];
-        y[m * F + f] = gate / (1 + std::exp(-gate)) * gate_up[(2 * m + 1) * F + f];
-      }
-    }
+  static Numbers swiglu(const Numbers& gate, const Numbers& up) {
+    Numbers y(gate.size());
+    for (size_t i = 0; i < y.size(); ++i) y[i] = gate[i] / (1 + std::exp(-gate[i])) * up[i];
     return y;
   }
 
@@ -130,11 +151,12 @@ class Reference {
     const size_t V = llama_.vocabulary;
     double total = 0;
     for (size_t m = 0; m < tokens_; ++m) {
+      if (batch_.labels[m] == kIgnoredLabel) continue;
       double sum = 0;
       for (size_t v = 0; v < V; ++v) sum += std::exp(logits[m * V + v]);
       total += std::log(sum) - logits[m * V + static_cast<size_t>(batch_.labels[m])];
     }
-    return total / static_cast<double>(tokens_);
+    return total;
   }
 
   const LlamaNetwork& llama_;
@@ -153,16 +175,6 @@ Parameters parameters_of(const OwnedPlan& plan, const RunResult& result) {
   return parameters;
 }
 
-std::vector<float> gradient_of(const OwnedPlan& plan, const RunResult& result, const std::string& parameter) {
-  const auto name = std::find(plan.carried_names.begin(), plan.carried_names.end(), "d(" + parameter + ")");
-  EXPECT_NE(name, plan.carried_names.end()) << parameter << " has no gradient";
-  if (name == plan.carried_names.end()) return {};
-  const Tensor& tensor = plan.carried[static_cast<size_t>(name - plan.carried_names.begin())];
-  std::vector<float> values(tensor.elements());
-  std::memcpy(values.data(), result.gradients.data() + tensor.offset, values.size() * sizeof(float));
-  return values;
-}
-
 // Central differences in double are off by less than 1e-7 of the largest gradient here. A gradient in f32 has passed through some sixty
 // kernels, each of which rounds sums of up to 32 terms: 2^-24 * sqrt(60 * 32) is 3e-6.
 void expect_right_gradients(LlamaNetwork llama) {
@@ -172,11 +184,14 @@ void expect_right_gradients(LlamaNetwork llama) {
   const RunResult before = train_plan(plan, token_source(llama), {.steps = 0}), after = train_plan(plan, token_source(llama), {.steps = 1});
   Parameters parameters = parameters_of(plan, before);
   const TokenBatch batches[] = {token_batch(llama, 0, 0), token_batch(llama, 0, 1)};
-  const auto loss = [&] { return (Reference(llama, parameters, batches[0]).mean_loss() + Reference(llama, parameters, batches[1]).mean_loss()) / 2; };
+  const auto labelled = static_cast<double>(batches[0].labelled() + batches[1].labelled());
+  const auto sum_of = [&](const TokenBatch& batch) { return Reference(llama, parameters, batch).sum_of_losses(); };
+  const auto loss = [&] { return (sum_of(batches[0]) + sum_of(batches[1])) / labelled; };
   EXPECT_NEAR(after.losses[0], loss(), 1e-6 * loss());
-  EXPECT_NEAR(before.evaluation.loss, Reference(llama, parameters, batches[0]).mean_loss(), 1e-6 * loss());
+  EXPECT_NEAR(before.evaluation.loss, sum_of(batches[0]) / static_cast<double>(batches[0].labelled()), 1e-6 * loss());
   for (auto& [name, values] : parameters) {
-    const std::vector<float> gradient = gradient_of(plan, after, name);
+    if (llama.rank != 0 && name.find(".lora_") == std::string::npos) continue;  // frozen
+    const std::vector<float> gradient = gradient_values(plan, after, name);
     ASSERT_EQ(gradient.size(), values.size());
     constexpr double kStep = 1e-4;
     double largest = 0, worst = 0;
@@ -212,6 +227,22 @@ TEST(Llama, GradientsAreThoseOfAnotherWholeNetwork) {
   expect_right_gradients(llama);
 }
 
+TEST(Llama, GradientsAreThoseOfANetworkWithNormalisedHeadsAndDocuments) {
+  LlamaNetwork llama = kTiny;
+  llama.head_norms = true;
+  llama.documents = true;
+  llama.rope_scale = 1.25f;
+  expect_right_gradients(llama);
+}
+
+TEST(Llama, GradientsAreThoseOfItsAdapters) {
+  LlamaNetwork llama = kTiny;
+  llama.rank = 2;
+  llama.adapter_scale = 1.5f;
+  llama.documents = true;
+  expect_right_gradients(llama);
+}
+
 // ---- training ----
 
 // Bound plans are proved ones: bind checks them.
@@ -239,6 +270,19 @@ TEST(Llama, TrainsInBf16WithTheSameBitsUnderEverySchedule) {
   Recipe recipe = llama_recipe("llama-bf16");
   recipe.dtype = Recipe::Dtype::kBf16;
   expect_same_bits(recipe, {.neighbours = 1, .frequency = 0.25f, .tied = false}, DType::kBf16);
+}
+
+TEST(Llama, TrainsAdaptersWithTheSameBitsUnderEverySchedule) {
+  Recipe recipe = llama_recipe("llama-adapters");
+  recipe.optimizer.lr = 0.05;
+  expect_same_bits(recipe, {.head_norms = true, .rank = 3, .adapter_scale = 2, .documents = true}, DType::kF32);
+}
+
+TEST(Llama, TrainsAdaptersInBf16WithTheSameBitsUnderEverySchedule) {
+  Recipe recipe = llama_recipe("llama-adapters-bf16");
+  recipe.dtype = Recipe::Dtype::kBf16;
+  recipe.optimizer.lr = 0.05;
+  expect_same_bits(recipe, {.rank = 3, .adapter_scale = 2}, DType::kBf16);
 }
 
 TEST(Llama, TrainsByLionWithReleasedGradients) {

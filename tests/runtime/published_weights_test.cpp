@@ -151,7 +151,7 @@ class PublishedWeights : public ::testing::TestWithParam<Net> {
     Recipe recipe = recipe_from("{\"name\": \"published\", \"model\": {" + net.model + "}, " + net.rest + R"(, "dtype": ")" + dtype +
                        R"(", "data": {"kind": "synthetic"}, "steps": 4, "seed": 3, "evaluate_every": 2,
                        "optimizer": {"name": "sgd", "lr": 0.05, "momentum": 0.9}, "freeze": )" + (freezes ? net.freeze : "[]") + "}");
-    recipe.huggingface_folder = folder;
+    recipe.place.huggingface = folder;
     return recipe;
   }
   TemporaryFolder folder_;

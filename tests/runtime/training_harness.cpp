@@ -75,7 +75,8 @@ struct Poison {
   void before(ProgramId id, uint32_t row) const {
     const Program& program = trainer->plan->program(id);
     for (uint32_t s = 0; s < program.slots.count; ++s) {
-      if (program.slots[s].first_row == row && s != program.input && s != program.labels && !is_move(program, row)) fill(program.slots[s]);
+      const bool is_host = s == program.input || s == program.labels || s == program.document_start;
+      if (program.slots[s].first_row == row && !is_host && !is_move(program, row)) fill(program.slots[s]);
     }
   }
   void after(ProgramId id, uint32_t row) const {
@@ -128,7 +129,8 @@ BatchSource source_of(Dataset& data) {
   return {&data, [](void* state, uint64_t step, uint32_t micro, BatchSink& sink) {
             static_cast<Dataset*>(state)->fill(step, micro, sink);
             return ok_status();
-          }};
+          },
+          [](void* state, uint64_t step) { return static_cast<Dataset*>(state)->labelled_in_step(step); }};
 }
 
 std::vector<unsigned char> bytes_at(const Trainer& trainer, ArenaAddress from, uint64_t bytes) {
@@ -159,6 +161,16 @@ std::vector<float> state_values(const OwnedPlan& plan, const RunResult& result, 
     return values;
   }
   throw std::runtime_error("no state tensor " + name);
+}
+
+std::vector<float> gradient_values(const OwnedPlan& plan, const RunResult& result, const std::string& parameter) {
+  for (size_t i = 0; i < plan.carried.size(); ++i) {
+    if (plan.carried_names[i] != "d(" + parameter + ")") continue;
+    std::vector<float> values(plan.carried[i].elements());
+    std::memcpy(values.data(), result.gradients.data() + plan.carried[i].offset, values.size() * sizeof(float));
+    return values;
+  }
+  throw std::runtime_error("no gradient of " + parameter);
 }
 
 RunResult train_plan(const OwnedPlan& plan, const Recipe& recipe, const RunOptions& options) {

@@ -48,6 +48,8 @@ struct RunResult {
 };
 // The values of one state tensor in `result`; throws where there is none of that name.
 std::vector<float> state_values(const OwnedPlan& plan, const RunResult& result, const std::string& name);
+// Those of the parameter's gradient in Carried, after the last step.
+std::vector<float> gradient_values(const OwnedPlan& plan, const RunResult& result, const std::string& parameter);
 
 RunResult train_plan(const OwnedPlan& plan, const Recipe& recipe, const RunOptions& options);  // on the recipe's data
 RunResult train_plan(const OwnedPlan& plan, const BatchSource& source, const RunOptions& options);

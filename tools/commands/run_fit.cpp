@@ -1,15 +1,32 @@
 // `reprise fit`: does the recipe fit a budget, and which is the smallest that it fits?
+#include <algorithm>
 #include <iostream>
 #include <memory>
 
 #include "tools/commands/recipe_options.h"
 #include "tools/formats/error.h"
 #include "tools/formats/text.h"
+#include "tools/planning/fit_table.h"
 #include "tools/writing/report.h"
 
 namespace reprise {
 
 namespace {
+
+int run_table(const RecipeOptions& options, bool as_json) {
+  const Recipe recipe = options.read();
+  if (!recipe.budget_bytes) throw UserError(options.recipe + ": budget: --table needs one; give --budget B, or \"budget\" in the recipe");
+  std::optional<SolvedModel> profiled;
+  if (!options.profile.empty()) profiled = options.solve();
+  const nlohmann::json table = fit_table(recipe, profiled ? &*profiled : nullptr);
+  if (as_json) {
+    print_json(table);
+  } else {
+    std::cout << fit_table_text(table);
+  }
+  const auto fits = [](const nlohmann::json& row) { return row.at("fits").get<bool>(); };
+  return std::any_of(table.at("table").begin(), table.at("table").end(), fits) ? 0 : int{UserError::kDoesNotFit};
+}
 
 int run_fit(const RecipeOptions& options, bool as_json) {
   const SolvedModel model = options.solve();
@@ -37,15 +54,16 @@ int run_fit(const RecipeOptions& options, bool as_json) {
 Command add_fit(CLI::App& app, const Port& port) {
   struct FitOptions {
     RecipeOptions recipe;
-    bool json = false;
+    bool json = false, table = false;
   };
   const auto options = std::make_shared<FitOptions>();
   CLI::App* parser = app.add_subcommand("fit", "does the recipe fit a budget? exit status 0 or 3, the smallest budget that does");
   options->recipe.add_to(*parser);
   options->recipe.add_schedule_to(*parser);
   options->recipe.add_profile_to(*parser, port);
+  parser->add_flag("--table", options->table, "which batches and sequences fit, what they cost, and how to accumulate the others");
   parser->add_flag("--json", options->json, "one JSON value on stdout");
-  return {parser, [options] { return run_fit(options->recipe, options->json); }};
+  return {parser, [options] { return options->table ? run_table(options->recipe, options->json) : run_fit(options->recipe, options->json); }};
 }
 
 }  // namespace reprise

@@ -35,6 +35,10 @@ class Dataset {
   // Each sample is made in a buffer of its own size. No heap allocation on the calling thread. Throws UserError (an image that cannot be decoded).
   virtual uint64_t fill(uint64_t step, uint64_t micro, BatchSink& sink) = 0;
 
+  // Labels of a step of the training, over all its micro-batches, that are not kIgnoredLabel: what its loss is divided by. Here all of them;
+  // a set that knows samples without a label counts.
+  virtual uint64_t labelled_in_step(uint64_t /*step*/) { return labels_in_step_; }
+
   // What the set is known by again, and the names of its classes; none where they have no names.
   const DataFingerprint& fingerprint() const { return fingerprint_; }
   const std::vector<std::string>& class_names() const { return class_names_; }
@@ -47,8 +51,16 @@ class Dataset {
   virtual void check_file(uint64_t) const {}
 
  protected:
+  // `labels`: of one sample.
+  void set_size(const Recipe& recipe, uint64_t size, uint64_t labels) {
+    size_ = size;
+    batch_ = static_cast<uint64_t>(recipe.batch);
+    labels_in_step_ = static_cast<uint64_t>(recipe.accumulate) * batch_ * labels;
+  }
+
   uint64_t size_ = 0;
   uint64_t batch_ = 1;
+  uint64_t labels_in_step_ = 0;
   DataFingerprint fingerprint_;
   std::vector<std::string> class_names_;
   std::vector<std::string> warnings_;

@@ -110,8 +110,7 @@ class IdxDataset : public Dataset {
  public:
   IdxDataset(const Recipe& recipe, Split split, const std::string& images_path, const std::string& labels_path)
       : recipe_(recipe), images_(read_images(images_path)), labels_(read_labels(labels_path)), table_(recipe), walk_(recipe, split, images_.sizes[0]) {
-    size_ = images_.sizes[0];
-    batch_ = static_cast<uint64_t>(recipe.batch);
+    set_size(recipe, images_.sizes[0], 1);
     fingerprint_ = fingerprint_of(size_, recipe.data.path, {images_path, labels_path});
   }
 

@@ -42,8 +42,7 @@ class ImageFolderDataset : public Dataset {
         pictures_(std::move(pictures)),
         table_(recipe),
         walk_(recipe, split, pictures_.size()) {
-    size_ = pictures_.size();
-    batch_ = static_cast<uint64_t>(recipe.batch);
+    set_size(recipe, pictures_.size(), 1);
     class_names_ = names;
     warnings_ = std::move(warnings);
     std::vector<std::string> files;

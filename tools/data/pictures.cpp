@@ -50,8 +50,7 @@ std::vector<std::string> list_pictures(const std::vector<std::string>& paths) {
 PictureFiles::PictureFiles(const Recipe& recipe, const std::vector<std::string>& files)
     : files_(files), shape_(image_shape(recipe)), table_(recipe), walk_(recipe, Split::kEvaluation, files.size()), bytes_(shape_.values()),
       faults_(files.size()) {
-  size_ = files.size();
-  batch_ = static_cast<uint64_t>(recipe.batch);
+  set_size(recipe, files.size(), 1);
 }
 
 uint64_t PictureFiles::fill(uint64_t step, uint64_t micro, BatchSink& sink) {

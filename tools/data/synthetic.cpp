@@ -23,8 +23,7 @@ class SyntheticImages : public Dataset {
  public:
   SyntheticImages(const Recipe& recipe, Split split)
       : recipe_(recipe), split_(split), walk_(recipe, split, split == Split::kTraining ? kTrainingSamples : kEvaluationSamples) {
-    size_ = split == Split::kTraining ? kTrainingSamples : kEvaluationSamples;
-    batch_ = static_cast<uint64_t>(recipe.batch);
+    set_size(recipe, split == Split::kTraining ? kTrainingSamples : kEvaluationSamples, 1);
   }
 
   uint64_t fill(uint64_t step, uint64_t micro, BatchSink& sink) override {
@@ -61,8 +60,7 @@ class SyntheticTokens : public Dataset {
         vocabulary_(static_cast<uint32_t>(describe_model(recipe.model).vocabulary)),
         window_(static_cast<uint64_t>(recipe.sequence)),
         order_(recipe, split, split == Split::kTraining ? kTrainingSamples : kEvaluationSamples) {
-    size_ = split == Split::kTraining ? kTrainingSamples : kEvaluationSamples;
-    batch_ = static_cast<uint64_t>(recipe.batch);
+    set_size(recipe, split == Split::kTraining ? kTrainingSamples : kEvaluationSamples, static_cast<uint64_t>(recipe.sequence));
   }
 
   uint64_t fill(uint64_t step, uint64_t micro, BatchSink& sink) override {

@@ -18,8 +18,7 @@ class TensorDataset : public Dataset {
     images_ = file_.find("images", StoredType::kF32, {count_, channels, static_cast<uint64_t>(shape.height), static_cast<uint64_t>(shape.width)});
     read_labels(file_.find("labels", StoredType::kI64, {count_}), class_count(recipe));
     planes_.resize(shape.values());
-    size_ = count_;
-    batch_ = static_cast<uint64_t>(recipe.batch);
+    set_size(recipe, count_, 1);
     fingerprint_ = fingerprint_of(size_, "", {path});
   }
 
@@ -35,6 +34,17 @@ class TensorDataset : public Dataset {
       write_image(shape, augmentation, pixel, [](int) { return 0.0f; }, image);
       return labels_[sample];
     });
+  }
+
+  uint64_t labelled_in_step(uint64_t step) override {
+    uint64_t labelled = 0;
+    for (uint64_t micro = 0; micro < static_cast<uint64_t>(recipe_.accumulate); ++micro) {
+      for (uint64_t b = 0; b < batch_; ++b) {
+        const std::optional<uint64_t> sample = walk_.sample_at(step, micro, b);
+        labelled += sample && labels_[*sample] != kIgnoredLabel;
+      }
+    }
+    return labelled;
   }
 
  private:

@@ -40,8 +40,7 @@ class TokenDataset : public Dataset {
         stored_((sequence_ + 1) * token_bytes_),
         order_(recipe, split, count_windows()) {
     require_vocabulary(static_cast<uint32_t>(describe_model(recipe.model).vocabulary));
-    size_ = count_windows();
-    batch_ = static_cast<uint64_t>(recipe.batch);
+    set_size(recipe, count_windows(), sequence_);
     fingerprint_ = fingerprint_of(size_, "", {path});
   }
 

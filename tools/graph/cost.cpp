@@ -33,7 +33,8 @@ double matrix_flops(const KernelCall& call) {
       if (call.pass == Pass::kBackwardBias) return 0;
       const Tensor* w = call.pass == Pass::kBackwardWeight ? a[0] : a[2];
       const Tensor* x = call.pass == Pass::kBackwardData ? a[0] : a[1];
-      return 2 * elements(w) * static_cast<double>(x->leading_elements());
+      const double adapter = call.pass == Pass::kForward ? elements(a[5]) : 0;
+      return 2 * (elements(w) + adapter) * static_cast<double>(x->leading_elements());
     }
     case Op::kAttention: return attention_flops(call, call.pass == Pass::kForward ? 2 : 5);
     case Op::kLossHead: {

@@ -2,6 +2,7 @@
 // Here so that models say only what they are made of.
 #include "tools/graph/graph.h"
 
+#include <algorithm>
 #include <cmath>
 #include <stdexcept>
 
@@ -45,6 +46,13 @@ ValueId Graph::parameter(const std::string& name, const Shape& shape, InitKind i
   values[v].trainable = true;
   values[v].init = init;
   values[v].init_scale = scale;
+  return v;
+}
+
+ValueId Graph::table(const std::string& name, std::vector<float> numbers) {
+  const ValueId v = add_value(name, ValueKind::kTable, {static_cast<uint32_t>(numbers.size())}, DType::kF32);
+  values[v].init = InitKind::kTable;
+  values[v].numbers = std::move(numbers);
   return v;
 }
 
@@ -129,7 +137,21 @@ ValueId Graph::global_pool(ValueId x, const std::string& name) {
   return y;
 }
 
+bool AdapterChoice::takes(const std::string& layer) const {
+  const auto ends = [&layer](const std::string& target) { return ("." + layer).ends_with("." + target); };
+  return rank > 0 && (targets.empty() || std::any_of(targets.begin(), targets.end(), ends));
+}
+
 ValueId Graph::linear(ValueId x, const std::string& name, uint32_t out_features, bool input_major, bool bias, float init_std) {
+  if (!adapters.takes(name)) return linear(x, name, out_features, input_major, bias, init_std, kNoValue, kNoValue);
+  const ValueId read = adapters.dropout > 0 ? dropout(x, name + ".lora_dropout", adapters.dropout) : x;
+  const ValueId hidden = low_rank(read, name, adapters.rank, adapters.scale);
+  const ValueId up = parameter(name + ".lora_B.weight", {out_features, adapters.rank}, InitKind::kConstant, 0.0f);
+  return linear(x, name, out_features, input_major, bias, init_std, hidden, up);
+}
+
+ValueId Graph::linear(ValueId x, const std::string& name, uint32_t out_features, bool input_major, bool bias, float init_std, ValueId hidden,
+                      ValueId up) {
   const Tensor in = tensor(x);
   const uint32_t channels = static_cast<uint32_t>(in.last_dimension());
   const Shape weight_shape = input_major ? Shape{channels, out_features} : Shape{out_features, channels};
@@ -138,11 +160,32 @@ ValueId Graph::linear(ValueId x, const std::string& name, uint32_t out_features,
   Shape shape = shape_of(in);
   shape.back() = out_features;
   const ValueId y = add_value(name, ValueKind::kActivation, shape);
+  const auto is_hidden = [hidden](const Node& n) { return !n.outputs.empty() && n.outputs[0] == hidden; };
+  const auto low_rank = hidden == kNoValue ? nodes.end() : std::find_if(nodes.begin(), nodes.end(), is_hidden);
+  const size_t adapter = low_rank == nodes.end() ? kNoNode : static_cast<size_t>(low_rank - nodes.begin());
   Node& n = node(Op::kLinear, name, {x});
   n.attribute = attributes.intern(LinearAttribute{input_major ? 1u : 0u});
   n.outputs = {y};
   n.parameters = {weight, b};
+  if (adapter != kNoNode) {
+    n.low_rank = adapter;
+    n.inputs.push_back(hidden);
+    n.parameters.push_back(up);
+  }
   return y;
+}
+
+ValueId Graph::low_rank(ValueId x, const std::string& name, uint32_t rank, float scale) {
+  const uint32_t channels = static_cast<uint32_t>(tensor(x).last_dimension());
+  const ValueId down = parameter(name + ".lora_A.weight", {rank, channels}, InitKind::kUniform, 1.0f / std::sqrt(static_cast<float>(channels)));
+  Shape shape = shape_of(tensor(x));
+  shape.back() = rank;
+  const ValueId h = add_value(name + ".lora_A", ValueKind::kActivation, shape);
+  Node& n = node(Op::kLinear, name + ".lora_A", {x});
+  n.attribute = attributes.intern(LinearAttribute{0, scale});
+  n.outputs = {h};
+  n.parameters = {down, kNoValue};
+  return h;
 }
 
 ValueId Graph::layer_norm(ValueId x, const std::string& name, float epsilon) {
@@ -162,11 +205,13 @@ ValueId Graph::layer_norm(ValueId x, const std::string& name, float epsilon) {
   return y;
 }
 
-ValueId Graph::rms_norm(ValueId x, const std::string& name, float epsilon) {
+ValueId Graph::rms_norm(ValueId x, const std::string& name, float epsilon, uint32_t columns) {
   const Tensor in = tensor(x);
-  const ValueId gamma = parameter(name + ".weight", {static_cast<uint32_t>(in.last_dimension())}, InitKind::kConstant, 1.0f);
+  const uint32_t all = static_cast<uint32_t>(in.last_dimension()), own = columns == 0 ? all : columns;
+  const ValueId gamma = parameter(name + ".weight", {own}, InitKind::kConstant, 1.0f);
   Shape rows = shape_of(in);
   rows.pop_back();
+  if (own != all) rows.push_back(all / own);
   const ValueId y = add_value(name, ValueKind::kActivation, shape_of(in));
   const ValueId rstd = add_value(name + ".rstd", ValueKind::kSmall, rows);
   Node& n = node(Op::kRmsNorm, name, {x});
@@ -184,11 +229,9 @@ ValueId Graph::gelu(ValueId x, const std::string& name, bool tanh_form) {
   return y;
 }
 
-ValueId Graph::swiglu(ValueId gate_up, const std::string& name) {
-  Shape shape = shape_of(tensor(gate_up));
-  shape.back() /= 2;
-  const ValueId y = add_value(name, ValueKind::kActivation, shape);
-  node(Op::kSwiglu, name, {gate_up}).outputs = {y};
+ValueId Graph::swiglu(ValueId gate, ValueId up, const std::string& name) {
+  const ValueId y = add_value(name, ValueKind::kActivation, shape_of(tensor(gate)));
+  node(Op::kSwiglu, name, {gate, up}).outputs = {y};
   return y;
 }
 
@@ -214,9 +257,12 @@ ValueId Graph::attention(ValueId qkv, const std::string& name, uint32_t heads, u
   return y;
 }
 
-ValueId Graph::rope(ValueId qkv, const std::string& name, const RopeAttribute& rope, ValueId document_start, ValueId frequencies) {
-  const ValueId y = add_value(name, ValueKind::kActivation, shape_of(tensor(qkv)));
-  Node& n = node(Op::kRope, name, {qkv});
+ValueId Graph::rope(ValueId q, ValueId k, ValueId v, const std::string& name, const RopeAttribute& rope, ValueId document_start,
+                    ValueId frequencies) {
+  Shape shape = shape_of(tensor(q));
+  shape.back() += tensor(k).shape[2] + tensor(v).shape[2];
+  const ValueId y = add_value(name, ValueKind::kActivation, shape);
+  Node& n = node(Op::kRope, name, {q, k, v});
   if (document_start != kNoValue) n.inputs.push_back(document_start);
   n.attribute = attributes.intern(rope);
   n.outputs = {y};

@@ -15,7 +15,7 @@ using ValueId = uint32_t;
 constexpr ValueId kNoValue = ~0u;
 
 enum class ValueKind : uint8_t {
-  kInput, kLabels, kScalars, kNorms, kParameter, kBuffer, kOptimizer, kWeightGradient,  // live outside the links
+  kInput, kLabels, kScalars, kNorms, kParameter, kBuffer, kTable, kOptimizer, kWeightGradient,  // live outside the links
   kActivation, kSmall,  // small: pooled statistics (mean, rstd, lse), kept from the forward to the backward
   kGradient,
 };
@@ -28,6 +28,7 @@ struct Value {
   bool decays = true;          // parameters: weight decay applies
   InitKind init = InitKind::kConstant;
   float init_scale = 0;
+  std::vector<float> numbers;  // tables: what they hold
 };
 
 constexpr size_t kNoNode = ~size_t{0};
@@ -42,7 +43,8 @@ struct Node {
   uint32_t attribute = 0;      // into the attribute pool of the op's forward kernel
   std::vector<ValueId> inputs;      // activations (for the embedding the tokens; for attention and rope then the starts of documents, if any)
   std::vector<ValueId> outputs;     // first the main one
-  std::vector<ValueId> parameters;  // absent optional ones are kNoValue
+  std::vector<ValueId> parameters;  // absent optional ones are kNoValue; of a linear layer with an adapter the third is the adapter's
+  size_t low_rank = kNoNode;        // of a linear layer with an adapter: the node of its second input
   std::vector<ValueId> buffers;
   // Set by fold.h.
   Fold fold = Fold::kNone;
@@ -125,6 +127,17 @@ using AttributeTables = AttributeTablesOf<AttributeTypes>;
 
 using Shape = std::vector<uint32_t>;
 
+// Which linear layers get a low-rank adapter (Hu et al. 2021), and of which form.
+struct AdapterChoice {
+  uint32_t rank = 0;                 // 0: there are none
+  float scale = 1, dropout = 0;      // dropout: of what the adapter reads
+  std::vector<std::string> targets;  // ends of names, of whole parts: "q_proj", "self_attn.q_proj"; empty: every layer
+  bool takes(const std::string& layer) const;
+};
+
+// Whether a parameter is an adapter's, by its name.
+inline bool is_adapter(const std::string& parameter) { return parameter.ends_with(".lora_A.weight") || parameter.ends_with(".lora_B.weight"); }
+
 class Graph {
  public:
   std::vector<Value> values;
@@ -132,12 +145,15 @@ class Graph {
   std::vector<ValueId> boundaries;  // where the model may be cut: outputs of links, in order; not the loss
   AttributeTables attributes;
   ValueId input = kNoValue, labels = kNoValue, scalars = kNoValue;
+  AdapterChoice adapters;  // of the linear layers that are made from now on
+  ValueId document_start = kNoValue;  // where sequences hold several documents: a value of kind kInput, [B,T] i32, that the host fills
 
   explicit Graph(DType stored = DType::kF32);  // activations, their gradients and the images are stored so
 
   ValueId add_value(const std::string& name, ValueKind kind, const Shape& shape);  // f32, or as `stored` says
   ValueId add_value(const std::string& name, ValueKind kind, const Shape& shape, DType dtype);
   ValueId parameter(const std::string& name, const Shape& shape, InitKind init, float scale);
+  ValueId table(const std::string& name, std::vector<float> numbers);  // a vector of the plan's own
   const Tensor& tensor(ValueId v) const { return values[v].tensor; }
 
   // Each appends a node and answers its main output. Shapes must be right: the models see to that.
@@ -147,16 +163,25 @@ class Graph {
   ValueId add(ValueId a, ValueId b, const std::string& name);
   ValueId max_pool(ValueId x, const std::string& name, WindowAttribute window);
   ValueId global_pool(ValueId x, const std::string& name);
+  // Where `adapters` takes the layer, its adapter is added: parameters "NAME.lora_A.weight" [rank,in] and "NAME.lora_B.weight" [out,rank].
   ValueId linear(ValueId x, const std::string& name, uint32_t out_features, bool input_major, bool bias, float init_std);
+  // With `hidden` of low_rank(), read by this layer alone, and `up` [out,rank]: the adapter that is added; kNoValue for none.
+  ValueId linear(ValueId x, const std::string& name, uint32_t out_features, bool input_major, bool bias, float init_std, ValueId hidden, ValueId up);
+  // The first half of an adapter (Hu et al. 2021) for the linear layer `name`: scale * x A^T with the parameter A = "NAME.lora_A.weight"
+  // [rank,in], drawn as PyTorch draws a linear layer's: uniform up to 1/sqrt(in).
+  ValueId low_rank(ValueId x, const std::string& name, uint32_t rank, float scale);
   ValueId layer_norm(ValueId x, const std::string& name, float epsilon);
-  ValueId rms_norm(ValueId x, const std::string& name, float epsilon);
+  // `columns`: of each row that is normalised, which divide the last dimension; 0 for all of it.
+  ValueId rms_norm(ValueId x, const std::string& name, float epsilon, uint32_t columns = 0);
   ValueId gelu(ValueId x, const std::string& name, bool tanh_form);
-  ValueId swiglu(ValueId gate_up, const std::string& name);
+  ValueId swiglu(ValueId gate, ValueId up, const std::string& name);
   ValueId embedding(ValueId tokens, const std::string& name, ValueId table, ValueId positions);
-  // document_start: [B,T] i32, a value that lives outside the links as the tokens do; kNoValue where a sequence is one document.
+  // document_start: the graph's, or kNoValue where a sequence is one document.
   ValueId attention(ValueId qkv, const std::string& name, uint32_t heads, uint32_t kv_heads, float dropout, ValueId document_start = kNoValue);
-  // document_start: as attention's. `frequencies`: a table in place of theta's, computed by the model; kNoValue for none.
-  ValueId rope(ValueId qkv, const std::string& name, const RopeAttribute& rope, ValueId document_start = kNoValue, ValueId frequencies = kNoValue);
+  // q, k and v [B,T,...], side by side and turned. document_start: as attention's. `frequencies`: a table in place of theta's, computed by
+  // the model; kNoValue for none.
+  ValueId rope(ValueId q, ValueId k, ValueId v, const std::string& name, const RopeAttribute& rope, ValueId document_start = kNoValue,
+               ValueId frequencies = kNoValue);
   ValueId dropout(ValueId x, const std::string& name, float probability);
   void loss_head(ValueId x, const std::string& name, ValueId weight, ValueId bias);
   void cut(ValueId v) { boundaries.push_back(v); }

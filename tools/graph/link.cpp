@@ -47,7 +47,7 @@ void drop_frozen_boundaries(Graph& graph, const BackwardBuilder& builder) {
 }
 
 void check_cut(const Graph& graph, const LinkBody& link) {
-  std::set<ValueId> known = {link.input};
+  std::set<ValueId> known = {link.input, graph.document_start};
   for (size_t i = link.first_node; i < link.end_node; ++i) {
     const Node& node = graph.nodes[i];
     for (const ValueId v : node.inputs) {

@@ -197,7 +197,7 @@ void LinkSolver::find_needed() {
 }
 
 // Inner values worth keeping: all that is needed, unless keeping the only value made from it serves as well for no more bytes (a
-// ReLU output is its own mask). Past kMaxCandidates the smallest are always kept.
+// ReLU output is its own mask; queries, keys and values put side by side are all three). Past kMaxCandidates the smallest are always kept.
 std::vector<ValueId> LinkSolver::find_candidates(std::vector<ValueId>& always) const {
   std::vector<ValueId> candidates;
   for (const ValueId v : inner_order_) {
@@ -218,6 +218,7 @@ bool LinkSolver::is_dominated(ValueId v) const {
   const auto found = consumers_.find(v);
   if (found == consumers_.end() || found->second.size() != 1) return false;
   const Call& consumer = link_.forward[found->second[0]];
+  if (consumer.op == Op::kRope) return true;
   const int inputs = static_cast<int>(std::count_if(consumer.arguments.begin() + 1, consumer.arguments.end(),
                                                     [this](ValueId u) { return is_activation(graph_, u); }));
   return inputs == 1 && graph_.tensor(consumer.arguments[0]).bytes <= graph_.tensor(v).bytes;

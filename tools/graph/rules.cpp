@@ -14,8 +14,17 @@ std::vector<ValueId> with_norm(std::vector<ValueId> arguments, const Node& norm)
   return arguments;
 }
 
-// Of an attention or a rope.
-ValueId document_start(const Node& n) { return n.inputs.size() > 1 ? n.inputs[1] : kNoValue; }
+// Of an attention or a rope, whose other inputs come first.
+ValueId document_start(const Node& n) {
+  const size_t others = n.op == Op::kRope ? 3 : 1;
+  return n.inputs.size() > others ? n.inputs[others] : kNoValue;
+}
+
+Call linear_call(const Node& n) {
+  Call call = {n.op, Pass::kForward, n.attribute, {n.outputs[0], n.inputs[0], n.parameters[0], n.parameters[1], kNoValue, kNoValue}};
+  if (n.low_rank != kNoNode) call.arguments[4] = n.inputs[1], call.arguments[5] = n.parameters[2];
+  return call;
+}
 
 constexpr uint16_t kMeanAndRstd = 0b11, kRunningStatistics = 0b111;
 
@@ -65,16 +74,16 @@ std::vector<Call> forward_calls(const Graph& graph, const Node& n) {
   switch (n.op) {
     case Op::kRelu:
     case Op::kGelu:
-    case Op::kSwiglu:
     case Op::kGlobalPool: return {{n.op, Pass::kForward, n.attribute, {out[0], in[0]}}};
+    case Op::kSwiglu:
     case Op::kAdd: return {{n.op, Pass::kForward, 0, {out[0], in[0], in[1]}}};
     case Op::kMaxPool: return {{n.op, Pass::kForward, n.attribute, {out[0], out[1], in[0]}}};
-    case Op::kLinear: return {{n.op, Pass::kForward, n.attribute, {out[0], in[0], p[0], p[1]}}};
+    case Op::kLinear: return {linear_call(n)};
     case Op::kLayerNorm: return {{n.op, Pass::kForward, n.attribute, {out[0], out[1], out[2], in[0], p[0], p[1]}}};
     case Op::kRmsNorm: return {{n.op, Pass::kForward, n.attribute, {out[0], out[1], in[0], p[0]}}};
     case Op::kEmbedding: return {{n.op, Pass::kForward, 0, {out[0], in[0], p[0], p[1]}}};
     case Op::kAttention: return {{n.op, Pass::kForward, n.attribute, {out[0], out[1], in[0], document_start(n), graph.scalars}}};
-    case Op::kRope: return {{n.op, Pass::kForward, n.attribute, {out[0], in[0], document_start(n), p[0]}}};
+    case Op::kRope: return {{n.op, Pass::kForward, n.attribute, {out[0], in[0], in[1], in[2], document_start(n), p[0]}}};
     case Op::kDropout: return {{n.op, Pass::kForward, n.attribute, {out[0], in[0], graph.scalars}}};
     case Op::kLossHead: return {};  // one loop does forward and backward
     default: throw std::logic_error("op without a forward rule: " + n.name);
@@ -121,6 +130,41 @@ std::vector<Call> evaluation_calls(Graph& graph) {
     }
   }
   return calls;
+}
+
+namespace {
+
+// attention.forward as attention.decode with caches of its own.
+Call decode_call(Graph& graph, const Call& forward, uint32_t positions, std::vector<ValueId>& caches) {
+  const ValueId y = forward.arguments[AttentionForward::kY], qkv = forward.arguments[AttentionForward::kQkv];
+  const uint32_t shared = (graph.tensor(qkv).shape[2] - graph.tensor(y).shape[2]) / 2;
+  const std::string name = graph.values[y].name;
+  for (const char* part : {".keys", ".values"}) caches.push_back(graph.add_value(name + part, ValueKind::kActivation, {positions, shared}));
+  return {Op::kAttention, Pass::kDecode, forward.attribute, {y, caches[caches.size() - 2], caches.back(), qkv, graph.document_start}};
+}
+
+}  // namespace
+
+GenerationCalls generation_calls(Graph& graph, uint32_t positions) {
+  GenerationCalls generation;
+  const Tensor tokens = graph.tensor(graph.input);
+  if (tokens.rank != 2 || tokens.shape[0] != 1) throw std::logic_error("generation is of one sequence");
+  if (graph.document_start == kNoValue) {
+    graph.document_start = graph.add_value("document_start", ValueKind::kInput, {1, tokens.shape[1]}, DType::kI32);
+  }
+  for (Call call : evaluation_calls(graph)) {
+    if (call.op == Op::kAttention) call = decode_call(graph, call, positions, generation.caches);
+    if (call.op == Op::kRope) call.arguments[RopeForward::kDocumentStart] = graph.document_start;
+    if (call.op == Op::kLossHead) {
+      using A = LossHeadEvaluate;
+      const std::vector<ValueId> a = call.arguments;
+      const uint32_t classes = graph.tensor(a[A::kW]).shape[0];
+      generation.logits = graph.add_value("logits", ValueKind::kActivation, {1, tokens.shape[1], classes});
+      call = {Op::kLinear, Pass::kForward, graph.attributes.intern(LinearAttribute{0}), {generation.logits, a[A::kX], a[A::kW], a[A::kB], kNoValue, kNoValue}};
+    }
+    generation.calls.push_back(call);
+  }
+  return generation;
 }
 
 BackwardBuilder::BackwardBuilder(Graph& graph) : graph_(graph), needs_gradient_(graph.values.size(), false) {
@@ -203,6 +247,23 @@ void BackwardBuilder::write(ValueId v, Call call, uint32_t output, bool can_accu
   }
 }
 
+// Lets `call` write the gradients of several values as its outputs 0, 1, ... Each is a value of its own, then added to what stands there
+// already; what nobody wants is written all the same, and dropped.
+void BackwardBuilder::write_each(const std::vector<ValueId>& values, Call call) {
+  for (size_t i = 0; i < values.size(); ++i) call.arguments[i] = fresh_gradient(values[i]);
+  calls_.push_back(call);
+  for (size_t i = 0; i < values.size(); ++i) {
+    const ValueId v = values[i], part = call.arguments[i];
+    if (!needs_gradient_[v]) continue;
+    if (gradient_.find(v) != gradient_.end()) {
+      write(v, {Op::kCopy, Pass::kForward, 0, {kNoValue, part}}, 0, true);
+    } else {
+      gradient_[v] = part;
+      holders_[part] = 1;
+    }
+  }
+}
+
 // The gradient of v is (or gets added) dy itself, shared as long as nobody has to write it.
 void BackwardBuilder::pass_on(ValueId v, ValueId dy) {
   if (!needs_gradient_[v]) return;
@@ -233,14 +294,14 @@ ValueId BackwardBuilder::weight_gradient(ValueId parameter, Call& call, uint32_t
 void BackwardBuilder::differentiate(const Node& n, ValueId dy) {
   const ValueId x = n.inputs[0];
   switch (n.op) {
-    case Op::kConv:
-    case Op::kLinear: return window_or_linear(n, dy);
+    case Op::kConv: return convolution(n, dy);
+    case Op::kLinear: return linear(n, dy);
     case Op::kBatchNorm:
     case Op::kLayerNorm: return normalisation(n, dy);
     case Op::kRelu:
       if (n.fold != Fold::kNone) return pass_on(x, dy);  // batch-norm's backward masks it
       return write(x, {n.op, Pass::kBackward, 0, {kNoValue, n.outputs[0], dy}}, 0, false);
-    case Op::kSwiglu:
+    case Op::kSwiglu: return write_each(n.inputs, {n.op, Pass::kBackward, 0, {kNoValue, kNoValue, n.inputs[0], n.inputs[1], dy}});
     case Op::kGelu: return write(x, {n.op, Pass::kBackward, n.attribute, {kNoValue, x, dy}}, 0, false);
     case Op::kAdd:
       pass_on(n.inputs[0], dy);
@@ -250,7 +311,9 @@ void BackwardBuilder::differentiate(const Node& n, ValueId dy) {
     case Op::kAttention:
       return write(x, {n.op, Pass::kBackward, n.attribute, {kNoValue, x, n.outputs[0], n.outputs[1], dy, document_start(n), graph_.scalars}}, 0,
                    false);
-    case Op::kRope: return write(x, {n.op, Pass::kBackward, n.attribute, {kNoValue, dy, document_start(n), n.parameters[0]}}, 0, false);
+    case Op::kRope:
+      return write_each({n.inputs[0], n.inputs[1], n.inputs[2]},
+                        {n.op, Pass::kBackward, n.attribute, {kNoValue, kNoValue, kNoValue, dy, document_start(n), n.parameters[0]}});
     case Op::kDropout: return write(x, {n.op, Pass::kBackward, n.attribute, {kNoValue, dy, graph_.scalars}}, 0, false);
     case Op::kRmsNorm: {
       Call call = {n.op, Pass::kBackward, 0, {kNoValue, kNoValue, x, n.outputs[1], n.parameters[0], dy}};
@@ -269,7 +332,7 @@ void BackwardBuilder::differentiate(const Node& n, ValueId dy) {
 }
 
 // The weight's gradient first: it is the last to read x, whose room the gradient of x may then take.
-void BackwardBuilder::window_or_linear(const Node& n, ValueId dy) {
+void BackwardBuilder::convolution(const Node& n, ValueId dy) {
   const ValueId x = n.inputs[0];
   Call weight = {n.op, Pass::kBackwardWeight, n.attribute, {kNoValue, x, dy}};
   if (n.source != kNoNode) {
@@ -277,11 +340,29 @@ void BackwardBuilder::window_or_linear(const Node& n, ValueId dy) {
     weight = {Op::kNormConv, Pass::kBackwardWeight, n.attribute, with_norm({kNoValue, norm.inputs[0], dy}, norm)};
   }
   if (weight_gradient(n.parameters[0], weight, 0) != kNoValue) calls_.push_back(weight);
-  if (n.parameters.size() > 1) {
-    Call bias = {n.op, Pass::kBackwardBias, 0, {kNoValue, dy}};
-    if (weight_gradient(n.parameters[1], bias, 0) != kNoValue) calls_.push_back(bias);
-  }
   if (needs_gradient_[x]) write(x, {n.op, Pass::kBackwardData, n.attribute, {kNoValue, dy, n.parameters[0]}}, 0, true);
+}
+
+// As a convolution; then the gradient of the bias. A scale counts in forward alone: dy of such a layer, the first of an adapter, holds it already,
+// because the second made it so.
+void BackwardBuilder::linear(const Node& n, ValueId dy) {
+  const ValueId x = n.inputs[0];
+  const uint32_t unscaled = graph_.attributes.intern(LinearAttribute{graph_.attributes.of<LinearAttribute>()[n.attribute].input_major});
+  Call weight = {n.op, Pass::kBackwardWeight, unscaled, {kNoValue, x, dy}};
+  if (weight_gradient(n.parameters[0], weight, 0) != kNoValue) calls_.push_back(weight);
+  Call bias = {n.op, Pass::kBackwardBias, 0, {kNoValue, dy}};
+  if (weight_gradient(n.parameters[1], bias, 0) != kNoValue) calls_.push_back(bias);
+  if (n.low_rank != kNoNode) adapter(n, dy);
+  if (needs_gradient_[x]) write(x, {n.op, Pass::kBackwardData, unscaled, {kNoValue, dy, n.parameters[0]}}, 0, true);
+}
+
+// Of U, then of the hidden values before they were scaled.
+void BackwardBuilder::adapter(const Node& n, ValueId dy) {
+  const ValueId hidden = n.inputs[1], up = n.parameters[2];
+  Call weight = {n.op, Pass::kBackwardWeight, graph_.attributes.intern(LinearAttribute{0}), {kNoValue, hidden, dy}};
+  if (weight_gradient(up, weight, 0) != kNoValue) calls_.push_back(weight);
+  const uint32_t scaled = graph_.nodes[n.low_rank].attribute;
+  if (needs_gradient_[hidden]) write(hidden, {n.op, Pass::kBackwardData, scaled, {kNoValue, dy, up}}, 0, true);
 }
 
 void BackwardBuilder::normalisation(const Node& n, ValueId dy) {

@@ -20,6 +20,16 @@ std::optional<Call> repeated(const Call& call);
 // The whole network in evaluation: running statistics, no dropout. Appends what values and attributes it needs.
 std::vector<Call> evaluation_calls(Graph& graph);
 
+// The network for generation, of a graph with one sequence of P tokens: as in evaluation, but attention reads caches of `positions` keys and
+// values, and the logits of all P tokens stand where the loss was. Appends what values and attributes it needs, the starts of documents too
+// where the graph has none: they are what tells rows their positions.
+struct GenerationCalls {
+  std::vector<Call> calls;
+  std::vector<ValueId> caches;
+  ValueId logits = kNoValue;
+};
+GenerationCalls generation_calls(Graph& graph, uint32_t positions);
+
 // Builds backward calls node by node, last node first. Accumulation order is the order of the nodes: a property of the graph.
 class BackwardBuilder {
  public:
@@ -39,11 +49,14 @@ class BackwardBuilder {
 
  private:
   void differentiate(const Node& node, ValueId dy);
-  void window_or_linear(const Node& node, ValueId dy);
+  void convolution(const Node& node, ValueId dy);
+  void linear(const Node& node, ValueId dy);
+  void adapter(const Node& node, ValueId dy);
   void normalisation(const Node& node, ValueId dy);
   void loss(const Node& node);
   ValueId fresh_gradient(ValueId v);
   void write(ValueId v, Call call, uint32_t output, bool can_accumulate);
+  void write_each(const std::vector<ValueId>& values, Call call);
   void pass_on(ValueId v, ValueId dy);
   ValueId weight_gradient(ValueId parameter, Call& call, uint32_t output);
 

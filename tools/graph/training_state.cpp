@@ -127,7 +127,8 @@ class StateBuilder {
     append(trained_);
     append(frozen_);
     for (ValueId v = 0; v < graph_.values.size(); ++v) {
-      if (graph_.values[v].kind == ValueKind::kBuffer) state_.state.push_back(v);
+      const ValueKind kind = graph_.values[v].kind;
+      if (kind == ValueKind::kBuffer || kind == ValueKind::kTable) state_.state.push_back(v);
     }
     for (const std::vector<ValueId>& moments : moments_) append(moments);
     for (size_t i = 0; i < state_.state.size(); ++i) state_.state_index[state_.state[i]] = static_cast<uint32_t>(i);

@@ -12,6 +12,7 @@ RegionHeader region_header(const Graph& graph) {
   RegionHeader header;
   header.labels_bytes = graph.tensor(graph.labels).bytes;
   header.bytes = header.labels_bytes;
+  if (graph.document_start != kNoValue) header.bytes += graph.tensor(graph.document_start).bytes;
   for (ValueId v = 0; v < graph.values.size(); ++v) {
     if (graph.values[v].kind != ValueKind::kSmall) continue;
     header.small_offsets[v] = header.bytes;
@@ -141,6 +142,24 @@ OwnedProgram lower_training(const LoweringInput& input, const std::vector<Action
 OwnedProgram lower_update(const LoweringInput& input) {
   ProgramBuilder builder(input, false);
   builder.emit(arrange_calls(input.graph, input.state.update, {}, input.rules), 0, {}, 0, true);
+  return builder.finish();
+}
+
+OwnedProgram lower_generation(const LoweringInput& input, const GenerationCalls& generation) {
+  const Graph& graph = input.graph;
+  ProgramBuilder builder(input, false);
+  builder.stage_inputs(0);
+  uint64_t end = graph.tensor(graph.input).bytes;
+  std::vector<ValueId> placed = generation.caches;
+  placed.push_back(generation.logits);
+  for (const ValueId cache : generation.caches) {
+    builder.stage_cache(cache, end);
+    end += graph.tensor(cache).bytes;
+  }
+  const SlotPlaces places = {{generation.logits, {end, SlotKind::kTransient}}};
+  end += graph.tensor(generation.logits).bytes;
+  builder.emit(arrange_calls(graph, generation.calls, placed, input.rules), end, places, 0, true);
+  builder.set_output(generation.logits);
   return builder.finish();
 }
 

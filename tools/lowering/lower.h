@@ -3,6 +3,7 @@
 // It must not choose what to keep, nor where a block lives: schedule and layout have said so.
 #pragma once
 
+#include "tools/graph/rules.h"
 #include "tools/lowering/owned_plan.h"
 #include "tools/graph/training_state.h"
 #include "tools/layout/chain_layout.h"
@@ -16,7 +17,7 @@ struct LoweringInput {
   const BackendRules& rules;
 };
 
-// Where things outside the chain's own area lie in a program's region: [ labels | small values | chain or scratch ].
+// Where things outside the chain's own area lie in a program's region: [ labels | starts of documents, if any | small values | chain or scratch ].
 struct RegionHeader {
   uint64_t labels_bytes = 0;
   std::map<ValueId, uint64_t> small_offsets;
@@ -27,6 +28,8 @@ RegionHeader region_header(const Graph& graph);
 // micro_first, or micro_add where every carried gradient is added to.
 OwnedProgram lower_training(const LoweringInput& input, const std::vector<Action>& actions, const ChainLayout& layout, bool add);
 OwnedProgram lower_update(const LoweringInput& input);
+// The caches lie side by side behind the input, and live through all rows; the logits follow them.
+OwnedProgram lower_generation(const LoweringInput& input, const GenerationCalls& generation);
 OwnedProgram lower_evaluation(const LoweringInput& input, const std::vector<Call>& calls);
 
 }  // namespace reprise

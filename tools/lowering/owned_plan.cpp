@@ -12,6 +12,8 @@ Program OwnedProgram::view() const {
   program.bytes = bytes;
   program.input = input;
   program.labels = labels;
+  program.document_start = document_start;
+  program.output = output;
   program.disk = span_of(disk);
   return program;
 }
@@ -27,6 +29,7 @@ Plan OwnedPlan::view() const {
   plan.name = name.c_str();
   plan.backend = backend.c_str();
   plan.state = span_of(state);
+  plan.numbers = span_of(numbers);
   plan.carried = span_of(carried);
   for (uint32_t p = 0; p < kProgramCount; ++p) plan.programs[p] = programs[p].view();
   plan.attributes = attributes.pools();

@@ -17,7 +17,7 @@ struct OwnedProgram {
   std::vector<Slot> slots;
   std::vector<std::string> slot_names;   // parallel to slots
   uint64_t bytes = 0;
-  uint32_t input = kNoSlot, labels = kNoSlot;
+  uint32_t input = kNoSlot, labels = kNoSlot, document_start = kNoSlot, output = kNoSlot;
   std::vector<Slot> disk;
   std::vector<std::string> disk_names;   // parallel to disk
 
@@ -28,6 +28,7 @@ struct OwnedPlan {
   uint32_t format = kPlanFormat;
   std::string name, backend = "cpu";
   std::vector<StateTensor> state;         // names from keep()
+  std::vector<float> numbers;             // of its tables
   std::vector<Tensor> carried;
   std::vector<std::string> carried_names;
   OwnedProgram programs[kProgramCount];

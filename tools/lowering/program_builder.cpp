@@ -12,6 +12,12 @@ void ProgramBuilder::stage_inputs(uint64_t input_offset) {
   };
   program_.input = stage(in_.graph.input, header_.bytes + input_offset, SlotKind::kInput);
   program_.labels = stage(in_.graph.labels, 0, SlotKind::kLabel);
+  if (in_.graph.document_start == kNoValue) return;
+  program_.document_start = stage(in_.graph.document_start, header_.labels_bytes, SlotKind::kInput);
+}
+
+void ProgramBuilder::stage_cache(ValueId v, uint64_t offset) {
+  current_[v] = new_slot(in_.graph.tensor(v), in_.graph.values[v].name, header_.bytes + offset, SlotKind::kCache);
 }
 
 void ProgramBuilder::emit(const ArrangedCalls& arranged, uint64_t scratch_offset, const SlotPlaces& places, uint32_t link,
@@ -177,7 +183,10 @@ Slot* ProgramBuilder::slot_of(Ref ref) {
 // link's forward would want, the forward of a frozen trunk, the gradient of what is not trained, a copy on disk of any of these. Its
 // call was in a link's list because the list serves every schedule.
 void ProgramBuilder::drop_idle_rows() {
-  std::set<Ref> wanted;
+  std::set<Ref> wanted;  // from the outset what outlives the program's run
+  for (uint32_t s = 0; s < program_.slots.size(); ++s) {
+    if (program_.slots[s].kind == SlotKind::kCache || s == program_.output) wanted.insert(s);
+  }
   std::vector<Row> rows;
   for (size_t r = program_.rows.size(); r-- > 0;) {
     const Row& row = program_.rows[r];
@@ -213,12 +222,18 @@ void ProgramBuilder::find_lifetimes() {
     for (auto ref = arguments.end() - arity; ref != arguments.end(); ++ref) {
       Slot* slot = slot_of(*ref);
       if (slot == nullptr) continue;
-      const bool staged = *ref == program_.input || *ref == program_.labels;
+      const bool staged = *ref == program_.input || *ref == program_.labels || *ref == program_.document_start;
       if (slot->end_row == 0) slot->first_row = staged ? 0 : r;
       slot->end_row = r + 1;
     }
   }
   program_.arguments = std::move(arguments);
+  const uint32_t last = static_cast<uint32_t>(program_.rows.size());
+  for (uint32_t s = 0; s < program_.slots.size(); ++s) {
+    Slot& slot = program_.slots[s];
+    if (slot.kind == SlotKind::kCache) slot.first_row = 0;
+    if (slot.kind == SlotKind::kCache || s == program_.output) slot.end_row = last;
+  }
 }
 
 // Ids become birth order; slots that no row touches any more are gone.
@@ -242,8 +257,9 @@ void ProgramBuilder::sort_slots(Region region, std::vector<Slot>& slots, std::ve
     if (ref != kNoRef && ref_region(ref) == region) ref = make_ref(region, new_id[ref_index(ref)]);
   }
   if (region != Region::kProgram) return;
-  if (program_.input != kNoSlot) program_.input = new_id[program_.input];
-  if (program_.labels != kNoSlot) program_.labels = new_id[program_.labels];
+  for (uint32_t* host : {&program_.input, &program_.labels, &program_.document_start, &program_.output}) {
+    if (*host != kNoSlot) *host = new_id[*host];
+  }
 }
 
 void ProgramBuilder::find_neighbours() {

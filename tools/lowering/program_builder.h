@@ -23,6 +23,11 @@ class ProgramBuilder {
   // The slots that the host fills; the input's lies at `input_offset` behind the header.
   void stage_inputs(uint64_t input_offset);
 
+  // A slot that is held from one run of the program to the next, at `offset` behind the header.
+  void stage_cache(ValueId v, uint64_t offset);
+  // What the host reads after the last row.
+  void set_output(ValueId v) { program_.output = current_.at(v); }
+
   // Rows of one arranged list. `places` are the values this action gives a new place; others are found where they are.
   // `first_time`: this is the link's first forward.
   void emit(const ArrangedCalls& arranged, uint64_t scratch_offset, const SlotPlaces& places, uint32_t link, bool first_time);

@@ -31,11 +31,13 @@ struct ModelDescription {
   int classes = 0;                                            // of images
   int vocabulary = 0;                                         // of tokens
   int longest_sequence = 0;                                   // of tokens: the most in one sample
+  bool packs = false;                                         // of tokens: positions can start anew within a sample
 };
 
 struct MicroBatch {
   int samples;
   int sequence;  // tokens in a sample; 0 for images
+  bool documents = false;  // a sample may hold several texts, which do not see each other
 };
 
 // How transformers' config.json names a model whose fields and weights are laid out like ours; null where it has none such.

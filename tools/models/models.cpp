@@ -9,6 +9,7 @@
 #include "tools/formats/json_text.h"
 #include "tools/formats/output_file.h"
 #include "tools/models/model_examples.h"
+#include "tools/weights/model_files.h"
 
 namespace reprise {
 namespace {
@@ -28,13 +29,14 @@ constexpr std::array<Family, sizeof...(F)> families_of(const std::variant<F...>*
 }
 constexpr auto kFamilies = families_of(static_cast<const Model*>(nullptr));
 
-Model read_huggingface(const JsonFields& fields, const std::string& model_folder) {
-  fields.allow_only({"huggingface"});
-  const std::string file = model_folder + "/config.json";
-  if (!std::filesystem::is_regular_file(file)) fields.refuse("huggingface", "must be a folder with a config.json; there is no " + file);
-  const std::string text = read_file(file);
-  const json config = parse_json(text, file);
-  const JsonFields config_fields(config, {file, &text}, "");
+Model read_published(const JsonFields& fields, const ModelPlace& place) {
+  fields.allow_only({place.gguf.empty() ? "huggingface" : "gguf"});
+  const std::string file = place.gguf.empty() ? place.huggingface + "/config.json" : place.gguf;
+  if (place.gguf.empty() && !std::filesystem::is_regular_file(file)) fields.refuse("huggingface", "must be a folder with a config.json; there is no " + file);
+  if (!place.gguf.empty() && !std::filesystem::is_regular_file(file)) fields.refuse("gguf", "must be a GGUF file; there is no " + file);
+  const std::string text = place.gguf.empty() ? read_file(file) : "";
+  const json config = place.gguf.empty() ? parse_json(text, file) : ModelFiles::open(place.gguf).config();
+  const JsonFields config_fields(config, {file, place.gguf.empty() ? &text : nullptr}, "");
   std::string type;
   config_fields.read("model_type", type);
   std::vector<std::string> known;
@@ -47,7 +49,7 @@ Model read_huggingface(const JsonFields& fields, const std::string& model_folder
 }
 
 Model read_family(const JsonFields& fields) {
-  fields.require("family", "give " + either_of(family_names()) + " (or \"huggingface\": FOLDER)");
+  fields.require("family", "give " + either_of(family_names()) + " (or \"huggingface\": FOLDER, or \"gguf\": FILE)");
   std::string name;
   fields.read("family", name, {"The kind of network, with names and shapes as in torchvision and Hugging Face", "", "", family_names()});
   for (const Family& family : kFamilies) {
@@ -74,17 +76,20 @@ json model_example(const std::string& family_name) {
   throw UserError(json_shown(family_name) + " is no family of models; give " + either_of(family_names()));
 }
 
-Model read_model(const JsonFields& fields, const std::string& recipe_folder, std::string& huggingface_folder) {
-  if (fields.has("family") || !fields.has("huggingface")) {
+Model read_model(const JsonFields& fields, const std::string& recipe_folder, ModelPlace& place) {
+  if (fields.has("family") || !(fields.has("huggingface") || fields.has("gguf"))) {
     const Model model = read_family(fields);
     // A canonical recipe says where its config was.
-    fields.read_path("huggingface", recipe_folder, huggingface_folder,
+    fields.read_path("huggingface", recipe_folder, place.huggingface,
                      {"A folder whose config.json gives the model, in place of a family and its fields; training starts from its "
-                      "model.safetensors where it is there", "", "none"});
+                      "model.safetensors, or the files of model.safetensors.index.json, where they are there", "", "none"});
+    fields.read_path("gguf", recipe_folder, place.gguf,
+                     {"A GGUF file that gives model and weights, tokenizer and chat template, in place of a family and its fields", "", "none"});
     return model;
   }
-  fields.read_path("huggingface", recipe_folder, huggingface_folder);
-  return read_huggingface(fields, huggingface_folder);
+  fields.read_path("huggingface", recipe_folder, place.huggingface);
+  fields.read_path("gguf", recipe_folder, place.gguf);
+  return read_published(fields, place);
 }
 
 json model_json(const Model& model) {

@@ -5,17 +5,25 @@
 #include <string>
 #include <variant>
 
+#include "tools/models/decoder.h"
 #include "tools/models/gpt2.h"
 #include "tools/models/model.h"
 #include "tools/models/resnet.h"
 
 namespace reprise {
 
-using Model = std::variant<ResNetModel, Gpt2Model>;
+using Model = std::variant<ResNetModel, Gpt2Model, LlamaModel, Qwen2Model, Qwen3Model>;
 
-// A recipe's "model": {"family": ..., fields}, or {"huggingface": FOLDER}, whose config.json holds the fields. `huggingface_folder`
-// becomes the absolute path of that folder, which a canonical recipe names beside the fields; it is left alone where there is none.
-Model read_model(const JsonFields& fields, const std::string& recipe_folder, std::string& huggingface_folder);
+// Where a published model lies, absolute: a folder as Hugging Face has it, or one GGUF file; both empty where a recipe names none.
+struct ModelPlace {
+  std::string huggingface, gguf;
+  const std::string& path() const { return gguf.empty() ? huggingface : gguf; }
+  bool operator==(const ModelPlace&) const = default;
+};
+
+// A recipe's "model": {"family": ..., fields}; or {"huggingface": FOLDER} or {"gguf": FILE}, whose config holds the fields. A canonical
+// recipe names `place` beside the fields.
+Model read_model(const JsonFields& fields, const std::string& recipe_folder, ModelPlace& place);
 
 nlohmann::json model_json(const Model& model);   // of a canonical recipe, without the folder
 nlohmann::json model_config(const Model& model);  // config.json beside saved weights: as transformers reads it where it knows the family

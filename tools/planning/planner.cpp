@@ -12,6 +12,7 @@
 #include "tools/lowering/lower.h"
 #include "tools/progress/long_work.h"
 #include "tools/planning/backends.h"
+#include "tools/planning/generation.h"
 #include "tools/formats/error.h"
 #include "tools/formats/text.h"
 #include "tools/graph/cost.h"
@@ -48,6 +49,7 @@ StateKind state_kind(ValueKind kind) {
     case ValueKind::kNorms: return StateKind::kNorms;
     case ValueKind::kBuffer: return StateKind::kBuffer;
     case ValueKind::kOptimizer: return StateKind::kOptimizer;
+    case ValueKind::kTable: return StateKind::kTable;
     default: return StateKind::kParameter;
   }
 }
@@ -64,6 +66,8 @@ void fill_regions(const SolvedModel& model, OwnedPlan& plan) {
     tensor.init = value.init;
     tensor.init_scale = value.init_scale;
     tensor.name = plan.keep(value.name);
+    tensor.first_number = static_cast<uint32_t>(plan.numbers.size());
+    plan.numbers.insert(plan.numbers.end(), value.numbers.begin(), value.numbers.end());
     plan.state.push_back(tensor);
     offset += value.tensor.bytes;
   }
@@ -126,6 +130,7 @@ OwnedPlan assemble(const SolvedModel& model, const std::vector<Action>& actions,
   program(ProgramId::kEvaluate) = lower_evaluation(input, model.evaluation);
   plan.arena_bytes = arena_bytes(plan);
   plan.worker_stack_bytes = worker_stack_bytes(plan, rules);
+  if (model.answering) add_generation(plan, *model.answering, rules, static_cast<uint64_t>(model.recipe.sequence));
   plan.recipe_hash = text_hash(canonical_recipe(model.recipe).c_str());
   for (const OwnedProgram& each : plan.programs) {
     for (const Slot& block : each.disk) plan.disk_bytes = std::max(plan.disk_bytes, block.tensor.offset + block.tensor.bytes);
@@ -197,8 +202,22 @@ ScheduleRequest request_of(const SolvedModel& model) {
   return request;
 }
 
+namespace {
+
+// A prompt goes in by so many tokens at once: enough that packing a weight is worth it, few enough that a single token's answer is quick.
+constexpr int kTokensAtOnce = 8;
+
+std::optional<Graph> answering_network(const Recipe& recipe) {
+  if (describe_model(recipe.model).input != ModelDescription::Input::kTokens) return std::nullopt;
+  return build_model(recipe, {recipe.name}, {.samples = 1, .sequence = std::min(kTokensAtOnce, recipe.sequence)});
+}
+
+}  // namespace
+
 SolvedModel solve_model(const Recipe& recipe, const std::optional<MeasuredCosts>& measured) {
-  return solve_network(recipe, build_model(recipe), measured);
+  SolvedModel model = solve_network(recipe, build_model(recipe), measured);
+  model.answering = answering_network(recipe);
+  return model;
 }
 
 SolvedModel solve_network(const Recipe& recipe, const Graph& network, const std::optional<MeasuredCosts>& measured) {

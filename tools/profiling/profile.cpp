@@ -25,6 +25,7 @@ std::string work_text(const WindowAttribute& w) {
   return " window=" + std::to_string(w.kernel_h) + "x" + std::to_string(w.kernel_w) + "/" + std::to_string(w.stride) + "+" + std::to_string(w.pad);
 }
 std::string work_text(const NormAttribute& n) { return " count=" + std::to_string(n.count); }
+std::string work_text(const LinearAttribute& l) { return " input_major=" + std::to_string(l.input_major); }
 std::string work_text(const GeluAttribute& g) { return " tanh=" + std::to_string(g.tanh_form); }
 std::string work_text(const AttentionAttribute& a) {
   const std::string shared = a.kv_heads == a.heads ? "" : " kv_heads=" + std::to_string(a.kv_heads);
@@ -58,9 +59,11 @@ std::string tensor_text(const Tensor* tensor) {
   return text + "]";
 }
 
-// A key does not name all gradients' norms, whose number says nothing about the time of one, nor that an attention knows no documents.
+// A key does not name all gradients' norms, whose number says nothing about the time of one, nor that an attention knows no documents, nor
+// that a linear layer has no adapter.
 bool is_named(const KernelCall& call, size_t argument) {
   if (call.op == Op::kGradNorm) return argument != (call.pass == Pass::kReduce ? 0 : 1);
+  if (call.op == Op::kLinear && call.pass == Pass::kForward && argument > LinearForward::kB) return call.tensors[argument] != nullptr;
   return call.op != Op::kAttention || call.tensors[argument] != nullptr;
 }
 

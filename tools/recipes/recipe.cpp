@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <cmath>
 #include <filesystem>
 #include <limits>
 
@@ -70,13 +71,15 @@ void read_training(const JsonFields& fields, Recipe& recipe) {
   fields.read("gradient_release", recipe.gradient_release,
               {"Updates each weight after its gradient's last write; not with clip_norm or accumulate"});
   fields.read("freeze", recipe.freeze, {"Patterns of the parameters that are not trained; `reprise parameters` lists the names"});
-  fields.note("lora", null_form, [] { return json(); }, {"Not available yet; leave it out", "", "none"});
-  if (fields.has_value("lora")) fields.refuse("lora", "is not available yet; leave it out");
+  if (fields.has_value("lora")) recipe.lora = read_lora(fields.object("lora", {"Trains low-rank adapters beside the model, whose own parameters stay as they are", "", "none"}));
   fields.read("evaluate_every", recipe.evaluate_every, 0, kMostSteps,
               {"How often the evaluation set is gone through, and once at the end; 0: not at all", "steps",
                "once, at the end; synthetic data are not evaluated unasked"});
   fields.read("evaluate_batches", recipe.evaluate_batches, 1, kMostSteps,
               {"How much of the evaluation set is gone through at most", "micro-batches", "the whole set"});
+  fields.read("evaluate_first", recipe.evaluate_first, {"Whether the evaluation set is gone through before the first step, too"});
+  fields.read("prompts", recipe.prompts, {"Texts that a language model answers before the first step and after the last"});
+  fields.read("answer_tokens", recipe.answer_tokens, 1, kMostCount, {"The longest answer to one of the prompts", "tokens"});
   fields.read("steps", recipe.steps, 1, kMostSteps, {"How long to train", "steps", "none: the command line must say"});
   if (recipe.lr_schedule.steps == 0 && recipe.lr_schedule.kind == LrSchedule::Kind::kCosine) recipe.lr_schedule.steps = recipe.steps;
   fields.read("seed", recipe.seed, 0, std::numeric_limits<uint64_t>::max(),
@@ -100,14 +103,14 @@ const char* backend_word(Recipe::BackendChoice backend) { return word_of(kBacken
 
 Recipe read_fields(const JsonFields& fields, const std::string& file, const std::string& folder) {
   fields.allow_only({"name", "model", "data", "batch", "sequence", "accumulate", "dtype", "optimizer", "lr_schedule",
-                     "clip_norm", "gradient_release", "init", "freeze", "lora", "evaluate_every", "evaluate_batches", "steps", "schedule", "budget",
+                     "clip_norm", "gradient_release", "init", "freeze", "lora", "evaluate_every", "evaluate_batches", "evaluate_first", "prompts", "answer_tokens", "steps", "schedule", "budget",
                      "feature_map_budget", "seed", "backend", "card", "$schema"});
   Recipe recipe;
   recipe.name = name_of_file(file);
   fields.read("name", recipe.name,
               {"The folder of its plan: 1 to 100 letters, digits, '.', '_' or '-', a letter or digit first", "", "the file's name without its ending"});
-  fields.require("model", "give {\"family\": ...} or {\"huggingface\": FOLDER}");
-  recipe.model = read_model(fields.object("model", {"The network: a family and its fields, or a folder of Hugging Face"}), folder, recipe.huggingface_folder);
+  fields.require("model", "give {\"family\": ...}, {\"huggingface\": FOLDER} or {\"gguf\": FILE}");
+  recipe.model = read_model(fields.object("model", {"The network: a family and its fields, a folder of Hugging Face, or a GGUF file"}), folder, recipe.place);
   if (fields.has("data")) {
     recipe.data = read_data(fields.object("data", {"What it is trained on", "", "none: such a recipe can be planned, not trained"}), folder);
   }
@@ -141,10 +144,25 @@ Recipe read_recipe(const std::string& path, RecipeRules& rules) {
   return parse_recipe(rules.text, path, std::filesystem::path(path).parent_path().string());
 }
 
+namespace {
+
+void check_lora(const Recipe& recipe, const RecipeRules& rules) {
+  if (!recipe.lora) return;
+  rules.require(describe_model(recipe.model).input == ModelDescription::Input::kTokens, "lora", "is for language models; leave it out");
+  rules.require(recipe.freeze.empty(), "freeze", "leave it out: \"lora\" freezes all of the model's own parameters");
+}
+
+}  // namespace
+
+double LoraRecipe::scale() const { return alpha / (rslora ? std::sqrt(r) : r); }
+
+MicroBatch micro_batch_of(const Recipe& recipe) { return {.samples = recipe.batch, .sequence = recipe.sequence}; }
+
 void check_recipe(const Recipe& recipe, const RecipeRules& rules) {
-  check_model(recipe.model, rules, {.samples = recipe.batch, .sequence = recipe.sequence});
+  check_model(recipe.model, rules, micro_batch_of(recipe));
   check_data(recipe.data, describe_model(recipe.model), rules);
   check_optimizer(recipe.optimizer, rules);
+  check_lora(recipe, rules);
   check_lr_schedule(recipe.lr_schedule, rules);
   rules.require(!recipe.gradient_release || !recipe.clip_norm, "gradient_release",
                 "cannot go with clip_norm: the norm needs every gradient at once; leave one out");
@@ -152,13 +170,16 @@ void check_recipe(const Recipe& recipe, const RecipeRules& rules) {
                 "cannot go with accumulate above 1: a released gradient cannot be added to; leave one out");
   rules.require(!recipe.budget_bytes || !recipe.feature_map_budget_bytes, "feature_map_budget",
                 "cannot go with budget, which bounds the whole arena; leave one out");
+  rules.require(recipe.prompts.empty() || recipe.sequence > 0, "prompts", "are for language models; leave them out");
   check_schedule(recipe.schedule, rules);
 }
 
 std::string published_weights(const Recipe& recipe) {
-  if (recipe.huggingface_folder.empty()) return "";
-  const std::string file = recipe.huggingface_folder + "/model.safetensors";
-  return ::access(file.c_str(), R_OK) == 0 ? file : "";
+  if (!recipe.place.gguf.empty()) return recipe.place.gguf;
+  if (recipe.place.huggingface.empty()) return "";
+  const std::string one = recipe.place.huggingface + "/model.safetensors", several = one + ".index.json";
+  if (::access(one.c_str(), R_OK) == 0) return one;
+  return ::access(several.c_str(), R_OK) == 0 ? recipe.place.huggingface : "";
 }
 
 std::string canonical_recipe(const Recipe& recipe) {
@@ -175,13 +196,17 @@ std::string canonical_recipe(const Recipe& recipe) {
                 {"seed", recipe.seed},
                 {"backend", backend_word(recipe.backend)}};
   if (recipe.card == Recipe::CardSize::kLarge) value["card"] = word_of(kCards, recipe.card);
-  if (!recipe.huggingface_folder.empty()) value["model"]["huggingface"] = recipe.huggingface_folder;
+  if (!recipe.place.huggingface.empty()) value["model"]["huggingface"] = recipe.place.huggingface;
+  if (!recipe.place.gguf.empty()) value["model"]["gguf"] = recipe.place.gguf;
   if (recipe.data.kind != DataSource::Kind::kNone) value["data"] = data_json(recipe.data);
   if (recipe.sequence > 0) value["sequence"] = recipe.sequence;
   if (recipe.evaluate_every) value["evaluate_every"] = *recipe.evaluate_every;
   if (recipe.evaluate_batches > 0) value["evaluate_batches"] = recipe.evaluate_batches;
+  if (recipe.evaluate_first) value["evaluate_first"] = true;
+  if (!recipe.prompts.empty()) value.update({{"prompts", recipe.prompts}, {"answer_tokens", recipe.answer_tokens}});
   if (!(recipe.init == InitialWeights())) value["init"] = {{"skip", recipe.init.skip}, {"allow_missing", recipe.init.allow_missing}};
   if (!recipe.init.from.empty()) value["init"]["from"] = recipe.init.from;
+  if (recipe.lora) value["lora"] = lora_json(*recipe.lora);
   if (recipe.clip_norm) value["clip_norm"] = *recipe.clip_norm;
   if (recipe.steps > 0) value["steps"] = recipe.steps;
   if (recipe.budget_bytes) value["budget"] = *recipe.budget_bytes;

@@ -69,7 +69,6 @@ struct LrSchedule {
   bool operator==(const LrSchedule&) const = default;
 };
 
-// "schedule": "optimal" is short for {"strategy": "optimal"}.
 // Weights that a training starts from, which may be another net's in part.
 struct InitialWeights {
   std::string from;               // a file (safetensors); empty: the seed's, or those of the model's folder
@@ -78,6 +77,18 @@ struct InitialWeights {
   bool operator==(const InitialWeights&) const = default;
 };
 
+// Low-rank adapters (Hu et al. 2021): the model's own parameters are frozen, and what is trained is added to some of its linear layers.
+struct LoraRecipe {
+  int r = 8;
+  double alpha = 8;
+  double dropout = 0;
+  std::vector<std::string> targets;  // ends of layers' names; empty: every linear layer but the head
+  bool rslora = false;
+  double scale() const;  // alpha / r, or alpha / sqrt(r) of rsLoRA
+  bool operator==(const LoraRecipe&) const = default;
+};
+
+// "schedule": "optimal" is short for {"strategy": "optimal"}.
 struct ScheduleRecipe {
   std::string strategy = "optimal";  // one of schedule.h's strategy_names()
   int k = 0;                         // every-k, sqrt, chen-recursive: links in a segment. 0 = not given
@@ -94,7 +105,7 @@ struct Recipe {
   enum class BackendChoice { kCpu, kCuda, kAuto };
   std::string name;  // letters, digits, '.', '_', '-'; default: the file's name without its ending
   Model model;       // required
-  std::string huggingface_folder;  // absolute; the folder whose config.json was read, and may hold weights; else empty
+  ModelPlace place;  // of the model's files, where it has some
   DataSource data;
   int batch = 0;      // samples in one micro-batch; required
   int sequence = 0;   // tokens in one sample; default the model's longest; 0 for image models
@@ -106,8 +117,12 @@ struct Recipe {
   bool gradient_release = false;
   InitialWeights init;
   std::vector<std::string> freeze;  // patterns of parameter names, see matches_pattern
+  std::optional<LoraRecipe> lora;
   std::optional<uint64_t> evaluate_every;  // steps; 0: no evaluation at all; absent: one at the end, but of synthetic data none
   uint64_t evaluate_batches = 0;           // micro-batches of an evaluation at most; 0: the whole set
+  bool evaluate_first = false;             // before the first step, too
+  std::vector<std::string> prompts;        // of language models: answered before the first step and after the last
+  int answer_tokens = 60;                  // of such an answer, at most
   uint64_t steps = 0;               // 0 = not given: the command line must say
   ScheduleRecipe schedule;
   std::optional<uint64_t> budget_bytes;              // the whole arena
@@ -130,7 +145,10 @@ Recipe read_recipe(const std::string& path, RecipeRules& rules);
 // recipe afterwards (--budget, --schedule) calls it again. Throws UserError.
 void check_recipe(const Recipe& recipe, const RecipeRules& rules);
 
-// The weights beside the config.json that the recipe names, from which training starts; "" where there are none.
+// One micro-batch of the recipe, as its model builds it.
+MicroBatch micro_batch_of(const Recipe& recipe);
+
+// The published weights of the recipe's model, from which training starts, as open_weights() takes them; "" where there are none.
 std::string published_weights(const Recipe& recipe);
 
 // "cpu", "cuda" or "auto".

@@ -2,8 +2,10 @@
 #include "tools/recipes/recipe_graph.h"
 
 #include <algorithm>
+#include <set>
 
 #include "tools/formats/error.h"
+#include "tools/formats/json_text.h"
 #include "tools/formats/safetensors.h"
 #include "tools/graph/rules.h"
 #include "tools/models/stored_weights.h"
@@ -22,6 +24,31 @@ void unmark(Graph& graph, const RecipeRules& rules, const std::vector<std::strin
     }
     rules.require(matched, field + "[" + std::to_string(n) + "]",
                   "\"" + patterns[n] + "\" matches no parameter; name one that `reprise parameters` lists, or use * and ?");
+  }
+}
+
+AdapterChoice adapters_of(const LoraRecipe& lora) {
+  return {.rank = static_cast<uint32_t>(lora.r), .scale = static_cast<float>(lora.scale()), .dropout = static_cast<float>(lora.dropout), .targets = lora.targets};
+}
+
+// The linear layers' names, each last part once, for who has named one that is not there.
+std::string layers_to_name(const Graph& graph) {
+  std::set<std::string> parts;
+  for (const Node& node : graph.nodes) {
+    if (node.op == Op::kLinear) parts.insert(node.name.substr(node.name.rfind('.') + 1));
+  }
+  parts.erase("lora_A");
+  return quoted_list({parts.begin(), parts.end()});
+}
+
+void freeze_all_but_adapters(Graph& graph, const RecipeRules& rules, const LoraRecipe& lora) {
+  for (Value& value : graph.values) {
+    if (value.kind == ValueKind::kParameter && !is_adapter(value.name)) value.trainable = false;
+  }
+  for (size_t n = 0; n < lora.targets.size(); ++n) {
+    const AdapterChoice one = {.rank = 1, .targets = {lora.targets[n]}};
+    const bool matched = std::any_of(graph.nodes.begin(), graph.nodes.end(), [&](const Node& node) { return node.op == Op::kLinear && one.takes(node.name); });
+    rules.require(matched, "lora.targets[" + std::to_string(n) + "]", "\"" + lora.targets[n] + "\" is no linear layer of the model, which has " + layers_to_name(graph));
   }
 }
 
@@ -55,14 +82,18 @@ void store_as_published(Graph& graph, const SafetensorsFile& file) {
 
 }  // namespace
 
-Graph build_model(const Recipe& recipe, const RecipeRules& rules) {
+Graph build_model(const Recipe& recipe, const RecipeRules& rules) { return build_model(recipe, rules, micro_batch_of(recipe)); }
+
+Graph build_model(const Recipe& recipe, const RecipeRules& rules, MicroBatch batch) {
   Graph graph(recipe.dtype == Recipe::Dtype::kBf16 ? DType::kBf16 : DType::kF32);
-  build_model(recipe.model, graph, {.samples = recipe.batch, .sequence = recipe.sequence});
+  if (recipe.lora) graph.adapters = adapters_of(*recipe.lora);
+  build_model(recipe.model, graph, batch);
+  if (recipe.lora) freeze_all_but_adapters(graph, rules, *recipe.lora);
   unmark(graph, rules, recipe.freeze, "freeze", &Value::trainable);
   unmark(graph, rules, recipe.optimizer.no_decay, "optimizer.no_decay", &Value::decays);
   const bool trains = std::any_of(graph.values.begin(), graph.values.end(), [](const Value& value) { return value.trainable; });
   rules.require(trains, "freeze", "every parameter is frozen; leave one to train");
-  if (const std::string weights = published_weights(recipe); !recipe.freeze.empty() && !weights.empty()) {
+  if (const std::string weights = published_weights(recipe); (recipe.lora || !recipe.freeze.empty()) && !weights.empty()) {
     store_as_published(graph, SafetensorsFile(weights));
   }
   return graph;

@@ -11,6 +11,7 @@ namespace reprise {
 // matrix that published_weights() stores as BF16 is bf16 here too; every other parameter is f32. Throws UserError for a pattern that
 // matches no parameter, in the words of the rules.
 Graph build_model(const Recipe& recipe, const RecipeRules& rules);
+Graph build_model(const Recipe& recipe, const RecipeRules& rules, MicroBatch batch);  // for another micro-batch than the recipe's
 inline Graph build_model(const Recipe& recipe) { return build_model(recipe, {recipe.name}); }
 
 // Refuses patterns of freeze, no_decay and init.skip that match nothing: what a recipe says of names that only the graph knows.

@@ -67,6 +67,7 @@ Keys find_keys() {
       const json written = {{"model", model_example(family)},      {"batch", 1},
                             {"optimizer", {{"name", optimizer}}},  {"lr_schedule", {{"kind", "constant"}}},
                             {"schedule", json::object()},          {"init", json::object()},
+                            {"lora", {{"r", 8}}},
                             {"data", {{"kind", "synthetic"}, {"augment", json::object()}}}};
       const json recipe = json::parse(written.dump());  // the parser's integers are unsigned, those of a program are not
       KeyNotes notes;
@@ -176,11 +177,10 @@ json object_schema(const Keys& all, const std::string& object) {
   if (discriminator == nullptr) return object_schema_of(all, object, "");
   json variants = json::array();
   for (const std::string& word : discriminator->words()) variants.push_back(object_schema_of(all, object, word));
-  if (object == "model") {  // a folder in place of a family
-    variants.push_back({{"type", "object"},
-                        {"properties", {{"huggingface", path_form().schema}}},
-                        {"required", {"huggingface"}},
-                        {"additionalProperties", false}});
+  if (object == "model") {  // files in place of a family
+    for (const char* key : {"huggingface", "gguf"}) {
+      variants.push_back({{"type", "object"}, {"properties", {{key, path_form().schema}}}, {"required", {key}}, {"additionalProperties", false}});
+    }
   }
   return {{"anyOf", variants}};
 }

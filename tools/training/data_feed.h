@@ -14,7 +14,8 @@ class DataFeed {
   virtual ~DataFeed() = default;
 
   BatchSource source() {
-    return {this, [](void* self, uint64_t step, uint32_t micro, BatchSink& sink) { return static_cast<DataFeed*>(self)->fill(step, micro, sink); }};
+    return {this, [](void* self, uint64_t step, uint32_t micro, BatchSink& sink) { return static_cast<DataFeed*>(self)->fill(step, micro, sink); },
+            [](void* self, uint64_t step) { return static_cast<DataFeed*>(self)->labelled(step); }};
   }
   // The micro-batch that an evaluation gets as its first.
   void begin_at(uint64_t step) { first_ = step; }
@@ -35,6 +36,16 @@ class DataFeed {
   }
 
  private:
+  // No label where the data set throws: the step is then refused.
+  uint64_t labelled(uint64_t step) {
+    try {
+      return data_.labelled_in_step(first_ + step);
+    } catch (...) {
+      thrown_ = std::current_exception();
+      return 0;
+    }
+  }
+
   Dataset& data_;
   uint64_t first_ = 0;
   std::exception_ptr thrown_;

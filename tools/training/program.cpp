@@ -11,6 +11,7 @@
 #include "tools/formats/error.h"
 #include "tools/formats/text.h"
 #include "tools/progress/long_work.h"
+#include "tools/training/answer.h"
 #include "tools/training/predict.h"
 #include "tools/training/session.h"
 #include "tools/training/status_text.h"
@@ -68,6 +69,7 @@ int run_training(const std::vector<CompiledPlan>& choices, int argc, char** argv
     const CompiledPlan& compiled = choose_plan(choices, options.quiet);
     if (options.evaluate) return evaluate_weights(compiled, options);
     if (!options.predict.empty()) return predict_pictures(compiled, options);
+    if (!options.prompt.empty()) return answer_prompt(compiled, options);
     return train(compiled, options);
   } catch (const CLI::ParseError& error) {
     return exit_status_of(app, error, argc > 0 ? argv[0] : "train");  // whose --help can be asked for

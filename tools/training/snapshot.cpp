@@ -110,7 +110,7 @@ void require_sums(const json& training, const std::string& folder) {
 // The model's fields, without where it came from.
 json model_of(const json& recipe) {
   json model = recipe.at("model");
-  if (model.is_object()) model.erase("huggingface");
+  if (model.is_object()) model.erase("huggingface"), model.erase("gguf");
   return model;
 }
 

@@ -24,7 +24,11 @@ void TrainingOptions::add_to(CLI::App& app, uint64_t disk_bytes, uint32_t most_w
   app.add_option("--batches", batches, "micro-batches that --evaluate takes at most")->check(integer_from(1));
   app.add_flag("--per-class", per_class, "--evaluate: each class's accuracy too");
   app.add_option("--predict", predict, "name the classes of these pictures, or of all in these folders, on stdout, and train nothing")->check(not_an_option());
-  app.add_flag("--json", json, "--evaluate, --predict: one JSON value on stdout");
+  app.add_option("--prompt", prompt, "go on with this text, on stdout, by the weights of --resume, --init or the recipe's model, and train nothing");
+  app.add_option("--tokens", tokens, "--prompt: the longest answer; default 100")->check(integer_from(1, 1000000));
+  app.add_option("--temperature", temperature, "--prompt: how far from the likeliest token one is drawn; default 0: never")->check(CLI::Range(0.0, 100.0));
+  app.add_option("--seed", seed, "--prompt: of the draws")->check(integer_from(0));
+  app.add_flag("--json", json, "--evaluate, --predict, --prompt: one JSON value on stdout");
   if (disk_bytes > 0) {
     app.add_option("--disk", disk, "new file for the " + bytes_text(disk_bytes) +
                                        " that the plan keeps on disk, without a name as soon as it is made; default: beside the program");
@@ -38,7 +42,7 @@ void TrainingOptions::add_to(CLI::App& app, uint64_t disk_bytes, uint32_t most_w
 namespace {
 
 void refuse_without_effect(const TrainingOptions& o) {
-  const char* mode = o.check_data ? "--check-data" : o.evaluate ? "--evaluate" : !o.predict.empty() ? "--predict" : nullptr;
+  const char* mode = o.check_data ? "--check-data" : o.evaluate ? "--evaluate" : !o.predict.empty() ? "--predict" : !o.prompt.empty() ? "--prompt" : nullptr;
   if (mode == nullptr) return;
   const struct {
     bool given;
@@ -53,6 +57,7 @@ void refuse_without_effect(const TrainingOptions& o) {
                   {!o.resume.empty(), "--resume", true},
                   {o.evaluate, "--evaluate", true},
                   {!o.predict.empty(), "--predict", true},
+                  {!o.prompt.empty(), "--prompt", true},
                   {!o.disk.empty(), "--disk", true}};
   for (const auto& [given, option, of_weights] : unheeded) {
     if (!given || (of_weights && !o.check_data)) continue;
@@ -72,9 +77,11 @@ void TrainingOptions::check() const {
   require(init_skip.empty() || resume.empty(), "--init-skip: does not go with --resume, which takes all weights");
   require(!keep_best || !save.empty(), "--keep-best: needs --save DIR");
   require(!evaluate || predict.empty(), "--evaluate: does not go with --predict");
+  require(prompt.empty() || (!evaluate && predict.empty()), "--prompt: does not go with --evaluate or --predict");
+  require(!prompt.empty() || (tokens == 100 && temperature == 0 && seed == 0), "--tokens, --temperature, --seed: need --prompt");
   require(evaluate || batches == 0, "--batches: needs --evaluate");
   require(evaluate || !per_class, "--per-class: needs --evaluate");
-  require(evaluate || !predict.empty() || !json, "--json: needs --evaluate or --predict");
+  require(evaluate || !predict.empty() || !prompt.empty() || !json, "--json: needs --evaluate, --predict or --prompt");
 }
 
 }  // namespace reprise

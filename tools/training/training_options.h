@@ -17,6 +17,9 @@ struct TrainingOptions {
   std::vector<std::string> predict;    // pictures, and folders of them
   bool quiet = false, eager = false, check_data = false, keep_best = false;
   bool evaluate = false, per_class = false, json = false;
+  std::string prompt;  // what to go on with, training nothing
+  uint64_t tokens = 100, seed = 0;  // of the answer
+  double temperature = 0;
 
   // `disk_bytes`: what the plan keeps on disk; without any there is no --disk.
   void add_to(CLI::App& app, uint64_t disk_bytes, uint32_t most_workers);

@@ -12,6 +12,7 @@
 
 #include "tools/formats/error.h"
 #include "tools/formats/text.h"
+#include "tools/training/answer.h"
 #include "tools/training/data_feed.h"
 #include "tools/training/evaluation.h"
 #include "tools/progress/progress_bar.h"
@@ -56,6 +57,7 @@ class TrainingRun {
 
   int run() {
     show_plan();
+    if (first_step_ < last_step_) show_beginning();
     train();
     return finish();
   }
@@ -121,6 +123,25 @@ class TrainingRun {
               << last_step_ << " in the recipe, or in its lr_schedule\n";
   }
 
+  // What the weights can do before they are trained.
+  void show_beginning() {
+    if (recipe_.evaluate_first) evaluate_now();
+    show_answers();
+  }
+
+  void show_answers() {
+    if (options_.quiet || recipe_.prompts.empty()) return;
+    if (!can_answer(recipe_, session_->plan())) {
+      std::cerr << "warning: " << recipe_.name << ": prompts: cannot be answered: the model has no tokenizer, or its plan no program that generates\n";
+      return;
+    }
+    const Answerer answerer(recipe_);
+    for (const std::string& prompt : recipe_.prompts) {
+      std::cerr << "prompt: " << prompt << "\nanswer: "
+                << answerer.answer(trainer(), prompt, {.tokens = static_cast<uint32_t>(recipe_.answer_tokens), .temperature = 0, .seed = 0, .stop = {}}) << "\n";
+    }
+  }
+
   void train() {
     const uint32_t sequence = recipe_.sequence > 0 ? static_cast<uint32_t>(recipe_.sequence) : 1;
     Progress progress("", first_step_, last_step_, samples_per_step() * sequence, recipe_.sequence > 0 ? "tokens" : "images", options_.quiet, now());
@@ -178,7 +199,7 @@ class TrainingRun {
     if (!options_.quiet) {
       if (trainer().step > first_step_) show_memory();  // without a step, only what evaluation touched would be measured
       if (stopped) std::cerr << "stopped by a signal after step " << trainer().step << (snapshots_ ? "; saved to " + options_.save : "; nothing was saved (--save DIR would)") << "\n";
-      if (!stopped && stop_signal() == 0) show_sample();
+      if (!stopped && stop_signal() == 0) show_answers(), show_sample();
     }
     return stop_signal() != 0 && !snapshots_ ? 128 + stop_signal() : 0;
   }
@@ -222,7 +243,7 @@ class TrainingRun {
   }
 
   void show_sample() {
-    if (describe_model(recipe_.model).vocabulary != 256 || recipe_.data.kind != DataSource::Kind::kText) return;
+    if (!recipe_.prompts.empty() || describe_model(recipe_.model).vocabulary != 256 || recipe_.data.kind != DataSource::Kind::kText) return;
     std::string text;
     session_->require(sample_bytes(trainer(), "\n", 300, 0.8, text));
     const auto is_shown = [](char c) { return c == '\n' || (c >= ' ' && c <= '~'); };

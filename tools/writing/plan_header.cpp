@@ -44,8 +44,9 @@ class HeaderWriter {
   std::string tables() {
     table("StateTensor", "kState", plan_.state, [](const StateTensor& s) {
       return "{" + tensor_text(s.tensor) + format(", StateKind{%d}, InitKind{%d}, ", static_cast<int>(s.kind), static_cast<int>(s.init)) +
-             float_text(s.init_scale) + ", " + quoted(s.name) + "}";
+             float_text(s.init_scale) + ", " + quoted(s.name) + format(", %u}", s.first_number);
     });
+    table("float", "kNumbers", plan_.numbers, float_text);
     table("Tensor", "kCarried", plan_.carried, tensor_text);
     for (uint32_t p = 0; p < kProgramCount; ++p) program(plan_.programs[p], p);
     attribute_tables();
@@ -56,12 +57,13 @@ class HeaderWriter {
   std::string plan_text() const {
     const LearningRate& rate = plan_.learning_rate;
     std::string text = "inline constexpr Plan kPlan = {\n  kPlanFormat, " + quoted(plan_.name) + ", " + quoted(plan_.backend) + ", " +
-                       span("kState", plan_.state.size()) + ", " + span("kCarried", plan_.carried.size()) + ",\n  {\n";
+                       span("kState", plan_.state.size()) + ", " + span("kNumbers", plan_.numbers.size()) + ", " + span("kCarried", plan_.carried.size()) + ",\n  {\n";
     for (uint32_t p = 0; p < kProgramCount; ++p) {
       const OwnedProgram& program = plan_.programs[p];
       const std::string n = std::to_string(p);
       text += "    {" + span("kRows" + n, program.rows.size()) + ", " + span("kArguments" + n, program.arguments.size()) + ", " +
-              span("kSlots" + n, program.slots.size()) + format(", %" PRIu64 ", %uu, %uu, ", program.bytes, program.input, program.labels) +
+              span("kSlots" + n, program.slots.size()) + format(", %" PRIu64 ", %uu, %uu, %uu, %uu, ", program.bytes, program.input, program.labels, program.document_start,
+                                         program.output) +
               span("kDisk" + n, program.disk.size()) + "},\n";
     }
     text += "  },\n  {";

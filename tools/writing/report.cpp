@@ -16,9 +16,9 @@ using nlohmann::json;
 
 namespace {
 
-const char* const kProgramNames[kProgramCount] = {"micro_first", "micro_add", "update", "evaluate"};
-const char* const kSlotKinds[] = {"input", "label", "boundary", "tape", "transient", "gradient", "weight_gradient", "small", "scratch"};
-const char* const kStateKinds[] = {"scalars", "parameter", "buffer", "optimizer", "norms"};
+const char* const kProgramNames[kProgramCount] = {"micro_first", "micro_add", "update", "evaluate", "generate"};
+const char* const kSlotKinds[] = {"input", "label", "boundary", "tape", "transient", "gradient", "weight_gradient", "small", "scratch", "cache"};
+const char* const kStateKinds[] = {"scalars", "parameter", "buffer", "optimizer", "norms", "table"};
 
 json shape_of(const Tensor& tensor) {
   json shape = json::array();

@@ -1,0 +1,108 @@
+// Attention for generation: a few new rows against the cached keys and values of all positions before them.
+// Here apart from the tiles of attention.cpp, because a row against a long cache is bound by memory: each head's past is read once, in order.
+#include <cmath>
+#include <cstring>
+
+#include "lib/cpu/cpu_kernels.h"
+#include "lib/cpu/cpu_machine.h"
+#include "lib/cpu/data_fault.h"
+#include "lib/cpu/partition.h"
+#include "lib/cpu/vector_math.h"
+#include "lib/cpu/vector_of.h"
+
+namespace reprise {
+namespace {
+
+constexpr uint32_t kBlock = 64;  // positions whose scores wait for their softmax together
+
+// Lanes in a fixed order, whatever the level's width.
+template <typename Stored>
+REPRISE_INLINE float dot(const float* q, const Stored* k, uint32_t D) {
+  typename VectorOf<kSumLanes>::type sum = {}, a, b;
+  uint32_t d = 0;
+  for (; d + kSumLanes <= D; d += kSumLanes) {
+    read_vector<kSumLanes>(a, q + d);
+    read_vector<kSumLanes>(b, k + d);
+    sum += a * b;
+  }
+  float lanes[kSumLanes];
+  write_vector<kSumLanes>(lanes, sum);
+  for (uint32_t i = 0; d + i < D; ++i) lanes[i] += q[d + i] * float{k[d + i]};
+  return sum_lanes(lanes);
+}
+
+// One query head of row t, which stands at `position`: an online softmax over blocks of the positions up to its own.
+template <typename Stored>
+REPRISE_INLINE void decode_body(const AttentionDecodeArgsOf<Stored>& args, uint32_t t, uint32_t h, uint32_t position) {
+  const uint32_t heads = args.attention.heads, kv_heads = args.attention.kv_heads, D = args.C / heads;
+  const uint64_t row = uint64_t{kv_heads} * D, shared = uint64_t{h / (heads / kv_heads)} * D;
+  const Stored* query = args.qkv + t * (args.C + 2 * row) + uint64_t{h} * D;
+  const float scale = static_cast<float>(1 / std::sqrt(static_cast<double>(D)));
+  float q[kAttentionMaxHead], y[kAttentionMaxHead], weights[kBlock];
+  for (uint32_t d = 0; d < D; ++d) q[d] = float{query[d]} * scale;
+  for (uint32_t d = 0; d < D; ++d) y[d] = 0;
+  float largest = -__builtin_inff(), sum = 0;
+  for (uint32_t first = 0; first <= position; first += kBlock) {
+    const uint32_t count = position - first < kBlock ? position - first + 1 : kBlock;
+    const float before = largest;
+    for (uint32_t s = 0; s < count; ++s) {
+      weights[s] = dot(q, args.keys + (first + s) * row + shared, D);
+      largest = weights[s] > largest ? weights[s] : largest;
+    }
+    const float rescale = first == 0 ? 0.0f : vector_exp(before - largest);
+    sum *= rescale;
+    for (uint32_t d = 0; d < D; ++d) y[d] *= rescale;
+    for (uint32_t s = 0; s < count; ++s) {
+      const float weight = vector_exp(weights[s] - largest);
+      const Stored* value = args.values + (first + s) * row + shared;
+      sum += weight;
+      REPRISE_INDEPENDENT
+      for (uint32_t d = 0; d < D; ++d) y[d] += weight * float{value[d]};
+    }
+  }
+  Stored* out = args.y + uint64_t{t} * args.C + uint64_t{h} * D;
+  for (uint32_t d = 0; d < D; ++d) out[d] = y[d] / sum;
+}
+REPRISE_STORAGE_LEVELS(decode_head, decode_body, (const AttentionDecodeArgsOf<Stored>& args, uint32_t t, uint32_t h, uint32_t position),
+                       (args, t, h, position))
+
+// Rows before the padding; false where one stands at a position that it cannot have.
+template <typename Stored>
+bool count_rows(const KernelContext& context, const AttentionDecodeArgsOf<Stored>& args, uint32_t& rows) {
+  rows = 0;
+  for (uint32_t t = 0; t < args.P; ++t) {
+    const int64_t start = args.document_start[t];
+    if (start > t) continue;
+    const bool follows = t == rows && (t == 0 || start == args.document_start[0]);
+    if (!follows || t - start >= args.L) {
+      note_fault(context, DataFault::kDocument, t);
+      return false;
+    }
+    ++rows;
+  }
+  return true;
+}
+
+}  // namespace
+
+template <typename Stored>
+Status cpu_attention_decode(const KernelContext& context, const AttentionDecodeArgsOf<Stored>& args) {
+  const VectorLevel level = cpu_machine(context).level;
+  const uint32_t heads = args.attention.heads, D = args.C / heads;
+  const uint64_t row = uint64_t{args.attention.kv_heads} * D;
+  uint32_t rows = 0;
+  if (!count_rows(context, args, rows)) rows = 0;
+  const auto position = [&args](uint32_t t) { return static_cast<uint32_t>(int64_t{t} - args.document_start[t]); };
+  for (uint32_t t = 0; t < rows; ++t) {
+    const Stored* keys = args.qkv + t * (args.C + 2 * row) + args.C;
+    std::memcpy(args.keys + position(t) * row, keys, row * sizeof(Stored));
+    std::memcpy(args.values + position(t) * row, keys + row, row * sizeof(Stored));
+  }
+  std::memset(args.y + uint64_t{rows} * args.C, 0, uint64_t{args.P - rows} * args.C * sizeof(Stored));
+  parallel_for(*context.workers, rows * heads, [&](uint32_t task) { decode_head(level, args, task / heads, task % heads, position(task / heads)); });
+  return ok_status();
+}
+
+REPRISE_INSTANTIATE(cpu_attention_decode, AttentionDecodeArgs)
+
+}  // namespace reprise

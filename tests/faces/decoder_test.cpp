@@ -1,0 +1,156 @@
+// The families llama, qwen2 and qwen3: what of a config.json is read, what is refused by name, and which parameters a network then has.
+// Here because such a config is other people's file: whatever it says must be met or refused, never overlooked.
+#include "tools/models/decoder.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/faces/expect_user_error.h"
+#include "tools/formats/json_fields.h"
+#include "tools/recipes/recipe_graph.h"
+
+namespace reprise {
+namespace {
+
+using nlohmann::json;
+using Type = RopeParameters::Type;
+
+json small(const std::string& family) {
+  return {{"family", family}, {"vocab_size", 50}, {"hidden_size", 24}, {"intermediate_size", 40}, {"num_hidden_layers", 2},
+          {"num_attention_heads", 4}, {"num_key_value_heads", 2}, {"head_dim", 8}, {"max_position_embeddings", 64}};
+}
+
+Recipe recipe_with(const json& model, const json& more = json::object()) {
+  json recipe = {{"model", model}, {"batch", 2}, {"sequence", 16}};
+  recipe.update(more);
+  return parse_recipe(recipe.dump(), "some.json", "/base");
+}
+
+template <typename Model>
+Model model_with(const json& changes) {
+  json fields = small(Model::kFamily);
+  fields.merge_patch(changes);
+  return std::get<Model>(recipe_with(fields).model);
+}
+
+std::map<std::string, std::vector<uint64_t>> parameters_of(const Recipe& recipe) {
+  std::map<std::string, std::vector<uint64_t>> shapes;
+  for (const Value& value : build_model(recipe).values) {
+    if (value.kind == ValueKind::kParameter) shapes[value.name] = std::vector<uint64_t>(value.tensor.shape, value.tensor.shape + value.tensor.rank);
+  }
+  return shapes;
+}
+
+TEST(Decoder, BothFormsOfRotaryParametersAreRead) {
+  const auto older = model_with<LlamaModel>({{"rope_theta", 500000}, {"rope_scaling", {{"type", "linear"}, {"factor", 4}}}});
+  EXPECT_EQ(older.rope.type, Type::kLinear);
+  EXPECT_EQ(older.rope.theta, 500000);
+  EXPECT_EQ(older.rope.factor, 4);
+  const auto newer = model_with<LlamaModel>({{"rope_parameters", {{"rope_type", "linear"}, {"rope_theta", 500000}, {"factor", 4}}}});
+  EXPECT_EQ(older, newer);
+  EXPECT_EQ(model_with<Qwen3Model>(json::object()).rope.theta, 10000);
+}
+
+TEST(Decoder, WhatIsReadIsWrittenAndReadBack) {
+  const json yarn = {{"rope_type", "yarn"}, {"rope_theta", 1e6}, {"factor", 4}, {"original_max_position_embeddings", 32}, {"beta_fast", 16}, {"mscale", 0.7}, {"mscale_all_dim", 0.9}, {"truncate", false}};
+  const json longrope = {{"rope_type", "longrope"}, {"short_factor", {1, 1, 1.5, 2}}, {"long_factor", {1, 2, 3, 4}}, {"original_max_position_embeddings", 32}};
+  const json llama3 = {{"rope_type", "llama3"}, {"factor", 8}, {"low_freq_factor", 1}, {"high_freq_factor", 4}, {"original_max_position_embeddings", 32}};
+  for (const char* family : {"llama", "qwen2", "qwen3"}) {
+    for (const json& rope : {yarn, longrope, llama3, json{{"rope_type", "dynamic"}, {"factor", 2}}, json{{"rope_theta", 5}, {"partial_rotary_factor", 0.5}}}) {
+      json model = small(family);
+      model["rope_parameters"] = rope;
+      model["tie_word_embeddings"] = true;
+      const Recipe recipe = recipe_with(model);
+      EXPECT_EQ(parse_recipe(canonical_recipe(recipe), "some.json", "/"), recipe) << family << " " << rope;
+    }
+  }
+}
+
+TEST(Decoder, ParametersOfEachFamily) {
+  using Shape = std::vector<uint64_t>;
+  const auto llama = parameters_of(recipe_with(small("llama")));
+  EXPECT_EQ(llama.at("model.embed_tokens.weight"), (Shape{50, 24}));
+  EXPECT_EQ(llama.at("lm_head.weight"), (Shape{50, 24}));
+  EXPECT_EQ(llama.at("model.norm.weight"), (Shape{24}));
+  EXPECT_EQ(llama.at("model.layers.1.self_attn.q_proj.weight"), (Shape{32, 24}));
+  EXPECT_EQ(llama.at("model.layers.1.self_attn.k_proj.weight"), (Shape{16, 24}));
+  EXPECT_EQ(llama.at("model.layers.1.self_attn.o_proj.weight"), (Shape{24, 32}));
+  EXPECT_EQ(llama.at("model.layers.0.mlp.down_proj.weight"), (Shape{24, 40}));
+  EXPECT_EQ(llama.size(), 3u + 2 * 9);  // no biases
+  json tied = small("llama");
+  tied.update({{"tie_word_embeddings", true}, {"attention_bias", true}, {"mlp_bias", true}});
+  const auto biased = parameters_of(recipe_with(tied));
+  EXPECT_EQ(biased.count("lm_head.weight"), 0u);
+  EXPECT_EQ(biased.at("model.layers.0.self_attn.o_proj.bias"), (Shape{24}));
+  EXPECT_EQ(biased.size(), 2u + 2 * (9 + 4 + 3));
+  const auto qwen2 = parameters_of(recipe_with(small("qwen2")));
+  EXPECT_EQ(qwen2.at("model.layers.0.self_attn.v_proj.bias"), (Shape{16}));
+  EXPECT_EQ(qwen2.count("model.layers.0.self_attn.o_proj.bias"), 0u);
+  const auto qwen3 = parameters_of(recipe_with(small("qwen3")));
+  EXPECT_EQ(qwen3.at("model.layers.0.self_attn.q_norm.weight"), (Shape{8}));
+  EXPECT_EQ(qwen3.count("model.layers.0.self_attn.v_norm.weight"), 0u);
+  EXPECT_EQ(model_with<Qwen3Model>({{"head_dim", nullptr}}).head_dim, 128);
+  EXPECT_EQ(model_with<LlamaModel>({{"head_dim", nullptr}}).head_dim, 6);
+}
+
+TEST(Decoder, EveryHalfOfABlockIsALink) {
+  EXPECT_EQ(build_model(recipe_with(small("qwen3"))).boundaries.size(), 1u + 2 * 2);
+}
+
+TEST(Decoder, VariantsAreRefusedByName) {
+  const struct {
+    const char* family;
+    json change;
+    const char* words;
+  } cases[] = {
+      {"qwen2", {{"use_sliding_window", true}}, "model.use_sliding_window: is not available"},
+      {"llama", {{"sliding_window", 4096}}, "model.sliding_window: is not available"},
+      {"qwen3", {{"layer_types", {"full_attention", "sliding_attention"}}}, "model.layer_types: must be \"full_attention\""},
+      {"qwen3", {{"num_experts", 128}}, "a mixture of experts"},
+      {"llama", {{"num_local_experts", 8}}, "a mixture of experts"},
+      {"llama", {{"rope_scaling", {{"rope_type", "mrope"}, {"factor", 2}}}}, "model.rope_scaling.rope_type: must be"},
+      {"llama", {{"rope_parameters", {{"rope_type", "linear"}}}}, "model.rope_parameters.factor: missing"},
+      {"llama", {{"rope_parameters", {{"rope_type", "longrope"}, {"short_factor", {1}}, {"long_factor", {1}}}}}, "for each of the 4 pairs"},
+      {"llama", {{"hidden_act", "gelu"}}, "model.hidden_act: must be \"silu\""},
+      {"llama", {{"num_key_value_heads", 3}}, "model.num_key_value_heads: must divide"},
+      {"llama", {{"head_dim", 7}}, "even number of channels"},
+      {"llama", {{"head_dim", 512}}, "model.head_dim: must be at most 256"},
+      {"llama", {{"quantization_config", {{"quant_method", "gptq"}}}}, "model.quantization_config: is not available"},
+      {"llama", {{"max_position_embeddings", 8}}, "sequence: must be at most the model's max_position_embeddings (8)"},
+  };
+  for (const auto& c : cases) {
+    json model = small(c.family);
+    model.merge_patch(c.change);
+    expect_user_error([&] { recipe_with(model); }, {c.words});
+  }
+  EXPECT_EQ(model_with<Qwen2Model>({{"use_sliding_window", false}, {"sliding_window", 4096}}).num_hidden_layers, 2);
+}
+
+// ---- the table of frequencies: numbers of transformers 5.23's modeling_rope_utils, heads of 8 channels, 64 positions ----
+
+TEST(RopeTable, Default) {
+  RopeParameters rope;
+  EXPECT_EQ(rope_table(rope, 8, 64, 16).frequencies, (std::vector<float>{1.0f, 0.1f, 0.01f, 0.001f}));
+  rope.partial = 0.5;
+  EXPECT_EQ(rope_table(rope, 8, 64, 16).frequencies.size(), 2u);
+}
+
+TEST(RopeTable, LinearDividesAndDynamicWaitsForLongerTexts) {
+  RopeParameters rope;
+  rope.factor = 4;
+  rope.type = Type::kLinear;
+  EXPECT_EQ(rope_table(rope, 8, 64, 16).frequencies, (std::vector<float>{0.25f, 0.1f / 4, 0.01f / 4, 0.001f / 4}));
+  rope.type = Type::kDynamic;
+  EXPECT_EQ(rope_table(rope, 8, 64, 64).frequencies, rope_table({}, 8, 64, 64).frequencies);
+}
+
+TEST(RopeTable, DivisorsOfEachPair) {
+  RopeParameters rope;
+  rope.type = Type::kDivisors;
+  rope.divisors = {1, 2, 4, 8};
+  EXPECT_EQ(rope_table(rope, 8, 64, 16).frequencies, (std::vector<float>{1.0f, 0.05f, 0.0025f, 0.000125f}));
+}
+
+}  // namespace
+}  // namespace reprise

@@ -1,0 +1,207 @@
+# Decoders of the Llama kind (llama, qwen2, qwen3) in plain PyTorch, from config.json and tensors by Hugging Face's names.
+# They are here as the reference in double precision: transformers computes norms, softmax and rotary angles in f32 even where a model
+# is f64. A second implementation also shows that both mean the same. The mutants are what a golden must tell from the right model.
+import math
+
+import torch
+from torch.nn import functional
+
+from nets import Gpt2
+from recipe_file import kGpt2
+
+# What a wrong program would compute; each changes one thing.
+kMutants = {
+    "no_unpermute": "rows of q and k in the order of a llama GGUF file",
+    "interleaved_rope": "channels 2i and 2i + 1 turn together, instead of i and i + half",
+    "wrong_kv_group": "query head h takes key head h mod kv_heads, instead of h / group",
+    "norm_after_rope": "q and k are normalised after they have turned (qwen3)",
+    "documents_ignored": "positions run on and every token sees the documents before its own",
+    "sees_other_documents": "positions start anew, but every token sees the documents before its own",
+    "unscaled_rope": "the frequencies and factor of rope_type default"}
+
+
+# ---- rotary positions: the formulas of the papers, in double precision ----------------------------------------------------------
+
+def head_size(config):
+  return config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
+
+
+def rope_parameters(config):
+  """The newer form of a config's rope, from either form."""
+  rope = {"rope_theta": config.get("rope_theta", 10000.0), **(config.get("rope_scaling") or {}),
+          **(config.get("rope_parameters") or {})}
+  rope["rope_type"] = rope.get("rope_type") or rope.get("type") or "default"
+  return rope
+
+
+def rope_frequencies(config, length):
+  """(frequency of each pair of channels, factor of cos and sin) for samples of `length` tokens."""
+  rope, channels = rope_parameters(config), head_size(config)
+  kind, base, longest = rope["rope_type"], rope["rope_theta"], config["max_position_embeddings"]
+  original = rope.get("original_max_position_embeddings") or longest
+  factor = rope.get("factor") or longest / original
+  exponents = torch.arange(0, channels, 2, dtype=torch.float64) / channels
+  plain = base ** -exponents
+  if kind == "default":
+    return plain, 1.0
+  if kind == "linear":
+    return plain / factor, 1.0
+  if kind == "dynamic":  # beyond the longest text of the pretraining only
+    stretch = factor * max(length, longest) / longest - (factor - 1)
+    return (base * stretch ** (channels / (channels - 2))) ** -exponents, 1.0
+  if kind == "yarn":
+    return yarn(rope, plain, factor, original, channels)
+  if kind == "longrope":
+    divisors = torch.tensor(rope["long_factor" if length > original else "short_factor"], dtype=torch.float64)
+    scale = math.sqrt(1 + math.log(factor) / math.log(original)) if factor > 1 else 1.0
+    return plain / divisors, rope.get("attention_factor") or scale
+  if kind == "llama3":
+    return llama3(rope, plain, factor, original), 1.0
+  raise ValueError(f"rope_type {kind} has no formula here")
+
+
+def yarn(rope, plain, factor, original, channels):
+  def channel_of(turns):
+    return channels * math.log(original / (turns * 2 * math.pi)) / (2 * math.log(rope["rope_theta"]))
+  low, high = channel_of(rope.get("beta_fast") or 32), channel_of(rope.get("beta_slow") or 1)
+  if rope.get("truncate", True):
+    low, high = math.floor(low), math.ceil(high)
+  low, high = max(low, 0), min(high, channels - 1)
+  ramp = ((torch.arange(len(plain), dtype=torch.float64) - low) / max(high - low, 0.001)).clamp(0, 1)
+  weights = rope.get("mscale"), rope.get("mscale_all_dim")
+  up, down = weights if all(weights) else (1.0, 0.0)
+  scale = (0.1 * up * math.log(factor) + 1) / (0.1 * down * math.log(factor) + 1) if factor > 1 else 1.0
+  return plain / factor * ramp + plain * (1 - ramp), rope.get("attention_factor") or scale
+
+
+def llama3(rope, plain, factor, original):
+  low, high = rope["low_freq_factor"], rope["high_freq_factor"]
+  turns = original * plain / (2 * math.pi)
+  smooth = ((turns - low) / (high - low)).clamp(0, 1)
+  return plain / factor * (1 - smooth) + plain * smooth
+
+
+def turn(x, positions, frequencies, scale, interleaved):
+  """x [B,H,T,D]; positions [B,T]."""
+  angles = (positions[:, None, :, None] * frequencies.to(x.dtype)).to(x.dtype)
+  cos, sin = angles.cos() * scale, angles.sin() * scale
+  if interleaved:
+    a, b = x[..., 0::2], x[..., 1::2]
+    return torch.stack((a * cos - b * sin, b * cos + a * sin), dim=-1).flatten(-2)
+  a, b = x.chunk(2, dim=-1)
+  return torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1)
+
+
+# ---- the decoder -----------------------------------------------------------------------------------------------------------------
+
+def rms_norm(x, weight, epsilon):
+  return weight * (x * torch.rsqrt((x * x).mean(dim=-1, keepdim=True) + epsilon))
+
+
+def gguf_rows(rows, heads):
+  """Rows of q or k as a llama GGUF file has them."""
+  half = rows.shape[0] // heads // 2
+  return rows.reshape(heads, 2, half, *rows.shape[1:]).transpose(1, 2).reshape(rows.shape)
+
+
+class Decoder:
+  """logits(tokens, document_start) from `weights`, a dict of tensors that may be leaves of a graph; any float type."""
+
+  def __init__(self, config, weights, mutant=None):
+    self.config, self.weights, self.mutant = config, weights, mutant
+    self.heads, self.kv_heads, self.size = config["num_attention_heads"], config["num_key_value_heads"], head_size(config)
+    self.epsilon = config["rms_norm_eps"]
+
+  def linear(self, x, name):
+    bias = self.weights.get(name + ".bias")
+    weight = self.weights[name + ".weight"]
+    if self.mutant == "no_unpermute" and name.endswith(("q_proj", "k_proj")):
+      heads = self.heads if name.endswith("q_proj") else self.kv_heads
+      weight, bias = gguf_rows(weight, heads), None if bias is None else gguf_rows(bias, heads)
+    return functional.linear(x, weight, bias)
+
+  def head_norm(self, x, name):
+    weight = self.weights.get(name + ".weight")
+    return x if weight is None else rms_norm(x, weight, self.epsilon)
+
+  def attention(self, x, name, positions, seen, frequencies, scale):
+    batch, length, _ = x.shape
+    q, k, v = (self.linear(x, f"{name}.{part}_proj").view(batch, length, -1, self.size).transpose(1, 2) for part in "qkv")
+    interleaved, late = self.mutant == "interleaved_rope", self.mutant == "norm_after_rope"
+    norms = [lambda y, part=part: self.head_norm(y, f"{name}.{part}_norm") for part in "qk"]
+    if not late:
+      q, k = norms[0](q), norms[1](k)
+    q, k = (turn(y, positions, frequencies, scale, interleaved) for y in (q, k))
+    if late:
+      q, k = norms[0](q), norms[1](k)
+    group = self.heads // self.kv_heads
+    k, v = (y.repeat(1, group, 1, 1) if self.mutant == "wrong_kv_group" else y.repeat_interleave(group, dim=1) for y in (k, v))
+    scores = (q @ k.transpose(2, 3)) / math.sqrt(self.size)
+    mixed = scores.masked_fill(~seen, -math.inf).softmax(dim=3) @ v
+    return self.linear(mixed.transpose(1, 2).reshape(batch, length, -1), name + ".o_proj")
+
+  def mlp(self, x, name):
+    return self.linear(functional.silu(self.linear(x, name + ".gate_proj")) * self.linear(x, name + ".up_proj"), name + ".down_proj")
+
+  def logits(self, tokens, document_start=None):
+    length = tokens.shape[1]
+    start = torch.zeros_like(tokens) if document_start is None else document_start
+    own = torch.zeros_like(tokens) if self.mutant in ("documents_ignored", "sees_other_documents") else start
+    place = torch.arange(length)
+    seen = ((place[None, None, :] <= place[None, :, None]) & (place[None, None, :] >= own[:, :, None]))[:, None]
+    positions = place - (torch.zeros_like(start) if self.mutant == "documents_ignored" else start)
+    plain = {**self.config, "rope_scaling": None, "rope_parameters": {"rope_theta": rope_parameters(self.config)["rope_theta"]}}
+    frequencies, scale = rope_frequencies(plain if self.mutant == "unscaled_rope" else self.config, length)
+    x = self.weights["model.embed_tokens.weight"][tokens]
+    for layer in range(self.config["num_hidden_layers"]):
+      name = f"model.layers.{layer}"
+      normal = rms_norm(x, self.weights[name + ".input_layernorm.weight"], self.epsilon)
+      x = x + self.attention(normal, name + ".self_attn", positions, seen, frequencies, scale)
+      x = x + self.mlp(rms_norm(x, self.weights[name + ".post_attention_layernorm.weight"], self.epsilon), name + ".mlp")
+    x = rms_norm(x, self.weights["model.norm.weight"], self.epsilon)
+    return functional.linear(x, self.weights["model.embed_tokens.weight" if self.config["tie_word_embeddings"] else "lm_head.weight"])
+
+
+class Gpt2Decoder:
+  """The same for nets.py's GPT-2; it packs nothing."""
+
+  def __init__(self, config, weights, mutant=None):
+    del mutant
+    self.net = Gpt2({**kGpt2, **config, "n_inner": config.get("n_inner") or 4 * config["n_embd"]}).to(next(iter(weights.values())).dtype)
+    self.weights = weights
+
+  def logits(self, tokens, document_start=None):
+    assert document_start is None
+    return torch.func.functional_call(self.net, self.weights, (tokens,))
+
+
+def make_decoder(config, weights, mutant=None):
+  return (Gpt2Decoder if config["model_type"] == "gpt2" else Decoder)(config, weights, mutant)
+
+
+def mutants_of(config, documents):
+  """The mutants that compute something else than this model does."""
+  if config["model_type"] == "gpt2":
+    return []
+  names = ["no_unpermute", "interleaved_rope"]
+  if config["num_attention_heads"] > config["num_key_value_heads"] > 1:
+    names.append("wrong_kv_group")
+  if config["model_type"] == "qwen3":
+    names.append("norm_after_rope")
+  if documents:
+    names += ["documents_ignored", "sees_other_documents"]
+  if rope_parameters(config)["rope_type"] not in ("default", "dynamic"):
+    names.append("unscaled_rope")
+  return names
+
+
+def merged(weights, adapter, scale):
+  """The weights with a LoRA adapter added: W + scale B A, as a function of A and B. Conv1D of GPT-2 has [in, out]."""
+  result = dict(weights)
+  for name in adapter:
+    if not name.endswith(".lora_A.weight"):
+      continue
+    layer = name.removesuffix(".lora_A.weight")
+    change = scale * (adapter[layer + ".lora_B.weight"] @ adapter[name])
+    result[layer + ".weight"] = weights[layer + ".weight"] + (change.t() if layer.startswith("transformer.") else change)
+  return result

@@ -1,0 +1,134 @@
+# The cases of tests/golden/lm_parity: which tiny model, stored how, trained how, on which tokens.
+# They are here as one list, so that a case is a few lines. tests/golden/lm_parity/README.md describes what is written for each.
+import numpy as np
+
+kSteps = 10
+kBatch, kSequence = 2, 24
+kIgnored = -100
+
+kSizes = {"vocab_size": 61, "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 2, "num_attention_heads": 4,
+          "num_key_value_heads": 2, "head_dim": 6, "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "initializer_range": 0.2}
+kOneBlock = {"num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16, "intermediate_size": 36}
+kSeeds = {"llama_tied": 300, "llama_linear": 202, "qwen2_tied": 207, "qwen2_untied": 208, "qwen3_untied": 1010}  # where the default is refused
+kLora = {"r": 4, "alpha": 8, "dropout": 0.0, "targets": "all-linear", "rslora": False}
+
+
+def rope(kind, theta=10000.0, **more):
+  return {"rope_parameters": {"rope_type": kind, "rope_theta": theta, **more}}
+
+
+def models():
+  """folder -> {"type", "config", "store": dtype of the file, and perhaps "shards", "gguf", "old_config"}."""
+  llama, one = {"type": "llama"}, {**kSizes, **kOneBlock}
+  falling = [1.0 + 0.25 * i for i in range(8)]
+  return {
+      "llama_tied": {**llama, "store": "bf16", "config": {
+          **kSizes, "tie_word_embeddings": True, "attention_bias": True, "mlp_bias": True, **rope("default")}},
+      "llama_untied": {**llama, "store": "f16", "gguf": True, "old_config": True, "config": {
+          **kSizes, "head_dim": 8, "tie_word_embeddings": False, **rope("default", 500.0)}},
+      "llama_linear": {**llama, "store": "f32", "config": {**one, "tie_word_embeddings": True, **rope("linear", factor=2.5)}},
+      "llama_dynamic": {**llama, "store": "f16", "config": {
+          **one, "tie_word_embeddings": True, "max_position_embeddings": kSequence, **rope("dynamic", factor=3.0)}},
+      "llama_yarn": {**llama, "store": "f16", "config": {
+          **one, "tie_word_embeddings": True,
+          **rope("yarn", 50.0, factor=4.0, original_max_position_embeddings=16, beta_fast=2.0, beta_slow=0.5)}},
+      "llama_longrope": {**llama, "store": "f16", "config": {
+          **one, "tie_word_embeddings": True, "max_position_embeddings": 64,
+          **rope("longrope", 100.0, original_max_position_embeddings=16, short_factor=[1.0] * 8, long_factor=falling)}},
+      "llama_llama3": {**llama, "store": "f16", "gguf": True, "config": {
+          **one, "tie_word_embeddings": True,
+          **rope("llama3", 100.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=48)}},
+      "qwen2_tied": {"type": "qwen2", "store": "f16", "config": {
+          **kSizes, "num_hidden_layers": 1, "tie_word_embeddings": True, **rope("default", 1e6)}},
+      "qwen2_untied": {"type": "qwen2", "store": "f16", "shards": True, "gguf": True, "config": {
+          **kSizes, "tie_word_embeddings": False, **rope("default")}},
+      "qwen3_tied": {"type": "qwen3", "store": "bf16", "config": {
+          **kSizes, "num_hidden_layers": 1, "head_dim": 10, "tie_word_embeddings": True, **rope("default", 1e4)}},
+      "qwen3_untied": {"type": "qwen3", "store": "f16", "gguf": True, "config": {
+          **kSizes, "head_dim": 8, "attention_bias": True,
+          "tie_word_embeddings": False, **rope("default", 1e4)}},
+      "gpt2_model": {"type": "gpt2", "store": "f32", "config": {
+          "vocab_size": 61, "n_positions": 32, "n_embd": 28, "n_layer": 2, "n_head": 4, "n_inner": 40, "resid_pdrop": 0.0,
+          "embd_pdrop": 0.0, "attn_pdrop": 0.0, "initializer_range": 0.25, "tie_word_embeddings": True}}}
+
+
+kBiased = ("llama_tied", "qwen2_tied", "qwen2_untied", "qwen3_untied")  # a recipe may only name what is there
+
+
+def adamw(**more):
+  return {"name": "adamw", "lr": 0.003, "betas": [0.9, 0.95], "weight_decay": 0.1, "no_decay": ["*norm.weight"], **more}
+
+
+def case(model, seed, **more):
+  """`masks` none, tail or uneven; `documents`: samples are packed."""
+  optimizer = adamw(no_decay=["*.bias", "*norm.weight"]) if model in kBiased else adamw()
+  return {"model": model, "seed": seed, "accumulate": 1, "optimizer": optimizer, "masks": "none", "documents": False, "lora": None,
+          "lr_schedule": {"kind": "constant"}, "clip_norm": None, **more}
+
+
+def all_cases():
+  whole = {name: case(name, kSeeds.get(name, 100 + index)) for index, name in enumerate(models()) if name != "gpt2_model"}
+  warm = {"lr_schedule": {"kind": "cosine", "warmup_steps": 3, "steps": kSteps}}
+  lora = {"optimizer": adamw(lr=0.01, weight_decay=0.01, no_decay=[])}
+  return {
+      **whole,
+      "gpt2": case("gpt2_model", 130, optimizer=adamw(no_decay=["*.bias", "*ln_?.weight"])),
+      "llama_uneven_masks": case("llama_tied", 231, accumulate=4, masks="uneven", clip_norm=1.0, **warm),
+      "llama_packed": case("llama_untied", 232, accumulate=2, documents=True),
+      "qwen3_packed": case("qwen3_tied", 233, documents=True, masks="tail"),
+      "llama_lora": case("llama_untied", 234, lora={**kLora, "targets": ["q_proj", "v_proj"]}, **lora),
+      "llama_lora_all": case("llama_tied", 235, lora=kLora, accumulate=4, masks="uneven", **lora),
+      "qwen2_rslora_all": case("qwen2_untied", 136, lora={**kLora, "rslora": True}, masks="tail", **lora, **warm),
+      "qwen3_lora_packed": case("qwen3_tied", 137, lora=kLora, documents=True, clip_norm=1.0, **lora),
+      "gpt2_lora": case("gpt2_model", 138, lora={**kLora, "targets": ["c_attn", "c_fc"]}, **lora)}
+
+
+def recipe_of(name, source):
+  """The recipe of a case, by tools/FORMATS.md. Its data are the golden's own batches, which no kind of data reads."""
+  recipe = {"name": "lm_parity_" + name, "model": {"huggingface": "../../models/" + source["model"]}, "data": {"kind": "synthetic"},
+            "batch": kBatch, "sequence": kSequence, "accumulate": source["accumulate"], "dtype": "f32",
+            "optimizer": source["optimizer"], "lr_schedule": source["lr_schedule"], "steps": kSteps, "schedule": "none",
+            "seed": source["seed"], "backend": "cpu"}
+  for key in ("clip_norm", "lora"):
+    if source[key]:
+      recipe[key] = source[key]
+  return recipe
+
+
+# ---- the tokens -----------------------------------------------------------------------------------------------------------------
+
+def document_lengths(random, length):
+  """Lengths of the documents of one packed sample."""
+  lengths = []
+  while sum(lengths) < length:
+    lengths.append(int(min(random.integers(2, 12), length - sum(lengths))))
+  return lengths
+
+
+def mask_labels(labels, random, kind, micro):
+  """Whole micro-batches of very different numbers of labels; of four in "uneven", the third has none."""
+  if kind == "tail":
+    for row, labelled in zip(labels, (labels.shape[1], 7)):
+      row[labelled:] = kIgnored
+  elif kind == "uneven":
+    share = (1.0, 0.2, 0.0, 0.6)[micro % 4]
+    labels[random.random(labels.shape) >= share] = kIgnored
+
+
+def make_batches(source, vocabulary):
+  """Micro-batches, in the order of the steps: tokens, labels (of the next token, already shifted), and document_start where packed."""
+  random = np.random.default_rng(source["seed"])
+  batches = []
+  for number in range(kSteps * source["accumulate"]):
+    rows = np.cumsum(random.integers(1, 5, (kBatch, kSequence + 1)), axis=1) % vocabulary
+    batch = {"tokens": rows[:, :-1].copy(), "labels": rows[:, 1:].copy()}
+    mask_labels(batch["labels"], random, source["masks"], number)
+    if source["documents"]:
+      starts = []
+      for row in range(kBatch):
+        lengths = document_lengths(random, kSequence)
+        starts.append(np.repeat(np.cumsum([0] + lengths[:-1]), lengths))
+        batch["labels"][row, np.cumsum(lengths) - 1] = kIgnored  # the next token is another document's
+      batch["document_start"] = np.stack(starts)
+    batches.append({key: value.tolist() for key, value in batch.items()})
+  return batches

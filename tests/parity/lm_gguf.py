@@ -1,0 +1,65 @@
+# Writes a tiny model as a GGUF file with the package gguf: rows of q and k permuted where the architecture is llama's, llama3's scaling
+# as a tensor of divisors. It is here so that the goldens have a file that Reprise has not written.
+import math
+
+import gguf
+import numpy as np
+
+from decoders import gguf_rows, head_size, rope_parameters
+
+kNames = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
+kBlockNames = {"input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
+               "self_attn.o_proj": "attn_output", "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
+               "post_attention_layernorm": "ffn_norm", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down"}
+
+
+def gguf_name(name):
+  layer, kind = name.rsplit(".", 1)
+  if layer in kNames:
+    return f"{kNames[layer]}.{kind}"
+  _, _, block, part = layer.split(".", 3)
+  return f"blk.{block}.{kBlockNames[part]}.{kind}"
+
+
+def rope_divisors(rope, size):
+  """What llama3's scaling divides each pair's frequency by."""
+  plain = rope["rope_theta"] ** -(np.arange(0, size, 2) / size)
+  turns = rope["original_max_position_embeddings"] * plain / (2 * math.pi)
+  low, high = rope["low_freq_factor"], rope["high_freq_factor"]
+  smooth = np.clip((turns - low) / (high - low), 0, 1)
+  return (1 / ((1 - smooth) / rope["factor"] + smooth)).astype(np.float32)
+
+
+def add_metadata(writer, config):
+  rope = rope_parameters(config)
+  writer.add_name("tiny")
+  writer.add_vocab_size(config["vocab_size"])
+  writer.add_context_length(config["max_position_embeddings"])
+  writer.add_embedding_length(config["hidden_size"])
+  writer.add_block_count(config["num_hidden_layers"])
+  writer.add_feed_forward_length(config["intermediate_size"])
+  writer.add_head_count(config["num_attention_heads"])
+  writer.add_head_count_kv(config["num_key_value_heads"])
+  writer.add_key_length(head_size(config))
+  writer.add_value_length(head_size(config))
+  writer.add_rope_dimension_count(head_size(config))
+  writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+  writer.add_rope_freq_base(rope["rope_theta"])
+  return rope
+
+
+def write_gguf(path, config, weights):
+  """Matrices as F16, which holds the weights of these models; vectors as F32."""
+  writer = gguf.GGUFWriter(path, config["model_type"])
+  rope = add_metadata(writer, config)
+  if rope["rope_type"] == "llama3":
+    writer.add_tensor("rope_freqs.weight", rope_divisors(rope, head_size(config)))
+  for name, tensor in weights.items():
+    for part, heads in (("q_proj", config["num_attention_heads"]), ("k_proj", config["num_key_value_heads"])):
+      if config["model_type"] == "llama" and f"{part}." in name:
+        tensor = gguf_rows(tensor, heads)
+    writer.add_tensor(gguf_name(name), tensor.numpy().astype(np.float16 if tensor.dim() == 2 else np.float32))
+  writer.write_header_to_file()
+  writer.write_kv_data_to_file()
+  writer.write_tensors_to_file()
+  writer.close()

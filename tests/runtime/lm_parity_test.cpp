@@ -1,0 +1,161 @@
+// Parity of language models with PyTorch, transformers and peft: the goldens that tests/parity makes, without Python.
+// Ten steps under two schedules: each loss within its tolerance, and each gradient of the first step within five times PyTorch's own
+// distance from f64 (tests/golden/lm_parity/README.md).
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "tests/runtime/training_harness.h"
+#include "tools/formats/output_file.h"
+#include "tools/formats/safetensors.h"
+#include "tools/recipes/recipe_graph.h"
+#include "tools/weights/weight_source.h"
+
+namespace reprise {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+const char* const kGoldens = "tests/golden/lm_parity/cases/";
+
+std::vector<std::string> golden_cases() {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(kGoldens)) names.push_back(entry.path().filename());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+// Micro-batch u of step s is number s * accumulate + u of the list.
+struct Batches {
+  json list;
+  uint64_t accumulate;
+
+  static std::vector<int32_t> flat(const json& rows) {
+    std::vector<int32_t> all;
+    for (const json& row : rows) all.insert(all.end(), row.begin(), row.end());
+    return all;
+  }
+  BatchSource source() {
+    return {this, fill, [](void* self, uint64_t step) {
+              const Batches& batches = *static_cast<Batches*>(self);
+              uint64_t labelled = 0;
+              for (uint64_t u = 0; u < batches.accumulate; ++u) {
+                const auto labels = flat(batches.list.at(step * batches.accumulate + u).at("labels"));
+                labelled += labels.size() - static_cast<uint64_t>(std::count(labels.begin(), labels.end(), kIgnoredLabel));
+              }
+              return labelled;
+            }};
+  }
+  static Status fill(void* self, uint64_t step, uint32_t micro, BatchSink& sink) {
+    const Batches& batches = *static_cast<Batches*>(self);
+    const json& batch = batches.list.at(step * batches.accumulate + micro);
+    const std::vector<int32_t> tokens = flat(batch.at("tokens")), labels = flat(batch.at("labels"));
+    const std::vector<int32_t> starts = batch.contains("document_start") ? flat(batch.at("document_start")) : std::vector<int32_t>();
+    sink.add(tokens.data(), tokens.size() * sizeof(int32_t), labels.data(), labels.size(), starts.empty() ? nullptr : starts.data());
+    return ok_status();
+  }
+};
+
+double distance(const std::vector<float>& from, const std::vector<float>& to) {
+  double difference = 0, norm = 0;
+  for (size_t i = 0; i < to.size(); ++i) {
+    difference += std::pow(double{from[i]} - double{to[i]}, 2);
+    norm += double{to[i]} * double{to[i]};
+  }
+  return std::sqrt(difference / norm);
+}
+
+class LmParity : public ::testing::TestWithParam<std::string> {
+ protected:
+  LmParity() : folder_(kGoldens + GetParam()), golden_(json::parse(read_file(folder_ + "/golden.json"))), recipe_(read_recipe(folder_ + "/recipe.json")) {
+    batches_ = {json::parse(read_file(folder_ + "/batches.json")), static_cast<uint64_t>(recipe_.accumulate)};
+  }
+
+  Graph network() const {
+    MicroBatch batch = micro_batch_of(recipe_);
+    batch.documents = batches_.list.at(0).contains("document_start");
+    return build_model(recipe_, {recipe_.name}, batch);
+  }
+
+  void load(const Trainer& trainer, const WeightSource& model) const {
+    std::optional<SafetensorsFile> adapter;
+    if (recipe_.lora) adapter.emplace(folder_ + "/adapter/adapter_model.safetensors");
+    for (uint32_t i = 0; i < trainer.plan->state.count; ++i) {
+      const StateTensor& state = trainer.plan->state[i];
+      if (state.kind != StateKind::kParameter) continue;
+      std::vector<float> values(state.tensor.elements());
+      if (is_adapter(state.name)) {
+        const StoredTensor& stored = adapter->find(std::string("base_model.model.") + state.name, StoredType::kF32,
+                                                   {state.tensor.shape, state.tensor.shape + state.tensor.rank});
+        adapter->read(stored, 0, values.data(), values.size() * sizeof(float));
+      } else {
+        const std::string name = stored_name(model, state.name);
+        ASSERT_NE(model.find(name), nullptr) << name;
+        model.read(name, 0, values.size(), values.data());
+      }
+      const std::vector<Bf16> narrow(values.begin(), values.end());  // of a frozen matrix that the file stores so: the same numbers
+      const bool is_bf16 = state.tensor.dtype == DType::kBf16;
+      const void* from = is_bf16 ? static_cast<const void*>(narrow.data()) : values.data();
+      ASSERT_TRUE(trainer.write(trainer.state_tensor(i), from, state.tensor.used_bytes()).ok());
+    }
+  }
+
+  void expect_gradients(const Trainer& trainer, const OwnedPlan& plan) const {
+    const SafetensorsFile expected(folder_ + "/gradients.safetensors");
+    size_t compared = 0;
+    for (size_t c = 0; c < plan.carried.size(); ++c) {
+      const std::string name = plan.carried_names[c].substr(2, plan.carried_names[c].size() - 3);  // of d(NAME)
+      const Tensor& tensor = plan.carried[c];
+      const auto bytes = bytes_at(trainer, trainer.region(Region::kCarried) + tensor.offset, tensor.elements() * sizeof(float));
+      std::vector<float> ours(tensor.elements()), theirs(tensor.elements());
+      std::memcpy(ours.data(), bytes.data(), bytes.size());
+      expected.read(expected.find(name, StoredType::kF32, {tensor.shape, tensor.shape + tensor.rank}), 0, theirs.data(), theirs.size() * sizeof(float));
+      const double bound = golden_.at("gradients").at(name).at("bound");
+      EXPECT_LE(distance(ours, theirs), bound) << name;
+      ++compared;
+    }
+    EXPECT_EQ(compared, golden_.at("gradients").size());
+  }
+
+  void expect_losses(const std::string& model, const char* strategy, double share) {
+    SCOPED_TRACE(std::string(strategy) + " of " + model);
+    const PlannedRun run = plan_run(recipe_, network(), strategy, share);
+    const Plan plan = run.planned.plan.view();
+    const TestArena arena(plan.arena_bytes);
+    const Workers alone = {.stack_bytes = 1 << 20};
+    Trainer trainer;
+    ASSERT_TRUE(bind_plan(plan, test::test_backend(), alone, arena.get(), trainer).ok());
+    load(trainer, *open_weights(model));
+    for (size_t s = 0; s < golden_.at("loss_f64").size(); ++s) {
+      StepReport report;
+      const Status status = train_step(trainer, batches_.source(), report);
+      ASSERT_TRUE(status.ok()) << status.message;
+      const double expected = golden_.at("loss_f64")[s], tolerance = golden_.at("tolerance")[s];
+      EXPECT_LE(std::abs(report.loss - expected), tolerance * expected) << "step " << s + 1 << ": " << report.loss << " against " << expected;
+      if (s == 0) expect_gradients(trainer, run.planned.plan);
+    }
+    EXPECT_EQ(measure(trainer), plan.arena_bytes);
+  }
+
+  const std::string folder_;
+  const json golden_;
+  const Recipe recipe_;
+  Batches batches_;
+};
+
+TEST_P(LmParity, TenSteps) {
+  const std::string model = recipe_.place.path();
+  expect_losses(model, "none", -1);
+  expect_losses(model, "optimal", 0.0);
+  if (const std::string gguf = model + "/model.gguf"; fs::exists(gguf)) expect_losses(gguf, "none", -1);
+}
+
+INSTANTIATE_TEST_SUITE_P(Goldens, LmParity, ::testing::ValuesIn(golden_cases()), [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace reprise

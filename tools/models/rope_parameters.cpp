@@ -1,0 +1,186 @@
+// See rope_parameters.h.
+#include "tools/models/rope_parameters.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "tools/formats/json_fields.h"
+
+namespace reprise {
+namespace {
+
+using nlohmann::json;
+using Type = RopeParameters::Type;
+
+constexpr Word<Type> kTypes[] = {{"default", Type::kDefault}, {"linear", Type::kLinear},     {"dynamic", Type::kDynamic}, {"yarn", Type::kYarn},
+                                 {"longrope", Type::kLongrope}, {"llama3", Type::kLlama3}, {"divisors", Type::kDivisors}};
+
+constexpr FieldRange kFromOne = {1, 1e6, false, false};
+
+void read_longrope(const JsonFields& fields, RopeParameters& rope) {
+  fields.read("short_factor", rope.short_factor, kPositive, {"longrope: the divisor of each pair of channels, for texts up to the original length"});
+  fields.read("long_factor", rope.long_factor, kPositive, {"longrope: the same for longer texts"});
+  if (rope.type != Type::kLongrope) return;
+  fields.require("short_factor", "longrope needs it: a list of divisors");
+  fields.require("long_factor", "longrope needs it: a list of divisors");
+}
+
+void read_yarn(const JsonFields& fields, RopeParameters& rope) {
+  fields.read("beta_fast", rope.beta_fast, kPositive, {"yarn: turns within the original length above which a pair keeps its frequency"});
+  fields.read("beta_slow", rope.beta_slow, kPositive, {"yarn: turns below which its frequency is divided by the factor"});
+  fields.read("mscale", rope.mscale, kNonNegative, {"yarn: weighs the attention factor", "", "not given"});
+  fields.read("mscale_all_dim", rope.mscale_all_dim, kNonNegative, {"yarn: the same, by which is divided", "", "not given"});
+  fields.read("truncate", rope.truncate, {"yarn: whether the borders between pairs are whole numbers"});
+}
+
+// What both forms of a config have inside.
+void read_inner(const JsonFields& fields, RopeParameters& rope) {
+  if (!fields.has("rope_type")) fields.read_choice("type", rope.type, kTypes, {"The older name of rope_type"});
+  fields.read_choice("rope_type", rope.type, kTypes, {"How the frequencies of rotary positions are scaled"});
+  fields.read("rope_theta", rope.theta, kFromOne, {"The base of the frequencies"});
+  fields.read("partial_rotary_factor", rope.partial, kPositive, {"The share of a head's channels that turn; at most 1"});
+  fields.read("factor", rope.factor, kPositive, {"How many times longer texts may be", "", "not given"});
+  fields.read("original_max_position_embeddings", rope.original, 0, kMostCount,
+              {"The length that the model was first trained with", "tokens", "max_position_embeddings"});
+  fields.read("attention_factor", rope.attention_factor, kPositive, {"yarn, longrope: on q and k alike", "", "what their papers say"});
+  read_yarn(fields, rope);
+  fields.read("low_freq_factor", rope.low_freq_factor, kPositive, {"llama3: turns within the original length below which a frequency is divided"});
+  fields.read("high_freq_factor", rope.high_freq_factor, kPositive, {"llama3: turns above which it is kept"});
+  read_longrope(fields, rope);
+  fields.read("divisors", rope.divisors, kPositive, {"divisors: of each pair's frequency, as a GGUF file has them"});
+  const bool needs_factor = rope.type == Type::kLinear || rope.type == Type::kDynamic || rope.type == Type::kLlama3;
+  if (needs_factor && !rope.factor) fields.refuse("factor", std::string("missing; \"") + word_of(kTypes, rope.type) + "\" needs it");
+  if (rope.type == Type::kLlama3 && rope.high_freq_factor <= rope.low_freq_factor) {
+    fields.refuse("high_freq_factor", "must be above low_freq_factor");
+  }
+  if (rope.partial > 1) fields.refuse("partial_rotary_factor", "must be at most 1");
+}
+
+// ---- the formulas; every intermediate is rounded to f32 where transformers has a tensor ----
+
+float power(double base, float exponent) { return static_cast<float>(std::pow(double{static_cast<float>(base)}, double{exponent})); }
+
+// base^(2i / channels) of pair i.
+std::vector<float> wavelengths(double base, int channels) {
+  std::vector<float> all(static_cast<size_t>(channels / 2));
+  for (size_t i = 0; i < all.size(); ++i) all[i] = power(base, static_cast<float>(2 * i) / static_cast<float>(channels));
+  return all;
+}
+
+std::vector<float> inverted(std::vector<float> all) {
+  for (float& x : all) x = 1.0f / x;
+  return all;
+}
+
+std::vector<float> llama3_frequencies(const RopeParameters& rope, int channels, double original) {
+  const float factor = static_cast<float>(*rope.factor), low = static_cast<float>(rope.low_freq_factor), high = static_cast<float>(rope.high_freq_factor);
+  const float low_wave = static_cast<float>(original / rope.low_freq_factor), high_wave = static_cast<float>(original / rope.high_freq_factor);
+  std::vector<float> all = inverted(wavelengths(rope.theta, channels));
+  for (float& frequency : all) {
+    const float wave = static_cast<float>(2 * M_PI) / frequency;
+    if (wave > low_wave) {
+      frequency = frequency / factor;
+    } else if (!(wave < high_wave)) {
+      const float smooth = (static_cast<float>(original) / wave - low) / (high - low);
+      const float shrunk = (1.0f - smooth) * frequency / factor, kept = smooth * frequency;
+      frequency = shrunk + kept;
+    }
+  }
+  return all;
+}
+
+std::vector<float> yarn_frequencies(const RopeParameters& rope, double factor, int channels, double original) {
+  const auto channel_of = [&](double turns) { return channels * std::log(original / (turns * 2 * M_PI)) / (2 * std::log(rope.theta)); };
+  double low = channel_of(rope.beta_fast), high = channel_of(rope.beta_slow);
+  if (rope.truncate) low = std::floor(low), high = std::ceil(high);
+  low = std::max(low, 0.0);
+  high = std::min(high, double(channels - 1));
+  if (low == high) high += 0.001;
+  std::vector<float> all = wavelengths(rope.theta, channels);
+  for (size_t i = 0; i < all.size(); ++i) {
+    const float ramp = std::clamp((static_cast<float>(i) - static_cast<float>(low)) / static_cast<float>(high - low), 0.0f, 1.0f);
+    const float kept = 1.0f - ramp;
+    const float shrunk_part = 1.0f / (static_cast<float>(factor) * all[i]) * (1.0f - kept), kept_part = 1.0f / all[i] * kept;
+    all[i] = shrunk_part + kept_part;
+  }
+  return all;
+}
+
+double yarn_scale(const RopeParameters& rope, double factor) {
+  const auto scale = [factor](double weight) { return factor <= 1 ? 1.0 : 0.1 * weight * std::log(factor) + 1.0; };
+  if (rope.attention_factor) return *rope.attention_factor;
+  return rope.mscale != 0 && rope.mscale_all_dim != 0 ? scale(rope.mscale) / scale(rope.mscale_all_dim) : scale(1);
+}
+
+double longrope_scale(const RopeParameters& rope, double factor, double original) {
+  if (rope.attention_factor) return *rope.attention_factor;
+  return factor <= 1 ? 1.0 : std::sqrt(1 + std::log(factor) / std::log(original));
+}
+
+std::vector<float> divided(std::vector<float> waves, const std::vector<double>& divisors) {
+  for (size_t i = 0; i < waves.size(); ++i) waves[i] = static_cast<float>(divisors[i]) * waves[i];
+  return inverted(std::move(waves));
+}
+
+}  // namespace
+
+RopeParameters RopeParameters::read(const JsonFields& config, double default_theta) {
+  RopeParameters rope;
+  rope.theta = default_theta;
+  config.read("rope_theta", rope.theta, kFromOne, {"The base of the frequencies of rotary positions; older than rope_parameters"});
+  for (const char* key : {"rope_scaling", "rope_parameters"}) {
+    const KeyText text = {key == std::string("rope_scaling") ? "The older name of rope_parameters" : "How rotary positions are scaled", "", "none"};
+    if (config.has_value(key)) {
+      read_inner(config.object(key, text), rope);
+    } else {
+      config.note(key, null_form, [] { return json(); }, text);
+    }
+  }
+  return rope;
+}
+
+json RopeParameters::write() const {
+  json value = {{"rope_type", word_of(kTypes, type)}, {"rope_theta", theta}};
+  if (partial != 1) value["partial_rotary_factor"] = partial;
+  if (factor) value["factor"] = *factor;
+  if (original != 0) value["original_max_position_embeddings"] = original;
+  if (attention_factor) value["attention_factor"] = *attention_factor;
+  if (type == Type::kYarn) {
+    value.update({{"beta_fast", beta_fast}, {"beta_slow", beta_slow}, {"truncate", truncate}});
+    if (mscale != 0) value["mscale"] = mscale;
+    if (mscale_all_dim != 0) value["mscale_all_dim"] = mscale_all_dim;
+  }
+  if (type == Type::kLlama3) value.update({{"low_freq_factor", low_freq_factor}, {"high_freq_factor", high_freq_factor}});
+  if (type == Type::kLongrope) value.update({{"short_factor", short_factor}, {"long_factor", long_factor}});
+  if (type == Type::kDivisors) value["divisors"] = divisors;
+  return value;
+}
+
+int rotary_channels(const RopeParameters& rope, int head) { return static_cast<int>(head * rope.partial) / 2 * 2; }
+
+RopeTable rope_table(const RopeParameters& rope, int head, int longest, int sequence) {
+  const int channels = rotary_channels(rope, head);
+  const double original = rope.original != 0 ? rope.original : longest;
+  const double factor = rope.factor.value_or(longest / original);
+  switch (rope.type) {
+    case Type::kDefault: break;
+    case Type::kLinear: {
+      RopeTable table = {inverted(wavelengths(rope.theta, channels)), 1};
+      for (float& frequency : table.frequencies) frequency /= static_cast<float>(factor);
+      return table;
+    }
+    case Type::kDynamic: {
+      const double stretch = factor * std::max(sequence, longest) / longest - (factor - 1);
+      return {inverted(wavelengths(rope.theta * std::pow(stretch, channels / double(channels - 2)), channels)), 1};
+    }
+    case Type::kYarn: return {yarn_frequencies(rope, factor, channels, original), static_cast<float>(yarn_scale(rope, factor))};
+    case Type::kLongrope:
+      return {divided(wavelengths(rope.theta, channels), sequence > original ? rope.long_factor : rope.short_factor),
+              static_cast<float>(longrope_scale(rope, factor, original))};
+    case Type::kLlama3: return {llama3_frequencies(rope, channels, original), 1};
+    case Type::kDivisors: return {divided(wavelengths(rope.theta, channels), rope.divisors), 1};
+  }
+  return {inverted(wavelengths(rope.theta, channels)), 1};
+}
+
+}  // namespace reprise

@@ -1,0 +1,150 @@
+// See fit_table.h.
+#include "tools/planning/fit_table.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "tools/formats/text.h"
+#include "tools/progress/long_work.h"
+
+namespace reprise {
+namespace {
+
+using nlohmann::json;
+
+class FitTable {
+ public:
+  FitTable(const Recipe& recipe, const SolvedModel* profiled) : recipe_(recipe) {
+    reference_work_ = recipe.accumulate * solve_model(recipe).forward_backward_cost;
+    if (profiled != nullptr) reference_seconds_ = recipe.accumulate * profiled->forward_backward_cost;
+  }
+
+  json run() const {
+    LongWork work("the table of " + recipe_.name);
+    const std::vector<int> batches = batches_to_try(), sequences = sequences_to_try();
+    json answer = {{"budget", *recipe_.budget_bytes}, {"table", json::array()}, {"proposals", json::array()}};
+    double done = 0;
+    for (const int sequence : sequences) {
+      int fitting = 0;  // the largest batch that fits: a larger one does not once one has not
+      bool fits = true;
+      for (const int batch : batches) {
+        work.done(done++ / static_cast<double>(batches.size() * sequences.size()));
+        json row = {{"batch", batch}, {"sequence", sequence}, {"fits", false}, {"planned_bytes", nullptr}, {"extra_forward_cost", nullptr},
+                    {"predicted_seconds", nullptr}, {"work", nullptr}};
+        const json plan = fits ? plan_of(batch, sequence, recipe_.accumulate) : json();
+        fits = !plan.is_null();
+        if (fits) row.update(plan), row["fits"] = true, fitting = batch;
+        answer["table"].push_back(row);
+        if (!fits && fitting > 0) add_proposal(answer["proposals"], batch, sequence, fitting);
+      }
+    }
+    return answer;
+  }
+
+ private:
+  std::vector<int> batches_to_try() const {
+    std::vector<int> batches;
+    for (int batch = 1; batch <= std::max(8, 2 * recipe_.batch); batch *= 2) batches.push_back(batch);
+    if (std::find(batches.begin(), batches.end(), recipe_.batch) == batches.end()) batches.push_back(recipe_.batch);
+    std::sort(batches.begin(), batches.end());
+    return batches;
+  }
+  std::vector<int> sequences_to_try() const {
+    if (recipe_.sequence == 0) return {0};
+    const int longest = describe_model(recipe_.model).longest_sequence;
+    std::vector<int> sequences;
+    for (const int length : {recipe_.sequence / 4, recipe_.sequence / 2, recipe_.sequence, std::min(longest, 2 * recipe_.sequence)}) {
+      if (length > 0 && (sequences.empty() || length > sequences.back())) sequences.push_back(length);
+    }
+    return sequences;
+  }
+
+  // Null where it does not fit.
+  json plan_of(int batch, int sequence, int accumulate) const {
+    Recipe recipe = recipe_;
+    recipe.batch = batch;
+    recipe.sequence = sequence;
+    recipe.accumulate = accumulate;
+    const SolvedModel model = solve_model(recipe);
+    const PlannedModel planned = plan_model(model, request_of(model));
+    if (!planned.fits) return json();
+    const double work = accumulate * model.forward_backward_cost * (1 + planned.extra_forward_cost) / reference_work_;
+    return {{"planned_bytes", planned.plan.arena_bytes},
+            {"extra_forward_cost", planned.extra_forward_cost},
+            {"predicted_seconds", reference_seconds_ ? json(work * *reference_seconds_) : json()},
+            {"work", work}};
+  }
+
+  // The largest divisor of the batch that is known to fit, accumulated.
+  void add_proposal(json& proposals, int batch, int sequence, int fitting) const {
+    if (recipe_.gradient_release) return;  // a released gradient cannot be added to
+    for (int micro = fitting; micro > 0; --micro) {
+      if (batch % micro != 0) continue;
+      const int accumulate = recipe_.accumulate * (batch / micro);
+      json plan = plan_of(micro, sequence, accumulate);
+      if (plan.is_null()) continue;
+      plan.update({{"batch", batch}, {"sequence", sequence}, {"micro_batch", micro}, {"accumulate", accumulate}});
+      proposals.push_back(plan);
+      return;
+    }
+  }
+
+  const Recipe& recipe_;
+  double reference_work_ = 0;
+  std::optional<double> reference_seconds_;
+};
+
+std::string formatted(const char* form, double value) {
+  char text[48];
+  std::snprintf(text, sizeof text, form, value);
+  return text;
+}
+
+// Seconds where they are known, else work; and what is recomputed.
+std::string cell_text(const json& plan) {
+  const json& seconds = plan.at("predicted_seconds");
+  return (seconds.is_null() ? formatted("%.2fx", plan.at("work").get<double>()) : formatted("%.2f s", seconds.get<double>())) +
+         formatted(" +%.0f%%", 100 * plan.at("extra_forward_cost").get<double>());
+}
+
+}  // namespace
+
+json fit_table(const Recipe& recipe, const SolvedModel* profiled) { return FitTable(recipe, profiled).run(); }
+
+std::string fit_table_text(const json& table) {
+  std::string text = "budget " + bytes_text(table.at("budget").get<uint64_t>()) + "; a step's ";
+  const bool timed = std::any_of(table.at("table").begin(), table.at("table").end(), [](const json& row) { return !row.at("predicted_seconds").is_null(); });
+  text += timed ? "seconds, scaled from the profile" : "work, in steps of the recipe without recomputation";
+  text += ", and what of it is recomputation\n\n  batch";
+  std::vector<int> sequences, batches;
+  for (const json& row : table.at("table")) {
+    const int sequence = row.at("sequence"), batch = row.at("batch");
+    if (std::find(sequences.begin(), sequences.end(), sequence) == sequences.end()) sequences.push_back(sequence);
+    if (std::find(batches.begin(), batches.end(), batch) == batches.end()) batches.push_back(batch);
+  }
+  char line[64];
+  for (const int sequence : sequences) {
+    std::snprintf(line, sizeof line, "%18s", sequence == 0 ? "step" : ("T " + std::to_string(sequence)).c_str());
+    text += line;
+  }
+  for (const int batch : batches) {
+    std::snprintf(line, sizeof line, "\n%7d", batch);
+    text += line;
+    for (const int sequence : sequences) {
+      const auto row = std::find_if(table.at("table").begin(), table.at("table").end(), [&](const json& r) { return r.at("batch") == batch && r.at("sequence") == sequence; });
+      std::snprintf(line, sizeof line, "%18s", row->at("fits") ? cell_text(*row).c_str() : "-");
+      text += line;
+    }
+  }
+  text += "\n";
+  if (!table.at("proposals").empty()) text += "\nwhat does not fit at once fits in micro-batches:\n";
+  for (const json& p : table.at("proposals")) {
+    const int sequence = p.at("sequence");
+    text += "  batch " + p.at("batch").dump() + (sequence == 0 ? "" : " of " + std::to_string(sequence) + " tokens") + ": \"batch\": " + p.at("micro_batch").dump() +
+            ", \"accumulate\": " + p.at("accumulate").dump() + " (" + cell_text(p) + ", " + bytes_text(p.at("planned_bytes").get<uint64_t>()) + ")\n";
+  }
+  return text;
+}
+
+}  // namespace reprise

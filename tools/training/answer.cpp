@@ -1,0 +1,86 @@
+// See answer.h.
+#include "tools/training/answer.h"
+
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "tools/formats/error.h"
+#include "tools/training/session.h"
+
+namespace reprise {
+namespace {
+
+bool reads_bytes(const Recipe& recipe) { return recipe.place.path().empty() && describe_model(recipe.model).vocabulary == 256; }
+
+// The bytes at the end of `text` that begin a character of UTF-8 and lack its rest.
+size_t unfinished_bytes(const std::string& text) {
+  for (size_t back = 1; back <= 3 && back <= text.size(); ++back) {
+    const auto byte = static_cast<unsigned char>(text[text.size() - back]);
+    if (byte < 0x80) return 0;
+    if (byte >= 0xC0) return back < (byte >= 0xF0 ? 4u : byte >= 0xE0 ? 3u : 2u) ? back : 0;
+  }
+  return 0;
+}
+
+}  // namespace
+
+Answerer::Answerer(const Recipe& recipe) : name_(recipe.name) {
+  if (reads_bytes(recipe)) return;
+  if (recipe.place.path().empty()) {
+    throw UserError(recipe.name + ": model: has no tokenizer, so it can answer no text; give \"huggingface\" or \"gguf\", or a model of 256 tokens, which reads bytes");
+  }
+  tokenizer_ = Tokenizer::open(recipe.place.path());
+}
+
+std::vector<int32_t> Answerer::tokens_of(const std::string& prompt) const {
+  if (tokenizer_ == nullptr) return std::vector<int32_t>(reinterpret_cast<const unsigned char*>(prompt.data()), reinterpret_cast<const unsigned char*>(prompt.data()) + prompt.size());
+  std::vector<int32_t> tokens = tokenizer_->encode(prompt, false);
+  if (tokenizer_->adds_bos()) tokens.insert(tokens.begin(), *tokenizer_->bos());
+  return tokens;
+}
+
+std::string Answerer::text_of(const std::vector<int32_t>& tokens) const {
+  if (tokenizer_ != nullptr) return tokenizer_->decode(tokens);
+  return std::string(tokens.begin(), tokens.end());
+}
+
+std::string Answerer::answer(Trainer& trainer, const std::string& prompt, const GenerationOptions& options, const std::function<void(const std::string&)>& see) const {
+  const std::vector<int32_t> tokens = tokens_of(prompt);
+  if (tokens.empty()) throw UserError(name_ + ": --prompt, prompts: must not be empty: an answer goes on with something");
+  GenerationOptions with_end = options;
+  if (tokenizer_ != nullptr && tokenizer_->eos()) with_end.stop.push_back(*tokenizer_->eos());
+  std::string held;
+  const auto show = [&](int32_t token) {
+    held += text_of({token});
+    const size_t whole = held.size() - unfinished_bytes(held);
+    if (see && whole > 0) see(held.substr(0, whole));
+    held.erase(0, whole);
+    return true;
+  };
+  const std::string answer = text_of(generate_tokens(trainer, tokens, with_end, show));
+  if (see && !held.empty()) see(held);
+  return answer;
+}
+
+bool can_answer(const Recipe& recipe, const Plan& plan) {
+  return generation_limits(plan).positions > 0 && (reads_bytes(recipe) || !recipe.place.path().empty());
+}
+
+int answer_prompt(const CompiledPlan& compiled, const TrainingOptions& options) {
+  Session session(compiled, options);
+  for (const std::string& warning : session.warnings()) std::cerr << "warning: " << warning << "\n";
+  const Answerer answerer(session.recipe());
+  const GenerationOptions generation = {.tokens = static_cast<uint32_t>(options.tokens), .temperature = options.temperature, .seed = options.seed, .stop = {}};
+  const auto show = [&](const std::string& piece) {
+    if (!options.json) std::cout << piece << std::flush;
+  };
+  const std::string text = answerer.answer(session.trainer(), options.prompt, generation, show);
+  if (options.json) {
+    std::cout << nlohmann::json{{"prompt", options.prompt}, {"text", text}}.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
+  } else {
+    std::cout << "\n";
+  }
+  return 0;
+}
+
+}  // namespace reprise

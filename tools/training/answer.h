@@ -1,0 +1,40 @@
+// Answers to prompts: `--prompt` of a training program, and the recipe's "prompts" before and after a training.
+// Here because text becomes tokens and tokens text by the model's own tokenizer, or byte by byte where it has none.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tools/recipes/recipe.h"
+#include "tools/tokenizer/tokenizer.h"
+#include "tools/training/generation.h"
+#include "tools/training/program.h"
+#include "tools/training/training_options.h"
+
+namespace reprise {
+
+class Answerer {
+ public:
+  // Opens the tokenizer of the recipe's model. Throws UserError where the model has none and does not read bytes either.
+  explicit Answerer(const Recipe& recipe);
+
+  // The answer's text; `see`, where given, gets it piece by piece, a character never in two.
+  std::string answer(Trainer& trainer, const std::string& prompt, const GenerationOptions& options, const std::function<void(const std::string&)>& see = {}) const;
+
+ private:
+  std::vector<int32_t> tokens_of(const std::string& prompt) const;
+  std::string text_of(const std::vector<int32_t>& tokens) const;
+
+  const std::string name_;
+  std::unique_ptr<Tokenizer> tokenizer_;  // null: bytes
+};
+
+// Whether the recipe's prompts can be answered by this plan.
+bool can_answer(const Recipe& recipe, const Plan& plan);
+
+// `--prompt`: the answer on stdout, as it is drawn. Answers the exit status.
+int answer_prompt(const CompiledPlan& compiled, const TrainingOptions& options);
+
+}  // namespace reprise

@@ -1,0 +1,139 @@
+// The tables of gguf_names.h: a row for each tensor. '#' stands for the number of a block.
+#include "tools/weights/gguf_names.h"
+
+#include <cctype>
+
+namespace reprise {
+namespace {
+
+struct NameRow {
+  const char* gguf;
+  const char* published;
+  GgufOrder order = GgufOrder::kSame;
+  GgufPart part = GgufPart::kWhole;
+};
+
+// Without ".weight" and ".bias". Of the rows with one published name, the first is the one that is written.
+constexpr NameRow kDecoder[] = {
+    {"token_embd", "model.embed_tokens"},
+    {"output_norm", "model.norm"},
+    {"output", "lm_head"},
+    {"blk.#.attn_norm", "model.layers.#.input_layernorm"},
+    {"blk.#.attn_q", "model.layers.#.self_attn.q_proj", GgufOrder::kPairs},
+    {"blk.#.attn_k", "model.layers.#.self_attn.k_proj", GgufOrder::kPairs},
+    {"blk.#.attn_v", "model.layers.#.self_attn.v_proj"},
+    {"blk.#.attn_qkv", "model.layers.#.self_attn.q_proj", GgufOrder::kPairs, GgufPart::kQuery},
+    {"blk.#.attn_qkv", "model.layers.#.self_attn.k_proj", GgufOrder::kPairs, GgufPart::kKey},
+    {"blk.#.attn_qkv", "model.layers.#.self_attn.v_proj", GgufOrder::kSame, GgufPart::kValue},
+    {"blk.#.attn_output", "model.layers.#.self_attn.o_proj"},
+    {"blk.#.attn_q_norm", "model.layers.#.self_attn.q_norm"},
+    {"blk.#.attn_k_norm", "model.layers.#.self_attn.k_norm"},
+    {"blk.#.ffn_norm", "model.layers.#.post_attention_layernorm"},
+    {"blk.#.ffn_gate", "model.layers.#.mlp.gate_proj"},
+    {"blk.#.ffn_up", "model.layers.#.mlp.up_proj"},
+    {"blk.#.ffn_down", "model.layers.#.mlp.down_proj"},
+};
+
+constexpr NameRow kGpt2[] = {
+    {"token_embd", "transformer.wte"},
+    {"position_embd", "transformer.wpe"},
+    {"output_norm", "transformer.ln_f"},
+    {"output", "lm_head"},
+    {"blk.#.attn_norm", "transformer.h.#.ln_1"},
+    {"blk.#.attn_qkv", "transformer.h.#.attn.c_attn", GgufOrder::kTransposed},
+    {"blk.#.attn_output", "transformer.h.#.attn.c_proj", GgufOrder::kTransposed},
+    {"blk.#.ffn_norm", "transformer.h.#.ln_2"},
+    {"blk.#.ffn_up", "transformer.h.#.mlp.c_fc", GgufOrder::kTransposed},
+    {"blk.#.ffn_down", "transformer.h.#.mlp.c_proj", GgufOrder::kTransposed},
+};
+
+struct Architecture {
+  const char* name;
+  const NameRow* begin;
+  const NameRow* end;
+  bool pairs;  // whether rows are really laid out in pairs where the table says so
+};
+constexpr Architecture kArchitectures[] = {
+    {"llama", std::begin(kDecoder), std::end(kDecoder), true},
+    {"qwen2", std::begin(kDecoder), std::end(kDecoder), false},
+    {"qwen3", std::begin(kDecoder), std::end(kDecoder), false},
+    {"gpt2", std::begin(kGpt2), std::end(kGpt2), false},
+};
+
+const Architecture* find_architecture(const std::string& name) {
+  for (const Architecture& architecture : kArchitectures) {
+    if (architecture.name == name) return &architecture;
+  }
+  return nullptr;
+}
+
+// "blk.12.attn_q.weight" -> "blk.#.attn_q", "12", ".weight".
+struct Parts {
+  std::string stem, block, ending;
+};
+Parts parts_of(const std::string& name) {
+  Parts parts;
+  const size_t dot = name.rfind('.');
+  parts.ending = dot == std::string::npos ? "" : name.substr(dot);
+  const std::string stem = name.substr(0, dot);
+  for (size_t i = 0; i < stem.size(); ++i) {
+    const bool begins = i > 0 && stem[i - 1] == '.' && std::isdigit(static_cast<unsigned char>(stem[i])) != 0 && parts.block.empty();
+    if (!begins) {
+      parts.stem += stem[i];
+      continue;
+    }
+    while (i < stem.size() && std::isdigit(static_cast<unsigned char>(stem[i])) != 0) parts.block += stem[i++];
+    parts.stem += '#';
+    --i;
+  }
+  return parts;
+}
+
+std::string joined(std::string stem, const Parts& parts) {
+  if (const size_t hash = stem.find('#'); hash != std::string::npos) stem.replace(hash, 1, parts.block);
+  return stem + parts.ending;
+}
+
+GgufOrder order_of(const NameRow& row, const Architecture& architecture, const std::string& ending) {
+  if (row.order == GgufOrder::kPairs && !architecture.pairs) return GgufOrder::kSame;
+  if (row.order == GgufOrder::kTransposed && ending == ".bias") return GgufOrder::kSame;
+  return row.order;
+}
+
+bool is_tensor(const Parts& parts) { return parts.ending == ".weight" || parts.ending == ".bias"; }
+
+}  // namespace
+
+const std::vector<std::string>& gguf_architectures() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> all;
+    for (const Architecture& architecture : kArchitectures) all.emplace_back(architecture.name);
+    return all;
+  }();
+  return names;
+}
+
+std::vector<GgufName> published_names(const std::string& architecture_name, const std::string& gguf_name) {
+  const Architecture* architecture = find_architecture(architecture_name);
+  const Parts parts = parts_of(gguf_name);
+  std::vector<GgufName> names;
+  if (architecture == nullptr || !is_tensor(parts)) return names;
+  for (const NameRow* row = architecture->begin; row != architecture->end; ++row) {
+    if (row->gguf == parts.stem) names.push_back({joined(row->published, parts), order_of(*row, *architecture, parts.ending), row->part});
+  }
+  return names;
+}
+
+std::optional<GgufName> gguf_name(const std::string& architecture_name, const std::string& published_name) {
+  const Architecture* architecture = find_architecture(architecture_name);
+  const Parts parts = parts_of(published_name);
+  if (architecture == nullptr || !is_tensor(parts)) return std::nullopt;
+  for (const NameRow* row = architecture->begin; row != architecture->end; ++row) {
+    if (row->published == parts.stem && row->part == GgufPart::kWhole) {
+      return GgufName{joined(row->gguf, parts), order_of(*row, *architecture, parts.ending), row->part};
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace reprise

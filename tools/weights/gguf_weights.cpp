@@ -1,0 +1,123 @@
+// See gguf_weights.h.
+#include "tools/weights/gguf_weights.h"
+
+#include <algorithm>
+#include <cstring>
+#include <stdexcept>
+
+#include "tools/formats/error.h"
+#include "tools/weights/gguf_model.h"
+
+namespace reprise {
+namespace {
+
+// Some columns of a tensor, each as a row: what a transposed tensor is read through, because the file has whole rows of blocks.
+class Columns {
+ public:
+  void hold(const GgufFile& file, const GgufTensor& tensor, uint64_t column) {
+    if (&tensor == tensor_ && column >= first_ && column < first_ + count_) return;
+    const uint64_t rows = tensor.shape[0], columns = tensor.shape[1];
+    const uint64_t block = block_layout(tensor.type).values, fitting = kBytes / sizeof(float) / rows;
+    tensor_ = &tensor;
+    first_ = column / block * block;
+    count_ = std::min(std::max(fitting / block, uint64_t{1}) * block, columns - first_);
+    values_.resize(count_ * rows);
+    std::vector<float> row(count_);
+    for (uint64_t r = 0; r < rows; ++r) {
+      file.read(tensor, r * columns + first_, count_, row.data());
+      for (uint64_t c = 0; c < count_; ++c) values_[c * rows + r] = row[c];
+    }
+  }
+  const float* column(uint64_t column) const { return values_.data() + (column - first_) * tensor_->shape[0]; }
+
+ private:
+  static constexpr uint64_t kBytes = uint64_t{1} << 20;
+  const GgufTensor* tensor_ = nullptr;
+  uint64_t first_ = 0, count_ = 0;
+  std::vector<float> values_;  // [count, rows]
+};
+
+class GgufWeights : public WeightSource {
+ public:
+  explicit GgufWeights(const std::string& path) : file_(path), head_(gguf_heads(file_).head) {
+    for (const auto& [name, place] : gguf_places(file_)) {
+      const DType exact = place.tensor->type == BlockType::kBf16 ? DType::kBf16 : DType::kF32;
+      entries_[name] = {place, {place.shape(), block_layout(place.tensor->type).name, exact}};
+    }
+  }
+
+  const std::string& path() const override { return file_.path(); }
+  std::vector<std::string> names() const override {
+    std::vector<std::string> names;
+    for (const auto& [name, entry] : entries_) names.push_back(name);
+    return names;
+  }
+  const StoredWeight* find(const std::string& name) const override {
+    const auto found = entries_.find(name);
+    return found == entries_.end() ? nullptr : &found->second.weight;
+  }
+
+ private:
+  struct Entry {
+    GgufPlace place;
+    StoredWeight weight;
+  };
+
+  void read_exact(const std::string& name, uint64_t first, uint64_t count, void* to) const override {
+    const Entry& entry = entries_.at(name);
+    uint64_t elements = 1;
+    for (const uint64_t dimension : entry.weight.shape) elements *= dimension;
+    if (first > elements || count > elements - first) throw std::logic_error("WeightSource: a read past the end of " + name + " of " + path());
+    if (*entry.weight.exact == DType::kBf16) return read_rows(entry, first, count, static_cast<Bf16*>(to));
+    read_rows(entry, first, count, static_cast<float*>(to));
+  }
+
+  // A part of one row of the file.
+  void read_part(const GgufTensor& tensor, uint64_t first, uint64_t count, float* to) const { file_.read(tensor, first, count, to); }
+  void read_part(const GgufTensor& tensor, uint64_t first, uint64_t count, Bf16* to) const {
+    file_.read_stored(tensor, first * sizeof(Bf16), to, count * sizeof(Bf16));
+  }
+
+  template <typename Number>
+  void read_rows(const Entry& entry, uint64_t first, uint64_t count, Number* to) const {
+    const GgufPlace& place = entry.place;
+    const std::vector<uint64_t>& shape = entry.weight.shape;
+    const uint64_t columns = shape.size() < 2 ? 1 : shape[1];
+    if (place.order == GgufOrder::kSame) return read_part(*place.tensor, place.first_row * columns + first, count, to);
+    while (count > 0) {
+      const uint64_t row = first / columns, at = first % columns, size = std::min(count, columns - at);
+      if (place.order == GgufOrder::kTransposed) {
+        columns_.hold(file_, *place.tensor, row);
+        std::copy_n(columns_.column(row) + at, size, to);
+      } else {
+        read_part(*place.tensor, (place.first_row + paired_row(row, head_)) * columns + at, size, to);
+      }
+      first += size;
+      count -= size;
+      to += size;
+    }
+  }
+
+  GgufFile file_;
+  uint64_t head_;
+  std::map<std::string, Entry> entries_;
+  mutable Columns columns_;
+};
+
+}  // namespace
+
+bool is_gguf(const std::string& path) {
+  try {
+    const InputFile file(path);
+    char magic[4] = {};
+    if (file.bytes() < sizeof magic) return false;
+    file.read(0, magic, sizeof magic);
+    return std::memcmp(magic, "GGUF", sizeof magic) == 0;
+  } catch (const UserError&) {
+    return false;
+  }
+}
+
+std::unique_ptr<WeightSource> open_gguf_weights(const std::string& path) { return std::make_unique<GgufWeights>(path); }
+
+}  // namespace reprise

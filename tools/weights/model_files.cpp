@@ -1,0 +1,59 @@
+// See model_files.h.
+#include "tools/weights/model_files.h"
+
+#include <filesystem>
+
+#include "tools/formats/error.h"
+#include "tools/formats/gguf.h"
+#include "tools/formats/json_text.h"
+#include "tools/weights/gguf_model.h"
+#include "tools/weights/gguf_weights.h"
+
+namespace reprise {
+namespace {
+
+using nlohmann::json;
+namespace fs = std::filesystem;
+
+// Either one text, or a list of {"name", "template"}, of which "default" is meant.
+std::string template_in(const json& config, const std::string& file) {
+  if (!config.is_object()) throw UserError(file + ": must be an object");
+  if (!config.contains("chat_template") || config["chat_template"].is_null()) return "";
+  const json& given = config["chat_template"];
+  if (given.is_string()) return given.get<std::string>();
+  if (!given.is_array()) throw UserError(file + ": chat_template: must be a string or a list of named templates, not " + json_kind(given));
+  for (const json& entry : given) {
+    const bool named = entry.is_object() && entry.contains("name") && entry.contains("template") && entry["template"].is_string();
+    if (!named) throw UserError(file + ": chat_template: every element must have a name and a template");
+    if (entry["name"] == "default") return entry["template"].get<std::string>();
+  }
+  throw UserError(file + ": chat_template: none of its templates is named \"default\"");
+}
+
+std::string folder_template(const std::string& folder) {
+  std::error_code ignored;
+  if (const std::string jinja = folder + "/chat_template.jinja"; fs::exists(jinja, ignored)) return read_file(jinja);
+  const std::string config = folder + "/tokenizer_config.json";
+  return fs::exists(config, ignored) ? template_in(parse_json(read_file(config), config), config) : "";
+}
+
+}  // namespace
+
+ModelFiles ModelFiles::open(const std::string& path) {
+  std::error_code ignored;
+  ModelFiles files;
+  files.path_ = path;
+  files.is_gguf_ = !fs::is_directory(path, ignored);
+  if (!files.is_gguf_) return files;
+  const InputFile readable(path);  // says why where it is not
+  if (!reprise::is_gguf(path)) throw UserError(path + ": must be a model: a folder with a config.json, or a GGUF file");
+  return files;
+}
+
+json ModelFiles::config() const { return is_gguf_ ? gguf_config(GgufFile(path_)) : parse_json(read_file(config_path()), config_path()); }
+
+std::string ModelFiles::chat_template() const {
+  return is_gguf_ ? GgufFile(path_).text("tokenizer.chat_template").value_or("") : folder_template(path_);
+}
+
+}  // namespace reprise

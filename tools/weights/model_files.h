@@ -1,0 +1,36 @@
+// The files of a published language model: a folder as Hugging Face has it, or one GGUF file.
+// Here so that whoever needs the config, the weights, the tokenizer or the chat template asks one place and never for the kind of file.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace reprise {
+
+class ModelFiles {
+ public:
+  // A folder, or a .gguf file. Throws UserError where it is neither.
+  static ModelFiles open(const std::string& path);
+
+  const std::string& path() const { return path_; }
+  bool is_gguf() const { return is_gguf_; }
+
+  // As Hugging Face's config.json: the folder's, or made of the GGUF's metadata. Throws UserError.
+  nlohmann::json config() const;
+  // For messages: where config() comes from.
+  std::string config_path() const { return is_gguf_ ? path_ : path_ + "/config.json"; }
+
+  // What open_weights() and Tokenizer::open() take.
+  const std::string& weights() const { return path_; }
+  const std::string& tokenizer() const { return path_; }
+
+  // The Jinja text that turns a conversation into the model's text: chat_template.jinja of the folder, else chat_template of its
+  // tokenizer_config.json; tokenizer.chat_template of the GGUF. Empty where the model has none.
+  std::string chat_template() const;
+
+ private:
+  std::string path_;
+  bool is_gguf_ = false;
+};
+
+}  // namespace reprise

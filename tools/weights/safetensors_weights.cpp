@@ -1,0 +1,125 @@
+// See safetensors_weights.h.
+#include "tools/weights/safetensors_weights.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <stdexcept>
+
+#include "tools/formats/error.h"
+#include "tools/formats/f16.h"
+#include "tools/formats/json_text.h"
+#include "tools/formats/output_file.h"
+#include "tools/formats/safetensors.h"
+
+namespace reprise {
+namespace {
+
+using nlohmann::json;
+
+constexpr uint64_t kMostIndexBytes = uint64_t{64} << 20;
+constexpr size_t kMostFiles = 1000;  // each stays open
+
+std::optional<DType> exact_type(StoredType type) {
+  switch (type) {
+    case StoredType::kF32:
+    case StoredType::kF16: return DType::kF32;
+    case StoredType::kBf16: return DType::kBf16;
+    case StoredType::kI64: return DType::kI64;
+    default: return std::nullopt;
+  }
+}
+
+class SafetensorsWeights : public WeightSource {
+ public:
+  explicit SafetensorsWeights(std::string path) : path_(std::move(path)) {}
+
+  SafetensorsFile& open(const std::string& path) { return *files_.emplace_back(std::make_unique<SafetensorsFile>(path)); }
+  void add(const SafetensorsFile& file, const std::string& name, const StoredTensor& tensor) {
+    entries_[name] = {&file, &tensor, {tensor.shape, stored_type_name(tensor.type), exact_type(tensor.type)}};
+  }
+
+  const std::string& path() const override { return path_; }
+  std::vector<std::string> names() const override {
+    std::vector<std::string> names;
+    for (const auto& [name, entry] : entries_) names.push_back(name);
+    return names;
+  }
+  const StoredWeight* find(const std::string& name) const override {
+    const auto found = entries_.find(name);
+    return found == entries_.end() ? nullptr : &found->second.weight;
+  }
+
+ private:
+  struct Entry {
+    const SafetensorsFile* file;
+    const StoredTensor* tensor;
+    StoredWeight weight;
+  };
+
+  void read_exact(const std::string& name, uint64_t first, uint64_t count, void* to) const override {
+    const Entry& entry = entries_.at(name);
+    const uint64_t size = stored_type_bytes(entry.tensor->type);
+    if (first > entry.tensor->bytes / size || count > entry.tensor->bytes / size - first) {
+      throw std::logic_error("WeightSource: a read past the end of " + name + " of " + path_);
+    }
+    if (entry.tensor->type != StoredType::kF16) return entry.file->read(*entry.tensor, first * size, to, count * size);
+    float* wide = static_cast<float*>(to);
+    uint16_t halves[4096];
+    for (uint64_t at = 0; at < count; at += std::size(halves)) {
+      const uint64_t part = std::min<uint64_t>(std::size(halves), count - at);
+      entry.file->read(*entry.tensor, (first + at) * size, halves, part * size);
+      for (uint64_t i = 0; i < part; ++i) wide[at + i] = f16_to_f32(halves[i]);
+    }
+  }
+
+  std::string path_;
+  std::vector<std::unique_ptr<SafetensorsFile>> files_;
+  std::map<std::string, Entry> entries_;
+};
+
+json read_index(const std::string& path) {
+  const uint64_t bytes = InputFile(path).bytes();
+  if (bytes > kMostIndexBytes) throw UserError(path + ": " + std::to_string(bytes) + " bytes are too many for an index of tensors");
+  const json index = parse_json(read_file(path), path);
+  const auto is_string = [](const json& value) { return value.is_string(); };
+  const bool has_map = index.is_object() && index.contains("weight_map") && index["weight_map"].is_object();
+  if (!has_map || !std::all_of(index["weight_map"].begin(), index["weight_map"].end(), is_string)) {
+    throw UserError(path + ": weight_map: must be an object that gives each tensor the name of its file");
+  }
+  return index["weight_map"];
+}
+
+}  // namespace
+
+std::unique_ptr<WeightSource> open_safetensors_weights(const std::string& path) {
+  auto weights = std::make_unique<SafetensorsWeights>(path);
+  const SafetensorsFile& file = weights->open(path);
+  for (const auto& [name, tensor] : file.tensors()) weights->add(file, name, tensor);
+  return weights;
+}
+
+std::unique_ptr<WeightSource> open_sharded_weights(const std::string& index) {
+  auto weights = std::make_unique<SafetensorsWeights>(index);
+  const std::string folder = std::filesystem::path(index).parent_path().string();
+  std::map<std::string, const SafetensorsFile*> files;
+  const json map = read_index(index);
+  for (const auto& [name, file] : map.items()) {
+    const std::string& base = file.get_ref<const std::string&>();
+    const auto refuse = [&, shown = json_shown(name)](const std::string& reason) { throw UserError(index + ": weight_map: " + shown + ": " + reason); };
+    if (base.empty() || base.find_first_of(std::string("/\\\0", 3)) != std::string::npos || base == "." || base == "..") {
+      refuse(json_shown(file) + " must be the name of a file beside the index");
+    }
+    if (files.count(base) == 0) {
+      if (files.size() == kMostFiles) refuse("more than " + std::to_string(kMostFiles) + " files");
+      files[base] = &weights->open((folder.empty() ? "" : folder + "/") + base);
+    }
+    const SafetensorsFile& shard = *files[base];
+    const auto tensor = shard.tensors().find(name);
+    if (tensor == shard.tensors().end()) refuse("is not in " + shard.path() + ", where the index has it");
+    weights->add(shard, name, tensor->second);
+  }
+  return weights;
+}
+
+}  // namespace reprise
