@@ -1,0 +1,565 @@
+// Jinja's grammar (jinja2/parser.py is the definition), as much of it as the language has.
+#include <algorithm>
+#include <charconv>
+
+#include "tools/chat/template_functions.h"
+#include "tools/chat/template_lexer.h"
+#include "tools/chat/template_syntax.h"
+#include "tools/formats/error.h"
+
+namespace reprise {
+namespace {
+
+using Expression = std::unique_ptr<TemplateExpression>;
+using Expressions = std::vector<Expression>;
+using ExpressionKind = TemplateExpression::Kind;
+using StatementKind = TemplateStatement::Kind;
+using Token = TemplateToken;
+
+// The interpreter's recursion is as deep as the tree.
+constexpr int kDeepestTree = 200;
+
+class TemplateParser {
+ public:
+  TemplateParser(const std::string& source, const std::string& name) : name_(name), tokens_(cut_template(source, name)) {}
+
+  TemplateBody parse() {
+    TemplateBody body = parse_body({});
+    if (!is(Token::Kind::kEnd)) refuse("a tag \"" + now().text + "\" that ends nothing");
+    return body;
+  }
+
+ private:
+  // ---- statements
+
+  // Up to a block that begins with one of the words, which is then the current token; or to the end.
+  TemplateBody parse_body(const std::vector<std::string>& ends) {
+    const Deeper deeper(*this);
+    TemplateBody body;
+    while (!is(Token::Kind::kEnd)) {
+      if (is(Token::Kind::kText)) {
+        body.push_back({.kind = StatementKind::kText, .line = line(), .text = MarkedText(take().text, TextOrigin::kTemplate)});
+      } else if (take().kind == Token::Kind::kPrintBegin) {
+        body.push_back(parse_print());
+      } else {
+        if (std::find(ends.begin(), ends.end(), now().text) != ends.end()) return body;
+        body.push_back(parse_statement());
+      }
+    }
+    if (!ends.empty()) refuse("the template ends where \"" + ends.back() + "\" is missing");
+    return body;
+  }
+
+  TemplateStatement parse_print() {
+    TemplateStatement statement{.kind = StatementKind::kPrint, .line = line()};
+    statement.expressions.push_back(parse_expression());
+    if (is_operator(",")) refuse("a tuple");
+    expect(Token::Kind::kPrintEnd, "}}");
+    return statement;
+  }
+
+  TemplateStatement parse_statement() {
+    if (!is(Token::Kind::kName)) refuse("a block that begins with no word");
+    const std::string word = now().text;
+    if (word == "if") return parse_if();
+    if (word == "for") return parse_for();
+    if (word == "set") return parse_set();
+    if (word == "generation") return parse_generation();
+    refuse("the statement \"" + word + "\" is not supported; for, if, set and generation are");
+  }
+
+  TemplateStatement parse_if() {
+    TemplateStatement statement{.kind = StatementKind::kIf, .line = line()};
+    while (is_name("if") || is_name("elif")) {
+      take();
+      statement.expressions.push_back(parse_expression());
+      end_block();
+      statement.bodies.push_back(parse_body({"elif", "else", "endif"}));
+    }
+    if (is_name("else")) {
+      take();
+      end_block();
+      statement.bodies.push_back(parse_body({"endif"}));
+    }
+    take();
+    end_block();
+    return statement;
+  }
+
+  TemplateStatement parse_for() {
+    TemplateStatement statement{.kind = StatementKind::kFor, .line = line()};
+    take();
+    statement.names.push_back(parse_target());
+    while (is_operator(",")) {
+      take();
+      if (!is_name("in")) statement.names.push_back(parse_target());
+    }
+    expect_name("in");
+    statement.expressions.push_back(parse_or());
+    if (is_operator(",")) refuse("a tuple");
+    statement.expressions.push_back(is_name("if") ? (take(), parse_expression()) : nullptr);
+    if (is_name("recursive")) refuse("a loop that is \"recursive\" is not supported");
+    end_block();
+    statement.bodies.push_back(parse_body({"else", "endfor"}));
+    statement.bodies.emplace_back();
+    if (is_name("else")) {
+      take();
+      end_block();
+      statement.bodies.back() = parse_body({"endfor"});
+    }
+    take();
+    end_block();
+    return statement;
+  }
+
+  TemplateStatement parse_set() {
+    TemplateStatement statement{.kind = StatementKind::kSet, .line = line()};
+    take();
+    statement.names.push_back(parse_target());
+    if (is_operator(".")) {
+      take();
+      if (!is(Token::Kind::kName)) refuse("a set of no name");
+      statement.names.push_back(take().text);
+    }
+    if (is_operator(",")) refuse("a set of several names is not supported");
+    if (!is_operator("=")) refuse("a set without \"=\", of a block, is not supported");
+    take();
+    statement.expressions.push_back(parse_expression());
+    if (is_operator(",")) refuse("a tuple is not supported");
+    end_block();
+    return statement;
+  }
+
+  // transformers' tag around what the assistant says.
+  TemplateStatement parse_generation() {
+    TemplateStatement statement{.kind = StatementKind::kGeneration, .line = line()};
+    take();
+    end_block();
+    if (in_generation_) refuse("generation inside generation");
+    in_generation_ = true;
+    statement.bodies.push_back(parse_body({"endgeneration"}));
+    in_generation_ = false;
+    take();
+    end_block();
+    return statement;
+  }
+
+  std::string parse_target() {
+    if (!is(Token::Kind::kName)) refuse("a name is missing that gets a value");
+    for (const char* const word : {"true", "false", "none", "True", "False", "None", "loop"}) {
+      if (now().text == word) refuse("\"" + now().text + "\" cannot get a value");
+    }
+    return take().text;
+  }
+
+  // ---- expressions, from what binds least to what binds most
+
+  Expression parse_expression() {
+    const Deeper deeper(*this);
+    Expression value = parse_or();
+    while (is_name("if")) {
+      const int at = take().line;
+      Expression condition = parse_or();
+      Expression otherwise = is_name("else") ? (take(), parse_expression()) : nullptr;
+      value = make(ExpressionKind::kConditional, at, "", listed(std::move(value), std::move(condition), std::move(otherwise)));
+    }
+    return value;
+  }
+
+  Expression parse_or() {
+    return parse_chain(ExpressionKind::kOr, [&] { return is_name("or"); }, [&] { return parse_and(); });
+  }
+  Expression parse_and() {
+    return parse_chain(ExpressionKind::kAnd, [&] { return is_name("and"); }, [&] { return parse_not(); });
+  }
+  Expression parse_concat() {
+    return parse_chain(ExpressionKind::kConcat, [&] { return is_operator("~"); }, [&] { return parse_product(); });
+  }
+
+  // One, or a node of several.
+  template <typename IsBetween, typename ParseOne>
+  Expression parse_chain(ExpressionKind kind, const IsBetween& is_between, const ParseOne& parse_one) {
+    const int at = line();
+    Expressions operands = listed(parse_one());
+    while (is_between()) {
+      take();
+      operands.push_back(parse_one());
+    }
+    return operands.size() == 1 ? std::move(operands[0]) : make(kind, at, "", std::move(operands));
+  }
+
+  Expression parse_not() {
+    if (!is_name("not")) return parse_compare();
+    const Deeper deeper(*this);
+    const int at = take().line;
+    return make(ExpressionKind::kNot, at, "", listed(parse_not()));
+  }
+
+  Expression parse_compare() {
+    const int at = line();
+    Expressions operands = listed(parse_sum());
+    std::vector<std::string> words;
+    for (std::string word; !(word = take_comparison()).empty();) {
+      words.push_back(word);
+      operands.push_back(parse_sum());
+    }
+    if (words.empty()) return std::move(operands[0]);
+    Expression compare = make(ExpressionKind::kCompare, at, "", std::move(operands));
+    compare->words = std::move(words);
+    return compare;
+  }
+
+  // "" where none stands there.
+  std::string take_comparison() {
+    for (const char* const word : {"==", "!=", "<", "<=", ">", ">="}) {
+      if (is_operator(word)) return take().text;
+    }
+    if (is_name("in")) return take().text;
+    if (!is_name("not") || tokens_[at_ + 1].kind != Token::Kind::kName || tokens_[at_ + 1].text != "in") return "";
+    take();
+    take();
+    return "not in";
+  }
+
+  Expression parse_sum() {
+    return parse_arithmetic({"+", "-"}, [&] { return parse_concat(); });
+  }
+  Expression parse_product() {
+    return parse_arithmetic({"*", "/", "//", "%"}, [&] { return parse_unary(true); });
+  }
+
+  template <typename ParseOne>
+  Expression parse_arithmetic(const std::vector<std::string>& words, const ParseOne& parse_one) {
+    Expression left = parse_one();
+    while (is(Token::Kind::kOperator) && std::find(words.begin(), words.end(), now().text) != words.end()) {
+      const Token word = take();
+      left = make(ExpressionKind::kArithmetic, word.line, word.text, listed(std::move(left), parse_one()));
+    }
+    return left;
+  }
+
+  // Filters and tests bind to all that stands before them, a sign included.
+  Expression parse_unary(bool with_filters) {
+    const Deeper deeper(*this);
+    Expression value;
+    if (is_operator("-") || is_operator("+")) {
+      const Token sign = take();
+      value = make(sign.text == "-" ? ExpressionKind::kNegate : ExpressionKind::kPlus, sign.line, "", listed(parse_unary(false)));
+    } else {
+      value = parse_primary();
+    }
+    value = parse_postfix(std::move(value));
+    return with_filters ? parse_filters(std::move(value)) : std::move(value);
+  }
+
+  Expression parse_primary() {
+    const Token token = take();
+    switch (token.kind) {
+      case Token::Kind::kName: return parse_name(token);
+      case Token::Kind::kString: return parse_string(token);
+      case Token::Kind::kInteger: return constant(token.line, TemplateValue::integer(number_of<int64_t>(token)));
+      case Token::Kind::kFloat: return constant(token.line, TemplateValue::number(number_of<double>(token)));
+      default: break;
+    }
+    if (token.kind == Token::Kind::kOperator && token.text == "(") return parse_parentheses(token.line);
+    if (token.kind == Token::Kind::kOperator && token.text == "[") return parse_list(token.line);
+    if (token.kind == Token::Kind::kOperator && token.text == "{") return parse_mapping(token.line);
+    refuse_template(name_, token.line, token.text.empty() ? "an expression is missing" : "\"" + token.text + "\" where an expression must stand");
+  }
+
+  Expression parse_name(const Token& token) {
+    const std::string& word = token.text;
+    if (word == "true" || word == "True") return constant(token.line, TemplateValue::boolean(true));
+    if (word == "false" || word == "False") return constant(token.line, TemplateValue::boolean(false));
+    if (word == "none" || word == "None") return constant(token.line, TemplateValue());
+    return make(ExpressionKind::kName, token.line, word, {});
+  }
+
+  Expression parse_string(const Token& token) {
+    std::string text = token.text;
+    while (is(Token::Kind::kString)) text += take().text;
+    return constant(token.line, TemplateValue::text(text, TextOrigin::kTemplate, constants_));
+  }
+
+  Expression parse_parentheses(int at) {
+    if (is_operator(")")) refuse_template(name_, at, "a tuple is not supported");
+    Expression value = parse_expression();
+    if (is_operator(",")) refuse("a tuple is not supported");
+    expect_operator(")");
+    return value;
+  }
+
+  Expression parse_list(int at) {
+    Expressions elements;
+    while (!is_operator("]")) {
+      elements.push_back(parse_expression());
+      if (!is_operator("]")) expect_operator(",");
+    }
+    take();
+    return make(ExpressionKind::kList, at, "", std::move(elements));
+  }
+
+  Expression parse_mapping(int at) {
+    Expressions entries;
+    while (!is_operator("}")) {
+      entries.push_back(parse_expression());
+      expect_operator(":");
+      entries.push_back(parse_expression());
+      if (!is_operator("}")) expect_operator(",");
+    }
+    take();
+    return make(ExpressionKind::kMapping, at, "", std::move(entries));
+  }
+
+  Expression parse_postfix(Expression value) {
+    for (;;) {
+      if (is_operator(".")) {
+        value = parse_attribute(std::move(value));
+      } else if (is_operator("[")) {
+        value = parse_item(std::move(value));
+      } else if (is_operator("(")) {
+        value = parse_call(std::move(value));
+      } else {
+        return value;
+      }
+    }
+  }
+
+  Expression parse_attribute(Expression value) {
+    const int at = take().line;
+    if (is(Token::Kind::kInteger)) {
+      const Token index = take();
+      return make(ExpressionKind::kItem, at, "", listed(std::move(value), constant(at, TemplateValue::integer(number_of<int64_t>(index)))));
+    }
+    if (!is(Token::Kind::kName)) refuse("a name is missing behind the dot");
+    return make(ExpressionKind::kAttribute, at, take().text, listed(std::move(value)));
+  }
+
+  Expression parse_item(Expression value) {
+    const int at = take().line;
+    Expression parts[3];
+    size_t part = 0;
+    for (; !is_operator("]"); ) {
+      if (is_operator(",")) refuse("a tuple is not supported");
+      if (is_operator(":")) {
+        take();
+        if (++part > 2) refuse("a slice of more than three parts");
+      } else {
+        if (parts[part]) refuse("\"" + now().text + "\" where \"]\" must stand");
+        parts[part] = parse_expression();
+      }
+    }
+    take();
+    if (part > 0) return make(ExpressionKind::kSlice, at, "", listed(std::move(value), std::move(parts[0]), std::move(parts[1]), std::move(parts[2])));
+    if (!parts[0]) refuse("an index is missing");
+    return make(ExpressionKind::kItem, at, "", listed(std::move(value), std::move(parts[0])));
+  }
+
+  Expression parse_call(Expression callee) {
+    const int at = line();
+    if (callee->kind == ExpressionKind::kName) {
+      const std::string name = callee->name;
+      if (std::find(std::begin(kTemplateCalls), std::end(kTemplateCalls), name) == std::end(kTemplateCalls)) {
+        refuse("the function \"" + name + "\" is not supported");
+      }
+      Expression call = make(ExpressionKind::kCall, at, name, {});
+      parse_arguments(*call);
+      return call;
+    }
+    if (callee->kind != ExpressionKind::kAttribute) refuse("a call of what is no name");
+    const std::string name = callee->name;
+    const TemplateFunction* const method = find_method(name);
+    if (method == nullptr) refuse("the method \"" + name + "\" is not supported");
+    Expression call = make(ExpressionKind::kMethod, at, name, std::move(callee->operands));
+    parse_arguments(*call);
+    check_arguments(*call, *method);
+    return call;
+  }
+
+  // From "(" to ")".
+  void parse_arguments(TemplateExpression& call) {
+    expect_operator("(");
+    while (!is_operator(")")) {
+      if (is_operator("*") || is_operator("**")) refuse("arguments by \"" + now().text + "\" are not supported");
+      if (is(Token::Kind::kName) && tokens_[at_ + 1].kind == Token::Kind::kOperator && tokens_[at_ + 1].text == "=") {
+        const std::string keyword = take().text;
+        take();
+        call.keywords.emplace_back(keyword, parse_expression());
+        deepen(call, call.keywords.back().second);
+      } else {
+        if (!call.keywords.empty()) refuse("an argument without its name behind one with a name");
+        call.operands.push_back(parse_expression());
+        deepen(call, call.operands.back());
+      }
+      if (!is_operator(")")) expect_operator(",");
+    }
+    take();
+  }
+
+  void check_arguments(const TemplateExpression& call, const TemplateFunction& function) {
+    const size_t given = call.operands.size() - 1 + call.keywords.size();
+    if (given < function.fewest || given > function.most) {
+      refuse("\"" + call.name + "\" with " + std::to_string(given) + " arguments is not supported");
+    }
+    for (const auto& [keyword, value] : call.keywords) {
+      if (std::string(function.keywords).find(keyword + " ") == std::string::npos) refuse("\"" + call.name + "\" with \"" + keyword + "\" is not supported");
+    }
+  }
+
+  Expression parse_filters(Expression value) {
+    for (;;) {
+      if (is_operator("|")) {
+        value = parse_filter(std::move(value));
+      } else if (is_name("is")) {
+        value = parse_test(std::move(value));
+      } else if (is_operator("(")) {
+        refuse("a call of what is no name");
+      } else {
+        return value;
+      }
+    }
+  }
+
+  Expression parse_filter(Expression value) {
+    const int at = take().line;
+    if (!is(Token::Kind::kName)) refuse("a filter's name is missing behind \"|\"");
+    const TemplateFunction* const filter = find_filter(now().text);
+    if (filter == nullptr) refuse("the filter \"" + now().text + "\" is not supported");
+    Expression call = make(ExpressionKind::kFilter, at, take().text, listed(std::move(value)));
+    if (is_operator("(")) parse_arguments(*call);
+    check_arguments(*call, *filter);
+    if (call->name == "select" || call->name == "reject") check_chosen_test(*call);
+    return call;
+  }
+
+  // select and reject name the test that they put to every element.
+  void check_chosen_test(const TemplateExpression& call) {
+    if (call.operands.size() < 2) return;
+    const MarkedText* const test = call.operands[1]->kind == ExpressionKind::kConstant ? call.operands[1]->constant.as_text() : nullptr;
+    if (test == nullptr) refuse("\"" + call.name + "\" of a test that is no plain string is not supported");
+    const TemplateFunction* const found = find_test(test->bytes);
+    if (found == nullptr) refuse("the test \"" + test->bytes + "\" is not supported");
+    if (call.operands.size() - 2 != found->fewest) refuse("\"" + call.name + "\" with too many or too few arguments");
+  }
+
+  Expression parse_test(Expression value) {
+    const int at = take().line;
+    const bool negated = is_name("not");
+    if (negated) take();
+    if (!is(Token::Kind::kName)) refuse("a test's name is missing behind \"is\"");
+    const TemplateFunction* const test = find_test(now().text);
+    if (test == nullptr) refuse("the test \"" + now().text + "\" is not supported");
+    Expression call = make(ExpressionKind::kTest, at, take().text, listed(std::move(value)));
+    if (is_operator("(")) {
+      parse_arguments(*call);
+    } else if (begins_argument()) {
+      call->operands.push_back(parse_postfix(parse_primary()));
+      deepen(*call, call->operands.back());
+    }
+    check_arguments(*call, *test);
+    return negated ? make(ExpressionKind::kNot, at, "", listed(std::move(call))) : std::move(call);
+  }
+
+  bool begins_argument() const {
+    const Token& token = tokens_[at_];
+    if (token.kind == Token::Kind::kName) {
+      for (const char* const word : {"else", "or", "and", "if", "is", "in", "not", "recursive"}) {
+        if (token.text == word) return false;
+      }
+      return true;
+    }
+    return token.kind == Token::Kind::kString || token.kind == Token::Kind::kInteger || token.kind == Token::Kind::kFloat ||
+           (token.kind == Token::Kind::kOperator && (token.text == "[" || token.text == "{"));
+  }
+
+  // ---- nodes and tokens
+
+  template <typename... Some>
+  static Expressions listed(Some... some) {
+    Expressions expressions;
+    (expressions.push_back(std::move(some)), ...);
+    return expressions;
+  }
+
+  Expression make(ExpressionKind kind, int at, const std::string& name, Expressions operands) {
+    auto made = std::make_unique<TemplateExpression>(TemplateExpression{.kind = kind, .line = at, .name = name});
+    made->operands = std::move(operands);
+    for (const Expression& operand : made->operands) deepen(*made, operand);
+    return made;
+  }
+
+  void deepen(TemplateExpression& node, const Expression& operand) {
+    if (operand) node.depth = std::max(node.depth, operand->depth + 1);
+    if (node.depth > kDeepestTree) refuse_depth();
+  }
+
+  Expression constant(int at, TemplateValue value) {
+    Expression made = make(ExpressionKind::kConstant, at, "", {});
+    made->constant = std::move(value);
+    return made;
+  }
+
+  template <typename Number>
+  Number number_of(const Token& token) {
+    Number number{};
+    if (std::from_chars(token.text.data(), token.text.data() + token.text.size(), number).ec != std::errc()) {
+      refuse_template(name_, token.line, "the number " + token.text + " is too large");
+    }
+    return number;
+  }
+
+  // Counts how deep the parser is in itself.
+  struct Deeper {
+    explicit Deeper(TemplateParser& parser) : depth(parser.depth_) {
+      if (++depth > kDeepestTree) parser.refuse_depth();
+    }
+    ~Deeper() { --depth; }
+    int& depth;
+  };
+  [[noreturn]] void refuse_depth() const { refuse("statements or expressions lie deeper than " + std::to_string(kDeepestTree) + " in each other"); }
+
+  const Token& now() const { return tokens_[at_]; }
+  int line() const { return now().line; }
+  bool is(Token::Kind kind) const { return now().kind == kind; }
+  bool is_name(const char* word) const { return is(Token::Kind::kName) && now().text == word; }
+  bool is_operator(const char* word) const { return is(Token::Kind::kOperator) && now().text == word; }
+  Token take() { return is(Token::Kind::kEnd) ? now() : tokens_[at_++]; }
+  void end_block() { expect(Token::Kind::kBlockEnd, "%}"); }
+  void expect_operator(const char* word) {
+    if (!is_operator(word)) refuse_missing(word);
+    take();
+  }
+  void expect_name(const char* word) {
+    if (!is_name(word)) refuse_missing(word);
+    take();
+  }
+  void expect(Token::Kind kind, const char* word) {
+    if (!is(kind)) refuse_missing(word);
+    take();
+  }
+  [[noreturn]] void refuse_missing(const char* word) const {
+    refuse((now().text.empty() ? std::string("the end of a tag") : "\"" + now().text + "\"") + " where \"" + word + "\" must stand");
+  }
+  [[noreturn]] void refuse(const std::string& reason) const { refuse_template(name_, line(), reason); }
+
+  const std::string& name_;
+  std::vector<Token> tokens_;
+  size_t at_ = 0;
+  int depth_ = 0;
+  bool in_generation_ = false;
+  TemplateBudget constants_;  // the source is bounded, so these are
+};
+
+}  // namespace
+
+TemplateBody parse_template(const std::string& source, const std::string& name) {
+  constexpr size_t kLongest = size_t{1} << 20;
+  if (source.size() > kLongest) throw UserError(name + ": longer than 1 MiB");
+  try {
+    return TemplateParser(source, name).parse();
+  } catch (const TemplateFault& fault) {
+    throw UserError(name + ": " + fault.reason);
+  }
+}
+
+}  // namespace reprise
