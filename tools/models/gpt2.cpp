@@ -148,7 +148,7 @@ nlohmann::json Gpt2Model::write() const {
 }
 
 ModelDescription Gpt2Model::describe() const {
-  return {.input = ModelDescription::Input::kTokens, .vocabulary = vocab_size, .longest_sequence = n_positions};
+  return {.input = ModelDescription::Input::kTokens, .vocabulary = vocab_size, .longest_sequence = n_positions, .input_major = true};
 }
 
 void Gpt2Model::check(const RecipeRules& rules, MicroBatch batch) const {
