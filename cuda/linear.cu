@@ -30,16 +30,14 @@ struct WeighedRows {
 
 // A product times a factor, then TileOutput.
 template <typename Stored>
-struct ScaledOutput {
-  static constexpr uint32_t kPutWidth = TileOutput<Stored>::kPutWidth;
-  TileOutput<Stored> output;
+struct ScaledOutput : TileOutput<Stored> {
   float factor;
 
   template <uint32_t kWidth>
   __device__ void put(uint32_t part, uint64_t row, uint64_t column, uint32_t count, Pack<kWidth>& values) const {
     REPRISE_UNROLL
     for (uint32_t j = 0; j < kWidth; ++j) values.at[j] *= factor;
-    output.put(part, row, column, count, values);
+    TileOutput<Stored>::put(part, row, column, count, values);
   }
 };
 template <typename Stored>
@@ -94,7 +92,7 @@ Status weigh_rows_simt(const KernelContext& context, const WeighedRows<Stored>& 
   const uint64_t depth = s.depth + r.rank;
   launch_product(context, TileProduct<A, B, TileOutput<Stored>>{{a, {r.h, s.rows, r.rank}, s.depth},
                                                                 {{w, r.scale}, {r.u, s.columns, r.rank}, s.depth},
-                                                                output_of(r).output, {s.rows, s.columns, depth}, depth, nullptr});
+                                                                output_of(r), {s.rows, s.columns, depth}, depth, nullptr});
   return launch_status();
 }
 

@@ -83,6 +83,9 @@ void add_cases(CaseTable& table) {
   add_adapter(table, 40, 255, 70, 9, 1.5f);          // the adapter's depths begin in the panel of the weight's last
   add_adapter(table, 14, 256, 33, 2);                // and right behind it
   add_adapter(table, 30, 300, 530, 300);
+  add_adapter(table, 200, 16, 40, 8);                // CUDA's tall tile,
+  add_adapter(table, 40, 72, 200, 40);               // its wide one, with both depths of more than one slab,
+  add_adapter(table, 520, 40, 260, 6);               // and the large one of f32
   for (const char* tag : {"m7_c13_k5", "m65_c130_k67", "m40_c300_k530"}) table.again_with_bf16_weights(tag);
 }
 

@@ -62,11 +62,23 @@ TEST(CudaProductShape, TensorCoresTakeTheTileThatComputesLeastBeyondTheEdges) {
   EXPECT_EQ(sides(100, 100), std::pair(128u, 128u));
 }
 
+// ---- adapters ----
+
+// A rank of whole chunks goes by tensor cores, unless the weight's share alone is scaled.
+TEST(CudaAdapter, IsMoreDepthOfTheProductByTensorCores) {
+  EXPECT_TRUE(linear_forward_uses_mma(DType::kBf16, 72, 200, 40, 1));
+  EXPECT_TRUE(linear_forward_uses_mma(DType::kBf16, 72, 200, 0, 0.5f));
+  EXPECT_FALSE(linear_forward_uses_mma(DType::kBf16, 72, 200, 40, 0.5f));
+  EXPECT_FALSE(linear_forward_uses_mma(DType::kBf16, 72, 200, 4, 1));
+  EXPECT_FALSE(linear_forward_uses_mma(DType::kF32, 72, 200, 40, 1));
+}
+
 // ---- tensor cores ----
 
 // Of shapes that tensor cores take: both ways in which a weight lies, and the weight's gradient.
 constexpr const char* kMmaCases[] = {"linear_forward__m32_c16_k32", "linear_forward__m32_c16_k32_input_major",
-                                     "linear_backward_data__m48_c256_k48", "linear_backward_weight__m48_c256_k48"};
+                                     "linear_backward_data__m48_c256_k48", "linear_backward_weight__m48_c256_k48",
+                                     "linear_forward__m40_c72_k200_r40", "linear_forward__m40_c72_k200_r40_input_major"};
 
 TEST(CudaTensorCores, ReadAndWriteSharedMemoryWithoutBankConflicts) {
   for (const char* id : kMmaCases) expect_no_bank_conflicts(id);

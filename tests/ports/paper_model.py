@@ -37,7 +37,7 @@ RATES = """\
 Work = namedtuple('Work', 'title file kernel kind bytes columns again fresh', defaults=(4, None, 1, 1.0))
 WORKS = (
     Work('product f32, 128 x 128', 'linear', r'tile_product_simt<SimtTile<128, 8>, false, RowsSource<float>, WeightRows', 'product'),
-    Work('product bf16, 128 x 128', 'linear', r'tile_product_mma<MmaTile<128, 128>, false, RowChunks, RowChunks, TileOutput<Bf16', 'product', 2),
+    Work('product bf16, 128 x 128', 'linear', r'tile_product_mma<MmaTile<128, 128>, false, RowChunks, RowChunks, ScaledOutput<Bf16', 'product', 2),
     Work('convolution 3x3 of 64 channels, bf16', 'conv', r'tile_product_mma<MmaTile<256, 64>, true, WindowChunks<false>', 'product', 2, 64, 9),
     Work('convolution 3x3 of 128 channels or more, bf16', 'conv', r'tile_product_mma<MmaTile<128, 128>, true, WindowChunks<false>', 'product', 2,
          again=9),
@@ -56,7 +56,7 @@ WORKS = (
     # Of x, gamma and beta only x comes from DRAM.
     Work('layer norm forward of 768 columns, bf16', 'layer_norm', r'norm_forward_warp_row<8, 3, true, Bf16>', 'stream', fresh=1 / 2),
     Work('GELU, bf16', 'elementwise', r'map_elements<GeluTanh, Bf16', 'stream'),
-    Work('SwiGLU, f32', 'elementwise', r'swiglu_rows<4, float>', 'stream'),
+    Work('SwiGLU, f32', 'elementwise', r'map_elements<Swiglu, float', 'stream'),
     # Four of seven bytes are the way of whole packs, the others that of a tail.
     Work('AdamW', 'optimizer', r'adamw_update', 'stream', fresh=4 / 7),
 )
