@@ -323,10 +323,37 @@ TEST_F(CommandLine, Doctor) {
   EXPECT_NE(text.out.find(answer["kernel_set"].get<std::string>()), std::string::npos);
 }
 
+TEST_F(CommandLine, TokenizeAndDetokenize) {
+  write_text(folder_.file("tokenizer.json"), R"({"added_tokens": [{"id": 4, "content": "<s>", "special": true}],
+    "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false}, "model": {"vocab": {"a": 0, "b": 1, "ab": 2, "\u0120": 3}, "merges": ["a b"]}})");
+  const auto piped = [&](const std::string& input, const std::string& arguments) {
+    write_text(folder_.file("input"), input);
+    return run({"/bin/sh", "-c", build_folder() + "/reprise " + arguments + " <" + folder_.file("input")});
+  };
+  const std::string model = " " + folder_.path();
+  EXPECT_EQ(json::parse(piped("ab a<s>", "tokenize --json" + model).out), (json{{"ids", {2, 3, 0}}}));
+  EXPECT_EQ(json::parse(piped("ab a<s>", "tokenize --json --special" + model).out), (json{{"ids", {2, 3, 0, 4}}}));
+  EXPECT_EQ(piped("ab a<s>", "tokenize --special" + model).out, "2 3 0 4\n");
+  EXPECT_EQ(piped("", "tokenize" + model).out, "\n");
+  for (const char* ids : {"[2, 3, 0, 4]", R"({"ids": [2, 3, 0, 4]})", "2 3 0 4\n"}) {
+    EXPECT_EQ(json::parse(piped(ids, "detokenize --json" + model).out), (json{{"text", "ab a<s>"}})) << ids;
+    EXPECT_EQ(piped(ids, "detokenize" + model).out, "ab a<s>") << ids;
+  }
+  const struct {
+    std::string input, command, word;
+  } refused[] = {{"a\xff", "tokenize", "byte 1"}, {"[7]", "detokenize", "id 7"}, {"[-1]", "detokenize", "-1"}, {"[1", "detokenize", "JSON"}, {"\"a\"", "detokenize", "list of ids"}};
+  for (const auto& [input, command, word] : refused) {
+    const ProcessResult result = piped(input, command + model);
+    EXPECT_EQ(result.status, 1) << input;
+    EXPECT_TRUE(result.is_one_line_with({word})) << result.err;
+    EXPECT_EQ(result.out, "");
+  }
+}
+
 TEST_F(CommandLine, NameAndHelp) {
   EXPECT_EQ(reprise_command({"name", recipe()}).out, "rn\n");
   const std::string help = reprise_command({"--help"}).out;
-  for (const char* command : {"plan", "fit", "compare", "chain", "schedule", "pack", "audit", "doctor", "name", "recipe", "parameters"}) {
+  for (const char* command : {"plan", "fit", "compare", "chain", "schedule", "pack", "audit", "doctor", "name", "recipe", "parameters", "tokenize", "detokenize"}) {
     EXPECT_NE(help.find(std::string("\n  ") + command), std::string::npos) << command;
     const ProcessResult own = reprise_command({command, "--help"});
     EXPECT_EQ(own.status, 0) << command;
