@@ -1,0 +1,34 @@
+// Fuzzes the reader of GGUF files, and what makes a model of one: its config, the places and the numbers of its weights.
+// Such files come from the net.
+#include "tests/fuzz/fuzz.h"
+#include "tools/formats/gguf.h"
+#include "tools/weights/gguf_model.h"
+#include "tools/weights/weight_source.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace reprise;
+  static const fuzz::MemoryFile memory;
+  memory.hold(data, size);
+  fuzz::answers_or_refuses([&] {
+    const GgufFile file(memory.path());
+    uint64_t bytes = 0;
+    for (const GgufTensor& tensor : file.tensors()) {
+      bytes += tensor.bytes;
+      std::vector<float> values(tensor.elements());
+      file.read(tensor, 0, values.size(), values.data());
+    }
+    fuzz::require(bytes <= size, "tensors lie within the file");
+  });
+  fuzz::answers_or_refuses([&] { fuzz::require(gguf_config(GgufFile(memory.path())).is_object(), "a config is an object"); });
+  fuzz::answers_or_refuses([&] {
+    const auto weights = open_weights(memory.path());
+    for (const std::string& name : weights->names()) {
+      uint64_t elements = 1;
+      for (const uint64_t dimension : weights->find(name)->shape) elements *= dimension;
+      if (!weights->find(name)->exact) continue;
+      std::vector<float> values(elements);
+      if (weights->find(name)->exact != DType::kI64) weights->read(name, 0, elements, values.data());
+    }
+  });
+  return 0;
+}

@@ -1,0 +1,199 @@
+#!/usr/bin/env python3
+# Judges `reprise export` by other people's programs: a snapshot with a random adapter is made here, exported in every form, and peft,
+# transformers and llama.cpp (pip install peft transformers torch gguf xllamacpp) must compute the same with what was written.
+# It is here because only who reads the files can say that they are right. It must not know how Reprise lays out a tensor.
+# Usage: tests/parity/export_peers.py BUILD/reprise [SMOLLM2.gguf]
+import ctypes
+import ctypes.util
+import glob
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+import torch
+from peft import PeftModel
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers.utils import logging
+
+kModels = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "golden", "lm_parity", "models")
+kRank, kAlpha = 4, 6.0
+kLogits, kProbabilities = 1e-4, 1e-3
+kPrompts = ["The capital of France is", "def add(a, b):\n    return", "12 + 30 = 42. 7 + 8 ="]
+failures = []
+
+
+def check(what, value, bound):
+  good = value <= bound
+  print(f"  {'ok  ' if good else 'FAIL'} {what}: {value:.3g} (at most {bound:g})")
+  if not good:
+    failures.append(what)
+
+
+def checksum(path):
+  xxhash = ctypes.CDLL(ctypes.util.find_library("xxhash"))
+  xxhash.XXH3_64bits.restype = ctypes.c_uint64
+  with open(path, "rb") as file:
+    data = file.read()
+  return {"bytes": len(data), "xxh3": f"{xxhash.XXH3_64bits(data, ctypes.c_size_t(len(data))):016x}"}
+
+
+def recipe_file(folder, model, rslora):
+  path = os.path.join(folder, "recipe.json")
+  recipe = {"name": "export_peers", "model": model, "data": {"kind": "synthetic"}, "batch": 1, "sequence": 16, "steps": 1,
+            "optimizer": {"name": "adamw", "lr": 1e-3}, "lora": {"r": kRank, "alpha": kAlpha, "rslora": rslora, "targets": "all-linear"}}
+  with open(path, "w") as file:
+    json.dump(recipe, file)
+  return path
+
+
+def snapshot(reprise, folder, recipe, base):
+  """A snapshot of that recipe with a random adapter, as if it had been trained."""
+  listed = json.loads(subprocess.run([reprise, "parameters", recipe, "--json"], check=True, capture_output=True, text=True).stdout)
+  subprocess.run([reprise, "plan", recipe, "-o", os.path.join(folder, "plan")], check=True, capture_output=True)
+  with open(os.path.join(folder, "plan", "manifest.json")) as file:
+    canonical = json.load(file)["recipe"]
+  path = os.path.join(folder, "snapshot")
+  os.makedirs(path, exist_ok=True)
+  generator = torch.Generator().manual_seed(3)
+  adapter = {p["name"]: torch.randn(p["shape"], generator=generator) * 0.05 for p in listed["parameters"] if p["trains"]}
+  assert adapter and all(".lora_" in name for name in adapter), adapter.keys()
+  save_file(adapter, os.path.join(path, "model.safetensors"))
+  save_file({}, os.path.join(path, "optimizer.safetensors"))
+  with open(os.path.join(path, "config.json"), "w") as file:
+    file.write("{}")
+  with open(os.path.join(path, "training.json"), "w") as file:
+    json.dump({"format": 1, "step": 1, "kernel_set": "none", "recipe": canonical, "base": {"path": base, **checksum(base)}}, file)
+  return path
+
+
+def export(reprise, recipe, path, *form):
+  subprocess.run([reprise, "export", recipe, "--snapshot", path, *form], check=True, capture_output=True, text=True)
+
+
+def logits_of(model, ids):
+  with torch.no_grad():
+    return model(torch.tensor([ids])).logits[0].double()
+
+
+def with_adapter(base, folder):
+  """The model with a PEFT adapter, which must have every tensor and no other."""
+  model = PeftModel.from_pretrained(base, folder)
+  ours = {name.replace(".default.", ".") for name, _ in model.named_parameters() if ".lora_" in name}
+  stored = set(load_file(os.path.join(folder, "adapter_model.safetensors")))
+  check("keys of the adapter that are missing or not expected", len(ours ^ stored), 0)
+  return model.eval()
+
+
+def distance(a, b):
+  return float((a - b).abs().max())
+
+
+def judge_folder(reprise, name):
+  path = os.path.abspath(os.path.join(kModels, name))
+  ids = [1, 5, 3, 9, 2, 7, 4, 8, 6, 11]
+  for rslora in (False, True):
+    print(f"{name}{', rsLoRA' if rslora else ''}")
+    with tempfile.TemporaryDirectory() as folder:
+      single = os.path.join(path, "model.safetensors")
+      recipe = recipe_file(folder, {"huggingface": path}, rslora)
+      saved = snapshot(reprise, folder, recipe, single if os.path.exists(single) else single + ".index.json")
+      out = os.path.join(folder, "out")
+      export(reprise, recipe, saved, "--adapter", out + "_adapter")
+      export(reprise, recipe, saved, "--merged", out + "_merged")
+      plain = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
+      before = logits_of(plain, ids)
+      expected = logits_of(with_adapter(plain, out + "_adapter"), ids)
+      merged = logits_of(AutoModelForCausalLM.from_pretrained(out + "_merged", dtype=torch.float32).eval(), ids)
+      check("logits, merged folder in transformers and adapter in peft", distance(merged, expected), kLogits)
+      check("what the adapter does, inverted", 1e-2 / max(distance(before, expected), 1e-30), 1)
+      if os.path.exists(os.path.join(path, "model.gguf")):
+        file = os.path.join(path, "model.gguf")
+        recipe = recipe_file(folder, {"gguf": file}, rslora)
+        saved = snapshot(reprise, folder, recipe, file)
+        export(reprise, recipe, saved, "--merged-gguf", out + ".gguf")
+        config = AutoModelForCausalLM.from_pretrained(path).config  # what transformers does not read of a GGUF
+        again = AutoModelForCausalLM.from_pretrained(folder, gguf_file="out.gguf", config=config, dtype=torch.float32).eval()
+        check("logits, merged GGUF in transformers and adapter in peft", distance(logits_of(again, ids), expected), 5e-3)  # its matrices were F16
+
+
+# ---- llama.cpp ---------------------------------------------------------------------------------------------------------------------
+
+
+def llama_probabilities(path, adapter=None):
+  """For each prompt the probabilities of the 20 likeliest next tokens, {token id: p}."""
+  import xllamacpp
+  params = xllamacpp.CommonParams()
+  params.model.path = path
+  params.n_ctx, params.n_parallel, params.warmup = 256, 1, False
+  params.cpuparams.n_threads = 2
+  if adapter:
+    params.lora_adapters = [xllamacpp.CommonAdapterLoraInfo(adapter, 1.0)]
+  server = xllamacpp.Server(params)
+  answers = []
+  for prompt in kPrompts:
+    answer = server.handle_completions({"prompt": prompt, "max_tokens": 1, "n_predict": 1, "temperature": 0, "n_probs": 20, "logprobs": 20, "cache_prompt": False})
+    answer = json.loads(answer) if isinstance(answer, str) else answer
+    choice = answer["choices"][0]["logprobs"]["content"][0]["top_logprobs"]
+    answers.append({entry["id"]: float(np.exp(entry["logprob"])) for entry in choice})
+  del server
+  return answers
+
+
+def probability_distance(a, b):
+  return max(abs(x[token] - y.get(token, 0)) for x, y in zip(a, b) for token in sorted(x, key=x.get)[-15:])
+
+
+def judge_smollm2(reprise, base):
+  print(os.path.basename(base))
+  base = os.path.abspath(base)
+  with tempfile.TemporaryDirectory() as folder:
+    recipe = recipe_file(folder, {"gguf": base}, True)
+    saved = snapshot(reprise, folder, recipe, base)
+    merged, adapter, out = (os.path.join(folder, name) for name in ("merged.gguf", "adapter.gguf", "out"))
+    export(reprise, recipe, saved, "--adapter-gguf", adapter)
+    export(reprise, recipe, saved, "--adapter", out + "_adapter")
+    export(reprise, recipe, saved, "--merged", out + "_merged")
+    model = AutoModelForCausalLM.from_pretrained(out + "_merged", dtype=torch.float32).eval()
+    tokenizer = AutoTokenizer.from_pretrained(out + "_merged")
+    for prompt in kPrompts + ["a  1\n    12 caf\u00e9 \u4f60\u597d <|im_start|>user"]:
+      words = [reprise, "tokenize", base, "--special", "--json"]
+      ids = json.loads(subprocess.run(words, input=prompt.encode(), check=True, capture_output=True).stdout)["ids"]
+      check("ids that the folder's tokenizer gives otherwise", sum(a != b for a, b in zip(ids, tokenizer.encode(prompt))) + abs(len(ids) - len(tokenizer.encode(prompt))), 0)
+    expected = []
+    for prompt in kPrompts:
+      probabilities = logits_of(model, tokenizer.encode(prompt))[-1].softmax(0)
+      top = probabilities.topk(20)
+      expected.append(dict(zip(top.indices.tolist(), top.values.tolist())))
+    plain = llama_probabilities(base)
+    check("what the adapter does, inverted", 1e-2 / max(probability_distance(plain, expected), 1e-30), 1)
+    for kind, bound in (("f32", kProbabilities), ("f16", kProbabilities), ("q8_0", 0.02)):
+      export(reprise, recipe, saved, "--merged-gguf", merged, "--type", kind)
+      check(f"top-20 probabilities, merged {kind} GGUF in llama.cpp and folder in transformers", probability_distance(llama_probabilities(merged), expected), bound)
+    # llama.cpp multiplies quantised weights with activations that it quantises to 8 bits: the base is given to it as F32.
+    plain_recipe = recipe_file(folder, {"gguf": base}, True)
+    zero = {name: tensor * 0 for name, tensor in load_file(os.path.join(saved, "model.safetensors")).items()}
+    save_file(zero, os.path.join(saved, "model.safetensors"))
+    export(reprise, plain_recipe, saved, "--merged-gguf", merged, "--type", "f32")
+    check("top-20 probabilities, F32 base with adapter GGUF in llama.cpp and folder in transformers", probability_distance(llama_probabilities(merged, adapter), expected), kProbabilities)
+
+
+def main():
+  logging.set_verbosity_error()
+  logging.disable_progress_bar()
+  torch.set_num_threads(2)
+  reprise = os.path.abspath(sys.argv[1])
+  for name in sorted(os.listdir(kModels)):
+    if glob.glob(os.path.join(kModels, name, "model.safetensors*")):
+      judge_folder(reprise, name)
+  if len(sys.argv) > 2:
+    judge_smollm2(reprise, sys.argv[2])
+  print(f"{len(failures)} failed")
+  sys.exit(1 if failures else 0)
+
+
+if __name__ == "__main__":
+  main()
