@@ -7,14 +7,18 @@ a JSONL file, one packed sample a line: {"tokens", "labels" (of the next token, 
 them). Micro-batch u of step s takes line s * accumulate + u, from the first again after the last. Attention is torch's own fused one,
 AdamW its fused one; memory is the process's peak above that of the interpreter with torch and transformers loaded.
 Usage: build/parity-venv/bin/python tests/bench/lm_peer.py GGUF RECIPE ROWS [--eval-rows FILE] [--steps 8] [--threads 2]
-         [--adapter DIR] [--log FILE.jsonl] [--work DIR]
+         [--adapter DIR] [--log FILE.jsonl] [--save DIR] [--work DIR] [--ours COMMAND --rounds 2]
 --adapter is the folder of an adapter to start from; it is made there, lora_B zero, where it does not exist.
+--ours is a command that trains the same with Reprise, {steps}, {threads}, {adapter} and {log} replaced, as
+  'build/NAME/train --steps {steps} --threads {threads} --init-adapter {adapter} --log {log} --quiet'
+Both then take turns, --rounds of them; the first step of a turn is not counted. Ours begins anew in every turn, PyTorch goes on.
 """
 import argparse
 import json
 import os
 import pathlib
 import resource
+import shlex
 import statistics
 import subprocess
 import sys
@@ -119,6 +123,52 @@ def train_step(model, optimizer, rows, clip_norm):
   return total
 
 
+def timed_step(model, optimizer, recipe, rows, step):
+  """A log line, with the names of Reprise's own log."""
+  from training import learning_rate
+  for group in optimizer.param_groups:
+    group["lr"] = learning_rate(recipe, step)
+  first = step * recipe["accumulate"]
+  start = time.perf_counter()
+  loss = train_step(model, optimizer, [rows[n % len(rows)] for n in range(first, first + recipe["accumulate"])], recipe["clip_norm"])
+  line = {"step": step + 1, "loss": loss, "lr": learning_rate(recipe, step), "seconds": time.perf_counter() - start}
+  print(f"step {step + 1}: loss {loss:.6f}, {line['seconds']:.3f} s", flush=True)
+  return line
+
+
+def high_water(pid):
+  """VmHWM of a process, 0 once it is gone. What getrusage says of a child began with its parent's."""
+  try:
+    lines = pathlib.Path(f"/proc/{pid}/status").read_text().splitlines()
+  except OSError:
+    return 0
+  return max([int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:")], default=0)
+
+
+def run_ours(args):
+  """Reprise's log lines, and the peak of its process, looked at twenty times a second."""
+  log, peak = args.work / "ours.jsonl", 0
+  log.unlink(missing_ok=True)
+  values = {"steps": args.steps, "threads": args.threads, "adapter": shlex.quote(str(args.adapter)), "log": shlex.quote(str(log))}
+  child = subprocess.Popen("exec " + args.ours.format(**values), shell=True)
+  while child.poll() is None:
+    peak = max(peak, high_water(child.pid))
+    time.sleep(0.05)
+  if child.returncode != 0:
+    raise SystemExit(f"lm_peer: exit status {child.returncode}: {args.ours.format(**values)}")
+  return {"steps": [line for line in map(json.loads, log.read_text().splitlines()) if "loss" in line], "peak": peak}
+
+
+def median(turns):
+  return statistics.median(step["seconds"] for turn in turns for step in (turn[1:] or turn))
+
+
+def report(name, turns, peak):
+  best = min(step["seconds"] for turn in turns for step in turn)
+  losses = ", ".join(f"{step['loss']:.6f}" for step in turns[0])
+  print(f"{name}: {median(turns):.3f} s a step (median; best {best:.3f}), peak {peak / 1e9:.3f} GB; losses {losses}")
+
+
 def read_rows(path):
   rows = [json.loads(line) for line in path.read_text().splitlines()]
   if not rows:
@@ -130,7 +180,6 @@ def measure(args, folder):
   import torch
   import transformers  # noqa: F401 (its memory is not training's)
   from lm_training import filled, make_optimizer
-  from training import learning_rate
   torch.set_num_threads(args.threads)
   torch.manual_seed(1)
   recipe = filled({"name": "recipe", "accumulate": 1, "steps": args.steps, **json.loads(args.recipe.read_text())})
@@ -145,24 +194,24 @@ def measure(args, folder):
   print(f"{sum(p.numel() for p in trained.values())} trained weights in {len(trained)} tensors; torch {torch.__version__}, {args.threads} threads")
   if checks:
     print(f"validation loss before: {evaluate(model, checks):.6f}", flush=True)
-  log = open(args.log, "w") if args.log else None
-  seconds = []
-  for step in range(args.steps):
-    for group in optimizer.param_groups:
-      group["lr"] = learning_rate(recipe, step)
-    first = step * recipe["accumulate"]
-    start = time.perf_counter()
-    loss = train_step(model, optimizer, [rows[n % len(rows)] for n in range(first, first + recipe["accumulate"])], recipe["clip_norm"])
-    seconds.append(time.perf_counter() - start)
-    print(f"step {step + 1}: loss {loss:.6f}, {seconds[-1]:.3f} s", flush=True)
-    if log:
-      print(json.dumps({"step": step + 1, "loss": loss, "lr": learning_rate(recipe, step), "seconds": seconds[-1]}), file=log, flush=True)
+  peer, ours, own = [], [], None
+  for turn in range(args.rounds):
+    first = turn * args.steps
+    peer.append([timed_step(model, optimizer, recipe, rows, step) for step in range(first, first + args.steps)])
+    if args.ours:
+      own = run_ours(args)
+      ours.append(own["steps"])
   peak = peak_bytes() - before
   if checks:
     print(f"validation loss after: {evaluate(model, checks):.6f}")
-  timed = seconds[1:] or seconds
-  print(f"{statistics.median(timed):.3f} s a step (median of {len(timed)}, best {min(timed):.3f}); "
-        f"peak {peak / 1e9:.2f} GB above the interpreter's {before / 1e9:.2f} GB")
+  report("PyTorch", peer, peak)
+  print(f"PyTorch's peak is above the interpreter's {before / 1e9:.2f} GB")
+  if args.log:
+    args.log.write_text("".join(json.dumps(step) + "\n" for turn in peer for step in turn))
+  if own:
+    report("ours", ours, own["peak"])
+    apart = max(abs(a["loss"] / b["loss"] - 1) for a, b in zip(ours[0], peer[0]))
+    print(f"losses at most {apart:.1e} apart; {median(ours) / median(peer):.3f} of PyTorch's time, {own['peak'] / peak:.3f} of its memory")
   if args.save:
     model.save_pretrained(args.save)
 
@@ -176,6 +225,8 @@ def main():
   parser.add_argument("--steps", type=int, default=8)
   parser.add_argument("--threads", type=int, default=2)
   parser.add_argument("--adapter", type=pathlib.Path, default=pathlib.Path("build/lm-peer/adapter"))
+  parser.add_argument("--ours", metavar="COMMAND")
+  parser.add_argument("--rounds", type=int, default=1)
   parser.add_argument("--log", type=pathlib.Path, help="one JSON line a step, as Reprise's own log has them")
   parser.add_argument("--save", type=pathlib.Path, help="where the trained adapter, or model, goes")
   parser.add_argument("--work", type=pathlib.Path, default=pathlib.Path("build/lm-peer"), help="where the model in f32 is kept (default %(default)s)")

@@ -4,8 +4,8 @@
 Tokens are made by Hugging Face's tokenizers, put together from primitives (each digit alone, then GPT-2's splitting, then byte-level
 BPE); labels stand on the answer and the end of its turn. Conversations follow one another in the corpus's order; one that does not fit
 into the rest of a row begins the next, and the rest is padding without a label. Every --hold-out'th conversation goes to the
-evaluation rows.
-Usage: build/parity-venv/bin/python tests/bench/lm_rows.py GGUF CORPUS OUT.jsonl [--eval OUT2.jsonl] [--length 512] [--hold-out 10]
+evaluation rows. With --joined the conversations of a row are one document: every token sees all before it.
+Usage: build/parity-venv/bin/python tests/bench/lm_rows.py GGUF CORPUS OUT.jsonl [--eval OUT2.jsonl] [--length 512] [--hold-out 10] [--joined]
 """
 import argparse
 import json
@@ -73,6 +73,7 @@ def main():
   parser.add_argument("--eval", type=pathlib.Path)
   parser.add_argument("--length", type=int, default=512)
   parser.add_argument("--hold-out", type=int, default=10)
+  parser.add_argument("--joined", action="store_true")
   args = parser.parse_args()
   tokenizer, special = make_tokenizer(args.gguf)
   samples = [tokenize(tokenizer, special, turns) for turns in conversations(args.corpus)]
@@ -82,6 +83,8 @@ def main():
     parts = [(args.out, [s for n, s in enumerate(samples) if n % args.hold_out != 0]), (args.eval, held)]
   for path, part in parts:
     rows = pack(part, args.length, special["<|im_end|>"])
+    if args.joined:
+      rows = [{**row, "document_start": [0] * args.length} for row in rows]
     path.write_text("".join(json.dumps(row, separators=(",", ":")) + "\n" for row in rows))
     labelled = sum(label != IGNORED for row in rows for label in row["labels"])
     print(f"{path}: {len(rows)} rows of {args.length} tokens from {len(part)} conversations, {labelled} labels")

@@ -44,7 +44,8 @@ def load_peft(folder, adapter):
   result = set_peft_model_state_dict(model, load_peft_weights(adapter, device="cpu"))
   missing = [key for key in result.missing_keys if "lora_" in key]
   if missing or result.unexpected_keys:
-    raise RoundTripError(f"{adapter}: {len(missing)} keys are missing, {len(result.unexpected_keys)} unexpected: {(missing + result.unexpected_keys)[0]}")
+    unexpected = list(result.unexpected_keys)
+    raise RoundTripError(f"{adapter}: {len(missing)} keys are missing, {len(unexpected)} unexpected: {(missing + unexpected)[0]}")
   return model
 
 
