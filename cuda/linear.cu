@@ -1,5 +1,5 @@
-// Linear layers: forward, and the gradients of input, weight and bias. All but the bias are one product each.
-// Here as the twin of lib/cpu/linear.cpp.
+// Linear layers: forward, and the gradients of input, weight and bias. All but the bias are one product each; a low-rank adapter is more
+// depth of it, so that a result is rounded once. Here as the twin of lib/cpu/linear.cpp.
 #include <type_traits>
 
 #include "cuda/cuda_kernels.h"
@@ -11,8 +11,8 @@
 namespace reprise {
 namespace {
 
-// A product of activations and weights: C[M, columns] += a[M, depth] w, where w is [columns, depth], or [depth, columns] when it is
-// stored by depth.
+// A product of activations and weights: C[M, columns] (+)= scale * a[M, depth] w + bias, where w is [columns, depth], or [depth, columns]
+// when it is stored by depth. With an adapter h u^T is added, u[columns, rank]: more depth of the same sums, behind that of w.
 template <typename Stored>
 struct WeighedRows {
   Stored* to;
@@ -22,32 +22,90 @@ struct WeighedRows {
   ProductShape shape;
   bool by_depth, accumulate;
   void* scratch;
+  float scale = 1;
+  const Stored* h = nullptr;
+  Weight u = {};
+  uint64_t rank = 0;
 };
-template <typename W>
-Status weigh_rows_mma(const KernelContext& context, const WeighedRows<Bf16>& r, const W& w, const TileOutput<Bf16>& output) {
-  const RowChunks a{r.a, r.shape.rows, r.shape.depth};
-  launch_mma(context, TileProduct<RowChunks, W, TileOutput<Bf16>>{a, w, output, r.shape, r.shape.depth, nullptr});
+
+// A product times a factor, then TileOutput.
+template <typename Stored>
+struct ScaledOutput {
+  static constexpr uint32_t kPutWidth = TileOutput<Stored>::kPutWidth;
+  TileOutput<Stored> output;
+  float factor;
+
+  template <uint32_t kWidth>
+  __device__ void put(uint32_t part, uint64_t row, uint64_t column, uint32_t count, Pack<kWidth>& values) const {
+    REPRISE_UNROLL
+    for (uint32_t j = 0; j < kWidth; ++j) values.at[j] *= factor;
+    output.put(part, row, column, count, values);
+  }
+};
+template <typename Stored>
+ScaledOutput<Stored> output_of(const WeighedRows<Stored>& r) {
+  return {{r.to, {r.shape.columns}, r.bias, r.accumulate, r.shape.columns % 4 == 0, 0}, r.scale};
+}
+
+// ---- by tensor cores ----
+
+template <typename A, typename W>
+Status launch_rows_mma(const KernelContext& context, const WeighedRows<Bf16>& r, uint64_t depth, const A& a, const W& w) {
+  launch_mma(context, TileProduct<A, W, ScaledOutput<Bf16>>{a, w, output_of(r), {r.shape.rows, r.shape.columns, depth}, depth, nullptr});
   return launch_status();
 }
+
+// to[depth][column] = u[column][depth], rounded.
+static __global__ void __launch_bounds__(kBlockThreads) turn_weights(Bf16* to, const Weight u, uint64_t columns, uint64_t rank) {
+  for (uint64_t i = grid_thread(); i < columns * rank; i += grid_threads()) to[i] = weight_at<Bf16>(u, i % columns * rank + i / columns);
+}
+
+inline Status weigh_rows_mma(const KernelContext& context, const WeighedRows<Bf16>& r) {
+  const ProductShape& s = r.shape;
+  const uint64_t elements = s.columns * s.depth;
+  const Bf16* w = weights_as_bf16(context, r.w, elements, r.scratch);
+  const RowChunks a{r.a, s.rows, s.depth}, w_rows{w, s.columns, s.depth};
+  const ColumnChunks w_columns{w, s.columns, s.columns};
+  if (r.rank == 0) return r.by_depth ? launch_rows_mma(context, r, s.depth, a, w_columns) : launch_rows_mma(context, r, s.depth, a, w_rows);
+  const uint64_t depth = joined_depth(s.depth, r.rank);
+  const JoinedChunks<RowChunks> joined{a, {r.h, s.rows, r.rank}, s.depth, r.rank};
+  unsigned char* scratch = static_cast<unsigned char*>(r.scratch) + rounded_weights_bytes(r.w.type, elements);
+  if (!r.by_depth) {
+    const Bf16* u = weights_as_bf16(context, r.u, s.columns * r.rank, scratch);
+    return launch_rows_mma(context, r, depth, joined, JoinedChunks<RowChunks>{w_rows, {u, s.columns, r.rank}, s.depth, r.rank});
+  }
+  Bf16* u = reinterpret_cast<Bf16*>(scratch);
+  REPRISE_LAUNCH(turn_weights, blocks_for(s.columns * r.rank), kBlockThreads, context.queue, u, r.u, s.columns, r.rank);
+  return launch_rows_mma(context, r, depth, joined, JoinedChunks<ColumnChunks>{w_columns, {u, s.columns, s.columns}, s.depth, r.rank});
+}
+
+// ---- in f32 ----
+
+template <typename Stored, typename W>
+Status weigh_rows_simt(const KernelContext& context, const WeighedRows<Stored>& r, const W& w) {
+  const ProductShape& s = r.shape;
+  const RowsSource<Stored> a{r.a, s.rows, s.depth};
+  if (r.rank == 0) {
+    launch_product(context, TileProduct<RowsSource<Stored>, W, ScaledOutput<Stored>>{a, w, output_of(r), s, s.depth, nullptr});
+    return launch_status();
+  }
+  using A = JoinedSource<RowsSource<Stored>, RowsSource<Stored>>;
+  using B = JoinedSource<ScaledSource<W>, WeightRowsSource<Stored>>;
+  const uint64_t depth = s.depth + r.rank;
+  launch_product(context, TileProduct<A, B, TileOutput<Stored>>{{a, {r.h, s.rows, r.rank}, s.depth},
+                                                                {{w, r.scale}, {r.u, s.columns, r.rank}, s.depth},
+                                                                output_of(r).output, {s.rows, s.columns, depth}, depth, nullptr});
+  return launch_status();
+}
+
 template <typename Stored>
 Status weigh_rows(const KernelContext& context, const WeighedRows<Stored>& r) {
   const ProductShape& s = r.shape;
-  const TileOutput<Stored> output{r.to, {s.columns}, r.bias, r.accumulate, s.columns % 4 == 0, 0};
-  const auto by_simt = [&](const auto& w) {
-    const RowsSource<Stored> a{r.a, s.rows, s.depth};
-    using Product = TileProduct<RowsSource<Stored>, std::decay_t<decltype(w)>, TileOutput<Stored>>;
-    launch_product(context, Product{a, w, output, s, s.depth, nullptr});
-    return launch_status();
-  };
   if constexpr (kStoredAs<Stored> == DType::kBf16) {
-    if (linear_uses_mma(DType::kBf16, s.columns, s.depth)) {
-      const Bf16* w = weights_as_bf16(context, r.w, s.columns * s.depth, r.scratch);
-      return r.by_depth ? weigh_rows_mma(context, r, ColumnChunks{w, s.columns, s.columns}, output)
-                        : weigh_rows_mma(context, r, RowChunks{w, s.columns, s.depth}, output);
-    }
+    if (linear_forward_uses_mma(DType::kBf16, s.depth, s.columns, r.rank, r.scale)) return weigh_rows_mma(context, r);
   }
-  if (r.by_depth) return by_simt(WeightColumnsSource<Stored>{r.w, s.columns, s.columns});
-  return by_simt(WeightRowsSource<Stored>{r.w, s.columns, s.depth});
+  if (r.by_depth) return weigh_rows_simt(context, r, WeightColumnsSource<Stored>{r.w, s.columns, s.columns});
+  return weigh_rows_simt(context, r, WeightRowsSource<Stored>{r.w, s.columns, s.depth});
 }
 
 constexpr uint32_t kColumnWarps = 8;
@@ -70,13 +128,16 @@ __global__ void __launch_bounds__(kColumnWarps * kWarpLanes)
 
 template <typename Stored>
 Status cuda_linear_forward(const KernelContext& context, const LinearForwardArgsOf<Stored>& args) {
-  return weigh_rows<Stored>(context, {args.y, args.x, args.w, args.b, {args.M, args.K, args.C}, args.input_major, false, args.scratch});
+  return weigh_rows<Stored>(context, {.to = args.y, .a = args.x, .w = args.w, .bias = args.b, .shape = {args.M, args.K, args.C},
+                                      .by_depth = args.input_major, .accumulate = false, .scratch = args.scratch, .scale = args.scale,
+                                      .h = args.h, .u = args.u, .rank = args.R});
 }
 
 template <typename Stored>
 Status cuda_linear_backward_data(const KernelContext& context, const LinearBackwardDataArgsOf<Stored>& args) {
-  return weigh_rows<Stored>(context,
-                            {args.dx, args.dy, args.w, nullptr, {args.M, args.C, args.K}, !args.input_major, args.accumulate_dx, args.scratch});
+  return weigh_rows<Stored>(context, {.to = args.dx, .a = args.dy, .w = args.w, .bias = nullptr, .shape = {args.M, args.C, args.K},
+                                      .by_depth = !args.input_major, .accumulate = args.accumulate_dx, .scratch = args.scratch,
+                                      .scale = args.scale});
 }
 
 template <typename Stored>

@@ -1,4 +1,4 @@
-// Scratch of linear layers: the parts of a weight's gradient, and the chunks of a bias's.
+// Scratch of linear layers: weights as tensor cores take them, the parts of a weight's gradient, and the chunks of a bias's.
 #pragma once
 
 #include "cuda/product_shape.h"
@@ -18,9 +18,18 @@ constexpr TileSides linear_weight_tile(const ProductShape& s, DType stored, Card
   return linear_uses_mma(stored, s.rows, s.columns) ? mma_tile(s) : simt_tile(s, card);
 }
 
+// An adapter is more depth of the same product, and then nothing may scale the weight's share alone; R = 0: none.
+constexpr bool linear_forward_uses_mma(DType stored, uint64_t C, uint64_t K, uint64_t R, float scale) {
+  return linear_uses_mma(stored, C, K) && (R == 0 || (are_chunks(R) && scale == 1));
+}
+
 // Weights that are rounded first.
-constexpr uint64_t linear_weights_scratch_bytes(DType stored, DType weights, uint64_t C, uint64_t K) {
-  return linear_uses_mma(stored, C, K) && weights == DType::kF32 ? align_up(stored_bytes(DType::kBf16, C * K)) : 0;
+constexpr uint64_t rounded_weights_bytes(DType weights, uint64_t n) {
+  return weights == DType::kF32 ? align_up(stored_bytes(DType::kBf16, n)) : 0;
+}
+// Of u[K,R], which then lies as w does.
+constexpr uint64_t laid_up_bytes(DType weights, uint64_t n, bool input_major) {
+  return input_major ? align_up(stored_bytes(DType::kBf16, n)) : rounded_weights_bytes(weights, n);
 }
 
 template <CardSize kCard>
@@ -28,11 +37,15 @@ constexpr void add_cuda_linear_rules(BackendRules& rules) {
   rules.have(LinearKernels{});
   rules.of<LinearForward>().scratch_bytes = [](const ShapedCall& c) -> uint64_t {
     using A = LinearForward;
-    return linear_weights_scratch_bytes(c[A::kX].dtype, c[A::kW].dtype, c[A::kX].last_dimension(), c[A::kY].last_dimension());
+    const LinearAttribute& linear = c.attribute<LinearAttribute>();
+    const uint64_t C = c[A::kX].last_dimension(), K = c[A::kY].last_dimension(), R = c.has(A::kH) ? c[A::kH].last_dimension() : 0;
+    if (!linear_forward_uses_mma(c[A::kX].dtype, C, K, R, linear.scale)) return 0;
+    return rounded_weights_bytes(c[A::kW].dtype, C * K) + (R == 0 ? 0 : laid_up_bytes(c[A::kU].dtype, R * K, linear.input_major != 0));
   };
   rules.of<LinearBackwardData>().scratch_bytes = [](const ShapedCall& c) -> uint64_t {
     using A = LinearBackwardData;
-    return linear_weights_scratch_bytes(c[A::kDy].dtype, c[A::kW].dtype, c[A::kDx].last_dimension(), c[A::kDy].last_dimension());
+    const uint64_t C = c[A::kDx].last_dimension(), K = c[A::kDy].last_dimension();
+    return linear_uses_mma(c[A::kDy].dtype, C, K) ? rounded_weights_bytes(c[A::kW].dtype, C * K) : 0;
   };
   rules.of<LinearBackwardWeight>().scratch_bytes = [](const ShapedCall& c) -> uint64_t {
     using A = LinearBackwardWeight;

@@ -181,7 +181,7 @@ __device__ bool is_first_maximum(Shared& shared, const float* logits, uint32_t t
   return block_sum<kRowWarps>(shared, earlier) == 0 && logits[target] == maximum;
 }
 
-// Logits become gradients of loss / micro_batches; zeros where the row has no label. Evaluation asks for losses and hits alone.
+// Logits become gradients of the loss; zeros where the row has no label. Evaluation asks for losses and hits alone.
 template <uint32_t kRowWarps>
 __global__ void __launch_bounds__(kRowWarps* kWarpLanes)
     row_losses(const RowResults results, const Labels labels, uint64_t first, const StepScalars* scalars, bool gradients) {
@@ -205,7 +205,7 @@ __global__ void __launch_bounds__(kRowWarps* kWarpLanes)
     results.hits[row] = hit ? 1 : 0;
   }
   if (!gradients) return;
-  const double scale = 1.0 / (static_cast<double>(labelled) * scalars->micro_batches);
+  const double scale = 1.0 / static_cast<double>(scalars->step_labelled);
   const float factor = static_cast<float>(scale / total);
   for (uint32_t v = threadIdx.x; v < V; v += kRowWarps * kWarpLanes) {
     logits[v] = fmaf(logits[v], factor, v == target ? -static_cast<float>(scale) : 0.0f);
@@ -239,7 +239,7 @@ __global__ void __launch_bounds__(kBlockThreads) finish_loss(StepScalars* scalar
   const uint64_t labelled = *results.labelled;
   if (threadIdx.x != 0 || labelled == 0) return;
   if (training) {
-    loss /= static_cast<double>(labelled);
+    loss /= static_cast<double>(scalars->step_labelled);
     if (!is_finite(loss)) scalars->skip = 1;
   } else {
     scalars->labelled += labelled;

@@ -1,5 +1,6 @@
-// Rotary position embedding (Su et al. 2021): every query and key head turned by the angles of its row.
-// Here as the twin of lib/cpu/rope.cpp: a thread computes the angles of some pairs once and turns these pairs of all heads.
+// Rotary position embedding (Su et al. 2021): every query and key head turned by the angles of its row, on its way to or from its place
+// beside the others. Here as the twin of lib/cpu/rope.cpp: a thread computes the angles of some pairs once and turns these pairs of all
+// heads.
 #include "cuda/cuda_kernels.h"
 #include "cuda/grid.h"
 #include "cuda/pack.h"
@@ -50,9 +51,49 @@ __device__ inline void turn_pair(float& a, float& b, const Turn& t) {
   a = turned;
 }
 
+// Where a row's heads lie: q, k and v by themselves, or side by side.
+template <typename Stored>
+struct HeadsApart {
+  Stored *q, *k, *v;
+  uint32_t heads, kv_heads, D;
+
+  __device__ Stored* head(uint64_t m, uint32_t h) const {
+    if (h < heads) return q + (m * heads + h) * D;
+    h -= heads;
+    return h < kv_heads ? k + (m * kv_heads + h) * D : v + (m * kv_heads + h - kv_heads) * D;
+  }
+};
+template <typename Stored>
+struct HeadsBeside {
+  Stored* qkv;
+  uint32_t all, D;
+
+  __device__ Stored* head(uint64_t m, uint32_t h) const { return qkv + (m * all + h) * D; }
+};
+
+// What both passes share.
+struct Rows {
+  const int32_t* document_start;
+  const float* frequencies;
+  uint64_t M;
+  uint32_t T, D;
+  RopeAttribute rope;
+  bool inverse;  // turns back
+
+  template <typename Args>
+  static Rows of(const Args& args, bool inverse) {
+    return {args.document_start, args.frequencies, args.M, args.T, args.D, args.rope, inverse};
+  }
+  __device__ double position(uint64_t m) const {
+    const auto t = static_cast<double>(m % T);
+    const double start = document_start != nullptr ? static_cast<double>(document_start[m]) : 0.0;
+    return inverse ? start - t : t - start;
+  }
+};
+
 // A head's elements [at, at + kWidth) and [other, other + kWidth), which hold kWidth pairs.
 template <uint32_t kWidth, typename Stored>
-__device__ void turn_packs(Stored* y, const Stored* x, uint64_t at, uint64_t other, bool neighbours, const Turn (&turns)[kWidth]) {
+__device__ void turn_packs(Stored* y, const Stored* x, uint32_t at, uint32_t other, bool neighbours, const Turn (&turns)[kWidth]) {
   Pack<kWidth> a = load_pack<kWidth>(x + at), b = load_pack<kWidth>(x + other);
   if (kWidth == 1 || !neighbours) {
     REPRISE_UNROLL
@@ -68,68 +109,81 @@ __device__ void turn_packs(Stored* y, const Stored* x, uint64_t at, uint64_t oth
   store_pack(y + other, b);
 }
 
-template <uint32_t kWidth, typename Stored>
-__global__ void __launch_bounds__(kBlockThreads) turn_heads(const RopeArgsOf<Stored> args, const Frequencies frequencies) {
-  const uint32_t pairs = args.rope.rotary / 2, packs = pairs / kWidth, turned = args.rope.heads + args.rope.kv_heads;
-  const bool neighbours = args.rope.neighbours != 0;
-  const uint64_t columns = uint64_t{args.D} * (turned + args.rope.kv_heads);
-  for (uint64_t i = grid_thread(); i < args.M * packs; i += grid_threads()) {
+template <uint32_t kWidth, typename To, typename From>
+__global__ void __launch_bounds__(kBlockThreads) turn_heads(const Rows rows, const To to, const From from, const Frequencies frequencies) {
+  const uint32_t pairs = rows.rope.rotary / 2, packs = pairs / kWidth, turned = rows.rope.heads + rows.rope.kv_heads;
+  const bool neighbours = rows.rope.neighbours != 0;
+  for (uint64_t i = grid_thread(); i < rows.M * packs; i += grid_threads()) {
     const uint64_t m = i / packs;
     const uint32_t first = static_cast<uint32_t>(i % packs) * kWidth;
-    const auto t = static_cast<double>(m % args.T);
-    const double start = args.document_start != nullptr ? static_cast<double>(args.document_start[m]) : 0.0;
-    const double position = args.inverse ? start - t : t - start;
+    const double position = rows.position(m);
     Turn turns[kWidth];
     REPRISE_UNROLL
     for (uint32_t k = 0; k < kWidth; ++k) {
-      const double f = args.frequencies != nullptr ? static_cast<double>(args.frequencies[first + k]) : frequencies.at[first + k];
+      const double f = rows.frequencies != nullptr ? static_cast<double>(rows.frequencies[first + k]) : frequencies.at[first + k];
       turns[k] = turn_by(position * f);
+      turns[k].cosine *= rows.rope.scale, turns[k].sine *= rows.rope.scale;
     }
-    const uint64_t at = m * columns + (neighbours ? 2 * first : first), other = at + (neighbours ? kWidth : pairs);
-    for (uint32_t h = 0; h < turned; ++h) {
-      const uint64_t head = uint64_t{h} * args.D;
-      turn_packs<kWidth>(args.y, args.x, at + head, other + head, neighbours, turns);
-    }
+    const uint32_t at = neighbours ? 2 * first : first, other = at + (neighbours ? kWidth : pairs);
+    for (uint32_t h = 0; h < turned; ++h) turn_packs<kWidth>(to.head(m, h), from.head(m, h), at, other, neighbours, turns);
   }
 }
 
-// What is not turned, where it does not lie where it belongs: what is behind `rotary` in the turned heads, then the values.
-template <uint32_t kWidth, typename Stored>
-__global__ void __launch_bounds__(kBlockThreads) copy_unturned(const RopeArgsOf<Stored> args) {
-  const uint64_t turned = args.rope.heads + args.rope.kv_heads, D = args.D / kWidth, rotary = args.rope.rotary / kWidth;
-  const uint64_t behind = D - rotary, of_row = turned * behind + args.rope.kv_heads * D, columns = (turned + args.rope.kv_heads) * D;
-  for (uint64_t i = grid_thread(); i < args.M * of_row; i += grid_threads()) {
-    const uint64_t j = i % of_row;
-    const uint64_t in_row = j < turned * behind ? j / behind * D + rotary + j % behind : turned * rotary + j;
-    const uint64_t at = (i / of_row * columns + in_row) * kWidth;
-    store_pack(args.y + at, load_pack<kWidth>(args.x + at));
+// What is not turned: what is behind `rotary` in the turned heads, then the values.
+template <uint32_t kWidth, typename To, typename From>
+__global__ void __launch_bounds__(kBlockThreads) copy_unturned(const Rows rows, const To to, const From from) {
+  const uint32_t D = rows.D / kWidth, rotary = rows.rope.rotary / kWidth, behind = D - rotary;
+  const uint32_t of_turned = (rows.rope.heads + rows.rope.kv_heads) * behind, of_row = of_turned + rows.rope.kv_heads * D;
+  for (uint64_t i = grid_thread(); i < rows.M * of_row; i += grid_threads()) {
+    const uint64_t m = i / of_row;
+    const auto j = static_cast<uint32_t>(i % of_row);
+    const bool is_value = j >= of_turned;
+    const uint32_t in_values = j - of_turned;
+    const uint32_t h = is_value ? rows.rope.heads + rows.rope.kv_heads + in_values / D : j / behind;
+    const uint32_t at = (is_value ? in_values % D : rotary + j % behind) * kWidth;
+    store_pack(to.head(m, h) + at, load_pack<kWidth>(from.head(m, h) + at));
   }
 }
 
-template <uint32_t kWidth, typename Stored>
-Status launch_rope(const KernelContext& context, const RopeArgsOf<Stored>& args) {
-  const RopeAttribute& rope = args.rope;
+template <uint32_t kWidth, typename To, typename From>
+Status launch_width(const KernelContext& context, const Rows& rows, const To& to, const From& from) {
+  const RopeAttribute& rope = rows.rope;
   Frequencies frequencies = {};
-  for (uint32_t i = 0; i < rope.rotary / 2 && args.frequencies == nullptr; ++i) {
+  for (uint32_t i = 0; i < rope.rotary / 2 && rows.frequencies == nullptr; ++i) {
     frequencies.at[i] = std::pow(static_cast<double>(rope.theta), -2.0 * i / rope.rotary);
   }
-  REPRISE_LAUNCH((turn_heads<kWidth, Stored>), blocks_for(args.M * (rope.rotary / 2 / kWidth)), kBlockThreads, context.queue,
-                 args, frequencies);
-  if (args.x == args.y) return launch_status();
-  const uint64_t elements = args.M * ((rope.heads + rope.kv_heads) * uint64_t{args.D - rope.rotary} + uint64_t{rope.kv_heads} * args.D);
-  REPRISE_LAUNCH((copy_unturned<kWidth, Stored>), blocks_for(elements / kWidth), kBlockThreads, context.queue, args);
+  if (rope.rotary > 0) {
+    REPRISE_LAUNCH((turn_heads<kWidth, To, From>), blocks_for(rows.M * (rope.rotary / 2 / kWidth)), kBlockThreads, context.queue, rows, to,
+                   from, frequencies);
+  }
+  const uint64_t elements = rows.M * ((rope.heads + rope.kv_heads) * uint64_t{rows.D - rope.rotary} + uint64_t{rope.kv_heads} * rows.D);
+  REPRISE_LAUNCH((copy_unturned<kWidth, To, From>), blocks_for(elements / kWidth), kBlockThreads, context.queue, rows, to, from);
   return launch_status();
+}
+template <typename Stored, typename To, typename From>
+Status launch_rope(const KernelContext& context, const Rows& rows, const To& to, const From& from) {
+  constexpr uint32_t kWide = kPackWidth<Stored>;
+  const bool wide = rows.rope.rotary % (2 * kWide) == 0 && rows.D % kWide == 0;
+  return wide ? launch_width<kWide>(context, rows, to, from) : launch_width<1>(context, rows, to, from);
 }
 
 }  // namespace
 
 template <typename Stored>
-Status cuda_rope(const KernelContext& context, const RopeArgsOf<Stored>& args) {
-  constexpr uint32_t kWide = kPackWidth<Stored>;
-  const bool wide = args.rope.rotary % (2 * kWide) == 0 && args.D % kWide == 0;
-  return wide ? launch_rope<kWide>(context, args) : launch_rope<1>(context, args);
+Status cuda_rope_forward(const KernelContext& context, const RopeForwardArgsOf<Stored>& args) {
+  const RopeAttribute& rope = args.rope;
+  return launch_rope<Stored>(context, Rows::of(args, false), HeadsBeside<Stored>{args.qkv, rope.heads + 2 * rope.kv_heads, args.D},
+                             HeadsApart<const Stored>{args.q, args.k, args.v, rope.heads, rope.kv_heads, args.D});
 }
 
-REPRISE_CUDA_INSTANTIATE(cuda_rope, RopeArgs)
+template <typename Stored>
+Status cuda_rope_backward(const KernelContext& context, const RopeBackwardArgsOf<Stored>& args) {
+  const RopeAttribute& rope = args.rope;
+  return launch_rope<Stored>(context, Rows::of(args, true), HeadsApart<Stored>{args.dq, args.dk, args.dv, rope.heads, rope.kv_heads, args.D},
+                             HeadsBeside<const Stored>{args.dqkv, rope.heads + 2 * rope.kv_heads, args.D});
+}
+
+REPRISE_CUDA_INSTANTIATE(cuda_rope_forward, RopeForwardArgs)
+REPRISE_CUDA_INSTANTIATE(cuda_rope_backward, RopeBackwardArgs)
 
 }  // namespace reprise

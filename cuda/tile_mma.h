@@ -106,6 +106,36 @@ struct ColumnChunks {
   };
 };
 
+// Two sources of the same indices, one behind the other along the depth. The second begins with a slab of its own: a product is
+// joined_depth() deep, of which what lies between them is zeros.
+constexpr uint64_t joined_depth(uint64_t first, uint64_t second) { return whole_pieces(first, SquareMmaTile::kDepth) * SquareMmaTile::kDepth + second; }
+template <typename Source>
+struct JoinedChunks {
+  static constexpr bool kAlongDepth = Source::kAlongDepth, kConverts = false;
+  Source first, second;
+  uint64_t first_depth, second_depth;
+
+  template <uint32_t kTurns, uint32_t kStep>
+  class Walk {
+   public:
+    __device__ Walk(const JoinedChunks& source, uint64_t index, uint64_t depth, uint64_t)
+        : source_(source), index_(index), depth_(static_cast<uint32_t>(depth)), walk_(source.first, index, depth, source.first_depth),
+          slabs_(static_cast<uint32_t>(whole_pieces(source.first_depth, SquareMmaTile::kDepth))) {}
+    __device__ Chunk take(uint32_t turn) { return walk_.take(turn); }
+    __device__ void next_slab(uint32_t waiting) {
+      walk_.next_slab(waiting);
+      if (--slabs_ == 0) walk_ = {source_.second, index_, depth_, source_.second_depth};
+    }
+
+   private:
+    const JoinedChunks& source_;
+    uint64_t index_;
+    uint32_t depth_;
+    typename Source::template Walk<kTurns, kStep> walk_;
+    uint32_t slabs_;  // of the first source that are to come
+  };
+};
+
 // A thread's share of one operand, of which a slab has kIndices indices.
 template <typename Source, uint32_t kIndices>
 class MmaOperand {

@@ -52,6 +52,32 @@ __device__ float weight_at(const Weight& w, uint64_t i) {
   return w.type == DType::kBf16 ? float{static_cast<const Bf16*>(w.data)[i]} : float{Stored(static_cast<const float*>(w.data)[i])};
 }
 
+// Two sources of the same indices, one behind the other along the depth: the first is `depth` deep.
+template <typename First, typename Second>
+struct JoinedSource {
+  static constexpr bool kAlongDepth = First::kAlongDepth;
+  First first;
+  Second second;
+  uint64_t depth;
+
+  __device__ Pack<4> read(uint64_t index, uint64_t at) const { return at < depth ? first.read(index, at) : second.read(index, at - depth); }
+};
+
+// What a source reads, times a factor.
+template <typename Source>
+struct ScaledSource {
+  static constexpr bool kAlongDepth = Source::kAlongDepth;
+  Source source;
+  float factor;
+
+  __device__ Pack<4> read(uint64_t index, uint64_t depth) const {
+    Pack<4> pack = source.read(index, depth);
+    REPRISE_UNROLL
+    for (uint32_t i = 0; i < 4; ++i) pack.at[i] *= factor;
+    return pack;
+  }
+};
+
 // w[index][depth].
 template <typename Stored>
 struct WeightRowsSource {

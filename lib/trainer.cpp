@@ -212,7 +212,7 @@ uint64_t promised_labels(const Trainer& trainer, const BatchSource& source) {
 // promise is compared with them before the last micro-batch runs, so before a weight changes.
 Status run_step(Trainer& trainer, const BatchSource& source, StepScalars& scalars) {
   scalars.step_labelled = promised_labels(trainer, source);
-  if (scalars.step_labelled == 0) return {Code::kUnsupported, "a step must have a label in one of its micro-batches", trainer.step + 1};
+  if (scalars.step_labelled == 0) return {Code::kUnsupported, "a step must have a label in one of its micro-batches; the step of this number has none", trainer.step + 1};
   uint64_t labelled = 0;
   REPRISE_RETURN_IF_ERROR(write_scalars(trainer, scalars));
   for (uint32_t micro = 0; micro < trainer.plan->accumulate; ++micro) {
@@ -220,7 +220,7 @@ Status run_step(Trainer& trainer, const BatchSource& source, StepScalars& scalar
     const ArenaAddress number = trainer.state_tensor(0) + offsetof(StepScalars, micro_batch);
     REPRISE_RETURN_IF_ERROR(fill_batch(trainer, id, source, trainer.step, micro, labelled));
     if (labelled > scalars.step_labelled || (micro + 1 == trainer.plan->accumulate && labelled != scalars.step_labelled)) {
-      return {Code::kUnsupported, "the source must give as many labels in a step as it says", trainer.step + 1};
+      return {Code::kUnsupported, "the source must give as many labels in a step as it says; in the step of this number it does not", trainer.step + 1};
     }
     REPRISE_RETURN_IF_ERROR(trainer.write(number, &micro, sizeof micro));
     REPRISE_RETURN_IF_ERROR(run_program(trainer, id));

@@ -116,6 +116,8 @@ struct JoinedPacker {
   Second second;
   uint64_t depth;
 
+  JoinedPacker(const First& a, const Second& b, uint64_t depth_of_first) : first(a), second(b), depth(depth_of_first) {}
+
   void operator()(float* panel, const PanelRange& range) const {
     const PanelRange near = of_first(range), far = of_second(range);
     if (near.kc > 0) first(panel, near);

@@ -22,6 +22,22 @@ void multiply(const KernelContext& context, const GemmShape& shape, const Stored
   gemm(context, shape, MatrixPackerOf<Stored>{a, static_cast<int64_t>(shape.K), 1}, ScaledWeights{w, factor}, output, accumulate, scratch);
 }
 
+// x W^T + h U^T by pairs of bf16 (bf16_pairs.h), under the same conditions for both products; false where these are not given.
+bool multiply_adapted_pairs(const KernelContext&, const LinearForwardArgsOf<float>&, const WeightPacker&, const WeightPacker&,
+                            const BiasedOutputOf<float>&) {
+  return false;
+}
+bool multiply_adapted_pairs(const KernelContext& context, const LinearForwardArgsOf<Bf16>& args, const WeightPacker& w, const WeightPacker& u,
+                            const BiasedOutputOf<Bf16>& y) {
+  const GemmTile* tile = pair_tile(cpu_machine(context).level);
+  if (tile == nullptr || args.C % 2 != 0 || args.R % 2 != 0 || args.scale != 1.0f) return false;
+  const uint64_t C = args.C / 2, R = args.R / 2;
+  const MatrixPacker x{reinterpret_cast<const float*>(args.x), static_cast<int64_t>(C), 1};
+  const MatrixPacker h{reinterpret_cast<const float*>(args.h), static_cast<int64_t>(R), 1};
+  gemm(context, {args.M, args.K, C + R}, JoinedPacker{x, h, C}, JoinedPacker{PairedWeights{w}, PairedWeights{u}, C}, y, false, args.scratch, tile);
+  return true;
+}
+
 }  // namespace
 
 template <typename Stored>
@@ -33,11 +49,12 @@ Status cpu_linear_forward(const KernelContext& context, const LinearForwardArgsO
     multiply(context, {args.M, args.K, args.C}, args.x, w, args.scale, y, false, args.scratch);
     return ok_status();
   }
+  const WeightPacker u = lines_are_rows(args.u, args.R);
+  if (multiply_adapted_pairs(context, args, w, u, y)) return ok_status();
   const MatrixPackerOf<Stored> x{args.x, args.C, 1}, h{args.h, args.R, 1};
   const ScaledWeights scaled{w, args.scale};
-  const WeightPacker u = lines_are_rows(args.u, args.R);
-  gemm(context, {args.M, args.K, uint64_t{args.C} + args.R}, JoinedPacker<MatrixPackerOf<Stored>, MatrixPackerOf<Stored>>{x, h, args.C},
-       JoinedPacker<ScaledWeights, WeightPacker>{scaled, u, args.C}, y, false, args.scratch);
+  gemm(context, {args.M, args.K, uint64_t{args.C} + args.R}, JoinedPacker{x, h, args.C}, JoinedPacker{scaled, u, args.C}, y, false,
+       args.scratch);
   return ok_status();
 }
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Packs conversations into rows for lm_peer.py: the English pairs of the PyPI package chatterbot-corpus, by a GGUF file's tokenizer.
+"""Packs conversations into rows for lm_peer.py: a folder of chatterbot-corpus (PyPI; its data/english), by a GGUF file's tokenizer.
 
 Tokens are made by Hugging Face's tokenizers, put together from primitives (each digit alone, then GPT-2's splitting, then byte-level
 BPE); labels stand on the answer and the end of its turn. Conversations follow one another in the corpus's order; one that does not fit
 into the rest of a row begins the next, and the rest is padding without a label. Every --hold-out'th conversation goes to the
 evaluation rows.
-Usage: build/parity-venv/bin/python tests/bench/lm_rows.py GGUF OUT.jsonl [--eval OUT2.jsonl] [--length 512] [--hold-out 10]
+Usage: build/parity-venv/bin/python tests/bench/lm_rows.py GGUF CORPUS OUT.jsonl [--eval OUT2.jsonl] [--length 512] [--hold-out 10]
 """
 import argparse
 import json
@@ -25,10 +25,8 @@ def make_tokenizer(path):
   return tokenizer, {token: n for n, token in enumerate(tokens)}
 
 
-def conversations():
+def conversations(folder):
   import yaml
-  import chatterbot_corpus
-  folder = pathlib.Path(chatterbot_corpus.__file__).parent / "data" / "english"
   for path in sorted(folder.glob("*.yml")):
     for turns in yaml.safe_load(path.read_text())["conversations"]:
       yield [str(turn) for turn in turns]
@@ -70,13 +68,14 @@ def pack(samples, length, pad):
 def main():
   parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
   parser.add_argument("gguf", type=pathlib.Path)
+  parser.add_argument("corpus", type=pathlib.Path)
   parser.add_argument("out", type=pathlib.Path)
   parser.add_argument("--eval", type=pathlib.Path)
   parser.add_argument("--length", type=int, default=512)
   parser.add_argument("--hold-out", type=int, default=10)
   args = parser.parse_args()
   tokenizer, special = make_tokenizer(args.gguf)
-  samples = [tokenize(tokenizer, special, turns) for turns in conversations()]
+  samples = [tokenize(tokenizer, special, turns) for turns in conversations(args.corpus)]
   parts = [(args.out, samples)]
   if args.eval:
     held = samples[::args.hold_out]

@@ -97,7 +97,8 @@ const char* const kFullGpt =
   "initializer_range": 0.1, "tie_word_embeddings": false}, "data": {"kind": "tokens", "path": "../t.bin", "token_bytes": 4}, "batch": 1,
   "sequence": 100, "optimizer": {"name": "adamw", "lr": 3e-4, "betas": [0.8, 0.95], "eps": 1e-6, "weight_decay": 0.1},
   "lr_schedule": {"kind": "cosine", "warmup_steps": 3}, "gradient_release": true, "steps": 40, "schedule": {"strategy": "multistage", "disk": "2GiB", "write_cost": 3.5, "read_cost": 0},
-  "feature_map_budget": 123456789, "backend": "cuda", "lora": null})";
+  "feature_map_budget": 123456789, "backend": "cuda", "lora": {"r": 4, "alpha": 16, "dropout": 0.05, "targets": ["c_attn", "mlp.c_fc"], "rslora": true},
+  "evaluate_first": true, "prompts": ["Once"], "answer_tokens": 7})";
 
 TEST(Recipe, EveryKeyArrives) {
   const Recipe recipe = parse(kFullResNet);
@@ -141,6 +142,15 @@ TEST(Recipe, EveryKeyArrives) {
   EXPECT_EQ(gpt.schedule.read_cost, 0.0);
   EXPECT_EQ(std::get<Gpt2Model>(gpt.model).n_inner, 100);
   EXPECT_FALSE(std::get<Gpt2Model>(gpt.model).tie_word_embeddings);
+  EXPECT_EQ(gpt.lora->r, 4);
+  EXPECT_EQ(gpt.lora->scale(), 8);  // 16 / sqrt(4)
+  EXPECT_EQ(gpt.lora->dropout, 0.05);
+  EXPECT_EQ(gpt.lora->targets, (std::vector<std::string>{"c_attn", "mlp.c_fc"}));
+  EXPECT_TRUE(gpt.evaluate_first);
+  EXPECT_EQ(gpt.prompts, (std::vector<std::string>{"Once"}));
+  EXPECT_EQ(gpt.answer_tokens, 7);
+  EXPECT_EQ(parse(R"({"model": {"family": "gpt2"}, "batch": 2, "lora": {"r": 6}})").lora->scale(), 1);
+  EXPECT_FALSE(parse(R"({"model": {"family": "gpt2"}, "batch": 2, "lora": null})").lora.has_value());
 }
 
 TEST(Recipe, CanonicalTextReadsBackEqual) {
@@ -331,7 +341,13 @@ const BadRecipe kBadRecipes[] = {
      R"({"accumulate": 2, "gradient_release": true})",
      {"gradient_release", "accumulate"}},
     {"freeze", kResNet, R"({"freeze": "conv1"})", {"freeze", "list"}},
-    {"lora", kGpt, R"({"lora": {"rank": 8}})", {"lora", "not available yet"}},
+    {"lora's keys", kGpt, R"({"lora": {"rank": 8}})", {"lora", "unknown key", "\"rank\""}},
+    {"lora without rank", kGpt, R"({"lora": {}})", {"lora.r", "missing"}},
+    {"lora targets", kGpt, R"({"lora": {"r": 8, "targets": "every"}})", {"lora.targets", "all-linear", "every"}},
+    {"no lora targets", kGpt, R"({"lora": {"r": 8, "targets": []}})", {"lora.targets", "one layer at least"}},
+    {"lora and freeze", kGpt, R"({"lora": {"r": 8}, "freeze": ["*wte*"]})", {"freeze", "lora"}},
+    {"lora of images", kResNet, R"({"lora": {"r": 8}})", {"lora", "language models"}},
+    {"prompts of images", kResNet, R"({"prompts": ["hello"]})", {"prompts", "language models"}},
     {"steps zero", kResNet, R"({"steps": 0})", {"steps", "from 1"}},
     {"strategy", kResNet, R"({"schedule": "optimum"})", {"schedule.strategy", "\"optimal\"?", "\"revolve\""}},
     {"schedule number", kResNet, R"({"schedule": 3})", {"schedule", "object"}},

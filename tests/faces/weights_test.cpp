@@ -315,6 +315,7 @@ TEST(SafetensorsWeights, SeveralFilesAreOneModel) {
   const auto source = open_weights(folder.path());
   EXPECT_EQ(source->path(), index);
   EXPECT_EQ(source->names(), (std::vector<std::string>{"one", "three", "two"})) << "the index says what the model has";
+  EXPECT_EQ(open_weights(index)->names(), source->names());
   EXPECT_EQ(values_of(*source, "one"), std::vector<float>{1});
   EXPECT_EQ(values_of(*source, "two"), std::vector<float>{2});
   EXPECT_EQ(values_of(*source, "three"), std::vector<float>{3});

@@ -9,10 +9,13 @@ uses() { grep -rnE --include='*.h' --include='*.cpp' "$1" tools | grep -vE "^($2
 
 faults() {
   for header in tools/models/*.h; do
-    family=$(sed -nE 's/^struct ([A-Za-z0-9]+Model) \{.*/\1/p' "$header")
-    [ -z "$family" ] || uses "\\b$family\\b" "tools/models/($(basename "$header" .h)\\.(h|cpp)|models\\.h)"
-    word=$(sed -nE 's/.*kFamily = "([a-z0-9]+)".*/\1/p' "$header")
-    [ -z "$word" ] || uses "\"$word\"" "$header"
+    for family in $(sed -nE 's/^struct ([A-Za-z0-9]+Model)( : [^{]*)? \{.*/\1/p' "$header"); do
+      uses "\\b$family\\b" "tools/models/($(basename "$header" .h)\\.(h|cpp)|models\\.h)"
+    done
+    # GGUF has words of its own for what it holds, which are often a family's.
+    for word in $(sed -nE 's/.*kFamily = "([a-z0-9]+)".*/\1/p' "$header"); do
+      uses "\"$word\"" "$header|tools/weights/gguf_[a-z]+\\.cpp|tools/tokenizer/tokenizer_gguf\\.cpp"
+    done
   done
   # kText is also asked for by the training program, which shows a sample of text.
   uses 'DataSource::Kind::k(Idx|ImageFolder|Tensors|Tokens|Synthetic)\b' 'tools/recipes/(recipe\.h|data_section\.cpp)|tools/data/[a-z_]+\.(h|cpp)'

@@ -541,7 +541,8 @@ constexpr WrongKernel kWrongKernels[] = {
     wrong_kernel<AttentionDecode, [](const KernelContext& k, const AttentionDecodeArgsOf<float>& a) {
       std::vector<int32_t> starts(a.document_start, a.document_start + a.P);
       for (uint32_t t = 1; t < a.P; ++t) {
-        if (starts[t] > static_cast<int32_t>(t) && t - starts[0] < a.L) starts[t] = starts[0];
+        const int64_t row = t;
+        if (row < starts[t] && row - starts[0] < a.L) starts[t] = starts[0];
       }
       AttentionDecodeArgsOf<float> all = a;
       all.document_start = starts.data();

@@ -185,12 +185,12 @@ void expect_from_stored(const KernelCase& c, const StoredOutput& stored, CaseExp
 }
 
 // A pointwise convolution is a linear layer, and rounds as one where the depth of the product is even.
-std::optional<uint32_t> rounded_weights(const KernelCase& c) {
+std::vector<uint32_t> rounded_weights(const KernelCase& c) {
   const WindowAttribute& w = c.as<WindowAttribute>();
   const bool is_pointwise = c.op == Op::kConv && w.kernel_h * w.kernel_w * w.stride == 1 && w.pad == 0;
-  if (!is_pointwise || c.pass == Pass::kBackwardWeight) return std::nullopt;
+  if (!is_pointwise || c.pass == Pass::kBackwardWeight) return {};
   const uint32_t weights = c.pass == Pass::kForward ? 4 : 2;
-  return c.tensor(weights - 1).last_dimension() % 2 == 0 ? std::optional(weights) : std::nullopt;
+  return c.tensor(weights - 1).last_dimension() % 2 == 0 ? std::vector<uint32_t>{weights} : std::vector<uint32_t>{};
 }
 
 // ---- slope ----

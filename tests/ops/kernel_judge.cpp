@@ -86,7 +86,7 @@ CaseData as_multiplied(const Backend& backend, const KernelCase& c, CaseData dat
       if (c.info().arguments[i].storage == Storage::kWeight && c.has(i)) round(i);
     }
   } else if (std::strstr(backend.kernel_set, "+bf16") != nullptr) {
-    if (const std::optional<uint32_t> argument = rounded_weights(c)) round(*argument);
+    for (const uint32_t argument : rounded_weights(c)) round(argument);
   }
   return data;
 }

@@ -118,11 +118,12 @@ void expect(Oracle& o) {
   o.expect(0, {linear_backward_weight(a, b, by_input), linear_backward_weight(a_magnitude, b_magnitude, by_input), o.dimension(1, 0)});
 }
 
-// Where the depth of the product is even; with an adapter or a scale the CPU multiplies in f32.
-std::optional<uint32_t> rounded_weights(const KernelCase& c) {
+// Where the depth of the product is even, and that of the adapter's too; with a scale the CPU multiplies in f32.
+std::vector<uint32_t> rounded_weights(const KernelCase& c) {
   const bool reads_weights = c.pass == Pass::kForward || c.pass == Pass::kBackwardData;
-  if (!reads_weights || c.has(4) || c.as<LinearAttribute>().scale != 1) return std::nullopt;
-  return c.tensor(1).last_dimension() % 2 == 0 ? std::optional(2u) : std::nullopt;
+  if (!reads_weights || c.as<LinearAttribute>().scale != 1 || c.tensor(1).last_dimension() % 2 != 0) return {};
+  if (!c.has(4)) return {2};
+  return c.tensor(4).last_dimension() % 2 == 0 ? std::vector<uint32_t>{2, 5} : std::vector<uint32_t>{};
 }
 
 // ---- slope ----

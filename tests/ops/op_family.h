@@ -208,8 +208,8 @@ struct OpFamily {
   void (*expect_from_stored)(const KernelCase&, const StoredOutput&, CaseExpected&) = nullptr;
   // For a backward: the function whose gradient it returns, sum(dy * forward). May make saved values in the data exact.
   Differentiable (*differentiable)(const KernelCase&, CaseData&) = nullptr;
-  // The weights that a kernel set which multiplies in bf16 rounds first (DESIGN 8.6), if the case has such. Null for most families.
-  std::optional<uint32_t> (*rounded_weights)(const KernelCase&) = nullptr;
+  // The weights that a kernel set which multiplies in bf16 rounds first (DESIGN 8.6). Null for most families.
+  std::vector<uint32_t> (*rounded_weights)(const KernelCase&) = nullptr;
   std::vector<KnownValue> (*known_values)() = nullptr;
   std::span<const WrongKernel> wrong_kernels = {};  // planted in the CPU's backend
 };

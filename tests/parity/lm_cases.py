@@ -9,7 +9,7 @@ kIgnored = -100
 kSizes = {"vocab_size": 61, "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 2, "num_attention_heads": 4,
           "num_key_value_heads": 2, "head_dim": 6, "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "initializer_range": 0.2}
 kOneBlock = {"num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16, "intermediate_size": 36}
-kSeeds = {"llama_tied": 300, "llama_linear": 202, "qwen2_tied": 207, "qwen2_untied": 208, "qwen3_untied": 1010}  # where the default is refused
+kSeeds = {"llama_tied": 300, "llama_linear": 202, "qwen2_tied": 207, "qwen2_untied": 208, "qwen3_untied": 710}  # where the default is refused
 kLora = {"r": 4, "alpha": 8, "dropout": 0.0, "targets": "all-linear", "rslora": False}
 
 
@@ -42,9 +42,9 @@ def models():
           **kSizes, "num_hidden_layers": 1, "tie_word_embeddings": True, **rope("default", 1e6)}},
       "qwen2_untied": {"type": "qwen2", "store": "f16", "shards": True, "gguf": True, "config": {
           **kSizes, "tie_word_embeddings": False, **rope("default")}},
-      "qwen3_tied": {"type": "qwen3", "store": "bf16", "config": {
+      "qwen3_tied": {"type": "qwen3", "store": "f16", "gguf": True, "config": {
           **kSizes, "num_hidden_layers": 1, "head_dim": 10, "tie_word_embeddings": True, **rope("default", 1e4)}},
-      "qwen3_untied": {"type": "qwen3", "store": "f16", "gguf": True, "config": {
+      "qwen3_untied": {"type": "qwen3", "store": "bf16", "config": {
           **kSizes, "head_dim": 8, "attention_bias": True,
           "tie_word_embeddings": False, **rope("default", 1e4)}},
       "gpt2_model": {"type": "gpt2", "store": "f32", "config": {

@@ -45,7 +45,21 @@ def add_metadata(writer, config):
   writer.add_rope_dimension_count(head_size(config))
   writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
   writer.add_rope_freq_base(rope["rope_theta"])
+  add_tokenizer(writer, config["vocab_size"])
   return rope
+
+
+def add_tokenizer(writer, count):
+  """A byte-level BPE of `count` tokens without which llama.cpp reads no model: letters from "!", one merge, a control token."""
+  letters = [chr(ord("!") + n) for n in range(count - 2)]
+  writer.add_tokenizer_model("gpt2")
+  writer.add_tokenizer_pre("gpt-2")
+  writer.add_token_list(letters + ['!"', "<|end|>"])
+  writer.add_token_types([gguf.TokenType.NORMAL] * (count - 1) + [gguf.TokenType.CONTROL])
+  writer.add_token_merges(['! "'])
+  writer.add_bos_token_id(count - 1)
+  writer.add_eos_token_id(count - 1)
+  writer.add_add_bos_token(False)
 
 
 def write_gguf(path, config, weights):

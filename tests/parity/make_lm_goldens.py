@@ -12,7 +12,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import golden_check
-from lm_cases import all_cases, make_batches, models, recipe_of
+from lm_cases import all_cases, kSequence, make_batches, models, recipe_of
 from recipe_file import RecipeError, read_json
 from safetensors_file import SafetensorsError, read_safetensors, write_safetensors
 
@@ -52,18 +52,27 @@ def write_old_config(path):
 
 
 def add_gguf(folder):
-  """model.gguf beside the safetensors; transformers must read the same numbers from it."""
+  """model.gguf beside the safetensors; transformers must read the same numbers from it, and llama.cpp compute the same."""
   import torch
   from transformers import AutoConfig, AutoModelForCausalLM
   from lm_gguf import write_gguf
-  from lm_training import read_model
+  from lm_roundtrip import distance, llama_cpp
+  from lm_training import Reference, read_model
   config, weights = read_model(folder)
-  write_gguf(os.path.join(folder, "model.gguf"), config, weights)
+  path = os.path.join(folder, "model.gguf")
+  write_gguf(path, config, weights)
   read = AutoModelForCausalLM.from_pretrained(folder, gguf_file="model.gguf", config=AutoConfig.from_pretrained(folder), dtype=torch.float32)
   read = read.state_dict()
   for name, tensor in weights.items():
     if not torch.equal(read[name], tensor):
-      raise RecipeError(f"{folder}/model.gguf: transformers reads another {name}")
+      raise RecipeError(f"{path}: transformers reads another {name}")
+  ids = torch.arange(0, 7 * kSequence, 7) % config["vocab_size"]
+  with torch.no_grad():
+    expected = Reference(config, weights).logits({"tokens": ids[None]})[0, -1].softmax(dim=0)
+  apart = distance(dict(enumerate(expected.tolist())), llama_cpp(path, "", ids.tolist()))
+  print(f"{path}: llama.cpp's probabilities are at most {apart:.1e} from the reference's")
+  if apart > 1e-3:
+    raise RecipeError(f"{path}: llama.cpp reads another model")
 
 
 def make_adapter(folder, model_folder, lora, seed):

@@ -58,7 +58,7 @@ TEST_P(Parity, SixSteps) {
     const Workers alone = {.stack_bytes = 1 << 20};
     Trainer trainer;
     ASSERT_TRUE(bind_plan(plan, test::test_backend(), alone, arena.get(), trainer).ok());
-    read_state(trainer, SafetensorsFile(folder + "/W.safetensors"), StatePart::kModel);
+    read_state(trainer, *open_weights(folder + "/W.safetensors"), StatePart::kModel);
     const auto training = open_dataset(recipe, Split::kTraining), evaluation = open_dataset(recipe, Split::kEvaluation);
     size_t next_evaluation = 0;
     for (size_t s = 0; s < golden.at("loss_f64").size(); ++s) {

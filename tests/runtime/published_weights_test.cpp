@@ -74,7 +74,7 @@ class Session {
     }
     return all;
   }
-  void load(const std::string& path) { read_state(trainer, SafetensorsFile(path), StatePart::kModel); }
+  void load(const std::string& path) { read_state(trainer, *open_weights(path), StatePart::kModel); }
   void save(const std::string& path) const { write_state(trainer, path, StatePart::kModel, {}); }
 
   Trainer trainer;
@@ -240,15 +240,15 @@ TEST_P(PublishedWeights, ThatBecomeShorterWhileTheyAreReadAreRefused) {
     for (const uint64_t cut : {uint64_t{1}, whole / 4, whole / 2}) {
       const std::string path = folder_.file("cut");
       std::filesystem::copy_file(weights(folder), path, std::filesystem::copy_options::overwrite_existing);
-      const SafetensorsFile file(path);
+      const auto file = open_weights(path);
       std::filesystem::resize_file(path, whole - cut);
-      expect_user_error([&] { read_state(session.trainer, file, StatePart::kModel); }, {path, "has become shorter while it was in use"});
+      expect_user_error([&] { read_state(session.trainer, *file, StatePart::kModel); }, {path, "has become shorter while it was in use"});
     }
   }
   Session kept(recipe(narrow(), "f32"));
-  const SafetensorsFile file(weights(narrow()));
+  const auto file = open_weights(weights(narrow()));
   std::filesystem::resize_file(weights(narrow()), std::filesystem::file_size(weights(narrow())) / 2);
-  expect_user_error([&] { read_state(kept.trainer, file, StatePart::kModel); }, {weights(narrow()), "has become shorter"});
+  expect_user_error([&] { read_state(kept.trainer, *file, StatePart::kModel); }, {weights(narrow()), "has become shorter"});
 }
 
 TEST_P(PublishedWeights, PlansComputeWhatTheNetworkSays) {

@@ -483,7 +483,7 @@ TEST_F(TrainProgram, ANewHeadOnOldWeights) {
   quietly(resnet_stored(), {"--steps", "2", "--save", at("s")});
   const std::string weights = at("s/model.safetensors"), five = train_program("resnet-five", with(resnet(), {{"model", {{"classes", 5}}}}));
   expect_refusal(five, {"--init", weights},
-                 {"model.safetensors: 2 tensors do not fit: ", "\"fc.weight\": is F32 [4,32], must be F32 or BF16 [5,32]; tensor \"fc.bias\": is F32 [4]",
+                 {"model.safetensors: 2 tensors do not fit: ", "\"fc.weight\": is F32 [4,32], must be [5,32]; tensor \"fc.bias\": is F32 [4]",
                   "--init-skip PATTERN, or init.skip in the recipe"});
   const std::string wide = train_program("resnet-wide", with(resnet(), {{"model", {{"width", 16}}}}));
   const ProcessResult all = train(wide, {"--init", weights});

@@ -28,6 +28,7 @@ Command add_chain(CLI::App& app);
 Command add_name(CLI::App& app);
 Command add_recipe(CLI::App& app);
 Command add_parameters(CLI::App& app);
+Command add_export(CLI::App& app);
 Command add_schedule(CLI::App& app);
 Command add_pack(CLI::App& app);
 Command add_chat(CLI::App& app);

@@ -61,16 +61,16 @@ class ChatDataset : public Dataset {
   };
 
   PackedRows pack(const Recipe& recipe, const std::string& path) {
-    const ChatModel model(recipe.model_path());
+    const ChatModel model(recipe.place.path());
     const auto vocabulary = static_cast<uint32_t>(describe_model(recipe.model).vocabulary);
     padding_ = model.tokenizer().pad().value_or(model.tokenizer().eos().value_or(0));
     if (static_cast<uint32_t>(padding_) >= vocabulary) padding_ = 0;
     const JsonLines lines(path);
     if (lines.size() > UINT32_MAX) throw UserError(path + ": more than 2^32 - 1 samples");
-    LongWork work("tokens of " + path, lines.size());
+    LongWork work("tokens of " + path);
     for (uint64_t n = 0; n < lines.size(); ++n) {
       add_sample(model.tokens_of(lines.read(n), data_.train_on, lines.place(n)), lines.place(n), vocabulary);
-      work.advance();
+      work.done(static_cast<double>(n + 1) / static_cast<double>(lines.size()));
     }
     store_.finish();
     if (!data_.pack) return one_in_a_row(static_cast<uint32_t>(samples_.size()));

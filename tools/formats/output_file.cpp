@@ -77,13 +77,14 @@ std::string temporary_beside(const std::string& path) {
 }
 
 void replace_file(const std::string& path, const std::string& text) {
+  replace_file(path, [&](const std::string& to) { write_file(to, text); });
+}
+
+void replace_file(const std::string& path, const std::function<void(const std::string&)>& write) {
   struct stat status;
-  if (::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
-    write_file(path, text);
-    return;
-  }
+  if (::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) return write(path);
   const std::string fresh = temporary_beside(path);
-  write_file(fresh, text);
+  write(fresh);
   if (::rename(fresh.c_str(), path.c_str()) == 0) return;
   const std::string why = reason();
   ::unlink(fresh.c_str());

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "tools/formats/checksum.h"
@@ -36,6 +37,8 @@ std::string read_file(const std::string& path);
 std::string temporary_beside(const std::string& path);
 // A file of that name is either the old one or the new one, whatever happens. What is no regular file is written in place.
 void replace_file(const std::string& path, const std::string& text);
+// The same with a file that `write` writes to the path which it is given.
+void replace_file(const std::string& path, const std::function<void(const std::string&)>& write);
 
 // Throws UserError where the output is the input's file, by whatever name.
 void require_other_file(const std::string& output, const std::string& input);

@@ -73,7 +73,7 @@ class Gpt2Builder {
 // GPT2Config answers to both names of a field.
 void read_size(const JsonFields& fields, const std::string& name, const std::string& alias, int& target, const KeyText& text) {
   int aliased = target;
-  fields.read(alias, aliased, 1, kMostCount, {"The other name of " + name, text.unit, "that of " + name});
+  fields.read(alias, aliased, 1, kMostCount, {text.meaning + "; in gpt2 the other name of " + name, text.unit});
   if (!fields.has(name)) target = aliased;
   fields.read(name, target, 1, kMostCount, text);
   if (fields.has(alias) && aliased != target) fields.refuse(alias, "contradicts \"" + name + "\", its other name; give one");
@@ -148,7 +148,7 @@ nlohmann::json Gpt2Model::write() const {
 }
 
 ModelDescription Gpt2Model::describe() const {
-  return {.input = ModelDescription::Input::kTokens, .vocabulary = vocab_size, .longest_sequence = n_positions};
+  return {.input = ModelDescription::Input::kTokens, .vocabulary = vocab_size, .longest_sequence = n_positions, .input_major = true};
 }
 
 void Gpt2Model::check(const RecipeRules& rules, MicroBatch batch) const {

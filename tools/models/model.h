@@ -31,6 +31,7 @@ struct ModelDescription {
   int classes = 0;                                            // of images
   int vocabulary = 0;                                         // of tokens
   int longest_sequence = 0;                                   // of tokens: the most in one sample
+  bool input_major = false;                                   // linear layers' weights are [in, out] (Hugging Face's Conv1D)
   bool packs = false;                                         // of tokens: positions can start anew within a sample
 };
 

@@ -15,7 +15,7 @@ using Type = RopeParameters::Type;
 constexpr Word<Type> kTypes[] = {{"default", Type::kDefault}, {"linear", Type::kLinear},     {"dynamic", Type::kDynamic}, {"yarn", Type::kYarn},
                                  {"longrope", Type::kLongrope}, {"llama3", Type::kLlama3}, {"divisors", Type::kDivisors}};
 
-constexpr FieldRange kFromOne = {1, 1e6, false, false};
+constexpr FieldRange kFromOne = {1, 1e12, false, false};
 
 void read_longrope(const JsonFields& fields, RopeParameters& rope) {
   fields.read("short_factor", rope.short_factor, kPositive, {"longrope: the divisor of each pair of channels, for texts up to the original length"});
@@ -133,7 +133,7 @@ RopeParameters RopeParameters::read(const JsonFields& config, double default_the
     if (config.has_value(key)) {
       read_inner(config.object(key, text), rope);
     } else {
-      config.note(key, null_form, [] { return json(); }, text);
+      config.note(key, object_form, [] { return json(); }, text);
     }
   }
   return rope;

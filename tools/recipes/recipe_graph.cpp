@@ -6,9 +6,8 @@
 
 #include "tools/formats/error.h"
 #include "tools/formats/json_text.h"
-#include "tools/formats/safetensors.h"
 #include "tools/graph/rules.h"
-#include "tools/models/stored_weights.h"
+#include "tools/weights/weight_source.h"
 
 namespace reprise {
 
@@ -68,13 +67,13 @@ std::vector<bool> read_as_weights(Graph graph) {
 }
 
 // A frozen matrix of weights that the file stores as BF16 stays so: half the bytes, and the weights as they were published.
-void store_as_published(Graph& graph, const SafetensorsFile& file) {
+void store_as_published(Graph& graph, const WeightSource& weights) {
   const std::vector<bool> as_weights = read_as_weights(graph);
   for (ValueId v = 0; v < as_weights.size(); ++v) {
     Value& value = graph.values[v];
     if (value.kind != ValueKind::kParameter || value.trainable || !as_weights[v]) continue;
-    const auto stored = file.tensors().find(stored_name(file, value.name));
-    if (stored == file.tensors().end() || stored->second.type != StoredType::kBf16) continue;
+    const StoredWeight* stored = weights.find(stored_name(weights, value.name));
+    if (stored == nullptr || stored->exact != DType::kBf16) continue;
     value.tensor.dtype = DType::kBf16;
     value.tensor.bytes = align_up(value.tensor.used_bytes());
   }
@@ -94,7 +93,7 @@ Graph build_model(const Recipe& recipe, const RecipeRules& rules, MicroBatch bat
   const bool trains = std::any_of(graph.values.begin(), graph.values.end(), [](const Value& value) { return value.trainable; });
   rules.require(trains, "freeze", "every parameter is frozen; leave one to train");
   if (const std::string weights = published_weights(recipe); (recipe.lora || !recipe.freeze.empty()) && !weights.empty()) {
-    store_as_published(graph, SafetensorsFile(weights));
+    store_as_published(graph, *open_weights(weights));
   }
   return graph;
 }
@@ -114,7 +113,7 @@ void check_names(const Recipe& recipe, const RecipeRules& rules) {
 void check_initial_weights(const Recipe& recipe, const RecipeRules& rules) {
   if (recipe.init.from.empty()) return;
   try {
-    const SafetensorsFile file(weights_file(recipe.init.from));
+    open_weights(recipe.init.from);
   } catch (const UserError& error) {
     rules.require(false, "init.from", error.what());
   }

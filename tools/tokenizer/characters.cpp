@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <new>
 
 namespace reprise {
@@ -22,11 +23,30 @@ size_t ascii_bytes(std::string_view text, size_t at) {
   return at;
 }
 
+// The letters and numbers that Unicode 15.1 and 16.0 added (UnicodeData.txt of 16.0), by range.
+struct Range {
+  uint32_t first, last;
+  CharacterClass kind;
+};
+constexpr CharacterClass L = CharacterClass::kLetter, N = CharacterClass::kNumber;
+constexpr Range kAdded[] = {
+    {0x1C89, 0x1C8A, L},   {0xA7CB, 0xA7CD, L},   {0xA7DA, 0xA7DC, L},   {0x105C0, 0x105F3, L}, {0x10D40, 0x10D49, N}, {0x10D4A, 0x10D65, L},
+    {0x10D6F, 0x10D85, L}, {0x10EC2, 0x10EC4, L}, {0x11380, 0x11389, L}, {0x1138B, 0x1138B, L}, {0x1138E, 0x1138E, L}, {0x11390, 0x113B5, L},
+    {0x113B7, 0x113B7, L}, {0x113D1, 0x113D1, L}, {0x113D3, 0x113D3, L}, {0x116D0, 0x116E3, N}, {0x11BC0, 0x11BE0, L}, {0x11BF0, 0x11BF9, N},
+    {0x13460, 0x143FA, L}, {0x16100, 0x1611D, L}, {0x16130, 0x16139, N}, {0x16D40, 0x16D6C, L}, {0x16D70, 0x16D79, N}, {0x18CFF, 0x18CFF, L},
+    {0x1CCF0, 0x1CCF9, N}, {0x1E5D0, 0x1E5ED, L}, {0x1E5F0, 0x1E5F0, L}, {0x1E5F1, 0x1E5FA, N}, {0x2EBF0, 0x2EE5D, L}};
+
+CharacterClass class_added(uint32_t code) {
+  const Range* range = std::lower_bound(std::begin(kAdded), std::end(kAdded), code, [](const Range& each, uint32_t c) { return each.last < c; });
+  return range != std::end(kAdded) && range->first <= code ? range->kind : CharacterClass::kOther;
+}
+
 }  // namespace
 
 CharacterClass class_of_code(uint32_t code) {
   const auto c = static_cast<UChar32>(code);
   const uint32_t category = U_GET_GC_MASK(c);
+  if (category == U_GC_CN_MASK) return class_added(code);
   if ((category & U_GC_L_MASK) != 0) return CharacterClass::kLetter;
   if ((category & U_GC_N_MASK) != 0) return CharacterClass::kNumber;
   return u_isUWhiteSpace(c) ? CharacterClass::kSpace : CharacterClass::kOther;

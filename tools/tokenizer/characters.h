@@ -1,6 +1,6 @@
 // What a tokenizer asks of Unicode: where a character ends, whether it is a letter, a number or white space, and the composed form (NFC).
-// Here so that only this room and ICU, whose tables answer, know Unicode. Debian 12 has ICU 72, which is Unicode 15.0: a character that
-// has come since is of no class.
+// Here so that only this room and ICU, whose tables answer, know Unicode. Classes are those of Unicode 16, as in the tokenizers of today:
+// a short table adds what ICU 72 of Debian 12, which is Unicode 15.0, lacks.
 #pragma once
 
 #include <unicode/uchar.h>

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <unordered_map>
 
+#include "tools/formats/error.h"
 #include "tools/formats/input_file.h"
 #include "tools/formats/json_fields.h"
 #include "tools/tokenizer/cut.h"
@@ -15,7 +16,9 @@ namespace {
 using nlohmann::json;
 
 std::string text_of_file(const std::string& path) {
+  constexpr uint64_t kMostBytes = uint64_t{1} << 28;
   const InputFile file(path);
+  if (file.bytes() > kMostBytes) throw UserError(path + ": is no tokenizer: it is larger than " + std::to_string(kMostBytes) + " bytes");
   std::string text(file.bytes(), '\0');
   file.read(0, text.data(), text.size());
   return text;
@@ -118,7 +121,7 @@ class Reader {
       const std::string text = merge.is_string() ? merge.get<std::string>() : "";
       const size_t space = text.find(' ');
       if (space == std::string::npos || text.find(' ', space + 1) != std::string::npos) {
-        model.refuse("merges", "must be \"a b\" or [\"a\", \"b\"], not " + json_shown(merge), &merge);
+        model.refuse("merges", "entry " + std::to_string(file_.merges.size()) + " must be \"a b\" or [\"a\", \"b\"], not " + json_shown(merge));
       }
       file_.merges.emplace_back(text.substr(0, space), text.substr(space + 1));
     }

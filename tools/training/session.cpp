@@ -8,7 +8,6 @@
 #include "lib/check.h"
 #include "tools/formats/error.h"
 #include "tools/formats/text.h"
-#include "tools/models/stored_weights.h"
 #include "tools/progress/long_work.h"
 #include "tools/training/snapshot.h"
 
@@ -45,6 +44,7 @@ void Session::set_up(const TrainingOptions& options, const DataFingerprint* data
   const Resources resources = {.arena = arena_, .workers = &workers_, .disk = disk_, .workspace = workspace, .eager = options.eager};
   require(bind(plan_, backend_, resources, trainer_));
   if (!options.resume.empty()) {
+    if (recipe_.lora) load_base_of(options.resume);
     warnings_ = resume_snapshot(trainer_, recipe_, data, options.resume);
     return;
   }
@@ -53,11 +53,27 @@ void Session::set_up(const TrainingOptions& options, const DataFingerprint* data
     if (!options.init_skip.empty()) throw UserError("--init-skip: needs weights: --init FILE, or init.from in the recipe", UserError::kUsage);
     return;
   }
-  weights_ = weights_file(weights_);
   InitialRules rules = {.skip = recipe_.init.skip, .allow_missing = recipe_.init.allow_missing};
   rules.skip.insert(rules.skip.end(), options.init_skip.begin(), options.init_skip.end());
+  load_weights(weights_, rules);
+}
+
+void Session::load_weights(const std::string& path, const InitialRules& rules) {
+  const std::unique_ptr<WeightSource> source = open_weights(path);
+  weights_ = source->path();
   const LongWork reading("reading " + weights_);
-  taken_ = read_initial_weights(trainer_, SafetensorsFile(weights_), rules);
+  taken_ = read_initial_weights(trainer_, *source, rules);
+  if (recipe_.lora) base_ = {weights_, sum_of_file(weights_)};
+}
+
+// A snapshot of adapters names the file of the weights beside which they were trained; one without was trained beside the seed's.
+void Session::load_base_of(const std::string& snapshot) {
+  const std::optional<BaseWeights> base = read_facts(snapshot).base;
+  if (!base) return;
+  load_weights(base->path, {.skip = recipe_.init.skip, .allow_missing = recipe_.init.allow_missing});
+  if (base_->sum == base->sum) return;
+  throw UserError(base->path + ": is not the file that the adapters of " + snapshot + " were trained beside (" + std::to_string(base_->sum.bytes) + " bytes, xxh3 " +
+                  base_->sum.checksum + "; must be " + std::to_string(base->sum.bytes) + ", " + base->sum.checksum + ")");
 }
 
 // The option's file, else one beside the program: a folder for temporary files may lie in memory.

@@ -9,6 +9,7 @@
 #include "tools/data/fingerprint.h"
 #include "tools/recipes/recipe.h"
 #include "tools/training/program.h"
+#include "tools/training/snapshot.h"
 #include "tools/training/status_text.h"
 #include "tools/training/training_options.h"
 #include "tools/training/weights.h"
@@ -35,6 +36,8 @@ class Session {
   // The file that the weights come from, and what was taken of it; "": drawn from the seed, or resumed.
   const std::string& weights() const { return weights_; }
   const InitialReport& taken() const { return taken_; }
+  // Beside which adapters are trained; none where all of the model is the state's.
+  const std::optional<BaseWeights>& base() const { return base_; }
   const std::vector<std::string>& warnings() const { return warnings_; }
 
   void require(const Status& status) const {
@@ -45,6 +48,8 @@ class Session {
  private:
   void set_up(const TrainingOptions& options, const DataFingerprint* data);
   void open_disk(const std::string& option);
+  void load_weights(const std::string& path, const InitialRules& rules);
+  void load_base_of(const std::string& snapshot);
   void release();
 
   const Plan& plan_;
@@ -57,6 +62,7 @@ class Session {
   Trainer trainer_;
   std::string weights_;
   InitialReport taken_;
+  std::optional<BaseWeights> base_;
   std::vector<std::string> warnings_;
 };
 

@@ -50,7 +50,7 @@ void save_snapshot(const Trainer& trainer, const Recipe& recipe, const SnapshotF
     const auto write_tensors = [&](const std::string& name, StatePart part, const std::vector<std::pair<std::string, std::string>>& metadata) {
       written(name, write_state(trainer, folder.file(name), part, metadata));
     };
-    write_tensors("model.safetensors", StatePart::kModel, {{"format", "pt"}});
+    write_tensors("model.safetensors", StatePart::kSaved, {{"format", "pt"}});
     write_tensors("optimizer.safetensors", StatePart::kOptimizer, {});
     written("config.json", write_file(folder.file("config.json"), model_config(recipe.model).dump(1) + "\n"));
     json training = {{"format", kSnapshotFormat}, {"plan_format", kPlanFormat}, {"step", trainer.step},
@@ -58,6 +58,7 @@ void save_snapshot(const Trainer& trainer, const Recipe& recipe, const SnapshotF
                      {"recipe", json::parse(canonical_recipe(recipe))}, {"files", files}, {"data", data_json(facts.data)}};
     if (!facts.class_names.empty()) training["class_names"] = facts.class_names;
     if (facts.score) training["score"] = *facts.score;
+    if (facts.base) training["base"] = {{"path", facts.base->path}, {"bytes", facts.base->sum.bytes}, {"xxh3", facts.base->sum.checksum}};
     training[kChecksum] = checksum_of(training.dump());
     require_written(folder, kTraining, write_file(folder.file(kTraining), training.dump(1) + "\n"));
     folder.commit(keep_old_as);
@@ -122,7 +123,7 @@ std::vector<std::string> differences(const json& training, const json& recipe, c
     all.push_back("saved with kernel set \"" + theirs + "\", this machine uses \"" + kernel_set +
                   "\": training goes on, but its bits may differ from an uninterrupted run");
   }
-  for (const char* key : {"data", "batch", "accumulate", "seed", "dtype", "optimizer", "lr_schedule", "sequence", "clip_norm", "freeze"}) {
+  for (const char* key : {"data", "batch", "accumulate", "seed", "dtype", "optimizer", "lr_schedule", "sequence", "clip_norm", "freeze", "lora"}) {
     if (training.at("recipe").value(key, json()) != recipe.value(key, json())) {
       all.push_back(std::string("saved from a recipe with another \"") + key + "\": training goes on with this recipe's");
     }
@@ -145,24 +146,39 @@ SnapshotFacts read_facts(const std::string& folder) {
   try {
     facts.class_names = training.value("class_names", facts.class_names);
     if (training.contains("score")) facts.score = training["score"].get<double>();
+    if (training.contains("base")) {
+      const json& base = training["base"];
+      facts.base = {base.at("path").get<std::string>(), {base.at("bytes").get<uint64_t>(), base.at("xxh3").get<std::string>()}};
+    }
   } catch (const json::exception&) {
-    throw UserError(folder + "/" + kTraining + ": class_names, score: must be a list of texts and a number");
+    throw UserError(folder + "/" + kTraining + ": class_names, score, base: must be a list of texts, a number, and path, bytes and xxh3 of a file");
   }
   return facts;
 }
 
-std::vector<std::string> resume_snapshot(Trainer& trainer, const Recipe& recipe, const DataFingerprint* data, const std::string& folder) {
-  const LongWork work("reading " + folder);
+namespace {
+
+// Its training.json, after everything was checked.
+json open_snapshot(const json& recipe, const std::string& folder, const char* what_for) {
   recover_snapshot(folder, snapshot_files());
   const json training = read_training_file(folder + "/" + kTraining);
-  const json ours = json::parse(canonical_recipe(recipe));
-  if (model_of(training.at("recipe")) != model_of(ours)) {
-    throw UserError(folder + "/training.json: recipe.model: the snapshot is of another model; resume with the recipe it was saved from");
+  if (model_of(training.at("recipe")) != model_of(recipe)) {
+    throw UserError(folder + "/training.json: recipe.model: the snapshot is of another model; " + what_for + " with the recipe it was saved from");
   }
   require_sums(training, folder);
-  const SafetensorsFile model(folder + "/model.safetensors"), optimizer(folder + "/optimizer.safetensors");
-  read_state(trainer, model, StatePart::kModel);
-  read_state(trainer, optimizer, StatePart::kOptimizer);
+  return training;
+}
+
+}  // namespace
+
+void check_snapshot(const Recipe& recipe, const std::string& folder) { open_snapshot(json::parse(canonical_recipe(recipe)), folder, "export"); }
+
+std::vector<std::string> resume_snapshot(Trainer& trainer, const Recipe& recipe, const DataFingerprint* data, const std::string& folder) {
+  const LongWork work("reading " + folder);
+  const json ours = json::parse(canonical_recipe(recipe));
+  const json training = open_snapshot(ours, folder, "resume");
+  read_state(trainer, *open_weights(folder + "/model.safetensors"), StatePart::kSaved);
+  read_state(trainer, *open_weights(folder + "/optimizer.safetensors"), StatePart::kOptimizer);
   trainer.step = training["step"].get<uint64_t>();
   std::vector<std::string> warnings = differences(training, ours, trainer.backend->kernel_set, data);
   for (std::string& warning : warnings) warning = folder + ": " + warning;

@@ -8,6 +8,7 @@
 
 #include "lib/trainer.h"
 #include "tools/data/fingerprint.h"
+#include "tools/formats/checksum.h"
 #include "tools/formats/snapshot_directory.h"
 #include "tools/recipes/recipe.h"
 
@@ -17,12 +18,19 @@ constexpr int kSnapshotFormat = 1;
 
 const std::vector<std::string>& snapshot_files();
 
+// The file of weights beside which adapters are trained; of a model in several files the one that lists them.
+struct BaseWeights {
+  std::string path;
+  FileSum sum;
+};
+
 // What a snapshot says of the training beside its state.
 struct SnapshotFacts {
   uint64_t step = 0;                     // as read_facts found it; a snapshot is saved with its trainer's
   DataFingerprint data;                  // that it was trained on
   std::vector<std::string> class_names;  // none where classes have no names
   std::optional<double> score;           // of the evaluation that chose it as the best: higher is better
+  std::optional<BaseWeights> base;       // of a training of adapters
 };
 
 // Throws UserError; the folder then is as it was. `keep_old_as`: see SnapshotDirectory::commit.
@@ -30,6 +38,9 @@ void save_snapshot(const Trainer& trainer, const Recipe& recipe, const SnapshotF
                    const std::string& keep_old_as = "");
 // Of a folder that holds a snapshot. Throws UserError where training.json cannot be read or is damaged.
 SnapshotFacts read_facts(const std::string& folder);
+
+// Refuses a folder that holds no snapshot of the recipe's model, or a damaged one. Throws UserError.
+void check_snapshot(const Recipe& recipe, const std::string& folder);
 
 // Sets state and step. Answers warnings: whatever makes the run another one than an uninterrupted run would be; of the data only where
 // the caller has some. Throws UserError, before anything is changed, where a checksum is not the one that was saved.

@@ -234,7 +234,7 @@ class TrainingRun {
                  100 * result.accuracy());
   }
 
-  SnapshotFacts facts() const { return {.data = training_data_->fingerprint(), .class_names = training_data_->class_names(), .score = {}}; }
+  SnapshotFacts facts() const { return {.data = training_data_->fingerprint(), .class_names = training_data_->class_names(), .score = {}, .base = session_->base()}; }
 
   void save() {
     if (!snapshots_) return;

@@ -7,22 +7,28 @@
 #include <string_view>
 
 #include "tools/formats/error.h"
+#include "tools/formats/json_text.h"
 #include "tools/formats/text.h"
-#include "tools/models/stored_weights.h"
+#include "tools/graph/graph.h"
 
 namespace reprise {
 
 namespace {
 
-bool belongs(const StateTensor& state, StatePart part) {
+bool trains_adapters(const Plan& plan) {
+  return std::any_of(plan.state.begin(), plan.state.end(), [](const StateTensor& state) { return is_adapter(state.name); });
+}
+
+bool belongs(const Plan& plan, const StateTensor& state, StatePart part) {
   if (part == StatePart::kOptimizer) return state.kind == StateKind::kOptimizer;
+  if (part == StatePart::kSaved && trains_adapters(plan)) return is_adapter(state.name);
   return state.kind == StateKind::kParameter || state.kind == StateKind::kBuffer;
 }
 
 bool is_conv_weight(const Tensor& tensor) { return tensor.rank == 4; }
 
-StoredType stored_type(const Tensor& tensor) {
-  switch (tensor.dtype) {
+StoredType stored_type(DType type) {
+  switch (type) {
     case DType::kI64: return StoredType::kI64;
     case DType::kBf16: return StoredType::kBf16;
     default: return StoredType::kF32;
@@ -39,7 +45,7 @@ std::vector<uint64_t> stored_shape(const Tensor& t) {
 namespace {
 
 // A convolution's weight goes between memory's [K,R,S,C] and the file's [K,C,R,S] one output channel at a time.
-template <typename InFile, typename InState>
+template <typename Number>
 struct ConvChannel {
   explicit ConvChannel(const Tensor& t) : window(uint64_t{t.shape[1]} * t.shape[2]), channels(t.shape[3]), stored(window * channels), planned(window * channels) {}
 
@@ -49,12 +55,11 @@ struct ConvChannel {
   void to_file() {
     for_each([this](uint64_t file, uint64_t memory) { stored[file] = planned[memory]; });
   }
-  uint64_t stored_bytes() const { return stored.size() * sizeof(InFile); }
-  uint64_t planned_bytes() const { return planned.size() * sizeof(InState); }
+  uint64_t bytes() const { return stored.size() * sizeof(Number); }
 
   uint64_t window, channels;
-  std::vector<InFile> stored;    // [C, R*S]
-  std::vector<InState> planned;  // [R*S, C]
+  std::vector<Number> stored;   // [C, R*S]
+  std::vector<Number> planned;  // [R*S, C]
 
  private:
   template <typename F>
@@ -65,16 +70,31 @@ struct ConvChannel {
   }
 };
 
-const StoredTensor& find_tensor(const SafetensorsFile& file, const StateTensor& state) {
-  const std::string name = stored_name(file, state.name);
+std::string shown(const std::vector<uint64_t>& shape) { return nlohmann::json(shape).dump(); }
+
+// What a file may store a tensor of the state as.
+std::string accepted_types(DType type) { return type == DType::kF32 ? "F32, F16 or BF16" : stored_type_name(stored_type(type)); }
+bool accepts(DType type, const StoredWeight& weight) { return weight.exact == type || (type == DType::kF32 && weight.exact == DType::kBf16); }
+
+// The name under which the source holds a tensor of the state, which must have its shape and a type that it takes.
+std::string find_tensor(const WeightSource& source, const StateTensor& state) {
+  const std::string name = stored_name(source, state.name);
+  const StoredWeight* weight = source.find(name);
   const std::vector<uint64_t> shape = stored_shape(state.tensor);
-  const auto found = file.tensors().find(name);
-  if (state.tensor.dtype == DType::kBf16 && found != file.tensors().end() && found->second.type == StoredType::kF32) {
-    throw UserError(file.path() + ": tensor \"" + name + "\": is F32, must be BF16: the plan keeps this frozen weight as the model's folder " +
-                    "stored it; convert it, or plan with a folder whose model.safetensors has it as F32");
+  const DType type = state.tensor.dtype;
+  const auto refuse = [&](const std::string& reason) { throw UserError(source.path() + ": tensor " + json_shown(name) + ": " + reason); };
+  if (weight == nullptr) {
+    const std::string near = closest_match(name, source.names());
+    refuse("missing; it must be there as " + accepted_types(type) + " " + shown(shape) + (near.empty() ? "" : " (there is " + json_shown(near) + ")"));
   }
-  if (state.tensor.dtype == DType::kF32) return file.find(name, {StoredType::kF32, StoredType::kBf16}, shape);
-  return file.find(name, stored_type(state.tensor), shape);
+  if (type == DType::kBf16 && weight->exact == DType::kF32) {
+    refuse("is " + weight->type + ", must be BF16: the plan keeps this frozen weight as the model's folder stored it; convert it, or plan with a folder " +
+           "whose model.safetensors has it as " + weight->type);
+  }
+  const std::string is = "is " + weight->type + " " + shown(weight->shape);
+  if (!accepts(type, *weight)) refuse(is + ", must be " + accepted_types(type) + " " + shown(shape));
+  if (weight->shape != shape) refuse(is + ", must be " + shown(shape));
+  return name;
 }
 
 constexpr uint64_t kPieceBytes = uint64_t{64} << 10;
@@ -83,81 +103,79 @@ void require(const Status& status) {
   if (!status.ok()) throw UserError(std::string("the arena cannot be reached: ") + status.message);
 }
 
+// Calls `visit(Number{})` with the type of number in which a tensor of the state is read and held.
+template <typename Visit>
+void with_number(DType type, const Visit& visit) {
+  if (type == DType::kI64) return visit(int64_t{});
+  if (type == DType::kBf16) return visit(Bf16{});
+  visit(float{});
+}
+
+// The source's tensor in pieces: `visit(first, numbers, count)`.
+template <typename Number, typename Visit>
+void for_each_piece(const WeightSource& source, const std::string& name, uint64_t elements, const Visit& visit) {
+  std::vector<Number> piece(std::min<uint64_t>(kPieceBytes / sizeof(Number), elements));
+  for (uint64_t at = 0; at < elements; at += piece.size()) {
+    const uint64_t count = std::min<uint64_t>(piece.size(), elements - at);
+    source.read(name, at, count, piece.data());
+    visit(at, piece.data(), count);
+  }
+}
+
 // Refuses values that would train to nothing: what is not finite, or a variance below zero.
 template <typename Number>
-void require_sense_of(const SafetensorsFile& file, const StateTensor& state, const StoredTensor& stored) {
+void require_sense_of(const WeightSource& source, const StateTensor& state, const std::string& name) {
   const bool is_variance = std::string_view(state.name).ends_with(".running_var");
-  std::vector<Number> piece(kPieceBytes / sizeof(Number));
-  for (uint64_t at = 0; at < stored.bytes / sizeof(Number); at += piece.size()) {
-    const uint64_t count = std::min<uint64_t>(piece.size(), stored.bytes / sizeof(Number) - at);
-    file.read(stored, at * sizeof(Number), piece.data(), count * sizeof(Number));
-    const auto makes_sense = [&](Number number) { return std::isfinite(float{number}) && (!is_variance || float{number} >= 0); };
-    const auto wrong = std::find_if_not(piece.begin(), piece.begin() + static_cast<int64_t>(count), makes_sense);
-    if (wrong == piece.begin() + static_cast<int64_t>(count)) continue;
-    throw UserError(file.path() + ": tensor \"" + stored_name(file, state.name) + "\": element " +
-                    std::to_string(at + static_cast<uint64_t>(wrong - piece.begin())) + " is " + std::to_string(float{*wrong}) + ", must be finite" +
-                    (is_variance ? " and at least 0" : "") + ": these weights are damaged");
-  }
+  for_each_piece<Number>(source, name, state.tensor.elements(), [&](uint64_t at, const Number* numbers, uint64_t count) {
+    const auto makes_sense = [&](Number number) { return std::isfinite(static_cast<float>(number)) && (!is_variance || static_cast<float>(number) >= 0); };
+    const Number* wrong = std::find_if_not(numbers, numbers + count, makes_sense);
+    if (wrong == numbers + count) return;
+    throw UserError(source.path() + ": tensor \"" + name + "\": element " + std::to_string(at + static_cast<uint64_t>(wrong - numbers)) + " is " +
+                    std::to_string(static_cast<float>(*wrong)) + ", must be finite" + (is_variance ? " and at least 0" : "") +
+                    ": these weights are damaged");
+  });
 }
 
-void require_sense(const SafetensorsFile& file, const StateTensor& state, const StoredTensor& stored) {
-  if (stored.type == StoredType::kF32) require_sense_of<float>(file, state, stored);
-  if (stored.type == StoredType::kBf16) require_sense_of<Bf16>(file, state, stored);
+void require_sense(const WeightSource& source, const StateTensor& state, const std::string& name) {
+  with_number(state.tensor.dtype, [&](auto number) { require_sense_of<decltype(number)>(source, state, name); });
 }
 
-template <typename InFile, typename InState>
-void copy_channels_in(const Trainer& trainer, uint32_t index, const SafetensorsFile& file, const StoredTensor& stored) {
+template <typename Number>
+void copy_channels_in(const Trainer& trainer, uint32_t index, const WeightSource& source, const std::string& name) {
   const Tensor& tensor = trainer.plan->state[index].tensor;
   const ArenaAddress to = trainer.state_tensor(index);
-  ConvChannel<InFile, InState> channel(tensor);
+  ConvChannel<Number> channel(tensor);
   for (uint64_t k = 0; k < tensor.shape[0]; ++k) {
-    file.read(stored, k * channel.stored_bytes(), channel.stored.data(), channel.stored_bytes());
+    source.read(name, k * channel.stored.size(), channel.stored.size(), channel.stored.data());
     channel.from_file();
-    require(trainer.write(to + k * channel.planned_bytes(), channel.planned.data(), channel.planned_bytes()));
+    require(trainer.write(to + k * channel.bytes(), channel.planned.data(), channel.bytes()));
   }
 }
 
-void copy_widened_in(const Trainer& trainer, uint32_t index, const SafetensorsFile& file, const StoredTensor& stored) {
-  const uint64_t elements = trainer.plan->state[index].tensor.elements();
-  std::vector<Bf16> narrow(kPieceBytes / sizeof(float));
-  std::vector<float> wide(narrow.size());
-  for (uint64_t at = 0; at < elements; at += narrow.size()) {
-    const uint64_t count = std::min<uint64_t>(narrow.size(), elements - at);
-    file.read(stored, at * sizeof(Bf16), narrow.data(), count * sizeof(Bf16));
-    std::copy_n(narrow.begin(), count, wide.begin());
-    require(trainer.write(trainer.state_tensor(index) + at * sizeof(float), wide.data(), count * sizeof(float)));
-  }
+template <typename Number>
+void copy_pieces_in(const Trainer& trainer, uint32_t index, const WeightSource& source, const std::string& name) {
+  const ArenaAddress to = trainer.state_tensor(index);
+  for_each_piece<Number>(source, name, trainer.plan->state[index].tensor.elements(), [&](uint64_t at, const Number* numbers, uint64_t count) {
+    require(trainer.write(to + at * sizeof(Number), numbers, count * sizeof(Number)));
+  });
 }
 
-void copy_as_stored_in(const Trainer& trainer, uint32_t index, const SafetensorsFile& file, const StoredTensor& stored) {
-  std::vector<unsigned char> piece(std::min(kPieceBytes, stored.bytes));
-  for (uint64_t at = 0; at < stored.bytes; at += piece.size()) {
-    const uint64_t size = std::min<uint64_t>(piece.size(), stored.bytes - at);
-    file.read(stored, at, piece.data(), size);
-    require(trainer.write(trainer.state_tensor(index) + at, piece.data(), size));
-  }
-}
-
-void copy_in(const Trainer& trainer, uint32_t index, const SafetensorsFile& file, const StoredTensor& stored) {
+void copy_in(const Trainer& trainer, uint32_t index, const WeightSource& source, const std::string& name) {
   const Tensor& tensor = trainer.plan->state[index].tensor;
-  const bool widens = stored.type != stored_type(tensor);
-  if (is_conv_weight(tensor)) {
-    if (widens) return copy_channels_in<Bf16, float>(trainer, index, file, stored);
-    if (tensor.dtype == DType::kBf16) return copy_channels_in<Bf16, Bf16>(trainer, index, file, stored);
-    return copy_channels_in<float, float>(trainer, index, file, stored);
-  }
-  if (widens) return copy_widened_in(trainer, index, file, stored);
-  copy_as_stored_in(trainer, index, file, stored);
+  with_number(tensor.dtype, [&](auto number) {
+    using Number = decltype(number);
+    is_conv_weight(tensor) ? copy_channels_in<Number>(trainer, index, source, name) : copy_pieces_in<Number>(trainer, index, source, name);
+  });
 }
 
 template <typename Stored>
 void copy_channels_out(const Trainer& trainer, uint32_t index, SafetensorsWriter& writer) {
   const Tensor& tensor = trainer.plan->state[index].tensor;
-  ConvChannel<Stored, Stored> channel(tensor);
+  ConvChannel<Stored> channel(tensor);
   for (uint64_t k = 0; k < tensor.shape[0]; ++k) {
-    require(trainer.read(channel.planned.data(), trainer.state_tensor(index) + k * channel.planned_bytes(), channel.planned_bytes()));
+    require(trainer.read(channel.planned.data(), trainer.state_tensor(index) + k * channel.bytes(), channel.bytes()));
     channel.to_file();
-    writer.write(channel.stored.data(), channel.stored_bytes());
+    writer.write(channel.stored.data(), channel.bytes());
   }
 }
 
@@ -177,73 +195,74 @@ void copy_out(const Trainer& trainer, uint32_t index, SafetensorsWriter& writer)
 
 }  // namespace
 
-void read_state(const Trainer& trainer, const SafetensorsFile& file, StatePart part) {
+void read_state(const Trainer& trainer, const WeightSource& source, StatePart part) {
   const Plan& plan = *trainer.plan;
   for (const StateTensor& state : plan.state) {
-    if (belongs(state, part)) require_sense(file, state, find_tensor(file, state));  // all of them, before the first is changed
+    if (belongs(plan, state, part)) require_sense(source, state, find_tensor(source, state));  // all of them, before the first is changed
   }
   for (uint32_t i = 0; i < plan.state.count; ++i) {
     const StateTensor& state = plan.state[i];
-    if (belongs(state, part)) copy_in(trainer, i, file, find_tensor(file, state));
+    if (belongs(plan, state, part)) copy_in(trainer, i, source, find_tensor(source, state));
   }
 }
 
 namespace {
 
-// Why the file's tensor is not the state's, without the file's name; "" where it is.
-std::string misfit_of(const SafetensorsFile& file, const StateTensor& state) {
+// Why the source's tensor is not the state's, without the file's name; "" where it is.
+std::string misfit_of(const WeightSource& source, const StateTensor& state) {
   try {
-    find_tensor(file, state);
+    find_tensor(source, state);
     return "";
   } catch (const UserError& error) {
-    return std::string(error.what()).substr(file.path().size() + 2);
+    return std::string(error.what()).substr(source.path().size() + 2);
   }
 }
 
-[[noreturn]] void refuse_misfits(const SafetensorsFile& file, const std::vector<std::string>& misfits) {
-  throw UserError(file.path() + ": " + (misfits.size() == 1 ? "1 tensor does" : std::to_string(misfits.size()) + " tensors do") + " not fit: " +
+[[noreturn]] void refuse_misfits(const WeightSource& source, const std::vector<std::string>& misfits) {
+  throw UserError(source.path() + ": " + (misfits.size() == 1 ? "1 tensor does" : std::to_string(misfits.size()) + " tensors do") + " not fit: " +
                   some_of(misfits, "; ") + "; --init-skip PATTERN, or init.skip in the recipe, leaves tensors of such names at their initial values");
 }
 
 }  // namespace
 
-InitialReport read_initial_weights(const Trainer& trainer, const SafetensorsFile& file, const InitialRules& rules) {
+InitialReport read_initial_weights(const Trainer& trainer, const WeightSource& source, const InitialRules& rules) {
   const Plan& plan = *trainer.plan;
   InitialReport report;
-  std::vector<const StoredTensor*> found(plan.state.count);
+  std::vector<std::string> found(plan.state.count);  // names in the source; "" where it is not read
   std::vector<std::string> misfits;
   for (const std::string& pattern : rules.skip) {
-    const auto matches = [&](const StateTensor& state) { return belongs(state, StatePart::kModel) && matches_pattern(pattern, state.name); };
+    const auto matches = [&](const StateTensor& state) { return belongs(plan, state, StatePart::kModel) && matches_pattern(pattern, state.name); };
     if (std::none_of(plan.state.begin(), plan.state.end(), matches)) {
-      throw UserError(file.path() + ": --init-skip, init.skip: \"" + pattern + "\" matches no tensor; `reprise parameters` lists their names");
+      throw UserError(source.path() + ": --init-skip, init.skip: \"" + pattern + "\" matches no tensor; `reprise parameters` lists their names");
     }
   }
   for (uint32_t i = 0; i < plan.state.count; ++i) {  // all of them are looked at before the first is changed
     const StateTensor& state = plan.state[i];
-    if (!belongs(state, StatePart::kModel)) continue;
-    const bool is_there = file.contains(stored_name(file, state.name));
+    if (!belongs(plan, state, StatePart::kModel)) continue;
+    const bool is_there = source.find(stored_name(source, state.name)) != nullptr;
     const auto matches = [&](const std::string& pattern) { return matches_pattern(pattern, state.name); };
     if (std::any_of(rules.skip.begin(), rules.skip.end(), matches)) {
       report.skipped.push_back(state.name);
+    } else if (!is_there && is_adapter(state.name)) {  // no model's file has it
     } else if (!is_there && (rules.allow_missing || std::string_view(state.name).ends_with(".num_batches_tracked"))) {
       report.left_over.push_back(state.name);
-    } else if (std::string misfit = misfit_of(file, state); !misfit.empty()) {
+    } else if (std::string misfit = misfit_of(source, state); !misfit.empty()) {
       misfits.push_back(std::move(misfit));
     } else {
-      found[i] = &find_tensor(file, state);
+      found[i] = find_tensor(source, state);
     }
   }
-  if (!misfits.empty()) refuse_misfits(file, misfits);
+  if (!misfits.empty()) refuse_misfits(source, misfits);
   for (uint32_t i = 0; i < plan.state.count; ++i) {
-    if (found[i] != nullptr) require_sense(file, plan.state[i], *found[i]);
+    if (!found[i].empty()) require_sense(source, plan.state[i], found[i]);
   }
   for (uint32_t i = 0; i < plan.state.count; ++i) {
-    if (found[i] == nullptr) continue;
-    copy_in(trainer, i, file, *found[i]);
+    if (found[i].empty()) continue;
+    copy_in(trainer, i, source, found[i]);
     ++report.loaded;
   }
-  report.unused = file.tensors().size() - report.loaded;
-  for (const std::string& name : report.skipped) report.unused -= file.contains(stored_name(file, name));
+  report.unused = source.names().size() - report.loaded;
+  for (const std::string& name : report.skipped) report.unused -= source.find(stored_name(source, name)) != nullptr;
   return report;
 }
 
@@ -253,10 +272,10 @@ FileSum write_state(const Trainer& trainer, const std::string& path, StatePart p
   SafetensorsWriter writer(path);
   for (const auto& [key, value] : metadata) writer.add_metadata(key, value);
   for (const StateTensor& state : plan.state) {
-    if (belongs(state, part)) writer.declare(state.name, stored_type(state.tensor), stored_shape(state.tensor));
+    if (belongs(plan, state, part)) writer.declare(state.name, stored_type(state.tensor.dtype), stored_shape(state.tensor));
   }
   for (uint32_t i = 0; i < plan.state.count; ++i) {
-    if (belongs(plan.state[i], part)) copy_out(trainer, i, writer);
+    if (belongs(plan, plan.state[i], part)) copy_out(trainer, i, writer);
   }
   return writer.finish();
 }

@@ -1,4 +1,4 @@
-// State <-> safetensors: parameters and buffers by their names, in the layouts of other frameworks.
+// State <-> files: parameters and buffers by their names, in the layouts of other frameworks.
 // Here because only here a convolution weight's [K,R,S,C] meets the file's [K,C,R,S].
 #pragma once
 
@@ -8,6 +8,7 @@
 
 #include "lib/trainer.h"
 #include "tools/formats/safetensors.h"
+#include "tools/weights/weight_source.h"
 
 namespace reprise {
 
@@ -15,13 +16,15 @@ namespace reprise {
 std::vector<uint64_t> stored_shape(const Tensor& tensor);
 
 // Which tensors of the state a file holds.
-enum class StatePart { kModel, kOptimizer };  // parameters and buffers | moments
+// kModel: parameters and buffers. kSaved: of them what a snapshot holds, which of a training of adapters are these alone: the rest is in the
+// model's own files. kOptimizer: moments.
+enum class StatePart { kModel, kSaved, kOptimizer };
 
-// Every tensor of that part must be in the file with its shape, stored as it is in the state; BF16 also becomes f32, which is exact.
-// GPT-2's names are also found without "transformer.". Other tensors in the file are ignored. Values that are not finite, and variances
+// Every tensor of that part must be in the source with its shape, stored as it is in the state; whatever holds floats becomes f32, which is
+// exact. GPT-2's names are also found without "transformer.". Other tensors of the source are ignored. Values that are not finite, and variances
 // below zero, are refused. Throws UserError and changes nothing; but where the file has lost bytes since it was opened, some tensors have
 // changed: the state is not to be used.
-void read_state(const Trainer& trainer, const SafetensorsFile& file, StatePart part);
+void read_state(const Trainer& trainer, const WeightSource& source, StatePart part);
 
 // Which weights a training takes from a file that is another net's in part.
 struct InitialRules {
@@ -29,12 +32,12 @@ struct InitialRules {
   bool allow_missing = false;     // so do those that the file has not
 };
 struct InitialReport {
-  uint64_t loaded = 0, unused = 0;              // tensors of the state; tensors of the file that nobody asked for
+  uint64_t loaded = 0, unused = 0;              // tensors of the state; tensors of the source that nobody asked for
   std::vector<std::string> skipped, left_over;  // by a pattern; not in the file
 };
 // As read_state, of parameters and buffers. A count of batches (`num_batches_tracked`) may be missing in any case. A skip pattern that
 // matches no name is refused. Tensors that do not fit are named together, with the option and the recipe's key that would skip them.
-InitialReport read_initial_weights(const Trainer& trainer, const SafetensorsFile& file, const InitialRules& rules);
+InitialReport read_initial_weights(const Trainer& trainer, const WeightSource& source, const InitialRules& rules);
 
 // Writes that part, each tensor stored as it is in the state. Throws UserError. `metadata` goes into the header.
 FileSum write_state(const Trainer& trainer, const std::string& path, StatePart part,

@@ -56,6 +56,7 @@ std::unique_ptr<WeightSource> open_weights(const std::string& path) {
     const bool is_sharded = !std::filesystem::exists(whole, ignored) && std::filesystem::exists(index, ignored);
     return is_sharded ? open_sharded_weights(index) : open_safetensors_weights(whole);
   }
+  if (path.ends_with(".index.json")) return open_sharded_weights(path);
   return is_gguf(path) ? open_gguf_weights(path) : open_safetensors_weights(path);
 }
 

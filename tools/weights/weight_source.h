@@ -32,13 +32,11 @@ class WeightSource {
   void read(const std::string& name, uint64_t first, uint64_t count, float* to) const;  // exact is kF32, or kBf16, which is widened
   void read(const std::string& name, uint64_t first, uint64_t count, Bf16* to) const;   // exact is kBf16
   void read(const std::string& name, uint64_t first, uint64_t count, int64_t* to) const;  // exact is kI64
-
- private:
-  // Of the type `exact`.
-  virtual void read_exact(const std::string& name, uint64_t first, uint64_t count, void* to) const = 0;
+  virtual void read_exact(const std::string& name, uint64_t first, uint64_t count, void* to) const = 0;  // numbers of the type `exact`
 };
 
-// A .safetensors file, a .gguf file, or a folder: of a snapshot, or of a model with model.safetensors or model.safetensors.index.json.
+// A .safetensors file, a .gguf file, an index (*.index.json) of several files, or a folder: of a snapshot, or of a model with
+// model.safetensors or model.safetensors.index.json.
 // Throws UserError.
 std::unique_ptr<WeightSource> open_weights(const std::string& path);
 

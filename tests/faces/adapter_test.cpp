@@ -1,0 +1,347 @@
+// Adapters in PEFT's and llama.cpp's forms, and models with an adapter merged: what is written is read back, and equals the sum computed
+// here in double.
+// Here because a matrix that is turned, scaled twice or laid out in another order gives a model that babbles, and no error.
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <set>
+
+#include "tests/faces/expect_user_error.h"
+#include "tools/formats/f16.h"
+#include "tools/formats/output_file.h"
+#include "tools/formats/safetensors.h"
+#include "tools/weights/export_model.h"
+#include "tools/weights/gguf_model.h"
+#include "tools/weights/merged_weights.h"
+#include "tools/weights/peft_adapter.h"
+
+namespace reprise {
+namespace {
+
+using nlohmann::json;
+namespace fs = std::filesystem;
+
+const std::string kGoldens = "tests/golden/weights/";
+
+uint64_t elements_of(const WeightSource& source, const std::string& name) {
+  uint64_t elements = 1;
+  for (const uint64_t dimension : source.find(name)->shape) elements *= dimension;
+  return elements;
+}
+
+std::vector<float> values_of(const WeightSource& source, const std::string& name, uint64_t piece = 1 << 20) {
+  std::vector<float> values(elements_of(source, name));
+  for (uint64_t at = 0; at < values.size(); at += piece) source.read(name, at, std::min<uint64_t>(piece, values.size() - at), values.data() + at);
+  return values;
+}
+
+struct Matrix {
+  std::string name;
+  uint64_t rows, columns;
+};
+
+// A file of random matrices, as a snapshot has them.
+std::shared_ptr<const WeightSource> random_matrices(const std::string& path, const std::vector<Matrix>& matrices) {
+  std::mt19937 random(7);
+  std::normal_distribution<float> normal(0, 0.3f);
+  SafetensorsWriter writer(path);
+  for (const Matrix& matrix : matrices) writer.declare(matrix.name, StoredType::kF32, {matrix.rows, matrix.columns});
+  for (const Matrix& matrix : matrices) {
+    for (uint64_t i = 0; i < matrix.rows * matrix.columns; ++i) {
+      const float number = normal(random);
+      writer.write(&number, sizeof number);
+    }
+  }
+  writer.finish();
+  return open_weights(path);
+}
+
+struct Layer {
+  std::string name;
+  uint64_t in, out;
+};
+
+// One of the goldens' models with an adapter of rank 3.
+struct Case {
+  const char* architecture;
+  std::vector<Layer> layers;
+  bool fan_in_fan_out = false;
+};
+const Case kCases[] = {
+    {"llama", {{"model.layers.0.self_attn.q_proj", 32, 32}, {"model.layers.0.self_attn.k_proj", 32, 16}, {"model.layers.0.self_attn.v_proj", 32, 16},
+               {"model.layers.0.mlp.down_proj", 64, 32}}},
+    {"qwen2", {{"model.layers.0.self_attn.q_proj", 32, 32}, {"model.layers.0.mlp.up_proj", 32, 64}}},
+    {"qwen3", {{"model.layers.0.self_attn.k_proj", 32, 32}, {"model.layers.0.self_attn.o_proj", 64, 32}}},
+    {"gpt2", {{"transformer.h.0.attn.c_attn", 32, 96}, {"transformer.h.0.attn.c_proj", 32, 32}, {"transformer.h.0.mlp.c_proj", 64, 32}}, true},
+};
+void PrintTo(const Case& value, std::ostream* out) { *out << value.architecture; }
+
+class AdapterOf : public ::testing::TestWithParam<Case> {
+ protected:
+  static constexpr uint64_t kRank = 3;
+  Adapter adapter(bool rslora = false) {
+    std::vector<Matrix> matrices;
+    for (const Layer& layer : GetParam().layers) {
+      matrices.push_back({layer.name + ".lora_A.weight", kRank, layer.in});
+      matrices.push_back({layer.name + ".lora_B.weight", layer.out, kRank});
+    }
+    const LoraSettings settings = {.r = kRank, .alpha = 5, .dropout = 0.25, .rslora = rslora, .targets = {}};
+    return find_adapter(random_matrices(folder_.file("adapter.safetensors"), matrices), settings, GetParam().fan_in_fan_out);
+  }
+  std::string gguf() const { return kGoldens + GetParam().architecture + ".gguf"; }
+  TemporaryFolder folder_;
+};
+
+TEST_P(AdapterOf, GoesThroughPeftsForm) {
+  for (const bool rslora : {false, true}) {
+    const Adapter before = adapter(rslora);
+    const std::string config = folder_.file("adapter_config.json"), weights = folder_.file("adapter_model.safetensors");
+    write_peft_adapter(before, "the/base", {config, weights});
+    const SafetensorsFile written_weights(weights);
+    for (const auto& [name, tensor] : written_weights.tensors()) EXPECT_TRUE(name.starts_with("base_model.model.")) << name;
+    const json written = json::parse(read_file(config));
+    EXPECT_EQ(written["fan_in_fan_out"], GetParam().fan_in_fan_out);
+    EXPECT_EQ(written["base_model_name_or_path"], "the/base");
+    const Adapter after = open_peft_adapter(folder_.path());
+    LoraSettings expected = before.settings;
+    expected.targets = written["target_modules"];
+    EXPECT_EQ(after.settings, expected);
+    EXPECT_EQ(after.fan_in_fan_out, before.fan_in_fan_out);
+    ASSERT_EQ(after.layers.size(), GetParam().layers.size());
+    for (size_t n = 0; n < after.layers.size(); ++n) {
+      EXPECT_EQ(after.layers[n].name, before.layers[n].name);
+      EXPECT_EQ(after.layers[n].in, before.layers[n].in);
+      EXPECT_EQ(after.layers[n].out, before.layers[n].out);
+      for (const std::string& name : {after.layers[n].down(), after.layers[n].up()}) EXPECT_EQ(values_of(*after.weights, name), values_of(*before.weights, name));
+    }
+  }
+}
+
+TEST_P(AdapterOf, IsAddedToTheLayersOfItsModel) {
+  for (const bool rslora : {false, true}) {
+    const std::shared_ptr<const WeightSource> base = open_weights(gguf());
+    const Adapter added = adapter(rslora);
+    const auto merged = merge_adapter(base, added);
+    EXPECT_EQ(merged->names(), base->names());
+    std::set<std::string> changed;
+    for (const Layer& layer : GetParam().layers) {
+      const std::string name = layer.name + ".weight";
+      changed.insert(name);
+      const std::vector<float> before = values_of(*base, name), after = values_of(*merged, name);
+      const std::vector<float> down = values_of(*added.weights, layer.name + ".lora_A.weight"), up = values_of(*added.weights, layer.name + ".lora_B.weight");
+      for (uint64_t o = 0; o < layer.out; ++o) {
+        for (uint64_t i = 0; i < layer.in; ++i) {
+          double sum = 0;
+          for (uint64_t r = 0; r < kRank; ++r) sum += double{up[o * kRank + r]} * down[r * layer.in + i];
+          const uint64_t at = GetParam().fan_in_fan_out ? i * layer.out + o : o * layer.in + i;
+          const double expected = before[at] + sum * 5 / (rslora ? std::sqrt(3.0) : 3);
+          EXPECT_NEAR(after[at], expected, 1e-6 * (1 + std::abs(expected))) << name << " " << o << " " << i;
+        }
+      }
+      for (const uint64_t piece : {1, 7, 33}) EXPECT_EQ(values_of(*merged, name, piece), after) << "in pieces of " << piece;
+    }
+    for (const std::string& name : base->names()) {
+      if (changed.count(name) != 0) continue;
+      EXPECT_EQ(values_of(*merged, name), values_of(*base, name)) << name;
+    }
+  }
+}
+
+TEST_P(AdapterOf, IsMergedIntoAGguf) {
+  const std::shared_ptr<const WeightSource> base = open_weights(gguf());
+  const GgufFile like(gguf());
+  const auto merged = merge_adapter(base, adapter());
+  const std::string path = folder_.file("merged.gguf");
+  for (const BlockType type : {BlockType::kF32, BlockType::kF16, BlockType::kBf16, BlockType::kQ8_0}) {
+    write_gguf_model(*merged, like, type, path);
+    const GgufFile file(path);
+    ASSERT_EQ(file.tensors().size(), like.tensors().size());
+    for (size_t n = 0; n < like.tensors().size(); ++n) {
+      EXPECT_EQ(file.tensors()[n].name, like.tensors()[n].name);
+      EXPECT_EQ(file.tensors()[n].shape, like.tensors()[n].shape);
+      EXPECT_EQ(file.tensors()[n].type, like.tensors()[n].shape.size() == 2 ? type : BlockType::kF32);
+    }
+    for (const auto& [key, value] : like.metadata()) EXPECT_EQ(file.find_value(key)->value, value.value) << key;
+    const std::map<BlockType, uint64_t> file_types = {{BlockType::kF32, 0}, {BlockType::kF16, 1}, {BlockType::kQ8_0, 7}, {BlockType::kBf16, 32}};
+    EXPECT_EQ(file.unsigned_integer("general.file_type"), file_types.at(type));
+    const auto again = open_weights(path);
+    for (const std::string& name : merged->names()) {
+      const std::vector<float> expected = values_of(*merged, name), got = values_of(*again, name);
+      const double step = type == BlockType::kF32 || again->find(name)->type == "F32" ? 0 : type == BlockType::kF16 ? 0x1p-11 : type == BlockType::kBf16 ? 0x1p-8 : 0;
+      for (size_t i = 0; i < expected.size(); ++i) {
+        const double bound = type == BlockType::kQ8_0 && again->find(name)->type == "Q8_0" ? 0.06 : step * std::abs(expected[i]) + (step == 0 ? 0 : 1e-7);
+        ASSERT_NEAR(got[i], expected[i], bound) << name << " " << i;
+      }
+    }
+  }
+}
+
+// llama.cpp's own sum, of the file's rows as they lie: alpha / r * B A.
+TEST_P(AdapterOf, HasTheOrderOfItsGguf) {
+  for (const bool rslora : {false, true}) {
+    const Adapter added = adapter(rslora);
+    const GgufFile like(gguf());
+    const std::string merged_path = folder_.file("merged.gguf"), path = folder_.file("adapter.gguf");
+    write_gguf_model(*merge_adapter(open_weights(gguf()), added), like, BlockType::kF32, merged_path);
+    write_gguf_adapter(added, GetParam().architecture, gguf_heads(like).head, path);
+    const GgufFile merged(merged_path), file(path);
+    EXPECT_EQ(file.text("general.type"), "adapter");
+    EXPECT_EQ(file.text("general.architecture"), GetParam().architecture);
+    EXPECT_EQ(file.text("adapter.type"), "lora");
+    EXPECT_EQ(file.find_value("adapter.lora.alpha")->type, GgufType::kF32);
+    const double factor = *file.number("adapter.lora.alpha") / kRank;
+    EXPECT_NEAR(factor, rslora ? 5 / std::sqrt(3.0) : 5.0 / 3, 1e-6);
+    EXPECT_EQ(file.tensors().size(), 2 * GetParam().layers.size());
+    uint64_t compared = 0;
+    for (const GgufTensor& tensor : like.tensors()) {
+      const GgufTensor *down = file.find_tensor(tensor.name + ".lora_a"), *up = file.find_tensor(tensor.name + ".lora_b");
+      ASSERT_EQ(down == nullptr, up == nullptr);
+      if (down == nullptr) continue;
+      ++compared;
+      const uint64_t rows = tensor.shape[0], columns = tensor.shape[1];
+      ASSERT_EQ(down->shape, (std::vector<uint64_t>{kRank, columns}));
+      ASSERT_EQ(up->shape, (std::vector<uint64_t>{rows, kRank}));
+      std::vector<float> a(kRank * columns), b(rows * kRank), before(rows * columns), after(rows * columns);
+      file.read(*down, 0, a.size(), a.data());
+      file.read(*up, 0, b.size(), b.data());
+      like.read(tensor, 0, before.size(), before.data());
+      merged.read(*merged.find_tensor(tensor.name), 0, after.size(), after.data());
+      for (uint64_t i = 0; i < after.size(); ++i) {
+        double sum = before[i];
+        for (uint64_t r = 0; r < kRank; ++r) sum += factor * b[i / columns * kRank + r] * a[r * columns + i % columns];
+        ASSERT_NEAR(after[i], sum, 1e-6 * (1 + std::abs(sum))) << tensor.name << " " << i;
+      }
+    }
+    EXPECT_EQ(compared, GetParam().layers.size());
+  }
+}
+
+TEST_P(AdapterOf, IsMergedIntoSafetensors) {
+  const auto merged = merge_adapter(open_weights(gguf()), adapter());
+  const std::string path = folder_.file("model.safetensors");
+  for (const auto& [type, name] : {std::pair{BlockType::kF32, "F32"}, {BlockType::kF16, "F16"}, {BlockType::kBf16, "BF16"}}) {
+    write_safetensors_model(*merged, type, path);
+    const auto again = open_weights(path);
+    EXPECT_EQ(again->names(), merged->names());
+    for (const std::string& tensor : again->names()) {
+      EXPECT_EQ(again->find(tensor)->type, name);
+      EXPECT_EQ(again->find(tensor)->shape, merged->find(tensor)->shape);
+      std::vector<float> expected = values_of(*merged, tensor);
+      for (float& number : expected) number = type == BlockType::kF16 ? f16_to_f32(f32_to_f16(number)) : type == BlockType::kBf16 ? float{Bf16(number)} : number;
+      EXPECT_EQ(values_of(*again, tensor), expected) << tensor;
+    }
+    EXPECT_EQ(SafetensorsFile(path).metadata().at("format"), "pt");
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, AdapterOf, ::testing::ValuesIn(kCases), [](const auto& info) { return std::string(info.param.architecture); });
+
+TEST(Adapter, WhatIsNoWholeAdapterIsRefused) {
+  TemporaryFolder folder;
+  const std::string path = folder.file("a");
+  const auto refused = [&](const std::vector<Matrix>& matrices, std::initializer_list<std::string> fragments) {
+    const auto source = random_matrices(path, matrices);
+    expect_user_error([&] { find_adapter(source, {.r = 2, .alpha = 1, .dropout = 0, .rslora = false, .targets = {}}, false); }, fragments);
+  };
+  refused({{"w", 2, 2}}, {path, "has no adapter"});
+  refused({{"x.lora_A.weight", 2, 4}}, {path, "\"x.lora_B.weight\"", "missing"});
+  refused({{"x.lora_B.weight", 4, 2}}, {path, "\"x.lora_A.weight\"", "missing"});
+  refused({{"x.lora_A.weight", 3, 4}, {"x.lora_B.weight", 4, 3}}, {path, "\"x.lora_A.weight\"", "[3,4] and [4,3]", "rank 2"});
+}
+
+TEST(Adapter, OfAnotherModelIsRefused) {
+  TemporaryFolder folder;
+  const std::shared_ptr<const WeightSource> base = open_weights(kGoldens + "llama.gguf");
+  const auto refused = [&](const std::string& layer, uint64_t in, uint64_t out, std::initializer_list<std::string> fragments) {
+    const auto source = random_matrices(folder.file("a"), {{layer + ".lora_A.weight", 2, in}, {layer + ".lora_B.weight", out, 2}});
+    const Adapter adapter = find_adapter(source, {.r = 2, .alpha = 1, .dropout = 0, .rslora = false, .targets = {}}, false);
+    expect_user_error(
+        [&] {
+          merge_adapter(base, adapter);
+          write_gguf_adapter(adapter, "llama", 8, folder.file("a.gguf"));
+        },
+        fragments);
+    EXPECT_FALSE(fs::exists(folder.file("a.gguf"))) << "nothing half-written";
+  };
+  refused("model.layers.1.self_attn.q_proj", 32, 32, {folder.file("a"), "model.layers.1.self_attn.q_proj", "another model", "has no tensor"});
+  refused("model.layers.0.self_attn.q_proj", 32, 16, {folder.file("a"), "has it as [32,32], the adapter is for [16,32]"});
+  const auto source = random_matrices(folder.file("b"), {{"model.layers.0.self_attn.w.lora_A.weight", 2, 4}, {"model.layers.0.self_attn.w.lora_B.weight", 4, 2}});
+  const Adapter foreign = find_adapter(source, {.r = 2, .alpha = 1, .dropout = 0, .rslora = false, .targets = {}}, false);
+  expect_user_error([&] { write_gguf_adapter(foreign, "llama", 8, folder.file("a.gguf")); }, {"self_attn.w", "no layer of the architecture \"llama\""});
+  EXPECT_FALSE(fs::exists(folder.file("a.gguf")));
+}
+
+TEST(PeftAdapter, WhatIsNoPlainLoraIsRefusedByName) {
+  TemporaryFolder folder;
+  const std::string config = folder.file("adapter_config.json");
+  random_matrices(folder.file("adapter_model.safetensors"), {{"base_model.model.x.lora_A.weight", 2, 4}, {"base_model.model.x.lora_B.weight", 4, 2}});
+  const auto put = [&](const std::string& text) { std::ofstream(config) << text; };
+  // As PEFT 0.21 writes it, with what says nothing left in.
+  const std::string good = R"({"alora_invocation_tokens": null, "alpha_pattern": {}, "arrow_config": null, "auto_mapping": null, "bias": "none",
+    "fan_in_fan_out": false, "inference_mode": true, "init_lora_weights": true, "layer_replication": null, "loftq_config": {}, "lora_alpha": 8,
+    "lora_bias": false, "lora_dropout": 0.0, "megatron_config": null, "modules_to_save": null, "peft_type": "LORA", "r": 2, "rank_pattern": {},
+    "target_modules": ["x"], "target_parameters": null, "task_type": "CAUSAL_LM", "trainable_token_indices": null, "use_dora": false,
+    "use_qalora": false, "use_rslora": true})";
+  put(good);
+  const Adapter adapter = open_peft_adapter(folder.path());
+  EXPECT_EQ(adapter.settings, (LoraSettings{.r = 2, .alpha = 8, .dropout = 0, .rslora = true, .targets = {"x"}}));
+  EXPECT_EQ(adapter.weights->names(), (std::vector<std::string>{"x.lora_A.weight", "x.lora_B.weight"}));
+  const auto refused = [&](const json& change, std::initializer_list<std::string> fragments) {
+    json changed = json::parse(good);
+    changed.update(change);
+    put(changed.dump());
+    expect_user_error([&] { open_peft_adapter(folder.path()); }, fragments);
+  };
+  refused({{"peft_type", "LOHA"}}, {config, "peft_type", "LOHA"});
+  refused({{"use_dora", true}}, {config, "use_dora", "not supported"});
+  refused({{"bias", "all"}}, {config, "bias", "\"all\" is not supported"});
+  refused({{"rank_pattern", {{"x", 4}}}}, {config, "rank_pattern", "not supported"});
+  refused({{"alpha_pattern", {{"x", 4}}}}, {config, "alpha_pattern"});
+  refused({{"modules_to_save", {"lm_head"}}}, {config, "modules_to_save", "lm_head"});
+  refused({{"r", 0}}, {config, "r"});
+  refused({{"r", 4}}, {"adapter_model.safetensors", "rank 4"});
+  refused({{"lora_alpha", -1}}, {config, "lora_alpha"});
+  put("{}");
+  expect_user_error([&] { open_peft_adapter(folder.path()); }, {config, "r", "rank"});
+  put("[]");
+  expect_user_error([&] { open_peft_adapter(folder.path()); }, {config});
+  put(good);
+  random_matrices(folder.file("adapter_model.safetensors"), {{"base_model.model.x.lora_embedding_A", 2, 4}});
+  expect_user_error([&] { open_peft_adapter(folder.path()); }, {"adapter_model.safetensors", "lora_embedding_A", "none of a LoRA"});
+}
+
+TEST(ExportModel, NumbersBeyondTheTypeAreRefused) {
+  TemporaryFolder folder;
+  const auto write = [&](float number) {
+    SafetensorsWriter writer(folder.file("w"));
+    writer.declare("model.norm.weight", StoredType::kF32, {1});
+    writer.write(&number, sizeof number);
+    writer.finish();
+    return open_weights(folder.file("w"));
+  };
+  const std::string out = folder.file("out");
+  expect_user_error([&] { write_safetensors_model(*write(65505), BlockType::kF16, out); }, {folder.file("w"), "model.norm.weight", "65505", "range of F16"});
+  EXPECT_FALSE(fs::exists(out)) << "nothing half-written";
+  write_safetensors_model(*write(65505), BlockType::kBf16, out);
+  expect_user_error([&] { write_safetensors_model(*write(NAN), BlockType::kF32, out); }, {"model.norm.weight", "finite"});
+  expect_user_error([&] { write_safetensors_model(*write(INFINITY), BlockType::kBf16, out); }, {"model.norm.weight", "finite"});
+}
+
+TEST(ExportModel, WhatAModelLacksIsRefused) {
+  TemporaryFolder folder;
+  const auto lacking = random_matrices(folder.file("w"), {{"model.embed_tokens.weight", 24, 32}});
+  const GgufFile like(kGoldens + "llama.gguf");
+  expect_user_error([&] { write_gguf_model(*lacking, like, BlockType::kF32, folder.file("out")); }, {folder.file("w"), "missing", "llama.gguf has it"});
+  const auto other = random_matrices(folder.file("w"), {{"model.embed_tokens.weight", 24, 16}});
+  expect_user_error([&] { write_gguf_model(*other, like, BlockType::kF32, folder.file("out")); }, {folder.file("w"), "[24,16]", "[24,32]"});
+  EXPECT_FALSE(fs::exists(folder.file("out")));
+}
+
+}  // namespace
+}  // namespace reprise

@@ -1,0 +1,73 @@
+// Reads the goldens that tests/parity/tokenizer_parity.py makes.
+#include "tests/faces/small_tokenizer.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "tools/formats/gguf.h"
+
+namespace reprise {
+
+using nlohmann::json;
+
+std::vector<TokenizedText> read_cases(std::istream& lines, std::string* line_after) {
+  std::vector<TokenizedText> cases;
+  for (std::string line; std::getline(lines, line);) {
+    const json value = json::parse(line);
+    if (!value.is_array()) {
+      *line_after = line;
+      return cases;
+    }
+    cases.push_back({value[0], value[1], value[value.size() - 1]});
+  }
+  line_after->clear();
+  return cases;
+}
+
+std::map<std::string, SmallTokenizer> small_tokenizers() {
+  std::ifstream file("tests/golden/tokenizer/small.jsonl");
+  std::string line;
+  std::getline(file, line);
+  const json shared = json::parse(line);
+  std::map<std::string, SmallTokenizer> tokenizers;
+  std::getline(file, line);
+  while (!line.empty()) {
+    const json variant = json::parse(line);
+    SmallTokenizer& small = tokenizers[variant.at("variant")];
+    small.json = variant.at("tokenizer");
+    for (const char* part : {"vocab", "merges"}) {
+      if (!small.json["model"].contains(part)) small.json["model"][part] = shared.at(part);
+    }
+    small.cases = read_cases(file, &line);
+  }
+  return tokenizers;
+}
+
+void write_gguf_tokenizer(const std::string& path, const json& tokenizer, const std::string& pre) {
+  const json& model = tokenizer.at("model");
+  std::vector<std::string> tokens(model.at("vocab").size() + tokenizer.at("added_tokens").size());
+  std::vector<int> types(tokens.size(), 1);
+  for (const auto& [name, id] : model.at("vocab").items()) tokens.at(id.get<size_t>()) = name;
+  for (const json& added : tokenizer.at("added_tokens")) {
+    tokens.at(added.at("id").get<size_t>()) = added.at("content");
+    types.at(added.at("id").get<size_t>()) = added.at("special") ? 3 : 4;
+  }
+  json merges = json::array();
+  for (const json& merge : model.at("merges")) merges.push_back(merge[0].get<std::string>() + " " + merge[1].get<std::string>());
+  GgufWriter file(path);
+  const auto add_text = [&](const char* key, const std::string& text) { file.add(key, {GgufType::kString, GgufType::kString, text}); };
+  add_text("general.architecture", "llama");
+  add_text("tokenizer.ggml.model", "gpt2");
+  add_text("tokenizer.ggml.pre", pre);
+  file.add("tokenizer.ggml.tokens", {GgufType::kArray, GgufType::kString, tokens});
+  file.add("tokenizer.ggml.token_type", {GgufType::kArray, GgufType::kI32, types});
+  file.add("tokenizer.ggml.merges", {GgufType::kArray, GgufType::kString, merges});
+  file.add("tokenizer.ggml.bos_token_id", {GgufType::kU32, GgufType::kString, tokens.size() - 1});
+  file.add("tokenizer.ggml.eos_token_id", {GgufType::kU32, GgufType::kString, 5});
+  file.finish();
+}
+
+void put_file(const std::string& path, const std::string& bytes) { std::ofstream(path, std::ios::binary) << bytes; }
+
+}  // namespace reprise

@@ -1,0 +1,33 @@
+// The small tokenizers of tests/golden/tokenizer/small.jsonl, each with texts and the ids that Hugging Face's tokenizers gives them.
+// Here because several tests open them, as tokenizer.json and as GGUF.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace reprise {
+
+struct TokenizedText {
+  std::string text;
+  std::vector<int32_t> ids;               // control tokens are text
+  std::vector<int32_t> ids_with_control;  // and are read out of it
+};
+
+struct SmallTokenizer {
+  nlohmann::json json;  // a whole tokenizer.json
+  std::vector<TokenizedText> cases;
+};
+
+std::vector<TokenizedText> read_cases(std::istream& lines, std::string* line_after);
+std::map<std::string, SmallTokenizer> small_tokenizers();  // by the variant's name
+
+// The same vocabulary as a GGUF file with that pre-tokenizer; added tokens become control and user-defined ones.
+void write_gguf_tokenizer(const std::string& path, const nlohmann::json& tokenizer, const std::string& pre);
+
+void put_file(const std::string& path, const std::string& bytes);
+
+}  // namespace reprise

@@ -1,0 +1,171 @@
+// Ids beside those of other people's tokenizers: Hugging Face's, of small tokenizers and of SmolLM2's, and llama.cpp's public cases.
+// Here because a model that is asked in ids which it was not trained on answers, only badly.
+#include <gtest/gtest.h>
+#include <zlib.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+
+#include "tests/faces/expect_user_error.h"
+#include "tests/faces/small_tokenizer.h"
+#include "tools/tokenizer/tokenizer.h"
+
+namespace reprise {
+namespace {
+
+using nlohmann::json;
+
+std::string data_folder() { return std::string(std::getenv("BUILD") != nullptr ? std::getenv("BUILD") : "build") + "/data/"; }
+
+std::unique_ptr<Tokenizer> opened(const json& tokenizer) {
+  const TemporaryFolder folder;
+  put_file(folder.file("tokenizer.json"), tokenizer.dump());
+  return Tokenizer::open(folder.path());
+}
+
+void expect_cases(const Tokenizer& tokenizer, const std::vector<TokenizedText>& cases) {
+  EXPECT_GE(cases.size(), 40u);
+  for (const TokenizedText& each : cases) {
+    EXPECT_EQ(tokenizer.encode(each.text, false), each.ids) << json(each.text).dump(-1, ' ', true);
+    EXPECT_EQ(tokenizer.encode(each.text, true), each.ids_with_control) << json(each.text).dump(-1, ' ', true);
+  }
+}
+
+void expect_same_text(const Tokenizer& tokenizer, const std::vector<TokenizedText>& cases) {
+  for (const TokenizedText& each : cases) EXPECT_EQ(tokenizer.decode(each.ids), each.text);
+}
+
+TEST(TokenizerGolden, IdsAreThoseOfHuggingFaceForEveryWayToCut) {
+  const auto all = small_tokenizers();
+  EXPECT_EQ(all.size(), 9u);
+  for (const auto& [name, small] : all) {
+    SCOPED_TRACE(name);
+    expect_cases(*opened(small.json), small.cases);
+  }
+}
+
+TEST(TokenizerGolden, DecodedIdsAreTheText) {
+  const auto all = small_tokenizers();
+  for (const char* name : {"gpt2", "smollm", "digit_runs", "llama3"}) {
+    SCOPED_TRACE(name);
+    expect_same_text(*opened(all.at(name).json), all.at(name).cases);
+  }
+}
+
+TEST(TokenizerGolden, MergesInTheOlderFormAreTheSame) {
+  SmallTokenizer small = small_tokenizers().at("gpt2");
+  for (json& merge : small.json["model"]["merges"]) merge = merge[0].get<std::string>() + " " + merge[1].get<std::string>();
+  expect_cases(*opened(small.json), small.cases);
+}
+
+// Each pre-tokenizer's golden rejects the others': a wrong cut changes some ids.
+TEST(TokenizerGolden, AnotherPreTokenizerGivesOtherIds) {
+  const auto all = small_tokenizers();
+  const char* const names[] = {"gpt2", "smollm", "digit_runs", "llama3", "qwen2", "other_pattern"};
+  for (const char* judge : names) {
+    for (const char* mutant : names) {
+      if (mutant == judge) continue;
+      const auto tokenizer = opened(all.at(mutant).json);
+      size_t differ = 0;
+      for (const TokenizedText& each : all.at(judge).cases) differ += tokenizer->encode(each.text, false) != each.ids;
+      EXPECT_GE(differ, 3u) << mutant << " judged by " << judge;
+    }
+  }
+}
+
+TEST(TokenizerGolden, GgufFilesOfTheSameVocabularyGiveTheSameIds) {
+  const auto all = small_tokenizers();
+  const TemporaryFolder folder;
+  for (const auto& [name, pre] : {std::pair{"gpt2", "gpt-2"}, {"smollm", "smollm"}, {"smollm", "starcoder"}, {"llama3", "llama-bpe"}, {"qwen2", "qwen2"}}) {
+    SCOPED_TRACE(pre);
+    const std::string path = folder.file(std::string(pre) + ".gguf");
+    write_gguf_tokenizer(path, all.at(name).json, pre);
+    const auto tokenizer = Tokenizer::open(path);
+    expect_cases(*tokenizer, all.at(name).cases);
+    EXPECT_EQ(tokenizer->adds_bos(), std::string(pre) == "llama-bpe");
+    EXPECT_EQ(tokenizer->eos(), 5);
+    EXPECT_EQ(tokenizer->bos(), static_cast<int32_t>(tokenizer->vocabulary()) - 1);
+    EXPECT_EQ(tokenizer->pad(), std::nullopt);
+  }
+}
+
+// The text that tests/parity/tokenizer_parity.py makes too: pieces, and every fourth time a random character.
+std::string generated_text(const std::vector<std::string>& pieces, int count) {
+  uint64_t state = 16;
+  const auto draw = [&](uint64_t below) {
+    state = state * 6364136223846793005 + 1442695040888963407;
+    return (state >> 33) % below;
+  };
+  std::string text;
+  for (int n = 0; n < count; ++n) {
+    if (n % 4 != 3) {
+      text += pieces[draw(pieces.size())];
+      continue;
+    }
+    const auto drawn = static_cast<uint32_t>(draw(0x110000 - 0x800));
+    const uint32_t code = drawn < 0xD800 ? drawn : drawn + 0x800;
+    const int more = code < 0x80 ? 0 : code < 0x800 ? 1 : code < 0x10000 ? 2 : 3;
+    constexpr uint8_t kLead[] = {0, 0xC0, 0xE0, 0xF0};
+    text += static_cast<char>(kLead[more] | code >> 6 * more);
+    for (int left = more - 1; left >= 0; --left) text += static_cast<char>(0x80 | (code >> 6 * left & 0x3F));
+  }
+  return text;
+}
+
+TEST(TokenizerGolden, IdsOfSmolLm2AreThoseOfHuggingFace) {
+  const std::string path = data_folder() + "SmolLM2-135M-Instruct.Q4_1.gguf";
+  if (!std::filesystem::exists(path)) GTEST_SKIP() << "SmolLM2's file is not there: " << path;
+  const auto tokenizer = Tokenizer::open(path);
+  EXPECT_EQ(tokenizer->vocabulary(), 49152u);
+  EXPECT_EQ(tokenizer->bos(), 1);
+  EXPECT_EQ(tokenizer->eos(), 2);
+  EXPECT_EQ(tokenizer->pad(), 2);
+  EXPECT_FALSE(tokenizer->adds_bos());
+  EXPECT_EQ(tokenizer->token(2), "<|im_end|>");
+  EXPECT_TRUE(tokenizer->is_control(2));
+  EXPECT_FALSE(tokenizer->is_control(49151));
+  std::ifstream file("tests/golden/tokenizer/smollm2.jsonl");
+  std::string line;
+  std::getline(file, line);
+  const json generated = json::parse(line);
+  expect_cases(*tokenizer, read_cases(file, &line));
+  const std::string text = generated_text(generated.at("pieces"), generated.at("count"));
+  ASSERT_EQ(text.size(), generated.at("bytes").get<size_t>());
+  const std::vector<int32_t> ids = tokenizer->encode(text, false);
+  EXPECT_EQ(ids.size(), generated.at("ids").get<size_t>());
+  EXPECT_EQ(crc32(0, reinterpret_cast<const Bytef*>(ids.data()), static_cast<uInt>(ids.size() * sizeof ids[0])), generated.at("crc32").get<uLong>());
+}
+
+// Texts of llama.cpp's repository with the ids that the models' own tokenizers give them, 47 for each vocabulary.
+TEST(TokenizerGolden, EveryPublicCaseHolds) {
+  const std::string folder = data_folder() + "vocabularies/";
+  if (!std::filesystem::exists(folder)) GTEST_SKIP() << "PyPI's llama_cpp_python, which has the public cases, is not there: " << folder;
+  const std::string between = "\n__ggml_vocab_test__\n";
+  size_t held = 0;
+  for (const char* name : {"gpt-2", "llama-bpe", "qwen2", "starcoder"}) {
+    SCOPED_TRACE(name);
+    const std::string path = folder + "ggml-vocab-" + name + ".gguf";
+    const auto tokenizer = Tokenizer::open(path);
+    std::ifstream texts_file(path + ".inp", std::ios::binary), ids_file(path + ".out");
+    const std::string texts(std::istreambuf_iterator<char>(texts_file), {});
+    for (size_t at = 0; at <= texts.size();) {
+      const size_t end = std::min(texts.find(between, at), texts.size());
+      const std::string text = texts.substr(at, end - at);
+      std::string line;
+      std::getline(ids_file, line);
+      std::istringstream numbers(line);
+      const std::vector<int32_t> ids(std::istream_iterator<int32_t>(numbers), {});
+      EXPECT_EQ(tokenizer->encode(text, false), ids) << text;
+      EXPECT_EQ(tokenizer->decode(ids), text);
+      held += tokenizer->encode(text, false) == ids;
+      at = end + between.size();
+    }
+  }
+  EXPECT_EQ(held, 188u);
+}
+
+}  // namespace
+}  // namespace reprise

@@ -1,0 +1,279 @@
+// Properties of tokenizers that no golden states, and the files and texts that must be refused.
+// Here because files come from the net and texts from anybody.
+#include "tools/tokenizer/tokenizer.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <random>
+
+#include "tests/faces/expect_user_error.h"
+#include "tests/faces/small_tokenizer.h"
+#include "tools/formats/gguf.h"
+#include "tools/tokenizer/byte_alphabet.h"
+#include "tools/tokenizer/characters.h"
+
+namespace reprise {
+namespace {
+
+using nlohmann::json;
+
+class TokenizerTest : public testing::Test {
+ protected:
+  std::unique_ptr<Tokenizer> open(const json& tokenizer, const json& config = nullptr) const {
+    put_file(folder.file("tokenizer.json"), tokenizer.dump());
+    if (!config.is_null()) put_file(folder.file("tokenizer_config.json"), config.dump());
+    return Tokenizer::open(folder.path());
+  }
+  json with(const std::string& pointer, const json& value, const std::string& variant = "gpt2") const {
+    json changed = all.at(variant).json;
+    changed[json::json_pointer(pointer)] = value;
+    return changed;
+  }
+
+  const TemporaryFolder folder;
+  const std::map<std::string, SmallTokenizer> all = small_tokenizers();
+};
+
+// Characters of every length, drawn so that words, numbers, spaces and controls stand side by side.
+std::string random_text(std::mt19937& draw, size_t characters) {
+  std::string text;
+  for (size_t n = 0; n < characters; ++n) {
+    const auto below = [&](uint32_t end) { return static_cast<uint32_t>(draw() % end); };
+    const uint32_t kinds[] = {below(128), below(128), ' ', below(0x800), below(0xD800), 0xE000 + below(0x110000 - 0xE000)};
+    uint8_t bytes[4];
+    int32_t count = 0;
+    U8_APPEND_UNSAFE(bytes, count, kinds[below(std::size(kinds))]);
+    text.append(reinterpret_cast<const char*>(bytes), static_cast<size_t>(count));
+  }
+  return text;
+}
+
+TEST_F(TokenizerTest, AnyTextComesBackFromItsIds) {
+  for (const char* name : {"gpt2", "smollm", "digit_runs", "llama3"}) {
+    const auto tokenizer = open(all.at(name).json);
+    std::mt19937 draw(1);
+    for (int n = 0; n < 1500; ++n) {
+      const std::string text = random_text(draw, draw() % 60);
+      const std::vector<int32_t> ids = tokenizer->encode(text, n % 2 == 0);
+      ASSERT_EQ(tokenizer->decode(ids), text) << name << " " << n;
+      ASSERT_EQ(tokenizer->encode(text, n % 2 == 0), ids) << "with the words known";
+    }
+  }
+}
+
+TEST_F(TokenizerTest, AnyIdsGiveTheirBytesWhereverACharacterEnds) {
+  const auto tokenizer = open(all.at("gpt2").json);
+  std::vector<int32_t> ids;
+  std::string bytes;
+  std::mt19937 draw(2);
+  for (int n = 0; n < 5000; ++n) {
+    ids.push_back(static_cast<int32_t>(draw() % tokenizer->vocabulary()));
+    bytes += tokenizer->token(ids.back());
+  }
+  EXPECT_EQ(tokenizer->decode(ids), bytes);
+  EXPECT_NE(first_byte_not_utf8(bytes), std::string::npos) << "some characters are incomplete";
+  EXPECT_EQ(tokenizer->decode({}), "");
+}
+
+// The rule as it is written down: the first merge that joins any two neighbours, the leftmost of those, until there is none.
+std::vector<std::string> joined(const std::string& word, const std::map<std::pair<std::string, std::string>, size_t>& rank_of) {
+  std::vector<std::string> symbols;
+  for (const char c : word) symbols.push_back(alphabet_character(static_cast<uint8_t>(c)));
+  for (;;) {
+    size_t best = SIZE_MAX, at = 0;
+    for (size_t i = 0; i + 1 < symbols.size(); ++i) {
+      const auto found = rank_of.find({symbols[i], symbols[i + 1]});
+      if (found == rank_of.end() || found->second >= best) continue;
+      best = found->second;
+      at = i;
+    }
+    if (best == SIZE_MAX) return symbols;
+    symbols[at] += symbols[at + 1];
+    symbols.erase(symbols.begin() + static_cast<ptrdiff_t>(at) + 1);
+  }
+}
+
+TEST_F(TokenizerTest, WordsOfEveryLengthAreJoinedAsTheRuleSays) {
+  json uncut = all.at("gpt2").json;
+  uncut["pre_tokenizer"]["use_regex"] = false;
+  const json& model = uncut["model"];
+  const auto tokenizer = open(uncut);
+  std::map<std::pair<std::string, std::string>, size_t> rank_of;
+  for (const json& merge : model["merges"]) rank_of.emplace(std::pair(merge[0], merge[1]), rank_of.size());
+  std::mt19937 draw(3);
+  for (size_t bytes = 1; bytes < 400; bytes += 1 + bytes / 40) {
+    std::string word;
+    while (word.size() < bytes) {  // of tokens, so that much is joined
+      word += draw() % 4 == 0 ? std::string(1, static_cast<char>('a' + draw() % 3)) : tokenizer->token(static_cast<int32_t>(256 + draw() % 500));
+      if (first_byte_not_utf8(word) != std::string::npos) word.clear();
+    }
+    std::vector<int32_t> ids;
+    for (const std::string& symbol : joined(word, rank_of)) ids.push_back(model["vocab"].at(symbol));
+    EXPECT_EQ(tokenizer->encode(word, false), ids) << word.size() << " bytes: " << json(word).dump(-1, ' ', true);
+  }
+}
+
+TEST_F(TokenizerTest, AWordOfAMegabyteIsOneOfMany) {
+  const auto tokenizer = open(all.at("gpt2").json);
+  for (const char c : {'a', ' ', '='}) {
+    const std::string word(1 << 20, c);
+    EXPECT_EQ(tokenizer->decode(tokenizer->encode(word, false)), word);
+  }
+}
+
+TEST_F(TokenizerTest, BosEosAndPadComeFromTheConfigBeside) {
+  const auto alone = open(all.at("llama3").json);
+  EXPECT_EQ(alone->bos(), 800);
+  EXPECT_TRUE(alone->adds_bos());
+  EXPECT_EQ(alone->eos(), std::nullopt);
+  const auto beside = open(all.at("added").json, {{"bos_token", nullptr}, {"eos_token", {{"content", "<|a|>"}}}, {"pad_token", "~~"}, {"chat_template", "x"}});
+  EXPECT_EQ(beside->bos(), std::nullopt);
+  EXPECT_FALSE(beside->adds_bos());
+  EXPECT_EQ(beside->eos(), 800);
+  EXPECT_EQ(beside->pad(), 804);
+  const auto without = open(all.at("llama3").json, {{"bos_token", "<|begin|>"}, {"add_bos_token", false}});
+  EXPECT_FALSE(without->adds_bos());
+  expect_user_error([&] { open(all.at("gpt2").json, {{"eos_token", "</s>"}}); }, {"tokenizer_config.json", "eos_token", "\"</s>\"", "no token"});
+  expect_user_error([&] { open(all.at("gpt2").json, {{"add_bos_token", true}}); }, {"tokenizer_config.json", "add_bos_token", "bos_token"});
+}
+
+TEST_F(TokenizerTest, TextThatIsNotUtf8NamesTheByte) {
+  const auto tokenizer = open(all.at("gpt2").json);
+  const struct {
+    std::string text;
+    size_t at;
+  } texts[] = {{"abc\xff", 3}, {"\x80", 0}, {std::string(100, 'a') + "\xc3", 100}, {"\xed\xa0\x80", 0}, {"é\xc0\x80", 2}, {"\xf4\x90\x80\x80", 0}, {"字\xe5\xad", 3}, {"x\xf8\x88\x80\x80\x80", 1}};
+  for (const auto& [text, at] : texts) {
+    expect_user_error([&, &text = text] { (void)tokenizer->encode(text, false); }, {"not UTF-8", "byte " + std::to_string(at) + ","});
+  }
+  EXPECT_EQ(tokenizer->encode("", false), std::vector<int32_t>());
+}
+
+TEST_F(TokenizerTest, AnIdThatIsNoneIsRefused) {
+  const auto tokenizer = open(all.at("lacks_bytes").json);
+  const auto hole = all.at("gpt2").json["model"]["vocab"]["x"].get<int32_t>();
+  for (const int32_t id : {-1, 800, INT32_MAX, INT32_MIN, hole}) {
+    expect_user_error([&] { (void)tokenizer->decode({{0, id}}); }, {"tokenizer.json", "id " + std::to_string(id), "0 to 799"});
+    expect_user_error([&] { (void)tokenizer->is_control(id); }, {"tokenizer.json"});
+  }
+}
+
+TEST_F(TokenizerTest, WhatIsNotKnownIsRefusedByItsName) {
+  const json byte_level = all.at("gpt2").json["pre_tokenizer"];
+  const auto sequence = [&](const json& first) { return json{{"type", "Sequence"}, {"pretokenizers", {first, byte_level}}}; };
+  const auto split = [&](const json& pattern, const char* behavior) {
+    return sequence({{"type", "Split"}, {"pattern", pattern}, {"behavior", behavior}, {"invert", false}});
+  };
+  const json added = {{"id", 800}, {"content", "<s>"}, {"special", true}};
+  const struct {
+    json tokenizer;
+    std::vector<std::string> named;
+  } files[] = {
+      {with("/model/type", "Unigram"), {"model.type", "\"Unigram\"", "\"BPE\""}},
+      {with("/model/type", "WordPiece"), {"model.type", "\"WordPiece\""}},
+      {with("/model/byte_fallback", true), {"model.byte_fallback"}},
+      {with("/model/dropout", 0.1), {"model.dropout"}},
+      {with("/model/end_of_word_suffix", "</w>"), {"model.end_of_word_suffix"}},
+      {with("/model/continuing_subword_prefix", "##"), {"model.continuing_subword_prefix"}},
+      {with("/model/unk_token", "<none>"), {"model.unk_token", "<none>"}},
+      {with("/model/colour", "red"), {"model.colour", "unknown key"}},
+      {with("/model/vocab", json::array()), {"model.vocab"}},
+      {with("/model/vocab/a", -1), {"model.vocab", "\"a\"", "-1"}},
+      {with("/model/vocab/a", 4000000000), {"model.vocab", "\"a\"", "4000000000"}},
+      {with("/model/vocab/a", 0), {"model.vocab", "the id 0"}},
+      {with("/model/merges/3", "abc"), {"model.merges", "entry 3", "\"abc\""}},
+      {with("/model/merges/3", {"a", "b", "c"}), {"model.merges", "entry 3"}},
+      {with("/model/merges/3", {"no such", "a"}), {"model.merges[3]", "\"no such\"", "no token"}},
+      {with("/model/merges/3", all.at("gpt2").json["model"]["merges"][1]), {"model.merges[3]", "given before", "1"}},
+      {with("/normalizer", {{"type", "NFKC"}}), {"normalizer.type", "\"NFKC\"", "\"NFC\""}},
+      {with("/normalizer", {{"type", "Sequence"}, {"normalizers", {{{"type", "Lowercase"}}}}}), {"normalizers[0].type", "Lowercase"}},
+      {with("/pre_tokenizer", {{"type", "Metaspace"}}), {"pre_tokenizer.type", "\"Metaspace\"", "\"ByteLevel\""}},
+      {with("/pre_tokenizer", nullptr), {"pre_tokenizer"}},
+      {with("/pre_tokenizer", {{"type", "Digits"}}), {"pre_tokenizer", "ByteLevel"}},
+      {with("/pre_tokenizer/add_prefix_space", true), {"pre_tokenizer.add_prefix_space"}},
+      {with("/pre_tokenizer", sequence(byte_level)), {"pretokenizers[0].type", "last"}},
+      {with("/pre_tokenizer", split({{"Regex", "x"}}, "Removed")), {"pretokenizers[0].behavior", "\"Isolated\""}},
+      {with("/pre_tokenizer", split({{"String", "x"}}, "Isolated")), {"pretokenizers[0].pattern.String"}},
+      {with("/pre_tokenizer", split({{"Regex", "(x"}}, "Isolated")), {"regular expression", "\"(x\""}},
+      {with("/post_processor", {{"type", "BertProcessing"}}), {"post_processor.type", "BertProcessing"}},
+      {with("/decoder", {{"type", "WordPiece"}}), {"decoder.type", "WordPiece"}},
+      {with("/added_tokens", {{{"id", 3}, {"content", "<s>"}}}), {"added_tokens[0].id", "3"}},
+      {with("/added_tokens", {{{"id", 800}, {"content", "a"}}}), {"added_tokens[0].content", "\"a\""}},
+      {with("/added_tokens", {added, {{"id", 900000000}, {"content", "x"}}}), {"added_tokens[1].id", "900000000"}},
+      {with("/added_tokens", {{{"id", 800}}}), {"added_tokens[0].content", "missing"}},
+      {with("/extra", 1), {"extra", "unknown key"}},
+      {json::array(), {"object"}},
+      {json::object(), {"model", "missing"}},
+  };
+  for (const auto& [tokenizer, named] : files) {
+    try {
+      open(tokenizer);
+      ADD_FAILURE() << "accepted; expected an error about " << named[0];
+    } catch (const UserError& error) {
+      for (const std::string& word : named) EXPECT_NE(std::string(error.what()).find(word), std::string::npos) << "no " << word << " in: " << error.what();
+      EXPECT_NE(std::string(error.what()).find("tokenizer.json"), std::string::npos) << error.what();
+    }
+  }
+}
+
+TEST_F(TokenizerTest, APatternThatGoesBackAndForthForEverIsStopped) {
+  json endless = all.at("gpt2").json;
+  endless["pre_tokenizer"] = {{"type", "Sequence"},
+                              {"pretokenizers", {{{"type", "Split"}, {"pattern", {{"Regex", "(a|aa)+$"}}}, {"behavior", "Isolated"}}, endless["pre_tokenizer"]}}};
+  const auto tokenizer = open(endless);
+  EXPECT_EQ(tokenizer->decode(tokenizer->encode("xaa", false)), "xaa");
+  expect_user_error([&] { (void)tokenizer->encode(std::string(100, 'a') + "b", false); }, {"tokenizer.json", "regular expression", "retry"});
+}
+
+TEST_F(TokenizerTest, FilesThatAreNoTokenizersAreRefused) {
+  expect_user_error([&] { Tokenizer::open(folder.path()); }, {folder.path(), "tokenizer.json"});
+  expect_user_error([&] { Tokenizer::open(folder.file("nothing")); }, {"nothing", "cannot be opened"});
+  for (const std::string text : {"", "{", "[1", "GGUF", "GGUF\x03", "\xff"}) {
+    put_file(folder.file("bad"), text);
+    expect_user_error([&] { Tokenizer::open(folder.file("bad")); }, {"bad"});
+  }
+  const std::string whole = all.at("gpt2").json.dump();
+  for (size_t bytes = 1; bytes < whole.size(); bytes += 997) {
+    put_file(folder.file("cut"), whole.substr(0, bytes));
+    expect_user_error([&] { Tokenizer::open(folder.file("cut")); }, {"cut", "JSON"});
+  }
+}
+
+TEST_F(TokenizerTest, GgufFilesThatHoldNoTokenizerOfThisKindAreRefused) {
+  const std::string good = folder.file("good.gguf"), bad = folder.file("bad.gguf");
+  write_gguf_tokenizer(good, all.at("gpt2").json, "gpt-2");
+  const GgufFile file(good);
+  const auto refuses = [&](const std::string& key, const std::function<void(GgufValue&)>& change, std::initializer_list<std::string> named) {
+    {
+      GgufWriter writer(bad);
+      for (const auto& [name, value] : file.metadata()) {
+        GgufValue changed = value;
+        if (name == key && !change) continue;
+        if (name == key) change(changed);
+        writer.add(name, changed);
+      }
+      writer.finish();
+    }
+    expect_user_error([&] { Tokenizer::open(bad); }, named);
+  };
+  const auto set = [](json value) { return [value = std::move(value)](GgufValue& old) { old.value = value; }; };
+  const std::string prefix = "tokenizer.ggml.";
+  refuses(prefix + "model", set("llama"), {"tokenizer.ggml.model", "\"llama\"", "gpt2"});
+  refuses(prefix + "model", nullptr, {"tokenizer.ggml.model", "missing"});
+  refuses(prefix + "pre", set("tekken"), {"tokenizer.ggml.pre", "\"tekken\"", "qwen2"});
+  refuses(prefix + "pre", nullptr, {"tokenizer.ggml.pre", "missing"});
+  refuses(prefix + "tokens", nullptr, {"tokenizer.ggml.tokens", "missing"});
+  refuses(prefix + "token_type", nullptr, {"tokenizer.ggml.token_type", "missing"});
+  refuses(prefix + "token_type", set(std::vector<int>(799, 1)), {"tokenizer.ggml.token_type", "800", "799"});
+  refuses(prefix + "token_type", [](GgufValue& types) { types.value[7] = 6; }, {"tokenizer.ggml.token_type[7]", "6"});
+  refuses(prefix + "merges", nullptr, {"tokenizer.ggml.merges", "missing"});
+  refuses(prefix + "merges", [](GgufValue& merges) { merges.value[2] = "abc"; }, {"tokenizer.ggml.merges[2]", "\"abc\""});
+  refuses(prefix + "merges", [](GgufValue& merges) { merges.value[2] = "a nothing"; }, {"tokenizer.ggml.merges[2]", "\"nothing\""});
+  refuses(prefix + "eos_token_id", set(800), {"tokenizer.ggml.eos_token_id", "800"});
+}
+
+}  // namespace
+}  // namespace reprise

@@ -1,0 +1,218 @@
+#!/usr/bin/env python3
+# The tokenizers of tools/tokenizer beside Hugging Face's `tokenizers` (pip install tokenizers gguf chatterbot-corpus).
+#   tests/parity/tokenizer_parity.py --goldens MODEL.gguf           writes tests/golden/tokenizer; MODEL is SmolLM2's
+#   tests/parity/tokenizer_parity.py --compare REPRISE MODEL.gguf...  compares ids on a megabyte of text: 28 languages, code, random characters
+#   tests/parity/tokenizer_parity.py --text FILE                      writes that text, for tests/bench/tokenizer_bench.cpp
+# Here so that the tests need no Python, and so that the engine that other people train with judges ours.
+# `tokenizers` reads no GGUF file, and transformers lacks SmolLM2's digits: the tokenizer is built from its parts.
+import argparse
+import glob
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import zlib
+
+import tokenizers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, processors, trainers
+from tokenizers import pre_tokenizers as pre
+
+kFolder = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "golden", "tokenizer")
+kLlama3 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+kQwen2 = kLlama3.replace(r"\p{N}{1,3}", r"\p{N}")
+# A pattern that has no cut by hand.
+kOther = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{M}]*[\p{Ll}\p{M}]+(?i:'s|'t)?|\p{L}+|\d(?=(?:\d{3})*(?!\d))|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s+(?!\S)|\s+"
+# What hard texts are made of: every kind of white space, number, letter and mark; contractions and what looks like them; texts of added tokens.
+kPieces = [" ", " ", " ", "  ", "\n", "\r\n", "\n\n", "\t", "\r", "\v", "\f", "\x1c", "\x85", "\xa0", "\u1680", "\u2003", "\u2028", "\u202f", "\u3000",
+           "0", "1", " 1", " 23", "23", "4567", "²", "½", "٣", "४", "Ⅷ", "①", "'", "''", "'s", "'S", "'t", "'re", "'RE", "'Ve", "'m", "'ll", "'lL", "'d", "'D", "’s", "'ſ", "'x",
+           "'l", "a", "I", "the", " the", "Hello", " world", "é", "e\u0301", "ǅ", "ʰ", "\u0301", "ı", "ß", "ﬆ", "K", "Å", "q\u0307\u0323", "한", "각", "字", "漢字", "の", "ไทย",
+           "नमस्ते", "বাংলা", "தமிழ்", "తెలుగు", "ଓଡ଼ିଆ", "שלום", "سلام", "Привет", "Їжак", "Ωμέγα", "İstanbul", "ẹ̀kọ́", "-", "--", "_", "!", "?!", "...", "#", "/", "\\", "(", "){", "};", "==",
+           "😀", "👩‍👩‍👧", "🏳️‍🌈", "\u200b", "\u200d", "\ufeff", "\ue000", "\u0378", "\U000e0001", "\U0010ffff", "\x00", "\x04", "\x7f", "\U00040000", "<", "|", ">", "x" * 70, "ab" * 40]
+kAddedPieces = ["<|a|>", "<|a|>b", "<|a", "~~", "~~~", "[L]", "[R]", "[B]", "wort", "wort_", "Wort", "é", "e\u0301", "ö", "o\u0308", " ", "  ", "\n", "\u3000", "x", "1"]
+
+
+def hard_texts(seed, count, pieces):
+  draw = random.Random(seed)
+  return ["".join(draw.choice(pieces) for _ in range(draw.randint(1, 12))) for _ in range(count)]
+
+
+def byte_level(cuts=False):
+  return pre.ByteLevel(add_prefix_space=False, use_regex=cuts)
+
+
+def split(pattern):
+  return pre.Sequence([pre.Split(Regex(pattern), "isolated"), byte_level()])
+
+
+def small_vocabulary():
+  """Trained without cuts, so that merges reach over every border and a wrong cut changes the ids."""
+  draw = random.Random(3)
+  lines = ["".join(draw.choice(kPieces[:60] + ["the ", "and ", " of", "ing ", "'s a", "12 34", "\n  x", " 1", " 23", " 23"]) for _ in range(40)) for _ in range(400)]
+  tokenizer = Tokenizer(models.BPE())
+  tokenizer.pre_tokenizer = byte_level()
+  trainer = trainers.BpeTrainer(vocab_size=800, initial_alphabet=pre.ByteLevel.alphabet(), show_progress=False, max_token_length=8)
+  tokenizer.train_from_iterator(lines, trainer)
+  model = json.loads(tokenizer.to_str())["model"]
+  return model["vocab"], [tuple(pair) for pair in model["merges"]]
+
+
+def small_tokenizer(vocabulary, merges, cuts, normalizer=None, **settings):
+  tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=merges, **settings))
+  tokenizer.pre_tokenizer = cuts
+  if normalizer:
+    tokenizer.normalizer = normalizer
+  tokenizer.decoder = decoders.ByteLevel()
+  return tokenizer
+
+
+def variants():
+  """(name, tokenizer, pieces of its texts)"""
+  vocabulary, merges = small_vocabulary()
+  make = lambda cuts, normalizer=None, **settings: small_tokenizer(vocabulary, merges, cuts, normalizer, **settings)
+  digits = lambda each: pre.Sequence([pre.Digits(individual_digits=each), byte_level(True)])
+  yield "gpt2", make(byte_level(True)), kPieces
+  yield "smollm", make(digits(True)), kPieces
+  yield "digit_runs", make(digits(False)), kPieces
+  llama3 = make(split(kLlama3), ignore_merges=True)
+  llama3.add_special_tokens(["<|begin|>"])
+  llama3.post_processor = processors.Sequence([processors.ByteLevel(), processors.TemplateProcessing(
+      single="<|begin|> $A", special_tokens=[("<|begin|>", llama3.token_to_id("<|begin|>"))])])
+  yield "llama3", llama3, kPieces
+  yield "qwen2", make(split(kQwen2), normalizers.NFC()), kPieces
+  yield "other_pattern", make(split(kOther), normalizers.Sequence([normalizers.NFC()])), kPieces
+  added = make(split(kLlama3), normalizers.NFC())
+  added.add_special_tokens(["<|a|>", "<|a|>b", AddedToken("[L]", lstrip=True), AddedToken("[R]", rstrip=True)])
+  added.add_tokens([AddedToken("~~"), AddedToken("[B]", lstrip=True, rstrip=True), AddedToken("wort", single_word=True), AddedToken("e\u0301"),
+                    AddedToken("o\u0308", normalized=False)])
+  yield "added", added, kAddedPieces
+  lacks = {name: id for name, id in vocabulary.items() if name not in ("x", "Ġ", "Ã", "ð")}
+  kept = [pair for pair in merges if all(name in lacks for name in (*pair, "".join(pair)))]
+  yield "lacks_bytes", small_tokenizer(lacks, kept, byte_level(True)), kPieces
+  yield "unknown", small_tokenizer(lacks, kept, byte_level(True), unk_token="a"), kPieces
+
+
+def write_small(path):
+  """One JSON value a line: a variant's tokenizer without what all share, then its texts and their ids, also with control tokens where they differ."""
+  shared = None
+  with open(path, "w", encoding="ascii") as file:
+    for name, tokenizer, pieces in variants():
+      whole = json.loads(tokenizer.to_str())
+      if shared is None:
+        shared = {"vocab": whole["model"]["vocab"], "merges": whole["model"]["merges"]}
+        file.write(json.dumps(shared) + "\n")
+      if whole["model"]["merges"] == shared["merges"]:
+        del whole["model"]["vocab"], whole["model"]["merges"]
+      file.write(json.dumps({"variant": name, "tokenizer": whole}) + "\n")
+      for text in hard_texts(name, 60, pieces):
+        case = [text]
+        for as_text in (True, False):
+          tokenizer.encode_special_tokens = as_text
+          case.append(tokenizer.encode(text, add_special_tokens=False).ids)
+        file.write(json.dumps(case if case[1] != case[2] else case[:2]) + "\n")
+
+
+def from_gguf(path):
+  import gguf
+  fields = gguf.GGUFReader(path).fields
+  field = lambda name: fields["tokenizer.ggml." + name].contents()
+  kind = field("pre")
+  cuts = {"gpt-2": lambda: byte_level(True), "llama-bpe": lambda: split(kLlama3), "qwen2": lambda: split(kQwen2),
+          "smollm": lambda: pre.Sequence([pre.Digits(individual_digits=True), byte_level(True)])}
+  cuts["starcoder"] = cuts["smollm"]
+  tokens = field("tokens")
+  tokenizer = small_tokenizer({name: id for id, name in enumerate(tokens)}, [tuple(pair.split(" ")) for pair in field("merges")], cuts[kind](),
+                              normalizers.NFC() if kind == "qwen2" else None, ignore_merges=kind == "llama-bpe")
+  types = field("token_type")
+  tokenizer.add_special_tokens([name for name, type in zip(tokens, types) if type == 3])
+  tokenizer.add_tokens([AddedToken(name, normalized=False) for name, type in zip(tokens, types) if type == 4])
+  return tokenizer
+
+
+def generated_text(count):
+  """A megabyte that tests/faces/tokenizer_golden_test.cpp makes too: pieces, and every fourth time a random character."""
+  state, text = 16, []
+  def draw(below):
+    nonlocal state
+    state = (state * 6364136223846793005 + 1442695040888963407) % 2**64
+    return (state >> 33) % below
+  for n in range(count):
+    if n % 4 == 3:
+      code = draw(0x110000 - 0x800)
+      text.append(chr(code if code < 0xD800 else code + 0x800))
+    else:
+      text.append(kPieces[draw(len(kPieces))])
+  return "".join(text)
+
+
+def sum_of(ids):
+  return zlib.crc32(b"".join(id.to_bytes(4, "little") for id in ids))
+
+
+def write_smollm2(path, model):
+  tokenizer = from_gguf(model)
+  special = ["<|im_start|>", "<|im_end|>", "<|im_", "<repo_name>", "user\n", "assistant\n"]
+  with open(path, "w", encoding="ascii") as file:
+    text = generated_text(200000)
+    tokenizer.encode_special_tokens = True
+    ids = tokenizer.encode(text, add_special_tokens=False).ids
+    file.write(json.dumps({"pieces": kPieces, "count": 200000, "bytes": len(text.encode()), "ids": len(ids), "crc32": sum_of(ids)}) + "\n")
+    for text in hard_texts("smollm2", 160, kPieces) + hard_texts("smollm2 chat", 40, kPieces[:40] + special * 4):
+      case = [text]
+      for as_text in (True, False):
+        tokenizer.encode_special_tokens = as_text
+        case.append(tokenizer.encode(text, add_special_tokens=False).ids)
+      file.write(json.dumps(case if case[1] != case[2] else case[:2]) + "\n")
+
+
+def mixed_text():
+  import chatterbot_corpus
+  folder = os.path.join(os.path.dirname(chatterbot_corpus.__file__), "data")
+  parts = []
+  for language in sorted(os.listdir(folder)):
+    files = sorted(glob.glob(os.path.join(folder, language, "*")))
+    parts.append("".join(open(name, encoding="utf-8", errors="ignore").read() for name in files if os.path.isfile(name))[:16000])
+  code = sorted(glob.glob(os.path.join(os.path.dirname(tokenizers.__file__), "**", "*.py*"), recursive=True))
+  parts.append("".join(open(name, encoding="utf-8").read() for name in code if name.endswith((".py", ".pyi")))[:200000])
+  parts.append(generated_text(80000))
+  draw = random.Random(5)
+  characters = [code for code in range(0x110000) if not 0xD800 <= code < 0xE000]
+  parts.append("".join(chr(draw.choice(characters)) for _ in range(60000)))
+  return "".join(parts)
+
+
+def compare(program, model):
+  text = mixed_text()
+  with tempfile.NamedTemporaryFile() as file:
+    file.write(text.encode())
+    file.flush()
+    ours = json.loads(subprocess.run([program, "tokenize", model, "--json"], stdin=open(file.name), check=True, capture_output=True).stdout)["ids"]
+  tokenizer = from_gguf(model)
+  tokenizer.encode_special_tokens = True
+  theirs = tokenizer.encode(text, add_special_tokens=False).ids
+  first = next((n for n, (a, b) in enumerate(zip(ours, theirs)) if a != b), None)
+  print(f"{os.path.basename(model)}: {len(text.encode())} bytes, {len(theirs)} ids, " + ("equal" if ours == theirs else f"NOT EQUAL, first at {first}"))
+  return ours == theirs
+
+
+def main():
+  parser = argparse.ArgumentParser()
+  parser.add_argument("--goldens", metavar="MODEL")
+  parser.add_argument("--compare", nargs="+", metavar="REPRISE MODEL")
+  parser.add_argument("--text", metavar="FILE")
+  options = parser.parse_args()
+  if options.goldens:
+    os.makedirs(kFolder, exist_ok=True)
+    write_small(os.path.join(kFolder, "small.jsonl"))
+    write_smollm2(os.path.join(kFolder, "smollm2.jsonl"), options.goldens)
+  if options.text:
+    with open(options.text, "wb") as file:
+      file.write(mixed_text().encode())
+  if options.compare:
+    if not all([compare(options.compare[0], model) for model in options.compare[1:]]):
+      sys.exit(1)
+
+
+if __name__ == "__main__":
+  main()

@@ -1,0 +1,58 @@
+// `reprise export`: a snapshot as other programs read it.
+#include <iostream>
+#include <memory>
+
+#include "tools/commands/command.h"
+#include "tools/training/export_snapshot.h"
+
+namespace reprise {
+namespace {
+
+constexpr Word<BlockType> kTypes[] = {{"f32", BlockType::kF32}, {"f16", BlockType::kF16}, {"bf16", BlockType::kBf16}, {"q8_0", BlockType::kQ8_0}};
+
+struct ExportOptions {
+  std::string recipe, snapshot, adapter, adapter_gguf, merged, merged_gguf, type;
+};
+
+// Exactly one of the four is given.
+ExportRequest request_of(const ExportOptions& options) {
+  const std::pair<const std::string&, ExportForm> forms[] = {{options.adapter, ExportForm::kAdapter},
+                                                             {options.adapter_gguf, ExportForm::kAdapterGguf},
+                                                             {options.merged, ExportForm::kMerged},
+                                                             {options.merged_gguf, ExportForm::kMergedGguf}};
+  ExportRequest request = {.snapshot = options.snapshot};
+  for (const auto& [to, form] : forms) {
+    if (to.empty()) continue;
+    request.to = to;
+    request.form = form;
+  }
+  const bool is_merged = request.form == ExportForm::kMerged || request.form == ExportForm::kMergedGguf;
+  if (!options.type.empty() && !is_merged) throw UserError("--type: is for --merged and --merged-gguf; an adapter is F32", UserError::kUsage);
+  for (const auto& [word, type] : kTypes) {
+    if (options.type == word) request.type = type;
+  }
+  return request;
+}
+
+}  // namespace
+
+Command add_export(CLI::App& app) {
+  const auto options = std::make_shared<ExportOptions>();
+  CLI::App* parser = app.add_subcommand("export", "write a snapshot as other programs read it");
+  parser->add_option("RECIPE", options->recipe, "the recipe that the snapshot was saved from")->required();
+  parser->add_option("--snapshot", options->snapshot, "the folder that --save wrote")->required();
+  CLI::Option_group* form = parser->add_option_group("what is written, one of");
+  form->add_option("--adapter", options->adapter, "a folder of PEFT: the adapter");
+  form->add_option("--adapter-gguf", options->adapter_gguf, "a file of llama.cpp: the adapter");
+  form->add_option("--merged", options->merged, "a folder of Hugging Face: the model, an adapter merged");
+  form->add_option("--merged-gguf", options->merged_gguf, "a file of llama.cpp: the same");
+  form->require_option(1);
+  parser->add_option("--type", options->type, "how the merged model stores its numbers: f32 (default), f16, bf16, q8_0 (of a GGUF)")
+      ->check(CLI::IsMember({"f32", "f16", "bf16", "q8_0"}));
+  return {parser, [options] {
+            std::cout << export_snapshot(read_recipe(options->recipe), request_of(*options)) << "\n";
+            return 0;
+          }};
+}
+
+}  // namespace reprise

@@ -1,0 +1,164 @@
+// See export_snapshot.h.
+#include "tools/training/export_snapshot.h"
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "tools/formats/error.h"
+#include "tools/formats/json_text.h"
+#include "tools/formats/output_file.h"
+#include "tools/formats/snapshot_directory.h"
+#include "tools/formats/text.h"
+#include "tools/training/snapshot.h"
+#include "tools/weights/export_model.h"
+#include "tools/weights/gguf_weights.h"
+#include "tools/weights/merged_weights.h"
+#include "tools/weights/model_files.h"
+#include "tools/weights/peft_adapter.h"
+#include "tools/weights/tokenizer_texts.h"
+
+namespace reprise {
+namespace {
+
+using nlohmann::json;
+namespace fs = std::filesystem;
+
+// What a folder of Hugging Face has beside config.json and the weights.
+const std::vector<std::string>& companion_files() {
+  static const std::vector<std::string> kNames = {"generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
+                                                  "added_tokens.json",      "vocab.json",     "merges.txt",            "tokenizer.model",
+                                                  "chat_template.jinja"};
+  return kNames;
+}
+
+std::vector<std::string> merged_files() {
+  std::vector<std::string> names = companion_files();
+  names.insert(names.end(), {"config.json", "model.safetensors"});
+  return names;
+}
+
+// Runs `write(folder)` and puts what it wrote in the folder's place.
+template <typename Write>
+void write_folder(const std::string& path, const std::vector<std::string>& files, const Write& write) {
+  SnapshotDirectory folder(path, files);
+  folder.begin();
+  write(folder);
+  folder.commit();
+}
+
+struct Snapshot {
+  const Recipe& recipe;
+  const std::string& folder;
+  json config;  // the model's, as a snapshot has it
+  std::shared_ptr<const WeightSource> weights;  // of the snapshot: of a training of adapters these alone
+
+  Adapter adapter() const {
+    if (!recipe.lora) throw UserError(recipe.name + ": lora: missing; the recipe trains no adapter: export --merged or --merged-gguf");
+    const LoraRecipe& lora = *recipe.lora;
+    const LoraSettings settings = {.r = lora.r, .alpha = lora.alpha, .dropout = lora.dropout, .rslora = lora.rslora, .targets = lora.targets};
+    return find_adapter(weights, settings, describe_model(recipe.model).input_major);
+  }
+  std::shared_ptr<const WeightSource> merged() const { return recipe.lora ? merge_adapter(open_base(), adapter()) : weights; }
+
+ private:
+  // The weights beside which the adapter was trained: the same bytes still.
+  std::shared_ptr<const WeightSource> open_base() const {
+    const std::optional<BaseWeights> base = read_facts(folder).base;
+    if (!base || !recipe.init.skip.empty()) {
+      throw UserError(folder + ": the adapter was trained beside weights that no file has whole; export --adapter or --adapter-gguf");
+    }
+    if (sum_of_file(base->path) == base->sum) return open_weights(base->path);
+    throw UserError(base->path + ": is not the file that the adapters of " + folder + " were trained beside; put that one there again");
+  }
+};
+
+// config.json with what only a GGUF has said as transformers reads it, and the type of the weights that stand beside it.
+json published_config(json config, BlockType type) {
+  if (config.contains("rope_parameters") && config["rope_parameters"].value("rope_type", "") == "divisors") {
+    json& rope = config["rope_parameters"];
+    const json divisors = rope.at("divisors");
+    rope.erase("divisors");
+    rope.update({{"rope_type", "longrope"}, {"short_factor", divisors}, {"long_factor", divisors}, {"attention_factor", 1.0}});
+    if (!rope.contains("original_max_position_embeddings")) rope["original_max_position_embeddings"] = config.at("max_position_embeddings");
+  }
+  config.erase("quantization_config");
+  config.erase("torch_dtype");  // the older name
+  config["dtype"] = type == BlockType::kF16 ? "float16" : type == BlockType::kBf16 ? "bfloat16" : "float32";
+  return config;
+}
+
+void copy_companions(const Recipe& recipe, const SnapshotDirectory& folder) {
+  const std::string path = recipe.place.path();
+  if (path.empty()) return;
+  if (recipe.place.gguf.empty()) {
+    for (const std::string& name : companion_files()) {
+      if (fs::is_regular_file(path + "/" + name)) write_file(folder.file(name), read_file(path + "/" + name));
+    }
+    return;
+  }
+  if (GgufFile(path).find_value("tokenizer.ggml.model") == nullptr) return;  // a model without a tokenizer
+  const TokenizerTexts texts = tokenizer_texts(read_tokenizer_gguf(path), ModelFiles::open(path).chat_template());
+  write_file(folder.file("tokenizer.json"), texts.tokenizer);
+  write_file(folder.file("tokenizer_config.json"), texts.config);
+}
+
+std::string export_adapter(const Snapshot& snapshot, const ExportRequest& request) {
+  const Adapter adapter = snapshot.adapter();
+  const std::string base = snapshot.recipe.place.path();
+  write_folder(request.to, peft_files(), [&](const SnapshotDirectory& folder) {
+    write_peft_adapter(adapter, base, {folder.file(peft_files()[0]), folder.file(peft_files()[1])});
+  });
+  return "adapter of " + std::to_string(adapter.layers.size()) + " layers, rank " + std::to_string(adapter.settings.r);
+}
+
+std::string export_adapter_gguf(const Snapshot& snapshot, const ExportRequest& request) {
+  const Adapter adapter = snapshot.adapter();
+  const std::string architecture = snapshot.config.at("model_type");
+  const uint64_t head = snapshot.config.value("head_dim", uint64_t{0});
+  replace_file(request.to, [&](const std::string& to) { write_gguf_adapter(adapter, architecture, head, to); });
+  return "adapter of " + std::to_string(adapter.layers.size()) + " layers, rank " + std::to_string(adapter.settings.r);
+}
+
+std::string export_merged(const Snapshot& snapshot, const ExportRequest& request) {
+  if (request.type == BlockType::kQ8_0) throw UserError("--type: \"q8_0\" is for --merged-gguf; give f32, f16 or bf16", UserError::kUsage);
+  const std::shared_ptr<const WeightSource> weights = snapshot.merged();
+  const std::string base = snapshot.recipe.place.path();
+  const json config = published_config(base.empty() ? snapshot.config : ModelFiles::open(base).config(), request.type);
+  write_folder(request.to, merged_files(), [&](const SnapshotDirectory& folder) {
+    write_safetensors_model(*weights, request.type, folder.file("model.safetensors"));
+    write_file(folder.file("config.json"), config.dump(2) + "\n");
+    copy_companions(snapshot.recipe, folder);
+  });
+  return std::string("model of ") + block_layout(request.type).name + (snapshot.recipe.lora ? ", the adapter merged" : "");
+}
+
+std::string export_merged_gguf(const Snapshot& snapshot, const ExportRequest& request) {
+  const std::string base = snapshot.recipe.place.gguf;
+  if (base.empty()) {
+    throw UserError(snapshot.recipe.name + ": model: --merged-gguf copies tokenizer and settings from the GGUF file that the recipe names, and it names none: " +
+                    "export --merged, or --adapter-gguf");
+  }
+  require_other_file(request.to, base);
+  const GgufFile like(base);
+  const std::shared_ptr<const WeightSource> weights = snapshot.merged();
+  replace_file(request.to, [&](const std::string& to) { write_gguf_model(*weights, like, request.type, to); });
+  return std::string("model of ") + block_layout(request.type).name + (snapshot.recipe.lora ? ", the adapter merged" : "");
+}
+
+}  // namespace
+
+std::string export_snapshot(const Recipe& recipe, const ExportRequest& request) {
+  check_snapshot(recipe, request.snapshot);
+  const Snapshot snapshot = {recipe, request.snapshot, model_config(recipe.model), open_weights(request.snapshot + "/model.safetensors")};
+  const auto write = [&] {
+    switch (request.form) {
+      case ExportForm::kAdapter: return export_adapter(snapshot, request);
+      case ExportForm::kAdapterGguf: return export_adapter_gguf(snapshot, request);
+      case ExportForm::kMerged: return export_merged(snapshot, request);
+      default: return export_merged_gguf(snapshot, request);
+    }
+  };
+  return request.to + ": " + write();
+}
+
+}  // namespace reprise

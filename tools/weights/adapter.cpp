@@ -1,0 +1,57 @@
+// See adapter.h.
+#include "tools/weights/adapter.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "tools/formats/error.h"
+#include "tools/formats/json_text.h"
+
+namespace reprise {
+namespace {
+
+constexpr std::string_view kDown = ".lora_A.weight", kUp = ".lora_B.weight";
+
+// The shape [rows, columns] of a matrix of floats.
+std::vector<uint64_t> matrix_shape(const WeightSource& weights, const std::string& name) {
+  const auto refuse = [&](const std::string& reason) { throw UserError(weights.path() + ": tensor " + json_shown(name) + ": " + reason); };
+  const StoredWeight* weight = weights.find(name);
+  if (weight == nullptr) refuse("missing; an adapter has both matrices of a layer");
+  const bool is_float = weight->exact == DType::kF32 || weight->exact == DType::kBf16;
+  if (!is_float || weight->shape.size() != 2) {
+    refuse("is " + weight->type + " " + nlohmann::json(weight->shape).dump() + ", must be a matrix of F32, F16 or BF16");
+  }
+  return weight->shape;
+}
+
+}  // namespace
+
+double LoraSettings::scale() const { return alpha / (rslora ? std::sqrt(r) : r); }
+
+bool is_adapter_tensor(const std::string& name) { return name.ends_with(kDown) || name.ends_with(kUp); }
+
+Adapter find_adapter(std::shared_ptr<const WeightSource> weights, const LoraSettings& settings, bool fan_in_fan_out) {
+  Adapter adapter = {settings, fan_in_fan_out, weights, {}};
+  const uint64_t rank = static_cast<uint64_t>(settings.r);
+  for (const std::string& name : weights->names()) {
+    if (!is_adapter_tensor(name)) continue;
+    const AdapterLayer named = {name.substr(0, name.size() - kDown.size()), 0, 0};
+    const std::vector<uint64_t> down = matrix_shape(*weights, named.down()), up = matrix_shape(*weights, named.up());
+    if (down[0] != rank || up[1] != rank) {
+      throw UserError(weights->path() + ": tensor " + json_shown(name) + ": the layer's matrices are " + nlohmann::json(down).dump() + " and " +
+                      nlohmann::json(up).dump() + ", which is not rank " + std::to_string(rank));
+    }
+    if (name.ends_with(kDown)) adapter.layers.push_back({named.name, down[1], up[0]});
+  }
+  if (adapter.layers.empty()) throw UserError(weights->path() + ": has no adapter: no tensor is named *.lora_A.weight");
+  return adapter;
+}
+
+std::vector<float> read_matrix(const WeightSource& weights, const std::string& name) {
+  const std::vector<uint64_t> shape = matrix_shape(weights, name);
+  std::vector<float> numbers(shape[0] * shape[1]);
+  weights.read(name, 0, numbers.size(), numbers.data());
+  return numbers;
+}
+
+}  // namespace reprise

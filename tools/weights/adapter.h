@@ -1,0 +1,48 @@
+// A low-rank adapter (LoRA, Hu et al. 2021): for some linear layers W [out, in] of a model, matrices A [r, in] and B [out, r], by which
+// the layer becomes W + scale * B A.
+// Here so that training's state, PEFT's folders and llama.cpp's files are one thing to whoever merges or writes an adapter.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tools/weights/weight_source.h"
+
+namespace reprise {
+
+struct LoraSettings {
+  int r = 8;
+  double alpha = 8;
+  double dropout = 0;
+  bool rslora = false;
+  std::vector<std::string> targets;  // ends of layers' names; empty: every linear layer
+  double scale() const;              // alpha / r, or alpha / sqrt(r) of rsLoRA (Kalajdzievski 2023)
+  bool operator==(const LoraSettings&) const = default;
+};
+
+struct AdapterLayer {
+  std::string name;  // the layer's, without ".weight"
+  uint64_t in = 0, out = 0;
+  std::string down() const { return name + ".lora_A.weight"; }  // [r, in]
+  std::string up() const { return name + ".lora_B.weight"; }    // [out, r]
+};
+
+struct Adapter {
+  LoraSettings settings;
+  bool fan_in_fan_out = false;                  // the model keeps these layers as [in, out]: GPT-2's Conv1D
+  std::shared_ptr<const WeightSource> weights;  // has down() and up() of every layer, and may have more
+  std::vector<AdapterLayer> layers;             // by name
+};
+
+// Every layer of which the weights have matrices "NAME.lora_A.weight" and "NAME.lora_B.weight". Throws UserError naming file and tensor
+// where one of the two is missing, is no matrix of floats, or has another rank; and where there is none.
+Adapter find_adapter(std::shared_ptr<const WeightSource> weights, const LoraSettings& settings, bool fan_in_fan_out);
+
+// Whether a tensor is one of an adapter's.
+bool is_adapter_tensor(const std::string& name);
+
+// A matrix of the adapter, whole: it is thin.
+std::vector<float> read_matrix(const WeightSource& weights, const std::string& name);
+
+}  // namespace reprise

@@ -1,0 +1,248 @@
+// See export_model.h.
+#include "tools/weights/export_model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "tools/formats/error.h"
+#include "tools/formats/json_text.h"
+#include "tools/formats/safetensors.h"
+#include "tools/progress/long_work.h"
+#include "tools/weights/gguf_model.h"
+
+namespace reprise {
+namespace {
+
+constexpr uint64_t kPieceElements = uint64_t{1} << 16;
+
+[[noreturn]] void refuse(const WeightSource& weights, const std::string& name, const std::string& reason) {
+  throw UserError(weights.path() + ": tensor " + json_shown(name) + ": " + reason);
+}
+
+uint64_t elements_of(const std::vector<uint64_t>& shape) {
+  uint64_t elements = 1;
+  for (const uint64_t dimension : shape) elements *= dimension;
+  return elements;
+}
+
+// Makes blocks of numbers and refuses those that the type would turn into infinities.
+class Encoder {
+ public:
+  Encoder(const WeightSource& weights, const std::string& name, BlockType type)
+      : weights_(weights), name_(name), type_(type), largest_(largest_of(type)) {}
+
+  const std::vector<unsigned char>& encode(const float* numbers, uint64_t count) {
+    const auto fits = [&](float number) { return std::fabs(number) <= largest_; };  // false of NaN
+    const float* wrong = std::find_if_not(numbers, numbers + count, fits);
+    if (wrong != numbers + count) {
+      refuse(weights_, name_, "a number is " + std::to_string(*wrong) + (std::isfinite(*wrong) ? std::string(", beyond the range of ") + block_layout(type_).name
+                                                                                                  : ", must be finite: these weights are damaged"));
+    }
+    const BlockLayout& layout = block_layout(type_);
+    blocks_.resize(count / layout.values * layout.bytes);
+    quantise_blocks(type_, numbers, count / layout.values, blocks_.data());
+    return blocks_;
+  }
+
+ private:
+  static float largest_of(BlockType type) {
+    constexpr float kLargestHalf = 65504;
+    if (type == BlockType::kF16) return kLargestHalf;
+    if (type == BlockType::kQ8_0) return kLargestHalf * 127;
+    return type == BlockType::kBf16 ? 0x1.fep127f : std::numeric_limits<float>::max();
+  }
+  const WeightSource& weights_;
+  const std::string& name_;
+  BlockType type_;
+  float largest_;
+  std::vector<unsigned char> blocks_;
+};
+
+// The order in which a GGUF has the numbers of one of Hugging Face's tensors.
+class GgufRows {
+ public:
+  GgufRows(const WeightSource& weights, const std::string& name, GgufOrder order, uint64_t head)
+      : weights_(weights), name_(name), order_(order), head_(head), shape_(weights.find(name)->shape) {
+    if (order_ == GgufOrder::kTransposed) std::swap(shape_[0], shape_[1]);
+    columns_ = shape_.size() < 2 ? 1 : shape_[1];
+  }
+  uint64_t rows() const { return shape_.empty() ? 1 : shape_[0]; }
+  uint64_t columns() const { return columns_; }
+
+  // Rows [first, first + count) of the GGUF.
+  void read(uint64_t first, uint64_t count, float* to) {
+    if (order_ == GgufOrder::kSame) return weights_.read(name_, first * columns_, count * columns_, to);
+    if (order_ == GgufOrder::kPairs) {
+      for (uint64_t row = first; row < first + count; ++row, to += columns_) weights_.read(name_, published_row(row) * columns_, columns_, to);
+      return;
+    }
+    std::vector<float> across(count);  // these rows are columns of Hugging Face's
+    for (uint64_t c = 0; c < columns_; ++c) {
+      weights_.read(name_, c * rows() + first, count, across.data());
+      for (uint64_t r = 0; r < count; ++r) to[r * columns_ + c] = across[r];
+    }
+  }
+
+ private:
+  // The inverse of paired_row().
+  uint64_t published_row(uint64_t row) const {
+    const uint64_t in_head = row % head_;
+    return row - in_head + in_head % 2 * (head_ / 2) + in_head / 2;
+  }
+  const WeightSource& weights_;
+  const std::string name_;
+  GgufOrder order_;
+  uint64_t head_;
+  std::vector<uint64_t> shape_;
+  uint64_t columns_ = 1;
+};
+
+// ---- GGUF ------------------------------------------------------------------------------------------------------------------------
+
+// A tensor of the file to be written: Hugging Face's tensors that lie in it, one behind the other, or none: then it stays as it is.
+struct Planned {
+  const GgufTensor* like;
+  BlockType type;
+  std::vector<std::pair<std::string, GgufPlace>> parts;
+};
+
+uint32_t file_type_of(BlockType type) {  // llama.cpp's numbers of what most tensors of a file are
+  switch (type) {
+    case BlockType::kF16: return 1;
+    case BlockType::kQ8_0: return 7;
+    case BlockType::kBf16: return 32;
+    default: return 0;
+  }
+}
+
+std::vector<Planned> plan_tensors(const WeightSource& weights, const GgufFile& like, BlockType type) {
+  std::map<const GgufTensor*, Planned> planned;
+  for (const auto& [name, place] : gguf_places(like)) {
+    const std::string stored = stored_name(weights, name);
+    const StoredWeight* weight = weights.find(stored);
+    if (weight == nullptr && name == "lm_head.weight" && weights.find(stored_name(weights, "transformer.wte.weight")) != nullptr) continue;
+    if (weight == nullptr) refuse(weights, stored, "missing; " + like.path() + " has it");
+    if (weight->shape != place.shape()) {
+      refuse(weights, stored, "is " + nlohmann::json(weight->shape).dump() + ", but " + nlohmann::json(place.shape()).dump() + " in " + like.path());
+    }
+    planned[place.tensor].parts.emplace_back(stored, place);
+  }
+  std::vector<Planned> tensors;
+  for (const GgufTensor& tensor : like.tensors()) {
+    Planned& entry = planned[&tensor];
+    entry.like = &tensor;
+    std::sort(entry.parts.begin(), entry.parts.end(), [](const auto& a, const auto& b) { return a.second.first_row < b.second.first_row; });
+    const bool whole_blocks = tensor.shape.size() == 2 && tensor.shape[1] % block_layout(type).values == 0;
+    entry.type = entry.parts.empty() ? tensor.type : whole_blocks ? type : BlockType::kF32;
+    tensors.push_back(entry);
+  }
+  return tensors;
+}
+
+void copy_stored(const GgufFile& file, const GgufTensor& tensor, GgufWriter& writer) {
+  std::vector<unsigned char> piece(std::min<uint64_t>(kPieceElements, tensor.bytes));
+  for (uint64_t at = 0; at < tensor.bytes; at += piece.size()) {
+    const uint64_t size = std::min<uint64_t>(piece.size(), tensor.bytes - at);
+    file.read_stored(tensor, at, piece.data(), size);
+    writer.write(piece.data(), size);
+  }
+}
+
+void write_rows(const WeightSource& weights, const Planned& tensor, uint64_t head, GgufWriter& writer) {
+  for (const auto& [name, place] : tensor.parts) {
+    GgufRows rows(weights, name, place.order, head);
+    Encoder encoder(weights, name, tensor.type);
+    const uint64_t at_once = std::max<uint64_t>(1, kPieceElements / rows.columns());
+    std::vector<float> numbers(std::min(at_once, rows.rows()) * rows.columns());
+    for (uint64_t row = 0; row < rows.rows(); row += at_once) {
+      const uint64_t count = std::min(at_once, rows.rows() - row);
+      rows.read(row, count, numbers.data());
+      const std::vector<unsigned char>& blocks = encoder.encode(numbers.data(), count * rows.columns());
+      writer.write(blocks.data(), blocks.size());
+    }
+  }
+}
+
+void copy_metadata(const GgufFile& like, BlockType type, GgufWriter& writer) {
+  const GgufValue file_type = {GgufType::kU32, {}, file_type_of(type)};
+  for (const auto& [key, value] : like.metadata()) writer.add(key, key == "general.file_type" ? file_type : value);
+  if (like.find_value("general.file_type") == nullptr) writer.add("general.file_type", file_type);
+  if (type == BlockType::kQ8_0 && like.find_value("general.quantization_version") == nullptr) {
+    writer.add("general.quantization_version", {GgufType::kU32, {}, 2u});
+  }
+}
+
+}  // namespace
+
+void write_safetensors_model(const WeightSource& weights, BlockType type, const std::string& path) {
+  const StoredType stored = type == BlockType::kF16 ? StoredType::kF16 : type == BlockType::kBf16 ? StoredType::kBf16 : StoredType::kF32;
+  const LongWork work("writing " + path);
+  SafetensorsWriter writer(path);
+  writer.add_metadata("format", "pt");
+  std::vector<std::string> names;
+  for (const std::string& name : weights.names()) {
+    const auto exact = weights.find(name)->exact;
+    if (exact == DType::kF32 || exact == DType::kBf16) names.push_back(name);
+  }
+  for (const std::string& name : names) writer.declare(name, stored, weights.find(name)->shape);
+  std::vector<float> numbers(kPieceElements);
+  for (size_t n = 0; n < names.size(); ++n) {
+    Encoder encoder(weights, names[n], type);
+    const uint64_t elements = elements_of(weights.find(names[n])->shape);
+    for (uint64_t at = 0; at < elements; at += numbers.size()) {
+      const uint64_t count = std::min<uint64_t>(numbers.size(), elements - at);
+      weights.read(names[n], at, count, numbers.data());
+      const std::vector<unsigned char>& blocks = encoder.encode(numbers.data(), count);
+      writer.write(blocks.data(), blocks.size());
+    }
+  }
+  writer.finish();
+}
+
+void write_gguf_model(const WeightSource& weights, const GgufFile& like, BlockType type, const std::string& path) {
+  const LongWork work("writing " + path);
+  const std::vector<Planned> tensors = plan_tensors(weights, like, type);
+  const uint64_t head = gguf_heads(like).head;
+  GgufWriter writer(path);
+  copy_metadata(like, type, writer);
+  for (const Planned& tensor : tensors) writer.declare(tensor.like->name, tensor.type, tensor.like->shape);
+  for (const Planned& tensor : tensors) tensor.parts.empty() ? copy_stored(like, *tensor.like, writer) : write_rows(weights, tensor, head, writer);
+  writer.finish();
+}
+
+void write_gguf_adapter(const Adapter& adapter, const std::string& architecture, uint64_t head, const std::string& path) {
+  const uint64_t rank = static_cast<uint64_t>(adapter.settings.r);
+  GgufWriter writer(path);
+  const auto add_text = [&](const char* key, const std::string& text) { writer.add(key, {GgufType::kString, {}, text}); };
+  add_text("general.type", "adapter");
+  add_text("general.architecture", architecture);
+  add_text("adapter.type", "lora");
+  writer.add("adapter.lora.alpha", {GgufType::kF32, {}, adapter.settings.scale() * adapter.settings.r});
+  std::vector<GgufName> names;
+  for (const AdapterLayer& layer : adapter.layers) {
+    const auto name = gguf_name(architecture, layer.name + ".weight");
+    if (!name) throw UserError(adapter.weights->path() + ": the adapter of " + json_shown(layer.name) + " is of no layer of the architecture " + json_shown(architecture));
+    if (name->order == GgufOrder::kPairs && (head == 0 || head % 2 != 0 || layer.out % head != 0)) {
+      throw UserError(adapter.weights->path() + ": the adapter of " + json_shown(layer.name) + ": its " + std::to_string(layer.out) + " rows are no whole heads of " +
+                      std::to_string(head));
+    }
+    writer.declare(name->name + ".lora_a", BlockType::kF32, {rank, layer.in});
+    writer.declare(name->name + ".lora_b", BlockType::kF32, {layer.out, rank});
+    names.push_back(*name);
+  }
+  for (size_t n = 0; n < names.size(); ++n) {
+    const AdapterLayer& layer = adapter.layers[n];
+    const std::vector<float> down = read_matrix(*adapter.weights, layer.down());
+    writer.write(down.data(), down.size() * sizeof(float));
+    std::vector<float> up(layer.out * rank);
+    const GgufOrder order = names[n].order == GgufOrder::kPairs ? GgufOrder::kPairs : GgufOrder::kSame;  // B is never transposed
+    GgufRows(*adapter.weights, layer.up(), order, head).read(0, layer.out, up.data());
+    writer.write(up.data(), up.size() * sizeof(float));
+  }
+  writer.finish();
+}
+
+}  // namespace reprise

@@ -1,0 +1,27 @@
+// A model written as others read it: Hugging Face's safetensors, or llama.cpp's GGUF. Tensor by tensor, a few rows at a time.
+// Here because what training ends with is a file that runs elsewhere.
+#pragma once
+
+#include <string>
+
+#include "tools/formats/gguf.h"
+#include "tools/weights/adapter.h"
+#include "tools/weights/weight_source.h"
+
+namespace reprise {
+
+// Writes every tensor of floats to one safetensors file, as F32, F16 or BF16. Throws UserError where a value is not finite or beyond the
+// type's range, or the file cannot be written: nothing half-written stays.
+void write_safetensors_model(const WeightSource& weights, BlockType type, const std::string& path);
+
+// Writes the model of `like`, with its metadata and further tensors as they are, but with these weights. Matrices become `type` (F32, F16,
+// BF16 or Q8_0), or F32 where their rows are no whole blocks; vectors become F32. Throws UserError as above, and where `weights` lacks a
+// tensor of `like`.
+void write_gguf_model(const WeightSource& weights, const GgufFile& like, BlockType type, const std::string& path);
+
+// Writes llama.cpp's form of an adapter, the matrices as F32. `head`: rows of a head of q and k, of which the architecture llama lays
+// out B in pairs. llama.cpp divides alpha by the rank: that of an rsLoRA is multiplied by sqrt(r). Throws UserError for a layer that the
+// architecture has not.
+void write_gguf_adapter(const Adapter& adapter, const std::string& architecture, uint64_t head, const std::string& path);
+
+}  // namespace reprise

@@ -1,0 +1,112 @@
+// See merged_weights.h.
+#include "tools/weights/merged_weights.h"
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "tools/formats/error.h"
+#include "tools/formats/json_text.h"
+
+namespace reprise {
+namespace {
+
+// A layer's product in the base's layout: row i of it is the sum over r of left[i, r] * right[r].
+struct Product {
+  std::vector<float> left;   // [rows, r], with the scale
+  std::vector<float> right;  // [r, columns]
+};
+
+std::vector<float> transposed(const std::vector<float>& matrix, uint64_t rows, uint64_t columns) {
+  std::vector<float> turned(matrix.size());
+  for (uint64_t r = 0; r < rows; ++r) {
+    for (uint64_t c = 0; c < columns; ++c) turned[c * rows + r] = matrix[r * columns + c];
+  }
+  return turned;
+}
+
+class MergedWeights : public WeightSource {
+ public:
+  MergedWeights(std::shared_ptr<const WeightSource> base, const Adapter& adapter) : base_(std::move(base)), adapter_(adapter) {
+    for (const AdapterLayer& layer : adapter_.layers) add(layer);
+    for (const std::string& name : base_->names()) {
+      if (!is_adapter_tensor(name)) names_.push_back(name);
+    }
+  }
+  const std::string& path() const override { return base_->path(); }
+  std::vector<std::string> names() const override { return names_; }
+  const StoredWeight* find(const std::string& name) const override {
+    const auto merged = merged_.find(name);
+    if (merged != merged_.end()) return &merged->second.weight;
+    return is_adapter_tensor(name) ? nullptr : base_->find(name);
+  }
+
+ private:
+  struct Merged {
+    const AdapterLayer* layer;
+    std::string there;  // the base's name
+    StoredWeight weight;
+  };
+
+  void add(const AdapterLayer& layer) {
+    const std::string there = stored_name(*base_, layer.name + ".weight");
+    const StoredWeight* weight = base_->find(there);
+    const std::vector<uint64_t> shape = adapter_.fan_in_fan_out ? std::vector<uint64_t>{layer.in, layer.out} : std::vector<uint64_t>{layer.out, layer.in};
+    const auto refuse = [&](const std::string& reason) {
+      throw UserError(adapter_.weights->path() + ": the adapter of " + json_shown(layer.name) + " is of another model: " + base_->path() + " " + reason);
+    };
+    if (weight == nullptr) refuse("has no tensor " + json_shown(there));
+    if (weight->shape != shape) {
+      refuse("has it as " + nlohmann::json(weight->shape).dump() + ", the adapter is for " + nlohmann::json(shape).dump());
+    }
+    merged_[there] = {&layer, there, {shape, "F32", DType::kF32}};
+  }
+
+  void read_exact(const std::string& name, uint64_t first, uint64_t count, void* to) const override {
+    const auto merged = merged_.find(name);
+    if (merged != merged_.end()) return read_merged(merged->second, first, count, static_cast<float*>(to));
+    base_->read_exact(name, first, count, to);
+  }
+
+  void read_merged(const Merged& merged, uint64_t first, uint64_t count, float* to) const {
+    base_->read(merged.there, first, count, to);
+    hold(*merged.layer);
+    const uint64_t columns = merged.weight.shape[1], rank = static_cast<uint64_t>(adapter_.settings.r);
+    while (count > 0) {
+      const uint64_t row = first / columns, at = first % columns, size = std::min(count, columns - at);
+      for (uint64_t r = 0; r < rank; ++r) {
+        const float factor = product_.left[row * rank + r];
+        const float* right = product_.right.data() + r * columns + at;
+        for (uint64_t c = 0; c < size; ++c) to[c] += factor * right[c];
+      }
+      first += size;
+      count -= size;
+      to += size;
+    }
+  }
+
+  void hold(const AdapterLayer& layer) const {
+    if (held_ == &layer) return;
+    const uint64_t rank = static_cast<uint64_t>(adapter_.settings.r);
+    const float scale = static_cast<float>(adapter_.settings.scale());
+    std::vector<float> down = read_matrix(*adapter_.weights, layer.down()), up = read_matrix(*adapter_.weights, layer.up());
+    for (float& b : up) b *= scale;
+    product_ = adapter_.fan_in_fan_out ? Product{transposed(down, rank, layer.in), transposed(up, layer.out, rank)} : Product{std::move(up), std::move(down)};
+    held_ = &layer;
+  }
+
+  std::shared_ptr<const WeightSource> base_;
+  Adapter adapter_;
+  std::map<std::string, Merged> merged_;
+  std::vector<std::string> names_;
+  mutable const AdapterLayer* held_ = nullptr;
+  mutable Product product_;
+};
+
+}  // namespace
+
+std::unique_ptr<WeightSource> merge_adapter(std::shared_ptr<const WeightSource> base, const Adapter& adapter) {
+  return std::make_unique<MergedWeights>(std::move(base), adapter);
+}
+
+}  // namespace reprise

@@ -1,0 +1,16 @@
+// A model with its adapter added, computed where it is asked for.
+// Here so that a merged model is written as any model is, and never lies in memory whole.
+#pragma once
+
+#include <memory>
+
+#include "tools/weights/adapter.h"
+
+namespace reprise {
+
+// The base's tensors, those of the adapter's layers with scale * B A added in f32: an element is w + sum over r, from the first on, of
+// (scale * b_r) * a_r. The adapter's own tensors are not among the names. Holds a layer's A and B. Throws UserError where a layer is not
+// in the base, or not of the adapter's shape.
+std::unique_ptr<WeightSource> merge_adapter(std::shared_ptr<const WeightSource> base, const Adapter& adapter);
+
+}  // namespace reprise

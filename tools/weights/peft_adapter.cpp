@@ -1,0 +1,137 @@
+// See peft_adapter.h. Source: github.com/huggingface/peft, LoraConfig and save_pretrained.
+#include "tools/weights/peft_adapter.h"
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "tools/formats/error.h"
+#include "tools/formats/json_fields.h"
+#include "tools/formats/output_file.h"
+#include "tools/formats/safetensors.h"
+
+namespace reprise {
+namespace {
+
+using nlohmann::json;
+using nlohmann::ordered_json;
+
+const std::string kPrefix = "base_model.model.";
+constexpr const char *kConfig = "adapter_config.json", *kWeights = "adapter_model.safetensors";
+
+// PEFT's file with its prefix taken off the names.
+class PeftWeights : public WeightSource {
+ public:
+  explicit PeftWeights(std::unique_ptr<WeightSource> file) : file_(std::move(file)) {
+    for (const std::string& name : file_->names()) {
+      const bool is_ours = name.starts_with(kPrefix) && is_adapter_tensor(name);
+      if (!is_ours) throw UserError(path() + ": tensor " + json_shown(name) + ": is none of a LoRA, which is " + kPrefix + "NAME.lora_A.weight or lora_B");
+      names_[name.substr(kPrefix.size())] = name;
+    }
+  }
+  const std::string& path() const override { return file_->path(); }
+  std::vector<std::string> names() const override {
+    std::vector<std::string> names;
+    for (const auto& [name, there] : names_) names.push_back(name);
+    return names;
+  }
+  const StoredWeight* find(const std::string& name) const override {
+    const auto found = names_.find(name);
+    return found == names_.end() ? nullptr : file_->find(found->second);
+  }
+
+ private:
+  void read_exact(const std::string& name, uint64_t first, uint64_t count, void* to) const override {
+    file_->read_exact(names_.at(name), first, count, to);
+  }
+  std::unique_ptr<WeightSource> file_;
+  std::map<std::string, std::string> names_;  // ours -> the file's
+};
+
+// Settings that change what a LoRA computes, and are not computed here.
+void refuse_other_kinds(const JsonFields& fields) {
+  const auto is_empty = [](const json& value) {
+    return value.is_null() || value == false || ((value.is_array() || value.is_object()) && value.empty());
+  };
+  for (const char* key : {"use_dora", "use_qalora", "use_bdlora", "lora_bias", "rank_pattern", "alpha_pattern", "modules_to_save", "layer_replication",
+                          "trainable_token_indices", "target_parameters", "alora_invocation_tokens", "arrow_config", "megatron_config"}) {
+    if (fields.has(key) && !is_empty(fields.at(key))) fields.refuse(key, json_shown(fields.at(key)) + " is not supported; must be empty, null or false");
+  }
+  std::string bias = "none";
+  fields.read("bias", bias);
+  if (bias != "none") fields.refuse("bias", json_shown(bias) + " is not supported; must be \"none\"");
+}
+
+LoraSettings read_settings(const JsonFields& fields) {
+  constexpr int kMostRank = 1 << 20;
+  std::string type = "LORA";
+  fields.read("peft_type", type);
+  if (type != "LORA") fields.refuse("peft_type", json_shown(type) + " is not supported; must be \"LORA\"");
+  refuse_other_kinds(fields);
+  LoraSettings settings;
+  fields.require("r", "an adapter has a rank");
+  fields.read("r", settings.r, 1, kMostRank);
+  settings.alpha = 8;  // PEFT's default
+  fields.read("lora_alpha", settings.alpha, kPositive);
+  fields.read("lora_dropout", settings.dropout, kBelowOne);
+  fields.read("use_rslora", settings.rslora);
+  if (fields.has("target_modules") && fields.at("target_modules").is_array()) fields.read("target_modules", settings.targets);
+  return settings;
+}
+
+// The names by which PEFT finds the layers: those of the recipe, or the last parts of all.
+std::vector<std::string> target_modules(const Adapter& adapter) {
+  if (!adapter.settings.targets.empty()) return adapter.settings.targets;
+  std::set<std::string> parts;
+  for (const AdapterLayer& layer : adapter.layers) parts.insert(layer.name.substr(layer.name.rfind('.') + 1));
+  return {parts.begin(), parts.end()};
+}
+
+}  // namespace
+
+const std::vector<std::string>& peft_files() {
+  static const std::vector<std::string> names = {kConfig, kWeights};
+  return names;
+}
+
+Adapter open_peft_adapter(const std::string& folder) {
+  const std::string config = folder + "/" + kConfig, text = read_file(config);
+  const json value = parse_json(text, config);
+  const JsonFields fields(value, {config, &text}, "");
+  const LoraSettings settings = read_settings(fields);
+  bool fan_in_fan_out = false;
+  fields.read("fan_in_fan_out", fan_in_fan_out);
+  return find_adapter(std::make_shared<PeftWeights>(open_weights(folder + "/" + kWeights)), settings, fan_in_fan_out);
+}
+
+void write_peft_adapter(const Adapter& adapter, const std::string& base, const PeftNames& to) {
+  const LoraSettings& settings = adapter.settings;
+  const ordered_json config = {{"base_model_name_or_path", base},
+                               {"bias", "none"},
+                               {"fan_in_fan_out", adapter.fan_in_fan_out},
+                               {"inference_mode", true},
+                               {"lora_alpha", settings.alpha},
+                               {"lora_dropout", settings.dropout},
+                               {"peft_type", "LORA"},
+                               {"r", settings.r},
+                               {"target_modules", target_modules(adapter)},
+                               {"task_type", "CAUSAL_LM"},
+                               {"use_rslora", settings.rslora}};
+  write_file(to.config, config.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
+  SafetensorsWriter writer(to.weights);
+  writer.add_metadata("format", "pt");
+  const uint64_t rank = static_cast<uint64_t>(settings.r);
+  for (const AdapterLayer& layer : adapter.layers) {
+    writer.declare(kPrefix + layer.down(), StoredType::kF32, {rank, layer.in});
+    writer.declare(kPrefix + layer.up(), StoredType::kF32, {layer.out, rank});
+  }
+  for (const AdapterLayer& layer : adapter.layers) {
+    for (const std::string& name : {layer.down(), layer.up()}) {
+      const std::vector<float> numbers = read_matrix(*adapter.weights, name);
+      writer.write(numbers.data(), numbers.size() * sizeof(float));
+    }
+  }
+  writer.finish();
+}
+
+}  // namespace reprise

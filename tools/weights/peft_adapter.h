@@ -1,0 +1,24 @@
+// Adapters as Hugging Face's PEFT keeps them: a folder with adapter_config.json and adapter_model.safetensors.
+// Here so that what is trained here runs there, and the other way round.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tools/weights/adapter.h"
+
+namespace reprise {
+
+// The files of such a folder that are written.
+const std::vector<std::string>& peft_files();
+
+// Throws UserError naming file and field for whatever is not a plain LoRA: DoRA, a rank of its own for some layers, trained biases.
+Adapter open_peft_adapter(const std::string& folder);
+
+// Writes both files to `file_of(name)`, the matrices as F32. `base` is what the config names as the model. Throws UserError.
+struct PeftNames {
+  std::string config, weights;  // paths
+};
+void write_peft_adapter(const Adapter& adapter, const std::string& base, const PeftNames& to);
+
+}  // namespace reprise

@@ -1,0 +1,116 @@
+// See tokenizer_texts.h. Source of the fields: github.com/huggingface/tokenizers, the serialisation of each part. The patterns are the
+// models' own: facts of Llama 3's and Qwen 2's tokenizer.json.
+#include "tools/weights/tokenizer_texts.h"
+
+#include <nlohmann/json.hpp>
+
+#include "tools/formats/error.h"
+
+namespace reprise {
+namespace {
+
+using nlohmann::ordered_json;
+
+const char* const kLlama3 =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+const char* const kQwen2 =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+
+ordered_json byte_level(bool cuts) {
+  return {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", cuts}};
+}
+
+ordered_json split(const std::string& pattern) {
+  return {{"type", "Split"}, {"pattern", {{"Regex", pattern}}}, {"behavior", "Isolated"}, {"invert", false}};
+}
+
+// The steps of the cut; the last of them turns bytes into the byte alphabet, and cuts as GPT-2 does where that is the last cut.
+ordered_json pre_tokenizer(const TokenizerFile& tokenizer) {
+  ordered_json steps = ordered_json::array();
+  bool cuts = false;
+  for (const CutStep& step : tokenizer.cuts) {
+    cuts = step.cut == Cut::kGpt2;
+    switch (step.cut) {
+      case Cut::kGpt2: break;
+      case Cut::kLlama3: steps.push_back(split(kLlama3)); break;
+      case Cut::kQwen2: steps.push_back(split(kQwen2)); break;
+      case Cut::kEachDigit: steps.push_back({{"type", "Digits"}, {"individual_digits", true}}); break;
+      case Cut::kDigitRuns: steps.push_back({{"type", "Digits"}, {"individual_digits", false}}); break;
+      case Cut::kPattern: steps.push_back(split(step.pattern)); break;
+    }
+  }
+  steps.push_back(byte_level(cuts));
+  if (steps.size() == 1) return steps[0];
+  return {{"type", "Sequence"}, {"pretokenizers", steps}};
+}
+
+const std::string& name_of(const TokenizerFile& tokenizer, int32_t id) { return tokenizer.tokens[static_cast<size_t>(id)].name; }
+
+// What puts BOS before a text.
+ordered_json post_processor(const TokenizerFile& tokenizer) {
+  if (!tokenizer.adds_bos) return nullptr;
+  const std::string& bos = name_of(tokenizer, *tokenizer.bos);
+  const ordered_json begin = {{"SpecialToken", {{"id", bos}, {"type_id", 0}}}};
+  const auto text = [](const char* id, int type) { return ordered_json{{"Sequence", {{"id", id}, {"type_id", type}}}}; };
+  return {{"type", "TemplateProcessing"},
+          {"single", {begin, text("A", 0)}},
+          {"pair", {begin, text("A", 0), text("B", 1)}},
+          {"special_tokens", {{bos, {{"id", bos}, {"ids", {*tokenizer.bos}}, {"tokens", {bos}}}}}}};
+}
+
+ordered_json added_tokens(const TokenizerFile& tokenizer) {
+  ordered_json list = ordered_json::array();
+  for (const AddedToken& token : tokenizer.added) {
+    list.push_back({{"id", token.id},
+                    {"content", name_of(tokenizer, token.id)},
+                    {"single_word", token.single_word},
+                    {"lstrip", token.lstrip},
+                    {"rstrip", token.rstrip},
+                    {"normalized", token.normalized},
+                    {"special", tokenizer.tokens[static_cast<size_t>(token.id)].kind == TokenKind::kControl}});
+  }
+  return list;
+}
+
+ordered_json pairs_model(const TokenizerFile& tokenizer) {
+  ordered_json vocabulary = ordered_json::object(), merges = ordered_json::array();
+  auto& entries = vocabulary.get_ref<ordered_json::object_t&>();
+  for (size_t id = 0; id < tokenizer.tokens.size(); ++id) {
+    if (tokenizer.tokens[id].kind != TokenKind::kAbsent) entries.push_back({tokenizer.tokens[id].name, id});  // no search for an equal name, which is quadratic
+  }
+  for (const auto& [first, second] : tokenizer.merges) merges.push_back(first + " " + second);
+  return {{"type", "BPE"},
+          {"dropout", nullptr},
+          {"unk_token", nullptr},
+          {"continuing_subword_prefix", nullptr},
+          {"end_of_word_suffix", nullptr},
+          {"fuse_unk", false},
+          {"byte_fallback", false},
+          {"ignore_merges", tokenizer.takes_whole_words},
+          {"vocab", std::move(vocabulary)},
+          {"merges", std::move(merges)}};
+}
+
+std::string text_of(const ordered_json& value) { return value.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n"; }
+
+}  // namespace
+
+TokenizerTexts tokenizer_texts(const TokenizerFile& tokenizer, const std::string& chat_template) {
+  const ordered_json json = {{"version", "1.0"},
+                             {"truncation", nullptr},
+                             {"padding", nullptr},
+                             {"added_tokens", added_tokens(tokenizer)},
+                             {"normalizer", tokenizer.composes ? ordered_json{{"type", "NFC"}} : ordered_json()},
+                             {"pre_tokenizer", pre_tokenizer(tokenizer)},
+                             {"post_processor", post_processor(tokenizer)},
+                             {"decoder", byte_level(true)},
+                             {"model", pairs_model(tokenizer)}};
+  ordered_json config = {{"tokenizer_class", "PreTrainedTokenizerFast"}, {"clean_up_tokenization_spaces", false}, {"add_bos_token", tokenizer.adds_bos}};
+  if (tokenizer.bos) config["bos_token"] = name_of(tokenizer, *tokenizer.bos);
+  if (tokenizer.eos) config["eos_token"] = name_of(tokenizer, *tokenizer.eos);
+  if (tokenizer.pad) config["pad_token"] = name_of(tokenizer, *tokenizer.pad);
+  if (!chat_template.empty()) config["chat_template"] = chat_template;
+  return {text_of(json), text_of(config)};
+}
+
+}  // namespace reprise
