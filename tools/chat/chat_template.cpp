@@ -2,6 +2,7 @@
 #include "tools/chat/chat_template.h"
 
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "tools/chat/template_functions.h"
 #include "tools/chat/template_lexer.h"

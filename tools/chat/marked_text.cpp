@@ -54,7 +54,6 @@ ByteRange without_space(std::string_view text) {
     if (range.begin == text.size()) range.begin = begin;
     range.end = at;
   }
-  if (range.begin == text.size()) range.end = range.begin;
   return range;
 }
 

@@ -29,7 +29,7 @@ struct MarkedText {
 // White space as Python's str knows it, which strip() and a template's "-%}" remove.
 bool is_python_space(uint32_t code);
 
-// The first and one past the last byte of `text` that white space does not cover; equal where there is none.
+// The first and one past the last byte of `text` that white space does not cover. Where there is none: all of the text, and 0.
 struct ByteRange {
   size_t begin, end;
 };

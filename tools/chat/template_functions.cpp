@@ -1,6 +1,7 @@
 // Python's and Jinja's own functions (jinja2/filters.py and tests.py are the definition) on marked text and values.
 #include "tools/chat/template_functions.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace reprise {
@@ -54,8 +55,8 @@ TemplateValue strip_sides(const MarkedText& text, const TemplateValue* character
   if (characters == nullptr || characters->is_none()) {
     const ByteRange kept = without_space(text.bytes);
     if (sides.left) begin = kept.begin;
-    if (sides.right) end = sides.left ? std::max(kept.end, begin) : kept.end;
-    return made_text(text.piece(begin, end), budget);
+    if (sides.right) end = kept.end;
+    return made_text(text.piece(begin, std::max(begin, end)), budget);
   }
   if (!characters->as_text()) fail(std::string("the characters to strip must be text, not ") + characters->kind());
   const std::string& stripped = characters->as_text()->bytes;

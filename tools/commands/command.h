@@ -31,6 +31,7 @@ Command add_parameters(CLI::App& app);
 Command add_export(CLI::App& app);
 Command add_schedule(CLI::App& app);
 Command add_pack(CLI::App& app);
+Command add_chat(CLI::App& app);
 Command add_tokenize(CLI::App& app);
 Command add_detokenize(CLI::App& app);
 Command add_doctor(CLI::App& app, const Port& port, LookAtCard look_at_card);

@@ -13,7 +13,9 @@ namespace reprise {
 std::unique_ptr<Dataset> open_idx(const Recipe& recipe, Split split);
 std::unique_ptr<Dataset> open_image_folder(const Recipe& recipe, Split split);
 std::unique_ptr<Dataset> open_tensors(const Recipe& recipe, Split split);
-std::unique_ptr<Dataset> open_tokens(const Recipe& recipe, Split split);  // kTokens and kText
+std::unique_ptr<Dataset> open_tokens(const Recipe& recipe, Split split);  // kText's bytes too
+std::unique_ptr<Dataset> open_text(const Recipe& recipe, Split split);
+std::unique_ptr<Dataset> open_chat(const Recipe& recipe, Split split);
 std::unique_ptr<Dataset> open_synthetic(const Recipe& recipe, Split split);
 
 struct DataOpener {
@@ -23,7 +25,8 @@ struct DataOpener {
 constexpr DataOpener kDataOpeners[] = {
     {DataSource::Kind::kIdx, open_idx},         {DataSource::Kind::kImageFolder, open_image_folder},
     {DataSource::Kind::kTensors, open_tensors}, {DataSource::Kind::kTokens, open_tokens},
-    {DataSource::Kind::kText, open_tokens},     {DataSource::Kind::kSynthetic, open_synthetic},
+    {DataSource::Kind::kText, open_text},       {DataSource::Kind::kChat, open_chat},
+    {DataSource::Kind::kSynthetic, open_synthetic},
 };
 
 }  // namespace reprise

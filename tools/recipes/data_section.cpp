@@ -60,12 +60,27 @@ void check_images(const DataSource& data, const ModelDescription& model, const R
                 "must have 1 or 3 channels for an \"image_folder\", not " + std::to_string(model.image_channels));
 }
 
+constexpr Word<TrainOn> kTrainOn[] = {{"assistant", TrainOn::kAssistant}, {"all", TrainOn::kAll}};
+constexpr Word<DataSource::TooLong> kTooLong[] = {{"refuse", DataSource::TooLong::kRefuse}, {"cut", DataSource::TooLong::kCut}};
+
+void read_chat(const JsonFields& fields, DataSource& data) {
+  fields.read("pack", data.pack, {"Whether a row of \"sequence\" tokens holds several samples, none of which sees another; of \"chat\""});
+  fields.read_choice("train_on", data.train_on, kTrainOn,
+                     {"What is learned: what the assistant says and the end of its turn, or every token; of \"chat\""});
+  fields.read_choice("too_long", data.too_long, kTooLong,
+                     {"Whether a sample of more than \"sequence\" tokens is refused, or cut at its end; of \"chat\""});
+  if (data.kind == Kind::kChat) return;
+  for (const char* const key : {"pack", "train_on", "too_long"}) {
+    if (fields.has(key)) fields.refuse(key, "leave it out: it is for data of kind \"chat\"");
+  }
+}
+
 constexpr Word<DataSource::Broken> kBroken[] = {{"refuse", DataSource::Broken::kRefuse}, {"skip", DataSource::Broken::kSkip}};
 
 }  // namespace
 
 DataSource read_data(const JsonFields& fields, const std::string& folder) {
-  fields.allow_only({"kind", "path", "eval_path", "shuffle", "mean", "std", "augment", "token_bytes", "broken"});
+  fields.allow_only({"kind", "path", "eval_path", "shuffle", "mean", "std", "augment", "token_bytes", "broken", "pack", "train_on", "too_long"});
   DataSource data;
   read_kind(fields, data.kind);
   fields.read_path("path", folder, data.path, {"The file or folder of the training set", "", "required, but for \"synthetic\""});
@@ -88,10 +103,13 @@ DataSource read_data(const JsonFields& fields, const std::string& folder) {
   fields.read_choice("broken", data.broken, kBroken,
                      {"Whether a picture that cannot be decoded ends the run or is skipped; of an \"image_folder\""});
   if (data.broken == DataSource::Broken::kSkip && data.kind != Kind::kImageFolder) fields.refuse("broken", "leave it out: it is for the pictures of an \"image_folder\"");
+  read_chat(fields, data);
   return data;
 }
 
-void check_data(const DataSource& data, const ModelDescription& model, const RecipeRules& rules) {
+void check_data(const Recipe& recipe, const RecipeRules& rules) {
+  const DataSource& data = recipe.data;
+  const ModelDescription model = describe_model(recipe.model);
   const DataKind* kind = find_kind(data.kind);
   if (model.input == Input::kImages) {
     rules.require(kind == nullptr || kind->images, "data.kind",
@@ -102,6 +120,9 @@ void check_data(const DataSource& data, const ModelDescription& model, const Rec
                   "a language model needs " + either_of(kinds_that([](const DataKind& k) { return k.tokens; })));
     rules.require(data.mean.empty() && data.std.empty() && !data.flip && data.crop == 0, "data",
                   "leave \"mean\", \"std\" and \"augment\" out: they are for images");
+    rules.require(data.kind != Kind::kChat || !recipe.place.path().empty(), "data.kind",
+                  "\"chat\" needs a model with a tokenizer and a chat template: \"model\": {\"huggingface\": ...} or {\"gguf\": ...}");
+    rules.require(!data.pack || model.packs, "data.pack", "cannot be with this family of models: its positions do not start anew within a row");
   }
 }
 
@@ -113,6 +134,11 @@ json data_json(const DataSource& data) {
   if (!data.path.empty()) value["path"] = data.path;
   if (!data.eval_path.empty()) value["eval_path"] = data.eval_path;
   if (data.broken == DataSource::Broken::kSkip) value["broken"] = "skip";
+  if (data.kind == Kind::kChat) {
+    value["pack"] = data.pack;
+    value["train_on"] = word_of(kTrainOn, data.train_on);
+    value["too_long"] = word_of(kTooLong, data.too_long);
+  }
   if (!data.mean.empty()) value["mean"] = data.mean;
   if (!data.std.empty()) value["std"] = data.std;
   return value;

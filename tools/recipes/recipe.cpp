@@ -156,11 +156,11 @@ void check_lora(const Recipe& recipe, const RecipeRules& rules) {
 
 double LoraRecipe::scale() const { return alpha / (rslora ? std::sqrt(r) : r); }
 
-MicroBatch micro_batch_of(const Recipe& recipe) { return {.samples = recipe.batch, .sequence = recipe.sequence}; }
+MicroBatch micro_batch_of(const Recipe& recipe) { return {.samples = recipe.batch, .sequence = recipe.sequence, .documents = recipe.data.pack}; }
 
 void check_recipe(const Recipe& recipe, const RecipeRules& rules) {
   check_model(recipe.model, rules, micro_batch_of(recipe));
-  check_data(recipe.data, describe_model(recipe.model), rules);
+  check_data(recipe, rules);
   check_optimizer(recipe.optimizer, rules);
   check_lora(recipe, rules);
   check_lr_schedule(recipe.lr_schedule, rules);

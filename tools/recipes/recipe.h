@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "lib/plan.h"
+#include "tools/chat/train_on.h"
 #include "tools/formats/text.h"
 #include "tools/models/models.h"
 
@@ -16,7 +17,7 @@ namespace reprise {
 
 struct DataSource {
   // kNone: the recipe has no "data". It can be planned, not trained.
-  enum class Kind { kNone, kIdx, kImageFolder, kTensors, kTokens, kText, kSynthetic };
+  enum class Kind { kNone, kIdx, kImageFolder, kTensors, kTokens, kText, kChat, kSynthetic };
   Kind kind = Kind::kNone;
   std::string path, eval_path;  // absolute, or empty where not given
   bool shuffle = true;
@@ -26,6 +27,10 @@ struct DataSource {
   int token_bytes = 2;            // 2 | 4, for kTokens
   enum class Broken { kRefuse, kSkip };
   Broken broken = Broken::kRefuse;  // a picture that cannot be decoded, for kImageFolder
+  bool pack = false;                // several samples in a row, each a document of its own, for kChat
+  TrainOn train_on = TrainOn::kAssistant;  // for kChat
+  enum class TooLong { kRefuse, kCut };
+  TooLong too_long = TooLong::kRefuse;  // a sample of more tokens than "sequence", for kChat
   bool operator==(const DataSource&) const = default;
 };
 
@@ -38,7 +43,8 @@ struct DataKind {
 constexpr DataKind kDataKinds[] = {
     {"idx", DataSource::Kind::kIdx, true, false},         {"image_folder", DataSource::Kind::kImageFolder, true, false},
     {"tensors", DataSource::Kind::kTensors, true, false}, {"tokens", DataSource::Kind::kTokens, false, true},
-    {"text", DataSource::Kind::kText, false, true},       {"synthetic", DataSource::Kind::kSynthetic, true, true},
+    {"text", DataSource::Kind::kText, false, true},       {"chat", DataSource::Kind::kChat, false, true},
+    {"synthetic", DataSource::Kind::kSynthetic, true, true},
 };
 
 // torch.optim's definitions and defaults.

@@ -13,7 +13,7 @@ Recipe read_fields(const JsonFields& fields, const std::string& file, const std:
 // read_X: each field by itself. check_X: what no single field can say, and what the command line may have changed since. X_json: every
 // field, which read_X reads back to an equal section.
 DataSource read_data(const JsonFields& fields, const std::string& folder);
-void check_data(const DataSource& data, const ModelDescription& model, const RecipeRules& rules);
+void check_data(const Recipe& recipe, const RecipeRules& rules);
 nlohmann::json data_json(const DataSource& data);
 
 std::vector<std::string> optimizer_names();

@@ -33,6 +33,14 @@ class Tokenizer {
   // such files. Throws UserError that names the byte where the text is not UTF-8. From any thread, one at a time.
   std::vector<int32_t> encode(std::string_view text, bool parse_special) const;
 
+  // The control tokens that encode() with parse_special reads out of the text, each with the white space that it takes; ascending.
+  // Those that are looked for in the normalised text only are found where the text is normal as it is.
+  struct Place {
+    size_t begin, end;
+    int32_t id;
+  };
+  std::vector<Place> find_control(std::string_view text) const;
+
   // The bytes of these tokens, control tokens as their text; a character may be incomplete. Throws UserError for an id that is none.
   std::string decode(std::span<const int32_t> ids) const;
 

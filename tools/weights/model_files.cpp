@@ -52,6 +52,11 @@ ModelFiles ModelFiles::open(const std::string& path) {
 
 json ModelFiles::config() const { return is_gguf_ ? gguf_config(GgufFile(path_)) : parse_json(read_file(config_path()), config_path()); }
 
+bool ModelFiles::has_tokenizer() const {
+  std::error_code ignored;
+  return is_gguf_ ? GgufFile(path_).find_value("tokenizer.ggml.model") != nullptr : fs::exists(path_ + "/tokenizer.json", ignored);
+}
+
 std::string ModelFiles::chat_template() const {
   return is_gguf_ ? GgufFile(path_).text("tokenizer.chat_template").value_or("") : folder_template(path_);
 }

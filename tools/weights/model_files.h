@@ -23,6 +23,7 @@ class ModelFiles {
   // What open_weights() and Tokenizer::open() take.
   const std::string& weights() const { return path_; }
   const std::string& tokenizer() const { return path_; }
+  bool has_tokenizer() const;
 
   // The Jinja text that turns a conversation into the model's text: chat_template.jinja of the folder, else chat_template of its
   // tokenizer_config.json; tokenizer.chat_template of the GGUF. Empty where the model has none.

@@ -1,0 +1,186 @@
+// Chat templates: what Jinja makes of them (goldens of tests/parity/make_template_goldens.py), where every byte comes from, what is refused,
+// and that a template without end ends.
+// TEMPLATE_CASES=FILE judges other cases than the goldens.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "tests/faces/expect_user_error.h"
+#include "tools/chat/chat_template.h"
+
+namespace reprise {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::optional<std::tm> day_of(const Json& today) {
+  if (today.is_null()) return std::nullopt;
+  std::tm day{};
+  EXPECT_NE(::strptime(today.get<std::string>().c_str(), "%Y-%m-%d", &day), nullptr);
+  return day;
+}
+
+ChatTemplate template_of(const std::string& source, const Json& today = nullptr) {
+  return ChatTemplate(source, "t.jinja", {.bos = "<s>", .eos = "</s>", .pad = std::nullopt}, day_of(today));
+}
+
+std::string rendered(const std::string& source, const Json& conversation) {
+  return template_of(source).render(conversation, false).text.bytes;
+}
+
+const Json kNoMessages = {{"messages", Json::array()}};
+
+TEST(ChatTemplate, RendersAsJinja) {
+  const char* const given = std::getenv("TEMPLATE_CASES");
+  std::ifstream file(given == nullptr ? "tests/golden/chat/templates.json" : given);
+  const Json cases = Json::parse(file);
+  size_t refused = 0;
+  for (const Json& one : cases) {
+    SCOPED_TRACE(one["name"].get<std::string>() + ": " + (given == nullptr ? one["template"].dump() : one["conversation"].dump()));
+    try {
+      const ChatTemplate chat = template_of(one["template"], one["today"]);
+      const RenderedChat result = chat.render(one["conversation"], one["add_generation_prompt"]);
+      if (one.contains("refused")) {
+        ADD_FAILURE() << "Jinja refuses (" << one["refused"] << "), not we: " << result.text.bytes;
+        continue;
+      }
+      EXPECT_EQ(result.text.bytes, one["text"].get<std::string>());
+      EXPECT_EQ(result.text.bytes.size(), result.text.origins.size());
+      Json generated = Json::array();
+      for (const ByteRange& range : result.generated) generated.push_back({range.begin, range.end});
+      EXPECT_EQ(generated, one["generated"]);
+    } catch (const UserError& error) {
+      EXPECT_TRUE(one.contains("refused")) << error.what();
+      EXPECT_EQ(std::string(error.what()).rfind("t.jinja", 0), 0u) << error.what();
+      ++refused;
+    }
+  }
+  if (given == nullptr) {
+    EXPECT_GE(cases.size(), 100u);
+    EXPECT_GE(refused, 20u);
+  } else {
+    std::cout << cases.size() << " cases, of which both refuse " << refused << "\n";
+  }
+}
+
+// Whatever a template does with a text of the sample, the result is not the template's.
+TEST(ChatTemplate, EveryByteKnowsWhereItComesFrom) {
+  const Json conversation = {{"messages", {{{"role", "user"}, {"content", " a,B "}}}}};
+  const struct {
+    const char* source;
+    const char* text;
+    const char* origins;  // t of the template, s of the sample
+  } cases[] = {
+      {"<{{ messages[0].role }}>", "<user>", "tsssst"},
+      {"{{ '<' + messages[0].content + '>' }}", "< a,B >", "tssssst"},
+      {"{{ '[' ~ messages[0].content | trim ~ ']' }}", "[a,B]", "tssst"},
+      {"{{ messages[0].content.split(',') | join('; ') }}", " a; B ", "ssttss"},
+      {"{{ messages[0].content.replace('a', 'xy') }}", " xy,B ", "sttsss"},
+      {"{{ messages[0].content[1:3] }}{{ messages[0].content[1] }}", "a,a", "sss"},
+      {"{{ messages[0].content[::-1] }}", " B,a ", "sssss"},
+      {"{{ messages[0].content.upper().strip() }}", "A,B", "sss"},
+      {"{{ messages[0].content * 2 }}", " a,B  a,B ", "ssssssssss"},
+      {"{% for c in messages[0].content %}{{ c }}.{% endfor %}", " .a.,.B. .", "ststststst"},
+      {"{% for k in messages[0] %}{{ k }}{% endfor %}", "rolecontent", "sssssssssss"},
+      {"{{ messages[0].content | tojson }}", "\" a,B \"", "sssssss"},
+      {"{{ messages[0].content | default('x') ~ 1 }}{{ eos_token }}", " a,B 1</s>", "ssssstttttt"},
+      {"{% set ns = namespace(x=messages[0].content) %}{{ ns.x }}!", " a,B !", "ssssst"},
+  };
+  for (const auto& [source, text, origins] : cases) {
+    const MarkedText result = template_of(source).render(conversation, false).text;
+    EXPECT_EQ(result.bytes, text) << source;
+    std::string letters;
+    for (size_t i = 0; i < result.size(); ++i) letters += result.origin(i) == TextOrigin::kTemplate ? 't' : 's';
+    EXPECT_EQ(letters, std::string(origins).substr(0, letters.size())) << source;
+    EXPECT_EQ(letters.size(), result.bytes.size());
+  }
+}
+
+TEST(ChatTemplate, RefusesByName) {
+  const struct {
+    const char* source;
+    std::initializer_list<std::string> fragments;
+  } cases[] = {
+      {"a\n{% macro f() %}{% endmacro %}", {"t.jinja, line 2:", "\"macro\"", "not supported"}},
+      {"{% include 'x' %}", {"line 1:", "\"include\""}},
+      {"{% raw %}{{ x }}{% endraw %}", {"\"raw\""}},
+      {"{% set x %}a{% endset %}", {"set without \"=\""}},
+      {"{% set a, b = 1, 2 %}", {"several names"}},
+      {"{% for x in y recursive %}{% endfor %}", {"recursive"}},
+      {"{% for x in [1] %}{% break %}{% endfor %}", {"\"break\""}},
+      {"\n\n{{ x | map('upper') }}", {"line 3:", "the filter \"map\""}},
+      {"{{ x is divisibleby 3 }}", {"the test \"divisibleby\""}},
+      {"{{ x.format(1) }}", {"the method \"format\""}},
+      {"{{ range(3) }}", {"the function \"range\""}},
+      {"{{ f()() }}", {"the function \"f\""}},
+      {"{{ 2 ** 3 }}", {"\"**\""}},
+      {"{{ (1, 2) }}", {"a tuple"}},
+      {"{{ x | tojson(sort_keys=true) }}", {"\"tojson\"", "\"sort_keys\""}},
+      {"{{ x | join(',', 'a') }}", {"\"join\"", "2 arguments"}},
+      {"{{ [1] | select(x) }}", {"\"select\""}},
+      {"{{ [1] | reject('odd') }}", {"the test \"odd\""}},
+      {"{{ namespace(*x) }}", {"\"*\""}},
+      {"{{ [1, 2] }}", {"line 1:", "a list as text"}},
+      {"{{ messages }}", {"a list as text"}},
+      {"{{ '%s' % 1 }}", {"\"%\" of text"}},
+      {"{{ 'é'.upper() }}", {"beyond ASCII"}},
+      {"{% for x in [1] %}{{ loop.cycle }}{% endfor %}", {"loop.cycle"}},
+      {"{{ 'a'.strip }}", {"without a call"}},
+      {"{{ 99999999999999999999 }}", {"too large"}},
+      {"{{ 9223372036854775807 + 1 }}", {"63 bits"}},
+      {"{{ '\\ud800' }}", {"no character"}},
+      {"{{ '\\N{BULLET}' }}", {"\\N"}},
+      {"{{ \x01 }}", {"begins nothing"}},
+      {"{% set true = 1 %}", {"\"true\""}},
+      {"{% generation %}{% generation %}{% endgeneration %}{% endgeneration %}", {"generation inside"}},
+      {"\xff", {"t.jinja: not UTF-8 at byte 0"}},
+  };
+  for (const auto& [source, fragments] : cases) {
+    SCOPED_TRACE(source);
+    expect_user_error([source = source] { rendered(source, kNoMessages); }, fragments);
+  }
+}
+
+// The parser's recursion, the tree's depth, steps and bytes are all bounded.
+TEST(ChatTemplate, EndsWhereTheTemplateDoesNot) {
+  const auto repeated = [](const std::string& text, int times) {
+    std::string all;
+    for (int i = 0; i < times; ++i) all += text;
+    return all;
+  };
+  const std::string digits = "[0,1,2,3,4,5,6,7,8,9]";
+  const auto loops = [&](int depth, const std::string& body) {
+    return repeated("{% for i in " + digits + " %}", depth) + body + repeated("{% endfor %}", depth);
+  };
+  expect_user_error([&] { rendered(loops(9, ""), kNoMessages); }, {"t.jinja, line 1:", "steps", "loop for ever"});
+  expect_user_error([&] { rendered("{% set ns = namespace(x='a') %}" + loops(3, "{% set ns.x = ns.x + ns.x %}"), kNoMessages); }, {"MiB", "grow without end"});
+  expect_user_error([&] { rendered("{% set ns = namespace(x=[1]) %}" + loops(3, "{% set ns.x = ns.x + ns.x %}"), kNoMessages); }, {"MiB", "grow without end"});
+  expect_user_error([&] { rendered("{{ 'a' * 9999999999 }}", kNoMessages); }, {"MiB"});
+  expect_user_error([&] { rendered("{% set ns = namespace(x=[]) %}" + loops(3, "{% set ns.x = [ns.x] %}"), kNoMessages); }, {"deeper than 100"});
+  expect_user_error([&] { rendered("{% set ns = namespace(x=1) %}{% set ns.y = ns %}", kNoMessages); }, {"a namespace cannot be held"});
+  expect_user_error([&] { rendered("{% for x in [1] %}{% set y = [loop] %}{% endfor %}", kNoMessages); }, {"a loop cannot be held"});
+  expect_user_error([&] { rendered("{% set ns = namespace(x=['a']) %}" + loops(2, "{% set ns.x = [ns.x, ns.x] %}"), kNoMessages); }, {"deeper than 100"});
+  expect_user_error([&] {
+    rendered("{% set ns = namespace(x=['a']) %}" + loops(1, repeated("{% set ns.x = [ns.x, ns.x] %}", 6)) + "{{ ns.x | tojson }}", kNoMessages);
+  }, {"t.jinja"});
+  expect_user_error([&] { rendered("{{ " + repeated("(", 100000) + " }}", kNoMessages); }, {"deeper than 200"});
+  expect_user_error([&] { rendered("{{ " + repeated("not ", 100000) + " }}", kNoMessages); }, {"deeper than 200"});
+  expect_user_error([&] { rendered("{{ " + repeated("-", 100000) + "1 }}", kNoMessages); }, {"deeper than 200"});
+  expect_user_error([&] { rendered("{{ 1" + repeated("+1", 100000) + " }}", kNoMessages); }, {"deeper than 200"});
+  expect_user_error([&] { rendered("{{ x" + repeated(".x", 100000) + " }}", kNoMessages); }, {"deeper than 200"});
+  expect_user_error([&] { rendered("{{ x" + repeated("|trim", 100000) + " }}", kNoMessages); }, {"deeper than 200"});
+  expect_user_error([&] { rendered("{{ 1" + repeated(" if 1", 100000) + " }}", kNoMessages); }, {"deeper than 200"});
+  expect_user_error([&] { rendered(repeated("{% if 1 %}", 100000), kNoMessages); }, {"deeper than 200"});
+  expect_user_error([&] { rendered(std::string((1 << 20) + 1, 'a'), kNoMessages); }, {"longer than 1 MiB"});
+  EXPECT_EQ(rendered("{{ 1" + repeated("+1", 150) + " }}", kNoMessages), "151");
+  Json deep = Json::array();
+  for (int i = 0; i < 200; ++i) deep = Json::array({deep});
+  expect_user_error([&] { rendered("", {{"messages", deep}}); }, {"t.jinja", "deeper than 100"});
+  expect_user_error([&] { rendered("", {{"messages", {18446744073709551615u}}}); }, {"63 bits"});
+}
+
+}  // namespace
+}  // namespace reprise

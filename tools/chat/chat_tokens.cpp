@@ -1,0 +1,188 @@
+// Renders, finds what the assistant says, and tokenises with control tokens in the template's own text only.
+#include "tools/chat/chat_tokens.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "lib/plan.h"  // kIgnoredLabel
+#include "tools/chat/conversation.h"
+#include "tools/formats/error.h"
+#include "tools/weights/model_files.h"
+
+namespace reprise {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Ranges = std::vector<ByteRange>;  // ascending, apart from each other
+
+std::optional<std::string> text_of_token(const Tokenizer& tokenizer, std::optional<int32_t> id) {
+  if (!id) return std::nullopt;
+  return tokenizer.token(*id);
+}
+
+bool touches(const Ranges& ranges, size_t begin, size_t end) {
+  const auto after = std::partition_point(ranges.begin(), ranges.end(), [&](const ByteRange& range) { return range.end <= begin; });
+  return after != ranges.end() && after->begin < end;
+}
+
+// Tokenises a text piece by piece. A token is learned where one of its bytes is.
+class LabelledTokens {
+ public:
+  LabelledTokens(const Tokenizer& tokenizer, const std::string& text, const Ranges& learned) : tokenizer_(tokenizer), text_(text), learned_(learned) {}
+
+  void add_token(size_t begin, size_t end, int32_t id) { add(id, touches(learned_, begin, end)); }
+
+  // Text without control tokens.
+  void add_text(size_t begin, size_t end) {
+    if (begin == end) return;
+    const std::vector<int32_t> ids = tokenizer_.encode(std::string_view(text_).substr(begin, end - begin), false);
+    size_t bytes = 0;
+    for (const int32_t id : ids) bytes += tokenizer_.token(id).size();
+    // Where the tokenizer has changed the text (NFC), a place is where the tokens of what lies before it end.
+    const auto place = [&](size_t at) -> size_t {
+      if (at <= begin) return 0;
+      if (at >= end) return bytes;
+      if (bytes == end - begin) return at - begin;
+      return tokenizer_.decode(tokenizer_.encode(std::string_view(text_).substr(begin, at - begin), false)).size();
+    };
+    Ranges learned;
+    for (const ByteRange& range : learned_) {
+      if (range.begin < end && range.end > begin) learned.push_back({place(range.begin), place(range.end)});
+    }
+    size_t at = 0;
+    for (const int32_t id : ids) {
+      const size_t token_end = at + tokenizer_.token(id).size();
+      add(id, touches(learned, at, token_end));
+      at = token_end;
+    }
+  }
+
+  ChatTokens take() && { return {text_, std::move(ids_), std::move(labels_)}; }
+
+ private:
+  void add(int32_t id, bool is_learned) {
+    ids_.push_back(id);
+    labels_.push_back(is_learned ? id : kIgnoredLabel);
+  }
+
+  const Tokenizer& tokenizer_;
+  const std::string& text_;
+  const Ranges& learned_;
+  std::vector<int32_t> ids_, labels_;
+};
+
+// The text between control tokens is tokenised as one, whether the template or the sample wrote it, as it is at inference.
+ChatTokens tokenize_rendered(const Tokenizer& tokenizer, const MarkedText& text, const Ranges& learned) {
+  LabelledTokens tokens(tokenizer, text.bytes, learned);
+  size_t done = 0;
+  for (size_t begin = 0; begin < text.size();) {
+    size_t end = begin + 1;
+    while (end < text.size() && text.origin(end) == text.origin(begin)) ++end;
+    if (text.origin(begin) == TextOrigin::kTemplate) {
+      for (const Tokenizer::Place& control : tokenizer.find_control(std::string_view(text.bytes).substr(begin, end - begin))) {
+        tokens.add_text(done, begin + control.begin);
+        tokens.add_token(begin + control.begin, begin + control.end, control.id);
+        done = begin + control.end;
+      }
+    }
+    begin = end;
+  }
+  tokens.add_text(done, text.size());
+  return std::move(tokens).take();
+}
+
+// Finds what the assistant says in a rendered conversation.
+class AssistantFinder {
+ public:
+  AssistantFinder(const ChatTemplate& chat, const Conversation& conversation, const RenderedChat& whole)
+      : chat_(chat), variables_(conversation.variables), prompt_messages_(conversation.prompt_messages), whole_(whole) {}
+
+  Ranges find() const { return chat_.marks_generation() ? marked() : between_prefixes(); }
+
+ private:
+  // The template's own marks, but those of a prompt.
+  Ranges marked() const {
+    const size_t from = prompt_messages_ == 0 ? 0 : prefix_of(prompt_messages_, true);
+    Ranges ranges;
+    for (const ByteRange& range : whole_.generated) {
+      if (range.end > range.begin && range.begin >= from) ranges.push_back(range);
+    }
+    return ranges;
+  }
+
+  Ranges between_prefixes() const {
+    const Json& messages = variables_["messages"];
+    Ranges ranges;
+    for (size_t i = prompt_messages_; i < messages.size(); ++i) {
+      if (messages[i]["role"] != "assistant") continue;
+      const ByteRange range{prefix_of(i, true), prefix_of(i + 1, false)};
+      if (range.begin < range.end) ranges.push_back(range);
+    }
+    return ranges;
+  }
+
+  // How long the text of the first `count` messages is, which must begin the whole.
+  size_t prefix_of(size_t count, bool add_generation_prompt) const {
+    const Json& messages = variables_["messages"];
+    Json first = variables_;
+    first["messages"] = Json::array();
+    for (size_t i = 0; i < count; ++i) first["messages"].push_back(messages[i]);
+    const std::string text = chat_.render(first, add_generation_prompt).text.bytes;
+    if (whole_.text.bytes.compare(0, text.size(), text) != 0) {
+      throw UserError("the chat template writes the first " + std::to_string(count) + " of " + std::to_string(messages.size()) +
+                      " messages otherwise when the others follow, so what the assistant says cannot be told from it; mark it in the template with "
+                      "{% generation %}, or train on \"all\"");
+    }
+    return text.size();
+  }
+
+  const ChatTemplate& chat_;
+  const Json& variables_;
+  const size_t prompt_messages_;
+  const RenderedChat& whole_;
+};
+
+ChatTokens tokenize_text(const Tokenizer& tokenizer, const std::string& text) {
+  ChatTokens tokens{text, {}, {}};
+  if (tokenizer.adds_bos() && tokenizer.bos()) tokens.ids.push_back(*tokenizer.bos());
+  const std::vector<int32_t> ids = tokenizer.encode(text, false);
+  tokens.ids.insert(tokens.ids.end(), ids.begin(), ids.end());
+  if (tokenizer.eos()) tokens.ids.push_back(*tokenizer.eos());
+  tokens.labels = tokens.ids;
+  return tokens;
+}
+
+}  // namespace
+
+ChatModel::ChatModel(const std::string& path) : path_(path) {
+  const ModelFiles files = ModelFiles::open(path);
+  tokenizer_ = Tokenizer::open(files.tokenizer());
+  const std::string source = files.chat_template();
+  if (source.empty()) return;
+  ChatTemplate::SpecialTexts specials{.bos = text_of_token(*tokenizer_, tokenizer_->bos()), .eos = text_of_token(*tokenizer_, tokenizer_->eos()),
+                                      .pad = text_of_token(*tokenizer_, tokenizer_->pad())};
+  template_ = std::make_unique<ChatTemplate>(source, path + ": chat template", std::move(specials));
+}
+
+ChatTokens ChatModel::tokens_of(const Json& sample, TrainOn train_on, const std::string& place) const {
+  const Conversation conversation = read_conversation(sample, place);
+  try {
+    if (conversation.is_text) return tokenize_text(*tokenizer_, conversation.text);
+    if (!template_) throw UserError(path_ + " has no chat template; its conversations would need one in chat_template.jinja");
+    const RenderedChat whole = template_->render(conversation.variables, false);
+    const Ranges learned = train_on == TrainOn::kAll ? Ranges{{0, whole.text.size()}} : AssistantFinder(*template_, conversation, whole).find();
+    ChatTokens tokens = tokenize_rendered(*tokenizer_, whole.text, learned);
+    const bool learns = std::any_of(tokens.labels.begin(), tokens.labels.end(), [](int32_t label) { return label != kIgnoredLabel; });
+    if (!learns) throw UserError(train_on == TrainOn::kAll ? "the sample has no tokens" : "nothing is learned from it: no message of the assistant");
+    return tokens;
+  } catch (const UserError& error) {
+    throw UserError(place + ": " + error.what());
+  }
+}
+
+std::vector<int32_t> ChatModel::prompt_ids(const Json& messages) const {
+  if (!template_) throw UserError(path_ + ": has no chat template");
+  return tokenize_rendered(*tokenizer_, template_->render({{"messages", messages}}, true).text, {}).ids;
+}
+
+}  // namespace reprise

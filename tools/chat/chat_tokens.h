@@ -1,0 +1,48 @@
+// One sample of conversation data as the ids that a model reads, and which of them it learns.
+// Here because what is tokenised how, and what is learned, must be the same in `reprise chat`, in training and in answers.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "tools/chat/chat_template.h"
+#include "tools/chat/train_on.h"
+#include "tools/tokenizer/tokenizer.h"
+
+namespace reprise {
+
+struct ChatTokens {
+  std::string text;
+  std::vector<int32_t> ids;
+  std::vector<int32_t> labels;  // each token's own id, or kIgnoredLabel where nothing is learned; not shifted
+};
+
+// How a model reads conversations: its tokenizer and its chat template.
+class ChatModel {
+ public:
+  // A model's folder or GGUF file. Throws UserError where it has no tokenizer that can be read. A model without a chat template reads
+  // texts alone.
+  explicit ChatModel(const std::string& path);
+
+  const Tokenizer& tokenizer() const { return *tokenizer_; }
+
+  // The sample is an object as read_conversation takes it; `place` begins every refusal. Tokens of control come from the template alone: what
+  // a message says is text. The template says which tokens begin a conversation; a plain text gets bos where the tokenizer adds it, and
+  // eos at its end. Labels: {% generation %} of the template where it has that; else from where the template, given the
+  // messages before, asks the assistant to speak, to where it ends when it is given the assistant's message too. Both must be beginnings of
+  // the whole text. Throws UserError, also where nothing is learned.
+  ChatTokens tokens_of(const nlohmann::ordered_json& sample, TrainOn train_on, const std::string& place) const;
+
+  // The ids with which the model is asked to answer.
+  std::vector<int32_t> prompt_ids(const nlohmann::ordered_json& messages) const;
+
+ private:
+  std::string path_;
+  std::unique_ptr<Tokenizer> tokenizer_;
+  std::unique_ptr<ChatTemplate> template_;  // null: the model has none
+};
+
+}  // namespace reprise

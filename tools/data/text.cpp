@@ -1,0 +1,138 @@
+// A text file in the tokens of the recipe's model: tokenised once, then read in windows as a token file is.
+// Here so that a text is what the model's own tokenizer makes of it; a model without one reads bytes (tokens.cpp).
+#include <algorithm>
+
+#include "tools/data/sample_order.h"
+#include "tools/data/sources.h"
+#include "tools/data/token_store.h"
+#include "tools/data/token_window.h"
+#include "tools/formats/error.h"
+#include "tools/formats/input_file.h"
+#include "tools/progress/long_work.h"
+#include "tools/tokenizer/tokenizer.h"
+#include "tools/weights/model_files.h"
+
+namespace reprise {
+namespace {
+
+// A text of any size, tokenised in pieces that its tokens do not cross: a piece ends behind a newline where a letter follows, which is a
+// boundary of words in every pre-tokenizer of the known families.
+class TextPieces {
+ public:
+  explicit TextPieces(const std::string& path) : file_(path) {}
+
+  uint64_t bytes() const { return file_.bytes(); }
+  uint64_t done() const { return at_; }
+
+  // The next piece; empty at the end.
+  const std::string& next() {
+    constexpr uint64_t kWanted = uint64_t{1} << 20;
+    piece_.clear();
+    while (at_ + piece_.size() < file_.bytes()) {
+      const size_t known = piece_.size();
+      const uint64_t more = std::min(kWanted, file_.bytes() - at_ - known);
+      piece_.resize(known + more);
+      file_.read(at_ + known, piece_.data() + known, more);
+      const size_t end = last_boundary(known);
+      if (end == 0) continue;
+      piece_.resize(end);
+      break;
+    }
+    at_ += piece_.size();
+    return piece_;
+  }
+
+ private:
+  // The last place at or after `from`, and not the end, at which the text can be cut; 0: none.
+  size_t last_boundary(size_t from) const {
+    const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
+    for (size_t i = piece_.size(); i-- > std::max<size_t>(from, 1);) {
+      if (piece_[i - 1] == '\n' && is_letter(piece_[i])) return i;
+    }
+    return 0;
+  }
+
+  InputFile file_;
+  uint64_t at_ = 0;
+  std::string piece_;
+};
+
+class TextDataset : public Dataset {
+ public:
+  TextDataset(const Recipe& recipe, Split split, const std::string& path)
+      : windows_(tokenise(recipe, path)), window_(static_cast<uint64_t>(recipe.sequence)), order_(recipe, split, windows_) {
+    set_size(recipe, windows_, static_cast<uint64_t>(recipe.sequence));
+    fingerprint_ = fingerprint_of(size_, "", {path});
+  }
+
+  uint64_t fill(uint64_t step, uint64_t micro, BatchSink& sink) override {
+    uint64_t real = 0;
+    for (uint64_t b = 0; b < batch_; ++b) {
+      const std::optional<uint64_t> sample = order_.sample_at(step, micro, b);
+      window_.add_to(sink, sample, [this](uint64_t first, uint64_t count, int32_t* to) { store_.read(first, count, to); });
+      real += sample.has_value();
+    }
+    return real;
+  }
+
+ private:
+  // How many windows there are.
+  uint64_t tokenise(const Recipe& recipe, const std::string& path) {
+    const auto tokenizer = Tokenizer::open(ModelFiles::open(recipe.place.path()).tokenizer());
+    const auto vocabulary = static_cast<uint32_t>(describe_model(recipe.model).vocabulary);
+    TextPieces pieces(path);
+    LongWork work("tokens of " + path);
+    for (;;) {
+      const uint64_t begin = pieces.done();
+      const std::string& piece = pieces.next();
+      if (piece.empty()) break;
+      store_.add(tokens_of(*tokenizer, piece, path, begin, vocabulary));
+      work.done(static_cast<double>(pieces.done()) / static_cast<double>(pieces.bytes()));
+    }
+    store_.finish();
+    const uint64_t tokens = store_.size(), sequence = static_cast<uint64_t>(recipe.sequence);
+    if (tokens < sequence + 1) {
+      throw UserError(path + ": too short: " + std::to_string(tokens) + " tokens, but one sample of sequence " + std::to_string(sequence) +
+                      " needs " + std::to_string(sequence + 1));
+    }
+    return (tokens - 1) / sequence;
+  }
+
+  static std::vector<int32_t> tokens_of(const Tokenizer& tokenizer, const std::string& piece, const std::string& path, uint64_t begin,
+                                        uint32_t vocabulary) {
+    std::vector<int32_t> tokens;
+    try {
+      tokens = tokenizer.encode(piece, false);
+    } catch (const UserError& error) {
+      throw UserError(path + ": in the text from byte " + std::to_string(begin) + " on: " + error.what());
+    }
+    for (const int32_t token : tokens) {
+      if (static_cast<uint32_t>(token) >= vocabulary) {
+        throw UserError(path + ": token " + std::to_string(token) + " of the tokenizer is none of the model's " + std::to_string(vocabulary));
+      }
+    }
+    return tokens;
+  }
+
+  TokenStore store_;
+  const uint64_t windows_;
+  TokenWindow window_;
+  const SampleOrder order_;
+};
+
+// A folder may hold a model's config without its tokenizer.
+bool has_tokenizer(const Recipe& recipe) {
+  const std::string& path = recipe.place.path();
+  return !path.empty() && ModelFiles::open(path).has_tokenizer();
+}
+
+}  // namespace
+
+std::unique_ptr<Dataset> open_text(const Recipe& recipe, Split split) {
+  if (!has_tokenizer(recipe)) return open_tokens(recipe, split);
+  if (split == Split::kTraining) return std::make_unique<TextDataset>(recipe, split, recipe.data.path);
+  if (recipe.data.eval_path.empty()) return nullptr;
+  return std::make_unique<TextDataset>(recipe, split, recipe.data.eval_path);
+}
+
+}  // namespace reprise
