@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "tools/commands/command.h"
+#include "tools/formats/json_fields.h"
 #include "tools/training/export_snapshot.h"
 
 namespace reprise {
