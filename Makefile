@@ -269,6 +269,7 @@ $(TESTS): $(BUILD)/tests/%: $(BUILD)/tests/%.o $(BUILD)/libjudges.a $(BUILD)/lib
 # Scripts go first: the longest are among them. The fuzzers have sanitizers of their own, and a card's code has none.
 test: $(TESTS) $(BUILD)/reprise $(BUILD)/tests/bench/checked $(if $(SANITIZE),,$(FUZZ_TARGETS) $(call machine_code,87)) | $(BUILD)/packages/test  ## run every test; ends with "N passed, N failed"
 	@$(MAKE) -s $(BUILD)/packages/other-cpu || echo "make: tests of other processors are skipped" >&2
+	@$(MAKE) -s $(SMOLLM2) || echo "make: tests of SmolLM2 are skipped" >&2
 	@$(MAKE) -s $(BUILD)/data/vocabularies || echo "make: public cases of tokenizers are skipped: $(BUILD)/data/vocabularies.log says why" >&2
 	@BUILD=$(BUILD) CXX="$(CXX)" tests/run_tests.sh $(TEST_SCRIPTS) $(TESTS)
 

