@@ -128,7 +128,7 @@ TEST_F(Chat, LabelsStayWhereTheTokenizerComposes) {
 TEST_F(Chat, RefusesWhatItCannotMark) {
   const Json two = chat_of({message("user", "a"), message("assistant", "b"), message("user", "c"), message("assistant", "d")});
   put_file(folder.file("chat_template.jinja"), "{% for m in messages %}{{ m.content }}{% if loop.last %}!{% endif %}{% endfor %}");
-  expect_user_error([&] { tokens_of(two); }, {"x: ", "first 2 of 4 messages", "{% generation %}"});
+  expect_user_error([&] { tokens_of(two); }, {"x: ", "first 1 of 4 messages", "{% generation %}"});
   EXPECT_EQ(tokens_of(two, TrainOn::kAll).text, "abcd!");
   put_file(folder.file("chat_template.jinja"), "{{ messages[0].content.more.still }}");
   expect_user_error([&] { tokens_of(two); }, {"x: ", folder.path() + ": chat template, line 1:", "is undefined"});
