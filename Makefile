@@ -201,9 +201,15 @@ $(BUILD)/data/vocabularies:
 	$(Q)rm -rf $@.new && mkdir -p $@.new && python3 -m pip download -q --retries 1 --timeout 20 --no-deps --no-binary llama_cpp_python -d $@.new \
 	  llama_cpp_python==0.3.36 >$@.log 2>&1 && tar -xzf $@.new/*.tar.gz -C $@.new --strip-components=4 --wildcards '*/vendor/llama.cpp/models/ggml-vocab-*' \
 	  && rm $@.new/*.tar.gz && mv $@.new $@ && rm $@.log
+# Conversations, which PyPI has as YAML: one in ten is for evaluation.
+$(BUILD)/data/chatterbot.jsonl: tools/data/chatterbot.py
+	@echo "  fetch $@"
+	$(Q)mkdir -p $(@D) && rm -rf $@.new && python3 -m pip install -q --retries 1 --timeout 20 --target $@.new chatterbot-corpus==1.3.3 >$@.log 2>&1 \
+	  || { echo "make: chatterbot-corpus could not be had from PyPI; pip's words are in $@.log" >&2; exit 1; }
+	$(Q)PYTHONPATH=$@.new $< $@.new/chatterbot_corpus $@.tmp $(@:.jsonl=-eval.jsonl) && rm -r $@.new $@.log && mv $@.tmp $@
 recipe_names = $(shell grep -ls '$(1)' -- $(RECIPE_WORD))
 recipe_data = $(if $(call recipe_names,/kjv.txt"),$(BUILD)/data/kjv.txt) $(if $(call recipe_names,/usr/share/datasets/fashion-mnist),$(BUILD)/packages/data) \
-              $(if $(call recipe_names,/smollm2/),$(SMOLLM2))
+              $(if $(call recipe_names,/smollm2/),$(SMOLLM2)) $(if $(call recipe_names,/chatterbot),$(BUILD)/data/chatterbot.jsonl)
 
 run: $(BUILD)/reprise $(recipe_data)  ## plan, compile and train RECIPE (default: ResNet-20 on Fashion-MNIST); ARGS go to the program
 	+@$(find_program) && $(make_in_folder) -s $$folder/train
@@ -314,7 +320,7 @@ bench: $(BENCHES)  ## benchmarks: per cent of the measured peak
 FUZZ_PACKAGES := clang-14 libclang-rt-14-dev
 FUZZ_CXX      ?= clang++-14
 FUZZ_SANITIZE := address,undefined -fno-sanitize-recover=undefined
-FUZZ_PARSERS  := $(wildcard $(addprefix tools/,formats/*.cpp models/*.cpp tokenizer/*.cpp weights/*.cpp recipes/*.cpp data/*.cpp layout/*.cpp schedule/*.cpp \
+FUZZ_PARSERS  := $(wildcard $(addprefix tools/,formats/*.cpp models/*.cpp tokenizer/*.cpp chat/*.cpp weights/*.cpp recipes/*.cpp data/*.cpp layout/*.cpp schedule/*.cpp \
                    profiling/profile.cpp training/snapshot.cpp))
 FUZZ_OBJECTS  := $(patsubst %.cpp,$(BUILD)/fuzz/%.o,$(FUZZ_PARSERS))
 $(BUILD)/packages/fuzz: PACKAGES := $(FUZZ_PACKAGES)

@@ -8,14 +8,14 @@
 
 namespace reprise {
 
-inline BatchSink host_sink(void* input, uint64_t input_bytes, int32_t* labels, uint64_t label_count) {
+inline BatchSink host_sink(void* input, uint64_t input_bytes, int32_t* labels, uint64_t label_count, int32_t* document_start = nullptr) {
   static const KernelContext kContext;
   static const HostAccess kHost = {.copy_in = [](const KernelContext&, ArenaAddress to, const void* from, uint64_t bytes) {
     std::memcpy(to.for_kernels, from, bytes);
     return ok_status();
   }};
   const auto address = [](void* memory) { return ArenaAddress{static_cast<unsigned char*>(memory)}; };
-  return BatchSink(kHost, kContext, address(input), input_bytes, address(labels), label_count);
+  return BatchSink(kHost, kContext, address(input), input_bytes, address(labels), label_count, address(document_start));
 }
 
 }  // namespace reprise

@@ -2,6 +2,7 @@
 // The tokens lie in a file without a name (token_store.h); in memory are 24 bytes a sample. So opening reads the whole file once, and checks
 // every sample, and a batch reads nothing but tokens.
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "tools/chat/chat_tokens.h"
 #include "tools/data/first_fit.h"

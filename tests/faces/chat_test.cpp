@@ -1,0 +1,324 @@
+// Conversations: what a sample means, which tokens are read and which are learned, how rows are packed, and what is refused where.
+// Here because a mask that is off by one trains a model on the wrong tokens, and nothing else would tell.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "tests/faces/expect_user_error.h"
+#include "tests/faces/host_sink.h"
+#include "tests/faces/small_tokenizer.h"
+#include "tools/chat/chat_tokens.h"
+#include "tools/data/dataset.h"
+#include "tools/data/first_fit.h"
+#include "tools/formats/json_lines.h"
+#include "tools/tokenizer/byte_alphabet.h"
+
+namespace reprise {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int32_t kBegin = 256, kEnd = 257;  // the control tokens <|s|> and <|e|>; the ids below are the bytes
+
+// A token for every byte, no merges.
+nlohmann::json byte_tokenizer(bool composes) {
+  nlohmann::json tokenizer = {{"version", "1.0"},
+                              {"added_tokens", nlohmann::json::array()},
+                              {"normalizer", nullptr},
+                              {"pre_tokenizer", {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", true}}},
+                              {"post_processor", nullptr},
+                              {"decoder", {{"type", "ByteLevel"}}},
+                              {"model", {{"type", "BPE"}, {"vocab", nlohmann::json::object()}, {"merges", nlohmann::json::array()}}}};
+  if (composes) tokenizer["normalizer"] = {{"type", "NFC"}};
+  for (int byte = 0; byte < 256; ++byte) tokenizer["model"]["vocab"][alphabet_character(static_cast<uint8_t>(byte))] = byte;
+  for (const auto& [id, content] : {std::pair(kBegin, "<|s|>"), std::pair(kEnd, "<|e|>")}) {
+    tokenizer["added_tokens"].push_back({{"id", id}, {"content", content}, {"single_word", false}, {"lstrip", false}, {"rstrip", false}, {"normalized", false}, {"special", true}});
+  }
+  return tokenizer;
+}
+
+constexpr const char* kTurns =
+    "{% for m in messages %}{{ '<|s|>' + m.role + '\\n' + m.content + '<|e|>\\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|s|>assistant\\n' }}{% endif %}";
+constexpr const char* kMarked =
+    "{% for m in messages %}{{ '<|s|>' + m.role + '\\n' }}{% if m.role == 'assistant' %}{% generation %}{{ m.content + '<|e|>' }}{% endgeneration %}"
+    "{% else %}{{ m.content + '<|e|>' }}{% endif %}{{ '\\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|s|>assistant\\n' }}{% endif %}";
+
+class Chat : public testing::Test {
+ protected:
+  void SetUp() override {
+    put_file(folder.file("tokenizer.json"), byte_tokenizer(false).dump());
+    put_file(folder.file("tokenizer_config.json"), R"({"eos_token": "<|e|>"})");
+    put_file(folder.file("chat_template.jinja"), kTurns);
+    put_file(folder.file("config.json"), R"({"model_type": "llama", "vocab_size": 258, "hidden_size": 16, "intermediate_size": 16,
+      "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 2, "max_position_embeddings": 64})");
+  }
+
+  ChatTokens tokens_of(const Json& sample, TrainOn train_on = TrainOn::kAssistant) const { return ChatModel(folder.path()).tokens_of(sample, train_on, "x"); }
+
+  // What is learned, its pieces parted by "|".
+  std::string learned(const Json& sample, TrainOn train_on = TrainOn::kAssistant) const {
+    const ChatTokens tokens = tokens_of(sample, train_on);
+    const auto tokenizer = Tokenizer::open(folder.path());
+    EXPECT_EQ(tokens.ids.size(), tokens.labels.size());
+    std::string text;
+    for (size_t i = 0; i < tokens.ids.size(); ++i) {
+      if (tokens.labels[i] == kIgnoredLabel) {
+        if (!text.empty() && text.back() != '|') text += '|';
+      } else {
+        EXPECT_EQ(tokens.labels[i], tokens.ids[i]);
+        text += tokenizer->token(tokens.ids[i]);
+      }
+    }
+    return text;
+  }
+
+  Recipe recipe(const std::string& lines, const nlohmann::json& data, int sequence = 32, int batch = 2) const {
+    put_file(folder.file("x.jsonl"), lines);
+    nlohmann::json all = {{"model", {{"huggingface", folder.path()}}}, {"batch", batch}, {"sequence", sequence},
+                          {"data", {{"kind", "chat"}, {"path", folder.file("x.jsonl")}, {"eval_path", folder.file("x.jsonl")}, {"shuffle", false}}}};
+    all["data"].update(data);
+    return parse_recipe(all.dump(), "r.json", "/");
+  }
+
+  const TemporaryFolder folder;
+};
+
+Json message(const char* role, const std::string& content) { return {{"role", role}, {"content", content}}; }
+Json chat_of(std::initializer_list<Json> messages) { return {{"messages", Json(Json::array_t(messages))}}; }
+
+TEST_F(Chat, TheAssistantAndTheEndOfItsTurnAreLearned) {
+  const Json two = chat_of({message("system", "s"), message("user", "a"), message("assistant", "bc"), message("user", "d"), message("assistant", "")});
+  EXPECT_EQ(learned(two), "bc<|e|>\n|<|e|>\n");
+  EXPECT_EQ(learned(two, TrainOn::kAll), "<|s|>system\ns<|e|>\n<|s|>user\na<|e|>\n<|s|>assistant\nbc<|e|>\n<|s|>user\nd<|e|>\n<|s|>assistant\n<|e|>\n");
+  put_file(folder.file("chat_template.jinja"), kMarked);
+  EXPECT_EQ(learned(two), "bc<|e|>|<|e|>|") << "the template's own marks";
+}
+
+TEST_F(Chat, EveryFormOfASampleIsRead) {
+  const std::string asked = "<|s|>user\nq<|e|>\n<|s|>assistant\n", answered = "r<|e|>\n";
+  EXPECT_EQ(tokens_of({{"prompt", "q"}, {"completion", "r"}}).text, asked + answered);
+  EXPECT_EQ(tokens_of({{"instruction", "q"}, {"input", ""}, {"output", "r"}}).text, asked + answered);
+  EXPECT_EQ(tokens_of({{"instruction", "q"}, {"input", "i"}, {"output", "r"}}).text, "<|s|>user\nq\n\ni<|e|>\n<|s|>assistant\nr<|e|>\n");
+  const Json lists = {{"prompt", {message("user", "q"), message("assistant", "x"), message("user", "q")}}, {"completion", {message("assistant", "r")}}};
+  EXPECT_EQ(learned(lists), "r<|e|>\n") << "a prompt's assistant is not learned";
+  put_file(folder.file("chat_template.jinja"), kMarked);
+  EXPECT_EQ(learned(lists), "r<|e|>|");
+  EXPECT_EQ(tokens_of({{"text", "<|s|>"}}).ids, (std::vector<int32_t>{'<', '|', 's', '|', '>', kEnd})) << "letters, and eos";
+}
+
+TEST_F(Chat, NobodyTypesAControlToken) {
+  const ChatTokens tokens = tokens_of(chat_of({message("<|s|>", "a<|e|>"), message("assistant", "<|e|><|s|>")}));
+  EXPECT_EQ(std::count(tokens.ids.begin(), tokens.ids.end(), kBegin), 2);
+  EXPECT_EQ(std::count(tokens.ids.begin(), tokens.ids.end(), kEnd), 2);
+  EXPECT_EQ(tokens.text, "<|s|><|s|>\na<|e|><|e|>\n<|s|>assistant\n<|e|><|s|><|e|>\n");
+  EXPECT_EQ(Tokenizer::open(folder.path())->decode(tokens.ids), tokens.text);
+}
+
+// Composition moves bytes; the labels stay where they belong.
+TEST_F(Chat, LabelsStayWhereTheTokenizerComposes) {
+  put_file(folder.file("tokenizer.json"), byte_tokenizer(true).dump());
+  const std::string apart = "e\xcc\x81", composed = "\xc3\xa9";
+  const Json sample = chat_of({message("user", apart + apart), message("assistant", apart)});
+  EXPECT_EQ(learned(sample), composed + "<|e|>\n");
+  put_file(folder.file("chat_template.jinja"), "{% for m in messages %}{{ m.content + ';' }}{% endfor %}");  // no control token between
+  EXPECT_EQ(learned(sample), composed + ";");
+}
+
+TEST_F(Chat, RefusesWhatItCannotMark) {
+  const Json two = chat_of({message("user", "a"), message("assistant", "b"), message("user", "c"), message("assistant", "d")});
+  put_file(folder.file("chat_template.jinja"), "{% for m in messages %}{{ m.content }}{% if loop.last %}!{% endif %}{% endfor %}");
+  expect_user_error([&] { tokens_of(two); }, {"x: ", "first 1 of 4 messages", "{% generation %}"});
+  EXPECT_EQ(tokens_of(two, TrainOn::kAll).text, "abcd!");
+  put_file(folder.file("chat_template.jinja"), "{{ messages[0].content.more.still }}");
+  expect_user_error([&] { tokens_of(two); }, {"x: ", folder.path() + ": chat template, line 1:", "is undefined"});
+  put_file(folder.file("chat_template.jinja"), "{% macro %}");
+  expect_user_error([&] { tokens_of(two); }, {"chat template, line 1:", "\"macro\""});
+  put_file(folder.file("chat_template.jinja"), "");
+  expect_user_error([&] { tokens_of(two); }, {"x: ", "no chat template"});
+  EXPECT_EQ(tokens_of({{"text", "a"}}).ids.size(), 2u);
+}
+
+TEST_F(Chat, RefusesSamplesByField) {
+  const struct {
+    Json sample;
+    std::initializer_list<std::string> fragments;
+  } cases[] = {
+      {Json::array(), {"x: ", "an object"}},
+      {{{"other", 1}}, {"none of", "\"messages\""}},
+      {{{"messages", Json::array()}}, {"messages", "empty"}},
+      {{{"messages", "a"}}, {"messages", "a list"}},
+      {{{"messages", {1, 2}}}, {"messages[0]", "an object"}},
+      {chat_of({{{"content", "a"}}}), {"messages[0].role", "missing"}},
+      {chat_of({{{"role", 1}, {"content", "a"}}}), {"messages[0].role", "a string"}},
+      {chat_of({message("user", "a"), {{"role", "assistant"}}}), {"messages[1].content", "missing"}},
+      {{{"prompt", "a"}}, {"completion", "missing"}},
+      {{{"prompt", "a"}, {"completion", 5}}, {"completion", "a string"}},
+      {{{"instruction", "a"}}, {"output", "missing"}},
+      {{{"text", ""}}, {"text", "empty"}},
+      {{{"text", "a"}, {"prompt", "b"}}, {"both"}},
+      {chat_of({message("user", "a")}), {"nothing is learned"}},
+  };
+  for (const auto& [sample, fragments] : cases) {
+    SCOPED_TRACE(sample.dump());
+    expect_user_error([&, &one = sample] { tokens_of(one); }, fragments);
+  }
+}
+
+TEST(JsonLines, NamesFileAndLine) {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("x.jsonl");
+  put_file(path, "{\"b\": 1, \"a\": 2}\r\n\n  \n[1]");
+  const JsonLines lines(path);
+  ASSERT_EQ(lines.size(), 2u);
+  EXPECT_EQ(lines.read(0).dump(), "{\"b\":1,\"a\":2}") << "keys keep their order";
+  EXPECT_EQ(lines.read(1).dump(), "[1]");
+  EXPECT_EQ(lines.place(1), path + ", line 4");
+  put_file(path, "1\n\n{\"a\": 1, \"a\": 2}\n{\"a\" 1}\n\"\xff\"\n");
+  const JsonLines bad(path);
+  expect_user_error([&] { bad.read(1); }, {path + ", line 3:", "\"a\""});
+  expect_user_error([&] { bad.read(2); }, {path + ", line 4:", "(column "});
+  expect_user_error([&] { bad.read(3); }, {path + ", line 5:", "UTF-8"});
+  put_file(path, " \n\n");
+  expect_user_error([&] { JsonLines empty(path); }, {path, "no samples"});
+}
+
+// Against the rule as it is written down.
+TEST(FirstFit, IsTheFirstRowWithRoom) {
+  uint64_t state = 1;
+  for (int n = 0; n < 300; ++n) {
+    std::vector<uint32_t> lengths(1 + n % 70);
+    for (uint32_t& length : lengths) {
+      state = state * 6364136223846793005u + 1442695040888963407u;
+      length = 1 + static_cast<uint32_t>(state >> 33) % 20;
+    }
+    std::vector<std::vector<uint32_t>> rows;
+    std::vector<uint32_t> room;
+    for (uint32_t i = 0; i < lengths.size(); ++i) {
+      size_t row = 0;
+      while (row < rows.size() && room[row] < lengths[i]) ++row;
+      if (row == rows.size()) {
+        rows.emplace_back();
+        room.push_back(20);
+      }
+      rows[row].push_back(i);
+      room[row] -= lengths[i];
+    }
+    const PackedRows packed = pack_first_fit(lengths, 20);
+    ASSERT_EQ(packed.size(), rows.size());
+    for (size_t row = 0; row < rows.size(); ++row) {
+      EXPECT_EQ(std::vector<uint32_t>(packed.samples.begin() + static_cast<ptrdiff_t>(packed.begins[row]), packed.samples.begin() + static_cast<ptrdiff_t>(packed.begins[row + 1])), rows[row]);
+    }
+  }
+}
+
+struct Rows {
+  std::vector<int32_t> tokens, labels, starts;
+  uint64_t real = 0, labelled = 0;
+};
+
+Rows rows_of(Dataset& dataset, const Recipe& recipe, uint64_t step, uint64_t micro, bool with_starts) {
+  const auto count = static_cast<size_t>(recipe.batch * recipe.sequence);
+  Rows rows{std::vector<int32_t>(count, -9), std::vector<int32_t>(count, -9), std::vector<int32_t>(count, -9)};
+  BatchSink sink = host_sink(rows.tokens.data(), count * sizeof(int32_t), rows.labels.data(), count, with_starts ? rows.starts.data() : nullptr);
+  rows.real = dataset.fill(step, micro, sink);
+  EXPECT_TRUE(sink.status().ok()) << sink.status().message;
+  rows.labelled = sink.labelled();
+  return rows;
+}
+
+// Texts are learned whole, so that a row can be written down: 3 + eos, 5 + eos, 2 + eos in rows of ten.
+TEST_F(Chat, RowsAreDocumentsOfTheirOwn) {
+  const std::string lines = R"({"text": "abc"})" "\n" R"({"text": "defgh"})" "\n" R"({"text": "ij"})" "\n";
+  const Recipe packing = recipe(lines, {{"pack", true}}, 10, 2);
+  const auto dataset = open_dataset(packing, Split::kTraining);
+  EXPECT_EQ(dataset->size(), 2u);
+  const Rows rows = rows_of(*dataset, packing, 0, 0, true);
+  const int32_t no = kIgnoredLabel;
+  EXPECT_EQ(rows.tokens, (std::vector<int32_t>{'a', 'b', 'c', kEnd, 'd', 'e', 'f', 'g', 'h', kEnd, 'i', 'j', kEnd, kEnd, kEnd, kEnd, kEnd, kEnd, kEnd, kEnd}));
+  EXPECT_EQ(rows.labels, (std::vector<int32_t>{'b', 'c', kEnd, no, 'e', 'f', 'g', 'h', kEnd, no, 'j', kEnd, no, no, no, no, no, no, no, no}));
+  EXPECT_EQ(rows.starts, (std::vector<int32_t>{0, 0, 0, 0, 4, 4, 4, 4, 4, 4, 0, 0, 0, 3, 3, 3, 3, 3, 3, 3}));
+  EXPECT_EQ(dataset->labelled_in_step(0), rows.labelled);
+  expect_user_error([&] { rows_of(*dataset, packing, 0, 0, false); }, {"data.pack", "plan it again"});
+
+  const Recipe alone = recipe(lines, nlohmann::json::object(), 10, 2);
+  const auto one_a_row = open_dataset(alone, Split::kEvaluation);
+  EXPECT_EQ(one_a_row->size(), 3u);
+  const Rows last = rows_of(*one_a_row, alone, 1, 0, false);
+  EXPECT_EQ(last.real, 1u);
+  EXPECT_EQ(last.labelled, 2u);
+  EXPECT_EQ(last.labels[10], no);
+}
+
+// Every sample stands in a pass once, the labels of a step are known before it, and a set opened anew gives the same.
+TEST_F(Chat, StepsAreAFunctionOfThePosition) {
+  std::string lines;
+  for (int n = 0; n < 23; ++n) lines += Json{{"prompt", std::string(static_cast<size_t>(n % 5), 'q')}, {"completion", std::string(static_cast<size_t>(n % 7), 'r')}}.dump() + "\n";
+  Recipe packing = recipe(lines, {{"pack", true}, {"shuffle", true}}, 64, 2);
+  packing.accumulate = 3;
+  const auto dataset = open_dataset(packing, Split::kTraining), again = open_dataset(packing, Split::kTraining);
+  for (uint64_t step = 0; step < 9; ++step) {
+    uint64_t labelled = 0;
+    for (uint64_t micro = 0; micro < 3; ++micro) {
+      const Rows rows = rows_of(*dataset, packing, step, micro, true), same = rows_of(*again, packing, step, micro, true);
+      EXPECT_EQ(rows.tokens, same.tokens);
+      EXPECT_EQ(rows.starts, same.starts);
+      labelled += rows.labelled;
+    }
+    EXPECT_EQ(dataset->labelled_in_step(step), labelled) << step;
+  }
+}
+
+TEST_F(Chat, LongSamplesAreRefusedOrCut) {
+  const std::string short_line = R"({"text": "a"})" "\n", long_line = R"({"prompt": "0123456789", "completion": "0123456789"})" "\n";
+  const auto open = [&](const Recipe& recipe) { return open_dataset(recipe, Split::kTraining); };
+  const std::string path = folder.file("x.jsonl");
+  expect_user_error([&] { open(recipe(short_line + long_line, nlohmann::json::object(), 36)); }, {path + ", line 2:", "tokens are more than", "36", "\"too_long\": \"cut\""});
+  const Recipe cut = recipe(short_line + long_line, {{"too_long", "cut"}}, 36);
+  const Rows rows = rows_of(*open(cut), cut, 0, 0, false);
+  EXPECT_EQ(rows.tokens[36 + 35], '6') << "18 of the user's turn, 11 of the assistant's beginning, then 0123456";
+  EXPECT_EQ(rows.labels[36 + 35], kIgnoredLabel);
+  EXPECT_EQ(rows.labels[36 + 34], '6');
+  expect_user_error([&] { open(recipe(long_line, {{"too_long", "cut"}}, 20)); }, {path + ", line 1:", "nothing is learned", "cut to 20"});
+  expect_user_error([&] { open(recipe(short_line + "{\n", nlohmann::json::object())); }, {path + ", line 2:"});
+  expect_user_error([&] { open(recipe("", nlohmann::json::object())); }, {path, "no samples"});
+}
+
+TEST_F(Chat, RecipeKeysGoWithTheKind) {
+  const auto refused = [&](const nlohmann::json& data, std::initializer_list<std::string> fragments) {
+    expect_user_error([&] { recipe("", data); }, fragments);
+  };
+  refused({{"kind", "text"}, {"pack", true}}, {"data.pack", "\"chat\""});
+  refused({{"kind", "text"}, {"train_on", "all"}}, {"data.train_on", "\"chat\""});
+  refused({{"too_long", "skip"}}, {"data.too_long", "\"refuse\"", "\"cut\""});
+  refused({{"train_on", "user"}}, {"data.train_on", "\"assistant\""});
+  const Recipe read = recipe("", {{"pack", true}, {"train_on", "all"}, {"too_long", "cut"}});
+  EXPECT_EQ(parse_recipe(canonical_recipe(read), "c.json", "/"), read);
+  EXPECT_TRUE(micro_batch_of(read).documents);
+  const std::string gpt2 = R"({"model": {"family": "gpt2", "vocab_size": 258}, "batch": 1, "data": {"kind": "chat", "path": "x"}})";
+  expect_user_error([&] { parse_recipe(gpt2, "r.json", "/"); }, {"data.kind", "tokenizer"});
+}
+
+TEST_F(Chat, ATextIsReadInTheModelsTokens) {
+  std::string text;
+  while (text.size() < (3u << 20)) text += "Line " + std::to_string(text.size()) + " <|s|>\n\n  caf\xc3\xa9\n";
+  const Recipe reading = [&] {
+    Recipe recipe = this->recipe("", {{"kind", "text"}}, 64, 1);
+    put_file(folder.file("x.jsonl"), text);
+    return recipe;
+  }();
+  const auto dataset = open_dataset(reading, Split::kTraining);
+  EXPECT_EQ(dataset->size(), (text.size() - 1) / 64) << "a token a byte";
+  for (const uint64_t step : {uint64_t{0}, uint64_t{16383}, uint64_t{16384}, dataset->size() - 1}) {
+    const Rows rows = rows_of(*dataset, reading, step, 0, false);
+    for (size_t t = 0; t < 64; ++t) {
+      ASSERT_EQ(rows.tokens[t], static_cast<unsigned char>(text[step * 64 + t]));
+      ASSERT_EQ(rows.labels[t], static_cast<unsigned char>(text[step * 64 + t + 1]));
+    }
+  }
+  put_file(folder.file("x.jsonl"), text + "\xff" + text);
+  expect_user_error([&] { open_dataset(reading, Split::kTraining); }, {folder.file("x.jsonl"), "UTF-8"});
+}
+
+}  // namespace
+}  // namespace reprise
