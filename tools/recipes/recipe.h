@@ -47,6 +47,9 @@ constexpr DataKind kDataKinds[] = {
     {"synthetic", DataSource::Kind::kSynthetic, true, true},
 };
 
+// Whether samples are what people and the model say in turn.
+inline bool holds_conversations(const DataSource& data) { return data.kind == DataSource::Kind::kChat; }
+
 // torch.optim's definitions and defaults.
 struct OptimizerRecipe {
   Op update = Op::kSgd;            // the op whose rows update the weights; its word is the recipe's "name"

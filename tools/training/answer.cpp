@@ -24,23 +24,29 @@ size_t unfinished_bytes(const std::string& text) {
 
 }  // namespace
 
-Answerer::Answerer(const Recipe& recipe) : name_(recipe.name) {
+Answerer::Answerer(const Recipe& recipe) : name_(recipe.name), converses_(holds_conversations(recipe.data)) {
   if (reads_bytes(recipe)) return;
   if (recipe.place.path().empty()) {
     throw UserError(recipe.name + ": model: has no tokenizer, so it can answer no text; give \"huggingface\" or \"gguf\", or a model of 256 tokens, which reads bytes");
   }
-  tokenizer_ = Tokenizer::open(recipe.place.path());
+  model_ = std::make_unique<ChatModel>(recipe.place.path());
 }
 
 std::vector<int32_t> Answerer::tokens_of(const std::string& prompt) const {
-  if (tokenizer_ == nullptr) return std::vector<int32_t>(reinterpret_cast<const unsigned char*>(prompt.data()), reinterpret_cast<const unsigned char*>(prompt.data()) + prompt.size());
-  std::vector<int32_t> tokens = tokenizer_->encode(prompt, false);
-  if (tokenizer_->adds_bos()) tokens.insert(tokens.begin(), *tokenizer_->bos());
+  if (model_ == nullptr) {
+    std::vector<int32_t> bytes;
+    for (const char c : prompt) bytes.push_back(static_cast<unsigned char>(c));
+    return bytes;
+  }
+  if (converses_) return model_->prompt_ids(nlohmann::ordered_json::array({{{"role", "user"}, {"content", prompt}}}));
+  const Tokenizer& tokenizer = model_->tokenizer();
+  std::vector<int32_t> tokens = tokenizer.encode(prompt, false);
+  if (tokenizer.adds_bos()) tokens.insert(tokens.begin(), *tokenizer.bos());
   return tokens;
 }
 
 std::string Answerer::text_of(const std::vector<int32_t>& tokens) const {
-  if (tokenizer_ != nullptr) return tokenizer_->decode(tokens);
+  if (model_ != nullptr) return model_->tokenizer().decode(tokens);
   return std::string(tokens.begin(), tokens.end());
 }
 
@@ -48,7 +54,7 @@ std::string Answerer::answer(Trainer& trainer, const std::string& prompt, const 
   const std::vector<int32_t> tokens = tokens_of(prompt);
   if (tokens.empty()) throw UserError(name_ + ": --prompt, prompts: must not be empty: an answer goes on with something");
   GenerationOptions with_end = options;
-  if (tokenizer_ != nullptr && tokenizer_->eos()) with_end.stop.push_back(*tokenizer_->eos());
+  if (model_ != nullptr && model_->tokenizer().eos()) with_end.stop.push_back(*model_->tokenizer().eos());
   std::string held;
   const auto show = [&](int32_t token) {
     held += text_of({token});

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "tools/chat/chat_tokens.h"
 #include "tools/recipes/recipe.h"
-#include "tools/tokenizer/tokenizer.h"
 #include "tools/training/generation.h"
 #include "tools/training/program.h"
 #include "tools/training/training_options.h"
@@ -17,7 +17,8 @@ namespace reprise {
 
 class Answerer {
  public:
-  // Opens the tokenizer of the recipe's model. Throws UserError where the model has none and does not read bytes either.
+  // Opens the tokenizer of the recipe's model, and its chat template. Where the recipe trains on conversations, a prompt is what a user says;
+  // else the answer goes on with its text. Throws UserError where the model has no tokenizer and does not read bytes either.
   explicit Answerer(const Recipe& recipe);
 
   // The answer's text; `see`, where given, gets it piece by piece, a character never in two.
@@ -28,7 +29,8 @@ class Answerer {
   std::string text_of(const std::vector<int32_t>& tokens) const;
 
   const std::string name_;
-  std::unique_ptr<Tokenizer> tokenizer_;  // null: bytes
+  const bool converses_;
+  std::unique_ptr<ChatModel> model_;  // null: bytes
 };
 
 // Whether the recipe's prompts can be answered by this plan.
