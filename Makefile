@@ -297,9 +297,10 @@ $(BUILD)/parity-venv/ready: tests/parity/requirements.txt | $(BUILD)/packages/pa
 	  || { echo "make: pip could not install $<; its words are in $(BUILD)/parity-venv.log" >&2; exit 1; }
 	$(Q)touch $@
 
-parity: $(BUILD)/reprise $(BUILD)/packages/parity $(BUILD)/parity-venv/ready  ## make the goldens of PyTorch and transformers afresh and compare
+parity: $(BUILD)/reprise $(BUILD)/packages/parity $(BUILD)/parity-venv/ready $(SMOLLM2)  ## make the goldens of PyTorch and transformers afresh and compare
 	tests/parity/make_goldens.py --verify --train 'env MAKEFLAGS= $(MAKE) -s run RECIPE={recipe} ARGS="--init {init} --steps {steps} --log {log} --quiet"'
 	$(BUILD)/parity-venv/bin/python tests/parity/make_lm_goldens.py --verify
+	$(BUILD)/parity-venv/bin/python tests/parity/export_peers.py $(BUILD)/reprise $(SMOLLM2)
 
 $(BENCHES): $(BUILD)/tests/bench/%: $(BUILD)/tests/bench/%.o $(BUILD)/libtools.a $(BUILD)/libreprise.a
 	$(CXX) $^ -o $@ -lbenchmark $(LINK)

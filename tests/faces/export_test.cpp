@@ -123,7 +123,7 @@ TEST_F(Export, RefusesWhatWouldBeLostOrWrong) {
     expect_user_error([&] { export_snapshot(of, request(form, "mine")); }, {at("mine"), "notes.txt", "would be lost"});
   }
   expect_user_error([&] { export_snapshot(of, request(ExportForm::kMergedGguf, "base.gguf")); }, {base(), "is the input itself"});
-  const Recipe other = recipe({}, {{"family", "llama"}, {"vocab_size", 24}, {"hidden_size", 64}, {"intermediate_size", 64}, {"num_hidden_layers", 1},
+  const Recipe other = recipe(json::object(), {{"family", "llama"}, {"vocab_size", 24}, {"hidden_size", 64}, {"intermediate_size", 64}, {"num_hidden_layers", 1},
                                    {"num_attention_heads", 4}, {"num_key_value_heads", 2}, {"max_position_embeddings", 16}});
   expect_user_error([&] { export_snapshot(other, request(ExportForm::kAdapter, "peft")); }, {at("snapshot"), "recipe.model", "another model"});
   snapshot(other, "other");

@@ -117,7 +117,7 @@ def judge_folder(reprise, name):
         export(reprise, recipe, saved, "--merged-gguf", out + ".gguf")
         config = AutoModelForCausalLM.from_pretrained(path).config  # what transformers does not read of a GGUF
         again = AutoModelForCausalLM.from_pretrained(folder, gguf_file="out.gguf", config=config, dtype=torch.float32).eval()
-        check("logits, merged GGUF in transformers and adapter in peft", distance(logits_of(again, ids), expected), 5e-3)  # its matrices were F16
+        check("logits, merged GGUF in transformers and adapter in peft", distance(logits_of(again, ids), expected), kLogits)
 
 
 # ---- llama.cpp ---------------------------------------------------------------------------------------------------------------------
@@ -170,7 +170,8 @@ def judge_smollm2(reprise, base):
       expected.append(dict(zip(top.indices.tolist(), top.values.tolist())))
     plain = llama_probabilities(base)
     check("what the adapter does, inverted", 1e-2 / max(probability_distance(plain, expected), 1e-30), 1)
-    for kind, bound in (("f32", kProbabilities), ("f16", kProbabilities), ("q8_0", 0.02)):
+    # F16 rounds every weight to 11 bits, and llama.cpp then the activations of such a product, too; Q8_0 rounds both to 8 bits.
+    for kind, bound in (("f32", kProbabilities), ("f16", 5e-3), ("q8_0", 0.03)):
       export(reprise, recipe, saved, "--merged-gguf", merged, "--type", kind)
       check(f"top-20 probabilities, merged {kind} GGUF in llama.cpp and folder in transformers", probability_distance(llama_probabilities(merged), expected), bound)
     # llama.cpp multiplies quantised weights with activations that it quantises to 8 bits: the base is given to it as F32.
