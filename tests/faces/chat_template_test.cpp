@@ -37,7 +37,7 @@ TEST(ChatTemplate, RendersAsJinja) {
   const char* const given = std::getenv("TEMPLATE_CASES");
   std::ifstream file(given == nullptr ? "tests/golden/chat/templates.json" : given);
   const Json cases = Json::parse(file);
-  size_t refused = 0;
+  size_t refused = 0, unsupported = 0;
   for (const Json& one : cases) {
     SCOPED_TRACE(one["name"].get<std::string>() + ": " + (given == nullptr ? one["template"].dump() : one["conversation"].dump()));
     try {
@@ -53,7 +53,10 @@ TEST(ChatTemplate, RendersAsJinja) {
       for (const ByteRange& range : result.generated) generated.push_back({range.begin, range.end});
       EXPECT_EQ(generated, one["generated"]);
     } catch (const UserError& error) {
-      EXPECT_TRUE(one.contains("refused")) << error.what();
+      // Python would quote what is in the list or mapping; goldens hold none, other people's conversations do.
+      const bool is_unsupported = given != nullptr && std::string(error.what()).find("only tojson can") != std::string::npos;
+      EXPECT_TRUE(one.contains("refused") || is_unsupported) << error.what();
+      unsupported += is_unsupported;
       EXPECT_EQ(std::string(error.what()).rfind("t.jinja", 0), 0u) << error.what();
       ++refused;
     }
@@ -62,7 +65,7 @@ TEST(ChatTemplate, RendersAsJinja) {
     EXPECT_GE(cases.size(), 100u);
     EXPECT_GE(refused, 20u);
   } else {
-    std::cout << cases.size() << " cases, of which both refuse " << refused << "\n";
+    std::cout << cases.size() << " cases, of which both refuse " << refused - unsupported << " and we " << unsupported << " more\n";
   }
 }
 
@@ -155,7 +158,8 @@ TEST(ChatTemplate, EndsWhereTheTemplateDoesNot) {
   const auto loops = [&](int depth, const std::string& body) {
     return repeated("{% for i in " + digits + " %}", depth) + body + repeated("{% endfor %}", depth);
   };
-  expect_user_error([&] { rendered(loops(9, ""), kNoMessages); }, {"t.jinja, line 1:", "steps", "loop for ever"});
+  expect_user_error([&] { rendered(loops(9, ""), kNoMessages); }, {"t.jinja, line 1:", "MiB"});
+  expect_user_error([&] { rendered(loops(3, repeated("{% if 1 %}{% endif %}", 20000)), kNoMessages); }, {"t.jinja, line 1:", "steps", "loop for ever"});
   expect_user_error([&] { rendered("{% set ns = namespace(x='a') %}" + loops(3, "{% set ns.x = ns.x + ns.x %}"), kNoMessages); }, {"MiB", "grow without end"});
   expect_user_error([&] { rendered("{% set ns = namespace(x=[1]) %}" + loops(3, "{% set ns.x = ns.x + ns.x %}"), kNoMessages); }, {"MiB", "grow without end"});
   expect_user_error([&] { rendered("{{ 'a' * 9999999999 }}", kNoMessages); }, {"MiB"});
@@ -166,7 +170,7 @@ TEST(ChatTemplate, EndsWhereTheTemplateDoesNot) {
   expect_user_error([&] {
     rendered("{% set ns = namespace(x=['a']) %}" + loops(1, repeated("{% set ns.x = [ns.x, ns.x] %}", 6)) + "{{ ns.x | tojson }}", kNoMessages);
   }, {"t.jinja"});
-  expect_user_error([&] { rendered("{{ " + repeated("(", 100000) + " }}", kNoMessages); }, {"deeper than 200"});
+  expect_user_error([&] { rendered("{{ " + repeated("(", 100000) + "1" + repeated(")", 100000) + " }}", kNoMessages); }, {"deeper than 200"});
   expect_user_error([&] { rendered("{{ " + repeated("not ", 100000) + " }}", kNoMessages); }, {"deeper than 200"});
   expect_user_error([&] { rendered("{{ " + repeated("-", 100000) + "1 }}", kNoMessages); }, {"deeper than 200"});
   expect_user_error([&] { rendered("{{ 1" + repeated("+1", 100000) + " }}", kNoMessages); }, {"deeper than 200"});

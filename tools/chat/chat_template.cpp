@@ -453,10 +453,9 @@ class TemplateRun {
 
   Value repeated(const MarkedText& text, int64_t times) {
     MarkedText all;
-    for (int64_t i = 0; i < times && text.size() > 0; ++i) {
-      budget_.spend_bytes(text.size());
-      all.append(text);
-    }
+    if (times <= 0 || text.size() == 0) return Value::text(all, budget_);
+    budget_.spend_bytes(static_cast<uint64_t>(times) > TemplateBudget::kBytes ? TemplateBudget::kBytes + 1 : static_cast<uint64_t>(times) * text.size());
+    for (int64_t i = 0; i < times; ++i) all.append(text);
     return Value::text(std::move(all), budget_);
   }
 
