@@ -30,8 +30,9 @@ TOOL_FLAGS := $(COMMON) -O2 $(WARNINGS)
 PROOF_FLAGS_g++ := -fconstexpr-ops-limit=4000000000 -fconstexpr-loop-limit=100000000
 PROOF_FLAGS_clang++ := -fconstexpr-steps=2000000000
 PROOF_FLAGS = $(if $(findstring clang,$(CXX)),$(PROOF_FLAGS_clang++),$(PROOF_FLAGS_g++))
-# BLIS is a weak reference of the library: it must be asked for, or the archive member stays out.
-LINK      := $(SANITIZE) -Wl,-u,_ZN7reprise14blis_gemm_tileEv -lblis -lz -licuuc -lonig -lpthread -ldl
+# BLIS is a weak reference of the library: it must be asked for, or the archive member stays out. libc stands before Oniguruma, which has a
+# regcomp of its own that GoogleTest would meet.
+LINK      := $(SANITIZE) -Wl,-u,_ZN7reprise14blis_gemm_tileEv -lblis -lz -licuuc -lc -lonig -lpthread -ldl
 
 LIB_SOURCES   := $(wildcard lib/*.cpp lib/cpu/*.cpp)
 PORT_SOURCES  := $(wildcard ports/linux/*.cpp ports/cuda/*.cpp)

@@ -39,8 +39,9 @@ void run_product(benchmark::State& state, const ProductCase& c, const Backend& b
   Stopwatch watch;
   for (auto _ : state) {
     watch.start();
-    const Status status = cpu_linear_forward<float>(context, {out.data(), a.data(), b.data(), nullptr, aligned,
-                                                       gemm_scratch_bytes(c.N, c.K), c.M, c.K, c.N, false});
+    const Status status = cpu_linear_forward<float>(
+        context, {.y = out.data(), .x = a.data(), .w = b.data(), .b = nullptr, .h = nullptr, .u = {}, .scratch = aligned,
+                  .scratch_bytes = gemm_scratch_bytes(c.N, c.K), .M = c.M, .C = c.K, .K = c.N, .R = 0, .input_major = false, .scale = 1});
     state.SetIterationTime(watch.stop());
     if (!status.ok()) state.SkipWithError(status.message);
   }
@@ -63,9 +64,15 @@ void run_bf16_pass(benchmark::State& state, const ProductCase& c, int pass, cons
   for (auto _ : state) {
     watch.start();
     Status status;
-    if (pass == 0) status = cpu_linear_forward<Bf16>(context, {y.data(), x.data(), w.data(), nullptr, aligned, bytes, c.M, c.K, c.N, false});
-    if (pass == 1) status = cpu_linear_backward_data<Bf16>(context, {x.data(), y.data(), w.data(), aligned, bytes, c.M, c.K, c.N, false, false});
-    if (pass == 2) status = cpu_linear_backward_weight<Bf16>(context, {w.data(), x.data(), y.data(), aligned, bytes, c.M, c.K, c.N, false, false});
+    if (pass == 0) {
+      status = cpu_linear_forward<Bf16>(context, {.y = y.data(), .x = x.data(), .w = w.data(), .b = nullptr, .h = nullptr, .u = {}, .scratch = aligned,
+                                                  .scratch_bytes = bytes, .M = c.M, .C = c.K, .K = c.N, .R = 0, .input_major = false, .scale = 1});
+    } else if (pass == 1) {
+      status = cpu_linear_backward_data<Bf16>(context, {.dx = x.data(), .dy = y.data(), .w = w.data(), .scratch = aligned, .scratch_bytes = bytes,
+                                                        .M = c.M, .C = c.K, .K = c.N, .input_major = false, .scale = 1, .accumulate_dx = false});
+    } else {
+      status = cpu_linear_backward_weight<Bf16>(context, {w.data(), x.data(), y.data(), aligned, bytes, c.M, c.K, c.N, false, false});
+    }
     state.SetIterationTime(watch.stop());
     if (!status.ok()) state.SkipWithError(status.message);
   }

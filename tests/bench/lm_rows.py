@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
-"""Packs conversations into rows for lm_peer.py: a folder of chatterbot-corpus (PyPI; its data/english), by a GGUF file's tokenizer.
+"""Packs conversations into rows for lm_peer.py, as "data": {"kind": "chat", "pack": true, "shuffle": false} of a recipe does.
 
 Tokens are made by Hugging Face's tokenizers, put together from primitives (each digit alone, then GPT-2's splitting, then byte-level
-BPE); labels stand on the answer and the end of its turn. Conversations follow one another in the corpus's order; one that does not fit
-into the rest of a row begins the next, and the rest is padding without a label. Every --hold-out'th conversation goes to the
-evaluation rows. With --joined the conversations of a row are one document: every token sees all before it.
-Usage: build/parity-venv/bin/python tests/bench/lm_rows.py GGUF CORPUS OUT.jsonl [--eval OUT2.jsonl] [--length 512] [--hold-out 10] [--joined]
+BPE) with the vocabulary of SmolLM2's GGUF file; labels stand on the answer and the end of its turn. Each conversation goes into the first
+row that has room for it, and the rest of a row is padding without a label, a document of its own.
+Usage: build/parity-venv/bin/python tests/bench/lm_rows.py GGUF CONVERSATIONS.jsonl OUT.jsonl [--length 512]
 """
 import argparse
 import json
@@ -25,20 +24,19 @@ def make_tokenizer(path):
   return tokenizer, {token: n for n, token in enumerate(tokens)}
 
 
-def conversations(folder):
-  import yaml
-  for path in sorted(folder.glob("*.yml")):
-    for turns in yaml.safe_load(path.read_text())["conversations"]:
-      yield [str(turn) for turn in turns]
+def conversations(path):
+  """Lists of (role, content)."""
+  for line in path.read_text().splitlines():
+    messages = [(message["role"], message["content"]) for message in json.loads(line)["messages"]]
+    yield messages if messages[0][0] == "system" else [("system", SYSTEM), *messages]
 
 
-def tokenize(tokenizer, special, turns):
-  """(ids, labels of their own tokens) of a system turn, then user and assistant in turns."""
+def tokenize(tokenizer, special, messages):
+  """(ids, labels of their own tokens)."""
   begin, end = special["<|im_start|>"], special["<|im_end|>"]
   encode = lambda text: tokenizer.encode(text, add_special_tokens=False).ids  # noqa: E731
   ids, labels = [], []
-  for n, text in enumerate([SYSTEM, *turns]):
-    role = "system" if n == 0 else ("assistant" if n % 2 == 0 else "user")
+  for role, text in messages:
     head, body = [begin, *encode(role + "\n")], [*encode(text), end]
     learned = role == "assistant"
     ids += head + body + encode("\n")
@@ -47,11 +45,12 @@ def tokenize(tokenizer, special, turns):
 
 
 def pack(samples, length, pad):
-  rows, row = [], None
+  rows = []
   for ids, labels in samples:
     if len(ids) > length:
-      continue
-    if row is None or len(row["tokens"]) + len(ids) > length:
+      raise SystemExit(f"lm_rows: a conversation has {len(ids)} tokens, more than {length}")
+    row = next((row for row in rows if len(row["tokens"]) + len(ids) <= length), None)
+    if row is None:
       rows.append(row := {"tokens": [], "labels": [], "document_start": []})
     start = len(row["tokens"])
     row["tokens"] += ids
@@ -68,26 +67,16 @@ def pack(samples, length, pad):
 def main():
   parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
   parser.add_argument("gguf", type=pathlib.Path)
-  parser.add_argument("corpus", type=pathlib.Path)
+  parser.add_argument("conversations", type=pathlib.Path)
   parser.add_argument("out", type=pathlib.Path)
-  parser.add_argument("--eval", type=pathlib.Path)
   parser.add_argument("--length", type=int, default=512)
-  parser.add_argument("--hold-out", type=int, default=10)
-  parser.add_argument("--joined", action="store_true")
   args = parser.parse_args()
   tokenizer, special = make_tokenizer(args.gguf)
-  samples = [tokenize(tokenizer, special, turns) for turns in conversations(args.corpus)]
-  parts = [(args.out, samples)]
-  if args.eval:
-    held = samples[::args.hold_out]
-    parts = [(args.out, [s for n, s in enumerate(samples) if n % args.hold_out != 0]), (args.eval, held)]
-  for path, part in parts:
-    rows = pack(part, args.length, special["<|im_end|>"])
-    if args.joined:
-      rows = [{**row, "document_start": [0] * args.length} for row in rows]
-    path.write_text("".join(json.dumps(row, separators=(",", ":")) + "\n" for row in rows))
-    labelled = sum(label != IGNORED for row in rows for label in row["labels"])
-    print(f"{path}: {len(rows)} rows of {args.length} tokens from {len(part)} conversations, {labelled} labels")
+  samples = [tokenize(tokenizer, special, messages) for messages in conversations(args.conversations)]
+  rows = pack(samples, args.length, special["<|im_end|>"])
+  args.out.write_text("".join(json.dumps(row, separators=(",", ":")) + "\n" for row in rows))
+  labelled = sum(label != IGNORED for row in rows for label in row["labels"])
+  print(f"{args.out}: {len(rows)} rows of {args.length} tokens from {len(samples)} conversations, {labelled} labels")
 
 
 if __name__ == "__main__":

@@ -91,7 +91,7 @@ class AdapterOf : public ::testing::TestWithParam<Case> {
       matrices.push_back({layer.name + ".lora_A.weight", kRank, layer.in});
       matrices.push_back({layer.name + ".lora_B.weight", layer.out, kRank});
     }
-    const LoraSettings settings = {.r = kRank, .alpha = 5, .dropout = 0.25, .rslora = rslora, .targets = {}};
+    const LoraSettings settings = {.r = kRank, .alpha = 5, .dropout = 0.25, .targets = {}, .rslora = rslora};
     return find_adapter(random_matrices(folder_.file("adapter.safetensors"), matrices), settings, GetParam().fan_in_fan_out);
   }
   std::string gguf() const { return kGoldens + GetParam().architecture + ".gguf"; }
@@ -247,7 +247,7 @@ TEST(Adapter, WhatIsNoWholeAdapterIsRefused) {
   const std::string path = folder.file("a");
   const auto refused = [&](const std::vector<Matrix>& matrices, std::initializer_list<std::string> fragments) {
     const auto source = random_matrices(path, matrices);
-    expect_user_error([&] { find_adapter(source, {.r = 2, .alpha = 1, .dropout = 0, .rslora = false, .targets = {}}, false); }, fragments);
+    expect_user_error([&] { find_adapter(source, {.r = 2, .alpha = 1, .dropout = 0, .targets = {}, .rslora = false}, false); }, fragments);
   };
   refused({{"w", 2, 2}}, {path, "has no adapter"});
   refused({{"x.lora_A.weight", 2, 4}}, {path, "\"x.lora_B.weight\"", "missing"});
@@ -260,7 +260,7 @@ TEST(Adapter, OfAnotherModelIsRefused) {
   const std::shared_ptr<const WeightSource> base = open_weights(kGoldens + "llama.gguf");
   const auto refused = [&](const std::string& layer, uint64_t in, uint64_t out, std::initializer_list<std::string> fragments) {
     const auto source = random_matrices(folder.file("a"), {{layer + ".lora_A.weight", 2, in}, {layer + ".lora_B.weight", out, 2}});
-    const Adapter adapter = find_adapter(source, {.r = 2, .alpha = 1, .dropout = 0, .rslora = false, .targets = {}}, false);
+    const Adapter adapter = find_adapter(source, {.r = 2, .alpha = 1, .dropout = 0, .targets = {}, .rslora = false}, false);
     expect_user_error(
         [&] {
           merge_adapter(base, adapter);
@@ -272,7 +272,7 @@ TEST(Adapter, OfAnotherModelIsRefused) {
   refused("model.layers.1.self_attn.q_proj", 32, 32, {folder.file("a"), "model.layers.1.self_attn.q_proj", "another model", "has no tensor"});
   refused("model.layers.0.self_attn.q_proj", 32, 16, {folder.file("a"), "has it as [32,32], the adapter is for [16,32]"});
   const auto source = random_matrices(folder.file("b"), {{"model.layers.0.self_attn.w.lora_A.weight", 2, 4}, {"model.layers.0.self_attn.w.lora_B.weight", 4, 2}});
-  const Adapter foreign = find_adapter(source, {.r = 2, .alpha = 1, .dropout = 0, .rslora = false, .targets = {}}, false);
+  const Adapter foreign = find_adapter(source, {.r = 2, .alpha = 1, .dropout = 0, .targets = {}, .rslora = false}, false);
   expect_user_error([&] { write_gguf_adapter(foreign, "llama", 8, folder.file("a.gguf")); }, {"self_attn.w", "no layer of the architecture \"llama\""});
   EXPECT_FALSE(fs::exists(folder.file("a.gguf")));
 }
@@ -290,7 +290,7 @@ TEST(PeftAdapter, WhatIsNoPlainLoraIsRefusedByName) {
     "use_qalora": false, "use_rslora": true})";
   put(good);
   const Adapter adapter = open_peft_adapter(folder.path());
-  EXPECT_EQ(adapter.settings, (LoraSettings{.r = 2, .alpha = 8, .dropout = 0, .rslora = true, .targets = {"x"}}));
+  EXPECT_EQ(adapter.settings, (LoraSettings{.r = 2, .alpha = 8, .dropout = 0, .targets = {"x"}, .rslora = true}));
   EXPECT_EQ(adapter.weights->names(), (std::vector<std::string>{"x.lora_A.weight", "x.lora_B.weight"}));
   const auto refused = [&](const json& change, std::initializer_list<std::string> fragments) {
     json changed = json::parse(good);

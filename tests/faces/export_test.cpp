@@ -77,7 +77,7 @@ TEST_F(Export, WritesEveryForm) {
     EXPECT_EQ(export_snapshot(of, request(ExportForm::kMergedGguf, "m.gguf", BlockType::kQ8_0)), at("m.gguf") + ": model of Q8_0, the adapter merged");
   }
   const Adapter adapter = open_peft_adapter(at("peft"));
-  EXPECT_EQ(adapter.settings, (LoraSettings{.r = 2, .alpha = 3, .dropout = 0, .rslora = false, .targets = {"q_proj", "down_proj"}}));
+  EXPECT_EQ(adapter.settings, (LoraSettings{.r = 2, .alpha = 3, .dropout = 0, .targets = {"q_proj", "down_proj"}, .rslora = false}));
   EXPECT_EQ(adapter.layers.size(), 2u);
   EXPECT_EQ(json::parse(read_file(at("peft/adapter_config.json")))["base_model_name_or_path"], base());
   EXPECT_EQ(GgufFile(at("a.gguf")).tensors().size(), 4u);

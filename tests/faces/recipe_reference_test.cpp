@@ -25,7 +25,14 @@ const std::filesystem::path kRecipes = std::filesystem::path(__FILE__).parent_pa
 std::vector<json> own_recipes() {
   std::vector<json> recipes;
   for (const auto& entry : std::filesystem::directory_iterator(kRecipes)) {
-    if (entry.path().extension() == ".json") recipes.push_back(json::parse(file_text(entry.path().string())));
+    if (entry.path().extension() != ".json") continue;
+    json recipe = json::parse(file_text(entry.path().string()), nullptr, true, true);
+    if (recipe["model"].contains("gguf")) {
+      const std::filesystem::path model = kRecipes / recipe["model"]["gguf"].get<std::string>();
+      if (!std::filesystem::exists(model)) continue;  // a model that is fetched, which may be out of reach
+      recipe["model"]["gguf"] = std::filesystem::weakly_canonical(model).string();
+    }
+    recipes.push_back(recipe);
   }
   for (const std::string& family : family_names()) recipes.push_back(json::parse(example_recipe(family), nullptr, true, true));
   return recipes;
@@ -47,7 +54,7 @@ json recipe_with(const RecipeKey& key) {
   const std::string word = key.defaults.at(0).first, object = key.path.substr(0, key.path.rfind('.'));
   json recipe = {{"model", json::object()}, {"batch", 4}, {"steps", 100}};
   const std::vector<RecipeKey> keys = recipe_keys();
-  const json model = model_example(object == "model" ? word : family_names().at(0));
+  const json model = model_example(object.starts_with("model") ? word : family_names().at(0));
   for (const auto& [name, value] : model.items()) {
     if (find_key(keys, "model." + name)->required) recipe["model"][name] = value;
   }

@@ -181,27 +181,28 @@ std::vector<double> reference(uint64_t M, uint64_t N, uint64_t K, const std::vec
 
 TEST_P(EveryTile, LinearForward) {
   for (const LinearCase& s : kLinearCases) {
-    for (int variant = 0; variant < 4; ++variant) {
+    for (int variant = 0; variant < 8; ++variant) {
       const bool input_major = variant & 1, biased = variant & 2;
+      const uint32_t R = variant & 4 ? 5 : 0;  // the rank of an adapter
       const std::string id = "M=" + std::to_string(s.M) + " C=" + std::to_string(s.C) + " K=" + std::to_string(s.K) +
                              " variant=" + std::to_string(variant);
       const std::vector<float> x = random_floats(s.M * s.C, 1), w = random_floats(s.C * s.K, 2),
-                               b = random_floats(s.K, 3);
-      const Tensor ty = tensor({s.M, s.K}), tx = tensor({s.M, s.C});
-      const Tensor* tensors[] = {&ty, &tx, nullptr, nullptr, nullptr};
-      const std::vector<float> got =
-          run_all_workers(*backend, std::vector<float>(s.M * s.K, NAN), scratch_bytes_of<LinearForward>(tensors), id,
-                          [&](const KernelContext& context, float* out, void* scratch, uint64_t bytes) {
-                            return cpu_linear_forward<float>(context, {out, x.data(), w.data(), biased ? b.data() : nullptr,
-                                                                scratch, bytes, s.M, s.C, s.K, input_major});
-                          });
+                               b = random_floats(s.K, 3), h = random_floats(s.M * R, 4), u = random_floats(s.K * R, 5);
+      const Tensor ty = tensor({s.M, s.K}), tx = tensor({s.M, s.C}), th = tensor({s.M, R});
+      const Tensor* tensors[] = {&ty, &tx, nullptr, nullptr, R != 0 ? &th : nullptr, nullptr, nullptr};
+      const std::vector<float> got = run_all_workers(
+          *backend, std::vector<float>(s.M * s.K, NAN), scratch_bytes_of<LinearForward>(tensors), id,
+          [&](const KernelContext& context, float* out, void* scratch, uint64_t bytes) {
+            return cpu_linear_forward<float>(
+                context, {.y = out, .x = x.data(), .w = w.data(), .b = biased ? b.data() : nullptr, .h = R != 0 ? h.data() : nullptr,
+                          .u = R != 0 ? Weight(u.data()) : Weight(), .scratch = scratch, .scratch_bytes = bytes, .M = s.M, .C = s.C, .K = s.K,
+                          .R = R, .input_major = input_major, .scale = 1});
+          });
       std::vector<float> start(s.M * s.K);
       for (size_t i = 0; i < start.size(); ++i) start[i] = biased ? b[i % s.K] : 0.0f;
-      expect_close(got,
-                   reference(
-                       s.M, s.K, s.C, start, [&](uint64_t i, uint64_t d) { return x[i * s.C + d]; },
-                       [&](uint64_t j, uint64_t d) { return input_major ? w[d * s.K + j] : w[j * s.C + d]; }),
-                   s.C, id);
+      const auto left = [&](uint64_t i, uint64_t d) { return d < s.C ? x[i * s.C + d] : h[i * R + d - s.C]; };
+      const auto right = [&](uint64_t j, uint64_t d) { return d >= s.C ? u[j * R + d - s.C] : input_major ? w[d * s.K + j] : w[j * s.C + d]; };
+      expect_close(got, reference(s.M, s.K, s.C + R, start, left, right), s.C + R, id);
     }
   }
 }
@@ -220,7 +221,8 @@ TEST_P(EveryTile, LinearBackwardData) {
           *backend, start, scratch_bytes_of<LinearBackwardData>(tensors), id,
           [&](const KernelContext& context, float* out, void* scratch, uint64_t bytes) {
             return cpu_linear_backward_data<float>(
-                context, {out, dy.data(), w.data(), scratch, bytes, s.M, s.C, s.K, input_major, accumulate});
+                context, {.dx = out, .dy = dy.data(), .w = w.data(), .scratch = scratch, .scratch_bytes = bytes, .M = s.M, .C = s.C, .K = s.K,
+                          .input_major = input_major, .scale = 1, .accumulate_dx = accumulate});
           });
       const std::vector<float> zero(s.M * s.C);
       expect_close(
@@ -315,7 +317,8 @@ TEST(Linear, BackwardBias) {
 TEST_P(EveryTile, ScratchThatIsTooSmallIsRefused) {
   float value = 0;
   const Workers workers;
-  const LinearForwardArgsOf<float> args{&value, &value, &value, nullptr, &value, 4, 1, 1, 1, false};
+  const LinearForwardArgsOf<float> args{.y = &value, .x = &value, .w = &value, .b = nullptr, .h = nullptr, .u = {}, .scratch = &value,
+                                        .scratch_bytes = 4, .M = 1, .C = 1, .K = 1, .R = 0, .input_major = false, .scale = 1};
   EXPECT_EQ(Code::kBadPlan, cpu_linear_forward<float>({.workers = &workers, .machine = backend->machine}, args).code);
 }
 

@@ -72,11 +72,11 @@ def learning_rate(recipe, step):
   return base
 
 
-def loss_of(net, inputs, targets, reduction="mean"):
-  """Mean over the labelled samples or tokens; label -100 counts nowhere."""
+def loss_of(net, inputs, targets):
+  """Sum over the labelled samples or tokens; label -100 counts nowhere."""
   logits = net(inputs)
   logits = logits.reshape(-1, logits.shape[-1])
-  return functional.cross_entropy(logits, targets.reshape(-1), ignore_index=-100, reduction=reduction), logits
+  return functional.cross_entropy(logits, targets.reshape(-1), ignore_index=-100, reduction="sum"), logits
 
 
 def take(samples, indices, float_name):
@@ -90,12 +90,13 @@ def train_step(recipe, net, optimizer, samples, step, float_name):
   optimizer.zero_grad(set_to_none=True)
   for group in optimizer.param_groups:
     group["lr"] = learning_rate(recipe, step)
+  batches = [take(samples, micro_batch_indices(recipe, samples, step, micro), float_name) for micro in range(recipe["accumulate"])]
+  labelled = sum((targets != -100).sum().item() for _, targets in batches)
   total = 0.0
-  for micro in range(recipe["accumulate"]):
-    batch = take(samples, micro_batch_indices(recipe, samples, step, micro), float_name)
-    loss, _ = loss_of(net, *batch)
-    (loss / recipe["accumulate"]).backward()
-    total += loss.item() / recipe["accumulate"]
+  for batch in batches:
+    loss = loss_of(net, *batch)[0] / labelled
+    loss.backward()
+    total += loss.item()
   trained = [parameter for group in optimizer.param_groups for parameter in group["params"]]
   norm = torch.nn.utils.clip_grad_norm_(trained, recipe["clip_norm"] or math.inf)
   optimizer.step()
@@ -109,7 +110,7 @@ def evaluate(recipe, net, samples, float_name):
   loss_sum, right, labelled = 0.0, 0, 0
   for first in range(0, samples.count, recipe["batch"]):
     inputs, targets = take(samples, range(first, min(first + recipe["batch"], samples.count)), float_name)
-    loss, logits = loss_of(net, inputs, targets, reduction="sum")
+    loss, logits = loss_of(net, inputs, targets)
     loss_sum += loss.item()
     right += (logits.argmax(dim=1) == targets.reshape(-1)).sum().item()
     labelled += (targets != -100).sum().item()

@@ -21,7 +21,8 @@ ExportRequest request_of(const ExportOptions& options) {
                                                              {options.adapter_gguf, ExportForm::kAdapterGguf},
                                                              {options.merged, ExportForm::kMerged},
                                                              {options.merged_gguf, ExportForm::kMergedGguf}};
-  ExportRequest request = {.snapshot = options.snapshot};
+  ExportRequest request;
+  request.snapshot = options.snapshot;
   for (const auto& [to, form] : forms) {
     if (to.empty()) continue;
     request.to = to;

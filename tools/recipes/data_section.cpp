@@ -70,8 +70,10 @@ void read_chat(const JsonFields& fields, DataSource& data) {
   fields.read_choice("too_long", data.too_long, kTooLong,
                      {"Whether a sample of more than \"sequence\" tokens is refused, or cut at its end; of \"chat\""});
   if (data.kind == Kind::kChat) return;
-  for (const char* const key : {"pack", "train_on", "too_long"}) {
-    if (fields.has(key)) fields.refuse(key, "leave it out: it is for data of kind \"chat\"");
+  const std::pair<const char*, bool> changed[] = {
+      {"pack", data.pack}, {"train_on", data.train_on != DataSource().train_on}, {"too_long", data.too_long != DataSource().too_long}};
+  for (const auto& [key, is_changed] : changed) {
+    if (is_changed) fields.refuse(key, "leave it out: it is for data of kind \"chat\"");
   }
 }
 

@@ -9,7 +9,7 @@ namespace {
 
 const char* const kAllLinear = "all-linear";
 
-void read_targets(const JsonFields& fields, LoraRecipe& lora) {
+void read_targets(const JsonFields& fields, LoraSettings& lora) {
   const auto form = [] { return either_form(word_form({kAllLinear}), list_form(string_form())); };
   fields.note("targets", form, [] { return json(kAllLinear); },
               {"The linear layers that get an adapter, by the last part of their names (\"q_proj\") or more of it; \"all-linear\" is all but the head"});
@@ -22,10 +22,10 @@ void read_targets(const JsonFields& fields, LoraRecipe& lora) {
 
 }  // namespace
 
-LoraRecipe read_lora(const JsonFields& fields) {
+LoraSettings read_lora(const JsonFields& fields) {
   constexpr int kMostRank = 4096;
   fields.allow_only({"r", "alpha", "dropout", "targets", "rslora"});
-  LoraRecipe lora;
+  LoraSettings lora;
   fields.require("r", "give the rank of the adapters, as 8");
   fields.read("r", lora.r, 1, kMostRank, {"The rank of every adapter"});
   std::optional<double> alpha;
@@ -37,7 +37,7 @@ LoraRecipe read_lora(const JsonFields& fields) {
   return lora;
 }
 
-json lora_json(const LoraRecipe& lora) {
+json lora_json(const LoraSettings& lora) {
   return {{"r", lora.r},
           {"alpha", lora.alpha},
           {"dropout", lora.dropout},

@@ -154,8 +154,6 @@ void check_lora(const Recipe& recipe, const RecipeRules& rules) {
 
 }  // namespace
 
-double LoraRecipe::scale() const { return alpha / (rslora ? std::sqrt(r) : r); }
-
 MicroBatch micro_batch_of(const Recipe& recipe) { return {.samples = recipe.batch, .sequence = recipe.sequence, .documents = recipe.data.pack}; }
 
 void check_recipe(const Recipe& recipe, const RecipeRules& rules) {

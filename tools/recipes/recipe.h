@@ -12,6 +12,7 @@
 #include "tools/chat/train_on.h"
 #include "tools/formats/text.h"
 #include "tools/models/models.h"
+#include "tools/weights/lora_settings.h"
 
 namespace reprise {
 
@@ -86,17 +87,6 @@ struct InitialWeights {
   bool operator==(const InitialWeights&) const = default;
 };
 
-// Low-rank adapters (Hu et al. 2021): the model's own parameters are frozen, and what is trained is added to some of its linear layers.
-struct LoraRecipe {
-  int r = 8;
-  double alpha = 8;
-  double dropout = 0;
-  std::vector<std::string> targets;  // ends of layers' names; empty: every linear layer but the head
-  bool rslora = false;
-  double scale() const;  // alpha / r, or alpha / sqrt(r) of rsLoRA
-  bool operator==(const LoraRecipe&) const = default;
-};
-
 // "schedule": "optimal" is short for {"strategy": "optimal"}.
 struct ScheduleRecipe {
   std::string strategy = "optimal";  // one of schedule.h's strategy_names()
@@ -126,7 +116,7 @@ struct Recipe {
   bool gradient_release = false;
   InitialWeights init;
   std::vector<std::string> freeze;  // patterns of parameter names, see matches_pattern
-  std::optional<LoraRecipe> lora;
+  std::optional<LoraSettings> lora;  // the model's own parameters are frozen, and adapters trained beside its linear layers
   std::optional<uint64_t> evaluate_every;  // steps; 0: no evaluation at all; absent: one at the end, but of synthetic data none
   uint64_t evaluate_batches = 0;           // micro-batches of an evaluation at most; 0: the whole set
   bool evaluate_first = false;             // before the first step, too

@@ -26,7 +26,7 @@ void unmark(Graph& graph, const RecipeRules& rules, const std::vector<std::strin
   }
 }
 
-AdapterChoice adapters_of(const LoraRecipe& lora) {
+AdapterChoice adapters_of(const LoraSettings& lora) {
   return {.rank = static_cast<uint32_t>(lora.r), .scale = static_cast<float>(lora.scale()), .dropout = static_cast<float>(lora.dropout), .targets = lora.targets};
 }
 
@@ -40,7 +40,7 @@ std::string layers_to_name(const Graph& graph) {
   return quoted_list({parts.begin(), parts.end()});
 }
 
-void freeze_all_but_adapters(Graph& graph, const RecipeRules& rules, const LoraRecipe& lora) {
+void freeze_all_but_adapters(Graph& graph, const RecipeRules& rules, const LoraSettings& lora) {
   for (Value& value : graph.values) {
     if (value.kind == ValueKind::kParameter && !is_adapter(value.name)) value.trainable = false;
   }

@@ -13,7 +13,7 @@ namespace {
 
 using nlohmann::json;
 
-// An object whose keys depend on one of its words.
+// An object whose keys, and those of the objects in it, depend on one of its words.
 struct Discriminator {
   const char* object;
   const char* key;
@@ -23,7 +23,7 @@ constexpr Discriminator kDiscriminators[] = {{"model", "family", family_names}, 
 
 const Discriminator* discriminator_of(const std::string& object) {
   for (const Discriminator& discriminator : kDiscriminators) {
-    if (object == discriminator.object) return &discriminator;
+    if (object == discriminator.object || object.starts_with(std::string(discriminator.object) + ".")) return &discriminator;
   }
   return nullptr;
 }
@@ -46,7 +46,7 @@ struct Keys {
 void Keys::add(const KeyNotes& notes, const json& recipe) {
   const auto word_of_object = [&](const std::string& object) {
     const Discriminator* discriminator = discriminator_of(object);
-    return discriminator == nullptr ? std::string() : recipe.at(object).at(discriminator->key).get<std::string>();
+    return discriminator == nullptr ? std::string() : recipe.at(discriminator->object).at(discriminator->key).get<std::string>();
   };
   for (const auto& [object, allowed] : notes.allowed) closed.emplace(object, word_of_object(object));
   for (const KeyNote& note : notes.keys) {
@@ -146,11 +146,13 @@ std::string page_entry(const RecipeKey& key) {
 // ---- the schema
 
 json object_schema(const Keys& all, const std::string& object);
+json object_schema_of(const Keys& all, const std::string& object, const std::string& word);
 
-json expanded(const Keys& all, const std::string& path, json schema) {
-  if (schema.value("type", json()) == "object") return object_schema(all, path);
+// `word`: of the discriminator of what the path is in, if it is in one.
+json expanded(const Keys& all, const std::string& path, const std::string& word, json schema) {
+  if (schema.value("type", json()) == "object") return word.empty() ? object_schema(all, path) : object_schema_of(all, path, word);
   if (schema.contains("anyOf")) {
-    for (json& part : schema["anyOf"]) part = expanded(all, path, part);
+    for (json& part : schema["anyOf"]) part = expanded(all, path, word, part);
   }
   return schema;
 }
@@ -162,12 +164,14 @@ json object_schema_of(const Keys& all, const std::string& object, const std::str
     const auto entry = std::find_if(key.defaults.begin(), key.defaults.end(), [&](const auto& known) { return known.first == word; });
     if (object_of(key.path) != object || entry == key.defaults.end()) continue;
     json& property = schema["properties"][key_of(key.path)];
-    property = expanded(all, key.path, key.form.schema);
+    property = expanded(all, key.path, word, key.form.schema);
     property["description"] = key.text.meaning + ".";
     if (!key.required && key.text.absent.empty() && !entry->second.is_null()) property["default"] = entry->second;
     if (key.required) schema["required"].push_back(key_of(key.path));
   }
-  if (const Discriminator* discriminator = discriminator_of(object)) schema["properties"][discriminator->key] = {{"const", word}};
+  if (const Discriminator* discriminator = discriminator_of(object); discriminator != nullptr && object == discriminator->object) {
+    schema["properties"][discriminator->key] = {{"const", word}};
+  }
   if (all.closed.count({object, word}) > 0) schema["additionalProperties"] = false;
   return schema;
 }
@@ -215,7 +219,7 @@ json example_of_images() {
 json example_of_tokens() {
   return {{"batch", 16},
           {"data", {{"kind", "text"}, {"path", "book.txt"}}},
-          {"optimizer", {{"name", "adamw"}, {"lr", 1e-3}, {"betas", {0.9, 0.95}}, {"weight_decay", 0.01}, {"no_decay", {"*.bias", "*.ln_*"}}}},
+          {"optimizer", {{"name", "adamw"}, {"lr", 1e-3}, {"betas", {0.9, 0.95}}, {"weight_decay", 0.01}}},
           {"clip_norm", 1.0}};
 }
 

@@ -25,8 +25,8 @@ LrSchedule read_lr_schedule(const JsonFields& fields);
 void check_lr_schedule(const LrSchedule& schedule, const RecipeRules& rules);
 nlohmann::json lr_schedule_json(const LrSchedule& schedule);
 
-LoraRecipe read_lora(const JsonFields& fields);
-nlohmann::json lora_json(const LoraRecipe& lora);
+LoraSettings read_lora(const JsonFields& fields);
+nlohmann::json lora_json(const LoraSettings& lora);
 
 ScheduleRecipe read_schedule(const JsonFields& recipe);  // its "schedule": a word or an object
 void check_schedule(const ScheduleRecipe& schedule, const RecipeRules& rules);

@@ -67,9 +67,7 @@ struct Snapshot {
 
   Adapter adapter() const {
     if (!recipe.lora) throw UserError(recipe.name + ": lora: missing; the recipe trains no adapter: export --merged or --merged-gguf");
-    const LoraRecipe& lora = *recipe.lora;
-    const LoraSettings settings = {.r = lora.r, .alpha = lora.alpha, .dropout = lora.dropout, .rslora = lora.rslora, .targets = lora.targets};
-    return find_adapter(weights, settings, describe_model(recipe.model).input_major);
+    return find_adapter(weights, *recipe.lora, describe_model(recipe.model).input_major);
   }
   std::shared_ptr<const WeightSource> merged() const { return recipe.lora ? merge_adapter(open_base(), adapter()) : weights; }
 

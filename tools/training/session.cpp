@@ -9,6 +9,7 @@
 #include "tools/formats/error.h"
 #include "tools/formats/text.h"
 #include "tools/progress/long_work.h"
+#include "tools/training/adapter_files.h"
 #include "tools/training/snapshot.h"
 
 namespace reprise {
@@ -48,6 +49,11 @@ void Session::set_up(const TrainingOptions& options, const DataFingerprint* data
     warnings_ = resume_snapshot(trainer_, recipe_, data, options.resume);
     return;
   }
+  load_initial_weights(options);
+  if (!options.init_adapter.empty()) load_adapter(trainer_, recipe_, options.init_adapter);
+}
+
+void Session::load_initial_weights(const TrainingOptions& options) {
   weights_ = !options.init.empty() ? options.init : !recipe_.init.from.empty() ? recipe_.init.from : published_weights(recipe_);
   if (weights_.empty()) {
     if (!options.init_skip.empty()) throw UserError("--init-skip: needs weights: --init FILE, or init.from in the recipe", UserError::kUsage);
@@ -63,7 +69,7 @@ void Session::load_weights(const std::string& path, const InitialRules& rules) {
   weights_ = source->path();
   const LongWork reading("reading " + weights_);
   taken_ = read_initial_weights(trainer_, *source, rules);
-  if (recipe_.lora) base_ = {weights_, sum_of_file(weights_)};
+  if (recipe_.lora) base_ = {std::filesystem::absolute(weights_).string(), sum_of_file(weights_)};
 }
 
 // A snapshot of adapters names the file of the weights beside which they were trained; one without was trained beside the seed's.
@@ -76,11 +82,14 @@ void Session::load_base_of(const std::string& snapshot) {
                   base_->sum.checksum + "; must be " + std::to_string(base->sum.bytes) + ", " + base->sum.checksum + ")");
 }
 
+std::string program_folder() {
+  std::error_code ignored;
+  return std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path().string();
+}
+
 // The option's file, else one beside the program: a folder for temporary files may lie in memory.
 void Session::open_disk(const std::string& option) {
-  std::error_code ignored;
-  const std::string folder = std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path().string();
-  const std::string path = !option.empty() ? option : folder + "/" + recipe_.name + ".spill-" + std::to_string(::getpid());
+  const std::string path = !option.empty() ? option : program_folder() + "/" + recipe_.name + ".spill-" + std::to_string(::getpid());
   if (port_.open_disk == nullptr) throw UserError(recipe_.name + ": the plan keeps values on disk, but a board of port \"" + port_.name + "\" has none");
   const Status status = port_.open_disk(path.c_str(), plan_.disk_bytes, &disk_);
   if (!status.ok()) fail(path + ": " + bytes_text(plan_.disk_bytes) + " for --disk", status, &plan_);

@@ -19,6 +19,9 @@ namespace reprise {
 // A canary behind the plan's last byte: a row that wrote there would be seen.
 constexpr uint64_t kGuardBytes = 64 << 10;
 
+// Where this program lies: what a run leaves without being told where is put beside it.
+std::string program_folder();
+
 class Session {
  public:
   // Takes what it needs and loads the weights that the options name, else those of the recipe's folder, else the seed's. `data`: those of
@@ -48,6 +51,7 @@ class Session {
  private:
   void set_up(const TrainingOptions& options, const DataFingerprint* data);
   void open_disk(const std::string& option);
+  void load_initial_weights(const TrainingOptions& options);
   void load_weights(const std::string& path, const InitialRules& rules);
   void load_base_of(const std::string& snapshot);
   void release();

@@ -15,6 +15,7 @@ void TrainingOptions::add_to(CLI::App& app, uint64_t disk_bytes, uint32_t most_w
   app.add_option("--init-skip", init_skip, "a pattern of tensors that keep their initial values, as of a new head (fc.*); may be given again")
       ->allow_extra_args(false)
       ->check(not_an_option());
+  app.add_option("--init-adapter", init_adapter, "start from the adapters of this folder, as PEFT keeps them, of a recipe with \"lora\"")->check(not_an_option());
   app.add_option("--save", save, "write snapshots to this folder: at the end, when a signal or an error ends the run, and every --save-every steps")->check(not_an_option());
   app.add_option("--save-every", save_every, "steps between snapshots")->check(integer_from(1));
   app.add_option("--keep", keep, "snapshots to keep: the last in DIR, those before it in DIR.step-N; default 1")->check(integer_from(1, 1000000));
@@ -54,6 +55,7 @@ void refuse_without_effect(const TrainingOptions& o) {
                   {!o.save.empty(), "--save"},
                   {!o.init.empty(), "--init", true},
                   {!o.init_skip.empty(), "--init-skip", true},
+                  {!o.init_adapter.empty(), "--init-adapter", true},
                   {!o.resume.empty(), "--resume", true},
                   {o.evaluate, "--evaluate", true},
                   {!o.predict.empty(), "--predict", true},
@@ -75,6 +77,7 @@ void TrainingOptions::check() const {
   require(save_every == 0 || !save.empty(), "--save-every: needs --save DIR");
   require(keep == 1 || !save.empty(), "--keep: needs --save DIR");
   require(init_skip.empty() || resume.empty(), "--init-skip: does not go with --resume, which takes all weights");
+  require(init_adapter.empty() || resume.empty(), "--init-adapter: does not go with --resume, which takes the snapshot's adapters");
   require(!keep_best || !save.empty(), "--keep-best: needs --save DIR");
   require(!evaluate || predict.empty(), "--evaluate: does not go with --predict");
   require(prompt.empty() || (!evaluate && predict.empty()), "--prompt: does not go with --evaluate or --predict");

@@ -12,6 +12,7 @@
 
 #include "tools/formats/error.h"
 #include "tools/formats/text.h"
+#include "tools/training/adapter_files.h"
 #include "tools/training/answer.h"
 #include "tools/training/data_feed.h"
 #include "tools/training/evaluation.h"
@@ -195,8 +196,12 @@ class TrainingRun {
   int finish() {
     const bool stopped = stop_signal() != 0 && trainer().step < last_step_;
     if (snapshots_) save();
+    const std::string adapter = program_folder() + "/adapter";
+    const bool writes_adapter = recipe_.lora && trainer().step > first_step_;
+    if (writes_adapter) save_adapter(trainer(), recipe_, adapter);
     if (!stopped) evaluate_now();
     if (!options_.quiet) {
+      if (writes_adapter) std::cerr << "adapter: " << adapter << " (PEFT's form)\n";
       if (trainer().step > first_step_) show_memory();  // without a step, only what evaluation touched would be measured
       if (stopped) std::cerr << "stopped by a signal after step " << trainer().step << (snapshots_ ? "; saved to " + options_.save : "; nothing was saved (--save DIR would)") << "\n";
       if (!stopped && stop_signal() == 0) show_answers(), show_sample();

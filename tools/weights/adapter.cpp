@@ -1,7 +1,6 @@
 // See adapter.h.
 #include "tools/weights/adapter.h"
 
-#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "tools/formats/error.h"
@@ -25,8 +24,6 @@ std::vector<uint64_t> matrix_shape(const WeightSource& weights, const std::strin
 }
 
 }  // namespace
-
-double LoraSettings::scale() const { return alpha / (rslora ? std::sqrt(r) : r); }
 
 bool is_adapter_tensor(const std::string& name) { return name.ends_with(kDown) || name.ends_with(kUp); }
 

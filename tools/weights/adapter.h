@@ -7,19 +7,10 @@
 #include <string>
 #include <vector>
 
+#include "tools/weights/lora_settings.h"
 #include "tools/weights/weight_source.h"
 
 namespace reprise {
-
-struct LoraSettings {
-  int r = 8;
-  double alpha = 8;
-  double dropout = 0;
-  bool rslora = false;
-  std::vector<std::string> targets;  // ends of layers' names; empty: every linear layer
-  double scale() const;              // alpha / r, or alpha / sqrt(r) of rsLoRA (Kalajdzievski 2023)
-  bool operator==(const LoraSettings&) const = default;
-};
 
 struct AdapterLayer {
   std::string name;  // the layer's, without ".weight"
