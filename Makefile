@@ -32,7 +32,7 @@ PROOF_FLAGS_clang++ := -fconstexpr-steps=2000000000
 PROOF_FLAGS = $(if $(findstring clang,$(CXX)),$(PROOF_FLAGS_clang++),$(PROOF_FLAGS_g++))
 # BLIS is a weak reference of the library: it must be asked for, or the archive member stays out. libc stands before Oniguruma, which has a
 # regcomp of its own that GoogleTest would meet.
-LINK      := $(SANITIZE) -Wl,-u,_ZN7reprise14blis_gemm_tileEv -lblis -lz -licuuc -lc -lonig -lpthread -ldl
+LINK      := $(SANITIZE) -Wl,-u,_ZN7reprise14blis_gemm_tileEv -lblis -lz -licuuc -Wl,-lc -lonig -lpthread -ldl
 
 LIB_SOURCES   := $(wildcard lib/*.cpp lib/cpu/*.cpp)
 PORT_SOURCES  := $(wildcard ports/linux/*.cpp ports/cuda/*.cpp)

@@ -61,6 +61,7 @@ json recipe_with(const RecipeKey& key) {
   recipe["optimizer"] = {{"name", object == "optimizer" ? word : "adamw"}};
   recipe["lr_schedule"] = {{"kind", "constant"}};
   if (object == "schedule") recipe["schedule"] = json::object();
+  if (object == "lora") recipe["lora"] = {{"r", 8}};
   if (object.substr(0, 4) == "data") recipe["data"] = {{"kind", "synthetic"}, {"augment", json::object()}};
   return recipe;
 }

@@ -33,7 +33,7 @@ ValueForm null_form() { return {"null", {{"type", "null"}}}; }
 
 ValueForm bytes_form(uint64_t least) {
   const json integer = {{"type", "integer"}, {"minimum", least}, {"maximum", std::numeric_limits<int64_t>::max()}};
-  const json text = {{"type", "string"}, {"pattern", "^[0-9]+(\\.[0-9]+)?([KMGT]i?B|B)?$"}};
+  const json text = {{"type", "string"}, {"pattern", "^[0-9]+(\\.[0-9]+)?( ?([KMGT]i?B|B))?$"}};
   return {"bytes, an integer or a text as \"512MiB\"", {{"anyOf", {integer, text}}}};
 }
 
