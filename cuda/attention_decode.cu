@@ -110,7 +110,7 @@ struct WarpSoftmax {
 
 // Block t * heads + h. The warps' shares are added up in their order.
 template <typename Stored>
-__global__ void __launch_bounds__(kBlockThreads) decode_head(const AttentionDecodeArgsOf<Stored> args) {
+__global__ void __launch_bounds__(kBlockThreads, 4) decode_head(const AttentionDecodeArgsOf<Stored> args) {
   REPRISE_SHARED(float, shared_largest, kWarps);
   REPRISE_SHARED(float, shared_sums, kWarps);
   REPRISE_SHARED(float, shared_y, kWarps * kAttentionMaxHead);

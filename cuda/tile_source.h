@@ -55,7 +55,7 @@ __device__ float weight_at(const Weight& w, uint64_t i) {
 // Two sources of the same indices, one behind the other along the depth: the first is `depth` deep.
 template <typename First, typename Second>
 struct JoinedSource {
-  static constexpr bool kAlongDepth = First::kAlongDepth;
+  static constexpr bool kAlongDepth = First::kAlongDepth, kNeedsRegisters = true;
   First first;
   Second second;
   uint64_t depth;

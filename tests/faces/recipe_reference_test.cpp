@@ -54,7 +54,7 @@ json recipe_with(const RecipeKey& key) {
   const std::string word = key.defaults.at(0).first, object = key.path.substr(0, key.path.rfind('.'));
   json recipe = {{"model", json::object()}, {"batch", 4}, {"steps", 100}};
   const std::vector<RecipeKey> keys = recipe_keys();
-  const json model = model_example(object.starts_with("model") ? word : family_names().at(0));
+  const json model = model_example(object.starts_with("model") ? word : object == "lora" ? "gpt2" : "resnet");
   for (const auto& [name, value] : model.items()) {
     if (find_key(keys, "model." + name)->required) recipe["model"][name] = value;
   }
