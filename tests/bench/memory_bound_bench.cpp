@@ -2,7 +2,7 @@
 // Here because such a kernel is judged by the bytes it must move: "of_copy" is its rate over the copy's.
 // Results are judged by tests/ops/kernels_test.cpp.
 //
-//   memory_bound_bench [--benchmark_filter=...]     attention, bound by arithmetic, reports GFLOP/s instead
+//   memory_bound_bench [--benchmark_filter=...]
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -68,8 +68,7 @@ void triad(const KernelContext& context) {
 
 struct Case {
   std::string name;
-  double work;  // bytes that must move, or floating-point operations
-  bool flops;
+  double work;  // bytes that must move
   std::function<void(const KernelContext&)> run;
 };
 
@@ -85,7 +84,7 @@ void add_elementwise(std::vector<Case>& cases) {
   Buffers& u = buffers();
   const uint64_t n = kElements;
   const auto add = [&](const char* name, double tensors, std::function<void(const KernelContext&)> run) {
-    cases.push_back({name, tensor_bytes(tensors), false, std::move(run)});
+    cases.push_back({name, tensor_bytes(tensors), std::move(run)});
   };
   add("copy", 2, [&](const KernelContext& c) {
     expect_ok(cpu_copy_forward<float>(c, {u.b.data(), u.a.data(), n, false, false}));
@@ -143,7 +142,7 @@ void add_norms(std::vector<Case>& cases, uint32_t C) {
   float *mean = u.channels.data(), *rstd = mean + 4096, *gamma = rstd + 4096, *dgamma = gamma + 4096,
         *dbeta = dgamma + 4096;
   const auto add = [&](const char* name, double tensors, std::function<void(const KernelContext&)> run) {
-    cases.push_back({std::string(name) + " C=" + std::to_string(C), tensor_bytes(tensors), false, std::move(run)});
+    cases.push_back({std::string(name) + " C=" + std::to_string(C), tensor_bytes(tensors), std::move(run)});
   };
   const uint64_t room = u.scratch.size();
   add("batch_norm.statistics", 1, [=, &u](const KernelContext& c) {
@@ -172,10 +171,10 @@ void add_max_pool(std::vector<Case>& cases) {
   Buffers& u = buffers();
   const PoolShape shape{20, 112, 112, 64, 56, 56, {3, 3, 2, 1}};
   const double in = 4.0 * 20 * 112 * 112 * 64, out = 5.0 * 20 * 56 * 56 * 64;
-  cases.push_back({"max_pool.forward 112x112x64", in + out, false, [=, &u](const KernelContext& c) {
+  cases.push_back({"max_pool.forward 112x112x64", in + out, [=, &u](const KernelContext& c) {
                      expect_ok(cpu_max_pool_forward<float>(c, {u.b.data(), u.index.data(), u.a.data(), shape}));
                    }});
-  cases.push_back({"max_pool.backward 112x112x64", in + out, false, [=, &u](const KernelContext& c) {
+  cases.push_back({"max_pool.backward 112x112x64", in + out, [=, &u](const KernelContext& c) {
                      expect_ok(cpu_max_pool_backward<float>(c, {u.b.data(), u.index.data(), u.a.data(), shape, false}));
                    }});
 }
@@ -190,40 +189,22 @@ void add_language(std::vector<Case>& cases, uint32_t C) {
   const std::string suffix = " C=" + std::to_string(C);
   const uint64_t room = u.scratch.size();
   cases.push_back(
-      {"layer_norm.forward" + suffix, 2 * bytes, false, [=, &u](const KernelContext& c) {
+      {"layer_norm.forward" + suffix, 2 * bytes, [=, &u](const KernelContext& c) {
          expect_ok(cpu_layer_norm_forward<float>(c, {u.b.data(), mean, rstd, u.a.data(), gamma, gamma, M, C, 1e-5f}));
        }});
-  cases.push_back({"layer_norm.backward add" + suffix, 4 * bytes, false, [=, &u](const KernelContext& c) {
+  cases.push_back({"layer_norm.backward add" + suffix, 4 * bytes, [=, &u](const KernelContext& c) {
                      expect_ok(
                          cpu_layer_norm_backward<float>(c, {u.b.data(), dgamma, dbeta, u.a.data(), mean, rstd, gamma, u.c.data(),
                                                    u.scratch.data(), room, M, C, true, false, false}));
                    }});
   if (M > u.tokens.size()) return;
   cases.push_back(
-      {"embedding.forward" + suffix, 2 * bytes, false, [=, &u](const KernelContext& c) {
+      {"embedding.forward" + suffix, 2 * bytes, [=, &u](const KernelContext& c) {
          expect_ok(cpu_embedding_forward<float>(c, {u.b.data(), u.tokens.data(), u.a.data(), u.c.data(), B, T, C, V, T}));
        }});
-  cases.push_back({"embedding.backward add" + suffix, 3 * bytes, false, [=, &u](const KernelContext& c) {
+  cases.push_back({"embedding.backward add" + suffix, 3 * bytes, [=, &u](const KernelContext& c) {
                      expect_ok(cpu_embedding_backward<float>(
                          c, {u.b.data(), nullptr, u.tokens.data(), u.a.data(), B, T, C, V, T, true, false}));
-                   }});
-}
-
-// Products of causal attention: 2 forward and 5 backward, each of T (T + 1) / 2 * C multiply-adds a sequence.
-void add_attention(std::vector<Case>& cases, uint32_t B, uint32_t T, uint32_t C, uint32_t heads, float dropout) {
-  Buffers& u = buffers();
-  const AttentionAttribute attention{heads, heads, dropout, 3};
-  const double product = 2.0 * B * C * (0.5 * T * (T + 1));
-  const std::string suffix =
-      " T=" + std::to_string(T) + " D=" + std::to_string(C / heads) + (dropout > 0 ? " dropout" : "");
-  float* lse = u.d.data();
-  cases.push_back(
-      {"attention.forward" + suffix, 2 * product, true, [=, &u](const KernelContext& c) {
-         expect_ok(cpu_attention_forward<float>(c, {u.b.data(), lse, u.a.data(), nullptr, &u.scalars, nullptr, 0, B, T, C, attention}));
-       }});
-  cases.push_back({"attention.backward" + suffix, 5 * product, true, [=, &u](const KernelContext& c) {
-                     expect_ok(cpu_attention_backward<float>(c, {u.c.data(), u.a.data(), u.b.data(), lse, u.a.data(), nullptr, &u.scalars,
-                                                        u.scratch.data(), u.scratch.size(), B, T, C, attention}));
                    }});
 }
 
@@ -262,8 +243,8 @@ void register_cases(const std::vector<Case>& cases, uint32_t workers, double cop
           one.run(context);
           for (auto _ : state) one.run(context);
           const double work = one.work * static_cast<double>(state.iterations());
-          state.counters[one.flops ? "flop/s" : "byte/s"] = benchmark::Counter(work, benchmark::Counter::kIsRate);
-          if (!one.flops) state.counters["of_copy"] = benchmark::Counter(work / copy_rate, benchmark::Counter::kIsRate);
+          state.counters["byte/s"] = benchmark::Counter(work, benchmark::Counter::kIsRate);
+          state.counters["of_copy"] = benchmark::Counter(work / copy_rate, benchmark::Counter::kIsRate);
         })
         ->UseRealTime()
         ->Unit(benchmark::kMillisecond)
@@ -282,9 +263,6 @@ int main(int argc, char** argv) {
   for (const uint32_t C : {16u, 64u, 1024u}) add_norms(cases, C);
   add_max_pool(cases);
   for (const uint32_t C : {128u, 768u}) add_language(cases, C);
-  add_attention(cases, 16, 128, 128, 4, 0);
-  add_attention(cases, 4, 256, 768, 12, 0);
-  add_attention(cases, 4, 256, 768, 12, 0.1f);
   for (const uint32_t workers : {1u, 2u}) {
     const Pool pool(workers);
     const double copy_rate = cases[0].work / seconds_of(cases[0], pool.context());
