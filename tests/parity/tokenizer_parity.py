@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # The tokenizers of tools/tokenizer beside Hugging Face's `tokenizers` (pip install tokenizers gguf chatterbot-corpus).
 #   tests/parity/tokenizer_parity.py --goldens MODEL.gguf           writes tests/golden/tokenizer; MODEL is SmolLM2's
-#   tests/parity/tokenizer_parity.py --compare REPRISE MODEL.gguf...  compares ids on a megabyte of text: 28 languages, code, random characters
+#   tests/parity/tokenizer_parity.py --compare REPRISE MODEL.gguf...  compares ids on two texts of a megabyte: 28 languages, code, random characters
 #   tests/parity/tokenizer_parity.py --text FILE                      writes that text, for tests/bench/tokenizer_bench.cpp
 # Here so that the tests need no Python, and so that the engine that other people train with judges ours.
 # `tokenizers` reads no GGUF file, and transformers lacks SmolLM2's digits: the tokenizer is built from its parts.
@@ -12,7 +12,6 @@ import os
 import random
 import subprocess
 import sys
-import tempfile
 import zlib
 
 import tokenizers
@@ -30,6 +29,8 @@ kPieces = [" ", " ", " ", "  ", "\n", "\r\n", "\n\n", "\t", "\r", "\v", "\f", "\
            "'l", "a", "I", "the", " the", "Hello", " world", "é", "e\u0301", "ǅ", "ʰ", "\u0301", "ı", "ß", "ﬆ", "K", "Å", "q\u0307\u0323", "한", "각", "字", "漢字", "の", "ไทย",
            "नमस्ते", "বাংলা", "தமிழ்", "తెలుగు", "ଓଡ଼ିଆ", "שלום", "سلام", "Привет", "Їжак", "Ωμέγα", "İstanbul", "ẹ̀kọ́", "-", "--", "_", "!", "?!", "...", "#", "/", "\\", "(", "){", "};", "==",
            "😀", "👩‍👩‍👧", "🏳️‍🌈", "\u200b", "\u200d", "\ufeff", "\ue000", "\u0378", "\U000e0001", "\U0010ffff", "\x00", "\x04", "\x7f", "\U00040000", "<", "|", ">", "x" * 70, "ab" * 40]
+# Marks and vowels that are younger than Unicode 9, which the library's normal forms do not know.
+kYoungMarks = ["q\u0307\u0323\u0d3b", "a\u0d3b\u0301", "\U00011935\U00011930"]
 kAddedPieces = ["<|a|>", "<|a|>b", "<|a", "~~", "~~~", "[L]", "[R]", "[B]", "wort", "wort_", "Wort", "é", "e\u0301", "ö", "o\u0308", " ", "  ", "\n", "\u3000", "x", "1"]
 
 
@@ -105,7 +106,7 @@ def write_small(path):
       if whole["model"]["merges"] == shared["merges"]:
         del whole["model"]["vocab"], whole["model"]["merges"]
       file.write(json.dumps({"variant": name, "tokenizer": whole}) + "\n")
-      for text in hard_texts(name, 60, pieces):
+      for text in hard_texts(name, 60, pieces) + (kYoungMarks if name == "qwen2" else []):
         case = [text]
         for as_text in (True, False):
           tokenizer.encode_special_tokens = as_text
@@ -130,9 +131,9 @@ def from_gguf(path):
   return tokenizer
 
 
-def generated_text(count):
-  """A megabyte that tests/faces/tokenizer_golden_test.cpp makes too: pieces, and every fourth time a random character."""
-  state, text = 16, []
+def generated_text(count, seed=16):
+  """What tests/faces/tokenizer_golden_test.cpp makes too, a megabyte of 200,000: pieces, and every fourth time a random character."""
+  state, text = seed, []
   def draw(below):
     nonlocal state
     state = (state * 6364136223846793005 + 1442695040888963407) % 2**64
@@ -166,34 +167,37 @@ def write_smollm2(path, model):
       file.write(json.dumps(case if case[1] != case[2] else case[:2]) + "\n")
 
 
-def mixed_text():
+def mixed_text(second=False):
+  """A megabyte: 28 languages, code, generated text, random characters; the second has the files' ends and other random numbers."""
   import chatterbot_corpus
   folder = os.path.join(os.path.dirname(chatterbot_corpus.__file__), "data")
+  piece = lambda text, count: text[-count:] if second else text[:count]
   parts = []
   for language in sorted(os.listdir(folder)):
     files = sorted(glob.glob(os.path.join(folder, language, "*")))
-    parts.append("".join(open(name, encoding="utf-8", errors="ignore").read() for name in files if os.path.isfile(name))[:16000])
+    parts.append(piece("".join(open(name, encoding="utf-8", errors="ignore").read() for name in files if os.path.isfile(name)), 16000))
   code = sorted(glob.glob(os.path.join(os.path.dirname(tokenizers.__file__), "**", "*.py*"), recursive=True))
-  parts.append("".join(open(name, encoding="utf-8").read() for name in code if name.endswith((".py", ".pyi")))[:200000])
-  parts.append(generated_text(80000))
-  draw = random.Random(5)
+  parts.append(piece("".join(open(name, encoding="utf-8").read() for name in code if name.endswith((".py", ".pyi"))), 200000))
+  parts.append(generated_text(80000, 17 if second else 16))
+  draw = random.Random(6 if second else 5)
   characters = [code for code in range(0x110000) if not 0xD800 <= code < 0xE000]
   parts.append("".join(chr(draw.choice(characters)) for _ in range(60000)))
   return "".join(parts)
 
 
 def compare(program, model):
-  text = mixed_text()
-  with tempfile.NamedTemporaryFile() as file:
-    file.write(text.encode())
-    file.flush()
-    ours = json.loads(subprocess.run([program, "tokenize", model, "--json"], stdin=open(file.name), check=True, capture_output=True).stdout)["ids"]
   tokenizer = from_gguf(model)
   tokenizer.encode_special_tokens = True
-  theirs = tokenizer.encode(text, add_special_tokens=False).ids
-  first = next((n for n, (a, b) in enumerate(zip(ours, theirs)) if a != b), None)
-  print(f"{os.path.basename(model)}: {len(text.encode())} bytes, {len(theirs)} ids, " + ("equal" if ours == theirs else f"NOT EQUAL, first at {first}"))
-  return ours == theirs
+  equal = True
+  for text in (mixed_text(), mixed_text(second=True)):
+    bytes = text.encode()
+    ours = json.loads(subprocess.run([program, "tokenize", model, "--json"], input=bytes, check=True, capture_output=True).stdout)["ids"]
+    theirs = tokenizer.encode(text, add_special_tokens=False).ids
+    first = next((n for n, (a, b) in enumerate(zip(ours, theirs)) if a != b), min(len(ours), len(theirs)))
+    verdict = "equal" if ours == theirs else f"NOT EQUAL, first at {first}"
+    print(f"{os.path.basename(model)}: {len(bytes)} bytes, {len(theirs)} ids, {verdict}", flush=True)
+    equal = equal and ours == theirs
+  return equal
 
 
 def main():

@@ -4,6 +4,7 @@
 #include <unicode/bytestream.h>
 #include <unicode/normalizer2.h>
 #include <unicode/stringpiece.h>
+#include <unicode/uniset.h>
 
 #include <algorithm>
 #include <cstring>
@@ -41,6 +42,14 @@ CharacterClass class_added(uint32_t code) {
   return range != std::end(kAdded) && range->first <= code ? range->kind : CharacterClass::kOther;
 }
 
+icu::UnicodeSet characters_of_unicode_9() {
+  UErrorCode error = U_ZERO_ERROR;
+  icu::UnicodeSet characters(u"[:Age=9.0:]", error);
+  if (U_FAILURE(error)) throw std::bad_alloc();
+  characters.freeze();  // quicker to look up
+  return characters;
+}
+
 }  // namespace
 
 CharacterClass class_of_code(uint32_t code) {
@@ -74,11 +83,13 @@ std::string_view composed(std::string_view text, std::string& buffer) {
   const icu::Normalizer2* form = icu::Normalizer2::getNFCInstance(error);
   if (U_FAILURE(error)) throw std::bad_alloc();
   const icu::StringPiece piece(text.data(), static_cast<int32_t>(text.size()));
+  // What today's tables find composed is composed by those of Unicode 9 too: its parts are, and only characters that they do not know lie between.
   if (form->isNormalizedUTF8(piece, error) && U_SUCCESS(error)) return text;
+  static const icu::UnicodeSet kUnicode9 = characters_of_unicode_9();
   buffer.clear();
   icu::StringByteSink<std::string> sink(&buffer);
   error = U_ZERO_ERROR;
-  form->normalizeUTF8(0, piece, sink, nullptr, error);
+  icu::FilteredNormalizer2(*form, kUnicode9).normalizeUTF8(0, piece, sink, nullptr, error);
   if (U_FAILURE(error)) throw std::bad_alloc();  // of a valid text nothing else can fail
   return buffer;
 }

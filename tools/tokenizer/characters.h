@@ -57,6 +57,8 @@ bool is_word_character(uint32_t code);
 size_t first_byte_not_utf8(std::string_view text);
 
 // The text in normal form C, of a text that is UTF-8 and shorter than 2 GiB. `buffer` holds it where it is not the text itself.
+// A character that is younger than Unicode 9 stands for itself, and no mark moves past it: the library that Hugging Face's tokenizers
+// normalise with (unicode-normalization-alignments) has the tables of Unicode 9, and a model's ids are those of its tokenizer.
 std::string_view composed(std::string_view text, std::string& buffer);
 
 }  // namespace reprise
