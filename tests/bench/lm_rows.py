@@ -2,7 +2,7 @@
 """Packs conversations into rows for lm_peer.py, as "data": {"kind": "chat", "pack": true, "shuffle": false} of a recipe does.
 
 Tokens are made by Hugging Face's tokenizers, put together from primitives (each digit alone, then GPT-2's splitting, then byte-level
-BPE) with the vocabulary of SmolLM2's GGUF file; labels stand on the answer and the end of its turn. Each conversation goes into the first
+BPE) with the vocabulary of SmolLM2's GGUF file; labels stand on the answer and the end of its turn, the newline too. Each conversation goes into the first
 row that has room for it, and the rest of a row is padding without a label, a document of its own.
 Usage: build/parity-venv/bin/python tests/bench/lm_rows.py GGUF CONVERSATIONS.jsonl OUT.jsonl [--length 512]
 """
@@ -37,10 +37,10 @@ def tokenize(tokenizer, special, messages):
   encode = lambda text: tokenizer.encode(text, add_special_tokens=False).ids  # noqa: E731
   ids, labels = [], []
   for role, text in messages:
-    head, body = [begin, *encode(role + "\n")], [*encode(text), end]
+    head, body = [begin, *encode(role + "\n")], [*encode(text), end, *encode("\n")]
     learned = role == "assistant"
-    ids += head + body + encode("\n")
-    labels += [IGNORED] * len(head) + (body if learned else [IGNORED] * len(body)) + [IGNORED] * len(encode("\n"))
+    ids += head + body
+    labels += [IGNORED] * len(head) + (body if learned else [IGNORED] * len(body))
   return ids, labels
 
 

@@ -225,7 +225,10 @@ double median(std::vector<double> values) {
 
 PlanRun::PlanRun(const Port& port, const Backend& backend, const Recipe& recipe, const OwnedPlan& plan, uint32_t threads)
     : port_(port), plan_(plan.view()) {
-  if (recipe.data.kind != DataSource::Kind::kNone) data_ = open_dataset(recipe, Split::kTraining);
+  if (recipe.data.kind != DataSource::Kind::kNone) {
+    data_ = open_dataset(recipe, Split::kTraining);
+    feed_.emplace(*data_);
+  }
   try {
     require(recipe.name, port_.start_workers(threads, &workers_));
     require(recipe.name, port_.acquire_arena(plan_.arena_bytes, &arena_));
@@ -246,28 +249,24 @@ void PlanRun::release() {
   port_.release_arena(&arena_);
 }
 
-Status PlanRun::fill(void* self, uint64_t step, uint32_t micro_batch, BatchSink& sink) {
-  PlanRun& run = *static_cast<PlanRun*>(self);
-  try {
-    if (run.data_ != nullptr) (void)run.data_->fill(step, micro_batch, sink);
-  } catch (...) {
-    run.thrown_ = std::current_exception();
-    return {Code::kInputOutput, "the data cannot be read", 0};
-  }
-  if (run.data_ != nullptr) return ok_status();
+namespace {
+
+Status fill_with_zeros(void*, uint64_t, uint32_t, BatchSink& sink) {
   constexpr int32_t kZeros[1024] = {};
   while (sink.input_bytes() > 0) sink.add(kZeros, std::min<uint64_t>(sizeof kZeros, sink.input_bytes()), nullptr, 0);
   while (sink.label_count() > 0) sink.add(nullptr, 0, kZeros, std::min<uint64_t>(std::size(kZeros), sink.label_count()));
   return ok_status();
 }
 
+}  // namespace
+
 void PlanRun::finish() const { require(plan_.name, trainer_.backend->host.synchronise(trainer_.context)); }
 
 double PlanRun::step() {
   const double start = port_.seconds();
-  const Status status = train_step(trainer_, {this, fill}, report_);
+  const Status status = train_step(trainer_, feed_ ? feed_->source() : BatchSource{nullptr, fill_with_zeros}, report_);
   const double seconds = port_.seconds() - start;
-  if (thrown_) std::rethrow_exception(thrown_);
+  if (feed_) feed_->rethrow();
   if (status.code != Code::kNonFinite) require(plan_.name, status);
   return seconds;
 }

@@ -2,13 +2,13 @@
 // Here because caches and workers are then as a training has them; a loop over one kernel would find its tensors warm.
 #pragma once
 
-#include <exception>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "lib/reprise.h"
-#include "tools/data/dataset.h"
+#include "tools/data/data_feed.h"
 #include "tools/profiling/profile.h"
 
 namespace reprise {
@@ -35,11 +35,10 @@ class PlanRun {
 
  private:
   void release();
-  static Status fill(void* self, uint64_t step, uint32_t micro_batch, BatchSink& sink);
   const Port& port_;
   const Plan plan_;
   std::unique_ptr<Dataset> data_;  // null: zeros
-  std::exception_ptr thrown_;      // by the data set: lib knows no exceptions, so it waits until the step has returned
+  std::optional<DataFeed> feed_;   // of the data, where there are some
   Workers workers_;
   Arena arena_;
   Trainer trainer_;

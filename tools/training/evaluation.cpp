@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "tools/training/data_feed.h"
+#include "tools/data/data_feed.h"
 #include "tools/progress/progress_bar.h"
 #include "tools/training/stop_signal.h"
 

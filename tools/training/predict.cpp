@@ -12,7 +12,7 @@
 #include "tools/data/pictures.h"
 #include "tools/formats/error.h"
 #include "tools/formats/text.h"
-#include "tools/training/data_feed.h"
+#include "tools/data/data_feed.h"
 #include "tools/training/evaluation.h"
 #include "tools/training/logits.h"
 #include "tools/training/session.h"

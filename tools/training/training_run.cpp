@@ -14,7 +14,7 @@
 #include "tools/formats/text.h"
 #include "tools/training/adapter_files.h"
 #include "tools/training/answer.h"
-#include "tools/training/data_feed.h"
+#include "tools/data/data_feed.h"
 #include "tools/training/evaluation.h"
 #include "tools/progress/progress_bar.h"
 #include "tools/training/sample.h"
