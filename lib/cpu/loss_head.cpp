@@ -1,5 +1,6 @@
 // The loss head: logits, softmax cross-entropy and their gradients in one loop over chunks of rows.
-// Here because the matrix of all logits must never exist (DESIGN 8).
+// Here because the matrix of all logits must never exist (DESIGN 8). In training, rows without a label take no part: of conversations two in
+// three may have none.
 #include <cmath>
 #include <cstring>
 
@@ -23,26 +24,43 @@ struct LossHead {
   uint32_t C, V;
 };
 
+struct HeadRow {
+  uint32_t at : 31;      // of the M rows
+  uint32_t is_hit : 1;  // whether the label is predicted
+};
+static_assert(sizeof(HeadRow) == 4);
+
+// So many rows of the M, of which the chunk's are all or those with a label.
 struct Chunk {
-  float* logits;   // [rows, V]
-  double* losses;  // [rows]
-  uint32_t* hits;  // [rows]: 1 where the label is predicted
-  float* dx;       // [rows, C]: where dx is stored as bf16
+  float* logits;   // [count, V]
+  double* losses;  // [count]
+  HeadRow* rows;   // [count], rising
+  float* dx;       // [count, C]: where dx is stored as bf16
   float* sums;     // of the columns
   void* gemm;
-  uint64_t first, rows;
+  uint64_t first, end, count;  // rows [first, end) of the M
 };
 
-Chunk chunk_at(const LossHeadScratch& layout, void* scratch, uint64_t M, uint64_t first) {
+Chunk chunk_at(const LossHeadScratch& layout, void* scratch, uint64_t first) {
   unsigned char* base = static_cast<unsigned char*>(scratch);
-  return {reinterpret_cast<float*>(base),
-          reinterpret_cast<double*>(base + layout.losses_at),
-          reinterpret_cast<uint32_t*>(base + layout.hits_at),
-          reinterpret_cast<float*>(base + layout.dx_at),
-          reinterpret_cast<float*>(base + layout.sums_at),
-          base + layout.gemm_at,
-          first,
-          smaller(layout.rows, M - first)};
+  return {.logits = reinterpret_cast<float*>(base),
+          .losses = reinterpret_cast<double*>(base + layout.losses_at),
+          .rows = reinterpret_cast<HeadRow*>(base + layout.rows_at),
+          .dx = reinterpret_cast<float*>(base + layout.dx_at),
+          .sums = reinterpret_cast<float*>(base + layout.sums_at),
+          .gemm = base + layout.gemm_at,
+          .first = first,
+          .end = first,
+          .count = 0};
+}
+
+// The chunk's rows: `count` of those from its first on, all or with a label.
+template <typename Stored>
+void take_rows(const LossHead<Stored>& head, Chunk& chunk, uint64_t count, bool labelled_only) {
+  for (; chunk.count < count; ++chunk.end) {
+    if (labelled_only && head.labels[chunk.end] == kIgnoredLabel) continue;
+    chunk.rows[chunk.count++] = {static_cast<uint32_t>(chunk.end) & 0x7fffffffu, 0};
+  }
 }
 
 // Counts the rows with a label; the labels are data and may be anything. The first that is no class is a fault, and then none counts.
@@ -128,32 +146,31 @@ double row_loss(VectorLevel level, float* logits, uint32_t V, uint32_t label, fl
   return std::log(*total) + margin;
 }
 
+// `x`: the chunk's rows, one behind the other.
 template <typename Stored>
-void compute_logits(const KernelContext& context, const LossHead<Stored>& head, const Chunk& chunk) {
+void compute_logits(const KernelContext& context, const LossHead<Stored>& head, const Chunk& chunk, const Stored* x) {
   const BiasedOutputOf<float> logits{{chunk.logits, head.V}, head.b};
   const int64_t C = head.C;
-  gemm(context, {chunk.rows, head.V, head.C}, MatrixPackerOf<Stored>{head.x + chunk.first * head.C, C, 1},
-       WeightPacker{head.w, C, 1}, logits, false, chunk.gemm);
+  gemm(context, {chunk.count, head.V, head.C}, MatrixPackerOf<Stored>{x, C, 1}, WeightPacker{head.w, C, 1}, logits, false, chunk.gemm);
 }
 
-// Losses and hits of the chunk's rows; with `scale` above 0 logits become gradients, else they are left as garbage.
+// Losses and hits of the chunk's rows, zeros where there is no label; with `scale` above 0 logits become gradients, else they are left as
+// garbage.
 template <typename Stored>
 void compute_losses(const KernelContext& context, const LossHead<Stored>& head, const Chunk& chunk, double scale) {
   const VectorLevel level = cpu_machine(context).level;
-  for_each_piece(*context.workers, split_rows(chunk.rows, head.V), [&](uint64_t begin, uint64_t end) {
+  for_each_piece(*context.workers, split_rows(chunk.count, head.V), [&](uint64_t begin, uint64_t end) {
     for (uint64_t i = begin; i < end; ++i) {
       float* logits = chunk.logits + i * head.V;
-      const int32_t label = head.labels[chunk.first + i];
+      const int32_t label = head.labels[chunk.rows[i].at];
       if (label == kIgnoredLabel) {
-        std::memset(logits, 0, head.V * sizeof(float));
         chunk.losses[i] = 0;
-        chunk.hits[i] = 0;
         continue;
       }
       const uint32_t target = static_cast<uint32_t>(label);
       float maximum;
       find_maximum(level, logits, head.V, &maximum);
-      chunk.hits[i] = is_first_maximum(logits, target, maximum);
+      chunk.rows[i].is_hit = is_first_maximum(logits, target, maximum);
       double total;
       chunk.losses[i] = row_loss(level, logits, head.V, target, maximum, &total);
       if (scale <= 0) continue;
@@ -164,35 +181,70 @@ void compute_losses(const KernelContext& context, const LossHead<Stored>& head, 
 }
 
 double sum_losses(const Chunk& chunk, double sum) {
-  for (uint64_t i = 0; i < chunk.rows; ++i) sum += chunk.losses[i];
+  for (uint64_t i = 0; i < chunk.count; ++i) sum += chunk.losses[i];
   return sum;
 }
 
-// Where the chunk's dx is computed: the packed weights of all classes would be too many for gemm() to round it.
-float* f32_rows(float* dx, const Chunk&) { return dx; }
-float* f32_rows(Bf16*, const Chunk& chunk) { return chunk.dx; }
-void store_rows(const KernelContext&, float*, const float*, uint64_t) {}
-void store_rows(const KernelContext& context, Bf16* dx, const float* rows, uint64_t count) {
-  for_each_piece(*context.workers, {count, kBlockElements},
-                 [&](uint64_t begin, uint64_t end) { narrow(cpu_machine(context).level, dx + begin, rows + begin, end - begin, nullptr, false); });
+template <typename Stored>
+void copy_rows(const KernelContext& context, Stored* to, const LossHead<Stored>& head, const Chunk& chunk) {
+  for_each_piece(*context.workers, split_rows(chunk.count, head.C), [&](uint64_t begin, uint64_t end) {
+    for (uint64_t i = begin; i < end; ++i) std::memcpy(to + i * head.C, head.x + chunk.rows[i].at * uint64_t{head.C}, head.C * sizeof(Stored));
+  });
 }
 
-// The chunk's share of dx, dw and db from its logits' gradients.
+// The chunk's share of dw and db. `x`: its rows, one behind the other.
 template <typename Stored>
-void add_gradients(const KernelContext& context, const LossHead<Stored>& head, const Chunk& chunk, const LossHeadBackwardArgsOf<Stored>& args) {
+void add_weight_gradients(const KernelContext& context, const LossHead<Stored>& head, const Chunk& chunk, const Stored* x,
+                          const LossHeadBackwardArgsOf<Stored>& args, bool is_first) {
   const int64_t C = head.C, V = head.V;
-  const uint64_t first = chunk.first * head.C;
-  float* dx = f32_rows(args.dx + first, chunk);
-  gemm(context, {chunk.rows, head.C, head.V}, MatrixPacker{chunk.logits, V, 1}, WeightPacker{head.w, 1, C}, MatrixOutput{dx, C}, false,
-       chunk.gemm);
-  store_rows(context, args.dx + first, dx, chunk.rows * head.C);
   if (args.dw != nullptr) {
-    gemm_split(context, {head.V, head.C, chunk.rows}, MatrixPacker{chunk.logits, 1, V},
-               MatrixPackerOf<Stored>{head.x + first, 1, C}, args.dw, args.accumulate_dw || chunk.first > 0, chunk.gemm);
+    gemm_split(context, {head.V, head.C, chunk.count}, MatrixPacker{chunk.logits, 1, V}, MatrixPackerOf<Stored>{x, 1, C}, args.dw,
+               args.accumulate_dw || !is_first, chunk.gemm);
   }
-  if (args.db != nullptr) {
-    column_sums(context, args.db, chunk.logits, chunk.rows, head.V, args.accumulate_db || chunk.first > 0, chunk.sums);
+  if (args.db != nullptr) column_sums(context, args.db, chunk.logits, chunk.count, head.V, args.accumulate_db || !is_first, chunk.sums);
+}
+
+// dx at the chunk's rows.
+struct HeadRowsOutput {
+  static constexpr bool kUniformRows = false;
+  float* dx;
+  const HeadRow* rows;
+  uint64_t C;
+
+  float* row(uint64_t i) const { return dx + rows[i].at * C; }
+};
+template <typename Output>
+void multiply_gradients(const KernelContext& context, const Weight& w, int64_t C, int64_t V, const Chunk& chunk, const Output& output) {
+  gemm(context, {chunk.count, static_cast<uint64_t>(C), static_cast<uint64_t>(V)}, MatrixPacker{chunk.logits, V, 1}, WeightPacker{w, 1, C},
+       output, false, chunk.gemm);
+}
+void compute_dx(const KernelContext& context, const LossHead<float>& head, const Chunk& chunk, float* dx) {
+  multiply_gradients(context, head.w, head.C, head.V, chunk, HeadRowsOutput{dx, chunk.rows, head.C});
+}
+// In f32 first: the packed weights of all classes would be too many for gemm() to round it.
+void compute_dx(const KernelContext& context, const LossHead<Bf16>& head, const Chunk& chunk, Bf16* dx) {
+  multiply_gradients(context, head.w, head.C, head.V, chunk, MatrixOutput{chunk.dx, head.C});
+  for_each_piece(*context.workers, split_rows(chunk.count, head.C), [&](uint64_t begin, uint64_t end) {
+    for (uint64_t i = begin; i < end; ++i) {
+      narrow(cpu_machine(context).level, dx + chunk.rows[i].at * uint64_t{head.C}, chunk.dx + i * head.C, head.C, nullptr, false);
+    }
+  });
+}
+
+// The chunk's share of all gradients and its losses, added to `sum`. Its rows of x are put together where its dx will stand.
+template <typename Stored>
+double train_chunk(const KernelContext& context, const LossHead<Stored>& head, const Chunk& chunk, const LossHeadBackwardArgsOf<Stored>& args,
+                   double sum) {
+  Stored* x = args.dx + chunk.first * head.C;
+  copy_rows(context, x, head, chunk);
+  compute_logits(context, head, chunk, x);
+  compute_losses(context, head, chunk, 1.0 / static_cast<double>(args.scalars->step_labelled));
+  add_weight_gradients(context, head, chunk, x, args, chunk.first == 0);
+  compute_dx(context, head, chunk, args.dx);
+  for (uint64_t i = chunk.first; i < chunk.end; ++i) {
+    if (head.labels[i] == kIgnoredLabel) std::memset(args.dx + i * head.C, 0, head.C * sizeof(Stored));
   }
+  return sum_losses(chunk, sum);
 }
 
 template <typename Stored>
@@ -217,14 +269,14 @@ Status cpu_loss_head_backward(const KernelContext& context, const LossHeadBackwa
     clear_gradients(head, args);
     return ok_status();
   }
-  const double scale = 1.0 / static_cast<double>(args.scalars->step_labelled);
+  const uint64_t height = divide_up(labelled, divide_up(labelled, layout.rows));  // a thin last one would cost as much as a full one
   double sum = 0;
-  for (uint64_t first = 0; first < head.M; first += layout.rows) {
-    const Chunk chunk = chunk_at(layout, args.scratch, head.M, first);
-    compute_logits(context, head, chunk);
-    compute_losses(context, head, chunk, scale);
-    sum = sum_losses(chunk, sum);
-    add_gradients(context, head, chunk, args);
+  for (uint64_t done = 0, first = 0; done < labelled; done += height) {
+    Chunk chunk = chunk_at(layout, args.scratch, first);
+    take_rows(head, chunk, smaller(height, labelled - done), true);
+    if (done + chunk.count == labelled) chunk.end = head.M;
+    sum = train_chunk(context, head, chunk, args, sum);
+    first = chunk.end;
   }
   const double loss = sum / static_cast<double>(args.scalars->step_labelled);
   args.scalars->loss_sum += loss;
@@ -242,11 +294,12 @@ Status cpu_loss_head_evaluate(const KernelContext& context, const LossHeadEvalua
   double sum = 0;
   uint64_t correct = 0;
   for (uint64_t first = 0; first < head.M; first += layout.rows) {
-    const Chunk chunk = chunk_at(layout, args.scratch, head.M, first);
-    compute_logits(context, head, chunk);
+    Chunk chunk = chunk_at(layout, args.scratch, first);
+    take_rows(head, chunk, smaller(layout.rows, head.M - first), false);
+    compute_logits(context, head, chunk, head.x + first * head.C);
     compute_losses(context, head, chunk, 0);
     sum = sum_losses(chunk, sum);
-    for (uint64_t i = 0; i < chunk.rows; ++i) correct += chunk.hits[i];
+    for (uint64_t i = 0; i < chunk.count; ++i) correct += chunk.rows[i].is_hit;
   }
   args.scalars->loss_sum += sum;
   args.scalars->labelled += labelled;

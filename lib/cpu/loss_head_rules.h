@@ -12,17 +12,17 @@ constexpr uint64_t loss_head_chunk_rows(uint64_t M, uint64_t V) {
   const uint64_t most = larger(128, smaller(1024, (uint64_t{18} << 20) / larger(V, 1)));
   return divide_up(M, larger(1, divide_up(M, most)));
 }
-// [ logits rows x V | one double a row: its loss | one u32 a row: predicted right | dx rows x C, if that is bf16 | column sums |
+// [ logits rows x V | one double a row: its loss | one u32 a row: which it is, and whether it is predicted right | dx rows x C, if that is bf16 | column sums |
 //   packed blocks ]
 struct LossHeadScratch {
-  uint64_t rows, losses_at, hits_at, dx_at, sums_at, gemm_at, bytes;
+  uint64_t rows, losses_at, rows_at, dx_at, sums_at, gemm_at, bytes;
 };
 constexpr LossHeadScratch loss_head_scratch(uint64_t M, uint64_t C, uint64_t V, bool backward, DType stored) {
   LossHeadScratch s{};
   s.rows = loss_head_chunk_rows(M, V);
   s.losses_at = align_up(4 * s.rows * V);
-  s.hits_at = s.losses_at + align_up(8 * s.rows);
-  s.dx_at = s.hits_at + align_up(4 * s.rows);
+  s.rows_at = s.losses_at + align_up(8 * s.rows);
+  s.dx_at = s.rows_at + align_up(4 * s.rows);
   s.sums_at = s.dx_at + (backward && stored == DType::kBf16 ? align_up(4 * s.rows * C) : 0);
   s.gemm_at = s.sums_at + (backward ? align_up(4 * kColumnSumBlocks * V) : 0);
   const uint64_t forward = gemm_scratch_bytes(V, C);
