@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "lib/rng.h"
 #include "tools/formats/error.h"
@@ -52,6 +53,7 @@ std::vector<int32_t> generate_tokens(Trainer& trainer, const std::vector<int32_t
   }
   std::vector<int32_t> answer;
   while (answer.size() < options.tokens) {
+    for (const int32_t id : options.never) logits[static_cast<size_t>(id)] = -std::numeric_limits<float>::infinity();
     const int32_t token = draw(logits, options, answer.size());
     if (std::find(options.stop.begin(), options.stop.end(), token) != options.stop.end()) break;
     answer.push_back(token);
