@@ -101,7 +101,8 @@ class LanguageModelProgram : public TrainProgram {
       const std::string made = in_programs("lm-trained");
       const ProcessResult result = run({stored(), "--save", made + "/snapshot", "--quiet"});
       EXPECT_EQ(result.status, 0) << result.err;
-      fs::copy(beside(stored(), "adapter"), made + "/adapter", fs::copy_options::overwrite_existing);
+      fs::remove_all(made + "/adapter");
+      fs::copy(beside(stored(), "adapter"), made + "/adapter");
       return made;
     }();
     return folder;
