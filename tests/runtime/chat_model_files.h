@@ -11,7 +11,7 @@ namespace reprise::test {
 
 // The table of embeddings is by far the model's largest part, so that a second copy of the model cannot hide among stacks and code; and it has
 // more rows than the tokenizer has tokens, as many published ones.
-inline constexpr uint32_t kChatVocabulary = 16384, kChatWidth = 64;
+inline constexpr uint32_t kChatVocabulary = 8192, kChatWidth = 64;
 inline constexpr uint64_t kChatTableBytes = uint64_t{kChatVocabulary} * kChatWidth * sizeof(float);
 
 // Writes config.json, tokenizer.json, tokenizer_config.json and model.safetensors (F32, drawn from a fixed seed).
