@@ -34,7 +34,10 @@ json recipe() {
 }
 
 std::string stored() { return train_program("lm-stored", with(recipe(), {{"schedule", "none"}})); }
-std::string tight() { return train_program("lm-tight", with(recipe(), {{"budget", smallest_budget(recipe())}})); }
+std::string tight() {
+  static const uint64_t budget = smallest_budget(recipe());
+  return train_program("lm-tight", with(recipe(), {{"budget", budget}}));
+}
 std::string beside(const std::string& program, const std::string& name) { return (fs::path(program).parent_path() / name).string(); }
 
 // Both files of a folder of PEFT, as one text.
