@@ -40,14 +40,13 @@ std::string read_all(int descriptor) {
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
   for (const std::string& entry : options.environment) ::putenv(const_cast<char*>(entry.c_str()));
-  if (options.largest_file_bytes != 0) {
-    const rlimit limit = {options.largest_file_bytes, options.largest_file_bytes};
-    ::setrlimit(RLIMIT_FSIZE, &limit);
-  }
-  if (options.most_address_bytes != 0) {
-    const rlimit limit = {options.most_address_bytes, options.most_address_bytes};
-    ::setrlimit(RLIMIT_AS, &limit);
-  }
+  const auto limit = [](auto resource, uint64_t bytes) {
+    const rlimit most = {bytes, bytes};
+    if (bytes != 0) ::setrlimit(resource, &most);
+  };
+  limit(RLIMIT_FSIZE, options.largest_file_bytes);
+  limit(RLIMIT_AS, options.most_address_bytes);
+  limit(RLIMIT_DATA, options.most_data_bytes);
   const int nothing = ::open("/dev/null", O_RDONLY);
   ::dup2(nothing, STDIN_FILENO);
   ::dup2(out, STDOUT_FILENO);

@@ -14,6 +14,7 @@ struct ProcessOptions {
   std::vector<std::string> environment;  // "NAME=value", added to ours
   uint64_t largest_file_bytes = 0;       // RLIMIT_FSIZE; 0: none
   uint64_t most_address_bytes = 0;       // RLIMIT_AS; 0: none
+  uint64_t most_data_bytes = 0;          // RLIMIT_DATA: what it can write, without code and read-only files; 0: none
   double most_seconds = 60;              // then it is killed
 };
 

@@ -62,6 +62,17 @@ std::string train_program(const std::string& name, const json& recipe) {
   return built[name];
 }
 
+json with(json recipe, const json& changes) {
+  recipe.merge_patch(changes);
+  return recipe;
+}
+
+uint64_t smallest_budget(const json& recipe) {
+  TemporaryFolder folder;
+  write_text(folder.file("r.json"), recipe.dump());
+  return json::parse(reprise_command({"fit", folder.file("r.json"), "--budget", "1GiB", "--json"}).out).at("smallest_budget");
+}
+
 std::vector<std::string> Log::results() const {
   std::vector<std::string> texts;
   for (json line : lines) {
@@ -77,6 +88,8 @@ Log read_log(const std::string& path) {
   for (std::string line; std::getline(text, line);) log.lines.push_back(json::parse(line));
   return log;
 }
+
+uint64_t saved_step(const std::string& folder) { return json::parse(file_text(folder + "/training.json")).at("step"); }
 
 std::string snapshot_tensors(const std::string& folder) {
   const std::string model = file_text(folder + "/model.safetensors"), optimizer = file_text(folder + "/optimizer.safetensors");
@@ -95,6 +108,26 @@ void write_idx_data(const std::string& folder, int count) {
     write_text(folder + "/" + set + "-images-idx3-ubyte", images);
     write_text(folder + "/" + set + "-labels-idx1-ubyte", labels);
   }
+}
+
+ProcessResult TrainProgram::train(const std::string& program, Arguments arguments, const ProcessOptions& options) {
+  arguments.insert(arguments.begin(), program);
+  return run(arguments, options);
+}
+
+void TrainProgram::quietly(const std::string& program, Arguments arguments) {
+  arguments.push_back("--quiet");
+  const ProcessResult result = train(program, arguments);
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_EQ(result.out + result.err, "") << json(arguments);
+}
+
+void TrainProgram::expect_refusal(const std::string& program, Arguments arguments, const Arguments& fragments, int status) {
+  arguments.push_back("--quiet");
+  const ProcessResult result = train(program, arguments);
+  EXPECT_EQ(result.status, status) << json(arguments) << result.err;
+  EXPECT_EQ(result.out, "");
+  EXPECT_TRUE(result.is_one_line_with(fragments)) << json(arguments) << " wanted " << json(fragments) << ", got: " << result.err;
 }
 
 }  // namespace reprise::test

@@ -16,7 +16,6 @@
 #include <random>
 #include <set>
 
-#include "tests/faces/expect_user_error.h"
 #include "tests/faces/soak.h"
 
 namespace reprise::test {
@@ -24,7 +23,6 @@ namespace {
 
 using nlohmann::json;
 namespace fs = std::filesystem;
-using Arguments = std::vector<std::string>;
 
 json resnet() {
   return json::parse(R"({"model": {"family": "resnet", "block": "basic", "units": [1, 1, 1], "width": 8, "stem": "cifar", "classes": 4,
@@ -43,17 +41,6 @@ json gpt() {
           {"clip_norm", 1.0}, {"seed", 9}, {"optimizer", {{"name", "adamw"}, {"lr", 0.003}}}, {"lr_schedule", {{"kind", "cosine"}, {"warmup_steps", 2}}}};
 }
 
-json with(json recipe, const json& changes) {
-  recipe.merge_patch(changes);
-  return recipe;
-}
-
-uint64_t smallest_budget(const json& recipe) {
-  TemporaryFolder folder;
-  write_text(folder.file("r.json"), recipe.dump());
-  return json::parse(reprise_command({"fit", folder.file("r.json"), "--budget", "1GiB", "--json"}).out).at("smallest_budget");
-}
-
 // The same model under another plan.
 std::string resnet_stored() { return train_program("resnet-stored", with(resnet(), {{"schedule", "none"}})); }
 std::string resnet_tight() { return train_program("resnet-tight", with(resnet(), {{"budget", smallest_budget(resnet())}})); }
@@ -65,33 +52,6 @@ std::string idx_program() {
   write_idx_data(idx_folder(), 24);
   return train_program("resnet-idx", with(resnet(), {{"data", {{"kind", "idx"}, {"path", idx_folder()}}}, {"evaluate_every", 0}}));
 }
-
-uint64_t saved_step(const std::string& folder) { return json::parse(file_text(folder + "/training.json")).at("step"); }
-
-class TrainProgram : public ::testing::Test {
- protected:
-  ProcessResult train(const std::string& program, Arguments arguments, const ProcessOptions& options = {}) {
-    arguments.insert(arguments.begin(), program);
-    return run(arguments, options);
-  }
-  // Runs quietly; demands silence and success.
-  void quietly(const std::string& program, Arguments arguments) {
-    arguments.push_back("--quiet");
-    const ProcessResult result = train(program, arguments);
-    EXPECT_EQ(result.status, 0) << result.err;
-    EXPECT_EQ(result.out + result.err, "") << json(arguments);
-  }
-  void expect_refusal(const std::string& program, Arguments arguments, const Arguments& fragments, int status = 1) {
-    arguments.push_back("--quiet");
-    const ProcessResult result = train(program, arguments);
-    EXPECT_EQ(result.status, status) << json(arguments) << result.err;
-    EXPECT_EQ(result.out, "");
-    EXPECT_TRUE(result.is_one_line_with(fragments)) << json(arguments) << " wanted " << json(fragments) << ", got: " << result.err;
-  }
-  std::string at(const std::string& name) const { return folder_.file(name); }
-
-  TemporaryFolder folder_;
-};
 
 TEST_F(TrainProgram, LogLines) {
   for (const std::string& program : {resnet_stored(), resnet_tight(), gpt_tight()}) {

@@ -123,9 +123,12 @@ std::string Tokenizer::token(int32_t id) const { return bytes_[index_of(id)]; }
 
 bool Tokenizer::is_control(int32_t id) const { return kinds_[index_of(id)] == TokenKind::kControl; }
 
+bool Tokenizer::has_token(int32_t id) const {
+  return id >= 0 && static_cast<size_t>(id) < kinds_.size() && kinds_[static_cast<size_t>(id)] != TokenKind::kAbsent;
+}
+
 size_t Tokenizer::index_of(int32_t id) const {
-  const auto index = static_cast<size_t>(id);
-  if (id >= 0 && index < kinds_.size() && kinds_[index] != TokenKind::kAbsent) return index;
+  if (has_token(id)) return static_cast<size_t>(id);
   throw UserError(path_ + ": no token has the id " + std::to_string(id) + "; ids are 0 to " + std::to_string(static_cast<int64_t>(kinds_.size()) - 1));
 }
 

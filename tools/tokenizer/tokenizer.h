@@ -49,6 +49,7 @@ class Tokenizer {
   std::optional<int32_t> eos() const { return eos_; }
   std::optional<int32_t> pad() const { return pad_; }
   bool adds_bos() const { return adds_bos_; }  // whether a text that a model reads begins with bos
+  bool has_token(int32_t id) const;
   std::string token(int32_t id) const;         // its bytes
   bool is_control(int32_t id) const;
 

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tools/formats/error.h"
+#include "tools/tokenizer/characters.h"
 #include "tools/training/session.h"
 
 namespace reprise {
@@ -30,6 +31,9 @@ Answerer::Answerer(const Recipe& recipe) : name_(recipe.name), converses_(holds_
     throw UserError(recipe.name + ": model: has no tokenizer, so it can answer no text; give \"huggingface\" or \"gguf\", or a model of 256 tokens, which reads bytes");
   }
   model_ = std::make_unique<ChatModel>(recipe.place.path());
+  for (int32_t id = 0; id < describe_model(recipe.model).vocabulary; ++id) {
+    if (!model_->tokenizer().has_token(id)) never_.push_back(id);
+  }
 }
 
 std::vector<int32_t> Answerer::tokens_of(const std::string& prompt) const {
@@ -38,6 +42,7 @@ std::vector<int32_t> Answerer::tokens_of(const std::string& prompt) const {
     for (const char c : prompt) bytes.push_back(static_cast<unsigned char>(c));
     return bytes;
   }
+  if (const size_t at = first_byte_not_utf8(prompt); at != std::string::npos) throw UserError(name_ + ": --prompt: not UTF-8 at byte " + std::to_string(at));
   if (converses_) return model_->prompt_ids(nlohmann::ordered_json::array({{{"role", "user"}, {"content", prompt}}}));
   const Tokenizer& tokenizer = model_->tokenizer();
   std::vector<int32_t> tokens = tokenizer.encode(prompt, false);
@@ -54,6 +59,7 @@ std::string Answerer::answer(Trainer& trainer, const std::string& prompt, const 
   const std::vector<int32_t> tokens = tokens_of(prompt);
   if (tokens.empty()) throw UserError(name_ + ": --prompt, prompts: must not be empty: an answer goes on with something");
   GenerationOptions with_end = options;
+  with_end.never = never_;
   if (model_ != nullptr && model_->tokenizer().eos()) with_end.stop.push_back(*model_->tokenizer().eos());
   std::string held;
   const auto show = [&](int32_t token) {
@@ -76,7 +82,7 @@ int answer_prompt(const CompiledPlan& compiled, const TrainingOptions& options) 
   Session session(compiled, options);
   for (const std::string& warning : session.warnings()) std::cerr << "warning: " << warning << "\n";
   const Answerer answerer(session.recipe());
-  const GenerationOptions generation = {.tokens = static_cast<uint32_t>(options.tokens), .temperature = options.temperature, .seed = options.seed, .stop = {}};
+  const GenerationOptions generation = {.tokens = static_cast<uint32_t>(options.tokens), .temperature = options.temperature, .seed = options.seed, .stop = {}, .never = {}};
   const auto show = [&](const std::string& piece) {
     if (!options.json) std::cout << piece << std::flush;
   };

@@ -31,6 +31,7 @@ class Answerer {
   const std::string name_;
   const bool converses_;
   std::unique_ptr<ChatModel> model_;  // null: bytes
+  std::vector<int32_t> never_;        // ids that the model has and its tokenizer has not
 };
 
 // Whether the recipe's prompts can be answered by this plan.

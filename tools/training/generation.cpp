@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "lib/rng.h"
 #include "tools/formats/error.h"
@@ -23,13 +24,14 @@ int32_t likeliest(const std::vector<float>& logits) {
 int32_t draw(const std::vector<float>& logits, const GenerationOptions& options, uint64_t drawn) {
   if (options.temperature == 0) return likeliest(logits);
   const double most = static_cast<double>(*std::max_element(logits.begin(), logits.end()));
-  std::vector<double> weights(logits.size());
+  const auto weight = [&](float logit) { return std::exp((static_cast<double>(logit) - most) / options.temperature); };
   double sum = 0;
-  for (size_t v = 0; v < logits.size(); ++v) sum += weights[v] = std::exp((static_cast<double>(logits[v]) - most) / options.temperature);
+  for (const float logit : logits) sum += weight(logit);
   double u = sum * (philox(options.seed ^ kGenerationKey, 0, drawn).word[0] + 0.5) / 4294967296.0;
-  for (size_t v = 0; v < weights.size(); ++v) {
-    if (u < weights[v]) return static_cast<int32_t>(v);
-    u -= weights[v];
+  for (size_t v = 0; v < logits.size(); ++v) {
+    const double w = weight(logits[v]);
+    if (u < w) return static_cast<int32_t>(v);
+    u -= w;
   }
   return likeliest(logits);
 }
@@ -52,6 +54,7 @@ std::vector<int32_t> generate_tokens(Trainer& trainer, const std::vector<int32_t
   }
   std::vector<int32_t> answer;
   while (answer.size() < options.tokens) {
+    for (const int32_t id : options.never) logits[static_cast<size_t>(id)] = -std::numeric_limits<float>::infinity();
     const int32_t token = draw(logits, options, answer.size());
     if (std::find(options.stop.begin(), options.stop.end(), token) != options.stop.end()) break;
     answer.push_back(token);

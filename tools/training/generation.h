@@ -15,6 +15,7 @@ struct GenerationOptions {
   double temperature = 0;        // 0: always the likeliest
   uint64_t seed = 0;
   std::vector<int32_t> stop;     // a token of these ends the text and does not belong to it
+  std::vector<int32_t> never;    // these are not drawn: ids of the model that are no tokens
 };
 
 // `prompt` is not empty. `see`, where given, gets every token as it is drawn and answers whether to go on. A prompt and answer longer

@@ -7,25 +7,36 @@
 
 namespace reprise {
 
+namespace {
+
+// A shell variable that is not set leaves "", which would be passed over in silence.
+CLI::Validator not_empty() {
+  return {[](std::string& text) { return text.empty() ? std::string("must not be empty") : std::string(); }, ""};
+}
+
+CLI::Validator a_value() { return not_an_option() & not_empty(); }
+
+}  // namespace
+
 void TrainingOptions::add_to(CLI::App& app, uint64_t disk_bytes, uint32_t most_workers) {
   CLI::Option* until = app.add_option("--steps", steps, "train until this step, resumed steps included; default: the recipe's")->check(integer_from(1));
   app.add_option("--epochs", epochs, "train until so many passes over the data")->check(integer_from(1, 1000000000))->excludes(until);
-  app.add_option("--log", log, "append a JSON line for each step and evaluation to this file")->check(not_an_option());
-  CLI::Option* start = app.add_option("--init", init, "start from these weights (safetensors)")->check(not_an_option());
+  app.add_option("--log", log, "append a JSON line for each step and evaluation to this file")->check(a_value());
+  CLI::Option* start = app.add_option("--init", init, "start from these weights (safetensors)")->check(a_value());
   app.add_option("--init-skip", init_skip, "a pattern of tensors that keep their initial values, as of a new head (fc.*); may be given again")
       ->allow_extra_args(false)
-      ->check(not_an_option());
-  app.add_option("--init-adapter", init_adapter, "start from the adapters of this folder, as PEFT keeps them, of a recipe with \"lora\"")->check(not_an_option());
-  app.add_option("--save", save, "write snapshots to this folder: at the end, when a signal or an error ends the run, and every --save-every steps")->check(not_an_option());
+      ->check(a_value());
+  app.add_option("--init-adapter", init_adapter, "start from the adapters of this folder, as PEFT keeps them, of a recipe with \"lora\"")->check(a_value());
+  app.add_option("--save", save, "write snapshots to this folder: at the end, when a signal or an error ends the run, and every --save-every steps")->check(a_value());
   app.add_option("--save-every", save_every, "steps between snapshots")->check(integer_from(1));
   app.add_option("--keep", keep, "snapshots to keep: the last in DIR, those before it in DIR.step-N; default 1")->check(integer_from(1, 1000000));
   app.add_flag("--keep-best", keep_best, "keep the best snapshot too, by evaluation, in DIR.best");
-  app.add_option("--resume", resume, "go on from this snapshot, or evaluate it, or predict with it")->excludes(start)->check(not_an_option());
+  app.add_option("--resume", resume, "go on from this snapshot, or evaluate it, or predict with it")->excludes(start)->check(a_value());
   app.add_flag("--evaluate", evaluate, "evaluate the weights of --resume, --init or the recipe's init.from, on stdout, and train nothing");
   app.add_option("--batches", batches, "micro-batches that --evaluate takes at most")->check(integer_from(1));
   app.add_flag("--per-class", per_class, "--evaluate: each class's accuracy too");
-  app.add_option("--predict", predict, "name the classes of these pictures, or of all in these folders, on stdout, and train nothing")->check(not_an_option());
-  app.add_option("--prompt", prompt, "go on with this text, on stdout, by the weights of --resume, --init or the recipe's model, and train nothing");
+  app.add_option("--predict", predict, "name the classes of these pictures, or of all in these folders, on stdout, and train nothing")->check(a_value());
+  app.add_option("--prompt", prompt, "go on with this text, on stdout, by the weights of --resume, --init or the recipe's model, and train nothing")->check(not_empty());
   app.add_option("--tokens", tokens, "--prompt: the longest answer; default 100")->check(integer_from(1, 1000000));
   app.add_option("--temperature", temperature, "--prompt: how far from the likeliest token one is drawn; default 0: never")->check(CLI::Range(0.0, 100.0));
   app.add_option("--seed", seed, "--prompt: of the draws")->check(integer_from(0));

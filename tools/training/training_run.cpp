@@ -139,7 +139,7 @@ class TrainingRun {
     const Answerer answerer(recipe_);
     for (const std::string& prompt : recipe_.prompts) {
       std::cerr << "prompt: " << prompt << "\nanswer: "
-                << answerer.answer(trainer(), prompt, {.tokens = static_cast<uint32_t>(recipe_.answer_tokens), .temperature = 0, .seed = 0, .stop = {}}) << "\n";
+                << answerer.answer(trainer(), prompt, {.tokens = static_cast<uint32_t>(recipe_.answer_tokens), .temperature = 0, .seed = 0, .stop = {}, .never = {}}) << "\n";
     }
   }
 

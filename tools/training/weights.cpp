@@ -21,8 +21,8 @@ bool trains_adapters(const Plan& plan) {
 
 bool belongs(const Plan& plan, const StateTensor& state, StatePart part) {
   if (part == StatePart::kOptimizer) return state.kind == StateKind::kOptimizer;
-  const bool is_model = state.kind == StateKind::kParameter || state.kind == StateKind::kBuffer;
-  return is_model && (part != StatePart::kSaved || !trains_adapters(plan) || is_adapter(state.name));
+  if (state.kind != StateKind::kParameter && state.kind != StateKind::kBuffer) return false;  // an adapter's moments end in its name
+  return part != StatePart::kSaved || !trains_adapters(plan) || is_adapter(state.name);
 }
 
 bool is_conv_weight(const Tensor& tensor) { return tensor.rank == 4; }

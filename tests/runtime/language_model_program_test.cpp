@@ -1,0 +1,398 @@
+// The training of a language model as a person uses it: conversations in, adapters out, used again, asked, merged, killed, given bad files.
+// A tiny llama with a tokenizer and a template of its own (chat_model_files.h), compiled under two plans. Here so that what the rooms test
+// apart is tested as the programs that a person runs.
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <random>
+
+#include "tests/faces/soak.h"
+#include "tests/runtime/chat_model_files.h"
+#include "tests/runtime/train_program.h"
+#include "tools/formats/safetensors.h"
+
+namespace reprise::test {
+namespace {
+
+using nlohmann::json;
+namespace fs = std::filesystem;
+
+std::string in_programs(const std::string& name) { return build_folder() + "/test-programs/" + name; }
+std::string model() { return in_programs("lm-model"); }
+std::string conversations() { return in_programs("lm-train.jsonl"); }
+std::string merged_model() { return in_programs("lm-merged-model"); }
+
+json recipe() {
+  return {{"model", {{"huggingface", model()}}},
+          {"data", {{"kind", "chat"}, {"path", conversations()}, {"eval_path", in_programs("lm-eval.jsonl")}, {"pack", true}}},
+          {"batch", 1}, {"sequence", 96}, {"accumulate", 2}, {"steps", 8}, {"seed", 3}, {"clip_norm", 1.0},
+          {"lora", {{"r", 4}, {"alpha", 8}, {"dropout", 0.05}}}, {"optimizer", {{"name", "adamw"}, {"lr", 0.02}}}};
+}
+
+std::string stored() { return train_program("lm-stored", with(recipe(), {{"schedule", "none"}})); }
+std::string tight() {
+  static const uint64_t budget = smallest_budget(recipe());
+  return train_program("lm-tight", with(recipe(), {{"budget", budget}}));
+}
+std::string beside(const std::string& program, const std::string& name) { return (fs::path(program).parent_path() / name).string(); }
+
+// Both files of a folder of PEFT, as one text.
+std::string adapter_bytes(const std::string& folder) { return file_text(folder + "/adapter_config.json") + file_text(folder + "/adapter_model.safetensors"); }
+
+// A file with another content, for as long as this lives.
+class Changed {
+ public:
+  Changed(const std::string& path, const std::string& text) : path_(path), before_(file_text(path)) { write_text(path, text); }
+  ~Changed() { write_text(path_, before_); }
+  Changed(const Changed&) = delete;
+  Changed& operator=(const Changed&) = delete;
+
+ private:
+  const std::string path_, before_;
+};
+
+struct Matrix {
+  std::string name;
+  std::vector<uint64_t> shape;
+  std::vector<float> numbers;
+};
+
+// A copy of an adapter, in which `change` may change each matrix, or leave it out by answering false; and some fields of its config.
+void copy_adapter(const std::string& from, const std::string& to, const json& config, const std::function<bool(Matrix&)>& change) {
+  fs::create_directories(to);
+  write_text(to + "/adapter_config.json", with(json::parse(file_text(from + "/adapter_config.json")), config).dump());
+  const SafetensorsFile file(from + "/adapter_model.safetensors");
+  std::vector<Matrix> matrices;
+  for (const auto& [name, tensor] : file.tensors()) {
+    Matrix matrix = {name, tensor.shape, std::vector<float>(tensor.bytes / sizeof(float))};
+    file.read(tensor, 0, matrix.numbers.data(), tensor.bytes);
+    if (change(matrix)) matrices.push_back(matrix);
+  }
+  SafetensorsWriter writer(to + "/adapter_model.safetensors");
+  for (const Matrix& matrix : matrices) writer.declare(matrix.name, StoredType::kF32, matrix.shape);
+  for (const Matrix& matrix : matrices) writer.write(matrix.numbers.data(), matrix.numbers.size() * sizeof(float));
+  writer.finish();
+}
+
+// Keeps two of an adapter's ranks.
+bool narrow(Matrix& matrix) {
+  const bool is_down = matrix.name.ends_with("lora_A.weight");
+  const uint64_t rank = matrix.shape[is_down ? 0 : 1];
+  std::vector<float> kept;
+  for (uint64_t i = 0; i < matrix.numbers.size(); ++i) {
+    if ((is_down ? i / matrix.shape[1] : i % rank) < 2) kept.push_back(matrix.numbers[i]);
+  }
+  matrix.shape[is_down ? 0 : 1] = 2;
+  matrix.numbers = kept;
+  return true;
+}
+
+class LanguageModelProgram : public TrainProgram {
+ protected:
+  static void SetUpTestSuite() {
+    write_chat_model(model());
+    write_lines(conversations(), sums_in_words(0, 20));
+    write_lines(in_programs("lm-eval.jsonl"), sums_in_words(30, 4));
+  }
+  // A snapshot and an adapter after all steps, made once.
+  static const std::string& trained() {
+    static const std::string folder = [] {
+      const std::string made = in_programs("lm-trained");
+      const ProcessResult result = run({stored(), "--save", made + "/snapshot", "--quiet"});
+      EXPECT_EQ(result.status, 0) << result.err;
+      fs::remove_all(made + "/adapter");
+      fs::copy(beside(stored(), "adapter"), made + "/adapter");
+      return made;
+    }();
+    return folder;
+  }
+  static std::string snapshot() { return trained() + "/snapshot"; }
+  static std::string adapter() { return trained() + "/adapter"; }
+
+  // What --evaluate --json says, but the step.
+  json evaluation(const std::string& program, Arguments weights) {
+    weights.insert(weights.end(), {"--evaluate", "--json", "--quiet"});
+    const ProcessResult result = train(program, weights);
+    EXPECT_EQ(result.status, 0) << result.err;
+    json answer = json::parse(result.out, nullptr, false);
+    if (answer.is_object()) answer.erase("step");
+    return answer;
+  }
+  std::string answer(const std::string& program, const std::string& prompt, Arguments more = {}) {
+    more.insert(more.begin(), {"--resume", snapshot(), "--prompt", prompt, "--json", "--quiet"});
+    const ProcessResult result = train(program, more);
+    EXPECT_EQ(result.status, 0) << result.err;
+    const json value = json::parse(result.out, nullptr, false);
+    if (!value.is_object()) return "no JSON: " + result.out;
+    EXPECT_EQ(value.at("prompt"), prompt);
+    return value.at("text");
+  }
+  // Nothing of a run that was refused is left.
+  void expect_no_trace(const std::string& program, Arguments arguments, const Arguments& fragments) {
+    const std::string before = adapter_bytes(beside(program, "adapter"));
+    arguments.insert(arguments.end(), {"--save", at("none"), "--log", at("none.jsonl")});
+    expect_refusal(program, arguments, fragments);
+    for (const char* left : {"none", "none.saving", "none.jsonl"}) EXPECT_FALSE(fs::exists(at(left))) << left;
+    EXPECT_TRUE(adapter_bytes(beside(program, "adapter")) == before);
+  }
+};
+
+TEST_F(LanguageModelProgram, TrainsAnAdapterWithTheSameBitsUnderAnyPlan) {
+  const json manifest = json::parse(file_text(beside(stored(), "manifest.json"))), smaller = json::parse(file_text(beside(tight(), "manifest.json")));
+  EXPECT_LT(smaller["planned_bytes"], manifest["planned_bytes"]);
+  quietly(stored(), {"--threads", "1", "--log", at("log.jsonl"), "--save", at("s")});
+  const Log log = read_log(at("log.jsonl"));
+  ASSERT_EQ(log.lines.size(), 9u) << "eight steps and an evaluation";
+  for (size_t i = 0; i < 8; ++i) {
+    EXPECT_EQ(log.lines[i]["planned_bytes"], log.lines[i]["measured_bytes"]);
+    EXPECT_EQ(log.lines[i]["planned_bytes"], manifest["planned_bytes"]);
+  }
+  EXPECT_LT(log.lines[7]["loss"], log.lines[0]["loss"].get<double>() - 1);
+  const std::string made = adapter_bytes(beside(stored(), "adapter"));
+  ASSERT_EQ(reprise_command({"export", beside(stored(), "recipe.json"), "--snapshot", at("s"), "--adapter", at("exported")}).status, 0);
+  EXPECT_TRUE(adapter_bytes(at("exported")) == made);
+  const json config = json::parse(file_text(at("exported/adapter_config.json")));
+  EXPECT_EQ(config["base_model_name_or_path"], model());
+  EXPECT_EQ(config["target_modules"], json({"down_proj", "gate_proj", "k_proj", "o_proj", "q_proj", "up_proj", "v_proj"}));
+  const SafetensorsFile matrices(at("exported/adapter_model.safetensors"));
+  EXPECT_EQ(matrices.tensors().size(), 2u * 2 * 7);
+  EXPECT_EQ(matrices.find("base_model.model.model.layers.1.self_attn.k_proj.lora_B.weight", StoredType::kF32, {32, 4}).bytes, 512u);
+  for (const auto& [program, threads] : {std::pair{stored(), "2"}, {tight(), "1"}, {tight(), "2"}}) {
+    fs::remove(at("n.jsonl"));
+    quietly(program, {"--threads", threads, "--log", at("n.jsonl"), "--save", at("n")});
+    EXPECT_EQ(read_log(at("n.jsonl")).results(), log.results()) << program << " " << threads;
+    EXPECT_TRUE(snapshot_tensors(at("n")) == snapshot_tensors(at("s"))) << program << " " << threads;
+    EXPECT_TRUE(adapter_bytes(beside(program, "adapter")) == made) << program << " " << threads;
+  }
+}
+
+// 20 conversations in 7 rows, two in a step: after two steps the first epoch is not over, and the eighth is in the third.
+TEST_F(LanguageModelProgram, ResumesInMidEpochBitForBit) {
+  quietly(stored(), {"--log", at("whole.jsonl"), "--save", at("whole")});
+  const std::string made = adapter_bytes(beside(stored(), "adapter"));
+  quietly(stored(), {"--steps", "2", "--log", at("log.jsonl"), "--save", at("s")});
+  Log first = read_log(at("log.jsonl"));
+  quietly(stored(), {"--resume", at("s"), "--steps", "3", "--log", at("log.jsonl")});  // a step that is lost again
+  quietly(tight(), {"--resume", at("s"), "--log", at("log.jsonl"), "--save", at("s")});
+  std::vector<std::string> results = read_log(at("log.jsonl")).results();
+  const std::string of_the_part = first.results().back();  // the evaluation at the end of the first part
+  ASSERT_NE(of_the_part.find("eval_loss"), std::string::npos);
+  results.erase(std::remove(results.begin(), results.end(), of_the_part), results.end());
+  EXPECT_EQ(results, read_log(at("whole.jsonl")).results());
+  EXPECT_TRUE(snapshot_tensors(at("s")) == snapshot_tensors(at("whole")));
+  EXPECT_TRUE(adapter_bytes(beside(tight(), "adapter")) == made);
+}
+
+TEST_F(LanguageModelProgram, AnAdapterGoesInAgain) {
+  const json wanted = evaluation(stored(), {"--resume", snapshot()});
+  EXPECT_EQ(wanted["labelled"], 4 * 10) << "eight tokens of an answer, the end of its turn and of its line";
+  for (const std::string& program : {stored(), tight()}) EXPECT_EQ(evaluation(program, {"--init-adapter", adapter()}), wanted);
+  EXPECT_GT(evaluation(stored(), {})["loss"], wanted["loss"].get<double>() + 1) << "the untouched model";
+  quietly(stored(), {"--init-adapter", adapter(), "--steps", "1", "--log", at("log.jsonl")});
+  EXPECT_LT(read_log(at("log.jsonl")).lines[0]["loss"], wanted["loss"].get<double>() + 1) << "training goes on from it";
+
+  const auto as_it_is = [](Matrix&) { return true; };
+  const auto refuses = [&](const json& config, const std::function<bool(Matrix&)>& change, const Arguments& fragments) {
+    fs::remove_all(at("a"));
+    copy_adapter(adapter(), at("a"), config, change);
+    expect_no_trace(stored(), {"--init-adapter", at("a")}, fragments);
+  };
+  refuses({{"r", 2}}, narrow, {"adapter_config.json: r: is 2", "has 4"});
+  refuses({{"r", 2}}, as_it_is, {"adapter_model.safetensors", "lora_", "4"});
+  refuses({{"lora_alpha", 16}}, as_it_is, {"adapter_config.json: lora_alpha: is another scale: alpha 16", "alpha 8"});
+  const std::string last = "layers.1.mlp.up_proj";
+  refuses(json::object(), [&](Matrix& m) { return m.name.find(last) == std::string::npos; }, {"adapter_model.safetensors", last, "missing"});
+  const auto deeper = [&](Matrix& m) {
+    if (const size_t place = m.name.find("layers.1."); place != std::string::npos) m.name.replace(place, 8, "layers.7");
+    return true;
+  };
+  refuses(json::object(), deeper, {"adapter_model.safetensors", "layers.7", "no adapter there"});
+  expect_no_trace(stored(), {"--init-adapter", at("absent")}, {"absent/adapter_config.json"});
+  expect_refusal(stored(), {"--init-adapter", adapter(), "--resume", snapshot()}, {"--init-adapter", "--resume"}, 2);
+}
+
+TEST_F(LanguageModelProgram, AnswersFromASnapshot) {
+  const std::string asked = "What is 2 plus 2?", greedy = answer(stored(), asked, {"--tokens", "12"});
+  EXPECT_EQ(answer(stored(), asked, {"--tokens", "12", "--threads", "1"}), greedy);
+  EXPECT_EQ(answer(tight(), asked, {"--tokens", "12"}), greedy) << "under the smallest budget";
+  const ProcessResult shown = train(stored(), {"--resume", snapshot(), "--prompt", asked, "--tokens", "12", "--quiet"});
+  EXPECT_EQ(shown.out, greedy + "\n");
+  EXPECT_EQ(shown.err, "");
+  // So hot that every id would be drawn of which the model knows; the tokenizer has but a few of them.
+  const auto hot = [&](const char* seed) { return answer(stored(), asked, {"--tokens", "12", "--temperature", "100", "--seed", seed}); };
+  EXPECT_EQ(hot("1"), hot("1"));
+  EXPECT_NE(hot("1"), hot("2"));
+
+  const auto refuses = [&](const Arguments& more, const Arguments& fragments, int status = 1) {
+    Arguments arguments = {"--resume", snapshot()};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    expect_refusal(stored(), arguments, fragments, status);
+  };
+  refuses({"--prompt", ""}, {"--prompt", "must not be empty"}, 2);
+  refuses({"--prompt", "a\xff"}, {"--prompt", "not UTF-8 at byte 1"});
+  refuses({"--prompt", std::string(300, 'x')}, {"prompt", "tokens", "room for"});
+  refuses({"--prompt", "a", "--steps", "2"}, {"--steps"}, 2);
+  refuses({"--temperature", "1"}, {"--prompt"}, 2);
+  expect_refusal(stored(), {"--resume", "", "--steps", "1"}, {"--resume", "must not be empty"}, 2);  // as of a shell variable that is not set
+}
+
+// The model with the adapter merged is one that any recipe can name; here one that trains all of its weights.
+TEST_F(LanguageModelProgram, AMergedModelIsAModel) {
+  fs::remove_all(merged_model());
+  const ProcessResult exported = reprise_command({"export", beside(stored(), "recipe.json"), "--snapshot", snapshot(), "--merged", merged_model()});
+  ASSERT_EQ(exported.status, 0) << exported.err;
+  for (const char* file : {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}) {
+    EXPECT_TRUE(fs::exists(merged_model() + "/" + file)) << file;
+  }
+  json whole = with(recipe(), {{"model", {{"huggingface", merged_model()}}}, {"lora", nullptr}, {"schedule", "none"}, {"optimizer", {{"lr", 0.001}}}});
+  const std::string program = train_program("lm-merged", whole);
+  const json apart = evaluation(stored(), {"--resume", snapshot()}), together = evaluation(program, {});
+  EXPECT_NEAR(together["loss"].get<double>(), apart["loss"].get<double>(), 1e-4);
+  EXPECT_EQ(together["labelled"], apart["labelled"]);
+  quietly(program, {"--steps", "2", "--log", at("log.jsonl")});
+  EXPECT_FALSE(fs::exists(beside(program, "adapter"))) << "no adapter is trained";
+  expect_refusal(program, {"--init-adapter", adapter()}, {"--init-adapter", "trains no adapter", "\"lora\""});
+}
+
+// The most address space that a process has had, in bytes.
+uint64_t most_address_bytes(pid_t process) {
+  const std::string status = file_text("/proc/" + std::to_string(process) + "/status"), key = "VmPeak:";
+  const size_t at = status.find(key);
+  return at == std::string::npos ? 0 : 1024 * std::stoull(status.substr(at + key.size()));
+}
+
+// What a training may write (ulimit -d) is its arena, what it was seen to take beside that on Debian 12 with two threads (stacks, the heap with
+// tokenizer and data set, the libraries' own data), and kRoom for other systems, which has no room for a second copy of the model: its table
+// alone is larger. A merge has no arena. What a program may map (ulimit -v) depends on the libraries, of which ICU's data are 30 MiB: it is what a
+// training has mapped after three steps, and kRoom for the heap, which grows by pieces.
+TEST_F(LanguageModelProgram, NothingTakesMoreMemoryThanTraining) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "the sanitizers take the address space";
+#endif
+  constexpr uint64_t kMiB = uint64_t{1} << 20, kTraining = 37 * kMiB / 10, kMerge = 16 * kMiB / 10, kRoom = 5 * kMiB / 4;
+  static_assert(kRoom < kChatTableBytes);
+  for (const std::string& program : {stored(), tight()}) {
+    const uint64_t arena = json::parse(file_text(beside(program, "manifest.json")))["planned_bytes"];
+    ProcessOptions limited, merging, lower;
+    limited.most_data_bytes = arena + kTraining + kRoom;
+    lower.most_data_bytes = limited.most_data_bytes - kChatTableBytes;
+    merging.most_data_bytes = kMerge + kRoom;
+    fs::remove(at("log.jsonl"));
+    {
+      Process process({program, "--steps", "1000000", "--threads", "2", "--log", at("log.jsonl"), "--quiet"}, limited);
+      for (int i = 0; i < 6000 && file_text(at("log.jsonl")).find("\"step\": 3,") == std::string::npos; ++i) sleep_seconds(0.005);
+      limited.most_address_bytes = most_address_bytes(process.id()) + kRoom;
+    }
+    ASSERT_GT(limited.most_address_bytes, arena + kRoom);
+    const auto fits = [&](const Arguments& arguments, const ProcessOptions& limits) {
+      const ProcessResult result = run(arguments, limits);
+      EXPECT_EQ(result.status, 0) << json(arguments) << " in " << limits.most_data_bytes << " and " << limits.most_address_bytes << " bytes: " << result.err;
+    };
+    const auto program_fits = [&](Arguments arguments) {
+      arguments.insert(arguments.begin(), program);
+      arguments.insert(arguments.end(), {"--threads", "2", "--quiet"});
+      fits(arguments, limited);
+    };
+    program_fits({"--steps", "3", "--save", at("s"), "--save-every", "1"});
+    program_fits({"--steps", "4", "--save", at("s"), "--resume", at("s")});
+    program_fits({"--resume", at("s"), "--evaluate", "--json"});
+    program_fits({"--resume", at("s"), "--prompt", "What is 1 plus 1?", "--tokens", "20", "--temperature", "1"});
+    const Arguments exported = {build_folder() + "/reprise", "export", beside(program, "recipe.json"), "--snapshot", at("s")};
+    for (const Arguments& form : {Arguments{"--merged", at("merged")}, {"--merged", at("merged"), "--type", "bf16"}, {"--adapter", at("adapter")}}) {
+      Arguments arguments = exported;
+      arguments.insert(arguments.end(), form.begin(), form.end());
+      fits(arguments, merging);
+    }
+    const ProcessResult refused = run({program, "--steps", "1", "--threads", "2", "--quiet"}, lower);
+    EXPECT_EQ(refused.status, 1) << "a limit that has no room for the model's table";
+    EXPECT_EQ(std::count(refused.err.begin(), refused.err.end(), '\n'), 1) << refused.err;
+  }
+}
+
+TEST_F(LanguageModelProgram, ARecipeThatCannotBePlanned) {
+  const auto refuses = [&](const json& changes, const Arguments& fragments) {
+    write_text(at("r.json"), with(recipe(), changes).dump());
+    const ProcessResult result = reprise_command({"plan", at("r.json"), "-o", at("plan")});
+    EXPECT_EQ(result.status, 1) << result.err;
+    EXPECT_TRUE(result.is_one_line_with(fragments)) << json(fragments) << ", got: " << result.err;
+    EXPECT_FALSE(fs::exists(at("plan")));
+  };
+  refuses({{"lora", {{"targets", {"q_proj", "query"}}}}}, {"r.json", "lora.targets", "\"query\""});
+  refuses({{"lora", {{"targets", json::array()}}}}, {"r.json", "lora.targets"});
+  const std::string folder = at("model");
+  fs::copy(model(), folder);
+  const json other = {{"model", {{"huggingface", folder}}}};
+  const std::string config = file_text(folder + "/config.json"), weights = file_text(folder + "/model.safetensors");
+  write_text(folder + "/config.json", with(json::parse(config), {{"model_type", "mamba"}}).dump());
+  refuses(other, {"config.json", "model_type", "mamba", "llama"});
+  write_text(folder + "/config.json", config);
+  write_text(folder + "/model.safetensors", weights.substr(0, weights.size() / 2));
+  refuses(other, {"model.safetensors", "truncated"});
+}
+
+TEST_F(LanguageModelProgram, DataAndWeightsThatCannotBeRead) {
+  trained();  // before its files are changed
+  const std::string lines = file_text(conversations());
+  const auto refuses_line = [&](const std::string& line, const Arguments& fragments) {
+    const Changed changed(conversations(), lines + line + "\n");
+    Arguments all = {"lm-train.jsonl, line 21"};
+    all.insert(all.end(), fragments.begin(), fragments.end());
+    expect_no_trace(stored(), {}, all);
+  };
+  refuses_line("{\"prompt\": \"a\"", {"column"});
+  refuses_line("{\"text\": \"a\xff\"}", {"UTF-8"});
+  refuses_line(R"({"prompt": "a"})", {"completion"});
+  refuses_line(R"({"messages": [{"role": "user", "content": "a"}]})", {"nothing is learned"});
+  refuses_line(json{{"prompt", std::string(100, 'x')}, {"completion", "y"}}.dump(), {"tokens are more than the recipe's sequence of 96", "\"cut\""});
+  refuses_line("[1, 2]", {"object"});
+  for (const char* nothing : {"", "\n \n"}) {
+    const Changed changed(conversations(), nothing);
+    expect_no_trace(stored(), {}, {"lm-train.jsonl", "no samples"});
+  }
+  const std::string file = model() + "/model.safetensors", weights = file_text(file);
+  {
+    const Changed changed(file, weights.substr(0, weights.size() - 4));
+    expect_no_trace(stored(), {}, {"model.safetensors", "truncated"});
+    expect_no_trace(stored(), {"--resume", snapshot()}, {"model.safetensors"});
+  }
+  std::string other = weights;
+  other.back() = static_cast<char>(other.back() ^ 1);
+  const Changed changed(file, other);
+  expect_no_trace(stored(), {"--resume", snapshot()}, {"model.safetensors", "is not the file that the adapters of " + snapshot() + " were trained beside"});
+}
+
+// Killed about the moment at which snapshot and adapter are written, the folders hold what one whole run or the other has written.
+TEST_F(LanguageModelProgram, KilledWhileSavingLeavesWholeFiles) {
+  const std::string program = stored();
+  std::string whole[3], tensors[3];
+  for (const int steps : {2, 1}) {
+    quietly(program, {"--steps", std::to_string(steps), "--save", at("s")});
+    whole[steps] = adapter_bytes(beside(program, "adapter"));
+    tensors[steps] = snapshot_tensors(at("s"));
+  }
+  const unsigned seed = std::random_device{}();
+  std::mt19937 random(seed);
+  for (int trial = 0; trial < soaked(6); ++trial) {
+    const std::string steps = std::to_string(2 - trial % 2);
+    fs::remove(at("log.jsonl"));
+    Process process({program, "--steps", steps, "--log", at("log.jsonl"), "--save", at("s"), "--quiet"});
+    for (int i = 0; i < 6000 && file_text(at("log.jsonl")).find("\"step\": " + steps + ",") == std::string::npos; ++i) sleep_seconds(0.002);
+    sleep_seconds(std::uniform_real_distribution<double>(0, 0.03)(random));
+    process.signal(SIGKILL);
+    process.wait();
+    const std::string adapter = adapter_bytes(beside(program, "adapter")), snapshot = snapshot_tensors(at("s"));
+    EXPECT_TRUE(adapter == whole[1] || adapter == whole[2]) << "seed " << seed << " trial " << trial;
+    EXPECT_TRUE(snapshot == tensors[1] || snapshot == tensors[2]) << "seed " << seed << " trial " << trial;
+    EXPECT_TRUE(snapshot == tensors[saved_step(at("s"))]) << "seed " << seed << " trial " << trial;
+  }
+  quietly(program, {"--resume", at("s"), "--steps", "8", "--save", at("s")});
+  EXPECT_TRUE(adapter_bytes(beside(program, "adapter")) == adapter_bytes(adapter()));
+  for (const std::string& left : {beside(program, "adapter.saving"), at("s.saving")}) EXPECT_FALSE(fs::exists(left)) << left;
+}
+
+}  // namespace
+}  // namespace reprise::test
