@@ -349,7 +349,10 @@ chen: $(BUILD)/tests/bench/chen_bench  ## train Chen et al.'s 990-layer ResNet a
 	$< $(if $(TURNS),--turns $(TURNS)) $(BUDGET)
 chen-curves: $(BUILD)/tests/bench/chen_curves_bench  ## their figure and ours: planned feature maps at depths 128 to 1024
 	$< tests/bench/chen_curves.json tests/bench/chen_curves.svg
-.PHONY: fuzz bench-plan chen chen-curves
+bench-lm: $(BUILD)/reprise $(BUILD)/parity-venv/ready $(SMOLLM2) $(BUILD)/data/chatterbot.jsonl  ## fine-tune SmolLM2 in turns with PyTorch and peft: time, memory, validation loss
+	+@for kind in lora full; do $(MAKE) --no-print-directory build RECIPE=tests/bench/lm-$$kind.json || exit 1; done
+	BUILD=$(BUILD) tests/bench/lm_bench.sh
+.PHONY: fuzz bench-plan bench-lm chen chen-curves
 
 cuda: $(foreach each,$(SHIPPED_ARCHITECTURES),$(call machine_code,$(each)))  ## compile cuda/ for sm_80, sm_87 and sm_90 and compare the machine code with its goldens; BLESS=1 writes them
 	@ARCHITECTURES="$(SHIPPED_ARCHITECTURES)" BLESS=$(BLESS) BUILD=$(BUILD) tests/ports/cuda_machine_code_test.sh

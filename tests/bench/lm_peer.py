@@ -12,6 +12,8 @@ Usage: build/parity-venv/bin/python tests/bench/lm_peer.py GGUF RECIPE ROWS [--e
 --ours is a command that trains the same with Reprise, {steps}, {threads}, {adapter} and {log} replaced, as
   'build/NAME/train --steps {steps} --threads {threads} --init-adapter {adapter} --log {log} --quiet'
 Both then take turns, --rounds of them; the first step of a turn is not counted. Ours begins anew in every turn, PyTorch goes on.
+With --eval-rows and one round the two validation losses are compared, where ours evaluates: exit status 1 where they are more than 1%
+apart, and where the untouched model would have passed as well.
 """
 import argparse
 import json
@@ -156,7 +158,9 @@ def run_ours(args):
     time.sleep(0.05)
   if child.returncode != 0:
     raise SystemExit(f"lm_peer: exit status {child.returncode}: {args.ours.format(**values)}")
-  return {"steps": [line for line in map(json.loads, log.read_text().splitlines()) if "loss" in line], "peak": peak}
+  lines = [json.loads(line) for line in log.read_text().splitlines()]
+  return {"steps": [line for line in lines if "loss" in line], "peak": peak,
+          "eval_losses": [line["eval_loss"] for line in lines if "eval_loss" in line]}
 
 
 def median(turns):
@@ -167,6 +171,13 @@ def report(name, turns, peak):
   best = min(step["seconds"] for turn in turns for step in turn)
   losses = ", ".join(f"{step['loss']:.6f}" for step in turns[0])
   print(f"{name}: {median(turns):.3f} s a step (median; best {best:.3f}), peak {peak / 1e9:.3f} GB; losses {losses}")
+
+
+def compare_validation(before, peer, ours):
+  """1 where the bound does not hold, or says nothing because the untouched model keeps it."""
+  apart, untouched = abs(ours / peer - 1), abs(before / peer - 1)
+  print(f"validation loss: ours {ours:.6f}, PyTorch {peer:.6f}, {apart:.2%} apart (at most 1%); untouched {before:.6f}, {untouched:.2%} apart")
+  return int(apart > 0.01 or untouched <= 0.01)
 
 
 def read_rows(path):
@@ -193,7 +204,8 @@ def measure(args, folder):
   optimizer = make_optimizer(recipe["optimizer"], trained, fused=True)
   print(f"{sum(p.numel() for p in trained.values())} trained weights in {len(trained)} tensors; torch {torch.__version__}, {args.threads} threads")
   if checks:
-    print(f"validation loss before: {evaluate(model, checks):.6f}", flush=True)
+    untouched = evaluate(model, checks)
+    print(f"validation loss before: {untouched:.6f}", flush=True)
   peer, ours, own = [], [], None
   for turn in range(args.rounds):
     first = turn * args.steps
@@ -203,7 +215,8 @@ def measure(args, folder):
       ours.append(own["steps"])
   peak = peak_bytes() - before
   if checks:
-    print(f"validation loss after: {evaluate(model, checks):.6f}")
+    trained_loss = evaluate(model, checks)
+    print(f"validation loss after: {trained_loss:.6f}")
   report("PyTorch", peer, peak)
   print(f"PyTorch's peak is above the interpreter's {before / 1e9:.2f} GB")
   if args.log:
@@ -214,6 +227,7 @@ def measure(args, folder):
     print(f"losses at most {apart:.1e} apart; {median(ours) / median(peer):.3f} of PyTorch's time, {own['peak'] / peak:.3f} of its memory")
   if args.save:
     model.save_pretrained(args.save)
+  return compare_validation(untouched, trained_loss, own["eval_losses"][-1]) if checks and own and own["eval_losses"] and args.rounds == 1 else 0
 
 
 def main():
@@ -241,4 +255,4 @@ def main():
 
 
 if __name__ == "__main__":
-  main()
+  sys.exit(main())
