@@ -61,6 +61,8 @@ TEXT_PACKAGES  := bible-kjv
 GTEST_PACKAGES := libgtest-dev
 TEST_PACKAGES  := $(GTEST_PACKAGES) $(DATA_PACKAGES) $(TEXT_PACKAGES)
 BENCH_PACKAGES := libbenchmark-dev
+# A browser for the audit's page, whose test is skipped without it.
+BROWSER_PACKAGES := chromium
 PARITY_PACKAGES := python3-torch python3-venv
 # Other processors: AArch64 by a cross compiler, and the emulator that runs it and older x86-64. Their tests are skipped without them.
 OTHER_CPU_PACKAGES := g++-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user
@@ -83,6 +85,7 @@ $(BUILD)/packages/gtest: PACKAGES := $(GTEST_PACKAGES)
 $(BUILD)/packages/test: PACKAGES := $(TEST_PACKAGES)
 $(BUILD)/packages/bench: PACKAGES := $(BENCH_PACKAGES)
 $(BUILD)/packages/other-cpu: PACKAGES := $(OTHER_CPU_PACKAGES)
+$(BUILD)/packages/browser: PACKAGES := $(BROWSER_PACKAGES)
 $(BUILD)/packages/parity: PACKAGES := $(PARITY_PACKAGES)
 
 # ---- objects -------------------------------------------------------------------------------------------------------------
@@ -143,7 +146,15 @@ PLAN_NO_SANITIZE := -fno-sanitize=null,nonnull-attribute,returns-nonnull-attribu
 $(BUILD)/tools/commands/run_train.o: TOOL_FLAGS += -DREPRISE_COMPILER='"$(CXX)"' -DREPRISE_LINK_FLAGS='"$(LINK)"' \
   -DREPRISE_CUDA_LINK_FLAGS='"$(if $(HAS_NVCC),$(CUDA_LINK))"' \
   -DREPRISE_COMPILE_FLAGS='"-std=c++20 -O2 $(SANITIZE) $(PROOF_FLAGS) $(if $(SANITIZE),$(PLAN_NO_SANITIZE))"'
-$(BUILD)/libtools.a: $(TOOL_OBJECTS)
+# The audit's page with its styles and scripts, as one text.
+PAGE_FILES := $(wildcard tools/audit/page/*)
+$(BUILD)/tools/audit/page_text.cpp: $(PAGE_FILES) Makefile
+	@mkdir -p $(@D)
+	$(Q)awk -v DIR=tools/audit/page -f tools/audit/page/embed.awk tools/audit/page/page.html >$@
+$(BUILD)/tools/audit/page_text.o: $(BUILD)/tools/audit/page_text.cpp
+	@echo "  compile $<"
+	$(Q)$(CXX) $(TOOL_FLAGS) -c $< -o $@
+$(BUILD)/libtools.a: $(TOOL_OBJECTS) $(BUILD)/tools/audit/page_text.o
 	$(Q)rm -f $@ && ar rcs $@ $^
 $(BUILD)/libjudges.a: $(call objects,$(JUDGE_SOURCES)) $(FIBRE_OBJECTS)
 	$(Q)rm -f $@ && ar rcs $@ $^
@@ -277,6 +288,7 @@ $(TESTS): $(BUILD)/tests/%: $(BUILD)/tests/%.o $(BUILD)/libjudges.a $(BUILD)/lib
 # Scripts go first: the longest are among them. The fuzzers have sanitizers of their own, and a card's code has none.
 test: $(TESTS) $(BUILD)/reprise $(BUILD)/tests/bench/checked $(if $(SANITIZE),,$(FUZZ_TARGETS) $(call machine_code,87)) | $(BUILD)/packages/test  ## run every test; ends with "N passed, N failed"
 	@$(MAKE) -s $(BUILD)/packages/other-cpu || echo "make: tests of other processors are skipped" >&2
+	@$(MAKE) -s $(BUILD)/packages/browser || echo "make: the test of the audit's page is skipped" >&2
 	@$(MAKE) -s $(SMOLLM2) || echo "make: tests of SmolLM2 are skipped" >&2
 	@$(MAKE) -s $(VOCABULARIES) || echo "make: public cases of tokenizers are skipped: $(VOCABULARIES).log says why" >&2
 	@BUILD=$(BUILD) CXX="$(CXX)" tests/run_tests.sh $(TEST_SCRIPTS) $(TESTS)

@@ -1,0 +1,54 @@
+#!/usr/bin/env python3
+"""Frame times of an audit's page while it zooms: audit_frames.py PAGE.html [WIDTHxHEIGHT]
+
+Each frame of a scripted zoom draws another view: all rows, in to forty rows around the peak, along the rows, and out again, once as
+addresses and once as live bytes. Printed are the time between frames, which a screen of 60 Hz holds at 16.7 ms, and the time of drawing.
+"""
+import os
+import statistics
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "faces"))
+from devtools import Browser  # noqa: E402
+
+ZOOM = """
+(async () => {
+  const rows = audit.program().rows, peak = audit.program().peaks[0].row, home = audit.state().view, frames = 150, times = [], draws = [];
+  const frame = () => new Promise((done) => requestAnimationFrame(done));
+  audit.show({mode: MODE});
+  for (let i = 0; i < 10; ++i) await frame();
+  let last = await frame();
+  for (let i = 0; i < 3 * frames; ++i) {
+    const part = Math.floor(i / frames), share = (i % frames) / frames, depth = part === 0 ? share : part === 1 ? 1 : 1 - share;
+    const width = Math.min(rows, rows * (40 / rows) ** depth), middle = part === 1 ? peak + (share - 0.5) * 400 : peak;
+    audit.view({first: middle - width / 2, end: middle + width / 2, low: home.low * (1 - 0.2 * depth), high: home.high});
+    const now = await frame();
+    times.push(now - last);
+    last = now;
+    draws.push(audit.draw_times().slice(-1)[0]);
+  }
+  return {times, draws};
+})()
+"""
+
+
+def line(name, values):
+    values = sorted(values)
+    return f"{name}: median {statistics.median(values):.1f} ms, 95th percentile {values[int(0.95 * len(values))]:.1f} ms, most {values[-1]:.1f} ms"
+
+
+def main():
+    page = sys.argv[1]
+    width, height = map(int, (sys.argv[2] if len(sys.argv) > 2 else "1440x900").split("x"))
+    with Browser(width, height, timeout=120) as browser:
+        browser.open(page)
+        program = browser.evaluate("(({name, rows, slots}) => ({name, rows, slots}))(audit.program())")
+        print(f"{os.path.basename(page)}: {os.path.getsize(page) / 1e6:.2f} MB, {program['rows']} rows, {program['slots']} slots of {program['name']}, {width} x {height}")
+        for mode, words in (("map", "addresses"), ("stack", "live bytes")):
+            measured = browser.evaluate(ZOOM.replace("MODE", f"'{mode}'"))
+            print(line(f"  {words}, between frames", measured["times"]))
+            print(line(f"  {words}, drawing", measured["draws"]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,163 @@
+// What stands around the map: bands of stages and links above it, rows below, addresses beside it, and lines across it.
+"use strict";
+
+const kMargins = {left: 78, right: 12, top: 44, bottom: 24};
+const kStageBand = {top: 2, height: 17}, kLinkBand = {top: 21, height: 17};
+const kFont = "11px system-ui, sans-serif";
+
+// Rows side by side with the same stage, or link: [{first, end, value}].
+function runs_of(rows, key) {
+  const runs = [];
+  rows.forEach((row, r) => {
+    const last = runs[runs.length - 1];
+    if (last && last.value === row[key]) last.end = r + 1; else runs.push({first: r, end: r + 1, value: row[key]});
+  });
+  return runs;
+}
+
+function bands_of(program) {
+  program.bands = program.bands || {stages: runs_of(program.rows, "stage"), links: runs_of(program.rows, "link")};
+  return program.bands;
+}
+
+function seen_runs(runs) { return runs.filter((run) => run.end > view.first && run.first < view.end); }
+
+function paint_bands(painter, place) {
+  const bands = bands_of(shown.program), s = place.scale, x = (row) => (place.x_of(row) - place.left) * s;
+  const gap = (run) => (x(run.end) - x(run.first) > 4 ? 1 : 0);
+  for (const run of seen_runs(bands.stages)) {
+    painter.box(x(run.first), kStageBand.top * s, x(run.end) - gap(run), (kStageBand.top + kStageBand.height) * s,
+                stage_paint(run.value), run.value === "recomputed" ? "stripes" : "none");
+  }
+  const count = shown.plan.links.length;
+  seen_runs(bands.links).forEach((run) => {
+    const index = link_index(shown.plan, run.value);
+    const paint = shown.colour === "link" ? link_colour_of(index, count) : index % 2 ? inks.even : inks.odd;
+    painter.box(x(run.first), kLinkBand.top * s, x(run.end) - gap(run), (kLinkBand.top + kLinkBand.height) * s, paint);
+  });
+}
+
+const stage_paints = new Map();
+function stage_paint(stage) {
+  if (!stage_paints.has(stage)) stage_paints.set(stage, colour(kStageColours[stage] || "#999999"));
+  return stage_paints.get(stage);
+}
+
+const link_paints = new Map();
+function link_colour_of(index, count) {
+  const key = index + "/" + count;
+  if (!link_paints.has(key)) link_paints.set(key, link_colour(Math.max(0, index), count));
+  return link_paints.get(key);
+}
+
+function link_index(plan, name) {
+  plan.link_indices = plan.link_indices || new Map(plan.links.map((link, i) => [link, i]));
+  return plan.link_indices.has(name) ? plan.link_indices.get(name) : -1;
+}
+
+// The ground of each column: the plot's colour with a breath of the stage's.
+function ground_of(place) {
+  const line = new Painter(Math.round(place.width * place.scale), 1), s = place.scale;
+  line.clear(new Uint32Array(line.width).fill(inks.plot.word));
+  for (const run of seen_runs(bands_of(shown.program).stages)) {
+    line.box((place.x_of(run.first) - place.left) * s, 0, (place.x_of(run.end) - place.left) * s, 1, stage_tint(run.value));
+  }
+  return line.words;
+}
+
+function stage_tint(stage) { return mixed(inks.plot, stage_paint(stage), shown.dark ? 0.1 : 0.13); }
+
+function write_bands(pen, place) {
+  const bands = bands_of(shown.program);
+  const write = (run, band, text, ink) => {
+    const left = Math.max(place.x_of(run.first), place.left), right = Math.min(place.x_of(run.end), place.left + place.width);
+    const fitted = fitted_text(pen, text, right - left - 8);
+    if (fitted) { pen.fillStyle = ink; pen.fillText(fitted, left + 4, band.top + band.height / 2 + 0.5); }
+  };
+  pen.textAlign = "left";
+  for (const run of seen_runs(bands.stages)) {
+    if (run.value === "recomputed") continue;
+    write(run, kStageBand, run.value, stage_paint(run.value).light ? "#111111" : "#ffffff");
+  }
+  for (const run of seen_runs(bands.stages)) if (run.value === "recomputed") write_on_stripes(pen, place, run);
+  for (const run of seen_runs(bands.links)) {
+    const paint = shown.colour === "link" ? link_colour_of(link_index(shown.plan, run.value), shown.plan.links.length) : inks.odd;
+    write(run, kLinkBand, String(run.value), shown.colour === "link" ? (paint.light ? "#111111" : "#ffffff") : inks.ink.text);
+  }
+}
+
+function write_on_stripes(pen, place, run) {
+  const left = Math.max(place.x_of(run.first), place.left), right = Math.min(place.x_of(run.end), place.left + place.width);
+  const text = fitted_text(pen, "recomputed", right - left - 14);
+  if (!text) return;
+  pen.fillStyle = stage_paint("recomputed").text;
+  pen.fillRect(left + 3, kStageBand.top + 2, pen.measureText(text).width + 8, kStageBand.height - 4);
+  pen.fillStyle = "#111111";
+  pen.fillText(text, left + 7, kStageBand.top + kStageBand.height / 2 + 0.5);
+}
+
+// As much of a name as fits, or nothing where that would be less than four letters of a longer one.
+function fitted_text(pen, text, width) {
+  const letters = Math.floor(width / 5.4);
+  if (letters < 3) return "";
+  let fitted = short_name(text, letters);
+  while (fitted.length > 3 && pen.measureText(fitted).width > width) fitted = short_name(text, fitted.length - 1);
+  return fitted.length < Math.min(4, text.length) || pen.measureText(fitted).width > width ? "" : fitted;
+}
+
+function step_of(least, bases) {
+  for (let power = 1; ; power *= 10) for (const base of bases) if (base * power >= least) return base * power;
+}
+
+function draw_row_axis(pen, place) {
+  const step = step_of((72 * (view.end - view.first)) / place.width, [1, 2, 5]), bottom = place.top + place.height;
+  pen.textAlign = "center";
+  for (let row = Math.ceil(view.first / step) * step; row < view.end; row += step) {
+    const x = Math.round(place.x_of(row)) + 0.5;
+    pen.fillStyle = inks.line.text;
+    pen.fillRect(x - 0.5, bottom, 1, 4);
+    pen.fillStyle = inks.muted.text;
+    if (x > place.left + 12 || row > 0) pen.fillText(count_words(row), x, bottom + 13);
+  }
+  pen.textAlign = "right";
+  pen.fillText("row", place.left - 8, bottom + 13);
+}
+
+// Addresses at powers of two, with as many digits as tell neighbours apart.
+function draw_address_axis(pen, place) {
+  let step = kAlignment;
+  while ((step * place.height) / (view.high - view.low) < 44) step *= 2;
+  const unit = view.high >= 2 ** 30 ? [2 ** 30, "GiB"] : view.high >= 2 ** 20 ? [2 ** 20, "MiB"] : [1024, "KiB"];
+  const digits = Math.min(6, Math.max(0, Math.ceil(Math.log10(unit[0] / step) - 1e-9)));
+  pen.textAlign = "right";
+  for (let address = Math.ceil(view.low / step) * step; address <= view.high; address += step) {
+    const y = Math.round(place.y_of(address)) + 0.5;
+    pen.fillStyle = inks.line.text;
+    pen.fillRect(place.left - 5, y - 0.5, 5, 1);
+    pen.fillStyle = inks.muted.text;
+    if (y > place.top + 4) pen.fillText((address / unit[0]).toFixed(digits) + " " + unit[1], place.left - 8, y);
+  }
+}
+
+// A line across the map with its name at the right end.
+function draw_level(pen, place, address, text, ink, dashes) {
+  const y = Math.round(place.y_of(address)) + 0.5;
+  if (address <= view.low || address >= view.high) return;
+  pen.strokeStyle = ink;
+  pen.setLineDash(dashes);
+  pen.lineWidth = 1.5;
+  pen.beginPath(); pen.moveTo(place.left, y); pen.lineTo(place.left + place.width, y); pen.stroke();
+  pen.setLineDash([]);
+  draw_tag(pen, place.left + place.width - 6, y < place.top + 20 ? y + 10 : y - 10, text, ink, "right");
+}
+
+function draw_tag(pen, x, y, text, ink, align) {
+  const width = pen.measureText(text).width + 8, left = align === "right" ? x - width : align === "center" ? x - width / 2 : x;
+  pen.globalAlpha = 0.88;
+  pen.fillStyle = inks.card.text;
+  pen.fillRect(left, y - 8, width, 16);
+  pen.globalAlpha = 1;
+  pen.fillStyle = ink;
+  pen.textAlign = "left";
+  pen.fillText(text, left + 4, y + 0.5);
+}

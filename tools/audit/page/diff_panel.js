@@ -1,0 +1,69 @@
+// What has changed from plan A to plan B: what that did to the whole, and every slot of it by name.
+"use strict";
+
+const kChanges = ["appeared", "vanished", "grew", "shrank", "moved", "lives_longer", "lives_shorter"];
+
+function diff_panel(panel) {
+  const diff = shown.data.diff, changes = listed_changes();
+  fill(panel, diff_sides(diff), diff_totals(diff), change_filter(diff),
+       make("div", {class: "list-head"}, make("span", {}, plural(changes.length, "change") + " in " + shown.program.name),
+            make("button", {type: "button", class: "csv", onclick: () => save_csv("changes", changes_csv())}, "CSV")),
+       change_list(changes));
+}
+
+function diff_sides(diff) {
+  const side = (index, plan) => make("button", {type: "button", "aria-pressed": String(shown.plan_index === index), "data-side": index, onclick: () => show({plan_index: index})},
+                                     "Map of " + "AB"[index] + "  ", make("small", {}, short_name(plan.name || plan.plan_hash, 40)));
+  return make("div", {class: "sides", role: "group", "aria-label": "Which plan the map shows"}, side(0, diff.a), side(1, diff.b));
+}
+
+function diff_totals(diff) {
+  const bytes = (name, a, b) => [name, bytes_or_none(a), bytes_or_none(b), a === b ? "the same" : change_words((b || 0) - (a || 0))];
+  const lines = [bytes("arena", diff.a.planned_bytes, diff.b.planned_bytes), bytes("peak", diff.peak.a, diff.peak.b), ...diff.regions.map((region) => bytes(region.name, region.a, region.b))];
+  const costs = (name, key, words) => typeof diff.a[key] === "number" && typeof diff.b[key] === "number" &&
+    lines.push([name, words(diff.a[key]), words(diff.b[key]), diff.a[key] === diff.b[key] ? "the same" : (diff.b[key] > diff.a[key] ? "+" : "\u2212") + words(Math.abs(diff.b[key] - diff.a[key]))]);
+  costs("a step", "predicted_seconds", seconds_words);
+  costs("extra work", "extra_forward_cost", (share) => percent_words(share));
+  return make("table", {class: "totals"}, make("thead", {}, make("tr", {}, ["", "A", "B", "change"].map((head) => make("th", {scope: "col"}, head)))),
+    make("tbody", {}, lines.map((line) => make("tr", {"data-total": line[0]}, make("th", {scope: "row"}, line[0]), line.slice(1).map((text) => make("td", {}, text))))));
+}
+
+function bytes_or_none(bytes) { return bytes === null || bytes === undefined ? "none" : bytes_words(bytes); }
+
+function changes_of_program() { return shown.data.diff.slots.filter((change) => change.program === shown.program.name); }
+
+// The largest first.
+function listed_changes() {
+  const size = (change) => Math.abs((change.bytes_b || 0) - (change.bytes_a || 0));
+  return changes_of_program().filter((change) => shown.change === "all" || change.change === shown.change).sort((a, b) => size(b) - size(a));
+}
+
+function change_filter() {
+  const all = changes_of_program(), kinds = kChanges.filter((kind) => all.some((change) => change.change === kind));
+  return make("div", {class: "group filter", role: "group", "aria-label": "Kind of change"}, ["all", ...kinds].map((kind) =>
+    make("button", {type: "button", "aria-pressed": String(shown.change === kind), "data-change": kind, onclick: () => show({change: kind})},
+         kind_words(kind) + " ", make("small", {}, count_words(kind === "all" ? all.length : all.filter((change) => change.change === kind).length)))));
+}
+
+function change_list(changes) {
+  const list = make("ol", {class: "items changes"}, changes.slice(0, kMostListed).map((change) => make("li", {},
+    make("button", {type: "button", "data-changed": change.name.slice(0, 200), onclick: () => select_change(change)},
+         make("small", {class: "change " + (kChanges.includes(change.change) ? change.change : "")}, kind_words(change.change)),
+         make("span", {class: "item-name"}, short_name(change.name, 60)),
+         make("b", {}, change_text(change))))));
+  if (changes.length > kMostListed) list.append(make("li", {class: "empty"}, "and " + plural(changes.length - kMostListed, "more change") + ": all are in the CSV"));
+  return list;
+}
+
+function change_text(change) {
+  const a = change.bytes_a || 0, b = change.bytes_b || 0;
+  return a === b ? bytes_words(b) : change_words(b - a);
+}
+
+// Goes to the slot in the plan that has it.
+function select_change(change) {
+  const side = shown.plan_index, ids = side === 1 ? change.b : change.a;
+  if (!ids || ids.length === 0) show({plan_index: 1 - side});
+  const item = shown.program.by_id.get(change.program + ":" + (shown.plan_index === 1 ? change.b : change.a)[0]);
+  if (item) select_item(item);
+}

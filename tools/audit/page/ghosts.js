@@ -1,0 +1,60 @@
+// Of a diff: where the other plan had what has changed, drawn as outlines. Its rows are not this plan's rows, so they are laid beside each
+// other by what they compute: rows of forward and backward that do the same for the same link, for the same time, stand for each other.
+"use strict";
+
+function other_plan() { return shown.data.diff ? open_plan_at(1 - shown.plan_index) : null; }
+
+// Rows of `from` by rows of `to`: [[from, to]...], both increasing.
+function matching_rows(from, to) {
+  const keyed = (program) => {
+    const counts = new Map(), keys = new Map();
+    program.rows.forEach((row, r) => {
+      if (row.stage !== "forward" && row.stage !== "backward") return;
+      const what = JSON.stringify([row.stage, short_name(row.link, 4000), row.op, row.pass]), count = counts.get(what) || 0;
+      counts.set(what, count + 1);
+      keys.set(what + count, r);
+    });
+    return keys;
+  };
+  const there = keyed(to), pairs = [[0, 0]];
+  for (const [key, row] of keyed(from)) {
+    const last = pairs[pairs.length - 1], match = there.get(key);
+    if (match !== undefined && row > last[0] && match > last[1]) pairs.push([row, match]);
+  }
+  pairs.push([from.rows.length, to.rows.length]);
+  return pairs;
+}
+
+function mapped_row(pairs, row) {
+  let low = 0, high = pairs.length - 1;
+  while (high - low > 1) { const middle = (low + high) >> 1; if (pairs[middle][0] <= row) low = middle; else high = middle; }
+  const [a, b] = [pairs[low], pairs[high]];
+  return b[0] === a[0] ? a[1] : a[1] + ((row - a[0]) * (b[1] - a[1])) / (b[0] - a[0]);
+}
+
+// The other plan's slots that have changed, at rows of this one: [{item, first, end, low, high}].
+function ghosts_of(program) {
+  if (program.ghosts) return program.ghosts;
+  const other = other_plan(), from = other && open_program(other, program.name);
+  if (!from) return (program.ghosts = []);
+  const side = shown.plan_index === 1 ? "a" : "b", changed = new Map();
+  for (const change of shown.data.diff.slots) if (change.program === program.name) for (const id of change[side] || []) changed.set(program.name + ":" + id, change);
+  const pairs = matching_rows(from, program);
+  program.ghosts = from.slots.filter((item) => changed.has(item.id)).map((item) => ({
+    item, change: changed.get(item.id), first: mapped_row(pairs, item.first), end: mapped_row(pairs, item.end), low: item.address, high: item.address + item.bytes}));
+  return program.ghosts;
+}
+
+function draw_ghosts(pen, place) {
+  if (!shown.data.diff || !shown.ghosts || shown.mode !== "map") return;
+  pen.lineWidth = 1;
+  pen.strokeStyle = inks.alarm.text;
+  pen.setLineDash([4, 3]);
+  for (const ghost of ghosts_of(shown.program)) {
+    if (ghost.end <= view.first || ghost.first >= view.end || ghost.high <= view.low || ghost.low >= view.high) continue;
+    const x = place.x_of(ghost.first), y = place.y_of(ghost.high), width = place.x_of(ghost.end) - x, height = place.y_of(ghost.low) - y;
+    if (width < 1.5 && height < 1.5) continue;
+    pen.strokeRect(Math.round(x) + 0.5, Math.round(y) + 0.5, Math.max(1, width - 1), Math.max(1, height - 1));
+  }
+  pen.setLineDash([]);
+}

@@ -1,0 +1,53 @@
+// The plan in one line and a few numbers; light and dark; what proves it.
+"use strict";
+
+function refresh_header() {
+  const plan = shown.plan, m = plan.manifest;
+  element_of("title").textContent = short_name(plan.name, 80);
+  element_of("subtitle").textContent = [m.strategy, plural(m.rows, "row") + " a micro-batch", "plan " + m.plan_hash].join("  \u00b7  ");
+  fill(element_of("facts"),
+       big_fact("planned", bytes_words(m.planned_bytes), count_words(m.planned_bytes) + " B"),
+       m.budget_bytes && big_fact("budget", bytes_words(m.budget_bytes), percent_words(m.planned_bytes / m.budget_bytes) + " used"),
+       big_fact("storing all", bytes_words(m.store_all_bytes), "this plan takes " + percent_words(m.planned_bytes / m.store_all_bytes)),
+       big_fact("extra work", percent_words(m.extra_forward_cost), "of a step\u2019s forward and backward"),
+       m.predicted_seconds !== null && m.predicted_seconds !== undefined && big_fact("a step", seconds_words(m.predicted_seconds), "predicted"),
+       m.measured && m.measured.step_seconds && big_fact("a step", seconds_words(m.measured.step_seconds), "measured, median of " + m.measured.steps));
+  refresh_proof();
+}
+
+function big_fact(label, value, note) {
+  return make("div", {class: "fact", "data-fact": label}, make("span", {class: "label"}, label), make("b", {}, value), make("small", {}, note));
+}
+
+function refresh_proof() {
+  const command = shown.data.command;
+  fill(element_of("proof"),
+       make("span", {}, "Plan ", make("code", {}, shown.plan.manifest.plan_hash)),
+       command && make("span", {}, "made again, and then proved by the compiler, with ", make("code", {}, short_name(command, 400))));
+}
+
+function follow_theme() {
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  dark.addEventListener("change", () => set_theme(dark.matches));
+  element_of("theme").addEventListener("click", () => set_theme(!shown.dark));
+  set_theme(dark.matches);
+  addEventListener("beforeprint", () => print_theme(true));
+  addEventListener("afterprint", () => print_theme(false));
+}
+
+function set_theme(dark) {
+  document.documentElement.dataset.theme = dark ? "dark" : "light";
+  element_of("theme").textContent = dark ? "Light" : "Dark";
+  if (shown.program) show({dark}); else shown.dark = dark;
+}
+
+// Paper is white and may be without colour.
+let before_print = null;
+function print_theme(printing) {
+  if (printing) before_print = {dark: shown.dark, patterns: shown.patterns};
+  if (!before_print) return;
+  set_theme(printing ? false : before_print.dark);
+  show({patterns: printing || before_print.patterns});
+  draw(performance.now());
+  if (!printing) before_print = null;
+}

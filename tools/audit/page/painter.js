@@ -1,0 +1,69 @@
+// Fills boxes in an image by hand, which is faster than a canvas where there are ten thousand of them and most are smaller than a pixel.
+// Boxes do not overlap, so that a pixel's colour is the sum of what each box covers of it: many small ones merge into their mean.
+"use strict";
+
+// Whether the pixel (x, y) of a pattern has the second ink.
+const kTextures = {
+  none: null,
+  lines: (x, y) => y % 5 === 0,
+  bars: (x, y) => x % 5 === 0,
+  dots: (x, y) => x % 4 === 0 && y % 4 === 0,
+  grid: (x, y) => x % 6 === 0 || y % 6 === 0,
+  crosses: (x, y) => (x + y) % 8 === 0 || (x - y) % 8 === 0,
+  hatch: (x, y) => (x + y) % 5 < 2,
+  stripes: (x, y) => (x - y + 100000) % 12 < 5,
+};
+
+class Painter {
+  constructor(width, height) {
+    this.width = width;
+    this.height = height;
+    this.image = new ImageData(width, height);
+    this.words = new Uint32Array(this.image.data.buffer);
+    this.bytes = this.image.data;
+    this.ground = new Uint32Array(width);  // what a column shows where there is no box
+    this.ground_bytes = new Uint8ClampedArray(this.ground.buffer);
+  }
+
+  clear(ground) {
+    this.ground.set(ground);
+    for (let y = 0; y < this.height; ++y) this.words.set(this.ground, y * this.width);
+  }
+
+  // The box [x0, x1) x [y0, y1), in pixels and parts of them.
+  box(x0, y0, x1, y1, paint, texture = "none") {
+    x0 = Math.max(0, x0); y0 = Math.max(0, y0); x1 = Math.min(this.width, x1); y1 = Math.min(this.height, y1);
+    if (x1 <= x0 || y1 <= y0) return;
+    if (x1 - x0 >= 2 && y1 - y0 >= 2) this.fill(Math.round(x0), Math.round(y0), Math.round(x1), Math.round(y1), paint, texture);
+    else this.cover(x0, y0, x1, y1, paint);
+  }
+
+  fill(x0, y0, x1, y1, paint, texture) {
+    const word = paint.word;
+    for (let y = y0; y < y1; ++y) {
+      const from = y * this.width + x0, to = y * this.width + x1;
+      if (to - from > 16) this.words.fill(word, from, to); else for (let at = from; at < to; ++at) this.words[at] = word;
+    }
+    const second = kTextures[texture];
+    if (!second) return;
+    const ink = (paint.second = paint.second || mixed(paint, colour(paint.light ? "#000000" : "#ffffff"), 0.45)).word;
+    for (let y = y0; y < y1; ++y) {
+      for (let x = x0; x < x1; ++x) if (second(x, y)) this.words[y * this.width + x] = ink;
+    }
+  }
+
+  // Adds to each pixel what the box covers of it. What changes no pixel by half a step of its colour is left out.
+  cover(x0, y0, x1, y1, paint) {
+    if (Math.min(1, x1 - x0) * Math.min(1, y1 - y0) < 0.003) return;
+    const {bytes, ground_bytes} = this, last = Math.ceil(x1);
+    for (let y = Math.floor(y0); y < y1; ++y) {
+      const height = Math.min(y + 1, y1) - Math.max(y, y0);
+      for (let x = Math.floor(x0); x < last; ++x) {
+        const share = height * (Math.min(x + 1, x1) - Math.max(x, x0)), at = 4 * (y * this.width + x), below = 4 * x;
+        bytes[at] += share * (paint.r - ground_bytes[below]);
+        bytes[at + 1] += share * (paint.g - ground_bytes[below + 1]);
+        bytes[at + 2] += share * (paint.b - ground_bytes[below + 2]);
+      }
+    }
+  }
+}

@@ -1,0 +1,97 @@
+// What lives in one row: the highest, another hill, or the row that was chosen.
+"use strict";
+
+const kMostListed = 200;
+
+function peak_panel(panel) {
+  const program = shown.program, peaks = program.peaks, row = shown.row === null ? (peaks[0] || {row: 0}).row : shown.row;
+  if (program.rows.length === 0) { fill(panel, make("p", {class: "empty"}, "This program has no rows.")); return; }
+  const items = sorted_items(live_items(program, row));
+  fill(panel, peak_buttons(peaks, row), region_facts(program), smaller_facts(program.plan.manifest),
+       row_section(program, row), list_head(items, program.live[row]), item_list(program.plan, items));
+}
+
+function peak_buttons(peaks, row) {
+  return make("div", {class: "hills", role: "group", "aria-label": "The highest rows"}, peaks.map((peak, i) =>
+    make("button", {type: "button", class: "hill", "aria-pressed": String(row === peak.row), "data-row": peak.row, onclick: () => select_row(peak.row)},
+         make("small", {}, ["highest", "second", "third"][i]), make("b", {}, bytes_words(peak.bytes)), make("small", {}, "row " + count_words(peak.row)))));
+}
+
+// The largest sum of live bytes is the least that any addresses could do with.
+function region_facts(program) {
+  const highest = program.peaks.length > 0 ? program.peaks[0] : {row: 0, bytes: 0}, padding = padding_of(live_items(program, highest.row));
+  return fact_list([
+    ["region", exact_bytes(program.bytes)],
+    ["lower bound", exact_bytes(program.live_bytes)],
+    ["fragmentation", [exact_bytes(program.bytes - program.live_bytes), make("small", {}, " " + percent_words(program.bytes ? (program.bytes - program.live_bytes) / program.bytes : 0) + " of the region")].flat()],
+    ["of it padding", exact_bytes(padding)],
+  ]);
+}
+
+function smaller_facts(m) {
+  if (!m.smaller) return null;
+  return make("p", {class: "smaller"}, make("b", {}, bytes_words(m.smaller.budget) + " does not fit: "), short_name(m.smaller.why, 600));
+}
+
+function row_section(program, row) {
+  const what = program.rows[row], action = program.plan.actions[what.action];
+  const named = (references) => references.map((reference) => reference_button(program, reference));
+  return make("div", {class: "row"},
+    make("h2", {}, "Row " + count_words(row) + "  ", make("code", {}, row_words(what)), make("small", {}, " " + what.stage)),
+    fact_list([
+      ["link", short_name(what.link, 60)],
+      action ? ["action", action_words(action, program.plan.links)] : null,
+      what.writes.length > 0 ? ["writes", make("span", {class: "jumps"}, named(what.writes))] : null,
+      what.reads.length > 0 ? ["reads", make("span", {class: "jumps"}, named(what.reads))] : null,
+      what.scratch ? ["scratch", make("span", {class: "jumps"}, named([what.scratch]))] : null,
+      ["work", [what.flops ? Number(what.flops.toPrecision(4)).toLocaleString("en-US") + " flop, " : "", what.bytes ? bytes_words(what.bytes) + " read or written" : "",
+                what.seconds !== null && what.seconds !== undefined ? ", " + seconds_words(what.seconds) : ""].join("") || "none"],
+    ]));
+}
+
+function reference_button(program, reference) {
+  const item = item_of_reference(program, reference);
+  if (!item) return make("span", {class: "none"}, short_name(reference, 40));
+  return make("button", {type: "button", class: "jump", "data-slot": item.id, onclick: () => select_item(item)},
+              make("i", {class: "key", style: item.paint ? "background:" + item.paint.text : null}), short_name(item.name, 44));
+}
+
+function price_of(plan, item) {
+  const price = plan.prices.get(item.bytes);
+  return !price ? -1 : price.less === null ? Infinity : price.less;
+}
+
+function sorted_items(items) {
+  const by = {
+    size: (a, b) => b.bytes - a.bytes,
+    life: (a, b) => b.end - b.first - (a.end - a.first),
+    price: (a, b) => { const x = price_of(shown.plan, a), y = price_of(shown.plan, b); return x === y ? 0 : y > x ? 1 : -1; },
+  }[shown.sort];
+  return items.sort((a, b) => by(a, b) || b.bytes - a.bytes || a.birth - b.birth);
+}
+
+function list_head(items, live) {
+  const sorts = ["size", "life"].concat(shown.plan.manifest.prices ? ["price"] : []);
+  return make("div", {class: "list-head"},
+    make("span", {}, plural(items.length, "slot") + ", " + bytes_words(live) + ", by "),
+    make("span", {class: "group", role: "group", "aria-label": "Sorted by"}, sorts.map((sort) =>
+      make("button", {type: "button", "aria-pressed": String(shown.sort === sort), "data-sort": sort, onclick: () => show({sort})}, sort))),
+    make("button", {type: "button", class: "csv", onclick: () => save_csv("live", live_csv())}, "CSV"));
+}
+
+function item_list(plan, items) {
+  const unit = (plan.manifest.prices || {}).unit, largest = Math.max(1, ...items.slice(0, kMostListed).map((item) => item.bytes));
+  const note = (item) => {
+    if (shown.sort === "life") return plural(item.end - item.first, "row");
+    const price = shown.sort === "price" && plan.prices.get(item.bytes);
+    return !price ? kind_words(item.kind) : price.less === null ? "not without" : "+" + (unit === "seconds" ? seconds_words(price.less) : share_words(price.less));
+  };
+  const list = make("ol", {class: "items"}, items.slice(0, kMostListed).map((item) => make("li", {},
+    make("button", {type: "button", "data-slot": item.id, "aria-pressed": String(shown.selected === item), onclick: () => select_item(item),
+                    onpointerenter: () => show({hovered: item}), onpointerleave: () => show({hovered: null})},
+         make("i", {class: "key", style: "background:" + item.paint.text}), make("span", {class: "item-name"}, short_name(item.name, 60)),
+         make("small", {}, note(item)), make("b", {}, bytes_words(item.bytes)),
+         make("i", {class: "size", style: "width:" + ((100 * item.bytes) / largest).toFixed(2) + "%;background:" + item.paint.text})))));
+  if (items.length > kMostListed) list.append(make("li", {class: "empty"}, "and " + plural(items.length - kMostListed, "more slot") + ": all are in the CSV"));
+  return list;
+}

@@ -1,0 +1,130 @@
+// One manifest opened: its regions, and its programs as items (slots, state, carried) and rows. Programs are opened when they are first shown.
+"use strict";
+
+const kAlignment = 256;  // of slots, in bytes
+const kProgramsOfAStep = ["micro_first", "micro_add", "update"];
+
+function aligned(bytes) { return Math.ceil(bytes / kAlignment) * kAlignment; }
+
+function open_plan(manifest) {
+  const regions = new Map(unpack(manifest.regions).map((region) => [region.name, region]));
+  const planned = (name) => (regions.has(name) ? regions.get(name).planned_bytes : 0);
+  const plan = {
+    manifest, regions,
+    name: (manifest.recipe && manifest.recipe.name) || "a plan",
+    state_bytes: planned("state"),
+    carried_bytes: planned("carried"),
+    links: manifest.links || [],
+    actions: unpack(manifest.actions),
+    opened: new Map(),
+    prices: new Map(((manifest.prices || {}).by_bytes || []).map((price) => [price.bytes, price])),
+  };
+  plan.program_base = plan.state_bytes + plan.carried_bytes;  // arena = [State | Carried | the program's region]
+  plan.slots = unpack(manifest.slots);
+  plan.disk = unpack(manifest.disk);
+  plan.state = unpack(manifest.state).map((tensor, i) => item_of(tensor, "state:" + i, "state", 0));
+  plan.carried = unpack(manifest.carried).map((tensor, i) => item_of(tensor, "carried:" + i, "carried", plan.state_bytes));
+  return plan;
+}
+
+// What the map draws: a tensor at an address of the arena, living in rows [first, end).
+function item_of(tensor, id, region, base) {
+  return {id, region, name: String(tensor.name), kind: tensor.kind, dtype: tensor.dtype, shape: tensor.shape, bytes: tensor.bytes,
+          offset: tensor.offset, address: base + tensor.offset, layer: tensor.layer, first: 0, end: 0, flights: null};
+}
+
+function program_names(plan) { return plan.manifest.programs.map((program) => program.name); }
+
+function open_program(plan, name) {
+  if (!plan.opened.has(name)) {
+    const entry = plan.manifest.programs.find((program) => program.name === name);
+    plan.opened.set(name, entry ? read_program(plan, entry) : null);
+  }
+  return plan.opened.get(name);
+}
+
+function read_program(plan, entry) {
+  const rows = unpack(entry.rows);
+  const program = {plan, name: entry.name, times: entry.times, bytes: entry.bytes, live_bytes: entry.live_bytes, rows};
+  program.slots = read_slots(plan, plan.slots, program, "slot");
+  program.disk = read_slots(plan, plan.disk, program, "disk");
+  const whole = (item) => Object.assign({}, item, {first: 0, end: Math.max(1, rows.length)});
+  program.state = plan.state.map(whole);
+  program.carried = plan.carried.map(whole);
+  program.slots.forEach((slot, i) => { slot.birth = i; });
+  program.items = [...program.state, ...program.carried, ...program.slots];
+  program.by_id = new Map([...program.items, ...program.disk].map((item) => [item.id, item]));
+  find_uses(program);
+  find_flights(program);
+  find_repeats(program);
+  program.live = live_bytes_of(program.slots, rows.length);
+  program.peaks = highest_rows(program.live, 3);
+  return program;
+}
+
+function read_slots(plan, list, program, region) {
+  const items = [];
+  for (const slot of list) {
+    if (slot.program !== program.name) continue;
+    const id = (region === "disk" ? "disk:" : "") + program.name + ":" + slot.id;
+    const item = item_of(slot, id, region, region === "disk" ? 0 : plan.program_base);
+    item.first = slot.first_row;
+    item.end = slot.last_row + 1;
+    items[slot.id] = item;
+  }
+  return items.filter((item) => item);
+}
+
+// The item that a row names: "slot:12" is of its own program.
+function item_of_reference(program, reference) {
+  const [region, index] = reference.split(":");
+  if (region === "slot") return program.by_id.get(program.name + ":" + index);
+  return program.by_id.get(region === "disk" ? "disk:" + program.name + ":" + index : reference);
+}
+
+function references_of(row) { return row.scratch ? [...row.reads, ...row.writes, row.scratch] : [...row.reads, ...row.writes]; }
+
+function find_uses(program) {
+  for (const item of program.by_id.values()) { item.writers = []; item.readers = []; }
+  program.rows.forEach((row, r) => {
+    for (const reference of row.writes) { const item = item_of_reference(program, reference); if (item) item.writers.push(r); }
+    for (const reference of row.reads) { const item = item_of_reference(program, reference); if (item) item.readers.push(r); }
+    const scratch = row.scratch && item_of_reference(program, row.scratch);
+    if (scratch) scratch.writers.push(r);
+  });
+}
+
+// Between its transfer.start and its transfer.wait a slot is in flight.
+function find_flights(program) {
+  const started = new Map();
+  program.rows.forEach((row, r) => {
+    if (row.op !== "transfer") return;
+    for (const reference of references_of(row)) {
+      const item = item_of_reference(program, reference);
+      if (!item) continue;
+      if (row.pass === "start") started.set(item, r);
+      else if (started.has(item)) { (item.flights = item.flights || []).push({first: started.get(item), end: r + 1}); started.delete(item); }
+    }
+  });
+}
+
+// Slots that hold the same value at several times: the same name and shape, first written by the same kernel of the same link.
+function find_repeats(program) {
+  const groups = new Map();
+  for (const item of program.slots) {
+    const row = program.rows[item.first];
+    if (item.kind === "scratch" || !row) continue;
+    const key = JSON.stringify([short_name(item.name, 4000), item.name.length, item.shape, row.link, row.op, row.pass]);
+    if (!groups.has(key)) groups.set(key, []);
+    groups.get(key).push(item);
+    item.repeats = groups.get(key);
+  }
+}
+
+// The action of the schedule whose row made the item, in words; rows outside of the schedule have none.
+function keeper_of(program, item) {
+  const row = program.rows[item.writers.length > 0 ? item.writers[0] : item.first];
+  if (item.region !== "slot" || !row || row.action === null || row.action === undefined) return null;
+  const action = program.plan.actions[row.action];
+  return action ? {index: row.action, words: action_words(action, program.plan.links)} : null;
+}

@@ -1,0 +1,91 @@
+// All about one slot: the chosen one, or the one under the pointer.
+"use strict";
+
+const kMostRows = 8;  // that are listed before "more"
+
+function refresh_slot() {
+  refresh_tip();
+  for (const button of document.querySelectorAll("#panel .items [data-slot]")) {
+    button.setAttribute("aria-pressed", String(shown.selected !== null && button.dataset.slot === shown.selected.id));
+  }
+  const item = shown.selected || shown.hovered, section = element_of("slot");
+  if (!item) { fill(section, make("p", {class: "empty"}, "Point at a slot to read about it. A click keeps it here, a drag zooms.")); return; }
+  const facts = slot_facts(shown.program, item);
+  fill(section,
+       make("h2", {}, make("i", {class: "key", style: "background:" + item.paint.text}), make("span", {class: "item-name", title: short_name(item.name, 1000)}, short_name(item.name))),
+       fact_list(facts.map(([label, value, , shown_as]) => [label, shown_as || value])));
+}
+
+// [label, text, number that the text stands for, elements where the text is not all]. Tests read the first three.
+function slot_facts(program, item) {
+  const facts = [
+    ["kind", kind_words(item.kind) + (item.flights ? ", in flight in " + item.flights.map((flight) => rows_words(flight.first, flight.end - 1)).join(", ") : "")],
+    item.layer !== undefined ? ["layer", short_name(item.layer, 60)] : null,
+    ["tensor", shape_words(item)],
+    ["bytes", bytes_words(item.bytes), item.bytes, exact_bytes(item.bytes)],
+    aligned(item.bytes) > item.bytes ? ["padding", plural(aligned(item.bytes) - item.bytes, "byte"), aligned(item.bytes) - item.bytes] : null,
+    ["address", count_words(item.address), item.address, address_text(item)],
+    ["life", item.region === "slot" || item.region === "disk" ? rows_words(item.first, item.end - 1) : "all rows of all programs", null, life_buttons(item)],
+    ["written by", item.writers.join(" "), null, row_buttons(program, item.writers, "the host, or another program")],
+    ["read by", item.readers.join(" "), null, row_buttons(program, item.readers, "nothing in " + program.name)],
+  ];
+  const keeper = keeper_of(program, item);
+  if (keeper) facts.push(["kept by", keeper.words, keeper.index]);
+  if (item.repeats && item.repeats.length > 1) facts.push(repeats_fact(item));
+  if (item.region === "slot") {
+    const share = peak_share(program, item);
+    facts.push(["without it", share > 0 ? "the peak would be " + bytes_words(share) + " lower" : "the peak would be the same", share]);
+    facts.push(...price_facts(program.plan, item.bytes));
+  }
+  return facts.filter((fact) => fact);
+}
+
+function address_text(item) {
+  const base = item.region === "slot" ? shown.plan.program_base : item.region === "carried" ? shown.plan.state_bytes : 0;
+  return [count_words(item.address), base > 0 ? make("small", {class: "exact"}, " = " + count_words(base) + " + " + count_words(item.offset)) : null];
+}
+
+function life_buttons(item) {
+  if (item.region !== "slot" && item.region !== "disk") return "all rows of all programs";
+  return [rows_words(item.first, item.end - 1), make("small", {}, " (" + plural(item.end - item.first, "row") + ")")];
+}
+
+function row_buttons(program, rows, nothing) {
+  if (rows.length === 0) return make("span", {class: "none"}, nothing);
+  const button = (r) => make("button", {type: "button", class: "jump", "data-row": r, title: short_name(program.rows[r].link, 60), onclick: () => select_row(r)},
+                             r + " ", make("small", {}, row_words(program.rows[r])));
+  const list = make("span", {class: "jumps"}, rows.slice(0, kMostRows).map(button));
+  if (rows.length > kMostRows) {
+    list.append(make("button", {type: "button", class: "more", onclick: (event) => { event.target.replaceWith(...rows.slice(kMostRows, 400).map(button)); }}, plural(rows.length - kMostRows, "more row")));
+  }
+  return list;
+}
+
+function repeats_fact(item) {
+  const at = item.repeats.indexOf(item), text = "made " + item.repeats.length + " times; this is number " + (at + 1);
+  return ["again", text, item.repeats.length, [text, make("span", {class: "jumps"}, item.repeats.slice(0, kMostRows).map((again, i) =>
+    again === item ? null : make("button", {type: "button", class: "jump", "data-slot": again.id, onclick: () => select_item(again)}, "number " + (i + 1))))]];
+}
+
+// What the best plan costs more with that much less memory, and what it saves with that much more.
+function price_facts(plan, bytes) {
+  const prices = plan.manifest.prices;
+  if (!prices) return [["price", "no price: made from a manifest"]];
+  const facts = [], price = plan.prices.get(bytes), mebibyte = plan.prices.get(1 << 20);
+  if (price) facts.push(["price of so much", price_words(price, prices.unit), price.less, price_lines(price, prices.unit)]);
+  else facts.push(["price of so much", "no price for this size"]);
+  if (mebibyte && bytes !== 1 << 20) facts.push(["price of 1 MiB", price_words(mebibyte, prices.unit), mebibyte.less, price_lines(mebibyte, prices.unit)]);
+  return facts;
+}
+
+function price_words(price, unit) {
+  const less = price.less === null ? "less: does not fit" : "less: +" + cost_words(price.less, unit);
+  return less + "; more: " + (price.more === null ? "not known" : "\u2212" + cost_words(price.more, unit));
+}
+
+function price_lines(price, unit) {
+  const mebibytes = price.bytes / (1 << 20), each = (cost) => (price.bytes === 1 << 20 || !cost ? null : make("small", {class: "exact"}, " " + cost_words(cost / mebibytes, unit) + " a MiB"));
+  const line = (label, text, cost) => make("span", {class: "price"}, make("small", {}, label), text, each(cost));
+  return [line("less memory ", price.less === null ? "does not fit" : "costs " + cost_words(price.less, unit), price.less),
+          line("more memory ", price.more === null ? "not known" : "saves " + cost_words(price.more, unit), price.more)];
+}

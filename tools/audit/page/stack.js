@@ -1,0 +1,91 @@
+// The other picture: live bytes stacked over rows, in the order of the legend, upon State and gradients.
+"use strict";
+
+// Slots by birth and by death, so that one walk over the rows knows what lives.
+function stacking_of(program) {
+  program.stacking = program.stacking || {births: [...program.slots].sort((a, b) => a.first - b.first), deaths: [...program.slots].sort((a, b) => a.end - b.end)};
+  return program.stacking;
+}
+
+function stacks_below(a, b) { return a.group - b.group || a.birth - b.birth; }
+
+// Calls visit(row) for increasing rows, after born(slot) and dead(slot) of what came and went since the row before.
+function walk_rows(program, rows, born, dead, visit) {
+  const {births, deaths} = stacking_of(program), alive = new Set();
+  let b = 0, d = 0;
+  for (const row of rows) {
+    for (; b < births.length && births[b].first <= row; ++b) if (births[b].end > row) { alive.add(births[b]); born(births[b]); }
+    for (; d < deaths.length && deaths[d].end <= row; ++d) if (alive.delete(deaths[d])) dead(deaths[d]);
+    visit(row);
+  }
+}
+
+// The rows to draw: each one, or of each pixel the one where most lives, so that no peak is lost.
+function rows_to_draw(place) {
+  const live = shown.program.live, first = Math.max(0, Math.floor(view.first)), end = Math.min(live.length, Math.ceil(view.end));
+  const pixels = Math.round(place.width * place.scale);
+  if (end - first <= pixels) return Array.from({length: end - first}, (_, i) => first + i);
+  const rows = [], width = (view.end - view.first) / pixels;
+  for (let pixel = 0; pixel < pixels; ++pixel) {
+    const from = Math.floor(view.first + pixel * width), to = Math.min(end, Math.max(from + 1, Math.floor(view.first + (pixel + 1) * width)));
+    let highest = from;
+    for (let row = from; row < to; ++row) if (live[row] > live[highest]) highest = row;
+    rows.push(highest);
+  }
+  return rows;
+}
+
+function paint_stack(painter, place) {
+  const rows = rows_to_draw(place), single = rows.length < place.width * place.scale, wide = place.width / (view.end - view.first) >= 4;
+  const x = (row) => Math.round((place.x_of(row) - place.left) * place.scale);
+  let column = 0;
+  const columns = (row) => (single ? [Math.max(0, x(row)), Math.min(painter.width, x(row + 1))] : [column, ++column]);
+  if (wide) paint_slots_of_rows(painter, place, rows, columns); else paint_groups_of_rows(painter, place, rows, columns);
+}
+
+function paint_groups_of_rows(painter, place, rows, columns) {
+  const program = shown.program, groups = program.groups, sums = new Float64Array(groups.length), base = program.plan.program_base;
+  walk_rows(program, rows, (slot) => { sums[slot.group] += slot.bytes; }, (slot) => { sums[slot.group] -= slot.bytes; }, (row) => {
+    const [from, to] = columns(row);
+    let height = base;
+    for (let group = 0; group < sums.length; ++group) {
+      if (sums[group] === 0) continue;
+      fill_level(painter, place, from, to, height, height + sums[group], groups[group].colour, shown.patterns ? groups[group].texture : "none");
+      height += sums[group];
+    }
+  });
+}
+
+// Rows wide enough to tell slots apart: a line parts them.
+function paint_slots_of_rows(painter, place, rows, columns) {
+  const near = shown.program.slots.filter((slot) => slot.first < view.end && slot.end > view.first);
+  for (const row of rows) {
+    const [from, to] = columns(row);
+    for (const level of levels_of_row(shown.program, row, near)) fill_level(painter, place, from, to, level.low, level.high, level.item.paint, level.item.texture, true);
+  }
+}
+
+function fill_level(painter, place, from, to, low, high, paint, texture, parted = false) {
+  const pixel = (address) => Math.round(place.y_of(address) * place.scale), floor = Math.round((place.top + place.height) * place.scale);
+  const top = Math.max(Math.round(place.top * place.scale), pixel(high)), bottom = Math.min(floor, pixel(low));
+  if (bottom > top) painter.fill(from, parted && bottom - top > 3 ? top + 1 : top, to, bottom, paint, texture);
+}
+
+// What lives in a row, from the lowest level of the stack up: [{item, low, high}].
+function levels_of_row(program, row, slots = program.slots) {
+  let height = program.plan.program_base;
+  return slots.filter((slot) => slot.first <= row && row < slot.end).sort(stacks_below).map((item) => ({item, low: height, high: (height += item.bytes)}));
+}
+
+// Where a slot begins in the stack, for each row of its life.
+function levels_of_item(program, item) {
+  const below = new Float64Array(item.end - item.first + 1);
+  below[0] = program.plan.program_base;
+  for (const slot of program.slots) {
+    if (slot.end <= item.first || slot.first >= item.end || stacks_below(slot, item) >= 0) continue;
+    below[Math.max(0, slot.first - item.first)] += slot.bytes;
+    below[Math.min(item.end, slot.end) - item.first] -= slot.bytes;
+  }
+  for (let r = 1; r < below.length; ++r) below[r] += below[r - 1];
+  return below;
+}

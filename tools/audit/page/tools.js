@@ -1,0 +1,47 @@
+// What stands above the map: which picture, which colours, zoom, and the legend.
+"use strict";
+
+function refresh_tools() { keeping_focus(fill_tools); }
+
+function fill_tools() {
+  fill(element_of("tools"),
+       choice("Picture", "mode", [["map", "Addresses"], ["stack", "Live bytes"]]),
+       choice("Colour by", "colour", [["kind", "kind"], ["link", "link"], ["dtype", "type"]]),
+       toggle("patterns", "Patterns", "Tell kinds apart by patterns too"),
+       shown.data.diff && toggle("ghosts", "Ghosts", "Where the other plan had what has changed"),
+       make("span", {class: "group"},
+            tool("\u2212", "Zoom out", () => zoom_view(1 / 0.6)), tool("+", "Zoom in", () => zoom_view(0.6)),
+            tool("Program", "The whole program (0)", () => move_view(home_view(shown.program))),
+            tool("Arena", "The whole arena, with State and gradients (a)", () => move_view(arena_view(shown.program)))),
+       tool("CSV", "The slots in sight, as a table", () => save_csv("slots", slots_csv())));
+  refresh_legend();
+}
+
+function tool(text, title, onclick) { return make("button", {type: "button", title, "aria-label": title, onclick}, text); }
+
+function choice(label, name, options) {
+  return make("span", {class: "group", role: "group", "aria-label": label}, make("span", {class: "label"}, label), options.map(([value, text]) =>
+    make("button", {type: "button", "aria-pressed": String(shown[name] === value), "data-choice": name + ":" + value, onclick: () => show({[name]: value})}, text)));
+}
+
+function toggle(name, text, title) {
+  return make("button", {type: "button", title, "aria-pressed": String(shown[name]), "data-choice": name, onclick: () => show({[name]: !shown[name]})}, text);
+}
+
+// Of links the legend shows the first, the last and some between: their order is the colour's.
+function refresh_legend() {
+  const groups = shown.program.groups.filter((group) => shown.colour === "link" || shown.program.items.some((item) => item.group === shown.program.groups.indexOf(group)));
+  const step = Math.max(1, Math.ceil(groups.length / 12)), listed = groups.filter((_, i) => i % step === 0 || i === groups.length - 1);
+  fill(element_of("legend"), listed.map((group) => make("li", {}, swatch(group), group.label)),
+       make("li", {}, swatch({colour: colour("#999999"), texture: "hatch"}, true), "padding"),
+       shown.program.items.some((item) => item.flights) && make("li", {}, swatch({colour: colour("#999999"), texture: "stripes"}, true), "in flight"),
+       shown.data.diff && shown.ghosts && make("li", {}, make("i", {class: "ghost"}), "the other plan"));
+}
+
+function swatch(group, always = false) {
+  const canvas = make("canvas", {class: "swatch", width: 14, height: 14, "aria-hidden": "true"}), painter = new Painter(14, 14);
+  painter.clear(new Uint32Array(14).fill(group.colour.word));
+  painter.fill(0, 0, 14, 14, group.colour, shown.patterns || always ? group.texture : "none");
+  canvas.getContext("2d").putImageData(painter.image, 0, 0);
+  return canvas;
+}
