@@ -24,6 +24,7 @@ Command add_profile(CLI::App& app, const Port& port);
 Command add_fit(CLI::App& app, const Port& port);
 Command add_compare(CLI::App& app, const Port& port);
 Command add_audit(CLI::App& app, const Port& port);
+Command add_rows(CLI::App& app, const Port& port);
 Command add_chain(CLI::App& app);
 Command add_name(CLI::App& app);
 Command add_recipe(CLI::App& app);

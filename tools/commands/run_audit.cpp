@@ -1,85 +1,144 @@
-// `reprise audit`: regions, peak and slots of a recipe's plan or of a manifest, and a gate against growth.
+// `reprise audit`: regions, peak and slots of a recipe's plan or of a manifest, as text, JSON, a page or a trace; what has changed since another
+// plan; and a gate against growth.
+#include <algorithm>
 #include <iostream>
 #include <memory>
 
-#include "tools/commands/recipe_options.h"
+#include "tools/audit/audit_text.h"
+#include "tools/audit/growth_gate.h"
+#include "tools/audit/manifest.h"
+#include "tools/audit/page.h"
+#include "tools/audit/plan_diff.h"
+#include "tools/audit/plan_trace.h"
+#include "tools/audit/prices.h"
+#include "tools/commands/plan_source.h"
 #include "tools/formats/error.h"
 #include "tools/formats/output_file.h"
-#include "tools/formats/text.h"
-#include "tools/writing/report.h"
 
 namespace reprise {
 
 namespace {
 
-bool is_manifest(const nlohmann::json& given) { return given.is_object() && given.contains("plan_hash") && given.contains("slots"); }
+using nlohmann::json;
 
-nlohmann::json manifest_from(const RecipeOptions& options) {
-  const SolvedModel model = options.solve();
-  const ScheduleRequest request = request_of(model);
-  const PlannedModel planned = plan_model(model, request);
-  if (!planned.fits) throw UserError(does_not_fit_message(model, planned, request), UserError::kDoesNotFit);
-  return manifest_of(model, planned);
-}
+constexpr int kSweptPlans = 12;
 
-// A plan may have grown by at most that many per cent since the baseline's manifest was written.
-struct GrowthGate {
-  std::string baseline;
-  double max_growth = 0;
-
-  // Why the plan may not pass; "" where it may. Throws UserError where the baseline is no manifest.
-  std::string refusal(const nlohmann::json& manifest) const {
-    if (baseline.empty()) return "";
-    const nlohmann::json old = nlohmann::json::parse(read_file(baseline), nullptr, false);
-    if (!is_manifest(old) || !old.value("planned_bytes", nlohmann::json()).is_number_unsigned()) {
-      throw UserError(baseline + ": --gate: must be a manifest as `reprise plan` writes it");
-    }
-    const double before = old.at("planned_bytes").get<double>(), now = manifest.at("planned_bytes").get<double>();
-    if (now <= before * (1 + max_growth / 100)) return "";
-    return baseline + ": --gate: the plan has grown from " + bytes_text(static_cast<uint64_t>(before)) + " to " +
-           bytes_text(static_cast<uint64_t>(now)) + ", more than --max-growth " + nlohmann::json(max_growth).dump() + " per cent";
-  }
+struct AuditOptions {
+  RecipeOptions recipe;
+  std::string diff, gate, html, trace;
+  std::vector<std::string> max_growth;
+  bool json = false, markdown = false, prices = false, sweep = false;
 };
 
-int run_audit(const RecipeOptions& options, const GrowthGate& gate, bool as_json) {
-  const nlohmann::json given = nlohmann::json::parse(read_file(options.recipe), nullptr, false);
-  const std::string unheeded = options.first_given();
-  if (is_manifest(given) && !unheeded.empty()) {
-    throw UserError(options.recipe + ": " + unheeded + ": has no effect on a manifest, which is of a plan that is made; give the recipe", UserError::kUsage);
+void add_prices(PlanSource& source, const std::string& file) {
+  if (!source.model) throw UserError(file + ": --prices: are found by planning again; give the recipe", UserError::kUsage);
+  source.manifest["prices"] = memory_prices(*source.model, *source.planned);
+  source.manifest["smaller"] = largest_misfit(*source.model);
+}
+
+// What proves the plan that is shown.
+std::string proving_command(const AuditOptions& options, const PlanSource& source) {
+  if (!source.model) return "";
+  const Recipe& recipe = source.model->recipe;
+  std::string command = "reprise plan " + options.recipe.recipe;
+  if (options.recipe.budget) command += " --budget " + *options.recipe.budget;
+  if (!options.recipe.strategy.empty()) command += " --schedule " + recipe.schedule.strategy;
+  return command + " -o DIR, then compile DIR/plan.h: the compiler proves it, or names the first row and slot that break a rule";
+}
+
+// The plans of the page: the one that is asked for, and with --sweep those of other budgets.
+json plans_of(const AuditOptions& options, const PlanSource& source) {
+  json plans = json::array({source.manifest});
+  if (!options.sweep) return plans;
+  if (!source.model) throw UserError(options.recipe.recipe + ": --sweep: plans at other budgets; give the recipe", UserError::kUsage);
+  for (json& manifest : sweep_manifests(*source.model, kSweptPlans - 1)) {
+    if (manifest["plan_hash"] != source.manifest["plan_hash"]) plans.push_back(std::move(manifest));
   }
-  const nlohmann::json manifest = is_manifest(given) ? given : manifest_from(options);
-  const std::string refusal = gate.refusal(manifest);
-  std::string text;
-  try {
-    text = audit_text(manifest);
-  } catch (const nlohmann::json::exception&) {
-    throw UserError(options.recipe + ": plan_hash, slots: there, but this is no manifest as `reprise plan` writes it; plan again");
+  std::stable_sort(plans.begin(), plans.end(), [](const json& a, const json& b) { return a["planned_bytes"] < b["planned_bytes"]; });
+  return plans;
+}
+
+void write_page(const AuditOptions& options, const PlanSource& source) {
+  const json plans = plans_of(options, source);
+  size_t shown = 0;
+  while (plans[shown]["plan_hash"] != source.manifest["plan_hash"]) ++shown;
+  replace_file(options.html, audit_page({{"plans", plans}, {"shown", shown}, {"diff", nullptr}, {"command", proving_command(options, source)}}));
+}
+
+int show_diff(const AuditOptions& options, const PlanSource& source) {
+  RecipeOptions other;
+  other.recipe = options.diff;
+  other.board = options.recipe.board;
+  const json manifest = open_plan(other).manifest;
+  const json diff = plan_diff(source.manifest, manifest);
+  if (!options.html.empty()) {
+    const json plans = json::array({source.manifest, manifest});
+    replace_file(options.html, audit_page({{"plans", plans}, {"shown", 1}, {"diff", diff}, {"command", proving_command(options, source)}}));
   }
-  if (as_json) print_json(manifest);  // also where the gate refuses it
+  if (options.json) {
+    print_json(diff);
+  } else if (options.html.empty()) {
+    std::cout << plan_diff_text(diff);
+  }
+  return 0;
+}
+
+std::vector<GrowthLine> growth_of(const AuditOptions& options, const json& manifest) {
+  if (options.gate.empty()) return {};
+  const GrowthLimits limits = growth_limits(options.max_growth);
+  return compare_growth(read_manifest(options.gate), manifest, limits, options.gate);
+}
+
+void refuse_own_files(const AuditOptions& options) {
+  for (const std::string& output : {options.html, options.trace}) {
+    if (output.empty()) continue;
+    for (const std::string& input : {options.recipe.recipe, options.gate, options.diff}) {
+      if (!input.empty()) require_other_file(output, input);
+    }
+  }
+}
+
+int run_audit(const AuditOptions& options) {
+  refuse_own_files(options);
+  PlanSource source = open_plan(options.recipe);
+  if (options.prices || (!options.html.empty() && source.model)) add_prices(source, options.recipe.recipe);
+  if (!options.diff.empty()) return show_diff(options, source);
+  const std::vector<GrowthLine> growth = growth_of(options, source.manifest);
+  const std::string refusal = growth_refusal(growth, options.gate);
+  if (options.markdown) std::cout << growth_markdown(growth, source.manifest["recipe"]["name"].get<std::string>());  // also where the gate holds
+  if (options.json) print_json(source.manifest);
+  if (!options.html.empty()) write_page(options, source);
+  if (!options.trace.empty()) replace_file(options.trace, plan_trace(source.manifest, {}).dump() + "\n");
   if (!refusal.empty()) throw UserError(refusal, UserError::kDoesNotFit);
-  if (!as_json) std::cout << text;
+  if (!options.json && !options.markdown && options.html.empty() && options.trace.empty()) std::cout << audit_text(source.manifest);
   return 0;
 }
 
 }  // namespace
 
 Command add_audit(CLI::App& app, const Port& port) {
-  struct AuditOptions {
-    RecipeOptions recipe;
-    GrowthGate gate;
-    bool json = false;
-  };
   const auto options = std::make_shared<AuditOptions>();
   CLI::App* parser = app.add_subcommand("audit", "regions, peak and slots of a recipe's plan or of a manifest");
   options->recipe.add_to(*parser);
   parser->get_option("RECIPE")->description("recipe file (JSON), or a manifest of `reprise plan`");
   options->recipe.add_schedule_to(*parser);
   options->recipe.add_profile_to(*parser, port);
-  parser->add_flag("--json", options->json, "one JSON value on stdout");
-  CLI::Option* gate = parser->add_option("--gate", options->gate.baseline, "a manifest: exit status 3 where the plan has outgrown it");
-  const CLI::Validator per_cent([](std::string& text) { return text.find('-') == std::string::npos ? "" : "must be a number of at least 0, not " + text; }, "");
-  parser->add_option("--max-growth", options->gate.max_growth, "per cent of growth that the gate lets pass; default 0")->check(per_cent)->needs(gate);
-  return {parser, [options] { return run_audit(options->recipe, options->gate, options->json); }};
+  CLI::Option* as_json = parser->add_flag("--json", options->json, "one JSON value on stdout");
+  parser->add_flag("--prices", options->prices, "what less and more memory would cost and save, found by planning again; a page of a recipe has them");
+  CLI::Option* html = parser->add_option("--html", options->html, "file: a page to look at, offline, with the map of every slot");
+  parser->add_flag("--sweep", options->sweep, "the page also holds up to eleven plans at other budgets")->needs(html);
+  CLI::Option* trace = parser->add_option("--trace", options->trace, "file: the plan for Perfetto or chrome://tracing");
+  CLI::Option* diff = parser->add_option("--diff", options->diff, "a recipe or a manifest: what differs there");
+  CLI::Option* gate = parser->add_option("--gate", options->gate, "a manifest: exit status 3 where the plan has outgrown it")->excludes(diff);
+  parser
+      ->add_option("--max-growth", options->max_growth,
+                   "per cent of growth that the gate lets pass, default 0; NAME=PCT: of a region, of \"seconds\" or \"work\"; may be given again")
+      ->take_all()
+      ->allow_extra_args(false)
+      ->needs(gate);
+  parser->add_flag("--markdown", options->markdown, "the gate's table, for a comment on a change")->needs(gate)->excludes(as_json);
+  trace->excludes(diff);
+  return {parser, [options] { return run_audit(*options); }};
 }
 
 }  // namespace reprise

@@ -7,7 +7,7 @@
 #include "tools/formats/error.h"
 #include "tools/formats/text.h"
 #include "tools/planning/fit_table.h"
-#include "tools/writing/report.h"
+#include "tools/writing/summary.h"
 
 namespace reprise {
 

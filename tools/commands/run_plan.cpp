@@ -9,13 +9,14 @@
 #include <iostream>
 #include <memory>
 
+#include "tools/audit/manifest.h"
 #include "tools/commands/plan_folder.h"
 #include "tools/formats/error.h"
 #include "tools/formats/output_file.h"
 #include "tools/planning/backends.h"
 #include "tools/progress/long_work.h"
 #include "tools/writing/plan_header.h"
-#include "tools/writing/report.h"
+#include "tools/writing/summary.h"
 
 namespace reprise {
 

@@ -30,7 +30,8 @@ class TrainingLowering {
     builder_.stage_inputs(0);  // the layout puts boundary 0 at 0
   }
 
-  void lower(const Action& action, const ActionPlacement& place) {
+  void lower(uint32_t index, const Action& action, const ActionPlacement& place) {
+    builder_.begin_action(index);
     for (const GradientMove& move : place.moves) {
       if (gradient_ != kNoValue) builder_.move(gradient_, move.to, static_cast<uint32_t>(action.first));
     }
@@ -135,7 +136,7 @@ class TrainingLowering {
 
 OwnedProgram lower_training(const LoweringInput& input, const std::vector<Action>& actions, const ChainLayout& layout, bool add) {
   TrainingLowering lowering(input, add);
-  for (size_t i = 0; i < actions.size(); ++i) lowering.lower(actions[i], layout.actions[i]);
+  for (size_t i = 0; i < actions.size(); ++i) lowering.lower(static_cast<uint32_t>(i), actions[i], layout.actions[i]);
   return lowering.finish();
 }
 

@@ -11,8 +11,17 @@
 
 namespace reprise {
 
+constexpr uint32_t kNoAction = ~0u;
+
+// Why a row is there, for reports.
+struct RowOrigin {
+  uint32_t action = kNoAction;  // of the schedule; none in a program that no schedule makes
+  bool first_time = true;       // the first forward of its link, or no forward at all
+};
+
 struct OwnedProgram {
   std::vector<Row> rows;
+  std::vector<RowOrigin> origins;        // parallel to rows, as long as nobody changes them
   std::vector<Ref> arguments;
   std::vector<Slot> slots;
   std::vector<std::string> slot_names;   // parallel to slots

@@ -22,6 +22,7 @@ void ProgramBuilder::stage_cache(ValueId v, uint64_t offset) {
 
 void ProgramBuilder::emit(const ArrangedCalls& arranged, uint64_t scratch_offset, const SlotPlaces& places, uint32_t link,
                           bool first_time) {
+  origin_.first_time = first_time;
   places_ = &places;
   scratch_offset_ = scratch_offset;
   created_.clear();
@@ -39,6 +40,11 @@ void ProgramBuilder::emit(const ArrangedCalls& arranged, uint64_t scratch_offset
   }
 }
 
+void ProgramBuilder::add_row(const Row& row) {
+  program_.rows.push_back(row);
+  program_.origins.push_back(origin_);
+}
+
 void ProgramBuilder::move(ValueId v, uint64_t to, uint32_t link) {
   const uint32_t from = current_.at(v);
   Row row = {};
@@ -48,7 +54,7 @@ void ProgramBuilder::move(ValueId v, uint64_t to, uint32_t link) {
   row.first_argument = static_cast<uint32_t>(program_.arguments.size());
   current_[v] = new_slot(in_.graph.tensor(v), in_.graph.values[v].name, header_.bytes + to, SlotKind::kGradient);
   program_.arguments.insert(program_.arguments.end(), {make_ref(Region::kProgram, current_[v]), make_ref(Region::kProgram, from)});
-  program_.rows.push_back(row);
+  add_row(row);
 }
 
 void ProgramBuilder::add_transfer(Pass pass, Ref y, Ref x, uint32_t link) {
@@ -59,7 +65,7 @@ void ProgramBuilder::add_transfer(Pass pass, Ref y, Ref x, uint32_t link) {
   row.link = link;
   row.first_argument = static_cast<uint32_t>(program_.arguments.size());
   program_.arguments.insert(program_.arguments.end(), {y, x});
-  program_.rows.push_back(row);
+  add_row(row);
 }
 
 void ProgramBuilder::start_write(ValueId v, uint64_t disk, uint32_t link) {
@@ -102,7 +108,7 @@ void ProgramBuilder::emit_call(const ArrangedCalls& arranged, size_t c, const Ca
     const int scratch = arranged.kernel_scratch[c];
     program_.arguments.push_back(scratch < 0 ? kNoRef : buffer_reference(arranged, static_cast<size_t>(scratch), kNoValue));
   }
-  program_.rows.push_back(row);
+  add_row(row);
 }
 
 Ref ProgramBuilder::reference(const ArrangedCalls& arranged, ValueId v, bool writes) {
@@ -188,6 +194,7 @@ void ProgramBuilder::drop_idle_rows() {
     if (program_.slots[s].kind == SlotKind::kCache || s == program_.output) wanted.insert(s);
   }
   std::vector<Row> rows;
+  std::vector<RowOrigin> origins;
   for (size_t r = program_.rows.size(); r-- > 0;) {
     const Row& row = program_.rows[r];
     const KernelInfo& kernel = kernel_info(row.op, row.pass);
@@ -206,8 +213,10 @@ void ProgramBuilder::drop_idle_rows() {
       if (!overwrites(a) && kernel.arguments[a].role != Role::kScratch && slot_of(refs[a]) != nullptr) wanted.insert(refs[a]);
     }
     rows.push_back(row);
+    origins.push_back(program_.origins[r]);
   }
   program_.rows.assign(rows.rbegin(), rows.rend());
+  program_.origins.assign(origins.rbegin(), origins.rend());
 }
 
 void ProgramBuilder::find_lifetimes() {

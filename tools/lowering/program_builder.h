@@ -20,6 +20,9 @@ class ProgramBuilder {
   // `add`: every carried gradient is added to.
   ProgramBuilder(const LoweringInput& input, bool add) : in_(input), add_(add), header_(region_header(input.graph)) {}
 
+  // What the rows to come belong to.
+  void begin_action(uint32_t action) { origin_.action = action; }
+
   // The slots that the host fills; the input's lies at `input_offset` behind the header.
   void stage_inputs(uint64_t input_offset);
 
@@ -51,6 +54,7 @@ class ProgramBuilder {
   Ref buffer_reference(const ArrangedCalls& arranged, size_t b, ValueId v);
   uint32_t placed_slot(ValueId v);
   uint32_t new_slot(const Tensor& tensor, const std::string& name, uint64_t offset, SlotKind kind);
+  void add_row(const Row& row);
   void add_transfer(Pass pass, Ref y, Ref x, uint32_t link);
   Slot* slot_of(Ref ref);
   void drop_idle_rows();
@@ -62,6 +66,7 @@ class ProgramBuilder {
   const bool add_;
   const RegionHeader header_;
   OwnedProgram program_;
+  RowOrigin origin_;
   std::map<ValueId, uint32_t> current_;  // the slot that holds a value now
   std::map<ValueId, Ref> on_disk_;       // the block that holds a copy
 

@@ -259,11 +259,16 @@ double transfer_seconds(const SolvedModel& model, const OwnedProgram& program, c
 
 }  // namespace
 
+std::optional<double> predict_row_seconds(const SolvedModel& model, const OwnedPlan& plan, const OwnedProgram& program, const Row& row) {
+  if (!model.measured) return std::nullopt;
+  return row.op == Op::kTransfer ? transfer_seconds(model, program, row) : model.measured->row_seconds(plan, program, row);
+}
+
 std::optional<double> predict_seconds(const SolvedModel& model, const OwnedPlan& plan) {
   if (!model.measured) return std::nullopt;
   double seconds = plan.accumulate * model.measured->micro_batch_seconds;
   for_each_step_row(plan, [&](const OwnedProgram& program, const Row& row, uint32_t times) {
-    seconds += times * (row.op == Op::kTransfer ? transfer_seconds(model, program, row) : model.measured->row_seconds(plan, program, row));
+    seconds += times * *predict_row_seconds(model, plan, program, row);
   });
   return seconds;
 }

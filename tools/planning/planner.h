@@ -55,6 +55,8 @@ OwnedPlan lower_schedule(const SolvedModel& model, const Schedule& schedule, con
 // makespan: rows that nothing reads are dropped, gradients moved. None without measured costs. Transfers to and from disk count in
 // full, though a write overlaps the rows that follow it: with them it is an upper bound.
 std::optional<double> predict_seconds(const SolvedModel& model, const OwnedPlan& plan);
+// Of one row; a transfer's are at its start.
+std::optional<double> predict_row_seconds(const SolvedModel& model, const OwnedPlan& plan, const OwnedProgram& program, const Row& row);
 
 struct PlannedModel {
   bool fits = false;

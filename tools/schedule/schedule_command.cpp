@@ -15,19 +15,6 @@ using nlohmann::ordered_json;
 
 constexpr uint64_t kMostSteps = 1000000000;
 
-ordered_json action_as_json(const Action& action) {
-  switch (action.kind) {
-    case ActionKind::kAdvance:
-      return {{"action", "advance"}, {"first", action.first}, {"last", action.last}, {"residue_mode", action.choice}};
-    case ActionKind::kRecord: return {{"action", "record"}, {"link", action.first}, {"tape", action.choice}};
-    case ActionKind::kBackward: return {{"action", "backward"}, {"link", action.first}};
-    case ActionKind::kDrop: return {{"action", "drop"}, {"boundary", action.first}};
-    case ActionKind::kWrite: return {{"action", "write"}, {"boundary", action.first}};
-    case ActionKind::kRead: return {{"action", "read"}, {"boundary", action.first}};
-  }
-  return {};
-}
-
 void refuse_if(bool given, const UnitChainRequest& request, const char* parameter) {
   if (!given) return;
   throw UserError("schedule: --" + std::string(parameter) + ": strategy \"" + request.strategy + "\" takes none", UserError::kUsage);
@@ -51,6 +38,19 @@ ordered_json answer_hrevolve(const UnitChainRequest& request) {
 }
 
 }  // namespace
+
+ordered_json action_as_json(const Action& action) {
+  switch (action.kind) {
+    case ActionKind::kAdvance:
+      return {{"action", "advance"}, {"first", action.first}, {"last", action.last}, {"residue_mode", action.choice}};
+    case ActionKind::kRecord: return {{"action", "record"}, {"link", action.first}, {"tape", action.choice}};
+    case ActionKind::kBackward: return {{"action", "backward"}, {"link", action.first}};
+    case ActionKind::kDrop: return {{"action", "drop"}, {"boundary", action.first}};
+    case ActionKind::kWrite: return {{"action", "write"}, {"boundary", action.first}};
+    case ActionKind::kRead: return {{"action", "read"}, {"boundary", action.first}};
+  }
+  return {};
+}
 
 ScheduleAnswer answer_schedule(const Chain& chain, const ScheduleRequest& request, const LayoutOf& layout_of) {
   const auto start = std::chrono::steady_clock::now();

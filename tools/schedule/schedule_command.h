@@ -40,8 +40,10 @@ struct UnitChainRequest {
 // revolve: {"extra_forwards"}; h-revolve: {"makespan"}. Throws UserError for another strategy, a missing or a foreign parameter.
 nlohmann::ordered_json answer_unit_chain(const UnitChainRequest& request);
 
-// One JSON object a line: {"action": "advance", "first", "last", "residue_mode" (-1: none)}, {"action": "record", "link", "tape"},
+// {"action": "advance", "first", "last", "residue_mode" (-1: none)}, {"action": "record", "link", "tape"},
 // {"action": "backward", "link"}, {"action": "drop", "boundary"}, {"action": "write", "boundary"}, {"action": "read", "boundary"}.
+nlohmann::ordered_json action_as_json(const Action& action);
+// One of them a line.
 std::string actions_as_jsonl(const std::vector<Action>& actions);
 
 }  // namespace reprise

@@ -1,14 +1,11 @@
-// Reports of report.h.
-// The manifest holds everything; the audit only formats it.
-#include "tools/writing/report.h"
+// The manifest of manifest.h.
+#include "tools/audit/manifest.h"
 
 #include <algorithm>
-#include <cstdio>
-#include <sstream>
 
+#include "tools/graph/cost.h"
+#include "tools/schedule/schedule_command.h"
 #include "tools/writing/plan_header.h"
-#include "tools/planning/step_cost.h"
-#include "tools/formats/text.h"
 
 namespace reprise {
 
@@ -77,6 +74,89 @@ json regions_json(const OwnedPlan& plan) {
   return regions;
 }
 
+// The columns of a row that say what it touches: "slot:12", "state:3", "carried:0", "disk:1".
+json reference_json(Ref ref) {
+  const char* const regions[] = {"slot:", "carried:", "state:", "disk:"};
+  return regions[static_cast<uint32_t>(ref_region(ref))] + std::to_string(ref_index(ref));
+}
+
+void add_references(const OwnedProgram& program, const Row& row, json& entry) {
+  const KernelInfo& kernel = kernel_info(row.op, row.pass);
+  json reads = json::array(), writes = json::array(), scratch = nullptr;
+  for (uint32_t a = 0; a < kernel.arity(); ++a) {
+    const Ref ref = program.arguments[row.first_argument + a];
+    if (ref == kNoRef) continue;
+    const Role role = kernel.arguments[a].role;
+    const bool adds = role == Role::kOutput && (row.accumulate >> a & 1u) != 0;
+    if (role == Role::kScratch) scratch = reference_json(ref);
+    if (role == Role::kInput || role == Role::kUpdated || adds) reads.push_back(reference_json(ref));
+    if (role == Role::kOutput || role == Role::kUpdated) writes.push_back(reference_json(ref));
+  }
+  entry["reads"] = reads;
+  entry["writes"] = writes;
+  entry["scratch"] = scratch;
+}
+
+// A forward kernel that is not its link's first is a recomputation, in a backward too.
+const char* stage_of(const Row& row, bool first_time) {
+  if (row.op == Op::kMove) return "move";
+  if (row.op == Op::kTransfer) return "transfer";
+  switch (row.pass) {
+    case Pass::kReduce:
+    case Pass::kFinish:
+    case Pass::kUpdate: return "update";
+    case Pass::kBackward:
+    case Pass::kBackwardData:
+    case Pass::kBackwardWeight:
+    case Pass::kBackwardBias: return "backward";
+    default: return first_time ? "forward" : "recomputed";
+  }
+}
+
+std::vector<uint64_t> live_bytes_of(const OwnedProgram& program) {
+  std::vector<uint64_t> live(program.rows.size() + 1, 0);  // first the change at each row, modulo 2^64
+  for (const Slot& slot : program.slots) {
+    live[slot.first_row] += slot.tensor.bytes;
+    live[slot.end_row] -= slot.tensor.bytes;
+  }
+  for (size_t row = 1; row < live.size(); ++row) live[row] += live[row - 1];
+  live.pop_back();
+  return live;
+}
+
+json row_json(const SolvedModel& model, const OwnedPlan& plan, const OwnedProgram& program, size_t r) {
+  const Row& row = program.rows[r];
+  const RowOrigin& origin = program.origins[r];
+  const std::string name = kernel_info(row.op, row.pass).name;
+  const CallCost cost = kernel_cost(kernel_call(plan, program, row), plan.attributes);
+  const std::optional<double> seconds = predict_row_seconds(model, plan, program, row);
+  json entry = {{"op", name.substr(0, name.find('.'))}, {"pass", name.substr(name.find('.') + 1)},
+                {"link", plan.link_names[row.link]}, {"stage", stage_of(row, origin.first_time)}, {"queue", row.queue},
+                {"flops", cost.flops}, {"bytes", cost.bytes}};
+  entry["action"] = origin.action == kNoAction ? json(nullptr) : json(origin.action);
+  entry["seconds"] = seconds ? json(*seconds) : json(nullptr);
+  add_references(program, row, entry);
+  return entry;
+}
+
+json programs_json(const SolvedModel& model, const OwnedPlan& plan) {
+  const uint32_t times[kProgramCount] = {1, plan.accumulate - 1, 1, 0, 0};
+  json programs = json::array();
+  for (uint32_t p = 0; p < kProgramCount; ++p) {
+    const OwnedProgram& program = plan.programs[p];
+    if (program.rows.empty()) continue;
+    const std::vector<uint64_t> live = live_bytes_of(program);
+    json rows = json::array();
+    for (size_t r = 0; r < program.rows.size(); ++r) {
+      rows.push_back(row_json(model, plan, program, r));
+      rows.back()["live_bytes"] = live[r];
+    }
+    programs.push_back({{"name", kProgramNames[p]}, {"times", times[p]}, {"bytes", program.bytes},
+                        {"live_bytes", *std::max_element(live.begin(), live.end())}, {"rows", std::move(rows)}});
+  }
+  return programs;
+}
+
 json peak_json(const OwnedProgram& program) {
   const PeakRow peak = find_peak(program);
   json live = json::array();
@@ -94,7 +174,10 @@ json manifest_of(const SolvedModel& model, const PlannedModel& planned) {
   for (const StateTensor& s : plan.state) state.push_back(tensor_json(s.tensor, s.name, kStateKinds[static_cast<int>(s.kind)]));
   json carried = json::array();
   for (size_t i = 0; i < plan.carried.size(); ++i) carried.push_back(tensor_json(plan.carried[i], plan.carried_names[i], "weight_gradient"));
+  json actions = json::array();
+  for (const Action& action : planned.schedule.actions) actions.push_back(json(action_as_json(action)));
   json manifest = {{"format", kPlanFormat},
+                   {"manifest_version", kManifestVersion},
                    {"recipe", json::parse(canonical_recipe(model.recipe))},
                    {"plan_hash", plan_hash(plan)},
                    {"planned_bytes", plan.arena_bytes},
@@ -110,6 +193,9 @@ json manifest_of(const SolvedModel& model, const PlannedModel& planned) {
                    {"state", state},
                    {"carried", carried},
                    {"slots", slots_json(plan, &OwnedProgram::slots, &OwnedProgram::slot_names)},
+                   {"programs", programs_json(model, plan)},
+                   {"actions", std::move(actions)},
+                   {"links", plan.link_names},
                    {"peak", peak_json(plan.programs[0])},
                    {"outside", {{"not_in_the_arena", {"code", "stacks of the workers", "the data set in host memory"}}}},
                    {"measured", json::object()}};
@@ -118,74 +204,6 @@ json manifest_of(const SolvedModel& model, const PlannedModel& planned) {
   manifest["feature_map_budget_bytes"] = feature_maps ? json(*feature_maps) : json(nullptr);
   manifest["budget_bytes"] = planned.budget_bytes ? json(*planned.budget_bytes) : json(nullptr);
   return manifest;
-}
-
-namespace {
-
-std::string budget_text(const Recipe& recipe) {
-  if (recipe.budget_bytes) return bytes_text(*recipe.budget_bytes);
-  if (recipe.feature_map_budget_bytes) return bytes_text(*recipe.feature_map_budget_bytes) + " of feature maps and scratch";
-  return "none: as much as the schedule wants";
-}
-
-}  // namespace
-
-std::string summary_of(const SolvedModel& model, const PlannedModel& planned) {
-  const OwnedPlan& plan = planned.plan;
-  std::ostringstream text;
-  char share[64];
-  std::snprintf(share, sizeof share, "%.1f%%", 100.0 * static_cast<double>(plan.arena_bytes) / static_cast<double>(model.store_all_bytes));
-  text << "plan " << model.recipe.name << " (" << model.recipe.schedule.strategy << ", " << plan.programs[0].rows.size() << " rows a micro-batch)\n";
-  text << "  budget          " << budget_text(model.recipe) << "\n";
-  text << "  planned peak    " << bytes_text(plan.arena_bytes) << " = " << bytes_text(plan.state_bytes) << " state + " << bytes_text(plan.carried_bytes)
-       << " gradients + " << bytes_text(plan.arena_bytes - plan.state_bytes - plan.carried_bytes) << " activations and scratch\n";
-  if (plan.disk_bytes > 0) text << "  on disk         " << bytes_text(plan.disk_bytes) << " of boundaries at most, in a spill file\n";
-  text << "  storing all     " << bytes_text(model.store_all_bytes) << " (this plan takes " << share << " of it)\n";
-  const CallCost cost = step_cost(plan);
-  std::snprintf(share, sizeof share, "%.4g GFLOP", cost.flops / 1e9);
-  text << "  a whole step    " << share << " in convolutions and products, at least " << bytes_text(static_cast<uint64_t>(cost.bytes)) << " read or written\n";
-  std::snprintf(share, sizeof share, "%.1f%%", 100.0 * planned.extra_forward_cost);
-  text << "  extra work      " << share << " of a step's forward and backward, predicted from " << (planned.predicted_seconds ? "the profile" : "flops and bytes");
-  if (planned.predicted_seconds) {
-    std::snprintf(share, sizeof share, "%.4g s", *planned.predicted_seconds);
-    text << "\n  predicted step  " << share;
-  }
-  return text.str();
-}
-
-std::string audit_text(const json& manifest) {
-  std::ostringstream text;
-  const auto size = [](const json& bytes) { return bytes_text(bytes.get<uint64_t>()); };
-  text << "plan " << manifest.at("plan_hash").get<std::string>() << " of " << manifest.at("recipe").at("name").get<std::string>() << ": "
-       << manifest.at("planned_bytes").get<uint64_t>() << " bytes (" << size(manifest.at("planned_bytes")) << "), storing all would take "
-       << size(manifest.at("store_all_bytes")) << "\n\nregion            planned       capacity  high water at row\n";
-  char line[256];
-  for (const json& region : manifest.at("regions")) {
-    std::snprintf(line, sizeof line, "%-12s %12s %14s  %u\n", region.at("name").get<std::string>().c_str(), size(region.at("planned_bytes")).c_str(),
-                  size(region.at("capacity_bytes")).c_str(), region.at("high_water_row").get<uint32_t>());
-    text << line;
-  }
-  const json& peak = manifest.at("peak");
-  text << "\npeak of micro_first: row " << peak.at("row") << ", " << size(peak.at("bytes")) << " live in " << peak.at("live").size() << " slots\n";
-  for (const json& slot : peak.at("live")) {
-    std::snprintf(line, sizeof line, "  %12s  slot %-5u %s\n", size(slot.at("bytes")).c_str(), slot.at("id").get<uint32_t>(),
-                  slot.at("name").get<std::string>().c_str());
-    text << line;
-  }
-  const auto list = [&](const char* title, const json& slots) {
-    text << "\n" << title << " (program id kind bytes offset rows name [shape])\n";
-    for (const json& slot : slots) {
-      std::snprintf(line, sizeof line, "%-11s %5u %-10s %12llu @ %-12llu %6u..%-6u %s %s\n", slot.at("program").get<std::string>().c_str(),
-                    slot.at("id").get<uint32_t>(), slot.at("kind").get<std::string>().c_str(),
-                    static_cast<unsigned long long>(slot.at("bytes").get<uint64_t>()), static_cast<unsigned long long>(slot.at("offset").get<uint64_t>()),
-                    slot.at("first_row").get<uint32_t>(), slot.at("last_row").get<uint32_t>(), slot.at("name").get<std::string>().c_str(),
-                    slot.at("shape").dump().c_str());
-      text << line;
-    }
-  };
-  list("slots", manifest.at("slots"));
-  if (manifest.contains("disk")) list("blocks on disk", manifest.at("disk"));
-  return text.str();
 }
 
 }  // namespace reprise

@@ -1,0 +1,221 @@
+// Reads a manifest file and refuses what is none, or contradicts itself.
+// Files come from other versions, from cut downloads and from people's editors; the rest of this folder relies on what passes here.
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "tools/audit/manifest.h"
+#include "tools/formats/error.h"
+#include "tools/formats/json_fields.h"
+#include "tools/formats/output_file.h"
+
+namespace reprise {
+
+using nlohmann::json;
+
+namespace {
+
+constexpr uint64_t kMost = uint64_t{1} << 53;  // what every reader of JSON holds exactly
+
+class ManifestCheck {
+ public:
+  ManifestCheck(const json& manifest, const std::string& file) : all_(manifest), file_(file), fields_(manifest, {file}, "") {}
+
+  void check() {
+    check_version();
+    check_heading();
+    const uint64_t state = check_tensors("state"), carried = check_tensors("carried");
+    check_programs();
+    check_slots("slots");
+    if (fields_.has("disk")) check_slots("disk");
+    for (const json& program : all_["programs"]) check_rows(program);
+    check_regions(state, carried);
+    check_peak();
+  }
+
+ private:
+  [[noreturn]] void refuse(const std::string& field, const std::string& reason) const { throw UserError(file_ + ": " + field + ": " + reason); }
+
+  uint64_t integer(const JsonFields& of, const std::string& key) const { return of.integer_in(key, of.at(key), 0, kMost); }
+  void number_or_null(const JsonFields& of, const std::string& key) const {
+    if (!of.at(key).is_null()) of.number_in(key, of.at(key), kAnyNumber);
+  }
+  std::string text(const JsonFields& of, const std::string& key) const {
+    std::string found;
+    of.at(key);
+    of.read(key, found);
+    return found;
+  }
+
+  void check_version() const {
+    if (!fields_.has("manifest_version")) refuse("manifest_version", "missing: the manifest is of an older reprise; write it again with `reprise plan`");
+    if (all_["manifest_version"] != kManifestVersion) {
+      refuse("manifest_version", "is " + json_shown(all_["manifest_version"]) + ", and this reprise reads " + std::to_string(kManifestVersion) +
+                                     "; write the manifest again with `reprise plan`");
+    }
+  }
+
+  void check_heading() const {
+    for (const char* key : {"planned_bytes", "store_all_bytes", "peak_bytes", "packed_bytes", "move_bytes", "rows"}) integer(fields_, key);
+    for (const char* key : {"extra_forward_cost", "predicted_seconds", "budget_bytes", "feature_map_budget_bytes"}) number_or_null(fields_, key);
+    for (const char* key : {"plan_hash", "strategy"}) text(fields_, key);
+    for (const char* key : {"outside", "measured", "peak"}) fields_.object(key);
+    text(fields_.object("recipe"), "name");
+    for (const json& link : fields_.list_at("links")) {
+      if (!link.is_string()) refuse("links", "must be a list of texts, not of " + json_shown(link));
+    }
+    for (size_t n = 0; n < fields_.list_at("actions").size(); ++n) text(fields_.element("actions", n), "action");
+  }
+
+  void check_tensor(const JsonFields& tensor) const {
+    for (const char* key : {"name", "kind", "dtype"}) text(tensor, key);
+    for (const char* key : {"bytes", "offset"}) integer(tensor, key);
+    for (const json& dimension : tensor.list_at("shape")) tensor.integer_in("shape", dimension, 0, kMost);
+  }
+
+  // Tensors lie side by side. Answers where the last one ends.
+  uint64_t check_tensors(const std::string& list) const {
+    uint64_t end = 0;
+    for (size_t n = 0; n < fields_.list_at(list).size(); ++n) {
+      const JsonFields tensor = fields_.element(list, n);
+      check_tensor(tensor);
+      if (integer(tensor, "offset") != end) refuse(tensor.path_of("offset"), "must be " + std::to_string(end) + ", where the tensor before it ends");
+      end += integer(tensor, "bytes");
+    }
+    return end;
+  }
+
+  void check_programs() {
+    for (size_t n = 0; n < fields_.list_at("programs").size(); ++n) {
+      const JsonFields program = fields_.element("programs", n);
+      for (const char* key : {"times", "bytes", "live_bytes"}) integer(program, key);
+      if (!programs_.insert({text(program, "name"), {&all_["programs"][n], {}, {}}}).second) refuse(program.path_of("name"), "is given twice");
+      if (program.list_at("rows").empty()) refuse(program.path_of("rows"), "is empty");
+    }
+    if (programs_.empty()) refuse("programs", "is empty");
+    if (all_["rows"] != all_["programs"][0]["rows"].size()) {
+      refuse("rows", "is " + json_shown(all_["rows"]) + ", but programs[0].rows has " + std::to_string(all_["programs"][0]["rows"].size()));
+    }
+  }
+
+  // Of the arena or of the disk, each program's in the order of their ids.
+  void check_slots(const std::string& list) {
+    const bool on_disk = list == "disk";
+    for (size_t n = 0; n < fields_.list_at(list).size(); ++n) {
+      const JsonFields slot = fields_.element(list, n);
+      check_tensor(slot);
+      text(slot, "layer");
+      const auto program = programs_.find(text(slot, "program"));
+      if (program == programs_.end()) refuse(slot.path_of("program"), "is none of programs");
+      std::vector<const json*>& known = on_disk ? program->second.disk : program->second.slots;
+      if (integer(slot, "id") != known.size()) refuse(slot.path_of("id"), "must be " + std::to_string(known.size()) + ": ids count the slots of a program");
+      known.push_back(&all_[list][n]);
+      const uint64_t first = integer(slot, "first_row"), last = integer(slot, "last_row");
+      if (first > last || last >= program->second.program->at("rows").size()) refuse(slot.path_of("last_row"), "must be a row of its program, from first_row on");
+      const uint64_t end = integer(slot, "offset") + integer(slot, "bytes");
+      if (!on_disk && end > program->second.program->at("bytes").get<uint64_t>()) refuse(slot.path_of("bytes"), "ends behind its program's bytes");
+    }
+  }
+
+  void check_rows(const json& program) {
+    const Known& known = programs_.at(program["name"].get<std::string>());
+    std::vector<uint64_t> live(program["rows"].size() + 1, 0);
+    for (const json* slot : known.slots) {
+      live[slot->at("first_row").get<uint64_t>()] += slot->at("bytes").get<uint64_t>();
+      live[slot->at("last_row").get<uint64_t>() + 1] -= slot->at("bytes").get<uint64_t>();
+    }
+    uint64_t most = 0, now = 0;
+    const std::string place = "programs." + program["name"].get<std::string>();
+    for (size_t r = 0; r < program["rows"].size(); ++r) {
+      const JsonFields row(program["rows"][r], {file_}, place + ".rows[" + std::to_string(r) + "]");
+      check_row(row, known);
+      now += live[r];
+      if (integer(row, "live_bytes") != now) refuse(row.path_of("live_bytes"), "must be " + std::to_string(now) + ", the sum over the slots that live then");
+      most = std::max(most, now);
+    }
+    if (program["live_bytes"] != most) refuse(place + ".live_bytes", "must be " + std::to_string(most) + ", the most of its rows");
+  }
+
+  struct Known {
+    const json* program = nullptr;
+    std::vector<const json*> slots, disk;
+  };
+
+  void check_row(const JsonFields& row, const Known& known) const {
+    static const std::set<std::string> stages = {"forward", "recomputed", "backward", "update", "move", "transfer"};
+    for (const char* key : {"op", "pass", "link"}) text(row, key);
+    if (stages.count(text(row, "stage")) == 0) refuse(row.path_of("stage"), "is none of forward, recomputed, backward, update, move, transfer");
+    for (const char* key : {"flops", "bytes", "seconds"}) number_or_null(row, key);
+    integer(row, "queue");
+    if (!row.at("action").is_null() && integer(row, "action") >= all_["actions"].size()) refuse(row.path_of("action"), "is none of actions");
+    for (const char* key : {"reads", "writes"}) {
+      for (const json& reference : row.list_at(key)) check_reference(row, key, reference, known);
+    }
+    if (!row.at("scratch").is_null()) check_reference(row, "scratch", row.at("scratch"), known);
+  }
+
+  void check_reference(const JsonFields& row, const std::string& key, const json& reference, const Known& known) const {
+    const std::string word = reference.is_string() ? reference.get<std::string>() : "";
+    const size_t colon = word.find(':');
+    const std::string digits = colon == std::string::npos ? "" : word.substr(colon + 1);
+    const bool counts = !digits.empty() && digits.size() < 10 && digits.find_first_not_of("0123456789") == std::string::npos;
+    const std::map<std::string, size_t> sizes = {
+        {"slot", known.slots.size()}, {"disk", known.disk.size()}, {"state", all_["state"].size()}, {"carried", all_["carried"].size()}};
+    const auto size = sizes.find(word.substr(0, std::min(colon, word.size())));
+    if (!counts || size == sizes.end() || std::stoul(digits) >= size->second) {
+      refuse(row.path_of(key), "must name a slot, state, carried or disk that is there, as \"slot:0\" does, not " + json_shown(reference));
+    }
+  }
+
+  void check_regions(uint64_t state, uint64_t carried) const {
+    uint64_t largest = 0;
+    for (const auto& [name, known] : programs_) largest = std::max(largest, known.program->at("bytes").get<uint64_t>());
+    if (all_["planned_bytes"] != state + carried + largest) {
+      refuse("planned_bytes", "must be " + std::to_string(state + carried + largest) + ", the bytes of state, of carried and of the largest program");
+    }
+    for (size_t n = 0; n < fields_.list_at("regions").size(); ++n) {
+      const JsonFields region = fields_.element("regions", n);
+      integer(region, "capacity_bytes");
+      integer(region, "high_water_row");
+      const std::string name = text(region, "name");
+      const auto program = programs_.find(name);
+      const uint64_t planned = program != programs_.end() ? program->second.program->at("bytes").get<uint64_t>() : name == "state" ? state : carried;
+      if (name != "disk" && integer(region, "planned_bytes") != planned) refuse(region.path_of("planned_bytes"), "must be " + std::to_string(planned));
+    }
+  }
+
+  void check_peak() const {
+    const JsonFields peak = fields_.object("peak");
+    const json& rows = all_["programs"][0]["rows"];
+    const uint64_t row = integer(peak, "row");
+    if (row >= rows.size() || rows[row]["live_bytes"] != peak.at("bytes")) refuse("peak.bytes", "must be the live_bytes of its row");
+    const std::vector<const json*>& slots = programs_.at(all_["programs"][0]["name"].get<std::string>()).slots;
+    for (size_t n = 0; n < peak.list_at("live").size(); ++n) {
+      const JsonFields live = peak.element("live", n);
+      const uint64_t id = integer(live, "id");
+      if (id >= slots.size() || slots[id]->at("bytes") != live.at("bytes") || slots[id]->at("name") != live.at("name")) {
+        refuse(live.path_of("id"), "must be a slot of that name and size");
+      }
+    }
+  }
+
+  const json& all_;
+  const std::string& file_;
+  const JsonFields fields_;
+  std::map<std::string, Known> programs_;
+};
+
+}  // namespace
+
+bool is_manifest(const json& value) { return value.is_object() && value.contains("plan_hash") && value.contains("slots"); }
+
+void check_manifest(const json& manifest, const std::string& file) { ManifestCheck(manifest, file).check(); }
+
+json read_manifest(const std::string& path) {
+  json manifest = parse_json(read_file(path), path);
+  if (!is_manifest(manifest)) throw UserError(path + ": plan_hash: missing; must be a manifest as `reprise plan` writes it");
+  check_manifest(manifest, path);
+  return manifest;
+}
+
+}  // namespace reprise

@@ -1,0 +1,16 @@
+// A plan in the trace format of Chrome and Perfetto: rows as slices on their queues, the live bytes as a counter.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace reprise {
+
+// Of a manifest that check_manifest has passed. A program is a process, a queue a thread, and each program is shown once. Slices last the predicted
+// time; without a profile, the time that `flops_per_second` and `bytes_per_second` leave: the roofline's.
+struct TraceRates {
+  double flops_per_second = 320e9, bytes_per_second = 20e9;  // of DESIGN 8's machines: as cost.h weighs them
+};
+nlohmann::json plan_trace(const nlohmann::json& manifest, const TraceRates& rates);
+
+}  // namespace reprise

@@ -1,0 +1,35 @@
+// `reprise rows`: a program of a plan, row by row.
+#include <iostream>
+#include <memory>
+
+#include "tools/audit/rows_text.h"
+#include "tools/commands/plan_source.h"
+
+namespace reprise {
+
+Command add_rows(CLI::App& app, const Port& port) {
+  struct RowsOptions {
+    RecipeOptions recipe;
+    std::string program = "micro_first";
+    bool json = false;
+  };
+  const auto options = std::make_shared<RowsOptions>();
+  CLI::App* parser = app.add_subcommand("rows", "a program of a plan row by row: what runs, reads and writes, and why");
+  options->recipe.add_to(*parser);
+  parser->get_option("RECIPE")->description("recipe file (JSON), or a manifest of `reprise plan`");
+  options->recipe.add_schedule_to(*parser);
+  options->recipe.add_profile_to(*parser, port);
+  parser->add_option("--program", options->program, "micro_first, micro_add, update, evaluate or generate")->capture_default_str();
+  parser->add_flag("--json", options->json, "one JSON value on stdout");
+  return {parser, [options] {
+            const nlohmann::json rows = named_rows(open_plan(options->recipe).manifest, options->program);
+            if (options->json) {
+              print_json(rows);
+            } else {
+              std::cout << rows_text(rows);
+            }
+            return 0;
+          }};
+}
+
+}  // namespace reprise

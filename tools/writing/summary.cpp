@@ -1,0 +1,45 @@
+// The summary of summary.h.
+#include "tools/writing/summary.h"
+
+#include <cstdio>
+#include <sstream>
+
+#include "tools/formats/text.h"
+#include "tools/planning/step_cost.h"
+
+namespace reprise {
+
+namespace {
+
+std::string budget_text(const Recipe& recipe) {
+  if (recipe.budget_bytes) return bytes_text(*recipe.budget_bytes);
+  if (recipe.feature_map_budget_bytes) return bytes_text(*recipe.feature_map_budget_bytes) + " of feature maps and scratch";
+  return "none: as much as the schedule wants";
+}
+
+}  // namespace
+
+std::string summary_of(const SolvedModel& model, const PlannedModel& planned) {
+  const OwnedPlan& plan = planned.plan;
+  std::ostringstream text;
+  char share[64];
+  std::snprintf(share, sizeof share, "%.1f%%", 100.0 * static_cast<double>(plan.arena_bytes) / static_cast<double>(model.store_all_bytes));
+  text << "plan " << model.recipe.name << " (" << model.recipe.schedule.strategy << ", " << plan.programs[0].rows.size() << " rows a micro-batch)\n";
+  text << "  budget          " << budget_text(model.recipe) << "\n";
+  text << "  planned peak    " << bytes_text(plan.arena_bytes) << " = " << bytes_text(plan.state_bytes) << " state + " << bytes_text(plan.carried_bytes)
+       << " gradients + " << bytes_text(plan.arena_bytes - plan.state_bytes - plan.carried_bytes) << " activations and scratch\n";
+  if (plan.disk_bytes > 0) text << "  on disk         " << bytes_text(plan.disk_bytes) << " of boundaries at most, in a spill file\n";
+  text << "  storing all     " << bytes_text(model.store_all_bytes) << " (this plan takes " << share << " of it)\n";
+  const CallCost cost = step_cost(plan);
+  std::snprintf(share, sizeof share, "%.4g GFLOP", cost.flops / 1e9);
+  text << "  a whole step    " << share << " in convolutions and products, at least " << bytes_text(static_cast<uint64_t>(cost.bytes)) << " read or written\n";
+  std::snprintf(share, sizeof share, "%.1f%%", 100.0 * planned.extra_forward_cost);
+  text << "  extra work      " << share << " of a step's forward and backward, predicted from " << (planned.predicted_seconds ? "the profile" : "flops and bytes");
+  if (planned.predicted_seconds) {
+    std::snprintf(share, sizeof share, "%.4g s", *planned.predicted_seconds);
+    text << "\n  predicted step  " << share;
+  }
+  return text.str();
+}
+
+}  // namespace reprise
