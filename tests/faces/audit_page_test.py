@@ -100,9 +100,9 @@ def test_price(manifest, slot, shown):
         check("no price: made from a manifest", shown["facts"]["price"]["text"], "a price of no prices")
         return
     price = next((each for each in manifest["prices"]["by_bytes"] if each["bytes"] == slot["bytes"]), None)
-    check(price["less"] if price else None, shown["facts"]["price of so much"].get("number"), f"price of slot {slot['id']}")
+    check(price["less"] if price else None, shown["facts"]["price"].get("number"), f"price of slot {slot['id']}")
     if price and price["less"] is None:
-        check(True, "does not fit" in shown["facts"]["price of so much"]["text"], "a price that does not fit")
+        check(True, "does not fit" in shown["facts"]["price"]["text"], "a price that does not fit")
 
 
 def largest_slot(manifest):
@@ -313,7 +313,7 @@ def test_diff(browser, plans, diff):
     ghosts = browser.evaluate("audit.ghosts()")
     check({f"micro_first:{i}" for i in ids}, {ghost["id"] for ghost in ghosts}, "ghosts")
     a = {f"micro_first:{s['id']}": s for s in slots_of(plans[0], "micro_first")}
-    base, rows = region(plans[0], "state") + region(plans[0], "carried"), len(plans[1]["programs"][0]["rows"])
+    base, rows = region(plans[1], "state") + region(plans[1], "carried"), len(plans[1]["programs"][0]["rows"])
     for ghost in ghosts:
         slot = a[ghost["id"]]
         check([base + slot["offset"], base + slot["offset"] + slot["bytes"]], [ghost["low"], ghost["high"]], "where a ghost lies")

@@ -90,7 +90,7 @@ class Browser:
         self.events = []
         self.call("Page.navigate", url="about:blank")
         self.call("Page.navigate", url="file://" + os.path.abspath(path) + fragment)
-        self.wait_for("document.documentElement.dataset.ready === 'true' || !document.getElementById('failure')?.hidden")
+        self.wait_for("document.documentElement?.dataset.ready === 'true' || document.getElementById('failure')?.hidden === false")
 
     def wait_for(self, expression):
         until = time.monotonic() + self.timeout

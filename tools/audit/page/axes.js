@@ -76,7 +76,7 @@ function write_bands(pen, place) {
   };
   pen.textAlign = "left";
   for (const run of seen_runs(bands.stages)) {
-    if (run.value === "recomputed") continue;
+    if (run.value === "recomputed" || place.x_of(run.end) - place.x_of(run.first) < pen.measureText(run.value).width + 8) continue;
     write(run, kStageBand, run.value, stage_paint(run.value).light ? "#111111" : "#ffffff");
   }
   for (const run of seen_runs(bands.stages)) if (run.value === "recomputed") write_on_stripes(pen, place, run);
@@ -88,7 +88,7 @@ function write_bands(pen, place) {
 
 function write_on_stripes(pen, place, run) {
   const left = Math.max(place.x_of(run.first), place.left), right = Math.min(place.x_of(run.end), place.left + place.width);
-  const text = fitted_text(pen, "recomputed", right - left - 14);
+  const text = ["recomputed", "recomp.", "re"].find((word) => pen.measureText(word).width < right - left - 16);
   if (!text) return;
   pen.fillStyle = stage_paint("recomputed").text;
   pen.fillRect(left + 3, kStageBand.top + 2, pen.measureText(text).width + 8, kStageBand.height - 4);

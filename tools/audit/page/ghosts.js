@@ -32,16 +32,16 @@ function mapped_row(pairs, row) {
   return b[0] === a[0] ? a[1] : a[1] + ((row - a[0]) * (b[1] - a[1])) / (b[0] - a[0]);
 }
 
-// The other plan's slots that have changed, at rows of this one: [{item, first, end, low, high}].
+// The other plan's slots that have changed, at rows of this one and from where this one's region begins: [{item, first, end, low, high}].
 function ghosts_of(program) {
   if (program.ghosts) return program.ghosts;
   const other = other_plan(), from = other && open_program(other, program.name);
   if (!from) return (program.ghosts = []);
   const side = shown.plan_index === 1 ? "a" : "b", changed = new Map();
   for (const change of shown.data.diff.slots) if (change.program === program.name) for (const id of change[side] || []) changed.set(program.name + ":" + id, change);
-  const pairs = matching_rows(from, program);
+  const pairs = matching_rows(from, program), base = program.plan.program_base;
   program.ghosts = from.slots.filter((item) => changed.has(item.id)).map((item) => ({
-    item, change: changed.get(item.id), first: mapped_row(pairs, item.first), end: mapped_row(pairs, item.end), low: item.address, high: item.address + item.bytes}));
+    item, change: changed.get(item.id), first: mapped_row(pairs, item.first), end: mapped_row(pairs, item.end), low: base + item.offset, high: base + item.offset + item.bytes}));
   return program.ghosts;
 }
 

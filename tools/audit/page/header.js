@@ -23,7 +23,7 @@ function refresh_proof() {
   const command = shown.data.command;
   fill(element_of("proof"),
        make("span", {}, "Plan ", make("code", {}, shown.plan.manifest.plan_hash)),
-       command && make("span", {}, "made again, and then proved by the compiler, with ", make("code", {}, short_name(command, 400))));
+       command && make("span", {}, "Proof: ", make("code", {}, short_name(command, 400))));
 }
 
 function follow_theme() {

@@ -8,16 +8,21 @@ function live_bytes_of(slots, row_count) {
   return live.subarray(0, row_count);
 }
 
-// The highest hills: rows that no neighbour is above, a plateau counted once, the highest first.
+// The highest rows that stand apart: between two of them live bytes sink below nine tenths of the lower one. The highest first.
 function highest_rows(live, count) {
+  const order = Array.from(live.keys()).filter((r) => (r === 0 || live[r - 1] < live[r]) && (r + 1 === live.length || live[r + 1] <= live[r]));
   const hills = [];
-  for (let first = 0; first < live.length;) {
-    let end = first + 1;
-    while (end < live.length && live[end] === live[first]) ++end;
-    if ((first === 0 || live[first - 1] < live[first]) && (end === live.length || live[end] < live[first])) hills.push({row: first, bytes: live[first]});
-    first = end;
+  for (const row of order.sort((a, b) => live[b] - live[a] || a - b)) {
+    if (hills.length === count) break;
+    if (!hills.some((hill) => is_same_hill(live, Math.min(row, hill.row), Math.max(row, hill.row)))) hills.push({row, bytes: live[row]});
   }
-  return hills.sort((a, b) => b.bytes - a.bytes || a.row - b.row).slice(0, count);
+  return hills;
+}
+
+function is_same_hill(live, from, to) {
+  const floor = 0.9 * Math.min(live[from], live[to]);
+  for (let r = from; r <= to; ++r) if (live[r] < floor) return false;
+  return true;
 }
 
 // By how much the largest sum of live bytes would sink if this slot alone were not there.

@@ -53,11 +53,12 @@ function paint(place) {
   drawing.stale = false;
   drawing.labels = [];
   drawing.painter.clear(ground_of(place));
-  const clip = place.top * place.scale;
+  const clip = Math.round(place.top * place.scale);
   paint_whole_life(drawing.painter, place, clip);
   if (shown.mode === "map") for (const item of shown.program.slots) paint_item(drawing.painter, place, item, clip);
   else paint_stack(drawing.painter, place);
-  for (let y = 0; y < clip; ++y) drawing.painter.words.fill(inks.card.word, y * width, (y + 1) * width);
+  drawing.painter.ground.fill(inks.card.word);
+  drawing.painter.words.fill(inks.card.word, 0, clip * width);
   paint_bands(drawing.painter, place);
 }
 

@@ -28,7 +28,7 @@ function mixed(a, b, share) {
 
 function read_inks() {
   const style = getComputedStyle(document.documentElement);
-  for (const name of ["ink", "muted", "line", "plot", "card", "accent", "alarm"]) inks[name] = colour(style.getPropertyValue("--" + name).trim());
+  for (const name of ["ink", "muted", "line", "plot", "card", "accent", "alarm", "odd", "even"]) inks[name] = colour(style.getPropertyValue("--" + name).trim());
 }
 
 function link_colour(index, count) {

@@ -8,12 +8,18 @@ function refresh_slot() {
   for (const button of document.querySelectorAll("#panel .items [data-slot]")) {
     button.setAttribute("aria-pressed", String(shown.selected !== null && button.dataset.slot === shown.selected.id));
   }
-  const item = shown.selected || shown.hovered, section = element_of("slot");
-  if (!item) { fill(section, make("p", {class: "empty"}, "Point at a slot to read about it. A click keeps it here, a drag zooms.")); return; }
+  const item = shown.selected || shown.hovered || largest_at_peak(shown.program), section = element_of("slot");
+  if (!item) { fill(section, make("p", {class: "empty"}, "This program has no slots.")); return; }
   const facts = slot_facts(shown.program, item);
+  const why = shown.selected ? "chosen; Esc lets go" : shown.hovered ? "under the pointer; a click keeps it here" : "the largest at the peak; point at another";
   fill(section,
+       make("p", {class: "why"}, why),
        make("h2", {}, make("i", {class: "key", style: "background:" + item.paint.text}), make("span", {class: "item-name", title: short_name(item.name, 1000)}, short_name(item.name))),
        fact_list(facts.map(([label, value, , shown_as]) => [label, shown_as || value])));
+}
+
+function largest_at_peak(program) {
+  return program.peaks.length === 0 ? null : live_items(program, program.peaks[0].row).reduce((a, b) => (a && a.bytes >= b.bytes ? a : b), null);
 }
 
 // [label, text, number that the text stands for, elements where the text is not all]. Tests read the first three.
@@ -72,9 +78,9 @@ function price_facts(plan, bytes) {
   const prices = plan.manifest.prices;
   if (!prices) return [["price", "no price: made from a manifest"]];
   const facts = [], price = plan.prices.get(bytes), mebibyte = plan.prices.get(1 << 20);
-  if (price) facts.push(["price of so much", price_words(price, prices.unit), price.less, price_lines(price, prices.unit)]);
-  else facts.push(["price of so much", "no price for this size"]);
-  if (mebibyte && bytes !== 1 << 20) facts.push(["price of 1 MiB", price_words(mebibyte, prices.unit), mebibyte.less, price_lines(mebibyte, prices.unit)]);
+  if (price) facts.push(["price", price_words(price, prices.unit), price.less, price_lines(price, prices.unit)]);
+  else facts.push(["price", "no price for this size"]);
+  if (mebibyte && bytes !== 1 << 20) facts.push(["1 MiB", price_words(mebibyte, prices.unit), mebibyte.less, price_lines(mebibyte, prices.unit)]);
   return facts;
 }
 

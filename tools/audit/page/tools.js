@@ -30,8 +30,8 @@ function toggle(name, text, title) {
 
 // Of links the legend shows the first, the last and some between: their order is the colour's.
 function refresh_legend() {
-  const groups = shown.program.groups.filter((group) => shown.colour === "link" || shown.program.items.some((item) => item.group === shown.program.groups.indexOf(group)));
-  const step = Math.max(1, Math.ceil(groups.length / 12)), listed = groups.filter((_, i) => i % step === 0 || i === groups.length - 1);
+  const used = new Set(shown.program.items.map((item) => item.group)), groups = shown.program.groups.filter((_, i) => used.has(i));
+  const step = shown.colour === "link" ? Math.ceil(groups.length / 10) : 1, listed = groups.filter((_, i) => i % step === 0 || i === groups.length - 1);
   fill(element_of("legend"), listed.map((group) => make("li", {}, swatch(group), group.label)),
        make("li", {}, swatch({colour: colour("#999999"), texture: "hatch"}, true), "padding"),
        shown.program.items.some((item) => item.flights) && make("li", {}, swatch({colour: colour("#999999"), texture: "stripes"}, true), "in flight"),

@@ -10,14 +10,14 @@ function top_of(program) {
   return Math.max(plan.manifest.planned_bytes, plan.program_base + program.bytes, budget < 1.5 * plan.manifest.planned_bytes ? budget : 0) * 1.005;
 }
 
-// All rows. Of the arena all, unless State and gradients would press the program into less than two fifths of the height.
+// All rows. Of the arena all, unless State and gradients, or a budget that is far away, would press the program into a part of the height.
 function home_view(program) {
-  const base = program.plan.program_base, top = top_of(program), height = top - base;
-  const low = height > 0.4 * top || program.bytes === 0 ? 0 : base - 0.06 * height;
-  return {first: 0, end: Math.max(1, program.rows.length), low, high: top};
+  const plan = program.plan, base = plan.program_base, end = plan.manifest.planned_bytes, room = 0.04 * Math.max(kAlignment, end - base);
+  const budget = plan.manifest.budget_bytes || 0, high = Math.min(top_of(program), Math.max(end, budget - end < 0.4 * (end - base) ? budget : 0) + room);
+  return {first: 0, end: Math.max(1, program.rows.length), low: high - base > 0.4 * high || end === base ? 0 : base - 0.06 * (high - base), high};
 }
 
-function arena_view(program) { return {...home_view(program), low: 0}; }
+function arena_view(program) { return {...home_view(program), low: 0, high: top_of(program)}; }
 
 function go_home() { glide = null; Object.assign(view, home_view(shown.program)); repaint(); }
 
