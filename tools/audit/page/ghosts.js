@@ -51,6 +51,7 @@ function draw_ghosts(pen, place) {
   pen.strokeStyle = inks.alarm.text;
   pen.setLineDash([4, 3]);
   for (const ghost of ghosts_of(shown.program)) {
+    if (shown.change !== "all" && ghost.change.change !== shown.change) continue;
     if (ghost.end <= view.first || ghost.first >= view.end || ghost.high <= view.low || ghost.low >= view.high) continue;
     const x = place.x_of(ghost.first), y = place.y_of(ghost.high), width = place.x_of(ghost.end) - x, height = place.y_of(ghost.low) - y;
     if (width < 1.5 && height < 1.5) continue;

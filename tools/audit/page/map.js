@@ -115,7 +115,7 @@ function write_label(pen, place, item) {
   pen.textAlign = "left";
   pen.fillStyle = item.paint.light ? "#111111" : "#ffffff";
   pen.fillText(text, left + 4, two ? top + 11 : (top + bottom) / 2 + 0.5);
-  const more = two && fitted_text(pen, bytes_words(item.bytes) + "  " + kind_words(item.kind), right - left - 9);
+  const more = two && [bytes_words(item.bytes) + "  " + kind_words(item.kind), bytes_words(item.bytes)].find((words) => pen.measureText(words).width < right - left - 9);
   if (!more) return;
   pen.globalAlpha = 0.75;
   pen.fillText(more, left + 4, top + 24);
