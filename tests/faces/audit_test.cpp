@@ -42,6 +42,7 @@ class Audit : public CommandLine {
     if (result.status != 0) return nullptr;
     return json::parse(file_text(folder_.file(folder) + "/manifest.json"));
   }
+  void expect_prices_are_differences(const std::string& file, const std::vector<std::string>& options, const char* costs);
   std::vector<std::string> recipes() { return {budgeted(recipe_json(), "rn"), budgeted(gpt_json(), "tg"), budgeted(llama_json(), "tl")}; }
 };
 
@@ -205,36 +206,48 @@ TEST_F(Audit, GateLimitsRegionsSecondsAndWork) {
   for (const std::string& line : {std::string("| state |"), std::string("| work |")}) EXPECT_NE(table.out.find(line), std::string::npos) << table.out;
 }
 
-// Twenty slots of three recipes.
+// Of twenty slots of a recipe; `costs` is the field of a manifest that the prices are differences of.
+void Audit::expect_prices_are_differences(const std::string& file, const std::vector<std::string>& options, const char* costs) {
+  const auto command = [&](std::vector<std::string> words) { return words.insert(words.end(), options.begin(), options.end()), words; };
+  const json audit = json_answer(command({"audit", file, "--prices", "--json"}));
+  const uint64_t budget = audit["budget_bytes"];
+  std::map<uint64_t, json> price;
+  for (const json& entry : audit["prices"]["by_bytes"]) price[entry["bytes"]] = entry;
+  EXPECT_EQ(price.count(1 << 20), 1u);
+  std::set<uint64_t> judged;
+  int slots = 0, worth = 0;
+  for (const json& slot : audit["slots"]) {
+    const uint64_t bytes = slot["bytes"];
+    if (slot["program"] != "micro_first" || slots++ >= 20 || !judged.insert(bytes).second) continue;
+    ASSERT_EQ(price.count(bytes), 1u) << slot;
+    const json less = bytes < budget ? plan(command({file, "--budget", std::to_string(budget - bytes)}), "less") : json();
+    const json more = plan(command({file, "--budget", std::to_string(budget + bytes)}), "more");
+    const double cost = audit[costs];
+    ASSERT_EQ(price[bytes]["less"].is_null(), less.is_null()) << slot;
+    if (!less.is_null()) { EXPECT_NEAR(price[bytes]["less"], less[costs].get<double>() - cost, 1e-12) << slot; }
+    EXPECT_NEAR(price[bytes]["more"], cost - more[costs].get<double>(), 1e-12) << slot;
+    worth += price[bytes]["more"].get<double>() > 0 ? 1 : 0;
+  }
+  EXPECT_GT(slots, 20);
+  EXPECT_GT(worth, 0) << file;
+}
+
 TEST_F(Audit, PricesAreDifferencesOfRealPlans) {
   for (const std::string& file : recipes()) {
-    const json audit = json_answer({"audit", file, "--prices", "--json"});
-    const uint64_t budget = audit["budget_bytes"];
+    expect_prices_are_differences(file, {}, "extra_forward_cost");
+    const json audit = json_answer({"audit", file, "--prices", "--json"}), fit = json_answer({"fit", file, "--json"});
     EXPECT_EQ(audit["prices"]["unit"], "work");
-    std::map<uint64_t, json> price;
-    for (const json& entry : audit["prices"]["by_bytes"]) price[entry["bytes"]] = entry;
-    EXPECT_EQ(price.count(1 << 20), 1u);
-    std::set<uint64_t> judged;
-    int slots = 0, worth = 0;
-    for (const json& slot : audit["slots"]) {
-      const uint64_t bytes = slot["bytes"];
-      if (slot["program"] != "micro_first" || slots++ >= 20 || !judged.insert(bytes).second) continue;
-      ASSERT_EQ(price.count(bytes), 1u) << slot;
-      const json less = bytes < budget ? plan({file, "--budget", std::to_string(budget - bytes)}, "less") : json();
-      const json more = plan({file, "--budget", std::to_string(budget + bytes)}, "more");
-      const double cost = audit["extra_forward_cost"];
-      ASSERT_EQ(price[bytes]["less"].is_null(), less.is_null()) << slot;
-      if (!less.is_null()) { EXPECT_NEAR(price[bytes]["less"], less["extra_forward_cost"].get<double>() - cost, 1e-12) << slot; }
-      EXPECT_NEAR(price[bytes]["more"], cost - more["extra_forward_cost"].get<double>(), 1e-12) << slot;
-      worth += price[bytes]["more"].get<double>() > 0 ? 1 : 0;
-    }
-    EXPECT_GT(slots, 20);
-    EXPECT_GT(worth, 0) << file;
-    const json fit = json_answer({"fit", file, "--json"});
     EXPECT_EQ(audit["smaller"]["budget"].get<uint64_t>() + 1, fit["smallest_budget"].get<uint64_t>());
   }
   ASSERT_TRUE(plan({recipe()}, "p").is_object());
   expect_refusal({"audit", folder_.file("p/manifest.json"), "--prices"}, 2, {"--prices", "recipe"});
+}
+
+TEST_F(Audit, PricesAreSecondsWithAProfile) {
+  const std::string file = budgeted(llama_json(), "tl"), profile = folder_.file("profile.json");
+  ASSERT_EQ(reprise_command({"profile", file, "-o", profile}).status, 0);
+  expect_prices_are_differences(file, {"--profile", profile}, "predicted_seconds");
+  EXPECT_EQ(json_answer({"audit", file, "--profile", profile, "--prices", "--json"})["prices"]["unit"], "seconds");
 }
 
 TEST_F(Audit, TraceHasASliceForEachRow) {

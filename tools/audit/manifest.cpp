@@ -124,19 +124,23 @@ std::vector<uint64_t> live_bytes_of(const OwnedProgram& program) {
   return live;
 }
 
-json row_json(const SolvedModel& model, const OwnedPlan& plan, const OwnedProgram& program, size_t r) {
+json row_json(const OwnedPlan& plan, const OwnedProgram& program, size_t r) {
   const Row& row = program.rows[r];
   const RowOrigin& origin = program.origins[r];
   const std::string name = kernel_info(row.op, row.pass).name;
   const CallCost cost = kernel_cost(kernel_call(plan, program, row), plan.attributes);
-  const std::optional<double> seconds = predict_row_seconds(model, plan, program, row);
   json entry = {{"op", name.substr(0, name.find('.'))}, {"pass", name.substr(name.find('.') + 1)},
                 {"link", plan.link_names[row.link]}, {"stage", stage_of(row, origin)}, {"queue", row.queue},
                 {"flops", cost.flops}, {"bytes", cost.bytes}};
   entry["action"] = origin.action == kNoAction ? json(nullptr) : json(origin.action);
-  entry["seconds"] = seconds ? json(*seconds) : json(nullptr);
   add_references(program, row, entry);
   return entry;
+}
+
+// A profile measures the rows of a step, those of no other program.
+json seconds_json(const SolvedModel& model, const OwnedPlan& plan, const OwnedProgram& program, const Row& row, uint32_t times) {
+  const std::optional<double> seconds = times > 0 ? predict_row_seconds(model, plan, program, row) : std::nullopt;
+  return seconds ? json(*seconds) : json(nullptr);
 }
 
 json programs_json(const SolvedModel& model, const OwnedPlan& plan) {
@@ -148,8 +152,9 @@ json programs_json(const SolvedModel& model, const OwnedPlan& plan) {
     const std::vector<uint64_t> live = live_bytes_of(program);
     json rows = json::array();
     for (size_t r = 0; r < program.rows.size(); ++r) {
-      rows.push_back(row_json(model, plan, program, r));
+      rows.push_back(row_json(plan, program, r));
       rows.back()["live_bytes"] = live[r];
+      rows.back()["seconds"] = seconds_json(model, plan, program, program.rows[r], times[p]);
     }
     programs.push_back({{"name", kProgramNames[p]}, {"times", times[p]}, {"bytes", program.bytes},
                         {"live_bytes", *std::max_element(live.begin(), live.end())}, {"rows", std::move(rows)}});
