@@ -1,7 +1,7 @@
 // What has changed from plan A to plan B: what that did to the whole, and every slot of it by name.
 "use strict";
 
-const kChanges = ["appeared", "vanished", "grew", "shrank", "moved", "lives_longer", "lives_shorter"];
+const kChanges = ["appeared", "vanished", "grew", "shrank", "more_often", "less_often", "moved", "lives_longer", "lives_shorter"];
 
 function diff_panel(panel) {
   const diff = shown.data.diff, changes = listed_changes();
