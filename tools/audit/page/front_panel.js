@@ -48,7 +48,7 @@ function front_chart(points, timed) {
 function front_table(points, timed) {
   return make("table", {class: "front-table"}, make("thead", {}, make("tr", {}, ["budget", "planned", timed ? "a step" : "work"].map((head) => make("th", {scope: "col"}, head)))),
     make("tbody", {}, points.map((point) => make("tr", {"aria-current": point.index === shown.plan_index ? "true" : null},
-      make("td", {}, shown.data.plans[point.index].budget_bytes ? bytes_words(shown.data.plans[point.index].budget_bytes) : "none"),
+      make("td", {}, bytes_or_none(shown.data.plans[point.index].budget_bytes || shown.data.plans[point.index].feature_map_budget_bytes)),
       make("td", {}, make("button", {type: "button", class: "jump", "data-plan": point.index, onclick: () => show({plan_index: point.index})}, bytes_words(point.bytes))),
       make("td", {}, timed ? seconds_words(point.cost) : percent_words(point.cost))))));
 }

@@ -7,7 +7,7 @@ function refresh_header() {
   element_of("subtitle").textContent = [m.strategy, plural(m.rows, "row") + " a micro-batch", "plan " + m.plan_hash].join("  \u00b7  ");
   fill(element_of("facts"),
        big_fact("planned", bytes_words(m.planned_bytes), count_words(m.planned_bytes) + " B"),
-       m.budget_bytes && big_fact("budget", bytes_words(m.budget_bytes), percent_words(m.planned_bytes / m.budget_bytes) + " used"),
+       plan.budget && big_fact(plan.budget.name, bytes_words(plan.budget.bytes), percent_words(plan.budget.used / plan.budget.bytes) + " used"),
        big_fact("storing all", bytes_words(m.store_all_bytes), "this plan takes " + percent_words(m.planned_bytes / m.store_all_bytes)),
        big_fact("extra work", percent_words(m.extra_forward_cost), "of a step\u2019s forward and backward"),
        m.predicted_seconds !== null && m.predicted_seconds !== undefined && big_fact("a step", seconds_words(m.predicted_seconds), "predicted"),

@@ -132,7 +132,7 @@ function draw_regions(pen, place) {
     }
   }
   if (plan.program_base > 0) draw_level(pen, place, plan.program_base, shown.program.name, inks.muted.text, []);
-  if (plan.manifest.budget_bytes) draw_level(pen, place, plan.manifest.budget_bytes, "budget " + bytes_words(plan.manifest.budget_bytes), inks.alarm.text, [7, 4]);
+  if (plan.budget) draw_level(pen, place, plan.budget.end, plan.budget.name + " " + bytes_words(plan.budget.bytes), inks.alarm.text, [7, 4]);
 }
 
 // Outlines of what is chosen and pointed at; a line for the chosen row; marks at the highest rows.

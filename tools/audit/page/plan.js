@@ -20,11 +20,19 @@ function open_plan(manifest) {
     prices: new Map(((manifest.prices || {}).by_bytes || []).map((price) => [price.bytes, price])),
   };
   plan.program_base = plan.state_bytes + plan.carried_bytes;  // arena = [State | Carried | the program's region]
+  plan.budget = budget_of(manifest, plan.program_base);
   plan.slots = unpack(manifest.slots);
   plan.disk = unpack(manifest.disk);
   plan.state = unpack(manifest.state).map((tensor, i) => item_of(tensor, "state:" + i, "state", 0));
   plan.carried = unpack(manifest.carried).map((tensor, i) => item_of(tensor, "carried:" + i, "carried", plan.state_bytes));
   return plan;
+}
+
+// Of the whole arena, or of the feature maps, which lie in the program's region: its size, and up to which address it lets the plan go.
+function budget_of(manifest, base) {
+  if (manifest.budget_bytes) return {name: "budget", bytes: manifest.budget_bytes, end: manifest.budget_bytes, used: manifest.planned_bytes};
+  const bytes = manifest.feature_map_budget_bytes;
+  return bytes ? {name: "feature-map budget", bytes, end: base + bytes, used: manifest.planned_bytes - base} : null;
 }
 
 // What the map draws: a tensor at an address of the arena, living in rows [first, end).

@@ -2,7 +2,7 @@
 "use strict";
 
 function refresh_programs() {
-  const plan = shown.plan, m = plan.manifest, whole = Math.max(m.planned_bytes, m.budget_bytes && m.budget_bytes < 3 * m.planned_bytes ? m.budget_bytes : 0);
+  const plan = shown.plan, m = plan.manifest, budget = plan.budget ? plan.budget.end : 0, whole = Math.max(m.planned_bytes, budget < 3 * m.planned_bytes ? budget : 0);
   const bars = make("div", {class: "bars", role: "group", "aria-label": "Programs"}, m.programs.map((program, i) => program_bar(plan, program, i, whole)));
   fill(element_of("programs"), bars, outside_list(m));
 }
@@ -16,7 +16,7 @@ function program_bar(plan, program, index, whole) {
     make("span", {class: "bar-track"},
          make("i", {class: "part state", style: "width:" + share(plan.state_bytes)}), make("i", {class: "part carried", style: "width:" + share(plan.carried_bytes)}),
          make("i", {class: "part region", style: "width:" + share(program.bytes)}),
-         m.budget_bytes && m.budget_bytes <= whole ? make("i", {class: "mark budget", style: "left:" + share(m.budget_bytes)}) : null,
+         plan.budget && plan.budget.end <= whole ? make("i", {class: "mark budget", style: "left:" + share(plan.budget.end)}) : null,
          measured ? make("i", {class: "mark measured", style: "left:" + share(plan.program_base + measured)}) : null),
     make("span", {class: "bar-bytes"}, bytes_words(program.bytes)),
     make("span", {class: "bar-note"}, plural(unpacked_length(program.rows), "row"), measured ? ", measured " + bytes_words(measured) : ""));

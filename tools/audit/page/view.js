@@ -6,14 +6,14 @@ let glide = null;  // {from, to, started}
 const kGlideMs = 160;
 
 function top_of(program) {
-  const plan = program.plan, budget = plan.manifest.budget_bytes || 0;
+  const plan = program.plan, budget = plan.budget ? plan.budget.end : 0;
   return Math.max(plan.manifest.planned_bytes, plan.program_base + program.bytes, budget < 1.5 * plan.manifest.planned_bytes ? budget : 0) * 1.005;
 }
 
 // All rows. Of the arena all, unless State and gradients, or a budget that is far away, would press the program into a part of the height.
 function home_view(program) {
   const plan = program.plan, base = plan.program_base, end = plan.manifest.planned_bytes, room = 0.04 * Math.max(kAlignment, end - base);
-  const budget = plan.manifest.budget_bytes || 0, high = Math.min(top_of(program), Math.max(end, budget - end < 0.4 * (end - base) ? budget : 0) + room);
+  const budget = plan.budget ? plan.budget.end : 0, high = Math.min(top_of(program), Math.max(end, budget - end < 0.4 * (end - base) ? budget : 0) + room);
   return {first: 0, end: Math.max(1, program.rows.length), low: high - base > 0.4 * high || end === base ? 0 : base - 0.06 * (high - base), high};
 }
 
