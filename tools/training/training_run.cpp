@@ -17,6 +17,9 @@
 #include "tools/data/data_feed.h"
 #include "tools/training/evaluation.h"
 #include "tools/progress/progress_bar.h"
+#include "tools/training/row_observers.h"
+#include "tools/training/row_trace.h"
+#include "tools/training/run_measurements.h"
 #include "tools/training/sample.h"
 #include "tools/training/session.h"
 #include "tools/training/snapshot_keeper.h"
@@ -51,8 +54,10 @@ class TrainingRun {
     }
     last_step_ = options.steps != 0 ? options.steps : options.epochs != 0 ? options.epochs * steps_per_epoch() : recipe_.steps;
     if (last_step_ == 0) throw UserError(recipe_.name + ": steps: say how long to train: --steps N, --epochs N, or \"steps\" in the recipe", UserError::kUsage);
+    if (!options.manifest.empty()) measurements_.emplace(options.manifest, compiled);
     session_.emplace(compiled, options, &training_data_->fingerprint());
     first_step_ = saved_step_ = trainer().step;
+    if (!options.trace.empty()) trace_.emplace(options.trace, compiled, traced_steps());
     if (!options.log.empty()) log_.open(options.log, first_step_);
   }
 
@@ -68,6 +73,18 @@ class TrainingRun {
   uint64_t samples_per_step() const { return static_cast<uint64_t>(recipe_.batch) * static_cast<uint64_t>(recipe_.accumulate); }
   uint64_t steps_per_epoch() const { return std::max<uint64_t>(1, training_data_->size() / samples_per_step()); }
   double now() const { return session_->port().seconds(); }
+
+  // Without being asked, not the first step: it touches for the first time what later ones find.
+  TracedSteps traced_steps() const {
+    const TracedSteps done = {first_step_ + 1, last_step_};
+    if (done.last < done.first) throw UserError("--trace: nothing is left to do, and no step can be traced", UserError::kUsage);
+    if (options_.trace_steps.empty()) return {std::min(done.first + 1, done.last), std::min(done.first + 3, done.last)};
+    const TracedSteps asked = parse_traced_steps(options_.trace_steps);
+    if (asked.first >= done.first && asked.last <= done.last) return asked;
+    throw UserError("--trace-steps: must lie within the steps of this run, " + std::to_string(done.first) + ":" + std::to_string(done.last) + ", not " +
+                        options_.trace_steps,
+                    UserError::kUsage);
+  }
 
   // "evaluate_every": 0 asks for none. Made-up data, which have no path, are evaluated only where it is asked for.
   bool evaluates() const { return recipe_.evaluate_every ? *recipe_.evaluate_every != 0 : !recipe_.data.path.empty(); }
@@ -152,16 +169,53 @@ class TrainingRun {
         run_step(feed, progress);
       } catch (const UserError& error) {
         progress.finish();
+        write_trace();
         save_before_the_end(error);
       }
     }
     progress.finish();
+    write_trace();
+  }
+
+  // A step, watched where a trace or the manifest asks for it.
+  Status watched_step(DataFeed& feed, StepReport& report) {
+    const bool traced = trace_ && trace_->wants(trainer().step + 1);
+    RowObservers observers;
+    if (traced) observers.add(trace_->observer());
+    if (measurements_) {
+      measurements_->begin_step(*session_);
+      observers.add(measurements_->observer());
+    }
+    if (traced) trace_->begin_step(trainer());
+    trainer().observer = observers.all();
+    const Status status = train_step(trainer(), feed.source(), report);
+    trainer().observer = {};
+    if (traced) trace_->end_step(status.ok());
+    return status;
+  }
+
+  // The same of a program that is no part of a step, which `work` runs.
+  template <typename F>
+  auto watch(ProgramId id, const F& work) {
+    if (measurements_) {
+      measurements_->begin_program(*session_, id);
+      trainer().observer = measurements_->observer();
+    }
+    const auto result = work();
+    trainer().observer = {};
+    if (measurements_) measurements_->end_program();
+    return result;
+  }
+
+  // No later than behind the last of its steps.
+  void write_trace() {
+    if (trace_ && !trace_->is_written()) trace_->write();
   }
 
   void run_step(DataFeed& feed, Progress& progress) {
     const double start = now();
     StepReport report;
-    const Status status = train_step(trainer(), feed.source(), report);
+    const Status status = watched_step(feed, report);
     // A disk that fails in the middle of a step that releases gradients, or a gradient found infinite by then, leaves some weights updated.
     // What a device that has failed holds is not known, and cannot be read.
     weights_are_whole_ = status.code != Code::kBackend && (status.ok() || feed.has_thrown() || status.code == Code::kIndexOutOfRange || !recipe_.gradient_release);
@@ -169,6 +223,8 @@ class TrainingRun {
     session_->require(status);
     const double end = now();
     const uint64_t step = trainer().step;
+    if (measurements_) measurements_->end_step(end - start);
+    if (trace_ && !trace_->wants(step + 1) && trace_->wants(step)) write_trace();
     log_.write(StepLine{step, report.loss, report.gradient_norm, report.learning_rate, end - start, session_->plan().arena_bytes, session_->measured()});
     char words[40];
     std::snprintf(words, sizeof words, "loss %.4f", report.loss);
@@ -206,6 +262,7 @@ class TrainingRun {
       if (stopped) std::cerr << "stopped by a signal after step " << trainer().step << (snapshots_ ? "; saved to " + options_.save : "; nothing was saved (--save DIR would)") << "\n";
       if (!stopped && stop_signal() == 0) show_answers(), show_sample();
     }
+    if (measurements_) measurements_->write();
     return stop_signal() != 0 && !snapshots_ ? 128 + stop_signal() : 0;
   }
 
@@ -224,7 +281,8 @@ class TrainingRun {
   void evaluate_now() {
     if (evaluation_data_ == nullptr) return;
     const EvaluationLimits limits = {.most_batches = recipe_.evaluate_batches, .quiet = options_.quiet};
-    const EvaluationResult result = evaluate_set(trainer(), session_->port(), recipe_, *evaluation_data_, limits);
+    const EvaluationResult result =
+        watch(ProgramId::kEvaluate, [&] { return evaluate_set(trainer(), session_->port(), recipe_, *evaluation_data_, limits); });
     if (result.stopped) {
       if (!options_.quiet) std::cerr << "the evaluation after step " << trainer().step << " was stopped by a signal\n";
       return;
@@ -261,7 +319,9 @@ class TrainingRun {
   std::optional<SnapshotKeeper> snapshots_;  // held from start to end: nobody else saves there
   Recipe recipe_;
   std::unique_ptr<Dataset> training_data_, evaluation_data_;
+  std::optional<RunMeasurements> measurements_;
   std::optional<Session> session_;
+  std::optional<RowTrace> trace_;
   StepLog log_;
   uint64_t first_step_ = 0, last_step_ = 0;  // steps done when this run began, and when it ends
   uint64_t saved_step_ = 0;
