@@ -95,7 +95,7 @@ std::string growth_refusal(const std::vector<GrowthLine>& lines, const std::stri
   std::ostringstream text;
   for (const GrowthLine& line : lines) {
     if (line.passes()) continue;
-    text << (text.tellp() == 0 ? file + ": --gate: " : "; ") << (line.name == "total" ? "the plan" : line.name) << " has grown from "
+    text << (text.tellp() == 0 ? file + ": --gate: " : "; ") << (line.name == "total" ? "the plan" : shown_key(line.name)) << " has grown from "
          << amount(line, line.before) << " to " << amount(line, line.now) << ", more than --max-growth " << json(*line.limit).dump() << " per cent";
   }
   return text.str();
@@ -107,7 +107,7 @@ std::string growth_markdown(const std::vector<GrowthLine>& lines, const std::str
   for (const GrowthLine& line : lines) {
     char limit[32] = "";
     if (line.limit) std::snprintf(limit, sizeof limit, "+%g%%", *line.limit);
-    text << "| " << (line.name == "total" ? "**total**" : line.name) << " | " << amount(line, line.before) << " | " << amount(line, line.now) << " | "
+    text << "| " << (line.name == "total" ? "**total**" : shown_key(line.name)) << " | " << amount(line, line.before) << " | " << amount(line, line.now) << " | "
          << signed_per_cent(line.growth()) << " | " << limit << " | " << (!line.limit ? "" : line.passes() ? "passes" : "**fails**") << " |\n";
   }
   return text.str();

@@ -98,7 +98,7 @@ void add_references(const OwnedProgram& program, const Row& row, json& entry) {
 }
 
 // A forward kernel that is not its link's first is a recomputation, in a backward too.
-const char* stage_of(const Row& row, bool first_time) {
+const char* stage_of(const Row& row, const RowOrigin& origin) {
   if (row.op == Op::kMove) return "move";
   if (row.op == Op::kTransfer) return "transfer";
   switch (row.pass) {
@@ -109,7 +109,7 @@ const char* stage_of(const Row& row, bool first_time) {
     case Pass::kBackwardData:
     case Pass::kBackwardWeight:
     case Pass::kBackwardBias: return "backward";
-    default: return first_time ? "forward" : "recomputed";
+    default: return origin.of_gradient ? "backward" : origin.first_time ? "forward" : "recomputed";
   }
 }
 
@@ -124,19 +124,23 @@ std::vector<uint64_t> live_bytes_of(const OwnedProgram& program) {
   return live;
 }
 
-json row_json(const SolvedModel& model, const OwnedPlan& plan, const OwnedProgram& program, size_t r) {
+json row_json(const OwnedPlan& plan, const OwnedProgram& program, size_t r) {
   const Row& row = program.rows[r];
   const RowOrigin& origin = program.origins[r];
   const std::string name = kernel_info(row.op, row.pass).name;
   const CallCost cost = kernel_cost(kernel_call(plan, program, row), plan.attributes);
-  const std::optional<double> seconds = predict_row_seconds(model, plan, program, row);
   json entry = {{"op", name.substr(0, name.find('.'))}, {"pass", name.substr(name.find('.') + 1)},
-                {"link", plan.link_names[row.link]}, {"stage", stage_of(row, origin.first_time)}, {"queue", row.queue},
+                {"link", plan.link_names[row.link]}, {"stage", stage_of(row, origin)}, {"queue", row.queue},
                 {"flops", cost.flops}, {"bytes", cost.bytes}};
   entry["action"] = origin.action == kNoAction ? json(nullptr) : json(origin.action);
-  entry["seconds"] = seconds ? json(*seconds) : json(nullptr);
   add_references(program, row, entry);
   return entry;
+}
+
+// A profile measures the rows of a step, those of no other program.
+json seconds_json(const SolvedModel& model, const OwnedPlan& plan, const OwnedProgram& program, const Row& row, uint32_t times) {
+  const std::optional<double> seconds = times > 0 ? predict_row_seconds(model, plan, program, row) : std::nullopt;
+  return seconds ? json(*seconds) : json(nullptr);
 }
 
 json programs_json(const SolvedModel& model, const OwnedPlan& plan) {
@@ -148,8 +152,9 @@ json programs_json(const SolvedModel& model, const OwnedPlan& plan) {
     const std::vector<uint64_t> live = live_bytes_of(program);
     json rows = json::array();
     for (size_t r = 0; r < program.rows.size(); ++r) {
-      rows.push_back(row_json(model, plan, program, r));
+      rows.push_back(row_json(plan, program, r));
       rows.back()["live_bytes"] = live[r];
+      rows.back()["seconds"] = seconds_json(model, plan, program, program.rows[r], times[p]);
     }
     programs.push_back({{"name", kProgramNames[p]}, {"times", times[p]}, {"bytes", program.bytes},
                         {"live_bytes", *std::max_element(live.begin(), live.end())}, {"rows", std::move(rows)}});
@@ -197,7 +202,8 @@ json manifest_of(const SolvedModel& model, const PlannedModel& planned) {
                    {"actions", std::move(actions)},
                    {"links", plan.link_names},
                    {"peak", peak_json(plan.programs[0])},
-                   {"outside", {{"not_in_the_arena", {"code", "stacks of the workers", "the data set in host memory"}}}},
+                   {"outside", {{"not_in_the_arena", {"code", "stacks of the workers", "the data set in host memory"}},
+                                {"worker_stack_bytes", plan.worker_stack_bytes}}},
                    {"measured", json::object()}};
   if (plan.disk_bytes > 0) manifest["disk"] = slots_json(plan, &OwnedProgram::disk, &OwnedProgram::disk_names);
   const auto& feature_maps = model.recipe.feature_map_budget_bytes;

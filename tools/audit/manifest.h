@@ -20,7 +20,7 @@ bool is_manifest(const nlohmann::json& value);
 // other: what follows may then use every field without a look.
 void check_manifest(const nlohmann::json& manifest, const std::string& file);
 
-// A file's, checked.
-nlohmann::json read_manifest(const std::string& path);
+// A file's, checked. `option`: what names the file, for the message where it is none.
+nlohmann::json read_manifest(const std::string& path, const std::string& option = "plan_hash");
 
 }  // namespace reprise

@@ -211,9 +211,9 @@ bool is_manifest(const json& value) { return value.is_object() && value.contains
 
 void check_manifest(const json& manifest, const std::string& file) { ManifestCheck(manifest, file).check(); }
 
-json read_manifest(const std::string& path) {
+json read_manifest(const std::string& path, const std::string& option) {
   json manifest = parse_json(read_file(path), path);
-  if (!is_manifest(manifest)) throw UserError(path + ": plan_hash: missing; must be a manifest as `reprise plan` writes it");
+  if (!is_manifest(manifest)) throw UserError(path + ": " + option + ": must be a manifest as `reprise plan` writes it");
   check_manifest(manifest, path);
   return manifest;
 }

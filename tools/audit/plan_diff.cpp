@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "tools/formats/json_text.h"
 #include "tools/formats/text.h"
 
 namespace reprise {
@@ -113,8 +114,7 @@ std::string size(const json& bytes) { return bytes.is_null() ? "none" : bytes_te
 std::string head_text(const json& head) {
   char work[64];
   std::snprintf(work, sizeof work, "%.1f%% of extra work", 100 * head["extra_forward_cost"].get<double>());
-  std::string text = head["name"].get<std::string>() + " " + head["plan_hash"].get<std::string>() + " (" + head["strategy"].get<std::string>() + "): " +
-                     size(head["planned_bytes"]) + ", " + work;
+  std::string text = shown_key(head["name"]) + " " + shown_key(head["plan_hash"]) + " (" + shown_key(head["strategy"]) + "): " + size(head["planned_bytes"]) + ", " + work;
   if (head["predicted_seconds"].is_number()) {
     std::snprintf(work, sizeof work, ", %.4g s a step", head["predicted_seconds"].get<double>());
     text += work;
@@ -136,21 +136,21 @@ std::string plan_diff_text(const json& diff) {
   text << "a  " << head_text(diff["a"]) << "\nb  " << head_text(diff["b"]) << "\n\nregion                  a             b\n";
   char line[128];
   for (const json& region : diff["regions"]) {
-    std::snprintf(line, sizeof line, "%-12s %12s  %12s\n", region["name"].get<std::string>().c_str(), size(region["a"]).c_str(), size(region["b"]).c_str());
+    std::snprintf(line, sizeof line, "%-12.60s %12s  %12s\n", shown_key(region["name"]).c_str(), size(region["a"]).c_str(), size(region["b"]).c_str());
     text << line;
   }
   text << "\npeak of micro_first: " << size(diff["peak"]["a"]) << " in a, " << size(diff["peak"]["b"]) << " in b\n";
   for (const char* side : {"a", "b"}) {
     for (const json& slot : diff["peak"][std::string("only_") + side]) {
       std::snprintf(line, sizeof line, "  only in %s %12s  ", side, size(slot["bytes"]).c_str());
-      text << line << slot["name"].get<std::string>() << "\n";
+      text << line << shown_key(slot["name"]) << "\n";
     }
   }
   text << "\n" << (diff["slots"].empty() ? "no slot has changed\n" : "slots that changed (bytes in a, in b, change, program, name)\n");
   for (const json& slot : diff["slots"]) {
     std::snprintf(line, sizeof line, "%12s %12s  %-13s %-11s ", size(slot["bytes_a"]).c_str(), size(slot["bytes_b"]).c_str(),
-                  slot["change"].get<std::string>().c_str(), slot["program"].get<std::string>().c_str());
-    text << line << slot["name"].get<std::string>() << " (" << plural(slot["a"].size(), "slot") << ", " << slot["b"].size() << " in b)\n";
+                  slot["change"].get<std::string>().c_str(), shown_key(slot["program"]).substr(0, 20).c_str());
+    text << line << shown_key(slot["name"]) << " (" << plural(slot["a"].size(), "slot") << ", " << slot["b"].size() << " in b)\n";
   }
   return text.str();
 }

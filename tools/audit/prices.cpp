@@ -1,6 +1,8 @@
 // The prices of prices.h.
 #include "tools/audit/prices.h"
 
+#include <algorithm>
+#include <optional>
 #include <set>
 
 #include "tools/audit/manifest.h"
@@ -19,6 +21,7 @@ std::optional<uint64_t>& budget_of(SolvedModel& model) {
 // What a step costs: seconds with a profile, else a share of its forward and backward.
 double cost_of(const PlannedModel& planned) { return planned.predicted_seconds ? *planned.predicted_seconds : 1 + planned.extra_forward_cost; }
 
+// What a step costs at budgets near the recipe's own.
 class BudgetCosts {
  public:
   BudgetCosts(const SolvedModel& model, const PlannedModel& planned)
@@ -30,16 +33,15 @@ class BudgetCosts {
   uint64_t budget() const { return budget_; }
   double cost() const { return cost_; }
 
-  json less(uint64_t bytes) { return bytes >= budget_ || budget_ - bytes < smallest_ ? json(nullptr) : difference(budget_ - bytes, 1); }
-  json more(uint64_t bytes) { return difference(budget_ + bytes, -1); }
-
- private:
-  json difference(uint64_t budget, int sign) {
-    budget_of(model_) = budget;
+  // What the best plan costs with so many bytes more, or less where they are negative; none where nothing fits.
+  std::optional<double> with(int64_t more) {
+    if (more < 0 && (uint64_t(-more) >= budget_ || budget_ - uint64_t(-more) < smallest_)) return std::nullopt;
+    budget_of(model_) = budget_ + static_cast<uint64_t>(more);
     const PlannedModel other = plan_model(model_, request_);
-    return other.fits ? json(sign * (cost_of(other) - cost_)) : json(nullptr);
+    return other.fits ? std::optional(cost_of(other)) : std::nullopt;
   }
 
+ private:
   SolvedModel model_;
   const ScheduleRequest request_;
   const uint64_t smallest_;
@@ -47,17 +49,55 @@ class BudgetCosts {
   uint64_t budget_ = 0;
 };
 
+// The costs at many budgets, in order. More memory never costs time, so that between two budgets of one cost every budget has it: a large
+// net, whose plan takes seconds, is planned for those alone that differ.
+class CostsInOrder {
+ public:
+  CostsInOrder(BudgetCosts& costs, std::vector<int64_t> steps) : budgets_(costs), steps_(std::move(steps)), costs_(steps_.size()) {
+    plan(0);
+    plan(steps_.size() - 1);
+    fill(0, steps_.size() - 1);
+  }
+
+  const std::vector<std::optional<double>>& costs() const { return costs_; }
+
+ private:
+  void plan(size_t at) { costs_[at] = budgets_.with(steps_[at]); }
+
+  void fill(size_t first, size_t last) {
+    if (last - first < 2) return;
+    if (costs_[first] == costs_[last]) {
+      std::fill(costs_.begin() + first + 1, costs_.begin() + last, costs_[first]);
+      return;
+    }
+    const size_t middle = (first + last) / 2;
+    plan(middle);
+    fill(first, middle);
+    fill(middle, last);
+  }
+
+  BudgetCosts& budgets_;
+  const std::vector<int64_t> steps_;
+  std::vector<std::optional<double>> costs_;
+};
+
 }  // namespace
 
 json memory_prices(const SolvedModel& model, const PlannedModel& planned) {
-  LongWork work("prices of " + model.recipe.name);
-  std::set<uint64_t> sizes = {uint64_t{1} << 20};
-  for (const Slot& slot : planned.plan.program(ProgramId::kMicroFirst).slots) sizes.insert(slot.tensor.bytes);
+  const LongWork work("prices of " + model.recipe.name);
+  std::set<int64_t> sizes = {int64_t{1} << 20};
+  for (const Slot& slot : planned.plan.program(ProgramId::kMicroFirst).slots) sizes.insert(static_cast<int64_t>(slot.tensor.bytes));
   BudgetCosts costs(model, planned);
+  const CostsInOrder more(costs, {sizes.begin(), sizes.end()});
+  std::vector<int64_t> smaller;
+  for (const int64_t bytes : sizes) smaller.push_back(-bytes);
+  const CostsInOrder less(costs, smaller);
   json by_bytes = json::array();
-  for (const uint64_t bytes : sizes) {
-    work.done(static_cast<double>(by_bytes.size()) / static_cast<double>(sizes.size()));
-    by_bytes.push_back({{"bytes", bytes}, {"less", costs.less(bytes)}, {"more", costs.more(bytes)}});
+  for (const int64_t bytes : sizes) {
+    const size_t at = by_bytes.size();
+    const auto dearer = [&](const std::optional<double>& cost) { return cost ? json(*cost - costs.cost()) : json(nullptr); };
+    const auto cheaper = [&](const std::optional<double>& cost) { return cost ? json(costs.cost() - *cost) : json(nullptr); };
+    by_bytes.push_back({{"bytes", bytes}, {"less", dearer(less.costs()[at])}, {"more", cheaper(more.costs()[at])}});
   }
   return {{"unit", planned.predicted_seconds ? "seconds" : "work"}, {"step", costs.cost()}, {"budget", costs.budget()}, {"by_bytes", by_bytes}};
 }

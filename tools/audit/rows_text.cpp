@@ -55,7 +55,7 @@ class Names {
 
 std::string joined(const json& names) {
   std::string text;
-  for (const json& name : names) text += (text.empty() ? "" : " ") + name.get<std::string>();
+  for (const json& name : names) text += (text.empty() ? "" : " ") + shown_key(name.get<std::string>());
   return text;
 }
 
@@ -94,8 +94,8 @@ json named_rows(const json& manifest, const std::string& program) {
 std::string rows_text(const json& rows) {
   size_t widths[] = {2, 4};
   for (const json& row : rows) {
-    widths[0] = std::max(widths[0], row["op"].get_ref<const std::string&>().size());
-    widths[1] = std::max(widths[1], row["link"].get_ref<const std::string&>().size());
+    widths[0] = std::min<size_t>(60, std::max(widths[0], row["op"].get_ref<const std::string&>().size()));
+    widths[1] = std::min<size_t>(100, std::max(widths[1], row["link"].get_ref<const std::string&>().size()));
   }
   std::ostringstream text;
   char line[512];
@@ -103,10 +103,10 @@ std::string rows_text(const json& rows) {
                 "link", "stage", "live");
   text << line;
   for (const json& row : rows) {
-    std::snprintf(line, sizeof line, "%6s  %-*s  %-*.200s  %-10s  %11s  ", row["row"].dump().c_str(), static_cast<int>(widths[0]), row["op"].get<std::string>().c_str(),
-                  static_cast<int>(std::min<size_t>(widths[1], 200)), row["link"].get<std::string>().c_str(), row["stage"].get<std::string>().c_str(),
+    std::snprintf(line, sizeof line, "%6s  %-*s  %-*.100s  %-10s  %11s  ", row["row"].dump().c_str(), static_cast<int>(widths[0]), shown_key(row["op"]).substr(0, 60).c_str(),
+                  static_cast<int>(widths[1]), shown_key(row["link"]).c_str(), row["stage"].get<std::string>().c_str(),
                   bytes_text(row["live_bytes"].get<uint64_t>()).c_str());
-    text << line << joined(row["writes"]) << " <- " << joined(row["reads"]) << "  (" << row["why"].get<std::string>() << ")\n";
+    text << line << joined(row["writes"]) << " <- " << joined(row["reads"]) << "  (" << shown_key(row["why"]) << ")\n";
   }
   return text.str();
 }

@@ -86,7 +86,7 @@ int show_diff(const AuditOptions& options, const PlanSource& source) {
 std::vector<GrowthLine> growth_of(const AuditOptions& options, const json& manifest) {
   if (options.gate.empty()) return {};
   const GrowthLimits limits = growth_limits(options.max_growth);
-  return compare_growth(read_manifest(options.gate), manifest, limits, options.gate);
+  return compare_growth(read_manifest(options.gate, "--gate"), manifest, limits, options.gate);
 }
 
 void refuse_own_files(const AuditOptions& options) {

@@ -6,6 +6,8 @@
 #include "tools/commands/recipe_options.h"
 #include "tools/formats/error.h"
 #include "tools/formats/text.h"
+#include "tools/planning/backends.h"
+#include "tools/planning/board.h"
 #include "tools/planning/fit_table.h"
 #include "tools/writing/summary.h"
 
@@ -13,8 +15,25 @@ namespace reprise {
 
 namespace {
 
-int run_table(const RecipeOptions& options, bool as_json) {
-  const Recipe recipe = options.read();
+struct FitOptions {
+  RecipeOptions recipe;
+  std::string board;
+  bool json = false, table = false;
+};
+
+// The board's room is the budget, where the recipe has none or a larger one.
+std::optional<Board> board_of(const FitOptions& options, Recipe& recipe) {
+  if (options.board.empty()) return std::nullopt;
+  const Board board = read_board(options.board, backend_of(recipe).name);
+  if (!recipe.feature_map_budget_bytes) recipe.budget_bytes = std::min(recipe.budget_bytes.value_or(UINT64_MAX), board.room_bytes());
+  return board;
+}
+
+int run_table(const FitOptions& fit) {
+  const RecipeOptions& options = fit.recipe;
+  const bool as_json = fit.json;
+  Recipe recipe = options.read();
+  board_of(fit, recipe);
   if (!recipe.budget_bytes) throw UserError(options.recipe + ": budget: --table needs one; give --budget B, or \"budget\" in the recipe");
   std::optional<SolvedModel> profiled;
   if (!options.profile.empty()) profiled = options.solve();
@@ -28,42 +47,51 @@ int run_table(const RecipeOptions& options, bool as_json) {
   return std::any_of(table.at("table").begin(), table.at("table").end(), fits) ? 0 : int{UserError::kDoesNotFit};
 }
 
-int run_fit(const RecipeOptions& options, bool as_json) {
-  const SolvedModel model = options.solve();
+int run_fit(const FitOptions& fit) {
+  const RecipeOptions& options = fit.recipe;
+  SolvedModel model = options.solve();
+  const std::optional<Board> board = board_of(fit, model.recipe);
   if (!model.recipe.budget_bytes && !model.recipe.feature_map_budget_bytes) {
     throw UserError(options.recipe + ": budget: fit needs one; give --budget B, or \"budget\" in the recipe");
   }
   const ScheduleRequest request = request_of(model);
   PlannedModel planned = plan_model(model, request);
+  const bool too_large = board && planned.fits && planned.plan.arena_bytes > board->room_bytes();  // by a budget of feature maps
   if (planned.fits) planned.smallest_budget_bytes = smallest_budget(model, request);
+  if (too_large) planned.fits = false;
   nlohmann::json answer = {{"fits", planned.fits}};
   answer["predicted_seconds"] = planned.fits && planned.predicted_seconds ? nlohmann::json(*planned.predicted_seconds) : nlohmann::json(nullptr);
   answer["smallest_budget"] = planned.smallest_budget_bytes == 0 ? nlohmann::json(nullptr) : nlohmann::json(planned.smallest_budget_bytes);
   answer["planned_bytes"] = planned.fits ? nlohmann::json(planned.plan.arena_bytes) : nlohmann::json(nullptr);
-  if (as_json) print_json(answer);
+  if (board) answer["board"] = board_json(*board, model, planned);
+  if (fit.json) print_json(answer);
+  if (too_large) {
+    throw UserError(options.recipe + ": the plan takes " + bytes_text(planned.plan.arena_bytes) + ", more than the " + bytes_text(board->room_bytes()) +
+                        " that " + board->name + " has for it",
+                    UserError::kDoesNotFit);
+  }
   if (!planned.fits) {
     std::cerr << does_not_fit_message(model, planned, request) << "\n";
     return UserError::kDoesNotFit;
   }
-  if (!as_json) std::cout << summary_of(model, planned) << "\n  smallest budget " << bytes_text(planned.smallest_budget_bytes) << "\n";
+  if (fit.json) return 0;
+  std::cout << summary_of(model, planned) << "\n  smallest budget " << bytes_text(planned.smallest_budget_bytes) << "\n";
+  if (board) std::cout << board_text(answer["board"]);
   return 0;
 }
 
 }  // namespace
 
 Command add_fit(CLI::App& app, const Port& port) {
-  struct FitOptions {
-    RecipeOptions recipe;
-    bool json = false, table = false;
-  };
   const auto options = std::make_shared<FitOptions>();
   CLI::App* parser = app.add_subcommand("fit", "does the recipe fit a budget? exit status 0 or 3, the smallest budget that does");
   options->recipe.add_to(*parser);
   options->recipe.add_schedule_to(*parser);
   options->recipe.add_profile_to(*parser, port);
   parser->add_flag("--table", options->table, "which batches and sequences fit, what they cost, and how to accumulate the others");
+  parser->add_option("--board", options->board, "file of a board (tools/boards has some): its room is the budget, its rates bound the step");
   parser->add_flag("--json", options->json, "one JSON value on stdout");
-  return {parser, [options] { return options->table ? run_table(options->recipe, options->json) : run_fit(options->recipe, options->json); }};
+  return {parser, [options] { return options->table ? run_table(*options) : run_fit(*options); }};
 }
 
 }  // namespace reprise

@@ -17,6 +17,7 @@ constexpr uint32_t kNoAction = ~0u;
 struct RowOrigin {
   uint32_t action = kNoAction;  // of the schedule; none in a program that no schedule makes
   bool first_time = true;       // the first forward of its link, or no forward at all
+  bool of_gradient = false;     // it writes a gradient, by whatever kernel
 };
 
 struct OwnedProgram {

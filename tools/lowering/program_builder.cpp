@@ -91,6 +91,9 @@ void ProgramBuilder::read_back(ValueId v, uint64_t to, uint32_t link) {
 // `call` is the arranged one, or what repeats it.
 void ProgramBuilder::emit_call(const ArrangedCalls& arranged, size_t c, const Call& call, uint32_t link) {
   const KernelInfo& kernel = kernel_info(call.op, call.pass);
+  origin_.of_gradient = std::any_of(call.arguments.begin(), call.arguments.end(), [&](const ValueId& v) {
+    return kernel.arguments[&v - call.arguments.data()].role == Role::kOutput && v != kNoValue && in_.graph.values[v].kind == ValueKind::kGradient;
+  });
   Row row = {};
   row.op = call.op;
   row.pass = call.pass;

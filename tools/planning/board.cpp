@@ -1,0 +1,80 @@
+// The boards of board.h.
+#include "tools/planning/board.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "tools/formats/error.h"
+#include "tools/formats/json_fields.h"
+#include "tools/formats/output_file.h"
+#include "tools/formats/text.h"
+#include "tools/graph/cost.h"
+
+namespace reprise {
+
+using nlohmann::json;
+
+namespace {
+
+constexpr uint64_t kMostBytes = uint64_t{1} << 50;
+
+double rate(const JsonFields& fields, const std::string& key) { return fields.number_in(key, fields.at(key), kPositive); }
+uint64_t bytes(const JsonFields& fields, const std::string& key) { return fields.integer_in(key, fields.at(key), 0, kMostBytes); }
+
+}  // namespace
+
+Board read_board(const std::string& path, const std::string& backend) {
+  const std::string text = read_file(path);
+  const json file = parse_json(text, path, JsonComments::kAllowed);
+  const JsonFields fields(file, {path, &text}, "");
+  fields.allow_only({"name", "usable_bytes", "processors", "sources"});
+  Board board;
+  fields.at("name");
+  fields.read("name", board.name);
+  board.usable_bytes = bytes(fields, "usable_bytes");
+  const JsonFields processors = fields.object("processors");
+  processors.allow_only({"cpu", "cuda"});
+  if (!processors.has(backend)) fields.refuse("processors", "has no \"" + backend + "\", which is the recipe's backend");
+  const JsonFields own = processors.object(backend);
+  own.allow_only({"reserve_bytes", "f32_flops", "bf16_flops", "bytes_per_second"});
+  board.processor = {bytes(own, "reserve_bytes"), rate(own, "f32_flops"), rate(own, "bf16_flops"), rate(own, "bytes_per_second")};
+  return board;
+}
+
+Roofline step_roofline(const OwnedPlan& plan, const BoardProcessor& processor, bool bf16) {
+  Roofline roofline;
+  const double flops = bf16 ? processor.bf16_flops : processor.f32_flops;
+  for_each_step_row(plan, [&](const OwnedProgram& program, const Row& row, uint32_t times) {
+    const CallCost cost = kernel_cost(kernel_call(plan, program, row), plan.attributes);
+    const double computing = times * cost.flops / flops, moving = times * cost.bytes / processor.bytes_per_second;
+    roofline.seconds += std::max(computing, moving);
+    if (moving > computing) roofline.bandwidth_seconds += moving;
+  });
+  return roofline;
+}
+
+json board_json(const Board& board, const SolvedModel& model, const PlannedModel& planned) {
+  json answer = {{"name", board.name}, {"usable_bytes", board.usable_bytes}, {"reserve_bytes", board.processor.reserve_bytes},
+                 {"room_bytes", board.room_bytes()}, {"least_seconds", nullptr}, {"bound", nullptr}, {"bound_share", nullptr}};
+  if (!planned.fits) return answer;
+  const Roofline roofline = step_roofline(planned.plan, board.processor, model.recipe.dtype == Recipe::Dtype::kBf16);
+  const double share = roofline.bandwidth_seconds / roofline.seconds;
+  answer["least_seconds"] = roofline.seconds;
+  answer["bound"] = share > 0.5 ? "bandwidth" : "flops";
+  answer["bound_share"] = std::max(share, 1 - share);
+  return answer;
+}
+
+std::string board_text(const json& board) {
+  const auto size = [&board](const char* key) { return bytes_text(board[key].get<uint64_t>()); };
+  std::string text = "  on the board    " + board["name"].get<std::string>() + ": " + size("usable_bytes") + " usable, " + size("reserve_bytes") +
+                     " of them for the system and the platform, " + size("room_bytes") + " for the arena\n";
+  if (board["least_seconds"].is_null()) return text;
+  char line[160];
+  std::snprintf(line, sizeof line, "  a step there    at least %.3g s, by flops and bytes at the board's rates (%s bind%s %.0f%% of it): a bound, not a measurement\n",
+                board["least_seconds"].get<double>(), board["bound"].get<std::string>().c_str(), board["bound"] == "bandwidth" ? "s" : "",
+                100 * board["bound_share"].get<double>());
+  return text + line;
+}
+
+}  // namespace reprise
