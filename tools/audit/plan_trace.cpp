@@ -37,7 +37,7 @@ double add_program(const json& manifest, const json& program, uint64_t process, 
                           {"flops", row["flops"]}, {"bytes", row["bytes"]}, {"predicted", row["seconds"].is_number()}};
     events.push_back({{"ph", "X"}, {"name", rows[r]["op"].get<std::string>() + " " + row["link"].get<std::string>()}, {"cat", row["stage"]}, {"pid", process},
                       {"tid", queue}, {"ts", start}, {"dur", duration}, {"args", details}});
-    events.push_back({{"ph", "C"}, {"name", "live bytes"}, {"pid", process}, {"tid", 0}, {"ts", start}, {"args", {{"bytes", row["live_bytes"]}}}});
+    events.push_back({{"ph", "C"}, {"name", "arena"}, {"pid", process}, {"tid", 0}, {"ts", start}, {"args", {{"live bytes", row["live_bytes"]}}}});
     start += duration;
   }
   return start;

@@ -5,10 +5,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "lib/op.h"
 #include "tools/formats/error.h"
 #include "tools/formats/output_file.h"
+#include "tools/formats/text.h"
 #include "tools/training/program_manifest.h"
 
 namespace reprise {
@@ -48,22 +50,90 @@ std::vector<uint64_t> live_bytes_of(const Program& program) {
   return live;
 }
 
-// Events as a file of one array, an event a line.
+// Text that reaches the file in large pieces.
+class TextBuffer {
+ public:
+  explicit TextBuffer(OutputFile& file) : file_(file) {}
+  void add(const std::string& text) {
+    text_ += text;
+    if (text_.size() >= kPiece) flush();
+  }
+  void flush() {
+    file_.write(text_.data(), text_.size());
+    text_.clear();
+  }
+
+ private:
+  static constexpr size_t kPiece = 1 << 20;
+  OutputFile& file_;
+  std::string text_;
+};
+
+// What the manifest beside the program knows beyond the compiled plan. An older reprise may have written it, and it may be missing.
+class ManifestRows {
+ public:
+  explicit ManifestRows(const json& manifest) : manifest_(manifest) {
+    const json* programs = member(manifest, "programs");
+    for (uint32_t p = 0; programs != nullptr && programs->is_array() && p < kProgramCount; ++p) {
+      for (const json& program : *programs) {
+        const json* name = member(program, "name");
+        if (name != nullptr && *name == program_name(static_cast<ProgramId>(p))) rows_[p] = member(program, "rows");
+      }
+    }
+  }
+
+  json plan_hash() const { return value(manifest_, "plan_hash"); }
+  json step_seconds() const { return value(manifest_, "predicted_seconds"); }
+  json seconds(ProgramId id, uint32_t r) const { return value(row(id, r), "seconds"); }
+  std::string stage(ProgramId id, uint32_t r) const { return text(value(row(id, r), "stage"), "row"); }
+  std::string link(uint32_t number) const {
+    const json* links = member(manifest_, "links");
+    const bool is_known = links != nullptr && links->is_array() && number < links->size();
+    return text(is_known ? (*links)[number] : json(), "link " + std::to_string(number));
+  }
+
+ private:
+  const json& row(ProgramId id, uint32_t r) const {
+    static const json none;
+    const json* rows = rows_[static_cast<uint32_t>(id)];
+    return rows != nullptr && rows->is_array() && r < rows->size() ? (*rows)[r] : none;
+  }
+  static const json* member(const json& object, const char* key) {
+    const auto found = object.is_object() ? object.find(key) : object.end();
+    return found == object.end() ? nullptr : &*found;
+  }
+  static json value(const json& object, const char* key) {
+    const json* found = member(object, key);
+    return found == nullptr ? json(nullptr) : *found;
+  }
+  static std::string text(const json& value, const std::string& otherwise) { return value.is_string() ? value.get<std::string>() : otherwise; }
+
+  const json& manifest_;
+  const json* rows_[kProgramCount] = {};
+};
+
+// A slice lies on a track: a queue of what was measured, or of what was planned.
+struct Track {
+  uint32_t process, queue;
+};
+constexpr uint32_t kMeasured = 1, kPlanned = 2;
+
+// Events as a file of one array, an event a line. Behind each measured step stand the same rows as planned, where a profile has priced them.
 class EventWriter {
  public:
-  EventWriter(OutputFile& file, const Plan& plan, const json& manifest) : file_(file), plan_(plan), manifest_(manifest) {
+  EventWriter(OutputFile& file, const Plan& plan, const json& manifest) : text_(file), plan_(plan), known_(manifest) {
     for (uint32_t p = 0; p < kProgramCount; ++p) live_[p] = live_bytes_of(plan.programs[p]);
-    write("{\"displayTimeUnit\": \"ms\", \"otherData\": " + other_data().dump() + ", \"traceEvents\": [");
-    event({{"ph", "M"}, {"name", "process_name"}, {"pid", 1}, {"args", {{"name", std::string("train ") + plan.name}}}});
-    event({{"ph", "M"}, {"name", "thread_name"}, {"pid", 1}, {"tid", 0}, {"args", {{"name", "compute"}}}});
-    if (plan.disk_bytes > 0) event({{"ph", "M"}, {"name", "thread_name"}, {"pid", 1}, {"tid", 1}, {"args", {{"name", "transfers"}}}});
+    text_.add("{\"displayTimeUnit\": \"ms\", \"otherData\": " + other_data().dump() + ", \"traceEvents\": [");
+    name_tracks(kMeasured, std::string("train ") + plan.name);
+    if (known_.step_seconds().is_number()) name_tracks(kPlanned, "planned");
   }
 
   void step(uint64_t number, const double* times, double origin) {
     origin_ = origin;
+    planned_end_ = times[0];
     const double* next = times + 1;
-    slice("step " + std::to_string(number), "step", 0, times[0], times[numbers_of_step(plan_) - 1],
-          {{"step", number}, {"planned_seconds", planned_step()}});
+    slice({kMeasured, 0}, "step " + std::to_string(number), "step", times[0], times[numbers_of_step(plan_) - 1],
+          {{"step", number}, {"planned_seconds", known_.step_seconds()}});
     for_each_program_of_step(plan_, [&](ProgramId id, uint32_t micro) {
       const uint32_t count = plan_.program(id).rows.count;
       for (uint32_t r = 0; r < count; ++r) row(number, id, micro, r, next[r], next[r + 1]);
@@ -72,77 +142,62 @@ class EventWriter {
     });
   }
 
-  void finish() { write("\n]}\n"); }
+  void finish() {
+    text_.add("\n]}\n");
+    text_.flush();
+  }
 
  private:
-  void write(const std::string& text) { file_.write(text.data(), text.size()); }
-
   json other_data() const {
-    return {{"name", plan_.name}, {"backend", plan_.backend}, {"planned_bytes", plan_.arena_bytes}, {"times", "measured"},
-            {"plan_hash", manifest_.is_object() ? manifest_["plan_hash"] : json(nullptr)}};
+    return {{"name", plan_.name}, {"backend", plan_.backend}, {"planned_bytes", plan_.arena_bytes}, {"times", "measured"}, {"plan_hash", known_.plan_hash()}};
   }
 
   void event(const json& value) {
-    write((is_first_ ? "\n" : ",\n") + value.dump());
+    text_.add((is_first_ ? "\n" : ",\n") + value.dump());
     is_first_ = false;
+  }
+
+  void name(const char* what, const Track& track, const std::string& text) {
+    event({{"ph", "M"}, {"name", what}, {"pid", track.process}, {"tid", track.queue}, {"args", {{"name", text}}}});
+  }
+
+  void name_tracks(uint32_t process, const std::string& text) {
+    name("process_name", {process, 0}, text);
+    name("thread_name", {process, 0}, "compute");
+    if (plan_.disk_bytes > 0) name("thread_name", {process, 1}, "transfers");
   }
 
   // Whole nanoseconds, so that slices that touch do not overlap by a rounding.
   double nanoseconds(double seconds) const { return std::round(1e9 * (seconds - origin_)); }
 
-  void slice(const std::string& name, const std::string& category, uint32_t queue, double from, double to, const json& details) {
-    event({{"ph", "X"}, {"name", name}, {"cat", category}, {"pid", 1}, {"tid", queue}, {"ts", nanoseconds(from) / 1e3},
+  void slice(const Track& track, const std::string& name, const std::string& category, double from, double to, const json& details) {
+    event({{"ph", "X"}, {"name", name}, {"cat", category}, {"pid", track.process}, {"tid", track.queue}, {"ts", nanoseconds(from) / 1e3},
            {"dur", (nanoseconds(to) - nanoseconds(from)) / 1e3}, {"args", details}});
   }
 
   void live_bytes(double at, uint64_t bytes) {
-    event({{"ph", "C"}, {"name", "live bytes"}, {"pid", 1}, {"tid", 0}, {"ts", nanoseconds(at) / 1e3}, {"args", {{"bytes", bytes}}}});
+    event({{"ph", "C"}, {"name", "arena"}, {"pid", kMeasured}, {"tid", 0}, {"ts", nanoseconds(at) / 1e3}, {"args", {{"live bytes", bytes}}}});
   }
 
   void row(uint64_t step, ProgramId id, uint32_t micro, uint32_t r, double from, double to) {
     const Row& row = plan_.program(id).rows[r];
-    const json& known = row_of_manifest(id, r);
-    const json stage = known.is_object() ? known.value("stage", json("row")) : json("row");
-    json details = {{"row", r}, {"program", program_name(id)}, {"step", step},
-                    {"planned_seconds", known.is_object() ? known.value("seconds", json(nullptr)) : json(nullptr)}};
-    details["micro_batch"] = id == ProgramId::kUpdate ? json(nullptr) : json(micro);
-    slice(std::string(kernel_info(row.op, row.pass).name) + " " + link_name(row.link), stage.is_string() ? stage.get<std::string>() : "row", row.queue, from, to,
-          details);
+    const json planned = known_.seconds(id, r);
+    json details = {{"row", r}, {"program", program_name(id)}, {"step", step}, {"planned_seconds", planned}};
+    if (id != ProgramId::kUpdate) details["micro_batch"] = micro;
+    const std::string name = std::string(kernel_info(row.op, row.pass).name) + " " + known_.link(row.link), stage = known_.stage(id, r);
+    slice({kMeasured, row.queue}, name, stage, from, to, details);
     live_bytes(from, live_[static_cast<uint32_t>(id)][r]);
+    if (!planned.is_number()) return;
+    const double start = planned_end_;
+    planned_end_ += planned.get<double>();
+    slice({kPlanned, row.queue}, name, stage, start, planned_end_, details);
   }
 
-  // What the manifest says beyond the plan, as far as it does: null else.
-  json planned_step() const { return manifest_.is_object() ? manifest_.value("predicted_seconds", json(nullptr)) : json(nullptr); }
-
-  std::string link_name(uint32_t link) const {
-    const json* links = member(manifest_, "links");
-    if (links == nullptr || !links->is_array() || link >= links->size() || !(*links)[link].is_string()) return "link " + std::to_string(link);
-    return (*links)[link].get<std::string>();
-  }
-
-  const json& row_of_manifest(ProgramId id, uint32_t r) const {
-    static const json none;
-    const json* programs = member(manifest_, "programs");
-    if (programs == nullptr || !programs->is_array()) return none;
-    for (const json& program : *programs) {
-      const json *name = member(program, "name"), *rows = member(program, "rows");
-      if (name == nullptr || *name != program_name(id)) continue;
-      return rows != nullptr && rows->is_array() && r < rows->size() ? (*rows)[r] : none;
-    }
-    return none;
-  }
-
-  static const json* member(const json& object, const char* key) {
-    if (!object.is_object()) return nullptr;
-    const auto found = object.find(key);
-    return found == object.end() ? nullptr : &*found;
-  }
-
-  OutputFile& file_;
+  TextBuffer text_;
   const Plan& plan_;
-  const json& manifest_;
+  const ManifestRows known_;
   std::vector<uint64_t> live_[kProgramCount];
-  double origin_ = 0;
+  double origin_ = 0, planned_end_ = 0;
   bool is_first_ = true;
 };
 
@@ -156,9 +211,8 @@ TracedSteps parse_traced_steps(const std::string& text) {
     const bool digits = !words[i].empty() && words[i].size() <= 18 && words[i].find_first_not_of("0123456789") == std::string::npos;
     if (digits) steps[i] = std::stoull(words[i]);
   }
-  if (steps[0] == 0 || steps[1] < steps[0]) {
-    throw UserError("--trace-steps: must be FIRST:LAST, steps from 1 on, not \"" + text + "\"", UserError::kUsage);
-  }
+  if (steps[0] == 0 || steps[1] == 0) throw UserError("--trace-steps: must be FIRST:LAST, steps from 1 on, not \"" + text + "\"", UserError::kUsage);
+  if (steps[1] < steps[0]) throw UserError("--trace-steps: FIRST must not lie behind LAST, as it does in \"" + text + "\"", UserError::kUsage);
   return {steps[0], steps[1]};
 }
 
@@ -172,6 +226,11 @@ RowTrace::RowTrace(const std::string& path, const CompiledPlan& compiled, const 
   }
   require_writable(path);
   times_.resize(steps.count() * numbers_of_step(compiled.plan));
+}
+
+std::string RowTrace::summary() const {
+  return "trace: steps " + std::to_string(steps_.first) + " to " + std::to_string(steps_.last) + ", " + bytes_text(times_.size() * sizeof(double)) +
+         " reserved for their times, to " + path_;
 }
 
 void RowTrace::begin_step(const Trainer& trainer) {
@@ -203,6 +262,7 @@ void RowTrace::end_step(bool done) {
 
 void RowTrace::write() {
   written_ = true;
+  if (done_ == 0) return;
   const json manifest = manifest_if_there(compiled_);
   replace_file(path_, [&](const std::string& to) {
     OutputFile file(to);

@@ -2,7 +2,6 @@
 // Here because a plan says what a step does and a profile what it should take; where the time really goes only a run can say.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -26,8 +25,9 @@ class RowTrace {
   RowTrace(const std::string& path, const CompiledPlan& compiled, const TracedSteps& steps);
 
   bool wants(uint64_t step) const { return steps_.first <= step && step <= steps_.last; }
-  uint64_t reserved_bytes() const { return times_.size() * sizeof(double); }
   bool is_written() const { return written_; }
+  uint64_t steps_done() const { return done_; }
+  std::string summary() const;  // for a person, a line
 
   // Around a step that is wanted, with the observer in the trainer meanwhile. The observer waits for every row, which a device would only queue.
   void begin_step(const Trainer& trainer);
@@ -35,7 +35,7 @@ class RowTrace {
   // A step that failed is forgotten.
   void end_step(bool done);
 
-  // The steps so far; each step after the last of them, or at the run's end. Once.
+  // The steps so far, once; where there are none, no file. Throws UserError.
   void write();
 
  private:

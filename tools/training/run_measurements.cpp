@@ -19,13 +19,13 @@ namespace {
 constexpr size_t kMostSeconds = 4096;
 constexpr uint64_t kStackMargin = 32 << 10;  // painted beyond what the plan says, so that more would be seen
 
-// The most memory that this process has had, which a program that it was before exec has no part in; null where the system does not say.
-json process_peak_bytes() {
+// The most memory that this process has had, which a program that it was before exec has no part in; none where the system does not say.
+std::optional<uint64_t> process_peak_bytes() {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {
     if (line.rfind("VmHWM:", 0) == 0) return std::stoull(line.substr(6)) * 1024;
   }
-  return nullptr;
+  return std::nullopt;
 }
 
 }  // namespace
@@ -101,6 +101,7 @@ json RunMeasurements::regions() const {
   const auto add = [&regions](const char* name, uint64_t bytes) { regions.push_back({{"name", name}, {"high_water_bytes", bytes}}); };
   for (const auto& [name, region] : {std::pair{"state", Region::kState}, {"carried", Region::kCarried}}) {
     uint64_t bytes = 0;
+    if (region == Region::kCarried && steps_ == 0) continue;
     session_->require(measured_bytes(session_->trainer(), region, bytes));
     add(name, bytes);
   }
@@ -118,8 +119,10 @@ double RunMeasurements::median_seconds() const {
 }
 
 json RunMeasurements::measured() const {
-  json measured = {{"regions", regions()}, {"steps", steps_}, {"process_peak_bytes", process_peak_bytes()}};
-  measured["step_seconds"] = seconds_.empty() ? json(nullptr) : json(median_seconds());
+  json measured = {{"regions", regions()}, {"steps", steps_}};
+  if (const std::optional<uint64_t> peak = process_peak_bytes()) measured["process_peak_bytes"] = *peak;
+  if (steps_ == 0) return measured;
+  measured["step_seconds"] = median_seconds();
   if (calls_before_) measured["heap_calls_in_steps"] = calls_;
   if (stack_bytes_.empty()) return measured;
   measured["stack_bytes"] = *std::max_element(stack_bytes_.begin(), stack_bytes_.end());

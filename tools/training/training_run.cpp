@@ -29,21 +29,23 @@
 namespace reprise {
 namespace {
 
-// A log in the snapshot's folder would go with the next snapshot.
-void require_log_outside(const std::string& log, const std::string& save) {
-  if (log.empty() || save.empty()) return;
+// What lies in the snapshot's folder would go with the next snapshot.
+void require_outside(const char* option, const std::string& file, const std::string& save) {
+  if (file.empty() || save.empty()) return;
   std::error_code ignored;
-  const std::filesystem::path folder = std::filesystem::weakly_canonical(log, ignored).parent_path();
+  const std::filesystem::path folder = std::filesystem::weakly_canonical(file, ignored).parent_path();
   for (const std::string& taken : {save, save + ".saving", save + ".best", save + ".best.saving"}) {
     if (folder != std::filesystem::weakly_canonical(taken, ignored)) continue;
-    throw UserError(log + ": --log: lies in the folder " + taken + ", which is replaced whole with every snapshot; put it beside", UserError::kUsage);
+    throw UserError(file + ": " + option + ": lies in the folder " + taken + ", which is replaced whole with every snapshot; put it beside", UserError::kUsage);
   }
 }
 
 class TrainingRun {
  public:
   TrainingRun(const CompiledPlan& compiled, const TrainingOptions& options) : summary_(compiled.summary), options_(options) {
-    require_log_outside(options.log, options.save);
+    require_outside("--log", options.log, options.save);
+    require_outside("--trace", options.trace, options.save);
+    require_outside("--manifest", options.manifest, options.save);
     if (!options.save.empty()) snapshots_.emplace(options.save, options.keep, options.keep_best, !options.resume.empty());
     recipe_ = parse_recipe(compiled.recipe, compiled.plan.name, "/");
     if (recipe_.data.kind == DataSource::Kind::kNone) throw UserError(recipe_.name + ": data: the recipe names none; training needs some");
@@ -93,6 +95,19 @@ class TrainingRun {
     return every != 0 && step % every == 0 && step != last_step_;
   }
 
+  // Answers what `work` does, which runs a program that is no part of a step, watched where the manifest asks for it.
+  template <typename F>
+  auto watch(ProgramId id, const F& work) {
+    if (measurements_) {
+      measurements_->begin_program(*session_, id);
+      trainer().observer = measurements_->observer();
+    }
+    const auto result = work();
+    trainer().observer = {};
+    if (measurements_) measurements_->end_program();
+    return result;
+  }
+
   void show_plan() {
     for (const Dataset* data : {training_data_.get(), evaluation_data_.get()}) {
       if (data == nullptr) continue;
@@ -111,6 +126,7 @@ class TrainingRun {
     const uint32_t threads = session_->workers().count;
     std::cerr << ", " << training_data_->size() << " samples, " << threads << (threads == 1 ? " thread" : " threads") << ", kernels "
               << trainer().backend->kernel_set << ", arena " << bytes_text(session_->plan().arena_bytes) << "\n";
+    if (trace_) std::cerr << trace_->summary() << "\n";
     show_weights();
   }
 
@@ -154,9 +170,10 @@ class TrainingRun {
       return;
     }
     const Answerer answerer(recipe_);
+    const GenerationOptions options = {.tokens = static_cast<uint32_t>(recipe_.answer_tokens), .temperature = 0, .seed = 0, .stop = {}, .never = {}};
     for (const std::string& prompt : recipe_.prompts) {
       std::cerr << "prompt: " << prompt << "\nanswer: "
-                << answerer.answer(trainer(), prompt, {.tokens = static_cast<uint32_t>(recipe_.answer_tokens), .temperature = 0, .seed = 0, .stop = {}, .never = {}}) << "\n";
+                << watch(ProgramId::kGenerate, [&] { return answerer.answer(trainer(), prompt, options); }) << "\n";
     }
   }
 
@@ -169,12 +186,21 @@ class TrainingRun {
         run_step(feed, progress);
       } catch (const UserError& error) {
         progress.finish();
-        write_trace();
-        save_before_the_end(error);
+        save_before_the_end(with_trace(error));
       }
     }
     progress.finish();
     write_trace();
+  }
+
+  // A trace that cannot be written keeps nobody from saving.
+  UserError with_trace(const UserError& error) {
+    try {
+      write_trace();
+    } catch (const UserError& second) {
+      return UserError(std::string(error.what()) + "; " + second.what(), error.status);
+    }
+    return error;
   }
 
   // A step, watched where a trace or the manifest asks for it.
@@ -194,22 +220,11 @@ class TrainingRun {
     return status;
   }
 
-  // The same of a program that is no part of a step, which `work` runs.
-  template <typename F>
-  auto watch(ProgramId id, const F& work) {
-    if (measurements_) {
-      measurements_->begin_program(*session_, id);
-      trainer().observer = measurements_->observer();
-    }
-    const auto result = work();
-    trainer().observer = {};
-    if (measurements_) measurements_->end_program();
-    return result;
-  }
-
-  // No later than behind the last of its steps.
+  // When the last of its steps is done, or the run ends before.
   void write_trace() {
-    if (trace_ && !trace_->is_written()) trace_->write();
+    if (!trace_ || trace_->is_written()) return;
+    trace_->write();
+    if (trace_->steps_done() == 0) std::cerr << "warning: " << options_.trace << ": --trace: not written: the run ended before the first step that it asks for\n";
   }
 
   void run_step(DataFeed& feed, Progress& progress) {
@@ -308,7 +323,7 @@ class TrainingRun {
   void show_sample() {
     if (!recipe_.prompts.empty() || describe_model(recipe_.model).vocabulary != 256 || recipe_.data.kind != DataSource::Kind::kText) return;
     std::string text;
-    session_->require(sample_bytes(trainer(), "\n", 300, 0.8, text));
+    session_->require(watch(ProgramId::kGenerate, [&] { return sample_bytes(trainer(), "\n", 300, 0.8, text); }));
     const auto is_shown = [](char c) { return c == '\n' || (c >= ' ' && c <= '~'); };
     std::replace_if(text.begin(), text.end(), [&](char c) { return !is_shown(c); }, '?');
     std::cerr << "sample:\n" << text << "\n";
