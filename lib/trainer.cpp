@@ -468,7 +468,9 @@ Status measured_bytes(const Trainer& trainer, uint64_t& bytes) {
 
 Status lay_canary(Trainer& trainer) {
   const uint64_t lasting = trainer.plan->state_bytes + trainer.plan->carried_bytes;
-  REPRISE_RETURN_IF_ERROR(measured_bytes(trainer, trainer.highest));
+  uint64_t bytes = 0;
+  REPRISE_RETURN_IF_ERROR(measured_bytes(trainer, bytes));
+  trainer.highest = bytes;
   trainer.generated = 0;
   return fill_words(trainer, trainer.arena.base + lasting, kCanary, trainer.arena.bytes - lasting);
 }

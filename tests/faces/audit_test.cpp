@@ -6,6 +6,7 @@
 #include <map>
 
 #include "tests/faces/command_line.h"
+#include "tests/faces/trace_processor.h"
 
 namespace reprise::test {
 namespace {
@@ -261,7 +262,7 @@ TEST_F(Audit, TraceHasASliceForEachRow) {
   double end = 0;
   for (const json& event : trace["traceEvents"]) {
     if (event["ph"] == "X") {
-      EXPECT_NEAR(event["ts"], end, 1e-6 * (1 + end));
+      EXPECT_NEAR(event["ts"], end, 1e-6 * (1 + end)) << "one after the other, in whole nanoseconds";
       end = event["ts"].get<double>() + event["dur"].get<double>();
       slices[event["pid"]].push_back(event);
     }
@@ -274,6 +275,22 @@ TEST_F(Audit, TraceHasASliceForEachRow) {
   }
   EXPECT_EQ(counters, rows);
   expect_refusal({"audit", recipe(), "--trace", recipe()}, 1, {"recipe.json"});
+}
+
+TEST_F(Audit, PerfettoReadsTheTrace) {
+  if (!trace_processor_missing().empty()) GTEST_SKIP() << trace_processor_missing();
+  const std::string file = budgeted(gpt_json(), "tg");
+  const json manifest = plan({file}, "p");
+  ASSERT_EQ(reprise_command({"audit", file, "--trace", folder_.file("trace.json")}).status, 0);
+  for (const json& program : manifest["programs"]) {
+    const uint64_t times = program["times"];
+    const std::string name = program["name"].get<std::string>() + (times == 1 ? "" : ", " + std::to_string(times) + " times a step");
+    const json figures = trace_figures(folder_.file("trace.json"), name);
+    EXPECT_EQ(figures["slices"], program["rows"].size()) << name;
+    EXPECT_EQ(figures["most"], program["live_bytes"]) << name;
+    EXPECT_EQ(figures["overlaps"], 0) << name;
+    EXPECT_EQ(figures["complaints"], json::array());
+  }
 }
 
 TEST_F(Audit, BoardsBoundTheStep) {

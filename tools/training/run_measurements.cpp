@@ -1,6 +1,6 @@
 // See run_measurements.h.
-// Programs share one region, so each has to be seen alone: behind the last row of one the canary is laid again before the next begins. What a
-// generation leaves there is read by the next one, and stays.
+// Programs share one region, so each has to be seen alone: behind the last row of one the canary is laid again before the next begins, in the first
+// step and in the first batch of an evaluation. What a generation leaves there is read by the next one, and stays.
 #include "tools/training/run_measurements.h"
 
 #include <algorithm>
@@ -79,7 +79,7 @@ RowObserver RunMeasurements::observer() {
 // What fails here, on a device that has failed, the step says.
 void RunMeasurements::see_last_row(ProgramId id) {
   has_generated_ = id == ProgramId::kGenerate;
-  if (has_generated_ || program_bytes_[static_cast<uint32_t>(id)]) return;
+  if (has_generated_ || (id == ProgramId::kEvaluate && program_bytes_[static_cast<uint32_t>(id)])) return;
   measure_program(id);
   (void)lay_canary(session_->trainer());
 }
