@@ -36,26 +36,26 @@ std::string trace_processor_missing() {
   return "";
 }
 
-json trace_figures(const std::string& trace, const std::string& process) {
-  const auto slices = [&](const std::string& condition) {
-    return "(select s.* from slice s join thread_track t on s.track_id = t.id join thread using (utid) join process p using (upid) where p.name = '" + process +
-           "' and s.category " + condition + " 'step')";
-  };
-  const std::string rows = slices("!="), steps = slices("=");
+std::map<std::string, json> trace_figures(const std::string& trace) {
+  const std::string slices =
+      "(select p.name as process, s.* from slice s join thread_track t on s.track_id = t.id join thread using (utid) join process p using (upid))";
+  const std::string rows = slices + " where category != 'step'";
   const std::vector<json> answers = query_trace(
-      trace, {"select count(*) as slices, sum(dur) / 1e9 as seconds from " + rows,
-              "select max(value) as most from counter join process_counter_track t on track_id = t.id join process p using (upid) where p.name = '" + process +
-                  "' and t.name = 'arena live bytes'",
-              "select count(*) as overlaps from (select ts + dur as ends, lead(ts) over (partition by track_id order by ts, dur) as next from " + rows + ") where next < ends",
-              "select category, count(*) as n from " + rows + " group by category",
-              "select count(*) as n, sum(dur) / 1e9 as seconds from " + steps,
+      trace, {"select process, count(*) as slices, sum(dur) / 1e9 as seconds from " + rows + " group by process",
+              "select p.name as process, max(value) as most from counter join process_counter_track t on track_id = t.id join process p using (upid)"
+              " where t.name = 'arena live bytes' group by p.name",
+              "select process, sum(next < ends) as overlaps from (select process, ts + dur as ends, lead(ts) over (partition by track_id order by ts, dur) as next from " +
+                  rows + ") group by process",
+              "select process, category, count(*) as n from " + rows + " group by process, category",
+              "select process, count(*) as n, sum(dur) / 1e9 as seconds from " + slices + " where category = 'step' group by process",
               "select name, value from stats where severity != 'info' and value > 0"});
-  json figures = answers[0][0];
-  figures.update(answers[1][0]);
-  figures.update(answers[2][0]);
-  figures["stages"] = answers[3];
-  figures["steps"] = answers[4][0];
-  figures["complaints"] = answers[5];
+  if (!answers[5].empty()) throw std::runtime_error(trace + ": " + answers[5].dump());
+  std::map<std::string, json> figures;
+  for (int i = 0; i < 3; ++i) {
+    for (const json& row : answers[i]) figures[row["process"]].update(row);
+  }
+  for (const json& row : answers[3]) figures[row["process"]]["stages"][row["category"].get<std::string>()] = row["n"];
+  for (const json& row : answers[4]) figures[row["process"]]["steps"] = row;
   return figures;
 }
 

@@ -193,6 +193,13 @@ TEST_F(MeasuredRun, AManifestThatIsNotThePlans) {
     expect_refusal(at("elsewhere/train"), {"--manifest", at("m.json")}, {at("elsewhere/manifest.json")});
   }
   EXPECT_FALSE(fs::exists(at("m.json")));
+  fs::create_directories(at("elsewhere/cuda"));  // as of "auto": the other plan's manifest stands in the first place
+  write_text(at("elsewhere/manifest.json"), other.dump());
+  write_text(at("elsewhere/cuda/manifest.json"), manifest_of(resnet_stored()).dump());
+  quietly(at("elsewhere/train"), {"--manifest", at("m.json")});
+  EXPECT_EQ(json::parse(file_text(at("m.json")))["plan_hash"], manifest_of(resnet_stored())["plan_hash"]);
+  fs::remove_all(at("elsewhere/cuda"));
+  fs::remove(at("elsewhere/manifest.json"));
   quietly(at("elsewhere/train"), {"--trace", at("t.json")});  // which can do without
   EXPECT_EQ(Trace(at("t.json")).steps.size(), 3u);
 }
@@ -274,7 +281,7 @@ TEST_F(MeasuredRun, PerfettoReadsTheSame) {
   if (!trace_processor_missing().empty()) GTEST_SKIP() << trace_processor_missing();
   for (const std::string& program : programs()) {
     quietly(program, {"--trace", at("t.json"), "--trace-steps", "2:4"});
-    const json manifest = manifest_of(program), figures = trace_figures(at("t.json"), "train " + manifest["recipe"]["name"].get<std::string>());
+    const json manifest = manifest_of(program), figures = trace_figures(at("t.json")).at("train " + manifest["recipe"]["name"].get<std::string>());
     uint64_t rows = 0, most = 0;
     for (const std::string& name : programs_of_step(manifest)) {
       rows += program_named(manifest, name)->at("rows").size();
@@ -283,17 +290,25 @@ TEST_F(MeasuredRun, PerfettoReadsTheSame) {
     EXPECT_EQ(figures["slices"], 3 * rows) << program;
     EXPECT_EQ(figures["most"], most) << program;
     EXPECT_EQ(figures["overlaps"], 0) << program;
-    EXPECT_EQ(figures["complaints"], json::array()) << program;
     EXPECT_EQ(figures["steps"]["n"], 3);
     EXPECT_LE(figures["seconds"], figures["steps"]["seconds"].get<double>() + 1e-9);
-    for (const json& stage : figures["stages"]) {
-      uint64_t expected = 0;
-      for (const std::string& name : programs_of_step(manifest)) {
-        for (const json& row : program_named(manifest, name)->at("rows")) expected += row["stage"] == stage["category"];
-      }
-      EXPECT_EQ(stage["n"], 3 * expected) << stage;
+    std::map<std::string, uint64_t> stages;
+    for (const std::string& name : programs_of_step(manifest)) {
+      for (const json& row : program_named(manifest, name)->at("rows")) stages[row["stage"]] += 3;
+    }
+    EXPECT_EQ(figures["stages"], json(stages)) << program;
+  }
+}
+
+// As a profile writes it, of a machine that is so many times slower.
+json slower(json manifest, double times) {
+  manifest["predicted_seconds"] = times * manifest["predicted_seconds"].get<double>();
+  for (json& program : manifest["programs"]) {
+    for (json& row : program["rows"]) {
+      if (row["seconds"].is_number()) row["seconds"] = times * row["seconds"].get<double>();
     }
   }
+  return manifest;
 }
 
 // The plan is the same, because nothing is chosen in it; the manifest beside it has been priced.
@@ -301,28 +316,27 @@ TEST_F(MeasuredRun, MeasuredTimesStandBesidePlannedOnes) {
   const std::string recipe = (fs::path(resnet_stored()).parent_path() / "recipe.json").string();
   ASSERT_EQ(reprise_command({"profile", recipe, "-o", at("profile.json")}).status, 0);
   ASSERT_EQ(reprise_command({"plan", recipe, "--profile", at("profile.json"), "-o", at("priced")}).status, 0);
-  const json manifest = json::parse(file_text(at("priced/manifest.json")));
-  quietly(elsewhere(resnet_stored(), manifest), {"--trace", at("t.json"), "--trace-steps", "2:3"});
-  const Trace trace(at("t.json"));
-  expect_trace_of(trace, manifest, 2);
-  ASSERT_EQ(trace.rows.at(2).size(), trace.rows.at(1).size());
-  double planned = 0;
-  for (size_t r = 0; r < trace.rows.at(2).size(); ++r) {
-    const Slice &one = trace.rows.at(1)[r], &other = trace.rows.at(2)[r];
-    EXPECT_EQ(one.event["name"], other.event["name"]);
-    EXPECT_NEAR(other.seconds, one.event["args"]["planned_seconds"], 2e-9);
-    planned += other.seconds;
+  for (const double times : {1.0, 1000.0}) {
+    const json manifest = slower(json::parse(file_text(at("priced/manifest.json"))), times);
+    quietly(elsewhere(resnet_stored(), manifest), {"--trace", at("t.json"), "--trace-steps", "2:3"});
+    const Trace trace(at("t.json"));
+    expect_trace_of(trace, manifest, 2);
+    EXPECT_EQ(trace.steps[0].event["args"]["planned_seconds"], manifest["predicted_seconds"]);
+    const std::vector<Slice>&measured = trace.rows.at(1), &planned = trace.rows.at(2);
+    ASSERT_EQ(planned.size(), measured.size());
+    double end = 0;
+    for (size_t r = 0; r < planned.size(); ++r) {
+      EXPECT_EQ(planned[r].event["name"], measured[r].event["name"]);
+      EXPECT_NEAR(planned[r].seconds, measured[r].event["args"]["planned_seconds"], 2e-9);
+      EXPECT_GE(planned[r].start, end - 1e-10) << "one after the other, also where a step took less than was planned";
+      end = planned[r].start + planned[r].seconds;
+    }
+    EXPECT_NEAR(planned[planned.size() / 2].start, std::max(trace.steps[1].start, planned[planned.size() / 2 - 1].start + planned[planned.size() / 2 - 1].seconds), 1e-8);
+    if (!trace_processor_missing().empty()) continue;
+    const json figures = trace_figures(at("t.json")).at("planned");
+    EXPECT_EQ(figures["slices"], planned.size());
+    EXPECT_EQ(figures["overlaps"], 0);
   }
-  EXPECT_EQ(trace.steps[0].event["args"]["planned_seconds"], manifest["predicted_seconds"]);
-  double priced = 0;
-  for (const std::string& name : programs_of_step(manifest)) {
-    for (const json& row : program_named(manifest, name)->at("rows")) priced += row["seconds"].get<double>();
-  }
-  EXPECT_NEAR(planned, 2 * priced, 1e-9 * static_cast<double>(trace.rows.at(2).size()));
-  if (!trace_processor_missing().empty()) return;
-  const json figures = trace_figures(at("t.json"), "planned");
-  EXPECT_EQ(figures["slices"], trace.rows.at(2).size());
-  EXPECT_EQ(figures["overlaps"], 0);
 }
 
 TEST_F(MeasuredRun, ARunThatEndsEarlyLeavesWholeFiles) {

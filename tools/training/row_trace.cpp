@@ -130,7 +130,7 @@ class EventWriter {
 
   void step(uint64_t number, const double* times, double origin) {
     origin_ = origin;
-    planned_end_ = times[0];
+    planned_end_ = std::max(planned_end_, times[0]);  // a step may take less than was planned
     const double* next = times + 1;
     slice({kMeasured, 0}, "step " + std::to_string(number), "step", times[0], times[numbers_of_step(plan_) - 1],
           {{"step", number}, {"planned_seconds", known_.step_seconds()}});
