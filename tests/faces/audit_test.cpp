@@ -127,6 +127,11 @@ TEST_F(Audit, ManifestsThatAreNoneAreRefusedInOneLine) {
       {[](json& m) { m["actions"] = "none"; }, "actions"},
       {[](json& m) { m["links"][0] = 5; }, "links"},
       {[](json& m) { m["recipe"] = 5; }, "recipe"},
+      {[](json& m) { m["measured"] = 5; }, "measured"},
+      {[](json& m) { m["measured"]["steps"] = -1; }, "measured.steps"},
+      {[](json& m) { m["measured"]["step_seconds"] = "long"; }, "measured.step_seconds"},
+      {[](json& m) { m["measured"]["regions"] = {{{"name", "state"}}}; }, "measured.regions[0].high_water_bytes"},
+      {[](json& m) { m["measured"]["stacks"] = {{{"worker", 0}, {"bytes", 1.5}}}; }, "measured.stacks[0].bytes"},
   };
   for (const auto& [edit, field] : edits) {
     json bad = good;

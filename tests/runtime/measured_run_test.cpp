@@ -119,6 +119,20 @@ TEST_F(MeasuredRun, HighWaterIsThePlans) {
   }
 }
 
+TEST_F(MeasuredRun, AuditShowsWhatWasMeasured) {
+  measured_by(resnet_tight(), {});
+  ProcessResult shown = reprise_command({"audit", at("m.json")});
+  EXPECT_EQ(shown.status, 0) << shown.err;
+  for (const char* words : {"measured in a run of 6 steps", "a step: ", "the whole process: "}) EXPECT_NE(shown.out.find(words), std::string::npos) << words;
+  EXPECT_EQ(shown.out.find("MORE THAN PLANNED"), std::string::npos);
+  json manifest = json::parse(file_text(at("m.json")));
+  manifest["measured"]["regions"][0]["high_water_bytes"] = manifest["regions"][0]["planned_bytes"].get<uint64_t>() + 1;
+  write_text(at("more.json"), manifest.dump());
+  shown = reprise_command({"audit", at("more.json")});
+  EXPECT_NE(shown.out.find("MORE THAN PLANNED"), std::string::npos) << shown.out;
+  EXPECT_EQ(reprise_command({"audit", (fs::path(resnet_tight()).parent_path() / "manifest.json").string()}).out.find("measured in"), std::string::npos);
+}
+
 TEST_F(MeasuredRun, TheProcessItsStacksItsHeapAndItsSteps) {
   for (const std::string& program : programs()) {
     fs::remove(at("log.jsonl"));
