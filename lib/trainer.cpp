@@ -112,11 +112,21 @@ Status fill_words(const Trainer& trainer, ArenaAddress to, uint32_t word, uint64
   return trainer.backend->host.fill(trainer.context, to, word, bytes / sizeof word * sizeof word);
 }
 
-// State and Carried are cleared, the rest is canary, and the state gets its values.
+// Kernels that take a group of tensors at once rely on zeros between them.
+Status clear_padding(const Trainer& trainer, ArenaAddress region, const Tensor& tensor) {
+  const uint64_t used = tensor.used_bytes() / sizeof kCanary * sizeof kCanary;
+  return fill_words(trainer, region + (tensor.offset + used), 0, tensor.bytes - used);
+}
+
+// All is canary but State's tensors, which are cleared, and the padding of Carried's; then the state gets its values.
 Status initialise_arena(const Trainer& trainer) {
-  const uint64_t lasting = trainer.plan->state_bytes + trainer.plan->carried_bytes;
-  REPRISE_RETURN_IF_ERROR(fill_words(trainer, trainer.arena.base, 0, lasting));
-  REPRISE_RETURN_IF_ERROR(fill_words(trainer, trainer.arena.base + lasting, kCanary, trainer.arena.bytes - lasting));
+  REPRISE_RETURN_IF_ERROR(fill_words(trainer, trainer.arena.base, kCanary, trainer.arena.bytes));
+  for (const StateTensor& state : trainer.plan->state) {
+    REPRISE_RETURN_IF_ERROR(fill_words(trainer, trainer.arena.base + state.tensor.offset, 0, state.tensor.bytes));
+  }
+  for (const Tensor& tensor : trainer.plan->carried) {
+    REPRISE_RETURN_IF_ERROR(clear_padding(trainer, trainer.region(Region::kCarried), tensor));
+  }
   for (uint32_t i = 0; i < trainer.plan->state.count; ++i) {
     const StateTensor& state = trainer.plan->state[i];
     if (state.init == InitKind::kTable) {
@@ -303,6 +313,22 @@ Status settle(const Trainer& trainer, Status status) {
   return status;
 }
 
+// The highest place of so many bytes where the canary is gone, as a distance rounded up to kAlignment; 0 where it is whole.
+Status find_written(const Trainer& trainer, ArenaAddress from, uint64_t bytes, uint64_t& written) {
+  uint32_t piece[1024];
+  written = bytes / sizeof kCanary * sizeof kCanary;
+  while (written > 0) {
+    const uint64_t size = smaller(sizeof piece, written);
+    REPRISE_RETURN_IF_ERROR(trainer.read(piece, from + (written - size), size));
+    uint64_t words = size / sizeof kCanary;
+    while (words > 0 && piece[words - 1] == kCanary) --words;
+    written -= size - words * sizeof kCanary;
+    if (words > 0) break;
+  }
+  written = align_up(written);
+  return ok_status();
+}
+
 }  // namespace
 
 Status bind(const Plan& plan, const Backend& backend, const Resources& resources, Trainer& trainer) {
@@ -419,20 +445,34 @@ Status generate(Trainer& trainer, const int32_t* tokens, uint32_t count, uint64_
   return ok_status();
 }
 
-Status measured_bytes(const Trainer& trainer, uint64_t& bytes) {
-  const uint64_t lasting = trainer.plan->state_bytes + trainer.plan->carried_bytes;
-  uint32_t piece[1024];
-  bytes = trainer.arena.bytes / sizeof kCanary * sizeof kCanary;
-  while (bytes > lasting) {
-    const uint64_t size = smaller(sizeof piece, bytes - lasting);
-    REPRISE_RETURN_IF_ERROR(trainer.read(piece, trainer.arena.base + (bytes - size), size));
-    uint64_t words = size / sizeof kCanary;
-    while (words > 0 && piece[words - 1] == kCanary) --words;
-    bytes -= size - words * sizeof kCanary;
-    if (words > 0) break;
+Status measured_bytes(const Trainer& trainer, Region region, uint64_t& bytes) {
+  const Plan& plan = *trainer.plan;
+  if (region == Region::kDisk) return {Code::kUnsupported, "the disk has no canary", 0};
+  if (region == Region::kProgram) return find_written(trainer, trainer.region(region), trainer.arena.bytes - plan.state_bytes - plan.carried_bytes, bytes);
+  bytes = 0;
+  const uint32_t count = region == Region::kState ? plan.state.count : plan.carried.count;
+  for (uint32_t i = count; i-- > 0 && bytes == 0;) {  // the padding behind a tensor is no canary
+    const Tensor& tensor = region == Region::kState ? plan.state[i].tensor : plan.carried[i];
+    REPRISE_RETURN_IF_ERROR(find_written(trainer, trainer.region(region) + tensor.offset, tensor.used_bytes(), bytes));
+    if (bytes > 0) bytes += tensor.offset;
   }
-  bytes = align_up(bytes);
   return ok_status();
+}
+
+Status measured_bytes(const Trainer& trainer, uint64_t& bytes) {
+  REPRISE_RETURN_IF_ERROR(measured_bytes(trainer, Region::kProgram, bytes));
+  bytes += trainer.plan->state_bytes + trainer.plan->carried_bytes;
+  if (bytes < trainer.highest) bytes = trainer.highest;
+  return ok_status();
+}
+
+Status lay_canary(Trainer& trainer) {
+  const uint64_t lasting = trainer.plan->state_bytes + trainer.plan->carried_bytes;
+  uint64_t bytes = 0;
+  REPRISE_RETURN_IF_ERROR(measured_bytes(trainer, bytes));
+  trainer.highest = bytes;
+  trainer.generated = 0;
+  return fill_words(trainer, trainer.arena.base + lasting, kCanary, trainer.arena.bytes - lasting);
 }
 
 }  // namespace reprise

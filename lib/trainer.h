@@ -40,6 +40,7 @@ struct Trainer {
   Arena arena;
   Disk disk;
   uint64_t step = 0;  // steps done; a resumed run sets it
+  uint64_t highest = 0;    // what measured_bytes had found when the canary was laid again
   uint64_t generated = 0;  // positions of a sequence that the caches hold; none once another program has run
   RowObserver observer;  // while there is one, rows are called one by one
   bool eager = false;
@@ -58,8 +59,8 @@ struct Trainer {
   }
 };
 
-// Checks the plan (check.h), that the backend has every kernel it calls, and that the arena holds it; clears State and
-// Carried, fills the rest of the arena with the canary, and draws the weights from the plan's seed: each parameter from its own
+// Checks the plan (check.h), that the backend has every kernel it calls, and that the arena holds it; clears State, fills Carried and the
+// rest of the arena with the canary, and draws the weights from the plan's seed: each parameter from its own
 // random stream, by InitKind; buffers get their constants. Where the backend can, the programs are recorded. `plan` and `backend` must
 // outlive the trainer.
 Status bind(const Plan& plan, const Backend& backend, const Resources& resources, Trainer& trainer);
@@ -106,6 +107,14 @@ double learning_rate_at(const LearningRate& rate, uint64_t step);
 
 // Highest byte of the arena ever written since bind, rounded up to kAlignment: found by the canary, not from the plan.
 Status measured_bytes(const Trainer& trainer, uint64_t& bytes);
+
+// The same of one region, from its start, and found in its own bytes: of State what bind or a row has written, of Carried what rows have, and of
+// the region that the programs share what has been written since bind, or since the canary was laid there again.
+Status measured_bytes(const Trainer& trainer, Region region, uint64_t& bytes);
+
+// Lays the canary again in the region that the programs share, and behind it: what the next one writes is then seen alone. Between programs,
+// where nothing lives there; a sequence that generate has begun must begin anew. measured_bytes still counts what was written before.
+Status lay_canary(Trainer& trainer);
 
 // The one switch from row to kernel (dispatch.cpp). `probe`: only says whether the backend has the kernel.
 Status dispatch(const Trainer& trainer, const Program& program, const Row& row, bool probe);

@@ -6,5 +6,5 @@
 
 int main(int argc, char** argv) {
   using namespace reprise::generated;
-  return reprise::run_training({{kPlan, kRecipe, kSummary, reprise::linux_port()}}, argc, argv);
+  return reprise::run_training({{kPlan, kRecipe, kSummary, reprise::linux_port(), kPlanHash}}, argc, argv);
 }

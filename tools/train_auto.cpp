@@ -8,7 +8,7 @@
 int main(int argc, char** argv) {
   namespace card = reprise::generated_cuda;
   namespace cpu = reprise::generated;
-  return reprise::run_training({{card::kPlan, card::kRecipe, card::kSummary, reprise::cuda_port()},
-                                {cpu::kPlan, cpu::kRecipe, cpu::kSummary, reprise::linux_port()}},
+  return reprise::run_training({{card::kPlan, card::kRecipe, card::kSummary, reprise::cuda_port(), card::kPlanHash},
+                                {cpu::kPlan, cpu::kRecipe, cpu::kSummary, reprise::linux_port(), cpu::kPlanHash}},
                                argc, argv);
 }

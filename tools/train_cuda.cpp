@@ -5,5 +5,5 @@
 
 int main(int argc, char** argv) {
   using namespace reprise::generated;
-  return reprise::run_training({{kPlan, kRecipe, kSummary, reprise::cuda_port()}}, argc, argv);
+  return reprise::run_training({{kPlan, kRecipe, kSummary, reprise::cuda_port(), kPlanHash}}, argc, argv);
 }

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "tests/faces/command_line.h"
+#include "tests/faces/trace_processor.h"
 
 namespace reprise::test {
 namespace {
@@ -126,6 +127,11 @@ TEST_F(Audit, ManifestsThatAreNoneAreRefusedInOneLine) {
       {[](json& m) { m["actions"] = "none"; }, "actions"},
       {[](json& m) { m["links"][0] = 5; }, "links"},
       {[](json& m) { m["recipe"] = 5; }, "recipe"},
+      {[](json& m) { m["measured"] = 5; }, "measured"},
+      {[](json& m) { m["measured"]["steps"] = -1; }, "measured.steps"},
+      {[](json& m) { m["measured"]["step_seconds"] = "long"; }, "measured.step_seconds"},
+      {[](json& m) { m["measured"]["regions"] = {{{"name", "state"}}}; }, "measured.regions[0].high_water_bytes"},
+      {[](json& m) { m["measured"]["stacks"] = {{{"worker", 0}, {"bytes", 1.5}}}; }, "measured.stacks[0].bytes"},
   };
   for (const auto& [edit, field] : edits) {
     json bad = good;
@@ -261,7 +267,7 @@ TEST_F(Audit, TraceHasASliceForEachRow) {
   double end = 0;
   for (const json& event : trace["traceEvents"]) {
     if (event["ph"] == "X") {
-      EXPECT_NEAR(event["ts"], end, 1e-6 * (1 + end));
+      EXPECT_NEAR(event["ts"], end, 1e-6 * (1 + end)) << "one after the other, in whole nanoseconds";
       end = event["ts"].get<double>() + event["dur"].get<double>();
       slices[event["pid"]].push_back(event);
     }
@@ -274,6 +280,23 @@ TEST_F(Audit, TraceHasASliceForEachRow) {
   }
   EXPECT_EQ(counters, rows);
   expect_refusal({"audit", recipe(), "--trace", recipe()}, 1, {"recipe.json"});
+}
+
+TEST_F(Audit, PerfettoReadsTheTrace) {
+  if (!trace_processor_missing().empty()) GTEST_SKIP() << trace_processor_missing();
+  const std::string file = budgeted(gpt_json(), "tg");
+  const json manifest = plan({file}, "p");
+  ASSERT_EQ(reprise_command({"audit", file, "--trace", folder_.file("trace.json")}).status, 0);
+  const std::map<std::string, json> figures = trace_figures(folder_.file("trace.json"));
+  EXPECT_EQ(figures.size(), manifest["programs"].size());
+  for (const json& program : manifest["programs"]) {
+    const uint64_t times = program["times"];
+    const std::string name = program["name"].get<std::string>() + (times == 1 ? "" : ", " + std::to_string(times) + " times a step");
+    ASSERT_EQ(figures.count(name), 1u) << name;
+    EXPECT_EQ(figures.at(name)["slices"], program["rows"].size()) << name;
+    EXPECT_EQ(figures.at(name)["most"], program["live_bytes"]) << name;
+    EXPECT_EQ(figures.at(name)["overlaps"], 0) << name;
+  }
 }
 
 TEST_F(Audit, BoardsBoundTheStep) {

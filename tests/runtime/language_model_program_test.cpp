@@ -171,6 +171,22 @@ TEST_F(LanguageModelProgram, TrainsAnAdapterWithTheSameBitsUnderAnyPlan) {
 }
 
 // 20 conversations in 7 rows, two in a step: after two steps the first epoch is not over, and the eighth is in the third.
+// Training, evaluation and the answers to prompts, each in its own region.
+TEST_F(LanguageModelProgram, MeasuresEveryProgramOfItsPlan) {
+  const std::string program = train_program("lm-measured", with(recipe(), {{"schedule", "none"}, {"steps", 2}, {"prompts", {"two and three"}}, {"answer_tokens", 4}}));
+  const ProcessResult result = train(program, {"--manifest", at("m.json"), "--trace", at("t.json")});
+  ASSERT_EQ(result.status, 0) << result.err;
+  EXPECT_NE(result.err.find("answer: "), std::string::npos) << result.err;
+  const json manifest = json::parse(file_text(at("m.json"))), measured = manifest["measured"];
+  ASSERT_EQ(measured["regions"].size(), manifest["regions"].size()) << measured;
+  for (size_t r = 0; r < manifest["regions"].size(); ++r) {
+    EXPECT_EQ(measured["regions"][r]["name"], manifest["regions"][r]["name"]);
+    EXPECT_EQ(measured["regions"][r]["high_water_bytes"], manifest["regions"][r]["planned_bytes"]) << manifest["regions"][r]["name"];
+  }
+  EXPECT_EQ(measured.value("heap_calls_in_steps", 0), 0);
+  EXPECT_EQ(measured["steps"], 2);
+}
+
 TEST_F(LanguageModelProgram, ResumesInMidEpochBitForBit) {
   quietly(stored(), {"--log", at("whole.jsonl"), "--save", at("whole")});
   const std::string made = adapter_bytes(beside(stored(), "adapter"));

@@ -2,58 +2,14 @@
 // Every way to the heap is counted in this binary; a run of 12 steps must count as many calls as a run of 6.
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <cerrno>
-#include <cstdlib>
 #include <filesystem>
 
 #include "ports/linux/linux_port.h"
 #include "tests/faces/expect_user_error.h"
 #include "tests/runtime/train_program.h"
 #include "tests/runtime/training_harness.h"
+#include "tools/training/heap_calls.h"
 #include "tools/training/program.h"
-
-#if defined(__SANITIZE_ADDRESS__) || !defined(__GLIBC__)
-#define REPRISE_HEAP_IS_COUNTED 0
-#else
-#define REPRISE_HEAP_IS_COUNTED 1
-#endif
-
-namespace {
-std::atomic<uint64_t> heap_calls{0};
-}
-
-#if REPRISE_HEAP_IS_COUNTED
-// glibc's own functions under the names that everything calls; operator new comes through malloc.
-extern "C" {
-void* __libc_malloc(size_t);
-void* __libc_calloc(size_t, size_t);
-void* __libc_realloc(void*, size_t);
-void* __libc_memalign(size_t, size_t);
-
-void* malloc(size_t bytes) {
-  ++heap_calls;
-  return __libc_malloc(bytes);
-}
-void* calloc(size_t count, size_t bytes) {
-  ++heap_calls;
-  return __libc_calloc(count, bytes);
-}
-void* realloc(void* old, size_t bytes) {
-  ++heap_calls;
-  return __libc_realloc(old, bytes);
-}
-void* memalign(size_t alignment, size_t bytes) {
-  ++heap_calls;
-  return __libc_memalign(alignment, bytes);
-}
-void* aligned_alloc(size_t alignment, size_t bytes) { return memalign(alignment, bytes); }
-int posix_memalign(void** result, size_t alignment, size_t bytes) {
-  *result = memalign(alignment, bytes);
-  return *result == nullptr ? ENOMEM : 0;
-}
-}
-#endif
 
 namespace reprise {
 namespace {
@@ -61,7 +17,7 @@ namespace {
 class ZeroHeap : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (!REPRISE_HEAP_IS_COUNTED) GTEST_SKIP() << "the sanitizers own malloc (or this is no glibc): heap calls cannot be counted";
+    if (!heap_calls()) GTEST_SKIP() << "the sanitizers own malloc (or this is no glibc): heap calls cannot be counted";
   }
 
   // Heap calls of a whole run of that many steps.
@@ -72,9 +28,9 @@ class ZeroHeap : public ::testing::Test {
     std::filesystem::remove(log);  // else it is read, and appended to
     std::vector<char*> argv;
     for (std::string& word : words) argv.push_back(word.data());
-    const uint64_t before = heap_calls;
+    const uint64_t before = *heap_calls();
     EXPECT_EQ(run_training({{plan, text.c_str(), "", linux_port()}}, static_cast<int>(argv.size()), argv.data()), 0);
-    return heap_calls - before;
+    return *heap_calls() - before;
   }
 
   void expect_no_heap_in_steps(const Recipe& recipe, const std::string& strategy, double budget_share) {

@@ -2,6 +2,7 @@
 #include "tools/audit/audit_text.h"
 
 #include <cstdio>
+#include <optional>
 #include <sstream>
 
 #include "tools/formats/json_text.h"
@@ -10,6 +11,37 @@
 namespace reprise {
 
 using nlohmann::json;
+
+namespace {
+
+// What a run has measured, beside what was planned; "" of a manifest that the planner wrote.
+std::string measured_text(const json& manifest) {
+  const json& measured = manifest.at("measured");
+  if (!measured.contains("regions")) return "";
+  std::ostringstream text;
+  text << "\nmeasured in a run of " << measured.value("steps", uint64_t{0}) << " steps\nregion            planned       measured\n";
+  char line[256];
+  for (const json& region : measured.at("regions")) {
+    const uint64_t bytes = region.at("high_water_bytes");
+    std::optional<uint64_t> planned;
+    for (const json& each : manifest.at("regions")) {
+      if (each.at("name") == region.at("name")) planned = each.at("planned_bytes");
+    }
+    std::snprintf(line, sizeof line, "%-12.100s %12s %14s%s\n", shown_key(region.at("name").get<std::string>()).c_str(),
+                  planned ? bytes_text(*planned).c_str() : "-", bytes_text(bytes).c_str(), planned && bytes > *planned ? "  MORE THAN PLANNED" : "");
+    text << line;
+  }
+  if (measured.contains("heap_calls_in_steps")) text << "heap calls in steps: " << measured.at("heap_calls_in_steps") << "\n";
+  if (measured.contains("step_seconds")) {
+    std::snprintf(line, sizeof line, "a step: %.4g s, the median\n", measured.at("step_seconds").get<double>());
+    text << line;
+  }
+  if (measured.contains("process_peak_bytes")) text << "the whole process: at most " << bytes_text(measured.at("process_peak_bytes")) << "\n";
+  if (measured.contains("stack_bytes")) text << "a worker's stack: at most " << bytes_text(measured.at("stack_bytes")) << "\n";
+  return text.str();
+}
+
+}  // namespace
 
 std::string audit_text(const json& manifest) {
   std::ostringstream text;
@@ -23,6 +55,7 @@ std::string audit_text(const json& manifest) {
                   size(region.at("capacity_bytes")).c_str(), region.at("high_water_row").get<uint32_t>());
     text << line;
   }
+  text << measured_text(manifest);
   const json& peak = manifest.at("peak");
   text << "\npeak of micro_first: row " << peak.at("row") << ", " << size(peak.at("bytes")) << " live in " << peak.at("live").size() << " slots\n";
   for (const json& slot : peak.at("live")) {

@@ -31,6 +31,7 @@ class ManifestCheck {
     for (const json& program : all_["programs"]) check_rows(program);
     check_regions(state, carried);
     check_peak();
+    check_measured();
   }
 
  private:
@@ -196,6 +197,22 @@ class ManifestCheck {
       if (id >= slots.size() || slots[id]->at("bytes") != live.at("bytes") || slots[id]->at("name") != live.at("name")) {
         refuse(live.path_of("id"), "must be a slot of that name and size");
       }
+    }
+  }
+
+  // What a run has measured, each as far as it could. That it took more than was planned would contradict the plan, not the file.
+  void check_measured() const {
+    const JsonFields measured = fields_.object("measured");
+    for (const char* key : {"heap_calls_in_steps", "process_peak_bytes", "stack_bytes", "steps"}) {
+      if (measured.has(key)) integer(measured, key);
+    }
+    if (measured.has("step_seconds")) measured.number_in("step_seconds", measured.at("step_seconds"), kAnyNumber);
+    for (size_t n = 0; measured.has("regions") && n < measured.list_at("regions").size(); ++n) {
+      text(measured.element("regions", n), "name");
+      integer(measured.element("regions", n), "high_water_bytes");
+    }
+    for (size_t n = 0; measured.has("stacks") && n < measured.list_at("stacks").size(); ++n) {
+      for (const char* key : {"worker", "bytes"}) integer(measured.element("stacks", n), key);
     }
   }
 

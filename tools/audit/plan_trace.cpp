@@ -2,6 +2,7 @@
 #include "tools/audit/plan_trace.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "tools/audit/rows_text.h"
@@ -12,10 +13,13 @@ using nlohmann::json;
 
 namespace {
 
-double microseconds(const json& row, const TraceRates& rates) {
-  if (row["seconds"].is_number()) return 1e6 * row["seconds"].get<double>();
-  return 1e6 * std::max(row["flops"].get<double>() / rates.flops_per_second, row["bytes"].get<double>() / rates.bytes_per_second);
+double seconds_of(const json& row, const TraceRates& rates) {
+  if (row["seconds"].is_number()) return row["seconds"].get<double>();
+  return std::max(row["flops"].get<double>() / rates.flops_per_second, row["bytes"].get<double>() / rates.bytes_per_second);
 }
+
+// The format counts in microseconds; Perfetto keeps whole nanoseconds, and drops slices that overlap by a rounding.
+double nanoseconds(double seconds) { return std::round(1e9 * seconds); }
 
 json named(const char* what, uint64_t process, uint64_t thread, const std::string& name) {
   return {{"ph", "M"}, {"name", what}, {"pid", process}, {"tid", thread}, {"args", {{"name", name}}}};
@@ -32,13 +36,13 @@ double add_program(const json& manifest, const json& program, uint64_t process, 
     const json& row = program["rows"][r];
     const uint64_t queue = row["queue"].get<uint64_t>();
     if (queues.insert(queue).second) events.push_back(named("thread_name", process, queue, queue == 0 ? "compute" : "transfers"));
-    const double duration = microseconds(row, rates);
+    const double end = start + seconds_of(row, rates);
     const json details = {{"row", r}, {"why", rows[r]["why"]}, {"stage", row["stage"]}, {"reads", rows[r]["reads"]}, {"writes", rows[r]["writes"]},
                           {"flops", row["flops"]}, {"bytes", row["bytes"]}, {"predicted", row["seconds"].is_number()}};
     events.push_back({{"ph", "X"}, {"name", rows[r]["op"].get<std::string>() + " " + row["link"].get<std::string>()}, {"cat", row["stage"]}, {"pid", process},
-                      {"tid", queue}, {"ts", start}, {"dur", duration}, {"args", details}});
-    events.push_back({{"ph", "C"}, {"name", "live bytes"}, {"pid", process}, {"tid", 0}, {"ts", start}, {"args", {{"bytes", row["live_bytes"]}}}});
-    start += duration;
+                      {"tid", queue}, {"ts", nanoseconds(start) / 1e3}, {"dur", (nanoseconds(end) - nanoseconds(start)) / 1e3}, {"args", details}});
+    events.push_back({{"ph", "C"}, {"name", "arena"}, {"pid", process}, {"tid", 0}, {"ts", nanoseconds(start) / 1e3}, {"args", {{"live bytes", row["live_bytes"]}}}});
+    start = end;
   }
   return start;
 }

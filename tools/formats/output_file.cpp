@@ -91,6 +91,18 @@ void replace_file(const std::string& path, const std::function<void(const std::s
   throw UserError(path + ": cannot be replaced: " + why);
 }
 
+void require_writable(const std::string& path) {
+  struct stat status;
+  const bool is_there = ::stat(path.c_str(), &status) == 0;
+  if (is_there && S_ISDIR(status.st_mode)) throw UserError(path + ": cannot be written: is a folder");
+  if (is_there && !S_ISREG(status.st_mode)) return;  // a pipe, a device
+  const std::string fresh = temporary_beside(path);
+  const int descriptor = ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (descriptor < 0) throw UserError(path + ": cannot be written: " + reason());
+  ::close(descriptor);
+  ::unlink(fresh.c_str());
+}
+
 void require_other_file(const std::string& output, const std::string& input) {
   struct stat a, b;
   if (::stat(output.c_str(), &a) != 0 || ::stat(input.c_str(), &b) != 0 || !S_ISREG(a.st_mode)) return;

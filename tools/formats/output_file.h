@@ -40,6 +40,9 @@ void replace_file(const std::string& path, const std::string& text);
 // The same with a file that `write` writes to the path which it is given.
 void replace_file(const std::string& path, const std::function<void(const std::string&)>& write);
 
+// For who writes a file at the end of long work: throws UserError where it could not be made now. A file that is there stays as it is.
+void require_writable(const std::string& path);
+
 // Throws UserError where the output is the input's file, by whatever name.
 void require_other_file(const std::string& output, const std::string& input);
 

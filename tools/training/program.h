@@ -15,6 +15,7 @@ struct CompiledPlan {
   const char* recipe;   // the canonical recipe's text
   const char* summary;  // the plan in a few lines, for a person
   const Port& port;
+  const char* hash = "";  // names the plan, as its manifest does
 };
 
 // Trains by the first plan whose board can run it now: its backend opens, and it has the memory for the arena. Of several choices it says

@@ -4,6 +4,7 @@
 #include "tools/command_line.h"
 #include "tools/formats/error.h"
 #include "tools/formats/text.h"
+#include "tools/training/row_trace.h"
 
 namespace reprise {
 
@@ -22,6 +23,9 @@ void TrainingOptions::add_to(CLI::App& app, uint64_t disk_bytes, uint32_t most_w
   CLI::Option* until = app.add_option("--steps", steps, "train until this step, resumed steps included; default: the recipe's")->check(integer_from(1));
   app.add_option("--epochs", epochs, "train until so many passes over the data")->check(integer_from(1, 1000000000))->excludes(until);
   app.add_option("--log", log, "append a JSON line for each step and evaluation to this file")->check(a_value());
+  app.add_option("--trace", trace, "write each row's time, beside the planned one, to this file, for chrome://tracing or Perfetto")->check(a_value());
+  app.add_option("--trace-steps", trace_steps, "FIRST:LAST, the steps that --trace shows; default: the run's second to fourth")->check(a_value());
+  app.add_option("--manifest", manifest, "write the plan's manifest.json to this file, with what the run has measured")->check(a_value());
   CLI::Option* start = app.add_option("--init", init, "start from these weights (safetensors)")->check(a_value());
   app.add_option("--init-skip", init_skip, "a pattern of tensors that keep their initial values, as of a new head (fc.*); may be given again")
       ->allow_extra_args(false)
@@ -63,6 +67,8 @@ void refuse_without_effect(const TrainingOptions& o) {
   } unheeded[] = {{o.steps != 0, "--steps"},
                   {o.epochs != 0, "--epochs"},
                   {!o.log.empty(), "--log"},
+                  {!o.trace.empty(), "--trace"},
+                  {!o.manifest.empty(), "--manifest"},
                   {!o.save.empty(), "--save"},
                   {!o.init.empty(), "--init", true},
                   {!o.init_skip.empty(), "--init-skip", true},
@@ -85,6 +91,9 @@ void TrainingOptions::check() const {
     if (!right) throw UserError(line, UserError::kUsage);
   };
   refuse_without_effect(*this);
+  require(trace_steps.empty() || !trace.empty(), "--trace-steps: needs --trace FILE");
+  require(trace.empty() || trace != manifest, "--trace, --manifest: must be two files");
+  if (!trace_steps.empty()) parse_traced_steps(trace_steps);
   require(save_every == 0 || !save.empty(), "--save-every: needs --save DIR");
   require(keep == 1 || !save.empty(), "--keep: needs --save DIR");
   require(init_skip.empty() || resume.empty(), "--init-skip: does not go with --resume, which takes all weights");

@@ -17,6 +17,9 @@
 #include "tools/data/data_feed.h"
 #include "tools/training/evaluation.h"
 #include "tools/progress/progress_bar.h"
+#include "tools/training/row_observers.h"
+#include "tools/training/row_trace.h"
+#include "tools/training/run_measurements.h"
 #include "tools/training/sample.h"
 #include "tools/training/session.h"
 #include "tools/training/snapshot_keeper.h"
@@ -26,21 +29,23 @@
 namespace reprise {
 namespace {
 
-// A log in the snapshot's folder would go with the next snapshot.
-void require_log_outside(const std::string& log, const std::string& save) {
-  if (log.empty() || save.empty()) return;
+// What lies in the snapshot's folder would go with the next snapshot.
+void require_outside(const char* option, const std::string& file, const std::string& save) {
+  if (file.empty() || save.empty()) return;
   std::error_code ignored;
-  const std::filesystem::path folder = std::filesystem::weakly_canonical(log, ignored).parent_path();
+  const std::filesystem::path folder = std::filesystem::weakly_canonical(file, ignored).parent_path();
   for (const std::string& taken : {save, save + ".saving", save + ".best", save + ".best.saving"}) {
     if (folder != std::filesystem::weakly_canonical(taken, ignored)) continue;
-    throw UserError(log + ": --log: lies in the folder " + taken + ", which is replaced whole with every snapshot; put it beside", UserError::kUsage);
+    throw UserError(file + ": " + option + ": lies in the folder " + taken + ", which is replaced whole with every snapshot; put it beside", UserError::kUsage);
   }
 }
 
 class TrainingRun {
  public:
   TrainingRun(const CompiledPlan& compiled, const TrainingOptions& options) : summary_(compiled.summary), options_(options) {
-    require_log_outside(options.log, options.save);
+    require_outside("--log", options.log, options.save);
+    require_outside("--trace", options.trace, options.save);
+    require_outside("--manifest", options.manifest, options.save);
     if (!options.save.empty()) snapshots_.emplace(options.save, options.keep, options.keep_best, !options.resume.empty());
     recipe_ = parse_recipe(compiled.recipe, compiled.plan.name, "/");
     if (recipe_.data.kind == DataSource::Kind::kNone) throw UserError(recipe_.name + ": data: the recipe names none; training needs some");
@@ -51,8 +56,10 @@ class TrainingRun {
     }
     last_step_ = options.steps != 0 ? options.steps : options.epochs != 0 ? options.epochs * steps_per_epoch() : recipe_.steps;
     if (last_step_ == 0) throw UserError(recipe_.name + ": steps: say how long to train: --steps N, --epochs N, or \"steps\" in the recipe", UserError::kUsage);
+    if (!options.manifest.empty()) measurements_.emplace(options.manifest, compiled);
     session_.emplace(compiled, options, &training_data_->fingerprint());
     first_step_ = saved_step_ = trainer().step;
+    if (!options.trace.empty()) trace_.emplace(options.trace, compiled, traced_steps());
     if (!options.log.empty()) log_.open(options.log, first_step_);
   }
 
@@ -69,11 +76,36 @@ class TrainingRun {
   uint64_t steps_per_epoch() const { return std::max<uint64_t>(1, training_data_->size() / samples_per_step()); }
   double now() const { return session_->port().seconds(); }
 
+  // Without being asked, not the first step: it touches for the first time what later ones find.
+  TracedSteps traced_steps() const {
+    const TracedSteps done = {first_step_ + 1, last_step_};
+    if (done.last < done.first) throw UserError("--trace: nothing is left to do, and no step can be traced", UserError::kUsage);
+    if (options_.trace_steps.empty()) return {std::min(done.first + 1, done.last), std::min(done.first + 3, done.last)};
+    const TracedSteps asked = parse_traced_steps(options_.trace_steps);
+    if (asked.first >= done.first && asked.last <= done.last) return asked;
+    throw UserError("--trace-steps: must lie within the steps of this run, " + std::to_string(done.first) + ":" + std::to_string(done.last) + ", not " +
+                        options_.trace_steps,
+                    UserError::kUsage);
+  }
+
   // "evaluate_every": 0 asks for none. Made-up data, which have no path, are evaluated only where it is asked for.
   bool evaluates() const { return recipe_.evaluate_every ? *recipe_.evaluate_every != 0 : !recipe_.data.path.empty(); }
   bool evaluates_after(uint64_t step) const {
     const uint64_t every = recipe_.evaluate_every.value_or(0);
     return every != 0 && step % every == 0 && step != last_step_;
+  }
+
+  // Answers what `work` does, which runs a program that is no part of a step, watched where the manifest asks for it.
+  template <typename F>
+  auto watch(ProgramId id, const F& work) {
+    if (measurements_) {
+      measurements_->begin_program(*session_, id);
+      trainer().observer = measurements_->observer();
+    }
+    const auto result = work();
+    trainer().observer = {};
+    if (measurements_) measurements_->end_program();
+    return result;
   }
 
   void show_plan() {
@@ -94,6 +126,7 @@ class TrainingRun {
     const uint32_t threads = session_->workers().count;
     std::cerr << ", " << training_data_->size() << " samples, " << threads << (threads == 1 ? " thread" : " threads") << ", kernels "
               << trainer().backend->kernel_set << ", arena " << bytes_text(session_->plan().arena_bytes) << "\n";
+    if (trace_) std::cerr << trace_->summary() << "\n";
     show_weights();
   }
 
@@ -137,9 +170,10 @@ class TrainingRun {
       return;
     }
     const Answerer answerer(recipe_);
+    const GenerationOptions options = {.tokens = static_cast<uint32_t>(recipe_.answer_tokens), .temperature = 0, .seed = 0, .stop = {}, .never = {}};
     for (const std::string& prompt : recipe_.prompts) {
       std::cerr << "prompt: " << prompt << "\nanswer: "
-                << answerer.answer(trainer(), prompt, {.tokens = static_cast<uint32_t>(recipe_.answer_tokens), .temperature = 0, .seed = 0, .stop = {}, .never = {}}) << "\n";
+                << watch(ProgramId::kGenerate, [&] { return answerer.answer(trainer(), prompt, options); }) << "\n";
     }
   }
 
@@ -152,16 +186,51 @@ class TrainingRun {
         run_step(feed, progress);
       } catch (const UserError& error) {
         progress.finish();
-        save_before_the_end(error);
+        save_before_the_end(with_trace(error));
       }
     }
     progress.finish();
+    write_trace();
+  }
+
+  // A trace that cannot be written keeps nobody from saving.
+  UserError with_trace(const UserError& error) {
+    try {
+      write_trace();
+    } catch (const UserError& second) {
+      return UserError(std::string(error.what()) + "; " + second.what(), error.status);
+    }
+    return error;
+  }
+
+  // A step, watched where a trace or the manifest asks for it.
+  Status watched_step(DataFeed& feed, StepReport& report) {
+    const bool traced = trace_ && trace_->wants(trainer().step + 1);
+    RowObservers observers;
+    if (traced) observers.add(trace_->observer());
+    if (measurements_) {
+      measurements_->begin_step(*session_);
+      observers.add(measurements_->observer());
+    }
+    if (traced) trace_->begin_step(trainer());
+    trainer().observer = observers.all();
+    const Status status = train_step(trainer(), feed.source(), report);
+    trainer().observer = {};
+    if (traced) trace_->end_step(status.ok());
+    return status;
+  }
+
+  // When the last of its steps is done, or the run ends before.
+  void write_trace() {
+    if (!trace_ || trace_->is_written()) return;
+    trace_->write();
+    if (trace_->steps_done() == 0) std::cerr << "warning: " << options_.trace << ": --trace: not written: the run ended before the first step that it asks for\n";
   }
 
   void run_step(DataFeed& feed, Progress& progress) {
     const double start = now();
     StepReport report;
-    const Status status = train_step(trainer(), feed.source(), report);
+    const Status status = watched_step(feed, report);
     // A disk that fails in the middle of a step that releases gradients, or a gradient found infinite by then, leaves some weights updated.
     // What a device that has failed holds is not known, and cannot be read.
     weights_are_whole_ = status.code != Code::kBackend && (status.ok() || feed.has_thrown() || status.code == Code::kIndexOutOfRange || !recipe_.gradient_release);
@@ -169,6 +238,8 @@ class TrainingRun {
     session_->require(status);
     const double end = now();
     const uint64_t step = trainer().step;
+    if (measurements_) measurements_->end_step(end - start);
+    if (trace_ && !trace_->wants(step + 1) && trace_->wants(step)) write_trace();
     log_.write(StepLine{step, report.loss, report.gradient_norm, report.learning_rate, end - start, session_->plan().arena_bytes, session_->measured()});
     char words[40];
     std::snprintf(words, sizeof words, "loss %.4f", report.loss);
@@ -206,6 +277,7 @@ class TrainingRun {
       if (stopped) std::cerr << "stopped by a signal after step " << trainer().step << (snapshots_ ? "; saved to " + options_.save : "; nothing was saved (--save DIR would)") << "\n";
       if (!stopped && stop_signal() == 0) show_answers(), show_sample();
     }
+    if (measurements_) measurements_->write();
     return stop_signal() != 0 && !snapshots_ ? 128 + stop_signal() : 0;
   }
 
@@ -224,7 +296,8 @@ class TrainingRun {
   void evaluate_now() {
     if (evaluation_data_ == nullptr) return;
     const EvaluationLimits limits = {.most_batches = recipe_.evaluate_batches, .quiet = options_.quiet};
-    const EvaluationResult result = evaluate_set(trainer(), session_->port(), recipe_, *evaluation_data_, limits);
+    const EvaluationResult result =
+        watch(ProgramId::kEvaluate, [&] { return evaluate_set(trainer(), session_->port(), recipe_, *evaluation_data_, limits); });
     if (result.stopped) {
       if (!options_.quiet) std::cerr << "the evaluation after step " << trainer().step << " was stopped by a signal\n";
       return;
@@ -250,7 +323,7 @@ class TrainingRun {
   void show_sample() {
     if (!recipe_.prompts.empty() || describe_model(recipe_.model).vocabulary != 256 || recipe_.data.kind != DataSource::Kind::kText) return;
     std::string text;
-    session_->require(sample_bytes(trainer(), "\n", 300, 0.8, text));
+    session_->require(watch(ProgramId::kGenerate, [&] { return sample_bytes(trainer(), "\n", 300, 0.8, text); }));
     const auto is_shown = [](char c) { return c == '\n' || (c >= ' ' && c <= '~'); };
     std::replace_if(text.begin(), text.end(), [&](char c) { return !is_shown(c); }, '?');
     std::cerr << "sample:\n" << text << "\n";
@@ -261,7 +334,9 @@ class TrainingRun {
   std::optional<SnapshotKeeper> snapshots_;  // held from start to end: nobody else saves there
   Recipe recipe_;
   std::unique_ptr<Dataset> training_data_, evaluation_data_;
+  std::optional<RunMeasurements> measurements_;
   std::optional<Session> session_;
+  std::optional<RowTrace> trace_;
   StepLog log_;
   uint64_t first_step_ = 0, last_step_ = 0;  // steps done when this run began, and when it ends
   uint64_t saved_step_ = 0;

@@ -1,0 +1,42 @@
+// See program_manifest.h. Of the file it takes the plan's hash alone for granted: an older reprise may have written it.
+#include "tools/training/program_manifest.h"
+
+#include <filesystem>
+
+#include "tools/formats/error.h"
+#include "tools/formats/json_text.h"
+#include "tools/formats/output_file.h"
+#include "tools/training/session.h"
+
+namespace reprise {
+
+using nlohmann::json;
+
+const char* program_name(ProgramId id) {
+  const char* const names[kProgramCount] = {"micro_first", "micro_add", "update", "evaluate", "generate"};
+  return names[static_cast<uint32_t>(id)];
+}
+
+json manifest_of_program(const CompiledPlan& compiled, const std::string& option) {
+  const std::string folder = program_folder();
+  std::string refusal = folder + "/manifest.json: " + option + ": missing; `reprise plan RECIPE -o " + folder + "` writes it again";
+  for (const char* name : {"/manifest.json", "/cuda/manifest.json"}) {
+    const std::string path = folder + name;
+    if (!std::filesystem::exists(path)) continue;
+    json manifest = parse_json(read_file(path), path);
+    const json hash = manifest.is_object() ? manifest.value("plan_hash", json()) : json();
+    if (hash == compiled.hash) return manifest;
+    refusal = path + ": plan_hash: is " + hash.dump().substr(0, 40) + ", and this program was compiled from plan \"" + compiled.hash + "\"; plan and compile again";
+  }
+  throw UserError(refusal);
+}
+
+json manifest_if_there(const CompiledPlan& compiled) {
+  try {
+    return manifest_of_program(compiled, "");
+  } catch (const UserError&) {
+    return nullptr;
+  }
+}
+
+}  // namespace reprise

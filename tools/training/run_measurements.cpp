@@ -1,0 +1,140 @@
+// See run_measurements.h.
+// Programs share one region, so each has to be seen alone: behind the last row of one the canary is laid again before the next begins, in the first
+// step and in the first batch of an evaluation. What a generation leaves there is read by the next one, and stays.
+#include "tools/training/run_measurements.h"
+
+#include <algorithm>
+#include <fstream>
+
+#include "tools/formats/output_file.h"
+#include "tools/training/heap_calls.h"
+#include "tools/training/program_manifest.h"
+
+namespace reprise {
+
+using nlohmann::json;
+
+namespace {
+
+constexpr size_t kMostSeconds = 4096;
+constexpr uint64_t kStackMargin = 32 << 10;  // painted beyond what the plan says, so that more would be seen
+
+// The most memory that this process has had, which a program that it was before exec has no part in; none where the system does not say.
+std::optional<uint64_t> process_peak_bytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.rfind("VmHWM:", 0) == 0) return std::stoull(line.substr(6)) * 1024;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+RunMeasurements::RunMeasurements(const std::string& path, const CompiledPlan& compiled)
+    : path_(path), compiled_(compiled), manifest_(manifest_of_program(compiled, "--manifest")) {
+  require_writable(path);
+  seconds_.reserve(kMostSeconds);
+}
+
+void RunMeasurements::watch(Session& session, std::initializer_list<ProgramId> programs) {
+  session_ = &session;
+  is_watching_ = false;
+  for (const ProgramId id : programs) {
+    const bool is_new = !program_bytes_[static_cast<uint32_t>(id)] || id == ProgramId::kGenerate;
+    is_watching_ = is_watching_ || (is_new && compiled_.plan.program(id).rows.count > 0);
+  }
+  if (is_watching_) session.require(lay_canary(session.trainer()));
+}
+
+void RunMeasurements::begin_step(Session& session) {
+  if (steps_ == 0) {
+    watch(session, {ProgramId::kMicroFirst, ProgramId::kMicroAdd, ProgramId::kUpdate});
+    stacks_.paint(session.workers(), compiled_.plan.worker_stack_bytes + kStackMargin);
+  }
+  calls_before_ = heap_calls();
+}
+
+void RunMeasurements::end_step(double seconds) {
+  if (calls_before_) calls_ += *heap_calls() - *calls_before_;
+  stop_watching();
+  if (steps_ == 0) stack_bytes_ = stacks_.used();
+  if (steps_ == 1) seconds_.clear();  // the first was slower, for being measured
+  const size_t place = static_cast<size_t>(steps_++ % kMostSeconds);
+  if (seconds_.size() < kMostSeconds) {
+    seconds_.push_back(seconds);
+  } else {
+    seconds_[place] = seconds;
+  }
+}
+
+RowObserver RunMeasurements::observer() {
+  if (!is_watching_) return {};
+  const auto after = [](void* self, ProgramId id, uint32_t row) {
+    RunMeasurements& own = *static_cast<RunMeasurements*>(self);
+    if (row + 1 == own.compiled_.plan.program(id).rows.count) own.see_last_row(id);
+  };
+  return {this, nullptr, after};
+}
+
+// What fails here, on a device that has failed, the step says.
+void RunMeasurements::see_last_row(ProgramId id) {
+  has_generated_ = id == ProgramId::kGenerate;
+  if (has_generated_ || (id == ProgramId::kEvaluate && program_bytes_[static_cast<uint32_t>(id)])) return;
+  measure_program(id);
+  (void)lay_canary(session_->trainer());
+}
+
+void RunMeasurements::stop_watching() {
+  if (has_generated_) measure_program(ProgramId::kGenerate);
+  is_watching_ = has_generated_ = false;
+}
+
+void RunMeasurements::measure_program(ProgramId id) {
+  uint64_t bytes = 0;
+  if (!measured_bytes(session_->trainer(), Region::kProgram, bytes).ok()) return;
+  std::optional<uint64_t>& most = program_bytes_[static_cast<uint32_t>(id)];
+  most = std::max(most.value_or(0), bytes);
+}
+
+json RunMeasurements::regions() const {
+  json regions = json::array();
+  const auto add = [&regions](const char* name, uint64_t bytes) { regions.push_back({{"name", name}, {"high_water_bytes", bytes}}); };
+  for (const auto& [name, region] : {std::pair{"state", Region::kState}, {"carried", Region::kCarried}}) {
+    uint64_t bytes = 0;
+    if (region == Region::kCarried && steps_ == 0) continue;
+    session_->require(measured_bytes(session_->trainer(), region, bytes));
+    add(name, bytes);
+  }
+  for (uint32_t p = 0; p < kProgramCount; ++p) {
+    if (program_bytes_[p]) add(program_name(static_cast<ProgramId>(p)), *program_bytes_[p]);
+  }
+  return regions;
+}
+
+double RunMeasurements::median_seconds() const {
+  std::vector<double> sorted = seconds_;
+  std::sort(sorted.begin(), sorted.end());
+  const size_t half = sorted.size() / 2;
+  return sorted.size() % 2 == 1 ? sorted[half] : (sorted[half - 1] + sorted[half]) / 2;
+}
+
+json RunMeasurements::measured() const {
+  json measured = {{"regions", regions()}, {"steps", steps_}};
+  if (const std::optional<uint64_t> peak = process_peak_bytes()) measured["process_peak_bytes"] = *peak;
+  if (steps_ == 0) return measured;
+  measured["step_seconds"] = median_seconds();
+  if (calls_before_) measured["heap_calls_in_steps"] = calls_;
+  if (stack_bytes_.empty()) return measured;
+  measured["stack_bytes"] = *std::max_element(stack_bytes_.begin(), stack_bytes_.end());
+  measured["stacks"] = json::array();
+  for (size_t w = 0; w < stack_bytes_.size(); ++w) measured["stacks"].push_back({{"worker", w}, {"bytes", stack_bytes_[w]}});
+  return measured;
+}
+
+void RunMeasurements::write() const {
+  json manifest = manifest_;
+  manifest["measured"] = session_ == nullptr ? json::object() : measured();
+  replace_file(path_, manifest.dump(1) + "\n");
+}
+
+}  // namespace reprise
