@@ -7,6 +7,7 @@
 // --turns N: the budgets take N turns, each in an arena of its own, because a machine's speed drifts.
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <bit>
 #include <cinttypes>
 #include <cstdio>
@@ -103,22 +104,31 @@ uint64_t largest_budget(const SolvedModel& model) {
   return std::min(room, model.store_all_bytes - model.fixed_bytes()) / kAlignment * kAlignment;
 }
 
-void summarise(const SolvedModel& model, const std::vector<Point>& points) {
-  if (points.empty()) return;
+// What the budgets after the first cost, against the first one's step less what its plan says that recomputation takes of it: only
+// its own share is not measured.
+void print_extra_time(const std::vector<Point>& points) {
   const Point& reference = points.front();
-  // The forward and backward alone of the largest budget: what its own recomputation takes is not counted.
+  const double planned = 100 * reference.planned.extra_forward_cost;
+  if (points.size() == 1) {
+    std::printf("extra time not measured: one budget has nothing to be compared with; its plan says %+.1f%%\n", planned);
+    return;
+  }
   const double own = 1 + reference.planned.extra_forward_cost;
   const double fastest = reference.fastest() / own, middle = median(reference.seconds) / own;
+  std::printf("budget     extra time measured: fastest steps, of %.1f s (the first budget's step without the %.1f%% that its plan says); medians, of %.1f s\n",
+              fastest, planned, middle);
+  for (const Point& point : points) {
+    std::printf("%-9s %+6.1f%% %+6.1f%%%s\n", bytes_text(point.budget_bytes).c_str(), 100 * (point.fastest() / fastest - 1),
+                100 * (median(point.seconds) / middle - 1), &point == &reference ? "  (the plan's, not measured)" : "");
+  }
+}
+
+void summarise(const SolvedModel& model, const std::vector<Point>& points) {
+  if (points.empty()) return;
   std::printf("\nState (weights, momentum, statistics) %.3f GiB, labels and small values %.3f GiB; gradients are released.\n",
               static_cast<double>(model.state_bytes) / kGiB, static_cast<double>(model.header_bytes) / kGiB);
-  std::printf("budget     extra time measured: fastest steps, of %.1f s (the largest budget's forward and backward); medians, of %.1f s\n",
-              fastest, middle);
-  bool same = true;
-  for (const Point& point : points) {
-    std::printf("%-9s %+6.1f%% %+6.1f%%\n", bytes_text(point.budget_bytes).c_str(), 100 * (point.fastest() / fastest - 1),
-                100 * (median(point.seconds) / middle - 1));
-    same = same && point.repeats && point.losses == reference.losses;
-  }
+  print_extra_time(points);
+  const bool same = std::all_of(points.begin(), points.end(), [&](const Point& point) { return point.repeats && point.losses == points.front().losses; });
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   std::printf("loss bits: %s; highest resident memory of this process %.3f GiB\n", same ? "identical at every budget" : "DIFFERENT",

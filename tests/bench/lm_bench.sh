@@ -19,7 +19,7 @@ done
 
 status=0
 for kind in "$@"; do
-  train="$build/lm-$kind/train --steps {steps} --threads {threads} --log {log} --quiet"
+  train="$build/$("$build/reprise" name "tests/bench/lm-$kind.json")/train --steps {steps} --threads {threads} --log {log} --quiet"
   [ "$kind" = full ] || train="$train --init-adapter {adapter}"
   peer=($python tests/bench/lm_peer.py "$gguf" "tests/bench/lm-$kind.json" "$work/chatterbot-rows.jsonl" --ours "$train")
   echo "== $kind: time and memory, $turns turns of 6 steps each"

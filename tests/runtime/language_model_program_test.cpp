@@ -350,6 +350,15 @@ TEST_F(LanguageModelProgram, ARecipeThatCannotBePlanned) {
   refuses(other, {"model.safetensors", "truncated"});
 }
 
+// Every row runs on batches of the recipe's own, most of whose positions have no label, and many of which begin a document.
+TEST_F(LanguageModelProgram, IsProfiledOnItsOwnData) {
+  const std::string recipe = beside(stored(), "recipe.json");
+  const ProcessResult profiled = reprise_command({"profile", recipe, "-o", at("prices.json"), "--threads", "1"});
+  ASSERT_EQ(profiled.status, 0) << profiled.err;
+  ASSERT_EQ(reprise_command({"plan", recipe, "--profile", at("prices.json"), "-o", at("plan")}).status, 0);
+  EXPECT_GT(json::parse(file_text(at("plan/manifest.json")))["predicted_seconds"], 0);
+}
+
 TEST_F(LanguageModelProgram, DataAndWeightsThatCannotBeRead) {
   trained();  // before its files are changed
   const std::string lines = file_text(conversations());
