@@ -40,7 +40,7 @@ MAIN_SOURCES  := tools/reprise.cpp tools/train.cpp tools/train_cuda.cpp tools/tr
 TOOL_SOURCES  := $(filter-out $(MAIN_SOURCES),$(wildcard tools/*.cpp tools/*/*.cpp))
 TEST_SOURCES  := $(wildcard tests/*/*_test.cpp)
 JUDGE_SOURCES := $(filter-out $(TEST_SOURCES),$(wildcard $(addprefix tests/,$(addsuffix /*.cpp,judges ops ref planner faces runtime ports))))
-BENCH_SOURCES := $(wildcard tests/bench/*_bench.cpp)
+BENCH_SOURCES := $(filter-out tests/bench/traffic_bench.cpp,$(wildcard tests/bench/*_bench.cpp))
 FIBRE_SOURCES := $(wildcard cuda/*.cu tests/ports/*.cu)
 
 comma := ,
@@ -366,6 +366,18 @@ $(FUZZ_TARGETS): $(BUILD)/fuzz/%: $(BUILD)/fuzz/tests/fuzz/%.o $(BUILD)/fuzz/lib
 fuzz: $(FUZZ_TARGETS)  ## every parser over a million inputs each (RUNS=1000000), under the sanitizers
 	@BUILD=$(BUILD) tests/fuzz/run_fuzz.sh $^
 -include $(FUZZ_OBJECTS:.o=.d) $(FUZZ_TARGETS:$(BUILD)/fuzz/%=$(BUILD)/fuzz/tests/fuzz/%.d)
+
+# Kernels that announce what they read and write to tests/bench/traffic_hooks.cpp, for the bench that counts it.
+TRAFFIC_OBJECTS := $(patsubst lib/%.cpp,$(BUILD)/traffic/%.o,$(wildcard lib/cpu/*.cpp))
+TRAFFIC_FLAGS   := -fsanitize=kernel-address $(addprefix --param=,asan-instrumentation-with-call-threshold=0 asan-stack=0 asan-globals=0 asan-instrument-allocas=0)
+$(TRAFFIC_OBJECTS): $(BUILD)/traffic/%.o: lib/%.cpp Makefile | $(BUILD)/packages/run
+	@mkdir -p $(@D)
+	@echo "  compile $< to count what it reads and writes"
+	$(Q)$(CXX) $(LIB_FLAGS) $(TRAFFIC_FLAGS) -c $< -o $@
+	$(Q)objcopy $(foreach each,memcpy memmove memset,--redefine-sym $(each)=traffic_$(each)) $@
+$(BUILD)/tests/bench/traffic_bench: $(BUILD)/tests/bench/traffic_bench.o $(BUILD)/tests/bench/traffic_hooks.o $(TRAFFIC_OBJECTS) $(BUILD)/libtools.a $(BUILD)/libreprise.a
+	@echo "  link $@"
+	$(Q)$(CXX) $^ -o $@ $(LINK)
 
 bench-plan: $(BUILD)/tests/bench/plan_bench  ## the planner's numbers, into tests/bench/PLAN_RESULTS.md
 	$< tests/bench/PLAN_RESULTS.md
