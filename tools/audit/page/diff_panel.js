@@ -13,7 +13,7 @@ function diff_panel(panel) {
 
 function diff_sides(diff) {
   const side = (index, plan) => make("button", {type: "button", "aria-pressed": String(shown.plan_index === index), "data-side": index, onclick: () => show({plan_index: index})},
-                                     "Map of " + "AB"[index] + "  ", make("small", {}, short_name(plan.name || plan.plan_hash, 40)));
+                                     "Map of " + "AB"[index] + "  ", make("small", {}, (diff.a.name === diff.b.name ? "" : short_name(plan.name, 30) + ", ") + bytes_words(plan.planned_bytes)));
   return make("div", {class: "sides", role: "group", "aria-label": "Which plan the map shows"}, side(0, diff.a), side(1, diff.b));
 }
 
@@ -46,12 +46,12 @@ function change_filter() {
 }
 
 function change_list(changes) {
-  const list = make("ol", {class: "items changes"}, changes.slice(0, kMostListed).map((change) => make("li", {},
+  const list = make("ol", {class: "items changes"}, changes.slice(0, most_listed()).map((change) => make("li", {},
     make("button", {type: "button", "data-changed": change.name.slice(0, 200), onclick: () => select_change(change)},
          make("small", {class: "change " + (kChanges.includes(change.change) ? change.change : "")}, kind_words(change.change)),
          make("span", {class: "item-name"}, short_name(change.name, 60)),
          make("b", {}, change_text(change))))));
-  if (changes.length > kMostListed) list.append(make("li", {class: "empty"}, "and " + plural(changes.length - kMostListed, "more change") + ": all are in the CSV"));
+  if (changes.length > most_listed()) list.append(make("li", {class: "empty"}, "and " + plural(changes.length - most_listed(), "more change") + ": all are in the CSV"));
   return list;
 }
 

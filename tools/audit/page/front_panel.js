@@ -25,17 +25,25 @@ function svg(tag, attributes, ...children) {
   return element;
 }
 
+// Four or so round numbers of a unit between two.
+function round_ticks(low, high, unit) {
+  const least = (high - low) / 4.5 / unit, power = 10 ** Math.floor(Math.log10(least)), step = [1, 2, 5, 10].find((base) => base * power >= least) * power * unit;
+  const first = Math.ceil(low / step);
+  return Array.from({length: Math.max(0, Math.floor(high / step) - first + 1)}, (_, i) => (first + i) * step);
+}
+
 function front_chart(points, timed) {
   const f = kFront, span = (values) => { const low = Math.min(...values), high = Math.max(...values), room = (high - low || high || 1) * 0.06; return [low - room, high + room]; };
   const [left, right] = span(points.map((point) => point.bytes)), [low, high] = span(points.map((point) => point.cost));
   const x = (bytes) => f.left + ((bytes - left) / (right - left)) * (f.width - f.left - f.right), y = (cost) => f.height - f.bottom - ((cost - low) / (high - low)) * (f.height - f.top - f.bottom);
   const chart = svg("svg", {viewBox: "0 0 " + f.width + " " + f.height, class: "front", role: "img", "aria-label": "Budget against " + (timed ? "step time" : "work")});
   chart.append(svg("path", {class: "axis", d: "M" + f.left + " " + f.top + "V" + (f.height - f.bottom) + "H" + (f.width - f.right)}));
-  for (const share of [0, 0.5, 1]) {
-    const cost = low + (high - low) * share, bytes = left + (right - left) * share;
-    chart.append(svg("text", {x: f.left - 6, y: y(cost) + 4, "text-anchor": "end"}, timed ? seconds_words(cost) : percent_words(cost, 0)));
-    chart.append(svg("text", {x: x(bytes), y: f.height - f.bottom + 16, "text-anchor": share === 1 ? "end" : share === 0 ? "start" : "middle"}, bytes_words(bytes)));
+  for (const cost of round_ticks(low, high, 1)) {
+    chart.append(svg("path", {class: "grid", d: "M" + f.left + " " + y(cost).toFixed(1) + "H" + (f.width - f.right)}));
+    chart.append(svg("text", {x: f.left - 6, y: y(cost) + 4, "text-anchor": "end"}, timed ? seconds_words(cost) : percent_words(cost, high - low < 0.05 ? 1 : 0)));
   }
+  const unit = 1024 ** Math.floor(Math.log(right) / Math.log(1024));
+  for (const bytes of round_ticks(left, right, unit)) chart.append(svg("text", {x: x(bytes), y: f.height - f.bottom + 16, "text-anchor": "middle"}, bytes_words(bytes).replace(".0 ", " ")));
   chart.append(svg("path", {class: "curve", d: "M" + points.map((point) => x(point.bytes).toFixed(1) + " " + y(point.cost).toFixed(1)).join("L")}));
   for (const point of points) {
     chart.append(svg("circle", {cx: x(point.bytes), cy: y(point.cost), r: point.index === shown.plan_index ? 7 : 4.5, class: point.index === shown.plan_index ? "point here" : "point",

@@ -45,17 +45,21 @@ function ghosts_of(program) {
   return program.ghosts;
 }
 
+// Those of the slot that is chosen, or under the pointer, stand out.
 function draw_ghosts(pen, place) {
   if (!shown.data.diff || !shown.ghosts || shown.mode !== "map") return;
-  pen.lineWidth = 1;
   pen.strokeStyle = inks.alarm.text;
   pen.setLineDash([4, 3]);
-  for (const ghost of ghosts_of(shown.program)) {
-    if (shown.change !== "all" && ghost.change.change !== shown.change) continue;
+  const ghosts = ghosts_of(shown.program).filter((ghost) => shown.change === "all" || ghost.change.change === shown.change);
+  const chosen = shown.selected || shown.hovered, is_chosen = (ghost) => chosen !== null && ghost.item.name === chosen.name, some = ghosts.some(is_chosen);
+  for (const ghost of ghosts) {
     if (ghost.end <= view.first || ghost.first >= view.end || ghost.high <= view.low || ghost.low >= view.high) continue;
     const x = place.x_of(ghost.first), y = place.y_of(ghost.high), width = place.x_of(ghost.end) - x, height = place.y_of(ghost.low) - y;
     if (width < 1.5 && height < 1.5) continue;
+    pen.globalAlpha = !some ? 0.8 : is_chosen(ghost) ? 1 : 0.25;
+    pen.lineWidth = some && is_chosen(ghost) ? 2.5 : 1;
     pen.strokeRect(Math.round(x) + 0.5, Math.round(y) + 0.5, Math.max(1, width - 1), Math.max(1, height - 1));
   }
+  pen.globalAlpha = 1;
   pen.setLineDash([]);
 }

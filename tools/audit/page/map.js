@@ -32,7 +32,7 @@ function draw(now) {
 
 // Where the plot lies on the canvas, in CSS pixels, and how rows and addresses become places on it.
 function place_of(canvas) {
-  const scale = Math.min(2, devicePixelRatio || 1), box = canvas.getBoundingClientRect();
+  const scale = shown.printing ? 3 : Math.min(2, devicePixelRatio || 1), box = canvas.getBoundingClientRect();
   const width = Math.max(200, Math.floor(box.width)), height = Math.max(160, Math.floor(box.height));
   if (canvas.width !== Math.round(width * scale) || canvas.height !== Math.round(height * scale)) {
     canvas.width = Math.round(width * scale);
@@ -49,7 +49,7 @@ function place_of(canvas) {
 
 function paint(place) {
   const width = Math.round(place.width * place.scale), height = Math.round((place.top + place.height) * place.scale);
-  if (!drawing.painter || drawing.painter.width !== width || drawing.painter.height !== height) drawing.painter = new Painter(width, height);
+  if (!drawing.painter || drawing.painter.width !== width || drawing.painter.height !== height) drawing.painter = new Painter(width, height, Math.max(1, Math.round(place.scale)));
   drawing.stale = false;
   drawing.labels = [];
   drawing.painter.clear(ground_of(place));
@@ -112,14 +112,16 @@ function write_label(pen, place, item) {
   if (bottom - top < 12) return;
   const text = fitted_text(pen, item.name, right - left - 9), two = bottom - top > 30;
   if (!text) return;
-  pen.textAlign = "left";
-  pen.fillStyle = item.paint.light ? "#111111" : "#ffffff";
-  pen.fillText(text, left + 4, two ? top + 11 : (top + bottom) / 2 + 0.5);
   const more = two && [bytes_words(item.bytes) + "  " + kind_words(item.kind), bytes_words(item.bytes)].find((words) => pen.measureText(words).width < right - left - 9);
-  if (!more) return;
-  pen.globalAlpha = 0.75;
-  pen.fillText(more, left + 4, top + 24);
-  pen.globalAlpha = 1;
+  const middle = two ? top + 11 : (top + bottom) / 2 + 0.5;
+  pen.textAlign = "left";
+  if (item.texture !== "none" || item.flights) {  // a pattern would cross the letters
+    pen.fillStyle = item.paint.text;
+    pen.fillRect(left + 2, middle - 7, Math.max(pen.measureText(text).width, more ? pen.measureText(more).width : 0) + 5, more ? 28 : 13);
+  }
+  pen.fillStyle = item.paint.light ? "#111111" : "#ffffff";
+  pen.fillText(text, left + 4, middle);
+  if (more) { pen.globalAlpha = 0.8; pen.fillText(more, left + 4, top + 24); pen.globalAlpha = 1; }
 }
 
 // Names of the arena's parts, the end of what the program takes, and the budget.

@@ -15,7 +15,9 @@ const kTextures = {
 };
 
 class Painter {
-  constructor(width, height) {
+  // Patterns are drawn with a grain of so many pixels.
+  constructor(width, height, grain = 1) {
+    this.grain = grain;
     this.width = width;
     this.height = height;
     this.image = new ImageData(width, height);
@@ -46,9 +48,9 @@ class Painter {
     }
     const second = kTextures[texture];
     if (!second) return;
-    const ink = (paint.second = paint.second || mixed(paint, colour(paint.light ? "#000000" : "#ffffff"), 0.45)).word;
+    const grain = this.grain, ink = (paint.second = paint.second || mixed(paint, colour(paint.light ? "#000000" : "#ffffff"), 0.45)).word;
     for (let y = y0; y < y1; ++y) {
-      for (let x = x0; x < x1; ++x) if (second(x, y)) this.words[y * this.width + x] = ink;
+      for (let x = x0; x < x1; ++x) if (second((x / grain) | 0, (y / grain) | 0)) this.words[y * this.width + x] = ink;
     }
   }
 

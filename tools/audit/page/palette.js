@@ -11,6 +11,7 @@ const kKindTextures = {boundary: "none", tape: "lines", transient: "dots", gradi
 const kTypeColours = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#8ecdf2", "#d55e00", "#f0e442", "#5f7183"];
 const kStages = ["forward", "recomputed", "backward", "update", "move", "transfer"];
 const kStageColours = {forward: "#9ec9e6", recomputed: "#f0b25a", backward: "#33658a", update: "#56a36c", move: "#b9a3d3", transfer: "#8f6fc0"};
+const kShortStages = {forward: "forw.", backward: "backw.", update: "upd.", transfer: "trans."};
 // Viridis: links in forward order, from the first to the last.
 const kLinkColours = ["#440154", "#482878", "#3e4a89", "#31688e", "#26828e", "#1f9e89", "#35b779", "#6dcd59", "#b4de2c", "#fde725"];
 

@@ -1,7 +1,9 @@
 // What lives in one row: the highest, another hill, or the row that was chosen.
 "use strict";
 
-const kMostListed = 200;
+const kMostListed = 200, kMostPrinted = 24;
+
+function most_listed() { return shown.printing ? kMostPrinted : kMostListed; }
 
 function peak_panel(panel) {
   const program = shown.program, peaks = program.peaks, row = shown.row === null ? (peaks[0] || {row: 0}).row : shown.row;
@@ -80,18 +82,18 @@ function list_head(items, live) {
 }
 
 function item_list(plan, items) {
-  const unit = (plan.manifest.prices || {}).unit, largest = Math.max(1, ...items.slice(0, kMostListed).map((item) => item.bytes));
+  const unit = (plan.manifest.prices || {}).unit, largest = Math.max(1, ...items.slice(0, most_listed()).map((item) => item.bytes));
   const note = (item) => {
     if (shown.sort === "life") return plural(item.end - item.first, "row");
     const price = shown.sort === "price" && plan.prices.get(item.bytes);
     return !price ? kind_words(item.kind) : price.less === null ? "not without" : "+" + (unit === "seconds" ? seconds_words(price.less) : share_words(price.less));
   };
-  const list = make("ol", {class: "items"}, items.slice(0, kMostListed).map((item) => make("li", {},
+  const list = make("ol", {class: "items"}, items.slice(0, most_listed()).map((item) => make("li", {},
     make("button", {type: "button", "data-slot": item.id, "aria-pressed": String(shown.selected === item), onclick: () => select_item(item),
                     onpointerenter: () => show({hovered: item}), onpointerleave: () => show({hovered: null})},
          make("i", {class: "key", style: "background:" + item.paint.text}), make("span", {class: "item-name"}, short_name(item.name, 60)),
          make("small", {}, note(item)), make("b", {}, bytes_words(item.bytes)),
          make("i", {class: "size", style: "width:" + ((100 * item.bytes) / largest).toFixed(2) + "%;background:" + item.paint.text})))));
-  if (items.length > kMostListed) list.append(make("li", {class: "empty"}, "and " + plural(items.length - kMostListed, "more slot") + ": all are in the CSV"));
+  if (items.length > most_listed()) list.append(make("li", {class: "empty"}, "and " + plural(items.length - most_listed(), "more slot") + ": all are in the CSV"));
   return list;
 }

@@ -9,12 +9,7 @@ async function start() {
   follow_overview(element_of("overview"));
   follow_keys();
   follow_search();
-  element_of("help").addEventListener("click", () => {
-    const keys = element_of("keys");
-    keys.hidden = !keys.hidden;
-    element_of("help").setAttribute("aria-expanded", String(!keys.hidden));
-    request_drawing();
-  });
+  element_of("help").addEventListener("click", () => show_keys(element_of("keys").hidden));
   show({plan_index: shown.data.shown || 0, tab: shown.data.diff ? "diff" : shown.data.plans.length > 1 ? "front" : "peak"});
   follow_link();
   addEventListener("hashchange", follow_link);

@@ -32,10 +32,13 @@ function toggle(name, text, title) {
 function refresh_legend() {
   const used = new Set(shown.program.items.map((item) => item.group)), groups = shown.program.groups.filter((_, i) => used.has(i));
   const step = shown.colour === "link" ? Math.ceil(groups.length / 10) : 1, listed = groups.filter((_, i) => i % step === 0 || i === groups.length - 1);
+  const stages = kStages.filter((stage) => bands_of(shown.program).stages.some((run) => run.value === stage)), padded = shown.program.items.some((item) => aligned(item.bytes) > item.bytes);
   fill(element_of("legend"), listed.map((group) => make("li", {}, swatch(group), group.label)),
-       make("li", {}, swatch({colour: colour("#999999"), texture: "hatch"}, true), "padding"),
+       padded && make("li", {}, swatch({colour: colour("#999999"), texture: "hatch"}, true), "padding"),
        shown.program.items.some((item) => item.flights) && make("li", {}, swatch({colour: colour("#999999"), texture: "stripes"}, true), "in flight"),
-       shown.data.diff && shown.ghosts && make("li", {}, make("i", {class: "ghost"}), "the other plan"));
+       shown.data.diff && shown.ghosts && make("li", {}, make("i", {class: "ghost"}), "the other plan"),
+       make("li", {class: "stages"}, "rows:"), stages.map((stage) => make("li", {}, swatch({colour: stage_paint(stage), texture: stage === "recomputed" ? "stripes" : "none"}, true), stage)),
+       shown.program.peaks.length > 0 && make("li", {}, make("i", {class: "peak-mark"}), "highest row"));
 }
 
 function swatch(group, always = false) {
