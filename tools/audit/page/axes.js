@@ -69,6 +69,7 @@ function ground_of(place) {
   for (const run of seen_runs(bands_of(shown.program).stages)) {
     line.box((place.x_of(run.first) - place.left) * s, 0, (place.x_of(run.end) - place.left) * s, 1, stage_tint(run.value));
   }
+  line.settle();
   return line.words;
 }
 
@@ -85,7 +86,7 @@ function write_bands(pen, place) {
   for (const run of seen_runs(bands.stages)) {
     if (run.value === "recomputed") { write_on_stripes(pen, place, run); continue; }
     const room = Math.min(place.x_of(run.end), place.left + place.width) - Math.max(place.x_of(run.first), place.left) - 8;
-    const text = [run.value, kShortStages[run.value]].find((word) => word && pen.measureText(word).width < room);
+    const text = room > 12 && [run.value, kShortStages[run.value]].find((word) => word && text_width(pen, word) < room);
     if (text) write(run, kStageBand, text, stage_paint(run.value).light ? "#111111" : "#ffffff");
   }
   if (narrow_runs(bands.links, place)) return;
@@ -97,18 +98,28 @@ function write_bands(pen, place) {
 
 function write_on_stripes(pen, place, run) {
   const left = Math.max(place.x_of(run.first), place.left), right = Math.min(place.x_of(run.end), place.left + place.width);
-  const text = ["recomputed", "recomp.", "re"].find((word) => pen.measureText(word).width < right - left - 14);
+  const text = right - left > 24 && ["recomputed", "recomp.", "re"].find((word) => text_width(pen, word) < right - left - 14);
   if (!text) return;
   pen.fillStyle = stage_paint("recomputed").text;
-  pen.fillRect(left + 3, kStageBand.top + 2, pen.measureText(text).width + 8, kStageBand.height - 4);
+  pen.fillRect(left + 3, kStageBand.top + 2, text_width(pen, text) + 8, kStageBand.height - 4);
   pen.fillStyle = "#111111";
   pen.fillText(text, left + 7, kStageBand.top + kStageBand.height / 2 + 0.5);
+}
+
+// Of texts in kFont, each measured once.
+const text_widths = new Map();
+function text_width(pen, text) {
+  if (!text_widths.has(text)) {
+    if (text_widths.size > 20000) text_widths.clear();
+    text_widths.set(text, pen.measureText(text).width);
+  }
+  return text_widths.get(text);
 }
 
 // A name, or its longest end from a dot or a number on that fits: "layer2.0.conv1", "\u20260.conv1", "\u2026conv1". Gradients keep their d( ).
 function fitted_text(pen, text, width) {
   if (width < 10) return "";
-  const name = short_name(text, 60), fits = (words) => pen.measureText(words).width <= width;
+  const name = short_name(text, 60), fits = (words) => text_width(pen, words) <= width;
   if (fits(name)) return name;
   const [, head, body] = name.match(/^(d\()?(.*)$/);
   for (let at = 1; at < body.length; ++at) {
@@ -131,7 +142,7 @@ function draw_row_axis(pen, place) {
     pen.fillStyle = inks.line.text;
     pen.fillRect(x - 0.5, bottom, 1, 4);
     pen.fillStyle = inks.muted.text;
-    const half = pen.measureText(count_words(row)).width / 2;
+    const half = text_width(pen, count_words(row)) / 2;
     pen.fillText(count_words(row), Math.min(x, place.left + place.width + kMargins.right - 2 - half), bottom + 13);
   }
   pen.textAlign = "right";
@@ -143,14 +154,14 @@ function draw_address_axis(pen, place) {
   let step = kAlignment;
   while ((step * place.height) / (view.high - view.low) < 44) step *= 2;
   const [unit, name] = [[2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"]].find(([size]) => view.high >= size && 8 * step >= size) || [1, "B"];
-  const digits = Math.max(0, Math.log2(unit / step)), text = (value) => value.toLocaleString("en-US", {minimumFractionDigits: digits, maximumFractionDigits: digits});
+  const numbers = kFixed[Math.max(0, Math.log2(unit / step))];
   pen.textAlign = "right";
   for (let address = Math.ceil(view.low / step) * step; address <= view.high; address += step) {
     const y = Math.round(place.y_of(address)) + 0.5;
     pen.fillStyle = inks.line.text;
     pen.fillRect(place.left - 5, y - 0.5, 5, 1);
     pen.fillStyle = inks.muted.text;
-    if (y > place.top + 4) pen.fillText(text(address / unit) + " " + name, place.left - 8, y);
+    if (y > place.top + 4) pen.fillText(numbers.format(address / unit) + " " + name, place.left - 8, y);
   }
 }
 
@@ -167,7 +178,7 @@ function draw_level(pen, place, address, text, ink, dashes) {
 }
 
 function draw_tag(pen, x, y, text, ink, align) {
-  const width = pen.measureText(text).width + 8, left = align === "right" ? x - width : align === "center" ? x - width / 2 : x;
+  const width = text_width(pen, text) + 8, left = align === "right" ? x - width : align === "center" ? x - width / 2 : x;
   pen.globalAlpha = 0.88;
   pen.fillStyle = inks.card.text;
   pen.fillRect(left, y - 8, width, 16);

@@ -57,9 +57,11 @@ function paint(place) {
   paint_whole_life(drawing.painter, place, clip);
   if (shown.mode === "map") for (const item of shown.program.slots) paint_item(drawing.painter, place, item, clip);
   else paint_stack(drawing.painter, place);
+  drawing.painter.settle();
   drawing.painter.ground.fill(inks.card.word);
   drawing.painter.words.fill(inks.card.word, 0, clip * width);
   paint_bands(drawing.painter, place);
+  drawing.painter.settle();
 }
 
 // State and gradients live in all rows: their boxes below two pixels are merged in one column, which then fills every other.
@@ -70,6 +72,7 @@ function paint_whole_life(painter, place, clip) {
   column.clear(new Uint32Array(1).fill(inks.plot.word));
   const thin = (item) => ((item.bytes * place.height) / (view.high - view.low)) * s < 2;
   for (const item of items) if (thin(item)) column.box(0, place.y_of(item.address + item.bytes) * s, 1, place.y_of(item.address) * s, item.paint);
+  column.settle();
   for (let y = high; y < low; ++y) painter.words.fill(column.words[y], y * painter.width, (y + 1) * painter.width);
   for (const item of items) if (!thin(item)) paint_item(painter, place, item, clip);
 }
@@ -112,12 +115,12 @@ function write_label(pen, place, item) {
   if (bottom - top < 12) return;
   const text = fitted_text(pen, item.name, right - left - 9), two = bottom - top > 30;
   if (!text) return;
-  const more = two && [bytes_words(item.bytes) + "  " + kind_words(item.kind), bytes_words(item.bytes)].find((words) => pen.measureText(words).width < right - left - 9);
+  const more = two && [bytes_words(item.bytes) + "  " + kind_words(item.kind), bytes_words(item.bytes)].find((words) => text_width(pen, words) < right - left - 9);
   const middle = two ? top + 11 : (top + bottom) / 2 + 0.5;
   pen.textAlign = "left";
   if (item.texture !== "none" || item.flights) {  // a pattern would cross the letters
     pen.fillStyle = item.paint.text;
-    pen.fillRect(left + 2, middle - 7, Math.max(pen.measureText(text).width, more ? pen.measureText(more).width : 0) + 5, more ? 28 : 13);
+    pen.fillRect(left + 2, middle - 7, Math.max(text_width(pen, text), more ? text_width(pen, more) : 0) + 5, more ? 28 : 13);
   }
   pen.fillStyle = item.paint.light ? "#111111" : "#ffffff";
   pen.fillText(text, left + 4, middle);

@@ -1,5 +1,6 @@
 // Fills boxes in an image by hand, which is faster than a canvas where there are ten thousand of them and most are smaller than a pixel.
-// Boxes do not overlap, so that a pixel's colour is the sum of what each box covers of it: many small ones merge into their mean.
+// Boxes do not overlap, so that a pixel's colour is the sum of what each box covers of it: many small ones merge into their mean. A box below
+// two pixels only notes where its cover begins and ends in a line; settle() sums the lines up, so that a box costs the same however long it is.
 "use strict";
 
 // Whether the pixel (x, y) of a pattern has the second ink.
@@ -25,6 +26,8 @@ class Painter {
     this.bytes = this.image.data;
     this.ground = new Uint32Array(width);  // what a column shows where there is no box
     this.ground_bytes = new Uint8ClampedArray(this.ground.buffer);
+    this.steps = new Float32Array(4 * (width + 1) * height);  // of red, green, blue and cover, from each pixel of a line to the next
+    this.stepped = new Uint8Array(height);                    // whether a line has any
   }
 
   clear(ground) {
@@ -54,18 +57,42 @@ class Painter {
     }
   }
 
-  // Adds to each pixel what the box covers of it. What changes no pixel by half a step of its colour is left out.
+  // What changes no pixel by half a step of its colour is left out.
   cover(x0, y0, x1, y1, paint) {
     if (Math.min(1, x1 - x0) * Math.min(1, y1 - y0) < 0.003) return;
-    const {bytes, ground_bytes} = this, last = Math.ceil(x1);
+    const first = Math.floor(x0), last = Math.ceil(x1) - 1, left = first === last ? x1 - x0 : first + 1 - x0, right = x1 - last;
     for (let y = Math.floor(y0); y < y1; ++y) {
-      const height = Math.min(y + 1, y1) - Math.max(y, y0);
-      for (let x = Math.floor(x0); x < last; ++x) {
-        const share = height * (Math.min(x + 1, x1) - Math.max(x, x0)), at = 4 * (y * this.width + x), below = 4 * x;
-        bytes[at] += share * (paint.r - ground_bytes[below]);
-        bytes[at + 1] += share * (paint.g - ground_bytes[below + 1]);
-        bytes[at + 2] += share * (paint.b - ground_bytes[below + 2]);
-      }
+      const height = Math.min(y + 1, y1) - Math.max(y, y0), line = 4 * y * (this.width + 1);
+      this.stepped[y] = 1;
+      this.step(line + 4 * first, height * left, paint);
+      if (first === last) { this.step(line + 4 * first + 4, -height * left, paint); continue; }
+      this.step(line + 4 * first + 4, height * (1 - left), paint);
+      this.step(line + 4 * last, height * (right - 1), paint);
+      this.step(line + 4 * last + 4, -height * right, paint);
     }
+  }
+
+  step(at, share, paint) {
+    const steps = this.steps;
+    steps[at] += share * paint.r; steps[at + 1] += share * paint.g; steps[at + 2] += share * paint.b; steps[at + 3] += share;
+  }
+
+  // Draws what was noted of the small boxes.
+  settle() {
+    for (let y = 0; y < this.height; ++y) if (this.stepped[y]) this.settle_line(y);
+    this.stepped.fill(0);
+  }
+
+  settle_line(y) {
+    const {steps, bytes, ground_bytes, width} = this, line = 4 * y * (width + 1);
+    let r = 0, g = 0, b = 0, cover = 0;
+    for (let x = 0, step = line, at = 4 * y * width; x < width; ++x, step += 4, at += 4) {
+      r += steps[step]; g += steps[step + 1]; b += steps[step + 2]; cover += steps[step + 3];
+      if (cover < 0.002) continue;
+      bytes[at] += r - cover * ground_bytes[4 * x];
+      bytes[at + 1] += g - cover * ground_bytes[4 * x + 1];
+      bytes[at + 2] += b - cover * ground_bytes[4 * x + 2];
+    }
+    steps.fill(0, line, line + 4 * (width + 1));
   }
 }

@@ -16,7 +16,7 @@ function peak_panel(panel) {
 function peak_buttons(peaks, row) {
   return make("div", {class: "hills", role: "group", "aria-label": "The highest rows"}, peaks.map((peak, i) =>
     make("button", {type: "button", class: "hill", "aria-pressed": String(row === peak.row), "data-row": peak.row, onclick: () => select_row(peak.row)},
-         make("small", {}, ["highest", "second", "third"][i]), make("b", {}, bytes_words(peak.bytes)), make("small", {}, "row " + count_words(peak.row)))));
+         make("small", {}, ["highest", "second", "third"][i]), make("b", {}, bytes_words(peak.bytes)), make("small", {}, "row " + count_words(peak.row) + (i > 0 && peak.bytes < peaks[0].bytes ? ", " + change_words(peak.bytes - peaks[0].bytes) : "")))));
 }
 
 // The largest sum of live bytes is the least that any addresses could do with.
