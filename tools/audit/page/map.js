@@ -156,7 +156,7 @@ function draw_choice(pen, place) {
   }
   if (shown.selected) for (const again of shown.selected.repeats || []) if (again !== shown.selected) outline(pen, place, again, inks.accent.text, 1.5, [3, 2]);
   if (shown.hovered) outline(pen, place, shown.hovered, inks.ink.text, 1.5, []);
-  if (shown.selected) outline(pen, place, shown.selected, inks.accent.text, 3, []);
+  if (shown.selected) for (const [ink, width] of [[inks.card.text, 6], [inks.ink.text, 2.5]]) outline(pen, place, shown.selected, ink, width, []);
 }
 
 function outline(pen, place, item, ink, width, dashes) {
