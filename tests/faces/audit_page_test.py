@@ -4,6 +4,7 @@
 audit_page_test.py REPRISE FOLDER: the pages plain, sweep, diff and hostile are made in FOLDER.
 """
 import base64
+import concurrent.futures
 import csv
 import io
 import json
@@ -434,11 +435,11 @@ def test_hostile(browser, manifest):
 
 RECIPE = "tools/recipes/resnet20-fashion.json"
 HOSTILE = ["</script><script>window.hacked = 1</script>", "<img src=x onerror='window.hacked = 1'>", "\"><b>bold</b>", "=HYPERLINK(\"x\")", "@DATA@",
-           "line\nline\ttab\u0001\u0007\u202eback", "\u2028", "'", "`${window.hacked = 1}`", "x" * (2 << 20)]
+           "line\nline\ttab\u0001\u0007\u202eback", "\u2028", "'", "`${window.hacked = 1}`", "x" * (1 << 20)]
 
 
 def ask(reprise, *words):
-    return json.loads(subprocess.run([reprise, *map(str, words), "--json"], check=True, stdout=subprocess.PIPE).stdout)
+    return json.loads(subprocess.run([reprise, *map(str, words), "--json"], check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout)
 
 
 def packed_data(path):
@@ -463,26 +464,27 @@ def with_hostile_names(manifest):
 
 
 def make_pages(reprise, folder):
-    """The plans that each page must show, as other commands say them."""
+    """The plans that each page must show, as other commands say them. What does not wait for another is made beside it."""
     path = lambda name: os.path.join(folder, name)
-    run = lambda *words: subprocess.run([reprise, "audit", *map(str, words)], check=True)
-    run(RECIPE, "--html", path("plain.html"))
-    pages = {"plain": {"plans": [ask(reprise, "audit", RECIPE, "--prices")]}}
-    run(RECIPE, "--html", path("sweep.html"), "--sweep")
-    budgets = [plan["budget_bytes"] for plan in packed_data(path("sweep.html"))["plans"]]
-    check(True, 6 <= len(budgets) <= 12, "plans of a sweep")
-    pages["sweep"] = {"plans": [ask(reprise, "audit", RECIPE, "--budget", budget) for budget in budgets]}
-    smaller = path("smaller.json")
-    with open(smaller, "w", encoding="utf-8") as file:
-        json.dump(pages["sweep"]["plans"][0], file)
-    run(RECIPE, "--diff", smaller, "--html", path("diff.html"))
-    pages["diff"] = {"plans": [ask(reprise, "audit", RECIPE), pages["sweep"]["plans"][0]], "diff": ask(reprise, "audit", RECIPE, "--diff", smaller)}
-    hostile = with_hostile_names(ask(reprise, "audit", RECIPE))
-    with open(path("hostile.json"), "w", encoding="utf-8") as file:
-        json.dump(hostile, file)
-    run(path("hostile.json"), "--html", path("hostile.html"))
-    pages["hostile"] = {"plans": [hostile]}
-    return pages
+    run = lambda *words: subprocess.run([reprise, "audit", *map(str, words)], check=True, stderr=subprocess.DEVNULL)
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as beside:
+        swept = beside.submit(run, RECIPE, "--html", path("sweep.html"), "--sweep")
+        plain = beside.submit(run, RECIPE, "--html", path("plain.html"))
+        priced, own = beside.submit(ask, reprise, "audit", RECIPE, "--prices"), beside.submit(ask, reprise, "audit", RECIPE)
+        swept.result()
+        budgets = [plan["budget_bytes"] for plan in packed_data(path("sweep.html"))["plans"]]
+        check(True, 6 <= len(budgets) <= 12, "plans of a sweep")
+        plans = list(beside.map(lambda budget: ask(reprise, "audit", RECIPE, "--budget", budget), budgets))
+        hostile = with_hostile_names(own.result())
+        for name, manifest in (("smaller", plans[0]), ("hostile", hostile)):
+            with open(path(name + ".json"), "w", encoding="utf-8") as file:
+                json.dump(manifest, file)
+        pages = [beside.submit(run, path("hostile.json"), "--html", path("hostile.html")), beside.submit(run, RECIPE, "--diff", path("smaller.json"), "--html", path("diff.html"))]
+        diff = ask(reprise, "audit", RECIPE, "--diff", path("smaller.json"))
+        for page in (plain, *pages):
+            page.result()
+        return {"plain": {"plans": [priced.result()]}, "sweep": {"plans": plans}, "diff": {"plans": [ask(reprise, "audit", RECIPE), plans[0]], "diff": diff},
+                "hostile": {"plans": [hostile]}}
 
 
 def close_page(browser, name):
