@@ -38,10 +38,14 @@ function ghosts_of(program) {
   const other = other_plan(), from = other && open_program(other, program.name);
   if (!from) return (program.ghosts = []);
   const side = shown.plan_index === 1 ? "a" : "b", changed = new Map();
-  for (const change of shown.data.diff.slots) if (change.program === program.name) for (const id of change[side] || []) changed.set(program.name + ":" + id, change);
+  for (const change of shown.data.diff.slots) {
+    if (change.program === program.name) for (const id of change[side] || []) changed.set(program.name + ":" + id, change);
+  }
   const pairs = matching_rows(from, program), base = program.plan.program_base;
   program.ghosts = from.slots.filter((item) => changed.has(item.id)).map((item) => ({
-    item, change: changed.get(item.id), first: mapped_row(pairs, item.first), end: mapped_row(pairs, item.end), low: base + item.offset, high: base + item.offset + item.bytes}));
+    item, change: changed.get(item.id), first: mapped_row(pairs, item.first), end: mapped_row(pairs, item.end),
+    low: base + item.offset, high: base + item.offset + item.bytes,
+  }));
   return program.ghosts;
 }
 
@@ -51,7 +55,8 @@ function draw_ghosts(pen, place) {
   pen.strokeStyle = inks.alarm.text;
   pen.setLineDash([4, 3]);
   const ghosts = ghosts_of(shown.program).filter((ghost) => shown.change === "all" || ghost.change.change === shown.change);
-  const chosen = shown.selected || shown.hovered, is_chosen = (ghost) => chosen !== null && ghost.item.name === chosen.name, some = ghosts.some(is_chosen);
+  const chosen = shown.selected || shown.hovered, is_chosen = (ghost) => chosen !== null && ghost.item.name === chosen.name;
+  const some = ghosts.some(is_chosen);
   for (const ghost of ghosts) {
     if (ghost.end <= view.first || ghost.first >= view.end || ghost.high <= view.low || ghost.low >= view.high) continue;
     const x = place.x_of(ghost.first), y = place.y_of(ghost.high), width = place.x_of(ghost.end) - x, height = place.y_of(ghost.low) - y;

@@ -11,7 +11,8 @@ function refresh_header() {
        big_fact("storing all", bytes_words(m.store_all_bytes), "this plan takes " + percent_words(m.planned_bytes / m.store_all_bytes)),
        big_fact("extra work", percent_words(m.extra_forward_cost), "of a step\u2019s forward and backward"),
        m.predicted_seconds !== null && m.predicted_seconds !== undefined && big_fact("a step", seconds_words(m.predicted_seconds), "predicted"),
-       m.measured && m.measured.step_seconds && big_fact("a step", seconds_words(m.measured.step_seconds), "measured, median of " + m.measured.steps));
+       m.measured && m.measured.step_seconds && big_fact("a step", seconds_words(m.measured.step_seconds),
+                                                         "measured, median of " + m.measured.steps));
   refresh_proof();
 }
 
@@ -23,7 +24,8 @@ function refresh_proof() {
   const command = (shown.data.commands || [])[shown.plan_index];
   fill(element_of("proof"),
        make("span", {}, "Plan ", make("code", {}, shown.plan.manifest.plan_hash)),
-       command ? make("span", {}, "Proof: ", make("code", {}, short_name(command, 400)), ", then compile DIR/plan.h: the compiler proves it, or names the first row and slot that break a rule.")
+       command ? make("span", {}, "Proof: ", make("code", {}, short_name(command, 400)),
+                      ", then compile DIR/plan.h: the compiler proves it, or names the first row and slot that break a rule.")
                : make("span", {}, "Proof: the plan.h that was written with this manifest. Whoever compiles it has it proved, row by row."));
 }
 

@@ -39,7 +39,8 @@ function place_of(canvas) {
     canvas.height = Math.round(height * scale);
     drawing.stale = true;
   }
-  const place = {left: kMargins.left, top: kMargins.top, width: width - kMargins.left - kMargins.right, height: height - kMargins.top - kMargins.bottom, scale};
+  const place = {left: kMargins.left, top: kMargins.top, width: width - kMargins.left - kMargins.right,
+                 height: height - kMargins.top - kMargins.bottom, scale};
   place.x_of = (row) => place.left + ((row - view.first) * place.width) / (view.end - view.first);
   place.y_of = (address) => place.top + ((view.high - address) * place.height) / (view.high - view.low);
   place.row_at = (x) => view.first + ((x - place.left) * (view.end - view.first)) / place.width;
@@ -49,7 +50,9 @@ function place_of(canvas) {
 
 function paint(place) {
   const width = Math.round(place.width * place.scale), height = Math.round((place.top + place.height) * place.scale);
-  if (!drawing.painter || drawing.painter.width !== width || drawing.painter.height !== height) drawing.painter = new Painter(width, height, Math.max(1, Math.round(place.scale)));
+  if (!drawing.painter || drawing.painter.width !== width || drawing.painter.height !== height) {
+    drawing.painter = new Painter(width, height, Math.max(1, Math.round(place.scale)));
+  }
   drawing.stale = false;
   drawing.labels = [];
   drawing.painter.clear(ground_of(place));
@@ -87,7 +90,8 @@ function paint_item(painter, place, item, clip) {
   if (y0 - padded > 1) painter.box(x0, Math.max(clip, padded), x1 - gap, Math.max(clip, y0 + gap), item.paint, "hatch");
   if (item.flights) {
     for (const flight of item.flights) {
-      painter.box((place.x_of(flight.first) - place.left) * s, Math.max(clip, y0 + gap), (place.x_of(flight.end) - place.left) * s - gap, Math.max(clip, y1), item.paint, "stripes");
+      painter.box((place.x_of(flight.first) - place.left) * s, Math.max(clip, y0 + gap), (place.x_of(flight.end) - place.left) * s - gap,
+                  Math.max(clip, y1), item.paint, "stripes");
     }
   }
   if (x1 - x0 > 44 * s && y1 - y0 > 13 * s) drawing.labels.push(item);
@@ -115,7 +119,8 @@ function write_label(pen, place, item) {
   if (bottom - top < 12) return;
   const text = fitted_text(pen, item.name, right - left - 9), two = bottom - top > 30;
   if (!text) return;
-  const more = two && [bytes_words(item.bytes) + "  " + kind_words(item.kind), bytes_words(item.bytes)].find((words) => text_width(pen, words) < right - left - 9);
+  const more = two && [bytes_words(item.bytes) + "  " + kind_words(item.kind),
+                       bytes_words(item.bytes)].find((words) => text_width(pen, words) < right - left - 9);
   const middle = two ? top + 11 : (top + bottom) / 2 + 0.5;
   pen.textAlign = "left";
   if (item.texture !== "none" || item.flights) {  // a pattern would cross the letters
@@ -154,9 +159,11 @@ function draw_choice(pen, place) {
     pen.fillRect(left, place.top, width, place.height);
     pen.globalAlpha = 1;
   }
-  if (shown.selected) for (const again of shown.selected.repeats || []) if (again !== shown.selected) outline(pen, place, again, inks.accent.text, 1.5, [3, 2]);
+  for (const again of (shown.selected && shown.selected.repeats) || []) {
+    if (again !== shown.selected) outline(pen, place, again, inks.accent.text, 1.5, [3, 2]);
+  }
   if (shown.hovered) outline(pen, place, shown.hovered, inks.ink.text, 1.5, []);
-  if (shown.selected) for (const [ink, width] of [[inks.card.text, 6], [inks.ink.text, 2.5]]) outline(pen, place, shown.selected, ink, width, []);
+  for (const [ink, width] of shown.selected ? [[inks.card.text, 6], [inks.ink.text, 2.5]] : []) outline(pen, place, shown.selected, ink, width, []);
 }
 
 function outline(pen, place, item, ink, width, dashes) {
@@ -172,7 +179,8 @@ function outline(pen, place, item, ink, width, dashes) {
 }
 
 function outline_in_stack(pen, place, item) {
-  const first = Math.max(item.first, Math.floor(view.first)), end = Math.min(item.end, Math.ceil(view.end)), step = Math.max(1, Math.floor((end - first) / 400));
+  const first = Math.max(item.first, Math.floor(view.first)), end = Math.min(item.end, Math.ceil(view.end)),
+        step = Math.max(1, Math.floor((end - first) / 400));
   const below = levels_of_item(shown.program, item);
   pen.beginPath();
   for (let row = first; row < end; row += step) {
@@ -205,7 +213,8 @@ function item_at(x, y) {
 }
 
 function nearest_item(place, x, y) {
-  const reach = 3, first = place.row_at(x - reach), end = place.row_at(x + reach), low = place.address_at(y + reach), high = place.address_at(y - reach);
+  const reach = 3, first = place.row_at(x - reach), end = place.row_at(x + reach), low = place.address_at(y + reach),
+        high = place.address_at(y - reach);
   const near = shown.program.slots.filter((item) => item.first < end && item.end > first && item.address < high && item.address + item.bytes > low);
   return near.length > 0 ? near.reduce((a, b) => (b.bytes * (b.end - b.first) > a.bytes * (a.end - a.first) ? b : a)) : null;
 }

@@ -8,7 +8,8 @@ function draw_overview() {
     canvas.width = Math.round(width * scale);
     canvas.height = Math.round(height * scale);
   }
-  const pen = canvas.getContext("2d"), left = kMargins.left, inner = width - kMargins.left - kMargins.right, rows = Math.max(1, shown.program.rows.length);
+  const pen = canvas.getContext("2d"), left = kMargins.left, inner = width - kMargins.left - kMargins.right,
+        rows = Math.max(1, shown.program.rows.length);
   pen.setTransform(scale, 0, 0, scale, 0, 0);
   pen.clearRect(0, 0, width, height);
   draw_curve(pen, left, inner, height);

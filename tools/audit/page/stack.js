@@ -4,7 +4,8 @@
 // Slots by birth and by death, so that one walk over the rows knows what lives; and from the lowest of the stack up.
 function stacking_of(program) {
   const sorted = (order) => [...program.slots].sort(order);
-  program.stacking = program.stacking || {births: sorted((a, b) => a.first - b.first), deaths: sorted((a, b) => a.end - b.end), upwards: sorted(stacks_below)};
+  program.stacking = program.stacking || {births: sorted((a, b) => a.first - b.first), deaths: sorted((a, b) => a.end - b.end),
+                                          upwards: sorted(stacks_below)};
   return program.stacking;
 }
 
@@ -85,7 +86,8 @@ function fill_level(painter, place, from, to, low, high, paint, texture, parted 
 // What lives in a row, from the lowest level of the stack up: [{item, low, high}].
 function levels_of_row(program, row) {
   let height = program.plan.program_base;
-  return stacking_of(program).upwards.filter((slot) => slot.first <= row && row < slot.end).map((item) => ({item, low: height, high: (height += item.bytes)}));
+  const alive = stacking_of(program).upwards.filter((slot) => slot.first <= row && row < slot.end);
+  return alive.map((item) => ({item, low: height, high: (height += item.bytes)}));
 }
 
 // Where a slot begins in the stack, for each row of its life.
