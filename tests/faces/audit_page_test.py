@@ -392,6 +392,18 @@ def test_front(browser, plans):
     check([str(m["planned_bytes"]) for m in plans], [line["planned_bytes"] for line in table], "the front's CSV")
 
 
+def test_measured(browser, manifest):
+    """What a run has measured stands beside what was planned."""
+    measured, beside = manifest["measured"], browser.text(".outside")
+    for size in (measured["process_peak_bytes"], measured["process_peak_bytes"] - manifest["planned_bytes"], measured["stack_bytes"]):
+        check(True, f"{size:,} B" in beside, f"{size:,} measured bytes")
+    check(True, "calls of the heap in 7 steps0" in beside, "measured calls of the heap")
+    check(True, "62.5 ms" in browser.text("#facts"), "the measured step")
+    by_name = {each["name"]: each["high_water_bytes"] for each in measured["regions"]}
+    notes = [f", measured {bytes_words(by_name[program['name']])}" if by_name[program["name"]] else "" for program in manifest["programs"]]
+    check([True] * len(notes), [note.endswith(words) for note, words in zip(texts(browser, ".bar-note"), notes)], "measured bytes of the bars")
+
+
 def test_diff(browser, plans, diff):
     check(["diff", 1], browser.evaluate("[audit.state().tab, audit.state().plan_index]"), "a diff begins with the changes of B")
     changes = [each for each in diff["slots"] if each["program"] == "micro_first"]
@@ -463,6 +475,13 @@ def with_hostile_names(manifest):
     return manifest
 
 
+def measured_run(manifest):
+    """What a train program would have written into its manifest."""
+    regions = [{"name": each["name"], "high_water_bytes": each["planned_bytes"] - (256 if each["name"] == "evaluate" else 0)} for each in manifest["regions"]]
+    return {"regions": regions, "heap_calls_in_steps": 0, "process_peak_bytes": manifest["planned_bytes"] + 12345678, "stacks": [{"worker": 0, "bytes": 4321}],
+            "stack_bytes": 4321, "steps": 7, "step_seconds": 0.0625}
+
+
 def make_pages(reprise, folder):
     """The plans that each page must show, as other commands say them. What does not wait for another is made beside it."""
     path = lambda name: os.path.join(folder, name)
@@ -476,14 +495,15 @@ def make_pages(reprise, folder):
         check(True, 6 <= len(budgets) <= 12, "plans of a sweep")
         plans = list(beside.map(lambda budget: ask(reprise, "audit", RECIPE, "--budget", budget), budgets))
         hostile = with_hostile_names(own.result())
-        for name, manifest in (("smaller", plans[0]), ("hostile", hostile)):
+        smaller = dict(plans[0], measured=measured_run(plans[0]))
+        for name, manifest in (("smaller", smaller), ("hostile", hostile)):
             with open(path(name + ".json"), "w", encoding="utf-8") as file:
                 json.dump(manifest, file)
         pages = [beside.submit(run, path("hostile.json"), "--html", path("hostile.html")), beside.submit(run, RECIPE, "--diff", path("smaller.json"), "--html", path("diff.html"))]
         diff = ask(reprise, "audit", RECIPE, "--diff", path("smaller.json"))
         for page in (plain, *pages):
             page.result()
-        return {"plain": {"plans": [priced.result()]}, "sweep": {"plans": plans}, "diff": {"plans": [ask(reprise, "audit", RECIPE), plans[0]], "diff": diff},
+        return {"plain": {"plans": [priced.result()]}, "sweep": {"plans": plans}, "diff": {"plans": [ask(reprise, "audit", RECIPE), smaller], "diff": diff},
                 "hostile": {"plans": [hostile]}}
 
 
@@ -514,6 +534,7 @@ def main():
         test_paper(browser, manifest)
         close_page(browser, "sweep")
         test_diff(browser, opened("diff"), pages["diff"]["diff"])
+        test_measured(browser, pages["diff"]["plans"][1])
         close_page(browser, "diff")
         test_hostile(browser, opened("hostile")[0])
         close_page(browser, "hostile")

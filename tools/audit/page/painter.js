@@ -27,7 +27,8 @@ class Painter {
     this.ground = new Uint32Array(width);  // what a column shows where there is no box
     this.ground_bytes = new Uint8ClampedArray(this.ground.buffer);
     this.steps = new Float32Array(4 * (width + 1) * height);  // of red, green, blue and cover, from each pixel of a line to the next
-    this.stepped = new Uint8Array(height);                    // whether a line has any
+    this.stepped = new Uint8Array((width + 1) * height);      // whether a pixel has any
+    this.noted = new Uint8Array(height);                      // whether a line has any
   }
 
   clear(ground) {
@@ -62,37 +63,49 @@ class Painter {
     if (Math.min(1, x1 - x0) * Math.min(1, y1 - y0) < 0.003) return;
     const first = Math.floor(x0), last = Math.ceil(x1) - 1, left = first === last ? x1 - x0 : first + 1 - x0, right = x1 - last;
     for (let y = Math.floor(y0); y < y1; ++y) {
-      const height = Math.min(y + 1, y1) - Math.max(y, y0), line = 4 * y * (this.width + 1);
-      this.stepped[y] = 1;
-      this.step(line + 4 * first, height * left, paint);
-      if (first === last) { this.step(line + 4 * first + 4, -height * left, paint); continue; }
-      this.step(line + 4 * first + 4, height * (1 - left), paint);
-      this.step(line + 4 * last, height * (right - 1), paint);
-      this.step(line + 4 * last + 4, -height * right, paint);
+      const height = Math.min(y + 1, y1) - Math.max(y, y0), line = y * (this.width + 1);
+      this.noted[y] = 1;
+      this.step(line + first, height * left, paint);
+      if (first === last) { this.step(line + first + 1, -height * left, paint); continue; }
+      this.step(line + first + 1, height * (1 - left), paint);
+      this.step(line + last, height * (right - 1), paint);
+      this.step(line + last + 1, -height * right, paint);
     }
   }
 
-  step(at, share, paint) {
-    const steps = this.steps;
+  step(pixel, share, paint) {
+    const steps = this.steps, at = 4 * pixel;
+    this.stepped[pixel] = 1;
     steps[at] += share * paint.r; steps[at + 1] += share * paint.g; steps[at + 2] += share * paint.b; steps[at + 3] += share;
   }
 
   // Draws what was noted of the small boxes.
   settle() {
-    for (let y = 0; y < this.height; ++y) if (this.stepped[y]) this.settle_line(y);
-    this.stepped.fill(0);
+    for (let y = 0; y < this.height; ++y) if (this.noted[y]) this.settle_line(y);
+    this.noted.fill(0);
   }
 
+  // Where nothing changes from a pixel to the next, it has the colour of the pixel before.
   settle_line(y) {
-    const {steps, bytes, ground_bytes, width} = this, line = 4 * y * (width + 1);
-    let r = 0, g = 0, b = 0, cover = 0;
-    for (let x = 0, step = line, at = 4 * y * width; x < width; ++x, step += 4, at += 4) {
-      r += steps[step]; g += steps[step + 1]; b += steps[step + 2]; cover += steps[step + 3];
-      if (cover < 0.002) continue;
-      bytes[at] += r - cover * ground_bytes[4 * x];
-      bytes[at + 1] += g - cover * ground_bytes[4 * x + 1];
-      bytes[at + 2] += b - cover * ground_bytes[4 * x + 2];
+    const {steps, stepped, words, bytes, ground, ground_bytes, width} = this;
+    let r = 0, g = 0, b = 0, cover = 0, same = false, under = 0, below = 0, word = 0;
+    for (let x = 0, at = y * width, note = y * (width + 1); x < width; ++x, ++at, ++note) {
+      if (stepped[note]) {
+        const step = 4 * note;
+        r += steps[step]; g += steps[step + 1]; b += steps[step + 2]; cover += steps[step + 3];
+        same = false;
+      }
+      if (cover < 0.002) { same = false; continue; }
+      if (same && words[at] === under && ground[x] === below) { words[at] = word; continue; }
+      under = words[at];
+      below = ground[x];
+      bytes[4 * at] += r - cover * ground_bytes[4 * x];
+      bytes[4 * at + 1] += g - cover * ground_bytes[4 * x + 1];
+      bytes[4 * at + 2] += b - cover * ground_bytes[4 * x + 2];
+      word = words[at];
+      same = true;
     }
-    steps.fill(0, line, line + 4 * (width + 1));
+    steps.fill(0, 4 * y * (width + 1), 4 * (y + 1) * (width + 1));
+    stepped.fill(0, y * (width + 1), (y + 1) * (width + 1));
   }
 }

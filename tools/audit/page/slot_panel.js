@@ -100,8 +100,8 @@ function price_lines(price, unit) {
   const mebibytes = price.bytes / (1 << 20), short = (cost) => (unit === "seconds" ? seconds_words(cost) : share_words(cost));
   const each = (cost) => (price.bytes === 1 << 20 || !cost || mebibytes < 0.01 ? null
                           : make("small", {class: "exact"}, " " + short(cost / mebibytes) + " a MiB"));
-  const line = (sign, text, cost) => make("span", {class: "price"}, make("span", {class: "amount"}, sign + bytes_words(price.bytes)),
-                                          text, each(cost));
+  const line = (sign, text, cost) =>
+    make("span", {class: "price"}, make("span", {class: "amount"}, sign + bytes_words(price.bytes)), make("span", {}, text, each(cost)));
   return [line("\u2212", price.less === null ? "does not fit" : "costs " + cost_words(price.less, unit), price.less),
           line("+", price.more === null ? "not known" : "saves " + cost_words(price.more, unit), price.more)];
 }
