@@ -397,7 +397,7 @@ def test_measured(browser, manifest):
     measured, beside = manifest["measured"], browser.text(".outside")
     for size in (measured["process_peak_bytes"], measured["process_peak_bytes"] - manifest["planned_bytes"], measured["stack_bytes"]):
         check(True, f"{size:,} B" in beside, f"{size:,} measured bytes")
-    check(True, "calls of the heap in 7 steps0" in beside, "measured calls of the heap")
+    check(True, "heap calls0 in 7 steps" in beside, "measured calls of the heap")
     check(True, "62.5 ms" in browser.text("#facts"), "the measured step")
     by_name = {each["name"]: each["high_water_bytes"] for each in measured["regions"]}
     notes = [f", measured {bytes_words(by_name[program['name']])}" if by_name[program["name"]] else "" for program in manifest["programs"]]

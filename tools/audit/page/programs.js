@@ -34,30 +34,31 @@ function measured_bytes(manifest, name) {
 }
 
 function outside_list(m) {
-  const plan = shown.plan, measured = m.measured || {};
-  const lines = [["state", exact_bytes(plan.state_bytes)], ["gradients", exact_bytes(plan.carried_bytes)]];
-  if (plan.regions.has("disk")) lines.push(["on disk", exact_bytes(plan.regions.get("disk").planned_bytes)]);
-  const outside = [];
-  for (const [name, value] of Object.entries(m.outside || {})) outside.push(...outside_lines(name, value));
-  if (measured.process_peak_bytes) {
-    outside.push(["whole process, measured", exact_bytes(measured.process_peak_bytes)],
-                 ["of it not the arena", exact_bytes(measured.process_peak_bytes - m.planned_bytes)]);
-  }
-  if (measured.stack_bytes) outside.push(["deepest stack, measured", exact_bytes(measured.stack_bytes)]);
-  if (measured.heap_calls_in_steps !== undefined) {
-    outside.push(["calls of the heap in " + plural(measured.steps, "step"), count_words(measured.heap_calls_in_steps)]);
-  }
+  const plan = shown.plan, inside = [["state", exact_bytes(plan.state_bytes)], ["gradients", exact_bytes(plan.carried_bytes)]];
+  if (plan.regions.has("disk")) inside.push(["on disk", exact_bytes(plan.regions.get("disk").planned_bytes)]);
+  const outside = Object.entries(m.outside || {}).flatMap(([name, value]) => outside_lines(name, value)), measured = measured_lines(m);
   return make("div", {class: "outside"},
-    make("div", {}, make("h2", {}, make("i", {class: "key state"}), make("i", {class: "key carried"}), "In every program"), fact_list(lines)),
-    make("div", {}, make("h2", {}, "Outside the arena"), fact_list(outside)));
+    make("div", {}, make("h2", {}, make("i", {class: "key state"}), make("i", {class: "key carried"}), "In every program"), fact_list(inside)),
+    make("div", {}, make("h2", {}, "Outside the arena"), fact_list(outside)),
+    measured.length > 0 && make("div", {}, make("h2", {}, "Measured"), fact_list(measured)));
 }
 
-// What a manifest says of it: a list of words, or bytes by name.
+// What a manifest says of it: a list of what is not planned, or bytes by name.
 function outside_lines(name, value) {
-  if (Array.isArray(value)) return value.map((word) => [short_name(word, 60), "not planned"]);
+  if (Array.isArray(value)) return [["not planned", make("div", {class: "not-planned"}, value.map((word) => short_name(word, 60)).join(", "))]];
   if (typeof value === "number") {
     return [name.endsWith("_bytes") ? [kind_words(name.replace(/_bytes$/, "")), exact_bytes(value)] : [kind_words(name), count_words(value)]];
   }
   if (value && typeof value === "object") return Object.entries(value).flatMap(([inner, each]) => outside_lines(inner, each));
   return [[kind_words(name), short_name(String(value), 60)]];
+}
+
+function measured_lines(m) {
+  const measured = m.measured || {}, lines = [];
+  if (measured.process_peak_bytes) {
+    lines.push(["whole process", exact_bytes(measured.process_peak_bytes)], ["beside the arena", exact_bytes(measured.process_peak_bytes - m.planned_bytes)]);
+  }
+  if (measured.stack_bytes) lines.push(["deepest stack", exact_bytes(measured.stack_bytes)]);
+  if (measured.heap_calls_in_steps !== undefined) lines.push(["heap calls", count_words(measured.heap_calls_in_steps) + " in " + plural(measured.steps, "step")]);
+  return lines;
 }
