@@ -4,11 +4,13 @@
 audit_page_test.py REPRISE FOLDER: the pages plain, sweep, diff and hostile are made in FOLDER.
 """
 import base64
+import concurrent.futures
 import csv
 import io
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 import zlib
@@ -50,6 +52,38 @@ def uses(program, reference, key):
 
 def padded(size):
     return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+def bytes_words(size):
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(size) < 1024 or unit == "GiB":
+            return f"{size} B" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+
+
+def texts(browser, selector):
+    return browser.evaluate(f"[...document.querySelectorAll({json.dumps(selector)})].map((e) => e.textContent)")
+
+
+def test_texts(browser, manifest):
+    """What stands on the page without a click: the header's numbers, a bar for each program, what lives at the peak."""
+    header = browser.text("#facts")
+    for words in (bytes_words(manifest["planned_bytes"]), f"{manifest['planned_bytes']:,} B", bytes_words(manifest["budget_bytes"]),
+                  f"{100 * manifest['planned_bytes'] / manifest['budget_bytes']:.1f}% used", bytes_words(manifest["store_all_bytes"]),
+                  f"{100 * manifest['extra_forward_cost']:.1f}%"):
+        check(True, words in header, f"{words} in the header")
+    check([bytes_words(program["bytes"]) for program in manifest["programs"]], texts(browser, ".bar-bytes"), "bytes of the bars")
+    check([f"{len(program['rows'])} rows" for program in manifest["programs"]], texts(browser, ".bar-note"), "rows of the bars")
+    for name in ("state", "carried"):
+        check(True, f"{region(manifest, name):,} B" in browser.text(".outside"), f"{name} beside the bars")
+    check(True, f"{manifest['outside']['worker_stack_bytes']:,} B" in browser.text(".outside"), "the stack beside the bars")
+    browser.evaluate("audit.show({tab: 'peak', row: null, sort: 'size'})")
+    live = sorted(((each["name"], bytes_words(each["bytes"])) for each in manifest["peak"]["live"]))
+    listed = sorted(zip(texts(browser, "#panel .items .item-name"), texts(browser, "#panel .items b")))
+    check(live, listed, "what lives at the peak")
+    first = manifest["programs"][0]
+    for label, size in (("region", first["bytes"]), ("lower bound", first["live_bytes"]), ("fragmentation", first["bytes"] - first["live_bytes"])):
+        check(True, f"{label}{bytes_words(size)} {size:,} B" in browser.text("#panel"), f"{label} in the panel")
 
 
 def test_numbers(browser, manifest):
@@ -226,6 +260,11 @@ def test_pictures_agree(browser, manifest):
     """A slot's own place has its colour in the map, and pointing at it in the stack finds it too."""
     slot = largest_slot(manifest)
     key = f"micro_first:{slot['id']}"
+    browser.evaluate("audit.show({mode: 'map', colour: 'kind', selected: null})")
+    browser.settle()
+    painted = browser.evaluate(f"(() => {{ const p = audit.place('{key}'), b = document.getElementById('map').getBoundingClientRect(), i = shown.program.by_id.get('{key}').paint; "
+                               "const [r, g, blue] = audit.pixel(p.x - b.x, p.y - b.y); return [r === i.r, g === i.g, blue === i.b]; })()")
+    check([True, True, True], painted, "the colour of a slot where it lies")
     browser.evaluate("audit.show({mode: 'stack', colour: 'kind'})")
     browser.settle()
     names = browser.evaluate(f"""(() => {{ const b = document.getElementById('map').getBoundingClientRect(), found = new Set(), p = drawing.place, middle = ({slot['first_row']} + {slot['last_row']} + 1) / 2;
@@ -258,6 +297,15 @@ def test_search(browser, manifest):
     browser.evaluate("audit.show({row: null, selected: null})")
 
 
+def test_proof(browser, reprise, folder, manifest):
+    """The command below the map makes the plan that is shown."""
+    words = browser.text("#proof code:not(:first-child), #proof span:last-child code").split()
+    check(["reprise", "plan", "-o", "DIR"], words[:2] + words[-2:], "the command of the proof")
+    subprocess.run([reprise, *words[1:-1], os.path.join(folder, "proof")], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    with open(os.path.join(folder, "proof", "manifest.json"), encoding="utf-8") as file:
+        check(manifest["plan_hash"], json.load(file)["plan_hash"], "the plan that the command makes")
+
+
 def read_csv(text):
     return list(csv.DictReader(io.StringIO(text, newline="")))
 
@@ -285,13 +333,48 @@ def test_download(browser, folder):
     browser.click_on("#panel .list-head .csv")
     wanted = browser.evaluate("audit.csv('live')")
     name = browser.evaluate("file_name('live')") + ".csv"
-    browser.wait_for("true")
-    for _ in range(100):
-        if os.path.exists(os.path.join(folder, name)):
+    for _ in range(250):
+        if os.path.exists(os.path.join(folder, name)) and os.path.getsize(os.path.join(folder, name)) == len(wanted.encode()):
             break
         browser.evaluate("new Promise((done) => setTimeout(done, 20))")
     with open(os.path.join(folder, name), encoding="utf-8", newline="") as file:
         check(wanted, file.read(), "the file that is saved")
+
+
+def test_keys_panel(browser):
+    browser.evaluate("audit.select('micro_first:1')")
+    browser.press("?")
+    check(False, browser.evaluate("document.getElementById('keys').hidden"), "? shows the keys")
+    browser.press("Escape")
+    check([True, "micro_first:1"], browser.evaluate("[document.getElementById('keys').hidden, audit.state().selected]"), "Escape hides them first")
+    browser.press("Escape")
+    check(None, browser.evaluate("audit.state().selected"), "and then lets go")
+
+
+def test_paper(browser, manifest):
+    """On paper stand all panels, the proof on the first sheet, and patterns; afterwards all is as before."""
+    browser.evaluate("audit.show({tab: 'front'})")
+    before = browser.evaluate("audit.state()")
+    browser.evaluate("dispatchEvent(new Event('beforeprint'))")
+    check(["Peak and rows", "Front"], texts(browser, "#panel h1"), "panels on paper")
+    check([True, False], browser.evaluate("[audit.state().patterns, audit.state().dark]"), "patterns on white paper")
+    check("proof", browser.evaluate("document.getElementById('facts').previousElementSibling.id"), "the proof on the first sheet")
+    browser.evaluate("dispatchEvent(new Event('afterprint'))")
+    browser.settle()
+    check(before, browser.evaluate("audit.state()"), "after printing")
+    printed = base64.b64decode(browser.call("Page.printToPDF", landscape=True, printBackground=True, preferCSSPageSize=True)["data"])
+    check(3, printed.count(b"/Type /Page\n") or len(re.findall(rb"/Type\s*/Page\b(?!s)", printed)), "sheets of paper")
+
+
+def test_narrow(browser):
+    """On a telephone the panels stand below the map, and nothing is wider than the window."""
+    browser.resize(420, 800)
+    browser.settle()
+    wide, map_bottom, panel_top, tall = browser.evaluate("[document.documentElement.scrollWidth, document.getElementById('drawing').getBoundingClientRect().bottom, "
+                                                         "document.getElementById('panels').getBoundingClientRect().top, document.getElementById('panels').getBoundingClientRect().height]")
+    check([True, True, True], [wide <= 420, panel_top >= map_bottom, tall > 300], f"a narrow window ({wide}, {map_bottom}, {panel_top}, {tall})")
+    browser.resize()
+    browser.settle()
 
 
 def test_front(browser, plans):
@@ -300,12 +383,25 @@ def test_front(browser, plans):
         browser.evaluate(f"(() => {{ const s = document.getElementById('front-slider'); s.value = {index}; s.dispatchEvent(new Event('input', {{bubbles: true}})); }})()")
         check(manifest["plan_hash"], browser.evaluate("audit.plan().plan_hash"), "the slider's plan")
         check(True, manifest["plan_hash"] in browser.text("#proof"), "the plan's hash below the map")
+        check(True, f"--budget {manifest['budget_bytes']} -o DIR" in browser.text("#proof") or manifest["budget_bytes"] == 40 << 20, "the command that makes this plan")
         browser.settle()
     browser.evaluate("document.getElementById('front-slider').focus()")
     browser.press("ArrowLeft")
     check(plans[-2]["plan_hash"], browser.evaluate("audit.plan().plan_hash"), "the slider by key")
     table = read_csv(browser.evaluate("audit.csv('front')"))
     check([str(m["planned_bytes"]) for m in plans], [line["planned_bytes"] for line in table], "the front's CSV")
+
+
+def test_measured(browser, manifest):
+    """What a run has measured stands beside what was planned."""
+    measured, beside = manifest["measured"], browser.text(".outside")
+    for size in (measured["process_peak_bytes"], measured["process_peak_bytes"] - manifest["planned_bytes"], measured["stack_bytes"]):
+        check(True, f"{size:,} B" in beside, f"{size:,} measured bytes")
+    check(True, "heap calls0 in 7 steps" in beside, "measured calls of the heap")
+    check(True, "62.5 ms" in browser.text("#facts"), "the measured step")
+    by_name = {each["name"]: each["high_water_bytes"] for each in measured["regions"]}
+    notes = [f", measured {bytes_words(by_name[program['name']])}" if by_name[program["name"]] else "" for program in manifest["programs"]]
+    check([True] * len(notes), [note.endswith(words) for note, words in zip(texts(browser, ".bar-note"), notes)], "measured bytes of the bars")
 
 
 def test_diff(browser, plans, diff):
@@ -351,11 +447,11 @@ def test_hostile(browser, manifest):
 
 RECIPE = "tools/recipes/resnet20-fashion.json"
 HOSTILE = ["</script><script>window.hacked = 1</script>", "<img src=x onerror='window.hacked = 1'>", "\"><b>bold</b>", "=HYPERLINK(\"x\")", "@DATA@",
-           "line\nline\ttab\u0001\u0007\u202eback", "\u2028", "'", "`${window.hacked = 1}`", "x" * (2 << 20)]
+           "line\nline\ttab\u0001\u0007\u202eback", "\u2028", "'", "`${window.hacked = 1}`", "x" * (1 << 20)]
 
 
 def ask(reprise, *words):
-    return json.loads(subprocess.run([reprise, *map(str, words), "--json"], check=True, stdout=subprocess.PIPE).stdout)
+    return json.loads(subprocess.run([reprise, *map(str, words), "--json"], check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout)
 
 
 def packed_data(path):
@@ -379,27 +475,36 @@ def with_hostile_names(manifest):
     return manifest
 
 
+def measured_run(manifest):
+    """What a train program would have written into its manifest."""
+    regions = [{"name": each["name"], "high_water_bytes": each["planned_bytes"] - (256 if each["name"] == "evaluate" else 0)} for each in manifest["regions"]]
+    return {"regions": regions, "heap_calls_in_steps": 0, "process_peak_bytes": manifest["planned_bytes"] + 12345678, "stacks": [{"worker": 0, "bytes": 4321}],
+            "stack_bytes": 4321, "steps": 7, "step_seconds": 0.0625}
+
+
 def make_pages(reprise, folder):
-    """The plans that each page must show, as other commands say them."""
+    """The plans that each page must show, as other commands say them. What does not wait for another is made beside it."""
     path = lambda name: os.path.join(folder, name)
-    run = lambda *words: subprocess.run([reprise, "audit", *map(str, words)], check=True)
-    run(RECIPE, "--html", path("plain.html"))
-    pages = {"plain": {"plans": [ask(reprise, "audit", RECIPE, "--prices")]}}
-    run(RECIPE, "--html", path("sweep.html"), "--sweep")
-    budgets = [plan["budget_bytes"] for plan in packed_data(path("sweep.html"))["plans"]]
-    check(True, 6 <= len(budgets) <= 12, "plans of a sweep")
-    pages["sweep"] = {"plans": [ask(reprise, "audit", RECIPE, "--budget", budget) for budget in budgets]}
-    smaller = path("smaller.json")
-    with open(smaller, "w", encoding="utf-8") as file:
-        json.dump(pages["sweep"]["plans"][0], file)
-    run(RECIPE, "--diff", smaller, "--html", path("diff.html"))
-    pages["diff"] = {"plans": [ask(reprise, "audit", RECIPE), pages["sweep"]["plans"][0]], "diff": ask(reprise, "audit", RECIPE, "--diff", smaller)}
-    hostile = with_hostile_names(ask(reprise, "audit", RECIPE))
-    with open(path("hostile.json"), "w", encoding="utf-8") as file:
-        json.dump(hostile, file)
-    run(path("hostile.json"), "--html", path("hostile.html"))
-    pages["hostile"] = {"plans": [hostile]}
-    return pages
+    run = lambda *words: subprocess.run([reprise, "audit", *map(str, words)], check=True, stderr=subprocess.DEVNULL)
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as beside:
+        swept = beside.submit(run, RECIPE, "--html", path("sweep.html"), "--sweep")
+        plain = beside.submit(run, RECIPE, "--html", path("plain.html"))
+        priced, own = beside.submit(ask, reprise, "audit", RECIPE, "--prices"), beside.submit(ask, reprise, "audit", RECIPE)
+        swept.result()
+        budgets = [plan["budget_bytes"] for plan in packed_data(path("sweep.html"))["plans"]]
+        check(True, 6 <= len(budgets) <= 12, "plans of a sweep")
+        plans = list(beside.map(lambda budget: ask(reprise, "audit", RECIPE, "--budget", budget), budgets))
+        hostile = with_hostile_names(own.result())
+        smaller = dict(plans[0], measured=measured_run(plans[0]))
+        for name, manifest in (("smaller", smaller), ("hostile", hostile)):
+            with open(path(name + ".json"), "w", encoding="utf-8") as file:
+                json.dump(manifest, file)
+        pages = [beside.submit(run, path("hostile.json"), "--html", path("hostile.html")), beside.submit(run, RECIPE, "--diff", path("smaller.json"), "--html", path("diff.html"))]
+        diff = ask(reprise, "audit", RECIPE, "--diff", path("smaller.json"))
+        for page in (plain, *pages):
+            page.result()
+        return {"plain": {"plans": [priced.result()]}, "sweep": {"plans": plans}, "diff": {"plans": [ask(reprise, "audit", RECIPE), smaller], "diff": diff},
+                "hostile": {"plans": [hostile]}}
 
 
 def close_page(browser, name):
@@ -417,13 +522,19 @@ def main():
 
         manifest = opened("plain", "#slot=micro_first:1")[0]
         check("micro_first:1", browser.evaluate("audit.state().selected"), "a link opened")
-        for test in (test_numbers, test_slots, test_pointer, test_zoom, test_tools, test_pictures_agree, test_search, test_csv):
+        for test in (test_texts, test_numbers, test_slots, test_pointer, test_zoom, test_tools, test_pictures_agree, test_search, test_csv):
             test(browser, manifest)
         test_download(browser, folder)
+        test_keys_panel(browser)
+        test_narrow(browser)
         close_page(browser, "plain")
         test_front(browser, opened("sweep"))
+        browser.evaluate("audit.show({plan_index: 1})")
+        test_proof(browser, reprise, folder, pages["sweep"]["plans"][browser.evaluate("audit.state().plan_index")])
+        test_paper(browser, manifest)
         close_page(browser, "sweep")
         test_diff(browser, opened("diff"), pages["diff"]["diff"])
+        test_measured(browser, pages["diff"]["plans"][1])
         close_page(browser, "diff")
         test_hostile(browser, opened("hostile")[0])
         close_page(browser, "hostile")

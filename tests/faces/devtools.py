@@ -38,7 +38,8 @@ class Browser:
         self.session = self.call("Target.attachToTarget", targetId=page["targetId"], flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(domain + ".enable")
-        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+        self.size = width, height
+        self.resize()
 
     def close(self):
         try:
@@ -150,6 +151,9 @@ class Browser:
 
     def text(self, selector):
         return self.evaluate(f"document.querySelector({json.dumps(selector)})?.textContent")
+
+    def resize(self, width=None, height=None):
+        self.call("Emulation.setDeviceMetricsOverride", width=width or self.size[0], height=height or self.size[1], deviceScaleFactor=1, mobile=False)
 
     def media(self, scheme):
         self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])

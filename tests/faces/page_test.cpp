@@ -14,7 +14,7 @@ json small_data(const json& name) {
   const json manifest = {{"recipe", {{"name", name}}}, {"slots", json::array({{{"id", 0}, {"name", name}, {"shape", {1, 2}}}})},
                          {"actions", json::array({{{"action", "record"}, {"link", 0}}, {{"action", "drop"}, {"boundary", 1}}})},
                          {"programs", json::array({{{"name", "micro_first"}, {"rows", rows}}})}};
-  return {{"plans", json::array({manifest})}, {"shown", 0}, {"diff", nullptr}, {"command", "reprise plan"}};
+  return {{"plans", json::array({manifest})}, {"shown", 0}, {"diff", nullptr}, {"commands", json::array({"reprise plan"})}};
 }
 
 std::string part(const std::string& page, const std::string& before, const std::string& after) {
@@ -52,7 +52,7 @@ json column(const json& table, const std::string& name, size_t row) {
 
 TEST(AuditPage, HoldsItsData) {
   const json data = small_data("net"), shown = data_of(audit_page(data));
-  EXPECT_EQ(shown.at("command"), data.at("command"));
+  EXPECT_EQ(shown.at("commands"), data.at("commands"));
   const json& plan = data.at("plans").at(0);
   const json& packed = shown.at("plans").at(0);
   EXPECT_EQ(packed.at("programs").at(0).at("rows").at("length"), 2);
@@ -83,7 +83,7 @@ TEST(AuditPage, NoNameBreaksIt) {
     const std::string packed = part(page, "id=\"data\">", "</script>");
     EXPECT_EQ(packed.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/="), std::string::npos);
     EXPECT_GT(part(page, "<body>", "</html>").size(), scripts - 200);
-    EXPECT_EQ(data_of(page).at("command"), "reprise plan");
+    EXPECT_EQ(data_of(page).at("commands").at(0), "reprise plan");
   }
 }
 

@@ -171,6 +171,12 @@ json peak_json(const OwnedProgram& program) {
   return {{"row", peak.row}, {"bytes", peak.bytes}, {"live", live}};
 }
 
+json outside_json(const SolvedModel& model, const OwnedPlan& plan) {
+  json names = {"code", "stacks of the workers", "the data set in host memory"};
+  if (model.recipe.backend == Recipe::BackendChoice::kCuda) names.push_back("the card's context and the kernels on it");
+  return {{"not_in_the_arena", std::move(names)}, {"worker_stack_bytes", plan.worker_stack_bytes}};
+}
+
 }  // namespace
 
 json manifest_of(const SolvedModel& model, const PlannedModel& planned) {
@@ -202,8 +208,7 @@ json manifest_of(const SolvedModel& model, const PlannedModel& planned) {
                    {"actions", std::move(actions)},
                    {"links", plan.link_names},
                    {"peak", peak_json(plan.programs[0])},
-                   {"outside", {{"not_in_the_arena", {"code", "stacks of the workers", "the data set in host memory"}},
-                                {"worker_stack_bytes", plan.worker_stack_bytes}}},
+                   {"outside", outside_json(model, plan)},
                    {"measured", json::object()}};
   if (plan.disk_bytes > 0) manifest["disk"] = slots_json(plan, &OwnedProgram::disk, &OwnedProgram::disk_names);
   const auto& feature_maps = model.recipe.feature_map_budget_bytes;

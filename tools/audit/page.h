@@ -8,7 +8,7 @@
 
 namespace reprise {
 
-// `data` is {"plans": [manifest...], "shown": index, "diff": null or what `audit --diff --json` prints, "command": what proves the plan}.
+// `data` is {"plans": [manifest...], "shown": index, "diff": null or what `audit --diff --json` prints, "commands": what makes each plan}.
 // Any text may stand in it: bytes that are no UTF-8 are replaced, and no name can end a script or begin one.
 std::string audit_page(const nlohmann::json& data);
 

@@ -36,14 +36,26 @@ void add_prices(PlanSource& source, const std::string& file) {
   source.manifest["smaller"] = largest_misfit(*source.model);
 }
 
-// What proves the plan that is shown.
-std::string proving_command(const AuditOptions& options, const PlanSource& source) {
+// A word as a shell reads it.
+std::string shell_word(const std::string& word) {
+  const char* const kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+.,:/=%@";
+  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
+  std::string quoted = "'";
+  for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
+}
+
+// The command that makes a plan whose proof is to compile it; none for a plan that a manifest alone tells of. A plan of a sweep has a budget of
+// its own, which the recipe's options do not name.
+std::string proving_command(const RecipeOptions& options, const PlanSource& source, const json& manifest) {
   if (!source.model) return "";
-  const Recipe& recipe = source.model->recipe;
-  std::string command = "reprise plan " + options.recipe.recipe;
-  if (options.recipe.budget) command += " --budget " + *options.recipe.budget;
-  if (!options.recipe.strategy.empty()) command += " --schedule " + recipe.schedule.strategy;
-  return command + " -o DIR, then compile DIR/plan.h: the compiler proves it, or names the first row and slot that break a rule";
+  const auto option = [](const std::string& name, const std::string& value) { return value.empty() ? "" : " " + name + " " + shell_word(value); };
+  const bool is_own = manifest["plan_hash"] == source.manifest["plan_hash"];
+  std::string budget = options.budget.value_or(""), remark;
+  if (!is_own && manifest["budget_bytes"].is_number()) budget = manifest["budget_bytes"].dump();
+  if (!is_own && manifest["feature_map_budget_bytes"].is_number()) remark = " with \"feature_map_budget\": " + manifest["feature_map_budget_bytes"].dump() + " in the recipe";
+  return "reprise plan " + shell_word(options.recipe) + option("--budget", budget) + option("--schedule", options.strategy) + option("--disk", options.disk) +
+         option("--k", options.k == 0 ? "" : std::to_string(options.k)) + option("--policy", options.policy) + option("--profile", options.profile) + " -o DIR" + remark;
 }
 
 // The plans of the page: the one that is asked for, and with --sweep those of other budgets.
@@ -62,18 +74,21 @@ void write_page(const AuditOptions& options, const PlanSource& source) {
   const json plans = plans_of(options, source);
   size_t shown = 0;
   while (plans[shown]["plan_hash"] != source.manifest["plan_hash"]) ++shown;
-  replace_file(options.html, audit_page({{"plans", plans}, {"shown", shown}, {"diff", nullptr}, {"command", proving_command(options, source)}}));
+  json commands = json::array();
+  for (const json& manifest : plans) commands.push_back(proving_command(options.recipe, source, manifest));
+  replace_file(options.html, audit_page({{"plans", plans}, {"shown", shown}, {"diff", nullptr}, {"commands", commands}}));
 }
 
 int show_diff(const AuditOptions& options, const PlanSource& source) {
   RecipeOptions other;
   other.recipe = options.diff;
   other.board = options.recipe.board;
-  const json manifest = open_plan(other).manifest;
-  const json diff = plan_diff(source.manifest, manifest);
+  const PlanSource second = open_plan(other);
+  const json diff = plan_diff(source.manifest, second.manifest);
   if (!options.html.empty()) {
-    const json plans = json::array({source.manifest, manifest});
-    replace_file(options.html, audit_page({{"plans", plans}, {"shown", 1}, {"diff", diff}, {"command", proving_command(options, source)}}));
+    const json plans = json::array({source.manifest, second.manifest});
+    const json commands = json::array({proving_command(options.recipe, source, source.manifest), proving_command(other, second, second.manifest)});
+    replace_file(options.html, audit_page({{"plans", plans}, {"shown", 1}, {"diff", diff}, {"commands", commands}}));
   }
   if (options.json) {
     print_json(diff);

@@ -20,6 +20,9 @@ function bands_of(program) {
   return program.bands;
 }
 
+// Runs that are some pixels wide at most would be nothing but noise.
+function narrow_runs(runs, place) { return seen_runs(runs).length > place.width / 4; }
+
 function seen_runs(runs) { return runs.filter((run) => run.end > view.first && run.first < view.end); }
 
 function paint_bands(painter, place) {
@@ -30,6 +33,10 @@ function paint_bands(painter, place) {
                 stage_paint(run.value), run.value === "recomputed" ? "stripes" : "none");
   }
   const count = shown.plan.links.length;
+  if (narrow_runs(bands.links, place) && shown.colour !== "link") {
+    painter.box(x(0), kLinkBand.top * s, x(shown.program.rows.length), (kLinkBand.top + kLinkBand.height) * s, inks.odd);
+    return;
+  }
   seen_runs(bands.links).forEach((run) => {
     const index = link_index(shown.plan, run.value);
     const paint = shown.colour === "link" ? link_colour_of(index, count) : index % 2 ? inks.even : inks.odd;
@@ -62,6 +69,7 @@ function ground_of(place) {
   for (const run of seen_runs(bands_of(shown.program).stages)) {
     line.box((place.x_of(run.first) - place.left) * s, 0, (place.x_of(run.end) - place.left) * s, 1, stage_tint(run.value));
   }
+  line.settle();
   return line.words;
 }
 
@@ -76,10 +84,12 @@ function write_bands(pen, place) {
   };
   pen.textAlign = "left";
   for (const run of seen_runs(bands.stages)) {
-    if (run.value === "recomputed" || place.x_of(run.end) - place.x_of(run.first) < pen.measureText(run.value).width + 8) continue;
-    write(run, kStageBand, run.value, stage_paint(run.value).light ? "#111111" : "#ffffff");
+    if (run.value === "recomputed") { write_on_stripes(pen, place, run); continue; }
+    const room = Math.min(place.x_of(run.end), place.left + place.width) - Math.max(place.x_of(run.first), place.left) - 8;
+    const text = room > 12 && [run.value, kShortStages[run.value]].find((word) => word && text_width(pen, word) < room);
+    if (text) write(run, kStageBand, text, stage_paint(run.value).light ? "#111111" : "#ffffff");
   }
-  for (const run of seen_runs(bands.stages)) if (run.value === "recomputed") write_on_stripes(pen, place, run);
+  if (narrow_runs(bands.links, place)) return;
   for (const run of seen_runs(bands.links)) {
     const paint = shown.colour === "link" ? link_colour_of(link_index(shown.plan, run.value), shown.plan.links.length) : inks.odd;
     write(run, kLinkBand, String(run.value), shown.colour === "link" ? (paint.light ? "#111111" : "#ffffff") : inks.ink.text);
@@ -88,21 +98,36 @@ function write_bands(pen, place) {
 
 function write_on_stripes(pen, place, run) {
   const left = Math.max(place.x_of(run.first), place.left), right = Math.min(place.x_of(run.end), place.left + place.width);
-  const text = ["recomputed", "recomp.", "re"].find((word) => pen.measureText(word).width < right - left - 16);
+  const text = right - left > 24 && ["recomputed", "recomp.", "re"].find((word) => text_width(pen, word) < right - left - 14);
   if (!text) return;
   pen.fillStyle = stage_paint("recomputed").text;
-  pen.fillRect(left + 3, kStageBand.top + 2, pen.measureText(text).width + 8, kStageBand.height - 4);
+  pen.fillRect(left + 3, kStageBand.top + 2, text_width(pen, text) + 8, kStageBand.height - 4);
   pen.fillStyle = "#111111";
   pen.fillText(text, left + 7, kStageBand.top + kStageBand.height / 2 + 0.5);
 }
 
-// As much of a name as fits, or nothing where that would be less than four letters of a longer one.
+// Of texts in kFont, each measured once.
+const text_widths = new Map();
+function text_width(pen, text) {
+  if (!text_widths.has(text)) {
+    if (text_widths.size > 20000) text_widths.clear();
+    text_widths.set(text, pen.measureText(text).width);
+  }
+  return text_widths.get(text);
+}
+
+// A name, or its longest end from a dot or a number on that fits: "layer2.0.conv1", "\u20260.conv1", "\u2026conv1". Gradients keep their d( ).
 function fitted_text(pen, text, width) {
-  const letters = Math.floor(width / 5.4);
-  if (letters < 3) return "";
-  let fitted = short_name(text, letters);
-  while (fitted.length > 3 && pen.measureText(fitted).width > width) fitted = short_name(text, fitted.length - 1);
-  return fitted.length < Math.min(4, text.length) || pen.measureText(fitted).width > width ? "" : fitted;
+  if (width < 10) return "";
+  const name = short_name(text, 60), fits = (words) => text_width(pen, words) <= width;
+  if (fits(name)) return name;
+  const [, head, body] = name.match(/^(d\()?(.*)$/);
+  for (let at = 1; at < body.length; ++at) {
+    const begins = body[at - 1] === "." || body[at - 1] === "_" || (/\d/.test(body[at]) && !/\d/.test(body[at - 1]));
+    const end = begins && (head || "") + "\u2026" + body.slice(at);
+    if (end && body.length - at > 1 && fits(end)) return end;
+  }
+  return "";
 }
 
 function step_of(least, bases) {
@@ -117,25 +142,26 @@ function draw_row_axis(pen, place) {
     pen.fillStyle = inks.line.text;
     pen.fillRect(x - 0.5, bottom, 1, 4);
     pen.fillStyle = inks.muted.text;
-    if (x > place.left + 12 || row > 0) pen.fillText(count_words(row), x, bottom + 13);
+    const half = text_width(pen, count_words(row)) / 2;
+    pen.fillText(count_words(row), Math.min(x, place.left + place.width + kMargins.right - 2 - half), bottom + 13);
   }
   pen.textAlign = "right";
-  pen.fillText("row", place.left - 8, bottom + 13);
+  pen.fillText("row", place.left - 26, bottom + 13);
 }
 
-// Addresses at powers of two, with as many digits as tell neighbours apart.
+// Addresses at powers of two, in a unit in which they have three digits after the point at most, and all of these.
 function draw_address_axis(pen, place) {
   let step = kAlignment;
   while ((step * place.height) / (view.high - view.low) < 44) step *= 2;
-  const unit = view.high >= 2 ** 30 ? [2 ** 30, "GiB"] : view.high >= 2 ** 20 ? [2 ** 20, "MiB"] : [1024, "KiB"];
-  const digits = Math.min(6, Math.max(0, Math.ceil(Math.log10(unit[0] / step) - 1e-9)));
+  const [unit, name] = [[2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"]].find(([size]) => view.high >= size && 8 * step >= size) || [1, "B"];
+  const numbers = kFixed[Math.max(0, Math.log2(unit / step))];
   pen.textAlign = "right";
   for (let address = Math.ceil(view.low / step) * step; address <= view.high; address += step) {
     const y = Math.round(place.y_of(address)) + 0.5;
     pen.fillStyle = inks.line.text;
     pen.fillRect(place.left - 5, y - 0.5, 5, 1);
     pen.fillStyle = inks.muted.text;
-    if (y > place.top + 4) pen.fillText((address / unit[0]).toFixed(digits) + " " + unit[1], place.left - 8, y);
+    if (y > place.top + 4) pen.fillText(numbers.format(address / unit) + " " + name, place.left - 8, y);
   }
 }
 
@@ -152,7 +178,7 @@ function draw_level(pen, place, address, text, ink, dashes) {
 }
 
 function draw_tag(pen, x, y, text, ink, align) {
-  const width = pen.measureText(text).width + 8, left = align === "right" ? x - width : align === "center" ? x - width / 2 : x;
+  const width = text_width(pen, text) + 8, left = align === "right" ? x - width : align === "center" ? x - width / 2 : x;
   pen.globalAlpha = 0.88;
   pen.fillStyle = inks.card.text;
   pen.fillRect(left, y - 8, width, 16);

@@ -23,13 +23,15 @@ const kItemHead = ["id", "name", "kind", "layer", "dtype", "shape", "bytes", "ad
 
 function item_line(item) {
   const price = item.region === "slot" ? shown.plan.prices.get(item.bytes) || {} : {};
-  return [item.id, item.name, item.kind, item.layer, item.dtype, (item.shape || []).join("x"), item.bytes, item.address, item.first, item.end - 1, price.less, price.more];
+  return [item.id, item.name, item.kind, item.layer, item.dtype, (item.shape || []).join("x"), item.bytes, item.address,
+          item.first, item.end - 1, price.less, price.more];
 }
 
 // What the map has in sight.
 function items_in_view() {
   const sight = target_view();
-  return shown.program.items.filter((item) => item.first < sight.end && item.end > sight.first && (shown.mode === "stack" || (item.address < sight.high && item.address + item.bytes > sight.low)));
+  const at_addresses = (item) => shown.mode === "stack" || (item.address < sight.high && item.address + item.bytes > sight.low);
+  return shown.program.items.filter((item) => item.first < sight.end && item.end > sight.first && at_addresses(item));
 }
 
 function slots_csv() { return csv_of(kItemHead, items_in_view().map(item_line)); }
@@ -46,5 +48,6 @@ function front_csv() {
 
 function changes_csv() {
   return csv_of(["program", "name", "change", "bytes_a", "bytes_b", "slots_a", "slots_b"],
-                listed_changes().map((change) => [change.program, change.name, change.change, change.bytes_a, change.bytes_b, (change.a || []).join(" "), (change.b || []).join(" ")]));
+                listed_changes().map((change) => [change.program, change.name, change.change, change.bytes_a, change.bytes_b,
+                                                  (change.a || []).join(" "), (change.b || []).join(" ")]));
 }

@@ -12,20 +12,27 @@ function diff_panel(panel) {
 }
 
 function diff_sides(diff) {
-  const side = (index, plan) => make("button", {type: "button", "aria-pressed": String(shown.plan_index === index), "data-side": index, onclick: () => show({plan_index: index})},
-                                     "Map of " + "AB"[index] + "  ", make("small", {}, short_name(plan.name || plan.plan_hash, 40)));
+  const name = (plan) => (diff.a.name === diff.b.name ? "" : short_name(plan.name, 30) + ", ") + bytes_words(plan.planned_bytes);
+  const side = (index, plan) =>
+    make("button", {type: "button", "aria-pressed": String(shown.plan_index === index), "data-side": index, onclick: () => show({plan_index: index})},
+         "Map of " + "AB"[index] + "  ", make("small", {}, name(plan)));
   return make("div", {class: "sides", role: "group", "aria-label": "Which plan the map shows"}, side(0, diff.a), side(1, diff.b));
 }
 
 function diff_totals(diff) {
   const bytes = (name, a, b) => [name, bytes_or_none(a), bytes_or_none(b), a === b ? "the same" : change_words((b || 0) - (a || 0))];
-  const lines = [bytes("arena", diff.a.planned_bytes, diff.b.planned_bytes), bytes("peak", diff.peak.a, diff.peak.b), ...diff.regions.map((region) => bytes(region.name, region.a, region.b))];
-  const costs = (name, key, words) => typeof diff.a[key] === "number" && typeof diff.b[key] === "number" &&
-    lines.push([name, words(diff.a[key]), words(diff.b[key]), diff.a[key] === diff.b[key] ? "the same" : (diff.b[key] > diff.a[key] ? "+" : "\u2212") + words(Math.abs(diff.b[key] - diff.a[key]))]);
+  const lines = [bytes("arena", diff.a.planned_bytes, diff.b.planned_bytes), bytes("peak", diff.peak.a, diff.peak.b),
+                 ...diff.regions.map((region) => bytes(region.name, region.a, region.b))];
+  const costs = (name, key, words) => {
+    const a = diff.a[key], b = diff.b[key];
+    if (typeof a !== "number" || typeof b !== "number") return;
+    lines.push([name, words(a), words(b), a === b ? "the same" : (b > a ? "+" : "\u2212") + words(Math.abs(b - a))]);
+  };
   costs("a step", "predicted_seconds", seconds_words);
   costs("extra work", "extra_forward_cost", (share) => percent_words(share));
   return make("table", {class: "totals"}, make("thead", {}, make("tr", {}, ["", "A", "B", "change"].map((head) => make("th", {scope: "col"}, head)))),
-    make("tbody", {}, lines.map((line) => make("tr", {"data-total": line[0]}, make("th", {scope: "row"}, line[0]), line.slice(1).map((text) => make("td", {}, text))))));
+    make("tbody", {}, lines.map((line) => make("tr", {"data-total": line[0]}, make("th", {scope: "row"}, line[0]),
+                                               line.slice(1).map((text) => make("td", {}, text))))));
 }
 
 function bytes_or_none(bytes) { return bytes === null || bytes === undefined ? "none" : bytes_words(bytes); }
@@ -40,18 +47,19 @@ function listed_changes() {
 
 function change_filter() {
   const all = changes_of_program(), kinds = kChanges.filter((kind) => all.some((change) => change.change === kind));
+  const count = (kind) => (kind === "all" ? all : all.filter((change) => change.change === kind)).length;
   return make("div", {class: "group filter", role: "group", "aria-label": "Kind of change"}, ["all", ...kinds].map((kind) =>
     make("button", {type: "button", "aria-pressed": String(shown.change === kind), "data-change": kind, onclick: () => show({change: kind})},
-         kind_words(kind) + " ", make("small", {}, count_words(kind === "all" ? all.length : all.filter((change) => change.change === kind).length)))));
+         kind_words(kind) + " ", make("small", {}, count_words(count(kind))))));
 }
 
 function change_list(changes) {
-  const list = make("ol", {class: "items changes"}, changes.slice(0, kMostListed).map((change) => make("li", {},
+  const list = make("ol", {class: "items changes"}, changes.slice(0, most_listed()).map((change) => make("li", {},
     make("button", {type: "button", "data-changed": change.name.slice(0, 200), onclick: () => select_change(change)},
          make("small", {class: "change " + (kChanges.includes(change.change) ? change.change : "")}, kind_words(change.change)),
          make("span", {class: "item-name"}, short_name(change.name, 60)),
          make("b", {}, change_text(change))))));
-  if (changes.length > kMostListed) list.append(make("li", {class: "empty"}, "and " + plural(changes.length - kMostListed, "more change") + ": all are in the CSV"));
+  if (changes.length > most_listed()) list.append(unlisted(changes, "change"));
   return list;
 }
 

@@ -38,24 +38,33 @@ function ghosts_of(program) {
   const other = other_plan(), from = other && open_program(other, program.name);
   if (!from) return (program.ghosts = []);
   const side = shown.plan_index === 1 ? "a" : "b", changed = new Map();
-  for (const change of shown.data.diff.slots) if (change.program === program.name) for (const id of change[side] || []) changed.set(program.name + ":" + id, change);
+  for (const change of shown.data.diff.slots) {
+    if (change.program === program.name) for (const id of change[side] || []) changed.set(program.name + ":" + id, change);
+  }
   const pairs = matching_rows(from, program), base = program.plan.program_base;
   program.ghosts = from.slots.filter((item) => changed.has(item.id)).map((item) => ({
-    item, change: changed.get(item.id), first: mapped_row(pairs, item.first), end: mapped_row(pairs, item.end), low: base + item.offset, high: base + item.offset + item.bytes}));
+    item, change: changed.get(item.id), first: mapped_row(pairs, item.first), end: mapped_row(pairs, item.end),
+    low: base + item.offset, high: base + item.offset + item.bytes,
+  }));
   return program.ghosts;
 }
 
+// Those of the slot that is chosen, or under the pointer, stand out.
 function draw_ghosts(pen, place) {
   if (!shown.data.diff || !shown.ghosts || shown.mode !== "map") return;
-  pen.lineWidth = 1;
   pen.strokeStyle = inks.alarm.text;
   pen.setLineDash([4, 3]);
-  for (const ghost of ghosts_of(shown.program)) {
-    if (shown.change !== "all" && ghost.change.change !== shown.change) continue;
+  const ghosts = ghosts_of(shown.program).filter((ghost) => shown.change === "all" || ghost.change.change === shown.change);
+  const chosen = shown.selected || shown.hovered, is_chosen = (ghost) => chosen !== null && ghost.item.name === chosen.name;
+  const some = ghosts.some(is_chosen);
+  for (const ghost of ghosts) {
     if (ghost.end <= view.first || ghost.first >= view.end || ghost.high <= view.low || ghost.low >= view.high) continue;
     const x = place.x_of(ghost.first), y = place.y_of(ghost.high), width = place.x_of(ghost.end) - x, height = place.y_of(ghost.low) - y;
     if (width < 1.5 && height < 1.5) continue;
+    pen.globalAlpha = !some ? 0.8 : is_chosen(ghost) ? 1 : 0.25;
+    pen.lineWidth = some && is_chosen(ghost) ? 2.5 : 1;
     pen.strokeRect(Math.round(x) + 0.5, Math.round(y) + 0.5, Math.max(1, width - 1), Math.max(1, height - 1));
   }
+  pen.globalAlpha = 1;
   pen.setLineDash([]);
 }

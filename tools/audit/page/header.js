@@ -11,7 +11,8 @@ function refresh_header() {
        big_fact("storing all", bytes_words(m.store_all_bytes), "this plan takes " + percent_words(m.planned_bytes / m.store_all_bytes)),
        big_fact("extra work", percent_words(m.extra_forward_cost), "of a step\u2019s forward and backward"),
        m.predicted_seconds !== null && m.predicted_seconds !== undefined && big_fact("a step", seconds_words(m.predicted_seconds), "predicted"),
-       m.measured && m.measured.step_seconds && big_fact("a step", seconds_words(m.measured.step_seconds), "measured, median of " + m.measured.steps));
+       m.measured && m.measured.step_seconds && big_fact("a step", seconds_words(m.measured.step_seconds),
+                                                         "measured, median of " + m.measured.steps));
   refresh_proof();
 }
 
@@ -20,10 +21,12 @@ function big_fact(label, value, note) {
 }
 
 function refresh_proof() {
-  const command = shown.data.command;
+  const command = (shown.data.commands || [])[shown.plan_index];
   fill(element_of("proof"),
        make("span", {}, "Plan ", make("code", {}, shown.plan.manifest.plan_hash)),
-       command && make("span", {}, "Proof: ", make("code", {}, short_name(command, 400))));
+       command ? make("span", {}, "Proof: ", make("code", {}, short_name(command, 400)),
+                      ", then compile DIR/plan.h: the compiler proves it, or names the first row and slot that break a rule.")
+               : make("span", {}, "Proof: the plan.h that was written with this manifest. Whoever compiles it has it proved, row by row."));
 }
 
 function follow_theme() {
@@ -41,13 +44,15 @@ function set_theme(dark) {
   if (shown.program) show({dark}); else shown.dark = dark;
 }
 
-// Paper is white and may be without colour.
+// Paper is white and may be without colour, and nobody can change its tabs: all panels stand on it.
 let before_print = null;
 function print_theme(printing) {
   if (printing) before_print = {dark: shown.dark, patterns: shown.patterns};
   if (!before_print) return;
+  document.documentElement.dataset.paper = String(printing);
+  element_of(printing ? "facts" : "chart").before(element_of("proof"));  // on the first sheet
   set_theme(printing ? false : before_print.dark);
-  show({patterns: printing || before_print.patterns});
+  show({printing, patterns: printing || before_print.patterns});
   draw(performance.now());
   if (!printing) before_print = null;
 }

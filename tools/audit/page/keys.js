@@ -14,6 +14,7 @@ const kKeys = [
   ["1 \u2026 5", "the program"],
   ["/", "find by name"],
   ["Esc", "let go of what is chosen"],
+  ["?", "these keys"],
   ["drag", "zoom into what the drag spans; with Shift: move"],
   ["wheel", "zoom the rows; with Alt the addresses, with Ctrl both, with Shift: move"],
 ];
@@ -34,7 +35,8 @@ const kKeysAnywhere = {
   s: () => show({mode: shown.mode === "map" ? "stack" : "map"}),
   c: () => show({colour: {kind: "link", link: "dtype", dtype: "kind"}[shown.colour]}),
   "/": () => element_of("search").focus(),
-  Escape: () => show({selected: null, row: null}),
+  "?": () => show_keys(element_of("keys").hidden),
+  Escape: () => { if (element_of("keys").hidden) show({selected: null, row: null}); else show_keys(false); },
 };
 
 function follow_keys() {
@@ -62,6 +64,11 @@ function step_slot(by) {
 function step_row(by) {
   const rows = shown.program.rows.length, from = shown.row === null ? (shown.program.peaks[0] || {row: 0}).row - by : shown.row;
   if (rows > 0) select_row(Math.min(rows - 1, Math.max(0, from + by)));
+}
+
+function show_keys(open) {
+  element_of("keys").hidden = !open;
+  element_of("help").setAttribute("aria-expanded", String(open));
 }
 
 function write_keys() {

@@ -32,14 +32,15 @@ function draw(now) {
 
 // Where the plot lies on the canvas, in CSS pixels, and how rows and addresses become places on it.
 function place_of(canvas) {
-  const scale = Math.min(2, devicePixelRatio || 1), box = canvas.getBoundingClientRect();
+  const scale = shown.printing ? 3 : Math.min(2, devicePixelRatio || 1), box = canvas.getBoundingClientRect();
   const width = Math.max(200, Math.floor(box.width)), height = Math.max(160, Math.floor(box.height));
   if (canvas.width !== Math.round(width * scale) || canvas.height !== Math.round(height * scale)) {
     canvas.width = Math.round(width * scale);
     canvas.height = Math.round(height * scale);
     drawing.stale = true;
   }
-  const place = {left: kMargins.left, top: kMargins.top, width: width - kMargins.left - kMargins.right, height: height - kMargins.top - kMargins.bottom, scale};
+  const place = {left: kMargins.left, top: kMargins.top, width: width - kMargins.left - kMargins.right,
+                 height: height - kMargins.top - kMargins.bottom, scale};
   place.x_of = (row) => place.left + ((row - view.first) * place.width) / (view.end - view.first);
   place.y_of = (address) => place.top + ((view.high - address) * place.height) / (view.high - view.low);
   place.row_at = (x) => view.first + ((x - place.left) * (view.end - view.first)) / place.width;
@@ -49,7 +50,9 @@ function place_of(canvas) {
 
 function paint(place) {
   const width = Math.round(place.width * place.scale), height = Math.round((place.top + place.height) * place.scale);
-  if (!drawing.painter || drawing.painter.width !== width || drawing.painter.height !== height) drawing.painter = new Painter(width, height);
+  if (!drawing.painter || drawing.painter.width !== width || drawing.painter.height !== height) {
+    drawing.painter = new Painter(width, height, Math.max(1, Math.round(place.scale)));
+  }
   drawing.stale = false;
   drawing.labels = [];
   drawing.painter.clear(ground_of(place));
@@ -57,9 +60,11 @@ function paint(place) {
   paint_whole_life(drawing.painter, place, clip);
   if (shown.mode === "map") for (const item of shown.program.slots) paint_item(drawing.painter, place, item, clip);
   else paint_stack(drawing.painter, place);
+  drawing.painter.settle();
   drawing.painter.ground.fill(inks.card.word);
   drawing.painter.words.fill(inks.card.word, 0, clip * width);
   paint_bands(drawing.painter, place);
+  drawing.painter.settle();
 }
 
 // State and gradients live in all rows: their boxes below two pixels are merged in one column, which then fills every other.
@@ -70,6 +75,7 @@ function paint_whole_life(painter, place, clip) {
   column.clear(new Uint32Array(1).fill(inks.plot.word));
   const thin = (item) => ((item.bytes * place.height) / (view.high - view.low)) * s < 2;
   for (const item of items) if (thin(item)) column.box(0, place.y_of(item.address + item.bytes) * s, 1, place.y_of(item.address) * s, item.paint);
+  column.settle();
   for (let y = high; y < low; ++y) painter.words.fill(column.words[y], y * painter.width, (y + 1) * painter.width);
   for (const item of items) if (!thin(item)) paint_item(painter, place, item, clip);
 }
@@ -84,7 +90,8 @@ function paint_item(painter, place, item, clip) {
   if (y0 - padded > 1) painter.box(x0, Math.max(clip, padded), x1 - gap, Math.max(clip, y0 + gap), item.paint, "hatch");
   if (item.flights) {
     for (const flight of item.flights) {
-      painter.box((place.x_of(flight.first) - place.left) * s, Math.max(clip, y0 + gap), (place.x_of(flight.end) - place.left) * s - gap, Math.max(clip, y1), item.paint, "stripes");
+      painter.box((place.x_of(flight.first) - place.left) * s, Math.max(clip, y0 + gap), (place.x_of(flight.end) - place.left) * s - gap,
+                  Math.max(clip, y1), item.paint, "stripes");
     }
   }
   if (x1 - x0 > 44 * s && y1 - y0 > 13 * s) drawing.labels.push(item);
@@ -112,14 +119,17 @@ function write_label(pen, place, item) {
   if (bottom - top < 12) return;
   const text = fitted_text(pen, item.name, right - left - 9), two = bottom - top > 30;
   if (!text) return;
+  const more = two && [bytes_words(item.bytes) + "  " + kind_words(item.kind),
+                       bytes_words(item.bytes)].find((words) => text_width(pen, words) < right - left - 9);
+  const middle = two ? top + 11 : (top + bottom) / 2 + 0.5;
   pen.textAlign = "left";
+  if (item.texture !== "none" || item.flights) {  // a pattern would cross the letters
+    pen.fillStyle = item.paint.text;
+    pen.fillRect(left + 2, middle - 7, Math.max(text_width(pen, text), more ? text_width(pen, more) : 0) + 5, more ? 28 : 13);
+  }
   pen.fillStyle = item.paint.light ? "#111111" : "#ffffff";
-  pen.fillText(text, left + 4, two ? top + 11 : (top + bottom) / 2 + 0.5);
-  const more = two && [bytes_words(item.bytes) + "  " + kind_words(item.kind), bytes_words(item.bytes)].find((words) => pen.measureText(words).width < right - left - 9);
-  if (!more) return;
-  pen.globalAlpha = 0.75;
-  pen.fillText(more, left + 4, top + 24);
-  pen.globalAlpha = 1;
+  pen.fillText(text, left + 4, middle);
+  if (more) { pen.globalAlpha = 0.8; pen.fillText(more, left + 4, top + 24); pen.globalAlpha = 1; }
 }
 
 // Names of the arena's parts, the end of what the program takes, and the budget.
@@ -149,9 +159,11 @@ function draw_choice(pen, place) {
     pen.fillRect(left, place.top, width, place.height);
     pen.globalAlpha = 1;
   }
-  if (shown.selected) for (const again of shown.selected.repeats || []) if (again !== shown.selected) outline(pen, place, again, inks.accent.text, 1.5, [3, 2]);
+  for (const again of (shown.selected && shown.selected.repeats) || []) {
+    if (again !== shown.selected) outline(pen, place, again, inks.accent.text, 1.5, [3, 2]);
+  }
   if (shown.hovered) outline(pen, place, shown.hovered, inks.ink.text, 1.5, []);
-  if (shown.selected) outline(pen, place, shown.selected, inks.accent.text, 3, []);
+  for (const [ink, width] of shown.selected ? [[inks.card.text, 6], [inks.ink.text, 2.5]] : []) outline(pen, place, shown.selected, ink, width, []);
 }
 
 function outline(pen, place, item, ink, width, dashes) {
@@ -167,7 +179,8 @@ function outline(pen, place, item, ink, width, dashes) {
 }
 
 function outline_in_stack(pen, place, item) {
-  const first = Math.max(item.first, Math.floor(view.first)), end = Math.min(item.end, Math.ceil(view.end)), step = Math.max(1, Math.floor((end - first) / 400));
+  const first = Math.max(item.first, Math.floor(view.first)), end = Math.min(item.end, Math.ceil(view.end)),
+        step = Math.max(1, Math.floor((end - first) / 400));
   const below = levels_of_item(shown.program, item);
   pen.beginPath();
   for (let row = first; row < end; row += step) {
@@ -200,7 +213,8 @@ function item_at(x, y) {
 }
 
 function nearest_item(place, x, y) {
-  const reach = 3, first = place.row_at(x - reach), end = place.row_at(x + reach), low = place.address_at(y + reach), high = place.address_at(y - reach);
+  const reach = 3, first = place.row_at(x - reach), end = place.row_at(x + reach), low = place.address_at(y + reach),
+        high = place.address_at(y - reach);
   const near = shown.program.slots.filter((item) => item.first < end && item.end > first && item.address < high && item.address + item.bytes > low);
   return near.length > 0 ? near.reduce((a, b) => (b.bytes * (b.end - b.first) > a.bytes * (a.end - a.first) ? b : a)) : null;
 }

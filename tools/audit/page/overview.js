@@ -8,7 +8,8 @@ function draw_overview() {
     canvas.width = Math.round(width * scale);
     canvas.height = Math.round(height * scale);
   }
-  const pen = canvas.getContext("2d"), left = kMargins.left, inner = width - kMargins.left - kMargins.right, rows = Math.max(1, shown.program.rows.length);
+  const pen = canvas.getContext("2d"), left = kMargins.left, inner = width - kMargins.left - kMargins.right,
+        rows = Math.max(1, shown.program.rows.length);
   pen.setTransform(scale, 0, 0, scale, 0, 0);
   pen.clearRect(0, 0, width, height);
   draw_curve(pen, left, inner, height);
@@ -25,17 +26,27 @@ function draw_overview() {
 
 // The curve, the highest row of each pixel.
 function draw_curve(pen, left, inner, height) {
-  const live = shown.program.live, highest = Math.max(1, shown.program.live_bytes);
+  const program = shown.program;
+  if (!program.curve || program.curve.length !== inner) program.curve = highest_of_pixels(program.live, inner);
   pen.fillStyle = inks.muted.text;
   pen.globalAlpha = 0.55;
-  for (let x = 0; x < inner; ++x) {
-    const from = Math.floor((x * live.length) / inner), to = Math.max(from + 1, Math.floor(((x + 1) * live.length) / inner));
-    let bytes = 0;
-    for (let row = from; row < to && row < live.length; ++row) bytes = Math.max(bytes, live[row]);
-    const tall = (bytes / highest) * (height - 3);
-    pen.fillRect(left + x, height - tall, 1, tall);
-  }
+  pen.beginPath();
+  pen.moveTo(left, height);
+  program.curve.forEach((bytes, x) => {
+    const y = height - (bytes / Math.max(1, program.live_bytes)) * (height - 3);
+    pen.lineTo(left + x, y);
+    pen.lineTo(left + x + 1, y);
+  });
+  pen.lineTo(left + inner, height);
+  pen.fill();
   pen.globalAlpha = 1;
+}
+
+function highest_of_pixels(live, pixels) {
+  return Float64Array.from({length: pixels}, (_, x) => {
+    const from = Math.floor((x * live.length) / pixels), to = Math.max(from + 1, Math.floor(((x + 1) * live.length) / pixels));
+    return live.subarray(from, to).reduce((most, bytes) => Math.max(most, bytes), 0);
+  });
 }
 
 function follow_overview(canvas) {

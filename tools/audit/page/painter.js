@@ -1,5 +1,6 @@
 // Fills boxes in an image by hand, which is faster than a canvas where there are ten thousand of them and most are smaller than a pixel.
-// Boxes do not overlap, so that a pixel's colour is the sum of what each box covers of it: many small ones merge into their mean.
+// Boxes do not overlap, so that a pixel's colour is the sum of what each box covers of it: many small ones merge into their mean. A box below
+// two pixels only notes where its cover begins and ends in a line; settle() sums the lines up, so that a box costs the same however long it is.
 "use strict";
 
 // Whether the pixel (x, y) of a pattern has the second ink.
@@ -15,7 +16,9 @@ const kTextures = {
 };
 
 class Painter {
-  constructor(width, height) {
+  // Patterns are drawn with a grain of so many pixels.
+  constructor(width, height, grain = 1) {
+    this.grain = grain;
     this.width = width;
     this.height = height;
     this.image = new ImageData(width, height);
@@ -23,6 +26,9 @@ class Painter {
     this.bytes = this.image.data;
     this.ground = new Uint32Array(width);  // what a column shows where there is no box
     this.ground_bytes = new Uint8ClampedArray(this.ground.buffer);
+    this.steps = new Float32Array(4 * (width + 1) * height);  // of red, green, blue and cover, from each pixel of a line to the next
+    this.stepped = new Uint8Array((width + 1) * height);      // whether a pixel has any
+    this.noted = new Uint8Array(height);                      // whether a line has any
   }
 
   clear(ground) {
@@ -46,24 +52,60 @@ class Painter {
     }
     const second = kTextures[texture];
     if (!second) return;
-    const ink = (paint.second = paint.second || mixed(paint, colour(paint.light ? "#000000" : "#ffffff"), 0.45)).word;
+    const grain = this.grain, ink = (paint.second = paint.second || mixed(paint, colour(paint.light ? "#000000" : "#ffffff"), 0.45)).word;
     for (let y = y0; y < y1; ++y) {
-      for (let x = x0; x < x1; ++x) if (second(x, y)) this.words[y * this.width + x] = ink;
+      for (let x = x0; x < x1; ++x) if (second((x / grain) | 0, (y / grain) | 0)) this.words[y * this.width + x] = ink;
     }
   }
 
-  // Adds to each pixel what the box covers of it. What changes no pixel by half a step of its colour is left out.
+  // What changes no pixel by half a step of its colour is left out.
   cover(x0, y0, x1, y1, paint) {
     if (Math.min(1, x1 - x0) * Math.min(1, y1 - y0) < 0.003) return;
-    const {bytes, ground_bytes} = this, last = Math.ceil(x1);
+    const first = Math.floor(x0), last = Math.ceil(x1) - 1, left = first === last ? x1 - x0 : first + 1 - x0, right = x1 - last;
     for (let y = Math.floor(y0); y < y1; ++y) {
-      const height = Math.min(y + 1, y1) - Math.max(y, y0);
-      for (let x = Math.floor(x0); x < last; ++x) {
-        const share = height * (Math.min(x + 1, x1) - Math.max(x, x0)), at = 4 * (y * this.width + x), below = 4 * x;
-        bytes[at] += share * (paint.r - ground_bytes[below]);
-        bytes[at + 1] += share * (paint.g - ground_bytes[below + 1]);
-        bytes[at + 2] += share * (paint.b - ground_bytes[below + 2]);
-      }
+      const height = Math.min(y + 1, y1) - Math.max(y, y0), line = y * (this.width + 1);
+      this.noted[y] = 1;
+      this.step(line + first, height * left, paint);
+      if (first === last) { this.step(line + first + 1, -height * left, paint); continue; }
+      this.step(line + first + 1, height * (1 - left), paint);
+      this.step(line + last, height * (right - 1), paint);
+      this.step(line + last + 1, -height * right, paint);
     }
+  }
+
+  step(pixel, share, paint) {
+    const steps = this.steps, at = 4 * pixel;
+    this.stepped[pixel] = 1;
+    steps[at] += share * paint.r; steps[at + 1] += share * paint.g; steps[at + 2] += share * paint.b; steps[at + 3] += share;
+  }
+
+  // Draws what was noted of the small boxes.
+  settle() {
+    for (let y = 0; y < this.height; ++y) if (this.noted[y]) this.settle_line(y);
+    this.noted.fill(0);
+  }
+
+  // Where nothing changes from a pixel to the next, it has the colour of the pixel before.
+  settle_line(y) {
+    const {steps, stepped, words, bytes, ground, ground_bytes, width} = this;
+    let r = 0, g = 0, b = 0, cover = 0, same = false, under = 0, below = 0, word = 0;
+    for (let x = 0, at = y * width, note = y * (width + 1); x < width; ++x, ++at, ++note) {
+      if (stepped[note]) {
+        const step = 4 * note;
+        r += steps[step]; g += steps[step + 1]; b += steps[step + 2]; cover += steps[step + 3];
+        same = false;
+      }
+      if (cover < 0.002) { same = false; continue; }
+      if (same && words[at] === under && ground[x] === below) { words[at] = word; continue; }
+      under = words[at];
+      below = ground[x];
+      bytes[4 * at] += r - cover * ground_bytes[4 * x];
+      bytes[4 * at + 1] += g - cover * ground_bytes[4 * x + 1];
+      bytes[4 * at + 2] += b - cover * ground_bytes[4 * x + 2];
+      word = words[at];
+      same = true;
+    }
+    steps.fill(0, 4 * y * (width + 1), 4 * (y + 1) * (width + 1));
+    stepped.fill(0, y * (width + 1), (y + 1) * (width + 1));
   }
 }

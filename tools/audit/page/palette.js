@@ -6,11 +6,12 @@ const kKindColours = {
   small: "#cc79a7", input: "#f0e442", label: "#c7b42c", cache: "#7b61c4",
   parameter: "#5f7183", optimizer: "#46535f", buffer: "#8798a8", scalars: "#a7b3bd", norms: "#a7b3bd", table: "#a7b3bd",
 };
-const kKindTextures = {boundary: "none", tape: "lines", transient: "dots", gradient: "bars", weight_gradient: "grid", scratch: "crosses", small: "none",
-                       input: "dots", label: "lines", cache: "grid", parameter: "none", optimizer: "lines", buffer: "dots"};
+const kKindTextures = {boundary: "none", tape: "lines", transient: "dots", gradient: "bars", weight_gradient: "grid", scratch: "crosses",
+                       small: "none", input: "dots", label: "lines", cache: "grid", parameter: "none", optimizer: "lines", buffer: "dots"};
 const kTypeColours = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#8ecdf2", "#d55e00", "#f0e442", "#5f7183"];
 const kStages = ["forward", "recomputed", "backward", "update", "move", "transfer"];
 const kStageColours = {forward: "#9ec9e6", recomputed: "#f0b25a", backward: "#33658a", update: "#56a36c", move: "#b9a3d3", transfer: "#8f6fc0"};
+const kShortStages = {forward: "forw.", backward: "backw.", update: "upd.", transfer: "trans."};
 // Viridis: links in forward order, from the first to the last.
 const kLinkColours = ["#440154", "#482878", "#3e4a89", "#31688e", "#26828e", "#1f9e89", "#35b779", "#6dcd59", "#b4de2c", "#fde725"];
 
@@ -28,7 +29,9 @@ function mixed(a, b, share) {
 
 function read_inks() {
   const style = getComputedStyle(document.documentElement);
-  for (const name of ["ink", "muted", "line", "plot", "card", "accent", "alarm", "odd", "even"]) inks[name] = colour(style.getPropertyValue("--" + name).trim());
+  for (const name of ["ink", "muted", "line", "plot", "card", "accent", "alarm", "odd", "even"]) {
+    inks[name] = colour(style.getPropertyValue("--" + name).trim());
+  }
 }
 
 function link_colour(index, count) {
@@ -51,7 +54,8 @@ function colour_groups(program, by) {
       ({value: type, label: String(type), colour: colour(kTypeColours[i % kTypeColours.length]), texture: textures[i % textures.length]}));
   }
   const links = program.plan.links;
-  return [...links.map((link, i) => ({value: link, label: short_name(link, 32), colour: link_colour(i, links.length), texture: i % 2 ? "lines" : "none"})),
+  const group = (link, i) => ({value: link, label: short_name(link, 32), colour: link_colour(i, links.length), texture: i % 2 ? "lines" : "none"});
+  return [...links.map(group),
           {value: undefined, label: "state and gradients", colour: colour("#77828c"), texture: "none"}];
 }
 

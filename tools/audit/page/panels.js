@@ -14,8 +14,17 @@ function refresh_panels() {
       make("button", {type: "button", role: "tab", "aria-selected": String(panel === current), "aria-controls": "panel", "data-tab": panel.id,
                       tabindex: panel === current ? 0 : -1, onclick: () => show({tab: panel.id}), onkeydown: step_tab}, panel.label)));
     element_of("panel").setAttribute("aria-label", current.label);
-    current.draw(element_of("panel"));
+    if (shown.printing) draw_all(panels); else current.draw(element_of("panel"));
   });
+}
+
+function draw_all(panels) {
+  fill(element_of("panel"), panels.map((panel) => {
+    const section = make("section", {class: "printed"});
+    panel.draw(section);
+    section.prepend(make("h1", {}, panel.label));
+    return section;
+  }));
 }
 
 function step_tab(event) {

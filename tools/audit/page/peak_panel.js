@@ -1,7 +1,11 @@
 // What lives in one row: the highest, another hill, or the row that was chosen.
 "use strict";
 
-const kMostListed = 200;
+const kMostListed = 200, kMostPrinted = 24;
+
+function most_listed() { return shown.printing ? kMostPrinted : kMostListed; }
+
+function unlisted(all, noun) { return make("li", {class: "empty"}, "and " + plural(all.length - most_listed(), "more " + noun) + ": all are in the CSV"); }
 
 function peak_panel(panel) {
   const program = shown.program, peaks = program.peaks, row = shown.row === null ? (peaks[0] || {row: 0}).row : shown.row;
@@ -12,19 +16,21 @@ function peak_panel(panel) {
 }
 
 function peak_buttons(peaks, row) {
-  return make("div", {class: "hills", role: "group", "aria-label": "The highest rows"}, peaks.map((peak, i) =>
-    make("button", {type: "button", class: "hill", "aria-pressed": String(row === peak.row), "data-row": peak.row, onclick: () => select_row(peak.row)},
-         make("small", {}, ["highest", "second", "third"][i]), make("b", {}, bytes_words(peak.bytes)), make("small", {}, "row " + count_words(peak.row)))));
+  const below = (peak) => (peak.bytes < peaks[0].bytes ? ", " + change_words(peak.bytes - peaks[0].bytes) : "");
+  const hill = (peak, i) => make("button", {type: "button", class: "hill", "aria-pressed": String(row === peak.row), "data-row": peak.row,
+                                            onclick: () => select_row(peak.row)},
+    make("small", {}, ["highest", "second", "third"][i]), make("b", {}, bytes_words(peak.bytes)), make("small", {}, "row " + count_words(peak.row) + below(peak)));
+  return make("div", {class: "hills", role: "group", "aria-label": "The highest rows"}, peaks.map(hill));
 }
 
 // The largest sum of live bytes is the least that any addresses could do with.
 function region_facts(program) {
-  const highest = program.peaks.length > 0 ? program.peaks[0] : {row: 0, bytes: 0}, padding = padding_of(live_items(program, highest.row));
+  const highest = program.peaks.length > 0 ? program.peaks[0].row : 0, fragmentation = program.bytes - program.live_bytes;
   return fact_list([
     ["region", exact_bytes(program.bytes)],
     ["lower bound", exact_bytes(program.live_bytes)],
-    ["fragmentation", [exact_bytes(program.bytes - program.live_bytes), make("small", {}, " " + percent_words(program.bytes ? (program.bytes - program.live_bytes) / program.bytes : 0) + " of the region")].flat()],
-    ["of it padding", exact_bytes(padding)],
+    ["fragmentation", [exact_bytes(fragmentation), make("small", {}, " " + percent_words(program.bytes ? fragmentation / program.bytes : 0) + " of the region")].flat()],
+    ["of it padding", exact_bytes(padding_of(live_items(program, highest)))],
   ]);
 }
 
@@ -44,7 +50,8 @@ function row_section(program, row) {
       what.writes.length > 0 ? ["writes", make("span", {class: "jumps"}, named(what.writes))] : null,
       what.reads.length > 0 ? ["reads", make("span", {class: "jumps"}, named(what.reads))] : null,
       what.scratch ? ["scratch", make("span", {class: "jumps"}, named([what.scratch]))] : null,
-      ["work", [what.flops ? Number(what.flops.toPrecision(4)).toLocaleString("en-US") + " flop, " : "", what.bytes ? bytes_words(what.bytes) + " read or written" : "",
+      ["work", [what.flops ? Number(what.flops.toPrecision(4)).toLocaleString("en-US") + " flop, " : "",
+                what.bytes ? bytes_words(what.bytes) + " read or written" : "",
                 what.seconds !== null && what.seconds !== undefined ? ", " + seconds_words(what.seconds) : ""].join("") || "none"],
     ]));
 }
@@ -80,18 +87,22 @@ function list_head(items, live) {
 }
 
 function item_list(plan, items) {
-  const unit = (plan.manifest.prices || {}).unit, largest = Math.max(1, ...items.slice(0, kMostListed).map((item) => item.bytes));
-  const note = (item) => {
-    if (shown.sort === "life") return plural(item.end - item.first, "row");
-    const price = shown.sort === "price" && plan.prices.get(item.bytes);
-    return !price ? kind_words(item.kind) : price.less === null ? "not without" : "+" + (unit === "seconds" ? seconds_words(price.less) : share_words(price.less));
-  };
-  const list = make("ol", {class: "items"}, items.slice(0, kMostListed).map((item) => make("li", {},
+  const listed = items.slice(0, most_listed()), largest = Math.max(1, ...listed.map((item) => item.bytes));
+  const list = make("ol", {class: "items"}, listed.map((item) => make("li", {},
     make("button", {type: "button", "data-slot": item.id, "aria-pressed": String(shown.selected === item), onclick: () => select_item(item),
                     onpointerenter: () => show({hovered: item}), onpointerleave: () => show({hovered: null})},
          make("i", {class: "key", style: "background:" + item.paint.text}), make("span", {class: "item-name"}, short_name(item.name, 60)),
-         make("small", {}, note(item)), make("b", {}, bytes_words(item.bytes)),
+         make("small", {}, list_note(plan, item)), make("b", {}, bytes_words(item.bytes)),
          make("i", {class: "size", style: "width:" + ((100 * item.bytes) / largest).toFixed(2) + "%;background:" + item.paint.text})))));
-  if (items.length > kMostListed) list.append(make("li", {class: "empty"}, "and " + plural(items.length - kMostListed, "more slot") + ": all are in the CSV"));
+  if (items.length > most_listed()) list.append(unlisted(items, "slot"));
   return list;
+}
+
+// What the list says of an item beside its bytes: what it is sorted by, else its kind.
+function list_note(plan, item) {
+  if (shown.sort === "life") return plural(item.end - item.first, "row");
+  const price = shown.sort === "price" && plan.prices.get(item.bytes);
+  if (!price) return kind_words(item.kind);
+  if (price.less === null) return "not without";
+  return "+" + (plan.manifest.prices.unit === "seconds" ? seconds_words(price.less) : share_words(price.less));
 }

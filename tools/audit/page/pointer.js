@@ -28,7 +28,10 @@ function follow_pointer(canvas) {
   canvas.addEventListener("pointercancel", () => { start = null; drawing.brush = null; request_drawing(); });
   canvas.addEventListener("pointerleave", () => { if (!start) { show({hovered: null}); element_of("tip").hidden = true; } });
   canvas.addEventListener("wheel", (event) => { event.preventDefault(); turn_wheel(event, place_of_pointer(canvas, event)); }, {passive: false});
-  canvas.addEventListener("dblclick", (event) => { event.preventDefault(); zoom_view(0.5, {row: drawing.place.row_at(place_of_pointer(canvas, event).x)}); });
+  canvas.addEventListener("dblclick", (event) => {
+    event.preventDefault();
+    zoom_view(0.5, {row: drawing.place.row_at(place_of_pointer(canvas, event).x)});
+  });
 }
 
 function place_of_pointer(canvas, event) {
@@ -42,14 +45,17 @@ function brush_of(from, to) {
   if (across < kLeastDrag && down < kLeastDrag) return null;
   const right = place.left + place.width, bottom = place.top + place.height, within = (value, low, high) => Math.min(high, Math.max(low, value));
   const rows_alone = down < 14 || from.y < place.top, addresses_alone = across < 14 || from.x < place.left;
-  const x0 = addresses_alone ? place.left : within(Math.min(from.x, to.x), place.left, right), x1 = addresses_alone ? right : within(Math.max(from.x, to.x), place.left, right);
-  const y0 = rows_alone ? place.top : within(Math.min(from.y, to.y), place.top, bottom), y1 = rows_alone ? bottom : within(Math.max(from.y, to.y), place.top, bottom);
+  const x0 = addresses_alone ? place.left : within(Math.min(from.x, to.x), place.left, right),
+        x1 = addresses_alone ? right : within(Math.max(from.x, to.x), place.left, right);
+  const y0 = rows_alone ? place.top : within(Math.min(from.y, to.y), place.top, bottom),
+        y1 = rows_alone ? bottom : within(Math.max(from.y, to.y), place.top, bottom);
   return {x: x0, y: y0, width: x1 - x0, height: y1 - y0};
 }
 
 function zoom_to_brush(brush) {
   const place = drawing.place;
-  move_view({first: place.row_at(brush.x), end: place.row_at(brush.x + brush.width), low: place.address_at(brush.y + brush.height), high: place.address_at(brush.y)});
+  move_view({first: place.row_at(brush.x), end: place.row_at(brush.x + brush.width), low: place.address_at(brush.y + brush.height),
+             high: place.address_at(brush.y)});
 }
 
 function drag_view(from, to) {
@@ -61,7 +67,8 @@ function turn_wheel(event, here) {
   const place = drawing.place, factor = Math.exp(Math.max(-1, Math.min(1, event.deltaY / 240)));
   if (Math.abs(event.deltaX) > Math.abs(event.deltaY)) pan_view(event.deltaX / place.width, 0, false);
   else if (event.shiftKey) pan_view(event.deltaY / place.width, 0, false);
-  else zoom_view(factor, {row: place.row_at(here.x), address: place.address_at(here.y), rows: !event.altKey, addresses: event.altKey || event.ctrlKey, gliding: false});
+  else zoom_view(factor, {row: place.row_at(here.x), address: place.address_at(here.y), rows: !event.altKey,
+                          addresses: event.altKey || event.ctrlKey, gliding: false});
 }
 
 function point_at(here, event) {
@@ -84,7 +91,8 @@ function refresh_tip() {
   tip.hidden = !item;
   if (!item) return;
   fill(tip, make("strong", {}, short_name(item.name, 60)),
-       make("span", {}, [kind_words(item.kind), shape_words(item), bytes_words(item.bytes), item.region === "slot" ? rows_words(item.first, item.end - 1) : "all rows"].join("  \u00b7  ")));
+       make("span", {}, [kind_words(item.kind), shape_words(item), bytes_words(item.bytes),
+                         item.region === "slot" ? rows_words(item.first, item.end - 1) : "all rows"].join("  \u00b7  ")));
 }
 
 function place_tip(x, y) {

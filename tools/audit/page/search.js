@@ -26,7 +26,8 @@ function search_for(text) {
 
 function found_item(program, item) {
   const where = item.region === "slot" ? program.name + ", " + rows_words(item.first, item.end - 1) : item.region;
-  return {item, label: short_name(item.name, 60), note: kind_words(item.kind) + ", " + bytes_words(item.bytes) + ", " + where, go: () => { show_program(program.name); select_item(item); }};
+  return {item, label: short_name(item.name, 60), note: kind_words(item.kind) + ", " + bytes_words(item.bytes) + ", " + where,
+          go: () => { show_program(program.name); select_item(item); }};
 }
 
 function search_links(wanted) {
@@ -62,12 +63,14 @@ function take_found(index) {
 }
 
 function refresh_found() {
-  const field = element_of("search"), list = element_of("found"), nothing = found.length === 0 && field.value.trim() !== "" && document.activeElement === field;
+  const field = element_of("search"), list = element_of("found"),
+        nothing = found.length === 0 && field.value.trim() !== "" && document.activeElement === field;
   list.hidden = found.length === 0 && !nothing;
   field.setAttribute("aria-expanded", String(!list.hidden));
   field.setAttribute("aria-activedescendant", found.length > 0 ? "found-" + marked : "");
   fill(list, nothing ? make("li", {class: "empty"}, "nothing has this name") : found.map((result, i) =>
-    make("li", {id: "found-" + i, role: "option", "aria-selected": String(i === marked), onpointerdown: (event) => { event.preventDefault(); take_found(i); }},
+    make("li", {id: "found-" + i, role: "option", "aria-selected": String(i === marked),
+                onpointerdown: (event) => { event.preventDefault(); take_found(i); }},
          result.item ? make("i", {class: "key", style: result.item.paint ? "background:" + result.item.paint.text : null}) : null,
          make("span", {class: "item-name"}, result.label), make("small", {}, result.note))));
   const current = list.querySelector('[aria-selected="true"]');

@@ -7,6 +7,7 @@ const shown = {
   colour: "kind",   // "kind", "link" or "dtype"
   patterns: false,  // kinds told apart by patterns too
   dark: false,
+  printing: false,
   ghosts: true,     // of a diff: the other plan's slots as outlines
   hovered: null, selected: null,  // items
   row: null,        // the row that was chosen

@@ -11,10 +11,12 @@ function refresh_slot() {
   const item = shown.selected || shown.hovered || largest_at_peak(shown.program), section = element_of("slot");
   if (!item) { fill(section, make("p", {class: "empty"}, "This program has no slots.")); return; }
   const facts = slot_facts(shown.program, item);
-  const why = shown.selected ? "chosen; Esc lets go" : shown.hovered ? "under the pointer; a click keeps it here" : "the largest at the peak; point at another";
+  const why = shown.selected ? "chosen; Esc lets go"
+    : shown.hovered ? "under the pointer; a click keeps it here" : "the largest at the peak; point at another";
   fill(section,
        make("p", {class: "why"}, why),
-       make("h2", {}, make("i", {class: "key", style: "background:" + item.paint.text}), make("span", {class: "item-name", title: short_name(item.name, 1000)}, short_name(item.name))),
+       make("h2", {}, make("i", {class: "key", style: "background:" + item.paint.text}),
+            make("span", {class: "item-name", title: short_name(item.name, 1000)}, short_name(item.name))),
        fact_list(facts.map(([label, value, , shown_as]) => [label, shown_as || value])));
 }
 
@@ -25,13 +27,14 @@ function largest_at_peak(program) {
 // [label, text, number that the text stands for, elements where the text is not all]. Tests read the first three.
 function slot_facts(program, item) {
   const facts = [
-    ["kind", kind_words(item.kind) + (item.flights ? ", in flight in " + item.flights.map((flight) => rows_words(flight.first, flight.end - 1)).join(", ") : "")],
-    item.layer !== undefined ? ["layer", short_name(item.layer, 60)] : null,
+    ["kind", kind_words(item.kind) + (item.layer !== undefined ? " of " + short_name(item.layer, 60) : "")],
+    item.flights ? ["in flight", item.flights.map((flight) => rows_words(flight.first, flight.end - 1)).join(", ")] : null,
     ["tensor", shape_words(item)],
     ["bytes", bytes_words(item.bytes), item.bytes, exact_bytes(item.bytes)],
     aligned(item.bytes) > item.bytes ? ["padding", plural(aligned(item.bytes) - item.bytes, "byte"), aligned(item.bytes) - item.bytes] : null,
     ["address", count_words(item.address), item.address, address_text(item)],
-    ["life", item.region === "slot" || item.region === "disk" ? rows_words(item.first, item.end - 1) : "all rows of all programs", null, life_buttons(item)],
+    ["life", item.region === "slot" || item.region === "disk" ? rows_words(item.first, item.end - 1) : "all rows of all programs", null,
+     life_buttons(item)],
     ["written by", item.writers.join(" "), null, row_buttons(program, item.writers, "the host, or another program")],
     ["read by", item.readers.join(" "), null, row_buttons(program, item.readers, "nothing in " + program.name)],
   ];
@@ -58,19 +61,22 @@ function life_buttons(item) {
 
 function row_buttons(program, rows, nothing) {
   if (rows.length === 0) return make("span", {class: "none"}, nothing);
-  const button = (r) => make("button", {type: "button", class: "jump", "data-row": r, title: short_name(program.rows[r].link, 60), onclick: () => select_row(r)},
+  const button = (r) => make("button", {type: "button", class: "jump", "data-row": r, title: short_name(program.rows[r].link, 60),
+                                        onclick: () => select_row(r)},
                              r + " ", make("small", {}, row_words(program.rows[r])));
   const list = make("span", {class: "jumps"}, rows.slice(0, kMostRows).map(button));
   if (rows.length > kMostRows) {
-    list.append(make("button", {type: "button", class: "more", onclick: (event) => { event.target.replaceWith(...rows.slice(kMostRows, 400).map(button)); }}, plural(rows.length - kMostRows, "more row")));
+    const more = (event) => event.target.replaceWith(...rows.slice(kMostRows, 400).map(button));
+    list.append(make("button", {type: "button", class: "more", onclick: more}, plural(rows.length - kMostRows, "more row")));
   }
   return list;
 }
 
 function repeats_fact(item) {
   const at = item.repeats.indexOf(item), text = "made " + item.repeats.length + " times; this is number " + (at + 1);
-  return ["again", text, item.repeats.length, [text, make("span", {class: "jumps"}, item.repeats.slice(0, kMostRows).map((again, i) =>
-    again === item ? null : make("button", {type: "button", class: "jump", "data-slot": again.id, onclick: () => select_item(again)}, "number " + (i + 1))))]];
+  return ["again", text, item.repeats.length, [text + " ", make("span", {class: "jumps"}, item.repeats.slice(0, kMostRows).map((again, i) =>
+    again === item ? null : make("button", {type: "button", class: "jump", "data-slot": again.id, onclick: () => select_item(again)},
+                                 "number " + (i + 1))))]];
 }
 
 // What the best plan costs more with that much less memory, and what it saves with that much more.
@@ -89,9 +95,13 @@ function price_words(price, unit) {
   return less + "; more: " + (price.more === null ? "not known" : "\u2212" + cost_words(price.more, unit));
 }
 
+// "-6.1 MiB does not fit", "+6.1 MiB saves 9.65% of a step, 1.57% a MiB".
 function price_lines(price, unit) {
-  const mebibytes = price.bytes / (1 << 20), each = (cost) => (price.bytes === 1 << 20 || !cost ? null : make("small", {class: "exact"}, " " + cost_words(cost / mebibytes, unit) + " a MiB"));
-  const line = (label, text, cost) => make("span", {class: "price"}, make("small", {}, label), text, each(cost));
-  return [line("less memory ", price.less === null ? "does not fit" : "costs " + cost_words(price.less, unit), price.less),
-          line("more memory ", price.more === null ? "not known" : "saves " + cost_words(price.more, unit), price.more)];
+  const mebibytes = price.bytes / (1 << 20), short = (cost) => (unit === "seconds" ? seconds_words(cost) : share_words(cost));
+  const each = (cost) => (price.bytes === 1 << 20 || !cost || mebibytes < 0.01 ? null
+                          : make("small", {class: "exact"}, " " + short(cost / mebibytes) + " a MiB"));
+  const line = (sign, text, cost) =>
+    make("span", {class: "price"}, make("span", {class: "amount"}, sign + bytes_words(price.bytes)), make("span", {}, text, each(cost)));
+  return [line("\u2212", price.less === null ? "does not fit" : "costs " + cost_words(price.less, unit), price.less),
+          line("+", price.more === null ? "not known" : "saves " + cost_words(price.more, unit), price.more)];
 }

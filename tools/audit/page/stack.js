@@ -1,21 +1,23 @@
 // The other picture: live bytes stacked over rows, in the order of the legend, upon State and gradients.
 "use strict";
 
-// Slots by birth and by death, so that one walk over the rows knows what lives.
+// Slots by birth and by death, so that one walk over the rows knows what lives; and from the lowest of the stack up.
 function stacking_of(program) {
-  program.stacking = program.stacking || {births: [...program.slots].sort((a, b) => a.first - b.first), deaths: [...program.slots].sort((a, b) => a.end - b.end)};
+  const sorted = (order) => [...program.slots].sort(order);
+  program.stacking = program.stacking || {births: sorted((a, b) => a.first - b.first), deaths: sorted((a, b) => a.end - b.end),
+                                          upwards: sorted(stacks_below)};
   return program.stacking;
 }
 
 function stacks_below(a, b) { return a.group - b.group || a.birth - b.birth; }
 
-// Calls visit(row) for increasing rows, after born(slot) and dead(slot) of what came and went since the row before.
+// Calls visit(row) for increasing rows, after born(slot) and dead(slot) of all that came and went since the row before.
 function walk_rows(program, rows, born, dead, visit) {
-  const {births, deaths} = stacking_of(program), alive = new Set();
+  const {births, deaths} = stacking_of(program);
   let b = 0, d = 0;
   for (const row of rows) {
-    for (; b < births.length && births[b].first <= row; ++b) if (births[b].end > row) { alive.add(births[b]); born(births[b]); }
-    for (; d < deaths.length && deaths[d].end <= row; ++d) if (alive.delete(deaths[d])) dead(deaths[d]);
+    for (; b < births.length && births[b].first <= row; ++b) born(births[b]);
+    for (; d < deaths.length && deaths[d].end <= row; ++d) dead(deaths[d]);
     visit(row);
   }
 }
@@ -56,12 +58,22 @@ function paint_groups_of_rows(painter, place, rows, columns) {
   });
 }
 
-// Rows wide enough to tell slots apart: a line parts them.
+// Rows wide enough to tell slots apart: a line parts them. Slots of one colour that are too thin for a line are one.
 function paint_slots_of_rows(painter, place, rows, columns) {
-  const near = shown.program.slots.filter((slot) => slot.first < view.end && slot.end > view.first);
+  const near = stacking_of(shown.program).upwards.filter((slot) => slot.first < view.end && slot.end > view.first);
+  const thin = (3 * (view.high - view.low)) / (place.height * place.scale);
   for (const row of rows) {
     const [from, to] = columns(row);
-    for (const level of levels_of_row(shown.program, row, near)) fill_level(painter, place, from, to, level.low, level.high, level.item.paint, level.item.texture, true);
+    let low = shown.plan.program_base, high = low, below = null;
+    const fill = (parted) => { if (high > low) fill_level(painter, place, from, to, low, high, below.paint, below.texture, parted); low = high; };
+    for (const slot of near) {
+      if (slot.first > row || slot.end <= row) continue;
+      if (below && (slot.bytes > thin || below.paint !== slot.paint)) fill(false);
+      below = slot;
+      high += slot.bytes;
+      if (slot.bytes > thin) fill(true);
+    }
+    if (below) fill(false);
   }
 }
 
@@ -72,9 +84,10 @@ function fill_level(painter, place, from, to, low, high, paint, texture, parted 
 }
 
 // What lives in a row, from the lowest level of the stack up: [{item, low, high}].
-function levels_of_row(program, row, slots = program.slots) {
+function levels_of_row(program, row) {
   let height = program.plan.program_base;
-  return slots.filter((slot) => slot.first <= row && row < slot.end).sort(stacks_below).map((item) => ({item, low: height, high: (height += item.bytes)}));
+  const alive = stacking_of(program).upwards.filter((slot) => slot.first <= row && row < slot.end);
+  return alive.map((item) => ({item, low: height, high: (height += item.bytes)}));
 }
 
 // Where a slot begins in the stack, for each row of its life.

@@ -9,12 +9,7 @@ async function start() {
   follow_overview(element_of("overview"));
   follow_keys();
   follow_search();
-  element_of("help").addEventListener("click", () => {
-    const keys = element_of("keys");
-    keys.hidden = !keys.hidden;
-    element_of("help").setAttribute("aria-expanded", String(!keys.hidden));
-    request_drawing();
-  });
+  element_of("help").addEventListener("click", () => show_keys(element_of("keys").hidden));
   show({plan_index: shown.data.shown || 0, tab: shown.data.diff ? "diff" : shown.data.plans.length > 1 ? "front" : "peak"});
   follow_link();
   addEventListener("hashchange", follow_link);
@@ -37,12 +32,14 @@ function program_answer(name) {
 }
 
 window.audit = {
-  state: () => ({plan_index: shown.plan_index, program: shown.program.name, mode: shown.mode, colour: shown.colour, patterns: shown.patterns, dark: shown.dark,
-                 ghosts: shown.ghosts, tab: shown.tab, sort: shown.sort, change: shown.change, row: shown.row, view: {...target_view()}, gliding: glide !== null,
-                 selected: shown.selected && shown.selected.id, hovered: shown.hovered && shown.hovered.id, found: found.map((result) => result.label)}),
+  state: () => ({plan_index: shown.plan_index, program: shown.program.name, mode: shown.mode, colour: shown.colour,
+                 patterns: shown.patterns, dark: shown.dark, ghosts: shown.ghosts, tab: shown.tab, sort: shown.sort, change: shown.change,
+                 row: shown.row, selected: shown.selected && shown.selected.id, hovered: shown.hovered && shown.hovered.id,
+                 view: {...target_view()}, gliding: glide !== null, found: found.map((result) => result.label)}),
   plan: () => {
     const {planned_bytes, budget_bytes, store_all_bytes, plan_hash} = shown.plan.manifest;
-    return {name: shown.plan.name, plan_hash, planned_bytes, budget_bytes, store_all_bytes, state_bytes: shown.plan.state_bytes, carried_bytes: shown.plan.carried_bytes,
+    return {name: shown.plan.name, plan_hash, planned_bytes, budget_bytes, store_all_bytes, state_bytes: shown.plan.state_bytes,
+            carried_bytes: shown.plan.carried_bytes,
             programs: program_names(shown.plan)};
   },
   program: (name) => program_answer(name || shown.program.name),
@@ -54,13 +51,14 @@ window.audit = {
   show: (change) => show(change),
   view: (wanted, gliding = false) => move_view({...target_view(), ...wanted}, gliding),
   place: (id) => {  // the middle of a slot on the screen, as far as it is in sight
-    const item = shown.program.by_id.get(id), box = element_of("map").getBoundingClientRect(), place = place_of(element_of("map")), within = (value, low, high) => Math.min(high, Math.max(low, value));
-    const x = (within(place.x_of(item.first), place.left, place.left + place.width) + within(place.x_of(item.end), place.left, place.left + place.width)) / 2;
-    const y = (within(place.y_of(item.address), place.top, place.top + place.height) + within(place.y_of(item.address + item.bytes), place.top, place.top + place.height)) / 2;
-    return {x: box.left + x, y: box.top + y};
+    const item = shown.program.by_id.get(id), box = element_of("map").getBoundingClientRect(), place = place_of(element_of("map"));
+    const middle = (from, to, low, size) => (Math.min(low + size, Math.max(low, from)) + Math.min(low + size, Math.max(low, to))) / 2;
+    return {x: box.left + middle(place.x_of(item.first), place.x_of(item.end), place.left, place.width),
+            y: box.top + middle(place.y_of(item.address), place.y_of(item.address + item.bytes), place.top, place.height)};
   },
   pixel: (x, y) => [...element_of("map").getContext("2d").getImageData(x, y, 1, 1).data],
-  ghosts: () => ghosts_of(shown.program).map((ghost) => ({id: ghost.item.id, change: ghost.change.change, first: ghost.first, end: ghost.end, low: ghost.low, high: ghost.high})),
+  ghosts: () => ghosts_of(shown.program).map((ghost) => ({id: ghost.item.id, change: ghost.change.change, first: ghost.first,
+                                                          end: ghost.end, low: ghost.low, high: ghost.high})),
   csv: (what) => ({slots: slots_csv, live: live_csv, front: front_csv, changes: changes_csv})[what](),
   draw_times: () => [...drawing.times],
 };

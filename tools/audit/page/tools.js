@@ -21,21 +21,34 @@ function tool(text, title, onclick) { return make("button", {type: "button", tit
 
 function choice(label, name, options) {
   return make("span", {class: "group", role: "group", "aria-label": label}, make("span", {class: "label"}, label), options.map(([value, text]) =>
-    make("button", {type: "button", "aria-pressed": String(shown[name] === value), "data-choice": name + ":" + value, onclick: () => show({[name]: value})}, text)));
+    make("button", {type: "button", "aria-pressed": String(shown[name] === value), "data-choice": name + ":" + value,
+                    onclick: () => show({[name]: value})}, text)));
 }
 
 function toggle(name, text, title) {
-  return make("button", {type: "button", title, "aria-pressed": String(shown[name]), "data-choice": name, onclick: () => show({[name]: !shown[name]})}, text);
+  return make("button", {type: "button", title, "aria-pressed": String(shown[name]), "data-choice": name,
+                         onclick: () => show({[name]: !shown[name]})}, text);
 }
 
 // Of links the legend shows the first, the last and some between: their order is the colour's.
 function refresh_legend() {
   const used = new Set(shown.program.items.map((item) => item.group)), groups = shown.program.groups.filter((_, i) => used.has(i));
   const step = shown.colour === "link" ? Math.ceil(groups.length / 10) : 1, listed = groups.filter((_, i) => i % step === 0 || i === groups.length - 1);
-  fill(element_of("legend"), listed.map((group) => make("li", {}, swatch(group), group.label)),
-       make("li", {}, swatch({colour: colour("#999999"), texture: "hatch"}, true), "padding"),
-       shown.program.items.some((item) => item.flights) && make("li", {}, swatch({colour: colour("#999999"), texture: "stripes"}, true), "in flight"),
-       shown.data.diff && shown.ghosts && make("li", {}, make("i", {class: "ghost"}), "the other plan"));
+  fill(element_of("legend"), listed.map((group) => make("li", {}, swatch(group), group.label)), marks_of_slots(), marks_of_rows());
+}
+
+function marks_of_slots() {
+  const items = shown.program.items, grey = (texture) => swatch({colour: colour("#999999"), texture}, true);
+  return [items.some((item) => aligned(item.bytes) > item.bytes) && make("li", {}, grey("hatch"), "padding"),
+          items.some((item) => item.flights) && make("li", {}, grey("stripes"), "in flight"),
+          shown.data.diff && shown.ghosts && make("li", {}, make("i", {class: "ghost"}), "the other plan")];
+}
+
+function marks_of_rows() {
+  const stages = kStages.filter((stage) => bands_of(shown.program).stages.some((run) => run.value === stage));
+  const mark = (stage) => swatch({colour: stage_paint(stage), texture: stage === "recomputed" ? "stripes" : "none"}, true);
+  return [stages.length > 0 && make("li", {class: "stages"}, "rows:"), ...stages.map((stage) => make("li", {}, mark(stage), stage)),
+          shown.program.peaks.length > 0 && make("li", {}, make("i", {class: "peak-mark"}), "highest row")];
 }
 
 function swatch(group, always = false) {

@@ -13,7 +13,8 @@ function top_of(program) {
 // All rows. Of the arena all, unless State and gradients, or a budget that is far away, would press the program into a part of the height.
 function home_view(program) {
   const plan = program.plan, base = plan.program_base, end = plan.manifest.planned_bytes, room = 0.04 * Math.max(kAlignment, end - base);
-  const budget = plan.budget ? plan.budget.end : 0, high = Math.min(top_of(program), Math.max(end, budget - end < 0.4 * (end - base) ? budget : 0) + room);
+  const budget = plan.budget ? plan.budget.end : 0,
+        high = Math.min(top_of(program), Math.max(end, budget - end < 0.4 * (end - base) ? budget : 0) + room);
   return {first: 0, end: Math.max(1, program.rows.length), low: high - base > 0.4 * high || end === base ? 0 : base - 0.06 * (high - base), high};
 }
 
@@ -74,7 +75,8 @@ function bring_into_view(first, end, low, high) {
     const size = Math.max(b - a, (d - c) * 1.2), middle = (c + d) / 2;
     return [middle - size / 2, middle + size / 2];
   };
-  const rows = first < from.end && end > from.first && end - first > from.end - from.first ? [from.first, from.end] : fits(from.first, from.end, first, end);
+  const rows = first < from.end && end > from.first && end - first > from.end - from.first ? [from.first, from.end]
+        : fits(from.first, from.end, first, end);
   const addresses = fits(from.low, from.high, low, high);
   if (rows[0] !== from.first || rows[1] !== from.end || addresses[0] !== from.low || addresses[1] !== from.high) {
     move_view({first: rows[0], end: rows[1], low: addresses[0], high: addresses[1]});

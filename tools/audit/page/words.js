@@ -11,7 +11,9 @@ function bytes_words(bytes) {
   return (bytes < 0 ? "\u2212" : "") + (unit === 0 ? String(value) : value.toFixed(1)) + " " + units[unit];
 }
 
-function count_words(number) { return number.toLocaleString("en-US"); }
+const kCounts = new Intl.NumberFormat("en-US"),
+      kFixed = [0, 1, 2, 3].map((digits) => new Intl.NumberFormat("en-US", {minimumFractionDigits: digits, maximumFractionDigits: digits}));
+function count_words(number) { return kCounts.format(number); }
 
 // Both: what is read and what is compared.
 function exact_bytes(bytes) {
