@@ -8,6 +8,7 @@
 #include "lib/cpu/cpu_kernels.h"
 #include "lib/cpu/cpu_machine.h"
 #include "lib/cpu/data_fault.h"
+#include "lib/cpu/gemm.h"
 #include "lib/cpu/partition.h"
 #include "lib/cpu/random_mask.h"
 #include "lib/cpu/tile_product.h"
@@ -19,8 +20,7 @@ namespace reprise {
 namespace {
 
 constexpr uint32_t kTile = kAttentionTile;
-constexpr uint32_t kStrip =
-    16;  // a tile on the diagonal is worked in strips of this many rows, each as long as it needs to be
+static_assert(kAttentionMaxHead <= kKc, "kZeroLine stands for a row of a head");
 
 // One query head of one sequence, with the keys and values that it reads.
 template <typename Stored>
@@ -67,7 +67,19 @@ REPRISE_INLINE uint32_t hidden_keys(const AttentionHead<Stored>& head, uint32_t 
   return start - first_key < kTile ? start - first_key : kTile;
 }
 
-// A tile's rows as f32, to be read or to be summed up: where they lie, or on the worker's stack where they are stored as bf16.
+// to[d] = from[d] * factor, rounded as `to` is stored.
+template <int kLanes, typename To, typename From>
+REPRISE_INLINE void copy_scaled(To* to, const From* from, uint32_t D, float factor) {
+  typename VectorOf<kLanes>::type x;
+  uint32_t d = 0;
+  for (; d + kLanes <= D; d += kLanes) {
+    read_vector<kLanes>(x, from + d);
+    write_vector<kLanes>(to + d, x * factor);
+  }
+  for (; d < D; ++d) to[d] = from[d] * factor;
+}
+
+// A tile's rows as f32: where they lie, or on the worker's stack where they are stored as bf16.
 template <typename Stored>
 struct TileRows;
 template <>
@@ -75,6 +87,7 @@ struct TileRows<float> {
   const float* data;
   uint64_t stride;
 
+  template <int>
   REPRISE_INLINE void read(const float* rows, uint64_t step, uint32_t, uint32_t) { data = rows, stride = step; }
 };
 template <>
@@ -82,51 +95,37 @@ struct TileRows<Bf16> {
   alignas(64) float data[kTile * kAttentionMaxHead];
   uint64_t stride;
 
+  template <int kLanes>
   REPRISE_INLINE void read(const Bf16* rows, uint64_t step, uint32_t count, uint32_t D) {
     stride = D;
-    for (uint32_t i = 0; i < count; ++i) {
-      for (uint32_t d = 0; d < D; ++d) data[i * D + d] = rows[i * step + d];
-    }
-  }
-};
-template <typename Stored>
-struct TileSums;
-template <>
-struct TileSums<float> {
-  float* data;
-  uint64_t stride;
-
-  REPRISE_INLINE void open(float* rows, uint64_t step, uint32_t) { data = rows, stride = step; }
-  REPRISE_INLINE void close(uint32_t, uint32_t) const {}
-};
-template <>
-struct TileSums<Bf16> {
-  alignas(64) float data[kTile * kAttentionMaxHead];
-  uint64_t stride, step;
-  Bf16* rows;
-
-  REPRISE_INLINE void open(Bf16* to, uint64_t to_step, uint32_t D) { rows = to, step = to_step, stride = D; }
-  REPRISE_INLINE void close(uint32_t count, uint32_t D) const {
-    for (uint32_t i = 0; i < count; ++i) {
-      for (uint32_t d = 0; d < D; ++d) rows[i * step + d] = data[i * D + d];
-    }
+    for (uint32_t i = 0; i < count; ++i) copy_scaled<kLanes>(data + i * D, rows + i * step, D, 1.0f);
   }
 };
 
-// Columns of a strip, rounded up so that the products run on whole vectors.
-constexpr uint32_t whole_vectors(uint32_t n) { return (n + 31) / 32 * 32; }
-
-// out[d][i] = rows[i][d] * factor, zero for i in [count, kTile).
-template <typename Stored>
-REPRISE_INLINE void pack_transposed(float* out, const Stored* rows, uint64_t stride, uint32_t count, uint32_t D,
-                                    float factor) {
-  for (uint32_t i = 0; i < count; ++i) {
-    const Stored* row = rows + i * stride;
-    for (uint32_t d = 0; d < D; ++d) out[d * kTile + i] = row[d] * factor;
+// Transposed rows: out[p][d][c] = rows[p * kPanelColumns + c][d] * factor, zero for rows from `count` on.
+template <int kLanes>
+REPRISE_INLINE void pack_transposed(float* out, const float* rows, uint64_t stride, uint32_t count, uint32_t D, float factor) {
+  constexpr uint32_t kPanel = kPanelColumns<kLanes>;
+  for (uint32_t first = 0; first < kTile; first += kPanel) {
+    const float* lines[kPanel];
+    for (uint32_t c = 0; c < kPanel; ++c) lines[c] = first + c < count ? rows + (first + c) * stride : kZeroLine;
+    pack_lines(out + uint64_t{first} * D, kPanel, lines, D);
   }
-  for (uint32_t d = 0; d < D; ++d) {
-    for (uint32_t i = count; i < kTile; ++i) out[d * kTile + i] = 0;
+  for (uint32_t i = 0; i < kTile * D; ++i) out[i] *= factor;
+}
+// Rows in panels: out[p][i][c] = rows[i][p * kPanelColumns + c].
+template <int kLanes>
+REPRISE_INLINE void pack_rows(float* out, const float* rows, uint64_t stride, uint32_t count, uint32_t D) {
+  constexpr uint32_t kPanel = kPanelColumns<kLanes>;
+  for (uint32_t d = 0; d < D; d += kPanel, out += kTile * kPanel) {
+    for (uint32_t i = 0; i < count; ++i) copy_scaled<kLanes>(out + i * kPanel, rows + i * stride + d, D - d < kPanel ? D - d : kPanel, 1.0f);
   }
+}
+// out[i][d] = sums[d][i], for i < count; `out` is contiguous.
+REPRISE_INLINE void transpose_sums(float* out, const float* sums, uint32_t count, uint32_t D) {
+  const float* lines[kAttentionMaxHead];
+  for (uint32_t d = 0; d < D; ++d) lines[d] = sums + d * kTile;
+  pack_lines(out, D, lines, count);
 }
 
 // Dropout of the weights (query, first_key + j), j < kTile: each is dropped, or kept and multiplied with 1 / (1 - p).
@@ -152,35 +151,46 @@ WeightMask make_mask(const Args& args) {
   return {*args.scalars, args.attention.stream, dropout_threshold(p), 1.0f / (1.0f - p)};
 }
 
+// On the diagonal a panel of queries sees the keys before its end, and a key the panels from its own on: whole panels are worked, and
+// the scores of keys behind a query count for nothing.
+template <int kLanes>
+constexpr uint32_t end_of_seen(uint32_t query, uint32_t keys) {
+  const uint32_t end = (query / kPanelColumns<kLanes> + 1) * kPanelColumns<kLanes>;
+  return end < keys ? end : keys;
+}
+template <int kLanes>
+constexpr uint32_t first_seeing(uint32_t key) {
+  return key / kPanelColumns<kLanes> * kPanelColumns<kLanes>;
+}
+
 // Per query of a tile: the largest score so far, the sum of exponentials relative to it, what the step rescales the
 // sums by.
 struct OnlineSoftmax {
   float largest[kTile], sum[kTile], rescale[kTile];
 };
 
-// Scores [key][query] become weights relative to the new maxima. On the diagonal, a key after the query has weight 0. While a query has
-// seen no key its largest score is -infinity, and all its weights are 0.
+// Scores [key][query] become weights relative to the new maxima. While a query has seen no key its largest score is -infinity, and all its
+// weights are 0.
+template <int kLanes>
 REPRISE_INLINE void update_softmax(OnlineSoftmax& state, float* scores, uint32_t keys, bool diagonal) {
   float largest[kTile], shift[kTile], sum[kTile];
   for (uint32_t i = 0; i < kTile; ++i) largest[i] = state.largest[i];
   for (uint32_t s = 0; s < keys; ++s) {
     const float* row = scores + s * kTile;
-    for (uint32_t i = diagonal ? s : 0; i < kTile; ++i) largest[i] = row[i] > largest[i] ? row[i] : largest[i];
+    for (uint32_t i = diagonal ? first_seeing<kLanes>(s) : 0; i < kTile; ++i) largest[i] = row[i] > largest[i] ? row[i] : largest[i];
   }
   for (uint32_t i = 0; i < kTile; ++i) shift[i] = largest[i] == -__builtin_inff() ? 0.0f : largest[i];
   for (uint32_t i = 0; i < kTile; ++i) sum[i] = 0;
   for (uint32_t s = 0; s < keys; ++s) {
     float* row = scores + s * kTile;
-    const uint32_t first = diagonal ? s / kStrip * kStrip : 0;
-    for (uint32_t i = 0; i < first; ++i) row[i] = 0;
-    for (uint32_t i = first; i < kTile; ++i) {
-      const float weight = vector_exp(row[i] - shift[i]);
-      row[i] = diagonal && i < s ? 0.0f : weight;
+    REPRISE_INDEPENDENT
+    for (uint32_t i = diagonal ? first_seeing<kLanes>(s) : 0; i < kTile; ++i) {
+      row[i] = vector_exp_at_most_88(row[i] - shift[i]);
       sum[i] += row[i];
     }
   }
   for (uint32_t i = 0; i < kTile; ++i) {
-    state.rescale[i] = vector_exp(state.largest[i] - shift[i]);
+    state.rescale[i] = vector_exp_at_most_88(state.largest[i] - shift[i]);
     state.sum[i] = state.sum[i] * state.rescale[i] + sum[i];
     state.largest[i] = largest[i];
   }
@@ -212,28 +222,40 @@ REPRISE_INLINE void drop_weights(float* weights, const WeightMask& mask, uint64_
   }
 }
 
-REPRISE_INLINE void scale_rows(float* y, uint64_t stride, const float* factors, uint32_t rows, uint32_t D) {
-  for (uint32_t i = 0; i < rows; ++i) {
-    const float factor = factors[i];
-    for (uint32_t d = 0; d < D; ++d) y[i * stride + d] *= factor;
+// sums[d][i] *= factors[i].
+REPRISE_INLINE void scale_sums(float* sums, const float* factors, uint32_t D) {
+  for (uint32_t d = 0; d < D; ++d, sums += kTile) {
+    REPRISE_INDEPENDENT
+    for (uint32_t i = 0; i < kTile; ++i) sums[i] *= factors[i];
   }
 }
 
-// scores[key][query] = k . q / sqrt(D); on the diagonal only from each strip's first key on.
+// On the worker's stack.
+template <typename Stored>
+struct ForwardTiles {
+  alignas(64) float queries[kAttentionMaxHead * kTile];  // panels of [d][query], times 1 / sqrt(D); at last y [query][d]
+  alignas(64) float sums[kAttentionMaxHead * kTile];     // [d][query]
+  alignas(64) float scores[kTile * kTile];               // [key][query]
+  TileRows<Stored> k, v;
+};
+
+// scores = k . q / sqrt(D).
 template <int kLanes, typename Stored>
-REPRISE_INLINE void forward_scores(float* scores, const TileRows<Stored>& k, const float* queries, uint32_t keys, bool diagonal,
-                                   uint32_t D) {
-  for (uint32_t s = 0; s < keys; s += kStrip) {
-    const uint32_t skip = diagonal ? s / 32 * 32 : 0;
-    tile_product<kLanes>({scores + s * kTile + skip, kTile, false}, {k.data + s * k.stride, k.stride, 1},
-                         {queries + skip, kTile}, keys - s < kStrip ? keys - s : kStrip, kTile - skip, D);
+REPRISE_INLINE void forward_scores(ForwardTiles<Stored>& tiles, uint32_t keys, bool diagonal, uint32_t D) {
+  constexpr uint32_t kPanel = kPanelColumns<kLanes>;
+  for (uint32_t i = 0; i < kTile; i += kPanel) {
+    tile_product<kLanes>({tiles.scores + i, kTile, false}, {tiles.k.data, tiles.k.stride, 1}, {tiles.queries + i * D, 0, kPanel},
+                         diagonal ? end_of_seen<kLanes>(i, keys) : keys, kPanel, D);
   }
 }
 
-// Scores [key][query] of keys before the query's document become -infinity.
+// Scores [key][query] of keys behind the query, and of those before its document, become -infinity.
 template <typename Stored>
 REPRISE_INLINE void hide_scores(float* scores, const AttentionHead<Stored>& head, uint32_t first_query, uint32_t queries, uint32_t first_key,
                                 uint32_t keys) {
+  for (uint32_t s = 0; s < keys && first_key == first_query; ++s) {
+    for (uint32_t i = 0; i < s; ++i) scores[s * kTile + i] = -__builtin_inff();
+  }
   if (head.starts == nullptr) return;
   uint32_t hidden[kTile] = {}, most = 0;
   for (uint32_t i = 0; i < queries; ++i) {
@@ -246,50 +268,46 @@ REPRISE_INLINE void hide_scores(float* scores, const AttentionHead<Stored>& head
   }
 }
 
-// y[query] (+)= weights . v; on the diagonal only up to each strip's last query.
+// sums (+)= v . weights.
 template <int kLanes, typename Stored>
-REPRISE_INLINE void weigh_values(TileSums<Stored>& y, const TileRows<Stored>& v, const float* weights, uint32_t queries, uint32_t keys,
-                                 bool diagonal, bool accumulate, uint32_t D) {
-  for (uint32_t i = 0; i < queries; i += kStrip) {
-    const uint32_t depth = diagonal && i + kStrip < keys ? i + kStrip : keys;
-    tile_product<kLanes>({y.data + i * y.stride, y.stride, accumulate}, {weights + i, 1, kTile}, {v.data, v.stride},
-                         queries - i < kStrip ? queries - i : kStrip, D, depth);
+REPRISE_INLINE void weigh_values(ForwardTiles<Stored>& tiles, uint32_t keys, bool diagonal, bool accumulate, uint32_t D) {
+  constexpr uint32_t kPanel = kPanelColumns<kLanes>;
+  for (uint32_t i = 0; i < kTile; i += kPanel) {
+    tile_product<kLanes>({tiles.sums + i, kTile, accumulate}, {tiles.v.data, 1, tiles.v.stride}, {tiles.scores + i, 0, kTile}, D, kPanel,
+                         diagonal ? end_of_seen<kLanes>(i, keys) : keys);
   }
 }
 
 template <int kLanes, typename Stored>
 REPRISE_INLINE void forward_body(const AttentionForwardArgsOf<Stored>& args, uint32_t b, uint32_t h, uint32_t tile) {
-  alignas(64) float queries[kAttentionMaxHead * kTile];
-  alignas(64) float scores[kTile * kTile];
+  ForwardTiles<Stored> tiles;
   OnlineSoftmax state;
-  TileRows<Stored> k, v;
-  TileSums<Stored> y;
   const AttentionHead<Stored> head = make_head<Stored>(args, b, h);
   const WeightMask mask = make_mask(args);
   const uint32_t first_query = tile * kTile;
   const uint32_t count = head.T - first_query < kTile ? head.T - first_query : kTile;
-  y.open(args.y + (uint64_t{b} * args.T + first_query) * args.C + uint64_t{h} * head.D, head.out, head.D);
-  float* lse = args.lse + (uint64_t{b} * args.attention.heads + h) * args.T + first_query;
 
-  pack_transposed(queries, head.q + first_query * head.row, head.row, count, head.D, head.scale);
+  tiles.k.template read<kLanes>(head.q + first_query * head.row, head.row, count, head.D);
+  pack_transposed<kLanes>(tiles.queries, tiles.k.data, tiles.k.stride, count, head.D, head.scale);
   for (uint32_t i = 0; i < kTile; ++i) state.largest[i] = -__builtin_inff();
   for (uint32_t i = 0; i < kTile; ++i) state.sum[i] = 0;
   const uint32_t first_seen = first_tile(head, first_query, count);
   for (uint32_t first_key = first_seen; first_key <= first_query; first_key += kTile) {
     const bool diagonal = first_key == first_query;
     const uint32_t keys = diagonal ? count : kTile;
-    k.read(head.k + first_key * head.row, head.row, keys, head.D);
-    v.read(head.v + first_key * head.row, head.row, keys, head.D);
-    forward_scores<kLanes>(scores, k, queries, keys, diagonal, head.D);
-    hide_scores(scores, head, first_query, count, first_key, keys);
-    update_softmax(state, scores, keys, diagonal);
-    if (args.attention.dropout > 0) drop_weights<kLanes>(scores, mask, head.first_element + uint64_t{first_query} * head.T + first_key, head.T, count, keys);
-    if (first_key != first_seen) scale_rows(y.data, y.stride, state.rescale, count, head.D);
-    weigh_values<kLanes>(y, v, scores, count, keys, diagonal, first_key != first_seen, head.D);
+    tiles.k.template read<kLanes>(head.k + first_key * head.row, head.row, keys, head.D);
+    tiles.v.template read<kLanes>(head.v + first_key * head.row, head.row, keys, head.D);
+    forward_scores<kLanes>(tiles, keys, diagonal, head.D);
+    hide_scores(tiles.scores, head, first_query, count, first_key, keys);
+    update_softmax<kLanes>(state, tiles.scores, keys, diagonal);
+    if (args.attention.dropout > 0) drop_weights<kLanes>(tiles.scores, mask, head.first_element + uint64_t{first_query} * head.T + first_key, head.T, count, keys);
+    if (first_key != first_seen) scale_sums(tiles.sums, state.rescale, head.D);
+    weigh_values<kLanes>(tiles, keys, diagonal, first_key != first_seen, head.D);
   }
-  for (uint32_t i = 0; i < count; ++i) state.rescale[i] = 1.0f / state.sum[i];
-  scale_rows(y.data, y.stride, state.rescale, count, head.D);
-  y.close(count, head.D);
+  transpose_sums(tiles.queries, tiles.sums, count, head.D);
+  Stored* y = args.y + (uint64_t{b} * args.T + first_query) * args.C + uint64_t{h} * head.D;
+  float* lse = args.lse + (uint64_t{b} * args.attention.heads + h) * args.T + first_query;
+  for (uint32_t i = 0; i < count; ++i) copy_scaled<kLanes>(y + i * head.out, tiles.queries + i * head.D, head.D, 1.0f / state.sum[i]);
   for (uint32_t i = 0; i < count; ++i) lse[i] = state.largest[i] + std::log(state.sum[i]);
 }
 
@@ -311,28 +329,26 @@ struct BackwardTile {
 // On the worker's stack.
 template <typename Stored>
 struct BackwardTiles {
-  alignas(64) float keys[kAttentionMaxHead * kTile];    // [d][key], times 1 / sqrt(D)
-  alignas(64) float values[kAttentionMaxHead * kTile];  // [d][key]
-  alignas(64) float weights[kTile * kTile];             // [query][key]: after dropout
-  alignas(64) float dscores[kTile * kTile];             // [query][key]
-  TileRows<Stored> q, k, dy;
-  TileSums<Stored> dk, dv;
+  alignas(64) float keys[kAttentionMaxHead * kTile];      // panels of [d][key], times 1 / sqrt(D); at last dk, then dv, [key][d]
+  alignas(64) float values[kAttentionMaxHead * kTile];    // panels of [d][key]
+  alignas(64) float key_rows[kAttentionMaxHead * kTile];  // panels of [key][d]
+  alignas(64) float dk[kAttentionMaxHead * kTile];        // [d][key]
+  alignas(64) float dv[kAttentionMaxHead * kTile];        // [d][key]
+  alignas(64) float weights[kTile * kTile];               // [query][key]: after dropout
+  alignas(64) float dscores[kTile * kTile];               // [query][key]
+  TileRows<Stored> q, dy;
 };
 
-// Scores in `weights`, gradients of the dropped weights in `dscores`; on the diagonal only up to each strip's last
-// query.
+// Scores in `weights`, gradients of the dropped weights in `dscores`.
 template <int kLanes, typename Stored>
-REPRISE_INLINE void backward_scores(BackwardTiles<Stored>& tiles, const BackwardHead<Stored>& g, const BackwardTile& t) {
-  const AttentionHead<Stored>& head = g.head;
-  for (uint32_t i = 0; i < t.queries; i += kStrip) {
-    const uint32_t rows = t.queries - i < kStrip ? t.queries - i : kStrip;
-    const uint32_t columns = t.diagonal ? whole_vectors(i + kStrip) : kTile;
-    tile_product<kLanes>({tiles.weights + i * kTile, kTile, false},
-                         {tiles.q.data + i * tiles.q.stride, tiles.q.stride, 1}, {tiles.keys, kTile}, rows, columns,
-                         head.D);
-    tile_product<kLanes>({tiles.dscores + i * kTile, kTile, false},
-                         {tiles.dy.data + i * tiles.dy.stride, tiles.dy.stride, 1}, {tiles.values, kTile}, rows, columns,
-                         head.D);
+REPRISE_INLINE void backward_scores(BackwardTiles<Stored>& tiles, const BackwardTile& t, uint32_t D) {
+  constexpr uint32_t kPanel = kPanelColumns<kLanes>;
+  for (uint32_t j = 0; j < t.keys; j += kPanel) {
+    const uint32_t first = t.diagonal ? j : 0, at = first * kTile + j;
+    tile_product<kLanes>({tiles.weights + at, kTile, false}, {tiles.q.data + first * tiles.q.stride, tiles.q.stride, 1},
+                         {tiles.keys + j * D, 0, kPanel}, t.queries - first, kPanel, D);
+    tile_product<kLanes>({tiles.dscores + at, kTile, false}, {tiles.dy.data + first * tiles.dy.stride, tiles.dy.stride, 1},
+                         {tiles.values + j * D, 0, kPanel}, t.queries - first, kPanel, D);
   }
 }
 
@@ -358,33 +374,38 @@ REPRISE_INLINE void backward_softmax(BackwardTiles<Stored>& tiles, const Backwar
     const float lse = g.lse[query], delta = g.delta[query], scale = g.head.scale;
     const uint32_t hidden = hidden_keys(g.head, query, t.first_key);
     const uint32_t seen = (t.diagonal ? i + 1 : t.keys) - hidden;  // keys from `hidden` on; j - hidden is huge for those before
-    const uint32_t columns = t.diagonal ? (i + kStrip) / kStrip * kStrip : kTile;
+    const uint32_t columns = t.diagonal ? end_of_seen<kLanes>(i, kTile) : kTile;
     float *weights = tiles.weights + i * kTile, *dscores = tiles.dscores + i * kTile;
     for (uint32_t j = 0; j < columns; ++j) {
-      const float weight = j - hidden < seen ? vector_exp(weights[j] - lse) : 0.0f;
+      const float weight = j - hidden < seen ? vector_exp_at_most_88(weights[j] - lse) : 0.0f;
       dscores[j] = j - hidden < seen ? weight * (dscores[j] * factors[j] - delta) * scale : 0.0f;
       weights[j] = weight * factors[j];
     }
   }
 }
 
-// dq += dscores k, by strips of queries; dk += dscores^T q and dv += weights^T dy, by strips of keys.
+// dq += dscores k.
 template <int kLanes, typename Stored>
-REPRISE_INLINE void backward_products(BackwardTiles<Stored>& tiles, const BackwardHead<Stored>& g, const BackwardTile& t) {
-  const uint32_t D = g.head.D;
-  for (uint32_t i = 0; i < t.queries; i += kStrip) {
-    const uint32_t rows = t.queries - i < kStrip ? t.queries - i : kStrip;
-    const uint32_t depth = t.diagonal && i + kStrip < t.keys ? i + kStrip : t.keys;
+REPRISE_INLINE void add_query_gradients(BackwardTiles<Stored>& tiles, const BackwardHead<Stored>& g, const BackwardTile& t) {
+  constexpr uint32_t kPanel = kPanelColumns<kLanes>;
+  const uint32_t strip = t.diagonal ? kPanel : kTile;  // on the diagonal each is as deep as its queries see
+  for (uint32_t i = 0; i < t.queries; i += strip) {
     tile_product<kLanes>({g.dq + (t.first_query + i) * g.dq_row, g.dq_row, !t.starts_dq}, {tiles.dscores + i * kTile, kTile, 1},
-                         {tiles.k.data, tiles.k.stride}, rows, D, depth);
+                         {tiles.key_rows, kTile * kPanel, kPanel}, t.queries - i < strip ? t.queries - i : strip, g.head.D,
+                         t.diagonal ? end_of_seen<kLanes>(i, t.keys) : t.keys);
   }
-  for (uint32_t j = 0; j < t.keys; j += kStrip) {
-    const uint32_t rows = t.keys - j < kStrip ? t.keys - j : kStrip;
-    const uint32_t skip = t.diagonal ? j : 0, depth = t.queries - skip;
-    tile_product<kLanes>({tiles.dk.data + j * tiles.dk.stride, tiles.dk.stride, !t.starts_dk}, {tiles.dscores + skip * kTile + j, 1, kTile},
-                         {tiles.q.data + skip * tiles.q.stride, tiles.q.stride}, rows, D, depth);
-    tile_product<kLanes>({tiles.dv.data + j * tiles.dv.stride, tiles.dv.stride, !t.starts_dk}, {tiles.weights + skip * kTile + j, 1, kTile},
-                         {tiles.dy.data + skip * tiles.dy.stride, tiles.dy.stride}, rows, D, depth);
+}
+
+// dk += dscores^T q and dv += weights^T dy, both transposed.
+template <int kLanes, typename Stored>
+REPRISE_INLINE void add_key_gradients(BackwardTiles<Stored>& tiles, const BackwardTile& t, uint32_t D) {
+  constexpr uint32_t kPanel = kPanelColumns<kLanes>;
+  for (uint32_t j = 0; j < t.keys; j += kPanel) {
+    const uint32_t first = t.diagonal ? j : 0, at = first * kTile + j;
+    tile_product<kLanes>({tiles.dk + j, kTile, !t.starts_dk}, {tiles.q.data + first * tiles.q.stride, 1, tiles.q.stride},
+                         {tiles.dscores + at, 0, kTile}, D, kPanel, t.queries - first);
+    tile_product<kLanes>({tiles.dv + j, kTile, !t.starts_dk}, {tiles.dy.data + first * tiles.dy.stride, 1, tiles.dy.stride},
+                         {tiles.weights + at, 0, kTile}, D, kPanel, t.queries - first);
   }
 }
 
@@ -428,6 +449,23 @@ BackwardHead<Stored> make_backward_head(const AttentionBackwardArgsOf<Stored>& a
   return g;
 }
 
+// A tile's keys and values, as the products read them.
+template <int kLanes, typename Stored>
+REPRISE_INLINE void open_keys(BackwardTiles<Stored>& tiles, const AttentionHead<Stored>& head, uint32_t first_key, uint32_t keys) {
+  TileRows<Stored>& rows = tiles.q;
+  rows.template read<kLanes>(head.k + first_key * head.row, head.row, keys, head.D);
+  pack_transposed<kLanes>(tiles.keys, rows.data, rows.stride, keys, head.D, head.scale);
+  pack_rows<kLanes>(tiles.key_rows, rows.data, rows.stride, keys, head.D);
+  rows.template read<kLanes>(head.v + first_key * head.row, head.row, keys, head.D);
+  pack_transposed<kLanes>(tiles.values, rows.data, rows.stride, keys, head.D, 1.0f);
+}
+// Their gradients, to the rows from `to` on.
+template <int kLanes, typename Stored>
+REPRISE_INLINE void close_keys(Stored* to, BackwardTiles<Stored>& tiles, const float* sums, const AttentionHead<Stored>& head, uint32_t keys) {
+  transpose_sums(tiles.keys, sums, keys, head.D);
+  for (uint32_t i = 0; i < keys; ++i) copy_scaled<kLanes>(to + i * head.row, tiles.keys + i * head.D, head.D, 1.0f);
+}
+
 // A tile of keys adds up what the heads of the group, and the tiles of each one's queries, have to say of it.
 template <int kLanes, typename Stored>
 REPRISE_INLINE void backward_body(const AttentionBackwardArgsOf<Stored>& args, uint32_t b, uint32_t kv_head, float* queries_sums) {
@@ -436,7 +474,6 @@ REPRISE_INLINE void backward_body(const AttentionBackwardArgsOf<Stored>& args, u
   const uint32_t group = args.attention.heads / args.attention.kv_heads, first_head = kv_head * group;
   const AttentionHead<Stored> shared = make_head<Stored>(args, b, first_head);
   const uint64_t head_sums = uint64_t{shared.T} * shared.D;
-  Stored *dk = args.dqkv + (shared.k - args.qkv), *dv = args.dqkv + (shared.v - args.qkv);
 
   for (uint32_t h = 0; h < group; ++h) {
     const BackwardHead<Stored> g = make_backward_head(args, b, first_head + h, queries_sums + h * head_sums);
@@ -444,12 +481,7 @@ REPRISE_INLINE void backward_body(const AttentionBackwardArgsOf<Stored>& args, u
   }
   for (uint32_t first_key = 0; first_key < shared.T; first_key += kTile) {
     const uint32_t keys = shared.T - first_key < kTile ? shared.T - first_key : kTile;
-    const uint64_t key = first_key * shared.row;
-    pack_transposed(tiles.keys, shared.k + key, shared.row, keys, shared.D, shared.scale);
-    pack_transposed(tiles.values, shared.v + key, shared.row, keys, shared.D, 1.0f);
-    tiles.k.read(shared.k + key, shared.row, keys, shared.D);
-    tiles.dk.open(dk + key, shared.row, shared.D);
-    tiles.dv.open(dv + key, shared.row, shared.D);
+    open_keys<kLanes>(tiles, shared, first_key, keys);
     for (uint32_t h = 0; h < group; ++h) {
       const BackwardHead<Stored> g = make_backward_head(args, b, first_head + h, queries_sums + h * head_sums);
       const AttentionHead<Stored>& head = g.head;
@@ -459,15 +491,16 @@ REPRISE_INLINE void backward_body(const AttentionBackwardArgsOf<Stored>& args, u
         if (first_seen > first_key) continue;
         const bool diagonal = first_query == first_key;
         const BackwardTile tile{first_query, queries, first_key, keys, diagonal, first_seen == first_key, diagonal && h == 0};
-        tiles.q.read(head.q + first_query * head.row, head.row, queries, head.D);
-        tiles.dy.read(g.dy + first_query * head.out, head.out, queries, head.D);
-        backward_scores<kLanes>(tiles, g, tile);
+        tiles.q.template read<kLanes>(head.q + first_query * head.row, head.row, queries, head.D);
+        tiles.dy.template read<kLanes>(g.dy + first_query * head.out, head.out, queries, head.D);
+        backward_scores<kLanes>(tiles, tile, head.D);
         backward_softmax<kLanes>(tiles, g, tile, args.attention.dropout > 0 ? &mask : nullptr);
-        backward_products<kLanes>(tiles, g, tile);
+        add_query_gradients<kLanes>(tiles, g, tile);
+        add_key_gradients<kLanes>(tiles, tile, head.D);
       }
     }
-    tiles.dk.close(keys, shared.D);
-    tiles.dv.close(keys, shared.D);
+    close_keys<kLanes>(args.dqkv + (shared.k - args.qkv) + first_key * shared.row, tiles, tiles.dk, shared, keys);
+    close_keys<kLanes>(args.dqkv + (shared.v - args.qkv) + first_key * shared.row, tiles, tiles.dv, shared, keys);
   }
   for (uint32_t h = 0; h < group; ++h) {
     const BackwardHead<Stored> g = make_backward_head(args, b, first_head + h, queries_sums + h * head_sums);

@@ -34,10 +34,10 @@ constexpr uint64_t attention_stack_bytes(uint64_t head_tiles, uint64_t score_til
 
 constexpr void add_attention_rules(BackendRules& rules) {
   rules.of<AttentionForward>().stack_bytes = [](const ShapedCall& c) {
-    return attention_stack_bytes(c[AttentionForward::kY].dtype == DType::kBf16 ? 4 : 1, 1);
+    return attention_stack_bytes(c[AttentionForward::kY].dtype == DType::kBf16 ? 4 : 2, 1);
   };
   rules.of<AttentionBackward>().stack_bytes = [](const ShapedCall& c) {
-    return attention_stack_bytes(c[AttentionBackward::kY].dtype == DType::kBf16 ? 7 : 2, 2);
+    return attention_stack_bytes(c[AttentionBackward::kY].dtype == DType::kBf16 ? 7 : 5, 2);
   };
   rules.of<AttentionBackward>().scratch_bytes = [](const ShapedCall& c) {
     return attention_backward_scratch_bytes(c[AttentionBackward::kY], c[AttentionBackward::kLse], c.attribute<AttentionAttribute>());

@@ -117,7 +117,7 @@ REPRISE_INLINE void exponentiate_body(float* logits, uint32_t V, float maximum, 
   for (uint32_t first = 0; first < V; first += kExpBlock) {
     const uint32_t end = V - first < kExpBlock ? V : first + kExpBlock;
     REPRISE_INDEPENDENT
-    for (uint32_t v = first; v < end; ++v) logits[v] = vector_exp(logits[v] - maximum);
+    for (uint32_t v = first; v < end; ++v) logits[v] = vector_exp_at_most_88(logits[v] - maximum);
     typename VectorOf<kSumLanes>::type sum = {}, part;
     uint32_t v = first;
     for (; v + kSumLanes <= end; v += kSumLanes) {

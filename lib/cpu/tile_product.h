@@ -1,5 +1,13 @@
-// C (+)= A B for tiles that lie in the first caches: A by broadcast at any stride, B and C with contiguous rows.
-// Here for attention, whose operands are rows of a wider matrix and too small for the packing of gemm.h to pay.
+// C (+)= A B for tiles that lie in the first caches: A by broadcast at any strides, B by panels of columns, sums in registers.
+// Here for attention, whose tiles are made in a cache and used at once: the loop nest of gemm.h is for operands in memory.
+//
+//               B's panel: kPanelColumns wide, as deep as the product
+//              +--------+
+//              |        |   stays in the first-level cache ...
+//              +--------+
+//   A    +-+   +--------+
+//  rows  | |   | C rows |   ... while the rows of A and C pass by, kTileRows at a time
+//        +-+   +--------+
 #pragma once
 
 #include <cstdint>
@@ -8,15 +16,26 @@
 
 namespace reprise {
 
+// Sums of a tile, kTileRows x 2 vectors, and what is multiplied must fit in the registers: 32 of them with AVX-512 and on AArch64, else 16.
+#if defined(__aarch64__)
+template <int kLanes>
+inline constexpr uint32_t kTileRows = 8;
+#else
+template <int kLanes>
+inline constexpr uint32_t kTileRows = kLanes == 16 ? 8 : 4;
+#endif
+template <int kLanes>
+inline constexpr uint32_t kPanelColumns = 2 * kLanes;
+
 // Element (i, k) at data[i * row + k * column].
 struct BroadcastOperand {
   const float* data;
   uint64_t row, column;
 };
-// Row k at data + k * stride.
-struct RowOperand {
+// Columns [p * kPanelColumns, ...) of row k at data + p * panel + k * row.
+struct PanelOperand {
   const float* data;
-  uint64_t stride;
+  uint64_t panel, row;
 };
 struct RowOutput {
   float* data;
@@ -24,9 +43,9 @@ struct RowOutput {
   bool accumulate;
 };
 
-// kRows x (kVectors * kLanes) of C in registers.
+// kRows x (kVectors * kLanes) of C in registers, B's rows `b_row` apart.
 template <int kLanes, int kRows, int kVectors>
-REPRISE_INLINE void register_tile(const RowOutput& c, const BroadcastOperand& a, const RowOperand& b, uint32_t depth) {
+REPRISE_INLINE void register_tile(const RowOutput& c, const BroadcastOperand& a, const float* b, uint64_t b_row, uint32_t depth) {
   using Vector = typename VectorOf<kLanes>::type;
   Vector sum[kRows][kVectors];
   for (int i = 0; i < kRows; ++i) {
@@ -37,7 +56,7 @@ REPRISE_INLINE void register_tile(const RowOutput& c, const BroadcastOperand& a,
   }
   for (uint32_t k = 0; k < depth; ++k) {
     Vector row[kVectors];
-    for (int j = 0; j < kVectors; ++j) read_vector<kLanes>(row[j], b.data + k * b.stride + j * kLanes);
+    for (int j = 0; j < kVectors; ++j) read_vector<kLanes>(row[j], b + k * b_row + j * kLanes);
     for (int i = 0; i < kRows; ++i) {
       const float factor = a.data[static_cast<uint64_t>(i) * a.row + k * a.column];
       for (int j = 0; j < kVectors; ++j) sum[i][j] = sum[i][j] + row[j] * factor;
@@ -50,33 +69,37 @@ REPRISE_INLINE void register_tile(const RowOutput& c, const BroadcastOperand& a,
   }
 }
 
-template <int kLanes, int kRows>
-REPRISE_INLINE void product_strip(const RowOutput& c, const BroadcastOperand& a, const RowOperand& b, uint32_t columns,
-                                  uint32_t depth) {
-  uint32_t j = 0;
-  for (; j + 2 * kLanes <= columns; j += 2 * kLanes) {
-    register_tile<kLanes, kRows, 2>({c.data + j, c.stride, c.accumulate}, a, {b.data + j, b.stride}, depth);
+// A few columns of C, all rows.
+template <int kLanes, int kVectors>
+REPRISE_INLINE void product_columns(const RowOutput& c, const BroadcastOperand& a, const float* b, uint64_t b_row, uint32_t rows, uint32_t depth) {
+  constexpr uint32_t kRows = kTileRows<kLanes>;
+  uint32_t i = 0;
+  for (; i + kRows <= rows; i += kRows) {
+    register_tile<kLanes, kRows, kVectors>({c.data + i * c.stride, c.stride, c.accumulate}, {a.data + i * a.row, a.row, a.column}, b, b_row, depth);
   }
-  for (; j + kLanes <= columns; j += kLanes) {
-    register_tile<kLanes, kRows, 1>({c.data + j, c.stride, c.accumulate}, a, {b.data + j, b.stride}, depth);
-  }
-  for (; j < columns; ++j) {
-    register_tile<1, kRows, 1>({c.data + j, c.stride, c.accumulate}, a, {b.data + j, b.stride}, depth);
+  for (; i < rows; ++i) {
+    register_tile<kLanes, 1, kVectors>({c.data + i * c.stride, c.stride, c.accumulate}, {a.data + i * a.row, a.row, a.column}, b, b_row, depth);
   }
 }
 
 template <int kLanes>
-REPRISE_INLINE void tile_product(const RowOutput& c, const BroadcastOperand& a, const RowOperand& b, uint32_t rows,
-                                 uint32_t columns, uint32_t depth) {
-  constexpr uint32_t kRows = 4;
-  uint32_t i = 0;
-  for (; i + kRows <= rows; i += kRows) {
-    product_strip<kLanes, kRows>({c.data + i * c.stride, c.stride, c.accumulate}, {a.data + i * a.row, a.row, a.column},
-                                 b, columns, depth);
-  }
-  for (; i < rows; ++i) {
-    product_strip<kLanes, 1>({c.data + i * c.stride, c.stride, c.accumulate}, {a.data + i * a.row, a.row, a.column}, b,
-                             columns, depth);
+REPRISE_INLINE void tile_product(const RowOutput& c, const BroadcastOperand& a, const PanelOperand& b, uint32_t rows, uint32_t columns, uint32_t depth) {
+  constexpr uint32_t kPanel = kPanelColumns<kLanes>;
+  for (uint32_t j = 0; j < columns; j += kPanel) {
+    const RowOutput part{c.data + j, c.stride, c.accumulate};
+    const float* panel = b.data + j / kPanel * b.panel;
+    if (j + kPanel <= columns) {
+      product_columns<kLanes, 2>(part, a, panel, b.row, rows, depth);
+      continue;
+    }
+    uint32_t done = 0;
+    if (j + kLanes <= columns) {
+      product_columns<kLanes, 1>(part, a, panel, b.row, rows, depth);
+      done = kLanes;
+    }
+    for (; j + done < columns; ++done) {
+      product_columns<1, 1>({part.data + done, c.stride, c.accumulate}, a, panel + done, b.row, rows, depth);
+    }
   }
 }
 

@@ -1,0 +1,56 @@
+// The exponentials of lib/cpu/vector_math.h against the C library's in double precision, and against each other.
+// Here because softmax and the loss head take the shorter one: where both may be used they must have the same bits.
+#include "lib/cpu/vector_math.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+namespace reprise {
+namespace {
+
+constexpr uint32_t kStep = 1009;  // of the floats' bits: two million floats of each sign
+
+template <typename F>
+void for_floats(float first, float last, const F& body) {
+  for (uint32_t bits = std::bit_cast<uint32_t>(first); bits <= std::bit_cast<uint32_t>(last); bits += kStep) body(std::bit_cast<float>(bits));
+}
+
+TEST(VectorExp, WithinAUnitInTheLastPlace) {
+  double worst = 0;
+  const auto compare = [&](float x) {
+    const double right = std::exp(static_cast<double>(x));
+    worst = std::max(worst, std::abs(static_cast<double>(vector_exp(x)) - right) / (right * 0x1p-23));
+  };
+  for_floats(-0.0f, -87.32f, compare);
+  for_floats(0.0f, 88.7f, compare);
+  EXPECT_LT(worst, 1);
+  EXPECT_GT(worst, 0.25);  // a comparison that always agreed would compare nothing
+}
+
+TEST(VectorExp, BothHaveTheSameBits) {
+  uint64_t different = 0, compared = 0;
+  const auto compare = [&](float x) {
+    different += std::bit_cast<uint32_t>(vector_exp(x)) != std::bit_cast<uint32_t>(vector_exp_at_most_88(x));
+    ++compared;
+  };
+  for_floats(-0.0f, -__builtin_inff(), compare);
+  for_floats(0.0f, 88.0f, compare);
+  EXPECT_EQ(different, 0u);
+  EXPECT_GT(compared, 3000000u);
+}
+
+TEST(VectorExp, Ends) {
+  EXPECT_EQ(vector_exp(-__builtin_inff()), 0.0f);
+  EXPECT_EQ(vector_exp_at_most_88(-__builtin_inff()), 0.0f);
+  EXPECT_EQ(vector_exp(89.0f), __builtin_inff());
+  for (const uint32_t payload : {0x7f800001u, 0x7f8001ffu, 0x7fc00000u, 0x7fffffffu, 0xff800001u, 0xffc00000u, 0xffffffffu}) {
+    EXPECT_TRUE(std::isnan(vector_exp(std::bit_cast<float>(payload)))) << payload;
+    EXPECT_TRUE(std::isnan(vector_exp_at_most_88(std::bit_cast<float>(payload)))) << payload;
+  }
+}
+
+}  // namespace
+}  // namespace reprise
