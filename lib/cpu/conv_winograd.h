@@ -21,7 +21,7 @@ constexpr uint32_t kWinogradLeastChannels = 64;  // below, the transforms cost a
 constexpr uint64_t kWinogradLeastTiles = 64;     // the same for the transform of the filters
 constexpr uint32_t kWinogradBlock = 128;         // output channels whose filters are transformed together; both kinds for dw
 constexpr uint32_t kWinogradSpan = 32768;        // floats of transformed inputs at a position, 2 MiB at all
-constexpr uint32_t kWinogradDepth = kKc;         // tiles whose products are summed together for dw
+constexpr uint32_t kWinogradDepth = 256;         // tiles whose products are summed together for dw
 constexpr uint32_t kWinogradPad = 16;            // floats between two tiles: lines a power of two apart would share cache sets
 
 constexpr uint64_t winograd_tiles(const DirectShape& s) {

@@ -1,4 +1,4 @@
-// What the CPU kernels chose on this machine: the vector level, the GEMM tile, and the name of both.
+// What the CPU kernels chose on this machine: the vector level, the GEMM tile, how a product is blocked, and the name of what decides bits.
 // Here so that the choice is a value which the program owns; kernels reach it through their context.
 #pragma once
 
@@ -8,16 +8,29 @@
 
 namespace reprise {
 
+// The caches of a core, in bytes; 0 where that is not known.
+struct CpuCaches {
+  uint64_t second = 0;  // a core's own
+  uint64_t third = 0;   // that cores share
+};
+
+// How gemm.h goes through a product. It changes no bit: where sums over K are cut is fixed (kKc).
+struct CpuBlocking {
+  uint32_t columns;    // of B that are packed at a time
+  uint32_t pack_from;  // columns of C from which a panel of A is packed although it could serve as it lies
+};
+
 struct CpuMachine {
   VectorLevel level = VectorLevel::kBaseline;
   GemmTile tile = {};
+  CpuBlocking blocking = {};
   char kernel_set[96] = {};  // "cpu/TILE/LEVEL": both change how sums are rounded, so both belong to the bits
 };
 
 // Once, at set-up: BLIS may take heap. kUnsupported where the processor or the link lacks the tile or the level.
-// A port calls this when it opens its backend; what BLIS must be told before is the port's to know.
+// A port calls this when it opens its backend; what BLIS must be told before, and what caches there are, is the port's to know.
 [[nodiscard]] Status choose_cpu_machine(CpuMachine& machine, GemmTileChoice tile = GemmTileChoice::kFastest,
-                                        VectorLevel level = best_vector_level());
+                                        VectorLevel level = best_vector_level(), const CpuCaches& caches = {});
 
 inline const CpuMachine& cpu_machine(const KernelContext& context) { return *static_cast<const CpuMachine*>(context.machine); }
 

@@ -3,11 +3,12 @@
 // It must not know what A, B and C mean, nor how many workers there are: the bits follow from shape and tile.
 //
 //   for k, a few pieces of at most kKc at a time         outermost, so that A's piece is still in a cache for the next columns
-//     for columns j of C, kNc at a time                B's block [pieces x kc x nc] is packed in scratch, by panels of tile columns
+//     for columns j of C, nc at a time                 B's block [pieces x kc x nc] is packed in scratch, by panels of tile columns
 //       for rows i of C, a tile at a time
 //         for pieces of k                              A's panel [kc x rows] serves as it lies, or is packed on the worker's stack
 //           for tiles along j: a tile of gemm_tile.h
 //
+// nc, and whether a panel that could serve as it lies is packed, are the machine's (Blocking in cpu_machine.h): they change no bit.
 // Operands stored as bf16, or normalised, become f32 while they are packed; rows of A at least become lines of f32 on the worker's stack. A C that is
 // stored as bf16 is rounded once: all of K is one group of pieces, and a strip of f32 on the stack holds the sums.
 #pragma once
@@ -194,11 +195,16 @@ namespace gemm_detail {
 struct TileGeometry {
   const GemmTile& tile;
   VectorLevel level;
+  uint32_t pack_from;      // columns that a panel of A must serve to be packed although it could serve as it lies
   uint32_t rows, columns;  // of C
 
   // Without a tile, the machine's.
   explicit TileGeometry(const KernelContext& context, const GemmTile* t = nullptr)
-      : tile(t != nullptr ? *t : cpu_machine(context).tile), level(cpu_machine(context).level), rows(tile.rows()), columns(tile.columns()) {}
+      : tile(t != nullptr ? *t : cpu_machine(context).tile),
+        level(cpu_machine(context).level),
+        pack_from(cpu_machine(context).blocking.pack_from),
+        rows(tile.rows()),
+        columns(tile.columns()) {}
 
   // C's rows are contiguous: a tile that prefers columns computes the transpose.
   void run(uint64_t k, const float* a, const float* b, float beta, float* c, int64_t row_stride) const {
@@ -243,6 +249,11 @@ bool put_bias(const Output& output, const TilePlace& place) {
   return true;
 }
 
+// Fetches part of a row of C, to be written, while its tile is computed.
+inline void fetch_output(const float* c, uint32_t columns) {
+  for (uint32_t j = 0; j < columns; j += 16) __builtin_prefetch(c + j, 1, 3);
+}
+
 // compute(beta, c, row_stride) writes a whole tile: into C, or beside it where C has not room for a whole one.
 template <typename Output, typename Compute>
 void put_tile(const TileGeometry& g, bool accumulate, const Output& output, const TilePlace& place, const Compute& compute) {
@@ -251,6 +262,7 @@ void put_tile(const TileGeometry& g, bool accumulate, const Output& output, cons
   const uint32_t rows = place.rows, columns = place.columns;
   if constexpr (Output::kUniformRows) {
     if (rows == g.rows && columns == g.columns) {
+      for (uint32_t i = 0; i < rows; ++i) fetch_output(output.row(place.i0 + i) + place.j0, columns);
       compute(add ? 1.0f : 0.0f, output.row(place.i0) + place.j0, output.row_stride);
       return;
     }
@@ -263,7 +275,7 @@ void put_tile(const TileGeometry& g, bool accumulate, const Output& output, cons
   }
   for (uint32_t i = 0; i < rows; ++i) {
     c[i] += place.j0;
-    for (uint32_t j = 0; j < columns; j += 16) __builtin_prefetch(c[i] + j, 1, 3);  // while the tile is computed
+    fetch_output(c[i], columns);
   }
   alignas(64) float tile[kMaxMr * kMaxNr];
   compute(0.0f, tile, g.columns);
@@ -343,8 +355,11 @@ bool run_depths(const TileGeometry& g, const Block& block, const PackA& pack_a, 
 template <typename PackA, typename Output>
 void run_panel(const TileGeometry& g, const Block& block, const PackA& pack_a, const Output& output, const PanelRange& range,
                uint64_t j, uint64_t j_end, float* a) {
-  if (run_rows(g, block, pack_a, output, range, j, j_end) || run_widened(g, block, pack_a, output, range, j, j_end)) return;
-  if (run_depths(g, block, pack_a, output, range, j, j_end)) return;
+  if (run_widened(g, block, pack_a, output, range, j, j_end)) return;
+  if (j_end - j < g.pack_from &&
+      (run_rows(g, block, pack_a, output, range, j, j_end) || run_depths(g, block, pack_a, output, range, j, j_end))) {
+    return;
+  }
   pack_a(a, range);
   for_each_tile(g, block, range.first, range.count, j, j_end, [&](const TilePlace& place, const float* b) {
     put_tile(g, block.add, output, place, [&](float beta, float* c, int64_t stride) { g.run(block.kc, a, b, beta, c, stride); });
@@ -493,7 +508,8 @@ template <typename PackA, typename PackB, typename Output>
 void gemm(const KernelContext& context, const GemmShape& shape, const PackA& pack_a, const PackB& pack_b,
           const Output& output, bool accumulate, void* scratch, const GemmTile* tile = nullptr) {
   const gemm_detail::TileGeometry g(context, tile);
-  gemm_detail::BlockLimits limits{kNc, gemm_depth_pieces(shape.N)};
+  const uint32_t columns = cpu_machine(context).blocking.columns;
+  gemm_detail::BlockLimits limits{columns, gemm_depth_pieces(shape.N, columns)};
   if constexpr (gemm_detail::kIsNarrow<Output>) {
     limits = {gemm_narrow_columns(shape.K * g.tile.depths_of_one), static_cast<uint32_t>(divide_up(shape.K, kKc))};
   }

@@ -8,10 +8,10 @@
 
 namespace reprise {
 
-constexpr uint32_t kNc = 512;       // columns of B packed at a time: kKc * kNc floats, 512 KiB
+constexpr uint32_t kNc = 1024;      // columns of B packed at a time, at most: kKc * kNc floats, 1.5 MiB; a machine may take fewer
 constexpr uint32_t kNarrowNc = 256; // the same for a C stored as bf16, whose whole K is packed, in about kNarrowFloats
 constexpr uint64_t kNarrowFloats = 524288;
-constexpr uint32_t kSplitNc = 192;  // the same for each part of a product that is split along K
+constexpr uint32_t kSplitNc = 128;  // the same for each part of a product that is split along K
 constexpr uint32_t kSplits = 8;     // parts of a split product
 constexpr uint64_t kSplitOutputs =
     65536;  // C is split along K when it has at most this many elements: too few tiles for workers
@@ -20,14 +20,15 @@ constexpr uint64_t kSplitOutputs =
 constexpr uint64_t gemm_block_floats(uint64_t N, uint64_t K, uint32_t columns) {
   return smaller(K, kKc) * smaller(columns, N + kMaxMr - 1) + kPanelSlack;
 }
-// Depths that are packed together, in pieces of at most kKc, where B is narrow: C then stays in a cache from piece to piece.
-constexpr uint32_t gemm_depth_pieces(uint64_t N) { return static_cast<uint32_t>(larger(1, kNc / (N + kMaxMr - 1))); }
+// Depths that are packed together, in pieces of at most kKc, where B is narrower than the `columns` of a block: C then stays in a cache
+// from piece to piece.
+constexpr uint32_t gemm_depth_pieces(uint64_t N, uint32_t columns) { return static_cast<uint32_t>(larger(1, columns / (N + kMaxMr - 1))); }
 constexpr uint32_t gemm_narrow_columns(uint64_t K) {
   return static_cast<uint32_t>(smaller(kNarrowNc, larger(kMaxMr, kNarrowFloats / larger(K, 1) / kMaxMr * kMaxMr)));
 }
 constexpr uint64_t gemm_scratch_bytes(uint64_t N, uint64_t K, DType output = DType::kF32) {
   if (output == DType::kBf16) return align_up(4 * (K * smaller(gemm_narrow_columns(K), N + kMaxMr - 1) + kPanelSlack));
-  const uint64_t depths = smaller(K, uint64_t{gemm_depth_pieces(N)} * kKc);
+  const uint64_t depths = smaller(K, uint64_t{gemm_depth_pieces(N, kNc)} * kKc);
   return align_up(4 * (depths * smaller(kNc, N + kMaxMr - 1) + kPanelSlack));
 }
 

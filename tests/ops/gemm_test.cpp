@@ -103,7 +103,11 @@ INSTANTIATE_TEST_SUITE_P(Tiles, EveryTile,
                                          GemmTileChoice::kBlis),
                          tile_name);
 
-// Runs `kernel(context, out, scratch, bytes)` with 1, 2 and 3 workers from the same start; all must give the same bits.
+// By number of workers: the widest block with A as it lies, the widest with A packed, a narrow one with whole blocks packed.
+constexpr CpuBlocking kBlockings[] = {{kNc, ~0u}, {kNc, 0}, {3 * kMaxNr, 3 * kMaxNr}};
+
+// Runs `kernel(context, out, scratch, bytes)` with 1, 2 and 3 workers, each number with another blocking, from the same start; all must
+// give the same bits.
 template <typename Kernel>
 std::vector<float> run_all_workers(const Backend& backend, const std::vector<float>& start, uint64_t scratch_bytes, const std::string& id,
                                    const Kernel& kernel) {
@@ -112,12 +116,14 @@ std::vector<float> run_all_workers(const Backend& backend, const std::vector<flo
     std::vector<float> out = start;
     Scratch scratch(scratch_bytes);
     const Workers workers = plain_workers(count);
-    const Status status = kernel(KernelContext{.workers = &workers, .machine = backend.machine}, out.data(), scratch.aligned(), scratch_bytes);
+    CpuMachine machine = *static_cast<const CpuMachine*>(backend.machine);
+    machine.blocking = kBlockings[count - 1];
+    const Status status = kernel(KernelContext{.workers = &workers, .machine = &machine}, out.data(), scratch.aligned(), scratch_bytes);
     EXPECT_TRUE(status.ok()) << id << ": " << status.message;
     EXPECT_TRUE(scratch.intact()) << id << ": wrote past its scratch";
     if (count == 1) first = out;
     EXPECT_TRUE(out.empty() || std::memcmp(first.data(), out.data(), out.size() * sizeof(float)) == 0)
-        << id << ": bits differ with " << count << " workers";
+        << id << ": bits differ with " << count << " workers and another blocking";
   }
   return first;
 }
@@ -132,7 +138,7 @@ Tensor tensor(std::initializer_list<uint32_t> shape) {
 
 TEST_P(EveryTile, MatchesItsContract) {
   const GemmTile& tile = static_cast<const CpuMachine*>(backend->machine)->tile;
-  for (uint64_t k : {1, 2, 3, 7, 64, 256}) {
+  for (uint64_t k : {1, 2, 3, 7, 64, 256, 384}) {
     for (float beta : {0.0f, 1.0f}) {
       alignas(64) float a[kKc * kMaxMr + kPanelSlack], b[kKc * kMaxNr + kPanelSlack];
       const std::vector<float> a_values = random_floats(k * tile.mr, 1), b_values = random_floats(k * tile.nr, 2);
@@ -162,7 +168,7 @@ struct LinearCase {
 const LinearCase kLinearCases[] = {{1, 1, 1},      {2, 3, 5},      {7, 1, 9},       {12, 32, 32},   {13, 33, 31},
                                    {5, 257, 17},   {64, 256, 64},  {100, 300, 70},  {37, 515, 530}, {513, 64, 10},
                                    {1030, 20, 33}, {2100, 31, 47}, {300, 40, 1030}, {128, 768, 48},
-                                   {1100, 72, 40}};
+                                   {1100, 72, 40}, {13, 385, 1100}};
 
 // sum over depth of a(i, d) * b(j, d), plus start.
 template <typename A, typename B>
