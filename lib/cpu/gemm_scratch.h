@@ -31,6 +31,10 @@ constexpr uint64_t gemm_scratch_bytes(uint64_t N, uint64_t K, DType output = DTy
   const uint64_t depths = smaller(K, uint64_t{gemm_depth_pieces(N, kNc)} * kKc);
   return align_up(4 * (depths * smaller(kNc, N + kMaxMr - 1) + kPanelSlack));
 }
+// Enough for every product of at most N columns: a narrower one may pack more depths together.
+constexpr uint64_t gemm_scratch_bytes_up_to(uint64_t N, uint64_t K) {
+  return align_up(4 * (smaller(K * smaller(kNc, N + kMaxMr - 1), uint64_t{kKc} * kNc) + kPanelSlack));
+}
 
 // Parts of C[M,N] = A[M,K] B[K,N] along K; 1 is no split.
 constexpr uint32_t gemm_splits(uint64_t M, uint64_t N, uint64_t K) {

@@ -1,6 +1,11 @@
 // The loss head: logits, softmax cross-entropy and their gradients in one loop over chunks of rows.
 // Here because the matrix of all logits must never exist (DESIGN 8). In training, rows without a label take no part: of conversations two in
 // three may have none.
+//
+// A chunk's logits stand transposed, [class, row]. So the vocabulary's weights are the left operand of both products that they take part in,
+// and are read as they lie or packed on a worker's stack; what is packed in memory is the chunk's own, which is smaller:
+//
+//   logits [V, rows] = w [V, C] x^T       dw [V, C] = dlogits [V, rows] x       dx^T [C, rows] = w^T [C, V] dlogits
 #include <cmath>
 #include <cstring>
 
@@ -32,22 +37,28 @@ static_assert(sizeof(HeadRow) == 4);
 
 // So many rows of the M, of which the chunk's are all or those with a label.
 struct Chunk {
-  float* logits;   // [count, V]
-  double* losses;  // [count]
-  HeadRow* rows;   // [count], rising
-  float* dx;       // [count, C]: where dx is stored as bf16
-  float* sums;     // of the columns
+  uint64_t stride;    // floats from class to class
+  float* logits;      // [V, stride]
+  float* largest;     // [blocks, stride]: of the block's logits; then what the block's exponentials are multiplied with
+  uint32_t* classes;  // [blocks, stride]: which class has the largest logit, the first of several
+  float* sums;        // [blocks, stride]: of e^(logit - largest)
+  double* losses;     // [count]
+  HeadRow* rows;      // [count], rising
+  float* dx;          // [C, stride], in training
   void* gemm;
   uint64_t first, end, count;  // rows [first, end) of the M
 };
 
 Chunk chunk_at(const LossHeadScratch& layout, void* scratch, uint64_t first) {
   unsigned char* base = static_cast<unsigned char*>(scratch);
-  return {.logits = reinterpret_cast<float*>(base),
+  return {.stride = layout.stride,
+          .logits = reinterpret_cast<float*>(base),
+          .largest = reinterpret_cast<float*>(base + layout.largest_at),
+          .classes = reinterpret_cast<uint32_t*>(base + layout.classes_at),
+          .sums = reinterpret_cast<float*>(base + layout.sums_at),
           .losses = reinterpret_cast<double*>(base + layout.losses_at),
           .rows = reinterpret_cast<HeadRow*>(base + layout.rows_at),
           .dx = reinterpret_cast<float*>(base + layout.dx_at),
-          .sums = reinterpret_cast<float*>(base + layout.sums_at),
           .gemm = base + layout.gemm_at,
           .first = first,
           .end = first,
@@ -79,79 +90,119 @@ uint64_t count_labels(const KernelContext& context, const LossHead<Stored>& head
   return labelled;
 }
 
-// The largest logit; NaN counts for nothing here, its exponential makes the row's loss NaN.
-REPRISE_INLINE void find_maximum_body(const float* logits, uint32_t V, float* maximum) {
-  using Lanes = typename VectorOf<kSumLanes>::type;
-  constexpr uint32_t kVectors = 4;  // each waits for its last comparison
-  Lanes largest[kVectors], logit;
-  for (Lanes& lanes : largest) lanes = Lanes{} - __builtin_inff();
-  uint32_t v = 0;
-  for (; v + kVectors * kSumLanes <= V; v += kVectors * kSumLanes) {
-    for (uint32_t i = 0; i < kVectors; ++i) {
-      read_vector<kSumLanes>(logit, logits + v + i * kSumLanes);
-      largest[i] = logit > largest[i] ? logit : largest[i];
-    }
-  }
-  *maximum = -__builtin_inff();
-  for (const Lanes& lanes : largest) {
-    for (uint32_t i = 0; i < kSumLanes; ++i) *maximum = lanes[i] > *maximum ? lanes[i] : *maximum;
-  }
-  for (; v < V; ++v) *maximum = logits[v] > *maximum ? logits[v] : *maximum;
-}
-REPRISE_VECTOR_LEVELS(find_maximum, find_maximum_body, (const float* logits, uint32_t V, float* maximum), (logits, V, maximum))
-
-// Of several largest logits the first one is what the row predicts.
-bool is_first_maximum(const float* logits, uint32_t v, float maximum) {
-  if (logits[v] != maximum) return false;
-  for (uint32_t u = 0; u < v; ++u) {
-    if (logits[u] == maximum) return false;
-  }
-  return true;
+// A factor of the classes' weights as it lies, or as each panel of it is packed.
+template <typename Use>
+void with_weights(const Weight& w, int64_t line_stride, int64_t depth_stride, const Use& use) {
+  if (w.type == DType::kF32) return use(MatrixPacker{w.f32(), line_stride, depth_stride});
+  use(WeightPacker{w, line_stride, depth_stride});
 }
 
-constexpr uint32_t kExpBlock = 1024;  // exponentials summed in float before a double takes over
-
-// logits[v] becomes e^(logits[v] - maximum); returns their sum.
-REPRISE_INLINE void exponentiate_body(float* logits, uint32_t V, float maximum, double* total) {
-  *total = 0;
-  for (uint32_t first = 0; first < V; first += kExpBlock) {
-    const uint32_t end = V - first < kExpBlock ? V : first + kExpBlock;
-    REPRISE_INDEPENDENT
-    for (uint32_t v = first; v < end; ++v) logits[v] = vector_exp_at_most_88(logits[v] - maximum);
-    typename VectorOf<kSumLanes>::type sum = {}, part;
-    uint32_t v = first;
-    for (; v + kSumLanes <= end; v += kSumLanes) {
-      read_vector<kSumLanes>(part, logits + v);
-      sum += part;
-    }
-    float lanes[kSumLanes];
-    write_vector<kSumLanes>(lanes, sum);
-    for (uint32_t i = 0; v < end; ++v, ++i) lanes[i] += logits[v];
-    *total += static_cast<double>(sum_lanes(lanes));
-  }
-}
-REPRISE_VECTOR_LEVELS(exponentiate, exponentiate_body, (float* logits, uint32_t V, float maximum, double* total),
-                      (logits, V, maximum, total))
-
-REPRISE_INLINE void scale_body(float* values, uint32_t count, float factor) {
-  REPRISE_INDEPENDENT
-  for (uint32_t i = 0; i < count; ++i) values[i] *= factor;
-}
-REPRISE_VECTOR_LEVELS(scale_row, scale_body, (float* values, uint32_t count, float factor), (values, count, factor))
-
-// The row's loss; its logits become e^(logit - maximum), whose sum goes to `total`.
-double row_loss(VectorLevel level, float* logits, uint32_t V, uint32_t label, float maximum, double* total) {
-  const double margin = static_cast<double>(maximum) - static_cast<double>(logits[label]);
-  exponentiate(level, logits, V, maximum, total);
-  return std::log(*total) + margin;
-}
-
-// `x`: the chunk's rows, one behind the other.
+// `x`: the chunk's rows, one behind the other. Without the bias.
 template <typename Stored>
 void compute_logits(const KernelContext& context, const LossHead<Stored>& head, const Chunk& chunk, const Stored* x) {
-  const BiasedOutputOf<float> logits{{chunk.logits, head.V}, head.b};
-  const int64_t C = head.C;
-  gemm(context, {chunk.count, head.V, head.C}, MatrixPackerOf<Stored>{x, C, 1}, WeightPacker{head.w, C, 1}, logits, false, chunk.gemm);
+  const MatrixOutput logits{chunk.logits, static_cast<int64_t>(chunk.stride)};
+  with_weights(head.w, head.C, 1, [&](const auto& w) {
+    gemm(context, {head.V, chunk.count, head.C}, w, MatrixPackerOf<Stored>{x, head.C, 1}, logits, false, chunk.gemm);
+  });
+}
+
+// The logits of classes [begin, end), all rows.
+struct ClassBlock {
+  float* logits;
+  uint64_t stride;
+  const float* bias;  // of the first class, or null
+  uint32_t begin, end;
+  float* largest;
+  uint32_t* classes;
+  float* sums;
+};
+
+// Adds the bias and finds the largest logit of each row; NaN counts for nothing here, its exponential makes the row's loss NaN.
+REPRISE_INLINE void find_largest_body(const ClassBlock& block) {
+  float *largest = block.largest, *logits = block.logits;
+  uint32_t* classes = block.classes;
+  const uint64_t stride = block.stride;
+  for (uint64_t r = 0; r < stride; ++r) largest[r] = -__builtin_inff();
+  for (uint64_t r = 0; r < stride; ++r) classes[r] = block.begin;
+  for (uint32_t v = block.begin; v < block.end; ++v, logits += stride) {
+    const float bias = block.bias == nullptr ? 0.0f : block.bias[v - block.begin];
+    REPRISE_INDEPENDENT
+    for (uint64_t r = 0; r < stride; ++r) {
+      const float logit = logits[r] + bias;
+      logits[r] = logit;
+      classes[r] = logit > largest[r] ? v : classes[r];
+      largest[r] = logit > largest[r] ? logit : largest[r];
+    }
+  }
+}
+REPRISE_VECTOR_LEVELS(find_largest, find_largest_body, (const ClassBlock& block), (block))
+
+// Logits become e^(logit - largest), of which a row that has only -infinity gets zeros.
+REPRISE_INLINE void exponentiate_body(const ClassBlock& block) {
+  float *sums = block.sums, *logits = block.logits;
+  const float* largest = block.largest;
+  const uint64_t stride = block.stride;
+  for (uint64_t r = 0; r < stride; ++r) sums[r] = 0;
+  for (uint32_t v = block.begin; v < block.end; ++v, logits += stride) {
+    REPRISE_INDEPENDENT
+    for (uint64_t r = 0; r < stride; ++r) {
+      logits[r] = vector_exp_at_most_88(logits[r] - (largest[r] == -__builtin_inff() ? 0.0f : largest[r]));
+      sums[r] += logits[r];
+    }
+  }
+}
+REPRISE_VECTOR_LEVELS(exponentiate, exponentiate_body, (const ClassBlock& block), (block))
+
+// Exponentials times their block's factors.
+REPRISE_INLINE void scale_body(const ClassBlock& block) {
+  float* logits = block.logits;
+  const float* factors = block.largest;
+  const uint64_t stride = block.stride;
+  for (uint32_t v = block.begin; v < block.end; ++v, logits += stride) {
+    REPRISE_INDEPENDENT
+    for (uint64_t r = 0; r < stride; ++r) logits[r] *= factors[r];
+  }
+}
+REPRISE_VECTOR_LEVELS(scale_block, scale_body, (const ClassBlock& block), (block))
+
+template <typename Stored, typename Use>
+void for_each_block(const KernelContext& context, const LossHead<Stored>& head, const Chunk& chunk, const Use& use) {
+  const Partition blocks = loss_head_blocks(head.V, chunk.stride);
+  parallel_for(*context.workers, blocks.count(), [&](uint32_t i) {
+    const uint64_t begin = blocks.begin(i), line = i * chunk.stride;
+    use(ClassBlock{.logits = chunk.logits + begin * chunk.stride,
+                   .stride = chunk.stride,
+                   .bias = head.b == nullptr ? nullptr : head.b + begin,
+                   .begin = static_cast<uint32_t>(begin),
+                   .end = static_cast<uint32_t>(blocks.end(i)),
+                   .largest = chunk.largest + line,
+                   .classes = chunk.classes + line,
+                   .sums = chunk.sums + line});
+  });
+}
+
+// Row r over all blocks: whether its label is the first of its largest logits, and its loss; `scale` above 0 makes the blocks' factors of it.
+// `logit` is the label's.
+void join_blocks(const Chunk& chunk, uint64_t r, uint32_t blocks, uint32_t label, double logit, double scale) {
+  float *largest = chunk.largest + r, maximum = -__builtin_inff();
+  const float* sums = chunk.sums + r;
+  uint32_t predicted = 0;
+  for (uint64_t i = 0; i < blocks; ++i) {
+    const float candidate = largest[i * chunk.stride];
+    if (candidate > maximum || i == 0) predicted = chunk.classes[i * chunk.stride + r];
+    if (candidate > maximum) maximum = candidate;
+  }
+  const float shift = maximum == -__builtin_inff() ? 0.0f : maximum;
+  double total = 0;
+  for (uint64_t i = 0; i < blocks; ++i) {
+    const float factor = vector_exp_at_most_88(largest[i * chunk.stride] - shift);
+    total += static_cast<double>(sums[i * chunk.stride]) * (largest[i * chunk.stride] == -__builtin_inff() ? 1.0 : static_cast<double>(factor));
+    largest[i * chunk.stride] = factor;
+  }
+  chunk.rows[r].is_hit = predicted == label;
+  chunk.losses[r] = std::log(total) + static_cast<double>(maximum) - logit;
+  const float every = static_cast<float>(scale / total);
+  for (uint64_t i = 0; scale > 0 && i < blocks; ++i) largest[i * chunk.stride] *= every;
 }
 
 // Losses and hits of the chunk's rows, zeros where there is no label; with `scale` above 0 logits become gradients, else they are left as
@@ -159,25 +210,29 @@ void compute_logits(const KernelContext& context, const LossHead<Stored>& head, 
 template <typename Stored>
 void compute_losses(const KernelContext& context, const LossHead<Stored>& head, const Chunk& chunk, double scale) {
   const VectorLevel level = cpu_machine(context).level;
-  for_each_piece(*context.workers, split_rows(chunk.count, head.V), [&](uint64_t begin, uint64_t end) {
-    for (uint64_t i = begin; i < end; ++i) {
-      float* logits = chunk.logits + i * head.V;
-      const int32_t label = head.labels[chunk.rows[i].at];
-      if (label == kIgnoredLabel) {
-        chunk.losses[i] = 0;
-        continue;
+  const uint32_t blocks = loss_head_blocks(head.V, chunk.stride).count();
+  const auto label_of = [&](uint64_t r) { return head.labels[chunk.rows[r].at]; };
+  const auto at_label = [&](uint64_t r) -> float& { return chunk.logits[static_cast<uint64_t>(label_of(r)) * chunk.stride + r]; };
+  for (uint64_t r = 0; r < chunk.count; ++r) {
+    if (label_of(r) == kIgnoredLabel) continue;
+    chunk.losses[r] = static_cast<double>(at_label(r) + (head.b == nullptr ? 0.0f : head.b[label_of(r)]));
+  }
+  for_each_block(context, head, chunk, [&](const ClassBlock& block) {
+    find_largest(level, block);
+    exponentiate(level, block);
+  });
+  for_each_piece(*context.workers, Partition{chunk.count, kLossHeadLine}, [&](uint64_t begin, uint64_t end) {
+    for (uint64_t r = begin; r < end; ++r) {
+      if (label_of(r) == kIgnoredLabel) {
+        chunk.losses[r] = 0;
+      } else {
+        join_blocks(chunk, r, blocks, static_cast<uint32_t>(label_of(r)), chunk.losses[r], scale);
       }
-      const uint32_t target = static_cast<uint32_t>(label);
-      float maximum;
-      find_maximum(level, logits, head.V, &maximum);
-      chunk.rows[i].is_hit = is_first_maximum(logits, target, maximum);
-      double total;
-      chunk.losses[i] = row_loss(level, logits, head.V, target, maximum, &total);
-      if (scale <= 0) continue;
-      scale_row(level, logits, head.V, static_cast<float>(scale / total));
-      logits[target] -= static_cast<float>(scale);
     }
   });
+  if (scale <= 0) return;
+  for_each_block(context, head, chunk, [&](const ClassBlock& block) { scale_block(level, block); });
+  for (uint64_t r = 0; r < chunk.count; ++r) at_label(r) -= static_cast<float>(scale);
 }
 
 double sum_losses(const Chunk& chunk, double sum) {
@@ -192,41 +247,50 @@ void copy_rows(const KernelContext& context, Stored* to, const LossHead<Stored>&
   });
 }
 
+// db[v] (+)= the sum of the class's gradients.
+REPRISE_INLINE void sum_classes_body(float* db, const ClassBlock& block, uint64_t count, bool accumulate) {
+  const float* row = block.logits;
+  for (uint32_t v = block.begin; v < block.end; ++v, row += block.stride) {
+    typename VectorOf<kSumLanes>::type sum = {}, part;
+    uint64_t r = 0;
+    for (; r + kSumLanes <= count; r += kSumLanes) {
+      read_vector<kSumLanes>(part, row + r);
+      sum += part;
+    }
+    float lanes[kSumLanes];
+    write_vector<kSumLanes>(lanes, sum);
+    for (uint32_t i = 0; r < count; ++r, ++i) lanes[i] += row[r];
+    db[v] = accumulate ? db[v] + sum_lanes(lanes) : sum_lanes(lanes);
+  }
+}
+REPRISE_VECTOR_LEVELS(sum_classes, sum_classes_body, (float* db, const ClassBlock& block, uint64_t count, bool accumulate),
+                      (db, block, count, accumulate))
+
 // The chunk's share of dw and db. `x`: its rows, one behind the other.
 template <typename Stored>
 void add_weight_gradients(const KernelContext& context, const LossHead<Stored>& head, const Chunk& chunk, const Stored* x,
                           const LossHeadBackwardArgsOf<Stored>& args, bool is_first) {
-  const int64_t C = head.C, V = head.V;
   if (args.dw != nullptr) {
-    gemm_split(context, {head.V, head.C, chunk.count}, MatrixPacker{chunk.logits, 1, V}, MatrixPackerOf<Stored>{x, 1, C}, args.dw,
-               args.accumulate_dw || !is_first, chunk.gemm);
+    gemm_split(context, {head.V, head.C, chunk.count}, MatrixPacker{chunk.logits, static_cast<int64_t>(chunk.stride), 1},
+               MatrixPackerOf<Stored>{x, 1, head.C}, args.dw, args.accumulate_dw || !is_first, chunk.gemm);
   }
-  if (args.db != nullptr) column_sums(context, args.db, chunk.logits, chunk.count, head.V, args.accumulate_db || !is_first, chunk.sums);
+  if (args.db == nullptr) return;
+  const VectorLevel level = cpu_machine(context).level;
+  for_each_block(context, head, chunk, [&](const ClassBlock& block) {
+    sum_classes(level, args.db, block, chunk.count, args.accumulate_db || !is_first);
+  });
 }
 
 // dx at the chunk's rows.
-struct HeadRowsOutput {
-  static constexpr bool kUniformRows = false;
-  float* dx;
-  const HeadRow* rows;
-  uint64_t C;
-
-  float* row(uint64_t i) const { return dx + rows[i].at * C; }
-};
-template <typename Output>
-void multiply_gradients(const KernelContext& context, const Weight& w, int64_t C, int64_t V, const Chunk& chunk, const Output& output) {
-  gemm(context, {chunk.count, static_cast<uint64_t>(C), static_cast<uint64_t>(V)}, MatrixPacker{chunk.logits, V, 1}, WeightPacker{w, 1, C},
-       output, false, chunk.gemm);
-}
-void compute_dx(const KernelContext& context, const LossHead<float>& head, const Chunk& chunk, float* dx) {
-  multiply_gradients(context, head.w, head.C, head.V, chunk, HeadRowsOutput{dx, chunk.rows, head.C});
-}
-// In f32 first: the packed weights of all classes would be too many for gemm() to round it.
-void compute_dx(const KernelContext& context, const LossHead<Bf16>& head, const Chunk& chunk, Bf16* dx) {
-  multiply_gradients(context, head.w, head.C, head.V, chunk, MatrixOutput{chunk.dx, head.C});
-  for_each_piece(*context.workers, split_rows(chunk.count, head.C), [&](uint64_t begin, uint64_t end) {
-    for (uint64_t i = begin; i < end; ++i) {
-      narrow(cpu_machine(context).level, dx + chunk.rows[i].at * uint64_t{head.C}, chunk.dx + i * head.C, head.C, nullptr, false);
+template <typename Stored>
+void compute_dx(const KernelContext& context, const LossHead<Stored>& head, const Chunk& chunk, Stored* dx) {
+  const int64_t stride = static_cast<int64_t>(chunk.stride);
+  with_weights(head.w, 1, head.C, [&](const auto& w) {
+    gemm(context, {head.C, chunk.count, head.V}, w, MatrixPacker{chunk.logits, 1, stride}, MatrixOutput{chunk.dx, stride}, false, chunk.gemm);
+  });
+  for_each_piece(*context.workers, Partition{chunk.count, kLossHeadLine}, [&](uint64_t begin, uint64_t end) {
+    for (uint64_t c = 0; c < head.C; ++c) {
+      for (uint64_t r = begin; r < end; ++r) dx[chunk.rows[r].at * uint64_t{head.C} + c] = chunk.dx[c * chunk.stride + r];
     }
   });
 }
@@ -262,7 +326,7 @@ constexpr Status kScratchTooSmall = {Code::kBadPlan, "the loss head's scratch mu
 template <typename Stored>
 Status cpu_loss_head_backward(const KernelContext& context, const LossHeadBackwardArgsOf<Stored>& args) {
   const LossHead<Stored> head{args.x, args.w, args.b, args.labels, args.M, args.C, args.V};
-  const LossHeadScratch layout = loss_head_scratch(head.M, head.C, head.V, true, kStoredAs<Stored>);
+  const LossHeadScratch layout = loss_head_scratch(head.M, head.C, head.V, true);
   if (args.scratch_bytes < layout.bytes) return kScratchTooSmall;
   const uint64_t labelled = count_labels(context, head);
   if (labelled == 0) {
@@ -287,7 +351,7 @@ Status cpu_loss_head_backward(const KernelContext& context, const LossHeadBackwa
 template <typename Stored>
 Status cpu_loss_head_evaluate(const KernelContext& context, const LossHeadEvaluateArgsOf<Stored>& args) {
   const LossHead<Stored> head{args.x, args.w, args.b, args.labels, args.M, args.C, args.V};
-  const LossHeadScratch layout = loss_head_scratch(head.M, head.C, head.V, false, kStoredAs<Stored>);
+  const LossHeadScratch layout = loss_head_scratch(head.M, head.C, head.V, false);
   if (args.scratch_bytes < layout.bytes) return kScratchTooSmall;
   const uint64_t labelled = count_labels(context, head);
   if (labelled == 0) return ok_status();

@@ -6,27 +6,38 @@
 
 namespace reprise {
 
-// Rows of logits in existence at a time: a chunk of at most about 72 MiB, but no thinner than 128 rows, because each one reads and
-// writes all of dW and packs all of w twice. Chunks of equal height: a thin last one would cost as much as a full one.
+// Rows whose logits exist at a time: a chunk of at most about 72 MiB, but no thinner than 128 rows, because each one reads and writes
+// all of dW and reads all of w twice. Chunks of equal height: a thin last one would cost as much as a full one.
 constexpr uint64_t loss_head_chunk_rows(uint64_t M, uint64_t V) {
   const uint64_t most = larger(128, smaller(1024, (uint64_t{18} << 20) / larger(V, 1)));
   return divide_up(M, larger(1, divide_up(M, most)));
 }
-// [ logits rows x V | one double a row: its loss | one u32 a row: which it is, and whether it is predicted right | dx rows x C, if that is bf16 | column sums |
-//   packed blocks ]
+
+// A chunk's logits stand by classes, a row's in a column. Softmax goes through them by blocks of classes, about 128 KiB each, which a
+// second-level cache holds from one pass to the next.
+constexpr uint64_t kLossHeadLine = 16;           // rows are padded to whole vectors
+constexpr uint64_t kLossHeadBlockFloats = 32768;
+constexpr Partition loss_head_blocks(uint64_t V, uint64_t stride) { return {V, larger(1, kLossHeadBlockFloats / stride)}; }
+
+// [ logits V x stride | of each block, a line each: its largest logits, which classes have them, its sums | one double a row: its loss |
+//   one u32 a row: which it is, and whether it is predicted right | dx C x stride, in training | packed blocks ]
 struct LossHeadScratch {
-  uint64_t rows, losses_at, rows_at, dx_at, sums_at, gemm_at, bytes;
+  uint64_t rows, stride, largest_at, classes_at, sums_at, losses_at, rows_at, dx_at, gemm_at, bytes;
 };
-constexpr LossHeadScratch loss_head_scratch(uint64_t M, uint64_t C, uint64_t V, bool backward, DType stored) {
+constexpr LossHeadScratch loss_head_scratch(uint64_t M, uint64_t C, uint64_t V, bool backward) {
   LossHeadScratch s{};
   s.rows = loss_head_chunk_rows(M, V);
-  s.losses_at = align_up(4 * s.rows * V);
+  s.stride = divide_up(s.rows, kLossHeadLine) * kLossHeadLine;
+  const uint64_t line = 4 * s.stride, blocks = align_up(loss_head_blocks(V, s.stride).count() * line);
+  s.largest_at = align_up(V * line);
+  s.classes_at = s.largest_at + blocks;
+  s.sums_at = s.classes_at + blocks;
+  s.losses_at = s.sums_at + blocks;
   s.rows_at = s.losses_at + align_up(8 * s.rows);
   s.dx_at = s.rows_at + align_up(4 * s.rows);
-  s.sums_at = s.dx_at + (backward && stored == DType::kBf16 ? align_up(4 * s.rows * C) : 0);
-  s.gemm_at = s.sums_at + (backward ? align_up(4 * kColumnSumBlocks * V) : 0);
-  const uint64_t forward = gemm_scratch_bytes(V, C);
-  const uint64_t data = backward ? gemm_scratch_bytes(C, V) : 0;
+  s.gemm_at = s.dx_at + (backward ? align_up(C * line) : 0);
+  const uint64_t forward = gemm_scratch_bytes_up_to(s.rows, C);
+  const uint64_t data = backward ? gemm_scratch_bytes_up_to(s.rows, V) : 0;
   const uint64_t weight = backward ? gemm_split_scratch_bytes(V, C, s.rows) : 0;
   s.bytes = s.gemm_at + larger(forward, larger(data, weight));
   return s;
@@ -35,11 +46,11 @@ constexpr LossHeadScratch loss_head_scratch(uint64_t M, uint64_t C, uint64_t V, 
 constexpr void add_loss_head_rules(BackendRules& rules) {
   rules.of<LossHeadBackward>().scratch_bytes = [](const ShapedCall& c) {
     using A = LossHeadBackward;
-    return loss_head_scratch(c[A::kX].leading_elements(), c[A::kX].last_dimension(), c[A::kW].shape[0], true, c[A::kX].dtype).bytes;
+    return loss_head_scratch(c[A::kX].leading_elements(), c[A::kX].last_dimension(), c[A::kW].shape[0], true).bytes;
   };
   rules.of<LossHeadEvaluate>().scratch_bytes = [](const ShapedCall& c) {
     using A = LossHeadEvaluate;
-    return loss_head_scratch(c[A::kX].leading_elements(), c[A::kX].last_dimension(), c[A::kW].shape[0], false, c[A::kX].dtype).bytes;
+    return loss_head_scratch(c[A::kX].leading_elements(), c[A::kX].last_dimension(), c[A::kW].shape[0], false).bytes;
   };
   const auto stack = [](const ShapedCall&) { return product_stack_bytes(DType::kF32); };  // logits and their gradients are f32
   rules.of<LossHeadBackward>().stack_bytes = stack;
