@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Whole training steps against PyTorch on the same threads, in one run: time per step and peak memory.
 
-Both train the same recipes on synthetic data, in turns of a few steps each. PyTorch gets the better of its memory formats and its own
-fused attention; its memory is counted above that of the interpreter with torch loaded. Ours is planned without a budget; where that
+Both train the same recipes on synthetic data, in turns of a few steps each. PyTorch gets the best of its memory formats, its own fused
+attention, and with --compile of inductor's torch.compile, where that comes to an end within ten minutes; its memory is counted above that
+of the interpreter with torch loaded, and without the compiler's. Ours is planned without a budget; where that
 takes more, once more within half of PyTorch's memory (0.6 for GPT-2); and with a quarter of the transient memory that storing everything
 takes, or the smallest budget where that is not enough. Each weight is updated as soon as its gradient is complete ("gradient_release").
-Usage: tests/bench/torch_peer.py [--threads 2] [--rounds 3] [--only NAME,...]    (needs torch: pip install torch)
+Usage: tests/bench/torch_peer.py [--threads 2] [--rounds 3] [--only NAME,...] [--compile]    (needs torch: pip install torch)
 """
 import argparse
 import json
@@ -64,8 +65,11 @@ def torch_child(name, memory_format, threads):
     height, width, channels = model["image"]
     inputs, targets = torch.randn(recipe["batch"], channels, height, width), torch.randint(0, model["classes"], (recipe["batch"],))
     optimizer = torch.optim.SGD(net.parameters(), lr=SGD["lr"], momentum=SGD["momentum"])
-    if memory_format == "channels_last":
+    if memory_format != "contiguous":
       net, inputs = net.to(memory_format=torch.channels_last), inputs.to(memory_format=torch.channels_last)
+
+  if memory_format == "compiled":
+    net = torch.compile(net)
 
   def step():
     start = time.perf_counter()
@@ -80,9 +84,19 @@ def torch_child(name, memory_format, threads):
   print(json.dumps({"seconds": seconds, "bytes": (after - before) * 1024, "version": torch.__version__}))
 
 
+COMPILE_SECONDS = 600
+
+
 def torch_turn(name, memory_format, threads):
-  out = subprocess.run([sys.executable, __file__, "--child", name, "--format", memory_format, "--threads", str(threads)],
-                       check=True, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": str(threads)})
+  """None where torch.compile fails or takes too long."""
+  command = [sys.executable, __file__, "--child", name, "--format", memory_format, "--threads", str(threads)]
+  limit = COMPILE_SECONDS if memory_format == "compiled" else None
+  try:
+    out = subprocess.run(command, check=True, capture_output=True, text=True, timeout=limit, env={**os.environ, "OMP_NUM_THREADS": str(threads)})
+  except (subprocess.TimeoutExpired, subprocess.CalledProcessError):
+    if limit is None:
+      raise
+    return None
   return json.loads(out.stdout.splitlines()[-1])
 
 
@@ -142,30 +156,35 @@ def small_plans(name, folder, whole, torch_bytes):
   return plans
 
 
-def compare(name, threads, rounds, folder):
+def compare(name, threads, rounds, folder, compiles):
   seconds, memory = {}, {}
 
   def turn(label, run):
     result = run()
+    if result is None:
+      print(f"| {name} | {label}: did not compile within {COMPILE_SECONDS} s | | | | | |", flush=True)
+      del torch_runs[label]
+      return
     seconds.setdefault(label, []).extend(result["seconds"])
     memory[label] = max(memory.get(label, 0), result["bytes"])
 
   formats = ["contiguous"] if "gpt" in name else ["contiguous", "channels_last"]
+  formats += ["compiled"] if compiles else []
   torch_runs = {f"torch {form}": lambda form=form: torch_turn(name, form, threads) for form in formats}
-  fastest = lambda: min(torch_runs, key=lambda label: statistics.median(seconds[label]))
+  median = lambda label: statistics.median(seconds[label])
+  eager = lambda: min((label for label in torch_runs if "compiled" not in label), key=median)
   whole = Ours(name, folder)
   plans = {}
   for _ in range(rounds):
-    for label, run in torch_runs.items():
+    for label, run in list(torch_runs.items()):
       turn(label, run)
-    plans = plans or {"ours": whole, **small_plans(name, folder, whole, memory[fastest()])}
+    plans = plans or {"ours": whole, **small_plans(name, folder, whole, memory[eager()])}
     for label, ours in plans.items():
       turn(label, lambda ours=ours: ours.turn(threads))
-  best = fastest()
-  times = {label: statistics.median(values) for label, values in seconds.items()}
-  for label in times:
-    print(f"| {name} | {label} | {times[label]:.3f} | {min(seconds[label]):.3f} | {times[label] / times[best]:.2f} | "
-          f"{memory[label] / 2**20:.0f} | {memory[label] / memory[best]:.2f} |", flush=True)
+  best = min(map(median, torch_runs))
+  for label in seconds:
+    print(f"| {name} | {label} | {median(label):.3f} | {min(seconds[label]):.3f} | {median(label) / best:.2f} | "
+          f"{memory[label] / 2**20:.0f} | {memory[label] / memory[eager()]:.2f} |", flush=True)
 
 
 def main():
@@ -173,6 +192,7 @@ def main():
   parser.add_argument("--threads", type=int, default=2)
   parser.add_argument("--rounds", type=int, default=3)
   parser.add_argument("--only", default=",".join(WORKLOADS))
+  parser.add_argument("--compile", action="store_true", help="torch.compile too")
   parser.add_argument("--child", help=argparse.SUPPRESS)
   parser.add_argument("--format", help=argparse.SUPPRESS)
   args = parser.parse_args()
@@ -184,7 +204,7 @@ def main():
   print("| workload | run | median s | best s | of torch's time | MiB | of torch's memory |\n|---|---|---|---|---|---|---|")
   with tempfile.TemporaryDirectory() as folder:
     for name in args.only.split(","):
-      compare(name, args.threads, args.rounds, pathlib.Path(folder))
+      compare(name, args.threads, args.rounds, pathlib.Path(folder), args.compile)
 
 
 if __name__ == "__main__":

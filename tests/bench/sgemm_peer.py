@@ -1,0 +1,83 @@
+#!/usr/bin/env python3
+"""Products in f32 beside the libraries that others use: MKL through PyTorch, OpenBLAS through NumPy, BLIS's own sgemm.
+
+All compute y[M,N] = x[M,K] w[N,K]^T on the same threads, in turns; best and median over all calls of all turns, in per cent of the
+peak that our process measures (multiply-adds in registers, times the threads).
+Usage: tests/bench/sgemm_peer.py [--threads 1] [--turns 5] [--seconds 0.3]    (needs torch and numpy; BLIS as libblis.so.4)
+"""
+import argparse
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BENCH = ROOT / os.environ.get("BUILD", "build") / "tests/bench/sgemm_bench"
+# Squares; GPT-2 small's layers over 1,024 rows; a narrow, a deep and a wide one.
+SHAPES = [(512, 512, 512), (1024, 1024, 1024), (2048, 2048, 2048), (1024, 2304, 768), (1024, 768, 768), (1024, 3072, 768), (1024, 768, 3072),
+          (8192, 64, 576), (512, 512, 8192), (256, 8192, 768)]
+
+
+def times(call, seconds):
+  call()
+  taken, end = [], time.perf_counter() + seconds
+  while not taken or time.perf_counter() < end:
+    start = time.perf_counter()
+    call()
+    taken.append(time.perf_counter() - start)
+  return taken
+
+
+def peers(M, N, K, threads):
+  import ctypes
+  import numpy
+  import torch
+  torch.set_num_threads(threads)
+  x, w, y = torch.rand(M, K), torch.rand(N, K), torch.empty(M, N)
+  x_array, w_array, y_array = x.numpy(), w.numpy(), y.numpy()
+  found = {"MKL": lambda: torch.mm(x, w.t(), out=y), "OpenBLAS": lambda: numpy.matmul(x_array, w_array.T, out=y_array)}
+  try:
+    blis = ctypes.CDLL("libblis.so.4")
+  except OSError:
+    return found
+  address = lambda tensor: ctypes.c_void_p(tensor.data_ptr())
+  one, zero = ctypes.c_float(1), ctypes.c_float(0)
+  row_major, plain, transposed = 101, 111, 112  # CBLAS's constants
+  found["BLIS"] = lambda: blis.cblas_sgemm(row_major, plain, transposed, M, N, K, one, address(x), K, address(w), K, zero, address(y), N)
+  return found
+
+
+def main():
+  parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+  parser.add_argument("--threads", type=int, default=1)
+  parser.add_argument("--turns", type=int, default=5)
+  parser.add_argument("--seconds", type=float, default=0.3, help="of each turn")
+  args = parser.parse_args()
+  if not BENCH.exists():
+    sys.exit(f"sgemm_peer: {BENCH} is not there: make {BENCH.relative_to(ROOT)}")
+  print(f"| M, N, K | peak of {args.threads} | ours: best, median | " + " | ".join(["MKL", "OpenBLAS", "BLIS"]) + " | ours beside the best of them |")
+  print("|---|---|---|---|---|---|---|")
+  for M, N, K in SHAPES:
+    calls = peers(M, N, K, args.threads)
+    taken = {name: [] for name in ["ours", *calls]}
+    peak = 0
+    for _ in range(args.turns):
+      out = subprocess.run([BENCH, *map(str, (M, N, K, args.threads, args.seconds))], check=True, capture_output=True, text=True).stdout.split()
+      peak = max(peak, float(out[0]) * args.threads)
+      taken["ours"] += [float(each) for each in out[1:]]
+      for name, call in calls.items():
+        taken[name] += times(call, args.seconds)
+    share = {name: [100 * 2 * M * N * K / each / peak for each in (min(all), statistics.median(all))] for name, all in taken.items()}
+    cells = [f"{best:.0f}, {median:.0f}" for best, median in share.values()]
+    best, median = ([share["ours"][i] / max(share[name][i] for name in calls) for i in (0, 1)])
+    print(f"| {M}, {N}, {K} | {peak / 1e9:.0f} | " + " | ".join(cells) + f" | {best:.2f}, {median:.2f} |", flush=True)
+
+
+if __name__ == "__main__":
+  if "OMP_NUM_THREADS" not in os.environ:  # libraries read these when they are loaded
+    threads = sys.argv[sys.argv.index("--threads") + 1] if "--threads" in sys.argv else "1"
+    names = ["OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "BLIS_NUM_THREADS"]
+    os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **{name: threads for name in names}})
+  main()
