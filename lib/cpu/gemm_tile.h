@@ -54,6 +54,9 @@ struct GemmTile {
 // library's own tiles is taken.
 [[gnu::weak]] GemmTile blis_gemm_tile();
 
+// The tile for NEON; one without `run` where this is no AArch64.
+GemmTile neon_gemm_tile();
+
 // kFastest: BLIS where it has a kernel, else kPortable: the widest of this library's own that the processor runs.
 // kBaseline exists everywhere; the others may not.
 enum class GemmTileChoice : uint8_t { kFastest, kPortable, kBaseline, kNeon, kAvx2, kAvx512, kBlis };

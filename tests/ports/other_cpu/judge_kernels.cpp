@@ -1,12 +1,14 @@
-// Every CPU kernel on every case of the table, by the judges of kernel_judge.h, without GoogleTest.
+// Every CPU kernel on every case of the table, by the judges of kernel_judge.h, and the register tiles, without GoogleTest.
 // Here because a processor that is emulated has a C++ library at best.
 #include <cstdio>
 #include <cstdlib>
+#include <initializer_list>
 #include <string>
 #include <vector>
 
 #include "lib/cpu/cpu_backend.h"
 #include "tests/ops/kernel_judge.h"
+#include "tests/ops/tile_judge.h"
 
 namespace {
 
@@ -39,7 +41,18 @@ Status wrong_add(const KernelContext&, const AddArgsOf<float>& args) {
 
 }  // namespace
 
-// judge_kernels PART PARTS: every PARTS-th case from PART on.
+bool judge_tiles(std::initializer_list<const CpuMachine*> machines) {
+  bool right = true;
+  for (const CpuMachine* machine : machines) {
+    for (const std::string& fault : {judge_fused_tile(machine->tile), judge_the_tile_judge(machine->tile)}) {
+      if (!fault.empty()) std::printf("%s: %s\n", machine->tile.name, fault.c_str());
+      right = right && fault.empty();
+    }
+  }
+  return right;
+}
+
+// judge_kernels PART PARTS: every PARTS-th case from PART on; part 0 has the tiles.
 int main(int argc, char** argv) {
   if (argc != 3) return 2;
   const size_t part = std::strtoul(argv[1], nullptr, 10), parts = std::strtoul(argv[2], nullptr, 10);
@@ -47,6 +60,7 @@ int main(int argc, char** argv) {
   CpuMachine portable_machine, baseline_machine;
   if (!choose_cpu_machine(portable_machine, GemmTileChoice::kPortable).ok()) return 2;
   if (!choose_cpu_machine(baseline_machine, GemmTileChoice::kBaseline).ok()) return 2;
+  if (part == 0 && !judge_tiles({&portable_machine, &baseline_machine})) return 1;
   const Backend portable = cpu_backend(portable_machine), least = cpu_backend(baseline_machine);
   Backend wrong = portable;
   wrong.set<AddForward, float, wrong_add>();
