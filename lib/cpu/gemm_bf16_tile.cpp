@@ -94,6 +94,6 @@ const GemmTile* pair_tile(VectorLevel level) { return level == VectorLevel::kAvx
 }  // namespace reprise
 #else
 namespace reprise {
-const GemmTile* pair_tile(VectorLevel) { return nullptr; }
+const GemmTile* pair_tile(VectorLevel level) { return level == VectorLevel::kNeonBf16 ? neon_pair_tile() : nullptr; }
 }  // namespace reprise
 #endif

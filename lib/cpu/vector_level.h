@@ -23,8 +23,9 @@
 
 namespace reprise {
 
-enum class VectorLevel : uint8_t { kBaseline, kAvx2, kAvx512, kAvx512Bf16 };
+enum class VectorLevel : uint8_t { kBaseline, kNeonBf16, kAvx2, kAvx512, kAvx512Bf16 };
 
+// What the processor says of itself. kNeonBf16 an operating system must tell: a port asks for it (ports/linux/kernels.cpp).
 // REPRISE_BASELINE_ONLY builds one level, for images where every byte of code counts.
 inline VectorLevel best_vector_level() {
 #if defined(__x86_64__) && !defined(REPRISE_BASELINE_ONLY)
@@ -38,6 +39,17 @@ inline VectorLevel best_vector_level() {
   return VectorLevel::kBaseline;
 }
 
+// False where the processor says that it lacks the level, or is of another kind.
+inline bool may_have_vector_level(VectorLevel level) {
+#if defined(__aarch64__) && !defined(REPRISE_BASELINE_ONLY)
+  return level <= VectorLevel::kNeonBf16;
+#else
+  return level <= best_vector_level() && level != VectorLevel::kNeonBf16;
+#endif
+}
+
+constexpr bool has_products_of_bf16(VectorLevel level) { return level == VectorLevel::kNeonBf16 || level == VectorLevel::kAvx512Bf16; }
+
 constexpr const char* vector_level_name(VectorLevel level) {
   switch (level) {
 #if defined(__aarch64__)
@@ -45,6 +57,7 @@ constexpr const char* vector_level_name(VectorLevel level) {
 #else
     case VectorLevel::kBaseline: return "baseline";
 #endif
+    case VectorLevel::kNeonBf16: return "neon+bf16";
     case VectorLevel::kAvx2: return "avx2";
     case VectorLevel::kAvx512: return "avx512";
     case VectorLevel::kAvx512Bf16: return "avx512+bf16";
@@ -80,8 +93,10 @@ constexpr const char* vector_level_name(VectorLevel level) {
       case ::reprise::VectorLevel::kAvx512Bf16:                                                              \
       case ::reprise::VectorLevel::kAvx512: return name##_avx512 arguments;                                  \
       case ::reprise::VectorLevel::kAvx2: return name##_avx2 arguments;                                      \
-      case ::reprise::VectorLevel::kBaseline: return name##_baseline arguments;                              \
-    }                                                                                                        \
+      case ::reprise::VectorLevel::kNeonBf16:                                                              \
+      case ::reprise::VectorLevel::kBaseline: break;                                                       \
+    }                                                                                                      \
+    name##_baseline arguments;                                                                             \
   }
 #else
 #define REPRISE_LEVELS_OF(head, name, body, parameters, arguments)                 \

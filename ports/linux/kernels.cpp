@@ -1,7 +1,11 @@
 // Chooses the kernels for the processor that the program runs on.
-// Here because BLIS takes its architecture from the environment, which is the operating system's.
+// Here because BLIS takes its architecture from the environment, which is the operating system's, and because the system alone tells a program
+// on AArch64 whether the processor multiplies bf16.
 #include <stdlib.h>
 #include <string.h>
+#if defined(__aarch64__)
+#include <sys/auxv.h>
+#endif
 
 #include "lib/cpu/cpu_backend.h"
 #include "ports/linux/linux_functions.h"
@@ -22,6 +26,19 @@ const char* blis_architecture() {
   return nullptr;
 }
 
+// The best level first; every machine has the last.
+struct Levels {
+  VectorLevel told, own;
+};
+Levels vector_levels() {
+  const VectorLevel own = best_vector_level();
+#if defined(__aarch64__)
+  constexpr unsigned long kBf16 = 1ul << 14;  // HWCAP2_BF16 of Linux's asm/hwcap.h
+  if ((getauxval(AT_HWCAP2) & kBf16) != 0) return {VectorLevel::kNeonBf16, own};
+#endif
+  return {own, own};
+}
+
 CpuMachine machine;  // the process has one: it follows from the processor
 
 }  // namespace
@@ -31,7 +48,10 @@ Status linux_open_backend(const char* name, Backend* backend) {
   if (strcmp(name, "cpu") != 0) return {Code::kUnsupported, "the board has no backend but \"cpu\"", 0};
   const char* architecture = blis_architecture();
   if (architecture != nullptr) (void)setenv("BLIS_ARCH_TYPE", architecture, 0);
-  REPRISE_RETURN_IF_ERROR(choose_cpu_machine(machine));
+  const Levels levels = vector_levels();
+  if (!choose_cpu_machine(machine, GemmTileChoice::kFastest, levels.told).ok()) {  // a build may lack it
+    REPRISE_RETURN_IF_ERROR(choose_cpu_machine(machine, GemmTileChoice::kFastest, levels.own));
+  }
   *backend = cpu_backend(machine);
   return ok_status();
 }

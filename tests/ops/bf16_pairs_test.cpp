@@ -30,7 +30,7 @@ double tolerance(uint64_t depth) { return 2e-7 * (4.0 + 4.0 * std::sqrt(static_c
 const Backend& without_products() {
   return *backend_with(GemmTileChoice::kFastest, std::min(best_vector_level(), VectorLevel::kAvx512));
 }
-const GemmTile* pair_tile_of(const Backend& backend) { return pair_tile(static_cast<const CpuMachine*>(backend.machine)->level); }
+const GemmTile* pair_tile_of(const Backend& backend) { return static_cast<const CpuMachine*>(backend.machine)->pairs; }
 
 TEST(PairTile, IsPartOfTheKernelSetsName) {
   EXPECT_EQ(pair_tile_of(test_backend()) != nullptr, std::strstr(test_backend().kernel_set, "+bf16") != nullptr);
@@ -38,43 +38,54 @@ TEST(PairTile, IsPartOfTheKernelSetsName) {
   EXPECT_EQ(std::strstr(without_products().kernel_set, "+bf16"), nullptr);
 }
 
+// Lines [lines, 2 * pairs] as a panel that has `group` pairs of a line side by side.
+std::vector<float> panel_of(const std::vector<Bf16>& lines, uint32_t width, uint32_t pairs, uint32_t group) {
+  std::vector<float> panel(size_t{pairs} * width + kPanelSlack + 16);
+  for (uint32_t k = 0; k < pairs; ++k) {
+    for (uint32_t i = 0; i < width; ++i) {
+      std::memcpy(&panel[(k / group * width + i) * group + k % group], &lines[(size_t{i} * pairs + k) * 2], 4);
+    }
+  }
+  return panel;
+}
+
+void expect_contract(const GemmTile& tile, uint32_t pairs, float beta) {
+  const uint32_t rows = tile.rows(), columns = tile.columns(), lead = columns + 5;
+  const std::vector<Bf16> a = random_bf16(size_t{rows} * pairs * 2, 1), b = random_bf16(size_t{columns} * pairs * 2, 2);
+  alignas(64) float a_panel[kKc * kMaxMr + kPanelSlack], b_panel[kKc * kMaxNr + kPanelSlack];
+  std::memcpy(a_panel, panel_of(a, rows, pairs, tile.group_of_a).data(), size_t{pairs} * rows * 4);
+  std::memcpy(b_panel, panel_of(b, columns, pairs, tile.group_of_b).data(), size_t{pairs} * columns * 4);
+  const std::vector<float> start(size_t{lead} * rows, beta == 0.0f ? std::numeric_limits<float>::quiet_NaN() : 0.5f);
+  std::vector<float> packed = start, as_they_lie = start;
+  tile.run(tile, pairs, a_panel, b_panel, beta, packed.data(), lead, 1);
+  if (tile.run_rows != nullptr) {
+    RowRun runs[2];
+    const uint32_t first = pairs / 3;  // two runs, the first one possibly empty
+    for (uint32_t i = 0; i < rows; ++i) {
+      runs[0].rows[i] = reinterpret_cast<const float*>(a.data()) + i * pairs;
+      runs[1].rows[i] = runs[0].rows[i] + first;
+    }
+    runs[0].depths = first, runs[1].depths = pairs - first;
+    runs[0].ahead = 0, runs[1].ahead = 64;
+    tile.run_rows(runs, 2, b_panel, beta, as_they_lie.data(), lead);
+    for (size_t i = 0; i < packed.size(); ++i) {
+      ASSERT_EQ(std::bit_cast<uint32_t>(packed[i]), std::bit_cast<uint32_t>(as_they_lie[i])) << pairs << " pairs, element " << i;
+    }
+  }
+  for (uint32_t i = 0; i < rows; ++i) {
+    for (uint32_t j = 0; j < columns; ++j) {
+      double want = beta == 0.0f ? 0.0 : 0.5;
+      for (uint32_t k = 0; k < 2 * pairs; ++k) want += double{a[size_t{i} * pairs * 2 + k]} * double{b[size_t{j} * pairs * 2 + k]};
+      ASSERT_NEAR(packed[i * lead + j], want, tolerance(2 * pairs)) << pairs << " pairs, " << i << ", " << j;
+    }
+  }
+}
+
 TEST(PairTile, MatchesItsContract) {
   const GemmTile* tile = pair_tile_of(test_backend());
   if (tile == nullptr) GTEST_SKIP() << "no products of bf16 here";
-  const uint32_t rows = tile->rows(), columns = tile->columns();
-  const uint32_t lead = columns + 5;
-  for (const uint32_t pairs : {1u, 2u, 15u, 16u, 17u, 100u}) {
-    for (const float beta : {0.0f, 1.0f}) {
-      const std::vector<Bf16> a = random_bf16(size_t{rows} * pairs * 2, 1), b = random_bf16(size_t{columns} * pairs * 2, 2);
-      alignas(64) float a_panel[kKc * kMaxMr + kPanelSlack], b_panel[kKc * kMaxNr + kPanelSlack];
-      const auto pack = [&](float* panel, const std::vector<Bf16>& lines, uint32_t width) {
-        for (uint32_t k = 0; k < pairs; ++k) {
-          for (uint32_t i = 0; i < width; ++i) std::memcpy(panel + k * width + i, &lines[(size_t{i} * pairs + k) * 2], 4);
-        }
-      };
-      pack(a_panel, a, rows);
-      pack(b_panel, b, columns);
-      RowRun runs[2];
-      const uint32_t first = pairs / 3;  // two runs, the first one possibly empty
-      for (uint32_t i = 0; i < rows; ++i) {
-        runs[0].rows[i] = reinterpret_cast<const float*>(a.data()) + i * pairs;
-        runs[1].rows[i] = runs[0].rows[i] + first;
-      }
-      runs[0].depths = first, runs[1].depths = pairs - first;
-      runs[0].ahead = 0, runs[1].ahead = 64;
-      const std::vector<float> start(size_t{lead} * rows, beta == 0.0f ? std::numeric_limits<float>::quiet_NaN() : 0.5f);
-      std::vector<float> packed = start, as_they_lie = start;
-      tile->run(*tile, pairs, a_panel, b_panel, beta, packed.data(), lead, 1);
-      tile->run_rows(runs, 2, b_panel, beta, as_they_lie.data(), lead);
-      for (uint32_t i = 0; i < rows; ++i) {
-        for (uint32_t j = 0; j < columns; ++j) {
-          double want = beta == 0.0f ? 0.0 : 0.5;
-          for (uint32_t k = 0; k < 2 * pairs; ++k) want += double{a[size_t{i} * pairs * 2 + k]} * double{b[size_t{j} * pairs * 2 + k]};
-          ASSERT_NEAR(packed[i * lead + j], want, tolerance(2 * pairs)) << pairs << " pairs, " << i << ", " << j;
-          ASSERT_EQ(packed[i * lead + j], as_they_lie[i * lead + j]) << pairs << " pairs, " << i << ", " << j;
-        }
-      }
-    }
+  for (const uint32_t groups : {1u, 2u, 15u, 16u, 17u, 100u}) {
+    for (const float beta : {0.0f, 1.0f}) expect_contract(*tile, static_cast<uint32_t>(smaller(groups * tile->group(), kKc)), beta);
   }
 }
 
@@ -135,7 +146,8 @@ TEST(Pairs, WeightsAreRoundedToTheNearestAndNothingElseIs) {
   for (const GemmShape& s : kShapes) {
     const std::vector<Bf16> a = random_bf16(s.M * s.K, 1);
     const std::vector<float> w = random_floats(s.N * s.K, 2);
-    const bool rounds = pair_tile_of(test_backend()) != nullptr && s.K % 2 == 0;
+    const GemmTile* tile = pair_tile_of(test_backend());
+    const bool rounds = tile != nullptr && s.K % 2 == 0 && pair_depths(*tile, s.K) <= s.K;
     for (const bool by_lines : {false, true}) {
       for (const bool accumulate : {false, true}) {
         const std::vector<float> start =

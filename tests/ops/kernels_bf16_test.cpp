@@ -30,7 +30,7 @@ auto judged_at(VectorLevel level, GemmTileChoice tile, bool (*keep)(const Kernel
   }
   return ::testing::ValuesIn(kept);
 }
-auto judged(bool (*keep)(const KernelCase&)) { return judged_at(best_vector_level(), GemmTileChoice::kPortable, keep); }
+auto judged(bool (*keep)(const KernelCase&)) { return judged_at(port_level(), GemmTileChoice::kPortable, keep); }
 
 class Bf16Kernel : public ::testing::TestWithParam<Judged> {};
 class Bf16InPlace : public Bf16Kernel {};

@@ -32,7 +32,7 @@ count_loops() {  # OBJECT FUNCTION...
   aarch64-linux-gnu-objdump -dC --no-show-raw-insn "$out/lib/cpu/$object" | tests/ports/neon_counts.py "$@"
 }
 if command -v python3 >/dev/null 2>&1; then
-  count_loops gemm_neon_tile.o run_neon run_neon_depths run_neon_rows >"$out/loops" || fail "a tile spills, or is none"
+  { count_loops gemm_neon_tile.o run_neon run_neon_depths run_neon_rows && count_loops gemm_bf16_neon_tile.o run_neon_pairs; } >"$out/loops" || fail "a tile spills, or is none"
   ! printf '0 <f>:\n 10:\tldr\tq0, [sp, #16]\n 14:\tfmla\tv0.4s, v1.4s, v2.4s\n 18:\tb.ne\t10 <f+0x10>\n' | tests/ports/neon_counts.py f >/dev/null 2>&1 \
     || fail "a spill is not seen"
   if grep -qF "g++ $($compiler -dumpfullversion)" tests/bench/NEON.md; then
@@ -42,12 +42,31 @@ else
   echo "no python3 here: the tiles' loops are not counted"
 fi
 
-# 3. Every kernel on every case.
+# 3. Every kernel on every case, and products of bf16: by BFMMLA where the system says that the processor has it, else widened.
 $compiler $objects "$out/libreprise.a" -o "$out/judge_kernels" -lpthread
-emulate "$out/judge_kernels" 0 2 >"$out/judged" & first=$!
-emulate "$out/judge_kernels" 1 2 || { wait $first || true; fail "kernels are wrong"; }
-wait $first || { cat "$out/judged" >&2; fail "kernels are wrong"; }
-cat "$out/judged"
+judge() {  # CPU STORAGE PARTS: two parts at a time, the first two of so many
+  emulate_as "$1" "$out/judge_kernels" "$2" 0 "$3" >"$out/judged" & first=$!
+  emulate_as "$1" "$out/judge_kernels" "$2" 1 "$3" >"$out/judged-too" || { wait $first || true; cat "$out/judged-too" >&2; fail "kernels are wrong on $1"; }
+  wait $first || { cat "$out/judged" >&2; fail "kernels are wrong on $1"; }
+  sed "s/^/$1: /" "$out/judged" "$out/judged-too"
+}
+judge cortex-a53 f32 2
+judge cortex-a76 f32 16
+judge cortex-a76 bf16 8
+! grep -q '+bf16' "$out/judged" || fail "bf16 is multiplied on a processor that cannot"
+judge max bf16 2
+grep -q '/neon+bf16: ' "$out/judged" || fail "bf16 is not multiplied on a processor that can"
+
+# The judge of what is rounded and what is not, where GoogleTest's sources are.
+gtest=/usr/src/googletest/googletest
+if [ -f $gtest/src/gtest-all.cc ]; then
+  mkdir -p "$out/gtest"
+  for source in $gtest/src/gtest-all.cc $gtest/src/gtest_main.cc tests/ops/bf16_pairs_test.cpp; do
+    $compiler -std=c++20 -O2 -I. -I$gtest -I$gtest/include -c $source -o "$out/gtest/$(basename $source).o"
+  done
+  $compiler "$out"/gtest/*.o "$out/libreprise.a" -o "$out/bf16_pairs" -lpthread
+  emulate_as max "$out/bf16_pairs" --gtest_filter='PairTile.*:*NothingElse*:*RoundedOnce:*Odd*:*Infinities*' >"$out/pairs.log" || { cat "$out/pairs.log" >&2; fail "pairs of bf16"; }
+fi
 
 # 4. Training: planned here, proved and compiled for there. The same bits under any plan and threads; close to the host's.
 optimizer() { echo "\"optimizer\": {\"name\": \"$1\", \"lr\": $2}"; }
