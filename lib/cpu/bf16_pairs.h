@@ -12,6 +12,8 @@
 // multiplied as f32.
 #pragma once
 
+#include <initializer_list>
+
 #include "lib/bf16.h"
 #include "lib/cpu/gemm.h"
 
@@ -19,10 +21,12 @@ namespace reprise {
 
 // Pairs along K, in whole groups of the tile.
 inline uint64_t pair_depths(const GemmTile& tile, uint64_t K) { return divide_up(divide_up(K, 2), tile.group()) * tile.group(); }
-// The machine's tile for pairs; null where it has none, or this depth is too small for it.
-inline const GemmTile* find_pair_tile(const KernelContext& context, uint64_t K) {
-  const GemmTile* tile = cpu_machine(context).pairs;
-  return tile != nullptr && pair_depths(*tile, K) <= K ? tile : nullptr;
+// The machine's tile for pairs along K, and along R behind these; null where it has none for such depths.
+inline const GemmTile* find_pair_tile(const KernelContext& context, uint64_t K, uint64_t R = 0) {
+  for (const GemmTile* tile : {cpu_machine(context).pairs, cpu_machine(context).small_pairs}) {
+    if (tile != nullptr && pair_depths(*tile, K) + pair_depths(*tile, R) <= K + R) return tile;
+  }
+  return nullptr;
 }
 
 // Here and below: depth k is the pair 2k, 2k + 1, and what lies beyond K is zero. `group` is that of the tile's operand.

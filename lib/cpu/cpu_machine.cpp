@@ -19,6 +19,7 @@ Status choose_cpu_machine(CpuMachine& machine, GemmTileChoice tile, VectorLevel 
   REPRISE_RETURN_IF_ERROR(find_gemm_tile(tile, machine.tile));
   machine.level = level;
   machine.pairs = pair_tile(level);
+  machine.small_pairs = level == VectorLevel::kAvx512Amx ? pair_tile(VectorLevel::kAvx512Bf16) : nullptr;
   if (machine.pairs == nullptr && has_products_of_bf16(level)) return {Code::kUnsupported, "this build lacks the level's tile for bf16", 0};
   uint32_t at = 0;
   for (const char* part : {"cpu/", static_cast<const char*>(machine.tile.name), "/", vector_level_name(level)}) append(machine, at, part);

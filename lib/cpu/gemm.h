@@ -210,6 +210,22 @@ struct TileGeometry {
   }
 };
 
+// Around what a worker runs of a tile.
+class TileScope {
+ public:
+  explicit TileScope(const GemmTile& tile) : tile_(tile) {
+    if (tile_.enter != nullptr) tile_.enter();
+  }
+  ~TileScope() {
+    if (tile_.leave != nullptr) tile_.leave();
+  }
+  TileScope(const TileScope&) = delete;
+  TileScope& operator=(const TileScope&) = delete;
+
+ private:
+  const GemmTile& tile_;
+};
+
 // One piece of a packed block: columns [j0, j0 + nc), depths [k0, k0 + kc).
 struct Block {
   uint64_t j0, k0;
@@ -422,6 +438,7 @@ void run_pieces(const Workers& workers, const TileGeometry& g, const Pieces& pie
   const uint64_t shares = panels.count() >= kFewPanels ? 1 : divide_up(kFewPanels, panels.count());
   const Partition columns = split_at_most(divide_up(nc, g.columns), shares, 1);
   parallel_for(workers, panels.count() * columns.count(), [&](uint32_t task) {
+    const TileScope scope(g.tile);
     alignas(64) float a[kKc * kMaxMr + kPanelSlack];
     const uint32_t p = task / columns.count(), c = task % columns.count();
     const uint64_t j = columns.begin(c) * g.columns, j_end = smaller(nc, columns.end(c) * g.columns);

@@ -89,7 +89,10 @@ constexpr GemmTile kPairTile = {"avx512bf16-12x32", kRows, kColumns, false, run,
 
 }  // namespace
 
-const GemmTile* pair_tile(VectorLevel level) { return level == VectorLevel::kAvx512Bf16 ? &kPairTile : nullptr; }
+const GemmTile* pair_tile(VectorLevel level) {
+  if (level == VectorLevel::kAvx512Amx) return amx_pair_tile();
+  return level == VectorLevel::kAvx512Bf16 ? &kPairTile : nullptr;
+}
 
 }  // namespace reprise
 #else

@@ -46,6 +46,9 @@ struct GemmTile {
   // Elements of a line that stand side by side in a panel: element k of line i is panel[(k / group * width + i) * group + k % group]. Depths
   // then come in whole groups, which divide kKc.
   uint32_t group_of_a = 1, group_of_b = 1;
+  // Before and after a worker's `run`s, for a tile whose registers must be set up; null for most.
+  void (*enter)() = nullptr;
+  void (*leave)() = nullptr;
 
   // Of C with contiguous rows: a tile that prefers columns computes the transpose.
   uint32_t rows() const { return prefers_columns ? nr : mr; }

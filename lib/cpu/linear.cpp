@@ -29,13 +29,12 @@ bool multiply_adapted_pairs(const KernelContext&, const LinearForwardArgsOf<floa
 }
 bool multiply_adapted_pairs(const KernelContext& context, const LinearForwardArgsOf<Bf16>& args, const WeightPacker& w, const WeightPacker& u,
                             const BiasedOutputOf<Bf16>& y) {
-  const uint64_t depth = uint64_t{args.C} + args.R;
-  const GemmTile* tile = find_pair_tile(context, depth);
-  if (tile == nullptr || args.C % (2 * tile->group()) != 0 || args.R % 2 != 0 || args.scale != 1.0f) return false;
-  const uint64_t C = args.C / 2;
+  const GemmTile* tile = find_pair_tile(context, args.C, args.R);
+  if (tile == nullptr || args.C % 2 != 0 || args.R % 2 != 0 || args.scale != 1.0f) return false;
+  const uint64_t C = pair_depths(*tile, args.C), depth = C + pair_depths(*tile, args.R);
   const PairedLines x{args.x, args.C, tile->group_of_a}, h{args.h, args.R, tile->group_of_a};
   const PairedWeights from_x{w, args.C, tile->group_of_b}, from_h{u, args.R, tile->group_of_b};
-  gemm(context, {args.M, args.K, pair_depths(*tile, depth)}, JoinedPacker{x, h, C}, JoinedPacker{from_x, from_h, C}, y, false, args.scratch, tile);
+  gemm(context, {args.M, args.K, depth}, JoinedPacker{x, h, C}, JoinedPacker{from_x, from_h, C}, y, false, args.scratch, tile);
   return true;
 }
 

@@ -23,9 +23,10 @@
 
 namespace reprise {
 
-enum class VectorLevel : uint8_t { kBaseline, kNeonBf16, kAvx2, kAvx512, kAvx512Bf16 };
+enum class VectorLevel : uint8_t { kBaseline, kNeonBf16, kAvx2, kAvx512, kAvx512Bf16, kAvx512Amx };
 
-// What the processor says of itself. kNeonBf16 an operating system must tell: a port asks for it (ports/linux/kernels.cpp).
+// What the processor says of itself. Of kNeonBf16 an operating system must tell, and the registers of kAvx512Amx it must grant: a port asks for
+// these two (ports/linux/kernels.cpp).
 // REPRISE_BASELINE_ONLY builds one level, for images where every byte of code counts.
 inline VectorLevel best_vector_level() {
 #if defined(__x86_64__) && !defined(REPRISE_BASELINE_ONLY)
@@ -44,11 +45,12 @@ inline bool may_have_vector_level(VectorLevel level) {
 #if defined(__aarch64__) && !defined(REPRISE_BASELINE_ONLY)
   return level <= VectorLevel::kNeonBf16;
 #else
-  return level <= best_vector_level() && level != VectorLevel::kNeonBf16;
+  const VectorLevel own = level == VectorLevel::kAvx512Amx ? VectorLevel::kAvx512Bf16 : level;
+  return own <= best_vector_level() && own != VectorLevel::kNeonBf16;
 #endif
 }
 
-constexpr bool has_products_of_bf16(VectorLevel level) { return level == VectorLevel::kNeonBf16 || level == VectorLevel::kAvx512Bf16; }
+constexpr bool has_products_of_bf16(VectorLevel level) { return level == VectorLevel::kNeonBf16 || level >= VectorLevel::kAvx512Bf16; }
 
 constexpr const char* vector_level_name(VectorLevel level) {
   switch (level) {
@@ -61,6 +63,7 @@ constexpr const char* vector_level_name(VectorLevel level) {
     case VectorLevel::kAvx2: return "avx2";
     case VectorLevel::kAvx512: return "avx512";
     case VectorLevel::kAvx512Bf16: return "avx512+bf16";
+    case VectorLevel::kAvx512Amx: return "avx512+bf16+amx";
   }
   return "";
 }
@@ -90,6 +93,7 @@ constexpr const char* vector_level_name(VectorLevel level) {
   }                                                                                                          \
   head static void name(::reprise::VectorLevel level, REPRISE_LISTED parameters) {                            \
     switch (level) {                                                                                         \
+      case ::reprise::VectorLevel::kAvx512Amx:                                                               \
       case ::reprise::VectorLevel::kAvx512Bf16:                                                              \
       case ::reprise::VectorLevel::kAvx512: return name##_avx512 arguments;                                  \
       case ::reprise::VectorLevel::kAvx2: return name##_avx2 arguments;                                      \

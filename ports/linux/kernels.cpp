@@ -1,10 +1,14 @@
 // Chooses the kernels for the processor that the program runs on.
 // Here because BLIS takes its architecture from the environment, which is the operating system's, and because the system alone tells a program
-// on AArch64 whether the processor multiplies bf16.
+// on AArch64 whether the processor multiplies bf16, and grants one on x86-64 the registers of AMX.
 #include <stdlib.h>
 #include <string.h>
 #if defined(__aarch64__)
 #include <sys/auxv.h>
+#elif defined(__x86_64__)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #endif
 
 #include "lib/cpu/cpu_backend.h"
@@ -26,6 +30,22 @@ const char* blis_architecture() {
   return nullptr;
 }
 
+#if defined(__x86_64__)
+// CPUID leaf 7 has AMX-BF16 and AMX-TILE, XCR0 the system's word that it keeps a thread's tile registers; a process must ask for them once
+// (Linux, Documentation/arch/x86/xstate.rst), before a thread of it uses them.
+bool amx_is_granted() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  constexpr unsigned kXsave = 1u << 27, kAmxBf16 = 1u << 22, kAmxTile = 1u << 24, kTileState = 3u << 17;
+  if (__get_cpuid(1, &a, &b, &c, &d) == 0 || (c & kXsave) == 0) return false;
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || (d & kAmxBf16) == 0 || (d & kAmxTile) == 0) return false;
+  unsigned low = 0, high = 0;
+  asm("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  if ((low & kTileState) != kTileState) return false;
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
+#endif
+
 // The best level first; every machine has the last.
 struct Levels {
   VectorLevel told, own;
@@ -35,6 +55,9 @@ Levels vector_levels() {
 #if defined(__aarch64__)
   constexpr unsigned long kBf16 = 1ul << 14;  // HWCAP2_BF16 of Linux's asm/hwcap.h
   if ((getauxval(AT_HWCAP2) & kBf16) != 0) return {VectorLevel::kNeonBf16, own};
+#endif
+#if defined(__x86_64__)
+  if (own == VectorLevel::kAvx512Bf16 && amx_is_granted()) return {VectorLevel::kAvx512Amx, own};
 #endif
   return {own, own};
 }
