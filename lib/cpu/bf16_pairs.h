@@ -2,14 +2,16 @@
 // Here so that linear layers and pointwise convolutions choose between this and widening to f32 in one place.
 //
 // Two bf16 that follow each other along the depth K are one element of 32 bits: panels, rows and blocking are those of gemm.h at
-// half the depth, and only the tile knows better. A tile may want several elements of a line side by side (its groups): then lines are copied by
-// groups, none serves as it lies, and depths are rounded up to whole groups, with zeros in both operands. Rows stored as bf16 are such elements as they lie, and so are weights. Weights stored as
-// f32 are rounded to bf16, to the nearest even, while they are packed. A `const float*` to pairs is an address alone: packers and the tile copy
-// the bits that lie there and read no float.
+// half the depth, and only the tile knows better. Rows stored as bf16 are such elements as they lie, and so are weights. Weights stored as
+// f32 are rounded to bf16, to the nearest even, while they are packed. A `const float*` to pairs is an address alone: packers and the tile
+// copy the bits that lie there and read no float.
 //
-// This is taken by shape alone, on a machine that has the tile: for any depth where both operands are lines by depths, for an even one where
-// A has rows (an odd row would begin inside a pair); and where what is rounded up fits the scratch that f32 would take. Else bf16 is widened and
-// multiplied as f32.
+// A tile may want groups, several elements of a line side by side: then lines are copied by groups, no row serves as it lies, and depths are
+// rounded up to whole groups, with zeros in both operands.
+//
+// This is taken by shape alone, on a machine that has a tile whose groups fit the scratch that f32 would take: for any depth where both
+// operands lie by depths, for an even one where A lies by rows (an odd row would begin inside a pair). Else bf16 is widened and multiplied as
+// f32.
 #pragma once
 
 #include <initializer_list>

@@ -508,7 +508,8 @@ struct Deeper {
 }  // namespace gemm_detail
 
 // C (+)= A B. `scratch` has gemm_scratch_bytes(N, K, how C is stored). K = 0 is not handled. K counts the tile's depths; where one
-// holds several of the operands, as much scratch as for these is enough. K is a multiple of the tile's group. Here and below: without a tile, the machine's.
+// holds several of the operands, as much scratch as for these is enough. K is a multiple of the tile's group. Here and below: without a
+// tile, the machine's.
 template <typename PackA, typename PackB, typename Output>
 void gemm(const KernelContext& context, const GemmShape& shape, const PackA& pack_a, const PackB& pack_b,
           const Output& output, bool accumulate, void* scratch, const GemmTile* tile = nullptr) {
@@ -540,7 +541,8 @@ void gemm_partials(const KernelContext& context, const GemmShape& shape, const P
   const uint64_t part_floats = gemm_split_part_floats(shape.M, shape.N, shape.K);
   const uint64_t outputs = shape.M * shape.N;
   parallel_for(*context.workers, splits, [&](uint32_t s) {
-    const uint64_t group = g.tile.group(), groups = shape.K / group, k0 = groups * s / splits * group, k1 = groups * (s + 1) / splits * group;
+    const uint64_t group = g.tile.group(), groups = shape.K / group;
+    const uint64_t k0 = groups * s / splits * group, k1 = groups * (s + 1) / splits * group;
     float* partial = static_cast<float*>(scratch) + s * part_floats;
     // A partial's length rounded up keeps the packed block behind it aligned.
     float* packed = partial + (outputs + 15) / 16 * 16;

@@ -1,6 +1,6 @@
 // Several builds of the same loop, and which of them the processor runs, by CPUID feature: x86-64 as it was, AVX2 with FMA, or
-// AVX-512 (with or without products of bf16, which only bf16_pairs.h asks about).
-// Here because the default build must run on any x86-64 and yet use what the machine has; elsewhere there is one (AArch64: NEON).
+// AVX-512. Levels with products of bf16 have the loops of the level below: only bf16_pairs.h asks about these.
+// Here because the default build must run on any x86-64 and yet use what the machine has; elsewhere there is one build (AArch64: NEON).
 // The level is chosen once, in a CpuMachine (cpu_machine.h). A level changes rounding (fused multiply-add), so its name is part of the kernel set.
 //
 // The compiler's name is not, so kernels are written for every compiler to round alike. A level that can fuse a product with a sum does so

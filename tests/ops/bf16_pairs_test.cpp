@@ -177,6 +177,23 @@ TEST(Amx, TheEmulationSeesRegistersThatAreNotConfigured) {
   EXPECT_EQ(EmulatedAmx::fault(), "");
 }
 
+// Where the processor has AMX, and the port has been granted it.
+TEST(Amx, TheProcessorHasTheBitsOfTheEmulation) {
+  const GemmTile *own = pair_tile_of(test_backend()), *emulated = pair_tile_of(emulated_amx_backend());
+  if (port_level() != VectorLevel::kAvx512Amx) GTEST_SKIP() << "no AMX here";
+  const uint32_t pairs = 7 * own->group(), side = own->rows();
+  const std::vector<Bf16> a = random_bf16(size_t{side} * pairs * 2, 1), b = random_bf16(size_t{side} * pairs * 2, 2);
+  const std::vector<float> a_panel = panel_of(a, side, pairs, own->group_of_a), b_panel = panel_of(b, side, pairs, own->group_of_b);
+  std::vector<float> sums[2];
+  for (const GemmTile* tile : {own, emulated}) {
+    const gemm_detail::TileScope scope(*tile);
+    std::vector<float>& c = sums[tile == own];
+    c = random_floats(size_t{side} * side, 3);
+    tile->run(*tile, pairs, a_panel.data(), b_panel.data(), 1.0f, c.data(), side, 1);
+  }
+  EXPECT_EQ(std::memcmp(sums[0].data(), sums[1].data(), sums[0].size() * 4), 0);
+}
+
 // ---- products ----------------------------------------------------------------------------------------------------------------
 
 // What runs through gemm() into f32: C, and the same bits with 1 to 3 workers, in exactly the scratch that its rule has.
