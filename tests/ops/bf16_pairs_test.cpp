@@ -39,6 +39,16 @@ TEST(PairTile, IsPartOfTheKernelSetsName) {
   EXPECT_EQ(std::strstr(without_products().kernel_set, "+bf16"), nullptr);
 }
 
+TEST(PairTile, TheLevelOfAnotherProcessorIsRefused) {
+#if defined(__aarch64__)
+  const VectorLevel foreign[] = {VectorLevel::kAvx2, VectorLevel::kAvx512Bf16, VectorLevel::kAvx512Amx};
+#else
+  const VectorLevel foreign[] = {VectorLevel::kNeonBf16};
+#endif
+  CpuMachine machine;
+  for (const VectorLevel level : foreign) EXPECT_EQ(choose_cpu_machine(machine, GemmTileChoice::kBaseline, level).code, Code::kUnsupported);
+}
+
 // Lines [lines, 2 * pairs] as a panel that has `group` pairs of a line side by side.
 std::vector<float> panel_of(const std::vector<Bf16>& lines, uint32_t width, uint32_t pairs, uint32_t group) {
   std::vector<float> panel(size_t{pairs} * width + kPanelSlack + 16);
