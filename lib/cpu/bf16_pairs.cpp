@@ -62,41 +62,111 @@ const Bf16* paired_line(VectorLevel level, Bf16* room, const float* line, uint64
 }
 const Bf16* paired_line(VectorLevel, Bf16*, const Bf16* line, uint64_t) { return line; }
 
-// The range's panel of weights whose first element is at `first`.
+// How many of the range's depths are pairs of a line of K.
+uint32_t depths_within(const PanelRange& range, uint64_t K) {
+  const uint64_t depths = divide_up(K, 2);
+  return static_cast<uint32_t>(range.k0 >= depths ? 0 : smaller(range.kc, depths - range.k0));
+}
+
+void clear(float* from, const float* end) { std::memset(from, 0, static_cast<size_t>(end - from) * sizeof *from); }
+
+constexpr uint32_t kMaxGroup = 16;
+
+// A panel of lines, of which `depths` pairs are to be read and the rest is zero; a null line is not there.
+void pack_groups(float* panel, const PanelRange& range, uint32_t group, const float* const* lines, uint32_t depths) {
+  for (uint32_t k = 0; k < range.kc; k += group) {
+    const uint32_t there = depths <= k ? 0 : static_cast<uint32_t>(smaller(group, depths - k));
+    for (uint32_t i = 0; i < range.width; ++i, panel += group) {
+      const uint32_t count = lines[i] == nullptr ? 0 : there;
+      if (count > 0) std::memcpy(panel, lines[i] + k, count * sizeof *panel);
+      clear(panel + count, panel + group);
+    }
+  }
+}
+
+// The same without groups.
+void pack_depths_of_lines(float* panel, const PanelRange& range, const float** lines, uint32_t depths) {
+  for (uint32_t i = 0; i < range.width; ++i) lines[i] = lines[i] != nullptr ? lines[i] : kZeroLine;
+  pack_lines(panel, range.width, lines, depths);
+  clear(panel + uint64_t{depths} * range.width, panel + uint64_t{range.kc} * range.width);
+}
+
+void pack_paired_lines(float* panel, const PanelRange& range, uint32_t group, const float** lines, uint32_t depths) {
+  if (group == 1) return pack_depths_of_lines(panel, range, lines, depths);
+  pack_groups(panel, range, group, lines, depths);
+}
+
+// What by_depths(panel, range) writes without groups, in groups.
+template <typename ByDepths>
+void group_depths(float* panel, const PanelRange& range, uint32_t group, const ByDepths& by_depths) {
+  if (group == 1) return by_depths(panel, range);
+  alignas(64) float depths[kMaxGroup * kMaxMr];
+  for (uint32_t k = 0; k < range.kc; k += group) {
+    PanelRange part = range;
+    part.k0 += k;
+    part.kc = group;
+    by_depths(depths, part);
+    for (uint32_t i = 0; i < range.width; ++i) {
+      for (uint32_t d = 0; d < group; ++d) std::memcpy(panel++, depths + d * range.width + i, sizeof *panel);
+    }
+  }
+}
+
+// Depths [range.k0, ...) of rows of elements, `whole` pairs of them.
 template <typename Stored>
-void pack_pairs(float* panel, const PanelRange& range, const Stored* first, int64_t line_stride, int64_t depth_stride) {
-  if (depth_stride != 1) {
-    return interleave(range.level, reinterpret_cast<uint32_t*>(panel), range.width, range.count, first, depth_stride, range.kc);
+void pack_rows(float* panel, const PanelRange& range, const Stored* first, int64_t stride, uint32_t whole) {
+  interleave(range.level, reinterpret_cast<uint32_t*>(panel), range.width, range.count, first, stride, whole);
+  clear(panel + uint64_t{whole} * range.width, panel + uint64_t{range.kc} * range.width);
+}
+
+// The range's panel of weights, the first of which is at `data`.
+template <typename Stored>
+void pack_weights(float* panel, const PanelRange& range, const Stored* data, const PairedWeights& w) {
+  const int64_t line = w.weights.line_stride, depth = w.weights.depth_stride;
+  const Stored* origin = data + static_cast<int64_t>(range.first) * line;
+  if (depth != 1) {
+    return group_depths(panel, range, w.group, [&](float* to, const PanelRange& part) {
+      pack_rows(to, part, origin + 2 * static_cast<int64_t>(part.k0) * depth, depth, depths_within(part, w.K));
+    });
   }
+  const uint32_t depths = depths_within(range, w.K);
   alignas(64) Bf16 rounded[kMaxMr * 2 * kWidenedStride];
-  const float* lines[kMaxMr];
-  for (uint32_t i = 0; i < range.width; ++i) {
-    const Bf16* line = i < range.count ? paired_line(range.level, rounded + i * 2 * kWidenedStride, first + i * line_stride,
-                                                     2 * uint64_t{range.kc})
-                                       : nullptr;
-    lines[i] = line != nullptr ? reinterpret_cast<const float*>(line) : kZeroLine;
+  const float* lines[kMaxMr] = {};
+  for (uint32_t i = 0; depths > 0 && i < range.count; ++i) {
+    const Stored* from = origin + i * line + 2 * static_cast<int64_t>(range.k0);
+    lines[i] = reinterpret_cast<const float*>(paired_line(range.level, rounded + i * 2 * kWidenedStride, from, 2 * uint64_t{depths}));
   }
-  pack_lines(panel, range.width, lines, range.kc);
+  pack_paired_lines(panel, range, w.group, lines, depths);
 }
 
 }  // namespace
 
-void PairedWeights::operator()(float* panel, const PanelRange& range) const {
-  const int64_t first = static_cast<int64_t>(range.first) * weights.line_stride + 2 * static_cast<int64_t>(range.k0) * weights.depth_stride;
-  if (weights.w.type == DType::kBf16) return pack_pairs(panel, range, weights.w.bf16() + first, weights.line_stride, weights.depth_stride);
-  pack_pairs(panel, range, weights.w.f32() + first, weights.line_stride, weights.depth_stride);
+void PairedLines::operator()(float* panel, const PanelRange& range) const {
+  const uint32_t depths = depths_within(range, K);
+  const float* lines[kMaxMr] = {};
+  for (uint32_t i = 0; depths > 0 && i < range.count; ++i) lines[i] = reinterpret_cast<const float*>(data + (range.first + i) * K + 2 * range.k0);
+  pack_paired_lines(panel, range, group, lines, depths);
 }
 
+uint32_t PairedLines::find_runs(RowRun* runs, const PanelRange& range) const {
+  return MatrixPacker{reinterpret_cast<const float*>(data), static_cast<int64_t>(K / 2), 1}.find_runs(runs, range);
+}
+
+void PairedWeights::operator()(float* panel, const PanelRange& range) const {
+  if (weights.w.type == DType::kBf16) return pack_weights(panel, range, weights.w.bf16(), *this);
+  pack_weights(panel, range, weights.w.f32(), *this);
+}
+
+// A last row without another has zeros for it.
 void PairedRows::operator()(float* panel, const PanelRange& range) const {
-  uint32_t* to = reinterpret_cast<uint32_t*>(panel);
-  const uint64_t row = 2 * range.k0;
-  const Bf16* first = data + row * columns + range.first;
-  const uint32_t whole = static_cast<uint32_t>(smaller(range.kc, (rows - row) / 2));
-  interleave(range.level, to, range.width, range.count, first, static_cast<int64_t>(columns), whole);
-  if (whole == range.kc) return;
-  to += whole * range.width;
-  first += 2 * whole * columns;
-  for (uint32_t i = 0; i < range.width; ++i) to[i] = i < range.count ? pair_of(first[i], 0.0f) : 0;
+  group_depths(panel, range, group, [this](float* to, const PanelRange& part) {
+    const uint32_t depths = depths_within(part, K), whole = 2 * (part.k0 + depths) <= K || depths == 0 ? depths : depths - 1;
+    const Bf16* first = data + 2 * part.k0 * columns + part.first;
+    pack_rows(to, part, first, static_cast<int64_t>(columns), whole);
+    if (whole == depths) return;
+    uint32_t* last = reinterpret_cast<uint32_t*>(to) + whole * part.width;
+    for (uint32_t i = 0; i < part.count; ++i) last[i] = pair_of(first[2 * whole * columns + i], 0.0f);
+  });
 }
 
 }  // namespace reprise

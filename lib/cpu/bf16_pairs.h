@@ -3,31 +3,58 @@
 //
 // Two bf16 that follow each other along the depth K are one element of 32 bits: panels, rows and blocking are those of gemm.h at
 // half the depth, and only the tile knows better. Rows stored as bf16 are such elements as they lie, and so are weights. Weights stored as
-// f32 are rounded to bf16, to the nearest even, while they are packed. A `const float*` to pairs is an address alone: packers and the tile copy
-// the bits that lie there and read no float.
+// f32 are rounded to bf16, to the nearest even, while they are packed. A `const float*` to pairs is an address alone: packers and the tile
+// copy the bits that lie there and read no float.
 //
-// This is taken by shape alone, on a machine that has the tile: for any depth where both operands are packed, for an even one where rows
-// serve as they lie (an odd row would begin inside a pair). Else bf16 is widened and multiplied as f32.
+// A tile may want groups, several elements of a line side by side: then lines are copied by groups, no row serves as it lies, and depths are
+// rounded up to whole groups, with zeros in both operands.
+//
+// This is taken by shape alone, on a machine that has a tile whose groups fit the scratch that f32 would take: for any depth where both
+// operands lie by depths, for an even one where A lies by rows (an odd row would begin inside a pair). Else bf16 is widened and multiplied as
+// f32.
 #pragma once
+
+#include <initializer_list>
 
 #include "lib/bf16.h"
 #include "lib/cpu/gemm.h"
 
 namespace reprise {
 
-// Null where the level or this build lacks it; its name is part of the vector level's.
-const GemmTile* pair_tile(VectorLevel level);
+// Pairs along K, in whole groups of the tile.
+inline uint64_t pair_depths(const GemmTile& tile, uint64_t K) { return divide_up(divide_up(K, 2), tile.group()) * tile.group(); }
+// The machine's tile for pairs along K, and along R behind these; null where it has none for such depths.
+inline const GemmTile* find_pair_tile(const KernelContext& context, uint64_t K, uint64_t R = 0) {
+  for (const GemmTile* tile : {cpu_machine(context).pairs, cpu_machine(context).small_pairs}) {
+    if (tile != nullptr && pair_depths(*tile, K) + pair_depths(*tile, R) <= K + R) return tile;
+  }
+  return nullptr;
+}
 
-// Lines and depths of `weights`, rounded where they are f32; depth k is the pair 2k, 2k + 1.
+// Here and below: depth k is the pair 2k, 2k + 1, and what lies beyond K is zero. `group` is that of the tile's operand.
+
+// Lines are rows [K] of `data`, K even.
+struct PairedLines {
+  const Bf16* data;
+  uint64_t K;
+  uint32_t group;
+  void operator()(float* panel, const PanelRange& range) const;
+  uint32_t find_runs(RowRun* runs, const PanelRange& range) const;
+};
+
+// Lines and depths of `weights`, rounded where they are f32; K is even.
 struct PairedWeights {
   WeightPacker weights;
+  uint64_t K;
+  uint32_t group;
   void operator()(float* panel, const PanelRange& range) const;
 };
 
-// Lines are the columns of data[rows, columns], depths its rows by twos; a last row without another has zeros for it.
+// Lines are the columns of data[K, columns].
 struct PairedRows {
   const Bf16* data;
-  uint64_t rows, columns;
+  uint64_t K, columns;
+  uint32_t group;
   void operator()(float* panel, const PanelRange& range) const;
 };
 
@@ -40,22 +67,21 @@ void multiply_weights(const KernelContext& context, const GemmShape& shape, cons
 template <typename Output>
 void multiply_weights(const KernelContext& context, const GemmShape& shape, const Bf16* a, const WeightPacker& w, const Output& output,
                       bool accumulate, void* scratch) {
-  const int64_t K = static_cast<int64_t>(shape.K);
-  const GemmTile* tile = pair_tile(cpu_machine(context).level);
-  if (tile == nullptr || K % 2 != 0) {
-    return gemm(context, shape, MatrixPackerOf<Bf16>{a, K, 1}, w, output, accumulate, scratch);
+  const GemmTile* tile = find_pair_tile(context, shape.K);
+  if (tile == nullptr || shape.K % 2 != 0) {
+    return gemm(context, shape, MatrixPackerOf<Bf16>{a, static_cast<int64_t>(shape.K), 1}, w, output, accumulate, scratch);
   }
-  const MatrixPacker pairs{reinterpret_cast<const float*>(a), K / 2, 1};
-  gemm(context, {shape.M, shape.N, shape.K / 2}, pairs, PairedWeights{w}, output, accumulate, scratch, tile);
+  gemm(context, {shape.M, shape.N, pair_depths(*tile, shape.K)}, PairedLines{a, shape.K, tile->group_of_a},
+       PairedWeights{w, shape.K, tile->group_of_b}, output, accumulate, scratch, tile);
 }
 
 // multiply_columns of gemm.h for operands stored as bf16.
 inline void multiply_columns(const KernelContext& context, const GemmShape& shape, const Bf16* a, const Bf16* b, float* c, bool accumulate,
                              void* scratch) {
   const int64_t M = static_cast<int64_t>(shape.M), N = static_cast<int64_t>(shape.N);
-  if (const GemmTile* tile = pair_tile(cpu_machine(context).level); tile != nullptr) {
-    return gemm_split(context, {shape.M, shape.N, divide_up(shape.K, 2)}, PairedRows{a, shape.K, shape.M},
-                      PairedRows{b, shape.K, shape.N}, c, accumulate, scratch, tile);
+  if (const GemmTile* tile = find_pair_tile(context, shape.K); tile != nullptr) {
+    return gemm_split(context, {shape.M, shape.N, pair_depths(*tile, shape.K)}, PairedRows{a, shape.K, shape.M, tile->group_of_a},
+                      PairedRows{b, shape.K, shape.N, tile->group_of_b}, c, accumulate, scratch, tile);
   }
   gemm_split(context, shape, MatrixPackerOf<Bf16>{a, 1, M}, MatrixPackerOf<Bf16>{b, 1, N}, c, accumulate, scratch);
 }

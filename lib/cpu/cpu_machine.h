@@ -24,11 +24,19 @@ struct CpuMachine {
   VectorLevel level = VectorLevel::kBaseline;
   GemmTile tile = {};
   CpuBlocking blocking = {};
+  const GemmTile* pairs = nullptr;        // for products of bf16 (bf16_pairs.h); null where the level has none
+  const GemmTile* small_pairs = nullptr;  // for depths that are too small for the groups of the other; null where the level has none
   char kernel_set[96] = {};  // "cpu/TILE/LEVEL": both change how sums are rounded, so both belong to the bits
 };
 
+// The level's tile for pairs of bf16; null where it, or this build, has none. The level's name names it.
+const GemmTile* pair_tile(VectorLevel level);
+const GemmTile* neon_pair_tile();
+const GemmTile* amx_pair_tile();
+
 // Once, at set-up: BLIS may take heap. kUnsupported where the processor or the link lacks the tile or the level.
-// A port calls this when it opens its backend; what BLIS must be told before, and what caches there are, is the port's to know.
+// A port calls this when it opens its backend; what BLIS must be told before, and what caches there are, is the port's to know, and so are the
+// levels above best_vector_level() (vector_level.h): it asks for one where the operating system has told or granted it.
 [[nodiscard]] Status choose_cpu_machine(CpuMachine& machine, GemmTileChoice tile = GemmTileChoice::kFastest,
                                         VectorLevel level = best_vector_level(), const CpuCaches& caches = {});
 

@@ -216,6 +216,22 @@ struct TileGeometry {
   }
 };
 
+// Around what a worker runs of a tile.
+class TileScope {
+ public:
+  explicit TileScope(const GemmTile& tile) : tile_(tile) {
+    if (tile_.enter != nullptr) tile_.enter();
+  }
+  ~TileScope() {
+    if (tile_.leave != nullptr) tile_.leave();
+  }
+  TileScope(const TileScope&) = delete;
+  TileScope& operator=(const TileScope&) = delete;
+
+ private:
+  const GemmTile& tile_;
+};
+
 // One piece of a packed block: columns [j0, j0 + nc), depths [k0, k0 + kc).
 struct Block {
   uint64_t j0, k0;
@@ -437,6 +453,7 @@ void run_pieces(const Workers& workers, const TileGeometry& g, const Pieces& pie
   const uint64_t shares = panels.count() >= kFewPanels ? 1 : divide_up(kFewPanels, panels.count());
   const Partition columns = split_at_most(divide_up(nc, g.columns), shares, 1);
   parallel_for(workers, panels.count() * columns.count(), [&](uint32_t task) {
+    const TileScope scope(g.tile);
     alignas(64) float a[kKc * kMaxMr + kPanelSlack];
     const uint32_t p = task / columns.count(), c = task % columns.count();
     const uint64_t j = columns.begin(c) * g.columns, j_end = smaller(nc, columns.end(c) * g.columns);
@@ -455,6 +472,9 @@ void run_pieces(const Workers& workers, const TileGeometry& g, const Pieces& pie
   });
 }
 
+// The same with whole groups of depths in every piece.
+constexpr Partition in_groups(Partition depths, uint32_t group) { return {depths.total, divide_up(depths.size, group) * group}; }
+
 // How wide and deep a packed block may be.
 struct BlockLimits {
   uint32_t columns, depth_pieces;
@@ -464,7 +484,7 @@ template <typename PackA, typename PackB, typename Output>
 void run_product(const Workers& workers, const TileGeometry& g, const GemmShape& shape, const PackA& pack_a, const PackB& pack_b,
                  const Output& output, bool accumulate, const BlockLimits& limits, float* packed) {
   const uint32_t nc = limits.columns / g.columns * g.columns;
-  const Partition depths = split_at_most(shape.K, divide_up(shape.K, kKc), 1);
+  const Partition depths = in_groups(split_at_most(shape.K, divide_up(shape.K, kKc), 1), g.tile.group());
   for (uint32_t d = 0; d < depths.count(); d += limits.depth_pieces) {
     for (uint64_t j0 = 0; j0 < shape.N; j0 += nc) {
       const uint32_t width = static_cast<uint32_t>(smaller(nc, shape.N - j0));
@@ -503,7 +523,8 @@ struct Deeper {
 }  // namespace gemm_detail
 
 // C (+)= A B. `scratch` has gemm_scratch_bytes(N, K, how C is stored). K = 0 is not handled. K counts the tile's depths; where one
-// holds several of the operands, as much scratch as for these is enough. Here and below: without a tile, the machine's.
+// holds several of the operands, as much scratch as for these is enough. K is a multiple of the tile's group. Here and below: without a
+// tile, the machine's.
 template <typename PackA, typename PackB, typename Output>
 void gemm(const KernelContext& context, const GemmShape& shape, const PackA& pack_a, const PackB& pack_b,
           const Output& output, bool accumulate, void* scratch, const GemmTile* tile = nullptr) {
@@ -536,7 +557,8 @@ void gemm_partials(const KernelContext& context, const GemmShape& shape, const P
   const uint64_t part_floats = gemm_split_part_floats(shape.M, shape.N, shape.K);
   const uint64_t outputs = shape.M * shape.N;
   parallel_for(*context.workers, splits, [&](uint32_t s) {
-    const uint64_t k0 = shape.K * s / splits, k1 = shape.K * (s + 1) / splits;
+    const uint64_t group = g.tile.group(), groups = shape.K / group;
+    const uint64_t k0 = groups * s / splits * group, k1 = groups * (s + 1) / splits * group;
     float* partial = static_cast<float*>(scratch) + s * part_floats;
     // A partial's length rounded up keeps the packed block behind it aligned.
     float* packed = partial + (outputs + 15) / 16 * 16;

@@ -89,11 +89,14 @@ constexpr GemmTile kPairTile = {"avx512bf16-12x32", kRows, kColumns, false, run,
 
 }  // namespace
 
-const GemmTile* pair_tile(VectorLevel level) { return level == VectorLevel::kAvx512Bf16 ? &kPairTile : nullptr; }
+const GemmTile* pair_tile(VectorLevel level) {
+  if (level == VectorLevel::kAvx512Amx) return amx_pair_tile();
+  return level == VectorLevel::kAvx512Bf16 ? &kPairTile : nullptr;
+}
 
 }  // namespace reprise
 #else
 namespace reprise {
-const GemmTile* pair_tile(VectorLevel) { return nullptr; }
+const GemmTile* pair_tile(VectorLevel level) { return level == VectorLevel::kNeonBf16 ? neon_pair_tile() : nullptr; }
 }  // namespace reprise
 #endif

@@ -44,16 +44,26 @@ struct GemmTile {
   // Another library's kernel and what it wants beside its operands, for the `run` that calls it.
   void* kernel = nullptr;
   void* kernel_context = nullptr;
+  // Elements of a line that stand side by side in a panel: element k of line i is panel[(k / group * width + i) * group + k % group]. Depths
+  // then come in whole groups, which divide kKc.
+  uint32_t group_of_a = 1, group_of_b = 1;
+  // Before and after a worker's `run`s, for a tile whose registers must be set up; null for most.
+  void (*enter)() = nullptr;
+  void (*leave)() = nullptr;
 
   // Of C with contiguous rows: a tile that prefers columns computes the transpose.
   uint32_t rows() const { return prefers_columns ? nr : mr; }
   uint32_t columns() const { return prefers_columns ? mr : nr; }
+  uint32_t group() const { return group_of_a > group_of_b ? group_of_a : group_of_b; }
 };
 
 // BLIS's micro-kernel for this processor; one without `run` where BLIS has only its generic one or one that breaks the maxima.
 // Weak: a product that leaves gemm_blis.o (and -lblis) out of its link gets a null address here, and one of this
 // library's own tiles is taken.
 [[gnu::weak]] GemmTile blis_gemm_tile();
+
+// The tile for NEON; one without `run` where this is no AArch64.
+GemmTile neon_gemm_tile();
 
 // kFastest: BLIS where it has a kernel, else kPortable: the widest of this library's own that the processor runs.
 // kBaseline exists everywhere; the others may not.

@@ -1,4 +1,4 @@
-// Register tiles in plain C++ vectors (any processor), NEON, AVX2 and AVX-512, and the choice among them.
+// Register tiles in plain C++ vectors (any processor), AVX2 and AVX-512, and the choice among all tiles.
 // Here so that a GEMM exists on every board, with or without BLIS.
 #include <cstring>
 #include <initializer_list>
@@ -7,8 +7,6 @@
 
 #if defined(__x86_64__)
 #include <immintrin.h>
-#elif defined(__aarch64__)
-#include <arm_neon.h>
 #endif
 
 namespace reprise {
@@ -93,28 +91,6 @@ void run_baseline_rows(const RowRun* runs, uint32_t count, const float* b_panel,
 }
 constexpr GemmTile kBaselineTile = {"portable-6x8", 6, 8, false, run_baseline, run_baseline_rows, run_baseline_depths};
 
-#if defined(__aarch64__)
-// Part of every AArch64. 8 x 8: 16 sums, 2 of B and 8 of A in 32 registers; with 8 x 12 g++ spills, and channels are multiples of 8.
-struct NeonVector {
-  using V = float32x4_t;
-  static constexpr uint32_t kWidth = 4;
-  [[gnu::always_inline]] static inline V broadcast(const float* p) { return vld1q_dup_f32(p); }
-  [[gnu::always_inline]] static inline V load(const float* p) { return vld1q_f32(p); }
-  [[gnu::always_inline]] static inline void store(float* p, V v) { vst1q_f32(p, v); }
-  [[gnu::always_inline]] static inline V multiply_add(V a, V b, V c) { return vfmaq_f32(c, a, b); }
-};
-void run_neon(const GemmTile&, uint64_t k, const float* a, const float* b_panel, float beta, float* c, int64_t row_stride, int64_t) {
-  REPRISE_TILE_BODY(NeonVector, 8, 2, 8, kDepthsAhead * 8)
-}
-void run_neon_depths(uint64_t k, const float* a, int64_t step, const float* b_panel, float beta, float* c, int64_t row_stride) {
-  REPRISE_TILE_BODY(NeonVector, 8, 2, step, static_cast<int64_t>(k) * step)
-}
-void run_neon_rows(const RowRun* runs, uint32_t count, const float* b_panel, float beta, float* c, int64_t row_stride) {
-  REPRISE_ROW_TILE_BODY(NeonVector, 8, 2)
-}
-constexpr GemmTile kNeonTile = {"neon-8x8", 8, 8, false, run_neon, run_neon_rows, run_neon_depths};
-#endif
-
 #if defined(__x86_64__)
 struct Avx2Vector {
   using V = __m256;
@@ -174,9 +150,7 @@ constexpr GemmTile kAvx512Tile = {"avx512-12x32", 12, 32, false, run_avx512, run
 // Here and below: without `run` where there is none.
 GemmTile own_tile(GemmTileChoice choice) {
   if (choice == GemmTileChoice::kBaseline) return kBaselineTile;
-#if defined(__aarch64__)
-  if (choice == GemmTileChoice::kNeon) return kNeonTile;
-#endif
+  if (choice == GemmTileChoice::kNeon) return neon_gemm_tile();
 #if defined(__x86_64__)
   __builtin_cpu_init();
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");

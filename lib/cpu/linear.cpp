@@ -29,12 +29,12 @@ bool multiply_adapted_pairs(const KernelContext&, const LinearForwardArgsOf<floa
 }
 bool multiply_adapted_pairs(const KernelContext& context, const LinearForwardArgsOf<Bf16>& args, const WeightPacker& w, const WeightPacker& u,
                             const BiasedOutputOf<Bf16>& y) {
-  const GemmTile* tile = pair_tile(cpu_machine(context).level);
+  const GemmTile* tile = find_pair_tile(context, args.C, args.R);
   if (tile == nullptr || args.C % 2 != 0 || args.R % 2 != 0 || args.scale != 1.0f) return false;
-  const uint64_t C = args.C / 2, R = args.R / 2;
-  const MatrixPacker x{reinterpret_cast<const float*>(args.x), static_cast<int64_t>(C), 1};
-  const MatrixPacker h{reinterpret_cast<const float*>(args.h), static_cast<int64_t>(R), 1};
-  gemm(context, {args.M, args.K, C + R}, JoinedPacker{x, h, C}, JoinedPacker{PairedWeights{w}, PairedWeights{u}, C}, y, false, args.scratch, tile);
+  const uint64_t C = pair_depths(*tile, args.C), depth = C + pair_depths(*tile, args.R);
+  const PairedLines x{args.x, args.C, tile->group_of_a}, h{args.h, args.R, tile->group_of_a};
+  const PairedWeights from_x{w, args.C, tile->group_of_b}, from_h{u, args.R, tile->group_of_b};
+  gemm(context, {args.M, args.K, depth}, JoinedPacker{x, h, C}, JoinedPacker{from_x, from_h, C}, y, false, args.scratch, tile);
   return true;
 }
 

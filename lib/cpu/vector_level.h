@@ -1,6 +1,6 @@
 // Several builds of the same loop, and which of them the processor runs, by CPUID feature: x86-64 as it was, AVX2 with FMA, or
-// AVX-512 (with or without products of bf16, which only bf16_pairs.h asks about).
-// Here because the default build must run on any x86-64 and yet use what the machine has; elsewhere there is one (AArch64: NEON).
+// AVX-512. Levels with products of bf16 have the loops of the level below: only bf16_pairs.h asks about these.
+// Here because the default build must run on any x86-64 and yet use what the machine has; elsewhere there is one build (AArch64: NEON).
 // The level is chosen once, in a CpuMachine (cpu_machine.h). A level changes rounding (fused multiply-add), so its name is part of the kernel set.
 //
 // The compiler's name is not, so kernels are written for every compiler to round alike. A level that can fuse a product with a sum does so
@@ -23,8 +23,10 @@
 
 namespace reprise {
 
-enum class VectorLevel : uint8_t { kBaseline, kAvx2, kAvx512, kAvx512Bf16 };
+enum class VectorLevel : uint8_t { kBaseline, kNeonBf16, kAvx2, kAvx512, kAvx512Bf16, kAvx512Amx };
 
+// What the processor says of itself. Of kNeonBf16 an operating system must tell, and the registers of kAvx512Amx it must grant: a port asks for
+// these two (ports/linux/kernels.cpp).
 // REPRISE_BASELINE_ONLY builds one level, for images where every byte of code counts.
 inline VectorLevel best_vector_level() {
 #if defined(__x86_64__) && !defined(REPRISE_BASELINE_ONLY)
@@ -38,6 +40,18 @@ inline VectorLevel best_vector_level() {
   return VectorLevel::kBaseline;
 }
 
+// False where the processor says that it lacks the level, or is of another kind.
+inline bool may_have_vector_level(VectorLevel level) {
+#if defined(__aarch64__) && !defined(REPRISE_BASELINE_ONLY)
+  return level <= VectorLevel::kNeonBf16;
+#else
+  const VectorLevel own = level == VectorLevel::kAvx512Amx ? VectorLevel::kAvx512Bf16 : level;
+  return own <= best_vector_level() && own != VectorLevel::kNeonBf16;
+#endif
+}
+
+constexpr bool has_products_of_bf16(VectorLevel level) { return level == VectorLevel::kNeonBf16 || level >= VectorLevel::kAvx512Bf16; }
+
 constexpr const char* vector_level_name(VectorLevel level) {
   switch (level) {
 #if defined(__aarch64__)
@@ -45,9 +59,11 @@ constexpr const char* vector_level_name(VectorLevel level) {
 #else
     case VectorLevel::kBaseline: return "baseline";
 #endif
+    case VectorLevel::kNeonBf16: return "neon+bf16";
     case VectorLevel::kAvx2: return "avx2";
     case VectorLevel::kAvx512: return "avx512";
     case VectorLevel::kAvx512Bf16: return "avx512+bf16";
+    case VectorLevel::kAvx512Amx: return "avx512+bf16+amx";
   }
   return "";
 }
@@ -77,11 +93,14 @@ constexpr const char* vector_level_name(VectorLevel level) {
   }                                                                                                          \
   head static void name(::reprise::VectorLevel level, REPRISE_LISTED parameters) {                            \
     switch (level) {                                                                                         \
+      case ::reprise::VectorLevel::kAvx512Amx:                                                               \
       case ::reprise::VectorLevel::kAvx512Bf16:                                                              \
       case ::reprise::VectorLevel::kAvx512: return name##_avx512 arguments;                                  \
       case ::reprise::VectorLevel::kAvx2: return name##_avx2 arguments;                                      \
-      case ::reprise::VectorLevel::kBaseline: return name##_baseline arguments;                              \
-    }                                                                                                        \
+      case ::reprise::VectorLevel::kNeonBf16:                                                              \
+      case ::reprise::VectorLevel::kBaseline: break;                                                       \
+    }                                                                                                      \
+    name##_baseline arguments;                                                                             \
   }
 #else
 #define REPRISE_LEVELS_OF(head, name, body, parameters, arguments)                 \

@@ -1,10 +1,17 @@
 // Chooses the kernels for the processor that the program runs on.
-// Here because BLIS takes its architecture from the environment, and the caches are told by /sys: both are the operating system's.
+// Here because BLIS takes its architecture from the environment, and because the operating system alone tells a program what caches there are,
+// tells it on AArch64 whether the processor multiplies bf16, and grants one on x86-64 the registers of AMX.
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#if defined(__aarch64__)
+#include <sys/auxv.h>
+#elif defined(__x86_64__)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#endif
 
 #include "lib/cpu/cpu_backend.h"
 #include "ports/linux/linux_functions.h"
@@ -50,6 +57,38 @@ CpuCaches find_caches() {
   return caches;
 }
 
+#if defined(__x86_64__)
+// CPUID leaf 7 has AMX-BF16 and AMX-TILE, XCR0 the system's word that it keeps a thread's tile registers; a process must ask for them once
+// (Linux, Documentation/arch/x86/xstate.rst), before a thread of it uses them.
+bool amx_is_granted() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  constexpr unsigned kXsave = 1u << 27, kAmxBf16 = 1u << 22, kAmxTile = 1u << 24, kTileState = 3u << 17;
+  if (__get_cpuid(1, &a, &b, &c, &d) == 0 || (c & kXsave) == 0) return false;
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || (d & kAmxBf16) == 0 || (d & kAmxTile) == 0) return false;
+  unsigned low = 0, high = 0;
+  asm("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  if ((low & kTileState) != kTileState) return false;
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
+#endif
+
+// The best level first; every machine has the last.
+struct Levels {
+  VectorLevel told, own;
+};
+Levels vector_levels() {
+  const VectorLevel own = best_vector_level();
+#if defined(__aarch64__)
+  constexpr unsigned long kBf16 = 1ul << 14;  // HWCAP2_BF16 of Linux's asm/hwcap.h
+  if ((getauxval(AT_HWCAP2) & kBf16) != 0) return {VectorLevel::kNeonBf16, own};
+#endif
+#if defined(__x86_64__)
+  if (own == VectorLevel::kAvx512Bf16 && amx_is_granted()) return {VectorLevel::kAvx512Amx, own};
+#endif
+  return {own, own};
+}
+
 CpuMachine machine;  // the process has one: it follows from the processor
 
 }  // namespace
@@ -59,7 +98,11 @@ Status linux_open_backend(const char* name, Backend* backend) {
   if (strcmp(name, "cpu") != 0) return {Code::kUnsupported, "the board has no backend but \"cpu\"", 0};
   const char* architecture = blis_architecture();
   if (architecture != nullptr) (void)setenv("BLIS_ARCH_TYPE", architecture, 0);
-  REPRISE_RETURN_IF_ERROR(choose_cpu_machine(machine, GemmTileChoice::kFastest, best_vector_level(), find_caches()));
+  const CpuCaches caches = find_caches();
+  const Levels levels = vector_levels();
+  if (!choose_cpu_machine(machine, GemmTileChoice::kFastest, levels.told, caches).ok()) {  // a build may lack it
+    REPRISE_RETURN_IF_ERROR(choose_cpu_machine(machine, GemmTileChoice::kFastest, levels.own, caches));
+  }
   *backend = cpu_backend(machine);
   return ok_status();
 }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "lib/cpu/bf16_pairs.h"
+#include "tests/ops/emulated_amx.h"
 #include "tests/ops/random_floats.h"
 #include "tests/ports/test_machine.h"
 #include "tests/ports/test_workers.h"
@@ -30,7 +31,7 @@ double tolerance(uint64_t depth) { return 2e-7 * (4.0 + 4.0 * std::sqrt(static_c
 const Backend& without_products() {
   return *backend_with(GemmTileChoice::kFastest, std::min(best_vector_level(), VectorLevel::kAvx512));
 }
-const GemmTile* pair_tile_of(const Backend& backend) { return pair_tile(static_cast<const CpuMachine*>(backend.machine)->level); }
+const GemmTile* pair_tile_of(const Backend& backend) { return static_cast<const CpuMachine*>(backend.machine)->pairs; }
 
 TEST(PairTile, IsPartOfTheKernelSetsName) {
   EXPECT_EQ(pair_tile_of(test_backend()) != nullptr, std::strstr(test_backend().kernel_set, "+bf16") != nullptr);
@@ -38,50 +39,178 @@ TEST(PairTile, IsPartOfTheKernelSetsName) {
   EXPECT_EQ(std::strstr(without_products().kernel_set, "+bf16"), nullptr);
 }
 
+TEST(PairTile, TheLevelOfAnotherProcessorIsRefused) {
+#if defined(__aarch64__)
+  const VectorLevel foreign[] = {VectorLevel::kAvx2, VectorLevel::kAvx512Bf16, VectorLevel::kAvx512Amx};
+#else
+  const VectorLevel foreign[] = {VectorLevel::kNeonBf16};
+#endif
+  CpuMachine machine;
+  for (const VectorLevel level : foreign) EXPECT_EQ(choose_cpu_machine(machine, GemmTileChoice::kBaseline, level).code, Code::kUnsupported);
+}
+
+// Lines [lines, 2 * pairs] as a panel that has `group` pairs of a line side by side.
+std::vector<float> panel_of(const std::vector<Bf16>& lines, uint32_t width, uint32_t pairs, uint32_t group) {
+  std::vector<float> panel(size_t{pairs} * width + kPanelSlack + 16);
+  for (uint32_t k = 0; k < pairs; ++k) {
+    for (uint32_t i = 0; i < width; ++i) {
+      std::memcpy(&panel[(k / group * width + i) * group + k % group], &lines[(size_t{i} * pairs + k) * 2], 4);
+    }
+  }
+  return panel;
+}
+
+// Where the tile is not what GemmTile says of `run` and `run_rows`; empty if it is.
+std::string contract_fault(const GemmTile& tile, uint32_t pairs, float beta) {
+  const uint32_t rows = tile.rows(), columns = tile.columns(), lead = columns + 5;
+  const std::string id = std::to_string(pairs) + " pairs, element ";
+  const std::vector<Bf16> a = random_bf16(size_t{rows} * pairs * 2, 1), b = random_bf16(size_t{columns} * pairs * 2, 2);
+  alignas(64) float a_panel[kKc * kMaxMr + kPanelSlack], b_panel[kKc * kMaxNr + kPanelSlack];
+  std::memcpy(a_panel, panel_of(a, rows, pairs, tile.group_of_a).data(), size_t{pairs} * rows * 4);
+  std::memcpy(b_panel, panel_of(b, columns, pairs, tile.group_of_b).data(), size_t{pairs} * columns * 4);
+  const std::vector<float> start(size_t{lead} * rows, beta == 0.0f ? std::numeric_limits<float>::quiet_NaN() : 0.5f);
+  std::vector<float> packed = start, as_they_lie = start;
+  tile.run(tile, pairs, a_panel, b_panel, beta, packed.data(), lead, 1);
+  if (tile.run_rows != nullptr) {
+    RowRun runs[2];
+    const uint32_t first = pairs / 3;  // two runs, the first one possibly empty
+    for (uint32_t i = 0; i < rows; ++i) {
+      runs[0].rows[i] = reinterpret_cast<const float*>(a.data()) + i * pairs;
+      runs[1].rows[i] = runs[0].rows[i] + first;
+    }
+    runs[0].depths = first, runs[1].depths = pairs - first;
+    runs[0].ahead = 0, runs[1].ahead = 64;
+    tile.run_rows(runs, 2, b_panel, beta, as_they_lie.data(), lead);
+    if (std::memcmp(packed.data(), as_they_lie.data(), packed.size() * 4) != 0) return id + "of rows as they lie";
+  }
+  for (uint32_t i = 0; i < rows; ++i) {
+    for (uint32_t j = 0; j < lead; ++j) {
+      const float got = packed[i * lead + j];
+      double want = beta == 0.0f ? 0.0 : beta * 0.5;
+      for (uint32_t k = 0; j < columns && k < 2 * pairs; ++k) want += double{a[size_t{i} * pairs * 2 + k]} * double{b[size_t{j} * pairs * 2 + k]};
+      const bool right = j < columns ? std::fabs(got - want) <= tolerance(2 * pairs) : std::memcmp(&got, &start[0], 4) == 0;
+      if (!right) return id + std::to_string(i) + ", " + std::to_string(j);
+    }
+  }
+  return "";
+}
+
+std::string contract_fault(const GemmTile& tile) {
+  const gemm_detail::TileScope scope(tile);
+  for (const uint32_t groups : {1u, 2u, 15u, 16u, 17u, 100u}) {
+    for (const float beta : {0.0f, 1.0f, 0.75f}) {
+      const uint32_t pairs = static_cast<uint32_t>(smaller(groups, kKc / tile.group()) * tile.group());
+      const std::string fault = contract_fault(tile, pairs, beta);
+      if (!fault.empty()) return std::string(tile.name) + ": " + fault;
+    }
+  }
+  return "";
+}
+
 TEST(PairTile, MatchesItsContract) {
   const GemmTile* tile = pair_tile_of(test_backend());
   if (tile == nullptr) GTEST_SKIP() << "no products of bf16 here";
-  const uint32_t rows = tile->rows(), columns = tile->columns();
-  const uint32_t lead = columns + 5;
-  for (const uint32_t pairs : {1u, 2u, 15u, 16u, 17u, 100u}) {
-    for (const float beta : {0.0f, 1.0f}) {
-      const std::vector<Bf16> a = random_bf16(size_t{rows} * pairs * 2, 1), b = random_bf16(size_t{columns} * pairs * 2, 2);
-      alignas(64) float a_panel[kKc * kMaxMr + kPanelSlack], b_panel[kKc * kMaxNr + kPanelSlack];
-      const auto pack = [&](float* panel, const std::vector<Bf16>& lines, uint32_t width) {
-        for (uint32_t k = 0; k < pairs; ++k) {
-          for (uint32_t i = 0; i < width; ++i) std::memcpy(panel + k * width + i, &lines[(size_t{i} * pairs + k) * 2], 4);
-        }
-      };
-      pack(a_panel, a, rows);
-      pack(b_panel, b, columns);
-      RowRun runs[2];
-      const uint32_t first = pairs / 3;  // two runs, the first one possibly empty
-      for (uint32_t i = 0; i < rows; ++i) {
-        runs[0].rows[i] = reinterpret_cast<const float*>(a.data()) + i * pairs;
-        runs[1].rows[i] = runs[0].rows[i] + first;
-      }
-      runs[0].depths = first, runs[1].depths = pairs - first;
-      runs[0].ahead = 0, runs[1].ahead = 64;
-      const std::vector<float> start(size_t{lead} * rows, beta == 0.0f ? std::numeric_limits<float>::quiet_NaN() : 0.5f);
-      std::vector<float> packed = start, as_they_lie = start;
-      tile->run(*tile, pairs, a_panel, b_panel, beta, packed.data(), lead, 1);
-      tile->run_rows(runs, 2, b_panel, beta, as_they_lie.data(), lead);
-      for (uint32_t i = 0; i < rows; ++i) {
-        for (uint32_t j = 0; j < columns; ++j) {
-          double want = beta == 0.0f ? 0.0 : 0.5;
-          for (uint32_t k = 0; k < 2 * pairs; ++k) want += double{a[size_t{i} * pairs * 2 + k]} * double{b[size_t{j} * pairs * 2 + k]};
-          ASSERT_NEAR(packed[i * lead + j], want, tolerance(2 * pairs)) << pairs << " pairs, " << i << ", " << j;
-          ASSERT_EQ(packed[i * lead + j], as_they_lie[i * lead + j]) << pairs << " pairs, " << i << ", " << j;
-        }
-      }
-    }
-  }
+  EXPECT_EQ(contract_fault(*tile), "");
 }
+
+// ---- AMX, emulated -----------------------------------------------------------------------------------------------------------
+
+TEST(Amx, MatchesItsContract) {
+  EXPECT_EQ(contract_fault(*pair_tile_of(emulated_amx_backend())), "");
+  EXPECT_EQ(EmulatedAmx::fault(), "");
+}
+
+struct OtherHalfOfB : EmulatedAmx {
+  template <int kSum, int kA, int kB>
+  static void multiply() {
+    EmulatedAmx::multiply(kSum, kA, kSum == 3 ? 6 : kB);
+  }
+};
+struct SumsOfBefore : EmulatedAmx {
+  template <int kTile>
+  static void clear() {}
+};
+struct RowsTooNear : EmulatedAmx {
+  template <int kTile>
+  static void load(const float* from, int64_t row_bytes) {
+    EmulatedAmx::load(kTile, from, kTile == 5 ? row_bytes - 4 : row_bytes);
+  }
+};
+TEST(Amx, WrongTilesAreSeen) {
+  EXPECT_NE(contract_fault(AmxPairTile<OtherHalfOfB>::tile()), "");
+  EXPECT_NE(contract_fault(AmxPairTile<SumsOfBefore>::tile()), "");
+  EXPECT_NE(contract_fault(AmxPairTile<RowsTooNear>::tile()), "");
+  EXPECT_EQ(EmulatedAmx::fault(), "");
+}
+
+// One product of 16 x 16 x 16 pairs whose first row of A and first column of B are given, added to `start`.
+float one_sum(const std::vector<float>& a, const std::vector<float>& b, float start) {
+  Bf16 rows[16][32], depths[16][32];
+  float sums[16][16] = {{start}};
+  for (auto& row : rows) std::fill(std::begin(row), std::end(row), Bf16(0.0f));
+  for (auto& row : depths) std::fill(std::begin(row), std::end(row), Bf16(0.0f));
+  for (size_t k = 0; k < a.size(); ++k) rows[0][k] = a[k], depths[k / 2][k % 2] = b[k];
+  EmulatedAmx::configure(kAmxConfiguration);
+  EmulatedAmx::load(0, &sums[0][0], 64);
+  EmulatedAmx::load(1, reinterpret_cast<const float*>(rows), 64);
+  EmulatedAmx::load(2, reinterpret_cast<const float*>(depths), 64);
+  EmulatedAmx::multiply(0, 1, 2);
+  EmulatedAmx::store(0, &sums[0][0], 64);
+  EmulatedAmx::release();
+  return sums[0][0];
+}
+
+// By hand from the manual's pseudocode.
+TEST(Amx, TheEmulationAddsInTheManualsOrder) {
+  EXPECT_EQ(one_sum({1, 2, 3, 4}, {5, 6, 7, 8}, 10), 80.0f);
+  // First members: 2^24, and 1, which is half of the last place: to even, so it goes. Second members: 1 and 1, apart from these. In the order of the
+  // depth, with one sum, each 1 would go.
+  EXPECT_EQ(one_sum({0x1p12f, 1, 1, 1}, {0x1p12f, 1, 1, 1}, 0), 0x1p24f + 2);
+  // What was there is added last: 2^24 and 1 + 1.
+  EXPECT_EQ(one_sum({1, 1}, {1, 1}, 0x1p24f), 0x1p24f + 2);
+  // 3 is half way between 2^25 + 0 and 2^25 + 4 less a quarter: up.
+  EXPECT_EQ(one_sum({1}, {3}, 0x1p25f), 0x1p25f + 4);
+  // A fused product: 2^-126 is the smallest that is not denormal; half of it is zero, as is a denormal operand or sum.
+  EXPECT_EQ(one_sum({0x1p-63f}, {0x1p-63f}, 0), 0x1p-126f);
+  EXPECT_EQ(one_sum({0x1p-63f}, {0x1p-64f}, 0), 0.0f);
+  EXPECT_EQ(one_sum({0x1p-127f}, {0x1p10f}, 0), 0.0f);
+  EXPECT_EQ(one_sum({1}, {0}, 0x1p-127f), 0.0f);
+  EXPECT_EQ(one_sum({0x1.fep127f}, {2}, 0), std::numeric_limits<float>::infinity());
+}
+
+TEST(Amx, TheEmulationSeesRegistersThatAreNotConfigured) {
+  EmulatedAmx::clear(0);
+  EXPECT_NE(EmulatedAmx::fault(), "");
+  EmulatedAmx::configure(kAmxConfiguration);
+  EXPECT_NE(EmulatedAmx::fault(), "");
+  EmulatedAmx::release();
+  EXPECT_EQ(EmulatedAmx::fault(), "");
+}
+
+// Where the processor has AMX, and the port has been granted it. Not bit by bit: Intel's manual and its list of intrinsics give two orders of
+// adding.
+TEST(Amx, TheProcessorIsNearTheEmulation) {
+  const GemmTile *own = pair_tile_of(test_backend()), *emulated = pair_tile_of(emulated_amx_backend());
+  if (port_level() != VectorLevel::kAvx512Amx) GTEST_SKIP() << "no AMX here";
+  const uint32_t pairs = 7 * own->group(), side = own->rows();
+  const std::vector<Bf16> a = random_bf16(size_t{side} * pairs * 2, 1), b = random_bf16(size_t{side} * pairs * 2, 2);
+  const std::vector<float> a_panel = panel_of(a, side, pairs, own->group_of_a), b_panel = panel_of(b, side, pairs, own->group_of_b);
+  std::vector<float> sums[2];
+  for (const GemmTile* tile : {own, emulated}) {
+    const gemm_detail::TileScope scope(*tile);
+    std::vector<float>& c = sums[tile == own];
+    c = random_floats(size_t{side} * side, 3);
+    tile->run(*tile, pairs, a_panel.data(), b_panel.data(), 1.0f, c.data(), side, 1);
+  }
+  const float furthest = 2 * static_cast<float>(pairs) * 0x1p-22f;  // operands are at most 1
+  for (size_t i = 0; i < sums[0].size(); ++i) EXPECT_NEAR(sums[0][i], sums[1][i], furthest) << i;
+}
+
+// ---- products ----------------------------------------------------------------------------------------------------------------
 
 // What runs through gemm() into f32: C, and the same bits with 1 to 3 workers, in exactly the scratch that its rule has.
 template <typename Product>
-std::vector<float> run_product(const std::vector<float>& start, uint64_t scratch_bytes, const Product& product,
-                               const Backend& backend = test_backend()) {
+std::vector<float> run_product(const Backend& backend, const std::vector<float>& start, uint64_t scratch_bytes, const Product& product) {
   std::vector<float> results[3];
   for (uint32_t count = 1; count <= 3; ++count) {
     const TestWorkers workers(count, count == 2 ? TaskOrder::kReversed : TaskOrder::kShuffled, count);
@@ -103,14 +232,22 @@ constexpr GemmShape kShapes[] = {{1, 1, 1},     {1, 1, 2},      {12, 32, 2},   {
 std::string name_of(const GemmShape& s) { return std::to_string(s.M) + " x " + std::to_string(s.N) + " x " + std::to_string(s.K); }
 
 // Rows of A times weights that lie either way, added to C or not; bias lies in C as linear layers have it.
-std::vector<float> run_weights(const GemmShape& s, const std::vector<Bf16>& a, const std::vector<float>& w, bool by_lines,
-                               const std::vector<float>& start, bool accumulate, const Backend& backend = test_backend()) {
+std::vector<float> run_weights(const Backend& backend, const GemmShape& s, const std::vector<Bf16>& a, const std::vector<float>& w, bool by_lines,
+                               const std::vector<float>& start, bool accumulate) {
   const int64_t N = static_cast<int64_t>(s.N), K = static_cast<int64_t>(s.K);
   const WeightPacker packer = by_lines ? WeightPacker{w.data(), K, 1} : WeightPacker{w.data(), 1, N};
-  return run_product(start, gemm_scratch_bytes(s.N, s.K), [&](const KernelContext& context, float* c, void* scratch) {
+  return run_product(backend, start, gemm_scratch_bytes(s.N, s.K), [&](const KernelContext& context, float* c, void* scratch) {
     multiply_weights(context, s, a.data(), packer, MatrixOutput{c, N}, accumulate, scratch);
-  }, backend);
+  });
 }
+
+// By this machine's tile, if it has one, and by AMX's.
+class Pairs : public ::testing::TestWithParam<bool> {
+ protected:
+  const Backend& backend() const { return GetParam() ? emulated_amx_backend() : test_backend(); }
+  void TearDown() override { EXPECT_EQ(EmulatedAmx::fault(), ""); }
+};
+INSTANTIATE_TEST_SUITE_P(Tiles, Pairs, ::testing::Bool(), [](const auto& info) { return info.param ? "amx" : "machine"; });
 
 float as_it_is(float weight) { return weight; }
 float rounded(float weight) { return Bf16(weight); }
@@ -131,16 +268,16 @@ std::string fault(const GemmShape& s, const std::vector<Bf16>& a, std::vector<fl
   return "";
 }
 
-TEST(Pairs, WeightsAreRoundedToTheNearestAndNothingElseIs) {
+TEST_P(Pairs, WeightsAreRoundedToTheNearestAndNothingElseIs) {
   for (const GemmShape& s : kShapes) {
     const std::vector<Bf16> a = random_bf16(s.M * s.K, 1);
     const std::vector<float> w = random_floats(s.N * s.K, 2);
-    const bool rounds = pair_tile_of(test_backend()) != nullptr && s.K % 2 == 0;
+    const bool rounds = pair_tile_of(backend()) != nullptr && s.K % 2 == 0;
     for (const bool by_lines : {false, true}) {
       for (const bool accumulate : {false, true}) {
         const std::vector<float> start =
             accumulate ? random_floats(s.M * s.N, 3) : std::vector<float>(s.M * s.N, std::numeric_limits<float>::quiet_NaN());
-        const std::vector<float> got = run_weights(s, a, w, by_lines, start, accumulate);
+        const std::vector<float> got = run_weights(backend(), s, a, w, by_lines, start, accumulate);
         EXPECT_EQ(fault(s, a, w, by_lines, got, start, accumulate, rounds ? rounded : as_it_is), "");
         if (s.M * s.N * s.K < 1000) continue;  // a few weights may be alike either way
         EXPECT_NE(fault(s, a, w, by_lines, got, start, accumulate, rounds ? as_it_is : rounded), "") << name_of(s);
@@ -151,7 +288,7 @@ TEST(Pairs, WeightsAreRoundedToTheNearestAndNothingElseIs) {
 }
 
 // Weights that are stored as bf16 give the bits that the same weights give as f32, beside rows of either kind.
-TEST(Pairs, WeightsStoredAsBf16GiveTheBitsOfTheSameAsF32) {
+TEST_P(Pairs, WeightsStoredAsBf16GiveTheBitsOfTheSameAsF32) {
   for (const GemmShape& s : kShapes) {
     const std::vector<Bf16> a = random_bf16(s.M * s.K, 1), w = random_bf16(s.N * s.K, 2);
     const std::vector<float> wide_a(a.begin(), a.end()), wide_w(w.begin(), w.end()), start = random_floats(s.M * s.N, 3);
@@ -159,7 +296,7 @@ TEST(Pairs, WeightsStoredAsBf16GiveTheBitsOfTheSameAsF32) {
     for (const bool by_lines : {false, true}) {
       const auto run = [&](const auto* rows, const Weight& weights) {
         const WeightPacker packer{weights, by_lines ? K : 1, by_lines ? 1 : N};
-        return run_product(start, gemm_scratch_bytes(s.N, s.K), [&](const KernelContext& context, float* c, void* scratch) {
+        return run_product(backend(), start, gemm_scratch_bytes(s.N, s.K), [&](const KernelContext& context, float* c, void* scratch) {
           multiply_weights(context, s, rows, packer, MatrixOutput{c, N}, true, scratch);
         });
       };
@@ -170,14 +307,14 @@ TEST(Pairs, WeightsStoredAsBf16GiveTheBitsOfTheSameAsF32) {
 }
 
 // All of K is packed: in no more scratch than the rule has, and rounded once.
-TEST(Pairs, SumsStoredAsBf16AreRoundedOnce) {
+TEST_P(Pairs, SumsStoredAsBf16AreRoundedOnce) {
   for (const GemmShape& s : {GemmShape{14, 40, 66}, GemmShape{13, 300, 5500}, GemmShape{5, 700, 514}, GemmShape{3, 100, 20000}}) {
     const std::vector<Bf16> a = random_bf16(s.M * s.K, 1);
     const std::vector<float> w = random_floats(s.N * s.K, 2);
-    const std::vector<float> sums = run_weights(s, a, w, true, std::vector<float>(s.M * s.N), false);
+    const std::vector<float> sums = run_weights(backend(), s, a, w, true, std::vector<float>(s.M * s.N), false);
     const std::vector<float> start(s.M * s.N / 2, std::numeric_limits<float>::quiet_NaN());
     const std::vector<float> got =
-        run_product(start, gemm_scratch_bytes(s.N, s.K, DType::kBf16), [&](const KernelContext& context, float* c, void* scratch) {
+        run_product(backend(), start, gemm_scratch_bytes(s.N, s.K, DType::kBf16), [&](const KernelContext& context, float* c, void* scratch) {
           const MatrixOutputOf<Bf16> output{reinterpret_cast<Bf16*>(c), static_cast<int64_t>(s.N)};
           multiply_weights(context, s, a.data(), WeightPacker{w.data(), static_cast<int64_t>(s.K), 1}, output, false, scratch);
         });
@@ -187,14 +324,14 @@ TEST(Pairs, SumsStoredAsBf16AreRoundedOnce) {
   }
 }
 
-TEST(Pairs, ColumnsOfAnyDepth) {
+TEST_P(Pairs, ColumnsOfAnyDepth) {
   for (const GemmShape& s : kShapes) {
     const std::vector<Bf16> a = random_bf16(s.M * s.K, 1), b = random_bf16(s.N * s.K, 2);
     for (const bool accumulate : {false, true}) {
       const std::vector<float> start =
           accumulate ? random_floats(s.M * s.N, 3) : std::vector<float>(s.M * s.N, std::numeric_limits<float>::quiet_NaN());
       const std::vector<float> got =
-          run_product(start, gemm_split_scratch_bytes(s.M, s.N, s.K), [&](const KernelContext& context, float* c, void* scratch) {
+          run_product(backend(), start, gemm_split_scratch_bytes(s.M, s.N, s.K), [&](const KernelContext& context, float* c, void* scratch) {
             multiply_columns(context, s, a.data(), b.data(), c, accumulate, scratch);
           });
       for (uint64_t i = 0; i < s.M; ++i) {
@@ -209,22 +346,22 @@ TEST(Pairs, ColumnsOfAnyDepth) {
 }
 
 // A row of odd length begins inside a pair.
-TEST(Pairs, OddDepthsAreMultipliedAsF32) {
+TEST_P(Pairs, OddDepthsAreMultipliedAsF32) {
   const GemmShape s{30, 40, 333};
   const std::vector<Bf16> a = random_bf16(s.M * s.K, 1);
   const std::vector<float> w = random_floats(s.N * s.K, 2), start(s.M * s.N);
-  const std::vector<float> here = run_weights(s, a, w, true, start, false);
-  EXPECT_EQ(here, run_weights(s, a, w, true, start, false, without_products()));
+  const std::vector<float> here = run_weights(backend(), s, a, w, true, start, false);
+  EXPECT_EQ(here, run_weights(without_products(), s, a, w, true, start, false));
 }
 
 // An infinity or a NaN in a weight reaches its outputs, and no others.
-TEST(Pairs, InfinitiesStay) {
+TEST_P(Pairs, InfinitiesStay) {
   const GemmShape s{3, 40, 66};
   const std::vector<Bf16> a(s.M * s.K, Bf16(1.0f));
   for (const float value : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN(), std::bit_cast<float>(0x7f800001u)}) {
     std::vector<float> w(s.N * s.K, 0.5f);
     w[33 * s.K + 65] = value;
-    const std::vector<float> got = run_weights(s, a, w, true, std::vector<float>(s.M * s.N), false);
+    const std::vector<float> got = run_weights(backend(), s, a, w, true, std::vector<float>(s.M * s.N), false);
     for (uint64_t i = 0; i < s.M * s.N; ++i) {
       if (i % s.N == 33) {
         EXPECT_EQ(std::isnan(value), std::isnan(got[i]));

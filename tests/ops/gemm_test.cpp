@@ -17,6 +17,7 @@
 #include "lib/cpu/cpu_rules.h"
 #include "lib/cpu/gemm.h"
 #include "tests/ops/random_floats.h"
+#include "tests/ops/tile_judge.h"
 #include "tests/ports/test_machine.h"
 
 namespace reprise {
@@ -158,6 +159,14 @@ TEST_P(EveryTile, MatchesItsContract) {
       }
     }
   }
+}
+
+// The baseline of x86-64 cannot fuse, and BLIS need not.
+TEST_P(EveryTile, HasOneSetOfBitsHoweverItsOperandsLie) {
+  const GemmTile& tile = static_cast<const CpuMachine*>(backend->machine)->tile;
+  if (GetParam() == GemmTileChoice::kBaseline || GetParam() == GemmTileChoice::kBlis) GTEST_SKIP() << "not fused, or not this library's";
+  EXPECT_EQ(test::judge_fused_tile(tile), "");
+  EXPECT_EQ(test::judge_the_tile_judge(tile), "");
 }
 
 // ---- linear --------------------------------------------------------------------------------------

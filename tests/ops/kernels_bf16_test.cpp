@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "lib/bf16.h"
+#include "tests/ops/emulated_amx.h"
 #include "tests/ops/judged_kernel.h"
 #include "tests/ops/kernel_judge.h"
 #include "tests/ports/test_machine.h"
@@ -20,9 +21,8 @@ namespace {
 bool multiplies_bf16(const KernelCase& c) { return multiplies(c) && c.op != Op::kAttention; }
 
 // Empty where this machine or this link lacks the tile or the level. Below the last level bf16 is multiplied as f32, by the tile.
-auto judged_at(VectorLevel level, GemmTileChoice tile, bool (*keep)(const KernelCase&), bool (*also)(const KernelCase&) = any) {
+auto judged_by(const Backend* backend, bool (*keep)(const KernelCase&), bool (*also)(const KernelCase&) = any) {
   std::vector<Judged> kept;
-  const Backend* backend = backend_with(tile, level);
   if (backend == nullptr) return ::testing::ValuesIn(kept);
   for (const KernelCase& c : kernel_cases()) {
     const std::optional<KernelCase> stored = stored_as_bf16(c);
@@ -30,7 +30,10 @@ auto judged_at(VectorLevel level, GemmTileChoice tile, bool (*keep)(const Kernel
   }
   return ::testing::ValuesIn(kept);
 }
-auto judged(bool (*keep)(const KernelCase&)) { return judged_at(best_vector_level(), GemmTileChoice::kPortable, keep); }
+auto judged_at(VectorLevel level, GemmTileChoice tile, bool (*keep)(const KernelCase&), bool (*also)(const KernelCase&) = any) {
+  return judged_by(backend_with(tile, level), keep, also);
+}
+auto judged(bool (*keep)(const KernelCase&)) { return judged_at(port_level(), GemmTileChoice::kPortable, keep); }
 
 class Bf16Kernel : public ::testing::TestWithParam<Judged> {};
 class Bf16InPlace : public Bf16Kernel {};
@@ -49,6 +52,9 @@ INSTANTIATE_TEST_SUITE_P(Baseline, Bf16Accumulating, judged_at(VectorLevel::kBas
 INSTANTIATE_TEST_SUITE_P(Avx2, Bf16Kernel, judged_at(VectorLevel::kAvx2, GemmTileChoice::kAvx2, multiplies_bf16), id_of);
 INSTANTIATE_TEST_SUITE_P(Avx512, Bf16Kernel, judged_at(VectorLevel::kAvx512, GemmTileChoice::kAvx512, multiplies_bf16), id_of);
 INSTANTIATE_TEST_SUITE_P(Avx512, Bf16Accumulating, judged_at(VectorLevel::kAvx512, GemmTileChoice::kAvx512, accumulates, multiplies_bf16), id_of);
+INSTANTIATE_TEST_SUITE_P(Avx512Bf16, Bf16Kernel, judged_at(VectorLevel::kAvx512Bf16, GemmTileChoice::kAvx512, multiplies_bf16), id_of);
+INSTANTIATE_TEST_SUITE_P(EmulatedAmx, Bf16Kernel, judged_by(&emulated_amx_backend(), multiplies_bf16), id_of);
+INSTANTIATE_TEST_SUITE_P(EmulatedAmx, Bf16Accumulating, judged_by(&emulated_amx_backend(), accumulates, multiplies_bf16), id_of);
 
 float bf16_of(float value) { return Bf16(value); }
 

@@ -28,7 +28,7 @@ auto judged_at(VectorLevel level, GemmTileChoice tile, bool (*keep)(const Kernel
   return ::testing::ValuesIn(kept);
 }
 auto judged(GemmTileChoice tile, bool (*keep)(const KernelCase&), bool (*also)(const KernelCase&) = any) {
-  return judged_at(best_vector_level(), tile, keep, also);
+  return judged_at(port_level(), tile, keep, also);
 }
 bool multiplies_not(const KernelCase& c) { return !multiplies(c); }
 
@@ -128,7 +128,7 @@ TEST(KernelSet, NamesTheTile) {
 
 TEST(KernelSet, NamesTheLevel) {
   const std::string best = test_backend().kernel_set, lowered = backend_with(GemmTileChoice::kFastest, VectorLevel::kBaseline)->kernel_set;
-  EXPECT_EQ(best == lowered, best_vector_level() == VectorLevel::kBaseline) << best << " and " << lowered;
+  EXPECT_EQ(best == lowered, port_level() == VectorLevel::kBaseline) << best << " and " << lowered;
 }
 
 // The gradient of a schedule moves to an overlapping place: memmove semantics, in both directions, with any number of workers.

@@ -85,8 +85,8 @@ void measure(const Backend& backend, bool every_case, std::map<std::string, Most
 TEST(WorkerStack, HoldsWhatTheRulesState) {
   if (kSanitized) GTEST_SKIP() << "sanitizers make frames larger";
   std::map<std::string, Most> most;
-  const std::pair<VectorLevel, GemmTileChoice> sets[] = {{best_vector_level(), GemmTileChoice::kFastest},
-                                                         {best_vector_level(), GemmTileChoice::kPortable},
+  const std::pair<VectorLevel, GemmTileChoice> sets[] = {{port_level(), GemmTileChoice::kFastest},
+                                                         {port_level(), GemmTileChoice::kPortable},
                                                          {VectorLevel::kAvx2, GemmTileChoice::kAvx2},
                                                          {VectorLevel::kBaseline, GemmTileChoice::kBaseline}};
   for (const auto& [level, tile] : sets) {

@@ -1,6 +1,7 @@
 #!/bin/sh
 # NEON: lib is built for AArch64 and run under qemu: every kernel by its judges, and two nets trained under different plans and threads.
-# Here because most boards are AArch64 and most machines that test are not. The processor that is emulated has ARMv8.0 and no more.
+# Here because most boards are AArch64 and most machines that test are not. A Cortex-A53 has ARMv8.0 and no more; a Cortex-A76 stands for the
+# Cortex-A78AE of a Jetson Orin, which the emulator lacks: both have products of f16 and integers, and none of bf16.
 # BUILD names the output folder, CXX the host's compiler; without the packages it says so and passes.
 set -eu
 cd "$(dirname "$0")/../.."
@@ -14,7 +15,8 @@ for tool in $compiler qemu-aarch64 aarch64-linux-gnu-objdump; do
 done
 if nm "$build/libreprise.a" 2>/dev/null | grep -q __asan_; then echo "skipped: the sanitizers do not reach the emulator"; exit 0; fi
 
-emulate() { qemu-aarch64 -cpu cortex-a53 -L /usr/aarch64-linux-gnu "$@"; }
+emulate_as() { cpu=$1; shift; qemu-aarch64 -cpu "$cpu" -L /usr/aarch64-linux-gnu "$@"; }
+emulate() { emulate_as cortex-a53 "$@"; }
 proof_of() { case $1 in *clang*) echo "-fconstexpr-steps=2000000000" ;; *) echo "-fconstexpr-ops-limit=4000000000 -fconstexpr-loop-limit=100000000" ;; esac; }
 
 # 1. The library and the judges, by the Makefile's own rules. There is no BLIS for this target: its own tiles serve.
@@ -24,19 +26,48 @@ env MAKEFLAGS= make -s -j"$(nproc)" BUILD="$out" CXX=$compiler SANITIZE= "$out/l
   || { cat "$build/arm64.log" >&2; exit 1; }
 ! grep -i warning "$build/arm64.log" >&2 || fail "the library compiles with warnings"
 
-# 2. The register tile: fused multiply-adds, and no sum in memory.
-aarch64-linux-gnu-objdump -dC --no-show-raw-insn "$out/lib/cpu/gemm_tile_portable.o" >"$out/tile.s"
-tile() { sed -n "/run_neon(.*>:\$/,/^\$/p" "$out/tile.s"; }
-fused=$(tile | grep -c 'fmla.*\.4s') || fail "the tile has no fused multiply-add"
-[ "$fused" -ge 16 ] || fail "the tile has $fused fused multiply-adds, 16 are in one depth"
-! tile | grep -E '(ldr|str|ldp|stp).[qs][0-9]+.*\[sp' >&2 || fail "the tile spills"
+# 2. The register tiles' main loops: no sum in memory, and the counts of tests/bench/NEON.md where this is the compiler that the page names.
+count_loops() {  # OBJECT FUNCTION...
+  object=$1; shift
+  aarch64-linux-gnu-objdump -dC --no-show-raw-insn "$out/lib/cpu/$object" | tests/ports/neon_counts.py "$@"
+}
+if command -v python3 >/dev/null 2>&1; then
+  { count_loops gemm_neon_tile.o run_neon run_neon_depths run_neon_rows && count_loops gemm_bf16_neon_tile.o run_neon_pairs; } >"$out/loops" || fail "a tile spills, or is none"
+  ! printf '0 <f>:\n 10:\tldr\tq0, [sp, #16]\n 14:\tfmla\tv0.4s, v1.4s, v2.4s\n 18:\tb.ne\t10 <f+0x10>\n' | tests/ports/neon_counts.py f >/dev/null 2>&1 \
+    || fail "a spill is not seen"
+  if grep -qF "g++ $($compiler -dumpfullversion)" tests/bench/NEON.md; then
+    while read -r row; do grep -qxF "$row" tests/bench/NEON.md || fail "tests/bench/NEON.md does not have: $row"; done <"$out/loops"
+  fi
+else
+  echo "no python3 here: the tiles' loops are not counted"
+fi
 
-# 3. Every kernel on every case.
+# 3. Every kernel on every case, and products of bf16: by BFMMLA where the system says that the processor has it, else widened.
 $compiler $objects "$out/libreprise.a" -o "$out/judge_kernels" -lpthread
-emulate "$out/judge_kernels" 0 2 >"$out/judged" & first=$!
-emulate "$out/judge_kernels" 1 2 || { wait $first || true; fail "kernels are wrong"; }
-wait $first || { cat "$out/judged" >&2; fail "kernels are wrong"; }
-cat "$out/judged"
+judge() {  # CPU STORAGE PARTS: two parts at a time, the first two of so many
+  emulate_as "$1" "$out/judge_kernels" "$2" 0 "$3" >"$out/judged" & first=$!
+  emulate_as "$1" "$out/judge_kernels" "$2" 1 "$3" >"$out/judged-too" || { wait $first || true; cat "$out/judged-too" >&2; fail "kernels are wrong on $1"; }
+  wait $first || { cat "$out/judged" >&2; fail "kernels are wrong on $1"; }
+  sed "s/^/$1: /" "$out/judged" "$out/judged-too"
+}
+judge cortex-a53 f32 2
+judge cortex-a76 f32 16
+judge cortex-a76 bf16 8
+! grep -q '+bf16' "$out/judged" || fail "bf16 is multiplied on a processor that cannot"
+judge max bf16 2
+grep -q '/neon+bf16: ' "$out/judged" || fail "bf16 is not multiplied on a processor that can"
+
+# The judge of what is rounded and what is not, where GoogleTest's sources are.
+gtest=/usr/src/googletest/googletest
+if [ -f $gtest/src/gtest-all.cc ]; then
+  mkdir -p "$out/gtest"
+  for source in $gtest/src/gtest-all.cc $gtest/src/gtest_main.cc tests/ops/bf16_pairs_test.cpp; do
+    $compiler -std=c++20 -O2 -I. -I$gtest -I$gtest/include -c $source -o "$out/gtest/$(basename $source).o"
+  done
+  $compiler "$out"/gtest/*.o "$out/tests/ops/emulated_amx.o" "$out/libreprise.a" -o "$out/bf16_pairs" -lpthread
+  emulate_as max "$out/bf16_pairs" --gtest_filter='PairTile.*:*NothingElse*/machine:*RoundedOnce/machine:*Odd*/machine:*Infinities*/machine' \
+    >"$out/pairs.log" || { cat "$out/pairs.log" >&2; fail "pairs of bf16"; }
+fi
 
 # 4. Training: planned here, proved and compiled for there. The same bits under any plan and threads; close to the host's.
 optimizer() { echo "\"optimizer\": {\"name\": \"$1\", \"lr\": $2}"; }

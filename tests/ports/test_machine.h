@@ -11,8 +11,14 @@
 
 namespace reprise::test {
 
+// The level that the port chooses: it may know more than best_vector_level().
+inline VectorLevel port_level() {
+  Backend backend;
+  return linux_port().open_backend("cpu", &backend).ok() ? static_cast<const CpuMachine*>(backend.machine)->level : best_vector_level();
+}
+
 // Null where this machine or this link lacks the tile or the level. It lives until the process ends; from one thread.
-inline const Backend* backend_with(GemmTileChoice tile, VectorLevel level = best_vector_level()) {
+inline const Backend* backend_with(GemmTileChoice tile, VectorLevel level = port_level()) {
   struct Made {
     CpuMachine machine;
     Backend backend;

@@ -1,12 +1,17 @@
-// Every CPU kernel on every case of the table, by the judges of kernel_judge.h, without GoogleTest.
+// Every CPU kernel on every case of the table, by the judges of kernel_judge.h, and the register tiles, without GoogleTest.
 // Here because a processor that is emulated has a C++ library at best.
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
+#include <initializer_list>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "lib/cpu/cpu_backend.h"
 #include "tests/ops/kernel_judge.h"
+#include "tests/ops/tile_judge.h"
+#include "tests/ports/test_machine.h"
 
 namespace {
 
@@ -37,30 +42,66 @@ Status wrong_add(const KernelContext&, const AddArgsOf<float>& args) {
   return ok_status();
 }
 
-}  // namespace
-
-// judge_kernels PART PARTS: every PARTS-th case from PART on.
-int main(int argc, char** argv) {
-  if (argc != 3) return 2;
-  const size_t part = std::strtoul(argv[1], nullptr, 10), parts = std::strtoul(argv[2], nullptr, 10);
-  Count count, baseline, mutant;
-  CpuMachine portable_machine, baseline_machine;
-  if (!choose_cpu_machine(portable_machine, GemmTileChoice::kPortable).ok()) return 2;
-  if (!choose_cpu_machine(baseline_machine, GemmTileChoice::kBaseline).ok()) return 2;
-  const Backend portable = cpu_backend(portable_machine), least = cpu_backend(baseline_machine);
-  Backend wrong = portable;
-  wrong.set<AddForward, float, wrong_add>();
-  const std::vector<KernelCase> cases = kernel_cases();
-  for (size_t i = part; i < cases.size(); i += parts) {
-    judge(portable, cases[i], count);
-    if (cases[i].op == Op::kAdd && judge_reference(wrong, cases[i]).empty()) {
-      mutant.add(cases[i], "the judge does not see a wrong kernel");
+bool judge_tiles(std::initializer_list<const CpuMachine*> machines) {
+  bool right = true;
+  for (const CpuMachine* machine : machines) {
+    for (const std::string& fault : {judge_fused_tile(machine->tile), judge_the_tile_judge(machine->tile)}) {
+      if (!fault.empty()) std::printf("%s: %s\n", machine->tile.name, fault.c_str());
+      right = right && fault.empty();
     }
   }
-  std::printf("%s: %d judgements\n", portable.kernel_set, count.cases);
-  for (size_t i = part; i < cases.size(); i += parts) {
-    if (family_of(cases[i].op).multiplies) baseline.add(cases[i], judge_reference(least, cases[i]));
+  return right;
+}
+
+// Every PARTS-th case from PART on.
+struct Share {
+  size_t part, parts;
+
+  template <typename Use>
+  void for_each(const Use& use) const {
+    const std::vector<KernelCase> cases = kernel_cases();
+    for (size_t i = part; i < cases.size(); i += parts) use(cases[i]);
   }
+};
+
+int judge_f32(const Share& share, const Backend& portable, const Backend& least) {
+  Count count, baseline, mutant;
+  Backend wrong = portable;
+  wrong.set<AddForward, float, wrong_add>();
+  share.for_each([&](const KernelCase& c) {
+    judge(portable, c, count);
+    if (c.op == Op::kAdd && judge_reference(wrong, c).empty()) mutant.add(c, "the judge does not see a wrong kernel");
+  });
+  std::printf("%s: %d judgements\n", portable.kernel_set, count.cases);
+  share.for_each([&](const KernelCase& c) {
+    if (family_of(c.op).multiplies) baseline.add(c, judge_reference(least, c));
+  });
   std::printf("%s: %d judgements\n", least.kernel_set, baseline.cases);
   return count.faults + baseline.faults + mutant.faults == 0 && count.cases > 0 ? 0 : 1;
+}
+
+// Products of activations stored as bf16.
+int judge_bf16(const Share& share, const Backend& portable) {
+  Count count;
+  share.for_each([&](const KernelCase& c) {
+    const std::optional<KernelCase> stored = stored_as_bf16(c);
+    if (stored && family_of(c.op).multiplies && c.op != Op::kAttention) judge(portable, *stored, count);
+  });
+  std::printf("%s: %d judgements in bf16\n", portable.kernel_set, count.cases);
+  return count.faults == 0 && count.cases > 0 ? 0 : 1;
+}
+
+}  // namespace
+
+// judge_kernels f32|bf16 PART PARTS; part 0 of f32 has the tiles. The level is the one that the port chooses.
+int main(int argc, char** argv) {
+  if (argc != 4) return 2;
+  const bool is_bf16 = std::strcmp(argv[1], "bf16") == 0;
+  const Share share{std::strtoul(argv[2], nullptr, 10), std::strtoul(argv[3], nullptr, 10)};
+  CpuMachine portable, least;
+  if (!choose_cpu_machine(portable, GemmTileChoice::kPortable, port_level()).ok()) return 2;
+  if (!choose_cpu_machine(least, GemmTileChoice::kBaseline).ok()) return 2;
+  if (is_bf16) return judge_bf16(share, cpu_backend(portable));
+  if (share.part == 0 && !judge_tiles({&portable, &least})) return 1;
+  return judge_f32(share, cpu_backend(portable), cpu_backend(least));
 }

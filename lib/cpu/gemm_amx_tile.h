@@ -1,0 +1,95 @@
+// The tile of 32 x 32 for panels of pairs of bf16 by AMX, over the few instructions that it needs, so that a test can give it others.
+// Here because no processor that builds this need have AMX (tests/ops/emulated_amx.h).
+//
+// Of the 8 tile registers, each 16 rows of 64 bytes, four hold the sums, two a group of A, two a group of B:
+//
+//                 B of 16 pairs:   tmm6   tmm7        A: 16 pairs of a line side by side (group 16): a row of 64 bytes a line
+//    A of 16 pairs:   tmm4         tmm0   tmm1        B: 32 pairs of a depth side by side: a row of 64 bytes, and another, a depth
+//                     tmm5         tmm2   tmm3
+//
+// TDPBF16PS adds up the first members of the 16 pairs, and the second members, each by fused multiply-adds in f32; then both; then that to what
+// the sum was. Denormals are zero, rounding is to the nearest even, MXCSR is not asked (Intel 64 and IA-32 Architectures Software Developer's
+// Manual, volume 2, TDPBF16PS).
+#pragma once
+
+#include "lib/cpu/gemm_tile.h"
+
+namespace reprise {
+
+// What LDTILECFG reads (the same manual, volume 1, chapter 18.3): every tile register is whole.
+struct alignas(64) AmxConfiguration {
+  uint8_t palette = 1, start_row = 0, reserved[14] = {};
+  uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+  uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+};
+inline constexpr AmxConfiguration kAmxConfiguration;
+
+// Amx has the instructions: configure(configuration), release(), clear<tile>(), load<tile>(from, row_bytes), store<tile>(to, row_bytes) and
+// multiply<sum, a, b>().
+template <typename Amx>
+struct AmxPairTile {
+  static constexpr uint32_t kSide = 16, kRows = 2 * kSide, kColumns = 2 * kSide, kGroup = 16;
+  static constexpr int64_t kFloat = sizeof(float);
+
+  // Within a worker's task: outside a product, tile registers are as the system gave them.
+  static void enter() { Amx::configure(kAmxConfiguration); }
+  static void leave() { Amx::release(); }
+
+  // k is a multiple of the group.
+  static void run(const GemmTile&, uint64_t k, const float* a, const float* b, float beta, float* c, int64_t row_stride, int64_t) {
+    const int64_t row_bytes = row_stride * kFloat;
+    float* below = c + kSide * row_stride;
+    start(beta, c, row_stride);
+    for (uint64_t p = 0; p < k; p += kGroup, a += kGroup * kRows, b += kGroup * kColumns) {
+      Amx::template load<4>(a, kGroup * kFloat);
+      Amx::template load<6>(b, kColumns * kFloat);
+      Amx::template multiply<0, 4, 6>();
+      Amx::template load<7>(b + kSide, kColumns * kFloat);
+      Amx::template multiply<1, 4, 7>();
+      Amx::template load<5>(a + kSide * kGroup, kGroup * kFloat);
+      Amx::template multiply<2, 5, 6>();
+      Amx::template multiply<3, 5, 7>();
+    }
+    Amx::template store<0>(c, row_bytes);
+    Amx::template store<1>(c + kSide, row_bytes);
+    Amx::template store<2>(below, row_bytes);
+    Amx::template store<3>(below + kSide, row_bytes);
+  }
+
+  static constexpr GemmTile tile() {
+    return {.name = "amxbf16-32x32",
+            .mr = kRows,
+            .nr = kColumns,
+            .prefers_columns = false,
+            .run = run,
+            .run_rows = nullptr,
+            .run_depths = nullptr,
+            .depths_of_one = 2,
+            .group_of_a = kGroup,
+            .enter = enter,
+            .leave = leave};
+  }
+
+ private:
+  // The sums start as beta * c.
+  static void start(float beta, float* c, int64_t row_stride) {
+    if (beta == 0.0f) {
+      Amx::template clear<0>();
+      Amx::template clear<1>();
+      Amx::template clear<2>();
+      Amx::template clear<3>();
+      return;
+    }
+    for (uint32_t i = 0; beta != 1.0f && i < kRows; ++i) {
+      for (uint32_t j = 0; j < kColumns; ++j) c[i * row_stride + j] *= beta;
+    }
+    const int64_t row_bytes = row_stride * kFloat;
+    const float* below = c + kSide * row_stride;
+    Amx::template load<0>(c, row_bytes);
+    Amx::template load<1>(c + kSide, row_bytes);
+    Amx::template load<2>(below, row_bytes);
+    Amx::template load<3>(below + kSide, row_bytes);
+  }
+};
+
+}  // namespace reprise

@@ -1,0 +1,130 @@
+// The register tile for NEON as every AArch64 has it: 12 rows x 8 columns of C.
+// Here because it reads A by vectors and multiplies by one of their lanes, which the tiles of gemm_tile_portable.cpp have no word for.
+//
+// Of the 32 registers 24 hold sums, 2 a depth of B and 3 one of A: 24 multiply-adds for 5 loads. 8 x 12 would load as much; 12 x 8 was taken
+// because columns are mostly channels, which come in eights, and rows are mostly pixels or tokens, which are many (tests/bench/NEON.md).
+#include "lib/cpu/gemm_tile.h"
+
+#if defined(__aarch64__)
+#include <arm_neon.h>
+
+#include "lib/cpu/vector_level.h"
+
+namespace reprise {
+namespace {
+
+#define REPRISE_UNROLLED _Pragma("GCC unroll 16")
+
+// The loops over these must unroll at any -O level: `of` lives in registers, and a lane is part of the instruction.
+constexpr uint32_t kRows = 12, kVectors = 2, kColumns = 4 * kVectors, kQuads = kRows / 4;
+struct Sums {
+  float32x4_t of[kRows][kVectors];
+};
+
+REPRISE_INLINE void clear(Sums& sums) {
+  REPRISE_UNROLLED for (uint32_t i = 0; i < kRows; ++i) {
+    REPRISE_UNROLLED for (uint32_t v = 0; v < kVectors; ++v) sums.of[i][v] = vdupq_n_f32(0.0f);
+  }
+}
+
+// One depth whose 12 elements of A lie side by side.
+REPRISE_INLINE void add_depth(Sums& sums, const float* a, const float* b_panel) {
+  float32x4_t b[kVectors], x[kQuads];
+  REPRISE_UNROLLED for (uint32_t v = 0; v < kVectors; ++v) b[v] = vld1q_f32(b_panel + 4 * v);
+  REPRISE_UNROLLED for (uint32_t q = 0; q < kQuads; ++q) x[q] = vld1q_f32(a + 4 * q);
+  REPRISE_UNROLLED for (uint32_t i = 0; i < kRows; ++i) {
+    REPRISE_UNROLLED for (uint32_t v = 0; v < kVectors; ++v) sums.of[i][v] = vfmaq_n_f32(sums.of[i][v], b[v], x[i / 4][i % 4]);
+  }
+}
+
+// One depth of rows that lie anywhere.
+REPRISE_INLINE void add_row_depth(Sums& sums, const float* const* rows, uint64_t p, const float* b_panel) {
+  float32x4_t b[kVectors];
+  REPRISE_UNROLLED for (uint32_t v = 0; v < kVectors; ++v) b[v] = vld1q_f32(b_panel + 4 * v);
+  REPRISE_UNROLLED for (uint32_t i = 0; i < kRows; ++i) {
+    REPRISE_UNROLLED for (uint32_t v = 0; v < kVectors; ++v) sums.of[i][v] = vfmaq_n_f32(sums.of[i][v], b[v], rows[i][p]);
+  }
+}
+
+// Two: a row's elements of both are one load. g++ makes two of it, and loads all rows before it multiplies any, for which there are no
+// registers; the empty instructions keep it from both.
+REPRISE_INLINE void add_two_row_depths(Sums& sums, const float* const* rows, uint64_t p, const float* b_panel) {
+  float32x4_t b[2][kVectors];
+  REPRISE_UNROLLED for (uint32_t v = 0; v < kVectors; ++v) {
+    b[0][v] = vld1q_f32(b_panel + 4 * v);
+    b[1][v] = vld1q_f32(b_panel + kColumns + 4 * v);
+  }
+  REPRISE_UNROLLED for (uint32_t i = 0; i < kRows; ++i) {
+    float32x2_t x = vld1_f32(rows[i] + p);
+    asm("" : "+w"(x));
+    REPRISE_UNROLLED for (uint32_t d = 0; d < 2; ++d) {
+      REPRISE_UNROLLED for (uint32_t v = 0; v < kVectors; ++v) sums.of[i][v] = vfmaq_n_f32(sums.of[i][v], b[d][v], x[d]);
+    }
+    asm volatile("" : : : "memory");
+  }
+}
+
+// `beta` is 0 or 1 in practice; any value is right.
+REPRISE_INLINE void put(const Sums& sums, float beta, float* c, int64_t row_stride) {
+  REPRISE_UNROLLED for (uint32_t i = 0; i < kRows; ++i, c += row_stride) {
+    REPRISE_UNROLLED for (uint32_t v = 0; v < kVectors; ++v) {
+      float* place = c + 4 * v;
+      vst1q_f32(place, beta == 0.0f ? sums.of[i][v] : vfmaq_n_f32(sums.of[i][v], vld1q_f32(place), beta));
+    }
+  }
+}
+
+constexpr uint64_t kDepthsAhead = 16;
+
+void run_neon(const GemmTile&, uint64_t k, const float* a, const float* b_panel, float beta, float* c, int64_t row_stride, int64_t) {
+  Sums sums;
+  clear(sums);
+  for (const float* end = a + k * kRows; a != end; a += kRows, b_panel += kColumns) {
+    __builtin_prefetch(a + kDepthsAhead * kRows, 0, 2);
+    add_depth(sums, a, b_panel);
+  }
+  put(sums, beta, c, row_stride);
+}
+
+// What the next tile's depths will read is fetched.
+void run_neon_depths(uint64_t k, const float* a, int64_t step, const float* b_panel, float beta, float* c, int64_t row_stride) {
+  Sums sums;
+  clear(sums);
+  const int64_t ahead = static_cast<int64_t>(k) * step;
+  for (uint64_t p = 0; p < k; ++p, a += step, b_panel += kColumns) {
+    __builtin_prefetch(a + ahead, 0, 2);
+    add_depth(sums, a, b_panel);
+  }
+  put(sums, beta, c, row_stride);
+}
+
+// A line of each row is fetched ahead while another is used up.
+constexpr uint32_t kLineFloats = 16;
+void run_neon_rows(const RowRun* runs, uint32_t count, const float* b_panel, float beta, float* c, int64_t row_stride) {
+  Sums sums;
+  clear(sums);
+  for (const RowRun* end = runs + count; runs != end; ++runs) {
+    const float* rows[kRows];
+    REPRISE_UNROLLED for (uint32_t i = 0; i < kRows; ++i) rows[i] = runs->rows[i];
+    for (uint32_t p = 0; p < runs->depths;) {
+      if (runs->ahead != 0) {
+        REPRISE_UNROLLED for (uint32_t i = 0; i < kRows; ++i) __builtin_prefetch(rows[i] + p + runs->ahead, 0, 2);
+      }
+      const uint32_t line = runs->depths - p < kLineFloats ? runs->depths : p + kLineFloats;
+      for (; p + 2 <= line; p += 2, b_panel += 2 * kColumns) add_two_row_depths(sums, rows, p, b_panel);
+      for (; p < line; ++p, b_panel += kColumns) add_row_depth(sums, rows, p, b_panel);
+    }
+  }
+  put(sums, beta, c, row_stride);
+}
+
+}  // namespace
+
+GemmTile neon_gemm_tile() { return {"neon-12x8", kRows, kColumns, false, run_neon, run_neon_rows, run_neon_depths}; }
+
+}  // namespace reprise
+#else
+namespace reprise {
+GemmTile neon_gemm_tile() { return {}; }
+}  // namespace reprise
+#endif
