@@ -3,7 +3,8 @@
 // three may have none.
 //
 // A chunk's logits stand transposed, [class, row]. So the vocabulary's weights are the left operand of both products that they take part in,
-// and are read as they lie or packed on a worker's stack; what is packed in memory is the chunk's own, which is smaller:
+// and are read as they lie or packed on a worker's stack; what is packed in memory is the chunk's own, which is smaller (a chunk of more rows
+// than channels computes dx = dlogits^T w instead):
 //
 //   logits [V, rows] = w [V, C] x^T       dw [V, C] = dlogits [V, rows] x       dx^T [C, rows] = w^T [C, V] dlogits
 #include <cmath>
@@ -44,12 +45,13 @@ struct Chunk {
   float* sums;        // [blocks, stride]: of e^(logit - largest)
   double* losses;     // [count]
   HeadRow* rows;      // [count], rising
-  float* dx;          // [C, stride], in training
+  bool turns_dx;
+  float* dx;          // in training: [C, stride] if it is turned, [count, C] if it is bf16
   void* gemm;
   uint64_t first, end, count;  // rows [first, end) of the M
 };
 
-Chunk chunk_at(const LossHeadScratch& layout, void* scratch, uint64_t first) {
+Chunk chunk_at(const LossHeadScratch& layout, void* scratch, uint64_t first, uint32_t C) {
   unsigned char* base = static_cast<unsigned char*>(scratch);
   return {.stride = layout.stride,
           .logits = reinterpret_cast<float*>(base),
@@ -58,6 +60,7 @@ Chunk chunk_at(const LossHeadScratch& layout, void* scratch, uint64_t first) {
           .sums = reinterpret_cast<float*>(base + layout.sums_at),
           .losses = reinterpret_cast<double*>(base + layout.losses_at),
           .rows = reinterpret_cast<HeadRow*>(base + layout.rows_at),
+          .turns_dx = loss_head_turns_dx(layout.rows, C),
           .dx = reinterpret_cast<float*>(base + layout.dx_at),
           .gemm = base + layout.gemm_at,
           .first = first,
@@ -282,8 +285,34 @@ void add_weight_gradients(const KernelContext& context, const LossHead<Stored>& 
 }
 
 // dx at the chunk's rows.
+struct HeadRowsOutput {
+  static constexpr bool kUniformRows = false;
+  float* dx;
+  const HeadRow* rows;
+  uint64_t C;
+
+  float* row(uint64_t i) const { return dx + rows[i].at * C; }
+};
+template <typename Stored, typename Output>
+void multiply_gradients(const KernelContext& context, const LossHead<Stored>& head, const Chunk& chunk, const Output& output) {
+  const MatrixPacker gradients{chunk.logits, 1, static_cast<int64_t>(chunk.stride)};
+  gemm(context, {chunk.count, head.C, head.V}, gradients, WeightPacker{head.w, 1, head.C}, output, false, chunk.gemm);
+}
+void compute_plain_dx(const KernelContext& context, const LossHead<float>& head, const Chunk& chunk, float* dx) {
+  multiply_gradients(context, head, chunk, HeadRowsOutput{dx, chunk.rows, head.C});
+}
+// In f32 first: the packed weights of all classes would be too many for gemm() to round it.
+void compute_plain_dx(const KernelContext& context, const LossHead<Bf16>& head, const Chunk& chunk, Bf16* dx) {
+  multiply_gradients(context, head, chunk, MatrixOutput{chunk.dx, head.C});
+  for_each_piece(*context.workers, split_rows(chunk.count, head.C), [&](uint64_t begin, uint64_t end) {
+    for (uint64_t i = begin; i < end; ++i) {
+      narrow(cpu_machine(context).level, dx + chunk.rows[i].at * uint64_t{head.C}, chunk.dx + i * head.C, head.C, nullptr, false);
+    }
+  });
+}
+
 template <typename Stored>
-void compute_dx(const KernelContext& context, const LossHead<Stored>& head, const Chunk& chunk, Stored* dx) {
+void compute_turned_dx(const KernelContext& context, const LossHead<Stored>& head, const Chunk& chunk, Stored* dx) {
   const int64_t stride = static_cast<int64_t>(chunk.stride);
   with_weights(head.w, 1, head.C, [&](const auto& w) {
     gemm(context, {head.C, chunk.count, head.V}, w, MatrixPacker{chunk.logits, 1, stride}, MatrixOutput{chunk.dx, stride}, false, chunk.gemm);
@@ -304,7 +333,11 @@ double train_chunk(const KernelContext& context, const LossHead<Stored>& head, c
   compute_logits(context, head, chunk, x);
   compute_losses(context, head, chunk, 1.0 / static_cast<double>(args.scalars->step_labelled));
   add_weight_gradients(context, head, chunk, x, args, chunk.first == 0);
-  compute_dx(context, head, chunk, args.dx);
+  if (chunk.turns_dx) {
+    compute_turned_dx(context, head, chunk, args.dx);
+  } else {
+    compute_plain_dx(context, head, chunk, args.dx);
+  }
   for (uint64_t i = chunk.first; i < chunk.end; ++i) {
     if (head.labels[i] == kIgnoredLabel) std::memset(args.dx + i * head.C, 0, head.C * sizeof(Stored));
   }
@@ -326,7 +359,7 @@ constexpr Status kScratchTooSmall = {Code::kBadPlan, "the loss head's scratch mu
 template <typename Stored>
 Status cpu_loss_head_backward(const KernelContext& context, const LossHeadBackwardArgsOf<Stored>& args) {
   const LossHead<Stored> head{args.x, args.w, args.b, args.labels, args.M, args.C, args.V};
-  const LossHeadScratch layout = loss_head_scratch(head.M, head.C, head.V, true);
+  const LossHeadScratch layout = loss_head_scratch(head.M, head.C, head.V, true, kStoredAs<Stored>);
   if (args.scratch_bytes < layout.bytes) return kScratchTooSmall;
   const uint64_t labelled = count_labels(context, head);
   if (labelled == 0) {
@@ -336,7 +369,7 @@ Status cpu_loss_head_backward(const KernelContext& context, const LossHeadBackwa
   const uint64_t height = divide_up(labelled, divide_up(labelled, layout.rows));  // a thin last one would cost as much as a full one
   double sum = 0;
   for (uint64_t done = 0, first = 0; done < labelled; done += height) {
-    Chunk chunk = chunk_at(layout, args.scratch, first);
+    Chunk chunk = chunk_at(layout, args.scratch, first, head.C);
     take_rows(head, chunk, smaller(height, labelled - done), true);
     if (done + chunk.count == labelled) chunk.end = head.M;
     sum = train_chunk(context, head, chunk, args, sum);
@@ -351,14 +384,14 @@ Status cpu_loss_head_backward(const KernelContext& context, const LossHeadBackwa
 template <typename Stored>
 Status cpu_loss_head_evaluate(const KernelContext& context, const LossHeadEvaluateArgsOf<Stored>& args) {
   const LossHead<Stored> head{args.x, args.w, args.b, args.labels, args.M, args.C, args.V};
-  const LossHeadScratch layout = loss_head_scratch(head.M, head.C, head.V, false);
+  const LossHeadScratch layout = loss_head_scratch(head.M, head.C, head.V, false, kStoredAs<Stored>);
   if (args.scratch_bytes < layout.bytes) return kScratchTooSmall;
   const uint64_t labelled = count_labels(context, head);
   if (labelled == 0) return ok_status();
   double sum = 0;
   uint64_t correct = 0;
   for (uint64_t first = 0; first < head.M; first += layout.rows) {
-    Chunk chunk = chunk_at(layout, args.scratch, first);
+    Chunk chunk = chunk_at(layout, args.scratch, first, head.C);
     take_rows(head, chunk, smaller(layout.rows, head.M - first), false);
     compute_logits(context, head, chunk, head.x + first * head.C);
     compute_losses(context, head, chunk, 0);

@@ -7,9 +7,10 @@
 namespace reprise {
 
 // Rows whose logits exist at a time: a chunk of at most about 72 MiB, but no thinner than 128 rows, because each one reads and writes
-// all of dW and reads all of w twice. Chunks of equal height: a thin last one would cost as much as a full one.
+// all of dW and reads all of w twice; of few classes these are little, so there are about as many rows. Chunks of equal height: a thin last
+// one would cost as much as a full one.
 constexpr uint64_t loss_head_chunk_rows(uint64_t M, uint64_t V) {
-  const uint64_t most = larger(128, smaller(1024, (uint64_t{18} << 20) / larger(V, 1)));
+  const uint64_t most = larger(128, smaller(smaller(1024, larger(256, V)), (uint64_t{18} << 20) / larger(V, 1)));
   return divide_up(M, larger(1, divide_up(M, most)));
 }
 
@@ -19,12 +20,16 @@ constexpr uint64_t kLossHeadLine = 16;           // rows are padded to whole vec
 constexpr uint64_t kLossHeadBlockFloats = 32768;
 constexpr Partition loss_head_blocks(uint64_t V, uint64_t stride) { return {V, larger(1, kLossHeadBlockFloats / stride)}; }
 
+// dx [rows, C] = dlogits^T w packs the one of the two operands that is smaller: the gradients, of fewer rows than channels, and then it is
+// computed transposed.
+constexpr bool loss_head_turns_dx(uint64_t rows, uint64_t C) { return rows < C; }
+
 // [ logits V x stride | of each block, a line each: its largest logits, which classes have them, its sums | one double a row: its loss |
-//   one u32 a row: which it is, and whether it is predicted right | dx C x stride, in training | packed blocks ]
+//   one u32 a row: which it is, and whether it is predicted right | dx C x stride if it is turned, rows x C if it is bf16 | packed blocks ]
 struct LossHeadScratch {
   uint64_t rows, stride, largest_at, classes_at, sums_at, losses_at, rows_at, dx_at, gemm_at, bytes;
 };
-constexpr LossHeadScratch loss_head_scratch(uint64_t M, uint64_t C, uint64_t V, bool backward) {
+constexpr LossHeadScratch loss_head_scratch(uint64_t M, uint64_t C, uint64_t V, bool backward, DType stored) {
   LossHeadScratch s{};
   s.rows = loss_head_chunk_rows(M, V);
   s.stride = divide_up(s.rows, kLossHeadLine) * kLossHeadLine;
@@ -35,9 +40,10 @@ constexpr LossHeadScratch loss_head_scratch(uint64_t M, uint64_t C, uint64_t V, 
   s.losses_at = s.sums_at + blocks;
   s.rows_at = s.losses_at + align_up(8 * s.rows);
   s.dx_at = s.rows_at + align_up(4 * s.rows);
-  s.gemm_at = s.dx_at + (backward ? align_up(C * line) : 0);
+  const bool turns = loss_head_turns_dx(s.rows, C);
+  s.gemm_at = s.dx_at + (!backward ? 0 : turns ? align_up(C * line) : stored == DType::kBf16 ? align_up(4 * s.rows * C) : 0);
   const uint64_t forward = gemm_scratch_bytes_up_to(s.rows, C);
-  const uint64_t data = backward ? gemm_scratch_bytes_up_to(s.rows, V) : 0;
+  const uint64_t data = !backward ? 0 : turns ? gemm_scratch_bytes_up_to(s.rows, V) : gemm_scratch_bytes(C, V);
   const uint64_t weight = backward ? gemm_split_scratch_bytes(V, C, s.rows) : 0;
   s.bytes = s.gemm_at + larger(forward, larger(data, weight));
   return s;
@@ -46,11 +52,11 @@ constexpr LossHeadScratch loss_head_scratch(uint64_t M, uint64_t C, uint64_t V, 
 constexpr void add_loss_head_rules(BackendRules& rules) {
   rules.of<LossHeadBackward>().scratch_bytes = [](const ShapedCall& c) {
     using A = LossHeadBackward;
-    return loss_head_scratch(c[A::kX].leading_elements(), c[A::kX].last_dimension(), c[A::kW].shape[0], true).bytes;
+    return loss_head_scratch(c[A::kX].leading_elements(), c[A::kX].last_dimension(), c[A::kW].shape[0], true, c[A::kX].dtype).bytes;
   };
   rules.of<LossHeadEvaluate>().scratch_bytes = [](const ShapedCall& c) {
     using A = LossHeadEvaluate;
-    return loss_head_scratch(c[A::kX].leading_elements(), c[A::kX].last_dimension(), c[A::kW].shape[0], false).bytes;
+    return loss_head_scratch(c[A::kX].leading_elements(), c[A::kX].last_dimension(), c[A::kW].shape[0], false, c[A::kX].dtype).bytes;
   };
   const auto stack = [](const ShapedCall&) { return product_stack_bytes(DType::kF32); };  // logits and their gradients are f32
   rules.of<LossHeadBackward>().stack_bytes = stack;
