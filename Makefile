@@ -171,7 +171,7 @@ $(BUILD)/reprise: $(BUILD)/tools/reprise.o $(BUILD)/libtools.a $(BUILD)/librepri
 # A recipe's folder is build/NAME; a NAME that the build itself uses for a file or folder goes to build/recipes/NAME.
 # tests/house/make_test.sh looks for names that are missing here.
 TAKEN := arm64 arm64.log asan cuda data device fibre fuzz lib libjudges.a libreprise-cuda.a libreprise.a libtools.a old-cpu other-compiler \
-         lm-peer packages parity parity-venv parity-venv.log ports recipes reprise test-programs tests tools
+         lm-peer packages parity parity-venv parity-venv.log ports recipes reprise test-programs tests tools traffic
 find_folder = folder=$$($(BUILD)/reprise name $(RECIPE_WORD)) || exit $$?; backend=$$($(BUILD)/reprise name --backend $(RECIPE_WORD)) || exit $$?; \
   case ' $(TAKEN) ' in *" $$folder "*) folder=recipes/$$folder ;; esac; folder=$(BUILD)/$$folder
 # The same for a program, which a card's plan makes with nvcc.

@@ -54,7 +54,7 @@ judge cortex-a53 f32 2
 judge cortex-a76 f32 16
 judge cortex-a76 bf16 8
 ! grep -q '+bf16' "$out/judged" || fail "bf16 is multiplied on a processor that cannot"
-judge max bf16 2
+judge max bf16 6
 grep -q '/neon+bf16: ' "$out/judged" || fail "bf16 is not multiplied on a processor that can"
 
 # The judge of what is rounded and what is not, where GoogleTest's sources are.
