@@ -171,7 +171,7 @@ $(BUILD)/reprise: $(BUILD)/tools/reprise.o $(BUILD)/libtools.a $(BUILD)/librepri
 # A recipe's folder is build/NAME; a NAME that the build itself uses for a file or folder goes to build/recipes/NAME.
 # tests/house/make_test.sh looks for names that are missing here.
 TAKEN := arm64 arm64.log asan cuda data device fibre fuzz lib libjudges.a libreprise-cuda.a libreprise.a libtools.a old-cpu other-compiler \
-         lm-peer packages parity parity-venv parity-venv.log ports recipes reprise test-programs tests tools
+         lm-peer packages parity parity-venv parity-venv.log ports recipes reprise test-programs tests tools traffic
 find_folder = folder=$$($(BUILD)/reprise name $(RECIPE_WORD)) || exit $$?; backend=$$($(BUILD)/reprise name --backend $(RECIPE_WORD)) || exit $$?; \
   case ' $(TAKEN) ' in *" $$folder "*) folder=recipes/$$folder ;; esac; folder=$(BUILD)/$$folder
 # The same for a program, which a card's plan makes with nvcc.
@@ -335,7 +335,7 @@ $(BENCHES): $(BUILD)/tests/bench/%: $(BUILD)/tests/bench/%.o $(BUILD)/libtools.a
 	$(CXX) $^ -o $@ -lbenchmark $(LINK)
 $(call objects,$(BENCH_SOURCES)): | $(BUILD)/packages/bench
 # The suite sees to it that every benchmark compiles, without the code of one (28 s of processor time for all).
-BENCH_CHECKS := $(addsuffix .checked,$(BENCHES) $(BUILD)/tests/bench/gpu_cases $(BUILD)/tests/bench/gpu_steps)
+BENCH_CHECKS := $(addsuffix .checked,$(BENCHES) $(addprefix $(BUILD)/tests/bench/,gpu_cases gpu_steps traffic_bench))
 $(BENCH_CHECKS): $(BUILD)/%.checked: %.cpp Makefile | $(BUILD)/packages/run $(BUILD)/packages/bench
 	@mkdir -p $(@D)
 	@echo "  check $<"
@@ -367,7 +367,10 @@ fuzz: $(FUZZ_TARGETS)  ## every parser over a million inputs each (RUNS=1000000)
 	@BUILD=$(BUILD) tests/fuzz/run_fuzz.sh $^
 -include $(FUZZ_OBJECTS:.o=.d) $(FUZZ_TARGETS:$(BUILD)/fuzz/%=$(BUILD)/fuzz/tests/fuzz/%.d)
 
-# Kernels that announce what they read and write to tests/bench/traffic_hooks.cpp, for the bench that counts it.
+# Kernels that announce what they read and write to tests/bench/traffic_hooks.cpp, for the bench that counts it; and the same bench with
+# kernels as they are, whose instructions valgrind counts.
+TRAFFIC_PACKAGES := valgrind
+$(BUILD)/packages/traffic: PACKAGES := $(TRAFFIC_PACKAGES)
 TRAFFIC_OBJECTS := $(patsubst lib/%.cpp,$(BUILD)/traffic/%.o,$(wildcard lib/cpu/*.cpp))
 TRAFFIC_FLAGS   := -fsanitize=kernel-address $(addprefix --param=,asan-instrumentation-with-call-threshold=0 asan-stack=0 asan-globals=0 asan-instrument-allocas=0)
 $(TRAFFIC_OBJECTS): $(BUILD)/traffic/%.o: lib/%.cpp Makefile | $(BUILD)/packages/run
@@ -375,9 +378,15 @@ $(TRAFFIC_OBJECTS): $(BUILD)/traffic/%.o: lib/%.cpp Makefile | $(BUILD)/packages
 	@echo "  compile $< to count what it reads and writes"
 	$(Q)$(CXX) $(LIB_FLAGS) $(TRAFFIC_FLAGS) -c $< -o $@
 	$(Q)objcopy $(foreach each,memcpy memmove memset,--redefine-sym $(each)=traffic_$(each)) $@
-$(BUILD)/tests/bench/traffic_bench: $(BUILD)/tests/bench/traffic_bench.o $(BUILD)/tests/bench/traffic_hooks.o $(TRAFFIC_OBJECTS) $(BUILD)/libtools.a $(BUILD)/libreprise.a
+TRAFFIC_PROGRAMS := $(BUILD)/tests/bench/traffic_bench $(BUILD)/tests/bench/instructions_bench
+$(BUILD)/tests/bench/traffic_bench.o: | $(BUILD)/packages/traffic
+$(BUILD)/tests/bench/traffic_bench: $(TRAFFIC_OBJECTS)
+$(TRAFFIC_PROGRAMS): $(BUILD)/tests/bench/traffic_bench.o $(BUILD)/tests/bench/traffic_hooks.o $(BUILD)/libtools.a $(BUILD)/libreprise.a
 	@echo "  link $@"
-	$(Q)$(CXX) $^ -o $@ $(LINK)
+	$(Q)$(CXX) $(filter %.o,$^) $(filter %.a,$^) -o $@ $(LINK)
+-include $(TRAFFIC_OBJECTS:.o=.d) $(BUILD)/tests/bench/traffic_bench.d $(BUILD)/tests/bench/traffic_hooks.d
+traffic: $(TRAFFIC_PROGRAMS)  ## bytes that each kernel moves between simulated caches, and its instructions, into tests/bench/TRAFFIC.md
+	BUILD=$(BUILD) tests/bench/traffic.sh tests/bench/TRAFFIC.md
 
 bench-plan: $(BUILD)/tests/bench/plan_bench  ## the planner's numbers, into tests/bench/PLAN_RESULTS.md
 	$< tests/bench/PLAN_RESULTS.md
@@ -388,7 +397,7 @@ chen-curves: $(BUILD)/tests/bench/chen_curves_bench  ## their figure and ours: p
 bench-lm: $(BUILD)/reprise $(BUILD)/parity-venv/ready $(SMOLLM2) $(BUILD)/data/chatterbot.jsonl  ## fine-tune SmolLM2 in turns with PyTorch and peft: time, memory, validation loss
 	+@for kind in lora full; do $(MAKE) --no-print-directory build RECIPE=tests/bench/lm-$$kind.json || exit 1; done
 	BUILD=$(BUILD) tests/bench/lm_bench.sh
-.PHONY: fuzz bench-plan bench-lm chen chen-curves
+.PHONY: fuzz traffic bench-plan bench-lm chen chen-curves
 
 cuda: $(foreach each,$(SHIPPED_ARCHITECTURES),$(call machine_code,$(each)))  ## compile cuda/ for sm_80, sm_87 and sm_90 and compare the machine code with its goldens; BLESS=1 writes them
 	@ARCHITECTURES="$(SHIPPED_ARCHITECTURES)" BLESS=$(BLESS) BUILD=$(BUILD) tests/ports/cuda_machine_code_test.sh
