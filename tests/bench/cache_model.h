@@ -22,6 +22,7 @@ struct CacheShape {
 struct ModelledCore {
   const char* name;
   CacheShape levels[kCacheLevels];
+  bool uses_written = true;  // a line that is written back is its level's latest
 };
 // A core's own caches, and its share of the last level: of Skylake-SP that of two cores, of the A78AE a cluster's.
 constexpr ModelledCore kModelledCores[] = {
@@ -31,6 +32,9 @@ constexpr ModelledCore kModelledCores[] = {
     {"wide", {{128, 8}, {4096, 16}, {8192, 16}}},  // as Apple's large cores
 };
 
+// What callgrind simulates, told --D1=65536,4,64 --LL=262144,8,64: two levels, and what is written back goes past the second.
+constexpr ModelledCore kAsCallgrind[] = {{"callgrind", {{64, 4}, {256, 8}, {64, 1}}, false}};
+
 // Lines between a level and what lies behind it.
 struct LinesMoved {
   uint64_t fetched = 0, written = 0;
@@ -39,7 +43,7 @@ using CoreTraffic = std::array<LinesMoved, kCacheLevels>;
 
 class CacheModel {
  public:
-  explicit CacheModel(const ModelledCore& core) {
+  explicit CacheModel(const ModelledCore& core) : uses_written_(core.uses_written) {
     for (size_t level = 0; level < kCacheLevels; ++level) {
       const CacheShape& shape = core.levels[level];
       const uint32_t sets = static_cast<uint32_t>(shape.kibibytes * 1024 / (shape.ways * kLineBytes));
@@ -81,9 +85,10 @@ class CacheModel {
     touch_at(level + 1, line, false);
     if (forgotten == kNothing || (forgotten & 1) == 0) return;
     ++traffic_[level].written;
-    touch_at(level + 1, forgotten >> 1, true);
+    if (uses_written_) touch_at(level + 1, forgotten >> 1, true);
   }
 
+  bool uses_written_;
   std::array<Level, kCacheLevels> levels_;
   CoreTraffic traffic_ = {};
 };

@@ -1,7 +1,7 @@
 // Which lines each kernel of a recipe's step moves between the caches of several cores, by simulation: an exact count, the same on every
 // machine and under any load. A core that must move more per flop than its caches deliver cannot reach its peak, whatever its tile is.
 //
-//   traffic_bench [--level baseline|avx2|avx512] [RECIPE...]
+//   traffic_bench [--level baseline|avx2|avx512] [--as-callgrind] [RECIPE...]
 //
 // Default: every distinct call of ResNet-50 and of GPT-2 small. It prints a line of tab-separated fields for each distinct call; traffic.py
 // makes the table of them. Linked with kernels that announce nothing (Makefile) it counts no lines; under callgrind, which
@@ -34,8 +34,6 @@ extern "C" const char __executable_start, _end;  // of this program, by the link
 namespace reprise::bench {
 namespace {
 
-constexpr size_t kCores = std::size(kModelledCores);
-
 // Every distinct kernel call of ResNet-50, whose stages repeat their second unit, and of GPT-2 small, whose layers are alike.
 constexpr const char* kResNetCalls =
     R"({"name": "resnet50", "model": {"family": "resnet", "block": "bottleneck", "units": [2, 2, 2, 2], "width": 64, "stem": "imagenet",
@@ -45,11 +43,23 @@ constexpr const char* kGptCalls =
     R"({"name": "gpt2-small", "model": {"family": "gpt2", "n_layer": 1, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0},
     "data": {"kind": "synthetic"}, "batch": 1, "sequence": 256, "steps": 1, "seed": 1, "optimizer": {"name": "adamw", "lr": 1e-5, "weight_decay": 0.01}})";
 
-// What the rows of one call did.
+// What the rows of one call did, or all.
 struct Count {
   uint64_t runs = 0, accesses = 0;
   CallCost cost;
-  std::array<CoreTraffic, kCores> cores = {};
+  std::vector<CoreTraffic> cores;
+
+  void add_since(const Count& before, const Count& now) {
+    ++runs;
+    accesses += now.accesses - before.accesses;
+    cores.resize(now.cores.size());
+    for (size_t c = 0; c < cores.size(); ++c) {
+      for (size_t l = 0; l < kCacheLevels; ++l) {
+        cores[c][l].fetched += now.cores[c][l].fetched - before.cores[c][l].fetched;
+        cores[c][l].written += now.cores[c][l].written - before.cores[c][l].written;
+      }
+    }
+  }
 };
 
 // Where memory lies differs from run to run, so lines are numbered from the start of the place that holds them.
@@ -67,7 +77,7 @@ uint64_t stack_top = 0;  // a multiple of kStackAlignment, above all frames that
 // All that has been read and written so far.
 class Counter {
  public:
-  void start(const Arena& arena) {
+  Counter(const Arena& arena, const std::vector<ModelledCore>& cores) : cores_(cores.begin(), cores.end()) {
     const uint64_t base = reinterpret_cast<uint64_t>(arena.base.for_kernels);
     arena_ = {base, base + arena.bytes, 0};
     stack_ = {stack_top - kStackBytes, stack_top, kStackLine};
@@ -84,8 +94,12 @@ class Counter {
     }
     for (uint64_t line = address / kLineBytes; line <= (address + bytes - 1) / kLineBytes; ++line) touch(heap_line(line), writes);
   }
-  uint64_t accesses() const { return accesses_; }
-  CoreTraffic traffic(size_t core) const { return cores_[core].traffic(); }
+  Count so_far() const {
+    Count count;
+    count.accesses = accesses_;
+    for (const CacheModel& core : cores_) count.cores.push_back(core.traffic());
+    return count;
+  }
 
  private:
   // What was touched last is the latest everywhere.
@@ -104,17 +118,20 @@ class Counter {
   uint64_t accesses_ = 0;
   uint32_t last_line_ = ~uint32_t{0};
   bool last_writes_ = false;
-  std::vector<CacheModel> cores_{std::begin(kModelledCores), std::end(kModelledCores)};
+  std::vector<CacheModel> cores_;
 };
 Counter* counter = nullptr;
 
+// Little is done between rows, because callgrind's caches see that too.
 class CountedStep {
  public:
-  explicit CountedStep(const OwnedPlan& plan) : plan_(plan) {}
-
-  const std::map<std::string, Count>& run(PlanRun& run) {
-    counter_.start(run.trainer().arena);
-    counter = &counter_;
+  explicit CountedStep(const OwnedPlan& plan) {
+    for (size_t p = 0; p < kProgramCount; ++p) {
+      for (const Row& row : plan.programs[p].rows) add_row(plan, p, row);
+    }
+  }
+  const std::map<std::string, Count>& run(PlanRun& run, Counter& all) {
+    counter = &all;
     run.observe({this, [](void* self, ProgramId, uint32_t) { static_cast<CountedStep*>(self)->begin(); },
                  [](void* self, ProgramId id, uint32_t row) { static_cast<CountedStep*>(self)->end(id, row); }});
     CALLGRIND_START_INSTRUMENTATION;
@@ -123,45 +140,37 @@ class CountedStep {
   }
 
  private:
+  struct CountedRow {
+    std::string name;
+    Count* call;
+    CallCost cost;
+  };
+
+  void add_row(const OwnedPlan& plan, size_t program, const Row& row) {
+    const std::string key = row_key(plan, plan.programs[program], row);
+    rows_[program].push_back({plan.name + "\t" + key, &calls_[key], kernel_cost(kernel_call(plan, plan.programs[program], row), plan.attributes)});
+  }
   void begin() {
-    before_ = so_far();
+    before_ = counter->so_far();
     CALLGRIND_ZERO_STATS;
     memory_access = [](uint64_t address, uint64_t bytes, bool writes) { counter->take(address, bytes, writes); };
   }
   void end(ProgramId id, uint32_t r) {
     memory_access = nullptr;
-    const OwnedProgram& program = plan_.program(id);
-    const Row& row = program.rows[r];
-    const std::string key = row_key(plan_, program, row), name = plan_.name + "\t" + key;
-    CALLGRIND_DUMP_STATS_AT(name.c_str());
-    add(calls_[key], kernel_cost(kernel_call(plan_, program, row), plan_.attributes), so_far());
-  }
-  Count so_far() const {
-    Count count;
-    count.accesses = counter_.accesses();
-    for (size_t c = 0; c < kCores; ++c) count.cores[c] = counter_.traffic(c);
-    return count;
-  }
-  void add(Count& call, const CallCost& cost, const Count& after) const {
-    ++call.runs;
-    call.accesses += after.accesses - before_.accesses;
-    call.cost.flops += cost.flops;
-    call.cost.bytes += cost.bytes;
-    for (size_t c = 0; c < kCores; ++c) {
-      for (size_t l = 0; l < kCacheLevels; ++l) {
-        call.cores[c][l].fetched += after.cores[c][l].fetched - before_.cores[c][l].fetched;
-        call.cores[c][l].written += after.cores[c][l].written - before_.cores[c][l].written;
-      }
-    }
+    const CountedRow& row = rows_[static_cast<size_t>(id)][r];
+    CALLGRIND_DUMP_STATS_AT(row.name.c_str());
+    row.call->add_since(before_, counter->so_far());
+    row.call->cost.flops += row.cost.flops;
+    row.call->cost.bytes += row.cost.bytes;
   }
 
-  const OwnedPlan& plan_;
-  Counter counter_;
-  Count before_;
   std::map<std::string, Count> calls_;
+  std::vector<CountedRow> rows_[kProgramCount];
+  Count before_;
 };
 
 void print_call(const char* recipe, const char* kernel_set, const std::string& key, const Count& count) {
+  if (count.runs == 0) return;
   std::printf("%s\t%s\t%s\t%llu\t%.0f\t%.0f\t%llu", recipe, kernel_set, key.c_str(), static_cast<unsigned long long>(count.runs), count.cost.flops, count.cost.bytes,
               static_cast<unsigned long long>(count.accesses));
   for (const CoreTraffic& core : count.cores) {
@@ -189,25 +198,34 @@ void choose_machine(CpuMachine& machine, const std::string& name) {
   throw UserError("traffic_bench: --level: there are no kernels \"" + name + "\"", UserError::kUsage);
 }
 
-void report(const Recipe& recipe, const std::string& level) {
+struct Settings {
+  std::string level = "avx2";
+  bool as_callgrind = false;
+};
+
+void report(const Recipe& recipe, const Settings& settings) {
   CpuMachine machine;
-  choose_machine(machine, level);
+  choose_machine(machine, settings.level);
   const Backend backend = cpu_backend(machine);
   const SolvedModel model = solve_model(recipe);
   ScheduleRequest none;
   none.strategy = "none";
   const OwnedPlan plan = plan_model(model, none).plan;
+  const std::vector<ModelledCore> cores =
+      settings.as_callgrind ? std::vector(std::begin(kAsCallgrind), std::end(kAsCallgrind)) : std::vector(std::begin(kModelledCores), std::end(kModelledCores));
   PlanRun run(linux_port(), backend, recipe, plan, 1);
   CountedStep step(plan);
-  for (const auto& [key, count] : step.run(run)) print_call(recipe.name.c_str(), machine.kernel_set, key, count);
+  Counter all(run.trainer().arena, cores);
+  for (const auto& [key, count] : step.run(run, all)) print_call(recipe.name.c_str(), machine.kernel_set, key, count);
   std::fflush(stdout);
 }
 
 [[gnu::noinline]] int run_command(int argc, char** argv) {
   CLI::App app("Lines that kernels move between caches, simulated", "traffic_bench");
-  std::string level = "avx2";
-  app.add_option("--level", level, "vectors of the kernels: baseline, avx2 or avx512");
-  return measure_recipes(app, argc, argv, {kResNetCalls, kGptCalls}, [&](const Recipe& recipe) { report(recipe, level); });
+  Settings settings;
+  app.add_option("--level", settings.level, "vectors of the kernels: baseline, avx2 or avx512");
+  app.add_flag("--as-callgrind", settings.as_callgrind, "one core, of the caches that callgrind simulates");
+  return measure_recipes(app, argc, argv, {kResNetCalls, kGptCalls}, [&](const Recipe& recipe) { report(recipe, settings); });
 }
 
 // Below the next multiple of kStackAlignment, so that frames lie as they did in the last run.
