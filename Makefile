@@ -368,19 +368,21 @@ fuzz: $(FUZZ_TARGETS)  ## every parser over a million inputs each (RUNS=1000000)
 -include $(FUZZ_OBJECTS:.o=.d) $(FUZZ_TARGETS:$(BUILD)/fuzz/%=$(BUILD)/fuzz/tests/fuzz/%.d)
 
 # Kernels that announce what they read and write to tests/bench/traffic_hooks.cpp, for the bench that counts it; and the same bench with
-# kernels as they are, whose instructions valgrind counts.
-TRAFFIC_PACKAGES := valgrind
+# kernels as they are, whose instructions valgrind counts. clang announces every access; g++ is silent of a write to where it has announced a read.
+TRAFFIC_PACKAGES := valgrind clang-14
 $(BUILD)/packages/traffic: PACKAGES := $(TRAFFIC_PACKAGES)
-TRAFFIC_OBJECTS := $(patsubst lib/%.cpp,$(BUILD)/traffic/%.o,$(wildcard lib/cpu/*.cpp))
-TRAFFIC_FLAGS   := -fsanitize=kernel-address $(addprefix --param=,asan-instrumentation-with-call-threshold=0 asan-stack=0 asan-globals=0 asan-instrument-allocas=0)
-$(TRAFFIC_OBJECTS): $(BUILD)/traffic/%.o: lib/%.cpp Makefile | $(BUILD)/packages/run
+TRAFFIC_OBJECTS := $(patsubst %.cpp,$(BUILD)/traffic/%.o,$(wildcard lib/cpu/*.cpp) tests/bench/neon_shape_tile.cpp)
+TRAFFIC_CXX     ?= clang++-14
+TRAFFIC_FLAGS   := -ffp-contract=on -fsanitize=kernel-address $(addprefix -mllvm -asan-,instrumentation-with-call-threshold=0 opt=0 stack=0 globals=0)
+$(TRAFFIC_OBJECTS): $(BUILD)/traffic/%.o: %.cpp Makefile | $(BUILD)/packages/run $(BUILD)/packages/traffic
 	@mkdir -p $(@D)
 	@echo "  compile $< to count what it reads and writes"
-	$(Q)$(CXX) $(LIB_FLAGS) $(TRAFFIC_FLAGS) -c $< -o $@
+	$(Q)$(TRAFFIC_CXX) $(LIB_FLAGS) $(TRAFFIC_FLAGS) -c $< -o $@
 	$(Q)objcopy $(foreach each,memcpy memmove memset,--redefine-sym $(each)=traffic_$(each)) $@
 TRAFFIC_PROGRAMS := $(BUILD)/tests/bench/traffic_bench $(BUILD)/tests/bench/instructions_bench
 $(BUILD)/tests/bench/traffic_bench.o: | $(BUILD)/packages/traffic
 $(BUILD)/tests/bench/traffic_bench: $(TRAFFIC_OBJECTS)
+$(BUILD)/tests/bench/instructions_bench: $(BUILD)/tests/bench/neon_shape_tile.o
 $(TRAFFIC_PROGRAMS): $(BUILD)/tests/bench/traffic_bench.o $(BUILD)/tests/bench/traffic_hooks.o $(BUILD)/libtools.a $(BUILD)/libreprise.a
 	@echo "  link $@"
 	$(Q)$(CXX) $(filter %.o,$^) $(filter %.a,$^) -o $@ $(LINK)

@@ -1,7 +1,7 @@
 // Which lines each kernel of a recipe's step moves between the caches of several cores, by simulation: an exact count, the same on every
 // machine and under any load. A core that must move more per flop than its caches deliver cannot reach its peak, whatever its tile is.
 //
-//   traffic_bench [--level baseline|avx2|avx512] [--as-callgrind] [RECIPE...]
+//   traffic_bench [--kernels avx512|avx2|neon] [--as-callgrind] [RECIPE...]
 //
 // Default: every distinct call of ResNet-50 and of GPT-2 small. It prints a line of tab-separated fields for each distinct call; traffic.py
 // makes the table of them. Linked with kernels that announce nothing (Makefile) it counts no lines; under callgrind, which
@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,7 @@
 #include "lib/cpu/cpu_backend.h"
 #include "ports/linux/linux_port.h"
 #include "tests/bench/cache_model.h"
+#include "tests/bench/neon_shape_tile.h"
 #include "tests/bench/recipe_command.h"
 #include "tests/bench/traffic_hooks.h"
 #include "tools/planning/planner.h"
@@ -77,7 +79,7 @@ uint64_t stack_top = 0;  // a multiple of kStackAlignment, above all frames that
 // All that has been read and written so far.
 class Counter {
  public:
-  Counter(const Arena& arena, const std::vector<ModelledCore>& cores) : cores_(cores.begin(), cores.end()) {
+  Counter(const Arena& arena, std::span<const ModelledCore> cores) : cores_(cores.begin(), cores.end()) {
     const uint64_t base = reinterpret_cast<uint64_t>(arena.base.for_kernels);
     arena_ = {base, base + arena.bytes, 0};
     stack_ = {stack_top - kStackBytes, stack_top, kStackLine};
@@ -179,56 +181,58 @@ void print_call(const char* recipe, const char* kernel_set, const std::string& k
   std::printf("\n");
 }
 
-struct Kernels {
+// A set of kernels and the cores that run it. This library's own tiles: BLIS's announces nothing.
+struct KernelSet {
   const char* name;
   VectorLevel level;
   GemmTileChoice tile;
+  std::span<const ModelledCore> cores;
 };
-constexpr Kernels kKernels[] = {{"baseline", VectorLevel::kBaseline, GemmTileChoice::kBaseline},
-                                {"avx2", VectorLevel::kAvx2, GemmTileChoice::kAvx2},
-                                {"avx512", VectorLevel::kAvx512, GemmTileChoice::kAvx512}};
+constexpr KernelSet kKernelSets[] = {{"neon", VectorLevel::kBaseline, GemmTileChoice::kBaseline, kArmCores},
+                                     {"avx2", VectorLevel::kAvx2, GemmTileChoice::kAvx2, kX86Cores},
+                                     {"avx512", VectorLevel::kAvx512, GemmTileChoice::kAvx512, kX86Cores}};
 
-// This library's own tiles: BLIS's announces nothing.
-void choose_machine(CpuMachine& machine, const std::string& name) {
-  for (const Kernels& kernels : kKernels) {
-    if (name != kernels.name) continue;
-    if (!choose_cpu_machine(machine, kernels.tile, kernels.level).ok()) throw UserError("traffic_bench: --level: this processor lacks " + name);
-    return;
+const KernelSet& kernel_set_named(const std::string& name) {
+  for (const KernelSet& set : kKernelSets) {
+    if (name == set.name) return set;
   }
-  throw UserError("traffic_bench: --level: there are no kernels \"" + name + "\"", UserError::kUsage);
+  throw UserError("traffic_bench: --kernels: there are no kernels \"" + name + "\"", UserError::kUsage);
+}
+void choose_machine(CpuMachine& machine, const KernelSet& set) {
+  if (!choose_cpu_machine(machine, set.tile, set.level).ok()) throw UserError(std::string("traffic_bench: --kernels: this processor lacks ") + set.name);
+  if (set.cores.data() == kArmCores) machine.tile = neon_shape_tile();
 }
 
 struct Settings {
-  std::string level = "avx2";
+  std::string kernels = "avx2";
   bool as_callgrind = false;
 };
 
 void report(const Recipe& recipe, const Settings& settings) {
   CpuMachine machine;
-  choose_machine(machine, settings.level);
+  const KernelSet& set = kernel_set_named(settings.kernels);
+  choose_machine(machine, set);
   const Backend backend = cpu_backend(machine);
   const SolvedModel model = solve_model(recipe);
   ScheduleRequest none;
   none.strategy = "none";
   const OwnedPlan plan = plan_model(model, none).plan;
-  const std::vector<ModelledCore> cores =
-      settings.as_callgrind ? std::vector(std::begin(kAsCallgrind), std::end(kAsCallgrind)) : std::vector(std::begin(kModelledCores), std::end(kModelledCores));
   PlanRun run(linux_port(), backend, recipe, plan, 1);
   CountedStep step(plan);
-  Counter all(run.trainer().arena, cores);
-  for (const auto& [key, count] : step.run(run, all)) print_call(recipe.name.c_str(), machine.kernel_set, key, count);
+  Counter all(run.trainer().arena, settings.as_callgrind ? kAsCallgrind : set.cores);
+  for (const auto& [key, count] : step.run(run, all)) print_call(recipe.name.c_str(), set.name, key, count);
   std::fflush(stdout);
 }
 
 [[gnu::noinline]] int run_command(int argc, char** argv) {
   CLI::App app("Lines that kernels move between caches, simulated", "traffic_bench");
   Settings settings;
-  app.add_option("--level", settings.level, "vectors of the kernels: baseline, avx2 or avx512");
+  app.add_option("--kernels", settings.kernels, "avx512, avx2, or neon: what AArch64 runs, in vectors of this processor");
   app.add_flag("--as-callgrind", settings.as_callgrind, "one core, of the caches that callgrind simulates");
   return measure_recipes(app, argc, argv, {kResNetCalls, kGptCalls}, [&](const Recipe& recipe) { report(recipe, settings); });
 }
 
-// Below the next multiple of kStackAlignment, so that frames lie as they did in the last run.
+// The frames of all that follows lie below a multiple of kStackAlignment as they did in the last run.
 [[gnu::noinline]] int run_on_aligned_stack(int argc, char** argv) {
   const uint64_t frame = reinterpret_cast<uint64_t>(__builtin_frame_address(0));
   stack_top = frame / kStackAlignment * kStackAlignment;
