@@ -335,7 +335,7 @@ $(BENCHES): $(BUILD)/tests/bench/%: $(BUILD)/tests/bench/%.o $(BUILD)/libtools.a
 	$(CXX) $^ -o $@ -lbenchmark $(LINK)
 $(call objects,$(BENCH_SOURCES)): | $(BUILD)/packages/bench
 # The suite sees to it that every benchmark compiles, without the code of one (28 s of processor time for all).
-BENCH_CHECKS := $(addsuffix .checked,$(BENCHES) $(BUILD)/tests/bench/gpu_cases $(BUILD)/tests/bench/gpu_steps)
+BENCH_CHECKS := $(addsuffix .checked,$(BENCHES) $(addprefix $(BUILD)/tests/bench/,gpu_cases gpu_steps traffic_bench))
 $(BENCH_CHECKS): $(BUILD)/%.checked: %.cpp Makefile | $(BUILD)/packages/run $(BUILD)/packages/bench
 	@mkdir -p $(@D)
 	@echo "  check $<"
@@ -367,17 +367,28 @@ fuzz: $(FUZZ_TARGETS)  ## every parser over a million inputs each (RUNS=1000000)
 	@BUILD=$(BUILD) tests/fuzz/run_fuzz.sh $^
 -include $(FUZZ_OBJECTS:.o=.d) $(FUZZ_TARGETS:$(BUILD)/fuzz/%=$(BUILD)/fuzz/tests/fuzz/%.d)
 
-# Kernels that announce what they read and write to tests/bench/traffic_hooks.cpp, for the bench that counts it.
-TRAFFIC_OBJECTS := $(patsubst lib/%.cpp,$(BUILD)/traffic/%.o,$(wildcard lib/cpu/*.cpp))
-TRAFFIC_FLAGS   := -fsanitize=kernel-address $(addprefix --param=,asan-instrumentation-with-call-threshold=0 asan-stack=0 asan-globals=0 asan-instrument-allocas=0)
-$(TRAFFIC_OBJECTS): $(BUILD)/traffic/%.o: lib/%.cpp Makefile | $(BUILD)/packages/run
+# Kernels that announce what they read and write to tests/bench/traffic_hooks.cpp, for the bench that counts it; and the same bench with
+# kernels as they are, whose instructions valgrind counts. clang announces every access; g++ is silent of a write to where it has announced a read.
+TRAFFIC_PACKAGES := valgrind clang-14
+$(BUILD)/packages/traffic: PACKAGES := $(TRAFFIC_PACKAGES)
+TRAFFIC_OBJECTS := $(patsubst %.cpp,$(BUILD)/traffic/%.o,$(wildcard lib/cpu/*.cpp) tests/bench/neon_shape_tile.cpp)
+TRAFFIC_CXX     ?= clang++-14
+TRAFFIC_FLAGS   := -ffp-contract=on -fsanitize=kernel-address $(addprefix -mllvm -asan-,instrumentation-with-call-threshold=0 opt=0 stack=0 globals=0)
+$(TRAFFIC_OBJECTS): $(BUILD)/traffic/%.o: %.cpp Makefile | $(BUILD)/packages/run $(BUILD)/packages/traffic
 	@mkdir -p $(@D)
 	@echo "  compile $< to count what it reads and writes"
-	$(Q)$(CXX) $(LIB_FLAGS) $(TRAFFIC_FLAGS) -c $< -o $@
+	$(Q)$(TRAFFIC_CXX) $(LIB_FLAGS) $(TRAFFIC_FLAGS) -c $< -o $@
 	$(Q)objcopy $(foreach each,memcpy memmove memset,--redefine-sym $(each)=traffic_$(each)) $@
-$(BUILD)/tests/bench/traffic_bench: $(BUILD)/tests/bench/traffic_bench.o $(BUILD)/tests/bench/traffic_hooks.o $(TRAFFIC_OBJECTS) $(BUILD)/libtools.a $(BUILD)/libreprise.a
+TRAFFIC_PROGRAMS := $(BUILD)/tests/bench/traffic_bench $(BUILD)/tests/bench/instructions_bench
+$(BUILD)/tests/bench/traffic_bench.o: | $(BUILD)/packages/traffic
+$(BUILD)/tests/bench/traffic_bench: $(TRAFFIC_OBJECTS)
+$(BUILD)/tests/bench/instructions_bench: $(BUILD)/tests/bench/neon_shape_tile.o
+$(TRAFFIC_PROGRAMS): $(BUILD)/tests/bench/traffic_bench.o $(BUILD)/tests/bench/traffic_hooks.o $(BUILD)/libtools.a $(BUILD)/libreprise.a
 	@echo "  link $@"
-	$(Q)$(CXX) $^ -o $@ $(LINK)
+	$(Q)$(CXX) $(filter %.o,$^) $(filter %.a,$^) -o $@ $(LINK)
+-include $(TRAFFIC_OBJECTS:.o=.d) $(BUILD)/tests/bench/traffic_bench.d $(BUILD)/tests/bench/traffic_hooks.d
+traffic: $(TRAFFIC_PROGRAMS)  ## bytes that each kernel moves between simulated caches, and its instructions, into tests/bench/TRAFFIC.md
+	BUILD=$(BUILD) tests/bench/traffic.sh tests/bench/TRAFFIC.md
 
 bench-plan: $(BUILD)/tests/bench/plan_bench  ## the planner's numbers, into tests/bench/PLAN_RESULTS.md
 	$< tests/bench/PLAN_RESULTS.md
@@ -388,7 +399,7 @@ chen-curves: $(BUILD)/tests/bench/chen_curves_bench  ## their figure and ours: p
 bench-lm: $(BUILD)/reprise $(BUILD)/parity-venv/ready $(SMOLLM2) $(BUILD)/data/chatterbot.jsonl  ## fine-tune SmolLM2 in turns with PyTorch and peft: time, memory, validation loss
 	+@for kind in lora full; do $(MAKE) --no-print-directory build RECIPE=tests/bench/lm-$$kind.json || exit 1; done
 	BUILD=$(BUILD) tests/bench/lm_bench.sh
-.PHONY: fuzz bench-plan bench-lm chen chen-curves
+.PHONY: fuzz traffic bench-plan bench-lm chen chen-curves
 
 cuda: $(foreach each,$(SHIPPED_ARCHITECTURES),$(call machine_code,$(each)))  ## compile cuda/ for sm_80, sm_87 and sm_90 and compare the machine code with its goldens; BLESS=1 writes them
 	@ARCHITECTURES="$(SHIPPED_ARCHITECTURES)" BLESS=$(BLESS) BUILD=$(BUILD) tests/ports/cuda_machine_code_test.sh

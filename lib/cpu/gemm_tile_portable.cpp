@@ -96,7 +96,7 @@ struct Avx2Vector {
   using V = __m256;
   static constexpr uint32_t kWidth = 8;
   [[gnu::always_inline, gnu::target("avx2,fma")]] static inline V broadcast(const float* p) {
-    return _mm256_broadcast_ss(p);
+    return _mm256_set1_ps(*p);
   }
   [[gnu::always_inline, gnu::target("avx2,fma")]] static inline V load(const float* p) { return _mm256_loadu_ps(p); }
   [[gnu::always_inline, gnu::target("avx2,fma")]] static inline void store(float* p, V v) { _mm256_storeu_ps(p, v); }

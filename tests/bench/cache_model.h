@@ -1,13 +1,15 @@
 // The caches of a core, simulated: which lines a sequence of reads and writes moves between them, and to and from memory.
 // Here because traffic is a count: it is the same on every machine and under any load, where seconds are not.
 //
-// Every level has sets of lines and forgets the least recently used; a write fetches its line and stays until the line is forgotten. What the
-// hardware fetches ahead is not modelled, nor that a level may be shared: what a level moves is counted, not when.
+// Every level has sets of lines and forgets the least recently used; a write fetches its line and stays until the line is forgotten. A level
+// keeps what it has given to the one before it. What the hardware fetches ahead is not modelled, nor that a level may be shared or hold
+// only what others have forgotten: what a level moves is counted, not when.
 #pragma once
 
-#include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 namespace reprise::bench {
@@ -21,68 +23,71 @@ struct CacheShape {
 struct ModelledCore {
   const char* name;
   CacheShape levels[kCacheLevels];
+  bool uses_written = true;  // a line that is written back is its level's latest
 };
-// A core's own caches, and its share of the last level.
-constexpr ModelledCore kModelledCores[] = {
-    {"Skylake-SP", {{32, 8}, {1024, 16}, {2816, 11}}},    // a server part: 1.375 MiB of L3 a core, of two cores
-    {"Zen 5", {{48, 12}, {1024, 16}, {4096, 16}}},
-    {"Cortex-A78AE", {{64, 4}, {256, 8}, {2048, 16}}},
-    {"wide", {{128, 8}, {4096, 16}, {8192, 16}}},         // as Apple's large cores
+// A core's own caches, and its share of the last level: of Skylake-SP that of two cores, of the A78AE a cluster's.
+constexpr ModelledCore kX86Cores[] = {{"Skylake-SP", {{32, 8}, {1024, 16}, {2816, 11}}}, {"Zen 5", {{48, 12}, {1024, 16}, {4096, 16}}}};
+constexpr ModelledCore kArmCores[] = {{"Cortex-A78AE", {{64, 4}, {256, 8}, {2048, 16}}},
+                                      {"wide Arm", {{128, 8}, {4096, 16}, {8192, 16}}}};  // as Apple's large cores
+// What callgrind simulates, told --D1=65536,4,64 --LL=262144,8,64: two levels, and what is written back goes past the second.
+constexpr ModelledCore kAsCallgrind[] = {{"callgrind", {{64, 4}, {256, 8}, {64, 1}}, false}};
+
+// Lines between a level and what lies behind it.
+struct LinesMoved {
+  uint64_t fetched = 0, written = 0;
 };
+using CoreTraffic = std::array<LinesMoved, kCacheLevels>;
 
 class CacheModel {
  public:
-  explicit CacheModel(const ModelledCore& core) {
-    for (int level = 0; level < kCacheLevels; ++level) {
+  explicit CacheModel(const ModelledCore& core) : uses_written_(core.uses_written) {
+    for (size_t level = 0; level < kCacheLevels; ++level) {
       const CacheShape& shape = core.levels[level];
-      Level& made = levels_[static_cast<size_t>(level)];
-      made.ways = shape.ways;
-      made.sets = shape.kibibytes * 1024 / (shape.ways * kLineBytes);
-      made.lines.assign(uint64_t{made.sets} * shape.ways, kNothing);
+      const uint32_t sets = static_cast<uint32_t>(shape.kibibytes * 1024 / (shape.ways * kLineBytes));
+      levels_[level] = {sets - 1, shape.ways, std::vector<uint32_t>(uint64_t{sets} * shape.ways, kNothing)};
     }
   }
 
-  void touch(uint64_t line, bool writes) {
-    uint64_t& latest = levels_[0].lines[uint64_t{line % levels_[0].sets} * levels_[0].ways];
-    if (latest >> 1 == line) latest |= writes ? 1 : 0;
+  // `line` is below 2^31 - 1.
+  void touch(uint32_t line, bool writes) {
+    uint32_t& latest = levels_[0].lines[uint64_t{line & levels_[0].last_set} * levels_[0].ways];
+    if (latest >> 1 == line) latest |= writes;
     else touch_at(0, line, writes);
   }
 
-  // Lines moved between a level and what lies behind it, in both directions.
-  const std::array<uint64_t, kCacheLevels>& moved() const { return moved_; }
+  const CoreTraffic& traffic() const { return traffic_; }
 
  private:
-  static constexpr uint64_t kNothing = ~uint64_t{0};
+  static constexpr uint32_t kNothing = ~uint32_t{0};
   struct Level {
-    uint32_t sets = 0, ways = 0;
-    std::vector<uint64_t> lines;  // of each set the latest first; the lowest bit: written
+    uint32_t last_set = 0, ways = 0;  // the sets are a power of two
+    std::vector<uint32_t> lines;      // of each set the latest first; the lowest bit: written
   };
 
-  void touch_at(size_t level, uint64_t line, bool writes) {
+  // The line becomes its set's first, and those before it move on by one.
+  void touch_at(size_t level, uint32_t line, bool writes) {
     if (level == kCacheLevels) return;
     Level& at = levels_[level];
-    uint64_t* const set = at.lines.data() + uint64_t{line % at.sets} * at.ways;
-    uint32_t way = 0;
-    while (way < at.ways && set[way] >> 1 != line) ++way;
+    uint32_t* const set = at.lines.data() + uint64_t{line & at.last_set} * at.ways;
+    uint32_t before = set[0], way = 0;
+    while (before >> 1 != line && ++way < at.ways) std::swap(before, set[way]);
     const bool is_there = way < at.ways;
-    if (!is_there) --way;
-    const uint64_t entry = (is_there ? set[way] : line << 1) | (writes ? 1 : 0), forgotten = set[way];
-    std::copy_backward(set, set + way, set + way + 1);
-    set[0] = entry;
-    if (!is_there) miss(level, line, forgotten);
+    set[0] = (is_there ? before : line << 1) | writes;
+    if (!is_there) miss(level, line, before);
   }
 
   // `forgotten` left the set to which `line` came.
-  void miss(size_t level, uint64_t line, uint64_t forgotten) {
-    ++moved_[level];
+  void miss(size_t level, uint32_t line, uint32_t forgotten) {
+    ++traffic_[level].fetched;
     touch_at(level + 1, line, false);
     if (forgotten == kNothing || (forgotten & 1) == 0) return;
-    ++moved_[level];
-    touch_at(level + 1, forgotten >> 1, true);
+    ++traffic_[level].written;
+    if (uses_written_) touch_at(level + 1, forgotten >> 1, true);
   }
 
+  bool uses_written_;
   std::array<Level, kCacheLevels> levels_;
-  std::array<uint64_t, kCacheLevels> moved_ = {};
+  CoreTraffic traffic_ = {};
 };
 
 }  // namespace reprise::bench

@@ -1,156 +1,217 @@
-// Which bytes each kernel of a recipe's step moves between the caches of several cores, by simulation: an exact count, the same on every
+// Which lines each kernel of a recipe's step moves between the caches of several cores, by simulation: an exact count, the same on every
 // machine and under any load. A core that must move more per flop than its caches deliver cannot reach its peak, whatever its tile is.
 //
-//   traffic_bench [--level baseline|avx2|avx512] [--calls] [RECIPE...]
+//   traffic_bench [--kernels avx512|avx2|neon] [--as-callgrind] [RECIPE...]
 //
-// Default: the distinct calls of ResNet-50 (one image) and of GPT-2 small (a layer, 256 tokens), on one worker. --calls: every distinct call, not the
-// sums of each kernel alone. `make traffic` writes TRAFFIC.md.
+// Default: every distinct call of ResNet-50 and of GPT-2 small. It prints a line of tab-separated fields for each distinct call; traffic.py
+// makes the table of them. Linked with kernels that announce nothing (Makefile) it counts no lines; under callgrind, which
+// valgrind's header lets it tell where a call begins and ends, it is then what counts instructions.
 #include <cstdio>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
+
+#if __has_include(<valgrind/callgrind.h>)
+#include <valgrind/callgrind.h>
+#else
+#define CALLGRIND_START_INSTRUMENTATION
+#define CALLGRIND_ZERO_STATS
+#define CALLGRIND_DUMP_STATS_AT(name)
+#endif
 
 #include "lib/cpu/cpu_backend.h"
 #include "ports/linux/linux_port.h"
 #include "tests/bench/cache_model.h"
+#include "tests/bench/neon_shape_tile.h"
 #include "tests/bench/recipe_command.h"
 #include "tests/bench/traffic_hooks.h"
 #include "tools/planning/planner.h"
 #include "tools/planning/step_cost.h"
 #include "tools/profiling/measure.h"
 
+extern "C" const char __executable_start, _end;  // of this program, by the linker
+
 namespace reprise::bench {
 namespace {
 
-constexpr size_t kCores = std::size(kModelledCores);
-
-// Every distinct kernel call of ResNet-50, whose stages repeat their second unit, and of GPT-2 small.
+// Every distinct kernel call of ResNet-50, whose stages repeat their second unit, and of GPT-2 small, whose layers are alike.
 constexpr const char* kResNetCalls =
-    R"({"name": "resnet50-calls", "model": {"family": "resnet", "block": "bottleneck", "units": [2, 2, 2, 2], "width": 64, "stem": "imagenet",
-    "classes": 1000, "image": [224, 224, 3]}, "data": {"kind": "synthetic"}, "batch": 1, "steps": 1, "seed": 1,
+    R"({"name": "resnet50", "model": {"family": "resnet", "block": "bottleneck", "units": [2, 2, 2, 2], "width": 64, "stem": "imagenet",
+    "classes": 1000, "image": [224, 224, 3]}, "data": {"kind": "synthetic"}, "batch": 2, "steps": 1, "seed": 1,
     "optimizer": {"name": "sgd", "lr": 0.01, "momentum": 0.9}})";
 constexpr const char* kGptCalls =
-    R"({"name": "gpt2-small-calls", "model": {"family": "gpt2", "n_layer": 1, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0},
+    R"({"name": "gpt2-small", "model": {"family": "gpt2", "n_layer": 1, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0},
     "data": {"kind": "synthetic"}, "batch": 1, "sequence": 256, "steps": 1, "seed": 1, "optimizer": {"name": "adamw", "lr": 1e-5, "weight_decay": 0.01}})";
 
-struct Settings {
-  std::string level = "avx2";
-  bool calls = false;
-};
-
-// What the rows of one name did.
+// What the rows of one call did, or all.
 struct Count {
   uint64_t runs = 0, accesses = 0;
-  double flops = 0;
-  std::array<std::array<uint64_t, kCacheLevels>, kCores> lines = {};
+  CallCost cost;
+  std::vector<CoreTraffic> cores;
 
-  void add(const Count& other) {
-    runs += other.runs;
-    accesses += other.accesses;
-    flops += other.flops;
-    for (size_t c = 0; c < kCores; ++c) {
-      for (size_t l = 0; l < kCacheLevels; ++l) lines[c][l] += other.lines[c][l];
+  void add_since(const Count& before, const Count& now) {
+    ++runs;
+    accesses += now.accesses - before.accesses;
+    cores.resize(now.cores.size());
+    for (size_t c = 0; c < cores.size(); ++c) {
+      for (size_t l = 0; l < kCacheLevels; ++l) {
+        cores[c][l].fetched += now.cores[c][l].fetched - before.cores[c][l].fetched;
+        cores[c][l].written += now.cores[c][l].written - before.cores[c][l].written;
+      }
     }
   }
 };
 
-// All that has been read and written so far.
-struct Counter {
-  std::vector<CacheModel> cores{std::begin(kModelledCores), std::end(kModelledCores)};
-  uint64_t accesses = 0;
+// Where memory lies differs from run to run, so lines are numbered from the start of the place that holds them.
+struct Place {
+  uint64_t begin, end;
+  uint32_t first_line;
 
+  bool holds(uint64_t address) const { return address - begin < end - begin; }
+  uint32_t line(uint64_t address) const { return first_line + static_cast<uint32_t>((address - begin) / kLineBytes); }
+};
+constexpr uint32_t kStackLine = uint32_t{1} << 30, kProgramLine = kStackLine + (uint32_t{1} << 28), kHeapLine = kProgramLine + (uint32_t{1} << 28);
+constexpr uint64_t kStackBytes = uint64_t{8} << 20, kStackAlignment = uint64_t{1} << 16;
+uint64_t stack_top = 0;  // a multiple of kStackAlignment, above all frames that kernels see
+
+// All that has been read and written so far.
+class Counter {
+ public:
+  Counter(const Arena& arena, std::span<const ModelledCore> cores) : cores_(cores.begin(), cores.end()) {
+    const uint64_t base = reinterpret_cast<uint64_t>(arena.base.for_kernels);
+    arena_ = {base, base + arena.bytes, 0};
+    stack_ = {stack_top - kStackBytes, stack_top, kStackLine};
+    program_ = {reinterpret_cast<uint64_t>(&__executable_start), reinterpret_cast<uint64_t>(&_end), kProgramLine};
+  }
   void take(uint64_t address, uint64_t bytes, bool writes) {
     if (bytes == 0) return;
-    ++accesses;
-    for (uint64_t line = address / kLineBytes; line <= (address + bytes - 1) / kLineBytes; ++line) {
-      for (CacheModel& core : cores) core.touch(line, writes);
+    ++accesses_;
+    for (const Place* place : {&arena_, &stack_, &program_}) {
+      if (!place->holds(address)) continue;
+      const uint32_t last = place->line(address + bytes - 1);
+      for (uint32_t line = place->line(address); line <= last; ++line) touch(line, writes);
+      return;
     }
+    for (uint64_t line = address / kLineBytes; line <= (address + bytes - 1) / kLineBytes; ++line) touch(heap_line(line), writes);
   }
   Count so_far() const {
     Count count;
-    count.accesses = accesses;
-    for (size_t c = 0; c < kCores; ++c) count.lines[c] = cores[c].moved();
+    count.accesses = accesses_;
+    for (const CacheModel& core : cores_) count.cores.push_back(core.traffic());
     return count;
   }
+
+ private:
+  // What was touched last is the latest everywhere.
+  void touch(uint32_t line, bool writes) {
+    if (line == last_line_ && writes <= last_writes_) return;
+    last_line_ = line;
+    last_writes_ = writes;
+    for (CacheModel& core : cores_) core.touch(line, writes);
+  }
+
+  // The plan's tables, little that is read once a call: lines are numbered as they are met.
+  uint32_t heap_line(uint64_t line) { return kHeapLine + heap_.emplace(line, static_cast<uint32_t>(heap_.size())).first->second; }
+
+  Place arena_, stack_, program_;
+  std::map<uint64_t, uint32_t> heap_;
+  uint64_t accesses_ = 0;
+  uint32_t last_line_ = ~uint32_t{0};
+  bool last_writes_ = false;
+  std::vector<CacheModel> cores_;
 };
 Counter* counter = nullptr;
 
+// Little is done between rows, because callgrind's caches see that too.
 class CountedStep {
  public:
-  explicit CountedStep(const OwnedPlan& plan) : plan_(plan) { counter = &counter_; }
-  ~CountedStep() { memory_access = nullptr; }
-
-  RowObserver observer() {
-    return {this, [](void* self, ProgramId, uint32_t) { static_cast<CountedStep*>(self)->begin(); },
-            [](void* self, ProgramId id, uint32_t row) { static_cast<CountedStep*>(self)->end(id, row); }};
+  explicit CountedStep(const OwnedPlan& plan) {
+    for (size_t p = 0; p < kProgramCount; ++p) {
+      for (const Row& row : plan.programs[p].rows) add_row(plan, p, row);
+    }
   }
-  const std::map<std::string, Count>& calls() const { return calls_; }
+  const std::map<std::string, Count>& run(PlanRun& run, Counter& all) {
+    counter = &all;
+    run.observe({this, [](void* self, ProgramId, uint32_t) { static_cast<CountedStep*>(self)->begin(); },
+                 [](void* self, ProgramId id, uint32_t row) { static_cast<CountedStep*>(self)->end(id, row); }});
+    CALLGRIND_START_INSTRUMENTATION;
+    run.step();
+    return calls_;
+  }
 
  private:
+  struct CountedRow {
+    std::string name;
+    Count* call;
+    CallCost cost;
+  };
+
+  void add_row(const OwnedPlan& plan, size_t program, const Row& row) {
+    const std::string key = row_key(plan, plan.programs[program], row);
+    rows_[program].push_back({plan.name + "\t" + key, &calls_[key], kernel_cost(kernel_call(plan, plan.programs[program], row), plan.attributes)});
+  }
   void begin() {
-    before_ = counter_.so_far();
+    before_ = counter->so_far();
+    CALLGRIND_ZERO_STATS;
     memory_access = [](uint64_t address, uint64_t bytes, bool writes) { counter->take(address, bytes, writes); };
   }
   void end(ProgramId id, uint32_t r) {
     memory_access = nullptr;
-    const OwnedProgram& program = plan_.program(id);
-    const Row& row = program.rows[r];
-    Count count = counter_.so_far();
-    count.accesses -= before_.accesses;
-    for (size_t c = 0; c < kCores; ++c) {
-      for (size_t l = 0; l < kCacheLevels; ++l) count.lines[c][l] -= before_.lines[c][l];
-    }
-    count.runs = 1;
-    count.flops = kernel_cost(kernel_call(plan_, program, row), plan_.attributes).flops;
-    calls_[row_key(plan_, program, row)].add(count);
+    const CountedRow& row = rows_[static_cast<size_t>(id)][r];
+    CALLGRIND_DUMP_STATS_AT(row.name.c_str());
+    row.call->add_since(before_, counter->so_far());
+    row.call->cost.flops += row.cost.flops;
+    row.call->cost.bytes += row.cost.bytes;
   }
 
-  const OwnedPlan& plan_;
-  Counter counter_;
-  Count before_;
   std::map<std::string, Count> calls_;
+  std::vector<CountedRow> rows_[kProgramCount];
+  Count before_;
 };
 
-std::map<std::string, Count> by_kernel(const std::map<std::string, Count>& calls) {
-  std::map<std::string, Count> kernels;
-  for (const auto& [key, count] : calls) kernels[key.substr(0, key.find(' '))].add(count);
-  return kernels;
-}
-
-// Bytes per flop would be mostly zeros behind the point.
-void print_table(const char* title, const std::map<std::string, Count>& counts) {
-  std::printf("\n| %s | runs | MFLOP | flops an access |", title);
-  for (const ModelledCore& core : kModelledCores) std::printf(" %s L2, L3, memory |", core.name);
-  std::printf("\n|---|---:|---:|---:|");
-  for (size_t c = 0; c < kCores; ++c) std::printf("---:|");
+void print_call(const char* recipe, const char* kernel_set, const std::string& key, const Count& count) {
+  if (count.runs == 0) return;
+  std::printf("%s\t%s\t%s\t%llu\t%.0f\t%.0f\t%llu", recipe, kernel_set, key.c_str(), static_cast<unsigned long long>(count.runs), count.cost.flops, count.cost.bytes,
+              static_cast<unsigned long long>(count.accesses));
+  for (const CoreTraffic& core : count.cores) {
+    for (const LinesMoved& lines : core) std::printf("\t%llu\t%llu", static_cast<unsigned long long>(lines.fetched), static_cast<unsigned long long>(lines.written));
+  }
   std::printf("\n");
-  for (const auto& [name, count] : counts) {
-    if (count.flops < 1e6) continue;
-    std::printf("| %s | %llu | %.1f | %.1f |", name.c_str(), static_cast<unsigned long long>(count.runs), count.flops / 1e6, count.flops / static_cast<double>(count.accesses));
-    for (const auto& lines : count.lines) {
-      for (size_t l = 0; l < kCacheLevels; ++l) std::printf("%s%.1f", l == 0 ? " " : ", ", 1e3 * kLineBytes * static_cast<double>(lines[l]) / count.flops);
-      std::printf(" |");
-    }
-    std::printf("\n");
-  }
 }
 
-VectorLevel level_named(const std::string& name) {
-  for (const VectorLevel level : {VectorLevel::kBaseline, VectorLevel::kAvx2, VectorLevel::kAvx512}) {
-    if (name == vector_level_name(level)) return level;
+// A set of kernels and the cores that run it. This library's own tiles: BLIS's announces nothing.
+struct KernelSet {
+  const char* name;
+  VectorLevel level;
+  GemmTileChoice tile;
+  std::span<const ModelledCore> cores;
+};
+constexpr KernelSet kKernelSets[] = {{"neon", VectorLevel::kBaseline, GemmTileChoice::kBaseline, kArmCores},
+                                     {"avx2", VectorLevel::kAvx2, GemmTileChoice::kAvx2, kX86Cores},
+                                     {"avx512", VectorLevel::kAvx512, GemmTileChoice::kAvx512, kX86Cores}};
+
+const KernelSet& kernel_set_named(const std::string& name) {
+  for (const KernelSet& set : kKernelSets) {
+    if (name == set.name) return set;
   }
-  throw UserError("traffic_bench: --level: no level is called \"" + name + "\"", UserError::kUsage);
+  throw UserError("traffic_bench: --kernels: there are no kernels \"" + name + "\"", UserError::kUsage);
+}
+void choose_machine(CpuMachine& machine, const KernelSet& set) {
+  if (!choose_cpu_machine(machine, set.tile, set.level).ok()) throw UserError(std::string("traffic_bench: --kernels: this processor lacks ") + set.name);
+  if (set.cores.data() == kArmCores) machine.tile = neon_shape_tile();
 }
 
-GemmTileChoice tile_of(VectorLevel level) {
-  return level == VectorLevel::kAvx512 ? GemmTileChoice::kAvx512 : level == VectorLevel::kAvx2 ? GemmTileChoice::kAvx2 : GemmTileChoice::kBaseline;
-}
+struct Settings {
+  std::string kernels = "avx2";
+  bool as_callgrind = false;
+};
 
 void report(const Recipe& recipe, const Settings& settings) {
   CpuMachine machine;
-  const VectorLevel level = level_named(settings.level);
-  if (!choose_cpu_machine(machine, tile_of(level), level).ok()) throw UserError("traffic_bench: this processor lacks " + settings.level);
+  const KernelSet& set = kernel_set_named(settings.kernels);
+  choose_machine(machine, set);
   const Backend backend = cpu_backend(machine);
   const SolvedModel model = solve_model(recipe);
   ScheduleRequest none;
@@ -158,22 +219,29 @@ void report(const Recipe& recipe, const Settings& settings) {
   const OwnedPlan plan = plan_model(model, none).plan;
   PlanRun run(linux_port(), backend, recipe, plan, 1);
   CountedStep step(plan);
-  run.observe(step.observer());
-  run.step();
-  std::printf("\n## %s, kernels %s\n", recipe.name.c_str(), machine.kernel_set);
-  print_table("kernel", by_kernel(step.calls()));
-  if (settings.calls) print_table("call", step.calls());
+  Counter all(run.trainer().arena, settings.as_callgrind ? kAsCallgrind : set.cores);
+  for (const auto& [key, count] : step.run(run, all)) print_call(recipe.name.c_str(), set.name, key, count);
   std::fflush(stdout);
+}
+
+[[gnu::noinline]] int run_command(int argc, char** argv) {
+  CLI::App app("Lines that kernels move between caches, simulated", "traffic_bench");
+  Settings settings;
+  app.add_option("--kernels", settings.kernels, "avx512, avx2, or neon: what AArch64 runs, in vectors of this processor");
+  app.add_flag("--as-callgrind", settings.as_callgrind, "one core, of the caches that callgrind simulates");
+  return measure_recipes(app, argc, argv, {kResNetCalls, kGptCalls}, [&](const Recipe& recipe) { report(recipe, settings); });
+}
+
+// The frames of all that follows lie below a multiple of kStackAlignment as they did in the last run.
+[[gnu::noinline]] int run_on_aligned_stack(int argc, char** argv) {
+  const uint64_t frame = reinterpret_cast<uint64_t>(__builtin_frame_address(0));
+  stack_top = frame / kStackAlignment * kStackAlignment;
+  volatile char* const skipped = static_cast<volatile char*>(__builtin_alloca(frame - stack_top + 1));
+  skipped[0] = 0;
+  return run_command(argc, argv);
 }
 
 }  // namespace
 }  // namespace reprise::bench
 
-int main(int argc, char** argv) {
-  using namespace reprise::bench;
-  CLI::App app("Bytes that kernels move between caches, simulated", "traffic_bench");
-  Settings settings;
-  app.add_option("--level", settings.level, "vectors of the kernels: baseline, avx2 or avx512");
-  app.add_flag("--calls", settings.calls, "every distinct call too");
-  return measure_recipes(app, argc, argv, {kResNetCalls, kGptCalls}, [&](const reprise::Recipe& recipe) { report(recipe, settings); });
-}
+int main(int argc, char** argv) { return reprise::bench::run_on_aligned_stack(argc, argv); }

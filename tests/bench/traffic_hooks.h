@@ -1,7 +1,7 @@
 // What instrumented kernels read and write, as it happens.
-// The compiler can announce every access to memory: g++'s -fsanitize=kernel-address calls a function for each, which is ours here. So the
-// kernels need no hooks of their own, and what is counted is the code that runs, with the vectors of its level. What the compiler
-// keeps in registers is not announced, nor what is fetched ahead.
+// The compiler can announce every access to memory: clang's -fsanitize=kernel-address calls a function for each, which is ours here. So the
+// kernels need no hooks of their own, and what is counted is their code with the vectors of its level. What the compiler keeps in registers
+// is not announced, nor what it puts on the stack for want of them, inline assembly, or what is fetched ahead.
 #pragma once
 
 #include <cstdint>

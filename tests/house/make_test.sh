@@ -31,7 +31,7 @@ for target in $(env MAKEFLAGS= make -s help | sed -n 's/^  make \([a-z-]*\) .*/\
   case $target in
     all | run | build | plan | fit | audit | size | install | clean) ;;  # below
     test | help) ;;                                                     # this suite, and readme_test.sh
-    bench | bench-plan | chen | chen-curves) built=$build/tests/bench/checked ;;
+    bench | bench-plan | chen | chen-curves | traffic) built=$build/tests/bench/checked ;;
     fuzz) built=tests/fuzz/fuzz_test.sh ;;
     compilers) built=tests/ports/compilers_test.sh ;;
     cuda) built=tests/ports/cuda_machine_code_test.sh ;;

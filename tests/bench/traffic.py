@@ -1,0 +1,202 @@
+#!/usr/bin/env python3
+"""Makes tests/bench/TRAFFIC.md of what traffic_bench and callgrind counted, and holds the simulation against callgrind's.
+
+  traffic.py check COUNTS DUMPS          counts of `traffic_bench --as-callgrind`, a folder of callgrind's dumps with its caches
+  traffic.py table OUT FLOPS DUMPS COUNTS...   counts of the nets whose instructions DUMPS have, then those of each set of kernels
+"""
+import pathlib
+import re
+import sys
+
+LINE_BYTES = 64
+LEVELS = ("L2", "L3", "memory")
+
+# A core: float operations a cycle by set of kernels, and the bytes a cycle that L2, L3 and memory deliver to it.
+CORES = {
+    "Skylake-SP": ({"avx512": 64, "avx2": 32}, (64, 16, 2.5)),
+    "Zen 5": ({"avx512": 64, "avx2": 32}, (58, 32, 6.6)),
+    "Cortex-A78AE": ({"neon": 16}, (29, 14, 8.4)),
+    "wide Arm": ({"neon": 32}, (32, 16, 18)),
+}
+SETS = {"avx512": ("Skylake-SP", "Zen 5"), "avx2": ("Skylake-SP", "Zen 5"), "neon": ("Cortex-A78AE", "wide Arm")}
+
+# What the simulation may differ by. It does not see what the trainer and valgrind's request do between rows, libm, or registers that are put on the stack;
+# callgrind's second level also holds the code. All of it is a few hundred lines a row.
+UNSEEN_LINES, UNSEEN_SHARE = (500, 1000), 0.02
+
+HEAD = """# Traffic between caches, kernel by kernel
+
+`make traffic`. Each kernel of a step of ResNet-50 (two images; two units a stage have every distinct call) and of GPT-2 small (one layer and the loss
+head; 256 tokens) runs on one worker, and every read and write of it goes through simulated caches. These are counts, not times: they are the same on every machine
+and under any load, so a change of a kernel shows as a difference of this file.
+
+How to read a row: bytes that move between a core's first level and L2, between L2 and L3 and between L3 and memory, both ways, for each 1,000 float operations;
+then which of the three limits first. "L2 0.29" says that L2 alone, at the rate below, needs 0.29 of the time that the arithmetic needs at the core's peak. Levels
+work side by side where what comes next is fetched ahead, so a kernel reaches at most its peak divided by that number where it is above 1; well below 1 it
+still costs what the core cannot hide. Flops an access say what the load ports must do: a core that loads twice a cycle reaches its peak of 64 flops a
+cycle only above 32. Instructions are callgrind's, of the kernels as they are built, for one image and a vocabulary of 8,192; valgrind 3.19 runs no AVX-512 and no NEON.
+Kernels without products move so many times the bytes that they must (`tools/graph/cost.h`).
+
+What is simulated: sets that forget the least recently used line, a line fetched before it is written, every level keeping what it has given to the one before. The
+last level of Skylake-SP and of Zen 5 holds what L2 has forgotten instead, so the real one holds more. What is fetched ahead, in hardware or by the kernels, is not
+counted as moved earlier; nor do addresses miss a TLB. The neon set is the kernels in vectors of four floats with a tile of 8 x 8 that reads what NEON's reads;
+inline assembly, in random masks alone, reads no memory. The kernels that announce their accesses are compiled by clang 14, callgrind's by the build's own compiler. `tests/bench/traffic.py check` holds the simulation against callgrind's, call by call:
+lines fetched must agree within {share:.0%} and {lines[0]} lines a row for the first level, {lines[1]} for the second, which holds callgrind's code too.
+
+| core | L1, L2, L3 | flops a cycle | bytes a cycle from L2, L3, memory | where the rates are from |
+|---|---|---|---|---|
+| Skylake-SP | 32 KiB, 1 MiB, 2.75 MiB | 64 (AVX2: 32) | 64, 16, 2.5 | kerncraft's machine file (L2, L3); 128 GB/s for 24 busy cores at 2.1 GHz (Cornell Virtual Workshop) |
+| Zen 5 | 48 KiB, 1 MiB, 4 MiB | 64 (AVX2: 32) | 58, 32, 6.6 | 9600X by AIDA64 (L2), assumed (L3), ROOFLINE.md's machine: 50 GB/s for two cores at 3.8 GHz |
+| Cortex-A78AE | 64 KiB, 256 KiB, 2 MiB | 16 | 29, 14, 8.4 | assumed to be those that Arm measured on Graviton2, whose Neoverse N1 is related: 73, 36 and 21 GB/s at 2.5 GHz |
+| wide Arm | 128 KiB, 4 MiB, 8 MiB | 32 | 32, 16, 18 | assumed |
+"""
+
+
+def read_counts(paths):
+  """{(recipe, set, call): {"runs", "flops", "bytes", "accesses", "cores": [[lines fetched, lines written] by level]}}"""
+  counts = {}
+  for path in paths:
+    for line in pathlib.Path(path).read_text().splitlines():
+      recipe, kernels, call, *numbers = line.split("\t")
+      runs, flops, least, accesses, *lines = map(int, numbers)
+      levels = [lines[i:i + 2] for i in range(0, len(lines), 2)]
+      counts[recipe, kernels, call] = {"runs": runs, "flops": flops, "bytes": least, "accesses": accesses,
+                                       "cores": [levels[i:i + len(LEVELS)] for i in range(0, len(levels), len(LEVELS))]}
+  return counts
+
+
+def read_dumps(folder):
+  """{(recipe, call): {event: count}}, summed over the call's runs"""
+  dumps = {}
+  for path in pathlib.Path(folder).iterdir():
+    text = path.read_text()
+    trigger = re.search(r"^desc: Trigger: Client Request: (.*)\t(.*)$", text, re.M)
+    if trigger is None:
+      continue
+    events = re.search(r"^events: (.*)$", text, re.M).group(1).split()
+    numbers = re.search(r"^summary: (.*)$", text, re.M).group(1).split()
+    of_call = dumps.setdefault((trigger.group(1), trigger.group(2)), dict.fromkeys(events, 0))
+    for event, number in zip(events, numbers):
+      of_call[event] += int(number)
+  return dumps
+
+
+def check(counts, dumps):
+  """A line for every call that departs by more than it may."""
+  faults = []
+  for (recipe, _, call), count in counts.items():
+    seen = dumps.get((recipe, call))
+    if seen is None:
+      faults.append(f"callgrind saw no {call}")
+      continue
+    for level, (read, write) in enumerate((("D1mr", "D1mw"), ("DLmr", "DLmw"))):
+      ours, theirs = count["cores"][0][level][0], seen[read] + seen[write]
+      if abs(ours - theirs) > UNSEEN_SHARE * theirs + UNSEEN_LINES[level] * count["runs"]:
+        faults.append(f"{call}: {ours} lines into level {level + 1}, callgrind {theirs}")
+  return faults
+
+
+def by_kernel(counts):
+  kernels = {}
+  for (recipe, of_set, call), count in counts.items():
+    total = kernels.setdefault((recipe, of_set, call.split(" ")[0]), {"runs": 0, "flops": 0, "bytes": 0, "accesses": 0, "cores": None})
+    for field in ("runs", "flops", "bytes", "accesses"):
+      total[field] += count[field]
+    cores = total["cores"] or [[[0, 0] for _ in LEVELS] for _ in count["cores"]]
+    total["cores"] = [[[a + c, b + d] for (a, b), (c, d) in zip(*both)] for both in zip(cores, count["cores"])]
+  return kernels
+
+
+def moved_bytes(levels):
+  return [LINE_BYTES * (fetched + written) for fetched, written in levels]
+
+
+def limit(core, kernels, levels, flops):
+  """The level that needs the largest share of the arithmetic's time."""
+  per_cycle, rates = CORES[core]
+  shares = [moved / rate / (flops / per_cycle[kernels]) for moved, rate in zip(moved_bytes(levels), rates)]
+  most = max(shares)
+  return f"{LEVELS[shares.index(most)]} {most:.2f}"
+
+
+def product_row(name, kernels, count, instructions):
+  flops = count["flops"]
+  cells = [name, str(count["runs"]), f"{flops / 1e6:.1f}", f"{flops / count['accesses']:.1f}"]
+  if instructions is not None:
+    cells.append(f"{instructions:.0f}")
+  for core, levels in zip(SETS[kernels], count["cores"]):
+    cells += [f"{1000 * moved / flops:.1f}" for moved in moved_bytes(levels)] + [limit(core, kernels, levels, flops)]
+  return "| " + " | ".join(cells) + " |"
+
+
+def other_row(name, kernels, count):
+  least = count["bytes"]
+  cells = [name, str(count["runs"]), f"{least / 1e6:.1f}"]
+  for levels in count["cores"]:
+    cells += [f"{moved / least:.2f}" for moved in moved_bytes(levels)]
+  return "| " + " | ".join(cells) + " |"
+
+
+def table(first_cells, kernels, per_core):
+  cells = first_cells + [f"{core} {cell}" if i == 0 else cell for core in SETS[kernels] for i, cell in enumerate(per_core)]
+  return ["", "| " + " | ".join(cells) + " |", "|---" + "|---:" * (len(cells) - 1) + "|"]
+
+
+def call_table(kernels, counts):
+  lines = table(["call", "runs", "MFLOP", "flops an access"], kernels, ["L2", "L3", "memory", "limit"])
+  return lines + [product_row(call, kernels, count, None) for call, count in sorted(counts.items()) if count["flops"] > 0]
+
+
+def kernel_tables(kernels, counts, instructions):
+  """`instructions`: a kflop, by kernel, where they were counted."""
+  first = ["kernel", "runs", "MFLOP", "flops an access"] + (["instructions a kflop"] if instructions else [])
+  lines = table(first, kernels, ["L2", "L3", "memory", "limit"])
+  lines += [product_row(name, kernels, count, instructions.get(name)) for name, count in sorted(counts.items()) if count["flops"] > 0]
+  lines += table(["kernel without products", "runs", "MB it must move"], kernels, ["L2", "L3", "memory"])
+  return lines + [other_row(name, kernels, count) for name, count in sorted(counts.items()) if count["flops"] == 0 and count["bytes"] >= 1e5]
+
+
+def instructions_of(recipe, flops, dumps):
+  """A kflop, by kernel."""
+  totals = {}
+  for (of_recipe, _, call), count in flops.items():
+    if of_recipe == recipe and count["flops"] > 0:
+      total = totals.setdefault(call.split(" ")[0], [0, 0])
+      total[0] += dumps[recipe, call]["Ir"]
+      total[1] += count["flops"]
+  return {kernel: 1000 * number / flops for kernel, (number, flops) in totals.items()}
+
+
+def page(counts, flops, dumps):
+  lines = HEAD.format(share=UNSEEN_SHARE, lines=UNSEEN_LINES).splitlines()
+  kernels_of = by_kernel(counts)
+  parts = sorted({(recipe, kernels) for recipe, kernels, _ in counts}, key=lambda part: (part[0], list(SETS).index(part[1])))
+  of_part = lambda values, part: {name: count for (recipe, kernels, name), count in values.items() if (recipe, kernels) == part}  # noqa: E731
+  lines += ["", "## Kernels"]
+  for part in parts:
+    instructions = instructions_of(part[0], flops, dumps) if part[1] == "avx2" else {}
+    lines += ["", f"### {part[0]}, {part[1]}"] + kernel_tables(part[1], of_part(kernels_of, part), instructions)
+  lines += ["", "## Distinct calls"]
+  for part in parts:
+    lines += ["", f"### {part[0]}, {part[1]}, call by call"] + call_table(part[1], of_part(counts, part))
+  return "\n".join(lines) + "\n"
+
+
+def main(arguments):
+  if len(arguments) == 3 and arguments[0] == "check":
+    counts = read_counts(arguments[1:2])
+    faults = check(counts, read_dumps(arguments[2]))
+    print("\n".join(faults) if faults else f"the simulation agrees with callgrind's on {len(counts)} calls")
+    return 1 if faults or not counts else 0
+  if len(arguments) > 4 and arguments[0] == "table":
+    out = pathlib.Path(arguments[1])
+    new = out.with_suffix(".new")
+    new.write_text(page(read_counts(arguments[4:]), read_counts(arguments[2:3]), read_dumps(arguments[3])))
+    new.replace(out)
+    return 0
+  print(__doc__, file=sys.stderr)
+  return 2
+
+
+if __name__ == "__main__":
+  sys.exit(main(sys.argv[1:]))
