@@ -2,7 +2,7 @@
 """Makes tests/bench/TRAFFIC.md of what traffic_bench and callgrind counted, and holds the simulation against callgrind's.
 
   traffic.py check COUNTS DUMPS          counts of `traffic_bench --as-callgrind`, a folder of callgrind's dumps with its caches
-  traffic.py table OUT FLOPS DUMPS COUNTS...   counts of the nets whose instructions DUMPS have, then those of each set of kernels
+  traffic.py table OUT CHECKED DUMPS COUNTS...   the same, then counts of each set of kernels
 """
 import pathlib
 import re
@@ -20,6 +20,9 @@ CORES = {
 }
 SETS = {"avx512": ("Skylake-SP", "Zen 5"), "avx2": ("Skylake-SP", "Zen 5"), "neon": ("Cortex-A78AE", "wide Arm")}
 
+# The small net whose instructions stand beside a net's kernels.
+SMALL = {"gpt2-small": "small-gpt", "resnet50": "small-resnet"}
+
 # What the simulation may differ by. It does not see what the trainer and valgrind's request do between rows, libm, or registers that are put on the stack;
 # callgrind's second level also holds the code. All of it is a few hundred lines a row.
 UNSEEN_LINES, UNSEEN_SHARE = (500, 1000), 0.02
@@ -34,18 +37,20 @@ How to read a row: bytes that move between a core's first level and L2, between 
 then which of the three limits first. "L2 0.29" says that L2 alone, at the rate below, needs 0.29 of the time that the arithmetic needs at the core's peak. Levels
 work side by side where what comes next is fetched ahead, so a kernel reaches at most its peak divided by that number where it is above 1; well below 1 it
 still costs what the core cannot hide. Flops an access say what the load ports must do: a core that loads twice a cycle reaches its peak of 64 flops a
-cycle only above 32. Instructions are callgrind's, of the kernels as they are built, for one image and a vocabulary of 8,192; valgrind 3.19 runs no AVX-512 and no NEON.
+cycle only above 32. Instructions are callgrind's, of the kernels as they are built, in the small nets of `tests/bench/traffic.sh`, whose borders cost
+more; valgrind 3.19 runs no AVX-512 and no NEON.
 Kernels without products move so many times the bytes that they must (`tools/graph/cost.h`).
 
 What is simulated: sets that forget the least recently used line, a line fetched before it is written, every level keeping what it has given to the one before. The
 last level of Skylake-SP and of Zen 5 holds what L2 has forgotten instead, so the real one holds more. What is fetched ahead, in hardware or by the kernels, is not
 counted as moved earlier; nor do addresses miss a TLB. The neon set is the kernels in vectors of four floats with a tile of 8 x 8 that reads what NEON's reads;
-inline assembly, in random masks alone, reads no memory. The kernels that announce their accesses are compiled by clang 14, callgrind's by the build's own compiler. `tests/bench/traffic.py check` holds the simulation against callgrind's, call by call:
-lines fetched must agree within {share:.0%} and {lines[0]} lines a row for the first level, {lines[1]} for the second, which holds callgrind's code too.
+inline assembly, in random masks alone, reads no memory. The kernels that announce their accesses are compiled by clang 14, callgrind's by the build's own
+compiler. `tests/bench/traffic.py check` holds the simulation against callgrind's, call by call: lines fetched must agree within {share:.0%} and {lines[0]} lines
+a row for the first level, {lines[1]} for the second, where callgrind's holds the code too.
 
 | core | L1, L2, L3 | flops a cycle | bytes a cycle from L2, L3, memory | where the rates are from |
 |---|---|---|---|---|
-| Skylake-SP | 32 KiB, 1 MiB, 2.75 MiB | 64 (AVX2: 32) | 64, 16, 2.5 | kerncraft's machine file (L2, L3); 128 GB/s for 24 busy cores at 2.1 GHz (Cornell Virtual Workshop) |
+| Skylake-SP | 32 KiB, 1 MiB, 2.75 MiB | 64 (AVX2: 32) | 64, 16, 2.5 | WikiChip (L2), kerncraft's machine file (L3, each way); 128 GB/s for 24 busy cores at 2.1 GHz (Cornell Virtual Workshop) |
 | Zen 5 | 48 KiB, 1 MiB, 4 MiB | 64 (AVX2: 32) | 58, 32, 6.6 | 9600X by AIDA64 (L2), assumed (L3), ROOFLINE.md's machine: 50 GB/s for two cores at 3.8 GHz |
 | Cortex-A78AE | 64 KiB, 256 KiB, 2 MiB | 16 | 29, 14, 8.4 | assumed to be those that Arm measured on Graviton2, whose Neoverse N1 is related: 73, 36 and 21 GB/s at 2.5 GHz |
 | wide Arm | 128 KiB, 4 MiB, 8 MiB | 32 | 32, 16, 18 | assumed |
@@ -160,9 +165,9 @@ def instructions_of(recipe, flops, dumps):
   """A kflop, by kernel."""
   totals = {}
   for (of_recipe, _, call), count in flops.items():
-    if of_recipe == recipe and count["flops"] > 0:
+    if of_recipe == SMALL.get(recipe) and count["flops"] > 0:
       total = totals.setdefault(call.split(" ")[0], [0, 0])
-      total[0] += dumps[recipe, call]["Ir"]
+      total[0] += dumps[of_recipe, call]["Ir"]
       total[1] += count["flops"]
   return {kernel: 1000 * number / flops for kernel, (number, flops) in totals.items()}
 
