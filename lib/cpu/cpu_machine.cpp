@@ -16,35 +16,42 @@ void append(CpuMachine& machine, uint32_t& at, const char* text) {
 
 constexpr uint64_t kLeastSecondCache = 262144;  // where nothing is known: that of a Cortex-A78AE
 constexpr uint32_t kLeastColumns = 64;
+constexpr uint32_t kTilesThatPay = 6;  // for packing A
 
-// Every panel of A passes all of B's block, which therefore stays in the second-level cache and leaves it room for C and A. Of AMD's
-// processors the third level delivers what a tile reads: a wider block is worth more, because A is packed and C's rows are met
-// less often.
-uint32_t block_columns(const CpuCaches& caches) {
-  const uint64_t second = caches.second != 0 ? caches.second : kLeastSecondCache;
-  uint64_t bytes = second / 4 * 3;
+// Features do not tell these.
+bool third_feeds_tiles() {
 #if defined(__x86_64__)
-  if (__builtin_cpu_is("amd")) bytes = larger(bytes, caches.third / 4);
+  return __builtin_cpu_is("amd") != 0;
+#else
+  return false;
 #endif
-  return static_cast<uint32_t>(smaller(kNc, larger(kLeastColumns, bytes / (kKc * sizeof(float)))));
 }
-
-// Reading A as it lies takes twelve addresses a depth in place of one. A core that decodes four instructions at a time and does two wide
-// multiply-adds has no room for that (AVX-512 without VBMI2: Skylake-SP to Cooper Lake), so that packing pays from a few tiles on.
-uint32_t pack_from() {
+// A core that decodes four instructions at a time and does two wide multiply-adds (AVX-512 without VBMI2: Skylake-SP to Cooper Lake) has no room
+// for the addresses of twelve rows. On AArch64 panels by depths move 2.6 times as much from L2 when they are read as they lie (TRAFFIC.md).
+bool packs_a() {
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx512f") && !__builtin_cpu_supports("avx512vbmi2")) return 192;
+  return __builtin_cpu_supports("avx512f") && !__builtin_cpu_supports("avx512vbmi2");
+#elif defined(__aarch64__)
+  return true;
+#else
+  return false;
 #endif
-  return ~0u;
 }
 
 }  // namespace
+
+CpuBlocking choose_blocking(const CpuCore& core, const GemmTile& tile) {
+  uint64_t bytes = (core.caches.second != 0 ? core.caches.second : kLeastSecondCache) / 4 * 3;
+  if (core.third_feeds_tiles) bytes = larger(bytes, core.caches.third / 4);
+  const uint64_t columns = smaller(kNc, larger(kLeastColumns, bytes / (kKc * sizeof(float))));
+  return {static_cast<uint32_t>(columns), core.packs_a ? kTilesThatPay * tile.columns() : ~0u};
+}
 
 Status choose_cpu_machine(CpuMachine& machine, GemmTileChoice tile, VectorLevel level, const CpuCaches& caches) {
   if (!may_have_vector_level(level)) return {Code::kUnsupported, "this processor lacks the vector level asked for", static_cast<uint64_t>(level)};
   REPRISE_RETURN_IF_ERROR(find_gemm_tile(tile, machine.tile));
   machine.level = level;
-  machine.blocking = {block_columns(caches), pack_from()};
+  machine.blocking = choose_blocking({caches, third_feeds_tiles(), packs_a()}, machine.tile);
   machine.pairs = pair_tile(level);
   machine.small_pairs = level == VectorLevel::kAvx512Amx ? pair_tile(VectorLevel::kAvx512Bf16) : nullptr;
   if (machine.pairs == nullptr && has_products_of_bf16(level)) return {Code::kUnsupported, "this build lacks the level's tile for bf16", 0};

@@ -14,6 +14,13 @@ struct CpuCaches {
   uint64_t third = 0;   // that cores share
 };
 
+// What of a core decides how products are blocked.
+struct CpuCore {
+  CpuCaches caches;
+  bool third_feeds_tiles;  // the third level delivers what a tile reads of B, as AMD's do
+  bool packs_a;            // a panel of A that serves several tiles is read faster packed than as it lies
+};
+
 // How gemm.h goes through a product. It changes no bit: where sums over K are cut is fixed (kKc).
 struct CpuBlocking {
   uint32_t columns;    // of B that are packed at a time
@@ -33,6 +40,10 @@ struct CpuMachine {
 const GemmTile* pair_tile(VectorLevel level);
 const GemmTile* neon_pair_tile();
 const GemmTile* amx_pair_tile();
+
+// Every panel of A passes all of B's block, which therefore takes three quarters of the second-level cache, and leaves the rest to C and A. Where
+// the third level is fast enough a wider block is worth more, because A is packed and C's rows are met less often.
+CpuBlocking choose_blocking(const CpuCore& core, const GemmTile& tile);
 
 // Once, at set-up: BLIS may take heap. kUnsupported where the processor or the link lacks the tile or the level.
 // A port calls this when it opens its backend; what BLIS must be told before, and what caches there are, is the port's to know, and so are the

@@ -21,7 +21,7 @@ say "the simulation against callgrind's"
 "$build/tests/bench/traffic_bench" --kernels avx2 --as-callgrind "$work/gpt.json" "$work/resnet.json" >"$work/checked.tsv"
 # A dump for every row of a step.
 valgrind --tool=callgrind --callgrind-out-file="$work/checked/dump" --instr-atstart=no --dump-line=no --cache-sim=yes --I1=32768,8,64 --D1=65536,4,64 --LL=262144,8,64 \
-  "$build/tests/bench/instructions_bench" --kernels avx2 "$work/gpt.json" "$work/resnet.json" >"$work/checked.log" 2>&1 || { cat "$work/checked.log" >&2; exit 1; }
+  "$build/tests/bench/instructions_bench" --kernels avx2 --as-callgrind "$work/gpt.json" "$work/resnet.json" >"$work/checked.log" 2>&1 || { cat "$work/checked.log" >&2; exit 1; }
 tests/bench/traffic.py check "$work/checked.tsv" "$work/checked"
 [ "${1:-}" ] || exit 0
 

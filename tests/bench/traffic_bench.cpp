@@ -192,15 +192,20 @@ constexpr KernelSet kKernelSets[] = {{"neon", VectorLevel::kBaseline, GemmTileCh
                                      {"avx2", VectorLevel::kAvx2, GemmTileChoice::kAvx2, kX86Cores},
                                      {"avx512", VectorLevel::kAvx512, GemmTileChoice::kAvx512, kX86Cores}};
 
+constexpr uint64_t kWholeThird = uint64_t{32} << 20;  // of Zen 5, which alone asks for it
+
 const KernelSet& kernel_set_named(const std::string& name) {
   for (const KernelSet& set : kKernelSets) {
     if (name == set.name) return set;
   }
   throw UserError("traffic_bench: --kernels: there are no kernels \"" + name + "\"", UserError::kUsage);
 }
-void choose_machine(CpuMachine& machine, const KernelSet& set) {
+// As the set's kernels are blocked on that core. The third level that a block may take is the whole one.
+void choose_machine(CpuMachine& machine, const KernelSet& set, const ModelledCore& core) {
   if (!choose_cpu_machine(machine, set.tile, set.level).ok()) throw UserError(std::string("traffic_bench: --kernels: this processor lacks ") + set.name);
   if (set.cores.data() == kArmCores) machine.tile = neon_shape_tile();
+  const CpuCaches caches{core.levels[1].kibibytes * uint64_t{1024}, kWholeThird};
+  machine.blocking = choose_blocking({caches, core.third_feeds_tiles, core.packs_a}, machine.tile);
 }
 
 struct Settings {
@@ -209,18 +214,25 @@ struct Settings {
 };
 
 void report(const Recipe& recipe, const Settings& settings) {
-  CpuMachine machine;
   const KernelSet& set = kernel_set_named(settings.kernels);
-  choose_machine(machine, set);
-  const Backend backend = cpu_backend(machine);
   const SolvedModel model = solve_model(recipe);
   ScheduleRequest none;
   none.strategy = "none";
   const OwnedPlan plan = plan_model(model, none).plan;
-  PlanRun run(linux_port(), backend, recipe, plan, 1);
-  CountedStep step(plan);
-  Counter all(run.trainer().arena, settings.as_callgrind ? kAsCallgrind : set.cores);
-  for (const auto& [key, count] : step.run(run, all)) print_call(recipe.name.c_str(), set.name, key, count);
+  std::map<std::string, Count> calls;
+  for (const ModelledCore& core : settings.as_callgrind ? std::span<const ModelledCore>(kAsCallgrind) : set.cores) {
+    CpuMachine machine;
+    choose_machine(machine, set, core);
+    const Backend backend = cpu_backend(machine);
+    PlanRun run(linux_port(), backend, recipe, plan, 1);
+    CountedStep step(plan);
+    Counter all(run.trainer().arena, {&core, 1});
+    for (const auto& [key, count] : step.run(run, all)) {
+      Count& joined = calls.try_emplace(key, count).first->second;
+      if (&core != set.cores.data() && !settings.as_callgrind) joined.cores.push_back(count.cores.front());
+    }
+  }
+  for (const auto& [key, count] : calls) print_call(recipe.name.c_str(), set.name, key, count);
   std::fflush(stdout);
 }
 
