@@ -544,10 +544,10 @@ Status cpu_attention_forward(const KernelContext& context, const AttentionForwar
     return ok_status();
   }
   const uint32_t tiles = Partition{args.T, kTile}.count();
-  // The last tiles, which see the most keys, go first.
+  // Head by head, so that its keys and values stay in a cache; of each the last tile, which sees the most keys, goes first.
   parallel_for(*context.workers, args.B * heads * tiles, [&](uint32_t task) {
-    const uint32_t head = task % (args.B * heads);
-    forward_tile(level, args, head / heads, head % heads, tiles - 1 - task / (args.B * heads));
+    const uint32_t head = task / tiles;
+    forward_tile(level, args, head / heads, head % heads, tiles - 1 - task % tiles);
   });
   return ok_status();
 }
