@@ -172,7 +172,6 @@ class CountedStep {
 };
 
 void print_call(const char* recipe, const char* kernel_set, const std::string& key, const Count& count) {
-  if (count.runs == 0) return;
   std::printf("%s\t%s\t%s\t%llu\t%.0f\t%.0f\t%llu", recipe, kernel_set, key.c_str(), static_cast<unsigned long long>(count.runs), count.cost.flops, count.cost.bytes,
               static_cast<unsigned long long>(count.accesses));
   for (const CoreTraffic& core : count.cores) {
@@ -228,6 +227,7 @@ void report(const Recipe& recipe, const Settings& settings) {
     CountedStep step(plan);
     Counter all(run.trainer().arena, {&core, 1});
     for (const auto& [key, count] : step.run(run, all)) {
+      if (count.runs == 0) continue;
       Count& joined = calls.try_emplace(key, count).first->second;
       if (&core != set.cores.data() && !settings.as_callgrind) joined.cores.push_back(count.cores.front());
     }
