@@ -12,6 +12,7 @@
 #include "lib/cpu/partition.h"
 #include "lib/cpu/random_mask.h"
 #include "lib/cpu/tile_product.h"
+#include "lib/cpu/transpose.h"
 #include "lib/cpu/vector_math.h"
 #include "lib/cpu/vector_of.h"
 #include "lib/rng.h"
@@ -109,7 +110,7 @@ REPRISE_INLINE void pack_transposed(float* out, const float* rows, uint64_t stri
   for (uint32_t first = 0; first < kTile; first += kPanel) {
     const float* lines[kPanel];
     for (uint32_t c = 0; c < kPanel; ++c) lines[c] = first + c < count ? rows + (first + c) * stride : kZeroLine;
-    pack_lines(out + uint64_t{first} * D, kPanel, lines, D);
+    transpose_lines<kLanes>(out + uint64_t{first} * D, kPanel, lines, D);
   }
   for (uint32_t i = 0; i < kTile * D; ++i) out[i] *= factor;
 }
@@ -122,10 +123,11 @@ REPRISE_INLINE void pack_rows(float* out, const float* rows, uint64_t stride, ui
   }
 }
 // out[i][d] = sums[d][i], for i < count; `out` is contiguous.
+template <int kLanes>
 REPRISE_INLINE void transpose_sums(float* out, const float* sums, uint32_t count, uint32_t D) {
   const float* lines[kAttentionMaxHead];
   for (uint32_t d = 0; d < D; ++d) lines[d] = sums + d * kTile;
-  pack_lines(out, D, lines, count);
+  transpose_lines<kLanes>(out, D, lines, count);
 }
 
 // Dropout of the weights (query, first_key + j), j < kTile: each is dropped, or kept and multiplied with 1 / (1 - p).
@@ -304,7 +306,7 @@ REPRISE_INLINE void forward_body(const AttentionForwardArgsOf<Stored>& args, uin
     if (first_key != first_seen) scale_sums(tiles.sums, state.rescale, head.D);
     weigh_values<kLanes>(tiles, keys, diagonal, first_key != first_seen, head.D);
   }
-  transpose_sums(tiles.queries, tiles.sums, count, head.D);
+  transpose_sums<kLanes>(tiles.queries, tiles.sums, count, head.D);
   Stored* y = args.y + (uint64_t{b} * args.T + first_query) * args.C + uint64_t{h} * head.D;
   float* lse = args.lse + (uint64_t{b} * args.attention.heads + h) * args.T + first_query;
   for (uint32_t i = 0; i < count; ++i) copy_scaled<kLanes>(y + i * head.out, tiles.queries + i * head.D, head.D, 1.0f / state.sum[i]);
@@ -462,7 +464,7 @@ REPRISE_INLINE void open_keys(BackwardTiles<Stored>& tiles, const AttentionHead<
 // Their gradients, to the rows from `to` on.
 template <int kLanes, typename Stored>
 REPRISE_INLINE void close_keys(Stored* to, BackwardTiles<Stored>& tiles, const float* sums, const AttentionHead<Stored>& head, uint32_t keys) {
-  transpose_sums(tiles.keys, sums, keys, head.D);
+  transpose_sums<kLanes>(tiles.keys, sums, keys, head.D);
   for (uint32_t i = 0; i < keys; ++i) copy_scaled<kLanes>(to + i * head.row, tiles.keys + i * head.D, head.D, 1.0f);
 }
 

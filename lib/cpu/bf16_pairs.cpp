@@ -87,7 +87,7 @@ void pack_groups(float* panel, const PanelRange& range, uint32_t group, const fl
 // The same without groups.
 void pack_depths_of_lines(float* panel, const PanelRange& range, const float** lines, uint32_t depths) {
   for (uint32_t i = 0; i < range.width; ++i) lines[i] = lines[i] != nullptr ? lines[i] : kZeroLine;
-  pack_lines(panel, range.width, lines, depths);
+  pack_lines(range.level, panel, range.width, lines, depths);
   clear(panel + uint64_t{depths} * range.width, panel + uint64_t{range.kc} * range.width);
 }
 

@@ -261,7 +261,7 @@ void pack_weights(const KernelContext& context, const DirectShape& s, const Dire
         } else {
           const float* lines[kWideGroup];
           for (uint32_t k = 0; k < group; ++k) lines[k] = first + k * weights.output;
-          pack_lines(panel, group, lines, step);
+          pack_lines(cpu_machine(context).level, panel, group, lines, step);
         }
       }
     }

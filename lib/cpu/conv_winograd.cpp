@@ -294,7 +294,7 @@ void pack_filter_strip(VectorLevel level, const DirectShape& s, const DirectWeig
   for (uint32_t position = 0; position < kWinogradPositions; ++position) {
     const float* lines[kMaxNr];
     for (uint32_t i = 0; i < columns; ++i) lines[i] = i < count ? strips + position * step + i * kStripChannels : kZeroLine;
-    pack_lines(block.panel(s, columns, position, p) + uint64_t{c0} * columns, columns, lines, kStripChannels);
+    pack_lines(level, block.panel(s, columns, position, p) + uint64_t{c0} * columns, columns, lines, kStripChannels);
   }
 }
 

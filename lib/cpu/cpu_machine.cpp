@@ -51,6 +51,7 @@ Status choose_cpu_machine(CpuMachine& machine, GemmTileChoice tile, VectorLevel 
   if (!may_have_vector_level(level)) return {Code::kUnsupported, "this processor lacks the vector level asked for", static_cast<uint64_t>(level)};
   REPRISE_RETURN_IF_ERROR(find_gemm_tile(tile, machine.tile));
   machine.level = level;
+  machine.caches = caches;
   machine.blocking = choose_blocking({caches, third_feeds_tiles(), packs_a()}, machine.tile);
   machine.pairs = pair_tile(level);
   machine.small_pairs = level == VectorLevel::kAvx512Amx ? pair_tile(VectorLevel::kAvx512Bf16) : nullptr;

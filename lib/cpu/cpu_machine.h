@@ -29,6 +29,7 @@ struct CpuBlocking {
 
 struct CpuMachine {
   VectorLevel level = VectorLevel::kBaseline;
+  CpuCaches caches = {};  // as the port told
   GemmTile tile = {};
   CpuBlocking blocking = {};
   const GemmTile* pairs = nullptr;        // for products of bf16 (bf16_pairs.h); null where the level has none

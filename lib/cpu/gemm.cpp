@@ -4,13 +4,8 @@
 
 #include <cstring>
 
+#include "lib/cpu/transpose.h"
 #include "lib/cpu/vector_of.h"
-
-#if defined(__SSE2__)
-#include <xmmintrin.h>
-#elif defined(__aarch64__)
-#include <arm_neon.h>
-#endif
 
 namespace reprise {
 
@@ -21,33 +16,6 @@ namespace {
 // Packing moves elements of 32 bits. Where they are pairs of bf16 (bf16_pairs.h), no float lies at `from`: the bits are copied.
 REPRISE_INLINE void move_element(float* to, const float* from) { std::memcpy(to, from, sizeof *to); }
 REPRISE_INLINE void move_element(float* to, const Bf16* from) { *to = *from; }
-
-// dst[k * width + i] = lines[i][k] for four lines i and four depths k.
-REPRISE_INLINE void transpose_four(float* dst, uint32_t width, const float* const* lines, uint32_t k) {
-#if defined(__SSE2__)
-  __m128 r0 = _mm_loadu_ps(lines[0] + k), r1 = _mm_loadu_ps(lines[1] + k);
-  __m128 r2 = _mm_loadu_ps(lines[2] + k), r3 = _mm_loadu_ps(lines[3] + k);
-  _MM_TRANSPOSE4_PS(r0, r1, r2, r3);
-  _mm_storeu_ps(dst, r0);
-  _mm_storeu_ps(dst + width, r1);
-  _mm_storeu_ps(dst + 2 * width, r2);
-  _mm_storeu_ps(dst + 3 * width, r3);
-#elif defined(__aarch64__)
-  const float32x4_t r0 = vld1q_f32(lines[0] + k), r1 = vld1q_f32(lines[1] + k);
-  const float32x4_t r2 = vld1q_f32(lines[2] + k), r3 = vld1q_f32(lines[3] + k);
-  // Pairs of lines: depths 0 and 2, 1 and 3.
-  const float64x2_t even01 = vreinterpretq_f64_f32(vtrn1q_f32(r0, r1)), odd01 = vreinterpretq_f64_f32(vtrn2q_f32(r0, r1));
-  const float64x2_t even23 = vreinterpretq_f64_f32(vtrn1q_f32(r2, r3)), odd23 = vreinterpretq_f64_f32(vtrn2q_f32(r2, r3));
-  vst1q_f32(dst, vreinterpretq_f32_f64(vtrn1q_f64(even01, even23)));
-  vst1q_f32(dst + width, vreinterpretq_f32_f64(vtrn1q_f64(odd01, odd23)));
-  vst1q_f32(dst + 2 * width, vreinterpretq_f32_f64(vtrn2q_f64(even01, even23)));
-  vst1q_f32(dst + 3 * width, vreinterpretq_f32_f64(vtrn2q_f64(odd01, odd23)));
-#else
-  for (uint32_t d = 0; d < 4; ++d) {
-    for (uint32_t i = 0; i < 4; ++i) move_element(dst + d * width + i, lines[i] + k + d);
-  }
-#endif
-}
 
 // sums[k] = the sum over rows of in[row * stride + k].
 template <typename Stored>
@@ -110,6 +78,9 @@ REPRISE_STORAGE_LEVELS(pack_depths_at_level, pack_depths_body<kLanes>,
                        (float* panel, uint32_t width, uint32_t count, const Stored* first, int64_t stride, uint32_t kc),
                        (panel, width, count, first, stride, kc))
 
+REPRISE_VECTOR_LEVELS(pack_lines_at_level, transpose_lines<kLanes>,
+                      (float* panel, uint32_t width, const float* const* lines, uint32_t kc), (panel, width, lines, kc))
+
 }  // namespace
 
 template <typename Stored>
@@ -119,18 +90,8 @@ void pack_depths(VectorLevel level, float* panel, uint32_t width, uint32_t count
 template void pack_depths(VectorLevel, float*, uint32_t, uint32_t, const float*, int64_t, uint32_t);
 template void pack_depths(VectorLevel, float*, uint32_t, uint32_t, const Bf16*, int64_t, uint32_t);
 
-void pack_lines(float* panel, uint32_t width, const float* const* lines, uint32_t kc) {
-  const uint32_t whole = kc / 4 * 4, quads = width / 4 * 4;
-  for (uint32_t k = 0; k < whole; k += 4) {
-    float* dst = panel + k * width;
-    for (uint32_t i = 0; i < quads; i += 4) transpose_four(dst + i, width, lines + i, k);
-    for (uint32_t i = quads; i < width; ++i) {
-      for (uint32_t d = 0; d < 4; ++d) move_element(dst + d * width + i, lines[i] + k + d);
-    }
-  }
-  for (uint32_t k = whole; k < kc; ++k) {
-    for (uint32_t i = 0; i < width; ++i) move_element(panel + k * width + i, lines[i] + k);
-  }
+void pack_lines(VectorLevel level, float* panel, uint32_t width, const float* const* lines, uint32_t kc) {
+  pack_lines_at_level(level, panel, width, lines, kc);
 }
 
 void narrow(VectorLevel level, Bf16* to, const float* from, uint64_t count, const float* bias, bool accumulate) {
@@ -145,7 +106,7 @@ void MatrixPackerOf<float>::operator()(float* panel, const PanelRange& range) co
   if (line_stride == 1) return pack_depths(range.level, panel, range.width, range.count, origin, depth_stride, range.kc);
   const float* lines[kMaxMr];
   for (uint32_t i = 0; i < range.width; ++i) lines[i] = i < range.count ? origin + i * line_stride : kZeroLine;
-  pack_lines(panel, range.width, lines, range.kc);
+  pack_lines(range.level, panel, range.width, lines, range.kc);
 }
 
 uint32_t MatrixPackerOf<float>::find_runs(RowRun* runs, const PanelRange& range) const {

@@ -59,8 +59,8 @@ inline void copy_run(float* to, const Bf16* from, uint32_t count) {
 void narrow(VectorLevel level, Bf16* to, const float* from, uint64_t count, const float* bias, bool accumulate);
 void widen(VectorLevel level, float* to, const Bf16* from, uint64_t count);
 
-// panel[k * width + i] = lines[i][k]; `lines` has `width` entries, each with kc readable floats.
-void pack_lines(float* panel, uint32_t width, const float* const* lines, uint32_t kc);
+// panel[k * width + i] = lines[i][k]; `lines` has `width` entries, each with kc readable floats, or pairs of bf16.
+void pack_lines(VectorLevel level, float* panel, uint32_t width, const float* const* lines, uint32_t kc);
 // panel[k * width + i] = first[k * stride + i] for i < count.
 template <typename Stored>
 void pack_depths(VectorLevel level, float* panel, uint32_t width, uint32_t count, const Stored* first, int64_t stride, uint32_t kc);
@@ -164,7 +164,7 @@ void pack_widened(float* panel, const PanelRange& range, const Pack& pack) {
   pack.widen_lines(widened, range);
   const float* lines[kMaxMr];
   for (uint32_t i = 0; i < range.width; ++i) lines[i] = i < range.count ? widened + i * kWidenedStride : kZeroLine;
-  pack_lines(panel, range.width, lines, range.kc);
+  pack_lines(range.level, panel, range.width, lines, range.kc);
 }
 
 // C in memory, row i at data + i * row_stride. An output whose rows lie anywhere says kUniformRows = false and needs

@@ -11,17 +11,16 @@
 
 #include "lib/cpu/conv_rules.h"
 #include "lib/cpu/cpu_kernels.h"
-#include "lib/cpu/cpu_machine.h"
 #include "ports/linux/linux_port.h"
 #include "tests/bench/machine_peak.h"
 #include "tests/ops/random_floats.h"
+#include "tests/ports/test_machine.h"
 
 namespace reprise::bench {
 namespace {
 
 double peak_flops;
 Workers workers_by_count[3];
-CpuMachine cpu;
 
 struct LayerCase {
   const char* name;
@@ -98,7 +97,7 @@ void run_layer(benchmark::State& state, const LayerCase& c, ConvPass pass, bool 
   Slots slots(align_up(tx.bytes) + align_up(tw.bytes) + align_up(ty.bytes) + align_up(bytes));
   float *x = slots.take(random_floats(tx.elements(), 1)), *w = slots.take(random_floats(tw.elements(), 1)),
         *y = slots.take(random_floats(ty.elements(), 1)), *scratch = slots.take(bytes);
-  const KernelContext context{.workers = &workers_by_count[workers], .machine = &cpu};
+  const KernelContext context{.workers = &workers_by_count[workers], .machine = test::test_backend().machine};
   Stopwatch watch;
   for (auto _ : state) {
     watch.start();
@@ -151,11 +150,11 @@ void register_all() {
 
 int main(int argc, char** argv) {
   using namespace reprise;
-  Backend fastest;  // BLIS is told its architecture
-  if (!linux_port().open_backend("cpu", &fastest).ok() || !choose_cpu_machine(bench::cpu).ok() || !linux_port().start_workers(2, &bench::workers_by_count[2]).ok()) return 1;
+  if (!linux_port().start_workers(2, &bench::workers_by_count[2]).ok()) return 1;
+  const CpuMachine& cpu = *static_cast<const CpuMachine*>(test::test_backend().machine);
   bench::peak_flops = bench::measure_peak_flops();
   std::printf("peak of one core, measured: %.1f GFLOP/s (%s); tile %s\n", bench::peak_flops / 1e9,
-              vector_level_name(bench::cpu.level), bench::cpu.tile.name);
+              vector_level_name(cpu.level), cpu.tile.name);
   bench::register_all();
   benchmark::Initialize(&argc, argv);
   benchmark::RunSpecifiedBenchmarks();

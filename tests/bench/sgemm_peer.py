@@ -1,6 +1,9 @@
 #!/usr/bin/env python3
 """Products in f32 beside the libraries that others use: MKL through PyTorch, OpenBLAS through NumPy, BLIS's own sgemm.
 
+Libraries older than the processor, or told so by the environment, take kernels of AVX2 for it: OpenBLAS and BLIS are told to take theirs of
+AVX-512 where the processor has that. MKL cannot be told.
+
 All compute y[M,N] = x[M,K] w[N,K]^T on the same threads, in turns; best and median over all calls of all turns, in per cent of the
 peak that our process measures (multiply-adds in registers, times the threads).
 Usage: tests/bench/sgemm_peer.py [--threads 1] [--turns 5] [--seconds 0.3]    (needs torch and numpy; BLIS as libblis.so.4)
@@ -79,5 +82,6 @@ if __name__ == "__main__":
   if "OMP_NUM_THREADS" not in os.environ:  # libraries read these when they are loaded
     threads = sys.argv[sys.argv.index("--threads") + 1] if "--threads" in sys.argv else "1"
     names = ["OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "BLIS_NUM_THREADS"]
-    os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **{name: threads for name in names}})
+    kernels = {"OPENBLAS_CORETYPE": "SkylakeX", "BLIS_ARCH_TYPE": "0"} if "avx512bw" in pathlib.Path("/proc/cpuinfo").read_text() else {}
+    os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **kernels, **{name: threads for name in names}})
   main()

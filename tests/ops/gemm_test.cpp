@@ -169,6 +169,30 @@ TEST_P(EveryTile, HasOneSetOfBitsHoweverItsOperandsLie) {
   EXPECT_EQ(test::judge_the_tile_judge(tile), "");
 }
 
+// ---- packing -------------------------------------------------------------------------------------
+
+// Every level that this machine has, and widths and depths on both sides of its squares.
+TEST(PackLines, TurnsLinesIntoRows) {
+  for (const VectorLevel level : {VectorLevel::kBaseline, VectorLevel::kAvx2, VectorLevel::kAvx512}) {
+    if (level > best_vector_level()) continue;
+    for (uint32_t width = 1; width <= kMaxNr + 16; ++width) {
+      for (const uint32_t depths : {1u, 3u, 4u, 7u, 8u, 15u, 16u, 17u, 29u, 64u, 99u}) {
+        const std::vector<float> values = random_floats(uint64_t{width} * depths, width);
+        const float* lines[kMaxNr + 16];
+        for (uint32_t i = 0; i < width; ++i) lines[i] = values.data() + uint64_t{width - 1 - i} * depths;  // they lie anywhere
+        std::vector<float> rows(uint64_t{width} * depths + 1, -7.0f);
+        pack_lines(level, rows.data(), width, lines, depths);
+        for (uint32_t k = 0; k < depths; ++k) {
+          for (uint32_t i = 0; i < width; ++i) {
+            ASSERT_EQ(rows[k * width + i], lines[i][k]) << vector_level_name(level) << ": " << width << " x " << depths << ", line " << i << ", depth " << k;
+          }
+        }
+        ASSERT_EQ(rows.back(), -7.0f) << vector_level_name(level) << ": " << width << " x " << depths << ": wrote past the last row";
+      }
+    }
+  }
+}
+
 // ---- linear --------------------------------------------------------------------------------------
 
 struct LinearCase {

@@ -11,10 +11,14 @@
 
 namespace reprise::test {
 
-// The level that the port chooses: it may know more than best_vector_level().
-inline VectorLevel port_level() {
+// What the port chooses: it may know more than best_vector_level(), knows the caches, and tells BLIS its architecture. Null where it cannot.
+inline const CpuMachine* port_machine() {
   Backend backend;
-  return linux_port().open_backend("cpu", &backend).ok() ? static_cast<const CpuMachine*>(backend.machine)->level : best_vector_level();
+  return linux_port().open_backend("cpu", &backend).ok() ? static_cast<const CpuMachine*>(backend.machine) : nullptr;
+}
+inline VectorLevel port_level() {
+  const CpuMachine* machine = port_machine();
+  return machine != nullptr ? machine->level : best_vector_level();
 }
 
 // Null where this machine or this link lacks the tile or the level. It lives until the process ends; from one thread.
@@ -27,8 +31,8 @@ inline const Backend* backend_with(GemmTileChoice tile, VectorLevel level = port
   auto [place, is_new] = all.try_emplace({tile, level});
   if (is_new) {
     auto made = std::make_unique<Made>();
-    // The port tells BLIS its architecture.
-    if (linux_port().open_backend("cpu", &made->backend).ok() && choose_cpu_machine(made->machine, tile, level).ok()) {
+    const CpuMachine* port = port_machine();
+    if (port != nullptr && choose_cpu_machine(made->machine, tile, level, port->caches).ok()) {
       made->backend = cpu_backend(made->machine);
       place->second = std::move(made);
     }
