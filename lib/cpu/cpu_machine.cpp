@@ -41,10 +41,12 @@ bool packs_a() {
 }  // namespace
 
 CpuBlocking choose_blocking(const CpuCore& core, const GemmTile& tile) {
-  uint64_t bytes = (core.caches.second != 0 ? core.caches.second : kLeastSecondCache) / 4 * 3;
-  if (core.third_feeds_tiles) bytes = larger(bytes, core.caches.third / 4);
-  const uint64_t columns = smaller(kNc, larger(kLeastColumns, bytes / (kKc * sizeof(float))));
-  return {static_cast<uint32_t>(columns), core.packs_a ? kTilesThatPay * tile.columns() : ~0u};
+  const uint64_t second = core.caches.second != 0 ? core.caches.second : kLeastSecondCache;
+  const uint64_t packed = core.third_feeds_tiles ? larger(second / 4 * 3, core.caches.third / 4) : second / 4 * 3;
+  const auto columns_in = [](uint64_t bytes) {
+    return static_cast<uint32_t>(smaller(kNc, larger(kLeastColumns, bytes / (kKc * sizeof(float)))));
+  };
+  return {columns_in(packed), core.packs_a ? kTilesThatPay * tile.columns() : ~0u, columns_in(second / 8 * 3)};
 }
 
 Status choose_cpu_machine(CpuMachine& machine, GemmTileChoice tile, VectorLevel level, const CpuCaches& caches) {

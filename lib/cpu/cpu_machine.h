@@ -25,6 +25,7 @@ struct CpuCore {
 struct CpuBlocking {
   uint32_t columns;    // of B that are packed at a time
   uint32_t pack_from;  // columns of C from which a panel of A is packed although it could serve as it lies
+  uint32_t depth_columns;  // of B that pass at a time where it is never packed (multiply_columns of gemm.h)
 };
 
 struct CpuMachine {

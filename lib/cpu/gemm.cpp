@@ -118,9 +118,9 @@ uint32_t MatrixPackerOf<float>::find_runs(RowRun* runs, const PanelRange& range)
   return 1;
 }
 
-DepthRows MatrixPackerOf<float>::find_depths(const PanelRange& range) const {
-  if (line_stride != 1 || range.count < range.width) return {nullptr, 0};  // a tile reads whole rows
-  return {data + static_cast<int64_t>(range.first) + static_cast<int64_t>(range.k0) * depth_stride, depth_stride};
+DepthOperand MatrixPackerOf<float>::find_depths(const PanelRange& range) const {
+  if (line_stride != 1) return {nullptr, 0, 0};
+  return {data + static_cast<int64_t>(range.first) + static_cast<int64_t>(range.k0) * depth_stride, depth_stride, range.kc * depth_stride};
 }
 
 bool MatrixPackerOf<Bf16>::widen_lines(float* lines, const PanelRange& range) const {
@@ -177,28 +177,54 @@ void add_partials(const Workers& workers, float* c, uint64_t count, const float*
 
 namespace {
 
-// add_partials of sums that are C's transpose: sums[s] is [rows, columns], C is [columns, rows].
-void add_transposed_partials(const Workers& workers, float* c, uint64_t rows, uint64_t columns, const float* sums, uint64_t stride,
-                             uint32_t parts, bool accumulate) {
-  constexpr uint64_t kSide = 16;  // of a block: a cache line of C and of the sums
-  for_each_piece(workers, Partition{rows, kSide}, [&](uint64_t row, uint64_t row_end) {
-    for (uint64_t column = 0; column < columns; column += kSide) {
-      const uint64_t width = smaller(kSide, columns - column);
-      float block[kSide][kSide];
-      for (uint64_t i = row; i < row_end; ++i) {
-        const float* from = sums + i * columns + column;
-        float* sum = block[i - row];
-        std::memcpy(sum, from, width * sizeof(float));
-        for (uint32_t s = 1; s < parts; ++s) {
-          for (uint64_t j = 0; j < width; ++j) sum[j] += from[s * stride + j];
+// Columns [j0, j_end) and depths [k0, k0 + kc) of a product whose operands both lie by depths.
+struct DepthBlock {
+  const float *a, *b;  // [K, M], [K, N]
+  float* c;            // [M, N]
+  uint64_t M, N, j0, j_end, k0;
+  uint32_t kc;
+  bool add;
+
+  bool is_last_of_piece() const { return j_end == N; }
+  // The next block's: beside this one, or the first of the next piece.
+  int64_t b_ahead() const { return static_cast<int64_t>(is_last_of_piece() ? kc * N - j0 : j_end - j0); }
+};
+
+// Rows [i, i + rows) of C. B's next block is fetched by the first of them, A's next piece by each while it is here for the last time.
+void run_depth_panel(const gemm_detail::TileGeometry& g, const DepthBlock& block, uint64_t i, uint32_t rows, uint64_t j, uint64_t j_end) {
+  alignas(64) float packed[kKc * kMaxMr];
+  const int64_t M = static_cast<int64_t>(block.M), N = static_cast<int64_t>(block.N);
+  DepthOperand a{block.a + block.k0 * block.M + i, M, block.is_last_of_piece() ? block.kc * M : 0};
+  if (j_end - j >= g.blocking.pack_from) {
+    pack_depths(g.level, packed, rows, rows, a.data, a.step, block.kc);
+    a = {packed, rows, 0};
+  }
+  const MatrixOutput output{block.c, N};
+  for (; j < j_end; j += g.columns, a.ahead = 0) {
+    const DepthOperand b{block.b + block.k0 * block.N + j, N, i == 0 ? block.b_ahead() : 0};
+    gemm_detail::put_tile(g, rows, block.add, output, {i, j, rows, g.columns}, [&](float beta, float* c, int64_t stride) {
+      g.tile.run_depths(rows, block.kc, a, b, beta, c, stride);
+    });
+  }
+}
+
+// `block`: all of the product but what is set here.
+void run_depth_product(const Workers& workers, const gemm_detail::TileGeometry& g, DepthBlock block, uint64_t K, bool accumulate) {
+  const Partition depths = gemm_detail::depth_pieces(K, 1), columns{block.N, g.blocking.depth_columns / g.columns * g.columns};
+  for (uint32_t d = 0; d < depths.count(); ++d) {
+    block.k0 = depths.begin(d), block.kc = static_cast<uint32_t>(depths.end(d) - depths.begin(d));
+    block.add = accumulate || d > 0;
+    for (uint32_t n = 0; n < columns.count(); ++n) {
+      block.j0 = columns.begin(n), block.j_end = columns.end(n);
+      const uint64_t width = block.j_end - block.j0;
+      gemm_detail::TileTasks(g, block.M, width).for_each(workers, g, width, [&](uint64_t panel, uint64_t panel_end, uint64_t j, uint64_t j_end) {
+        for (; panel < panel_end; ++panel) {
+          const uint64_t i = panel * g.rows;
+          run_depth_panel(g, block, i, static_cast<uint32_t>(smaller(g.rows, block.M - i)), block.j0 + j, block.j0 + j_end);
         }
-      }
-      for (uint64_t j = 0; j < width; ++j) {
-        float* to = c + (column + j) * rows;
-        for (uint64_t i = row; i < row_end; ++i) to[i] = accumulate ? to[i] + block[i - row][j] : block[i - row][j];
-      }
+      });
     }
-  });
+  }
 }
 
 }  // namespace
@@ -206,15 +232,20 @@ void add_transposed_partials(const Workers& workers, float* c, uint64_t rows, ui
 void multiply_columns(const KernelContext& context, const GemmShape& shape, const float* a, const float* b, float* c, bool accumulate,
                       void* scratch) {
   const int64_t M = static_cast<int64_t>(shape.M), N = static_cast<int64_t>(shape.N);
-  const MatrixPacker from_a{a, 1, M}, from_b{b, 1, N};
+  const gemm_detail::TileGeometry g(context);
+  if (g.tile.run_depths == nullptr || shape.M % g.tile.row_step != 0 || shape.N % g.columns != 0) {
+    return gemm_split(context, shape, MatrixPacker{a, 1, M}, MatrixPacker{b, 1, N}, c, accumulate, scratch);
+  }
+  const DepthBlock whole{.a = a, .b = b, .c = c, .M = shape.M, .N = shape.N, .j0 = 0, .j_end = 0, .k0 = 0, .kc = 0, .add = false};
   const uint32_t splits = gemm_splits(shape.M, shape.N, shape.K);
-  if (splits == 1 || M >= N || M < kMaxNr) return gemm_split(context, shape, from_a, from_b, c, accumulate, scratch);
-  // The wider operand is read as it lies, while what comes next is fetched; the narrower one, if it fills a tile's columns, is packed. The
-  // sums are the same.
-  const GemmShape turned{shape.N, shape.M, shape.K};
-  gemm_partials(context, turned, from_b, from_a, scratch);
-  add_transposed_partials(*context.workers, c, turned.M, turned.N, static_cast<float*>(scratch),
-                          gemm_split_part_floats(turned.M, turned.N, turned.K), splits, accumulate);
+  if (splits == 1) return run_depth_product(*context.workers, g, whole, shape.K, accumulate);
+  gemm_partials(context, shape, 1, scratch, [&](uint64_t k0, uint64_t depths, float* partial, float*) {
+    DepthBlock part = whole;
+    part.a += k0 * shape.M, part.b += k0 * shape.N, part.c = partial;
+    run_depth_product(Workers{}, g, part, depths, false);
+  });
+  add_partials(*context.workers, c, shape.M * shape.N, static_cast<float*>(scratch), gemm_split_part_floats(shape.M, shape.N, shape.K), splits,
+               accumulate);
 }
 
 }  // namespace reprise

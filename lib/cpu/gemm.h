@@ -36,12 +36,7 @@ struct PanelRange {
 // A packer whose lines may serve as they lie also has find_runs: it writes the runs that together are the panel and answers their
 // number, at most kMaxRuns; 0 where the panel must be packed.
 constexpr uint32_t kMaxRuns = kKc / 16 + 2;
-// One with find_depths answers where the panel lies by depths: element (line, depth) at first[depth * step + line]; null where it
-// must be packed.
-struct DepthRows {
-  const float* first;
-  int64_t step;
-};
+// One with find_depths answers where the panel lies by depths; null where it must be packed.
 // Lines so far apart fall into one set of a first-level cache and drive each other out: they are packed.
 constexpr bool lines_collide(int64_t stride) { return stride % 1024 == 0; }
 
@@ -81,7 +76,7 @@ struct MatrixPackerOf<float> {
 
   void operator()(float* panel, const PanelRange& range) const;
   uint32_t find_runs(RowRun* runs, const PanelRange& range) const;
-  DepthRows find_depths(const PanelRange& range) const;
+  DepthOperand find_depths(const PanelRange& range) const;
 };
 template <>
 struct MatrixPackerOf<Bf16> {
@@ -195,14 +190,14 @@ namespace gemm_detail {
 struct TileGeometry {
   const GemmTile& tile;
   VectorLevel level;
-  uint32_t pack_from;      // columns that a panel of A must serve to be packed although it could serve as it lies
+  const CpuBlocking& blocking;
   uint32_t rows, columns;  // of C
 
   // Without a tile, the machine's.
   explicit TileGeometry(const KernelContext& context, const GemmTile* t = nullptr)
       : tile(t != nullptr ? *t : cpu_machine(context).tile),
         level(cpu_machine(context).level),
-        pack_from(cpu_machine(context).blocking.pack_from),
+        blocking(cpu_machine(context).blocking),
         rows(tile.rows()),
         columns(tile.columns()) {}
 
@@ -270,14 +265,14 @@ inline void fetch_output(const float* c, uint32_t columns) {
   for (uint32_t j = 0; j < columns; j += 16) __builtin_prefetch(c + j, 1, 3);
 }
 
-// compute(beta, c, row_stride) writes a whole tile: into C, or beside it where C has not room for a whole one.
+// compute(beta, c, row_stride) writes `computed_rows` whole rows of a tile: into C, or beside it where C has not room for them.
 template <typename Output, typename Compute>
-void put_tile(const TileGeometry& g, bool accumulate, const Output& output, const TilePlace& place, const Compute& compute) {
+void put_tile(const TileGeometry& g, uint32_t computed_rows, bool accumulate, const Output& output, const TilePlace& place, const Compute& compute) {
   const bool add = accumulate || put_bias(output, place);
   // Copies: g++ compares the two adjacent members by one load of 64 bits, which must wait until their two stores and C's have left.
   const uint32_t rows = place.rows, columns = place.columns;
   if constexpr (Output::kUniformRows) {
-    if (rows == g.rows && columns == g.columns) {
+    if (rows == computed_rows && columns == g.columns) {
       for (uint32_t i = 0; i < rows; ++i) fetch_output(output.row(place.i0 + i) + place.j0, columns);
       compute(add ? 1.0f : 0.0f, output.row(place.i0) + place.j0, output.row_stride);
       return;
@@ -323,7 +318,7 @@ bool run_rows(const TileGeometry& g, const Block& block, const PackA& pack_a, co
     const uint32_t count = g.tile.run_rows == nullptr ? 0 : pack_a.find_runs(runs, range);
     if (count == 0) return false;
     for_each_tile(g, block, range.first, range.count, j, j_end, [&](const TilePlace& place, const float* b) {
-      put_tile(g, block.add, output, place, [&](float beta, float* c, int64_t stride) { g.tile.run_rows(runs, count, b, beta, c, stride); });
+      put_tile(g, g.rows, block.add, output, place, [&](float beta, float* c, int64_t stride) { g.tile.run_rows(runs, count, b, beta, c, stride); });
       for (uint32_t r = 0; r < count; ++r) runs[r].ahead = 0;  // fetched
     });
     return true;
@@ -343,7 +338,7 @@ bool run_widened(const TileGeometry& g, const Block& block, const PackA& pack_a,
     run.ahead = 0;
     for (uint32_t i = 0; i < range.width; ++i) run.rows[i] = i < range.count ? lines + i * kWidenedStride : kZeroLine;
     for_each_tile(g, block, range.first, range.count, j, j_end, [&](const TilePlace& place, const float* b) {
-      put_tile(g, block.add, output, place, [&](float beta, float* c, int64_t stride) { g.tile.run_rows(&run, 1, b, beta, c, stride); });
+      put_tile(g, g.rows, block.add, output, place, [&](float beta, float* c, int64_t stride) { g.tile.run_rows(&run, 1, b, beta, c, stride); });
     });
     return true;
   }
@@ -355,12 +350,14 @@ template <typename PackA, typename Output>
 bool run_depths(const TileGeometry& g, const Block& block, const PackA& pack_a, const Output& output, const PanelRange& range,
                 uint64_t j, uint64_t j_end) {
   if constexpr (requires { pack_a.find_depths(range); }) {
-    if (g.tile.run_depths == nullptr) return false;
-    const DepthRows a = pack_a.find_depths(range);
-    if (a.first == nullptr) return false;
+    if (g.tile.run_depths == nullptr || range.count % g.tile.row_step != 0) return false;
+    DepthOperand a = pack_a.find_depths(range);
+    if (a.data == nullptr) return false;
     for_each_tile(g, block, range.first, range.count, j, j_end, [&](const TilePlace& place, const float* b) {
-      put_tile(g, block.add, output, place,
-               [&](float beta, float* c, int64_t stride) { g.tile.run_depths(block.kc, a.first, a.step, b, beta, c, stride); });
+      put_tile(g, range.count, block.add, output, place, [&](float beta, float* c, int64_t stride) {
+        g.tile.run_depths(range.count, block.kc, a, {b, g.columns, 0}, beta, c, stride);
+      });
+      a.ahead = 0;  // fetched
     });
     return true;
   }
@@ -372,18 +369,36 @@ template <typename PackA, typename Output>
 void run_panel(const TileGeometry& g, const Block& block, const PackA& pack_a, const Output& output, const PanelRange& range,
                uint64_t j, uint64_t j_end, float* a) {
   if (run_widened(g, block, pack_a, output, range, j, j_end)) return;
-  if (j_end - j < g.pack_from &&
+  if (j_end - j < g.blocking.pack_from &&
       (run_rows(g, block, pack_a, output, range, j, j_end) || run_depths(g, block, pack_a, output, range, j, j_end))) {
     return;
   }
   pack_a(a, range);
   for_each_tile(g, block, range.first, range.count, j, j_end, [&](const TilePlace& place, const float* b) {
-    put_tile(g, block.add, output, place, [&](float beta, float* c, int64_t stride) { g.run(block.kc, a, b, beta, c, stride); });
+    put_tile(g, g.rows, block.add, output, place, [&](float beta, float* c, int64_t stride) { g.run(block.kc, a, b, beta, c, stride); });
   });
 }
 
 constexpr uint32_t kMostTasks = 128;  // a claim must stay cheap against its work
 constexpr uint32_t kFewPanels = 16;   // below this many row panels a block's columns are shared out too
+
+// How the rows of C and some of its columns are shared out: row panels, and columns too where those are few.
+struct TileTasks {
+  Partition panels, columns;  // in tiles
+
+  TileTasks(const TileGeometry& g, uint64_t M, uint64_t N)
+      : panels(split_at_most(divide_up(M, g.rows), kMostTasks, 1)),
+        columns(split_at_most(divide_up(N, g.columns), panels.count() >= kFewPanels ? 1 : divide_up(kFewPanels, panels.count()), 1)) {}
+
+  // Calls use(panels begin, end, columns begin, end), the latter of C, on any worker.
+  template <typename Use>
+  void for_each(const Workers& workers, const TileGeometry& g, uint64_t N, const Use& use) const {
+    parallel_for(workers, panels.count() * columns.count(), [&](uint32_t task) {
+      const uint32_t p = task / columns.count(), c = task % columns.count();
+      use(panels.begin(p), panels.end(p), columns.begin(c) * g.columns, smaller(N, columns.end(c) * g.columns));
+    });
+  }
+};
 
 // The pieces of one block, packed side by side: `count` of the depths' parts from `first` on.
 struct Pieces {
@@ -448,17 +463,12 @@ void run_narrow_panel(const TileGeometry& g, const Pieces& pieces, const PackA& 
 template <typename PackA, typename Output>
 void run_pieces(const Workers& workers, const TileGeometry& g, const Pieces& pieces, const PackA& pack_a, const Output& output,
                 uint64_t M, bool accumulate, bool is_last) {
-  const uint32_t nc = pieces.nc;
-  const Partition panels = split_at_most(divide_up(M, g.rows), kMostTasks, 1);
-  const uint64_t shares = panels.count() >= kFewPanels ? 1 : divide_up(kFewPanels, panels.count());
-  const Partition columns = split_at_most(divide_up(nc, g.columns), shares, 1);
-  parallel_for(workers, panels.count() * columns.count(), [&](uint32_t task) {
+  const TileTasks tasks(g, M, pieces.nc);
+  tasks.for_each(workers, g, pieces.nc, [&](uint64_t panel, uint64_t panel_end, uint64_t j, uint64_t j_end) {
     const TileScope scope(g.tile);
     alignas(64) float a[kKc * kMaxMr + kPanelSlack];
-    const uint32_t p = task / columns.count(), c = task % columns.count();
-    const uint64_t j = columns.begin(c) * g.columns, j_end = smaller(nc, columns.end(c) * g.columns);
-    for (uint64_t panel = panels.begin(p); panel < panels.end(p); ++panel) {
-      const uint64_t i0 = panel * g.rows;
+    for (uint64_t p = panel; p < panel_end; ++p) {
+      const uint64_t i0 = p * g.rows;
       const uint32_t rows = static_cast<uint32_t>(smaller(g.rows, M - i0));
       if constexpr (kIsNarrow<Output>) {
         run_narrow_panel(g, pieces, pack_a, output, i0, rows, j, j_end, accumulate, a);
@@ -467,13 +477,16 @@ void run_pieces(const Workers& workers, const TileGeometry& g, const Pieces& pie
       }
     }
     if constexpr (requires { output.written(M, M, M); }) {
-      if (is_last) output.written(panels.begin(p) * g.rows, smaller(M, panels.end(p) * g.rows), j_end - j);
+      if (is_last) output.written(panel * g.rows, smaller(M, panel_end * g.rows), j_end - j);
     }
   });
 }
 
-// The same with whole groups of depths in every piece.
-constexpr Partition in_groups(Partition depths, uint32_t group) { return {depths.total, divide_up(depths.size, group) * group}; }
+// Where a sum over K is cut: pieces of at most kKc, of whole groups.
+constexpr Partition depth_pieces(uint64_t K, uint32_t group) {
+  const Partition depths = split_at_most(K, divide_up(K, kKc), 1);
+  return {K, divide_up(depths.size, group) * group};
+}
 
 // How wide and deep a packed block may be.
 struct BlockLimits {
@@ -484,7 +497,7 @@ template <typename PackA, typename PackB, typename Output>
 void run_product(const Workers& workers, const TileGeometry& g, const GemmShape& shape, const PackA& pack_a, const PackB& pack_b,
                  const Output& output, bool accumulate, const BlockLimits& limits, float* packed) {
   const uint32_t nc = limits.columns / g.columns * g.columns;
-  const Partition depths = in_groups(split_at_most(shape.K, divide_up(shape.K, kKc), 1), g.tile.group());
+  const Partition depths = depth_pieces(shape.K, g.tile.group());
   for (uint32_t d = 0; d < depths.count(); d += limits.depth_pieces) {
     for (uint64_t j0 = 0; j0 < shape.N; j0 += nc) {
       const uint32_t width = static_cast<uint32_t>(smaller(nc, shape.N - j0));
@@ -512,7 +525,7 @@ struct Deeper {
     range.k0 += k0;
     pack(panel, range);
   }
-  DepthRows find_depths(PanelRange range) const
+  DepthOperand find_depths(PanelRange range) const
     requires requires { pack.find_depths(range); }
   {
     range.k0 += k0;
@@ -529,7 +542,7 @@ template <typename PackA, typename PackB, typename Output>
 void gemm(const KernelContext& context, const GemmShape& shape, const PackA& pack_a, const PackB& pack_b,
           const Output& output, bool accumulate, void* scratch, const GemmTile* tile = nullptr) {
   const gemm_detail::TileGeometry g(context, tile);
-  const uint32_t columns = cpu_machine(context).blocking.columns;
+  const uint32_t columns = g.blocking.columns;
   gemm_detail::BlockLimits limits{columns, gemm_depth_pieces(shape.N, columns)};
   if constexpr (gemm_detail::kIsNarrow<Output>) {
     limits = {gemm_narrow_columns(shape.K * g.tile.depths_of_one), static_cast<uint32_t>(divide_up(shape.K, kKc))};
@@ -548,23 +561,18 @@ void add_partials(const Workers& workers, float* c, uint64_t count, const float*
                   bool accumulate);
 
 // gemm_splits() parts of a product, each a worker's task with its own partial C, in `scratch` from
-// s * gemm_split_part_floats(M, N, K) on.
-template <typename PackA, typename PackB>
-void gemm_partials(const KernelContext& context, const GemmShape& shape, const PackA& pack_a, const PackB& pack_b, void* scratch,
-                   const GemmTile* tile = nullptr) {
-  const gemm_detail::TileGeometry g(context, tile);
+// s * gemm_split_part_floats(M, N, K) on: compute(first depth, depths, C, scratch) for each, in whole groups of the tile's depths.
+template <typename Compute>
+void gemm_partials(const KernelContext& context, const GemmShape& shape, uint32_t group, void* scratch, const Compute& compute) {
   const uint32_t splits = gemm_splits(shape.M, shape.N, shape.K);
   const uint64_t part_floats = gemm_split_part_floats(shape.M, shape.N, shape.K);
   const uint64_t outputs = shape.M * shape.N;
   parallel_for(*context.workers, splits, [&](uint32_t s) {
-    const uint64_t group = g.tile.group(), groups = shape.K / group;
+    const uint64_t groups = shape.K / group;
     const uint64_t k0 = groups * s / splits * group, k1 = groups * (s + 1) / splits * group;
     float* partial = static_cast<float*>(scratch) + s * part_floats;
-    // A partial's length rounded up keeps the packed block behind it aligned.
-    float* packed = partial + (outputs + 15) / 16 * 16;
-    gemm_detail::run_product(Workers{}, g, GemmShape{shape.M, shape.N, k1 - k0}, gemm_detail::Deeper<PackA>{pack_a, k0},
-                             gemm_detail::Deeper<PackB>{pack_b, k0}, MatrixOutput{partial, static_cast<int64_t>(shape.N)}, false,
-                             {kSplitNc, 1}, packed);
+    // A partial's length rounded up keeps the scratch behind it aligned.
+    compute(k0, k1 - k0, partial, partial + (outputs + 15) / 16 * 16);
   });
 }
 
@@ -576,12 +584,18 @@ void gemm_split(const KernelContext& context, const GemmShape& shape, const Pack
   const uint32_t splits = gemm_splits(shape.M, shape.N, shape.K);
   const MatrixOutput output{c, static_cast<int64_t>(shape.N)};
   if (splits == 1) return gemm(context, shape, pack_a, pack_b, output, accumulate, scratch, tile);
-  gemm_partials(context, shape, pack_a, pack_b, scratch, tile);
+  const gemm_detail::TileGeometry g(context, tile);
+  gemm_partials(context, shape, g.tile.group(), scratch, [&](uint64_t k0, uint64_t depths, float* partial, float* packed) {
+    gemm_detail::run_product(Workers{}, g, GemmShape{shape.M, shape.N, depths}, gemm_detail::Deeper<PackA>{pack_a, k0},
+                             gemm_detail::Deeper<PackB>{pack_b, k0}, MatrixOutput{partial, static_cast<int64_t>(shape.N)}, false,
+                             {kSplitNc, 1}, packed);
+  });
   add_partials(*context.workers, c, shape.M * shape.N, static_cast<float*>(scratch),
                gemm_split_part_floats(shape.M, shape.N, shape.K), splits, accumulate);
 }
 
-// C[M,N] (+)= A[K,M]^T B[K,N], all row-major: the gradient of weights. `scratch` has gemm_split_scratch_bytes(M, N, K).
+// C[M,N] (+)= A[K,M]^T B[K,N], all row-major: the gradient of weights. Both operands lie by depths: where M and N are whole row steps and
+// columns of a tile, neither is packed for longer than a panel lives. `scratch` has gemm_split_scratch_bytes(M, N, K).
 void multiply_columns(const KernelContext& context, const GemmShape& shape, const float* a, const float* b, float* c,
                       bool accumulate, void* scratch);
 

@@ -85,7 +85,7 @@ constexpr uint32_t kLinePairs = 16;
   put(sums, beta, c, row_stride);
 }
 
-constexpr GemmTile kPairTile = {"avx512bf16-12x32", kRows, kColumns, false, run, run_rows, nullptr, 2};
+constexpr GemmTile kPairTile = {"avx512bf16-12x32", kRows, kColumns, false, run, run_rows, nullptr, 1, 2};
 
 }  // namespace
 

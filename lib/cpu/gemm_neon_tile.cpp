@@ -16,23 +16,28 @@ namespace {
 #define REPRISE_UNROLLED _Pragma("GCC unroll 16")
 
 // The loops over these must unroll at any -O level: `of` lives in registers, and a lane is part of the instruction.
-constexpr uint32_t kRows = 12, kVectors = 2, kColumns = 4 * kVectors, kQuads = kRows / 4;
-struct Sums {
-  float32x4_t of[kRows][kVectors];
+constexpr uint32_t kRows = 12, kVectors = 2, kColumns = 4 * kVectors;
+template <uint32_t kCount>
+struct SumsOf {
+  float32x4_t of[kCount][kVectors];
 };
+using Sums = SumsOf<kRows>;
 
-REPRISE_INLINE void clear(Sums& sums) {
-  REPRISE_UNROLLED for (uint32_t i = 0; i < kRows; ++i) {
+template <uint32_t kCount>
+REPRISE_INLINE void clear(SumsOf<kCount>& sums) {
+  REPRISE_UNROLLED for (uint32_t i = 0; i < kCount; ++i) {
     REPRISE_UNROLLED for (uint32_t v = 0; v < kVectors; ++v) sums.of[i][v] = vdupq_n_f32(0.0f);
   }
 }
 
-// One depth whose 12 elements of A lie side by side.
-REPRISE_INLINE void add_depth(Sums& sums, const float* a, const float* b_panel) {
+// One depth whose elements of A lie side by side.
+template <uint32_t kCount>
+REPRISE_INLINE void add_depth(SumsOf<kCount>& sums, const float* a, const float* b_panel) {
+  constexpr uint32_t kQuads = kCount / 4;
   float32x4_t b[kVectors], x[kQuads];
   REPRISE_UNROLLED for (uint32_t v = 0; v < kVectors; ++v) b[v] = vld1q_f32(b_panel + 4 * v);
   REPRISE_UNROLLED for (uint32_t q = 0; q < kQuads; ++q) x[q] = vld1q_f32(a + 4 * q);
-  REPRISE_UNROLLED for (uint32_t i = 0; i < kRows; ++i) {
+  REPRISE_UNROLLED for (uint32_t i = 0; i < kCount; ++i) {
     REPRISE_UNROLLED for (uint32_t v = 0; v < kVectors; ++v) sums.of[i][v] = vfmaq_n_f32(sums.of[i][v], b[v], x[i / 4][i % 4]);
   }
 }
@@ -65,8 +70,9 @@ REPRISE_INLINE void add_two_row_depths(Sums& sums, const float* const* rows, uin
 }
 
 // `beta` is 0 or 1 in practice; any value is right.
-REPRISE_INLINE void put(const Sums& sums, float beta, float* c, int64_t row_stride) {
-  REPRISE_UNROLLED for (uint32_t i = 0; i < kRows; ++i, c += row_stride) {
+template <uint32_t kCount>
+REPRISE_INLINE void put(const SumsOf<kCount>& sums, float beta, float* c, int64_t row_stride) {
+  REPRISE_UNROLLED for (uint32_t i = 0; i < kCount; ++i, c += row_stride) {
     REPRISE_UNROLLED for (uint32_t v = 0; v < kVectors; ++v) {
       float* place = c + 4 * v;
       vst1q_f32(place, beta == 0.0f ? sums.of[i][v] : vfmaq_n_f32(sums.of[i][v], vld1q_f32(place), beta));
@@ -86,16 +92,22 @@ void run_neon(const GemmTile&, uint64_t k, const float* a, const float* b_panel,
   put(sums, beta, c, row_stride);
 }
 
-// What the next tile's depths will read is fetched.
-void run_neon_depths(uint64_t k, const float* a, int64_t step, const float* b_panel, float beta, float* c, int64_t row_stride) {
-  Sums sums;
+template <uint32_t kCount>
+void run_neon_of(uint64_t k, const DepthOperand& a, const DepthOperand& b, float beta, float* c, int64_t row_stride) {
+  SumsOf<kCount> sums;
   clear(sums);
-  const int64_t ahead = static_cast<int64_t>(k) * step;
-  for (uint64_t p = 0; p < k; ++p, a += step, b_panel += kColumns) {
-    __builtin_prefetch(a + ahead, 0, 2);
-    add_depth(sums, a, b_panel);
+  const float *place = a.data, *b_panel = b.data;
+  for (uint64_t p = 0; p < k; ++p, place += a.step, b_panel += b.step) {
+    __builtin_prefetch(place + a.ahead, 0, 2);
+    __builtin_prefetch(b_panel + b.ahead, 0, 2);
+    add_depth(sums, place, b_panel);
   }
   put(sums, beta, c, row_stride);
+}
+void run_neon_depths(uint32_t rows, uint64_t k, const DepthOperand& a, const DepthOperand& b, float beta, float* c, int64_t row_stride) {
+  if (rows == kRows) return run_neon_of<kRows>(k, a, b, beta, c, row_stride);
+  if (rows == 8) return run_neon_of<8>(k, a, b, beta, c, row_stride);
+  run_neon_of<4>(k, a, b, beta, c, row_stride);
 }
 
 // A line of each row is fetched ahead while another is used up.
@@ -120,7 +132,7 @@ void run_neon_rows(const RowRun* runs, uint32_t count, const float* b_panel, flo
 
 }  // namespace
 
-GemmTile neon_gemm_tile() { return {"neon-12x8", kRows, kColumns, false, run_neon, run_neon_rows, run_neon_depths}; }
+GemmTile neon_gemm_tile() { return {"neon-12x8", kRows, kColumns, false, run_neon, run_neon_rows, run_neon_depths, 4}; }
 
 }  // namespace reprise
 #else

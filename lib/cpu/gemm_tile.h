@@ -25,6 +25,13 @@ struct RowRun {
   int64_t ahead;  // floats from here to what the next rows of C will read, to be fetched meanwhile; 0 for nothing
 };
 
+// An operand by depths: element (line, depth) at data[depth * step + line], its lines side by side. A packed panel is one.
+struct DepthOperand {
+  const float* data;
+  int64_t step;
+  int64_t ahead;  // floats from a depth here to one that will be read next, to be fetched meanwhile; 0 for nothing
+};
+
 struct GemmTile {
   char name[32];  // part of the kernel set's id
   uint32_t mr, nr;
@@ -37,8 +44,10 @@ struct GemmTile {
   // The same for C with contiguous rows, A's depths being those of the runs, one after another. Null where the tile has none.
   void (*run_rows)(const RowRun* runs, uint32_t count, const float* b_panel, float beta, float* c, int64_t row_stride);
 
-  // The same for C with contiguous rows and A as it lies by depths: element (i, k) at a[k * step + i]. Null where the tile has none.
-  void (*run_depths)(uint64_t k, const float* a, int64_t step, const float* b_panel, float beta, float* c, int64_t row_stride);
+  // The same for C with contiguous rows and operands by depths. Of the tile's rows it takes `rows`, a multiple of row_step: no element of others
+  // is read or written. Null where the tile has none.
+  void (*run_depths)(uint32_t rows, uint64_t k, const DepthOperand& a, const DepthOperand& b, float beta, float* c, int64_t row_stride);
+  uint32_t row_step = 1;
   // Depths of the operands that one depth of a panel holds: 2 where each of its elements is a pair of bf16 (bf16_pairs.h), then of A's rows too.
   uint32_t depths_of_one = 1;
   // Another library's kernel and what it wants beside its operands, for the `run` that calls it.

@@ -54,11 +54,28 @@ struct BaselineVector {
       Set::store(place, beta == 0.0f ? sum[i][v] : Set::multiply_add(scale, Set::load(place), sum[i][v]));          \
     }                                                                                                               \
   }
-#define REPRISE_TILE_BODY(VectorSet, kRows, kVectors, a_step, ahead)                                                \
+#define REPRISE_TILE_BODY(VectorSet, kRows, kVectors)                                                               \
   REPRISE_TILE_START(VectorSet, kRows, kVectors)                                                                    \
-  for (uint64_t p = 0; p < k; ++p, a += (a_step), b_panel += kColumns) {                                            \
-    __builtin_prefetch(a + (ahead), 0, 2);                                                                          \
+  for (uint64_t p = 0; p < k; ++p, a += (kRows), b_panel += kColumns) {                                             \
+    __builtin_prefetch(a + kDepthsAhead * (kRows), 0, 2);                                                           \
     REPRISE_TILE_DEPTH(kRows, kVectors, a + i)                                                                      \
+  }                                                                                                                 \
+  REPRISE_TILE_END(kRows, kVectors)
+// Both operands by depths. Few calls fetch B: they have a loop of their own, so that the others do without its instructions.
+#define REPRISE_DEPTH_TILE_BODY(VectorSet, kRows, kVectors)                                                         \
+  REPRISE_TILE_START(VectorSet, kRows, kVectors)                                                                    \
+  const float *place = a.data, *b_panel = b.data;                                                                   \
+  if (b.ahead != 0) {                                                                                               \
+    for (uint64_t p = 0; p < k; ++p, place += a.step, b_panel += b.step) {                                          \
+      __builtin_prefetch(place + a.ahead, 0, 2);                                                                    \
+      for (uint32_t j = 0; j < kColumns; j += kLineFloats) __builtin_prefetch(b_panel + b.ahead + j, 0, 2);         \
+      REPRISE_TILE_DEPTH(kRows, kVectors, place + i)                                                                \
+    }                                                                                                               \
+  } else {                                                                                                          \
+    for (uint64_t p = 0; p < k; ++p, place += a.step, b_panel += b.step) {                                          \
+      __builtin_prefetch(place + a.ahead, 0, 2);                                                                    \
+      REPRISE_TILE_DEPTH(kRows, kVectors, place + i)                                                                \
+    }                                                                                                               \
   }                                                                                                                 \
   REPRISE_TILE_END(kRows, kVectors)
 // A line of each row is fetched ahead while another is used up.
@@ -81,15 +98,21 @@ constexpr uint32_t kLineFloats = 16;  // of a cache line
 constexpr int64_t kDepthsAhead = 16;
 
 void run_baseline(const GemmTile&, uint64_t k, const float* a, const float* b_panel, float beta, float* c, int64_t row_stride, int64_t) {
-  REPRISE_TILE_BODY(BaselineVector, 6, 2, 6, kDepthsAhead * 6)
+  REPRISE_TILE_BODY(BaselineVector, 6, 2)
 }
-void run_baseline_depths(uint64_t k, const float* a, int64_t step, const float* b_panel, float beta, float* c, int64_t row_stride) {
-  REPRISE_TILE_BODY(BaselineVector, 6, 2, step, static_cast<int64_t>(k) * step)
+template <uint32_t kRows>
+void run_baseline_of(uint64_t k, const DepthOperand& a, const DepthOperand& b, float beta, float* c, int64_t row_stride) {
+  REPRISE_DEPTH_TILE_BODY(BaselineVector, kRows, 2)
+}
+void run_baseline_depths(uint32_t rows, uint64_t k, const DepthOperand& a, const DepthOperand& b, float beta, float* c, int64_t row_stride) {
+  if (rows == 6) return run_baseline_of<6>(k, a, b, beta, c, row_stride);
+  if (rows == 4) return run_baseline_of<4>(k, a, b, beta, c, row_stride);
+  run_baseline_of<2>(k, a, b, beta, c, row_stride);
 }
 void run_baseline_rows(const RowRun* runs, uint32_t count, const float* b_panel, float beta, float* c, int64_t row_stride) {
   REPRISE_ROW_TILE_BODY(BaselineVector, 6, 2)
 }
-constexpr GemmTile kBaselineTile = {"portable-6x8", 6, 8, false, run_baseline, run_baseline_rows, run_baseline_depths};
+constexpr GemmTile kBaselineTile = {"portable-6x8", 6, 8, false, run_baseline, run_baseline_rows, run_baseline_depths, 2};
 
 #if defined(__x86_64__)
 struct Avx2Vector {
@@ -106,15 +129,21 @@ struct Avx2Vector {
 };
 [[gnu::target("avx2,fma")]] void run_avx2(const GemmTile&, uint64_t k, const float* a, const float* b_panel, float beta, float* c,
                                           int64_t row_stride, int64_t) {
-  REPRISE_TILE_BODY(Avx2Vector, 6, 2, 6, kDepthsAhead * 6)
+  REPRISE_TILE_BODY(Avx2Vector, 6, 2)
 }
-[[gnu::target("avx2,fma")]] void run_avx2_depths(uint64_t k, const float* a, int64_t step, const float* b_panel, float beta, float* c, int64_t row_stride) {
-  REPRISE_TILE_BODY(Avx2Vector, 6, 2, step, static_cast<int64_t>(k) * step)
+template <uint32_t kRows>
+[[gnu::target("avx2,fma")]] void run_avx2_of(uint64_t k, const DepthOperand& a, const DepthOperand& b, float beta, float* c, int64_t row_stride) {
+  REPRISE_DEPTH_TILE_BODY(Avx2Vector, kRows, 2)
+}
+void run_avx2_depths(uint32_t rows, uint64_t k, const DepthOperand& a, const DepthOperand& b, float beta, float* c, int64_t row_stride) {
+  if (rows == 6) return run_avx2_of<6>(k, a, b, beta, c, row_stride);
+  if (rows == 4) return run_avx2_of<4>(k, a, b, beta, c, row_stride);
+  run_avx2_of<2>(k, a, b, beta, c, row_stride);
 }
 [[gnu::target("avx2,fma")]] void run_avx2_rows(const RowRun* runs, uint32_t count, const float* b_panel, float beta, float* c, int64_t row_stride) {
   REPRISE_ROW_TILE_BODY(Avx2Vector, 6, 2)
 }
-constexpr GemmTile kAvx2Tile = {"avx2-6x16", 6, 16, false, run_avx2, run_avx2_rows, run_avx2_depths};
+constexpr GemmTile kAvx2Tile = {"avx2-6x16", 6, 16, false, run_avx2, run_avx2_rows, run_avx2_depths, 2};
 
 struct Avx512Vector {
   using V = __m512;
@@ -130,17 +159,24 @@ struct Avx512Vector {
 };
 [[gnu::target("avx512f")]] void run_avx512(const GemmTile&, uint64_t k, const float* a, const float* b_panel, float beta,
                                            float* c, int64_t row_stride, int64_t) {
-  REPRISE_TILE_BODY(Avx512Vector, 12, 2, 12, kDepthsAhead * 12)
+  REPRISE_TILE_BODY(Avx512Vector, 12, 2)
 }
-[[gnu::target("avx512f")]] void run_avx512_depths(uint64_t k, const float* a, int64_t step, const float* b_panel, float beta, float* c, int64_t row_stride) {
-  REPRISE_TILE_BODY(Avx512Vector, 12, 2, step, static_cast<int64_t>(k) * step)
+template <uint32_t kRows>
+[[gnu::target("avx512f")]] void run_avx512_of(uint64_t k, const DepthOperand& a, const DepthOperand& b, float beta, float* c, int64_t row_stride) {
+  REPRISE_DEPTH_TILE_BODY(Avx512Vector, kRows, 2)
+}
+void run_avx512_depths(uint32_t rows, uint64_t k, const DepthOperand& a, const DepthOperand& b, float beta, float* c, int64_t row_stride) {
+  if (rows == 12) return run_avx512_of<12>(k, a, b, beta, c, row_stride);
+  if (rows == 8) return run_avx512_of<8>(k, a, b, beta, c, row_stride);
+  run_avx512_of<4>(k, a, b, beta, c, row_stride);
 }
 [[gnu::target("avx512f")]] void run_avx512_rows(const RowRun* runs, uint32_t count, const float* b_panel, float beta, float* c, int64_t row_stride) {
   REPRISE_ROW_TILE_BODY(Avx512Vector, 12, 2)
 }
-constexpr GemmTile kAvx512Tile = {"avx512-12x32", 12, 32, false, run_avx512, run_avx512_rows, run_avx512_depths};
+constexpr GemmTile kAvx512Tile = {"avx512-12x32", 12, 32, false, run_avx512, run_avx512_rows, run_avx512_depths, 4};
 #endif
 #undef REPRISE_ROW_TILE_BODY
+#undef REPRISE_DEPTH_TILE_BODY
 #undef REPRISE_TILE_BODY
 #undef REPRISE_TILE_END
 #undef REPRISE_TILE_DEPTH
@@ -195,6 +231,7 @@ Status find_gemm_tile(GemmTileChoice choice, GemmTile& tile) {
     if (tile.run_rows != nullptr || !same_size) continue;
     tile.run_rows = own.run_rows;
     tile.run_depths = own.run_depths;
+    tile.row_step = own.row_step;
   }
   return ok_status();
 }

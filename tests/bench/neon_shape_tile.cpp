@@ -38,17 +38,16 @@ template <typename Place>
   }
 }
 
-[[gnu::always_inline]] inline void run_steps(uint64_t k, const float* a, int64_t step, const float* b_panel, float beta, float* c, int64_t row_stride) {
+void run_depths(uint32_t, uint64_t k, const DepthOperand& a, const DepthOperand& b, float beta, float* c, int64_t row_stride) {
   Sums sums = {};
-  for (uint64_t p = 0; p < k; ++p, a += step, b_panel += kColumns) add_depth(sums, b_panel, [&](uint32_t i) { return a + i; });
+  for (uint64_t p = 0; p < k; ++p) {
+    const float* place = a.data + static_cast<int64_t>(p) * a.step;
+    add_depth(sums, b.data + static_cast<int64_t>(p) * b.step, [&](uint32_t i) { return place + i; });
+  }
   put(sums, beta, c, row_stride);
 }
-
 void run(const GemmTile&, uint64_t k, const float* a, const float* b_panel, float beta, float* c, int64_t row_stride, int64_t) {
-  run_steps(k, a, kRows, b_panel, beta, c, row_stride);
-}
-void run_depths(uint64_t k, const float* a, int64_t step, const float* b_panel, float beta, float* c, int64_t row_stride) {
-  run_steps(k, a, step, b_panel, beta, c, row_stride);
+  run_depths(kRows, k, {a, kRows, 0}, {b_panel, kColumns, 0}, beta, c, row_stride);
 }
 void run_rows(const RowRun* runs, uint32_t count, const float* b_panel, float beta, float* c, int64_t row_stride) {
   Sums sums = {};
@@ -62,6 +61,6 @@ void run_rows(const RowRun* runs, uint32_t count, const float* b_panel, float be
 
 }  // namespace
 
-GemmTile neon_shape_tile() { return {"neon-8x8", kRows, kColumns, false, run, run_rows, run_depths}; }
+GemmTile neon_shape_tile() { return {"neon-8x8", kRows, kColumns, false, run, run_rows, run_depths, kRows}; }
 
 }  // namespace reprise::bench

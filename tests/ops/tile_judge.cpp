@@ -25,15 +25,15 @@ struct Product {
   }
 };
 
-// What `compute(c, row_stride)` leaves where C is `start` and its rows are further apart than they are long: first fault, or nothing.
+// What `compute(c, row_stride)` leaves where C is `start`, more rows follow and all are further apart than they are long: first fault, or nothing.
 template <typename Compute>
 std::string compare(const Product& product, const char* way, const Compute& compute) {
   const uint32_t lead = product.columns + 5;
-  std::vector<float> c(size_t{lead} * product.rows, product.start());
+  std::vector<float> c(size_t{lead} * kMaxMr, product.start());
   compute(c.data(), static_cast<int64_t>(lead));
-  for (uint32_t i = 0; i < product.rows; ++i) {
+  for (uint32_t i = 0; i < kMaxMr; ++i) {
     for (uint32_t j = 0; j < lead; ++j) {
-      const float want = j < product.columns ? product.want(i, j) : product.start(), got = c[i * lead + j];
+      const float want = i < product.rows && j < product.columns ? product.want(i, j) : product.start(), got = c[i * lead + j];
       if (std::memcmp(&want, &got, sizeof want) == 0) continue;
       return std::string(way) + ", depth " + std::to_string(product.k) + ", beta " + std::to_string(product.beta) + ": element " +
              std::to_string(i) + ", " + std::to_string(j) + " is " + std::to_string(got) + ", not " + std::to_string(want);
@@ -69,15 +69,25 @@ std::string compare_run_rows(const GemmTile& tile, const Product& product) {
   return compare(product, "run_rows", [&](float* c, int64_t stride) { tile.run_rows(runs, 3, b, product.beta, c, stride); });
 }
 
-std::string compare_run_depths(const GemmTile& tile, const Product& product) {
-  alignas(64) float b[kKc * kMaxNr + kPanelSlack];
-  std::memcpy(b, product.b.data(), product.b.size() * 4);
-  const uint64_t step = product.rows + 7;
-  std::vector<float> a(step * product.k, std::numeric_limits<float>::quiet_NaN());
-  for (uint64_t p = 0; p < product.k; ++p) std::memcpy(&a[p * step], &product.a[p * product.rows], product.rows * 4);
-  return compare(product, "run_depths", [&](float* c, int64_t stride) {
-    tile.run_depths(product.k, a.data(), static_cast<int64_t>(step), b, product.beta, c, stride);
-  });
+// Both operands further apart than they are wide, for every number of rows that the tile takes; B's next depths fetched or not.
+std::string compare_run_depths(const GemmTile& tile, const Product& whole) {
+  const uint64_t a_step = whole.rows + 7, b_step = whole.columns + 3;
+  std::vector<float> a(a_step * whole.k, std::numeric_limits<float>::quiet_NaN()), b(b_step * whole.k, std::numeric_limits<float>::quiet_NaN());
+  for (uint64_t p = 0; p < whole.k; ++p) {
+    std::memcpy(&a[p * a_step], &whole.a[p * whole.rows], whole.rows * 4);
+    std::memcpy(&b[p * b_step], &whole.b[p * whole.columns], whole.columns * 4);
+  }
+  for (uint32_t rows = tile.row_step; rows <= whole.rows; rows += tile.row_step) {
+    Product product{rows, whole.columns, whole.k, whole.beta, {}, whole.b};
+    for (uint64_t p = 0; p < whole.k; ++p) product.a.insert(product.a.end(), &whole.a[p * whole.rows], &whole.a[p * whole.rows] + rows);
+    const int64_t ahead = rows == tile.row_step ? 0 : static_cast<int64_t>(b_step);
+    const std::string fault = compare(product, "run_depths", [&](float* c, int64_t stride) {
+      tile.run_depths(rows, product.k, {a.data(), static_cast<int64_t>(a_step), ahead}, {b.data(), static_cast<int64_t>(b_step), ahead},
+                      product.beta, c, stride);
+    });
+    if (!fault.empty()) return fault + ", of " + std::to_string(rows) + " rows";
+  }
+  return "";
 }
 
 // Wrong tiles: each calls `right`, and then does what a wrong loop would have done.
@@ -93,8 +103,14 @@ void sum_in_halves(const GemmTile& tile, uint64_t k, const float* a, const float
 void forget_a_run(const RowRun* runs, uint32_t count, const float* b, float beta, float* c, int64_t row_stride) {
   right->run_rows(runs, count - 1, b, beta, c, row_stride);
 }
-void forget_the_step(uint64_t k, const float* a, int64_t step, const float* b, float beta, float* c, int64_t row_stride) {
-  right->run_depths(k, a, step - 1, b, beta, c, row_stride);
+void forget_the_step(uint32_t rows, uint64_t k, const DepthOperand& a, const DepthOperand& b, float beta, float* c, int64_t row_stride) {
+  right->run_depths(rows, k, {a.data, a.step - 1, a.ahead}, b, beta, c, row_stride);
+}
+void forget_the_step_of_b(uint32_t rows, uint64_t k, const DepthOperand& a, const DepthOperand& b, float beta, float* c, int64_t row_stride) {
+  right->run_depths(rows, k, a, {b.data, b.step - 1, b.ahead}, beta, c, row_stride);
+}
+void take_all_rows(uint32_t, uint64_t k, const DepthOperand& a, const DepthOperand& b, float beta, float* c, int64_t row_stride) {
+  right->run_depths(right->rows(), k, a, b, beta, c, row_stride);
 }
 
 }  // namespace
@@ -113,13 +129,15 @@ std::string judge_fused_tile(const GemmTile& tile) {
 
 std::string judge_the_tile_judge(const GemmTile& tile) {
   right = &tile;
-  GemmTile wrong[] = {tile, tile, tile, tile};
+  GemmTile wrong[] = {tile, tile, tile, tile, tile, tile};
   wrong[0].run = add_once_more;
   wrong[1].run = sum_in_halves;
   wrong[2].run_rows = forget_a_run;
   wrong[3].run_depths = forget_the_step;
-  for (uint32_t n = 0; n < 4; ++n) {
-    if (judge_fused_tile(wrong[n]).empty()) return "the judge does not see wrong tile " + std::to_string(n);
+  wrong[4].run_depths = forget_the_step_of_b;
+  wrong[5].run_depths = take_all_rows;
+  for (const GemmTile& each : wrong) {
+    if (judge_fused_tile(each).empty()) return "the judge does not see wrong tile " + std::to_string(&each - wrong);
   }
   return "";
 }
