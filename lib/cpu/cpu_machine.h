@@ -25,7 +25,7 @@ struct CpuCore {
 struct CpuBlocking {
   uint32_t columns;    // of B that are packed at a time
   uint32_t pack_from;  // columns of C from which a panel of A is packed although it could serve as it lies
-  uint32_t depth_columns;  // of B that pass at a time where it is never packed (multiply_columns of gemm.h)
+  uint32_t depth_columns;  // of B at a time where A lies by depths (gemm_split and multiply_columns of gemm.h)
 };
 
 struct CpuMachine {
@@ -44,7 +44,8 @@ const GemmTile* neon_pair_tile();
 const GemmTile* amx_pair_tile();
 
 // Every panel of A passes all of B's block, which therefore takes three quarters of the second-level cache, and leaves the rest to C and A. Where
-// the third level is fast enough a wider block is worth more, because A is packed and C's rows are met less often.
+// the third level is fast enough a wider block is worth more, because A is packed and C's rows are met less often. Where A lies by depths, its
+// panel takes a line of the cache for every depth, so the block takes three eighths, whatever the third level does.
 CpuBlocking choose_blocking(const CpuCore& core, const GemmTile& tile);
 
 // Once, at set-up: BLIS may take heap. kUnsupported where the processor or the link lacks the tile or the level.

@@ -492,6 +492,8 @@ constexpr Partition depth_pieces(uint64_t K, uint32_t group) {
 struct BlockLimits {
   uint32_t columns, depth_pieces;
 };
+// Of at most `columns`, or of several pieces of a narrower B.
+constexpr BlockLimits limits_of(uint64_t N, uint32_t columns) { return {columns, gemm_depth_pieces(N, columns)}; }
 
 template <typename PackA, typename PackB, typename Output>
 void run_product(const Workers& workers, const TileGeometry& g, const GemmShape& shape, const PackA& pack_a, const PackB& pack_b,
@@ -542,8 +544,7 @@ template <typename PackA, typename PackB, typename Output>
 void gemm(const KernelContext& context, const GemmShape& shape, const PackA& pack_a, const PackB& pack_b,
           const Output& output, bool accumulate, void* scratch, const GemmTile* tile = nullptr) {
   const gemm_detail::TileGeometry g(context, tile);
-  const uint32_t columns = g.blocking.columns;
-  gemm_detail::BlockLimits limits{columns, gemm_depth_pieces(shape.N, columns)};
+  gemm_detail::BlockLimits limits = gemm_detail::limits_of(shape.N, g.blocking.columns);
   if constexpr (gemm_detail::kIsNarrow<Output>) {
     limits = {gemm_narrow_columns(shape.K * g.tile.depths_of_one), static_cast<uint32_t>(divide_up(shape.K, kKc))};
   }
@@ -576,15 +577,17 @@ void gemm_partials(const KernelContext& context, const GemmShape& shape, uint32_
   });
 }
 
-// The same product for few outputs and a long K (weight gradients): parts along K, added in order. C is contiguous. `scratch` has
-// gemm_split_scratch_bytes(M, N, K).
+// The same product where A lies by depths, as for weight gradients. Few outputs and a long K: parts along K, added in order. C is contiguous.
+// `scratch` has gemm_split_scratch_bytes(M, N, K).
 template <typename PackA, typename PackB>
 void gemm_split(const KernelContext& context, const GemmShape& shape, const PackA& pack_a, const PackB& pack_b, float* c,
                 bool accumulate, void* scratch, const GemmTile* tile = nullptr) {
-  const uint32_t splits = gemm_splits(shape.M, shape.N, shape.K);
-  const MatrixOutput output{c, static_cast<int64_t>(shape.N)};
-  if (splits == 1) return gemm(context, shape, pack_a, pack_b, output, accumulate, scratch, tile);
   const gemm_detail::TileGeometry g(context, tile);
+  const uint32_t splits = gemm_splits(shape.M, shape.N, shape.K);
+  if (splits == 1) {
+    return gemm_detail::run_product(*context.workers, g, shape, pack_a, pack_b, MatrixOutput{c, static_cast<int64_t>(shape.N)}, accumulate,
+                                    gemm_detail::limits_of(shape.N, g.blocking.depth_columns), static_cast<float*>(scratch));
+  }
   gemm_partials(context, shape, g.tile.group(), scratch, [&](uint64_t k0, uint64_t depths, float* partial, float* packed) {
     gemm_detail::run_product(Workers{}, g, GemmShape{shape.M, shape.N, depths}, gemm_detail::Deeper<PackA>{pack_a, k0},
                              gemm_detail::Deeper<PackB>{pack_b, k0}, MatrixOutput{partial, static_cast<int64_t>(shape.N)}, false,
