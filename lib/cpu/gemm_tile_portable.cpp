@@ -208,6 +208,7 @@ GemmTile blis_tile() { return &blis_gemm_tile != nullptr ? blis_gemm_tile() : Ge
 GemmTile find_tile(GemmTileChoice choice) {
   switch (choice) {
     case GemmTileChoice::kFastest: {
+      if (const GemmTile own = own_tile(GemmTileChoice::kAvx512); own.run != nullptr) return own;
       const GemmTile blis = blis_tile();
       return blis.run != nullptr ? blis : widest_own_tile();
     }
