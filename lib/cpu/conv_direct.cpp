@@ -43,10 +43,22 @@ struct BufferSteps {
   }
 };
 
+void copy_floats(float* to, const float* from, uint64_t count) { std::memcpy(to, from, count * sizeof(float)); }
+void copy_floats(float* to, const Bf16* from, uint64_t count) {
+  for (uint64_t i = 0; i < count; ++i) to[i] = from[i];
+}
+
 // One block of channels of one row: columns [-pad_w, ...) of the source, dealt out by residue of the stride.
 template <uint32_t kStep, typename Stored>
 void fill_row(float* row, const DirectShape& s, const Stored* pixels) {
   const uint32_t plane = s.plane_columns();
+  if (s.stride == 1 && s.C == kStep) {  // the image's row as it lies
+    const uint64_t left = uint64_t{s.pad_w} * kStep, there = smaller(plane - s.pad_w, s.W) * kStep, all = uint64_t{plane} * kStep;
+    std::memset(row, 0, left * sizeof(float));
+    copy_floats(row + left, pixels, there);
+    std::memset(row + left + there, 0, (all - left - there) * sizeof(float));
+    return;
+  }
   for (uint32_t residue = 0; residue < s.stride; ++residue) {
     for (uint32_t i = 0; i < plane; ++i, row += kStep) {
       const uint32_t column = i * s.stride + residue - s.pad_w;  // wraps left of the image: then not below W
@@ -119,6 +131,28 @@ Partition row_blocks(const DirectShape& s) {
   return split_at_most(s.P, divide_up(s.P, most), 1);
 }
 
+// The rows of the source that a worker will probably copy next, on their way to its second-level cache, a few lines at a time while it computes.
+template <typename Stored>
+struct SourceAhead {
+  static constexpr uint32_t kLineElements = 64 / sizeof(Stored);
+  const Stored *next, *end;
+  uint64_t step;  // of a fetch
+
+  // Those of row block `unit`, in `fetches` parts; nothing beyond the last one.
+  SourceAhead(const DirectShape& s, const Partition& blocks, const ConvSource<Stored>& source, uint32_t unit, uint32_t fetches) {
+    const uint64_t row = uint64_t{s.W} * s.C, n = unit / blocks.count(), p = blocks.begin(unit % blocks.count());
+    const uint64_t rows = smaller(s.H, blocks.size * s.stride), h = smaller(s.H - rows, p * s.stride);
+    const bool there = n < s.N;
+    next = source.data + (there ? (n * s.H + h) * row : 0);
+    end = next + (there ? rows * row : 0);
+    step = divide_up(divide_up(rows * row, kLineElements), fetches) * kLineElements;
+  }
+  REPRISE_INLINE void fetch() {
+    const Stored* stop = static_cast<uint64_t>(end - next) < step ? end : next + step;
+    for (; next < stop; next += kLineElements) __builtin_prefetch(next, 0, 2);
+  }
+};
+
 // ---- the correlation -----------------------------------------------------------------------------
 
 // One output group of a block of rows.
@@ -132,6 +166,7 @@ struct RowsTask {
   uint32_t rows;
   uint32_t group;
   bool accumulate;
+  SourceAhead<Stored>* ahead;
 };
 
 template <int kLanes, uint32_t kVectors, uint32_t kRows, uint32_t kColumns>
@@ -169,6 +204,16 @@ REPRISE_INLINE void correlate_tile(const RowsTask<Stored>& t, uint32_t p, uint32
       REPRISE_UNROLLED for (uint32_t v = 0; v < kVectors; ++v) tile.sum[i][j][v] = V{};
     }
   }
+  // Copies: for all that a compiler knows, what is written may be the task.
+  const uint64_t out_row = t.out_row, out_pixel = t.out_pixel;
+  Stored* const out = t.out + p * out_row + q * out_pixel;
+  if (t.accumulate) {  // what is there will be read when the sums are complete
+    for (uint32_t i = 0; i < kRows; ++i) {
+      for (uint32_t j = 0; j < kColumns; ++j) {
+        for (uint32_t v = 0; v < kVectors * kLanes; v += 64 / sizeof(Stored)) __builtin_prefetch(out + i * out_row + j * out_pixel + v, 1, 3);
+      }
+    }
+  }
   const float* w = t.packed;
   for (uint32_t r = 0; r < s.R; ++r) {
     for (uint32_t block = 0; block < steps.blocks; ++block) {
@@ -179,26 +224,55 @@ REPRISE_INLINE void correlate_tile(const RowsTask<Stored>& t, uint32_t p, uint32
       }
     }
   }
-  REPRISE_UNROLLED for (uint32_t i = 0; i < kRows; ++i) {
-    REPRISE_UNROLLED for (uint32_t j = 0; j < kColumns; ++j) {
-      Stored* place = t.out + (p + i) * t.out_row + (q + j) * t.out_pixel;
-      REPRISE_UNROLLED for (uint32_t v = 0; v < kVectors; ++v) {
-        if (t.accumulate) {
+  if (t.accumulate) {
+    REPRISE_UNROLLED for (uint32_t i = 0; i < kRows; ++i) {
+      REPRISE_UNROLLED for (uint32_t j = 0; j < kColumns; ++j) {
+        REPRISE_UNROLLED for (uint32_t v = 0; v < kVectors; ++v) {
           V old;
-          read_vector<kLanes>(old, place + v * kLanes);
+          read_vector<kLanes>(old, out + i * out_row + j * out_pixel + v * kLanes);
           tile.sum[i][j][v] = old + tile.sum[i][j][v];
         }
-        write_vector<kLanes>(place + v * kLanes, tile.sum[i][j][v]);
+      }
+    }
+  }
+  REPRISE_UNROLLED for (uint32_t i = 0; i < kRows; ++i) {
+    REPRISE_UNROLLED for (uint32_t j = 0; j < kColumns; ++j) {
+      REPRISE_UNROLLED for (uint32_t v = 0; v < kVectors; ++v) {
+        write_vector<kLanes>(out + i * out_row + j * out_pixel + v * kLanes, tile.sum[i][j][v]);
       }
     }
   }
 }
 
-// Columns [q, Q) by tiles of the widths given, widest first; the last is 1.
-template <int kLanes, uint32_t kStep, uint32_t kVectors, uint32_t kRows, uint32_t kWidth, uint32_t... kNarrower, typename Stored>
-REPRISE_INLINE void correlate_columns(const RowsTask<Stored>& t, uint32_t p, uint32_t q) {
-  for (; q + kWidth <= t.shape->Q; q += kWidth) correlate_tile<kLanes, kStep, kVectors, kRows, kWidth>(t, p, q);
-  if constexpr (sizeof...(kNarrower) > 0) correlate_columns<kLanes, kStep, kVectors, kRows, kNarrower...>(t, p, q);
+// The width of the next tile for each number of columns that are left: where they take the least time together. A step of a tile takes half a cycle
+// for each vector of sums, four cycles at least, which is how long a multiply-add takes; and half a cycle for the weights.
+template <uint32_t kSumsOfColumn, uint32_t... kWidths>
+struct ColumnTiles {
+  static constexpr uint32_t kMost = 64;  // above, the widest
+  uint8_t width[kMost + 1] = {};
+
+  constexpr ColumnTiles() {
+    uint32_t half_cycles[kMost + 1] = {};
+    for (uint32_t left = 1; left <= kMost; ++left) {
+      half_cycles[left] = ~0u;
+      for (const uint32_t each : {kWidths...}) {
+        if (each > left) continue;
+        const uint32_t total = half_cycles[left - each] + (each * kSumsOfColumn > 8 ? each * kSumsOfColumn : 8) + 1;
+        if (total < half_cycles[left]) half_cycles[left] = total, width[left] = static_cast<uint8_t>(each);
+      }
+    }
+  }
+};
+
+// All columns of rows [p, p + kRows) by tiles of the widths given, widest first; the last is 1.
+template <int kLanes, uint32_t kStep, uint32_t kVectors, uint32_t kRows, uint32_t... kWidths, typename Stored>
+REPRISE_INLINE void correlate_columns(const RowsTask<Stored>& t, uint32_t p) {
+  static constexpr ColumnTiles<kVectors * kRows, kWidths...> kTiles;
+  for (uint32_t q = 0, Q = t.shape->Q; q < Q;) {
+    const uint32_t width = kTiles.width[smaller(Q - q, kTiles.kMost)];
+    (void)((width == kWidths && (correlate_tile<kLanes, kStep, kVectors, kRows, kWidths>(t, p, q), true)) || ...);
+    q += width;
+  }
 }
 
 #if defined(__aarch64__)
@@ -211,12 +285,13 @@ constexpr uint32_t kNarrowColumns = 2;
 template <int kLanes, uint32_t kStep, typename Stored>
 REPRISE_INLINE void correlate_narrow_rows(const RowsTask<Stored>& t) {
   for (uint32_t p = 0; p < t.rows; ++p) {
+    t.ahead->fetch();
     if constexpr (kLanes == 16) {
-      correlate_columns<kLanes, kStep, 1, 1, 28, 16, 8, 4, 2, 1>(t, p, 0);
+      correlate_columns<kLanes, kStep, 1, 1, 28, 16, 8, 4, 2, 1>(t, p);
     } else if constexpr (kLanes == 8) {
-      correlate_columns<kLanes, kStep, 2, 1, 6, 4, 2, 1>(t, p, 0);
+      correlate_columns<kLanes, kStep, 2, 1, 6, 4, 2, 1>(t, p);
     } else {
-      correlate_columns<kLanes, kStep, 4, 1, kNarrowColumns, 2, 1>(t, p, 0);
+      correlate_columns<kLanes, kStep, 4, 1, kNarrowColumns, 2, 1>(t, p);
     }
   }
 }
@@ -226,9 +301,16 @@ template <int kLanes, typename Stored>
 REPRISE_INLINE void correlate_wide_rows(const RowsTask<Stored>& t) {
   uint32_t p = 0;
   if (t.shape->Q < 14) {  // short rows go in pairs
-    for (; p + 2 <= t.rows; p += 2) correlate_columns<kLanes, kChannelBlock, 2, 2, 7, 4, 2, 1>(t, p, 0);
+    for (; p + 2 <= t.rows; p += 2) {
+      t.ahead->fetch();
+      t.ahead->fetch();
+      correlate_columns<kLanes, kChannelBlock, 2, 2, 7, 4, 2, 1>(t, p);
+    }
   }
-  for (; p < t.rows; ++p) correlate_columns<kLanes, kChannelBlock, 2, 1, 14, 7, 4, 2, 1>(t, p, 0);
+  for (; p < t.rows; ++p) {
+    t.ahead->fetch();
+    correlate_columns<kLanes, kChannelBlock, 2, 1, 14, 8, 7, 4, 2, 1>(t, p);
+  }
 }
 
 template <int kLanes, typename Stored>
@@ -279,6 +361,7 @@ struct GradientTask {
   float* partial;
   uint32_t rows;
   uint32_t group;
+  SourceAhead<Stored>* ahead;
 };
 
 // kChannels floats of a run by kVectors vectors of outputs: `x` is where they stand at the first pixel, `sums` their
@@ -294,6 +377,7 @@ REPRISE_INLINE void gradient_tile(const GradientTask<Stored>& t, const float* x,
         read_vector<kLanes>(sum[c][v], sums + (c * kVectors + v) * kLanes);
   }
   for (uint32_t p = 0; p < t.rows; ++p, x += row_step) {
+    t.ahead->fetch();
     const float* pixel = x;
     for (uint32_t q = 0; q < s.Q; ++q, pixel += kStep, dy += s.K) {
       V gradient[kVectors];
@@ -406,10 +490,11 @@ void direct_correlate(const KernelContext& context, const DirectShape& shape, co
   parallel_for(*context.workers, shape.N * blocks.count(), [&](uint32_t unit) {
     alignas(64) float buffer[kDirectBufferFloats];
     const FilledRows filled(level, buffer, shape, blocks, source, unit);
+    SourceAhead<Stored> ahead(shape, blocks, source, unit + context.workers->count, filled.rows);
     Stored* out = output.data + filled.n * output.image + filled.first * output.row;
     for (uint32_t k0 = 0; k0 < shape.K; k0 += group) {
       correlate_rows(level, RowsTask<Stored>{&shape, buffer, packed + k0 / group * group_floats, out + k0, output.row, output.pixel,
-                              filled.rows, group, output.accumulate});
+                              filled.rows, group, output.accumulate, &ahead});
     }
     const uint64_t row = uint64_t{filled.n} * shape.P + filled.first;
     if (output.statistics != nullptr) output.statistics->written(row * shape.Q, (row + filled.rows) * shape.Q, shape.K);
@@ -432,8 +517,9 @@ void direct_weight_gradient(const KernelContext& context, const DirectShape& sha
     const uint32_t end = static_cast<uint32_t>(uint64_t{units} * (part + 1) / parts);
     for (uint32_t unit = static_cast<uint32_t>(uint64_t{units} * part / parts); unit < end; ++unit) {
       const FilledRows filled(level, buffer, shape, blocks, source, unit);
+      SourceAhead<Stored> ahead(shape, blocks, source, unit + 1, filled.rows * shape.R * shape.S);
       const Stored* gradient = dy + (uint64_t{filled.n} * shape.P + filled.first) * shape.Q * shape.K;
-      gradient_rows(level, GradientTask<Stored>{&shape, buffer, gradient, partial, filled.rows, group});
+      gradient_rows(level, GradientTask<Stored>{&shape, buffer, gradient, partial, filled.rows, group, &ahead});
     }
   });
   unpack_gradient(*context.workers, shape, group, partials, stride, parts, dw, accumulate);
