@@ -422,8 +422,9 @@ void multiply_block(const KernelContext& context, const TileGeometry& g, const G
     const MatrixPacker gradients{block.gradients + uint64_t{position} * kWinogradDepth * block.K, 1, block.K};
     const MatrixOutput output{block.product + position * block.rows * block.line() + p * g.columns, static_cast<int64_t>(block.line())};
     const Block piece{0, 0, g.columns, depth, add, block.inputs + uint64_t{task} * kWinogradDepth * g.columns};
-    for (uint32_t k = 0; k < block.rows; k += g.rows) {
-      run_panel(g, piece, gradients, output, {g.level, g.rows, g.rows, k, 0, depth}, 0, g.columns, a);
+    for (uint32_t k = 0; k < block.K; k += g.rows) {
+      const uint32_t rows = static_cast<uint32_t>(smaller(g.rows, block.K - k));
+      run_panel(g, piece, gradients, output, {g.level, g.rows, rows, k, 0, depth}, 0, g.columns, a);
     }
   });
 }
