@@ -1,0 +1,89 @@
+// The product C[M,N] (+)= A[K,M]^T B[K,N] of two row-major operands: the gradient of weights.
+// Here because both operands lie by depths, so that a tile reads both as they are, and the loop nest of gemm.h, which packs B, would only copy.
+//
+//   for k, kKc at a time
+//     for columns j of C, as many as CpuBlocking says      B's rows [k, j] stay in the second-level cache ...
+//       for rows i of C, a tile at a time                  ... while A's columns pass by, packed first where the core wants that
+//         for tiles along j
+//
+// It must not cut sums elsewhere than gemm.h does: the bits are the same.
+#include "lib/cpu/gemm.h"
+
+namespace reprise {
+namespace {
+
+using namespace gemm_detail;
+
+// A product, and of it columns [j0, j_end) and depths [k0, k0 + kc).
+struct DepthBlock {
+  const float *a, *b;  // [K, M], [K, N]
+  float* c;            // [M, N]
+  uint64_t M, N;
+  uint64_t j0 = 0, j_end = 0, k0 = 0;
+  uint32_t kc = 0;
+  bool add = false;
+
+  bool is_last_of_piece() const { return j_end == N; }
+  // The next block's: beside this one, or the first of the next piece.
+  int64_t b_ahead() const { return static_cast<int64_t>(is_last_of_piece() ? kc * N - j0 : j_end - j0); }
+};
+
+// Rows [i, i + rows) of C. B's next block is fetched by the first of them, A's next piece by each while it is here for the last time.
+void run_depth_panel(const TileGeometry& g, const DepthBlock& block, uint64_t i, uint32_t rows, uint64_t j, uint64_t j_end) {
+  alignas(64) float packed[kKc * kMaxMr];
+  const int64_t M = static_cast<int64_t>(block.M), N = static_cast<int64_t>(block.N);
+  DepthOperand a{block.a + block.k0 * block.M + i, M, block.is_last_of_piece() ? block.kc * M : 0};
+  if (j_end - j >= g.blocking.pack_from) {
+    pack_depths(g.level, packed, rows, rows, a.data, a.step, block.kc);
+    a = {packed, rows, 0};
+  }
+  const MatrixOutput output{block.c, N};
+  for (; j < j_end; j += g.columns, a.ahead = 0) {
+    const DepthOperand b{block.b + block.k0 * block.N + j, N, i == 0 ? block.b_ahead() : 0};
+    put_tile(g, rows, block.add, output, {i, j, rows, g.columns}, [&](float beta, float* c, int64_t stride) {
+      g.tile.run_depths(rows, block.kc, a, b, beta, c, stride);
+    });
+  }
+}
+
+// The whole of `block`'s product, K deep.
+void run_depth_product(const Workers& workers, const TileGeometry& g, DepthBlock block, uint64_t K, bool accumulate) {
+  const Partition depths = depth_pieces(K, 1), columns{block.N, g.blocking.depth_columns / g.columns * g.columns};
+  for (uint32_t d = 0; d < depths.count(); ++d) {
+    block.k0 = depths.begin(d), block.kc = static_cast<uint32_t>(depths.end(d) - depths.begin(d));
+    block.add = accumulate || d > 0;
+    for (uint32_t n = 0; n < columns.count(); ++n) {
+      block.j0 = columns.begin(n), block.j_end = columns.end(n);
+      const uint64_t width = block.j_end - block.j0;
+      TileTasks(g, block.M, width).for_each(workers, g, width, [&](uint64_t panel, uint64_t panel_end, uint64_t j, uint64_t j_end) {
+        for (; panel < panel_end; ++panel) {
+          const uint64_t i = panel * g.rows;
+          run_depth_panel(g, block, i, static_cast<uint32_t>(smaller(g.rows, block.M - i)), block.j0 + j, block.j0 + j_end);
+        }
+      });
+    }
+  }
+}
+
+}  // namespace
+
+void multiply_columns(const KernelContext& context, const GemmShape& shape, const float* a, const float* b, float* c, bool accumulate,
+                      void* scratch) {
+  const int64_t M = static_cast<int64_t>(shape.M), N = static_cast<int64_t>(shape.N);
+  const TileGeometry g(context);
+  if (g.tile.run_depths == nullptr || shape.M % g.tile.row_step != 0 || shape.N % g.columns != 0) {
+    return gemm_split(context, shape, MatrixPacker{a, 1, M}, MatrixPacker{b, 1, N}, c, accumulate, scratch);
+  }
+  const DepthBlock whole{.a = a, .b = b, .c = c, .M = shape.M, .N = shape.N};
+  const uint32_t splits = gemm_splits(shape.M, shape.N, shape.K);
+  if (splits == 1) return run_depth_product(*context.workers, g, whole, shape.K, accumulate);
+  gemm_partials(context, shape, 1, scratch, [&](uint64_t k0, uint64_t depths, float* partial, float*) {
+    DepthBlock part = whole;
+    part.a += k0 * shape.M, part.b += k0 * shape.N, part.c = partial;
+    run_depth_product(Workers{}, g, part, depths, false);
+  });
+  add_partials(*context.workers, c, shape.M * shape.N, static_cast<float*>(scratch), gemm_split_part_floats(shape.M, shape.N, shape.K), splits,
+               accumulate);
+}
+
+}  // namespace reprise
