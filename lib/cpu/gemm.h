@@ -561,21 +561,20 @@ void column_sums(const KernelContext& context, float* out, const Stored* in, uin
 void add_partials(const Workers& workers, float* c, uint64_t count, const float* sums, uint64_t stride, uint32_t parts,
                   bool accumulate);
 
-// gemm_splits() parts of a product, each a worker's task with its own partial C, in `scratch` from
-// s * gemm_split_part_floats(M, N, K) on: compute(first depth, depths, C, scratch) for each, in whole groups of the tile's depths.
-template <typename Compute>
-void gemm_partials(const KernelContext& context, const GemmShape& shape, uint32_t group, void* scratch, const Compute& compute) {
-  const uint32_t splits = gemm_splits(shape.M, shape.N, shape.K);
-  const uint64_t part_floats = gemm_split_part_floats(shape.M, shape.N, shape.K);
-  const uint64_t outputs = shape.M * shape.N;
-  parallel_for(*context.workers, splits, [&](uint32_t s) {
-    const uint64_t groups = shape.K / group;
-    const uint64_t k0 = groups * s / splits * group, k1 = groups * (s + 1) / splits * group;
-    float* partial = static_cast<float*>(scratch) + s * part_floats;
-    // A partial's length rounded up keeps the scratch behind it aligned.
-    compute(k0, k1 - k0, partial, partial + (outputs + 15) / 16 * 16);
-  });
-}
+// One of the gemm_splits() parts of a product: its depths, its own partial C, and scratch behind that.
+struct SplitPart {
+  uint64_t k0, depths;
+  float *partial, *scratch;
+
+  // Part s, of whole groups of the tile's depths; the first begins at `all`.
+  SplitPart(const GemmShape& shape, uint32_t group, void* all, uint32_t s) {
+    const uint64_t groups = shape.K / group, splits = gemm_splits(shape.M, shape.N, shape.K);
+    k0 = groups * s / splits * group;
+    depths = groups * (s + 1) / splits * group - k0;
+    partial = static_cast<float*>(all) + s * gemm_split_part_floats(shape.M, shape.N, shape.K);
+    scratch = partial + (shape.M * shape.N + 15) / 16 * 16;  // rounded up, so that it is aligned
+  }
+};
 
 // The same product where A lies by depths, as for weight gradients. Few outputs and a long K: parts along K, added in order. C is contiguous.
 // `scratch` has gemm_split_scratch_bytes(M, N, K).
@@ -588,10 +587,11 @@ void gemm_split(const KernelContext& context, const GemmShape& shape, const Pack
     return gemm_detail::run_product(*context.workers, g, shape, pack_a, pack_b, MatrixOutput{c, static_cast<int64_t>(shape.N)}, accumulate,
                                     gemm_detail::limits_of(shape.N, g.blocking.depth_columns), static_cast<float*>(scratch));
   }
-  gemm_partials(context, shape, g.tile.group(), scratch, [&](uint64_t k0, uint64_t depths, float* partial, float* packed) {
-    gemm_detail::run_product(Workers{}, g, GemmShape{shape.M, shape.N, depths}, gemm_detail::Deeper<PackA>{pack_a, k0},
-                             gemm_detail::Deeper<PackB>{pack_b, k0}, MatrixOutput{partial, static_cast<int64_t>(shape.N)}, false,
-                             {kSplitNc, 1}, packed);
+  parallel_for(*context.workers, splits, [&](uint32_t s) {
+    const SplitPart part(shape, g.tile.group(), scratch, s);
+    gemm_detail::run_product(Workers{}, g, GemmShape{shape.M, shape.N, part.depths}, gemm_detail::Deeper<PackA>{pack_a, part.k0},
+                             gemm_detail::Deeper<PackB>{pack_b, part.k0}, MatrixOutput{part.partial, static_cast<int64_t>(shape.N)}, false,
+                             {kSplitNc, 1}, part.scratch);
   });
   add_partials(*context.workers, c, shape.M * shape.N, static_cast<float*>(scratch),
                gemm_split_part_floats(shape.M, shape.N, shape.K), splits, accumulate);

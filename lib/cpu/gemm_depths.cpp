@@ -46,21 +46,24 @@ void run_depth_panel(const TileGeometry& g, const DepthBlock& block, uint64_t i,
   }
 }
 
-// The whole of `block`'s product, K deep.
-void run_depth_product(const Workers& workers, const TileGeometry& g, DepthBlock block, uint64_t K, bool accumulate) {
+// Row panels [panel, panel_end) of C, columns [j, j_end).
+void run_depth_panels(const TileGeometry& g, const DepthBlock& block, uint64_t panel, uint64_t panel_end, uint64_t j, uint64_t j_end) {
+  for (; panel < panel_end; ++panel) {
+    const uint64_t i = panel * g.rows;
+    run_depth_panel(g, block, i, static_cast<uint32_t>(smaller(g.rows, block.M - i)), j, j_end);
+  }
+}
+
+// Calls use(block) for the blocks of a product K deep, one after another.
+template <typename Use>
+void for_each_depth_block(const TileGeometry& g, DepthBlock block, uint64_t K, bool accumulate, const Use& use) {
   const Partition depths = depth_pieces(K, 1), columns{block.N, g.blocking.depth_columns / g.columns * g.columns};
   for (uint32_t d = 0; d < depths.count(); ++d) {
     block.k0 = depths.begin(d), block.kc = static_cast<uint32_t>(depths.end(d) - depths.begin(d));
     block.add = accumulate || d > 0;
     for (uint32_t n = 0; n < columns.count(); ++n) {
       block.j0 = columns.begin(n), block.j_end = columns.end(n);
-      const uint64_t width = block.j_end - block.j0;
-      TileTasks(g, block.M, width).for_each(workers, g, width, [&](uint64_t panel, uint64_t panel_end, uint64_t j, uint64_t j_end) {
-        for (; panel < panel_end; ++panel) {
-          const uint64_t i = panel * g.rows;
-          run_depth_panel(g, block, i, static_cast<uint32_t>(smaller(g.rows, block.M - i)), block.j0 + j, block.j0 + j_end);
-        }
-      });
+      use(block);
     }
   }
 }
@@ -75,14 +78,28 @@ void multiply_columns(const KernelContext& context, const GemmShape& shape, cons
     return gemm_split(context, shape, MatrixPacker{a, 1, M}, MatrixPacker{b, 1, N}, c, accumulate, scratch);
   }
   const DepthBlock whole{.a = a, .b = b, .c = c, .M = shape.M, .N = shape.N};
+  const Workers& workers = *context.workers;
   const uint32_t splits = gemm_splits(shape.M, shape.N, shape.K);
-  if (splits == 1) return run_depth_product(*context.workers, g, whole, shape.K, accumulate);
-  gemm_partials(context, shape, 1, scratch, [&](uint64_t k0, uint64_t depths, float* partial, float*) {
-    DepthBlock part = whole;
-    part.a += k0 * shape.M, part.b += k0 * shape.N, part.c = partial;
-    run_depth_product(Workers{}, g, part, depths, false);
+  if (splits == 1) {
+    return for_each_depth_block(g, whole, shape.K, accumulate, [&](const DepthBlock& block) {
+      const uint64_t width = block.j_end - block.j0;
+      TileTasks(g, shape.M, width).for_each(workers, g, width, [&](uint64_t panel, uint64_t panel_end, uint64_t j, uint64_t j_end) {
+        run_depth_panels(g, block, panel, panel_end, block.j0 + j, block.j0 + j_end);
+      });
+    });
+  }
+  // Of each part some rows: there are few parts, and workers would wait for the last one.
+  const Partition panels = split_at_most(divide_up(shape.M, g.rows), divide_up(kFewPanels, splits), 1);
+  parallel_for(workers, splits * panels.count(), [&](uint32_t task) {
+    const SplitPart part(shape, 1, scratch, task / panels.count());
+    const uint32_t p = task % panels.count();
+    DepthBlock own = whole;
+    own.a += part.k0 * shape.M, own.b += part.k0 * shape.N, own.c = part.partial;
+    for_each_depth_block(g, own, part.depths, false, [&](const DepthBlock& block) {
+      run_depth_panels(g, block, panels.begin(p), panels.end(p), block.j0, block.j_end);
+    });
   });
-  add_partials(*context.workers, c, shape.M * shape.N, static_cast<float*>(scratch), gemm_split_part_floats(shape.M, shape.N, shape.K), splits,
+  add_partials(workers, c, shape.M * shape.N, static_cast<float*>(scratch), gemm_split_part_floats(shape.M, shape.N, shape.K), splits,
                accumulate);
 }
 

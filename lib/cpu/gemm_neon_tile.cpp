@@ -92,8 +92,9 @@ void run_neon(const GemmTile&, uint64_t k, const float* a, const float* b_panel,
   put(sums, beta, c, row_stride);
 }
 
+// Not inlined: the loop of each is counted.
 template <uint32_t kCount>
-void run_neon_of(uint64_t k, const DepthOperand& a, const DepthOperand& b, float beta, float* c, int64_t row_stride) {
+[[gnu::noinline]] void run_neon_of(uint64_t k, const DepthOperand& a, const DepthOperand& b, float beta, float* c, int64_t row_stride) {
   SumsOf<kCount> sums;
   clear(sums);
   const float *place = a.data, *b_panel = b.data;

@@ -33,7 +33,7 @@ def read_functions(lines):
   functions, body = {}, []
   for line in lines:
     if match := FUNCTION.match(line):
-      word = match.group(1).replace('(anonymous namespace)', '').split('(')[0].split('<')[0].split('::')[-1].split(' ')[0]
+      word = match.group(1).replace('(anonymous namespace)', '').split('(')[0].split('::')[-1].split(' ')[0]
       body = functions.setdefault(word, [])
     elif match := INSTRUCTION.match(line):
       body.append(Instruction(*match.groups()))

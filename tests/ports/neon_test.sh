@@ -32,7 +32,7 @@ count_loops() {  # OBJECT FUNCTION...
   aarch64-linux-gnu-objdump -dC --no-show-raw-insn "$out/lib/cpu/$object" | tests/ports/neon_counts.py "$@"
 }
 if command -v python3 >/dev/null 2>&1; then
-  { count_loops gemm_neon_tile.o run_neon run_neon_depths run_neon_rows && count_loops gemm_bf16_neon_tile.o run_neon_pairs; } >"$out/loops" || fail "a tile spills, or is none"
+  { count_loops gemm_neon_tile.o run_neon 'run_neon_of<12u>' 'run_neon_of<8u>' 'run_neon_of<4u>' run_neon_rows && count_loops gemm_bf16_neon_tile.o run_neon_pairs; } >"$out/loops" || fail "a tile spills, or is none"
   ! printf '0 <f>:\n 10:\tldr\tq0, [sp, #16]\n 14:\tfmla\tv0.4s, v1.4s, v2.4s\n 18:\tb.ne\t10 <f+0x10>\n' | tests/ports/neon_counts.py f >/dev/null 2>&1 \
     || fail "a spill is not seen"
   if grep -qF "g++ $($compiler -dumpfullversion)" tests/bench/NEON.md; then
