@@ -17,6 +17,7 @@ void append(CpuMachine& machine, uint32_t& at, const char* text) {
 constexpr uint64_t kLeastSecondCache = 262144;  // where nothing is known: that of a Cortex-A78AE
 constexpr uint32_t kLeastColumns = 64;
 constexpr uint32_t kTilesThatPay = 6;  // for packing A
+constexpr uint32_t kRowsOfALine = 12;  // by depths, fewer rows use less than three quarters of each line that a tile reads
 
 // Features do not tell these.
 bool third_feeds_tiles() {
@@ -46,7 +47,12 @@ CpuBlocking choose_blocking(const CpuCore& core, const GemmTile& tile) {
   const auto columns_in = [](uint64_t bytes) {
     return static_cast<uint32_t>(smaller(kNc, larger(kLeastColumns, bytes / (kKc * sizeof(float)))));
   };
-  return {columns_in(packed), core.packs_a ? kTilesThatPay * tile.columns() : ~0u, columns_in(second / 8 * 3)};
+  const bool packs_depths = core.packs_a || tile.rows() < kRowsOfALine;
+  const uint32_t when_it_pays = kTilesThatPay * tile.columns();
+  return {.columns = columns_in(packed),
+          .pack_from = core.packs_a ? when_it_pays : ~0u,
+          .pack_depths_from = packs_depths ? when_it_pays : ~0u,
+          .depth_columns = columns_in(packs_depths ? second / 4 * 3 : second / 8 * 3)};
 }
 
 Status choose_cpu_machine(CpuMachine& machine, GemmTileChoice tile, VectorLevel level, const CpuCaches& caches) {

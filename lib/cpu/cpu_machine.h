@@ -24,7 +24,8 @@ struct CpuCore {
 // How gemm.h goes through a product. It changes no bit: where sums over K are cut is fixed (kKc).
 struct CpuBlocking {
   uint32_t columns;    // of B that are packed at a time
-  uint32_t pack_from;  // columns of C from which a panel of A is packed although it could serve as it lies
+  uint32_t pack_from;  // columns of C from which a panel of A is packed although its rows could serve as they lie
+  uint32_t pack_depths_from;  // the same where they lie by depths
   uint32_t depth_columns;  // of B at a time where A lies by depths (gemm_split and multiply_columns of gemm.h)
 };
 
@@ -45,7 +46,7 @@ const GemmTile* amx_pair_tile();
 
 // Every panel of A passes all of B's block, which therefore takes three quarters of the second-level cache, and leaves the rest to C and A. Where
 // the third level is fast enough a wider block is worth more, because A is packed and C's rows are met less often. Where A lies by depths, its
-// panel takes a line of the cache for every depth, so the block takes three eighths, whatever the third level does.
+// panel, unless packed, takes a line or two for every depth, so the block takes three eighths, whatever the third level does.
 CpuBlocking choose_blocking(const CpuCore& core, const GemmTile& tile);
 
 // Once, at set-up: BLIS may take heap. kUnsupported where the processor or the link lacks the tile or the level.

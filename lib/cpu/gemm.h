@@ -369,10 +369,8 @@ template <typename PackA, typename Output>
 void run_panel(const TileGeometry& g, const Block& block, const PackA& pack_a, const Output& output, const PanelRange& range,
                uint64_t j, uint64_t j_end, float* a) {
   if (run_widened(g, block, pack_a, output, range, j, j_end)) return;
-  if (j_end - j < g.blocking.pack_from &&
-      (run_rows(g, block, pack_a, output, range, j, j_end) || run_depths(g, block, pack_a, output, range, j, j_end))) {
-    return;
-  }
+  if (j_end - j < g.blocking.pack_from && run_rows(g, block, pack_a, output, range, j, j_end)) return;
+  if (j_end - j < g.blocking.pack_depths_from && run_depths(g, block, pack_a, output, range, j, j_end)) return;
   pack_a(a, range);
   for_each_tile(g, block, range.first, range.count, j, j_end, [&](const TilePlace& place, const float* b) {
     put_tile(g, g.rows, block.add, output, place, [&](float beta, float* c, int64_t stride) { g.run(block.kc, a, b, beta, c, stride); });

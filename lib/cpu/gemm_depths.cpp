@@ -14,6 +14,8 @@ namespace {
 
 using namespace gemm_detail;
 
+constexpr uint32_t kLyingColumns = 32;  // two cache lines of a depth of B: with fewer, half of what a tile fetches may be another tile's
+
 // A product, and of it columns [j0, j_end) and depths [k0, k0 + kc).
 struct DepthBlock {
   const float *a, *b;  // [K, M], [K, N]
@@ -33,7 +35,7 @@ void run_depth_panel(const TileGeometry& g, const DepthBlock& block, uint64_t i,
   alignas(64) float packed[kKc * kMaxMr];
   const int64_t M = static_cast<int64_t>(block.M), N = static_cast<int64_t>(block.N);
   DepthOperand a{block.a + block.k0 * block.M + i, M, block.is_last_of_piece() ? block.kc * M : 0};
-  if (j_end - j >= g.blocking.pack_from) {
+  if (j_end - j >= g.blocking.pack_depths_from) {
     pack_depths(g.level, packed, rows, rows, a.data, a.step, block.kc);
     a = {packed, rows, 0};
   }
@@ -74,7 +76,7 @@ void multiply_columns(const KernelContext& context, const GemmShape& shape, cons
                       void* scratch) {
   const int64_t M = static_cast<int64_t>(shape.M), N = static_cast<int64_t>(shape.N);
   const TileGeometry g(context);
-  if (g.tile.run_depths == nullptr || shape.M % g.tile.row_step != 0 || shape.N % g.columns != 0) {
+  if (g.tile.run_depths == nullptr || g.columns < kLyingColumns || shape.M % g.tile.row_step != 0 || shape.N % g.columns != 0) {
     return gemm_split(context, shape, MatrixPacker{a, 1, M}, MatrixPacker{b, 1, N}, c, accumulate, scratch);
   }
   const DepthBlock whole{.a = a, .b = b, .c = c, .M = shape.M, .N = shape.N};
@@ -88,8 +90,9 @@ void multiply_columns(const KernelContext& context, const GemmShape& shape, cons
       });
     });
   }
-  // Of each part some rows: there are few parts, and workers would wait for the last one.
-  const Partition panels = split_at_most(divide_up(shape.M, g.rows), divide_up(kFewPanels, splits), 1);
+  // Where there are few parts, so that workers would wait for the last one, a task takes some rows of one. Parts are then shallow: B is in a cache
+  // when the next task reads it again.
+  const Partition panels = split_at_most(divide_up(shape.M, g.rows), splits < kSplits ? divide_up(kFewPanels, splits) : 1, 1);
   parallel_for(workers, splits * panels.count(), [&](uint32_t task) {
     const SplitPart part(shape, 1, scratch, task / panels.count());
     const uint32_t p = task % panels.count();
