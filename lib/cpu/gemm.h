@@ -595,8 +595,8 @@ void gemm_split(const KernelContext& context, const GemmShape& shape, const Pack
                gemm_split_part_floats(shape.M, shape.N, shape.K), splits, accumulate);
 }
 
-// C[M,N] (+)= A[K,M]^T B[K,N], all row-major: the gradient of weights. Both operands lie by depths: where M and N are whole row steps and
-// columns of a tile, neither is packed for longer than a panel lives. `scratch` has gemm_split_scratch_bytes(M, N, K).
+// C[M,N] (+)= A[K,M]^T B[K,N], all row-major: the gradient of weights (gemm_depths.cpp). Both operands lie by depths: a wide tile reads them as they
+// are where M is a multiple of its row step and N of its columns; else B is packed, as everywhere. `scratch` has gemm_split_scratch_bytes(M, N, K).
 void multiply_columns(const KernelContext& context, const GemmShape& shape, const float* a, const float* b, float* c,
                       bool accumulate, void* scratch);
 
