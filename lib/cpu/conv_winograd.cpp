@@ -385,7 +385,7 @@ void multiply_tiles(const KernelContext& context, const TileGeometry& g, const D
 // [position][panel][tile][column], gradients [position][tile][output], their product [position][output][input].
 struct GradientBlock {
   uint32_t c0, C, k0, K;
-  uint32_t panels, columns, rows;  // columns of a panel; rows of the product, whole register tiles
+  uint32_t panels, columns;  // columns of a panel
   float *inputs, *gradients, *product;
 
   uint64_t line() const { return uint64_t{panels} * columns; }  // of the product
@@ -420,7 +420,7 @@ void multiply_block(const KernelContext& context, const TileGeometry& g, const G
     alignas(64) float a[kKc * kMaxMr + kPanelSlack];
     const uint32_t position = task / block.panels, p = task % block.panels;
     const MatrixPacker gradients{block.gradients + uint64_t{position} * kWinogradDepth * block.K, 1, block.K};
-    const MatrixOutput output{block.product + position * block.rows * block.line() + p * g.columns, static_cast<int64_t>(block.line())};
+    const MatrixOutput output{block.product + uint64_t{position} * block.K * block.line() + p * g.columns, static_cast<int64_t>(block.line())};
     const Block piece{0, 0, g.columns, depth, add, block.inputs + uint64_t{task} * kWinogradDepth * g.columns};
     for (uint32_t k = 0; k < block.K; k += g.rows) {
       const uint32_t rows = static_cast<uint32_t>(smaller(g.rows, block.K - k));
@@ -433,7 +433,7 @@ void collect_block(const KernelContext& context, const DirectShape& s, const Gra
   parallel_for(*context.workers, block.K, [&](uint32_t k) {
     float* taps[9];
     for (uint32_t tap = 0; tap < 9; ++tap) taps[tap] = dw + ((uint64_t{block.k0} + k) * 9 + tap) * s.C + block.c0;
-    collect_filter(cpu_machine(context).level, taps, block.product + k * block.line(), block.rows * block.line(), block.C, accumulate);
+    collect_filter(cpu_machine(context).level, taps, block.product + k * block.line(), block.K * block.line(), block.C, accumulate);
   });
 }
 
@@ -473,7 +473,6 @@ void winograd_weight_gradient(const KernelContext& context, const DirectShape& s
   block.gradients = block.product + kWinogradPositions * winograd_product_floats(s.C, s.K);
   for (block.k0 = 0; block.k0 < s.K; block.k0 += kWinogradBlock) {
     block.K = static_cast<uint32_t>(smaller(kWinogradBlock, s.K - block.k0));
-    block.rows = static_cast<uint32_t>(divide_up(block.K, g.rows)) * g.rows;
     for (block.c0 = 0; block.c0 < s.C; block.c0 += most) {
       block.C = static_cast<uint32_t>(smaller(most, s.C - block.c0));
       block.panels = static_cast<uint32_t>(divide_up(block.C, g.columns));

@@ -380,23 +380,17 @@ void run_panel(const TileGeometry& g, const Block& block, const PackA& pack_a, c
 constexpr uint32_t kMostTasks = 128;  // a claim must stay cheap against its work
 constexpr uint32_t kFewPanels = 16;   // below this many row panels a block's columns are shared out too
 
-// How the rows of C and some of its columns are shared out: row panels, and columns too where those are few.
-struct TileTasks {
-  Partition panels, columns;  // in tiles
-
-  TileTasks(const TileGeometry& g, uint64_t M, uint64_t N)
-      : panels(split_at_most(divide_up(M, g.rows), kMostTasks, 1)),
-        columns(split_at_most(divide_up(N, g.columns), panels.count() >= kFewPanels ? 1 : divide_up(kFewPanels, panels.count()), 1)) {}
-
-  // Calls use(panels begin, end, columns begin, end), the latter of C, on any worker.
-  template <typename Use>
-  void for_each(const Workers& workers, const TileGeometry& g, uint64_t N, const Use& use) const {
-    parallel_for(workers, panels.count() * columns.count(), [&](uint32_t task) {
-      const uint32_t p = task / columns.count(), c = task % columns.count();
-      use(panels.begin(p), panels.end(p), columns.begin(c) * g.columns, smaller(N, columns.end(c) * g.columns));
-    });
-  }
-};
+// Shares out the tiles of C[M,N] by row panels, and by columns too where those are few: use(panels begin, end, columns begin, end) on any worker.
+template <typename Use>
+void for_each_tile_task(const Workers& workers, const TileGeometry& g, uint64_t M, uint64_t N, const Use& use) {
+  const Partition panels = split_at_most(divide_up(M, g.rows), kMostTasks, 1);
+  const uint64_t shares = panels.count() >= kFewPanels ? 1 : divide_up(kFewPanels, panels.count());
+  const Partition columns = split_at_most(divide_up(N, g.columns), shares, 1);
+  parallel_for(workers, panels.count() * columns.count(), [&](uint32_t task) {
+    const uint32_t p = task / columns.count(), c = task % columns.count();
+    use(panels.begin(p), panels.end(p), columns.begin(c) * g.columns, smaller(N, columns.end(c) * g.columns));
+  });
+}
 
 // The pieces of one block, packed side by side: `count` of the depths' parts from `first` on.
 struct Pieces {
@@ -461,8 +455,7 @@ void run_narrow_panel(const TileGeometry& g, const Pieces& pieces, const PackA& 
 template <typename PackA, typename Output>
 void run_pieces(const Workers& workers, const TileGeometry& g, const Pieces& pieces, const PackA& pack_a, const Output& output,
                 uint64_t M, bool accumulate, bool is_last) {
-  const TileTasks tasks(g, M, pieces.nc);
-  tasks.for_each(workers, g, pieces.nc, [&](uint64_t panel, uint64_t panel_end, uint64_t j, uint64_t j_end) {
+  for_each_tile_task(workers, g, M, pieces.nc, [&](uint64_t panel, uint64_t panel_end, uint64_t j, uint64_t j_end) {
     const TileScope scope(g.tile);
     alignas(64) float a[kKc * kMaxMr + kPanelSlack];
     for (uint64_t p = panel; p < panel_end; ++p) {

@@ -84,8 +84,7 @@ void multiply_columns(const KernelContext& context, const GemmShape& shape, cons
   const uint32_t splits = gemm_splits(shape.M, shape.N, shape.K);
   if (splits == 1) {
     return for_each_depth_block(g, whole, shape.K, accumulate, [&](const DepthBlock& block) {
-      const uint64_t width = block.j_end - block.j0;
-      TileTasks(g, shape.M, width).for_each(workers, g, width, [&](uint64_t panel, uint64_t panel_end, uint64_t j, uint64_t j_end) {
+      for_each_tile_task(workers, g, shape.M, block.j_end - block.j0, [&](uint64_t panel, uint64_t panel_end, uint64_t j, uint64_t j_end) {
         run_depth_panels(g, block, panel, panel_end, block.j0 + j, block.j0 + j_end);
       });
     });

@@ -97,6 +97,14 @@ struct BaselineVector {
 constexpr uint32_t kLineFloats = 16;  // of a cache line
 constexpr int64_t kDepthsAhead = 16;
 
+// run_depths of a tile whose rows, two thirds of them and a third have a function each.
+using RunDepths = void(uint64_t k, const DepthOperand& a, const DepthOperand& b, float beta, float* c, int64_t row_stride);
+template <uint32_t kRows, RunDepths kWhole, RunDepths kTwoThirds, RunDepths kThird>
+void run_depths(uint32_t rows, uint64_t k, const DepthOperand& a, const DepthOperand& b, float beta, float* c, int64_t row_stride) {
+  RunDepths* const run = rows == kRows ? kWhole : rows == kRows / 3 * 2 ? kTwoThirds : kThird;
+  run(k, a, b, beta, c, row_stride);
+}
+
 void run_baseline(const GemmTile&, uint64_t k, const float* a, const float* b_panel, float beta, float* c, int64_t row_stride, int64_t) {
   REPRISE_TILE_BODY(BaselineVector, 6, 2)
 }
@@ -104,15 +112,10 @@ template <uint32_t kRows>
 void run_baseline_of(uint64_t k, const DepthOperand& a, const DepthOperand& b, float beta, float* c, int64_t row_stride) {
   REPRISE_DEPTH_TILE_BODY(BaselineVector, kRows, 2)
 }
-void run_baseline_depths(uint32_t rows, uint64_t k, const DepthOperand& a, const DepthOperand& b, float beta, float* c, int64_t row_stride) {
-  if (rows == 6) return run_baseline_of<6>(k, a, b, beta, c, row_stride);
-  if (rows == 4) return run_baseline_of<4>(k, a, b, beta, c, row_stride);
-  run_baseline_of<2>(k, a, b, beta, c, row_stride);
-}
 void run_baseline_rows(const RowRun* runs, uint32_t count, const float* b_panel, float beta, float* c, int64_t row_stride) {
   REPRISE_ROW_TILE_BODY(BaselineVector, 6, 2)
 }
-constexpr GemmTile kBaselineTile = {"portable-6x8", 6, 8, false, run_baseline, run_baseline_rows, run_baseline_depths, 2};
+constexpr GemmTile kBaselineTile = {"portable-6x8", 6, 8, false, run_baseline, run_baseline_rows, run_depths<6, run_baseline_of<6>, run_baseline_of<4>, run_baseline_of<2>>, 2};
 
 #if defined(__x86_64__)
 struct Avx2Vector {
@@ -135,15 +138,10 @@ template <uint32_t kRows>
 [[gnu::target("avx2,fma")]] void run_avx2_of(uint64_t k, const DepthOperand& a, const DepthOperand& b, float beta, float* c, int64_t row_stride) {
   REPRISE_DEPTH_TILE_BODY(Avx2Vector, kRows, 2)
 }
-void run_avx2_depths(uint32_t rows, uint64_t k, const DepthOperand& a, const DepthOperand& b, float beta, float* c, int64_t row_stride) {
-  if (rows == 6) return run_avx2_of<6>(k, a, b, beta, c, row_stride);
-  if (rows == 4) return run_avx2_of<4>(k, a, b, beta, c, row_stride);
-  run_avx2_of<2>(k, a, b, beta, c, row_stride);
-}
 [[gnu::target("avx2,fma")]] void run_avx2_rows(const RowRun* runs, uint32_t count, const float* b_panel, float beta, float* c, int64_t row_stride) {
   REPRISE_ROW_TILE_BODY(Avx2Vector, 6, 2)
 }
-constexpr GemmTile kAvx2Tile = {"avx2-6x16", 6, 16, false, run_avx2, run_avx2_rows, run_avx2_depths, 2};
+constexpr GemmTile kAvx2Tile = {"avx2-6x16", 6, 16, false, run_avx2, run_avx2_rows, run_depths<6, run_avx2_of<6>, run_avx2_of<4>, run_avx2_of<2>>, 2};
 
 struct Avx512Vector {
   using V = __m512;
@@ -165,15 +163,10 @@ template <uint32_t kRows>
 [[gnu::target("avx512f")]] void run_avx512_of(uint64_t k, const DepthOperand& a, const DepthOperand& b, float beta, float* c, int64_t row_stride) {
   REPRISE_DEPTH_TILE_BODY(Avx512Vector, kRows, 2)
 }
-void run_avx512_depths(uint32_t rows, uint64_t k, const DepthOperand& a, const DepthOperand& b, float beta, float* c, int64_t row_stride) {
-  if (rows == 12) return run_avx512_of<12>(k, a, b, beta, c, row_stride);
-  if (rows == 8) return run_avx512_of<8>(k, a, b, beta, c, row_stride);
-  run_avx512_of<4>(k, a, b, beta, c, row_stride);
-}
 [[gnu::target("avx512f")]] void run_avx512_rows(const RowRun* runs, uint32_t count, const float* b_panel, float beta, float* c, int64_t row_stride) {
   REPRISE_ROW_TILE_BODY(Avx512Vector, 12, 2)
 }
-constexpr GemmTile kAvx512Tile = {"avx512-12x32", 12, 32, false, run_avx512, run_avx512_rows, run_avx512_depths, 4};
+constexpr GemmTile kAvx512Tile = {"avx512-12x32", 12, 32, false, run_avx512, run_avx512_rows, run_depths<12, run_avx512_of<12>, run_avx512_of<8>, run_avx512_of<4>>, 4};
 #endif
 #undef REPRISE_ROW_TILE_BODY
 #undef REPRISE_DEPTH_TILE_BODY
