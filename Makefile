@@ -322,8 +322,14 @@ $(BUILD)/parity-venv/ready: tests/parity/requirements.txt | $(BUILD)/packages/pa
 	$(Q){ python3 -m venv $(@D) && $(@D)/bin/pip install -r $<; } >$(BUILD)/parity-venv.log 2>&1 \
 	  || { echo "make: pip could not install $<; its words are in $(BUILD)/parity-venv.log" >&2; exit 1; }
 	$(Q)touch $@
+# The generation of transformers before, beside the same torch: what a PYTHONPATH puts in front.
+$(BUILD)/parity-venv/transformers-4: tests/parity/requirements-transformers4.txt $(BUILD)/parity-venv/ready
+	@echo "  install $< into $@"
+	$(Q)rm -rf $@ && $(@D)/bin/pip install --no-deps --target $@ -r $< >$(BUILD)/parity-venv.log 2>&1 \
+	  || { echo "make: pip could not install $<; its words are in $(BUILD)/parity-venv.log" >&2; exit 1; }
+	$(Q)touch $@
 
-parity: $(BUILD)/reprise $(BUILD)/packages/parity $(BUILD)/parity-venv/ready $(SMOLLM2) $(VOCABULARIES)  ## make the goldens of PyTorch and transformers afresh and compare
+parity: $(BUILD)/reprise $(BUILD)/packages/parity $(BUILD)/parity-venv/ready $(BUILD)/parity-venv/transformers-4 $(SMOLLM2) $(VOCABULARIES)  ## make the goldens of PyTorch and transformers afresh and compare
 	tests/parity/make_goldens.py --verify --train 'env MAKEFLAGS= $(MAKE) -s run RECIPE={recipe} ARGS="--init {init} --steps {steps} --log {log} --quiet"'
 	$(BUILD)/parity-venv/bin/python tests/parity/make_lm_goldens.py --verify
 	$(BUILD)/parity-venv/bin/python tests/parity/export_peers.py $(BUILD)/reprise $(SMOLLM2)

@@ -52,6 +52,68 @@ TEST(Decoder, BothFormsOfRotaryParametersAreRead) {
   EXPECT_EQ(model_with<Qwen3Model>(json::object()).rope.theta, 10000);
 }
 
+// One that differs from the other would be two models, by the generation of transformers that reads it.
+TEST(Decoder, FormsThatContradictEachOtherAreRefused) {
+  const json linear = {{"rope_type", "linear"}, {"factor", 4}}, faster = {{"rope_type", "linear"}, {"factor", 2}};
+  const json yarn = {{"rope_type", "yarn"}, {"factor", 4}, {"original_max_position_embeddings", 16}};
+  const auto expect_refusal = [](const json& fields, std::initializer_list<std::string> fragments) {
+    expect_user_error([&] { model_with<LlamaModel>(fields); }, fragments);
+  };
+  expect_refusal({{"rope_scaling", linear}, {"rope_parameters", faster}}, {"model.rope_scaling", "contradicts \"rope_parameters\""});
+  expect_refusal({{"rope_theta", 500000}, {"rope_parameters", {{"rope_theta", 10000}}}}, {"model.rope_theta", "500000", "10000", "transformers 4"});
+  expect_refusal({{"original_max_position_embeddings", 32}, {"rope_parameters", yarn}}, {"model.original_max_position_embeddings", "32", "16"});
+  expect_refusal({{"partial_rotary_factor", 0.5}, {"rope_parameters", {{"partial_rotary_factor", 1.0}}}}, {"model.partial_rotary_factor", "0.5"});
+  expect_refusal({{"rope_parameters", {{"rope_type", "yarn"}}}}, {"model.rope_parameters.factor: missing", "yarn"});
+  const auto both = model_with<LlamaModel>({{"rope_theta", 9}, {"rope_scaling", linear}, {"rope_parameters", {{"rope_type", "linear"}, {"factor", 4}, {"rope_theta", 9}}}});
+  EXPECT_EQ(both.rope.theta, 9);
+  EXPECT_EQ(both.rope.factor, 4);
+  const auto outside = model_with<LlamaModel>({{"partial_rotary_factor", 0.5}, {"original_max_position_embeddings", 32}});
+  EXPECT_EQ(outside.rope.partial, 0.5);
+  EXPECT_EQ(outside.rope.original, 32);
+}
+
+// Transformers 4 reads rope_theta and rope_scaling of a config.json, transformers 5 rope_parameters. What both read must be the net's.
+TEST(Decoder, ConfigsAreWrittenForBothGenerations) {
+  const json longrope = {{"rope_type", "longrope"}, {"rope_theta", 7}, {"short_factor", {1, 1, 1.5, 2}}, {"long_factor", {1, 2, 3, 4}}, {"original_max_position_embeddings", 32}};
+  const json ropes[] = {{{"rope_theta", 100000}},
+                        {{"rope_type", "linear"}, {"factor", 4}, {"rope_theta", 5e5}},
+                        {{"rope_type", "dynamic"}, {"factor", 2}},
+                        {{"rope_type", "yarn"}, {"factor", 4}, {"rope_theta", 1e6}},
+                        {{"rope_type", "llama3"}, {"factor", 8}},
+                        {{"rope_theta", 5}, {"partial_rotary_factor", 0.5}},
+                        {{"rope_type", "divisors"}, {"rope_theta", 11}, {"divisors", {1, 2, 3, 4.5}}},
+                        longrope};
+  for (const json& rope : ropes) {
+    json fields = small("llama");
+    fields["rope_parameters"] = rope;
+    const Model model = recipe_with(fields).model;
+    json config = model_config(model);
+    EXPECT_EQ(config["rope_theta"], std::get<LlamaModel>(model).rope.theta) << rope;
+    EXPECT_EQ(config["rope_scaling"].is_null(), !rope.contains("rope_type")) << rope;
+    EXPECT_FALSE(config["rope_scaling"].contains("rope_theta")) << rope;
+    EXPECT_EQ(config.value("partial_rotary_factor", 1.0), std::get<LlamaModel>(model).rope.partial) << rope;
+    json older = config;
+    older.erase("rope_parameters");
+    json newer = config;
+    for (const char* key : {"rope_scaling", "rope_theta", "partial_rotary_factor", "original_max_position_embeddings"}) newer.erase(key);
+    const auto table_of = [](json read) {
+      read["family"] = "llama";
+      const auto again = std::get<LlamaModel>(recipe_with(read).model);
+      const RopeTable table = rope_table(again.rope, again.head_dim, again.max_position_embeddings, 16);
+      return std::pair(table.frequencies, table.scale);
+    };
+    const auto expected = table_of(fields);
+    EXPECT_EQ(table_of(config), expected) << rope;
+    EXPECT_EQ(table_of(older), expected) << rope;
+    EXPECT_EQ(table_of(newer), expected) << rope;
+    const std::string type = config["rope_parameters"]["rope_type"];
+    EXPECT_EQ(config["rope_scaling"].contains("original_max_position_embeddings"), type == "longrope" || type == "llama3" || type == "yarn") << rope;
+  }
+  json fields = small("llama");
+  fields["rope_parameters"] = longrope;
+  EXPECT_EQ(model_config(recipe_with(fields).model)["original_max_position_embeddings"], 32) << "transformers 4 looks for longrope's outside";
+}
+
 TEST(Decoder, WhatIsReadIsWrittenAndReadBack) {
   const json yarn = {{"rope_type", "yarn"}, {"rope_theta", 1e6}, {"factor", 4}, {"original_max_position_embeddings", 32}, {"beta_fast", 16}, {"mscale", 0.7}, {"mscale_all_dim", 0.9}, {"truncate", false}};
   const json longrope = {{"rope_type", "longrope"}, {"short_factor", {1, 1, 1.5, 2}}, {"long_factor", {1, 2, 3, 4}}, {"original_max_position_embeddings", 32}};

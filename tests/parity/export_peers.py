@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-# Judges `reprise export` by other people's programs: a snapshot with a random adapter is made here, exported in every form, and peft,
-# transformers and llama.cpp (pip install peft transformers torch gguf xllamacpp) must compute the same with what was written.
+# Judges `reprise export`, and the folder of a snapshot, by other people's programs: a snapshot with a random adapter is made here, exported
+# in every form, and peft, transformers 5, transformers 4 (in the folder `transformers-4` of this environment, as `make parity` installs
+# it) and llama.cpp (pip install peft transformers torch gguf xllamacpp) must compute the same with what was written.
 # It is here because only who reads the files can say that they are right. It must not know how Reprise lays out a tensor.
 # Usage: tests/parity/export_peers.py BUILD/reprise [SMOLLM2.gguf]
 import ctypes
@@ -8,6 +9,7 @@ import ctypes.util
 import glob
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -15,13 +17,15 @@ import tempfile
 import numpy as np
 import torch
 from peft import PeftModel
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging
 
 kModels = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "golden", "lm_parity", "models")
 kRank, kAlpha = 4, 6.0
 kLogits, kProbabilities = 1e-4, 1e-3
+kIds = [1, 5, 3, 9, 2, 7, 4, 8, 6, 11] * 2  # more than the 16 up to which a longrope has its short factors
 kPrompts = ["The capital of France is", "def add(a, b):\n    return", "12 + 30 = 42. 7 + 8 ="]
 failures = []
 
@@ -92,9 +96,58 @@ def distance(a, b):
   return float((a - b).abs().max())
 
 
-def judge_folder(reprise, name):
+class OlderGeneration:
+  """Folders kept until transformers 4 reads them all in one process."""
+
+  def __init__(self, folder):
+    self.folder, self.tasks, self.expected = folder, [], []
+
+  def add(self, what, folder, logits, ids=kIds, text=None):
+    kept = os.path.join(self.folder, str(len(self.tasks)))
+    shutil.copytree(folder, kept)
+    self.tasks.append({"folder": kept, "ids": ids, "text": text})
+    self.expected.append((what, logits))
+
+  def judge(self):
+    tasks, out = os.path.join(self.folder, "tasks.json"), os.path.join(self.folder, "out.safetensors")
+    with open(tasks, "w") as file:
+      json.dump(self.tasks, file)
+    script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "folder_logits.py")
+    subprocess.run([sys.executable, script, tasks, out], check=True, env={**os.environ, "PYTHONPATH": os.path.join(sys.prefix, "transformers-4")})
+    with safe_open(out, "pt") as file:
+      version = file.metadata()["version"]
+      print(f"transformers {version}")
+      check("generation that is not 4", 0 if version.startswith("4.") else 1, 0)
+      for number, (what, logits) in enumerate(self.expected):
+        check(f"logits, {what}", distance(file.get_tensor(str(number)).double(), logits), kLogits)
+        if self.tasks[number]["text"] is not None:
+          check(f"ids, {what}", 0 if file.get_tensor(f"ids.{number}").tolist() == self.tasks[number]["ids"] else 1, 0)
+
+
+def judge_snapshot(reprise, name, older):
+  """A snapshot's folder is a model for transformers of either generation: weights after a step, beside the config that they began with."""
   path = os.path.abspath(os.path.join(kModels, name))
-  ids = [1, 5, 3, 9, 2, 7, 4, 8, 6, 11]
+  print(f"{name}: the snapshot of a training of its GGUF")
+  with tempfile.TemporaryDirectory() as folder:
+    recipe = os.path.join(folder, "recipe.json")
+    with open(recipe, "w") as file:
+      json.dump({"name": "export_peers_" + name, "model": {"gguf": os.path.join(path, "model.gguf")}, "data": {"kind": "synthetic"}, "batch": 1,
+                 "sequence": 16, "steps": 1, "optimizer": {"name": "sgd", "lr": 1e-3}}, file)
+    saved = os.path.join(folder, "snapshot")
+    subprocess.run([reprise, "train", recipe, "--save", saved, "--quiet"], check=True, env={**os.environ, "XDG_CACHE_HOME": folder})
+    model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(path), dtype=torch.float32)
+    result = model.load_state_dict(load_file(os.path.join(saved, "model.safetensors")), strict=False)
+    check("tensors of the snapshot that the model has not", len(result.unexpected_keys), 0)
+    model.tie_weights()
+    expected = logits_of(model.eval(), kIds)
+    check("logits, snapshot in transformers and its weights in the published config",
+          distance(logits_of(AutoModelForCausalLM.from_pretrained(saved, dtype=torch.float32).eval(), kIds), expected), kLogits)
+    older.add(f"{name}: snapshot", saved, expected)
+
+
+def judge_folder(reprise, name, older):
+  path = os.path.abspath(os.path.join(kModels, name))
+  ids = kIds
   for rslora in (False, True):
     print(f"{name}{', rsLoRA' if rslora else ''}")
     with tempfile.TemporaryDirectory() as folder:
@@ -110,11 +163,16 @@ def judge_folder(reprise, name):
       merged = logits_of(AutoModelForCausalLM.from_pretrained(out + "_merged", dtype=torch.float32).eval(), ids)
       check("logits, merged folder in transformers and adapter in peft", distance(merged, expected), kLogits)
       check("what the adapter does, inverted", 1e-2 / max(distance(before, expected), 1e-30), 1)
+      older.add(f"{name}: merged folder", out + "_merged", expected)
       if os.path.exists(os.path.join(path, "model.gguf")):
         file = os.path.join(path, "model.gguf")
         recipe = recipe_file(folder, {"gguf": file}, rslora)
         saved = snapshot(reprise, folder, recipe, file)
         export(reprise, recipe, saved, "--merged-gguf", out + ".gguf")
+        export(reprise, recipe, saved, "--merged", out + "_of_gguf")
+        merged = logits_of(AutoModelForCausalLM.from_pretrained(out + "_of_gguf", dtype=torch.float32).eval(), ids)
+        check("logits, merged folder of the GGUF in transformers and adapter in peft", distance(merged, expected), kLogits)
+        older.add(f"{name}: merged folder of the GGUF", out + "_of_gguf", expected)
         config = AutoModelForCausalLM.from_pretrained(path).config  # what transformers does not read of a GGUF
         again = AutoModelForCausalLM.from_pretrained(folder, gguf_file="out.gguf", config=config, dtype=torch.float32).eval()
         check("logits, merged GGUF in transformers and adapter in peft", distance(logits_of(again, ids), expected), kLogits)
@@ -147,7 +205,7 @@ def probability_distance(a, b):
   return max(abs(x[token] - y.get(token, 0)) for x, y in zip(a, b) for token in sorted(x, key=x.get)[-15:])
 
 
-def judge_smollm2(reprise, base):
+def judge_smollm2(reprise, base, older):
   print(os.path.basename(base))
   base = os.path.abspath(base)
   with tempfile.TemporaryDirectory() as folder:
@@ -163,6 +221,8 @@ def judge_smollm2(reprise, base):
       words = [reprise, "tokenize", base, "--special", "--json"]
       ids = json.loads(subprocess.run(words, input=prompt.encode(), check=True, capture_output=True).stdout)["ids"]
       check("ids that the folder's tokenizer gives otherwise", sum(a != b for a, b in zip(ids, tokenizer.encode(prompt))) + abs(len(ids) - len(tokenizer.encode(prompt))), 0)
+    text = kPrompts[0]
+    older.add("SmolLM2: merged folder of the GGUF", out + "_merged", logits_of(model, tokenizer.encode(text)), tokenizer.encode(text), text)
     expected = []
     for prompt in kPrompts:
       probabilities = logits_of(model, tokenizer.encode(prompt))[-1].softmax(0)
@@ -187,11 +247,16 @@ def main():
   logging.disable_progress_bar()
   torch.set_num_threads(2)
   reprise = os.path.abspath(sys.argv[1])
-  for name in sorted(os.listdir(kModels)):
-    if glob.glob(os.path.join(kModels, name, "model.safetensors*")):
-      judge_folder(reprise, name)
-  if len(sys.argv) > 2:
-    judge_smollm2(reprise, sys.argv[2])
+  with tempfile.TemporaryDirectory() as folder:
+    older = OlderGeneration(folder)
+    for name in sorted(os.listdir(kModels)):
+      if glob.glob(os.path.join(kModels, name, "model.safetensors*")):
+        judge_folder(reprise, name, older)
+    for name in ("llama_llama3", "qwen2_untied"):
+      judge_snapshot(reprise, name, older)
+    if len(sys.argv) > 2:
+      judge_smollm2(reprise, sys.argv[2], older)
+    older.judge()
   print(f"{len(failures)} failed")
   sys.exit(1 if failures else 0)
 

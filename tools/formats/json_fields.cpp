@@ -90,8 +90,8 @@ void JsonFields::read(const std::string& key, std::vector<std::string>& target, 
 }
 
 uint64_t JsonFields::integer_in(const std::string& key, const json& value, uint64_t low, uint64_t high) const {
-  // Non-negative integers are unsigned to the parser; what lies beyond 64 bits is a float to it.
-  if (value.is_number_unsigned()) {
+  // What lies beyond 64 bits is a float to the parser.
+  if (value.is_number_unsigned() || (value.is_number_integer() && value.get<int64_t>() >= 0)) {
     const uint64_t number = value.get<uint64_t>();
     if (number >= low && number <= high) return number;
   }

@@ -112,6 +112,7 @@ json model_config(const Model& model) {
           value["model_type"] = family.kHuggingFace.model_type;
           value["architectures"] = json::array({family.kHuggingFace.architecture});
         }
+        if (value.contains("rope_parameters")) write_rope_for_transformers(value);
         return value;
       },
       model);

@@ -26,7 +26,7 @@ struct ModelPlace {
 Model read_model(const JsonFields& fields, const std::string& recipe_folder, ModelPlace& place);
 
 nlohmann::json model_json(const Model& model);   // of a canonical recipe, without the folder
-nlohmann::json model_config(const Model& model);  // config.json beside saved weights: as transformers reads it where it knows the family
+nlohmann::json model_config(const Model& model);  // config.json beside saved weights: as transformers 4 and 5 read it where they know the family
 
 ModelDescription describe_model(const Model& model);
 void check_model(const Model& model, const RecipeRules& rules, MicroBatch batch);

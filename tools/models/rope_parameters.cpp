@@ -33,8 +33,8 @@ void read_yarn(const JsonFields& fields, RopeParameters& rope) {
   fields.read("truncate", rope.truncate, {"yarn: whether the borders between pairs are whole numbers"});
 }
 
-// What both forms of a config have inside.
-void read_inner(const JsonFields& fields, RopeParameters& rope) {
+// What both forms of a config have inside; `rope`: what the config says outside of them.
+RopeParameters read_inner(const JsonFields& fields, RopeParameters rope) {
   if (!fields.has("rope_type")) fields.read_choice("type", rope.type, kTypes, {"The older name of rope_type"});
   fields.read_choice("rope_type", rope.type, kTypes, {"How the frequencies of rotary positions are scaled"});
   fields.read("rope_theta", rope.theta, kFromOne, {"The base of the frequencies"});
@@ -48,12 +48,13 @@ void read_inner(const JsonFields& fields, RopeParameters& rope) {
   fields.read("high_freq_factor", rope.high_freq_factor, kPositive, {"llama3: turns above which it is kept"});
   read_longrope(fields, rope);
   fields.read("divisors", rope.divisors, kPositive, {"divisors: of each pair's frequency, as a GGUF file has them"});
-  const bool needs_factor = rope.type == Type::kLinear || rope.type == Type::kDynamic || rope.type == Type::kLlama3;
+  const bool needs_factor = rope.type == Type::kLinear || rope.type == Type::kDynamic || rope.type == Type::kYarn || rope.type == Type::kLlama3;
   if (needs_factor && !rope.factor) fields.refuse("factor", std::string("missing; \"") + word_of(kTypes, rope.type) + "\" needs it");
   if (rope.type == Type::kLlama3 && rope.high_freq_factor <= rope.low_freq_factor) {
     fields.refuse("high_freq_factor", "must be above low_freq_factor");
   }
   if (rope.partial > 1) fields.refuse("partial_rotary_factor", "must be at most 1");
+  return rope;
 }
 
 // ---- the formulas; every intermediate is rounded to f32 where transformers has a tensor ----
@@ -124,19 +125,39 @@ std::vector<float> divided(std::vector<float> waves, const std::vector<double>& 
 
 }  // namespace
 
+namespace {
+
+// Transformers 4 takes a field of the config itself, transformers 5 that of its "rope_parameters": two that differ are two models.
+void require_one_value(const JsonFields& config, const char* key, double outside, double inside) {
+  if (!config.has_value(key) || outside == inside) return;
+  config.refuse(key, json(outside).dump() + " contradicts the " + json(inside).dump() + " of rope_parameters or rope_scaling; transformers 4 and 5 would read two models");
+}
+
+}  // namespace
+
 RopeParameters RopeParameters::read(const JsonFields& config, double default_theta) {
-  RopeParameters rope;
-  rope.theta = default_theta;
-  config.read("rope_theta", rope.theta, kFromOne, {"The base of the frequencies of rotary positions; older than rope_parameters"});
+  RopeParameters outside;
+  outside.theta = default_theta;
+  config.read("rope_theta", outside.theta, kFromOne, {"The base of the frequencies of rotary positions; older than rope_parameters"});
+  config.read("partial_rotary_factor", outside.partial, kPositive, {"The share of a head's channels that turn; older than rope_parameters"});
+  config.read("original_max_position_embeddings", outside.original, 0, kMostCount,
+              {"The length that the model was first trained with; older than rope_parameters", "tokens", "max_position_embeddings"});
+  std::vector<RopeParameters> inside;
   for (const char* key : {"rope_scaling", "rope_parameters"}) {
     const KeyText text = {key == std::string("rope_scaling") ? "The older name of rope_parameters" : "How rotary positions are scaled", "", "none"};
-    if (config.has_value(key)) {
-      read_inner(config.object(key, text), rope);
-    } else {
+    if (!config.has_value(key)) {
       config.note(key, object_form, [] { return json(); }, text);
+      continue;
     }
+    const RopeParameters& rope = inside.emplace_back(read_inner(config.object(key, text), outside));
+    require_one_value(config, "rope_theta", outside.theta, rope.theta);
+    require_one_value(config, "partial_rotary_factor", outside.partial, rope.partial);
+    require_one_value(config, "original_max_position_embeddings", outside.original, rope.original);
   }
-  return rope;
+  if (inside.size() == 2 && !(inside[0] == inside[1])) {
+    config.refuse("rope_scaling", "contradicts \"rope_parameters\"; transformers 4 reads the one and 5 the other: leave one out");
+  }
+  return inside.empty() ? outside : inside[0];
 }
 
 json RopeParameters::write() const {
@@ -154,6 +175,29 @@ json RopeParameters::write() const {
   if (type == Type::kLongrope) value.update({{"short_factor", short_factor}, {"long_factor", long_factor}});
   if (type == Type::kDivisors) value["divisors"] = divisors;
   return value;
+}
+
+void write_rope_for_transformers(json& config) {
+  const RopeParameters read = RopeParameters::read(JsonFields(config, {"config.json"}, ""), 10000);
+  const int longest = config.at("max_position_embeddings");
+  json rope = read.write();
+  if (read.type == Type::kDivisors) {
+    rope.update({{"rope_type", "longrope"}, {"short_factor", read.divisors}, {"long_factor", read.divisors}, {"attention_factor", 1.0}});
+    rope.erase("divisors");
+  }
+  const bool is_long = rope["rope_type"] == "longrope";
+  if (is_long || read.type == Type::kYarn || read.type == Type::kLlama3) rope.emplace("original_max_position_embeddings", longest);
+  if (is_long) {
+    const double original = rope["original_max_position_embeddings"];
+    rope.emplace("attention_factor", longrope_scale(read, read.factor.value_or(longest / original), original));
+    if (read.original != 0) config["original_max_position_embeddings"] = read.original;  // where transformers 4 looks for it
+  }
+  config["rope_parameters"] = rope;
+  config["rope_theta"] = read.theta;
+  if (read.partial != 1) config["partial_rotary_factor"] = read.partial;
+  rope.erase("rope_theta");
+  rope.erase("partial_rotary_factor");
+  config["rope_scaling"] = read.type == Type::kDefault ? json() : rope;
 }
 
 int rotary_channels(const RopeParameters& rope, int head) { return static_cast<int>(head * rope.partial) / 2 * 2; }

@@ -29,10 +29,14 @@ struct RopeParameters {
   bool operator==(const RopeParameters&) const = default;
 
   // From a config's "rope_parameters", or "rope_theta" and "rope_scaling" of older ones. `theta`: the family's default. Throws UserError:
-  // an unknown type is named.
+  // an unknown type is named, and so are two forms that contradict each other.
   static RopeParameters read(const JsonFields& config, double theta);
   nlohmann::json write() const;  // "rope_parameters"
 };
+
+// Gives a config with "rope_parameters", which transformers 5 reads, the fields that transformers 4 reads, too; `divisors`, which neither
+// knows, become the longrope that computes the same.
+void write_rope_for_transformers(nlohmann::json& config);
 
 // What turns a head of q or k: pair i by position * frequencies[i], and the result is multiplied by `scale`.
 struct RopeTable {

@@ -83,18 +83,15 @@ struct Snapshot {
   }
 };
 
-// config.json with what only a GGUF has said as transformers reads it, and the type of the weights that stand beside it.
-json published_config(json config, BlockType type) {
-  if (config.contains("rope_parameters") && config["rope_parameters"].value("rope_type", "") == "divisors") {
-    json& rope = config["rope_parameters"];
-    const json divisors = rope.at("divisors");
-    rope.erase("divisors");
-    rope.update({{"rope_type", "longrope"}, {"short_factor", divisors}, {"long_factor", divisors}, {"attention_factor", 1.0}});
-    if (!rope.contains("original_max_position_embeddings")) rope["original_max_position_embeddings"] = config.at("max_position_embeddings");
-  }
+// The snapshot's config.json, beside what else the model's own files say, such as the ids of its special tokens; with the type of the
+// weights that stand beside it, under its newer and its older name.
+json published_config(const Snapshot& snapshot, BlockType type) {
+  const std::string base = snapshot.recipe.place.path();
+  json config = base.empty() ? json::object() : ModelFiles::open(base).config();
+  config.update(snapshot.config);
   config.erase("quantization_config");
-  config.erase("torch_dtype");  // the older name
   config["dtype"] = type == BlockType::kF16 ? "float16" : type == BlockType::kBf16 ? "bfloat16" : "float32";
+  config["torch_dtype"] = config["dtype"];
   return config;
 }
 
@@ -133,8 +130,7 @@ std::string export_adapter_gguf(const Snapshot& snapshot, const ExportRequest& r
 std::string export_merged(const Snapshot& snapshot, const ExportRequest& request) {
   if (request.type == BlockType::kQ8_0) throw UserError("--type: \"q8_0\" is for --merged-gguf; give f32, f16 or bf16", UserError::kUsage);
   const std::shared_ptr<const WeightSource> weights = snapshot.merged();
-  const std::string base = snapshot.recipe.place.path();
-  const json config = published_config(base.empty() ? snapshot.config : ModelFiles::open(base).config(), request.type);
+  const json config = published_config(snapshot, request.type);
   write_folder(request.to, merged_files(), [&](const SnapshotDirectory& folder) {
     write_safetensors_model(*weights, request.type, folder.file("model.safetensors"));
     write_file(folder.file("config.json"), config.dump(2) + "\n");
