@@ -136,6 +136,12 @@ TEST_F(Export, RefusesWhatWouldBeLostOrWrong) {
   } catch (const UserError& error) {
     EXPECT_EQ(error.status, UserError::kUsage);
   }
+  const Recipe other_scale = recipe({{"lora", {{"r", 2}, {"alpha", 99}, {"targets", {"q_proj", "down_proj"}}}}});
+  for (const ExportForm form : {ExportForm::kAdapter, ExportForm::kAdapterGguf, ExportForm::kMerged, ExportForm::kMergedGguf}) {
+    expect_user_error([&] { export_snapshot(other_scale, request(form, "scaled")); },
+                      {at("snapshot") + "/training.json", "recipe.lora.alpha: trained with 3", "the recipe says 99"});
+  }
+  EXPECT_FALSE(fs::exists(at("scaled")));
   std::ofstream(base(), std::ios::app) << "x";
   expect_user_error([&] { export_snapshot(of, request(ExportForm::kMerged, "merged")); }, {base(), "is not the file that the adapters of", at("snapshot")});
   EXPECT_NO_THROW(export_snapshot(of, request(ExportForm::kAdapter, "peft"))) << "which needs no base";

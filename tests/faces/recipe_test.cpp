@@ -161,6 +161,9 @@ TEST(Recipe, CanonicalTextReadsBackEqual) {
     EXPECT_TRUE(again == recipe) << canonical;
     EXPECT_EQ(canonical_recipe(again), canonical);
   }
+  const Recipe random = parse(R"({"model": {"family": "gpt2"}, "batch": 2, "init": "random"})");
+  EXPECT_TRUE(random.init.random);
+  EXPECT_TRUE(parse(canonical_recipe(random)) == random);
 }
 
 TEST(Recipe, RelativeFolderGivesAbsolutePaths) {
@@ -346,6 +349,9 @@ const BadRecipe kBadRecipes[] = {
     {"lora targets", kGpt, R"({"lora": {"r": 8, "targets": "every"}})", {"lora.targets", "all-linear", "every"}},
     {"no lora targets", kGpt, R"({"lora": {"r": 8, "targets": []}})", {"lora.targets", "one layer at least"}},
     {"lora and freeze", kGpt, R"({"lora": {"r": 8}, "freeze": ["*wte*"]})", {"freeze", "lora"}},
+    {"lora from nothing", kGpt, R"({"lora": {"r": 8}, "init": "random"})", {"init", "\"random\"", "lora"}},
+    {"init's word", kGpt, R"({"init": "zeros"})", {"init", "\"random\"", "zeros"}},
+    {"init's kind", kGpt, R"({"init": 3})", {"init", "object"}},
     {"lora of images", kResNet, R"({"lora": {"r": 8}})", {"lora", "language models"}},
     {"prompts of images", kResNet, R"({"prompts": ["hello"]})", {"prompts", "language models"}},
     {"steps zero", kResNet, R"({"steps": 0})", {"steps", "from 1"}},

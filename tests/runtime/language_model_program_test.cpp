@@ -231,6 +231,48 @@ TEST_F(LanguageModelProgram, AnAdapterGoesInAgain) {
   expect_refusal(stored(), {"--init-adapter", adapter(), "--resume", snapshot()}, {"--init-adapter", "--resume"}, 2);
 }
 
+// The snapshot knows what its adapters were trained as. Another scale would be another model, of the same shapes.
+TEST_F(LanguageModelProgram, ASnapshotsAdaptersAreUsedAsTheyWereTrained) {
+  const struct {
+    const char* name;
+    json lora;
+    Arguments fragments;
+  } others[] = {{"lm-alpha", {{"alpha", 99}}, {"recipe.lora.alpha: trained with 8", "the recipe says 99"}},
+                {"lm-rslora", {{"rslora", true}}, {"recipe.lora.rslora: trained with false", "the recipe says true"}},
+                {"lm-targets", {{"targets", {"q_proj"}}}, {"recipe.lora.targets: trained with \"all-linear\"", "the recipe says [\"q_proj\"]"}},
+                {"lm-rank", {{"r", 2}}, {"recipe.lora.r: trained with 4", "the recipe says 2"}}};
+  for (const auto& [name, lora, fragments] : others) {
+    const json changed = with(recipe(), {{"lora", lora}, {"schedule", "none"}});
+    write_text(at("recipe.json"), changed.dump());
+    for (const char* form : {"--adapter", "--adapter-gguf", "--merged"}) {
+      const ProcessResult exported = reprise_command({"export", at("recipe.json"), "--snapshot", snapshot(), form, at("out")});
+      EXPECT_EQ(exported.status, 1);
+      EXPECT_TRUE(exported.is_one_line_with(fragments)) << exported.err;
+      EXPECT_FALSE(fs::exists(at("out")));
+    }
+    const std::string program = train_program(name, changed);
+    for (const Arguments& use : {Arguments{"--evaluate"}, Arguments{"--prompt", "a"}}) {
+      Arguments arguments = {"--resume", snapshot()};
+      arguments.insert(arguments.end(), use.begin(), use.end());
+      expect_refusal(program, arguments, fragments);
+    }
+  }
+  const ProcessResult goes_on = train(in_programs("lm-alpha/train"), {"--resume", snapshot(), "--steps", "9", "--quiet"});
+  EXPECT_EQ(goes_on.status, 0);
+  EXPECT_NE(goes_on.err.find("another \"lora\" (alpha: 8"), std::string::npos) << goes_on.err;
+  const std::string whole = train_program("lm-whole", with(recipe(), {{"lora", nullptr}, {"schedule", "none"}}));
+  expect_refusal(whole, {"--resume", snapshot(), "--evaluate"}, {"recipe.lora: trained with {", "the recipe says none"});
+}
+
+// A program keeps the plan of the config that it was made for.
+TEST_F(LanguageModelProgram, AModelChangedSinceThePlanIsRefused) {
+  const std::string program = stored(), config = model() + "/config.json";
+  const json before = json::parse(file_text(config));
+  const Changed changed(config, with(before, {{"rope_theta", 100000}}).dump());
+  expect_no_trace(program, {}, {config, "is not the model that this program was planned for: rope_parameters.rope_theta: 10000", "now 100000", "plan again"});
+  expect_no_trace(program, {"--resume", snapshot()}, {config, "plan again"});
+}
+
 TEST_F(LanguageModelProgram, AnswersFromASnapshot) {
   const std::string asked = "What is 2 plus 2?", greedy = answer(stored(), asked, {"--tokens", "12"});
   EXPECT_EQ(answer(stored(), asked, {"--tokens", "12", "--threads", "1"}), greedy);

@@ -929,11 +929,68 @@ TEST_F(TrainProgram, WeightsOfAHuggingFaceFolder) {
   EXPECT_NE(train(program, {"--steps", "1"}).err.find("weights from " + folder), std::string::npos);
   quietly(gpt_stored(), {"--steps", "2", "--resume", at("h")});  // the same model, wherever it came from
   fs::remove(folder + "/model.safetensors");
-  quietly(program, {"--steps", "1", "--log", at("drawn.jsonl")});
-  quietly(gpt_stored(), {"--steps", "1", "--log", at("seed.jsonl")});
-  EXPECT_EQ(read_log(at("drawn.jsonl")).results(), read_log(at("seed.jsonl")).results()) << "without weights they are drawn from the seed";
+  expect_refusal(program, {"--steps", "1", "--save", at("none")}, {folder, "no weights to start from", "\"init\": \"random\""});
+  expect_refusal(program, {"--evaluate"}, {folder, "no weights to start from"});
+  quietly(program, {"--steps", "1", "--init", at("s/model.safetensors")});
   write_text(folder + "/model.safetensors", "garbage");
   expect_refusal(program, {"--steps", "1"}, {"model.safetensors"});
+}
+
+// What a person may take for the model's weights is named: an incomplete download looks so, and so does a folder of older files.
+TEST_F(TrainProgram, AFolderWithoutItsWeightsIsNotTrainedFromTheSeed) {
+  quietly(gpt_stored(), {"--steps", "1", "--save", at("s"), "--log", at("seed.jsonl")});
+  const std::string folder = build_folder() + "/test-programs/hf-empty", index = folder + "/model.safetensors.index.json";
+  fs::remove_all(folder);
+  fs::create_directories(folder);
+  fs::copy_file(at("s/config.json"), folder + "/config.json");
+  json recipe = gpt();
+  recipe["model"] = {{"huggingface", folder}};
+  const std::string program = train_program("gpt-hf-empty", recipe);
+  const auto refuses = [&](const Arguments& fragments) {
+    expect_refusal(program, {"--steps", "1", "--save", at("none"), "--log", at("none.jsonl")}, fragments);
+    for (const char* left : {"none", "none.saving", "none.jsonl"}) EXPECT_FALSE(fs::exists(at(left))) << left;
+  };
+  refuses({folder, "no weights to start from"});
+  write_text(folder + "/pytorch_model.bin", "a pickle");
+  refuses({folder, "pytorch_model.bin is not read", "safetensors"});
+  write_text(index, R"({"weight_map": {"transformer.wte.weight": "model-00001-of-00002.safetensors"}})");
+  refuses({"model-00001-of-00002.safetensors"});
+  fs::remove(index);
+
+  recipe["init"] = "random";
+  const std::string random = train_program("gpt-hf-random", recipe);
+  const ProcessResult drawn = train(random, {"--steps", "1", "--log", at("drawn.jsonl")});
+  EXPECT_EQ(drawn.status, 0) << drawn.err;
+  EXPECT_NE(drawn.err.find("weights drawn from the seed 9\n"), std::string::npos) << drawn.err;
+  EXPECT_EQ(read_log(at("drawn.jsonl")).results(), read_log(at("seed.jsonl")).results());
+  fs::copy_file(at("s/model.safetensors"), folder + "/model.safetensors");
+  quietly(random, {"--steps", "1", "--log", at("again.jsonl")});
+  EXPECT_EQ(read_log(at("again.jsonl")).results(), read_log(at("seed.jsonl")).results()) << "although the folder has weights now";
+}
+
+TEST_F(TrainProgram, TheFirstLinesSayWhereTheWeightsComeFrom) {
+  const auto says = [&](const Arguments& arguments, const std::string& line) {
+    const ProcessResult result = train(gpt_stored(), arguments);
+    EXPECT_EQ(result.status, 0) << result.err;
+    EXPECT_NE(result.err.find(line), std::string::npos) << line << " in " << result.err;
+  };
+  says({"--steps", "1", "--save", at("s")}, "\nweights drawn from the seed 9\n");
+  says({"--steps", "1", "--init", at("s/model.safetensors")}, "\nweights from " + at("s/model.safetensors") + ": ");
+  says({"--steps", "2", "--resume", at("s")}, "\nweights from the snapshot " + at("s") + ", after step 1\n");
+}
+
+// What was trained on other pixels than these, or other classes, would be used for what it is not.
+TEST_F(TrainProgram, ASnapshotIsUsedAsItWasTrained) {
+  const std::string program = idx_program();
+  quietly(program, {"--steps", "1", "--save", at("s")});
+  const json data = {{"kind", "idx"}, {"path", idx_folder()}, {"mean", 0.5}, {"std", 0.25}};
+  const std::string other = train_program("resnet-idx-other-mean", with(resnet(), {{"data", data}, {"evaluate_every", 0}}));
+  expect_refusal(other, {"--resume", at("s"), "--evaluate"}, {"s/training.json: recipe.data.mean: trained with none", "the recipe says", "0.5"});
+  const ProcessResult goes_on = train(other, {"--resume", at("s"), "--steps", "2", "--quiet"});
+  EXPECT_EQ(goes_on.status, 0);
+  EXPECT_NE(goes_on.err.find("another \"data\" (mean: null, now"), std::string::npos) << goes_on.err;
+  const std::string deeper = train_program("resnet-deeper", with(resnet(), {{"model", {{"units", {1, 1, 2}}}}}));
+  expect_refusal(deeper, {"--resume", at("s"), "--evaluate"}, {"s/training.json: recipe.model", "another model (units: [1,1,1], now [1,1,2])"});
 }
 
 TEST_F(TrainProgram, WhatAPersonSees) {

@@ -218,6 +218,23 @@ std::string json_shown(const json& value) {
   return text;
 }
 
+std::string JsonDifference::shown() const { return path + (path.empty() ? "" : ": ") + json_shown(before) + ", now " + json_shown(now); }
+
+std::optional<JsonDifference> find_difference(const json& before, const json& now) {
+  const auto find = [](const json& object, const std::string& key) { return object.contains(key) ? object.at(key) : json(); };
+  if (before == now) return std::nullopt;
+  if (!before.is_object() || !now.is_object()) return JsonDifference{"", before, now};
+  json keys = before;
+  keys.update(now);
+  for (const auto& [key, unused] : keys.items()) {
+    std::optional<JsonDifference> inner = find_difference(find(before, key), find(now, key));
+    if (!inner) continue;
+    inner->path = shown_key(key) + (inner->path.empty() ? "" : "." + inner->path);
+    return inner;
+  }
+  return std::nullopt;
+}
+
 const char* json_kind(const json& value) {
   switch (value.type()) {
     case json::value_t::null: return "null";

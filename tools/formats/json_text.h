@@ -3,6 +3,7 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,14 @@ std::string json_shown(const nlohmann::json& value);
 
 // A key, or the dotted path of one, as a message shows it: control characters escaped, without quotes.
 std::string shown_key(const std::string& key);
+
+// The first place where two values differ; lists are one place. A value that one of them lacks is null.
+struct JsonDifference {
+  std::string path;  // dotted
+  nlohmann::json before, now;
+  std::string shown() const;  // `alpha: 16, now 99`
+};
+std::optional<JsonDifference> find_difference(const nlohmann::json& before, const nlohmann::json& now);
 
 // "a string", "an integer" ...: what a value is, for "must be ..., not ...".
 const char* json_kind(const nlohmann::json& value);

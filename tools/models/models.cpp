@@ -34,18 +34,7 @@ Model read_published(const JsonFields& fields, const ModelPlace& place) {
   const std::string file = place.gguf.empty() ? place.huggingface + "/config.json" : place.gguf;
   if (place.gguf.empty() && !std::filesystem::is_regular_file(file)) fields.refuse("huggingface", "must be a folder with a config.json; there is no " + file);
   if (!place.gguf.empty() && !std::filesystem::is_regular_file(file)) fields.refuse("gguf", "must be a GGUF file; there is no " + file);
-  const std::string text = place.gguf.empty() ? read_file(file) : "";
-  const json config = place.gguf.empty() ? parse_json(text, file) : ModelFiles::open(place.gguf).config();
-  const JsonFields config_fields(config, {file, place.gguf.empty() ? &text : nullptr}, "");
-  std::string type;
-  config_fields.read("model_type", type);
-  std::vector<std::string> known;
-  for (const Family& family : kFamilies) {
-    if (family.huggingface.model_type == nullptr) continue;
-    if (type == family.huggingface.model_type) return family.read(config_fields);
-    known.emplace_back(family.huggingface.model_type);
-  }
-  config_fields.refuse("model_type", "must be " + either_of(known) + (known.size() == 1 ? ", the one available" : "") + ", not " + json_shown(type));
+  return read_published_model(place);
 }
 
 Model read_family(const JsonFields& fields) {
@@ -90,6 +79,22 @@ Model read_model(const JsonFields& fields, const std::string& recipe_folder, Mod
   fields.read_path("huggingface", recipe_folder, place.huggingface);
   fields.read_path("gguf", recipe_folder, place.gguf);
   return read_published(fields, place);
+}
+
+Model read_published_model(const ModelPlace& place) {
+  const ModelFiles files = ModelFiles::open(place.path());
+  const std::string file = files.config_path(), text = files.is_gguf() ? "" : read_file(file);
+  const json config = files.is_gguf() ? files.config() : parse_json(text, file);
+  const JsonFields config_fields(config, {file, files.is_gguf() ? nullptr : &text}, "");
+  std::string type;
+  config_fields.read("model_type", type);
+  std::vector<std::string> known;
+  for (const Family& family : kFamilies) {
+    if (family.huggingface.model_type == nullptr) continue;
+    if (type == family.huggingface.model_type) return family.read(config_fields);
+    known.emplace_back(family.huggingface.model_type);
+  }
+  config_fields.refuse("model_type", "must be " + either_of(known) + (known.size() == 1 ? ", the one available" : "") + ", not " + json_shown(type));
 }
 
 json model_json(const Model& model) {

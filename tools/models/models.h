@@ -25,6 +25,9 @@ struct ModelPlace {
 // recipe names `place` beside the fields.
 Model read_model(const JsonFields& fields, const std::string& recipe_folder, ModelPlace& place);
 
+// Of the config in such a place, as it is now. Throws UserError.
+Model read_published_model(const ModelPlace& place);
+
 nlohmann::json model_json(const Model& model);   // of a canonical recipe, without the folder
 nlohmann::json model_config(const Model& model);  // config.json beside saved weights: as transformers 4 and 5 read it where they know the family
 

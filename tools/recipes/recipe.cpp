@@ -1,8 +1,6 @@
 // The recipe as a whole: its outermost keys are read, checked and written here, each section's keys in the section's own file.
 #include "tools/recipes/recipe.h"
 
-#include <unistd.h>
-
 #include <cmath>
 #include <filesystem>
 #include <limits>
@@ -11,6 +9,7 @@
 #include "tools/formats/json_text.h"
 #include "tools/formats/output_file.h"
 #include "tools/recipes/sections.h"
+#include "tools/weights/model_files.h"
 
 namespace reprise {
 namespace {
@@ -20,6 +19,7 @@ using nlohmann::json;
 constexpr Word<Recipe::Dtype> kDtypes[] = {{"f32", Recipe::Dtype::kF32}, {"bf16", Recipe::Dtype::kBf16}};
 constexpr Word<Recipe::BackendChoice> kBackends[] = {
     {"cpu", Recipe::BackendChoice::kCpu}, {"cuda", Recipe::BackendChoice::kCuda}, {"auto", Recipe::BackendChoice::kAuto}};
+constexpr const char* kRandom = "random";
 constexpr Word<Recipe::CardSize> kCards[] = {{"small", Recipe::CardSize::kSmall}, {"large", Recipe::CardSize::kLarge}};
 
 bool is_name(const std::string& name) {
@@ -53,9 +53,19 @@ void read_batch(const JsonFields& fields, Recipe& recipe) {
   fields.read_choice("dtype", recipe.dtype, kDtypes, {"How activations and their gradients are stored"});
 }
 
-InitialWeights read_init(const JsonFields& fields, const std::string& folder) {
-  fields.allow_only({"from", "skip", "allow_missing"});
+InitialWeights read_init(const JsonFields& recipe, const std::string& folder) {
   InitialWeights init;
+  recipe.note("init", [] { return either_form(word_form({kRandom}), object_form()); }, [] { return json(); },
+              {"What the training starts from; \"random\": weights drawn from the seed, although the model names a folder or a file", "",
+               "the model's folder or file, or the seed"});
+  if (!recipe.has("init")) return init;
+  if (recipe.at("init").is_string()) {
+    recipe.require_one_of("init", {kRandom});
+    init.random = true;
+    return init;
+  }
+  const JsonFields fields = recipe.object("init");
+  fields.allow_only({"from", "skip", "allow_missing"});
   fields.read_path("from", folder, init.from, {"A file of weights, safetensors", "", "the model's folder, or the seed"});
   fields.read("skip", init.skip, {"Patterns of tensors that keep their initial values, as of a new head"});
   fields.read("allow_missing", init.allow_missing, {"Whether tensors that the file has not keep theirs too"});
@@ -114,7 +124,7 @@ Recipe read_fields(const JsonFields& fields, const std::string& file, const std:
   if (fields.has("data")) {
     recipe.data = read_data(fields.object("data", {"What it is trained on", "", "none: such a recipe can be planned, not trained"}), folder);
   }
-  if (fields.has("init")) recipe.init = read_init(fields.object("init", {"What the training starts from", "", "the model's folder, or the seed"}), folder);
+  recipe.init = read_init(fields, folder);
   read_batch(fields, recipe);
   read_training(fields, recipe);
   read_memory(fields, recipe);
@@ -150,6 +160,7 @@ void check_lora(const Recipe& recipe, const RecipeRules& rules) {
   if (!recipe.lora) return;
   rules.require(describe_model(recipe.model).input == ModelDescription::Input::kTokens, "lora", "is for language models; leave it out");
   rules.require(recipe.freeze.empty(), "freeze", "leave it out: \"lora\" freezes all of the model's own parameters");
+  rules.require(!recipe.init.random, "init", "\"random\" cannot go with lora: an adapter is trained beside published weights");
 }
 
 }  // namespace
@@ -173,11 +184,18 @@ void check_recipe(const Recipe& recipe, const RecipeRules& rules) {
 }
 
 std::string published_weights(const Recipe& recipe) {
+  if (recipe.init.random) return "";
   if (!recipe.place.gguf.empty()) return recipe.place.gguf;
-  if (recipe.place.huggingface.empty()) return "";
-  const std::string one = recipe.place.huggingface + "/model.safetensors", several = one + ".index.json";
-  if (::access(one.c_str(), R_OK) == 0) return one;
-  return ::access(several.c_str(), R_OK) == 0 ? recipe.place.huggingface : "";
+  return recipe.place.huggingface.empty() ? "" : folder_weights(recipe.place.huggingface);
+}
+
+std::string missing_weights(const Recipe& recipe) {
+  const std::string& folder = recipe.place.huggingface;
+  if (folder.empty() || recipe.init.random || !recipe.init.from.empty() || !published_weights(recipe).empty()) return "";
+  const std::vector<std::string> others = other_weight_files(folder);
+  const std::string found = others.empty() ? "" : "; " + some_of(others) + (others.size() == 1 ? " is" : " are") + " not read: save the model as safetensors";
+  return folder + ": holds no weights to start from: neither model.safetensors nor model.safetensors.index.json is there" + found +
+         (recipe.lora ? "; adapters are trained beside published weights" : "; to train from scratch, set \"init\": \"random\" in the recipe");
 }
 
 std::string canonical_recipe(const Recipe& recipe) {
@@ -202,7 +220,11 @@ std::string canonical_recipe(const Recipe& recipe) {
   if (recipe.evaluate_batches > 0) value["evaluate_batches"] = recipe.evaluate_batches;
   if (recipe.evaluate_first) value["evaluate_first"] = true;
   if (!recipe.prompts.empty()) value.update({{"prompts", recipe.prompts}, {"answer_tokens", recipe.answer_tokens}});
-  if (!(recipe.init == InitialWeights())) value["init"] = {{"skip", recipe.init.skip}, {"allow_missing", recipe.init.allow_missing}};
+  if (recipe.init.random) {
+    value["init"] = kRandom;
+  } else if (!(recipe.init == InitialWeights())) {
+    value["init"] = {{"skip", recipe.init.skip}, {"allow_missing", recipe.init.allow_missing}};
+  }
   if (!recipe.init.from.empty()) value["init"]["from"] = recipe.init.from;
   if (recipe.lora) value["lora"] = lora_json(*recipe.lora);
   if (recipe.clip_norm) value["clip_norm"] = *recipe.clip_norm;

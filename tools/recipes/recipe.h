@@ -81,6 +81,7 @@ struct LrSchedule {
 
 // Weights that a training starts from, which may be another net's in part.
 struct InitialWeights {
+  bool random = false;            // the seed's, although the model's folder may hold some
   std::string from;               // a file (safetensors); empty: the seed's, or those of the model's folder
   std::vector<std::string> skip;  // patterns of tensors that keep their initial values
   bool allow_missing = false;     // so do those that the file has not
@@ -147,8 +148,13 @@ void check_recipe(const Recipe& recipe, const RecipeRules& rules);
 // One micro-batch of the recipe, as its model builds it.
 MicroBatch micro_batch_of(const Recipe& recipe);
 
-// The published weights of the recipe's model, from which training starts, as open_weights() takes them; "" where there are none.
+// The published weights of the recipe's model, from which training starts, as open_weights() takes them; "" where there are none, or the
+// recipe asks for the seed's.
 std::string published_weights(const Recipe& recipe);
+
+// Why a training that is given no other weights cannot start from the model's place; "" where it can, or where the recipe says from what:
+// "init", or a family by fields, whose weights are the seed's.
+std::string missing_weights(const Recipe& recipe);
 
 // "cpu", "cuda" or "auto".
 const char* backend_word(Recipe::BackendChoice backend);

@@ -69,10 +69,9 @@ Keys find_keys() {
                             {"schedule", json::object()},          {"init", json::object()},
                             {"lora", {{"r", 8}}},
                             {"data", {{"kind", "synthetic"}, {"augment", json::object()}}}};
-      const json recipe = json::parse(written.dump());  // the parser's integers are unsigned, those of a program are not
       KeyNotes notes;
-      read_fields(JsonFields(recipe, {.file = "recipe", .text = nullptr, .notes = &notes}, ""), "recipe", "");
-      keys.add(notes, recipe);
+      read_fields(JsonFields(written, {.file = "recipe", .text = nullptr, .notes = &notes}, ""), "recipe", "");
+      keys.add(notes, written);
     }
   }
   return keys;

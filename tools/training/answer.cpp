@@ -80,7 +80,7 @@ bool can_answer(const Recipe& recipe, const Plan& plan) {
 
 int answer_prompt(const CompiledPlan& compiled, const TrainingOptions& options) {
   Session session(compiled, options);
-  for (const std::string& warning : session.warnings()) std::cerr << "warning: " << warning << "\n";
+  show_untrained(session);
   const Answerer answerer(session.recipe());
   const GenerationOptions generation = {.tokens = static_cast<uint32_t>(options.tokens), .temperature = options.temperature, .seed = options.seed, .stop = {}, .never = {}};
   const auto show = [&](const std::string& piece) {

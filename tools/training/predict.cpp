@@ -46,24 +46,6 @@ void require_images(const Recipe& recipe, const char* option) {
   throw UserError(recipe.name + ": " + option + ": is for models of images", UserError::kUsage);
 }
 
-// What is used untrained is said, too: nobody means a net without weights, or with a head of none.
-void show_warnings(const Session& session, const TrainingOptions& options) {
-  for (const std::string& warning : session.warnings()) std::cerr << "warning: " << warning << "\n";
-  if (!options.resume.empty()) return;
-  if (session.weights().empty()) {
-    std::cerr << "warning: " << session.recipe().name << ": no trained weights are given, so the initial ones are used, drawn from the seed; "
-              << "give --resume DIR, --init FILE, or init.from in the recipe\n";
-    return;
-  }
-  std::vector<std::string> untrained = session.taken().skipped;
-  for (const std::string& name : session.taken().left_over) {
-    if (!name.ends_with(".num_batches_tracked")) untrained.push_back(name);
-  }
-  if (untrained.empty()) return;
-  std::cerr << "warning: " << session.weights() << ": leaves " << untrained.size() << (untrained.size() == 1 ? " tensor" : " tensors")
-            << " untrained, at their initial values: " << some_of(untrained) << "\n";
-}
-
 // What was evaluated, for messages.
 std::string weights_of(const Session& session, const TrainingOptions& options) {
   return !options.resume.empty() ? options.resume : !session.weights().empty() ? session.weights() : session.recipe().name;
@@ -118,9 +100,10 @@ int evaluate_weights(const CompiledPlan& compiled, const TrainingOptions& option
   Session session(compiled, options);
   const Recipe& recipe = session.recipe();
   if (options.per_class) require_images(recipe, "--per-class");
-  show_warnings(session, options);
+  show_untrained(session);
   const std::unique_ptr<Dataset> data = open_dataset(recipe, Split::kEvaluation);
   if (data == nullptr) throw UserError(recipe.name + ": --evaluate: the recipe names no data to evaluate on; give data.eval_path");
+  if (session.is_resumed()) require_same_classes(options.resume, data->class_names());
   std::vector<ClassTally> tallies(options.per_class ? static_cast<size_t>(describe_model(recipe.model).classes) : 0);
   std::optional<LogitsReader> reader;
   if (options.per_class) {
@@ -148,7 +131,7 @@ int predict_pictures(const CompiledPlan& compiled, const TrainingOptions& option
   Session session(compiled, options);
   const Recipe& recipe = session.recipe();
   require_images(recipe, "--predict");
-  show_warnings(session, options);
+  show_untrained(session);
   const std::vector<std::string> files = list_pictures(options.predict), names = names_of_classes(recipe, options);
   PictureFiles data(recipe, files);
   ordered_json all = ordered_json::array();

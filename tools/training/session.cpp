@@ -4,13 +4,16 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <iostream>
 
 #include "lib/check.h"
 #include "tools/formats/error.h"
+#include "tools/formats/json_text.h"
 #include "tools/formats/text.h"
 #include "tools/progress/long_work.h"
 #include "tools/training/adapter_files.h"
 #include "tools/training/snapshot.h"
+#include "tools/weights/model_files.h"
 
 namespace reprise {
 
@@ -34,6 +37,20 @@ void Session::release() {
   port_.close_backend(&backend_);
 }
 
+namespace {
+
+// The program was planned for the config that the model's files had then.
+void require_same_model(const Recipe& recipe) {
+  if (recipe.place.path().empty() || !std::filesystem::exists(recipe.place.path())) return;
+  const std::string config = ModelFiles::open(recipe.place.path()).config_path();
+  if (!std::filesystem::exists(config)) return;
+  const auto difference = find_difference(model_json(recipe.model), model_json(read_published_model(recipe.place)));
+  if (!difference) return;
+  throw UserError(config + ": is not the model that this program was planned for: " + difference->shown() + "; plan again");
+}
+
+}  // namespace
+
 void Session::set_up(const TrainingOptions& options, const DataFingerprint* data) {
   const LongWork work("setting up " + recipe_.name);
   require(port_.open_backend(plan_.backend, &backend_));
@@ -44,18 +61,23 @@ void Session::set_up(const TrainingOptions& options, const DataFingerprint* data
   const Workspace workspace = {marks.data(), marks.size() * sizeof(CheckMark)};
   const Resources resources = {.arena = arena_, .workers = &workers_, .disk = disk_, .workspace = workspace, .eager = options.eager};
   require(bind(plan_, backend_, resources, trainer_));
+  require_same_model(recipe_);
   if (!options.resume.empty()) {
     if (recipe_.lora) load_base_of(options.resume);
     warnings_ = resume_snapshot(trainer_, recipe_, data, options.resume);
+    resumed_ = options.resume;
     return;
   }
   load_initial_weights(options);
-  if (!options.init_adapter.empty()) load_adapter(trainer_, recipe_, options.init_adapter);
+  if (options.init_adapter.empty()) return;
+  load_adapter(trainer_, recipe_, options.init_adapter);
+  adapter_ = options.init_adapter;
 }
 
 void Session::load_initial_weights(const TrainingOptions& options) {
   weights_ = !options.init.empty() ? options.init : !recipe_.init.from.empty() ? recipe_.init.from : published_weights(recipe_);
   if (weights_.empty()) {
+    if (const std::string missing = missing_weights(recipe_); !missing.empty()) throw UserError(missing);
     if (!options.init_skip.empty()) throw UserError("--init-skip: needs weights: --init FILE, or init.from in the recipe", UserError::kUsage);
     return;
   }
@@ -80,6 +102,40 @@ void Session::load_base_of(const std::string& snapshot) {
   if (base_->sum == base->sum) return;
   throw UserError(base->path + ": is not the file that the adapters of " + snapshot + " were trained beside (" + std::to_string(base_->sum.bytes) + " bytes, xxh3 " +
                   base_->sum.checksum + "; must be " + std::to_string(base->sum.bytes) + ", " + base->sum.checksum + ")");
+}
+
+std::vector<std::string> Session::origin_of_weights() const {
+  const auto listed = [](const std::vector<std::string>& names) { return std::to_string(names.size()) + " tensors: " + some_of(names); };
+  std::vector<std::string> lines;
+  if (!weights_.empty()) {
+    const std::string unused = taken_.unused == 0 ? "" : ", " + std::to_string(taken_.unused) + " of the file not needed";
+    lines.push_back("weights from " + weights_ + ": " + std::to_string(taken_.loaded) + " tensors loaded" + unused);
+  } else if (resumed_.empty() || recipe_.lora) {
+    lines.push_back("weights drawn from the seed " + std::to_string(recipe_.seed));
+  }
+  if (!taken_.skipped.empty()) lines.push_back("left at their initial values, because they are skipped: " + listed(taken_.skipped));
+  if (!taken_.left_over.empty()) lines.push_back("left at their initial values, because the file has none: " + listed(taken_.left_over));
+  const std::string part = recipe_.lora ? "adapters from " : "weights from ";
+  if (!resumed_.empty()) lines.push_back(part + "the snapshot " + resumed_ + ", after step " + std::to_string(trainer_.step));
+  if (!adapter_.empty()) lines.push_back(part + adapter_);
+  return lines;
+}
+
+void show_untrained(const Session& session) {
+  for (const std::string& warning : session.warnings()) std::cerr << "warning: " << warning << "\n";
+  if (session.is_resumed()) return;
+  if (session.weights().empty()) {
+    std::cerr << "warning: " << session.recipe().name << ": no trained weights are given, so the initial ones are used, drawn from the seed; "
+              << "give --resume DIR, --init FILE, or init.from in the recipe\n";
+    return;
+  }
+  std::vector<std::string> untrained = session.taken().skipped;
+  for (const std::string& name : session.taken().left_over) {
+    if (!name.ends_with(".num_batches_tracked")) untrained.push_back(name);
+  }
+  if (untrained.empty()) return;
+  std::cerr << "warning: " << session.weights() << ": leaves " << untrained.size() << (untrained.size() == 1 ? " tensor" : " tensors")
+            << " untrained, at their initial values: " << some_of(untrained) << "\n";
 }
 
 std::string program_folder() {

@@ -24,8 +24,9 @@ std::string program_folder();
 
 class Session {
  public:
-  // Takes what it needs and loads the weights that the options name, else those of the recipe's folder, else the seed's. `data`: those of
-  // a training, which a snapshot's are compared with; null where none are trained on.
+  // Takes what it needs and loads the weights that the options name, else those of the recipe's init, else those of its model's files, else
+  // the seed's, where the recipe says so: by a family's fields, or by "init": "random". `data`: those of a training, which a snapshot's are
+  // compared with; null where none are trained on, and then a snapshot's trained weights must mean what the recipe says.
   Session(const CompiledPlan& compiled, const TrainingOptions& options, const DataFingerprint* data = nullptr);
   ~Session();
   Session(const Session&) = delete;
@@ -39,9 +40,12 @@ class Session {
   // The file that the weights come from, and what was taken of it; "": drawn from the seed, or resumed.
   const std::string& weights() const { return weights_; }
   const InitialReport& taken() const { return taken_; }
+  // Where the weights come from, a line each, for a person.
+  std::vector<std::string> origin_of_weights() const;
   // Beside which adapters are trained; none where all of the model is the state's.
   const std::optional<BaseWeights>& base() const { return base_; }
   const std::vector<std::string>& warnings() const { return warnings_; }
+  bool is_resumed() const { return !resumed_.empty(); }
 
   void require(const Status& status) const {
     if (!status.ok()) fail(recipe_.name, status, &plan_);
@@ -68,6 +72,10 @@ class Session {
   InitialReport taken_;
   std::optional<BaseWeights> base_;
   std::vector<std::string> warnings_;
+  std::string resumed_, adapter_;  // folders: the snapshot's, and PEFT's; "" where none was taken in
 };
+
+// Says on stderr what of the weights that are used is not trained, for whoever evaluates, predicts or asks.
+void show_untrained(const Session& session);
 
 }  // namespace reprise

@@ -2,9 +2,11 @@
 // Weights in files have other frameworks' names and layouts; the rest is ours.
 #include "tools/training/snapshot.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "tools/formats/error.h"
+#include "tools/formats/json_text.h"
 #include "tools/formats/output_file.h"
 #include "tools/progress/long_work.h"
 #include "tools/training/weights.h"
@@ -115,6 +117,35 @@ json model_of(const json& recipe) {
   return model;
 }
 
+// A snapshot says itself what was trained. `part`: the recipe's and the snapshot's word on it.
+void require_same(const std::string& part, const json& theirs, const json& ours, const std::string& folder) {
+  const auto difference = find_difference(theirs, ours);
+  if (!difference) return;
+  const auto shown = [](const json& value) { return value.is_null() ? "none" : json_shown(value); };
+  throw UserError(folder + "/" + kTraining + ": recipe." + part + (difference->path.empty() ? "" : "." + difference->path) + ": trained with " +
+                  shown(difference->before) + ", but the recipe says " + shown(difference->now) + "; take the recipe that the snapshot was saved from");
+}
+
+// A part of a recipe with some of its keys.
+json keys_of(const json& recipe, const char* part, const std::vector<const char*>& keys) {
+  if (!recipe.contains(part)) return nullptr;
+  json kept = json::object();
+  for (const char* key : keys) {
+    if (recipe[part].contains(key)) kept[key] = recipe[part][key];
+  }
+  return kept;
+}
+
+// Which tensors there are, and where weights are used as they are, what they compute.
+void require_same_adapters(const json& theirs, const json& ours, const std::string& folder, bool goes_on) {
+  const auto kept = [&](const json& recipe) {
+    json lora = keys_of(recipe, "lora", goes_on ? std::vector<const char*>{"r", "targets"} : std::vector<const char*>{"r", "targets", "alpha", "rslora"});
+    if (lora.is_object() && lora["targets"].is_array()) std::sort(lora["targets"].begin(), lora["targets"].end());
+    return lora;
+  };
+  require_same("lora", kept(theirs), kept(ours), folder);
+}
+
 // Every difference that makes the run another one than an uninterrupted run would be.
 std::vector<std::string> differences(const json& training, const json& recipe, const std::string& kernel_set, const DataFingerprint* data) {
   std::vector<std::string> all;
@@ -124,8 +155,9 @@ std::vector<std::string> differences(const json& training, const json& recipe, c
                   "\": training goes on, but its bits may differ from an uninterrupted run");
   }
   for (const char* key : {"data", "batch", "accumulate", "seed", "dtype", "optimizer", "lr_schedule", "sequence", "clip_norm", "freeze", "lora"}) {
-    if (training.at("recipe").value(key, json()) != recipe.value(key, json())) {
-      all.push_back(std::string("saved from a recipe with another \"") + key + "\": training goes on with this recipe's");
+    if (const auto difference = find_difference(training.at("recipe").value(key, json()), recipe.value(key, json()))) {
+      all.push_back(std::string("saved from a recipe with another \"") + key + "\" (" + difference->shown() + "): " +
+                    (data != nullptr ? "training goes on with this recipe's" : "this recipe's is used"));
     }
   }
   if (data != nullptr && training.contains("data") && training["data"] != data_json(*data)) {
@@ -162,8 +194,9 @@ namespace {
 json open_snapshot(const json& recipe, const std::string& folder, const char* what_for) {
   recover_snapshot(folder, snapshot_files());
   const json training = read_training_file(folder + "/" + kTraining);
-  if (model_of(training.at("recipe")) != model_of(recipe)) {
-    throw UserError(folder + "/training.json: recipe.model: the snapshot is of another model; " + what_for + " with the recipe it was saved from");
+  if (const auto difference = find_difference(model_of(training.at("recipe")), model_of(recipe))) {
+    throw UserError(folder + "/training.json: recipe.model: the snapshot is of another model (" + difference->shown() + "); " + what_for +
+                    " with the recipe it was saved from");
   }
   require_sums(training, folder);
   return training;
@@ -171,12 +204,26 @@ json open_snapshot(const json& recipe, const std::string& folder, const char* wh
 
 }  // namespace
 
-void check_snapshot(const Recipe& recipe, const std::string& folder) { open_snapshot(json::parse(canonical_recipe(recipe)), folder, "export"); }
+void check_snapshot(const Recipe& recipe, const std::string& folder) {
+  const json ours = json::parse(canonical_recipe(recipe)), training = open_snapshot(ours, folder, "export");
+  require_same_adapters(training["recipe"], ours, folder, false);
+}
+
+void require_same_classes(const std::string& folder, const std::vector<std::string>& names) {
+  const std::vector<std::string> trained = read_facts(folder).class_names;
+  if (trained.empty() || names.empty() || trained == names) return;
+  const size_t first = static_cast<size_t>(std::mismatch(trained.begin(), trained.end(), names.begin(), names.end()).first - trained.begin());
+  const auto name = [first](const std::vector<std::string>& of) { return first < of.size() ? json_shown(of[first]) : "none"; };
+  throw UserError(folder + "/" + kTraining + ": class_names: class " + std::to_string(first) + " was trained as " + name(trained) + ", but is " + name(names) +
+                  " in the data; take the same class folders, or begin anew: --init " + folder + "/model.safetensors --init-skip with the head's name");
+}
 
 std::vector<std::string> resume_snapshot(Trainer& trainer, const Recipe& recipe, const DataFingerprint* data, const std::string& folder) {
   const LongWork work("reading " + folder);
   const json ours = json::parse(canonical_recipe(recipe));
   const json training = open_snapshot(ours, folder, "resume");
+  require_same_adapters(training["recipe"], ours, folder, data != nullptr);
+  if (data == nullptr) require_same("data", keys_of(training["recipe"], "data", {"mean", "std"}), keys_of(ours, "data", {"mean", "std"}), folder);
   read_state(trainer, *open_weights(folder + "/model.safetensors"), StatePart::kSaved);
   read_state(trainer, *open_weights(folder + "/optimizer.safetensors"), StatePart::kOptimizer);
   trainer.step = training["step"].get<uint64_t>();

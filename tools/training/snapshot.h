@@ -39,11 +39,17 @@ void save_snapshot(const Trainer& trainer, const Recipe& recipe, const SnapshotF
 // Of a folder that holds a snapshot. Throws UserError where training.json cannot be read or is damaged.
 SnapshotFacts read_facts(const std::string& folder);
 
-// Refuses a folder that holds no snapshot of the recipe's model, or a damaged one. Throws UserError.
+// Refuses a folder that holds no snapshot of the recipe's model, or a damaged one, or one whose adapters were trained with another rank,
+// scale or other targets than the recipe says. Throws UserError.
 void check_snapshot(const Recipe& recipe, const std::string& folder);
 
-// Sets state and step. Answers warnings: whatever makes the run another one than an uninterrupted run would be; of the data only where
-// the caller has some. Throws UserError, before anything is changed, where a checksum is not the one that was saved.
+// Refuses a snapshot whose classes have other names than the data's; either may have none. Throws UserError.
+void require_same_classes(const std::string& folder, const std::vector<std::string>& names);
+
+// Sets state and step. `data`: of a training that goes on, null where the weights are used as they are. Throws UserError, before anything
+// is changed, where check_snapshot does, where a checksum is not the one that was saved, and where the recipe would make something else of
+// the weights than was trained: by the scale of adapters, or by mean and std of pixels. A training may go on with another scale: that is one
+// of the warnings that are answered, of whatever makes the run another one than an uninterrupted run would be.
 std::vector<std::string> resume_snapshot(Trainer& trainer, const Recipe& recipe, const DataFingerprint* data, const std::string& folder);
 
 }  // namespace reprise

@@ -50,6 +50,7 @@ class TrainingRun {
     recipe_ = parse_recipe(compiled.recipe, compiled.plan.name, "/");
     if (recipe_.data.kind == DataSource::Kind::kNone) throw UserError(recipe_.name + ": data: the recipe names none; training needs some");
     training_data_ = open_dataset(recipe_, Split::kTraining);
+    if (!options.resume.empty()) require_same_classes(options.resume, training_data_->class_names());
     if (evaluates()) evaluation_data_ = open_dataset(recipe_, Split::kEvaluation);
     if (options.keep_best && evaluation_data_ == nullptr) {
       throw UserError(recipe_.name + ": --keep-best: nothing is evaluated; give data.eval_path, and evaluate_every above 0", UserError::kUsage);
@@ -127,18 +128,7 @@ class TrainingRun {
     std::cerr << ", " << training_data_->size() << " samples, " << threads << (threads == 1 ? " thread" : " threads") << ", kernels "
               << trainer().backend->kernel_set << ", arena " << bytes_text(session_->plan().arena_bytes) << "\n";
     if (trace_) std::cerr << trace_->summary() << "\n";
-    show_weights();
-  }
-
-  void show_weights() const {
-    if (session_->weights().empty()) return;
-    const InitialReport& taken = session_->taken();
-    const auto listed = [](const std::vector<std::string>& names) { return std::to_string(names.size()) + " tensors: " + some_of(names); };
-    std::cerr << "weights from " << session_->weights() << ": " << taken.loaded << " tensors loaded";
-    if (taken.unused > 0) std::cerr << ", " << taken.unused << " of the file not needed";
-    std::cerr << "\n";
-    if (!taken.skipped.empty()) std::cerr << "left at their initial values, because they are skipped: " << listed(taken.skipped) << "\n";
-    if (!taken.left_over.empty()) std::cerr << "left at their initial values, because the file has none: " << listed(taken.left_over) << "\n";
+    for (const std::string& line : session_->origin_of_weights()) std::cerr << line << "\n";
   }
 
   // Whoever forgets --resume would lose it.

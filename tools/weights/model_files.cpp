@@ -1,6 +1,7 @@
 // See model_files.h.
 #include "tools/weights/model_files.h"
 
+#include <algorithm>
 #include <filesystem>
 
 #include "tools/formats/error.h"
@@ -59,6 +60,30 @@ bool ModelFiles::has_tokenizer() const {
 
 std::string ModelFiles::chat_template() const {
   return is_gguf_ ? GgufFile(path_).text("tokenizer.chat_template").value_or("") : folder_template(path_);
+}
+
+std::string folder_weights(const std::string& folder) {
+  // A link that leads nowhere is there, too: opening it says what is wrong.
+  const auto is_there = [](const std::string& path) {
+    std::error_code ignored;
+    return fs::exists(fs::symlink_status(path, ignored));
+  };
+  const std::string one = folder + "/model.safetensors";
+  if (is_there(one)) return one;
+  return is_there(one + ".index.json") ? folder : "";
+}
+
+std::vector<std::string> other_weight_files(const std::string& folder) {
+  std::vector<std::string> names;
+  std::error_code ignored;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, ignored)) {
+    const std::string name = entry.path().filename().string();
+    for (const char* ending : {".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".gguf", ".h5", ".msgpack", ".onnx", ".incomplete"}) {
+      if (name.ends_with(ending)) names.push_back(name);
+    }
+  }
+  std::sort(names.begin(), names.end());
+  return names;
 }
 
 }  // namespace reprise

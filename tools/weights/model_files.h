@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 namespace reprise {
 
@@ -33,5 +34,12 @@ class ModelFiles {
   std::string path_;
   bool is_gguf_ = false;
 };
+
+// What open_weights() takes of a folder of Hugging Face: its model.safetensors, or the folder itself where it has an index of several
+// files; "" where it has neither.
+std::string folder_weights(const std::string& folder);
+
+// Names of the files in a folder that hold weights in a form that is not read from there: what a person may take for the model's.
+std::vector<std::string> other_weight_files(const std::string& folder);
 
 }  // namespace reprise
