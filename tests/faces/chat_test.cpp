@@ -9,6 +9,7 @@
 #include "tests/faces/host_sink.h"
 #include "tests/faces/small_tokenizer.h"
 #include "tools/chat/chat_tokens.h"
+#include "tools/data/check_data.h"
 #include "tools/data/dataset.h"
 #include "tools/data/first_fit.h"
 #include "tools/formats/json_lines.h"
@@ -282,6 +283,38 @@ TEST_F(Chat, LongSamplesAreRefusedOrCut) {
   expect_user_error([&] { open(recipe(long_line, {{"too_long", "cut"}}, 20)); }, {path + ", line 1:", "nothing is learned", "cut to 20"});
   expect_user_error([&] { open(recipe(short_line + "{\n", nlohmann::json::object())); }, {path + ", line 2:"});
   expect_user_error([&] { open(recipe("", nlohmann::json::object())); }, {path, "no samples"});
+}
+
+// Every line that would end a training is named, to a limit, and the other lines make the set.
+TEST_F(Chat, EveryBadLineIsNamed) {
+  const std::string good = R"({"text": "abc"})" "\n", path = folder.file("x.jsonl");
+  const std::string bad[] = {"{", R"({"prompt": "a"})", R"({"text": "0123456789"})", "[]", R"({"messages": [], "text": "a"})"};
+  std::string lines;
+  for (const std::string& line : bad) lines += good + line + "\n";
+  DataLook look;
+  EXPECT_EQ(open_dataset(recipe(lines, nlohmann::json::object(), 8), Split::kTraining, &look)->size(), 5u);
+  ASSERT_EQ(look.faults, 5u);
+  for (size_t n = 0; n < 5; ++n) EXPECT_EQ(look.named[n].rfind(path + ", line " + std::to_string(2 * n + 2) + ": ", 0), 0u) << look.named[n];
+  lines.clear();
+  for (int n = 0; n < 150; ++n) lines += "{}\n";
+  look = DataLook();
+  expect_user_error([&] { open_dataset(recipe(lines, nlohmann::json::object()), Split::kTraining, &look); }, {path, "not one of its samples"});
+  EXPECT_EQ(look.faults, 150u);
+  EXPECT_EQ(look.named.size(), DataLook::kMostNamed);
+  look = DataLook();
+  look.most_bytes = good.size() + 1;  // to the second line's first byte
+  EXPECT_EQ(open_dataset(recipe(good + good + "{\n", nlohmann::json::object()), Split::kTraining, &look)->size(), 2u);
+  EXPECT_EQ(look.faults, 0u);
+
+  const Recipe checked = recipe(good + "{\n" + good + "[]\n", nlohmann::json::object());
+  testing::internal::CaptureStdout();
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(check_data(checked, 1), 1);
+  const std::string err = testing::internal::GetCapturedStderr(), out = testing::internal::GetCapturedStdout();
+  EXPECT_EQ(std::count(out.begin(), out.end(), '\n'), 4) << "two of either set, which are one file: " << out;
+  EXPECT_NE(out.find(", line 2: "), std::string::npos) << out;
+  EXPECT_NE(out.find(", line 4: "), std::string::npos) << out;
+  EXPECT_NE(err.find("training set: 2 samples would end a training"), std::string::npos) << err;
 }
 
 TEST_F(Chat, RecipeKeysGoWithTheKind) {

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "lib/reprise.h"
+#include "tools/data/check_data.h"
 #include "tools/doctor.h"
 #include "tools/formats/error.h"
 #include "tools/planning/backends.h"
@@ -68,6 +69,12 @@ Recipe RecipeOptions::read(RecipeRules& rules) const {
   if (!policy.empty() || strategy == "policy") rules.options["schedule.policy"] = "--policy";  // which may be missing, too
   check_recipe(result, rules);
   return result;
+}
+
+void RecipeOptions::look_first() const {
+  const Recipe recipe = read();
+  if (const std::string missing = missing_weights(recipe); !missing.empty()) std::cerr << "warning: " << missing << "\n";
+  look_at_data(recipe);
 }
 
 SolvedModel RecipeOptions::solve() const {

@@ -113,6 +113,7 @@ Command add_plan(CLI::App& app, const Port& port) {
   options->recipe.add_profile_to(*parser, port);
   parser->add_option("-o,--output", options->folder, "folder")->required();
   return {parser, [options] {
+            options->recipe.look_first();
             std::cerr << plan_into(options->recipe, options->folder) << "\n";
             return 0;
           }};

@@ -16,6 +16,7 @@
 
 #include "tools/commands/plan_folder.h"
 #include "tools/commands/recipe_options.h"
+#include "tools/data/check_data.h"
 #include "tools/formats/checksum.h"
 #include "tools/formats/error.h"
 #include "tools/formats/output_file.h"
@@ -157,10 +158,10 @@ std::string help_of_program(uint32_t most_workers) {
 }
 
 // The status to end with where the program's arguments are wrong, or ask for help: it would say so itself, but only once it is planned
-// and compiled. Throws UserError.
-std::optional<int> status_of(const std::vector<std::string>& arguments, const CLI::App& parser, uint64_t disk_bytes, uint32_t most_workers) {
+// and compiled. Fills in the options. Throws UserError.
+std::optional<int> status_of(const std::vector<std::string>& arguments, const CLI::App& parser, uint64_t disk_bytes, uint32_t most_workers,
+                            TrainingOptions& options) {
   CLI::App app("Options of the training program.", "reprise train");
-  TrainingOptions options;
   options.add_to(app, disk_bytes, most_workers);
   try {
     app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
@@ -179,6 +180,15 @@ std::optional<int> status_of(const std::vector<std::string>& arguments, const CL
   return std::nullopt;
 }
 
+// What would end the program before its first step ends it before it is planned. The program itself names every fault of the data.
+void look_first(const Recipe& recipe, const TrainingOptions& options) {
+  if (options.check_data) return;
+  if (options.init.empty() && options.resume.empty()) {
+    if (const std::string missing = missing_weights(recipe); !missing.empty()) throw UserError(missing);
+  }
+  if (options.predict.empty() && options.prompt.empty()) look_at_data(recipe);
+}
+
 int run_train(const RecipeOptions& options, const CLI::App& parser, uint32_t most_workers) {
   const std::vector<std::string> arguments = parser.remaining();
   if (!arguments.empty() && !fs::exists(options.recipe)) {
@@ -186,7 +196,9 @@ int run_train(const RecipeOptions& options, const CLI::App& parser, uint32_t mos
                     UserError::kUsage);
   }
   const Recipe recipe = options.read();
-  if (const std::optional<int> status = status_of(arguments, parser, recipe.schedule.disk_bytes, most_workers)) return *status;
+  TrainingOptions training;
+  if (const std::optional<int> status = status_of(arguments, parser, recipe.schedule.disk_bytes, most_workers, training)) return *status;
+  look_first(recipe, training);
   const Tree tree = find_tree();
   const std::string folder = cache_folder(options.recipe, recipe.name);
   lock_folder(folder);

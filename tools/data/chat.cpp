@@ -23,9 +23,9 @@ int32_t label_of(int32_t stored) { return stored < 0 ? kIgnoredLabel : stored; }
 
 class ChatDataset : public Dataset {
  public:
-  ChatDataset(const Recipe& recipe, Split split, const std::string& path)
+  ChatDataset(const Recipe& recipe, Split split, const std::string& path, DataLook* look)
       : data_(recipe.data), sequence_(static_cast<uint32_t>(recipe.sequence)), accumulate_(static_cast<uint64_t>(recipe.accumulate)),
-        tokens_(sequence_), labels_(sequence_), starts_(sequence_), rows_(pack(recipe, path)), order_(recipe, split, rows_.size()) {
+        tokens_(sequence_), labels_(sequence_), starts_(sequence_), rows_(pack(recipe, path, look)), order_(recipe, split, rows_.size()) {
     set_size(recipe, rows_.size(), 0);
     fingerprint_ = fingerprint_of(size_, "", {path});
   }
@@ -61,7 +61,7 @@ class ChatDataset : public Dataset {
     uint32_t labels;  // of its tokens but the first: nothing stands before that, so nothing can foretell it
   };
 
-  PackedRows pack(const Recipe& recipe, const std::string& path) {
+  PackedRows pack(const Recipe& recipe, const std::string& path, DataLook* look) {
     const ChatModel model(recipe.place.path());
     const auto vocabulary = static_cast<uint32_t>(describe_model(recipe.model).vocabulary);
     padding_ = model.tokenizer().pad().value_or(model.tokenizer().eos().value_or(0));
@@ -69,10 +69,16 @@ class ChatDataset : public Dataset {
     const JsonLines lines(path);
     if (lines.size() > UINT32_MAX) throw UserError(path + ": more than 2^32 - 1 samples");
     LongWork work("tokens of " + path);
-    for (uint64_t n = 0; n < lines.size(); ++n) {
-      add_sample(model.tokens_of(lines.read(n), data_.train_on, lines.place(n)), lines.place(n), vocabulary);
+    for (uint64_t n = 0; n < lines.size() && (look == nullptr || lines.begin(n) < look->most_bytes); ++n) {
+      try {
+        add_sample(model.tokens_of(lines.read(n), data_.train_on, lines.place(n)), lines.place(n), vocabulary);
+      } catch (const UserError& error) {
+        if (look == nullptr) throw;
+        look->add(error.what());
+      }
       work.done(static_cast<double>(n + 1) / static_cast<double>(lines.size()));
     }
+    if (samples_.empty()) throw UserError(path + ": not one of its samples can be trained on");
     store_.finish();
     if (!data_.pack) return one_in_a_row(static_cast<uint32_t>(samples_.size()));
     std::vector<uint32_t> lengths;
@@ -137,10 +143,10 @@ class ChatDataset : public Dataset {
 
 }  // namespace
 
-std::unique_ptr<Dataset> open_chat(const Recipe& recipe, Split split) {
-  if (split == Split::kTraining) return std::make_unique<ChatDataset>(recipe, split, recipe.data.path);
+std::unique_ptr<Dataset> open_chat(const Recipe& recipe, Split split, DataLook* look) {
+  if (split == Split::kTraining) return std::make_unique<ChatDataset>(recipe, split, recipe.data.path, look);
   if (recipe.data.eval_path.empty()) return nullptr;
-  return std::make_unique<ChatDataset>(recipe, split, recipe.data.eval_path);
+  return std::make_unique<ChatDataset>(recipe, split, recipe.data.eval_path, look);
 }
 
 }  // namespace reprise

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdio>
+#include <filesystem>
 #include <map>
 #include <mutex>
 #include <system_error>
@@ -78,7 +79,7 @@ class FileCheck {
 };
 
 // Returns how many files are broken.
-uint64_t check_set(const Dataset& data, const char* set_name, const std::string& path, uint32_t threads) {
+uint64_t check_files(const Dataset& data, const char* set_name, const std::string& path, uint32_t threads) {
   for (const std::string& warning : data.warnings()) std::fprintf(stderr, "warning: %s\n", warning.c_str());
   if (data.unread_files() == 0) {
     std::fprintf(stderr, "%s set: %llu samples; files, lengths, labels and tokens were checked when it was opened\n", set_name,
@@ -95,19 +96,66 @@ uint64_t check_set(const Dataset& data, const char* set_name, const std::string&
   return broken.size();
 }
 
+struct Faults {
+  uint64_t files = 0, samples = 0;
+};
+
+// Samples that end a training are named before whatever else is wrong with the set.
+void name_samples(const DataLook& look, const char* set_name) {
+  for (const std::string& line : look.named) std::puts(line.c_str());
+  std::fflush(stdout);
+  if (look.faults == 0) return;
+  const std::string most = look.faults > look.named.size() ? "; the first " + std::to_string(look.named.size()) + " are named" : "";
+  std::fprintf(stderr, "%s set: %llu samples would end a training%s\n", set_name, static_cast<unsigned long long>(look.faults), most.c_str());
+}
+
+void check_set(const Recipe& recipe, Split split, uint32_t threads, Faults& faults) {
+  const bool is_training = split == Split::kTraining;
+  const char* set_name = is_training ? "training" : "evaluation";
+  DataLook look;
+  std::unique_ptr<Dataset> data;
+  try {
+    data = open_dataset(recipe, split, &look);
+  } catch (const UserError&) {
+    name_samples(look, set_name);
+    throw;
+  }
+  name_samples(look, set_name);
+  faults.samples += look.faults;
+  if (data != nullptr && look.faults == 0) faults.files += check_files(*data, set_name, is_training ? recipe.data.path : recipe.data.eval_path, threads);
+}
+
 }  // namespace
+
+void look_at_data(const Recipe& recipe) {
+  if (recipe.data.kind == DataSource::Kind::kNone) return;
+  for (const auto& [split, path] : {std::pair{Split::kTraining, recipe.data.path}, {Split::kEvaluation, recipe.data.eval_path}}) {
+    std::error_code ignored;
+    if (path.empty() || !std::filesystem::exists(path, ignored)) continue;
+    DataLook look;
+    look.most_bytes = uint64_t{16} << 20;
+    try {
+      open_dataset(recipe, split, &look);
+    } catch (const UserError&) {
+      if (look.faults == 0) throw;
+    }
+    if (look.faults == 0) continue;
+    const std::string more = look.faults == 1 ? "" : " (one of " + std::to_string(look.faults) + " that would end a training; the program's --check-data names them)";
+    throw UserError(look.named.front() + more);
+  }
+}
 
 int check_data(const Recipe& recipe, uint32_t threads) {
   if (threads == 0) threads = std::max(1u, std::thread::hardware_concurrency());
-  uint64_t broken = check_set(*open_dataset(recipe, Split::kTraining), "training", recipe.data.path, threads);
-  const std::unique_ptr<Dataset> evaluation = open_dataset(recipe, Split::kEvaluation);
-  if (evaluation != nullptr) broken += check_set(*evaluation, "evaluation", recipe.data.eval_path, threads);
-  if (broken == 0) return 0;
+  Faults faults;
+  for (const Split split : {Split::kTraining, Split::kEvaluation}) check_set(recipe, split, threads, faults);
+  const uint64_t broken = faults.files;
+  if (broken == 0) return faults.samples == 0 ? 0 : 1;
   const bool skips = recipe.data.broken == DataSource::Broken::kSkip;
   const char* skipped = "training skips the broken ones (data.broken is \"skip\")\n";
   const char* refused = "training would end at the first broken one: mend or remove them, or set data.broken to \"skip\"\n";
   std::fputs(skips ? skipped : refused, stderr);
-  return skips ? 0 : 1;
+  return skips && faults.samples == 0 ? 0 : 1;
 }
 
 }  // namespace reprise

@@ -9,9 +9,13 @@
 namespace reprise {
 
 // Opens both sets, which checks files, lengths, labels and tokens, and decodes every picture once, on `threads` threads (0: one for each
-// processor). Each picture that cannot be decoded is one line on stdout, in the order of the set; progress and a summary go to stderr.
-// Returns the exit status: 1 where a picture would end a run, which it does unless the recipe skips broken ones. Throws UserError as
-// open_dataset does, and where no picture of a set is whole.
+// processor). Each picture that cannot be decoded, and each sample that DataLook names, is one line on stdout, in the order of the set;
+// progress and a summary go to stderr. Returns the exit status: 1 where one of them would end a run, which a picture does unless the recipe
+// skips broken ones. Throws UserError as open_dataset does, and where no picture of a set is whole.
 int check_data(const Recipe& recipe, uint32_t threads);
+
+// Before a plan is made: opens the sets whose files are there, of large files the first 16 MiB. Throws UserError where a training on them
+// would end before its first step.
+void look_at_data(const Recipe& recipe);
 
 }  // namespace reprise

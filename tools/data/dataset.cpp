@@ -9,11 +9,11 @@
 
 namespace reprise {
 
-std::unique_ptr<Dataset> open_dataset(const Recipe& recipe, Split split) {
+std::unique_ptr<Dataset> open_dataset(const Recipe& recipe, Split split, DataLook* look) {
   for (const DataOpener& opener : kDataOpeners) {
     if (opener.kind != recipe.data.kind) continue;
     const LongWork work(std::string(split == Split::kTraining ? "training" : "evaluation") + " data of " + recipe.name);
-    return opener.open(recipe, split);
+    return opener.open(recipe, split, look);
   }
   throw UserError(recipe.name + ": data: missing; training needs {\"kind\": ..., \"path\": ...}");
 }

@@ -66,9 +66,22 @@ class Dataset {
   std::vector<std::string> warnings_;
 };
 
+// For whoever opens data in order to look at them, before anybody trains on them.
+struct DataLook {
+  uint64_t most_bytes = UINT64_MAX;  // of a file of tokens, text or conversations: what lies behind is not looked at
+  static constexpr size_t kMostNamed = 100;
+  uint64_t faults = 0;
+  std::vector<std::string> named;  // the first of them, a line each: conversations, and stretches of text, that end a training
+
+  void add(std::string fault) {
+    if (++faults <= kMostNamed) named.push_back(std::move(fault));
+  }
+};
+
 // Opens and checks the recipe's data: files, lengths, shapes, labels, all but the contents of pictures. Throws UserError.
 // Evaluation: "eval_path"; else for idx the t10k files beside the training set; null where there is none.
 // Synthetic data have both.
-std::unique_ptr<Dataset> open_dataset(const Recipe& recipe, Split split);
+// With a look, what it can name is left out of the set and named there, and only what is wrong with the set as a whole is thrown.
+std::unique_ptr<Dataset> open_dataset(const Recipe& recipe, Split split, DataLook* look = nullptr);
 
 }  // namespace reprise

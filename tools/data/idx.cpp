@@ -159,7 +159,7 @@ class IdxDataset : public Dataset {
 
 }  // namespace
 
-std::unique_ptr<Dataset> open_idx(const Recipe& recipe, Split split) {
+std::unique_ptr<Dataset> open_idx(const Recipe& recipe, Split split, DataLook* /*look*/) {
   const DataSource& data = recipe.data;
   const bool training = split == Split::kTraining;
   const std::string folder = training || data.eval_path.empty() ? data.path : data.eval_path;

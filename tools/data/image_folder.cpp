@@ -231,7 +231,7 @@ std::vector<std::string> warnings_of(const Recipe& recipe, const std::string& fo
 
 }  // namespace
 
-std::unique_ptr<Dataset> open_image_folder(const Recipe& recipe, Split split) {
+std::unique_ptr<Dataset> open_image_folder(const Recipe& recipe, Split split, DataLook* /*look*/) {
   const DataSource& data = recipe.data;
   if (split == Split::kEvaluation && data.eval_path.empty()) return nullptr;
   const std::string& folder = split == Split::kTraining ? data.path : data.eval_path;

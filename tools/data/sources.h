@@ -9,18 +9,18 @@
 
 namespace reprise {
 
-// Each may return null for Split::kEvaluation, and throws UserError as open_dataset does.
-std::unique_ptr<Dataset> open_idx(const Recipe& recipe, Split split);
-std::unique_ptr<Dataset> open_image_folder(const Recipe& recipe, Split split);
-std::unique_ptr<Dataset> open_tensors(const Recipe& recipe, Split split);
-std::unique_ptr<Dataset> open_tokens(const Recipe& recipe, Split split);  // kText's bytes too
-std::unique_ptr<Dataset> open_text(const Recipe& recipe, Split split);
-std::unique_ptr<Dataset> open_chat(const Recipe& recipe, Split split);
-std::unique_ptr<Dataset> open_synthetic(const Recipe& recipe, Split split);
+// Each may return null for Split::kEvaluation, and throws UserError as open_dataset does. `look` may be null.
+std::unique_ptr<Dataset> open_idx(const Recipe& recipe, Split split, DataLook* look);
+std::unique_ptr<Dataset> open_image_folder(const Recipe& recipe, Split split, DataLook* look);
+std::unique_ptr<Dataset> open_tensors(const Recipe& recipe, Split split, DataLook* look);
+std::unique_ptr<Dataset> open_tokens(const Recipe& recipe, Split split, DataLook* look);  // kText's bytes too
+std::unique_ptr<Dataset> open_text(const Recipe& recipe, Split split, DataLook* look);
+std::unique_ptr<Dataset> open_chat(const Recipe& recipe, Split split, DataLook* look);
+std::unique_ptr<Dataset> open_synthetic(const Recipe& recipe, Split split, DataLook* look);
 
 struct DataOpener {
   DataSource::Kind kind;
-  std::unique_ptr<Dataset> (*open)(const Recipe& recipe, Split split);
+  std::unique_ptr<Dataset> (*open)(const Recipe& recipe, Split split, DataLook* look);
 };
 constexpr DataOpener kDataOpeners[] = {
     {DataSource::Kind::kIdx, open_idx},         {DataSource::Kind::kImageFolder, open_image_folder},

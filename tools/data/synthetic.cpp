@@ -89,7 +89,7 @@ class SyntheticTokens : public Dataset {
 
 }  // namespace
 
-std::unique_ptr<Dataset> open_synthetic(const Recipe& recipe, Split split) {
+std::unique_ptr<Dataset> open_synthetic(const Recipe& recipe, Split split, DataLook* /*look*/) {
   if (describe_model(recipe.model).input == ModelDescription::Input::kImages) return std::make_unique<SyntheticImages>(recipe, split);
   return std::make_unique<SyntheticTokens>(recipe, split);
 }

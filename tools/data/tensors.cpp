@@ -83,7 +83,7 @@ class TensorDataset : public Dataset {
 
 }  // namespace
 
-std::unique_ptr<Dataset> open_tensors(const Recipe& recipe, Split split) {
+std::unique_ptr<Dataset> open_tensors(const Recipe& recipe, Split split, DataLook* /*look*/) {
   if (split == Split::kTraining) return std::make_unique<TensorDataset>(recipe, split, recipe.data.path);
   if (recipe.data.eval_path.empty()) return nullptr;
   return std::make_unique<TensorDataset>(recipe, split, recipe.data.eval_path);

@@ -59,8 +59,8 @@ class TextPieces {
 
 class TextDataset : public Dataset {
  public:
-  TextDataset(const Recipe& recipe, Split split, const std::string& path)
-      : windows_(tokenise(recipe, path)), window_(static_cast<uint64_t>(recipe.sequence)), order_(recipe, split, windows_) {
+  TextDataset(const Recipe& recipe, Split split, const std::string& path, DataLook* look)
+      : windows_(tokenise(recipe, path, look)), window_(static_cast<uint64_t>(recipe.sequence)), order_(recipe, split, windows_) {
     set_size(recipe, windows_, static_cast<uint64_t>(recipe.sequence));
     fingerprint_ = fingerprint_of(size_, "", {path});
   }
@@ -77,20 +77,27 @@ class TextDataset : public Dataset {
 
  private:
   // How many windows there are.
-  uint64_t tokenise(const Recipe& recipe, const std::string& path) {
+  uint64_t tokenise(const Recipe& recipe, const std::string& path, DataLook* look) {
     const auto tokenizer = Tokenizer::open(ModelFiles::open(recipe.place.path()).tokenizer());
     const auto vocabulary = static_cast<uint32_t>(describe_model(recipe.model).vocabulary);
     TextPieces pieces(path);
     LongWork work("tokens of " + path);
+    const uint64_t sequence = static_cast<uint64_t>(recipe.sequence);
     for (;;) {
       const uint64_t begin = pieces.done();
+      if (look != nullptr && begin >= look->most_bytes && store_.size() > sequence) break;
       const std::string& piece = pieces.next();
       if (piece.empty()) break;
-      store_.add(tokens_of(*tokenizer, piece, path, begin, vocabulary));
+      try {
+        store_.add(tokens_of(*tokenizer, piece, path, begin, vocabulary));
+      } catch (const UserError& error) {
+        if (look == nullptr) throw;
+        look->add(error.what());
+      }
       work.done(static_cast<double>(pieces.done()) / static_cast<double>(pieces.bytes()));
     }
     store_.finish();
-    const uint64_t tokens = store_.size(), sequence = static_cast<uint64_t>(recipe.sequence);
+    const uint64_t tokens = store_.size();
     if (tokens < sequence + 1) {
       throw UserError(path + ": too short: " + std::to_string(tokens) + " tokens, but one sample of sequence " + std::to_string(sequence) +
                       " needs " + std::to_string(sequence + 1));
@@ -120,19 +127,24 @@ class TextDataset : public Dataset {
   const SampleOrder order_;
 };
 
-// A folder may hold a model's config without its tokenizer.
+// A folder may hold a model's config without its tokenizer. Then bytes are the tokens, of a model that knows bytes: a published one of more
+// tokens would learn nonsense.
 bool has_tokenizer(const Recipe& recipe) {
   const std::string& path = recipe.place.path();
-  return !path.empty() && ModelFiles::open(path).has_tokenizer();
+  if (path.empty()) return false;
+  if (ModelFiles::open(path).has_tokenizer()) return true;
+  const int vocabulary = describe_model(recipe.model).vocabulary;
+  if (vocabulary <= 256 || recipe.init.random) return false;
+  throw UserError(path + ": holds no tokenizer that can be read, which a text in the tokens of a model of " + std::to_string(vocabulary) + " needs: tokenizer.json, or tokenizer.ggml of a GGUF");
 }
 
 }  // namespace
 
-std::unique_ptr<Dataset> open_text(const Recipe& recipe, Split split) {
-  if (!has_tokenizer(recipe)) return open_tokens(recipe, split);
-  if (split == Split::kTraining) return std::make_unique<TextDataset>(recipe, split, recipe.data.path);
+std::unique_ptr<Dataset> open_text(const Recipe& recipe, Split split, DataLook* look) {
+  if (!has_tokenizer(recipe)) return open_tokens(recipe, split, look);
+  if (split == Split::kTraining) return std::make_unique<TextDataset>(recipe, split, recipe.data.path, look);
   if (recipe.data.eval_path.empty()) return nullptr;
-  return std::make_unique<TextDataset>(recipe, split, recipe.data.eval_path);
+  return std::make_unique<TextDataset>(recipe, split, recipe.data.eval_path, look);
 }
 
 }  // namespace reprise

@@ -32,14 +32,15 @@ void with_stored_type(uint64_t token_bytes, const Visit& visit) {
 
 class TokenDataset : public Dataset {
  public:
-  TokenDataset(const Recipe& recipe, Split split, const std::string& path)
+  TokenDataset(const Recipe& recipe, Split split, const std::string& path, const DataLook* look)
       : file_(path),
         token_bytes_(recipe.data.kind == DataSource::Kind::kText ? 1 : static_cast<uint64_t>(recipe.data.token_bytes)),
         sequence_(static_cast<uint64_t>(recipe.sequence)),
         window_(sequence_),
         stored_((sequence_ + 1) * token_bytes_),
         order_(recipe, split, count_windows()) {
-    require_vocabulary(static_cast<uint32_t>(describe_model(recipe.model).vocabulary));
+    const uint64_t looked_at = std::min(file_.bytes(), look != nullptr ? look->most_bytes : UINT64_MAX);
+    require_vocabulary(static_cast<uint32_t>(describe_model(recipe.model).vocabulary), looked_at / token_bytes_);
     set_size(recipe, count_windows(), sequence_);
     fingerprint_ = fingerprint_of(size_, "", {path});
   }
@@ -76,9 +77,9 @@ class TokenDataset : public Dataset {
     return (tokens - 1) / sequence_;
   }
 
-  void require_vocabulary(uint32_t vocabulary) const {
+  // Of the first tokens.
+  void require_vocabulary(uint32_t vocabulary, uint64_t tokens) const {
     constexpr uint64_t kPiece = uint64_t{1} << 15;  // tokens
-    const uint64_t tokens = file_.bytes() / token_bytes_;
     std::vector<unsigned char> piece(std::min(kPiece, tokens) * token_bytes_);
     for (uint64_t at = 0; at < tokens; at += kPiece) {
       const uint64_t count = std::min(kPiece, tokens - at);
@@ -108,10 +109,10 @@ class TokenDataset : public Dataset {
 
 }  // namespace
 
-std::unique_ptr<Dataset> open_tokens(const Recipe& recipe, Split split) {
-  if (split == Split::kTraining) return std::make_unique<TokenDataset>(recipe, split, recipe.data.path);
+std::unique_ptr<Dataset> open_tokens(const Recipe& recipe, Split split, DataLook* look) {
+  if (split == Split::kTraining) return std::make_unique<TokenDataset>(recipe, split, recipe.data.path, look);
   if (recipe.data.eval_path.empty()) return nullptr;
-  return std::make_unique<TokenDataset>(recipe, split, recipe.data.eval_path);
+  return std::make_unique<TokenDataset>(recipe, split, recipe.data.eval_path, look);
 }
 
 }  // namespace reprise

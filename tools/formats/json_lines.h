@@ -21,6 +21,7 @@ class JsonLines {
 
   uint64_t size() const { return lines_.size(); }
   const std::string& path() const { return file_.path(); }
+  uint64_t begin(uint64_t n) const { return lines_[n].begin; }  // the byte of the file at which value n's line begins
   // "FILE, line 7": the line in which value n stands, counted as an editor does.
   std::string place(uint64_t n) const { return file_.path() + ", line " + std::to_string(lines_[n].line); }
 
