@@ -69,9 +69,11 @@ struct Snapshot {
     if (!recipe.lora) throw UserError(recipe.name + ": lora: missing; the recipe trains no adapter: export --merged or --merged-gguf");
     return find_adapter(weights, *recipe.lora, describe_model(recipe.model).input_major);
   }
-  std::shared_ptr<const WeightSource> merged() const { return recipe.lora ? merge_adapter(open_base(), adapter()) : weights; }
+  std::shared_ptr<const WeightSource> merged() const { return recipe.lora ? merge_adapter(open_base(), adapter(), is_tied()) : weights; }
 
  private:
+  bool is_tied() const { return model_json(recipe.model).value("tie_word_embeddings", false); }
+
   // The weights beside which the adapter was trained: the same bytes still.
   std::shared_ptr<const WeightSource> open_base() const {
     const std::optional<BaseWeights> base = read_facts(folder).base;

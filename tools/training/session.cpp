@@ -14,6 +14,7 @@
 #include "tools/training/adapter_files.h"
 #include "tools/training/snapshot.h"
 #include "tools/weights/model_files.h"
+#include "tools/weights/tied_head.h"
 
 namespace reprise {
 
@@ -64,7 +65,8 @@ void Session::set_up(const TrainingOptions& options, const DataFingerprint* data
   require_same_model(recipe_);
   if (!options.resume.empty()) {
     if (recipe_.lora) load_base_of(options.resume);
-    warnings_ = resume_snapshot(trainer_, recipe_, data, options.resume);
+    const std::vector<std::string> differences = resume_snapshot(trainer_, recipe_, data, options.resume);
+    warnings_.insert(warnings_.end(), differences.begin(), differences.end());
     resumed_ = options.resume;
     return;
   }
@@ -91,6 +93,10 @@ void Session::load_weights(const std::string& path, const InitialRules& rules) {
   weights_ = source->path();
   const LongWork reading("reading " + weights_);
   taken_ = read_initial_weights(trainer_, *source, rules);
+  if (taken_.drops_head) {
+    warnings_.push_back(weights_ + ": " + kHead + " differs from the embeddings and is dropped, because the model's config ties both (tie_word_embeddings), as transformers 4 " +
+                        "reads it; transformers 5 would keep it: set tie_word_embeddings to false in the config to train it");
+  }
   if (recipe_.lora) base_ = {std::filesystem::absolute(weights_).string(), sum_of_file(weights_)};
 }
 
@@ -108,7 +114,7 @@ std::vector<std::string> Session::origin_of_weights() const {
   const auto listed = [](const std::vector<std::string>& names) { return std::to_string(names.size()) + " tensors: " + some_of(names); };
   std::vector<std::string> lines;
   if (!weights_.empty()) {
-    const std::string unused = taken_.unused == 0 ? "" : ", " + std::to_string(taken_.unused) + " of the file not needed";
+    const std::string unused = taken_.unused.empty() ? "" : ", " + std::to_string(taken_.unused.size()) + " of the file not needed: " + some_of(taken_.unused);
     lines.push_back("weights from " + weights_ + ": " + std::to_string(taken_.loaded) + " tensors loaded" + unused);
   } else if (resumed_.empty() || recipe_.lora) {
     lines.push_back("weights drawn from the seed " + std::to_string(recipe_.seed));

@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 #include <string_view>
 
 #include "tools/formats/error.h"
 #include "tools/formats/json_text.h"
 #include "tools/formats/text.h"
 #include "tools/graph/graph.h"
+#include "tools/weights/tied_head.h"
 
 namespace reprise {
 
@@ -261,8 +263,13 @@ InitialReport read_initial_weights(const Trainer& trainer, const WeightSource& s
     copy_in(trainer, i, source, found[i]);
     ++report.loaded;
   }
-  report.unused = source.names().size() - report.loaded;
-  for (const std::string& name : report.skipped) report.unused -= source.find(stored_name(source, name)) != nullptr;
+  for (const std::string& name : report.skipped) found.push_back(stored_name(source, name));
+  const std::set<std::string> used(found.begin(), found.end());
+  for (const std::string& name : source.names()) {
+    if (used.count(name) == 0) report.unused.push_back(name);
+  }
+  const auto is_head = [](const StateTensor& state) { return state.name == std::string_view(kHead); };
+  report.drops_head = std::none_of(plan.state.begin(), plan.state.end(), is_head) && has_other_head(source);
   return report;
 }
 

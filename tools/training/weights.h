@@ -32,8 +32,10 @@ struct InitialRules {
   bool allow_missing = false;     // so do those that the file has not
 };
 struct InitialReport {
-  uint64_t loaded = 0, unused = 0;              // tensors of the state; tensors of the source that nobody asked for
+  uint64_t loaded = 0;                          // tensors of the state
+  std::vector<std::string> unused;              // tensors of the source that nobody asked for
   std::vector<std::string> skipped, left_over;  // by a pattern; not in the file
+  bool drops_head = false;                      // of the unused is a head that the model, being tied, has no place for, and it is another one
 };
 // As read_state, of parameters and buffers. A count of batches (`num_batches_tracked`) may be missing in any case. A skip pattern that
 // matches no name is refused. Tensors that do not fit are named together, with the option and the recipe's key that would skip them.

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
+#include <numeric>
 #include <stdexcept>
 
 #include "tools/formats/error.h"
@@ -41,8 +43,11 @@ class GgufWeights : public WeightSource {
  public:
   explicit GgufWeights(const std::string& path) : file_(path), head_(gguf_heads(file_).head) {
     for (const auto& [name, place] : gguf_places(file_)) {
-      const DType exact = place.tensor->type == BlockType::kBf16 ? DType::kBf16 : DType::kF32;
-      entries_[name] = {place, {place.shape(), block_layout(place.tensor->type).name, exact}};
+      const BlockLayout& layout = block_layout(place.tensor->type);
+      const DType exact = layout.type == BlockType::kBf16 ? DType::kBf16 : DType::kF32;
+      const std::vector<uint64_t> shape = place.shape();
+      const uint64_t elements = std::accumulate(shape.begin(), shape.end(), uint64_t{1}, std::multiplies<>());
+      entries_[name] = {place, {shape, layout.name, exact, elements / layout.values * layout.bytes}};
     }
   }
 

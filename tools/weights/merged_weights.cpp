@@ -7,6 +7,7 @@
 
 #include "tools/formats/error.h"
 #include "tools/formats/json_text.h"
+#include "tools/weights/tied_head.h"
 
 namespace reprise {
 namespace {
@@ -27,10 +28,10 @@ std::vector<float> transposed(const std::vector<float>& matrix, uint64_t rows, u
 
 class MergedWeights : public WeightSource {
  public:
-  MergedWeights(std::shared_ptr<const WeightSource> base, const Adapter& adapter) : base_(std::move(base)), adapter_(adapter) {
+  MergedWeights(std::shared_ptr<const WeightSource> base, const Adapter& adapter, bool is_tied) : base_(std::move(base)), adapter_(adapter), is_tied_(is_tied) {
     for (const AdapterLayer& layer : adapter_.layers) add(layer);
     for (const std::string& name : base_->names()) {
-      if (!is_adapter_tensor(name)) names_.push_back(name);
+      if (belongs(name)) names_.push_back(name);
     }
   }
   const std::string& path() const override { return base_->path(); }
@@ -38,10 +39,12 @@ class MergedWeights : public WeightSource {
   const StoredWeight* find(const std::string& name) const override {
     const auto merged = merged_.find(name);
     if (merged != merged_.end()) return &merged->second.weight;
-    return is_adapter_tensor(name) ? nullptr : base_->find(name);
+    return belongs(name) ? base_->find(name) : nullptr;
   }
 
  private:
+  bool belongs(const std::string& name) const { return !is_adapter_tensor(name) && !(is_tied_ && name == kHead); }
+
   struct Merged {
     const AdapterLayer* layer;
     std::string there;  // the base's name
@@ -59,7 +62,7 @@ class MergedWeights : public WeightSource {
     if (weight->shape != shape) {
       refuse("has it as " + nlohmann::json(weight->shape).dump() + ", the adapter is for " + nlohmann::json(shape).dump());
     }
-    merged_[there] = {&layer, there, {shape, "F32", DType::kF32}};
+    merged_[there] = {&layer, there, {shape, "F32", DType::kF32, layer.in * layer.out * sizeof(float)}};
   }
 
   void read_exact(const std::string& name, uint64_t first, uint64_t count, void* to) const override {
@@ -97,6 +100,7 @@ class MergedWeights : public WeightSource {
 
   std::shared_ptr<const WeightSource> base_;
   Adapter adapter_;
+  bool is_tied_;
   std::map<std::string, Merged> merged_;
   std::vector<std::string> names_;
   mutable const AdapterLayer* held_ = nullptr;
@@ -105,8 +109,8 @@ class MergedWeights : public WeightSource {
 
 }  // namespace
 
-std::unique_ptr<WeightSource> merge_adapter(std::shared_ptr<const WeightSource> base, const Adapter& adapter) {
-  return std::make_unique<MergedWeights>(std::move(base), adapter);
+std::unique_ptr<WeightSource> merge_adapter(std::shared_ptr<const WeightSource> base, const Adapter& adapter, bool is_tied) {
+  return std::make_unique<MergedWeights>(std::move(base), adapter, is_tied);
 }
 
 }  // namespace reprise

@@ -36,7 +36,7 @@ class SafetensorsWeights : public WeightSource {
 
   SafetensorsFile& open(const std::string& path) { return *files_.emplace_back(std::make_unique<SafetensorsFile>(path)); }
   void add(const SafetensorsFile& file, const std::string& name, const StoredTensor& tensor) {
-    entries_[name] = {&file, &tensor, {tensor.shape, stored_type_name(tensor.type), exact_type(tensor.type)}};
+    entries_[name] = {&file, &tensor, {tensor.shape, stored_type_name(tensor.type), exact_type(tensor.type), tensor.bytes}};
   }
 
   const std::string& path() const override { return path_; }

@@ -16,6 +16,7 @@ struct StoredWeight {
   std::vector<uint64_t> shape;  // row-major, outermost first
   std::string type;             // as the file calls it: "BF16", "Q4_1"
   std::optional<DType> exact;   // the plain type that holds its numbers without rounding, kBf16, kF32 or kI64; none: not read here
+  uint64_t bytes = 0;           // of it in the file
 };
 
 // The files stay open for the object's life and are read in pieces: never a second copy of the model. One thread at a time.
