@@ -113,6 +113,18 @@ TEST_F(CommandLine, FitNamesTheSmallestBudgetThatFits) {
   expect_refusal({"fit", recipe(), "--budget", ""}, 1, {"--budget", "\"\""});
 }
 
+TEST_F(CommandLine, ATableOfWhichNothingFitsNamesTheSmallestBudget) {
+  const ProcessResult result = reprise_command({"fit", recipe(), "--budget", "1KiB", "--table", "--json"});
+  EXPECT_EQ(result.status, 3);
+  const json smallest = json::parse(result.out).at("smallest");
+  EXPECT_EQ(smallest["batch"], 1);
+  EXPECT_TRUE(result.is_one_line_with({"rn: budget", "nothing of the table fits", smallest["budget"].dump() + " bytes", "of batch 1"})) << result.err;
+  const auto status_at = [&](uint64_t budget) { return reprise_command({"fit", recipe(), "--budget", std::to_string(budget), "--table"}).status; };
+  EXPECT_EQ(status_at(smallest["budget"]), 0);
+  EXPECT_EQ(status_at(smallest["budget"].get<uint64_t>() - 256), 3);
+  EXPECT_FALSE(json_answer({"fit", recipe(), "--budget", "1GiB", "--table", "--json"}).contains("smallest"));
+}
+
 TEST_F(CommandLine, SaysWhatGradientReleaseWouldNeed) {
   const ProcessResult without = reprise_command({"fit", recipe(), "--budget", "1KiB"});
   const std::string words = "with \"gradient_release\": true it would be ";

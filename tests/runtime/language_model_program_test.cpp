@@ -13,6 +13,7 @@
 #include "tests/faces/soak.h"
 #include "tests/runtime/chat_model_files.h"
 #include "tests/runtime/train_program.h"
+#include "tools/formats/gguf.h"
 #include "tools/formats/safetensors.h"
 
 namespace reprise::test {
@@ -390,6 +391,124 @@ TEST_F(LanguageModelProgram, ARecipeThatCannotBePlanned) {
   write_text(folder + "/config.json", config);
   write_text(folder + "/model.safetensors", weights.substr(0, weights.size() / 2));
   refuses(other, {"model.safetensors", "truncated"});
+}
+
+// What the data or the model's files will not do is said by whoever plans, before anything is planned or compiled.
+TEST_F(LanguageModelProgram, WhatCannotTrainIsSaidBeforeItIsPlanned) {
+  const std::string folder = at("model"), data = at("talk.jsonl"), lines = file_text(conversations());
+  fs::copy(model(), folder);
+  const json changes = {{"model", {{"huggingface", folder}}}, {"data", {{"path", data}, {"eval_path", nullptr}}}, {"budget", "1GiB"}};
+  write_text(at("r.json"), with(recipe(), changes).dump());
+  ProcessOptions options;
+  options.environment = {"XDG_CACHE_HOME=" + at("cache")};
+  const auto refuses = [&](const Arguments& fragments) {
+    for (const Arguments& command : {Arguments{"plan", at("r.json"), "-o", at("plan")}, {"fit", at("r.json")}, {"fit", at("r.json"), "--json"}, {"train", at("r.json")}}) {
+      const ProcessResult result = reprise_command(command, options);
+      EXPECT_EQ(result.status, 1) << result.err;
+      EXPECT_EQ(result.out, "");
+      EXPECT_TRUE(result.is_one_line_with(fragments)) << json(command) << json(fragments) << ", got: " << result.err;
+    }
+    for (const char* left : {"plan", "cache"}) EXPECT_FALSE(fs::exists(at(left))) << left;
+  };
+  EXPECT_EQ(reprise_command({"plan", at("r.json"), "-o", at("elsewhere")}).status, 0) << "planned where the data are not";
+  write_text(data, lines + json{{"prompt", std::string(100, 'x')}, {"completion", "y"}}.dump() + "\n{}\n");
+  refuses({"talk.jsonl, line 21", "more than the recipe's sequence of 96", "one of 2 that would end a training", "--check-data"});
+  const ProcessResult table = reprise_command({"fit", at("r.json"), "--table", "--budget", "1KiB"});
+  EXPECT_EQ(table.status, 3) << "the table, with which a longer sequence is chosen, is made all the same: " << table.err;
+  EXPECT_NE(table.err.find("warning: " + data + ", line 21"), std::string::npos) << table.err;
+  write_text(data, lines);
+  const std::string settings = file_text(folder + "/tokenizer_config.json"), tokenizer = file_text(folder + "/tokenizer.json");
+  write_text(folder + "/tokenizer_config.json", with(json::parse(settings), {{"chat_template", nullptr}}).dump());
+  refuses({"talk.jsonl, line 1", "has no chat template", "one of 20"});
+  write_text(folder + "/tokenizer_config.json", settings);
+  fs::remove(folder + "/tokenizer.json");
+  refuses({folder, "holds no tokenizer.json"});
+  write_text(at("r.json"), with(with(recipe(), changes), {{"data", {{"kind", "text"}, {"pack", nullptr}}}}).dump());
+  refuses({folder, "holds no tokenizer", "8192"});
+  write_text(folder + "/tokenizer.json", tokenizer);
+  write_text(data, "\xff");
+  refuses({"talk.jsonl", "UTF-8"});
+  write_text(data, lines);
+  EXPECT_EQ(reprise_command({"fit", at("r.json")}).err, "");
+  fs::remove(folder + "/model.safetensors");
+  for (const Arguments& command : {Arguments{"plan", at("r.json"), "-o", at("elsewhere")}, {"fit", at("r.json")}}) {
+    const ProcessResult result = reprise_command(command);
+    EXPECT_EQ(result.status, 0) << "memory can be asked for before a download";
+    EXPECT_NE(result.err.find("warning: " + folder + ": holds no weights to start from"), std::string::npos) << result.err;
+  }
+  const ProcessResult result = reprise_command({"train", at("r.json")}, options);
+  EXPECT_EQ(result.status, 1);
+  EXPECT_TRUE(result.is_one_line_with({folder, "no weights to start from", "adapters are trained beside published weights"})) << result.err;
+  EXPECT_FALSE(fs::exists(at("cache")));
+}
+
+// A model of blocks is trained in more memory than the folder of the same model in bf16.
+TEST_F(LanguageModelProgram, WhatAGgufIsWidenedToIsSaid) {
+  fs::copy_file("tests/golden/weights/llama.gguf", at("m.gguf"));
+  json small = {{"name", "gguf"}, {"model", {{"gguf", at("m.gguf")}}}, {"data", {{"kind", "synthetic"}}}, {"batch", 1}, {"sequence", 8}, {"steps", 1},
+                {"lora", {{"r", 2}}}, {"optimizer", {{"name", "adamw"}}}, {"budget", "1GiB"}};
+  const auto fit = [&](const Arguments& more) {
+    write_text(at("r.json"), small.dump());
+    Arguments all = {"fit", at("r.json")};
+    all.insert(all.end(), more.begin(), more.end());
+    return reprise_command(all);
+  };
+  const json answer = json::parse(fit({"--json"}).out), widened = answer.at("widened");
+  EXPECT_LT(widened["file_bytes"], widened["bf16_bytes"]);
+  EXPECT_NE(fit({}).out.find("widened"), std::string::npos);
+  EXPECT_NE(fit({"--budget", "1KiB"}).err.find("frozen weights of m.gguf, widened from its"), std::string::npos);
+  const ProcessResult planned = reprise_command({"plan", at("r.json"), "-o", at("plan")});
+  EXPECT_NE(planned.err.find("widened"), std::string::npos) << planned.err;
+  // The same model as a folder in bf16, by a merge of an adapter of zeros, takes just so much less.
+  const std::string program = train_program("lm-gguf", with(small, {{"optimizer", {{"lr", 1e-30}}}}));
+  quietly(program, {"--save", at("s")});
+  ASSERT_EQ(reprise_command({"export", beside(program, "recipe.json"), "--snapshot", at("s"), "--merged", at("bf16"), "--type", "bf16"}).status, 0);
+  const uint64_t before = json::parse(file_text(at("plan/manifest.json")))["regions"][0]["planned_bytes"];
+  small["model"] = {{"huggingface", at("bf16")}};
+  write_text(at("r.json"), small.dump());
+  ASSERT_EQ(reprise_command({"plan", at("r.json"), "-o", at("plan")}).status, 0);
+  const uint64_t after = json::parse(file_text(at("plan/manifest.json")))["regions"][0]["planned_bytes"];
+  uint64_t wide = 0;  // of matrices that the file has in f32 already
+  const GgufFile file(at("m.gguf"));
+  for (const GgufTensor& tensor : file.tensors()) {
+    if (tensor.type == BlockType::kF32 && tensor.shape.size() == 2) wide += tensor.shape[0] * tensor.shape[1] * sizeof(float);
+  }
+  EXPECT_EQ(before - after, widened["memory_bytes"].get<uint64_t>() - widened["bf16_bytes"].get<uint64_t>() + wide / 2);
+  EXPECT_FALSE(json::parse(fit({"--json"}).out).contains("widened"));
+}
+
+// Transformers 4 drops such a head without a word, transformers 5 takes it and unties the model.
+TEST_F(LanguageModelProgram, ATiedModelsOtherHeadIsNamed) {
+  const std::string folder = in_programs("lm-two-heads");
+  fs::remove_all(folder);
+  fs::copy(model(), folder);
+  const auto write_head = [&](float change) {
+    const SafetensorsFile file(model() + "/model.safetensors");
+    SafetensorsWriter writer(folder + "/model.safetensors");
+    std::vector<Matrix> matrices;
+    for (const auto& [name, tensor] : file.tensors()) {
+      Matrix matrix = {name, tensor.shape, std::vector<float>(tensor.bytes / sizeof(float))};
+      file.read(tensor, 0, matrix.numbers.data(), tensor.bytes);
+      matrices.push_back(matrix);
+      if (name != "model.embed_tokens.weight") continue;
+      matrix.name = "lm_head.weight";
+      matrix.numbers.back() += change;
+      matrices.push_back(matrix);
+    }
+    for (const Matrix& matrix : matrices) writer.declare(matrix.name, StoredType::kF32, matrix.shape);
+    for (const Matrix& matrix : matrices) writer.write(matrix.numbers.data(), matrix.numbers.size() * sizeof(float));
+    writer.finish();
+  };
+  write_head(0);
+  const std::string program = train_program("lm-two-heads-program", with(recipe(), {{"model", {{"huggingface", folder}}}, {"schedule", "none"}}));
+  ProcessResult result = train(program, {"--steps", "1"});
+  EXPECT_EQ(result.err.find("warning"), std::string::npos) << "an equal head is dropped without harm: " << result.err;
+  EXPECT_NE(result.err.find("1 of the file not needed: lm_head.weight"), std::string::npos) << result.err;
+  write_head(0.5f);
+  result = train(program, {"--steps", "1", "--quiet", "--save", at("s")});
+  EXPECT_TRUE(result.is_one_line_with({"warning: ", "lm_head.weight differs from the embeddings and is dropped", "tie_word_embeddings"})) << result.err;
+  ASSERT_EQ(reprise_command({"export", beside(program, "recipe.json"), "--snapshot", at("s"), "--merged", at("merged")}).status, 0);
+  EXPECT_EQ(SafetensorsFile(at("merged/model.safetensors")).tensors().count("lm_head.weight"), 0u) << "or transformers 5 would use it";
 }
 
 // Every row runs on batches of the recipe's own, most of whose positions have no label, and many of which begin a document.

@@ -9,6 +9,7 @@
 #include "tools/planning/backends.h"
 #include "tools/planning/board.h"
 #include "tools/planning/fit_table.h"
+#include "tools/recipes/recipe_graph.h"
 #include "tools/writing/summary.h"
 
 namespace reprise {
@@ -33,6 +34,11 @@ int run_table(const FitOptions& fit) {
   const RecipeOptions& options = fit.recipe;
   const bool as_json = fit.json;
   Recipe recipe = options.read();
+  try {
+    options.look_first();
+  } catch (const UserError& error) {  // a sample that is too long asks for just such a table
+    std::cerr << "warning: " << error.what() << "\n";
+  }
   board_of(fit, recipe);
   if (!recipe.budget_bytes) throw UserError(options.recipe + ": budget: --table needs one; give --budget B, or \"budget\" in the recipe");
   std::optional<SolvedModel> profiled;
@@ -43,12 +49,14 @@ int run_table(const FitOptions& fit) {
   } else {
     std::cout << fit_table_text(table);
   }
-  const auto fits = [](const nlohmann::json& row) { return row.at("fits").get<bool>(); };
-  return std::any_of(table.at("table").begin(), table.at("table").end(), fits) ? 0 : int{UserError::kDoesNotFit};
+  if (!table.contains("smallest")) return 0;
+  std::cerr << nothing_fits_message(recipe, table) << "\n";
+  return UserError::kDoesNotFit;
 }
 
 int run_fit(const FitOptions& fit) {
   const RecipeOptions& options = fit.recipe;
+  options.look_first();
   SolvedModel model = options.solve();
   const std::optional<Board> board = board_of(fit, model.recipe);
   if (!model.recipe.budget_bytes && !model.recipe.feature_map_budget_bytes) {
@@ -63,6 +71,9 @@ int run_fit(const FitOptions& fit) {
   answer["predicted_seconds"] = planned.fits && planned.predicted_seconds ? nlohmann::json(*planned.predicted_seconds) : nlohmann::json(nullptr);
   answer["smallest_budget"] = planned.smallest_budget_bytes == 0 ? nlohmann::json(nullptr) : nlohmann::json(planned.smallest_budget_bytes);
   answer["planned_bytes"] = planned.fits ? nlohmann::json(planned.plan.arena_bytes) : nlohmann::json(nullptr);
+  if (const WidenedWeights widened = widened_weights(model.recipe, model.network); widened.tensors > 0) {
+    answer["widened"] = {{"file_bytes", widened.file_bytes}, {"memory_bytes", widened.memory_bytes}, {"bf16_bytes", widened.bf16_bytes}};
+  }
   if (board) answer["board"] = board_json(*board, model, planned);
   if (fit.json) print_json(answer);
   if (too_large) {

@@ -39,6 +39,9 @@ class FitTable {
         if (!fits && fitting > 0) add_proposal(answer["proposals"], batch, sequence, fitting);
       }
     }
+    if (std::none_of(answer["table"].begin(), answer["table"].end(), [](const json& row) { return row.at("fits").get<bool>(); })) {
+      answer["smallest"] = {{"batch", batches[0]}, {"sequence", sequences[0]}, {"budget", smallest_budget_of(batches[0], sequences[0])}};
+    }
     return answer;
   }
 
@@ -60,13 +63,24 @@ class FitTable {
     return sequences;
   }
 
-  // Null where it does not fit.
-  json plan_of(int batch, int sequence, int accumulate) const {
+  SolvedModel solve(int batch, int sequence, int accumulate) const {
     Recipe recipe = recipe_;
     recipe.batch = batch;
     recipe.sequence = sequence;
     recipe.accumulate = accumulate;
-    const SolvedModel model = solve_model(recipe);
+    return solve_model(recipe);
+  }
+
+  // Null where it is not known.
+  json smallest_budget_of(int batch, int sequence) const {
+    const SolvedModel model = solve(batch, sequence, recipe_.accumulate);
+    const uint64_t budget = smallest_budget(model, request_of(model));
+    return budget == 0 ? json() : json(budget);
+  }
+
+  // Null where it does not fit.
+  json plan_of(int batch, int sequence, int accumulate) const {
+    const SolvedModel model = solve(batch, sequence, accumulate);
     const PlannedModel planned = plan_model(model, request_of(model));
     if (!planned.fits) return json();
     const double work = accumulate * model.forward_backward_cost * (1 + planned.extra_forward_cost) / reference_work_;
@@ -99,6 +113,11 @@ std::string formatted(const char* form, double value) {
   char text[48];
   std::snprintf(text, sizeof text, form, value);
   return text;
+}
+
+std::string batch_words(const json& row) {
+  const int sequence = row.at("sequence");
+  return "batch " + row.at("batch").dump() + (sequence == 0 ? "" : " of " + std::to_string(sequence) + " tokens");
 }
 
 // Seconds where they are known, else work; and what is recomputed.
@@ -140,11 +159,18 @@ std::string fit_table_text(const json& table) {
   text += "\n";
   if (!table.at("proposals").empty()) text += "\nwhat does not fit at once fits in micro-batches:\n";
   for (const json& p : table.at("proposals")) {
-    const int sequence = p.at("sequence");
-    text += "  batch " + p.at("batch").dump() + (sequence == 0 ? "" : " of " + std::to_string(sequence) + " tokens") + ": \"batch\": " + p.at("micro_batch").dump() +
+    text += "  " + batch_words(p) + ": \"batch\": " + p.at("micro_batch").dump() +
             ", \"accumulate\": " + p.at("accumulate").dump() + " (" + cell_text(p) + ", " + bytes_text(p.at("planned_bytes").get<uint64_t>()) + ")\n";
   }
   return text;
+}
+
+std::string nothing_fits_message(const Recipe& recipe, const json& table) {
+  const json& smallest = table.at("smallest");
+  const std::string text = recipe.name + ": budget " + bytes_text(table.at("budget").get<uint64_t>()) + ": nothing of the table fits";
+  if (smallest.at("budget").is_null()) return text;
+  return text + "; the smallest budget that does is " + smallest.at("budget").dump() + " bytes (" + bytes_text(smallest.at("budget").get<uint64_t>()) + "), of " +
+         batch_words(smallest);
 }
 
 }  // namespace reprise

@@ -15,10 +15,15 @@ namespace reprise {
 // work that is estimated for either; null without it.
 //   {"budget", "table": [{"batch", "sequence", "fits", "planned_bytes", "extra_forward_cost", "predicted_seconds", "work"}],
 //    "proposals": [{"batch", "sequence", "micro_batch", "accumulate", "planned_bytes", "extra_forward_cost", "predicted_seconds", "work"}]}
-// `work` is of a step, in steps of the recipe that stores everything: 2 takes about twice as long.
+// `work` is of a step, in steps of the recipe that stores everything: 2 takes about twice as long. Where nothing fits, there is also
+//    "smallest": {"batch", "sequence", "budget"}
+// the least budget that any of the table fits, null where it is not known.
 nlohmann::json fit_table(const Recipe& recipe, const SolvedModel* profiled);
 
 // The same for people.
 std::string fit_table_text(const nlohmann::json& table);
+
+// One line, of a table with "smallest".
+std::string nothing_fits_message(const Recipe& recipe, const nlohmann::json& table);
 
 }  // namespace reprise

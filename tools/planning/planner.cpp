@@ -404,6 +404,7 @@ std::string does_not_fit_message(const SolvedModel& model, const PlannedModel& p
   }
   if (peak.slots.size() > 8) text << ", and " << peak.slots.size() - 8 << " smaller ones";
   text << release_advice(model, request, planned.smallest_budget_bytes);
+  if (const WidenedWeights widened = widened_weights(recipe, model.network); widened.tensors > 0) text << "; " << widened_text(widened);
   return text.str();
 }
 

@@ -6,6 +6,7 @@
 
 #include "tools/formats/text.h"
 #include "tools/planning/step_cost.h"
+#include "tools/recipes/recipe_graph.h"
 
 namespace reprise {
 
@@ -28,6 +29,7 @@ std::string summary_of(const SolvedModel& model, const PlannedModel& planned) {
   text << "  budget          " << budget_text(model.recipe) << "\n";
   text << "  planned peak    " << bytes_text(plan.arena_bytes) << " = " << bytes_text(plan.state_bytes) << " state + " << bytes_text(plan.carried_bytes)
        << " gradients + " << bytes_text(plan.arena_bytes - plan.state_bytes - plan.carried_bytes) << " activations and scratch\n";
+  if (const WidenedWeights widened = widened_weights(model.recipe, model.network); widened.tensors > 0) text << "  widened         " << widened_text(widened) << "\n";
   if (plan.disk_bytes > 0) text << "  on disk         " << bytes_text(plan.disk_bytes) << " of boundaries at most, in a spill file\n";
   text << "  storing all     " << bytes_text(model.store_all_bytes) << " (this plan takes " << share << " of it)\n";
   const CallCost cost = step_cost(plan);
