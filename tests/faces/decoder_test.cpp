@@ -53,6 +53,11 @@ TEST(Decoder, BothFormsOfRotaryParametersAreRead) {
 }
 
 // One that differs from the other would be two models, by the generation of transformers that reads it.
+TEST(Decoder, ParametersForEachTypeOfLayerAreRefused) {
+  const json nested = {{"full_attention", {{"rope_type", "default"}, {"rope_theta", 1e6}}}};
+  expect_user_error([&] { model_with<Qwen3Model>({{"rope_parameters", nested}}); }, {"rope_parameters.full_attention", "each type of layer"});
+}
+
 TEST(Decoder, FormsThatContradictEachOtherAreRefused) {
   const json linear = {{"rope_type", "linear"}, {"factor", 4}}, faster = {{"rope_type", "linear"}, {"factor", 2}};
   const json yarn = {{"rope_type", "yarn"}, {"factor", 4}, {"original_max_position_embeddings", 16}};

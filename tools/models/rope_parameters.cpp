@@ -35,6 +35,9 @@ void read_yarn(const JsonFields& fields, RopeParameters& rope) {
 
 // What both forms of a config have inside; `rope`: what the config says outside of them.
 RopeParameters read_inner(const JsonFields& fields, RopeParameters rope) {
+  for (const char* type : {"full_attention", "sliding_attention"}) {
+    if (fields.has(type)) fields.refuse(type, "is not available: parameters of its own for each type of layer");
+  }
   if (!fields.has("rope_type")) fields.read_choice("type", rope.type, kTypes, {"The older name of rope_type"});
   fields.read_choice("rope_type", rope.type, kTypes, {"How the frequencies of rotary positions are scaled"});
   fields.read("rope_theta", rope.theta, kFromOne, {"The base of the frequencies"});
