@@ -304,6 +304,17 @@ TEST(PeftAdapter, WhatIsNoPlainLoraIsRefusedByName) {
   refused({{"rank_pattern", {{"x", 4}}}}, {config, "rank_pattern", "not supported"});
   refused({{"alpha_pattern", {{"x", 4}}}}, {config, "alpha_pattern"});
   refused({{"modules_to_save", {"lm_head"}}}, {config, "modules_to_save", "lm_head"});
+  refused({{"kasa_config", {{"beta", 1}}}}, {config, "kasa_config"});
+  // Such an initialisation has changed the base, and PEFT changes it again when it loads the adapter.
+  for (const char* init : {"pissa", "pissa_niter_16", "olora", "corda", "loftq", "lora_ga", "to come"}) {
+    refused({{"init_lora_weights", init}}, {config, "init_lora_weights", init, "changes the base's weights"});
+  }
+  for (const json& init : {json("gaussian"), json("eva"), json("orthogonal"), json(false), json()}) {
+    json changed = json::parse(good);
+    changed["init_lora_weights"] = init;
+    put(changed.dump());
+    EXPECT_NO_THROW(open_peft_adapter(folder.path())) << init;
+  }
   refused({{"r", 0}}, {config, "r"});
   refused({{"r", 4}}, {"adapter_model.safetensors", "rank 4"});
   refused({{"lora_alpha", -1}}, {config, "lora_alpha"});

@@ -54,8 +54,16 @@ void refuse_other_kinds(const JsonFields& fields) {
     return value.is_null() || value == false || ((value.is_array() || value.is_object()) && value.empty());
   };
   for (const char* key : {"use_dora", "use_qalora", "use_bdlora", "lora_bias", "rank_pattern", "alpha_pattern", "modules_to_save", "layer_replication",
-                          "trainable_token_indices", "target_parameters", "alora_invocation_tokens", "arrow_config", "megatron_config"}) {
+                          "trainable_token_indices", "target_parameters", "alora_invocation_tokens", "arrow_config", "megatron_config", "kasa_config", "monteclora_config"}) {
     if (fields.has(key) && !is_empty(fields.at(key))) fields.refuse(key, json_shown(fields.at(key)) + " is not supported; must be empty, null or false");
+  }
+  // PEFT takes these out of the base's own weights, again whenever it loads the adapter.
+  if (fields.has("init_lora_weights") && fields.at("init_lora_weights").is_string()) {
+    std::string init;
+    fields.read("init_lora_weights", init);
+    if (init != "gaussian" && init != "eva" && init != "orthogonal") {
+      fields.refuse("init_lora_weights", json_shown(init) + " is not supported: it changes the base's weights; convert the adapter (PEFT's path_initial_model_for_weight_conversion)");
+    }
   }
   std::string bias = "none";
   fields.read("bias", bias);
