@@ -265,6 +265,76 @@ TEST_F(LanguageModelProgram, ASnapshotsAdaptersAreUsedAsTheyWereTrained) {
   expect_refusal(whole, {"--resume", snapshot(), "--evaluate"}, {"recipe.lora: trained with {", "the recipe says none"});
 }
 
+// Of a model in several files the index says nothing of what they hold.
+TEST_F(LanguageModelProgram, AShardOfTheBaseThatHasChangedIsRefused) {
+  const std::string folder = in_programs("lm-shards"), shard = folder + "/model-00001-of-00001.safetensors";
+  fs::remove_all(folder);
+  fs::copy(model(), folder);
+  fs::rename(folder + "/model.safetensors", shard);
+  json map = json::object();
+  const SafetensorsFile file(shard);
+  for (const auto& [name, tensor] : file.tensors()) map[name] = fs::path(shard).filename().string();
+  write_text(folder + "/model.safetensors.index.json", json{{"weight_map", map}}.dump());
+  const std::string program = train_program("lm-shards-program", with(recipe(), {{"model", {{"huggingface", folder}}}, {"schedule", "none"}}));
+  quietly(program, {"--steps", "1", "--save", at("s")});
+  const json base = json::parse(file_text(at("s/training.json"))).at("base");
+  EXPECT_EQ(base["path"], folder + "/model.safetensors.index.json");
+  EXPECT_EQ(base["shards"]["model-00001-of-00001.safetensors"]["bytes"], fs::file_size(shard));
+  quietly(program, {"--steps", "2", "--resume", at("s")});
+  std::string other = file_text(shard);
+  other.back() = static_cast<char>(other.back() ^ 1);
+  const Changed changed(shard, other);
+  expect_refusal(program, {"--resume", at("s"), "--evaluate"}, {shard + ": is not the file that the adapters of " + at("s") + " were trained beside"});
+  const ProcessResult merged = reprise_command({"export", beside(program, "recipe.json"), "--snapshot", at("s"), "--merged", at("merged")});
+  EXPECT_EQ(merged.status, 1);
+  EXPECT_TRUE(merged.is_one_line_with({shard, "were trained beside"})) << merged.err;
+  EXPECT_FALSE(fs::exists(at("merged")));
+}
+
+// Ids of another tokenizer are other words. Another template is another way to ask.
+TEST_F(LanguageModelProgram, ATokenizerOrTemplateChangedSinceTheTrainingIsSaid) {
+  trained();  // before its files are changed
+  const std::string tokenizer = model() + "/tokenizer.json", settings = model() + "/tokenizer_config.json";
+  const auto expect_said = [&](const std::string& line) {
+    ProcessResult result = train(stored(), {"--resume", snapshot(), "--evaluate", "--quiet"});
+    EXPECT_EQ(result.status, 0);
+    EXPECT_TRUE(result.is_one_line_with({"warning: " + snapshot(), line})) << result.err;
+    result = reprise_command({"export", beside(stored(), "recipe.json"), "--snapshot", snapshot(), "--adapter", at("a")});
+    EXPECT_EQ(result.status, 0);
+    EXPECT_TRUE(result.is_one_line_with({"warning: " + snapshot(), line})) << result.err;
+  };
+  {
+    json changed = json::parse(file_text(settings));
+    changed["chat_template"] = "{# #}" + changed["chat_template"].get<std::string>();
+    const Changed other(settings, changed.dump());
+    expect_said("chat template of " + model() + " is not the one that it was trained with");
+  }
+  const Changed other(tokenizer, file_text(tokenizer) + "\n");
+  const std::string line = "tokenizer.json of " + model() + " is not the one that it was trained with";
+  expect_refusal(stored(), {"--resume", snapshot(), "--evaluate"}, {snapshot() + "/training.json: texts", line});
+  expect_refusal(stored(), {"--resume", snapshot(), "--prompt", "a"}, {snapshot() + "/training.json: texts", line});
+  const ProcessResult exported = reprise_command({"export", beside(stored(), "recipe.json"), "--snapshot", snapshot(), "--merged", at("merged")});
+  EXPECT_EQ(exported.status, 1);
+  EXPECT_TRUE(exported.is_one_line_with({"texts", line})) << exported.err;
+  const ProcessResult goes_on = train(stored(), {"--resume", snapshot(), "--steps", "9", "--quiet"});
+  EXPECT_EQ(goes_on.status, 0);
+  EXPECT_NE(goes_on.err.find(line), std::string::npos) << goes_on.err;
+}
+
+// The snapshot says beside which model it was trained; a recipe may name another folder of the same shape.
+TEST_F(LanguageModelProgram, AnExportIsOfTheModelThatWasTrained) {
+  const std::string twin = at("twin");
+  fs::copy(model(), twin);
+  write_text(twin + "/generation_config.json", "{}");
+  write_text(at("twin.json"), with(recipe(), {{"model", {{"huggingface", twin}}}}).dump());
+  for (const auto& [form, name] : {std::pair{"--adapter", "a"}, {"--merged", "m"}}) {
+    const ProcessResult result = reprise_command({"export", at("twin.json"), "--snapshot", snapshot(), form, at(name)});
+    EXPECT_EQ(result.status, 0) << result.err;
+  }
+  EXPECT_EQ(json::parse(file_text(at("a/adapter_config.json")))["base_model_name_or_path"], model());
+  EXPECT_FALSE(fs::exists(at("m/generation_config.json")));
+}
+
 // A program keeps the plan of the config that it was made for.
 TEST_F(LanguageModelProgram, AModelChangedSinceThePlanIsRefused) {
   const std::string program = stored(), config = model() + "/config.json";

@@ -2,6 +2,7 @@
 #include "tools/training/export_snapshot.h"
 
 #include <filesystem>
+#include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "tools/formats/error.h"
@@ -60,7 +61,7 @@ void write_whole_file(const std::string& path, const Write& write) {
 }
 
 struct Snapshot {
-  const Recipe& recipe;
+  const Recipe& recipe;  // that was trained
   const std::string& folder;
   json config;  // the model's, as a snapshot has it
   std::shared_ptr<const WeightSource> weights;  // of the snapshot: of a training of adapters these alone
@@ -80,8 +81,9 @@ struct Snapshot {
     if (!base || !recipe.init.skip.empty()) {
       throw UserError(folder + ": the adapter was trained beside weights that no file has whole; export --adapter or --adapter-gguf");
     }
-    if (sum_of_file(base->path) == base->sum) return open_weights(base->path);
-    throw UserError(base->path + ": is not the file that the adapters of " + folder + " were trained beside; put that one there again");
+    std::shared_ptr<const WeightSource> weights = open_weights(base->path);
+    require_same_base(sum_base(*weights), *base, folder);
+    return weights;
   }
 };
 
@@ -157,8 +159,10 @@ std::string export_merged_gguf(const Snapshot& snapshot, const ExportRequest& re
 }  // namespace
 
 std::string export_snapshot(const Recipe& recipe, const ExportRequest& request) {
-  check_snapshot(recipe, request.snapshot);
-  const Snapshot snapshot = {recipe, request.snapshot, model_config(recipe.model), open_weights(request.snapshot + "/model.safetensors")};
+  std::vector<std::string> warnings;
+  const Recipe trained = trained_recipe(recipe, request.snapshot, warnings);
+  for (const std::string& warning : warnings) std::cerr << "warning: " << warning << "\n";
+  const Snapshot snapshot = {trained, request.snapshot, model_config(trained.model), open_weights(request.snapshot + "/model.safetensors")};
   const auto write = [&] {
     switch (request.form) {
       case ExportForm::kAdapter: return export_adapter(snapshot, request);

@@ -97,7 +97,7 @@ void Session::load_weights(const std::string& path, const InitialRules& rules) {
     warnings_.push_back(weights_ + ": " + kHead + " differs from the embeddings and is dropped, because the model's config ties both (tie_word_embeddings), as transformers 4 " +
                         "reads it; transformers 5 would keep it: set tie_word_embeddings to false in the config to train it");
   }
-  if (recipe_.lora) base_ = {std::filesystem::absolute(weights_).string(), sum_of_file(weights_)};
+  if (recipe_.lora) base_ = sum_base(*source);
 }
 
 // A snapshot of adapters names the file of the weights beside which they were trained; one without was trained beside the seed's.
@@ -105,9 +105,7 @@ void Session::load_base_of(const std::string& snapshot) {
   const std::optional<BaseWeights> base = read_facts(snapshot).base;
   if (!base) return;
   load_weights(base->path, {.skip = recipe_.init.skip, .allow_missing = recipe_.init.allow_missing});
-  if (base_->sum == base->sum) return;
-  throw UserError(base->path + ": is not the file that the adapters of " + snapshot + " were trained beside (" + std::to_string(base_->sum.bytes) + " bytes, xxh3 " +
-                  base_->sum.checksum + "; must be " + std::to_string(base->sum.bytes) + ", " + base->sum.checksum + ")");
+  require_same_base(*base_, *base, snapshot);
 }
 
 std::vector<std::string> Session::origin_of_weights() const {

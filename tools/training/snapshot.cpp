@@ -3,6 +3,7 @@
 #include "tools/training/snapshot.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "tools/formats/error.h"
@@ -10,6 +11,7 @@
 #include "tools/formats/output_file.h"
 #include "tools/progress/long_work.h"
 #include "tools/training/weights.h"
+#include "tools/weights/model_files.h"
 
 namespace reprise {
 
@@ -60,7 +62,8 @@ void save_snapshot(const Trainer& trainer, const Recipe& recipe, const SnapshotF
                      {"recipe", json::parse(canonical_recipe(recipe))}, {"files", files}, {"data", data_json(facts.data)}};
     if (!facts.class_names.empty()) training["class_names"] = facts.class_names;
     if (facts.score) training["score"] = *facts.score;
-    if (facts.base) training["base"] = {{"path", facts.base->path}, {"bytes", facts.base->sum.bytes}, {"xxh3", facts.base->sum.checksum}};
+    if (facts.base) training["base"] = base_json(*facts.base);
+    if (!facts.texts.empty()) training["texts"] = facts.texts;
     training[kChecksum] = checksum_of(training.dump());
     require_written(folder, kTraining, write_file(folder.file(kTraining), training.dump(1) + "\n"));
     folder.commit(keep_old_as);
@@ -171,6 +174,12 @@ std::vector<std::string> differences(const json& training, const json& recipe, c
 
 }  // namespace
 
+std::map<std::string, std::string> texts_of(const Recipe& recipe) {
+  std::error_code ignored;
+  const std::string& path = recipe.place.path();
+  return path.empty() || !std::filesystem::exists(path, ignored) ? std::map<std::string, std::string>() : ModelFiles::open(path).text_sums();
+}
+
 SnapshotFacts read_facts(const std::string& folder) {
   const json training = read_training_file(folder + "/" + kTraining);
   SnapshotFacts facts;
@@ -178,12 +187,10 @@ SnapshotFacts read_facts(const std::string& folder) {
   try {
     facts.class_names = training.value("class_names", facts.class_names);
     if (training.contains("score")) facts.score = training["score"].get<double>();
-    if (training.contains("base")) {
-      const json& base = training["base"];
-      facts.base = {base.at("path").get<std::string>(), {base.at("bytes").get<uint64_t>(), base.at("xxh3").get<std::string>()}};
-    }
+    if (training.contains("base")) facts.base = read_base(training["base"]);
+    facts.texts = training.value("texts", facts.texts);
   } catch (const json::exception&) {
-    throw UserError(folder + "/" + kTraining + ": class_names, score, base: must be a list of texts, a number, and path, bytes and xxh3 of a file");
+    throw UserError(folder + "/" + kTraining + ": class_names, score, base, texts: must be a list of texts, a number, path, bytes and xxh3 of files, and checksums");
   }
   return facts;
 }
@@ -202,11 +209,31 @@ json open_snapshot(const json& recipe, const std::string& folder, const char* wh
   return training;
 }
 
+// The model's tokenizer and chat template beside those of the training: what ids mean, and how a model is asked. Other ids are refused
+// where weights are used as they are; the rest is answered, a line each.
+std::vector<std::string> other_texts(const Recipe& recipe, const std::string& folder, bool goes_on) {
+  std::vector<std::string> all;
+  const std::map<std::string, std::string> ours = texts_of(recipe);
+  for (const auto& [name, was] : read_facts(folder).texts) {
+    const auto is = ours.find(name);
+    if (is == ours.end() || is->second == was) continue;
+    const std::string line = name + " of " + recipe.place.path() + " is not the one that it was trained with";
+    if (name != kChatTemplate && !goes_on) throw UserError(folder + "/" + kTraining + ": texts: " + line + "; put that one there again");
+    all.push_back(line);
+  }
+  return all;
+}
+
 }  // namespace
 
-void check_snapshot(const Recipe& recipe, const std::string& folder) {
+Recipe trained_recipe(const Recipe& recipe, const std::string& folder, std::vector<std::string>& warnings) {
   const json ours = json::parse(canonical_recipe(recipe)), training = open_snapshot(ours, folder, "export");
   require_same_adapters(training["recipe"], ours, folder, false);
+  Recipe trained = parse_recipe(training["recipe"].dump(), folder + "/" + kTraining, "/");
+  std::error_code ignored;
+  if (!std::filesystem::exists(trained.place.path(), ignored)) trained.place = recipe.place;
+  for (const std::string& difference : other_texts(trained, folder, false)) warnings.push_back(folder + ": " + difference);
+  return trained;
 }
 
 void require_same_classes(const std::string& folder, const std::vector<std::string>& names) {
@@ -224,10 +251,12 @@ std::vector<std::string> resume_snapshot(Trainer& trainer, const Recipe& recipe,
   const json training = open_snapshot(ours, folder, "resume");
   require_same_adapters(training["recipe"], ours, folder, data != nullptr);
   if (data == nullptr) require_same("data", keys_of(training["recipe"], "data", {"mean", "std"}), keys_of(ours, "data", {"mean", "std"}), folder);
+  const std::vector<std::string> texts = other_texts(recipe, folder, data != nullptr);
   read_state(trainer, *open_weights(folder + "/model.safetensors"), StatePart::kSaved);
   read_state(trainer, *open_weights(folder + "/optimizer.safetensors"), StatePart::kOptimizer);
   trainer.step = training["step"].get<uint64_t>();
   std::vector<std::string> warnings = differences(training, ours, trainer.backend->kernel_set, data);
+  warnings.insert(warnings.end(), texts.begin(), texts.end());
   for (std::string& warning : warnings) warning = folder + ": " + warning;
   return warnings;
 }

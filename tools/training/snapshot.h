@@ -2,6 +2,7 @@
 // Here because resuming must give the same bits, under any budget or schedule.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -11,18 +12,13 @@
 #include "tools/formats/checksum.h"
 #include "tools/formats/snapshot_directory.h"
 #include "tools/recipes/recipe.h"
+#include "tools/training/base_weights.h"
 
 namespace reprise {
 
 constexpr int kSnapshotFormat = 1;
 
 const std::vector<std::string>& snapshot_files();
-
-// The file of weights beside which adapters are trained; of a model in several files the one that lists them.
-struct BaseWeights {
-  std::string path;
-  FileSum sum;
-};
 
 // What a snapshot says of the training beside its state.
 struct SnapshotFacts {
@@ -31,24 +27,28 @@ struct SnapshotFacts {
   std::vector<std::string> class_names;  // none where classes have no names
   std::optional<double> score;           // of the evaluation that chose it as the best: higher is better
   std::optional<BaseWeights> base;       // of a training of adapters
+  std::map<std::string, std::string> texts;  // of the model's files: what ModelFiles::text_sums() says
 };
 
 // Throws UserError; the folder then is as it was. `keep_old_as`: see SnapshotDirectory::commit.
 void save_snapshot(const Trainer& trainer, const Recipe& recipe, const SnapshotFacts& facts, SnapshotDirectory& folder,
                    const std::string& keep_old_as = "");
+// What SnapshotFacts::texts is of a training that begins now; none where the model's files are not there.
+std::map<std::string, std::string> texts_of(const Recipe& recipe);
 // Of a folder that holds a snapshot. Throws UserError where training.json cannot be read or is damaged.
 SnapshotFacts read_facts(const std::string& folder);
 
+// The recipe that a snapshot was trained from, with the model's files where `recipe` names them if they are no longer where they were.
 // Refuses a folder that holds no snapshot of the recipe's model, or a damaged one, or one whose adapters were trained with another rank,
-// scale or other targets than the recipe says. Throws UserError.
-void check_snapshot(const Recipe& recipe, const std::string& folder);
+// scale or other targets than the recipe says. Throws UserError. `warnings` get what else of the model's files has changed since.
+Recipe trained_recipe(const Recipe& recipe, const std::string& folder, std::vector<std::string>& warnings);
 
 // Refuses a snapshot whose classes have other names than the data's; either may have none. Throws UserError.
 void require_same_classes(const std::string& folder, const std::vector<std::string>& names);
 
 // Sets state and step. `data`: of a training that goes on, null where the weights are used as they are. Throws UserError, before anything
-// is changed, where check_snapshot does, where a checksum is not the one that was saved, and where the recipe would make something else of
-// the weights than was trained: by the scale of adapters, or by mean and std of pixels. A training may go on with another scale: that is one
+// is changed, where trained_recipe does, where a checksum is not the one that was saved, and where the recipe would make something else of
+// the weights than was trained: by the scale of adapters, by mean and std of pixels, or by another tokenizer. A training may go on with another scale: that is one
 // of the warnings that are answered, of whatever makes the run another one than an uninterrupted run would be.
 std::vector<std::string> resume_snapshot(Trainer& trainer, const Recipe& recipe, const DataFingerprint* data, const std::string& folder);
 

@@ -50,6 +50,7 @@ class TrainingRun {
     recipe_ = parse_recipe(compiled.recipe, compiled.plan.name, "/");
     if (recipe_.data.kind == DataSource::Kind::kNone) throw UserError(recipe_.name + ": data: the recipe names none; training needs some");
     training_data_ = open_dataset(recipe_, Split::kTraining);
+    texts_ = texts_of(recipe_);
     if (!options.resume.empty()) require_same_classes(options.resume, training_data_->class_names());
     if (evaluates()) evaluation_data_ = open_dataset(recipe_, Split::kEvaluation);
     if (options.keep_best && evaluation_data_ == nullptr) {
@@ -302,7 +303,7 @@ class TrainingRun {
                  100 * result.accuracy());
   }
 
-  SnapshotFacts facts() const { return {.data = training_data_->fingerprint(), .class_names = training_data_->class_names(), .score = {}, .base = session_->base()}; }
+  SnapshotFacts facts() const { return {.data = training_data_->fingerprint(), .class_names = training_data_->class_names(), .score = {}, .base = session_->base(), .texts = texts_}; }
 
   void save() {
     if (!snapshots_) return;
@@ -324,6 +325,7 @@ class TrainingRun {
   std::optional<SnapshotKeeper> snapshots_;  // held from start to end: nobody else saves there
   Recipe recipe_;
   std::unique_ptr<Dataset> training_data_, evaluation_data_;
+  std::map<std::string, std::string> texts_;  // of the model that is trained
   std::optional<RunMeasurements> measurements_;
   std::optional<Session> session_;
   std::optional<RowTrace> trace_;

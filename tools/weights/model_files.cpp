@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "tools/formats/checksum.h"
 #include "tools/formats/error.h"
 #include "tools/formats/gguf.h"
 #include "tools/formats/json_text.h"
@@ -60,6 +61,23 @@ bool ModelFiles::has_tokenizer() const {
 
 std::string ModelFiles::chat_template() const {
   return is_gguf_ ? GgufFile(path_).text("tokenizer.chat_template").value_or("") : folder_template(path_);
+}
+
+std::map<std::string, std::string> ModelFiles::text_sums() const {
+  std::map<std::string, std::string> sums;
+  if (const std::string text = chat_template(); !text.empty()) sums[kChatTemplate] = checksum_of(text);
+  if (!has_tokenizer()) return sums;
+  if (!is_gguf_) {
+    sums["tokenizer.json"] = checksum_of(read_file(path_ + "/tokenizer.json"));
+    return sums;
+  }
+  std::string all;
+  const GgufFile file(path_);
+  for (const auto& [key, value] : file.metadata()) {
+    if (key.starts_with("tokenizer.ggml.")) all += key + " " + value.value.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
+  }
+  sums["tokenizer.ggml"] = checksum_of(all);
+  return sums;
 }
 
 std::string folder_weights(const std::string& folder) {

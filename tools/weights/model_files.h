@@ -2,11 +2,14 @@
 // Here so that whoever needs the config, the weights, the tokenizer or the chat template asks one place and never for the kind of file.
 #pragma once
 
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 namespace reprise {
+
+constexpr const char* kChatTemplate = "chat template";
 
 class ModelFiles {
  public:
@@ -29,6 +32,9 @@ class ModelFiles {
   // The Jinja text that turns a conversation into the model's text: chat_template.jinja of the folder, else chat_template of its
   // tokenizer_config.json; tokenizer.chat_template of the GGUF. Empty where the model has none.
   std::string chat_template() const;
+
+  // Checksums by which the texts of the model are known again: of its tokenizer, as "tokenizer.json" or "tokenizer.ggml", and kChatTemplate.
+  std::map<std::string, std::string> text_sums() const;
 
  private:
   std::string path_;

@@ -40,6 +40,13 @@ class SafetensorsWeights : public WeightSource {
   }
 
   const std::string& path() const override { return path_; }
+  std::vector<std::string> shards() const override {
+    std::vector<std::string> paths;
+    for (const auto& file : files_) {
+      if (file->path() != path_) paths.push_back(file->path());
+    }
+    return paths;
+  }
   std::vector<std::string> names() const override {
     std::vector<std::string> names;
     for (const auto& [name, entry] : entries_) names.push_back(name);

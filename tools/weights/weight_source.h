@@ -25,6 +25,7 @@ class WeightSource {
   virtual ~WeightSource() = default;
 
   virtual const std::string& path() const = 0;  // of the file that lists the tensors, for messages
+  virtual std::vector<std::string> shards() const { return {}; }  // the files that path() lists, where it holds no tensor itself
   virtual std::vector<std::string> names() const = 0;  // in alphabetical order
   virtual const StoredWeight* find(const std::string& name) const = 0;  // null: not there
 
