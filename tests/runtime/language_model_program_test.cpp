@@ -483,6 +483,11 @@ TEST_F(LanguageModelProgram, WhatCannotTrainIsSaidBeforeItIsPlanned) {
   EXPECT_EQ(reprise_command({"plan", at("r.json"), "-o", at("elsewhere")}).status, 0) << "planned where the data are not";
   write_text(data, lines + json{{"prompt", std::string(100, 'x')}, {"completion", "y"}}.dump() + "\n{}\n");
   refuses({"talk.jsonl, line 21", "more than the recipe's sequence of 96", "one of 2 that would end a training", "--check-data"});
+  const ProcessResult checked = reprise_command({"train", at("r.json"), "--check-data"}, options);
+  EXPECT_EQ(checked.status, 1) << checked.err;
+  EXPECT_NE(checked.out.find("line 21: "), std::string::npos) << checked.out;
+  EXPECT_NE(checked.out.find("line 22: "), std::string::npos) << checked.out;
+  EXPECT_FALSE(fs::exists(at("cache"))) << "data are checked without a plan";
   const ProcessResult table = reprise_command({"fit", at("r.json"), "--table", "--budget", "1KiB"});
   EXPECT_EQ(table.status, 3) << "the table, with which a longer sequence is chosen, is made all the same: " << table.err;
   EXPECT_NE(table.err.find("warning: " + data + ", line 21"), std::string::npos) << table.err;

@@ -952,7 +952,7 @@ TEST_F(TrainProgram, AFolderWithoutItsWeightsIsNotTrainedFromTheSeed) {
   };
   refuses({folder, "no weights to start from"});
   write_text(folder + "/pytorch_model.bin", "a pickle");
-  refuses({folder, "pytorch_model.bin is not read", "safetensors"});
+  refuses({folder, "pytorch_model.bin is not read", "model.safetensors"});
   write_text(index, R"({"weight_map": {"transformer.wte.weight": "model-00001-of-00002.safetensors"}})");
   refuses({"model-00001-of-00002.safetensors"});
   fs::remove(index);

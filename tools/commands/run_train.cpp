@@ -180,9 +180,8 @@ std::optional<int> status_of(const std::vector<std::string>& arguments, const CL
   return std::nullopt;
 }
 
-// What would end the program before its first step ends it before it is planned. The program itself names every fault of the data.
+// What would end the program before its first step ends it before it is planned.
 void look_first(const Recipe& recipe, const TrainingOptions& options) {
-  if (options.check_data) return;
   if (options.init.empty() && options.resume.empty()) {
     if (const std::string missing = missing_weights(recipe); !missing.empty()) throw UserError(missing);
   }
@@ -198,6 +197,7 @@ int run_train(const RecipeOptions& options, const CLI::App& parser, uint32_t mos
   const Recipe recipe = options.read();
   TrainingOptions training;
   if (const std::optional<int> status = status_of(arguments, parser, recipe.schedule.disk_bytes, most_workers, training)) return *status;
+  if (training.check_data) return check_data(recipe, training.threads);
   look_first(recipe, training);
   const Tree tree = find_tree();
   const std::string folder = cache_folder(options.recipe, recipe.name);

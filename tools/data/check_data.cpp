@@ -140,7 +140,7 @@ void look_at_data(const Recipe& recipe) {
       if (look.faults == 0) throw;
     }
     if (look.faults == 0) continue;
-    const std::string more = look.faults == 1 ? "" : " (one of " + std::to_string(look.faults) + " that would end a training; the program's --check-data names them)";
+    const std::string more = look.faults == 1 ? "" : " (one of " + std::to_string(look.faults) + " that would end a training; reprise train RECIPE --check-data names them)";
     throw UserError(look.named.front() + more);
   }
 }

@@ -193,7 +193,7 @@ std::string missing_weights(const Recipe& recipe) {
   const std::string& folder = recipe.place.huggingface;
   if (folder.empty() || recipe.init.random || !recipe.init.from.empty() || !published_weights(recipe).empty()) return "";
   const std::vector<std::string> others = other_weight_files(folder);
-  const std::string found = others.empty() ? "" : "; " + some_of(others) + (others.size() == 1 ? " is" : " are") + " not read: save the model as safetensors";
+  const std::string found = others.empty() ? "" : "; " + some_of(others) + (others.size() == 1 ? " is" : " are") + " not read: the model must be saved as model.safetensors, or with its index";
   return folder + ": holds no weights to start from: neither model.safetensors nor model.safetensors.index.json is there" + found +
          (recipe.lora ? "; adapters are trained beside published weights" : "; to train from scratch, set \"init\": \"random\" in the recipe");
 }

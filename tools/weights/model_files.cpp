@@ -65,18 +65,21 @@ std::string ModelFiles::chat_template() const {
 
 std::map<std::string, std::string> ModelFiles::text_sums() const {
   std::map<std::string, std::string> sums;
-  if (const std::string text = chat_template(); !text.empty()) sums[kChatTemplate] = checksum_of(text);
-  if (!has_tokenizer()) return sums;
+  const auto add = [&sums](const std::string& name, const std::string& text) {
+    if (!text.empty()) sums[name] = checksum_of(text);
+  };
   if (!is_gguf_) {
-    sums["tokenizer.json"] = checksum_of(read_file(path_ + "/tokenizer.json"));
+    add(kChatTemplate, chat_template());
+    if (has_tokenizer()) add("tokenizer.json", read_file(path_ + "/tokenizer.json"));
     return sums;
   }
-  std::string all;
   const GgufFile file(path_);
+  std::string tokenizer;
   for (const auto& [key, value] : file.metadata()) {
-    if (key.starts_with("tokenizer.ggml.")) all += key + " " + value.value.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
+    if (key.starts_with("tokenizer.ggml.")) tokenizer += key + " " + value.value.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
   }
-  sums["tokenizer.ggml"] = checksum_of(all);
+  add("tokenizer.ggml", tokenizer);
+  add(kChatTemplate, file.text("tokenizer.chat_template").value_or(""));
   return sums;
 }
 
