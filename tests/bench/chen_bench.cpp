@@ -21,6 +21,7 @@
 #include "tools/formats/error.h"
 #include "tools/formats/text.h"
 #include "tools/profiling/measure.h"
+#include "tools/planning/does_not_fit.h"
 
 namespace reprise::bench {
 namespace {

@@ -27,6 +27,7 @@
 #include "tools/formats/error.h"
 #include "tools/formats/text.h"
 #include "tools/planning/planner.h"
+#include "tools/planning/does_not_fit.h"
 
 namespace reprise::bench {
 namespace {

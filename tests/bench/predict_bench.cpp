@@ -15,6 +15,7 @@
 #include "tests/ports/test_machine.h"
 #include "tools/formats/text.h"
 #include "tools/profiling/measure.h"
+#include "tools/planning/prediction.h"
 
 namespace reprise {
 namespace {

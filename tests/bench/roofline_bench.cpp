@@ -20,6 +20,7 @@
 #include "tools/planning/step_cost.h"
 #include "tools/formats/text.h"
 #include "tools/profiling/measure.h"
+#include "tools/planning/does_not_fit.h"
 
 namespace reprise::bench {
 namespace {

@@ -12,6 +12,7 @@
 #include "lib/check.h"
 #include "ports/linux/linux_port.h"
 #include "tools/recipes/recipe_graph.h"
+#include "tools/planning/does_not_fit.h"
 
 namespace reprise {
 

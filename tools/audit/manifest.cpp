@@ -6,6 +6,8 @@
 #include "tools/graph/cost.h"
 #include "tools/schedule/schedule_command.h"
 #include "tools/writing/plan_header.h"
+#include "tools/planning/prediction.h"
+#include "tools/planning/peak.h"
 
 namespace reprise {
 

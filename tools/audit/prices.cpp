@@ -7,6 +7,7 @@
 
 #include "tools/audit/manifest.h"
 #include "tools/progress/long_work.h"
+#include "tools/planning/does_not_fit.h"
 
 namespace reprise {
 

@@ -4,6 +4,7 @@
 #include "tools/audit/manifest.h"
 #include "tools/formats/error.h"
 #include "tools/formats/output_file.h"
+#include "tools/planning/does_not_fit.h"
 
 namespace reprise {
 

@@ -11,6 +11,7 @@
 #include "tools/planning/fit_table.h"
 #include "tools/recipes/recipe_graph.h"
 #include "tools/writing/summary.h"
+#include "tools/planning/does_not_fit.h"
 
 namespace reprise {
 

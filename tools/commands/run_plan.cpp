@@ -17,6 +17,7 @@
 #include "tools/progress/long_work.h"
 #include "tools/writing/plan_header.h"
 #include "tools/writing/summary.h"
+#include "tools/planning/does_not_fit.h"
 
 namespace reprise {
 

@@ -7,6 +7,7 @@
 
 #include "tools/formats/error.h"
 #include "tools/formats/text.h"
+#include "tools/planning/prediction.h"
 #include "tools/progress/long_work.h"
 
 namespace reprise {

@@ -6,15 +6,14 @@
 #include <cmath>
 #include <map>
 #include <memory>
-#include <sstream>
 #include <tuple>
 
 #include "tools/lowering/lower.h"
 #include "tools/progress/long_work.h"
 #include "tools/planning/backends.h"
 #include "tools/planning/generation.h"
+#include "tools/planning/prediction.h"
 #include "tools/formats/error.h"
-#include "tools/formats/text.h"
 #include "tools/graph/cost.h"
 #include "tools/graph/fold.h"
 #include "tools/recipes/recipe_graph.h"
@@ -248,33 +247,6 @@ OwnedPlan lower_schedule(const SolvedModel& model, const Schedule& schedule, con
 
 namespace {
 
-double transfer_seconds(const SolvedModel& model, const OwnedProgram& program, const Row& row) {
-  if (row.pass != Pass::kStart) return 0;
-  const Ref y = program.arguments[row.first_argument];
-  const bool writes = ref_region(y) == Region::kDisk;
-  const Tensor& tensor = writes ? program.disk[ref_index(y)].tensor : program.slots[ref_index(y)].tensor;
-  const DiskLevel disk = disk_level(model, tensor.bytes);
-  return (writes ? disk.write_cost : disk.read_cost) * static_cast<double>(tensor.bytes);
-}
-
-}  // namespace
-
-std::optional<double> predict_row_seconds(const SolvedModel& model, const OwnedPlan& plan, const OwnedProgram& program, const Row& row) {
-  if (!model.measured) return std::nullopt;
-  return row.op == Op::kTransfer ? transfer_seconds(model, program, row) : model.measured->row_seconds(plan, program, row);
-}
-
-std::optional<double> predict_seconds(const SolvedModel& model, const OwnedPlan& plan) {
-  if (!model.measured) return std::nullopt;
-  double seconds = plan.accumulate * model.measured->micro_batch_seconds;
-  for_each_step_row(plan, [&](const OwnedProgram& program, const Row& row, uint32_t times) {
-    seconds += times * *predict_row_seconds(model, plan, program, row);
-  });
-  return seconds;
-}
-
-namespace {
-
 PlannedModel lower_to_plan(const SolvedModel& model, Schedule schedule) {
   PlannedModel planned;
   planned.budget_bytes = model.recipe.budget_bytes;
@@ -343,69 +315,6 @@ uint64_t smallest_budget(const SolvedModel& model, const ScheduleRequest& reques
   const Schedule schedule = make_schedule(model.chain, least);
   if (!schedule.feasible) return 0;
   return assemble(model, schedule.actions, layout_chain(model.chain, schedule.actions)).arena_bytes;
-}
-
-PeakRow find_peak(const OwnedProgram& program) {
-  std::vector<int64_t> change(program.rows.size() + 1, 0);
-  for (const Slot& slot : program.slots) {
-    change[slot.first_row] += static_cast<int64_t>(slot.tensor.bytes);
-    change[slot.end_row] -= static_cast<int64_t>(slot.tensor.bytes);
-  }
-  PeakRow peak;
-  int64_t live = 0;
-  for (uint32_t row = 0; row < program.rows.size(); ++row) {
-    live += change[row];
-    if (static_cast<uint64_t>(live) > peak.bytes) {
-      peak.bytes = static_cast<uint64_t>(live);
-      peak.row = row;
-    }
-  }
-  for (uint32_t s = 0; s < program.slots.size(); ++s) {
-    if (program.slots[s].first_row <= peak.row && peak.row < program.slots[s].end_row) peak.slots.push_back(s);
-  }
-  std::stable_sort(peak.slots.begin(), peak.slots.end(),
-                   [&](uint32_t a, uint32_t b) { return program.slots[a].tensor.bytes > program.slots[b].tensor.bytes; });
-  return peak;
-}
-
-namespace {
-
-// Whether updating each weight right after its gradient's last write would do with less. It is the recipe's word, not the planner's
-// choice: a gradient that is not finite is then seen too late to spare the weights.
-std::string release_advice(const SolvedModel& model, const ScheduleRequest& request, uint64_t smallest_budget_bytes) {
-  Recipe recipe = model.recipe;
-  if (recipe.gradient_release || recipe.clip_norm || recipe.accumulate > 1 || recipe.feature_map_budget_bytes) return "";
-  recipe.gradient_release = true;
-  const uint64_t bytes = smallest_budget(solve_network(recipe, model.network), request);
-  return bytes == 0 || bytes >= smallest_budget_bytes ? "" : "; with \"gradient_release\": true it would be " + bytes_text(bytes);
-}
-
-}  // namespace
-
-std::string does_not_fit_message(const SolvedModel& model, const PlannedModel& planned, const ScheduleRequest& request) {
-  std::ostringstream text;
-  const Recipe& recipe = model.recipe;
-  text << recipe.name << ": " << (recipe.budget_bytes ? "budget" : "feature_map_budget") << " "
-       << bytes_text(recipe.budget_bytes ? *recipe.budget_bytes : *recipe.feature_map_budget_bytes) << " does not fit schedule \""
-       << request.strategy << "\"";
-  if (planned.smallest_budget_bytes == 0) return text.str();
-  SolvedModel with_enough = model;
-  (recipe.budget_bytes ? with_enough.recipe.budget_bytes : with_enough.recipe.feature_map_budget_bytes) = planned.smallest_budget_bytes;
-  text << "; the smallest budget that does is " << planned.smallest_budget_bytes << " bytes (" << bytes_text(planned.smallest_budget_bytes)
-       << ")";
-  const PlannedModel least = plan_model(with_enough, request);
-  if (!least.fits) return text.str();
-  const OwnedProgram& program = least.plan.programs[0];
-  const PeakRow peak = find_peak(program);
-  text << ": " << bytes_text(model.state_bytes) << " state, " << bytes_text(model.carried_bytes) << " gradients, and at its peak (row "
-       << peak.row << ", " << least.plan.link_names[program.rows[peak.row].link] << ") these live:";
-  for (size_t i = 0; i < peak.slots.size() && i < 8; ++i) {
-    text << (i == 0 ? " " : ", ") << program.slot_names[peak.slots[i]] << " " << bytes_text(program.slots[peak.slots[i]].tensor.bytes);
-  }
-  if (peak.slots.size() > 8) text << ", and " << peak.slots.size() - 8 << " smaller ones";
-  text << release_advice(model, request, planned.smallest_budget_bytes);
-  if (const WidenedWeights widened = widened_weights(recipe, model.network); widened.tensors > 0) text << "; " << widened_text(widened);
-  return text.str();
 }
 
 }  // namespace reprise

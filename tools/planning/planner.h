@@ -51,13 +51,6 @@ SolvedModel solve_network(const Recipe& recipe, const Graph& network, const std:
 // Rows of a feasible schedule.
 OwnedPlan lower_schedule(const SolvedModel& model, const Schedule& schedule, const ChainLayout& layout);
 
-// Of a whole step: the rows of its micro-batches and of the update, and what a micro-batch takes beside them. It is not the
-// makespan: rows that nothing reads are dropped, gradients moved. None without measured costs. Transfers to and from disk count in
-// full, though a write overlaps the rows that follow it: with them it is an upper bound.
-std::optional<double> predict_seconds(const SolvedModel& model, const OwnedPlan& plan);
-// Of one row; a transfer's are at its start.
-std::optional<double> predict_row_seconds(const SolvedModel& model, const OwnedPlan& plan, const OwnedProgram& program, const Row& row);
-
 struct PlannedModel {
   bool fits = false;
   std::optional<uint64_t> budget_bytes;  // of the arena; none: store all
@@ -79,16 +72,5 @@ DiskLevel disk_level(const SolvedModel& model, uint64_t bytes);
 
 // The smallest budget, of the kind the recipe gives, for which `request`'s strategy finds a plan; 0: unknown.
 uint64_t smallest_budget(const SolvedModel& model, const ScheduleRequest& request);
-
-// The row of micro_first at which most bytes are live, and the slots that are.
-struct PeakRow {
-  uint32_t row = 0;
-  uint64_t bytes = 0;
-  std::vector<uint32_t> slots;  // largest first
-};
-PeakRow find_peak(const OwnedProgram& program);
-
-// One line: what is needed, what was given, what is live at the peak of the smallest plan.
-std::string does_not_fit_message(const SolvedModel& model, const PlannedModel& planned, const ScheduleRequest& request);
 
 }  // namespace reprise
