@@ -69,6 +69,15 @@ TEST(Decoder, FormsThatContradictEachOtherAreRefused) {
   expect_refusal({{"original_max_position_embeddings", 32}, {"rope_parameters", yarn}}, {"model.original_max_position_embeddings", "32", "16"});
   expect_refusal({{"partial_rotary_factor", 0.5}, {"rope_parameters", {{"partial_rotary_factor", 1.0}}}}, {"model.partial_rotary_factor", "0.5"});
   expect_refusal({{"rope_parameters", {{"rope_type", "yarn"}}}}, {"model.rope_parameters.factor: missing", "yarn"});
+  // What transformers 4 looks for in another place than 5.
+  expect_refusal({{"rope_scaling", {{"type", "linear"}, {"rope_type", "dynamic"}, {"factor", 4}}}}, {"model.rope_scaling.type", "contradicts"});
+  expect_refusal({{"rope_scaling", {{"rope_type", "linear"}, {"factor", 4}, {"rope_theta", 500000}}}}, {"model.rope_scaling.rope_theta", "beside rope_scaling"});
+  expect_refusal({{"original_max_position_embeddings", 16}, {"rope_scaling", {{"rope_type", "yarn"}, {"factor", 4}}}},
+                 {"model.original_max_position_embeddings", "transformers 4"});
+  const json factors = {1, 1, 1.5, 2};
+  expect_refusal({{"rope_scaling", {{"rope_type", "longrope"}, {"short_factor", factors}, {"long_factor", factors}, {"original_max_position_embeddings", 16}}}},
+                 {"model.rope_scaling.original_max_position_embeddings", "beside rope_scaling too"});
+  expect_refusal({{"is_causal", false}}, {"model.is_causal"});
   const auto both = model_with<LlamaModel>({{"rope_theta", 9}, {"rope_scaling", linear}, {"rope_parameters", {{"rope_type", "linear"}, {"factor", 4}, {"rope_theta", 9}}}});
   EXPECT_EQ(both.rope.theta, 9);
   EXPECT_EQ(both.rope.factor, 4);

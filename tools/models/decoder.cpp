@@ -99,6 +99,9 @@ void refuse_variants(const JsonFields& fields) {
   std::string activation = "silu";
   fields.read("hidden_act", activation, {"The activation of the gate", "", "", {"silu"}});
   if (activation != "silu") fields.refuse("hidden_act", "must be \"silu\", the one available, not " + json_shown(activation));
+  bool is_causal = true;
+  fields.read("is_causal", is_causal, {"A variant of the attention that is not available: leave it out"});
+  if (!is_causal) fields.refuse("is_causal", "must be true: transformers 4 takes it for true, and 5 attends to later positions too");
   int pretraining_tp = 1;
   fields.read("pretraining_tp", pretraining_tp, 1, 1, {"Of an older way to train on several cards; must be 1"});
 }

@@ -35,6 +35,9 @@ void read_yarn(const JsonFields& fields, RopeParameters& rope) {
 
 // What both forms of a config have inside; `rope`: what the config says outside of them.
 RopeParameters read_inner(const JsonFields& fields, RopeParameters rope) {
+  if (fields.has_value("type") && fields.has_value("rope_type") && fields.at("type") != fields.at("rope_type")) {
+    fields.refuse("type", "contradicts \"rope_type\", its newer name; transformers 4 and 5 read two models: leave it out");
+  }
   for (const char* type : {"full_attention", "sliding_attention"}) {
     if (fields.has(type)) fields.refuse(type, "is not available: parameters of its own for each type of layer");
   }
@@ -138,6 +141,28 @@ void require_one_value(const JsonFields& config, const char* key, double outside
 
 }  // namespace
 
+namespace {
+
+// Where transformers 4 looks for what an older config says, and 5 elsewhere. `has_newer`: rope_parameters stand beside it.
+void require_one_reading(const JsonFields& config, const RopeParameters& rope, bool has_newer) {
+  const bool inside = !has_newer && config.has_value("rope_scaling"), outside = config.has_value("original_max_position_embeddings");
+  const JsonFields fields = config.object(has_newer ? "rope_parameters" : "rope_scaling");
+  if (inside && fields.has_value("rope_theta") && !config.has_value("rope_theta")) {
+    fields.refuse("rope_theta", "must stand beside rope_scaling, not in it: transformers 4 and 5 would read two models");
+  }
+  const bool says_original = fields.has_value("original_max_position_embeddings");
+  const bool is_longest = config.has_value("max_position_embeddings") && config.at("max_position_embeddings") == rope.original;  // the default of both
+  if (rope.type == Type::kLongrope && inside && says_original && !outside && !is_longest) {
+    fields.refuse("original_max_position_embeddings", "must stand beside rope_scaling too, where transformers 4 looks for longrope's");
+  }
+  const bool inner_alone = rope.type == Type::kYarn || rope.type == Type::kLlama3;
+  if (inner_alone && outside && !says_original && !is_longest) {
+    config.refuse("original_max_position_embeddings", "must stand in rope_parameters or rope_scaling too: transformers 4 looks for it there alone");
+  }
+}
+
+}  // namespace
+
 RopeParameters RopeParameters::read(const JsonFields& config, double default_theta) {
   RopeParameters outside;
   outside.theta = default_theta;
@@ -160,7 +185,9 @@ RopeParameters RopeParameters::read(const JsonFields& config, double default_the
   if (inside.size() == 2 && !(inside[0] == inside[1])) {
     config.refuse("rope_scaling", "contradicts \"rope_parameters\"; transformers 4 reads the one and 5 the other: leave one out");
   }
-  return inside.empty() ? outside : inside[0];
+  if (inside.empty()) return outside;
+  require_one_reading(config, inside[0], config.has_value("rope_parameters"));
+  return inside[0];
 }
 
 json RopeParameters::write() const {
