@@ -208,6 +208,7 @@ TEST_F(LanguageModelProgram, AnAdapterGoesInAgain) {
   const json wanted = evaluation(stored(), {"--resume", snapshot()});
   EXPECT_EQ(wanted["labelled"], 4 * 10) << "eight tokens of an answer, the end of its turn and of its line";
   for (const std::string& program : {stored(), tight()}) EXPECT_EQ(evaluation(program, {"--init-adapter", adapter()}), wanted);
+  EXPECT_NE(train(stored(), {"--evaluate", "--quiet"}).err.find("no trained adapters are given"), std::string::npos);
   EXPECT_GT(evaluation(stored(), {})["loss"], wanted["loss"].get<double>() + 1) << "the untouched model";
   quietly(stored(), {"--init-adapter", adapter(), "--steps", "1", "--log", at("log.jsonl")});
   EXPECT_LT(read_log(at("log.jsonl")).lines[0]["loss"], wanted["loss"].get<double>() + 1) << "training goes on from it";
@@ -239,7 +240,7 @@ TEST_F(LanguageModelProgram, ASnapshotsAdaptersAreUsedAsTheyWereTrained) {
     json lora;
     Arguments fragments;
   } others[] = {{"lm-alpha", {{"alpha", 99}}, {"recipe.lora.alpha: trained with 8", "the recipe says 99"}},
-                {"lm-rslora", {{"rslora", true}}, {"recipe.lora.rslora: trained with false", "the recipe says true"}},
+                {"lm-rslora", {{"rslora", true}, {"alpha", 7}}, {"recipe.lora.rslora: trained with false", "the recipe says true", "recipe.lora.alpha: trained with 8"}},
                 {"lm-targets", {{"targets", {"q_proj"}}}, {"recipe.lora.targets: trained with \"all-linear\"", "the recipe says [\"q_proj\"]"}},
                 {"lm-rank", {{"r", 2}}, {"recipe.lora.r: trained with 4", "the recipe says 2"}}};
   for (const auto& [name, lora, fragments] : others) {
@@ -261,6 +262,9 @@ TEST_F(LanguageModelProgram, ASnapshotsAdaptersAreUsedAsTheyWereTrained) {
   const ProcessResult goes_on = train(in_programs("lm-alpha/train"), {"--resume", snapshot(), "--steps", "9", "--quiet"});
   EXPECT_EQ(goes_on.status, 0);
   EXPECT_NE(goes_on.err.find("another \"lora\" (alpha: 8"), std::string::npos) << goes_on.err;
+  const std::string sgd = train_program("lm-sgd", with(recipe(), {{"optimizer", {{"name", "sgd"}}}, {"schedule", "none"}}));
+  expect_refusal(sgd, {"--resume", snapshot(), "--steps", "9"}, {"recipe.optimizer.name: trained with \"adamw\"", "the recipe says \"sgd\""});
+  EXPECT_EQ(evaluation(sgd, {"--resume", snapshot()}), evaluation(stored(), {"--resume", snapshot()})) << "no moments are asked for";
   const std::string whole = train_program("lm-whole", with(recipe(), {{"lora", nullptr}, {"schedule", "none"}}));
   expect_refusal(whole, {"--resume", snapshot(), "--evaluate"}, {"recipe.lora: trained with {", "the recipe says none"});
 }
@@ -309,6 +313,18 @@ TEST_F(LanguageModelProgram, ATokenizerOrTemplateChangedSinceTheTrainingIsSaid) 
     const Changed other(settings, changed.dump());
     expect_said("chat template of " + model() + " is not the one that it was trained with");
   }
+  {
+    const Changed other_end(settings, with(json::parse(file_text(settings)), {{"eos_token", "<|im_start|>"}}).dump());
+    expect_refusal(stored(), {"--resume", snapshot(), "--evaluate"}, {"tokenizer_config.json of " + model() + " is not the one that it was trained with"});
+  }
+  {
+    const std::string kept = file_text(tokenizer);
+    fs::remove(tokenizer);
+    const ProcessResult result = reprise_command({"export", beside(stored(), "recipe.json"), "--snapshot", snapshot(), "--merged", at("merged")});
+    write_text(tokenizer, kept);
+    EXPECT_EQ(result.status, 1);
+    EXPECT_TRUE(result.is_one_line_with({"tokenizer.json of " + model(), "is not there any more"})) << result.err;
+  }
   const Changed other(tokenizer, file_text(tokenizer) + "\n");
   const std::string line = "tokenizer.json of " + model() + " is not the one that it was trained with";
   expect_refusal(stored(), {"--resume", snapshot(), "--evaluate"}, {snapshot() + "/training.json: texts", line});
@@ -333,6 +349,91 @@ TEST_F(LanguageModelProgram, AnExportIsOfTheModelThatWasTrained) {
   }
   EXPECT_EQ(json::parse(file_text(at("a/adapter_config.json")))["base_model_name_or_path"], model());
   EXPECT_FALSE(fs::exists(at("m/generation_config.json")));
+  const std::string program = train_program("lm-twin", with(recipe(), {{"model", {{"huggingface", twin}}}, {"schedule", "none"}}));
+  const ProcessResult result = train(program, {"--resume", snapshot(), "--evaluate", "--quiet"});
+  EXPECT_EQ(result.status, 0);
+  EXPECT_TRUE(result.is_one_line_with({"warning: " + snapshot() + ": was trained beside " + model(), "the recipe names " + twin})) << result.err;
+}
+
+// A model that has moved with all its bytes is the same model. One with other bytes is not.
+TEST_F(LanguageModelProgram, ABaseThatHasMovedIsFoundWhereTheRecipeNamesIt) {
+  const std::string first = in_programs("lm-here"), then = in_programs("lm-there");
+  for (const std::string& folder : {first, then}) fs::remove_all(folder);
+  fs::copy(model(), first);
+  quietly(train_program("lm-here-program", with(recipe(), {{"model", {{"huggingface", first}}}, {"schedule", "none"}})), {"--steps", "2", "--save", at("s")});
+  fs::rename(first, then);
+  const json moved = with(recipe(), {{"model", {{"huggingface", then}}}, {"schedule", "none"}});
+  const std::string program = train_program("lm-there-program", moved);
+  EXPECT_EQ(evaluation(program, {"--resume", at("s")})["labelled"], 40);
+  quietly(program, {"--resume", at("s"), "--steps", "3"});
+  ASSERT_EQ(reprise_command({"export", beside(program, "recipe.json"), "--snapshot", at("s"), "--merged", at("merged")}).status, 0);
+  EXPECT_TRUE(fs::exists(at("merged/tokenizer.json")));
+  std::string other = file_text(then + "/model.safetensors");
+  other.back() = static_cast<char>(other.back() ^ 1);
+  write_text(then + "/model.safetensors", other);
+  expect_refusal(program, {"--resume", at("s"), "--evaluate"}, {then + "/model.safetensors: is not the file that the adapters of " + at("s")});
+  fs::remove(then + "/model.safetensors");
+  expect_refusal(program, {"--resume", at("s"), "--evaluate"}, {first + "/model.safetensors: is not there", "name its folder in the recipe"});
+}
+
+// Published weights have the names of a snapshot's and of an export's.
+TEST_F(LanguageModelProgram, NothingPublishedIsReplaced) {
+  const std::string folder = at("published"), weights = folder + "/model.safetensors", recipe = beside(stored(), "recipe.json");
+  fs::create_directories(folder);
+  for (const char* file : {"config.json", "model.safetensors"}) fs::copy_file(model() + "/" + file, folder + "/" + file);
+  const std::string before = file_text(weights);
+  const auto refuses = [&](const Arguments& arguments, const Arguments& fragments) {
+    const ProcessResult result = reprise_command(arguments);
+    EXPECT_EQ(result.status, 1);
+    EXPECT_TRUE(result.is_one_line_with(fragments)) << result.err;
+    EXPECT_TRUE(file_text(weights) == before);
+  };
+  refuses({"export", recipe, "--snapshot", snapshot(), "--merged", folder}, {folder, "holds model.safetensors, which this program has not written"});
+  refuses({"export", recipe, "--snapshot", snapshot(), "--adapter-gguf", weights}, {weights, "no adapter in GGUF"});
+  expect_refusal(stored(), {"--steps", "1", "--save", folder}, {folder, "holds model.safetensors, which this program has not written"});
+  EXPECT_TRUE(file_text(weights) == before);
+  for (int again = 0; again < 2; ++again) {
+    EXPECT_EQ(reprise_command({"export", recipe, "--snapshot", snapshot(), "--merged", at("mine")}).status, 0) << "an export of before";
+    EXPECT_EQ(reprise_command({"export", recipe, "--snapshot", snapshot(), "--adapter", at("adapter")}).status, 0);
+    EXPECT_EQ(reprise_command({"export", recipe, "--snapshot", snapshot(), "--adapter-gguf", at("a.gguf")}).status, 0);
+  }
+}
+
+// Transformers 4 knows neither the class that transformers 5 names nor its list of tokens.
+TEST_F(LanguageModelProgram, AMergedFoldersTokenizerIsForBothGenerations) {
+  const std::string settings = model() + "/tokenizer_config.json";
+  trained();
+  const Changed changed(settings, with(json::parse(file_text(settings)), {{"tokenizer_class", "TokenizersBackend"}, {"extra_special_tokens", {"<|im_end|>"}}}).dump());
+  ASSERT_EQ(reprise_command({"export", beside(stored(), "recipe.json"), "--snapshot", snapshot(), "--merged", at("m")}).status, 0);
+  const json written = json::parse(file_text(at("m/tokenizer_config.json")));
+  EXPECT_EQ(written["tokenizer_class"], "PreTrainedTokenizerFast");
+  EXPECT_EQ(written["additional_special_tokens"], json({"<|im_end|>"}));
+  EXPECT_FALSE(written.contains("extra_special_tokens"));
+  EXPECT_EQ(written["eos_token"], "<|im_end|>");
+}
+
+// By names, shapes and types: before anything is planned.
+TEST_F(LanguageModelProgram, WeightsOfAnotherModelAreNamedBeforeThePlan) {
+  const std::string folder = at("model"), config = folder + "/config.json";
+  fs::copy(model(), folder);
+  write_text(at("r.json"), with(recipe(), {{"model", {{"huggingface", folder}}}, {"budget", "1GiB"}}).dump());
+  const json before = json::parse(file_text(config));
+  const std::pair<json, Arguments> cases[] = {{{{"tie_word_embeddings", false}}, {"lm_head.weight", "missing"}},
+                                              {{{"num_hidden_layers", 3}}, {"model.layers.2.", "missing"}},
+                                              {{{"vocab_size", 8000}}, {"model.embed_tokens.weight", "[8000,64]"}}};
+  for (const auto& [change, fragments] : cases) {
+    write_text(config, with(before, change).dump());
+    for (const Arguments& command : {Arguments{"fit", at("r.json")}, {"plan", at("r.json"), "-o", at("plan")}, {"train", at("r.json")}}) {
+      const ProcessResult result = reprise_command(command);
+      EXPECT_EQ(result.status, 1);
+      EXPECT_TRUE(result.is_one_line_with(fragments)) << result.err;
+    }
+  }
+  write_text(config, with(before, {{"num_hidden_layers", 1}}).dump());
+  const std::string program = train_program("lm-shallow", with(recipe(), {{"model", {{"huggingface", folder}}}, {"schedule", "none"}}));
+  const ProcessResult result = train(program, {"--steps", "1", "--quiet"});
+  EXPECT_EQ(result.status, 0);
+  EXPECT_TRUE(result.is_one_line_with({"warning: ", "has no place for", "model.layers.1."})) << result.err;
 }
 
 // A program keeps the plan of the config that it was made for.

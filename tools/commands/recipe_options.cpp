@@ -11,6 +11,7 @@
 #include "tools/planning/backends.h"
 #include "tools/profiling/profile.h"
 #include "tools/recipes/recipe_graph.h"
+#include "tools/training/weights.h"
 
 namespace reprise {
 
@@ -72,9 +73,17 @@ Recipe RecipeOptions::read(RecipeRules& rules) const {
 }
 
 void RecipeOptions::look_first() const {
-  const Recipe recipe = read();
+  RecipeRules rules;
+  const Recipe recipe = read(rules);
   if (const std::string missing = missing_weights(recipe); !missing.empty()) std::cerr << "warning: " << missing << "\n";
-  look_at_data(recipe);
+  look_at_weights(recipe, rules);
+  look_at_data(recipe, false);
+}
+
+void look_at_weights(const Recipe& recipe, const RecipeRules& rules) {
+  const std::string path = !recipe.init.from.empty() ? recipe.init.from : published_weights(recipe);
+  if (path.empty()) return;
+  require_weights_fit(build_model(recipe, rules), *open_weights(path), {.skip = recipe.init.skip, .allow_missing = recipe.init.allow_missing});
 }
 
 SolvedModel RecipeOptions::solve() const {

@@ -26,13 +26,16 @@ struct RecipeOptions {
   // The recipe with its overrides, checked again. Throws UserError; `rules` get what refuses what is found wrong later.
   Recipe read(RecipeRules& rules) const;
   Recipe read() const;
-  // Before anything is planned: throws UserError where data that are there would end a training before its first step, and warns on stderr
-  // of a model without the weights that it would start from.
+  // Before anything is planned: throws UserError where data or weights that are there would end a training before its first step, and warns
+  // on stderr of a model without the weights that it would start from.
   void look_first() const;
   // Its model with its links solved; with a profile's costs where one is given, and a warning where it is of another machine.
   SolvedModel solve() const;
   // The same for `"backend": "cuda"`, whatever the recipe says, with estimated costs: a profile is of the CPU.
   SolvedModel solve_for_card() const;
 };
+
+// Throws UserError where the weights that a training of the recipe starts from are not those of its model, by names, shapes and types.
+void look_at_weights(const Recipe& recipe, const RecipeRules& rules);
 
 }  // namespace reprise

@@ -181,11 +181,13 @@ std::optional<int> status_of(const std::vector<std::string>& arguments, const CL
 }
 
 // What would end the program before its first step ends it before it is planned.
-void look_first(const Recipe& recipe, const TrainingOptions& options) {
+void look_first(const Recipe& recipe, const RecipeRules& rules, const TrainingOptions& options) {
   if (options.init.empty() && options.resume.empty()) {
     if (const std::string missing = missing_weights(recipe); !missing.empty()) throw UserError(missing);
+    if (options.init_skip.empty()) look_at_weights(recipe, rules);
   }
-  if (options.predict.empty() && options.prompt.empty()) look_at_data(recipe);
+  if (!options.predict.empty() || !options.prompt.empty()) return;
+  look_at_data(recipe, true);
 }
 
 int run_train(const RecipeOptions& options, const CLI::App& parser, uint32_t most_workers) {
@@ -194,11 +196,12 @@ int run_train(const RecipeOptions& options, const CLI::App& parser, uint32_t mos
     throw UserError("reprise train: " + options.recipe + ": is no recipe; the recipe comes first, as in reprise train RECIPE " + arguments.front(),
                     UserError::kUsage);
   }
-  const Recipe recipe = options.read();
+  RecipeRules rules;
+  const Recipe recipe = options.read(rules);
   TrainingOptions training;
   if (const std::optional<int> status = status_of(arguments, parser, recipe.schedule.disk_bytes, most_workers, training)) return *status;
   if (training.check_data) return check_data(recipe, training.threads);
-  look_first(recipe, training);
+  look_first(recipe, rules, training);
   const Tree tree = find_tree();
   const std::string folder = cache_folder(options.recipe, recipe.name);
   lock_folder(folder);

@@ -127,11 +127,11 @@ void check_set(const Recipe& recipe, Split split, uint32_t threads, Faults& faul
 
 }  // namespace
 
-void look_at_data(const Recipe& recipe) {
+void look_at_data(const Recipe& recipe, bool must_be_there) {
   if (recipe.data.kind == DataSource::Kind::kNone) return;
   for (const auto& [split, path] : {std::pair{Split::kTraining, recipe.data.path}, {Split::kEvaluation, recipe.data.eval_path}}) {
     std::error_code ignored;
-    if (path.empty() || !std::filesystem::exists(path, ignored)) continue;
+    if (path.empty() || (!must_be_there && !std::filesystem::exists(path, ignored))) continue;
     DataLook look;
     look.most_bytes = uint64_t{16} << 20;
     try {

@@ -14,8 +14,8 @@ namespace reprise {
 // skips broken ones. Throws UserError as open_dataset does, and where no picture of a set is whole.
 int check_data(const Recipe& recipe, uint32_t threads);
 
-// Before a plan is made: opens the sets whose files are there, of large files the first 16 MiB. Throws UserError where a training on them
-// would end before its first step.
-void look_at_data(const Recipe& recipe);
+// Before a plan is made: opens the sets, of large files the first 16 MiB; those that are not there only where they must be. Throws UserError
+// where a training on them would end before its first step.
+void look_at_data(const Recipe& recipe, bool must_be_there);
 
 }  // namespace reprise

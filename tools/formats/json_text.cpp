@@ -8,6 +8,7 @@
 #include <set>
 
 #include "tools/formats/error.h"
+#include "tools/formats/text.h"
 #include "tools/progress/long_work.h"
 
 namespace reprise {
@@ -220,19 +221,26 @@ std::string json_shown(const json& value) {
 
 std::string JsonDifference::shown() const { return path + (path.empty() ? "" : ": ") + json_shown(before) + ", now " + json_shown(now); }
 
-std::optional<JsonDifference> find_difference(const json& before, const json& now) {
+std::vector<JsonDifference> find_differences(const json& before, const json& now) {
   const auto find = [](const json& object, const std::string& key) { return object.contains(key) ? object.at(key) : json(); };
-  if (before == now) return std::nullopt;
-  if (!before.is_object() || !now.is_object()) return JsonDifference{"", before, now};
+  if (before == now) return {};
+  if (!before.is_object() || !now.is_object()) return {{"", before, now}};
+  std::vector<JsonDifference> all;
   json keys = before;
   keys.update(now);
   for (const auto& [key, unused] : keys.items()) {
-    std::optional<JsonDifference> inner = find_difference(find(before, key), find(now, key));
-    if (!inner) continue;
-    inner->path = shown_key(key) + (inner->path.empty() ? "" : "." + inner->path);
-    return inner;
+    for (JsonDifference& inner : find_differences(find(before, key), find(now, key))) {
+      inner.path = shown_key(key) + (inner.path.empty() ? "" : "." + inner.path);
+      all.push_back(std::move(inner));
+    }
   }
-  return std::nullopt;
+  return all;
+}
+
+std::string differences_shown(const std::vector<JsonDifference>& differences) {
+  std::vector<std::string> all;
+  for (const JsonDifference& difference : differences) all.push_back(difference.shown());
+  return some_of(all, "; ");
 }
 
 const char* json_kind(const json& value) {

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,13 +25,14 @@ std::string json_shown(const nlohmann::json& value);
 // A key, or the dotted path of one, as a message shows it: control characters escaped, without quotes.
 std::string shown_key(const std::string& key);
 
-// The first place where two values differ; lists are one place. A value that one of them lacks is null.
+// A place where two values differ; lists are one place. A value that one of them lacks is null.
 struct JsonDifference {
   std::string path;  // dotted
   nlohmann::json before, now;
   std::string shown() const;  // `alpha: 16, now 99`
 };
-std::optional<JsonDifference> find_difference(const nlohmann::json& before, const nlohmann::json& now);
+std::vector<JsonDifference> find_differences(const nlohmann::json& before, const nlohmann::json& now);
+std::string differences_shown(const std::vector<JsonDifference>& differences);  // `alpha: 16, now 99; r: 4, now 8`
 
 // "a string", "an integer" ...: what a value is, for "must be ..., not ...".
 const char* json_kind(const nlohmann::json& value);

@@ -182,6 +182,16 @@ void SafetensorsFile::read(const StoredTensor& tensor, uint64_t at, void* to, ui
 
 SafetensorsWriter::SafetensorsWriter(const std::string& path) : file_(path) {}
 
+bool is_written_here(const std::string& path) {
+  try {
+    const SafetensorsFile file(path);
+    const auto mark = file.metadata().find(kWriterKey);
+    return mark != file.metadata().end() && mark->second == kWriter;
+  } catch (const UserError&) {
+    return false;
+  }
+}
+
 void SafetensorsWriter::add_metadata(const std::string& key, const std::string& value) {
   if (header_written_) throw std::logic_error("SafetensorsWriter: metadata after data");
   metadata_.emplace_back(key, value);

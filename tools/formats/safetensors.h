@@ -54,6 +54,10 @@ class SafetensorsFile {
   std::map<std::string, std::string> metadata_;
 };
 
+// What a file's metadata say where this program wrote it, and nobody else: by this a folder is known that may be replaced.
+constexpr const char *kWriterKey = "written_by", *kWriter = "reprise";
+bool is_written_here(const std::string& path);  // false too where the file cannot be read
+
 // Writes a file without ever holding it whole: declare every tensor, then write() their bytes in the order of
 // declaration, in pieces of any size, then finish(). The header's order is the order of declaration, so equal calls
 // give equal bytes. Every write is checked: a full disk throws UserError. A file that was not finished is deleted.

@@ -14,6 +14,7 @@
 #include <filesystem>
 
 #include "tools/formats/error.h"
+#include "tools/formats/safetensors.h"
 
 namespace reprise {
 namespace {
@@ -75,7 +76,7 @@ void refuse_foreign_files(const std::string& path, const std::vector<std::string
   for (const std::string& name : entries_of(path)) {
     if (std::find(file_names.begin(), file_names.end(), name) != file_names.end()) continue;
     throw UserError(path + ": holds " + name +
-                    ", which is not part of a snapshot and would be lost; give another folder");
+                    ", which is not part of what is written there and would be lost; give another folder");
   }
 }
 
@@ -115,6 +116,14 @@ bool is_same_file(int descriptor, const std::string& path) {
 }
 
 }  // namespace
+
+void refuse_foreign_weights(const std::string& folder) {
+  if (!is_folder(folder) || is_there(folder + "/training.json")) return;  // a snapshot, also one of before the mark
+  for (const std::string& name : entries_of(folder)) {
+    if (!name.ends_with(".safetensors") || is_written_here(folder + "/" + name)) continue;
+    throw UserError(folder + ": holds " + name + ", which this program has not written and which would be lost; give another folder");
+  }
+}
 
 void remove_snapshot(const std::string& folder, const std::vector<std::string>& names) {
   if (!is_there(folder)) return;

@@ -1,6 +1,7 @@
 // The recipe as a whole: its outermost keys are read, checked and written here, each section's keys in the section's own file.
 #include "tools/recipes/recipe.h"
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <limits>
@@ -193,7 +194,15 @@ std::string missing_weights(const Recipe& recipe) {
   const std::string& folder = recipe.place.huggingface;
   if (folder.empty() || recipe.init.random || !recipe.init.from.empty() || !published_weights(recipe).empty()) return "";
   const std::vector<std::string> others = other_weight_files(folder);
-  const std::string found = others.empty() ? "" : "; " + some_of(others) + (others.size() == 1 ? " is" : " are") + " not read: the model must be saved as model.safetensors, or with its index";
+  const auto ends_with = [&others](const char* ending) { return std::any_of(others.begin(), others.end(), [&](const std::string& name) { return name.ends_with(ending); }); };
+  std::string found = others.empty() ? "" : "; " + some_of(others) + (others.size() == 1 ? " is" : " are");
+  if (ends_with(".incomplete")) {
+    found += " there: the download is not finished";
+  } else if (ends_with(".safetensors")) {
+    found += " there without the index that says what is in which file";
+  } else if (!others.empty()) {
+    found += " not read: save the model as safetensors";
+  }
   return folder + ": holds no weights to start from: neither model.safetensors nor model.safetensors.index.json is there" + found +
          (recipe.lora ? "; adapters are trained beside published weights" : "; to train from scratch, set \"init\": \"random\" in the recipe");
 }

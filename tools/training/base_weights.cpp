@@ -22,6 +22,14 @@ void require_same(const std::string& path, const FileSum& is, const FileSum& was
 
 }  // namespace
 
+std::string find_base(const BaseWeights& base, const Recipe& recipe, const std::string& snapshot) {
+  std::error_code ignored;
+  if (std::filesystem::exists(base.path, ignored)) return base.path;
+  const std::string other = !recipe.init.from.empty() ? recipe.init.from : published_weights(recipe);
+  if (!other.empty() && std::filesystem::exists(other, ignored)) return other;
+  throw UserError(base.path + ": is not there; the adapters of " + snapshot + " were trained beside it: put it there again, or name its folder in the recipe");
+}
+
 BaseWeights sum_base(const WeightSource& weights) {
   const LongWork work("checking " + weights.path());
   BaseWeights base = {std::filesystem::absolute(weights.path()).string(), sum_of_file(weights.path()), {}};
@@ -30,10 +38,10 @@ BaseWeights sum_base(const WeightSource& weights) {
 }
 
 void require_same_base(const BaseWeights& is, const BaseWeights& was, const std::string& snapshot) {
-  require_same(was.path, is.sum, was.sum, snapshot);
+  require_same(is.path, is.sum, was.sum, snapshot);
   for (const auto& [name, sum] : was.shards) {
     const auto found = is.shards.find(name);
-    require_same((std::filesystem::path(was.path).parent_path() / name).string(), found == is.shards.end() ? FileSum() : found->second, sum, snapshot);
+    require_same((std::filesystem::path(is.path).parent_path() / name).string(), found == is.shards.end() ? FileSum() : found->second, sum, snapshot);
   }
 }
 

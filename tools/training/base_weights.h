@@ -8,6 +8,7 @@
 #include <string>
 
 #include "tools/formats/checksum.h"
+#include "tools/recipes/recipe.h"
 #include "tools/weights/weight_source.h"
 
 namespace reprise {
@@ -17,6 +18,9 @@ struct BaseWeights {
   FileSum sum;       // of that file
   std::map<std::string, FileSum> shards;  // of the files that it lists, by their names
 };
+
+// Where the file lies now: at its path, or where the recipe has its model's weights if nothing is there any more. Throws UserError.
+std::string find_base(const BaseWeights& base, const Recipe& recipe, const std::string& snapshot);
 
 // Reads every byte of the files.
 BaseWeights sum_base(const WeightSource& weights);

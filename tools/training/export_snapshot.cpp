@@ -41,16 +41,21 @@ std::vector<std::string> merged_files() {
 // Runs `write(folder)` and puts what it wrote in the folder's place.
 template <typename Write>
 void write_folder(const std::string& path, const std::vector<std::string>& files, const Write& write) {
+  refuse_foreign_weights(path);
   SnapshotDirectory folder(path, files);
   folder.begin();
   write(folder);
   folder.commit();
 }
 
-// The same of one file: `write(path)`. What is no regular file, as /dev/stdout, is written in place.
+// The same of one file of llama.cpp: `write(path)`. What is no regular file, as /dev/stdout, is written in place. An export of before is
+// replaced, and no other file: an adapter takes the place of an adapter, a model that of a GGUF file.
 template <typename Write>
-void write_whole_file(const std::string& path, const Write& write) {
+void write_gguf(const std::string& path, const char* type, const Write& write) {
   if (fs::exists(path) && !fs::is_regular_file(path)) return write(path);
+  if (fs::exists(path) && (!is_gguf(path) || GgufFile(path).text("general.type").value_or("model") != type)) {
+    throw UserError(path + ": is there, and no " + type + " in GGUF: it would be lost; give another name");
+  }
   const std::string fresh = temporary_beside(path);
   write(fresh);
   std::error_code error;
@@ -81,7 +86,7 @@ struct Snapshot {
     if (!base || !recipe.init.skip.empty()) {
       throw UserError(folder + ": the adapter was trained beside weights that no file has whole; export --adapter or --adapter-gguf");
     }
-    std::shared_ptr<const WeightSource> weights = open_weights(base->path);
+    std::shared_ptr<const WeightSource> weights = open_weights(find_base(*base, recipe, folder));
     require_same_base(sum_base(*weights), *base, folder);
     return weights;
   }
@@ -99,12 +104,28 @@ json published_config(const Snapshot& snapshot, BlockType type) {
   return config;
 }
 
+// Transformers 5 names a class that transformers 4 does not know, and lists tokens under a key that is an object there.
+std::string tokenizer_config_for_both(const std::string& text, const std::string& file) {
+  json config = parse_json(text, file);
+  if (!config.is_object()) return text;
+  const bool is_newer = config.value("tokenizer_class", json()) == "TokenizersBackend", lists = config.contains("extra_special_tokens") && config["extra_special_tokens"].is_array();
+  if (!is_newer && !lists) return text;
+  if (is_newer) config["tokenizer_class"] = "PreTrainedTokenizerFast";
+  if (lists) {
+    config["additional_special_tokens"] = config["extra_special_tokens"];
+    config.erase("extra_special_tokens");
+  }
+  return config.dump(2) + "\n";
+}
+
 void copy_companions(const Recipe& recipe, const SnapshotDirectory& folder) {
   const std::string path = recipe.place.path();
   if (path.empty()) return;
   if (recipe.place.gguf.empty()) {
     for (const std::string& name : companion_files()) {
-      if (fs::is_regular_file(path + "/" + name)) write_file(folder.file(name), read_file(path + "/" + name));
+      if (!fs::is_regular_file(path + "/" + name)) continue;
+      const std::string text = read_file(path + "/" + name);
+      write_file(folder.file(name), name == "tokenizer_config.json" ? tokenizer_config_for_both(text, path + "/" + name) : text);
     }
     return;
   }
@@ -127,7 +148,7 @@ std::string export_adapter_gguf(const Snapshot& snapshot, const ExportRequest& r
   const Adapter adapter = snapshot.adapter();
   const std::string architecture = snapshot.config.at("model_type");
   const uint64_t head = snapshot.config.value("head_dim", uint64_t{0});
-  write_whole_file(request.to, [&](const std::string& to) { write_gguf_adapter(adapter, architecture, head, to); });
+  write_gguf(request.to, "adapter", [&](const std::string& to) { write_gguf_adapter(adapter, architecture, head, to); });
   return "adapter of " + std::to_string(adapter.layers.size()) + " layers, rank " + std::to_string(adapter.settings.r);
 }
 
@@ -152,7 +173,7 @@ std::string export_merged_gguf(const Snapshot& snapshot, const ExportRequest& re
   require_other_file(request.to, base);
   const GgufFile like(base);
   const std::shared_ptr<const WeightSource> weights = snapshot.merged();
-  write_whole_file(request.to, [&](const std::string& to) { write_gguf_model(*weights, like, request.type, to); });
+  write_gguf(request.to, "model", [&](const std::string& to) { write_gguf_model(*weights, like, request.type, to); });
   return std::string("model of ") + block_layout(request.type).name + (snapshot.recipe.lora ? ", the adapter merged" : "");
 }
 

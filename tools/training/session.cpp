@@ -45,9 +45,9 @@ void require_same_model(const Recipe& recipe) {
   if (recipe.place.path().empty() || !std::filesystem::exists(recipe.place.path())) return;
   const std::string config = ModelFiles::open(recipe.place.path()).config_path();
   if (!std::filesystem::exists(config)) return;
-  const auto difference = find_difference(model_json(recipe.model), model_json(read_published_model(recipe.place)));
-  if (!difference) return;
-  throw UserError(config + ": is not the model that this program was planned for: " + difference->shown() + "; plan again");
+  const std::vector<JsonDifference> differences = find_differences(model_json(recipe.model), model_json(read_published_model(recipe.place)));
+  if (differences.empty()) return;
+  throw UserError(config + ": is not the model that this program was planned for: " + differences_shown(differences) + "; plan again");
 }
 
 }  // namespace
@@ -88,6 +88,15 @@ void Session::load_initial_weights(const TrainingOptions& options) {
   load_weights(weights_, rules);
 }
 
+namespace {
+
+// What older files keep beside weights: masks of the attention, and the frequencies of rotary positions.
+bool is_buffer_of_before(const std::string& name) {
+  return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") || name.ends_with(".rotary_emb.inv_freq");
+}
+
+}  // namespace
+
 void Session::load_weights(const std::string& path, const InitialRules& rules) {
   const std::unique_ptr<WeightSource> source = open_weights(path);
   weights_ = source->path();
@@ -97,6 +106,13 @@ void Session::load_weights(const std::string& path, const InitialRules& rules) {
     warnings_.push_back(weights_ + ": " + kHead + " differs from the embeddings and is dropped, because the model's config ties both (tie_word_embeddings), as transformers 4 " +
                         "reads it; transformers 5 would keep it: set tie_word_embeddings to false in the config to train it");
   }
+  std::vector<std::string> homeless;
+  for (const std::string& name : taken_.unused) {
+    if (name != kHead && !is_buffer_of_before(name)) homeless.push_back(name);
+  }
+  if (!homeless.empty() && path == published_weights(recipe_)) {
+    warnings_.push_back(weights_ + ": holds what the model of its config has no place for: " + some_of(homeless));
+  }
   if (recipe_.lora) base_ = sum_base(*source);
 }
 
@@ -104,7 +120,13 @@ void Session::load_weights(const std::string& path, const InitialRules& rules) {
 void Session::load_base_of(const std::string& snapshot) {
   const std::optional<BaseWeights> base = read_facts(snapshot).base;
   if (!base) return;
-  load_weights(base->path, {.skip = recipe_.init.skip, .allow_missing = recipe_.init.allow_missing});
+  const std::string path = find_base(*base, recipe_, snapshot);
+  if (const std::string named = published_weights(recipe_); recipe_.init.from.empty() && !named.empty()) {
+    std::error_code ignored;
+    const std::string file = std::filesystem::exists(named, ignored) ? open_weights(named)->path() : path;
+    if (!std::filesystem::equivalent(file, path, ignored)) warnings_.push_back(snapshot + ": was trained beside " + path + ", which is used; the recipe names " + file);
+  }
+  load_weights(path, {.skip = recipe_.init.skip, .allow_missing = recipe_.init.allow_missing});
   require_same_base(*base_, *base, snapshot);
 }
 
@@ -132,6 +154,9 @@ void show_untrained(const Session& session) {
     std::cerr << "warning: " << session.recipe().name << ": no trained weights are given, so the initial ones are used, drawn from the seed; "
               << "give --resume DIR, --init FILE, or init.from in the recipe\n";
     return;
+  }
+  if (session.recipe().lora && !session.has_adapter()) {
+    std::cerr << "warning: " << session.recipe().name << ": no trained adapters are given, so the model answers as it was published; give --resume DIR or --init-adapter DIR\n";
   }
   std::vector<std::string> untrained = session.taken().skipped;
   for (const std::string& name : session.taken().left_over) {

@@ -46,6 +46,7 @@ class Session {
   const std::optional<BaseWeights>& base() const { return base_; }
   const std::vector<std::string>& warnings() const { return warnings_; }
   bool is_resumed() const { return !resumed_.empty(); }
+  bool has_adapter() const { return !adapter_.empty(); }
 
   void require(const Status& status) const {
     if (!status.ok()) fail(recipe_.name, status, &plan_);

@@ -9,6 +9,7 @@
 #include "tools/formats/error.h"
 #include "tools/formats/json_text.h"
 #include "tools/formats/output_file.h"
+#include "tools/formats/text.h"
 #include "tools/progress/long_work.h"
 #include "tools/training/weights.h"
 #include "tools/weights/model_files.h"
@@ -25,6 +26,7 @@ const std::vector<std::string>& snapshot_files() {
 namespace {
 
 constexpr const char* kTraining = "training.json";
+constexpr const char* kMoments = "optimizer.safetensors";
 constexpr const char* kChecksum = "xxh3";  // of training.json: of its text without this field
 
 json sum_json(const FileSum& sum) { return {{"bytes", sum.bytes}, {"xxh3", sum.checksum}}; }
@@ -54,8 +56,8 @@ void save_snapshot(const Trainer& trainer, const Recipe& recipe, const SnapshotF
     const auto write_tensors = [&](const std::string& name, StatePart part, const std::vector<std::pair<std::string, std::string>>& metadata) {
       written(name, write_state(trainer, folder.file(name), part, metadata));
     };
-    write_tensors("model.safetensors", StatePart::kSaved, {{"format", "pt"}});
-    write_tensors("optimizer.safetensors", StatePart::kOptimizer, {});
+    write_tensors("model.safetensors", StatePart::kSaved, {{"format", "pt"}, {kWriterKey, kWriter}});
+    write_tensors(kMoments, StatePart::kOptimizer, {});
     written("config.json", write_file(folder.file("config.json"), model_config(recipe.model).dump(1) + "\n"));
     json training = {{"format", kSnapshotFormat}, {"plan_format", kPlanFormat}, {"step", trainer.step},
                      {"kernel_set", trainer.backend->kernel_set}, {"backend", trainer.backend->rules->name},
@@ -100,11 +102,12 @@ json read_training_file(const std::string& path) {
   return training;
 }
 
-// Every file of the snapshot against the sums in training.json. An older snapshot has none.
-void require_sums(const json& training, const std::string& folder) {
+// Every file of the snapshot that is read against the sums in training.json; moments are, where the training goes on. An older snapshot has
+// none.
+void require_sums(const json& training, const std::string& folder, bool goes_on) {
   if (!training.contains("files")) return;
   for (const std::string& name : snapshot_files()) {
-    if (name == kTraining) continue;
+    if (name == kTraining || (name == kMoments && !goes_on)) continue;
     const std::string path = folder + "/" + name;
     const json is = sum_json(sum_of_file(path)), was = training.at("files").value(name, json());
     if (is == was) continue;
@@ -122,11 +125,13 @@ json model_of(const json& recipe) {
 
 // A snapshot says itself what was trained. `part`: the recipe's and the snapshot's word on it.
 void require_same(const std::string& part, const json& theirs, const json& ours, const std::string& folder) {
-  const auto difference = find_difference(theirs, ours);
-  if (!difference) return;
   const auto shown = [](const json& value) { return value.is_null() ? "none" : json_shown(value); };
-  throw UserError(folder + "/" + kTraining + ": recipe." + part + (difference->path.empty() ? "" : "." + difference->path) + ": trained with " +
-                  shown(difference->before) + ", but the recipe says " + shown(difference->now) + "; take the recipe that the snapshot was saved from");
+  std::vector<std::string> all;
+  for (const JsonDifference& difference : find_differences(theirs, ours)) {
+    all.push_back("recipe." + part + (difference.path.empty() ? "" : "." + difference.path) + ": trained with " + shown(difference.before) + ", but the recipe says " +
+                  shown(difference.now));
+  }
+  if (!all.empty()) throw UserError(folder + "/" + kTraining + ": " + some_of(all, "; ") + "; take the recipe that the snapshot was saved from");
 }
 
 // A part of a recipe with some of its keys.
@@ -134,9 +139,20 @@ json keys_of(const json& recipe, const char* part, const std::vector<const char*
   if (!recipe.contains(part)) return nullptr;
   json kept = json::object();
   for (const char* key : keys) {
-    if (recipe[part].contains(key)) kept[key] = recipe[part][key];
+    if (recipe[part].is_object() && recipe[part].contains(key)) kept[key] = recipe[part][key];
   }
   return kept;
+}
+
+// Mean and std of pixels; one number is that of every channel.
+json pixels_of(const json& recipe) {
+  json pixels = keys_of(recipe, "data", {"mean", "std"});
+  if (pixels.is_null()) return pixels;
+  for (json& numbers : pixels) {
+    const bool is_one = numbers.is_array() && std::all_of(numbers.begin(), numbers.end(), [&](const json& number) { return number == numbers[0]; });
+    if (is_one) numbers = json::array({numbers[0]});
+  }
+  return pixels;
 }
 
 // Which tensors there are, and where weights are used as they are, what they compute.
@@ -147,6 +163,11 @@ void require_same_adapters(const json& theirs, const json& ours, const std::stri
     return lora;
   };
   require_same("lora", kept(theirs), kept(ours), folder);
+  const auto skipped = [](const json& recipe) {
+    const json init = keys_of(recipe, "init", {"skip"});
+    return init.is_object() ? init.value("skip", json::array()) : json::array();
+  };
+  if (theirs.contains("lora")) require_same("init.skip", skipped(theirs), skipped(ours), folder);
 }
 
 // Every difference that makes the run another one than an uninterrupted run would be.
@@ -158,10 +179,10 @@ std::vector<std::string> differences(const json& training, const json& recipe, c
                   "\": training goes on, but its bits may differ from an uninterrupted run");
   }
   for (const char* key : {"data", "batch", "accumulate", "seed", "dtype", "optimizer", "lr_schedule", "sequence", "clip_norm", "freeze", "lora"}) {
-    if (const auto difference = find_difference(training.at("recipe").value(key, json()), recipe.value(key, json()))) {
-      all.push_back(std::string("saved from a recipe with another \"") + key + "\" (" + difference->shown() + "): " +
-                    (data != nullptr ? "training goes on with this recipe's" : "this recipe's is used"));
-    }
+    const std::vector<JsonDifference> others = find_differences(training.at("recipe").value(key, json()), recipe.value(key, json()));
+    if (others.empty()) continue;
+    all.push_back(std::string("saved from a recipe with another \"") + key + "\" (" + differences_shown(others) + "): " +
+                  (data != nullptr ? "training goes on with this recipe's" : "this recipe's is used"));
   }
   if (data != nullptr && training.contains("data") && training["data"] != data_json(*data)) {
     const auto shown = [](const json& set) {
@@ -198,14 +219,14 @@ SnapshotFacts read_facts(const std::string& folder) {
 namespace {
 
 // Its training.json, after everything was checked.
-json open_snapshot(const json& recipe, const std::string& folder, const char* what_for) {
+json open_snapshot(const json& recipe, const std::string& folder, bool goes_on) {
   recover_snapshot(folder, snapshot_files());
   const json training = read_training_file(folder + "/" + kTraining);
-  if (const auto difference = find_difference(model_of(training.at("recipe")), model_of(recipe))) {
-    throw UserError(folder + "/training.json: recipe.model: the snapshot is of another model (" + difference->shown() + "); " + what_for +
-                    " with the recipe it was saved from");
+  if (const auto differences = find_differences(model_of(training.at("recipe")), model_of(recipe)); !differences.empty()) {
+    throw UserError(folder + "/training.json: recipe.model: the snapshot is of another model (" + differences_shown(differences) +
+                    "); take the recipe that it was saved from");
   }
-  require_sums(training, folder);
+  require_sums(training, folder, goes_on);
   return training;
 }
 
@@ -214,10 +235,13 @@ json open_snapshot(const json& recipe, const std::string& folder, const char* wh
 std::vector<std::string> other_texts(const Recipe& recipe, const std::string& folder, bool goes_on) {
   std::vector<std::string> all;
   const std::map<std::string, std::string> ours = texts_of(recipe);
-  for (const auto& [name, was] : read_facts(folder).texts) {
+  const std::map<std::string, std::string> theirs = read_facts(folder).texts;
+  const bool same_form = ours.count(kGgufTokenizer) == theirs.count(kGgufTokenizer);  // a folder's tokenizer has other sums than a GGUF's
+  for (const auto& [name, was] : theirs) {
     const auto is = ours.find(name);
-    if (is == ours.end() || is->second == was) continue;
-    const std::string line = name + " of " + recipe.place.path() + " is not the one that it was trained with";
+    if (ours.empty() || (is != ours.end() && is->second == was) || (name != kChatTemplate && !same_form)) continue;
+    const std::string file = name + " of " + recipe.place.path();
+    const std::string line = file + (is == ours.end() ? ", which it was trained with, is not there any more" : " is not the one that it was trained with");
     if (name != kChatTemplate && !goes_on) throw UserError(folder + "/" + kTraining + ": texts: " + line + "; put that one there again");
     all.push_back(line);
   }
@@ -227,7 +251,7 @@ std::vector<std::string> other_texts(const Recipe& recipe, const std::string& fo
 }  // namespace
 
 Recipe trained_recipe(const Recipe& recipe, const std::string& folder, std::vector<std::string>& warnings) {
-  const json ours = json::parse(canonical_recipe(recipe)), training = open_snapshot(ours, folder, "export");
+  const json ours = json::parse(canonical_recipe(recipe)), training = open_snapshot(ours, folder, false);
   require_same_adapters(training["recipe"], ours, folder, false);
   Recipe trained = parse_recipe(training["recipe"].dump(), folder + "/" + kTraining, "/");
   std::error_code ignored;
@@ -248,12 +272,17 @@ void require_same_classes(const std::string& folder, const std::vector<std::stri
 std::vector<std::string> resume_snapshot(Trainer& trainer, const Recipe& recipe, const DataFingerprint* data, const std::string& folder) {
   const LongWork work("reading " + folder);
   const json ours = json::parse(canonical_recipe(recipe));
-  const json training = open_snapshot(ours, folder, "resume");
-  require_same_adapters(training["recipe"], ours, folder, data != nullptr);
-  if (data == nullptr) require_same("data", keys_of(training["recipe"], "data", {"mean", "std"}), keys_of(ours, "data", {"mean", "std"}), folder);
-  const std::vector<std::string> texts = other_texts(recipe, folder, data != nullptr);
+  const bool goes_on = data != nullptr;
+  const json training = open_snapshot(ours, folder, goes_on);
+  require_same_adapters(training["recipe"], ours, folder, goes_on);
+  if (goes_on) {  // moments are of one optimizer
+    require_same("optimizer", keys_of(training["recipe"], "optimizer", {"name"}), keys_of(ours, "optimizer", {"name"}), folder);
+  } else {
+    require_same("data", pixels_of(training["recipe"]), pixels_of(ours), folder);
+  }
+  const std::vector<std::string> texts = other_texts(recipe, folder, goes_on);
   read_state(trainer, *open_weights(folder + "/model.safetensors"), StatePart::kSaved);
-  read_state(trainer, *open_weights(folder + "/optimizer.safetensors"), StatePart::kOptimizer);
+  if (goes_on) read_state(trainer, *open_weights(folder + "/" + kMoments), StatePart::kOptimizer);
   trainer.step = training["step"].get<uint64_t>();
   std::vector<std::string> warnings = differences(training, ours, trainer.backend->kernel_set, data);
   warnings.insert(warnings.end(), texts.begin(), texts.end());

@@ -10,7 +10,6 @@
 #include "tools/formats/error.h"
 #include "tools/formats/json_text.h"
 #include "tools/formats/text.h"
-#include "tools/graph/graph.h"
 #include "tools/weights/tied_head.h"
 
 namespace reprise {
@@ -271,6 +270,22 @@ InitialReport read_initial_weights(const Trainer& trainer, const WeightSource& s
   const auto is_head = [](const StateTensor& state) { return state.name == std::string_view(kHead); };
   report.drops_head = std::none_of(plan.state.begin(), plan.state.end(), is_head) && has_other_head(source);
   return report;
+}
+
+void require_weights_fit(const Graph& graph, const WeightSource& source, const InitialRules& rules) {
+  std::vector<std::string> misfits;
+  for (const Value& value : graph.values) {
+    const bool is_read = value.kind == ValueKind::kParameter || value.kind == ValueKind::kBuffer;
+    if (!is_read || is_adapter(value.name) || value.name.ends_with(".num_batches_tracked")) continue;
+    const auto matches = [&](const std::string& pattern) { return matches_pattern(pattern, value.name); };
+    if (std::any_of(rules.skip.begin(), rules.skip.end(), matches)) continue;
+    if (rules.allow_missing && source.find(stored_name(source, value.name)) == nullptr) continue;
+    StateTensor state;
+    state.tensor = value.tensor;
+    state.name = value.name.c_str();
+    if (std::string misfit = misfit_of(source, state); !misfit.empty()) misfits.push_back(std::move(misfit));
+  }
+  if (!misfits.empty()) refuse_misfits(source, misfits);
 }
 
 FileSum write_state(const Trainer& trainer, const std::string& path, StatePart part,

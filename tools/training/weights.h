@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "lib/trainer.h"
+#include "tools/graph/graph.h"
 #include "tools/formats/safetensors.h"
 #include "tools/weights/weight_source.h"
 
@@ -40,6 +41,9 @@ struct InitialReport {
 // As read_state, of parameters and buffers. A count of batches (`num_batches_tracked`) may be missing in any case. A skip pattern that
 // matches no name is refused. Tensors that do not fit are named together, with the option and the recipe's key that would skip them.
 InitialReport read_initial_weights(const Trainer& trainer, const WeightSource& source, const InitialRules& rules);
+
+// Before there is a plan: refuses what read_initial_weights would refuse of a graph's parameters by names, shapes and types.
+void require_weights_fit(const Graph& graph, const WeightSource& source, const InitialRules& rules);
 
 // Writes that part, each tensor stored as it is in the state. Throws UserError. `metadata` goes into the header.
 FileSum write_state(const Trainer& trainer, const std::string& path, StatePart part,

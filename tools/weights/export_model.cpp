@@ -184,6 +184,7 @@ void write_safetensors_model(const WeightSource& weights, BlockType type, const 
   const LongWork work("writing " + path);
   SafetensorsWriter writer(path);
   writer.add_metadata("format", "pt");
+  writer.add_metadata(kWriterKey, kWriter);
   std::vector<std::string> names;
   for (const std::string& name : weights.names()) {
     const auto exact = weights.find(name)->exact;

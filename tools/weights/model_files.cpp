@@ -70,7 +70,15 @@ std::map<std::string, std::string> ModelFiles::text_sums() const {
   };
   if (!is_gguf_) {
     add(kChatTemplate, chat_template());
-    if (has_tokenizer()) add("tokenizer.json", read_file(path_ + "/tokenizer.json"));
+    if (!has_tokenizer()) return sums;
+    add("tokenizer.json", read_file(path_ + "/tokenizer.json"));
+    std::error_code ignored;
+    const std::string settings = path_ + "/tokenizer_config.json";
+    if (!fs::exists(settings, ignored)) return sums;
+    const json config = parse_json(read_file(settings), settings);
+    json tokens = json::object();
+    for (const char* key : {"bos_token", "eos_token", "pad_token", "add_bos_token"}) tokens[key] = config.is_object() ? config.value(key, json()) : json();
+    add("tokenizer_config.json", tokens.dump());
     return sums;
   }
   const GgufFile file(path_);
@@ -78,7 +86,7 @@ std::map<std::string, std::string> ModelFiles::text_sums() const {
   for (const auto& [key, value] : file.metadata()) {
     if (key.starts_with("tokenizer.ggml.")) tokenizer += key + " " + value.value.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
   }
-  add("tokenizer.ggml", tokenizer);
+  add(kGgufTokenizer, tokenizer);
   add(kChatTemplate, file.text("tokenizer.chat_template").value_or(""));
   return sums;
 }

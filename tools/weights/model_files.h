@@ -9,7 +9,7 @@
 
 namespace reprise {
 
-constexpr const char* kChatTemplate = "chat template";
+constexpr const char *kChatTemplate = "chat template", *kGgufTokenizer = "tokenizer.ggml";
 
 class ModelFiles {
  public:
@@ -33,7 +33,8 @@ class ModelFiles {
   // tokenizer_config.json; tokenizer.chat_template of the GGUF. Empty where the model has none.
   std::string chat_template() const;
 
-  // Checksums by which the texts of the model are known again: of its tokenizer, as "tokenizer.json" or "tokenizer.ggml", and kChatTemplate.
+  // Checksums by which the texts of the model are known again: kChatTemplate, and of its tokenizer kGgufTokenizer, or "tokenizer.json" and
+  // what "tokenizer_config.json" says of the tokens that begin and end a text.
   std::map<std::string, std::string> text_sums() const;
 
  private:

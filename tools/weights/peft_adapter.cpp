@@ -1,6 +1,7 @@
 // See peft_adapter.h. Source: github.com/huggingface/peft, LoraConfig and save_pretrained.
 #include "tools/weights/peft_adapter.h"
 
+#include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -109,6 +110,10 @@ Adapter open_peft_adapter(const std::string& folder) {
   const LoraSettings settings = read_settings(fields);
   bool fan_in_fan_out = false;
   fields.read("fan_in_fan_out", fan_in_fan_out);
+  std::error_code ignored;
+  if (!std::filesystem::exists(folder + "/" + kWeights, ignored) && std::filesystem::exists(folder + "/adapter_model.bin", ignored)) {
+    throw UserError(folder + "/adapter_model.bin: is not read; save the adapter as " + kWeights);
+  }
   return find_adapter(std::make_shared<PeftWeights>(open_weights(folder + "/" + kWeights)), settings, fan_in_fan_out);
 }
 
@@ -128,6 +133,7 @@ void write_peft_adapter(const Adapter& adapter, const std::string& base, const P
   write_file(to.config, config.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
   SafetensorsWriter writer(to.weights);
   writer.add_metadata("format", "pt");
+  writer.add_metadata(kWriterKey, kWriter);
   const uint64_t rank = static_cast<uint64_t>(settings.r);
   for (const AdapterLayer& layer : adapter.layers) {
     writer.declare(kPrefix + layer.down(), StoredType::kF32, {rank, layer.in});
