@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "tests/faces/expect_user_error.h"
@@ -53,6 +54,17 @@ TEST(Decoder, BothFormsOfRotaryParametersAreRead) {
 }
 
 // One that differs from the other would be two models, by the generation of transformers that reads it.
+// Transformers 4 refuses such a config, and 5 turns all channels.
+TEST(Decoder, APublishedModelTurnsAllChannels) {
+  TemporaryFolder folder;
+  json config = small("llama");
+  config.erase("family");
+  config.update({{"model_type", "llama"}, {"partial_rotary_factor", 0.5}});
+  std::ofstream(folder.file("config.json")) << config.dump();
+  const std::string recipe = json{{"model", {{"huggingface", folder.path()}}}, {"batch", 1}, {"sequence", 8}}.dump();
+  expect_user_error([&] { parse_recipe(recipe, "r.json", "/"); }, {folder.file("config.json"), "partial_rotary_factor", "all channels of a llama"});
+}
+
 TEST(Decoder, ParametersForEachTypeOfLayerAreRefused) {
   const json nested = {{"full_attention", {{"rope_type", "default"}, {"rope_theta", 1e6}}}};
   expect_user_error([&] { model_with<Qwen3Model>({{"rope_parameters", nested}}); }, {"rope_parameters.full_attention", "each type of layer"});
@@ -77,6 +89,8 @@ TEST(Decoder, FormsThatContradictEachOtherAreRefused) {
   const json factors = {1, 1, 1.5, 2};
   expect_refusal({{"rope_scaling", {{"rope_type", "longrope"}, {"short_factor", factors}, {"long_factor", factors}, {"original_max_position_embeddings", 16}}}},
                  {"model.rope_scaling.original_max_position_embeddings", "beside rope_scaling too"});
+  expect_refusal({{"original_max_position_embeddings", 16}, {"rope_scaling", {{"rope_type", "longrope"}, {"short_factor", factors}, {"long_factor", factors}, {"factor", 3}}}},
+                 {"model.rope_scaling.factor", "max_position_embeddings / original_max_position_embeddings"});
   expect_refusal({{"is_causal", false}}, {"model.is_causal"});
   const auto both = model_with<LlamaModel>({{"rope_theta", 9}, {"rope_scaling", linear}, {"rope_parameters", {{"rope_type", "linear"}, {"factor", 4}, {"rope_theta", 9}}}});
   EXPECT_EQ(both.rope.theta, 9);

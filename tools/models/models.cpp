@@ -91,8 +91,15 @@ Model read_published_model(const ModelPlace& place) {
   std::vector<std::string> known;
   for (const Family& family : kFamilies) {
     if (family.huggingface.model_type == nullptr) continue;
-    if (type == family.huggingface.model_type) return family.read(config_fields);
     known.emplace_back(family.huggingface.model_type);
+    if (type != known.back()) continue;
+    const Model model = family.read(config_fields);
+    // Transformers 4 refuses such a config of these families, and 5 turns all channels.
+    const json fields = model_json(model);
+    if (fields.contains("rope_parameters") && fields["rope_parameters"].contains("partial_rotary_factor")) {
+      config_fields.refuse("partial_rotary_factor", "must be 1: transformers turns all channels of a " + type);
+    }
+    return model;
   }
   config_fields.refuse("model_type", "must be " + either_of(known) + (known.size() == 1 ? ", the one available" : "") + ", not " + json_shown(type));
 }

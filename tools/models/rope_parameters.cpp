@@ -155,6 +155,12 @@ void require_one_reading(const JsonFields& config, const RopeParameters& rope, b
   if (rope.type == Type::kLongrope && inside && says_original && !outside && !is_longest) {
     fields.refuse("original_max_position_embeddings", "must stand beside rope_scaling too, where transformers 4 looks for longrope's");
   }
+  if (rope.type == Type::kLongrope && outside && rope.factor && !rope.attention_factor && config.has_value("max_position_embeddings")) {
+    const double longer = config.at("max_position_embeddings").get<double>() / rope.original;
+    if (std::abs(*rope.factor - longer) > 1e-6 * longer) {
+      fields.refuse("factor", "must be max_position_embeddings / original_max_position_embeddings, " + json(longer).dump() + ", which transformers 4 takes for it");
+    }
+  }
   const bool inner_alone = rope.type == Type::kYarn || rope.type == Type::kLlama3;
   if (inner_alone && outside && !says_original && !is_longest) {
     config.refuse("original_max_position_embeddings", "must stand in rope_parameters or rope_scaling too: transformers 4 looks for it there alone");
