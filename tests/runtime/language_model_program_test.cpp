@@ -390,8 +390,13 @@ TEST_F(LanguageModelProgram, NothingPublishedIsReplaced) {
   };
   refuses({"export", recipe, "--snapshot", snapshot(), "--merged", folder}, {folder, "holds model.safetensors, which this program has not written"});
   refuses({"export", recipe, "--snapshot", snapshot(), "--adapter-gguf", weights}, {weights, "no adapter in GGUF"});
+  expect_refusal(stored(), {"--steps", "1", "--save", model()}, {model(), "is an input"});
   expect_refusal(stored(), {"--steps", "1", "--save", folder}, {folder, "holds model.safetensors, which this program has not written"});
   EXPECT_TRUE(file_text(weights) == before);
+  // Of this program's own writing, and an input all the same.
+  const ProcessResult itself = reprise_command({"export", recipe, "--snapshot", snapshot(), "--adapter", snapshot()});
+  EXPECT_EQ(itself.status, 1);
+  EXPECT_TRUE(itself.is_one_line_with({snapshot(), "is an input"})) << itself.err;
   for (int again = 0; again < 2; ++again) {
     EXPECT_EQ(reprise_command({"export", recipe, "--snapshot", snapshot(), "--merged", at("mine")}).status, 0) << "an export of before";
     EXPECT_EQ(reprise_command({"export", recipe, "--snapshot", snapshot(), "--adapter", at("adapter")}).status, 0);

@@ -1,6 +1,7 @@
 // The recipe of recipe_options.h.
 #include "tools/commands/recipe_options.h"
 
+#include <filesystem>
 #include <iostream>
 #include <memory>
 
@@ -76,13 +77,15 @@ void RecipeOptions::look_first() const {
   RecipeRules rules;
   const Recipe recipe = read(rules);
   if (const std::string missing = missing_weights(recipe); !missing.empty()) std::cerr << "warning: " << missing << "\n";
-  look_at_weights(recipe, rules);
+  look_at_weights(recipe, rules, false);
   look_at_data(recipe, false);
 }
 
-void look_at_weights(const Recipe& recipe, const RecipeRules& rules) {
+void look_at_weights(const Recipe& recipe, const RecipeRules& rules, bool must_be_there) {
+  check_names(recipe, rules);
   const std::string path = !recipe.init.from.empty() ? recipe.init.from : published_weights(recipe);
-  if (path.empty()) return;
+  std::error_code ignored;
+  if (path.empty() || (!must_be_there && !std::filesystem::exists(path, ignored))) return;
   require_weights_fit(build_model(recipe, rules), *open_weights(path), {.skip = recipe.init.skip, .allow_missing = recipe.init.allow_missing});
 }
 

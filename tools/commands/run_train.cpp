@@ -184,7 +184,7 @@ std::optional<int> status_of(const std::vector<std::string>& arguments, const CL
 void look_first(const Recipe& recipe, const RecipeRules& rules, const TrainingOptions& options) {
   if (options.init.empty() && options.resume.empty()) {
     if (const std::string missing = missing_weights(recipe); !missing.empty()) throw UserError(missing);
-    if (options.init_skip.empty()) look_at_weights(recipe, rules);
+    if (options.init_skip.empty()) look_at_weights(recipe, rules, true);
   }
   if (!options.predict.empty() || !options.prompt.empty()) return;
   look_at_data(recipe, true);

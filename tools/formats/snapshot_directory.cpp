@@ -117,7 +117,11 @@ bool is_same_file(int descriptor, const std::string& path) {
 
 }  // namespace
 
-void refuse_foreign_weights(const std::string& folder) {
+void require_replaceable(const std::string& folder, const std::vector<std::string>& inputs) {
+  for (const std::string& input : inputs) {
+    std::error_code ignored;
+    if (!input.empty() && fs::equivalent(folder, input, ignored)) throw UserError(folder + ": is an input, which would be lost; give another folder");
+  }
   if (!is_folder(folder) || is_there(folder + "/training.json")) return;  // a snapshot, also one of before the mark
   for (const std::string& name : entries_of(folder)) {
     if (!name.ends_with(".safetensors") || is_written_here(folder + "/" + name)) continue;

@@ -47,9 +47,9 @@ class SnapshotDirectory {
   bool made_saving_ = false;  // DIR.saving is this program's, and goes with the last snapshot
 };
 
-// For a folder that a person names as a target: refuses one that holds weights which this program has not written, as a published model's:
-// they have a snapshot's names and would be lost.
-void refuse_foreign_weights(const std::string& folder);
+// For a folder that a person names as a target: refuses one that is an input, or holds weights which this program has not written, as a
+// published model's. Both may have no file but those of a snapshot's names, and would be lost.
+void require_replaceable(const std::string& folder, const std::vector<std::string>& inputs);
 
 // Removes the files of these names and, if nothing else lies there, the folder. Throws UserError where something does.
 void remove_snapshot(const std::string& folder, const std::vector<std::string>& names);

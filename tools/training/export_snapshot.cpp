@@ -41,7 +41,6 @@ std::vector<std::string> merged_files() {
 // Runs `write(folder)` and puts what it wrote in the folder's place.
 template <typename Write>
 void write_folder(const std::string& path, const std::vector<std::string>& files, const Write& write) {
-  refuse_foreign_weights(path);
   SnapshotDirectory folder(path, files);
   folder.begin();
   write(folder);
@@ -183,6 +182,11 @@ std::string export_snapshot(const Recipe& recipe, const ExportRequest& request) 
   std::vector<std::string> warnings;
   const Recipe trained = trained_recipe(recipe, request.snapshot, warnings);
   for (const std::string& warning : warnings) std::cerr << "warning: " << warning << "\n";
+  if (request.form == ExportForm::kAdapter || request.form == ExportForm::kMerged) {
+    const std::optional<BaseWeights> base = read_facts(request.snapshot).base;
+    const std::string beside = base ? fs::path(base->path).parent_path().string() : "";
+    require_replaceable(request.to, {request.snapshot, recipe.place.huggingface, trained.place.huggingface, beside});
+  }
   const Snapshot snapshot = {trained, request.snapshot, model_config(trained.model), open_weights(request.snapshot + "/model.safetensors")};
   const auto write = [&] {
     switch (request.form) {

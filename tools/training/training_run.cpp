@@ -46,11 +46,11 @@ class TrainingRun {
     require_outside("--log", options.log, options.save);
     require_outside("--trace", options.trace, options.save);
     require_outside("--manifest", options.manifest, options.save);
+    recipe_ = parse_recipe(compiled.recipe, compiled.plan.name, "/");
     if (!options.save.empty()) {
-      refuse_foreign_weights(options.save);
+      require_replaceable(options.save, {recipe_.place.huggingface});
       snapshots_.emplace(options.save, options.keep, options.keep_best, !options.resume.empty());
     }
-    recipe_ = parse_recipe(compiled.recipe, compiled.plan.name, "/");
     if (recipe_.data.kind == DataSource::Kind::kNone) throw UserError(recipe_.name + ": data: the recipe names none; training needs some");
     training_data_ = open_dataset(recipe_, Split::kTraining);
     texts_ = texts_of(recipe_);
