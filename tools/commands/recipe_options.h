@@ -35,8 +35,8 @@ struct RecipeOptions {
   SolvedModel solve_for_card() const;
 };
 
-// Throws UserError where the weights that a training of the recipe starts from are not those of its model, by names, shapes and types; weights
-// that are not there are refused only where they must be.
+// Throws UserError where the weights that a training of the recipe starts from are not those of its model, by names, shapes and types.
+// Weights that are not there are refused only where they must be.
 void look_at_weights(const Recipe& recipe, const RecipeRules& rules, bool must_be_there);
 
 }  // namespace reprise

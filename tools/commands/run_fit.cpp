@@ -8,10 +8,10 @@
 #include "tools/formats/text.h"
 #include "tools/planning/backends.h"
 #include "tools/planning/board.h"
+#include "tools/planning/does_not_fit.h"
 #include "tools/planning/fit_table.h"
 #include "tools/recipes/recipe_graph.h"
 #include "tools/writing/summary.h"
-#include "tools/planning/does_not_fit.h"
 
 namespace reprise {
 

@@ -14,10 +14,10 @@
 #include "tools/formats/error.h"
 #include "tools/formats/output_file.h"
 #include "tools/planning/backends.h"
+#include "tools/planning/does_not_fit.h"
 #include "tools/progress/long_work.h"
 #include "tools/writing/plan_header.h"
 #include "tools/writing/summary.h"
-#include "tools/planning/does_not_fit.h"
 
 namespace reprise {
 

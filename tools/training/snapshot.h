@@ -46,10 +46,11 @@ Recipe trained_recipe(const Recipe& recipe, const std::string& folder, std::vect
 // Refuses a snapshot whose classes have other names than the data's; either may have none. Throws UserError.
 void require_same_classes(const std::string& folder, const std::vector<std::string>& names);
 
-// Sets state and step. `data`: of a training that goes on, null where the weights are used as they are. Throws UserError, before anything
-// is changed, where trained_recipe does, where a checksum is not the one that was saved, and where the recipe would make something else of
-// the weights than was trained: by the scale of adapters, by mean and std of pixels, or by another tokenizer. A training may go on with another scale: that is one
-// of the warnings that are answered, of whatever makes the run another one than an uninterrupted run would be.
+// Sets state and step. `data`: of a training that goes on, null where the weights are used as they are. Throws UserError before anything is
+// changed: where trained_recipe does, where a checksum is not the one that was saved, where a training would go on with another optimizer,
+// and where weights would be used as what was not trained, by the scale of adapters, by mean and std of pixels, or by another tokenizer.
+// Such differences of a training that goes on are among the warnings that are answered, of whatever makes it another one than an
+// uninterrupted run.
 std::vector<std::string> resume_snapshot(Trainer& trainer, const Recipe& recipe, const DataFingerprint* data, const std::string& folder);
 
 }  // namespace reprise
