@@ -36,7 +36,7 @@ constexpr TileSides conv_weight_tile(DType stored, const ConvShape& s, CardSize 
 
 // Weights that are rounded first; a forward's moments follow them.
 constexpr uint64_t conv_weights_scratch_bytes(bool uses_mma, DType weights, const ConvShape& s) {
-  return uses_mma && weights == DType::kF32 ? align_up(stored_bytes(DType::kBf16, s.K * conv_window_elements(s))) : 0;
+  return uses_mma && weights != DType::kBf16 ? align_up(stored_bytes(DType::kBf16, s.K * conv_window_elements(s))) : 0;
 }
 
 namespace rules {

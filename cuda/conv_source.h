@@ -133,7 +133,7 @@ struct PhaseTapsSource {
     const uint64_t from = ((uint64_t{k} * shape.window.kernel_h + r) * shape.window.kernel_w + t) * shape.C + index;
     Pack<4> pack;
     REPRISE_UNROLL
-    for (uint32_t i = 0; i < 4; ++i) pack.at[i] = index + i < shape.C ? weight_at<Stored>(w, from + i) : 0.0f;
+    for (uint32_t i = 0; i < 4; ++i) pack.at[i] = index + i < shape.C ? weight_as<Stored>(w, from + i) : 0.0f;
     return pack;
   }
 };

@@ -44,6 +44,7 @@ constexpr void add_cuda_layer_norm_rules(BackendRules& rules) {
 
 constexpr void add_cuda_loss_head_rules(BackendRules& rules) {
   rules.have(LossHeadKernels{});
+  rules.of<LossHeadBackward>().weights = rules.of<LossHeadEvaluate>().weights = kEveryWeight;
   rules.of<LossHeadBackward>().scratch_bytes = [](const ShapedCall& c) {
     using A = LossHeadBackward;
     return cuda_loss_head_scratch(c[A::kX].leading_elements(), c[A::kW].shape[0]).bytes;
@@ -66,6 +67,7 @@ constexpr BackendRules make_cuda_rules(const char* name, const char* constant) {
   rules.have(ElementwiseKernels{});
   rules.have(PoolKernels{});
   rules.have(EmbeddingKernels{});
+  rules.of<EmbeddingForward>().weights = kEveryWeight;
   rules.have(RopeKernels{});
   rules.have(DropoutKernels{});
   rules.have(GradNormKernels{});

@@ -5,6 +5,7 @@
 #include "cuda/grid.h"
 #include "cuda/pack.h"
 #include "cuda/reduce.h"
+#include "cuda/weight_format.h"
 
 namespace reprise {
 namespace {
@@ -32,13 +33,6 @@ void launch_note_bad_tokens(const KernelContext& context, const int32_t* tokens,
 
 // ---- forward ----
 
-// A row of parameters as it is stored, tensor by tensor.
-template <uint32_t kWidth>
-__device__ Pack<kWidth> load_weights(const Weight& weight, uint64_t at) {
-  if (weight.type == DType::kBf16) return load_pack<kWidth>(static_cast<const Bf16*>(weight.data) + at);
-  return load_pack<kWidth>(static_cast<const float*>(weight.data) + at);
-}
-
 template <uint32_t kWidth, typename Stored>
 __global__ void __launch_bounds__(kBlockThreads) gather_rows(const EmbeddingForwardArgsOf<Stored> args) {
   const uint64_t packs = args.C / kWidth, total = uint64_t{args.B} * args.T * packs;
@@ -46,9 +40,9 @@ __global__ void __launch_bounds__(kBlockThreads) gather_rows(const EmbeddingForw
     const uint64_t row = i / packs, c = i % packs * kWidth;
     const int32_t token = args.tokens[row];
     Pack<kWidth> y = {};
-    if (is_in_table(token, args.V)) y = load_weights<kWidth>(args.table, static_cast<uint64_t>(token) * args.C + c);
+    if (is_in_table(token, args.V)) y = decode_weights<kWidth>(args.table, static_cast<uint64_t>(token) * args.C + c);
     if (args.positions.data != nullptr) {
-      const Pack<kWidth> position = load_weights<kWidth>(args.positions, row % args.T * args.C + c);
+      const Pack<kWidth> position = decode_weights<kWidth>(args.positions, row % args.T * args.C + c);
       REPRISE_UNROLL
       for (uint32_t k = 0; k < kWidth; ++k) y.at[k] += position.at[k];
     }

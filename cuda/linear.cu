@@ -55,7 +55,7 @@ Status launch_rows_mma(const KernelContext& context, const WeighedRows<Bf16>& r,
 
 // to[depth][column] = u[column][depth], rounded.
 static __global__ void __launch_bounds__(kBlockThreads) turn_weights(Bf16* to, const Weight u, uint64_t columns, uint64_t rank) {
-  for (uint64_t i = grid_thread(); i < columns * rank; i += grid_threads()) to[i] = weight_at<Bf16>(u, i % columns * rank + i / columns);
+  for (uint64_t i = grid_thread(); i < columns * rank; i += grid_threads()) to[i] = weight_as<Bf16>(u, i % columns * rank + i / columns);
 }
 
 inline Status weigh_rows_mma(const KernelContext& context, const WeighedRows<Bf16>& r) {

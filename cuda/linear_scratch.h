@@ -25,7 +25,7 @@ constexpr bool linear_forward_uses_mma(DType stored, uint64_t C, uint64_t K, uin
 
 // Weights that are rounded first.
 constexpr uint64_t rounded_weights_bytes(DType weights, uint64_t n) {
-  return weights == DType::kF32 ? align_up(stored_bytes(DType::kBf16, n)) : 0;
+  return weights == DType::kBf16 ? 0 : align_up(stored_bytes(DType::kBf16, n));
 }
 // Of u[K,R], which then lies as w does.
 constexpr uint64_t laid_up_bytes(DType weights, uint64_t n, bool input_major) {
@@ -35,6 +35,7 @@ constexpr uint64_t laid_up_bytes(DType weights, uint64_t n, bool input_major) {
 template <CardSize kCard>
 constexpr void add_cuda_linear_rules(BackendRules& rules) {
   rules.have(LinearKernels{});
+  rules.of<LinearForward>().weights = rules.of<LinearBackwardData>().weights = kEveryWeight;
   rules.of<LinearForward>().scratch_bytes = [](const ShapedCall& c) -> uint64_t {
     using A = LinearForward;
     const LinearAttribute& linear = c.attribute<LinearAttribute>();

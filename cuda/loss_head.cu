@@ -7,6 +7,7 @@
 #include "cuda/grid.h"
 #include "cuda/loss_head_scratch.h"
 #include "cuda/reduce.h"
+#include "cuda/weight_format.h"
 
 namespace reprise {
 namespace {
@@ -27,11 +28,7 @@ struct WeightMatrix {
   Weight weight;
   uint64_t row, column;
 
-  __device__ float at(uint64_t i, uint64_t k) const {
-    const uint64_t at = i * row + k * column;
-    if (weight.type == DType::kBf16) return static_cast<const Bf16*>(weight.data)[at];
-    return static_cast<const float*>(weight.data)[at];
-  }
+  __device__ float at(uint64_t i, uint64_t k) const { return decode_weight(weight, i * row + k * column); }
 };
 template <typename Stored>
 struct ProductOutput {

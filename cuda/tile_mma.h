@@ -14,6 +14,7 @@
 
 #include "cuda/tile_product.h"
 #include "cuda/warp.h"
+#include "cuda/weight_format.h"
 
 namespace reprise {
 
@@ -452,15 +453,15 @@ void launch_mma(const KernelContext& context, const TileProduct<A, B, Output>& p
   launch(tile_product_mma<SquareMmaTile, kMoments, A, B, Output>, SquareMmaTile::kSharedBytes);
 }
 
-// Weights stored as f32, rounded once a call: tensor cores take bf16.
-static __global__ void __launch_bounds__(kBlockThreads) round_weights(Bf16* to, const float* w, uint64_t n) {
-  for (uint64_t i = grid_thread() * 4; i < n; i += grid_threads() * 4) store_pack(to + i, load_pack<4>(w + i));
+// Weights that are not stored as bf16, rounded once a call: tensor cores take bf16.
+static __global__ void __launch_bounds__(kBlockThreads) round_weights(Bf16* to, const Weight w, uint64_t n) {
+  for (uint64_t i = grid_thread() * 4; i < n; i += grid_threads() * 4) store_pack(to + i, decode_weights<4>(w, i));
 }
 // n is a multiple of four.
 inline const Bf16* weights_as_bf16(const KernelContext& context, const Weight& w, uint64_t n, void* scratch) {
   if (w.type == DType::kBf16) return static_cast<const Bf16*>(w.data);
   Bf16* rounded = static_cast<Bf16*>(scratch);
-  REPRISE_LAUNCH(round_weights, blocks_for(parts(n, 4)), kBlockThreads, context.queue, rounded, static_cast<const float*>(w.data), n);
+  REPRISE_LAUNCH(round_weights, blocks_for(parts(n, 4)), kBlockThreads, context.queue, rounded, w, n);
   return rounded;
 }
 

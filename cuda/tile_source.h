@@ -9,6 +9,7 @@
 #pragma once
 
 #include "cuda/pack.h"
+#include "cuda/weight_format.h"
 #include "lib/row_call.h"
 
 namespace reprise {
@@ -44,13 +45,6 @@ struct ColumnsSource {
     return pack;
   }
 };
-
-// A weight as activations are stored: beside bf16 it counts as rounded to bf16, with tensor cores or without. Every thread of a launch
-// takes the same way.
-template <typename Stored>
-__device__ float weight_at(const Weight& w, uint64_t i) {
-  return w.type == DType::kBf16 ? float{static_cast<const Bf16*>(w.data)[i]} : float{Stored(static_cast<const float*>(w.data)[i])};
-}
 
 // Two sources of the same indices, one behind the other along the depth: the first is `depth` deep.
 template <typename First, typename Second>
@@ -88,7 +82,7 @@ struct WeightRowsSource {
   __device__ Pack<4> read(uint64_t index, uint64_t depth) const {
     Pack<4> pack;
     REPRISE_UNROLL
-    for (uint32_t i = 0; i < 4; ++i) pack.at[i] = index + i < count ? weight_at<Stored>(w, (index + i) * stride + depth) : 0.0f;
+    for (uint32_t i = 0; i < 4; ++i) pack.at[i] = index + i < count ? weight_as<Stored>(w, (index + i) * stride + depth) : 0.0f;
     return pack;
   }
 };
@@ -103,7 +97,7 @@ struct WeightColumnsSource {
   __device__ Pack<4> read(uint64_t index, uint64_t depth) const {
     Pack<4> pack;
     REPRISE_UNROLL
-    for (uint32_t i = 0; i < 4; ++i) pack.at[i] = index + i < count ? weight_at<Stored>(w, depth * stride + index + i) : 0.0f;
+    for (uint32_t i = 0; i < 4; ++i) pack.at[i] = index + i < count ? weight_as<Stored>(w, depth * stride + index + i) : 0.0f;
     return pack;
   }
 };

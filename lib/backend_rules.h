@@ -14,6 +14,7 @@ struct KernelRules {
   bool exists = false;
   uint64_t (*scratch_bytes)(const ShapedCall&) = rules::no_bytes;  // of the row's scratch argument
   uint64_t (*stack_bytes)(const ShapedCall&) = rules::no_bytes;    // of a worker's stack, beside kFrameStackBytes
+  WeightFormats weights = kPlainWeights;  // in which its matrices of parameters may be stored
 };
 
 // What any kernel may take of a worker's stack without saying so: its frames and small arrays.

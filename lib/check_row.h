@@ -130,7 +130,8 @@ class RowProof : public Walk {
   constexpr bool check_storage(const ArgumentInfo& argument, Ref ref, DType dtype) {
     const Storage storage = argument.storage;
     if (argument.role != Role::kScratch && !may_store(storage, dtype)) return fail(Fault::kDType, ref);
-    if (storage == Storage::kActivation || storage == Storage::kWeight) return true;
+    if (storage == Storage::kActivation) return true;
+    if (storage == Storage::kWeight) return takes_weights(own_rules_->weights, dtype) || fail(Fault::kDType, ref);
     if (storage == Storage::kScratch && ref_region(ref) != Region::kProgram) return fail(Fault::kReadOnly, ref);
     if (storage == Storage::kScalars && ref != make_ref(Region::kState, kScalarsIndex)) return fail(Fault::kScalars, ref);
     const bool right = (argument.host == HostSlot::kLabels) == (ref == here_->labels) &&

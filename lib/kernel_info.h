@@ -8,6 +8,7 @@
 
 #include "lib/fault.h"
 #include "lib/plan.h"
+#include "lib/weight_format.h"
 
 namespace reprise {
 
@@ -21,7 +22,7 @@ enum class Storage : uint8_t {
   kI64,
   kU8,
   kActivation,  // activations and their gradients: f32 or bf16, all of a row alike
-  kWeight,      // a matrix of parameters: f32 or bf16, tensor by tensor; kernels take a Weight
+  kWeight,      // a matrix of parameters, tensor by tensor in a format that the backend's rules name; kernels take a Weight
   kScalars,     // the StepScalars, state[0]
   kScratch,     // bytes whose content is nobody's value
 };
@@ -33,8 +34,8 @@ constexpr bool may_store(Storage storage, DType dtype) {
     case Storage::kF64: return dtype == DType::kF64;
     case Storage::kI32: return dtype == DType::kI32;
     case Storage::kI64: return dtype == DType::kI64;
-    case Storage::kActivation:
-    case Storage::kWeight: return dtype == DType::kF32 || dtype == DType::kBf16;
+    case Storage::kActivation: return dtype == DType::kF32 || dtype == DType::kBf16;
+    case Storage::kWeight: return takes_weights(kEveryWeight, dtype);
     case Storage::kU8:
     case Storage::kScalars:
     case Storage::kScratch: return dtype == DType::kU8;

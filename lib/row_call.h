@@ -7,6 +7,7 @@
 #include "lib/bf16.h"
 #include "lib/kernel_info.h"
 #include "lib/port.h"
+#include "lib/weight_format.h"
 
 namespace reprise {
 
@@ -19,20 +20,6 @@ struct KernelContext {
   // state[0]. A kernel that finds a fault in data notes it there and sets skip, whatever its arguments are; it then goes on without
   // touching what the data do not name, and its results are not promised. Null where nobody asks.
   StepScalars* scalars = nullptr;
-};
-
-// A matrix of parameters. How it is stored is a fact of the call, not of the kernel's type: packers read `type`.
-struct Weight {
-  const void* data = nullptr;
-  DType type = DType::kF32;
-
-  constexpr Weight() = default;
-  constexpr Weight(const float* w) : data(w) {}
-  constexpr Weight(const Bf16* w) : data(w), type(DType::kBf16) {}
-  constexpr Weight(const void* w, DType stored) : data(w), type(stored) {}
-
-  const float* f32() const { return static_cast<const float*>(data); }
-  const Bf16* bf16() const { return static_cast<const Bf16*>(data); }
 };
 
 struct RowCall : ShapedCall {

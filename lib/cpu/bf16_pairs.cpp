@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "lib/cpu/vector_of.h"
+#include "lib/cpu/weight_format.h"
 
 namespace reprise {
 namespace {
@@ -119,22 +120,55 @@ void pack_rows(float* panel, const PanelRange& range, const Stored* first, int64
   clear(panel + uint64_t{whole} * range.width, panel + uint64_t{range.kc} * range.width);
 }
 
-// The range's panel of weights, the first of which is at `data`.
+// Weights by which element of the matrix they are. Of plain numbers they serve from where they lie.
 template <typename Stored>
-void pack_weights(float* panel, const PanelRange& range, const Stored* data, const PairedWeights& w) {
+struct StoredWeights {
+  const Stored* data;
+
+  const Bf16* pairs(VectorLevel level, Bf16* room, uint64_t first, uint64_t count) const { return paired_line(level, room, data + first, count); }
+  void pack_depths(float* panel, const PanelRange& range, uint64_t first, int64_t stride, uint32_t whole) const {
+    pack_rows(panel, range, data + first, stride, whole);
+  }
+};
+// Those of other formats are decoded, a line or two rows of the panel at a time.
+struct DecodedWeights {
+  Weight w;
+
+  const Bf16* pairs(VectorLevel level, Bf16* room, uint64_t first, uint64_t count) const {
+    alignas(64) float line[2 * kWidenedStride];
+    decode_weights(level, w, first, count, line);
+    return paired_line(level, room, line, count);
+  }
+  void pack_depths(float* panel, const PanelRange& range, uint64_t first, int64_t stride, uint32_t whole) const {
+    alignas(64) float rows[2 * kMaxMr];
+    PanelRange pair = range;
+    pair.kc = 1;
+    for (uint32_t k = 0; k < whole; ++k, panel += range.width) {
+      for (uint32_t d = 0; d < 2; ++d) {
+        decode_weights(range.level, w, first + (2 * uint64_t{k} + d) * static_cast<uint64_t>(stride), range.count, rows + d * kMaxMr);
+      }
+      pack_rows(panel, pair, rows, kMaxMr, 1);
+    }
+    clear(panel, panel + uint64_t{range.kc - whole} * range.width);
+  }
+};
+
+// The range's panel of weights.
+template <typename Weights>
+void pack_weights(float* panel, const PanelRange& range, const Weights& stored, const PairedWeights& w) {
   const int64_t line = w.weights.line_stride, depth = w.weights.depth_stride;
-  const Stored* origin = data + static_cast<int64_t>(range.first) * line;
+  const uint64_t origin = range.first * static_cast<uint64_t>(line);
   if (depth != 1) {
     return group_depths(panel, range, w.group, [&](float* to, const PanelRange& part) {
-      pack_rows(to, part, origin + 2 * static_cast<int64_t>(part.k0) * depth, depth, depths_within(part, w.K));
+      stored.pack_depths(to, part, origin + 2 * part.k0 * static_cast<uint64_t>(depth), depth, depths_within(part, w.K));
     });
   }
   const uint32_t depths = depths_within(range, w.K);
   alignas(64) Bf16 rounded[kMaxMr * 2 * kWidenedStride];
   const float* lines[kMaxMr] = {};
   for (uint32_t i = 0; depths > 0 && i < range.count; ++i) {
-    const Stored* from = origin + i * line + 2 * static_cast<int64_t>(range.k0);
-    lines[i] = reinterpret_cast<const float*>(paired_line(range.level, rounded + i * 2 * kWidenedStride, from, 2 * uint64_t{depths}));
+    const uint64_t first = origin + i * static_cast<uint64_t>(line) + 2 * range.k0;
+    lines[i] = reinterpret_cast<const float*>(stored.pairs(range.level, rounded + i * 2 * kWidenedStride, first, 2 * uint64_t{depths}));
   }
   pack_paired_lines(panel, range, w.group, lines, depths);
 }
@@ -153,8 +187,11 @@ uint32_t PairedLines::find_runs(RowRun* runs, const PanelRange& range) const {
 }
 
 void PairedWeights::operator()(float* panel, const PanelRange& range) const {
-  if (weights.w.type == DType::kBf16) return pack_weights(panel, range, weights.w.bf16(), *this);
-  pack_weights(panel, range, weights.w.f32(), *this);
+  switch (weights.w.type) {
+    case DType::kF32: return pack_weights(panel, range, StoredWeights<float>{weights.w.f32()}, *this);
+    case DType::kBf16: return pack_weights(panel, range, StoredWeights<Bf16>{weights.w.bf16()}, *this);
+    default: return pack_weights(panel, range, DecodedWeights{weights.w}, *this);
+  }
 }
 
 // A last row without another has zeros for it.

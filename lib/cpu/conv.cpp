@@ -8,6 +8,7 @@
 #include "lib/cpu/conv_patches.h"
 #include "lib/cpu/cpu_kernels.h"
 #include "lib/cpu/output_statistics.h"
+#include "lib/cpu/weight_format.h"
 
 namespace reprise {
 namespace {
@@ -107,7 +108,7 @@ bool widen_weights(const KernelContext& context, Args& args) {
   if (args.scratch_bytes < bytes) return false;
   float* widened = static_cast<float*>(args.scratch);
   for_each_piece(*context.workers, {conv_weights(args.shape), kBlockElements},
-                 [&](uint64_t begin, uint64_t end) { widen(cpu_machine(context).level, widened + begin, args.w.bf16() + begin, end - begin); });
+                 [&](uint64_t begin, uint64_t end) { decode_weights(cpu_machine(context).level, args.w, begin, end - begin, widened + begin); });
   args.w = widened;
   args.scratch = static_cast<unsigned char*>(args.scratch) + bytes;
   args.scratch_bytes -= bytes;

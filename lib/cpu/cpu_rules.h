@@ -13,6 +13,7 @@ namespace reprise {
 constexpr BackendRules make_cpu_rules() {
   BackendRules rules = {.name = "cpu", .header = "lib/cpu/cpu_rules.h", .constant = "kCpuRules"};
   rules.have(Kernels{});
+  rules.of<EmbeddingForward>().weights = kEveryWeight;
   add_attention_rules(rules);
   add_batch_norm_rules(rules);
   add_conv_rules(rules);

@@ -6,6 +6,7 @@
 #include "lib/cpu/cpu_machine.h"
 #include "lib/cpu/data_fault.h"
 #include "lib/cpu/partition.h"
+#include "lib/cpu/weight_format.h"
 
 namespace reprise {
 namespace {
@@ -23,33 +24,16 @@ bool tokens_are_right(const KernelContext& context, const int32_t* tokens, uint6
   return true;
 }
 
-template <typename Stored, typename Row, typename Position>
-REPRISE_INLINE void embed_rows(const EmbeddingForwardArgsOf<Stored>& args, const Row* table, const Position* positions, uint64_t begin, uint64_t end) {
-  const uint64_t C = args.C;
-  for (uint64_t i = begin; i < end; ++i) {
-    const Row* row = table + static_cast<uint64_t>(args.tokens[i]) * C;
-    Stored* y = args.y + i * C;
-    if (positions == nullptr) {
-      REPRISE_INDEPENDENT
-      for (uint64_t c = 0; c < C; ++c) y[c] = float{row[c]};
-      continue;
-    }
-    const Position* position = positions + i % args.T * C;
-    REPRISE_INDEPENDENT
-    for (uint64_t c = 0; c < C; ++c) y[c] = float{row[c]} + float{position[c]};
-  }
-}
-
-// Each of the two may be stored either way.
-template <typename Stored, typename Row>
-REPRISE_INLINE void embed_with_positions(const EmbeddingForwardArgsOf<Stored>& args, const Row* table, uint64_t begin, uint64_t end) {
-  if (args.positions.type == DType::kBf16) return embed_rows(args, table, args.positions.bf16(), begin, end);
-  embed_rows(args, table, args.positions.f32(), begin, end);
-}
+// position: null, or added.
 template <typename Stored>
-REPRISE_INLINE void embed_body(const EmbeddingForwardArgsOf<Stored>& args, uint64_t begin, uint64_t end) {
-  if (args.table.type == DType::kBf16) return embed_with_positions(args, args.table.bf16(), begin, end);
-  embed_with_positions(args, args.table.f32(), begin, end);
+REPRISE_INLINE void put_row_body(Stored* y, const float* row, const float* position, uint64_t count) {
+  if (position == nullptr) {
+    REPRISE_INDEPENDENT
+    for (uint64_t c = 0; c < count; ++c) y[c] = row[c];
+    return;
+  }
+  REPRISE_INDEPENDENT
+  for (uint64_t c = 0; c < count; ++c) y[c] = row[c] + position[c];
 }
 
 template <typename Stored>
@@ -58,9 +42,23 @@ REPRISE_INLINE void add_to_body(float* sum, const Stored* x, uint64_t n) {
   for (uint64_t c = 0; c < n; ++c) sum[c] += x[c];
 }
 
-REPRISE_STORAGE_LEVELS(embed, embed_body, (const EmbeddingForwardArgsOf<Stored>& args, uint64_t begin, uint64_t end),
-                      (args, begin, end))
+REPRISE_STORAGE_LEVELS(put_row, put_row_body, (Stored* y, const float* row, const float* position, uint64_t count), (y, row, position, count))
 REPRISE_STORAGE_LEVELS(add_to, add_to_body, (float* sum, const Stored* x, uint64_t n), (sum, x, n))
+
+// Channels that are decoded at a time.
+constexpr uint64_t kDecodedChannels = 512;
+
+// Row i of y: the token's row of the table, and the position's. Each of the two may be stored in any format.
+template <typename Stored>
+void embed_row(VectorLevel level, const EmbeddingForwardArgsOf<Stored>& args, uint64_t i) {
+  alignas(64) float rows[kDecodedChannels], positions[kDecodedChannels];
+  for (uint64_t c = 0; c < args.C; c += kDecodedChannels) {
+    const uint64_t count = smaller(kDecodedChannels, args.C - c);
+    const float* row = find_weights(level, args.table, static_cast<uint64_t>(args.tokens[i]) * args.C + c, count, rows);
+    const float* position = args.positions.data == nullptr ? nullptr : find_weights(level, args.positions, i % args.T * args.C + c, count, positions);
+    put_row(level, args.y + i * args.C + c, row, position, count);
+  }
+}
 
 void clear(const Workers& workers, float* x, uint64_t n) {
   for_each_piece(workers, {n, 4 * kBlockElements},
@@ -88,7 +86,7 @@ Status cpu_embedding_forward(const KernelContext& context, const EmbeddingForwar
     return ok_status();
   }
   for_each_piece(*context.workers, split_rows(rows, args.C),
-                 [&](uint64_t begin, uint64_t end) { embed(level, args, begin, end); });
+                 [&](uint64_t begin, uint64_t end) { for (uint64_t i = begin; i < end; ++i) embed_row(level, args, i); });
   return ok_status();
 }
 

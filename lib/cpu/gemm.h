@@ -89,12 +89,16 @@ struct MatrixPackerOf<Bf16> {
 };
 using MatrixPacker = MatrixPackerOf<float>;
 
-// Weights as B: each panel asks how they are stored. A format of its own is one more case there and in PairedWeights.
+// Weights in any format, decoded while they are packed.
 struct WeightPacker {
   Weight w;
   int64_t line_stride, depth_stride;
 
   void operator()(float* panel, const PanelRange& range) const;
+  // Elements of the matrix before those of the range.
+  uint64_t start(const PanelRange& range) const {
+    return range.first * static_cast<uint64_t>(line_stride) + range.k0 * static_cast<uint64_t>(depth_stride);
+  }
 };
 
 // Weights times a factor.

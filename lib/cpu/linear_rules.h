@@ -20,6 +20,7 @@ constexpr void add_linear_rules(BackendRules& rules) {
     using A = LinearBackwardWeight;
     return gemm_split_scratch_bytes(c[A::kDw].shape[0], c[A::kDw].last_dimension(), c[A::kX].leading_elements());
   };
+  rules.of<LinearForward>().weights = rules.of<LinearBackwardData>().weights = kEveryWeight;
   rules.of<LinearForward>().stack_bytes = [](const ShapedCall& c) { return product_stack_bytes(c[LinearForward::kY].dtype); };
   rules.of<LinearBackwardData>().stack_bytes = [](const ShapedCall& c) { return product_stack_bytes(c[LinearBackwardData::kDx].dtype); };
   rules.of<LinearBackwardWeight>().stack_bytes = [](const ShapedCall&) { return product_stack_bytes(DType::kF32); };

@@ -61,6 +61,7 @@ constexpr void add_loss_head_rules(BackendRules& rules) {
   const auto stack = [](const ShapedCall&) { return product_stack_bytes(DType::kF32); };  // logits and their gradients are f32
   rules.of<LossHeadBackward>().stack_bytes = stack;
   rules.of<LossHeadEvaluate>().stack_bytes = stack;
+  rules.of<LossHeadBackward>().weights = rules.of<LossHeadEvaluate>().weights = kEveryWeight;
 }
 
 }  // namespace reprise

@@ -1,0 +1,38 @@
+// How a card reads a matrix of weights, whatever its format (lib/weight_format.h): as f32, element by element or in packs of neighbours.
+// Every thread of a launch takes the same way, because the format is the call's.
+#pragma once
+
+#include "cuda/pack.h"
+#include "lib/weight_format.h"
+
+namespace reprise {
+
+// Element i, counted row by row. The rules (cuda_rules.h) let no other format through.
+__device__ inline float decode_weight(const Weight& w, uint64_t i) {
+  switch (w.type) {
+    case DType::kBf16: return static_cast<const Bf16*>(w.data)[i];
+    default: return static_cast<const float*>(w.data)[i];
+  }
+}
+
+// Elements [at, at + kWidth), at a multiple of kWidth and in one row.
+template <uint32_t kWidth>
+__device__ Pack<kWidth> decode_weights(const Weight& w, uint64_t at) {
+  switch (w.type) {
+    case DType::kF32: return load_pack<kWidth>(static_cast<const float*>(w.data) + at);
+    case DType::kBf16: return load_pack<kWidth>(static_cast<const Bf16*>(w.data) + at);
+    default: break;
+  }
+  Pack<kWidth> pack;
+  REPRISE_UNROLL
+  for (uint32_t i = 0; i < kWidth; ++i) pack.at[i] = decode_weight(w, at + i);
+  return pack;
+}
+
+// Element i as activations are stored: beside bf16 it counts as rounded to bf16, with tensor cores or without.
+template <typename Stored>
+__device__ float weight_as(const Weight& w, uint64_t i) {
+  return w.type == kStoredAs<Stored> ? decode_weight(w, i) : float{Stored(decode_weight(w, i))};
+}
+
+}  // namespace reprise

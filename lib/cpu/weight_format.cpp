@@ -1,0 +1,47 @@
+// The CPU's decoders: one for each format of weights.
+// Here so that a format is added in one place: packers, embeddings and convolutions call the table.
+#include "lib/cpu/weight_format.h"
+
+#include <cstring>
+
+#include "lib/cpu/gemm.h"
+
+namespace reprise {
+namespace {
+
+void decode_f32(VectorLevel, const void* data, uint64_t first, uint64_t count, float* to) {
+  std::memcpy(to, static_cast<const float*>(data) + first, count * sizeof *to);
+}
+
+void decode_bf16(VectorLevel level, const void* data, uint64_t first, uint64_t count, float* to) {
+  widen(level, to, static_cast<const Bf16*>(data) + first, count);
+}
+
+using Decoder = void (*)(VectorLevel, const void* data, uint64_t first, uint64_t count, float* to);
+struct Decoders {
+  Decoder of[kDTypeCount] = {};
+};
+constexpr Decoders make_decoders() {
+  Decoders decoders;
+  const auto set = [&decoders](DType type, Decoder decoder) { decoders.of[static_cast<uint32_t>(type)] = decoder; };
+  set(DType::kF32, decode_f32);
+  set(DType::kBf16, decode_bf16);
+  return decoders;
+}
+constexpr Decoders kDecoders = make_decoders();
+
+constexpr bool every_weight_has_a_decoder() {
+  for (uint32_t type = 0; type < kDTypeCount; ++type) {
+    if (takes_weights(kEveryWeight, static_cast<DType>(type)) != (kDecoders.of[type] != nullptr)) return false;
+  }
+  return true;
+}
+static_assert(every_weight_has_a_decoder());
+
+}  // namespace
+
+void decode_weights(VectorLevel level, const Weight& w, uint64_t first, uint64_t count, float* to) {
+  kDecoders.of[static_cast<uint32_t>(w.type)](level, w.data, first, count, to);
+}
+
+}  // namespace reprise
