@@ -15,7 +15,8 @@
 #include "tests/runtime/training_harness.h"
 #include "tools/formats/output_file.h"
 #include "tools/formats/safetensors.h"
-#include "tools/recipes/recipe_graph.h"
+#include "tools/planning/backends.h"
+#include "tools/planning/weight_storage.h"
 #include "tools/weights/weight_source.h"
 
 namespace reprise {
@@ -136,7 +137,7 @@ class LmParity : public ::testing::TestWithParam<std::string> {
   Graph network() const {
     MicroBatch batch = micro_batch_of(recipe_);
     batch.documents = batches_.list.at(0).contains("document_start");
-    return build_model(recipe_, {recipe_.name}, batch);
+    return build_stored_model(recipe_, backend_of(recipe_), batch);
   }
 
   void load(const Trainer& trainer, const WeightSource& model, const std::function<void(const StateTensor&, std::vector<float>&)>& change = nullptr) const {

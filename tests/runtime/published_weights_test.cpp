@@ -13,8 +13,9 @@
 #include "tests/faces/stored_bytes.h"
 #include "tests/judges/replay.h"
 #include "tests/runtime/training_harness.h"
-#include "tools/recipes/recipe_graph.h"
 #include "tools/training/weights.h"
+#include "tools/planning/backends.h"
+#include "tools/planning/weight_storage.h"
 
 namespace reprise {
 namespace {
@@ -254,7 +255,7 @@ TEST_P(PublishedWeights, ThatBecomeShorterWhileTheyAreReadAreRefused) {
 TEST_P(PublishedWeights, PlansComputeWhatTheNetworkSays) {
   for (const char* dtype : {"f32", "bf16"}) {
     const Recipe of = recipe(narrow(), dtype);
-    const testing::ReplayVerdict verdict = testing::Replay(build_model(of), of).judge(Session(of, "optimal", 0.2).plan());
+    const testing::ReplayVerdict verdict = testing::Replay(build_stored_model(of, backend_of(of)), of).judge(Session(of, "optimal", 0.2).plan());
     EXPECT_TRUE(verdict.ok) << verdict.text();
   }
 }

@@ -11,8 +11,9 @@
 
 #include "lib/check.h"
 #include "ports/linux/linux_port.h"
-#include "tools/recipes/recipe_graph.h"
 #include "tools/planning/does_not_fit.h"
+#include "tools/planning/backends.h"
+#include "tools/planning/weight_storage.h"
 
 namespace reprise {
 
@@ -34,7 +35,7 @@ std::string gpt_recipe(const std::string& extra, double dropout) {
 Recipe recipe_from(const std::string& text) { return parse_recipe(text, "test.json", "/tmp"); }
 
 PlannedRun plan_run(const Recipe& recipe, const std::string& strategy, double budget_share) {
-  return plan_run(recipe, build_model(recipe), strategy, budget_share);
+  return plan_run(recipe, build_stored_model(recipe, backend_of(recipe)), strategy, budget_share);
 }
 
 PlannedRun plan_run(const Recipe& recipe, const Graph& network, const std::string& strategy, double budget_share) {

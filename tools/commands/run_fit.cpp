@@ -10,7 +10,7 @@
 #include "tools/planning/board.h"
 #include "tools/planning/does_not_fit.h"
 #include "tools/planning/fit_table.h"
-#include "tools/recipes/recipe_graph.h"
+#include "tools/planning/weight_storage.h"
 #include "tools/writing/summary.h"
 
 namespace reprise {

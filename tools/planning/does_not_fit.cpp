@@ -5,7 +5,7 @@
 
 #include "tools/formats/text.h"
 #include "tools/planning/peak.h"
-#include "tools/recipes/recipe_graph.h"
+#include "tools/planning/weight_storage.h"
 
 namespace reprise {
 

@@ -13,10 +13,10 @@
 #include "tools/planning/backends.h"
 #include "tools/planning/generation.h"
 #include "tools/planning/prediction.h"
+#include "tools/planning/weight_storage.h"
 #include "tools/formats/error.h"
 #include "tools/graph/cost.h"
 #include "tools/graph/fold.h"
-#include "tools/recipes/recipe_graph.h"
 
 namespace reprise {
 
@@ -208,13 +208,13 @@ constexpr int kTokensAtOnce = 8;
 
 std::optional<Graph> answering_network(const Recipe& recipe) {
   if (describe_model(recipe.model).input != ModelDescription::Input::kTokens) return std::nullopt;
-  return build_model(recipe, {recipe.name}, {.samples = 1, .sequence = std::min(kTokensAtOnce, recipe.sequence)});
+  return build_stored_model(recipe, backend_of(recipe), {.samples = 1, .sequence = std::min(kTokensAtOnce, recipe.sequence)});
 }
 
 }  // namespace
 
 SolvedModel solve_model(const Recipe& recipe, const std::optional<MeasuredCosts>& measured) {
-  SolvedModel model = solve_network(recipe, build_model(recipe), measured);
+  SolvedModel model = solve_network(recipe, build_stored_model(recipe, backend_of(recipe)), measured);
   model.answering = answering_network(recipe);
   return model;
 }

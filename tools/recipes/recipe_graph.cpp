@@ -1,13 +1,11 @@
-// The marks of recipe_graph.h, by patterns over the parameters' names; and frozen weights as their file stores them.
+// The marks of recipe_graph.h, by patterns over the parameters' names.
 #include "tools/recipes/recipe_graph.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <set>
 
 #include "tools/formats/error.h"
 #include "tools/formats/json_text.h"
-#include "tools/graph/rules.h"
 #include "tools/weights/weight_source.h"
 
 namespace reprise {
@@ -52,45 +50,6 @@ void freeze_all_but_adapters(Graph& graph, const RecipeRules& rules, const LoraS
   }
 }
 
-// By value: whether every kernel of training and evaluation that takes it takes it as a matrix of weights.
-std::vector<bool> read_as_weights(Graph graph) {
-  std::vector<bool> as_weights(graph.values.size(), true);
-  std::vector<Call> calls = evaluation_calls(graph);
-  const std::vector<Call> backward = BackwardBuilder(graph).build(0, graph.nodes.size(), graph.input, kNoValue, kNoValue).calls;
-  calls.insert(calls.end(), backward.begin(), backward.end());
-  for (const Call& call : calls) {
-    const KernelInfo& kernel = kernel_info(call.op, call.pass);
-    for (size_t a = 0; a < call.arguments.size(); ++a) {
-      if (call.arguments[a] < as_weights.size() && kernel.arguments[a].storage != Storage::kWeight) as_weights[call.arguments[a]] = false;
-    }
-  }
-  return as_weights;
-}
-
-// visit(value, stored) for each frozen matrix of weights that the model's own files hold.
-template <typename Visit>
-void for_each_published(const Graph& graph, const WeightSource& weights, const Visit& visit) {
-  const std::vector<bool> as_weights = read_as_weights(graph);
-  for (ValueId v = 0; v < as_weights.size(); ++v) {
-    const Value& value = graph.values[v];
-    if (value.kind != ValueKind::kParameter || value.trainable || !as_weights[v]) continue;
-    if (const StoredWeight* stored = weights.find(stored_name(weights, value.name))) visit(v, *stored);
-  }
-}
-
-// One that the file stores as BF16 stays so: half the bytes, and the weights as they were published.
-void store_as_published(Graph& graph, const WeightSource& weights) {
-  for_each_published(graph, weights, [&graph](ValueId v, const StoredWeight& stored) {
-    if (stored.exact != DType::kBf16) return;
-    Tensor& tensor = graph.values[v].tensor;
-    tensor.dtype = DType::kBf16;
-    tensor.bytes = align_up(tensor.used_bytes());
-  });
-}
-
-// "": no file, or none whose weights stay frozen.
-std::string file_of_frozen(const Recipe& recipe) { return recipe.lora || !recipe.freeze.empty() ? published_weights(recipe) : ""; }
-
 }  // namespace
 
 Graph build_model(const Recipe& recipe, const RecipeRules& rules) { return build_model(recipe, rules, micro_batch_of(recipe)); }
@@ -104,30 +63,7 @@ Graph build_model(const Recipe& recipe, const RecipeRules& rules, MicroBatch bat
   unmark(graph, rules, recipe.optimizer.no_decay, "optimizer.no_decay", &Value::decays);
   const bool trains = std::any_of(graph.values.begin(), graph.values.end(), [](const Value& value) { return value.trainable; });
   rules.require(trains, "freeze", "every parameter is frozen; leave one to train");
-  if (const std::string weights = file_of_frozen(recipe); !weights.empty()) store_as_published(graph, *open_weights(weights));
   return graph;
-}
-
-WidenedWeights widened_weights(const Recipe& recipe, const Graph& graph) {
-  WidenedWeights widened;
-  const std::string path = file_of_frozen(recipe);
-  if (path.empty()) return widened;
-  const std::unique_ptr<WeightSource> weights = open_weights(path);
-  widened.path = weights->path();
-  for_each_published(graph, *weights, [&](ValueId v, const StoredWeight& stored) {
-    const Tensor& tensor = graph.values[v].tensor;
-    if (stored.bytes >= tensor.used_bytes()) return;
-    ++widened.tensors;
-    widened.file_bytes += stored.bytes;
-    widened.memory_bytes += tensor.bytes;
-    widened.bf16_bytes += align_up(tensor.elements() * sizeof(Bf16));
-  });
-  return widened;
-}
-
-std::string widened_text(const WidenedWeights& widened) {
-  return bytes_text(widened.memory_bytes) + " of the state are frozen weights of " + std::filesystem::path(widened.path).filename().string() + ", widened from its " +
-         bytes_text(widened.file_bytes) + " to f32; a folder that stores them as BF16 would take " + bytes_text(widened.bf16_bytes);
 }
 
 void check_names(const Recipe& recipe, const RecipeRules& rules) {

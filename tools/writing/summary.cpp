@@ -6,7 +6,7 @@
 
 #include "tools/formats/text.h"
 #include "tools/planning/step_cost.h"
-#include "tools/recipes/recipe_graph.h"
+#include "tools/planning/weight_storage.h"
 
 namespace reprise {
 

@@ -1,0 +1,88 @@
+// See weight_storage.h.
+#include "tools/planning/weight_storage.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+
+#include "tools/formats/text.h"
+#include "tools/graph/rules.h"
+#include "tools/recipes/recipe_graph.h"
+#include "tools/weights/weight_source.h"
+
+namespace reprise {
+namespace {
+
+// By value: the formats that every kernel of training and evaluation takes which reads it; none where one reads it as something else than a
+// matrix of weights.
+std::vector<WeightFormats> formats_taken(Graph graph, const BackendRules& rules) {
+  std::vector<WeightFormats> formats(graph.values.size(), kEveryWeight);
+  std::vector<Call> calls = evaluation_calls(graph);
+  const std::vector<Call> backward = BackwardBuilder(graph).build(0, graph.nodes.size(), graph.input, kNoValue, kNoValue).calls;
+  calls.insert(calls.end(), backward.begin(), backward.end());
+  for (const Call& call : calls) {
+    const uint32_t kernel = kernel_index(call.op, call.pass);
+    for (size_t a = 0; a < call.arguments.size(); ++a) {
+      if (call.arguments[a] >= formats.size()) continue;
+      formats[call.arguments[a]] &= kOps[kernel].arguments[a].storage == Storage::kWeight ? rules.kernels[kernel].weights : 0;
+    }
+  }
+  return formats;
+}
+
+// The file that holds the frozen weights; "": none, or none stays frozen.
+std::string file_of_frozen(const Recipe& recipe) { return recipe.lora || !recipe.freeze.empty() ? published_weights(recipe) : ""; }
+
+// visit(value, stored) for each frozen parameter that the model's own files hold.
+template <typename Visit>
+void for_each_frozen(const Graph& graph, const WeightSource& weights, const Visit& visit) {
+  for (ValueId v = 0; v < graph.values.size(); ++v) {
+    const Value& value = graph.values[v];
+    if (value.kind != ValueKind::kParameter || value.trainable) continue;
+    if (const StoredWeight* stored = weights.find(stored_name(weights, value.name))) visit(v, *stored);
+  }
+}
+
+void store_as_published(Graph& graph, const BackendRules& rules, const WeightSource& weights) {
+  const std::vector<WeightFormats> formats = formats_taken(graph, rules);
+  for_each_frozen(graph, weights, [&](ValueId v, const StoredWeight& stored) {
+    if (stored.exact != DType::kBf16 || !takes_weights(formats[v], DType::kBf16)) return;
+    Tensor& tensor = graph.values[v].tensor;
+    tensor.dtype = DType::kBf16;
+    tensor.bytes = align_up(tensor.used_bytes());
+  });
+}
+
+}  // namespace
+
+Graph build_stored_model(const Recipe& recipe, const BackendRules& rules, MicroBatch batch) {
+  Graph graph = build_model(recipe, {recipe.name}, batch);
+  if (const std::string file = file_of_frozen(recipe); !file.empty()) store_as_published(graph, rules, *open_weights(file));
+  return graph;
+}
+
+Graph build_stored_model(const Recipe& recipe, const BackendRules& rules) { return build_stored_model(recipe, rules, micro_batch_of(recipe)); }
+
+WidenedWeights widened_weights(const Recipe& recipe, const Graph& graph) {
+  WidenedWeights widened;
+  const std::string path = file_of_frozen(recipe);
+  if (path.empty()) return widened;
+  const std::unique_ptr<WeightSource> weights = open_weights(path);
+  widened.path = weights->path();
+  for_each_frozen(graph, *weights, [&](ValueId v, const StoredWeight& stored) {
+    const Tensor& tensor = graph.values[v].tensor;
+    if (tensor.rank < 2 || stored.bytes >= tensor.used_bytes()) return;
+    ++widened.tensors;
+    widened.file_bytes += stored.bytes;
+    widened.memory_bytes += tensor.bytes;
+    widened.bf16_bytes += align_up(tensor.elements() * sizeof(Bf16));
+  });
+  return widened;
+}
+
+std::string widened_text(const WidenedWeights& widened) {
+  return bytes_text(widened.memory_bytes) + " of the state are frozen weights of " + std::filesystem::path(widened.path).filename().string() + ", widened from its " +
+         bytes_text(widened.file_bytes) + " to f32; a folder that stores them as BF16 would take " + bytes_text(widened.bf16_bytes);
+}
+
+}  // namespace reprise

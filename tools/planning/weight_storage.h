@@ -1,0 +1,29 @@
+// How the parameters of a network lie in memory: trained ones as f32, frozen matrices of a published model as their file stores them.
+// Here because it takes three to say: the recipe, which names the file; the file, which has a format; and the backend's rules, which say what
+// every kernel that reads the matrix takes.
+#pragma once
+
+#include <string>
+
+#include "lib/backend_rules.h"
+#include "tools/graph/graph.h"
+#include "tools/recipes/recipe.h"
+
+namespace reprise {
+
+// The network of the recipe's model (recipe_graph.h) as it is planned for a backend.
+Graph build_stored_model(const Recipe& recipe, const BackendRules& rules, MicroBatch batch);
+Graph build_stored_model(const Recipe& recipe, const BackendRules& rules);  // for the recipe's micro-batch
+
+// Frozen matrices that the model's own files store in fewer bytes than they take in memory, because they become f32 there; in a folder that
+// stores them as BF16 they would stay so.
+struct WidenedWeights {
+  std::string path;  // of the file
+  uint64_t tensors = 0;
+  uint64_t file_bytes = 0, memory_bytes = 0, bf16_bytes = 0;
+};
+WidenedWeights widened_weights(const Recipe& recipe, const Graph& graph);  // of a build_stored_model()
+// "513.1 MiB of the state are frozen weights ...", for people.
+std::string widened_text(const WidenedWeights& widened);
+
+}  // namespace reprise
