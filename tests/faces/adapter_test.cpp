@@ -12,8 +12,8 @@
 #include <random>
 #include <set>
 
+#include "lib/f16.h"
 #include "tests/faces/expect_user_error.h"
-#include "tools/formats/f16.h"
 #include "tools/formats/output_file.h"
 #include "tools/formats/safetensors.h"
 #include "tools/weights/export_model.h"

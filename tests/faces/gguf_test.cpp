@@ -1,5 +1,6 @@
 // GGUF files and the blocks in them: against files and numbers made by llama.cpp's own Python package, round trips, every kind of damage.
 // Here because such files come from the net, and a wrong bit of a scale is a model that babbles.
+#include "lib/f16.h"
 #include "tools/formats/gguf.h"
 
 #include <gtest/gtest.h>
@@ -13,7 +14,6 @@
 
 #include "tests/faces/expect_user_error.h"
 #include "tests/fuzz/fuzz.h"
-#include "tools/formats/f16.h"
 #include "tools/formats/output_file.h"
 
 namespace reprise {

@@ -11,9 +11,9 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "lib/f16.h"
 #include "tests/faces/expect_user_error.h"
 #include "tools/formats/checksum.h"
-#include "tools/formats/f16.h"
 #include "tools/formats/gguf.h"
 #include "tools/formats/output_file.h"
 #include "tools/formats/safetensors.h"

@@ -10,7 +10,7 @@
 #include <string>
 
 #include "lib/bf16.h"
-#include "tools/formats/f16.h"
+#include "lib/f16.h"
 
 namespace reprise {
 namespace {

@@ -6,8 +6,8 @@
 #include <map>
 #include <stdexcept>
 
+#include "lib/f16.h"
 #include "tools/formats/error.h"
-#include "tools/formats/f16.h"
 #include "tools/formats/json_text.h"
 #include "tools/formats/output_file.h"
 #include "tools/formats/safetensors.h"

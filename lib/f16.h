@@ -1,5 +1,5 @@
 // f16: IEEE 754's half precision, in which model files store weights and the scales of their blocks.
-// Here so that every format converts alike: exactly when read, to the nearest (ties to even) when written.
+// Here so that kernels and file formats convert alike: exactly when read, to the nearest (ties to even) when written.
 #pragma once
 
 #include <bit>
@@ -7,13 +7,13 @@
 
 namespace reprise {
 
-// Exact. A NaN stays one.
+// Exact. A NaN stays one. Without branches, so that loops over it become vectors; a subnormal half is a normal f32, which no mode of the
+// processor takes for zero.
 constexpr float f16_to_f32(uint16_t half) {
-  const uint32_t sign = uint32_t{half & 0x8000u} << 16, exponent = half >> 10 & 0x1fu, fraction = half & 0x3ffu;
-  if (exponent == 0x1f) return std::bit_cast<float>(sign | 0x7f800000u | fraction << 13);
-  if (exponent != 0) return std::bit_cast<float>(sign | (exponent + 112) << 23 | fraction << 13);
-  const float magnitude = static_cast<float>(fraction) * 0x1p-24f;  // zero or subnormal: exact in f32
-  return sign == 0 ? magnitude : -magnitude;
+  const uint32_t sign = uint32_t{half & 0x8000u} << 16, magnitude = half & 0x7fffu;
+  const uint32_t small = std::bit_cast<uint32_t>(static_cast<float>(static_cast<int32_t>(magnitude)) * 0x1p-24f);  // of zero and subnormals
+  const uint32_t large = (magnitude << 13) + (magnitude < 0x7c00u ? 112u << 23 : 224u << 23);  // infinities and NaNs have the last exponent
+  return std::bit_cast<float>(sign | (magnitude < 0x400u ? small : large));
 }
 
 // The nearest half, ties to even. From 65520 on it is an infinity. A NaN stays one.
