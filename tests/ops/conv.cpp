@@ -115,7 +115,7 @@ void add_cases(CaseTable& table) {
   add_conv(table, 1, 11, 13, 24, 8, {7, 7, 2, 3});   // a tap ends within a slab
   add_conv(table, 2, 7, 9, 136, 40, {1, 1, 2, 0});   // rows that no window reads, and a slab that ends within a stage
   add_conv(table, 3, 14, 13, 16, 24, {3, 3, 1, 1});  // more rows than a tile has, and a weight's gradient in two parts
-  for (const char* tag : {"n2_9x7_c8_k16", "n3_5x6_c64_k47", "n1_12x10_c17_k96", "n1_16x15_c64_k64"}) table.again_with_bf16_weights(tag);
+  for (const char* tag : {"n2_9x7_c8_k16", "n3_5x6_c64_k47", "n1_12x10_c17_k96", "n1_16x15_c64_k64"}) table.again_with_weights(tag, kPlainWeights);
 }
 
 // ---- data ----

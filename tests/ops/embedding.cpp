@@ -61,8 +61,10 @@ void add_cases(CaseTable& table) {
   add_embedding(table, 3, 33, 17, 5, 33);            // tokens repeat often
   add_embedding(table, 2, 9, 64, 300, 16);           // most rows are named by no token
   add_embedding(table, 4, 21, 131, 40, 21);
-  table.again_with_bf16_weights("b2_t5_c7_v11_l8");
-  table.again_with_bf16_weights("b4_t21_c131_v40_l21");
+  table.again_with_weights("b2_t5_c7_v11_l8", kEveryWeight);
+  table.again_with_weights("b4_t21_c131_v40_l21", kEveryWeight);
+  add_embedding(table, 2, 7, 672, 9, 12);            // more channels than the CPU decodes at once
+  table.again_with_weights("b2_t7_c672_v9_l12", kEveryWeight);
   const auto y = shaped({2, 5, 20}), tokens = shaped({2, 5}, DType::kI32);
   for (const DType words : {DType::kF32, DType::kBf16}) {
     const DType places = words == DType::kF32 ? DType::kBf16 : DType::kF32;

@@ -102,19 +102,29 @@ inline bool stores_bf16(const KernelCase& c) {
   return i < c.arguments.size() && c.has(i) && c.tensor(i).dtype == DType::kBf16;
 }
 
-// The same case with what its arguments of that storage class hold stored as bf16; nothing for a case without any.
-inline std::optional<KernelCase> as_bf16(KernelCase c, Storage storage, const char* suffix) {
+// The same case with its arguments of that storage class stored as `type`; nothing for a case without any, or with rows that are no whole blocks.
+inline std::optional<KernelCase> stored_as(KernelCase c, Storage storage, DType type, const std::string& suffix) {
   bool has_any = false;
   for (uint32_t i = 0; i < c.arguments.size(); ++i) {
     if (c.info().arguments[i].storage != storage || !c.has(i)) continue;
-    c.arguments[i]->dtype = DType::kBf16;
+    if (!are_whole_blocks(type, c.tensor(i).last_dimension())) return std::nullopt;
+    c.arguments[i]->dtype = type;
     c.arguments[i]->bytes = align_up(c.arguments[i]->used_bytes());
     has_any = true;
   }
   c.id += suffix;
   return has_any ? std::optional(std::move(c)) : std::nullopt;
 }
-inline std::optional<KernelCase> stored_as_bf16(const KernelCase& c) { return as_bf16(c, Storage::kActivation, "_bf16"); }
-inline std::optional<KernelCase> weights_as_bf16(const KernelCase& c) { return as_bf16(c, Storage::kWeight, "_bf16_weights"); }
+inline std::optional<KernelCase> stored_as_bf16(const KernelCase& c) { return stored_as(c, Storage::kActivation, DType::kBf16, "_bf16"); }
+inline std::optional<KernelCase> weights_as(const KernelCase& c, DType type) {
+  return stored_as(c, Storage::kWeight, type, std::string("_") + dtype_info(type).name + "_weights");
+}
+// Whether it reads weights that are not stored as f32.
+inline bool has_stored_weights(const KernelCase& c) {
+  for (uint32_t i = 0; i < c.arguments.size(); ++i) {
+    if (c.info().arguments[i].storage == Storage::kWeight && c.has(i) && c.tensor(i).dtype != DType::kF32) return true;
+  }
+  return false;
+}
 
 }  // namespace reprise::test

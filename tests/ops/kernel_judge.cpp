@@ -196,4 +196,18 @@ std::string judge_accumulate(const CaseDevice& device, const KernelCase& c) {
   return fault;
 }
 
+std::string judge_stored_weights(const CaseDevice& device, const KernelCase& c) {
+  if (c.expects_bad_index() || c.is_non_finite()) return "";
+  const CaseData data = make_data(c);
+  KernelCase wide = c;
+  for (uint32_t i = 0; i < c.arguments.size(); ++i) {
+    if (c.info().arguments[i].storage != Storage::kWeight || !c.has(i)) continue;
+    wide.arguments[i]->dtype = DType::kF32;
+    wide.arguments[i]->bytes = align_up(wide.arguments[i]->used_bytes());
+  }
+  const TestWorkers one(1);
+  return bits_difference(c, run_case(device, wide, data, {.workers = &one.workers()}), run_case(device, c, data, {.workers = &one.workers()}),
+                         "than the same weights as f32");
+}
+
 }  // namespace reprise::test

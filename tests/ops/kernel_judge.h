@@ -23,6 +23,8 @@ std::string judge_in_place(const CaseDevice& device, const KernelCase& c);
 bool has_in_place(const KernelCase& c);
 // Adding to zeros gives the value that overwriting gives, exactly.
 std::string judge_accumulate(const CaseDevice& device, const KernelCase& c);
+// Weights stored in any format give the bits that the same numbers give when they are stored as f32.
+std::string judge_stored_weights(const CaseDevice& device, const KernelCase& c);
 
 // Whether |got - expected| <= kSafety * 2^-24 * sqrt(terms) * magnitude everywhere (ref/array.h says why); else the worst element.
 // For a result stored as bf16 one rounding to the nearest bf16 is added, and no more.

@@ -97,8 +97,9 @@ std::vector<double> read_as(const Bytes& bytes) {
   }
   return values;
 }
-void write_values(Element element, const Array& values, unsigned char* out) {
+void write_values(Element element, DType type, const Array& values, unsigned char* out) {
   switch (element) {
+    case Element::kBlocks: return write_stored_weights(type, values, out);
     case Element::kF32: return write_as<float>(values, out);
     case Element::kBf16: return write_as<Bf16>(values, out);
     case Element::kF64: return write_as<double>(values, out);
@@ -118,7 +119,8 @@ Element element_of(const KernelCase& c, uint32_t i) {
     case DType::kF64: return Element::kF64;
     case DType::kU8: return is_scalars(c, i) ? Element::kScalars : Element::kU8;
     case DType::kBf16: return Element::kBf16;
-    default: return Element::kF32;
+    case DType::kF32: return Element::kF32;
+    default: return Element::kBlocks;
   }
 }
 
@@ -147,7 +149,7 @@ CaseRunResult run_case(const CaseDevice& device, const KernelCase& c, const Case
     if (!c.has(i) || (options.in_place && i == shared_output)) continue;
     unsigned char* at = image.add({plan.offset(i), bytes_of(i), info.arguments[i].name}, options.poison);
     if (element_of(c, i) == Element::kScalars) std::memcpy(at, &data.scalars, sizeof data.scalars);
-    write_values(element_of(c, i), data.values[i], at);
+    write_values(element_of(c, i), c.tensor(i).dtype, data.values[i], at);
     if (info.arguments[i].role == Role::kInput) before[i].assign(at, at + bytes_of(i));
   }
   if (plan.scratch_bytes() != 0) image.add({plan.offset(count), plan.scratch_bytes(), "scratch"}, options.poison);

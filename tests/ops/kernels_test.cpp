@@ -35,11 +35,17 @@ bool multiplies_not(const KernelCase& c) { return !multiplies(c); }
 class Kernel : public ::testing::TestWithParam<Judged> {};
 class KernelInPlace : public ::testing::TestWithParam<Judged> {};
 class KernelAccumulating : public ::testing::TestWithParam<Judged> {};
+class KernelWithStoredWeights : public ::testing::TestWithParam<Judged> {};
 
 TEST_P(Kernel, AgreesWithTheReference) { EXPECT_EQ(judge_reference(*GetParam().backend, GetParam().c), ""); }
 TEST_P(Kernel, BitsDoNotDependOnWorkers) { EXPECT_EQ(judge_workers(*GetParam().backend, GetParam().c), ""); }
 TEST_P(KernelInPlace, GivesTheSameBits) { EXPECT_EQ(judge_in_place(*GetParam().backend, GetParam().c), ""); }
 TEST_P(KernelAccumulating, AddsToWhatIsThere) { EXPECT_EQ(judge_accumulate(*GetParam().backend, GetParam().c), ""); }
+TEST_P(KernelWithStoredWeights, GivesTheBitsOfTheSameAsF32) {
+  EXPECT_EQ(judge_stored_weights(*GetParam().backend, GetParam().c), "");
+  const std::optional<KernelCase> narrow = stored_as_bf16(GetParam().c);
+  if (narrow) EXPECT_EQ(judge_stored_weights(*GetParam().backend, *narrow), "");
+}
 
 INSTANTIATE_TEST_SUITE_P(Cpu, Kernel, judged(GemmTileChoice::kBaseline, multiplies_not), id_of);
 INSTANTIATE_TEST_SUITE_P(Cpu, KernelInPlace, judged(GemmTileChoice::kBaseline, has_in_place), id_of);
@@ -55,6 +61,9 @@ INSTANTIATE_TEST_SUITE_P(Avx512Tile, Kernel, judged(GemmTileChoice::kAvx512, mul
 INSTANTIATE_TEST_SUITE_P(Avx512Tile, KernelAccumulating, judged(GemmTileChoice::kAvx512, accumulates, multiplies), id_of);
 INSTANTIATE_TEST_SUITE_P(BlisTile, Kernel, judged(GemmTileChoice::kBlis, multiplies), id_of);
 INSTANTIATE_TEST_SUITE_P(BlisTile, KernelAccumulating, judged(GemmTileChoice::kBlis, accumulates, multiplies), id_of);
+
+INSTANTIATE_TEST_SUITE_P(Cpu, KernelWithStoredWeights, judged(GemmTileChoice::kFastest, has_stored_weights), id_of);
+INSTANTIATE_TEST_SUITE_P(BaselineLevel, KernelWithStoredWeights, judged_at(VectorLevel::kBaseline, GemmTileChoice::kBaseline, has_stored_weights), id_of);
 
 // What a processor without AVX-512, or without AVX2, runs.
 INSTANTIATE_TEST_SUITE_P(BaselineLevel, Kernel, judged_at(VectorLevel::kBaseline, GemmTileChoice::kBaseline, any), id_of);

@@ -86,7 +86,9 @@ void add_cases(CaseTable& table) {
   add_adapter(table, 200, 16, 40, 8);                // CUDA's tall tile,
   add_adapter(table, 40, 72, 200, 40);               // its wide one, with both depths of more than one slab,
   add_adapter(table, 520, 40, 260, 6);               // and the large one of f32
-  for (const char* tag : {"m7_c13_k5", "m65_c130_k67", "m40_c300_k530"}) table.again_with_bf16_weights(tag);
+  add_linear(table, 37, 416, 96);                    // weights in blocks, of which a panel of depths is not a whole number of rows,
+  add_adapter(table, 21, 800, 64, 32);               // and with an adapter's behind them
+  for (const char* tag : {"m7_c13_k5", "m65_c130_k67", "m40_c300_k530", "m37_c416_k96", "m21_c800_k64"}) table.again_with_weights(tag, kEveryWeight);
 }
 
 // ---- results ----

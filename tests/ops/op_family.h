@@ -13,6 +13,7 @@
 
 #include "lib/backend.h"
 #include "tests/ops/kernel_case.h"
+#include "tests/ops/stored_weights.h"
 #include "tests/ref/array.h"
 
 namespace reprise::test {
@@ -57,13 +58,16 @@ class CaseTable {
     c.id += suffix;
     cases_.push_back(std::move(c));
   }
-  // The cases of one shape that overwrite and read weights again, with the weights stored as bf16.
-  void again_with_bf16_weights(const std::string& tag) {
+  // The cases of one shape that overwrite and read weights again, with the weights stored in each of the formats but f32.
+  void again_with_weights(const std::string& tag, WeightFormats formats) {
     if (is_bench()) return;
     const size_t count = cases_.size();
     for (size_t i = 0; i < count; ++i) {
-      if (cases_[i].accumulate != 0 || cases_[i].id.find("__" + tag) == std::string::npos) continue;
-      if (std::optional<KernelCase> stored = weights_as_bf16(cases_[i])) cases_.push_back(std::move(*stored));
+      if (cases_[i].accumulate != 0 || cases_[i].id.find("__" + tag) == std::string::npos || has_stored_weights(cases_[i])) continue;
+      for (uint32_t type = 1; type < kDTypeCount; ++type) {
+        if (!takes_weights(formats, static_cast<DType>(type))) continue;
+        if (std::optional<KernelCase> stored = weights_as(cases_[i], static_cast<DType>(type))) cases_.push_back(std::move(*stored));
+      }
     }
   }
 
@@ -120,10 +124,9 @@ struct CaseDraft {
   CaseData data;
 
   Array& value(uint32_t i) { return data.values[i]; }
-  // What a kernel cannot see must not be asked of it: inputs stored as bf16 have such values.
+  // What a kernel cannot see must not be asked of it: inputs have values that the type in which they are stored has.
   void round_stored(uint32_t i) {
-    if (!c.has(i) || c.tensor(i).dtype != DType::kBf16) return;
-    for (double& element : value(i)) element = static_cast<double>(float{Bf16(static_cast<float>(element))});
+    if (c.has(i) && is_stored_weight(c.tensor(i).dtype)) round_stored_weights(c.tensor(i).dtype, value(i));
   }
 };
 
