@@ -131,12 +131,13 @@ struct BlockRow {
   BlockLayout layout;
   void (*decode)(const Byte* block, float* to);
   void (*encode)(const float* values, Byte* to) = nullptr;
+  std::optional<DType> format = std::nullopt;
 };
 
 constexpr BlockRow kRows[] = {
-    {{BlockType::kF32, "F32", 1, 4}, decode_f32, encode_f32},
+    {{BlockType::kF32, "F32", 1, 4}, decode_f32, encode_f32, DType::kF32},
     {{BlockType::kF16, "F16", 1, 2}, decode_f16, encode_f16},
-    {{BlockType::kBf16, "BF16", 1, 2}, decode_bf16, encode_bf16},
+    {{BlockType::kBf16, "BF16", 1, 2}, decode_bf16, encode_bf16, DType::kBf16},
     {{BlockType::kQ8_0, "Q8_0", 32, 34}, decode_q8_0, encode_q8_0},
     {{BlockType::kQ4_0, "Q4_0", 32, 18}, decode_q4_0},
     {{BlockType::kQ4_1, "Q4_1", 32, 20}, decode_q4_1},
@@ -173,6 +174,13 @@ void dequantise_blocks(BlockType type, const void* blocks, uint64_t count, float
   const BlockRow& row = *find_row(static_cast<uint32_t>(type));
   const Byte* block = static_cast<const Byte*>(blocks);
   for (uint64_t n = 0; n < count; ++n) row.decode(block + n * row.layout.bytes, values + n * row.layout.values);
+}
+
+std::optional<DType> weight_format_of(BlockType type) { return find_row(static_cast<uint32_t>(type))->format; }
+
+std::optional<BlockType> block_type_of(DType format) {
+  const auto row = std::find_if(std::begin(kRows), std::end(kRows), [&](const BlockRow& r) { return r.format == format; });
+  return row == std::end(kRows) ? std::nullopt : std::optional(row->layout.type);
 }
 
 bool is_written(BlockType type) { return find_row(static_cast<uint32_t>(type))->encode != nullptr; }

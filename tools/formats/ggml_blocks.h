@@ -5,6 +5,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+
+#include "lib/tensor.h"
 
 namespace reprise {
 
@@ -32,6 +35,10 @@ const char* ggml_type_name(uint32_t type);
 
 // blocks[count * bytes] -> values[count * values].
 void dequantise_blocks(BlockType type, const void* blocks, uint64_t count, float* values);
+
+// The format in which lib reads such blocks as they are (lib/weight_format.h), and back; none where it does not.
+std::optional<DType> weight_format_of(BlockType type);
+std::optional<BlockType> block_type_of(DType format);
 
 // Whether quantise_blocks() makes blocks of that type: F32, F16, BF16 and Q8_0.
 bool is_written(BlockType type);

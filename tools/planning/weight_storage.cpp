@@ -43,13 +43,30 @@ void for_each_frozen(const Graph& graph, const WeightSource& weights, const Visi
   }
 }
 
-void store_as_published(Graph& graph, const BackendRules& rules, const WeightSource& weights) {
-  const std::vector<WeightFormats> formats = formats_taken(graph, rules);
+// What safetensors has a type for.
+constexpr WeightFormats single_numbers() {
+  WeightFormats formats = 0;
+  for (uint32_t type = 0; type < kDTypeCount; ++type) {
+    if (kDTypes[type].block_elements == 1) formats |= weight_format(static_cast<DType>(type));
+  }
+  return formats;
+}
+
+// Which formats a parameter may have for what else is done with it: plain numbers can be drawn where the file's are not taken, and whole
+// snapshots are files of safetensors; a training of adapters saves these alone.
+WeightFormats formats_kept(const Recipe& recipe, const std::string& name) {
+  const auto matches = [&](const std::string& pattern) { return matches_pattern(pattern, name); };
+  if (!recipe.init.from.empty() || std::any_of(recipe.init.skip.begin(), recipe.init.skip.end(), matches)) return kPlainWeights;
+  return recipe.lora ? kEveryWeight : single_numbers();
+}
+
+void store_as_published(Graph& graph, const BackendRules& rules, const Recipe& recipe, const WeightSource& weights) {
+  const std::vector<WeightFormats> taken = formats_taken(graph, rules);
   for_each_frozen(graph, weights, [&](ValueId v, const StoredWeight& stored) {
-    if (stored.exact != DType::kBf16 || !takes_weights(formats[v], DType::kBf16)) return;
-    Tensor& tensor = graph.values[v].tensor;
-    tensor.dtype = DType::kBf16;
-    tensor.bytes = align_up(tensor.used_bytes());
+    Value& value = graph.values[v];
+    if (!stored.format || !takes_weights(taken[v] & formats_kept(recipe, value.name), *stored.format)) return;
+    value.tensor.dtype = *stored.format;
+    value.tensor.bytes = align_up(value.tensor.used_bytes());
   });
 }
 
@@ -57,7 +74,7 @@ void store_as_published(Graph& graph, const BackendRules& rules, const WeightSou
 
 Graph build_stored_model(const Recipe& recipe, const BackendRules& rules, MicroBatch batch) {
   Graph graph = build_model(recipe, {recipe.name}, batch);
-  if (const std::string file = file_of_frozen(recipe); !file.empty()) store_as_published(graph, rules, *open_weights(file));
+  if (const std::string file = file_of_frozen(recipe); !file.empty()) store_as_published(graph, rules, recipe, *open_weights(file));
   return graph;
 }
 

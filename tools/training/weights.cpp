@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <cmath>
 #include <set>
+#include <stdexcept>
 #include <string_view>
 
 #include "tools/formats/error.h"
+#include "tools/formats/ggml_blocks.h"
 #include "tools/formats/json_text.h"
 #include "tools/formats/text.h"
 #include "tools/weights/tied_head.h"
@@ -32,7 +34,8 @@ StoredType stored_type(DType type) {
   switch (type) {
     case DType::kI64: return StoredType::kI64;
     case DType::kBf16: return StoredType::kBf16;
-    default: return StoredType::kF32;
+    case DType::kF32: return StoredType::kF32;
+    default: throw std::logic_error(std::string("safetensors has no type for ") + dtype_info(type).name);
   }
 }
 
@@ -74,8 +77,14 @@ struct ConvChannel {
 std::string shown(const std::vector<uint64_t>& shape) { return nlohmann::json(shape).dump(); }
 
 // What a file may store a tensor of the state as.
-std::string accepted_types(DType type) { return type == DType::kF32 ? "F32, F16 or BF16" : stored_type_name(stored_type(type)); }
-bool accepts(DType type, const StoredWeight& weight) { return weight.exact == type || (type == DType::kF32 && weight.exact == DType::kBf16); }
+std::string accepted_types(DType type) {
+  if (type == DType::kF32) return "F32, F16 or BF16";
+  const std::optional<BlockType> blocks = block_type_of(type);
+  return blocks ? block_layout(*blocks).name : stored_type_name(stored_type(type));
+}
+bool accepts(DType type, const StoredWeight& weight) {
+  return weight.exact == type || weight.format == type || (type == DType::kF32 && weight.exact == DType::kBf16);
+}
 
 // The name under which the source holds a tensor of the state, which must have its shape and a type that it takes.
 std::string find_tensor(const WeightSource& source, const StateTensor& state) {
@@ -88,9 +97,9 @@ std::string find_tensor(const WeightSource& source, const StateTensor& state) {
     const std::string near = closest_match(name, source.names());
     refuse("missing; it must be there as " + accepted_types(type) + " " + shown(shape) + (near.empty() ? "" : " (there is " + json_shown(near) + ")"));
   }
-  if (type == DType::kBf16 && weight->exact == DType::kF32) {
-    refuse("is " + weight->type + ", must be BF16: the plan keeps this frozen weight as the model's folder stored it; convert it, or plan with a folder " +
-           "whose model.safetensors has it as " + weight->type);
+  if (block_type_of(type) && type != DType::kF32 && weight->exact != DType::kI64 && !accepts(type, *weight)) {
+    refuse("is " + weight->type + ", must be " + accepted_types(type) + ": the plan keeps this frozen weight as the model's own file stored it; " +
+           "convert it, or plan with a model that has it as " + weight->type);
   }
   const std::string is = "is " + weight->type + " " + shown(weight->shape);
   if (!accepts(type, *weight)) refuse(is + ", must be " + accepted_types(type) + " " + shown(shape));
@@ -104,7 +113,7 @@ void require(const Status& status) {
   if (!status.ok()) throw UserError(std::string("the arena cannot be reached: ") + status.message);
 }
 
-// Calls `visit(Number{})` with the type of number in which a tensor of the state is read and held.
+// Calls `visit(Number{})` with the type of number in which a tensor of the state is read, and held unless it is held in its file's blocks.
 template <typename Visit>
 void with_number(DType type, const Visit& visit) {
   if (type == DType::kI64) return visit(int64_t{});
@@ -161,8 +170,23 @@ void copy_pieces_in(const Trainer& trainer, uint32_t index, const WeightSource& 
   });
 }
 
+bool is_held_in_blocks(DType type) { return takes_weights(kEveryWeight & ~kPlainWeights, type); }
+
+void copy_blocks_in(const Trainer& trainer, uint32_t index, const WeightSource& source, const std::string& name) {
+  const Tensor& tensor = trainer.plan->state[index].tensor;
+  const DTypeInfo& info = dtype_info(tensor.dtype);
+  const uint64_t elements = tensor.elements(), most = kPieceBytes / info.block_bytes * info.block_elements;
+  std::vector<unsigned char> piece(stored_bytes(tensor.dtype, std::min(most, elements)));
+  for (uint64_t at = 0; at < elements; at += most) {
+    const uint64_t count = std::min(most, elements - at);
+    source.read_stored(name, at, count, piece.data());
+    require(trainer.write(trainer.state_tensor(index) + stored_bytes(tensor.dtype, at), piece.data(), stored_bytes(tensor.dtype, count)));
+  }
+}
+
 void copy_in(const Trainer& trainer, uint32_t index, const WeightSource& source, const std::string& name) {
   const Tensor& tensor = trainer.plan->state[index].tensor;
+  if (is_held_in_blocks(tensor.dtype)) return copy_blocks_in(trainer, index, source, name);
   with_number(tensor.dtype, [&](auto number) {
     using Number = decltype(number);
     is_conv_weight(tensor) ? copy_channels_in<Number>(trainer, index, source, name) : copy_pieces_in<Number>(trainer, index, source, name);
@@ -226,6 +250,17 @@ std::string misfit_of(const WeightSource& source, const StateTensor& state) {
 
 }  // namespace
 
+namespace {
+
+// Weights held in blocks cannot be drawn.
+void require_drawn(const WeightSource& source, const StateTensor& state) {
+  if (!is_held_in_blocks(state.tensor.dtype)) return;
+  throw UserError(source.path() + ": tensor " + json_shown(state.name) + ": the plan keeps it as the model's own file stored it, so it has no initial values: " +
+                  "take it from a file, or name it in the recipe's init.skip and plan again");
+}
+
+}  // namespace
+
 InitialReport read_initial_weights(const Trainer& trainer, const WeightSource& source, const InitialRules& rules) {
   const Plan& plan = *trainer.plan;
   InitialReport report;
@@ -243,9 +278,11 @@ InitialReport read_initial_weights(const Trainer& trainer, const WeightSource& s
     const bool is_there = source.find(stored_name(source, state.name)) != nullptr;
     const auto matches = [&](const std::string& pattern) { return matches_pattern(pattern, state.name); };
     if (std::any_of(rules.skip.begin(), rules.skip.end(), matches)) {
+      require_drawn(source, state);
       report.skipped.push_back(state.name);
     } else if (!is_there && is_adapter(state.name)) {  // no model's file has it
     } else if (!is_there && (rules.allow_missing || std::string_view(state.name).ends_with(".num_batches_tracked"))) {
+      require_drawn(source, state);
       report.left_over.push_back(state.name);
     } else if (std::string misfit = misfit_of(source, state); !misfit.empty()) {
       misfits.push_back(std::move(misfit));

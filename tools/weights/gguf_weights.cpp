@@ -6,6 +6,7 @@
 #include <functional>
 #include <numeric>
 #include <stdexcept>
+#include <type_traits>
 
 #include "tools/formats/error.h"
 #include "tools/weights/gguf_model.h"
@@ -47,7 +48,9 @@ class GgufWeights : public WeightSource {
       const DType exact = layout.type == BlockType::kBf16 ? DType::kBf16 : DType::kF32;
       const std::vector<uint64_t> shape = place.shape();
       const uint64_t elements = std::accumulate(shape.begin(), shape.end(), uint64_t{1}, std::multiplies<>());
-      entries_[name] = {place, {shape, layout.name, exact, elements / layout.values * layout.bytes}};
+      // A transposed tensor's rows are not the file's, whose blocks run along its own.
+      const std::optional<DType> format = place.order == GgufOrder::kTransposed ? std::nullopt : weight_format_of(layout.type);
+      entries_[name] = {place, {shape, layout.name, exact, elements / layout.values * layout.bytes, format}};
     }
   }
 
@@ -69,18 +72,43 @@ class GgufWeights : public WeightSource {
   };
 
   void read_exact(const std::string& name, uint64_t first, uint64_t count, void* to) const override {
+    const Entry& entry = find_entry(name, first, count);
+    if (*entry.weight.exact == DType::kBf16) return read_rows(entry, first, count, static_cast<Bf16*>(to));
+    read_rows(entry, first, count, static_cast<float*>(to));
+  }
+
+  void read_stored(const std::string& name, uint64_t first, uint64_t count, void* to) const override {
+    read_rows(find_entry(name, first, count), first, count, static_cast<unsigned char*>(to));
+  }
+
+  const Entry& find_entry(const std::string& name, uint64_t first, uint64_t count) const {
     const Entry& entry = entries_.at(name);
     uint64_t elements = 1;
     for (const uint64_t dimension : entry.weight.shape) elements *= dimension;
     if (first > elements || count > elements - first) throw std::logic_error("WeightSource: a read past the end of " + name + " of " + path());
-    if (*entry.weight.exact == DType::kBf16) return read_rows(entry, first, count, static_cast<Bf16*>(to));
-    read_rows(entry, first, count, static_cast<float*>(to));
+    return entry;
   }
 
   // A part of one row of the file.
   void read_part(const GgufTensor& tensor, uint64_t first, uint64_t count, float* to) const { file_.read(tensor, first, count, to); }
   void read_part(const GgufTensor& tensor, uint64_t first, uint64_t count, Bf16* to) const {
     file_.read_stored(tensor, first * sizeof(Bf16), to, count * sizeof(Bf16));
+  }
+
+  // As it is stored: whole blocks.
+  void read_part(const GgufTensor& tensor, uint64_t first, uint64_t count, unsigned char* to) const {
+    file_.read_stored(tensor, stored_part(tensor, first), to, stored_part(tensor, count));
+  }
+
+  // Bytes of so many elements of whole blocks.
+  static uint64_t stored_part(const GgufTensor& tensor, uint64_t elements) {
+    const BlockLayout& layout = block_layout(tensor.type);
+    return elements / layout.values * layout.bytes;
+  }
+  // How far so many elements go in an array of numbers, or of blocks' bytes.
+  template <typename Number>
+  static uint64_t places(const GgufTensor& tensor, uint64_t elements) {
+    return std::is_same_v<Number, unsigned char> ? stored_part(tensor, elements) : elements;
   }
 
   template <typename Number>
@@ -92,14 +120,23 @@ class GgufWeights : public WeightSource {
     while (count > 0) {
       const uint64_t row = first / columns, at = first % columns, size = std::min(count, columns - at);
       if (place.order == GgufOrder::kTransposed) {
-        columns_.hold(file_, *place.tensor, row);
-        std::copy_n(columns_.column(row) + at, size, to);
+        copy_column(*place.tensor, row, at, size, to);
       } else {
         read_part(*place.tensor, (place.first_row + paired_row(row, head_)) * columns + at, size, to);
       }
       first += size;
       count -= size;
-      to += size;
+      to += places<Number>(*place.tensor, size);
+    }
+  }
+
+  template <typename Number>
+  void copy_column(const GgufTensor& tensor, uint64_t column, uint64_t at, uint64_t count, Number* to) const {
+    if constexpr (std::is_same_v<Number, unsigned char>) {
+      throw std::logic_error("WeightSource: a transposed tensor has no blocks of its own");
+    } else {
+      columns_.hold(file_, tensor, column);
+      std::copy_n(columns_.column(column) + at, count, to);
     }
   }
 

@@ -71,6 +71,8 @@ class MergedWeights : public WeightSource {
     base_->read_exact(name, first, count, to);
   }
 
+  void read_stored(const std::string& name, uint64_t first, uint64_t count, void* to) const override { base_->read_stored(name, first, count, to); }
+
   void read_merged(const Merged& merged, uint64_t first, uint64_t count, float* to) const {
     base_->read(merged.there, first, count, to);
     hold(*merged.layer);

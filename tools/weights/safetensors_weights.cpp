@@ -30,13 +30,22 @@ std::optional<DType> exact_type(StoredType type) {
   }
 }
 
+// In which lib reads it as it is stored.
+std::optional<DType> format_of(StoredType type) {
+  switch (type) {
+    case StoredType::kF32: return DType::kF32;
+    case StoredType::kBf16: return DType::kBf16;
+    default: return std::nullopt;
+  }
+}
+
 class SafetensorsWeights : public WeightSource {
  public:
   explicit SafetensorsWeights(std::string path) : path_(std::move(path)) {}
 
   SafetensorsFile& open(const std::string& path) { return *files_.emplace_back(std::make_unique<SafetensorsFile>(path)); }
   void add(const SafetensorsFile& file, const std::string& name, const StoredTensor& tensor) {
-    entries_[name] = {&file, &tensor, {tensor.shape, stored_type_name(tensor.type), exact_type(tensor.type), tensor.bytes}};
+    entries_[name] = {&file, &tensor, {tensor.shape, stored_type_name(tensor.type), exact_type(tensor.type), tensor.bytes, format_of(tensor.type)}};
   }
 
   const std::string& path() const override { return path_; }
@@ -64,18 +73,22 @@ class SafetensorsWeights : public WeightSource {
     StoredWeight weight;
   };
 
-  void read_exact(const std::string& name, uint64_t first, uint64_t count, void* to) const override {
+  void read_stored(const std::string& name, uint64_t first, uint64_t count, void* to) const override {
     const Entry& entry = entries_.at(name);
     const uint64_t size = stored_type_bytes(entry.tensor->type);
     if (first > entry.tensor->bytes / size || count > entry.tensor->bytes / size - first) {
       throw std::logic_error("WeightSource: a read past the end of " + name + " of " + path_);
     }
-    if (entry.tensor->type != StoredType::kF16) return entry.file->read(*entry.tensor, first * size, to, count * size);
+    entry.file->read(*entry.tensor, first * size, to, count * size);
+  }
+
+  void read_exact(const std::string& name, uint64_t first, uint64_t count, void* to) const override {
+    if (entries_.at(name).tensor->type != StoredType::kF16) return read_stored(name, first, count, to);
     float* wide = static_cast<float*>(to);
     uint16_t halves[4096];
     for (uint64_t at = 0; at < count; at += std::size(halves)) {
       const uint64_t part = std::min<uint64_t>(std::size(halves), count - at);
-      entry.file->read(*entry.tensor, (first + at) * size, halves, part * size);
+      read_stored(name, first + at, part, halves);
       for (uint64_t i = 0; i < part; ++i) wide[at + i] = f16_to_f32(halves[i]);
     }
   }

@@ -49,6 +49,10 @@ void WeightSource::read(const std::string& name, uint64_t first, uint64_t count,
   read_exact(name, first, count, to);
 }
 
+void WeightSource::read_stored(const std::string& name, uint64_t, uint64_t, void*) const {
+  throw std::logic_error("WeightSource: " + name + " of " + path() + " is not read as it is stored");
+}
+
 std::unique_ptr<WeightSource> open_weights(const std::string& path) {
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored)) {

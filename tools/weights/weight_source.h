@@ -17,6 +17,7 @@ struct StoredWeight {
   std::string type;             // as the file calls it: "BF16", "Q4_1"
   std::optional<DType> exact;   // the plain type that holds its numbers without rounding, kBf16, kF32 or kI64; none: not read here
   uint64_t bytes = 0;           // of it in the file
+  std::optional<DType> format = std::nullopt;  // in which lib may read the file's own bytes from memory (lib/weight_format.h); none: it must become `exact`
 };
 
 // The files stay open for the object's life and are read in pieces: never a second copy of the model. One thread at a time.
@@ -35,6 +36,8 @@ class WeightSource {
   void read(const std::string& name, uint64_t first, uint64_t count, Bf16* to) const;   // exact is kBf16
   void read(const std::string& name, uint64_t first, uint64_t count, int64_t* to) const;  // exact is kI64
   virtual void read_exact(const std::string& name, uint64_t first, uint64_t count, void* to) const = 0;  // numbers of the type `exact`
+  // The file's own bytes of whole blocks of a tensor that has a format, heads in Hugging Face's order.
+  virtual void read_stored(const std::string& name, uint64_t first, uint64_t count, void* to) const;
 };
 
 // A .safetensors file, a .gguf file, an index (*.index.json) of several files, or a folder: of a snapshot, or of a model with
