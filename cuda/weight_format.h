@@ -3,6 +3,7 @@
 #pragma once
 
 #include "cuda/pack.h"
+#include "lib/f16.h"
 #include "lib/weight_format.h"
 
 namespace reprise {
@@ -11,6 +12,7 @@ namespace reprise {
 __device__ inline float decode_weight(const Weight& w, uint64_t i) {
   switch (w.type) {
     case DType::kBf16: return static_cast<const Bf16*>(w.data)[i];
+    case DType::kF16: return f16_to_f32(static_cast<const uint16_t*>(w.data)[i]);
     default: return static_cast<const float*>(w.data)[i];
   }
 }

@@ -10,13 +10,13 @@
 namespace reprise {
 
 // How the elements of a tensor are stored: one row of this table each. A quantised format would be a block of many elements.
-enum class DType : uint8_t { kF32, kBf16, kI32, kI64, kU8, kF64 };
+enum class DType : uint8_t { kF32, kBf16, kI32, kI64, kU8, kF64, kF16 };
 
 struct DTypeInfo {
   const char* name;
   uint32_t block_elements, block_bytes;
 };
-inline constexpr DTypeInfo kDTypes[] = {{"f32", 1, 4}, {"bf16", 1, 2}, {"i32", 1, 4}, {"i64", 1, 8}, {"u8", 1, 1}, {"f64", 1, 8}};
+inline constexpr DTypeInfo kDTypes[] = {{"f32", 1, 4}, {"bf16", 1, 2}, {"i32", 1, 4}, {"i64", 1, 8}, {"u8", 1, 1}, {"f64", 1, 8}, {"f16", 1, 2}};
 constexpr uint32_t kDTypeCount = sizeof(kDTypes) / sizeof(kDTypes[0]);
 
 constexpr bool is_dtype(DType dtype) { return static_cast<uint32_t>(dtype) < kDTypeCount; }

@@ -17,7 +17,7 @@ constexpr WeightFormats weight_format(DType type) { return 1u << static_cast<uin
 // Plain numbers: what a kernel takes that reads weights many times from where they lie.
 inline constexpr WeightFormats kPlainWeights = weight_format(DType::kF32) | weight_format(DType::kBf16);
 // All that decoders read.
-inline constexpr WeightFormats kEveryWeight = kPlainWeights;
+inline constexpr WeightFormats kEveryWeight = kPlainWeights | weight_format(DType::kF16);
 
 constexpr bool takes_weights(WeightFormats formats, DType type) { return (formats & weight_format(type)) != 0; }
 // Whether rows of so many elements are whole blocks.

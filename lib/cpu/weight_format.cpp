@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "lib/cpu/gemm.h"
+#include "lib/f16.h"
 
 namespace reprise {
 namespace {
@@ -17,6 +18,16 @@ void decode_bf16(VectorLevel level, const void* data, uint64_t first, uint64_t c
   widen(level, to, static_cast<const Bf16*>(data) + first, count);
 }
 
+REPRISE_INLINE void widen_halves_body(float* to, const uint16_t* from, uint64_t count) {
+  REPRISE_INDEPENDENT
+  for (uint64_t i = 0; i < count; ++i) to[i] = f16_to_f32(from[i]);
+}
+REPRISE_VECTOR_LEVELS(widen_halves, widen_halves_body, (float* to, const uint16_t* from, uint64_t count), (to, from, count))
+
+void decode_f16(VectorLevel level, const void* data, uint64_t first, uint64_t count, float* to) {
+  widen_halves(level, to, static_cast<const uint16_t*>(data) + first, count);
+}
+
 using Decoder = void (*)(VectorLevel, const void* data, uint64_t first, uint64_t count, float* to);
 struct Decoders {
   Decoder of[kDTypeCount] = {};
@@ -26,6 +37,7 @@ constexpr Decoders make_decoders() {
   const auto set = [&decoders](DType type, Decoder decoder) { decoders.of[static_cast<uint32_t>(type)] = decoder; };
   set(DType::kF32, decode_f32);
   set(DType::kBf16, decode_bf16);
+  set(DType::kF16, decode_f16);
   return decoders;
 }
 constexpr Decoders kDecoders = make_decoders();

@@ -8,14 +8,16 @@
 #include <map>
 #include <ostream>
 
+#include "lib/f16.h"
 #include "ports/linux/linux_port.h"
 #include "tests/faces/expect_user_error.h"
 #include "tests/faces/stored_bytes.h"
 #include "tests/judges/replay.h"
 #include "tests/runtime/training_harness.h"
-#include "tools/training/weights.h"
+#include "tools/formats/ggml_blocks.h"
 #include "tools/planning/backends.h"
 #include "tools/planning/weight_storage.h"
+#include "tools/training/weights.h"
 
 namespace reprise {
 namespace {
@@ -68,6 +70,11 @@ class Session {
       const Tensor& tensor = plan().state[i].tensor;
       std::vector<float>& numbers = all[plan().state[i].name];
       if (tensor.dtype == DType::kF32) numbers = floats_of(trainer, i);
+      if (tensor.dtype == DType::kF16) {
+        const auto bytes = bytes_at(trainer, trainer.state_tensor(i), tensor.used_bytes());
+        numbers.resize(tensor.elements());
+        dequantise_blocks(BlockType::kF16, bytes.data(), numbers.size(), numbers.data());
+      }
       if (tensor.dtype != DType::kBf16) continue;
       std::vector<Bf16> stored(tensor.elements());
       std::memcpy(stored.data(), bytes_at(trainer, trainer.state_tensor(i), tensor.used_bytes()).data(), tensor.used_bytes());
@@ -109,7 +116,30 @@ void write_rounded(const std::string& from, const std::string& to, StoredType ty
     std::memcpy(wide.data(), bytes.data(), bytes.size());
     const std::vector<Bf16> narrow(wide.begin(), wide.end());
     wide.assign(narrow.begin(), narrow.end());
-    type == StoredType::kBf16 ? writer.write(narrow.data(), narrow.size() * sizeof(Bf16)) : writer.write(wide.data(), tensor.bytes);
+    std::vector<uint16_t> halves;
+    for (const float value : wide) halves.push_back(f32_to_f16(value));
+    if (type == StoredType::kF16) {  // a bf16 of these weights' sizes need not be a half
+      writer.write(halves.data(), halves.size() * sizeof(uint16_t));
+    } else {
+      type == StoredType::kBf16 ? writer.write(narrow.data(), narrow.size() * sizeof(Bf16)) : writer.write(wide.data(), tensor.bytes);
+    }
+  }
+  writer.finish();
+}
+
+// The numbers of a file, all as F32.
+void widen_file(const std::string& from, const std::string& to) {
+  const auto source = open_weights(from);
+  SafetensorsWriter writer(to);
+  const auto is_float = [&](const std::string& name) { return source->find(name)->exact != DType::kI64; };
+  for (const std::string& name : source->names()) writer.declare(name, is_float(name) ? StoredType::kF32 : StoredType::kI64, source->find(name)->shape);
+  for (const std::string& name : source->names()) {
+    uint64_t elements = 1;
+    for (const uint64_t dimension : source->find(name)->shape) elements *= dimension;
+    std::vector<float> floats(elements);
+    std::vector<int64_t> integers(elements);
+    is_float(name) ? source->read(name, 0, elements, floats.data()) : source->read(name, 0, elements, integers.data());
+    is_float(name) ? writer.write(floats.data(), elements * sizeof(float)) : writer.write(integers.data(), elements * sizeof(int64_t));
   }
   writer.finish();
 }
@@ -143,6 +173,12 @@ class PublishedWeights : public ::testing::TestWithParam<Net> {
     write_rounded(folder_.file("drawn"), narrow() + "/model.safetensors", StoredType::kBf16);
     write_rounded(folder_.file("drawn"), wide() + "/model.safetensors", StoredType::kF32);
   }
+  static std::map<std::string, std::vector<float>> parameters(const Session& session) {
+    std::map<std::string, std::vector<float>> all = session.values();
+    std::erase_if(all, [](const auto& entry) { return entry.first.starts_with("momentum."); });
+    return all;
+  }
+  static bool is_kept(const std::string& name) { return std::find(GetParam().kept.begin(), GetParam().kept.end(), name) != GetParam().kept.end(); }
   std::string narrow() const { return folder_.file("narrow"); }
   std::string wide() const { return folder_.file("wide"); }
   std::string weights(const std::string& folder) const { return folder + "/model.safetensors"; }
@@ -162,10 +198,9 @@ TEST_P(PublishedWeights, FrozenMatricesTakeHalfTheBytes) {
   const Session kept(recipe(narrow(), "f32")), widened(recipe(wide(), "f32")), trained(recipe(narrow(), "f32", false));
   uint64_t saved = 0;
   for (const StateTensor& state : kept.plan().state) {
-    const bool is_kept = std::find(GetParam().kept.begin(), GetParam().kept.end(), state.name) != GetParam().kept.end();
     const Tensor& before = widened.state(state.name).tensor;
-    EXPECT_EQ(state.tensor.dtype, is_kept ? DType::kBf16 : before.dtype) << state.name;
-    if (is_kept) saved += align_up(4 * state.tensor.elements()) - align_up(2 * state.tensor.elements());
+    EXPECT_EQ(state.tensor.dtype, is_kept(state.name) ? DType::kBf16 : before.dtype) << state.name;
+    if (is_kept(state.name)) saved += align_up(4 * state.tensor.elements()) - align_up(2 * state.tensor.elements());
   }
   EXPECT_GT(saved, 0u);
   EXPECT_EQ(kept.plan().state_bytes + saved, widened.plan().state_bytes);
@@ -188,6 +223,35 @@ TEST_P(PublishedWeights, TrainAsTheSameNumbersInF32Do) {
   }
 }
 
+// Halves stay halves where every kernel takes them, which those of convolutions do not; and train as the same numbers in f32.
+TEST_P(PublishedWeights, HalvesStayAsTheyAre) {
+  const std::string folder = folder_.file("halves"), widened_folder = folder_.file("widened");
+  for (const std::string& each : {folder, widened_folder}) std::filesystem::create_directory(each);
+  write_rounded(folder_.file("drawn"), weights(folder), StoredType::kF16);
+  widen_file(weights(folder), weights(widened_folder));
+  for (const char* dtype : {"f32", "bf16"}) {
+    Session kept(recipe(folder, dtype), "optimal", 0.0), widened(recipe(widened_folder, dtype));
+    uint64_t halves = 0;
+    for (const StateTensor& state : kept.plan().state) {
+      const bool stays = is_kept(state.name) && state.tensor.rank == 2;
+      EXPECT_EQ(state.tensor.dtype == DType::kF16, stays) << state.name;
+      halves += stays ? 1 : 0;
+    }
+    EXPECT_GT(halves, 0u);
+    EXPECT_LT(kept.plan().state_bytes, widened.plan().state_bytes);
+    kept.load(weights(folder));
+    widened.load(weights(widened_folder));
+    EXPECT_EQ(kept.values(), widened.values());
+    EXPECT_EQ(kept.train(4), widened.train(4)) << dtype;
+    EXPECT_EQ(kept.values(), widened.values()) << dtype;
+    kept.save(folder_.file("saved"));
+    Session again(recipe(folder, dtype));
+    again.load(folder_.file("saved"));
+    EXPECT_EQ(parameters(again), parameters(kept));
+    expect_user_error([&] { again.load(weights(widened_folder)); }, {"must be F16"});
+  }
+}
+
 TEST_P(PublishedWeights, SnapshotsKeepThemBitForBit) {
   Session kept(recipe(narrow(), "f32"));
   kept.load(weights(narrow()));
@@ -201,14 +265,8 @@ TEST_P(PublishedWeights, SnapshotsKeepThemBitForBit) {
     EXPECT_EQ(stored_bytes(published, before), stored_bytes(saved, after)) << name;
   }
   for (const auto& [name, tensor] : saved.tensors()) {
-    const bool is_kept = std::find(GetParam().kept.begin(), GetParam().kept.end(), name) != GetParam().kept.end();
-    EXPECT_EQ(tensor.type == StoredType::kBf16, is_kept) << name;
+    EXPECT_EQ(tensor.type == StoredType::kBf16, is_kept(name)) << name;
   }
-  const auto parameters = [](const Session& session) {
-    std::map<std::string, std::vector<float>> all = session.values();
-    std::erase_if(all, [](const auto& entry) { return entry.first.starts_with("momentum."); });
-    return all;
-  };
   Session again(recipe(narrow(), "f32"));
   again.load(folder_.file("snapshot"));
   EXPECT_EQ(parameters(again), parameters(kept));

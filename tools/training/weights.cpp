@@ -34,6 +34,7 @@ StoredType stored_type(DType type) {
   switch (type) {
     case DType::kI64: return StoredType::kI64;
     case DType::kBf16: return StoredType::kBf16;
+    case DType::kF16: return StoredType::kF16;
     case DType::kF32: return StoredType::kF32;
     default: throw std::logic_error(std::string("safetensors has no type for ") + dtype_info(type).name);
   }

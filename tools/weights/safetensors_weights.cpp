@@ -35,6 +35,7 @@ std::optional<DType> format_of(StoredType type) {
   switch (type) {
     case StoredType::kF32: return DType::kF32;
     case StoredType::kBf16: return DType::kBf16;
+    case StoredType::kF16: return DType::kF16;
     default: return std::nullopt;
   }
 }
