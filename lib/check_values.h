@@ -17,6 +17,7 @@ constexpr Fault tensor_fault(const Tensor& of, uint64_t region_bytes) {
   if (rank > 4 || (rank < 4 && d != 1) || (rank < 3 && c != 1) || (rank < 2 && b != 1) || (rank < 1 && a != 1)) return Fault::kShape;
   const uint64_t outer = uint64_t{a} * b, inner = uint64_t{c} * d;
   if (outer == 0 || inner == 0 || outer > kMostElements / inner) return Fault::kShape;
+  if (!are_whole_blocks(tensor.dtype, tensor.last_dimension())) return Fault::kBlocks;
   if (tensor.offset % kAlignment != 0 || tensor.bytes % kAlignment != 0) return Fault::kMisaligned;
   if (tensor.bytes < stored_bytes(tensor.dtype, outer * inner)) return Fault::kTooFewBytes;
   if (tensor.bytes > region_bytes || tensor.offset > region_bytes - tensor.bytes) return Fault::kOutOfRegion;

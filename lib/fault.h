@@ -40,6 +40,7 @@ enum class Fault : uint8_t {
   kUpdate,           // a trained parameter is not updated once a step, by its whole gradient and after the norm
   kHeld,             // a cache, or what the host reads after the last row, does not live that long, or stands in another program than one that generates
   kStack,            // a kernel needs more of a worker's stack than the plan says
+  kBlocks,           // a row of a tensor ends inside a block of its type
 };
 
 constexpr const char* fault_text(Fault fault) {
@@ -76,6 +77,7 @@ constexpr const char* fault_text(Fault fault) {
     case Fault::kUpdate: return "each trained parameter must be updated once a step, by its whole gradient and after the norm";
     case Fault::kHeld: return "a cache must live through all rows of the program that generates, and its output, written, to the last";
     case Fault::kStack: return "worker_stack_bytes must be what the most demanding row needs";
+    case Fault::kBlocks: return "a row of a tensor must be whole blocks of its type";
   }
   return "unknown fault";
 }

@@ -9,14 +9,14 @@
 
 namespace reprise {
 
-// How the elements of a tensor are stored: one row of this table each. A quantised format would be a block of many elements.
-enum class DType : uint8_t { kF32, kBf16, kI32, kI64, kU8, kF64, kF16 };
+// How the elements of a tensor are stored: one row of this table each. A quantised format is a block of several elements.
+enum class DType : uint8_t { kF32, kBf16, kI32, kI64, kU8, kF64, kF16, kQ8_0 };
 
 struct DTypeInfo {
   const char* name;
   uint32_t block_elements, block_bytes;
 };
-inline constexpr DTypeInfo kDTypes[] = {{"f32", 1, 4}, {"bf16", 1, 2}, {"i32", 1, 4}, {"i64", 1, 8}, {"u8", 1, 1}, {"f64", 1, 8}, {"f16", 1, 2}};
+inline constexpr DTypeInfo kDTypes[] = {{"f32", 1, 4}, {"bf16", 1, 2}, {"i32", 1, 4}, {"i64", 1, 8}, {"u8", 1, 1}, {"f64", 1, 8}, {"f16", 1, 2}, {"q8_0", 32, 34}};
 constexpr uint32_t kDTypeCount = sizeof(kDTypes) / sizeof(kDTypes[0]);
 
 constexpr bool is_dtype(DType dtype) { return static_cast<uint32_t>(dtype) < kDTypeCount; }
@@ -26,6 +26,9 @@ constexpr uint64_t stored_bytes(DType dtype, uint64_t elements) {
   const DTypeInfo& info = dtype_info(dtype);
   return (elements + info.block_elements - 1) / info.block_elements * info.block_bytes;
 }
+
+// Whether rows of so many elements are whole blocks.
+constexpr bool are_whole_blocks(DType dtype, uint64_t elements) { return elements % dtype_info(dtype).block_elements == 0; }
 
 // How activations may be stored.
 template <typename Stored>

@@ -20,8 +20,6 @@ inline constexpr WeightFormats kPlainWeights = weight_format(DType::kF32) | weig
 inline constexpr WeightFormats kEveryWeight = kPlainWeights | weight_format(DType::kF16);
 
 constexpr bool takes_weights(WeightFormats formats, DType type) { return (formats & weight_format(type)) != 0; }
-// Whether rows of so many elements are whole blocks.
-constexpr bool are_whole_blocks(DType type, uint64_t elements) { return elements % dtype_info(type).block_elements == 0; }
 
 // A matrix as a kernel gets it. How it is stored is a fact of the call, not of the kernel's type.
 struct Weight {

@@ -20,7 +20,7 @@ namespace {
 
 // ---- proved while this file is compiled ----
 
-constexpr uint32_t kLastFault = static_cast<uint32_t>(Fault::kStack);
+constexpr uint32_t kLastFault = static_cast<uint32_t>(Fault::kBlocks);
 
 constexpr StateTensor kTinyState[] = {
     {.tensor = {0, 256, DType::kU8, 1, {96, 1, 1, 1}}, .kind = StateKind::kScalars, .name = "scalars"}};
@@ -97,7 +97,7 @@ TEST(Check, RejectsEveryMutantWithAnAcceptableFault) {
       }
     }
   }
-  for (const Fault fault : {Fault::kLearningRate, Fault::kStack}) seen.insert(fault);  // the directed ones meet them
+  for (const Fault fault : {Fault::kLearningRate, Fault::kStack, Fault::kBlocks}) seen.insert(fault);  // the directed ones meet them
   seen.insert(Fault::kHeld);                                                           // a plan that generates does, below
   for (uint32_t f = 0; f <= kLastFault; ++f) {
     EXPECT_TRUE(seen.count(static_cast<Fault>(f)))

@@ -83,6 +83,13 @@ class DirectedMutantMaker {
       plan.arena_bytes += kAlignment;
     });
     add("disk one alignment too large", Fault::kArenaBytes, [](OwnedPlan& plan) { plan.disk_bytes += kAlignment; });
+    add("a row that ends inside a block", Fault::kBlocks, [](OwnedPlan& plan) {
+      for (StateTensor& state : plan.state) {
+        if (state.tensor.dtype != DType::kF32 || are_whole_blocks(DType::kQ8_0, state.tensor.last_dimension())) continue;
+        state.tensor.dtype = DType::kQ8_0;
+        return;
+      }
+    });
     add("a worker's stack one byte too small", Fault::kStack, [](OwnedPlan& plan) { --plan.worker_stack_bytes; });
     add("a worker's stack one byte too large", Fault::kStack, [](OwnedPlan& plan) { ++plan.worker_stack_bytes; });
   }

@@ -121,6 +121,25 @@ TEST(KernelTable, CheckRefusesACaseOfOtherShapes) {
   EXPECT_EQ(fault_of(c, false), Fault::kShape);
 }
 
+// A convolution reads plain numbers alone; a linear layer reads every format, in rows of whole blocks.
+TEST(KernelTable, CheckRefusesWeightsThatAKernelDoesNotTake) {
+  bool met_conv = false, met_linear = false;
+  for (const KernelCase& c : kernel_cases()) {
+    const std::optional<KernelCase> halves = weights_as(c, DType::kF16);
+    if (!halves) continue;
+    const bool is_conv = c.op == Op::kConv || c.op == Op::kNormConv;
+    EXPECT_EQ(fault_of(*halves, false), is_conv ? Fault::kDType : Fault::kNone) << c.id;
+    (is_conv ? met_conv : met_linear) = true;
+    if (c.op != Op::kLinear || weights_as(c, DType::kQ8_0)) continue;
+    KernelCase cut = c;  // a row ends inside a block
+    for (uint32_t i = 0; i < cut.arguments.size(); ++i) {
+      if (cut.info().arguments[i].storage == Storage::kWeight && cut.has(i)) cut.arguments[i]->dtype = DType::kQ8_0;
+    }
+    EXPECT_EQ(fault_of(cut, false), Fault::kBlocks) << c.id;
+  }
+  EXPECT_TRUE(met_conv && met_linear);
+}
+
 // A weak reference does not fetch gemm_blis.o from an archive: the link must ask for it, or products run without BLIS unnoticed.
 TEST(KernelSet, BlisIsLinked) {
   GemmTile (*volatile find)() = blis_gemm_tile;
