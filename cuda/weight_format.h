@@ -8,11 +8,18 @@
 
 namespace reprise {
 
+// Of a block of 32: a half, then signed bytes.
+__device__ inline float decode_q8_0(const void* data, uint64_t i) {
+  const uint8_t* block = static_cast<const uint8_t*>(data) + i / 32 * 34;
+  return f16_to_f32(static_cast<uint16_t>(block[0] | block[1] << 8)) * static_cast<float>(static_cast<int8_t>(block[2 + i % 32]));
+}
+
 // Element i, counted row by row. The rules (cuda_rules.h) let no other format through.
 __device__ inline float decode_weight(const Weight& w, uint64_t i) {
   switch (w.type) {
     case DType::kBf16: return static_cast<const Bf16*>(w.data)[i];
     case DType::kF16: return f16_to_f32(static_cast<const uint16_t*>(w.data)[i]);
+    case DType::kQ8_0: return decode_q8_0(w.data, i);
     default: return static_cast<const float*>(w.data)[i];
   }
 }

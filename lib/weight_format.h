@@ -17,7 +17,7 @@ constexpr WeightFormats weight_format(DType type) { return 1u << static_cast<uin
 // Plain numbers: what a kernel takes that reads weights many times from where they lie.
 inline constexpr WeightFormats kPlainWeights = weight_format(DType::kF32) | weight_format(DType::kBf16);
 // All that decoders read.
-inline constexpr WeightFormats kEveryWeight = kPlainWeights | weight_format(DType::kF16);
+inline constexpr WeightFormats kEveryWeight = kPlainWeights | weight_format(DType::kF16) | weight_format(DType::kQ8_0);
 
 constexpr bool takes_weights(WeightFormats formats, DType type) { return (formats & weight_format(type)) != 0; }
 

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <map>
 #include <ostream>
+#include <set>
 
 #include "lib/f16.h"
 #include "ports/linux/linux_port.h"
@@ -317,6 +318,42 @@ TEST_P(PublishedWeights, PlansComputeWhatTheNetworkSays) {
     EXPECT_TRUE(verdict.ok) << verdict.text();
   }
 }
+
+// Of a GGUF, below adapters: what kernels read in blocks stays in blocks, and trains as the same numbers in f32.
+class QuantisedBase : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(QuantisedBase, TrainsAsTheSameNumbersInF32Do) {
+  const TemporaryFolder folder;
+  const std::string gguf = std::filesystem::absolute(std::string("tests/golden/weights/") + GetParam() + ".gguf").string();
+  widen_file(gguf, folder.file("model.safetensors"));
+  for (const char* dtype : {"f32", "bf16"}) {
+    Recipe in_blocks = recipe_from("{\"name\": \"blocks\", \"model\": {\"gguf\": \"" + gguf + "\"}, \"dtype\": \"" + dtype + R"(", "data": {"kind": "synthetic"},
+        "batch": 2, "sequence": 13, "steps": 4, "seed": 5, "evaluate_every": 2, "lora": {"r": 3, "alpha": 6}, "optimizer": {"name": "adamw", "lr": 0.01}})");
+    Recipe in_f32 = in_blocks;
+    in_f32.place = {};
+    in_f32.place.huggingface = folder.path();
+    const auto losses_of = [](Session& session, const std::string& weights) {
+      read_initial_weights(session.trainer, *open_weights(weights), {});
+      return session.train(4);
+    };
+    Session kept(in_blocks, "optimal", 0.0), widened(in_f32);
+    std::set<DType> formats;
+    for (const StateTensor& state : kept.plan().state) formats.insert(state.tensor.dtype);
+    for (const DType format : {DType::kQ8_0, DType::kF16, DType::kBf16}) EXPECT_EQ(formats.count(format), 1u) << dtype_info(format).name;
+    EXPECT_LT(kept.plan().state_bytes, widened.plan().state_bytes);
+    EXPECT_EQ(losses_of(kept, gguf), losses_of(widened, folder.file("model.safetensors"))) << dtype;
+    const auto adapters = [](const Session& session) {
+      std::map<std::string, std::vector<float>> all = session.values();
+      std::erase_if(all, [](const auto& entry) { return !is_adapter(entry.first); });
+      return all;
+    };
+    EXPECT_EQ(adapters(kept), adapters(widened)) << dtype;
+    expect_user_error([&] { read_initial_weights(kept.trainer, *open_weights(folder.file("model.safetensors")), {}); }, {"must be Q8_0"});
+    expect_user_error([&] { read_initial_weights(kept.trainer, *open_weights(gguf), {.skip = {"*embed_tokens.weight", "*wte.weight"}}); }, {"init.skip"});
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Architectures, QuantisedBase, ::testing::Values("llama", "qwen2", "qwen3", "gpt2"), [](const auto& info) { return info.param; });
 
 INSTANTIATE_TEST_SUITE_P(Nets, PublishedWeights, ::testing::ValuesIn(kNets), [](const auto& info) { return info.param.name; });
 

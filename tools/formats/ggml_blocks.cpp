@@ -138,7 +138,7 @@ constexpr BlockRow kRows[] = {
     {{BlockType::kF32, "F32", 1, 4}, decode_f32, encode_f32, DType::kF32},
     {{BlockType::kF16, "F16", 1, 2}, decode_f16, encode_f16, DType::kF16},
     {{BlockType::kBf16, "BF16", 1, 2}, decode_bf16, encode_bf16, DType::kBf16},
-    {{BlockType::kQ8_0, "Q8_0", 32, 34}, decode_q8_0, encode_q8_0},
+    {{BlockType::kQ8_0, "Q8_0", 32, 34}, decode_q8_0, encode_q8_0, DType::kQ8_0},
     {{BlockType::kQ4_0, "Q4_0", 32, 18}, decode_q4_0},
     {{BlockType::kQ4_1, "Q4_1", 32, 20}, decode_q4_1},
     {{BlockType::kQ5_0, "Q5_0", 32, 22}, decode_q5_0},
