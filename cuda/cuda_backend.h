@@ -3,6 +3,7 @@
 #pragma once
 
 #include "cuda/card_size.h"
+#include "cuda/host_share.h"
 #include "lib/backend.h"
 
 namespace reprise {
@@ -10,7 +11,7 @@ namespace reprise {
 // Pinned memory of the host, through which batches, scalars and weights go to the card, in two halves: one is filled while the card may
 // still read the other.
 struct CudaStaging {
-  static constexpr uint64_t kHalfBytes = uint64_t{4} << 20, kBytes = 2 * kHalfBytes;
+  static constexpr uint64_t kBytes = kCudaStagingBytes, kHalfBytes = kBytes / 2;
   unsigned char* base = nullptr;  // kBytes of it
   void* copied[2] = {};           // cudaEvent_t: the card has read what the half held
   uint32_t half = 0;              // that is being filled

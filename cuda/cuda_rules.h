@@ -4,6 +4,7 @@
 #include "cuda/attention_scratch.h"
 #include "cuda/batch_norm_scratch.h"
 #include "cuda/conv_scratch.h"
+#include "cuda/host_share.h"
 #include "cuda/layer_norm_scratch.h"
 #include "cuda/linear_scratch.h"
 #include "cuda/loss_head_scratch.h"
@@ -57,7 +58,8 @@ constexpr void add_cuda_loss_head_rules(BackendRules& rules) {
 
 template <CardSize kCard>
 constexpr BackendRules make_cuda_rules(const char* name, const char* constant) {
-  BackendRules rules = {.name = name, .header = "cuda/cuda_rules.h", .constant = constant};
+  BackendRules rules = {.name = name, .header = "cuda/cuda_rules.h", .constant = constant, .headroom_bytes = kCudaHeadroomBytes,
+                        .staging_bytes = kCudaStagingBytes};
   add_cuda_linear_rules<kCard>(rules);
   add_cuda_conv_rules<kCard>(rules);
   add_cuda_attention_rules(rules);

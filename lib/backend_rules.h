@@ -2,6 +2,7 @@
 // All of it is constexpr and needs no device: the planner plans with it, the compiler proves with it, and it is all that tools see.
 #pragma once
 
+#include "lib/host_share.h"
 #include "lib/op.h"
 
 namespace reprise {
@@ -24,6 +25,7 @@ struct BackendRules {
   const char* name;      // "cpu", "cuda"; a recipe's "backend"
   const char* header;    // where a compiled plan finds these rules
   const char* constant;  // the name of this constant there
+  uint64_t headroom_bytes = 0, staging_bytes = 0;  // of a host that shares its memory with the device (HostShare)
   KernelRules kernels[kKernelCount] = {};
 
   template <typename K>
@@ -36,6 +38,9 @@ struct BackendRules {
   }
 
   constexpr const KernelRules& of(const ShapedCall& call) const { return kernels[kernel_index(call.op, call.pass)]; }
+  constexpr HostShare host_share(uint64_t usable_bytes, uint64_t system_bytes) const {
+    return {.usable_bytes = usable_bytes, .system_bytes = system_bytes, .headroom_bytes = headroom_bytes, .staging_bytes = staging_bytes};
+  }
   constexpr uint64_t scratch_bytes(const ShapedCall& call) const { return of(call).scratch_bytes(call); }
   constexpr uint64_t stack_bytes(const ShapedCall& call) const { return kFrameStackBytes + of(call).stack_bytes(call); }
 };

@@ -11,6 +11,7 @@
 
 #include "lib/reprise.h"
 #include "tools/formats/text.h"
+#include "tools/planning/board.h"
 
 namespace reprise {
 
@@ -54,6 +55,7 @@ nlohmann::json json_of(const CardReport& card) {
   json.update({{"name", card.name}, {"architecture", "sm_" + std::to_string(card.architecture)}, {"multiprocessors", card.multiprocessors},
                {"size", card.multiprocessors > kSmallCardMultiprocessors ? "large" : "small"}, {"driver_cuda", version_text(card.driver_version)},
                {"integrated", card.is_integrated}, {"free_bytes", card.free_bytes}, {"total_bytes", card.total_bytes}});
+  if (card.host.usable_bytes != 0) json["host_share"] = host_share_json(card.host);
   return json;
 }
 
@@ -64,7 +66,10 @@ std::string text_of(const CardReport& card) {
   if (!card.problem.empty()) return text + "; cannot be used: " + card.problem;
   if (card.multiprocessors > kSmallCardMultiprocessors) text += " (a recipe says \"card\": \"large\")";
   text += "; " + bytes_text(card.free_bytes) + " free of " + bytes_text(card.total_bytes);
-  if (card.is_integrated) text += ", shared with the processor; where the driver refuses memory that is free, a reboot joins its pieces";
+  if (card.is_integrated) {
+    text += ", shared with the processor: " + std::string(host_share_text(card.host).text) + ", an arena may take " +
+            bytes_text(card.host.room_bytes()) + "; where the driver refuses memory that is free, a reboot joins its pieces";
+  }
   return text;
 }
 

@@ -1,7 +1,7 @@
 // See arena.h.
 #include "ports/cuda/arena.h"
 
-#include "ports/linux/linux_functions.h"
+#include <stdio.h>
 
 namespace reprise {
 namespace {
@@ -46,9 +46,16 @@ Status take_plain(const CudaDriver& driver, uint64_t bytes, CardArena& arena) {
   return ok_status();
 }
 
+char refusal[320];  // a Status has no room for the figures
+
+Status refuse_share(const HostShare& host, uint64_t bytes) {
+  (void)snprintf(refusal, sizeof refusal, "the board shares one memory, and %s: plan with a smaller budget", host_share_text(host).text);
+  return {Code::kOutOfMemory, refusal, bytes};
+}
+
 }  // namespace
 
-Status take_card_arena(const CudaDriver& driver, const Card& card, uint64_t bytes, CardArena& arena) {
+Status take_card_arena(const CudaDriver& driver, const Card& card, const HostShare& host, uint64_t bytes, CardArena& arena) {
   arena = {};
   if (bytes == 0) return ok_status();
   size_t free_bytes = 0, total_bytes = 0;
@@ -57,10 +64,7 @@ Status take_card_arena(const CudaDriver& driver, const Card& card, uint64_t byte
     return {Code::kOutOfMemory,
             "the card has less memory free than the arena needs, see `reprise doctor`: end what else uses it, or plan with a smaller budget", bytes};
   }
-  if (card.is_integrated && bytes + kHostHeadroomBytes > linux_available_bytes()) {
-    return {Code::kOutOfMemory,
-            "the board shares one memory, and the host must keep 256 MiB of what is available beside the arena: plan with a smaller budget", bytes};
-  }
+  if (card.is_integrated && bytes > host.room_bytes()) return refuse_share(host, bytes);
   if (take_mapped(driver, card, bytes, arena).ok()) return ok_status();
   arena = {};
   if (take_plain(driver, bytes, arena).ok()) return ok_status();

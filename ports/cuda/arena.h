@@ -4,8 +4,8 @@
 //   then     plain device memory
 //   else     kOutOfMemory, with the bytes asked for
 //
-// A card that is integrated shares its memory with the host, and exhausting it can hang the whole machine: there kHostHeadroomBytes of what
-// the host has available are left alone.
+// A card that is integrated shares its memory with the host, and exhausting it can hang the whole machine: there an arena gets the room
+// that lib/host_share.h leaves.
 #pragma once
 
 #include "lib/port.h"
@@ -13,16 +13,14 @@
 
 namespace reprise {
 
-constexpr uint64_t kHostHeadroomBytes = uint64_t{256} << 20;
-
 struct CardArena {
   Arena arena;
   unsigned long long handle = 0;  // of mapped memory
   uint64_t mapped_bytes = 0;      // 0: plain memory
 };
 
-// `card` must be open. Zero bytes give an empty one.
-Status take_card_arena(const CudaDriver& driver, const Card& card, uint64_t bytes, CardArena& arena);
+// `card` must be open; `host` is looked at where the card is integrated. Zero bytes give an empty one.
+Status take_card_arena(const CudaDriver& driver, const Card& card, const HostShare& host, uint64_t bytes, CardArena& arena);
 void give_card_arena(const CudaDriver& driver, CardArena& arena);
 
 }  // namespace reprise

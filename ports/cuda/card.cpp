@@ -1,6 +1,9 @@
 // See card.h.
 #include "ports/cuda/card.h"
 
+#include "cuda/cuda_rules.h"
+#include "ports/linux/linux_functions.h"
+
 namespace reprise {
 namespace {
 
@@ -67,6 +70,12 @@ void close_card(const CudaDriver& driver, Card& card) {
   (void)driver.set_context(nullptr);
   (void)driver.release_context(card.device);
   card.context = nullptr;
+}
+
+HostShare card_host_share(uint64_t pinned_bytes) {
+  const LinuxMemory memory = linux_memory();
+  const uint64_t taken = memory.total_bytes > memory.available_bytes ? memory.total_bytes - memory.available_bytes : 0;
+  return kCudaRules.host_share(memory.total_bytes, taken > pinned_bytes ? taken - pinned_bytes : 0);
 }
 
 }  // namespace reprise

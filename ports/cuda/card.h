@@ -2,6 +2,7 @@
 // Here so that the port and `reprise doctor` ask the driver alike.
 #pragma once
 
+#include "lib/host_share.h"
 #include "ports/cuda/driver.h"
 
 namespace reprise {
@@ -24,5 +25,8 @@ struct Card {
 // kUnsupported with the reason where there is none, or one older than kLeastArchitecture: what is known of it stands in `card` then.
 Status open_card(const CudaDriver& driver, Card& card);
 void close_card(const CudaDriver& driver, Card& card);
+
+// What the host of an integrated card keeps now. `pinned_bytes` of what is taken are the process's own staging, which is counted as such.
+HostShare card_host_share(uint64_t pinned_bytes);
 
 }  // namespace reprise

@@ -98,10 +98,12 @@ void close_backend(Backend* backend) {
 
 // ---- memory ----
 
+uint64_t pinned_bytes() { return CudaStaging::kBytes + (open.transfer_piece != nullptr ? kDiskPieceBytes : 0); }
+
 Status acquire_arena(uint64_t bytes, Arena* arena) {
   *arena = {};
   if (open.arena.arena.bytes != 0) return {Code::kUnsupported, "the process already has its arena on the card: release it first", bytes};
-  REPRISE_RETURN_IF_ERROR(take_card_arena(open.driver, open.card, bytes, open.arena));
+  REPRISE_RETURN_IF_ERROR(take_card_arena(open.driver, open.card, card_host_share(pinned_bytes()), bytes, open.arena));
   *arena = open.arena.arena;
   return ok_status();
 }
@@ -160,7 +162,7 @@ void describe_device(char* text, uint64_t bytes) {
                  "others, %.1f of them since this program began; pinned on the host %.1f MiB",
                  open.card.name, open.card.architecture, open.card.driver_version / 1000, open.card.driver_version % 1000 / 10, mebibytes(arena),
                  open.arena.mapped_bytes != 0 ? "mapped" : "allocated", mebibytes(beside), mebibytes(total_bytes), mebibytes(since),
-                 mebibytes(CudaStaging::kBytes + (open.transfer_piece != nullptr ? kDiskPieceBytes : 0)));
+                 mebibytes(pinned_bytes()));
 }
 
 double seconds() { return linux_port().seconds(); }

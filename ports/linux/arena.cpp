@@ -15,25 +15,31 @@ namespace {
 
 constexpr uint64_t kHugePage = uint64_t{2} << 20;
 
+constexpr uint64_t kUnknown = ~uint64_t{0};
+
+// Of a line "MemTotal:       16303040 kB".
+uint64_t memory_field(const char* text, const char* name) {
+  const char* line = strstr(text, name);
+  return line == nullptr ? kUnknown : strtoull(line + strlen(name), nullptr, 10) * 1024;
+}
+
 }  // namespace
 
-uint64_t linux_available_bytes() {
-  constexpr uint64_t kUnknown = ~uint64_t{0};
+LinuxMemory linux_memory() {
   const int file = open("/proc/meminfo", O_RDONLY | O_CLOEXEC);
-  if (file < 0) return kUnknown;
+  if (file < 0) return {kUnknown, kUnknown};
   char text[2048];
   const ssize_t length = read(file, text, sizeof text - 1);
   close(file);
-  if (length <= 0) return kUnknown;
+  if (length <= 0) return {kUnknown, kUnknown};
   text[length] = 0;
-  const char* line = strstr(text, "MemAvailable:");
-  return line == nullptr ? kUnknown : strtoull(line + strlen("MemAvailable:"), nullptr, 10) * 1024;
+  return {memory_field(text, "MemTotal:"), memory_field(text, "MemAvailable:")};
 }
 
 Status linux_acquire_arena(uint64_t bytes, Arena* arena) {
   *arena = {};
   if (bytes == 0) return ok_status();
-  if (bytes > linux_available_bytes()) {
+  if (bytes > linux_memory().available_bytes) {
     return {Code::kOutOfMemory,
             "the machine has less memory available than the arena needs: plan with a smaller budget", bytes};
   }

@@ -11,8 +11,11 @@ namespace reprise {
 // would kill the program later, at a row that no plan names. Pages are taken when first written.
 Status linux_acquire_arena(uint64_t bytes, Arena* arena);
 void linux_release_arena(Arena* arena);
-// MemAvailable of /proc/meminfo; the largest number there is where the kernel does not say.
-uint64_t linux_available_bytes();
+// MemTotal and MemAvailable of /proc/meminfo; the largest number there is where the kernel does not say.
+struct LinuxMemory {
+  uint64_t total_bytes, available_bytes;
+};
+LinuxMemory linux_memory();
 
 // There is one pool in a process: a second start is kUnsupported. run() takes no heap and no lock: it must be called from one
 // thread at a time. A worker's stack has kWorkerStackBytes, taken by mmap when the pool starts; the calling thread must have as

@@ -7,16 +7,21 @@
 
 #include <algorithm>
 #include <cstring>
+#include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "cuda/cuda_backend.h"
+#include "cuda/cuda_rules.h"
 #include "ports/cuda/arena.h"
 #include "ports/cuda/cuda_port.h"
 #include "ports/linux/linux_port.h"
 #include "tests/faces/expect_user_error.h"
 #include "tests/ports/fake_cuda_driver.h"
 #include "tests/runtime/expect_same.h"
+#include "tests/runtime/process.h"
 #include "tests/runtime/train_program.h"
+#include "tools/doctor.h"
+#include "tools/planning/board.h"
 #include "tools/training/program.h"
 
 namespace reprise::test {
@@ -39,6 +44,12 @@ class CudaPort : public ::testing::Test {
   }
 };
 
+std::string gpt(const std::string& extra = "") {
+  return R"({"name": "tiny-gpt", "model": {"family": "gpt2", "vocab_size": 37, "n_positions": 16, "n_embd": 16, "n_layer": 2, "n_head": 2},
+         "data": {"kind": "synthetic"}, "batch": 2, "sequence": 11, "steps": 4, "seed": 4, "backend": "cuda",
+         "optimizer": {"name": "adamw", "lr": 0.003, "weight_decay": 0.1}, "accumulate": 2)" + extra + "}";
+}
+
 // ---- the ladder of memory ----
 
 class CudaArena : public CudaPort {
@@ -53,10 +64,11 @@ class CudaArena : public CudaPort {
     close_card(driver_, card_);
     CudaPort::TearDown();
   }
-  Status take(uint64_t bytes) { return take_card_arena(driver_, card_, bytes, arena_); }
+  Status take(uint64_t bytes) { return take_card_arena(driver_, card_, host_, bytes, arena_); }
 
   CudaDriver driver_;
   Card card_;
+  HostShare host_;
   CardArena arena_;
 };
 
@@ -98,12 +110,62 @@ TEST_F(CudaArena, IsRefusedWithItsBytes) {
   EXPECT_TRUE(take(2 * kMiB).ok());
 }
 
-TEST_F(CudaArena, LeavesTheHostItsHeadroomWhereMemoryIsShared) {
+// One board of 8 GB, looked at by the port, by `reprise doctor` and by `reprise fit --board`.
+TEST_F(CudaArena, ThreeFacesSayAlikeWhatTheHostKeeps) {
+  constexpr uint64_t kUsable = 7620 * kMiB, kSystem = 1536 * kMiB, kRoom = 5820 * kMiB;
+  const std::string words = "of 7620 MiB the host keeps 1800 MiB (1536 MiB the system, 256 MiB free, 8 MiB for copies)";
+  const nlohmann::json parts = {{"system_bytes", kSystem}, {"headroom_bytes", 256 * kMiB}, {"staging_bytes", 8 * kMiB},
+                                {"bytes", 1800 * kMiB}, {"room_bytes", kRoom}};
+  host_ = kCudaRules.host_share(kUsable, kSystem);
+  EXPECT_EQ(host_share_text(host_).text, words);
+
   fake_cuda_card().total_bytes = uint64_t{1} << 50;
   card_.is_integrated = true;
-  const Status status = take(uint64_t{1} << 45);
-  EXPECT_EQ(status.code, Code::kOutOfMemory);
-  EXPECT_NE(std::string(status.message).find("256 MiB"), std::string::npos) << status.message;
+  const Status refused = take(kRoom + 1);
+  EXPECT_EQ(refused.code, Code::kOutOfMemory);
+  EXPECT_EQ(refused.detail, kRoom + 1);
+  EXPECT_NE(std::string(refused.message).find(words), std::string::npos) << refused.message;
+  EXPECT_TRUE(take(kRoom).ok());
+
+  const auto doctor = [this](bool json) {
+    ::testing::internal::CaptureStdout();
+    EXPECT_EQ(print_doctor(linux_port(), {.problem = {}, .name = "Orin", .is_integrated = true, .host = host_}, json), 0);
+    return ::testing::internal::GetCapturedStdout();
+  };
+  EXPECT_NE(doctor(false).find(words), std::string::npos) << doctor(false);
+  EXPECT_EQ(nlohmann::json::parse(doctor(true))["card"]["host_share"], parts);
+
+  const TemporaryFolder folder;
+  const std::string board = folder.file("board.json"), recipe = folder.file("recipe.json");
+  const nlohmann::json rates = {{"f32_flops", 1e12}, {"bf16_flops", 1e13}, {"bytes_per_second", 1e11}};
+  nlohmann::json file = {{"name", "Nano"}, {"usable_bytes", kUsable}, {"processors", {{"cuda", rates}}}};
+  file["processors"]["cuda"]["reserve_bytes"] = kSystem;
+  const auto fit = [&](uint64_t usable_bytes, const std::vector<std::string>& more) {
+    file["usable_bytes"] = usable_bytes;
+    write_text(board, file.dump());
+    write_text(recipe, gpt());
+    std::vector<std::string> arguments = {"fit", recipe, "--board", board};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return reprise_command(arguments);
+  };
+  EXPECT_NE(fit(kUsable, {}).out.find(words), std::string::npos) << fit(kUsable, {}).out;
+  const nlohmann::json answer = nlohmann::json::parse(fit(kUsable, {"--json"}).out);
+  EXPECT_EQ(answer["board"]["host_share"], parts);
+  EXPECT_EQ(answer["board"]["room_bytes"], kRoom);
+  const uint64_t smallest = answer["smallest_budget"], kept = host_.bytes();
+  EXPECT_EQ(fit(kept + smallest, {}).status, 0) << "the room is the budget";
+  EXPECT_EQ(fit(kept + smallest - 1, {}).status, 3);
+}
+
+TEST_F(CudaArena, StagingThatIsTakenIsNotTheSystems) {
+  for (int attempt = 0; attempt < 10000; ++attempt) {
+    const HostShare before = card_host_share(0), own = card_host_share(CudaStaging::kBytes), after = card_host_share(0);
+    if (before.system_bytes != after.system_bytes) continue;  // somebody else took memory meanwhile
+    EXPECT_EQ(own.system_bytes + CudaStaging::kBytes, before.system_bytes);
+    EXPECT_EQ(own.staging_bytes, CudaStaging::kBytes);
+    return;
+  }
+  FAIL() << "memory never stood still";
 }
 
 // ---- what stops a run ----
@@ -158,12 +220,6 @@ TEST_F(CudaPort, CopiesThroughPinnedMemoryAndFreesTheSourceAtOnce) {
 }
 
 // ---- whole trainings, by the program ----
-
-std::string gpt(const std::string& extra = "") {
-  return R"({"name": "tiny-gpt", "model": {"family": "gpt2", "vocab_size": 37, "n_positions": 16, "n_embd": 16, "n_layer": 2, "n_head": 2},
-         "data": {"kind": "synthetic"}, "batch": 2, "sequence": 11, "steps": 4, "seed": 4, "backend": "cuda",
-         "optimizer": {"name": "adamw", "lr": 0.003, "weight_decay": 0.1}, "accumulate": 2)" + extra + "}";
-}
 
 struct ProgramRun {
   int status = 0;

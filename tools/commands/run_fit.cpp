@@ -26,8 +26,8 @@ struct FitOptions {
 // The board's room is the budget, where the recipe has none or a larger one.
 std::optional<Board> board_of(const FitOptions& options, Recipe& recipe) {
   if (options.board.empty()) return std::nullopt;
-  const Board board = read_board(options.board, backend_of(recipe).name);
-  if (!recipe.feature_map_budget_bytes) recipe.budget_bytes = std::min(recipe.budget_bytes.value_or(UINT64_MAX), board.room_bytes());
+  const Board board = read_board(options.board, backend_of(recipe));
+  if (!recipe.feature_map_budget_bytes) recipe.budget_bytes = std::min(recipe.budget_bytes.value_or(UINT64_MAX), board.host.room_bytes());
   return board;
 }
 
@@ -65,7 +65,7 @@ int run_fit(const FitOptions& fit) {
   }
   const ScheduleRequest request = request_of(model);
   PlannedModel planned = plan_model(model, request);
-  const bool too_large = board && planned.fits && planned.plan.arena_bytes > board->room_bytes();  // by a budget of feature maps
+  const bool too_large = board && planned.fits && planned.plan.arena_bytes > board->host.room_bytes();  // by a budget of feature maps
   if (planned.fits) planned.smallest_budget_bytes = smallest_budget(model, request);
   if (too_large) planned.fits = false;
   nlohmann::json answer = {{"fits", planned.fits}};
@@ -78,7 +78,7 @@ int run_fit(const FitOptions& fit) {
   if (board) answer["board"] = board_json(*board, model, planned);
   if (fit.json) print_json(answer);
   if (too_large) {
-    throw UserError(options.recipe + ": the plan takes " + bytes_text(planned.plan.arena_bytes) + ", more than the " + bytes_text(board->room_bytes()) +
+    throw UserError(options.recipe + ": the plan takes " + bytes_text(planned.plan.arena_bytes) + ", more than the " + bytes_text(board->host.room_bytes()) +
                         " that " + board->name + " has for it",
                     UserError::kDoesNotFit);
   }
@@ -88,7 +88,7 @@ int run_fit(const FitOptions& fit) {
   }
   if (fit.json) return 0;
   std::cout << summary_of(model, planned) << "\n  smallest budget " << bytes_text(planned.smallest_budget_bytes) << "\n";
-  if (board) std::cout << board_text(answer["board"]);
+  if (board) std::cout << board_text(*board, answer["board"]);
   return 0;
 }
 

@@ -23,7 +23,7 @@ uint64_t bytes(const JsonFields& fields, const std::string& key) { return fields
 
 }  // namespace
 
-Board read_board(const std::string& path, const std::string& backend) {
+Board read_board(const std::string& path, const BackendRules& backend) {
   const std::string text = read_file(path);
   const json file = parse_json(text, path, JsonComments::kAllowed);
   const JsonFields fields(file, {path, &text}, "");
@@ -31,13 +31,14 @@ Board read_board(const std::string& path, const std::string& backend) {
   Board board;
   fields.at("name");
   fields.read("name", board.name);
-  board.usable_bytes = bytes(fields, "usable_bytes");
+  const uint64_t usable_bytes = bytes(fields, "usable_bytes");
   const JsonFields processors = fields.object("processors");
   processors.allow_only({"cpu", "cuda"});
-  if (!processors.has(backend)) fields.refuse("processors", "has no \"" + backend + "\", which is the recipe's backend");
-  const JsonFields own = processors.object(backend);
+  if (!processors.has(backend.name)) fields.refuse("processors", std::string("has no \"") + backend.name + "\", which is the recipe's backend");
+  const JsonFields own = processors.object(backend.name);
   own.allow_only({"reserve_bytes", "f32_flops", "bf16_flops", "bytes_per_second"});
   board.processor = {bytes(own, "reserve_bytes"), rate(own, "f32_flops"), rate(own, "bf16_flops"), rate(own, "bytes_per_second")};
+  board.host = backend.host_share(usable_bytes, board.processor.reserve_bytes);
   return board;
 }
 
@@ -53,9 +54,14 @@ Roofline step_roofline(const OwnedPlan& plan, const BoardProcessor& processor, b
   return roofline;
 }
 
+json host_share_json(const HostShare& share) {
+  return {{"system_bytes", share.system_bytes}, {"headroom_bytes", share.headroom_bytes}, {"staging_bytes", share.staging_bytes},
+          {"bytes", share.bytes()}, {"room_bytes", share.room_bytes()}};
+}
+
 json board_json(const Board& board, const SolvedModel& model, const PlannedModel& planned) {
-  json answer = {{"name", board.name}, {"usable_bytes", board.usable_bytes}, {"reserve_bytes", board.processor.reserve_bytes},
-                 {"room_bytes", board.room_bytes()}, {"least_seconds", nullptr}, {"bound", nullptr}, {"bound_share", nullptr}};
+  json answer = {{"name", board.name}, {"usable_bytes", board.host.usable_bytes}, {"reserve_bytes", board.processor.reserve_bytes},
+                 {"room_bytes", board.host.room_bytes()}, {"host_share", host_share_json(board.host)}, {"least_seconds", nullptr}, {"bound", nullptr}, {"bound_share", nullptr}};
   if (!planned.fits) return answer;
   const Roofline roofline = step_roofline(planned.plan, board.processor, model.recipe.dtype == Recipe::Dtype::kBf16);
   const double share = roofline.bandwidth_seconds / roofline.seconds;
@@ -65,15 +71,14 @@ json board_json(const Board& board, const SolvedModel& model, const PlannedModel
   return answer;
 }
 
-std::string board_text(const json& board) {
-  const auto size = [&board](const char* key) { return bytes_text(board[key].get<uint64_t>()); };
-  std::string text = "  on the board    " + board["name"].get<std::string>() + ": " + size("usable_bytes") + " usable, " + size("reserve_bytes") +
-                     " of them for the system and the platform, " + size("room_bytes") + " for the arena\n";
-  if (board["least_seconds"].is_null()) return text;
+std::string board_text(const Board& board, const json& answer) {
+  const std::string text = "  on the board    " + board.name + ": " + host_share_text(board.host).text + ", an arena may take " +
+                           bytes_text(board.host.room_bytes()) + "\n";
+  if (answer["least_seconds"].is_null()) return text;
   char line[160];
   std::snprintf(line, sizeof line, "  a step there    at least %.3g s, by flops and bytes at the board's rates (%s bind%s %.0f%% of it): a bound, not a measurement\n",
-                board["least_seconds"].get<double>(), board["bound"].get<std::string>().c_str(), board["bound"] == "bandwidth" ? "s" : "",
-                100 * board["bound_share"].get<double>());
+                answer["least_seconds"].get<double>(), answer["bound"].get<std::string>().c_str(), answer["bound"] == "bandwidth" ? "s" : "",
+                100 * answer["bound_share"].get<double>());
   return text + line;
 }
 

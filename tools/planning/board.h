@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "lib/host_share.h"
 #include "tools/planning/planner.h"
 
 namespace reprise {
@@ -16,14 +17,12 @@ struct BoardProcessor {
 };
 struct Board {
   std::string name;
-  uint64_t usable_bytes = 0;  // all that the system may give away
-  BoardProcessor processor;   // of the recipe's backend
-
-  uint64_t room_bytes() const { return usable_bytes > processor.reserve_bytes ? usable_bytes - processor.reserve_bytes : 0; }
+  BoardProcessor processor;  // of the recipe's backend
+  HostShare host;            // of the file's usable and reserved bytes, and of what the backend asks for beside its arena
 };
 
-// tools/boards has some; tools/FORMATS.md describes the file. `backend` is a plan's: "cpu" or "cuda". Throws UserError.
-Board read_board(const std::string& path, const std::string& backend);
+// tools/boards has some; tools/FORMATS.md describes the file. Throws UserError.
+Board read_board(const std::string& path, const BackendRules& backend);
 
 // The roofline of a step: each row takes the time of its flops or of its bytes, whichever is longer, and nothing waits. No step is faster.
 struct Roofline {
@@ -32,9 +31,12 @@ struct Roofline {
 };
 Roofline step_roofline(const OwnedPlan& plan, const BoardProcessor& processor, bool bf16);
 
-// {"name", "usable_bytes", "reserve_bytes", "room_bytes", "least_seconds", "bound", "bound_share"}: `bound` is "flops" or "bandwidth", whichever
-// binds more of the roofline's time; the last three are null where the plan does not fit.
+// {"system_bytes", "headroom_bytes", "staging_bytes", "bytes", "room_bytes"}, `bytes` being the first three together.
+nlohmann::json host_share_json(const HostShare& share);
+
+// {"name", "usable_bytes", "reserve_bytes", "room_bytes", "host_share", "least_seconds", "bound", "bound_share"}: `bound` is "flops" or
+// "bandwidth", whichever binds more of the roofline's time; the last three are null where the plan does not fit.
 nlohmann::json board_json(const Board& board, const SolvedModel& model, const PlannedModel& planned);
-std::string board_text(const nlohmann::json& board);
+std::string board_text(const Board& board, const nlohmann::json& answer);
 
 }  // namespace reprise
