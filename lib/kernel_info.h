@@ -61,6 +61,10 @@ constexpr uint32_t kMaxArguments = 24;  // a fused product for q, k and v with i
 struct ShapedCall;
 
 // Arguments stand as outputs, updated, inputs; scratch is last.
+//
+// Beside its kInfo each kernel has kSynopsis: what it computes, in a line that tools print (kSynopses in op.h). Its names are those of the
+// arguments and of the attribute's fields, letters those of shapes, "where" defines others; two names side by side are multiplied. It is no
+// member, because kInfo is read at run time: a program that prints no synopsis holds none.
 struct KernelInfo {
   Op op;
   Pass pass;

@@ -54,6 +54,24 @@ inline constexpr KernelTable kTable = kernel_table(Kernels{});
 
 inline constexpr auto& kOps = contract::kTable.rows;
 
+namespace contract {
+struct SynopsisTable {
+  const char* lines[kKernelCount];
+};
+template <typename K>
+constexpr const char* synopsis_of() {
+  return K::kSynopsis;
+}
+template <typename... K>
+constexpr SynopsisTable synopsis_table(TypeList<K...>) {
+  return {{synopsis_of<K>()...}};
+}
+inline constexpr SynopsisTable kSynopsisTable = synopsis_table(Kernels{});
+}  // namespace contract
+
+// What each kernel of kOps computes, in its order.
+inline constexpr auto& kSynopses = contract::kSynopsisTable.lines;
+
 // The first argument that is an activation, or kMaxArguments for a kernel without any. Every kernel's first one is always there.
 constexpr uint32_t first_activation(const KernelInfo& info) {
   for (uint32_t i = 0; i < kMaxArguments; ++i) {

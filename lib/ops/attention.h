@@ -72,6 +72,9 @@ constexpr Fault attention_fault(const ShapedCall& c, const Tensor& y, const Tens
 struct AttentionForward {
   enum : uint32_t { kY, kLse, kQkv, kDocumentStart, kScalars, kScratch };
   static constexpr Fault fault(const ShapedCall& c) { return contract::attention_fault(c, c[kY], c[kLse], c[kQkv], kDocumentStart); }
+  static constexpr const char* kSynopsis =
+      "y = softmax(q k^T / s) v, causal; lse = log(sum(exp(q k^T / s))); "
+      "where q, k, v = qkv by head, s = sqrt(C / heads)";
   static constexpr KernelInfo kInfo = {
       .op = Op::kAttention, .pass = Pass::kForward, .name = "attention.forward", .attribute = kAttributeKind<AttentionAttribute>,
       .attribute_is_cost = false,
@@ -92,6 +95,9 @@ struct AttentionBackward {
     if (!same_shape(c[kDqkv], c[kQkv]) || !same_shape(c[kY], c[kDy])) return Fault::kShape;
     return contract::attention_fault(c, c[kY], c[kLse], c[kQkv], kDocumentStart);
   }
+  static constexpr const char* kSynopsis =
+      "dqkv = ds k / s, ds^T q / s, p^T dy; "
+      "where p = exp(q k^T / s - lse), ds = p (dy v^T - sum(dy y)), q, k, v = qkv by head, s = sqrt(C / heads)";
   static constexpr KernelInfo kInfo = {
       .op = Op::kAttention, .pass = Pass::kBackward, .name = "attention.backward", .attribute = kAttributeKind<AttentionAttribute>,
       .attribute_is_cost = false,
@@ -120,6 +126,9 @@ struct AttentionDecode {
                           shape::is_matrix(c, kKeys, L, shared) && shape::is_matrix(c, kValues, L, shared) &&
                           shape::is_matrix(c, kDocumentStart, 1, P));
   }
+  static constexpr const char* kSynopsis =
+      "keys[t], values[t] = k, v; y = softmax(q keys^T / s) values; "
+      "where q, k, v = qkv by head, s = sqrt(C / heads), t = row - document_start";
   static constexpr KernelInfo kInfo = {
       .op = Op::kAttention, .pass = Pass::kDecode, .name = "attention.decode", .attribute = kAttributeKind<AttentionAttribute>,
       .attribute_is_cost = false,

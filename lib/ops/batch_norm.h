@@ -92,6 +92,7 @@ struct BatchNormStatistics {
     if (c.attribute<NormAttribute>().count != c[kX].leading_elements()) return Fault::kAttribute;
     return shape::require(shape::are_vectors(c, kMean, 2, c[kX].last_dimension()));
   }
+  static constexpr const char* kSynopsis = "mean = sum(x) / count; rstd = 1 / sqrt(sum((x - mean)^2) / count + epsilon), by channel";
   static constexpr KernelInfo kInfo = {
       .op = Op::kBatchNorm, .pass = Pass::kStatistics, .name = "batch_norm.statistics", .attribute = kAttributeKind<NormAttribute>,
       .arguments = {contract::out("mean[C]"), contract::out("rstd[C]"), contract::act_in("x[N,H,W,C]"), contract::scratch()},
@@ -111,6 +112,9 @@ struct BatchNormRunning {
     if (c.attribute<NormAttribute>().count == 0) return Fault::kAttribute;
     return shape::require(shape::are_vectors(c, kRunningMean, 2, C) && shape::is_vector(c, kBatches, 1) && shape::are_vectors(c, kMean, 2, C));
   }
+  static constexpr const char* kSynopsis =
+      "running_mean = (1 - momentum) running_mean + momentum mean; "
+      "running_var alike, from rstd; batches += 1";
   static constexpr KernelInfo kInfo = {
       .op = Op::kBatchNorm, .pass = Pass::kRunning, .name = "batch_norm.running", .attribute = kAttributeKind<NormAttribute>,
       .updates = update_bit(StateKind::kBuffer),
@@ -132,6 +136,7 @@ struct BatchNormForward {
     if (c.attribute<NormAttribute>().count != c[kX].leading_elements()) return Fault::kAttribute;
     return shape::require(shape::same_rows(c[kY], c[kX]) && shape::are_vectors(c, kMean, 4, c[kX].last_dimension()));
   }
+  static constexpr const char* kSynopsis = "y = (x - mean) rstd gamma + beta";
   static constexpr KernelInfo kInfo = {
       .op = Op::kBatchNorm, .pass = Pass::kForward, .name = "batch_norm.forward", .attribute = kAttributeKind<NormAttribute>,
       .in_place_output = kY, .in_place_input = kX,
@@ -149,6 +154,7 @@ struct BatchNormInference {
   enum : uint32_t { kY, kX, kRunningMean, kRunningVar, kGamma, kBeta };
 
   static constexpr Fault fault(const ShapedCall& c) { return BatchNormForward::fault(c); }
+  static constexpr const char* kSynopsis = "y = (x - running_mean) / sqrt(running_var + epsilon) gamma + beta";
   static constexpr KernelInfo kInfo = {
       .op = Op::kBatchNorm, .pass = Pass::kInference, .name = "batch_norm.inference", .attribute = kAttributeKind<NormAttribute>,
       .in_place_output = kY, .in_place_input = kX,
@@ -172,6 +178,9 @@ struct BatchNormBackward {
     return shape::require(shape::same_rows(c[kDx], c[kX]) && shape::same_rows(c[kDy], c[kX]) && shape::are_vectors(c, kDgamma, 2, C) &&
                           shape::are_vectors(c, kMean, 3, C));
   }
+  static constexpr const char* kSynopsis =
+      "dx = gamma rstd (dy - (dbeta + z dgamma) / count); "
+      "dgamma = sum(dy z); dbeta = sum(dy); where z = (x - mean) rstd";
   static constexpr KernelInfo kInfo = {
       .op = Op::kBatchNorm, .pass = Pass::kBackward, .name = "batch_norm.backward", .attribute = kAttributeKind<NormAttribute>,
       .in_place_output = kDx, .in_place_input = kDy,
@@ -198,6 +207,9 @@ struct NormReluBackward {
     return shape::require(shape::same_rows(c[kDx], c[kX]) && shape::same_rows(c[kDa], c[kX]) && shape::are_vectors(c, kDgamma, 2, C) &&
                           shape::are_vectors(c, kMean, 4, C));
   }
+  static constexpr const char* kSynopsis =
+      "dx = gamma rstd (dy - (dbeta + z dgamma) / count); dgamma = sum(dy z); "
+      "dbeta = sum(dy); where z = (x - mean) rstd, dy = (z gamma + beta > 0 ? da : 0)";
   static constexpr KernelInfo kInfo = {
       .op = Op::kNormRelu, .pass = Pass::kBackward, .name = "norm_relu.backward", .attribute = kAttributeKind<NormAttribute>,
       .in_place_output = kDx, .in_place_input = kDa,
@@ -223,6 +235,7 @@ struct NormAddReluForward {
     return shape::require(shape::same_rows(c[kY], c[kX]) && shape::same_rows(c[kB], c[kX]) &&
                           shape::are_vectors(c, kMean, 4, c[kX].last_dimension()));
   }
+  static constexpr const char* kSynopsis = "y = relu((x - mean) rstd gamma + beta + b)";
   static constexpr KernelInfo kInfo = {
       .op = Op::kNormAddRelu, .pass = Pass::kForward, .name = "norm_add_relu.forward", .attribute = kAttributeKind<NormAttribute>,
       .in_place_output = kY, .in_place_input = kX,

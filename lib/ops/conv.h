@@ -70,6 +70,7 @@ struct ConvForward {
     if (!shape::are_vectors(c, kMeanOfY, 2, c[kY].last_dimension())) return Fault::kShape;
     return contract::conv_fault(window, c[kX], c[kY], c[kW]);
   }
+  static constexpr const char* kSynopsis = "y = conv(x, w); mean of y, rstd of y by channel";
   static constexpr KernelInfo kInfo = {
       .op = Op::kConv, .pass = Pass::kForward, .name = "conv.forward", .attribute = kAttributeKind<WindowAttribute>,
       .arguments = {contract::act_out("y[N,P,Q,K]"), contract::optional(contract::out("mean of y[K]")),
@@ -88,6 +89,7 @@ struct ConvBackwardData {
   enum : uint32_t { kDx, kDy, kW, kScratch };
 
   static constexpr Fault fault(const ShapedCall& c) { return contract::conv_fault(c.attribute<WindowAttribute>(), c[kDx], c[kDy], c[kW]); }
+  static constexpr const char* kSynopsis = "dx = conv^T(dy, w)";
   static constexpr KernelInfo kInfo = {
       .op = Op::kConv, .pass = Pass::kBackwardData, .name = "conv.backward_data", .attribute = kAttributeKind<WindowAttribute>,
       .arguments = {contract::act_sum("dx[N,H,W,C]"), contract::act_in("dy[N,P,Q,K]"), contract::weight("w[K,R,S,C]"), contract::scratch()},
@@ -104,6 +106,7 @@ struct ConvBackwardWeight {
   enum : uint32_t { kDw, kX, kDy, kScratch };
 
   static constexpr Fault fault(const ShapedCall& c) { return contract::conv_fault(c.attribute<WindowAttribute>(), c[kX], c[kDy], c[kDw]); }
+  static constexpr const char* kSynopsis = "dw = sum of dy x by window over N, P, Q";
   static constexpr KernelInfo kInfo = {
       .op = Op::kConv, .pass = Pass::kBackwardWeight, .name = "conv.backward_weight", .attribute = kAttributeKind<WindowAttribute>,
       .arguments = {contract::sum("dw[K,R,S,C]"), contract::act_in("x[N,H,W,C]"), contract::act_in("dy[N,P,Q,K]"), contract::scratch()},
@@ -123,6 +126,7 @@ struct NormConvForward {
   static constexpr Fault fault(const ShapedCall& c) {
     return shape::are_vectors(c, kMean, 4, c[kX].last_dimension()) ? ConvForward::fault(c) : Fault::kShape;
   }
+  static constexpr const char* kSynopsis = "y = conv(a, w); mean of y, rstd of y by channel; where a = relu((x - mean) rstd gamma + beta)";
   static constexpr KernelInfo kInfo = {
       .op = Op::kNormConv, .pass = Pass::kForward, .name = "norm_conv.forward", .attribute = kAttributeKind<WindowAttribute>,
       .arguments = {contract::act_out("y[N,P,Q,K]"), contract::optional(contract::out("mean of y[K]")),
@@ -144,6 +148,7 @@ struct NormConvBackwardWeight {
   static constexpr Fault fault(const ShapedCall& c) {
     return shape::are_vectors(c, kMean, 4, c[kX].last_dimension()) ? ConvBackwardWeight::fault(c) : Fault::kShape;
   }
+  static constexpr const char* kSynopsis = "dw = sum of dy a by window over N, P, Q; where a = relu((x - mean) rstd gamma + beta)";
   static constexpr KernelInfo kInfo = {
       .op = Op::kNormConv, .pass = Pass::kBackwardWeight, .name = "norm_conv.backward_weight", .attribute = kAttributeKind<WindowAttribute>,
       .arguments = {contract::sum("dw[K,R,S,C]"), contract::act_in("x[N,H,W,C]"), contract::act_in("dy[N,P,Q,K]"), contract::in("mean[C]"),

@@ -18,6 +18,7 @@ struct DropoutArgsOf {
 struct DropoutForward {
   enum : uint32_t { kY, kX, kScalars };
   static constexpr Fault fault(const ShapedCall& c) { return shape::all_alike(c, 2); }
+  static constexpr const char* kSynopsis = "y = (kept ? x / (1 - probability) : 0); where kept = draw(stream, scalars)";
   static constexpr KernelInfo kInfo = {
       .op = Op::kDropout, .pass = Pass::kForward, .name = "dropout.forward", .attribute = kAttributeKind<DropoutAttribute>,
       .in_place_output = kY, .in_place_input = kX, .attribute_is_cost = false,
@@ -32,6 +33,7 @@ struct DropoutForward {
 struct DropoutBackward {
   enum : uint32_t { kDx, kDy, kScalars };
   static constexpr Fault fault(const ShapedCall& c) { return shape::all_alike(c, 2); }
+  static constexpr const char* kSynopsis = "dx = (kept ? dy / (1 - probability) : 0); where kept = draw(stream, scalars)";
   static constexpr KernelInfo kInfo = {
       .op = Op::kDropout, .pass = Pass::kBackward, .name = "dropout.backward", .attribute = kAttributeKind<DropoutAttribute>,
       .in_place_output = kDx, .in_place_input = kDy, .attribute_is_cost = false,

@@ -63,6 +63,7 @@ ActivationBackwardArgsOf<Stored> activation_backward_arguments(const RowCall& c,
 struct ReluForward {
   enum : uint32_t { kY, kX };
   static constexpr Fault fault(const ShapedCall& c) { return shape::all_alike(c, 2); }
+  static constexpr const char* kSynopsis = "y = max(x, 0)";
   static constexpr KernelInfo kInfo = {
       .op = Op::kRelu, .pass = Pass::kForward, .name = "relu.forward", .in_place_output = kY, .in_place_input = kX,
       .arguments = {contract::act_out("y[...]"), contract::act_in("x[...]")}, .shape_fault = fault};
@@ -75,6 +76,7 @@ struct ReluForward {
 struct ReluBackward {
   enum : uint32_t { kDx, kY, kDy };
   static constexpr Fault fault(const ShapedCall& c) { return shape::all_alike(c, 3); }
+  static constexpr const char* kSynopsis = "dx = (y > 0 ? dy : 0)";
   static constexpr KernelInfo kInfo = {
       .op = Op::kRelu, .pass = Pass::kBackward, .name = "relu.backward", .in_place_output = kDx, .in_place_input = kDy,
       .arguments = {contract::act_out("dx[...]"), contract::act_in("y[...]"), contract::act_in("dy[...]")}, .shape_fault = fault};
@@ -87,6 +89,7 @@ struct ReluBackward {
 struct AddForward {
   enum : uint32_t { kY, kA, kB };
   static constexpr Fault fault(const ShapedCall& c) { return shape::all_alike(c, 3); }
+  static constexpr const char* kSynopsis = "y = a + b";
   static constexpr KernelInfo kInfo = {
       .op = Op::kAdd, .pass = Pass::kForward, .name = "add.forward", .in_place_output = kY, .in_place_input = kA,
       .arguments = {contract::act_out("y[...]"), contract::act_in("a[...]"), contract::act_in("b[...]")}, .shape_fault = fault};
@@ -99,6 +102,7 @@ struct AddForward {
 struct CopyForward {
   enum : uint32_t { kY, kX };
   static constexpr Fault fault(const ShapedCall& c) { return shape::all_alike(c, 2); }
+  static constexpr const char* kSynopsis = "y = x";
   static constexpr KernelInfo kInfo = {
       .op = Op::kCopy, .pass = Pass::kForward, .name = "copy.forward", .copies = true,
       .arguments = {contract::act_sum("y[...]"), contract::act_in("x[...]")}, .shape_fault = fault};
@@ -111,6 +115,7 @@ struct CopyForward {
 struct GeluForward {
   enum : uint32_t { kY, kX };
   static constexpr Fault fault(const ShapedCall& c) { return shape::all_alike(c, 2); }
+  static constexpr const char* kSynopsis = "y = gelu(x)";
   static constexpr KernelInfo kInfo = {
       .op = Op::kGelu, .pass = Pass::kForward, .name = "gelu.forward", .attribute = kAttributeKind<GeluAttribute>, .in_place_output = kY,
       .in_place_input = kX, .arguments = {contract::act_out("y[...]"), contract::act_in("x[...]")}, .shape_fault = fault};
@@ -123,6 +128,7 @@ struct GeluForward {
 struct GeluBackward {
   enum : uint32_t { kDx, kX, kDy };
   static constexpr Fault fault(const ShapedCall& c) { return shape::all_alike(c, 3); }
+  static constexpr const char* kSynopsis = "dx = dy gelu'(x)";
   static constexpr KernelInfo kInfo = {
       .op = Op::kGelu, .pass = Pass::kBackward, .name = "gelu.backward", .attribute = kAttributeKind<GeluAttribute>, .in_place_output = kDx,
       .in_place_input = kDy, .arguments = {contract::act_out("dx[...]"), contract::act_in("x[...]"), contract::act_in("dy[...]")},
@@ -136,6 +142,7 @@ struct GeluBackward {
 struct SwigluForward {
   enum : uint32_t { kY, kGate, kUp };
   static constexpr Fault fault(const ShapedCall& c) { return shape::all_alike(c, 3); }
+  static constexpr const char* kSynopsis = "y = silu(gate) up";
   static constexpr KernelInfo kInfo = {
       .op = Op::kSwiglu, .pass = Pass::kForward, .name = "swiglu.forward", .in_place_output = kY, .in_place_input = kGate,
       .arguments = {contract::act_out("y[...]"), contract::act_in("gate[...]"), contract::act_in("up[...]")}, .shape_fault = fault};
@@ -148,6 +155,7 @@ struct SwigluForward {
 struct SwigluBackward {
   enum : uint32_t { kDgate, kDup, kGate, kUp, kDy };
   static constexpr Fault fault(const ShapedCall& c) { return shape::all_alike(c, 5); }
+  static constexpr const char* kSynopsis = "dgate = dy up silu'(gate); dup = dy silu(gate)";
   static constexpr KernelInfo kInfo = {
       .op = Op::kSwiglu, .pass = Pass::kBackward, .name = "swiglu.backward", .in_place_output = kDgate, .in_place_input = kGate,
       .arguments = {contract::act_out("dgate[...]"), contract::act_out("dup[...]"), contract::act_in("gate[...]"), contract::act_in("up[...]"),
@@ -164,6 +172,7 @@ struct SwigluBackward {
 struct MoveForward {
   enum : uint32_t { kY, kX };
   static constexpr Fault fault(const ShapedCall& c) { return shape::all_alike(c, 2); }
+  static constexpr const char* kSynopsis = "y = x, whose places may overlap";
   static constexpr KernelInfo kInfo = {
       .op = Op::kMove, .pass = Pass::kForward, .name = "move.forward", .copies = true, .moves = true,
       .arguments = {contract::act_out("y[...]"), contract::act_in("x[...]")}, .shape_fault = fault};

@@ -37,6 +37,7 @@ constexpr Fault embedding_fault(const ShapedCall& c, const Tensor& y, const Tens
 struct EmbeddingForward {
   enum : uint32_t { kY, kTokens, kTable, kPositions };
   static constexpr Fault fault(const ShapedCall& c) { return contract::embedding_fault(c, c[kY], c[kTokens], kTable, kPositions); }
+  static constexpr const char* kSynopsis = "y = table[tokens] + positions";
   static constexpr KernelInfo kInfo = {
       .op = Op::kEmbedding, .pass = Pass::kForward, .name = "embedding.forward",
       .arguments = {contract::act_out("y[B,T,C]"), contract::in("tokens[B,T]", Storage::kI32), contract::weight("table[V,C]"),
@@ -53,6 +54,7 @@ struct EmbeddingForward {
 struct EmbeddingBackward {
   enum : uint32_t { kDtable, kDpositions, kTokens, kDy };
   static constexpr Fault fault(const ShapedCall& c) { return contract::embedding_fault(c, c[kDy], c[kTokens], kDtable, kDpositions); }
+  static constexpr const char* kSynopsis = "dtable[tokens] = sum of dy; dpositions = sum of dy over B";
   static constexpr KernelInfo kInfo = {
       .op = Op::kEmbedding, .pass = Pass::kBackward, .name = "embedding.backward",
       .arguments = {contract::optional(contract::sum("dtable[V,C]")), contract::optional(contract::sum("dpositions[L,C]")),

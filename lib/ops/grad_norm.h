@@ -27,6 +27,7 @@ struct GradNormReduce {
     const GroupAttribute& group = c.attribute<GroupAttribute>();
     return shape::require(c[kNorms].elements() >= uint64_t{group.first_norm} + group.tensors);
   }
+  static constexpr const char* kSynopsis = "norms = sum of gradients^2 by tensor";
   static constexpr KernelInfo kInfo = {
       .op = Op::kGradNorm, .pass = Pass::kReduce, .name = "grad_norm.reduce", .attribute = kAttributeKind<GroupAttribute>,
       .attribute_is_cost = false, .updates = update_bit(StateKind::kNorms),
@@ -42,6 +43,9 @@ struct GradNormReduce {
 struct GradNormFinish {
   enum : uint32_t { kScalars, kNorms };
   static constexpr Fault fault(const ShapedCall&) { return Fault::kNone; }
+  static constexpr const char* kSynopsis =
+      "scalars.gradient_norm = sqrt(sum of norms); "
+      "scalars.clip_factor = min(1, max_norm / (scalars.gradient_norm + 1e-6))";
   static constexpr KernelInfo kInfo = {
       .op = Op::kGradNorm, .pass = Pass::kFinish, .name = "grad_norm.finish", .attribute = kAttributeKind<ClipAttribute>,
       .attribute_is_cost = false, .updates = update_bit(StateKind::kScalars),

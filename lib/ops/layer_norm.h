@@ -69,6 +69,9 @@ struct LayerNormForward {
     return shape::require(shape::same_rows(c[kY], c[kX]) && shape::has_elements(c, kMean, M) && shape::has_elements(c, kRstd, M) &&
                           shape::are_vectors(c, kGamma, 2, c[kX].last_dimension()));
   }
+  static constexpr const char* kSynopsis =
+      "y = (x - mean) rstd gamma + beta; mean = sum(x) / C; "
+      "rstd = 1 / sqrt(sum((x - mean)^2) / C + epsilon)";
   static constexpr KernelInfo kInfo = {
       .op = Op::kLayerNorm, .pass = Pass::kForward, .name = "layer_norm.forward", .attribute = kAttributeKind<NormAttribute>,
       .arguments = {contract::act_out("y[M,C]"), contract::out("mean[M]"), contract::out("rstd[M]"), contract::act_in("x[M,C]"),
@@ -88,6 +91,9 @@ struct LayerNormBackward {
     return shape::require(shape::same_rows(c[kDx], c[kX]) && shape::same_rows(c[kDy], c[kX]) && shape::are_vectors(c, kDgamma, 2, C) &&
                           shape::has_elements(c, kMean, M) && shape::has_elements(c, kRstd, M) && shape::is_vector(c, kGamma, C));
   }
+  static constexpr const char* kSynopsis =
+      "dx = rstd (g - sum(g) / C - z sum(g z) / C); dgamma = sum of dy z over M; "
+      "dbeta = sum of dy over M; where g = dy gamma, z = (x - mean) rstd";
   static constexpr KernelInfo kInfo = {
       .op = Op::kLayerNorm, .pass = Pass::kBackward, .name = "layer_norm.backward", .attribute = kAttributeKind<NormAttribute>,
       .arguments = {contract::act_sum("dx[M,C]"), contract::optional(contract::sum("dgamma[C]")), contract::optional(contract::sum("dbeta[C]")),
@@ -115,6 +121,7 @@ struct RmsNormForward {
   static constexpr Fault fault(const ShapedCall& c) {
     return shape::require(shape::same_rows(c[kY], c[kX]) && contract::norms_rows(c[kX], c[kGamma], c[kRstd]));
   }
+  static constexpr const char* kSynopsis = "y = x rstd gamma; rstd = 1 / sqrt(sum(x^2) / C + epsilon)";
   static constexpr KernelInfo kInfo = {
       .op = Op::kRmsNorm, .pass = Pass::kForward, .name = "rms_norm.forward", .attribute = kAttributeKind<NormAttribute>,
       .arguments = {contract::act_out("y[M,C]"), contract::out("rstd[M]"), contract::act_in("x[M,C]"), contract::in("gamma[C]")},
@@ -132,6 +139,7 @@ struct RmsNormBackward {
     return shape::require(shape::same_rows(c[kDx], c[kX]) && shape::same_rows(c[kDy], c[kX]) &&
                           contract::norms_rows(c[kX], c[kGamma], c[kRstd]) && shape::is_vector(c, kDgamma, c[kGamma].elements()));
   }
+  static constexpr const char* kSynopsis = "dx = rstd (g - z sum(g z) / C); dgamma = sum of dy z over M; where g = dy gamma, z = x rstd";
   static constexpr KernelInfo kInfo = {
       .op = Op::kRmsNorm, .pass = Pass::kBackward, .name = "rms_norm.backward",
       .arguments = {contract::act_sum("dx[M,C]"), contract::optional(contract::sum("dgamma[C]")), contract::act_in("x[M,C]"),

@@ -78,6 +78,7 @@ struct LinearForward {
     const bool adapts = !c.has(kH) || (c[kH].leading_elements() == c[kX].leading_elements() && shape::is_matrix(c, kU, K, c[kH].last_dimension()));
     return shape::require(contract::is_linear(c.attribute<LinearAttribute>(), c[kX], c[kY], c[kW]) && shape::is_vector(c, kB, K) && adapts);
   }
+  static constexpr const char* kSynopsis = "y = scale x w^T + b + h u^T";
   static constexpr KernelInfo kInfo = {
       .op = Op::kLinear, .pass = Pass::kForward, .name = "linear.forward", .attribute = kAttributeKind<LinearAttribute>,
       .arguments = {contract::act_out("y[M,K]"), contract::act_in("x[M,C]"), contract::weight("w[K,C] or [C,K]"),
@@ -96,6 +97,7 @@ struct LinearForward {
 struct LinearBackwardData {
   enum : uint32_t { kDx, kDy, kW, kScratch };
   static constexpr Fault fault(const ShapedCall& c) { return shape::require(contract::is_linear(c.attribute<LinearAttribute>(), c[kDx], c[kDy], c[kW])); }
+  static constexpr const char* kSynopsis = "dx = scale dy w";
   static constexpr KernelInfo kInfo = {
       .op = Op::kLinear, .pass = Pass::kBackwardData, .name = "linear.backward_data", .attribute = kAttributeKind<LinearAttribute>,
       .arguments = {contract::act_sum("dx[M,C]"), contract::act_in("dy[M,K]"), contract::weight("w[K,C] or [C,K]"), contract::scratch()},
@@ -112,6 +114,7 @@ struct LinearBackwardData {
 struct LinearBackwardWeight {
   enum : uint32_t { kDw, kX, kDy, kScratch };
   static constexpr Fault fault(const ShapedCall& c) { return shape::require(contract::is_linear(c.attribute<LinearAttribute>(), c[kX], c[kDy], c[kDw])); }
+  static constexpr const char* kSynopsis = "dw = dy^T x";
   static constexpr KernelInfo kInfo = {
       .op = Op::kLinear, .pass = Pass::kBackwardWeight, .name = "linear.backward_weight", .attribute = kAttributeKind<LinearAttribute>,
       .arguments = {contract::sum("dw[K,C] or [C,K]"), contract::act_in("x[M,C]"), contract::act_in("dy[M,K]"), contract::scratch()},
@@ -127,6 +130,7 @@ struct LinearBackwardWeight {
 struct LinearBackwardBias {
   enum : uint32_t { kDb, kDy, kScratch };
   static constexpr Fault fault(const ShapedCall& c) { return shape::require(shape::is_vector(c, kDb, c[kDy].last_dimension())); }
+  static constexpr const char* kSynopsis = "db = sum of dy over M";
   static constexpr KernelInfo kInfo = {
       .op = Op::kLinear, .pass = Pass::kBackwardBias, .name = "linear.backward_bias",
       .arguments = {contract::sum("db[K]"), contract::act_in("dy[M,K]"), contract::scratch()}, .shape_fault = fault};

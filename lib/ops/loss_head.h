@@ -48,6 +48,9 @@ struct LossHeadBackward {
                           shape::is_matrix(c, kW, V, c[kX].last_dimension()) && shape::is_vector(c, kB, V) &&
                           shape::has_elements(c, kLabels, c[kX].leading_elements()));
   }
+  static constexpr const char* kSynopsis =
+      "dx = g w; dw = g^T x; db = sum of g over M; "
+      "where g = (softmax(x w^T + b) - one_hot(labels)) / scalars.step_labelled";
   static constexpr KernelInfo kInfo = {
       .op = Op::kLossHead, .pass = Pass::kBackward, .name = "loss_head.backward", .updates = update_bit(StateKind::kScalars),
       .arguments = {contract::act_out("dx[M,C]"), contract::optional(contract::sum("dw[V,C]")), contract::optional(contract::sum("db[V]")),
@@ -70,6 +73,7 @@ struct LossHeadEvaluate {
     return shape::require(shape::is_matrix(c, kW, V, c[kX].last_dimension()) && shape::is_vector(c, kB, V) &&
                           shape::has_elements(c, kLabels, c[kX].leading_elements()));
   }
+  static constexpr const char* kSynopsis = "scalars.loss_sum -= sum of log(softmax(x w^T + b)[labels])";
   static constexpr KernelInfo kInfo = {
       .op = Op::kLossHead, .pass = Pass::kEvaluate, .name = "loss_head.evaluate", .updates = update_bit(StateKind::kScalars),
       .arguments = {contract::scalars_updated(), contract::act_in("x[M,C]"), contract::weight("w[V,C]"), contract::optional(contract::in("b[V]")),

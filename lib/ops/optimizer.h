@@ -48,6 +48,9 @@ constexpr uint8_t kUpdatesParameters = update_bit(StateKind::kParameter) | updat
 struct SgdUpdate {
   enum : uint32_t { kParameters, kMomenta, kGradients, kScalars };
   static constexpr Fault fault(const ShapedCall&) { return Fault::kNone; }  // check.h compares a group with its partners
+  static constexpr const char* kSynopsis =
+      "momentum = attribute.momentum momentum + g; parameters -= scalars.learning_rate momentum; "
+      "where g = clipped gradients + weight_decay parameters";
   static constexpr KernelInfo kInfo = {
       .op = Op::kSgd, .pass = Pass::kUpdate, .name = "sgd.update", .attribute = kAttributeKind<UpdateAttribute>, .attribute_is_cost = false,
       .updates = contract::kUpdatesParameters,
@@ -65,6 +68,9 @@ struct SgdUpdate {
 struct AdamWUpdate {
   enum : uint32_t { kParameters, kFirstMoments, kSecondMoments, kGradients, kScalars };
   static constexpr Fault fault(const ShapedCall&) { return Fault::kNone; }
+  static constexpr const char* kSynopsis =
+      "parameters -= scalars.learning_rate (m / (sqrt(v) + epsilon) + weight_decay parameters); "
+      "where m, v = first moments, second moments of clipped gradients by beta1, beta2";
   static constexpr KernelInfo kInfo = {
       .op = Op::kAdamW, .pass = Pass::kUpdate, .name = "adamw.update", .attribute = kAttributeKind<UpdateAttribute>, .attribute_is_cost = false,
       .updates = contract::kUpdatesParameters,
@@ -83,6 +89,9 @@ struct AdamWUpdate {
 struct LionUpdate {
   enum : uint32_t { kParameters, kMomenta, kGradients, kScalars };
   static constexpr Fault fault(const ShapedCall&) { return Fault::kNone; }
+  static constexpr const char* kSynopsis =
+      "parameters -= scalars.learning_rate (sign(beta1 momentum + (1 - beta1) g) + weight_decay parameters); "
+      "momentum = beta2 momentum + (1 - beta2) g; where g = clipped gradients";
   static constexpr KernelInfo kInfo = {
       .op = Op::kLion, .pass = Pass::kUpdate, .name = "lion.update", .attribute = kAttributeKind<UpdateAttribute>, .attribute_is_cost = false,
       .updates = contract::kUpdatesParameters,

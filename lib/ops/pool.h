@@ -48,6 +48,7 @@ constexpr Fault max_pool_fault(const WindowAttribute& a, const Tensor& x, const 
 struct MaxPoolForward {
   enum : uint32_t { kY, kIndex, kX };
   static constexpr Fault fault(const ShapedCall& c) { return contract::max_pool_fault(c.attribute<WindowAttribute>(), c[kX], c[kY], c[kIndex]); }
+  static constexpr const char* kSynopsis = "y = max of x by window; index = its first place there";
   static constexpr KernelInfo kInfo = {
       .op = Op::kMaxPool, .pass = Pass::kForward, .name = "max_pool.forward", .attribute = kAttributeKind<WindowAttribute>,
       .arguments = {contract::act_out("y[N,P,Q,C]"), contract::out("index[N,P,Q,C]", Storage::kU8), contract::act_in("x[N,H,W,C]")},
@@ -62,6 +63,7 @@ struct MaxPoolForward {
 struct MaxPoolBackward {
   enum : uint32_t { kDx, kIndex, kDy };
   static constexpr Fault fault(const ShapedCall& c) { return contract::max_pool_fault(c.attribute<WindowAttribute>(), c[kDx], c[kDy], c[kIndex]); }
+  static constexpr const char* kSynopsis = "dx[index] = sum of dy";
   static constexpr KernelInfo kInfo = {
       .op = Op::kMaxPool, .pass = Pass::kBackward, .name = "max_pool.backward", .attribute = kAttributeKind<WindowAttribute>,
       .arguments = {contract::act_sum("dx[N,H,W,C]"), contract::in("index[N,P,Q,C]", Storage::kU8), contract::act_in("dy[N,P,Q,C]")},
@@ -78,6 +80,7 @@ struct GlobalPoolForward {
   static constexpr Fault fault(const ShapedCall& c) {
     return shape::require(c[kX].rank == 4 && shape::is_matrix(c, kY, c[kX].shape[0], c[kX].shape[3]));
   }
+  static constexpr const char* kSynopsis = "y = sum of x over H, W / (H W)";
   static constexpr KernelInfo kInfo = {
       .op = Op::kGlobalPool, .pass = Pass::kForward, .name = "global_pool.forward",
       .arguments = {contract::act_out("y[N,C]"), contract::act_in("x[N,H,W,C]")}, .shape_fault = fault};
@@ -93,6 +96,7 @@ struct GlobalPoolBackward {
   static constexpr Fault fault(const ShapedCall& c) {
     return shape::require(c[kDx].rank == 4 && shape::is_matrix(c, kDy, c[kDx].shape[0], c[kDx].shape[3]));
   }
+  static constexpr const char* kSynopsis = "dx = dy / (H W)";
   static constexpr KernelInfo kInfo = {
       .op = Op::kGlobalPool, .pass = Pass::kBackward, .name = "global_pool.backward",
       .arguments = {contract::act_sum("dx[N,H,W,C]"), contract::act_in("dy[N,C]")}, .shape_fault = fault};

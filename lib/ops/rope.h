@@ -53,6 +53,7 @@ constexpr Fault rope_fault(const ShapedCall& c, const Tensor& qkv, uint32_t firs
 struct RopeForward {
   enum : uint32_t { kQkv, kQ, kK, kV, kDocumentStart, kFrequencies };
   static constexpr Fault fault(const ShapedCall& c) { return contract::rope_fault(c, c[kQkv], kQ, kDocumentStart); }
+  static constexpr const char* kSynopsis = "qkv = turn(q), turn(k), v; where turn = scale rotation by position frequencies";
   static constexpr KernelInfo kInfo = {
       .op = Op::kRope, .pass = Pass::kForward, .name = "rope.forward", .attribute = kAttributeKind<RopeAttribute>,
       .arguments = {contract::act_out("qkv[B,T,(heads+2kv_heads)D]"), contract::act_in("q[B,T,heads*D]"), contract::act_in("k[B,T,kv_heads*D]"),
@@ -70,6 +71,7 @@ struct RopeForward {
 struct RopeBackward {
   enum : uint32_t { kDq, kDk, kDv, kDqkv, kDocumentStart, kFrequencies };
   static constexpr Fault fault(const ShapedCall& c) { return contract::rope_fault(c, c[kDqkv], kDq, kDocumentStart); }
+  static constexpr const char* kSynopsis = "dq, dk, dv = turn^T(dqkv); where turn = scale rotation by position frequencies";
   static constexpr KernelInfo kInfo = {
       .op = Op::kRope, .pass = Pass::kBackward, .name = "rope.backward", .attribute = kAttributeKind<RopeAttribute>,
       .arguments = {contract::act_out("dq[B,T,heads*D]"), contract::act_out("dk[B,T,kv_heads*D]"), contract::act_out("dv[B,T,kv_heads*D]"),

@@ -11,6 +11,7 @@ namespace reprise {
 struct TransferStart {
   enum : uint32_t { kY, kX };
   static constexpr Fault fault(const ShapedCall& c) { return shape::all_alike(c, 2); }
+  static constexpr const char* kSynopsis = "y = x begins";
   static constexpr KernelInfo kInfo = {
       .op = Op::kTransfer, .pass = Pass::kStart, .name = "transfer.start", .asynchronous = true,
       .arguments = {contract::act_out("y[...]"), contract::act_in("x[...]")}, .shape_fault = fault};
@@ -23,6 +24,7 @@ struct TransferStart {
 struct TransferWait {
   enum : uint32_t { kY, kX };
   static constexpr Fault fault(const ShapedCall& c) { return shape::all_alike(c, 2); }
+  static constexpr const char* kSynopsis = "y = x has ended";
   static constexpr KernelInfo kInfo = {
       .op = Op::kTransfer, .pass = Pass::kWait, .name = "transfer.wait", .asynchronous = true,
       .arguments = {contract::act_updated("y[...]"), contract::act_in("x[...]")}, .shape_fault = fault};
