@@ -155,13 +155,16 @@ TEST_F(Audit, RowsNameWhatTheyReadAndWrite) {
   const json rows = json::parse(listed.out);
   ASSERT_EQ(rows.size(), manifest["programs"][0]["rows"].size());
   EXPECT_EQ(rows[0]["reads"][0], "images");
+  EXPECT_EQ(rows[0]["op"], "conv.forward");
+  EXPECT_EQ(rows[0]["synopsis"], "y = conv(x, w); mean of y, rstd of y by channel");
   for (size_t r = 0; r < rows.size(); ++r) {
-    EXPECT_EQ(keys_of(rows[r]), (std::set<std::string>{"row", "op", "link", "stage", "why", "reads", "writes", "live_bytes", "seconds"}));
+    EXPECT_EQ(keys_of(rows[r]), (std::set<std::string>{"row", "op", "synopsis", "link", "stage", "why", "reads", "writes", "live_bytes", "seconds"}));
     EXPECT_EQ(rows[r]["reads"].size(), manifest["programs"][0]["rows"][r]["reads"].size());
   }
   const ProcessResult text = reprise_command({"rows", folder_.file("p/manifest.json"), "--program", "update"});
   EXPECT_EQ(text.status, 0) << text.err;
   EXPECT_NE(text.out.find("sgd.update"), std::string::npos) << text.out;
+  EXPECT_NE(text.out.find("g = clipped gradients"), std::string::npos) << text.out;
   expect_refusal({"rows", recipe(), "--program", "micro_add"}, 1, {"--program", "micro_first", "micro_add"});
 }
 

@@ -317,7 +317,8 @@ TEST_F(CommandLine, TokenizeAndDetokenize) {
 TEST_F(CommandLine, NameAndHelp) {
   EXPECT_EQ(reprise_command({"name", recipe()}).out, "rn\n");
   const std::string help = reprise_command({"--help"}).out;
-  for (const char* command : {"plan", "fit", "compare", "chain", "schedule", "pack", "audit", "doctor", "name", "recipe", "parameters", "tokenize", "detokenize"}) {
+  for (const char* command : {"plan", "fit", "compare", "chain", "schedule", "pack", "audit", "doctor", "name", "recipe", "parameters", "tokenize", "detokenize",
+                              "rows", "kernels"}) {
     EXPECT_NE(help.find(std::string("\n  ") + command), std::string::npos) << command;
     const ProcessResult own = reprise_command({command, "--help"});
     EXPECT_EQ(own.status, 0) << command;

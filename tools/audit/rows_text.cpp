@@ -7,6 +7,7 @@
 #include <sstream>
 #include <vector>
 
+#include "tools/audit/kernels_text.h"
 #include "tools/formats/error.h"
 #include "tools/formats/json_text.h"
 #include "tools/formats/text.h"
@@ -82,7 +83,8 @@ json named_rows(const json& manifest, const std::string& program) {
     json rows = json::array();
     for (const json& row : each["rows"]) {
       const std::string why = row["action"].is_null() ? program : action_words(manifest["actions"][row["action"].get<size_t>()], manifest["links"]);
-      rows.push_back({{"row", rows.size()}, {"op", row["op"].get<std::string>() + "." + row["pass"].get<std::string>()}, {"link", row["link"]},
+      const std::string op = row["op"].get<std::string>() + "." + row["pass"].get<std::string>();
+      rows.push_back({{"row", rows.size()}, {"op", op}, {"synopsis", synopsis_of(op)}, {"link", row["link"]},
                       {"stage", row["stage"]}, {"why", why}, {"reads", names.of(row["reads"])}, {"writes", names.of(row["writes"])},
                       {"live_bytes", row["live_bytes"]}, {"seconds", row["seconds"]}});
     }
@@ -99,14 +101,14 @@ std::string rows_text(const json& rows) {
   }
   std::ostringstream text;
   char line[512];
-  std::snprintf(line, sizeof line, "%6s  %-*s  %-*s  %-10s  %11s  writes <- reads  (why)\n", "row", static_cast<int>(widths[0]), "op", static_cast<int>(widths[1]),
+  std::snprintf(line, sizeof line, "%6s  %-*s  %-*s  %-10s  %11s  writes <- reads  (why)  what\n", "row", static_cast<int>(widths[0]), "op", static_cast<int>(widths[1]),
                 "link", "stage", "live");
   text << line;
   for (const json& row : rows) {
     std::snprintf(line, sizeof line, "%6s  %-*s  %-*.100s  %-10s  %11s  ", row["row"].dump().c_str(), static_cast<int>(widths[0]), shown_key(row["op"]).substr(0, 60).c_str(),
                   static_cast<int>(widths[1]), shown_key(row["link"]).c_str(), row["stage"].get<std::string>().c_str(),
                   bytes_text(row["live_bytes"].get<uint64_t>()).c_str());
-    text << line << joined(row["writes"]) << " <- " << joined(row["reads"]) << "  (" << shown_key(row["why"]) << ")\n";
+    text << line << joined(row["writes"]) << " <- " << joined(row["reads"]) << "  (" << shown_key(row["why"]) << ")  " << row["synopsis"].get<std::string>() << "\n";
   }
   return text.str();
 }

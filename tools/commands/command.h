@@ -25,6 +25,7 @@ Command add_fit(CLI::App& app, const Port& port);
 Command add_compare(CLI::App& app, const Port& port);
 Command add_audit(CLI::App& app, const Port& port);
 Command add_rows(CLI::App& app, const Port& port);
+Command add_kernels(CLI::App& app);
 Command add_chain(CLI::App& app);
 Command add_name(CLI::App& app);
 Command add_recipe(CLI::App& app);

@@ -257,8 +257,9 @@ const char* json_kind(const json& value) {
   }
 }
 
+constexpr size_t kLongest = 64;  // the distance is quadratic; nobody means a key of a thousand letters
+
 std::string closest_match(const std::string& word, const std::vector<std::string>& candidates) {
-  constexpr size_t kLongest = 64;  // the distance is quadratic; nobody means a key of a thousand letters
   if (word.size() > kLongest) return "";
   std::string best;
   size_t best_distance = 1 + std::max<size_t>(1, word.size() / 3);
@@ -270,6 +271,16 @@ std::string closest_match(const std::string& word, const std::vector<std::string
     }
   }
   return best;
+}
+
+std::vector<std::string> nearest_words(const std::string& word, const std::vector<std::string>& candidates, size_t count) {
+  if (word.empty() || word.size() > kLongest) return {};
+  std::vector<std::pair<size_t, std::string>> ranked;
+  for (const std::string& each : candidates) ranked.emplace_back(each.find(word) != std::string::npos ? 0 : edit_distance(word, each), each);
+  std::stable_sort(ranked.begin(), ranked.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<std::string> nearest;
+  for (size_t i = 0; i < std::min(count, ranked.size()); ++i) nearest.push_back(ranked[i].second);
+  return nearest;
 }
 
 std::string quoted_list(const std::vector<std::string>& words) {

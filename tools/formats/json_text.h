@@ -40,6 +40,9 @@ const char* json_kind(const nlohmann::json& value);
 // The candidate that a slip of the finger would turn into `word`; empty where none is near.
 std::string closest_match(const std::string& word, const std::vector<std::string>& candidates);
 
+// At most `count` of them, the nearest first; those that hold the word whole are nearest. None for a word that is long.
+std::vector<std::string> nearest_words(const std::string& word, const std::vector<std::string>& candidates, size_t count);
+
 // `"a", "b", "c"`
 std::string quoted_list(const std::vector<std::string>& words);
 

@@ -13,6 +13,11 @@ const BackendRules& backend_of(const Recipe& recipe) {
   return recipe.card == Recipe::CardSize::kLarge ? kCudaLargeRules : kCudaRules;
 }
 
+const std::vector<const BackendRules*>& all_backends() {
+  static const std::vector<const BackendRules*> kAll = {&kCpuRules, &kCudaRules, &kCudaLargeRules};
+  return kAll;
+}
+
 std::vector<std::string> missing_kernels(const BackendRules& rules, const OwnedPlan& plan) {
   std::vector<std::string> names;
   for (uint32_t kernel = 0; kernel < kKernelCount; ++kernel) {

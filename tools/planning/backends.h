@@ -12,6 +12,9 @@ namespace reprise {
 // The rules that a recipe is planned with; "auto" is planned for the CPU.
 const BackendRules& backend_of(const Recipe& recipe);
 
+// All of them, the CPU's first.
+const std::vector<const BackendRules*>& all_backends();
+
 // The names of the plan's kernels that its backend lacks, each once: such a plan is proved, and refused by bind.
 std::vector<std::string> missing_kernels(const BackendRules& rules, const OwnedPlan& plan);
 
