@@ -39,7 +39,7 @@ PORT_SOURCES  := $(wildcard ports/linux/*.cpp ports/cuda/*.cpp)
 MAIN_SOURCES  := tools/reprise.cpp tools/train.cpp tools/train_cuda.cpp tools/train_auto.cpp
 TOOL_SOURCES  := $(filter-out $(MAIN_SOURCES),$(wildcard tools/*.cpp tools/*/*.cpp))
 TEST_SOURCES  := $(wildcard tests/*/*_test.cpp)
-JUDGE_SOURCES := $(filter-out $(TEST_SOURCES),$(wildcard $(addprefix tests/,$(addsuffix /*.cpp,judges ops ref planner faces runtime ports))))
+JUDGE_SOURCES := $(filter-out $(TEST_SOURCES),$(wildcard $(addprefix tests/,$(addsuffix /*.cpp,judges ops ref planner faces runtime ports skeleton))))
 BENCH_SOURCES := $(filter-out tests/bench/traffic_bench.cpp,$(wildcard tests/bench/*_bench.cpp))
 FIBRE_SOURCES := $(wildcard cuda/*.cu tests/ports/*.cu)
 
@@ -107,6 +107,9 @@ $(BUILD)/tests/%.o: tests/%.cpp Makefile | $(BUILD)/packages/run $(BUILD)/packag
 	@mkdir -p $(@D)
 	@echo "  compile $<"
 	$(Q)$(CXX) $(TOOL_FLAGS) $(PROOF_FLAGS) -c $< -o $@
+
+# A kernel to copy is compiled as the library's are.
+$(BUILD)/tests/skeleton/channel_gain.o: TOOL_FLAGS = $(LIB_FLAGS)
 
 # CUDA's kernels as C++ that fibres run on the CPU: tests/ports/cuda_fibre.h takes the place of CUDA's headers. Nothing is
 # fused but by fmaf, as with nvcc's -fmad=false.
