@@ -174,7 +174,7 @@ $(BUILD)/reprise: $(BUILD)/tools/reprise.o $(BUILD)/libtools.a $(BUILD)/librepri
 # A recipe's folder is build/NAME; a NAME that the build itself uses for a file or folder goes to build/recipes/NAME.
 # tests/house/make_test.sh looks for names that are missing here.
 TAKEN := arm64 arm64.log asan cuda data device fibre fuzz lib libjudges.a libreprise-cuda.a libreprise.a libtools.a old-cpu other-compiler \
-         lm-peer packages parity parity-venv parity-venv.log ports recipes reprise test-programs tests tools traffic
+         lm-peer packages parity parity-venv parity-venv.log ports recipes reprise size test-programs tests tools traffic
 find_folder = folder=$$($(BUILD)/reprise name $(RECIPE_WORD)) || exit $$?; backend=$$($(BUILD)/reprise name --backend $(RECIPE_WORD)) || exit $$?; \
   case ' $(TAKEN) ' in *" $$folder "*) folder=recipes/$$folder ;; esac; folder=$(BUILD)/$$folder
 # The same for a program, which a card's plan makes with nvcc.
@@ -429,8 +429,24 @@ $(GPU_PROGRAMS): %: %.o $(BUILD)/libtools.a $(BUILD)/libreprise.a $(BUILD)/libre
 gpu:  ## on a machine with a card: judge the CUDA kernels there and time them, into tests/bench/GPU_RESULTS.md
 	BUILD=$(BUILD) NVCC="$(NVCC)" tests/bench/gpu.sh
 
-size: $(BUILD)/libreprise.a  ## code and static bytes of the library
-	size -t $<
+# Of the library as it is released, and of what a ResNet-8's plan links of it. AGAINST: a commit, whose library is compiled beside this one's, or
+# the folder of another build.
+AGAINST ?=
+$(BUILD)/size/plan.h: tests/house/resnet8.json $(BUILD)/reprise
+	@echo "  plan $<"
+	$(Q)mkdir -p $(@D) && { $(BUILD)/reprise plan $< -o $(@D) 2>$(@D)/plan.txt || { status=$$?; cat $(@D)/plan.txt >&2; exit $$status; }; }
+$(BUILD)/size/program: tests/house/size_program.cpp $(BUILD)/size/plan.h $(BUILD)/libreprise.a
+	@echo "  link $@"
+	$(Q)$(CXX) $(TOOL_FLAGS) $(PROOF_FLAGS) -I$(@D) $< $(BUILD)/libreprise.a -o $@ -Wl,-Map=$@.map -lpthread $(if $(SANITIZE),$(PLAN_NO_SANITIZE))
+size: $(BUILD)/size/program  ## bytes of code, tables, data and stack by function, and what a ResNet-8 links; AGAINST=COMMIT shows what differs
+	@tests/house/size.py measure $(BUILD)/libreprise.a --map $<.map -o $(<D)/now.json $(if $(AGAINST),>$(<D)/now.txt)
+ifneq ($(AGAINST),)
+	+@before=$(call quoted,$(AGAINST)); tree=$(<D)/tree; test -e "$$before/libreprise.a" \
+	  || { rm -rf "$$tree" && mkdir -p "$$tree" && git archive "$$before" >$(<D)/tree.tar && tar -xf $(<D)/tree.tar -C "$$tree" && rm $(<D)/tree.tar \
+	       && $(MAKE) --no-print-directory -C "$$tree" BUILD=build build/libreprise.a && before=$$tree/build; } || exit 1; \
+	  map=$$before/size/program.map; test -e "$$map" || map=; \
+	  tests/house/size.py measure "$$before/libreprise.a" $${map:+--map "$$map"} -o $(<D)/before.json >/dev/null && tests/house/size.py diff $(<D)/before.json $(<D)/now.json
+endif
 
 # ---- install -------------------------------------------------------------------------------------------------------------
 

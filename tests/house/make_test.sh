@@ -92,6 +92,9 @@ make_well all
 
 # 6. The rest of what `make help` lists.
 make_well size
+says "of the library in all: " "make size"
+make_well size AGAINST=build
+says "nothing differs" "make size beside itself"
 make_well install DESTDIR="$scratch/installed tree" PREFIX=/usr
 installed="$scratch/installed tree/usr/bin/reprise"
 [ -x "$installed" ] || fail "make install left no reprise"
