@@ -1,17 +1,106 @@
-// Building blocks of a network and their shape inference.
-// Here so that models say only what they are made of.
+// Building blocks of a network: what each refuses, and its shape inference.
+// Here so that models say only what they are made of, and a wrong one is told where it is wrong.
 #include "tools/graph/graph.h"
 
 #include <algorithm>
 #include <cmath>
-#include <stdexcept>
+
+#include "tools/formats/error.h"
 
 namespace reprise {
 
-uint32_t window_output(uint32_t input, uint32_t kernel, uint32_t stride, uint32_t pad) {
-  if (input + 2 * pad < kernel) throw std::invalid_argument("window larger than its input");
-  return (input + 2 * pad - kernel) / stride + 1;
+std::string op_name(Op op) {
+  const auto found = std::find_if(std::begin(kOps), std::end(kOps), [op](const KernelInfo& kernel) { return kernel.op == op; });
+  const std::string name = found == std::end(kOps) ? "" : found->name;
+  return name.substr(0, name.find('.'));
 }
+
+namespace {
+
+Shape shape_of(const Tensor& t) { return Shape(t.shape, t.shape + t.rank); }
+
+std::string shape_text(const Shape& shape) {
+  std::string text;
+  for (const uint32_t d : shape) text += (text.empty() ? "" : ",") + std::to_string(d);
+  return "[" + text + "]";
+}
+
+// What one node may not be: each rule throws a UserError whose line names the node, its op, what is there and what would be right.
+class NodeRules {
+ public:
+  NodeRules(const Graph& graph, Op op, const std::string& name) : graph_(graph), op_(op), name_(name) {
+    require(!name.empty(), "has no name; give each node the name of its layer");
+    require(graph.nodes.empty() || graph.nodes.back().op != Op::kLossHead, "stands behind the loss; the loss head must be the last node");
+  }
+
+  void require(bool holds, const std::string& otherwise) const {
+    if (!holds) throw UserError((name_.empty() ? "a node" : name_) + " (" + op_name(op_) + "): " + otherwise);
+  }
+
+  // Copies, because whoever adds values moves those that are there.
+  Tensor value(ValueId v, const std::string& what, DType dtype) const {
+    require(v < graph_.values.size(), what + " is no value of this graph");
+    const Tensor tensor = graph_.tensor(v);
+    require(tensor.dtype == dtype, what + " is " + text(v) + "; must be of " + dtype_info(dtype).name);
+    return tensor;
+  }
+  Tensor activation(ValueId v, const std::string& what, uint32_t least_rank, uint32_t most_rank, const std::string& form) const {
+    const Tensor tensor = value(v, what, graph_.stored());
+    const ValueKind kind = graph_.values[v].kind;
+    require(kind == ValueKind::kActivation || kind == ValueKind::kInput, what + " is " + text(v) + "; must be what a node writes, or the input");
+    require(tensor.rank >= least_rank && tensor.rank <= most_rank, what + " is " + text(v) + "; must be " + form);
+    return tensor;
+  }
+  Tensor activation(ValueId v, const std::string& what) const { return activation(v, what, 0, kMaxRank, ""); }
+  Tensor rows(ValueId v, const std::string& what) const { return activation(v, what, 1, kMaxRank, "rows of channels, [...,C]"); }
+  Tensor image(ValueId v) const { return activation(v, "x", 4, 4, "images, [N,H,W,C]"); }
+  Tensor sequence(ValueId v, const std::string& what) const { return activation(v, what, 3, 3, "sequences of channels, [B,T,C]"); }
+
+  void require_shape(ValueId v, const std::string& what, const Shape& right) const {
+    require(shape_of(graph_.tensor(v)) == right, what + " is " + text(v) + "; must be " + shape_text(right));
+  }
+  // An absent one is right.
+  void require_table(ValueId v, const std::string& what, const Shape& right) const {
+    if (v == kNoValue) return;
+    value(v, what, DType::kF32);
+    require(graph_.values[v].kind != ValueKind::kActivation, what + " is " + text(v) + "; must be a parameter or a table");
+    require_shape(v, what, right);
+  }
+  void require_document_start(ValueId v, const Tensor& sequences) const {
+    if (v == kNoValue) return;
+    value(v, "document_start", DType::kI32);
+    require_shape(v, "document_start", {sequences.shape[0], sequences.shape[1]});
+  }
+  template <typename A>
+  void require_sense(const A& attribute) const {
+    if (attribute.makes_sense()) return;
+    std::string given;
+    attribute.fields([&given](const char* field, const auto& number) { given += (given.empty() ? "" : ", ") + std::string(field) + " " + std::to_string(number); });
+    require(false, "is given " + given + "; see " + A::kName + "Attribute in lib/attributes.h for what makes sense");
+  }
+  void require_window(const Tensor& in, const WindowAttribute& window) const {
+    require_sense(window);
+    const uint32_t fits_h = in.shape[1] + 2u * window.pad, fits_w = in.shape[2] + 2u * window.pad;
+    require(window.kernel_h <= fits_h && window.kernel_w <= fits_w,
+            "its window of " + std::to_string(window.kernel_h) + " x " + std::to_string(window.kernel_w) + " is larger than its padded input; must be at most " +
+                std::to_string(fits_h) + " x " + std::to_string(fits_w));
+  }
+
+ private:
+  // "conv1 [2,8,8,16] of f32"
+  std::string text(ValueId v) const {
+    const Tensor& tensor = graph_.tensor(v);
+    return graph_.values[v].name + " " + shape_text(shape_of(tensor)) + " of " + dtype_info(tensor.dtype).name;
+  }
+
+  const Graph& graph_;
+  const Op op_;
+  const std::string name_;
+};
+
+}  // namespace
+
+uint32_t window_output(uint32_t input, uint32_t kernel, uint32_t stride, uint32_t pad) { return (input + 2 * pad - kernel) / stride + 1; }
 
 std::array<uint32_t, kMaxRank> padded_shape(const Shape& shape) {
   std::array<uint32_t, kMaxRank> padded = {1, 1, 1, 1};
@@ -29,7 +118,14 @@ ValueId Graph::add_value(const std::string& name, ValueKind kind, const Shape& s
 }
 
 ValueId Graph::add_value(const std::string& name, ValueKind kind, const Shape& shape, DType dtype) {
-  if (shape.size() > kMaxRank) throw std::invalid_argument(name + ": more than four dimensions");
+  const auto refuse = [&](const std::string& otherwise) { throw UserError(name + ": a tensor of " + shape_text(shape) + "; " + otherwise); };
+  if (shape.size() > kMaxRank) refuse("must have at most four dimensions");
+  double elements = 1;
+  for (const uint32_t d : shape) elements *= d;
+  if (elements == 0) refuse("must have no dimension of 0");
+  if (elements > kMostElements) refuse("must have at most 2^40 elements");
+  const bool is_state = kind == ValueKind::kParameter || kind == ValueKind::kBuffer || kind == ValueKind::kTable;
+  if (is_state && !state_names_.insert(name).second) throw UserError(name + ": a second tensor of that name; each parameter, buffer and table must have its own");
   Value value;
   value.name = name;
   value.kind = kind;
@@ -66,7 +162,10 @@ Node& Graph::node(Op op, const std::string& name, std::vector<ValueId> inputs) {
 }
 
 ValueId Graph::conv(ValueId x, const std::string& name, uint32_t out_channels, WindowAttribute window) {
-  const Tensor in = tensor(x);
+  const NodeRules rules(*this, Op::kConv, name);
+  const Tensor in = rules.image(x);
+  rules.require_window(in, window);
+  rules.require(out_channels > 0, "has 0 output channels; must have at least one");
   const uint32_t channels = in.shape[3];
   // torchvision: kaiming_normal_(mode="fan_out", nonlinearity="relu").
   const float fan_out = static_cast<float>(out_channels) * window.kernel_h * window.kernel_w;
@@ -83,8 +182,11 @@ ValueId Graph::conv(ValueId x, const std::string& name, uint32_t out_channels, W
 }
 
 ValueId Graph::batch_norm(ValueId x, const std::string& name, float epsilon, float momentum) {
-  const Tensor in = tensor(x);
+  const NodeRules rules(*this, Op::kBatchNorm, name);
+  const Tensor in = rules.image(x);
   const uint32_t channels = in.shape[3];
+  const NormAttribute norm = {epsilon, momentum, in.elements() / channels};
+  rules.require_sense(norm);
   const ValueId gamma = parameter(name + ".weight", {channels}, InitKind::kConstant, 1.0f);
   const ValueId beta = parameter(name + ".bias", {channels}, InitKind::kConstant, 0.0f);
   const ValueId running_mean = add_value(name + ".running_mean", ValueKind::kBuffer, {channels});
@@ -95,31 +197,38 @@ ValueId Graph::batch_norm(ValueId x, const std::string& name, float epsilon, flo
   const ValueId mean = add_value(name + ".mean", ValueKind::kSmall, {channels});
   const ValueId rstd = add_value(name + ".rstd", ValueKind::kSmall, {channels});
   Node& n = node(Op::kBatchNorm, name, {x});
-  n.attribute = attributes.intern(NormAttribute{epsilon, momentum, in.elements() / channels});
+  n.attribute = attributes.intern(norm);
   n.outputs = {y, mean, rstd};
   n.parameters = {gamma, beta};
   n.buffers = {running_mean, running_var, batches};
   return y;
 }
 
-namespace {
-Shape shape_of(const Tensor& t) { return Shape(t.shape, t.shape + t.rank); }
-}  // namespace
-
 ValueId Graph::relu(ValueId x, const std::string& name) {
-  const ValueId y = add_value(name, ValueKind::kActivation, shape_of(tensor(x)));
+  const Tensor in = NodeRules(*this, Op::kRelu, name).activation(x, "x");
+  const ValueId y = add_value(name, ValueKind::kActivation, shape_of(in));
   node(Op::kRelu, name, {x}).outputs = {y};
   return y;
 }
 
 ValueId Graph::add(ValueId a, ValueId b, const std::string& name) {
-  const ValueId y = add_value(name, ValueKind::kActivation, shape_of(tensor(a)));
+  const NodeRules rules(*this, Op::kAdd, name);
+  const Shape shape = shape_of(rules.activation(a, "a"));
+  rules.activation(b, "b");
+  rules.require_shape(b, "b", shape);
+  const ValueId y = add_value(name, ValueKind::kActivation, shape);
   node(Op::kAdd, name, {a, b}).outputs = {y};
   return y;
 }
 
 ValueId Graph::max_pool(ValueId x, const std::string& name, WindowAttribute window) {
-  const Tensor in = tensor(x);
+  const NodeRules rules(*this, Op::kMaxPool, name);
+  const Tensor in = rules.image(x);
+  rules.require_window(in, window);
+  rules.require(window.pad < window.kernel_h && window.pad < window.kernel_w,
+                "is padded by " + std::to_string(window.pad) + "; must be by less than its window's height and width");
+  rules.require(uint32_t{window.kernel_h} * window.kernel_w <= 256, "its window has " + std::to_string(uint32_t{window.kernel_h} * window.kernel_w) +
+                                                                      " places; must have at most 256, which a byte can number");
   const Shape shape = {in.shape[0], window_output(in.shape[1], window.kernel_h, window.stride, window.pad),
                        window_output(in.shape[2], window.kernel_w, window.stride, window.pad), in.shape[3]};
   const ValueId y = add_value(name, ValueKind::kActivation, shape);
@@ -131,7 +240,7 @@ ValueId Graph::max_pool(ValueId x, const std::string& name, WindowAttribute wind
 }
 
 ValueId Graph::global_pool(ValueId x, const std::string& name) {
-  const Tensor in = tensor(x);
+  const Tensor in = NodeRules(*this, Op::kGlobalPool, name).image(x);
   const ValueId y = add_value(name, ValueKind::kActivation, {in.shape[0], in.shape[3]});
   node(Op::kGlobalPool, name, {x}).outputs = {y};
   return y;
@@ -152,7 +261,18 @@ ValueId Graph::linear(ValueId x, const std::string& name, uint32_t out_features,
 
 ValueId Graph::linear(ValueId x, const std::string& name, uint32_t out_features, bool input_major, bool bias, float init_std, ValueId hidden,
                       ValueId up) {
-  const Tensor in = tensor(x);
+  const NodeRules rules(*this, Op::kLinear, name);
+  const Tensor in = rules.rows(x, "x");
+  rules.require(out_features > 0, "has 0 output features; must have at least one");
+  rules.require((hidden == kNoValue) == (up == kNoValue), "has half an adapter; give both its hidden values and its matrix, or neither");
+  const size_t adapter = hidden == kNoValue ? kNoNode : writer_of(hidden);
+  if (hidden != kNoValue) {
+    const Tensor h = rules.rows(hidden, "hidden");
+    rules.require(adapter != kNoNode && nodes[adapter].op == Op::kLinear, "hidden is " + values[hidden].name + "; must be what low_rank() wrote");
+    rules.require(h.leading_elements() == in.leading_elements(), "hidden has " + std::to_string(h.leading_elements()) + " rows; must have the " +
+                                                                     std::to_string(in.leading_elements()) + " of x");
+    rules.require_table(up, "up", {out_features, static_cast<uint32_t>(h.last_dimension())});
+  }
   const uint32_t channels = static_cast<uint32_t>(in.last_dimension());
   const Shape weight_shape = input_major ? Shape{channels, out_features} : Shape{out_features, channels};
   const ValueId weight = parameter(name + ".weight", weight_shape, InitKind::kNormal, init_std);
@@ -160,9 +280,6 @@ ValueId Graph::linear(ValueId x, const std::string& name, uint32_t out_features,
   Shape shape = shape_of(in);
   shape.back() = out_features;
   const ValueId y = add_value(name, ValueKind::kActivation, shape);
-  const auto is_hidden = [hidden](const Node& n) { return !n.outputs.empty() && n.outputs[0] == hidden; };
-  const auto low_rank = hidden == kNoValue ? nodes.end() : std::find_if(nodes.begin(), nodes.end(), is_hidden);
-  const size_t adapter = low_rank == nodes.end() ? kNoNode : static_cast<size_t>(low_rank - nodes.begin());
   Node& n = node(Op::kLinear, name, {x});
   n.attribute = attributes.intern(LinearAttribute{input_major ? 1u : 0u});
   n.outputs = {y};
@@ -176,20 +293,28 @@ ValueId Graph::linear(ValueId x, const std::string& name, uint32_t out_features,
 }
 
 ValueId Graph::low_rank(ValueId x, const std::string& name, uint32_t rank, float scale) {
-  const uint32_t channels = static_cast<uint32_t>(tensor(x).last_dimension());
+  const NodeRules rules(*this, Op::kLinear, name + ".lora_A");
+  const Tensor in = rules.rows(x, "x");
+  const LinearAttribute linear = {0, scale};
+  rules.require_sense(linear);
+  rules.require(rank > 0, "has rank 0; must have at least 1");
+  const uint32_t channels = static_cast<uint32_t>(in.last_dimension());
   const ValueId down = parameter(name + ".lora_A.weight", {rank, channels}, InitKind::kUniform, 1.0f / std::sqrt(static_cast<float>(channels)));
-  Shape shape = shape_of(tensor(x));
+  Shape shape = shape_of(in);
   shape.back() = rank;
   const ValueId h = add_value(name + ".lora_A", ValueKind::kActivation, shape);
   Node& n = node(Op::kLinear, name + ".lora_A", {x});
-  n.attribute = attributes.intern(LinearAttribute{0, scale});
+  n.attribute = attributes.intern(linear);
   n.outputs = {h};
   n.parameters = {down, kNoValue};
   return h;
 }
 
 ValueId Graph::layer_norm(ValueId x, const std::string& name, float epsilon) {
-  const Tensor in = tensor(x);
+  const NodeRules rules(*this, Op::kLayerNorm, name);
+  const Tensor in = rules.rows(x, "x");
+  const NormAttribute norm = {epsilon, 0.0f, 0};
+  rules.require_sense(norm);
   const uint32_t channels = static_cast<uint32_t>(in.last_dimension());
   const ValueId gamma = parameter(name + ".weight", {channels}, InitKind::kConstant, 1.0f);
   const ValueId beta = parameter(name + ".bias", {channels}, InitKind::kConstant, 0.0f);
@@ -199,15 +324,19 @@ ValueId Graph::layer_norm(ValueId x, const std::string& name, float epsilon) {
   const ValueId mean = add_value(name + ".mean", ValueKind::kSmall, rows);
   const ValueId rstd = add_value(name + ".rstd", ValueKind::kSmall, rows);
   Node& n = node(Op::kLayerNorm, name, {x});
-  n.attribute = attributes.intern(NormAttribute{epsilon, 0.0f, 0});
+  n.attribute = attributes.intern(norm);
   n.outputs = {y, mean, rstd};
   n.parameters = {gamma, beta};
   return y;
 }
 
 ValueId Graph::rms_norm(ValueId x, const std::string& name, float epsilon, uint32_t columns) {
-  const Tensor in = tensor(x);
+  const NodeRules rules(*this, Op::kRmsNorm, name);
+  const Tensor in = rules.rows(x, "x");
+  const NormAttribute norm = {epsilon, 0.0f, 0};
+  rules.require_sense(norm);
   const uint32_t all = static_cast<uint32_t>(in.last_dimension()), own = columns == 0 ? all : columns;
+  rules.require(all % own == 0, "normalises " + std::to_string(own) + " columns; they must divide the " + std::to_string(all) + " of x");
   const ValueId gamma = parameter(name + ".weight", {own}, InitKind::kConstant, 1.0f);
   Shape rows = shape_of(in);
   rows.pop_back();
@@ -215,14 +344,15 @@ ValueId Graph::rms_norm(ValueId x, const std::string& name, float epsilon, uint3
   const ValueId y = add_value(name, ValueKind::kActivation, shape_of(in));
   const ValueId rstd = add_value(name + ".rstd", ValueKind::kSmall, rows);
   Node& n = node(Op::kRmsNorm, name, {x});
-  n.attribute = attributes.intern(NormAttribute{epsilon, 0.0f, 0});
+  n.attribute = attributes.intern(norm);
   n.outputs = {y, rstd};
   n.parameters = {gamma};
   return y;
 }
 
 ValueId Graph::gelu(ValueId x, const std::string& name, bool tanh_form) {
-  const ValueId y = add_value(name, ValueKind::kActivation, shape_of(tensor(x)));
+  const Tensor in = NodeRules(*this, Op::kGelu, name).activation(x, "x");
+  const ValueId y = add_value(name, ValueKind::kActivation, shape_of(in));
   Node& n = node(Op::kGelu, name, {x});
   n.attribute = attributes.intern(GeluAttribute{tanh_form ? 1u : 0u});
   n.outputs = {y};
@@ -230,14 +360,28 @@ ValueId Graph::gelu(ValueId x, const std::string& name, bool tanh_form) {
 }
 
 ValueId Graph::swiglu(ValueId gate, ValueId up, const std::string& name) {
-  const ValueId y = add_value(name, ValueKind::kActivation, shape_of(tensor(gate)));
+  const NodeRules rules(*this, Op::kSwiglu, name);
+  const Shape shape = shape_of(rules.activation(gate, "gate"));
+  rules.activation(up, "up");
+  rules.require_shape(up, "up", shape);
+  const ValueId y = add_value(name, ValueKind::kActivation, shape);
   node(Op::kSwiglu, name, {gate, up}).outputs = {y};
   return y;
 }
 
 ValueId Graph::embedding(ValueId tokens, const std::string& name, ValueId table, ValueId positions) {
-  Shape shape = shape_of(tensor(tokens));
-  shape.push_back(tensor(table).shape[1]);
+  const NodeRules rules(*this, Op::kEmbedding, name);
+  Shape shape = shape_of(rules.value(tokens, "tokens", DType::kI32));
+  rules.require(shape.size() == 2, "tokens are " + shape_text(shape) + "; must be [B,T]");
+  const Tensor rows = rules.value(table, "table", DType::kF32);
+  rules.require(rows.rank == 2, "table is " + shape_text(shape_of(rows)) + "; must be [V,C]");
+  const uint32_t width = rows.shape[1];
+  if (positions != kNoValue) {
+    const Tensor places = rules.value(positions, "positions", DType::kF32);
+    rules.require(places.rank == 2 && places.shape[0] >= shape[1] && places.shape[1] == width,
+                  "positions are " + shape_text(shape_of(places)) + "; must be [" + std::to_string(shape[1]) + " or more," + std::to_string(width) + "]");
+  }
+  shape.push_back(width);
   const ValueId y = add_value(name, ValueKind::kActivation, shape);
   Node& n = node(Op::kEmbedding, name, {tokens});
   n.outputs = {y};
@@ -246,21 +390,44 @@ ValueId Graph::embedding(ValueId tokens, const std::string& name, ValueId table,
 }
 
 ValueId Graph::attention(ValueId qkv, const std::string& name, uint32_t heads, uint32_t kv_heads, float dropout, ValueId document_start) {
-  const Tensor in = tensor(qkv);
-  const uint32_t B = in.shape[0], T = in.shape[1], C = in.shape[2] / (heads + 2 * kv_heads) * heads;
+  const NodeRules rules(*this, Op::kAttention, name);
+  const Tensor in = rules.sequence(qkv, "qkv");
+  const AttentionAttribute attention = {heads, kv_heads, dropout, next_stream_};
+  rules.require_sense(attention);
+  const uint64_t all_heads = heads + uint64_t{2} * kv_heads;
+  rules.require(in.shape[2] % all_heads == 0, "qkv has " + std::to_string(in.shape[2]) + " columns; must have as many for each of its " +
+                                                  std::to_string(all_heads) + " heads of q, k and v");
+  const uint32_t B = in.shape[0], T = in.shape[1], head = static_cast<uint32_t>(in.shape[2] / all_heads), C = head * heads;
+  rules.require(head <= kAttentionMaxHead, "has heads of " + std::to_string(head) + " columns; must be of at most " + std::to_string(kAttentionMaxHead));
+  rules.require_document_start(document_start, in);
+  ++next_stream_;
   const ValueId y = add_value(name, ValueKind::kActivation, {B, T, C});
   const ValueId lse = add_value(name + ".lse", ValueKind::kSmall, {B, heads, T});
   Node& n = node(Op::kAttention, name, {qkv});
   if (document_start != kNoValue) n.inputs.push_back(document_start);
-  n.attribute = attributes.intern(AttentionAttribute{heads, kv_heads, dropout, next_stream_++});
+  n.attribute = attributes.intern(attention);
   n.outputs = {y, lse};
   return y;
 }
 
 ValueId Graph::rope(ValueId q, ValueId k, ValueId v, const std::string& name, const RopeAttribute& rope, ValueId document_start,
                     ValueId frequencies) {
-  Shape shape = shape_of(tensor(q));
-  shape.back() += tensor(k).shape[2] + tensor(v).shape[2];
+  const NodeRules rules(*this, Op::kRope, name);
+  rules.require_sense(rope);
+  const Tensor queries = rules.sequence(q, "q");
+  rules.require(queries.shape[2] % rope.heads == 0, "q has " + std::to_string(queries.shape[2]) + " columns; must have as many for each of its " +
+                                                        std::to_string(rope.heads) + " heads");
+  const uint32_t head = queries.shape[2] / rope.heads;
+  rules.require(rope.rotary <= head, "turns " + std::to_string(rope.rotary) + " columns of a head; must be at most its " + std::to_string(head));
+  const Shape shared = {queries.shape[0], queries.shape[1], rope.kv_heads * head};
+  rules.sequence(k, "k");
+  rules.sequence(v, "v");
+  rules.require_shape(k, "k", shared);
+  rules.require_shape(v, "v", shared);
+  rules.require_document_start(document_start, queries);
+  rules.require_table(frequencies, "frequencies", {rope.rotary / 2});
+  Shape shape = shape_of(queries);
+  shape.back() += 2 * shared.back();
   const ValueId y = add_value(name, ValueKind::kActivation, shape);
   Node& n = node(Op::kRope, name, {q, k, v});
   if (document_start != kNoValue) n.inputs.push_back(document_start);
@@ -271,16 +438,42 @@ ValueId Graph::rope(ValueId q, ValueId k, ValueId v, const std::string& name, co
 }
 
 ValueId Graph::dropout(ValueId x, const std::string& name, float probability) {
-  const ValueId y = add_value(name, ValueKind::kActivation, shape_of(tensor(x)));
+  const NodeRules rules(*this, Op::kDropout, name);
+  const Tensor in = rules.activation(x, "x");
+  const DropoutAttribute dropout = {probability, next_stream_};
+  rules.require_sense(dropout);
+  ++next_stream_;
+  const ValueId y = add_value(name, ValueKind::kActivation, shape_of(in));
   Node& n = node(Op::kDropout, name, {x});
-  n.attribute = attributes.intern(DropoutAttribute{probability, next_stream_++});
+  n.attribute = attributes.intern(dropout);
   n.outputs = {y};
   return y;
 }
 
 void Graph::loss_head(ValueId x, const std::string& name, ValueId weight, ValueId bias) {
+  const NodeRules rules(*this, Op::kLossHead, name);
+  const Tensor in = rules.rows(x, "x");
+  const Tensor classes = rules.value(weight, "weight", DType::kF32);
+  rules.require_shape(weight, "weight", {classes.shape[0], static_cast<uint32_t>(in.last_dimension())});
+  rules.require_table(bias, "bias", {classes.shape[0]});
+  rules.require(labels != kNoValue, "the graph has no labels; set them before the loss head");
+  const Tensor wanted = rules.value(labels, "labels", DType::kI32);
+  rules.require(wanted.elements() == in.leading_elements(),
+                "there are " + std::to_string(wanted.elements()) + " labels; must be one for each of the " + std::to_string(in.leading_elements()) + " rows of x");
   Node& n = node(Op::kLossHead, name, {x});
   n.parameters = {weight, bias};
+}
+
+void Graph::cut(ValueId v) {
+  const size_t writer = v < values.size() ? writer_of(v) : kNoNode;
+  if (writer == kNoNode) throw UserError("a cut: " + (v < values.size() ? values[v].name : "it") + " is no node's main output; cut where one is");
+  boundaries.push_back(v);
+}
+
+size_t Graph::writer_of(ValueId v) const {
+  const auto writes = [v](const Node& n) { return !n.outputs.empty() && n.outputs[0] == v; };
+  const auto found = std::find_if(nodes.rbegin(), nodes.rend(), writes);
+  return found == nodes.rend() ? kNoNode : static_cast<size_t>(nodes.rend() - found) - 1;
 }
 
 KernelCall kernel_call(const Graph& graph, const Call& call) {

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -127,6 +128,9 @@ using AttributeTables = AttributeTablesOf<AttributeTypes>;
 
 using Shape = std::vector<uint32_t>;
 
+// A tensor of more elements is refused: up to there every product of bytes stays below 2^64.
+constexpr double kMostElements = 1099511627776.0;  // 2^40
+
 // Which linear layers get a low-rank adapter (Hu et al. 2021), and of which form.
 struct AdapterChoice {
   uint32_t rank = 0;                 // 0: there are none
@@ -156,7 +160,9 @@ class Graph {
   ValueId table(const std::string& name, std::vector<float> numbers);  // a vector of the plan's own
   const Tensor& tensor(ValueId v) const { return values[v].tensor; }
 
-  // Each appends a node and answers its main output. Shapes must be right: the models see to that.
+  // Each appends a node and answers its main output. What the op's kernels could not take (a wrong shape, rank or type, an attribute
+  // without sense, a value that is not there, a second parameter of one name) throws a UserError whose line names the node, its op and
+  // what would be right, so that a graph may come from elsewhere than our models.
   ValueId conv(ValueId x, const std::string& name, uint32_t out_channels, WindowAttribute window);
   ValueId batch_norm(ValueId x, const std::string& name, float epsilon = 1e-5f, float momentum = 0.1f);
   ValueId relu(ValueId x, const std::string& name);
@@ -184,16 +190,24 @@ class Graph {
                ValueId frequencies = kNoValue);
   ValueId dropout(ValueId x, const std::string& name, float probability);
   void loss_head(ValueId x, const std::string& name, ValueId weight, ValueId bias);
-  void cut(ValueId v) { boundaries.push_back(v); }
+  void cut(ValueId v);  // an output of a link; must be the main output of a node
+
+  DType stored() const { return stored_; }
 
  private:
+  size_t writer_of(ValueId v) const;  // the node whose main output v is; kNoNode for none
   Node& node(Op op, const std::string& name, std::vector<ValueId> inputs);
   DType stored_;
   uint32_t next_stream_ = 1;
+  std::set<std::string> state_names_;  // of parameters, buffers and tables
 };
+
+// "conv" of "conv.forward".
+std::string op_name(Op op);
 
 KernelCall kernel_call(const Graph& graph, const Call& call);
 
+// Places of a window along one side of an input that it fits into, padding included.
 uint32_t window_output(uint32_t input, uint32_t kernel, uint32_t stride, uint32_t pad);
 std::array<uint32_t, kMaxRank> padded_shape(const Shape& shape);
 

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <map>
 #include <set>
-#include <stdexcept>
 
+#include "tools/formats/error.h"
 #include "tools/graph/link_signature.h"
 #include "tools/graph/link_solver.h"
 
@@ -31,7 +31,7 @@ std::vector<LinkBody> split_nodes(const Graph& graph) {
     link.input = input;
     link.output = last ? kNoValue : graph.boundaries[b];
     link.name = last ? "head" : graph.values[link.output].name;
-    if (link.end_node <= link.first_node) throw std::logic_error("empty link at " + link.name);
+    if (link.end_node <= link.first_node) throw UserError("a cut: there is nothing between " + graph.values[link.input].name + " and " + link.name + "; give cuts once each, in the order of the nodes");
     first = link.end_node;
     input = link.output;
     links.push_back(link);
@@ -51,7 +51,9 @@ void check_cut(const Graph& graph, const LinkBody& link) {
   for (size_t i = link.first_node; i < link.end_node; ++i) {
     const Node& node = graph.nodes[i];
     for (const ValueId v : node.inputs) {
-      if (known.count(v) == 0) throw std::logic_error("value " + graph.values[v].name + " crosses into link " + link.name);
+      if (known.count(v) != 0) continue;
+      throw UserError(node.name + ": " + graph.values[v].name + " is read in link " + link.name + ", where " + graph.values[link.input].name +
+                      " is the one tensor that may come from before; cut where one tensor crosses");
     }
     known.insert(node.outputs.begin(), node.outputs.end());
   }
@@ -111,6 +113,8 @@ uint64_t bytes_together(const Graph& graph, const TapeChoice& tape, const Residu
 }  // namespace
 
 ChainBodies cut_into_links(Graph& graph) {
+  if (graph.input == kNoValue) throw UserError("the graph has no input; name the value that the host fills");
+  if (graph.nodes.empty() || graph.nodes.back().op != Op::kLossHead) throw UserError("the graph has no loss; its last node must be a loss head");
   ChainBodies chain;
   BackwardBuilder builder(graph);
   drop_frozen_boundaries(graph, builder);

@@ -68,7 +68,7 @@ struct ChainBodies {
   std::vector<ValueId> weight_gradients;  // by ValueId of the parameter; kNoValue where it has none
 };
 
-// Cuts the graph at its boundaries and builds the backward. Throws std::logic_error if a value crosses a cut.
+// Cuts the graph at its boundaries and builds the backward. Throws UserError if another value crosses a cut.
 ChainBodies cut_into_links(Graph& graph);
 
 // Fills in price, advance, the fronts of tapes and the residues of every mode: exact enumeration over the values that could save

@@ -29,14 +29,6 @@ Op plain_op(Op op) {
   return op == Op::kNormAddRelu ? Op::kRelu : op;
 }
 
-// "conv" of "conv.forward".
-std::string op_name(Op op) {
-  for (const KernelInfo& kernel : kOps) {
-    if (kernel.op == op) return std::string(kernel.name).substr(0, std::string(kernel.name).find('.'));
-  }
-  return "";
-}
-
 [[noreturn]] void refuse(const std::string& policy) {
   std::string known;
   for (const std::string& name : policy_names()) known += (known.empty() ? "" : ", ") + name;

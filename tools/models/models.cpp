@@ -8,6 +8,7 @@
 #include "tools/formats/json_fields.h"
 #include "tools/formats/json_text.h"
 #include "tools/formats/output_file.h"
+#include "tools/graph/graph.h"
 #include "tools/models/model_examples.h"
 #include "tools/weights/model_files.h"
 
@@ -149,7 +150,6 @@ void RecipeRules::require(bool condition, const std::string& field, const std::s
 }
 
 void RecipeRules::require_elements(double elements, const std::string& field, const std::string& tensor) const {
-  constexpr double kMostElements = 1099511627776.0;  // 2^40
   require(elements <= kMostElements, field, "too large: " + tensor + " would have more than 2^40 elements");
 }
 

@@ -1,0 +1,278 @@
+// What a network's builders refuse, each in one line that names the node, its op and what would be right; and that whatever they take, the
+// kernels' own contracts take too.
+// Here because a graph may come from elsewhere than our models.
+#include "tools/graph/graph.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "tests/faces/expect_user_error.h"
+#include "tools/graph/link.h"
+#include "tools/graph/rules.h"
+
+namespace reprise {
+namespace {
+
+constexpr WindowAttribute kThree = {3, 3, 1, 1};
+
+// Images, rows, sequences and tokens to build on.
+struct Values {
+  Graph graph;
+  ValueId image, rows, sequence, wide, tokens, starts, table, bias;
+
+  explicit Values(DType stored = DType::kF32) : graph(stored) {
+    image = graph.add_value("image", ValueKind::kInput, {2, 8, 8, 4});
+    rows = graph.add_value("rows", ValueKind::kActivation, {6, 12});
+    sequence = graph.add_value("sequence", ValueKind::kActivation, {2, 3, 12});
+    wide = graph.add_value("wide", ValueKind::kActivation, {1, 2, 1000});
+    tokens = graph.add_value("tokens", ValueKind::kInput, {2, 3}, DType::kI32);
+    starts = graph.add_value("starts", ValueKind::kInput, {2, 3}, DType::kI32);
+    table = graph.parameter("table", {7, 12}, InitKind::kNormal, 1);
+    bias = graph.parameter("table.bias", {7}, InitKind::kNormal, 1);
+    graph.input = image;
+    graph.labels = graph.add_value("labels", ValueKind::kLabels, {2, 3}, DType::kI32);
+  }
+};
+
+struct Refusal {
+  std::function<void(Values&)> build;
+  std::vector<std::string> said;
+};
+
+const RopeAttribute kRope = {.heads = 2, .kv_heads = 1, .rotary = 4, .neighbours = 0, .theta = 10000};
+
+TEST(Graph, RefusesWhatItsKernelsCouldNotTake) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const std::vector<Refusal> refusals = {
+      {[](Values& v) { v.graph.conv(v.rows, "c", 4, kThree); }, {"c (conv): x is rows [6,12] of f32; must be images, [N,H,W,C]"}},
+      {[](Values& v) { v.graph.conv(v.tokens, "c", 4, kThree); }, {"c (conv): x is tokens [2,3] of i32; must be of f32"}},
+      {[](Values& v) { v.graph.conv(999, "c", 4, kThree); }, {"c (conv): x is no value of this graph"}},
+      {[](Values& v) { v.graph.conv(kNoValue, "c", 4, kThree); }, {"c (conv): x is no value of this graph"}},
+      {[](Values& v) { v.graph.conv(v.image, "", 4, kThree); }, {"a node (conv): has no name"}},
+      {[](Values& v) { v.graph.conv(v.image, "c", 0, kThree); }, {"c (conv): has 0 output channels"}},
+      {[](Values& v) { v.graph.conv(v.image, "c", 4, {3, 3, 0, 1}); }, {"c (conv): is given kernel_h 3, kernel_w 3, stride 0, pad 1", "WindowAttribute"}},
+      {[](Values& v) { v.graph.conv(v.image, "c", 4, {11, 3, 1, 1}); }, {"c (conv): its window of 11 x 3 is larger", "at most 10 x 10"}},
+      {[](Values& v) { v.graph.conv(v.image, "c", 4, {3, 11, 1, 1}); }, {"c (conv): its window of 3 x 11 is larger", "at most 10 x 10"}},
+      {[](Values& v) { v.graph.conv(v.table, "c", 4, kThree); }, {"c (conv): x is table [7,12] of f32; must be what a node writes, or the input"}},
+      {[](Values& v) { v.graph.batch_norm(v.rows, "n"); }, {"n (batch_norm): x is rows [6,12] of f32; must be images"}},
+      {[](Values& v) { v.graph.batch_norm(v.image, "n", 0.0f); }, {"n (batch_norm): is given epsilon 0", "NormAttribute"}},
+      {[](Values& v) { v.graph.batch_norm(v.image, "n", 1e-5f, 2.0f); }, {"n (batch_norm): is given", "momentum 2"}},
+      {[](Values& v) { v.graph.relu(v.tokens, "r"); }, {"r (relu): x is tokens [2,3] of i32; must be of f32"}},
+      {[](Values& v) { v.graph.gelu(v.tokens, "g", true); }, {"g (gelu): x is tokens"}},
+      {[](Values& v) { v.graph.add(v.rows, v.sequence, "a"); }, {"a (add): b is sequence [2,3,12] of f32; must be [6,12]"}},
+      {[](Values& v) { v.graph.swiglu(v.rows, v.sequence, "s"); }, {"s (swiglu): up is sequence [2,3,12] of f32; must be [6,12]"}},
+      {[](Values& v) { v.graph.max_pool(v.rows, "p", kThree); }, {"p (max_pool): x is rows"}},
+      {[](Values& v) { v.graph.max_pool(v.image, "p", {2, 2, 2, 2}); }, {"p (max_pool): is padded by 2; must be by less"}},
+      {[](Values& v) { v.graph.max_pool(v.image, "p", {20, 20, 1, 10}); }, {"p (max_pool): its window has 400 places; must have at most 256"}},
+      {[](Values& v) { v.graph.global_pool(v.sequence, "p"); }, {"p (global_pool): x is sequence [2,3,12] of f32; must be images"}},
+      {[](Values& v) { v.graph.linear(v.tokens, "l", 4, false, false, 1); }, {"l (linear): x is tokens"}},
+      {[](Values& v) { v.graph.linear(v.rows, "l", 0, false, false, 1); }, {"l (linear): has 0 output features"}},
+      {[](Values& v) { v.graph.linear(v.rows, "l", 4, false, false, 1, kNoValue, v.table); }, {"l (linear): has half an adapter"}},
+      {[](Values& v) { v.graph.linear(v.rows, "l", 7, false, false, 1, v.sequence, v.table); }, {"l (linear): hidden is sequence; must be what low_rank() wrote"}},
+      {[](Values& v) {
+         const ValueId hidden = v.graph.low_rank(v.wide, "l", 12, 1);
+         v.graph.linear(v.rows, "l", 7, false, false, 1, hidden, v.table);
+       },
+       {"l (linear): hidden has 2 rows; must have the 6 of x"}},
+      {[](Values& v) {
+         const ValueId hidden = v.graph.low_rank(v.rows, "l", 5, 1);
+         v.graph.linear(v.rows, "l", 7, false, false, 1, hidden, v.table);
+       },
+       {"l (linear): up is table [7,12] of f32; must be [7,5]"}},
+      {[](Values& v) { v.graph.low_rank(v.rows, "l", 0, 1); }, {"l.lora_A (linear): has rank 0"}},
+      {[nan](Values& v) { v.graph.low_rank(v.rows, "l", 2, nan); }, {"l.lora_A (linear): is given input_major 0, scale nan", "LinearAttribute"}},
+      {[](Values& v) { v.graph.layer_norm(v.tokens, "n", 1e-5f); }, {"n (layer_norm): x is tokens"}},
+      {[nan](Values& v) { v.graph.layer_norm(v.rows, "n", nan); }, {"n (layer_norm): is given epsilon nan"}},
+      {[](Values& v) { v.graph.rms_norm(v.rows, "n", 2.0f); }, {"n (rms_norm): is given epsilon 2"}},
+      {[](Values& v) { v.graph.rms_norm(v.rows, "n", 1e-5f, 5); }, {"n (rms_norm): normalises 5 columns; they must divide the 12 of x"}},
+      {[](Values& v) { v.graph.embedding(v.rows, "e", v.table, kNoValue); }, {"e (embedding): tokens is rows [6,12] of f32; must be of i32"}},
+      {[](Values& v) { v.graph.embedding(v.tokens, "e", v.bias, kNoValue); }, {"e (embedding): table is [7]; must be [V,C]"}},
+      {[](Values& v) { v.graph.embedding(v.tokens, "e", kNoValue, kNoValue); }, {"e (embedding): table is no value"}},
+      {[](Values& v) {
+         const ValueId few = v.graph.parameter("few", {2, 12}, InitKind::kNormal, 1);
+         v.graph.embedding(v.tokens, "e", v.table, few);
+       },
+       {"e (embedding): positions are [2,12]; must be [3 or more,12]"}},
+      {[](Values& v) { v.graph.attention(v.rows, "t", 2, 2, 0); }, {"t (attention): qkv is rows [6,12] of f32; must be sequences of channels, [B,T,C]"}},
+      {[](Values& v) { v.graph.attention(v.sequence, "t", 0, 1, 0); }, {"t (attention): is given heads 0", "AttentionAttribute"}},
+      {[](Values& v) { v.graph.attention(v.sequence, "t", 3, 2, 0); }, {"t (attention): is given heads 3, kv_heads 2"}},
+      {[](Values& v) { v.graph.attention(v.sequence, "t", 2, 2, 1.0f); }, {"t (attention): is given", "dropout 1"}},
+      {[](Values& v) { v.graph.attention(v.sequence, "t", 3, 1, 0); }, {"t (attention): qkv has 12 columns", "its 5 heads"}},
+      {[](Values& v) { v.graph.attention(v.wide, "t", 1, 1, 0); }, {"t (attention): qkv has 1000 columns", "its 3 heads"}},
+      {[](Values& v) { v.graph.attention(v.graph.add_value("w", ValueKind::kActivation, {1, 2, 900}), "t", 1, 1, 0); },
+       {"t (attention): has heads of 300 columns; must be of at most 256"}},
+      {[](Values& v) { v.graph.attention(v.sequence, "t", 2, 2, 0, v.rows); }, {"t (attention): document_start is rows [6,12] of f32; must be of i32"}},
+      {[](Values& v) { v.graph.attention(v.wide, "t", 498, 1, 0, v.starts); }, {"t (attention): document_start is starts [2,3] of i32; must be [1,2]"}},
+      {[](Values& v) { v.graph.rope(v.rows, v.rows, v.rows, "o", kRope); }, {"o (rope): q is rows"}},
+      {[](Values& v) { v.graph.rope(v.sequence, v.sequence, v.sequence, "o", kRope); }, {"o (rope): k is sequence [2,3,12] of f32; must be [2,3,6]"}},
+      {[](Values& v) { v.graph.rope(v.sequence, v.sequence, v.sequence, "o", {5, 1, 2, 0, 10000}); }, {"o (rope): q has 12 columns", "its 5 heads"}},
+      {[](Values& v) { v.graph.rope(v.sequence, v.sequence, v.sequence, "o", {1, 1, 14, 0, 10000}); },
+       {"o (rope): turns 14 columns of a head; must be at most its 12"}},
+      {[](Values& v) { v.graph.rope(v.sequence, v.sequence, v.sequence, "o", {1, 1, 3, 0, 10000}); }, {"o (rope): is given heads 1", "RopeAttribute"}},
+      {[](Values& v) { v.graph.rope(v.sequence, v.sequence, v.sequence, "o", {1, 1, 4, 0, 10000}, v.starts, v.bias); },
+       {"o (rope): frequencies is table.bias [7] of f32; must be [2]"}},
+      {[](Values& v) { v.graph.dropout(v.rows, "d", 1.0f); }, {"d (dropout): is given probability 1", "DropoutAttribute"}},
+      {[](Values& v) { v.graph.dropout(v.tokens, "d", 0.5f); }, {"d (dropout): x is tokens"}},
+      {[](Values& v) { v.graph.loss_head(v.sequence, "h", v.bias, kNoValue); }, {"h (loss_head): weight is table.bias [7] of f32; must be [7,12]"}},
+      {[](Values& v) { v.graph.loss_head(v.sequence, "h", v.table, v.table); }, {"h (loss_head): bias is table [7,12] of f32; must be [7]"}},
+      {[](Values& v) {
+         v.graph.labels = kNoValue;
+         v.graph.loss_head(v.sequence, "h", v.table, kNoValue);
+       },
+       {"h (loss_head): the graph has no labels"}},
+      {[](Values& v) {
+         v.graph.labels = v.graph.add_value("five", ValueKind::kLabels, {5}, DType::kI32);
+         v.graph.loss_head(v.sequence, "h", v.table, kNoValue);
+       },
+       {"h (loss_head): there are 5 labels; must be one for each of the 6 rows of x"}},
+      {[](Values& v) {
+         v.graph.loss_head(v.sequence, "h", v.table, kNoValue);
+         v.graph.relu(v.sequence, "r");
+       },
+       {"r (relu): stands behind the loss"}},
+      {[](Values& v) {
+         v.graph.linear(v.rows, "l", 4, false, false, 1);
+         v.graph.linear(v.rows, "l", 4, false, false, 1);
+       },
+       {"l.weight: a second tensor of that name"}},
+      {[](Values& v) { v.graph.add_value("deep", ValueKind::kActivation, {1, 2, 3, 4, 5}); }, {"deep: a tensor of [1,2,3,4,5]; must have at most four dimensions"}},
+      {[](Values& v) { v.graph.add_value("none", ValueKind::kActivation, {3, 0}); }, {"none: a tensor of [3,0]; must have no dimension of 0"}},
+      {[](Values& v) { v.graph.linear(v.rows, "l", 1u << 31, false, false, 1), v.graph.add_value("huge", ValueKind::kActivation, {1u << 31, 1u << 10}); },
+       {"huge: a tensor of [2147483648,1024]; must have at most 2^40 elements"}},
+      {[](Values& v) { v.graph.cut(v.image); }, {"a cut: image is no node's main output"}},
+      {[](Values& v) { v.graph.cut(999); }, {"a cut: it is no node's main output"}},
+  };
+  for (size_t i = 0; i < refusals.size(); ++i) {
+    SCOPED_TRACE(i);
+    Values values;
+    try {
+      refusals[i].build(values);
+      ADD_FAILURE() << "accepted; expected " << refusals[i].said[0];
+    } catch (const UserError& error) {
+      const std::string line = error.what();
+      EXPECT_EQ(line.find('\n'), std::string::npos);
+      for (const std::string& said : refusals[i].said) EXPECT_NE(line.find(said), std::string::npos) << "no " << said << " in: " << line;
+    }
+  }
+}
+
+TEST(Graph, ActivationsAreStoredAlike) {
+  Values values(DType::kBf16);
+  const ValueId narrow = values.graph.add_value("narrow", ValueKind::kActivation, {6, 12}, DType::kF32);
+  expect_user_error([&] { values.graph.relu(narrow, "r"); }, {"r (relu): x is narrow [6,12] of f32; must be of bf16"});
+  EXPECT_NO_THROW(values.graph.relu(values.rows, "r"));
+}
+
+// Nothing may cross a cut but what is cut.
+TEST(Graph, ACutWhereTwoTensorsCrossIsRefused) {
+  Values v;
+  const ValueId a = v.graph.relu(v.image, "a"), b = v.graph.relu(a, "b");
+  v.graph.cut(b);
+  v.graph.labels = v.graph.add_value("one", ValueKind::kLabels, {2 * 8 * 8}, DType::kI32);
+  v.graph.loss_head(v.graph.add(a, b, "sum"), "loss", v.graph.parameter("w", {3, 4}, InitKind::kNormal, 1), kNoValue);
+  expect_user_error([&] { cut_into_links(v.graph); }, {"a is read in link head", "b is the one tensor"});
+}
+
+TEST(Graph, WithoutAnInputOrALossThereIsNoChain) {
+  Values v;
+  v.graph.relu(v.image, "a");
+  expect_user_error([&] { cut_into_links(v.graph); }, {"the graph has no loss"});
+  v.graph.input = kNoValue;
+  expect_user_error([&] { cut_into_links(v.graph); }, {"the graph has no input"});
+}
+
+// The contract of every kernel that the node calls, which shares no line with the builders' rules.
+void expect_kernels_take(const Graph& graph, const std::vector<Call>& calls) {
+  const AttributePools pools = graph.attributes.pools();
+  for (const Call& call : calls) {
+    const KernelInfo& kernel = kernel_info(call.op, call.pass);
+    const ShapedKernelCall shaped(kernel_call(graph, call), pools);
+    EXPECT_EQ(kernel.shape_fault(shaped.shaped()), Fault::kNone) << kernel.name;
+    for (size_t a = 0; a < call.arguments.size(); ++a) {
+      if (call.arguments[a] == kNoValue) {
+        EXPECT_TRUE(kernel.arguments[a].optional) << kernel.name << ' ' << kernel.arguments[a].name;
+      } else {
+        EXPECT_TRUE(may_store(kernel.arguments[a].storage, graph.tensor(call.arguments[a]).dtype)) << kernel.name << ' ' << kernel.arguments[a].name;
+      }
+    }
+  }
+}
+
+// One random node over random values: either it is refused in one line that names it, or its kernels take it.
+class RandomNode {
+ public:
+  RandomNode(Graph& graph, uint64_t seed) : graph_(graph), random_(seed) {
+    for (int i = 0; i < 6; ++i) add_value(i);
+    graph_.input = 1;
+    graph_.labels = graph_.add_value("labels", ValueKind::kLabels, {below(4) + 1}, DType::kI32);
+  }
+
+  void build() {
+    const WindowAttribute window = {small(), small(), small(), small()};
+    const RopeAttribute rope = {below(4), below(4), below(6), 0, 10000};
+    const std::string name = "node";
+    switch (below(15)) {
+      case 0: graph_.conv(any(), name, below(4), window); break;
+      case 1: graph_.batch_norm(any(), name); break;
+      case 2: graph_.relu(any(), name); break;
+      case 3: graph_.add(any(), any(), name); break;
+      case 4: graph_.max_pool(any(), name, window); break;
+      case 5: graph_.global_pool(any(), name); break;
+      case 6: graph_.linear(any(), name, below(5), below(2) == 0, below(2) == 0, 1); break;
+      case 7: graph_.layer_norm(any(), name, 1e-5f); break;
+      case 8: graph_.rms_norm(any(), name, 1e-5f, below(4)); break;
+      case 9: graph_.swiglu(any(), any(), name); break;
+      case 10: graph_.embedding(any(), name, any(), below(2) == 0 ? kNoValue : any()); break;
+      case 11: graph_.attention(any(), name, below(4), below(4), 0, below(2) == 0 ? kNoValue : any()); break;
+      case 12: {
+        const ValueId q = any(), k = below(2) == 0 ? q : any();
+        graph_.rope(q, k, k, name, rope, below(2) == 0 ? kNoValue : any(), below(2) == 0 ? kNoValue : any());
+        break;
+      }
+      case 13: graph_.linear(any(), name, below(5), false, false, 1, below(2) == 0 ? kNoValue : graph_.low_rank(any(), name, below(3), 1), any()); break;
+      default: graph_.loss_head(any(), name, any(), below(2) == 0 ? kNoValue : any()); break;
+    }
+  }
+
+ private:
+  uint32_t below(uint32_t n) { return static_cast<uint32_t>(random_() % n); }
+  uint16_t small() { return static_cast<uint16_t>(below(4)); }
+  ValueId any() { return 1 + below(static_cast<uint32_t>(graph_.values.size()) - 1); }
+  void add_value(int i) {
+    Shape shape;
+    for (uint32_t rank = below(4) + 1; rank > 0; --rank) shape.push_back(below(4) + 1);
+    const ValueKind kinds[] = {ValueKind::kActivation, ValueKind::kActivation, ValueKind::kParameter, ValueKind::kInput};
+    const ValueKind kind = kinds[below(4)];
+    graph_.add_value("v" + std::to_string(i), kind, shape, kind == ValueKind::kInput && below(2) == 0 ? DType::kI32 : DType::kF32);
+  }
+
+  Graph& graph_;
+  std::mt19937_64 random_;
+};
+
+TEST(Graph, WhatItTakesItsKernelsTake) {
+  std::map<Op, int> taken;
+  for (uint64_t seed = 0; seed < 60000; ++seed) {
+    SCOPED_TRACE(seed);
+    Graph graph;
+    RandomNode node(graph, seed);
+    try {
+      node.build();
+    } catch (const UserError& error) {
+      EXPECT_NE(std::string(error.what()).find("node"), std::string::npos) << error.what();
+      continue;
+    }
+    expect_kernels_take(graph, evaluation_calls(graph));
+    expect_kernels_take(graph, graph.nodes.back().op == Op::kLossHead ? std::vector<Call>{} : forward_calls(graph, graph.nodes.back()));
+    ++taken[graph.nodes.back().op];
+    if (HasFailure()) return;
+  }
+  EXPECT_EQ(taken.size(), 14u) << "every op's rules must let something pass";
+}
+
+}  // namespace
+}  // namespace reprise
