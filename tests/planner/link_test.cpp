@@ -13,8 +13,10 @@
 #include <vector>
 
 #include "tests/planner/deep_resnet.h"
+#include "tools/audit/manifest.h"
 #include "tools/recipes/recipe_graph.h"
 #include "tools/schedule/schedule.h"
+#include "tools/writing/summary.h"
 
 namespace reprise {
 namespace {
@@ -64,6 +66,31 @@ TEST(Residues, NarrowConvolutionsAtMeasuredPrices) {
       }
       return convolution_flops(graph, call) * std::uniform_real_distribution(0.6, 1.0)(random);
     }));
+  }
+}
+
+// Norms of heads, and an adapter with a dropout of its own on every layer, leave more values to keep than are tried in every combination. It is said.
+TEST(Links, OneOfMoreValuesThanAreTriedIsCalledTruncated) {
+  for (const bool dropout : {false, true}) {
+    const Recipe recipe = parse_recipe(std::string(R"({"name": "some", "model": {"family": "qwen3", "vocab_size": 50, "hidden_size": 24, "intermediate_size": 40, "head_dim": 8,
+        "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64}, "data": {"kind": "synthetic"},
+        "batch": 2, "sequence": 16, "lora": {"r": 2, "dropout": )") + (dropout ? "0.1" : "0") + "}}", "some.json", "/");
+    const SolvedModel model = solve_model(recipe);
+    const PlannedModel planned = plan_model(model, request_of(model));
+    const size_t truncated = truncated_links(model.bodies.links);
+    EXPECT_EQ(truncated, dropout ? 3u : 0u);
+    EXPECT_EQ(manifest_of(model, planned)["truncated"], truncated);
+    const std::string summary = summary_of(model, planned);
+    EXPECT_EQ(summary.find("truncated       3 of 8 links may keep more values than the 12") != std::string::npos, dropout) << summary;
+    for (const LinkBody& link : model.bodies.links) {
+      if (!link.truncated) continue;
+      EXPECT_TRUE(link.name.ends_with(".attn")) << link.name;
+      const std::vector<ValueId>& all = link.tapes[0].kept;
+      ASSERT_GT(all.size(), kMostCandidates);
+      const auto bytes = [&](ValueId v) { return model.graph.tensor(v).bytes; };
+      const ValueId smallest = *std::min_element(all.begin(), all.end(), [&](ValueId a, ValueId b) { return bytes(a) < bytes(b); });
+      for (const TapeChoice& tape : link.tapes) EXPECT_NE(std::find(tape.kept.begin(), tape.kept.end(), smallest), tape.kept.end());
+    }
   }
 }
 

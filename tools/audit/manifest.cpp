@@ -209,6 +209,7 @@ json manifest_of(const SolvedModel& model, const PlannedModel& planned) {
                    {"programs", programs_json(model, plan)},
                    {"actions", std::move(actions)},
                    {"links", plan.link_names},
+                   {"truncated", truncated_links(model.bodies.links)},
                    {"peak", peak_json(plan.programs[0])},
                    {"outside", outside_json(model, plan)},
                    {"measured", json::object()}};

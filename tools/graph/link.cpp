@@ -162,6 +162,10 @@ void solve_links(const Graph& graph, std::vector<LinkBody>& links, const Backend
   }
 }
 
+size_t truncated_links(const std::vector<LinkBody>& links) {
+  return static_cast<size_t>(std::count_if(links.begin(), links.end(), [](const LinkBody& link) { return link.truncated; }));
+}
+
 Chain chain_of(const Graph& graph, const std::vector<LinkBody>& links) {
   Chain chain;
   chain.input_bytes = graph.tensor(graph.input).bytes;

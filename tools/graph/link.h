@@ -50,6 +50,9 @@ struct ResidueChoice {
   std::vector<ArrangedCalls> records;  // parallel to the link's tapes: the forward that records one while the residue is held
 };
 
+// Of so many values every combination is tried. Of a link that offers more, the smallest are kept in every tape: it is *truncated*.
+constexpr size_t kMostCandidates = 12;
+
 struct LinkBody {
   std::string name;
   size_t first_node = 0, end_node = 0;
@@ -61,6 +64,7 @@ struct LinkBody {
   std::vector<TapeChoice> tapes;                    // Pareto front, the largest first; tapes[0] keeps all that backward reads
   std::vector<ResidueChoice> residues;              // entry k is mode k
   uint64_t forward_scratch_bytes = 0;               // largest of all forwards that keep no tape
+  bool truncated = false;                           // its front is that of kMostCandidates values, not of all
 };
 
 struct ChainBodies {
@@ -71,10 +75,13 @@ struct ChainBodies {
 // Cuts the graph at its boundaries and builds the backward. Throws UserError if another value crosses a cut.
 ChainBodies cut_into_links(Graph& graph);
 
-// Fills in price, advance, the fronts of tapes and the residues of every mode: exact enumeration over the values that could save
-// recomputation. A mode is a price per byte: each link keeps what is cheapest at that price. Links of equal signature are solved
+// Fills in price, advance, the fronts of tapes and the residues of every mode: all sets of the values that could save recomputation,
+// but for links that are truncated. A mode is a price per byte: each link keeps what is cheapest at that price. Links of equal signature are solved
 // once. With a rule, a link has one tape, what the rule keeps, and no residue.
 void solve_links(const Graph& graph, std::vector<LinkBody>& links, const BackendRules& rules, const CallPrice& price, const KeepRule& keep = {});
+
+// How many links are truncated.
+size_t truncated_links(const std::vector<LinkBody>& links);
 
 // What the schedule sees of them.
 Chain chain_of(const Graph& graph, const std::vector<LinkBody>& links);

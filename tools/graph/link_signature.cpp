@@ -33,6 +33,7 @@ class SolutionCopy {
       to.residues.push_back(std::move(residue));
     }
     to.forward_scratch_bytes = from.forward_scratch_bytes;
+    to.truncated = from.truncated;
   }
 
  private:

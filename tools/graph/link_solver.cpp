@@ -61,7 +61,10 @@ void LinkSolver::solve(const KeepRule& keep) {
   if (keep) {
     link_.tapes = {tape_of(values_kept_by(keep))};
   } else {
-    link_.tapes = front_of_tapes();
+    std::vector<ValueId> always;
+    const std::vector<ValueId> candidates = find_candidates(always);
+    link_.truncated = !always.empty();
+    link_.tapes = front_of_tapes(always, candidates);
     find_residues();
   }
   for (TapeChoice& tape : link_.tapes) choose_backward_order(tape);
@@ -75,9 +78,7 @@ std::vector<ValueId> LinkSolver::values_kept_by(const KeepRule& keep) const {
   return kept;
 }
 
-std::vector<TapeChoice> LinkSolver::front_of_tapes() const {
-  std::vector<ValueId> always;
-  const std::vector<ValueId> candidates = find_candidates(always);
+std::vector<TapeChoice> LinkSolver::front_of_tapes(const std::vector<ValueId>& always, const std::vector<ValueId>& candidates) const {
   std::vector<TapeChoice> all;
   for (uint32_t mask = 0; mask < 1u << candidates.size(); ++mask) {
     std::vector<ValueId> kept = always;
@@ -140,10 +141,11 @@ std::vector<Call> LinkSolver::forward_with(const std::vector<ValueId>& held, con
   return calls;
 }
 
-// The lower convex hull of (bytes, forward price) over all parts of tapes[0]: a price per byte always picks one of its corners.
+// The lower convex hull of (bytes, forward price) over all parts of tapes[0], or of its first kMostCandidates values: a price per byte
+// always picks one of its corners.
 void LinkSolver::find_residues() {
   const std::vector<ValueId>& kept = link_.tapes[0].kept;
-  const size_t count = link_.output == kNoValue || link_.backward.empty() ? 0 : std::min<size_t>(kept.size(), 12);
+  const size_t count = link_.output == kNoValue || link_.backward.empty() ? 0 : std::min(kept.size(), kMostCandidates);
   std::vector<ResidueCandidate> all;
   for (uint32_t mask = 0; mask < 1u << count; ++mask) {
     ResidueCandidate set;
@@ -197,18 +199,17 @@ void LinkSolver::find_needed() {
 }
 
 // Inner values worth keeping: all that is needed, unless keeping the only value made from it serves as well for no more bytes (a
-// ReLU output is its own mask; queries, keys and values put side by side are all three). Past kMaxCandidates the smallest are always kept.
+// ReLU output is its own mask; queries, keys and values put side by side are all three). Past kMostCandidates the smallest are always kept.
 std::vector<ValueId> LinkSolver::find_candidates(std::vector<ValueId>& always) const {
   std::vector<ValueId> candidates;
   for (const ValueId v : inner_order_) {
     if (needed_.count(v) != 0 && (direct_.count(v) != 0 || !is_dominated(v))) candidates.push_back(v);
   }
-  constexpr size_t kMaxCandidates = 12;
-  if (candidates.size() > kMaxCandidates) {
+  if (candidates.size() > kMostCandidates) {
     std::vector<ValueId> by_size = candidates;
     std::stable_sort(by_size.begin(), by_size.end(),
                      [this](ValueId a, ValueId b) { return graph_.tensor(a).bytes < graph_.tensor(b).bytes; });
-    always.assign(by_size.begin(), by_size.end() - kMaxCandidates);
+    always.assign(by_size.begin(), by_size.end() - kMostCandidates);
     std::erase_if(candidates, [&](ValueId v) { return std::count(always.begin(), always.end(), v) != 0; });
   }
   return candidates;

@@ -1,5 +1,5 @@
 // Enumerates what one link may keep: its front of tapes, and its residue for every mode.
-// Here because every distinct link is solved once, exactly, before any schedule.
+// Here because every distinct link is solved once, before any schedule: over all sets of what it may keep, up to kMostCandidates values.
 #pragma once
 
 #include <map>
@@ -13,7 +13,7 @@ class LinkSolver {
  public:
   LinkSolver(const Graph& graph, LinkBody& link, const BackendRules& rules, const CallPrice& price);
 
-  // Finds the tapes: under a rule, the one that it keeps; without, the whole front, and what residues there are.
+  // Finds the tapes: under a rule, the one that it keeps; without, the whole front, and what residues there are; marks a truncated link.
   void solve(const KeepRule& keep);
 
   // Prices per byte at which this link's choice of residue changes.
@@ -36,7 +36,7 @@ class LinkSolver {
   double price_of(const std::vector<Call>& calls) const;
   std::vector<Call> forward_with(const std::vector<ValueId>& held, const std::vector<ValueId>& wanted) const;
   std::vector<ValueId> values_kept_by(const KeepRule& keep) const;
-  std::vector<TapeChoice> front_of_tapes() const;
+  std::vector<TapeChoice> front_of_tapes(const std::vector<ValueId>& always, const std::vector<ValueId>& candidates) const;
   void find_needed();
   void find_residues();
   std::vector<ValueId> placed_outside(const std::vector<ValueId>& kept) const;

@@ -32,6 +32,10 @@ std::string summary_of(const SolvedModel& model, const PlannedModel& planned) {
   if (const WidenedWeights widened = widened_weights(model.recipe, model.network); widened.tensors > 0) text << "  widened         " << widened_text(widened) << "\n";
   if (plan.disk_bytes > 0) text << "  on disk         " << bytes_text(plan.disk_bytes) << " of boundaries at most, in a spill file\n";
   text << "  storing all     " << bytes_text(model.store_all_bytes) << " (this plan takes " << share << " of it)\n";
+  if (const size_t truncated = truncated_links(model.bodies.links); truncated > 0) {
+    text << "  truncated       " << truncated << " of " << model.bodies.links.size() << " links may keep more values than the " << kMostCandidates
+         << " that are tried in every combination; of those the smallest are always kept\n";
+  }
   const CallCost cost = step_cost(plan);
   std::snprintf(share, sizeof share, "%.4g GFLOP", cost.flops / 1e9);
   text << "  a whole step    " << share << " in convolutions and products, at least " << bytes_text(static_cast<uint64_t>(cost.bytes)) << " read or written\n";

@@ -6,7 +6,7 @@
 
 namespace reprise {
 
-// Budget, planned peak, what storing everything would need, extra forward work.
+// Budget, planned peak, what storing everything would need, extra forward work; how many links are truncated, where some are.
 std::string summary_of(const SolvedModel& model, const PlannedModel& planned);
 
 }  // namespace reprise
