@@ -1,4 +1,4 @@
-// The fields, the limits and the graph of decoder.h. Each half of a block is a link, as in GPT-2.
+// The fields, the limits and the graph of decoder.h.
 #include "tools/models/decoder.h"
 
 #include <algorithm>
@@ -25,13 +25,10 @@ class DecoderBuilder {
     const ValueId table = g_.parameter("model.embed_tokens.weight", {vocabulary, width}, InitKind::kNormal, std_);
     add_frequencies(batch.sequence);
     ValueId x = g_.embedding(g_.input, "model.embed_tokens", table, kNoValue);
-    g_.cut(x);
     for (int layer = 0; layer < model_.num_hidden_layers; ++layer) {
       const std::string name = "model.layers." + std::to_string(layer);
       x = g_.add(x, attention_half(x, name), name + ".attn");
-      g_.cut(x);
       x = g_.add(x, mlp_half(x, name), name + ".mlp");
-      g_.cut(x);
     }
     const ValueId y = g_.rms_norm(x, "model.norm", epsilon_);
     const ValueId head = model_.tie_word_embeddings ? table : g_.parameter("lm_head.weight", {vocabulary, width}, InitKind::kNormal, std_);

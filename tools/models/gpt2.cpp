@@ -1,5 +1,4 @@
 // GPT-2 (Radford et al. 2019) with Hugging Face's names: pre-norm blocks, gelu_new, a head tied to the token table.
-// Each half of a block is a link: the residual stream between attention and MLP is a boundary too.
 #include "tools/models/gpt2.h"
 
 #include <algorithm>
@@ -28,13 +27,10 @@ class Gpt2Builder {
     const ValueId positions =
         g_.parameter("transformer.wpe.weight", {static_cast<uint32_t>(model_.n_positions), width}, InitKind::kNormal, std_);
     ValueId x = dropped(g_.embedding(g_.input, "transformer.wte", table, positions), "transformer.drop", model_.embd_pdrop);
-    g_.cut(x);
     for (int layer = 0; layer < model_.n_layer; ++layer) {
       const std::string name = "transformer.h." + std::to_string(layer);
       x = g_.add(x, attention_half(x, name), name + ".attn");
-      g_.cut(x);
       x = g_.add(x, mlp_half(x, name), name + ".mlp");
-      g_.cut(x);
     }
     const ValueId y = g_.layer_norm(x, "transformer.ln_f", epsilon_);
     const ValueId head = model_.tie_word_embeddings ? table : g_.parameter("lm_head.weight", {vocabulary, width}, InitKind::kNormal, std_);

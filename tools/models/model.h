@@ -7,7 +7,7 @@
 //   nlohmann::json write() const                   every field, which read() reads back to an equal F
 //   ModelDescription describe() const
 //   void check(const RecipeRules&, MicroBatch) const   what no single field can say; throws UserError
-//   void build(Graph&, MicroBatch) const           input, labels, layers, cuts and loss
+//   void build(Graph&, MicroBatch) const           input, labels, layers and loss
 //   bool operator==
 #pragma once
 

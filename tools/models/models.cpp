@@ -8,7 +8,7 @@
 #include "tools/formats/json_fields.h"
 #include "tools/formats/json_text.h"
 #include "tools/formats/output_file.h"
-#include "tools/graph/graph.h"
+#include "tools/graph/cuts.h"
 #include "tools/models/model_examples.h"
 #include "tools/weights/model_files.h"
 
@@ -141,6 +141,7 @@ void check_model(const Model& model, const RecipeRules& rules, MicroBatch batch)
 
 void build_model(const Model& model, Graph& graph, MicroBatch batch) {
   std::visit([&](const auto& family) { family.build(graph, batch); }, model);
+  graph.boundaries = find_cuts(graph);
 }
 
 void RecipeRules::require(bool condition, const std::string& field, const std::string& reason) const {

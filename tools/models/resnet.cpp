@@ -1,5 +1,4 @@
 // ResNet (He et al. 2016) as torchvision builds it: stride in the 3x3, projection where the shape changes.
-// One unit is one link.
 #include "tools/models/resnet.h"
 
 #include <algorithm>
@@ -28,13 +27,11 @@ class ResNetBuilder {
                              static_cast<uint32_t>(model_.image_channels)});
     g_.labels = g_.add_value("labels", ValueKind::kLabels, {batch}, DType::kI32);
     ValueId x = stem();
-    g_.cut(x);
     for (size_t stage = 0; stage < model_.units.size(); ++stage) {
       const uint32_t channels = static_cast<uint32_t>(model_.width) << stage;
       for (int unit = 0; unit < model_.units[stage]; ++unit) {
         const std::string name = "layer" + std::to_string(stage + 1) + "." + std::to_string(unit);
         x = residual_unit(x, name, channels, stage > 0 && unit == 0 ? 2 : 1);
-        g_.cut(x);
       }
     }
     head(g_.global_pool(x, "avgpool"));

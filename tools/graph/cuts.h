@@ -1,0 +1,28 @@
+// Where a graph is cut into links, found from the graph alone.
+// Here because a model says what it is made of, not how it is scheduled, and a graph from elsewhere has no cuts.
+#pragma once
+
+#include <vector>
+
+#include "tools/graph/graph.h"
+
+namespace reprise {
+
+// The boundaries of a graph, in order, by one rule for every family.
+//
+// A cut is possible behind a node whose main output is then the one value that later nodes read of what was written before, the input
+// counted too. What the host fills beside the input (the starts of documents), parameters and tables cross nothing: every link may read
+// them. Between two neighbouring possible cuts stands either one node, or a *block*, whose branches nothing can cut.
+//
+//   x ─┬─ norm ─ attention ─ add ─┬─ norm ─ mlp ─ add ─ norm ─ loss        possible: behind x and each add, behind the last norm
+//      └──────────────────── ┘   └──────────── ┘                          taken: all but behind the last norm
+//
+// 1. Each block begins a link, and the single nodes behind it, up to the next block, belong to it. Those before the first block are a link.
+// 2. The last link, the head, begins behind the last block. What is computed there in place of the block's output (a ReLU) stays with it.
+// 3. A link takes no further node that would make it hold more than kMostCandidates values (link.h), so that it is solved by full
+//    enumeration: a long line of single nodes is cut into such links. What is computed in place is never cut off, and a block is what it is.
+//
+// So a ResNet is cut after its stem and after each unit, a transformer after its embedding and after each half of a block.
+std::vector<ValueId> find_cuts(const Graph& graph);
+
+}  // namespace reprise
