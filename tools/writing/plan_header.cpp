@@ -1,5 +1,6 @@
-// One table a line, one row a line with its kernel's name: text that can be read and diffed.
-// Enumerators are written as numbers in braces-initialised tables; the comment beside a row is for people.
+// One row a line with its kernel's name: text that can be read and diffed.
+// Tables of many rows are written by columns, which a line above each table names; Plan and its programs by the names of their fields. The
+// comment beside a row is for people.
 #include "tools/writing/plan_header.h"
 
 #include <cinttypes>
@@ -42,40 +43,46 @@ class HeaderWriter {
   explicit HeaderWriter(const OwnedPlan& plan) : plan_(plan) {}
 
   std::string tables() {
-    table("StateTensor", "kState", plan_.state, [](const StateTensor& s) {
+    table("StateTensor", "kState", tensor_columns() + ", kind, init, init_scale, name, first_number", plan_.state, [](const StateTensor& s) {
       return "{" + tensor_text(s.tensor) + format(", StateKind{%d}, InitKind{%d}, ", static_cast<int>(s.kind), static_cast<int>(s.init)) +
              float_text(s.init_scale) + ", " + quoted(s.name) + format(", %u}", s.first_number);
     });
-    table("float", "kNumbers", plan_.numbers, float_text);
-    table("Tensor", "kCarried", plan_.carried, tensor_text);
+    table("float", "kNumbers", "", plan_.numbers, float_text);
+    table("Tensor", "kCarried", tensor_columns(), plan_.carried, tensor_text);
     for (uint32_t p = 0; p < kProgramCount; ++p) program(plan_.programs[p], p);
     attribute_tables();
-    table("uint32_t", "kMilestones", plan_.milestones, [](uint32_t m) { return format("%u", m); });
+    table("uint32_t", "kMilestones", "", plan_.milestones, [](uint32_t m) { return format("%u", m); });
     return text_;
   }
 
   std::string plan_text() const {
     const LearningRate& rate = plan_.learning_rate;
-    std::string text = "inline constexpr Plan kPlan = {\n  kPlanFormat, " + quoted(plan_.name) + ", " + quoted(plan_.backend) + ", " +
-                       span("kState", plan_.state.size()) + ", " + span("kNumbers", plan_.numbers.size()) + ", " + span("kCarried", plan_.carried.size()) + ",\n  {\n";
+    std::string text = "inline constexpr Plan kPlan = {\n    .format = kPlanFormat,\n";
+    text += "    .name = " + quoted(plan_.name) + ",\n    .backend = " + quoted(plan_.backend) + ",\n";
+    text += "    .state = " + span("kState", plan_.state.size()) + ",\n    .numbers = " + span("kNumbers", plan_.numbers.size()) + ",\n";
+    text += "    .carried = " + span("kCarried", plan_.carried.size()) + ",\n    .programs = {\n";
     for (uint32_t p = 0; p < kProgramCount; ++p) {
       const OwnedProgram& program = plan_.programs[p];
       const std::string n = std::to_string(p);
-      text += "    {" + span("kRows" + n, program.rows.size()) + ", " + span("kArguments" + n, program.arguments.size()) + ", " +
-              span("kSlots" + n, program.slots.size()) + format(", %" PRIu64 ", %uu, %uu, %uu, %uu, ", program.bytes, program.input, program.labels, program.document_start,
-                                         program.output) +
+      text += "        {.rows = " + span("kRows" + n, program.rows.size()) + ", .arguments = " + span("kArguments" + n, program.arguments.size()) +
+              ", .slots = " + span("kSlots" + n, program.slots.size()) +
+              format(", .bytes = %" PRIu64 ", .input = %uu, .labels = %uu, .document_start = %uu, .output = %uu, .disk = ", program.bytes, program.input,
+                     program.labels, program.document_start, program.output) +
               span("kDisk" + n, program.disk.size()) + "},\n";
     }
-    text += "  },\n  {";
+    text += "    },\n    .attributes = {";
     for_each_pool(plan_.attributes, [&text](const auto& pool) {
       using A = typename std::decay_t<decltype(pool)>::value_type;
       text += (text.back() == '{' ? "{" : ", {") + span(std::string("k") + A::kName, pool.size()) + "}";
     });
     text += "},\n";
-    text += format("  {LearningRateKind{%d}, %a, %a, %u, %u, ", static_cast<int>(rate.kind), rate.base, rate.gamma, rate.warmup_steps, rate.steps) +
+    text += format("    .learning_rate = {.kind = LearningRateKind{%d}, .base = %a, .gamma = %a, .warmup_steps = %u, .steps = %u, .milestones = ",
+                   static_cast<int>(rate.kind), rate.base, rate.gamma, rate.warmup_steps, rate.steps) +
             span("kMilestones", plan_.milestones.size()) + "},\n";
-    text += format("  %" PRIu64 ", %" PRIu64 ", %" PRIu64 ", %" PRIu64 "u, %u, %" PRIu64 ", %" PRIu64 ", 0x%" PRIx64 "u};\n", plan_.state_bytes,
-                   plan_.carried_bytes, plan_.arena_bytes, plan_.seed, plan_.accumulate, plan_.disk_bytes, plan_.worker_stack_bytes, plan_.recipe_hash);
+    text += format("    .state_bytes = %" PRIu64 ",\n    .carried_bytes = %" PRIu64 ",\n    .arena_bytes = %" PRIu64 ",\n    .seed = %" PRIu64 "u,\n",
+                   plan_.state_bytes, plan_.carried_bytes, plan_.arena_bytes, plan_.seed);
+    text += format("    .accumulate = %u,\n    .disk_bytes = %" PRIu64 ",\n    .worker_stack_bytes = %" PRIu64 ",\n    .recipe_hash = 0x%" PRIx64 "u,\n};\n",
+                   plan_.accumulate, plan_.disk_bytes, plan_.worker_stack_bytes, plan_.recipe_hash);
     return text;
   }
 
@@ -84,9 +91,13 @@ class HeaderWriter {
     return count == 0 ? "{nullptr, 0}" : "{" + name + ", " + std::to_string(count) + "}";
   }
 
+  static std::string tensor_columns() { return "{offset, bytes, dtype, rank, shape}"; }
+
+  // `columns`: what stands in a line, for people; "" where that is one number.
   template <typename T, typename F>
-  void table(const std::string& type, const std::string& name, const std::vector<T>& values, const F& write) {
+  void table(const std::string& type, const std::string& name, const std::string& columns, const std::vector<T>& values, const F& write) {
     if (values.empty()) return;
+    if (!columns.empty()) text_ += "// " + columns + "\n";
     text_ += "inline constexpr " + type + " " + name + "[] = {\n";
     for (const T& value : values) text_ += "  " + write(value) + ",\n";
     text_ += "};\n";
@@ -95,19 +106,19 @@ class HeaderWriter {
   void program(const OwnedProgram& program, uint32_t p) {
     const std::string n = std::to_string(p);
     uint32_t id = 0;
-    table("Row", "kRows" + n, program.rows, [&](const Row& r) {
+    table("Row", "kRows" + n, "row, kernel, link: op, pass, queue, accumulate, attribute, link, first_argument", program.rows, [&](const Row& r) {
       const std::string link = r.link < plan_.link_names.size() ? plan_.link_names[r.link] : "";
       return format("/* %4u %-22s %-24s */ {Op{%d}, Pass{%d}, %d, %d, %u, %u, %u}", id++, kernel_info(r.op, r.pass).name, link.c_str(),
                     static_cast<int>(r.op), static_cast<int>(r.pass), r.queue, r.accumulate, r.attribute, r.link, r.first_argument);
     });
-    table("Ref", "kArguments" + n, program.arguments, [](Ref ref) { return format("0x%xu", ref); });
+    table("Ref", "kArguments" + n, "the two top bits are the region (0 program, 1 Carried, 2 State, 3 disk), the rest is the index; all ones: absent", program.arguments, [](Ref ref) { return format("0x%xu", ref); });
     slots("kSlots" + n, program.slots, program.slot_names);
     slots("kDisk" + n, program.disk, program.disk_names);
   }
 
   void slots(const std::string& table_name, const std::vector<Slot>& list, const std::vector<std::string>& names) {
     uint32_t id = 0;
-    table("Slot", table_name, list, [&](const Slot& s) {
+    table("Slot", table_name, "slot, value: " + tensor_columns() + ", first_row, end_row, below, kind", list, [&](const Slot& s) {
       const std::string& name = names[id];
       return format("/* %4u %-32s */ {", id++, name.c_str()) + tensor_text(s.tensor) +
              format(", %u, %u, %uu, SlotKind{%d}}", s.first_row, s.end_row, s.below, static_cast<int>(s.kind));
@@ -131,7 +142,9 @@ class HeaderWriter {
   void attribute_tables() {
     for_each_pool(plan_.attributes, [this](const auto& pool) {
       using A = typename std::decay_t<decltype(pool)>::value_type;
-      table(std::string(A::kName) + "Attribute", std::string("k") + A::kName, pool, [](const A& attribute) { return field_text(attribute); });
+      std::string columns;
+      A{}.fields([&columns](const char* field, const auto&) { columns += (columns.empty() ? "" : ", ") + std::string(field); });
+      table(std::string(A::kName) + "Attribute", std::string("k") + A::kName, columns, pool, [](const A& attribute) { return field_text(attribute); });
     });
   }
 
