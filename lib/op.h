@@ -50,6 +50,19 @@ constexpr KernelTable kernel_table(TypeList<K...>) {
   return {{info_of<K>()...}};
 }
 inline constexpr KernelTable kTable = kernel_table(Kernels{});
+
+// A kernel's enumerators name the places of its arguments, in the rules and in arguments(); kInfo lists them. kArity, the last enumerator,
+// counts them.
+template <typename K>
+constexpr bool names_each_argument() {
+  static_assert(uint32_t{K::kArity} == info_of<K>().arity(), "the kernel's enumerators and the arguments of its kInfo are not as many");
+  return true;
+}
+template <typename... K>
+constexpr bool name_each_argument(TypeList<K...>) {
+  return (names_each_argument<K>() && ...);
+}
+static_assert(name_each_argument(Kernels{}));
 }  // namespace contract
 
 inline constexpr auto& kOps = contract::kTable.rows;

@@ -70,7 +70,7 @@ constexpr Fault attention_fault(const ShapedCall& c, const Tensor& y, const Tens
 }  // namespace contract
 
 struct AttentionForward {
-  enum : uint32_t { kY, kLse, kQkv, kDocumentStart, kScalars, kScratch };
+  enum : uint32_t { kY, kLse, kQkv, kDocumentStart, kScalars, kScratch, kArity };
   static constexpr Fault fault(const ShapedCall& c) { return contract::attention_fault(c, c[kY], c[kLse], c[kQkv], kDocumentStart); }
   static constexpr const char* kSynopsis =
       "y = softmax(q k^T / s) v, causal; lse = log(sum(exp(q k^T / s))); "
@@ -90,7 +90,7 @@ struct AttentionForward {
 };
 
 struct AttentionBackward {
-  enum : uint32_t { kDqkv, kQkv, kY, kLse, kDy, kDocumentStart, kScalars, kScratch };
+  enum : uint32_t { kDqkv, kQkv, kY, kLse, kDy, kDocumentStart, kScalars, kScratch, kArity };
   static constexpr Fault fault(const ShapedCall& c) {
     if (!same_shape(c[kDqkv], c[kQkv]) || !same_shape(c[kY], c[kDy])) return Fault::kShape;
     return contract::attention_fault(c, c[kY], c[kLse], c[kQkv], kDocumentStart);
@@ -115,7 +115,7 @@ struct AttentionBackward {
 };
 
 struct AttentionDecode {
-  enum : uint32_t { kY, kKeys, kValues, kQkv, kDocumentStart };
+  enum : uint32_t { kY, kKeys, kValues, kQkv, kDocumentStart, kArity };
   static constexpr Fault fault(const ShapedCall& c) {
     const AttentionAttribute& a = c.attribute<AttentionAttribute>();
     const Tensor &y = c[kY], &qkv = c[kQkv], &keys = c[kKeys];

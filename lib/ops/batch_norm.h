@@ -86,7 +86,7 @@ struct NormAddReluArgsOf {
 };
 
 struct BatchNormStatistics {
-  enum : uint32_t { kMean, kRstd, kX, kScratch };
+  enum : uint32_t { kMean, kRstd, kX, kScratch, kArity };
 
   static constexpr Fault fault(const ShapedCall& c) {
     if (c.attribute<NormAttribute>().count != c[kX].leading_elements()) return Fault::kAttribute;
@@ -105,7 +105,7 @@ struct BatchNormStatistics {
 };
 
 struct BatchNormRunning {
-  enum : uint32_t { kRunningMean, kRunningVar, kBatches, kMean, kRstd };
+  enum : uint32_t { kRunningMean, kRunningVar, kBatches, kMean, kRstd, kArity };
 
   static constexpr Fault fault(const ShapedCall& c) {
     const uint64_t C = c[kRunningMean].elements();
@@ -130,7 +130,7 @@ struct BatchNormRunning {
 };
 
 struct BatchNormForward {
-  enum : uint32_t { kY, kX, kMean, kRstd, kGamma, kBeta };
+  enum : uint32_t { kY, kX, kMean, kRstd, kGamma, kBeta, kArity };
 
   static constexpr Fault fault(const ShapedCall& c) {
     if (c.attribute<NormAttribute>().count != c[kX].leading_elements()) return Fault::kAttribute;
@@ -151,7 +151,7 @@ struct BatchNormForward {
 };
 
 struct BatchNormInference {
-  enum : uint32_t { kY, kX, kRunningMean, kRunningVar, kGamma, kBeta };
+  enum : uint32_t { kY, kX, kRunningMean, kRunningVar, kGamma, kBeta, kArity };
 
   static constexpr Fault fault(const ShapedCall& c) { return BatchNormForward::fault(c); }
   static constexpr const char* kSynopsis = "y = (x - running_mean) / sqrt(running_var + epsilon) gamma + beta";
@@ -170,7 +170,7 @@ struct BatchNormInference {
 };
 
 struct BatchNormBackward {
-  enum : uint32_t { kDx, kDgamma, kDbeta, kX, kMean, kRstd, kGamma, kDy, kScratch };
+  enum : uint32_t { kDx, kDgamma, kDbeta, kX, kMean, kRstd, kGamma, kDy, kScratch, kArity };
 
   static constexpr Fault fault(const ShapedCall& c) {
     if (c.attribute<NormAttribute>().count != c[kX].leading_elements()) return Fault::kAttribute;
@@ -199,7 +199,7 @@ struct BatchNormBackward {
 
 // Batch-norm's backward from the gradient of a = relu(norm(x)).
 struct NormReluBackward {
-  enum : uint32_t { kDx, kDgamma, kDbeta, kX, kMean, kRstd, kGamma, kBeta, kDa, kScratch };
+  enum : uint32_t { kDx, kDgamma, kDbeta, kX, kMean, kRstd, kGamma, kBeta, kDa, kScratch, kArity };
 
   static constexpr Fault fault(const ShapedCall& c) {
     if (c.attribute<NormAttribute>().count != c[kX].leading_elements()) return Fault::kAttribute;
@@ -228,7 +228,7 @@ struct NormReluBackward {
 
 // relu(norm(x) + b).
 struct NormAddReluForward {
-  enum : uint32_t { kY, kX, kB, kMean, kRstd, kGamma, kBeta };
+  enum : uint32_t { kY, kX, kB, kMean, kRstd, kGamma, kBeta, kArity };
 
   static constexpr Fault fault(const ShapedCall& c) {
     if (c.attribute<NormAttribute>().count != c[kX].leading_elements()) return Fault::kAttribute;

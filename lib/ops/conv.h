@@ -60,7 +60,7 @@ constexpr Fault conv_fault(const WindowAttribute& a, const Tensor& x, const Tens
 }  // namespace contract
 
 struct ConvForward {
-  enum : uint32_t { kY, kMeanOfY, kRstdOfY, kX, kW, kScratch };
+  enum : uint32_t { kY, kMeanOfY, kRstdOfY, kX, kW, kScratch, kArity };
 
   // Statistics of y are both wanted or neither.
   static constexpr Fault fault(const ShapedCall& c) {
@@ -86,7 +86,7 @@ struct ConvForward {
 };
 
 struct ConvBackwardData {
-  enum : uint32_t { kDx, kDy, kW, kScratch };
+  enum : uint32_t { kDx, kDy, kW, kScratch, kArity };
 
   static constexpr Fault fault(const ShapedCall& c) { return contract::conv_fault(c.attribute<WindowAttribute>(), c[kDx], c[kDy], c[kW]); }
   static constexpr const char* kSynopsis = "dx = conv^T(dy, w)";
@@ -103,7 +103,7 @@ struct ConvBackwardData {
 };
 
 struct ConvBackwardWeight {
-  enum : uint32_t { kDw, kX, kDy, kScratch };
+  enum : uint32_t { kDw, kX, kDy, kScratch, kArity };
 
   static constexpr Fault fault(const ShapedCall& c) { return contract::conv_fault(c.attribute<WindowAttribute>(), c[kX], c[kDy], c[kDw]); }
   static constexpr const char* kSynopsis = "dw = sum of dy x by window over N, P, Q";
@@ -121,7 +121,7 @@ struct ConvBackwardWeight {
 
 // The convolution of a = relu(norm(x)), norm(x) being batch_norm.forward's y; neither is stored.
 struct NormConvForward {
-  enum : uint32_t { kY, kMeanOfY, kRstdOfY, kX, kW, kMean, kRstd, kGamma, kBeta, kScratch };
+  enum : uint32_t { kY, kMeanOfY, kRstdOfY, kX, kW, kMean, kRstd, kGamma, kBeta, kScratch, kArity };
 
   static constexpr Fault fault(const ShapedCall& c) {
     return shape::are_vectors(c, kMean, 4, c[kX].last_dimension()) ? ConvForward::fault(c) : Fault::kShape;
@@ -143,7 +143,7 @@ struct NormConvForward {
 };
 
 struct NormConvBackwardWeight {
-  enum : uint32_t { kDw, kX, kDy, kMean, kRstd, kGamma, kBeta, kScratch };
+  enum : uint32_t { kDw, kX, kDy, kMean, kRstd, kGamma, kBeta, kScratch, kArity };
 
   static constexpr Fault fault(const ShapedCall& c) {
     return shape::are_vectors(c, kMean, 4, c[kX].last_dimension()) ? ConvBackwardWeight::fault(c) : Fault::kShape;

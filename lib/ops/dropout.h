@@ -16,7 +16,7 @@ struct DropoutArgsOf {
 };
 
 struct DropoutForward {
-  enum : uint32_t { kY, kX, kScalars };
+  enum : uint32_t { kY, kX, kScalars, kArity };
   static constexpr Fault fault(const ShapedCall& c) { return shape::all_alike(c, 2); }
   static constexpr const char* kSynopsis = "y = (kept ? x / (1 - probability) : 0); where kept = draw(stream, scalars)";
   static constexpr KernelInfo kInfo = {
@@ -31,7 +31,7 @@ struct DropoutForward {
 };
 
 struct DropoutBackward {
-  enum : uint32_t { kDx, kDy, kScalars };
+  enum : uint32_t { kDx, kDy, kScalars, kArity };
   static constexpr Fault fault(const ShapedCall& c) { return shape::all_alike(c, 2); }
   static constexpr const char* kSynopsis = "dx = (kept ? dy / (1 - probability) : 0); where kept = draw(stream, scalars)";
   static constexpr KernelInfo kInfo = {

@@ -61,7 +61,7 @@ ActivationBackwardArgsOf<Stored> activation_backward_arguments(const RowCall& c,
 }  // namespace contract
 
 struct ReluForward {
-  enum : uint32_t { kY, kX };
+  enum : uint32_t { kY, kX, kArity };
   static constexpr Fault fault(const ShapedCall& c) { return shape::all_alike(c, 2); }
   static constexpr const char* kSynopsis = "y = max(x, 0)";
   static constexpr KernelInfo kInfo = {
@@ -74,7 +74,7 @@ struct ReluForward {
 };
 
 struct ReluBackward {
-  enum : uint32_t { kDx, kY, kDy };
+  enum : uint32_t { kDx, kY, kDy, kArity };
   static constexpr Fault fault(const ShapedCall& c) { return shape::all_alike(c, 3); }
   static constexpr const char* kSynopsis = "dx = (y > 0 ? dy : 0)";
   static constexpr KernelInfo kInfo = {
@@ -87,7 +87,7 @@ struct ReluBackward {
 };
 
 struct AddForward {
-  enum : uint32_t { kY, kA, kB };
+  enum : uint32_t { kY, kA, kB, kArity };
   static constexpr Fault fault(const ShapedCall& c) { return shape::all_alike(c, 3); }
   static constexpr const char* kSynopsis = "y = a + b";
   static constexpr KernelInfo kInfo = {
@@ -100,7 +100,7 @@ struct AddForward {
 };
 
 struct CopyForward {
-  enum : uint32_t { kY, kX };
+  enum : uint32_t { kY, kX, kArity };
   static constexpr Fault fault(const ShapedCall& c) { return shape::all_alike(c, 2); }
   static constexpr const char* kSynopsis = "y = x";
   static constexpr KernelInfo kInfo = {
@@ -113,7 +113,7 @@ struct CopyForward {
 };
 
 struct GeluForward {
-  enum : uint32_t { kY, kX };
+  enum : uint32_t { kY, kX, kArity };
   static constexpr Fault fault(const ShapedCall& c) { return shape::all_alike(c, 2); }
   static constexpr const char* kSynopsis = "y = gelu(x)";
   static constexpr KernelInfo kInfo = {
@@ -126,7 +126,7 @@ struct GeluForward {
 };
 
 struct GeluBackward {
-  enum : uint32_t { kDx, kX, kDy };
+  enum : uint32_t { kDx, kX, kDy, kArity };
   static constexpr Fault fault(const ShapedCall& c) { return shape::all_alike(c, 3); }
   static constexpr const char* kSynopsis = "dx = dy gelu'(x)";
   static constexpr KernelInfo kInfo = {
@@ -140,7 +140,7 @@ struct GeluBackward {
 };
 
 struct SwigluForward {
-  enum : uint32_t { kY, kGate, kUp };
+  enum : uint32_t { kY, kGate, kUp, kArity };
   static constexpr Fault fault(const ShapedCall& c) { return shape::all_alike(c, 3); }
   static constexpr const char* kSynopsis = "y = silu(gate) up";
   static constexpr KernelInfo kInfo = {
@@ -153,7 +153,7 @@ struct SwigluForward {
 };
 
 struct SwigluBackward {
-  enum : uint32_t { kDgate, kDup, kGate, kUp, kDy };
+  enum : uint32_t { kDgate, kDup, kGate, kUp, kDy, kArity };
   static constexpr Fault fault(const ShapedCall& c) { return shape::all_alike(c, 5); }
   static constexpr const char* kSynopsis = "dgate = dy up silu'(gate); dup = dy silu(gate)";
   static constexpr KernelInfo kInfo = {
@@ -170,7 +170,7 @@ struct SwigluBackward {
 
 // Takes a value to another place, which may overlap the old one (memmove semantics).
 struct MoveForward {
-  enum : uint32_t { kY, kX };
+  enum : uint32_t { kY, kX, kArity };
   static constexpr Fault fault(const ShapedCall& c) { return shape::all_alike(c, 2); }
   static constexpr const char* kSynopsis = "y = x, whose places may overlap";
   static constexpr KernelInfo kInfo = {

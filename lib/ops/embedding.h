@@ -35,7 +35,7 @@ constexpr Fault embedding_fault(const ShapedCall& c, const Tensor& y, const Tens
 }  // namespace contract
 
 struct EmbeddingForward {
-  enum : uint32_t { kY, kTokens, kTable, kPositions };
+  enum : uint32_t { kY, kTokens, kTable, kPositions, kArity };
   static constexpr Fault fault(const ShapedCall& c) { return contract::embedding_fault(c, c[kY], c[kTokens], kTable, kPositions); }
   static constexpr const char* kSynopsis = "y = table[tokens] + positions";
   static constexpr KernelInfo kInfo = {
@@ -52,7 +52,7 @@ struct EmbeddingForward {
 };
 
 struct EmbeddingBackward {
-  enum : uint32_t { kDtable, kDpositions, kTokens, kDy };
+  enum : uint32_t { kDtable, kDpositions, kTokens, kDy, kArity };
   static constexpr Fault fault(const ShapedCall& c) { return contract::embedding_fault(c, c[kDy], c[kTokens], kDtable, kDpositions); }
   static constexpr const char* kSynopsis = "dtable[tokens] = sum of dy; dpositions = sum of dy over B";
   static constexpr KernelInfo kInfo = {

@@ -22,7 +22,7 @@ struct GradNormFinishArgs {
 };
 
 struct GradNormReduce {
-  enum : uint32_t { kNorms, kGradients };
+  enum : uint32_t { kNorms, kGradients, kArity };
   static constexpr Fault fault(const ShapedCall& c) {
     const GroupAttribute& group = c.attribute<GroupAttribute>();
     return shape::require(c[kNorms].elements() >= uint64_t{group.first_norm} + group.tensors);
@@ -41,7 +41,7 @@ struct GradNormReduce {
 };
 
 struct GradNormFinish {
-  enum : uint32_t { kScalars, kNorms };
+  enum : uint32_t { kScalars, kNorms, kArity };
   static constexpr Fault fault(const ShapedCall&) { return Fault::kNone; }
   static constexpr const char* kSynopsis =
       "scalars.gradient_norm = sqrt(sum of norms); "

@@ -63,7 +63,7 @@ struct RmsNormBackwardArgsOf {
 };
 
 struct LayerNormForward {
-  enum : uint32_t { kY, kMean, kRstd, kX, kGamma, kBeta };
+  enum : uint32_t { kY, kMean, kRstd, kX, kGamma, kBeta, kArity };
   static constexpr Fault fault(const ShapedCall& c) {
     const uint64_t M = c[kX].leading_elements();
     return shape::require(shape::same_rows(c[kY], c[kX]) && shape::has_elements(c, kMean, M) && shape::has_elements(c, kRstd, M) &&
@@ -85,7 +85,7 @@ struct LayerNormForward {
 };
 
 struct LayerNormBackward {
-  enum : uint32_t { kDx, kDgamma, kDbeta, kX, kMean, kRstd, kGamma, kDy, kScratch };
+  enum : uint32_t { kDx, kDgamma, kDbeta, kX, kMean, kRstd, kGamma, kDy, kScratch, kArity };
   static constexpr Fault fault(const ShapedCall& c) {
     const uint64_t M = c[kX].leading_elements(), C = c[kX].last_dimension();
     return shape::require(shape::same_rows(c[kDx], c[kX]) && shape::same_rows(c[kDy], c[kX]) && shape::are_vectors(c, kDgamma, 2, C) &&
@@ -117,7 +117,7 @@ constexpr bool norms_rows(const Tensor& x, const Tensor& gamma, const Tensor& rs
 }  // namespace contract
 
 struct RmsNormForward {
-  enum : uint32_t { kY, kRstd, kX, kGamma };
+  enum : uint32_t { kY, kRstd, kX, kGamma, kArity };
   static constexpr Fault fault(const ShapedCall& c) {
     return shape::require(shape::same_rows(c[kY], c[kX]) && contract::norms_rows(c[kX], c[kGamma], c[kRstd]));
   }
@@ -134,7 +134,7 @@ struct RmsNormForward {
 };
 
 struct RmsNormBackward {
-  enum : uint32_t { kDx, kDgamma, kX, kRstd, kGamma, kDy, kScratch };
+  enum : uint32_t { kDx, kDgamma, kX, kRstd, kGamma, kDy, kScratch, kArity };
   static constexpr Fault fault(const ShapedCall& c) {
     return shape::require(shape::same_rows(c[kDx], c[kX]) && shape::same_rows(c[kDy], c[kX]) &&
                           contract::norms_rows(c[kX], c[kGamma], c[kRstd]) && shape::is_vector(c, kDgamma, c[kGamma].elements()));

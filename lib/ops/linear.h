@@ -71,7 +71,7 @@ constexpr bool is_linear(const LinearAttribute& a, const Tensor& x, const Tensor
 }  // namespace contract
 
 struct LinearForward {
-  enum : uint32_t { kY, kX, kW, kB, kH, kU, kScratch };
+  enum : uint32_t { kY, kX, kW, kB, kH, kU, kScratch, kArity };
   static constexpr Fault fault(const ShapedCall& c) {
     const uint64_t K = c[kY].last_dimension();
     if (c.has(kH) != c.has(kU)) return Fault::kMissingArgument;
@@ -95,7 +95,7 @@ struct LinearForward {
 };
 
 struct LinearBackwardData {
-  enum : uint32_t { kDx, kDy, kW, kScratch };
+  enum : uint32_t { kDx, kDy, kW, kScratch, kArity };
   static constexpr Fault fault(const ShapedCall& c) { return shape::require(contract::is_linear(c.attribute<LinearAttribute>(), c[kDx], c[kDy], c[kW])); }
   static constexpr const char* kSynopsis = "dx = scale dy w";
   static constexpr KernelInfo kInfo = {
@@ -112,7 +112,7 @@ struct LinearBackwardData {
 };
 
 struct LinearBackwardWeight {
-  enum : uint32_t { kDw, kX, kDy, kScratch };
+  enum : uint32_t { kDw, kX, kDy, kScratch, kArity };
   static constexpr Fault fault(const ShapedCall& c) { return shape::require(contract::is_linear(c.attribute<LinearAttribute>(), c[kX], c[kDy], c[kDw])); }
   static constexpr const char* kSynopsis = "dw = dy^T x";
   static constexpr KernelInfo kInfo = {
@@ -128,7 +128,7 @@ struct LinearBackwardWeight {
 };
 
 struct LinearBackwardBias {
-  enum : uint32_t { kDb, kDy, kScratch };
+  enum : uint32_t { kDb, kDy, kScratch, kArity };
   static constexpr Fault fault(const ShapedCall& c) { return shape::require(shape::is_vector(c, kDb, c[kDy].last_dimension())); }
   static constexpr const char* kSynopsis = "db = sum of dy over M";
   static constexpr KernelInfo kInfo = {

@@ -41,7 +41,7 @@ struct LossHeadEvaluateArgsOf {
 };
 
 struct LossHeadBackward {
-  enum : uint32_t { kDx, kDw, kDb, kScalars, kX, kW, kB, kLabels, kScratch };
+  enum : uint32_t { kDx, kDw, kDb, kScalars, kX, kW, kB, kLabels, kScratch, kArity };
   static constexpr Fault fault(const ShapedCall& c) {
     const uint64_t V = c[kW].shape[0];
     return shape::require(shape::same_rows(c[kDx], c[kX]) && (!c.has(kDw) || same_shape(c[kDw], c[kW])) && shape::is_vector(c, kDb, V) &&
@@ -67,7 +67,7 @@ struct LossHeadBackward {
 };
 
 struct LossHeadEvaluate {
-  enum : uint32_t { kScalars, kX, kW, kB, kLabels, kScratch };
+  enum : uint32_t { kScalars, kX, kW, kB, kLabels, kScratch, kArity };
   static constexpr Fault fault(const ShapedCall& c) {
     const uint64_t V = c[kW].shape[0];
     return shape::require(shape::is_matrix(c, kW, V, c[kX].last_dimension()) && shape::is_vector(c, kB, V) &&

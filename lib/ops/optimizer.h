@@ -46,7 +46,7 @@ constexpr uint8_t kUpdatesParameters = update_bit(StateKind::kParameter) | updat
 }  // namespace contract
 
 struct SgdUpdate {
-  enum : uint32_t { kParameters, kMomenta, kGradients, kScalars };
+  enum : uint32_t { kParameters, kMomenta, kGradients, kScalars, kArity };
   static constexpr Fault fault(const ShapedCall&) { return Fault::kNone; }  // check.h compares a group with its partners
   static constexpr const char* kSynopsis =
       "momentum = attribute.momentum momentum + g; parameters -= scalars.learning_rate momentum; "
@@ -66,7 +66,7 @@ struct SgdUpdate {
 };
 
 struct AdamWUpdate {
-  enum : uint32_t { kParameters, kFirstMoments, kSecondMoments, kGradients, kScalars };
+  enum : uint32_t { kParameters, kFirstMoments, kSecondMoments, kGradients, kScalars, kArity };
   static constexpr Fault fault(const ShapedCall&) { return Fault::kNone; }
   static constexpr const char* kSynopsis =
       "parameters -= scalars.learning_rate (m / (sqrt(v) + epsilon) + weight_decay parameters); "
@@ -87,7 +87,7 @@ struct AdamWUpdate {
 };
 
 struct LionUpdate {
-  enum : uint32_t { kParameters, kMomenta, kGradients, kScalars };
+  enum : uint32_t { kParameters, kMomenta, kGradients, kScalars, kArity };
   static constexpr Fault fault(const ShapedCall&) { return Fault::kNone; }
   static constexpr const char* kSynopsis =
       "parameters -= scalars.learning_rate (sign(beta1 momentum + (1 - beta1) g) + weight_decay parameters); "

@@ -46,7 +46,7 @@ constexpr Fault max_pool_fault(const WindowAttribute& a, const Tensor& x, const 
 }  // namespace contract
 
 struct MaxPoolForward {
-  enum : uint32_t { kY, kIndex, kX };
+  enum : uint32_t { kY, kIndex, kX, kArity };
   static constexpr Fault fault(const ShapedCall& c) { return contract::max_pool_fault(c.attribute<WindowAttribute>(), c[kX], c[kY], c[kIndex]); }
   static constexpr const char* kSynopsis = "y = max of x by window; index = its first place there";
   static constexpr KernelInfo kInfo = {
@@ -61,7 +61,7 @@ struct MaxPoolForward {
 };
 
 struct MaxPoolBackward {
-  enum : uint32_t { kDx, kIndex, kDy };
+  enum : uint32_t { kDx, kIndex, kDy, kArity };
   static constexpr Fault fault(const ShapedCall& c) { return contract::max_pool_fault(c.attribute<WindowAttribute>(), c[kDx], c[kDy], c[kIndex]); }
   static constexpr const char* kSynopsis = "dx[index] = sum of dy";
   static constexpr KernelInfo kInfo = {
@@ -76,7 +76,7 @@ struct MaxPoolBackward {
 };
 
 struct GlobalPoolForward {
-  enum : uint32_t { kY, kX };
+  enum : uint32_t { kY, kX, kArity };
   static constexpr Fault fault(const ShapedCall& c) {
     return shape::require(c[kX].rank == 4 && shape::is_matrix(c, kY, c[kX].shape[0], c[kX].shape[3]));
   }
@@ -92,7 +92,7 @@ struct GlobalPoolForward {
 };
 
 struct GlobalPoolBackward {
-  enum : uint32_t { kDx, kDy };
+  enum : uint32_t { kDx, kDy, kArity };
   static constexpr Fault fault(const ShapedCall& c) {
     return shape::require(c[kDx].rank == 4 && shape::is_matrix(c, kDy, c[kDx].shape[0], c[kDx].shape[3]));
   }

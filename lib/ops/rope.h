@@ -51,7 +51,7 @@ constexpr Fault rope_fault(const ShapedCall& c, const Tensor& qkv, uint32_t firs
 }  // namespace contract
 
 struct RopeForward {
-  enum : uint32_t { kQkv, kQ, kK, kV, kDocumentStart, kFrequencies };
+  enum : uint32_t { kQkv, kQ, kK, kV, kDocumentStart, kFrequencies, kArity };
   static constexpr Fault fault(const ShapedCall& c) { return contract::rope_fault(c, c[kQkv], kQ, kDocumentStart); }
   static constexpr const char* kSynopsis = "qkv = turn(q), turn(k), v; where turn = scale rotation by position frequencies";
   static constexpr KernelInfo kInfo = {
@@ -69,7 +69,7 @@ struct RopeForward {
 };
 
 struct RopeBackward {
-  enum : uint32_t { kDq, kDk, kDv, kDqkv, kDocumentStart, kFrequencies };
+  enum : uint32_t { kDq, kDk, kDv, kDqkv, kDocumentStart, kFrequencies, kArity };
   static constexpr Fault fault(const ShapedCall& c) { return contract::rope_fault(c, c[kDqkv], kDq, kDocumentStart); }
   static constexpr const char* kSynopsis = "dq, dk, dv = turn^T(dqkv); where turn = scale rotation by position frequencies";
   static constexpr KernelInfo kInfo = {

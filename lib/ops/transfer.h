@@ -9,7 +9,7 @@ namespace reprise {
 
 
 struct TransferStart {
-  enum : uint32_t { kY, kX };
+  enum : uint32_t { kY, kX, kArity };
   static constexpr Fault fault(const ShapedCall& c) { return shape::all_alike(c, 2); }
   static constexpr const char* kSynopsis = "y = x begins";
   static constexpr KernelInfo kInfo = {
@@ -22,7 +22,7 @@ struct TransferStart {
 };
 
 struct TransferWait {
-  enum : uint32_t { kY, kX };
+  enum : uint32_t { kY, kX, kArity };
   static constexpr Fault fault(const ShapedCall& c) { return shape::all_alike(c, 2); }
   static constexpr const char* kSynopsis = "y = x has ended";
   static constexpr KernelInfo kInfo = {
