@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "tools/graph/call.h"
 #include "tools/graph/rules.h"
 #include "tools/profiling/profile.h"
 
@@ -66,9 +67,14 @@ TEST(AttentionCall, TakesWhatItsContractAsksFor) {
       Net net(kv_heads, documents);
       const ValueId lse = net.node().outputs[1], scalars = net.graph.scalars;
       const Call forward = net.forward(), evaluated = evaluation_calls(net.graph).back(), backward = net.backward();
-      EXPECT_EQ(forward.arguments, (std::vector<ValueId>{net.y, lse, net.qkv, net.starts, scalars}));
+      using F = AttentionForward;
+      EXPECT_EQ(forward, call<F>({{F::kY, net.y}, {F::kLse, lse}, {F::kQkv, net.qkv}, {F::kDocumentStart, net.starts}, {F::kScalars, scalars}}, forward.attribute));
       EXPECT_EQ(evaluated.arguments, forward.arguments);
-      EXPECT_EQ(backward.arguments, (std::vector<ValueId>{backward.arguments[0], net.qkv, net.y, lse, net.dy, net.starts, scalars}));
+      using B = AttentionBackward;
+      const ValueId dqkv = backward.arguments[B::kDqkv];
+      EXPECT_EQ(backward, call<B>({{B::kDqkv, dqkv}, {B::kQkv, net.qkv}, {B::kY, net.y}, {B::kLse, lse}, {B::kDy, net.dy}, {B::kDocumentStart, net.starts},
+                                   {B::kScalars, scalars}},
+                                  forward.attribute));
       for (const Call& call : {forward, evaluated, backward}) EXPECT_EQ(fault_of(net.graph, call), Fault::kNone);
       const AttentionAttribute& attribute = net.graph.attributes.of<AttentionAttribute>()[forward.attribute];
       EXPECT_EQ(attribute.heads, kHeads);
@@ -83,10 +89,15 @@ TEST(RopeCall, TakesWhatItsContractAsksFor) {
     for (const bool table : {false, true}) {
       RopeNet net(documents, table);
       const Call forward = net.forward(), evaluated = evaluation_calls(net.graph).back(), backward = net.backward();
-      EXPECT_EQ(forward.arguments, (std::vector<ValueId>{net.y, net.q, net.k, net.v, net.starts, net.table}));
+      using F = RopeForward;
+      EXPECT_EQ(forward, call<F>({{F::kQkv, net.y}, {F::kQ, net.q}, {F::kK, net.k}, {F::kV, net.v}, {F::kDocumentStart, net.starts}, {F::kFrequencies, net.table}},
+                                 forward.attribute));
       EXPECT_EQ(evaluated, forward);
-      EXPECT_EQ(backward.arguments, (std::vector<ValueId>{backward.arguments[0], backward.arguments[1], backward.arguments[2], net.dy, net.starts, net.table}));
-      EXPECT_EQ(backward.attribute, forward.attribute);
+      using B = RopeBackward;
+      const std::vector<ValueId>& a = backward.arguments;
+      EXPECT_EQ(backward, call<B>({{B::kDq, a[B::kDq]}, {B::kDk, a[B::kDk]}, {B::kDv, a[B::kDv]}, {B::kDqkv, net.dy}, {B::kDocumentStart, net.starts},
+                                   {B::kFrequencies, net.table}},
+                                  forward.attribute));
       for (const Call& call : {forward, backward}) EXPECT_EQ(fault_of(net.graph, call), Fault::kNone);
     }
   }
@@ -121,7 +132,10 @@ TEST(AdapterCall, TakesWhatItsContractAsksFor) {
     const Node second = graph.nodes[2];
     net.dy = graph.add_value("dy", ValueKind::kGradient, {kB, kT, 7});
     const Call forward = forward_calls(graph, second).at(0);
-    EXPECT_EQ(forward.arguments, (std::vector<ValueId>{net.y, second.inputs[0], second.parameters[0], second.parameters[1], net.h, net.u}));
+    using F = LinearForward;
+    EXPECT_EQ(forward, call<F>({{F::kY, net.y}, {F::kX, second.inputs[0]}, {F::kW, second.parameters[0]}, {F::kB, second.parameters[1]}, {F::kH, net.h},
+                                {F::kU, net.u}},
+                               second.attribute));
     EXPECT_EQ(graph.tensor(net.h).shape[2], 3u);
     const std::vector<Call> backward = BackwardBuilder(graph).build(0, graph.nodes.size(), net.x, net.y, net.dy).calls;
     const auto scale = [&graph](const Call& call) { return graph.attributes.of<LinearAttribute>()[call.attribute].scale; };
@@ -140,8 +154,8 @@ TEST(AdapterCall, TakesWhatItsContractAsksFor) {
     EXPECT_EQ(passes, trains_weight ? trained : frozen);
     EXPECT_EQ(scales, trains_weight ? (std::vector<float>{1, 1, 2, 1, 1, 1, 1}) : (std::vector<float>{1, 2, 1, 1, 1, 1}));
     const Call& e = backward[trains_weight ? 3 : 1];
-    EXPECT_EQ(e.arguments[1], net.dy);
-    EXPECT_EQ(e.arguments[2], net.u);
+    EXPECT_EQ(e.arguments[LinearBackwardData::kDy], net.dy);
+    EXPECT_EQ(e.arguments[LinearBackwardData::kW], net.u);
     EXPECT_EQ(backward[backward.size() - 2].accumulate, 1) << "the adapter adds to the gradient that the layer has written";
   }
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tests/planner/deep_resnet.h"
+#include "tools/graph/call.h"
 #include "tools/graph/rules.h"
 #include "tools/recipes/recipe_graph.h"
 
@@ -55,10 +56,12 @@ TEST(Fold, AConvolutionNormalisesWhatItReads) {
   Net net;
   net.graph.conv(net.graph.relu(net.norm(net.x, "bn"), "relu"), "conv1", 16, kThree);
   EXPECT_EQ(net.forward(), (Names{"conv.forward", "norm_conv.forward"}));
-  const Call call = forward_calls(net.graph, net.graph.nodes.back())[0];
   const Node &norm = net.graph.nodes[1], &conv = net.graph.nodes[3];
-  EXPECT_EQ(call.arguments, (std::vector<ValueId>{conv.outputs[0], kNoValue, kNoValue, net.x, conv.parameters[0], norm.outputs[1],
-                                                  norm.outputs[2], norm.parameters[0], norm.parameters[1]}));
+  using A = NormConvForward;
+  EXPECT_EQ(forward_calls(net.graph, conv)[0],
+            call<A>({{A::kY, conv.outputs[0]}, {A::kX, net.x}, {A::kW, conv.parameters[0]}, {A::kMean, norm.outputs[1]}, {A::kRstd, norm.outputs[2]},
+                     {A::kGamma, norm.parameters[0]}, {A::kBeta, norm.parameters[1]}},
+                    conv.attribute));
 }
 
 TEST(Fold, SoDoTwoThatReadTheSame) {
@@ -127,7 +130,7 @@ TEST(Fold, AConvolutionTakesTheStatisticsOfWhatItWrites) {
   EXPECT_EQ(names_of(calls), (Names{"conv.forward", "batch_norm.running", "norm_conv.forward", "batch_norm.running", "batch_norm.forward",
                                     "batch_norm.statistics", "batch_norm.running", "batch_norm.forward"}));
   const Node &bn0 = net.graph.nodes[1], &bn1 = net.graph.nodes[4];
-  const auto statistics = [](const Call& call) { return std::vector<ValueId>{call.arguments[1], call.arguments[2]}; };
+  const auto statistics = [](const Call& call) { return std::vector<ValueId>{call.arguments[ConvForward::kMeanOfY], call.arguments[ConvForward::kRstdOfY]}; };
   EXPECT_EQ(statistics(calls[0]), (std::vector<ValueId>{bn0.outputs[1], bn0.outputs[2]}));
   EXPECT_EQ(statistics(calls[2]), (std::vector<ValueId>{bn1.outputs[1], bn1.outputs[2]}));
   EXPECT_EQ(net.graph.attributes.of<WindowAttribute>()[calls[2].attribute].epsilon, net.graph.attributes.of<NormAttribute>()[bn1.attribute].epsilon);

@@ -1,18 +1,13 @@
-// The rules of rules.h, one hand-written case per op.
-// Arguments stand in the order of kOps.
+// The rules of rules.h, one hand-written case per op. A call names its arguments as the kernel's family does.
 #include "tools/graph/rules.h"
 
 #include <stdexcept>
 
+#include "tools/graph/call.h"
+
 namespace reprise {
 
 namespace {
-
-// Batch-norm's mean, rstd, gamma and beta, as the kernels that fold it take them last.
-std::vector<ValueId> with_norm(std::vector<ValueId> arguments, const Node& norm) {
-  arguments.insert(arguments.end(), {norm.outputs[1], norm.outputs[2], norm.parameters[0], norm.parameters[1]});
-  return arguments;
-}
 
 // Of an attention or a rope, whose other inputs come first.
 ValueId document_start(const Node& n) {
@@ -21,45 +16,89 @@ ValueId document_start(const Node& n) {
 }
 
 Call linear_call(const Node& n) {
-  Call call = {n.op, Pass::kForward, n.attribute, {n.outputs[0], n.inputs[0], n.parameters[0], n.parameters[1], kNoValue, kNoValue}};
-  if (n.low_rank != kNoNode) call.arguments[4] = n.inputs[1], call.arguments[5] = n.parameters[2];
-  return call;
+  using A = LinearForward;
+  const bool adapts = n.low_rank != kNoNode;
+  return call<A>({{A::kY, n.outputs[0]}, {A::kX, n.inputs[0]}, {A::kW, n.parameters[0]}, {A::kB, n.parameters[1]},
+                  {A::kH, adapts ? n.inputs[1] : kNoValue}, {A::kU, adapts ? n.parameters[2] : kNoValue}},
+                 n.attribute);
 }
 
 constexpr uint16_t kMeanAndRstd = 0b11, kRunningStatistics = 0b111;
 
 std::vector<Call> batch_norm_calls(const Node& n) {
-  const ValueId mean = n.outputs[1], rstd = n.outputs[2];
+  const ValueId x = n.inputs[0], mean = n.outputs[1], rstd = n.outputs[2];
   std::vector<Call> calls;
-  if (n.statistics == kNoNode) calls.push_back({n.op, Pass::kStatistics, n.attribute, {mean, rstd, n.inputs[0]}, 0, kMeanAndRstd});
-  calls.push_back({n.op, Pass::kRunning, n.attribute, {n.buffers[0], n.buffers[1], n.buffers[2], mean, rstd}, 0, kRunningStatistics});
-  if (n.fold == Fold::kNone) calls.push_back({n.op, Pass::kForward, n.attribute, with_norm({n.outputs[0], n.inputs[0]}, n)});
+  if (n.statistics == kNoNode) {
+    using A = BatchNormStatistics;
+    calls.push_back(call<A>({{A::kMean, mean}, {A::kRstd, rstd}, {A::kX, x}}, n.attribute));
+    calls.back().once = kMeanAndRstd;
+  }
+  using R = BatchNormRunning;
+  calls.push_back(call<R>({{R::kRunningMean, n.buffers[0]}, {R::kRunningVar, n.buffers[1]}, {R::kBatches, n.buffers[2]}, {R::kMean, mean}, {R::kRstd, rstd}},
+                          n.attribute));
+  calls.back().once = kRunningStatistics;
+  if (n.fold != Fold::kNone) return calls;
+  using A = BatchNormForward;
+  calls.push_back(call<A>({{A::kY, n.outputs[0]}, {A::kX, x}, {A::kMean, mean}, {A::kRstd, rstd}, {A::kGamma, n.parameters[0]}, {A::kBeta, n.parameters[1]}},
+                          n.attribute));
   return calls;
 }
 
 Call conv_call(const Graph& graph, const Node& n) {
-  Call call = {n.op, Pass::kForward, n.attribute, {n.outputs[0], kNoValue, kNoValue, n.inputs[0], n.parameters[0]}};
-  if (n.statistics != kNoNode) {
-    const Node& norm = graph.nodes[n.statistics];
-    call.arguments[1] = norm.outputs[1];
-    call.arguments[2] = norm.outputs[2];
-    call.once = kMeanAndRstd << 1;
-  }
-  if (n.source != kNoNode) {
+  const Node* taken = n.statistics == kNoNode ? nullptr : &graph.nodes[n.statistics];
+  const ValueId mean = taken == nullptr ? kNoValue : taken->outputs[1], rstd = taken == nullptr ? kNoValue : taken->outputs[2];
+  Call conv;
+  if (n.source == kNoNode) {
+    using A = ConvForward;
+    conv = call<A>({{A::kY, n.outputs[0]}, {A::kMeanOfY, mean}, {A::kRstdOfY, rstd}, {A::kX, n.inputs[0]}, {A::kW, n.parameters[0]}}, n.attribute);
+  } else {
+    using A = NormConvForward;
     const Node& norm = graph.nodes[n.source];
-    call.op = Op::kNormConv;
-    call.arguments[3] = norm.inputs[0];
-    call.arguments = with_norm(std::move(call.arguments), norm);
+    conv = call<A>({{A::kY, n.outputs[0]}, {A::kMeanOfY, mean}, {A::kRstdOfY, rstd}, {A::kX, norm.inputs[0]}, {A::kW, n.parameters[0]},
+                    {A::kMean, norm.outputs[1]}, {A::kRstd, norm.outputs[2]}, {A::kGamma, norm.parameters[0]}, {A::kBeta, norm.parameters[1]}},
+                   n.attribute);
   }
-  return call;
+  if (taken != nullptr) conv.once = 1u << ConvForward::kMeanOfY | 1u << ConvForward::kRstdOfY;
+  return conv;
 }
 
 // A ReLU that starts from a folded addition.
 Call norm_add_relu_call(const Graph& graph, const Node& n) {
+  using A = NormAddReluForward;
   const Node& source = graph.nodes[n.source];
   const Node& norm = graph.nodes[source.source];
-  return {Op::kNormAddRelu, Pass::kForward, norm.attribute, with_norm({n.outputs[0], norm.inputs[0], source.inputs[1]}, norm)};
+  return call<A>({{A::kY, n.outputs[0]}, {A::kX, norm.inputs[0]}, {A::kB, source.inputs[1]}, {A::kMean, norm.outputs[1]}, {A::kRstd, norm.outputs[2]},
+                  {A::kGamma, norm.parameters[0]}, {A::kBeta, norm.parameters[1]}},
+                 norm.attribute);
 }
+
+Call attention_call(const Graph& graph, const Node& n) {
+  using A = AttentionForward;
+  return call<A>({{A::kY, n.outputs[0]}, {A::kLse, n.outputs[1]}, {A::kQkv, n.inputs[0]}, {A::kDocumentStart, document_start(n)}, {A::kScalars, graph.scalars}},
+                 n.attribute);
+}
+
+Call rope_call(const Node& n) {
+  using A = RopeForward;
+  return call<A>({{A::kQkv, n.outputs[0]}, {A::kQ, n.inputs[0]}, {A::kK, n.inputs[1]}, {A::kV, n.inputs[2]}, {A::kDocumentStart, document_start(n)},
+                  {A::kFrequencies, n.parameters[0]}},
+                 n.attribute);
+}
+
+Call layer_norm_call(const Node& n) {
+  using A = LayerNormForward;
+  return call<A>({{A::kY, n.outputs[0]}, {A::kMean, n.outputs[1]}, {A::kRstd, n.outputs[2]}, {A::kX, n.inputs[0]}, {A::kGamma, n.parameters[0]},
+                  {A::kBeta, n.parameters[1]}},
+                 n.attribute);
+}
+
+// Of a kernel that computes y from x and has no other argument.
+template <typename A>
+Call unary_call(const Node& n) {
+  return call<A>({{A::kY, n.outputs[0]}, {A::kX, n.inputs[0]}}, n.attribute);
+}
+
+Call copy_call(ValueId y, ValueId x) { return call<CopyForward>({{CopyForward::kY, y}, {CopyForward::kX, x}}); }
 
 }  // namespace
 
@@ -72,19 +111,31 @@ std::vector<Call> forward_calls(const Graph& graph, const Node& n) {
   if (n.op == Op::kConv) return {conv_call(graph, n)};
   if (n.source != kNoNode) return {norm_add_relu_call(graph, n)};
   switch (n.op) {
-    case Op::kRelu:
-    case Op::kGelu:
-    case Op::kGlobalPool: return {{n.op, Pass::kForward, n.attribute, {out[0], in[0]}}};
-    case Op::kSwiglu:
-    case Op::kAdd: return {{n.op, Pass::kForward, 0, {out[0], in[0], in[1]}}};
-    case Op::kMaxPool: return {{n.op, Pass::kForward, n.attribute, {out[0], out[1], in[0]}}};
+    case Op::kRelu: return {unary_call<ReluForward>(n)};
+    case Op::kGelu: return {unary_call<GeluForward>(n)};
+    case Op::kGlobalPool: return {unary_call<GlobalPoolForward>(n)};
+    case Op::kSwiglu: return {call<SwigluForward>({{SwigluForward::kY, out[0]}, {SwigluForward::kGate, in[0]}, {SwigluForward::kUp, in[1]}})};
+    case Op::kAdd: return {call<AddForward>({{AddForward::kY, out[0]}, {AddForward::kA, in[0]}, {AddForward::kB, in[1]}})};
+    case Op::kMaxPool: {
+      using A = MaxPoolForward;
+      return {call<A>({{A::kY, out[0]}, {A::kIndex, out[1]}, {A::kX, in[0]}}, n.attribute)};
+    }
     case Op::kLinear: return {linear_call(n)};
-    case Op::kLayerNorm: return {{n.op, Pass::kForward, n.attribute, {out[0], out[1], out[2], in[0], p[0], p[1]}}};
-    case Op::kRmsNorm: return {{n.op, Pass::kForward, n.attribute, {out[0], out[1], in[0], p[0]}}};
-    case Op::kEmbedding: return {{n.op, Pass::kForward, 0, {out[0], in[0], p[0], p[1]}}};
-    case Op::kAttention: return {{n.op, Pass::kForward, n.attribute, {out[0], out[1], in[0], document_start(n), graph.scalars}}};
-    case Op::kRope: return {{n.op, Pass::kForward, n.attribute, {out[0], in[0], in[1], in[2], document_start(n), p[0]}}};
-    case Op::kDropout: return {{n.op, Pass::kForward, n.attribute, {out[0], in[0], graph.scalars}}};
+    case Op::kLayerNorm: return {layer_norm_call(n)};
+    case Op::kRmsNorm: {
+      using A = RmsNormForward;
+      return {call<A>({{A::kY, out[0]}, {A::kRstd, out[1]}, {A::kX, in[0]}, {A::kGamma, p[0]}}, n.attribute)};
+    }
+    case Op::kEmbedding: {
+      using A = EmbeddingForward;
+      return {call<A>({{A::kY, out[0]}, {A::kTokens, in[0]}, {A::kTable, p[0]}, {A::kPositions, p[1]}})};
+    }
+    case Op::kAttention: return {attention_call(graph, n)};
+    case Op::kRope: return {rope_call(n)};
+    case Op::kDropout: {
+      using A = DropoutForward;
+      return {call<A>({{A::kY, out[0]}, {A::kX, in[0]}, {A::kScalars, graph.scalars}}, n.attribute)};
+    }
     case Op::kLossHead: return {};  // one loop does forward and backward
     default: throw std::logic_error("op without a forward rule: " + n.name);
   }
@@ -113,10 +164,14 @@ std::vector<Call> evaluation_calls(Graph& graph) {
     if (n.op == Op::kDropout) {
       same[n.outputs[0]] = resolve(n.inputs[0]);
     } else if (n.op == Op::kBatchNorm) {
-      calls.push_back({n.op, Pass::kInference, n.attribute,
-                       {n.outputs[0], resolve(n.inputs[0]), n.buffers[0], n.buffers[1], n.parameters[0], n.parameters[1]}});
+      using A = BatchNormInference;
+      calls.push_back(call<A>({{A::kY, n.outputs[0]}, {A::kX, resolve(n.inputs[0])}, {A::kRunningMean, n.buffers[0]}, {A::kRunningVar, n.buffers[1]},
+                               {A::kGamma, n.parameters[0]}, {A::kBeta, n.parameters[1]}},
+                              n.attribute));
     } else if (n.op == Op::kLossHead) {
-      calls.push_back({n.op, Pass::kEvaluate, 0, {graph.scalars, resolve(n.inputs[0]), n.parameters[0], n.parameters[1], graph.labels}});
+      using A = LossHeadEvaluate;
+      calls.push_back(call<A>({{A::kScalars, graph.scalars}, {A::kX, resolve(n.inputs[0])}, {A::kW, n.parameters[0]}, {A::kB, n.parameters[1]},
+                               {A::kLabels, graph.labels}}));
     } else {
       for (Call call : forward_calls(graph, n)) {
         for (ValueId& v : call.arguments) v = resolve(v);
@@ -140,7 +195,9 @@ Call decode_call(Graph& graph, const Call& forward, uint32_t positions, std::vec
   const uint32_t shared = (graph.tensor(qkv).shape[2] - graph.tensor(y).shape[2]) / 2;
   const std::string name = graph.values[y].name;
   for (const char* part : {".keys", ".values"}) caches.push_back(graph.add_value(name + part, ValueKind::kActivation, {positions, shared}));
-  return {Op::kAttention, Pass::kDecode, forward.attribute, {y, caches[caches.size() - 2], caches.back(), qkv, graph.document_start}};
+  using A = AttentionDecode;
+  return call<A>({{A::kY, y}, {A::kKeys, caches[caches.size() - 2]}, {A::kValues, caches.back()}, {A::kQkv, qkv}, {A::kDocumentStart, graph.document_start}},
+                 forward.attribute);
 }
 
 }  // namespace
@@ -160,7 +217,8 @@ GenerationCalls generation_calls(Graph& graph, uint32_t positions) {
       const std::vector<ValueId> a = call.arguments;
       const uint32_t classes = graph.tensor(a[A::kW]).shape[0];
       generation.logits = graph.add_value("logits", ValueKind::kActivation, {1, tokens.shape[1], classes});
-      call = {Op::kLinear, Pass::kForward, graph.attributes.intern(LinearAttribute{0}), {generation.logits, a[A::kX], a[A::kW], a[A::kB], kNoValue, kNoValue}};
+      using L = LinearForward;
+      call = reprise::call<L>({{L::kY, generation.logits}, {L::kX, a[A::kX]}, {L::kW, a[A::kW]}, {L::kB, a[A::kB]}}, graph.attributes.intern(LinearAttribute{0}));
     }
     generation.calls.push_back(call);
   }
@@ -202,7 +260,7 @@ BackwardBuilder::Range BackwardBuilder::build(size_t first, size_t end, ValueId 
   if (needs_gradient_[input]) {
     if (gradient_.at(input) == d_output_) {
       const ValueId copy = fresh_gradient(input);
-      calls_.push_back({Op::kCopy, Pass::kForward, 0, {copy, d_output_}});
+      calls_.push_back(copy_call(copy, d_output_));
       gradient_[input] = copy;
     }
     range.d_input = gradient_.at(input);
@@ -230,7 +288,7 @@ void BackwardBuilder::write(ValueId v, Call call, uint32_t output, bool can_accu
   }
   if (found->second == d_output_ || holders_[found->second] > 1) {  // somebody else still reads it
     const ValueId own = fresh_gradient(v);
-    calls_.push_back({Op::kCopy, Pass::kForward, 0, {own, found->second}});
+    calls_.push_back(copy_call(own, found->second));
     --holders_[found->second];
     holders_[own] = 1;
     found->second = own;
@@ -243,7 +301,8 @@ void BackwardBuilder::write(ValueId v, Call call, uint32_t output, bool can_accu
     const ValueId part = fresh_gradient(v);
     call.arguments[output] = part;
     calls_.push_back(call);
-    calls_.push_back({Op::kCopy, Pass::kForward, 0, {found->second, part}, 1});
+    calls_.push_back(copy_call(found->second, part));
+    calls_.back().accumulate = 1;
   }
 }
 
@@ -256,7 +315,7 @@ void BackwardBuilder::write_each(const std::vector<ValueId>& values, Call call) 
     const ValueId v = values[i], part = call.arguments[i];
     if (!needs_gradient_[v]) continue;
     if (gradient_.find(v) != gradient_.end()) {
-      write(v, {Op::kCopy, Pass::kForward, 0, {kNoValue, part}}, 0, true);
+      write(v, copy_call(kNoValue, part), CopyForward::kY, true);
     } else {
       gradient_[v] = part;
       holders_[part] = 1;
@@ -271,7 +330,7 @@ void BackwardBuilder::pass_on(ValueId v, ValueId dy) {
     gradient_[v] = dy;
     ++holders_[dy];
   } else {
-    write(v, {Op::kCopy, Pass::kForward, 0, {kNoValue, dy}}, 0, true);
+    write(v, copy_call(kNoValue, dy), CopyForward::kY, true);
   }
 }
 
@@ -300,31 +359,53 @@ void BackwardBuilder::differentiate(const Node& n, ValueId dy) {
     case Op::kLayerNorm: return normalisation(n, dy);
     case Op::kRelu:
       if (n.fold != Fold::kNone) return pass_on(x, dy);  // batch-norm's backward masks it
-      return write(x, {n.op, Pass::kBackward, 0, {kNoValue, n.outputs[0], dy}}, 0, false);
-    case Op::kSwiglu: return write_each(n.inputs, {n.op, Pass::kBackward, 0, {kNoValue, kNoValue, n.inputs[0], n.inputs[1], dy}});
-    case Op::kGelu: return write(x, {n.op, Pass::kBackward, n.attribute, {kNoValue, x, dy}}, 0, false);
+      return write(x, call<ReluBackward>({{ReluBackward::kDx, kNoValue}, {ReluBackward::kY, n.outputs[0]}, {ReluBackward::kDy, dy}}), ReluBackward::kDx, false);
+    case Op::kSwiglu: {
+      using A = SwigluBackward;
+      return write_each(n.inputs, call<A>({{A::kDgate, kNoValue}, {A::kDup, kNoValue}, {A::kGate, n.inputs[0]}, {A::kUp, n.inputs[1]}, {A::kDy, dy}}));
+    }
+    case Op::kGelu: return write(x, call<GeluBackward>({{GeluBackward::kDx, kNoValue}, {GeluBackward::kX, x}, {GeluBackward::kDy, dy}}, n.attribute), GeluBackward::kDx, false);
     case Op::kAdd:
       pass_on(n.inputs[0], dy);
       return pass_on(n.inputs[1], dy);
-    case Op::kMaxPool: return write(x, {n.op, Pass::kBackward, n.attribute, {kNoValue, n.outputs[1], dy}}, 0, true);
-    case Op::kGlobalPool: return write(x, {n.op, Pass::kBackward, 0, {kNoValue, dy}}, 0, true);
-    case Op::kAttention:
-      return write(x, {n.op, Pass::kBackward, n.attribute, {kNoValue, x, n.outputs[0], n.outputs[1], dy, document_start(n), graph_.scalars}}, 0,
-                   false);
-    case Op::kRope:
+    case Op::kMaxPool: {
+      using A = MaxPoolBackward;
+      return write(x, call<A>({{A::kDx, kNoValue}, {A::kIndex, n.outputs[1]}, {A::kDy, dy}}, n.attribute), A::kDx, true);
+    }
+    case Op::kGlobalPool: {
+      using A = GlobalPoolBackward;
+      return write(x, call<A>({{A::kDx, kNoValue}, {A::kDy, dy}}), A::kDx, true);
+    }
+    case Op::kAttention: {
+      using A = AttentionBackward;
+      return write(x, call<A>({{A::kDqkv, kNoValue}, {A::kQkv, x}, {A::kY, n.outputs[0]}, {A::kLse, n.outputs[1]}, {A::kDy, dy},
+                               {A::kDocumentStart, document_start(n)}, {A::kScalars, graph_.scalars}},
+                              n.attribute),
+                   A::kDqkv, false);
+    }
+    case Op::kRope: {
+      using A = RopeBackward;
       return write_each({n.inputs[0], n.inputs[1], n.inputs[2]},
-                        {n.op, Pass::kBackward, n.attribute, {kNoValue, kNoValue, kNoValue, dy, document_start(n), n.parameters[0]}});
-    case Op::kDropout: return write(x, {n.op, Pass::kBackward, n.attribute, {kNoValue, dy, graph_.scalars}}, 0, false);
+                        call<A>({{A::kDq, kNoValue}, {A::kDk, kNoValue}, {A::kDv, kNoValue}, {A::kDqkv, dy}, {A::kDocumentStart, document_start(n)},
+                                 {A::kFrequencies, n.parameters[0]}},
+                                n.attribute));
+    }
+    case Op::kDropout: {
+      using A = DropoutBackward;
+      return write(x, call<A>({{A::kDx, kNoValue}, {A::kDy, dy}, {A::kScalars, graph_.scalars}}, n.attribute), A::kDx, false);
+    }
     case Op::kRmsNorm: {
-      Call call = {n.op, Pass::kBackward, 0, {kNoValue, kNoValue, x, n.outputs[1], n.parameters[0], dy}};
-      weight_gradient(n.parameters[0], call, 1);
-      return write(x, call, 0, true);
+      using A = RmsNormBackward;
+      Call norm = call<A>({{A::kDx, kNoValue}, {A::kX, x}, {A::kRstd, n.outputs[1]}, {A::kGamma, n.parameters[0]}, {A::kDy, dy}});
+      weight_gradient(n.parameters[0], norm, A::kDgamma);
+      return write(x, norm, A::kDx, true);
     }
     case Op::kEmbedding: {
-      Call call = {n.op, Pass::kBackward, 0, {kNoValue, kNoValue, x, dy}};
-      weight_gradient(n.parameters[0], call, 0);
-      weight_gradient(n.parameters[1], call, 1);
-      calls_.push_back(call);
+      using A = EmbeddingBackward;
+      Call tables = call<A>({{A::kTokens, x}, {A::kDy, dy}});
+      weight_gradient(n.parameters[0], tables, A::kDtable);
+      weight_gradient(n.parameters[1], tables, A::kDpositions);
+      calls_.push_back(tables);
       return;
     }
     default: throw std::logic_error("op without a backward rule: " + n.name);
@@ -334,13 +415,21 @@ void BackwardBuilder::differentiate(const Node& n, ValueId dy) {
 // The weight's gradient first: it is the last to read x, whose room the gradient of x may then take.
 void BackwardBuilder::convolution(const Node& n, ValueId dy) {
   const ValueId x = n.inputs[0];
-  Call weight = {n.op, Pass::kBackwardWeight, n.attribute, {kNoValue, x, dy}};
-  if (n.source != kNoNode) {
+  static_assert(uint32_t{ConvBackwardWeight::kDw} == NormConvBackwardWeight::kDw);
+  Call weight;
+  if (n.source == kNoNode) {
+    using A = ConvBackwardWeight;
+    weight = call<A>({{A::kDw, kNoValue}, {A::kX, x}, {A::kDy, dy}}, n.attribute);
+  } else {
+    using A = NormConvBackwardWeight;
     const Node& norm = graph_.nodes[n.source];
-    weight = {Op::kNormConv, Pass::kBackwardWeight, n.attribute, with_norm({kNoValue, norm.inputs[0], dy}, norm)};
+    weight = call<A>({{A::kDw, kNoValue}, {A::kX, norm.inputs[0]}, {A::kDy, dy}, {A::kMean, norm.outputs[1]}, {A::kRstd, norm.outputs[2]},
+                      {A::kGamma, norm.parameters[0]}, {A::kBeta, norm.parameters[1]}},
+                     n.attribute);
   }
-  if (weight_gradient(n.parameters[0], weight, 0) != kNoValue) calls_.push_back(weight);
-  if (needs_gradient_[x]) write(x, {n.op, Pass::kBackwardData, n.attribute, {kNoValue, dy, n.parameters[0]}}, 0, true);
+  if (weight_gradient(n.parameters[0], weight, ConvBackwardWeight::kDw) != kNoValue) calls_.push_back(weight);
+  using D = ConvBackwardData;
+  if (needs_gradient_[x]) write(x, call<D>({{D::kDx, kNoValue}, {D::kDy, dy}, {D::kW, n.parameters[0]}}, n.attribute), D::kDx, true);
 }
 
 // As a convolution; then the gradient of the bias. A scale counts in forward alone: dy of such a layer, the first of an adapter, holds it already,
@@ -348,41 +437,65 @@ void BackwardBuilder::convolution(const Node& n, ValueId dy) {
 void BackwardBuilder::linear(const Node& n, ValueId dy) {
   const ValueId x = n.inputs[0];
   const uint32_t unscaled = graph_.attributes.intern(LinearAttribute{graph_.attributes.of<LinearAttribute>()[n.attribute].input_major});
-  Call weight = {n.op, Pass::kBackwardWeight, unscaled, {kNoValue, x, dy}};
-  if (weight_gradient(n.parameters[0], weight, 0) != kNoValue) calls_.push_back(weight);
-  Call bias = {n.op, Pass::kBackwardBias, 0, {kNoValue, dy}};
-  if (weight_gradient(n.parameters[1], bias, 0) != kNoValue) calls_.push_back(bias);
+  using W = LinearBackwardWeight;
+  Call weight = call<W>({{W::kDw, kNoValue}, {W::kX, x}, {W::kDy, dy}}, unscaled);
+  if (weight_gradient(n.parameters[0], weight, W::kDw) != kNoValue) calls_.push_back(weight);
+  using B = LinearBackwardBias;
+  Call bias = call<B>({{B::kDb, kNoValue}, {B::kDy, dy}});
+  if (weight_gradient(n.parameters[1], bias, B::kDb) != kNoValue) calls_.push_back(bias);
   if (n.low_rank != kNoNode) adapter(n, dy);
-  if (needs_gradient_[x]) write(x, {n.op, Pass::kBackwardData, unscaled, {kNoValue, dy, n.parameters[0]}}, 0, true);
+  using D = LinearBackwardData;
+  if (needs_gradient_[x]) write(x, call<D>({{D::kDx, kNoValue}, {D::kDy, dy}, {D::kW, n.parameters[0]}}, unscaled), D::kDx, true);
 }
 
 // Of U, then of the hidden values before they were scaled.
 void BackwardBuilder::adapter(const Node& n, ValueId dy) {
   const ValueId hidden = n.inputs[1], up = n.parameters[2];
-  Call weight = {n.op, Pass::kBackwardWeight, graph_.attributes.intern(LinearAttribute{0}), {kNoValue, hidden, dy}};
-  if (weight_gradient(up, weight, 0) != kNoValue) calls_.push_back(weight);
+  using W = LinearBackwardWeight;
+  Call weight = call<W>({{W::kDw, kNoValue}, {W::kX, hidden}, {W::kDy, dy}}, graph_.attributes.intern(LinearAttribute{0}));
+  if (weight_gradient(up, weight, W::kDw) != kNoValue) calls_.push_back(weight);
   const uint32_t scaled = graph_.nodes[n.low_rank].attribute;
-  if (needs_gradient_[hidden]) write(hidden, {n.op, Pass::kBackwardData, scaled, {kNoValue, dy, up}}, 0, true);
+  using D = LinearBackwardData;
+  if (needs_gradient_[hidden]) write(hidden, call<D>({{D::kDx, kNoValue}, {D::kDy, dy}, {D::kW, up}}, scaled), D::kDx, true);
 }
 
+namespace {
+
+// Of batch-norm and layer-norm alike, whose gradients of x, gamma and beta stand at the same places.
+template <typename A>
+Call norm_backward_call(const Node& n, ValueId dy) {
+  static_assert(uint32_t{A::kDx} == LayerNormBackward::kDx && uint32_t{A::kDgamma} == LayerNormBackward::kDgamma && uint32_t{A::kDbeta} == LayerNormBackward::kDbeta);
+  return call<A>({{A::kDx, kNoValue}, {A::kX, n.inputs[0]}, {A::kMean, n.outputs[1]}, {A::kRstd, n.outputs[2]}, {A::kGamma, n.parameters[0]}, {A::kDy, dy}},
+                 n.attribute);
+}
+
+// `da` is the gradient of the ReLU.
+Call norm_relu_backward_call(const Node& n, ValueId da) {
+  using A = NormReluBackward;
+  static_assert(uint32_t{A::kDx} == LayerNormBackward::kDx && uint32_t{A::kDgamma} == LayerNormBackward::kDgamma && uint32_t{A::kDbeta} == LayerNormBackward::kDbeta);
+  return call<A>({{A::kDx, kNoValue}, {A::kX, n.inputs[0]}, {A::kMean, n.outputs[1]}, {A::kRstd, n.outputs[2]}, {A::kGamma, n.parameters[0]},
+                  {A::kBeta, n.parameters[1]}, {A::kDa, da}},
+                 n.attribute);
+}
+
+}  // namespace
+
 void BackwardBuilder::normalisation(const Node& n, ValueId dy) {
-  Call call = {n.op, Pass::kBackward, n.attribute,
-               {kNoValue, kNoValue, kNoValue, n.inputs[0], n.outputs[1], n.outputs[2], n.parameters[0], dy}};
-  if (n.fold == Fold::kIntoConv) {  // dy is the gradient of the ReLU
-    call.op = Op::kNormRelu;
-    call.arguments.insert(call.arguments.end() - 1, n.parameters[1]);
-  }
-  weight_gradient(n.parameters[0], call, 1);
-  weight_gradient(n.parameters[1], call, 2);
-  write(n.inputs[0], call, 0, n.op == Op::kLayerNorm);
+  const bool masks = n.fold == Fold::kIntoConv;
+  Call norm = masks ? norm_relu_backward_call(n, dy) : n.op == Op::kLayerNorm ? norm_backward_call<LayerNormBackward>(n, dy) : norm_backward_call<BatchNormBackward>(n, dy);
+  using A = LayerNormBackward;
+  weight_gradient(n.parameters[0], norm, A::kDgamma);
+  weight_gradient(n.parameters[1], norm, A::kDbeta);
+  write(n.inputs[0], norm, A::kDx, n.op == Op::kLayerNorm);
 }
 
 void BackwardBuilder::loss(const Node& n) {
-  Call call = {n.op, Pass::kBackward, 0,
-               {kNoValue, kNoValue, kNoValue, graph_.scalars, n.inputs[0], n.parameters[0], n.parameters[1], graph_.labels}};
-  weight_gradient(n.parameters[0], call, 1);
-  weight_gradient(n.parameters[1], call, 2);
-  write(n.inputs[0], call, 0, false);
+  using A = LossHeadBackward;
+  Call head = call<A>({{A::kDx, kNoValue}, {A::kScalars, graph_.scalars}, {A::kX, n.inputs[0]}, {A::kW, n.parameters[0]}, {A::kB, n.parameters[1]},
+                       {A::kLabels, graph_.labels}});
+  weight_gradient(n.parameters[0], head, A::kDw);
+  weight_gradient(n.parameters[1], head, A::kDb);
+  write(n.inputs[0], head, A::kDx, false);
 }
 
 }  // namespace reprise
