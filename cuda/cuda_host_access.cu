@@ -65,6 +65,11 @@ Status cuda_fill(const KernelContext& context, ArenaAddress to, uint32_t word, u
   return launch_status();
 }
 
+Status cuda_copy(const KernelContext& context, ArenaAddress to, ArenaAddress from, uint64_t bytes) {
+  if (bytes == 0) return ok_status();
+  return cuda_status(cudaMemcpyAsync(to.for_kernels, from.for_kernels, bytes, cudaMemcpyDeviceToDevice, stream_of(context)));
+}
+
 // A fault inside a kernel shows here, with all that was queued behind it.
 Status cuda_synchronise(const KernelContext& context) { return cuda_status(cudaStreamSynchronize(stream_of(context))); }
 

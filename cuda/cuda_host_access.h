@@ -8,9 +8,10 @@ namespace reprise {
 Status cuda_copy_in(const KernelContext& context, ArenaAddress to, const void* from, uint64_t bytes);
 Status cuda_copy_out(const KernelContext& context, void* to, ArenaAddress from, uint64_t bytes);
 Status cuda_fill(const KernelContext& context, ArenaAddress to, uint32_t word, uint64_t bytes);
+Status cuda_copy(const KernelContext& context, ArenaAddress to, ArenaAddress from, uint64_t bytes);
 Status cuda_synchronise(const KernelContext& context);
 
 inline constexpr HostAccess kCudaHostAccess = {
-    .copy_in = cuda_copy_in, .copy_out = cuda_copy_out, .fill = cuda_fill, .synchronise = cuda_synchronise};
+    .copy_in = cuda_copy_in, .copy_out = cuda_copy_out, .fill = cuda_fill, .copy = cuda_copy, .synchronise = cuda_synchronise};
 
 }  // namespace reprise

@@ -33,7 +33,7 @@ class RowProof : public Walk {
     if (has_group_ && !check_group()) return false;
     if (!check_resources(call)) return false;
     if (info_->attribute == kAttributeKind<ClipAttribute> && !check_finish(row)) return false;
-    return !info_->asynchronous || check_transfer(row);
+    return !info_->asynchronous() || check_transfer(row);
   }
 
   // The kernel, its attribute and where its arguments lie; nothing is read through the row before this has passed.
@@ -48,7 +48,7 @@ class RowProof : public Walk {
     if (row.first_argument > pool.count || pool.count - row.first_argument < arity) return fail(Fault::kArgumentPool);
     const AttributeKind attribute = info_->attribute;
     if (attribute != kNoAttribute && row.attribute >= pool_counts_[attribute]) return fail(Fault::kAttribute);
-    const bool asynchronous = info_->asynchronous;
+    const bool asynchronous = info_->asynchronous();
     if (row.queue != 0 && !asynchronous) return fail(Fault::kInFlight);
     beside_transfers_ = transfers_.any() && !asynchronous;
     refs_ = pool.data + row.first_argument;
@@ -167,7 +167,8 @@ class RowProof : public Walk {
     const bool written = note.written;
     if (role == Role::kInput) return written || fail(Fault::kReadBeforeWrite, ref);
     if (!written && (role == Role::kUpdated || adds || ref == in_place_)) return fail(Fault::kReadBeforeWrite, ref);
-    if (at < slot_base_ && !check_write(ref, role, adds, written)) return false;
+    const bool ends_transfer = role == Role::kUpdated && info_->asynchronous();  // whose start was the write
+    if (at < slot_base_ && !ends_transfer && !check_write(ref, role, adds, written)) return false;
     if (note.update.norm != 0 && !UpdateProof::write(note.update)) return fail(Fault::kUpdate, ref);
     const bool holds_value = role != Role::kScratch;  // what a kernel leaves in its scratch is nobody's value
     if (written != holds_value) note.written = holds_value;
@@ -177,7 +178,7 @@ class RowProof : public Walk {
   static constexpr bool is_disk(Ref ref) { return ref != kNoRef && ref_region(ref) == Region::kDisk; }
 
   // Disk blocks are touched by transfers to or from memory alone.
-  constexpr bool may_touch_disk() const { return info_->asynchronous && !(is_disk(refs_[0]) && is_disk(refs_[1])); }
+  constexpr bool may_touch_disk() const { return info_->carrier == Carrier::kDisk && !(is_disk(refs_[0]) && is_disk(refs_[1])); }
 
   // Whether the argument's own tensor has been found: what is missing then is a later one of its group.
   constexpr bool argument_exists(uint32_t argument) const {

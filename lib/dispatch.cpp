@@ -1,5 +1,6 @@
 // From row to kernel: a row's references become tensors and addresses, and its kernel is called. What the arguments mean is the
 // family's business (lib/ops); what check.h has proved is not asked again.
+#include "lib/carriers.h"
 #include "lib/trainer.h"
 
 namespace reprise {
@@ -18,21 +19,11 @@ const Tensor& tensor_of(const Trainer& trainer, const Program& program, Ref ref)
 
 constexpr Status kNoKernel = {Code::kUnsupported, "the backend lacks a kernel that the plan calls", 0};
 
-// Between memory and the disk, or from memory to memory, which is done when it is started.
-Status transfer(const Trainer& trainer, const RowCall& call, const Ref* refs, bool probe) {
-  const bool starts = call.pass == Pass::kStart, writes = ref_region(refs[0]) == Region::kDisk;
-  if (!writes && ref_region(refs[1]) != Region::kDisk) {
-    if (!starts) return ok_status();
-    const Kernel copy = trainer.backend->kernels[kKernelIndex<CopyForward>][call[0].dtype == DType::kBf16];
-    if (copy == nullptr) return kNoKernel;
-    return probe ? ok_status() : copy(trainer.context, call);
-  }
-  if (probe) return ok_status();  // bind has looked for the disk
-  const uint64_t offset = call[writes ? 0 : 1].offset, bytes = call[0].used_bytes();
-  const Disk& disk = trainer.disk;
-  if (!starts) return disk.wait(disk.state, offset);
-  REPRISE_RETURN_IF_ERROR(trainer.backend->host.synchronise(trainer.context));  // the disk is no part of the backend's order
-  return writes ? disk.start_write(disk.state, offset, call.pointers[1], bytes) : disk.start_read(disk.state, offset, call.pointers[0], bytes);
+// bind has checked the port; a carrier needs no kernel.
+Status carry(const Trainer& trainer, const RowCall& call, const Ref* refs, bool probe) {
+  if (probe) return ok_status();
+  const CarrierFunctions& carrier = carrier_functions(kernel_info(call.op, call.pass).carrier);
+  return call.pass == Pass::kStart ? carrier.start(trainer, call, refs) : carrier.wait(trainer, call, refs);
 }
 
 }  // namespace
@@ -55,7 +46,7 @@ Status dispatch(const Trainer& trainer, const Program& program, const Row& row, 
   static_cast<ShapedCall&>(call) = {row.op, row.pass, tensors, present, &trainer.plan->attributes, row.attribute};
   call.pointers = pointers;
   call.accumulate = row.accumulate;
-  if (kOps[index].asynchronous) return transfer(trainer, call, refs, probe);
+  if (kOps[index].asynchronous()) return carry(trainer, call, refs, probe);
   const bool bf16 = activation != kMaxArguments && tensors[activation]->dtype == DType::kBf16;
   const Kernel kernel = trainer.backend->kernels[index][bf16 ? 1 : 0];
   if (kernel == nullptr) return kNoKernel;

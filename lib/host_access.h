@@ -1,4 +1,4 @@
-// How the host reaches the arena, which may be a device's memory that it cannot see: four operations that every backend gives.
+// How the host reaches the arena, which may be a device's memory that it cannot see: five operations that every backend gives.
 // Here so that weights, batches, scalars, reports and snapshots are the same code whatever the arena is made of.
 #pragma once
 
@@ -17,6 +17,8 @@ struct HostAccess {
   Status (*copy_out)(const KernelContext& context, void* to, ArenaAddress from, uint64_t bytes) = nullptr;
   // Writes `word` over and over; `bytes` is a multiple of its four.
   Status (*fill)(const KernelContext& context, ArenaAddress to, uint32_t word, uint64_t bytes) = nullptr;
+  // Within the arena, where neither range reaches into the other.
+  Status (*copy)(const KernelContext& context, ArenaAddress to, ArenaAddress from, uint64_t bytes) = nullptr;
   // Waits for every operation and kernel so far; says what failed among them.
   Status (*synchronise)(const KernelContext& context) = nullptr;
 };

@@ -25,6 +25,7 @@ enum class Storage : uint8_t {
   kWeight,      // a matrix of parameters, tensor by tensor in a format that the backend's rules name; kernels take a Weight
   kScalars,     // the StepScalars, state[0]
   kScratch,     // bytes whose content is nobody's value
+  kAny,         // whatever it is: bytes that somebody else gives a meaning, all of a row alike
 };
 
 // Whether a tensor of that type may stand where the argument is. All activations of a row are alike, which check.h sees to.
@@ -39,12 +40,17 @@ constexpr bool may_store(Storage storage, DType dtype) {
     case Storage::kU8:
     case Storage::kScalars:
     case Storage::kScratch: return dtype == DType::kU8;
+    case Storage::kAny: return true;
   }
   return false;
 }
 
 // Labels and starts of documents are read from the slots that the host fills with them, and nothing else is.
 enum class HostSlot : uint8_t { kAny, kLabels, kDocumentStart };
+
+// Who carries out an asynchronous row, which is started, goes on while other rows run, and is waited for (carriers.h). None: a kernel computes it.
+enum class Carrier : uint8_t { kNone, kDisk };
+constexpr uint32_t kCarrierCount = 2;
 
 struct ArgumentInfo {
   const char* name = "";
@@ -75,7 +81,7 @@ struct KernelInfo {
   int8_t in_place_input = -1;
   bool copies = false;             // the output is the input: nothing is computed
   bool moves = false;              // the output, born with the row, may overlap an input that dies with it
-  bool asynchronous = false;       // one end of a transfer: start or wait
+  Carrier carrier = Carrier::kNone;  // of an asynchronous row: its pass is a start or a wait
   bool attribute_is_cost = true;   // another attribute may mean another price, scratch or shape
   uint8_t updates = 0;             // kinds of State that its updated arguments may name: bits of update_bit()
   ArgumentInfo arguments[kMaxArguments] = {};
@@ -86,6 +92,7 @@ struct KernelInfo {
     while (n < kMaxArguments && arguments[n].role != Role::kNone) ++n;
     return n;
   }
+  constexpr bool asynchronous() const { return carrier != Carrier::kNone; }
 };
 
 constexpr uint8_t update_bit(StateKind kind) { return static_cast<uint8_t>(1u << static_cast<uint32_t>(kind)); }
@@ -170,6 +177,14 @@ constexpr bool are_vectors(const ShapedCall& c, uint32_t first, uint32_t count, 
   return true;
 }
 constexpr bool is_vector(const ShapedCall& c, uint32_t i, uint64_t n) { return are_vectors(c, i, 1, n); }
+// The same bytes, whatever they are: so many arguments of one type and as many elements.
+constexpr Fault same_bytes(const ShapedCall& c, uint32_t count) {
+  for (uint32_t i = 1; i < count; ++i) {
+    if (c[i].dtype != c[0].dtype) return Fault::kDType;
+    if (c[i].elements() != c[0].elements()) return Fault::kShape;
+  }
+  return Fault::kNone;
+}
 // All present arguments before the scratch have as many elements as the first.
 constexpr Fault all_alike(const ShapedCall& c, uint32_t count) {
   for (uint32_t i = 1; i < count; ++i) {

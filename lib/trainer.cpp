@@ -8,6 +8,7 @@
 #include <cstring>
 #include <initializer_list>
 
+#include "lib/carriers.h"
 #include "lib/check.h"
 #include "lib/float_mode.h"
 #include "lib/rng.h"
@@ -31,10 +32,7 @@ Status check_plan(const Plan& plan, const Backend& backend, const Resources& giv
   if (given.workers->stack_bytes < plan.worker_stack_bytes) {
     return {Code::kUnsupported, "every worker must have the plan's worker_stack_bytes of stack, and say so", plan.worker_stack_bytes};
   }
-  if (plan.disk_bytes > 0 && given.disk.start_write == nullptr) {
-    return {Code::kUnsupported, "the plan keeps values on disk: bind needs a Disk of the plan's disk_bytes", plan.disk_bytes};
-  }
-  if (plan.disk_bytes > given.disk.bytes) return {Code::kUnsupported, "the disk must hold the plan's disk_bytes", plan.disk_bytes};
+  REPRISE_RETURN_IF_ERROR(check_carriers(plan, given));
   const uint64_t marks_bytes = uint64_t{check_marks(plan)} * sizeof(CheckMark);
   const bool aligned = reinterpret_cast<uintptr_t>(given.workspace.base) % alignof(CheckMark) == 0;
   if (marks_bytes > given.workspace.bytes || !aligned) {
@@ -173,10 +171,10 @@ Status run_program(const Trainer& trainer, ProgramId id) {
   return run_rows(trainer, id);
 }
 
-// A plan with a disk is not recorded: its transfers are the host's.
+// A plan whose transfers are the host's, such as those with a disk, is not recorded.
 Status record_programs(Trainer& trainer) {
   const Recorder& recorder = trainer.backend->recorder;
-  if (recorder.begin == nullptr || trainer.eager || trainer.plan->disk_bytes > 0) return ok_status();
+  if (recorder.begin == nullptr || trainer.eager || carriers_need_host(*trainer.plan)) return ok_status();
   for (uint32_t p = 0; p < kProgramCount; ++p) {
     if (trainer.plan->programs[p].rows.count == 0) continue;
     REPRISE_RETURN_IF_ERROR(recorder.begin(trainer.context));
@@ -304,12 +302,12 @@ Status run_generation(const Trainer& trainer, const int32_t* tokens, uint32_t co
   return copy_scalars_out(trainer, scalars);
 }
 
-// Waits for all that is queued, and where something failed for the disk too: nothing may be under way in an arena that its owner
+// Waits for all that is queued, and where something failed for what is carried too: nothing may be under way in an arena that its owner
 // may take back.
 Status settle(const Trainer& trainer, Status status) {
   const Status done = trainer.backend->host.synchronise(trainer.context);
   if (status.ok()) status = done;
-  if (!status.ok() && trainer.disk.wait != nullptr) (void)trainer.disk.wait(trainer.disk.state, Disk::kEverything);
+  if (!status.ok()) settle_carriers(trainer);
   return status;
 }
 

@@ -20,6 +20,11 @@ Status cpu_fill(const KernelContext&, ArenaAddress to, uint32_t word, uint64_t b
   return ok_status();
 }
 
+Status cpu_copy(const KernelContext&, ArenaAddress to, ArenaAddress from, uint64_t bytes) {
+  if (bytes != 0) std::memcpy(to.for_kernels, from.for_kernels, bytes);
+  return ok_status();
+}
+
 Status cpu_synchronise(const KernelContext&) { return ok_status(); }
 
 }  // namespace reprise

@@ -7,7 +7,7 @@
 namespace reprise {
 
 template <typename Stored>
-struct UnaryArgsOf {  // relu, gelu, copy, move, transfer: y[n] from x[n]
+struct UnaryArgsOf {  // relu, gelu, copy, move: y[n] from x[n]
   Stored* y;         // may be x for relu and gelu; may overlap x for move (memmove semantics)
   const Stored* x;
   uint64_t n;

@@ -526,6 +526,57 @@ TEST(Check, OnlyTransfersWithMemoryTouchTheDisk) {
   EXPECT_FAULT(plan, kReadBeforeWrite);
 }
 
+// A tensor of State, of any type, goes to disk, comes back, and is copied on by a transfer within memory; a sum in Carried comes and goes.
+// Rows 0 to 10; the slots back, again, sum, in are 1, 2, 3 and 0.
+OwnedPlan carrying_plan(DType dtype) {
+  PlanBuilder b;
+  const Ref kept = b.state(StateKind::kBuffer, "kept", {7, 9}, dtype), first = b.carried({64}), second = b.carried({64});
+  b.begin(ProgramId::kMicroFirst);
+  const Ref in = b.input({64}), back = b.slot({7, 9}, dtype), again = b.slot({63}, dtype), sum = b.slot({64});
+  const Ref block = b.disk({7, 9}, 0, dtype);
+  const auto transfer = [&b](Ref to, Ref from) {
+    b.row(Op::kTransfer, Pass::kStart, {to, from});
+    b.row(Op::kTransfer, Pass::kWait, {to, from});
+  };
+  transfer(block, kept);
+  transfer(back, block);
+  transfer(again, back);
+  b.row(Op::kCopy, Pass::kForward, {first, in});
+  transfer(sum, first);
+  transfer(second, sum);
+  b.end();
+  return b.finish();
+}
+
+TEST(Check, TransfersTakeWhatIsStoredHowever) {
+  for (uint32_t d = 0; d < kDTypeCount; ++d) {
+    const DType dtype = static_cast<DType>(d), other = dtype == DType::kF32 ? DType::kI32 : DType::kF32;
+    EXPECT_SAFE(carrying_plan(dtype));
+    const auto broken = [dtype](auto change) {
+      OwnedPlan plan = carrying_plan(dtype);
+      change(plan, plan.programs[0]);
+      return plan;
+    };
+    EXPECT_FAULT(broken([&](OwnedPlan& plan, OwnedProgram& p) { p.disk[0].tensor.dtype = other, p.disk[0].tensor.bytes = plan.disk_bytes = 256; }), kDType);
+    EXPECT_FAULT(broken([&](OwnedPlan&, OwnedProgram& p) { p.slots[2].tensor.shape[0] = 62; }), kShape);
+    EXPECT_FAULT(broken([&](OwnedPlan& plan, OwnedProgram&) { argument(plan, 4, 0) = make_ref(Region::kState, 1); }), kReadOnly);
+    EXPECT_FAULT(broken([&](OwnedPlan& plan, OwnedProgram&) { argument(plan, 5, 0) = make_ref(Region::kState, 1); }), kInFlight);
+    // A sum that is there already is not overwritten, nor read while it comes.
+    EXPECT_FAULT(broken([&](OwnedPlan& plan, OwnedProgram&) { argument(plan, 9, 0) = argument(plan, 10, 0) = argument(plan, 6, 0); }), kAccumulate);
+    EXPECT_FAULT(broken([&](OwnedPlan&, OwnedProgram& p) { std::swap(p.rows[8], p.rows[9]); }), kInFlight);
+  }
+}
+
+TEST(Check, LabelsAreNotTransferred) {
+  PlanBuilder b;
+  b.begin(ProgramId::kMicroFirst);
+  const Ref labels = b.labels({64}), copy = b.slot({64}, DType::kI32);
+  b.row(Op::kTransfer, Pass::kStart, {copy, labels});
+  b.row(Op::kTransfer, Pass::kWait, {copy, labels});
+  b.end();
+  EXPECT_FAULT(b.finish(), kHostSlot);
+}
+
 // ---- shape contracts: each broken in one place ----
 
 struct Broken {

@@ -241,7 +241,7 @@ class MutantMaker {
            rows([](const OwnedProgram& p, MutantSite& s) { return kernel(p.rows[s.row]).attribute != kNoAttribute; }),
            [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) { p.rows[s.row].attribute = 1u << 30; });
     add_at("computes on a transfer queue", {Fault::kInFlight}, false,
-           rows([](const OwnedProgram& p, MutantSite& s) { return !kernel(p.rows[s.row]).asynchronous; }),
+           rows([](const OwnedProgram& p, MutantSite& s) { return !kernel(p.rows[s.row]).asynchronous(); }),
            [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) { p.rows[s.row].queue = 1; });
     const auto updates = [](const OwnedProgram& p, MutantSite& s) { return updates_weights(p.rows[s.row]); };
     add_at("group ends past its tensors", {Fault::kGroup}, false, rows(updates), [](OwnedPlan& plan, OwnedProgram& p, const MutantSite& s) {
@@ -335,7 +335,7 @@ class MutantMaker {
     return false;
   }
   static bool is_transfer(const OwnedProgram& p, uint32_t row, Pass pass) {
-    return row < p.rows.size() && kernel(p.rows[row]).asynchronous && p.rows[row].pass == pass;
+    return row < p.rows.size() && kernel(p.rows[row]).asynchronous() && p.rows[row].pass == pass;
   }
 
   void break_transfers() {
@@ -386,7 +386,7 @@ class MutantMaker {
              for (const uint32_t row : {s.row, s.row + 1}) ProgramEditor(p).set_argument(row, 1, s.other);
            });
     const auto could_read_disk = [this](const OwnedProgram& p, MutantSite& s) {
-      if (kernel(p.rows[s.row]).asynchronous || info_at(p, s).role != Role::kInput || !is_slot(ref_at(p, s, s.argument))) return false;
+      if (kernel(p.rows[s.row]).asynchronous() || info_at(p, s).role != Role::kInput || !is_slot(ref_at(p, s, s.argument))) return false;
       for (uint32_t d = 0; d < p.disk.size(); ++d) {
         s.other = make_ref(Region::kDisk, d);
         if (p.disk[d].first_row < s.row && p.disk[d].end_row > s.row && alike(p, ref_at(p, s, s.argument), s.other)) return true;
@@ -508,7 +508,7 @@ class MutantMaker {
   bool has_live_twin(const OwnedProgram& p, MutantSite& s) const {
     const Ref ref = ref_at(p, s, s.argument);
     const KernelInfo& info = kernel(p.rows[s.row]);
-    if (info.arguments[s.argument].role != Role::kInput || !is_slot(ref) || info.asynchronous ||
+    if (info.arguments[s.argument].role != Role::kInput || !is_slot(ref) || info.asynchronous() ||
         static_cast<int>(s.argument) == info.in_place_input)
       return false;
     for (uint32_t i = 0; i < p.slots.size() && p.slots[i].first_row < s.row; ++i) {

@@ -48,9 +48,9 @@ class PlanBuilder {
   Ref cache(Shape shape) { return slot(shape, DType::kF32, SlotKind::kCache); }
   Ref output(Shape shape) { return here_->output = slot(shape); }
   // A block of the spill file at that offset; blocks are asked for in the order of their births.
-  Ref disk(Shape shape, uint64_t offset) {
+  Ref disk(Shape shape, uint64_t offset, DType dtype = DType::kF32) {
     uint64_t end = offset;
-    here_->disk.push_back({place(shape, DType::kF32, end), kNoRow, 0, kNoSlot, SlotKind::kBoundary});
+    here_->disk.push_back({place(shape, dtype, end), kNoRow, 0, kNoSlot, SlotKind::kBoundary});
     plan.disk_bytes = std::max(plan.disk_bytes, end);
     return make_ref(Region::kDisk, static_cast<uint32_t>(here_->disk.size() - 1));
   }

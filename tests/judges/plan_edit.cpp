@@ -63,6 +63,69 @@ void fit_regions(OwnedPlan& plan) {
   plan.arena_bytes = plan.state_bytes + plan.carried_bytes + most;
 }
 
+namespace {
+
+// References to slots from `first` on move up by one.
+void make_room(OwnedProgram& p, uint32_t first) {
+  for (Ref& ref : p.arguments) {
+    if (is_slot(ref) && ref >= first) ++ref;
+  }
+  for (uint32_t* host : {&p.input, &p.labels, &p.document_start, &p.output}) {
+    if (*host != kNoSlot && *host >= first) ++*host;
+  }
+}
+
+Tensor tensor_of(const OwnedPlan& plan, const OwnedProgram& p, Ref ref) {
+  switch (ref_region(ref)) {
+    case Region::kState: return plan.state[ref_index(ref)].tensor;
+    case Region::kCarried: return plan.carried[ref_index(ref)];
+    default: return p.slots[ref].tensor;
+  }
+}
+
+void insert_transfer(OwnedProgram& p, uint32_t row, Pass pass, Ref to, Ref from) {
+  p.rows.insert(p.rows.begin() + row, {.op = Op::kTransfer, .pass = pass, .first_argument = static_cast<uint32_t>(p.arguments.size())});
+  p.arguments.insert(p.arguments.end(), {to, from});
+}
+
+}  // namespace
+
+void carry_argument(OwnedPlan& plan, ProgramId id, uint32_t row, uint32_t i, Way way) {
+  OwnedProgram& p = plan.program(id);
+  const uint32_t rows = way == Way::kDisk ? 4 : 2;
+  Ref source = p.arguments[p.rows[row].first_argument + i];
+  Slot block, back;
+  block.tensor = back.tensor = tensor_of(plan, p, source);
+  block.tensor.offset = 0, block.first_row = row, block.end_row = row + rows;
+  back.tensor.offset = p.bytes, back.first_row = row + rows - 2, back.end_row = row + rows + 1;
+  for (Slot& slot : p.slots) {
+    if (slot.first_row >= row) slot.first_row += rows;
+    if (slot.end_row > row) slot.end_row += rows;
+  }
+  uint32_t index = 0;
+  while (index < p.slots.size() && p.slots[index].first_row <= back.first_row) ++index;
+  make_room(p, index);
+  p.slots.insert(p.slots.begin() + index, back);
+  if (is_slot(source) && source >= index) ++source;
+  for (uint32_t r = row; r < p.rows.size(); ++r) {
+    for (uint32_t a = 0; a < kernel(p.rows[r]).arity(); ++a) {
+      if (p.arguments[p.rows[r].first_argument + a] != source || kernel(p.rows[r]).arguments[a].role != Role::kInput) continue;
+      own_arguments(p, r)[a] = index;
+      p.slots[index].end_row = r + rows + 1;
+    }
+  }
+  const Ref on_disk = make_ref(Region::kDisk, 0);
+  for (const Pass pass : {Pass::kWait, Pass::kStart}) insert_transfer(p, row, pass, index, way == Way::kDisk ? on_disk : source);
+  if (way == Way::kDisk) {
+    for (const Pass pass : {Pass::kWait, Pass::kStart}) insert_transfer(p, row, pass, on_disk, source);
+    p.disk.push_back(block);
+    plan.disk_bytes = std::max(plan.disk_bytes, block.tensor.bytes);
+  }
+  if (is_slot(source)) p.slots[source].end_row = ProgramEditor(p).uses(source).second + 1;
+  for (uint32_t s = 0; s < p.slots.size(); ++s) p.slots[s].below = ProgramEditor(p).below(s);
+  fit_regions(plan);
+}
+
 std::vector<Ref> ProgramEditor::arguments(uint32_t row) const {
   const auto first = p_.arguments.begin() + p_.rows[row].first_argument;
   return {first, first + kernel(p_.rows[row]).arity()};

@@ -40,6 +40,11 @@ void move_row(OwnedProgram& p, uint32_t from, uint32_t to);
 // Regions and arena as large as what lies in them.
 void fit_regions(OwnedPlan& plan);
 
+// What argument `i` of a row reads is transferred to a slot of its own, where that row and all later ones read it: by way of a disk block, in a
+// program that has none yet, or straight.
+enum class Way : uint8_t { kDisk, kMemory };
+void carry_argument(OwnedPlan& plan, ProgramId id, uint32_t row, uint32_t i, Way way);
+
 // Rows and slots of one program, and the repairs that keep a mutant wrong in one thing only.
 class ProgramEditor {
  public:

@@ -17,6 +17,7 @@
 #include "lib/cpu/cpu_rules.h"
 #include "tests/judges/directed_mutants.h"
 #include "tests/judges/mutants.h"
+#include "tests/judges/plan_edit.h"
 #include "tests/judges/semantic_mutants.h"
 #include "tests/runtime/llama_network.h"
 #include "tests/runtime/training_harness.h"
@@ -367,6 +368,44 @@ TEST(Replay, BothJudgesRejectMutants) {
   for (const auto& [kind, counts] : tally.kinds) {
     RecordProperty("replay rejects " + kind, std::to_string(counts.second) + " of " + std::to_string(counts.first));
   }
+}
+
+uint32_t first_reader(const OwnedPlan& plan, Op op, Pass pass) {
+  const std::vector<Row>& rows = plan.program(ProgramId::kMicroFirst).rows;
+  return static_cast<uint32_t>(std::find_if(rows.begin(), rows.end(), [=](const Row& r) { return r.op == op && r.pass == pass; }) - rows.begin());
+}
+
+// A weight of State, and the f32 sum that its update reads, go to disk and come back.
+TEST(Replay, BothJudgesFollowATransferOfAnything) {
+  const NetworkCase c("gpt released", gpt_recipe(R"(, "gradient_release": true)"));
+  const OwnedPlan plain = Plans(c).plan({"none", -1})->plan;
+  struct {
+    Op op;
+    Pass pass;
+    uint32_t argument;
+  } const spilled[] = {{Op::kLinear, Pass::kForward, LinearForward::kW}, {Op::kGradNorm, Pass::kReduce, GradNormReduce::kGradients}};
+  Tally tally;
+  for (const auto& [op, pass, argument] : spilled) {
+    OwnedPlan plan = plain;
+    carry_argument(plan, ProgramId::kMicroFirst, first_reader(plan, op, pass), argument, Way::kDisk);
+    EXPECT_TRUE(check_plan(plan.view()).ok()) << text_of(check_plan(plan.view()));
+    ReplayTrace trace;
+    const ReplayVerdict replayed = Replay(c.network, c.recipe).judge(plan.view(), &trace);
+    ASSERT_TRUE(replayed.ok) << replayed.text();
+    for (uint64_t seed = 0; seed < 8; ++seed) judge_mutants("a spilled argument", c, plan, trace, seed, tally);
+    OwnedPlan wrong = plan;  // another tensor of the same form goes to disk
+    const uint32_t start = first_reader(wrong, Op::kTransfer, Pass::kStart);
+    OwnedProgram& p = wrong.program(ProgramId::kMicroFirst);
+    const Ref source = ProgramEditor(p).arguments(start)[1];
+    ASSERT_EQ(is_slot(source), op == Op::kGradNorm);
+    if (is_slot(source)) continue;
+    uint32_t other = ref_index(source) + 1;
+    while (!same_shape(wrong.state[other].tensor, wrong.state[ref_index(source)].tensor)) ++other;
+    for (uint32_t row : {start, start + 1}) ProgramEditor(p).set_argument(row, 1, make_ref(Region::kState, other));
+    EXPECT_TRUE(check_plan(wrong.view()).ok());
+    EXPECT_FALSE(Replay(c.network, c.recipe).judge(wrong.view()).ok) << "another weight is taken for the right one";
+  }
+  for (const char* kind : {"nobody waits", "used before its wait"}) EXPECT_EQ(tally.semantic_kinds.count(kind), 1u) << kind;
 }
 
 }  // namespace

@@ -100,7 +100,7 @@ void TermMachine::run_row(const Row& row) {
   if (kernel == kKernelCount) throw Wrong{"no such kernel"};
   kernel_ = &kOps[kernel];
   require_attribute(row);
-  if (kernel_->asynchronous) return transfer(row);
+  if (kernel_->asynchronous()) return transfer(row);
   const bool moves = kernel_->moves;
   if (!moves) destroy_slots(births_[row_]);
   gather(row);
@@ -126,6 +126,7 @@ void TermMachine::transfer(const Row& row) {
   if (row.accumulate != 0) throw Wrong{"adds where it cannot: a transfer"};
   const Ref *refs = program_->arguments.data + row.first_argument;
   const ReplayTensor to = resolve_any(refs[0]), from = resolve_any(refs[1]);
+  if (ref_region(refs[0]) == Region::kState) throw Wrong{"transfers into State"};
   if (to.form() != from.form()) throw Wrong{"a transfer between different types or shapes"};
   if (trace_ != nullptr) trace_->emplace_back();
   row.pass == Pass::kStart ? start_transfer(to, from) : end_transfer(to, from);
@@ -160,11 +161,7 @@ void TermMachine::end_transfer(const ReplayTensor& to, const ReplayTensor& from)
 }
 
 ReplayTensor TermMachine::resolve_any(Ref ref) const {
-  if (ref == kNoRef || ref_region(ref) != Region::kDisk) {
-    const ReplayTensor place = resolve(ref);
-    if (ref_region(ref) != Region::kProgram) throw Wrong{"transfers what is not the program's own"};
-    return place;
-  }
+  if (ref == kNoRef || ref_region(ref) != Region::kDisk) return resolve(ref);
   const uint32_t index = ref_index(ref);
   if (index >= program_->disk.count) throw Wrong{"names a disk block that does not exist"};
   if (row_ < program_->disk[index].first_row || row_ >= program_->disk[index].end_row) {

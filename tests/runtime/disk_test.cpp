@@ -15,6 +15,7 @@
 
 #include "ports/linux/linux_port.h"
 #include "tests/faces/expect_user_error.h"
+#include "tests/judges/plan_edit.h"
 #include "tests/runtime/training_harness.h"
 
 namespace reprise {
@@ -159,6 +160,39 @@ TEST(Disk, AFailureAtAnyCallChangesNoWeightAndLeavesNothingUnderWay) {
     }
     disk.fails_at = -1;
     EXPECT_TRUE(net.step().ok());
+  }
+}
+
+// The same steps where a weight of State, or the f32 sum that an update reads, is transferred first: to disk and back, or within memory, which
+// needs no disk.
+TEST(Disk, WeightsAndSumsAreTransferredToo) {
+  const Recipe recipe = recipe_from(gpt_recipe(R"(, "gradient_release": true)"));
+  const OwnedPlan plain = plan_run(recipe, "none").planned.plan;
+  const std::vector<Row>& rows = plain.program(ProgramId::kMicroFirst).rows;
+  const auto steps = [&recipe](const OwnedPlan& owned) {
+    const Plan plan = owned.view();
+    const TestArena arena(plan.arena_bytes);
+    const Workers alone = {.stack_bytes = 1 << 20};
+    const std::unique_ptr<Dataset> data = open_dataset(recipe, Split::kTraining);
+    FakeDisk disk(plan.disk_bytes, true);
+    Trainer trainer;
+    EXPECT_TRUE(bind_plan(plan, test::test_backend(), alone, arena.get(), trainer, disk.table()).ok());
+    StepReport report;
+    for (int step = 0; step < 3; ++step) EXPECT_TRUE(train_step(trainer, source_of(*data), report).ok());
+    EXPECT_EQ(disk.calls > 0, plan.disk_bytes > 0);
+    return bytes_at(trainer, trainer.region(Region::kState), plan.state_bytes);
+  };
+  const std::vector<unsigned char> expected = steps(plain);
+  for (uint32_t r = 0; r < rows.size(); ++r) {
+    const bool reads_weight = rows[r].op == Op::kLinear && rows[r].pass == Pass::kBackwardData;
+    const bool reads_sum = rows[r].op == Op::kGradNorm && rows[r].pass == Pass::kReduce;
+    if (!reads_weight && !reads_sum) continue;
+    const uint32_t argument = reads_weight ? uint32_t{LinearBackwardData::kW} : uint32_t{GradNormReduce::kGradients};
+    for (const testing::Way way : {testing::Way::kDisk, testing::Way::kMemory}) {
+      OwnedPlan carried = plain;
+      testing::carry_argument(carried, ProgramId::kMicroFirst, r, argument, way);
+      EXPECT_TRUE(steps(carried) == expected) << "row " << r;
+    }
   }
 }
 

@@ -106,6 +106,10 @@ constexpr HostAccess kQueuedHost = {
         [](const KernelContext& context, ArenaAddress to, uint32_t word, uint64_t bytes) {
           return push([=] { return cpu->host.fill(context, to, word, bytes); });
         },
+    .copy =
+        [](const KernelContext& context, ArenaAddress to, ArenaAddress from, uint64_t bytes) {
+          return push([=] { return cpu->host.copy(context, to, from, bytes); });
+        },
     .synchronise = run_queue,
 };
 

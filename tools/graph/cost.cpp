@@ -92,7 +92,7 @@ double touched_elements(const KernelCall& call, size_t argument, const Attribute
 
 CallCost kernel_cost(const KernelCall& call, const AttributeTables& attributes) {
   CallCost cost;
-  if (kernel_info(call.op, call.pass).asynchronous) {  // one of its tensors lies on disk
+  if (kernel_info(call.op, call.pass).asynchronous()) {  // one of its tensors lies on disk
     if (call.pass == Pass::kStart) cost.bytes = static_cast<double>(call.tensors[0]->used_bytes());
     return cost;
   }

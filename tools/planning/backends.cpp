@@ -21,7 +21,7 @@ const std::vector<const BackendRules*>& all_backends() {
 std::vector<std::string> missing_kernels(const BackendRules& rules, const OwnedPlan& plan) {
   std::vector<std::string> names;
   for (uint32_t kernel = 0; kernel < kKernelCount; ++kernel) {
-    if (rules.kernels[kernel].exists || kOps[kernel].asynchronous) continue;
+    if (rules.kernels[kernel].exists || kOps[kernel].asynchronous()) continue;
     const auto calls = [kernel](const Row& row) { return kernel_index(row.op, row.pass) == kernel; };
     const auto has = [&calls](const OwnedProgram& program) { return std::any_of(program.rows.begin(), program.rows.end(), calls); };
     if (std::any_of(std::begin(plan.programs), std::end(plan.programs), has)) names.push_back(kOps[kernel].name);

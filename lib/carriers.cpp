@@ -1,0 +1,70 @@
+// The table of carriers (carriers.h).
+#include "lib/carriers.h"
+
+namespace reprise {
+
+namespace {
+
+// ---- the disk: between memory and a block, or from memory to memory, which is done when it is started ----
+
+Status check_disk(const Plan& plan, const Resources& given) {
+  if (plan.disk_bytes > 0 && given.disk.start_write == nullptr) {
+    return {Code::kUnsupported, "the plan keeps values on disk: bind needs a Disk of the plan's disk_bytes", plan.disk_bytes};
+  }
+  if (plan.disk_bytes > given.disk.bytes) return {Code::kUnsupported, "the disk must hold the plan's disk_bytes", plan.disk_bytes};
+  return ok_status();
+}
+
+bool is_on_disk(const Ref* refs, uint32_t argument) { return ref_region(refs[argument]) == Region::kDisk; }
+bool stays_in_memory(const Ref* refs) { return !is_on_disk(refs, TransferStart::kY) && !is_on_disk(refs, TransferStart::kX); }
+
+Status start_transfer(const Trainer& trainer, const RowCall& call, const Ref* refs) {
+  using A = TransferStart;
+  const HostAccess& host = trainer.backend->host;
+  const uint64_t bytes = call[A::kY].used_bytes();
+  if (stays_in_memory(refs)) return host.copy(trainer.context, {call.u8(A::kY)}, {call.u8(A::kX)}, bytes);
+  REPRISE_RETURN_IF_ERROR(host.synchronise(trainer.context));  // the disk is no part of the backend's order
+  const Disk& disk = trainer.disk;
+  if (is_on_disk(refs, A::kY)) return disk.start_write(disk.state, call[A::kY].offset, call.u8(A::kX), bytes);
+  return disk.start_read(disk.state, call[A::kX].offset, call.u8(A::kY), bytes);
+}
+
+Status wait_for_transfer(const Trainer& trainer, const RowCall& call, const Ref* refs) {
+  using A = TransferWait;
+  if (stays_in_memory(refs)) return ok_status();
+  return trainer.disk.wait(trainer.disk.state, call[is_on_disk(refs, A::kY) ? A::kY : A::kX].offset);
+}
+
+void settle_disk(const Trainer& trainer) {
+  if (trainer.disk.wait != nullptr) (void)trainer.disk.wait(trainer.disk.state, Disk::kEverything);
+}
+
+bool needs_disk(const Plan& plan) { return plan.disk_bytes > 0; }
+
+// In the order of Carrier, behind kNone.
+constexpr CarrierFunctions kCarriers[] = {
+    {.check = check_disk, .start = start_transfer, .wait = wait_for_transfer, .settle = settle_disk, .needs_host = needs_disk},
+};
+static_assert(sizeof kCarriers / sizeof kCarriers[0] == kCarrierCount - 1, "every carrier has its functions");
+
+}  // namespace
+
+const CarrierFunctions& carrier_functions(Carrier carrier) { return kCarriers[static_cast<uint32_t>(carrier) - 1]; }
+
+Status check_carriers(const Plan& plan, const Resources& given) {
+  for (const CarrierFunctions& carrier : kCarriers) REPRISE_RETURN_IF_ERROR(carrier.check(plan, given));
+  return ok_status();
+}
+
+void settle_carriers(const Trainer& trainer) {
+  for (const CarrierFunctions& carrier : kCarriers) carrier.settle(trainer);
+}
+
+bool carriers_need_host(const Plan& plan) {
+  for (const CarrierFunctions& carrier : kCarriers) {
+    if (carrier.needs_host(plan)) return true;
+  }
+  return false;
+}
+
+}  // namespace reprise
