@@ -66,6 +66,11 @@ struct Trainer {
 Status bind(const Plan& plan, const Backend& backend, const Resources& resources, Trainer& trainer);
 Status bind(const Plan& plan, Backend&& backend, const Resources& resources, Trainer& trainer) = delete;  // would not outlive it
 
+// bind without the proof, for a plan that the compiler has proved in this program: the very constant that PlanIsSafe held. A plan that came any
+// other way is bind's. `resources.workspace` is not used.
+Status bind_proved(const Plan& plan, const Backend& backend, const Resources& resources, Trainer& trainer);
+Status bind_proved(const Plan& plan, Backend&& backend, const Resources& resources, Trainer& trainer) = delete;
+
 // Gives back the recordings that bind made, and nothing on a backend without a recorder. After it the trainer runs nothing.
 void unbind(Trainer& trainer);
 

@@ -107,6 +107,22 @@ class BoundRun {
   const std::unique_ptr<Dataset> data_;
 };
 
+// The second proof is left out by name alone. What is given is looked at all the same.
+TEST(Bind, ProvesAgainUnlessTheCompilersProofIsNamed) {
+  OwnedPlan owned = plan_run(recipe_from(resnet_recipe()), "none").planned.plan;
+  owned.worker_stack_bytes += 256;  // harmless, and more than any row needs: check says so
+  const Plan plan = owned.view();
+  const TestArena arena(plan.arena_bytes);
+  const Workers alone = {.stack_bytes = 1 << 20};
+  Trainer trainer;
+  EXPECT_EQ(bind_plan(plan, test::test_backend(), alone, arena.get(), trainer).code, Code::kBadPlan);
+  EXPECT_TRUE(bind_proved(plan, test::test_backend(), {.arena = arena.get(), .workers = &alone}, trainer).ok());
+  const Arena half = {arena.get().base, plan.arena_bytes / 2};
+  EXPECT_EQ(bind_proved(plan, test::test_backend(), {.arena = half, .workers = &alone}, trainer).code, Code::kArenaTooSmall);
+  const Workers shallow = {.stack_bytes = 1 << 10};
+  EXPECT_EQ(bind_proved(plan, test::test_backend(), {.arena = arena.get(), .workers = &shallow}, trainer).code, Code::kUnsupported);
+}
+
 const std::string kAccumulated = R"(, "accumulate": 2, "clip_norm": 1.0)";
 const std::string kReleased = R"(, "gradient_release": true)";
 

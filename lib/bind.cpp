@@ -1,0 +1,29 @@
+// bind: the proof again, on the plan as it is in memory, and then what bind_proved does.
+// A file of its own, so that a program whose compiler has proved the plan need not link the proof.
+#include "lib/check.h"
+#include "lib/program_run.h"
+
+namespace reprise {
+
+namespace {
+
+Status prove_again(const Plan& plan, const Backend& backend, const Resources& given) {
+  const uint64_t marks_bytes = uint64_t{check_marks(plan)} * sizeof(CheckMark);
+  const bool aligned = reinterpret_cast<uintptr_t>(given.workspace.base) % alignof(CheckMark) == 0;
+  if (marks_bytes > given.workspace.bytes || !aligned) {
+    return {Code::kArenaTooSmall, "the workspace must hold the checker's marks, aligned as they are", marks_bytes};
+  }
+  const Verdict verdict = check(plan, static_cast<CheckMark*>(given.workspace.base), *backend.rules);
+  if (!verdict.ok()) return {Code::kBadPlan, fault_text(verdict.fault), uint64_t{verdict.program} << 32 | verdict.row};
+  return ok_status();
+}
+
+}  // namespace
+
+Status bind(const Plan& plan, const Backend& backend, const Resources& resources, Trainer& trainer) {
+  REPRISE_RETURN_IF_ERROR(check_given(plan, backend, resources));
+  REPRISE_RETURN_IF_ERROR(prove_again(plan, backend, resources));
+  return bind_proved(plan, backend, resources, trainer);
+}
+
+}  // namespace reprise

@@ -1,0 +1,62 @@
+// Measured bytes: how far the canary is gone.
+#include "lib/canary.h"
+
+#include "lib/program_run.h"
+
+namespace reprise {
+
+namespace {
+
+// The highest place of so many bytes where the canary is gone, as a distance rounded up to kAlignment; 0 where it is whole.
+Status find_written(const Trainer& trainer, ArenaAddress from, uint64_t bytes, uint64_t& written) {
+  uint32_t piece[1024];
+  written = bytes / sizeof kCanary * sizeof kCanary;
+  while (written > 0) {
+    const uint64_t size = smaller_of(sizeof piece, written);
+    REPRISE_RETURN_IF_ERROR(trainer.read(piece, from + (written - size), size));
+    uint64_t words = size / sizeof kCanary;
+    while (words > 0 && piece[words - 1] == kCanary) --words;
+    written -= size - words * sizeof kCanary;
+    if (words > 0) break;
+  }
+  written = align_up(written);
+  return ok_status();
+}
+
+}  // namespace
+
+Status fill_words(const Trainer& trainer, ArenaAddress to, uint32_t word, uint64_t bytes) {
+  return trainer.backend->host.fill(trainer.context, to, word, bytes / sizeof word * sizeof word);
+}
+
+Status measured_bytes(const Trainer& trainer, Region region, uint64_t& bytes) {
+  const Plan& plan = *trainer.plan;
+  if (region == Region::kDisk) return {Code::kUnsupported, "the disk has no canary", 0};
+  if (region == Region::kProgram) return find_written(trainer, trainer.region(region), trainer.arena.bytes - plan.state_bytes - plan.carried_bytes, bytes);
+  bytes = 0;
+  const uint32_t count = region == Region::kState ? plan.state.count : plan.carried.count;
+  for (uint32_t i = count; i-- > 0 && bytes == 0;) {  // the padding behind a tensor is no canary
+    const Tensor& tensor = region == Region::kState ? plan.state[i].tensor : plan.carried[i];
+    REPRISE_RETURN_IF_ERROR(find_written(trainer, trainer.region(region) + tensor.offset, tensor.used_bytes(), bytes));
+    if (bytes > 0) bytes += tensor.offset;
+  }
+  return ok_status();
+}
+
+Status measured_bytes(const Trainer& trainer, uint64_t& bytes) {
+  REPRISE_RETURN_IF_ERROR(measured_bytes(trainer, Region::kProgram, bytes));
+  bytes += trainer.plan->state_bytes + trainer.plan->carried_bytes;
+  if (bytes < trainer.highest) bytes = trainer.highest;
+  return ok_status();
+}
+
+Status lay_canary(Trainer& trainer) {
+  const uint64_t lasting = trainer.plan->state_bytes + trainer.plan->carried_bytes;
+  uint64_t bytes = 0;
+  REPRISE_RETURN_IF_ERROR(measured_bytes(trainer, bytes));
+  trainer.highest = bytes;
+  trainer.generated = 0;
+  return fill_words(trainer, trainer.arena.base + lasting, kCanary, trainer.arena.bytes - lasting);
+}
+
+}  // namespace reprise

@@ -1,0 +1,66 @@
+// See program_run.h.
+#include "lib/program_run.h"
+
+#include "lib/carriers.h"
+#include "lib/float_mode.h"
+
+namespace reprise {
+
+namespace {
+
+Status run_row(const Trainer& trainer, const Program& program, const Row& row) {
+  REPRISE_RETURN_IF_ERROR(dispatch(trainer, program, row, false));
+  return trainer.eager ? trainer.backend->host.synchronise(trainer.context) : ok_status();
+}
+
+}  // namespace
+
+Status run_rows(const Trainer& trainer, ProgramId id) {
+  const Program& program = trainer.plan->program(id);
+  for (uint32_t r = 0; r < program.rows.count; ++r) {
+    if (trainer.observer.before != nullptr) trainer.observer.before(trainer.observer.state, id, r);
+    if (Status status = run_row(trainer, program, program.rows[r]); !status.ok()) {
+      status.row = uint64_t{static_cast<uint32_t>(id)} << 32 | r;
+      return status;
+    }
+    if (trainer.observer.after != nullptr) trainer.observer.after(trainer.observer.state, id, r);
+  }
+  return ok_status();
+}
+
+Status run_program(const Trainer& trainer, ProgramId id) {
+  void* recording = trainer.recordings[static_cast<uint32_t>(id)];
+  const bool is_observed = trainer.observer.before != nullptr || trainer.observer.after != nullptr;
+  if (recording != nullptr && !is_observed) return trainer.backend->recorder.replay(trainer.context, recording);
+  const FloatModeScope scope(float_mode() | kFlushDenormals);
+  return run_rows(trainer, id);
+}
+
+Status write_scalars(const Trainer& trainer, const StepScalars& scalars) {
+  return trainer.write(trainer.state_tensor(0), &scalars, sizeof scalars);
+}
+
+Status copy_scalars_out(const Trainer& trainer, StepScalars& scalars) {
+  return trainer.backend->host.copy_out(trainer.context, &scalars, trainer.state_tensor(0), sizeof scalars);
+}
+
+Status fault_status(const StepFault& fault) {
+  switch (fault.code) {
+    case DataFault::kNone: break;
+    case DataFault::kToken: return {Code::kIndexOutOfRange, "a token must be at least 0 and less than the vocabulary size", fault.position};
+    case DataFault::kLabel: return {Code::kIndexOutOfRange, "a label must be in [0, classes), or -100 for none", fault.position};
+    case DataFault::kDocument:
+      return {Code::kIndexOutOfRange, "a document must start at or before each of its positions, and not before 0",
+              fault.position};
+  }
+  return ok_status();
+}
+
+Status settle(const Trainer& trainer, Status status) {
+  const Status done = trainer.backend->host.synchronise(trainer.context);
+  if (status.ok()) status = done;
+  if (!status.ok()) settle_carriers(trainer);
+  return status;
+}
+
+}  // namespace reprise

@@ -1,0 +1,175 @@
+// What bind does beside the proof: what is given is looked at, the arena gets its first values, and programs are recorded.
+// Everything that can be wrong with what is given is found before the first step.
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <initializer_list>
+
+#include "lib/canary.h"
+#include "lib/carriers.h"
+#include "lib/program_run.h"
+#include "lib/rng.h"
+
+namespace reprise {
+
+namespace {
+
+// The host must have somewhere to put a micro-batch.
+Status check_staging(const Plan& plan) {
+  for (const ProgramId id : {ProgramId::kMicroFirst, ProgramId::kMicroAdd, ProgramId::kEvaluate}) {
+    const Program& program = plan.program(id);
+    const bool needed = id == ProgramId::kMicroFirst || program.rows.count > 0;
+    if (needed && (program.input == kNoSlot || program.labels == kNoSlot)) return {Code::kBadPlan, "a program must name its input and labels", 0};
+  }
+  const Program& generates = plan.program(ProgramId::kGenerate);
+  if (generates.rows.count > 0 && (generates.input == kNoSlot || generates.document_start == kNoSlot || generates.output == kNoSlot)) {
+    return {Code::kBadPlan, "a program that generates must name its input, document_start and output", 0};
+  }
+  if (plan.accumulate > 1 && plan.program(ProgramId::kMicroAdd).rows.count == 0) {
+    return {Code::kBadPlan, "several micro-batches need the program micro_add", plan.accumulate};
+  }
+  return ok_status();
+}
+
+// `count` values of a parameter from element `first` on, which is even: its own stream, keyed by the seed and its place in the state.
+void draw(const StateTensor& state, uint64_t seed, uint32_t stream, uint64_t first, uint64_t count, float* values) {
+  constexpr double kTwoPi = 6.283185307179586;
+  if (state.init == InitKind::kConstant) {
+    for (uint64_t i = 0; i < count; ++i) values[i] = state.init_scale;
+    return;
+  }
+  for (uint64_t i = 0; i < count; i += 2) {
+    const PhiloxBlock block = philox(seed, uint64_t{stream} << 32, (first + i) / 2);
+    // 53 random bits each, in (0, 1).
+    const double u = (static_cast<double>((uint64_t{block.word[0]} << 32 | block.word[1]) >> 11) + 0.5) * 0x1p-53;
+    const double v = (static_cast<double>((uint64_t{block.word[2]} << 32 | block.word[3]) >> 11) + 0.5) * 0x1p-53;
+    double pair[2];
+    if (state.init == InitKind::kNormal) {  // Box & Muller 1958
+      const double radius = std::sqrt(-2.0 * std::log(u));
+      pair[0] = radius * std::cos(kTwoPi * v);
+      pair[1] = radius * std::sin(kTwoPi * v);
+    } else {
+      pair[0] = 2 * u - 1;
+      pair[1] = 2 * v - 1;
+    }
+    for (uint64_t k = 0; k < 2 && i + k < count; ++k) values[i + k] = static_cast<float>(pair[k] * static_cast<double>(state.init_scale));
+  }
+}
+
+// Through a piece on the stack, which the workers draw together. A bf16 parameter gets the same numbers, rounded.
+Status draw_parameter(const Trainer& trainer, uint32_t index) {
+  constexpr uint64_t kPiece = 8192, kShare = 512;  // floats at once, and of one task
+  float piece[kPiece];
+  Bf16 rounded[kPiece];
+  const StateTensor& state = trainer.plan->state[index];
+  const uint64_t elements = state.tensor.elements();
+  for (uint64_t first = 0; first < elements; first += kPiece) {
+    const uint64_t count = smaller_of(kPiece, elements - first);
+    parallel_for(*trainer.context.workers, static_cast<uint32_t>((count + kShare - 1) / kShare), [&](uint32_t share) {
+      const uint64_t begin = share * kShare;
+      draw(state, trainer.plan->seed, index, first + begin, smaller_of(kShare, count - begin), piece + begin);
+    });
+    const DType dtype = state.tensor.dtype;
+    for (uint64_t i = 0; i < count && dtype == DType::kBf16; ++i) rounded[i] = piece[i];
+    const void* from = dtype == DType::kBf16 ? static_cast<const void*>(rounded) : piece;
+    REPRISE_RETURN_IF_ERROR(trainer.write(trainer.state_tensor(index) + stored_bytes(dtype, first), from, stored_bytes(dtype, count)));
+  }
+  return ok_status();
+}
+
+// Kernels that take a group of tensors at once rely on zeros between them.
+Status clear_padding(const Trainer& trainer, ArenaAddress region, const Tensor& tensor) {
+  const uint64_t used = tensor.used_bytes() / sizeof kCanary * sizeof kCanary;
+  return fill_words(trainer, region + (tensor.offset + used), 0, tensor.bytes - used);
+}
+
+// All is canary but State's tensors, which are cleared, and the padding of Carried's; then the state gets its values.
+Status initialise_arena(const Trainer& trainer) {
+  REPRISE_RETURN_IF_ERROR(fill_words(trainer, trainer.arena.base, kCanary, trainer.arena.bytes));
+  for (const StateTensor& state : trainer.plan->state) {
+    REPRISE_RETURN_IF_ERROR(fill_words(trainer, trainer.arena.base + state.tensor.offset, 0, state.tensor.bytes));
+  }
+  for (const Tensor& tensor : trainer.plan->carried) {
+    REPRISE_RETURN_IF_ERROR(clear_padding(trainer, trainer.region(Region::kCarried), tensor));
+  }
+  for (uint32_t i = 0; i < trainer.plan->state.count; ++i) {
+    const StateTensor& state = trainer.plan->state[i];
+    if (state.init == InitKind::kTable) {
+      const float* numbers = trainer.plan->numbers.data + state.first_number;
+      REPRISE_RETURN_IF_ERROR(trainer.write(trainer.state_tensor(i), numbers, state.tensor.used_bytes()));
+      continue;
+    }
+    const bool is_bf16 = state.tensor.dtype == DType::kBf16;
+    if (!is_bf16 && state.tensor.dtype != DType::kF32) continue;
+    if (is_bf16 || state.init != InitKind::kConstant) {
+      REPRISE_RETURN_IF_ERROR(draw_parameter(trainer, i));
+    } else if (state.kind == StateKind::kParameter || state.kind == StateKind::kBuffer) {
+      const uint64_t bytes = state.tensor.elements() * sizeof(float);
+      REPRISE_RETURN_IF_ERROR(fill_words(trainer, trainer.state_tensor(i), std::bit_cast<uint32_t>(state.init_scale), bytes));
+    }
+  }
+  return ok_status();
+}
+
+// A plan whose transfers are the host's, such as those with a disk, is not recorded.
+Status record_programs(Trainer& trainer) {
+  const Recorder& recorder = trainer.backend->recorder;
+  if (recorder.begin == nullptr || trainer.eager || carriers_need_host(*trainer.plan)) return ok_status();
+  for (uint32_t p = 0; p < kProgramCount; ++p) {
+    if (trainer.plan->programs[p].rows.count == 0) continue;
+    REPRISE_RETURN_IF_ERROR(recorder.begin(trainer.context));
+    const Status rows = run_rows(trainer, static_cast<ProgramId>(p));
+    const Status ended = recorder.end(trainer.context, &trainer.recordings[p]);
+    REPRISE_RETURN_IF_ERROR(rows);
+    REPRISE_RETURN_IF_ERROR(ended);
+  }
+  return ok_status();
+}
+
+}  // namespace
+
+Status check_given(const Plan& plan, const Backend& backend, const Resources& given) {
+  if (plan.format != kPlanFormat) return {Code::kBadPlan, "the plan's format version is not this library's; plan again", plan.format};
+  if (plan.arena_bytes > given.arena.bytes) return {Code::kArenaTooSmall, "the arena must hold the plan's arena_bytes", plan.arena_bytes};
+  if (reinterpret_cast<uintptr_t>(given.arena.base.for_kernels) % kAlignment != 0) {
+    return {Code::kArenaTooSmall, "the arena must be aligned to 256 bytes", 0};
+  }
+  if (given.workers == nullptr) return {Code::kUnsupported, "bind needs Workers; empty ones are the calling thread alone", 0};
+  if (std::strcmp(plan.backend, backend.rules->name) != 0) return {Code::kUnsupported, "the plan was made for another backend", 0};
+  if (given.workers->stack_bytes < plan.worker_stack_bytes) {
+    return {Code::kUnsupported, "every worker must have the plan's worker_stack_bytes of stack, and say so", plan.worker_stack_bytes};
+  }
+  REPRISE_RETURN_IF_ERROR(check_carriers(plan, given));
+  return ok_status();
+}
+
+Status bind_proved(const Plan& plan, const Backend& backend, const Resources& resources, Trainer& trainer) {
+  REPRISE_RETURN_IF_ERROR(check_given(plan, backend, resources));
+  REPRISE_RETURN_IF_ERROR(check_staging(plan));
+  trainer = Trainer{};
+  trainer.plan = &plan;
+  trainer.backend = &backend;
+  trainer.context.workers = resources.workers;
+  trainer.context.machine = backend.machine;
+  trainer.context.queue = backend.queue;
+  trainer.eager = resources.eager;
+  trainer.arena = resources.arena;
+  trainer.context.scalars = reinterpret_cast<StepScalars*>(trainer.state_tensor(0).for_kernels);
+  trainer.disk = resources.disk;
+  for (const Program& program : plan.programs) {
+    for (const Row& row : program.rows) REPRISE_RETURN_IF_ERROR(dispatch(trainer, program, row, true));
+  }
+  REPRISE_RETURN_IF_ERROR(settle(trainer, initialise_arena(trainer)));
+  const Status recorded = record_programs(trainer);
+  if (!recorded.ok()) unbind(trainer);
+  return recorded;
+}
+
+void unbind(Trainer& trainer) {
+  for (void*& recording : trainer.recordings) {
+    if (recording != nullptr) trainer.backend->recorder.release(recording);
+    recording = nullptr;
+  }
+}
+
+}  // namespace reprise
