@@ -25,7 +25,7 @@ WARNINGS  := -Wall -Wextra
 COMMON    := -std=c++20 -g1 -I. -MMD -MP $(SANITIZE)
 # What is fused is what lib/cpu/vector_level.h says: each compiler's own default, named so that it stays.
 CONTRACT  := $(if $(findstring clang,$(CXX)),on,fast)
-LIB_FLAGS := $(COMMON) -O3 -fno-exceptions -fno-rtti -fno-math-errno -fno-trapping-math -ffp-contract=$(CONTRACT) $(WARNINGS) -Wconversion
+LIB_FLAGS := $(COMMON) -O3 -ffunction-sections -fno-exceptions -fno-rtti -fno-math-errno -fno-trapping-math -ffp-contract=$(CONTRACT) $(WARNINGS) -Wconversion
 TOOL_FLAGS := $(COMMON) -O2 $(WARNINGS)
 PROOF_FLAGS_g++ := -fconstexpr-ops-limit=4000000000 -fconstexpr-loop-limit=100000000
 PROOF_FLAGS_clang++ := -fconstexpr-steps=2000000000

@@ -20,8 +20,9 @@ using Kernel = Status (*)(const KernelContext&, const RowCall&);
 
 // The ways in which a kernel's activations may be stored; a kernel without activations has the first alone.
 constexpr uint32_t kStorages = 2;
+constexpr uint32_t storage_index(DType activations) { return activations == DType::kBf16 ? 1 : 0; }
 template <typename Stored>
-inline constexpr uint32_t kStorageIndex = kStoredAs<Stored> == DType::kBf16 ? 1 : 0;
+inline constexpr uint32_t kStorageIndex = storage_index(kStoredAs<Stored>);
 
 namespace contract {
 template <typename K, typename Stored>
@@ -43,6 +44,27 @@ using NamedKernel = Status (*)(const KernelContext&, const ArgumentsOf<K, Stored
 template <typename K, typename Stored, NamedKernel<K, Stored> kFunction>
 Status run_kernel(const KernelContext& context, const RowCall& call) {
   return kFunction(context, contract::arguments_of<K, Stored>(call));
+}
+
+// Which entries of a backend's table a plan calls. A value that a template takes, so that a program can have a table of these alone.
+struct KernelCalls {
+  bool called[kKernelCount][kStorages] = {};
+};
+// Of the kernel's row, whose first reference is `refs`: the entry for how its activations are stored.
+constexpr uint32_t row_storage(const Plan& plan, const Program& program, uint32_t kernel, const Ref* refs) {
+  const uint32_t activation = contract::kIndex.activation[kernel];
+  return activation == kMaxArguments ? 0 : storage_index(tensor_of(plan, program, refs[activation]).dtype);
+}
+constexpr KernelCalls kernels_called(const Plan& plan) {
+  KernelCalls calls;
+  for (const Program& program : plan.programs) {
+    for (const Row& row : program.rows) {
+      const uint32_t kernel = kernel_index(row.op, row.pass);
+      if (kOps[kernel].asynchronous()) continue;  // no backend's
+      calls.called[kernel][row_storage(plan, program, kernel, program.arguments.data + row.first_argument)] = true;
+    }
+  }
+  return calls;
 }
 
 struct Backend {

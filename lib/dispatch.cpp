@@ -7,16 +7,6 @@ namespace reprise {
 
 namespace {
 
-const Tensor& tensor_of(const Trainer& trainer, const Program& program, Ref ref) {
-  const uint32_t index = ref_index(ref);
-  switch (ref_region(ref)) {
-    case Region::kState: return trainer.plan->state[index].tensor;
-    case Region::kCarried: return trainer.plan->carried[index];
-    case Region::kDisk: return program.disk[index].tensor;
-    default: return program.slots[index].tensor;
-  }
-}
-
 constexpr Status kNoKernel = {Code::kUnsupported, "the backend lacks a kernel that the plan calls", 0};
 
 // bind has checked the port; a carrier needs no kernel.
@@ -30,7 +20,7 @@ Status carry(const Trainer& trainer, const RowCall& call, const Ref* refs, bool 
 
 Status dispatch(const Trainer& trainer, const Program& program, const Row& row, bool probe) {
   const uint32_t index = kernel_index(row.op, row.pass);
-  const uint32_t arity = contract::kIndex.arity[index], activation = contract::kIndex.activation[index];
+  const uint32_t arity = contract::kIndex.arity[index];
   const Ref* refs = program.arguments.data + row.first_argument;
   const Tensor* tensors[kMaxArguments];
   void* pointers[kMaxArguments];
@@ -39,7 +29,7 @@ Status dispatch(const Trainer& trainer, const Program& program, const Row& row, 
     pointers[i] = nullptr;
     if (refs[i] == kNoRef) continue;
     present |= 1u << i;
-    tensors[i] = &tensor_of(trainer, program, refs[i]);
+    tensors[i] = &tensor_of(*trainer.plan, program, refs[i]);
     if (ref_region(refs[i]) != Region::kDisk) pointers[i] = (trainer.region(ref_region(refs[i])) + tensors[i]->offset).for_kernels;
   }
   RowCall call;
@@ -47,8 +37,7 @@ Status dispatch(const Trainer& trainer, const Program& program, const Row& row, 
   call.pointers = pointers;
   call.accumulate = row.accumulate;
   if (kOps[index].asynchronous()) return carry(trainer, call, refs, probe);
-  const bool bf16 = activation != kMaxArguments && tensors[activation]->dtype == DType::kBf16;
-  const Kernel kernel = trainer.backend->kernels[index][bf16 ? 1 : 0];
+  const Kernel kernel = trainer.backend->kernels[index][row_storage(*trainer.plan, program, index, refs)];
   if (kernel == nullptr) return kNoKernel;
   KernelContext context = trainer.context;
   context.row = static_cast<uint32_t>(&row - program.rows.data);

@@ -134,6 +134,17 @@ struct Plan {
   constexpr const Program& program(ProgramId id) const { return programs[static_cast<uint32_t>(id)]; }
 };
 
+// Of a reference that check.h has proved.
+constexpr const Tensor& tensor_of(const Plan& plan, const Program& program, Ref ref) {
+  const uint32_t index = ref_index(ref);
+  switch (ref_region(ref)) {
+    case Region::kState: return plan.state[index].tensor;
+    case Region::kCarried: return plan.carried[index];
+    case Region::kDisk: return program.disk[index].tensor;
+    default: return program.slots[index].tensor;
+  }
+}
+
 // What a kernel finds wrong in data, which nobody can know before the step.
 enum class DataFault : uint32_t {
   kNone,

@@ -107,63 +107,64 @@ Status cpu_sgd_update(const KernelContext& context, const SgdArgs& args);
 Status cpu_adamw_update(const KernelContext& context, const AdamWArgs& args);
 Status cpu_lion_update(const KernelContext& context, const LionArgs& args);
 
-// Over activations that are stored so.
-template <typename Stored>
-constexpr void add_cpu_activation_kernels(Backend& table) {
-  table.set<ConvForward, Stored, cpu_conv_forward<Stored>>();
-  table.set<ConvBackwardData, Stored, cpu_conv_backward_data<Stored>>();
-  table.set<ConvBackwardWeight, Stored, cpu_conv_backward_weight<Stored>>();
-  table.set<NormConvForward, Stored, cpu_conv_forward<Stored>>();
-  table.set<NormConvBackwardWeight, Stored, cpu_conv_backward_weight<Stored>>();
-  table.set<BatchNormStatistics, Stored, cpu_batch_norm_statistics<Stored>>();
-  table.set<BatchNormForward, Stored, cpu_batch_norm_forward<Stored>>();
-  table.set<BatchNormInference, Stored, cpu_batch_norm_inference<Stored>>();
-  table.set<BatchNormBackward, Stored, cpu_batch_norm_backward<Stored>>();
-  table.set<NormReluBackward, Stored, cpu_batch_norm_backward<Stored>>();
-  table.set<NormAddReluForward, Stored, cpu_norm_add_relu_forward<Stored>>();
-  table.set<ReluForward, Stored, cpu_relu_forward<Stored>>();
-  table.set<ReluBackward, Stored, cpu_relu_backward<Stored>>();
-  table.set<AddForward, Stored, cpu_add_forward<Stored>>();
-  table.set<CopyForward, Stored, cpu_copy_forward<Stored>>();
-  table.set<GeluForward, Stored, cpu_gelu_forward<Stored>>();
-  table.set<GeluBackward, Stored, cpu_gelu_backward<Stored>>();
-  table.set<SwigluForward, Stored, cpu_swiglu_forward<Stored>>();
-  table.set<SwigluBackward, Stored, cpu_swiglu_backward<Stored>>();
-  table.set<MoveForward, Stored, cpu_move<Stored>>();
-  table.set<MaxPoolForward, Stored, cpu_max_pool_forward<Stored>>();
-  table.set<MaxPoolBackward, Stored, cpu_max_pool_backward<Stored>>();
-  table.set<GlobalPoolForward, Stored, cpu_global_pool_forward<Stored>>();
-  table.set<GlobalPoolBackward, Stored, cpu_global_pool_backward<Stored>>();
-  table.set<LinearForward, Stored, cpu_linear_forward<Stored>>();
-  table.set<LinearBackwardData, Stored, cpu_linear_backward_data<Stored>>();
-  table.set<LinearBackwardWeight, Stored, cpu_linear_backward_weight<Stored>>();
-  table.set<LinearBackwardBias, Stored, cpu_linear_backward_bias<Stored>>();
-  table.set<LayerNormForward, Stored, cpu_layer_norm_forward<Stored>>();
-  table.set<LayerNormBackward, Stored, cpu_layer_norm_backward<Stored>>();
-  table.set<RmsNormForward, Stored, cpu_rms_norm_forward<Stored>>();
-  table.set<RmsNormBackward, Stored, cpu_rms_norm_backward<Stored>>();
-  table.set<EmbeddingForward, Stored, cpu_embedding_forward<Stored>>();
-  table.set<EmbeddingBackward, Stored, cpu_embedding_backward<Stored>>();
-  table.set<AttentionForward, Stored, cpu_attention_forward<Stored>>();
-  table.set<AttentionBackward, Stored, cpu_attention_backward<Stored>>();
-  table.set<AttentionDecode, Stored, cpu_attention_decode<Stored>>();
-  table.set<RopeForward, Stored, cpu_rope_forward<Stored>>();
-  table.set<RopeBackward, Stored, cpu_rope_backward<Stored>>();
-  table.set<DropoutForward, Stored, cpu_dropout<Stored>>();
-  table.set<DropoutBackward, Stored, cpu_dropout<Stored>>();
-  table.set<LossHeadBackward, Stored, cpu_loss_head_backward<Stored>>();
-  table.set<LossHeadEvaluate, Stored, cpu_loss_head_evaluate<Stored>>();
+// Into any table that has Backend's set(): over activations that are stored so.
+template <typename Stored, typename Table>
+constexpr void add_cpu_activation_kernels(Table& table) {
+  table.template set<ConvForward, Stored, cpu_conv_forward<Stored>>();
+  table.template set<ConvBackwardData, Stored, cpu_conv_backward_data<Stored>>();
+  table.template set<ConvBackwardWeight, Stored, cpu_conv_backward_weight<Stored>>();
+  table.template set<NormConvForward, Stored, cpu_conv_forward<Stored>>();
+  table.template set<NormConvBackwardWeight, Stored, cpu_conv_backward_weight<Stored>>();
+  table.template set<BatchNormStatistics, Stored, cpu_batch_norm_statistics<Stored>>();
+  table.template set<BatchNormForward, Stored, cpu_batch_norm_forward<Stored>>();
+  table.template set<BatchNormInference, Stored, cpu_batch_norm_inference<Stored>>();
+  table.template set<BatchNormBackward, Stored, cpu_batch_norm_backward<Stored>>();
+  table.template set<NormReluBackward, Stored, cpu_batch_norm_backward<Stored>>();
+  table.template set<NormAddReluForward, Stored, cpu_norm_add_relu_forward<Stored>>();
+  table.template set<ReluForward, Stored, cpu_relu_forward<Stored>>();
+  table.template set<ReluBackward, Stored, cpu_relu_backward<Stored>>();
+  table.template set<AddForward, Stored, cpu_add_forward<Stored>>();
+  table.template set<CopyForward, Stored, cpu_copy_forward<Stored>>();
+  table.template set<GeluForward, Stored, cpu_gelu_forward<Stored>>();
+  table.template set<GeluBackward, Stored, cpu_gelu_backward<Stored>>();
+  table.template set<SwigluForward, Stored, cpu_swiglu_forward<Stored>>();
+  table.template set<SwigluBackward, Stored, cpu_swiglu_backward<Stored>>();
+  table.template set<MoveForward, Stored, cpu_move<Stored>>();
+  table.template set<MaxPoolForward, Stored, cpu_max_pool_forward<Stored>>();
+  table.template set<MaxPoolBackward, Stored, cpu_max_pool_backward<Stored>>();
+  table.template set<GlobalPoolForward, Stored, cpu_global_pool_forward<Stored>>();
+  table.template set<GlobalPoolBackward, Stored, cpu_global_pool_backward<Stored>>();
+  table.template set<LinearForward, Stored, cpu_linear_forward<Stored>>();
+  table.template set<LinearBackwardData, Stored, cpu_linear_backward_data<Stored>>();
+  table.template set<LinearBackwardWeight, Stored, cpu_linear_backward_weight<Stored>>();
+  table.template set<LinearBackwardBias, Stored, cpu_linear_backward_bias<Stored>>();
+  table.template set<LayerNormForward, Stored, cpu_layer_norm_forward<Stored>>();
+  table.template set<LayerNormBackward, Stored, cpu_layer_norm_backward<Stored>>();
+  table.template set<RmsNormForward, Stored, cpu_rms_norm_forward<Stored>>();
+  table.template set<RmsNormBackward, Stored, cpu_rms_norm_backward<Stored>>();
+  table.template set<EmbeddingForward, Stored, cpu_embedding_forward<Stored>>();
+  table.template set<EmbeddingBackward, Stored, cpu_embedding_backward<Stored>>();
+  table.template set<AttentionForward, Stored, cpu_attention_forward<Stored>>();
+  table.template set<AttentionBackward, Stored, cpu_attention_backward<Stored>>();
+  table.template set<AttentionDecode, Stored, cpu_attention_decode<Stored>>();
+  table.template set<RopeForward, Stored, cpu_rope_forward<Stored>>();
+  table.template set<RopeBackward, Stored, cpu_rope_backward<Stored>>();
+  table.template set<DropoutForward, Stored, cpu_dropout<Stored>>();
+  table.template set<DropoutBackward, Stored, cpu_dropout<Stored>>();
+  table.template set<LossHeadBackward, Stored, cpu_loss_head_backward<Stored>>();
+  table.template set<LossHeadEvaluate, Stored, cpu_loss_head_evaluate<Stored>>();
 }
 
-constexpr void add_cpu_kernels(Backend& table) {
+template <typename Table>
+constexpr void add_cpu_kernels(Table& table) {
   add_cpu_activation_kernels<float>(table);
   add_cpu_activation_kernels<Bf16>(table);
-  table.set<BatchNormRunning, float, cpu_batch_norm_running>();
-  table.set<GradNormReduce, float, cpu_grad_norm_reduce>();
-  table.set<GradNormFinish, float, cpu_grad_norm_finish>();
-  table.set<SgdUpdate, float, cpu_sgd_update>();
-  table.set<AdamWUpdate, float, cpu_adamw_update>();
-  table.set<LionUpdate, float, cpu_lion_update>();
+  table.template set<BatchNormRunning, float, cpu_batch_norm_running>();
+  table.template set<GradNormReduce, float, cpu_grad_norm_reduce>();
+  table.template set<GradNormFinish, float, cpu_grad_norm_finish>();
+  table.template set<SgdUpdate, float, cpu_sgd_update>();
+  table.template set<AdamWUpdate, float, cpu_adamw_update>();
+  table.template set<LionUpdate, float, cpu_lion_update>();
 }
 
 }  // namespace reprise

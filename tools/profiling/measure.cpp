@@ -122,7 +122,7 @@ Status move_down(const Trainer& trainer, const Tensor& gradient, uint64_t shift)
   static_cast<ShapedCall&>(call) = {Op::kMove, Pass::kForward, tensors, 0b11, &trainer.plan->attributes, 0};
   call.pointers = pointers;
   call.accumulate = 0;
-  return trainer.backend->kernels[kKernelIndex<MoveForward>][gradient.dtype == DType::kBf16](trainer.context, call);
+  return trainer.backend->kernels[kKernelIndex<MoveForward>][storage_index(gradient.dtype)](trainer.context, call);
 }
 
 // Gradients are moved by layouts that no measured plan may hold: each boundary gradient, a kAlignment's way off.

@@ -1,0 +1,37 @@
+// The CPU backend with the kernels that one plan calls and no more: whatever else the library has is not linked.
+// Here because a board's flash has room for a plan's dozen kernels, not for all. The plan must be a constant of the program:
+//
+//   #include "plan.h"
+//   const Backend backend = cpu_backend_of<kernels_called(kPlan)>(machine);
+#pragma once
+
+#include "lib/cpu/cpu_host_access.h"
+#include "lib/cpu/cpu_kernels.h"
+#include "lib/cpu/cpu_machine.h"
+#include "lib/cpu/cpu_rules.h"
+
+namespace reprise {
+
+namespace contract {
+// Backend::set for those that are called; the others' names are not even looked up.
+template <KernelCalls kCalls>
+struct CalledKernels {
+  Backend& backend;
+
+  template <typename K, typename Stored, NamedKernel<K, Stored> kFunction>
+  constexpr void set() {
+    if constexpr (kCalls.called[kKernelIndex<K>][kStorageIndex<Stored>]) backend.set<K, Stored, kFunction>();
+  }
+};
+}  // namespace contract
+
+// The table points into `machine`, which must outlive it.
+template <KernelCalls kCalls>
+Backend cpu_backend_of(const CpuMachine& machine) {
+  Backend backend = {.rules = &kCpuRules, .kernel_set = machine.kernel_set, .machine = &machine, .host = kCpuHostAccess};
+  contract::CalledKernels<kCalls> table{backend};
+  add_cpu_kernels(table);
+  return backend;
+}
+
+}  // namespace reprise
