@@ -330,10 +330,10 @@ Status cpu_batch_norm_statistics(const KernelContext& context, const BatchNormSt
 
 template <typename Stored>
 OutputStatistics<Stored>::OutputStatistics(const KernelContext& context, const BatchNormStatisticsArgsOf<Stored>& args)
-    : context_(context), args_(args), missing_(static_cast<uint64_t*>(args.scratch)) {
+    : context_(context), args_(args), missing_(static_cast<uint32_t*>(args.scratch)) {
   args_.scratch = static_cast<unsigned char*>(args.scratch) + output_statistics_counts_bytes(args.M, args.C);
   const Partition chunks = batch_norm_chunks(args.M, args.C);
-  for (uint32_t k = 0; k < chunks.count(); ++k) missing_[k] = (chunks.end(k) - chunks.begin(k)) * args.C;
+  for (uint32_t k = 0; k < chunks.count(); ++k) missing_[k] = static_cast<uint32_t>((chunks.end(k) - chunks.begin(k)) * args.C);
 }
 
 // Acquire and release: whoever completes a chunk sees what the others have written of it.
@@ -341,8 +341,8 @@ template <typename Stored>
 void OutputStatistics<Stored>::written(uint64_t begin, uint64_t end, uint64_t columns) const {
   const Partition chunks = batch_norm_chunks(args_.M, args_.C);
   for (uint32_t k = static_cast<uint32_t>(begin / chunks.size); k < chunks.count() && chunks.begin(k) < end; ++k) {
-    const uint64_t elements = (smaller(end, chunks.end(k)) - larger(begin, chunks.begin(k))) * columns;
-    const uint64_t missing = std::atomic_ref<uint64_t>(missing_[k]).fetch_sub(elements, std::memory_order_acq_rel);
+    const uint32_t elements = static_cast<uint32_t>((smaller(end, chunks.end(k)) - larger(begin, chunks.begin(k))) * columns);
+    const uint32_t missing = std::atomic_ref<uint32_t>(missing_[k]).fetch_sub(elements, std::memory_order_acq_rel);
     if (missing == elements) take_chunk(cpu_machine(context_).level, args_, chunks, k);
   }
 }

@@ -24,8 +24,10 @@ constexpr uint64_t batch_norm_backward_scratch_bytes(uint64_t M, uint64_t C) {
 // Statistics of what a convolution writes (output_statistics.h), behind the convolution's own scratch: a count for each chunk, then
 // what batch_norm.statistics wants.
 constexpr uint64_t output_statistics_counts_bytes(uint64_t M, uint64_t C) {
-  return align_up(batch_norm_chunks(M, C).count() * sizeof(uint64_t));
+  return align_up(batch_norm_chunks(M, C).count() * sizeof(uint32_t));
 }
+// Whether the counts hold a chunk's elements: they have 32 bits, because a small core has no larger atomic numbers.
+constexpr bool output_statistics_fit(uint64_t M, uint64_t C) { return batch_norm_chunks(M, C).size <= 0xffffffffu / larger(C, 1); }
 constexpr uint64_t output_statistics_scratch_bytes(uint64_t M, uint64_t C) {
   return output_statistics_counts_bytes(M, C) + align_up(batch_norm_statistics_scratch_bytes(M, C));
 }

@@ -155,6 +155,7 @@ Status cpu_conv_forward(const KernelContext& context, const ConvForwardArgsOf<St
   if (args.mean == nullptr) return convolve<Stored>(context, own, nullptr);
   const ConvShape& s = args.shape;
   const uint64_t M = uint64_t{s.N} * s.P * s.Q, bytes = output_statistics_scratch_bytes(M, s.K);
+  if (!output_statistics_fit(M, s.K)) return {Code::kUnsupported, "a convolution takes statistics of at most 2^32 elements in a chunk of rows", M};
   if (own.scratch_bytes < bytes) return kScratchTooSmall;
   own.scratch_bytes = (own.scratch_bytes - bytes) / kAlignment * kAlignment;
   void* behind = static_cast<unsigned char*>(own.scratch) + own.scratch_bytes;

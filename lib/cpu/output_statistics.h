@@ -23,7 +23,7 @@ class OutputStatistics {
  private:
   const KernelContext& context_;
   BatchNormStatisticsArgsOf<Stored> args_;
-  uint64_t* missing_;  // elements of each chunk that are not written yet
+  uint32_t* missing_;  // elements of each chunk that are not written yet
 };
 
 }  // namespace reprise
