@@ -14,11 +14,11 @@ constexpr uint64_t no_bytes(const ShapedCall&) { return 0; }
 struct KernelRules {
   bool exists = false;
   uint64_t (*scratch_bytes)(const ShapedCall&) = rules::no_bytes;  // of the row's scratch argument
-  uint64_t (*stack_bytes)(const ShapedCall&) = rules::no_bytes;    // of a worker's stack, beside kFrameStackBytes
+  uint64_t (*stack_bytes)(const ShapedCall&) = rules::no_bytes;    // of a worker's stack, beside the backend's frame_stack_bytes
   WeightFormats weights = kPlainWeights;  // in which its matrices of parameters may be stored
 };
 
-// What any kernel may take of a worker's stack without saying so: its frames and small arrays.
+// What any kernel may take of a worker's stack without saying so, its frames and small arrays, unless the backend says less.
 constexpr uint64_t kFrameStackBytes = 16 << 10;
 
 struct BackendRules {
@@ -27,6 +27,7 @@ struct BackendRules {
   const char* constant;  // the name of this constant there
   uint64_t headroom_bytes = 0, staging_bytes = 0;  // of a host that shares its memory with the device (HostShare)
   KernelRules kernels[kKernelCount] = {};
+  uint64_t frame_stack_bytes = kFrameStackBytes;
 
   template <typename K>
   constexpr KernelRules& of() {
@@ -42,7 +43,7 @@ struct BackendRules {
     return {.usable_bytes = usable_bytes, .system_bytes = system_bytes, .headroom_bytes = headroom_bytes, .staging_bytes = staging_bytes};
   }
   constexpr uint64_t scratch_bytes(const ShapedCall& call) const { return of(call).scratch_bytes(call); }
-  constexpr uint64_t stack_bytes(const ShapedCall& call) const { return kFrameStackBytes + of(call).stack_bytes(call); }
+  constexpr uint64_t stack_bytes(const ShapedCall& call) const { return frame_stack_bytes + of(call).stack_bytes(call); }
 };
 
 }  // namespace reprise

@@ -276,7 +276,7 @@ class RowProof : public Walk {
       const uint64_t needed = rules.scratch_bytes(call), given = call.has(last) ? call[last].bytes : 0;
       if (given < needed) return fail(Fault::kScratch, refs_[last]);
     }
-    const uint64_t stack = kFrameStackBytes + rules.stack_bytes(call);
+    const uint64_t stack = rules_.frame_stack_bytes + rules.stack_bytes(call);
     if (stack > stack_bytes_) {
       if (stack > plan_.worker_stack_bytes) return fail(Fault::kStack);
       stack_bytes_ = stack;

@@ -1,4 +1,4 @@
-// Causal attention in tiles of 64 queries by 64 keys, forward with an online softmax, backward from its saved log-sums.
+// Causal attention in tiles of queries by keys, 64 of each but on small cores, forward with an online softmax, backward from its saved log-sums.
 // Here so that no T x T matrix exists (Rabe & Staats 2021; Dao et al. 2022).
 // A tile of keys that no query of a tile sees, because all their documents start later, is skipped.
 #include <cmath>
@@ -20,7 +20,6 @@
 namespace reprise {
 namespace {
 
-constexpr uint32_t kTile = kAttentionTile;
 static_assert(kAttentionMaxHead <= kKc, "kZeroLine stands for a row of a head");
 
 // One query head of one sequence, with the keys and values that it reads.
@@ -52,22 +51,6 @@ AttentionHead<Stored> make_head(const Args& args, uint32_t b, uint32_t h) {
           .first_element = (uint64_t{b} * heads + h) * args.T * args.T};
 }
 
-// The tile of keys in which the past of these queries begins.
-template <typename Stored>
-REPRISE_INLINE uint32_t first_tile(const AttentionHead<Stored>& head, uint32_t first_query, uint32_t queries) {
-  if (head.starts == nullptr) return 0;
-  int32_t first = head.starts[first_query];
-  for (uint32_t i = 1; i < queries; ++i) first = head.starts[first_query + i] < first ? head.starts[first_query + i] : first;
-  return static_cast<uint32_t>(first) / kTile * kTile;
-}
-// Keys of the tile from `first_key` on that lie before the query's document.
-template <typename Stored>
-REPRISE_INLINE uint32_t hidden_keys(const AttentionHead<Stored>& head, uint32_t query, uint32_t first_key) {
-  const uint32_t start = head.starts == nullptr ? 0 : static_cast<uint32_t>(head.starts[query]);
-  if (start <= first_key) return 0;
-  return start - first_key < kTile ? start - first_key : kTile;
-}
-
 // to[d] = from[d] * factor, rounded as `to` is stored.
 template <int kLanes, typename To, typename From>
 REPRISE_INLINE void copy_scaled(To* to, const From* from, uint32_t D, float factor) {
@@ -80,7 +63,7 @@ REPRISE_INLINE void copy_scaled(To* to, const From* from, uint32_t D, float fact
   for (; d < D; ++d) to[d] = from[d] * factor;
 }
 
-// A tile's rows as f32: where they lie, or on the worker's stack where they are stored as bf16.
+// A tile's rows as f32: where they lie, or in a room on the worker's stack where they are stored as bf16.
 template <typename Stored>
 struct TileRows;
 template <>
@@ -88,14 +71,16 @@ struct TileRows<float> {
   const float* data;
   uint64_t stride;
 
+  void take_room(float*&, uint64_t) {}
   template <int>
   REPRISE_INLINE void read(const float* rows, uint64_t step, uint32_t, uint32_t) { data = rows, stride = step; }
 };
 template <>
 struct TileRows<Bf16> {
-  alignas(64) float data[kTile * kAttentionMaxHead];
+  float* data;
   uint64_t stride;
 
+  void take_room(float*& room, uint64_t floats) { data = room, room += floats; }
   template <int kLanes>
   REPRISE_INLINE void read(const Bf16* rows, uint64_t step, uint32_t count, uint32_t D) {
     stride = D;
@@ -103,34 +88,7 @@ struct TileRows<Bf16> {
   }
 };
 
-// Transposed rows: out[p][d][c] = rows[p * kPanelColumns + c][d] * factor, zero for rows from `count` on.
-template <int kLanes>
-REPRISE_INLINE void pack_transposed(float* out, const float* rows, uint64_t stride, uint32_t count, uint32_t D, float factor) {
-  constexpr uint32_t kPanel = kPanelColumns<kLanes>;
-  for (uint32_t first = 0; first < kTile; first += kPanel) {
-    const float* lines[kPanel];
-    for (uint32_t c = 0; c < kPanel; ++c) lines[c] = first + c < count ? rows + (first + c) * stride : kZeroLine;
-    transpose_lines<kLanes>(out + uint64_t{first} * D, kPanel, lines, D);
-  }
-  for (uint32_t i = 0; i < kTile * D; ++i) out[i] *= factor;
-}
-// Rows in panels: out[p][i][c] = rows[i][p * kPanelColumns + c].
-template <int kLanes>
-REPRISE_INLINE void pack_rows(float* out, const float* rows, uint64_t stride, uint32_t count, uint32_t D) {
-  constexpr uint32_t kPanel = kPanelColumns<kLanes>;
-  for (uint32_t d = 0; d < D; d += kPanel, out += kTile * kPanel) {
-    for (uint32_t i = 0; i < count; ++i) copy_scaled<kLanes>(out + i * kPanel, rows + i * stride + d, D - d < kPanel ? D - d : kPanel, 1.0f);
-  }
-}
-// out[i][d] = sums[d][i], for i < count; `out` is contiguous.
-template <int kLanes>
-REPRISE_INLINE void transpose_sums(float* out, const float* sums, uint32_t count, uint32_t D) {
-  const float* lines[kAttentionMaxHead];
-  for (uint32_t d = 0; d < D; ++d) lines[d] = sums + d * kTile;
-  transpose_lines<kLanes>(out, D, lines, count);
-}
-
-// Dropout of the weights (query, first_key + j), j < kTile: each is dropped, or kept and multiplied with 1 / (1 - p).
+// Dropout of the weights (query, first_key + j), j < the tile: each is dropped, or kept and multiplied with 1 / (1 - p).
 struct WeightMask {
   const StepScalars& scalars;
   uint32_t stream, threshold;
@@ -145,7 +103,6 @@ struct WeightMask {
     return words + skip;
   }
 };
-static_assert(kMaskWords == kTile);
 
 template <typename Args>
 WeightMask make_mask(const Args& args) {
@@ -153,368 +110,452 @@ WeightMask make_mask(const Args& args) {
   return {*args.scalars, args.attention.stream, dropout_threshold(p), 1.0f / (1.0f - p)};
 }
 
-// On the diagonal a panel of queries sees the keys before its end, and a key the panels from its own on: whole panels are worked, and
-// the scores of keys behind a query count for nothing.
-template <int kLanes>
-constexpr uint32_t end_of_seen(uint32_t query, uint32_t keys) {
-  const uint32_t end = (query / kPanelColumns<kLanes> + 1) * kPanelColumns<kLanes>;
-  return end < keys ? end : keys;
-}
-template <int kLanes>
-constexpr uint32_t first_seeing(uint32_t key) {
-  return key / kPanelColumns<kLanes> * kPanelColumns<kLanes>;
-}
+// All that is compiled for a size of tile.
+template <uint32_t kTile>
+struct TiledAttention {
+  static_assert(kTile <= kMaskWords);
 
-// Per query of a tile: the largest score so far, the sum of exponentials relative to it, what the step rescales the
-// sums by.
-struct OnlineSoftmax {
-  float largest[kTile], sum[kTile], rescale[kTile];
-};
-
-// Scores [key][query] become weights relative to the new maxima. While a query has seen no key its largest score is -infinity, and all its
-// weights are 0.
-template <int kLanes>
-REPRISE_INLINE void update_softmax(OnlineSoftmax& state, float* scores, uint32_t keys, bool diagonal) {
-  float largest[kTile], shift[kTile], sum[kTile];
-  for (uint32_t i = 0; i < kTile; ++i) largest[i] = state.largest[i];
-  for (uint32_t s = 0; s < keys; ++s) {
-    const float* row = scores + s * kTile;
-    for (uint32_t i = diagonal ? first_seeing<kLanes>(s) : 0; i < kTile; ++i) largest[i] = row[i] > largest[i] ? row[i] : largest[i];
+  // The tile of keys in which the past of these queries begins.
+  template <typename Stored>
+  REPRISE_INLINE static uint32_t first_tile(const AttentionHead<Stored>& head, uint32_t first_query, uint32_t queries) {
+    if (head.starts == nullptr) return 0;
+    int32_t first = head.starts[first_query];
+    for (uint32_t i = 1; i < queries; ++i) first = head.starts[first_query + i] < first ? head.starts[first_query + i] : first;
+    return static_cast<uint32_t>(first) / kTile * kTile;
   }
-  for (uint32_t i = 0; i < kTile; ++i) shift[i] = largest[i] == -__builtin_inff() ? 0.0f : largest[i];
-  for (uint32_t i = 0; i < kTile; ++i) sum[i] = 0;
-  for (uint32_t s = 0; s < keys; ++s) {
-    float* row = scores + s * kTile;
-    REPRISE_INDEPENDENT
-    for (uint32_t i = diagonal ? first_seeing<kLanes>(s) : 0; i < kTile; ++i) {
-      row[i] = vector_exp_at_most_88(row[i] - shift[i]);
-      sum[i] += row[i];
+  // Keys of the tile from `first_key` on that lie before the query's document.
+  template <typename Stored>
+  REPRISE_INLINE static uint32_t hidden_keys(const AttentionHead<Stored>& head, uint32_t query, uint32_t first_key) {
+    const uint32_t start = head.starts == nullptr ? 0 : static_cast<uint32_t>(head.starts[query]);
+    if (start <= first_key) return 0;
+    return start - first_key < kTile ? start - first_key : kTile;
+  }
+
+  // Transposed rows: out[p][d][c] = rows[p * kPanelColumns + c][d] * factor, zero for rows from `count` on.
+  template <int kLanes>
+  REPRISE_INLINE static void pack_transposed(float* out, const float* rows, uint64_t stride, uint32_t count, uint32_t D, float factor) {
+    constexpr uint32_t kPanel = kPanelColumns<kLanes>;
+    for (uint32_t first = 0; first < kTile; first += kPanel) {
+      const float* lines[kPanel];
+      for (uint32_t c = 0; c < kPanel; ++c) lines[c] = first + c < count ? rows + (first + c) * stride : kZeroLine;
+      transpose_lines<kLanes>(out + uint64_t{first} * D, kPanel, lines, D);
+    }
+    for (uint32_t i = 0; i < kTile * D; ++i) out[i] *= factor;
+  }
+  // Rows in panels: out[p][i][c] = rows[i][p * kPanelColumns + c].
+  template <int kLanes>
+  REPRISE_INLINE static void pack_rows(float* out, const float* rows, uint64_t stride, uint32_t count, uint32_t D) {
+    constexpr uint32_t kPanel = kPanelColumns<kLanes>;
+    for (uint32_t d = 0; d < D; d += kPanel, out += kTile * kPanel) {
+      for (uint32_t i = 0; i < count; ++i) copy_scaled<kLanes>(out + i * kPanel, rows + i * stride + d, D - d < kPanel ? D - d : kPanel, 1.0f);
     }
   }
-  for (uint32_t i = 0; i < kTile; ++i) {
-    state.rescale[i] = vector_exp_at_most_88(state.largest[i] - shift[i]);
-    state.sum[i] = state.sum[i] * state.rescale[i] + sum[i];
-    state.largest[i] = largest[i];
+  // out[i][d] = sums[d][i], for i < count; `out` is contiguous, `lines` has room for D.
+  template <int kLanes>
+  REPRISE_INLINE static void transpose_sums(float* out, const float* sums, const float** lines, uint32_t count, uint32_t D) {
+    for (uint32_t d = 0; d < D; ++d) lines[d] = sums + d * kTile;
+    transpose_lines<kLanes>(out, D, lines, count);
   }
-}
 
-// Weights [key][query]. A query's draws are a run of keys, so they wait as bits: bit j % 32 of kept[j / 32][query] for key j.
-template <int kLanes>
-REPRISE_INLINE void drop_weights(float* weights, const WeightMask& mask, uint64_t first_element, uint32_t T, uint32_t queries,
-                                 uint32_t keys) {
-  constexpr uint32_t kBits = 32;
-  const uint32_t threshold = mask.threshold;
-  const float scale = mask.scale;
-  uint32_t kept[kTile / kBits][kTile] = {};
-  for (uint32_t i = 0; i < queries; ++i) {
-    uint32_t words[2 * kMaskWords];
-    const uint32_t* drawn = mask.draw<kLanes>(words, first_element + uint64_t{i} * T);
-    for (uint32_t half = 0; half < kTile / kBits; ++half) {
-      uint32_t bits = 0;
-      for (uint32_t j = 0; j < kBits; ++j) bits |= drawn[half * kBits + j] >= threshold ? 1u << j : 0u;
-      kept[half][i] = bits;
+  // On the diagonal a panel of queries sees the keys before its end, and a key the panels from its own on: whole panels are worked, and
+  // the scores of keys behind a query count for nothing.
+  template <int kLanes>
+  static constexpr uint32_t end_of_seen(uint32_t query, uint32_t keys) {
+    const uint32_t end = (query / kPanelColumns<kLanes> + 1) * kPanelColumns<kLanes>;
+    return end < keys ? end : keys;
+  }
+  template <int kLanes>
+  static constexpr uint32_t first_seeing(uint32_t key) {
+    return key / kPanelColumns<kLanes> * kPanelColumns<kLanes>;
+  }
+
+  // Per query of a tile: the largest score so far, the sum of exponentials relative to it, what the step rescales the
+  // sums by.
+  struct OnlineSoftmax {
+    float largest[kTile], sum[kTile], rescale[kTile];
+  };
+
+  // Scores [key][query] become weights relative to the new maxima. While a query has seen no key its largest score is -infinity, and all its
+  // weights are 0.
+  template <int kLanes>
+  REPRISE_INLINE static void update_softmax(OnlineSoftmax& state, float* scores, uint32_t keys, bool diagonal) {
+    float largest[kTile], shift[kTile], sum[kTile];
+    for (uint32_t i = 0; i < kTile; ++i) largest[i] = state.largest[i];
+    for (uint32_t s = 0; s < keys; ++s) {
+      const float* row = scores + s * kTile;
+      for (uint32_t i = diagonal ? first_seeing<kLanes>(s) : 0; i < kTile; ++i) largest[i] = row[i] > largest[i] ? row[i] : largest[i];
     }
-  }
-  for (uint32_t s = 0; s < keys; ++s) {
-    float* row = weights + s * kTile;
-    for (uint32_t i = 0; i < kTile; ++i) {
-      const float weight = row[i] * scale;
-      row[i] = kept[s / kBits][i] >> s % kBits & 1u ? weight : 0.0f;
-    }
-  }
-}
-
-// sums[d][i] *= factors[i].
-REPRISE_INLINE void scale_sums(float* sums, const float* factors, uint32_t D) {
-  for (uint32_t d = 0; d < D; ++d, sums += kTile) {
-    REPRISE_INDEPENDENT
-    for (uint32_t i = 0; i < kTile; ++i) sums[i] *= factors[i];
-  }
-}
-
-// On the worker's stack.
-template <typename Stored>
-struct ForwardTiles {
-  alignas(64) float queries[kAttentionMaxHead * kTile];  // panels of [d][query], times 1 / sqrt(D); at last y [query][d]
-  alignas(64) float sums[kAttentionMaxHead * kTile];     // [d][query]
-  alignas(64) float scores[kTile * kTile];               // [key][query]
-  TileRows<Stored> k, v;
-};
-
-// scores = k . q / sqrt(D).
-template <int kLanes, typename Stored>
-REPRISE_INLINE void forward_scores(ForwardTiles<Stored>& tiles, uint32_t keys, bool diagonal, uint32_t D) {
-  constexpr uint32_t kPanel = kPanelColumns<kLanes>;
-  for (uint32_t i = 0; i < kTile; i += kPanel) {
-    tile_product<kLanes>({tiles.scores + i, kTile, false}, {tiles.k.data, tiles.k.stride, 1}, {tiles.queries + i * D, 0, kPanel},
-                         diagonal ? end_of_seen<kLanes>(i, keys) : keys, kPanel, D);
-  }
-}
-
-// Scores [key][query] of keys behind the query, and of those before its document, become -infinity.
-template <typename Stored>
-REPRISE_INLINE void hide_scores(float* scores, const AttentionHead<Stored>& head, uint32_t first_query, uint32_t queries, uint32_t first_key,
-                                uint32_t keys) {
-  for (uint32_t s = 0; s < keys && first_key == first_query; ++s) {
-    for (uint32_t i = 0; i < s; ++i) scores[s * kTile + i] = -__builtin_inff();
-  }
-  if (head.starts == nullptr) return;
-  uint32_t hidden[kTile] = {}, most = 0;
-  for (uint32_t i = 0; i < queries; ++i) {
-    hidden[i] = hidden_keys(head, first_query + i, first_key);
-    most = hidden[i] > most ? hidden[i] : most;
-  }
-  for (uint32_t s = 0; s < most && s < keys; ++s) {
-    float* row = scores + s * kTile;
-    for (uint32_t i = 0; i < kTile; ++i) row[i] = s < hidden[i] ? -__builtin_inff() : row[i];
-  }
-}
-
-// sums (+)= v . weights.
-template <int kLanes, typename Stored>
-REPRISE_INLINE void weigh_values(ForwardTiles<Stored>& tiles, uint32_t keys, bool diagonal, bool accumulate, uint32_t D) {
-  constexpr uint32_t kPanel = kPanelColumns<kLanes>;
-  for (uint32_t i = 0; i < kTile; i += kPanel) {
-    tile_product<kLanes>({tiles.sums + i, kTile, accumulate}, {tiles.v.data, 1, tiles.v.stride}, {tiles.scores + i, 0, kTile}, D, kPanel,
-                         diagonal ? end_of_seen<kLanes>(i, keys) : keys);
-  }
-}
-
-template <int kLanes, typename Stored>
-REPRISE_INLINE void forward_body(const AttentionForwardArgsOf<Stored>& args, uint32_t b, uint32_t h, uint32_t tile) {
-  ForwardTiles<Stored> tiles;
-  OnlineSoftmax state;
-  const AttentionHead<Stored> head = make_head<Stored>(args, b, h);
-  const WeightMask mask = make_mask(args);
-  const uint32_t first_query = tile * kTile;
-  const uint32_t count = head.T - first_query < kTile ? head.T - first_query : kTile;
-
-  tiles.k.template read<kLanes>(head.q + first_query * head.row, head.row, count, head.D);
-  pack_transposed<kLanes>(tiles.queries, tiles.k.data, tiles.k.stride, count, head.D, head.scale);
-  for (uint32_t i = 0; i < kTile; ++i) state.largest[i] = -__builtin_inff();
-  for (uint32_t i = 0; i < kTile; ++i) state.sum[i] = 0;
-  const uint32_t first_seen = first_tile(head, first_query, count);
-  for (uint32_t first_key = first_seen; first_key <= first_query; first_key += kTile) {
-    const bool diagonal = first_key == first_query;
-    const uint32_t keys = diagonal ? count : kTile;
-    tiles.k.template read<kLanes>(head.k + first_key * head.row, head.row, keys, head.D);
-    tiles.v.template read<kLanes>(head.v + first_key * head.row, head.row, keys, head.D);
-    forward_scores<kLanes>(tiles, keys, diagonal, head.D);
-    hide_scores(tiles.scores, head, first_query, count, first_key, keys);
-    update_softmax<kLanes>(state, tiles.scores, keys, diagonal);
-    if (args.attention.dropout > 0) drop_weights<kLanes>(tiles.scores, mask, head.first_element + uint64_t{first_query} * head.T + first_key, head.T, count, keys);
-    if (first_key != first_seen) scale_sums(tiles.sums, state.rescale, head.D);
-    weigh_values<kLanes>(tiles, keys, diagonal, first_key != first_seen, head.D);
-  }
-  transpose_sums<kLanes>(tiles.queries, tiles.sums, count, head.D);
-  Stored* y = args.y + (uint64_t{b} * args.T + first_query) * args.C + uint64_t{h} * head.D;
-  float* lse = args.lse + (uint64_t{b} * args.attention.heads + h) * args.T + first_query;
-  for (uint32_t i = 0; i < count; ++i) copy_scaled<kLanes>(y + i * head.out, tiles.queries + i * head.D, head.D, 1.0f / state.sum[i]);
-  for (uint32_t i = 0; i < count; ++i) lse[i] = state.largest[i] + std::log(state.sum[i]);
-}
-
-// One head's gradients, and where its tiles stand.
-template <typename Stored>
-struct BackwardHead {
-  AttentionHead<Stored> head;
-  const Stored* dy;
-  const float* lse;
-  float* delta;
-  float* dq;  // f32 in any case
-  uint64_t dq_row;
-};
-struct BackwardTile {
-  uint32_t first_query, queries, first_key, keys;
-  bool diagonal;
-  bool starts_dq, starts_dk;  // it is the first tile of its queries, of its keys
-};
-// On the worker's stack.
-template <typename Stored>
-struct BackwardTiles {
-  alignas(64) float keys[kAttentionMaxHead * kTile];      // panels of [d][key], times 1 / sqrt(D); at last dk, then dv, [key][d]
-  alignas(64) float values[kAttentionMaxHead * kTile];    // panels of [d][key]
-  alignas(64) float key_rows[kAttentionMaxHead * kTile];  // panels of [key][d]
-  alignas(64) float dk[kAttentionMaxHead * kTile];        // [d][key]
-  alignas(64) float dv[kAttentionMaxHead * kTile];        // [d][key]
-  alignas(64) float weights[kTile * kTile];               // [query][key]: after dropout
-  alignas(64) float dscores[kTile * kTile];               // [query][key]
-  TileRows<Stored> q, dy;
-};
-
-// Scores in `weights`, gradients of the dropped weights in `dscores`.
-template <int kLanes, typename Stored>
-REPRISE_INLINE void backward_scores(BackwardTiles<Stored>& tiles, const BackwardTile& t, uint32_t D) {
-  constexpr uint32_t kPanel = kPanelColumns<kLanes>;
-  for (uint32_t j = 0; j < t.keys; j += kPanel) {
-    const uint32_t first = t.diagonal ? j : 0, at = first * kTile + j;
-    tile_product<kLanes>({tiles.weights + at, kTile, false}, {tiles.q.data + first * tiles.q.stride, tiles.q.stride, 1},
-                         {tiles.keys + j * D, 0, kPanel}, t.queries - first, kPanel, D);
-    tile_product<kLanes>({tiles.dscores + at, kTile, false}, {tiles.dy.data + first * tiles.dy.stride, tiles.dy.stride, 1},
-                         {tiles.values + j * D, 0, kPanel}, t.queries - first, kPanel, D);
-  }
-}
-
-// What dropout multiplies the weights of a query with.
-template <int kLanes>
-REPRISE_INLINE void draw_factors(float* factors, const WeightMask& mask, uint64_t element) {
-  const uint32_t threshold = mask.threshold;
-  const float scale = mask.scale;
-  uint32_t words[2 * kMaskWords];
-  const uint32_t* drawn = mask.draw<kLanes>(words, element);
-  for (uint32_t j = 0; j < kTile; ++j) factors[j] = drawn[j] >= threshold ? scale : 0.0f;
-}
-
-// weights = exp(score - lse) and dscore = weight (dweight - delta) / sqrt(D), with dropout's factors where it belongs.
-template <int kLanes, typename Stored>
-REPRISE_INLINE void backward_softmax(BackwardTiles<Stored>& tiles, const BackwardHead<Stored>& g, const BackwardTile& t,
-                                     const WeightMask* mask) {
-  float factors[kTile];
-  for (uint32_t j = 0; j < kTile; ++j) factors[j] = 1;
-  for (uint32_t i = 0; i < t.queries; ++i) {
-    const uint32_t query = t.first_query + i;
-    if (mask != nullptr) draw_factors<kLanes>(factors, *mask, g.head.first_element + uint64_t{query} * g.head.T + t.first_key);
-    const float lse = g.lse[query], delta = g.delta[query], scale = g.head.scale;
-    const uint32_t hidden = hidden_keys(g.head, query, t.first_key);
-    const uint32_t seen = (t.diagonal ? i + 1 : t.keys) - hidden;  // keys from `hidden` on; j - hidden is huge for those before
-    const uint32_t columns = t.diagonal ? end_of_seen<kLanes>(i, kTile) : kTile;
-    float *weights = tiles.weights + i * kTile, *dscores = tiles.dscores + i * kTile;
-    for (uint32_t j = 0; j < columns; ++j) {
-      const float weight = j - hidden < seen ? vector_exp_at_most_88(weights[j] - lse) : 0.0f;
-      dscores[j] = j - hidden < seen ? weight * (dscores[j] * factors[j] - delta) * scale : 0.0f;
-      weights[j] = weight * factors[j];
-    }
-  }
-}
-
-// dq += dscores k.
-template <int kLanes, typename Stored>
-REPRISE_INLINE void add_query_gradients(BackwardTiles<Stored>& tiles, const BackwardHead<Stored>& g, const BackwardTile& t) {
-  constexpr uint32_t kPanel = kPanelColumns<kLanes>;
-  const uint32_t strip = t.diagonal ? kPanel : kTile;  // on the diagonal each is as deep as its queries see
-  for (uint32_t i = 0; i < t.queries; i += strip) {
-    tile_product<kLanes>({g.dq + (t.first_query + i) * g.dq_row, g.dq_row, !t.starts_dq}, {tiles.dscores + i * kTile, kTile, 1},
-                         {tiles.key_rows, kTile * kPanel, kPanel}, t.queries - i < strip ? t.queries - i : strip, g.head.D,
-                         t.diagonal ? end_of_seen<kLanes>(i, t.keys) : t.keys);
-  }
-}
-
-// dk += dscores^T q and dv += weights^T dy, both transposed.
-template <int kLanes, typename Stored>
-REPRISE_INLINE void add_key_gradients(BackwardTiles<Stored>& tiles, const BackwardTile& t, uint32_t D) {
-  constexpr uint32_t kPanel = kPanelColumns<kLanes>;
-  for (uint32_t j = 0; j < t.keys; j += kPanel) {
-    const uint32_t first = t.diagonal ? j : 0, at = first * kTile + j;
-    tile_product<kLanes>({tiles.dk + j, kTile, !t.starts_dk}, {tiles.q.data + first * tiles.q.stride, 1, tiles.q.stride},
-                         {tiles.dscores + at, 0, kTile}, D, kPanel, t.queries - first);
-    tile_product<kLanes>({tiles.dv + j, kTile, !t.starts_dk}, {tiles.dy.data + first * tiles.dy.stride, 1, tiles.dy.stride},
-                         {tiles.weights + at, 0, kTile}, D, kPanel, t.queries - first);
-  }
-}
-
-// delta[t] = dy . y of the head's channels: what the softmax's backward subtracts.
-template <typename Stored>
-REPRISE_INLINE void head_delta(float* delta, const Stored* dy, const Stored* y, uint64_t stride, uint32_t T, uint32_t D) {
-  for (uint32_t t = 0; t < T; ++t) {
-    typename VectorOf<kSumLanes>::type sum = {}, a, b;  // an array of lanes would be worked one by one
-    const Stored *g = dy + t * stride, *out = y + t * stride;
-    uint32_t d = 0;
-    for (; d + kSumLanes <= D; d += kSumLanes) {
-      read_vector<kSumLanes>(a, g + d);
-      read_vector<kSumLanes>(b, out + d);
-      sum += a * b;
-    }
-    float lanes[kSumLanes];
-    write_vector<kSumLanes>(lanes, sum);
-    for (uint32_t i = 0; d + i < D; ++i) lanes[i] += float{g[d + i]} * float{out[d + i]};
-    delta[t] = sum_lanes(lanes);
-  }
-}
-
-// dq of a head as f32: in its place in dqkv, or in the task's part of scratch, which is rounded when all keys have been seen.
-REPRISE_INLINE void open_queries(BackwardHead<float>& g, float* dq, float*) { g.dq = dq, g.dq_row = g.head.row; }
-REPRISE_INLINE void open_queries(BackwardHead<Bf16>& g, Bf16*, float* sums) { g.dq = sums, g.dq_row = g.head.D; }
-REPRISE_INLINE void close_queries(const BackwardHead<float>&, float*) {}
-REPRISE_INLINE void close_queries(const BackwardHead<Bf16>& g, Bf16* dq) {
-  for (uint32_t t = 0; t < g.head.T; ++t) {
-    for (uint32_t d = 0; d < g.head.D; ++d) dq[t * g.head.row + d] = g.dq[t * g.dq_row + d];
-  }
-}
-
-// `queries_sums`: of the head's own, where dqkv is bf16.
-template <typename Stored>
-BackwardHead<Stored> make_backward_head(const AttentionBackwardArgsOf<Stored>& args, uint32_t b, uint32_t h, float* queries_sums) {
-  const AttentionHead<Stored> head = make_head<Stored>(args, b, h);
-  const uint64_t statistics = (uint64_t{b} * args.attention.heads + h) * args.T;
-  const Stored* dy = args.dy + uint64_t{b} * args.T * args.C + uint64_t{h} * head.D;
-  BackwardHead<Stored> g{head, dy, args.lse + statistics, static_cast<float*>(args.scratch) + statistics, nullptr, 0};
-  open_queries(g, args.dqkv + (head.q - args.qkv), queries_sums);
-  return g;
-}
-
-// A tile's keys and values, as the products read them.
-template <int kLanes, typename Stored>
-REPRISE_INLINE void open_keys(BackwardTiles<Stored>& tiles, const AttentionHead<Stored>& head, uint32_t first_key, uint32_t keys) {
-  TileRows<Stored>& rows = tiles.q;
-  rows.template read<kLanes>(head.k + first_key * head.row, head.row, keys, head.D);
-  pack_transposed<kLanes>(tiles.keys, rows.data, rows.stride, keys, head.D, head.scale);
-  pack_rows<kLanes>(tiles.key_rows, rows.data, rows.stride, keys, head.D);
-  rows.template read<kLanes>(head.v + first_key * head.row, head.row, keys, head.D);
-  pack_transposed<kLanes>(tiles.values, rows.data, rows.stride, keys, head.D, 1.0f);
-}
-// Their gradients, to the rows from `to` on.
-template <int kLanes, typename Stored>
-REPRISE_INLINE void close_keys(Stored* to, BackwardTiles<Stored>& tiles, const float* sums, const AttentionHead<Stored>& head, uint32_t keys) {
-  transpose_sums<kLanes>(tiles.keys, sums, keys, head.D);
-  for (uint32_t i = 0; i < keys; ++i) copy_scaled<kLanes>(to + i * head.row, tiles.keys + i * head.D, head.D, 1.0f);
-}
-
-// A tile of keys adds up what the heads of the group, and the tiles of each one's queries, have to say of it.
-template <int kLanes, typename Stored>
-REPRISE_INLINE void backward_body(const AttentionBackwardArgsOf<Stored>& args, uint32_t b, uint32_t kv_head, float* queries_sums) {
-  BackwardTiles<Stored> tiles;
-  const WeightMask mask = make_mask(args);
-  const uint32_t group = args.attention.heads / args.attention.kv_heads, first_head = kv_head * group;
-  const AttentionHead<Stored> shared = make_head<Stored>(args, b, first_head);
-  const uint64_t head_sums = uint64_t{shared.T} * shared.D;
-
-  for (uint32_t h = 0; h < group; ++h) {
-    const BackwardHead<Stored> g = make_backward_head(args, b, first_head + h, queries_sums + h * head_sums);
-    head_delta(g.delta, g.dy, args.y + (g.dy - args.dy), g.head.out, g.head.T, g.head.D);
-  }
-  for (uint32_t first_key = 0; first_key < shared.T; first_key += kTile) {
-    const uint32_t keys = shared.T - first_key < kTile ? shared.T - first_key : kTile;
-    open_keys<kLanes>(tiles, shared, first_key, keys);
-    for (uint32_t h = 0; h < group; ++h) {
-      const BackwardHead<Stored> g = make_backward_head(args, b, first_head + h, queries_sums + h * head_sums);
-      const AttentionHead<Stored>& head = g.head;
-      for (uint32_t first_query = first_key; first_query < head.T; first_query += kTile) {
-        const uint32_t queries = head.T - first_query < kTile ? head.T - first_query : kTile;
-        const uint32_t first_seen = first_tile(head, first_query, queries);
-        if (first_seen > first_key) continue;
-        const bool diagonal = first_query == first_key;
-        const BackwardTile tile{first_query, queries, first_key, keys, diagonal, first_seen == first_key, diagonal && h == 0};
-        tiles.q.template read<kLanes>(head.q + first_query * head.row, head.row, queries, head.D);
-        tiles.dy.template read<kLanes>(g.dy + first_query * head.out, head.out, queries, head.D);
-        backward_scores<kLanes>(tiles, tile, head.D);
-        backward_softmax<kLanes>(tiles, g, tile, args.attention.dropout > 0 ? &mask : nullptr);
-        add_query_gradients<kLanes>(tiles, g, tile);
-        add_key_gradients<kLanes>(tiles, tile, head.D);
+    for (uint32_t i = 0; i < kTile; ++i) shift[i] = largest[i] == -__builtin_inff() ? 0.0f : largest[i];
+    for (uint32_t i = 0; i < kTile; ++i) sum[i] = 0;
+    for (uint32_t s = 0; s < keys; ++s) {
+      float* row = scores + s * kTile;
+      REPRISE_INDEPENDENT
+      for (uint32_t i = diagonal ? first_seeing<kLanes>(s) : 0; i < kTile; ++i) {
+        row[i] = vector_exp_at_most_88(row[i] - shift[i]);
+        sum[i] += row[i];
       }
     }
-    close_keys<kLanes>(args.dqkv + (shared.k - args.qkv) + first_key * shared.row, tiles, tiles.dk, shared, keys);
-    close_keys<kLanes>(args.dqkv + (shared.v - args.qkv) + first_key * shared.row, tiles, tiles.dv, shared, keys);
+    for (uint32_t i = 0; i < kTile; ++i) {
+      state.rescale[i] = vector_exp_at_most_88(state.largest[i] - shift[i]);
+      state.sum[i] = state.sum[i] * state.rescale[i] + sum[i];
+      state.largest[i] = largest[i];
+    }
   }
-  for (uint32_t h = 0; h < group; ++h) {
-    const BackwardHead<Stored> g = make_backward_head(args, b, first_head + h, queries_sums + h * head_sums);
-    close_queries(g, args.dqkv + (g.head.q - args.qkv));
-  }
-}
 
-REPRISE_STORAGE_LEVELS(forward_tile, forward_body<kLanes>,
+  // Weights [key][query]. A query's draws are a run of keys, so they wait as bits: bit j % 32 of kept[j / 32][query] for key j.
+  template <int kLanes>
+  REPRISE_INLINE static void drop_weights(float* weights, const WeightMask& mask, uint64_t first_element, uint32_t T, uint32_t queries,
+                                   uint32_t keys) {
+    constexpr uint32_t kBits = kTile < 32 ? kTile : 32;
+    const uint32_t threshold = mask.threshold;
+    const float scale = mask.scale;
+    uint32_t kept[kTile / kBits][kTile] = {};
+    for (uint32_t i = 0; i < queries; ++i) {
+      uint32_t words[2 * kMaskWords];
+      const uint32_t* drawn = mask.draw<kLanes>(words, first_element + uint64_t{i} * T);
+      for (uint32_t half = 0; half < kTile / kBits; ++half) {
+        uint32_t bits = 0;
+        for (uint32_t j = 0; j < kBits; ++j) bits |= drawn[half * kBits + j] >= threshold ? 1u << j : 0u;
+        kept[half][i] = bits;
+      }
+    }
+    for (uint32_t s = 0; s < keys; ++s) {
+      float* row = weights + s * kTile;
+      for (uint32_t i = 0; i < kTile; ++i) {
+        const float weight = row[i] * scale;
+        row[i] = kept[s / kBits][i] >> s % kBits & 1u ? weight : 0.0f;
+      }
+    }
+  }
+
+  // sums[d][i] *= factors[i].
+  REPRISE_INLINE static void scale_sums(float* sums, const float* factors, uint32_t D) {
+    for (uint32_t d = 0; d < D; ++d, sums += kTile) {
+      REPRISE_INDEPENDENT
+      for (uint32_t i = 0; i < kTile; ++i) sums[i] *= factors[i];
+    }
+  }
+
+  // On the worker's stack: so many tiles of a head, and of scores (attention_stack_bytes).
+  template <typename Stored>
+  struct ForwardTiles {
+    float* queries;       // panels of [d][query], times 1 / sqrt(D); at last y [query][d]
+    float* sums;          // [d][query]
+    float* scores;        // [key][query]
+    const float** lines;  // [D]
+    TileRows<Stored> k, v;
+
+    void take_rooms(float* room, const float** pointers, uint64_t head_floats) {
+      for (float** each : {&queries, &sums}) *each = room, room += head_floats;
+      k.take_room(room, head_floats), v.take_room(room, head_floats);
+      scores = room, lines = pointers;
+    }
+  };
+
+  // scores = k . q / sqrt(D).
+  template <int kLanes, typename Stored>
+  REPRISE_INLINE static void forward_scores(ForwardTiles<Stored>& tiles, uint32_t keys, bool diagonal, uint32_t D) {
+    constexpr uint32_t kPanel = kPanelColumns<kLanes>;
+    for (uint32_t i = 0; i < kTile; i += kPanel) {
+      tile_product<kLanes>({tiles.scores + i, kTile, false}, {tiles.k.data, tiles.k.stride, 1}, {tiles.queries + i * D, 0, kPanel},
+                           diagonal ? end_of_seen<kLanes>(i, keys) : keys, kPanel, D);
+    }
+  }
+
+  // Scores [key][query] of keys behind the query, and of those before its document, become -infinity.
+  template <typename Stored>
+  REPRISE_INLINE static void hide_scores(float* scores, const AttentionHead<Stored>& head, uint32_t first_query, uint32_t queries, uint32_t first_key,
+                                  uint32_t keys) {
+    for (uint32_t s = 0; s < keys && first_key == first_query; ++s) {
+      for (uint32_t i = 0; i < s; ++i) scores[s * kTile + i] = -__builtin_inff();
+    }
+    if (head.starts == nullptr) return;
+    uint32_t hidden[kTile] = {}, most = 0;
+    for (uint32_t i = 0; i < queries; ++i) {
+      hidden[i] = hidden_keys(head, first_query + i, first_key);
+      most = hidden[i] > most ? hidden[i] : most;
+    }
+    for (uint32_t s = 0; s < most && s < keys; ++s) {
+      float* row = scores + s * kTile;
+      for (uint32_t i = 0; i < kTile; ++i) row[i] = s < hidden[i] ? -__builtin_inff() : row[i];
+    }
+  }
+
+  // sums (+)= v . weights.
+  template <int kLanes, typename Stored>
+  REPRISE_INLINE static void weigh_values(ForwardTiles<Stored>& tiles, uint32_t keys, bool diagonal, bool accumulate, uint32_t D) {
+    constexpr uint32_t kPanel = kPanelColumns<kLanes>;
+    for (uint32_t i = 0; i < kTile; i += kPanel) {
+      tile_product<kLanes>({tiles.sums + i, kTile, accumulate}, {tiles.v.data, 1, tiles.v.stride}, {tiles.scores + i, 0, kTile}, D, kPanel,
+                           diagonal ? end_of_seen<kLanes>(i, keys) : keys);
+    }
+  }
+
+  template <int kLanes, typename Stored>
+  REPRISE_INLINE static void forward_body(const AttentionForwardArgsOf<Stored>& args, uint32_t b, uint32_t h, uint32_t tile) {
+    OnlineSoftmax state;
+    const AttentionHead<Stored> head = make_head<Stored>(args, b, h);
+    ForwardTiles<Stored> tiles;
+    const uint64_t head_floats = attention_head_floats(head.D, kTile);
+    REPRISE_STACK_ROOM(float, room, kForwardTiles<Stored> * head_floats + kTile * kTile);
+    REPRISE_STACK_ROOM(const float*, lines, head.D);
+    tiles.take_rooms(room, lines, head_floats);
+    const WeightMask mask = make_mask(args);
+    const uint32_t first_query = tile * kTile;
+    const uint32_t count = head.T - first_query < kTile ? head.T - first_query : kTile;
+
+    tiles.k.template read<kLanes>(head.q + first_query * head.row, head.row, count, head.D);
+    pack_transposed<kLanes>(tiles.queries, tiles.k.data, tiles.k.stride, count, head.D, head.scale);
+    for (uint32_t i = 0; i < kTile; ++i) state.largest[i] = -__builtin_inff();
+    for (uint32_t i = 0; i < kTile; ++i) state.sum[i] = 0;
+    const uint32_t first_seen = first_tile(head, first_query, count);
+    for (uint32_t first_key = first_seen; first_key <= first_query; first_key += kTile) {
+      const bool diagonal = first_key == first_query;
+      const uint32_t keys = diagonal ? count : kTile;
+      tiles.k.template read<kLanes>(head.k + first_key * head.row, head.row, keys, head.D);
+      tiles.v.template read<kLanes>(head.v + first_key * head.row, head.row, keys, head.D);
+      forward_scores<kLanes>(tiles, keys, diagonal, head.D);
+      hide_scores(tiles.scores, head, first_query, count, first_key, keys);
+      update_softmax<kLanes>(state, tiles.scores, keys, diagonal);
+      if (args.attention.dropout > 0) drop_weights<kLanes>(tiles.scores, mask, head.first_element + uint64_t{first_query} * head.T + first_key, head.T, count, keys);
+      if (first_key != first_seen) scale_sums(tiles.sums, state.rescale, head.D);
+      weigh_values<kLanes>(tiles, keys, diagonal, first_key != first_seen, head.D);
+    }
+    transpose_sums<kLanes>(tiles.queries, tiles.sums, tiles.lines, count, head.D);
+    Stored* y = args.y + (uint64_t{b} * args.T + first_query) * args.C + uint64_t{h} * head.D;
+    float* lse = args.lse + (uint64_t{b} * args.attention.heads + h) * args.T + first_query;
+    for (uint32_t i = 0; i < count; ++i) copy_scaled<kLanes>(y + i * head.out, tiles.queries + i * head.D, head.D, 1.0f / state.sum[i]);
+    for (uint32_t i = 0; i < count; ++i) lse[i] = state.largest[i] + std::log(state.sum[i]);
+  }
+
+  // One head's gradients, and where its tiles stand.
+  template <typename Stored>
+  struct BackwardHead {
+    AttentionHead<Stored> head;
+    const Stored* dy;
+    const float* lse;
+    float* delta;
+    float* dq;  // f32 in any case
+    uint64_t dq_row;
+  };
+  struct BackwardTile {
+    uint32_t first_query, queries, first_key, keys;
+    bool diagonal;
+    bool starts_dq, starts_dk;  // it is the first tile of its queries, of its keys
+  };
+  // On the worker's stack, as above.
+  template <typename Stored>
+  struct BackwardTiles {
+    float* keys;          // panels of [d][key], times 1 / sqrt(D); at last dk, then dv, [key][d]
+    float* values;        // panels of [d][key]
+    float* key_rows;      // panels of [key][d]
+    float* dk;            // [d][key]
+    float* dv;            // [d][key]
+    float* weights;       // [query][key]: after dropout
+    float* dscores;       // [query][key]
+    const float** lines;  // [D]
+    TileRows<Stored> q, dy;
+
+    void take_rooms(float* room, const float** pointers, uint64_t head_floats) {
+      for (float** each : {&keys, &values, &key_rows, &dk, &dv}) *each = room, room += head_floats;
+      q.take_room(room, head_floats), dy.take_room(room, head_floats);
+      weights = room, dscores = room + kTile * kTile, lines = pointers;
+    }
+  };
+
+  // Scores in `weights`, gradients of the dropped weights in `dscores`.
+  template <int kLanes, typename Stored>
+  REPRISE_INLINE static void backward_scores(BackwardTiles<Stored>& tiles, const BackwardTile& t, uint32_t D) {
+    constexpr uint32_t kPanel = kPanelColumns<kLanes>;
+    for (uint32_t j = 0; j < t.keys; j += kPanel) {
+      const uint32_t first = t.diagonal ? j : 0, at = first * kTile + j;
+      tile_product<kLanes>({tiles.weights + at, kTile, false}, {tiles.q.data + first * tiles.q.stride, tiles.q.stride, 1},
+                           {tiles.keys + j * D, 0, kPanel}, t.queries - first, kPanel, D);
+      tile_product<kLanes>({tiles.dscores + at, kTile, false}, {tiles.dy.data + first * tiles.dy.stride, tiles.dy.stride, 1},
+                           {tiles.values + j * D, 0, kPanel}, t.queries - first, kPanel, D);
+    }
+  }
+
+  // What dropout multiplies the weights of a query with.
+  template <int kLanes>
+  REPRISE_INLINE static void draw_factors(float* factors, const WeightMask& mask, uint64_t element) {
+    const uint32_t threshold = mask.threshold;
+    const float scale = mask.scale;
+    uint32_t words[2 * kMaskWords];
+    const uint32_t* drawn = mask.draw<kLanes>(words, element);
+    for (uint32_t j = 0; j < kTile; ++j) factors[j] = drawn[j] >= threshold ? scale : 0.0f;
+  }
+
+  // weights = exp(score - lse) and dscore = weight (dweight - delta) / sqrt(D), with dropout's factors where it belongs.
+  template <int kLanes, typename Stored>
+  REPRISE_INLINE static void backward_softmax(BackwardTiles<Stored>& tiles, const BackwardHead<Stored>& g, const BackwardTile& t,
+                                       const WeightMask* mask) {
+    float factors[kTile];
+    for (uint32_t j = 0; j < kTile; ++j) factors[j] = 1;
+    for (uint32_t i = 0; i < t.queries; ++i) {
+      const uint32_t query = t.first_query + i;
+      if (mask != nullptr) draw_factors<kLanes>(factors, *mask, g.head.first_element + uint64_t{query} * g.head.T + t.first_key);
+      const float lse = g.lse[query], delta = g.delta[query], scale = g.head.scale;
+      const uint32_t hidden = hidden_keys(g.head, query, t.first_key);
+      const uint32_t seen = (t.diagonal ? i + 1 : t.keys) - hidden;  // keys from `hidden` on; j - hidden is huge for those before
+      const uint32_t columns = t.diagonal ? end_of_seen<kLanes>(i, kTile) : kTile;
+      float *weights = tiles.weights + i * kTile, *dscores = tiles.dscores + i * kTile;
+      REPRISE_INDEPENDENT
+      for (uint32_t j = 0; j < columns; ++j) {
+        const float weight = j - hidden < seen ? vector_exp_at_most_88(weights[j] - lse) : 0.0f;
+        dscores[j] = j - hidden < seen ? weight * (dscores[j] * factors[j] - delta) * scale : 0.0f;
+        weights[j] = weight * factors[j];
+      }
+    }
+  }
+
+  // dq += dscores k.
+  template <int kLanes, typename Stored>
+  REPRISE_INLINE static void add_query_gradients(BackwardTiles<Stored>& tiles, const BackwardHead<Stored>& g, const BackwardTile& t) {
+    constexpr uint32_t kPanel = kPanelColumns<kLanes>;
+    const uint32_t strip = t.diagonal ? kPanel : kTile;  // on the diagonal each is as deep as its queries see
+    for (uint32_t i = 0; i < t.queries; i += strip) {
+      tile_product<kLanes>({g.dq + (t.first_query + i) * g.dq_row, g.dq_row, !t.starts_dq}, {tiles.dscores + i * kTile, kTile, 1},
+                           {tiles.key_rows, kTile * kPanel, kPanel}, t.queries - i < strip ? t.queries - i : strip, g.head.D,
+                           t.diagonal ? end_of_seen<kLanes>(i, t.keys) : t.keys);
+    }
+  }
+
+  // dk += dscores^T q and dv += weights^T dy, both transposed.
+  template <int kLanes, typename Stored>
+  REPRISE_INLINE static void add_key_gradients(BackwardTiles<Stored>& tiles, const BackwardTile& t, uint32_t D) {
+    constexpr uint32_t kPanel = kPanelColumns<kLanes>;
+    for (uint32_t j = 0; j < t.keys; j += kPanel) {
+      const uint32_t first = t.diagonal ? j : 0, at = first * kTile + j;
+      tile_product<kLanes>({tiles.dk + j, kTile, !t.starts_dk}, {tiles.q.data + first * tiles.q.stride, 1, tiles.q.stride},
+                           {tiles.dscores + at, 0, kTile}, D, kPanel, t.queries - first);
+      tile_product<kLanes>({tiles.dv + j, kTile, !t.starts_dk}, {tiles.dy.data + first * tiles.dy.stride, 1, tiles.dy.stride},
+                           {tiles.weights + at, 0, kTile}, D, kPanel, t.queries - first);
+    }
+  }
+
+  // delta[t] = dy . y of the head's channels: what the softmax's backward subtracts.
+  template <typename Stored>
+  REPRISE_INLINE static void head_delta(float* delta, const Stored* dy, const Stored* y, uint64_t stride, uint32_t T, uint32_t D) {
+    for (uint32_t t = 0; t < T; ++t) {
+      typename VectorOf<kSumLanes>::type sum = {}, a, b;  // an array of lanes would be worked one by one
+      const Stored *g = dy + t * stride, *out = y + t * stride;
+      uint32_t d = 0;
+      for (; d + kSumLanes <= D; d += kSumLanes) {
+        read_vector<kSumLanes>(a, g + d);
+        read_vector<kSumLanes>(b, out + d);
+        sum += a * b;
+      }
+      float lanes[kSumLanes];
+      write_vector<kSumLanes>(lanes, sum);
+      for (uint32_t i = 0; d + i < D; ++i) lanes[i] += float{g[d + i]} * float{out[d + i]};
+      delta[t] = sum_lanes(lanes);
+    }
+  }
+
+  // dq of a head as f32: in its place in dqkv, or in the task's part of scratch, which is rounded when all keys have been seen.
+  REPRISE_INLINE static void open_queries(BackwardHead<float>& g, float* dq, float*) { g.dq = dq, g.dq_row = g.head.row; }
+  REPRISE_INLINE static void open_queries(BackwardHead<Bf16>& g, Bf16*, float* sums) { g.dq = sums, g.dq_row = g.head.D; }
+  REPRISE_INLINE static void close_queries(const BackwardHead<float>&, float*) {}
+  REPRISE_INLINE static void close_queries(const BackwardHead<Bf16>& g, Bf16* dq) {
+    for (uint32_t t = 0; t < g.head.T; ++t) {
+      for (uint32_t d = 0; d < g.head.D; ++d) dq[t * g.head.row + d] = g.dq[t * g.dq_row + d];
+    }
+  }
+
+  // `queries_sums`: of the head's own, where dqkv is bf16.
+  template <typename Stored>
+  static BackwardHead<Stored> make_backward_head(const AttentionBackwardArgsOf<Stored>& args, uint32_t b, uint32_t h, float* queries_sums) {
+    const AttentionHead<Stored> head = make_head<Stored>(args, b, h);
+    const uint64_t statistics = (uint64_t{b} * args.attention.heads + h) * args.T;
+    const Stored* dy = args.dy + uint64_t{b} * args.T * args.C + uint64_t{h} * head.D;
+    BackwardHead<Stored> g{head, dy, args.lse + statistics, static_cast<float*>(args.scratch) + statistics, nullptr, 0};
+    open_queries(g, args.dqkv + (head.q - args.qkv), queries_sums);
+    return g;
+  }
+
+  // A tile's keys and values, as the products read them.
+  template <int kLanes, typename Stored>
+  REPRISE_INLINE static void open_keys(BackwardTiles<Stored>& tiles, const AttentionHead<Stored>& head, uint32_t first_key, uint32_t keys) {
+    TileRows<Stored>& rows = tiles.q;
+    rows.template read<kLanes>(head.k + first_key * head.row, head.row, keys, head.D);
+    pack_transposed<kLanes>(tiles.keys, rows.data, rows.stride, keys, head.D, head.scale);
+    pack_rows<kLanes>(tiles.key_rows, rows.data, rows.stride, keys, head.D);
+    rows.template read<kLanes>(head.v + first_key * head.row, head.row, keys, head.D);
+    pack_transposed<kLanes>(tiles.values, rows.data, rows.stride, keys, head.D, 1.0f);
+  }
+  // Their gradients, to the rows from `to` on.
+  template <int kLanes, typename Stored>
+  REPRISE_INLINE static void close_keys(Stored* to, BackwardTiles<Stored>& tiles, const float* sums, const AttentionHead<Stored>& head, uint32_t keys) {
+    transpose_sums<kLanes>(tiles.keys, sums, tiles.lines, keys, head.D);
+    for (uint32_t i = 0; i < keys; ++i) copy_scaled<kLanes>(to + i * head.row, tiles.keys + i * head.D, head.D, 1.0f);
+  }
+
+  // A tile of keys adds up what the heads of the group, and the tiles of each one's queries, have to say of it.
+  template <int kLanes, typename Stored>
+  REPRISE_INLINE static void backward_body(const AttentionBackwardArgsOf<Stored>& args, uint32_t b, uint32_t kv_head, float* queries_sums) {
+    const WeightMask mask = make_mask(args);
+    const uint32_t group = args.attention.heads / args.attention.kv_heads, first_head = kv_head * group;
+    const AttentionHead<Stored> shared = make_head<Stored>(args, b, first_head);
+    BackwardTiles<Stored> tiles;
+    const uint64_t head_floats = attention_head_floats(shared.D, kTile);
+    REPRISE_STACK_ROOM(float, room, kBackwardTiles<Stored> * head_floats + 2 * kTile * kTile);
+    REPRISE_STACK_ROOM(const float*, lines, shared.D);
+    tiles.take_rooms(room, lines, head_floats);
+    const uint64_t head_sums = uint64_t{shared.T} * shared.D;
+
+    for (uint32_t h = 0; h < group; ++h) {
+      const BackwardHead<Stored> g = make_backward_head(args, b, first_head + h, queries_sums + h * head_sums);
+      head_delta(g.delta, g.dy, args.y + (g.dy - args.dy), g.head.out, g.head.T, g.head.D);
+    }
+    for (uint32_t first_key = 0; first_key < shared.T; first_key += kTile) {
+      const uint32_t keys = shared.T - first_key < kTile ? shared.T - first_key : kTile;
+      open_keys<kLanes>(tiles, shared, first_key, keys);
+      for (uint32_t h = 0; h < group; ++h) {
+        const BackwardHead<Stored> g = make_backward_head(args, b, first_head + h, queries_sums + h * head_sums);
+        const AttentionHead<Stored>& head = g.head;
+        for (uint32_t first_query = first_key; first_query < head.T; first_query += kTile) {
+          const uint32_t queries = head.T - first_query < kTile ? head.T - first_query : kTile;
+          const uint32_t first_seen = first_tile(head, first_query, queries);
+          if (first_seen > first_key) continue;
+          const bool diagonal = first_query == first_key;
+          const BackwardTile tile{first_query, queries, first_key, keys, diagonal, first_seen == first_key, diagonal && h == 0};
+          tiles.q.template read<kLanes>(head.q + first_query * head.row, head.row, queries, head.D);
+          tiles.dy.template read<kLanes>(g.dy + first_query * head.out, head.out, queries, head.D);
+          backward_scores<kLanes>(tiles, tile, head.D);
+          backward_softmax<kLanes>(tiles, g, tile, args.attention.dropout > 0 ? &mask : nullptr);
+          add_query_gradients<kLanes>(tiles, g, tile);
+          add_key_gradients<kLanes>(tiles, tile, head.D);
+        }
+      }
+      close_keys<kLanes>(args.dqkv + (shared.k - args.qkv) + first_key * shared.row, tiles, tiles.dk, shared, keys);
+      close_keys<kLanes>(args.dqkv + (shared.v - args.qkv) + first_key * shared.row, tiles, tiles.dv, shared, keys);
+    }
+    for (uint32_t h = 0; h < group; ++h) {
+      const BackwardHead<Stored> g = make_backward_head(args, b, first_head + h, queries_sums + h * head_sums);
+      close_queries(g, args.dqkv + (g.head.q - args.qkv));
+    }
+  }
+};
+
+using LargeTiles = TiledAttention<kLargeBlocks.attention_tile>;
+using SmallTiles = TiledAttention<kSmallBlocks.attention_tile>;
+REPRISE_STORAGE_LEVELS(forward_tile, LargeTiles::forward_body<kLanes>,
                        (const AttentionForwardArgsOf<Stored>& args, uint32_t b, uint32_t h, uint32_t tile), (args, b, h, tile))
-REPRISE_STORAGE_LEVELS(backward_group, backward_body<kLanes>,
+REPRISE_STORAGE_LEVELS(backward_group, LargeTiles::backward_body<kLanes>,
                        (const AttentionBackwardArgsOf<Stored>& args, uint32_t b, uint32_t kv_head, float* queries_sums),
                        (args, b, kv_head, queries_sums))
+
+// Small cores have the baseline level alone.
+constexpr int kSmallLanes = 4;
+template <typename Stored>
+void small_forward_tile(const AttentionForwardArgsOf<Stored>& args, uint32_t b, uint32_t h, uint32_t tile) {
+  SmallTiles::forward_body<kSmallLanes>(args, b, h, tile);
+}
+template <typename Stored>
+void small_backward_group(const AttentionBackwardArgsOf<Stored>& args, uint32_t b, uint32_t kv_head, float* queries_sums) {
+  SmallTiles::backward_body<kSmallLanes>(args, b, kv_head, queries_sums);
+}
 
 Status check_head(uint32_t C, uint32_t heads) {
   if (heads != 0 && C % heads == 0 && C / heads <= kAttentionMaxHead) return ok_status();
@@ -545,11 +586,13 @@ Status cpu_attention_forward(const KernelContext& context, const AttentionForwar
     std::memset(args.lse, 0, uint64_t{args.B} * heads * args.T * sizeof(float));
     return ok_status();
   }
-  const uint32_t tiles = Partition{args.T, kTile}.count();
+  const CpuSize size = cpu_machine(context).size;
+  const uint32_t tiles = Partition{args.T, blocks_of(size).attention_tile}.count();
   // Head by head, so that its keys and values stay in a cache; of each the last tile, which sees the most keys, goes first.
   parallel_for(*context.workers, args.B * heads * tiles, [&](uint32_t task) {
-    const uint32_t head = task / tiles;
-    forward_tile(level, args, head / heads, head % heads, tiles - 1 - task % tiles);
+    const uint32_t head = task / tiles, tile = tiles - 1 - task % tiles;
+    if (size == CpuSize::kSmall) return small_forward_tile(args, head / heads, head % heads, tile);
+    forward_tile(level, args, head / heads, head % heads, tile);
   });
   return ok_status();
 }
@@ -564,11 +607,18 @@ Status cpu_attention_backward(const KernelContext& context, const AttentionBackw
     std::memset(args.dqkv, 0, uint64_t{args.B} * args.T * row * sizeof(Stored));
     return ok_status();
   }
+  const CpuSize size = cpu_machine(context).size;
   const uint32_t tasks = static_cast<uint32_t>(attention_tasks(groups, heads / kv_heads, kStoredAs<Stored>));
   float* sums = static_cast<float*>(args.scratch) + attention_delta_bytes(uint64_t{args.B} * heads * args.T) / sizeof(float);
   parallel_for(*context.workers, tasks, [&](uint32_t task) {
     float* own = sums + task * uint64_t{args.T} * (args.C / kv_heads);  // used where dqkv is bf16
-    for (uint32_t group = task; group < groups; group += tasks) backward_group(level, args, group / kv_heads, group % kv_heads, own);
+    for (uint32_t group = task; group < groups; group += tasks) {
+      if (size == CpuSize::kSmall) {
+        small_backward_group(args, group / kv_heads, group % kv_heads, own);
+      } else {
+        backward_group(level, args, group / kv_heads, group % kv_heads, own);
+      }
+    }
   });
   return ok_status();
 }

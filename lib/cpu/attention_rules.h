@@ -1,11 +1,12 @@
-// The tile of attention, and the scratch of its backward: planner, checker and kernel agree on them here.
+// The tiles of attention on a worker's stack, and the scratch of its backward: planner, checker and kernel agree on them here.
 #pragma once
 
 #include "lib/backend_rules.h"
+#include "lib/cpu/cpu_size.h"
+#include "lib/cpu/partition.h"
+#include "lib/cpu/stack_room.h"
 
 namespace reprise {
-
-constexpr uint32_t kAttentionTile = 64;  // queries, and keys, of a tile of scores
 
 // delta[B,heads,T] = sum over a head's channels of dy * y, one float per entry of lse.
 constexpr uint64_t attention_delta_bytes(uint64_t lse_elements) { return align_up(lse_elements * sizeof(float)); }
@@ -27,17 +28,34 @@ constexpr uint64_t attention_backward_scratch_bytes(const Tensor& y, const Tenso
   return delta_bytes + attention_tasks(groups, attention.heads / attention.kv_heads, y.dtype) * group_bytes;
 }
 
-// Of a worker's stack: so many tiles of a whole head, and of scores. Rows stored as bf16 are widened into tiles of their own.
-constexpr uint64_t attention_stack_bytes(uint64_t head_tiles, uint64_t score_tiles) {
-  return 4 * uint64_t{kAttentionTile} * (head_tiles * kAttentionMaxHead + score_tiles * kAttentionTile);
+// A tile of a head of D channels, in whole panels of the widest level.
+constexpr uint64_t attention_head_floats(uint64_t D, uint32_t tile) {
+  const uint64_t panel = smaller(32, tile / 2);
+  return tile * (divide_up(D, panel) * panel);
+}
+// Tiles of a head that a worker holds: rows stored as bf16 are widened into tiles of their own.
+template <typename Stored>
+inline constexpr uint32_t kForwardTiles = kStoredAs<Stored> == DType::kBf16 ? 4 : 2;
+template <typename Stored>
+inline constexpr uint32_t kBackwardTiles = kStoredAs<Stored> == DType::kBf16 ? 7 : 5;
+// Of a worker's stack: so many tiles of a head, and of scores, a pointer for each channel, and the softmax's arrays.
+constexpr uint64_t attention_stack_bytes(const Tensor& y, const AttentionAttribute& attention, uint32_t head_tiles, uint32_t score_tiles,
+                                         CpuSize size) {
+  const uint64_t D = y.last_dimension() / attention.heads, tile = blocks_of(size).attention_tile;
+  const uint64_t tiles = head_tiles * attention_head_floats(D, blocks_of(size).attention_tile) + score_tiles * tile * tile;
+  constexpr uint64_t kSoftmaxBytes = 512;
+  return kSoftmaxBytes + stack_room_bytes(4 * tiles) + stack_room_bytes(D * sizeof(const float*));
 }
 
+template <CpuSize kSize>
 constexpr void add_attention_rules(BackendRules& rules) {
   rules.of<AttentionForward>().stack_bytes = [](const ShapedCall& c) {
-    return attention_stack_bytes(c[AttentionForward::kY].dtype == DType::kBf16 ? 4 : 2, 1);
+    const Tensor& y = c[AttentionForward::kY];
+    return attention_stack_bytes(y, c.attribute<AttentionAttribute>(), y.dtype == DType::kBf16 ? kForwardTiles<Bf16> : kForwardTiles<float>, 1, kSize);
   };
   rules.of<AttentionBackward>().stack_bytes = [](const ShapedCall& c) {
-    return attention_stack_bytes(c[AttentionBackward::kY].dtype == DType::kBf16 ? 7 : 5, 2);
+    const Tensor& y = c[AttentionBackward::kY];
+    return attention_stack_bytes(y, c.attribute<AttentionAttribute>(), y.dtype == DType::kBf16 ? kBackwardTiles<Bf16> : kBackwardTiles<float>, 2, kSize);
   };
   rules.of<AttentionBackward>().scratch_bytes = [](const ShapedCall& c) {
     return attention_backward_scratch_bytes(c[AttentionBackward::kY], c[AttentionBackward::kLse], c.attribute<AttentionAttribute>());

@@ -135,7 +135,7 @@ struct DecodedWeights {
   Weight w;
 
   const Bf16* pairs(VectorLevel level, Bf16* room, uint64_t first, uint64_t count) const {
-    alignas(64) float line[2 * kWidenedStride];
+    alignas(64) float line[2 * widened_stride(kKc)];
     decode_weights(level, w, first, count, line);
     return paired_line(level, room, line, count);
   }
@@ -164,11 +164,12 @@ void pack_weights(float* panel, const PanelRange& range, const Weights& stored, 
     });
   }
   const uint32_t depths = depths_within(range, w.K);
-  alignas(64) Bf16 rounded[kMaxMr * 2 * kWidenedStride];
+  const uint32_t stride = 2 * widened_stride(range.kc);
+  REPRISE_STACK_ROOM(Bf16, rounded, range.width * stride);
   const float* lines[kMaxMr] = {};
   for (uint32_t i = 0; depths > 0 && i < range.count; ++i) {
     const uint64_t first = origin + i * static_cast<uint64_t>(line) + 2 * range.k0;
-    lines[i] = reinterpret_cast<const float*>(stored.pairs(range.level, rounded + i * 2 * kWidenedStride, first, 2 * uint64_t{depths}));
+    lines[i] = reinterpret_cast<const float*>(stored.pairs(range.level, rounded + i * stride, first, 2 * uint64_t{depths}));
   }
   pack_paired_lines(panel, range, w.group, lines, depths);
 }

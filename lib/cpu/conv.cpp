@@ -100,37 +100,33 @@ struct PixelOutput : MatrixOutputOf<Stored> {
 constexpr Status kScratchTooSmall = {Code::kBadPlan, "a convolution's scratch must have the bytes of its scratch rule",
                                      0};
 
-// Leaves args with weights that are f32, and with the scratch behind them. False where the scratch is too small.
+void* part_of(void* scratch, uint64_t at) { return static_cast<unsigned char*>(scratch) + at; }
+
+// Leaves args with weights that are f32, and with the algorithm's own part of the scratch.
 template <typename Args>
-bool widen_weights(const KernelContext& context, Args& args) {
-  const uint64_t bytes = widened_weights_bytes(args.shape, args.w.type);
-  if (bytes == 0) return true;
-  if (args.scratch_bytes < bytes) return false;
-  float* widened = static_cast<float*>(args.scratch);
-  for_each_piece(*context.workers, {conv_weights(args.shape), kBlockElements},
-                 [&](uint64_t begin, uint64_t end) { decode_weights(cpu_machine(context).level, args.w, begin, end - begin, widened + begin); });
-  args.w = widened;
-  args.scratch = static_cast<unsigned char*>(args.scratch) + bytes;
-  args.scratch_bytes -= bytes;
-  return true;
+void widen_weights(const KernelContext& context, Args& args, const ConvScratch& scratch) {
+  if (args.w.type != DType::kF32) {
+    float* widened = static_cast<float*>(args.scratch);
+    for_each_piece(*context.workers, {conv_weights(args.shape), kBlockElements},
+                   [&](uint64_t begin, uint64_t end) { decode_weights(cpu_machine(context).level, args.w, begin, end - begin, widened + begin); });
+    args.w = widened;
+  }
+  args.scratch = part_of(args.scratch, scratch.work_at);
 }
 
 // From here on weights are f32.
 template <typename Stored>
-Status convolve(const KernelContext& context, const ConvForwardArgsOf<Stored>& args, const OutputStatistics<Stored>* statistics) {
+void convolve(const KernelContext& context, const ConvForwardArgsOf<Stored>& args, ConvAlgorithm algorithm,
+              const OutputStatistics<Stored>* statistics) {
   const ConvShape& s = args.shape;
-  if (args.scratch_bytes < conv_forward_scratch_bytes(s, kStoredAs<Stored>)) return kScratchTooSmall;
-  const ConvAlgorithm algorithm = conv_algorithm(s);
   const uint64_t row = uint64_t{s.Q} * s.K;
   const DirectOutputOf<Stored> output{args.y, s.P * row, row, s.K, false, statistics};
   const ConvSource<Stored> x{args.x, args.norm};
   if (algorithm == ConvAlgorithm::kWinograd) {
-    winograd_correlate(context, direct_shape(s), output, x, direct_weights(args.w.f32(), s), args.scratch);
-    return ok_status();
+    return winograd_correlate(context, direct_shape(s), output, x, direct_weights(args.w.f32(), s), args.scratch);
   }
   if (algorithm == ConvAlgorithm::kDirect) {
-    direct_correlate(context, direct_shape(s), output, x, direct_weights(args.w.f32(), s), args.scratch);
-    return ok_status();
+    return direct_correlate(context, direct_shape(s), output, x, direct_weights(args.w.f32(), s), args.scratch);
   }
   const Patches<Stored> patches = forward_patches(args.x, s);
   const GemmShape shape{uint64_t{s.N} * s.P * s.Q, s.K, patches.depth()};
@@ -143,36 +139,39 @@ Status convolve(const KernelContext& context, const ConvForwardArgsOf<Stored>& a
   } else {
     gemm(context, shape, place_lines(patches), weights, y, false, args.scratch);
   }
-  return ok_status();
 }
 
 }  // namespace
 
 template <typename Stored>
-Status cpu_conv_forward(const KernelContext& context, const ConvForwardArgsOf<Stored>& args) {
-  ConvForwardArgsOf<Stored> own = args;
-  if (!widen_weights(context, own)) return kScratchTooSmall;
-  if (args.mean == nullptr) return convolve<Stored>(context, own, nullptr);
-  const ConvShape& s = args.shape;
-  const uint64_t M = uint64_t{s.N} * s.P * s.Q, bytes = output_statistics_scratch_bytes(M, s.K);
+Status cpu_conv_forward(const KernelContext& context, const ConvForwardArgsOf<Stored>& given) {
+  const ConvShape& s = given.shape;
+  const bool wants_statistics = given.mean != nullptr;
+  const ConvScratch scratch = conv_forward_scratch(s, kStoredAs<Stored>, given.w.type, wants_statistics, cpu_machine(context).size);
+  if (given.scratch_bytes < scratch.bytes) return kScratchTooSmall;
+  ConvForwardArgsOf<Stored> args = given;
+  widen_weights(context, args, scratch);
+  if (!wants_statistics) {
+    convolve<Stored>(context, args, scratch.algorithm, nullptr);
+    return ok_status();
+  }
+  const uint64_t M = uint64_t{s.N} * s.P * s.Q;
   if (!output_statistics_fit(M, s.K)) return {Code::kUnsupported, "a convolution takes statistics of at most 2^32 elements in a chunk of rows", M};
-  if (own.scratch_bytes < bytes) return kScratchTooSmall;
-  own.scratch_bytes = (own.scratch_bytes - bytes) / kAlignment * kAlignment;
-  void* behind = static_cast<unsigned char*>(own.scratch) + own.scratch_bytes;
-  const OutputStatistics<Stored> statistics(context, {args.mean, args.rstd, args.y, behind, bytes, M, s.K, s.window.epsilon});
-  const Status status = convolve(context, own, &statistics);
-  if (status.ok()) statistics.finish();
-  return status;
+  const OutputStatistics<Stored> statistics(context, {args.mean, args.rstd, args.y, part_of(given.scratch, scratch.statistics_at),
+                                                      scratch.bytes - scratch.statistics_at, M, s.K, s.window.epsilon});
+  convolve(context, args, scratch.algorithm, &statistics);
+  statistics.finish();
+  return ok_status();
 }
 
 template <typename Stored>
 Status cpu_conv_backward_data(const KernelContext& context, const ConvBackwardDataArgsOf<Stored>& given) {
+  const ConvShape& s = given.shape;
+  const ConvScratch scratch = conv_backward_data_scratch(s, kStoredAs<Stored>, given.w.type, cpu_machine(context).size);
+  if (given.scratch_bytes < scratch.bytes) return kScratchTooSmall;
   ConvBackwardDataArgsOf<Stored> args = given;
-  if (!widen_weights(context, args)) return kScratchTooSmall;
-  const ConvShape& s = args.shape;
-  if (args.scratch_bytes < conv_backward_data_scratch_bytes(s, kStoredAs<Stored>)) return kScratchTooSmall;
-  const ConvAlgorithm algorithm = conv_data_algorithm(s);
-  if (algorithm == ConvAlgorithm::kWinograd) {
+  widen_weights(context, args, scratch);
+  if (scratch.algorithm == ConvAlgorithm::kWinograd) {
     const DataPhase whole(s, 0, 0);
     const uint64_t row = uint64_t{s.W} * s.C;
     const DirectOutputOf<Stored> output{args.dx, s.H * row, row, s.C, args.accumulate_dx};
@@ -180,7 +179,7 @@ Status cpu_conv_backward_data(const KernelContext& context, const ConvBackwardDa
                        direct_phase_weights(args.w.f32(), s, whole), args.scratch);
     return ok_status();
   }
-  const bool direct = algorithm == ConvAlgorithm::kDirect;
+  const bool direct = scratch.algorithm == ConvAlgorithm::kDirect;
   if (is_pointwise(s) && !direct) {
     multiply_weights(context, {uint64_t{s.N} * s.P * s.Q, s.C, s.K}, args.dy, WeightPacker{args.w, 1, s.C},
                      MatrixOutputOf<Stored>{args.dx, s.C}, args.accumulate_dx, args.scratch);
@@ -203,14 +202,14 @@ Status cpu_conv_backward_data(const KernelContext& context, const ConvBackwardDa
 template <typename Stored>
 Status cpu_conv_backward_weight(const KernelContext& context, const ConvBackwardWeightArgsOf<Stored>& args) {
   const ConvShape& s = args.shape;
-  if (args.scratch_bytes < conv_backward_weight_scratch_bytes(s)) return kScratchTooSmall;
-  const ConvAlgorithm algorithm = conv_algorithm(s);
+  const ConvScratch scratch = conv_backward_weight_scratch(s, cpu_machine(context).size);
+  if (args.scratch_bytes < scratch.bytes) return kScratchTooSmall;
   const ConvSource<Stored> x{args.x, args.norm};
-  if (algorithm == ConvAlgorithm::kWinograd) {
+  if (scratch.algorithm == ConvAlgorithm::kWinograd) {
     winograd_weight_gradient(context, direct_shape(s), args.dw, x, args.dy, args.accumulate_dw, args.scratch);
     return ok_status();
   }
-  if (algorithm == ConvAlgorithm::kDirect) {
+  if (scratch.algorithm == ConvAlgorithm::kDirect) {
     direct_weight_gradient(context, direct_shape(s), args.dw, x, args.dy, args.accumulate_dw, args.scratch);
     return ok_status();
   }

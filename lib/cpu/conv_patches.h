@@ -137,13 +137,14 @@ struct PlaceLines {
   }
 
   void pack_copies(float* panel, const PanelRange& range) const {
-    float copies[kMaxMr][kKc];
+    REPRISE_STACK_ROOM(float, copies, range.count * uint64_t{range.kc});
     const float* lines[kMaxMr];
     PatchPlace place(patches, range.first);
     for (uint32_t i = 0; i < range.width; ++i) {
-      lines[i] = i < range.count ? copies[i] : kZeroLine;
+      float* copy = copies + i * uint64_t{range.kc};
+      lines[i] = i < range.count ? copy : kZeroLine;
       if (i >= range.count) continue;
-      copy_patch(copies[i], patches, place, range.k0, range.kc);
+      copy_patch(copy, patches, place, range.k0, range.kc);
       place.next(patches);
     }
     pack_lines(range.level, panel, range.width, lines, range.kc);
@@ -177,7 +178,7 @@ struct WidenedPlaceLines {
 
   bool widen_lines(float* lines, const PanelRange& range) const {
     PatchPlace place(patches, range.first);
-    for (uint32_t i = 0; i < range.count; ++i, lines += kWidenedStride) {
+    for (uint32_t i = 0; i < range.count; ++i, lines += range.stride) {
       copy_patch(lines, patches, place, range.k0, range.kc);
       place.next(patches);
     }
@@ -213,7 +214,7 @@ struct NormalisedPlaceLines {
         place.next(patches);
         if (pixel != nullptr) fetch_run(pixel + c + ahead, run);
       }
-      read_pixels(range.level, lines + k, kWidenedStride, pixels, range.count, norm, c, run);
+      read_pixels(range.level, lines + k, range.stride, pixels, range.count, norm, c, run);
       k += run;
     }
     return true;
@@ -254,7 +255,7 @@ struct PlaceDepths {
 
   // Channels [c, c + run) of one tap.
   void copy_tap(float* to, const PanelRange& range, uint32_t tap, uint32_t c, uint32_t run) const {
-    const Stored* pixels[kKc];
+    REPRISE_STACK_ROOM(const Stored*, pixels, range.kc);
     const int64_t ahead = int64_t{range.kc} * patches.stride * patches.stride * patches.channels;
     for_each_depth(range, tap / patches.TS, tap % patches.TS, [&](uint32_t k, const Stored* row, int32_t column) {
       const bool there = row != nullptr && is_inside(column, patches.W);

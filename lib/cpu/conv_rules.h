@@ -90,13 +90,15 @@ constexpr bool direct_data_fits(const ConvShape& s) {
 
 enum class ConvAlgorithm : uint8_t { kProduct, kDirect, kWinograd };
 
-// Of the forward and of the weight's gradient.
-constexpr ConvAlgorithm conv_algorithm(const ConvShape& s) {
+// Of the forward and of the weight's gradient. The other two take more stack than a small core has.
+constexpr ConvAlgorithm conv_algorithm(const ConvShape& s, CpuSize size) {
+  if (size == CpuSize::kSmall) return ConvAlgorithm::kProduct;
   const DirectShape shape = direct_shape(s);
   if (winograd_fits(shape)) return ConvAlgorithm::kWinograd;
   return direct_conv_fits(shape) ? ConvAlgorithm::kDirect : ConvAlgorithm::kProduct;
 }
-constexpr ConvAlgorithm conv_data_algorithm(const ConvShape& s) {
+constexpr ConvAlgorithm conv_data_algorithm(const ConvShape& s, CpuSize size) {
+  if (size == CpuSize::kSmall) return ConvAlgorithm::kProduct;
   if (s.window.stride == 1 && winograd_fits(direct_phase_shape(s, DataPhase(s, 0, 0)))) return ConvAlgorithm::kWinograd;
   return direct_data_fits(s) ? ConvAlgorithm::kDirect : ConvAlgorithm::kProduct;
 }
@@ -108,78 +110,101 @@ constexpr uint64_t widened_weights_bytes(const ConvShape& s, DType weights) {
   return weights == DType::kF32 ? 0 : align_up(stored_bytes(DType::kF32, conv_weights(s)));
 }
 
-// Without statistics and widened weights; `stored`: the activations.
-constexpr uint64_t conv_forward_scratch_bytes(const ConvShape& s, DType stored) {
-  switch (conv_algorithm(s)) {
-    case ConvAlgorithm::kWinograd: return winograd_correlate_bytes(s.C, s.K);
-    case ConvAlgorithm::kDirect: return direct_weights_bytes(conv_weights(s));
-    case ConvAlgorithm::kProduct: return gemm_scratch_bytes(s.K, conv_weights(s) / s.K, stored);
+// What a call works in: [ w as f32, where it is stored otherwise | the algorithm's own | statistics of y, where they are wanted ]
+struct ConvScratch {
+  ConvAlgorithm algorithm = ConvAlgorithm::kProduct;
+  uint64_t work_at = 0, statistics_at = 0, bytes = 0;
+};
+constexpr ConvScratch conv_forward_scratch(const ConvShape& s, DType stored, DType weights, bool statistics, CpuSize size = CpuSize::kLarge) {
+  ConvScratch scratch = {.algorithm = conv_algorithm(s, size), .work_at = widened_weights_bytes(s, weights)};
+  uint64_t work = 0;
+  switch (scratch.algorithm) {
+    case ConvAlgorithm::kWinograd: work = winograd_correlate_bytes(s.C, s.K); break;
+    case ConvAlgorithm::kDirect: work = direct_weights_bytes(conv_weights(s)); break;
+    case ConvAlgorithm::kProduct: work = gemm_scratch_bytes(s.K, conv_weights(s) / s.K, stored, size); break;
   }
-  return 0;
+  scratch.statistics_at = scratch.work_at + align_up(work);
+  scratch.bytes = scratch.statistics_at + (statistics ? output_statistics_scratch_bytes(uint64_t{s.N} * s.P * s.Q, s.K) : 0);
+  return scratch;
 }
-constexpr uint64_t conv_backward_data_scratch_bytes(const ConvShape& s, DType stored) {
-  switch (conv_data_algorithm(s)) {
-    case ConvAlgorithm::kWinograd: return winograd_correlate_bytes(s.K, s.C);
-    case ConvAlgorithm::kDirect: return direct_weights_bytes(conv_weights(s));
-    case ConvAlgorithm::kProduct: return gemm_scratch_bytes(s.C, conv_weights(s) / s.C, stored);
+constexpr ConvScratch conv_backward_data_scratch(const ConvShape& s, DType stored, DType weights, CpuSize size = CpuSize::kLarge) {
+  ConvScratch scratch = {.algorithm = conv_data_algorithm(s, size), .work_at = widened_weights_bytes(s, weights)};
+  uint64_t work = 0;
+  switch (scratch.algorithm) {
+    case ConvAlgorithm::kWinograd: work = winograd_correlate_bytes(s.K, s.C); break;
+    case ConvAlgorithm::kDirect: work = direct_weights_bytes(conv_weights(s)); break;
+    case ConvAlgorithm::kProduct: work = gemm_scratch_bytes(s.C, conv_weights(s) / s.C, stored, size); break;
   }
-  return 0;
+  scratch.statistics_at = scratch.bytes = scratch.work_at + work;
+  return scratch;
 }
-constexpr uint64_t conv_backward_weight_scratch_bytes(const ConvShape& s) {
-  switch (conv_algorithm(s)) {
-    case ConvAlgorithm::kWinograd: return winograd_gradient_bytes(s.C, s.K);
-    case ConvAlgorithm::kDirect: return direct_partials_bytes(conv_weights(s));
-    case ConvAlgorithm::kProduct: return gemm_split_scratch_bytes(s.K, conv_weights(s) / s.K, uint64_t{s.N} * s.P * s.Q);
+constexpr ConvScratch conv_backward_weight_scratch(const ConvShape& s, CpuSize size = CpuSize::kLarge) {
+  ConvScratch scratch = {.algorithm = conv_algorithm(s, size)};
+  switch (scratch.algorithm) {
+    case ConvAlgorithm::kWinograd: scratch.bytes = winograd_gradient_bytes(s.C, s.K); break;
+    case ConvAlgorithm::kDirect: scratch.bytes = direct_partials_bytes(conv_weights(s)); break;
+    case ConvAlgorithm::kProduct: scratch.bytes = gemm_split_scratch_bytes(s.K, conv_weights(s) / s.K, uint64_t{s.N} * s.P * s.Q, size); break;
   }
-  return 0;
+  scratch.statistics_at = scratch.bytes;
+  return scratch;
 }
 
-constexpr uint64_t conv_stack_bytes(ConvAlgorithm algorithm, DType output) {
+// A product of N columns, K deep.
+constexpr uint64_t conv_stack_bytes(ConvAlgorithm algorithm, uint64_t N, uint64_t K, const ProductStack& with, CpuSize size) {
   switch (algorithm) {
     case ConvAlgorithm::kWinograd: return kWinogradStackBytes;
     case ConvAlgorithm::kDirect: return kDirectStackBytes;
-    case ConvAlgorithm::kProduct: return product_stack_bytes(output);
+    case ConvAlgorithm::kProduct: return product_stack_bytes(N, K, with, size);
   }
   return 0;
 }
 
 namespace rules {
+// Patches are copied, widened or normalised line by line; the folded kernels' arguments begin like those of the others.
+template <CpuSize kSize>
 constexpr uint64_t conv_forward_stack(const ShapedCall& c) {
   using A = ConvForward;
-  return conv_stack_bytes(conv_algorithm(conv_shape(c[A::kX], c[A::kY], c.attribute<WindowAttribute>())), c[A::kY].dtype);
+  const ConvShape s = conv_shape(c[A::kX], c[A::kY], c.attribute<WindowAttribute>());
+  return conv_stack_bytes(conv_algorithm(s, kSize), s.K, conv_weights(s) / s.K, {.output = c[A::kY].dtype, .lines = true}, kSize);
 }
+template <CpuSize kSize>
 constexpr uint64_t conv_backward_data_stack(const ShapedCall& c) {
   using A = ConvBackwardData;
-  return conv_stack_bytes(conv_data_algorithm(conv_shape(c[A::kDx], c[A::kDy], c.attribute<WindowAttribute>())), c[A::kDx].dtype);
+  const ConvShape s = conv_shape(c[A::kDx], c[A::kDy], c.attribute<WindowAttribute>());
+  return conv_stack_bytes(conv_data_algorithm(s, kSize), s.C, conv_weights(s) / s.C, {.output = c[A::kDx].dtype, .lines = true}, kSize);
 }
+template <CpuSize kSize>
 constexpr uint64_t conv_backward_weight_stack(const ShapedCall& c) {
   using A = ConvBackwardWeight;
-  return conv_stack_bytes(conv_algorithm(conv_shape(c[A::kX], c[A::kDy], c.attribute<WindowAttribute>())), DType::kF32);
+  const ConvShape s = conv_shape(c[A::kX], c[A::kDy], c.attribute<WindowAttribute>());
+  return conv_stack_bytes(conv_algorithm(s, kSize), conv_weights(s) / s.K, uint64_t{s.N} * s.P * s.Q, {.lines = c[A::kX].dtype != DType::kF32}, kSize);
 }
-constexpr uint64_t conv_forward_scratch(const ShapedCall& c) {
-  using A = ConvForward;  // the folded kernel's arguments begin like these
-  const Tensor& y = c[A::kY];
-  const uint64_t statistics = c.has(A::kMeanOfY) ? output_statistics_scratch_bytes(y.leading_elements(), y.last_dimension()) : 0;
-  const ConvShape s = conv_shape(c[A::kX], y, c.attribute<WindowAttribute>());
-  return widened_weights_bytes(s, c[A::kW].dtype) + align_up(conv_forward_scratch_bytes(s, y.dtype)) + statistics;
+template <CpuSize kSize>
+constexpr uint64_t conv_forward_bytes(const ShapedCall& c) {
+  using A = ConvForward;
+  const ConvShape s = conv_shape(c[A::kX], c[A::kY], c.attribute<WindowAttribute>());
+  return conv_forward_scratch(s, c[A::kY].dtype, c[A::kW].dtype, c.has(A::kMeanOfY), kSize).bytes;
 }
-constexpr uint64_t conv_backward_data_scratch(const ShapedCall& c) {
+template <CpuSize kSize>
+constexpr uint64_t conv_backward_data_bytes(const ShapedCall& c) {
   using A = ConvBackwardData;
   const ConvShape s = conv_shape(c[A::kDx], c[A::kDy], c.attribute<WindowAttribute>());
-  return widened_weights_bytes(s, c[A::kW].dtype) + conv_backward_data_scratch_bytes(s, c[A::kDx].dtype);
+  return conv_backward_data_scratch(s, c[A::kDx].dtype, c[A::kW].dtype, kSize).bytes;
 }
-constexpr uint64_t conv_backward_weight_scratch(const ShapedCall& c) {
-  using A = ConvBackwardWeight;  // as above
-  return conv_backward_weight_scratch_bytes(conv_shape(c[A::kX], c[A::kDy], c.attribute<WindowAttribute>()));
+template <CpuSize kSize>
+constexpr uint64_t conv_backward_weight_bytes(const ShapedCall& c) {
+  using A = ConvBackwardWeight;
+  return conv_backward_weight_scratch(conv_shape(c[A::kX], c[A::kDy], c.attribute<WindowAttribute>()), kSize).bytes;
 }
 }  // namespace rules
 
+template <CpuSize kSize>
 constexpr void add_conv_rules(BackendRules& table) {
-  table.of<ConvForward>() = {true, rules::conv_forward_scratch, rules::conv_forward_stack};
-  table.of<ConvBackwardData>() = {true, rules::conv_backward_data_scratch, rules::conv_backward_data_stack};
-  table.of<ConvBackwardWeight>() = {true, rules::conv_backward_weight_scratch, rules::conv_backward_weight_stack};
-  table.of<NormConvForward>() = {true, rules::conv_forward_scratch, rules::conv_forward_stack};
-  table.of<NormConvBackwardWeight>() = {true, rules::conv_backward_weight_scratch, rules::conv_backward_weight_stack};
+  table.of<ConvForward>() = {true, rules::conv_forward_bytes<kSize>, rules::conv_forward_stack<kSize>};
+  table.of<ConvBackwardData>() = {true, rules::conv_backward_data_bytes<kSize>, rules::conv_backward_data_stack<kSize>};
+  table.of<ConvBackwardWeight>() = {true, rules::conv_backward_weight_bytes<kSize>, rules::conv_backward_weight_stack<kSize>};
+  table.of<NormConvForward>() = {true, rules::conv_forward_bytes<kSize>, rules::conv_forward_stack<kSize>};
+  table.of<NormConvBackwardWeight>() = {true, rules::conv_backward_weight_bytes<kSize>, rules::conv_backward_weight_stack<kSize>};
 }
 
 }  // namespace reprise

@@ -8,7 +8,7 @@
 namespace reprise {
 
 Backend cpu_backend(const CpuMachine& machine) {
-  Backend table = {.rules = &kCpuRules, .kernel_set = machine.kernel_set, .machine = &machine, .host = kCpuHostAccess};
+  Backend table = {.rules = &cpu_rules_of(machine.size), .kernel_set = machine.kernel_set, .machine = &machine, .host = kCpuHostAccess};
   add_cpu_kernels(table);
   return table;
 }

@@ -41,11 +41,13 @@ bool packs_a() {
 
 }  // namespace
 
-CpuBlocking choose_blocking(const CpuCore& core, const GemmTile& tile) {
+CpuBlocking choose_blocking(const CpuCore& core, const GemmTile& tile, CpuSize size) {
+  const CpuBlocks& blocks = blocks_of(size);
+  if (size == CpuSize::kSmall) return {blocks.columns, ~0u, ~0u, blocks.columns};
   const uint64_t second = core.caches.second != 0 ? core.caches.second : kLeastSecondCache;
   const uint64_t packed = core.third_feeds_tiles ? larger(second / 4 * 3, core.caches.third / 4) : second / 4 * 3;
-  const auto columns_in = [](uint64_t bytes) {
-    return static_cast<uint32_t>(smaller(kNc, larger(kLeastColumns, bytes / (kKc * sizeof(float)))));
+  const auto columns_in = [&blocks](uint64_t bytes) {
+    return static_cast<uint32_t>(smaller(blocks.columns, larger(kLeastColumns, bytes / (blocks.depth * sizeof(float)))));
   };
   const bool packs_depths = core.packs_a || tile.rows() < kRowsOfALine;
   const uint32_t when_it_pays = kTilesThatPay * tile.columns();
@@ -55,17 +57,25 @@ CpuBlocking choose_blocking(const CpuCore& core, const GemmTile& tile) {
           .depth_columns = columns_in(packs_depths ? second / 4 * 3 : second / 8 * 3)};
 }
 
-Status choose_cpu_machine(CpuMachine& machine, GemmTileChoice tile, VectorLevel level, const CpuCaches& caches) {
+Status choose_cpu_machine(CpuMachine& machine, GemmTileChoice tile, VectorLevel level, const CpuCaches& caches, CpuSize size) {
   if (!may_have_vector_level(level)) return {Code::kUnsupported, "this processor lacks the vector level asked for", static_cast<uint64_t>(level)};
   REPRISE_RETURN_IF_ERROR(find_gemm_tile(tile, machine.tile));
+  if (machine.tile.rows() > kMostTileRows && tile == GemmTileChoice::kFastest) {
+    REPRISE_RETURN_IF_ERROR(find_gemm_tile(GemmTileChoice::kPortable, machine.tile));
+  }
+  if (machine.tile.rows() > kMostTileRows) return {Code::kUnsupported, "a GEMM tile for f32 must have at most 16 rows", machine.tile.rows()};
+  if (size == CpuSize::kSmall && (level != VectorLevel::kBaseline || machine.tile.mr > kSmallBlocks.tile || machine.tile.nr > kSmallBlocks.tile)) {
+    return {Code::kUnsupported, "a small core takes the baseline level and a tile within its blocks", machine.tile.nr};
+  }
+  machine.size = size;
   machine.level = level;
   machine.caches = caches;
-  machine.blocking = choose_blocking({caches, third_feeds_tiles(), packs_a()}, machine.tile);
+  machine.blocking = choose_blocking({caches, third_feeds_tiles(), packs_a()}, machine.tile, size);
   machine.pairs = pair_tile(level);
   machine.small_pairs = level == VectorLevel::kAvx512Amx ? pair_tile(VectorLevel::kAvx512Bf16) : nullptr;
   if (machine.pairs == nullptr && has_products_of_bf16(level)) return {Code::kUnsupported, "this build lacks the level's tile for bf16", 0};
   uint32_t at = 0;
-  for (const char* part : {"cpu/", static_cast<const char*>(machine.tile.name), "/", vector_level_name(level)}) append(machine, at, part);
+  for (const char* part : {size == CpuSize::kSmall ? "cpu-small/" : "cpu/", static_cast<const char*>(machine.tile.name), "/", vector_level_name(level)}) append(machine, at, part);
   return ok_status();
 }
 

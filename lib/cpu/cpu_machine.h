@@ -2,6 +2,7 @@
 // Here so that the choice is a value which the program owns; kernels reach it through their context.
 #pragma once
 
+#include "lib/cpu/cpu_size.h"
 #include "lib/cpu/gemm_tile.h"
 #include "lib/cpu/vector_level.h"
 #include "lib/row_call.h"
@@ -21,7 +22,7 @@ struct CpuCore {
   bool packs_a;            // a panel of A that serves several tiles is read faster packed than as it lies
 };
 
-// How gemm.h goes through a product. It changes no bit: where sums over K are cut is fixed (kKc).
+// How gemm.h goes through a product. It changes no bit: where sums over K are cut is fixed (CpuBlocks).
 struct CpuBlocking {
   uint32_t columns;    // of B that are packed at a time
   uint32_t pack_from;  // columns of C from which a panel of A is packed although its rows could serve as they lie
@@ -30,13 +31,14 @@ struct CpuBlocking {
 };
 
 struct CpuMachine {
+  CpuSize size = CpuSize::kLarge;
   VectorLevel level = VectorLevel::kBaseline;
   CpuCaches caches = {};  // as the port told
   GemmTile tile = {};
   CpuBlocking blocking = {};
   const GemmTile* pairs = nullptr;        // for products of bf16 (bf16_pairs.h); null where the level has none
   const GemmTile* small_pairs = nullptr;  // for depths that are too small for the groups of the other; null where the level has none
-  char kernel_set[96] = {};  // "cpu/TILE/LEVEL": both change how sums are rounded, so both belong to the bits
+  char kernel_set[96] = {};  // "BACKEND/TILE/LEVEL": each changes how sums are rounded, so each belongs to the bits
 };
 
 // The level's tile for pairs of bf16; null where it, or this build, has none. The level's name names it.
@@ -47,13 +49,14 @@ const GemmTile* amx_pair_tile();
 // Every panel of A passes all of B's block, which therefore takes three quarters of the second-level cache, and leaves the rest to C and A. Where
 // the third level is fast enough a wider block is worth more, because A is packed and C's rows are met less often. Where A lies by depths, its
 // panel, unless packed, takes a line or two for every depth, so the block takes three eighths, whatever the third level does.
-CpuBlocking choose_blocking(const CpuCore& core, const GemmTile& tile);
+CpuBlocking choose_blocking(const CpuCore& core, const GemmTile& tile, CpuSize size = CpuSize::kLarge);
 
 // Once, at set-up: BLIS may take heap. kUnsupported where the processor or the link lacks the tile or the level.
 // A port calls this when it opens its backend; what BLIS must be told before, and what caches there are, is the port's to know, and so are the
-// levels above best_vector_level() (vector_level.h): it asks for one where the operating system has told or granted it.
+// levels above best_vector_level() (vector_level.h): it asks for one where the operating system has told or granted it. kSmall takes the baseline
+// level and a tile within its blocks (cpu_size.h), and nothing else: that is what its stack is planned for.
 [[nodiscard]] Status choose_cpu_machine(CpuMachine& machine, GemmTileChoice tile = GemmTileChoice::kFastest,
-                                        VectorLevel level = best_vector_level(), const CpuCaches& caches = {});
+                                        VectorLevel level = best_vector_level(), const CpuCaches& caches = {}, CpuSize size = CpuSize::kLarge);
 
 inline const CpuMachine& cpu_machine(const KernelContext& context) { return *static_cast<const CpuMachine*>(context.machine); }
 

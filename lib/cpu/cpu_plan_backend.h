@@ -28,7 +28,7 @@ struct CalledKernels {
 // The table points into `machine`, which must outlive it.
 template <KernelCalls kCalls>
 Backend cpu_backend_of(const CpuMachine& machine) {
-  Backend backend = {.rules = &kCpuRules, .kernel_set = machine.kernel_set, .machine = &machine, .host = kCpuHostAccess};
+  Backend backend = {.rules = &cpu_rules_of(machine.size), .kernel_set = machine.kernel_set, .machine = &machine, .host = kCpuHostAccess};
   contract::CalledKernels<kCalls> table{backend};
   add_cpu_kernels(table);
   return backend;

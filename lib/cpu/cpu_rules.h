@@ -1,4 +1,4 @@
-// The CPU backend's rules: every kernel of lib/op.h but the transfers, which dispatch does itself.
+// The CPU backends' rules, for each size of core: every kernel of lib/op.h, transfers among them, which carriers.h does.
 #pragma once
 
 #include "lib/cpu/attention_rules.h"
@@ -10,18 +10,42 @@
 
 namespace reprise {
 
-constexpr BackendRules make_cpu_rules() {
-  BackendRules rules = {.name = "cpu", .header = "lib/cpu/cpu_rules.h", .constant = "kCpuRules"};
+// What kernels take beside what they state; tests/ops/stack_test.cpp measures it.
+constexpr uint64_t kSmallFrameStackBytes = 3584;
+
+// Arrays of a fixed size, for which a large core's frame has room.
+template <uint64_t kBytes>
+constexpr uint64_t fixed_bytes(const ShapedCall&) {
+  return kBytes;
+}
+constexpr void state_fixed_arrays(BackendRules& rules) {
+  rules.of<GradNormReduce>().stack_bytes = fixed_bytes<8704>;
+  rules.of<LayerNormBackward>().stack_bytes = rules.of<RmsNormBackward>().stack_bytes = fixed_bytes<6656>;
+  rules.of<RopeForward>().stack_bytes = rules.of<RopeBackward>().stack_bytes = fixed_bytes<4608>;
+  rules.of<EmbeddingForward>().stack_bytes = fixed_bytes<4608>;
+  rules.of<AttentionDecode>().stack_bytes = fixed_bytes<2560>;
+}
+
+template <CpuSize kSize>
+constexpr BackendRules make_cpu_rules(const char* name, const char* constant) {
+  BackendRules rules = {.name = name, .header = "lib/cpu/cpu_rules.h", .constant = constant};
   rules.have(Kernels{});
   rules.of<EmbeddingForward>().weights = kEveryWeight;
-  add_attention_rules(rules);
+  if (kSize == CpuSize::kSmall) {
+    rules.frame_stack_bytes = kSmallFrameStackBytes;
+    state_fixed_arrays(rules);
+  }
+  add_attention_rules<kSize>(rules);
   add_batch_norm_rules(rules);
-  add_conv_rules(rules);
+  add_conv_rules<kSize>(rules);
   add_layer_norm_rules(rules);
-  add_linear_rules(rules);
-  add_loss_head_rules(rules);
+  add_linear_rules<kSize>(rules);
+  add_loss_head_rules<kSize>(rules);
   return rules;
 }
-inline constexpr BackendRules kCpuRules = make_cpu_rules();
+inline constexpr BackendRules kCpuRules = make_cpu_rules<CpuSize::kLarge>("cpu", "kCpuRules");
+inline constexpr BackendRules kCpuSmallRules = make_cpu_rules<CpuSize::kSmall>("cpu-small", "kCpuSmallRules");
+
+constexpr const BackendRules& cpu_rules_of(CpuSize size) { return size == CpuSize::kSmall ? kCpuSmallRules : kCpuRules; }
 
 }  // namespace reprise

@@ -127,7 +127,7 @@ DepthOperand MatrixPackerOf<float>::find_depths(const PanelRange& range) const {
 bool MatrixPackerOf<Bf16>::widen_lines(float* lines, const PanelRange& range) const {
   if (depth_stride != 1) return false;
   const Bf16* first = data + static_cast<int64_t>(range.first) * line_stride + static_cast<int64_t>(range.k0);
-  for (uint32_t i = 0; i < range.count; ++i) widen_row(range.level, lines + i * kWidenedStride, first + i * line_stride, range.kc);
+  for (uint32_t i = 0; i < range.count; ++i) widen_row(range.level, lines + i * range.stride, first + i * line_stride, range.kc);
   return true;
 }
 
@@ -138,10 +138,11 @@ void MatrixPackerOf<Bf16>::operator()(float* panel, const PanelRange& range) con
 }
 
 static void pack_decoded_lines(float* panel, const PanelRange& range, const WeightPacker& weights) {
-  alignas(64) float decoded[kMaxMr * kWidenedStride];
+  const uint32_t stride = widened_stride(range.kc);
+  REPRISE_STACK_ROOM(float, decoded, range.width * stride);
   const float* lines[kMaxMr];
   for (uint32_t i = 0; i < range.width; ++i) {
-    float* line = decoded + i * kWidenedStride;
+    float* line = decoded + i * stride;
     lines[i] = i < range.count ? line : kZeroLine;
     if (i < range.count) decode_weights(range.level, weights.w, weights.start(range) + i * static_cast<uint64_t>(weights.line_stride), range.kc, line);
   }

@@ -2,7 +2,7 @@
 // Here so that linear layers, convolutions and the loss head share one loop nest (Goto & van de Geijn 2008).
 // It must not know what A, B and C mean, nor how many workers there are: the bits follow from shape and tile.
 //
-//   for k, a few pieces of at most kKc at a time         outermost, so that A's piece is still in a cache for the next columns
+//   for k, a few pieces of fixed depth at a time         outermost, so that A's piece is still in a cache for the next columns
 //     for columns j of C, nc at a time                 B's block [pieces x kc x nc] is packed in scratch, by panels of tile columns
 //       for rows i of C, a tile at a time
 //         for pieces of k                              A's panel [kc x rows] serves as it lies, or is packed on the worker's stack
@@ -31,11 +31,11 @@ struct PanelRange {
   uint32_t width, count;
   uint64_t first, k0;
   uint32_t kc;
+  uint32_t stride = 0;  // floats between two lines that are widened
 };
 
 // A packer whose lines may serve as they lie also has find_runs: it writes the runs that together are the panel and answers their
-// number, at most kMaxRuns; 0 where the panel must be packed.
-constexpr uint32_t kMaxRuns = kKc / 16 + 2;
+// number, at most most_runs(kc); 0 where the panel must be packed.
 // One with find_depths answers where the panel lies by depths; null where it must be packed.
 // Lines so far apart fall into one set of a first-level cache and drive each other out: they are packed.
 constexpr bool lines_collide(int64_t stride) { return stride % 1024 == 0; }
@@ -62,9 +62,6 @@ void pack_depths(VectorLevel level, float* panel, uint32_t width, uint32_t count
 // kKc zeros, for a line that is not there.
 extern const float kZeroLine[kKc];
 
-// Floats between two lines that stand as f32 on the stack: a power of two would let them share cache sets.
-constexpr uint32_t kWidenedStride = kKc + 16;
-
 // An operand in memory: element (line, depth) at data[line * line_stride + depth * depth_stride], one of the strides
 // being 1.
 template <typename Stored>
@@ -84,7 +81,7 @@ struct MatrixPackerOf<Bf16> {
   int64_t line_stride, depth_stride;
 
   void operator()(float* panel, const PanelRange& range) const;
-  // Writes line i of the range at lines + i * kWidenedStride; false where lines are not contiguous.
+  // Writes line i of the range at lines + i * range.stride; false where lines are not contiguous.
   bool widen_lines(float* lines, const PanelRange& range) const;
 };
 using MatrixPacker = MatrixPackerOf<float>;
@@ -158,11 +155,12 @@ struct JoinedPacker {
 
 // The panel of a packer that widens lines.
 template <typename Pack>
-void pack_widened(float* panel, const PanelRange& range, const Pack& pack) {
-  alignas(64) float widened[kMaxMr * kWidenedStride];
+void pack_widened(float* panel, PanelRange range, const Pack& pack) {
+  range.stride = widened_stride(range.kc);
+  REPRISE_STACK_ROOM(float, widened, range.width * range.stride);
   pack.widen_lines(widened, range);
   const float* lines[kMaxMr];
-  for (uint32_t i = 0; i < range.width; ++i) lines[i] = i < range.count ? widened + i * kWidenedStride : kZeroLine;
+  for (uint32_t i = 0; i < range.width; ++i) lines[i] = i < range.count ? widened + i * range.stride : kZeroLine;
   pack_lines(range.level, panel, range.width, lines, range.kc);
 }
 
@@ -195,6 +193,7 @@ struct TileGeometry {
   const GemmTile& tile;
   VectorLevel level;
   const CpuBlocking& blocking;
+  const CpuBlocks& blocks;
   uint32_t rows, columns;  // of C
 
   // Without a tile, the machine's.
@@ -202,6 +201,7 @@ struct TileGeometry {
       : tile(t != nullptr ? *t : cpu_machine(context).tile),
         level(cpu_machine(context).level),
         blocking(cpu_machine(context).blocking),
+        blocks(blocks_of(cpu_machine(context).size)),
         rows(tile.rows()),
         columns(tile.columns()) {}
 
@@ -237,15 +237,17 @@ struct Block {
   uint32_t nc, kc;
   bool add;
   float* packed;
+  float* edge = nullptr;  // the worker's room for a tile that C has not room for
 };
 
 template <typename Output>
 inline constexpr bool kIsNarrow = std::is_same_v<decltype(std::declval<const Output&>().row(0)), Bf16*>;
 
-// Where a tile of C goes: rows [i0, i0 + rows), columns [j0, j0 + columns).
+// Where a tile of C goes: rows [i0, i0 + rows), columns [j0, j0 + columns). `edge`: room for a whole one, where that may not be whole.
 struct TilePlace {
   uint64_t i0, j0;
   uint32_t rows, columns;
+  float* edge;
 };
 
 // What every row of C starts from, from column j0 on; null for nothing.
@@ -292,10 +294,9 @@ void put_tile(const TileGeometry& g, uint32_t computed_rows, bool accumulate, co
     c[i] += place.j0;
     fetch_output(c[i], columns);
   }
-  alignas(64) float tile[kMaxMr * kMaxNr];
-  compute(0.0f, tile, g.columns);
+  compute(0.0f, place.edge, g.columns);
   for (uint32_t i = 0; i < rows; ++i) {
-    const float* t = tile + i * g.columns;
+    const float* t = place.edge + i * g.columns;
     if (add) {
       for (uint32_t j = 0; j < columns; ++j) c[i][j] += t[j];
     } else {
@@ -309,7 +310,7 @@ template <typename Use>
 void for_each_tile(const TileGeometry& g, const Block& block, uint64_t i0, uint32_t rows, uint64_t j, uint64_t j_end, const Use& use) {
   for (uint64_t at = j; at < j_end; at += g.columns) {
     const uint32_t columns = static_cast<uint32_t>(smaller(g.columns, j_end - at));
-    use(TilePlace{i0, block.j0 + at, rows, columns}, block.packed + at * block.kc);
+    use(TilePlace{i0, block.j0 + at, rows, columns, block.edge}, block.packed + at * block.kc);
   }
 }
 
@@ -318,8 +319,9 @@ template <typename PackA, typename Output>
 bool run_rows(const TileGeometry& g, const Block& block, const PackA& pack_a, const Output& output, const PanelRange& range,
               uint64_t j, uint64_t j_end) {
   if constexpr (requires(RowRun* runs) { pack_a.find_runs(runs, range); }) {
-    RowRun runs[kMaxRuns];
-    const uint32_t count = g.tile.run_rows == nullptr ? 0 : pack_a.find_runs(runs, range);
+    if (g.tile.run_rows == nullptr) return false;
+    REPRISE_STACK_ROOM(RowRun, runs, most_runs(range.kc));
+    const uint32_t count = pack_a.find_runs(runs, range);
     if (count == 0) return false;
     for_each_tile(g, block, range.first, range.count, j, j_end, [&](const TilePlace& place, const float* b) {
       put_tile(g, g.rows, block.add, output, place, [&](float beta, float* c, int64_t stride) { g.tile.run_rows(runs, count, b, beta, c, stride); });
@@ -332,15 +334,17 @@ bool run_rows(const TileGeometry& g, const Block& block, const PackA& pack_a, co
 
 // A row panel whose rows serve once they are f32, or normalised; false where they must be packed.
 template <typename PackA, typename Output>
-bool run_widened(const TileGeometry& g, const Block& block, const PackA& pack_a, const Output& output, const PanelRange& range,
+bool run_widened(const TileGeometry& g, const Block& block, const PackA& pack_a, const Output& output, PanelRange range,
                  uint64_t j, uint64_t j_end) {
   if constexpr (requires(float* lines) { pack_a.widen_lines(lines, range); }) {
-    alignas(64) float lines[kMaxRowTile * kWidenedStride];
-    if (g.tile.run_rows == nullptr || !pack_a.widen_lines(lines, range)) return false;
+    if (g.tile.run_rows == nullptr) return false;
+    range.stride = widened_stride(range.kc);
+    REPRISE_STACK_ROOM(float, lines, range.width * range.stride);
+    if (!pack_a.widen_lines(lines, range)) return false;
     RowRun run;
     run.depths = range.kc;
     run.ahead = 0;
-    for (uint32_t i = 0; i < range.width; ++i) run.rows[i] = i < range.count ? lines + i * kWidenedStride : kZeroLine;
+    for (uint32_t i = 0; i < range.width; ++i) run.rows[i] = i < range.count ? lines + i * range.stride : kZeroLine;
     for_each_tile(g, block, range.first, range.count, j, j_end, [&](const TilePlace& place, const float* b) {
       put_tile(g, g.rows, block.add, output, place, [&](float beta, float* c, int64_t stride) { g.tile.run_rows(&run, 1, b, beta, c, stride); });
     });
@@ -433,24 +437,31 @@ struct StripOutput {
   float* row(uint64_t i) const { return data + static_cast<int64_t>(i - i0) * row_stride - j0; }
 };
 
+// Of a worker's stack, for the panels that it runs: A's, and a tile. As much as the largest tile wants, so that no processor takes more than
+// another, and what is stated is what is taken.
+struct PanelRoom {
+  float *a, *edge;
+};
+
 // All pieces of one row panel and the block's columns [j, j_end).
 template <typename PackA, typename Output>
 void run_panel_pieces(const TileGeometry& g, const Pieces& pieces, const PackA& pack_a, const Output& output, uint64_t i0, uint32_t rows,
-                      uint64_t j, uint64_t j_end, float* a) {
+                      uint64_t j, uint64_t j_end, const PanelRoom& room) {
   for (uint32_t n = 0; n < pieces.count; ++n) {
-    const Block block = pieces[n];
-    run_panel(g, block, pack_a, output, PanelRange{g.level, g.rows, rows, i0, block.k0, block.kc}, j, j_end, a);
+    Block block = pieces[n];
+    block.edge = room.edge;
+    run_panel(g, block, pack_a, output, PanelRange{g.level, g.rows, rows, i0, block.k0, block.kc}, j, j_end, room.a);
   }
 }
 
 // The same for a C that is rounded when all pieces have been added.
 template <typename PackA, typename Output>
 void run_narrow_panel(const TileGeometry& g, const Pieces& pieces, const PackA& pack_a, const Output& output, uint64_t i0, uint32_t rows,
-                      uint64_t j, uint64_t j_end, bool accumulate, float* a) {
-  alignas(64) float sums[kMaxMr * kNarrowNc];
+                      uint64_t j, uint64_t j_end, bool accumulate, const PanelRoom& room) {
   const uint64_t columns = j_end - j;
+  REPRISE_STACK_ROOM(float, sums, g.blocks.tile * columns);
   const StripOutput strip{sums, static_cast<int64_t>(columns), i0, pieces.j0 + j};
-  run_panel_pieces(g, pieces, pack_a, strip, i0, rows, j, j_end, a);
+  run_panel_pieces(g, pieces, pack_a, strip, i0, rows, j, j_end, room);
   const float* bias = find_bias(output, pieces.j0 + j);
   for (uint32_t i = 0; i < rows; ++i) narrow(g.level, output.row(i0 + i) + pieces.j0 + j, sums + i * columns, columns, bias, accumulate);
 }
@@ -461,14 +472,17 @@ void run_pieces(const Workers& workers, const TileGeometry& g, const Pieces& pie
                 uint64_t M, bool accumulate, bool is_last) {
   for_each_tile_task(workers, g, M, pieces.nc, [&](uint64_t panel, uint64_t panel_end, uint64_t j, uint64_t j_end) {
     const TileScope scope(g.tile);
-    alignas(64) float a[kKc * kMaxMr + kPanelSlack];
+    const uint32_t deepest = static_cast<uint32_t>(smaller(pieces.depths.size, pieces.depths.total));
+    const uint64_t panel_floats = uint64_t{deepest} * g.blocks.tile + g.blocks.slack;
+    REPRISE_STACK_ROOM(float, a, panel_floats + g.blocks.tile * g.blocks.tile);
+    const PanelRoom room{a, a + panel_floats};
     for (uint64_t p = panel; p < panel_end; ++p) {
       const uint64_t i0 = p * g.rows;
       const uint32_t rows = static_cast<uint32_t>(smaller(g.rows, M - i0));
       if constexpr (kIsNarrow<Output>) {
-        run_narrow_panel(g, pieces, pack_a, output, i0, rows, j, j_end, accumulate, a);
+        run_narrow_panel(g, pieces, pack_a, output, i0, rows, j, j_end, accumulate, room);
       } else {
-        run_panel_pieces(g, pieces, pack_a, output, i0, rows, j, j_end, a);
+        run_panel_pieces(g, pieces, pack_a, output, i0, rows, j, j_end, room);
       }
     }
     if constexpr (requires { output.written(M, M, M); }) {
@@ -477,9 +491,9 @@ void run_pieces(const Workers& workers, const TileGeometry& g, const Pieces& pie
   });
 }
 
-// Where a sum over K is cut: pieces of at most kKc, of whole groups.
-constexpr Partition depth_pieces(uint64_t K, uint32_t group) {
-  const Partition depths = split_at_most(K, divide_up(K, kKc), 1);
+// Where a sum over K is cut: pieces of at most `most`, of whole groups.
+constexpr Partition depth_pieces(uint64_t K, uint32_t group, uint32_t most) {
+  const Partition depths = split_at_most(K, divide_up(K, most), 1);
   return {K, divide_up(depths.size, group) * group};
 }
 
@@ -488,13 +502,13 @@ struct BlockLimits {
   uint32_t columns, depth_pieces;
 };
 // Of at most `columns`, or of several pieces of a narrower B.
-constexpr BlockLimits limits_of(uint64_t N, uint32_t columns) { return {columns, gemm_depth_pieces(N, columns)}; }
+constexpr BlockLimits limits_of(uint64_t N, uint32_t columns, const CpuBlocks& blocks) { return {columns, gemm_depth_pieces(N, columns, blocks)}; }
 
 template <typename PackA, typename PackB, typename Output>
 void run_product(const Workers& workers, const TileGeometry& g, const GemmShape& shape, const PackA& pack_a, const PackB& pack_b,
                  const Output& output, bool accumulate, const BlockLimits& limits, float* packed) {
   const uint32_t nc = limits.columns / g.columns * g.columns;
-  const Partition depths = depth_pieces(shape.K, g.tile.group());
+  const Partition depths = depth_pieces(shape.K, g.tile.group(), g.blocks.depth);
   for (uint32_t d = 0; d < depths.count(); d += limits.depth_pieces) {
     for (uint64_t j0 = 0; j0 < shape.N; j0 += nc) {
       const uint32_t width = static_cast<uint32_t>(smaller(nc, shape.N - j0));
@@ -539,9 +553,9 @@ template <typename PackA, typename PackB, typename Output>
 void gemm(const KernelContext& context, const GemmShape& shape, const PackA& pack_a, const PackB& pack_b,
           const Output& output, bool accumulate, void* scratch, const GemmTile* tile = nullptr) {
   const gemm_detail::TileGeometry g(context, tile);
-  gemm_detail::BlockLimits limits = gemm_detail::limits_of(shape.N, g.blocking.columns);
+  gemm_detail::BlockLimits limits = gemm_detail::limits_of(shape.N, g.blocking.columns, g.blocks);
   if constexpr (gemm_detail::kIsNarrow<Output>) {
-    limits = {gemm_narrow_columns(shape.K * g.tile.depths_of_one), static_cast<uint32_t>(divide_up(shape.K, kKc))};
+    limits = {gemm_narrow_columns(shape.K * g.tile.depths_of_one, g.blocks), static_cast<uint32_t>(divide_up(shape.K, g.blocks.depth))};
   }
   gemm_detail::run_product(*context.workers, g, shape, pack_a, pack_b, output, accumulate, limits, static_cast<float*>(scratch));
 }
@@ -562,11 +576,11 @@ struct SplitPart {
   float *partial, *scratch;
 
   // Part s, of whole groups of the tile's depths; the first begins at `all`.
-  SplitPart(const GemmShape& shape, uint32_t group, void* all, uint32_t s) {
-    const uint64_t groups = shape.K / group, splits = gemm_splits(shape.M, shape.N, shape.K);
+  SplitPart(const GemmShape& shape, uint32_t group, void* all, uint32_t s, CpuSize size) {
+    const uint64_t groups = shape.K / group, splits = gemm_splits(shape.M, shape.N, shape.K, size);
     k0 = groups * s / splits * group;
     depths = groups * (s + 1) / splits * group - k0;
-    partial = static_cast<float*>(all) + s * gemm_split_part_floats(shape.M, shape.N, shape.K);
+    partial = static_cast<float*>(all) + s * gemm_split_part_floats(shape.M, shape.N, shape.K, size);
     scratch = partial + (shape.M * shape.N + 15) / 16 * 16;  // rounded up, so that it is aligned
   }
 };
@@ -577,19 +591,20 @@ template <typename PackA, typename PackB>
 void gemm_split(const KernelContext& context, const GemmShape& shape, const PackA& pack_a, const PackB& pack_b, float* c,
                 bool accumulate, void* scratch, const GemmTile* tile = nullptr) {
   const gemm_detail::TileGeometry g(context, tile);
-  const uint32_t splits = gemm_splits(shape.M, shape.N, shape.K);
+  const CpuSize size = cpu_machine(context).size;
+  const uint32_t splits = gemm_splits(shape.M, shape.N, shape.K, size);
   if (splits == 1) {
     return gemm_detail::run_product(*context.workers, g, shape, pack_a, pack_b, MatrixOutput{c, static_cast<int64_t>(shape.N)}, accumulate,
-                                    gemm_detail::limits_of(shape.N, g.blocking.depth_columns), static_cast<float*>(scratch));
+                                    gemm_detail::limits_of(shape.N, g.blocking.depth_columns, g.blocks), static_cast<float*>(scratch));
   }
   parallel_for(*context.workers, splits, [&](uint32_t s) {
-    const SplitPart part(shape, g.tile.group(), scratch, s);
+    const SplitPart part(shape, g.tile.group(), scratch, s, size);
     gemm_detail::run_product(Workers{}, g, GemmShape{shape.M, shape.N, part.depths}, gemm_detail::Deeper<PackA>{pack_a, part.k0},
                              gemm_detail::Deeper<PackB>{pack_b, part.k0}, MatrixOutput{part.partial, static_cast<int64_t>(shape.N)}, false,
-                             {kSplitNc, 1}, part.scratch);
+                             {g.blocks.split_columns, 1}, part.scratch);
   });
   add_partials(*context.workers, c, shape.M * shape.N, static_cast<float*>(scratch),
-               gemm_split_part_floats(shape.M, shape.N, shape.K), splits, accumulate);
+               gemm_split_part_floats(shape.M, shape.N, shape.K, size), splits, accumulate);
 }
 
 // C[M,N] (+)= A[K,M]^T B[K,N], all row-major: the gradient of weights (gemm_depths.cpp). Both operands lie by depths: a wide tile reads them as they

@@ -1,7 +1,7 @@
 // The product C[M,N] (+)= A[K,M]^T B[K,N] of two row-major operands: the gradient of weights.
 // Here because both operands lie by depths, so that a tile reads both as they are, and the loop nest of gemm.h, which packs B, would only copy.
 //
-//   for k, kKc at a time
+//   for k, a piece of fixed depth at a time
 //     for columns j of C, as many as CpuBlocking says      B's rows [k, j] stay in the second-level cache ...
 //       for rows i of C, a tile at a time                  ... while A's columns pass by, packed first where the core wants that
 //         for tiles along j
@@ -32,7 +32,7 @@ struct DepthBlock {
 
 // Rows [i, i + rows) of C. B's next block is fetched by the first of them, A's next piece by each while it is here for the last time.
 void run_depth_panel(const TileGeometry& g, const DepthBlock& block, uint64_t i, uint32_t rows, uint64_t j, uint64_t j_end) {
-  alignas(64) float packed[kKc * kMaxMr];
+  REPRISE_STACK_ROOM(float, packed, uint64_t{block.kc} * g.blocks.tile);
   const int64_t M = static_cast<int64_t>(block.M), N = static_cast<int64_t>(block.N);
   DepthOperand a{block.a + block.k0 * block.M + i, M, block.is_last_of_piece() ? block.kc * M : 0};
   if (j_end - j >= g.blocking.pack_depths_from) {
@@ -42,7 +42,7 @@ void run_depth_panel(const TileGeometry& g, const DepthBlock& block, uint64_t i,
   const MatrixOutput output{block.c, N};
   for (; j < j_end; j += g.columns, a.ahead = 0) {
     const DepthOperand b{block.b + block.k0 * block.N + j, N, i == 0 ? block.b_ahead() : 0};
-    put_tile(g, rows, block.add, output, {i, j, rows, g.columns}, [&](float beta, float* c, int64_t stride) {
+    put_tile(g, rows, block.add, output, {i, j, rows, g.columns, nullptr}, [&](float beta, float* c, int64_t stride) {
       g.tile.run_depths(rows, block.kc, a, b, beta, c, stride);
     });
   }
@@ -59,7 +59,7 @@ void run_depth_panels(const TileGeometry& g, const DepthBlock& block, uint64_t p
 // Calls use(block) for the blocks of a product K deep, one after another.
 template <typename Use>
 void for_each_depth_block(const TileGeometry& g, DepthBlock block, uint64_t K, bool accumulate, const Use& use) {
-  const Partition depths = depth_pieces(K, 1), columns{block.N, g.blocking.depth_columns / g.columns * g.columns};
+  const Partition depths = depth_pieces(K, 1, g.blocks.depth), columns{block.N, g.blocking.depth_columns / g.columns * g.columns};
   for (uint32_t d = 0; d < depths.count(); ++d) {
     block.k0 = depths.begin(d), block.kc = static_cast<uint32_t>(depths.end(d) - depths.begin(d));
     block.add = accumulate || d > 0;
@@ -81,7 +81,8 @@ void multiply_columns(const KernelContext& context, const GemmShape& shape, cons
   }
   const DepthBlock whole{.a = a, .b = b, .c = c, .M = shape.M, .N = shape.N};
   const Workers& workers = *context.workers;
-  const uint32_t splits = gemm_splits(shape.M, shape.N, shape.K);
+  const CpuSize size = cpu_machine(context).size;
+  const uint32_t splits = gemm_splits(shape.M, shape.N, shape.K, size);
   if (splits == 1) {
     return for_each_depth_block(g, whole, shape.K, accumulate, [&](const DepthBlock& block) {
       for_each_tile_task(workers, g, shape.M, block.j_end - block.j0, [&](uint64_t panel, uint64_t panel_end, uint64_t j, uint64_t j_end) {
@@ -91,9 +92,9 @@ void multiply_columns(const KernelContext& context, const GemmShape& shape, cons
   }
   // Where there are few parts, so that workers would wait for the last one, a task takes some rows of one. Parts are then shallow: B is in a cache
   // when the next task reads it again.
-  const Partition panels = split_at_most(divide_up(shape.M, g.rows), splits < kSplits ? divide_up(kFewPanels, splits) : 1, 1);
+  const Partition panels = split_at_most(divide_up(shape.M, g.rows), splits < g.blocks.splits ? divide_up(kFewPanels, splits) : 1, 1);
   parallel_for(workers, splits * panels.count(), [&](uint32_t task) {
-    const SplitPart part(shape, 1, scratch, task / panels.count());
+    const SplitPart part(shape, 1, scratch, task / panels.count(), size);
     const uint32_t p = task % panels.count();
     DepthBlock own = whole;
     own.a += part.k0 * shape.M, own.b += part.k0 * shape.N, own.c = part.partial;
@@ -101,7 +102,7 @@ void multiply_columns(const KernelContext& context, const GemmShape& shape, cons
       run_depth_panels(g, block, panels.begin(p), panels.end(p), block.j0, block.j_end);
     });
   });
-  add_partials(workers, c, shape.M * shape.N, static_cast<float*>(scratch), gemm_split_part_floats(shape.M, shape.N, shape.K), splits,
+  add_partials(workers, c, shape.M * shape.N, static_cast<float*>(scratch), gemm_split_part_floats(shape.M, shape.N, shape.K, size), splits,
                accumulate);
 }
 

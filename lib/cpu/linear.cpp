@@ -42,7 +42,7 @@ bool multiply_adapted_pairs(const KernelContext& context, const LinearForwardArg
 
 template <typename Stored>
 Status cpu_linear_forward(const KernelContext& context, const LinearForwardArgsOf<Stored>& args) {
-  if (args.scratch_bytes < gemm_scratch_bytes(args.K, uint64_t{args.C} + args.R, kStoredAs<Stored>)) return kScratchTooSmall;
+  if (args.scratch_bytes < gemm_scratch_bytes(args.K, uint64_t{args.C} + args.R, kStoredAs<Stored>, cpu_machine(context).size)) return kScratchTooSmall;
   const WeightPacker w = args.input_major ? lines_are_columns(args.w, args.K) : lines_are_rows(args.w, args.C);
   const BiasedOutputOf<Stored> y{{args.y, args.K}, args.b};
   if (args.h == nullptr) {
@@ -60,7 +60,7 @@ Status cpu_linear_forward(const KernelContext& context, const LinearForwardArgsO
 
 template <typename Stored>
 Status cpu_linear_backward_data(const KernelContext& context, const LinearBackwardDataArgsOf<Stored>& args) {
-  if (args.scratch_bytes < gemm_scratch_bytes(args.C, args.K, kStoredAs<Stored>)) return kScratchTooSmall;
+  if (args.scratch_bytes < gemm_scratch_bytes(args.C, args.K, kStoredAs<Stored>, cpu_machine(context).size)) return kScratchTooSmall;
   const WeightPacker w = args.input_major ? lines_are_rows(args.w, args.K) : lines_are_columns(args.w, args.C);
   multiply(context, {args.M, args.C, args.K}, args.dy, w, args.scale, MatrixOutputOf<Stored>{args.dx, args.C}, args.accumulate_dx,
            args.scratch);
@@ -70,7 +70,7 @@ Status cpu_linear_backward_data(const KernelContext& context, const LinearBackwa
 template <typename Stored>
 Status cpu_linear_backward_weight(const KernelContext& context, const LinearBackwardWeightArgsOf<Stored>& args) {
   const GemmShape shape = args.input_major ? GemmShape{args.C, args.K, args.M} : GemmShape{args.K, args.C, args.M};
-  if (args.scratch_bytes < gemm_split_scratch_bytes(shape.M, shape.N, shape.K)) return kScratchTooSmall;
+  if (args.scratch_bytes < gemm_split_scratch_bytes(shape.M, shape.N, shape.K, cpu_machine(context).size)) return kScratchTooSmall;
   const Stored *a = args.input_major ? args.x : args.dy, *b = args.input_major ? args.dy : args.x;
   multiply_columns(context, shape, a, b, args.dw, args.accumulate_dw, args.scratch);
   return ok_status();

@@ -29,7 +29,7 @@ constexpr bool loss_head_turns_dx(uint64_t rows, uint64_t C) { return rows < C; 
 struct LossHeadScratch {
   uint64_t rows, stride, largest_at, classes_at, sums_at, losses_at, rows_at, dx_at, gemm_at, bytes;
 };
-constexpr LossHeadScratch loss_head_scratch(uint64_t M, uint64_t C, uint64_t V, bool backward, DType stored) {
+constexpr LossHeadScratch loss_head_scratch(uint64_t M, uint64_t C, uint64_t V, bool backward, DType stored, CpuSize size = CpuSize::kLarge) {
   LossHeadScratch s{};
   s.rows = loss_head_chunk_rows(M, V);
   s.stride = divide_up(s.rows, kLossHeadLine) * kLossHeadLine;
@@ -42,25 +42,39 @@ constexpr LossHeadScratch loss_head_scratch(uint64_t M, uint64_t C, uint64_t V, 
   s.dx_at = s.rows_at + align_up(4 * s.rows);
   const bool turns = loss_head_turns_dx(s.rows, C);
   s.gemm_at = s.dx_at + (!backward ? 0 : turns ? align_up(C * line) : stored == DType::kBf16 ? align_up(4 * s.rows * C) : 0);
-  const uint64_t forward = gemm_scratch_bytes_up_to(s.rows, C);
-  const uint64_t data = !backward ? 0 : turns ? gemm_scratch_bytes_up_to(s.rows, V) : gemm_scratch_bytes(C, V);
-  const uint64_t weight = backward ? gemm_split_scratch_bytes(V, C, s.rows) : 0;
+  const uint64_t forward = gemm_scratch_bytes_up_to(s.rows, C, size);
+  const uint64_t data = !backward ? 0 : turns ? gemm_scratch_bytes_up_to(s.rows, V, size) : gemm_scratch_bytes(C, V, DType::kF32, size);
+  const uint64_t weight = backward ? gemm_split_scratch_bytes(V, C, s.rows, size) : 0;
   s.bytes = s.gemm_at + larger(forward, larger(data, weight));
   return s;
 }
 
+// Of its products the most: logits, and the gradients of w and x, which are as deep as channels, rows and classes. All are f32.
+constexpr uint64_t loss_head_stack_bytes(const Tensor& x, const Tensor& w, bool backward, CpuSize size) {
+  const uint64_t C = x.last_dimension(), V = w.shape[0], rows = loss_head_chunk_rows(x.leading_elements(), V);
+  const uint64_t depth = backward ? larger(C, larger(V, rows)) : C;
+  constexpr uint64_t kOwnFrameBytes = 512;
+  return kOwnFrameBytes + product_stack_bytes(larger(rows, C), depth, {.lines = x.dtype != DType::kF32 || w.dtype != DType::kF32}, size);
+}
+
+template <CpuSize kSize>
 constexpr void add_loss_head_rules(BackendRules& rules) {
   rules.of<LossHeadBackward>().scratch_bytes = [](const ShapedCall& c) {
     using A = LossHeadBackward;
-    return loss_head_scratch(c[A::kX].leading_elements(), c[A::kX].last_dimension(), c[A::kW].shape[0], true, c[A::kX].dtype).bytes;
+    return loss_head_scratch(c[A::kX].leading_elements(), c[A::kX].last_dimension(), c[A::kW].shape[0], true, c[A::kX].dtype, kSize).bytes;
   };
   rules.of<LossHeadEvaluate>().scratch_bytes = [](const ShapedCall& c) {
     using A = LossHeadEvaluate;
-    return loss_head_scratch(c[A::kX].leading_elements(), c[A::kX].last_dimension(), c[A::kW].shape[0], false, c[A::kX].dtype).bytes;
+    return loss_head_scratch(c[A::kX].leading_elements(), c[A::kX].last_dimension(), c[A::kW].shape[0], false, c[A::kX].dtype, kSize).bytes;
   };
-  const auto stack = [](const ShapedCall&) { return product_stack_bytes(DType::kF32); };  // logits and their gradients are f32
-  rules.of<LossHeadBackward>().stack_bytes = stack;
-  rules.of<LossHeadEvaluate>().stack_bytes = stack;
+  rules.of<LossHeadBackward>().stack_bytes = [](const ShapedCall& c) {
+    using A = LossHeadBackward;
+    return loss_head_stack_bytes(c[A::kX], c[A::kW], true, kSize);
+  };
+  rules.of<LossHeadEvaluate>().stack_bytes = [](const ShapedCall& c) {
+    using A = LossHeadEvaluate;
+    return loss_head_stack_bytes(c[A::kX], c[A::kW], false, kSize);
+  };
   rules.of<LossHeadBackward>().weights = rules.of<LossHeadEvaluate>().weights = kEveryWeight;
 }
 

@@ -105,6 +105,7 @@ INSTANTIATE_TEST_SUITE_P(Tiles, EveryTile,
                          tile_name);
 
 // By number of workers: the widest block with A as it lies, the widest with A packed, a narrow one with whole blocks packed.
+constexpr uint32_t kNc = kLargeBlocks.columns;
 constexpr CpuBlocking kBlockings[] = {{kNc, ~0u, ~0u, kNc}, {kNc, 0, 0, 2 * kMaxNr}, {3 * kMaxNr, 3 * kMaxNr, 3 * kMaxNr, 3 * kMaxNr}};
 
 // Runs `kernel(context, out, scratch, bytes)` with 1, 2 and 3 workers, each number with another blocking, from the same start; all must

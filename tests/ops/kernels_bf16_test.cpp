@@ -49,6 +49,8 @@ INSTANTIATE_TEST_SUITE_P(Cpu, Bf16InPlace, judged(has_in_place), id_of);
 INSTANTIATE_TEST_SUITE_P(Cpu, Bf16Accumulating, judged(accumulates), id_of);
 INSTANTIATE_TEST_SUITE_P(Baseline, Bf16Kernel, judged_at(VectorLevel::kBaseline, GemmTileChoice::kBaseline, multiplies_bf16), id_of);
 INSTANTIATE_TEST_SUITE_P(Baseline, Bf16Accumulating, judged_at(VectorLevel::kBaseline, GemmTileChoice::kBaseline, accumulates, multiplies_bf16), id_of);
+INSTANTIATE_TEST_SUITE_P(SmallCore, Bf16Kernel, judged_by(&small_backend(), multiplies), id_of);
+INSTANTIATE_TEST_SUITE_P(SmallCore, Bf16Accumulating, judged_by(&small_backend(), accumulates, multiplies), id_of);
 INSTANTIATE_TEST_SUITE_P(Avx2, Bf16Kernel, judged_at(VectorLevel::kAvx2, GemmTileChoice::kAvx2, multiplies_bf16), id_of);
 INSTANTIATE_TEST_SUITE_P(Avx512, Bf16Kernel, judged_at(VectorLevel::kAvx512, GemmTileChoice::kAvx512, multiplies_bf16), id_of);
 INSTANTIATE_TEST_SUITE_P(Avx512, Bf16Accumulating, judged_at(VectorLevel::kAvx512, GemmTileChoice::kAvx512, accumulates, multiplies_bf16), id_of);

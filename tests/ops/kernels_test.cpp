@@ -73,6 +73,27 @@ INSTANTIATE_TEST_SUITE_P(Avx2Level, Kernel, judged_at(VectorLevel::kAvx2, GemmTi
 INSTANTIATE_TEST_SUITE_P(Avx2Level, KernelInPlace, judged_at(VectorLevel::kAvx2, GemmTileChoice::kAvx2, has_in_place), id_of);
 INSTANTIATE_TEST_SUITE_P(Avx2Level, KernelAccumulating, judged_at(VectorLevel::kAvx2, GemmTileChoice::kAvx2, accumulates), id_of);
 
+// As a small core has them: products and attention work in other blocks there.
+auto judged_small(bool (*keep)(const KernelCase&), bool (*also)(const KernelCase&) = any) {
+  std::vector<Judged> kept;
+  for (const KernelCase& c : kernel_cases()) {
+    if (keep(c) && also(c)) kept.push_back({&small_backend(), c});
+  }
+  return ::testing::ValuesIn(kept);
+}
+INSTANTIATE_TEST_SUITE_P(SmallCore, Kernel, judged_small(any), id_of);
+INSTANTIATE_TEST_SUITE_P(SmallCore, KernelAccumulating, judged_small(accumulates, multiplies), id_of);
+
+TEST(KernelSet, OfASmallCoreIsAnother) {
+  EXPECT_STREQ(small_backend().kernel_set, "cpu-small/portable-6x8/baseline");
+  EXPECT_STREQ(small_backend().rules->name, "cpu-small");
+  CpuMachine machine;
+  EXPECT_EQ(choose_cpu_machine(machine, GemmTileChoice::kAvx2, VectorLevel::kBaseline, {}, CpuSize::kSmall).code, Code::kUnsupported);
+  if (may_have_vector_level(VectorLevel::kAvx2)) {
+    EXPECT_EQ(choose_cpu_machine(machine, GemmTileChoice::kBaseline, VectorLevel::kAvx2, {}, CpuSize::kSmall).code, Code::kUnsupported);
+  }
+}
+
 // A kernel that no case calls is not judged.
 TEST(KernelTable, EveryKernelHasACase) {
   const std::vector<KernelCase> cases = kernel_cases();

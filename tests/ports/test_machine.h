@@ -40,6 +40,16 @@ inline const Backend* backend_with(GemmTileChoice tile, VectorLevel level = port
   return place->second == nullptr ? nullptr : &place->second->backend;
 }
 
+// The kernels as a small core has them. It lives until the process ends.
+inline const Backend& small_backend() {
+  static CpuMachine machine;
+  static const Backend backend = [] {
+    const Status chosen = choose_cpu_machine(machine, GemmTileChoice::kBaseline, VectorLevel::kBaseline, {}, CpuSize::kSmall);
+    return chosen.ok() ? cpu_backend(machine) : Backend{};
+  }();
+  return backend;
+}
+
 inline const Backend& test_backend() { return *backend_with(GemmTileChoice::kFastest); }
 
 }  // namespace reprise::test
