@@ -1,5 +1,6 @@
 // From row to kernel: a row's references become tensors and addresses, and its kernel is called. What the arguments mean is the
 // family's business (lib/ops); what check.h has proved is not asked again.
+#include "lib/assert.h"
 #include "lib/carriers.h"
 #include "lib/trainer.h"
 
@@ -14,6 +15,19 @@ Status carry(const Trainer& trainer, const RowCall& call, const Ref* refs, bool 
   if (probe) return ok_status();
   const CarrierFunctions& carrier = carrier_functions(kernel_info(call.op, call.pass).carrier);
   return call.pass == Pass::kStart ? carrier.start(trainer, call, refs) : carrier.wait(trainer, call, refs);
+}
+
+// At every kernel's door: what check.h has proved and backend.h promises kernels holds here and now, of memory as it is.
+void assert_arguments(const Trainer& trainer, const RowCall& call, uint32_t kernel) {
+  const KernelInfo& info = kOps[kernel];
+  for (uint32_t i = 0; i < contract::kIndex.arity[kernel]; ++i) {
+    if (!call.has(i)) continue;
+    REPRISE_ASSERT(reinterpret_cast<uintptr_t>(call.pointers[i]) % kAlignment == 0, "a kernel's arguments are aligned to 256 bytes");
+    REPRISE_ASSERT(call[i].elements() > 0, "a kernel's arguments have elements");
+  }
+  const uint32_t last = contract::kIndex.arity[kernel] - 1;
+  if (info.arguments[last].role != Role::kScratch) return;
+  REPRISE_ASSERT(call.bytes(last) >= trainer.backend->rules->kernels[kernel].scratch_bytes(call), "a kernel's scratch has the bytes of its rule");
 }
 
 }  // namespace
@@ -39,6 +53,7 @@ Status dispatch(const Trainer& trainer, const Program& program, const Row& row, 
   if (kOps[index].asynchronous()) return carry(trainer, call, refs, probe);
   const Kernel kernel = trainer.backend->kernels[index][row_storage(*trainer.plan, program, index, refs)];
   if (kernel == nullptr) return kNoKernel;
+  if (!probe) assert_arguments(trainer, call, index);
   KernelContext context = trainer.context;
   context.row = static_cast<uint32_t>(&row - program.rows.data);
   return probe ? ok_status() : kernel(context, call);

@@ -1,8 +1,11 @@
-// The Linux port's table, and its clock.
+// The Linux port's table, its clock, and how it says that an assertion has failed.
 #include "ports/linux/linux_port.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <time.h>
 
+#include "lib/assert.h"
 #include "ports/linux/linux_functions.h"
 
 namespace reprise {
@@ -30,6 +33,12 @@ constexpr Port kLinuxPort = {
 };
 
 }  // namespace
+
+// In the place of lib's own, which is weak.
+void assertion_failed(const char* must_hold, const char* file, uint32_t line) {
+  fprintf(stderr, "%s:%u: assertion failed: %s\n", file, line, must_hold);
+  abort();
+}
 
 const Port& linux_port() { return kLinuxPort; }
 

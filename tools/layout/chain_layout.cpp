@@ -7,13 +7,17 @@
 #include <string>
 #include <utility>
 
+#include "lib/assert.h"
 #include "tools/layout/gradient_path.h"
 
 namespace reprise {
 namespace {
 
 int64_t length_of(uint64_t bytes) { return static_cast<int64_t>(bytes); }
-uint64_t address_of(int64_t offset) { return static_cast<uint64_t>(offset); }
+uint64_t address_of(int64_t offset) {
+  REPRISE_ASSERT(offset >= 0, "a block lies behind the start of its range");
+  return static_cast<uint64_t>(offset);
+}
 
 // A kept boundary on either stack, or on the top one a tape with its link's output in front. Places below 0 count from the
 // arena's end, which is known when the walk is over.
@@ -376,6 +380,7 @@ ChainLayout layout_chain(const Chain& chain, const std::vector<Action>& actions)
     for (const GradientMove& move : placed.moves) layout.move_bytes += move.bytes;
   }
   layout.packed_bytes = highest_end(chain, actions, layout);
+  REPRISE_ASSERT(layout.packed_bytes == layout.peak_bytes, "stacks and the floating gradient leave no hole at the peak");
   return layout;
 }
 

@@ -7,6 +7,8 @@
 #include <numeric>
 #include <utility>
 
+#include "lib/assert.h"
+
 namespace reprise {
 namespace {
 
@@ -177,6 +179,7 @@ Packing pack_buffers(const std::vector<PackBuffer>& buffers, const PackOptions& 
   packing.packed_bytes = best.height;
   packing.feasible = options.capacity == 0 || best.height <= wanted;
   for (size_t i = 0; i < rounded.index.size(); ++i) packing.offsets[rounded.index[i]] = best.offsets[i];
+  REPRISE_ASSERT(best.height >= packing.lower_bound, "no packing is lower than what lives at once");
   return packing;
 }
 
