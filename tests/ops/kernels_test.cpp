@@ -44,7 +44,7 @@ TEST_P(KernelAccumulating, AddsToWhatIsThere) { EXPECT_EQ(judge_accumulate(*GetP
 TEST_P(KernelWithStoredWeights, GivesTheBitsOfTheSameAsF32) {
   EXPECT_EQ(judge_stored_weights(*GetParam().backend, GetParam().c), "");
   const std::optional<KernelCase> narrow = stored_as_bf16(GetParam().c);
-  if (narrow) EXPECT_EQ(judge_stored_weights(*GetParam().backend, *narrow), "");
+  EXPECT_EQ(narrow ? judge_stored_weights(*GetParam().backend, *narrow) : "", "");
 }
 
 INSTANTIATE_TEST_SUITE_P(Cpu, Kernel, judged(GemmTileChoice::kBaseline, multiplies_not), id_of);
