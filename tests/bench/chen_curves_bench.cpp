@@ -27,8 +27,7 @@ struct Net {
   Chain chain;
 
   explicit Net(const Recipe& recipe, bool folds = false, const KeepRule& keep = {}) : graph(build_model(recipe)) {
-    if (folds) fold_norms(graph);
-    bodies = cut_into_links(graph);
+    bodies = folds ? cut_into_folded_links(graph) : cut_into_links(graph);
     solve_links(graph, bodies.links, kNoScratch, convolution_flops, keep);
     chain = chain_of(graph, bodies.links);
   }

@@ -269,8 +269,7 @@ void report_judge() {
 
 Chain deep_chain(const BackendRules& rules, bool folds) {
   Graph graph = build_model(deep_resnet(kDeepUnits));
-  if (folds) fold_norms(graph);
-  ChainBodies bodies = cut_into_links(graph);
+  ChainBodies bodies = folds ? cut_into_folded_links(graph) : cut_into_links(graph);
   solve_links(graph, bodies.links, rules, convolution_flops);
   return chain_of(graph, bodies.links);
 }

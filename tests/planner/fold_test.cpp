@@ -1,4 +1,4 @@
-// What fold_norms folds and what it leaves: by the calls that the graph then makes.
+// What fold_norms folds and what it leaves, by the calls that are then made.
 // Here because a wrong fold is a wrong net, and a missed one costs memory that nobody notices.
 // It must not know kernels; replay_test judges folded plans as the plain net they stand for.
 #include "tools/graph/fold.h"
@@ -25,14 +25,31 @@ std::vector<std::string> names_of(const std::vector<Call>& calls) {
   return names;
 }
 
-std::vector<std::string> forward_of(const Graph& graph) {
-  std::vector<std::string> names;
-  for (const Node& node : graph.nodes) {
-    for (const std::string& name : names_of(forward_calls(graph, node))) names.push_back(name);
+// All calls of a graph, folded.
+struct Folded {
+  std::vector<Call> forward, backward;
+
+  explicit Folded(Graph& graph, bool folds = true) {
+    if (folds) want_statistics(graph);
+    for (const Node& node : graph.nodes) {
+      for (const Call& call : forward_calls(graph, node)) forward.push_back(call);
+    }
+    if (!graph.nodes.empty() && graph.nodes.back().op == Op::kLossHead) {
+      backward = BackwardBuilder(graph).build(0, graph.nodes.size(), graph.input, kNoValue, kNoValue).calls;
+    }
+    if (folds) fold_norms(graph, forward, backward);
   }
-  std::erase_if(names, [](const std::string& name) { return name == "batch_norm.statistics" || name == "batch_norm.running"; });
-  return names;
-}
+  // Without what batch-norm always calls.
+  std::vector<std::string> names() const {
+    std::vector<std::string> names = names_of(forward);
+    std::erase_if(names, [](const std::string& name) { return name == "batch_norm.statistics" || name == "batch_norm.running"; });
+    return names;
+  }
+  Call named(const std::string& name) const {
+    const auto found = std::find_if(forward.begin(), forward.end(), [&](const Call& call) { return kernel_info(call.op, call.pass).name == name; });
+    return found == forward.end() ? Call{} : *found;
+  }
+};
 
 size_t count_of(const std::vector<std::string>& names, const std::string& name) {
   return static_cast<size_t>(std::count(names.begin(), names.end(), name));
@@ -46,19 +63,17 @@ struct Net {
 
   Net() : x(graph.input = graph.add_value("images", ValueKind::kInput, {2, 8, 8, 4})) { x = graph.conv(x, "conv0", 16, kThree); }
   ValueId norm(ValueId v, const char* name) { return graph.batch_norm(v, name); }
-  Names forward() {
-    fold_norms(graph);
-    return forward_of(graph);
-  }
+  Names forward() { return Folded(graph).names(); }
 };
 
 TEST(Fold, AConvolutionNormalisesWhatItReads) {
   Net net;
   net.graph.conv(net.graph.relu(net.norm(net.x, "bn"), "relu"), "conv1", 16, kThree);
-  EXPECT_EQ(net.forward(), (Names{"conv.forward", "norm_conv.forward"}));
+  const Folded folded(net.graph);
+  EXPECT_EQ(folded.names(), (Names{"conv.forward", "norm_conv.forward"}));
   const Node &norm = net.graph.nodes[1], &conv = net.graph.nodes[3];
   using A = NormConvForward;
-  EXPECT_EQ(forward_calls(net.graph, conv)[0],
+  EXPECT_EQ(folded.named("norm_conv.forward"),
             call<A>({{A::kY, conv.outputs[0]}, {A::kX, net.x}, {A::kW, conv.parameters[0]}, {A::kMean, norm.outputs[1]}, {A::kRstd, norm.outputs[2]},
                      {A::kGamma, norm.parameters[0]}, {A::kBeta, norm.parameters[1]}},
                     conv.attribute));
@@ -119,13 +134,10 @@ TEST(Fold, AConvolutionTakesTheStatisticsOfWhatItWrites) {
   const ValueId y = net.graph.conv(net.graph.relu(net.norm(net.x, "bn0"), "relu"), "conv1", 16, kThree);
   net.norm(y, "bn1");
   net.norm(y, "bn2");  // a second one takes its own
-  fold_norms(net.graph);
-  std::vector<Call> calls, later;
-  for (const Node& node : net.graph.nodes) {
-    for (const Call& call : forward_calls(net.graph, node)) {
-      calls.push_back(call);
-      if (const auto again = repeated(call)) later.push_back(*again);
-    }
+  const std::vector<Call> calls = Folded(net.graph).forward;
+  std::vector<Call> later;
+  for (const Call& call : calls) {
+    if (const auto again = repeated(call)) later.push_back(*again);
   }
   EXPECT_EQ(names_of(calls), (Names{"conv.forward", "batch_norm.running", "norm_conv.forward", "batch_norm.running", "batch_norm.forward",
                                     "batch_norm.statistics", "batch_norm.running", "batch_norm.forward"}));
@@ -144,17 +156,16 @@ TEST(Fold, NoStatisticsAreTakenAcrossACut) {
   Net net;
   net.graph.cut(net.x);
   net.norm(net.x, "bn");
-  fold_norms(net.graph);
-  const Names first = names_of(forward_calls(net.graph, net.graph.nodes[1]));
-  EXPECT_EQ(first, (Names{"batch_norm.statistics", "batch_norm.running", "batch_norm.forward"}));
+  EXPECT_EQ(names_of(Folded(net.graph).forward), (Names{"conv.forward", "batch_norm.statistics", "batch_norm.running", "batch_norm.forward"}));
 }
 
 // A residual unit of two convolutions stores two of them and its output; one with a projection normalises that beside.
 TEST(Fold, AResNetKeepsOnlyWhatConvolutionsWrote) {
   Graph graph = build_model(deep_resnet({2, 2, 2, 2}));
-  const Names before = forward_of(graph);
-  fold_norms(graph);
-  const Names after = forward_of(graph);
+  Graph plain = graph;
+  const Names before = Folded(plain, false).names();
+  const Folded folded(graph);
+  const Names after = folded.names();
   EXPECT_EQ(count_of(after, "norm_conv.forward"), 16u);       // two in each of eight units
   EXPECT_EQ(count_of(after, "norm_add_relu.forward"), 8u);
   EXPECT_EQ(count_of(after, "batch_norm.forward"), 5u);       // the stem's and four projections'
@@ -162,8 +173,7 @@ TEST(Fold, AResNetKeepsOnlyWhatConvolutionsWrote) {
   EXPECT_EQ(count_of(after, "add.forward"), 0u);
   EXPECT_EQ(count_of(before, "conv.forward"), count_of(after, "conv.forward") + count_of(after, "norm_conv.forward"));
 
-  BackwardBuilder builder(graph);
-  const Names backward = names_of(builder.build(0, graph.nodes.size(), graph.input, kNoValue, kNoValue).calls);
+  const Names backward = names_of(folded.backward);
   EXPECT_EQ(count_of(backward, "norm_conv.backward_weight"), 16u);
   EXPECT_EQ(count_of(backward, "norm_relu.backward"), 16u);
   EXPECT_EQ(count_of(backward, "batch_norm.backward"), 8u + 5u);

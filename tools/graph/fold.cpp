@@ -1,82 +1,234 @@
-// The patterns of fold.h.
-// A node that ends a pattern looks back along its inputs.
+// The patterns of fold.h, over calls: what ends a pattern looks back at who wrote what it reads.
 #include "tools/graph/fold.h"
 
 #include <algorithm>
 #include <map>
+#include <optional>
+#include <string_view>
+
+#include "tools/graph/call.h"
 
 namespace reprise {
 
 namespace {
 
-class NormFolder {
+// An op that reads x, and the op that reads relu(norm(x)) in its place. The kernels of a pass have the same arguments under the same names,
+// outputs first; the second op's have the norm's too.
+struct FoldedReader {
+  Op plain, folded;
+};
+constexpr FoldedReader kFoldedReaders[] = {{Op::kConv, Op::kNormConv}};
+
+// A kernel that also takes the statistics of what it writes: its outputs for them.
+struct StatisticsWriter {
+  Op op;
+  uint32_t mean, rstd;
+};
+constexpr StatisticsWriter kStatisticsWriters[] = {{Op::kConv, ConvForward::kMeanOfY, ConvForward::kRstdOfY}};
+
+const StatisticsWriter* statistics_writer(Op op) {
+  const auto found = std::find_if(std::begin(kStatisticsWriters), std::end(kStatisticsWriters), [op](const StatisticsWriter& writer) { return writer.op == op; });
+  return found == std::end(kStatisticsWriters) ? nullptr : found;
+}
+
+bool is_boundary(const Graph& graph, ValueId v) { return std::find(graph.boundaries.begin(), graph.boundaries.end(), v) != graph.boundaries.end(); }
+
+constexpr size_t kNoCall = ~size_t{0};
+
+// The call with x for relu(norm(x)), which is its argument `place`; an op of kNormConv's kind.
+std::optional<Call> reading_norm(const Call& reader, size_t place, const Call& norm) {
+  const auto pair = std::find_if(std::begin(kFoldedReaders), std::end(kFoldedReaders), [&reader](const FoldedReader& each) { return each.plain == reader.op; });
+  if (pair == std::end(kFoldedReaders) || kernel_index(pair->folded, reader.pass) == kKernelCount) return std::nullopt;
+  using N = BatchNormForward;
+  const KernelInfo &plain = kernel_info(reader.op, reader.pass), &folded = kernel_info(pair->folded, reader.pass), &of_norm = N::kInfo;
+  Call call = reader;
+  call.op = pair->folded;
+  call.arguments.clear();
+  for (uint32_t a = 0; a < folded.arity() && folded.arguments[a].role != Role::kScratch; ++a) {
+    const std::string_view name = folded.arguments[a].name;
+    const auto find = [name](const KernelInfo& kernel, size_t count) {
+      size_t found = 0;
+      while (found < count && kernel.arguments[found].name != name) ++found;
+      return found;
+    };
+    const size_t own = find(plain, reader.arguments.size());
+    call.arguments.push_back(own == place ? norm.arguments[N::kX] : own < reader.arguments.size() ? reader.arguments[own] : norm.arguments.at(find(of_norm, norm.arguments.size())));
+  }
+  return call;
+}
+
+// One list of calls: who writes and who reads what.
+class Calls {
  public:
-  explicit NormFolder(Graph& graph) : graph_(graph) {
-    for (size_t i = 0; i < graph.nodes.size(); ++i) {
-      for (const ValueId v : graph.nodes[i].outputs) producer_[v] = i;
-      for (const ValueId v : graph.nodes[i].inputs) readers_[v].push_back(i);
+  explicit Calls(std::vector<Call>& calls) : calls_(calls), dropped_(calls.size(), false) {
+    for (size_t i = 0; i < calls.size(); ++i) {
+      for (size_t a = 0; a < calls[i].arguments.size(); ++a) {
+        const ValueId v = calls[i].arguments[a];
+        if (v == kNoValue) continue;
+        if (kernel_info(calls[i].op, calls[i].pass).arguments[a].role == Role::kInput) {
+          readers_[v].push_back({i, a});
+        } else {
+          writer_[v] = i;
+        }
+      }
     }
   }
+  void end() {
+    size_t i = 0;
+    std::erase_if(calls_, [&](const Call&) { return dropped_[i++]; });
+  }
+
+  struct Reader {
+    size_t call, place;
+  };
+  const std::vector<Reader>& readers(ValueId v) const {
+    static const std::vector<Reader> none;
+    const auto found = readers_.find(v);
+    return found == readers_.end() ? none : found->second;
+  }
+  size_t writer(ValueId v) const {
+    const auto found = writer_.find(v);
+    return found == writer_.end() ? kNoCall : found->second;
+  }
+  // The call of that kernel which wrote v; kNoCall where another did.
+  size_t writer(ValueId v, Op op) const {
+    const size_t found = writer(v);
+    return found != kNoCall && calls_[found].op == op && calls_[found].pass == Pass::kForward ? found : kNoCall;
+  }
+  Call& operator[](size_t i) { return calls_[i]; }
+  const Call& operator[](size_t i) const { return calls_[i]; }
+  size_t size() const { return calls_.size(); }
+  void drop(size_t i) { dropped_[i] = true; }
+  bool is(size_t i, Op op, Pass pass) const { return !dropped_[i] && calls_[i].op == op && calls_[i].pass == pass; }
+
+ private:
+  std::vector<Call>& calls_;
+  std::vector<bool> dropped_;
+  std::map<ValueId, size_t> writer_;
+  std::map<ValueId, std::vector<Reader>> readers_;
+};
+
+class NormFolder {
+ public:
+  NormFolder(const Graph& graph, std::vector<Call>& forward, std::vector<Call>& backward) : graph_(graph), forward_(forward), backward_(backward) {}
 
   void run() {
-    for (size_t i = 0; i < graph_.nodes.size(); ++i) {
-      if (graph_.nodes[i].op == Op::kRelu) fold_relu(i);
-      if (graph_.nodes[i].op == Op::kBatchNorm) fold_statistics(i);
+    for (size_t i = 0; i < forward_.size(); ++i) {
+      if (forward_.is(i, Op::kRelu, Pass::kForward) && !fold_into_readers(i)) fold_into_relu(i);
+      if (forward_.is(i, Op::kBatchNorm, Pass::kStatistics)) fold_statistics(i);
     }
+    forward_.end();
+    backward_.end();
   }
 
  private:
-  // The node of that op which wrote v, if nobody else than node `reader` reads v and the graph is not cut there.
-  size_t only_read_by(ValueId v, Op op, size_t reader) const {
-    const auto found = producer_.find(v);
-    if (found == producer_.end() || graph_.nodes[found->second].op != op || is_boundary(v)) return kNoNode;
-    return readers_.at(v) == std::vector<size_t>{reader} ? found->second : kNoNode;
+  // The forward call of that op which wrote v, if nothing but one forward call reads v and the graph is not cut there.
+  size_t only_read_once(ValueId v, Op op) const {
+    if (is_boundary(graph_, v) || forward_.readers(v).size() != 1 || !backward_.readers(v).empty()) return kNoCall;
+    return forward_.writer(v, op);
   }
-  bool is_boundary(ValueId v) const { return std::find(graph_.boundaries.begin(), graph_.boundaries.end(), v) != graph_.boundaries.end(); }
 
-  void fold_relu(size_t relu) {
-    Node& node = graph_.nodes[relu];
-    if (const size_t norm = only_read_by(node.inputs[0], Op::kBatchNorm, relu); norm != kNoNode && only_convolutions_read(node.outputs[0])) {
-      node.fold = graph_.nodes[norm].fold = Fold::kIntoConv;
-      for (const size_t reader : readers_.at(node.outputs[0])) graph_.nodes[reader].source = norm;
-      return;
+  // convolution(relu(batch_norm(x))); batch-norm's backward masks its gradient itself.
+  bool fold_into_readers(size_t relu) {
+    const ValueId a = forward_[relu].arguments[ReluForward::kY];
+    const size_t norm = only_read_once(forward_[relu].arguments[ReluForward::kX], Op::kBatchNorm);
+    if (norm == kNoCall || is_boundary(graph_, a) || forward_.readers(a).empty()) return false;
+    const Call by = forward_[norm];
+    std::vector<std::pair<Call*, Call>> rewritten;
+    size_t masks = kNoCall;
+    for (Calls* calls : {&forward_, &backward_}) {
+      for (const Calls::Reader& reader : calls->readers(a)) {
+        if (calls == &backward_ && calls->is(reader.call, Op::kRelu, Pass::kBackward)) {
+          masks = reader.call;
+          continue;
+        }
+        const auto call = reading_norm((*calls)[reader.call], reader.place, by);
+        if (!call) return false;
+        rewritten.push_back({&(*calls)[reader.call], *call});
+      }
     }
-    const size_t add = only_read_by(node.inputs[0], Op::kAdd, relu);
-    if (add == kNoNode) return;
-    const size_t norm = only_read_by(graph_.nodes[add].inputs[0], Op::kBatchNorm, add);
-    if (norm == kNoNode) return;
-    graph_.nodes[norm].fold = Fold::kIntoAdd;
-    graph_.nodes[add].fold = Fold::kIntoRelu;
-    graph_.nodes[add].source = norm;
-    node.source = add;
+    for (auto& [call, folded] : rewritten) *call = std::move(folded);
+    if (masks != kNoCall) mask_in_norm(masks, by);
+    forward_.drop(norm);
+    forward_.drop(relu);
+    return true;
   }
 
-  void fold_statistics(size_t norm) {
-    const ValueId x = graph_.nodes[norm].inputs[0];
-    const auto found = producer_.find(x);
-    if (found == producer_.end() || is_boundary(x)) return;
-    Node& conv = graph_.nodes[found->second];
-    if (conv.op != Op::kConv || conv.statistics != kNoNode) return;
-    conv.statistics = norm;
-    graph_.nodes[norm].statistics = found->second;
-    WindowAttribute window = graph_.attributes.of<WindowAttribute>()[conv.attribute];
-    window.epsilon = graph_.attributes.of<NormAttribute>()[graph_.nodes[norm].attribute].epsilon;
-    conv.attribute = graph_.attributes.intern(window);
+  void mask_in_norm(size_t relu, const Call& norm) {
+    const ValueId dn = backward_[relu].arguments[ReluBackward::kDx], da = backward_[relu].arguments[ReluBackward::kDy];
+    Call& plain = backward_[backward_.readers(dn).at(0).call];
+    using B = BatchNormBackward;
+    using A = NormReluBackward;
+    static_assert(uint32_t{A::kDx} == B::kDx && uint32_t{A::kDgamma} == B::kDgamma && uint32_t{A::kDbeta} == B::kDbeta, "what is added to keeps its bit");
+    const std::vector<ValueId>& b = plain.arguments;
+    Call folded = call<A>({{A::kDx, b[B::kDx]}, {A::kDgamma, b[B::kDgamma]}, {A::kDbeta, b[B::kDbeta]}, {A::kX, b[B::kX]}, {A::kMean, b[B::kMean]},
+                           {A::kRstd, b[B::kRstd]}, {A::kGamma, b[B::kGamma]}, {A::kBeta, norm.arguments[BatchNormForward::kBeta]}, {A::kDa, da}},
+                          plain.attribute);
+    folded.accumulate = plain.accumulate;
+    plain = folded;
+    backward_.drop(relu);
   }
 
-  bool only_convolutions_read(ValueId v) const {
-    const auto found = readers_.find(v);
-    return !is_boundary(v) && found != readers_.end() &&
-           std::all_of(found->second.begin(), found->second.end(), [this](size_t i) { return graph_.nodes[i].op == Op::kConv; });
+  // relu(add(batch_norm(x), b))
+  void fold_into_relu(size_t relu) {
+    const size_t add = only_read_once(forward_[relu].arguments[ReluForward::kX], Op::kAdd);
+    if (add == kNoCall) return;
+    const size_t norm = only_read_once(forward_[add].arguments[AddForward::kA], Op::kBatchNorm);
+    if (norm == kNoCall) return;
+    using A = NormAddReluForward;
+    using N = BatchNormForward;
+    const std::vector<ValueId> n = forward_[norm].arguments;
+    forward_[relu] = call<A>({{A::kY, forward_[relu].arguments[ReluForward::kY]}, {A::kX, n[N::kX]}, {A::kB, forward_[add].arguments[AddForward::kB]},
+                              {A::kMean, n[N::kMean]}, {A::kRstd, n[N::kRstd]}, {A::kGamma, n[N::kGamma]}, {A::kBeta, n[N::kBeta]}},
+                             forward_[norm].attribute);
+    forward_.drop(norm);
+    forward_.drop(add);
   }
 
-  Graph& graph_;
-  std::map<ValueId, size_t> producer_;
-  std::map<ValueId, std::vector<size_t>> readers_;
+  // The convolution may have been rewritten to one that normalises what it reads: its statistics stand where they stood.
+  void fold_statistics(size_t statistics) {
+    using S = BatchNormStatistics;
+    const std::vector<ValueId>& s = forward_[statistics].arguments;
+    const size_t found = forward_.writer(s[S::kX]);
+    if (found == kNoCall) return;
+    Call& writer = forward_[found];
+    const auto folded = std::find_if(std::begin(kFoldedReaders), std::end(kFoldedReaders), [&writer](const FoldedReader& each) { return each.folded == writer.op; });
+    const StatisticsWriter* takes = statistics_writer(folded == std::end(kFoldedReaders) ? writer.op : folded->plain);
+    if (takes == nullptr || writer.arguments[takes->mean] != kNoValue) return;
+    if (!(graph_.attributes.of<WindowAttribute>()[writer.attribute].epsilon > 0)) return;
+    writer.arguments[takes->mean] = s[S::kMean];
+    writer.arguments[takes->rstd] = s[S::kRstd];
+    writer.once = static_cast<uint16_t>(1u << takes->mean | 1u << takes->rstd);
+    forward_.drop(statistics);
+  }
+
+  const Graph& graph_;
+  Calls forward_, backward_;
 };
 
 }  // namespace
 
-void fold_norms(Graph& graph) { NormFolder(graph).run(); }
+void want_statistics(Graph& graph) {
+  std::map<ValueId, Node*> writer;
+  for (Node& node : graph.nodes) {
+    if (statistics_writer(node.op) != nullptr && !is_boundary(graph, node.outputs[0])) writer[node.outputs[0]] = &node;
+    if (node.op != Op::kBatchNorm) continue;
+    const auto found = writer.find(node.inputs[0]);
+    if (found == writer.end()) continue;
+    WindowAttribute window = graph.attributes.of<WindowAttribute>()[found->second->attribute];
+    window.epsilon = graph.attributes.of<NormAttribute>()[node.attribute].epsilon;
+    found->second->attribute = graph.attributes.intern(window);
+    writer.erase(found);
+  }
+}
+
+void fold_norms(const Graph& graph, std::vector<Call>& forward, std::vector<Call>& backward) { NormFolder(graph, forward, backward).run(); }
+
+ChainBodies cut_into_folded_links(Graph& graph) {
+  want_statistics(graph);
+  ChainBodies chain = cut_into_links(graph);
+  for (LinkBody& link : chain.links) fold_norms(graph, link.forward, link.backward);
+  return chain;
+}
 
 }  // namespace reprise

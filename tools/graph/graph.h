@@ -34,9 +34,6 @@ struct Value {
 
 constexpr size_t kNoNode = ~size_t{0};
 
-// Who computes a node's main output, which is then never stored (fold.h).
-enum class Fold : uint8_t { kNone, kIntoConv, kIntoAdd, kIntoRelu };
-
 // One operation of the network. Its kernel calls come from rules.h.
 struct Node {
   Op op;
@@ -47,10 +44,6 @@ struct Node {
   std::vector<ValueId> parameters;  // absent optional ones are kNoValue; of a linear layer with an adapter the third is the adapter's
   size_t low_rank = kNoNode;        // of a linear layer with an adapter: the node of its second input
   std::vector<ValueId> buffers;
-  // Set by fold.h.
-  Fold fold = Fold::kNone;
-  size_t source = kNoNode;  // the folded node that this one starts from
-  size_t statistics = kNoNode;  // of a batch-norm: the convolution that takes them; of that: the batch-norm
 };
 
 // One kernel call over values: a row before it has slots. Scratch is the last argument where the kernel has it.

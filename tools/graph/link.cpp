@@ -14,8 +14,8 @@ namespace reprise {
 
 namespace {
 
-// The nodes of each link, from the boundaries.
-std::vector<LinkBody> split_nodes(const Graph& graph) {
+// The nodes of each link, from the boundaries behind the first `dropped`.
+std::vector<LinkBody> split_nodes(const Graph& graph, size_t dropped) {
   std::map<ValueId, size_t> producer;
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
     for (const ValueId v : graph.nodes[i].outputs) producer[v] = i;
@@ -23,7 +23,7 @@ std::vector<LinkBody> split_nodes(const Graph& graph) {
   std::vector<LinkBody> links;
   size_t first = 0;
   ValueId input = graph.input;
-  for (size_t b = 0; b <= graph.boundaries.size(); ++b) {
+  for (size_t b = dropped; b <= graph.boundaries.size(); ++b) {
     LinkBody link;
     const bool last = b == graph.boundaries.size();
     link.first_node = first;
@@ -39,11 +39,11 @@ std::vector<LinkBody> split_nodes(const Graph& graph) {
   return links;
 }
 
-// Below the first trainable value nothing is recorded: all of it is one link, which keeps only its output.
-void drop_frozen_boundaries(Graph& graph, const BackwardBuilder& builder) {
+// Below the first trainable value nothing is recorded: all of it is one link, which keeps only its output. Answers how many boundaries that drops.
+size_t frozen_boundaries(const Graph& graph, const BackwardBuilder& builder) {
   size_t frozen = 0;
   while (frozen < graph.boundaries.size() && !builder.needs_gradient(graph.boundaries[frozen])) ++frozen;
-  if (frozen > 1) graph.boundaries.erase(graph.boundaries.begin(), graph.boundaries.begin() + static_cast<std::ptrdiff_t>(frozen) - 1);
+  return frozen > 1 ? frozen - 1 : 0;
 }
 
 void check_cut(const Graph& graph, const LinkBody& link) {
@@ -117,8 +117,7 @@ ChainBodies cut_into_links(Graph& graph) {
   if (graph.nodes.empty() || graph.nodes.back().op != Op::kLossHead) throw UserError("the graph has no loss; its last node must be a loss head");
   ChainBodies chain;
   BackwardBuilder builder(graph);
-  drop_frozen_boundaries(graph, builder);
-  chain.links = split_nodes(graph);
+  chain.links = split_nodes(graph, frozen_boundaries(graph, builder));
   const size_t count = chain.links.size();
   for (size_t i = 0; i < count; ++i) {
     LinkBody& link = chain.links[i];

@@ -23,53 +23,19 @@ Call linear_call(const Node& n) {
                  n.attribute);
 }
 
-constexpr uint16_t kMeanAndRstd = 0b11, kRunningStatistics = 0b111;
-
 std::vector<Call> batch_norm_calls(const Node& n) {
   const ValueId x = n.inputs[0], mean = n.outputs[1], rstd = n.outputs[2];
-  std::vector<Call> calls;
-  if (n.statistics == kNoNode) {
-    using A = BatchNormStatistics;
-    calls.push_back(call<A>({{A::kMean, mean}, {A::kRstd, rstd}, {A::kX, x}}, n.attribute));
-    calls.back().once = kMeanAndRstd;
-  }
+  using S = BatchNormStatistics;
+  Call statistics = call<S>({{S::kMean, mean}, {S::kRstd, rstd}, {S::kX, x}}, n.attribute);
+  statistics.once = 1u << S::kMean | 1u << S::kRstd;
   using R = BatchNormRunning;
-  calls.push_back(call<R>({{R::kRunningMean, n.buffers[0]}, {R::kRunningVar, n.buffers[1]}, {R::kBatches, n.buffers[2]}, {R::kMean, mean}, {R::kRstd, rstd}},
-                          n.attribute));
-  calls.back().once = kRunningStatistics;
-  if (n.fold != Fold::kNone) return calls;
+  Call running = call<R>({{R::kRunningMean, n.buffers[0]}, {R::kRunningVar, n.buffers[1]}, {R::kBatches, n.buffers[2]}, {R::kMean, mean}, {R::kRstd, rstd}},
+                         n.attribute);
+  running.once = 1u << R::kRunningMean | 1u << R::kRunningVar | 1u << R::kBatches;
   using A = BatchNormForward;
-  calls.push_back(call<A>({{A::kY, n.outputs[0]}, {A::kX, x}, {A::kMean, mean}, {A::kRstd, rstd}, {A::kGamma, n.parameters[0]}, {A::kBeta, n.parameters[1]}},
-                          n.attribute));
-  return calls;
-}
-
-Call conv_call(const Graph& graph, const Node& n) {
-  const Node* taken = n.statistics == kNoNode ? nullptr : &graph.nodes[n.statistics];
-  const ValueId mean = taken == nullptr ? kNoValue : taken->outputs[1], rstd = taken == nullptr ? kNoValue : taken->outputs[2];
-  Call conv;
-  if (n.source == kNoNode) {
-    using A = ConvForward;
-    conv = call<A>({{A::kY, n.outputs[0]}, {A::kMeanOfY, mean}, {A::kRstdOfY, rstd}, {A::kX, n.inputs[0]}, {A::kW, n.parameters[0]}}, n.attribute);
-  } else {
-    using A = NormConvForward;
-    const Node& norm = graph.nodes[n.source];
-    conv = call<A>({{A::kY, n.outputs[0]}, {A::kMeanOfY, mean}, {A::kRstdOfY, rstd}, {A::kX, norm.inputs[0]}, {A::kW, n.parameters[0]},
-                    {A::kMean, norm.outputs[1]}, {A::kRstd, norm.outputs[2]}, {A::kGamma, norm.parameters[0]}, {A::kBeta, norm.parameters[1]}},
-                   n.attribute);
-  }
-  if (taken != nullptr) conv.once = 1u << ConvForward::kMeanOfY | 1u << ConvForward::kRstdOfY;
-  return conv;
-}
-
-// A ReLU that starts from a folded addition.
-Call norm_add_relu_call(const Graph& graph, const Node& n) {
-  using A = NormAddReluForward;
-  const Node& source = graph.nodes[n.source];
-  const Node& norm = graph.nodes[source.source];
-  return call<A>({{A::kY, n.outputs[0]}, {A::kX, norm.inputs[0]}, {A::kB, source.inputs[1]}, {A::kMean, norm.outputs[1]}, {A::kRstd, norm.outputs[2]},
-                  {A::kGamma, norm.parameters[0]}, {A::kBeta, norm.parameters[1]}},
-                 norm.attribute);
+  return {statistics, running,
+          call<A>({{A::kY, n.outputs[0]}, {A::kX, x}, {A::kMean, mean}, {A::kRstd, rstd}, {A::kGamma, n.parameters[0]}, {A::kBeta, n.parameters[1]}},
+                  n.attribute)};
 }
 
 Call attention_call(const Graph& graph, const Node& n) {
@@ -106,11 +72,9 @@ std::vector<Call> forward_calls(const Graph& graph, const Node& n) {
   const auto& in = n.inputs;
   const auto& out = n.outputs;
   const auto& p = n.parameters;
-  if (n.op == Op::kBatchNorm) return batch_norm_calls(n);
-  if (n.fold != Fold::kNone) return {};
-  if (n.op == Op::kConv) return {conv_call(graph, n)};
-  if (n.source != kNoNode) return {norm_add_relu_call(graph, n)};
   switch (n.op) {
+    case Op::kConv: return {call<ConvForward>({{ConvForward::kY, out[0]}, {ConvForward::kX, in[0]}, {ConvForward::kW, p[0]}}, n.attribute)};
+    case Op::kBatchNorm: return batch_norm_calls(n);
     case Op::kRelu: return {unary_call<ReluForward>(n)};
     case Op::kGelu: return {unary_call<GeluForward>(n)};
     case Op::kGlobalPool: return {unary_call<GlobalPoolForward>(n)};
@@ -158,9 +122,7 @@ std::vector<Call> evaluation_calls(Graph& graph) {
   std::vector<Call> calls;
   std::map<ValueId, ValueId> same;  // dropout is the identity here: its output is its input
   const auto resolve = [&same](ValueId v) { return same.count(v) != 0 ? same.at(v) : v; };
-  for (Node n : graph.nodes) {
-    n.fold = Fold::kNone;  // what folds reads a batch's statistics
-    n.source = n.statistics = kNoNode;
+  for (const Node& n : graph.nodes) {
     if (n.op == Op::kDropout) {
       same[n.outputs[0]] = resolve(n.inputs[0]);
     } else if (n.op == Op::kBatchNorm) {
@@ -358,7 +320,6 @@ void BackwardBuilder::differentiate(const Node& n, ValueId dy) {
     case Op::kBatchNorm:
     case Op::kLayerNorm: return normalisation(n, dy);
     case Op::kRelu:
-      if (n.fold != Fold::kNone) return pass_on(x, dy);  // batch-norm's backward masks it
       return write(x, call<ReluBackward>({{ReluBackward::kDx, kNoValue}, {ReluBackward::kY, n.outputs[0]}, {ReluBackward::kDy, dy}}), ReluBackward::kDx, false);
     case Op::kSwiglu: {
       using A = SwigluBackward;
@@ -415,19 +376,9 @@ void BackwardBuilder::differentiate(const Node& n, ValueId dy) {
 // The weight's gradient first: it is the last to read x, whose room the gradient of x may then take.
 void BackwardBuilder::convolution(const Node& n, ValueId dy) {
   const ValueId x = n.inputs[0];
-  static_assert(uint32_t{ConvBackwardWeight::kDw} == NormConvBackwardWeight::kDw);
-  Call weight;
-  if (n.source == kNoNode) {
-    using A = ConvBackwardWeight;
-    weight = call<A>({{A::kDw, kNoValue}, {A::kX, x}, {A::kDy, dy}}, n.attribute);
-  } else {
-    using A = NormConvBackwardWeight;
-    const Node& norm = graph_.nodes[n.source];
-    weight = call<A>({{A::kDw, kNoValue}, {A::kX, norm.inputs[0]}, {A::kDy, dy}, {A::kMean, norm.outputs[1]}, {A::kRstd, norm.outputs[2]},
-                      {A::kGamma, norm.parameters[0]}, {A::kBeta, norm.parameters[1]}},
-                     n.attribute);
-  }
-  if (weight_gradient(n.parameters[0], weight, ConvBackwardWeight::kDw) != kNoValue) calls_.push_back(weight);
+  using W = ConvBackwardWeight;
+  Call weight = call<W>({{W::kDw, kNoValue}, {W::kX, x}, {W::kDy, dy}}, n.attribute);
+  if (weight_gradient(n.parameters[0], weight, W::kDw) != kNoValue) calls_.push_back(weight);
   using D = ConvBackwardData;
   if (needs_gradient_[x]) write(x, call<D>({{D::kDx, kNoValue}, {D::kDy, dy}, {D::kW, n.parameters[0]}}, n.attribute), D::kDx, true);
 }
@@ -469,20 +420,10 @@ Call norm_backward_call(const Node& n, ValueId dy) {
                  n.attribute);
 }
 
-// `da` is the gradient of the ReLU.
-Call norm_relu_backward_call(const Node& n, ValueId da) {
-  using A = NormReluBackward;
-  static_assert(uint32_t{A::kDx} == LayerNormBackward::kDx && uint32_t{A::kDgamma} == LayerNormBackward::kDgamma && uint32_t{A::kDbeta} == LayerNormBackward::kDbeta);
-  return call<A>({{A::kDx, kNoValue}, {A::kX, n.inputs[0]}, {A::kMean, n.outputs[1]}, {A::kRstd, n.outputs[2]}, {A::kGamma, n.parameters[0]},
-                  {A::kBeta, n.parameters[1]}, {A::kDa, da}},
-                 n.attribute);
-}
-
 }  // namespace
 
 void BackwardBuilder::normalisation(const Node& n, ValueId dy) {
-  const bool masks = n.fold == Fold::kIntoConv;
-  Call norm = masks ? norm_relu_backward_call(n, dy) : n.op == Op::kLayerNorm ? norm_backward_call<LayerNormBackward>(n, dy) : norm_backward_call<BatchNormBackward>(n, dy);
+  Call norm = n.op == Op::kLayerNorm ? norm_backward_call<LayerNormBackward>(n, dy) : norm_backward_call<BatchNormBackward>(n, dy);
   using A = LayerNormBackward;
   weight_gradient(n.parameters[0], norm, A::kDgamma);
   weight_gradient(n.parameters[1], norm, A::kDbeta);

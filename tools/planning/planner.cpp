@@ -224,8 +224,7 @@ SolvedModel solve_network(const Recipe& recipe, const Graph& network, const std:
   SolvedModel model;
   model.recipe = recipe;
   model.network = model.graph = network;
-  fold_norms(model.graph);
-  model.bodies = cut_into_links(model.graph);
+  model.bodies = cut_into_folded_links(model.graph);
   model.state = build_training_state(model.graph, model.bodies, optimizer_of(recipe));
   model.evaluation = evaluation_calls(model.graph);
   const bool by_policy = recipe.schedule.strategy == kPolicy;

@@ -28,7 +28,7 @@ constexpr const char* kPolicy = "policy";
 struct SolvedModel {
   Recipe recipe;
   Graph network;  // as it was given
-  Graph graph;    // folded, with gradients and moments
+  Graph graph;    // with gradients and moments
   std::optional<Graph> answering;  // of a language model: the network for a few tokens of one sequence, for the program that generates
   ChainBodies bodies;
   TrainingState state;
