@@ -317,7 +317,9 @@ struct TiledAttention {
       forward_scores<kLanes>(tiles, keys, diagonal, head.D);
       hide_scores(tiles.scores, head, first_query, count, first_key, keys);
       update_softmax<kLanes>(state, tiles.scores, keys, diagonal);
-      if (args.attention.dropout > 0) drop_weights<kLanes>(tiles.scores, mask, head.first_element + uint64_t{first_query} * head.T + first_key, head.T, count, keys);
+      if (args.attention.dropout > 0) {
+        drop_weights<kLanes>(tiles.scores, mask, head.first_element + uint64_t{first_query} * head.T + first_key, head.T, count, keys);
+      }
       if (first_key != first_seen) scale_sums(tiles.sums, state.rescale, head.D);
       weigh_values<kLanes>(tiles, keys, diagonal, first_key != first_seen, head.D);
     }
@@ -486,7 +488,8 @@ struct TiledAttention {
   }
   // Their gradients, to the rows from `to` on.
   template <int kLanes, typename Stored>
-  REPRISE_INLINE static void close_keys(Stored* to, BackwardTiles<Stored>& tiles, const float* sums, const AttentionHead<Stored>& head, uint32_t keys) {
+  REPRISE_INLINE static void close_keys(Stored* to, BackwardTiles<Stored>& tiles, const float* sums, const AttentionHead<Stored>& head,
+                                        uint32_t keys) {
     transpose_sums<kLanes>(tiles.keys, sums, tiles.lines, keys, head.D);
     for (uint32_t i = 0; i < keys; ++i) copy_scaled<kLanes>(to + i * head.row, tiles.keys + i * head.D, head.D, 1.0f);
   }

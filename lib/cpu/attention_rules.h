@@ -51,11 +51,13 @@ template <CpuSize kSize>
 constexpr void add_attention_rules(BackendRules& rules) {
   rules.of<AttentionForward>().stack_bytes = [](const ShapedCall& c) {
     const Tensor& y = c[AttentionForward::kY];
-    return attention_stack_bytes(y, c.attribute<AttentionAttribute>(), y.dtype == DType::kBf16 ? kForwardTiles<Bf16> : kForwardTiles<float>, 1, kSize);
+    const uint32_t head_tiles = y.dtype == DType::kBf16 ? kForwardTiles<Bf16> : kForwardTiles<float>;
+    return attention_stack_bytes(y, c.attribute<AttentionAttribute>(), head_tiles, 1, kSize);
   };
   rules.of<AttentionBackward>().stack_bytes = [](const ShapedCall& c) {
     const Tensor& y = c[AttentionBackward::kY];
-    return attention_stack_bytes(y, c.attribute<AttentionAttribute>(), y.dtype == DType::kBf16 ? kBackwardTiles<Bf16> : kBackwardTiles<float>, 2, kSize);
+    const uint32_t head_tiles = y.dtype == DType::kBf16 ? kBackwardTiles<Bf16> : kBackwardTiles<float>;
+    return attention_stack_bytes(y, c.attribute<AttentionAttribute>(), head_tiles, 2, kSize);
   };
   rules.of<AttentionBackward>().scratch_bytes = [](const ShapedCall& c) {
     return attention_backward_scratch_bytes(c[AttentionBackward::kY], c[AttentionBackward::kLse], c.attribute<AttentionAttribute>());

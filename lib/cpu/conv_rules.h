@@ -177,7 +177,8 @@ template <CpuSize kSize>
 constexpr uint64_t conv_backward_weight_stack(const ShapedCall& c) {
   using A = ConvBackwardWeight;
   const ConvShape s = conv_shape(c[A::kX], c[A::kDy], c.attribute<WindowAttribute>());
-  return conv_stack_bytes(conv_algorithm(s, kSize), conv_weights(s) / s.K, uint64_t{s.N} * s.P * s.Q, {.lines = c[A::kX].dtype != DType::kF32}, kSize);
+  const ProductStack with = {.lines = c[A::kX].dtype != DType::kF32};
+  return conv_stack_bytes(conv_algorithm(s, kSize), conv_weights(s) / s.K, uint64_t{s.N} * s.P * s.Q, with, kSize);
 }
 template <CpuSize kSize>
 constexpr uint64_t conv_forward_bytes(const ShapedCall& c) {

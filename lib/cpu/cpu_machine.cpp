@@ -75,7 +75,8 @@ Status choose_cpu_machine(CpuMachine& machine, GemmTileChoice tile, VectorLevel 
   machine.small_pairs = level == VectorLevel::kAvx512Amx ? pair_tile(VectorLevel::kAvx512Bf16) : nullptr;
   if (machine.pairs == nullptr && has_products_of_bf16(level)) return {Code::kUnsupported, "this build lacks the level's tile for bf16", 0};
   uint32_t at = 0;
-  for (const char* part : {size == CpuSize::kSmall ? "cpu-small/" : "cpu/", static_cast<const char*>(machine.tile.name), "/", vector_level_name(level)}) append(machine, at, part);
+  const char* parts[] = {size == CpuSize::kSmall ? "cpu-small" : "cpu", "/", machine.tile.name, "/", vector_level_name(level)};
+  for (const char* part : parts) append(machine, at, part);
   return ok_status();
 }
 

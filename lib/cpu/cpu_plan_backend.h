@@ -5,6 +5,7 @@
 //   const Backend backend = cpu_backend_of<kernels_called(kPlan)>(machine);
 #pragma once
 
+#include "lib/assert.h"
 #include "lib/cpu/cpu_host_access.h"
 #include "lib/cpu/cpu_kernels.h"
 #include "lib/cpu/cpu_machine.h"
@@ -25,10 +26,11 @@ struct CalledKernels {
 };
 }  // namespace contract
 
-// The table points into `machine`, which must outlive it.
-template <KernelCalls kCalls>
+// The table points into `machine`, which must outlive it and be of that size.
+template <KernelCalls kCalls, CpuSize kSize = CpuSize::kLarge>
 Backend cpu_backend_of(const CpuMachine& machine) {
-  Backend backend = {.rules = &cpu_rules_of(machine.size), .kernel_set = machine.kernel_set, .machine = &machine, .host = kCpuHostAccess};
+  REPRISE_ASSERT(machine.size == kSize, "a backend has the rules of its machine's size");
+  Backend backend = {.rules = &cpu_rules_of(kSize), .kernel_set = machine.kernel_set, .machine = &machine, .host = kCpuHostAccess};
   contract::CalledKernels<kCalls> table{backend};
   add_cpu_kernels(table);
   return backend;

@@ -11,8 +11,8 @@ namespace reprise {
 // Panels are planned at these maxima, those of a small core at less (cpu_size.h); find_gemm_tile() refuses a larger tile.
 constexpr uint32_t kMaxMr = 32;
 constexpr uint32_t kMaxNr = 32;
-// Depth of a packed panel, on all but small cores: fixed, because it decides where a sum over K is cut, and so its bits. A panel of twelve rows takes 18 KiB, more
-// than half of the smallest first-level cache; C is read and written once for each piece of this depth.
+// Depth of a packed panel, on all but small cores: fixed, because it decides where a sum over K is cut, and so its bits. A panel of twelve
+// rows takes 18 KiB, more than half of the smallest first-level cache; C is read and written once for each piece of this depth.
 constexpr uint32_t kKc = 384;
 // A tile may read (never use) this many floats past the end of a panel.
 constexpr uint32_t kPanelSlack = 128;

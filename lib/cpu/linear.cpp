@@ -42,7 +42,8 @@ bool multiply_adapted_pairs(const KernelContext& context, const LinearForwardArg
 
 template <typename Stored>
 Status cpu_linear_forward(const KernelContext& context, const LinearForwardArgsOf<Stored>& args) {
-  if (args.scratch_bytes < gemm_scratch_bytes(args.K, uint64_t{args.C} + args.R, kStoredAs<Stored>, cpu_machine(context).size)) return kScratchTooSmall;
+  const CpuSize size = cpu_machine(context).size;
+  if (args.scratch_bytes < gemm_scratch_bytes(args.K, uint64_t{args.C} + args.R, kStoredAs<Stored>, size)) return kScratchTooSmall;
   const WeightPacker w = args.input_major ? lines_are_columns(args.w, args.K) : lines_are_rows(args.w, args.C);
   const BiasedOutputOf<Stored> y{{args.y, args.K}, args.b};
   if (args.h == nullptr) {
