@@ -360,7 +360,7 @@ FUZZ_PACKAGES := clang-14 libclang-rt-14-dev
 FUZZ_CXX      ?= clang++-14
 FUZZ_SANITIZE := address,undefined -fno-sanitize-recover=undefined
 FUZZ_PARSERS  := $(wildcard $(addprefix tools/,formats/*.cpp models/*.cpp tokenizer/*.cpp chat/*.cpp weights/*.cpp recipes/*.cpp data/*.cpp layout/*.cpp schedule/*.cpp \
-                   profiling/profile.cpp training/snapshot.cpp))
+                   profiling/profile.cpp snapshots/snapshot.cpp))
 FUZZ_OBJECTS  := $(patsubst %.cpp,$(BUILD)/fuzz/%.o,$(FUZZ_PARSERS))
 $(BUILD)/packages/fuzz: PACKAGES := $(FUZZ_PACKAGES)
 $(BUILD)/fuzz/%.o: %.cpp Makefile | $(BUILD)/packages/run $(BUILD)/packages/fuzz

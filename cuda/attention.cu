@@ -10,7 +10,7 @@
 // of q, k, v and dy a slab of 32 columns stands there at a time, so that shared memory does not grow with the head.
 #include "cuda/attention_heads.h"
 #include "cuda/attention_mma.h"
-#include "cuda/attention_scratch.h"
+#include "cuda/attention_rules.h"
 #include "cuda/device_math.h"
 #include "cuda/grid.h"
 #include "cuda/pack.h"

@@ -6,7 +6,7 @@
 
 namespace reprise {
 
-// Of heads that attention_uses_mma() (attention_scratch.h).
+// Of heads that attention_uses_mma() (attention_rules.h).
 void launch_attention_forward_mma(const KernelContext& context, const AttentionForwardArgsOf<Bf16>& args);
 // delta[B,heads,T]: the sum over a head's channels of dy * y.
 void launch_attention_backward_mma(const KernelContext& context, const AttentionBackwardArgsOf<Bf16>& args, const float* delta);

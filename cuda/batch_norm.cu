@@ -1,6 +1,6 @@
 // Batch-norm over rows of channels (Ioffe & Szegedy 2015): statistics, running averages, forward, inference, backward.
 // Here as the twin of lib/cpu/batch_norm.cpp. Memory bounds each pass: a block takes a tile of channels of a chunk of rows.
-#include "cuda/batch_norm_scratch.h"
+#include "cuda/batch_norm_rules.h"
 #include "cuda/channel_norm.h"
 #include "cuda/cuda_kernels.h"
 #include "cuda/device_math.h"

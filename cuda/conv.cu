@@ -1,7 +1,7 @@
 // Convolutions as products over pixels, forward and the gradients of input and weight; of x, or of relu(norm(x)).
 // Here as the twin of lib/cpu/conv.cpp.
 #include "cuda/conv_chunks.h"
-#include "cuda/conv_scratch.h"
+#include "cuda/conv_rules.h"
 #include "cuda/conv_source.h"
 #include "cuda/cuda_kernels.h"
 #include "cuda/tile_product.h"

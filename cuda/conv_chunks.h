@@ -1,7 +1,7 @@
 // Operands of a convolution for tensor cores: chunks of eight channels of pixels under a window, of pixels under each tap, and of taps.
 // Here as the twin of conv_source.h. A thread divides once, for its first chunk: then it walks, by additions and comparisons.
 //
-// Places are counted in chunks of 16 bytes from a tensor's start, in 32 bits; chunks_fit in conv_scratch.h says that they do.
+// Places are counted in chunks of 16 bytes from a tensor's start, in 32 bits; chunks_fit in conv_rules.h says that they do.
 #pragma once
 
 #include "cuda/channel_norm.h"

@@ -1,13 +1,13 @@
 // The CUDA backends' rules: which kernels they have, and what these need. It needs no CUDA: a plan for a card is made on any machine.
 #pragma once
 
-#include "cuda/attention_scratch.h"
-#include "cuda/batch_norm_scratch.h"
-#include "cuda/conv_scratch.h"
+#include "cuda/attention_rules.h"
+#include "cuda/batch_norm_rules.h"
+#include "cuda/conv_rules.h"
 #include "cuda/host_share.h"
-#include "cuda/layer_norm_scratch.h"
-#include "cuda/linear_scratch.h"
-#include "cuda/loss_head_scratch.h"
+#include "cuda/layer_norm_rules.h"
+#include "cuda/linear_rules.h"
+#include "cuda/loss_head_rules.h"
 #include "lib/backend_rules.h"
 
 namespace reprise {

@@ -4,7 +4,7 @@
 #include "cuda/cuda_backend.h"
 #include "cuda/cuda_kernels.h"
 #include "cuda/grid.h"
-#include "cuda/layer_norm_scratch.h"
+#include "cuda/layer_norm_rules.h"
 #include "cuda/pack.h"
 #include "cuda/reduce.h"
 

@@ -3,7 +3,7 @@
 #include <type_traits>
 
 #include "cuda/cuda_kernels.h"
-#include "cuda/linear_scratch.h"
+#include "cuda/linear_rules.h"
 #include "cuda/tile_mma.h"
 #include "cuda/tile_product.h"
 #include "cuda/tile_source.h"

@@ -5,7 +5,7 @@
 #include "cuda/data_fault.h"
 #include "cuda/device_math.h"
 #include "cuda/grid.h"
-#include "cuda/loss_head_scratch.h"
+#include "cuda/loss_head_rules.h"
 #include "cuda/reduce.h"
 #include "cuda/weight_format.h"
 
@@ -36,7 +36,7 @@ struct ProductOutput {
   const float* bias;   // [J] or null
   bool accumulate;
 };
-struct ProductShape {
+struct HeadProduct {
   uint64_t I, J, K;
 };
 
@@ -55,7 +55,7 @@ __device__ void load_tile(Shared& shared, const Operand& operand, uint64_t first
 
 template <typename A, typename B, typename Stored>
 __global__ void __launch_bounds__(kBlockThreads)
-    tile_of_product(const ProductOutput<Stored> out, const A a, const B b, const ProductShape shape) {
+    tile_of_product(const ProductOutput<Stored> out, const A a, const B b, const HeadProduct shape) {
   REPRISE_SHARED(float, of_a, kDepth * (kTile + 1));
   REPRISE_SHARED(float, of_b, kDepth * (kTile + 1));
   const uint64_t tiles = parts(shape.J, kTile), first_i = blockIdx.x / tiles * kTile, first_j = blockIdx.x % tiles * kTile;
@@ -96,7 +96,7 @@ __global__ void __launch_bounds__(kBlockThreads)
 }
 
 template <typename A, typename B, typename Stored>
-Status launch_product(const KernelContext& context, const ProductOutput<Stored>& out, const A& a, const B& b, const ProductShape& shape) {
+Status launch_product(const KernelContext& context, const ProductOutput<Stored>& out, const A& a, const B& b, const HeadProduct& shape) {
   const uint64_t blocks = parts(shape.I, kTile) * parts(shape.J, kTile);
   REPRISE_LAUNCH((tile_of_product<A, B, Stored>), static_cast<uint32_t>(blocks), kBlockThreads, context.queue, out, a, b, shape);
   return launch_status();

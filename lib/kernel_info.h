@@ -62,7 +62,7 @@ struct ArgumentInfo {
   HostSlot host = HostSlot::kAny;
 };
 
-constexpr uint32_t kMaxArguments = 24;  // a fused product for q, k and v with its low-rank adapters has about twenty
+constexpr uint32_t kMaxArguments = 16;  // more than any kernel has
 
 struct ShapedCall;
 

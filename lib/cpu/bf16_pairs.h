@@ -1,5 +1,5 @@
 // Matrix products whose operands are multiplied as bf16 and summed in f32: gemm.h over pairs of them.
-// Here so that linear layers and pointwise convolutions choose between this and widening to f32 in one place.
+// products.h chooses between this and widening to f32.
 //
 // Two bf16 that follow each other along the depth K are one element of 32 bits: panels, rows and blocking are those of gemm.h at
 // half the depth, and only the tile knows better. Rows stored as bf16 are such elements as they lie, and so are weights. Weights stored as
@@ -57,33 +57,5 @@ struct PairedRows {
   uint32_t group;
   void operator()(float* panel, const PanelRange& range) const;
 };
-
-// C[M,N] (+)= A[M,K] W, A row-major.
-template <typename Output>
-void multiply_weights(const KernelContext& context, const GemmShape& shape, const float* a, const WeightPacker& w, const Output& output,
-                      bool accumulate, void* scratch) {
-  gemm(context, shape, MatrixPacker{a, static_cast<int64_t>(shape.K), 1}, w, output, accumulate, scratch);
-}
-template <typename Output>
-void multiply_weights(const KernelContext& context, const GemmShape& shape, const Bf16* a, const WeightPacker& w, const Output& output,
-                      bool accumulate, void* scratch) {
-  const GemmTile* tile = find_pair_tile(context, shape.K);
-  if (tile == nullptr || shape.K % 2 != 0) {
-    return gemm(context, shape, MatrixPackerOf<Bf16>{a, static_cast<int64_t>(shape.K), 1}, w, output, accumulate, scratch);
-  }
-  gemm(context, {shape.M, shape.N, pair_depths(*tile, shape.K)}, PairedLines{a, shape.K, tile->group_of_a},
-       PairedWeights{w, shape.K, tile->group_of_b}, output, accumulate, scratch, tile);
-}
-
-// multiply_columns of gemm.h for operands stored as bf16.
-inline void multiply_columns(const KernelContext& context, const GemmShape& shape, const Bf16* a, const Bf16* b, float* c, bool accumulate,
-                             void* scratch) {
-  const int64_t M = static_cast<int64_t>(shape.M), N = static_cast<int64_t>(shape.N);
-  if (const GemmTile* tile = find_pair_tile(context, shape.K); tile != nullptr) {
-    return gemm_split(context, {shape.M, shape.N, pair_depths(*tile, shape.K)}, PairedRows{a, shape.K, shape.M, tile->group_of_a},
-                      PairedRows{b, shape.K, shape.N, tile->group_of_b}, c, accumulate, scratch, tile);
-  }
-  gemm_split(context, shape, MatrixPackerOf<Bf16>{a, 1, M}, MatrixPackerOf<Bf16>{b, 1, N}, c, accumulate, scratch);
-}
 
 }  // namespace reprise

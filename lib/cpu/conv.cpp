@@ -3,11 +3,11 @@
 #include <cstring>
 
 #include "lib/cpu/conv_rules.h"
-#include "lib/cpu/bf16_pairs.h"
 #include "lib/cpu/conv_direct.h"
 #include "lib/cpu/conv_patches.h"
 #include "lib/cpu/cpu_kernels.h"
 #include "lib/cpu/output_statistics.h"
+#include "lib/cpu/products.h"
 #include "lib/cpu/weight_format.h"
 
 namespace reprise {

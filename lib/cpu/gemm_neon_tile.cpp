@@ -1,5 +1,5 @@
 // The register tile for NEON as every AArch64 has it: 12 rows x 8 columns of C.
-// Here because it reads A by vectors and multiplies by one of their lanes, which the tiles of gemm_tile_portable.cpp have no word for.
+// Here because it reads A by vectors and multiplies by one of their lanes, which the tiles of gemm_tile.cpp have no word for.
 //
 // Of the 32 registers 24 hold sums, 2 a depth of B and 3 one of A: 24 multiply-adds for 5 loads. 8 x 12 would load as much; 12 x 8 was taken
 // because columns are mostly channels, which come in eights, and rows are mostly pixels or tokens, which are many (tests/bench/NEON.md).

@@ -1,8 +1,8 @@
 // Linear layers: forward and the gradients of data, weight and bias, as matrix products.
 // Here because each is one product with the right packers: a low-rank adapter is more depth of the same product, so that its sum with
 // the weight's is rounded once.
-#include "lib/cpu/bf16_pairs.h"
 #include "lib/cpu/cpu_kernels.h"
+#include "lib/cpu/products.h"
 
 namespace reprise {
 namespace {

@@ -10,7 +10,7 @@
 #include "tools/formats/json_text.h"
 #include "tools/formats/output_file.h"
 #include "tools/formats/safetensors.h"
-#include "tools/training/export_snapshot.h"
+#include "tools/snapshots/export_snapshot.h"
 #include "tools/weights/model_files.h"
 #include "tools/weights/peft_adapter.h"
 

@@ -2,7 +2,7 @@
 // A snapshot may come from another version, or from a disk that was full.
 #include "lib/cpu/cpu_rules.h"
 #include "tests/fuzz/fuzz.h"
-#include "tools/training/snapshot.h"
+#include "tools/snapshots/snapshot.h"
 
 namespace {
 

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "cuda/attention_scratch.h"
+#include "cuda/attention_rules.h"
 #include "lib/cpu/attention_rules.h"
 #include "lib/cpu/cpu_kernels.h"
 #include "tests/ops/op_family.h"

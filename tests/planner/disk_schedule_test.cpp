@@ -13,10 +13,10 @@
 #include <tuple>
 
 #include "tools/formats/error.h"
-#include "tools/schedule/hrevolve.h"
 #include "tools/schedule/revolve.h"
 #include "tools/schedule/schedule.h"
 #include "tools/schedule/simulate.h"
+#include "tools/schedule/two_level_steps.h"
 
 namespace reprise {
 namespace {
@@ -171,7 +171,7 @@ TEST(HRevolve, OnEqualStepsNeverWorseThanThePapersRecursion) {
         for (uint64_t steps = 2; steps <= 24; ++steps) {
           double best = static_cast<double>(revolve_extra_forwards(steps, ram + 1));
           for (uint64_t j = 1; j < steps; ++j) {
-            const double behind = hrevolve_makespan({steps - j, ram, disk, write, read}) - static_cast<double>(steps - j);
+            const double behind = two_level_makespan({steps - j, ram, disk, write, read}) - static_cast<double>(steps - j);
             best = std::min(best, static_cast<double>(j) + behind + paper[j]);
           }
           paper.push_back(best);

@@ -6,9 +6,9 @@
 
 #include "tests/schedule_goldens.h"
 #include "tools/formats/error.h"
-#include "tools/schedule/hrevolve.h"
 #include "tools/schedule/schedule.h"
 #include "tools/schedule/simulate.h"
+#include "tools/schedule/two_level_steps.h"
 
 namespace reprise {
 namespace {
@@ -76,32 +76,32 @@ TEST(Revolve, KeepsTheSlotsAskedFor) {
 }
 
 TEST(HRevolve, PublishedFigures) {
-  EXPECT_EQ(hrevolve_makespan({.steps = 10, .ram_slots = 1, .disk_slots = 1, .write_cost = 2, .read_cost = 2}), 37);
-  EXPECT_EQ(hrevolve_makespan({.steps = 11, .ram_slots = 2, .disk_slots = 1, .write_cost = 1, .read_cost = 1}), 32);
-  EXPECT_EQ(hrevolve_makespan({.steps = 51, .ram_slots = 3, .disk_slots = 10, .write_cost = 2, .read_cost = 2}), 179);
+  EXPECT_EQ(two_level_makespan({.steps = 10, .ram_slots = 1, .disk_slots = 1, .write_cost = 2, .read_cost = 2}), 37);
+  EXPECT_EQ(two_level_makespan({.steps = 11, .ram_slots = 2, .disk_slots = 1, .write_cost = 1, .read_cost = 1}), 32);
+  EXPECT_EQ(two_level_makespan({.steps = 51, .ram_slots = 3, .disk_slots = 10, .write_cost = 2, .read_cost = 2}), 179);
 }
 
 TEST(HRevolve, WithoutDiskIsRevolveAndMoreNeverHurts) {
   for (uint64_t steps : {1u, 2u, 5u, 30u}) {
     for (uint64_t ram = 1; ram <= 5; ++ram) {
-      const double without = hrevolve_makespan({.steps = steps, .ram_slots = ram});
+      const double without = two_level_makespan({.steps = steps, .ram_slots = ram});
       EXPECT_EQ(without, static_cast<double>(revolve_extra_forwards(steps, ram) + steps)) << steps << " steps, " << ram << " slots";
       double before = without;
       for (uint64_t disk = 1; disk <= 4; ++disk) {
-        const double with = hrevolve_makespan({.steps = steps, .ram_slots = ram, .disk_slots = disk, .write_cost = 1.5, .read_cost = 0.5});
+        const double with = two_level_makespan({.steps = steps, .ram_slots = ram, .disk_slots = disk, .write_cost = 1.5, .read_cost = 0.5});
         EXPECT_LE(with, before);
         before = with;
       }
-      EXPECT_EQ(hrevolve_makespan({.steps = steps, .ram_slots = ram, .disk_slots = 3, .write_cost = 1e9, .read_cost = 1e9}), without);
+      EXPECT_EQ(two_level_makespan({.steps = steps, .ram_slots = ram, .disk_slots = 3, .write_cost = 1e9, .read_cost = 1e9}), without);
     }
   }
 }
 
 TEST(HRevolve, RefusesWhatIsNoProblem) {
-  EXPECT_THROW(hrevolve_makespan({.steps = 0}), UserError);
-  EXPECT_THROW(hrevolve_makespan({.steps = 3, .ram_slots = 0}), UserError);
-  EXPECT_THROW(hrevolve_makespan({.steps = 3, .disk_slots = 1, .write_cost = -1}), UserError);
-  EXPECT_THROW(hrevolve_makespan({.steps = 1000000, .ram_slots = 10}), UserError);
+  EXPECT_THROW(two_level_makespan({.steps = 0}), UserError);
+  EXPECT_THROW(two_level_makespan({.steps = 3, .ram_slots = 0}), UserError);
+  EXPECT_THROW(two_level_makespan({.steps = 3, .disk_slots = 1, .write_cost = -1}), UserError);
+  EXPECT_THROW(two_level_makespan({.steps = 1000000, .ram_slots = 10}), UserError);
 }
 
 }  // namespace

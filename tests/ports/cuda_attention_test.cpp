@@ -1,5 +1,5 @@
 // The CUDA attention by fibres, forward and backward: the form in f32, and in bf16 the one on tensor cores.
-#include "cuda/attention_scratch.h"
+#include "cuda/attention_rules.h"
 #include "tests/ports/cuda_products.h"
 
 namespace reprise::test {

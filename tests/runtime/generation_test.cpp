@@ -8,7 +8,7 @@
 #include "lib/cpu/cpu_rules.h"
 #include "tests/runtime/llama_network.h"
 #include "tests/runtime/training_harness.h"
-#include "tools/planning/generation.h"
+#include "tools/planning/answering_program.h"
 
 namespace reprise {
 namespace {

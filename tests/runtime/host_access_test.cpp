@@ -13,8 +13,8 @@
 #include "tests/runtime/sealed_device.h"
 #include "tests/runtime/train_program.h"
 #include "tests/runtime/training_harness.h"
+#include "tools/snapshots/snapshot.h"
 #include "tools/training/sample.h"
-#include "tools/training/snapshot.h"
 
 namespace reprise {
 namespace {

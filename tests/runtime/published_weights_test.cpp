@@ -18,7 +18,7 @@
 #include "tools/formats/ggml_blocks.h"
 #include "tools/planning/backends.h"
 #include "tools/planning/weight_storage.h"
-#include "tools/training/weights.h"
+#include "tools/snapshots/state_tensors.h"
 
 namespace reprise {
 namespace {

@@ -12,7 +12,7 @@
 #include "tools/planning/backends.h"
 #include "tools/profiling/profile.h"
 #include "tools/recipes/recipe_graph.h"
-#include "tools/training/weights.h"
+#include "tools/snapshots/state_tensors.h"
 
 namespace reprise {
 

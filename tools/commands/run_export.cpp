@@ -4,7 +4,7 @@
 
 #include "tools/commands/command.h"
 #include "tools/formats/json_fields.h"
-#include "tools/training/export_snapshot.h"
+#include "tools/snapshots/export_snapshot.h"
 
 namespace reprise {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "tools/commands/command.h"
 #include "tools/recipes/recipe_graph.h"
-#include "tools/training/weights.h"
+#include "tools/snapshots/state_tensors.h"
 
 namespace reprise {
 

@@ -8,15 +8,15 @@
 #include <memory>
 #include <tuple>
 
-#include "tools/lowering/lower.h"
-#include "tools/progress/long_work.h"
-#include "tools/planning/backends.h"
-#include "tools/planning/generation.h"
-#include "tools/planning/prediction.h"
-#include "tools/planning/weight_storage.h"
 #include "tools/formats/error.h"
 #include "tools/graph/cost.h"
 #include "tools/graph/fold.h"
+#include "tools/lowering/lower.h"
+#include "tools/planning/answering_program.h"
+#include "tools/planning/backends.h"
+#include "tools/planning/prediction.h"
+#include "tools/planning/weight_storage.h"
+#include "tools/progress/long_work.h"
 
 namespace reprise {
 

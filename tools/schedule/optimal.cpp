@@ -9,7 +9,7 @@
 #include "tools/formats/error.h"
 #include "tools/progress/long_work.h"
 #include "tools/schedule/cost_table.h"
-#include "tools/schedule/disk_levels.h"
+#include "tools/schedule/h_revolve.h"
 #include "tools/schedule/recursion.h"
 #include "tools/schedule/strategy.h"
 #include "tools/schedule/units.h"

@@ -5,8 +5,8 @@
 #include <chrono>
 
 #include "tools/formats/error.h"
-#include "tools/schedule/hrevolve.h"
 #include "tools/schedule/revolve.h"
+#include "tools/schedule/two_level_steps.h"
 
 namespace reprise {
 namespace {
@@ -32,7 +32,7 @@ ordered_json answer_revolve(const UnitChainRequest& request) {
 ordered_json answer_hrevolve(const UnitChainRequest& request) {
   refuse_if(request.slots.has_value(), request, "slots");
   if (!request.ram) throw UserError("schedule: --ram: missing; h-revolve on --steps needs it", UserError::kUsage);
-  return {{"makespan", hrevolve_makespan({.steps = request.steps, .ram_slots = *request.ram, .disk_slots = request.disk.value_or(0),
+  return {{"makespan", two_level_makespan({.steps = request.steps, .ram_slots = *request.ram, .disk_slots = request.disk.value_or(0),
                                           .write_cost = request.write_cost.value_or(0),
                                           .read_cost = request.read_cost.value_or(0)})}};
 }

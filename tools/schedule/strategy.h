@@ -17,7 +17,7 @@ Schedule schedule_chen(const Chain& chain, const ScheduleRequest& request);
 Schedule schedule_chen_recursive(const Chain& chain, const ScheduleRequest& request);
 Schedule schedule_revolve(const Chain& chain, const ScheduleRequest& request);
 Schedule schedule_multistage(const Chain& chain, const ScheduleRequest& request);
-Schedule schedule_optimal(const Chain& chain, const ScheduleRequest& request);  // with a disk: disk_levels.h
+Schedule schedule_optimal(const Chain& chain, const ScheduleRequest& request);  // with a disk: h_revolve.h
 Schedule schedule_hrevolve(const Chain& chain, const ScheduleRequest& request);
 
 // Simulates a plan: feasible if its peak fits the budget and what it spills fits the disk. Else the actions are dropped, and

@@ -9,14 +9,14 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "tools/data/data_feed.h"
 #include "tools/data/pictures.h"
 #include "tools/formats/error.h"
 #include "tools/formats/text.h"
-#include "tools/data/data_feed.h"
+#include "tools/snapshots/snapshot.h"
 #include "tools/training/evaluation.h"
 #include "tools/training/logits.h"
 #include "tools/training/session.h"
-#include "tools/training/snapshot.h"
 #include "tools/training/stop_signal.h"
 
 namespace reprise {

@@ -11,8 +11,8 @@
 #include "tools/formats/json_text.h"
 #include "tools/formats/text.h"
 #include "tools/progress/long_work.h"
-#include "tools/training/adapter_files.h"
-#include "tools/training/snapshot.h"
+#include "tools/snapshots/adapter_files.h"
+#include "tools/snapshots/snapshot.h"
 #include "tools/weights/model_files.h"
 #include "tools/weights/tied_head.h"
 

@@ -8,11 +8,11 @@
 #include "lib/reprise.h"
 #include "tools/data/fingerprint.h"
 #include "tools/recipes/recipe.h"
+#include "tools/snapshots/snapshot.h"
+#include "tools/snapshots/state_tensors.h"
 #include "tools/training/program.h"
-#include "tools/training/snapshot.h"
 #include "tools/training/status_text.h"
 #include "tools/training/training_options.h"
-#include "tools/training/weights.h"
 
 namespace reprise {
 

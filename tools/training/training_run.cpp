@@ -10,19 +10,19 @@
 #include <memory>
 #include <optional>
 
+#include "tools/data/data_feed.h"
 #include "tools/formats/error.h"
 #include "tools/formats/text.h"
-#include "tools/training/adapter_files.h"
-#include "tools/training/answer.h"
-#include "tools/data/data_feed.h"
-#include "tools/training/evaluation.h"
 #include "tools/progress/progress_bar.h"
+#include "tools/snapshots/adapter_files.h"
+#include "tools/snapshots/snapshot_keeper.h"
+#include "tools/training/answer.h"
+#include "tools/training/evaluation.h"
 #include "tools/training/row_observers.h"
 #include "tools/training/row_trace.h"
 #include "tools/training/run_measurements.h"
 #include "tools/training/sample.h"
 #include "tools/training/session.h"
-#include "tools/training/snapshot_keeper.h"
 #include "tools/training/step_log.h"
 #include "tools/training/stop_signal.h"
 

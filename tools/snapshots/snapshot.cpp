@@ -1,6 +1,6 @@
 // The files of a snapshot: model.safetensors, optimizer.safetensors, config.json (the model), training.json (step, formats).
 // Weights in files have other frameworks' names and layouts; the rest is ours.
-#include "tools/training/snapshot.h"
+#include "tools/snapshots/snapshot.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -11,7 +11,7 @@
 #include "tools/formats/output_file.h"
 #include "tools/formats/text.h"
 #include "tools/progress/long_work.h"
-#include "tools/training/weights.h"
+#include "tools/snapshots/state_tensors.h"
 #include "tools/weights/model_files.h"
 
 namespace reprise {

@@ -1,6 +1,6 @@
 // The recursion over what goes to disk: H-Revolve's two levels on links that differ, above the tables of `optimal`.
 // Rows over the disk's free units are lowered whole; choices are recomputed on traceback rather than stored.
-#include "tools/schedule/disk_levels.h"
+#include "tools/schedule/h_revolve.h"
 
 #include <algorithm>
 #include <limits>

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "tools/training/snapshot.h"
+#include "tools/snapshots/snapshot.h"
 
 namespace reprise {
 

@@ -1,5 +1,5 @@
 // See adapter_files.h.
-#include "tools/training/adapter_files.h"
+#include "tools/snapshots/adapter_files.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -8,7 +8,7 @@
 #include "tools/formats/error.h"
 #include "tools/formats/json_text.h"
 #include "tools/formats/snapshot_directory.h"
-#include "tools/training/weights.h"
+#include "tools/snapshots/state_tensors.h"
 #include "tools/weights/peft_adapter.h"
 
 namespace reprise {

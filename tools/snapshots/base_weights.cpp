@@ -1,5 +1,5 @@
 // See base_weights.h.
-#include "tools/training/base_weights.h"
+#include "tools/snapshots/base_weights.h"
 
 #include <filesystem>
 #include <nlohmann/json.hpp>

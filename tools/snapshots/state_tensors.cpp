@@ -1,6 +1,6 @@
 // The conversions of weights.h.
 // Tensors come and go in pieces through one small buffer: a snapshot needs no copy of the weights.
-#include "tools/training/weights.h"
+#include "tools/snapshots/state_tensors.h"
 
 #include <algorithm>
 #include <cmath>

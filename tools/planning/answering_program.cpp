@@ -1,5 +1,5 @@
 // Lowers the network with caches of the largest length that fits, and takes over its attributes.
-#include "tools/planning/generation.h"
+#include "tools/planning/answering_program.h"
 
 #include <algorithm>
 #include <stdexcept>

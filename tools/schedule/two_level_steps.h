@@ -16,6 +16,6 @@ struct TwoLevels {
 
 // Forward and backward steps cost 1 each; the recording forwards are not counted, the first write of the input is.
 // Throws UserError for no step, no memory slot, a cost that is negative or not finite, or more than 10^10 sums to form.
-double hrevolve_makespan(const TwoLevels& problem);
+double two_level_makespan(const TwoLevels& problem);
 
 }  // namespace reprise

@@ -1,5 +1,5 @@
 // See export_snapshot.h.
-#include "tools/training/export_snapshot.h"
+#include "tools/snapshots/export_snapshot.h"
 
 #include <filesystem>
 #include <iostream>
@@ -10,7 +10,7 @@
 #include "tools/formats/output_file.h"
 #include "tools/formats/snapshot_directory.h"
 #include "tools/formats/text.h"
-#include "tools/training/snapshot.h"
+#include "tools/snapshots/snapshot.h"
 #include "tools/weights/export_model.h"
 #include "tools/weights/gguf_weights.h"
 #include "tools/weights/merged_weights.h"

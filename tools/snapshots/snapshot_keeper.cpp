@@ -1,5 +1,5 @@
 // See snapshot_keeper.h.
-#include "tools/training/snapshot_keeper.h"
+#include "tools/snapshots/snapshot_keeper.h"
 
 #include <filesystem>
 

@@ -1,6 +1,6 @@
 // Least makespan to reverse equal steps with two levels of storage, by the paper's recursion over steps, level and slots.
 // Herrmann and Pallez, "H-Revolve: a framework for adjoint computation on synchronous hierarchical platforms", ACM TOMS 46 (2020).
-#include "tools/schedule/hrevolve.h"
+#include "tools/schedule/two_level_steps.h"
 
 #include <algorithm>
 #include <cmath>
@@ -62,7 +62,7 @@ Costs with_disk(const TwoLevels& problem, const Costs& memory_only, const Costs&
 
 }  // namespace
 
-double hrevolve_makespan(const TwoLevels& problem) {
+double two_level_makespan(const TwoLevels& problem) {
   require(problem);
   Costs memory_only;
   for (uint64_t slots = 1; slots <= std::min(problem.ram_slots, problem.steps); ++slots) {

@@ -12,7 +12,7 @@
 #include "tools/formats/checksum.h"
 #include "tools/formats/snapshot_directory.h"
 #include "tools/recipes/recipe.h"
-#include "tools/training/base_weights.h"
+#include "tools/snapshots/base_weights.h"
 
 namespace reprise {
 
