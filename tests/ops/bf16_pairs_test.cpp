@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "lib/cpu/bf16_pairs.h"
+#include "lib/cpu/products.h"
 #include "tests/ops/emulated_amx.h"
 #include "tests/ops/random_floats.h"
 #include "tests/ports/test_machine.h"
