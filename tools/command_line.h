@@ -1,54 +1,92 @@
-// What the two programs' command lines share: one line for a wrong one, and counts that must be in range.
-// Here because CLI11 2.1 prints two lines, and reads "-1" as the largest unsigned number.
+// The command lines of the two programs, and what they share: one line for a wrong one, and counts that must be in range.
+// Here because CLI11 takes seconds to compile, so it stands in one source alone, command_line.cpp; and because its version 2.1 prints two
+// lines and reads "-1" as the largest unsigned number. A member does what CLI11's of the same name does.
 #pragma once
 
-#include <CLI/CLI.hpp>
-#include <algorithm>
-#include <iostream>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
-#include "tools/formats/error.h"
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
 
 namespace reprise {
 
+// What is wrong with an option's text; "" where nothing is.
+using OptionCheck = std::function<std::string(std::string& text)>;
+
 // An option's text must be an integer from `least` to `most`, at most 10^18.
-inline CLI::Validator integer_from(uint64_t least, uint64_t most = 1000000000000000000) {
-  const std::string wanted = most >= 1000000000000000000 ? "of at least " + std::to_string(least)
-                                                         : "from " + std::to_string(least) + " to " + std::to_string(most);
-  return {[=](std::string& text) {
-            const bool digits = !text.empty() && text.size() <= 19 && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
-            const uint64_t value = digits ? std::stoull(text) : 0;
-            return digits && value >= least && value <= most ? std::string() : "must be an integer " + wanted + ", not \"" + text + "\"";
-          },
-          ""};
-}
-
+OptionCheck integer_from(uint64_t least, uint64_t most = 1000000000000000000);
 // A text that is another option's name was meant as that option: CLI11 takes whatever comes next. A file of such a name is "./--name".
-inline CLI::Validator not_an_option() {
-  return {[](std::string& text) { return text.rfind("--", 0) == 0 ? "needs a value before " + text : std::string(); }, ""};
-}
+OptionCheck not_an_option();
 
-// Prints help on stdout, or what is wrong as one line on stderr; answers the exit status.
-inline int exit_status_of(const CLI::App& app, const CLI::ParseError& error, const std::string& program) {
-  if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) return app.exit(error, std::cout, std::cerr);
-  const auto chosen = app.get_subcommands();
-  const std::string command = chosen.empty() ? program : program + " " + chosen.front()->get_name();
-  std::string line = error.what();
-  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {  // CLI11 2.1 names them backwards
-    line = "not expected:";
-    for (const std::string& word : app.remaining(true)) line += " " + word;
-  }
-  std::replace(line.begin(), line.end(), '\n', ' ');
-  std::cerr << command << ": " << line << "; see " << command << " --help\n";
-  return UserError::kUsage;
-}
+class Option {
+ public:
+  explicit Option(CLI::Option* option) : option_(option) {}
+  Option* required();
+  Option* check(const OptionCheck& what_is_wrong);
+  Option* between(double least, double most);
+  Option* one_of(const std::vector<std::string>& words);
+  Option* needs(const Option* other);
+  Option* excludes(const Option* other);
+  Option* take_all();
+  Option* allow_extra_args(bool allow);
+  Option* capture_default_str();
+  Option* description(const std::string& text);
+  size_t count() const;
+
+ private:
+  CLI::Option* option_;
+};
+
+class OptionParser {
+ public:
+  OptionParser(const std::string& description, const std::string& program);
+  ~OptionParser();
+
+  OptionParser* add_subcommand(const std::string& name, const std::string& description);
+  OptionParser* add_option_group(const std::string& description);
+  // T is what command_line.cpp lists: a text, a number, or an optional or a list of them.
+  template <typename T>
+  Option* add_option(const std::string& names, T& target, const std::string& description);
+  Option* add_flag(const std::string& names, bool& target, const std::string& description);
+  Option* get_option(const std::string& name);
+
+  void require_option(int count);
+  void require_subcommand(int count);
+  void set_help_all_flag(const std::string& name, const std::string& description);
+  void prefix_command();
+  void footer(const std::function<std::string()>& text);
+
+  // Reads a command line. Answers the exit status to end with where it asks for help, which is printed on stdout, or is wrong, which is
+  // said in one line on stderr; `program` begins that line. `at_extras` is called before the line about words that no option takes.
+  std::optional<int> parse(int argc, const char* const* argv, const std::string& program);
+  std::optional<int> parse(const std::vector<std::string>& words, const std::string& program, const std::function<void()>& at_extras);
+
+  bool parsed() const;  // whether the command line had this subcommand
+  bool has_option(const std::string& name) const;
+  bool has_subcommand(const std::string& name) const;
+  std::vector<std::string> remaining() const;  // words behind those that a prefix_command has options for
+  std::string help_of_options();               // without --help itself
+
+ private:
+  explicit OptionParser(CLI::App* app);
+  OptionParser* keep(CLI::App* app);
+  Option* keep(CLI::Option* option);
+  std::optional<int> parse(const std::function<void()>& read, const std::string& program, const std::function<void()>& at_extras);
+
+  std::unique_ptr<CLI::App> own_;  // of the outermost
+  CLI::App* app_;
+  std::vector<std::unique_ptr<OptionParser>> parsers_;
+  std::vector<std::unique_ptr<Option>> options_;
+};
 
 // At a main program's end: what stdout was given must have arrived, or a full disk behind a redirection would pass unseen.
-inline int checked_output(int status, const std::string& program) {
-  std::cout.flush();
-  if (std::cout.good()) return status;
-  std::cerr << program << ": the output could not be written to stdout\n";
-  return UserError::kBadInput;
-}
+int checked_output(int status, const std::string& program);
 
 }  // namespace reprise

@@ -35,7 +35,7 @@ CardReport look_at_card() {
 }
 
 int run(int argc, char** argv) {
-  CLI::App app("Plans the memory of a whole training step before it runs.", "reprise");
+  OptionParser app("Plans the memory of a whole training step before it runs.", "reprise");
   app.require_subcommand(1);
   app.set_help_all_flag("--help-all", "help of all subcommands");
   const Port& port = linux_port();
@@ -43,14 +43,10 @@ int run(int argc, char** argv) {
                               add_chain(app),       add_name(app),          add_schedule(app),  add_export(app), add_pack(app),          add_doctor(app, port, look_at_card),
                               add_recipe(app),      add_parameters(app),    add_train(app, port), add_chat(app),        add_tokenize(app),
                               add_detokenize(app), add_rows(app, port), add_kernels(app)};
-  if (argc > 1 && argv[1][0] != '-' && app.get_subcommands([&](CLI::App* command) { return command->check_name(argv[1]); }).empty()) {
+  if (argc > 1 && argv[1][0] != '-' && !app.has_subcommand(argv[1])) {
     throw UserError(std::string("reprise: no subcommand \"") + argv[1] + "\"; see reprise --help", UserError::kUsage);
   }
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return exit_status_of(app, error, "reprise");
-  }
+  if (const std::optional<int> status = app.parse(argc, argv, "reprise")) return *status;
   for (const Command& command : commands) {
     if (command.parser->parsed()) return command.run();
   }

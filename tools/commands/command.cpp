@@ -2,6 +2,7 @@
 #include "tools/commands/command.h"
 
 #include <iostream>
+#include <nlohmann/json.hpp>
 
 #include "tools/formats/text.h"
 

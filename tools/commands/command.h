@@ -5,7 +5,7 @@
 #pragma once
 
 #include <functional>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 
 #include "lib/port.h"
 #include "tools/command_line.h"
@@ -14,29 +14,29 @@
 namespace reprise {
 
 struct Command {
-  CLI::App* parser;
+  OptionParser* parser;
   std::function<int()> run;  // after the parser has been chosen; answers the exit status or throws UserError
 };
 
-Command add_plan(CLI::App& app, const Port& port);
-Command add_train(CLI::App& app, const Port& port);
-Command add_profile(CLI::App& app, const Port& port);
-Command add_fit(CLI::App& app, const Port& port);
-Command add_compare(CLI::App& app, const Port& port);
-Command add_audit(CLI::App& app, const Port& port);
-Command add_rows(CLI::App& app, const Port& port);
-Command add_kernels(CLI::App& app);
-Command add_chain(CLI::App& app);
-Command add_name(CLI::App& app);
-Command add_recipe(CLI::App& app);
-Command add_parameters(CLI::App& app);
-Command add_export(CLI::App& app);
-Command add_schedule(CLI::App& app);
-Command add_pack(CLI::App& app);
-Command add_chat(CLI::App& app);
-Command add_tokenize(CLI::App& app);
-Command add_detokenize(CLI::App& app);
-Command add_doctor(CLI::App& app, const Port& port, LookAtCard look_at_card);
+Command add_plan(OptionParser& app, const Port& port);
+Command add_train(OptionParser& app, const Port& port);
+Command add_profile(OptionParser& app, const Port& port);
+Command add_fit(OptionParser& app, const Port& port);
+Command add_compare(OptionParser& app, const Port& port);
+Command add_audit(OptionParser& app, const Port& port);
+Command add_rows(OptionParser& app, const Port& port);
+Command add_kernels(OptionParser& app);
+Command add_chain(OptionParser& app);
+Command add_name(OptionParser& app);
+Command add_recipe(OptionParser& app);
+Command add_parameters(OptionParser& app);
+Command add_export(OptionParser& app);
+Command add_schedule(OptionParser& app);
+Command add_pack(OptionParser& app);
+Command add_chat(OptionParser& app);
+Command add_tokenize(OptionParser& app);
+Command add_detokenize(OptionParser& app);
+Command add_doctor(OptionParser& app, const Port& port, LookAtCard look_at_card);
 
 constexpr uint64_t kMostLinks = 1000000;
 

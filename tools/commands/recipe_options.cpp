@@ -16,19 +16,19 @@
 
 namespace reprise {
 
-void RecipeOptions::add_to(CLI::App& app) {
+void RecipeOptions::add_to(OptionParser& app) {
   app.add_option("RECIPE", recipe, "recipe file (JSON)")->required();
   app.add_option("--budget", budget, "bytes of the whole arena: an integer or 7GiB, 512MiB; overrides the recipe's");
 }
 
-void RecipeOptions::add_schedule_to(CLI::App& app) {
+void RecipeOptions::add_schedule_to(OptionParser& app) {
   app.add_option("--schedule,--strategy", strategy, "one of: none every-k sqrt revolve multistage h-revolve optimal ...; overrides the recipe's");
   app.add_option("--disk", disk, "h-revolve, multistage: bytes that may lie on disk; overrides the recipe's");
   app.add_option("--k", k, "every-k, sqrt, chen-recursive: links per segment")->check(integer_from(1, kMostLinks));
   app.add_option("--policy", policy, "policy: dots, linear, attention-core, drop-bn-relu, ops:OP,... or names:PATTERN,...");
 }
 
-void RecipeOptions::add_profile_to(CLI::App& app, const Port& port) {
+void RecipeOptions::add_profile_to(OptionParser& app, const Port& port) {
   board = &port;
   app.add_option("--profile", profile, "file of `reprise profile`: measured costs, so that step times are predicted");
 }

@@ -16,9 +16,9 @@ struct RecipeOptions {
   std::string policy;
   const Port* board = nullptr;  // whose kernels a profile is compared with
 
-  void add_to(CLI::App& app);  // the recipe and --budget
-  void add_schedule_to(CLI::App& app);
-  void add_profile_to(CLI::App& app, const Port& port);
+  void add_to(OptionParser& app);  // the recipe and --budget
+  void add_schedule_to(OptionParser& app);
+  void add_profile_to(OptionParser& app, const Port& port);
 
   // The name of an option that changes the plan, of those that are given; "" where there is none.
   std::string first_given() const;

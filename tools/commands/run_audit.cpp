@@ -131,20 +131,20 @@ int run_audit(const AuditOptions& options) {
 
 }  // namespace
 
-Command add_audit(CLI::App& app, const Port& port) {
+Command add_audit(OptionParser& app, const Port& port) {
   const auto options = std::make_shared<AuditOptions>();
-  CLI::App* parser = app.add_subcommand("audit", "regions, peak and slots of a recipe's plan or of a manifest");
+  OptionParser* parser = app.add_subcommand("audit", "regions, peak and slots of a recipe's plan or of a manifest");
   options->recipe.add_to(*parser);
   parser->get_option("RECIPE")->description("recipe file (JSON), or a manifest of `reprise plan`");
   options->recipe.add_schedule_to(*parser);
   options->recipe.add_profile_to(*parser, port);
-  CLI::Option* as_json = parser->add_flag("--json", options->json, "one JSON value on stdout");
+  Option* as_json = parser->add_flag("--json", options->json, "one JSON value on stdout");
   parser->add_flag("--prices", options->prices, "what less and more memory would cost and save, found by planning again; a page of a recipe has them");
-  CLI::Option* html = parser->add_option("--html", options->html, "file: a page to look at, offline, with the map of every slot");
+  Option* html = parser->add_option("--html", options->html, "file: a page to look at, offline, with the map of every slot");
   parser->add_flag("--sweep", options->sweep, "the page also holds up to eleven plans at other budgets")->needs(html);
-  CLI::Option* trace = parser->add_option("--trace", options->trace, "file: the plan for Perfetto or chrome://tracing");
-  CLI::Option* diff = parser->add_option("--diff", options->diff, "a recipe or a manifest: what differs there");
-  CLI::Option* gate = parser->add_option("--gate", options->gate, "a manifest: exit status 3 where the plan has outgrown it")->excludes(diff);
+  Option* trace = parser->add_option("--trace", options->trace, "file: the plan for Perfetto or chrome://tracing");
+  Option* diff = parser->add_option("--diff", options->diff, "a recipe or a manifest: what differs there");
+  Option* gate = parser->add_option("--gate", options->gate, "a manifest: exit status 3 where the plan has outgrown it")->excludes(diff);
   parser
       ->add_option("--max-growth", options->max_growth,
                    "per cent of growth that the gate lets pass, default 0; NAME=PCT: of a region, of \"seconds\" or \"work\"; may be given again")

@@ -8,13 +8,13 @@
 
 namespace reprise {
 
-Command add_chain(CLI::App& app) {
+Command add_chain(OptionParser& app) {
   struct ChainOptions {
     RecipeOptions recipe;
     std::string output;
   };
   const auto options = std::make_shared<ChainOptions>();
-  CLI::App* parser = app.add_subcommand("chain", "write a recipe's chain of links as JSON");
+  OptionParser* parser = app.add_subcommand("chain", "write a recipe's chain of links as JSON");
   options->recipe.add_to(*parser);
   parser->add_option("-o,--output", options->output, "file; default: stdout");
   return {parser, [options] {

@@ -31,9 +31,9 @@ int run_chat(const ChatArguments& arguments) {
 
 }  // namespace
 
-Command add_chat(CLI::App& app) {
+Command add_chat(OptionParser& app) {
   const auto arguments = std::make_shared<ChatArguments>();
-  CLI::App* parser = app.add_subcommand("chat", "what a model reads of a conversation, and what it learns from it");
+  OptionParser* parser = app.add_subcommand("chat", "what a model reads of a conversation, and what it learns from it");
   parser->add_option("MODEL", arguments->model, "a model's folder, or a GGUF file")->required();
   parser->add_option("FILE", arguments->sample, "one sample, as a line of a JSONL file has it")->required();
   parser->add_flag("--json", arguments->json, "one JSON value on stdout, {\"text\", \"ids\", \"labels\"}; else the text");

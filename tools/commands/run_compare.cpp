@@ -26,19 +26,19 @@ int run_compare(const RecipeOptions& options, bool sweep, const std::string& svg
 
 }  // namespace
 
-Command add_compare(CLI::App& app, const Port& port) {
+Command add_compare(OptionParser& app, const Port& port) {
   struct CompareOptions {
     RecipeOptions recipe;
     bool json = false, sweep = false;
     std::string svg;
   };
   const auto options = std::make_shared<CompareOptions>();
-  CLI::App* parser = app.add_subcommand("compare", "every strategy side by side at the recipe's budget");
+  OptionParser* parser = app.add_subcommand("compare", "every strategy side by side at the recipe's budget");
   options->recipe.add_to(*parser);
   options->recipe.add_profile_to(*parser, port);
   parser->add_flag("--json", options->json, "one JSON value on stdout");
-  parser->add_flag("--sweep", options->sweep, "the memory-time front of every strategy, as JSON");
-  parser->add_option("--svg", options->svg, "file: the sweep as a picture")->needs("--sweep");
+  Option* sweep = parser->add_flag("--sweep", options->sweep, "the memory-time front of every strategy, as JSON");
+  parser->add_option("--svg", options->svg, "file: the sweep as a picture")->needs(sweep);
   return {parser, [options] { return run_compare(options->recipe, options->sweep, options->svg, options->json); }};
 }
 

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "tools/commands/command.h"
+#include "tools/formats/error.h"
 #include "tools/formats/json_text.h"
 #include "tools/tokenizer/tokenizer.h"
 
@@ -49,9 +50,9 @@ int run_detokenize(const DetokenizeArguments& arguments) {
 
 }  // namespace
 
-Command add_detokenize(CLI::App& app) {
+Command add_detokenize(OptionParser& app) {
   const auto arguments = std::make_shared<DetokenizeArguments>();
-  CLI::App* parser = app.add_subcommand("detokenize", "the text of the token ids on stdin");
+  OptionParser* parser = app.add_subcommand("detokenize", "the text of the token ids on stdin");
   parser->add_option("MODEL", arguments->model, "a model's folder, its tokenizer.json, or a GGUF file")->required();
   parser->add_flag("--json", arguments->json, "one JSON value on stdout, {\"text\": ...}; else the bytes as they are");
   return {parser, [arguments] { return run_detokenize(*arguments); }};

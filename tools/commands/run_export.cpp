@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "tools/commands/command.h"
+#include "tools/formats/error.h"
 #include "tools/formats/json_fields.h"
 #include "tools/snapshots/export_snapshot.h"
 
@@ -38,19 +39,19 @@ ExportRequest request_of(const ExportOptions& options) {
 
 }  // namespace
 
-Command add_export(CLI::App& app) {
+Command add_export(OptionParser& app) {
   const auto options = std::make_shared<ExportOptions>();
-  CLI::App* parser = app.add_subcommand("export", "write a snapshot as other programs read it");
+  OptionParser* parser = app.add_subcommand("export", "write a snapshot as other programs read it");
   parser->add_option("RECIPE", options->recipe, "the recipe that the snapshot was saved from")->required();
   parser->add_option("--snapshot", options->snapshot, "the folder that --save wrote")->required();
-  CLI::Option_group* form = parser->add_option_group("what is written, one of");
+  OptionParser* form = parser->add_option_group("what is written, one of");
   form->add_option("--adapter", options->adapter, "a folder of PEFT: the adapter");
   form->add_option("--adapter-gguf", options->adapter_gguf, "a file of llama.cpp: the adapter");
   form->add_option("--merged", options->merged, "a folder of Hugging Face: the model, an adapter merged");
   form->add_option("--merged-gguf", options->merged_gguf, "a file of llama.cpp: the same");
   form->require_option(1);
   parser->add_option("--type", options->type, "how the merged model stores its numbers: f32 (default), f16, bf16, q8_0 (of a GGUF)")
-      ->check(CLI::IsMember({"f32", "f16", "bf16", "q8_0"}));
+      ->one_of({"f32", "f16", "bf16", "q8_0"});
   return {parser, [options] {
             std::cout << export_snapshot(read_recipe(options->recipe), request_of(*options)) << "\n";
             return 0;

@@ -94,9 +94,9 @@ int run_fit(const FitOptions& fit) {
 
 }  // namespace
 
-Command add_fit(CLI::App& app, const Port& port) {
+Command add_fit(OptionParser& app, const Port& port) {
   const auto options = std::make_shared<FitOptions>();
-  CLI::App* parser = app.add_subcommand("fit", "does the recipe fit a budget? exit status 0 or 3, the smallest budget that does");
+  OptionParser* parser = app.add_subcommand("fit", "does the recipe fit a budget? exit status 0 or 3, the smallest budget that does");
   options->recipe.add_to(*parser);
   options->recipe.add_schedule_to(*parser);
   options->recipe.add_profile_to(*parser, port);

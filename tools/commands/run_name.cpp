@@ -6,10 +6,10 @@
 
 namespace reprise {
 
-Command add_name(CLI::App& app) {
+Command add_name(OptionParser& app) {
   const auto recipe = std::make_shared<RecipeOptions>();
   const auto backend = std::make_shared<bool>(false);
-  CLI::App* parser = app.add_subcommand("name", "print a recipe's name");
+  OptionParser* parser = app.add_subcommand("name", "print a recipe's name");
   recipe->add_to(*parser);
   parser->add_flag("--backend", *backend, "print its backend instead: cpu, cuda or auto");
   return {parser, [recipe, backend] {

@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "tools/commands/command.h"
+#include "tools/formats/error.h"
 #include "tools/layout/pack_command.h"
 
 namespace reprise {
@@ -21,13 +22,13 @@ int run_pack_command(const PackRequest& request, bool as_json) {
 
 }  // namespace
 
-Command add_pack(CLI::App& app) {
+Command add_pack(OptionParser& app) {
   struct PackArguments {
     PackRequest request;
     bool json = false;
   };
   const auto options = std::make_shared<PackArguments>();
-  CLI::App* parser = app.add_subcommand("pack", "pack buffers with lifetimes (CSV: id,lower,upper,size)");
+  OptionParser* parser = app.add_subcommand("pack", "pack buffers with lifetimes (CSV: id,lower,upper,size)");
   parser->add_option("PROBLEM", options->request.problem_path, "CSV file")->required();
   parser->add_option("--capacity", options->request.capacity, "bytes that must suffice; default: as few as can be")->check(integer_from(1));
   parser->add_option("-o,--output", options->request.output_path, "CSV file with a column of offsets");

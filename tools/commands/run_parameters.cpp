@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <iostream>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "tools/commands/command.h"
 #include "tools/recipes/recipe_graph.h"
@@ -47,13 +48,13 @@ std::string parameters_text(const nlohmann::json& answer) {
 
 }  // namespace
 
-Command add_parameters(CLI::App& app) {
+Command add_parameters(OptionParser& app) {
   struct Options {
     std::string recipe;
     bool json = false;
   };
   const auto options = std::make_shared<Options>();
-  CLI::App* parser = app.add_subcommand("parameters", "list what a recipe's \"freeze\" and \"no_decay\" can name");
+  OptionParser* parser = app.add_subcommand("parameters", "list what a recipe's \"freeze\" and \"no_decay\" can name");
   parser->add_option("RECIPE", options->recipe, "recipe file (JSON)")->required();
   parser->add_flag("--json", options->json, "one JSON value on stdout");
   return {parser, [options] {

@@ -102,13 +102,13 @@ std::string plan_into(const RecipeOptions& options, const std::string& folder) {
   return made.summary;
 }
 
-Command add_plan(CLI::App& app, const Port& port) {
+Command add_plan(OptionParser& app, const Port& port) {
   struct PlanOptions {
     RecipeOptions recipe;
     std::string folder;
   };
   const auto options = std::make_shared<PlanOptions>();
-  CLI::App* parser = app.add_subcommand("plan", "write DIR/plan.h and DIR/manifest.json for a recipe");
+  OptionParser* parser = app.add_subcommand("plan", "write DIR/plan.h and DIR/manifest.json for a recipe");
   options->recipe.add_to(*parser);
   options->recipe.add_schedule_to(*parser);
   options->recipe.add_profile_to(*parser, port);

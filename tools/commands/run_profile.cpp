@@ -37,14 +37,14 @@ int run_profile(const Port& port, const RecipeOptions& options, const std::strin
 
 }  // namespace
 
-Command add_profile(CLI::App& app, const Port& port) {
+Command add_profile(OptionParser& app, const Port& port) {
   struct ProfileOptions {
     RecipeOptions recipe;
     std::string output;
     uint32_t threads = 0;
   };
   const auto options = std::make_shared<ProfileOptions>();
-  CLI::App* parser = app.add_subcommand("profile", "measure every kernel call of a recipe on this machine");
+  OptionParser* parser = app.add_subcommand("profile", "measure every kernel call of a recipe on this machine");
   options->recipe.add_to(*parser);
   parser->add_option("-o,--output", options->output, "file; a recipe with a disk measures the disk of its folder")->required();
   parser->add_option("--threads", options->threads, "workers; default: one for each processor")->check(integer_from(1, port.most_workers));

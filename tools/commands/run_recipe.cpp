@@ -29,13 +29,13 @@ void check_recipe_file(const std::string& file) {
 
 }  // namespace
 
-Command add_recipe(CLI::App& app) {
+Command add_recipe(OptionParser& app) {
   struct Options {
     bool reference = false, schema = false;
     std::string check, example;
   };
   const auto options = std::make_shared<Options>();
-  CLI::App* parser = app.add_subcommand("recipe", "what a recipe may hold, examples of one, and whether a file is one");
+  OptionParser* parser = app.add_subcommand("recipe", "what a recipe may hold, examples of one, and whether a file is one");
   parser->add_flag("--reference", options->reference, "every key with form, default, unit and meaning (Markdown)");
   parser->add_flag("--schema", options->schema, "the same as JSON Schema, for editors");
   parser->add_option("--check", options->check, "a file: read and check it as a recipe; exit status 0 or 1");

@@ -7,14 +7,14 @@
 
 namespace reprise {
 
-Command add_rows(CLI::App& app, const Port& port) {
+Command add_rows(OptionParser& app, const Port& port) {
   struct RowsOptions {
     RecipeOptions recipe;
     std::string program = "micro_first";
     bool json = false;
   };
   const auto options = std::make_shared<RowsOptions>();
-  CLI::App* parser = app.add_subcommand("rows", "a program of a plan row by row: what runs, reads and writes, and why");
+  OptionParser* parser = app.add_subcommand("rows", "a program of a plan row by row: what runs, reads and writes, and why");
   options->recipe.add_to(*parser);
   parser->get_option("RECIPE")->description("recipe file (JSON), or a manifest of `reprise plan`");
   options->recipe.add_schedule_to(*parser);

@@ -89,9 +89,9 @@ int run_schedule(ScheduleOptions& options) {
 
 }  // namespace
 
-Command add_schedule(CLI::App& app) {
+Command add_schedule(OptionParser& app) {
   const auto options = std::make_shared<ScheduleOptions>();
-  CLI::App* parser = app.add_subcommand("schedule", "schedule a chain file, or a chain of equal steps");
+  OptionParser* parser = app.add_subcommand("schedule", "schedule a chain file, or a chain of equal steps");
   parser->add_option("CHAIN", options->chain, "chain file (JSON)");
   parser->add_option("--memory", options->memory, "bytes, the chain's input included");
   parser->add_option("--strategy,--schedule", options->strategy, "default optimal");
@@ -102,7 +102,7 @@ Command add_schedule(CLI::App& app) {
   parser->add_flag("--as-published", options->as_published, "optimal: Rotor's recurrence as printed");
   parser->add_option("--actions", options->actions, "write the actions to this file, one JSON object a line");
   parser->add_flag("--json", options->json, "one JSON value on stdout");
-  CLI::Option* steps = parser->add_option("--steps", options->unit_chain.steps, "a chain of this many equal steps")->check(integer_from(1, 1000000000));
+  Option* steps = parser->add_option("--steps", options->unit_chain.steps, "a chain of this many equal steps")->check(integer_from(1, 1000000000));
   parser->add_option("--slots", options->unit_chain.slots, "revolve: checkpoints, the input's included")->check(integer_from(1));
   parser->add_option("--ram", options->unit_chain.ram, "h-revolve: checkpoints in memory")->check(integer_from(1));
   parser->add_option("--disk", options->disk, "h-revolve, multistage: bytes of disk (an integer or 7GiB); with --steps: checkpoints on disk");

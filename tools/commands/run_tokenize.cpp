@@ -2,6 +2,7 @@
 #include <iostream>
 #include <iterator>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "tools/commands/command.h"
 #include "tools/tokenizer/tokenizer.h"
@@ -29,9 +30,9 @@ int run_tokenize(const TokenizeArguments& arguments) {
 
 }  // namespace
 
-Command add_tokenize(CLI::App& app) {
+Command add_tokenize(OptionParser& app) {
   const auto arguments = std::make_shared<TokenizeArguments>();
-  CLI::App* parser = app.add_subcommand("tokenize", "the token ids of the text on stdin");
+  OptionParser* parser = app.add_subcommand("tokenize", "the token ids of the text on stdin");
   parser->add_option("MODEL", arguments->model, "a model's folder, its tokenizer.json, or a GGUF file")->required();
   parser->add_flag("--special", arguments->special, "read control tokens out of the text");
   parser->add_flag("--json", arguments->json, "one JSON value on stdout, {\"ids\": [...]}; else the ids, spaces between");

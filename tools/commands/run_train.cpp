@@ -149,33 +149,28 @@ void compile_program(const Tree& tree, const Recipe& recipe, const std::string& 
 
 // The options of the program, as its own --help shows them.
 std::string help_of_program(uint32_t most_workers) {
-  CLI::App app;
-  app.set_help_flag();
+  OptionParser app("", "");
   TrainingOptions options;
   options.add_to(app, 0, most_workers);
   return "Behind these stand the options of the training program, beginning with the first one that is not listed above, as in\n"
-         "reprise train RECIPE --budget 40MiB --steps 100 --save DIR:\n" + CLI::Formatter().make_groups(&app, CLI::AppFormatMode::Normal);
+         "reprise train RECIPE --budget 40MiB --steps 100 --save DIR:\n" + app.help_of_options();
 }
 
 // The status to end with where the program's arguments are wrong, or ask for help: it would say so itself, but only once it is planned
 // and compiled. Fills in the options. Throws UserError.
-std::optional<int> status_of(const std::vector<std::string>& arguments, const CLI::App& parser, uint64_t disk_bytes, uint32_t most_workers,
+std::optional<int> status_of(const std::vector<std::string>& arguments, const OptionParser& parser, uint64_t disk_bytes, uint32_t most_workers,
                             TrainingOptions& options) {
-  CLI::App app("Options of the training program.", "reprise train");
+  OptionParser app("Options of the training program.", "reprise train");
   options.add_to(app, disk_bytes, most_workers);
-  try {
-    app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
-  } catch (const CLI::ExtrasError& error) {
+  const auto refuse_own_options = [&] {
     for (const std::string& word : arguments) {
       const std::string name = word.substr(0, word.find('='));
-      if (parser.get_option_no_throw(name) == nullptr || app.get_option_no_throw(name) != nullptr) continue;
+      if (!parser.has_option(name) || app.has_option(name)) continue;
       throw UserError("reprise train: " + name + ": must stand before " + arguments.front() + ", with which the options of the training program begin; " +
                       "see reprise train --help", UserError::kUsage);
     }
-    return exit_status_of(app, error, "reprise train");
-  } catch (const CLI::ParseError& error) {
-    return exit_status_of(app, error, "reprise train");
-  }
+  };
+  if (const std::optional<int> status = app.parse(arguments, "reprise train", refuse_own_options)) return status;
   options.check();
   return std::nullopt;
 }
@@ -190,7 +185,7 @@ void look_first(const Recipe& recipe, const RecipeRules& rules, const TrainingOp
   look_at_data(recipe, true);
 }
 
-int run_train(const RecipeOptions& options, const CLI::App& parser, uint32_t most_workers) {
+int run_train(const RecipeOptions& options, const OptionParser& parser, uint32_t most_workers) {
   const std::vector<std::string> arguments = parser.remaining();
   if (!arguments.empty() && !fs::exists(options.recipe)) {
     throw UserError("reprise train: " + options.recipe + ": is no recipe; the recipe comes first, as in reprise train RECIPE " + arguments.front(),
@@ -217,9 +212,9 @@ int run_train(const RecipeOptions& options, const CLI::App& parser, uint32_t mos
 
 }  // namespace
 
-Command add_train(CLI::App& app, const Port& port) {
+Command add_train(OptionParser& app, const Port& port) {
   const auto options = std::make_shared<RecipeOptions>();
-  CLI::App* parser = app.add_subcommand("train", "plan, compile and train a recipe; behind the options of planning stand those of the program, as --steps 100");
+  OptionParser* parser = app.add_subcommand("train", "plan, compile and train a recipe; behind the options of planning stand those of the program, as --steps 100");
   options->add_to(*parser);
   options->add_schedule_to(*parser);
   options->add_profile_to(*parser, port);

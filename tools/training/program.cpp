@@ -58,10 +58,11 @@ const CompiledPlan& choose_plan(const std::vector<CompiledPlan>& choices, bool q
 int run_training(const std::vector<CompiledPlan>& choices, int argc, char** argv) {
   const Plan& plan = choices.front().plan;
   TrainingOptions options;
-  CLI::App app(std::string("Trains ") + plan.name + " inside the " + bytes_text(plan.arena_bytes) + " that its plan proves.", "train");
+  OptionParser app(std::string("Trains ") + plan.name + " inside the " + bytes_text(plan.arena_bytes) + " that its plan proves.", "train");
   options.add_to(app, plan.disk_bytes, choices.front().port.most_workers);
   try {
-    app.parse(argc, argv);
+    const std::string program = argc > 0 ? argv[0] : "train";  // whose --help can be asked for
+    if (const std::optional<int> status = app.parse(argc, argv, program)) return *status;
     options.check();
     if (options.quiet) silence_long_work();
     if (options.check_data) return check_data(parse_recipe(choices.front().recipe, plan.name, "/"), options.threads);
@@ -71,8 +72,6 @@ int run_training(const std::vector<CompiledPlan>& choices, int argc, char** argv
     if (!options.predict.empty()) return predict_pictures(compiled, options);
     if (!options.prompt.empty()) return answer_prompt(compiled, options);
     return train(compiled, options);
-  } catch (const CLI::ParseError& error) {
-    return exit_status_of(app, error, argc > 0 ? argv[0] : "train");  // whose --help can be asked for
   } catch (const UserError& error) {
     std::cerr << error.what() << "\n";
     return error.status;

@@ -11,22 +11,24 @@ namespace reprise {
 namespace {
 
 // A shell variable that is not set leaves "", which would be passed over in silence.
-CLI::Validator not_empty() {
-  return {[](std::string& text) { return text.empty() ? std::string("must not be empty") : std::string(); }, ""};
+OptionCheck not_empty() {
+  return [](std::string& text) { return text.empty() ? std::string("must not be empty") : std::string(); };
 }
 
-CLI::Validator a_value() { return not_an_option() & not_empty(); }
+OptionCheck a_value() {
+  return [](std::string& text) { return text.empty() ? not_empty()(text) : not_an_option()(text); };
+}
 
 }  // namespace
 
-void TrainingOptions::add_to(CLI::App& app, uint64_t disk_bytes, uint32_t most_workers) {
-  CLI::Option* until = app.add_option("--steps", steps, "train until this step, resumed steps included; default: the recipe's")->check(integer_from(1));
+void TrainingOptions::add_to(OptionParser& app, uint64_t disk_bytes, uint32_t most_workers) {
+  Option* until = app.add_option("--steps", steps, "train until this step, resumed steps included; default: the recipe's")->check(integer_from(1));
   app.add_option("--epochs", epochs, "train until so many passes over the data")->check(integer_from(1, 1000000000))->excludes(until);
   app.add_option("--log", log, "append a JSON line for each step and evaluation to this file")->check(a_value());
   app.add_option("--trace", trace, "write each row's time, beside the planned one, to this file, for chrome://tracing or Perfetto")->check(a_value());
   app.add_option("--trace-steps", trace_steps, "FIRST:LAST, the steps that --trace shows; default: the run's second to fourth")->check(a_value());
   app.add_option("--manifest", manifest, "write the plan's manifest.json to this file, with what the run has measured")->check(a_value());
-  CLI::Option* start = app.add_option("--init", init, "start from these weights (safetensors)")->check(a_value());
+  Option* start = app.add_option("--init", init, "start from these weights (safetensors)")->check(a_value());
   app.add_option("--init-skip", init_skip, "a pattern of tensors that keep their initial values, as of a new head (fc.*); may be given again")
       ->allow_extra_args(false)
       ->check(a_value());
@@ -42,7 +44,7 @@ void TrainingOptions::add_to(CLI::App& app, uint64_t disk_bytes, uint32_t most_w
   app.add_option("--predict", predict, "name the classes of these pictures, or of all in these folders, on stdout, and train nothing")->check(a_value());
   app.add_option("--prompt", prompt, "go on with this text, on stdout, by the weights of --resume, --init or the recipe's model, and train nothing")->check(not_empty());
   app.add_option("--tokens", tokens, "--prompt: the longest answer; default 100")->check(integer_from(1, 1000000));
-  app.add_option("--temperature", temperature, "--prompt: how far from the likeliest token one is drawn; default 0: never")->check(CLI::Range(0.0, 100.0));
+  app.add_option("--temperature", temperature, "--prompt: how far from the likeliest token one is drawn; default 0: never")->between(0.0, 100.0);
   app.add_option("--seed", seed, "--prompt: of the draws")->check(integer_from(0));
   app.add_flag("--json", json, "--evaluate, --predict, --prompt: one JSON value on stdout");
   if (disk_bytes > 0) {

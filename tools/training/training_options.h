@@ -22,7 +22,7 @@ struct TrainingOptions {
   double temperature = 0;
 
   // `disk_bytes`: what the plan keeps on disk; without any there is no --disk.
-  void add_to(CLI::App& app, uint64_t disk_bytes, uint32_t most_workers);
+  void add_to(OptionParser& app, uint64_t disk_bytes, uint32_t most_workers);
   // Throws UserError of status kUsage where options contradict one another, or one would be passed over in silence.
   void check() const;
 };
