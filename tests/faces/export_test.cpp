@@ -2,6 +2,7 @@
 // Here because this is the file that a person takes away, and nothing half-written may stand in its place.
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 

@@ -2,6 +2,7 @@
 // Here because a recipe is the first thing a person writes, and gets wrong.
 #include "tools/recipes/recipe.h"
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "tests/faces/expect_user_error.h"

@@ -1,5 +1,7 @@
 // Fuzzes the chain's reader; what it accepts is read back equal, and a short one is scheduled, walked and laid out.
 // Other people's programs write these files, with numbers of any size.
+#include <nlohmann/json.hpp>
+
 #include "tests/fuzz/fuzz.h"
 #include "tools/formats/json_text.h"
 #include "tools/layout/chain_layout.h"

@@ -2,6 +2,7 @@
 #include "tools/audit/audit_text.h"
 
 #include <cstdio>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <sstream>
 

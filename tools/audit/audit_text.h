@@ -2,7 +2,7 @@
 // Here beside the page and the rows: three ways to show one manifest.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 namespace reprise {

@@ -2,7 +2,7 @@
 // Here so that every number of a report, a page, a diff or a gate comes from one place, and that place from the plan itself.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 
 #include "tools/planning/planner.h"
 

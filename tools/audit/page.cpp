@@ -4,6 +4,7 @@
 #include <zlib.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <stdexcept>
 #include <unordered_map>

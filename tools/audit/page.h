@@ -2,7 +2,7 @@
 // tools/audit/page/ holds the page as people write it; the build makes one text of it.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 
 #include <string>
 

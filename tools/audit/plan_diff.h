@@ -1,7 +1,7 @@
 // Two manifests side by side: what appeared, vanished, grew, moved, and what that did to peak and time.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 namespace reprise {

@@ -1,7 +1,7 @@
 // A plan in the trace format of Chrome and Perfetto: rows as slices on their queues, the live bytes as a counter.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 namespace reprise {

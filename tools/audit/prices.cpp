@@ -2,6 +2,7 @@
 #include "tools/audit/prices.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 

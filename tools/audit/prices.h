@@ -2,7 +2,7 @@
 // Here because only planning again can tell; a price that is guessed from one plan is none.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 
 #include "tools/planning/planner.h"
 

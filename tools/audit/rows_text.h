@@ -1,7 +1,7 @@
 // A program as a listing: row by row what runs, what it reads and writes, and why it is there, as SQLite's EXPLAIN lists a statement.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 namespace reprise {

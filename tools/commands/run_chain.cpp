@@ -1,6 +1,7 @@
 // `reprise chain`: a recipe's chain of links, for `reprise schedule` and other people's planners.
 #include <iostream>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "tools/commands/recipe_options.h"
 #include "tools/formats/output_file.h"

@@ -1,6 +1,7 @@
 // `reprise compare`: every strategy side by side, at one budget or over all of them.
 #include <iostream>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "tools/commands/recipe_options.h"
 #include "tools/drawing/front_svg.h"

@@ -50,11 +50,11 @@ int run(const KernelsOptions& options) {
 
 }  // namespace
 
-Command add_kernels(CLI::App& app) {
+Command add_kernels(OptionParser& app) {
   const auto options = std::make_shared<KernelsOptions>();
-  CLI::App* parser = app.add_subcommand("kernels", "every kernel: what it computes, its arguments, who has it, its scratch and stack");
+  OptionParser* parser = app.add_subcommand("kernels", "every kernel: what it computes, its arguments, who has it, its scratch and stack");
   parser->add_option("NAME", options->name, "a kernel, as linear.forward, or all of an op, as linear");
-  CLI::Option* sizes = parser->add_option("SIZE", options->sizes, "NAME=NUMBER: letters of the shapes and fields of the attribute, as in M=64 C=128 K=10");
+  Option* sizes = parser->add_option("SIZE", options->sizes, "NAME=NUMBER: letters of the shapes and fields of the attribute, as in M=64 C=128 K=10");
   parser->add_option("--dtype", options->activations, "how activations are stored: f32 or bf16")->capture_default_str()->needs(sizes);
   parser->add_option("--weights", options->weights, "how matrices of parameters are stored")->capture_default_str()->needs(sizes);
   parser->add_option("--without", options->without, "an optional argument that the call has not; may be given several times")->needs(sizes);

@@ -1,6 +1,7 @@
 // `reprise pack`: buffers with lifetimes into one block of memory, as other people's benchmarks state the problem.
 #include <iostream>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "tools/commands/command.h"
 #include "tools/formats/error.h"

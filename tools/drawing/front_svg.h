@@ -3,7 +3,7 @@
 // It must not compute a schedule: it draws what sweep_strategies answered.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 namespace reprise {

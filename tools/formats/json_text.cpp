@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <nlohmann/json.hpp>
 #include <numeric>
 #include <set>
 
@@ -218,30 +219,7 @@ std::string json_shown(const json& value) {
   if (text.size() > kLongest) text = text.substr(0, kLongest) + "...";
   return text;
 }
-
-std::string JsonDifference::shown() const { return path + (path.empty() ? "" : ": ") + json_shown(before) + ", now " + json_shown(now); }
-
-std::vector<JsonDifference> find_differences(const json& before, const json& now) {
-  const auto find = [](const json& object, const std::string& key) { return object.contains(key) ? object.at(key) : json(); };
-  if (before == now) return {};
-  if (!before.is_object() || !now.is_object()) return {{"", before, now}};
-  std::vector<JsonDifference> all;
-  json keys = before;
-  keys.update(now);
-  for (const auto& [key, unused] : keys.items()) {
-    for (JsonDifference& inner : find_differences(find(before, key), find(now, key))) {
-      inner.path = shown_key(key) + (inner.path.empty() ? "" : "." + inner.path);
-      all.push_back(std::move(inner));
-    }
-  }
-  return all;
-}
-
-std::string differences_shown(const std::vector<JsonDifference>& differences) {
-  std::vector<std::string> all;
-  for (const JsonDifference& difference : differences) all.push_back(difference.shown());
-  return some_of(all, "; ");
-}
+std::string json_shown(const std::string& text) { return json_shown(json(text)); }
 
 const char* json_kind(const json& value) {
   switch (value.type()) {

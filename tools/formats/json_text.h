@@ -2,7 +2,7 @@
 // The parser's own errors span lines and keep the last of two equal keys; both would mislead whoever mistyped.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -21,18 +21,10 @@ std::string place_of(const std::string& text, const std::string& path);
 
 // A value as a message shows it: JSON on one line, cut where it is long.
 std::string json_shown(const nlohmann::json& value);
+std::string json_shown(const std::string& text);
 
 // A key, or the dotted path of one, as a message shows it: control characters escaped, without quotes.
 std::string shown_key(const std::string& key);
-
-// A place where two values differ; lists are one place. A value that one of them lacks is null.
-struct JsonDifference {
-  std::string path;  // dotted
-  nlohmann::json before, now;
-  std::string shown() const;  // `alpha: 16, now 99`
-};
-std::vector<JsonDifference> find_differences(const nlohmann::json& before, const nlohmann::json& now);
-std::string differences_shown(const std::vector<JsonDifference>& differences);  // `alpha: 16, now 99; r: 4, now 8`
 
 // "a string", "an integer" ...: what a value is, for "must be ..., not ...".
 const char* json_kind(const nlohmann::json& value);

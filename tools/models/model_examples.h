@@ -2,7 +2,7 @@
 // Here because a reference must show every family without knowing one.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 

@@ -2,7 +2,7 @@
 // Here because `fit` answers before the board is bought, or without going to it.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "lib/host_share.h"

@@ -3,7 +3,7 @@
 // It must not favour one: all get the same chain and the same memory.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 
 #include "tools/planning/planner.h"
 

@@ -2,7 +2,7 @@
 // Other people's chains come in here, so every field is checked and every refusal names file and field.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "tools/schedule/chain.h"

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tools/formats/error.h"
+#include "tools/formats/json_differences.h"
 #include "tools/formats/json_text.h"
 #include "tools/formats/output_file.h"
 #include "tools/formats/text.h"

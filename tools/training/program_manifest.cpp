@@ -2,6 +2,7 @@
 #include "tools/training/program_manifest.h"
 
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "tools/formats/error.h"
 #include "tools/formats/json_text.h"

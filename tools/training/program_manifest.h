@@ -1,7 +1,7 @@
 // The manifest that `reprise plan` wrote beside the program: what a measurement of the run stands beside.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "tools/training/program.h"

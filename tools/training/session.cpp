@@ -8,6 +8,7 @@
 
 #include "lib/check.h"
 #include "tools/formats/error.h"
+#include "tools/formats/json_differences.h"
 #include "tools/formats/json_text.h"
 #include "tools/formats/text.h"
 #include "tools/progress/long_work.h"
