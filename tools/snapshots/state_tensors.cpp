@@ -257,7 +257,7 @@ namespace {
 // Weights held in blocks cannot be drawn.
 void require_drawn(const WeightSource& source, const StateTensor& state) {
   if (!is_held_in_blocks(state.tensor.dtype)) return;
-  throw UserError(source.path() + ": tensor " + json_shown(state.name) + ": the plan keeps it as the model's own file stored it, so it has no initial values: " +
+  throw UserError(source.path() + ": tensor " + json_shown(std::string(state.name)) + ": the plan keeps it as the model's own file stored it, so it has no initial values: " +
                   "take it from a file, or name it in the recipe's init.skip and plan again");
 }
 
