@@ -3,6 +3,7 @@
 #include "tools/graph/link.h"
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <cmath>

@@ -1,6 +1,7 @@
 // Judges general packing: random problems against an O(n^2) check and an exhaustive optimum, hard instances, bad files.
 // A packer that overlaps two buffers or claims a bound it has not would poison every plan that is no chain recursion.
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <filesystem>
