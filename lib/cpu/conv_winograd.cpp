@@ -417,11 +417,11 @@ void spread_block(const KernelContext& context, const DirectShape& s, const Grad
 
 void multiply_block(const KernelContext& context, const TileGeometry& g, const GradientBlock& block, uint32_t depth, bool add) {
   parallel_for(*context.workers, kWinogradPositions * block.panels, [&](uint32_t task) {
-    alignas(64) float a[kKc * kMaxMr + kPanelSlack];
+    alignas(64) float a[kKc * kMaxMr + kPanelSlack], edge[kMaxMr * kMaxNr];
     const uint32_t position = task / block.panels, p = task % block.panels;
     const MatrixPacker gradients{block.gradients + uint64_t{position} * kWinogradDepth * block.K, 1, block.K};
     const MatrixOutput output{block.product + uint64_t{position} * block.K * block.line() + p * g.columns, static_cast<int64_t>(block.line())};
-    const Block piece{0, 0, g.columns, depth, add, block.inputs + uint64_t{task} * kWinogradDepth * g.columns};
+    const Block piece{0, 0, g.columns, depth, add, block.inputs + uint64_t{task} * kWinogradDepth * g.columns, edge};
     for (uint32_t k = 0; k < block.K; k += g.rows) {
       const uint32_t rows = static_cast<uint32_t>(smaller(g.rows, block.K - k));
       run_panel(g, piece, gradients, output, {g.level, g.rows, rows, k, 0, depth}, 0, g.columns, a);

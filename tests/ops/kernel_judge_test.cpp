@@ -13,6 +13,7 @@
 #include "tests/ops/kernel_judge.h"
 #include "tests/ports/test_machine.h"
 #include "tests/ref/random.h"
+#include "tools/formats/ggml_blocks.h"
 
 namespace reprise::test {
 
@@ -31,7 +32,13 @@ Status relu_backward(const KernelContext&, const ActivationBackwardArgsOf<float>
   return ok_status();
 }
 
-float weight_at(const Weight& w, uint64_t i) { return w.type == DType::kBf16 ? float{w.bf16()[i]} : w.f32()[i]; }
+float weight_at(const Weight& w, uint64_t i) {
+  const DTypeInfo& block = dtype_info(w.type);
+  float numbers[kMostBlockValues];
+  const unsigned char* bytes = static_cast<const unsigned char*>(w.data) + i / block.block_elements * block.block_bytes;
+  dequantise_blocks(block_type_of(w.type).value(), bytes, 1, numbers);
+  return numbers[i % block.block_elements];
+}
 
 // `pad` apart from the window's own, and taps left out: the seams at which the mutants differ.
 template <typename F>
