@@ -17,7 +17,7 @@ out=$build/other-compiler
 mkdir -p "$out"
 make_quietly() { env MAKEFLAGS= make -s -j"$(nproc)" SANITIZE= "$@" >"$out/make.log" 2>&1 || { cat "$out/make.log" >&2; exit 1; }; }
 printer=$build/tests/ports/other_cpu/print_kernel_bits.o
-make_quietly BUILD="$build" CXX="$compiler" "$build/libjudges.a" "$build/libreprise.a" "$printer"
+make_quietly BUILD="$build" CXX="$compiler" "$build/libjudges.a" "$build/libtools.a" "$build/libreprise.a" "$printer"
 if [ "$kernels" = all ]; then
   objects=$out/libreprise.a
 else
@@ -28,7 +28,7 @@ make_quietly BUILD="$out" CXX="$other" $objects
 # Objects stand before the library: its own of the same name are then left out.
 print_bits() {  # PROGRAM OBJECTS
   program=$1; shift
-  $compiler "$printer" "$@" "$build/libjudges.a" "$build/libreprise.a" -o "$program" -lpthread || fail "$program does not link"
+  $compiler "$printer" "$@" "$build/libjudges.a" "$build/libtools.a" "$build/libreprise.a" -o "$program" -lpthread || fail "$program does not link"
   "$program" >"$program.txt" || fail "$program ends with $?"
 }
 print_bits "$out/one"
