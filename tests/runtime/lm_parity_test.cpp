@@ -13,6 +13,7 @@
 #include <optional>
 
 #include "tests/runtime/training_harness.h"
+#include "tools/formats/ggml_blocks.h"
 #include "tools/formats/output_file.h"
 #include "tools/formats/safetensors.h"
 #include "tools/planning/backends.h"
@@ -157,10 +158,10 @@ class LmParity : public ::testing::TestWithParam<std::string> {
         model.read(name, 0, values.size(), values.data());
         if (change) change(state, values);
       }
-      const std::vector<Bf16> narrow(values.begin(), values.end());  // of a frozen matrix that the file stores so: the same numbers
-      const bool is_bf16 = state.tensor.dtype == DType::kBf16;
-      const void* from = is_bf16 ? static_cast<const void*>(narrow.data()) : values.data();
-      ASSERT_TRUE(trainer.write(trainer.state_tensor(i), from, state.tensor.used_bytes()).ok());
+      std::vector<unsigned char> stored(state.tensor.used_bytes());  // of a frozen matrix in its file's format: the same numbers
+      const DType type = state.tensor.dtype;
+      quantise_blocks(block_type_of(type).value(), values.data(), values.size() / dtype_info(type).block_elements, stored.data());
+      ASSERT_TRUE(trainer.write(trainer.state_tensor(i), stored.data(), stored.size()).ok());
     }
   }
 
