@@ -339,7 +339,8 @@ TEST_P(QuantisedBase, TrainsAsTheSameNumbersInF32Do) {
     Session kept(in_blocks, "optimal", 0.0), widened(in_f32);
     std::set<DType> formats;
     for (const StateTensor& state : kept.plan().state) formats.insert(state.tensor.dtype);
-    for (const DType format : {DType::kQ8_0, DType::kF16, DType::kBf16}) EXPECT_EQ(formats.count(format), 1u) << dtype_info(format).name;
+    for (const DType format : {DType::kQ8_0, DType::kBf16}) EXPECT_EQ(formats.count(format), 1u) << dtype_info(format).name;
+    EXPECT_EQ(formats.count(DType::kF16), GetParam() == std::string("gpt2") ? 0u : 1u) << "its matrix of halves stands transposed in the file";
     EXPECT_LT(kept.plan().state_bytes, widened.plan().state_bytes);
     EXPECT_EQ(losses_of(kept, gguf), losses_of(widened, folder.file("model.safetensors"))) << dtype;
     const auto adapters = [](const Session& session) {

@@ -48,8 +48,8 @@ class GgufWeights : public WeightSource {
       const DType exact = layout.type == BlockType::kBf16 ? DType::kBf16 : DType::kF32;
       const std::vector<uint64_t> shape = place.shape();
       const uint64_t elements = std::accumulate(shape.begin(), shape.end(), uint64_t{1}, std::multiplies<>());
-      // A transposed tensor's rows are not the file's, whose blocks run along its own.
-      const std::optional<DType> format = place.order == GgufOrder::kTransposed ? std::nullopt : weight_format_of(layout.type);
+      // A transposed tensor is read as numbers: its rows are not the file's, along which the file's blocks run.
+      const std::optional<DType> format = place.order == GgufOrder::kTransposed ? exact : weight_format_of(layout.type);
       entries_[name] = {place, {shape, layout.name, exact, elements / layout.values * layout.bytes, format}};
     }
   }
