@@ -55,7 +55,7 @@ Status launch_rows_mma(const KernelContext& context, const WeighedRows<Bf16>& r,
 
 // to[depth][column] = u[column][depth], rounded.
 static __global__ void __launch_bounds__(kBlockThreads) turn_weights(Bf16* to, const Weight u, uint64_t columns, uint64_t rank) {
-  for (uint64_t i = grid_thread(); i < columns * rank; i += grid_threads()) to[i] = weight_as<Bf16>(u, i % columns * rank + i / columns);
+  for (uint64_t i = grid_thread(); i < columns * rank; i += grid_threads()) to[i] = decode_weight(u, i % columns * rank + i / columns);
 }
 
 inline Status weigh_rows_mma(const KernelContext& context, const WeighedRows<Bf16>& r) {
@@ -102,8 +102,13 @@ Status weigh_rows(const KernelContext& context, const WeighedRows<Stored>& r) {
   if constexpr (kStoredAs<Stored> == DType::kBf16) {
     if (linear_forward_uses_mma(DType::kBf16, s.depth, s.columns, r.rank, r.scale)) return weigh_rows_mma(context, r);
   }
-  if (r.by_depth) return weigh_rows_simt(context, r, WeightColumnsSource<Stored>{r.w, s.columns, s.columns});
-  return weigh_rows_simt(context, r, WeightRowsSource<Stored>{r.w, s.columns, s.depth});
+  const uint64_t elements = s.columns * s.depth;
+  WeighedRows<Stored> plain = r;
+  plain.w = plain_weights<Stored>(context, r.w, elements, r.scratch);
+  plain.u = plain_weights<Stored>(context, r.u, s.columns * r.rank,
+                                  static_cast<unsigned char*>(r.scratch) + plain_weights_bytes(r.w.type, kStoredAs<Stored>, elements));
+  if (r.by_depth) return weigh_rows_simt(context, plain, WeightColumnsSource<Stored>{plain.w, s.columns, s.columns});
+  return weigh_rows_simt(context, plain, WeightRowsSource<Stored>{plain.w, s.columns, s.depth});
 }
 
 constexpr uint32_t kColumnWarps = 8;

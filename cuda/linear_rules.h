@@ -23,6 +23,10 @@ constexpr bool linear_forward_uses_mma(DType stored, uint64_t C, uint64_t K, uin
   return linear_uses_mma(stored, C, K) && (R == 0 || (are_chunks(R) && scale == 1));
 }
 
+// Weights that are not plain and are decoded first, for a product without tensor cores.
+constexpr uint64_t plain_weights_bytes(DType weights, DType stored, uint64_t n) {
+  return takes_weights(kPlainWeights, weights) ? 0 : align_up(stored_bytes(stored, n));
+}
 // Weights that are rounded first.
 constexpr uint64_t rounded_weights_bytes(DType weights, uint64_t n) {
   return weights == DType::kBf16 ? 0 : align_up(stored_bytes(DType::kBf16, n));
@@ -40,13 +44,16 @@ constexpr void add_cuda_linear_rules(BackendRules& rules) {
     using A = LinearForward;
     const LinearAttribute& linear = c.attribute<LinearAttribute>();
     const uint64_t C = c[A::kX].last_dimension(), K = c[A::kY].last_dimension(), R = c.has(A::kH) ? c[A::kH].last_dimension() : 0;
-    if (!linear_forward_uses_mma(c[A::kX].dtype, C, K, R, linear.scale)) return 0;
+    if (!linear_forward_uses_mma(c[A::kX].dtype, C, K, R, linear.scale)) {
+      return plain_weights_bytes(c[A::kW].dtype, c[A::kX].dtype, C * K) + (R == 0 ? 0 : plain_weights_bytes(c[A::kU].dtype, c[A::kX].dtype, R * K));
+    }
     return rounded_weights_bytes(c[A::kW].dtype, C * K) + (R == 0 ? 0 : laid_up_bytes(c[A::kU].dtype, R * K, linear.input_major != 0));
   };
   rules.of<LinearBackwardData>().scratch_bytes = [](const ShapedCall& c) -> uint64_t {
     using A = LinearBackwardData;
     const uint64_t C = c[A::kDx].last_dimension(), K = c[A::kDy].last_dimension();
-    return linear_uses_mma(c[A::kDy].dtype, C, K) ? rounded_weights_bytes(c[A::kW].dtype, C * K) : 0;
+    return linear_uses_mma(c[A::kDy].dtype, C, K) ? rounded_weights_bytes(c[A::kW].dtype, C * K)
+                                                  : plain_weights_bytes(c[A::kW].dtype, c[A::kDy].dtype, C * K);
   };
   rules.of<LinearBackwardWeight>().scratch_bytes = [](const ShapedCall& c) -> uint64_t {
     using A = LinearBackwardWeight;

@@ -2,8 +2,10 @@
 // Every thread of a launch takes the same way, because the format is the call's.
 #pragma once
 
+#include "cuda/grid.h"
 #include "cuda/pack.h"
 #include "lib/f16.h"
+#include "lib/row_call.h"
 #include "lib/weight_format.h"
 
 namespace reprise {
@@ -38,10 +40,23 @@ __device__ Pack<kWidth> decode_weights(const Weight& w, uint64_t at) {
   return pack;
 }
 
-// Element i as activations are stored: beside bf16 it counts as rounded to bf16, with tensor cores or without.
+// Element i of plain weights as activations are stored: beside bf16 it counts as rounded to bf16, with tensor cores or without.
 template <typename Stored>
 __device__ float weight_as(const Weight& w, uint64_t i) {
-  return w.type == kStoredAs<Stored> ? decode_weight(w, i) : float{Stored(decode_weight(w, i))};
+  return w.type == DType::kBf16 ? float{static_cast<const Bf16*>(w.data)[i]} : float{Stored(static_cast<const float*>(w.data)[i])};
+}
+
+// n weights as they are where they are plain, else decoded once a call, as activations are stored: a product reads each many times.
+template <typename Stored>
+static __global__ void __launch_bounds__(kBlockThreads) decode_matrix(Stored* to, const Weight w, uint64_t n) {
+  for (uint64_t i = grid_thread(); i < n; i += grid_threads()) to[i] = decode_weight(w, i);
+}
+template <typename Stored>
+Weight plain_weights(const KernelContext& context, const Weight& w, uint64_t n, void* scratch) {
+  if (w.data == nullptr || takes_weights(kPlainWeights, w.type)) return w;
+  Stored* decoded = static_cast<Stored*>(scratch);
+  REPRISE_LAUNCH(decode_matrix<Stored>, blocks_for(n), kBlockThreads, context.queue, decoded, w, n);
+  return decoded;
 }
 
 }  // namespace reprise

@@ -325,6 +325,7 @@ std::vector<Arithmetic> make_table() {
       of("cvt.u64.u8", [](uint8_t a) { return uint64_t{a}; }),
       of("cvt.rn.f32.u16", [](uint16_t a) { return static_cast<float>(a); }),
       of("cvt.rn.f32.u32", [](uint32_t a) { return static_cast<float>(a); }),
+      of("cvt.rn.f32.s16", [](int16_t a) { return static_cast<float>(a); }),
       of("cvt.rn.f32.s32", [](int32_t a) { return static_cast<float>(a); }),
       of("cvt.rn.f32.u64", [](uint64_t a) { return static_cast<float>(a); }),
       of("cvt.rn.f32.s64", [](int64_t a) { return static_cast<float>(a); }),
