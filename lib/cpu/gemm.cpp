@@ -137,31 +137,35 @@ void MatrixPackerOf<Bf16>::operator()(float* panel, const PanelRange& range) con
   pack_depths(range.level, panel, range.width, range.count, first, depth_stride, range.kc);
 }
 
-static void pack_decoded_lines(float* panel, const PanelRange& range, const WeightPacker& weights) {
-  const uint32_t stride = widened_stride(range.kc);
-  REPRISE_STACK_ROOM(float, decoded, range.width * stride);
-  const float* lines[kMaxMr];
-  for (uint32_t i = 0; i < range.width; ++i) {
-    float* line = decoded + i * stride;
-    lines[i] = i < range.count ? line : kZeroLine;
-    if (i < range.count) decode_weights(range.level, weights.w, weights.start(range) + i * static_cast<uint64_t>(weights.line_stride), range.kc, line);
-  }
-  pack_lines(range.level, panel, range.width, lines, range.kc);
-}
+namespace {
 
-static void pack_decoded_depths(float* panel, const PanelRange& range, const WeightPacker& weights) {
+// Lines of weights that pack_widened decodes.
+struct DecodedLines {
+  const WeightPacker& weights;
+
+  void widen_lines(float* lines, const PanelRange& range) const {
+    for (uint32_t i = 0; i < range.count; ++i) {
+      const uint64_t first = weights.start(range) + i * static_cast<uint64_t>(weights.line_stride);
+      decode_weights(range.level, weights.w, first, range.kc, lines + i * range.stride);
+    }
+  }
+};
+
+void pack_decoded_depths(float* panel, const PanelRange& range, const WeightPacker& weights) {
   for (uint32_t k = 0; k < range.kc; ++k, panel += range.width) {
     decode_weights(range.level, weights.w, weights.start(range) + k * static_cast<uint64_t>(weights.depth_stride), range.count, panel);
     for (uint32_t i = range.count; i < range.width; ++i) panel[i] = 0;
   }
 }
 
+}  // namespace
+
 // Plain numbers have packers of their own; they write what the table's decoders would.
 void WeightPacker::operator()(float* panel, const PanelRange& range) const {
   switch (w.type) {
     case DType::kF32: return MatrixPacker{w.f32(), line_stride, depth_stride}(panel, range);
     case DType::kBf16: return MatrixPackerOf<Bf16>{w.bf16(), line_stride, depth_stride}(panel, range);
-    default: return depth_stride == 1 ? pack_decoded_lines(panel, range, *this) : pack_decoded_depths(panel, range, *this);
+    default: return depth_stride == 1 ? pack_widened(panel, range, DecodedLines{*this}) : pack_decoded_depths(panel, range, *this);
   }
 }
 
