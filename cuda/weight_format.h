@@ -16,6 +16,8 @@ __device__ inline float decode_q8_0(const void* data, uint64_t i) {
   return f16_to_f32(static_cast<uint16_t>(block[0] | block[1] << 8)) * static_cast<float>(static_cast<int8_t>(block[2 + i % 32]));
 }
 
+static_assert(kEveryWeight == (kPlainWeights | weight_format(DType::kF16) | weight_format(DType::kQ8_0)), "each format has a case in decode_weight");
+
 // Element i, counted row by row. The rules (cuda_rules.h) let no other format through.
 __device__ inline float decode_weight(const Weight& w, uint64_t i) {
   switch (w.type) {
