@@ -41,8 +41,9 @@ struct ChannelGainBackwardArgsOf {
 };
 
 struct ChannelGainForward {
-  // COPYING: the enumerators are the places of kInfo's arguments, one for one. A swapped pair of one shape compiles, and proves.
-  enum : uint32_t { kY, kX, kGain };
+  // COPYING: the enumerators are the places of kInfo's arguments, one for one, and kArity, their number, is the last: lib/op.h does not
+  // compile where there are more or fewer. A swapped pair of one shape compiles, and proves.
+  enum : uint32_t { kY, kX, kGain, kArity };
   // COPYING: an absent optional argument must not be looked at, but by the words of namespace shape, which pass it. A contract that
   // compares elements() alone lets [2,3] pass for [3,2].
   static constexpr Fault fault(const ShapedCall& c) {
@@ -63,7 +64,7 @@ struct ChannelGainForward {
 };
 
 struct ChannelGainBackward {
-  enum : uint32_t { kDx, kDgain, kX, kGain, kDy, kScratch };
+  enum : uint32_t { kDx, kDgain, kX, kGain, kDy, kScratch, kArity };
   static constexpr Fault fault(const ShapedCall& c) {
     const uint64_t C = c[kX].last_dimension();
     return shape::require(shape::same_rows(c[kDx], c[kX]) && shape::same_rows(c[kDy], c[kX]) && shape::is_vector(c, kDgain, C) &&

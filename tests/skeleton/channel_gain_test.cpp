@@ -18,6 +18,10 @@
 namespace reprise::test {
 namespace {
 
+// As lib/op.h asks of each kernel of the library.
+static_assert(uint32_t{ChannelGainForward::kArity} == ChannelGainForward::kInfo.arity());
+static_assert(uint32_t{ChannelGainBackward::kArity} == ChannelGainBackward::kInfo.arity());
+
 constexpr float kPoison = -12345.0f;
 
 template <typename Stored>
