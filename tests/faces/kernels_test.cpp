@@ -140,6 +140,9 @@ TEST_F(Kernels, ListsEveryKernel) {
     EXPECT_EQ(answer[i]["name"], kOps[i].name);
     EXPECT_EQ(answer[i]["synopsis"], kSynopses[i]);
     EXPECT_EQ(answer[i]["arguments"].size(), kOps[i].arity());
+    for (const json& argument : answer[i]["arguments"]) {
+      for (const char* key : {"role", "storage"}) EXPECT_NE(argument[key], "") << kOps[i].name << ": " << argument;
+    }
     EXPECT_NE(("\n" + text.out).find("\n" + std::string(kOps[i].name) + " "), std::string::npos) << kOps[i].name;
     EXPECT_NE(text.out.find(kSynopses[i]), std::string::npos);
     for (size_t backend = 0; backend < 3; ++backend) {

@@ -16,11 +16,6 @@ using nlohmann::json;
 
 namespace {
 
-std::string op_of(const KernelInfo& kernel) {
-  const std::string name = kernel.name;
-  return name.substr(0, name.find('.'));
-}
-
 const char* role_word(Role role) {
   switch (role) {
     case Role::kNone: break;
@@ -43,6 +38,7 @@ const char* storage_word(Storage storage) {
     case Storage::kWeight: return "weight";
     case Storage::kScalars: return "scalars";
     case Storage::kScratch: return "scratch";
+    case Storage::kAny: return "any";
   }
   return "";
 }
@@ -147,9 +143,9 @@ std::vector<uint32_t> kernels_named(const std::string& name) {
   std::vector<uint32_t> found;
   std::vector<std::string> known;
   for (uint32_t i = 0; i < kKernelCount; ++i) {
-    if (name.empty() || name == kOps[i].name || name == op_of(kOps[i])) found.push_back(i);
+    if (name.empty() || name == kOps[i].name || name == op_name(kOps[i].op)) found.push_back(i);
     known.push_back(kOps[i].name);
-    if (std::find(known.begin(), known.end(), op_of(kOps[i])) == known.end()) known.push_back(op_of(kOps[i]));
+    if (std::find(known.begin(), known.end(), op_name(kOps[i].op)) == known.end()) known.push_back(op_name(kOps[i].op));
   }
   if (!found.empty()) return found;
   const std::vector<std::string> near = nearest_words(name, known, 3);
