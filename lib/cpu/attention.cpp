@@ -439,20 +439,7 @@ struct TiledAttention {
   // delta[t] = dy . y of the head's channels: what the softmax's backward subtracts.
   template <typename Stored>
   REPRISE_INLINE static void head_delta(float* delta, const Stored* dy, const Stored* y, uint64_t stride, uint32_t T, uint32_t D) {
-    for (uint32_t t = 0; t < T; ++t) {
-      typename VectorOf<kSumLanes>::type sum = {}, a, b;  // an array of lanes would be worked one by one
-      const Stored *g = dy + t * stride, *out = y + t * stride;
-      uint32_t d = 0;
-      for (; d + kSumLanes <= D; d += kSumLanes) {
-        read_vector<kSumLanes>(a, g + d);
-        read_vector<kSumLanes>(b, out + d);
-        sum += a * b;
-      }
-      float lanes[kSumLanes];
-      write_vector<kSumLanes>(lanes, sum);
-      for (uint32_t i = 0; d + i < D; ++i) lanes[i] += float{g[d + i]} * float{out[d + i]};
-      delta[t] = sum_lanes(lanes);
-    }
+    for (uint32_t t = 0; t < T; ++t) delta[t] = sum_of_products(dy + t * stride, y + t * stride, D);
   }
 
   // dq of a head as f32: in its place in dqkv, or in the task's part of scratch, which is rounded when all keys have been seen.

@@ -15,22 +15,6 @@ namespace {
 
 constexpr uint32_t kBlock = 64;  // positions whose scores wait for their softmax together
 
-// Lanes in a fixed order, whatever the level's width.
-template <typename Stored>
-REPRISE_INLINE float dot(const float* q, const Stored* k, uint32_t D) {
-  typename VectorOf<kSumLanes>::type sum = {}, a, b;
-  uint32_t d = 0;
-  for (; d + kSumLanes <= D; d += kSumLanes) {
-    read_vector<kSumLanes>(a, q + d);
-    read_vector<kSumLanes>(b, k + d);
-    sum += a * b;
-  }
-  float lanes[kSumLanes];
-  write_vector<kSumLanes>(lanes, sum);
-  for (uint32_t i = 0; d + i < D; ++i) lanes[i] += q[d + i] * float{k[d + i]};
-  return sum_lanes(lanes);
-}
-
 // One query head of row t, which stands at `position`: an online softmax over blocks of the positions up to its own.
 template <typename Stored>
 REPRISE_INLINE void decode_body(const AttentionDecodeArgsOf<Stored>& args, uint32_t t, uint32_t h, uint32_t position) {
@@ -46,7 +30,7 @@ REPRISE_INLINE void decode_body(const AttentionDecodeArgsOf<Stored>& args, uint3
     const uint32_t count = position - first < kBlock ? position - first + 1 : kBlock;
     const float before = largest;
     for (uint32_t s = 0; s < count; ++s) {
-      weights[s] = dot(q, args.keys + (first + s) * row + shared, D);
+      weights[s] = sum_of_products(q, args.keys + (first + s) * row + shared, D);
       largest = weights[s] > largest ? weights[s] : largest;
     }
     const float rescale = first == 0 ? 0.0f : vector_exp(before - largest);

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "lib/cpu/vector_level.h"
+#include "lib/cpu/vector_of.h"
 
 namespace reprise {
 
@@ -69,6 +70,22 @@ REPRISE_INLINE float sum_lanes(const float* lanes) {
   for (uint32_t i = 0; i < 8; ++i) half[i] = lanes[i] + lanes[i + 8];
   for (uint32_t i = 0; i < 4; ++i) half[i] += half[i + 4];
   return (half[0] + half[2]) + (half[1] + half[3]);
+}
+
+// The sum of a[i] b[i] by these lanes.
+template <typename A, typename B>
+REPRISE_INLINE float sum_of_products(const A* a, const B* b, uint32_t count) {
+  typename VectorOf<kSumLanes>::type sum = {}, x, y;  // an array of lanes would be worked one by one
+  uint32_t first = 0;
+  for (; first + kSumLanes <= count; first += kSumLanes) {
+    read_vector<kSumLanes>(x, a + first);
+    read_vector<kSumLanes>(y, b + first);
+    sum += x * y;
+  }
+  float lanes[kSumLanes];
+  write_vector<kSumLanes>(lanes, sum);
+  for (uint32_t i = 0; first + i < count; ++i) lanes[i] += float{a[first + i]} * float{b[first + i]};
+  return sum_lanes(lanes);
 }
 
 }  // namespace reprise
