@@ -6,7 +6,6 @@
 #include <functional>
 #include <numeric>
 #include <stdexcept>
-#include <type_traits>
 
 #include "tools/formats/error.h"
 #include "tools/weights/gguf_model.h"
@@ -78,7 +77,17 @@ class GgufWeights : public WeightSource {
   }
 
   void read_stored(const std::string& name, uint64_t first, uint64_t count, void* to) const override {
-    read_rows(find_entry(name, first, count), first, count, static_cast<unsigned char*>(to));
+    const Entry& entry = find_entry(name, first, count);
+    const GgufTensor& tensor = *entry.place.tensor;
+    if (entry.place.order == GgufOrder::kTransposed) throw std::logic_error("WeightSource: " + name + " of " + path() + " stands transposed");
+    const BlockLayout& layout = block_layout(tensor.type);
+    const uint64_t columns = entry.weight.shape.back();
+    for (unsigned char* at = static_cast<unsigned char*>(to); count > 0;) {
+      const uint64_t row = first / columns, there = entry.place.first_row + (entry.place.order == GgufOrder::kSame ? row : paired_row(row, head_));
+      const uint64_t size = std::min(count, columns - first % columns), bytes = size / layout.values * layout.bytes;
+      file_.read_stored(tensor, (there * columns + first % columns) / layout.values * layout.bytes, at, bytes);
+      first += size, count -= size, at += bytes;
+    }
   }
 
   const Entry& find_entry(const std::string& name, uint64_t first, uint64_t count) const {
@@ -95,22 +104,6 @@ class GgufWeights : public WeightSource {
     file_.read_stored(tensor, first * sizeof(Bf16), to, count * sizeof(Bf16));
   }
 
-  // As it is stored: whole blocks.
-  void read_part(const GgufTensor& tensor, uint64_t first, uint64_t count, unsigned char* to) const {
-    file_.read_stored(tensor, stored_part(tensor, first), to, stored_part(tensor, count));
-  }
-
-  // Bytes of so many elements of whole blocks.
-  static uint64_t stored_part(const GgufTensor& tensor, uint64_t elements) {
-    const BlockLayout& layout = block_layout(tensor.type);
-    return elements / layout.values * layout.bytes;
-  }
-  // How far so many elements go in an array of numbers, or of blocks' bytes.
-  template <typename Number>
-  static uint64_t places(const GgufTensor& tensor, uint64_t elements) {
-    return std::is_same_v<Number, unsigned char> ? stored_part(tensor, elements) : elements;
-  }
-
   template <typename Number>
   void read_rows(const Entry& entry, uint64_t first, uint64_t count, Number* to) const {
     const GgufPlace& place = entry.place;
@@ -120,23 +113,14 @@ class GgufWeights : public WeightSource {
     while (count > 0) {
       const uint64_t row = first / columns, at = first % columns, size = std::min(count, columns - at);
       if (place.order == GgufOrder::kTransposed) {
-        copy_column(*place.tensor, row, at, size, to);
+        columns_.hold(file_, *place.tensor, row);
+        std::copy_n(columns_.column(row) + at, size, to);
       } else {
         read_part(*place.tensor, (place.first_row + paired_row(row, head_)) * columns + at, size, to);
       }
       first += size;
       count -= size;
-      to += places<Number>(*place.tensor, size);
-    }
-  }
-
-  template <typename Number>
-  void copy_column(const GgufTensor& tensor, uint64_t column, uint64_t at, uint64_t count, Number* to) const {
-    if constexpr (std::is_same_v<Number, unsigned char>) {
-      throw std::logic_error("WeightSource: a transposed tensor has no blocks of its own");
-    } else {
-      columns_.hold(file_, tensor, column);
-      std::copy_n(columns_.column(column) + at, count, to);
+      to += size;
     }
   }
 
