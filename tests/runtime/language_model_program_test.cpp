@@ -9,6 +9,7 @@
 #include <functional>
 #include <optional>
 #include <random>
+#include <regex>
 
 #include "tests/faces/soak.h"
 #include "tests/runtime/chat_model_files.h"
@@ -612,8 +613,7 @@ TEST_F(LanguageModelProgram, WhatCannotTrainIsSaidBeforeItIsPlanned) {
   write_text(data, lines);
   const ProcessResult right = reprise_command({"fit", at("r.json")});
   EXPECT_EQ(right.status, 0) << right.err;
-  EXPECT_EQ(right.err.find(folder), std::string::npos) << right.err;  // a slow machine shows its progress there
-  EXPECT_EQ(right.err.find("talk.jsonl"), std::string::npos) << right.err;
+  EXPECT_EQ(std::regex_replace(right.err, std::regex("[a-z][^\n]*, [0-9]+ s\n"), ""), "") << "nothing but progress, which a slow machine shows";
   fs::remove(folder + "/model.safetensors");
   for (const Arguments& command : {Arguments{"plan", at("r.json"), "-o", at("elsewhere")}, {"fit", at("r.json")}}) {
     const ProcessResult result = reprise_command(command);
