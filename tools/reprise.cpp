@@ -29,7 +29,7 @@ CardReport look_at_card() {
   report.is_integrated = card.is_integrated;
   report.free_bytes = card.free_bytes;
   report.total_bytes = card.total_bytes;
-  if (status.ok() && card.is_integrated) report.host = card_host_share(0);  // while CUDA's own memory is taken, as it is when a plan runs
+  if (status.ok() && card.is_integrated) report.host = card_host_share(linux_memory(), 0);  // while CUDA's own memory is taken, as it is when a plan runs
   if (status.ok()) close_card(driver, card);
   return report;
 }

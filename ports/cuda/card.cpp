@@ -2,7 +2,6 @@
 #include "ports/cuda/card.h"
 
 #include "cuda/cuda_rules.h"
-#include "ports/linux/linux_functions.h"
 
 namespace reprise {
 namespace {
@@ -72,8 +71,7 @@ void close_card(const CudaDriver& driver, Card& card) {
   card.context = nullptr;
 }
 
-HostShare card_host_share(uint64_t pinned_bytes) {
-  const LinuxMemory memory = linux_memory();
+HostShare card_host_share(const LinuxMemory& memory, uint64_t pinned_bytes) {
   const uint64_t taken = memory.total_bytes > memory.available_bytes ? memory.total_bytes - memory.available_bytes : 0;
   return kCudaRules.host_share(memory.total_bytes, taken > pinned_bytes ? taken - pinned_bytes : 0);
 }

@@ -4,6 +4,7 @@
 
 #include "lib/host_share.h"
 #include "ports/cuda/driver.h"
+#include "ports/linux/linux_functions.h"
 
 namespace reprise {
 
@@ -26,7 +27,7 @@ struct Card {
 Status open_card(const CudaDriver& driver, Card& card);
 void close_card(const CudaDriver& driver, Card& card);
 
-// What the host of an integrated card keeps now. `pinned_bytes` of what is taken are the process's own staging, which is counted as such.
-HostShare card_host_share(uint64_t pinned_bytes);
+// What the host of an integrated card keeps. `pinned_bytes` of what is taken are the process's own staging, which is counted as such.
+HostShare card_host_share(const LinuxMemory& memory, uint64_t pinned_bytes);
 
 }  // namespace reprise

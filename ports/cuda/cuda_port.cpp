@@ -103,7 +103,7 @@ uint64_t pinned_bytes() { return CudaStaging::kBytes + (open.transfer_piece != n
 Status acquire_arena(uint64_t bytes, Arena* arena) {
   *arena = {};
   if (open.arena.arena.bytes != 0) return {Code::kUnsupported, "the process already has its arena on the card: release it first", bytes};
-  REPRISE_RETURN_IF_ERROR(take_card_arena(open.driver, open.card, card_host_share(pinned_bytes()), bytes, open.arena));
+  REPRISE_RETURN_IF_ERROR(take_card_arena(open.driver, open.card, card_host_share(linux_memory(), pinned_bytes()), bytes, open.arena));
   *arena = open.arena.arena;
   return ok_status();
 }
