@@ -439,10 +439,10 @@ gpu:  ## on a machine with a card: judge the CUDA kernels there and time them, i
 # Of the library as it is released, and of what a ResNet-8's plan links of it. AGAINST: a commit, whose library is compiled beside this one's, or
 # the folder of another build.
 AGAINST ?=
-$(BUILD)/size/plan.h: tests/house/resnet8.json $(BUILD)/reprise
+$(BUILD)/size/plan.h: tests/runtime/board/resnet8.json $(BUILD)/reprise
 	@echo "  plan $<"
 	$(Q)mkdir -p $(@D) && { $(BUILD)/reprise plan $< -o $(@D) 2>$(@D)/plan.txt || { status=$$?; cat $(@D)/plan.txt >&2; exit $$status; }; }
-$(BUILD)/size/program: tests/house/size_program.cpp $(BUILD)/size/plan.h $(BUILD)/libreprise.a
+$(BUILD)/size/program: tests/runtime/board/train_one_plan.cpp $(BUILD)/size/plan.h $(BUILD)/libreprise.a
 	@echo "  link $@"
 	$(Q)$(CXX) $(TOOL_FLAGS) $(PROOF_FLAGS) -I$(@D) $< $(BUILD)/libreprise.a -o $@ -Wl,-Map=$@.map -lpthread $(if $(SANITIZE),$(PLAN_NO_SANITIZE))
 size: $(BUILD)/size/program  ## bytes of code, tables, data and stack by function, and what a ResNet-8 links; AGAINST=COMMIT shows what differs

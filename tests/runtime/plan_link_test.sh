@@ -12,11 +12,7 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 fail() { echo "plan_link: $1" >&2; exit 1; }
 
-cat >"$scratch/resnet8.json" <<'END'
-{"name": "resnet8", "model": {"family": "resnet", "block": "basic", "units": [1, 1, 1], "width": 16, "stem": "cifar", "classes": 10, "image": [32, 32, 3]},
- "data": {"kind": "synthetic"}, "batch": 4, "steps": 10, "optimizer": {"name": "sgd", "lr": 0.05}}
-END
-"$build/reprise" plan "$scratch/resnet8.json" -o "$scratch" >/dev/null 2>"$scratch/log" || { cat "$scratch/log" >&2; exit 1; }
+"$build/reprise" plan tests/runtime/board/resnet8.json -o "$scratch" >/dev/null 2>"$scratch/log" || { cat "$scratch/log" >&2; exit 1; }
 case $compiler in *clang*) proof=-fconstexpr-steps=2000000000 ;; *) proof="-fconstexpr-ops-limit=4000000000 -fconstexpr-loop-limit=100000000" ;; esac
 link() {  # SOURCE PROGRAM
   $compiler -std=c++20 -Os -fno-exceptions -fno-rtti $proof -ffunction-sections -Wl,--gc-sections -I. -I"$scratch" "$1" "$build/libreprise.a" -o "$2" -lpthread
