@@ -463,7 +463,7 @@ install: $(BUILD)/libreprise.a $(BUILD)/libtools.a $(BUILD)/reprise  ## install 
 	install -m 755 $(BUILD)/reprise $(INSTALLED)/bin/reprise
 	install -m 644 $(BUILD)/libreprise.a $(INSTALLED)/lib/libreprise.a
 	install -m 644 $(BUILD)/libtools.a $(INSTALLED)/lib/libreprise-tools.a
-	for header in $(wildcard lib/*.h lib/*/*.h ports/*/*.h cuda/*.h) tools/train.cpp tools/train_cuda.cpp tools/train_auto.cpp tools/training/program.h; do install -D -m 644 $$header $(INSTALLED)/include/reprise/$$header; done
+	for header in $(wildcard lib/*.h lib/*/*.h ports/*/*.h cuda/*.h) tools/train.cpp tools/train_cuda.cpp tools/train_auto.cpp tools/training/program.h tools/session/compiled_plan.h; do install -D -m 644 $$header $(INSTALLED)/include/reprise/$$header; done
 	sed -e $(call quoted,s|@PREFIX@|$(PREFIX)|) lib/reprise.pc.in >$(INSTALLED)/lib/pkgconfig/reprise.pc
 
 install-cuda: install $(BUILD)/libreprise-cuda.a  ## the same with CUDA's kernels, which nvcc compiles for CUDA_ARCHITECTURES

@@ -10,7 +10,7 @@
 #include "tools/command_line.h"
 #include "tools/commands/command.h"
 #include "tools/formats/error.h"
-#include "tools/training/status_text.h"
+#include "tools/session/status_text.h"
 
 namespace reprise {
 namespace {

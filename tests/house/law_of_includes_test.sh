@@ -30,6 +30,7 @@ faults() {
   includes tools | grep -vE '	(<[^>]*>|"(lib|tools)/[^"]*")$' | grep -vE '^tools/train(_cuda|_auto)?\.cpp	"plan\.h"$|^tools/train_auto\.cpp	"cuda/plan\.h"$' | grep -vF "$rules" \
     | grep -vE '^tools/(reprise|train|train_auto)\.cpp	"ports/linux/linux_port\.h"$|^tools/(train_cuda|train_auto)\.cpp	"ports/cuda/cuda_port\.h"$|^tools/reprise\.cpp	"ports/cuda/card\.h"$' | sed 's/^/tools -> lib, tools: /' || true
   includes tools | grep -E '	"lib/cpu/[^"]*"$' | grep -vF "$rules" | sed 's/^/tools see of a backend its rules alone, in backends.cpp: /' || true
+  includes tools | grep -E '^tools/session/.*	"tools/(inference|training)/|^tools/inference/.*	"tools/training/' | sed 's/^/training -> inference -> session: /' || true
   includes lib cuda ports tools | grep -E '	<blis' | grep -v '^lib/cpu/gemm_blis\.cpp	' | sed 's/^/only lib\/cpu\/gemm_blis.cpp includes BLIS: /' || true
   find lib cuda ports tools tests \( -name 'util*' -o -name 'common*' -o -name 'misc*' -o -name 'helper*' \) ! -name '*.md' | sed 's/^/no such name: /'
 }
@@ -40,7 +41,7 @@ if [ -n "$found" ]; then printf '%s\n' "$found" >&2; exit 1; fi
 # Would it see one?
 tree=$(mktemp -d)
 trap 'rm -rf "$tree"' EXIT
-mkdir -p "$tree/lib/cpu" "$tree/cuda" "$tree/ports/linux" "$tree/tools/planning" "$tree/tests"
+mkdir -p "$tree/lib/cpu" "$tree/cuda" "$tree/ports/linux" "$tree/tools/planning" "$tree/tools/session" "$tree/tools/inference" "$tree/tests"
 cd "$tree"
 try() {  # FILE LINE: one fault must be found
   printf '%s\n' "$2" >"$1"
@@ -62,5 +63,7 @@ try tools/train.cpp '#include "ports/linux/linux_functions.h"'
 try tools/train.cpp '#include "ports/cuda/cuda_port.h"'
 try tools/planning/a.cpp '#include "lib/cpu/gemm.h"'
 try tools/planning/a.cpp '#include "cuda/cuda_rules.h"'
+try tools/session/a.h '#include "tools/inference/a.h"'
+try tools/inference/a.cpp '#include "tools/training/a.h"'
 try tools/planning/utils.h ''
 echo "includes follow the law"

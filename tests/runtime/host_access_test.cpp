@@ -14,7 +14,7 @@
 #include "tests/runtime/train_program.h"
 #include "tests/runtime/training_harness.h"
 #include "tools/snapshots/snapshot.h"
-#include "tools/training/sample.h"
+#include "tools/inference/sample.h"
 
 namespace reprise {
 namespace {

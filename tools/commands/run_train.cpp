@@ -21,7 +21,7 @@
 #include "tools/formats/error.h"
 #include "tools/formats/output_file.h"
 #include "tools/progress/long_work.h"
-#include "tools/training/training_options.h"
+#include "tools/session/program_options.h"
 
 namespace reprise {
 
@@ -150,7 +150,7 @@ void compile_program(const Tree& tree, const Recipe& recipe, const std::string& 
 // The options of the program, as its own --help shows them.
 std::string help_of_program(uint32_t most_workers) {
   OptionParser app("", "");
-  TrainingOptions options;
+  ProgramOptions options;
   options.add_to(app, 0, most_workers);
   return "Behind these stand the options of the training program, beginning with the first one that is not listed above, as in\n"
          "reprise train RECIPE --budget 40MiB --steps 100 --save DIR:\n" + app.help_of_options();
@@ -159,7 +159,7 @@ std::string help_of_program(uint32_t most_workers) {
 // The status to end with where the program's arguments are wrong, or ask for help: it would say so itself, but only once it is planned
 // and compiled. Fills in the options. Throws UserError.
 std::optional<int> status_of(const std::vector<std::string>& arguments, const OptionParser& parser, uint64_t disk_bytes, uint32_t most_workers,
-                            TrainingOptions& options) {
+                            ProgramOptions& options) {
   OptionParser app("Options of the training program.", "reprise train");
   options.add_to(app, disk_bytes, most_workers);
   const auto refuse_own_options = [&] {
@@ -176,7 +176,7 @@ std::optional<int> status_of(const std::vector<std::string>& arguments, const Op
 }
 
 // What would end the program before its first step ends it before it is planned.
-void look_first(const Recipe& recipe, const RecipeRules& rules, const TrainingOptions& options) {
+void look_first(const Recipe& recipe, const RecipeRules& rules, const ProgramOptions& options) {
   if (options.init.empty() && options.resume.empty()) {
     if (const std::string missing = missing_weights(recipe); !missing.empty()) throw UserError(missing);
     if (options.init_skip.empty()) look_at_weights(recipe, rules, true);
@@ -193,7 +193,7 @@ int run_train(const RecipeOptions& options, const OptionParser& parser, uint32_t
   }
   RecipeRules rules;
   const Recipe recipe = options.read(rules);
-  TrainingOptions training;
+  ProgramOptions training;
   if (const std::optional<int> status = status_of(arguments, parser, recipe.schedule.disk_bytes, most_workers, training)) return *status;
   if (training.check_data) return check_data(recipe, training.threads);
   look_first(recipe, rules, training);

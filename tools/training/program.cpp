@@ -10,13 +10,13 @@
 #include "tools/data/check_data.h"
 #include "tools/formats/error.h"
 #include "tools/formats/text.h"
+#include "tools/inference/answer.h"
+#include "tools/inference/predict.h"
 #include "tools/progress/long_work.h"
-#include "tools/training/answer.h"
-#include "tools/training/predict.h"
-#include "tools/training/session.h"
-#include "tools/training/status_text.h"
-#include "tools/training/stop_signal.h"
-#include "tools/training/training_options.h"
+#include "tools/session/program_options.h"
+#include "tools/session/session.h"
+#include "tools/session/status_text.h"
+#include "tools/session/stop_signal.h"
 #include "tools/training/training_run.h"
 
 namespace reprise {
@@ -57,7 +57,7 @@ const CompiledPlan& choose_plan(const std::vector<CompiledPlan>& choices, bool q
 
 int run_training(const std::vector<CompiledPlan>& choices, int argc, char** argv) {
   const Plan& plan = choices.front().plan;
-  TrainingOptions options;
+  ProgramOptions options;
   OptionParser app(std::string("Trains ") + plan.name + " inside the " + bytes_text(plan.arena_bytes) + " that its plan proves.", "train");
   options.add_to(app, plan.disk_bytes, choices.front().port.most_workers);
   try {

@@ -4,19 +4,9 @@
 
 #include <vector>
 
-#include "lib/plan.h"
-#include "lib/port.h"
+#include "tools/session/compiled_plan.h"
 
 namespace reprise {
-
-// What plan.h holds, and the board that it was planned for.
-struct CompiledPlan {
-  const Plan& plan;
-  const char* recipe;   // the canonical recipe's text
-  const char* summary;  // the plan in a few lines, for a person
-  const Port& port;
-  const char* hash = "";  // names the plan, as its manifest does
-};
 
 // Trains by the first plan whose board can run it now: its backend opens, and it has the memory for the arena. Of several choices it says
 // which one it takes, and what is in the way of those before. Answers the exit status.

@@ -7,7 +7,7 @@
 #include "tools/formats/error.h"
 #include "tools/formats/json_text.h"
 #include "tools/formats/output_file.h"
-#include "tools/training/session.h"
+#include "tools/session/session.h"
 
 namespace reprise {
 

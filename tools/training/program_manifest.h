@@ -4,7 +4,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
-#include "tools/training/program.h"
+#include "tools/session/compiled_plan.h"
 
 namespace reprise {
 

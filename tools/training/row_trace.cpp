@@ -203,19 +203,6 @@ class EventWriter {
 
 }  // namespace
 
-TracedSteps parse_traced_steps(const std::string& text) {
-  const size_t colon = text.find(':');
-  const std::string words[2] = {text.substr(0, colon), colon == std::string::npos ? text : text.substr(colon + 1)};
-  uint64_t steps[2] = {};
-  for (int i = 0; i < 2; ++i) {
-    const bool digits = !words[i].empty() && words[i].size() <= 18 && words[i].find_first_not_of("0123456789") == std::string::npos;
-    if (digits) steps[i] = std::stoull(words[i]);
-  }
-  if (steps[0] == 0 || steps[1] == 0) throw UserError("--trace-steps: must be FIRST:LAST, steps from 1 on, not \"" + text + "\"", UserError::kUsage);
-  if (steps[1] < steps[0]) throw UserError("--trace-steps: FIRST must not lie behind LAST, as it does in \"" + text + "\"", UserError::kUsage);
-  return {steps[0], steps[1]};
-}
-
 RowTrace::RowTrace(const std::string& path, const CompiledPlan& compiled, const TracedSteps& steps)
     : path_(path), compiled_(compiled), port_(compiled.port), steps_(steps) {
   const uint64_t most = std::max<uint64_t>(1, kMostRows / std::max<uint64_t>(1, rows_of_step(compiled.plan)));

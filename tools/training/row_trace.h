@@ -6,18 +6,10 @@
 #include <vector>
 
 #include "lib/trainer.h"
-#include "tools/training/program.h"
+#include "tools/session/compiled_plan.h"
+#include "tools/session/program_options.h"
 
 namespace reprise {
-
-// Steps from 1, resumed ones count; both ends are traced.
-struct TracedSteps {
-  uint64_t first = 0, last = 0;
-  uint64_t count() const { return last - first + 1; }
-};
-
-// "FIRST:LAST", or one step. Throws UserError of status kUsage.
-TracedSteps parse_traced_steps(const std::string& text);
 
 class RowTrace {
  public:

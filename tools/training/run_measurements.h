@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "tools/training/program.h"
-#include "tools/training/session.h"
+#include "tools/session/compiled_plan.h"
+#include "tools/session/session.h"
 #include "tools/training/worker_stacks.h"
 
 namespace reprise {

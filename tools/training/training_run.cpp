@@ -13,18 +13,18 @@
 #include "tools/data/data_feed.h"
 #include "tools/formats/error.h"
 #include "tools/formats/text.h"
+#include "tools/inference/answer.h"
+#include "tools/inference/evaluation.h"
+#include "tools/inference/sample.h"
 #include "tools/progress/progress_bar.h"
+#include "tools/session/session.h"
+#include "tools/session/stop_signal.h"
 #include "tools/snapshots/adapter_files.h"
 #include "tools/snapshots/snapshot_keeper.h"
-#include "tools/training/answer.h"
-#include "tools/training/evaluation.h"
 #include "tools/training/row_observers.h"
 #include "tools/training/row_trace.h"
 #include "tools/training/run_measurements.h"
-#include "tools/training/sample.h"
-#include "tools/training/session.h"
 #include "tools/training/step_log.h"
-#include "tools/training/stop_signal.h"
 
 namespace reprise {
 namespace {
@@ -42,7 +42,7 @@ void require_outside(const char* option, const std::string& file, const std::str
 
 class TrainingRun {
  public:
-  TrainingRun(const CompiledPlan& compiled, const TrainingOptions& options) : summary_(compiled.summary), options_(options) {
+  TrainingRun(const CompiledPlan& compiled, const ProgramOptions& options) : summary_(compiled.summary), options_(options) {
     require_outside("--log", options.log, options.save);
     require_outside("--trace", options.trace, options.save);
     require_outside("--manifest", options.manifest, options.save);
@@ -324,7 +324,7 @@ class TrainingRun {
   }
 
   const char* const summary_;
-  const TrainingOptions options_;
+  const ProgramOptions options_;
   std::optional<SnapshotKeeper> snapshots_;  // held from start to end: nobody else saves there
   Recipe recipe_;
   std::unique_ptr<Dataset> training_data_, evaluation_data_;
@@ -340,6 +340,6 @@ class TrainingRun {
 
 }  // namespace
 
-int train(const CompiledPlan& compiled, const TrainingOptions& options) { return TrainingRun(compiled, options).run(); }
+int train(const CompiledPlan& compiled, const ProgramOptions& options) { return TrainingRun(compiled, options).run(); }
 
 }  // namespace reprise

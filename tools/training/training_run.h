@@ -2,12 +2,12 @@
 #pragma once
 
 #include "lib/port.h"
-#include "tools/training/program.h"
-#include "tools/training/training_options.h"
+#include "tools/session/compiled_plan.h"
+#include "tools/session/program_options.h"
 
 namespace reprise {
 
 // Answers the exit status; throws UserError, having saved what was trained if it was told where.
-int train(const CompiledPlan& compiled, const TrainingOptions& options);
+int train(const CompiledPlan& compiled, const ProgramOptions& options);
 
 }  // namespace reprise

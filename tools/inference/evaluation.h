@@ -5,8 +5,8 @@
 
 #include "lib/port.h"
 #include "lib/trainer.h"
-#include "tools/recipes/recipe.h"
 #include "tools/data/dataset.h"
+#include "tools/recipes/recipe.h"
 
 namespace reprise {
 

@@ -1,5 +1,5 @@
 // See session.h.
-#include "tools/training/session.h"
+#include "tools/session/session.h"
 
 #include <unistd.h>
 
@@ -19,7 +19,7 @@
 
 namespace reprise {
 
-Session::Session(const CompiledPlan& compiled, const TrainingOptions& options, const DataFingerprint* data)
+Session::Session(const CompiledPlan& compiled, const ProgramOptions& options, const DataFingerprint* data)
     : plan_(compiled.plan), port_(compiled.port), recipe_(parse_recipe(compiled.recipe, plan_.name, "/")) {
   try {
     set_up(options, data);
@@ -53,7 +53,7 @@ void require_same_model(const Recipe& recipe) {
 
 }  // namespace
 
-void Session::set_up(const TrainingOptions& options, const DataFingerprint* data) {
+void Session::set_up(const ProgramOptions& options, const DataFingerprint* data) {
   const LongWork work("setting up " + recipe_.name);
   require(port_.open_backend(plan_.backend, &backend_));
   require(port_.start_workers(options.threads, &workers_));
@@ -77,7 +77,7 @@ void Session::set_up(const TrainingOptions& options, const DataFingerprint* data
   adapter_ = options.init_adapter;
 }
 
-void Session::load_initial_weights(const TrainingOptions& options) {
+void Session::load_initial_weights(const ProgramOptions& options) {
   weights_ = !options.init.empty() ? options.init : !recipe_.init.from.empty() ? recipe_.init.from : published_weights(recipe_);
   if (weights_.empty()) {
     if (const std::string missing = missing_weights(recipe_); !missing.empty()) throw UserError(missing);

@@ -2,13 +2,13 @@
 #pragma once
 
 #include "lib/port.h"
-#include "tools/training/program.h"
-#include "tools/training/training_options.h"
+#include "tools/session/compiled_plan.h"
+#include "tools/session/program_options.h"
 
 namespace reprise {
 
 // Each prints its result on stdout and answers the exit status; throws UserError.
-int evaluate_weights(const CompiledPlan& compiled, const TrainingOptions& options);
-int predict_pictures(const CompiledPlan& compiled, const TrainingOptions& options);
+int evaluate_weights(const CompiledPlan& compiled, const ProgramOptions& options);
+int predict_pictures(const CompiledPlan& compiled, const ProgramOptions& options);
 
 }  // namespace reprise

@@ -1,5 +1,5 @@
 // See stop_signal.h.
-#include "tools/training/stop_signal.h"
+#include "tools/session/stop_signal.h"
 
 #include <signal.h>
 

@@ -1,5 +1,5 @@
 // See predict.h. Probabilities and accuracies by class come from the logits that the evaluation's loss head reads.
-#include "tools/training/predict.h"
+#include "tools/inference/predict.h"
 
 #include <algorithm>
 #include <cmath>
@@ -13,11 +13,11 @@
 #include "tools/data/pictures.h"
 #include "tools/formats/error.h"
 #include "tools/formats/text.h"
+#include "tools/inference/evaluation.h"
+#include "tools/inference/logits.h"
+#include "tools/session/session.h"
+#include "tools/session/stop_signal.h"
 #include "tools/snapshots/snapshot.h"
-#include "tools/training/evaluation.h"
-#include "tools/training/logits.h"
-#include "tools/training/session.h"
-#include "tools/training/stop_signal.h"
 
 namespace reprise {
 namespace {
@@ -34,7 +34,7 @@ struct ClassTally {
 uint32_t likeliest(const std::vector<double>& logits) { return static_cast<uint32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin()); }
 
 // The snapshot's names, else the numbers of the classes.
-std::vector<std::string> names_of_classes(const Recipe& recipe, const TrainingOptions& options) {
+std::vector<std::string> names_of_classes(const Recipe& recipe, const ProgramOptions& options) {
   std::vector<std::string> names;
   if (!options.resume.empty()) names = read_facts(options.resume).class_names;
   for (int c = static_cast<int>(names.size()); c < describe_model(recipe.model).classes; ++c) names.push_back(std::to_string(c));
@@ -47,7 +47,7 @@ void require_images(const Recipe& recipe, const char* option) {
 }
 
 // What was evaluated, for messages.
-std::string weights_of(const Session& session, const TrainingOptions& options) {
+std::string weights_of(const Session& session, const ProgramOptions& options) {
   return !options.resume.empty() ? options.resume : !session.weights().empty() ? session.weights() : session.recipe().name;
 }
 
@@ -96,7 +96,7 @@ std::vector<Guess> top_guesses(const std::vector<double>& logits) {
 
 }  // namespace
 
-int evaluate_weights(const CompiledPlan& compiled, const TrainingOptions& options) {
+int evaluate_weights(const CompiledPlan& compiled, const ProgramOptions& options) {
   Session session(compiled, options);
   const Recipe& recipe = session.recipe();
   if (options.per_class) require_images(recipe, "--per-class");
@@ -127,7 +127,7 @@ int evaluate_weights(const CompiledPlan& compiled, const TrainingOptions& option
   return UserError::kBadInput;
 }
 
-int predict_pictures(const CompiledPlan& compiled, const TrainingOptions& options) {
+int predict_pictures(const CompiledPlan& compiled, const ProgramOptions& options) {
   Session session(compiled, options);
   const Recipe& recipe = session.recipe();
   require_images(recipe, "--predict");

@@ -1,13 +1,13 @@
 // One forward of the evaluation program for every byte; only the first sequence of the batch is used.
 // The logits of the last position are those of the next byte.
-#include "tools/training/sample.h"
+#include "tools/inference/sample.h"
 
 #include <algorithm>
 #include <cmath>
 #include <vector>
 
 #include "lib/rng.h"
-#include "tools/training/logits.h"
+#include "tools/inference/logits.h"
 
 namespace reprise {
 

@@ -1,5 +1,5 @@
 // See logits.h.
-#include "tools/training/logits.h"
+#include "tools/inference/logits.h"
 
 #include <algorithm>
 

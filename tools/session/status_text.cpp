@@ -1,5 +1,5 @@
 // See status_text.h.
-#include "tools/training/status_text.h"
+#include "tools/session/status_text.h"
 
 #include <cstring>
 

@@ -9,7 +9,16 @@
 
 namespace reprise {
 
-struct TrainingOptions {
+// Steps from 1, resumed ones count; both ends are traced.
+struct TracedSteps {
+  uint64_t first = 0, last = 0;
+  uint64_t count() const { return last - first + 1; }
+};
+
+// "FIRST:LAST", or one step. Throws UserError of status kUsage.
+TracedSteps parse_traced_steps(const std::string& text);
+
+struct ProgramOptions {
   uint64_t steps = 0, epochs = 0, save_every = 0, keep = 1, batches = 0;
   uint32_t threads = 0;
   std::string log, init, init_adapter, save, resume, disk, trace, trace_steps, manifest;

@@ -1,10 +1,9 @@
-// The options of training_options.h, with their help.
-#include "tools/training/training_options.h"
+// The options of program_options.h, with their help.
+#include "tools/session/program_options.h"
 
 #include "tools/command_line.h"
 #include "tools/formats/error.h"
 #include "tools/formats/text.h"
-#include "tools/training/row_trace.h"
 
 namespace reprise {
 
@@ -21,7 +20,7 @@ OptionCheck a_value() {
 
 }  // namespace
 
-void TrainingOptions::add_to(OptionParser& app, uint64_t disk_bytes, uint32_t most_workers) {
+void ProgramOptions::add_to(OptionParser& app, uint64_t disk_bytes, uint32_t most_workers) {
   Option* until = app.add_option("--steps", steps, "train until this step, resumed steps included; default: the recipe's")->check(integer_from(1));
   app.add_option("--epochs", epochs, "train until so many passes over the data")->check(integer_from(1, 1000000000))->excludes(until);
   app.add_option("--log", log, "append a JSON line for each step and evaluation to this file")->check(a_value());
@@ -59,7 +58,7 @@ void TrainingOptions::add_to(OptionParser& app, uint64_t disk_bytes, uint32_t mo
 
 namespace {
 
-void refuse_without_effect(const TrainingOptions& o) {
+void refuse_without_effect(const ProgramOptions& o) {
   const char* mode = o.check_data ? "--check-data" : o.evaluate ? "--evaluate" : !o.predict.empty() ? "--predict" : !o.prompt.empty() ? "--prompt" : nullptr;
   if (mode == nullptr) return;
   const struct {
@@ -88,7 +87,20 @@ void refuse_without_effect(const TrainingOptions& o) {
 
 }  // namespace
 
-void TrainingOptions::check() const {
+TracedSteps parse_traced_steps(const std::string& text) {
+  const size_t colon = text.find(':');
+  const std::string words[2] = {text.substr(0, colon), colon == std::string::npos ? text : text.substr(colon + 1)};
+  uint64_t steps[2] = {};
+  for (int i = 0; i < 2; ++i) {
+    const bool digits = !words[i].empty() && words[i].size() <= 18 && words[i].find_first_not_of("0123456789") == std::string::npos;
+    if (digits) steps[i] = std::stoull(words[i]);
+  }
+  if (steps[0] == 0 || steps[1] == 0) throw UserError("--trace-steps: must be FIRST:LAST, steps from 1 on, not \"" + text + "\"", UserError::kUsage);
+  if (steps[1] < steps[0]) throw UserError("--trace-steps: FIRST must not lie behind LAST, as it does in \"" + text + "\"", UserError::kUsage);
+  return {steps[0], steps[1]};
+}
+
+void ProgramOptions::check() const {
   const auto require = [](bool right, const char* line) {
     if (!right) throw UserError(line, UserError::kUsage);
   };

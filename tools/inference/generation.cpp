@@ -1,5 +1,5 @@
 // See generation.h.
-#include "tools/training/generation.h"
+#include "tools/inference/generation.h"
 
 #include <algorithm>
 #include <cmath>

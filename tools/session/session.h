@@ -8,11 +8,11 @@
 #include "lib/reprise.h"
 #include "tools/data/fingerprint.h"
 #include "tools/recipes/recipe.h"
+#include "tools/session/compiled_plan.h"
+#include "tools/session/program_options.h"
+#include "tools/session/status_text.h"
 #include "tools/snapshots/snapshot.h"
 #include "tools/snapshots/state_tensors.h"
-#include "tools/training/program.h"
-#include "tools/training/status_text.h"
-#include "tools/training/training_options.h"
 
 namespace reprise {
 
@@ -27,7 +27,7 @@ class Session {
   // Takes what it needs and loads the weights that the options name, else those of the recipe's init, else those of its model's files, else
   // the seed's, where the recipe says so: by a family's fields, or by "init": "random". `data`: those of a training, which a snapshot's are
   // compared with; null where none are trained on, and then a snapshot's trained weights must mean what the recipe says.
-  Session(const CompiledPlan& compiled, const TrainingOptions& options, const DataFingerprint* data = nullptr);
+  Session(const CompiledPlan& compiled, const ProgramOptions& options, const DataFingerprint* data = nullptr);
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
@@ -54,9 +54,9 @@ class Session {
   uint64_t measured() const;  // bytes
 
  private:
-  void set_up(const TrainingOptions& options, const DataFingerprint* data);
+  void set_up(const ProgramOptions& options, const DataFingerprint* data);
   void open_disk(const std::string& option);
-  void load_initial_weights(const TrainingOptions& options);
+  void load_initial_weights(const ProgramOptions& options);
   void load_weights(const std::string& path, const InitialRules& rules);
   void load_base_of(const std::string& snapshot);
   void release();

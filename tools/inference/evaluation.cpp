@@ -1,11 +1,11 @@
 // See evaluation.h.
-#include "tools/training/evaluation.h"
+#include "tools/inference/evaluation.h"
 
 #include <algorithm>
 
 #include "tools/data/data_feed.h"
 #include "tools/progress/progress_bar.h"
-#include "tools/training/stop_signal.h"
+#include "tools/session/stop_signal.h"
 
 namespace reprise {
 namespace {

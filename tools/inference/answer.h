@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "tools/chat/chat_tokens.h"
+#include "tools/inference/generation.h"
 #include "tools/recipes/recipe.h"
-#include "tools/training/generation.h"
-#include "tools/training/program.h"
-#include "tools/training/training_options.h"
+#include "tools/session/compiled_plan.h"
+#include "tools/session/program_options.h"
 
 namespace reprise {
 
@@ -38,6 +38,6 @@ class Answerer {
 bool can_answer(const Recipe& recipe, const Plan& plan);
 
 // `--prompt`: the answer on stdout, as it is drawn. Answers the exit status.
-int answer_prompt(const CompiledPlan& compiled, const TrainingOptions& options);
+int answer_prompt(const CompiledPlan& compiled, const ProgramOptions& options);
 
 }  // namespace reprise

@@ -1,12 +1,12 @@
 // See answer.h.
-#include "tools/training/answer.h"
+#include "tools/inference/answer.h"
 
 #include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "tools/formats/error.h"
+#include "tools/session/session.h"
 #include "tools/tokenizer/characters.h"
-#include "tools/training/session.h"
 
 namespace reprise {
 namespace {
@@ -78,7 +78,7 @@ bool can_answer(const Recipe& recipe, const Plan& plan) {
   return generation_limits(plan).positions > 0 && (reads_bytes(recipe) || !recipe.place.path().empty());
 }
 
-int answer_prompt(const CompiledPlan& compiled, const TrainingOptions& options) {
+int answer_prompt(const CompiledPlan& compiled, const ProgramOptions& options) {
   Session session(compiled, options);
   show_untrained(session);
   const Answerer answerer(session.recipe());
