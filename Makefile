@@ -40,6 +40,7 @@ LIB_SOURCES   := $(wildcard lib/*.cpp lib/cpu/*.cpp)
 PORT_SOURCES  := $(wildcard ports/linux/*.cpp ports/cuda/*.cpp)
 MAIN_SOURCES  := tools/reprise.cpp tools/train.cpp tools/train_cuda.cpp tools/train_auto.cpp
 TOOL_SOURCES  := $(filter-out $(MAIN_SOURCES),$(wildcard tools/*.cpp tools/*/*.cpp))
+ROOMS         := $(sort $(patsubst tools/%/,%,$(dir $(wildcard tools/*/*.cpp))))
 TEST_SOURCES  := $(wildcard tests/*/*_test.cpp)
 JUDGE_SOURCES := $(filter-out $(TEST_SOURCES),$(wildcard $(addprefix tests/,$(addsuffix /*.cpp,judges ops ref planner faces runtime ports skeleton))))
 BENCH_SOURCES := $(filter-out tests/bench/traffic_bench.cpp,$(wildcard tests/bench/*_bench.cpp))
@@ -50,7 +51,9 @@ space := $() $()
 objects = $(patsubst %.cpp,$(BUILD)/%.o,$(1))
 LIB_OBJECTS   := $(call objects,$(LIB_SOURCES))
 PORT_OBJECTS  := $(call objects,$(PORT_SOURCES))
-TOOL_OBJECTS  := $(call objects,$(TOOL_SOURCES))
+# Each folder of tools is compiled as one unit, so that headers are parsed once for all its sources, nlohmann's above all. The sanitizers'
+# build takes sources one by one, as each must stand.
+TOOL_OBJECTS  := $(if $(SANITIZE),$(call objects,$(TOOL_SOURCES)),$(call objects,$(filter-out $(MAIN_SOURCES),$(wildcard tools/*.cpp))) $(ROOMS:%=$(BUILD)/rooms/%.o))
 TESTS         := $(patsubst tests/%.cpp,$(BUILD)/tests/%,$(TEST_SOURCES))
 TEST_SCRIPTS  := $(wildcard tests/*/*_test.sh)
 FIBRE_OBJECTS := $(patsubst %.cu,$(BUILD)/fibre/%.o,$(FIBRE_SOURCES))
@@ -100,15 +103,19 @@ $(LIB_OBJECTS) $(PORT_OBJECTS): $(BUILD)/%.o: %.cpp Makefile | $(BUILD)/packages
 	@echo "  compile $<"
 	$(Q)$(CXX) $(LIB_FLAGS) -c $< -o $@
 
-$(TOOL_OBJECTS) $(BUILD)/tools/reprise.o: $(BUILD)/%.o: %.cpp Makefile | $(BUILD)/packages/run
+$(filter-out $(BUILD)/rooms/%,$(TOOL_OBJECTS)) $(BUILD)/tools/reprise.o: $(BUILD)/%.o: %.cpp Makefile | $(BUILD)/packages/run
 	@mkdir -p $(@D)
 	@echo "  compile $<"
 	$(Q)$(CXX) $(TOOL_FLAGS) -c $< -o $@
 
-# Rooms where nothing is hot: -O1 takes three quarters of the time. logits.cpp multiplies matrices.
-COLD_ROOMS := audit chat commands drawing recipes snapshots training
-COLD_SOURCES := $(filter-out tools/training/logits.cpp,$(wildcard tools/*.cpp $(COLD_ROOMS:%=tools/%/*.cpp)))
-$(call objects,$(COLD_SOURCES)): TOOL_FLAGS += -O1
+$(ROOMS:%=$(BUILD)/rooms/%.cpp): $(BUILD)/rooms/%.cpp: force
+	@mkdir -p $(@D); printf '#include "%s"\n' $(sort $(wildcard tools/$*/*.cpp)) >$@.new; if cmp -s $@.new $@; then rm $@.new; else mv $@.new $@; fi
+$(BUILD)/rooms/%.o: $(BUILD)/rooms/%.cpp Makefile | $(BUILD)/packages/run
+	@echo "  compile tools/$*/*.cpp"
+	$(Q)$(CXX) $(TOOL_FLAGS) -c $< -o $@
+# Rooms where nothing is hot: -O1 takes three quarters of the time.
+COLD_ROOMS := audit chat commands drawing recipes session snapshots training
+$(COLD_ROOMS:%=$(BUILD)/rooms/%.o) $(call objects,$(wildcard tools/*.cpp $(COLD_ROOMS:%=tools/%/*.cpp))): TOOL_FLAGS += -O1
 
 $(BUILD)/tests/%.o: tests/%.cpp Makefile | $(BUILD)/packages/run $(BUILD)/packages/gtest
 	@mkdir -p $(@D)
@@ -156,7 +163,7 @@ $(BUILD)/libreprise.a: $(LIB_OBJECTS) $(PORT_OBJECTS)
 # g++ 12 does not fold a comparison of an address with null while it looks for null: the plan, which is data, goes without.
 PLAN_NO_SANITIZE := -fno-sanitize=null,nonnull-attribute,returns-nonnull-attribute
 # `reprise train` compiles as `make run` does.
-$(BUILD)/tools/commands/run_train.o: TOOL_FLAGS += -DREPRISE_COMPILER='"$(CXX)"' -DREPRISE_LINK_FLAGS='"$(LINK)"' \
+$(BUILD)/tools/commands/run_train.o $(BUILD)/rooms/commands.o: TOOL_FLAGS += -DREPRISE_COMPILER='"$(CXX)"' -DREPRISE_LINK_FLAGS='"$(LINK)"' \
   -DREPRISE_CUDA_LINK_FLAGS='"$(if $(HAS_NVCC),$(CUDA_LINK))"' \
   -DREPRISE_COMPILE_FLAGS='"-std=c++20 -O2 $(SANITIZE) $(PROOF_FLAGS) $(if $(SANITIZE),$(PLAN_NO_SANITIZE))"'
 # The audit's page with its styles and scripts, as one text.
@@ -181,7 +188,7 @@ $(BUILD)/reprise: $(BUILD)/tools/reprise.o $(BUILD)/libtools.a $(BUILD)/librepri
 # A recipe's folder is build/NAME; a NAME that the build itself uses for a file or folder goes to build/recipes/NAME.
 # tests/house/make_test.sh looks for names that are missing here.
 TAKEN := arm64 arm64.log asan cuda data device fibre fuzz lib libjudges.a libreprise-cuda.a libreprise.a libtools.a old-cpu other-compiler \
-         lm-peer packages parity parity-venv parity-venv.log ports recipes reprise size test-programs tests tools traffic
+         lm-peer packages parity parity-venv parity-venv.log ports recipes reprise rooms size test-programs tests tools traffic
 find_folder = folder=$$($(BUILD)/reprise name $(RECIPE_WORD)) || exit $$?; backend=$$($(BUILD)/reprise name --backend $(RECIPE_WORD)) || exit $$?; \
   case ' $(TAKEN) ' in *" $$folder "*) folder=recipes/$$folder ;; esac; folder=$(BUILD)/$$folder
 # The same for a program, which a card's plan makes with nvcc.
@@ -366,14 +373,18 @@ bench: $(BENCHES)  ## benchmarks: per cent of the measured peak
 FUZZ_PACKAGES := clang-14 libclang-rt-14-dev
 FUZZ_CXX      ?= clang++-14
 FUZZ_SANITIZE := address,undefined -fno-sanitize-recover=undefined
-FUZZ_PARSERS  := $(wildcard $(addprefix tools/,formats/*.cpp models/*.cpp tokenizer/*.cpp chat/*.cpp weights/*.cpp recipes/*.cpp data/*.cpp layout/*.cpp schedule/*.cpp \
-                   profiling/profile.cpp snapshots/snapshot.cpp))
-FUZZ_OBJECTS  := $(patsubst %.cpp,$(BUILD)/fuzz/%.o,$(FUZZ_PARSERS))
+FUZZ_ROOMS    := formats models tokenizer chat weights recipes data layout schedule profiling snapshots
+FUZZ_OBJECTS  := $(FUZZ_ROOMS:%=$(BUILD)/fuzz/rooms/%.o)
 $(BUILD)/packages/fuzz: PACKAGES := $(FUZZ_PACKAGES)
-$(BUILD)/fuzz/%.o: %.cpp Makefile | $(BUILD)/packages/run $(BUILD)/packages/fuzz
+define compile_to_fuzz
 	@mkdir -p $(@D)
-	@echo "  compile $< to fuzz it"
+	@echo "  compile $(1) to fuzz it"
 	$(Q)$(FUZZ_CXX) $(COMMON) $(JSON_FLAGS) -O1 $(WARNINGS) -fsanitize=fuzzer-no-link,$(FUZZ_SANITIZE) -c $< -o $@
+endef
+$(BUILD)/fuzz/rooms/%.o: $(BUILD)/rooms/%.cpp Makefile | $(BUILD)/packages/run $(BUILD)/packages/fuzz
+	$(call compile_to_fuzz,tools/$*/*.cpp)
+$(BUILD)/fuzz/%.o: %.cpp Makefile | $(BUILD)/packages/run $(BUILD)/packages/fuzz
+	$(call compile_to_fuzz,$<)
 $(BUILD)/fuzz/libparsers.a: $(FUZZ_OBJECTS)
 	$(Q)rm -f $@ && ar rcs $@ $^
 $(FUZZ_TARGETS): $(BUILD)/fuzz/%: $(BUILD)/fuzz/tests/fuzz/%.o $(BUILD)/fuzz/libparsers.a $(BUILD)/libtools.a $(BUILD)/libreprise.a

@@ -50,6 +50,7 @@ checkout="$scratch/it's my checkout"
 mkdir -p "$checkout/build"
 cp -a Makefile lib ports tools cuda tests "$checkout"
 for made in reprise libtools.a libreprise.a lib ports tools packages; do cp -a "$build/$made" "$checkout/build/$made"; done
+[ ! -e "$build/rooms" ] || cp -a "$build/rooms" "$checkout/build/rooms"
 cd "$checkout"
 make_well all
 [ ! -s "$scratch/words" ] || [ "$(cat "$scratch/words")" = "make: Nothing to be done for 'all'." ] || fail "all builds again: $(cat "$scratch/words")"

@@ -16,8 +16,6 @@ using Expression = TemplateExpression;
 using Statement = TemplateStatement;
 using Value = TemplateValue;
 
-[[noreturn]] void fail(const std::string& reason) { throw TemplateFault{reason}; }
-
 // Names set in one body; the bodies of loops have their own.
 using Frame = std::vector<std::pair<std::string, Value>>;
 
@@ -122,7 +120,7 @@ class TemplateRun {
     if (statement.names.size() == 1) return set(frame, statement.names[0], element);
     const TemplateList parts = elements_of(element, budget_);
     if (parts.size() != statement.names.size()) {
-      fail(std::to_string(parts.size()) + " values for the " + std::to_string(statement.names.size()) + " names of a loop");
+      template_fault(std::to_string(parts.size()) + " values for the " + std::to_string(statement.names.size()) + " names of a loop");
     }
     for (size_t i = 0; i < parts.size(); ++i) set(frame, statement.names[i], parts[i]);
   }
@@ -132,12 +130,12 @@ class TemplateRun {
     if (statement.names.size() == 1) return define(statement.names[0], std::move(value));
     const Value* const holder = find(statement.names[0]);
     const auto* const name_space = holder == nullptr ? nullptr : holder->as<Value::Namespace>();
-    if (name_space == nullptr) fail("sets an attribute of \"" + statement.names[0] + "\", which is no namespace");
+    if (name_space == nullptr) template_fault("sets an attribute of \"" + statement.names[0] + "\", which is no namespace");
     set_in_namespace(*name_space, statement.names[1], std::move(value));
   }
 
   void set_in_namespace(const Value::Namespace& name_space, const std::string& name, Value value) {
-    if (value.as<Value::Namespace>() || value.as<Value::Loop>()) fail(std::string(value.kind()) + " cannot be held by a namespace");
+    if (value.as<Value::Namespace>() || value.as<Value::Loop>()) template_fault(std::string(value.kind()) + " cannot be held by a namespace");
     set(namespaces_[name_space.index], name, std::move(value));
   }
 
@@ -209,17 +207,17 @@ class TemplateRun {
     TemplateMapping mapping;
     for (size_t i = 0; i < expression.operands.size(); i += 2) {
       const Value key = evaluate(*expression.operands[i]);
-      if (!key.as_text()) fail(std::string("a mapping's key must be text, not ") + key.kind());
-      if (mapping.find(key.as_text()->bytes, budget_)) fail("a mapping has the key \"" + key.as_text()->bytes + "\" twice");
+      if (!key.as_text()) template_fault(std::string("a mapping's key must be text, not ") + key.kind());
+      if (mapping.find(key.as_text()->bytes, budget_)) template_fault("a mapping has the key \"" + key.as_text()->bytes + "\" twice");
       mapping.entries.emplace_back(*key.as_text(), evaluate(*expression.operands[i + 1]));
     }
     return Value::mapping(std::move(mapping), budget_);
   }
 
   Value attribute_of(const Value& value, const std::string& name) {
-    if (const auto* const undefined = value.as<Value::Undefined>()) fail(undefined->name + " is undefined, and \"" + name + "\" of it is asked for");
+    if (const auto* const undefined = value.as<Value::Undefined>()) template_fault(undefined->name + " is undefined, and \"" + name + "\" of it is asked for");
     if (const auto* const mapping = value.as_mapping()) {
-      if (is_mapping_method(name)) fail("the method \"" + name + "\" of a mapping without a call");
+      if (is_mapping_method(name)) template_fault("the method \"" + name + "\" of a mapping without a call");
       const Value* const found = mapping->find(name, budget_);
       return found == nullptr ? Value::undefined("\"" + name + "\"") : *found;
     }
@@ -228,7 +226,7 @@ class TemplateRun {
       return found == nullptr ? Value::undefined("\"" + name + "\"") : *found;
     }
     if (const auto* const loop = value.as<Value::Loop>()) return loop_attribute(loops_[loop->index], name);
-    if (find_method(name) != nullptr && value.as_text()) fail("the method \"" + name + "\" of text without a call");
+    if (find_method(name) != nullptr && value.as_text()) template_fault("the method \"" + name + "\" of text without a call");
     return Value::undefined("\"" + name + "\" of " + value.kind());
   }
 
@@ -246,7 +244,7 @@ class TemplateRun {
     if (name == "depth0") return integer(loop.depth - 1);
     if (name == "previtem") return index == 0 ? Value::undefined("the element before the first") : (*loop.elements)[index - 1];
     if (name == "nextitem") return index + 1 == count ? Value::undefined("the element after the last") : (*loop.elements)[index + 1];
-    fail("\"loop." + name + "\" is not supported");
+    template_fault("\"loop." + name + "\" is not supported");
   }
 
   Value item(const Expression& expression) {
@@ -256,7 +254,7 @@ class TemplateRun {
     const auto* const mapping = value.as_mapping();
     if (!key.as_text() || mapping == nullptr) {
       if (key.as_text()) return attribute_of(value, key.as_text()->bytes);
-      if (value.is_undefined()) fail(value.as<Value::Undefined>()->name + " is undefined, and an element of it is asked for");
+      if (value.is_undefined()) template_fault(value.as<Value::Undefined>()->name + " is undefined, and an element of it is asked for");
       return Value::undefined(std::string("an element of ") + value.kind());
     }
     const Value* const found = mapping->find(key.as_text()->bytes, budget_);
@@ -276,7 +274,7 @@ class TemplateRun {
       const auto at = static_cast<size_t>(place(starts.size() - 1));
       return Value::text(text->piece(starts[at], starts[at + 1]), budget_);
     }
-    if (const auto* const undefined = value.as<Value::Undefined>()) fail(undefined->name + " is undefined, and element " + std::to_string(index) + " of it is asked for");
+    if (const auto* const undefined = value.as<Value::Undefined>()) template_fault(undefined->name + " is undefined, and element " + std::to_string(index) + " of it is asked for");
     return Value::undefined("element " + std::to_string(index) + " of " + value.kind());
   }
 
@@ -290,11 +288,11 @@ class TemplateRun {
       if (!expression.operands[i + 1]) continue;
       const Value value = evaluate(*expression.operands[i + 1]);
       if (value.is_none()) continue;
-      if (!value.as<int64_t>()) fail(std::string("a slice's part must be an integer, not ") + value.kind());
+      if (!value.as<int64_t>()) template_fault(std::string("a slice's part must be an integer, not ") + value.kind());
       parts[i] = *value.as<int64_t>();
     }
     const int64_t step = parts[2].value_or(1);
-    if (step == 0) fail("a slice's step is 0");
+    if (step == 0) template_fault("a slice's step is 0");
     if (step < -count || step > count) parts[2] = step < 0 ? -count - 1 : count + 1;
     const int64_t low = step < 0 ? -1 : 0, high = step < 0 ? count - 1 : count;
     const auto bound = [&](const std::optional<int64_t>& part, int64_t otherwise) {
@@ -319,7 +317,7 @@ class TemplateRun {
       return Value::list(std::move(elements), budget_);
     }
     const auto* const text = value.as_text();
-    if (text == nullptr) fail(std::string("a slice of ") + value.kind());
+    if (text == nullptr) template_fault(std::string("a slice of ") + value.kind());
     budget_.spend_bytes(text->size());
     const std::vector<size_t> starts = character_starts(text->bytes);
     MarkedText cut;
@@ -336,16 +334,16 @@ class TemplateRun {
 
   Value call(const Expression& expression) {
     const Value* const given = find(expression.name);
-    if (given != nullptr && !given->as<Value::Function>()) fail("\"" + expression.name + "\" is " + given->kind() + " and cannot be called");
+    if (given != nullptr && !given->as<Value::Function>()) template_fault("\"" + expression.name + "\" is " + given->kind() + " and cannot be called");
     const TemplateArguments arguments = arguments_of(expression);
     if (expression.name == "namespace") return make_namespace(arguments);
-    if (!arguments.keywords.empty() || arguments.values.size() != 1) fail("\"" + expression.name + "\" takes one argument");
-    if (expression.name == "raise_exception") fail("the template refuses the conversation: " + arguments.values[0].printed().bytes);
+    if (!arguments.keywords.empty() || arguments.values.size() != 1) template_fault("\"" + expression.name + "\" takes one argument");
+    if (expression.name == "raise_exception") template_fault("the template refuses the conversation: " + arguments.values[0].printed().bytes);
     return date_text(arguments.values[0]);
   }
 
   Value make_namespace(const TemplateArguments& arguments) {
-    if (!arguments.values.empty()) fail("namespace takes names with values only");
+    if (!arguments.values.empty()) template_fault("namespace takes names with values only");
     budget_.spend_bytes(sizeof(Frame));
     namespaces_.emplace_back();
     const Value made = Value::name_space(namespaces_.size() - 1);
@@ -354,12 +352,12 @@ class TemplateRun {
   }
 
   Value date_text(const Value& format) {
-    if (!today_) fail("\"strftime_now\" is undefined: a text that depends on the day cannot be trained on");
-    if (!format.as_text()) fail(std::string("strftime_now: the format must be text, not ") + format.kind());
+    if (!today_) template_fault("\"strftime_now\" is undefined: a text that depends on the day cannot be trained on");
+    if (!format.as_text()) template_fault(std::string("strftime_now: the format must be text, not ") + format.kind());
     const std::string& form = format.as_text()->bytes;
     char text[256];
     const size_t bytes = std::strftime(text, sizeof text, form.c_str(), &*today_);
-    if (bytes == 0 && !form.empty()) fail("strftime_now: the date is longer than 255 bytes");
+    if (bytes == 0 && !form.empty()) template_fault("strftime_now: the date is longer than 255 bytes");
     return Value::text(std::string(text, bytes), TextOrigin::kTemplate, budget_);
   }
 
@@ -368,10 +366,10 @@ class TemplateRun {
     const TemplateArguments arguments = arguments_of(expression);
     const Value& value = arguments.values[0];
     if (const auto* const undefined = value.as<Value::Undefined>()) {
-      fail(undefined->name + " is undefined, and its method \"" + expression.name + "\" is called");
+      template_fault(undefined->name + " is undefined, and its method \"" + expression.name + "\" is called");
     }
     const bool fits = is_mapping_method(expression.name) ? value.as_mapping() != nullptr : value.as_text() != nullptr;
-    if (!fits) fail(std::string(value.kind()) + " has no method \"" + expression.name + "\"");
+    if (!fits) template_fault(std::string(value.kind()) + " has no method \"" + expression.name + "\"");
     return find_method(expression.name)->call(arguments, budget_);
   }
 
@@ -430,7 +428,7 @@ class TemplateRun {
 
   Value arithmetic(const std::string& word, const Value& left, const Value& right) {
     for (const Value* const side : {&left, &right}) {
-      if (const auto* const undefined = side->as<Value::Undefined>()) fail(undefined->name + " is undefined, and \"" + word + "\" is asked of it");
+      if (const auto* const undefined = side->as<Value::Undefined>()) template_fault(undefined->name + " is undefined, and \"" + word + "\" is asked of it");
     }
     if (left.is_number() && right.is_number()) {
       const bool in_floats = word == "/" || left.as<double>() || right.as<double>();
@@ -448,7 +446,7 @@ class TemplateRun {
     }
     if (word == "*" && left.as_text() && right.as<int64_t>()) return repeated(*left.as_text(), *right.as<int64_t>());
     if (word == "*" && right.as_text() && left.as<int64_t>()) return repeated(*right.as_text(), *left.as<int64_t>());
-    fail("\"" + word + "\" of " + left.kind() + " and " + right.kind() + " is not supported");
+    template_fault("\"" + word + "\" of " + left.kind() + " and " + right.kind() + " is not supported");
   }
 
   Value repeated(const MarkedText& text, int64_t times) {
@@ -469,7 +467,7 @@ class TemplateRun {
   }
 
   static Value in_float(const std::string& word, double a, double b) {
-    if (b == 0 && (word == "/" || word == "//" || word == "%")) fail("a division by zero");
+    if (b == 0 && (word == "/" || word == "//" || word == "%")) template_fault("a division by zero");
     double result = word == "+" ? a + b : word == "-" ? a - b : word == "*" ? a * b : word == "/" ? a / b : std::fmod(a, b);
     if (word == "//" || word == "%") {
       // Python's float_divmod: the remainder has the divisor's sign.
@@ -481,7 +479,7 @@ class TemplateRun {
       quotient = quotient == 0 ? std::copysign(0.0, a / b) : std::floor(quotient) + (quotient - std::floor(quotient) > 0.5);
       result = word == "%" ? (remainder == 0 ? std::copysign(0.0, b) : remainder) : quotient;
     }
-    if (!std::isfinite(result)) fail("a number that is too large");
+    if (!std::isfinite(result)) template_fault("a number that is too large");
     return Value::number(result);
   }
 
@@ -492,13 +490,13 @@ class TemplateRun {
     if (word == "-") overflows = __builtin_sub_overflow(a, b, &result);
     if (word == "*") overflows = __builtin_mul_overflow(a, b, &result);
     if (word == "//" || word == "%") {
-      if (b == 0) fail("a division by zero");
+      if (b == 0) template_fault("a division by zero");
       overflows = a == INT64_MIN && b == -1;
       const int64_t quotient = overflows ? 0 : a / b, remainder = overflows ? 0 : a % b;
       const bool rounds = remainder != 0 && (remainder < 0) != (b < 0);  // towards minus infinity
       result = word == "//" ? quotient - rounds : remainder + (rounds ? b : 0);
     }
-    if (overflows) fail("an integer of more than 63 bits");
+    if (overflows) template_fault("an integer of more than 63 bits");
     return Value::integer(result);
   }
 

@@ -9,8 +9,6 @@ namespace {
 
 using Arguments = TemplateArguments;
 
-[[noreturn]] void fail(const std::string& reason) { throw TemplateFault{reason}; }
-
 // The argument of that place or keyword, counted from 1; null where it is not given.
 const TemplateValue* argument(const Arguments& arguments, size_t place, const char* keyword) {
   if (place < arguments.values.size()) return &arguments.values[place];
@@ -22,7 +20,7 @@ const TemplateValue* argument(const Arguments& arguments, size_t place, const ch
 
 const MarkedText& text_argument(const Arguments& arguments, size_t place) {
   const MarkedText* const text = arguments.values[place].as_text();
-  if (text == nullptr) fail(std::string("text is needed, not ") + arguments.values[place].kind());
+  if (text == nullptr) template_fault(std::string("text is needed, not ") + arguments.values[place].kind());
   return *text;
 }
 
@@ -30,7 +28,7 @@ int64_t integer_argument(const Arguments& arguments, size_t place, const char* k
   const TemplateValue* const value = argument(arguments, place, keyword);
   if (value == nullptr || value->is_none()) return otherwise;
   const int64_t* const integer = value->as<int64_t>();
-  if (integer == nullptr) fail(std::string("an integer is needed, not ") + value->kind());
+  if (integer == nullptr) template_fault(std::string("an integer is needed, not ") + value->kind());
   return *integer;
 }
 
@@ -58,7 +56,7 @@ TemplateValue strip_sides(const MarkedText& text, const TemplateValue* character
     if (sides.right) end = kept.end;
     return made_text(text.piece(begin, std::max(begin, end)), budget);
   }
-  if (!characters->as_text()) fail(std::string("the characters to strip must be text, not ") + characters->kind());
+  if (!characters->as_text()) template_fault(std::string("the characters to strip must be text, not ") + characters->kind());
   const std::string& stripped = characters->as_text()->bytes;
   const std::vector<size_t> starts = character_starts(text.bytes), of_stripped = character_starts(stripped);
   const auto is_stripped = [&](size_t i) {
@@ -96,7 +94,7 @@ template <typename Change>
 TemplateValue change_letters(const MarkedText& text, TemplateBudget& budget, const Change& change) {
   MarkedText changed = text;
   for (char& c : changed.bytes) {
-    if (static_cast<unsigned char>(c) >= 0x80) fail("upper, lower and title of letters beyond ASCII are not supported");
+    if (static_cast<unsigned char>(c) >= 0x80) template_fault("upper, lower and title of letters beyond ASCII are not supported");
     c = change(c);
   }
   return made_text(std::move(changed), budget);
@@ -146,9 +144,9 @@ TemplateValue split(const Arguments& arguments, TemplateBudget& budget) {
   const TemplateValue* const separator = argument(arguments, 1, "sep");
   const int64_t most = integer_argument(arguments, 2, "maxsplit", -1);
   if (separator == nullptr || separator->is_none()) return split_at_space(text, most, budget);
-  if (!separator->as_text()) fail(std::string("split: the separator must be text, not ") + separator->kind());
+  if (!separator->as_text()) template_fault(std::string("split: the separator must be text, not ") + separator->kind());
   const std::string& between = separator->as_text()->bytes;
-  if (between.empty()) fail("split: the separator is empty");
+  if (between.empty()) template_fault("split: the separator is empty");
   TemplateList pieces;
   size_t at = 0;
   for (size_t found; (most < 0 || pieces.size() < static_cast<size_t>(most)) && (found = find_text(text.bytes, between, at, budget)) != std::string::npos;) {
@@ -193,7 +191,7 @@ TemplateValue replace_printed(const Arguments& arguments, TemplateBudget& budget
 
 const TemplateMapping& mapping_argument(const Arguments& arguments) {
   const TemplateMapping* const mapping = arguments.values[0].as_mapping();
-  if (mapping == nullptr) fail(std::string("a mapping is needed, not ") + arguments.values[0].kind());
+  if (mapping == nullptr) template_fault(std::string("a mapping is needed, not ") + arguments.values[0].kind());
   return *mapping;
 }
 
@@ -240,7 +238,7 @@ TemplateValue length(const Arguments& arguments, TemplateBudget& budget) {
   if (const auto* const list = value.as_list()) return TemplateValue::integer(static_cast<int64_t>(list->size()));
   if (const auto* const mapping = value.as_mapping()) return TemplateValue::integer(static_cast<int64_t>(mapping->entries.size()));
   if (value.is_undefined()) return TemplateValue::integer(0);
-  fail(std::string(value.kind()) + " has no length");
+  template_fault(std::string(value.kind()) + " has no length");
 }
 
 TemplateValue first(const Arguments& arguments, TemplateBudget& budget) {
@@ -401,12 +399,12 @@ TemplateList elements_of(const TemplateValue& value, TemplateBudget& budget) {
     return elements;
   }
   if (value.is_undefined()) return elements;
-  fail(std::string("goes over ") + value.kind() + ", which has no elements");
+  template_fault(std::string("goes over ") + value.kind() + ", which has no elements");
 }
 
 bool contains(const TemplateValue& container, const TemplateValue& value, TemplateBudget& budget) {
   if (const auto* const text = container.as_text()) {
-    if (!value.as_text()) fail(std::string("looks in text for ") + value.kind());
+    if (!value.as_text()) template_fault(std::string("looks in text for ") + value.kind());
     return find_text(text->bytes, value.as_text()->bytes, 0, budget) != std::string::npos;
   }
   if (const auto* const mapping = container.as_mapping()) {
@@ -414,7 +412,7 @@ bool contains(const TemplateValue& container, const TemplateValue& value, Templa
   }
   if (container.is_undefined()) return false;
   const auto* const list = container.as_list();
-  if (list == nullptr) fail(std::string("looks for a value in ") + container.kind());
+  if (list == nullptr) template_fault(std::string("looks for a value in ") + container.kind());
   for (const TemplateValue& element : *list) {
     if (equal(element, value, budget)) return true;
   }

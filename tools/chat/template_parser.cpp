@@ -10,8 +10,8 @@
 namespace reprise {
 namespace {
 
-using Expression = std::unique_ptr<TemplateExpression>;
-using Expressions = std::vector<Expression>;
+using ExpressionPointer = std::unique_ptr<TemplateExpression>;
+using Expressions = std::vector<ExpressionPointer>;
 using ExpressionKind = TemplateExpression::Kind;
 using StatementKind = TemplateStatement::Kind;
 using Token = TemplateToken;
@@ -154,31 +154,31 @@ class TemplateParser {
 
   // ---- expressions, from what binds least to what binds most
 
-  Expression parse_expression() {
+  ExpressionPointer parse_expression() {
     const Deeper deeper(*this);
-    Expression value = parse_or();
+    ExpressionPointer value = parse_or();
     while (is_name("if")) {
       const int at = take().line;
-      Expression condition = parse_or();
-      Expression otherwise = is_name("else") ? (take(), parse_expression()) : nullptr;
+      ExpressionPointer condition = parse_or();
+      ExpressionPointer otherwise = is_name("else") ? (take(), parse_expression()) : nullptr;
       value = make(ExpressionKind::kConditional, at, "", listed(std::move(value), std::move(condition), std::move(otherwise)));
     }
     return value;
   }
 
-  Expression parse_or() {
+  ExpressionPointer parse_or() {
     return parse_chain(ExpressionKind::kOr, [&] { return is_name("or"); }, [&] { return parse_and(); });
   }
-  Expression parse_and() {
+  ExpressionPointer parse_and() {
     return parse_chain(ExpressionKind::kAnd, [&] { return is_name("and"); }, [&] { return parse_not(); });
   }
-  Expression parse_concat() {
+  ExpressionPointer parse_concat() {
     return parse_chain(ExpressionKind::kConcat, [&] { return is_operator("~"); }, [&] { return parse_product(); });
   }
 
   // One, or a node of several.
   template <typename IsBetween, typename ParseOne>
-  Expression parse_chain(ExpressionKind kind, const IsBetween& is_between, const ParseOne& parse_one) {
+  ExpressionPointer parse_chain(ExpressionKind kind, const IsBetween& is_between, const ParseOne& parse_one) {
     const int at = line();
     Expressions operands = listed(parse_one());
     while (is_between()) {
@@ -188,14 +188,14 @@ class TemplateParser {
     return operands.size() == 1 ? std::move(operands[0]) : make(kind, at, "", std::move(operands));
   }
 
-  Expression parse_not() {
+  ExpressionPointer parse_not() {
     if (!is_name("not")) return parse_compare();
     const Deeper deeper(*this);
     const int at = take().line;
     return make(ExpressionKind::kNot, at, "", listed(parse_not()));
   }
 
-  Expression parse_compare() {
+  ExpressionPointer parse_compare() {
     const int at = line();
     Expressions operands = listed(parse_sum());
     std::vector<std::string> words;
@@ -204,7 +204,7 @@ class TemplateParser {
       operands.push_back(parse_sum());
     }
     if (words.empty()) return std::move(operands[0]);
-    Expression compare = make(ExpressionKind::kCompare, at, "", std::move(operands));
+    ExpressionPointer compare = make(ExpressionKind::kCompare, at, "", std::move(operands));
     compare->words = std::move(words);
     return compare;
   }
@@ -221,16 +221,16 @@ class TemplateParser {
     return "not in";
   }
 
-  Expression parse_sum() {
+  ExpressionPointer parse_sum() {
     return parse_arithmetic({"+", "-"}, [&] { return parse_concat(); });
   }
-  Expression parse_product() {
+  ExpressionPointer parse_product() {
     return parse_arithmetic({"*", "/", "//", "%"}, [&] { return parse_unary(true); });
   }
 
   template <typename ParseOne>
-  Expression parse_arithmetic(const std::vector<std::string>& words, const ParseOne& parse_one) {
-    Expression left = parse_one();
+  ExpressionPointer parse_arithmetic(const std::vector<std::string>& words, const ParseOne& parse_one) {
+    ExpressionPointer left = parse_one();
     while (is(Token::Kind::kOperator) && std::find(words.begin(), words.end(), now().text) != words.end()) {
       const Token word = take();
       left = make(ExpressionKind::kArithmetic, word.line, word.text, listed(std::move(left), parse_one()));
@@ -239,9 +239,9 @@ class TemplateParser {
   }
 
   // Filters and tests bind to all that stands before them, a sign included.
-  Expression parse_unary(bool with_filters) {
+  ExpressionPointer parse_unary(bool with_filters) {
     const Deeper deeper(*this);
-    Expression value;
+    ExpressionPointer value;
     if (is_operator("-") || is_operator("+")) {
       const Token sign = take();
       value = make(sign.text == "-" ? ExpressionKind::kNegate : ExpressionKind::kPlus, sign.line, "", listed(parse_unary(false)));
@@ -252,7 +252,7 @@ class TemplateParser {
     return with_filters ? parse_filters(std::move(value)) : std::move(value);
   }
 
-  Expression parse_primary() {
+  ExpressionPointer parse_primary() {
     const Token token = take();
     switch (token.kind) {
       case Token::Kind::kName: return parse_name(token);
@@ -267,7 +267,7 @@ class TemplateParser {
     refuse_template(name_, token.line, token.text.empty() ? "an expression is missing" : "\"" + token.text + "\" where an expression must stand");
   }
 
-  Expression parse_name(const Token& token) {
+  ExpressionPointer parse_name(const Token& token) {
     const std::string& word = token.text;
     if (word == "true" || word == "True") return constant(token.line, TemplateValue::boolean(true));
     if (word == "false" || word == "False") return constant(token.line, TemplateValue::boolean(false));
@@ -275,21 +275,21 @@ class TemplateParser {
     return make(ExpressionKind::kName, token.line, word, {});
   }
 
-  Expression parse_string(const Token& token) {
+  ExpressionPointer parse_string(const Token& token) {
     std::string text = token.text;
     while (is(Token::Kind::kString)) text += take().text;
     return constant(token.line, TemplateValue::text(text, TextOrigin::kTemplate, constants_));
   }
 
-  Expression parse_parentheses(int at) {
+  ExpressionPointer parse_parentheses(int at) {
     if (is_operator(")")) refuse_template(name_, at, "a tuple is not supported");
-    Expression value = parse_expression();
+    ExpressionPointer value = parse_expression();
     if (is_operator(",")) refuse("a tuple is not supported");
     expect_operator(")");
     return value;
   }
 
-  Expression parse_list(int at) {
+  ExpressionPointer parse_list(int at) {
     Expressions elements;
     while (!is_operator("]")) {
       elements.push_back(parse_expression());
@@ -299,7 +299,7 @@ class TemplateParser {
     return make(ExpressionKind::kList, at, "", std::move(elements));
   }
 
-  Expression parse_mapping(int at) {
+  ExpressionPointer parse_mapping(int at) {
     Expressions entries;
     while (!is_operator("}")) {
       entries.push_back(parse_expression());
@@ -311,7 +311,7 @@ class TemplateParser {
     return make(ExpressionKind::kMapping, at, "", std::move(entries));
   }
 
-  Expression parse_postfix(Expression value) {
+  ExpressionPointer parse_postfix(ExpressionPointer value) {
     for (;;) {
       if (is_operator(".")) {
         value = parse_attribute(std::move(value));
@@ -325,7 +325,7 @@ class TemplateParser {
     }
   }
 
-  Expression parse_attribute(Expression value) {
+  ExpressionPointer parse_attribute(ExpressionPointer value) {
     const int at = take().line;
     if (is(Token::Kind::kInteger)) {
       const Token index = take();
@@ -335,9 +335,9 @@ class TemplateParser {
     return make(ExpressionKind::kAttribute, at, take().text, listed(std::move(value)));
   }
 
-  Expression parse_item(Expression value) {
+  ExpressionPointer parse_item(ExpressionPointer value) {
     const int at = take().line;
-    Expression parts[3];
+    ExpressionPointer parts[3];
     size_t part = 0;
     for (; !is_operator("]"); ) {
       if (is_operator(",")) refuse("a tuple is not supported");
@@ -355,14 +355,14 @@ class TemplateParser {
     return make(ExpressionKind::kItem, at, "", listed(std::move(value), std::move(parts[0])));
   }
 
-  Expression parse_call(Expression callee) {
+  ExpressionPointer parse_call(ExpressionPointer callee) {
     const int at = line();
     if (callee->kind == ExpressionKind::kName) {
       const std::string name = callee->name;
       if (std::find(std::begin(kTemplateCalls), std::end(kTemplateCalls), name) == std::end(kTemplateCalls)) {
         refuse("the function \"" + name + "\" is not supported");
       }
-      Expression call = make(ExpressionKind::kCall, at, name, {});
+      ExpressionPointer call = make(ExpressionKind::kCall, at, name, {});
       parse_arguments(*call);
       return call;
     }
@@ -370,7 +370,7 @@ class TemplateParser {
     const std::string name = callee->name;
     const TemplateFunction* const method = find_method(name);
     if (method == nullptr) refuse("the method \"" + name + "\" is not supported");
-    Expression call = make(ExpressionKind::kMethod, at, name, std::move(callee->operands));
+    ExpressionPointer call = make(ExpressionKind::kMethod, at, name, std::move(callee->operands));
     parse_arguments(*call);
     check_arguments(*call, *method);
     return call;
@@ -406,7 +406,7 @@ class TemplateParser {
     }
   }
 
-  Expression parse_filters(Expression value) {
+  ExpressionPointer parse_filters(ExpressionPointer value) {
     for (;;) {
       if (is_operator("|")) {
         value = parse_filter(std::move(value));
@@ -420,12 +420,12 @@ class TemplateParser {
     }
   }
 
-  Expression parse_filter(Expression value) {
+  ExpressionPointer parse_filter(ExpressionPointer value) {
     const int at = take().line;
     if (!is(Token::Kind::kName)) refuse("a filter's name is missing behind \"|\"");
     const TemplateFunction* const filter = find_filter(now().text);
     if (filter == nullptr) refuse("the filter \"" + now().text + "\" is not supported");
-    Expression call = make(ExpressionKind::kFilter, at, take().text, listed(std::move(value)));
+    ExpressionPointer call = make(ExpressionKind::kFilter, at, take().text, listed(std::move(value)));
     if (is_operator("(")) parse_arguments(*call);
     check_arguments(*call, *filter);
     if (call->name == "select" || call->name == "reject") check_chosen_test(*call);
@@ -442,14 +442,14 @@ class TemplateParser {
     if (call.operands.size() - 2 != found->fewest) refuse("\"" + call.name + "\" with too many or too few arguments");
   }
 
-  Expression parse_test(Expression value) {
+  ExpressionPointer parse_test(ExpressionPointer value) {
     const int at = take().line;
     const bool negated = is_name("not");
     if (negated) take();
     if (!is(Token::Kind::kName)) refuse("a test's name is missing behind \"is\"");
     const TemplateFunction* const test = find_test(now().text);
     if (test == nullptr) refuse("the test \"" + now().text + "\" is not supported");
-    Expression call = make(ExpressionKind::kTest, at, take().text, listed(std::move(value)));
+    ExpressionPointer call = make(ExpressionKind::kTest, at, take().text, listed(std::move(value)));
     if (is_operator("(")) {
       parse_arguments(*call);
     } else if (begins_argument()) {
@@ -481,20 +481,20 @@ class TemplateParser {
     return expressions;
   }
 
-  Expression make(ExpressionKind kind, int at, const std::string& name, Expressions operands) {
+  ExpressionPointer make(ExpressionKind kind, int at, const std::string& name, Expressions operands) {
     auto made = std::make_unique<TemplateExpression>(TemplateExpression{.kind = kind, .line = at, .name = name});
     made->operands = std::move(operands);
-    for (const Expression& operand : made->operands) deepen(*made, operand);
+    for (const ExpressionPointer& operand : made->operands) deepen(*made, operand);
     return made;
   }
 
-  void deepen(TemplateExpression& node, const Expression& operand) {
+  void deepen(TemplateExpression& node, const ExpressionPointer& operand) {
     if (operand) node.depth = std::max(node.depth, operand->depth + 1);
     if (node.depth > kDeepestTree) refuse_depth();
   }
 
-  Expression constant(int at, TemplateValue value) {
-    Expression made = make(ExpressionKind::kConstant, at, "", {});
+  ExpressionPointer constant(int at, TemplateValue value) {
+    ExpressionPointer made = make(ExpressionKind::kConstant, at, "", {});
     made->constant = std::move(value);
     return made;
   }

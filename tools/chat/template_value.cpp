@@ -8,8 +8,6 @@
 namespace reprise {
 namespace {
 
-[[noreturn]] void fail(const std::string& reason) { throw TemplateFault{reason}; }
-
 double as_double(const TemplateValue& value) {
   if (const bool* const truth = value.as<bool>()) return *truth ? 1 : 0;
   if (const int64_t* const integer = value.as<int64_t>()) return static_cast<double>(*integer);
@@ -48,7 +46,7 @@ bool equal_mappings(const TemplateMapping& a, const TemplateMapping& b, Template
 
 // Holders of what dies with the rendering, or could hold itself, are kept out of lists, mappings and namespaces.
 void require_holdable(const TemplateValue& value) {
-  if (value.as<TemplateValue::Namespace>() || value.as<TemplateValue::Loop>()) fail(std::string(value.kind()) + " cannot be held by another value");
+  if (value.as<TemplateValue::Namespace>() || value.as<TemplateValue::Loop>()) template_fault(std::string(value.kind()) + " cannot be held by another value");
 }
 
 // Writes JSON as Python does: ", " and ": " on one line; with an indent every element on a line of its own.
@@ -73,7 +71,7 @@ class JsonWriter {
     if (const bool* const truth = value.as<bool>()) return add(*truth ? "true" : "false");
     if (const int64_t* const integer = value.as<int64_t>()) return add(std::to_string(*integer));
     if (const double* const number = value.as<double>()) return add(python_number(*number));
-    fail(std::string("tojson: ") + value.kind() + " is no JSON");
+    template_fault(std::string("tojson: ") + value.kind() + " is no JSON");
   }
   std::string text() && { return std::move(text_); }
 
@@ -136,12 +134,12 @@ class JsonWriter {
 }  // namespace
 
 void TemplateBudget::spend_steps(uint64_t steps) {
-  if (steps > steps_) fail("takes more than " + std::to_string(kSteps) + " steps; does it loop for ever?");
+  if (steps > steps_) template_fault("takes more than " + std::to_string(kSteps) + " steps; does it loop for ever?");
   steps_ -= steps;
 }
 
 void TemplateBudget::spend_bytes(uint64_t bytes) {
-  if (bytes > bytes_) fail("makes more than " + std::to_string(kBytes >> 20) + " MiB of text; does it grow without end?");
+  if (bytes > bytes_) template_fault("makes more than " + std::to_string(kBytes >> 20) + " MiB of text; does it grow without end?");
   bytes_ -= bytes;
 }
 
@@ -157,7 +155,7 @@ TemplateValue TemplateValue::list(TemplateList elements, TemplateBudget& budget)
     require_holdable(element);
     depth = std::max(depth, element.depth_);
   }
-  if (depth >= kDeepest) fail("lists and mappings lie deeper than " + std::to_string(kDeepest) + " in each other");
+  if (depth >= kDeepest) template_fault("lists and mappings lie deeper than " + std::to_string(kDeepest) + " in each other");
   TemplateValue value(Held(std::make_shared<const TemplateList>(std::move(elements))));
   value.depth_ = depth + 1;
   return value;
@@ -170,18 +168,18 @@ TemplateValue TemplateValue::mapping(TemplateMapping entries, TemplateBudget& bu
     require_holdable(element);
     depth = std::max(depth, element.depth_);
   }
-  if (depth >= kDeepest) fail("lists and mappings lie deeper than " + std::to_string(kDeepest) + " in each other");
+  if (depth >= kDeepest) template_fault("lists and mappings lie deeper than " + std::to_string(kDeepest) + " in each other");
   TemplateValue value(Held(std::make_shared<const TemplateMapping>(std::move(entries))));
   value.depth_ = depth + 1;
   return value;
 }
 
 TemplateValue TemplateValue::of_json(const nlohmann::ordered_json& json, TemplateBudget& budget, uint32_t depth) {
-  if (depth >= kDeepest) fail("JSON values lie deeper than " + std::to_string(kDeepest) + " in each other");
+  if (depth >= kDeepest) template_fault("JSON values lie deeper than " + std::to_string(kDeepest) + " in each other");
   budget.spend_steps(1);
   if (json.is_null()) return {};
   if (json.is_boolean()) return boolean(json.get<bool>());
-  if (json.is_number_unsigned() && json.get<uint64_t>() > INT64_MAX) fail("the integer " + json.dump() + " has more than 63 bits");
+  if (json.is_number_unsigned() && json.get<uint64_t>() > INT64_MAX) template_fault("the integer " + json.dump() + " has more than 63 bits");
   if (json.is_number_integer()) return integer(json.get<int64_t>());
   if (json.is_number()) return number(json.get<double>());
   if (json.is_string()) return text(json.get<std::string>(), TextOrigin::kSample, budget);
@@ -222,7 +220,7 @@ MarkedText TemplateValue::printed() const {
   if (const bool* const truth = as<bool>()) return own(*truth ? "True" : "False");
   if (const int64_t* const integer = as<int64_t>()) return own(std::to_string(*integer));
   if (const double* const number = as<double>()) return own(python_number(*number));
-  fail(std::string("writes ") + kind() + " as text; only tojson can");
+  template_fault(std::string("writes ") + kind() + " as text; only tojson can");
 }
 
 const TemplateValue* TemplateMapping::find(const std::string& key, TemplateBudget& budget) const {
@@ -255,12 +253,12 @@ bool less(const TemplateValue& a, const TemplateValue& b, TemplateBudget& budget
   }
   // Code points are ordered as their bytes in UTF-8.
   if (a.as_text() && b.as_text()) return a.as_text()->bytes < b.as_text()->bytes;
-  fail(std::string("compares the order of ") + a.kind() + " and " + b.kind());
+  template_fault(std::string("compares the order of ") + a.kind() + " and " + b.kind());
 }
 
 TemplateValue json_text_of(const TemplateValue& value, int64_t indent, TemplateBudget& budget) {
   constexpr int64_t kWidest = 64;
-  if (indent > kWidest) fail("tojson: an indent of more than " + std::to_string(kWidest));
+  if (indent > kWidest) template_fault("tojson: an indent of more than " + std::to_string(kWidest));
   JsonWriter writer(indent, budget);
   writer.write(value, 0);
   return TemplateValue::text(std::move(writer).text(), TextOrigin::kSample, budget);

@@ -30,6 +30,7 @@ class TemplateBudget {
 struct TemplateFault {
   std::string reason;
 };
+[[noreturn]] inline void template_fault(const std::string& reason) { throw TemplateFault{reason}; }
 
 class TemplateValue;
 using TemplateList = std::vector<TemplateValue>;

@@ -17,14 +17,14 @@ using nlohmann::json;
 using nlohmann::ordered_json;
 
 constexpr uint64_t kLengthBytes = 8;
-constexpr uint64_t kMostHeaderBytes = 100000000;  // the reference implementation's limit
+constexpr uint64_t kMostSafetensorsHeader = 100000000;  // the reference implementation's limit
 
-struct TypeRow {
+struct SafetensorsType {
   const char* name;
   uint64_t bytes;
 };
-constexpr TypeRow kTypes[] = {{"F64", 8}, {"F32", 4}, {"F16", 2}, {"BF16", 2}, {"I64", 8}, {"I32", 4}, {"I16", 2},
-                              {"I8", 1},  {"U64", 8}, {"U32", 4}, {"U16", 2},  {"U8", 1},  {"BOOL", 1}};
+constexpr SafetensorsType kSafetensorsTypes[] = {{"F64", 8}, {"F32", 4}, {"F16", 2}, {"BF16", 2}, {"I64", 8}, {"I32", 4}, {"I16", 2},
+                                                 {"I8", 1},  {"U64", 8}, {"U32", 4}, {"U16", 2},  {"U8", 1},  {"BOOL", 1}};
 
 std::string shown_shape(const std::vector<uint64_t>& shape) { return json(shape).dump(); }
 
@@ -47,10 +47,10 @@ StoredTensor read_entry(const json& entry, const Refuse& refuse, uint64_t& begin
   if (entry.size() != 3) refuse("must have dtype, shape and data_offsets and nothing else");
   StoredTensor tensor;
   const auto row =
-      std::find_if(std::begin(kTypes), std::end(kTypes), [&](const TypeRow& t) { return entry["dtype"] == t.name; });
-  if (row == std::end(kTypes))
+      std::find_if(std::begin(kSafetensorsTypes), std::end(kSafetensorsTypes), [&](const SafetensorsType& t) { return entry["dtype"] == t.name; });
+  if (row == std::end(kSafetensorsTypes))
     refuse("dtype " + json_shown(entry["dtype"]) + " is none that is read here (F32, BF16, I64 ...)");
-  tensor.type = static_cast<StoredType>(row - kTypes);
+  tensor.type = static_cast<StoredType>(row - kSafetensorsTypes);
   const auto is_integer_list = [](const json& list) {
     return list.is_array() &&
            std::all_of(list.begin(), list.end(), [](const json& x) { return x.is_number_unsigned(); });
@@ -108,8 +108,8 @@ std::map<std::string, std::string> read_metadata(const json& entry, const std::s
 
 }  // namespace
 
-const char* stored_type_name(StoredType type) { return kTypes[static_cast<size_t>(type)].name; }
-uint64_t stored_type_bytes(StoredType type) { return kTypes[static_cast<size_t>(type)].bytes; }
+const char* stored_type_name(StoredType type) { return kSafetensorsTypes[static_cast<size_t>(type)].name; }
+uint64_t stored_type_bytes(StoredType type) { return kSafetensorsTypes[static_cast<size_t>(type)].bytes; }
 
 SafetensorsFile::SafetensorsFile(const std::string& path) : file_(path) {
   if (file_.bytes() < kLengthBytes) {
@@ -118,7 +118,7 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : file_(path) {
   }
   uint64_t header_bytes = 0;
   file_.read(0, &header_bytes, kLengthBytes);
-  if (header_bytes > kMostHeaderBytes || header_bytes > file_.bytes() - kLengthBytes) {
+  if (header_bytes > kMostSafetensorsHeader || header_bytes > file_.bytes() - kLengthBytes) {
     throw UserError(path + ": no safetensors file, or truncated: the header would have " +
                     std::to_string(header_bytes) + " bytes, the file has " + std::to_string(file_.bytes()));
   }

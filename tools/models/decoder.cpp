@@ -79,7 +79,7 @@ class DecoderBuilder {
 };
 
 // Variants of the mathematics that a config can switch on: silently ignoring one would train another model.
-void refuse_variants(const JsonFields& fields) {
+void refuse_decoder_variants(const JsonFields& fields) {
   const auto refuse_given = [&](const char* key, const char* what) {
     if (fields.has_value(key)) fields.refuse(key, std::string("is not available: ") + what);
   };
@@ -137,7 +137,7 @@ void DecoderModel::read(const JsonFields& fields, const DecoderTraits& traits) {
   fields.read("attention_dropout", attention_dropout, kBelowOne, {"The dropout of the attention's weights"});
   fields.read("initializer_range", initializer_range, kPositive, {"The standard deviation of the initial weights"});
   fields.read("tie_word_embeddings", tie_word_embeddings, {"Whether the head's weights are the embedding's"});
-  refuse_variants(fields);
+  refuse_decoder_variants(fields);
 }
 
 nlohmann::json DecoderModel::example() {

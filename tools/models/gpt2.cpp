@@ -76,7 +76,7 @@ void read_size(const JsonFields& fields, const std::string& name, const std::str
 }
 
 // Variants of GPT-2's mathematics that a config can switch on: silently ignoring one would train another model.
-void refuse_variants(const JsonFields& fields) {
+void refuse_gpt2_variants(const JsonFields& fields) {
   const auto must_be = [&](const char* key, bool right) {
     bool value = right;
     fields.read(key, value, {"A variant of the mathematics that is not available yet: leave it out"});
@@ -112,7 +112,7 @@ Gpt2Model Gpt2Model::read(const JsonFields& fields) {
   } else {
     model.n_inner = 4 * model.n_embd;
   }
-  refuse_variants(fields);
+  refuse_gpt2_variants(fields);
   fields.read("resid_pdrop", model.resid_pdrop, kBelowOne, {"The dropout of what attention and MLP add"});
   fields.read("embd_pdrop", model.embd_pdrop, kBelowOne, {"The dropout of the embedding"});
   fields.read("attn_pdrop", model.attn_pdrop, kBelowOne, {"The dropout of the attention's weights"});

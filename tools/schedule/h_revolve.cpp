@@ -13,7 +13,7 @@ namespace {
 
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
 constexpr double kMostSums = 4e9;  // a few seconds
-constexpr double kMostUnits = 64;
+constexpr double kMostDiskUnits = 64;
 constexpr uint64_t kNoLimit = UINT64_MAX;
 
 // Bytes of disk in units; without limit there is nothing to count.
@@ -30,7 +30,7 @@ uint64_t bytes_taken(const Chain& chain, uint64_t unit) {
 
 uint64_t choose_unit(const Chain& chain, uint64_t disk_bytes) {
   const double length = chain.length();
-  const auto most = static_cast<uint64_t>(std::clamp(kMostSums / (length * length * length / 2), 1.0, kMostUnits));
+  const auto most = static_cast<uint64_t>(std::clamp(kMostSums / (length * length * length / 2), 1.0, kMostDiskUnits));
   uint64_t exact = 0;
   for (int i = 1; i < chain.length(); ++i) exact = std::gcd(exact, chain.boundary_bytes(i));
   if (exact > 0 && disk_bytes / exact <= most) return exact;
