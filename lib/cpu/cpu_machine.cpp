@@ -3,6 +3,10 @@
 
 #include <initializer_list>
 
+#include "lib/cpu/core_any.h"
+#include "lib/cpu/core_armv8.h"
+#include "lib/cpu/core_skylake_sp.h"
+#include "lib/cpu/core_zen.h"
 #include "lib/cpu/gemm_scratch.h"
 
 namespace reprise {
@@ -14,43 +18,32 @@ void append(CpuMachine& machine, uint32_t& at, const char* text) {
   machine.kernel_set[at] = 0;
 }
 
-constexpr uint64_t kLeastSecondCache = 262144;  // where nothing is known: that of a Cortex-A78AE
 constexpr uint32_t kLeastColumns = 64;
-constexpr uint32_t kTilesThatPay = 6;  // for packing A
-constexpr uint32_t kRowsOfALine = 12;  // by depths, fewer rows use less than three quarters of each line that a tile reads
 
-// Features do not tell these.
-bool third_feeds_tiles() {
-#if defined(__x86_64__)
-  return __builtin_cpu_is("amd") != 0;
-#else
-  return false;
-#endif
-}
-// A core that decodes four instructions at a time and does two wide multiply-adds (AVX-512 without VBMI2: Skylake-SP to Cooper Lake) has no room
-// for the addresses of twelve rows. On AArch64 panels by depths move 2.6 times as much from L2 when they are read as they lie (TRAFFIC.md).
-bool packs_a() {
-#if defined(__x86_64__)
-  return __builtin_cpu_supports("avx512f") && !__builtin_cpu_supports("avx512vbmi2");
-#elif defined(__aarch64__)
-  return true;
-#else
-  return false;
-#endif
-}
+// The first that is here is taken, so the last is any.
+constexpr const CpuCore* kCores[] = {&kSkylakeSpCore, &kZenCore, &kArmv8Core, &kAnyCore};
 
 }  // namespace
 
-CpuBlocking choose_blocking(const CpuCore& core, const GemmTile& tile, CpuSize size) {
+const CpuCore& core_here() {
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+#endif
+  const CpuCore* const* core = kCores;
+  while (!(*core)->is_here()) ++core;
+  return **core;
+}
+
+CpuBlocking choose_blocking(const CpuCore& core, const CpuCaches& caches, const GemmTile& tile, CpuSize size) {
   const CpuBlocks& blocks = blocks_of(size);
   if (size == CpuSize::kSmall) return {blocks.columns, ~0u, ~0u, blocks.columns};
-  const uint64_t second = core.caches.second != 0 ? core.caches.second : kLeastSecondCache;
-  const uint64_t packed = core.third_feeds_tiles ? larger(second / 4 * 3, core.caches.third / 4) : second / 4 * 3;
+  const uint64_t second = caches.second != 0 ? caches.second : core.second_cache;
+  const uint64_t packed = core.third_feeds_tiles ? larger(second / 4 * 3, caches.third / 4) : second / 4 * 3;
   const auto columns_in = [&blocks](uint64_t bytes) {
     return static_cast<uint32_t>(smaller(blocks.columns, larger(kLeastColumns, bytes / (blocks.depth * sizeof(float)))));
   };
-  const bool packs_depths = core.packs_a || tile.rows() < kRowsOfALine;
-  const uint32_t when_it_pays = kTilesThatPay * tile.columns();
+  const bool packs_depths = core.packs_a || tile.rows() < core.rows_of_a_line;
+  const uint32_t when_it_pays = core.tiles_that_pay * tile.columns();
   return {.columns = columns_in(packed),
           .pack_from = core.packs_a ? when_it_pays : ~0u,
           .pack_depths_from = packs_depths ? when_it_pays : ~0u,
@@ -70,7 +63,7 @@ Status choose_cpu_machine(CpuMachine& machine, GemmTileChoice tile, VectorLevel 
   machine.size = size;
   machine.level = level;
   machine.caches = caches;
-  machine.blocking = choose_blocking({caches, third_feeds_tiles(), packs_a()}, machine.tile, size);
+  machine.blocking = choose_blocking(core_here(), caches, machine.tile, size);
   machine.pairs = pair_tile(level);
   machine.small_pairs = level == VectorLevel::kAvx512Amx ? pair_tile(VectorLevel::kAvx512Bf16) : nullptr;
   if (machine.pairs == nullptr && has_products_of_bf16(level)) return {Code::kUnsupported, "this build lacks the level's tile for bf16", 0};

@@ -2,6 +2,7 @@
 // Here so that the choice is a value which the program owns; kernels reach it through their context.
 #pragma once
 
+#include "lib/cpu/cpu_core.h"
 #include "lib/cpu/cpu_size.h"
 #include "lib/cpu/gemm_tile.h"
 #include "lib/cpu/vector_level.h"
@@ -13,13 +14,6 @@ namespace reprise {
 struct CpuCaches {
   uint64_t second = 0;  // a core's own
   uint64_t third = 0;   // that cores share
-};
-
-// What of a core decides how products are blocked.
-struct CpuCore {
-  CpuCaches caches;
-  bool third_feeds_tiles;  // the third level delivers what a tile reads of B, as AMD's do
-  bool packs_a;            // a panel of A that serves several tiles is read faster packed than as it lies
 };
 
 // How gemm.h goes through a product. It changes no bit: where sums over K are cut is fixed (CpuBlocks).
@@ -49,7 +43,7 @@ const GemmTile* amx_pair_tile();
 // Every panel of A passes all of B's block, which therefore takes three quarters of the second-level cache, and leaves the rest to C and A. Where
 // the third level is fast enough a wider block is worth more, because A is packed and C's rows are met less often. Where A lies by depths, its
 // panel, unless packed, takes a line or two for every depth, so the block takes three eighths, whatever the third level does.
-CpuBlocking choose_blocking(const CpuCore& core, const GemmTile& tile, CpuSize size = CpuSize::kLarge);
+CpuBlocking choose_blocking(const CpuCore& core, const CpuCaches& caches, const GemmTile& tile, CpuSize size = CpuSize::kLarge);
 
 // Once, at set-up: BLIS may take heap. kUnsupported where the processor or the link lacks the tile or the level.
 // A port calls this when it opens its backend; what BLIS must be told before, and what caches there are, is the port's to know, and so are the

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <initializer_list>
 
+#include "lib/cpu/cpu_core.h"
 #include "lib/cpu/gemm_tile.h"
 
 #if defined(__x86_64__)
@@ -201,9 +202,10 @@ GemmTile blis_tile() { return &blis_gemm_tile != nullptr ? blis_gemm_tile() : Ge
 GemmTile find_tile(GemmTileChoice choice) {
   switch (choice) {
     case GemmTileChoice::kFastest: {
-      if (const GemmTile own = own_tile(GemmTileChoice::kAvx512); own.run != nullptr) return own;
-      const GemmTile blis = blis_tile();
-      return blis.run != nullptr ? blis : widest_own_tile();
+      for (const GemmTileChoice each : core_here().tiles) {
+        if (const GemmTile tile = find_tile(each); tile.run != nullptr) return tile;
+      }
+      return kBaselineTile;
     }
     case GemmTileChoice::kPortable: return widest_own_tile();
     case GemmTileChoice::kBlis: return blis_tile();

@@ -74,8 +74,7 @@ struct GemmTile {
 // The tile for NEON; one without `run` where this is no AArch64.
 GemmTile neon_gemm_tile();
 
-// kFastest: this library's own for AVX-512, which is up to 3 points faster than BLIS's (tests/bench/RESULTS.md); else BLIS where it has a
-// kernel; else kPortable: the widest of this library's own that the processor runs.
+// kFastest: what the micro-architecture's file names first (cpu_core.h). kPortable: the widest of this library's own that the processor runs.
 // kBaseline exists everywhere; the others may not.
 enum class GemmTileChoice : uint8_t { kFastest, kPortable, kBaseline, kNeon, kAvx2, kAvx512, kBlis };
 

@@ -1,0 +1,20 @@
+// Intel's Skylake-SP to Cooper Lake: AVX-512 without VBMI2.
+#pragma once
+
+#include "lib/cpu/cpu_core.h"
+
+namespace reprise {
+
+inline constexpr CpuCore kSkylakeSpCore = {
+    .is_here = [] {
+#if defined(__x86_64__)
+      return __builtin_cpu_supports("avx512f") && !__builtin_cpu_supports("avx512vbmi2");
+#else
+      return false;
+#endif
+    },
+    // It decodes four instructions at a time and does two wide multiply-adds: no room for the addresses of twelve rows.
+    .packs_a = true,
+};
+
+}  // namespace reprise
