@@ -142,7 +142,7 @@ Status cuda_conv_forward(const KernelContext& context, const ConvForwardArgsOf<S
   }
   if (moments != nullptr) {
     REPRISE_LAUNCH(finish_moments, static_cast<uint32_t>(parts(shape.columns, kWarpLanes)), kMomentWarps * kWarpLanes, context.queue,
-                   args.mean, args.rstd, moments, shape, tile.rows, static_cast<double>(args.shape.window.epsilon));
+                   args.mean, args.rstd, moments, shape, tile.rows, static_cast<double>(args.shape.window.statistics_epsilon));
   }
   return launch_status();
 }

@@ -24,15 +24,15 @@ struct WindowAttribute {
   static constexpr const char* kName = "Window";
   static constexpr uint16_t kMost = 255;  // of each: kernels walk over stride x stride phases
   uint16_t kernel_h, kernel_w, stride, pad;
-  float epsilon = 0;  // a convolution's rstd: 1 / sqrt(biased variance + epsilon); 0 where nobody wants statistics
+  float statistics_epsilon = 0;  // a convolution's rstd: 1 / sqrt(biased variance + this); 0 where nobody wants statistics
   constexpr bool operator==(const WindowAttribute&) const = default;
   template <typename Visit>
   constexpr void fields(const Visit& visit) const {
-    visit("kernel_h", kernel_h), visit("kernel_w", kernel_w), visit("stride", stride), visit("pad", pad), visit("epsilon", epsilon);
+    visit("kernel_h", kernel_h), visit("kernel_w", kernel_w), visit("stride", stride), visit("pad", pad), visit("epsilon", statistics_epsilon);
   }
   constexpr bool makes_sense() const {
     const bool window = kernel_h > 0 && kernel_w > 0 && stride > 0 && kernel_h <= kMost && kernel_w <= kMost && stride <= kMost && pad <= kMost;
-    return window && (epsilon == 0 || sense::is_epsilon(static_cast<double>(epsilon)));
+    return window && (statistics_epsilon == 0 || sense::is_epsilon(static_cast<double>(statistics_epsilon)));
   }
 };
 

@@ -158,7 +158,7 @@ class Checker : public RowProof {
     if (here_->output != kNoSlot && (!generates || here_->output >= slot_count_)) return fail(Fault::kHeld, here_->output);
     for (uint32_t i = 0; i < slot_count_; ++i) {
       const Slot& slot = slots_[i];
-      const bool is_cache = slot.kind == SlotKind::kCache;
+      const bool is_cache = slot.use == SlotUse::kCache;
       if (!is_cache && i != here_->output) continue;
       if (!generates || slot.end_row != here_->rows.count || (is_cache && slot.first_row != 0)) return fail(Fault::kHeld, i);
       if (is_cache) marks_[slot_base_ + i].written = true;

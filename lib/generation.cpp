@@ -55,7 +55,7 @@ GenerationLimits generation_limits(const Plan& plan) {
   if (program.rows.count == 0) return limits;
   for (const Slot& slot : program.slots) {
     const uint64_t positions = slot.tensor.shape[0];
-    if (slot.kind == SlotKind::kCache && (limits.positions == 0 || positions < limits.positions)) limits.positions = positions;
+    if (slot.use == SlotUse::kCache && (limits.positions == 0 || positions < limits.positions)) limits.positions = positions;
   }
   limits.tokens = static_cast<uint32_t>(program.slots[program.input].tensor.elements());
   limits.vocabulary = static_cast<uint32_t>(program.slots[program.output].tensor.last_dimension());

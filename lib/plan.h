@@ -44,7 +44,7 @@ struct Row {
 
 // For reports, but for kCache: what a program that generates holds from one of its runs to the next, while no other program runs. The trainer
 // sees to it that a row of a cache is written before a kernel is told to read it.
-enum class SlotKind : uint8_t { kInput, kLabel, kBoundary, kTape, kTransient, kGradient, kWeightGradient, kSmall, kScratch, kCache };
+enum class SlotUse : uint8_t { kInput, kLabel, kBoundary, kTape, kTransient, kGradient, kWeightGradient, kSmall, kScratch, kCache };
 
 constexpr uint32_t kNoSlot = ~0u;
 
@@ -54,7 +54,7 @@ struct Slot {
   uint32_t first_row = 0;
   uint32_t end_row = 0;
   uint32_t below = kNoSlot;  // the live slot next below at birth; a hint that check() verifies
-  SlotKind kind = SlotKind::kTransient;
+  SlotUse use = SlotUse::kTransient;
 };
 
 struct Program {

@@ -158,7 +158,7 @@ Status cpu_conv_forward(const KernelContext& context, const ConvForwardArgsOf<St
   const uint64_t M = uint64_t{s.N} * s.P * s.Q;
   if (!output_statistics_fit(M, s.K)) return {Code::kUnsupported, "a convolution takes statistics of at most 2^32 elements in a chunk of rows", M};
   const OutputStatistics<Stored> statistics(context, {args.mean, args.rstd, args.y, part_of(given.scratch, scratch.statistics_at),
-                                                      scratch.bytes - scratch.statistics_at, M, s.K, s.window.epsilon});
+                                                      scratch.bytes - scratch.statistics_at, M, s.K, s.window.statistics_epsilon});
   convolve(context, args, scratch.algorithm, &statistics);
   statistics.finish();
   return ok_status();

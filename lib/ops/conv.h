@@ -29,7 +29,7 @@ struct ConvForwardArgsOf {
   uint64_t scratch_bytes;
   ConvShape shape;
   InputNorm norm;      // of x
-  float *mean, *rstd;  // [K], what batch_norm_statistics makes of y, with shape.window.epsilon; both null where nobody wants them
+  float *mean, *rstd;  // [K], what batch_norm_statistics makes of y, with shape.window.statistics_epsilon; both null where nobody wants them
 };
 template <typename Stored>
 struct ConvBackwardDataArgsOf {
@@ -66,7 +66,7 @@ struct ConvForward {
   static constexpr Fault fault(const ShapedCall& c) {
     const WindowAttribute& window = c.attribute<WindowAttribute>();
     if (c.has(kMeanOfY) != c.has(kRstdOfY)) return Fault::kMissingArgument;
-    if (c.has(kMeanOfY) && !(window.epsilon > 0)) return Fault::kAttribute;
+    if (c.has(kMeanOfY) && !(window.statistics_epsilon > 0)) return Fault::kAttribute;
     if (!shape::are_vectors(c, kMeanOfY, 2, c[kY].last_dimension())) return Fault::kShape;
     return contract::conv_fault(window, c[kX], c[kY], c[kW]);
   }

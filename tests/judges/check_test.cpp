@@ -275,13 +275,13 @@ TEST(Check, StatisticsOfAConvolution) {
   b.plan.attributes.of<WindowAttribute>() = {{1, 1, 1, 0, 1e-5f}};
   b.begin(ProgramId::kMicroFirst);
   const Ref x = b.input({1, 4, 4, 1}), y = b.slot({1, 4, 4, 2}), mean = b.slot({2}), rstd = b.slot({2}),
-            scratch = b.slot({1024}, DType::kU8, SlotKind::kScratch);
+            scratch = b.slot({1024}, DType::kU8, SlotUse::kScratch);
   b.row(Op::kConv, Pass::kForward, {y, mean, rstd, x, w, scratch});
   b.end();
   const OwnedPlan plan = b.finish(kSampleStackBytes);
   EXPECT_SAFE(plan);
   OwnedPlan changed = plan;
-  changed.attributes.of<WindowAttribute>()[0].epsilon = 0;
+  changed.attributes.of<WindowAttribute>()[0].statistics_epsilon = 0;
   EXPECT_FAULT(changed, kAttribute);
   changed = plan;
   changed.programs[0].arguments[1] = kNoRef;
@@ -300,7 +300,7 @@ TEST(Check, ScratchHoldsNoValue) {
   b.plan.attributes.of<WindowAttribute>() = {{1, 1, 1, 0}};
   b.begin(ProgramId::kMicroFirst);
   const Ref x = b.input({1, 4, 4, 1}), y = b.slot({1, 4, 4, 1}),
-            scratch = b.slot({1024}, DType::kU8, SlotKind::kScratch);
+            scratch = b.slot({1024}, DType::kU8, SlotUse::kScratch);
   b.row(Op::kConv, Pass::kForward, {y, kNoRef, kNoRef, x, w, scratch});
   b.end();
   OwnedPlan plan = b.finish(kSampleStackBytes);
@@ -736,31 +736,31 @@ TEST(Check, CachesAreHeldFromRunToRun) {
     change(plan, plan.program(ProgramId::kGenerate));
     EXPECT_EQ(judge(plan).fault, fault) << what << ": " << shown(judge(plan));
   };
-  const auto slot_of = [](OwnedProgram& p, SlotKind kind, uint32_t number) -> uint32_t {
+  const auto slot_of = [](OwnedProgram& p, SlotUse use, uint32_t number) -> uint32_t {
     for (uint32_t s = 0; s < p.slots.size(); ++s) {
-      if (p.slots[s].kind == kind && number-- == 0) return s;
+      if (p.slots[s].use == use && number-- == 0) return s;
     }
     ADD_FAILURE() << "no such slot";
     return 0;
   };
   const auto argument = [](OwnedProgram& p, uint32_t row, uint32_t i) -> Ref& { return p.arguments[p.rows[row].first_argument + i]; };
-  refused(Fault::kHeld, "a cache that dies before the last row", [&](OwnedPlan&, OwnedProgram& p) { --p.slots[slot_of(p, SlotKind::kCache, 0)].end_row; });
+  refused(Fault::kHeld, "a cache that dies before the last row", [&](OwnedPlan&, OwnedProgram& p) { --p.slots[slot_of(p, SlotUse::kCache, 0)].end_row; });
   refused(Fault::kReadBeforeWrite, "a cache that nothing holds", [&](OwnedPlan&, OwnedProgram& p) {
-    p.slots[slot_of(p, SlotKind::kCache, 1)].kind = SlotKind::kTransient;
+    p.slots[slot_of(p, SlotUse::kCache, 1)].use = SlotUse::kTransient;
   });
   refused(Fault::kHeld, "an output that dies before the last row", [](OwnedPlan&, OwnedProgram& p) { p.output = p.arguments[p.rows[0].first_argument]; });
   refused(Fault::kHeld, "an output that does not exist", [](OwnedPlan&, OwnedProgram& p) { p.output = 99; });
   refused(Fault::kHeld, "caches of a training", [](OwnedPlan& plan, OwnedProgram& p) { std::swap(plan.program(ProgramId::kEvaluate), p); });
   refused(Fault::kOverlap, "something else in a cache", [&](OwnedPlan&, OwnedProgram& p) {
     const uint32_t n = argument(p, 0, 0);
-    p.slots[n].below = slot_of(p, SlotKind::kCache, 0);
+    p.slots[n].below = slot_of(p, SlotUse::kCache, 0);
     p.slots[n].tensor.offset = p.slots[p.slots[n].below].tensor.offset;
   });
   refused(Fault::kShape, "caches of other heads", [&](OwnedPlan&, OwnedProgram& p) {
-    for (uint32_t i = 0; i < 2; ++i) p.slots[slot_of(p, SlotKind::kCache, i)].tensor.shape[1] = 6;
+    for (uint32_t i = 0; i < 2; ++i) p.slots[slot_of(p, SlotUse::kCache, i)].tensor.shape[1] = 6;
   });
   refused(Fault::kShape, "caches shorter than the tokens put in at once", [&](OwnedPlan&, OwnedProgram& p) {
-    for (uint32_t i = 0; i < 2; ++i) p.slots[slot_of(p, SlotKind::kCache, i)].tensor.shape[0] = 3;
+    for (uint32_t i = 0; i < 2; ++i) p.slots[slot_of(p, SlotUse::kCache, i)].tensor.shape[0] = 3;
   });
   refused(Fault::kAttribute, "dropout", [](OwnedPlan& plan, OwnedProgram&) { plan.attributes.of<AttentionAttribute>()[0].dropout = 0.5f; });
   refused(Fault::kAliasing, "one cache for both", [&](OwnedPlan&, OwnedProgram& p) {

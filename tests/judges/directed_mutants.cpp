@@ -119,9 +119,9 @@ class DirectedMutantMaker {
     attribute<WindowAttribute>("pad 65535", [](WindowAttribute& a) { a.pad = 65535; });
     attribute<WindowAttribute>("kernel 65535 high", [](WindowAttribute& a) { a.kernel_h = 65535; });
     attribute<WindowAttribute>("kernel 0 wide", [](WindowAttribute& a) { a.kernel_w = 0; });
-    attribute<WindowAttribute>("epsilon negative", [](WindowAttribute& a) { a.epsilon = -1e-5f; });
-    attribute<WindowAttribute>("epsilon 1e30", [](WindowAttribute& a) { a.epsilon = 1e30f; });
-    attribute<WindowAttribute>("epsilon NaN", [](WindowAttribute& a) { a.epsilon = kNan; });
+    attribute<WindowAttribute>("epsilon negative", [](WindowAttribute& a) { a.statistics_epsilon = -1e-5f; });
+    attribute<WindowAttribute>("epsilon 1e30", [](WindowAttribute& a) { a.statistics_epsilon = 1e30f; });
+    attribute<WindowAttribute>("epsilon NaN", [](WindowAttribute& a) { a.statistics_epsilon = kNan; });
     attribute<NormAttribute>("epsilon 0", [](NormAttribute& a) { a.epsilon = 0; });
     attribute<NormAttribute>("epsilon negative", [](NormAttribute& a) { a.epsilon = -1e-5f; });
     attribute<NormAttribute>("epsilon 1e30", [](NormAttribute& a) { a.epsilon = 1e30f; });

@@ -512,7 +512,7 @@ class MutantMaker {
         static_cast<int>(s.argument) == info.in_place_input)
       return false;
     for (uint32_t i = 0; i < p.slots.size() && p.slots[i].first_row < s.row; ++i) {
-      if (p.slots[i].end_row <= s.row || p.slots[i].kind == SlotKind::kScratch || !alike(p, ref, i)) continue;
+      if (p.slots[i].end_row <= s.row || p.slots[i].use == SlotUse::kScratch || !alike(p, ref, i)) continue;
       bool named = false;
       for (uint32_t j = 0; j < info.arity(); ++j) named = named || ref_at(p, s, j) == i;
       if (named) continue;

@@ -37,20 +37,20 @@ class PlanBuilder {
 
   // Between begin() and end() slots are numbered as they are asked for; end() puts them into the order of their births.
   void begin(ProgramId id) { here_ = &plan.program(id); }
-  Ref slot(Shape shape, DType dtype = DType::kF32, SlotKind kind = SlotKind::kTransient) {
+  Ref slot(Shape shape, DType dtype = DType::kF32, SlotUse use = SlotUse::kTransient) {
     uint64_t nowhere = 0;
-    here_->slots.push_back({place(shape, dtype, nowhere), kNoRow, 0, kNoSlot, kind});
+    here_->slots.push_back({place(shape, dtype, nowhere), kNoRow, 0, kNoSlot, use});
     return static_cast<Ref>(here_->slots.size() - 1);
   }
-  Ref input(Shape shape, DType dtype = DType::kF32) { return here_->input = slot(shape, dtype, SlotKind::kInput); }
-  Ref labels(Shape shape) { return here_->labels = slot(shape, DType::kI32, SlotKind::kLabel); }
-  Ref document_start(Shape shape) { return here_->document_start = slot(shape, DType::kI32, SlotKind::kInput); }
-  Ref cache(Shape shape) { return slot(shape, DType::kF32, SlotKind::kCache); }
+  Ref input(Shape shape, DType dtype = DType::kF32) { return here_->input = slot(shape, dtype, SlotUse::kInput); }
+  Ref labels(Shape shape) { return here_->labels = slot(shape, DType::kI32, SlotUse::kLabel); }
+  Ref document_start(Shape shape) { return here_->document_start = slot(shape, DType::kI32, SlotUse::kInput); }
+  Ref cache(Shape shape) { return slot(shape, DType::kF32, SlotUse::kCache); }
   Ref output(Shape shape) { return here_->output = slot(shape); }
   // A block of the spill file at that offset; blocks are asked for in the order of their births.
   Ref disk(Shape shape, uint64_t offset, DType dtype = DType::kF32) {
     uint64_t end = offset;
-    here_->disk.push_back({place(shape, dtype, end), kNoRow, 0, kNoSlot, SlotKind::kBoundary});
+    here_->disk.push_back({place(shape, dtype, end), kNoRow, 0, kNoSlot, SlotUse::kBoundary});
     plan.disk_bytes = std::max(plan.disk_bytes, end);
     return make_ref(Region::kDisk, static_cast<uint32_t>(here_->disk.size() - 1));
   }
@@ -108,7 +108,7 @@ class PlanBuilder {
       if (host != kNoSlot) here_->slots[host].first_row = 0;
     }
     for (Slot& slot : here_->slots) {
-      if (slot.kind == SlotKind::kCache) slot.first_row = 0, slot.end_row = static_cast<uint32_t>(here_->rows.size());
+      if (slot.use == SlotUse::kCache) slot.first_row = 0, slot.end_row = static_cast<uint32_t>(here_->rows.size());
     }
   }
 

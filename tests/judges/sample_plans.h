@@ -85,7 +85,7 @@ class SampleConvNet {
     b_.row(Op::kCopy, Pass::kForward, {dp, twin}, 0, 1);
     b_.row(Op::kMaxPool, Pass::kBackward, {dy, index, dp}, 1);
     b_.row(Op::kRelu, Pass::kBackward, {dy, y, dy});
-    const Ref again = convolve(x), scratch = b_.slot({1024}, DType::kU8, SlotKind::kScratch);
+    const Ref again = convolve(x), scratch = b_.slot({1024}, DType::kU8, SlotUse::kScratch);
     b_.row(Op::kBatchNorm, Pass::kBackward, {dy, dgamma_, dbeta_, again, mean, rstd, gamma_, dy, kNoRef}, 0,
            bits(add, 6));
     b_.row(Op::kConv, Pass::kBackwardWeight, {dw_, x, dy, scratch}, 0, bits(add, 1));
@@ -93,7 +93,7 @@ class SampleConvNet {
   }
 
   Ref convolve(Ref x) {
-    const Ref y = b_.slot({2, 6, 6, 4}), scratch = b_.slot({1024}, DType::kU8, SlotKind::kScratch);
+    const Ref y = b_.slot({2, 6, 6, 4}), scratch = b_.slot({1024}, DType::kU8, SlotUse::kScratch);
     b_.row(Op::kConv, Pass::kForward, {y, kNoRef, kNoRef, x, w_, scratch});
     return y;
   }

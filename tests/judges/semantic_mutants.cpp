@@ -236,7 +236,7 @@ class SemanticMutantMaker {
     if (!is_slot(ref)) return false;
     const std::vector<Slot>& slots = good_.programs[program_].slots;
     for (uint32_t i = static_cast<uint32_t>(slots.size()); i-- > 0;) {
-      if (i == ref || slots[i].end_row > s.row || slots[i].kind == SlotKind::kScratch || form(i) != form(ref)) continue;
+      if (i == ref || slots[i].end_row > s.row || slots[i].use == SlotUse::kScratch || form(i) != form(ref)) continue;
       if (!whatever && facts_->held(s.row, i) == facts_->term(s.row, s.argument)) continue;
       s.other = i;
       return true;
@@ -261,7 +261,7 @@ class SemanticMutantMaker {
       const Row& row = facts_->row(s.row);
       return row.pass == Pass::kForward && (row.op == Op::kConv || row.op == Op::kNormConv) && facts_->needed(s.row, 2);
     };
-    change("another epsilon of a convolution's statistics", rows(takes_statistics), [](WindowAttribute& a) { a.epsilon *= 2; });
+    change("another epsilon of a convolution's statistics", rows(takes_statistics), [](WindowAttribute& a) { a.statistics_epsilon *= 2; });
     change("another momentum of the statistics", of({Op::kBatchNorm}, {Pass::kRunning}), [](NormAttribute& a) { a.momentum /= 2; });
     change("another epsilon of a layer-norm", of({Op::kLayerNorm}, {Pass::kForward}), [](NormAttribute& a) { a.epsilon *= 2; });
     change("another epsilon of an rms-norm", of({Op::kRmsNorm}, {Pass::kForward}), [](NormAttribute& a) { a.epsilon *= 2; });

@@ -289,7 +289,7 @@ Term TermMachine::statistic(const Row& row, const Application& call, uint32_t i)
   const Form form = arguments_[i].place.form(), written = arguments_[0].place.form();
   const uint64_t count = uint64_t{written.shape[0]} * written.shape[1] * written.shape[2];
   const Term y = terms_.output(call, 0, written);
-  const NormAttribute norm = {plan_.attributes.of<WindowAttribute>()[row.attribute].epsilon, 0, count};
+  const NormAttribute norm = {plan_.attributes.of<WindowAttribute>()[row.attribute].statistics_epsilon, 0, count};
   return terms_.output({Op::kBatchNorm, Pass::kStatistics, attribute_words(kKernelIndex<BatchNormStatistics>, norm), {y}}, i - 1, form);
 }
 

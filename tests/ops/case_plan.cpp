@@ -67,7 +67,7 @@ CasePlan::CasePlan(const Backend& backend, const KernelCase& c, bool in_place)
   if (info.arity() > c.arguments.size()) {
     scratch_bytes_ = backend.rules->scratch_bytes(call);
     const Tensor scratch = *shaped({static_cast<uint32_t>(scratch_bytes_)}, DType::kU8);
-    refs_.push_back(scratch_bytes_ == 0 ? kNoRef : add_slot(scratch, SlotKind::kScratch));
+    refs_.push_back(scratch_bytes_ == 0 ? kNoRef : add_slot(scratch, SlotUse::kScratch));
   }
   add_row(case_program_, c.op, c.pass, refs_);
   rows_of(case_program_).back().accumulate = static_cast<uint16_t>(c.accumulate);
@@ -78,10 +78,10 @@ Ref CasePlan::place(uint32_t i) {
   const ArgumentInfo& argument = case_.info().arguments[i];
   if (is_scalars(case_, i)) return make_ref(Region::kState, kScalarsIndex);
   if (is_gradients(case_, i)) return place_group(i);
-  if (argument.host == HostSlot::kLabels) return labels_ = add_slot(case_.tensor(i), SlotKind::kLabel);
-  if (argument.host == HostSlot::kDocumentStart) return document_start_ = add_slot(case_.tensor(i), SlotKind::kInput);
-  if (case_.pass == Pass::kDecode && argument.role == Role::kUpdated) return add_slot(case_.tensor(i), SlotKind::kCache);
-  if (argument.role == Role::kOutput) return add_slot(case_.tensor(i), SlotKind::kTransient);
+  if (argument.host == HostSlot::kLabels) return labels_ = add_slot(case_.tensor(i), SlotUse::kLabel);
+  if (argument.host == HostSlot::kDocumentStart) return document_start_ = add_slot(case_.tensor(i), SlotUse::kInput);
+  if (case_.pass == Pass::kDecode && argument.role == Role::kUpdated) return add_slot(case_.tensor(i), SlotUse::kCache);
+  if (argument.role == Role::kOutput) return add_slot(case_.tensor(i), SlotUse::kTransient);
   return add_state(case_.tensor(i), kind_of(case_, i));
 }
 
@@ -102,10 +102,10 @@ Ref CasePlan::add_state(Tensor tensor, StateKind kind) {
   return make_ref(Region::kState, static_cast<uint32_t>(state_.size() - 1));
 }
 
-Ref CasePlan::add_slot(Tensor tensor, SlotKind kind) {
+Ref CasePlan::add_slot(Tensor tensor, SlotUse use) {
   append(tensor, slots_end_);
   const auto index = static_cast<uint32_t>(slots_.size());
-  slots_.push_back({.tensor = tensor, .below = index == 0 ? kNoSlot : index - 1, .kind = kind});
+  slots_.push_back({.tensor = tensor, .below = index == 0 ? kNoSlot : index - 1, .use = use});
   return make_ref(Region::kProgram, index);
 }
 

@@ -37,7 +37,7 @@ class CasePlan {
   Ref place_group(uint32_t i);
   void set_carried(std::vector<Tensor> tensors);
   Ref add_state(Tensor tensor, StateKind kind);
-  Ref add_slot(Tensor tensor, SlotKind kind);
+  Ref add_slot(Tensor tensor, SlotUse use);
   void add_row(ProgramId program, Op op, Pass pass, const std::vector<Ref>& refs);
   void add_copy(Ref ref, const Tensor& tensor);  // from State, in the first program
   void write_before();

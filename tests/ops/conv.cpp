@@ -56,7 +56,7 @@ void add_conv(CaseTable& table, uint32_t N, uint32_t H, uint32_t W, uint32_t C, 
   const auto x = shaped({N, H, W, C}), y = shaped({N, P, Q, K}), w = shaped({K, R, S, C});
   const std::string tag = "n" + str(N) + "_" + str(H) + "x" + str(W) + "_c" + str(C) + "_k" + str(K) + "_r" + str(R) + "s" + str(S) +
                           "_stride" + str(window.stride) + "_pad" + str(window.pad);
-  window.epsilon = 1e-5f;
+  window.statistics_epsilon = 1e-5f;
   const auto add = [&](Op op, Pass pass, const std::string& name, CaseTable::Arguments arguments) {
     table.add(op, pass, name, std::move(arguments), window).multiply_adds = uint64_t{N} * P * Q * K * R * S * C;
   };
@@ -179,7 +179,7 @@ void expect(Oracle& o) {
 // Statistics are those of y as it lies in memory.
 void expect_from_stored(const KernelCase& c, const StoredOutput& stored, CaseExpected& want) {
   if (c.pass != Pass::kForward || !c.has(1)) return;
-  const ExpectedStatistics statistics = expected_statistics(stored(0), static_cast<double>(c.as<WindowAttribute>().epsilon));
+  const ExpectedStatistics statistics = expected_statistics(stored(0), static_cast<double>(c.as<WindowAttribute>().statistics_epsilon));
   want.outputs[1] = statistics.mean;
   want.outputs[2] = statistics.rstd;
 }

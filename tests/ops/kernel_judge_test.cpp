@@ -84,7 +84,7 @@ Status statistics(const KernelContext&, const BatchNormStatisticsArgsOf<float>& 
 // Statistics of y but for its last `left_out` rows, where they are wanted.
 Status statistics_of_conv(const KernelContext& k, const ConvForwardArgsOf<float>& a, uint64_t left_out = 0) {
   if (a.mean == nullptr) return ok_status();
-  return statistics(k, {a.mean, a.rstd, a.y, nullptr, 0, uint64_t{a.shape.N} * a.shape.P * a.shape.Q - left_out, a.shape.K, a.shape.window.epsilon});
+  return statistics(k, {a.mean, a.rstd, a.y, nullptr, 0, uint64_t{a.shape.N} * a.shape.P * a.shape.Q - left_out, a.shape.K, a.shape.window.statistics_epsilon});
 }
 Status conv(const KernelContext& k, const ConvForwardArgsOf<float>& a) {
   conv_with(a, a.shape.window.pad, a.shape.C);
@@ -327,7 +327,7 @@ const WrongKernel kMutants[] = {
     }>("conv_leaves_a_row_out_of_its_statistics"),
     wrong_kernel<NormConvForward, [](const KernelContext& k, const ConvForwardArgsOf<float>& a) {
       ConvForwardArgsOf<float> without = a;
-      without.shape.window.epsilon = 0;
+      without.shape.window.statistics_epsilon = 0;
       return conv(k, without);
     }>("conv_takes_its_statistics_without_epsilon"),
     wrong_kernel<ConvBackwardWeight, [](const KernelContext&, const ConvBackwardWeightArgsOf<float>& a) {

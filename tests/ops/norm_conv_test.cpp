@@ -133,7 +133,7 @@ TEST_P(NormConv, TakesTheStatisticsOfAPassOfTheirOwn) {
     const std::vector<double> written = read_values(Element::kF32, both.outputs[0]);
     std::copy(written.begin(), written.end(), y.begin());
     const KernelCase statistics = call(Op::kBatchNorm, Pass::kStatistics, {c.tensor(1), c.tensor(2), c.tensor(0)},
-                                       NormAttribute{c.as<WindowAttribute>().epsilon, 0, c.tensor(0).leading_elements()});
+                                       NormAttribute{c.as<WindowAttribute>().statistics_epsilon, 0, c.tensor(0).leading_elements()});
     const CaseRunResult apart = run_all(*backend, statistics, {values[1], values[2], y});
     EXPECT_TRUE(both.outputs[1] == apart.outputs[0] && both.outputs[2] == apart.outputs[1]) << c.id;
   }

@@ -145,7 +145,7 @@ TEST(Fold, AConvolutionTakesTheStatisticsOfWhatItWrites) {
   const auto statistics = [](const Call& call) { return std::vector<ValueId>{call.arguments[ConvForward::kMeanOfY], call.arguments[ConvForward::kRstdOfY]}; };
   EXPECT_EQ(statistics(calls[0]), (std::vector<ValueId>{bn0.outputs[1], bn0.outputs[2]}));
   EXPECT_EQ(statistics(calls[2]), (std::vector<ValueId>{bn1.outputs[1], bn1.outputs[2]}));
-  EXPECT_EQ(net.graph.attributes.of<WindowAttribute>()[calls[2].attribute].epsilon, net.graph.attributes.of<NormAttribute>()[bn1.attribute].epsilon);
+  EXPECT_EQ(net.graph.attributes.of<WindowAttribute>()[calls[2].attribute].statistics_epsilon, net.graph.attributes.of<NormAttribute>()[bn1.attribute].epsilon);
 
   // What is recomputed takes none.
   EXPECT_EQ(names_of(later), (Names{"conv.forward", "norm_conv.forward", "batch_norm.forward", "batch_norm.forward"}));

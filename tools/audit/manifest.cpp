@@ -16,7 +16,7 @@ using nlohmann::json;
 namespace {
 
 const char* const kProgramNames[kProgramCount] = {"micro_first", "micro_add", "update", "evaluate", "generate"};
-const char* const kSlotKinds[] = {"input", "label", "boundary", "tape", "transient", "gradient", "weight_gradient", "small", "scratch", "cache"};
+const char* const kSlotUses[] = {"input", "label", "boundary", "tape", "transient", "gradient", "weight_gradient", "small", "scratch", "cache"};
 const char* const kStateKinds[] = {"scalars", "parameter", "buffer", "optimizer", "norms", "table"};
 
 json shape_of(const Tensor& tensor) {
@@ -37,7 +37,7 @@ json slots_json(const OwnedPlan& plan, std::vector<Slot> OwnedProgram::*list, st
     const OwnedProgram& program = plan.programs[p];
     for (uint32_t s = 0; s < (program.*list).size(); ++s) {
       const Slot& slot = (program.*list)[s];
-      json entry = tensor_json(slot.tensor, (program.*names)[s], kSlotKinds[static_cast<int>(slot.kind)]);
+      json entry = tensor_json(slot.tensor, (program.*names)[s], kSlotUses[static_cast<int>(slot.use)]);
       entry["id"] = s;
       entry["program"] = kProgramNames[p];
       entry["layer"] = program.rows.empty() ? "" : plan.link_names[program.rows[slot.first_row].link];

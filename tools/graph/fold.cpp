@@ -195,7 +195,7 @@ class NormFolder {
     const auto folded = std::find_if(std::begin(kFoldedReaders), std::end(kFoldedReaders), [&writer](const FoldedReader& each) { return each.folded == writer.op; });
     const StatisticsWriter* takes = statistics_writer(folded == std::end(kFoldedReaders) ? writer.op : folded->plain);
     if (takes == nullptr || writer.arguments[takes->mean] != kNoValue) return;
-    if (!(graph_.attributes.of<WindowAttribute>()[writer.attribute].epsilon > 0)) return;
+    if (!(graph_.attributes.of<WindowAttribute>()[writer.attribute].statistics_epsilon > 0)) return;
     writer.arguments[takes->mean] = s[S::kMean];
     writer.arguments[takes->rstd] = s[S::kRstd];
     writer.once = static_cast<uint16_t>(1u << takes->mean | 1u << takes->rstd);
@@ -216,7 +216,7 @@ void want_statistics(Graph& graph) {
     const auto found = writer.find(node.inputs[0]);
     if (found == writer.end()) continue;
     WindowAttribute window = graph.attributes.of<WindowAttribute>()[found->second->attribute];
-    window.epsilon = graph.attributes.of<NormAttribute>()[node.attribute].epsilon;
+    window.statistics_epsilon = graph.attributes.of<NormAttribute>()[node.attribute].epsilon;
     found->second->attribute = graph.attributes.intern(window);
     writer.erase(found);
   }

@@ -61,7 +61,7 @@ class TrainingLowering {
   void advance(const Action& action, const ActionPlacement& place) {
     for (int u = action.first; u < action.last; ++u) {
       const LinkPlacement& at = place.links[static_cast<size_t>(u - action.first)];
-      SlotPlaces places = {{link(u).output, {at.output, SlotKind::kBoundary}}};
+      SlotPlaces places = {{link(u).output, {at.output, SlotUse::kBoundary}}};
       builder_.emit(forward_in_mode(u, action.choice, at.residue, places), at.scratch, places, static_cast<uint32_t>(u), first_time(u));
     }
   }
@@ -74,7 +74,7 @@ class TrainingLowering {
     if (held != nullptr) return held->held;
     held = &residue;
     for (const ValueId v : residue.kept) {
-      places[v] = {residue_offset, SlotKind::kTape};
+      places[v] = {residue_offset, SlotUse::kTape};
       residue_offset += in_.graph.tensor(v).bytes;
     }
     return residue.lay;
@@ -87,13 +87,13 @@ class TrainingLowering {
     SlotPlaces places;
     uint64_t offset = place.tape;
     if (body.output != kNoValue) {
-      places[body.output] = {offset, SlotKind::kBoundary};
+      places[body.output] = {offset, SlotUse::kBoundary};
       offset += in_.graph.tensor(body.output).bytes;
     }
     const ResidueChoice* held = held_[static_cast<size_t>(action.first)];
     for (const ValueId v : tape.kept) {
       if (held != nullptr && std::find(held->kept.begin(), held->kept.end(), v) != held->kept.end()) continue;
-      places[v] = {offset, SlotKind::kTape};
+      places[v] = {offset, SlotUse::kTape};
       offset += in_.graph.tensor(v).bytes;
     }
     const ArrangedCalls& forward = held != nullptr ? held->records[static_cast<size_t>(action.choice)] : tape.forward;
@@ -104,7 +104,7 @@ class TrainingLowering {
   void backward(const Action& action, const ActionPlacement& place) {
     const LinkBody& body = link(action.first);
     SlotPlaces places;
-    if (body.d_input != kNoValue) places[body.d_input] = {place.new_gradient, SlotKind::kGradient};
+    if (body.d_input != kNoValue) places[body.d_input] = {place.new_gradient, SlotUse::kGradient};
     const TapeChoice& tape = *recorded_.at(static_cast<size_t>(action.first));
     builder_.emit(tape.backward, place.scratch, places, static_cast<uint32_t>(action.first), false);
     gradient_ = body.d_input;
@@ -157,7 +157,7 @@ OwnedProgram lower_generation(const LoweringInput& input, const GenerationCalls&
     builder.stage_cache(cache, end);
     end += graph.tensor(cache).bytes;
   }
-  const SlotPlaces places = {{generation.logits, {end, SlotKind::kTransient}}};
+  const SlotPlaces places = {{generation.logits, {end, SlotUse::kTransient}}};
   end += graph.tensor(generation.logits).bytes;
   builder.emit(arrange_calls(graph, generation.calls, placed, input.rules), end, places, 0, true);
   builder.set_output(generation.logits);

@@ -7,17 +7,17 @@
 namespace reprise {
 
 void ProgramBuilder::stage_inputs(uint64_t input_offset) {
-  const auto stage = [this](ValueId v, uint64_t offset, SlotKind kind) {
-    return current_[v] = new_slot(in_.graph.tensor(v), in_.graph.values[v].name, offset, kind);
+  const auto stage = [this](ValueId v, uint64_t offset, SlotUse use) {
+    return current_[v] = new_slot(in_.graph.tensor(v), in_.graph.values[v].name, offset, use);
   };
-  program_.input = stage(in_.graph.input, header_.bytes + input_offset, SlotKind::kInput);
-  program_.labels = stage(in_.graph.labels, 0, SlotKind::kLabel);
+  program_.input = stage(in_.graph.input, header_.bytes + input_offset, SlotUse::kInput);
+  program_.labels = stage(in_.graph.labels, 0, SlotUse::kLabel);
   if (in_.graph.document_start == kNoValue) return;
-  program_.document_start = stage(in_.graph.document_start, header_.labels_bytes, SlotKind::kInput);
+  program_.document_start = stage(in_.graph.document_start, header_.labels_bytes, SlotUse::kInput);
 }
 
 void ProgramBuilder::stage_cache(ValueId v, uint64_t offset) {
-  current_[v] = new_slot(in_.graph.tensor(v), in_.graph.values[v].name, header_.bytes + offset, SlotKind::kCache);
+  current_[v] = new_slot(in_.graph.tensor(v), in_.graph.values[v].name, header_.bytes + offset, SlotUse::kCache);
 }
 
 void ProgramBuilder::emit(const ArrangedCalls& arranged, uint64_t scratch_offset, const SlotPlaces& places, uint32_t link,
@@ -52,7 +52,7 @@ void ProgramBuilder::move(ValueId v, uint64_t to, uint32_t link) {
   row.pass = Pass::kForward;
   row.link = link;
   row.first_argument = static_cast<uint32_t>(program_.arguments.size());
-  current_[v] = new_slot(in_.graph.tensor(v), in_.graph.values[v].name, header_.bytes + to, SlotKind::kGradient);
+  current_[v] = new_slot(in_.graph.tensor(v), in_.graph.values[v].name, header_.bytes + to, SlotUse::kGradient);
   program_.arguments.insert(program_.arguments.end(), {make_ref(Region::kProgram, current_[v]), make_ref(Region::kProgram, from)});
   add_row(row);
 }
@@ -72,7 +72,7 @@ void ProgramBuilder::start_write(ValueId v, uint64_t disk, uint32_t link) {
   Slot block;
   block.tensor = in_.graph.tensor(v);
   block.tensor.offset = disk;
-  block.kind = SlotKind::kBoundary;
+  block.use = SlotUse::kBoundary;
   on_disk_[v] = make_ref(Region::kDisk, static_cast<uint32_t>(program_.disk.size()));
   program_.disk.push_back(block);
   program_.disk_names.push_back(in_.graph.values[v].name);
@@ -84,7 +84,7 @@ void ProgramBuilder::end_write(ValueId v, uint32_t link) {
 }
 
 void ProgramBuilder::read_back(ValueId v, uint64_t to, uint32_t link) {
-  current_[v] = new_slot(in_.graph.tensor(v), in_.graph.values[v].name, header_.bytes + to, SlotKind::kBoundary);
+  current_[v] = new_slot(in_.graph.tensor(v), in_.graph.values[v].name, header_.bytes + to, SlotUse::kBoundary);
   for (const Pass pass : {Pass::kStart, Pass::kWait}) add_transfer(pass, make_ref(Region::kProgram, current_[v]), on_disk_.at(v), link);
 }
 
@@ -140,11 +140,11 @@ Ref ProgramBuilder::buffer_reference(const ArrangedCalls& arranged, size_t b, Va
       bytes.shape[0] = static_cast<uint32_t>(buffer.bytes / kAlignment);
       bytes.shape[1] = kAlignment;
       bytes.bytes = buffer.bytes;
-      buffer_slot_[b] = new_slot(bytes, "scratch", offset, SlotKind::kScratch);
+      buffer_slot_[b] = new_slot(bytes, "scratch", offset, SlotUse::kScratch);
     } else {
       const Value& value = in_.graph.values[v];
-      const SlotKind kind = value.kind == ValueKind::kGradient ? SlotKind::kGradient : SlotKind::kTransient;
-      buffer_slot_[b] = new_slot(value.tensor, value.name, offset, kind);
+      const SlotUse use = value.kind == ValueKind::kGradient ? SlotUse::kGradient : SlotUse::kTransient;
+      buffer_slot_[b] = new_slot(value.tensor, value.name, offset, use);
     }
   }
   return make_ref(Region::kProgram, buffer_slot_[b]);
@@ -154,18 +154,18 @@ Ref ProgramBuilder::buffer_reference(const ArrangedCalls& arranged, size_t b, Va
 uint32_t ProgramBuilder::placed_slot(ValueId v) {
   const Value& value = in_.graph.values[v];
   if (const auto place = places_->find(v); place != places_->end()) {
-    if (created_.insert(v).second) current_[v] = new_slot(value.tensor, value.name, header_.bytes + place->second.offset, place->second.kind);
+    if (created_.insert(v).second) current_[v] = new_slot(value.tensor, value.name, header_.bytes + place->second.offset, place->second.use);
   } else if (value.kind == ValueKind::kSmall && current_.count(v) == 0) {
-    current_[v] = new_slot(value.tensor, value.name, header_.small_offsets.at(v), SlotKind::kSmall);
+    current_[v] = new_slot(value.tensor, value.name, header_.small_offsets.at(v), SlotUse::kSmall);
   }
   return current_.at(v);
 }
 
-uint32_t ProgramBuilder::new_slot(const Tensor& tensor, const std::string& name, uint64_t offset, SlotKind kind) {
+uint32_t ProgramBuilder::new_slot(const Tensor& tensor, const std::string& name, uint64_t offset, SlotUse use) {
   Slot slot;
   slot.tensor = tensor;
   slot.tensor.offset = offset;
-  slot.kind = kind;
+  slot.use = use;
   program_.slots.push_back(slot);
   program_.slot_names.push_back(name);
   return static_cast<uint32_t>(program_.slots.size() - 1);
@@ -194,7 +194,7 @@ Slot* ProgramBuilder::slot_of(Ref ref) {
 void ProgramBuilder::drop_idle_rows() {
   std::set<Ref> wanted;  // from the outset what outlives the program's run
   for (uint32_t s = 0; s < program_.slots.size(); ++s) {
-    if (program_.slots[s].kind == SlotKind::kCache || s == program_.output) wanted.insert(s);
+    if (program_.slots[s].use == SlotUse::kCache || s == program_.output) wanted.insert(s);
   }
   std::vector<Row> rows;
   std::vector<RowOrigin> origins;
@@ -243,8 +243,8 @@ void ProgramBuilder::find_lifetimes() {
   const uint32_t last = static_cast<uint32_t>(program_.rows.size());
   for (uint32_t s = 0; s < program_.slots.size(); ++s) {
     Slot& slot = program_.slots[s];
-    if (slot.kind == SlotKind::kCache) slot.first_row = 0;
-    if (slot.kind == SlotKind::kCache || s == program_.output) slot.end_row = last;
+    if (slot.use == SlotUse::kCache) slot.first_row = 0;
+    if (slot.use == SlotUse::kCache || s == program_.output) slot.end_row = last;
   }
 }
 

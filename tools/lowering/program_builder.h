@@ -11,7 +11,7 @@ namespace reprise {
 
 struct SlotPlace {
   uint64_t offset = 0;  // from the end of the region's header
-  SlotKind kind = SlotKind::kTransient;
+  SlotUse use = SlotUse::kTransient;
 };
 using SlotPlaces = std::map<ValueId, SlotPlace>;
 
@@ -53,7 +53,7 @@ class ProgramBuilder {
   Ref reference(const ArrangedCalls& arranged, ValueId v, bool writes);
   Ref buffer_reference(const ArrangedCalls& arranged, size_t b, ValueId v);
   uint32_t placed_slot(ValueId v);
-  uint32_t new_slot(const Tensor& tensor, const std::string& name, uint64_t offset, SlotKind kind);
+  uint32_t new_slot(const Tensor& tensor, const std::string& name, uint64_t offset, SlotUse use);
   void add_row(const Row& row);
   void add_transfer(Pass pass, Ref y, Ref x, uint32_t link);
   Slot* slot_of(Ref ref);

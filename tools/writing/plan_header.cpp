@@ -121,7 +121,7 @@ class HeaderWriter {
     table("Slot", table_name, "slot, value: " + tensor_columns() + ", first_row, end_row, below, kind", list, [&](const Slot& s) {
       const std::string& name = names[id];
       return format("/* %4u %-32s */ {", id++, name.c_str()) + tensor_text(s.tensor) +
-             format(", %u, %u, %uu, SlotKind{%d}}", s.first_row, s.end_row, s.below, static_cast<int>(s.kind));
+             format(", %u, %u, %uu, SlotUse{%d}}", s.first_row, s.end_row, s.below, static_cast<int>(s.use));
     });
   }
 
