@@ -16,6 +16,7 @@ struct KernelRules {
   uint64_t (*scratch_bytes)(const ShapedCall&) = rules::no_bytes;  // of the row's scratch argument
   uint64_t (*stack_bytes)(const ShapedCall&) = rules::no_bytes;    // of a worker's stack, beside the backend's frame_stack_bytes
   WeightFormats weights = kPlainWeights;  // in which its matrices of parameters may be stored
+  const char* levels = "";                // processors' levels that have it, for people; "": the backend has no levels
 };
 
 // What any kernel may take of a worker's stack without saying so, its frames and small arrays, unless the backend says less.

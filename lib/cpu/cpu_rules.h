@@ -26,6 +26,16 @@ constexpr void state_fixed_arrays(BackendRules& rules) {
   rules.of<AttentionDecode>().stack_bytes = fixed_bytes<2560>;
 }
 
+// By the names of vector_level.h. Products of activations that are stored as bf16 have levels of their own.
+inline constexpr const char* kCpuLevels = "baseline, neon, avx2, avx512";
+inline constexpr const char* kCpuLevelsOfProducts = "baseline, neon, avx2, avx512, neon+bf16, avx512+bf16, avx512+bf16+amx";
+constexpr void name_levels(BackendRules& rules, CpuSize size) {
+  for (KernelRules& kernel : rules.kernels) kernel.levels = size == CpuSize::kSmall ? "baseline" : kCpuLevels;
+  if (size == CpuSize::kSmall) return;
+  const auto multiply_bf16 = [&rules]<typename... K>(TypeList<K...>) { ((rules.of<K>().levels = kCpuLevelsOfProducts), ...); };
+  multiply_bf16(TypeList<LinearForward, LinearBackwardData, LinearBackwardWeight, ConvForward, ConvBackwardData, ConvBackwardWeight>{});
+}
+
 template <CpuSize kSize>
 constexpr BackendRules make_cpu_rules(const char* name, const char* constant) {
   BackendRules rules = {.name = name, .header = "lib/cpu/cpu_rules.h", .constant = constant};
@@ -41,6 +51,7 @@ constexpr BackendRules make_cpu_rules(const char* name, const char* constant) {
   add_layer_norm_rules(rules);
   add_linear_rules<kSize>(rules);
   add_loss_head_rules<kSize>(rules);
+  name_levels(rules, kSize);
   return rules;
 }
 inline constexpr BackendRules kCpuRules = make_cpu_rules<CpuSize::kLarge>("cpu", "kCpuRules");

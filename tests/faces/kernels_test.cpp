@@ -8,6 +8,7 @@
 
 #include "cuda/cuda_rules.h"
 #include "lib/cpu/cpu_rules.h"
+#include "lib/cpu/vector_level.h"
 #include "tests/faces/command_line.h"
 #include "tools/audit/kernel_sizes.h"
 #include "tools/audit/kernels_text.h"
@@ -153,6 +154,20 @@ TEST_F(Kernels, ListsEveryKernel) {
     }
   }
   EXPECT_EQ(list({"linear"}).size(), 4u);
+}
+
+TEST_F(Kernels, NamesTheLevelsOfProcessorsThatHaveThem) {
+  const auto levels = [this](const char* kernel, size_t backend) { return one({kernel})["backends"][backend]["levels"]; };
+  for (const VectorLevel level : {VectorLevel::kBaseline, VectorLevel::kNeonBf16, VectorLevel::kAvx2, VectorLevel::kAvx512, VectorLevel::kAvx512Bf16,
+                                  VectorLevel::kAvx512Amx}) {
+    const std::string name = vector_level_name(level);
+    const auto has = [&](const json& list) { return std::find(list.begin(), list.end(), name) != list.end(); };
+    EXPECT_TRUE(has(levels("linear.forward", 0))) << name;
+    EXPECT_EQ(has(levels("relu.forward", 0)), !has_products_of_bf16(level)) << name;
+  }
+  EXPECT_EQ(levels("linear.forward", 0).size(), 7u);
+  EXPECT_EQ(levels("linear.forward", 1), json::array()) << "a card has none";
+  EXPECT_NE(reprise_command({"kernels", "relu.forward"}).out.find("  cpu has it for baseline, neon, avx2, avx512\n"), std::string::npos);
 }
 
 TEST_F(Kernels, SaysAKernelsArguments) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <iterator>
+#include <sstream>
 
 #include "tools/formats/error.h"
 #include "tools/formats/json_text.h"
@@ -73,9 +74,16 @@ bool takes(const KernelRules& rules, uint32_t kernel, const SizedCall& call) {
   return rules.exists;
 }
 
+json levels_of(const KernelRules& rules) {
+  json levels = json::array();
+  std::istringstream words(rules.levels);
+  for (std::string word; std::getline(words >> std::ws, word, ',');) levels.push_back(word);
+  return levels;
+}
+
 json backend_json(const BackendRules& rules, uint32_t kernel, const SizedCall* call) {
   json answer = {{"name", rules.name}, {"exists", rules.kernels[kernel].exists}, {"weights", weight_types(rules.kernels[kernel], kernel)},
-                 {"scratch_bytes", nullptr}, {"stack_bytes", nullptr}};
+                 {"levels", levels_of(rules.kernels[kernel])}, {"scratch_bytes", nullptr}, {"stack_bytes", nullptr}};
   if (call == nullptr || !takes(rules.kernels[kernel], kernel, *call)) return answer;
   const KernelCall made = call->of(kOps[kernel]);
   const AttributePools pools = call->attributes.pools();
@@ -118,6 +126,9 @@ std::string page(const json& kernel) {
   if (!kernel["in_place"].is_null()) text += "  " + words_of(kernel["in_place"], " and ") + " may share memory\n";
   if (!kernel["attribute"].empty()) text += "  attribute: " + words_of(kernel["attribute"], ", ") + "\n";
   text += "  kernels in: " + backends_text(kernel) + "\n";
+  for (const json& backend : kernel["backends"]) {
+    if (!backend["levels"].empty()) text += "  " + backend["name"].get<std::string>() + " has it for " + words_of(backend["levels"], ", ") + "\n";
+  }
   for (const json& backend : kernel["backends"]) {
     if (backend["weights"].empty()) continue;
     text += "  " + backend["name"].get<std::string>() + " takes weights as " + words_of(backend["weights"], ", ") + "\n";
