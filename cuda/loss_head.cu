@@ -1,5 +1,5 @@
 // The loss head: logits, softmax cross-entropy and their gradients in one loop over chunks of rows.
-// Here as the twin of lib/cpu/loss_head.cpp: the matrix of all logits never exists (DESIGN 8). Its products are plain tiles in f32 and do
+// Here as the twin of lib/cpu/loss_head.cpp: the matrix of all logits never exists (SPEED 8.5). Its products are plain tiles in f32 and do
 // not use the tensor cores.
 #include "cuda/cuda_kernels.h"
 #include "cuda/data_fault.h"

@@ -1,4 +1,4 @@
-// Chains whose answers are known: DESIGN 4's golden chain, equal steps, and what reversing those costs at least.
+// Chains whose answers are known: PLANNING 4's golden chain, equal steps, and what reversing those costs at least.
 // Here because several tests and the planner's benchmark measure themselves by them.
 #pragma once
 
@@ -36,7 +36,7 @@ inline std::vector<std::vector<uint64_t>> extra_forwards_by_recursion(int most_s
   return cost;
 }
 
-// DESIGN 4's public golden.
+// PLANNING 4's public golden.
 inline Chain golden_chain() {
   struct Row {
     double forward;

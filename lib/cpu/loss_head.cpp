@@ -1,5 +1,5 @@
 // The loss head: logits, softmax cross-entropy and their gradients in one loop over chunks of rows.
-// Here because the matrix of all logits must never exist (DESIGN 8). In training, rows without a label take no part: of conversations two in
+// Here because the matrix of all logits must never exist (SPEED 8.5). In training, rows without a label take no part: of conversations two in
 // three may have none.
 //
 // A chunk's logits stand transposed, [class, row]. So the vocabulary's weights are the left operand of both products that they take part in,

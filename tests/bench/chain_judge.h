@@ -1,6 +1,6 @@
 // The true optimum of a tiny chain: Dijkstra over every state that forwards, recordings, backwards and frees can reach.
 // Here because a planner may not claim less than this; it may drop a residue or a tape, or shrink one to its output, at any time.
-// It must not share code with the planner: it does its own accounting (DESIGN 4's).
+// It must not share code with the planner: it does its own accounting (PLANNING 4's).
 #pragma once
 
 #include <cmath>

@@ -1,5 +1,5 @@
 // A Llama's chain from shapes and flops alone: each block cut in two at the mid-block residual, all keep-sets of a half enumerated.
-// Here because the planner is measured on chains of Llama's shapes, and no recipe names a Llama yet (DESIGN 4).
+// Here because the planner is measured on chains of Llama's shapes, and no recipe names a Llama yet (PLANNING 4).
 #pragma once
 
 #include <algorithm>

@@ -142,7 +142,7 @@ void report_goldens() {
       agree += (plan.feasible ? plan.makespan : INFINITY) == (residues ? wanted.second : wanted.first);
     }
   }
-  report("| DESIGN 4's golden chain, with and without residues | %d | 14 |\n", agree);
+  report("| PLANNING 4's golden chain, with and without residues | %d | 14 |\n", agree);
   const int hrevolve = (two_level_makespan({.steps = 10, .ram_slots = 1, .disk_slots = 1, .write_cost = 2, .read_cost = 2}) == 37) +
                        (two_level_makespan({.steps = 11, .ram_slots = 2, .disk_slots = 1, .write_cost = 1, .read_cost = 1}) == 32) +
                        (two_level_makespan({.steps = 51, .ram_slots = 3, .disk_slots = 10, .write_cost = 2, .read_cost = 2}) == 179);
@@ -293,13 +293,13 @@ void report_deep_resnet() {
   const Chain with = deep_chain(backend_of({}), true);
   const double solved = seconds_now() - start;
   const Chain without = deep_chain(kNoScratch, false), folded = deep_chain(kNoScratch, true);
-  report("## [15,120,180,15], batch 32, 224 x 224: feature maps\n\nExtra time in convolution flops, of a step's forward and backward (backward = two forwards). DESIGN 5's figures are of the\n"
+  report("## [15,120,180,15], batch 32, 224 x 224: feature maps\n\nExtra time in convolution flops, of a step's forward and backward (backward = two forwards). PLANNING 5's figures are of the\n"
          "net as it is written, without kernels' scratch: `residues` is the column to compare. What is trained folds batch-norm, ReLU and\n"
          "addition into their readers (`folded`), and its chain area holds the kernels' scratch too. %d links; graph and links solved in\n"
          "%.2f s. Storing everything takes %s as written, %s folded, %s with scratch.\n\n",
          with.length(), solved, bytes_text(make_schedule(without, {.strategy = "none"}).peak_bytes).c_str(),
          bytes_text(make_schedule(folded, {.strategy = "none"}).peak_bytes).c_str(), bytes_text(make_schedule(with, {.strategy = "none"}).peak_bytes).c_str());
-  report("| budget GiB | DESIGN 5 | residues | met | no residues | folded, residues | with scratch, residues | with scratch, no residues | plan s | packed/peak | moved |\n"
+  report("| budget GiB | PLANNING 5 | residues | met | no residues | folded, residues | with scratch, residues | with scratch, no residues | plan s | packed/peak | moved |\n"
          "|---|---|---|---|---|---|---|---|---|---|---|\n");
   double before = INFINITY;
   std::string reversals;

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Times planning, proving and compiling the 990-layer net of Chen et al. (DESIGN 7), with g++ and clang++.
+# Times planning, proving and compiling the 990-layer net of Chen et al. (PLANNING 7), with g++ and clang++.
 # Here because DESIGN 3 promises seconds; run from the repository root after `make`: tests/bench/proof_bench.sh [BUDGET...]
 set -eu
 work=$(mktemp -d)

@@ -72,7 +72,7 @@ std::string scalars_difference(const CaseExpected& expected, const StepScalars& 
 // By either of its tables.
 bool is_cuda(const Backend& backend) { return std::strncmp(backend.rules->name, "cuda", 4) == 0; }
 
-// Where the kernel set multiplies in bf16 (DESIGN 8.6), some weights are rounded first: on CUDA all weights of linear layers and
+// Where the kernel set multiplies in bf16 (SPEED 8.6), some weights are rounded first: on CUDA all weights of linear layers and
 // convolutions, and relu(norm(x)) where it is folded into one. The reference gets them so, and its tolerance stays.
 CaseData as_multiplied(const Backend& backend, const KernelCase& c, CaseData data) {
   const auto rounded_weights = family_of(c.op).rounded_weights;

@@ -84,7 +84,7 @@ struct CaseData {
   StepScalars scalars{};
   DataFault bad_data = DataFault::kNone;  // what a case with a bad token or label must note
   uint64_t bad_position = 0;              // and where it has it
-  bool rounds_folded = false;             // the kernels round what is folded into a product's operand to bf16 (DESIGN 8.6)
+  bool rounds_folded = false;             // the kernels round what is folded into a product's operand to bf16 (SPEED 8.6)
 };
 
 // SplitMix64 (Steele, Lea & Flood 2014), seeded by a text.
@@ -211,7 +211,7 @@ struct OpFamily {
   void (*expect_from_stored)(const KernelCase&, const StoredOutput&, CaseExpected&) = nullptr;
   // For a backward: the function whose gradient it returns, sum(dy * forward). May make saved values in the data exact.
   Differentiable (*differentiable)(const KernelCase&, CaseData&) = nullptr;
-  // The weights that a kernel set which multiplies in bf16 rounds first (DESIGN 8.6). Null for most families.
+  // The weights that a kernel set which multiplies in bf16 rounds first (SPEED 8.6). Null for most families.
   std::vector<uint32_t> (*rounded_weights)(const KernelCase&) = nullptr;
   std::vector<KnownValue> (*known_values)() = nullptr;
   std::span<const WrongKernel> wrong_kernels = {};  // planted in the CPU's backend

@@ -1,5 +1,5 @@
 // The nets of Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost" (arXiv 1604.06174), section 5, as recipes.
-// Here because planning, training and drawing their experiment must speak of one net (DESIGN 7).
+// Here because planning, training and drawing their experiment must speak of one net (PLANNING 7).
 #pragma once
 
 #include <cmath>
@@ -34,7 +34,7 @@ inline Recipe deep_resnet(const std::vector<int>& units, int batch = 32) {
                       "deep_resnet", "/");
 }
 
-// Convolution flops alone: what the paper's 30% and DESIGN 5's figures count.
+// Convolution flops alone: what the paper's 30% and PLANNING 5's figures count.
 inline double convolution_flops(const Graph& graph, const Call& call) { return call.op == Op::kConv || call.op == Op::kNormConv ? call_cost(graph, call).flops : 0; }
 
 inline constexpr BackendRules kNoScratch = {.name = "none", .header = "", .constant = ""};

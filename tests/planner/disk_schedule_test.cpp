@@ -159,7 +159,7 @@ TEST(DiskSimulation, CountsByHand) {
   EXPECT_FALSE(simulate(chain, std::vector<Action>{{K::kWrite, 0, 0, -1}}).valid) << "the input stays in memory";
 }
 
-// DESIGN 4's unit chain, a disk slot being one byte. The input is in memory here for good: what the paper's recursion says of the ranges
+// PLANNING 4's unit chain, a disk slot being one byte. The input is in memory here for good: what the paper's recursion says of the ranges
 // behind it, with the same memory beside it, is what they cost here; reading it back is free.
 TEST(HRevolve, OnEqualStepsNeverWorseThanThePapersRecursion) {
   constexpr uint64_t kTape = 1000;

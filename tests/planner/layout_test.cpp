@@ -114,7 +114,7 @@ void solve_holding(const Chain& chain, int first, int last, const Taste& taste, 
   }
 }
 
-// C(first, last) of DESIGN 4 and 5 with the dice for a minimum; `mode` is the residue mode that all its links hold.
+// C(first, last) of PLANNING 4 and 5 with the dice for a minimum; `mode` is the residue mode that all its links hold.
 void solve(const Chain& chain, int first, int last, int mode, const Taste& taste, Dice& dice, std::vector<Action>& actions) {
   const int tapes = static_cast<int>(chain.links[first].tapes.size());
   const auto record = [&] { actions.push_back({ActionKind::kRecord, first, 0, dice.between(0, tapes - 1)}); };

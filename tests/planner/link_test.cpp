@@ -139,7 +139,7 @@ TEST(Strategies, MoreMemoryNeverCostsTimeOnRealChains) {
   }
 }
 
-// DESIGN 5's figures, whole per cents of a step's forward and backward.
+// PLANNING 5's figures, whole per cents of a step's forward and backward.
 TEST(Residues, FiguresOfTheDeepResNet) {
   const DeepResNet net;
   double forward_backward = 0;

@@ -84,7 +84,7 @@ TEST_P(Bf16Training, LossIsNearThatOfF32) {
   for (size_t i = 0; i < a.losses.size(); ++i) EXPECT_NEAR(a.losses[i], b.losses[i], 0x1p-5 * a.losses[i]) << i;
 }
 
-// Weights that a product rounds (DESIGN 8.6) are off by at most 2^-9 of themselves: less than what storing activations costs above.
+// Weights that a product rounds (SPEED 8.6) are off by at most 2^-9 of themselves: less than what storing activations costs above.
 TEST_P(Bf16Training, WithoutProductsOfBf16ItLearnsAlike) {
   const Recipe narrow = short_steps(Recipe::Dtype::kBf16, 10);
   constexpr int kSteps = 8;

@@ -9,7 +9,7 @@ namespace reprise {
 // Of a manifest that check_manifest has passed. A program is a process, a queue a thread, and each program is shown once. Slices last the predicted
 // time; without a profile, the time that `flops_per_second` and `bytes_per_second` leave: the roofline's.
 struct TraceRates {
-  double flops_per_second = 320e9, bytes_per_second = 20e9;  // of DESIGN 8's machines: as cost.h weighs them
+  double flops_per_second = 320e9, bytes_per_second = 20e9;  // of PLANNING 4.1's machines: as cost.h weighs them
 };
 nlohmann::json plan_trace(const nlohmann::json& manifest, const TraceRates& rates);
 

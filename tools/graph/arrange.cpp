@@ -1,5 +1,5 @@
 // Lifetimes inside one list of calls, in-place sharing, and the packed scratch block.
-// Here because a link's scratch is a packed number, solved once for each distinct link (DESIGN 6).
+// Here because a link's scratch is a packed number, solved once for each distinct link (PLANNING 6).
 #include <algorithm>
 #include <map>
 #include <numeric>

@@ -18,7 +18,7 @@ struct CallCost {
 CallCost kernel_cost(const KernelCall& call, const AttributeTables& attributes);
 CallCost call_cost(const Graph& graph, const Call& call);
 
-// One number in flop equivalents: flops + kFlopsPerByte * bytes. The ratio is that of the machines measured in DESIGN 8
+// One number in flop equivalents: flops + kFlopsPerByte * bytes. The ratio is that of the machines of PLANNING 4.1
 // (320 GFLOP/s against 20 GB/s on two cores).
 constexpr double kFlopsPerByte = 16;
 // The same of a byte to or from disk: 320 GFLOP/s against 1 GB/s.

@@ -40,7 +40,7 @@ struct TapeChoice {
   uint64_t forward_scratch_bytes = 0;  // largest of the forwards that record it, with a residue held or none
 };
 
-// Inner values kept from a forward to the backward without the output, for one mode (DESIGN 5).
+// Inner values kept from a forward to the backward without the output, for one mode (PLANNING 5).
 struct ResidueChoice {
   std::vector<ValueId> kept;  // a part of tapes[0]'s; packed one after another in this order
   uint64_t bytes = 0;

@@ -1,5 +1,5 @@
 // Selective policies: which inner values a link keeps, by op or by name.
-// Here because policies speak of ops and names, which schedules over chains do not know (DESIGN 4).
+// Here because policies speak of ops and names, which schedules over chains do not know (PLANNING 4).
 // It must not know budgets: a policy keeps what it names, whatever that costs.
 #pragma once
 

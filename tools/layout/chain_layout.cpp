@@ -1,4 +1,4 @@
-// Walks a schedule's actions once for its two stacks, then asks gradient_path for what floats between them (DESIGN 6).
+// Walks a schedule's actions once for its two stacks, then asks gradient_path for what floats between them (PLANNING 6).
 // Tapes and kept boundaries grow down from the peak, residues grow up from the input; both are popped in nesting order.
 #include "tools/layout/chain_layout.h"
 

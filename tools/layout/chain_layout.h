@@ -1,4 +1,4 @@
-// Where every block of a chain schedule lives: two stacks and one floating gradient (DESIGN 6).
+// Where every block of a chain schedule lives: two stacks and one floating gradient (PLANNING 6).
 // It turns typed actions into byte offsets whose highest end is the schedule's peak, not a byte more.
 #pragma once
 

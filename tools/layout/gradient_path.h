@@ -1,4 +1,4 @@
-// Where the gradient floats between the two stacks of a chain schedule (DESIGN 6), with the least bytes moved.
+// Where the gradient floats between the two stacks of a chain schedule (PLANNING 6), with the least bytes moved.
 // The stacks are known for all actions beforehand, so the sets of places that work are intervals, and this is exact.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Packs buffers with lifetimes into one address range: the general layout, for what is no chain recursion (DESIGN 6).
+// Packs buffers with lifetimes into one address range: the general layout, for what is no chain recursion (PLANNING 6).
 // Greedy orders first, then branch and bound under a fixed effort, so that a plan never depends on the machine's speed.
 #pragma once
 

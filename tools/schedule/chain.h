@@ -1,5 +1,5 @@
 // The chain of links a schedule works on, and the typed actions it answers with.
-// It is the one value that crosses from graph to schedule to layout (DESIGN 1, 4, 5).
+// It is the one value that crosses from graph to schedule to layout (DESIGN 1, PLANNING 4 and 5).
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,7 @@ struct Tape {
   bool operator==(const Tape&) const = default;
 };
 
-// Inner values kept from a link's forward until its backward, without the output (DESIGN 5).
+// Inner values kept from a link's forward until its backward, without the output (PLANNING 5).
 struct Residue {
   uint64_t bytes = 0;
   double forward_cost = 0;  // of every later forward of the link that keeps only the output

@@ -1,5 +1,5 @@
 // The optimal persistent schedule of unequal links in a byte budget, several tapes per link, with residues.
-// Rotor's dynamic programme (Beaumont et al., arXiv 1911.13214), its keep-tape bound corrected (DESIGN 4), and DESIGN 5.
+// Rotor's dynamic programme (Beaumont et al., arXiv 1911.13214), its keep-tape bound corrected (PLANNING 4), and PLANNING 5.
 // Memory comes in units chosen by units.cpp.
 #include <algorithm>
 #include <bit>

@@ -6,7 +6,7 @@
 //   D(i,j,m): the same for links i..j while the tape of link j is held, which m includes, and boundary j is not: it is made again.
 //     D(j,j,m) = B(j); D(i,j,m) = min( min over i<k<=j of [ F(i..k-1) + D(k,j,m-a(k)) + C(i,k-1,m) ], F(i) + B(i) + D(i+1,j,m-tape(i)) )
 //     C(i,l,m) also takes, over i<j<l: F(i..j) + C(j+1,l,m-tape(j)) + D(i,j,m). So only tapes[0] is held, and over no residue.
-// DESIGN 4 and 5; Beaumont et al., arXiv 1911.13214.
+// PLANNING 4 and 5; Beaumont et al., arXiv 1911.13214.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +42,7 @@ class Bounds {
 
   // What C or C_k asks of m to run link i alone with tape t.
   int64_t single(int mode, int i, int t) const;
-  // ... to record tape t first, then do i+1..l, then the backward of i; `held` lies beside it at first. As published this has a hole (DESIGN 4).
+  // ... to record tape t first, then do i+1..l, then the backward of i; `held` lies beside it at first. As published this has a hole (PLANNING 4).
   int64_t keep_tape(int mode, int i, int l, int t, int64_t held = 0) const;
   // ... to advance from i to j.
   int64_t advance(int mode, int i, int j, int l) const {

@@ -1,5 +1,5 @@
 // Optimal reversal of equal steps with s slots: Griewank and Walther, "Algorithm 799: revolve", ACM TOMS 26 (2000).
-// The closed formula and the split are known facts that other schedules are tested against (DESIGN 4).
+// The closed formula and the split are known facts that other schedules are tested against (PLANNING 4).
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // Every strategy of the field behind one signature: chain and budget in, typed actions out.
-// compare, plan and fit choose among strategies by name only; each strategy is one file beside this one (DESIGN 4).
+// compare, plan and fit choose among strategies by name only; each strategy is one file beside this one (PLANNING 4).
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ struct ScheduleRequest {
                                        // level; 0: the strategy chooses
   int slots = 0;                       // revolve: checkpoints, the input's included; 0: the cheapest number that fits
   DiskLevel disk = {};                 // multistage, h-revolve; no bytes: none
-  bool residues = true;                // optimal: use DESIGN 5 where the chain lists residues
+  bool residues = true;                // optimal: use PLANNING 5 where the chain lists residues
   bool as_published = false;           // optimal: Rotor's recursion with its hole
 };
 

@@ -1,4 +1,4 @@
-// Walks actions over a chain: the accounting of DESIGN 4 (Rotor's bounds) and the judge of what a schedule may read.
+// Walks actions over a chain: the accounting of PLANNING 4 (Rotor's bounds) and the judge of what a schedule may read.
 // Every strategy's peak and makespan come from here, so that they can be compared.
 #include "tools/schedule/simulate.h"
 

@@ -1,5 +1,5 @@
 // A chain measured in memory units, as the dynamic programme of `optimal` needs it, and the choice of those units.
-// Alignment of the unit beats its fineness (DESIGN 5): units that divide the large sizes waste little.
+// Alignment of the unit beats its fineness (PLANNING 5): units that divide the large sizes waste little.
 #include "tools/schedule/units.h"
 
 #include <algorithm>
