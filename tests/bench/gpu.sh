@@ -120,19 +120,25 @@ run_products() { "$BUILD/tests/bench/gpu_products"; }
 
 # ---- the file ----
 
+# A part's words in lines that people read; rows of tables stay whole.
+narrow() {
+  awk '!/^[|]/ { while (length($0) > 140 && match(substr($0, 1, 119), / [^ ]*$/)) { print substr($0, 1, RSTART - 1); $0 = substr($0, RSTART + 1) } } { print }' "$1"
+}
+
 write_results() {
   local part
   {
     cat <<'TEXT'
 # The CUDA kernels on a card
 
-`make gpu` (`tests/bench/gpu.sh`) writes this page on a machine with a card. Every section names the card, its driver, CUDA, the day and
-what failed. What the kernels should reach by count of instructions and bytes, for Orin and H100, stands in `cuda/PAPER_MODEL.md`.
+`make gpu` (`tests/bench/gpu.sh`) writes this page on a machine with a card. Every section names the card, its driver,
+CUDA, the day and what failed. What the kernels should reach by count of instructions and bytes, for Orin and H100,
+stands in `cuda/PAPER_MODEL.md`.
 TEXT
     for part in $all_parts; do
       [ -e "$work/$part.md" ] || continue
       echo
-      cat "$work/$part.md"
+      narrow "$work/$part.md"
     done
   } >"$results.new" && mv "$results.new" "$results"
 }

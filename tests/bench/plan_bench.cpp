@@ -293,13 +293,14 @@ void report_deep_resnet() {
   const Chain with = deep_chain(backend_of({}), true);
   const double solved = seconds_now() - start;
   const Chain without = deep_chain(kNoScratch, false), folded = deep_chain(kNoScratch, true);
-  report("## [15,120,180,15], batch 32, 224 x 224: feature maps\n\nExtra time in convolution flops, of a step's forward and backward (backward = two forwards). PLANNING 5's figures are of the\n"
-         "net as it is written, without kernels' scratch: `residues` is the column to compare. What is trained folds batch-norm, ReLU and\n"
-         "addition into their readers (`folded`), and its chain area holds the kernels' scratch too. %d links; graph and links solved in\n"
-         "%.2f s. Storing everything takes %s as written, %s folded, %s with scratch.\n\n",
+  report("## [15,120,180,15], batch 32, 224 x 224: feature maps\n\nExtra time in convolution flops, of a step's forward and backward (backward = two forwards). `aim`\n"
+         "is PLANNING 5's figure, of the net as it is written, without kernels' scratch: `residues` is the column to compare. What is trained\n"
+         "folds batch-norm, ReLU and addition into their readers (`folded`), and its chain area holds the kernels' scratch too (`scratch`).\n"
+         "%d links; graph and links solved in %.2f s. Storing everything takes %s as written, %s folded, %s with\n"
+         "scratch. `no` stands for the column before it without residues.\n\n",
          with.length(), solved, bytes_text(make_schedule(without, {.strategy = "none"}).peak_bytes).c_str(),
          bytes_text(make_schedule(folded, {.strategy = "none"}).peak_bytes).c_str(), bytes_text(make_schedule(with, {.strategy = "none"}).peak_bytes).c_str());
-  report("| budget GiB | PLANNING 5 | residues | met | no residues | folded, residues | with scratch, residues | with scratch, no residues | plan s | packed/peak | moved |\n"
+  report("| budget GiB | aim | residues | met | no residues | folded | scratch | no | plan s | packed/peak | moved |\n"
          "|---|---|---|---|---|---|---|---|---|---|---|\n");
   double before = INFINITY;
   std::string reversals;
@@ -443,7 +444,9 @@ void report_sweep_of(const std::string& name, const Recipe& recipe) {
 
 void report_sweeps() {
   report("## Twenty budgets from the smallest to storing everything, whole plans\n\n"
-         "| model | smallest | everything | packed > budget | packed > peak | slower than a smaller budget | moved of the bytes written, mean | plan s, mean |\n"
+         "Plans of the twenty that are packed above their budget, above their peak, and slower than a smaller budget's; the share of the bytes\n"
+         "written that is moved, and the seconds of planning, means of twenty.\n\n"
+         "| model | smallest | everything | above budget | above peak | slower | moved | plan s |\n"
          "|---|---|---|---|---|---|---|---|\n");
   report_sweep_of("ResNet-20, Fashion-MNIST", read_recipe("tools/recipes/resnet20-fashion.json"));
   report_sweep_of("GPT, text", read_recipe("tools/recipes/gpt-text.json"));

@@ -8,6 +8,7 @@
 // a cache passes 100% of the bandwidth, and one that must read something twice cannot reach it.
 #include <algorithm>
 #include <cstdio>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -88,6 +89,21 @@ Lines by_kernel(const Lines& calls) {
   return kernels;
 }
 
+// The words of a call behind `column`; those that pass 140 columns stand in lines of their own.
+std::string wrapped(const std::string& call, size_t column) {
+  std::istringstream words(call);
+  std::string text, word;
+  for (size_t at = column; words >> word; at += word.size()) {
+    if (!text.empty() && at + 1 + word.size() > 140) {
+      text += "\n" + std::string(at = 13, ' ');
+    } else if (!text.empty()) {
+      text += " ", ++at;
+    }
+    text += word;
+  }
+  return text;
+}
+
 void print_table(const char* title, const std::vector<Line>& lines, double step_seconds, double least_share, const Machine& machine) {
   std::printf("\n%5s %5s %9s %9s %9s %6s %8s %6s %7s %6s %-7s %8s  %s\n", "runs", "again", "GFLOP", "MB", "ms", "% step", "GFLOP/s", "% peak", "GB/s", "% bw",
               "bound", "% roof", title);
@@ -100,7 +116,7 @@ void print_table(const char* title, const std::vector<Line>& lines, double step_
     std::printf("%5.0f %5.0f %9.3f %9.1f %9.3f %6.1f %8.1f %6.1f %7.1f %6.1f %-7s %8.1f  %s\n", line.runs, line.runs_again, line.cost.flops / 1e9, line.cost.bytes / 1e6,
                 line.seconds * 1e3, 100 * line.seconds / step_seconds, line.cost.flops / line.seconds / 1e9, 100 * line.cost.flops / line.seconds / machine.flops,
                 line.cost.bytes / line.seconds / 1e9, 100 * line.cost.bytes / line.seconds / machine.bytes, line.memory_roofline > line.roofline / 2 ? "memory" : "compute",
-                100 * line.roofline / line.seconds, line.name.c_str());
+                100 * line.roofline / line.seconds, wrapped(line.name, 98).c_str());
   }
   if (left_out.runs > 0) std::printf("%5.0f %5.0f %9.3f %9.1f %9.3f %6.1f  (the rest)\n", left_out.runs, left_out.runs_again, left_out.cost.flops / 1e9, left_out.cost.bytes / 1e6,
                                      left_out.seconds * 1e3, 100 * left_out.seconds / step_seconds);
@@ -147,7 +163,7 @@ Machine measure_machine(uint32_t threads) {
   const double core = measure_peak_flops();
   const Bandwidth bandwidth = measure_bandwidth(workers);
   const Machine machine = {core * workers.count, bandwidth.best()};
-  std::printf("%u threads, peak %.1f GFLOP/s (%s, one core times %u), bandwidth %.1f GB/s (read %.1f, copy %.1f, triad %.1f): they meet at %.1f flops a byte\n",
+  std::printf("%u threads, peak %.1f GFLOP/s (%s, one core times %u),\nbandwidth %.1f GB/s (read %.1f, copy %.1f, triad %.1f): they meet at %.1f flops a byte\n",
               workers.count, machine.flops / 1e9, vector_level_name(best_vector_level()), workers.count, machine.bytes / 1e9, bandwidth.read / 1e9, bandwidth.copy / 1e9,
               bandwidth.triad / 1e9, machine.flops / machine.bytes);
   linux_port().stop_workers(&workers);

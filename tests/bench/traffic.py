@@ -7,6 +7,7 @@
 import pathlib
 import re
 import sys
+import textwrap
 
 LINE_BYTES = 64
 LEVELS = ("L2", "L3", "memory")
@@ -30,31 +31,42 @@ UNSEEN_LINES, UNSEEN_SHARE = (750, 1000), 0.02
 
 HEAD = """# Traffic between caches, kernel by kernel
 
-`make traffic`. Each kernel of a step of ResNet-50 (two images; two units a stage have every distinct call) and of GPT-2 small (one layer and the loss
-head; 256 tokens) runs on one worker, and every read and write of it goes through simulated caches. These are counts, not times: they are the same on every machine
-and under any load, so a change of a kernel shows as a difference of this file.
+`make traffic`. Each kernel of a step of ResNet-50 (two images; two units a stage have every distinct call) and of
+GPT-2 small (one layer and the loss head; 256 tokens) runs on one worker, and every read and write of it goes through
+simulated caches. These are counts, not times: they are the same on every machine and under any load, so a change of a
+kernel shows as a difference of this file.
 
-How to read a row: bytes that move between a core's first level and L2, between L2 and L3 and between L3 and memory, both ways, for each 1,000 float operations;
-then which of the three limits first. "L2 0.29" says that L2 alone, at the rate below, needs 0.29 of the time that the arithmetic needs at the core's peak. Levels
-work side by side where what comes next is fetched ahead, so a kernel reaches at most its peak divided by that number where it is above 1; well below 1 it
-still costs what the core cannot hide. Flops an access say what the load ports must do: a core that loads twice a cycle reaches its peak of 64 flops a
-cycle only above 32. Instructions are callgrind's, of the kernels as they are built, in the small nets of `tests/bench/traffic.sh`, whose borders cost
-more; valgrind 3.19 runs no AVX-512 and no NEON.
-Kernels without products move so many times the bytes that they must (`tools/graph/cost.h`).
+How to read a row: bytes that move between a core's first level and L2, between L2 and L3 and between L3 and memory,
+both ways, for each 1,000 float operations; then which of the three limits first. "L2 0.29" says that L2 alone, at the
+rate below, needs 0.29 of the time that the arithmetic needs at the core's peak. Levels work side by side where what
+comes next is fetched ahead, so a kernel reaches at most its peak divided by that number where it is above 1; well
+below 1 it still costs what the core cannot hide. Flops an access say what the load ports must do: a core that loads
+twice a cycle reaches its peak of 64 flops a cycle only above 32. Instructions are callgrind's, of the kernels as they
+are built, in the small nets of `tests/bench/traffic.sh`, whose borders cost more; valgrind 3.19 runs no AVX-512 and
+no NEON. Kernels without products move so many times the bytes that they must (`tools/graph/cost.h`).
 
-What is simulated: sets that forget the least recently used line, a line fetched before it is written, every level keeping what it has given to the one before. The
-last level of Skylake-SP and of Zen 5 holds what L2 has forgotten instead, so the real one holds more. What is fetched ahead, in hardware or by the kernels, is not
-counted as moved earlier; nor do addresses miss a TLB. The neon set is the kernels in vectors of four floats with a tile of 8 x 8 that reads what NEON's reads;
-inline assembly, in random masks alone, reads no memory. The kernels that announce their accesses are compiled by clang 14, callgrind's by the build's own
-compiler. `tests/bench/traffic.py check` holds the simulation against callgrind's, call by call: lines fetched must agree within {share:.0%} and {lines[0]} lines
-a row for the first level, {lines[1]} for the second, where callgrind's holds the code too.
+What is simulated: sets that forget the least recently used line, a line fetched before it is written, every level
+keeping what it has given to the one before. The last level of Skylake-SP and of Zen 5 holds what L2 has forgotten
+instead, so the real one holds more. What is fetched ahead, in hardware or by the kernels, is not counted as moved
+earlier; nor do addresses miss a TLB. The neon set is the kernels in vectors of four floats with a tile of 8 x 8 that
+reads what NEON's reads; inline assembly, in random masks alone, reads no memory. The kernels that announce their
+accesses are compiled by clang 14, callgrind's by the build's own compiler. `tests/bench/traffic.py check` holds the
+simulation against callgrind's, call by call: lines fetched must agree within {share:.0%} and {lines[0]} lines a row for the first
+level, {lines[1]} for the second, where callgrind's holds the code too.
 
-| core | L1, L2, L3 | flops a cycle | bytes a cycle from L2, L3, memory | where the rates are from |
-|---|---|---|---|---|
-| Skylake-SP | 32 KiB, 1 MiB, 2.75 MiB | 64 (AVX2: 32) | 64, 16, 2.5 | WikiChip (L2), kerncraft's machine file (L3, each way); 128 GB/s for 24 busy cores at 2.1 GHz (Cornell Virtual Workshop) |
-| Zen 5 | 48 KiB, 1 MiB, 4 MiB | 64 (AVX2: 32) | 58, 32, 6.6 | 9600X by AIDA64 (L2), assumed (L3), ROOFLINE.md's machine: 50 GB/s for two cores at 3.8 GHz |
-| Cortex-A78AE | 64 KiB, 256 KiB, 2 MiB | 16 | 29, 14, 8.4 | assumed to be those that Arm measured on Graviton2, whose Neoverse N1 is related: 73, 36 and 21 GB/s at 2.5 GHz |
-| wide Arm | 128 KiB, 4 MiB, 8 MiB | 32 | 32, 16, 18 | assumed |
+| core | L1, L2, L3 | flops a cycle | bytes a cycle from L2, L3, memory |
+|---|---|---|---|
+| Skylake-SP | 32 KiB, 1 MiB, 2.75 MiB | 64 (AVX2: 32) | 64, 16, 2.5 |
+| Zen 5 | 48 KiB, 1 MiB, 4 MiB | 64 (AVX2: 32) | 58, 32, 6.6 |
+| Cortex-A78AE | 64 KiB, 256 KiB, 2 MiB | 16 | 29, 14, 8.4 |
+| wide Arm | 128 KiB, 4 MiB, 8 MiB | 32 | 32, 16, 18 |
+
+| core | where the rates are from |
+|---|---|
+| Skylake-SP | WikiChip (L2), kerncraft's machine file (L3, each way), 128 GB/s for 24 busy cores at 2.1 GHz (Cornell Virtual Workshop) |
+| Zen 5 | 9600X by AIDA64 (L2), assumed (L3), ROOFLINE.md's machine: 50 GB/s for two cores at 3.8 GHz |
+| Cortex-A78AE | assumed: what Arm measured on Graviton2's related Neoverse N1: 73, 36 and 21 GB/s at 2.5 GHz |
+| wide Arm | assumed |
 """
 
 
@@ -148,9 +160,18 @@ def table(first_cells, kernels, per_core):
   return ["", "| " + " | ".join(cells) + " |", "|---" + "|---:" * (len(cells) - 1) + "|"]
 
 
-def call_table(kernels, counts):
+def call_list(calls):
+  """What the numbers of call_table stand for: the words of a call fill several lines of the page."""
+  lines = [""]
+  for number, call in enumerate(calls, 1):
+    lines += textwrap.wrap(f"{number}. `{call}`", 118, subsequent_indent="   ", break_long_words=False, break_on_hyphens=False)
+  return lines
+
+
+def call_table(kernels, counts, calls):
+  """`calls`: those of the net in the order of call_list."""
   lines = table(["call", "runs", "MFLOP", "flops an access"], kernels, ["L2", "L3", "memory", "limit"])
-  return lines + [product_row(call, kernels, count, None) for call, count in sorted(counts.items()) if count["flops"] > 0]
+  return lines + [product_row(f"{number} {call.split(' ')[0]}", kernels, counts[call], None) for number, call in enumerate(calls, 1) if call in counts]
 
 
 def kernel_tables(kernels, counts, instructions):
@@ -183,8 +204,11 @@ def page(counts, flops, dumps):
     instructions = instructions_of(part[0], flops, dumps) if part[1] == "avx2" else {}
     lines += ["", f"### {part[0]}, {part[1]}"] + kernel_tables(part[1], of_part(kernels_of, part), instructions)
   lines += ["", "## Distinct calls"]
-  for part in parts:
-    lines += ["", f"### {part[0]}, {part[1]}, call by call"] + call_table(part[1], of_part(counts, part))
+  for of_recipe in sorted({recipe for recipe, _ in parts}):
+    calls = sorted({call for (recipe, _, call), count in counts.items() if recipe == of_recipe and count["flops"] > 0})
+    lines += ["", f"### {of_recipe}: the calls"] + call_list(calls)
+    for _, kernels in (part for part in parts if part[0] == of_recipe):
+      lines += ["", f"### {of_recipe}, {kernels}, call by call"] + call_table(kernels, of_part(counts, (of_recipe, kernels)), calls)
   return "\n".join(lines) + "\n"
 
 

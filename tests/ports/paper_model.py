@@ -25,11 +25,14 @@ RATES = """\
 | bf16 multiply-adds a clock | 1024 | 2048 | data sheets: 16.7 and 989 TF |
 | of which `mma.sync` reaches | all | 63% | Luo et al. 2024 (arXiv:2402.13499): `mma` on Hopper; on Ampere it reaches the peak |
 | f32 multiply-adds a clock | 128 | 128 | programming guide, "Arithmetic Instructions" (8.6 and its relatives, 9.0) |
-| integer multiply-adds, other integer operations a clock | 64, 64 | 64, 64 | the same; `IMAD` shares the f32 pipes, the others have their own |
+| integer multiply-adds, others, a clock | 64, 64 | 64, 64 | the same; `IMAD` shares the f32 pipes, the others have their own |
 | conversions, reciprocals and the like a clock | 16 | 16 | the same |
 | shared memory, bytes a clock | 128 | 128 | the same, "Shared Memory": 32 banks of 4 bytes |
-| L2, bytes a clock and multiprocessor | 47 | 39 | **assumed**: NVIDIA's A100 whitepaper has 5120 bytes a clock for 108 multiprocessors; neither card's figure is published |
-| DRAM, GB/s | 77 | 3350 | data sheets: 102 and 3350; reads reach three quarters on AGX Orin (152.8 of 204.8 GB/s), and so are counted here |
+| L2, bytes a clock and multiprocessor | 47 | 39 | **assumed**, see below |
+| DRAM, GB/s | 77 | 3350 | data sheets: 102 and 3350; see below |
+
+L2: NVIDIA's A100 whitepaper has 5120 bytes a clock for 108 multiprocessors; neither card's figure is published. DRAM: reads
+reach three quarters on AGX Orin (152.8 of 204.8 GB/s), and so are counted here.
 """
 
 # What is modelled. `bytes` are of an element of the operands. Of a product: `columns` is the width of C, where it is narrow, and `again`
@@ -170,7 +173,7 @@ def table(card):
 
 
 def used_kernels():
-  return '\n'.join(f'- {work.title}: `{find_kernel(work, CARDS[0].architecture).name}`' for work in WORKS)
+  return '\n'.join(f'- {work.title}:\n  `{find_kernel(work, CARDS[0].architecture).name}`' for work in WORKS)
 
 
 print(f"""# CUDA's main kernels on paper
