@@ -1,6 +1,6 @@
 #!/bin/sh
 # The README is true: its paths exist, its recipe plans, its program compiles, links and runs, its commands leave nothing that git would
-# take for new work, and make help lists every target.
+# take for new work, and make help lists every target. Here, too, no document has a line beyond 140 characters.
 # Here because it is what people read first and nobody runs twice.
 # It must not repeat what the README says: everything is taken from it. BUILD and CXX as for make.
 set -eu
@@ -49,4 +49,14 @@ make -s help >"$scratch/help"
 for target in $(sed -n 's/^\.PHONY://p' Makefile); do
   [ "$target" = force ] || grep -q "^  make $target " "$scratch/help" || fail "make help does not list $target"
 done
+
+# 6. No line of a document has more than 140 characters, tables and generated pages included. Bytes that go on with a character do not count.
+wide() { LC_ALL=C awk '{ gsub(/[\200-\277]/, "") } length > 140 { print FILENAME ":" FNR " has " length " characters" }' "$@"; }
+printf '%0140d\n%0141d\n' 0 0 >"$scratch/wide.md"
+[ "$(wide "$scratch/wide.md" | wc -l)" = 1 ] || fail "a line of 141 characters is not told from one of 140"
+if git rev-parse --git-dir >"$scratch/words" 2>&1; then
+  [ "$(git ls-files '*.md' | wc -l)" -ge 10 ] || fail "the documents were not found"
+  git ls-files '*.md' | while read -r page; do wide "$page"; done >"$scratch/words"
+  [ ! -s "$scratch/words" ] || fail "lines beyond 140: $(cat "$scratch/words")"
+fi
 echo "the README is true"
