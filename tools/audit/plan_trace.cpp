@@ -57,7 +57,7 @@ json plan_trace(const json& manifest, const TraceRates& rates) {
   const bool measured = manifest["predicted_seconds"].is_number();
   return {{"traceEvents", events}, {"displayTimeUnit", "ms"},
           {"otherData", {{"plan_hash", manifest["plan_hash"]}, {"planned_bytes", manifest["planned_bytes"]},
-                         {"times", measured ? "a profile's, predicted" : "of flops and bytes, at the rates of lib/DESIGN.md section 8"}}}};
+                         {"times", measured ? "a profile's, predicted" : "of flops and bytes, at the rates of lib/PLANNING.md section 4.1"}}}};
 }
 
 }  // namespace reprise

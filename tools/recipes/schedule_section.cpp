@@ -31,7 +31,7 @@ ScheduleRecipe read_schedule(const JsonFields& recipe) {
   const JsonFields fields = recipe.object("schedule");
   fields.allow_only({"strategy", "k", "slots", "policy", "residues", "disk", "write_cost", "read_cost"});
   fields.read("strategy", schedule.strategy,
-              {"The plan of what is kept; section 4 of lib/DESIGN.md says what each is", "", "", recipe_strategies()});
+              {"The plan of what is kept; section 4 of lib/PLANNING.md says what each is", "", "", recipe_strategies()});
   fields.read("k", schedule.k, 1, kMostCount,
               {"Of every-k, sqrt, chen-recursive: links in a segment, segments, boundaries kept at each level", "", "chosen"});
   fields.read("slots", schedule.slots, 1, kMostCount,
