@@ -10,37 +10,34 @@
 
 namespace reprise {
 
-// Of a block of 32: a half, then signed bytes.
-__device__ inline float decode_q8_0(const void* data, uint64_t i) {
-  const uint8_t* block = static_cast<const uint8_t*>(data) + i / 32 * 34;
-  return f16_to_f32(static_cast<uint16_t>(block[0] | block[1] << 8)) * static_cast<float>(static_cast<int8_t>(block[2 + i % 32]));
+// Elements [at, at + kWidth) of blocks: the threads of a launch find the format once for them all.
+template <uint32_t kWidth, typename... F>
+__device__ inline void decode_block_elements(const Weight& w, uint64_t at, float* to, blocks::Formats<F...>) {
+  const auto decode = [&]<typename Format>(Format) {
+    REPRISE_UNROLL
+    for (uint32_t i = 0; i < kWidth; ++i) to[i] = blocks::element<Format>(w.data, at + i);
+  };
+  ((w.type == F::kType ? decode(F{}) : void()), ...);
 }
 
-static_assert(kEveryWeight == (kPlainWeights | weight_format(DType::kF16) | weight_format(DType::kQ8_0)), "each format has a case in decode_weight");
-
-// Element i, counted row by row. The rules (cuda_rules.h) let no other format through.
-__device__ inline float decode_weight(const Weight& w, uint64_t i) {
-  switch (w.type) {
-    case DType::kBf16: return static_cast<const Bf16*>(w.data)[i];
-    case DType::kF16: return f16_to_f32(static_cast<const uint16_t*>(w.data)[i]);
-    case DType::kQ8_0: return decode_q8_0(w.data, i);
-    default: return static_cast<const float*>(w.data)[i];
-  }
-}
-
-// Elements [at, at + kWidth), at a multiple of kWidth and in one row.
+// Elements [at, at + kWidth), at a multiple of kWidth and in one row. The rules (cuda_rules.h) let no format through but these.
 template <uint32_t kWidth>
 __device__ Pack<kWidth> decode_weights(const Weight& w, uint64_t at) {
+  Pack<kWidth> pack;
   switch (w.type) {
     case DType::kF32: return load_pack<kWidth>(static_cast<const float*>(w.data) + at);
     case DType::kBf16: return load_pack<kWidth>(static_cast<const Bf16*>(w.data) + at);
-    default: break;
+    case DType::kF16:
+      REPRISE_UNROLL
+      for (uint32_t i = 0; i < kWidth; ++i) pack.at[i] = f16_to_f32(static_cast<const uint16_t*>(w.data)[at + i]);
+      break;
+    default: decode_block_elements<kWidth>(w, at, pack.at, blocks::Every{});
   }
-  Pack<kWidth> pack;
-  REPRISE_UNROLL
-  for (uint32_t i = 0; i < kWidth; ++i) pack.at[i] = decode_weight(w, at + i);
   return pack;
 }
+
+// Element i, counted row by row.
+__device__ inline float decode_weight(const Weight& w, uint64_t i) { return decode_weights<1>(w, i).at[0]; }
 
 // Element i of plain weights as activations are stored: beside bf16 it counts as rounded to bf16, with tensor cores or without.
 template <typename Stored>

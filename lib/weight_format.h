@@ -8,6 +8,7 @@
 #pragma once
 
 #include "lib/tensor.h"
+#include "lib/weight_blocks.h"
 
 namespace reprise {
 
@@ -17,7 +18,11 @@ constexpr WeightFormats weight_format(DType type) { return 1u << static_cast<uin
 // Plain numbers: what a kernel takes that reads weights many times from where they lie.
 inline constexpr WeightFormats kPlainWeights = weight_format(DType::kF32) | weight_format(DType::kBf16);
 // All that decoders read.
-inline constexpr WeightFormats kEveryWeight = kPlainWeights | weight_format(DType::kF16) | weight_format(DType::kQ8_0);
+template <typename... F>
+constexpr WeightFormats weight_formats(blocks::Formats<F...>) {
+  return (weight_format(F::kType) | ...);
+}
+inline constexpr WeightFormats kEveryWeight = kPlainWeights | weight_format(DType::kF16) | weight_formats(blocks::Every{});
 
 constexpr bool takes_weights(WeightFormats formats, DType type) { return (formats & weight_format(type)) != 0; }
 

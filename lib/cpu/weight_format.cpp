@@ -28,35 +28,23 @@ void decode_f16(VectorLevel level, const void* data, uint64_t first, uint64_t co
   widen_halves(level, to, static_cast<const uint16_t*>(data) + first, count);
 }
 
-// Blocks of so many elements and bytes, whole ones by decode_whole(level, blocks, count, to), the ends of a range by a block decoded beside it.
-template <void (*decode_whole)(VectorLevel, const uint8_t*, uint64_t, float*), DType kType>
+// Group by group, because a range may begin and end inside a block.
+template <typename F>
+REPRISE_INLINE void decode_blocks_body(F, const uint8_t* data, uint64_t first, uint64_t count, float* to) {
+  constexpr uint32_t kElements = dtype_info(F::kType).block_elements, kBytes = dtype_info(F::kType).block_bytes;
+  while (count > 0) {
+    const uint32_t place = static_cast<uint32_t>(first % kElements), skip = place % F::kGroup;
+    const uint32_t part = static_cast<uint32_t>(smaller(F::kGroup - skip, count));
+    blocks::decode_group<F>(data + first / kElements * kBytes, place / F::kGroup, skip, part, to);
+    first += part, count -= part, to += part;
+  }
+}
+REPRISE_STORAGE_LEVELS(decode_blocks_at_level, decode_blocks_body, (Stored format, const uint8_t* data, uint64_t first, uint64_t count, float* to),
+                       (format, data, first, count, to))
+template <typename F>
 void decode_blocks(VectorLevel level, const void* data, uint64_t first, uint64_t count, float* to) {
-  constexpr uint32_t kElements = dtype_info(kType).block_elements, kBytes = dtype_info(kType).block_bytes;
-  const uint8_t* block = static_cast<const uint8_t*>(data) + first / kElements * kBytes;
-  for (uint64_t skip = first % kElements; count > 0; skip = 0) {
-    if (skip == 0 && count >= kElements) {
-      const uint64_t whole = count / kElements;
-      decode_whole(level, block, whole, to);
-      block += whole * kBytes, to += whole * kElements, count -= whole * kElements;
-      continue;
-    }
-    float elements[kElements];
-    decode_whole(level, block, 1, elements);
-    const uint64_t part = smaller(kElements - skip, count);
-    std::memcpy(to, elements + skip, part * sizeof *to);
-    block += kBytes, to += part, count -= part;
-  }
+  decode_blocks_at_level(level, F{}, static_cast<const uint8_t*>(data), first, count, to);
 }
-
-// A half, then 32 signed bytes: the product fits an f32, so nothing is rounded.
-REPRISE_INLINE void decode_q8_0_body(const uint8_t* blocks, uint64_t count, float* to) {
-  for (; count > 0; --count, blocks += 34, to += 32) {
-    const float scale = f16_to_f32(static_cast<uint16_t>(blocks[0] | blocks[1] << 8));
-    REPRISE_INDEPENDENT
-    for (uint32_t i = 0; i < 32; ++i) to[i] = scale * static_cast<float>(static_cast<int8_t>(blocks[2 + i]));
-  }
-}
-REPRISE_VECTOR_LEVELS(decode_q8_0, decode_q8_0_body, (const uint8_t* blocks, uint64_t count, float* to), (blocks, count, to))
 
 using Decoder = void (*)(VectorLevel, const void* data, uint64_t first, uint64_t count, float* to);
 struct Decoders {
@@ -68,7 +56,8 @@ constexpr Decoders make_decoders() {
   set(DType::kF32, decode_f32);
   set(DType::kBf16, decode_bf16);
   set(DType::kF16, decode_f16);
-  set(DType::kQ8_0, decode_blocks<decode_q8_0, DType::kQ8_0>);
+  const auto set_blocks = [&set]<typename... F>(blocks::Formats<F...>) { (set(F::kType, decode_blocks<F>), ...); };
+  set_blocks(blocks::Every{});
   return decoders;
 }
 constexpr Decoders kDecoders = make_decoders();

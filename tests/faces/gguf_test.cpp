@@ -99,7 +99,7 @@ TEST(GgmlBlocks, EqualGgufsPython) {
       EXPECT_EQ(block, bytes_of(to)) << type_name << " " << from;
     }
   }
-  EXPECT_EQ(seen.size(), 13u) << "ten types are read and three written";
+  EXPECT_EQ(seen.size(), 16u) << "thirteen types are read and three written";
 }
 
 TEST(GgmlBlocks, WhatIsWrittenIsKnown) {
@@ -274,7 +274,7 @@ TEST(Gguf, DamageIsRefusedInOneLine) {
       {"no elements", head(1, 0).add_tensor("t", {3, 0}, kF32, 0).add_data(32), {"tensor \"t\"", "dimension is 0"}},
       {"overflow", head(1, 0).add_tensor("t", {huge, 2}, kF32, 0).add_data(32), {"tensor \"t\"", "too large"}},
       {"bytes overflow", head(1, 0).add_tensor("t", {uint64_t{1} << 62}, kF32, 0).add_data(32), {"tensor \"t\"", "too large"}},
-      {"Q2_K", head(1, 0).add_tensor("t", {256}, 10, 0).add_data(84), {"tensor \"t\"", "Q2_K", "Q4_K"}},
+      {"IQ2_XXS", head(1, 0).add_tensor("t", {256}, 16, 0).add_data(66), {"tensor \"t\"", "IQ2_XXS", "Q4_K"}},
       {"type 77", head(1, 0).add_tensor("t", {256}, 77, 0).add_data(84), {"tensor \"t\"", "type 77"}},
       {"half a block", head(1, 0).add_tensor("t", {48, 2}, 8, 0).add_data(102), {"tensor \"t\"", "rows of 48", "Q8_0"}},
       {"unaligned", head(1, 0).add_tensor("t", {1}, kF32, 4).add_data(64), {"tensor \"t\"", "byte 4", "alignment 32"}},

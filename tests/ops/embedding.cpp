@@ -65,6 +65,8 @@ void add_cases(CaseTable& table) {
   table.again_with_weights("b4_t21_c131_v40_l21", kEveryWeight);
   add_embedding(table, 2, 7, 672, 9, 12);            // more channels than the CPU decodes at once
   table.again_with_weights("b2_t7_c672_v9_l12", kEveryWeight);
+  add_embedding(table, 1, 4, 768, 5, 4);             // the same in blocks of 256
+  table.again_with_weights("b1_t4_c768_v5_l4", kEveryWeight);
   const auto y = shaped({2, 5, 20}), tokens = shaped({2, 5}, DType::kI32);
   for (const DType words : {DType::kF32, DType::kBf16}) {
     const DType places = words == DType::kF32 ? DType::kBf16 : DType::kF32;

@@ -88,7 +88,11 @@ void add_cases(CaseTable& table) {
   add_adapter(table, 520, 40, 260, 6);               // and the large one of f32
   add_linear(table, 37, 416, 96);                    // weights in blocks, of which a panel of depths is not a whole number of rows,
   add_adapter(table, 21, 800, 64, 32);               // and with an adapter's behind them
-  for (const char* tag : {"m7_c13_k5", "m65_c130_k67", "m40_c300_k530", "m37_c416_k96", "m21_c800_k64"}) table.again_with_weights(tag, kEveryWeight);
+  add_linear(table, 5, 512, 256);                    // the same in blocks of 256, with depths that are cut inside one
+  add_adapter(table, 3, 256, 20, 256);
+  for (const char* tag : {"m7_c13_k5", "m65_c130_k67", "m40_c300_k530", "m37_c416_k96", "m21_c800_k64", "m5_c512_k256", "m3_c256_k20"}) {
+    table.again_with_weights(tag, kEveryWeight);
+  }
 }
 
 // ---- results ----

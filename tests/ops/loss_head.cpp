@@ -119,7 +119,8 @@ void add_cases(CaseTable& table) {
   add_loss_head(table, 11, 6, 7, CaseValues::kNonFinite, "_non_finite");
   add_loss_head(table, 11, 6, 7, CaseValues::kNaN, "_nan");
   add_loss_head(table, 19, 416, 45, CaseValues::kPlain, "");
-  for (const char* tag : {"m33_c17_v10", "m67_c12_v131", "m19_c416_v45"}) table.again_with_weights(tag, kEveryWeight);
+  add_loss_head(table, 5, 512, 21, CaseValues::kPlain, "");
+  for (const char* tag : {"m33_c17_v10", "m67_c12_v131", "m19_c416_v45", "m5_c512_v21"}) table.again_with_weights(tag, kEveryWeight);
 }
 
 // ---- data ----

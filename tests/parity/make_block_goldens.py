@@ -8,8 +8,9 @@ import gguf
 import numpy as np
 
 kFolder = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "golden", "formats")
-kTypes = ["F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K"]
-kHalves = {"Q8_0": [0], "Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2], "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208]}
+kTypes = ["F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "Q2_K", "Q3_K"]
+kHalves = {"Q8_0": [0], "Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2], "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208],
+           "IQ4_NL": [0], "Q2_K": [80, 82], "Q3_K": [108]}
 # Scales: the largest half, the smallest subnormal and normal, zero, negative, a usual one.
 kScales = np.array([65504, 2**-24, 2**-14, -0.0, -3.0517578125e-05, 0.01], np.float16)
 

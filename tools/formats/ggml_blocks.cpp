@@ -1,5 +1,4 @@
-// The blocks of ggml_blocks.h, a function for each. Scales are halves and their products with the small integers fit in 24 bits, so that
-// nothing but the last addition or product rounds: whether a compiler fuses the two changes nothing.
+// The blocks of ggml_blocks.h. Those of several numbers are taken apart by lib/weight_blocks.h.
 #include "tools/formats/ggml_blocks.h"
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 
 #include "lib/bf16.h"
 #include "lib/f16.h"
+#include "lib/weight_blocks.h"
 
 namespace reprise {
 namespace {
@@ -28,86 +28,10 @@ void decode_bf16(const Byte* block, float* to) {
   *to = value;
 }
 
-// Blocks of 32 with 4 bits each: value i lies in the low half of byte i, value i + 16 in the high half.
-int nibble(const Byte* nibbles, int i) { return i < 16 ? nibbles[i] & 0xf : nibbles[i - 16] >> 4; }
-// The fifth bits of 32 values, one bit each.
-int fifth_bit(const Byte* bits, int i) { return bits[i / 8] >> (i % 8) & 1; }
-
-void decode_q4_0(const Byte* block, float* to) {
-  const float scale = half_at(block);
-  for (int i = 0; i < 32; ++i) to[i] = scale * static_cast<float>(nibble(block + 2, i) - 8);
-}
-
-void decode_q4_1(const Byte* block, float* to) {
-  const float scale = half_at(block), least = half_at(block + 2);
-  for (int i = 0; i < 32; ++i) to[i] = scale * static_cast<float>(nibble(block + 4, i)) + least;
-}
-
-void decode_q5_0(const Byte* block, float* to) {
-  const float scale = half_at(block);
-  for (int i = 0; i < 32; ++i) to[i] = scale * static_cast<float>((nibble(block + 6, i) | fifth_bit(block + 2, i) << 4) - 16);
-}
-
-void decode_q5_1(const Byte* block, float* to) {
-  const float scale = half_at(block), least = half_at(block + 2);
-  for (int i = 0; i < 32; ++i) to[i] = scale * static_cast<float>(nibble(block + 8, i) | fifth_bit(block + 4, i) << 4) + least;
-}
-
-void decode_q8_0(const Byte* block, float* to) {
-  const float scale = half_at(block);
-  for (int i = 0; i < 32; ++i) to[i] = scale * static_cast<float>(static_cast<int8_t>(block[2 + i]));
-}
-
-// Eight scales and eight minima of 6 bits in 12 bytes: the first four of each lie in the low bits of bytes 0-3 and 4-7; of the others
-// the low 4 bits share bytes 8-11 and the high 2 bits lie above the first four.
-struct SixBits {
-  int scale, least;
-};
-SixBits six_bits(const Byte* packed, int part) {
-  if (part < 4) return {packed[part] & 0x3f, packed[part + 4] & 0x3f};
-  const Byte low = packed[part + 4];
-  return {(low & 0xf) | packed[part - 4] >> 6 << 4, low >> 4 | packed[part] >> 6 << 4};
-}
-
-// Eight parts of 32 values; parts 2p and 2p + 1 share 32 bytes, in their low and high halves.
-void decode_q4_k(const Byte* block, float* to) {
-  const float scale = half_at(block), least = half_at(block + 2);
-  for (int part = 0; part < 8; ++part) {
-    const SixBits six = six_bits(block + 4, part);
-    const float d = scale * static_cast<float>(six.scale), m = least * static_cast<float>(six.least);
-    const Byte* nibbles = block + 16 + part / 2 * 32;
-    for (int i = 0; i < 32; ++i) to[part * 32 + i] = d * static_cast<float>(nibbles[i] >> part % 2 * 4 & 0xf) - m;
-  }
-}
-
-void decode_q5_k(const Byte* block, float* to) {
-  const float scale = half_at(block), least = half_at(block + 2);
-  const Byte* fifth_bits = block + 16;  // bit `part` of byte i
-  for (int part = 0; part < 8; ++part) {
-    const SixBits six = six_bits(block + 4, part);
-    const float d = scale * static_cast<float>(six.scale), m = least * static_cast<float>(six.least);
-    const Byte* nibbles = block + 48 + part / 2 * 32;
-    for (int i = 0; i < 32; ++i) {
-      const int q = (nibbles[i] >> part % 2 * 4 & 0xf) | (fifth_bits[i] >> part & 1) << 4;
-      to[part * 32 + i] = d * static_cast<float>(q) - m;
-    }
-  }
-}
-
-// Two halves of 128 values, each of four parts of 32: the low 4 bits of parts 0 and 2 share 32 bytes, those of parts 1 and 3 the next 32,
-// and the high 2 bits of all four share 32 bytes. A signed scale for every 16 values.
-void decode_q6_k(const Byte* block, float* to) {
-  const float scale = half_at(block + 208);
-  for (int half = 0; half < 2; ++half) {
-    const Byte *low = block + half * 64, *high = block + 128 + half * 32, *scales = block + 192 + half * 8;
-    for (int part = 0; part < 4; ++part) {
-      for (int i = 0; i < 32; ++i) {
-        const int q = (low[part % 2 * 32 + i] >> part / 2 * 4 & 0xf) | (high[i] >> part * 2 & 3) << 4;
-        const float d = scale * static_cast<float>(static_cast<int8_t>(scales[part * 2 + i / 16]));
-        to[half * 128 + part * 32 + i] = d * static_cast<float>(q - 32);
-      }
-    }
-  }
+template <typename F>
+void decode_block(const Byte* block, float* to) {
+  constexpr uint32_t kGroups = dtype_info(F::kType).block_elements / F::kGroup;
+  for (uint32_t group = 0; group < kGroups; ++group) blocks::decode_group<F>(block, group, 0, F::kGroup, to + group * F::kGroup);
 }
 
 void put(Byte* at, uint16_t bits) {
@@ -134,18 +58,26 @@ struct BlockRow {
   std::optional<DType> format = std::nullopt;
 };
 
+template <typename F>
+constexpr BlockRow blocks_row(BlockType type, const char* name, void (*encode)(const float* values, Byte* to) = nullptr) {
+  return {{type, name, dtype_info(F::kType).block_elements, dtype_info(F::kType).block_bytes}, decode_block<F>, encode, F::kType};
+}
+
 constexpr BlockRow kRows[] = {
     {{BlockType::kF32, "F32", 1, 4}, decode_f32, encode_f32, DType::kF32},
     {{BlockType::kF16, "F16", 1, 2}, decode_f16, encode_f16, DType::kF16},
     {{BlockType::kBf16, "BF16", 1, 2}, decode_bf16, encode_bf16, DType::kBf16},
-    {{BlockType::kQ8_0, "Q8_0", 32, 34}, decode_q8_0, encode_q8_0, DType::kQ8_0},
-    {{BlockType::kQ4_0, "Q4_0", 32, 18}, decode_q4_0},
-    {{BlockType::kQ4_1, "Q4_1", 32, 20}, decode_q4_1},
-    {{BlockType::kQ5_0, "Q5_0", 32, 22}, decode_q5_0},
-    {{BlockType::kQ5_1, "Q5_1", 32, 24}, decode_q5_1},
-    {{BlockType::kQ4_K, "Q4_K", 256, 144}, decode_q4_k},
-    {{BlockType::kQ5_K, "Q5_K", 256, 176}, decode_q5_k},
-    {{BlockType::kQ6_K, "Q6_K", 256, 210}, decode_q6_k},
+    blocks_row<blocks::Q8_0>(BlockType::kQ8_0, "Q8_0", encode_q8_0),
+    blocks_row<blocks::Q4_0>(BlockType::kQ4_0, "Q4_0"),
+    blocks_row<blocks::Q4_1>(BlockType::kQ4_1, "Q4_1"),
+    blocks_row<blocks::Q5_0>(BlockType::kQ5_0, "Q5_0"),
+    blocks_row<blocks::Q5_1>(BlockType::kQ5_1, "Q5_1"),
+    blocks_row<blocks::IQ4_NL>(BlockType::kIQ4_NL, "IQ4_NL"),
+    blocks_row<blocks::Q2_K>(BlockType::kQ2_K, "Q2_K"),
+    blocks_row<blocks::Q3_K>(BlockType::kQ3_K, "Q3_K"),
+    blocks_row<blocks::Q4_K>(BlockType::kQ4_K, "Q4_K"),
+    blocks_row<blocks::Q5_K>(BlockType::kQ5_K, "Q5_K"),
+    blocks_row<blocks::Q6_K>(BlockType::kQ6_K, "Q6_K"),
 };
 
 const BlockRow* find_row(uint32_t type) {
