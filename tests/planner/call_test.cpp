@@ -47,21 +47,21 @@ TEST(Call, WhatIsMissingDoubledOrUnknownIsRefusedByName) {
 
 // Another kernel's enumerator is another type.
 template <typename K, typename Other>
-concept TakesPlacesOf = requires(ValueId v) { NamedArgument<K>{Other::kX, v}; };
+concept TakesPlacesOf = requires(ValueId v) { NamedArgument<K, ValueId>{Other::kX, v}; };
 static_assert(TakesPlacesOf<ConvForward, ConvForward>);
 static_assert(!TakesPlacesOf<ConvForward, NormConvForward>);
 
-// Of every kernel, all arguments by name, the last place first, are a call in the order of kInfo.
+// Of every kernel, all arguments by name, the last place first, are put in the order of kInfo.
 template <typename K>
 void expect_all_named() {
-  std::vector<call_places::PlacedArgument> placed;
-  std::vector<ValueId> values;
+  std::vector<PlacedArgument<ValueId>> placed;
+  std::vector<std::optional<ValueId>> values;
   for (uint32_t a = 0; a < K::kInfo.arity(); ++a) {
     if (K::kInfo.arguments[a].role == Role::kScratch) continue;
-    placed.insert(placed.begin(), {a, 100 + a});
+    placed.insert(placed.begin(), {a, ValueId{100 + a}});
     values.push_back(100 + a);
   }
-  EXPECT_EQ(call_places::make(K::kInfo, placed, 0), (Call{K::kInfo.op, K::kInfo.pass, 0, values}));
+  EXPECT_EQ(in_order(K::kInfo, placed), values);
 }
 template <typename... K>
 void expect_all_named(TypeList<K...>) {
