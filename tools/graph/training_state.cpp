@@ -4,11 +4,13 @@
 
 #include <algorithm>
 
+#include "tools/graph/call.h"
+
 namespace reprise {
 
 namespace {
 
-// What an optimizer keeps of each parameter, in the order of its kernel's arguments: the prefixes of the names in State.
+// What an optimizer keeps of each parameter, in the order in which update_call takes them: the prefixes of the names in State.
 struct Moments {
   Op update;
   std::vector<const char*> prefixes;
@@ -71,8 +73,9 @@ class StateBuilder {
   }
 
   Call reduce_call(size_t first, size_t count) {
+    using A = GradNormReduce;
     const uint32_t attribute = graph_.attributes.intern(group(first, count));
-    return {Op::kGradNorm, Pass::kReduce, attribute, {norms_, gradient_of(trained_[first])}};
+    return call<A>({{A::kNorms, norms_}, {A::kGradients, gradient_of(trained_[first])}}, attribute);
   }
 
   Call update_call(size_t first, size_t count) {
@@ -85,11 +88,21 @@ class StateBuilder {
     attribute.beta2 = optimizer_.beta2;
     attribute.epsilon = optimizer_.epsilon;
     const uint32_t index = graph_.attributes.intern(attribute);
-    Call call = {optimizer_.update, Pass::kUpdate, index, {trained_[first]}};
-    for (const std::vector<ValueId>& moments : moments_) call.arguments.push_back(moments[first]);
-    if (moments_.empty()) call.arguments.push_back(kNoValue);  // sgd's momentum is optional
-    call.arguments.insert(call.arguments.end(), {gradient_of(trained_[first]), graph_.scalars});
-    return call;
+    using Sgd = SgdUpdate;
+    using AdamW = AdamWUpdate;
+    using Lion = LionUpdate;
+    const ValueId parameters = trained_[first], gradients = gradient_of(parameters), scalars = graph_.scalars;
+    const auto moments = [&](size_t i) { return moments_.at(i)[first]; };  // as kMoments orders them
+    if (optimizer_.update == Op::kAdamW) {
+      return call<AdamW>({{AdamW::kParameters, parameters}, {AdamW::kFirstMoments, moments(0)}, {AdamW::kSecondMoments, moments(1)},
+                          {AdamW::kGradients, gradients}, {AdamW::kScalars, scalars}}, index);
+    }
+    if (optimizer_.update == Op::kLion) {
+      return call<Lion>({{Lion::kParameters, parameters}, {Lion::kMomenta, moments(0)}, {Lion::kGradients, gradients}, {Lion::kScalars, scalars}},
+                        index);
+    }
+    const ValueId momenta = moments_.empty() ? kNoValue : moments(0);
+    return call<Sgd>({{Sgd::kParameters, parameters}, {Sgd::kMomenta, momenta}, {Sgd::kGradients, gradients}, {Sgd::kScalars, scalars}}, index);
   }
 
   // A gradient that one link alone writes becomes a value of that link's backward; one that several write (a tied table)
@@ -151,7 +164,8 @@ class StateBuilder {
       }
     }
     const uint32_t clip = graph_.attributes.intern(ClipAttribute{optimizer_.clip_norm});
-    state_.update.push_back({Op::kGradNorm, Pass::kFinish, clip, {graph_.scalars, norms_}});
+    using Finish = GradNormFinish;
+    state_.update.push_back(call<Finish>({{Finish::kScalars, graph_.scalars}, {Finish::kNorms, norms_}}, clip));
     if (!optimizer_.gradient_release) {
       for (const auto& [first, count] : groups) {
         if (count > 0) state_.update.push_back(update_call(first, count));
