@@ -6,85 +6,104 @@
 #include <set>
 
 #include "tests/runtime/training_harness.h"
+#include "tools/graph/call.h"
 #include "tools/planning/step_cost.h"
 
 namespace reprise {
 namespace {
 
-// One call over tensors that the test names.
-class OneCall {
- public:
-  OneCall(Op op, Pass pass) : op_(op), pass_(pass) {}
-  OneCall& add(const Shape& shape, DType dtype = DType::kF32) {
-    values_.push_back(graph_.add_value("v" + std::to_string(values_.size()), ValueKind::kActivation, shape, dtype));
+// A tensor of a call.
+struct Stored {
+  Stored(std::initializer_list<uint32_t> dimensions, DType type = DType::kF32) : shape(dimensions), dtype(type) {}
+  Stored(Shape dimensions, DType type = DType::kF32) : shape(std::move(dimensions)), dtype(type) {}
+  Shape shape;
+  DType dtype;
+};
+
+struct OneCall {
+  Graph graph;
+  Call call;
+
+  OneCall& accumulate(uint16_t outputs) {
+    call.accumulate = outputs;
     return *this;
   }
-  OneCall& absent() {
-    values_.push_back(kNoValue);
-    return *this;
-  }
-  OneCall& accumulate(uint8_t outputs) {
-    accumulate_ = outputs;
-    return *this;
-  }
-  OneCall& window(WindowAttribute window) {
-    graph_.attributes.of<WindowAttribute>().push_back(window);
+  template <typename A>
+  OneCall& attribute(const A& its) {
+    call.attribute = graph.attributes.intern(its);
     return *this;
   }
   OneCall& update(uint64_t elements) {
     UpdateAttribute update{};
     update.group = {3, 0, elements};
-    graph_.attributes.of<UpdateAttribute>().push_back(update);
-    return *this;
+    return attribute(update);
   }
-  OneCall& group(uint64_t elements) {
-    graph_.attributes.of<GroupAttribute>().push_back({3, 0, elements});
-    return *this;
-  }
-  CallCost cost() const { return call_cost(graph_, {op_, pass_, 0, values_, accumulate_}); }
-
- private:
-  Graph graph_;
-  Op op_;
-  Pass pass_;
-  std::vector<ValueId> values_;
-  uint8_t accumulate_ = 0;
 };
-
-void expect_cost(const OneCall& call, double flops, double bytes) {
-  EXPECT_EQ(call.cost().flops, flops);
-  EXPECT_EQ(call.cost().bytes, bytes);
+// Over tensors that the test names.
+template <typename K>
+OneCall one_call(const std::vector<NamedArgument<K, Stored>>& arguments) {
+  OneCall one;
+  std::vector<NamedArgument<K, ValueId>> values;
+  for (const auto& [argument, tensor] : arguments) {
+    values.push_back({argument, one.graph.add_value("v" + std::to_string(values.size()), ValueKind::kActivation, tensor.shape, tensor.dtype)});
+  }
+  one.call = call<K>(values);
+  return one;
 }
+
+void expect_cost(const OneCall& one, double flops, double bytes) {
+  const CallCost cost = call_cost(one.graph, one.call);
+  EXPECT_EQ(cost.flops, flops);
+  EXPECT_EQ(cost.bytes, bytes);
+}
+
+constexpr uint32_t kScalarsBytes = sizeof(StepScalars);
 
 TEST(Cost, LinearReadsEachOperandOnceAndCountsTwoFlopsAProduct) {
   const double flops = 2 * 10 * 3 * 5;
-  const auto forward = [] { return OneCall(Op::kLinear, Pass::kForward).add({10, 5}).add({10, 3}).add({5, 3}); };
-  expect_cost(forward().add({5}).absent().absent(), flops, 4 * (50 + 30 + 15 + 5));
-  expect_cost(forward().absent().absent().absent(), flops, 4 * (50 + 30 + 15));
-  expect_cost(forward().absent().add({10, 2}).add({5, 2}), flops + 2 * 10 * 2 * 5, 4 * (50 + 30 + 15 + 20 + 10));
-  expect_cost(OneCall(Op::kLinear, Pass::kBackwardData).add({10, 3}).add({10, 5}).add({5, 3}), flops, 4 * (30 + 50 + 15));
-  expect_cost(OneCall(Op::kLinear, Pass::kBackwardWeight).add({5, 3}).add({10, 3}).add({10, 5}), flops, 4 * (15 + 30 + 50));
-  expect_cost(OneCall(Op::kLinear, Pass::kBackwardBias).add({5}).add({10, 5}), 0, 4 * (5 + 50));
+  using A = LinearForward;
+  const std::vector<NamedArgument<A, Stored>> plain = {{A::kY, {10, 5}}, {A::kX, {10, 3}}, {A::kW, {5, 3}}};
+  std::vector<NamedArgument<A, Stored>> with_bias = plain, adapted = plain;
+  with_bias.push_back({A::kB, {5}});
+  adapted.insert(adapted.end(), {{A::kH, {10, 2}}, {A::kU, {5, 2}}});
+  expect_cost(one_call<A>(with_bias), flops, 4 * (50 + 30 + 15 + 5));
+  expect_cost(one_call<A>(plain), flops, 4 * (50 + 30 + 15));
+  expect_cost(one_call<A>(adapted), flops + 2 * 10 * 2 * 5, 4 * (50 + 30 + 15 + 20 + 10));
+  using Data = LinearBackwardData;
+  using Weight = LinearBackwardWeight;
+  using Bias = LinearBackwardBias;
+  expect_cost(one_call<Data>({{Data::kDx, {10, 3}}, {Data::kDy, {10, 5}}, {Data::kW, {5, 3}}}), flops, 4 * (30 + 50 + 15));
+  expect_cost(one_call<Weight>({{Weight::kDw, {5, 3}}, {Weight::kX, {10, 3}}, {Weight::kDy, {10, 5}}}), flops, 4 * (15 + 30 + 50));
+  expect_cost(one_call<Bias>({{Bias::kDb, {5}}, {Bias::kDy, {10, 5}}}), 0, 4 * (5 + 50));
 }
 
 TEST(Cost, WhatIsAddedToOrUpdatedMovesTwice) {
-  expect_cost(OneCall(Op::kCopy, Pass::kForward).add({100}).add({100}), 0, 4 * 200);
-  expect_cost(OneCall(Op::kCopy, Pass::kForward).add({100}).add({100}).accumulate(1), 0, 4 * 300);
-  // The second output of three is added to.
-  OneCall backward(Op::kBatchNorm, Pass::kBackward);
-  backward.add({2, 4, 4, 8}).add({8}).add({8}).add({2, 4, 4, 8}).add({8}).add({8}).add({8}).add({2, 4, 4, 8}).accumulate(2);
-  expect_cost(backward, 0, 4 * (3 * 256 + 5 * 8 + 8));
-  expect_cost(OneCall(Op::kBatchNorm, Pass::kRunning).add({8}).add({8}).add({}, DType::kI64).add({8}).add({8}), 0, 4 * 6 * 8 + 2 * 8);
+  using Copy = CopyForward;
+  expect_cost(one_call<Copy>({{Copy::kY, {100}}, {Copy::kX, {100}}}), 0, 4 * 200);
+  expect_cost(one_call<Copy>({{Copy::kY, {100}}, {Copy::kX, {100}}}).accumulate(1u << Copy::kY), 0, 4 * 300);
+  using A = BatchNormBackward;
+  expect_cost(one_call<A>({{A::kDx, {2, 4, 4, 8}}, {A::kDgamma, {8}}, {A::kDbeta, {8}}, {A::kX, {2, 4, 4, 8}}, {A::kMean, {8}}, {A::kRstd, {8}},
+                           {A::kGamma, {8}}, {A::kDy, {2, 4, 4, 8}}}).accumulate(1u << A::kDgamma), 0, 4 * (3 * 256 + 5 * 8 + 8));
+  using Running = BatchNormRunning;
+  expect_cost(one_call<Running>({{Running::kRunningMean, {8}}, {Running::kRunningVar, {8}}, {Running::kBatches, {{}, DType::kI64}},
+                                 {Running::kMean, {8}}, {Running::kRstd, {8}}}), 0, 4 * 6 * 8 + 2 * 8);
 }
 
 TEST(Cost, OptimizersTouchTheWholeGroupNotItsFirstTensor) {
-  const double scalars = sizeof(StepScalars);
-  const auto with_scalars = [&](OneCall call) { return call.add({static_cast<uint32_t>(scalars)}, DType::kU8); };
-  expect_cost(with_scalars(OneCall(Op::kSgd, Pass::kUpdate).update(1000).add({7}).add({7}).add({7})), 0, 4 * 5 * 1000 + scalars);
-  expect_cost(with_scalars(OneCall(Op::kSgd, Pass::kUpdate).update(1000).add({7}).absent().add({7})), 0, 4 * 3 * 1000 + scalars);
-  expect_cost(with_scalars(OneCall(Op::kAdamW, Pass::kUpdate).update(1000).add({7}).add({7}).add({7}).add({7})), 0, 4 * 7 * 1000 + scalars);
-  expect_cost(with_scalars(OneCall(Op::kLion, Pass::kUpdate).update(1000).add({7}).add({7}).add({7})), 0, 4 * 5 * 1000 + scalars);
-  expect_cost(OneCall(Op::kGradNorm, Pass::kReduce).group(1000).add({6}).add({7}), 0, 4 * (1000 + 2 * 6));
+  const Stored first = {7}, scalars = {{kScalarsBytes}, DType::kU8};
+  using Sgd = SgdUpdate;
+  expect_cost(one_call<Sgd>({{Sgd::kParameters, first}, {Sgd::kMomenta, first}, {Sgd::kGradients, first}, {Sgd::kScalars, scalars}}).update(1000),
+              0, 4 * 5 * 1000 + kScalarsBytes);
+  expect_cost(one_call<Sgd>({{Sgd::kParameters, first}, {Sgd::kGradients, first}, {Sgd::kScalars, scalars}}).update(1000), 0,
+              4 * 3 * 1000 + kScalarsBytes);
+  using Adam = AdamWUpdate;
+  expect_cost(one_call<Adam>({{Adam::kParameters, first}, {Adam::kFirstMoments, first}, {Adam::kSecondMoments, first}, {Adam::kGradients, first},
+                              {Adam::kScalars, scalars}}).update(1000), 0, 4 * 7 * 1000 + kScalarsBytes);
+  using Lion = LionUpdate;
+  expect_cost(one_call<Lion>({{Lion::kParameters, first}, {Lion::kMomenta, first}, {Lion::kGradients, first}, {Lion::kScalars, scalars}}).update(1000),
+              0, 4 * 5 * 1000 + kScalarsBytes);
+  using Reduce = GradNormReduce;
+  expect_cost(one_call<Reduce>({{Reduce::kNorms, {6}}, {Reduce::kGradients, first}}).attribute(GroupAttribute{3, 0, 1000}), 0, 4 * (1000 + 2 * 6));
 }
 
 // By walking over every product of a convolution: what the cost must find without walking.
@@ -121,31 +140,45 @@ TEST(Cost, ConvolutionsCountTheirProductsAndThePixelsUnderTheirWindows) {
     const Shape x = {N, c.H, c.W, C}, y = {N, P, Q, K}, w = {K, c.window.kernel_h, c.window.kernel_w, C};
     const double flops = 2 * counted.products * N * C * K, x_read = counted.pixels * N * C, x_all = N * c.H * c.W * C, y_all = N * P * Q * K,
                  w_all = K * c.window.kernel_h * c.window.kernel_w * C;
-    expect_cost(OneCall(Op::kConv, Pass::kForward).window(c.window).add(y).absent().absent().add(x).add(w), flops, 4 * (y_all + x_read + w_all));
+    using Conv = ConvForward;
+    expect_cost(one_call<Conv>({{Conv::kY, y}, {Conv::kX, x}, {Conv::kW, w}}).attribute(c.window), flops, 4 * (y_all + x_read + w_all));
     // Statistics of what is written: two vectors, no pass over y of their own.
-    expect_cost(OneCall(Op::kConv, Pass::kForward).window(c.window).add(y).add({K}).add({K}).add(x).add(w), flops, 4 * (y_all + x_read + w_all + 2 * K));
-    expect_cost(OneCall(Op::kConv, Pass::kBackwardData).window(c.window).add(x).add(y).add(w), flops, 4 * (x_all + y_all + w_all));
-    expect_cost(OneCall(Op::kConv, Pass::kBackwardWeight).window(c.window).add(w).add(x).add(y), flops, 4 * (w_all + x_read + y_all));
+    expect_cost(one_call<Conv>({{Conv::kY, y}, {Conv::kMeanOfY, {K}}, {Conv::kRstdOfY, {K}}, {Conv::kX, x}, {Conv::kW, w}}).attribute(c.window), flops,
+                4 * (y_all + x_read + w_all + 2 * K));
+    using Data = ConvBackwardData;
+    using Weight = ConvBackwardWeight;
+    expect_cost(one_call<Data>({{Data::kDx, x}, {Data::kDy, y}, {Data::kW, w}}).attribute(c.window), flops, 4 * (x_all + y_all + w_all));
+    expect_cost(one_call<Weight>({{Weight::kDw, w}, {Weight::kX, x}, {Weight::kDy, y}}).attribute(c.window), flops, 4 * (w_all + x_read + y_all));
     // With a norm folded in: its four vectors, no pass over x of its own.
-    const auto with_norm = [&](OneCall call) { return call.add({C}).add({C}).add({C}).add({C}); };
-    expect_cost(with_norm(OneCall(Op::kNormConv, Pass::kForward).window(c.window).add(y).absent().absent().add(x).add(w)), flops, 4 * (y_all + x_read + w_all + 4 * C));
-    expect_cost(with_norm(OneCall(Op::kNormConv, Pass::kBackwardWeight).window(c.window).add(w).add(x).add(y)), flops,
-                4 * (w_all + x_read + y_all + 4 * C));
+    const auto with_norm = [&]<typename A>(std::vector<NamedArgument<A, Stored>> arguments) {
+      arguments.insert(arguments.end(), {{A::kMean, {C}}, {A::kRstd, {C}}, {A::kGamma, {C}}, {A::kBeta, {C}}});
+      return one_call<A>(arguments).attribute(c.window);
+    };
+    using Norm = NormConvForward;
+    using NormWeight = NormConvBackwardWeight;
+    const std::vector<NamedArgument<Norm, Stored>> forward = {{Norm::kY, y}, {Norm::kX, x}, {Norm::kW, w}};
+    const std::vector<NamedArgument<NormWeight, Stored>> weight = {{NormWeight::kDw, w}, {NormWeight::kX, x}, {NormWeight::kDy, y}};
+    expect_cost(with_norm(forward), flops, 4 * (y_all + x_read + w_all + 4 * C));
+    expect_cost(with_norm(weight), flops, 4 * (w_all + x_read + y_all + 4 * C));
   }
 }
 
 TEST(Cost, EmbeddingsTouchTheRowsOfTheirTokens) {
   const uint32_t B = 2, T = 3, C = 8, V = 50, L = 16;
   const double y = B * T * C, tokens = B * T;
-  expect_cost(OneCall(Op::kEmbedding, Pass::kForward).add({B, T, C}).add({B, T}, DType::kI32).add({V, C}).add({L, C}), 0, 4 * (y + tokens + B * T * C + T * C));
+  using Forward = EmbeddingForward;
+  expect_cost(one_call<Forward>({{Forward::kY, {B, T, C}}, {Forward::kTokens, {{B, T}, DType::kI32}}, {Forward::kTable, {V, C}},
+                                 {Forward::kPositions, {L, C}}}), 0, 4 * (y + tokens + B * T * C + T * C));
+  using Backward = EmbeddingBackward;
   const auto backward = [&](uint32_t vocabulary) {
-    OneCall call(Op::kEmbedding, Pass::kBackward);
-    return call.add({vocabulary, C}).add({L, C}).add({B, T}, DType::kI32).add({B, T, C});
+    return one_call<Backward>({{Backward::kDtable, {vocabulary, C}}, {Backward::kDpositions, {L, C}}, {Backward::kTokens, {{B, T}, DType::kI32}},
+                               {Backward::kDy, {B, T, C}}});
   };
+  constexpr uint16_t kTable = 1u << Backward::kDtable, kPositions = 1u << Backward::kDpositions;
   expect_cost(backward(V), 0, 4 * (V * C + L * C + tokens + y));
-  expect_cost(backward(V).accumulate(1), 0, 4 * (2 * B * T * C + L * C + tokens + y));
-  expect_cost(backward(V).accumulate(3), 0, 4 * (2 * B * T * C + 2 * T * C + tokens + y));
-  expect_cost(backward(4).accumulate(1), 0, 4 * (2 * 4 * C + L * C + tokens + y));  // fewer rows than tokens
+  expect_cost(backward(V).accumulate(kTable), 0, 4 * (2 * B * T * C + L * C + tokens + y));
+  expect_cost(backward(V).accumulate(kTable | kPositions), 0, 4 * (2 * B * T * C + 2 * T * C + tokens + y));
+  expect_cost(backward(4).accumulate(kTable), 0, 4 * (2 * 4 * C + L * C + tokens + y));  // fewer rows than tokens
 }
 
 TEST(Cost, CausalAttentionCountsThePairsItLooksAt) {
@@ -154,57 +187,73 @@ TEST(Cost, CausalAttentionCountsThePairsItLooksAt) {
   for (uint32_t t = 0; t < T; ++t) {
     for (uint32_t u = 0; u <= t; ++u) ++pairs;
   }
-  const double product = 2 * B * pairs * C, y = B * T * C, lse = B * heads * T, scalars = sizeof(StepScalars);
-  expect_cost(OneCall(Op::kAttention, Pass::kForward).add({B, T, C}).add({B, heads, T}).add({B, T, 3 * C}).absent().add({static_cast<uint32_t>(scalars)}, DType::kU8), 2 * product,
-              4 * (y + lse + 3 * y) + scalars);
-  expect_cost(OneCall(Op::kAttention, Pass::kBackward)
-                  .add({B, T, 3 * C}).add({B, T, 3 * C}).add({B, T, C}).add({B, heads, T}).add({B, T, C}).absent().add({static_cast<uint32_t>(scalars)}, DType::kU8),
-              5 * product, 4 * (6 * y + 2 * y + lse) + scalars);
+  const double product = 2 * B * pairs * C, y = B * T * C, lse = B * heads * T;
+  using A = AttentionForward;
+  expect_cost(one_call<A>({{A::kY, {B, T, C}}, {A::kLse, {B, heads, T}}, {A::kQkv, {B, T, 3 * C}}, {A::kScalars, {{kScalarsBytes}, DType::kU8}}}),
+              2 * product, 4 * (y + lse + 3 * y) + kScalarsBytes);
+  using Back = AttentionBackward;
+  expect_cost(one_call<Back>({{Back::kDqkv, {B, T, 3 * C}}, {Back::kQkv, {B, T, 3 * C}}, {Back::kY, {B, T, C}}, {Back::kLse, {B, heads, T}},
+                              {Back::kDy, {B, T, C}}, {Back::kScalars, {{kScalarsBytes}, DType::kU8}}}),
+              5 * product, 4 * (6 * y + 2 * y + lse) + kScalarsBytes);
 }
 
 TEST(Cost, RopeReadsWhatItTurnsItsPositionsAndItsTable) {
   const uint32_t B = 2, T = 5, columns = 24, pairs = 3;
   const double x = B * T * columns;
-  for (const Pass pass : {Pass::kForward, Pass::kBackward}) {
-    const auto turned = [&](DType stored) {
-      OneCall call(Op::kRope, pass);
-      if (pass == Pass::kForward) call.add({B, T, columns}, stored);
-      call.add({B, T, 12}, stored).add({B, T, 6}, stored).add({B, T, 6}, stored);
-      if (pass == Pass::kBackward) call.add({B, T, columns}, stored);
-      return call;
-    };
-    expect_cost(turned(DType::kF32).absent().absent(), 0, 4 * 2 * x);
-    expect_cost(turned(DType::kF32).add({B, T}, DType::kI32).add({pairs}), 0, 4 * (2 * x + B * T + pairs));
-    expect_cost(turned(DType::kBf16).absent().absent(), 0, 2 * 2 * x);
-  }
+  const auto forward = [&](DType stored) -> std::vector<NamedArgument<RopeForward, Stored>> {
+    using A = RopeForward;
+    return {{A::kQkv, {{B, T, columns}, stored}}, {A::kQ, {{B, T, 12}, stored}}, {A::kK, {{B, T, 6}, stored}}, {A::kV, {{B, T, 6}, stored}}};
+  };
+  const auto backward = [&](DType stored) -> std::vector<NamedArgument<RopeBackward, Stored>> {
+    using A = RopeBackward;
+    return {{A::kDq, {{B, T, 12}, stored}}, {A::kDk, {{B, T, 6}, stored}}, {A::kDv, {{B, T, 6}, stored}}, {A::kDqkv, {{B, T, columns}, stored}}};
+  };
+  const auto expect_turned = [&]<typename A>(A, const auto& turned) {
+    auto placed = turned(DType::kF32);
+    placed.insert(placed.end(), {{A::kDocumentStart, {{B, T}, DType::kI32}}, {A::kFrequencies, {pairs}}});
+    expect_cost(one_call<A>(turned(DType::kF32)), 0, 4 * 2 * x);
+    expect_cost(one_call<A>(placed), 0, 4 * (2 * x + B * T + pairs));
+    expect_cost(one_call<A>(turned(DType::kBf16)), 0, 2 * 2 * x);
+  };
+  expect_turned(RopeForward(), forward);
+  expect_turned(RopeBackward(), backward);
 }
 
 TEST(Cost, RmsNormMovesItsRowsAndOneVectorOfThem) {
   const uint32_t M = 10, C = 6;
   const double x = M * C;
-  expect_cost(OneCall(Op::kRmsNorm, Pass::kForward).add({M, C}).add({M}).add({M, C}).add({C}), 0, 4 * (2 * x + M + C));
-  const auto backward = [&] { return OneCall(Op::kRmsNorm, Pass::kBackward).add({M, C}).add({C}).add({M, C}).add({M}).add({C}).add({M, C}); };
+  using Forward = RmsNormForward;
+  using Backward = RmsNormBackward;
+  expect_cost(one_call<Forward>({{Forward::kY, {M, C}}, {Forward::kRstd, {M}}, {Forward::kX, {M, C}}, {Forward::kGamma, {C}}}), 0, 4 * (2 * x + M + C));
+  const auto backward = [&] {
+    return one_call<Backward>({{Backward::kDx, {M, C}}, {Backward::kDgamma, {C}}, {Backward::kX, {M, C}}, {Backward::kRstd, {M}},
+                               {Backward::kGamma, {C}}, {Backward::kDy, {M, C}}});
+  };
   expect_cost(backward(), 0, 4 * (3 * x + M + 2 * C));
-  expect_cost(backward().accumulate(3), 0, 4 * (4 * x + M + 3 * C));
+  expect_cost(backward().accumulate(1u << Backward::kDx | 1u << Backward::kDgamma), 0, 4 * (4 * x + M + 3 * C));
 }
 
 TEST(Cost, SwigluReadsTwoColumnsForEachThatItWrites) {
   const uint32_t M = 10, F = 6;
-  expect_cost(OneCall(Op::kSwiglu, Pass::kForward).add({M, F}).add({M, F}).add({M, F}), 0, 4 * 3 * M * F);
-  expect_cost(OneCall(Op::kSwiglu, Pass::kBackward).add({M, F}).add({M, F}).add({M, F}).add({M, F}).add({M, F}), 0, 4 * 5 * M * F);
+  using A = SwigluForward;
+  expect_cost(one_call<A>({{A::kY, {M, F}}, {A::kGate, {M, F}}, {A::kUp, {M, F}}}), 0, 4 * 3 * M * F);
+  using Back = SwigluBackward;
+  expect_cost(one_call<Back>({{Back::kDgate, {M, F}}, {Back::kDup, {M, F}}, {Back::kGate, {M, F}}, {Back::kUp, {M, F}}, {Back::kDy, {M, F}}}), 0,
+              4 * 5 * M * F);
 }
 
 TEST(Cost, TheLossHeadComputesItsLogitsInTheBackward) {
   const uint32_t M = 6, C = 4, V = 9;
-  const double logits = 2 * M * C * V, scalars = sizeof(StepScalars);
-  OneCall head(Op::kLossHead, Pass::kBackward);
-  head.add({M, C}).add({V, C}).absent().add({static_cast<uint32_t>(scalars)}, DType::kU8).add({M, C}).add({V, C}).absent().add({M}, DType::kI32);
-  expect_cost(head, 3 * logits, 4 * (2 * M * C + 2 * V * C + M) + 2 * scalars);
+  const double logits = 2 * M * C * V;
+  using A = LossHeadBackward;
+  expect_cost(one_call<A>({{A::kDx, {M, C}}, {A::kDw, {V, C}}, {A::kScalars, {{kScalarsBytes}, DType::kU8}}, {A::kX, {M, C}}, {A::kW, {V, C}},
+                           {A::kLabels, {{M}, DType::kI32}}}),
+              3 * logits, 4 * (2 * M * C + 2 * V * C + M) + 2 * kScalarsBytes);
 }
 
 TEST(Cost, ATransferMovesItsBlockOnce) {
-  expect_cost(OneCall(Op::kTransfer, Pass::kStart).add({100}).add({100}), 0, 400);
-  expect_cost(OneCall(Op::kTransfer, Pass::kWait).add({100}).add({100}), 0, 0);
+  expect_cost(one_call<TransferStart>({{TransferStart::kY, {100}}, {TransferStart::kX, {100}}}), 0, 400);
+  expect_cost(one_call<TransferWait>({{TransferWait::kY, {100}}, {TransferWait::kX, {100}}}), 0, 0);
 }
 
 // torchvision publishes 4.09 billion multiply-adds for ResNet-50 at 224, classifier included: a third of a step less the images' own gradient.
