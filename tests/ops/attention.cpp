@@ -222,9 +222,9 @@ void add_decode(CaseTable& table, uint32_t P, uint32_t L, uint32_t heads, uint32
                 const char* name = "") {
   const auto cache = shaped({L, kv_heads * D});
   const std::string tag = "p" + str(P) + "_l" + str(L) + "_h" + str(heads) + "_kv" + str(kv_heads) + "_d" + str(D) + name;
-  table.add(Op::kAttention, Pass::kDecode, tag,
-            {shaped({1, P, heads * D}), cache, cache, shaped({1, P, (heads + 2 * kv_heads) * D}), shaped({1, P}, DType::kI32)},
-            AttentionAttribute{heads, kv_heads, 0, 9}).data = data;
+  table.add<Decode>(tag, {{Decode::kY, shaped({1, P, heads * D})}, {Decode::kKeys, cache}, {Decode::kValues, cache},
+                          {Decode::kQkv, shaped({1, P, (heads + 2 * kv_heads) * D})}, {Decode::kDocumentStart, shaped({1, P}, DType::kI32)}},
+                    AttentionAttribute{heads, kv_heads, 0, 9}).data = data;
 }
 
 void add_decode_cases(CaseTable& table) {
@@ -292,13 +292,15 @@ void add_attention(CaseTable& table, const Shape& s, float dropout, bool documen
   const std::string groups = s.kv_heads == s.heads ? "" : "_kv" + str(s.kv_heads);
   const std::string tag = "b" + str(s.B) + "_t" + str(s.T) + "_h" + str(s.heads) + groups + "_d" + str(s.D) + "_p" +
                           str(static_cast<uint64_t>(100 * dropout + 0.5f)) + name;
-  const auto add = [&](Pass pass, uint64_t work, CaseTable::Arguments arguments) {
-    KernelCase& c = table.add(Op::kAttention, pass, tag, std::move(arguments), AttentionAttribute{s.heads, s.kv_heads, dropout, 9});
-    c.data = data, c.multiply_adds = work;
-  };
+  const AttentionAttribute attention{s.heads, s.kv_heads, dropout, 9};
   const uint64_t work = uint64_t{s.B} * s.heads * s.T * (s.T + 1) / 2 * s.D * 2;
-  add(Pass::kForward, work, {y, lse, qkv, starts, scalars_tensor()});
-  add(Pass::kBackward, work * 5 / 2, {qkv, qkv, y, lse, y, starts, scalars_tensor()});
+  const auto set = [&](KernelCase& c, uint64_t multiply_adds) { c.data = data, c.multiply_adds = multiply_adds; };
+  using Forward = AttentionForward;
+  using Backward = AttentionBackward;
+  set(table.add<Forward>(tag, {{Forward::kY, y}, {Forward::kLse, lse}, {Forward::kQkv, qkv}, {Forward::kDocumentStart, starts},
+                               {Forward::kScalars, scalars_tensor()}}, attention), work);
+  set(table.add<Backward>(tag, {{Backward::kDqkv, qkv}, {Backward::kQkv, qkv}, {Backward::kY, y}, {Backward::kLse, lse}, {Backward::kDy, y},
+                                {Backward::kDocumentStart, starts}, {Backward::kScalars, scalars_tensor()}}, attention), work * 5 / 2);
 }
 void add_attention(CaseTable& table, uint32_t B, uint32_t T, uint32_t heads, uint32_t D, float dropout,
                    CaseValues data = CaseValues::kPlain, const char* name = "") {

@@ -41,6 +41,16 @@ Span<T> span(const std::vector<T>& v) {
   return {v.data(), static_cast<uint32_t>(v.size())};
 }
 
+// The references of a row without scratch.
+template <typename K>
+std::vector<Ref> refs_of(std::initializer_list<NamedArgument<K, Ref>> arguments) {
+  std::vector<PlacedArgument<Ref>> placed;
+  for (const auto& [argument, ref] : arguments) placed.push_back({argument, ref});
+  std::vector<Ref> refs;
+  for (const std::optional<Ref>& ref : in_order(K::kInfo, placed)) refs.push_back(ref.value_or(kNoRef));
+  return refs;
+}
+
 }  // namespace
 
 CasePlan::CasePlan(const Backend& backend, const KernelCase& c, bool in_place)
@@ -157,7 +167,8 @@ void CasePlan::complete() {
 }
 
 void CasePlan::add_copy(Ref ref, const Tensor& tensor) {
-  add_row(ProgramId::kMicroFirst, Op::kCopy, Pass::kForward, {ref, add_state(tensor, StateKind::kBuffer)});
+  using A = CopyForward;
+  add_row(ProgramId::kMicroFirst, Op::kCopy, Pass::kForward, refs_of<A>({{A::kY, ref}, {A::kX, add_state(tensor, StateKind::kBuffer)}}));
 }
 
 // To outputs that are added to, and to slots that an in-place pair shares. The host writes labels and starts of documents.
@@ -194,14 +205,17 @@ void CasePlan::complete_step() {
   rows_of(ProgramId::kUpdate).pop_back();
   const Ref scalars = make_ref(Region::kState, kScalarsIndex), norms = make_ref(Region::kState, kNormsIndex);
   const Ref parameters = make_ref(Region::kState, kFirstTrained), gradients = make_ref(Region::kCarried, 0);
-  const auto add = [&](const auto& attribute, Op op, Pass pass, const std::vector<Ref>& refs) {
+  const auto add = [&]<typename K>(K, const auto& attribute, std::initializer_list<NamedArgument<K, Ref>> arguments) {
     if (case_.info().attribute == kAttributeKind<std::decay_t<decltype(attribute)>>) return rows_of(ProgramId::kUpdate).push_back(own);
     set_pool(plan_.attributes, attribute);
-    add_row(ProgramId::kUpdate, op, pass, refs);
+    add_row(ProgramId::kUpdate, K::kInfo.op, K::kInfo.pass, refs_of<K>(arguments));
   };
-  add(group_, Op::kGradNorm, Pass::kReduce, {norms, gradients});
-  add(clip_, Op::kGradNorm, Pass::kFinish, {scalars, norms});
-  add(update_, Op::kSgd, Pass::kUpdate, {parameters, kNoRef, gradients, scalars});
+  using Reduce = GradNormReduce;
+  using Finish = GradNormFinish;
+  using Update = SgdUpdate;
+  add(Reduce(), group_, {{Reduce::kNorms, norms}, {Reduce::kGradients, gradients}});
+  add(Finish(), clip_, {{Finish::kScalars, scalars}, {Finish::kNorms, norms}});
+  add(Update(), update_, {{Update::kParameters, parameters}, {Update::kGradients, gradients}, {Update::kScalars, scalars}});
 }
 
 // Tensors of one element each.

@@ -57,21 +57,32 @@ void add_conv(CaseTable& table, uint32_t N, uint32_t H, uint32_t W, uint32_t C, 
   const std::string tag = "n" + str(N) + "_" + str(H) + "x" + str(W) + "_c" + str(C) + "_k" + str(K) + "_r" + str(R) + "s" + str(S) +
                           "_stride" + str(window.stride) + "_pad" + str(window.pad);
   window.statistics_epsilon = 1e-5f;
-  const auto add = [&](Op op, Pass pass, const std::string& name, CaseTable::Arguments arguments) {
-    table.add(op, pass, name, std::move(arguments), window).multiply_adds = uint64_t{N} * P * Q * K * R * S * C;
+  const uint64_t work = uint64_t{N} * P * Q * K * R * S * C;
+  const auto c = shaped({C});
+  const auto add_forward = [&](const std::string& name, const std::optional<Tensor>& statistics) {
+    using A = ConvForward;
+    table.add<A>(name, {{A::kY, y}, {A::kMeanOfY, statistics}, {A::kRstdOfY, statistics}, {A::kX, x}, {A::kW, w}}, window).multiply_adds = work;
   };
-  const auto k = shaped({K}), c = shaped({C});
-  add(Op::kConv, Pass::kForward, tag, {y, {}, {}, x, w});
-  add(Op::kConv, Pass::kBackwardData, tag, {x, y, w});
-  table.again_accumulating(1);
-  add(Op::kConv, Pass::kBackwardWeight, tag, {w, x, y});
-  table.again_accumulating(1);
+  const auto add_norm_forward = [&](const std::string& name, const std::optional<Tensor>& statistics) {
+    using A = NormConvForward;
+    table.add<A>(name, {{A::kY, y}, {A::kMeanOfY, statistics}, {A::kRstdOfY, statistics}, {A::kX, x}, {A::kW, w}, {A::kMean, c},
+                        {A::kRstd, c}, {A::kGamma, c}, {A::kBeta, c}}, window).multiply_adds = work;
+  };
+  using Data = ConvBackwardData;
+  using Weight = ConvBackwardWeight;
+  using NormWeight = NormConvBackwardWeight;
+  add_forward(tag, {});
+  table.add<Data>(tag, {{Data::kDx, x}, {Data::kDy, y}, {Data::kW, w}}, window).multiply_adds = work;
+  table.again_accumulating({Data::kDx});
+  table.add<Weight>(tag, {{Weight::kDw, w}, {Weight::kX, x}, {Weight::kDy, y}}, window).multiply_adds = work;
+  table.again_accumulating({Weight::kDw});
   if (table.is_bench()) return;
-  add(Op::kConv, Pass::kForward, tag + "_statistics", {y, k, k, x, w});
-  add(Op::kNormConv, Pass::kForward, tag, {y, {}, {}, x, w, c, c, c, c});
-  add(Op::kNormConv, Pass::kForward, tag + "_statistics", {y, k, k, x, w, c, c, c, c});
-  add(Op::kNormConv, Pass::kBackwardWeight, tag, {w, x, y, c, c, c, c});
-  table.again_accumulating(1);
+  add_forward(tag + "_statistics", shaped({K}));
+  add_norm_forward(tag, {});
+  add_norm_forward(tag + "_statistics", shaped({K}));
+  table.add<NormWeight>(tag, {{NormWeight::kDw, w}, {NormWeight::kX, x}, {NormWeight::kDy, y}, {NormWeight::kMean, c},
+                              {NormWeight::kRstd, c}, {NormWeight::kGamma, c}, {NormWeight::kBeta, c}}, window).multiply_adds = work;
+  table.again_accumulating({NormWeight::kDw});
 }
 
 void add_bench_cases(CaseTable& table) {
@@ -122,32 +133,43 @@ void add_cases(CaseTable& table) {
 
 void fit_data(CaseDraft& draft) {
   if (draft.c.op == Op::kConv) return;
-  draft.c.pass == Pass::kForward ? set_norm(draft, 3, 5) : set_norm(draft, 1, 3);
+  draft.c.pass == Pass::kForward ? set_norm<NormConvForward>(draft) : set_norm<NormConvBackwardWeight>(draft);
 }
 
 // ---- results ----
 
+// Places of a product and of its operands; a is the one that a norm is folded into.
+struct Product {
+  uint32_t out, a, b;
+};
+Product product_of(const KernelCase& c) {
+  using Data = ConvBackwardData;
+  if (c.pass == Pass::kBackwardData) return {Data::kDx, Data::kDy, Data::kW};
+  const auto forward = []<typename A>(A) -> Product { return {A::kY, A::kX, A::kW}; };
+  const auto weight = []<typename A>(A) -> Product { return {A::kDw, A::kX, A::kDy}; };
+  if (c.op == Op::kConv) return c.pass == Pass::kForward ? forward(ConvForward()) : weight(ConvBackwardWeight());
+  return c.pass == Pass::kForward ? forward(NormConvForward()) : weight(NormConvBackwardWeight());
+}
+
 // Of each element's sum.
 double product_terms(const KernelCase& c) {
-  const auto dimension = [&](uint32_t argument, uint32_t d) { return static_cast<double>(c.tensor(argument).shape[d]); };
   const WindowAttribute& window = c.as<WindowAttribute>();
-  if (c.pass == Pass::kBackwardWeight) return dimension(2, 0) * dimension(2, 1) * dimension(2, 2);
-  return window.kernel_h * window.kernel_w * (c.pass == Pass::kForward ? dimension(3, 3) : dimension(1, 3));
+  const Product product = product_of(c);
+  if (c.pass == Pass::kBackwardWeight) return static_cast<double>(c.tensor(product.b).leading_elements());
+  return window.kernel_h * window.kernel_w * static_cast<double>(c.tensor(product.a).last_dimension());
 }
 
 // The operands x or dy, w or dy, and what stands in the place of their absolute values.
 void expect_product(Oracle& o, const Array& a, const Array& a_magnitude, const Array& b, double more_terms) {
   const WindowAttribute& window = o.c.as<WindowAttribute>();
-  const Array b_magnitude = magnitudes(b);
-  const double terms = product_terms(o.c) + more_terms;
-  if (o.c.pass == Pass::kForward) {
-    return o.expect(0, {conv_forward(a, b, window), conv_forward(a_magnitude, b_magnitude, window), terms});
-  }
-  if (o.c.pass == Pass::kBackwardData) {
-    const uint32_t* dx = o.c.tensor(0).shape;
-    return o.expect(0, {conv_backward_data(a, b, dx[1], dx[2], window), conv_backward_data(a_magnitude, b_magnitude, dx[1], dx[2], window), terms});
-  }
-  o.expect(0, {conv_backward_weight(a, b, window), conv_backward_weight(a_magnitude, b_magnitude, window), terms});
+  const uint32_t out = product_of(o.c).out;
+  const auto multiply = [&](const Array& left, const Array& right) {
+    if (o.c.pass == Pass::kForward) return conv_forward(left, right, window);
+    if (o.c.pass == Pass::kBackwardWeight) return conv_backward_weight(left, right, window);
+    const uint32_t* dx = o.c.tensor(out).shape;
+    return conv_backward_data(left, right, dx[1], dx[2], window);
+  };
+  o.expect(out, {multiply(a, b), multiply(a_magnitude, magnitudes(b)), product_terms(o.c) + more_terms});
 }
 
 // What may be rounded to bf16 either way, because an f32 that is off by `error` may lie beyond the middle between two of them: so far apart
@@ -163,25 +185,34 @@ Array spread_in_bf16(const Array& a, const Array& error) {
 
 // The error of a product is that of its sum, and that of a, which no cut makes larger. Four roundings make norm(x), so beside the
 // sum's roundings each term has as many as norm(x) has.
-void expect(Oracle& o) {
-  const uint32_t in = o.c.pass == Pass::kForward ? 3 : 1;
-  if (o.c.op == Op::kConv) return expect_product(o, o.value(in), magnitudes(o.value(in)), o.value(in + 1), 0);
-  const Array a = xt::maximum(normalised_input(o, in, in + 2), 0.0);
-  const Array magnitude = normalised_input_magnitude(o, in, in + 2);
-  if (!o.data.rounds_folded) return expect_product(o, a, magnitude, o.value(in + 1), 4);
+template <typename K>
+void expect_folded(Oracle& o, const Array& b) {
+  const Array norm = normalised_input<K>(o), a = xt::maximum(norm, 0.0), magnitude = normalised_input_magnitude<K>(o);
+  if (!o.data.rounds_folded) return expect_product(o, a, magnitude, b, 4);
   // An operand that is rounded has no error but where it may be rounded either way: there it may be off by what lies between.
   const double terms = product_terms(o.c);
-  const Array room = spread_in_bf16(normalised_input(o, in, in + 2), kSafety * kRounding * std::sqrt(4.0) * magnitude);
+  const Array room = spread_in_bf16(norm, kSafety * kRounding * std::sqrt(4.0) * magnitude);
   const Array rounded = bf16_of(a);
-  expect_product(o, rounded, rounded + room / (kSafety * kRounding * std::sqrt(terms)), o.value(in + 1), 0);
+  expect_product(o, rounded, rounded + room / (kSafety * kRounding * std::sqrt(terms)), b, 0);
+}
+void expect(Oracle& o) {
+  const Product product = product_of(o.c);
+  const Array &a = o.value(product.a), &b = o.value(product.b);
+  if (o.c.op == Op::kConv) return expect_product(o, a, magnitudes(a), b, 0);
+  o.c.pass == Pass::kForward ? expect_folded<NormConvForward>(o, b) : expect_folded<NormConvBackwardWeight>(o, b);
 }
 
 // Statistics are those of y as it lies in memory.
+template <typename K>
+void expect_statistics(const KernelCase& c, const StoredOutput& stored, CaseExpected& want) {
+  if (!c.has(K::kMeanOfY)) return;
+  const ExpectedStatistics statistics = expected_statistics(stored(K::kY), static_cast<double>(c.as<WindowAttribute>().statistics_epsilon));
+  want.outputs[K::kMeanOfY] = statistics.mean;
+  want.outputs[K::kRstdOfY] = statistics.rstd;
+}
 void expect_from_stored(const KernelCase& c, const StoredOutput& stored, CaseExpected& want) {
-  if (c.pass != Pass::kForward || !c.has(1)) return;
-  const ExpectedStatistics statistics = expected_statistics(stored(0), static_cast<double>(c.as<WindowAttribute>().statistics_epsilon));
-  want.outputs[1] = statistics.mean;
-  want.outputs[2] = statistics.rstd;
+  if (c.pass != Pass::kForward) return;
+  c.op == Op::kConv ? expect_statistics<ConvForward>(c, stored, want) : expect_statistics<NormConvForward>(c, stored, want);
 }
 
 // A pointwise convolution is a linear layer, and rounds as one where the depth of the product is even.
@@ -189,8 +220,8 @@ std::vector<uint32_t> rounded_weights(const KernelCase& c) {
   const WindowAttribute& w = c.as<WindowAttribute>();
   const bool is_pointwise = c.op == Op::kConv && w.kernel_h * w.kernel_w * w.stride == 1 && w.pad == 0;
   if (!is_pointwise || c.pass == Pass::kBackwardWeight) return {};
-  const uint32_t weights = c.pass == Pass::kForward ? 4 : 2;
-  return c.tensor(weights - 1).last_dimension() % 2 == 0 ? std::vector<uint32_t>{weights} : std::vector<uint32_t>{};
+  const Product product = product_of(c);
+  return c.tensor(product.a).last_dimension() % 2 == 0 ? std::vector<uint32_t>{product.b} : std::vector<uint32_t>{};
 }
 
 // ---- slope ----
@@ -198,12 +229,15 @@ std::vector<uint32_t> rounded_weights(const KernelCase& c) {
 Differentiable differentiable(const KernelCase& c, CaseData& data) {
   const std::vector<Array>& v = data.values;
   const WindowAttribute& window = c.as<WindowAttribute>();
-  const Array point = random_like(c.tensor(0), c.id);
+  const Product product = product_of(c);
+  const Array &a = v[product.a], &b = v[product.b], point = random_like(c.tensor(product.out), c.id);
   if (c.pass == Pass::kBackwardData) {
-    return {{point}, {0}, [&](const auto& at) { return dot(v[1], conv_forward(at[0], v[2], window)); }};
+    return {{point}, {product.out}, [&](const auto& at) { return dot(a, conv_forward(at[0], b, window)); }};
   }
-  const Array x = c.op == Op::kConv ? v[1] : Array(xt::maximum(batch_norm_forward(v[1], {v[3], v[4]}, v[5], v[6]), 0.0));
-  return {{point}, {0}, [&, x](const auto& at) { return dot(v[2], conv_forward(x, at[0], window)); }};
+  using A = NormConvBackwardWeight;
+  const auto cut = [&]() -> Array { return xt::maximum(batch_norm_forward(a, {v[A::kMean], v[A::kRstd]}, v[A::kGamma], v[A::kBeta]), 0.0); };
+  const Array x = c.op == Op::kConv ? a : cut();
+  return {{point}, {product.out}, [&, x](const auto& at) { return dot(b, conv_forward(x, at[0], window)); }};
 }
 
 std::vector<KnownValue> known_values() {

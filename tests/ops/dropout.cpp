@@ -7,6 +7,9 @@ namespace {
 
 using namespace ref;
 
+using Forward = DropoutForward;
+using Backward = DropoutBackward;
+
 // ---- cases ----
 
 void add_cases(CaseTable& table) {
@@ -15,8 +18,8 @@ void add_cases(CaseTable& table) {
     const auto x = shaped({n});
     for (const float p : {0.0f, 0.1f, 0.5f}) {
       const std::string tag = "n" + str(n) + "_p" + str(static_cast<uint64_t>(100 * p + 0.5f));
-      table.add(Op::kDropout, Pass::kForward, tag, {x, x, scalars_tensor()}, DropoutAttribute{p, 5});
-      table.add(Op::kDropout, Pass::kBackward, tag, {x, x, scalars_tensor()}, DropoutAttribute{p, 5});
+      table.add<Forward>(tag, {{Forward::kY, x}, {Forward::kX, x}, {Forward::kScalars, scalars_tensor()}}, DropoutAttribute{p, 5});
+      table.add<Backward>(tag, {{Backward::kDx, x}, {Backward::kDy, x}, {Backward::kScalars, scalars_tensor()}}, DropoutAttribute{p, 5});
     }
   }
 }
@@ -29,12 +32,16 @@ Array dropped(const Array& x, const KernelCase& c, const StepScalars& scalars) {
 }
 
 void expect(Oracle& o) {
-  const Array y = dropped(o.value(1), o.c, o.data.scalars);
-  o.expect(0, {y, magnitudes(y), o.c.as<DropoutAttribute>().probability == 0 ? 0.0 : 3.0});
+  const bool forward = o.c.pass == Pass::kForward;
+  const Array y = dropped(forward ? o.value(Forward::kX) : o.value(Backward::kDy), o.c, o.data.scalars);
+  const Expected e = {y, magnitudes(y), o.c.as<DropoutAttribute>().probability == 0 ? 0.0 : 3.0};
+  forward ? o.expect(Forward::kY, e) : o.expect(Backward::kDx, e);
 }
 
 Differentiable differentiable(const KernelCase& c, CaseData& data) {
-  return {{random_like(c.tensor(0), c.id)}, {0}, [&](const auto& at) { return dot(data.values[1], dropped(at[0], c, data.scalars)); }};
+  return {{random_like(c.tensor(Backward::kDx), c.id)}, {Backward::kDx}, [&](const auto& at) {
+            return dot(data.values[Backward::kDy], dropped(at[0], c, data.scalars));
+          }};
 }
 
 constexpr Op kFamilyOps[] = {Op::kDropout};

@@ -42,24 +42,33 @@ double silu_slope(double x) {
 void add_elementwise(CaseTable& table, uint32_t n) {
   const auto x = shaped({n});
   const std::string tag = "n" + str(n);
-  table.add(Op::kRelu, Pass::kForward, tag, {x, x});
-  table.add(Op::kRelu, Pass::kBackward, tag, {x, x, x});
-  table.add(Op::kAdd, Pass::kForward, tag, {x, x, x});
-  table.add(Op::kCopy, Pass::kForward, tag, {x, x});
-  table.again_accumulating(1);
-  table.add(Op::kMove, Pass::kForward, tag, {x, x});
+  using Relu = ReluForward;
+  using ReluBack = ReluBackward;
+  using Add = AddForward;
+  using Copy = CopyForward;
+  using Move = MoveForward;
+  table.add<Relu>(tag, {{Relu::kY, x}, {Relu::kX, x}});
+  table.add<ReluBack>(tag, {{ReluBack::kDx, x}, {ReluBack::kY, x}, {ReluBack::kDy, x}});
+  table.add<Add>(tag, {{Add::kY, x}, {Add::kA, x}, {Add::kB, x}});
+  table.add<Copy>(tag, {{Copy::kY, x}, {Copy::kX, x}});
+  table.again_accumulating({Copy::kY});
+  table.add<Move>(tag, {{Move::kY, x}, {Move::kX, x}});
   for (const uint32_t tanh_form : {0u, 1u}) {
+    using Gelu = GeluForward;
+    using GeluBack = GeluBackward;
     const std::string form = tag + (tanh_form != 0 ? "_tanh" : "_erf");
-    table.add(Op::kGelu, Pass::kForward, form, {x, x}, GeluAttribute{tanh_form});
-    table.add(Op::kGelu, Pass::kBackward, form, {x, x, x}, GeluAttribute{tanh_form});
+    table.add<Gelu>(form, {{Gelu::kY, x}, {Gelu::kX, x}}, GeluAttribute{tanh_form});
+    table.add<GeluBack>(form, {{GeluBack::kDx, x}, {GeluBack::kX, x}, {GeluBack::kDy, x}}, GeluAttribute{tanh_form});
   }
 }
 
 void add_swiglu(CaseTable& table, uint32_t M, uint32_t F) {
+  using Forward = SwigluForward;
+  using Backward = SwigluBackward;
   const auto x = shaped({M, F});
   const std::string tag = "m" + str(M) + "_f" + str(F);
-  table.add(Op::kSwiglu, Pass::kForward, tag, {x, x, x});
-  table.add(Op::kSwiglu, Pass::kBackward, tag, {x, x, x, x, x});
+  table.add<Forward>(tag, {{Forward::kY, x}, {Forward::kGate, x}, {Forward::kUp, x}});
+  table.add<Backward>(tag, {{Backward::kDgate, x}, {Backward::kDup, x}, {Backward::kGate, x}, {Backward::kUp, x}, {Backward::kDy, x}});
 }
 
 void add_cases(CaseTable& table) {
@@ -71,88 +80,106 @@ void add_cases(CaseTable& table) {
 
 // ---- data ----
 
+void keep_from_kink(Array& x) {
+  for (double& element : x) element = away_from_zero(element);
+}
+void set_specials(Array& x) {
+  const double special[] = {0.0, 1e-30, -1e-30, 30.0, -30.0, 8.5, -8.5, 1000.0, -1000.0, -5.2, 5.2, -3.1};
+  for (double& element : x) element = as_f32(6 * element);
+  for (size_t i = 0; i < std::size(special) && x.size() > std::size(special); ++i) x.flat(i) = as_f32(special[i]);
+}
 void fit_data(CaseDraft& draft) {
-  const bool of_two = draft.c.op == Op::kSwiglu && draft.c.pass == Pass::kBackward;  // its outputs come first
-  Array& x = draft.value(of_two ? 2 : 1);
+  const bool forward = draft.c.pass == Pass::kForward;
+  if (draft.c.op == Op::kRelu && forward) return keep_from_kink(draft.value(ReluForward::kX));
   if (draft.c.op == Op::kRelu) {
-    for (double& element : x) element = away_from_zero(element);
-    if (draft.c.pass == Pass::kBackward) x = xt::maximum(x, 0.0);
+    Array& y = draft.value(ReluBackward::kY);
+    keep_from_kink(y);
+    y = xt::maximum(y, 0.0);
   }
-  if (draft.c.op == Op::kGelu || draft.c.op == Op::kSwiglu) {
-    const double special[] = {0.0, 1e-30, -1e-30, 30.0, -30.0, 8.5, -8.5, 1000.0, -1000.0, -5.2, 5.2, -3.1};
-    for (double& element : x) element = as_f32(6 * element);
-    for (size_t i = 0; i < std::size(special) && x.size() > std::size(special); ++i) x.flat(i) = as_f32(special[i]);
-  }
+  if (draft.c.op == Op::kGelu) set_specials(forward ? draft.value(GeluForward::kX) : draft.value(GeluBackward::kX));
+  if (draft.c.op == Op::kSwiglu) set_specials(forward ? draft.value(SwigluForward::kGate) : draft.value(SwigluBackward::kGate));
 }
 
 // ---- results ----
 
 void expect_relu(Oracle& o) {
-  if (o.c.pass == Pass::kForward) return o.expect(0, exact(xt::maximum(o.value(1), 0.0)));
-  o.expect(0, exact(xt::where(o.value(1) > 0.0, o.value(2), 0.0)));
+  using Forward = ReluForward;
+  using Backward = ReluBackward;
+  if (o.c.pass == Pass::kForward) return o.expect(Forward::kY, exact(xt::maximum(o.value(Forward::kX), 0.0)));
+  o.expect(Backward::kDx, exact(xt::where(o.value(Backward::kY) > 0.0, o.value(Backward::kDy), 0.0)));
 }
 
 // A polynomial, an exponential and a division: about ten roundings.
 void expect_gelu(Oracle& o) {
+  using Forward = GeluForward;
+  using Backward = GeluBackward;
   const bool tanh_form = o.c.as<GeluAttribute>().tanh_form != 0, backward = o.c.pass == Pass::kBackward;
-  Expected e{zeros_like(o.value(1)), zeros_like(o.value(1)), 10};
+  const Array& at = backward ? o.value(Backward::kX) : o.value(Forward::kX);
+  Expected e{zeros_like(at), zeros_like(at), 10};
   for (size_t i = 0; i < e.value.size(); ++i) {
-    const double x = o.value(1)(i);
-    e.value(i) = backward ? o.value(2)(i) * gelu_slope(x, tanh_form) : gelu(x, tanh_form);
-    e.magnitude(i) = backward ? std::abs(o.value(2)(i)) * gelu_slope_magnitude(x, tanh_form) : std::abs(x);
+    const double x = at(i), dy = backward ? o.value(Backward::kDy)(i) : 0.0;
+    e.value(i) = backward ? dy * gelu_slope(x, tanh_form) : gelu(x, tanh_form);
+    e.magnitude(i) = backward ? std::abs(dy) * gelu_slope_magnitude(x, tanh_form) : std::abs(x);
   }
-  o.expect(0, e);
+  backward ? o.expect(Backward::kDx, e) : o.expect(Forward::kY, e);
 }
 
 // An exponential, a division and three products.
 void expect_swiglu(Oracle& o) {
-  const bool backward = o.c.pass == Pass::kBackward;
-  const Array &gate = o.value(backward ? 2 : 1), &up = o.value(backward ? 3 : 2);
-  Expected first{zeros_like(gate), zeros_like(gate), 10}, second = first;
+  using A = SwigluForward;
+  Array y = o.value(A::kUp);
+  for (size_t i = 0; i < y.size(); ++i) y.flat(i) *= silu(o.value(A::kGate).flat(i));
+  o.expect(A::kY, {y, magnitudes(y), 10});
+}
+void expect_swiglu_backward(Oracle& o) {
+  using A = SwigluBackward;
+  const Array &gate = o.value(A::kGate), &up = o.value(A::kUp);
+  Expected dgate{zeros_like(gate), zeros_like(gate), 10}, dup = dgate;
   for (size_t i = 0; i < gate.size(); ++i) {
-    const double x = gate.flat(i), u = up.flat(i);
-    if (!backward) {
-      first.value.flat(i) = silu(x) * u;
-      first.magnitude.flat(i) = std::abs(silu(x) * u);
-      continue;
-    }
-    const double dy = o.value(4).flat(i), s = 1 / (1 + std::exp(-x));
-    first.value.flat(i) = dy * u * silu_slope(x);
-    first.magnitude.flat(i) = std::abs(dy * u) * s * (1 + std::abs(x));  // the slope's two terms have opposite signs for a negative gate
-    second.value.flat(i) = dy * silu(x);
-    second.magnitude.flat(i) = std::abs(dy * silu(x));
+    const double x = gate.flat(i), u = up.flat(i), dy = o.value(A::kDy).flat(i), s = 1 / (1 + std::exp(-x));
+    dgate.value.flat(i) = dy * u * silu_slope(x);
+    dgate.magnitude.flat(i) = std::abs(dy * u) * s * (1 + std::abs(x));  // the slope's two terms have opposite signs for a negative gate
+    dup.value.flat(i) = dy * silu(x);
+    dup.magnitude.flat(i) = std::abs(dy * silu(x));
   }
-  o.expect(0, first);
-  if (backward) o.expect(1, second);
+  o.expect(A::kDgate, dgate);
+  o.expect(A::kDup, dup);
 }
 
 void expect(Oracle& o) {
   switch (o.c.op) {
-    case Op::kSwiglu: return expect_swiglu(o);
+    case Op::kSwiglu: return o.c.pass == Pass::kForward ? expect_swiglu(o) : expect_swiglu_backward(o);
     case Op::kRelu: return expect_relu(o);
     case Op::kGelu: return expect_gelu(o);
-    case Op::kAdd: return o.expect(0, rounded(o.value(1) + o.value(2)));
-    default: return o.expect(0, exact(o.value(1)));  // copy and move
+    case Op::kAdd: return o.expect(AddForward::kY, rounded(o.value(AddForward::kA) + o.value(AddForward::kB)));
+    case Op::kCopy: return o.expect(CopyForward::kY, exact(o.value(CopyForward::kX)));
+    default: return o.expect(MoveForward::kY, exact(o.value(MoveForward::kX)));
   }
 }
 
 // ---- slope ----
 
+Differentiable relu_slope(const std::vector<Array>& v) {
+  using A = ReluBackward;
+  const Array x = xt::where(v[A::kY] > 0.0, v[A::kY], -0.5);
+  return {{x}, {A::kDx}, [&](const auto& at) { return dot(v[A::kDy], xt::maximum(at[0], 0.0)); }};
+}
+Differentiable swiglu_slope(const std::vector<Array>& v) {
+  using A = SwigluBackward;
+  return {{v[A::kGate], v[A::kUp]}, {A::kDgate, A::kDup}, [&](const auto& at) {
+            double sum = 0;
+            for (size_t i = 0; i < v[A::kDy].size(); ++i) sum += v[A::kDy].flat(i) * silu(at[0].flat(i)) * at[1].flat(i);
+            return sum;
+          }};
+}
 Differentiable differentiable(const KernelCase& c, CaseData& data) {
   const std::vector<Array>& v = data.values;
-  if (c.op == Op::kRelu) {
-    return {{Array(xt::where(v[1] > 0.0, v[1], -0.5))}, {0}, [&](const auto& at) { return dot(v[2], xt::maximum(at[0], 0.0)); }};
-  }
-  if (c.op == Op::kSwiglu) {
-    return {{v[2], v[3]}, {0, 1}, [&](const auto& at) {
-              double sum = 0;
-              for (size_t i = 0; i < v[4].size(); ++i) sum += v[4].flat(i) * silu(at[0].flat(i)) * at[1].flat(i);
-              return sum;
-            }};
-  }
-  return {{v[1]}, {0}, [&](const auto& at) {
+  if (c.op == Op::kRelu) return relu_slope(v);
+  if (c.op == Op::kSwiglu) return swiglu_slope(v);
+  using A = GeluBackward;
+  return {{v[A::kX]}, {A::kDx}, [&](const auto& at) {
             double sum = 0;
-            for (size_t i = 0; i < at[0].size(); ++i) sum += v[2](i) * gelu(at[0](i), c.as<GeluAttribute>().tanh_form != 0);
+            for (size_t i = 0; i < at[0].size(); ++i) sum += v[A::kDy](i) * gelu(at[0](i), c.as<GeluAttribute>().tanh_form != 0);
             return sum;
           }};
 }

@@ -41,17 +41,26 @@ Array embedding_backward_positions(const Array& dy, size_t L) {
 void add_embedding(CaseTable& table, uint32_t B, uint32_t T, uint32_t C, uint32_t V, uint32_t L) {
   const auto y = shaped({B, T, C}), tokens = shaped({B, T}, DType::kI32), words = shaped({V, C}), positions = shaped({L, C});
   const std::string tag = "b" + str(B) + "_t" + str(T) + "_c" + str(C) + "_v" + str(V) + "_l" + str(L);
-  table.add(Op::kEmbedding, Pass::kForward, tag, {y, tokens, words, positions});
-  table.add(Op::kEmbedding, Pass::kForward, tag + "_no_positions", {y, tokens, words, {}});
-  table.add(Op::kEmbedding, Pass::kForward, tag + "_bad_low", {y, tokens, words, positions}).data = CaseValues::kBadLow;
-  table.add(Op::kEmbedding, Pass::kForward, tag + "_bad_high", {y, tokens, words, {}}).data = CaseValues::kBadHigh;
-  table.add(Op::kEmbedding, Pass::kBackward, tag, {words, positions, tokens, y});
-  table.again_accumulating(0b11);
-  table.again_accumulating(0b01, "_dtable_only");
-  table.add(Op::kEmbedding, Pass::kBackward, tag + "_no_positions", {words, {}, tokens, y});
-  table.again_accumulating(0b01);
-  table.add(Op::kEmbedding, Pass::kBackward, tag + "_frozen_table", {{}, positions, tokens, y});
-  table.again_accumulating(0b10);
+  const std::optional<Tensor> none;
+  const auto forward = [&](const char* name, const std::optional<Tensor>& places) -> KernelCase& {
+    using A = EmbeddingForward;
+    return table.add<A>(tag + name, {{A::kY, y}, {A::kTokens, tokens}, {A::kTable, words}, {A::kPositions, places}});
+  };
+  using A = EmbeddingBackward;
+  const auto backward = [&](const char* name, const std::optional<Tensor>& dtable, const std::optional<Tensor>& dpositions) {
+    table.add<A>(tag + name, {{A::kDtable, dtable}, {A::kDpositions, dpositions}, {A::kTokens, tokens}, {A::kDy, y}});
+  };
+  forward("", positions);
+  forward("_no_positions", none);
+  forward("_bad_low", positions).data = CaseValues::kBadLow;
+  forward("_bad_high", none).data = CaseValues::kBadHigh;
+  backward("", words, positions);
+  table.again_accumulating({A::kDtable, A::kDpositions});
+  table.again_accumulating({A::kDtable}, "_dtable_only");
+  backward("_no_positions", words, none);
+  table.again_accumulating({A::kDtable});
+  backward("_frozen_table", none, positions);
+  table.again_accumulating({A::kDpositions});
 }
 
 void add_cases(CaseTable& table) {
@@ -70,8 +79,9 @@ void add_cases(CaseTable& table) {
   const auto y = shaped({2, 5, 20}), tokens = shaped({2, 5}, DType::kI32);
   for (const DType words : {DType::kF32, DType::kBf16}) {
     const DType places = words == DType::kF32 ? DType::kBf16 : DType::kF32;
-    table.add(Op::kEmbedding, Pass::kForward, std::string("b2_t5_c20_v9_l6_") + dtype_info(words).name + "_table",
-              {y, tokens, shaped({9, 20}, words), shaped({6, 20}, places)});
+    using A = EmbeddingForward;
+    table.add<A>(std::string("b2_t5_c20_v9_l6_") + dtype_info(words).name + "_table",
+                 {{A::kY, y}, {A::kTokens, tokens}, {A::kTable, shaped({9, 20}, words)}, {A::kPositions, shaped({6, 20}, places)}});
   }
 }
 
@@ -79,9 +89,9 @@ void add_cases(CaseTable& table) {
 
 constexpr uint32_t kFrozenVocabulary = 5;  // where no table says how large it is
 
-void fit_data(CaseDraft& draft) {
+// Tokens that `table` has, but for a bad one.
+void draw_tokens(CaseDraft& draft, uint32_t tokens, uint32_t table) {
   const KernelCase& c = draft.c;
-  const uint32_t tokens = c.pass == Pass::kForward ? 1 : 2, table = c.pass == Pass::kForward ? 2 : 0;
   const uint32_t V = c.has(table) ? c.tensor(table).shape[0] : kFrozenVocabulary;
   for (double& token : draft.value(tokens)) token = static_cast<double>(draft.random.below(V));
   if (!c.expects_bad_index()) return;
@@ -89,36 +99,48 @@ void fit_data(CaseDraft& draft) {
   draft.data.bad_position = c.tensor(tokens).elements() * 2 / 3;
   draft.value(tokens).flat(draft.data.bad_position) = c.data == CaseValues::kBadLow ? -1.0 : V;
 }
+void fit_data(CaseDraft& draft) {
+  using Forward = EmbeddingForward;
+  using Backward = EmbeddingBackward;
+  if (draft.c.pass == Pass::kForward) return draw_tokens(draft, Forward::kTokens, Forward::kTable);
+  draw_tokens(draft, Backward::kTokens, Backward::kDtable);
+}
 
 // ---- results ----
 
-void expect(Oracle& o) {
-  if (o.c.pass == Pass::kForward) return o.expect(0, rounded(embedding_forward(o.value(1), o.value(2), o.optional(3))));
-  const Array &tokens = o.value(2), &dy = o.value(3), size = magnitudes(dy);
-  const double rows = o.dimension(2, 0) * o.dimension(2, 1);
-  if (o.c.has(0)) {
-    const size_t V = o.c.tensor(0).shape[0];
-    o.expect(0, {embedding_backward_table(tokens, dy, V), embedding_backward_table(tokens, size, V), rows});
+void expect_forward(Oracle& o) {
+  using A = EmbeddingForward;
+  o.expect(A::kY, rounded(embedding_forward(o.value(A::kTokens), o.value(A::kTable), o.optional(A::kPositions))));
+}
+void expect_backward(Oracle& o) {
+  using A = EmbeddingBackward;
+  const Array &tokens = o.value(A::kTokens), &dy = o.value(A::kDy), size = magnitudes(dy);
+  const auto rows = static_cast<double>(tokens.size());
+  if (o.c.has(A::kDtable)) {
+    const size_t V = o.c.tensor(A::kDtable).shape[0];
+    o.expect(A::kDtable, {embedding_backward_table(tokens, dy, V), embedding_backward_table(tokens, size, V), rows});
   }
-  if (o.c.has(1)) {
-    const size_t L = o.c.tensor(1).shape[0];
-    o.expect(1, {embedding_backward_positions(dy, L), embedding_backward_positions(size, L), rows});
+  if (o.c.has(A::kDpositions)) {
+    const size_t L = o.c.tensor(A::kDpositions).shape[0];
+    o.expect(A::kDpositions, {embedding_backward_positions(dy, L), embedding_backward_positions(size, L), rows});
   }
 }
+void expect(Oracle& o) { o.c.pass == Pass::kForward ? expect_forward(o) : expect_backward(o); }
 
 // ---- slope ----
 
 Differentiable differentiable(const KernelCase& c, CaseData& data) {
-  const std::vector<Array>& v = data.values;
-  if (!c.has(0)) {
-    return {{random_like(c.tensor(1), c.id)}, {1}, [&](const auto& at) {
-              return dot(v[3], embedding_forward(v[2], zeros({kFrozenVocabulary, c.tensor(3).shape[2]}), &at[0]));
+  using A = EmbeddingBackward;
+  const Array &tokens = data.values[A::kTokens], &dy = data.values[A::kDy];
+  if (!c.has(A::kDtable)) {
+    return {{random_like(c.tensor(A::kDpositions), c.id)}, {A::kDpositions}, [&](const auto& at) {
+              return dot(dy, embedding_forward(tokens, zeros({kFrozenVocabulary, c.tensor(A::kDy).shape[2]}), &at[0]));
             }};
   }
-  Differentiable both{{random_like(c.tensor(0), c.id)}, {0}, [&](const auto& at) {
-                        return dot(v[3], embedding_forward(v[2], at[0], at.size() > 1 ? &at[1] : nullptr));
+  Differentiable both{{random_like(c.tensor(A::kDtable), c.id)}, {A::kDtable}, [&](const auto& at) {
+                        return dot(dy, embedding_forward(tokens, at[0], at.size() > 1 ? &at[1] : nullptr));
                       }};
-  if (c.has(1)) both.variables.push_back(random_like(c.tensor(1), c.id)), both.outputs.push_back(1);
+  if (c.has(A::kDpositions)) both.variables.push_back(random_like(c.tensor(A::kDpositions), c.id)), both.outputs.push_back(A::kDpositions);
   return both;
 }
 

@@ -8,6 +8,8 @@ namespace reprise::test {
 namespace {
 
 using namespace ref;
+using Reduce = GradNormReduce;
+using Finish = GradNormFinish;
 
 // ---- cases ----
 
@@ -24,12 +26,12 @@ void add_reduce(CaseTable& table, const std::vector<uint32_t>& sizes, const char
   }
   const auto count = static_cast<uint32_t>(group.size());
   const GroupAttribute attribute{count, 0, group.back().offset / sizeof(float) + group.back().elements()};
-  table.add(Op::kGradNorm, Pass::kReduce, name, {norms_tensor(count), shaped({static_cast<uint32_t>(offset / sizeof(float))})}, attribute)
-      .group = group;
+  const auto gradients = shaped({static_cast<uint32_t>(offset / sizeof(float))});
+  table.add<Reduce>(name, {{Reduce::kNorms, norms_tensor(count)}, {Reduce::kGradients, gradients}}, attribute).group = group;
 }
 
 void add_finish(CaseTable& table, uint32_t count, float max_norm, const char* name, CaseValues data = CaseValues::kPlain) {
-  table.add(Op::kGradNorm, Pass::kFinish, name, {scalars_tensor(), norms_tensor(count)}, ClipAttribute{max_norm}).data = data;
+  table.add<Finish>(name, {{Finish::kScalars, scalars_tensor()}, {Finish::kNorms, norms_tensor(count)}}, ClipAttribute{max_norm}).data = data;
 }
 
 void add_cases(CaseTable& table) {
@@ -55,15 +57,16 @@ void add_cases(CaseTable& table) {
 void fit_data(CaseDraft& draft) {
   const KernelCase& c = draft.c;
   if (c.pass == Pass::kFinish) {
-    for (double& norm : draft.value(1)) norm = std::abs(norm) * (c.data == CaseValues::kTiny ? 1e-6 : 1.0);
-    if (c.is_non_finite()) draft.value(1).flat(3) = not_finite(c);
+    for (double& norm : draft.value(Finish::kNorms)) norm = std::abs(norm) * (c.data == CaseValues::kTiny ? 1e-6 : 1.0);
+    if (c.is_non_finite()) draft.value(Finish::kNorms).flat(3) = not_finite(c);
     return;
   }
-  Array padded = zeros_like(draft.value(1));  // padding between tensors is zero, as the plan promises
+  Array& gradients = draft.value(Reduce::kGradients);
+  Array padded = zeros_like(gradients);  // padding between tensors is zero, as the plan promises
   for (const Tensor& tensor : c.group) {
-    for (uint64_t i = tensor.offset / 4; i < tensor.offset / 4 + tensor.elements(); ++i) padded(i) = draft.value(1)(i);
+    for (uint64_t i = tensor.offset / 4; i < tensor.offset / 4 + tensor.elements(); ++i) padded(i) = gradients(i);
   }
-  draft.value(1) = padded;
+  gradients = padded;
 }
 
 // ---- results ----
@@ -71,20 +74,21 @@ void fit_data(CaseDraft& draft) {
 // In double: the unit roundoff of f32 is scaled away.
 void expect_reduce(Oracle& o) {
   const std::vector<Tensor>& group = o.c.group;
+  const Array& gradients = o.value(Reduce::kGradients);
   Expected e{zeros({group.size()}), zeros({group.size()}), 1};
   for (size_t t = 0; t < group.size(); ++t) {
     long double sum = 0;
     const uint64_t first = group[t].offset / 4, n = group[t].elements();
-    for (uint64_t i = first; i < first + n; ++i) sum += static_cast<long double>(o.value(1)(i)) * o.value(1)(i);
+    for (uint64_t i = first; i < first + n; ++i) sum += static_cast<long double>(gradients(i)) * gradients(i);
     e.value(t) = static_cast<double>(sum);
     e.magnitude(t) = e.value(t) * std::sqrt(static_cast<double>(n)) * 0x1p-29;
   }
-  o.expect(0, e);
+  o.expect(Reduce::kNorms, e);
 }
 
 void expect_finish(Oracle& o) {
   double sum = 0;
-  for (const double norm : o.value(1)) sum += norm;
+  for (const double norm : o.value(Finish::kNorms)) sum += norm;
   if (!std::isfinite(sum)) {
     o.out.only_skip = true;
     o.out.scalars.skip = 1;

@@ -10,7 +10,7 @@
 #include <variant>
 #include <vector>
 
-#include "lib/op.h"
+#include "tools/graph/named_arguments.h"
 
 namespace reprise::test {
 
@@ -84,6 +84,20 @@ struct KernelCase {
   bool expects_bad_index() const { return data == CaseValues::kBadLow || data == CaseValues::kBadHigh; }
   bool is_non_finite() const { return data == CaseValues::kNonFinite || data == CaseValues::kNaN; }
 };
+
+template <typename K>
+using CaseArguments = std::initializer_list<NamedArgument<K, std::optional<Tensor>>>;
+
+// A case of K, without an id: named_case<LinearForward>({{A::kX, x}, ...}), with using A = LinearForward. What in_order refuses is refused.
+template <typename K>
+KernelCase named_case(CaseArguments<K> arguments, const CaseAttribute& attribute = {}) {
+  std::vector<PlacedArgument<Tensor>> placed;
+  for (const auto& [argument, tensor] : arguments) placed.push_back({argument, tensor});
+  KernelCase c;
+  c.op = K::kInfo.op, c.pass = K::kInfo.pass, c.attribute = attribute;
+  c.arguments = in_order(K::kInfo, placed);
+  return c;
+}
 
 inline std::optional<Tensor> shaped(std::initializer_list<uint32_t> shape, DType dtype = DType::kF32) {
   Tensor tensor;

@@ -98,7 +98,7 @@ TEST(Bf16Judge, RejectsTruncation) {
   Backend backend = test_backend();
   backend.set<AddForward, Bf16, truncating_add>();
   for (const KernelCase& c : kernel_cases()) {
-    if (c.op != Op::kAdd || c.tensor(0).elements() < 100) continue;
+    if (c.op != Op::kAdd || c.tensor(AddForward::kY).elements() < 100) continue;
     EXPECT_NE(judge_reference(backend, *stored_as_bf16(c)), "") << c.id;
   }
 }
@@ -107,7 +107,7 @@ TEST(Bf16Judge, RejectsSumsInBf16) {
   Backend backend = test_backend();
   backend.set<LinearBackwardBias, Bf16, bias_summed_in_bf16>();
   for (const KernelCase& c : kernel_cases()) {
-    if (c.op != Op::kLinear || c.pass != Pass::kBackwardBias || c.tensor(1).shape[0] < 8) continue;
+    if (c.op != Op::kLinear || c.pass != Pass::kBackwardBias || c.tensor(LinearBackwardBias::kDy).shape[0] < 8) continue;
     EXPECT_NE(judge_reference(backend, *stored_as_bf16(c)), "") << c.id;
   }
 }

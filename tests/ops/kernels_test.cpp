@@ -138,7 +138,8 @@ TEST(KernelTable, EveryCaseIsARowThatCheckAccepts) {
 
 TEST(KernelTable, CheckRefusesACaseOfOtherShapes) {
   KernelCase c = kernel_cases().front();
-  c.arguments.back() = shaped({7, 1, 1, 1});  // of a convolution's weights
+  ASSERT_EQ(kernel_index(c.op, c.pass), kKernelIndex<ConvForward>);
+  c.arguments[ConvForward::kW] = shaped({7, 1, 1, 1});
   EXPECT_EQ(fault_of(c, false), Fault::kShape);
 }
 

@@ -71,23 +71,35 @@ void add_layer_norm(CaseTable& table, uint32_t M, uint32_t C, CaseValues data = 
   const auto x = shaped({M, C}), m = shaped({M}), c = shaped({C});
   const std::string tag = "m" + str(M) + "_c" + str(C) + name;
   const NormAttribute norm{1e-5f, 0.1f, C};
-  table.add(Op::kLayerNorm, Pass::kForward, tag, {x, m, m, x, c, c}, norm).data = data;
-  table.add(Op::kLayerNorm, Pass::kBackward, tag, {x, c, c, x, m, m, c, x}, norm).data = data;
-  table.again_accumulating(0b111);
-  table.again_accumulating(0b001, "_dx_only");
-  table.add(Op::kLayerNorm, Pass::kBackward, tag + "_frozen", {x, {}, {}, x, m, m, c, x}, norm).data = data;
+  using Forward = LayerNormForward;
+  table.add<Forward>(tag, {{Forward::kY, x}, {Forward::kMean, m}, {Forward::kRstd, m}, {Forward::kX, x}, {Forward::kGamma, c},
+                           {Forward::kBeta, c}}, norm).data = data;
+  using A = LayerNormBackward;
+  const auto add_backward = [&](const std::string& tag, const std::optional<Tensor>& gradient) {
+    table.add<A>(tag, {{A::kDx, x}, {A::kDgamma, gradient}, {A::kDbeta, gradient}, {A::kX, x}, {A::kMean, m}, {A::kRstd, m}, {A::kGamma, c},
+                       {A::kDy, x}}, norm).data = data;
+  };
+  add_backward(tag, c);
+  table.again_accumulating({A::kDx, A::kDgamma, A::kDbeta});
+  table.again_accumulating({A::kDx}, "_dx_only");
+  add_backward(tag + "_frozen", {});
 }
 
 // `heads`: rows of gamma's length in each of x's.
 void add_rms_norm(CaseTable& table, uint32_t M, uint32_t C, CaseValues data = CaseValues::kPlain, const char* name = "", uint32_t heads = 1) {
   const auto x = shaped({M, heads * C}), m = heads == 1 ? shaped({M}) : shaped({M, heads}), c = shaped({C});
   const std::string tag = "m" + str(M) + "_c" + str(C) + (heads == 1 ? "" : "_h" + str(heads)) + name;
-  table.add(Op::kRmsNorm, Pass::kForward, tag, {x, m, x, c}, NormAttribute{1e-5f, 0, 0}).data = data;
+  using Forward = RmsNormForward;
+  table.add<Forward>(tag, {{Forward::kY, x}, {Forward::kRstd, m}, {Forward::kX, x}, {Forward::kGamma, c}}, NormAttribute{1e-5f, 0, 0}).data = data;
   if (data == CaseValues::kTiny) return;  // smaller than the steps of finite differences; epsilon is forward's alone
-  table.add(Op::kRmsNorm, Pass::kBackward, tag, {x, c, x, m, c, x}).data = data;
-  table.again_accumulating(0b11);
-  table.again_accumulating(0b01, "_dx_only");
-  table.add(Op::kRmsNorm, Pass::kBackward, tag + "_frozen", {x, {}, x, m, c, x}).data = data;
+  using A = RmsNormBackward;
+  const auto add_backward = [&](const std::string& tag, const std::optional<Tensor>& dgamma) {
+    table.add<A>(tag, {{A::kDx, x}, {A::kDgamma, dgamma}, {A::kX, x}, {A::kRstd, m}, {A::kGamma, c}, {A::kDy, x}}).data = data;
+  };
+  add_backward(tag, c);
+  table.again_accumulating({A::kDx, A::kDgamma});
+  table.again_accumulating({A::kDx}, "_dx_only");
+  add_backward(tag + "_frozen", {});
 }
 
 void add_cases(CaseTable& table) {
@@ -115,78 +127,97 @@ void add_cases(CaseTable& table) {
 
 // ---- data ----
 
+void shape_rms_norm_input(CaseDraft& draft, uint32_t x) {
+  shape_norm_input(draft, x);
+  if (draft.c.data == CaseValues::kTiny) draft.value(x) = as_f32(draft.value(x) * 1e-3);  // epsilon is then most of the mean square
+}
 void fit_rms_norm(CaseDraft& draft) {
-  shape_norm_input(draft, 2);
-  if (draft.c.data == CaseValues::kTiny) draft.value(2) = as_f32(draft.value(2) * 1e-3);  // epsilon is then most of the mean square
-  if (draft.c.pass == Pass::kBackward) {
-    draft.value(3) = as_f32(like(rms_norm_rstd(by_gamma(draft.value(2), draft.value(4).size()), 1e-5), draft.value(3)));
-  }
+  if (draft.c.pass == Pass::kForward) return shape_rms_norm_input(draft, RmsNormForward::kX);
+  using A = RmsNormBackward;
+  shape_rms_norm_input(draft, A::kX);
+  Array& rstd = draft.value(A::kRstd);
+  rstd = as_f32(like(rms_norm_rstd(by_gamma(draft.value(A::kX), draft.value(A::kGamma).size()), 1e-5), rstd));
 }
 
 void fit_data(CaseDraft& draft) {
   if (draft.c.op == Op::kRmsNorm) return fit_rms_norm(draft);
-  shape_norm_input(draft, 3);
-  if (draft.c.pass == Pass::kForward) return;
-  const Moments moments = layer_norm_statistics(draft.value(3), draft.c.as<NormAttribute>().epsilon);
-  draft.value(4) = as_f32(moments.mean);
-  draft.value(5) = as_f32(moments.rstd);
+  if (draft.c.pass == Pass::kForward) return shape_norm_input(draft, LayerNormForward::kX);
+  using A = LayerNormBackward;
+  shape_norm_input(draft, A::kX);
+  const Moments moments = layer_norm_statistics(draft.value(A::kX), draft.c.as<NormAttribute>().epsilon);
+  draft.value(A::kMean) = as_f32(moments.mean);
+  draft.value(A::kRstd) = as_f32(moments.rstd);
 }
 
 // ---- results ----
 
 void expect_rms_norm(Oracle& o) {
-  const bool forward = o.c.pass == Pass::kForward;
-  const Array& gamma = o.value(forward ? 3 : 4);
-  const Array x = by_gamma(o.value(2), gamma.size());
+  using A = RmsNormForward;
+  const Array &gamma = o.value(A::kGamma), x = by_gamma(o.value(A::kX), gamma.size());
+  const double C = static_cast<double>(x.shape(1));
+  const Array rstd = rms_norm_rstd(x, o.c.as<NormAttribute>().epsilon), y = like(rms_norm_normal(x, rstd) * gamma, o.value(A::kX));
+  o.expect(A::kY, {y, magnitudes(y), C + 4});
+  o.expect(A::kRstd, {rstd, rstd, C});
+}
+void expect_rms_norm_backward(Oracle& o) {
+  using A = RmsNormBackward;
+  const Array &gamma = o.value(A::kGamma), &rstd = o.value(A::kRstd);
+  const Array x = by_gamma(o.value(A::kX), gamma.size()), dy = by_gamma(o.value(A::kDy), gamma.size());
   const double M = static_cast<double>(x.shape(0)), C = static_cast<double>(x.shape(1));
-  if (forward) {
-    const Array rstd = rms_norm_rstd(x, o.c.as<NormAttribute>().epsilon), y = like(rms_norm_normal(x, rstd) * gamma, o.value(2));
-    o.expect(0, {y, magnitudes(y), C + 4});
-    return o.expect(1, {rstd, rstd, C});
-  }
-  const Array dy = by_gamma(o.value(5), gamma.size());
-  const NormGradients g = rms_norm_backward(x, o.value(3), gamma, dy, -1);
-  const NormGradients size = rms_norm_backward(magnitudes(x), o.value(3), magnitudes(gamma), magnitudes(dy), 1);
-  o.expect(0, {like(g.dx, o.value(2)), like(size.dx, o.value(2)), C + 4});
-  o.expect(1, {g.dgamma, size.dgamma, M});
+  const NormGradients g = rms_norm_backward(x, rstd, gamma, dy, -1);
+  const NormGradients size = rms_norm_backward(magnitudes(x), rstd, magnitudes(gamma), magnitudes(dy), 1);
+  o.expect(A::kDx, {like(g.dx, o.value(A::kX)), like(size.dx, o.value(A::kX)), C + 4});
+  o.expect(A::kDgamma, {g.dgamma, size.dgamma, M});
+}
+
+void expect_layer_norm(Oracle& o) {
+  using A = LayerNormForward;
+  const Array &x = o.value(A::kX), &gamma = o.value(A::kGamma), &beta = o.value(A::kBeta);
+  const double C = o.dimension(A::kX, 1);
+  const Moments moments = layer_norm_statistics(x, o.c.as<NormAttribute>().epsilon);
+  const Array normal = layer_norm_normal(x, moments), size = layer_norm_normal_magnitude(x, moments);
+  o.expect(A::kY, {normal * gamma + beta, size * xt::abs(gamma) + xt::abs(beta), C + 4});
+  o.expect(A::kMean, {moments.mean, xt::mean(magnitudes(x), {1}), C});
+  o.expect(A::kRstd, {moments.rstd, moments.rstd, C});
+}
+void expect_layer_norm_backward(Oracle& o) {
+  using A = LayerNormBackward;
+  const Array &x = o.value(A::kX), &gamma = o.value(A::kGamma), &dy = o.value(A::kDy);
+  const double M = o.dimension(A::kX, 0), C = o.dimension(A::kX, 1);
+  const Moments moments{o.value(A::kMean), o.value(A::kRstd)};
+  const NormGradients g = layer_norm_backward(x, moments, gamma, dy);
+  const NormGradients size = layer_norm_backward_magnitude(x, moments, gamma, dy);
+  o.expect(A::kDx, {g.dx, size.dx, C + 4});
+  o.expect(A::kDgamma, {g.dgamma, size.dgamma, M});
+  o.expect(A::kDbeta, {g.dbeta, size.dbeta, M});
 }
 
 void expect(Oracle& o) {
-  if (o.c.op == Op::kRmsNorm) return expect_rms_norm(o);
-  const double M = o.dimension(3, 0), C = o.dimension(3, 1);
-  const Array& x = o.value(3);
-  if (o.c.pass == Pass::kForward) {
-    const Moments moments = layer_norm_statistics(x, o.c.as<NormAttribute>().epsilon);
-    const Array normal = layer_norm_normal(x, moments), size = layer_norm_normal_magnitude(x, moments);
-    o.expect(0, {normal * o.value(4) + o.value(5), size * xt::abs(o.value(4)) + xt::abs(o.value(5)), C + 4});
-    o.expect(1, {moments.mean, xt::mean(magnitudes(x), {1}), C});
-    return o.expect(2, {moments.rstd, moments.rstd, C});
-  }
-  const Moments moments{o.value(4), o.value(5)};
-  const NormGradients g = layer_norm_backward(x, moments, o.value(6), o.value(7));
-  const NormGradients size = layer_norm_backward_magnitude(x, moments, o.value(6), o.value(7));
-  o.expect(0, {g.dx, size.dx, C + 4});
-  o.expect(1, {g.dgamma, size.dgamma, M});
-  o.expect(2, {g.dbeta, size.dbeta, M});
+  const bool forward = o.c.pass == Pass::kForward;
+  if (o.c.op == Op::kRmsNorm) return forward ? expect_rms_norm(o) : expect_rms_norm_backward(o);
+  forward ? expect_layer_norm(o) : expect_layer_norm_backward(o);
 }
 
 // ---- slope ----
 
+Differentiable rms_norm_slope(std::vector<Array>& v) {
+  using A = RmsNormBackward;
+  const size_t C = v[A::kGamma].size();
+  v[A::kRstd] = like(rms_norm_rstd(by_gamma(v[A::kX], C), 1e-5), v[A::kRstd]);
+  return {{v[A::kX], v[A::kGamma]}, {A::kDx, A::kDgamma}, [&v, C](const auto& at) {
+            const Array x = by_gamma(at[0], C);
+            return dot(by_gamma(v[A::kDy], C), rms_norm_normal(x, rms_norm_rstd(x, 1e-5)) * at[1]);
+          }};
+}
 Differentiable differentiable(const KernelCase& c, CaseData& data) {
   std::vector<Array>& v = data.values;
-  if (c.op == Op::kRmsNorm) {
-    const size_t C = v[4].size();
-    v[3] = like(rms_norm_rstd(by_gamma(v[2], C), 1e-5), v[3]);
-    return {{v[2], v[4]}, {0, 1}, [&v, C](const auto& at) {
-              const Array x = by_gamma(at[0], C);
-              return dot(by_gamma(v[5], C), rms_norm_normal(x, rms_norm_rstd(x, 1e-5)) * at[1]);
-            }};
-  }
+  if (c.op == Op::kRmsNorm) return rms_norm_slope(v);
+  using A = LayerNormBackward;
   const double epsilon = c.as<NormAttribute>().epsilon;
-  const Moments exact = layer_norm_statistics(v[3], epsilon);
-  v[4] = exact.mean, v[5] = exact.rstd;
-  return {{v[3], v[6], Array(v[6] + 0.25)}, {0, 1, 2}, [&v, epsilon](const auto& at) {
-            return dot(v[7], layer_norm_normal(at[0], layer_norm_statistics(at[0], epsilon)) * at[1] + at[2]);
+  const Moments exact = layer_norm_statistics(v[A::kX], epsilon);
+  v[A::kMean] = exact.mean, v[A::kRstd] = exact.rstd;
+  return {{v[A::kX], v[A::kGamma], Array(v[A::kGamma] + 0.25)}, {A::kDx, A::kDgamma, A::kDbeta}, [&v, epsilon](const auto& at) {
+            return dot(v[A::kDy], layer_norm_normal(at[0], layer_norm_statistics(at[0], epsilon)) * at[1] + at[2]);
           }};
 }
 

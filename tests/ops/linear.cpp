@@ -7,6 +7,10 @@ namespace reprise::test {
 namespace {
 
 using namespace ref;
+using Forward = LinearForward;
+using BackwardData = LinearBackwardData;
+using BackwardWeight = LinearBackwardWeight;
+using BackwardBias = LinearBackwardBias;
 
 // ---- cases ----
 
@@ -15,18 +19,19 @@ void add_linear(CaseTable& table, uint32_t M, uint32_t C, uint32_t K) {
   for (const uint32_t input_major : {0u, 1u}) {
     const auto w = input_major != 0 ? shaped({C, K}) : shaped({K, C});
     const std::string tag = "m" + str(M) + "_c" + str(C) + "_k" + str(K) + (input_major != 0 ? "_input_major" : "");
-    const auto add = [&](Pass pass, const std::string& name, CaseTable::Arguments arguments) {
-      table.add(Op::kLinear, pass, name, std::move(arguments), LinearAttribute{input_major}).multiply_adds = uint64_t{M} * C * K;
-    };
-    add(Pass::kForward, tag, {y, x, w, b, {}, {}});
-    if (!table.is_bench()) add(Pass::kForward, tag + "_no_bias", {y, x, w, {}, {}, {}});
-    add(Pass::kBackwardData, tag, {x, y, w});
-    table.again_accumulating(1);
-    add(Pass::kBackwardWeight, tag, {w, x, y});
-    table.again_accumulating(1);
+    const LinearAttribute linear{input_major};
+    const uint64_t work = uint64_t{M} * C * K;
+    table.add<Forward>(tag, {{Forward::kY, y}, {Forward::kX, x}, {Forward::kW, w}, {Forward::kB, b}}, linear).multiply_adds = work;
+    if (!table.is_bench()) {
+      table.add<Forward>(tag + "_no_bias", {{Forward::kY, y}, {Forward::kX, x}, {Forward::kW, w}}, linear).multiply_adds = work;
+    }
+    table.add<BackwardData>(tag, {{BackwardData::kDx, x}, {BackwardData::kDy, y}, {BackwardData::kW, w}}, linear).multiply_adds = work;
+    table.again_accumulating({BackwardData::kDx});
+    table.add<BackwardWeight>(tag, {{BackwardWeight::kDw, w}, {BackwardWeight::kX, x}, {BackwardWeight::kDy, y}}, linear).multiply_adds = work;
+    table.again_accumulating({BackwardWeight::kDw});
   }
-  table.add(Op::kLinear, Pass::kBackwardBias, "m" + str(M) + "_k" + str(K) + "_c" + str(C), {b, y});
-  table.again_accumulating(1);
+  table.add<BackwardBias>("m" + str(M) + "_k" + str(K) + "_c" + str(C), {{BackwardBias::kDb, b}, {BackwardBias::kDy, y}});
+  table.again_accumulating({BackwardBias::kDb});
 }
 
 // A layer with an adapter of rank R, and the two products with a scale that adapters have.
@@ -37,13 +42,14 @@ void add_adapter(CaseTable& table, uint32_t M, uint32_t C, uint32_t K, uint32_t 
     const LinearAttribute linear{input_major, scale};
     const std::string tag = "m" + str(M) + "_c" + str(C) + "_k" + str(K) + "_r" + str(R) + (scale != 1 ? "_scaled" : "") +
                             (input_major != 0 ? "_input_major" : "");
-    table.add(Op::kLinear, Pass::kForward, tag, {y, x, w, b, h, u}, linear).multiply_adds = uint64_t{M} * (C + R) * K;
+    table.add<Forward>(tag, {{Forward::kY, y}, {Forward::kX, x}, {Forward::kW, w}, {Forward::kB, b}, {Forward::kH, h}, {Forward::kU, u}},
+                       linear).multiply_adds = uint64_t{M} * (C + R) * K;
     if (table.is_bench()) continue;
-    table.add(Op::kLinear, Pass::kForward, tag + "_no_bias", {y, x, w, {}, h, u}, linear);
+    table.add<Forward>(tag + "_no_bias", {{Forward::kY, y}, {Forward::kX, x}, {Forward::kW, w}, {Forward::kH, h}, {Forward::kU, u}}, linear);
     if (scale == 1) continue;
-    table.add(Op::kLinear, Pass::kForward, tag + "_alone", {y, x, w, b, {}, {}}, linear);
-    table.add(Op::kLinear, Pass::kBackwardData, tag, {x, y, w}, linear);
-    table.again_accumulating(1);
+    table.add<Forward>(tag + "_alone", {{Forward::kY, y}, {Forward::kX, x}, {Forward::kW, w}, {Forward::kB, b}}, linear);
+    table.add<BackwardData>(tag, {{BackwardData::kDx, x}, {BackwardData::kDy, y}, {BackwardData::kW, w}}, linear);
+    table.again_accumulating({BackwardData::kDx});
   }
 }
 
@@ -105,48 +111,75 @@ Array adapted(const Array& x, const Array& w, const Array* bias, const Array* h,
 }
 
 void expect_forward(Oracle& o, double scale, bool by_input) {
-  std::vector<Array> sizes;
-  for (uint32_t i = 0; i < 6; ++i) sizes.push_back(o.c.has(i) && i > 0 ? magnitudes(o.value(i)) : Array());
+  using A = Forward;
+  std::vector<Array> sizes(A::kScratch);
+  for (const uint32_t i : {A::kX, A::kW, A::kB, A::kH, A::kU}) sizes[i] = o.c.has(i) ? magnitudes(o.value(i)) : Array();
   const auto size = [&](uint32_t i) { return o.c.has(i) ? &sizes[i] : nullptr; };
-  const double rank = o.c.has(4) ? o.dimension(4, 1) : 0;
-  o.expect(0, {adapted(o.value(1), o.value(2), o.optional(3), o.optional(4), o.optional(5), scale, by_input),
-               adapted(sizes[1], sizes[2], size(3), size(4), size(5), scale, by_input), o.dimension(1, 1) + rank + 2});
+  const double rank = o.c.has(A::kH) ? o.dimension(A::kH, 1) : 0;
+  o.expect(A::kY, {adapted(o.value(A::kX), o.value(A::kW), o.optional(A::kB), o.optional(A::kH), o.optional(A::kU), scale, by_input),
+                   adapted(sizes[A::kX], sizes[A::kW], size(A::kB), size(A::kH), size(A::kU), scale, by_input),
+                   o.dimension(A::kX, 1) + rank + 2});
+}
+void expect_data(Oracle& o, double scale, bool by_input) {
+  using A = BackwardData;
+  const Array &dy = o.value(A::kDy), &w = o.value(A::kW);
+  o.expect(A::kDx, {scale * linear_backward_data(dy, w, by_input), scale * linear_backward_data(magnitudes(dy), magnitudes(w), by_input),
+                    o.dimension(A::kDy, 1) + 1});
+}
+void expect_weight(Oracle& o, bool by_input) {
+  using A = BackwardWeight;
+  const Array &x = o.value(A::kX), &dy = o.value(A::kDy);
+  o.expect(A::kDw, {linear_backward_weight(x, dy, by_input), linear_backward_weight(magnitudes(x), magnitudes(dy), by_input), o.dimension(A::kX, 0)});
+}
+void expect_bias(Oracle& o) {
+  using A = BackwardBias;
+  const Array& dy = o.value(A::kDy);
+  o.expect(A::kDb, {xt::sum(dy, {0}), xt::sum(magnitudes(dy), {0}), o.dimension(A::kDy, 0)});
 }
 
 void expect(Oracle& o) {
-  const Array &a = o.value(1), a_magnitude = magnitudes(a);
-  if (o.c.pass == Pass::kBackwardBias) return o.expect(0, {xt::sum(a, {0}), xt::sum(a_magnitude, {0}), o.dimension(1, 0)});
+  if (o.c.pass == Pass::kBackwardBias) return expect_bias(o);
   const bool by_input = o.c.as<LinearAttribute>().input_major != 0;
   const double scale = static_cast<double>(o.c.as<LinearAttribute>().scale);
   if (o.c.pass == Pass::kForward) return expect_forward(o, scale, by_input);
-  const Array &b = o.value(2), b_magnitude = magnitudes(b);
-  if (o.c.pass == Pass::kBackwardData) {
-    return o.expect(0, {scale * linear_backward_data(a, b, by_input), scale * linear_backward_data(a_magnitude, b_magnitude, by_input),
-                        o.dimension(1, 1) + 1});
-  }
-  o.expect(0, {linear_backward_weight(a, b, by_input), linear_backward_weight(a_magnitude, b_magnitude, by_input), o.dimension(1, 0)});
+  o.c.pass == Pass::kBackwardData ? expect_data(o, scale, by_input) : expect_weight(o, by_input);
 }
 
 // Where the depth of the product is even, and that of the adapter's too; with a scale the CPU multiplies in f32.
 std::vector<uint32_t> rounded_weights(const KernelCase& c) {
+  const auto is_even = [&](uint32_t operand) { return c.tensor(operand).last_dimension() % 2 == 0; };
   const bool reads_weights = c.pass == Pass::kForward || c.pass == Pass::kBackwardData;
-  if (!reads_weights || c.as<LinearAttribute>().scale != 1 || c.tensor(1).last_dimension() % 2 != 0) return {};
-  if (!c.has(4)) return {2};
-  return c.tensor(4).last_dimension() % 2 == 0 ? std::vector<uint32_t>{2, 5} : std::vector<uint32_t>{};
+  if (!reads_weights || c.as<LinearAttribute>().scale != 1) return {};
+  if (c.pass == Pass::kBackwardData) return is_even(BackwardData::kDy) ? std::vector<uint32_t>{BackwardData::kW} : std::vector<uint32_t>{};
+  using A = Forward;
+  if (!is_even(A::kX)) return {};
+  if (!c.has(A::kH)) return {A::kW};
+  return is_even(A::kH) ? std::vector<uint32_t>{A::kW, A::kU} : std::vector<uint32_t>{};
 }
 
 // ---- slope ----
 
-Differentiable differentiable(const KernelCase& c, CaseData& data) {
-  const std::vector<Array>& v = data.values;
-  const Array point = random_like(c.tensor(0), c.id);
-  if (c.pass == Pass::kBackwardBias) return {{point}, {0}, [&](const auto& at) { return dot(v[1], xt::zeros_like(v[1]) + at[0]); }};
+Differentiable data_slope(const KernelCase& c, const std::vector<Array>& v) {
+  using A = BackwardData;
+  const LinearAttribute linear = c.as<LinearAttribute>();
+  return {{random_like(c.tensor(A::kDx), c.id)}, {A::kDx}, [&v, linear](const auto& at) {
+            return static_cast<double>(linear.scale) * dot(v[A::kDy], linear_forward(at[0], v[A::kW], nullptr, linear.input_major != 0));
+          }};
+}
+Differentiable weight_slope(const KernelCase& c, const std::vector<Array>& v) {
+  using A = BackwardWeight;
   const bool by_input = c.as<LinearAttribute>().input_major != 0;
-  if (c.pass == Pass::kBackwardData) {
-    const double scale = static_cast<double>(c.as<LinearAttribute>().scale);
-    return {{point}, {0}, [&, by_input, scale](const auto& at) { return scale * dot(v[1], linear_forward(at[0], v[2], nullptr, by_input)); }};
-  }
-  return {{point}, {0}, [&, by_input](const auto& at) { return dot(v[2], linear_forward(v[1], at[0], nullptr, by_input)); }};
+  return {{random_like(c.tensor(A::kDw), c.id)}, {A::kDw}, [&v, by_input](const auto& at) {
+            return dot(v[A::kDy], linear_forward(v[A::kX], at[0], nullptr, by_input));
+          }};
+}
+Differentiable bias_slope(const KernelCase& c, const std::vector<Array>& v) {
+  using A = BackwardBias;
+  return {{random_like(c.tensor(A::kDb), c.id)}, {A::kDb}, [&v](const auto& at) { return dot(v[A::kDy], xt::zeros_like(v[A::kDy]) + at[0]); }};
+}
+Differentiable differentiable(const KernelCase& c, CaseData& data) {
+  if (c.pass == Pass::kBackwardBias) return bias_slope(c, data.values);
+  return c.pass == Pass::kBackwardData ? data_slope(c, data.values) : weight_slope(c, data.values);
 }
 
 // ---- wrong kernels ----

@@ -85,18 +85,26 @@ void add_loss_head(CaseTable& table, uint32_t M, uint32_t C, uint32_t V, CaseVal
   const auto x = shaped({M, C}), w = shaped({V, C}), b = shaped({V}), labels = shaped({M}, DType::kI32), s = scalars_tensor();
   const std::string tag = "m" + str(M) + "_c" + str(C) + "_v" + str(V) + name;
   const uint64_t work = uint64_t{M} * C * V;
-  const auto add = [&](Pass pass, const std::string& tag, uint64_t multiply_adds, CaseTable::Arguments arguments) {
-    KernelCase& c = table.add(Op::kLossHead, pass, tag, std::move(arguments));
-    c.data = data, c.other_labels = other_labels, c.multiply_adds = multiply_adds;
+  const auto set = [&](KernelCase& c, uint64_t multiply_adds) { c.data = data, c.other_labels = other_labels, c.multiply_adds = multiply_adds; };
+  using Backward = LossHeadBackward;
+  const auto add_backward = [&](const std::string& tag, const std::optional<Tensor>& dw, const std::optional<Tensor>& db,
+                                const std::optional<Tensor>& bias) {
+    using A = Backward;
+    set(table.add<A>(tag, {{A::kDx, x}, {A::kDw, dw}, {A::kDb, db}, {A::kScalars, s}, {A::kX, x}, {A::kW, w}, {A::kB, bias}, {A::kLabels, labels}}),
+        3 * work);
   };
-  add(Pass::kBackward, tag, 3 * work, {x, w, b, s, x, w, b, labels});
-  table.again_accumulating(0b110);
-  add(Pass::kEvaluate, tag, work, {s, x, w, b, labels});
+  const auto add_evaluate = [&](const std::string& tag, const std::optional<Tensor>& bias) {
+    using A = LossHeadEvaluate;
+    set(table.add<A>(tag, {{A::kScalars, s}, {A::kX, x}, {A::kW, w}, {A::kB, bias}, {A::kLabels, labels}}), work);
+  };
+  add_backward(tag, w, b, b);
+  table.again_accumulating({Backward::kDw, Backward::kDb});
+  add_evaluate(tag, b);
   if (table.is_bench()) return;
-  add(Pass::kBackward, tag + "_no_bias", 3 * work, {x, w, {}, s, x, w, {}, labels});
-  table.again_accumulating(0b010);
-  add(Pass::kBackward, tag + "_frozen", 3 * work, {x, {}, {}, s, x, w, b, labels});
-  add(Pass::kEvaluate, tag + "_no_bias", work, {s, x, w, {}, labels});
+  add_backward(tag + "_no_bias", w, {}, {});
+  table.again_accumulating({Backward::kDw});
+  add_backward(tag + "_frozen", {}, {}, b);
+  add_evaluate(tag + "_no_bias", {});
 }
 
 void add_cases(CaseTable& table) {
@@ -125,27 +133,25 @@ void add_cases(CaseTable& table) {
 
 // ---- data ----
 
-// The first of the inputs: x, then w, b and the labels.
-uint32_t first_input(const KernelCase& c) { return c.pass == Pass::kBackward ? 4 : 1; }
-
+template <typename K>
 void fit_values(CaseDraft& draft) {
-  const uint32_t first = first_input(draft.c);
-  Array &x = draft.value(first), &w = draft.value(first + 1);
+  Array &x = draft.value(K::kX), &w = draft.value(K::kW);
   if (draft.c.data == CaseValues::kLarge) {
     for (double& element : x) element *= 8;
     for (double& element : w) element *= 4;
   }
   if (draft.c.data == CaseValues::kEqual) {
     w.fill(0.0);
-    if (draft.c.has(first + 2)) draft.value(first + 2).fill(0.5);
+    if (draft.c.has(K::kB)) draft.value(K::kB).fill(0.5);
   }
   if (draft.c.is_non_finite()) x.flat(x.size() / 2) = not_finite(draft.c);
 }
 
+template <typename K>
 void fit_labels(CaseDraft& draft) {
   const KernelCase& c = draft.c;
-  Array& labels = draft.value(first_input(c) + 3);
-  const uint32_t V = c.tensor(first_input(c) + 1).shape[0];
+  Array& labels = draft.value(K::kLabels);
+  const uint32_t V = c.tensor(K::kW).shape[0];
   for (double& label : labels) {
     label = static_cast<double>(draft.random.below(V));
     const bool sometimes = c.data == CaseValues::kPlain && draft.random.below(3) == 0;
@@ -159,27 +165,32 @@ void fit_labels(CaseDraft& draft) {
   labels.flat(draft.data.bad_position) = c.data == CaseValues::kBadLow ? -1.0 : V;
 }
 
-void fit_data(CaseDraft& draft) {
-  fit_values(draft);
-  fit_labels(draft);
+template <typename K>
+void fit(CaseDraft& draft) {
+  fit_values<K>(draft);
+  fit_labels<K>(draft);
 }
+void fit_data(CaseDraft& draft) { draft.c.pass == Pass::kBackward ? fit<LossHeadBackward>(draft) : fit<LossHeadEvaluate>(draft); }
 
 // ---- results ----
 
 void expect_backward(Oracle& o) {
+  using A = LossHeadBackward;
   const auto step_labelled = static_cast<double>(o.data.scalars.step_labelled);
-  const LossHead head = loss_head(o.value(4), o.value(5), o.optional(6), o.value(7));
-  const LossHeadGradients g = loss_head_backward(o.value(4), o.value(5), o.optional(6), o.value(7), step_labelled);
-  const double M = o.dimension(4, 0), C = o.dimension(4, 1), V = o.dimension(5, 0);
-  o.expect(0, {g.dx, g.dx_magnitude, C + V + 4});
-  o.expect(1, {g.dw, g.dw_magnitude, C + V + M + 4});
-  o.expect(2, {g.db, g.db_magnitude, C + V + M + 4});
+  const Array &x = o.value(A::kX), &w = o.value(A::kW), &labels = o.value(A::kLabels);
+  const LossHead head = loss_head(x, w, o.optional(A::kB), labels);
+  const LossHeadGradients g = loss_head_backward(x, w, o.optional(A::kB), labels, step_labelled);
+  const double M = o.dimension(A::kX, 0), C = o.dimension(A::kX, 1), V = o.dimension(A::kW, 0);
+  o.expect(A::kDx, {g.dx, g.dx_magnitude, C + V + 4});
+  o.expect(A::kDw, {g.dw, g.dw_magnitude, C + V + M + 4});
+  o.expect(A::kDb, {g.db, g.db_magnitude, C + V + M + 4});
   o.out.loss_sum = number(o.data.scalars.loss_sum + head.sum / step_labelled, head.sum_magnitude / step_labelled, C + V + M + 4);
 }
 
 void expect_evaluate(Oracle& o) {
-  const LossHead head = loss_head(o.value(1), o.value(2), o.optional(3), o.value(4));
-  const double M = o.dimension(1, 0), C = o.dimension(1, 1), V = o.dimension(2, 0);
+  using A = LossHeadEvaluate;
+  const LossHead head = loss_head(o.value(A::kX), o.value(A::kW), o.optional(A::kB), o.value(A::kLabels));
+  const double M = o.dimension(A::kX, 0), C = o.dimension(A::kX, 1), V = o.dimension(A::kW, 0);
   o.out.loss_sum = number(o.data.scalars.loss_sum + head.sum, head.sum_magnitude, C + V + M + 4);
   o.out.scalars.labelled += head.labelled;
   o.out.scalars.correct += head.correct;
@@ -201,12 +212,13 @@ void expect(Oracle& o) {
 // ---- slope ----
 
 Differentiable differentiable(const KernelCase& c, CaseData& data) {
+  using A = LossHeadBackward;
   const std::vector<Array>& v = data.values;
-  Differentiable head{{v[4], v[5]}, {0, 1}, [&](const auto& at) {
+  Differentiable head{{v[A::kX], v[A::kW]}, {A::kDx, A::kDw}, [&](const auto& at) {
                         const Array* bias = at.size() > 2 ? &at[2] : nullptr;
-                        return loss_head(at[0], at[1], bias, v[7]).sum / static_cast<double>(data.scalars.step_labelled);
+                        return loss_head(at[0], at[1], bias, v[A::kLabels]).sum / static_cast<double>(data.scalars.step_labelled);
                       }};
-  if (c.has(6)) head.variables.push_back(v[6]), head.outputs.push_back(2);
+  if (c.has(A::kB)) head.variables.push_back(v[A::kB]), head.outputs.push_back(A::kDb);
   return head;
 }
 

@@ -18,48 +18,57 @@ namespace reprise::test {
 
 namespace {
 
-KernelCase call(Op op, Pass pass, std::vector<std::optional<Tensor>> arguments, CaseAttribute attribute = {}) {
-  KernelCase c;
-  c.op = op, c.pass = pass, c.arguments = std::move(arguments), c.attribute = attribute;
-  return c;
-}
-
 CaseRunResult run_all(const Backend& backend, const KernelCase& c, std::vector<Array> values) {
   const TestWorkers two(2);
   CaseRunResult result = run_case(backend, c, {.values = std::move(values)}, {.workers = &two.workers()});
   EXPECT_TRUE(result.status.ok() && result.fault.empty()) << result.fault;
   return result;
 }
+// The first output.
 std::vector<double> run(const Backend& backend, const KernelCase& c, std::vector<Array> values) {
-  return read_values(Element::kF32, run_all(backend, c, std::move(values)).outputs[0]);
+  return read_values(Element::kF32, run_all(backend, c, std::move(values)).outputs.front());
+}
+template <typename K>
+std::vector<Array> values_of(std::initializer_list<NamedArgument<K, Array>> inputs) {
+  std::vector<Array> values(K::kArity);
+  for (const auto& [argument, value] : inputs) values[argument] = value;
+  return values;
 }
 
-uint32_t input_of(const KernelCase& c) { return c.pass == Pass::kForward ? 3 : 1; }
-
-// The input of a norm_conv case as it is convolved.
+// The input of a case of K as it is convolved.
+template <typename K>
 Array rectified(const Backend& backend, const KernelCase& c, const std::vector<Array>& v) {
-  const uint32_t in = input_of(c);
-  const Tensor& x = c.tensor(in);
+  using Norm = BatchNormForward;
+  using Relu = ReluForward;
+  const Tensor& x = c.tensor(K::kX);
   const KernelCase norm =
-      call(Op::kBatchNorm, Pass::kForward, {x, x, c.tensor(in + 2), c.tensor(in + 3), c.tensor(in + 4), c.tensor(in + 5)},
-           NormAttribute{1e-5f, 0, x.leading_elements()});
-  const KernelCase relu = call(Op::kRelu, Pass::kForward, {x, x});
-  Array y = v[in], a = v[in];
-  const std::vector<double> normalised = run(backend, norm, {Array(), v[in], v[in + 2], v[in + 3], v[in + 4], v[in + 5]});
+      named_case<Norm>({{Norm::kY, x}, {Norm::kX, x}, {Norm::kMean, c.tensor(K::kMean)}, {Norm::kRstd, c.tensor(K::kRstd)},
+                        {Norm::kGamma, c.tensor(K::kGamma)}, {Norm::kBeta, c.tensor(K::kBeta)}}, NormAttribute{1e-5f, 0, x.leading_elements()});
+  const KernelCase relu = named_case<Relu>({{Relu::kY, x}, {Relu::kX, x}});
+  Array y = v[K::kX], a = v[K::kX];
+  const std::vector<double> normalised =
+      run(backend, norm, values_of<Norm>({{Norm::kX, v[K::kX]}, {Norm::kMean, v[K::kMean]}, {Norm::kRstd, v[K::kRstd]},
+                                          {Norm::kGamma, v[K::kGamma]}, {Norm::kBeta, v[K::kBeta]}}));
   std::copy(normalised.begin(), normalised.end(), y.begin());
-  const std::vector<double> cut = run(backend, relu, {Array(), y});
+  const std::vector<double> cut = run(backend, relu, values_of<Relu>({{Relu::kX, y}}));
   std::copy(cut.begin(), cut.end(), a.begin());
   return a;
 }
 
-std::vector<double> in_three_calls(const Backend& backend, const KernelCase& c, const std::vector<Array>& v) {
-  KernelCase conv = call(Op::kConv, c.pass, c.arguments, c.attribute);
-  conv.accumulate = c.accumulate;
-  std::vector<Array> values = v;
-  values[input_of(c)] = rectified(backend, c, v);
-  conv.arguments.resize(input_of(c) + 2);
-  values.resize(input_of(c) + 2);
+// K's first arguments are those of the plain convolution, and its scratch is the last.
+template <typename K, typename Plain>
+std::vector<double> in_three_calls_of(const Backend& backend, const KernelCase& c, std::vector<Array> values) {
+  static_assert(uint32_t{K::kX} == uint32_t{Plain::kX} && uint32_t{K::kMean} == uint32_t{Plain::kScratch});
+  KernelCase conv = c;
+  conv.op = Plain::kInfo.op;
+  conv.arguments.resize(Plain::kScratch);
+  values[K::kX] = rectified<K>(backend, c, values);
+  values.resize(Plain::kScratch);
   return run(backend, conv, values);
+}
+std::vector<double> in_three_calls(const Backend& backend, const KernelCase& c, const std::vector<Array>& values) {
+  if (c.pass == Pass::kForward) return in_three_calls_of<NormConvForward, ConvForward>(backend, c, values);
+  return in_three_calls_of<NormConvBackwardWeight, ConvBackwardWeight>(backend, c, values);
 }
 
 // Layers that the table of cases has not, being slow for a reference: more channels than the Winograd transforms, or a packed panel,
@@ -76,8 +85,11 @@ std::vector<KernelCase> wide_cases() {
     const auto x = shaped({2, l.size, l.size, l.C}), y = shaped({2, P, P, l.K}), w = shaped({l.K, l.kernel, l.kernel, l.C});
     const auto c = shaped({l.C}), k = shaped({l.K});
     const WindowAttribute window{l.kernel, l.kernel, l.stride, pad, 1e-5f};
-    cases.push_back(call(Op::kNormConv, Pass::kForward, {y, k, k, x, w, c, c, c, c}, window));
-    cases.push_back(call(Op::kNormConv, Pass::kBackwardWeight, {w, x, y, c, c, c, c}, window));
+    using A = NormConvForward;
+    cases.push_back(named_case<A>({{A::kY, y}, {A::kMeanOfY, k}, {A::kRstdOfY, k}, {A::kX, x}, {A::kW, w}, {A::kMean, c}, {A::kRstd, c},
+                                   {A::kGamma, c}, {A::kBeta, c}}, window));
+    using B = NormConvBackwardWeight;
+    cases.push_back(named_case<B>({{B::kDw, w}, {B::kX, x}, {B::kDy, y}, {B::kMean, c}, {B::kRstd, c}, {B::kGamma, c}, {B::kBeta, c}}, window));
     for (size_t i = cases.size() - 2; i < cases.size(); ++i) {
       cases[i].id = std::string(cases[i].info().name) + " c" + std::to_string(l.C) + " k" + std::to_string(l.K);
     }
@@ -116,7 +128,7 @@ TEST_P(NormConv, HasTheBitsOfThreeCalls) {
 TEST_P(NormConv, PassesNaN) {
   for (const KernelCase& c : norm_conv_cases()) {
     std::vector<Array> values = make_data(c).values;
-    Array& x = values[input_of(c)];
+    Array& x = c.pass == Pass::kForward ? values[NormConvForward::kX] : values[NormConvBackwardWeight::kX];
     x.flat(x.size() / 2) = std::numeric_limits<double>::quiet_NaN();
     const std::vector<double> folded = run(*backend, c, values), apart = in_three_calls(*backend, c, values);
     for (size_t i = 0; i < folded.size(); ++i) ASSERT_EQ(std::isnan(folded[i]), std::isnan(apart[i])) << c.id << " at " << i;
@@ -125,17 +137,21 @@ TEST_P(NormConv, PassesNaN) {
 
 TEST_P(NormConv, TakesTheStatisticsOfAPassOfTheirOwn) {
   for (const KernelCase& c : norm_conv_cases()) {
-    if (c.pass != Pass::kForward || !c.has(1)) continue;
+    using A = NormConvForward;
+    using Statistics = BatchNormStatistics;
+    if (c.pass != Pass::kForward || !c.has(A::kMeanOfY)) continue;
     const std::vector<Array> values = make_data(c).values;
     const CaseRunResult both = run_all(*backend, c, values);
-    const Tensor& written_to = c.tensor(0);
+    const Tensor& written_to = c.tensor(A::kY);
     Array y(Array::shape_type{written_to.shape[0], written_to.shape[1], written_to.shape[2], written_to.shape[3]});
-    const std::vector<double> written = read_values(Element::kF32, both.outputs[0]);
+    const std::vector<double> written = read_values(Element::kF32, both.outputs[A::kY]);
     std::copy(written.begin(), written.end(), y.begin());
-    const KernelCase statistics = call(Op::kBatchNorm, Pass::kStatistics, {c.tensor(1), c.tensor(2), c.tensor(0)},
-                                       NormAttribute{c.as<WindowAttribute>().statistics_epsilon, 0, c.tensor(0).leading_elements()});
-    const CaseRunResult apart = run_all(*backend, statistics, {values[1], values[2], y});
-    EXPECT_TRUE(both.outputs[1] == apart.outputs[0] && both.outputs[2] == apart.outputs[1]) << c.id;
+    const KernelCase statistics =
+        named_case<Statistics>({{Statistics::kMean, c.tensor(A::kMeanOfY)}, {Statistics::kRstd, c.tensor(A::kRstdOfY)}, {Statistics::kX, written_to}},
+                               NormAttribute{c.as<WindowAttribute>().statistics_epsilon, 0, written_to.leading_elements()});
+    const CaseRunResult apart = run_all(*backend, statistics, values_of<Statistics>({{Statistics::kX, y}}));
+    EXPECT_TRUE(both.outputs[A::kMeanOfY] == apart.outputs[Statistics::kMean]) << c.id;
+    EXPECT_TRUE(both.outputs[A::kRstdOfY] == apart.outputs[Statistics::kRstd]) << c.id;
   }
 }
 

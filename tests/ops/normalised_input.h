@@ -17,31 +17,34 @@ inline void shape_norm_input(CaseDraft& draft, uint32_t x) {
   }
 }
 
-// Mean and rstd of argument x, at `moments` and after.
-inline void set_moments(CaseDraft& draft, uint32_t x, uint32_t moments, double epsilon = 1e-5) {
-  const ref::Moments of_x = ref::batch_norm_statistics(draft.value(x), epsilon);
-  draft.value(moments) = as_f32(of_x.mean);
-  draft.value(moments + 1) = as_f32(of_x.rstd);
+// K's mean and rstd of its x.
+template <typename K>
+void set_moments(CaseDraft& draft, double epsilon = 1e-5) {
+  const ref::Moments of_x = ref::batch_norm_statistics(draft.value(K::kX), epsilon);
+  draft.value(K::kMean) = as_f32(of_x.mean);
+  draft.value(K::kRstd) = as_f32(of_x.rstd);
 }
 
-// The four vectors of norm(x) from `moments` on; gamma and beta such that about half of norm(x) is negative, that beta alone is not
-// near zero, and that neither are the +-gamma + beta of a channel of two rows.
-inline void set_norm(CaseDraft& draft, uint32_t x, uint32_t moments) {
+// K's four vectors of norm(x); gamma and beta such that about half of norm(x) is negative, that beta alone is not near zero, and that
+// neither are the +-gamma + beta of a channel of two rows.
+template <typename K>
+void set_norm(CaseDraft& draft) {
   const auto apart = [&](uint32_t i, double least, double spread) {
     for (double& element : draft.value(i)) element = as_f32(std::copysign(least + spread * std::abs(element), element));
   };
-  apart(moments + 2, 0.6, 0.6);
-  apart(moments + 3, 0.1, 0.3);
-  set_moments(draft, x, moments);
+  apart(K::kGamma, 0.6, 0.6);
+  apart(K::kBeta, 0.1, 0.3);
+  set_moments<K>(draft);
 }
 
-// norm(x) of argument x, the four vectors beginning at argument `vectors`, and what it would be if all its terms were positive.
-inline Array normalised_input(const Oracle& o, uint32_t x, uint32_t vectors) {
-  return ref::batch_norm_forward(o.value(x), {o.value(vectors), o.value(vectors + 1)}, o.value(vectors + 2), o.value(vectors + 3));
+// K's norm(x), and what it would be if all its terms were positive.
+template <typename K>
+Array normalised_input(const Oracle& o) {
+  return ref::batch_norm_forward(o.value(K::kX), {o.value(K::kMean), o.value(K::kRstd)}, o.value(K::kGamma), o.value(K::kBeta));
 }
-inline Array normalised_input_magnitude(const Oracle& o, uint32_t x, uint32_t vectors) {
-  return ref::batch_norm_forward_magnitude(o.value(x), {o.value(vectors), o.value(vectors + 1)}, o.value(vectors + 2),
-                                           o.value(vectors + 3));
+template <typename K>
+Array normalised_input_magnitude(const Oracle& o) {
+  return ref::batch_norm_forward_magnitude(o.value(K::kX), {o.value(K::kMean), o.value(K::kRstd)}, o.value(K::kGamma), o.value(K::kBeta));
 }
 
 // Mean and rstd of x [..., C].

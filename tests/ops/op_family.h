@@ -28,20 +28,15 @@ inline std::string str(uint64_t n) { return std::to_string(n); }
 // Collects the cases of one use; a family turns a line of shapes into the cases of all its passes.
 class CaseTable {
  public:
-  using Arguments = std::vector<std::optional<Tensor>>;
-
   explicit CaseTable(CaseUse use) : use_(use) {}
   bool is_bench() const { return use_ == CaseUse::kBench; }
   std::vector<KernelCase>& cases() { return cases_; }
 
-  KernelCase& add(Op op, Pass pass, const std::string& tag, Arguments arguments, CaseAttribute attribute = {}) {
-    KernelCase c;
-    c.op = op;
-    c.pass = pass;
+  template <typename K>
+  KernelCase& add(const std::string& tag, CaseArguments<K> arguments, const CaseAttribute& attribute = {}) {
+    KernelCase c = named_case<K>(arguments, attribute);
     c.use = use_;
-    c.arguments = std::move(arguments);
-    c.attribute = attribute;
-    c.id = kernel_info(op, pass).name;
+    c.id = c.info().name;
     for (char& letter : c.id) {
       if (letter == '.') letter = '_';
     }
@@ -51,10 +46,11 @@ class CaseTable {
     return cases_.back();
   }
   // The latest case again, with the given outputs accumulated.
-  void again_accumulating(uint32_t mask, const char* suffix = "_accumulate") {
+  void again_accumulating(std::initializer_list<uint32_t> outputs, const char* suffix = "_accumulate") {
     if (is_bench()) return;
     KernelCase c = cases_.back();
-    c.accumulate = mask;
+    c.accumulate = 0;
+    for (const uint32_t output : outputs) c.accumulate |= 1u << output;
     c.id += suffix;
     cases_.push_back(std::move(c));
   }

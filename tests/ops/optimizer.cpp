@@ -79,7 +79,8 @@ void add_sgd(CaseTable& table, uint32_t n, float weight_decay, float momentum, b
   UpdateAttribute update = constants_of(n, weight_decay);
   update.momentum = momentum;
   update.nesterov = nesterov;
-  table.add(Op::kSgd, Pass::kUpdate, "n" + str(n) + name, {p, m, p, scalars_tensor()}, update).data = data;
+  using A = SgdUpdate;
+  table.add<A>("n" + str(n) + name, {{A::kParameters, p}, {A::kMomenta, m}, {A::kGradients, p}, {A::kScalars, scalars_tensor()}}, update).data = data;
 }
 void add_adamw(CaseTable& table, uint32_t n, float weight_decay, const char* name, CaseValues data = CaseValues::kPlain) {
   const auto p = shaped({n});
@@ -87,7 +88,9 @@ void add_adamw(CaseTable& table, uint32_t n, float weight_decay, const char* nam
   update.beta1 = 0.9f;
   update.beta2 = 0.999f;
   update.epsilon = 1e-8f;
-  table.add(Op::kAdamW, Pass::kUpdate, "n" + str(n) + name, {p, p, p, p, scalars_tensor()}, update).data = data;
+  using A = AdamWUpdate;
+  table.add<A>("n" + str(n) + name, {{A::kParameters, p}, {A::kFirstMoments, p}, {A::kSecondMoments, p}, {A::kGradients, p},
+                                     {A::kScalars, scalars_tensor()}}, update).data = data;
 }
 
 void add_lion(CaseTable& table, uint32_t n, float weight_decay, const char* name, CaseValues data = CaseValues::kPlain) {
@@ -95,7 +98,8 @@ void add_lion(CaseTable& table, uint32_t n, float weight_decay, const char* name
   UpdateAttribute update = constants_of(n, weight_decay);
   update.beta1 = 0.9;
   update.beta2 = 0.99;
-  table.add(Op::kLion, Pass::kUpdate, "n" + str(n) + name, {p, p, p, scalars_tensor()}, update).data = data;
+  using A = LionUpdate;
+  table.add<A>("n" + str(n) + name, {{A::kParameters, p}, {A::kMomenta, p}, {A::kGradients, p}, {A::kScalars, scalars_tensor()}}, update).data = data;
 }
 
 void add_cases(CaseTable& table) {
@@ -117,44 +121,65 @@ void add_cases(CaseTable& table) {
 
 // ---- data ----
 
-void fit_data(CaseDraft& draft) {
-  if (draft.c.op == Op::kLion) {  // no sign may hang on a rounding; every fifth is zero exactly
-    for (size_t i = 0; i < draft.value(1).size(); ++i) {
-      double &m = draft.value(1)(i), &g = draft.value(2)(i);
-      if (i % 5 == 4) {
-        m = g = 0;
-      } else if (std::abs(0.9 * m + 0.1 * 0.625 * g) < 1e-3) {
-        m = as_f32(m + 0.25);
-      }
+// No sign may hang on a rounding; every fifth is zero exactly.
+void fit_lion(CaseDraft& draft) {
+  Array &momenta = draft.value(LionUpdate::kMomenta), &gradients = draft.value(LionUpdate::kGradients);
+  for (size_t i = 0; i < momenta.size(); ++i) {
+    double &m = momenta(i), &g = gradients(i);
+    if (i % 5 == 4) {
+      m = g = 0;
+    } else if (std::abs(0.9 * m + 0.1 * 0.625 * g) < 1e-3) {
+      m = as_f32(m + 0.25);
     }
   }
+}
+void fit_data(CaseDraft& draft) {
+  if (draft.c.op == Op::kLion) return fit_lion(draft);
   if (draft.c.op != Op::kAdamW) return;
-  for (double& v : draft.value(2)) v = std::abs(v) < 0.05 ? 0.0 : as_f32(v * v);
+  for (double& v : draft.value(AdamWUpdate::kSecondMoments)) v = std::abs(v) < 0.05 ? 0.0 : as_f32(v * v);
 }
 
 // ---- results ----
 
+// `updated`: the places of what an element's p, m and v become; `update(i)` makes one.
+template <typename Update>
+void expect_updated(Oracle& o, const std::vector<uint32_t>& updated, const Update& update) {
+  const Array& p = o.value(updated[0]);
+  std::vector<Expected> next(3, {zeros_like(p), zeros_like(p), 12});
+  for (size_t i = 0; i < p.size(); ++i) {
+    const UpdatedElement e = update(i);
+    next[0].value(i) = e.p, next[1].value(i) = e.m, next[2].value(i) = e.v;
+    next[0].magnitude(i) = e.p_magnitude, next[1].magnitude(i) = e.m_magnitude, next[2].magnitude(i) = e.v_magnitude;
+  }
+  for (size_t i = 0; i < updated.size(); ++i) {
+    if (o.c.has(updated[i])) o.expect(updated[i], o.data.scalars.skip != 0 ? exact(o.value(updated[i])) : next[i]);
+  }
+}
+
+void expect_sgd(Oracle& o, const UpdateStep& step) {
+  using A = SgdUpdate;
+  const Array &p = o.value(A::kParameters), &g = o.value(A::kGradients), *m = o.optional(A::kMomenta);
+  expect_updated(o, {A::kParameters, A::kMomenta}, [&](size_t i) { return sgd(step, p(i), m != nullptr ? (*m)(i) : 0.0, g(i)); });
+}
+void expect_adamw(Oracle& o, const UpdateStep& step) {
+  using A = AdamWUpdate;
+  const Array &p = o.value(A::kParameters), &m = o.value(A::kFirstMoments), &v = o.value(A::kSecondMoments), &g = o.value(A::kGradients);
+  expect_updated(o, {A::kParameters, A::kFirstMoments, A::kSecondMoments}, [&](size_t i) { return adamw(step, p(i), m(i), v(i), g(i)); });
+}
+void expect_lion(Oracle& o, const UpdateStep& step) {
+  using A = LionUpdate;
+  const Array &p = o.value(A::kParameters), &m = o.value(A::kMomenta), &g = o.value(A::kGradients);
+  expect_updated(o, {A::kParameters, A::kMomenta}, [&](size_t i) { return lion(step, p(i), m(i), g(i)); });
+}
+
 void expect(Oracle& o) {
-  const bool adam = o.c.op == Op::kAdamW;
   const StepScalars& s = o.data.scalars;
   const UpdateAttribute& a = o.c.as<UpdateAttribute>();
   const UpdateStep step{.learning_rate = s.learning_rate, .clip_factor = s.clip_factor, .weight_decay = a.weight_decay,
                         .momentum = a.momentum, .beta1 = a.beta1, .beta2 = a.beta2, .epsilon = a.epsilon,
                         .nesterov = a.nesterov != 0, .step = s.step + 1.0};
-  const Array& p = o.value(0);
-  Expected next[3];
-  for (Expected& e : next) e = {zeros_like(p), zeros_like(p), 12};
-  for (size_t i = 0; i < p.size(); ++i) {
-    const double m = o.c.has(1) ? o.value(1)(i) : 0.0;
-    const UpdatedElement e = adam                  ? adamw(step, p(i), m, o.value(2)(i), o.value(3)(i))
-                             : o.c.op == Op::kLion ? lion(step, p(i), m, o.value(2)(i))
-                                                   : sgd(step, p(i), m, o.value(2)(i));
-    next[0].value(i) = e.p, next[1].value(i) = e.m, next[2].value(i) = e.v;
-    next[0].magnitude(i) = e.p_magnitude, next[1].magnitude(i) = e.m_magnitude, next[2].magnitude(i) = e.v_magnitude;
-  }
-  for (uint32_t i = 0; i < (adam ? 3u : 2u); ++i) {
-    if (o.c.has(i)) o.expect(i, s.skip != 0 ? exact(o.value(i)) : next[i]);
-  }
+  if (o.c.op == Op::kSgd) return expect_sgd(o, step);
+  o.c.op == Op::kAdamW ? expect_adamw(o, step) : expect_lion(o, step);
 }
 
 // The first step of Adam moves by the learning rate, whatever the gradient's size.

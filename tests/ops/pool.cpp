@@ -65,17 +65,19 @@ void add_max_pool(CaseTable& table, uint32_t N, uint32_t H, uint32_t W, uint32_t
   const auto x = shaped({N, H, W, C}), y = shaped({N, P, Q, C}), index = shaped({N, P, Q, C}, DType::kU8);
   const std::string tag = "n" + str(N) + "_" + str(H) + "x" + str(W) + "_c" + str(C) + "_r" + str(window.kernel_h) + "s" +
                           str(window.kernel_w) + "_stride" + str(window.stride) + "_pad" + str(window.pad) + name;
-  table.add(Op::kMaxPool, Pass::kForward, tag, {y, index, x}, window).data = data;
-  table.add(Op::kMaxPool, Pass::kBackward, tag, {x, index, y}, window).data = data;
-  table.again_accumulating(1);
+  using Forward = MaxPoolForward;
+  using Backward = MaxPoolBackward;
+  table.add<Forward>(tag, {{Forward::kY, y}, {Forward::kIndex, index}, {Forward::kX, x}}, window).data = data;
+  table.add<Backward>(tag, {{Backward::kDx, x}, {Backward::kIndex, index}, {Backward::kDy, y}}, window).data = data;
+  table.again_accumulating({Backward::kDx});
 }
 
 void add_global_pool(CaseTable& table, uint32_t N, uint32_t H, uint32_t W, uint32_t C) {
   const auto x = shaped({N, H, W, C}), y = shaped({N, C});
   const std::string tag = "n" + str(N) + "_" + str(H) + "x" + str(W) + "_c" + str(C);
-  table.add(Op::kGlobalPool, Pass::kForward, tag, {y, x});
-  table.add(Op::kGlobalPool, Pass::kBackward, tag, {x, y});
-  table.again_accumulating(1);
+  table.add<GlobalPoolForward>(tag, {{GlobalPoolForward::kY, y}, {GlobalPoolForward::kX, x}});
+  table.add<GlobalPoolBackward>(tag, {{GlobalPoolBackward::kDx, x}, {GlobalPoolBackward::kDy, y}});
+  table.again_accumulating({GlobalPoolBackward::kDx});
 }
 
 void add_cases(CaseTable& table) {
@@ -114,38 +116,47 @@ void set_pool_input(CaseDraft& draft, Array& x) {
 
 void fit_data(CaseDraft& draft) {
   if (draft.c.op != Op::kMaxPool) return;
-  if (draft.c.pass == Pass::kForward) return set_pool_input(draft, draft.value(2));
-  const Tensor& t = draft.c.tensor(0);
+  if (draft.c.pass == Pass::kForward) return set_pool_input(draft, draft.value(MaxPoolForward::kX));
+  const Tensor& t = draft.c.tensor(MaxPoolBackward::kDx);
   Array x = zeros({t.shape[0], t.shape[1], t.shape[2], t.shape[3]});
   set_pool_input(draft, x);
-  draft.value(1) = max_pool_forward(x, draft.c.as<WindowAttribute>()).index;
+  draft.value(MaxPoolBackward::kIndex) = max_pool_forward(x, draft.c.as<WindowAttribute>()).index;
 }
 
 // ---- results ----
 
 void expect_max_pool(Oracle& o) {
+  using A = MaxPoolForward;
+  const Pooled pooled = max_pool_forward(o.value(A::kX), o.c.as<WindowAttribute>());
+  o.expect(A::kY, exact(pooled.y));
+  o.expect(A::kIndex, exact(pooled.index));
+}
+void expect_max_pool_backward(Oracle& o) {
+  using A = MaxPoolBackward;
   const WindowAttribute& window = o.c.as<WindowAttribute>();
-  if (o.c.pass == Pass::kForward) {
-    const Pooled pooled = max_pool_forward(o.value(2), window);
-    o.expect(0, exact(pooled.y));
-    return o.expect(1, exact(pooled.index));
-  }
-  const uint32_t* dx = o.c.tensor(0).shape;
-  const auto spread = [&](const Array& dy) { return max_pool_backward(o.value(1), dy, dx[1], dx[2], window); };
+  const uint32_t* dx = o.c.tensor(A::kDx).shape;
+  const auto spread = [&](const Array& dy) { return max_pool_backward(o.value(A::kIndex), dy, dx[1], dx[2], window); };
   const double overlaps = window.kernel_h * window.kernel_w;
-  o.expect(0, {spread(o.value(2)), spread(magnitudes(o.value(2))), overlaps});
+  o.expect(A::kDx, {spread(o.value(A::kDy)), spread(magnitudes(o.value(A::kDy))), overlaps});
 }
 
 void expect_global_pool(Oracle& o) {
-  if (o.c.pass == Pass::kForward) {
-    const double pixels = o.dimension(1, 1) * o.dimension(1, 2);
-    return o.expect(0, {global_pool_forward(o.value(1)), global_pool_forward(magnitudes(o.value(1))), pixels});
-  }
-  const Array dx = global_pool_backward(o.value(1), o.c.tensor(0).shape[1], o.c.tensor(0).shape[2]);
-  o.expect(0, {dx, magnitudes(dx), 2});
+  using A = GlobalPoolForward;
+  const Array& x = o.value(A::kX);
+  o.expect(A::kY, {global_pool_forward(x), global_pool_forward(magnitudes(x)), o.dimension(A::kX, 1) * o.dimension(A::kX, 2)});
+}
+void expect_global_pool_backward(Oracle& o) {
+  using A = GlobalPoolBackward;
+  const uint32_t* shape = o.c.tensor(A::kDx).shape;
+  const Array dx = global_pool_backward(o.value(A::kDy), shape[1], shape[2]);
+  o.expect(A::kDx, {dx, magnitudes(dx), 2});
 }
 
-void expect(Oracle& o) { o.c.op == Op::kMaxPool ? expect_max_pool(o) : expect_global_pool(o); }
+void expect(Oracle& o) {
+  const bool forward = o.c.pass == Pass::kForward;
+  if (o.c.op == Op::kMaxPool) return forward ? expect_max_pool(o) : expect_max_pool_backward(o);
+  forward ? expect_global_pool(o) : expect_global_pool_backward(o);
+}
 
 // ---- slope ----
 
@@ -160,13 +171,15 @@ Array distinct_like(const Tensor& tensor, const std::string& seed) {
 
 Differentiable differentiable(const KernelCase& c, CaseData& data) {
   std::vector<Array>& v = data.values;
+  using Global = GlobalPoolBackward;
   if (c.op == Op::kGlobalPool) {
-    return {{random_like(c.tensor(0), c.id)}, {0}, [&](const auto& at) { return dot(v[1], global_pool_forward(at[0])); }};
+    return {{random_like(c.tensor(Global::kDx), c.id)}, {Global::kDx}, [&](const auto& at) { return dot(v[Global::kDy], global_pool_forward(at[0])); }};
   }
+  using A = MaxPoolBackward;
   const WindowAttribute& window = c.as<WindowAttribute>();
-  const Array x = distinct_like(c.tensor(0), c.id);
-  v[1] = max_pool_forward(x, window).index;
-  return {{x}, {0}, [&](const auto& at) { return dot(v[2], max_pool_forward(at[0], window).y); }};
+  const Array x = distinct_like(c.tensor(A::kDx), c.id);
+  v[A::kIndex] = max_pool_forward(x, window).index;
+  return {{x}, {A::kDx}, [&](const auto& at) { return dot(v[A::kDy], max_pool_forward(at[0], window).y); }};
 }
 
 constexpr Op kFamilyOps[] = {Op::kMaxPool, Op::kGlobalPool};

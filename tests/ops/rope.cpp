@@ -64,8 +64,12 @@ void add_rope(CaseTable& table, const RopeCase& r) {
   const std::string tag = "b" + str(r.B) + "_t" + str(r.T) + "_h" + str(rope.heads) + "_kv" + str(rope.kv_heads) + "_d" + str(r.D) + "_r" +
                           str(rope.rotary) + (rope.neighbours != 0 ? "_neighbours" : "_halves") + (r.documents ? "_documents" : "") +
                           (r.table ? "_table" : "") + (rope.scale != 1 ? "_scaled" : "") + r.name;
-  table.add(Op::kRope, Pass::kForward, tag, {all, q, k, k, starts, frequencies}, rope);
-  table.add(Op::kRope, Pass::kBackward, tag, {q, k, k, all, starts, frequencies}, rope);
+  using Forward = RopeForward;
+  using Backward = RopeBackward;
+  table.add<Forward>(tag, {{Forward::kQkv, all}, {Forward::kQ, q}, {Forward::kK, k}, {Forward::kV, k}, {Forward::kDocumentStart, starts},
+                           {Forward::kFrequencies, frequencies}}, rope);
+  table.add<Backward>(tag, {{Backward::kDq, q}, {Backward::kDk, k}, {Backward::kDv, k}, {Backward::kDqkv, all},
+                            {Backward::kDocumentStart, starts}, {Backward::kFrequencies, frequencies}}, rope);
 }
 
 void add_cases(CaseTable& table) {
@@ -87,45 +91,54 @@ void add_cases(CaseTable& table) {
 // ---- data ----
 
 // Documents start at t = 0 and then at random; frequencies are positive and fall, as a scaled theta's do.
-void fit_data(CaseDraft& draft) {
+template <typename K>
+void fit(CaseDraft& draft) {
   const KernelCase& c = draft.c;
-  if (c.has(4)) {
-    Array& starts = draft.value(4);
-    starts = Array(Array::shape_type{c.tensor(4).shape[0], c.tensor(4).shape[1]}, 0.0);
+  if (c.has(K::kDocumentStart)) {
+    Array& starts = draft.value(K::kDocumentStart);
+    const uint32_t* shape = c.tensor(K::kDocumentStart).shape;
+    starts = Array(Array::shape_type{shape[0], shape[1]}, 0.0);
     for (size_t m = 0; m < starts.size(); ++m) {
       const size_t t = m % starts.shape(1);
       starts.flat(m) = t == 0 || draft.random.below(4) == 0 ? static_cast<double>(t) : starts.flat(m - 1);
       if (t == 0) starts.flat(m) = 0;
     }
   }
-  if (!c.has(5)) return;
-  for (size_t i = 0; i < draft.value(5).size(); ++i) draft.value(5)(i) = as_f32(std::pow(0.8, static_cast<double>(i)) * draft.random.uniform(0.5, 1));
+  if (!c.has(K::kFrequencies)) return;
+  Array& table = draft.value(K::kFrequencies);
+  for (size_t i = 0; i < table.size(); ++i) table(i) = as_f32(std::pow(0.8, static_cast<double>(i)) * draft.random.uniform(0.5, 1));
 }
+void fit_data(CaseDraft& draft) { draft.c.pass == Pass::kForward ? fit<RopeForward>(draft) : fit<RopeBackward>(draft); }
 
 // ---- results and slope ----
 
-void expect(Oracle& o) {
-  const RopeAttribute& rope = o.c.as<RopeAttribute>();
-  if (o.c.pass == Pass::kForward) {
-    const Turn turn = turned(joined(o.value(1), o.value(2), o.value(3)), rope, o.optional(4), o.optional(5), 1);
-    return o.expect(0, {turn.value, turn.magnitude, 3});
-  }
-  const Turn turn = turned(o.value(3), rope, o.optional(4), o.optional(5), -1);
+void expect_forward(Oracle& o) {
+  using A = RopeForward;
+  const Array qkv = joined(o.value(A::kQ), o.value(A::kK), o.value(A::kV));
+  const Turn turn = turned(qkv, o.c.as<RopeAttribute>(), o.optional(A::kDocumentStart), o.optional(A::kFrequencies), 1);
+  o.expect(A::kQkv, {turn.value, turn.magnitude, 3});
+}
+void expect_backward(Oracle& o) {
+  using A = RopeBackward;
+  const Turn turn = turned(o.value(A::kDqkv), o.c.as<RopeAttribute>(), o.optional(A::kDocumentStart), o.optional(A::kFrequencies), -1);
   size_t first = 0;
-  for (uint32_t i = 0; i < 3; ++i) {
-    const size_t end = first + o.c.tensor(i).shape[2];
-    o.expect(i, {columns_of(turn.value, first, end), columns_of(turn.magnitude, first, end), 3});
+  for (const uint32_t part : {A::kDq, A::kDk, A::kDv}) {
+    const size_t end = first + o.c.tensor(part).shape[2];
+    o.expect(part, {columns_of(turn.value, first, end), columns_of(turn.magnitude, first, end), 3});
     first = end;
   }
 }
+void expect(Oracle& o) { o.c.pass == Pass::kForward ? expect_forward(o) : expect_backward(o); }
 
 Differentiable differentiable(const KernelCase& c, CaseData& data) {
+  using A = RopeBackward;
+  const std::vector<uint32_t> parts = {A::kDq, A::kDk, A::kDv};
   std::vector<Array> point;
-  for (uint32_t i = 0; i < 3; ++i) point.push_back(random_like(c.tensor(i), c.id + str(i)));
-  return {point, {0, 1, 2}, [&](const auto& at) {
-            const Array* starts = c.has(4) ? &data.values[4] : nullptr;
-            const Array* table = c.has(5) ? &data.values[5] : nullptr;
-            return dot(data.values[3], turned(joined(at[0], at[1], at[2]), c.as<RopeAttribute>(), starts, table, 1).value);
+  for (const uint32_t part : parts) point.push_back(random_like(c.tensor(part), c.id + str(part)));
+  return {point, parts, [&](const auto& at) {
+            const Array* starts = c.has(A::kDocumentStart) ? &data.values[A::kDocumentStart] : nullptr;
+            const Array* table = c.has(A::kFrequencies) ? &data.values[A::kFrequencies] : nullptr;
+            return dot(data.values[A::kDqkv], turned(joined(at[0], at[1], at[2]), c.as<RopeAttribute>(), starts, table, 1).value);
           }};
 }
 

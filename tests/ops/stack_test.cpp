@@ -141,15 +141,16 @@ TEST(WorkerStack, OfASmallCoreHoldsWhatItsRulesState) {
 
 // y[1,10] = x[1,64] w[10,64]^T: what a classifier ends with.
 TEST(WorkerStack, OfALayerOfTenOutputsIsEightKilobytesOnASmallCore) {
-  const Tensor y = {.rank = 2, .shape = {1, 10, 1, 1}}, x = {.rank = 2, .shape = {1, 64, 1, 1}}, w = {.rank = 2, .shape = {10, 64, 1, 1}};
-  const Tensor* forward[] = {&y, &x, &w};
-  const Tensor* weight[] = {&w, &x, &y};
-  const Tensor* data[] = {&x, &y, &w};
-  for (const ShapedCall& call : {ShapedCall{Op::kLinear, Pass::kForward, forward, 7, nullptr, 0},
-                                 ShapedCall{Op::kLinear, Pass::kBackwardWeight, weight, 7, nullptr, 0},
-                                 ShapedCall{Op::kLinear, Pass::kBackwardData, data, 7, nullptr, 0}}) {
-    EXPECT_LE(kCpuSmallRules.stack_bytes(call), 8u << 10) << kernel_info(call.op, call.pass).name;
-    EXPECT_LT(kCpuRules.stack_bytes(call), 40u << 10) << "on a large one it follows from the shape too";
+  const auto y = shaped({1, 10}), x = shaped({1, 64}), w = shaped({10, 64});
+  using Forward = LinearForward;
+  using Weight = LinearBackwardWeight;
+  using Data = LinearBackwardData;
+  for (const KernelCase& c : {named_case<Forward>({{Forward::kY, y}, {Forward::kX, x}, {Forward::kW, w}}, LinearAttribute{}),
+                              named_case<Weight>({{Weight::kDw, w}, {Weight::kX, x}, {Weight::kDy, y}}, LinearAttribute{}),
+                              named_case<Data>({{Data::kDx, x}, {Data::kDy, y}, {Data::kW, w}}, LinearAttribute{})}) {
+    const auto stack_bytes = [&](const BackendRules& rules) { return CasePlan(Backend{.rules = &rules}, c).plan().worker_stack_bytes; };
+    EXPECT_LE(stack_bytes(kCpuSmallRules), 8u << 10) << c.info().name;
+    EXPECT_LT(stack_bytes(kCpuRules), 40u << 10) << "on a large one it follows from the shape too";
   }
 }
 

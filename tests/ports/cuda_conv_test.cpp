@@ -46,15 +46,15 @@ TEST(CudaTensorCores, AreAskedForEveryTile) {
     if (c.op != Op::kConv) continue;
     const WindowAttribute& window = c.as<WindowAttribute>();
     if (c.pass == Pass::kForward) {
-      const ConvShape s = conv_shape(c.tensor(3), c.tensor(0), window);
+      const ConvShape s = conv_shape(c.tensor(ConvForward::kX), c.tensor(ConvForward::kY), window);
       if (conv_forward_uses_mma(DType::kBf16, s)) meet(c, conv_forward_product(s));
     } else if (c.pass == Pass::kBackwardWeight) {
-      const ConvShape s = conv_shape(c.tensor(1), c.tensor(2), window);
+      const ConvShape s = conv_shape(c.tensor(ConvBackwardWeight::kX), c.tensor(ConvBackwardWeight::kDy), window);
       if (!conv_backward_uses_mma(DType::kBf16, s)) continue;
       meet(c, conv_weight_product(s));
       in_parts |= split_depth(conv_weight_product(s), conv_weight_tile(DType::kBf16, s, CardSize::kSmall), CardSize::kSmall).count > 1;
     } else {
-      const ConvShape s = conv_shape(c.tensor(0), c.tensor(1), window);
+      const ConvShape s = conv_shape(c.tensor(ConvBackwardData::kDx), c.tensor(ConvBackwardData::kDy), window);
       const ConvPhase rows = conv_phase(s.H, window.kernel_h, window, 0), columns = conv_phase(s.W, window.kernel_w, window, 0);
       if (conv_backward_uses_mma(DType::kBf16, s)) meet(c, {ConvPhases{rows, columns}.inputs(s.N), s.C, s.K});
     }

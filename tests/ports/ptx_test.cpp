@@ -75,18 +75,29 @@ std::vector<KernelCase> wider_cases() {
     const auto x = shaped({3, C}), m = shaped({3}), c = shaped({C});
     const NormAttribute norm{1e-5f, 0.1f, C};
     const std::string tag = "m3_c" + std::to_string(C);
-    table.add(Op::kLayerNorm, Pass::kForward, tag, {x, m, m, x, c, c}, norm);
-    table.add(Op::kLayerNorm, Pass::kBackward, tag, {x, c, c, x, m, m, c, x}, norm);
-    table.add(Op::kRmsNorm, Pass::kForward, tag, {x, m, x, c}, NormAttribute{1e-5f, 0, 0});
-    table.add(Op::kRmsNorm, Pass::kBackward, tag, {x, c, x, m, c, x});
+    using Forward = LayerNormForward;
+    using Backward = LayerNormBackward;
+    using RmsForward = RmsNormForward;
+    using RmsBackward = RmsNormBackward;
+    table.add<Forward>(tag, {{Forward::kY, x}, {Forward::kMean, m}, {Forward::kRstd, m}, {Forward::kX, x}, {Forward::kGamma, c},
+                             {Forward::kBeta, c}}, norm);
+    table.add<Backward>(tag, {{Backward::kDx, x}, {Backward::kDgamma, c}, {Backward::kDbeta, c}, {Backward::kX, x}, {Backward::kMean, m},
+                              {Backward::kRstd, m}, {Backward::kGamma, c}, {Backward::kDy, x}}, norm);
+    table.add<RmsForward>(tag, {{RmsForward::kY, x}, {RmsForward::kRstd, m}, {RmsForward::kX, x}, {RmsForward::kGamma, c}},
+                          NormAttribute{1e-5f, 0, 0});
+    table.add<RmsBackward>(tag, {{RmsBackward::kDx, x}, {RmsBackward::kDgamma, c}, {RmsBackward::kX, x}, {RmsBackward::kRstd, m},
+                                 {RmsBackward::kGamma, c}, {RmsBackward::kDy, x}});
   }
   const auto pixels = shaped({2, 3, 5, 16}), means = shaped({2, 16});
-  table.add(Op::kGlobalPool, Pass::kForward, "n2_3x5_c16", {means, pixels});
-  table.add(Op::kGlobalPool, Pass::kBackward, "n2_3x5_c16", {pixels, means});
+  table.add<GlobalPoolForward>("n2_3x5_c16", {{GlobalPoolForward::kY, means}, {GlobalPoolForward::kX, pixels}});
+  table.add<GlobalPoolBackward>("n2_3x5_c16", {{GlobalPoolBackward::kDx, pixels}, {GlobalPoolBackward::kDy, means}});
   const WindowAttribute window{1, 1, 1, 0, 1e-5f};
   const auto few = shaped({1, 32, 31, 4}), many = shaped({1, 32, 31, 72}), k = shaped({72});
-  table.add(Op::kConv, Pass::kForward, "n1_32x31_c4_k72_statistics", {many, k, k, few, shaped({72, 1, 1, 4})}, window);
-  table.add(Op::kConv, Pass::kBackwardData, "n1_32x31_c72_k4", {many, few, shaped({4, 1, 1, 72})}, window);
+  using Conv = ConvForward;
+  using ConvData = ConvBackwardData;
+  table.add<Conv>("n1_32x31_c4_k72_statistics", {{Conv::kY, many}, {Conv::kMeanOfY, k}, {Conv::kRstdOfY, k}, {Conv::kX, few},
+                                                 {Conv::kW, shaped({72, 1, 1, 4})}}, window);
+  table.add<ConvData>("n1_32x31_c72_k4", {{ConvData::kDx, many}, {ConvData::kDy, few}, {ConvData::kW, shaped({4, 1, 1, 72})}}, window);
   return table.cases();
 }
 
