@@ -27,6 +27,7 @@ namespace {
 
 using test::CasePlan;
 using test::KernelCase;
+using test::named_case;
 using test::shaped;
 
 constexpr int kWarmUp = 3, kRuns = 20;
@@ -221,15 +222,21 @@ struct Work {
 struct Layer {
   std::string name;
   uint64_t rows, inputs, outputs;
-  std::vector<std::optional<Tensor>> forward, data, weight;  // arguments; no data for a first layer
-  test::CaseAttribute attribute;
-  Op op;
+  bool is_linear;
+  KernelCase forward, weight;
+  std::optional<KernelCase> data;  // none for a first layer
 };
 
 Layer linear(const char* name, uint32_t M, uint32_t C, uint32_t K, DType stored) {
   const auto x = shaped({M, C}, stored), y = shaped({M, K}, stored), w = shaped({C, K}), b = shaped({K});
-  return {std::string(name) + " " + std::to_string(M) + " x " + std::to_string(C) + " -> " + std::to_string(K), M, C, K, {y, x, w, b}, {x, y, w}, {w, x, y},
-          LinearAttribute{.input_major = 1}, Op::kLinear};
+  const LinearAttribute linear{.input_major = 1};
+  using Forward = LinearForward;
+  using Weight = LinearBackwardWeight;
+  using Data = LinearBackwardData;
+  return {std::string(name) + " " + std::to_string(M) + " x " + std::to_string(C) + " -> " + std::to_string(K), M, C, K, true,
+          named_case<Forward>({{Forward::kY, y}, {Forward::kX, x}, {Forward::kW, w}, {Forward::kB, b}}, linear),
+          named_case<Weight>({{Weight::kDw, w}, {Weight::kX, x}, {Weight::kDy, y}}, linear),
+          named_case<Data>({{Data::kDx, x}, {Data::kDy, y}, {Data::kW, w}}, linear)};
 }
 
 Layer conv(uint32_t N, uint32_t size, uint32_t C, uint32_t K, uint16_t kernel, uint16_t stride, DType stored) {
@@ -237,33 +244,32 @@ Layer conv(uint32_t N, uint32_t size, uint32_t C, uint32_t K, uint16_t kernel, u
   const uint32_t P = (size + 2u * window.pad - kernel) / stride + 1;
   const auto x = shaped({N, size, size, C}, stored), y = shaped({N, P, P, K}, stored), w = shaped({K, kernel, kernel, C});
   const std::string sides = std::to_string(kernel) + " x " + std::to_string(kernel) + (stride == 1 ? "" : " / " + std::to_string(stride));
+  using Forward = ConvForward;
+  using Weight = ConvBackwardWeight;
+  using Data = ConvBackwardData;
   return {sides + ", " + std::to_string(size) + " x " + std::to_string(size) + ", " + std::to_string(C) + " -> " + std::to_string(K), uint64_t{N} * P * P,
-          uint64_t{kernel} * kernel * C, K, {y, {}, {}, x, w}, {x, y, w}, {w, x, y}, window, Op::kConv};
+          uint64_t{kernel} * kernel * C, K, false, named_case<Forward>({{Forward::kY, y}, {Forward::kX, x}, {Forward::kW, w}}, window),
+          named_case<Weight>({{Weight::kDw, w}, {Weight::kX, x}, {Weight::kDy, y}}, window),
+          named_case<Data>({{Data::kDx, x}, {Data::kDy, y}, {Data::kW, w}}, window)};
 }
 
-KernelCase case_of(const Layer& layer, Pass pass, const std::vector<std::optional<Tensor>>& arguments) {
-  KernelCase c;
-  c.op = layer.op;
-  c.pass = pass;
-  c.arguments = arguments;
-  c.attribute = layer.attribute;
+KernelCase case_of(const Layer& layer, KernelCase c) {
   c.id = layer.name;
   return c;
 }
 
 // The transposes are those of [inputs, outputs] weights for linear layers, and of [outputs, inputs] for convolutions.
 std::vector<Work> passes(const Layer& layer, DType stored) {
-  const bool is_linear = layer.op == Op::kLinear;
   const cudaDataType_t in = stored == DType::kBf16 ? CUDA_R_16BF : CUDA_R_32F;
   const auto product = [&](uint64_t m, uint64_t n, uint64_t k, bool transpose_a, bool transpose_b, cudaDataType_t out) {
     return Product{m, n, k, transpose_a, transpose_b, in, out, CUBLAS_COMPUTE_32F};
   };
   const uint64_t rows = layer.rows, inputs = layer.inputs, outputs = layer.outputs;
   std::vector<Work> all = {
-      {layer.name + ", forward", case_of(layer, Pass::kForward, layer.forward), product(outputs, rows, inputs, !is_linear, false, in)},
-      {layer.name + ", weight", case_of(layer, Pass::kBackwardWeight, layer.weight), product(outputs, inputs, rows, false, true, CUDA_R_32F)}};
-  if (layer.data.empty()) return all;
-  all.insert(all.begin() + 1, {layer.name + ", data", case_of(layer, Pass::kBackwardData, layer.data), product(inputs, rows, outputs, is_linear, false, in)});
+      {layer.name + ", forward", case_of(layer, layer.forward), product(outputs, rows, inputs, !layer.is_linear, false, in)},
+      {layer.name + ", weight", case_of(layer, layer.weight), product(outputs, inputs, rows, false, true, CUDA_R_32F)}};
+  if (!layer.data) return all;
+  all.insert(all.begin() + 1, {layer.name + ", data", case_of(layer, *layer.data), product(inputs, rows, outputs, layer.is_linear, false, in)});
   return all;
 }
 
@@ -276,7 +282,7 @@ std::vector<Layer> gpt2_small(DType stored) {
 std::vector<Layer> resnet50(DType stored) {
   constexpr uint32_t kBatch = 64;
   std::vector<Layer> layers = {conv(kBatch, 224, 3, 64, 7, 2, stored)};
-  layers.front().data.clear();
+  layers.front().data.reset();
   for (uint32_t size = 56, width = 64; size >= 7; size /= 2, width *= 2) {
     layers.push_back(conv(kBatch, size, width, width, 3, 1, stored));
     layers.push_back(conv(kBatch, size, width, 4 * width, 1, 1, stored));
