@@ -1,8 +1,10 @@
-// Batch-norm over rows of channels (Ioffe & Szegedy 2015): statistics, running averages, forward, inference, backward.
+// Batch-norm over rows of channels (Ioffe & Szegedy 2015): statistics, running averages, forward, inference, backward; and group-norm
+// (Wu & He 2018), forward and backward, whose samples are rows of channels each.
 // Here as the twin of lib/cpu/batch_norm.cpp. Memory bounds each pass: a block takes a tile of channels of a chunk of rows.
 #include "cuda/batch_norm_rules.h"
 #include "cuda/channel_norm.h"
 #include "cuda/cuda_kernels.h"
+#include "cuda/cuda_rules.h"
 #include "cuda/device_math.h"
 #include "cuda/grid.h"
 #include "cuda/pack.h"
@@ -59,6 +61,16 @@ __device__ void sum_lanes(Shared& shared, const ColumnTile<kWidth>& tile, const 
   }
 }
 
+// Writes the tile's part of out[2][C].
+template <uint32_t kWidth, typename Shared>
+__device__ void store_sums(Shared& shared, const ColumnTile<kWidth>& tile, const Sums<kWidth>& sums, uint64_t C, double* out) {
+  double first, second;
+  sum_lanes(shared, tile, sums, &first, &second);
+  if (threadIdx.x >= tile.columns()) return;
+  out[tile.first + threadIdx.x] = first;
+  out[C + tile.first + threadIdx.x] = second;
+}
+
 constexpr uint32_t kShiftRows = 4;
 
 // About the mean: of the chunk's first rows.
@@ -76,18 +88,16 @@ __device__ Pack<kWidth> shift_of(const Stored* x, uint64_t C, uint64_t rows) {
   return shift;
 }
 
-// partials[chunk][2][C]: mean and sum of squared deviations of a chunk's channels. The shift keeps the squares small (Chan, Golub &
-// LeVeque, "Algorithms for computing the sample variance", 1983, section 3: shifted data).
-template <uint32_t kWidth, typename Stored>
-__global__ void __launch_bounds__(kBlockThreads)
-    chunk_moments(const BatchNormStatisticsArgsOf<Stored> args, double* partials, CudaRowChunks chunks) {
-  REPRISE_SHARED(float, shared, 2 * kWidth * kBlockThreads);
-  REPRISE_SHARED(float, shifts, kTileColumns);
-  const uint64_t C = args.C, begin = chunks.begin(blockIdx.y), end = chunks.end(blockIdx.y);
-  const ColumnTile<kWidth> tile(args.C);
+// Of rows [begin, end): their mean and sum of squared deviations, to out[2][C], whose columns are x's. The shift keeps the squares small
+// (Chan, Golub & LeVeque, "Algorithms for computing the sample variance", 1983, section 3: shifted data). `shared` is as sum_lanes wants it,
+// `shifts` holds kTileColumns floats.
+template <uint32_t kWidth, typename Stored, typename Shared, typename Shifts>
+__device__ void store_moments(Shared& shared, Shifts& shifts, const Stored* rows, uint32_t columns, uint64_t begin, uint64_t end, double* partials) {
+  const uint64_t C = columns;
+  const ColumnTile<kWidth> tile(columns);
   Sums<kWidth> sums;
   if (tile.works()) {
-    const Stored* x = args.x + tile.channel();
+    const Stored* x = rows + tile.channel();
     const Pack<kWidth> shift = shift_of<kWidth>(x + begin * C, C, end - begin);
     for (uint32_t k = 0; k < kWidth && tile.lane == 0; ++k) shifts[tile.pack * kWidth + k] = shift.at[k];
     for (uint64_t r = begin + tile.lane; r < end; r += tile.lanes) {
@@ -104,9 +114,19 @@ __global__ void __launch_bounds__(kBlockThreads)
   sum_lanes(shared, tile, sums, &first, &second);
   if (threadIdx.x >= tile.columns()) return;
   const double d = first / static_cast<double>(end - begin);
-  double* out = partials + blockIdx.y * 2 * C + tile.first + threadIdx.x;
+  double* out = partials + tile.first + threadIdx.x;
   out[0] = static_cast<double>(static_cast<float>(shifts[threadIdx.x])) + d;
   out[C] = fma(-first, d, second);
+}
+
+// partials[chunk][2][C]: moments of a chunk's channels.
+template <uint32_t kWidth, typename Stored>
+__global__ void __launch_bounds__(kBlockThreads)
+    chunk_moments(const BatchNormStatisticsArgsOf<Stored> args, double* partials, CudaRowChunks chunks) {
+  REPRISE_SHARED(float, shared, 2 * kWidth * kBlockThreads);
+  REPRISE_SHARED(float, shifts, kTileColumns);
+  store_moments<kWidth>(shared, shifts, args.x, args.C, chunks.begin(blockIdx.y), chunks.end(blockIdx.y),
+                        partials + uint64_t{blockIdx.y} * 2 * args.C);
 }
 
 // partials[chunk][2][C]: the sums of dy and of dy (x - mean), dy masked where there is a beta.
@@ -130,12 +150,7 @@ __global__ void __launch_bounds__(kBlockThreads)
       }
     }
   }
-  double first, second;
-  sum_lanes(shared, tile, sums, &first, &second);
-  if (threadIdx.x >= tile.columns()) return;
-  double* out = partials + blockIdx.y * 2 * C + tile.first + threadIdx.x;
-  out[0] = first;
-  out[C] = second;
+  store_sums(shared, tile, sums, C, partials + blockIdx.y * 2 * C);
 }
 
 // ---- the chunks together: a block takes 32 channels, a lane one of them, the warps the chunks in turns ----
@@ -149,6 +164,12 @@ __device__ double sum_over_warps(Shared& shared, double value) {
   for (uint32_t w = 0; w < kWarps; ++w) sum += shared[w * kWarpLanes + lane_index()];
   __syncthreads();
   return sum;
+}
+
+// 1 / sqrt of a variance that is a sum of squares over `count`, which rounding may have made negative; NaN stays NaN.
+__device__ float rstd_of(double deviation, double count, float epsilon) {
+  const double variance = deviation > 0 || deviation != deviation ? deviation / count : 0;
+  return static_cast<float>(1 / sqrt(variance + static_cast<double>(epsilon)));
 }
 
 // Chan et al. 1983, section 2.
@@ -170,9 +191,8 @@ __global__ void __launch_bounds__(kBlockThreads)
   }
   deviation = sum_over_warps(shared, deviation);
   if (warp_index() != 0 || c >= C) return;
-  const double variance = deviation > 0 || deviation != deviation ? deviation / M : 0;
   args.mean[c] = static_cast<float>(mean);
-  args.rstd[c] = static_cast<float>(1 / sqrt(variance + static_cast<double>(args.epsilon)));
+  args.rstd[c] = rstd_of(deviation, M, args.epsilon);
 }
 
 // dx = scale (dy - mean_dy - (x - mean) slope).
@@ -261,6 +281,181 @@ __global__ void __launch_bounds__(kBlockThreads) normalise(const Normalise<Store
   }
 }
 
+// ---- group-norm: block (x, y) takes tile x of the channels of one chunk of one sample ----
+
+// Chunks of the pixels of N samples, the first sample's first; its channels are G groups of D.
+struct SampleChunks {
+  CudaRowChunks of;  // of a sample
+  uint32_t count;    // of a sample
+  uint32_t C, G, D;
+
+  constexpr uint64_t sample(uint32_t y) const { return y / count; }
+  constexpr uint64_t begin(uint32_t y) const { return sample(y) * of.M + of.begin(y % count); }
+  constexpr uint64_t end(uint32_t y) const { return sample(y) * of.M + of.end(y % count); }
+  constexpr double elements() const { return static_cast<double>(of.M * D); }  // of a group
+};
+
+// Of the groups of the channels from c on: values[N][G].
+template <uint32_t kWidth>
+__device__ Pack<kWidth> load_groups(const float* values, const SampleChunks& chunks, uint64_t n, uint32_t c) {
+  Pack<kWidth> pack;
+  REPRISE_UNROLL
+  for (uint32_t k = 0; k < kWidth; ++k) pack.at[k] = values[n * chunks.G + (c + k) / chunks.D];
+  return pack;
+}
+
+template <uint32_t kWidth, typename Stored>
+__global__ void __launch_bounds__(kBlockThreads) group_chunk_moments(const Stored* x, double* partials, SampleChunks chunks) {
+  REPRISE_SHARED(float, shared, 2 * kWidth * kBlockThreads);
+  REPRISE_SHARED(float, shifts, kTileColumns);
+  store_moments<kWidth>(shared, shifts, x, chunks.C, chunks.begin(blockIdx.y), chunks.end(blockIdx.y),
+                        partials + uint64_t{blockIdx.y} * 2 * chunks.C);
+}
+
+// A warp takes a group of a sample. Calls f(k, c, at) for each of its channels c in each chunk k of the sample: partials[at] is their first
+// sum, partials[at + C] their second.
+template <typename F>
+__device__ void for_each_group_sum(const SampleChunks& chunks, uint64_t group, const F& f) {
+  const uint32_t D = chunks.D, sums = chunks.count * D;  // a chunk has 32 rows and more, so that these are few
+  const uint64_t first = group / chunks.G * chunks.count;
+  const uint32_t channel = static_cast<uint32_t>(group % chunks.G) * D;
+  for (uint32_t i = lane_index(); i < sums; i += kWarpLanes) {
+    const uint32_t k = i / D, c = channel + i % D;
+    f(k, c, (first + k) * 2 * chunks.C + c);
+  }
+}
+
+// Chan et al. 1983, section 2: over the chunks and the channels of a group.
+template <typename Stored>
+__global__ void __launch_bounds__(kBlockThreads)
+    combine_group_moments(const GroupNormForwardArgsOf<Stored> args, const double* partials, SampleChunks chunks) {
+  const uint64_t group = uint64_t{blockIdx.x} * kWarps + warp_index();
+  if (group >= uint64_t{args.N} * args.G) return;
+  const auto rows = [&](uint32_t k) { return static_cast<double>(chunks.of.end(k) - chunks.of.begin(k)); };
+  double mean = 0, deviation = 0;
+  for_each_group_sum(chunks, group, [&](uint32_t k, uint32_t, uint64_t at) { mean = fma(rows(k), partials[at], mean); });
+  mean = warp_sum(mean) / chunks.elements();
+  for_each_group_sum(chunks, group, [&](uint32_t k, uint32_t, uint64_t at) {
+    const double d = partials[at] - mean;
+    deviation += fma(rows(k) * d, d, partials[at + chunks.C]);
+  });
+  deviation = warp_sum(deviation);
+  if (lane_index() != 0) return;
+  args.mean[group] = static_cast<float>(mean);
+  args.rstd[group] = rstd_of(deviation, chunks.elements(), args.epsilon);
+}
+
+template <uint32_t kWidth, typename Stored>
+__global__ void __launch_bounds__(kBlockThreads) group_normalise(const GroupNormForwardArgsOf<Stored> args, SampleChunks chunks) {
+  const ColumnTile<kWidth> tile(args.C);
+  if (!tile.works()) return;
+  const uint64_t C = args.C, n = chunks.sample(blockIdx.y), end = chunks.end(blockIdx.y);
+  const auto c = static_cast<uint32_t>(tile.channel());
+  const Pack<kWidth> mean = load_groups<kWidth>(args.mean, chunks, n, c), gamma = load_pack<kWidth>(args.gamma + c),
+                     beta = load_pack<kWidth>(args.beta + c);
+  Pack<kWidth> scale = load_groups<kWidth>(args.rstd, chunks, n, c);
+  REPRISE_UNROLL
+  for (uint32_t k = 0; k < kWidth; ++k) scale.at[k] *= gamma.at[k];
+  for (uint64_t r = chunks.begin(blockIdx.y) + tile.lane; r < end; r += tile.lanes) {
+    Pack<kWidth> y = load_pack<kWidth>(args.x + r * C + c);
+    REPRISE_UNROLL
+    for (uint32_t k = 0; k < kWidth; ++k) y.at[k] = fmaf(y.at[k] - mean.at[k], scale.at[k], beta.at[k]);
+    store_pack(args.y + r * C + c, y);
+  }
+}
+
+// partials[chunk][2][C]: the sums of dy and of dy (x - mean).
+template <uint32_t kWidth, typename Stored>
+__global__ void __launch_bounds__(kBlockThreads)
+    group_gradient_sums(const GroupNormBackwardArgsOf<Stored> args, double* partials, SampleChunks chunks) {
+  REPRISE_SHARED(float, shared, 2 * kWidth * kBlockThreads);
+  const uint64_t C = args.C, end = chunks.end(blockIdx.y);
+  const ColumnTile<kWidth> tile(args.C);
+  Sums<kWidth> sums;
+  if (tile.works()) {
+    const auto c = static_cast<uint32_t>(tile.channel());
+    const Pack<kWidth> mean = load_groups<kWidth>(args.mean, chunks, chunks.sample(blockIdx.y), c);
+    for (uint64_t r = chunks.begin(blockIdx.y) + tile.lane; r < end; r += tile.lanes) {
+      const Pack<kWidth> x = load_pack<kWidth>(args.x + r * C + c), dy = load_pack<kWidth>(args.dy + r * C + c);
+      REPRISE_UNROLL
+      for (uint32_t k = 0; k < kWidth; ++k) {
+        sums.first.at[k] += dy.at[k];
+        sums.second.at[k] = fmaf(dy.at[k], x.at[k] - mean.at[k], sums.second.at[k]);
+      }
+    }
+  }
+  store_sums(shared, tile, sums, C, partials + blockIdx.y * 2 * C);
+}
+
+// dx = dy rstd gamma - mean_dy - (x - mean) slope.
+struct GroupCoefficients {
+  float *mean_dy, *slope;  // [N,G]
+};
+
+template <typename Stored>
+__global__ void __launch_bounds__(kBlockThreads)
+    combine_group_gradients(const GroupNormBackwardArgsOf<Stored> args, const double* partials, SampleChunks chunks, const GroupCoefficients out) {
+  const uint64_t group = uint64_t{blockIdx.x} * kWarps + warp_index();
+  if (group >= uint64_t{args.N} * args.G) return;
+  double gradient = 0, projection = 0;  // sums over the group of dy gamma and of dy gamma (x - mean)
+  for_each_group_sum(chunks, group, [&](uint32_t, uint32_t c, uint64_t at) {
+    const auto gamma = static_cast<double>(args.gamma[c]);
+    gradient = fma(partials[at], gamma, gradient);
+    projection = fma(partials[at + chunks.C], gamma, projection);
+  });
+  gradient = warp_sum(gradient);
+  projection = warp_sum(projection);
+  if (lane_index() != 0) return;
+  const auto rstd = static_cast<double>(args.rstd[group]);
+  const double factor = rstd / chunks.elements();
+  out.mean_dy[group] = static_cast<float>(gradient * factor);
+  out.slope[group] = static_cast<float>(projection * factor * rstd * rstd);
+}
+
+// dgamma and dbeta: a block takes 32 channels, a lane one of them, the warps the chunks of all samples in turns.
+template <typename Stored>
+__global__ void __launch_bounds__(kBlockThreads)
+    combine_group_parameters(const GroupNormBackwardArgsOf<Stored> args, const double* partials, SampleChunks chunks) {
+  REPRISE_SHARED(double, shared, kBlockThreads);
+  const uint64_t C = args.C, c = uint64_t{blockIdx.x} * kWarpLanes + lane_index();
+  const uint64_t group = static_cast<uint32_t>(c) / chunks.D;
+  double sum_dy = 0, sum_dy_z = 0;
+  for (uint32_t y = warp_index(); c < C && y < args.N * chunks.count; y += kWarps) {
+    const auto rstd = static_cast<double>(args.rstd[chunks.sample(y) * args.G + group]);
+    sum_dy += partials[uint64_t{y} * 2 * C + c];
+    sum_dy_z = fma(partials[(uint64_t{y} * 2 + 1) * C + c], rstd, sum_dy_z);
+  }
+  sum_dy = sum_over_warps(shared, sum_dy);
+  sum_dy_z = sum_over_warps(shared, sum_dy_z);
+  if (warp_index() != 0 || c >= C) return;
+  const float dgamma = static_cast<float>(sum_dy_z), dbeta = static_cast<float>(sum_dy);
+  if (args.dgamma != nullptr) args.dgamma[c] = args.accumulate_dgamma ? args.dgamma[c] + dgamma : dgamma;
+  if (args.dbeta != nullptr) args.dbeta[c] = args.accumulate_dbeta ? args.dbeta[c] + dbeta : dbeta;
+}
+
+template <uint32_t kWidth, typename Stored>
+__global__ void __launch_bounds__(kBlockThreads)
+    group_input_gradient(const GroupNormBackwardArgsOf<Stored> args, const GroupCoefficients of, SampleChunks chunks) {
+  const ColumnTile<kWidth> tile(args.C);
+  if (!tile.works()) return;
+  const uint64_t C = args.C, n = chunks.sample(blockIdx.y), end = chunks.end(blockIdx.y);
+  const auto c = static_cast<uint32_t>(tile.channel());
+  const Pack<kWidth> mean = load_groups<kWidth>(args.mean, chunks, n, c), mean_dy = load_groups<kWidth>(of.mean_dy, chunks, n, c),
+                     slope = load_groups<kWidth>(of.slope, chunks, n, c), gamma = load_pack<kWidth>(args.gamma + c);
+  Pack<kWidth> scale = load_groups<kWidth>(args.rstd, chunks, n, c);
+  REPRISE_UNROLL
+  for (uint32_t k = 0; k < kWidth; ++k) scale.at[k] *= gamma.at[k];
+  for (uint64_t r = chunks.begin(blockIdx.y) + tile.lane; r < end; r += tile.lanes) {
+    const Pack<kWidth> x = load_pack<kWidth>(args.x + r * C + c), dy = load_pack<kWidth>(args.dy + r * C + c);
+    Pack<kWidth> dx;
+    REPRISE_UNROLL
+    for (uint32_t k = 0; k < kWidth; ++k) {
+      dx.at[k] = fmaf(-(x.at[k] - mean.at[k]), slope.at[k], fmaf(dy.at[k], scale.at[k], -mean_dy.at[k]));
+    }
+    store_pack(args.dx + r * C + c, dx);
+  }
+}
+
 __global__ void __launch_bounds__(kBlockThreads) average_running(const BatchNormRunningArgs args) {
   const auto M = static_cast<double>(args.M), momentum = static_cast<double>(args.momentum);
   const double unbias = args.M > 1 ? M / (M - 1) : 1;
@@ -305,6 +500,45 @@ Status launch_backward(const KernelContext& context, const BatchNormBackwardArgs
                  args, partials, chunks.count(), coefficients);
   REPRISE_LAUNCH((input_gradient<kWidth, kMasked, Stored>), tile_grid(args.C, writing), kBlockThreads, context.queue, args,
                  coefficients, writing);
+  return launch_status();
+}
+
+template <typename Args>
+SampleChunks sample_chunks(const Args& args) {
+  const CudaRowChunks of = cuda_group_norm_chunks(args.N, args.HW, args.C);
+  return {of, of.count(), args.C, args.G, args.C / args.G};
+}
+dim3 tile_grid(uint32_t N, const SampleChunks& chunks) { return dim3(static_cast<uint32_t>(cuda_column_tiles(chunks.C)), N * chunks.count); }
+template <typename Args>
+uint32_t group_blocks(const Args& args) {
+  return static_cast<uint32_t>(parts(uint64_t{args.N} * args.G, kWarps));
+}
+
+template <uint32_t kWidth, typename Stored>
+Status launch_group_forward(const KernelContext& context, const GroupNormForwardArgsOf<Stored>& args) {
+  const SampleChunks chunks = sample_chunks(args);
+  const dim3 grid = tile_grid(args.N, chunks);
+  double* partials = static_cast<double*>(args.scratch);
+  REPRISE_LAUNCH((group_chunk_moments<kWidth, Stored>), grid, kBlockThreads, context.queue, args.x, partials, chunks);
+  REPRISE_LAUNCH(combine_group_moments<Stored>, group_blocks(args), kBlockThreads, context.queue, args, partials, chunks);
+  REPRISE_LAUNCH((group_normalise<kWidth, Stored>), grid, kBlockThreads, context.queue, args, chunks);
+  return launch_status();
+}
+
+template <uint32_t kWidth, typename Stored>
+Status launch_group_backward(const KernelContext& context, const GroupNormBackwardArgsOf<Stored>& args) {
+  const SampleChunks chunks = sample_chunks(args);
+  const dim3 grid = tile_grid(args.N, chunks);
+  double* partials = static_cast<double*>(args.scratch);
+  float* behind = reinterpret_cast<float*>(partials + uint64_t{args.N} * chunks.count * 2 * args.C);
+  const GroupCoefficients coefficients{behind, behind + uint64_t{args.N} * args.G};
+  REPRISE_LAUNCH((group_gradient_sums<kWidth, Stored>), grid, kBlockThreads, context.queue, args, partials, chunks);
+  REPRISE_LAUNCH(combine_group_gradients<Stored>, group_blocks(args), kBlockThreads, context.queue, args, partials, chunks, coefficients);
+  if (args.dgamma != nullptr || args.dbeta != nullptr) {
+    REPRISE_LAUNCH(combine_group_parameters<Stored>, static_cast<uint32_t>(parts(args.C, kWarpLanes)), kBlockThreads, context.queue, args, partials,
+                   chunks);
+  }
+  REPRISE_LAUNCH((group_input_gradient<kWidth, Stored>), grid, kBlockThreads, context.queue, args, coefficients, chunks);
   return launch_status();
 }
 
@@ -372,10 +606,22 @@ Status cuda_batch_norm_backward(const KernelContext& context, const BatchNormBac
   return args.beta != nullptr ? launch_backward<1, true>(context, args) : launch_backward<1, false>(context, args);
 }
 
+template <typename Stored>
+Status cuda_group_norm_forward(const KernelContext& context, const GroupNormForwardArgsOf<Stored>& args) {
+  return is_wide<Stored>(args.C) ? launch_group_forward<kPackWidth<Stored>>(context, args) : launch_group_forward<1>(context, args);
+}
+
+template <typename Stored>
+Status cuda_group_norm_backward(const KernelContext& context, const GroupNormBackwardArgsOf<Stored>& args) {
+  return is_wide<Stored>(args.C) ? launch_group_backward<kPackWidth<Stored>>(context, args) : launch_group_backward<1>(context, args);
+}
+
 REPRISE_CUDA_INSTANTIATE(cuda_batch_norm_statistics, BatchNormStatisticsArgs)
 REPRISE_CUDA_INSTANTIATE(cuda_batch_norm_forward, BatchNormForwardArgs)
 REPRISE_CUDA_INSTANTIATE(cuda_norm_add_relu_forward, NormAddReluArgs)
 REPRISE_CUDA_INSTANTIATE(cuda_batch_norm_inference, BatchNormInferenceArgs)
 REPRISE_CUDA_INSTANTIATE(cuda_batch_norm_backward, BatchNormBackwardArgs)
+REPRISE_CUDA_INSTANTIATE(cuda_group_norm_forward, GroupNormForwardArgs)
+REPRISE_CUDA_INSTANTIATE(cuda_group_norm_backward, GroupNormBackwardArgs)
 
 }  // namespace reprise

@@ -50,6 +50,11 @@ template <typename Stored>
 Status cuda_batch_norm_inference(const KernelContext& context, const BatchNormInferenceArgsOf<Stored>& args);
 template <typename Stored>
 Status cuda_batch_norm_backward(const KernelContext& context, const BatchNormBackwardArgsOf<Stored>& args);
+// Of at most 65535 samples: a launch of more fails.
+template <typename Stored>
+Status cuda_group_norm_forward(const KernelContext& context, const GroupNormForwardArgsOf<Stored>& args);
+template <typename Stored>
+Status cuda_group_norm_backward(const KernelContext& context, const GroupNormBackwardArgsOf<Stored>& args);
 
 template <typename Stored>
 Status cuda_relu_forward(const KernelContext& context, const UnaryArgsOf<Stored>& args);
@@ -121,6 +126,8 @@ constexpr void add_cuda_activation_kernels(Backend& table) {
   table.set<BatchNormBackward, Stored, cuda_batch_norm_backward<Stored>>();
   table.set<NormReluBackward, Stored, cuda_batch_norm_backward<Stored>>();
   table.set<NormAddReluForward, Stored, cuda_norm_add_relu_forward<Stored>>();
+  table.set<GroupNormForward, Stored, cuda_group_norm_forward<Stored>>();
+  table.set<GroupNormBackward, Stored, cuda_group_norm_backward<Stored>>();
   table.set<ReluForward, Stored, cuda_relu_forward<Stored>>();
   table.set<ReluBackward, Stored, cuda_relu_backward<Stored>>();
   table.set<AddForward, Stored, cuda_add_forward<Stored>>();

@@ -14,7 +14,7 @@ constexpr uint32_t kPlanFormat = 2;
 enum class Op : uint8_t {
   kConv, kBatchNorm, kRelu, kAdd, kCopy, kMaxPool, kGlobalPool, kLinear, kLayerNorm, kGelu,
   kEmbedding, kAttention, kDropout, kLossHead, kGradNorm, kSgd, kAdamW, kMove, kTransfer,
-  kNormConv, kNormRelu, kNormAddRelu, kRmsNorm, kSwiglu, kRope, kLion,
+  kNormConv, kNormRelu, kNormAddRelu, kRmsNorm, kSwiglu, kRope, kLion, kGroupNorm,
 };
 enum class Pass : uint8_t {
   kForward, kBackward, kBackwardData, kBackwardWeight, kBackwardBias,

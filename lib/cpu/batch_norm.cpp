@@ -1,4 +1,5 @@
-// Batch-norm over rows of channels (Ioffe & Szegedy 2015): statistics, running averages, forward, inference, backward.
+// Batch-norm over rows of channels (Ioffe & Szegedy 2015): statistics, running averages, forward, inference, backward; and group-norm
+// (Wu & He 2018), forward and backward, whose samples are rows of channels each.
 // Here because each pass is bound by memory: one reading of x for the statistics, two of x and dy for the backward.
 #include <atomic>
 #include <cmath>
@@ -182,7 +183,9 @@ REPRISE_INLINE void normalise_body(const NormaliseColumns<Stored>& a, uint64_t b
   normalise_rows<kLanes, false>(a, begin, end);
 }
 
-// dx = scale (dy - mean_dy - (x - mean) slope), channel by channel; dy masked where there is a beta.
+// dx = scale (dy - mean_dy - (x - mean) slope), channel by channel; dy masked where there is a beta. Of group-norm, whose gamma may be zero
+// where its group's sums are not: scale dy - mean_dy - (x - mean) slope.
+enum class GradientOf { kNorm, kNormRelu, kGroupNorm };
 template <typename Stored>
 struct GradientColumns {
   Stored* dx;
@@ -191,9 +194,10 @@ struct GradientColumns {
   const float *scale, *mean_dy, *slope;  // scale is rstd gamma
   uint64_t C;
   const float* beta;
+  bool grouped = false;
 };
 
-template <int kLanes, int kVectors, bool kMasked, typename Stored>
+template <int kLanes, int kVectors, GradientOf kOf, typename Stored>
 REPRISE_INLINE void gradient_tile(const GradientColumns<Stored>& a, uint64_t row, uint64_t rows, uint64_t channel) {
   using Vector = typename VectorOf<kLanes>::type;
   Vector mean[kVectors], scale[kVectors], mean_dy[kVectors], slope[kVectors];
@@ -204,7 +208,7 @@ REPRISE_INLINE void gradient_tile(const GradientColumns<Stored>& a, uint64_t row
     read_vector<kLanes>(scale[j], a.scale + c);
     read_vector<kLanes>(mean_dy[j], a.mean_dy + c);
     read_vector<kLanes>(slope[j], a.slope + c);
-    if constexpr (kMasked) read_vector<kLanes>(beta[j], a.beta + c);
+    if constexpr (kOf == GradientOf::kNormRelu) read_vector<kLanes>(beta[j], a.beta + c);
   }
   for (uint64_t r = 0; r < rows; ++r) {
     const uint64_t at = (row + r) * a.C + channel;
@@ -215,28 +219,33 @@ REPRISE_INLINE void gradient_tile(const GradientColumns<Stored>& a, uint64_t row
       read_vector<kLanes>(g, a.dy + at + j * kLanes);
       read_vector<kLanes>(x, a.x + at + j * kLanes);
       const Vector d = x - mean[j];
-      if constexpr (kMasked) keep_positive<kLanes>(g, d * scale[j] + beta[j]);
-      write_vector<kLanes>(a.dx + at + j * kLanes, scale[j] * ((g - mean_dy[j]) - d * slope[j]));
+      if constexpr (kOf == GradientOf::kNormRelu) keep_positive<kLanes>(g, d * scale[j] + beta[j]);
+      if constexpr (kOf == GradientOf::kGroupNorm) {
+        write_vector<kLanes>(a.dx + at + j * kLanes, (g * scale[j] - mean_dy[j]) - d * slope[j]);
+      } else {
+        write_vector<kLanes>(a.dx + at + j * kLanes, scale[j] * ((g - mean_dy[j]) - d * slope[j]));
+      }
     }
   }
 }
 
-template <int kLanes, bool kMasked, typename Stored>
+template <int kLanes, GradientOf kOf, typename Stored>
 REPRISE_INLINE void gradient_rows(const GradientColumns<Stored>& a, uint64_t begin, uint64_t end) {
   const uint64_t C = a.C, step = block_rows(C);
   for (uint64_t row = begin; row < end; row += step) {
     const uint64_t rows = smaller(step, end - row);
     uint64_t c = 0;
-    for (; c + 4 * kLanes <= C; c += 4 * kLanes) gradient_tile<kLanes, 4, kMasked>(a, row, rows, c);
-    for (; c + kLanes <= C; c += kLanes) gradient_tile<kLanes, 1, kMasked>(a, row, rows, c);
-    for (; c < C; ++c) gradient_tile<1, 1, kMasked>(a, row, rows, c);
+    for (; c + 4 * kLanes <= C; c += 4 * kLanes) gradient_tile<kLanes, 4, kOf>(a, row, rows, c);
+    for (; c + kLanes <= C; c += kLanes) gradient_tile<kLanes, 1, kOf>(a, row, rows, c);
+    for (; c < C; ++c) gradient_tile<1, 1, kOf>(a, row, rows, c);
   }
 }
 
 template <int kLanes, typename Stored>
 REPRISE_INLINE void gradient_body(const GradientColumns<Stored>& a, uint64_t begin, uint64_t end) {
-  if (a.beta != nullptr) return gradient_rows<kLanes, true>(a, begin, end);
-  gradient_rows<kLanes, false>(a, begin, end);
+  if (a.grouped) return gradient_rows<kLanes, GradientOf::kGroupNorm>(a, begin, end);
+  if (a.beta != nullptr) return gradient_rows<kLanes, GradientOf::kNormRelu>(a, begin, end);
+  gradient_rows<kLanes, GradientOf::kNorm>(a, begin, end);
 }
 
 REPRISE_STORAGE_LEVELS(chunk_moments, chunk_moments_body<kLanes>,
@@ -267,6 +276,12 @@ void take_chunk(VectorLevel level, const BatchNormStatisticsArgsOf<Stored>& args
   chunk_moments(level, own.first, own.second, own.shift, args.x + chunks.begin(k) * args.C, args.C, chunks.end(k) - chunks.begin(k));
 }
 
+// 1 / sqrt of a variance that is a sum of squares over `count`, which rounding may have made negative; NaN stays NaN.
+float rstd_of(double deviation, double count, float epsilon) {
+  const double variance = deviation > 0 || deviation != deviation ? deviation / count : 0;
+  return static_cast<float>(1 / std::sqrt(variance + static_cast<double>(epsilon)));
+}
+
 // The chunks' moments become the whole's (Chan et al. 1983, section 2), in the order of the chunks.
 template <typename Stored>
 void combine_moments(const BatchNormStatisticsArgsOf<Stored>& args, const double* partials, uint64_t begin, uint64_t end) {
@@ -282,9 +297,8 @@ void combine_moments(const BatchNormStatisticsArgsOf<Stored>& args, const double
       const double d = partials[k * stride + c] - mean;
       deviation += partials[k * stride + args.C + c] + rows(k) * d * d;
     }
-    const double variance = deviation > 0 || deviation != deviation ? deviation / M : 0;
     args.mean[c] = static_cast<float>(mean);
-    args.rstd[c] = static_cast<float>(1 / std::sqrt(variance + static_cast<double>(args.epsilon)));
+    args.rstd[c] = rstd_of(deviation, M, args.epsilon);
   }
 }
 
@@ -316,6 +330,127 @@ template <typename Stored>
 void combine_chunks(const Workers& workers, const BatchNormStatisticsArgsOf<Stored>& args) {
   const double* partials = static_cast<const double*>(args.scratch);
   for_each_piece(workers, {args.C, kCombineChannels}, [&](uint64_t begin, uint64_t end) { combine_moments(args, partials, begin, end); });
+}
+
+// ---- group-norm: a sample's chunks are summed as batch-norm's, then the channels of a group together ----
+
+// A call's shape, and its scratch.
+template <typename Args>
+struct GroupedSamples {
+  const Args& args;
+  Partition chunks;  // of a sample's pixels
+  GroupNormScratch at;
+
+  GroupedSamples(const Args& of, Pass pass)
+      : args(of), chunks(group_norm_chunks(of.N, of.HW)), at(group_norm_scratch(of.N, of.HW, of.C, pass)) {}
+
+  ChunkScratch chunk(uint64_t n, uint32_t k) const {
+    unsigned char* scratch = static_cast<unsigned char*>(args.scratch);
+    double* first = reinterpret_cast<double*>(scratch + at.sums(n, k));
+    return {first, first + args.C, reinterpret_cast<float*>(scratch + at.shift(n, k))};
+  }
+  float* vector(uint64_t n, uint32_t i) const { return reinterpret_cast<float*>(static_cast<unsigned char*>(args.scratch) + at.vector(n, i)); }
+  uint64_t sample(uint64_t n) const { return n * args.HW * args.C; }
+  uint64_t first_element(uint64_t n, uint32_t k) const { return sample(n) + chunks.begin(k) * args.C; }
+  uint64_t rows(uint32_t k) const { return chunks.end(k) - chunks.begin(k); }
+  uint64_t group_channels() const { return args.C / args.G; }
+  double count() const { return static_cast<double>(args.HW * group_channels()); }
+
+  // sum(n, k) of every chunk, then combine(n) of every sample, then write(n, k) of every chunk. A sample that is one chunk has all three of
+  // one worker, which still has it in a cache.
+  template <typename Sum, typename Combine, typename Write>
+  void run(const Workers& workers, const Sum& sum, const Combine& combine, const Write& write) const {
+    const uint32_t count = chunks.count();
+    if (count == 1) return parallel_for(workers, args.N, [&](uint32_t n) { sum(n, 0), combine(n), write(n, 0); });
+    parallel_for(workers, args.N * count, [&](uint32_t i) { sum(i / count, i % count); });
+    parallel_for(workers, args.N, combine);
+    parallel_for(workers, args.N * count, [&](uint32_t i) { write(i / count, i % count); });
+  }
+};
+
+// Moments of a sample's groups from those of its channels in each chunk (Chan et al. 1983, section 2), in the order of chunks and channels;
+// vectors 0 and 1 get them channel by channel.
+template <typename Stored>
+void combine_group_moments(const GroupedSamples<GroupNormForwardArgsOf<Stored>>& samples, uint64_t n) {
+  const auto& args = samples.args;
+  const uint64_t D = samples.group_channels();
+  float *means = samples.vector(n, 0), *rstds = samples.vector(n, 1);
+  for (uint64_t g = 0; g < args.G; ++g) {
+    double mean = 0, deviation = 0;
+    for (uint32_t k = 0; k < samples.chunks.count(); ++k) {
+      const double* chunk_means = samples.chunk(n, k).first + g * D;
+      double sum = 0;
+      for (uint64_t c = 0; c < D; ++c) sum += chunk_means[c];
+      mean += static_cast<double>(samples.rows(k)) * sum;
+    }
+    mean /= samples.count();
+    for (uint32_t k = 0; k < samples.chunks.count(); ++k) {
+      const ChunkScratch chunk = samples.chunk(n, k);
+      for (uint64_t c = g * D; c < (g + 1) * D; ++c) {
+        const double d = chunk.first[c] - mean;
+        deviation += chunk.second[c] + static_cast<double>(samples.rows(k)) * d * d;
+      }
+    }
+    const uint64_t at = n * args.G + g;
+    args.mean[at] = static_cast<float>(mean);
+    args.rstd[at] = rstd_of(deviation, samples.count(), args.epsilon);
+    for (uint64_t c = g * D; c < (g + 1) * D; ++c) means[c] = args.mean[at], rstds[c] = args.rstd[at];
+  }
+}
+
+// Sums over a chunk's pixels of dy and of dy (x - mean), by channel.
+template <typename Stored>
+void sum_group_gradients(VectorLevel level, const GroupedSamples<GroupNormBackwardArgsOf<Stored>>& samples, uint64_t n, uint32_t k) {
+  const auto& args = samples.args;
+  const ChunkScratch own = samples.chunk(n, k);
+  for (uint64_t c = 0; c < args.C; ++c) own.shift[c] = args.mean[n * args.G + c / samples.group_channels()];
+  const uint64_t at = samples.first_element(n, k);
+  chunk_gradient_sums<Stored>(level, {own.first, own.second, args.x + at, args.dy + at, own.shift, args.C, {}}, samples.rows(k));
+}
+
+// The chunks' sums together, in their order, where the first chunk had its own: by channel of dy and of dy z, z = (x - mean) rstd. Vectors
+// 0 to 2 get what a gradient of the sample wants: scale, mean_dy and slope.
+template <typename Stored>
+void combine_group_gradients(const GroupedSamples<GroupNormBackwardArgsOf<Stored>>& samples, uint64_t n) {
+  const auto& args = samples.args;
+  const uint64_t D = samples.group_channels();
+  const ChunkScratch sums = samples.chunk(n, 0);
+  for (uint32_t k = 1; k < samples.chunks.count(); ++k) {
+    const ChunkScratch chunk = samples.chunk(n, k);
+    for (uint64_t c = 0; c < args.C; ++c) sums.first[c] += chunk.first[c];
+    for (uint64_t c = 0; c < args.C; ++c) sums.second[c] += chunk.second[c];
+  }
+  float *scale = samples.vector(n, 0), *mean_dy = samples.vector(n, 1), *slope = samples.vector(n, 2);
+  for (uint64_t g = 0; g < args.G; ++g) {
+    const float rstd = args.rstd[n * args.G + g];
+    double gradient = 0, projection = 0;  // sums over the group of dy gamma and of dy gamma z
+    for (uint64_t c = g * D; c < (g + 1) * D; ++c) {
+      sums.second[c] *= static_cast<double>(rstd);
+      gradient += sums.first[c] * static_cast<double>(args.gamma[c]);
+      projection += sums.second[c] * static_cast<double>(args.gamma[c]);
+    }
+    const double factor = static_cast<double>(rstd) / samples.count();
+    const float group_mean = static_cast<float>(gradient * factor);
+    const float group_slope = static_cast<float>(projection * factor * static_cast<double>(rstd));
+    for (uint64_t c = g * D; c < (g + 1) * D; ++c) scale[c] = args.gamma[c] * rstd, mean_dy[c] = group_mean, slope[c] = group_slope;
+  }
+}
+
+// dgamma and dbeta of channels [begin, end): the samples' sums, in their order.
+template <typename Stored>
+void store_group_gradients(const GroupedSamples<GroupNormBackwardArgsOf<Stored>>& samples, uint64_t begin, uint64_t end) {
+  const auto& args = samples.args;
+  for (uint64_t c = begin; c < end; ++c) {
+    double sum_dy = 0, sum_dy_z = 0;
+    for (uint64_t n = 0; n < args.N; ++n) {
+      const ChunkScratch sums = samples.chunk(n, 0);
+      sum_dy += sums.first[c];
+      sum_dy_z += sums.second[c];
+    }
+    const float dgamma = static_cast<float>(sum_dy_z), dbeta = static_cast<float>(sum_dy);
+    if (args.dgamma != nullptr) args.dgamma[c] = args.accumulate_dgamma ? args.dgamma[c] + dgamma : dgamma;
+    if (args.dbeta != nullptr) args.dbeta[c] = args.accumulate_dbeta ? args.dbeta[c] + dbeta : dbeta;
+  }
 }
 
 }  // namespace
@@ -431,10 +566,46 @@ Status cpu_batch_norm_backward(const KernelContext& context, const BatchNormBack
   return ok_status();
 }
 
+template <typename Stored>
+Status cpu_group_norm_forward(const KernelContext& context, const GroupNormForwardArgsOf<Stored>& args) {
+  const VectorLevel level = cpu_machine(context).level;
+  const GroupedSamples<GroupNormForwardArgsOf<Stored>> samples(args, Pass::kForward);
+  const auto sum = [&](uint32_t n, uint32_t k) {
+    const ChunkScratch own = samples.chunk(n, k);
+    chunk_moments(level, own.first, own.second, own.shift, args.x + samples.first_element(n, k), args.C, samples.rows(k));
+  };
+  const auto write = [&](uint32_t n, uint32_t k) {
+    const InputNorm norm{samples.vector(n, 0), samples.vector(n, 1), args.gamma, args.beta};
+    const uint64_t at = samples.sample(n);
+    normalise<Stored>(level, {args.y + at, args.x + at, norm, args.C, args.C, nullptr}, samples.chunks.begin(k), samples.chunks.end(k));
+  };
+  samples.run(*context.workers, sum, [&](uint32_t n) { combine_group_moments(samples, n); }, write);
+  return ok_status();
+}
+
+template <typename Stored>
+Status cpu_group_norm_backward(const KernelContext& context, const GroupNormBackwardArgsOf<Stored>& args) {
+  const VectorLevel level = cpu_machine(context).level;
+  const GroupedSamples<GroupNormBackwardArgsOf<Stored>> samples(args, Pass::kBackward);
+  const auto sum = [&](uint32_t n, uint32_t k) { sum_group_gradients(level, samples, n, k); };
+  const auto write = [&](uint32_t n, uint32_t k) {
+    const uint64_t at = samples.sample(n);
+    const GradientColumns<Stored> columns{args.dx + at, args.dy + at, args.x + at, samples.chunk(n, 0).shift, samples.vector(n, 0),
+                                          samples.vector(n, 1), samples.vector(n, 2), args.C, nullptr, true};
+    gradient(level, columns, samples.chunks.begin(k), samples.chunks.end(k));
+  };
+  samples.run(*context.workers, sum, [&](uint32_t n) { combine_group_gradients(samples, n); }, write);
+  if (args.dgamma == nullptr && args.dbeta == nullptr) return ok_status();
+  for_each_piece(*context.workers, {args.C, kCombineChannels}, [&](uint64_t begin, uint64_t end) { store_group_gradients(samples, begin, end); });
+  return ok_status();
+}
+
 REPRISE_INSTANTIATE(cpu_batch_norm_statistics, BatchNormStatisticsArgs)
 REPRISE_INSTANTIATE(cpu_batch_norm_forward, BatchNormForwardArgs)
 REPRISE_INSTANTIATE(cpu_norm_add_relu_forward, NormAddReluArgs)
 REPRISE_INSTANTIATE(cpu_batch_norm_inference, BatchNormInferenceArgs)
 REPRISE_INSTANTIATE(cpu_batch_norm_backward, BatchNormBackwardArgs)
+REPRISE_INSTANTIATE(cpu_group_norm_forward, GroupNormForwardArgs)
+REPRISE_INSTANTIATE(cpu_group_norm_backward, GroupNormBackwardArgs)
 
 }  // namespace reprise

@@ -28,6 +28,10 @@ template <typename Stored>
 Status cpu_batch_norm_inference(const KernelContext& context, const BatchNormInferenceArgsOf<Stored>& args);
 template <typename Stored>
 Status cpu_batch_norm_backward(const KernelContext& context, const BatchNormBackwardArgsOf<Stored>& args);
+template <typename Stored>
+Status cpu_group_norm_forward(const KernelContext& context, const GroupNormForwardArgsOf<Stored>& args);
+template <typename Stored>
+Status cpu_group_norm_backward(const KernelContext& context, const GroupNormBackwardArgsOf<Stored>& args);
 
 template <typename Stored>
 Status cpu_relu_forward(const KernelContext& context, const UnaryArgsOf<Stored>& args);
@@ -121,6 +125,8 @@ constexpr void add_cpu_activation_kernels(Table& table) {
   table.template set<BatchNormBackward, Stored, cpu_batch_norm_backward<Stored>>();
   table.template set<NormReluBackward, Stored, cpu_batch_norm_backward<Stored>>();
   table.template set<NormAddReluForward, Stored, cpu_norm_add_relu_forward<Stored>>();
+  table.template set<GroupNormForward, Stored, cpu_group_norm_forward<Stored>>();
+  table.template set<GroupNormBackward, Stored, cpu_group_norm_backward<Stored>>();
   table.template set<ReluForward, Stored, cpu_relu_forward<Stored>>();
   table.template set<ReluBackward, Stored, cpu_relu_backward<Stored>>();
   table.template set<AddForward, Stored, cpu_add_forward<Stored>>();

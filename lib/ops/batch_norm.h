@@ -1,5 +1,6 @@
 // Batch-norm (Ioffe & Szegedy 2015): statistics once, normalisation as often as it is needed; and what is folded with it: the ReLU
 // whose gradient its backward masks, and the addition and ReLU at a residual unit's end (tools/graph/fold.h).
+// Group-norm (Wu & He 2018), which is made of the same sums over rows of channels, each sample's by itself.
 #pragma once
 
 #include "lib/row_call.h"
@@ -83,6 +84,40 @@ struct NormAddReluArgsOf {
   const float* beta;
   uint64_t M;
   uint32_t C;
+};
+
+// Group-norm (Wu & He 2018, equations 1, 2, 6 and 7): the C channels are G groups of C/G neighbours, and each sample's group has a mean and a
+// biased variance over H, W and its channels: y = (x - mean) rstd gamma + beta, rstd = 1 / sqrt(variance + epsilon). G = 1 is their
+// equation 4 for images, layer-norm over H, W and C; G = C is their equation 5, instance norm. It is the same in training and evaluation.
+template <typename Stored>
+struct GroupNormForwardArgsOf {
+  Stored* y;           // [N,H,W,C]; may be x
+  float* mean;         // [N,G]
+  float* rstd;         // [N,G]
+  const Stored* x;     // [N,H,W,C]
+  const float* gamma;  // [C]
+  const float* beta;   // [C]
+  void* scratch;
+  uint64_t scratch_bytes;
+  uint32_t N, C, G;
+  uint64_t HW;
+  float epsilon;
+};
+template <typename Stored>
+struct GroupNormBackwardArgsOf {
+  Stored* dx;          // [N,H,W,C]; may be dy
+  float* dgamma;       // [C] or null
+  float* dbeta;        // [C] or null
+  const Stored* x;     // [N,H,W,C]
+  const float* mean;   // [N,G]
+  const float* rstd;   // [N,G]
+  const float* gamma;  // [C]
+  const Stored* dy;    // [N,H,W,C]
+  void* scratch;
+  uint64_t scratch_bytes;
+  uint32_t N, C, G;
+  uint64_t HW;
+  bool accumulate_dgamma, accumulate_dbeta;
 };
 
 struct BatchNormStatistics {
@@ -249,7 +284,67 @@ struct NormAddReluForward {
   }
 };
 
+namespace contract {
+// Moments [N,G] of images whose channels G divides.
+constexpr bool are_group_moments(const Tensor& x, const Tensor& mean, const Tensor& rstd) {
+  const uint32_t G = mean.shape[1];
+  const bool stand_alike = x.rank == 4 && mean.rank == 2 && rstd.rank == 2 && same_shape(mean, rstd);
+  return stand_alike && mean.shape[0] == x.shape[0] && G > 0 && x.shape[3] % G == 0;
+}
+}  // namespace contract
+
+struct GroupNormForward {
+  enum : uint32_t { kY, kMean, kRstd, kX, kGamma, kBeta, kScratch, kArity };
+
+  static constexpr Fault fault(const ShapedCall& c) {
+    return shape::require(same_shape(c[kY], c[kX]) && contract::are_group_moments(c[kX], c[kMean], c[kRstd]) &&
+                          shape::are_vectors(c, kGamma, 2, c[kX].last_dimension()));
+  }
+  static constexpr const char* kSynopsis =
+      "y = (x - mean) rstd gamma + beta; mean = sum(x) / S, rstd = 1 / sqrt(sum((x - mean)^2) / S + epsilon), "
+      "by N, G over its S; where S = H W C / G";
+  static constexpr KernelInfo kInfo = {
+      .op = Op::kGroupNorm, .pass = Pass::kForward, .name = "group_norm.forward", .attribute = kAttributeKind<NormAttribute>,
+      .in_place_output = kY, .in_place_input = kX,
+      .arguments = {contract::act_out("y[N,H,W,C]"), contract::out("mean[N,G]"), contract::out("rstd[N,G]"), contract::act_in("x[N,H,W,C]"),
+                    contract::in("gamma[C]"), contract::in("beta[C]"), contract::scratch()},
+      .shape_fault = fault};
+  template <typename Stored>
+  static GroupNormForwardArgsOf<Stored> arguments(const RowCall& c) {
+    return {.y = c.pointer<Stored>(kY), .mean = c.f32(kMean), .rstd = c.f32(kRstd), .x = c.pointer<Stored>(kX), .gamma = c.f32(kGamma),
+            .beta = c.f32(kBeta), .scratch = c.pointer<void>(kScratch), .scratch_bytes = c.bytes(kScratch), .N = c.dimension(kX, 0),
+            .C = c.dimension(kX, 3), .G = c.dimension(kMean, 1), .HW = uint64_t{c.dimension(kX, 1)} * c.dimension(kX, 2),
+            .epsilon = c.attribute<NormAttribute>().epsilon};
+  }
+};
+
+struct GroupNormBackward {
+  enum : uint32_t { kDx, kDgamma, kDbeta, kX, kMean, kRstd, kGamma, kDy, kScratch, kArity };
+
+  static constexpr Fault fault(const ShapedCall& c) {
+    const uint64_t C = c[kX].last_dimension();
+    return shape::require(same_shape(c[kDx], c[kX]) && same_shape(c[kDy], c[kX]) && contract::are_group_moments(c[kX], c[kMean], c[kRstd]) &&
+                          shape::are_vectors(c, kDgamma, 2, C) && shape::is_vector(c, kGamma, C));
+  }
+  static constexpr const char* kSynopsis =
+      "dx = rstd (g - (sum(g) + z sum(g z)) / S), by N, G over its S; dgamma = sum(dy z) by channel; dbeta = sum(dy) by channel; "
+      "where g = dy gamma, z = (x - mean) rstd, S = H W C / G";
+  static constexpr KernelInfo kInfo = {
+      .op = Op::kGroupNorm, .pass = Pass::kBackward, .name = "group_norm.backward", .in_place_output = kDx, .in_place_input = kDy,
+      .arguments = {contract::act_out("dx[N,H,W,C]"), contract::optional(contract::sum("dgamma[C]")), contract::optional(contract::sum("dbeta[C]")),
+                    contract::act_in("x[N,H,W,C]"), contract::in("mean[N,G]"), contract::in("rstd[N,G]"), contract::in("gamma[C]"),
+                    contract::act_in("dy[N,H,W,C]"), contract::scratch()},
+      .shape_fault = fault};
+  template <typename Stored>
+  static GroupNormBackwardArgsOf<Stored> arguments(const RowCall& c) {
+    return {.dx = c.pointer<Stored>(kDx), .dgamma = c.f32(kDgamma), .dbeta = c.f32(kDbeta), .x = c.pointer<Stored>(kX), .mean = c.f32(kMean),
+            .rstd = c.f32(kRstd), .gamma = c.f32(kGamma), .dy = c.pointer<Stored>(kDy), .scratch = c.pointer<void>(kScratch),
+            .scratch_bytes = c.bytes(kScratch), .N = c.dimension(kX, 0), .C = c.dimension(kX, 3), .G = c.dimension(kMean, 1),
+            .HW = uint64_t{c.dimension(kX, 1)} * c.dimension(kX, 2), .accumulate_dgamma = c.adds(kDgamma), .accumulate_dbeta = c.adds(kDbeta)};
+  }
+};
+
 using BatchNormKernels = TypeList<BatchNormStatistics, BatchNormRunning, BatchNormForward, BatchNormInference, BatchNormBackward,
-                                  NormReluBackward, NormAddReluForward>;
+                                  NormReluBackward, NormAddReluForward, GroupNormForward, GroupNormBackward>;
 
 }  // namespace reprise

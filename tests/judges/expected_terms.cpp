@@ -186,6 +186,7 @@ class Derivation {
       case Op::kLinear:
         return linear(n, dy);
       case Op::kBatchNorm:
+      case Op::kGroupNorm:
       case Op::kLayerNorm: {
         const Application call = application(
             n, Pass::kBackward, {value(x), value(n.outputs[1]), value(n.outputs[2]), value(n.parameters[0]), dy});

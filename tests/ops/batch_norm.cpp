@@ -1,10 +1,52 @@
-// Batch-norm, and batch-norm folded into a ReLU's gradient or into an addition: cases, data, reference and slope.
+// Batch-norm, and batch-norm folded into a ReLU's gradient or into an addition, and group-norm: cases, data, reference, slope and wrong kernels.
+#include "lib/cpu/cpu_kernels.h"
 #include "tests/ops/normalised_input.h"
 
 namespace reprise::test {
 namespace {
 
 using namespace ref;
+
+// ---- group-norm's reference ----
+
+// x [N,H,W,C]; element i is one of group of(i), whose moments are mean(n, g) and rstd(n, g).
+struct Groups {
+  size_t N, HW, C, G;
+
+  Groups(const Array& x, size_t groups) : N(x.shape(0)), HW(x.shape(1) * x.shape(2)), C(x.shape(3)), G(groups) {}
+  size_t size() const { return N * HW * C; }
+  size_t of(size_t i) const { return i / (HW * C) * G + i % C / (C / G); }
+  double count() const { return static_cast<double>(HW * (C / G)); }
+};
+
+// Over each group the mean of f(i).
+template <typename F>
+Array group_means(const Groups& groups, const F& f) {
+  Array means = zeros({groups.N, groups.G});
+  for (size_t i = 0; i < groups.size(); ++i) means.flat(groups.of(i)) += f(i) / groups.count();
+  return means;
+}
+Moments group_moments(const Array& x, const Groups& groups, double epsilon) {
+  const Array mean = group_means(groups, [&](size_t i) { return x.flat(i); });
+  const Array variance = group_means(groups, [&](size_t i) { return std::pow(x.flat(i) - mean.flat(groups.of(i)), 2); });
+  return {mean, 1.0 / xt::sqrt(variance + epsilon)};
+}
+// z = (x - mean) rstd, or with `sign` 1 (x + mean) rstd.
+Array group_normal(Array x, const Groups& groups, const Moments& moments, double sign = -1) {
+  for (size_t i = 0; i < groups.size(); ++i) x.flat(i) = (x.flat(i) + sign * moments.mean.flat(groups.of(i))) * moments.rstd.flat(groups.of(i));
+  return x;
+}
+NormGradients group_gradients(const Array& normal, const Groups& groups, const Array& rstd, const Array& gamma, const Array& dy, double sign) {
+  const Array g = dy * gamma;
+  const Array gradient = group_means(groups, [&](size_t i) { return g.flat(i); });
+  const Array projection = group_means(groups, [&](size_t i) { return g.flat(i) * normal.flat(i); });
+  Array dx = zeros_like(dy);
+  for (size_t i = 0; i < groups.size(); ++i) {
+    const size_t of = groups.of(i);
+    dx.flat(i) = rstd.flat(of) * (g.flat(i) + sign * (gradient.flat(of) + normal.flat(i) * projection.flat(of)));
+  }
+  return {dx, xt::sum(rows(dy * normal), {0}), xt::sum(rows(dy), {0})};
+}
 
 // ---- cases ----
 
@@ -60,8 +102,38 @@ void add_batch_norm(CaseTable& table, uint32_t N, uint32_t H, uint32_t W, uint32
   if (data == CaseValues::kPlain) add_relu_backward(table, tag, x, c, norm);
 }
 
+void add_group_norm(CaseTable& table, uint32_t N, uint32_t H, uint32_t W, uint32_t C, uint32_t G, CaseValues data = CaseValues::kPlain,
+                    const char* name = "") {
+  const auto x = shaped({N, H, W, C}), m = shaped({N, G}), c = shaped({C});
+  const std::string tag = "n" + str(N) + "_" + str(H) + "x" + str(W) + "_c" + str(C) + "_g" + str(G) + name;
+  using Forward = GroupNormForward;
+  using Backward = GroupNormBackward;
+  table.add<Forward>(tag, {{Forward::kY, x}, {Forward::kMean, m}, {Forward::kRstd, m}, {Forward::kX, x}, {Forward::kGamma, c}, {Forward::kBeta, c}},
+                     NormAttribute{1e-5f, 0, 0}).data = data;
+  const auto add_backward = [&](const std::string& tag, const Given& dgamma, const Given& dbeta) {
+    table.add<Backward>(tag, {{Backward::kDx, x}, {Backward::kDgamma, dgamma}, {Backward::kDbeta, dbeta}, {Backward::kX, x}, {Backward::kMean, m},
+                              {Backward::kRstd, m}, {Backward::kGamma, c}, {Backward::kDy, x}}).data = data;
+  };
+  add_backward(tag, c, c);
+  table.again_accumulating({Backward::kDgamma, Backward::kDbeta});
+  table.again_accumulating({Backward::kDgamma}, "_dgamma_only");
+  add_backward(tag + "_frozen", {}, {});
+  add_backward(tag + "_frozen_gamma", {}, c);
+}
+
+// One group, as many as channels, and groups that packs and vectors straddle; samples of one chunk and of many.
+void add_group_norms(CaseTable& table) {
+  const struct { uint32_t N, H, W, C, G; } shapes[] = {
+      {1, 1, 1, 1, 1},    {2, 1, 1, 6, 3},     {2, 3, 5, 12, 4},  {3, 9, 11, 17, 17}, {2, 3, 5, 7, 1},     {5, 8, 17, 33, 3}, {1, 33, 65, 4, 2},
+      {2, 4, 3, 130, 10}, {1, 3, 2, 1027, 13}, {35, 2, 3, 16, 2}, {3, 8, 8, 64, 8},   {2, 12, 6, 264, 33}, {1, 1, 2, 600, 5}};
+  for (const auto& [N, H, W, C, G] : shapes) add_group_norm(table, N, H, W, C, G);
+  add_group_norm(table, 3, 9, 11, 18, 6, CaseValues::kOffset, "_offset");
+  add_group_norm(table, 2, 4, 4, 6, 3, CaseValues::kConstant, "_constant");
+}
+
 void add_cases(CaseTable& table) {
-  if (table.is_bench()) return add_batch_norm(table, 32, 32, 32, 16);
+  if (table.is_bench()) return add_batch_norm(table, 32, 32, 32, 16), add_group_norm(table, 32, 32, 32, 64, 8);
+  add_group_norms(table);
   add_batch_norm(table, 1, 1, 1, 3);
   add_batch_norm(table, 2, 1, 1, 1);
   add_batch_norm(table, 2, 3, 5, 7);
@@ -129,7 +201,24 @@ void fit_norm(CaseDraft& draft) {
   set_norm<K>(draft);
 }
 
+// Gammas of zero among others: whoever divides by one shows.
+template <typename K>
+void shape_group_norm(CaseDraft& draft) {
+  shape_norm_input(draft, K::kX);
+  Array& gamma = draft.value(K::kGamma);
+  for (size_t c = 1; c < gamma.size(); c += 4) gamma(c) = 0;
+}
+void fit_group_norm(CaseDraft& draft) {
+  using A = GroupNormBackward;
+  if (draft.c.pass == Pass::kForward) return shape_group_norm<GroupNormForward>(draft);
+  shape_group_norm<A>(draft);
+  const Moments moments = group_moments(draft.value(A::kX), {draft.value(A::kX), draft.c.tensor(A::kMean).shape[1]}, 1e-5);
+  draft.value(A::kMean) = as_f32(moments.mean);
+  draft.value(A::kRstd) = as_f32(moments.rstd);
+}
+
 void fit_data(CaseDraft& draft) {
+  if (draft.c.op == Op::kGroupNorm) return fit_group_norm(draft);
   if (draft.c.op == Op::kBatchNorm) return fit_batch_norm(draft);
   if (draft.c.op == Op::kNormAddRelu) return fit_norm<NormAddReluForward>(draft);
   fit_norm<NormReluBackward>(draft);
@@ -188,7 +277,32 @@ void expect_norm_add_relu(Oracle& o) {
   o.expect(A::kY, {xt::maximum(normalised_input<A>(o) + b, 0.0), normalised_input_magnitude<A>(o) + xt::abs(b), 5});
 }
 
+void expect_group_norm(Oracle& o) {
+  using A = GroupNormForward;
+  const Array &x = o.value(A::kX), &gamma = o.value(A::kGamma), &beta = o.value(A::kBeta);
+  const Groups groups(x, o.c.tensor(A::kMean).shape[1]);
+  const Moments moments = group_moments(x, groups, o.c.as<NormAttribute>().epsilon);
+  const Array size = group_normal(magnitudes(x), groups, {magnitudes(moments.mean), moments.rstd}, 1);
+  o.expect(A::kY, {group_normal(x, groups, moments) * gamma + beta, size * xt::abs(gamma) + xt::abs(beta), groups.count() + 4});
+  o.expect(A::kMean, {moments.mean, group_means(groups, [&](size_t i) { return std::abs(x.flat(i)); }), groups.count()});
+  o.expect(A::kRstd, {moments.rstd, moments.rstd, groups.count()});
+}
+void expect_group_gradients(Oracle& o) {
+  using A = GroupNormBackward;
+  const Array &x = o.value(A::kX), &gamma = o.value(A::kGamma), &dy = o.value(A::kDy);
+  const Groups groups(x, o.c.tensor(A::kMean).shape[1]);
+  const Moments moments{o.value(A::kMean), o.value(A::kRstd)};
+  const NormGradients g = group_gradients(group_normal(x, groups, moments), groups, moments.rstd, gamma, dy, -1);
+  const Array normal_size = group_normal(magnitudes(x), groups, {magnitudes(moments.mean), moments.rstd}, 1);
+  const NormGradients size = group_gradients(normal_size, groups, moments.rstd, magnitudes(gamma), magnitudes(dy), 1);
+  const double rows = static_cast<double>(groups.N * groups.HW);
+  o.expect(A::kDx, {g.dx, size.dx, groups.count() + 4});
+  o.expect(A::kDgamma, {g.dgamma, size.dgamma, rows});
+  o.expect(A::kDbeta, {g.dbeta, size.dbeta, rows});
+}
+
 void expect(Oracle& o) {
+  if (o.c.op == Op::kGroupNorm) return o.c.pass == Pass::kForward ? expect_group_norm(o) : expect_group_gradients(o);
   if (o.c.op == Op::kNormRelu) return expect_norm_relu(o);
   if (o.c.op == Op::kNormAddRelu) return expect_norm_add_relu(o);
   using Forward = BatchNormForward;
@@ -202,6 +316,16 @@ void expect(Oracle& o) {
 }
 
 // ---- slope ----
+
+Differentiable group_norm_slope(std::vector<Array>& v) {
+  using A = GroupNormBackward;
+  const Groups groups(v[A::kX], v[A::kMean].shape(1));
+  const Moments exact = group_moments(v[A::kX], groups, 1e-5);
+  v[A::kMean] = exact.mean, v[A::kRstd] = exact.rstd;
+  return {{v[A::kX], v[A::kGamma], Array(v[A::kGamma] + 0.25)}, {A::kDx, A::kDgamma, A::kDbeta}, [&v, groups](const auto& at) {
+            return dot(v[A::kDy], group_normal(at[0], groups, group_moments(at[0], groups, 1e-5)) * at[1] + at[2]);
+          }};
+}
 
 // `cuts`: the function is relu of the norm.
 template <typename K>
@@ -217,6 +341,7 @@ Differentiable slope_of(const KernelCase& c, CaseData& data, const Array& beta, 
 }
 
 Differentiable differentiable(const KernelCase& c, CaseData& data) {
+  if (c.op == Op::kGroupNorm) return group_norm_slope(data.values);
   using Plain = BatchNormBackward;
   using Relu = NormReluBackward;
   const std::vector<Array>& v = data.values;
@@ -224,11 +349,80 @@ Differentiable differentiable(const KernelCase& c, CaseData& data) {
   return slope_of<Plain>(c, data, v[Plain::kGamma] + 0.25, v[Plain::kDy], false);  // any beta: the slope does not hang on it
 }
 
-constexpr Op kFamilyOps[] = {Op::kBatchNorm, Op::kNormRelu, Op::kNormAddRelu};
+std::vector<KnownValue> known_values() {
+  const Array x = {{{{1.0, 10.0}, {3.0, 30.0}}}};  // one row of two pixels of two channels
+  const Moments together = group_moments(x, {x, 1}, 12.5), apart = group_moments(x, {x, 2}, 0);  // a variance of 131.5; of 1 and of 100
+  return {{"the mean of one group", together.mean, zeros({1, 1}) + 11.0, 1e-15},
+          {"its rstd", together.rstd, zeros({1, 1}) + 1.0 / 12, 1e-15},
+          {"the means of two groups", apart.mean, Array{{2.0, 20.0}}, 1e-15},
+          {"their rstd", apart.rstd, Array{{1.0, 0.1}}, 1e-15},
+          {"what they normalise", group_normal(x, {x, 2}, apart), Array{{{{-1.0, -1.0}, {1.0, 1.0}}}}, 1e-15}};
+}
+
+// ---- wrong kernels ----
+
+using GroupForward = GroupNormForwardArgsOf<float>;
+using GroupBackward = GroupNormBackwardArgsOf<float>;
+
+// y where channel c is taken for one of group of(c).
+template <typename F>
+Status normalise_by(const KernelContext& k, const GroupForward& a, const F& of) {
+  const Status status = cpu_group_norm_forward(k, a);
+  for (uint64_t i = 0; i < a.N * a.HW * a.C; ++i) {
+    const uint64_t c = i % a.C, group = i / (a.HW * a.C) * a.G + of(c);
+    a.y[i] = (a.x[i] - a.mean[group]) * a.rstd[group] * a.gamma[c] + a.beta[c];
+  }
+  return status;
+}
+
+constexpr WrongKernel kWrongKernels[] = {
+    wrong_kernel<GroupNormForward, [](const KernelContext& k, const GroupForward& a) {
+      GroupForward without = a;
+      without.epsilon = 0;
+      return cpu_group_norm_forward(k, without);
+    }>("group_norm_without_epsilon"),
+    wrong_kernel<GroupNormForward, [](const KernelContext& k, const GroupForward& a) {
+      return normalise_by(k, a, [&](uint64_t c) { return c % a.G; });
+    }>("group_norm_of_channels_that_are_no_neighbours"),
+    wrong_kernel<GroupNormForward, [](const KernelContext& k, const GroupForward& a) {
+      GroupForward batch = a;  // all samples as one, of which each gets the moments
+      batch.N = 1, batch.HW = a.N * a.HW;
+      const Status status = cpu_group_norm_forward(k, batch);
+      for (uint64_t i = a.G; i < uint64_t{a.N} * a.G; ++i) a.mean[i] = a.mean[i % a.G], a.rstd[i] = a.rstd[i % a.G];
+      return status;
+    }>("group_norm_over_the_batch"),
+    wrong_kernel<GroupNormForward, [](const KernelContext& k, const GroupForward& a) {
+      const Status status = cpu_group_norm_forward(k, a);
+      const double count = static_cast<double>(a.HW * (a.C / a.G));
+      for (uint64_t i = 0; count != 1 && i < uint64_t{a.N} * a.G; ++i) a.rstd[i] *= static_cast<float>(std::sqrt((count - 1) / count));
+      return status;
+    }>("group_norm_with_an_unbiased_variance"),
+    wrong_kernel<GroupNormBackward, [](const KernelContext& k, const GroupBackward& a) {
+      const Status status = cpu_group_norm_backward(k, a);
+      for (uint64_t i = 0; i < a.N * a.HW * a.C; ++i) a.dx[i] = a.rstd[i / (a.HW * a.C) * a.G + i % a.C / (a.C / a.G)] * a.gamma[i % a.C] * a.dy[i];
+      return status;
+    }>("group_norm_gradient_with_moments_held_constant"),
+    wrong_kernel<GroupNormBackward, [](const KernelContext& k, const GroupBackward& a) {
+      GroupBackward one = a;  // the last sample's alone
+      one.N = 1;
+      const uint64_t last = (a.N - uint64_t{1}) * a.HW * a.C, group = (a.N - uint64_t{1}) * a.G;
+      const Status status = cpu_group_norm_backward(k, a);
+      one.dx += last, one.x += last, one.dy += last, one.mean += group, one.rstd += group;
+      return a.accumulate_dgamma || a.accumulate_dbeta ? status : cpu_group_norm_backward(k, one);
+    }>("group_norm_parameters_of_one_sample"),
+    wrong_kernel<GroupNormBackward, [](const KernelContext& k, const GroupBackward& a) {
+      GroupBackward forgets = a;
+      forgets.accumulate_dbeta = false;
+      return cpu_group_norm_backward(k, forgets);
+    }>("group_norm_forgets_to_accumulate_dbeta"),
+};
+
+constexpr Op kFamilyOps[] = {Op::kBatchNorm, Op::kNormRelu, Op::kNormAddRelu, Op::kGroupNorm};
 
 }  // namespace
 
 extern constinit const OpFamily kBatchNormFamily = {
-    .ops = kFamilyOps, .add_cases = add_cases, .fit_data = fit_data, .expect = expect, .differentiable = differentiable};
+    .ops = kFamilyOps, .add_cases = add_cases, .fit_data = fit_data, .expect = expect, .differentiable = differentiable,
+    .known_values = known_values, .wrong_kernels = kWrongKernels};
 
 }  // namespace reprise::test

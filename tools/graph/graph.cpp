@@ -204,6 +204,26 @@ ValueId Graph::batch_norm(ValueId x, const std::string& name, float epsilon, flo
   return y;
 }
 
+ValueId Graph::group_norm(ValueId x, const std::string& name, uint32_t groups, float epsilon) {
+  const NodeRules rules(*this, Op::kGroupNorm, name);
+  const Tensor in = rules.image(x);
+  const NormAttribute norm = {epsilon, 0.0f, 0};
+  rules.require_sense(norm);
+  const uint32_t channels = in.shape[3];
+  rules.require(groups > 0 && channels % groups == 0,
+                "has " + std::to_string(groups) + " groups; they must be 1 or more and divide the " + std::to_string(channels) + " channels of x");
+  const ValueId gamma = parameter(name + ".weight", {channels}, InitKind::kConstant, 1.0f);
+  const ValueId beta = parameter(name + ".bias", {channels}, InitKind::kConstant, 0.0f);
+  const ValueId y = add_value(name, ValueKind::kActivation, shape_of(in));
+  const ValueId mean = add_value(name + ".mean", ValueKind::kSmall, {in.shape[0], groups});
+  const ValueId rstd = add_value(name + ".rstd", ValueKind::kSmall, {in.shape[0], groups});
+  Node& n = node(Op::kGroupNorm, name, {x});
+  n.attribute = attributes.intern(norm);
+  n.outputs = {y, mean, rstd};
+  n.parameters = {gamma, beta};
+  return y;
+}
+
 ValueId Graph::relu(ValueId x, const std::string& name) {
   const Tensor in = NodeRules(*this, Op::kRelu, name).activation(x, "x");
   const ValueId y = add_value(name, ValueKind::kActivation, shape_of(in));

@@ -158,6 +158,8 @@ class Graph {
   // what would be right, so that a graph may come from elsewhere than our models.
   ValueId conv(ValueId x, const std::string& name, uint32_t out_channels, WindowAttribute window);
   ValueId batch_norm(ValueId x, const std::string& name, float epsilon = 1e-5f, float momentum = 0.1f);
+  // `groups`: of neighbouring channels, which must divide into them; 1 normalises a whole image, as many as there are channels each by itself.
+  ValueId group_norm(ValueId x, const std::string& name, uint32_t groups, float epsilon = 1e-5f);
   ValueId relu(ValueId x, const std::string& name);
   ValueId add(ValueId a, ValueId b, const std::string& name);
   ValueId max_pool(ValueId x, const std::string& name, WindowAttribute window);

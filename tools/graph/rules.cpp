@@ -51,8 +51,9 @@ Call rope_call(const Node& n) {
                  n.attribute);
 }
 
-Call layer_norm_call(const Node& n) {
-  using A = LayerNormForward;
+// Of layer-norm and group-norm.
+template <typename A>
+Call norm_call(const Node& n) {
   return call<A>({{A::kY, n.outputs[0]}, {A::kMean, n.outputs[1]}, {A::kRstd, n.outputs[2]}, {A::kX, n.inputs[0]}, {A::kGamma, n.parameters[0]},
                   {A::kBeta, n.parameters[1]}},
                  n.attribute);
@@ -85,7 +86,8 @@ std::vector<Call> forward_calls(const Graph& graph, const Node& n) {
       return {call<A>({{A::kY, out[0]}, {A::kIndex, out[1]}, {A::kX, in[0]}}, n.attribute)};
     }
     case Op::kLinear: return {linear_call(n)};
-    case Op::kLayerNorm: return {layer_norm_call(n)};
+    case Op::kLayerNorm: return {norm_call<LayerNormForward>(n)};
+    case Op::kGroupNorm: return {norm_call<GroupNormForward>(n)};
     case Op::kRmsNorm: {
       using A = RmsNormForward;
       return {call<A>({{A::kY, out[0]}, {A::kRstd, out[1]}, {A::kX, in[0]}, {A::kGamma, p[0]}}, n.attribute)};
@@ -318,6 +320,7 @@ void BackwardBuilder::differentiate(const Node& n, ValueId dy) {
     case Op::kConv: return convolution(n, dy);
     case Op::kLinear: return linear(n, dy);
     case Op::kBatchNorm:
+    case Op::kGroupNorm:
     case Op::kLayerNorm: return normalisation(n, dy);
     case Op::kRelu:
       return write(x, call<ReluBackward>({{ReluBackward::kDx, kNoValue}, {ReluBackward::kY, n.outputs[0]}, {ReluBackward::kDy, dy}}), ReluBackward::kDx, false);
@@ -412,18 +415,23 @@ void BackwardBuilder::adapter(const Node& n, ValueId dy) {
 
 namespace {
 
-// Of batch-norm and layer-norm alike, whose gradients of x, gamma and beta stand at the same places.
+// Of batch-norm, group-norm and layer-norm alike, whose gradients of x, gamma and beta stand at the same places.
 template <typename A>
 Call norm_backward_call(const Node& n, ValueId dy) {
   static_assert(uint32_t{A::kDx} == LayerNormBackward::kDx && uint32_t{A::kDgamma} == LayerNormBackward::kDgamma && uint32_t{A::kDbeta} == LayerNormBackward::kDbeta);
   return call<A>({{A::kDx, kNoValue}, {A::kX, n.inputs[0]}, {A::kMean, n.outputs[1]}, {A::kRstd, n.outputs[2]}, {A::kGamma, n.parameters[0]}, {A::kDy, dy}},
-                 n.attribute);
+                 A::kInfo.attribute == kNoAttribute ? 0 : n.attribute);
+}
+Call norm_backward_call(const Node& n, ValueId dy) {
+  if (n.op == Op::kLayerNorm) return norm_backward_call<LayerNormBackward>(n, dy);
+  if (n.op == Op::kGroupNorm) return norm_backward_call<GroupNormBackward>(n, dy);
+  return norm_backward_call<BatchNormBackward>(n, dy);
 }
 
 }  // namespace
 
 void BackwardBuilder::normalisation(const Node& n, ValueId dy) {
-  Call norm = n.op == Op::kLayerNorm ? norm_backward_call<LayerNormBackward>(n, dy) : norm_backward_call<BatchNormBackward>(n, dy);
+  Call norm = norm_backward_call(n, dy);
   using A = LayerNormBackward;
   weight_gradient(n.parameters[0], norm, A::kDgamma);
   weight_gradient(n.parameters[1], norm, A::kDbeta);
