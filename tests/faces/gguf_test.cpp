@@ -99,11 +99,14 @@ TEST(GgmlBlocks, EqualGgufsPython) {
       EXPECT_EQ(block, bytes_of(to)) << type_name << " " << from;
     }
   }
-  EXPECT_EQ(seen.size(), 16u) << "thirteen types are read and three written";
+  EXPECT_EQ(seen.size(), 20u) << "thirteen types are read and seven written";
 }
 
 TEST(GgmlBlocks, WhatIsWrittenIsKnown) {
-  for (const BlockType type : {BlockType::kF32, BlockType::kF16, BlockType::kBf16, BlockType::kQ8_0}) EXPECT_TRUE(is_written(type));
+  for (const BlockType type : {BlockType::kF32, BlockType::kF16, BlockType::kBf16, BlockType::kQ8_0, BlockType::kQ4_0, BlockType::kQ4_1,
+                               BlockType::kQ5_0, BlockType::kQ5_1}) {
+    EXPECT_TRUE(is_written(type));
+  }
   EXPECT_FALSE(is_written(BlockType::kQ4_K));
   float values[256] = {};
   unsigned char block[210];

@@ -99,7 +99,7 @@ const char* const kFullGpt =
   "sequence": 100, "optimizer": {"name": "adamw", "lr": 3e-4, "betas": [0.8, 0.95], "eps": 1e-6, "weight_decay": 0.1},
   "lr_schedule": {"kind": "cosine", "warmup_steps": 3}, "gradient_release": true, "steps": 40, "schedule": {"strategy": "multistage", "disk": "2GiB", "write_cost": 3.5, "read_cost": 0},
   "feature_map_budget": 123456789, "backend": "cuda", "lora": {"r": 4, "alpha": 16, "dropout": 0.05, "targets": ["c_attn", "mlp.c_fc"], "rslora": true},
-  "evaluate_first": true, "prompts": ["Once"], "answer_tokens": 7})";
+  "weights": {"frozen": "q8_0"}, "evaluate_first": true, "prompts": ["Once"], "answer_tokens": 7})";
 
 TEST(Recipe, EveryKeyArrives) {
   const Recipe recipe = parse(kFullResNet);
@@ -147,6 +147,7 @@ TEST(Recipe, EveryKeyArrives) {
   EXPECT_EQ(gpt.lora->scale(), 8);  // 16 / sqrt(4)
   EXPECT_EQ(gpt.lora->dropout, 0.05);
   EXPECT_EQ(gpt.lora->targets, (std::vector<std::string>{"c_attn", "mlp.c_fc"}));
+  EXPECT_EQ(gpt.weights.frozen, DType::kQ8_0);
   EXPECT_TRUE(gpt.evaluate_first);
   EXPECT_EQ(gpt.prompts, (std::vector<std::string>{"Once"}));
   EXPECT_EQ(gpt.answer_tokens, 7);
@@ -350,6 +351,9 @@ const BadRecipe kBadRecipes[] = {
     {"lora targets", kGpt, R"({"lora": {"r": 8, "targets": "every"}})", {"lora.targets", "all-linear", "every"}},
     {"no lora targets", kGpt, R"({"lora": {"r": 8, "targets": []}})", {"lora.targets", "one layer at least"}},
     {"lora and freeze", kGpt, R"({"lora": {"r": 8}, "freeze": ["*wte*"]})", {"freeze", "lora"}},
+    {"weights of what trains", kGpt, R"({"weights": {"frozen": "f32"}})", {"weights.frozen", "nothing is frozen"}},
+    {"weights' word", kGpt, R"({"lora": {"r": 8}, "weights": {"frozen": "q9"}})", {"weights.frozen", "q4_0", "q9"}},
+    {"blocks without lora", kGpt, R"({"freeze": ["*wte*"], "weights": {"frozen": "q4_0"}})", {"weights.frozen", "q4_0", "lora"}},
     {"lora from nothing", kGpt, R"({"lora": {"r": 8}, "init": "random"})", {"init", "\"random\"", "lora"}},
     {"init's word", kGpt, R"({"init": "zeros"})", {"init", "\"random\"", "zeros"}},
     {"init's kind", kGpt, R"({"init": 3})", {"init", "object"}},

@@ -30,12 +30,8 @@ struct Scales {
   std::vector<std::pair<size_t, uint16_t>> halves;  // where, and its bits
   size_t first = 0, end = 0;                        // of the bytes
 };
-constexpr uint16_t kSixteenth = 0x2c00, kMinusHalf = 0xb800, kSmall = 0x1800, kSmaller = 0x1400;  // 2^-4, -2^-1, 2^-9, 2^-10
+constexpr uint16_t kSixteenth = 0x2c00, kSmall = 0x1800, kSmaller = 0x1400;  // 2^-4, 2^-9, 2^-10
 const std::map<DType, Scales> kScales = {
-    {DType::kQ4_0, {{{0, kSixteenth}}}},
-    {DType::kQ4_1, {{{0, kSixteenth}, {2, kMinusHalf}}}},
-    {DType::kQ5_0, {{{0, kSixteenth}}}},
-    {DType::kQ5_1, {{{0, kSixteenth}, {2, kMinusHalf}}}},
     {DType::kIQ4_NL, {{{0, kSmall}}}},
     {DType::kQ2_K, {{{80, kSixteenth}, {82, kSixteenth}}, 0, 16}},
     {DType::kQ3_K, {{{108, kSmall}}, 96, 108}},

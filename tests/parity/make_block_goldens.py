@@ -36,7 +36,7 @@ def decoded(random):
 
 
 def encoded(random):
-  for name in ["F16", "BF16", "Q8_0"]:
+  for name in ["F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1"]:
     kind = gguf.GGMLQuantizationType[name]
     values, _ = gguf.GGML_QUANT_SIZES[kind]
     for n in range(8 if values == 32 else 96):

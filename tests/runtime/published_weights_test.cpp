@@ -128,11 +128,18 @@ void write_rounded(const std::string& from, const std::string& to, StoredType ty
   writer.finish();
 }
 
-// The numbers of a file, all as F32.
-void widen_file(const std::string& from, const std::string& to) {
+// The numbers of a file, all as F32; those of each matrix whose rows are whole blocks of `format` as its blocks say them.
+void widen_file(const std::string& from, const std::string& to, DType format = DType::kF32) {
   const auto source = open_weights(from);
   SafetensorsWriter writer(to);
   const auto is_float = [&](const std::string& name) { return source->find(name)->exact != DType::kI64; };
+  const auto round = [format](const StoredWeight& weight, std::vector<float>& numbers) {
+    if (weight.shape.size() != 2 || !are_whole_blocks(format, weight.shape[1])) return;
+    const uint64_t blocks = numbers.size() / dtype_info(format).block_elements;
+    std::vector<unsigned char> bytes(stored_bytes(format, numbers.size()));
+    quantise_blocks(*block_type_of(format), numbers.data(), blocks, bytes.data());
+    dequantise_blocks(*block_type_of(format), bytes.data(), blocks, numbers.data());
+  };
   for (const std::string& name : source->names()) writer.declare(name, is_float(name) ? StoredType::kF32 : StoredType::kI64, source->find(name)->shape);
   for (const std::string& name : source->names()) {
     uint64_t elements = 1;
@@ -140,6 +147,7 @@ void widen_file(const std::string& from, const std::string& to) {
     std::vector<float> floats(elements);
     std::vector<int64_t> integers(elements);
     is_float(name) ? source->read(name, 0, elements, floats.data()) : source->read(name, 0, elements, integers.data());
+    round(*source->find(name), floats);
     is_float(name) ? writer.write(floats.data(), elements * sizeof(float)) : writer.write(integers.data(), elements * sizeof(int64_t));
   }
   writer.finish();
@@ -351,6 +359,32 @@ TEST_P(QuantisedBase, TrainsAsTheSameNumbersInF32Do) {
     EXPECT_EQ(adapters(kept), adapters(widened)) << dtype;
     expect_user_error([&] { read_initial_weights(kept.trainer, *open_weights(folder.file("model.safetensors")), {}); }, {"must be Q8_0"});
     expect_user_error([&] { read_initial_weights(kept.trainer, *open_weights(gguf), {.skip = {"*embed_tokens.weight", "*wte.weight"}}); }, {"init.skip"});
+  }
+}
+
+// A folder quantised while it is read trains as the numbers of its blocks do.
+TEST(QuantisedOnTheWay, TrainsAsTheNumbersOfItsBlocksDo) {
+  const TemporaryFolder source, rounded;
+  const std::string gguf = std::filesystem::absolute("tests/golden/weights/llama.gguf").string();
+  widen_file(gguf, source.file("model.safetensors"));
+  const auto recipe_of = [&](const std::string& folder, const std::string& frozen) {
+    Recipe recipe = recipe_from("{\"name\": \"blocks\", \"model\": {\"gguf\": \"" + gguf + R"("}, "data": {"kind": "synthetic"}, "batch": 2, "sequence": 13,
+        "steps": 4, "seed": 5, "lora": {"r": 3}, "weights": {"frozen": ")" + frozen + R"("}, "optimizer": {"name": "adamw", "lr": 0.01}})");
+    recipe.place = {};
+    recipe.place.huggingface = folder;
+    return recipe;
+  };
+  const auto losses_of = [](Session& session, const Recipe& recipe) {
+    read_initial_weights(session.trainer, *open_model_weights(recipe, published_weights(recipe)), {});
+    return session.train(4);
+  };
+  for (const DType format : {DType::kQ4_0, DType::kQ4_1, DType::kQ5_0, DType::kQ5_1, DType::kQ8_0, DType::kF16, DType::kBf16}) {
+    widen_file(gguf, rounded.file("model.safetensors"), format);
+    const Recipe quantised = recipe_of(source.path(), dtype_info(format).name), plain = recipe_of(rounded.path(), "f32");
+    Session kept(quantised), wide(plain);
+    EXPECT_LT(kept.plan().state_bytes, wide.plan().state_bytes);
+    EXPECT_EQ(losses_of(kept, quantised), losses_of(wide, plain)) << dtype_info(format).name;
+    expect_user_error([&] { read_initial_weights(kept.trainer, *open_weights(published_weights(quantised)), {}); }, {"must be", "weights"});
   }
 }
 

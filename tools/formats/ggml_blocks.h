@@ -41,12 +41,12 @@ void dequantise_blocks(BlockType type, const void* blocks, uint64_t count, float
 std::optional<DType> weight_format_of(BlockType type);
 std::optional<BlockType> block_type_of(DType format);
 
-// Whether quantise_blocks() makes blocks of that type: F32, F16, BF16 and Q8_0.
+// Whether quantise_blocks() makes blocks of that type: F32, F16, BF16, Q8_0, Q5_1, Q5_0, Q4_1 and Q4_0.
 bool is_written(BlockType type);
 
 // values[count * values] -> blocks[count * bytes], of finite values. F16 and BF16 take the nearest number, ties to even; Q8_0 a half
-// d = largest / 127, then 32 integers, the nearest to value / d with halves away from zero. The same bits as ggml's own
-// quantize_row_q8_0_ref.
+// d = largest / 127, then 32 integers, the nearest to value / d with halves away from zero; the others as ggml defines them. The same bits as
+// ggml's own reference (quantize_row_q8_0_ref and its like).
 void quantise_blocks(BlockType type, const float* values, uint64_t count, void* blocks);
 
 }  // namespace reprise

@@ -8,7 +8,7 @@
 #include "tools/formats/text.h"
 #include "tools/graph/rules.h"
 #include "tools/recipes/recipe_graph.h"
-#include "tools/weights/weight_source.h"
+#include "tools/weights/quantised_weights.h"
 
 namespace reprise {
 namespace {
@@ -56,7 +56,8 @@ constexpr WeightFormats single_numbers() {
 // snapshots are files of safetensors; a training of adapters saves these alone.
 WeightFormats formats_kept(const Recipe& recipe, const std::string& name) {
   const auto matches = [&](const std::string& pattern) { return matches_pattern(pattern, name); };
-  if (!recipe.init.from.empty() || std::any_of(recipe.init.skip.begin(), recipe.init.skip.end(), matches)) return kPlainWeights;
+  const bool is_drawn = std::any_of(recipe.init.skip.begin(), recipe.init.skip.end(), matches);
+  if (is_drawn || (!recipe.init.from.empty() && !recipe.weights.frozen)) return kPlainWeights;
   return recipe.lora ? kEveryWeight : single_numbers();
 }
 
@@ -72,9 +73,14 @@ void store_as_published(Graph& graph, const BackendRules& rules, const Recipe& r
 
 }  // namespace
 
+std::unique_ptr<WeightSource> open_model_weights(const Recipe& recipe, const std::string& path) {
+  std::unique_ptr<WeightSource> weights = open_weights(path);
+  return recipe.weights.frozen ? quantise_weights(std::move(weights), *recipe.weights.frozen) : std::move(weights);
+}
+
 Graph build_stored_model(const Recipe& recipe, const BackendRules& rules, MicroBatch batch) {
   Graph graph = build_model(recipe, {recipe.name}, batch);
-  if (const std::string file = file_of_frozen(recipe); !file.empty()) store_as_published(graph, rules, recipe, *open_weights(file));
+  if (const std::string file = file_of_frozen(recipe); !file.empty()) store_as_published(graph, rules, recipe, *open_model_weights(recipe, file));
   return graph;
 }
 
@@ -84,7 +90,7 @@ WidenedWeights widened_weights(const Recipe& recipe, const Graph& graph) {
   WidenedWeights widened;
   const std::string path = file_of_frozen(recipe);
   if (path.empty()) return widened;
-  const std::unique_ptr<WeightSource> weights = open_weights(path);
+  const std::unique_ptr<WeightSource> weights = open_model_weights(recipe, path);
   widened.path = weights->path();
   for_each_frozen(graph, *weights, [&](ValueId v, const StoredWeight& stored) {
     const Tensor& tensor = graph.values[v].tensor;
@@ -99,7 +105,7 @@ WidenedWeights widened_weights(const Recipe& recipe, const Graph& graph) {
 
 std::string widened_text(const WidenedWeights& widened) {
   return bytes_text(widened.memory_bytes) + " of the state are frozen weights of " + std::filesystem::path(widened.path).filename().string() + ", widened from its " +
-         bytes_text(widened.file_bytes) + " to f32; a folder that stores them as BF16 would take " + bytes_text(widened.bf16_bytes);
+         bytes_text(widened.file_bytes) + " to f32; with \"weights\": {\"frozen\": \"bf16\"} they would take " + bytes_text(widened.bf16_bytes);
 }
 
 }  // namespace reprise

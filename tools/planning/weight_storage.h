@@ -3,20 +3,24 @@
 // every kernel that reads the matrix takes.
 #pragma once
 
+#include <memory>
 #include <string>
 
 #include "lib/backend_rules.h"
 #include "tools/graph/graph.h"
 #include "tools/recipes/recipe.h"
+#include "tools/weights/weight_source.h"
 
 namespace reprise {
+
+// Weights for the recipe's model, from its own files or others (weight_source.h), with frozen matrices in the format that the recipe asks for.
+std::unique_ptr<WeightSource> open_model_weights(const Recipe& recipe, const std::string& path);
 
 // The network of the recipe's model (recipe_graph.h) as it is planned for a backend.
 Graph build_stored_model(const Recipe& recipe, const BackendRules& rules, MicroBatch batch);
 Graph build_stored_model(const Recipe& recipe, const BackendRules& rules);  // for the recipe's micro-batch
 
-// Frozen matrices that the model's own files store in fewer bytes than they take in memory, because they become f32 there; in a folder that
-// stores them as BF16 they would stay so.
+// Frozen matrices that the model's own files store in fewer bytes than they take in memory, because they become f32 there.
 struct WidenedWeights {
   std::string path;  // of the file
   uint64_t tensors = 0;

@@ -82,6 +82,7 @@ void read_training(const JsonFields& fields, Recipe& recipe) {
   fields.read("gradient_release", recipe.gradient_release,
               {"Updates each weight after its gradient's last write; not with clip_norm or accumulate"});
   fields.read("freeze", recipe.freeze, {"Patterns of the parameters that are not trained; `reprise parameters` lists the names"});
+  if (fields.has("weights")) recipe.weights = read_weights(fields.object("weights", {"How what is not trained lies in memory", "", "as the model's file stores it"}));
   if (fields.has_value("lora")) recipe.lora = read_lora(fields.object("lora", {"Trains low-rank adapters beside the model, whose own parameters stay as they are", "", "none"}));
   fields.read("evaluate_every", recipe.evaluate_every, 0, kMostSteps,
               {"How often the evaluation set is gone through, and once at the end; 0: not at all", "steps",
@@ -114,7 +115,7 @@ const char* backend_word(Recipe::BackendChoice backend) { return word_of(kBacken
 
 Recipe read_fields(const JsonFields& fields, const std::string& file, const std::string& folder) {
   fields.allow_only({"name", "model", "data", "batch", "sequence", "accumulate", "dtype", "optimizer", "lr_schedule",
-                     "clip_norm", "gradient_release", "init", "freeze", "lora", "evaluate_every", "evaluate_batches", "evaluate_first", "prompts", "answer_tokens", "steps", "schedule", "budget",
+                     "clip_norm", "gradient_release", "init", "freeze", "weights", "lora", "evaluate_every", "evaluate_batches", "evaluate_first", "prompts", "answer_tokens", "steps", "schedule", "budget",
                      "feature_map_budget", "seed", "backend", "card", "$schema"});
   Recipe recipe;
   recipe.name = name_of_file(file);
@@ -173,6 +174,7 @@ void check_recipe(const Recipe& recipe, const RecipeRules& rules) {
   check_data(recipe, rules);
   check_optimizer(recipe.optimizer, rules);
   check_lora(recipe, rules);
+  check_weights(recipe, rules);
   check_lr_schedule(recipe.lr_schedule, rules);
   rules.require(!recipe.gradient_release || !recipe.clip_norm, "gradient_release",
                 "cannot go with clip_norm: the norm needs every gradient at once; leave one out");
@@ -235,6 +237,7 @@ std::string canonical_recipe(const Recipe& recipe) {
     value["init"] = {{"skip", recipe.init.skip}, {"allow_missing", recipe.init.allow_missing}};
   }
   if (!recipe.init.from.empty()) value["init"]["from"] = recipe.init.from;
+  if (recipe.weights.frozen) value["weights"] = weights_json(recipe.weights);
   if (recipe.lora) value["lora"] = lora_json(*recipe.lora);
   if (recipe.clip_norm) value["clip_norm"] = *recipe.clip_norm;
   if (recipe.steps > 0) value["steps"] = recipe.steps;

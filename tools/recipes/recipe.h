@@ -88,6 +88,12 @@ struct InitialWeights {
   bool operator==(const InitialWeights&) const = default;
 };
 
+// How what is not trained lies in memory.
+struct WeightsRecipe {
+  std::optional<DType> frozen;  // what frozen matrices become while they are read; none: they stay as the model's file stores them
+  bool operator==(const WeightsRecipe&) const = default;
+};
+
 // "schedule": "optimal" is short for {"strategy": "optimal"}.
 struct ScheduleRecipe {
   std::string strategy = "optimal";  // one of schedule.h's strategy_names()
@@ -117,6 +123,7 @@ struct Recipe {
   bool gradient_release = false;
   InitialWeights init;
   std::vector<std::string> freeze;  // patterns of parameter names, see matches_pattern
+  WeightsRecipe weights;
   std::optional<LoraSettings> lora;  // the model's own parameters are frozen, and adapters trained beside its linear layers
   std::optional<uint64_t> evaluate_every;  // steps; 0: no evaluation at all; absent: one at the end, but of synthetic data none
   uint64_t evaluate_batches = 0;           // micro-batches of an evaluation at most; 0: the whole set

@@ -11,6 +11,7 @@
 #include "tools/formats/json_differences.h"
 #include "tools/formats/json_text.h"
 #include "tools/formats/text.h"
+#include "tools/planning/weight_storage.h"
 #include "tools/progress/long_work.h"
 #include "tools/snapshots/adapter_files.h"
 #include "tools/snapshots/snapshot.h"
@@ -99,7 +100,7 @@ bool is_buffer_of_before(const std::string& name) {
 }  // namespace
 
 void Session::load_weights(const std::string& path, const InitialRules& rules) {
-  const std::unique_ptr<WeightSource> source = open_weights(path);
+  const std::unique_ptr<WeightSource> source = open_model_weights(recipe_, path);
   weights_ = source->path();
   const LongWork reading("reading " + weights_);
   taken_ = read_initial_weights(trainer_, *source, rules);

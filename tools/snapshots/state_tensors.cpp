@@ -101,7 +101,7 @@ std::string find_tensor(const WeightSource& source, const StateTensor& state) {
   }
   if (block_type_of(type) && type != DType::kF32 && weight->exact != DType::kI64 && !accepts(type, *weight)) {
     refuse("is " + weight->type + ", must be " + accepted_types(type) + ": the plan keeps this frozen weight as the model's own file stored it; " +
-           "convert it, or plan with a model that has it as " + weight->type);
+           "convert it, or plan with a model that has it as " + weight->type + ", or with \"weights\": {\"frozen\": ...}");
   }
   const std::string is = "is " + weight->type + " " + shown(weight->shape);
   if (!accepts(type, *weight)) refuse(is + ", must be " + accepted_types(type) + " " + shown(shape));
@@ -172,9 +172,7 @@ void copy_pieces_in(const Trainer& trainer, uint32_t index, const WeightSource& 
   });
 }
 
-bool is_held_in_blocks(DType type) { return takes_weights(kEveryWeight & ~kPlainWeights, type); }
-
-void copy_blocks_in(const Trainer& trainer, uint32_t index, const WeightSource& source, const std::string& name) {
+void copy_stored_in(const Trainer& trainer, uint32_t index, const WeightSource& source, const std::string& name) {
   const Tensor& tensor = trainer.plan->state[index].tensor;
   const DTypeInfo& info = dtype_info(tensor.dtype);
   const uint64_t elements = tensor.elements(), most = kPieceBytes / info.block_bytes * info.block_elements;
@@ -188,7 +186,9 @@ void copy_blocks_in(const Trainer& trainer, uint32_t index, const WeightSource& 
 
 void copy_in(const Trainer& trainer, uint32_t index, const WeightSource& source, const std::string& name) {
   const Tensor& tensor = trainer.plan->state[index].tensor;
-  if (is_held_in_blocks(tensor.dtype)) return copy_blocks_in(trainer, index, source, name);
+  if (const StoredWeight& weight = *source.find(name); weight.exact != tensor.dtype && weight.format == tensor.dtype) {
+    return copy_stored_in(trainer, index, source, name);
+  }
   with_number(tensor.dtype, [&](auto number) {
     using Number = decltype(number);
     is_conv_weight(tensor) ? copy_channels_in<Number>(trainer, index, source, name) : copy_pieces_in<Number>(trainer, index, source, name);
@@ -254,9 +254,9 @@ std::string misfit_of(const WeightSource& source, const StateTensor& state) {
 
 namespace {
 
-// Weights held in blocks cannot be drawn.
+// Weights that are neither f32 nor bf16 cannot be drawn.
 void require_drawn(const WeightSource& source, const StateTensor& state) {
-  if (!is_held_in_blocks(state.tensor.dtype)) return;
+  if (!takes_weights(kEveryWeight & ~kPlainWeights, state.tensor.dtype)) return;
   throw UserError(source.path() + ": tensor " + json_shown(std::string(state.name)) + ": the plan keeps it as the model's own file stored it, so it has no initial values: " +
                   "take it from a file, or name it in the recipe's init.skip and plan again");
 }

@@ -1,0 +1,31 @@
+// A recipe's "weights": how what is not trained lies in memory.
+#include "tools/recipes/sections.h"
+
+namespace reprise {
+
+namespace {
+
+using Frozen = std::optional<DType>;
+constexpr Word<Frozen> kFrozen[] = {{"as_stored", std::nullopt}, {"f32", DType::kF32},   {"f16", DType::kF16},   {"bf16", DType::kBf16}, {"q8_0", DType::kQ8_0},
+                                    {"q5_1", DType::kQ5_1},      {"q5_0", DType::kQ5_0}, {"q4_1", DType::kQ4_1}, {"q4_0", DType::kQ4_0}};
+
+}  // namespace
+
+WeightsRecipe read_weights(const JsonFields& fields) {
+  fields.allow_only({"frozen"});
+  WeightsRecipe weights;
+  fields.read_choice("frozen", weights.frozen, kFrozen,
+                     {"How frozen matrices lie in memory: \"as_stored\" as the model's file has them, else quantised, or widened, while they are read"});
+  return weights;
+}
+
+void check_weights(const Recipe& recipe, const RecipeRules& rules) {
+  const Frozen& frozen = recipe.weights.frozen;
+  rules.require(!frozen || recipe.lora || !recipe.freeze.empty(), "weights.frozen", "nothing is frozen: give \"lora\" or \"freeze\", or leave it out");
+  rules.require(!frozen || recipe.lora || dtype_info(*frozen).block_elements == 1, "weights.frozen",
+                std::string("\"") + word_of(kFrozen, frozen) + "\" needs \"lora\": a snapshot of the whole model cannot hold blocks");
+}
+
+nlohmann::json weights_json(const WeightsRecipe& weights) { return {{"frozen", word_of(kFrozen, weights.frozen)}}; }
+
+}  // namespace reprise
