@@ -16,6 +16,7 @@
 #include "tests/judges/replay.h"
 #include "tests/runtime/training_harness.h"
 #include "tools/formats/ggml_blocks.h"
+#include "tools/inference/logits.h"
 #include "tools/planning/backends.h"
 #include "tools/planning/weight_storage.h"
 #include "tools/snapshots/state_tensors.h"
@@ -327,6 +328,15 @@ TEST_P(PublishedWeights, PlansComputeWhatTheNetworkSays) {
   }
 }
 
+// What the host computes of an evaluation's first micro-batch.
+std::vector<double> logits_of(Session& session) {
+  std::vector<double> all;
+  LogitsReader reader(session.trainer, [&](uint64_t, int32_t, std::vector<double>& logits) { all.insert(all.end(), logits.begin(), logits.end()); });
+  session.train(0);
+  EXPECT_TRUE(reader.status().ok());
+  return all;
+}
+
 // Of a GGUF, below adapters: what kernels read in blocks stays in blocks, and trains as the same numbers in f32.
 class QuantisedBase : public ::testing::TestWithParam<const char*> {};
 
@@ -357,6 +367,9 @@ TEST_P(QuantisedBase, TrainsAsTheSameNumbersInF32Do) {
       return all;
     };
     EXPECT_EQ(adapters(kept), adapters(widened)) << dtype;
+    const std::vector<double> logits = logits_of(kept);
+    EXPECT_EQ(logits, logits_of(widened)) << dtype;
+    EXPECT_FALSE(logits.empty());
     expect_user_error([&] { read_initial_weights(kept.trainer, *open_weights(folder.file("model.safetensors")), {}); }, {"must be Q8_0"});
     expect_user_error([&] { read_initial_weights(kept.trainer, *open_weights(gguf), {.skip = {"*embed_tokens.weight", "*wte.weight"}}); }, {"init.skip"});
   }

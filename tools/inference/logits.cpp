@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "lib/op.h"
+#include "tools/formats/ggml_blocks.h"
 
 namespace reprise {
 
@@ -42,15 +43,12 @@ void LogitsReader::before_row(uint32_t r) {
   }
 }
 
-// f32 or bf16.
 std::vector<float> LogitsReader::numbers_at(ArenaAddress from, DType dtype, uint64_t count) {
-  return dtype == DType::kBf16 ? read_as<Bf16>(from, count) : read_as<float>(from, count);
-}
-template <typename Stored>
-std::vector<float> LogitsReader::read_as(ArenaAddress from, uint64_t count) {
-  std::vector<Stored> numbers(count);
-  if (read_.ok()) read_ = trainer_.read(numbers.data(), from, count * sizeof(Stored));
-  return std::vector<float>(numbers.begin(), numbers.end());
+  std::vector<unsigned char> stored(stored_bytes(dtype, count));
+  if (read_.ok()) read_ = trainer_.read(stored.data(), from, stored.size());
+  std::vector<float> numbers(count);
+  dequantise_blocks(block_type_of(dtype).value(), stored.data(), count / dtype_info(dtype).block_elements, numbers.data());
+  return numbers;
 }
 
 }  // namespace reprise

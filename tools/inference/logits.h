@@ -25,8 +25,7 @@ class LogitsReader {
 
  private:
   void before_row(uint32_t row);
-  template <typename Stored>
-  std::vector<float> read_as(ArenaAddress from, uint64_t count);
+  // Of activations, or of weights in whole blocks.
   std::vector<float> numbers_at(ArenaAddress from, DType dtype, uint64_t count);
 
   Trainer& trainer_;
