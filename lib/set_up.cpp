@@ -7,6 +7,7 @@
 
 #include "lib/canary.h"
 #include "lib/carriers.h"
+#include "lib/initial_values.h"
 #include "lib/program_run.h"
 #include "lib/rng.h"
 
@@ -31,15 +32,17 @@ Status check_staging(const Plan& plan) {
   return ok_status();
 }
 
-// `count` values of a parameter from element `first` on, which is even: its own stream, keyed by the seed and its place in the state.
-void draw(const StateTensor& state, uint64_t seed, uint32_t stream, uint64_t first, uint64_t count, float* values) {
+}  // namespace
+
+void initial_values(const Plan& plan, uint32_t index, uint64_t first, uint64_t count, float* values) {
+  const StateTensor& state = plan.state[index];
   constexpr double kTwoPi = 6.283185307179586;
   if (state.init == InitKind::kConstant) {
     for (uint64_t i = 0; i < count; ++i) values[i] = state.init_scale;
     return;
   }
   for (uint64_t i = 0; i < count; i += 2) {
-    const PhiloxBlock block = philox(seed, uint64_t{stream} << 32, (first + i) / 2);
+    const PhiloxBlock block = philox(plan.seed, uint64_t{index} << 32, (first + i) / 2);
     // 53 random bits each, in (0, 1).
     const double u = (static_cast<double>((uint64_t{block.word[0]} << 32 | block.word[1]) >> 11) + 0.5) * 0x1p-53;
     const double v = (static_cast<double>((uint64_t{block.word[2]} << 32 | block.word[3]) >> 11) + 0.5) * 0x1p-53;
@@ -56,6 +59,8 @@ void draw(const StateTensor& state, uint64_t seed, uint32_t stream, uint64_t fir
   }
 }
 
+namespace {
+
 // Through a piece on the stack, which the workers draw together. A bf16 parameter gets the same numbers, rounded.
 Status draw_parameter(const Trainer& trainer, uint32_t index) {
   constexpr uint64_t kPiece = 8192, kShare = 512;  // floats at once, and of one task
@@ -67,7 +72,7 @@ Status draw_parameter(const Trainer& trainer, uint32_t index) {
     const uint64_t count = smaller_of(kPiece, elements - first);
     parallel_for(*trainer.context.workers, static_cast<uint32_t>((count + kShare - 1) / kShare), [&](uint32_t share) {
       const uint64_t begin = share * kShare;
-      draw(state, trainer.plan->seed, index, first + begin, smaller_of(kShare, count - begin), piece + begin);
+      initial_values(*trainer.plan, index, first + begin, smaller_of(kShare, count - begin), piece + begin);
     });
     const DType dtype = state.tensor.dtype;
     for (uint64_t i = 0; i < count && dtype == DType::kBf16; ++i) rounded[i] = piece[i];

@@ -354,7 +354,6 @@ const BadRecipe kBadRecipes[] = {
     {"weights of what trains", kGpt, R"({"weights": {"frozen": "f32"}})", {"weights.frozen", "nothing is frozen"}},
     {"weights' word", kGpt, R"({"lora": {"r": 8}, "weights": {"frozen": "q9"}})", {"weights.frozen", "q4_0", "q9"}},
     {"blocks without lora", kGpt, R"({"freeze": ["*wte*"], "weights": {"frozen": "q4_0"}})", {"weights.frozen", "q4_0", "lora"}},
-    {"lora from nothing", kGpt, R"({"lora": {"r": 8}, "init": "random"})", {"init", "\"random\"", "lora"}},
     {"init's word", kGpt, R"({"init": "zeros"})", {"init", "\"random\"", "zeros"}},
     {"init's kind", kGpt, R"({"init": 3})", {"init", "object"}},
     {"lora of images", kResNet, R"({"lora": {"r": 8}})", {"lora", "language models"}},

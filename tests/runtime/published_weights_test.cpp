@@ -401,6 +401,31 @@ TEST(QuantisedOnTheWay, TrainsAsTheNumbersOfItsBlocksDo) {
   }
 }
 
+// Without a file: the seed's numbers, quantised.
+TEST(QuantisedOnTheWay, WeightsOfTheSeedTrainInBlocks) {
+  const auto recipe_of = [](const std::string& frozen) {
+    return recipe_from(R"({"name": "drawn", "model": {"family": "llama", "vocab_size": 96, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "tie_word_embeddings": true}, "init": "random", "data": {"kind": "synthetic"}, "batch": 2, "sequence": 13, "steps": 4,
+        "seed": 5, "lora": {"r": 3}, "weights": {"frozen": ")" + frozen + R"("}, "optimizer": {"name": "adamw", "lr": 0.01}})");
+  };
+  Session kept(recipe_of("q4_0")), wide(recipe_of("f32"));
+  draw_stored_weights(kept.trainer);
+  int in_blocks = 0;
+  for (uint32_t i = 0; i < kept.plan().state.count; ++i) {
+    const Tensor& tensor = kept.plan().state[i].tensor;
+    if (tensor.dtype != DType::kQ4_0) continue;
+    ++in_blocks;
+    std::vector<unsigned char> bytes(tensor.used_bytes()), expected(tensor.used_bytes());
+    std::vector<float> drawn(tensor.elements());
+    ASSERT_TRUE(kept.trainer.read(bytes.data(), kept.trainer.state_tensor(i), bytes.size()).ok());
+    ASSERT_TRUE(wide.trainer.read(drawn.data(), wide.trainer.state_tensor(i), drawn.size() * sizeof(float)).ok());
+    quantise_blocks(BlockType::kQ4_0, drawn.data(), drawn.size() / 32, expected.data());
+    EXPECT_EQ(bytes, expected) << kept.plan().state[i].name;
+  }
+  EXPECT_EQ(in_blocks, 15) << "seven layers of each block, and the embeddings";
+  for (const double loss : kept.train(4)) EXPECT_TRUE(std::isfinite(loss));
+}
+
 INSTANTIATE_TEST_SUITE_P(Architectures, QuantisedBase, ::testing::Values("llama", "qwen2", "qwen3", "gpt2"), [](const auto& info) { return info.param; });
 
 INSTANTIATE_TEST_SUITE_P(Nets, PublishedWeights, ::testing::ValuesIn(kNets), [](const auto& info) { return info.param.name; });

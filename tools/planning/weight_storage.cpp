@@ -30,16 +30,19 @@ std::vector<WeightFormats> formats_taken(Graph graph, const BackendRules& rules)
   return formats;
 }
 
-// The file that holds the frozen weights; "": none, or none stays frozen.
-std::string file_of_frozen(const Recipe& recipe) { return recipe.lora || !recipe.freeze.empty() ? published_weights(recipe) : ""; }
+bool freezes(const Recipe& recipe) { return recipe.lora || !recipe.freeze.empty(); }
 
-// visit(value, stored) for each frozen parameter that the model's own files hold.
+// What the model's own files hold; null where there are none.
+std::unique_ptr<WeightSource> open_published(const Recipe& recipe) {
+  const std::string file = published_weights(recipe);
+  return file.empty() ? nullptr : open_model_weights(recipe, file);
+}
+
+// visit(value) for each frozen parameter.
 template <typename Visit>
-void for_each_frozen(const Graph& graph, const WeightSource& weights, const Visit& visit) {
+void for_each_frozen(const Graph& graph, const Visit& visit) {
   for (ValueId v = 0; v < graph.values.size(); ++v) {
-    const Value& value = graph.values[v];
-    if (value.kind != ValueKind::kParameter || value.trainable) continue;
-    if (const StoredWeight* stored = weights.find(stored_name(weights, value.name))) visit(v, *stored);
+    if (graph.values[v].kind == ValueKind::kParameter && !graph.values[v].trainable) visit(v);
   }
 }
 
@@ -61,12 +64,24 @@ WeightFormats formats_kept(const Recipe& recipe, const std::string& name) {
   return recipe.lora ? kEveryWeight : single_numbers();
 }
 
-void store_as_published(Graph& graph, const BackendRules& rules, const Recipe& recipe, const WeightSource& weights) {
+// What a frozen parameter would be stored as, if all that read it took that: as its file stores it, or as the recipe asks where it is drawn.
+std::optional<DType> wanted_format(const Graph& graph, ValueId v, const Recipe& recipe, const WeightSource* weights) {
+  if (weights != nullptr) {
+    const StoredWeight* stored = weights->find(stored_name(*weights, graph.values[v].name));
+    return stored == nullptr ? std::nullopt : stored->format;
+  }
+  const Tensor& tensor = graph.values[v].tensor;
+  const bool fits = recipe.weights.frozen && tensor.rank == 2 && are_whole_blocks(*recipe.weights.frozen, tensor.last_dimension());
+  return fits ? recipe.weights.frozen : std::nullopt;
+}
+
+void store_frozen(Graph& graph, const BackendRules& rules, const Recipe& recipe, const WeightSource* weights) {
   const std::vector<WeightFormats> taken = formats_taken(graph, rules);
-  for_each_frozen(graph, weights, [&](ValueId v, const StoredWeight& stored) {
+  for_each_frozen(graph, [&](ValueId v) {
     Value& value = graph.values[v];
-    if (!stored.format || !takes_weights(taken[v] & formats_kept(recipe, value.name), *stored.format)) return;
-    value.tensor.dtype = *stored.format;
+    const std::optional<DType> format = wanted_format(graph, v, recipe, weights);
+    if (!format || !takes_weights(taken[v] & formats_kept(recipe, value.name), *format)) return;
+    value.tensor.dtype = *format;
     value.tensor.bytes = align_up(value.tensor.used_bytes());
   });
 }
@@ -80,7 +95,7 @@ std::unique_ptr<WeightSource> open_model_weights(const Recipe& recipe, const std
 
 Graph build_stored_model(const Recipe& recipe, const BackendRules& rules, MicroBatch batch) {
   Graph graph = build_model(recipe, {recipe.name}, batch);
-  if (const std::string file = file_of_frozen(recipe); !file.empty()) store_as_published(graph, rules, recipe, *open_model_weights(recipe, file));
+  if (freezes(recipe)) store_frozen(graph, rules, recipe, open_published(recipe).get());
   return graph;
 }
 
@@ -88,15 +103,15 @@ Graph build_stored_model(const Recipe& recipe, const BackendRules& rules) { retu
 
 WidenedWeights widened_weights(const Recipe& recipe, const Graph& graph) {
   WidenedWeights widened;
-  const std::string path = file_of_frozen(recipe);
-  if (path.empty()) return widened;
-  const std::unique_ptr<WeightSource> weights = open_model_weights(recipe, path);
+  const std::unique_ptr<WeightSource> weights = freezes(recipe) ? open_published(recipe) : nullptr;
+  if (weights == nullptr) return widened;
   widened.path = weights->path();
-  for_each_frozen(graph, *weights, [&](ValueId v, const StoredWeight& stored) {
+  for_each_frozen(graph, [&](ValueId v) {
     const Tensor& tensor = graph.values[v].tensor;
-    if (tensor.rank < 2 || stored.bytes >= tensor.used_bytes()) return;
+    const StoredWeight* stored = weights->find(stored_name(*weights, graph.values[v].name));
+    if (stored == nullptr || tensor.rank < 2 || stored->bytes >= tensor.used_bytes()) return;
     ++widened.tensors;
-    widened.file_bytes += stored.bytes;
+    widened.file_bytes += stored->bytes;
     widened.memory_bytes += tensor.bytes;
     widened.bf16_bytes += align_up(tensor.elements() * sizeof(Bf16));
   });

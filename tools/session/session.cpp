@@ -83,7 +83,7 @@ void Session::load_initial_weights(const ProgramOptions& options) {
   if (weights_.empty()) {
     if (const std::string missing = missing_weights(recipe_); !missing.empty()) throw UserError(missing);
     if (!options.init_skip.empty()) throw UserError("--init-skip: needs weights: --init FILE, or init.from in the recipe", UserError::kUsage);
-    return;
+    return draw_stored_weights(trainer_);
   }
   InitialRules rules = {.skip = recipe_.init.skip, .allow_missing = recipe_.init.allow_missing};
   rules.skip.insert(rules.skip.end(), options.init_skip.begin(), options.init_skip.end());

@@ -9,6 +9,7 @@
 #include <stdexcept>
 #include <string_view>
 
+#include "lib/initial_values.h"
 #include "tools/formats/error.h"
 #include "tools/formats/ggml_blocks.h"
 #include "tools/formats/json_text.h"
@@ -262,6 +263,22 @@ void require_drawn(const WeightSource& source, const StateTensor& state) {
 }
 
 }  // namespace
+
+void draw_stored_weights(const Trainer& trainer) {
+  constexpr uint64_t kPiece = kPieceBytes / sizeof(float);
+  std::vector<float> numbers(kPiece);
+  for (uint32_t i = 0; i < trainer.plan->state.count; ++i) {
+    const Tensor& tensor = trainer.plan->state[i].tensor;
+    if (!takes_weights(kEveryWeight & ~kPlainWeights, tensor.dtype)) continue;
+    std::vector<unsigned char> piece(stored_bytes(tensor.dtype, kPiece));
+    for (uint64_t at = 0; at < tensor.elements(); at += kPiece) {
+      const uint64_t count = std::min(kPiece, tensor.elements() - at);
+      initial_values(*trainer.plan, i, at, count, numbers.data());
+      quantise_blocks(block_type_of(tensor.dtype).value(), numbers.data(), count / dtype_info(tensor.dtype).block_elements, piece.data());
+      require(trainer.write(trainer.state_tensor(i) + stored_bytes(tensor.dtype, at), piece.data(), stored_bytes(tensor.dtype, count)));
+    }
+  }
+}
 
 InitialReport read_initial_weights(const Trainer& trainer, const WeightSource& source, const InitialRules& rules) {
   const Plan& plan = *trainer.plan;

@@ -42,6 +42,9 @@ struct InitialReport {
 // matches no name is refused. Tensors that do not fit are named together, with the option and the recipe's key that would skip them.
 InitialReport read_initial_weights(const Trainer& trainer, const WeightSource& source, const InitialRules& rules);
 
+// Gives frozen weights that bind cannot draw, because they are stored in fewer bits than bf16, their initial values.
+void draw_stored_weights(const Trainer& trainer);
+
 // Before there is a plan: refuses what read_initial_weights would refuse of a graph's parameters by names, shapes and types.
 void require_weights_fit(const Graph& graph, const WeightSource& source, const InitialRules& rules);
 
