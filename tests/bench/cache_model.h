@@ -28,16 +28,16 @@ struct CacheShape {
 struct ModelledCore {
   const char* name;
   CacheShape levels[kCacheLevels];
-  const CpuCore& core;       // how products are blocked on it
+  const CpuCore* core;       // how products are blocked on it
   bool uses_written = true;  // a line that is written back is its level's latest
 };
 // A core's own caches, and its share of the last level: of Skylake-SP that of two cores, of the A78AE a cluster's.
-constexpr ModelledCore kX86Cores[] = {{"Skylake-SP", {{32, 8}, {1024, 16}, {2816, 11}}, kSkylakeSpCore},
-                                      {"Zen 5", {{48, 12}, {1024, 16}, {4096, 16}}, kZenCore}};
-constexpr ModelledCore kArmCores[] = {{"Cortex-A78AE", {{64, 4}, {256, 8}, {2048, 16}}, kArmv8Core},
-                                      {"wide Arm", {{128, 8}, {4096, 16}, {8192, 16}}, kArmv8Core}};  // as Apple's large cores
+constexpr ModelledCore kX86Cores[] = {{"Skylake-SP", {{32, 8}, {1024, 16}, {2816, 11}}, &kSkylakeSpCore},
+                                      {"Zen 5", {{48, 12}, {1024, 16}, {4096, 16}}, &kZenCore}};
+constexpr ModelledCore kArmCores[] = {{"Cortex-A78AE", {{64, 4}, {256, 8}, {2048, 16}}, &kArmv8Core},
+                                      {"wide Arm", {{128, 8}, {4096, 16}, {8192, 16}}, &kArmv8Core}};  // as Apple's large cores
 // What callgrind simulates, told --D1=65536,4,64 --LL=262144,8,64: two levels, and what is written back goes past the second.
-constexpr ModelledCore kAsCallgrind[] = {{"callgrind", {{64, 4}, {256, 8}, {64, 1}}, kAnyCore, false}};
+constexpr ModelledCore kAsCallgrind[] = {{"callgrind", {{64, 4}, {256, 8}, {64, 1}}, &kAnyCore, false}};
 
 // Lines between a level and what lies behind it.
 struct LinesMoved {

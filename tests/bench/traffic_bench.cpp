@@ -204,7 +204,7 @@ void choose_machine(CpuMachine& machine, const KernelSet& set, const ModelledCor
   if (!choose_cpu_machine(machine, set.tile, set.level).ok()) throw UserError(std::string("traffic_bench: --kernels: this processor lacks ") + set.name);
   if (set.cores.data() == kArmCores) machine.tile = neon_shape_tile();
   const CpuCaches caches{core.levels[1].kibibytes * uint64_t{1024}, kWholeThird};
-  machine.blocking = choose_blocking(core.core, caches, machine.tile);
+  machine.blocking = choose_blocking(*core.core, caches, machine.tile);
 }
 
 struct Settings {
