@@ -67,7 +67,7 @@ Keys find_keys() {
       const json written = {{"model", model_example(family)},      {"batch", 1},
                             {"optimizer", {{"name", optimizer}}},  {"lr_schedule", {{"kind", "constant"}}},
                             {"schedule", json::object()},          {"init", json::object()},
-                            {"lora", {{"r", 8}}},
+                            {"lora", {{"r", 8}}},                  {"weights", json::object()},
                             {"data", {{"kind", "synthetic"}, {"augment", json::object()}}}};
       KeyNotes notes;
       read_fields(JsonFields(written, {.file = "recipe", .text = nullptr, .notes = &notes}, ""), "recipe", "");
