@@ -103,7 +103,7 @@ $(LIB_OBJECTS) $(PORT_OBJECTS): $(BUILD)/%.o: %.cpp Makefile | $(BUILD)/packages
 	@echo "  compile $<"
 	$(Q)$(CXX) $(LIB_FLAGS) -c $< -o $@
 
-$(filter-out $(BUILD)/rooms/%,$(TOOL_OBJECTS)) $(BUILD)/tools/reprise.o: $(BUILD)/%.o: %.cpp Makefile | $(BUILD)/packages/run
+$(call objects,$(TOOL_SOURCES)) $(BUILD)/tools/reprise.o: $(BUILD)/%.o: %.cpp Makefile | $(BUILD)/packages/run
 	@mkdir -p $(@D)
 	@echo "  compile $<"
 	$(Q)$(CXX) $(TOOL_FLAGS) -c $< -o $@
@@ -113,6 +113,8 @@ $(ROOMS:%=$(BUILD)/rooms/%.cpp): $(BUILD)/rooms/%.cpp: force
 $(BUILD)/rooms/%.o: $(BUILD)/rooms/%.cpp Makefile | $(BUILD)/packages/run
 	@echo "  compile tools/$*/*.cpp"
 	$(Q)$(CXX) $(TOOL_FLAGS) -c $< -o $@
+# Blocks of weights are made of sums and products that are rounded one by one.
+$(BUILD)/rooms/formats.o $(BUILD)/tools/formats/ggml_blocks.o: TOOL_FLAGS += -ffp-contract=off
 # Rooms where nothing is hot: -O1 takes three quarters of the time.
 COLD_ROOMS := audit chat commands drawing recipes session snapshots training
 $(COLD_ROOMS:%=$(BUILD)/rooms/%.o) $(call objects,$(wildcard tools/*.cpp $(COLD_ROOMS:%=tools/%/*.cpp))): TOOL_FLAGS += -O1
@@ -487,4 +489,4 @@ help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r target text; do printf '  make %-10s %s\n' "$$target" "$$text"; done
 	@echo; echo '  RECIPE=f.json  BUDGET=512MiB  SCHEDULE=optimal|h-revolve|revolve|sqrt|every-k|none  ARGS="--steps 3"'
 
--include $(patsubst %.o,%.d,$(LIB_OBJECTS) $(PORT_OBJECTS) $(TOOL_OBJECTS) $(FIBRE_OBJECTS) $(CUDA_OBJECTS) $(BUILD)/tools/reprise.o $(call objects,$(TEST_SOURCES) $(JUDGE_SOURCES) $(BENCH_SOURCES) $(wildcard tests/ports/other_cpu/*.cpp)))
+-include $(patsubst %.o,%.d,$(LIB_OBJECTS) $(PORT_OBJECTS) $(TOOL_OBJECTS) $(call objects,$(TOOL_SOURCES)) $(FIBRE_OBJECTS) $(CUDA_OBJECTS) $(BUILD)/tools/reprise.o $(call objects,$(TEST_SOURCES) $(JUDGE_SOURCES) $(BENCH_SOURCES) $(wildcard tests/ports/other_cpu/*.cpp)))

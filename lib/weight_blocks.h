@@ -1,12 +1,13 @@
-// The formats of weights whose numbers stand in blocks: a few small integers that share a scale. The layouts are ggml's (github.com/ggml-org/ggml,
-// ggml-common.h), as GGUF files hold them.
+// The formats of weights whose numbers stand in blocks: a few bits for each, and a scale that they share. The layouts are ggml's
+// (github.com/ggml-org/ggml, ggml-common.h), as GGUF files hold them; NF4's numbers are bitsandbytes'.
 // Here because the CPU's decoders, a card's and the reader of files take a block apart by the same functions.
 //
-// A block is kGroups groups of kGroup numbers. A number is scale * integer + offset: scale and offset are its group's (line), the integer its own.
-// Scales are halves times integers of at most 6 bits, or of 8, so that the product with the integer fits an f32: nothing but the sum is rounded,
-// and a compiler that fuses the two changes no bit.
+// A block is groups of kGroup numbers. A number is scale * multiple + offset: scale and offset are its group's (line), the multiple its own. Where
+// there is an offset, the scale is a half times an integer of at most 6 bits, so that the product with the multiple, an integer, fits an f32: nothing
+// but the sum is rounded, and a compiler that fuses the two changes no bit.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 
 #include "lib/f16.h"
@@ -32,7 +33,7 @@ struct Q8_0 {
   static constexpr uint32_t kGroup = 32;
   static constexpr bool kHasOffset = false;
   static constexpr BlockLine line(const uint8_t* block, uint32_t) { return {half_at(block), 0}; }
-  static constexpr int integer(const uint8_t* block, uint32_t, uint32_t j) { return static_cast<int8_t>(block[2 + j]); }
+  static constexpr int multiple(const uint8_t* block, uint32_t, uint32_t j) { return static_cast<int8_t>(block[2 + j]); }
 };
 
 // A half, then 32 integers of 4 bits, from -8 on.
@@ -41,7 +42,7 @@ struct Q4_0 {
   static constexpr uint32_t kGroup = 16;
   static constexpr bool kHasOffset = false;
   static constexpr BlockLine line(const uint8_t* block, uint32_t) { return {half_at(block), 0}; }
-  static constexpr int integer(const uint8_t* block, uint32_t group, uint32_t j) { return nibble(block + 2, group, j) - 8; }
+  static constexpr int multiple(const uint8_t* block, uint32_t group, uint32_t j) { return nibble(block + 2, group, j) - 8; }
 };
 
 // Two halves, the scale and the least number, then integers of 4 bits.
@@ -50,7 +51,7 @@ struct Q4_1 {
   static constexpr uint32_t kGroup = 16;
   static constexpr bool kHasOffset = true;
   static constexpr BlockLine line(const uint8_t* block, uint32_t) { return {half_at(block), half_at(block + 2)}; }
-  static constexpr int integer(const uint8_t* block, uint32_t group, uint32_t j) { return nibble(block + 4, group, j); }
+  static constexpr int multiple(const uint8_t* block, uint32_t group, uint32_t j) { return nibble(block + 4, group, j); }
 };
 
 // As Q4_0, with a fifth bit for each number between the half and the four others.
@@ -59,7 +60,7 @@ struct Q5_0 {
   static constexpr uint32_t kGroup = 16;
   static constexpr bool kHasOffset = false;
   static constexpr BlockLine line(const uint8_t* block, uint32_t) { return {half_at(block), 0}; }
-  static constexpr int integer(const uint8_t* block, uint32_t group, uint32_t j) {
+  static constexpr int multiple(const uint8_t* block, uint32_t group, uint32_t j) {
     return (nibble(block + 6, group, j) | bit_of(block + 2, 16 * group + j) << 4) - 16;
   }
 };
@@ -70,7 +71,7 @@ struct Q5_1 {
   static constexpr uint32_t kGroup = 16;
   static constexpr bool kHasOffset = true;
   static constexpr BlockLine line(const uint8_t* block, uint32_t) { return {half_at(block), half_at(block + 2)}; }
-  static constexpr int integer(const uint8_t* block, uint32_t group, uint32_t j) {
+  static constexpr int multiple(const uint8_t* block, uint32_t group, uint32_t j) {
     return nibble(block + 8, group, j) | bit_of(block + 4, 16 * group + j) << 4;
   }
 };
@@ -81,7 +82,7 @@ struct IQ4_NL {
   static constexpr uint32_t kGroup = 16;
   static constexpr bool kHasOffset = false;
   static constexpr BlockLine line(const uint8_t* block, uint32_t) { return {half_at(block), 0}; }
-  static constexpr int integer(const uint8_t* block, uint32_t group, uint32_t j) {
+  static constexpr int multiple(const uint8_t* block, uint32_t group, uint32_t j) {
     // -127 -104 -83 -65 -49 -35 -22 -10, 1 13 25 38 53 69 89 113: a byte each, so that no thread of a card keeps a table.
     constexpr uint64_t kBelow = 0xf6eaddcfbfad9881, kAbove = 0x7159453526190d01;
     const int place = nibble(block + 2, group, j);
@@ -111,7 +112,7 @@ struct Q2_K {
   static constexpr BlockLine line(const uint8_t* block, uint32_t group) {
     return {half_at(block + 80) * static_cast<float>(block[group] & 0xf), -(half_at(block + 82) * static_cast<float>(block[group] >> 4))};
   }
-  static constexpr int integer(const uint8_t* block, uint32_t group, uint32_t j) { return two_bits(block + 16, group, j); }
+  static constexpr int multiple(const uint8_t* block, uint32_t group, uint32_t j) { return two_bits(block + 16, group, j); }
 };
 
 // Third bits, of which a cleared one stands for -4: bit g of byte j belongs to pair g of groups; 64 bytes of two bits; sixteen scales of 6 bits from
@@ -125,7 +126,7 @@ struct Q3_K {
     const int low = scales[group % 8] >> (4 * (group / 8)) & 0xf, high = scales[8 + group % 4] >> (2 * (group / 4)) & 3;
     return {half_at(block + 108) * static_cast<float>((low | high << 4) - 32), 0};
   }
-  static constexpr int integer(const uint8_t* block, uint32_t group, uint32_t j) {
+  static constexpr int multiple(const uint8_t* block, uint32_t group, uint32_t j) {
     const int third = block[16 * (group % 2) + j] >> (group / 2) & 1;
     return (two_bits(block + 32, group, j) | third << 2) - 4;
   }
@@ -137,7 +138,7 @@ struct Q4_K {
   static constexpr uint32_t kGroup = 32;
   static constexpr bool kHasOffset = true;
   static constexpr BlockLine line(const uint8_t* block, uint32_t group) { return six_bits(block + 4, group, half_at(block), half_at(block + 2)); }
-  static constexpr int integer(const uint8_t* block, uint32_t group, uint32_t j) { return nibble(block + 16 + group / 2 * 32, group % 2, j); }
+  static constexpr int multiple(const uint8_t* block, uint32_t group, uint32_t j) { return nibble(block + 16 + group / 2 * 32, group % 2, j); }
 };
 
 // As Q4_K, with 32 bytes of fifth bits before the integers: bit g of byte j belongs to group g.
@@ -146,7 +147,7 @@ struct Q5_K {
   static constexpr uint32_t kGroup = 32;
   static constexpr bool kHasOffset = true;
   static constexpr BlockLine line(const uint8_t* block, uint32_t group) { return six_bits(block + 4, group, half_at(block), half_at(block + 2)); }
-  static constexpr int integer(const uint8_t* block, uint32_t group, uint32_t j) {
+  static constexpr int multiple(const uint8_t* block, uint32_t group, uint32_t j) {
     return nibble(block + 48 + group / 2 * 32, group % 2, j) | (block[16 + j] >> group & 1) << 4;
   }
 };
@@ -160,21 +161,42 @@ struct Q6_K {
   static constexpr BlockLine line(const uint8_t* block, uint32_t group) {
     return {half_at(block + 208) * static_cast<float>(static_cast<int8_t>(block[192 + group])), 0};
   }
-  static constexpr int integer(const uint8_t* block, uint32_t group, uint32_t j) {
+  static constexpr int multiple(const uint8_t* block, uint32_t group, uint32_t j) {
     const uint32_t half = group / 8, within = group % 8;
     const int low = block[64 * half + 16 * (within % 4) + j] >> (4 * (within / 4)) & 0xf;
     return (low | two_bits(block + 128, group, j) << 4) - 32;
   }
 };
 
+// NF4 (Dettmers et al. 2023, appendix E): the largest magnitude as an f32, then 64 places of 4 bits in a table of quantiles of the normal
+// distribution, of which the largest is 1; the first of two stands in a byte's high half.
+struct NF4 {
+  static constexpr DType kType = DType::kNF4;
+  static constexpr uint32_t kGroup = 64;
+  static constexpr bool kHasOffset = false;
+  static constexpr BlockLine line(const uint8_t* block, uint32_t) {
+    return {std::bit_cast<float>(block[0] | uint32_t{block[1]} << 8 | uint32_t{block[2]} << 16 | uint32_t{block[3]} << 24), 0};
+  }
+  static constexpr float multiple(const uint8_t* block, uint32_t, uint32_t j) { return quantile(block[4 + j / 2] >> (j % 2 == 0 ? 4 : 0) & 0xf); }
+  // By halves, so that no thread of a card keeps a table.
+  static constexpr float quantile(int place) {
+    const bool b3 = (place & 8) != 0, b2 = (place & 4) != 0, b1 = (place & 2) != 0, b0 = (place & 1) != 0;
+    const float low = b2 ? b1 ? b0 ? 0.0f : -0.09105003625154495f : b0 ? -0.18477343022823334f : -0.28444138169288635f
+                         : b1 ? b0 ? -0.39491748809814453f : -0.5250730514526367f : b0 ? -0.6961928009986877f : -1.0f;
+    const float high = b2 ? b1 ? b0 ? 1.0f : 0.7229568362236023f : b0 ? 0.5626170039176941f : 0.44070982933044434f
+                          : b1 ? b0 ? 0.33791524171829224f : 0.24611230194568634f : b0 ? 0.16093020141124725f : 0.07958029955625534f;
+    return b3 ? high : low;
+  }
+};
+
 template <typename... F>
 struct Formats {};
-using Every = Formats<Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, IQ4_NL, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K>;
+using Every = Formats<Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, IQ4_NL, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, NF4>;
 
-// What an integer of a group stands for.
-template <typename F>
-constexpr float number(const BlockLine& line, int integer) {
-  const float product = line.scale * static_cast<float>(integer);
+// What a multiple of a group stands for.
+template <typename F, typename Multiple>
+constexpr float number(const BlockLine& line, Multiple multiple) {
+  const float product = line.scale * static_cast<float>(multiple);
   if constexpr (F::kHasOffset) return product + line.offset;
   return product;
 }
@@ -184,9 +206,9 @@ template <typename F>
 constexpr void decode_group(const uint8_t* block, uint32_t group, uint32_t first, uint32_t count, float* to) {
   const BlockLine line = F::line(block, group);
   if (count == F::kGroup) {
-    for (uint32_t j = 0; j < F::kGroup; ++j) to[j] = number<F>(line, F::integer(block, group, j));
+    for (uint32_t j = 0; j < F::kGroup; ++j) to[j] = number<F>(line, F::multiple(block, group, j));
   } else {
-    for (uint32_t j = 0; j < count; ++j) to[j] = number<F>(line, F::integer(block, group, first + j));
+    for (uint32_t j = 0; j < count; ++j) to[j] = number<F>(line, F::multiple(block, group, first + j));
   }
 }
 
@@ -196,7 +218,7 @@ constexpr float element(const void* data, uint64_t i) {
   constexpr uint32_t kElements = dtype_info(F::kType).block_elements, kBytes = dtype_info(F::kType).block_bytes;
   const uint8_t* block = static_cast<const uint8_t*>(data) + i / kElements * kBytes;
   const uint32_t place = static_cast<uint32_t>(i % kElements), group = place / F::kGroup;
-  return number<F>(F::line(block, group), F::integer(block, group, place % F::kGroup));
+  return number<F>(F::line(block, group), F::multiple(block, group, place % F::kGroup));
 }
 
 }  // namespace blocks

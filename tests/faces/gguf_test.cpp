@@ -47,6 +47,7 @@ std::vector<uint32_t> bits_of(const std::vector<float>& floats) {
 }
 
 BlockType type_named(const std::string& name) {
+  if (name == "NF4") return BlockType::kNF4;
   for (uint32_t type = 0; type < 64; ++type) {
     if (find_block_layout(type) != nullptr && find_block_layout(type)->name == name) return static_cast<BlockType>(type);
   }
@@ -99,18 +100,43 @@ TEST(GgmlBlocks, EqualGgufsPython) {
       EXPECT_EQ(block, bytes_of(to)) << type_name << " " << from;
     }
   }
-  EXPECT_EQ(seen.size(), 20u) << "thirteen types are read and seven written";
+  EXPECT_EQ(seen.size(), 22u) << "fourteen are decoded and eight encoded";
+}
+
+// Of each place its own number, and below the middle of two the lower one, where the middle itself is.
+TEST(GgmlBlocks, NF4TakesTheNearestQuantile) {
+  unsigned char block[36] = {0, 0, 0x80, 0x3f};  // 1
+  for (int place = 0; place < 16; ++place) block[4 + place / 2] = static_cast<unsigned char>(block[4 + place / 2] | place << (place % 2 == 0 ? 4 : 0));
+  float quantiles[64], values[64] = {};
+  dequantise_blocks(BlockType::kNF4, block, 1, quantiles);
+  const float largest = 3.5f;
+  for (int place = 0; place < 16; ++place) values[place] = quantiles[place] * largest;
+  for (int place = 1; place < 16; ++place) {
+    const float middle = static_cast<float>((static_cast<double>(quantiles[place - 1]) + static_cast<double>(quantiles[place])) / 2) * largest;
+    values[16 + place] = middle - 1e-5f, values[32 + place] = middle + 1e-5f;
+  }
+  unsigned char made[36];
+  quantise_blocks(BlockType::kNF4, values, 1, made);
+  float scale = 0;
+  std::memcpy(&scale, made, sizeof scale);
+  EXPECT_EQ(scale, largest);
+  const auto place_of = [&made](int i) { return made[4 + i / 2] >> (i % 2 == 0 ? 4 : 0) & 0xf; };
+  for (int place = 0; place < 16; ++place) EXPECT_EQ(place_of(place), place);
+  for (int place = 1; place < 16; ++place) {
+    EXPECT_EQ(place_of(16 + place), place - 1);
+    EXPECT_EQ(place_of(32 + place), place);
+  }
 }
 
 TEST(GgmlBlocks, WhatIsWrittenIsKnown) {
   for (const BlockType type : {BlockType::kF32, BlockType::kF16, BlockType::kBf16, BlockType::kQ8_0, BlockType::kQ4_0, BlockType::kQ4_1,
-                               BlockType::kQ5_0, BlockType::kQ5_1}) {
+                               BlockType::kQ5_0, BlockType::kQ5_1, BlockType::kQ4_K, BlockType::kNF4}) {
     EXPECT_TRUE(is_written(type));
   }
-  EXPECT_FALSE(is_written(BlockType::kQ4_K));
+  EXPECT_FALSE(is_written(BlockType::kQ6_K));
   float values[256] = {};
   unsigned char block[210];
-  EXPECT_THROW(quantise_blocks(BlockType::kQ4_K, values, 1, block), std::logic_error);
+  EXPECT_THROW(quantise_blocks(BlockType::kQ6_K, values, 1, block), std::logic_error);
 }
 
 TEST(Gguf, ReadsWhatGgufsPythonWrote) {

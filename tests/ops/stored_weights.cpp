@@ -61,7 +61,7 @@ Encoder make_encoder(DType type) {
   const Scales& scales = kScales.at(type);
   Encoder encoder{Bytes(bytes), std::vector<Place>(elements)};
   std::vector<bool> is_scale(bytes);
-  for (size_t at = scales.first; at < scales.end; ++at) encoder.empty[at] = static_cast<unsigned char>(0x5a + 7 * at), is_scale[at] = true;
+  for (size_t at = scales.first; at < scales.end; ++at) encoder.empty[at] = static_cast<unsigned char>(0x35 + at % 3 * 0x11), is_scale[at] = true;
   for (const auto& [at, half] : scales.halves) std::memcpy(&encoder.empty[at], &half, sizeof half), is_scale[at] = is_scale[at + 1] = true;
   const std::vector<float> none = decode(type, encoder.empty, elements);
   for (size_t bit = 0; bit < size_t{bytes} * 8; ++bit) {

@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
-# Makes the goldens of tests/golden/formats with the PyPI package `gguf` (pip install gguf): blocks and the floats that they hold, floats
-# and the blocks that they become, and a small GGUF file.
+# Makes the goldens of tests/golden/formats with the PyPI packages `gguf`, `libgguf` and `bitsandbytes` (pip install gguf libgguf; pip install
+# --no-deps bitsandbytes): blocks and the floats that they hold, floats and the blocks that they become, and a small GGUF file.
 # It is here so that the tests of tools/formats need no Python, and so that other people's reader and writer judge ours.
+import ctypes
+import importlib.util
 import os
 
 import gguf
+import libgguf
 import numpy as np
 
 kFolder = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "golden", "formats")
@@ -56,6 +59,33 @@ def encoded(random):
       yield f"encode {name} {hex_of(floats)} {hex_of(blocks)}"
 
 
+def encoded_k(random):
+  for n in range(12):
+    floats = (random.standard_normal((1, 256)) * 2.0**random.integers(-12, 8)).astype(np.float32)
+    if n == 0:
+      floats[:] = 0
+    if n == 1:
+      floats = np.abs(floats)
+    if n == 2:
+      floats[0, :32] = 0
+    if n == 3:
+      floats[0, 40:] = -3
+    yield f"encode Q4_K {hex_of(floats)} {hex_of(libgguf.quantize_rows(floats, gguf.GGMLQuantizationType.Q4_K))}"
+
+
+# By the library of bitsandbytes that needs no torch.
+def decoded_nf4(random):
+  folder = os.path.dirname(importlib.util.find_spec("bitsandbytes").origin)
+  library = ctypes.CDLL(os.path.join(folder, "libbitsandbytes_cpu.so"))
+  for n in range(6):
+    codes = random.integers(0, 256, 32, np.uint8)
+    largest, floats = (random.standard_normal(1)**2).astype(np.float32), np.zeros(64, np.float32)
+    sizes = [ctypes.c_longlong(size) for size in (64, 1, 64)]
+    library.cdequantize_blockwise_cpu_nf4_fp32(codes.ctypes.data_as(ctypes.c_void_p), largest.ctypes.data_as(ctypes.c_void_p),
+                                               floats.ctypes.data_as(ctypes.c_void_p), *sizes)
+    yield f"decode NF4 {hex_of(largest)}{hex_of(codes)} {hex_of(floats)}"
+
+
 def write_small_file(path, random):
   writer = gguf.GGUFWriter(path, "llama")
   writer.add_block_count(1)
@@ -83,7 +113,7 @@ def write_small_file(path, random):
 def main():
   random = np.random.default_rng(16)
   with open(os.path.join(kFolder, "blocks.txt"), "w") as file:
-    file.writelines(line + "\n" for line in [*decoded(random), *encoded(random)])
+    file.writelines(line + "\n" for line in [*decoded(random), *encoded(random), *encoded_k(random), *decoded_nf4(random)])
   write_small_file(os.path.join(kFolder, "small.gguf"), random)
 
 

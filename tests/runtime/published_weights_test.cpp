@@ -391,7 +391,7 @@ TEST(QuantisedOnTheWay, TrainsAsTheNumbersOfItsBlocksDo) {
     read_initial_weights(session.trainer, *open_model_weights(recipe, published_weights(recipe)), {});
     return session.train(4);
   };
-  for (const DType format : {DType::kQ4_0, DType::kQ4_1, DType::kQ5_0, DType::kQ5_1, DType::kQ8_0, DType::kF16, DType::kBf16}) {
+  for (const DType format : {DType::kQ4_0, DType::kQ4_1, DType::kQ5_0, DType::kQ5_1, DType::kNF4, DType::kQ8_0, DType::kF16, DType::kBf16}) {
     widen_file(gguf, rounded.file("model.safetensors"), format);
     const Recipe quantised = recipe_of(source.path(), dtype_info(format).name), plain = recipe_of(rounded.path(), "f32");
     Session kept(quantised), wide(plain);

@@ -1,4 +1,5 @@
-// The blocks of ggml_blocks.h. Those of several numbers are taken apart by lib/weight_blocks.h.
+// The blocks of ggml_blocks.h. Those of several numbers are taken apart by lib/weight_blocks.h. They are made as ggml and bitsandbytes make them, by
+// sums and products that are rounded one by one: the Makefile has this room compiled so that nothing is fused.
 #include "tools/formats/ggml_blocks.h"
 
 #include <algorithm>
@@ -51,9 +52,6 @@ void encode_q8_0(const float* values, Byte* to) {
   for (int i = 0; i < 32; ++i) to[2 + i] = static_cast<Byte>(static_cast<int8_t>(std::round(values[i] * inverse)));
 }
 
-// Rounded before it is added to, as on a processor that fuses nothing: ggml's own codes are made so.
-[[gnu::noinline]] float rounded(float product) { return product; }
-
 // The integers of 32 numbers: their low 4 bits two to a byte, and the fifth, where there is one, in four bytes of its own.
 void put_nibbles(const int (&integers)[32], Byte* to) {
   for (int i = 0; i < 16; ++i) to[i] = static_cast<Byte>((integers[i] & 0xf) | (integers[i + 16] & 0xf) << 4);
@@ -69,7 +67,7 @@ void encode_signed(const float* values, Byte* to) {
   const float largest = *std::max_element(values, values + 32, [](float a, float b) { return std::fabs(a) < std::fabs(b); });
   const float d = largest / -kHalf, inverse = d == 0 ? 0 : 1 / d;
   int integers[32];
-  for (int i = 0; i < 32; ++i) integers[i] = std::min(2 * kHalf - 1, static_cast<int>(rounded(values[i] * inverse) + (static_cast<float>(kHalf) + 0.5f)));
+  for (int i = 0; i < 32; ++i) integers[i] = std::min(2 * kHalf - 1, static_cast<int>(values[i] * inverse + (static_cast<float>(kHalf) + 0.5f)));
   put(to, f32_to_f16(d));
   if (kHalf == 16) put_fifth_bits(integers, to + 2);
   put_nibbles(integers, to + (kHalf == 16 ? 6 : 2));
@@ -81,11 +79,121 @@ void encode_from_least(const float* values, Byte* to) {
   const auto [least, largest] = std::minmax_element(values, values + 32);
   const float d = (*largest - *least) / kSteps, inverse = d == 0 ? 0 : 1 / d;
   int integers[32];
-  for (int i = 0; i < 32; ++i) integers[i] = std::min(kSteps, static_cast<int>(rounded((values[i] - *least) * inverse) + 0.5f));
+  for (int i = 0; i < 32; ++i) integers[i] = std::min(kSteps, static_cast<int>((values[i] - *least) * inverse + 0.5f));
   put(to, f32_to_f16(d));
   put(to + 2, f32_to_f16(*least));
   if (kSteps == 31) put_fifth_bits(integers, to + 4);
   put_nibbles(integers, to + (kSteps == 31 ? 8 : 4));
+}
+
+// The nearest, ties to even: by a sum that has no room for a fraction.
+int nearest(float value) { return static_cast<int>((value + 12582912.0f) - 12582912.0f); }
+
+// 32 numbers x as scale * integer - least, 0 to 15 each: of several steps between the least and the largest the one with the smallest weighted
+// squares of the errors, each by the line that fits its integers best (weighted least squares).
+struct FittedLine {
+  float scale = 0, least = 0;
+  int integers[32] = {};
+};
+FittedLine fit_line(const float* x, const float* weights) {
+  constexpr int kSteps = 15, kTries = 20;
+  float low = x[0], high = x[0], sum_w = weights[0], sum_x = sum_w * x[0];
+  for (int i = 1; i < 32; ++i) {
+    low = std::min(low, x[i]), high = std::max(high, x[i]);
+    sum_w += weights[i];
+    sum_x += weights[i] * x[i];
+  }
+  low = std::min(low, 0.0f);
+  if (high == low) return {0, -low};
+  const auto count_steps = [&](FittedLine& line, float inverse) {
+    for (int i = 0; i < 32; ++i) line.integers[i] = std::clamp(nearest(inverse * (x[i] - low)), 0, kSteps);
+  };
+  const auto errors = [&](const FittedLine& line) {
+    float sum = 0;
+    for (int i = 0; i < 32; ++i) {
+      const float difference = line.scale * static_cast<float>(line.integers[i]) + line.least - x[i];
+      sum += weights[i] * (difference * difference);
+    }
+    return sum;
+  };
+  const float first = kSteps / (high - low);
+  FittedLine best = {1 / first, low};
+  count_steps(best, first);
+  float smallest = errors(best);
+  for (int attempt = 0; attempt <= kTries; ++attempt) {
+    FittedLine line;
+    count_steps(line, (-1.0f + 0.1f * static_cast<float>(attempt) + kSteps) / (high - low));
+    float sum_l = 0, sum_l2 = 0, sum_xl = 0;
+    for (int i = 0; i < 32; ++i) {
+      const float l = static_cast<float>(line.integers[i]);
+      sum_l += weights[i] * l;
+      sum_l2 += weights[i] * l * l;
+      sum_xl += weights[i] * l * x[i];
+    }
+    const float determinant = sum_w * sum_l2 - sum_l * sum_l;
+    if (!(determinant > 0)) continue;
+    line.scale = (sum_w * sum_xl - sum_x * sum_l) / determinant;
+    line.least = (sum_l2 * sum_x - sum_l * sum_xl) / determinant;
+    if (line.least > 0) line.scale = sum_xl / sum_l2, line.least = 0;
+    const float sum = errors(line);
+    if (sum < smallest) smallest = sum, best = line, low = line.least;  // the next steps begin there
+  }
+  best.least = -best.least;
+  return best;
+}
+
+// Eight lines of 32 numbers each, their scales and least numbers as 63rds of the largest of them.
+void encode_q4_k(const float* values, Byte* to) {
+  FittedLine lines[8];
+  float largest_scale = 0, largest_least = 0;
+  for (int g = 0; g < 8; ++g) {
+    const float* x = values + 32 * g;
+    float squares = 0, weights[32];
+    for (int i = 0; i < 32; ++i) squares += x[i] * x[i];
+    for (int i = 0; i < 32; ++i) weights[i] = std::sqrt(squares / 32) + std::fabs(x[i]);
+    lines[g] = fit_line(x, weights);
+    largest_scale = std::max(largest_scale, lines[g].scale), largest_least = std::max(largest_least, lines[g].least);
+  }
+  std::fill_n(to, 144, Byte{0});
+  put(to, f32_to_f16(largest_scale / 63));
+  put(to + 2, f32_to_f16(largest_least / 63));
+  Byte* packed = to + 4;
+  for (int g = 0; g < 8; ++g) {
+    const auto sixty_thirds = [](float part, float whole) { return std::min(63, whole > 0 ? nearest(63.0f / whole * part) : 0); };
+    const int scale = sixty_thirds(lines[g].scale, largest_scale), least = sixty_thirds(lines[g].least, largest_least);
+    if (g < 4) {
+      packed[g] = static_cast<Byte>(scale), packed[g + 4] = static_cast<Byte>(least);
+    } else {
+      packed[g + 4] = static_cast<Byte>((scale & 0xf) | (least & 0xf) << 4);
+      packed[g - 4] = static_cast<Byte>(packed[g - 4] | scale >> 4 << 6), packed[g] = static_cast<Byte>(packed[g] | least >> 4 << 6);
+    }
+  }
+  for (uint32_t g = 0; g < 8; ++g) {
+    const BlockLine line = blocks::Q4_K::line(to, g);
+    for (uint32_t i = 0; i < 32; ++i) {
+      const int integer = line.scale == 0 ? lines[g].integers[i] : std::clamp(nearest((values[32 * g + i] - line.offset) / line.scale), 0, 15);
+      Byte& byte = to[16 + 32 * (g / 2) + i];
+      byte = static_cast<Byte>(byte | integer << 4 * (g % 2));
+    }
+  }
+}
+
+// Each number takes the nearest quantile of number / largest; of two as near the lower one.
+void encode_nf4(const float* values, Byte* to) {
+  constexpr float kMiddles[] = {-0.8480964004993439f, -0.6106329262256622f, -0.4599952697753906f, -0.33967943489551544f, -0.23460740596055984f,
+                                -0.13791173323988914f, -0.045525018125772476f, 0.03979014977812767f, 0.1202552504837513f, 0.2035212516784668f,
+                                0.2920137718319893f, 0.3893125355243683f, 0.5016634166240692f, 0.6427869200706482f, 0.8614784181118011f};
+  float largest = 0;
+  for (int i = 0; i < 64; ++i) largest = std::max(largest, std::fabs(values[i]));
+  const float inverse = 1 / largest;
+  std::memcpy(to, &largest, sizeof largest);
+  for (int i = 0; i < 64; i += 2) {
+    int places[2] = {};
+    for (int k = 0; k < 2; ++k) {
+      for (const float middle : kMiddles) places[k] += values[i + k] * inverse > middle ? 1 : 0;
+    }
+    to[4 + i / 2] = static_cast<Byte>(places[0] << 4 | places[1]);
+  }
 }
 
 struct BlockRow {
@@ -112,9 +220,10 @@ constexpr BlockRow kRows[] = {
     blocks_row<blocks::IQ4_NL>(BlockType::kIQ4_NL, "IQ4_NL"),
     blocks_row<blocks::Q2_K>(BlockType::kQ2_K, "Q2_K"),
     blocks_row<blocks::Q3_K>(BlockType::kQ3_K, "Q3_K"),
-    blocks_row<blocks::Q4_K>(BlockType::kQ4_K, "Q4_K"),
+    blocks_row<blocks::Q4_K>(BlockType::kQ4_K, "Q4_K", encode_q4_k),
     blocks_row<blocks::Q5_K>(BlockType::kQ5_K, "Q5_K"),
     blocks_row<blocks::Q6_K>(BlockType::kQ6_K, "Q6_K"),
+    blocks_row<blocks::NF4>(BlockType::kNF4, "NF4", encode_nf4),
 };
 
 const BlockRow* find_row(uint32_t type) {
@@ -132,7 +241,7 @@ constexpr const char* kTypeNames[] = {"F32",     "F16",    "Q4_0",    "Q4_1",  n
 
 const BlockLayout* find_block_layout(uint32_t type) {
   const BlockRow* row = find_row(type);
-  return row == nullptr ? nullptr : &row->layout;
+  return row == nullptr || row->layout.type == BlockType::kNF4 ? nullptr : &row->layout;
 }
 
 const BlockLayout& block_layout(BlockType type) { return find_row(static_cast<uint32_t>(type))->layout; }
