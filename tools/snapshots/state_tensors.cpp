@@ -150,7 +150,7 @@ void require_sense_of(const WeightSource& source, const StateTensor& state, cons
 }
 
 void require_sense(const WeightSource& source, const StateTensor& state, const std::string& name) {
-  with_number(state.tensor.dtype, [&](auto number) { require_sense_of<decltype(number)>(source, state, name); });
+  with_number(*source.find(name)->exact, [&](auto number) { require_sense_of<decltype(number)>(source, state, name); });
 }
 
 template <typename Number>
