@@ -4,7 +4,6 @@
 #include "cuda/batch_norm_rules.h"
 #include "cuda/channel_norm.h"
 #include "cuda/cuda_kernels.h"
-#include "cuda/cuda_rules.h"
 #include "cuda/device_math.h"
 #include "cuda/grid.h"
 #include "cuda/pack.h"

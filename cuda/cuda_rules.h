@@ -12,22 +12,15 @@
 
 namespace reprise {
 
-// Group-norm's split of each sample's pixels, for rule and kernel: samples, chunks and tiles of channels fill the device, as batch-norm's.
-constexpr CudaRowChunks cuda_group_norm_chunks(uint64_t N, uint64_t HW, uint64_t C) {
-  return cuda_batch_norm_chunks(HW, N * cuda_column_tiles(C) * kCudaTileColumns);
-}
-
 namespace cuda_rules {
 template <typename K>
 constexpr uint64_t batch_norm_backward(const ShapedCall& c) {
   return cuda_batch_norm_backward_scratch_bytes(c[K::kX].leading_elements(), c[K::kX].last_dimension());
 }
-// partials[N][chunk][2][C], f64.
 template <typename K>
 constexpr uint64_t group_norm_partials(const ShapedCall& c) {
   const Tensor& x = c[K::kX];
-  const uint64_t N = x.shape[0], HW = uint64_t{x.shape[1]} * x.shape[2], C = x.shape[3];
-  return N * cuda_group_norm_chunks(N, HW, C).count() * 2 * C * sizeof(double);
+  return cuda_group_norm_partials_bytes(x.shape[0], uint64_t{x.shape[1]} * x.shape[2], x.shape[3]);
 }
 }  // namespace cuda_rules
 

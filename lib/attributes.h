@@ -36,7 +36,7 @@ struct WindowAttribute {
   }
 };
 
-// Batch-norm and layer-norm.
+// Batch-norm, layer-norm, RMS-norm and group-norm.
 struct NormAttribute {
   static constexpr const char* kName = "Norm";
   float epsilon;

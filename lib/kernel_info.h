@@ -24,7 +24,7 @@ enum class Storage : uint8_t {
   kActivation,  // activations and their gradients: f32 or bf16, all of a row alike
   kWeight,      // a matrix of parameters, tensor by tensor in a format that the backend's rules name; kernels take a Weight
   kScalars,     // the StepScalars, state[0]
-  kScratch,     // bytes whose content is nobody's value
+  kScratch,     // bytes whose content is nobody's value; how many FAMILY_rules.h of lib/cpu and cuda says, and check_row.h proves
   kAny,         // whatever it is: bytes that somebody else gives a meaning, all of a row alike
 };
 

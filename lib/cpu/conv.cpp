@@ -1,5 +1,6 @@
 // Convolution, NHWC with KRSC weights: forward and the gradients of data and weight.
-// Each takes the algorithm of conv_rules.h: Winograd's, the direct kernel, or a product over conv_patches.h.
+// Each takes the algorithm of conv_rules.h: Winograd's (conv_winograd.cpp), the direct kernel (conv_direct.cpp), or a product over conv_patches.h.
+// A weight's gradient by a product: multiply_columns (gemm_depths.cpp) where the window is 1x1, else gemm_split (gemm.h); tiles: gemm_tile.cpp.
 #include <cstring>
 
 #include "lib/cpu/conv_rules.h"

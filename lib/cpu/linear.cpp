@@ -79,7 +79,7 @@ Status cpu_linear_backward_weight(const KernelContext& context, const LinearBack
 
 template <typename Stored>
 Status cpu_linear_backward_bias(const KernelContext& context, const LinearBackwardBiasArgsOf<Stored>& args) {
-  if (args.scratch_bytes < 4 * kColumnSumBlocks * uint64_t{args.K}) return kScratchTooSmall;
+  if (args.scratch_bytes < column_sums_scratch_bytes(args.K)) return kScratchTooSmall;
   column_sums(context, args.db, args.dy, args.M, args.K, args.accumulate_db, args.scratch);
   return ok_status();
 }

@@ -1,4 +1,4 @@
-// Mutants: copies of a good plan, each with one thing wrong, for the two judges (check and the replay) to reject.
+// Mutants: copies of a good plan, each with one thing wrong, for the two judges to reject: check_test.cpp and replay_test.cpp.
 // Here because a judge that has never refused anything proves nothing; works on any plan, hand-made or a planner's.
 // What is wrong is known from how the mutant was made: no judge is asked.
 #pragma once

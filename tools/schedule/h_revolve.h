@@ -1,4 +1,5 @@
 // The recursion over what goes to disk: H-Revolve's two levels on links that differ, above the tables of `optimal`.
+// The strategy is schedule_hrevolve of optimal.cpp; the papers' cost of equal steps, which the tests compare with, is two_level_steps.h's.
 // Herrmann and Pallez, "H-Revolve", ACM TOMS 46 (2020); Aupy, Herrmann, Hovland and Robert, "Optimal multistage algorithm for
 // adjoint computation", SIAM J. Sci. Comput. 38 (2016). Here apart from the tables because it asks them only for single values.
 //

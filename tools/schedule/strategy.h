@@ -1,4 +1,4 @@
-// The functions behind the names of schedule.h, one per file, and the two steps that several of them share.
+// The functions behind the names of schedule.h, a file for each but schedule_hrevolve, and the two steps that several share.
 // Only schedule.cpp and the strategies include it: everybody else asks by name.
 #pragma once
 
@@ -17,8 +17,8 @@ Schedule schedule_chen(const Chain& chain, const ScheduleRequest& request);
 Schedule schedule_chen_recursive(const Chain& chain, const ScheduleRequest& request);
 Schedule schedule_revolve(const Chain& chain, const ScheduleRequest& request);
 Schedule schedule_multistage(const Chain& chain, const ScheduleRequest& request);
-Schedule schedule_optimal(const Chain& chain, const ScheduleRequest& request);  // with a disk: h_revolve.h
-Schedule schedule_hrevolve(const Chain& chain, const ScheduleRequest& request);
+Schedule schedule_optimal(const Chain& chain, const ScheduleRequest& request);
+Schedule schedule_hrevolve(const Chain& chain, const ScheduleRequest& request);  // in optimal.cpp; its recursion: h_revolve.h
 
 // Simulates a plan: feasible if its peak fits the budget and what it spills fits the disk. Else the actions are dropped, and
 // smallest_memory is the peak (0 where only the disk is too small).
