@@ -69,10 +69,14 @@ void decode_blocks(VectorLevel level, const void* data, uint64_t first, uint64_t
 using Decoder = void (*)(VectorLevel, const void* data, uint64_t first, uint64_t count, float* to);
 struct Decoders {
   Decoder of[kDTypeCount] = {};
+  WeightFormats formats = 0;
 };
 constexpr Decoders make_decoders() {
   Decoders decoders;
-  const auto set = [&decoders](DType type, Decoder decoder) { decoders.of[static_cast<uint32_t>(type)] = decoder; };
+  const auto set = [&decoders](DType type, Decoder decoder) {
+    decoders.of[static_cast<uint32_t>(type)] = decoder;
+    decoders.formats |= weight_format(type);
+  };
   set(DType::kF32, decode_f32);
   set(DType::kBf16, decode_bf16);
   set(DType::kF16, decode_f16);
@@ -81,14 +85,7 @@ constexpr Decoders make_decoders() {
   return decoders;
 }
 constexpr Decoders kDecoders = make_decoders();
-
-constexpr bool every_weight_has_a_decoder() {
-  for (uint32_t type = 0; type < kDTypeCount; ++type) {
-    if (takes_weights(kEveryWeight, static_cast<DType>(type)) != (kDecoders.of[type] != nullptr)) return false;
-  }
-  return true;
-}
-static_assert(every_weight_has_a_decoder());
+static_assert(kDecoders.formats == kEveryWeight);
 
 }  // namespace
 
