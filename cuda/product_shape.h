@@ -37,8 +37,9 @@ constexpr TileSides simt_tile(const ProductShape& s, CardSize card) {
   return kLarge.tiles(s) >= multiprocessors_of(card) ? kLarge : kSmall;
 }
 
-// Of the product by tensor cores (tile_mma.h; where linear_rules.h and conv_rules.h say so: *_uses_mma), which takes operands of bf16 that are whole chunks of eight neighbours. All three have four
-// warps of 64 x 64; the one that computes the least beyond the product's edges is taken, the square one first, which reads the least.
+// Of the product by tensor cores (tile_mma.h; taken where linear_rules.h and conv_rules.h say so: *_uses_mma), which takes operands of bf16 that are
+// whole chunks of eight neighbours. All three have four warps of 64 x 64; the one that computes the least beyond the product's edges is taken, the
+// square one first, which reads the least.
 constexpr TileSides kSquareTile = {128, 128}, kTallTile = {256, 64}, kWideTile = {64, 256};
 constexpr TileSides mma_tile(const ProductShape& s) {
   TileSides best = kSquareTile;

@@ -18,7 +18,7 @@ struct LinearForwardArgsOf {
   const Stored* h;  // [M,R] or null, as u is
   Weight u;         // [K,R]
   void* scratch;
-  uint64_t scratch_bytes;
+  uint64_t scratch_bytes;  // how many: linear_rules.h of the backend
   uint64_t M;
   uint32_t C, K, R;
   bool input_major;

@@ -1,4 +1,4 @@
-// The conversions of weights.h.
+// See state_tensors.h.
 // Tensors come and go in pieces through one small buffer: a snapshot needs no copy of the weights.
 #include "tools/snapshots/state_tensors.h"
 
