@@ -205,6 +205,21 @@ TEST_F(LanguageModelProgram, ResumesInMidEpochBitForBit) {
   EXPECT_TRUE(adapter_bytes(beside(tight(), "adapter")) == made);
 }
 
+// A base that no file holds is drawn again, into its blocks.
+TEST_F(LanguageModelProgram, ResumesBesideABaseOfTheSeed) {
+  const json drawn = {{"model", {{"family", "llama"}, {"vocab_size", 96}, {"hidden_size", 64}, {"intermediate_size", 96}, {"num_hidden_layers", 2},
+                                 {"num_attention_heads", 4}, {"num_key_value_heads", 2}}},
+                      {"init", "random"}, {"data", {{"kind", "synthetic"}}}, {"batch", 2}, {"sequence", 12}, {"steps", 4}, {"seed", 7},
+                      {"lora", {{"r", 2}}}, {"weights", {{"frozen", "q4_0"}}}, {"optimizer", {{"name", "adamw"}, {"lr", 0.01}}}};
+  const std::string program = train_program("lm-drawn", drawn);
+  quietly(program, {"--log", at("whole.jsonl")});
+  quietly(program, {"--steps", "2", "--log", at("log.jsonl"), "--save", at("s")});
+  quietly(program, {"--resume", at("s"), "--log", at("log.jsonl")});
+  const std::vector<std::string> whole = read_log(at("whole.jsonl")).results();
+  EXPECT_EQ(whole.size(), 4u);
+  EXPECT_EQ(read_log(at("log.jsonl")).results(), whole);
+}
+
 TEST_F(LanguageModelProgram, AnAdapterGoesInAgain) {
   const json wanted = evaluation(stored(), {"--resume", snapshot()});
   EXPECT_EQ(wanted["labelled"], 4 * 10) << "eight tokens of an answer, the end of its turn and of its line";

@@ -121,7 +121,7 @@ void Session::load_weights(const std::string& path, const InitialRules& rules) {
 // A snapshot of adapters names the file of the weights beside which they were trained; one without was trained beside the seed's.
 void Session::load_base_of(const std::string& snapshot) {
   const std::optional<BaseWeights> base = read_facts(snapshot).base;
-  if (!base) return;
+  if (!base) return draw_stored_weights(trainer_);
   const std::string path = find_base(*base, recipe_, snapshot);
   if (const std::string named = published_weights(recipe_); recipe_.init.from.empty() && !named.empty()) {
     std::error_code ignored;
