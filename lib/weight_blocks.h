@@ -27,61 +27,54 @@ constexpr int nibble(const uint8_t* bytes, uint32_t group, uint32_t j) { return 
 // One bit for each of 32 numbers.
 constexpr int bit_of(const uint8_t* bits, uint32_t i) { return bits[i / 8] >> (i % 8) & 1; }
 
-// A half, then 32 signed bytes.
-struct Q8_0 {
-  static constexpr DType kType = DType::kQ8_0;
-  static constexpr uint32_t kGroup = 32;
+// What blocks of 32 begin with: a half, of which all numbers are multiples.
+template <DType kStored, uint32_t kNumbers>
+struct ScaleAlone {
+  static constexpr DType kType = kStored;
+  static constexpr uint32_t kGroup = kNumbers;
   static constexpr bool kHasOffset = false;
   static constexpr BlockLine line(const uint8_t* block, uint32_t) { return {half_at(block), 0}; }
-  static constexpr int multiple(const uint8_t* block, uint32_t, uint32_t j) { return static_cast<int8_t>(block[2 + j]); }
 };
-
-// A half, then 32 integers of 4 bits, from -8 on.
-struct Q4_0 {
-  static constexpr DType kType = DType::kQ4_0;
-  static constexpr uint32_t kGroup = 16;
-  static constexpr bool kHasOffset = false;
-  static constexpr BlockLine line(const uint8_t* block, uint32_t) { return {half_at(block), 0}; }
-  static constexpr int multiple(const uint8_t* block, uint32_t group, uint32_t j) { return nibble(block + 2, group, j) - 8; }
-};
-
-// Two halves, the scale and the least number, then integers of 4 bits.
-struct Q4_1 {
-  static constexpr DType kType = DType::kQ4_1;
+// Or two halves, the scale and the least number.
+template <DType kStored>
+struct ScaleAndLeast {
+  static constexpr DType kType = kStored;
   static constexpr uint32_t kGroup = 16;
   static constexpr bool kHasOffset = true;
   static constexpr BlockLine line(const uint8_t* block, uint32_t) { return {half_at(block), half_at(block + 2)}; }
+};
+
+// 32 signed bytes.
+struct Q8_0 : ScaleAlone<DType::kQ8_0, 32> {
+  static constexpr int multiple(const uint8_t* block, uint32_t, uint32_t j) { return static_cast<int8_t>(block[2 + j]); }
+};
+
+// 32 integers of 4 bits, from -8 on.
+struct Q4_0 : ScaleAlone<DType::kQ4_0, 16> {
+  static constexpr int multiple(const uint8_t* block, uint32_t group, uint32_t j) { return nibble(block + 2, group, j) - 8; }
+};
+
+// Integers of 4 bits from the least number on.
+struct Q4_1 : ScaleAndLeast<DType::kQ4_1> {
   static constexpr int multiple(const uint8_t* block, uint32_t group, uint32_t j) { return nibble(block + 4, group, j); }
 };
 
-// As Q4_0, with a fifth bit for each number between the half and the four others.
-struct Q5_0 {
-  static constexpr DType kType = DType::kQ5_0;
-  static constexpr uint32_t kGroup = 16;
-  static constexpr bool kHasOffset = false;
-  static constexpr BlockLine line(const uint8_t* block, uint32_t) { return {half_at(block), 0}; }
+// As Q4_0, with a fifth bit for each number before the four others.
+struct Q5_0 : ScaleAlone<DType::kQ5_0, 16> {
   static constexpr int multiple(const uint8_t* block, uint32_t group, uint32_t j) {
     return (nibble(block + 6, group, j) | bit_of(block + 2, 16 * group + j) << 4) - 16;
   }
 };
 
 // As Q4_1, with fifth bits.
-struct Q5_1 {
-  static constexpr DType kType = DType::kQ5_1;
-  static constexpr uint32_t kGroup = 16;
-  static constexpr bool kHasOffset = true;
-  static constexpr BlockLine line(const uint8_t* block, uint32_t) { return {half_at(block), half_at(block + 2)}; }
+struct Q5_1 : ScaleAndLeast<DType::kQ5_1> {
   static constexpr int multiple(const uint8_t* block, uint32_t group, uint32_t j) {
     return nibble(block + 8, group, j) | bit_of(block + 4, 16 * group + j) << 4;
   }
 };
 
-// A half, then 32 places of 4 bits in a table of numbers.
-struct IQ4_NL {
-  static constexpr DType kType = DType::kIQ4_NL;
-  static constexpr uint32_t kGroup = 16;
-  static constexpr bool kHasOffset = false;
-  static constexpr BlockLine line(const uint8_t* block, uint32_t) { return {half_at(block), 0}; }
+// 32 places of 4 bits in a table of numbers.
+struct IQ4_NL : ScaleAlone<DType::kIQ4_NL, 16> {
   static constexpr int multiple(const uint8_t* block, uint32_t group, uint32_t j) {
     // -127 -104 -83 -65 -49 -35 -22 -10, 1 13 25 38 53 69 89 113: a byte each, so that no thread of a card keeps a table.
     constexpr uint64_t kBelow = 0xf6eaddcfbfad9881, kAbove = 0x7159453526190d01;
@@ -132,21 +125,22 @@ struct Q3_K {
   }
 };
 
-// Two halves, scales and least numbers of 6 bits, 128 bytes of integers of 4 bits: two groups share 32 bytes.
-struct Q4_K {
-  static constexpr DType kType = DType::kQ4_K;
+// What Q4_K and Q5_K begin with: two halves, in which the scales and least numbers of 6 bits count.
+template <DType kStored>
+struct SixBitLines {
+  static constexpr DType kType = kStored;
   static constexpr uint32_t kGroup = 32;
   static constexpr bool kHasOffset = true;
   static constexpr BlockLine line(const uint8_t* block, uint32_t group) { return six_bits(block + 4, group, half_at(block), half_at(block + 2)); }
+};
+
+// 128 bytes of integers of 4 bits: two groups share 32 bytes.
+struct Q4_K : SixBitLines<DType::kQ4_K> {
   static constexpr int multiple(const uint8_t* block, uint32_t group, uint32_t j) { return nibble(block + 16 + group / 2 * 32, group % 2, j); }
 };
 
 // As Q4_K, with 32 bytes of fifth bits before the integers: bit g of byte j belongs to group g.
-struct Q5_K {
-  static constexpr DType kType = DType::kQ5_K;
-  static constexpr uint32_t kGroup = 32;
-  static constexpr bool kHasOffset = true;
-  static constexpr BlockLine line(const uint8_t* block, uint32_t group) { return six_bits(block + 4, group, half_at(block), half_at(block + 2)); }
+struct Q5_K : SixBitLines<DType::kQ5_K> {
   static constexpr int multiple(const uint8_t* block, uint32_t group, uint32_t j) {
     return nibble(block + 48 + group / 2 * 32, group % 2, j) | (block[16 + j] >> group & 1) << 4;
   }

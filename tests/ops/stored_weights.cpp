@@ -35,7 +35,6 @@ const std::map<DType, Scales> kScales = {
     {DType::kIQ4_NL, {{{0, kSmall}}}},
     {DType::kQ2_K, {{{80, kSixteenth}, {82, kSixteenth}}, 0, 16}},
     {DType::kQ3_K, {{{108, kSmall}}, 96, 108}},
-    {DType::kQ4_K, {{{0, kSmall}, {2, kSmall}}, 4, 16}},
     {DType::kQ5_K, {{{0, kSmall}, {2, kSmall}}, 4, 16}},
     {DType::kQ6_K, {{{208, kSmaller}}, 192, 208}},
 };

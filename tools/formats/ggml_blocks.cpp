@@ -19,10 +19,9 @@ namespace {
 using Byte = unsigned char;
 
 uint16_t two_bytes(const Byte* at) { return static_cast<uint16_t>(at[0] | at[1] << 8); }
-float half_at(const Byte* at) { return f16_to_f32(two_bytes(at)); }
 
 void decode_f32(const Byte* block, float* to) { std::memcpy(to, block, sizeof *to); }
-void decode_f16(const Byte* block, float* to) { *to = half_at(block); }
+void decode_f16(const Byte* block, float* to) { *to = blocks::half_at(block); }
 void decode_bf16(const Byte* block, float* to) {
   Bf16 value;
   value.bits = two_bytes(block);

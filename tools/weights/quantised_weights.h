@@ -6,9 +6,9 @@
 
 namespace reprise {
 
-// The source's tensors; each matrix whose rows are whole blocks of `format`, of f32 every tensor, has that format, too, beside its exact numbers. read_stored() makes
-// its blocks by quantise_blocks(), which must write the format. What is no number that is finite becomes blocks that mean nothing: who reads
-// looks at the exact numbers first.
+// The source's tensors. Each matrix whose rows are whole blocks of `format`, and every tensor where that is f32, has this format beside its exact
+// numbers: read_stored() makes its blocks by quantise_blocks(), which must write the format. Numbers that are not finite make blocks without a
+// meaning, so whoever loads them looks at the exact numbers first.
 std::unique_ptr<WeightSource> quantise_weights(std::unique_ptr<WeightSource> source, DType format);
 
 }  // namespace reprise
