@@ -1,17 +1,17 @@
-// Fuzzes a line of conversation data: JSON of any form becomes a conversation or one line.
+// Fuzzes a file of conversations: JSON values one a line, a JSON list or CSV, of any form, become conversations or one line.
 // Such files come from anybody.
 #include "tests/fuzz/fuzz.h"
 #include "tools/chat/conversation.h"
-#include "tools/formats/json_lines.h"
+#include "tools/formats/record_file.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace reprise;
   static const fuzz::MemoryFile memory;
   memory.hold(data, size);
   fuzz::answers_or_refuses([&] {
-    const JsonLines lines(memory.path());
-    for (uint64_t n = 0; n < lines.size(); ++n) {
-      const Conversation conversation = read_conversation(lines.read(n), lines.place(n));
+    const auto records = open_records(memory.path());
+    for (uint64_t n = 0; n < records->size(); ++n) {
+      const Conversation conversation = read_conversation(records->read(n), records->place(n));
       fuzz::require(conversation.is_text != conversation.variables.is_object(), "a sample is a text or a conversation");
       if (!conversation.is_text) fuzz::require(conversation.prompt_messages <= conversation.variables["messages"].size(), "a prompt is part of it");
     }

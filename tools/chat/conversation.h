@@ -1,4 +1,4 @@
-// A sample as people write it in JSONL, in any of the four forms that are common, becomes a conversation or a plain text.
+// A sample as people write it, in any of the forms that are common, becomes a conversation or a plain text.
 // Here because what each form means must be decided in one place.
 #pragma once
 
@@ -17,10 +17,16 @@ struct Conversation {
 
 // The forms, told apart by their keys; others are not read:
 //   {"messages": [{"role", "content"}, ...], "tools"}
-//   {"prompt", "completion"}       two lists of messages; or two strings: what the user and what the assistant says
-//   {"instruction", "input", "output"}   the user says the instruction, and after an empty line the input where there is one
-//   {"text"}                       no conversation: read and learned as it is
-// Throws UserError that begins with `place`.
+//   {"conversations": [{"from", "value"}, ...], "system", "tools"}   ShareGPT's; its speakers become roles
+//   {"prompt", "completion" or "response"}   two lists of messages; or two strings: what the user and what the assistant says
+//   {"instruction", "input" or "context", "output" or "response"}   the user says the instruction, and after an empty line the input where
+//                                                                   there is one
+//   {"question", "answer" or "response"}   where none of the other forms is there
+//   {"text"}                               no conversation: read and learned as it is
+// Beside strings "system" is what the system says first. Throws UserError that begins with `place`.
 Conversation read_conversation(const nlohmann::ordered_json& sample, const std::string& place);
+
+// A content that is a list of text parts becomes one text, a line break between two parts, for a template that takes texts alone.
+void join_text_parts(nlohmann::ordered_json& messages);
 
 }  // namespace reprise

@@ -6,8 +6,8 @@
 
 #include "tools/chat/chat_tokens.h"
 #include "tools/commands/command.h"
-#include "tools/formats/json_lines.h"
 #include "tools/formats/output_file.h"
+#include "tools/formats/record_file.h"
 
 namespace reprise {
 namespace {
@@ -20,7 +20,7 @@ struct ChatArguments {
 
 int run_chat(const ChatArguments& arguments) {
   const ChatModel model(arguments.model);
-  const ChatTokens tokens = model.tokens_of(parse_json_line(read_file(arguments.sample), arguments.sample), arguments.train_on, arguments.sample);
+  const ChatTokens tokens = model.tokens_of(parse_json_record(read_file(arguments.sample), arguments.sample), arguments.train_on, arguments.sample);
   if (arguments.json) {
     print_json({{"text", tokens.text}, {"ids", tokens.ids}, {"labels", tokens.labels}});
   } else {

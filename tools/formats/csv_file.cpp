@@ -1,0 +1,134 @@
+// RFC 4180: where records end, and what their fields are.
+#include "tools/formats/csv_file.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "tools/formats/error.h"
+#include "tools/formats/json_text.h"
+
+namespace reprise {
+namespace {
+
+// How a byte of a record is read.
+enum class Place { kBegin, kPlain, kQuoted, kBehindQuote };
+
+// kBehindQuote is behind a quote inside of a quoted field: the field's end, or the first of two quotes, which are one.
+Place place_after(Place place, char c) {
+  switch (place) {
+    case Place::kBegin: return c == '"' ? Place::kQuoted : c == ',' ? Place::kBegin : Place::kPlain;
+    case Place::kPlain: return c == ',' ? Place::kBegin : Place::kPlain;
+    case Place::kQuoted: return c == '"' ? Place::kBehindQuote : Place::kQuoted;
+    case Place::kBehindQuote: break;
+  }
+  return c == '"' ? Place::kQuoted : c == ',' ? Place::kBegin : Place::kPlain;
+}
+
+// The fields of one record, whose text is without its line's end. `place` begins refusals.
+std::vector<std::string> fields_of(const std::string& text, const std::string& place) {
+  std::vector<std::string> fields(1);
+  const auto refuse = [&](const char* reason) {
+    throw UserError(place + ": field " + std::to_string(fields.size()) + ": " + reason + "; a field with quotes stands in quotes, and each of its own is written twice");
+  };
+  Place at = Place::kBegin;
+  for (const char c : text) {
+    const Place next = place_after(at, c);
+    if (c == ',' && next == Place::kBegin) {
+      fields.emplace_back();
+    } else if (at == Place::kBehindQuote && c != '"') {
+      refuse("text follows its closing quote");
+    } else if (at == Place::kPlain && c == '"') {
+      refuse("a quote stands in it, which does not begin with one");
+    } else if (c != '"' || at == Place::kBehindQuote) {
+      fields.back() += c;
+    }
+    at = next;
+  }
+  return fields;
+}
+
+// A column's name, as it is compared with the keys that samples have.
+std::string column_name(std::string name) {
+  const auto is_blank = [](char c) { return c == ' ' || c == '\t'; };
+  while (!name.empty() && is_blank(name.back())) name.pop_back();
+  name.erase(name.begin(), std::find_if_not(name.begin(), name.end(), is_blank));
+  for (char& c : name) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return name;
+}
+
+bool is_utf8(const std::string& text) {
+  try {
+    nlohmann::json(text).dump();
+    return true;
+  } catch (const nlohmann::json::type_error&) {
+    return false;
+  }
+}
+
+}  // namespace
+
+CsvFile::CsvFile(const std::string& path) : RecordFile(path) {
+  find_records();
+  read_header();
+  if (records_.empty()) throw UserError(path + ": holds no samples: nothing follows its header");
+}
+
+void CsvFile::find_records() {
+  uint64_t line = 1;
+  Record record{after_mark(), 0, line};
+  Place place = Place::kBegin;
+  bool is_blank = true;
+  const auto end_record = [&](uint64_t end) {
+    if (!is_blank) add({record.begin, end, record.line});
+    record = {end + 1, 0, line + 1};
+    place = Place::kBegin;
+    is_blank = true;
+  };
+  visit_bytes(record.begin, [&](uint64_t at, char c) {
+    if (c == '\n' && place != Place::kQuoted) {
+      end_record(at);
+    } else {
+      place = c == '\r' && place == Place::kBehindQuote ? place : place_after(place, c);
+      is_blank = is_blank && (c == ' ' || c == '\t' || c == '\r');
+    }
+    line += c == '\n';
+  });
+  if (place == Place::kQuoted) throw UserError(place_of_line(record.line) + ": a quoted field of the record that begins here does not end: a closing quote is missing");
+  end_record(bytes());
+}
+
+void CsvFile::read_header() {
+  if (records_.empty()) throw UserError(path() + ": is empty");
+  const std::string place = place_of_line(records_[0].line) + ", the header";
+  std::string header = text(records_[0]);
+  if (!header.empty() && header.back() == '\r') header.pop_back();
+  if (!is_utf8(header)) throw UserError(place + ": not UTF-8");
+  for (const std::string& field : fields_of(header, place)) {
+    const std::string name = column_name(field);
+    if (!name.empty() && std::find(columns_.begin(), columns_.end(), name) != columns_.end()) throw UserError(place + ": two columns are called " + json_shown(name));
+    columns_.push_back(name);
+  }
+  if (std::all_of(columns_.begin(), columns_.end(), [](const std::string& name) { return name.empty(); })) throw UserError(place + ": no column has a name");
+  records_.erase(records_.begin());
+}
+
+nlohmann::ordered_json CsvFile::read(uint64_t n) const {
+  std::string record = text(records_[n]);
+  if (!record.empty() && record.back() == '\r') record.pop_back();
+  const std::vector<std::string> fields = fields_of(record, place(n));
+  if (fields.size() != columns_.size()) {
+    throw UserError(place(n) + ": " + std::to_string(fields.size()) + (fields.size() == 1 ? " field" : " fields") + ", but the header names " +
+                    std::to_string(columns_.size()) + (columns_.size() == 1 ? " column" : " columns") + "; a field with a comma stands in quotes");
+  }
+  nlohmann::ordered_json object = nlohmann::ordered_json::object();
+  for (size_t i = 0; i < fields.size(); ++i) {
+    if (columns_[i].empty()) continue;
+    if (!is_utf8(fields[i])) throw UserError(place(n) + ": " + shown_key(columns_[i]) + ": not UTF-8");
+    object[columns_[i]] = fields[i];
+  }
+  return object;
+}
+
+}  // namespace reprise
