@@ -91,6 +91,7 @@ TEST(ChatTemplate, EveryByteKnowsWhereItComesFrom) {
       {"{{ messages[0].content | tojson }}", "\" a,B \"", "sssssss"},
       {"{{ messages[0].content | default('x') ~ 1 }}{{ eos_token }}", " a,B 1</s>", "ssssstttttt"},
       {"{% set ns = namespace(x=messages[0].content) %}{{ ns.x }}!", " a,B !", "ssssst"},
+      {"{% macro f(x) %}<{{ x }}>{% endmacro %}{{ f(messages[0].content) }}{{ f('a') }}", "< a,B ><a>", "tssssstttt"},
   };
   for (const auto& [source, text, origins] : cases) {
     const MarkedText result = template_of(source).render(conversation, false).text;
@@ -99,6 +100,10 @@ TEST(ChatTemplate, EveryByteKnowsWhereItComesFrom) {
     for (size_t i = 0; i < result.size(); ++i) letters += result.origin(i) == TextOrigin::kTemplate ? 't' : 's';
     EXPECT_EQ(letters, std::string(origins).substr(0, letters.size())) << source;
     EXPECT_EQ(letters.size(), result.bytes.size());
+    const MarkedText marked = template_of(source).render(conversation, false, 0).text;
+    letters.clear();
+    for (size_t i = 0; i < marked.size(); ++i) letters += marked.origin(i) == TextOrigin::kTemplate ? 't' : marked.origin(i) == TextOrigin::kMarked ? 's' : '?';
+    EXPECT_EQ(letters, std::string(origins).substr(0, letters.size())) << source << ", marked";
   }
 }
 
@@ -107,8 +112,17 @@ TEST(ChatTemplate, RefusesByName) {
     const char* source;
     std::initializer_list<std::string> fragments;
   } cases[] = {
-      {"a\n{% macro f() %}{% endmacro %}", {"t.jinja, line 2:", "\"macro\"", "not supported"}},
-      {"{% include 'x' %}", {"line 1:", "\"include\""}},
+      {"a\n{% include 'x' %}", {"t.jinja, line 2:", "\"include\"", "not supported"}},
+      {"{% macro f() %}{% endmacro %}{% call f() %}{% endcall %}", {"\"call\""}},
+      {"{% for x in [1] %}{% macro f() %}{% endmacro %}{% endfor %}", {"a macro inside of a loop"}},
+      {"{% macro f() %}{% macro g() %}{% endmacro %}{% endmacro %}", {"a macro inside of a loop, a macro"}},
+      {"{% macro f() %}{% generation %}{% endgeneration %}{% endmacro %}", {"generation inside of a macro"}},
+      {"{% macro f() %}{{ varargs | length }}{% endmacro %}", {"\"varargs\" in a macro"}},
+      {"{% macro f() %}{{ caller() }}{% endmacro %}", {"\"caller\" in a macro"}},
+      {"{% macro f(a) %}{% endmacro %}{{ f(1, 2) }}", {"line 1:", "\"f\" takes 1 arguments, not 2"}},
+      {"{% macro f(a) %}{% endmacro %}{{ f(1, a=2) }}", {"\"f\"", "\"a\"", "has it already"}},
+      {"{{ f() }}\n{% macro f() %}{% endmacro %}", {"line 1:", "\"f\" is called before it is defined"}},
+      {"{% macro f(n) %}{{ f(n + 1) }}{% endmacro %}{{ f(0) }}", {"deeper than 600", "for ever"}},
       {"{% raw %}{{ x }}{% endraw %}", {"\"raw\""}},
       {"{% set x %}a{% endset %}", {"set without \"=\""}},
       {"{% set a, b = 1, 2 %}", {"several names"}},
@@ -117,7 +131,10 @@ TEST(ChatTemplate, RefusesByName) {
       {"\n\n{{ x | map('upper') }}", {"line 3:", "the filter \"map\""}},
       {"{{ x is divisibleby 3 }}", {"the test \"divisibleby\""}},
       {"{{ x.format(1) }}", {"the method \"format\""}},
-      {"{{ range(3) }}", {"the function \"range\""}},
+      {"{{ cycler(3) }}", {"the function \"cycler\""}},
+      {"{{ range(3) }}", {"a list as text"}},
+      {"{{ range(0, 200000) | length }}", {"range of more than 100000"}},
+      {"{{ range(1, 2, 0) | length }}", {"range's step is 0"}},
       {"{{ f()() }}", {"the function \"f\""}},
       {"{{ 2 ** 3 }}", {"\"**\""}},
       {"{{ (1, 2) }}", {"a tuple"}},

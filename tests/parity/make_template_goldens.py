@@ -131,6 +131,28 @@ kTemplates = {
     "namespace": "{% set ns = namespace(a=1, found=false) %}{% for i in [1, 2, 3] %}{% set ns.a = ns.a + i %}{% set ns.found = true %}{% endfor %}{{ ns.a }}{{ ns.found }}{{ ns.b is defined }}",
     "if elif else": "{% for i in [1, 2, 3, 4] %}{% if i == 1 %}a{% elif i == 2 %}b{% elif i == 3 %}c{% else %}d{% endif %}{% endfor %}",
     "nested ifs": "{% if true %}{% if false %}a{% else %}b{% endif %}{% else %}c{% endif %}",
+    # range
+    "range": "{% for i in range(3) %}{{ i }}{% endfor %} {% for i in range(2, 5) %}{{ i }}{% endfor %} {% for i in range(5, -1, -2) %}{{ i }}{% endfor %} {% for i in range(0) %}a{% else %}none{% endfor %}{{ range(4, 2) | length }}",
+    "range in expressions": "{{ range(10)[3] }}{{ range(10)[-1] }}{{ range(1, 4) | join(',') }}{{ 3 in range(3) }}{{ 2 in range(3) }}{{ range(true) | length }}{{ range(5)[::-1] | join }}{{ range(3) | first }}{{ range is defined }}",
+    "backwards": "{% for i in range(messages | length - 1, -1, -1) %}{{ i }}{{ messages[i].role }} {% endfor %}",
+    "range as a name": "{% set range = 3 %}{{ range }}",
+    # macros
+    "macro": "{% macro f(a, b='x') %}[{{ a }}{{ b }}]{% endmacro %}{{ f(1) }}{{ f(1, 2) }}{{ f(b=3, a=4) }}{{ f(5, b=6) }}{{ f() }}",
+    "macro of messages": "{% macro turn(m) -%}\n  <{{ m.role }}>{{ m.content | trim }}\n{%- endmacro %}\n{% for m in messages %}\n{{ turn(m) }}\n{% endfor %}{{ turn(messages[0]) | length }}",
+    "macro sees the outermost names": "{% set x = 1 %}{% macro f() %}{{ x }}{{ y }}{{ messages[0].role }}{% endmacro %}{{ f() }}{% set x = 2 %}{{ f() }}{% set y = 3 %}{{ f() }}",
+    "macro sees no loop": "{% macro f() %}{{ loop is defined }}{{ i is defined }}{% endmacro %}{% for i in [1] %}{{ f() }}{% endfor %}",
+    "macro keeps its names": "{% macro f(x) %}{% set z = x %}{% set x = 9 %}{{ x }}{{ z }}{% endmacro %}{% set x = 1 %}{{ f(2) }}{{ x }}{{ z is defined }}",
+    "macro calls itself": "{% macro f(n) %}{{ n }}{% if n > 0 %}({{ f(n - 1) }}){% endif %}{% endmacro %}{{ f(4) }}",
+    "macro calls a later one": "{% macro f(n) %}<{{ g(n) }}>{% endmacro %}{% macro g(n) %}{{ n * 2 }}{% endmacro %}{{ f(4) }}",
+    "macro's defaults": "{% set y = 7 %}{% macro f(a=y, b=a, c=[1, 2] | length) %}{{ a }}{{ b }}{{ c }};{% endmacro %}{{ f() }}{{ f(1) }}{{ f(c=1) }}{% set y = 8 %}{{ f(b=2) }}",
+    "macro's text": "{% macro f(a) %} {{ a }} {% endmacro %}{% set x = f('q') %}[{{ x }}][{{ x | trim }}][{{ f('<') + '>' }}][{{ f('b').strip().upper() }}]{{ f(1) is string }}",
+    "macro in an if": "{% if true %}{% macro f() %}a{% endmacro %}{% else %}{% macro f() %}b{% endmacro %}{% endif %}{{ f() }}",
+    "macro twice": "{% macro f() %}a{% endmacro %}{{ f() }}{% macro f() %}b{% endmacro %}{{ f() }}",
+    "macro with a loop": "{% macro f(list, between=', ') %}{% for x in list %}{{ x }}{% if not loop.last %}{{ between }}{% endif %}{% endfor %}{% endmacro %}{% for m in messages %}{{ f([m.role, loop.index]) }};{% endfor %}{{ f(range(3), between='') }}",
+    "macro with a namespace": "{% macro f(ns) %}{% set ns.n = ns.n + 1 %}{% endmacro %}{% set ns = namespace(n=0) %}{{ f(ns) }}{{ f(ns) }}{{ ns.n }}",
+    "macro and a test": "{% macro f(x) %}{{ x is defined }}{% endmacro %}{{ f() }}{{ f(nothing) }}{{ f(none) }}{{ f is defined }}{{ g is defined }}{% if f %}y{% endif %}",
+    "macro in generation": "{% macro f(m) %}{{ m.content }}!{% endmacro %}{% for m in messages %}{% if m.role == 'assistant' %}{% generation %}{{ f(m) }}{% endgeneration %}{% endif %}{% endfor %}",
+    "loops count no depth": "{% for a in [1] %}{{ loop.depth }}{{ loop.depth0 }}{% for b in [1] %}{{ loop.depth }}{{ loop.depth0 }}{% endfor %}{% endfor %}",
     # filters, tests, methods
     "trim": "[{{ messages[1].content | trim }}][{{ 'xxaxx' | trim('x') }}][{{ '\u3000a\u00a0' | trim }}][{{ 5 | trim }}]",
     "filters bind first": "{{ 'a' + ' b ' | trim + 'c' }}{{ -3 | string ~ 1 }}{{ 1 + '22' | length }}",
@@ -154,6 +176,19 @@ kTemplates = {
     "tokens": "{{ bos_token }}{{ messages[0].content }}{{ eos_token }}{{ unk_token is defined }}{{ tools is none }}",
     "generation": "{% for m in messages %}\n{{ m.role }}: \n{%- if m.role == 'assistant' %}\n    {%- generation %}\n{{ m.content }}<end>\n    {%- endgeneration %}\n{% else %}\n{{ m.content }}\n{%- endif %}\n{% endfor %}\n{% generation %}{% endgeneration %}",
     # what Python refuses
+    "range of nothing": "{{ range() }}",
+    "range of text": "{{ range('3') | length }}",
+    "range without a step": "{{ range(1, 2, 0) | length }}",
+    "range of too much": "{{ range(1000000) | length }}",
+    "range by name": "{{ range(stop=3) | length }}",
+    "macro with too much": "{% macro f(a) %}{% endmacro %}{{ f(1, 2) }}",
+    "macro with another name": "{% macro f(a) %}{% endmacro %}{{ f(b=2) }}",
+    "macro with one twice": "{% macro f(a) %}{% endmacro %}{{ f(1, a=2) }}",
+    "macro before it is there": "{{ f(1) }}{% macro f(a) %}{% endmacro %}",
+    "macro for ever": "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
+    "macro without end": "{% macro f() %}",
+    "macro without a default": "{% macro f(a=1, b) %}{% endmacro %}",
+    "macro without a name": "{% macro %}{% endmacro %}",
     "no such attribute": "{{ nothing.more }}",
     "no such element": "{{ nothing[0] }}",
     "element of nothing's element": "{{ messages[99]['role'] }}",
@@ -198,6 +233,20 @@ def own_cases():
   for conversation in (kChat, kTools, {"messages": []}):
     for prompt in (False, True):
       yield case("chatml", chatml, conversation, prompt)
+  parts = {"messages": [{"role": "user", "content": [{"type": "text", "text": "a "}, {"type": "text", "text": "b"}]}, {"role": "assistant", "content": "c"}]}
+  of_parts = ("{%- macro text_of(content) -%}{%- if content is string -%}{{ content }}{%- else -%}{%- for part in content -%}{%- if part.type == 'text' -%}"
+              "{{ part.text }}{%- endif -%}{%- endfor -%}{%- endif -%}{%- endmacro -%}{% for m in messages %}<{{ text_of(m.content) }}>{% endfor %}")
+  yield case("parts", of_parts, parts)
+  yield case("parts as text", of_parts, kChat)
+  # A reply's thoughts stand in the text only behind the last question, as in Qwen3's.
+  thinking = ("{%- set ns = namespace(last=messages | length - 1, looks=true) %}\n{%- for m in messages[::-1] %}\n    {%- set i = messages | length - 1 - loop.index0 %}\n"
+              "    {%- if ns.looks and m.role == 'user' %}{%- set ns.looks = false %}{%- set ns.last = i %}{%- endif %}\n{%- endfor %}\n"
+              "{%- for i in range(messages | length - 1, -1, -1) %}{% if loop.first %}{{ i }}:{% endif %}{% endfor %}"
+              "{%- for m in messages %}\n{{- '<|s|>' + m.role + '\n' }}\n{%- if m.role == 'assistant' and loop.index0 > ns.last %}\n"
+              "{{- '<think>\n' ~ (m.reasoning_content or '') ~ '\n</think>\n\n' }}\n{%- endif %}\n{{- m.content + '<|e|>\n' }}\n{%- endfor %}\n"
+              "{%- if add_generation_prompt %}\n{{- '<|s|>assistant\n' }}\n{%- endif %}")
+  for prompt in (False, True):
+    yield case("thinking", thinking, kChat, prompt)
   yield case("no date", "{{ strftime_now is defined }}{% if not date is defined %}{% set date = '26 Jul' %}{% endif %}{{ date }}", kChat, today=None)
   yield case("no date, asked", "{{ strftime_now('%d') }}", kChat, today=None)
 

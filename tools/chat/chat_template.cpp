@@ -1,6 +1,7 @@
 // Walks a template's tree with the variables that transformers gives it.
 #include "tools/chat/chat_template.h"
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -39,12 +40,12 @@ class TemplateRun {
   struct Loop {
     const TemplateList* elements;
     size_t index;
-    size_t depth;
   };
 
   // ---- statements
 
   void run_body(const TemplateBody& body) {
+    const Deeper deeper(depth_);
     for (const Statement& statement : body) {
       at_line(statement.line);
       run_statement(statement);
@@ -58,6 +59,7 @@ class TemplateRun {
       case Statement::Kind::kIf: return run_if(statement);
       case Statement::Kind::kFor: return run_for(statement);
       case Statement::Kind::kSet: return run_set(statement);
+      case Statement::Kind::kMacro: return define(statement.names[0], Value::function(statement.names[0], &statement));
       case Statement::Kind::kGeneration: {
         const size_t begin = rendered_.text.size();
         run_body(statement.bodies[0]);
@@ -88,7 +90,7 @@ class TemplateRun {
     TemplateList elements = elements_of(evaluate(*statement.expressions[0]), budget_);
     if (statement.expressions[1]) elements = chosen(statement, elements);
     if (elements.empty()) return run_scoped(statement.bodies[1], {});
-    loops_.push_back({&elements, 0, loops_.size() + 1});
+    loops_.push_back({&elements, 0});
     for (size_t i = 0; i < elements.size(); ++i) {
       at_line(statement.line);
       loops_.back().index = i;
@@ -166,6 +168,7 @@ class TemplateRun {
   // ---- expressions
 
   Value evaluate(const Expression& expression) {
+    const Deeper deeper(depth_);
     at_line(expression.line);
     switch (expression.kind) {
       case Expression::Kind::kConstant: return expression.constant;
@@ -240,8 +243,8 @@ class TemplateRun {
     if (name == "first") return Value::boolean(index == 0);
     if (name == "last") return Value::boolean(index + 1 == count);
     if (name == "length") return integer(count);
-    if (name == "depth") return integer(loop.depth);
-    if (name == "depth0") return integer(loop.depth - 1);
+    if (name == "depth") return integer(1);  // Jinja counts the depth of recursive loops
+    if (name == "depth0") return integer(0);
     if (name == "previtem") return index == 0 ? Value::undefined("the element before the first") : (*loop.elements)[index - 1];
     if (name == "nextitem") return index + 1 == count ? Value::undefined("the element after the last") : (*loop.elements)[index + 1];
     template_fault("\"loop." + name + "\" is not supported");
@@ -335,11 +338,71 @@ class TemplateRun {
   Value call(const Expression& expression) {
     const Value* const given = find(expression.name);
     if (given != nullptr && !given->as<Value::Function>()) template_fault("\"" + expression.name + "\" is " + given->kind() + " and cannot be called");
+    const TemplateStatement* const macro = given == nullptr ? nullptr : given->as<Value::Function>()->macro;
     const TemplateArguments arguments = arguments_of(expression);
+    if (macro != nullptr) return call_macro(*macro, arguments);
     if (expression.name == "namespace") return make_namespace(arguments);
+    if (expression.name == "range") return make_range(arguments);
+    const bool raises = expression.name == "raise_exception";
+    if (!raises && expression.name != "strftime_now") template_fault("the macro \"" + expression.name + "\" is called before it is defined");
     if (!arguments.keywords.empty() || arguments.values.size() != 1) template_fault("\"" + expression.name + "\" takes one argument");
-    if (expression.name == "raise_exception") template_fault("the template refuses the conversation: " + arguments.values[0].printed().bytes);
+    if (raises) template_fault("the template refuses the conversation: " + arguments.values[0].printed().bytes);
     return date_text(arguments.values[0]);
+  }
+
+  // What its body writes, which sees the outermost names and its arguments.
+  Value call_macro(const Statement& macro, const TemplateArguments& arguments) {
+    Frame frame = bound_arguments(macro, arguments);
+    std::vector<Frame> others(std::make_move_iterator(frames_.begin() + 1), std::make_move_iterator(frames_.end()));
+    frames_.resize(1);
+    frames_.push_back(std::move(frame));
+    for (size_t i = 0; i < macro.expressions.size(); ++i) {
+      const std::string& name = macro.names[i + 1];
+      if (find_in(frames_.back(), name) != nullptr) continue;
+      set(frames_.back(), name, macro.expressions[i] ? evaluate(*macro.expressions[i]) : Value::undefined("\"" + name + "\""));
+    }
+    RenderedChat outside = std::exchange(rendered_, {});
+    run_body(macro.bodies[0]);
+    std::swap(rendered_, outside);
+    frames_.resize(1);
+    frames_.insert(frames_.end(), std::make_move_iterator(others.begin()), std::make_move_iterator(others.end()));
+    return Value::text(std::move(outside.text), budget_);
+  }
+
+  static Frame bound_arguments(const Statement& macro, const TemplateArguments& arguments) {
+    const size_t places = macro.names.size() - 1;
+    if (arguments.values.size() > places) {
+      template_fault("the macro \"" + macro.names[0] + "\" takes " + std::to_string(places) + " arguments, not " + std::to_string(arguments.values.size()));
+    }
+    Frame frame;
+    for (size_t i = 0; i < arguments.values.size(); ++i) set(frame, macro.names[i + 1], arguments.values[i]);
+    for (const auto& [name, value] : arguments.keywords) {
+      const bool is_open = std::find(macro.names.begin() + 1 + static_cast<ptrdiff_t>(arguments.values.size()), macro.names.end(), name) != macro.names.end();
+      if (!is_open) template_fault("the macro \"" + macro.names[0] + "\" takes no argument \"" + name + "\", or has it already");
+      set(frame, name, value);
+    }
+    return frame;
+  }
+
+  // Python's range, as the list that it counts.
+  Value make_range(const TemplateArguments& arguments) {
+    if (!arguments.keywords.empty() || arguments.values.empty() || arguments.values.size() > 3) template_fault("range takes one to three integers");
+    int64_t parts[3] = {0, 0, 1};
+    for (size_t i = 0; i < arguments.values.size(); ++i) {
+      const Value& value = arguments.values[i];
+      if (!value.as<int64_t>() && !value.as<bool>()) template_fault(std::string("range takes integers, not ") + value.kind());
+      parts[arguments.values.size() == 1 ? 1 : i] = integer_of(value);
+    }
+    const auto [begin, end, step] = parts;
+    if (step == 0) template_fault("range's step is 0");
+    constexpr int64_t kMost = 100000;  // as many as Jinja's sandbox allows
+    TemplateList numbers;
+    for (int64_t at = begin; step > 0 ? at < end : at > end;) {
+      if (static_cast<int64_t>(numbers.size()) == kMost) template_fault("range of more than " + std::to_string(kMost) + " numbers");
+      numbers.push_back(Value::integer(at));
+      if (__builtin_add_overflow(at, step, &at)) break;
+    }
+    return Value::list(std::move(numbers), budget_);
   }
 
   Value make_namespace(const TemplateArguments& arguments) {
@@ -505,6 +568,16 @@ class TemplateRun {
     line_ = line;
   }
 
+  // Counts how deep the interpreter is in itself: macros may call themselves.
+  struct Deeper {
+    explicit Deeper(int& counted) : depth(counted) {
+      if (++depth > kDeepest) template_fault("macros lie deeper than " + std::to_string(kDeepest) + " statements and expressions in each other; do they call themselves for ever?");
+    }
+    ~Deeper() { --depth; }
+    static constexpr int kDeepest = 600;
+    int& depth;
+  };
+
   const std::string& name_;
   const std::optional<std::tm>& today_;
   TemplateBudget budget_;
@@ -512,7 +585,7 @@ class TemplateRun {
   std::vector<Frame> namespaces_;
   std::vector<Loop> loops_;
   RenderedChat rendered_;
-  int line_ = 1;
+  int line_ = 1, depth_ = 0;
 };
 
 bool has_generation(const TemplateBody& body) {
@@ -532,17 +605,45 @@ ChatTemplate::ChatTemplate(const std::string& source, std::string name, SpecialT
   if (const size_t at = first_byte_not_utf8(source); at != std::string::npos) throw UserError(name_ + ": not UTF-8 at byte " + std::to_string(at));
   body_ = parse_template(source, name_);
   marks_generation_ = has_generation(body_);
+  takes_parts_ = writes_parts();
 }
 
-RenderedChat ChatTemplate::render(const nlohmann::ordered_json& conversation, bool add_generation_prompt) const {
+// Found by asking it: templates tell a list from a text in many ways.
+bool ChatTemplate::writes_parts() const {
+  constexpr const char* kNeedle = "reprise asks whether this is written";
+  const nlohmann::ordered_json part = {{"type", "text"}, {"text", kNeedle}};
+  const nlohmann::ordered_json message = {{"role", "user"}, {"content", nlohmann::ordered_json::array({part})}};
+  try {
+    return render({{"messages", nlohmann::ordered_json::array({message})}}, false).text.bytes.find(kNeedle) != std::string::npos;
+  } catch (const UserError&) {
+    return false;
+  }
+}
+
+namespace {
+
+TemplateValue list_of_messages(const nlohmann::ordered_json& messages, std::optional<size_t> marked, TemplateBudget& budget) {
+  if (!messages.is_array()) return TemplateValue::of_json(messages, budget);
+  TemplateList list;
+  for (size_t i = 0; i < messages.size(); ++i) {
+    list.push_back(TemplateValue::of_json(messages[i], budget, marked == i ? TextOrigin::kMarked : TextOrigin::kSample, 1));
+  }
+  return TemplateValue::list(std::move(list), budget);
+}
+
+}  // namespace
+
+RenderedChat ChatTemplate::render(const nlohmann::ordered_json& conversation, bool add_generation_prompt, std::optional<size_t> marked) const {
   TemplateRun run(name_, today_);
   const auto define_special = [&](const char* name, const std::optional<std::string>& text) {
     if (text) run.define(name, TemplateValue::text(*text, TextOrigin::kTemplate, run.budget()));
   };
   try {
-    for (const char* const key : {"messages", "tools", "documents"}) {
+    run.define("messages", conversation.contains("messages") ? list_of_messages(conversation["messages"], marked, run.budget()) : TemplateValue());
+    for (const char* const key : {"tools", "documents"}) {
       run.define(key, conversation.contains(key) ? TemplateValue::of_json(conversation[key], run.budget()) : TemplateValue());
     }
+    for (const char* const name : {"namespace", "raise_exception", "range"}) run.define(name, TemplateValue::function(name));
   } catch (const TemplateFault& fault) {
     throw UserError(name_ + ": " + fault.reason);
   }

@@ -33,16 +33,21 @@ class ChatTemplate {
   // Whether the template itself marks what the assistant says.
   bool marks_generation() const { return marks_generation_; }
 
-  // `conversation` is an object: "messages", and "tools" and "documents" where it has them. Throws UserError where the template does, or
-  // takes too many steps or too much text (TemplateBudget).
-  RenderedChat render(const nlohmann::ordered_json& conversation, bool add_generation_prompt) const;
+  // Whether it goes over a content that is a list of parts; else it takes texts alone.
+  bool takes_parts() const { return takes_parts_; }
+
+  // `conversation` is an object: "messages", and "tools" and "documents" where it has them. What comes from message `marked` has the origin
+  // kMarked. Throws UserError where the template does, or takes too many steps or too much text (TemplateBudget).
+  RenderedChat render(const nlohmann::ordered_json& conversation, bool add_generation_prompt, std::optional<size_t> marked = std::nullopt) const;
 
  private:
+  bool writes_parts() const;
+
   std::string name_;
   SpecialTexts specials_;
   std::optional<std::tm> today_;
   TemplateBody body_;
-  bool marks_generation_;
+  bool marks_generation_, takes_parts_;
 };
 
 }  // namespace reprise

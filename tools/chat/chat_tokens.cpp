@@ -102,7 +102,7 @@ class AssistantFinder {
  private:
   // The template's own marks, but those of a prompt.
   Ranges marked() const {
-    const size_t from = prompt_messages_ == 0 ? 0 : prefix_of(prompt_messages_, true);
+    const size_t from = prompt_messages_ == 0 ? 0 : begin_of(prompt_messages_);
     Ranges ranges;
     for (const ByteRange& range : whole_.generated) {
       if (range.end > range.begin && range.begin >= from) ranges.push_back(range);
@@ -115,25 +115,53 @@ class AssistantFinder {
     Ranges ranges;
     for (size_t i = prompt_messages_; i < messages.size(); ++i) {
       if (messages[i]["role"] != "assistant") continue;
-      const ByteRange range{prefix_of(i, true), prefix_of(i + 1, false)};
+      const ByteRange range{begin_of(i), end_of(i)};
       if (range.begin < range.end) ranges.push_back(range);
     }
     return ranges;
   }
 
-  // How long the text of the first `count` messages is, which must begin the whole.
-  size_t prefix_of(size_t count, bool add_generation_prompt) const {
-    const Json& messages = variables_["messages"];
+  // The variables with the first messages alone.
+  Json first_messages(size_t count) const {
     Json first = variables_;
     first["messages"] = Json::array();
-    for (size_t i = 0; i < count; ++i) first["messages"].push_back(messages[i]);
-    const std::string text = chat_.render(first, add_generation_prompt).text.bytes;
-    if (whole_.text.bytes.compare(0, text.size(), text) != 0) {
-      throw UserError("the chat template writes the first " + std::to_string(count) + " of " + std::to_string(messages.size()) +
-                      " messages otherwise when the others follow, so what the assistant says cannot be told from it; mark it in the template with "
-                      "{% generation %}, or train on \"all\"");
-    }
-    return text.size();
+    for (size_t i = 0; i < count; ++i) first["messages"].push_back(variables_["messages"][i]);
+    return first;
+  }
+
+  bool begins_whole(const std::string& text) const { return whole_.text.bytes.compare(0, text.size(), text) == 0; }
+
+  // Where message i begins: what asks for it must stand there, behind the messages before it.
+  size_t begin_of(size_t i) const {
+    const Json first = first_messages(i);
+    const std::string asked = chat_.render(first, true).text.bytes;
+    if (begins_whole(asked)) return asked.size();
+    const std::string before = chat_.render(first, false).text.bytes;
+    if (i == 0 || !asked.starts_with(before)) refuse_prefix(i);
+    const std::string asks = asked.substr(before.size());
+    const size_t end = end_of(i - 1);
+    if (whole_.text.bytes.compare(end, asks.size(), asks) != 0) refuse_prefix(i);
+    return end + asks.size();
+  }
+
+  // Where message i ends. Some templates (Qwen3's) leave thoughts out of a reply once others follow. Then what the template writes behind
+  // the message's last byte, where nothing follows, must stand behind it in the whole too.
+  size_t end_of(size_t i) const {
+    const Json first = first_messages(i + 1);
+    const std::string text = chat_.render(first, false).text.bytes;
+    if (begins_whole(text)) return text.size();
+    const size_t end_in_whole = end_of_marks(chat_.render(variables_, false, i).text), end_in_first = end_of_marks(chat_.render(first, false, i).text);
+    const std::string behind = text.substr(end_in_first);
+    if (end_in_whole == 0 || end_in_first == 0 || whole_.text.bytes.compare(end_in_whole, behind.size(), behind) != 0) refuse_prefix(i + 1);
+    return end_in_whole + behind.size();
+  }
+
+  static size_t end_of_marks(const MarkedText& text) { return text.origins.rfind(static_cast<char>(TextOrigin::kMarked)) + 1; }
+
+  [[noreturn]] void refuse_prefix(size_t count) const {
+    throw UserError("the chat template writes the first " + std::to_string(count) + " of " + std::to_string(variables_["messages"].size()) +
+                    " messages otherwise when the others follow, so what the assistant says cannot be told from it; mark it in the template with "
+                    "{% generation %}, or train on \"all\"");
   }
 
   const ChatTemplate& chat_;
@@ -165,10 +193,11 @@ ChatModel::ChatModel(const std::string& path) : path_(path) {
 }
 
 ChatTokens ChatModel::tokens_of(const Json& sample, TrainOn train_on, const std::string& place) const {
-  const Conversation conversation = read_conversation(sample, place);
+  Conversation conversation = read_conversation(sample, place);
   try {
     if (conversation.is_text) return tokenize_text(*tokenizer_, conversation.text);
     if (!template_) throw UserError(path_ + " has no chat template; its conversations would need one in chat_template.jinja");
+    if (!template_->takes_parts()) join_text_parts(conversation.variables["messages"]);
     const RenderedChat whole = template_->render(conversation.variables, false);
     const Ranges learned = train_on == TrainOn::kAll ? Ranges{{0, whole.text.size()}} : AssistantFinder(*template_, conversation, whole).find();
     ChatTokens tokens = tokenize_rendered(*tokenizer_, whole.text, learned);

@@ -10,7 +10,8 @@
 
 namespace reprise {
 
-enum class TextOrigin : char { kTemplate, kSample };
+// kMarked: the sample's, from a message that whoever renders asked to find again.
+enum class TextOrigin : char { kTemplate, kSample, kMarked };
 
 // UTF-8; as many origins as bytes.
 struct MarkedText {

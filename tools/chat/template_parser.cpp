@@ -21,7 +21,7 @@ constexpr int kDeepestTree = 200;
 
 class TemplateParser {
  public:
-  TemplateParser(const std::string& source, const std::string& name) : name_(name), tokens_(cut_template(source, name)) {}
+  TemplateParser(const std::string& source, const std::string& name) : name_(name), tokens_(cut_template(source, name)) { find_macros(); }
 
   TemplateBody parse() {
     TemplateBody body = parse_body({});
@@ -65,7 +65,8 @@ class TemplateParser {
     if (word == "for") return parse_for();
     if (word == "set") return parse_set();
     if (word == "generation") return parse_generation();
-    refuse("the statement \"" + word + "\" is not supported; for, if, set and generation are");
+    if (word == "macro") return parse_macro();
+    refuse("the statement \"" + word + "\" is not supported; for, if, set, macro and generation are");
   }
 
   TemplateStatement parse_if() {
@@ -100,7 +101,9 @@ class TemplateParser {
     statement.expressions.push_back(is_name("if") ? (take(), parse_expression()) : nullptr);
     if (is_name("recursive")) refuse("a loop that is \"recursive\" is not supported");
     end_block();
+    ++loops_;
     statement.bodies.push_back(parse_body({"else", "endfor"}));
+    --loops_;
     statement.bodies.emplace_back();
     if (is_name("else")) {
       take();
@@ -136,12 +139,51 @@ class TemplateParser {
     take();
     end_block();
     if (in_generation_) refuse("generation inside generation");
+    if (in_macro_) refuse("generation inside of a macro is not supported");
     in_generation_ = true;
     statement.bodies.push_back(parse_body({"endgeneration"}));
     in_generation_ = false;
     take();
     end_block();
     return statement;
+  }
+
+  // A macro may be called above the place where it stands.
+  void find_macros() {
+    for (size_t i = 0; i + 2 < tokens_.size(); ++i) {
+      const bool begins = tokens_[i].kind == Token::Kind::kBlockBegin && tokens_[i + 1].kind == Token::Kind::kName && tokens_[i + 1].text == "macro";
+      if (begins && tokens_[i + 2].kind == Token::Kind::kName) macros_.push_back(tokens_[i + 2].text);
+    }
+  }
+
+  // It sees its arguments and the names of the template's outermost body, so it stands there.
+  TemplateStatement parse_macro() {
+    TemplateStatement statement{.kind = StatementKind::kMacro, .line = line()};
+    if (loops_ > 0 || in_macro_ || in_generation_) refuse("a macro inside of a loop, a macro or generation is not supported");
+    take();
+    statement.names.push_back(parse_target());
+    parse_parameters(statement);
+    end_block();
+    in_macro_ = true;
+    statement.bodies.push_back(parse_body({"endmacro"}));
+    in_macro_ = false;
+    take();
+    end_block();
+    return statement;
+  }
+
+  void parse_parameters(TemplateStatement& macro) {
+    expect_operator("(");
+    while (!is_operator(")")) {
+      macro.names.push_back(parse_target());
+      const bool has_default = is_operator("=");
+      if (has_default) take();
+      const bool follows_one = !macro.expressions.empty() && macro.expressions.back();
+      if (!has_default && follows_one) refuse("\"" + macro.names.back() + "\" without a default behind one that has one");
+      macro.expressions.push_back(has_default ? parse_expression() : nullptr);
+      if (!is_operator(")")) expect_operator(",");
+    }
+    take();
   }
 
   std::string parse_target() {
@@ -272,6 +314,7 @@ class TemplateParser {
     if (word == "true" || word == "True") return constant(token.line, TemplateValue::boolean(true));
     if (word == "false" || word == "False") return constant(token.line, TemplateValue::boolean(false));
     if (word == "none" || word == "None") return constant(token.line, TemplateValue());
+    if (in_macro_ && (word == "varargs" || word == "kwargs" || word == "caller")) refuse("\"" + word + "\" in a macro is not supported");
     return make(ExpressionKind::kName, token.line, word, {});
   }
 
@@ -359,9 +402,8 @@ class TemplateParser {
     const int at = line();
     if (callee->kind == ExpressionKind::kName) {
       const std::string name = callee->name;
-      if (std::find(std::begin(kTemplateCalls), std::end(kTemplateCalls), name) == std::end(kTemplateCalls)) {
-        refuse("the function \"" + name + "\" is not supported");
-      }
+      const bool is_known = std::find(std::begin(kTemplateCalls), std::end(kTemplateCalls), name) != std::end(kTemplateCalls);
+      if (!is_known && std::find(macros_.begin(), macros_.end(), name) == macros_.end()) refuse("the function \"" + name + "\" is not supported");
       ExpressionPointer call = make(ExpressionKind::kCall, at, name, {});
       parse_arguments(*call);
       return call;
@@ -546,7 +588,9 @@ class TemplateParser {
   std::vector<Token> tokens_;
   size_t at_ = 0;
   int depth_ = 0;
-  bool in_generation_ = false;
+  std::vector<std::string> macros_;
+  int loops_ = 0;
+  bool in_generation_ = false, in_macro_ = false;
   TemplateBudget constants_;  // the source is bounded, so these are
 };
 

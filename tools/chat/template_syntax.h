@@ -1,5 +1,5 @@
 // A chat template as a tree: statements, and the expressions in them. The parser makes it, the interpreter walks it.
-// The language is the part of Jinja that the templates of SmolLM2, Qwen2.5, Qwen3 and Llama 3 use; whatever is beyond it is refused by its
+// The language is the part of Jinja that the templates of the known families use; whatever is beyond it is refused by its
 // name when the template is read, not when a conversation first meets it.
 #pragma once
 
@@ -21,7 +21,7 @@ struct TemplateExpression {
     kAttribute,    // operands[0].name
     kItem,         // operands[0][operands[1]]
     kSlice,        // operands[0][operands[1]:operands[2]:operands[3]]; null where not given
-    kCall,         // name(operands, keywords)
+    kCall,         // name(operands, keywords): a function of kTemplateCalls, or a macro
     kMethod,       // operands[0].name(operands from 1 on, keywords)
     kFilter,       // operands[0] | name(operands from 1 on, keywords)
     kTest,         // operands[0] is name(operands from 1 on)
@@ -52,6 +52,7 @@ struct TemplateStatement {
     kFor,         // for names in expressions[0] if expressions[1] (null: all): bodies[0], else bodies[1]
     kSet,         // names[0] = expressions[0], or names[0].names[1]
     kGeneration,  // bodies[0], which the assistant says
+    kMacro,       // names[0](names from 1 on) is what bodies[0] writes; expressions: each one's default, null where it has none
   };
   Kind kind;
   int line;
@@ -64,7 +65,7 @@ struct TemplateStatement {
 // Throws UserError: `name`, the line, and what is wrong or beyond the language.
 TemplateBody parse_template(const std::string& source, const std::string& name);
 
-// What a template may call by name; filters, tests and methods are those of the tables in template_functions.h.
-inline constexpr const char* kTemplateCalls[] = {"namespace", "raise_exception", "strftime_now"};
+// What a template may call by name beside its own macros; filters, tests and methods are those of the tables in template_functions.h.
+inline constexpr const char* kTemplateCalls[] = {"namespace", "raise_exception", "range", "strftime_now"};
 
 }  // namespace reprise

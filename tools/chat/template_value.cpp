@@ -56,13 +56,13 @@ class JsonWriter {
 
   void write(const TemplateValue& value, int64_t level) {
     budget_.spend_steps(1);
-    if (const auto* const text = value.as_text()) return write_text(text->bytes);
+    if (const auto* const text = value.as_text()) return write_text(*text);
     if (const auto* const list = value.as_list()) {
       return write_all('[', ']', list->size(), level, [&](size_t i) { write((*list)[i], level + 1); });
     }
     if (const auto* const mapping = value.as_mapping()) {
       return write_all('{', '}', mapping->entries.size(), level, [&](size_t i) {
-        write_text(mapping->entries[i].first.bytes);
+        write_text(mapping->entries[i].first);
         add(": ");
         write(mapping->entries[i].second, level + 1);
       });
@@ -73,7 +73,8 @@ class JsonWriter {
     if (const double* const number = value.as<double>()) return add(python_number(*number));
     template_fault(std::string("tojson: ") + value.kind() + " is no JSON");
   }
-  std::string text() && { return std::move(text_); }
+  // Of the sample, because what is in it is; marked where any of it is.
+  MarkedText text() && { return MarkedText(std::move(text_), has_marks_ ? TextOrigin::kMarked : TextOrigin::kSample); }
 
  private:
   template <typename WriteElement>
@@ -95,9 +96,10 @@ class JsonWriter {
     text_ += '\n' + std::string(spaces, ' ');
   }
 
-  void write_text(const std::string& bytes) {
+  void write_text(const MarkedText& text) {
+    has_marks_ = has_marks_ || (text.size() > 0 && text.origin(0) == TextOrigin::kMarked);
     text_ += '"';
-    for (const char c : bytes) {
+    for (const char c : text.bytes) {
       switch (c) {
         case '"': add("\\\""); break;
         case '\\': add("\\\\"); break;
@@ -129,6 +131,7 @@ class JsonWriter {
   int64_t indent_;
   TemplateBudget& budget_;
   std::string text_;
+  bool has_marks_ = false;
 };
 
 }  // namespace
@@ -174,7 +177,7 @@ TemplateValue TemplateValue::mapping(TemplateMapping entries, TemplateBudget& bu
   return value;
 }
 
-TemplateValue TemplateValue::of_json(const nlohmann::ordered_json& json, TemplateBudget& budget, uint32_t depth) {
+TemplateValue TemplateValue::of_json(const nlohmann::ordered_json& json, TemplateBudget& budget, TextOrigin origin, uint32_t depth) {
   if (depth >= kDeepest) template_fault("JSON values lie deeper than " + std::to_string(kDeepest) + " in each other");
   budget.spend_steps(1);
   if (json.is_null()) return {};
@@ -182,15 +185,15 @@ TemplateValue TemplateValue::of_json(const nlohmann::ordered_json& json, Templat
   if (json.is_number_unsigned() && json.get<uint64_t>() > INT64_MAX) template_fault("the integer " + json.dump() + " has more than 63 bits");
   if (json.is_number_integer()) return integer(json.get<int64_t>());
   if (json.is_number()) return number(json.get<double>());
-  if (json.is_string()) return text(json.get<std::string>(), TextOrigin::kSample, budget);
+  if (json.is_string()) return text(json.get<std::string>(), origin, budget);
   if (json.is_array()) {
     TemplateList elements;
-    for (const auto& element : json) elements.push_back(of_json(element, budget, depth + 1));
+    for (const auto& element : json) elements.push_back(of_json(element, budget, origin, depth + 1));
     return list(std::move(elements), budget);
   }
   TemplateMapping mapped;
   for (const auto& [key, value] : json.items()) {
-    mapped.entries.emplace_back(MarkedText(key, TextOrigin::kSample), of_json(value, budget, depth + 1));
+    mapped.entries.emplace_back(MarkedText(key, origin), of_json(value, budget, origin, depth + 1));
   }
   return mapping(std::move(mapped), budget);
 }
@@ -261,7 +264,7 @@ TemplateValue json_text_of(const TemplateValue& value, int64_t indent, TemplateB
   if (indent > kWidest) template_fault("tojson: an indent of more than " + std::to_string(kWidest));
   JsonWriter writer(indent, budget);
   writer.write(value, 0);
-  return TemplateValue::text(std::move(writer).text(), TextOrigin::kSample, budget);
+  return TemplateValue::text(std::move(writer).text(), budget);
 }
 
 std::string python_number(double value) {

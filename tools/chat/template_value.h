@@ -32,6 +32,7 @@ struct TemplateFault {
 };
 [[noreturn]] inline void template_fault(const std::string& reason) { throw TemplateFault{reason}; }
 
+struct TemplateStatement;
 class TemplateValue;
 using TemplateList = std::vector<TemplateValue>;
 struct TemplateMapping;
@@ -50,6 +51,7 @@ class TemplateValue {
   };
   struct Function {
     std::string name;
+    const TemplateStatement* macro = nullptr;  // null: one of kTemplateCalls
   };
   using Text = std::shared_ptr<const MarkedText>;
   using List = std::shared_ptr<const TemplateList>;
@@ -68,9 +70,9 @@ class TemplateValue {
   static TemplateValue mapping(TemplateMapping entries, TemplateBudget& budget);
   static TemplateValue name_space(size_t index) { return TemplateValue(Namespace{index}); }
   static TemplateValue loop(size_t index) { return TemplateValue(Loop{index}); }
-  static TemplateValue function(std::string name) { return TemplateValue(Function{std::move(name)}); }
-  // Texts of JSON are the sample's.
-  static TemplateValue of_json(const nlohmann::ordered_json& json, TemplateBudget& budget, uint32_t depth = 0);
+  static TemplateValue function(std::string name, const TemplateStatement* macro = nullptr) { return TemplateValue(Function{std::move(name), macro}); }
+  // Texts of JSON are the sample's, or marked.
+  static TemplateValue of_json(const nlohmann::ordered_json& json, TemplateBudget& budget, TextOrigin origin = TextOrigin::kSample, uint32_t depth = 0);
 
   // Null where the value is of another kind.
   template <typename T>
