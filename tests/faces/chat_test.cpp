@@ -13,6 +13,7 @@
 #include "tools/data/dataset.h"
 #include "tools/data/first_fit.h"
 #include "tools/formats/json_lines.h"
+#include "tools/formats/record_file.h"
 #include "tools/tokenizer/byte_alphabet.h"
 
 namespace reprise {
@@ -103,9 +104,34 @@ TEST_F(Chat, EveryFormOfASampleIsRead) {
   EXPECT_EQ(tokens_of({{"instruction", "q"}, {"input", "i"}, {"output", "r"}}).text, "<|s|>user\nq\n\ni<|e|>\n<|s|>assistant\nr<|e|>\n");
   const Json lists = {{"prompt", {message("user", "q"), message("assistant", "x"), message("user", "q")}}, {"completion", {message("assistant", "r")}}};
   EXPECT_EQ(learned(lists), "r<|e|>\n") << "a prompt's assistant is not learned";
+  EXPECT_EQ(tokens_of({{"prompt", "q"}, {"response", "r"}}).text, asked + answered);
+  EXPECT_EQ(tokens_of({{"question", "q"}, {"answer", "r"}, {"system", ""}}).text, asked + answered);
+  EXPECT_EQ(tokens_of({{"instruction", "q"}, {"context", ""}, {"response", "r"}, {"category", "c"}}).text, asked + answered);
+  EXPECT_EQ(tokens_of({{"system", "s"}, {"prompt", "q"}, {"completion", "r"}}).text, "<|s|>system\ns<|e|>\n" + asked + answered);
+  EXPECT_EQ(tokens_of({{"text", "t"}, {"question", "q"}}).ids.size(), 2u) << "a question beside another form is not read";
   put_file(folder.file("chat_template.jinja"), kMarked);
   EXPECT_EQ(learned(lists), "r<|e|>|");
   EXPECT_EQ(tokens_of({{"text", "<|s|>"}}).ids, (std::vector<int32_t>{'<', '|', 's', '|', '>', kEnd})) << "letters, and eos";
+}
+
+Json said(const char* from, const std::string& value) { return {{"from", from}, {"value", value}}; }
+Json shared(std::initializer_list<Json> turns) { return {{"conversations", Json(Json::array_t(turns))}}; }
+
+TEST_F(Chat, ShareGptsSpeakersBecomeRoles) {
+  const Json same = chat_of({message("system", "s"), message("user", "q"), message("assistant", "r"), message("user", "t"), message("assistant", "u")});
+  Json sample = shared({said("system", "s"), said("human", "q"), said("gpt", "r"), said("user", "t"), said("assistant", "u")});
+  EXPECT_EQ(tokens_of(sample).labels, tokens_of(same).labels);
+  EXPECT_EQ(learned(sample), "r<|e|>\n|u<|e|>\n");
+  sample = shared({said("human", "q"), said("gpt", "r"), said("human", "t"), said("gpt", "u")});
+  sample["system"] = "s";
+  EXPECT_EQ(tokens_of(sample).labels, tokens_of(same).labels) << "the system beside them";
+  sample = {{"conversations", same["messages"]}};
+  EXPECT_EQ(tokens_of(sample).labels, tokens_of(same).labels) << "roles in the place of speakers";
+  put_file(folder.file("chat_template.jinja"), "{% for m in messages %}{{ m.role ~ ':' ~ (m.tool_calls | tojson if m.tool_calls else m.content) ~ ';' }}{% endfor %}{{ tools | tojson }}");
+  sample = shared({said("human", "q"), said("function_call", R"({"name": "f", "arguments": {"a": 1}})"), said("observation", "o"), said("gpt", "r")});
+  sample["tools"] = R"([{"name": "f"}])";
+  EXPECT_EQ(tokens_of(sample, TrainOn::kAll).text,
+            R"(user:q;assistant:[{"type": "function", "function": {"name": "f", "arguments": {"a": 1}}}];tool:o;assistant:r;[{"name": "f"}])");
 }
 
 TEST_F(Chat, NobodyTypesAControlToken) {
@@ -126,6 +152,44 @@ TEST_F(Chat, LabelsStayWhereTheTokenizerComposes) {
   EXPECT_EQ(learned(sample), composed + ";");
 }
 
+// As Qwen3's: thoughts stand before a reply only where no question follows it.
+constexpr const char* kThinking =
+    "{% set ns = namespace(last=0) %}{% for i in range(messages | length - 1, -1, -1) %}{% if messages[i].role == 'user' and not ns.last %}"
+    "{% set ns.last = i %}{% endif %}{% endfor %}"
+    "{% for m in messages %}{{ '<|s|>' + m.role + '\\n' }}{% if m.role == 'assistant' and loop.index0 > ns.last %}{{ '[' ~ (m.thought or '') ~ ']' }}{% endif %}"
+    "{{ m.content ~ (m.tool_calls | tojson if m.tool_calls else '') ~ '<|e|>\\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|s|>assistant\\n' }}{% endif %}";
+
+TEST_F(Chat, EveryReplyIsLearnedWhereEarlierOnesAreWrittenOtherwise) {
+  put_file(folder.file("chat_template.jinja"), kThinking);
+  Json thought = message("assistant", "e");
+  thought["thought"] = "t";
+  const Json sample = chat_of({message("system", "s"), message("user", "a"), message("assistant", "b"), message("user", "c"), message("assistant", "d]"), message("user", "x"), thought});
+  EXPECT_EQ(learned(sample), "b<|e|>\n|d]<|e|>\n|[t]e<|e|>\n");
+  Json call = message("assistant", "");
+  call["tool_calls"] = {{{"name", "f"}}};
+  call["thought"] = "u";
+  const Json tools = chat_of({message("user", "a"), call, message("tool", "o"), message("assistant", "r"), message("user", "c"), message("assistant", "d")});
+  EXPECT_EQ(learned(tools), R"([{"name": "f"}]<|e|>)" "\n" "|r<|e|>\n|[]d<|e|>\n");
+  Json unsaid = sample;
+  unsaid["messages"][2]["content"] = "";
+  expect_user_error([&] { tokens_of(unsaid); }, {"x: ", "first 3 of 7 messages"});  // nothing of it is there to be found
+}
+
+TEST_F(Chat, PartsOfTextAreOneText) {
+  const Json parts = {{{"type", "text"}, {"text", "a"}}, {{"type", "text"}, {"text", "b"}}};
+  Json sample = chat_of({message("user", ""), message("assistant", "c")});
+  sample["messages"][0]["content"] = parts;
+  EXPECT_EQ(tokens_of(sample).text, "<|s|>user\na\nb<|e|>\n<|s|>assistant\nc<|e|>\n");
+  put_file(folder.file("chat_template.jinja"), "{% for m in messages %}{% if m.content is string %}{{ m.content }}{% else %}{% for p in m.content %}{{ p.text }}{% endfor %}{% endif %};{% endfor %}");
+  EXPECT_EQ(tokens_of(sample).text, "ab;c;") << "the template goes over them itself";
+  put_file(folder.file("chat_template.jinja"), "{% for m in messages %}{% if m.content is string %}{{ m.content }}{% endif %};{% endfor %}");
+  EXPECT_EQ(tokens_of(sample).text, "a\nb;c;") << "a template that would leave them out";
+  sample["messages"][0]["content"][1] = {{"type", "image"}, {"url", "x"}};
+  expect_user_error([&] { tokens_of(sample); }, {"x: messages[0].content[1].type: ", "\"text\"", "not \"image\""});
+  sample["messages"][0]["content"][1] = {{"type", "text"}};
+  expect_user_error([&] { tokens_of(sample); }, {"x: messages[0].content[1].text: missing"});
+}
+
 TEST_F(Chat, RefusesWhatItCannotMark) {
   const Json two = chat_of({message("user", "a"), message("assistant", "b"), message("user", "c"), message("assistant", "d")});
   put_file(folder.file("chat_template.jinja"), "{% for m in messages %}{{ m.content }}{% if loop.last %}!{% endif %}{% endfor %}");
@@ -133,8 +197,8 @@ TEST_F(Chat, RefusesWhatItCannotMark) {
   EXPECT_EQ(tokens_of(two, TrainOn::kAll).text, "abcd!");
   put_file(folder.file("chat_template.jinja"), "{{ messages[0].content.more.still }}");
   expect_user_error([&] { tokens_of(two); }, {"x: ", folder.path() + ": chat template, line 1:", "is undefined"});
-  put_file(folder.file("chat_template.jinja"), "{% macro %}");
-  expect_user_error([&] { tokens_of(two); }, {"chat template, line 1:", "\"macro\""});
+  put_file(folder.file("chat_template.jinja"), "{% include %}");
+  expect_user_error([&] { tokens_of(two); }, {"chat template, line 1:", "\"include\""});
   put_file(folder.file("chat_template.jinja"), "");
   expect_user_error([&] { tokens_of(two); }, {"x: ", "no chat template"});
   EXPECT_EQ(tokens_of({{"text", "a"}}).ids.size(), 2u);
@@ -159,6 +223,19 @@ TEST_F(Chat, RefusesSamplesByField) {
       {{{"text", ""}}, {"text", "empty"}},
       {{{"text", "a"}, {"prompt", "b"}}, {"both"}},
       {chat_of({message("user", "a")}), {"nothing is learned"}},
+      {{{"other", 1}, {"more\n", 2}}, {"\"conversations\"", "but \"other\", \"more\\n\""}},
+      {{{"prompt", "a"}, {"completion", "b"}, {"response", "c"}}, {"response", "beside \"completion\""}},
+      {{{"question", "a"}}, {"answer", "missing", "\"response\""}},
+      {{{"prompt", "a"}, {"completion", "b"}, {"system", 1}}, {"system", "a string"}},
+      {{{"conversations", Json::array()}}, {"conversations", "empty"}},
+      {{{"conversations", {1}}}, {"conversations[0]", "an object"}},
+      {shared({{{"value", "a"}}}), {"conversations[0].from", "missing"}},
+      {shared({said("human", "a"), {{"from", "gpt"}, {"value", nullptr}}}), {"conversations[1].value", "missing"}},
+      {shared({said("narrator", "a")}), {"conversations[0].from", "\"human\"", "not \"narrator\""}},
+      {shared({said("function_call", "{")}), {"conversations[0].value", "JSON of a call"}},
+      {{{"conversations", {said("system", "a")}}, {"system", "b"}}, {"system", "conversations[0]"}},
+      {{{"conversations", {said("gpt", "a")}}, {"text", "b"}}, {"both"}},
+      {{{"messages", {message("assistant", "a")}}, {"tools", "x"}}, {"tools", "a list"}},
   };
   for (const auto& [sample, fragments] : cases) {
     SCOPED_TRACE(sample.dump());
@@ -182,6 +259,76 @@ TEST(JsonLines, NamesFileAndLine) {
   expect_user_error([&] { bad.read(3); }, {path + ", line 5:", "UTF-8"});
   put_file(path, " \n\n");
   expect_user_error([&] { JsonLines empty(path); }, {path, "no samples"});
+}
+
+// One file in three formats holds the same samples.
+TEST(Records, AreTheSameInEveryFormat) {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("x");
+  const Json first = {{"prompt", "a, \"b\"\nc"}, {"response", "{[,]}\\"}}, second = {{"prompt", ""}, {"response", "\u00e9"}};
+  const std::string files[] = {
+      first.dump() + "\n\n" + second.dump(),
+      "\xef\xbb\xbf" + first.dump() + "\n" + second.dump() + "\n",
+      Json::array({first, second}).dump(),
+      "\n " + Json::array({first, second}).dump(2) + "\n",
+      "\xef\xbb\xbfPrompt,response\r\n\"a, \"\"b\"\"\nc\",{[\x2c]}\\\r\n,\u00e9\r\n",
+      "response, Prompt ,\n\"{[,]}\\\",\"a, \"\"b\"\"\nc\",0\n\n\u00e9,,1",
+  };
+  for (size_t n = 0; n < std::size(files); ++n) {
+    SCOPED_TRACE(files[n]);
+    put_file(path, n == 4 ? std::string(files[n]).replace(files[n].find("{[,]}"), 6, "\"{[,]}\\\"") : files[n]);
+    const auto records = open_records(path);
+    ASSERT_EQ(records->size(), 2u);
+    EXPECT_EQ(nlohmann::json(records->read(0)), nlohmann::json(first));
+    EXPECT_EQ(nlohmann::json(records->read(1)), nlohmann::json(second));
+  }
+  EXPECT_EQ(open_records(path)->place(1), path + ", line 5");
+}
+
+TEST(Records, NameRecordAndLine) {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("x");
+  const auto open = [&](const std::string& text) {
+    put_file(path, text);
+    return open_records(path);
+  };
+  const auto list = open("[{\"a\": 1},\n {\"a\":\n 1 2}, {\"b\": \"\xff\"}, {\"a\": [}}]");
+  ASSERT_EQ(list->size(), 4u);
+  EXPECT_EQ(list->read(0).dump(), "{\"a\":1}");
+  expect_user_error([&] { list->read(1); }, {path + ", record 2 (line 2): ", "(line 3, column "});
+  expect_user_error([&] { list->read(2); }, {path + ", record 3 (line 3): ", "UTF-8"});
+  expect_user_error([&] { list->read(3); }, {path + ", record 4 (line 3): ", "(column "});
+  const auto table = open("a,b\n1,2\n1\n1,2,3\n\"x\ny\"z,2\nx\"y,2\n1,\xff\n");
+  ASSERT_EQ(table->size(), 6u);
+  expect_user_error([&] { table->read(1); }, {path + ", line 3: ", "1 field, ", "2 columns"});
+  expect_user_error([&] { table->read(2); }, {path + ", line 4: ", "3 fields, "});
+  expect_user_error([&] { table->read(3); }, {path + ", line 5: field 1: ", "closing quote"});
+  expect_user_error([&] { table->read(4); }, {path + ", line 7: field 1: ", "a quote"});
+  expect_user_error([&] { table->read(5); }, {path + ", line 8: b: ", "UTF-8"});
+  const struct {
+    const char* text;
+    std::initializer_list<std::string> fragments;
+  } broken[] = {
+      {"", {"no samples", "CSV"}},
+      {" \n", {"no samples"}},
+      {"[]", {"no samples", "list is empty"}},
+      {"[{}\n", {", line 2: ", "\"]\" is missing"}},
+      {"[{},\n]", {", line 2: ", "an element is missing before \"]\""}},
+      {"[{},,{}]", {"missing before \",\""}},
+      {"[{}}]", {"\"}\" ends nothing"}},
+      {"[{}]\n\n{}", {", line 3: ", "follows the list"}},
+      {"[\"]", {"\"]\" is missing"}},
+      {"text", {"no samples", "header"}},
+      {"a,A\nx,y", {", line 1, the header: ", "two columns", "\"a\""}},
+      {",\nx,y", {"no column has a name"}},
+      {"a\nb\n\"c\nd", {", line 3: ", "does not end"}},
+      {"\"a\"b\nx", {"the header: field 1: ", "closing quote"}},
+      {"\xff\nx", {"the header: not UTF-8"}},
+  };
+  for (const auto& [text, fragments] : broken) {
+    SCOPED_TRACE(text);
+    expect_user_error([&, text = text] { open(text); }, fragments);
+  }
 }
 
 // Against the rule as it is written down.
@@ -317,6 +464,72 @@ TEST_F(Chat, EveryBadLineIsNamed) {
   EXPECT_NE(err.find("training set: 2 samples would end a training"), std::string::npos) << err;
 }
 
+TEST_F(Chat, BadRecordsAreSkippedAndCounted) {
+  const std::string path = folder.file("x.jsonl");
+  const std::string lines = "[{\"text\": \"abc\"}, {\"text\": 1},\n {\"text\": \"0123456789\"}, {\"text\": \"de\"}]";
+  expect_user_error([&] { open_dataset(recipe(lines, nlohmann::json::object(), 8), Split::kTraining); }, {path + ", record 2 (line 1): text: "});
+  const Recipe skipping = recipe(lines, {{"bad", "skip"}}, 8);
+  const auto dataset = open_dataset(skipping, Split::kTraining);
+  EXPECT_EQ(dataset->size(), 2u);
+  ASSERT_EQ(dataset->warnings().size(), 1u);
+  EXPECT_EQ(dataset->warnings()[0].rfind(path + ": 2 of 4 records cannot be trained on and are skipped (data.bad is \"skip\"); the first: " + path + ", record 2 (line 1): text: ", 0), 0u)
+      << dataset->warnings()[0];
+  EXPECT_EQ(rows_of(*dataset, skipping, 0, 0, false).tokens[8], 'd');
+  testing::internal::CaptureStdout();
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(check_data(skipping, 1), 0);
+  const std::string err = testing::internal::GetCapturedStderr(), out = testing::internal::GetCapturedStdout();
+  EXPECT_EQ(std::count(out.begin(), out.end(), '\n'), 4) << out;
+  EXPECT_NE(err.find("training set: 2 samples are skipped (data.bad is \"skip\")"), std::string::npos) << err;
+  look_at_data(skipping, true);
+  expect_user_error([&] { open_dataset(recipe("[1, 2]", {{"bad", "skip"}}), Split::kTraining); }, {path + ": not one of its samples", "record 1"});
+  expect_user_error([&] { look_at_data(recipe("[1, 2]", {{"bad", "skip"}}), true); }, {path + ": not one of its samples", "record 1"});
+  EXPECT_TRUE(open_dataset(recipe("{\"text\": \"abc\"}", {{"bad", "skip"}}), Split::kTraining)->warnings().empty());
+}
+
+// The texts of a part of the records, of which a tenth is held out.
+std::vector<std::string> texts_of_part(const TemporaryFolder& folder, const std::string& lines, Split split, uint64_t seed) {
+  put_file(folder.file("x.csv"), lines);
+  const nlohmann::json data = {{"kind", "chat"}, {"path", folder.file("x.csv")}, {"shuffle", false}, {"held_out", 0.1}, {"bad", "skip"}};
+  const nlohmann::json whole = {{"model", {{"huggingface", folder.path()}}}, {"batch", 1}, {"sequence", 8}, {"seed", seed}, {"data", data}};
+  const Recipe reading = parse_recipe(whole.dump(), "r.json", "/");
+  const auto dataset = open_dataset(reading, split);
+  std::vector<std::string> texts;
+  for (uint64_t step = 0; step < dataset->size(); ++step) {
+    std::string& text = texts.emplace_back();
+    for (const int32_t id : rows_of(*dataset, reading, step, 0, false).tokens) {
+      if (id < 256) text += static_cast<char>(id);
+    }
+  }
+  return texts;
+}
+
+// The two parts of a file have every record once, whatever else is wrong with it, and keep the file's order.
+TEST_F(Chat, AShareOfTheRecordsIsHeldOut) {
+  const auto lines_with = [](int bad) {
+    std::string lines = "text\n";
+    for (int n = 100; n < 300; ++n) lines += n == bad ? "\"x\"y\n" : "a" + std::to_string(n) + "\n";
+    return lines;
+  };
+  const auto part = [&](Split split, uint64_t seed, int bad = 0) { return texts_of_part(folder, lines_with(bad), split, seed); };
+  std::vector<std::string> trained = part(Split::kTraining, 5), held = part(Split::kEvaluation, 5), both = trained;
+  EXPECT_EQ(held.size(), 20u);
+  EXPECT_EQ(trained.size(), 180u);
+  EXPECT_TRUE(std::is_sorted(held.begin(), held.end()));
+  EXPECT_TRUE(std::is_sorted(trained.begin(), trained.end()));
+  both.insert(both.end(), held.begin(), held.end());
+  std::sort(both.begin(), both.end());
+  EXPECT_EQ(std::unique(both.begin(), both.end()) - both.begin(), 200);
+  EXPECT_EQ(part(Split::kEvaluation, 5), held) << "a function of place and seed";
+  EXPECT_NE(part(Split::kEvaluation, 6), held);
+  const int bad = std::stoi(held[7].substr(1));
+  EXPECT_EQ(part(Split::kTraining, 5, bad), trained) << "a bad record moves no other one into another part";
+  held.erase(held.begin() + 7);
+  EXPECT_EQ(part(Split::kEvaluation, 5, bad), held);
+  expect_user_error([&] { texts_of_part(folder, "text\na\n", Split::kEvaluation, 1), texts_of_part(folder, "text\na\n", Split::kTraining, 1); },
+                    {folder.file("x.csv"), "data.held_out", "0.1 of 1 samples leaves none"});
+}
+
 TEST_F(Chat, RecipeKeysGoWithTheKind) {
   const auto refused = [&](const nlohmann::json& data, std::initializer_list<std::string> fragments) {
     expect_user_error([&] { recipe("", data); }, fragments);
@@ -325,7 +538,13 @@ TEST_F(Chat, RecipeKeysGoWithTheKind) {
   refused({{"kind", "text"}, {"train_on", "all"}}, {"data.train_on", "\"chat\""});
   refused({{"too_long", "skip"}}, {"data.too_long", "\"refuse\"", "\"cut\""});
   refused({{"train_on", "user"}}, {"data.train_on", "\"assistant\""});
-  const Recipe read = recipe("", {{"pack", true}, {"train_on", "all"}, {"too_long", "cut"}});
+  refused({{"kind", "text"}, {"bad", "skip"}}, {"data.bad", "\"chat\""});
+  refused({{"bad", "cut"}}, {"data.bad", "\"refuse\"", "\"skip\""});
+  refused({{"held_out", 0.6}}, {"data.held_out", "0.5"});
+  refused({{"held_out", 0.1}}, {"data.held_out", "eval_path"});
+  const std::string images = R"({"model": {"family": "resnet", "image": [8, 8, 1]}, "batch": 1, "data": {"kind": "idx", "path": "x", "held_out": 0.1}})";
+  expect_user_error([&] { parse_recipe(images, "r.json", "/"); }, {"data.held_out", "\"text\""});
+  const Recipe read = recipe("", {{"pack", true}, {"train_on", "all"}, {"too_long", "cut"}, {"bad", "skip"}});
   EXPECT_EQ(parse_recipe(canonical_recipe(read), "c.json", "/"), read);
   EXPECT_TRUE(micro_batch_of(read).documents);
   const std::string gpt2 = R"({"model": {"family": "gpt2", "vocab_size": 258}, "batch": 1, "data": {"kind": "chat", "path": "x"}})";

@@ -18,6 +18,7 @@
 #include "tests/faces/host_sink.h"
 #include "tools/data/check_data.h"
 #include "tools/data/dataset.h"
+#include "tools/data/held_out.h"
 #include "tools/data/images.h"
 #include "tools/data/picture.h"
 #include "tools/data/resize.h"
@@ -532,6 +533,52 @@ TEST(Text, BytesAreTokens) {
   std::get<Gpt2Model>(recipe.model).vocab_size = 128;
   expect_user_error([&] { open_dataset(recipe, Split::kTraining); },
                     {folder.file("t"), "token 8 is 195", "from 0 to 127"});
+}
+
+// Against a table: one sample in every stretch, whose ends are k / share rounded down.
+TEST(HeldOut, IsOneSampleInEveryStretch) {
+  for (const double share : {0.5, 0.4, 0.3, 0.1, 0.05, 0.0123}) {
+    SCOPED_TRACE(share);
+    const HeldOut held(share, 17), other(share, 18);
+    std::vector<uint64_t> kept, rest;
+    uint64_t differ = 0;
+    for (uint64_t sample = 0; sample < 3000; ++sample) {
+      (held.holds(sample) ? kept : rest).push_back(sample);
+      differ += held.holds(sample) != other.holds(sample);
+      ASSERT_EQ(held.held_among(sample + 1), kept.size());
+    }
+    for (size_t i = 0; i < kept.size(); ++i) {
+      ASSERT_EQ(held.held_sample(i), kept[i]);
+      ASSERT_GE(kept[i], static_cast<uint64_t>(static_cast<double>(i) / share));
+      ASSERT_LT(kept[i], static_cast<uint64_t>(static_cast<double>(i + 1) / share));
+    }
+    for (size_t i = 0; i < rest.size(); ++i) ASSERT_EQ(held.other_sample(i), rest[i]);
+    EXPECT_NEAR(static_cast<double>(kept.size()), 3000 * share, 1);
+    EXPECT_GT(differ, kept.size() / 2) << "the seed draws them";
+  }
+}
+
+TEST(HeldOut, WindowsOfTokensAreTrainedOnOrEvaluated) {
+  TemporaryFolder folder;
+  std::string text;
+  for (int i = 0; i < 4 * 50 + 1; ++i) text += static_cast<char>(i);
+  write_file(folder.file("t"), text);
+  Recipe recipe = text_recipe(DataSource::Kind::kText, folder.file("t"), 256, 4, 1);
+  recipe.data.held_out = 0.2;
+  std::set<int32_t> seen;
+  for (const auto& [split, size] : {std::pair{Split::kTraining, 40u}, {Split::kEvaluation, 10u}}) {
+    const auto dataset = open_dataset(recipe, split);
+    ASSERT_EQ(dataset->size(), size);
+    for (uint64_t step = 0; step < size; ++step) {
+      const TokenBatch batch = fill_tokens_of(*dataset, recipe, step, 0);
+      EXPECT_EQ(batch.tokens[0] % 4, 0);
+      EXPECT_EQ(batch.labels[3], batch.tokens[0] + 4);
+      EXPECT_TRUE(seen.insert(batch.tokens[0]).second) << "in both parts";
+    }
+  }
+  EXPECT_EQ(seen.size(), 50u);
+  write_file(folder.file("t"), "hello");
+  expect_user_error([&] { open_dataset(recipe, Split::kTraining), open_dataset(recipe, Split::kEvaluation); }, {folder.file("t"), "data.held_out", "0.2 of 1 samples"});
 }
 
 TEST(Synthetic, ImagesShowTheirClass) {

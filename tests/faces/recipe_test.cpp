@@ -95,7 +95,7 @@ const char* const kFullResNet =
 const char* const kFullGpt =
     R"({"model": {"family": "gpt2", "vocab_size": 256, "n_positions": 128, "n_embd": 64, "n_layer": 3, "n_head": 2,
   "n_inner": 100, "activation_function": "gelu_pytorch_tanh", "resid_pdrop": 0, "embd_pdrop": 0.05, "attn_pdrop": 0.3, "layer_norm_epsilon": 1e-6,
-  "initializer_range": 0.1, "tie_word_embeddings": false}, "data": {"kind": "tokens", "path": "../t.bin", "token_bytes": 4}, "batch": 1,
+  "initializer_range": 0.1, "tie_word_embeddings": false}, "data": {"kind": "tokens", "path": "../t.bin", "token_bytes": 4, "held_out": 0.125}, "batch": 1,
   "sequence": 100, "optimizer": {"name": "adamw", "lr": 3e-4, "betas": [0.8, 0.95], "eps": 1e-6, "weight_decay": 0.1},
   "lr_schedule": {"kind": "cosine", "warmup_steps": 3}, "gradient_release": true, "steps": 40, "schedule": {"strategy": "multistage", "disk": "2GiB", "write_cost": 3.5, "read_cost": 0},
   "feature_map_budget": 123456789, "backend": "cuda", "lora": {"r": 4, "alpha": 16, "dropout": 0.05, "targets": ["c_attn", "mlp.c_fc"], "rslora": true},
@@ -151,6 +151,7 @@ TEST(Recipe, EveryKeyArrives) {
   EXPECT_TRUE(gpt.evaluate_first);
   EXPECT_EQ(gpt.prompts, (std::vector<std::string>{"Once"}));
   EXPECT_EQ(gpt.answer_tokens, 7);
+  EXPECT_EQ(gpt.data.held_out, 0.125);
   EXPECT_EQ(parse(R"({"model": {"family": "gpt2"}, "batch": 2, "lora": {"r": 6}})").lora->scale(), 1);
   EXPECT_FALSE(parse(R"({"model": {"family": "gpt2"}, "batch": 2, "lora": null})").lora.has_value());
 }

@@ -96,40 +96,44 @@ uint64_t check_files(const Dataset& data, const char* set_name, const std::strin
   return broken.size();
 }
 
+bool skips_bad(const Recipe& recipe) { return recipe.data.bad == DataSource::Bad::kSkip; }
+
 struct Faults {
   uint64_t files = 0, samples = 0;
 };
 
-// Samples that end a training are named before whatever else is wrong with the set.
-void name_samples(const DataLook& look, const char* set_name) {
+// Samples that end a training, or are skipped, are named before whatever else is wrong with the set.
+void name_samples(const DataLook& look, const char* set_name, bool skips) {
   for (const std::string& line : look.named) std::puts(line.c_str());
   std::fflush(stdout);
   if (look.faults == 0) return;
   const std::string most = look.faults > look.named.size() ? "; the first " + std::to_string(look.named.size()) + " are named" : "";
-  std::fprintf(stderr, "%s set: %llu samples would end a training%s\n", set_name, static_cast<unsigned long long>(look.faults), most.c_str());
+  std::fprintf(stderr, "%s set: %llu samples %s%s\n", set_name, static_cast<unsigned long long>(look.faults),
+               skips ? "are skipped (data.bad is \"skip\")" : "would end a training", most.c_str());
 }
 
 void check_set(const Recipe& recipe, Split split, uint32_t threads, Faults& faults) {
   const bool is_training = split == Split::kTraining;
   const char* set_name = is_training ? "training" : "evaluation";
+  const bool skips = skips_bad(recipe);
   DataLook look;
   std::unique_ptr<Dataset> data;
   try {
     data = open_dataset(recipe, split, &look);
   } catch (const UserError&) {
-    name_samples(look, set_name);
+    name_samples(look, set_name, skips);
     throw;
   }
-  name_samples(look, set_name);
-  faults.samples += look.faults;
-  if (data != nullptr && look.faults == 0) faults.files += check_files(*data, set_name, is_training ? recipe.data.path : recipe.data.eval_path, threads);
+  name_samples(look, set_name, skips);
+  if (!skips) faults.samples += look.faults;
+  if (data != nullptr && (look.faults == 0 || skips)) faults.files += check_files(*data, set_name, is_training ? recipe.data.path : recipe.data.eval_path, threads);
 }
 
 }  // namespace
 
 void look_at_data(const Recipe& recipe, bool must_be_there) {
   if (recipe.data.kind == DataSource::Kind::kNone) return;
-  for (const auto& [split, path] : {std::pair{Split::kTraining, recipe.data.path}, {Split::kEvaluation, recipe.data.eval_path}}) {
+  for (const auto& [split, path] : {std::pair{Split::kTraining, recipe.data.path}, {Split::kEvaluation, recipe.data.held_out > 0 ? recipe.data.path : recipe.data.eval_path}}) {
     std::error_code ignored;
     if (path.empty() || (!must_be_there && !std::filesystem::exists(path, ignored))) continue;
     DataLook look;
@@ -137,9 +141,9 @@ void look_at_data(const Recipe& recipe, bool must_be_there) {
     try {
       open_dataset(recipe, split, &look);
     } catch (const UserError&) {
-      if (look.faults == 0) throw;
+      if (look.faults == 0 || skips_bad(recipe)) throw;
     }
-    if (look.faults == 0) continue;
+    if (look.faults == 0 || skips_bad(recipe)) continue;
     const std::string more = look.faults == 1 ? "" : " (one of " + std::to_string(look.faults) + " that would end a training; reprise train RECIPE --check-data names them)";
     throw UserError(look.named.front() + more);
   }

@@ -1,4 +1,4 @@
-// Conversations: a JSONL file, tokenised once as the model reads it, packed into rows of the recipe's length.
+// Conversations: a file of records, tokenised once as the model reads it, packed into rows of the recipe's length.
 // The tokens lie in a file without a name (token_store.h); in memory are 24 bytes a sample. So opening reads the whole file once, and checks
 // every sample, and a batch reads nothing but tokens.
 #include <algorithm>
@@ -6,11 +6,12 @@
 
 #include "tools/chat/chat_tokens.h"
 #include "tools/data/first_fit.h"
+#include "tools/data/held_out.h"
 #include "tools/data/sample_order.h"
 #include "tools/data/sources.h"
 #include "tools/data/token_store.h"
 #include "tools/formats/error.h"
-#include "tools/formats/json_lines.h"
+#include "tools/formats/record_file.h"
 #include "tools/progress/long_work.h"
 
 namespace reprise {
@@ -23,11 +24,11 @@ int32_t label_of(int32_t stored) { return stored < 0 ? kIgnoredLabel : stored; }
 
 class ChatDataset : public Dataset {
  public:
-  ChatDataset(const Recipe& recipe, Split split, const std::string& path, DataLook* look)
+  ChatDataset(const Recipe& recipe, Split split, const DataPart& part, DataLook* look)
       : data_(recipe.data), sequence_(static_cast<uint32_t>(recipe.sequence)), accumulate_(static_cast<uint64_t>(recipe.accumulate)),
-        tokens_(sequence_), labels_(sequence_), starts_(sequence_), rows_(pack(recipe, path, look)), order_(recipe, split, rows_.size()) {
+        tokens_(sequence_), labels_(sequence_), starts_(sequence_), rows_(pack(recipe, part, look)), order_(recipe, split, rows_.size()) {
     set_size(recipe, rows_.size(), 0);
-    fingerprint_ = fingerprint_of(size_, "", {path});
+    fingerprint_ = fingerprint_of(size_, "", {part.path()});
   }
 
   uint64_t fill(uint64_t step, uint64_t micro, BatchSink& sink) override {
@@ -61,29 +62,47 @@ class ChatDataset : public Dataset {
     uint32_t labels;  // of its tokens but the first: nothing stands before that, so nothing can foretell it
   };
 
-  PackedRows pack(const Recipe& recipe, const std::string& path, DataLook* look) {
-    const ChatModel model(recipe.place.path());
-    const auto vocabulary = static_cast<uint32_t>(describe_model(recipe.model).vocabulary);
-    padding_ = model.tokenizer().pad().value_or(model.tokenizer().eos().value_or(0));
-    if (static_cast<uint32_t>(padding_) >= vocabulary) padding_ = 0;
-    const JsonLines lines(path);
-    if (lines.size() > UINT32_MAX) throw UserError(path + ": more than 2^32 - 1 samples");
-    LongWork work("tokens of " + path);
-    for (uint64_t n = 0; n < lines.size() && (look == nullptr || lines.begin(n) < look->most_bytes); ++n) {
-      try {
-        add_sample(model.tokens_of(lines.read(n), data_.train_on, lines.place(n)), lines.place(n), vocabulary);
-      } catch (const UserError& error) {
-        if (look == nullptr) throw;
-        look->add(error.what());
-      }
-      work.done(static_cast<double>(n + 1) / static_cast<double>(lines.size()));
-    }
-    if (samples_.empty()) throw UserError(path + ": not one of its samples can be trained on");
+  struct BadRecords {
+    uint64_t count = 0;
+    std::string first;
+  };
+
+  PackedRows pack(const Recipe& recipe, const DataPart& part, DataLook* look) {
+    read_samples(recipe, part, look);
     store_.finish();
     if (!data_.pack) return one_in_a_row(static_cast<uint32_t>(samples_.size()));
     std::vector<uint32_t> lengths;
     for (const Sample& sample : samples_) lengths.push_back(sample.length);
     return pack_first_fit(lengths, sequence_);
+  }
+
+  void read_samples(const Recipe& recipe, const DataPart& part, DataLook* look) {
+    const ChatModel model(recipe.place.path());
+    const auto vocabulary = static_cast<uint32_t>(describe_model(recipe.model).vocabulary);
+    padding_ = model.tokenizer().pad().value_or(model.tokenizer().eos().value_or(0));
+    if (static_cast<uint32_t>(padding_) >= vocabulary) padding_ = 0;
+    const auto records = open_records(part.path());
+    if (records->size() > UINT32_MAX) throw UserError(part.path() + ": more than 2^32 - 1 samples");
+    LongWork work("tokens of " + part.path());
+    BadRecords bad;
+    uint64_t tried = 0;
+    for (uint64_t n = 0; n < records->size() && (look == nullptr || records->begin(n) < look->most_bytes); ++n) {
+      if (!part.has(n)) continue;
+      ++tried;
+      try {
+        add_sample(model.tokens_of(records->read(n), data_.train_on, records->place(n)), records->place(n), vocabulary);
+      } catch (const UserError& error) {
+        if (look == nullptr && data_.bad == DataSource::Bad::kRefuse) throw;
+        if (look != nullptr) look->add(error.what());
+        if (bad.count++ == 0) bad.first = error.what();
+      }
+      work.done(static_cast<double>(n + 1) / static_cast<double>(records->size()));
+    }
+    part.require_some(tried, records->size());
+    if (samples_.empty()) throw UserError(part.path() + ": not one of its samples can be trained on; the first: " + bad.first);
+    if (bad.count == 0 || look != nullptr) return;  // a look names each of them
+    warnings_.push_back(part.path() + ": " + std::to_string(bad.count) + " of " + std::to_string(tried) +
+                        " records cannot be trained on and are skipped (data.bad is \"skip\"); the first: " + bad.first);
   }
 
   void add_sample(ChatTokens tokens, const std::string& place, uint32_t vocabulary) {
@@ -144,9 +163,8 @@ class ChatDataset : public Dataset {
 }  // namespace
 
 std::unique_ptr<Dataset> open_chat(const Recipe& recipe, Split split, DataLook* look) {
-  if (split == Split::kTraining) return std::make_unique<ChatDataset>(recipe, split, recipe.data.path, look);
-  if (recipe.data.eval_path.empty()) return nullptr;
-  return std::make_unique<ChatDataset>(recipe, split, recipe.data.eval_path, look);
+  const DataPart part(recipe, split);
+  return part.path().empty() ? nullptr : std::make_unique<ChatDataset>(recipe, split, part, look);
 }
 
 }  // namespace reprise

@@ -2,6 +2,7 @@
 // Here so that a text is what the model's own tokenizer makes of it; a model without one reads bytes (tokens.cpp).
 #include <algorithm>
 
+#include "tools/data/held_out.h"
 #include "tools/data/sample_order.h"
 #include "tools/data/sources.h"
 #include "tools/data/token_store.h"
@@ -59,16 +60,17 @@ class TextPieces {
 
 class TextDataset : public Dataset {
  public:
-  TextDataset(const Recipe& recipe, Split split, const std::string& path, DataLook* look)
-      : windows_(tokenise(recipe, path, look)), window_(static_cast<uint64_t>(recipe.sequence)), order_(recipe, split, windows_) {
+  TextDataset(const Recipe& recipe, Split split, const DataPart& part, DataLook* look)
+      : part_(part), windows_(part.size(tokenise(recipe, part.path(), look))), window_(static_cast<uint64_t>(recipe.sequence)), order_(recipe, split, windows_) {
     set_size(recipe, windows_, static_cast<uint64_t>(recipe.sequence));
-    fingerprint_ = fingerprint_of(size_, "", {path});
+    fingerprint_ = fingerprint_of(size_, "", {part.path()});
   }
 
   uint64_t fill(uint64_t step, uint64_t micro, BatchSink& sink) override {
     uint64_t real = 0;
     for (uint64_t b = 0; b < batch_; ++b) {
-      const std::optional<uint64_t> sample = order_.sample_at(step, micro, b);
+      std::optional<uint64_t> sample = order_.sample_at(step, micro, b);
+      if (sample) sample = part_.sample(*sample);
       window_.add_to(sink, sample, [this](uint64_t first, uint64_t count, int32_t* to) { store_.read(first, count, to); });
       real += sample.has_value();
     }
@@ -76,7 +78,7 @@ class TextDataset : public Dataset {
   }
 
  private:
-  // How many windows there are.
+  // How many windows the text has.
   uint64_t tokenise(const Recipe& recipe, const std::string& path, DataLook* look) {
     const auto tokenizer = Tokenizer::open(ModelFiles::open(recipe.place.path()).tokenizer());
     const auto vocabulary = static_cast<uint32_t>(describe_model(recipe.model).vocabulary);
@@ -121,6 +123,7 @@ class TextDataset : public Dataset {
     return tokens;
   }
 
+  const DataPart part_;
   TokenStore store_;
   const uint64_t windows_;
   TokenWindow window_;
@@ -142,9 +145,8 @@ bool has_tokenizer(const Recipe& recipe) {
 
 std::unique_ptr<Dataset> open_text(const Recipe& recipe, Split split, DataLook* look) {
   if (!has_tokenizer(recipe)) return open_tokens(recipe, split, look);
-  if (split == Split::kTraining) return std::make_unique<TextDataset>(recipe, split, recipe.data.path, look);
-  if (recipe.data.eval_path.empty()) return nullptr;
-  return std::make_unique<TextDataset>(recipe, split, recipe.data.eval_path, look);
+  const DataPart part(recipe, split);
+  return part.path().empty() ? nullptr : std::make_unique<TextDataset>(recipe, split, part, look);
 }
 
 }  // namespace reprise

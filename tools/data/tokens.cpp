@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "tools/data/held_out.h"
 #include "tools/data/sample_order.h"
 #include "tools/data/sources.h"
 #include "tools/data/token_window.h"
@@ -32,23 +33,24 @@ void with_stored_type(uint64_t token_bytes, const Visit& visit) {
 
 class TokenDataset : public Dataset {
  public:
-  TokenDataset(const Recipe& recipe, Split split, const std::string& path, const DataLook* look)
-      : file_(path),
+  TokenDataset(const Recipe& recipe, Split split, const DataPart& part, const DataLook* look)
+      : part_(part), file_(part.path()),
         token_bytes_(recipe.data.kind == DataSource::Kind::kText ? 1 : static_cast<uint64_t>(recipe.data.token_bytes)),
         sequence_(static_cast<uint64_t>(recipe.sequence)),
         window_(sequence_),
         stored_((sequence_ + 1) * token_bytes_),
-        order_(recipe, split, count_windows()) {
+        order_(recipe, split, part_.size(count_windows())) {
     const uint64_t looked_at = std::min(file_.bytes(), look != nullptr ? look->most_bytes : UINT64_MAX);
     require_vocabulary(static_cast<uint32_t>(describe_model(recipe.model).vocabulary), looked_at / token_bytes_);
-    set_size(recipe, count_windows(), sequence_);
-    fingerprint_ = fingerprint_of(size_, "", {path});
+    set_size(recipe, part_.size(count_windows()), sequence_);
+    fingerprint_ = fingerprint_of(size_, "", {part.path()});
   }
 
   uint64_t fill(uint64_t step, uint64_t micro, BatchSink& sink) override {
     uint64_t real = 0;
     for (uint64_t b = 0; b < batch_; ++b) {
-      const std::optional<uint64_t> sample = order_.sample_at(step, micro, b);
+      std::optional<uint64_t> sample = order_.sample_at(step, micro, b);
+      if (sample) sample = part_.sample(*sample);
       window_.add_to(sink, sample, [this](uint64_t first, uint64_t count, int32_t* to) { read_tokens(first, count, to); });
       real += sample.has_value();
     }
@@ -100,6 +102,7 @@ class TokenDataset : public Dataset {
                     std::to_string(vocabulary - 1) + " (model.vocab_size is " + std::to_string(vocabulary) + ")");
   }
 
+  const DataPart part_;
   InputFile file_;
   uint64_t token_bytes_, sequence_;
   TokenWindow window_;
@@ -110,9 +113,8 @@ class TokenDataset : public Dataset {
 }  // namespace
 
 std::unique_ptr<Dataset> open_tokens(const Recipe& recipe, Split split, DataLook* look) {
-  if (split == Split::kTraining) return std::make_unique<TokenDataset>(recipe, split, recipe.data.path, look);
-  if (recipe.data.eval_path.empty()) return nullptr;
-  return std::make_unique<TokenDataset>(recipe, split, recipe.data.eval_path, look);
+  const DataPart part(recipe, split);
+  return part.path().empty() ? nullptr : std::make_unique<TokenDataset>(recipe, split, part, look);
 }
 
 }  // namespace reprise

@@ -63,18 +63,33 @@ void check_images(const DataSource& data, const ModelDescription& model, const R
 constexpr Word<TrainOn> kTrainOn[] = {{"assistant", TrainOn::kAssistant}, {"all", TrainOn::kAll}};
 constexpr Word<DataSource::TooLong> kTooLong[] = {{"refuse", DataSource::TooLong::kRefuse}, {"cut", DataSource::TooLong::kCut}};
 
+constexpr Word<DataSource::Bad> kBad[] = {{"refuse", DataSource::Bad::kRefuse}, {"skip", DataSource::Bad::kSkip}};
+
 void read_chat(const JsonFields& fields, DataSource& data) {
   fields.read("pack", data.pack, {"Whether a row of \"sequence\" tokens holds several samples, none of which sees another; of \"chat\""});
   fields.read_choice("train_on", data.train_on, kTrainOn,
                      {"What is learned: what the assistant says and the end of its turn, or every token; of \"chat\""});
   fields.read_choice("too_long", data.too_long, kTooLong,
                      {"Whether a sample of more than \"sequence\" tokens is refused, or cut at its end; of \"chat\""});
+  fields.read_choice("bad", data.bad, kBad,
+                     {"Whether a record that cannot be trained on ends the run, or is skipped and counted; of \"chat\""});
   if (data.kind == Kind::kChat) return;
   const std::pair<const char*, bool> changed[] = {
-      {"pack", data.pack}, {"train_on", data.train_on != DataSource().train_on}, {"too_long", data.too_long != DataSource().too_long}};
+      {"pack", data.pack}, {"train_on", data.train_on != DataSource().train_on}, {"too_long", data.too_long != DataSource().too_long},
+      {"bad", data.bad != DataSource().bad}};
   for (const auto& [key, is_changed] : changed) {
     if (is_changed) fields.refuse(key, "leave it out: it is for data of kind \"chat\"");
   }
+}
+
+void read_held_out(const JsonFields& fields, DataSource& data) {
+  constexpr FieldRange kAtMostHalf = {0, 0.5};
+  fields.read("held_out", data.held_out, kAtMostHalf,
+              {"The share of the training set that is not trained on but evaluated; of \"text\", \"tokens\" and \"chat\", without eval_path"});
+  if (data.held_out == 0) return;
+  const bool has_rows = data.kind == Kind::kText || data.kind == Kind::kTokens || data.kind == Kind::kChat;
+  if (!has_rows) fields.refuse("held_out", "leave it out: it is for data of kind \"text\", \"tokens\" or \"chat\"");
+  if (!data.eval_path.empty()) fields.refuse("held_out", "cannot go with eval_path, which names what is evaluated; leave one out");
 }
 
 constexpr Word<DataSource::Broken> kBroken[] = {{"refuse", DataSource::Broken::kRefuse}, {"skip", DataSource::Broken::kSkip}};
@@ -82,7 +97,7 @@ constexpr Word<DataSource::Broken> kBroken[] = {{"refuse", DataSource::Broken::k
 }  // namespace
 
 DataSource read_data(const JsonFields& fields, const std::string& folder) {
-  fields.allow_only({"kind", "path", "eval_path", "shuffle", "mean", "std", "augment", "token_bytes", "broken", "pack", "train_on", "too_long"});
+  fields.allow_only({"kind", "path", "eval_path", "shuffle", "mean", "std", "augment", "token_bytes", "broken", "pack", "train_on", "too_long", "bad", "held_out"});
   DataSource data;
   read_kind(fields, data.kind);
   fields.read_path("path", folder, data.path, {"The file or folder of the training set", "", "required, but for \"synthetic\""});
@@ -106,6 +121,7 @@ DataSource read_data(const JsonFields& fields, const std::string& folder) {
                      {"Whether a picture that cannot be decoded ends the run or is skipped; of an \"image_folder\""});
   if (data.broken == DataSource::Broken::kSkip && data.kind != Kind::kImageFolder) fields.refuse("broken", "leave it out: it is for the pictures of an \"image_folder\"");
   read_chat(fields, data);
+  read_held_out(fields, data);
   return data;
 }
 
@@ -141,6 +157,8 @@ json data_json(const DataSource& data) {
     value["train_on"] = word_of(kTrainOn, data.train_on);
     value["too_long"] = word_of(kTooLong, data.too_long);
   }
+  if (data.bad != DataSource::Bad::kRefuse) value["bad"] = word_of(kBad, data.bad);
+  if (data.held_out > 0) value["held_out"] = data.held_out;
   if (!data.mean.empty()) value["mean"] = data.mean;
   if (!data.std.empty()) value["std"] = data.std;
   return value;

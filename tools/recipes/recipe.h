@@ -32,6 +32,9 @@ struct DataSource {
   TrainOn train_on = TrainOn::kAssistant;  // for kChat
   enum class TooLong { kRefuse, kCut };
   TooLong too_long = TooLong::kRefuse;  // a sample of more tokens than "sequence", for kChat
+  enum class Bad { kRefuse, kSkip };
+  Bad bad = Bad::kRefuse;  // a record that cannot be trained on, for kChat
+  double held_out = 0;     // the share of the training set that is kept for evaluation; 0: none
   bool operator==(const DataSource&) const = default;
 };
 
