@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "lib/cpu/cpu_rules.h"
 #include "tests/runtime/llama_network.h"
 #include "tests/runtime/training_harness.h"
+#include "tools/inference/generation.h"
 #include "tools/planning/answering_program.h"
 
 namespace reprise {
@@ -104,6 +106,50 @@ TEST(Generation, KnowsThePositionsOfItsTokens) {
   double difference = 0;
   for (size_t i = 0; i < first.size(); ++i) difference = std::max(difference, std::abs(static_cast<double>(first[i] - second[i])));
   EXPECT_GT(difference, 1e-3);
+}
+
+// An answer that goes on from what the caches hold is the one that begins anew.
+TEST(Generation, GoesOnFromKnownTokens) {
+  const OwnedPlan plan = plan_with_generation(kNetwork);
+  const std::vector<int32_t> asked = {3, 1, 4, 1, 5, 9};
+  BoundPlan bound(plan);
+  std::vector<int32_t> more = asked;
+  const std::vector<int32_t> answer = generate_tokens(bound.trainer, asked, {.tokens = 5, .stop = {}, .never = {}});
+  ASSERT_EQ(answer.size(), 5u);
+  more.insert(more.end(), answer.begin(), answer.end());
+  const uint64_t known = more.size() - 1;
+  more.insert(more.end(), {2, 6, 5});
+  const std::vector<int32_t> goes_on = generate_tokens(bound.trainer, more, {.tokens = 5, .stop = {}, .never = {}}, {}, known);
+  BoundPlan anew(plan);
+  EXPECT_EQ(goes_on, generate_tokens(anew.trainer, more, {.tokens = 5, .stop = {}, .never = {}}));
+}
+
+// Against the definition: sorted, the first k of all, and of these the fewest that have p of what they have together.
+TEST(Generation, DrawsFromTheLikeliest) {
+  uint64_t state = 1;
+  for (int n = 0; n < 400; ++n) {
+    std::vector<float> logits(1 + n % 40);
+    for (float& logit : logits) {
+      state = state * 6364136223846793005u + 1442695040888963407u;
+      logit = static_cast<float>(state >> 60);  // many are equal
+    }
+    if (n % 5 == 0) logits[static_cast<size_t>(n) % logits.size()] = -std::numeric_limits<float>::infinity();
+    const GenerationOptions options = {.temperature = 0.5 + n % 3, .top_k = static_cast<uint32_t>(n % 7), .top_p = n % 4 == 0 ? 1 : 0.25 * (n % 4), .stop = {}, .never = {}};
+    std::vector<size_t> order(logits.size());
+    for (size_t i = 0; i < order.size(); ++i) order[i] = i;
+    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return logits[a] > logits[b]; });
+    if (options.top_k > 0) order.resize(std::min<size_t>(order.size(), options.top_k));
+    const auto weight = [&](size_t i) { return std::exp((static_cast<double>(logits[i]) - static_cast<double>(logits[order[0]])) / options.temperature); };
+    double all = 0, kept = 0;
+    for (const size_t i : order) all += weight(i);
+    size_t count = 0;
+    while (count < order.size() && (count == 0 || kept < options.top_p * all * (1 - 1e-12))) kept += weight(order[count++]);
+    if (options.top_k == 0 && options.top_p >= 1) count = order.size();
+    std::vector<float> wanted(logits.size(), -std::numeric_limits<float>::infinity()), got = logits;
+    for (size_t i = 0; i < count; ++i) wanted[order[i]] = logits[order[i]];
+    keep_likeliest(got, options);
+    EXPECT_EQ(got, wanted) << n;
+  }
 }
 
 TEST(Generation, RefusesWhatItsCachesDoNotHold) {

@@ -491,6 +491,65 @@ TEST_F(LanguageModelProgram, AnswersFromASnapshot) {
   expect_refusal(stored(), {"--resume", "", "--steps", "1"}, {"--resume", "must not be empty"}, 2);  // as of a shell variable that is not set
 }
 
+TEST_F(LanguageModelProgram, ConversesInTurns) {
+  const std::string first = "What is 2 plus 2?", second = "What is 1 plus 5?";
+  const auto says = [&](const std::string& program, const std::string& lines, Arguments more = {}) {
+    more.insert(more.begin(), {"--resume", snapshot(), "--chat", "--tokens", "6", "--quiet"});
+    return train(program, more, {.input = lines});
+  };
+  const auto texts = [](const std::string& out) {
+    std::vector<std::string> all;
+    for (size_t at = 0, end; (end = out.find('\n', at)) != std::string::npos; at = end + 1) all.push_back(json::parse(out.substr(at, end - at)).at("text"));
+    return all;
+  };
+  const std::string greedy = answer(stored(), first, {"--tokens", "6"});
+  const ProcessResult two = says(stored(), first + "\n\n" + second + "\r\n", {"--json"});
+  EXPECT_EQ(two.status, 0) << two.err;
+  const std::vector<std::string> answers = texts(two.out);
+  ASSERT_EQ(answers.size(), 2u) << two.out;
+  EXPECT_EQ(answers[0], greedy);
+  EXPECT_EQ(texts(says(tight(), first + "\n" + second, {"--json", "--threads", "1"}).out), answers) << "under the smallest budget";
+  EXPECT_EQ(texts(says(stored(), second + "\n/new\n" + first + "\n" + second + "\n", {"--json"}).out).at(2), answers[1]) << "nothing is left of the one before";
+  EXPECT_EQ(says(stored(), first).out, greedy + "\n");
+  for (const Arguments& narrow : {Arguments{"--top-k", "1"}, Arguments{"--top-p", "0"}, Arguments{"--top-k", "7", "--top-p", "1e-9"}}) {
+    Arguments hot = {"--temperature", "100", "--tokens", "6"};
+    hot.insert(hot.end(), narrow.begin(), narrow.end());
+    EXPECT_EQ(answer(stored(), first, hot), greedy) << narrow[0];
+  }
+  EXPECT_EQ(says(stored(), "").out, "");
+}
+
+TEST_F(LanguageModelProgram, AConversationLongerThanThePlansRoomLosesItsOldestTurns) {
+  const auto says = [&](const std::string& lines, Arguments more = {}) {
+    more.insert(more.begin(), {"--resume", snapshot(), "--chat", "--tokens", "4", "--quiet"});
+    return train(stored(), more, {.input = lines});
+  };
+  std::string lines;
+  for (int n = 0; n < 8; ++n) lines += "What is 2 plus 2?\n";
+  const ProcessResult many = says(lines);
+  EXPECT_EQ(many.status, 0) << many.err;
+  EXPECT_NE(many.err.find("warning: the conversation is longer than the plan's room for "), std::string::npos) << many.err;
+  EXPECT_NE(many.err.find("2 oldest messages are left out"), std::string::npos) << many.err;
+  EXPECT_NE(many.err.find("(--tokens)"), std::string::npos) << many.err;
+  const std::string question = "What is 2 plus 2?\n", alone = says(question).out;
+  const ProcessResult one = says(std::string(300, 'x') + "\n" + question);
+  EXPECT_EQ(one.status, 0) << one.err;
+  EXPECT_EQ(one.out, alone) << "what is too long counts as not said";
+  const auto tokens_in = [](const std::string& err) { return std::stoi(err.substr(err.find("the prompt has ") + 15)); };
+  EXPECT_NE(one.err.find("not answered"), std::string::npos) << one.err;
+  const ProcessResult with_system = says(std::string(300, 'x'), {"--system", "bcd"});
+  EXPECT_EQ(tokens_in(with_system.err) - tokens_in(one.err), 13) << "<|im_start|> system, a line's end, bcd, <|im_end|> and a line's end: " << with_system.err;
+  const ProcessResult full = train(stored(), {"--resume", snapshot(), "--chat", "--quiet", "--temperature", "100"}, {.input = question});
+  EXPECT_NE(full.err.find("the answer ends where the plan's room for "), std::string::npos) << full.err;
+  const auto refuses = [&](const Arguments& more, const Arguments& fragments) { expect_refusal(stored(), more, fragments, 2); };
+  refuses({"--system", "a"}, {"--system", "--chat"});
+  refuses({"--chat", "--prompt", "a"}, {"--chat", "--prompt"});
+  refuses({"--chat", "--steps", "2"}, {"--steps", "--chat"});
+  refuses({"--top-k", "2"}, {"--top-k", "--prompt or --chat"});
+  refuses({"--prompt", "a", "--top-p", "0.5"}, {"--top-p", "--temperature above 0"});
+  EXPECT_EQ(says("a\xff\n").status, 1);
+}
+
 // The model with the adapter merged is one that any recipe can name; here one that trains all of its weights.
 TEST_F(LanguageModelProgram, AMergedModelIsAModel) {
   fs::remove_all(merged_model());

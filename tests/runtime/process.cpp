@@ -35,7 +35,7 @@ std::string read_all(int descriptor) {
   return text;
 }
 
-[[noreturn]] void become(const std::vector<std::string>& arguments, const ProcessOptions& options, int out, int err) {
+[[noreturn]] void become(const std::vector<std::string>& arguments, const ProcessOptions& options, int in, int out, int err) {
   std::vector<char*> argv;
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
@@ -47,13 +47,19 @@ std::string read_all(int descriptor) {
   limit(RLIMIT_FSIZE, options.largest_file_bytes);
   limit(RLIMIT_AS, options.most_address_bytes);
   limit(RLIMIT_DATA, options.most_data_bytes);
-  const int nothing = ::open("/dev/null", O_RDONLY);
-  ::dup2(nothing, STDIN_FILENO);
+  ::dup2(in, STDIN_FILENO);
   ::dup2(out, STDOUT_FILENO);
   ::dup2(err, STDERR_FILENO);
   ::signal(SIGHUP, SIG_DFL);  // the suite may run under nohup
   ::execvp(argv[0], argv.data());
   ::_exit(127);
+}
+
+// A file without a name that holds the text, to be read from its beginning.
+int file_of(const std::string& text) {
+  const int descriptor = nameless_file();
+  if (::pwrite(descriptor, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size())) throw std::runtime_error("no temporary file can be written");
+  return descriptor;
 }
 
 }  // namespace
@@ -67,9 +73,12 @@ bool ProcessResult::is_one_line_with(const std::vector<std::string>& fragments) 
 }
 
 Process::Process(const std::vector<std::string>& arguments, const ProcessOptions& options)
-    : most_seconds_(options.most_seconds), out_(nameless_file()), err_(nameless_file()), pid_(::fork()) {
+    : most_seconds_(options.most_seconds), out_(nameless_file()), err_(nameless_file()) {
+  const int in = file_of(options.input);
+  pid_ = ::fork();
   if (pid_ < 0) throw std::runtime_error("cannot fork");
-  if (pid_ == 0) become(arguments, options, out_, err_);
+  if (pid_ == 0) become(arguments, options, in, out_, err_);
+  ::close(in);
 }
 
 Process::~Process() {

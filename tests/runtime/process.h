@@ -11,11 +11,12 @@
 namespace reprise::test {
 
 struct ProcessOptions {
-  std::vector<std::string> environment;  // "NAME=value", added to ours
-  uint64_t largest_file_bytes = 0;       // RLIMIT_FSIZE; 0: none
-  uint64_t most_address_bytes = 0;       // RLIMIT_AS; 0: none
-  uint64_t most_data_bytes = 0;          // RLIMIT_DATA: what it can write, without code and read-only files; 0: none
-  double most_seconds = 60;              // then it is killed
+  std::string input = {};                     // what it reads on stdin
+  std::vector<std::string> environment = {};  // "NAME=value", added to ours
+  uint64_t largest_file_bytes = 0;            // RLIMIT_FSIZE; 0: none
+  uint64_t most_address_bytes = 0;            // RLIMIT_AS; 0: none
+  uint64_t most_data_bytes = 0;               // RLIMIT_DATA: what it can write, without code and read-only files; 0: none
+  double most_seconds = 60;                   // then it is killed
 };
 
 struct ProcessResult {

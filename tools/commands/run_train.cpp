@@ -181,7 +181,7 @@ void look_first(const Recipe& recipe, const RecipeRules& rules, const ProgramOpt
     if (const std::string missing = missing_weights(recipe); !missing.empty()) throw UserError(missing);
     if (options.init_skip.empty()) look_at_weights(recipe, rules, true);
   }
-  if (!options.predict.empty() || !options.prompt.empty()) return;
+  if (!options.predict.empty() || !options.prompt.empty() || options.chat) return;
   look_at_data(recipe, true);
 }
 

@@ -58,6 +58,16 @@ std::string Answerer::text_of(const std::vector<int32_t>& tokens) const {
 std::string Answerer::answer(Trainer& trainer, const std::string& prompt, const GenerationOptions& options, const std::function<void(const std::string&)>& see) const {
   const std::vector<int32_t> tokens = tokens_of(prompt);
   if (tokens.empty()) throw UserError(name_ + ": --prompt, prompts: must not be empty: an answer goes on with something");
+  return go_on(trainer, tokens, options, see).text;
+}
+
+std::vector<int32_t> Answerer::ids_of(const nlohmann::ordered_json& messages) const {
+  if (model_ == nullptr) throw UserError(name_ + ": --chat: the model has no chat template; give \"huggingface\" or \"gguf\"");
+  return model_->prompt_ids(messages);
+}
+
+Answerer::Answer Answerer::go_on(Trainer& trainer, const std::vector<int32_t>& ids, const GenerationOptions& options,
+                                 const std::function<void(const std::string&)>& see, uint64_t known) const {
   GenerationOptions with_end = options;
   with_end.never = never_;
   if (model_ != nullptr && model_->tokenizer().eos()) with_end.stop.push_back(*model_->tokenizer().eos());
@@ -69,20 +79,25 @@ std::string Answerer::answer(Trainer& trainer, const std::string& prompt, const 
     held.erase(0, whole);
     return true;
   };
-  const std::string answer = text_of(generate_tokens(trainer, tokens, with_end, show));
+  const std::vector<int32_t> tokens = generate_tokens(trainer, ids, with_end, show, known);
   if (see && !held.empty()) see(held);
-  return answer;
+  return {text_of(tokens), tokens};
 }
 
 bool can_answer(const Recipe& recipe, const Plan& plan) {
   return generation_limits(plan).positions > 0 && (reads_bytes(recipe) || !recipe.place.path().empty());
 }
 
+GenerationOptions generation_of(const ProgramOptions& options, uint32_t tokens) {
+  return {.tokens = options.tokens == 0 ? tokens : static_cast<uint32_t>(options.tokens), .temperature = options.temperature,
+          .top_k = static_cast<uint32_t>(options.top_k), .top_p = options.top_p, .seed = options.seed, .drawn = 0, .stop = {}, .never = {}};
+}
+
 int answer_prompt(const CompiledPlan& compiled, const ProgramOptions& options) {
   Session session(compiled, options);
   show_untrained(session);
   const Answerer answerer(session.recipe());
-  const GenerationOptions generation = {.tokens = static_cast<uint32_t>(options.tokens), .temperature = options.temperature, .seed = options.seed, .stop = {}, .never = {}};
+  const GenerationOptions generation = generation_of(options, 100);
   const auto show = [&](const std::string& piece) {
     if (!options.json) std::cout << piece << std::flush;
   };

@@ -42,10 +42,14 @@ void ProgramOptions::add_to(OptionParser& app, uint64_t disk_bytes, uint32_t mos
   app.add_flag("--per-class", per_class, "--evaluate: each class's accuracy too");
   app.add_option("--predict", predict, "name the classes of these pictures, or of all in these folders, on stdout, and train nothing")->check(a_value());
   app.add_option("--prompt", prompt, "go on with this text, on stdout, by the weights of --resume, --init or the recipe's model, and train nothing")->check(not_empty());
-  app.add_option("--tokens", tokens, "--prompt: the longest answer; default 100")->check(integer_from(1, 1000000));
-  app.add_option("--temperature", temperature, "--prompt: how far from the likeliest token one is drawn; default 0: never")->between(0.0, 100.0);
-  app.add_option("--seed", seed, "--prompt: of the draws")->check(integer_from(0));
-  app.add_flag("--json", json, "--evaluate, --predict, --prompt: one JSON value on stdout");
+  app.add_flag("--chat", chat, "converse by such weights: each line on stdin is answered on stdout, with all that was said before; train nothing");
+  app.add_option("--system", system, "--chat: what the system says first")->check(not_empty());
+  app.add_option("--tokens", tokens, "--prompt, --chat: the longest answer; default 100, of --chat what the plan has room for")->check(integer_from(1, 1000000));
+  app.add_option("--temperature", temperature, "--prompt, --chat: how far from the likeliest token one is drawn; default 0: never")->between(0.0, 100.0);
+  app.add_option("--top-k", top_k, "--prompt, --chat: draw from so many of the likeliest tokens; default: from all")->check(integer_from(1, 1000000000));
+  app.add_option("--top-p", top_p, "--prompt, --chat: draw from the fewest likeliest tokens that have this probability together; default 1")->between(0.0, 1.0);
+  app.add_option("--seed", seed, "--prompt, --chat: of the draws")->check(integer_from(0));
+  app.add_flag("--json", json, "--evaluate, --predict, --prompt: one JSON value on stdout; --chat: one a line");
   if (disk_bytes > 0) {
     app.add_option("--disk", disk, "new file for the " + bytes_text(disk_bytes) +
                                        " that the plan keeps on disk, without a name as soon as it is made; default: beside the program");
@@ -59,7 +63,7 @@ void ProgramOptions::add_to(OptionParser& app, uint64_t disk_bytes, uint32_t mos
 namespace {
 
 void refuse_without_effect(const ProgramOptions& o) {
-  const char* mode = o.check_data ? "--check-data" : o.evaluate ? "--evaluate" : !o.predict.empty() ? "--predict" : !o.prompt.empty() ? "--prompt" : nullptr;
+  const char* mode = o.check_data ? "--check-data" : o.evaluate ? "--evaluate" : !o.predict.empty() ? "--predict" : !o.prompt.empty() ? "--prompt" : o.chat ? "--chat" : nullptr;
   if (mode == nullptr) return;
   const struct {
     bool given;
@@ -78,6 +82,7 @@ void refuse_without_effect(const ProgramOptions& o) {
                   {o.evaluate, "--evaluate", true},
                   {!o.predict.empty(), "--predict", true},
                   {!o.prompt.empty(), "--prompt", true},
+                  {o.chat, "--chat", true},
                   {!o.disk.empty(), "--disk", true}};
   for (const auto& [given, option, of_weights] : unheeded) {
     if (!given || (of_weights && !o.check_data)) continue;
@@ -115,10 +120,14 @@ void ProgramOptions::check() const {
   require(!keep_best || !save.empty(), "--keep-best: needs --save DIR");
   require(!evaluate || predict.empty(), "--evaluate: does not go with --predict");
   require(prompt.empty() || (!evaluate && predict.empty()), "--prompt: does not go with --evaluate or --predict");
-  require(!prompt.empty() || (tokens == 100 && temperature == 0 && seed == 0), "--tokens, --temperature, --seed: need --prompt");
+  require(!chat || (!evaluate && predict.empty() && prompt.empty()), "--chat: does not go with --evaluate, --predict or --prompt");
+  require(chat || system.empty(), "--system: needs --chat");
+  const bool draws = top_k != 0 || top_p < 1;
+  require(!prompt.empty() || chat || (tokens == 0 && temperature == 0 && seed == 0 && !draws), "--tokens, --temperature, --top-k, --top-p, --seed: need --prompt or --chat");
+  require(temperature > 0 || !draws, "--top-k, --top-p: need --temperature above 0: without it the likeliest token is taken");
   require(evaluate || batches == 0, "--batches: needs --evaluate");
   require(evaluate || !per_class, "--per-class: needs --evaluate");
-  require(evaluate || !predict.empty() || !prompt.empty() || !json, "--json: needs --evaluate, --predict or --prompt");
+  require(evaluate || !predict.empty() || !prompt.empty() || chat || !json, "--json: needs --evaluate, --predict, --prompt or --chat");
 }
 
 }  // namespace reprise

@@ -27,8 +27,10 @@ struct ProgramOptions {
   bool quiet = false, eager = false, check_data = false, keep_best = false;
   bool evaluate = false, per_class = false, json = false;
   std::string prompt;  // what to go on with, training nothing
-  uint64_t tokens = 100, seed = 0;  // of the answer
-  double temperature = 0;
+  bool chat = false;   // the same in turns, with what a person types
+  std::string system;  // what such a conversation begins with
+  uint64_t tokens = 0, seed = 0, top_k = 0;  // of an answer; no tokens: as many as the mode takes unasked
+  double temperature = 0, top_p = 1;
 
   // `disk_bytes`: what the plan keeps on disk; without any there is no --disk.
   void add_to(OptionParser& app, uint64_t disk_bytes, uint32_t most_workers);

@@ -11,6 +11,7 @@
 #include "tools/formats/error.h"
 #include "tools/formats/text.h"
 #include "tools/inference/answer.h"
+#include "tools/inference/dialogue.h"
 #include "tools/inference/predict.h"
 #include "tools/progress/long_work.h"
 #include "tools/session/program_options.h"
@@ -66,11 +67,12 @@ int run_training(const std::vector<CompiledPlan>& choices, int argc, char** argv
     options.check();
     if (options.quiet) silence_long_work();
     if (options.check_data) return check_data(parse_recipe(choices.front().recipe, plan.name, "/"), options.threads);
-    set_up_signals();
+    if (!options.chat) set_up_signals();  // nothing is to be saved where a person converses: a signal ends it at once
     const CompiledPlan& compiled = choose_plan(choices, options.quiet);
     if (options.evaluate) return evaluate_weights(compiled, options);
     if (!options.predict.empty()) return predict_pictures(compiled, options);
     if (!options.prompt.empty()) return answer_prompt(compiled, options);
+    if (options.chat) return converse(compiled, options, std::cin);
     return train(compiled, options);
   } catch (const UserError& error) {
     std::cerr << error.what() << "\n";

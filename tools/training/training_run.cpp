@@ -164,7 +164,7 @@ class TrainingRun {
       return;
     }
     const Answerer answerer(recipe_);
-    const GenerationOptions options = {.tokens = static_cast<uint32_t>(recipe_.answer_tokens), .temperature = 0, .seed = 0, .stop = {}, .never = {}};
+    const GenerationOptions options = {.tokens = static_cast<uint32_t>(recipe_.answer_tokens), .stop = {}, .never = {}};
     for (const std::string& prompt : recipe_.prompts) {
       std::cerr << "prompt: " << prompt << "\nanswer: "
                 << watch(ProgramId::kGenerate, [&] { return answerer.answer(trainer(), prompt, options); }) << "\n";
