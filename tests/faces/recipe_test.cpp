@@ -97,7 +97,7 @@ const char* const kFullGpt =
   "n_inner": 100, "activation_function": "gelu_pytorch_tanh", "resid_pdrop": 0, "embd_pdrop": 0.05, "attn_pdrop": 0.3, "layer_norm_epsilon": 1e-6,
   "initializer_range": 0.1, "tie_word_embeddings": false}, "data": {"kind": "tokens", "path": "../t.bin", "token_bytes": 4, "held_out": 0.125}, "batch": 1,
   "sequence": 100, "optimizer": {"name": "adamw", "lr": 3e-4, "betas": [0.8, 0.95], "eps": 1e-6, "weight_decay": 0.1},
-  "lr_schedule": {"kind": "cosine", "warmup_steps": 3}, "gradient_release": true, "steps": 40, "schedule": {"strategy": "multistage", "disk": "2GiB", "write_cost": 3.5, "read_cost": 0},
+  "lr_schedule": {"kind": "cosine", "warmup_steps": 3}, "gradient_release": true, "evaluate_every": 10, "early_stopping": {"patience": 3}, "steps": 40, "schedule": {"strategy": "multistage", "disk": "2GiB", "write_cost": 3.5, "read_cost": 0},
   "feature_map_budget": 123456789, "backend": "cuda", "lora": {"r": 4, "alpha": 16, "dropout": 0.05, "targets": ["c_attn", "mlp.c_fc"], "rslora": true},
   "weights": {"frozen": "q8_0"}, "evaluate_first": true, "prompts": ["Once"], "answer_tokens": 7})";
 
@@ -152,6 +152,7 @@ TEST(Recipe, EveryKeyArrives) {
   EXPECT_EQ(gpt.prompts, (std::vector<std::string>{"Once"}));
   EXPECT_EQ(gpt.answer_tokens, 7);
   EXPECT_EQ(gpt.data.held_out, 0.125);
+  EXPECT_EQ(gpt.early_stopping->patience, 3u);
   EXPECT_EQ(parse(R"({"model": {"family": "gpt2"}, "batch": 2, "lora": {"r": 6}})").lora->scale(), 1);
   EXPECT_FALSE(parse(R"({"model": {"family": "gpt2"}, "batch": 2, "lora": null})").lora.has_value());
 }
@@ -342,6 +343,9 @@ const BadRecipe kBadRecipes[] = {
      {"lr_schedule.warmup_steps", "5 steps"}},
     {"clip zero", kResNet, R"({"clip_norm": 0})", {"clip_norm", "above 0"}},
     {"release with clip", kResNet, R"({"clip_norm": 1, "gradient_release": true})", {"gradient_release", "clip_norm"}},
+    {"early stopping without evaluations", kResNet, R"({"early_stopping": {"patience": 1}})", {"early_stopping", "evaluate_every"}},
+    {"early stopping without patience", kResNet, R"({"evaluate_every": 1, "early_stopping": {}})", {"early_stopping.patience", "evaluations"}},
+    {"early stopping at once", kResNet, R"({"evaluate_every": 1, "early_stopping": {"patience": 0}})", {"early_stopping.patience"}},
     {"release with accumulate",
      kResNet,
      R"({"accumulate": 2, "gradient_release": true})",

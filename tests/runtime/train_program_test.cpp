@@ -681,6 +681,69 @@ TEST_F(TrainProgram, KeepsTheBestAndSeveral) {
   for (const char* left : {"s.saving", "s.best.saving"}) EXPECT_FALSE(fs::exists(at(left))) << left;
 }
 
+// A loss that rises from some step on: the rate is so high that weights leave what the data ask for.
+json rising() {
+  write_idx_data(idx_folder(), 24);
+  return with(resnet(), {{"data", {{"kind", "idx"}, {"path", idx_folder()}}}, {"evaluate_every", 2}, {"steps", 400}, {"early_stopping", {{"patience", 3}}}});
+}
+
+TEST_F(TrainProgram, EndsEarlyWhereEvaluationsShowNoGain) {
+  const std::string program = train_program("resnet-rising", rising());
+  const ProcessResult result = train(program, {"--save", at("s"), "--save-every", "2", "--keep", "100", "--log", at("log.jsonl")});
+  EXPECT_EQ(result.status, 0) << result.err;
+  double best = std::numeric_limits<double>::infinity();
+  uint64_t best_step = 0, last_step = 0, without_gain = 0, evaluations = 0;
+  for (const json& line : read_log(at("log.jsonl")).lines) {
+    last_step = line["step"];
+    if (!line.contains("eval_loss")) continue;
+    EXPECT_LT(without_gain, 3u) << "an evaluation behind the end";
+    ++evaluations;
+    const bool gains = line["eval_loss"] < best;
+    without_gain = gains ? 0 : without_gain + 1;
+    if (gains) best = line["eval_loss"], best_step = last_step;
+  }
+  ASSERT_LT(last_step, 400u) << "it did not end early";
+  EXPECT_EQ(without_gain, 3u);
+  EXPECT_EQ(evaluations, last_step / 2);
+  EXPECT_EQ(best_step + 6, last_step);
+  const std::string line = "stopped early after step " + std::to_string(last_step) + ": the test loss has not fallen below ";
+  EXPECT_NE(result.err.find(line), std::string::npos) << result.err;
+  EXPECT_NE(result.err.find(", of step " + std::to_string(best_step) + ", for 3 evaluations (early_stopping.patience); the best is kept in " + at("s.best")), std::string::npos) << result.err;
+  EXPECT_TRUE(fs::exists(at("s.best/training.json"))) << "without --keep-best";
+  EXPECT_EQ(json::parse(file_text(at("s/training.json")))["early_stopping"]["without_gain"], 3);
+
+  // A resumed run knows the count, also one of a run that ended before its last evaluation counted.
+  const auto ends_at = [&](const Arguments& more) {
+    Arguments arguments = {"--log", at("again.jsonl"), "--quiet"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    fs::remove(at("again.jsonl"));
+    EXPECT_EQ(train(program, arguments).status, 0);
+    const std::vector<json> lines = read_log(at("again.jsonl")).lines;
+    return lines.empty() ? 0 : lines.back()["step"].get<uint64_t>();
+  };
+  EXPECT_EQ(ends_at({"--resume", at("s.step-" + std::to_string(last_step - 2))}), last_step);
+  EXPECT_EQ(ends_at({"--resume", at("s.step-" + std::to_string(last_step - 4))}), last_step);
+  quietly(program, {"--steps", std::to_string(last_step - 2), "--save", at("t")});
+  EXPECT_EQ(ends_at({"--resume", at("t")}), last_step);
+  EXPECT_EQ(ends_at({"--resume", at("s")}), 0u) << "it has ended already";
+  const std::string blind = train_program("gpt-blind", with(gpt(), {{"evaluate_every", 2}, {"early_stopping", {{"patience", 1}}}}));
+  expect_refusal(blind, {}, {"early_stopping", "nothing is evaluated", "data.held_out"});
+}
+
+TEST_F(TrainProgram, WhatIsHeldOutIsEvaluated) {
+  const std::string program = train_program("gpt-held-out", with(gpt(), {{"data", {{"held_out", 0.1}}}, {"evaluate_every", 2}}));
+  const ProcessResult whole = train(program, {"--log", at("log.jsonl"), "--save", at("s")});
+  EXPECT_EQ(whole.status, 0) << whole.err;
+  EXPECT_NE(whole.err.find(" more held out for evaluation, "), std::string::npos) << whole.err;
+  quietly(program, {"--steps", "3", "--save", at("t"), "--log", at("parts.jsonl")});
+  quietly(program, {"--resume", at("t"), "--log", at("parts.jsonl")});
+  const std::vector<std::string> parts = read_log(at("parts.jsonl")).results(), all = read_log(at("log.jsonl")).results();
+  EXPECT_EQ(all.size(), 6u + 3u);
+  for (const std::string& line : all) EXPECT_NE(std::find(parts.begin(), parts.end(), line), parts.end()) << "a resumed run holds out the same: " << line;
+  const json at_the_end = json::parse(train(program, {"--resume", at("s"), "--evaluate", "--json", "--quiet"}).out);
+  EXPECT_NEAR(at_the_end["loss"].get<double>(), read_log(at("log.jsonl")).lines.back()["eval_loss"].get<double>(), 1e-5);
+}
+
 TEST_F(TrainProgram, WeightsThatMakeNoSense) {
   const std::string program = resnet_stored();
   quietly(program, {"--steps", "2", "--save", at("s")});

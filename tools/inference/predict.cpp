@@ -102,7 +102,7 @@ int evaluate_weights(const CompiledPlan& compiled, const ProgramOptions& options
   if (options.per_class) require_images(recipe, "--per-class");
   show_untrained(session);
   const std::unique_ptr<Dataset> data = open_dataset(recipe, Split::kEvaluation);
-  if (data == nullptr) throw UserError(recipe.name + ": --evaluate: the recipe names no data to evaluate on; give data.eval_path");
+  if (data == nullptr) throw UserError(recipe.name + ": --evaluate: the recipe names no data to evaluate on; give data.eval_path, or data.held_out");
   if (session.is_resumed()) require_same_classes(options.resume, data->class_names());
   std::vector<ClassTally> tallies(options.per_class ? static_cast<size_t>(describe_model(recipe.model).classes) : 0);
   std::optional<LogitsReader> reader;

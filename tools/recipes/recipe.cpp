@@ -74,6 +74,14 @@ InitialWeights read_init(const JsonFields& recipe, const std::string& folder) {
   return init;
 }
 
+EarlyStopping read_early_stopping(const JsonFields& fields) {
+  EarlyStopping stopping;
+  fields.allow_only({"patience"});
+  fields.require("patience", "give the number of evaluations without gain that end the training");
+  fields.read("patience", stopping.patience, 1, kMostSteps, {"How many in turn may have no smaller loss than the best before them", "evaluations"});
+  return stopping;
+}
+
 void read_training(const JsonFields& fields, Recipe& recipe) {
   if (fields.has("optimizer")) recipe.optimizer = read_optimizer(fields.object("optimizer", {"What updates the weights", "", "sgd with its defaults"}));
   if (fields.has("lr_schedule")) recipe.lr_schedule = read_lr_schedule(fields.object("lr_schedule", {"What the learning rate is multiplied by, step after step", "", "constant"}));
@@ -90,6 +98,9 @@ void read_training(const JsonFields& fields, Recipe& recipe) {
   fields.read("evaluate_batches", recipe.evaluate_batches, 1, kMostSteps,
               {"How much of the evaluation set is gone through at most", "micro-batches", "the whole set"});
   fields.read("evaluate_first", recipe.evaluate_first, {"Whether the evaluation set is gone through before the first step, too"});
+  if (fields.has_value("early_stopping")) {
+    recipe.early_stopping = read_early_stopping(fields.object("early_stopping", {"Ends the training where evaluations show no gain", "", "none: it runs to its end"}));
+  }
   fields.read("prompts", recipe.prompts, {"Texts that a language model answers before the first step and after the last"});
   fields.read("answer_tokens", recipe.answer_tokens, 1, kMostCount, {"The longest answer to one of the prompts", "tokens"});
   fields.read("steps", recipe.steps, 1, kMostSteps, {"How long to train", "steps", "none: the command line must say"});
@@ -115,7 +126,7 @@ const char* backend_word(Recipe::BackendChoice backend) { return word_of(kBacken
 
 Recipe read_fields(const JsonFields& fields, const std::string& file, const std::string& folder) {
   fields.allow_only({"name", "model", "data", "batch", "sequence", "accumulate", "dtype", "optimizer", "lr_schedule",
-                     "clip_norm", "gradient_release", "init", "freeze", "weights", "lora", "evaluate_every", "evaluate_batches", "evaluate_first", "prompts", "answer_tokens", "steps", "schedule", "budget",
+                     "clip_norm", "gradient_release", "init", "freeze", "weights", "lora", "evaluate_every", "evaluate_batches", "evaluate_first", "early_stopping", "prompts", "answer_tokens", "steps", "schedule", "budget",
                      "feature_map_budget", "seed", "backend", "card", "$schema"});
   Recipe recipe;
   recipe.name = name_of_file(file);
@@ -182,6 +193,8 @@ void check_recipe(const Recipe& recipe, const RecipeRules& rules) {
   rules.require(!recipe.budget_bytes || !recipe.feature_map_budget_bytes, "feature_map_budget",
                 "cannot go with budget, which bounds the whole arena; leave one out");
   rules.require(recipe.prompts.empty() || recipe.sequence > 0, "prompts", "are for language models; leave them out");
+  rules.require(!recipe.early_stopping || recipe.evaluate_every.value_or(0) > 0, "early_stopping",
+                "needs evaluate_every above 0: without evaluations nothing says when to stop");
   check_schedule(recipe.schedule, rules);
 }
 
@@ -229,6 +242,7 @@ std::string canonical_recipe(const Recipe& recipe) {
   if (recipe.evaluate_every) value["evaluate_every"] = *recipe.evaluate_every;
   if (recipe.evaluate_batches > 0) value["evaluate_batches"] = recipe.evaluate_batches;
   if (recipe.evaluate_first) value["evaluate_first"] = true;
+  if (recipe.early_stopping) value["early_stopping"] = {{"patience", recipe.early_stopping->patience}};
   if (!recipe.prompts.empty()) value.update({{"prompts", recipe.prompts}, {"answer_tokens", recipe.answer_tokens}});
   if (recipe.init.random) {
     value["init"] = kRandom;

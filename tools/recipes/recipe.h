@@ -91,6 +91,12 @@ struct InitialWeights {
   bool operator==(const InitialWeights&) const = default;
 };
 
+// When a training ends that learns nothing more.
+struct EarlyStopping {
+  uint64_t patience = 0;  // evaluations in turn whose loss is no less than the least before them
+  bool operator==(const EarlyStopping&) const = default;
+};
+
 // How what is not trained lies in memory.
 struct WeightsRecipe {
   std::optional<DType> frozen;  // what frozen matrices become while they are read; none: they stay as the model's file stores them
@@ -131,6 +137,7 @@ struct Recipe {
   std::optional<uint64_t> evaluate_every;  // steps; 0: no evaluation at all; absent: one at the end, but of synthetic data none
   uint64_t evaluate_batches = 0;           // micro-batches of an evaluation at most; 0: the whole set
   bool evaluate_first = false;             // before the first step, too
+  std::optional<EarlyStopping> early_stopping;
   std::vector<std::string> prompts;        // of language models: answered before the first step and after the last
   int answer_tokens = 60;                  // of such an answer, at most
   uint64_t steps = 0;               // 0 = not given: the command line must say

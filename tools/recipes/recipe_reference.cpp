@@ -68,6 +68,7 @@ Keys find_keys() {
                             {"optimizer", {{"name", optimizer}}},  {"lr_schedule", {{"kind", "constant"}}},
                             {"schedule", json::object()},          {"init", json::object()},
                             {"lora", {{"r", 8}}},                  {"weights", json::object()},
+                            {"early_stopping", {{"patience", 1}}},
                             {"data", {{"kind", "synthetic"}, {"augment", json::object()}}}};
       KeyNotes notes;
       read_fields(JsonFields(written, {.file = "recipe", .text = nullptr, .notes = &notes}, ""), "recipe", "");

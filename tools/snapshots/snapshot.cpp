@@ -36,6 +36,16 @@ json data_json(const DataFingerprint& data) {
   return {{"samples", data.samples}, {"files", data.files}, {"bytes", data.bytes}, {"xxh3", data.checksum}};
 }
 
+json losses_json(const LossHistory& losses) {
+  return {{"step", losses.step}, {"best_loss", losses.best_loss ? json(*losses.best_loss) : json()}, {"best_step", losses.best_step}, {"without_gain", losses.without_gain}};
+}
+
+LossHistory read_losses(const json& value) {
+  LossHistory losses = {.step = value.at("step"), .best_loss = {}, .best_step = value.at("best_step"), .without_gain = value.at("without_gain")};
+  if (!value.at("best_loss").is_null()) losses.best_loss = value.at("best_loss").get<double>();
+  return losses;
+}
+
 // What was written must read back as the same.
 void require_written(const SnapshotDirectory& folder, const std::string& name, const FileSum& written) {
   if (sum_of_file(folder.file(name)) == written) return;
@@ -67,6 +77,7 @@ void save_snapshot(const Trainer& trainer, const Recipe& recipe, const SnapshotF
     if (facts.score) training["score"] = *facts.score;
     if (facts.base) training["base"] = base_json(*facts.base);
     if (!facts.texts.empty()) training["texts"] = facts.texts;
+    if (facts.losses) training["early_stopping"] = losses_json(*facts.losses);
     training[kChecksum] = checksum_of(training.dump());
     require_written(folder, kTraining, write_file(folder.file(kTraining), training.dump(1) + "\n"));
     folder.commit(keep_old_as);
@@ -211,8 +222,9 @@ SnapshotFacts read_facts(const std::string& folder) {
     if (training.contains("score")) facts.score = training["score"].get<double>();
     if (training.contains("base")) facts.base = read_base(training["base"]);
     facts.texts = training.value("texts", facts.texts);
+    if (training.contains("early_stopping")) facts.losses = read_losses(training["early_stopping"]);
   } catch (const json::exception&) {
-    throw UserError(folder + "/" + kTraining + ": class_names, score, base, texts: must be a list of texts, a number, path, bytes and xxh3 of files, and checksums");
+    throw UserError(folder + "/" + kTraining + ": class_names, score, base, texts, early_stopping: must be a list of texts, a number, path, bytes and xxh3 of files, checksums, and steps and losses");
   }
   return facts;
 }

@@ -20,6 +20,14 @@ constexpr int kSnapshotFormat = 1;
 
 const std::vector<std::string>& snapshot_files();
 
+// What the evaluations of a training that may stop early have shown.
+struct LossHistory {
+  uint64_t step = 0;                // of the last evaluation
+  std::optional<double> best_loss;  // none: none was finite
+  uint64_t best_step = 0;
+  uint64_t without_gain = 0;        // evaluations since, none of which had a smaller loss
+};
+
 // What a snapshot says of the training beside its state.
 struct SnapshotFacts {
   uint64_t step = 0;                     // as read_facts found it; a snapshot is saved with its trainer's
@@ -28,6 +36,7 @@ struct SnapshotFacts {
   std::optional<double> score;           // of the evaluation that chose it as the best: higher is better
   std::optional<BaseWeights> base;       // of a training of adapters
   std::map<std::string, std::string> texts;  // of the model's files: what ModelFiles::text_sums() says
+  std::optional<LossHistory> losses = {};    // of a training that may stop early
 };
 
 // Throws UserError; the folder then is as it was. `keep_old_as`: see SnapshotDirectory::commit.

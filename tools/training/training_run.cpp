@@ -21,6 +21,7 @@
 #include "tools/session/stop_signal.h"
 #include "tools/snapshots/adapter_files.h"
 #include "tools/snapshots/snapshot_keeper.h"
+#include "tools/training/early_stop.h"
 #include "tools/training/row_observers.h"
 #include "tools/training/row_trace.h"
 #include "tools/training/run_measurements.h"
@@ -49,7 +50,7 @@ class TrainingRun {
     recipe_ = parse_recipe(compiled.recipe, compiled.plan.name, "/");
     if (!options.save.empty()) {
       require_replaceable(options.save, {recipe_.place.huggingface});
-      snapshots_.emplace(options.save, options.keep, options.keep_best, !options.resume.empty());
+      snapshots_.emplace(options.save, options.keep, options.keep_best || recipe_.early_stopping, !options.resume.empty());
     }
     if (recipe_.data.kind == DataSource::Kind::kNone) throw UserError(recipe_.name + ": data: the recipe names none; training needs some");
     training_data_ = open_dataset(recipe_, Split::kTraining);
@@ -57,7 +58,10 @@ class TrainingRun {
     if (!options.resume.empty()) require_same_classes(options.resume, training_data_->class_names());
     if (evaluates()) evaluation_data_ = open_dataset(recipe_, Split::kEvaluation);
     if (options.keep_best && evaluation_data_ == nullptr) {
-      throw UserError(recipe_.name + ": --keep-best: nothing is evaluated; give data.eval_path, and evaluate_every above 0", UserError::kUsage);
+      throw UserError(recipe_.name + ": --keep-best: nothing is evaluated; give data.eval_path or data.held_out, and evaluate_every above 0", UserError::kUsage);
+    }
+    if (recipe_.early_stopping && evaluation_data_ == nullptr) {
+      throw UserError(recipe_.name + ": early_stopping: nothing is evaluated; give data.eval_path or data.held_out");
     }
     last_step_ = options.steps != 0 ? options.steps : options.epochs != 0 ? options.epochs * steps_per_epoch() : recipe_.steps;
     if (last_step_ == 0) throw UserError(recipe_.name + ": steps: say how long to train: --steps N, --epochs N, or \"steps\" in the recipe", UserError::kUsage);
@@ -66,11 +70,16 @@ class TrainingRun {
     first_step_ = saved_step_ = trainer().step;
     if (!options.trace.empty()) trace_.emplace(options.trace, compiled, traced_steps());
     if (!options.log.empty()) log_.open(options.log, first_step_);
+    if (recipe_.early_stopping) {
+      stopping_.emplace(recipe_.early_stopping->patience, options.resume.empty() ? std::nullopt : read_facts(options.resume).losses);
+    }
   }
 
   int run() {
     show_plan();
     if (first_step_ < last_step_) show_beginning();
+    // A run that ended here has saved before it evaluated, where an uninterrupted one would have counted that.
+    if (stopping_ && first_step_ > 0 && evaluates_after(first_step_) && !stopping_->knows(first_step_)) evaluate_now();
     train();
     return finish();
   }
@@ -95,6 +104,7 @@ class TrainingRun {
 
   // "evaluate_every": 0 asks for none. Made-up data, which have no path, are evaluated only where it is asked for.
   bool evaluates() const { return recipe_.evaluate_every ? *recipe_.evaluate_every != 0 : !recipe_.data.path.empty(); }
+  bool stops_early() const { return stopping_ && stopping_->is_due(); }
   bool evaluates_after(uint64_t step) const {
     const uint64_t every = recipe_.evaluate_every.value_or(0);
     return every != 0 && step % every == 0 && step != last_step_;
@@ -129,7 +139,9 @@ class TrainingRun {
       std::cerr << "nothing left to do, " << first_step_ << " of " << last_step_ << " steps are done";
     }
     const uint32_t threads = session_->workers().count;
-    std::cerr << ", " << training_data_->size() << " samples, " << threads << (threads == 1 ? " thread" : " threads") << ", kernels "
+    std::cerr << ", " << training_data_->size() << " samples, ";
+    if (recipe_.data.held_out > 0 && evaluation_data_ != nullptr) std::cerr << evaluation_data_->size() << " more held out for evaluation, ";
+    std::cerr << threads << (threads == 1 ? " thread" : " threads") << ", kernels "
               << trainer().backend->kernel_set << ", arena " << bytes_text(session_->plan().arena_bytes) << "\n";
     if (trace_) std::cerr << trace_->summary() << "\n";
     for (const std::string& line : session_->origin_of_weights()) std::cerr << line << "\n";
@@ -175,7 +187,7 @@ class TrainingRun {
     const uint32_t sequence = recipe_.sequence > 0 ? static_cast<uint32_t>(recipe_.sequence) : 1;
     Progress progress("", first_step_, last_step_, samples_per_step() * sequence, recipe_.sequence > 0 ? "tokens" : "images", options_.quiet, now());
     DataFeed feed(*training_data_);
-    while (trainer().step < last_step_ && stop_signal() == 0) {
+    while (trainer().step < last_step_ && stop_signal() == 0 && !stops_early()) {
       try {
         run_step(feed, progress);
       } catch (const UserError& error) {
@@ -234,7 +246,8 @@ class TrainingRun {
     const uint64_t step = trainer().step;
     if (measurements_) measurements_->end_step(end - start);
     if (trace_ && !trace_->wants(step + 1) && trace_->wants(step)) write_trace();
-    log_.write(StepLine{step, report.loss, report.gradient_norm, report.learning_rate, end - start, session_->plan().arena_bytes, session_->measured()});
+    const StepLine line = {step, report.loss, report.gradient_norm, report.learning_rate, end - start, session_->plan().arena_bytes, session_->measured()};
+    log_.write(line);
     char words[40];
     std::snprintf(words, sizeof words, "loss %.4f", report.loss);
     progress.show(step, words, end);
@@ -259,20 +272,30 @@ class TrainingRun {
 
   // What was trained is saved before it is evaluated.
   int finish() {
-    const bool stopped = stop_signal() != 0 && trainer().step < last_step_;
+    const bool stopped = stop_signal() != 0 && trainer().step < last_step_, ends_early = trainer().step < last_step_ && stops_early();
     if (snapshots_) save();
     const std::string adapter = program_folder() + "/adapter";
     const bool writes_adapter = recipe_.lora && trainer().step > first_step_;
     if (writes_adapter) save_adapter(trainer(), recipe_, adapter);
-    if (!stopped) evaluate_now();
+    if (!stopped && !ends_early) evaluate_now();  // an early end has just been evaluated
     if (!options_.quiet) {
       if (writes_adapter) std::cerr << "adapter: " << adapter << " (PEFT's form)\n";
       if (trainer().step > first_step_) show_memory();  // without a step, only what evaluation touched would be measured
       if (stopped) std::cerr << "stopped by a signal after step " << trainer().step << (snapshots_ ? "; saved to " + options_.save : "; nothing was saved (--save DIR would)") << "\n";
+      if (ends_early) show_early_end();
       if (!stopped && stop_signal() == 0) show_answers(), show_sample();
     }
     if (measurements_) measurements_->write();
     return stop_signal() != 0 && !snapshots_ ? 128 + stop_signal() : 0;
+  }
+
+  void show_early_end() const {
+    const LossHistory& losses = stopping_->history();
+    char best[64] = "was never finite";
+    if (losses.best_loss) std::snprintf(best, sizeof best, "has not fallen below %.4f, of step %llu,", *losses.best_loss, static_cast<unsigned long long>(losses.best_step));
+    std::cerr << "stopped early after step " << losses.step << ": the test loss " << best << " for " << losses.without_gain
+              << (losses.without_gain == 1 ? " evaluation" : " evaluations") << " (early_stopping.patience)"
+              << (snapshots_ ? "; the best is kept in " + options_.save + ".best" : "; --save DIR would have kept the best") << "\n";
   }
 
   void show_memory() const {
@@ -297,7 +320,9 @@ class TrainingRun {
       return;
     }
     session_->require(result.status);
-    log_.write(EvaluationLine{trainer().step, result.report.loss, result.accuracy()});
+    const EvaluationLine line = {trainer().step, result.report.loss, result.accuracy()};
+    log_.write(line);
+    if (stopping_) stopping_->take(line.step, line.eval_loss);
     // A classifier is as good as its accuracy, a language model as its loss.
     const double score = recipe_.sequence > 0 ? -result.report.loss : result.accuracy();
     if (snapshots_) snapshots_->save_if_best(trainer(), recipe_, facts(), score);
@@ -306,7 +331,7 @@ class TrainingRun {
                  100 * result.accuracy());
   }
 
-  SnapshotFacts facts() const { return {.data = training_data_->fingerprint(), .class_names = training_data_->class_names(), .score = {}, .base = session_->base(), .texts = texts_}; }
+  SnapshotFacts facts() const { return {.data = training_data_->fingerprint(), .class_names = training_data_->class_names(), .score = {}, .base = session_->base(), .texts = texts_, .losses = stopping_ ? std::optional(stopping_->history()) : std::nullopt}; }
 
   void save() {
     if (!snapshots_) return;
@@ -333,6 +358,7 @@ class TrainingRun {
   std::optional<Session> session_;
   std::optional<RowTrace> trace_;
   StepLog log_;
+  std::optional<EarlyStop> stopping_;
   uint64_t first_step_ = 0, last_step_ = 0;  // steps done when this run began, and when it ends
   uint64_t saved_step_ = 0;
   bool weights_are_whole_ = true;
