@@ -24,6 +24,7 @@ void ProgramOptions::add_to(OptionParser& app, uint64_t disk_bytes, uint32_t mos
   Option* until = app.add_option("--steps", steps, "train until this step, resumed steps included; default: the recipe's")->check(integer_from(1));
   app.add_option("--epochs", epochs, "train until so many passes over the data")->check(integer_from(1, 1000000000))->excludes(until);
   app.add_option("--log", log, "append a JSON line for each step and evaluation to this file")->check(a_value());
+  app.add_option("--tensorboard", tensorboard, "write an event file with the same figures into this folder, for TensorBoard")->check(a_value());
   app.add_option("--trace", trace, "write each row's time, beside the planned one, to this file, for chrome://tracing or Perfetto")->check(a_value());
   app.add_option("--trace-steps", trace_steps, "FIRST:LAST, the steps that --trace shows; default: the run's second to fourth")->check(a_value());
   app.add_option("--manifest", manifest, "write the plan's manifest.json to this file, with what the run has measured")->check(a_value());
@@ -72,6 +73,7 @@ void refuse_without_effect(const ProgramOptions& o) {
   } unheeded[] = {{o.steps != 0, "--steps"},
                   {o.epochs != 0, "--epochs"},
                   {!o.log.empty(), "--log"},
+                  {!o.tensorboard.empty(), "--tensorboard"},
                   {!o.trace.empty(), "--trace"},
                   {!o.manifest.empty(), "--manifest"},
                   {!o.save.empty(), "--save"},

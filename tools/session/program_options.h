@@ -21,7 +21,7 @@ TracedSteps parse_traced_steps(const std::string& text);
 struct ProgramOptions {
   uint64_t steps = 0, epochs = 0, save_every = 0, keep = 1, batches = 0;
   uint32_t threads = 0;
-  std::string log, init, init_adapter, save, resume, disk, trace, trace_steps, manifest;
+  std::string log, tensorboard, init, init_adapter, save, resume, disk, trace, trace_steps, manifest;
   std::vector<std::string> init_skip;  // patterns, beside the recipe's
   std::vector<std::string> predict;    // pictures, and folders of them
   bool quiet = false, eager = false, check_data = false, keep_best = false;

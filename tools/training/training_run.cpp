@@ -22,6 +22,7 @@
 #include "tools/snapshots/adapter_files.h"
 #include "tools/snapshots/snapshot_keeper.h"
 #include "tools/training/early_stop.h"
+#include "tools/training/event_file.h"
 #include "tools/training/row_observers.h"
 #include "tools/training/row_trace.h"
 #include "tools/training/run_measurements.h"
@@ -45,6 +46,7 @@ class TrainingRun {
  public:
   TrainingRun(const CompiledPlan& compiled, const ProgramOptions& options) : summary_(compiled.summary), options_(options) {
     require_outside("--log", options.log, options.save);
+    require_outside("--tensorboard", options.tensorboard.empty() ? "" : options.tensorboard + "/events", options.save);
     require_outside("--trace", options.trace, options.save);
     require_outside("--manifest", options.manifest, options.save);
     recipe_ = parse_recipe(compiled.recipe, compiled.plan.name, "/");
@@ -70,6 +72,7 @@ class TrainingRun {
     first_step_ = saved_step_ = trainer().step;
     if (!options.trace.empty()) trace_.emplace(options.trace, compiled, traced_steps());
     if (!options.log.empty()) log_.open(options.log, first_step_);
+    if (!options.tensorboard.empty()) events_.open(options.tensorboard, first_step_);
     if (recipe_.early_stopping) {
       stopping_.emplace(recipe_.early_stopping->patience, options.resume.empty() ? std::nullopt : read_facts(options.resume).losses);
     }
@@ -248,6 +251,7 @@ class TrainingRun {
     if (trace_ && !trace_->wants(step + 1) && trace_->wants(step)) write_trace();
     const StepLine line = {step, report.loss, report.gradient_norm, report.learning_rate, end - start, session_->plan().arena_bytes, session_->measured()};
     log_.write(line);
+    events_.write(line);
     char words[40];
     std::snprintf(words, sizeof words, "loss %.4f", report.loss);
     progress.show(step, words, end);
@@ -322,6 +326,7 @@ class TrainingRun {
     session_->require(result.status);
     const EvaluationLine line = {trainer().step, result.report.loss, result.accuracy()};
     log_.write(line);
+    events_.write(line);
     if (stopping_) stopping_->take(line.step, line.eval_loss);
     // A classifier is as good as its accuracy, a language model as its loss.
     const double score = recipe_.sequence > 0 ? -result.report.loss : result.accuracy();
@@ -358,6 +363,7 @@ class TrainingRun {
   std::optional<Session> session_;
   std::optional<RowTrace> trace_;
   StepLog log_;
+  EventFile events_;
   std::optional<EarlyStop> stopping_;
   uint64_t first_step_ = 0, last_step_ = 0;  // steps done when this run began, and when it ends
   uint64_t saved_step_ = 0;
