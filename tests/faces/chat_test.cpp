@@ -108,7 +108,10 @@ TEST_F(Chat, EveryFormOfASampleIsRead) {
   EXPECT_EQ(tokens_of({{"question", "q"}, {"answer", "r"}, {"system", ""}}).text, asked + answered);
   EXPECT_EQ(tokens_of({{"instruction", "q"}, {"context", ""}, {"response", "r"}, {"category", "c"}}).text, asked + answered);
   EXPECT_EQ(tokens_of({{"system", "s"}, {"prompt", "q"}, {"completion", "r"}}).text, "<|s|>system\ns<|e|>\n" + asked + answered);
-  EXPECT_EQ(tokens_of({{"text", "t"}, {"question", "q"}}).ids.size(), 2u) << "a question beside another form is not read";
+  EXPECT_EQ(tokens_of({{"query", "q"}, {"response", "r"}}).text, asked + answered);
+  EXPECT_EQ(tokens_of({{"input", "q"}, {"output", "r"}}).text, asked + answered);
+  EXPECT_EQ(tokens_of({{"content", "t"}}).ids, (std::vector<int32_t>{'t', kEnd}));
+  EXPECT_EQ(tokens_of({{"text", "t"}, {"question", "q"}, {"input", "i"}}).ids.size(), 2u) << "a question beside another form is not read";
   put_file(folder.file("chat_template.jinja"), kMarked);
   EXPECT_EQ(learned(lists), "r<|e|>|");
   EXPECT_EQ(tokens_of({{"text", "<|s|>"}}).ids, (std::vector<int32_t>{'<', '|', 's', '|', '>', kEnd})) << "letters, and eos";
@@ -226,6 +229,8 @@ TEST_F(Chat, RefusesSamplesByField) {
       {{{"other", 1}, {"more\n", 2}}, {"\"conversations\"", "but \"other\", \"more\\n\""}},
       {{{"prompt", "a"}, {"completion", "b"}, {"response", "c"}}, {"response", "beside \"completion\""}},
       {{{"question", "a"}}, {"answer", "missing", "\"response\""}},
+      {{{"input", "a"}}, {"output", "missing"}},
+      {{{"question", "a"}, {"query", "b"}}, {"both"}},
       {{{"prompt", "a"}, {"completion", "b"}, {"system", 1}}, {"system", "a string"}},
       {{{"conversations", Json::array()}}, {"conversations", "empty"}},
       {{{"conversations", {1}}}, {"conversations[0]", "an object"}},

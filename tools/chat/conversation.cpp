@@ -33,12 +33,8 @@ class SampleReader {
 
   Conversation read() {
     if (!sample_.is_object()) throw UserError(place_ + ": must be an object, not " + kind_of(sample_));
-    const Form* found = nullptr;
-    for (const Form& form : kForms) {
-      if (!has(form.key) || (found != nullptr && form.is_weak)) continue;
-      if (found != nullptr) throw UserError(place_ + ": has both \"" + found->key + "\" and \"" + form.key + "\"; one says what the sample is");
-      found = &form;
-    }
+    const Form* found = only_form(false);
+    if (found == nullptr) found = only_form(true);
     if (found == nullptr) refuse_keys();
     (this->*found->read)();
     return std::move(conversation_);
@@ -50,7 +46,17 @@ class SampleReader {
     void (SampleReader::*read)();
     bool is_weak = false;  // its key is read where no other form is there, and passed over beside one
   };
-  static const Form kForms[6];
+  static const Form kForms[9];
+
+  const Form* only_form(bool is_weak) const {
+    const Form* found = nullptr;
+    for (const Form& form : kForms) {
+      if (form.is_weak != is_weak || !has(form.key)) continue;
+      if (found != nullptr) throw UserError(place_ + ": has both \"" + found->key + "\" and \"" + form.key + "\"; one says what the sample is");
+      found = &form;
+    }
+    return found;
+  }
 
   [[noreturn]] void refuse_keys() const {
     std::vector<std::string> wanted, there;
@@ -126,11 +132,15 @@ class SampleReader {
   }
 
   void read_question() { read_pair(string("question"), answer_key("question", {"answer", "response"})); }
+  void read_query() { read_pair(string("query"), answer_key("query", {"answer", "response"})); }
+  void read_input() { read_pair(string("input"), answer_key("input", {"output", "response"})); }
 
-  void read_text() {
-    conversation_.text = string("text");
+  void read_text() { take_text("text"); }
+  void read_content() { take_text("content"); }
+  void take_text(const std::string& key) {
+    conversation_.text = string(key);
     conversation_.is_text = true;
-    if (conversation_.text.empty()) refuse("text", "is empty");
+    if (conversation_.text.empty()) refuse(key, "is empty");
   }
 
   void read_pair(const std::string& asked, const std::string& answer) {
@@ -217,9 +227,10 @@ class SampleReader {
   Conversation conversation_;
 };
 
-const SampleReader::Form SampleReader::kForms[6] = {
+const SampleReader::Form SampleReader::kForms[9] = {
     {"messages", &SampleReader::read_messages},       {"conversations", &SampleReader::read_speakers}, {"prompt", &SampleReader::read_prompt},
     {"instruction", &SampleReader::read_instruction}, {"text", &SampleReader::read_text},              {"question", &SampleReader::read_question, true},
+    {"query", &SampleReader::read_query, true},       {"input", &SampleReader::read_input, true},             {"content", &SampleReader::read_content, true},
 };
 
 }  // namespace

@@ -21,8 +21,10 @@ struct Conversation {
 //   {"prompt", "completion" or "response"}   two lists of messages; or two strings: what the user and what the assistant says
 //   {"instruction", "input" or "context", "output" or "response"}   the user says the instruction, and after an empty line the input where
 //                                                                   there is one
-//   {"question", "answer" or "response"}   where none of the other forms is there
 //   {"text"}                               no conversation: read and learned as it is
+// Where none of these is there, what tables often have:
+//   {"question" or "query", "answer" or "response"}, {"input", "output" or "response"}
+//   {"content"}                            as "text"
 // Beside strings "system" is what the system says first. Throws UserError that begins with `place`.
 Conversation read_conversation(const nlohmann::ordered_json& sample, const std::string& place);
 

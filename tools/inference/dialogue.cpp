@@ -28,8 +28,9 @@ class Dialogue {
   void run(std::istream& in) {
     const bool asks = !options_.quiet && ::isatty(STDIN_FILENO) == 1;
     if (asks) std::cerr << "A line is what you say; /new begins anew, and the end of the input (Ctrl-D) ends it.\n";
-    std::string line;
-    while (asks && std::cerr << "> ", std::getline(in, line)) {
+    for (std::string line;;) {
+      if (asks) std::cerr << "> ";
+      if (!std::getline(in, line)) break;
       if (!line.empty() && line.back() == '\r') line.pop_back();
       if (line == "/new") {
         begin();
