@@ -709,7 +709,7 @@ TEST_F(TrainProgram, EndsEarlyWhereEvaluationsShowNoGain) {
   const std::string line = "stopped early after step " + std::to_string(last_step) + ": the test loss has not fallen below ";
   EXPECT_NE(result.err.find(line), std::string::npos) << result.err;
   EXPECT_NE(result.err.find(", of step " + std::to_string(best_step) + ", for 3 evaluations (early_stopping.patience); the best is kept in " + at("s.best")), std::string::npos) << result.err;
-  EXPECT_TRUE(fs::exists(at("s.best/training.json"))) << "without --keep-best";
+  EXPECT_EQ(saved_step(at("s.best")), best_step) << "without --keep-best, and by the loss";
   EXPECT_EQ(json::parse(file_text(at("s/training.json")))["early_stopping"]["without_gain"], 3);
 
   // A resumed run knows the count, also one of a run that ended before its last evaluation counted.

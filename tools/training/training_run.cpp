@@ -328,8 +328,8 @@ class TrainingRun {
     log_.write(line);
     events_.write(line);
     if (stopping_) stopping_->take(line.step, line.eval_loss);
-    // A classifier is as good as its accuracy, a language model as its loss.
-    const double score = recipe_.sequence > 0 ? -result.report.loss : result.accuracy();
+    // A classifier is as good as its accuracy, a language model as its loss; and so is whatever stops early by it.
+    const double score = recipe_.sequence > 0 || stopping_ ? -result.report.loss : result.accuracy();
     if (snapshots_) snapshots_->save_if_best(trainer(), recipe_, facts(), score);
     if (options_.quiet) return;
     std::fprintf(stderr, "step %llu: test loss %.4f, test accuracy %.2f%%\n", static_cast<unsigned long long>(trainer().step), result.report.loss,
