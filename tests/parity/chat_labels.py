@@ -8,6 +8,7 @@ import importlib.util
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 import tempfile
@@ -74,8 +75,18 @@ def without_header(tokenizer, marked):
   return {"ids": marked["ids"], "labels": [-100 if at_end(n) else label for n, label in enumerate(marked["labels"])]}
 
 
-def is_refused_turn(answer):
-  return isinstance(answer, str) and "otherwise when the others follow" in answer
+def between_headers(tokenizer, template, sample):
+  """What stands from behind "assistant" to the end of the turn, found in the text alone: no message of ours holds these tokens."""
+  text = tokenizer.apply_chat_template(sample["messages"], tools=sample.get("tools"), chat_template=template, tokenize=False)
+  read = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+  turns = [match.span(1) for match in re.finditer(r"<\|im_start\|>assistant\n(.*?<\|im_end\|>\n)", text, re.DOTALL)]
+  learned = lambda begin, end: any(begin < turn[1] and end > turn[0] for turn in turns)
+  return {"ids": read["input_ids"], "labels": [id if learned(*span) else -100 for id, span in zip(read["input_ids"], read["offset_mapping"])]}
+
+
+def says_nothing(message):
+  """A reply of which Qwen3's template leaves nothing."""
+  return message["role"] == "assistant" and "tool_calls" not in message and not message["content"].split("</think>")[-1].strip("\n")
 
 
 def judge(what, verdicts):
@@ -99,10 +110,12 @@ def judge_published(reprise, name, model, tokenizer, training, samples):
   if name != "qwen3":
     return judge(f"{name}, published template", [mine == marked for mine, marked, _ in answers])
   # Qwen3's writes thoughts of the last turn only, so a turn is written otherwise when others follow. trl's training template never does so.
+  published = open(os.path.join(model, "chat_template.jinja"), encoding="utf-8").read()
   has_one = lambda sample: sum(message["role"] == "assistant" for message in sample["messages"]) == 1
   judge(f"{name}, published template, one reply", [mine == marked for mine, marked, sample in answers if has_one(sample)])
-  refused = [is_refused_turn(mine) for mine, _, sample in answers if not has_one(sample)]
-  judge(f"{name}, published template, several replies refused", refused)
+  several = [(mine, between_headers(tokenizer, published, sample)) for mine, _, sample in answers
+             if not has_one(sample) and not any(map(says_nothing, sample["messages"]))]
+  judge(f"{name}, published template, several replies", [mine == found for mine, found in several])
 
 
 def judge_model(reprise, name, backend, tokens, templates, with_tools):
