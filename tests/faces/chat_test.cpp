@@ -490,6 +490,10 @@ TEST_F(Chat, BadRecordsAreSkippedAndCounted) {
   expect_user_error([&] { open_dataset(recipe("[1, 2]", {{"bad", "skip"}}), Split::kTraining); }, {path + ": not one of its samples", "record 1"});
   expect_user_error([&] { look_at_data(recipe("[1, 2]", {{"bad", "skip"}}), true); }, {path + ": not one of its samples", "record 1"});
   EXPECT_TRUE(open_dataset(recipe("{\"text\": \"abc\"}", {{"bad", "skip"}}), Split::kTraining)->warnings().empty());
+  DataLook look;
+  look.most_bytes = 2;
+  open_dataset(recipe("{}\n{\"text\": \"abc\"}\n", {{"bad", "skip"}}), Split::kTraining, &look);  // a look at a part refuses no whole
+  EXPECT_EQ(look.faults, 1u);
 }
 
 // The texts of a part of the records, of which a tenth is held out.
@@ -554,6 +558,22 @@ TEST_F(Chat, RecipeKeysGoWithTheKind) {
   EXPECT_TRUE(micro_batch_of(read).documents);
   const std::string gpt2 = R"({"model": {"family": "gpt2", "vocab_size": 258}, "batch": 1, "data": {"kind": "chat", "path": "x"}})";
   expect_user_error([&] { parse_recipe(gpt2, "r.json", "/"); }, {"data.kind", "tokenizer"});
+}
+
+// What is held out may lie behind the part of a large file that is looked at before a training.
+TEST_F(Chat, ALookAtAPartKnowsNotWhatIsHeldOut) {
+  std::string lines;
+  for (int n = 0; n < 2000; ++n) lines += "{\"text\": \"abc\"}\n";
+  for (const char* kind : {"chat", "text"}) {
+    put_file(folder.file("x.jsonl"), lines);
+    const nlohmann::json whole = {{"model", {{"huggingface", folder.path()}}}, {"batch", 1}, {"sequence", 8},
+                                  {"data", {{"kind", kind}, {"path", folder.file("x.jsonl")}, {"held_out", 0.001}}}};
+    const Recipe reading = parse_recipe(whole.dump(), "r.json", "/");
+    DataLook look;
+    look.most_bytes = 20;
+    open_dataset(reading, Split::kEvaluation, &look);
+    EXPECT_EQ(open_dataset(reading, Split::kEvaluation)->size(), kind == std::string("chat") ? 2u : 4u) << kind;
+  }
 }
 
 TEST_F(Chat, ATextIsReadInTheModelsTokens) {

@@ -85,8 +85,8 @@ class ChatDataset : public Dataset {
     if (records->size() > UINT32_MAX) throw UserError(part.path() + ": more than 2^32 - 1 samples");
     LongWork work("tokens of " + part.path());
     BadRecords bad;
-    uint64_t tried = 0;
-    for (uint64_t n = 0; n < records->size() && (look == nullptr || records->begin(n) < look->most_bytes); ++n) {
+    uint64_t tried = 0, n = 0;
+    for (; n < records->size() && (look == nullptr || records->begin(n) < look->most_bytes); ++n) {
       if (!part.has(n)) continue;
       ++tried;
       try {
@@ -98,6 +98,7 @@ class ChatDataset : public Dataset {
       }
       work.done(static_cast<double>(n + 1) / static_cast<double>(records->size()));
     }
+    if (n < records->size()) return;  // a look at the first of them, of which none need be good
     part.require_some(tried, records->size());
     if (samples_.empty()) throw UserError(part.path() + ": not one of its samples can be trained on; the first: " + bad.first);
     if (bad.count == 0 || look != nullptr) return;  // a look names each of them

@@ -79,7 +79,7 @@ struct DataLook {
 };
 
 // Opens and checks the recipe's data: files, lengths, shapes, labels, all but the contents of pictures. Throws UserError.
-// Evaluation: "eval_path"; else for idx the t10k files beside the training set; null where there is none.
+// Evaluation: "eval_path"; else what is held out of the training set, and for idx the t10k files beside it; null where there is none.
 // Synthetic data have both.
 // With a look, what it can name is left out of the set and named there, and only what is wrong with the set as a whole is thrown.
 std::unique_ptr<Dataset> open_dataset(const Recipe& recipe, Split split, DataLook* look = nullptr);

@@ -61,7 +61,7 @@ class TextPieces {
 class TextDataset : public Dataset {
  public:
   TextDataset(const Recipe& recipe, Split split, const DataPart& part, DataLook* look)
-      : part_(part), windows_(part.size(tokenise(recipe, part.path(), look))), window_(static_cast<uint64_t>(recipe.sequence)), order_(recipe, split, windows_) {
+      : part_(part), windows_(windows_of(tokenise(recipe, part.path(), look))), window_(static_cast<uint64_t>(recipe.sequence)), order_(recipe, split, windows_) {
     set_size(recipe, windows_, static_cast<uint64_t>(recipe.sequence));
     fingerprint_ = fingerprint_of(size_, "", {part.path()});
   }
@@ -78,6 +78,9 @@ class TextDataset : public Dataset {
   }
 
  private:
+  // How many of the text's windows the part has; of a text that was looked at in part nobody can say.
+  uint64_t windows_of(uint64_t windows) const { return is_whole_ ? part_.size(windows) : windows; }
+
   // How many windows the text has.
   uint64_t tokenise(const Recipe& recipe, const std::string& path, DataLook* look) {
     const auto tokenizer = Tokenizer::open(ModelFiles::open(recipe.place.path()).tokenizer());
@@ -87,7 +90,10 @@ class TextDataset : public Dataset {
     const uint64_t sequence = static_cast<uint64_t>(recipe.sequence);
     for (;;) {
       const uint64_t begin = pieces.done();
-      if (look != nullptr && begin >= look->most_bytes && store_.size() > sequence) break;
+      if (look != nullptr && begin >= look->most_bytes && store_.size() > sequence) {
+        is_whole_ = pieces.next().empty();
+        break;
+      }
       const std::string& piece = pieces.next();
       if (piece.empty()) break;
       try {
@@ -125,6 +131,7 @@ class TextDataset : public Dataset {
 
   const DataPart part_;
   TokenStore store_;
+  bool is_whole_ = true;
   const uint64_t windows_;
   TokenWindow window_;
   const SampleOrder order_;
