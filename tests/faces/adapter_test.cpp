@@ -21,6 +21,7 @@
 #include "tools/weights/gguf_model.h"
 #include "tools/weights/merged_weights.h"
 #include "tools/weights/peft_adapter.h"
+#include "tools/weights/peft_pattern.h"
 
 namespace reprise {
 namespace {
@@ -95,6 +96,24 @@ class AdapterOf : public ::testing::TestWithParam<Case> {
     const LoraSettings settings = {.r = kRank, .alpha = 5, .dropout = 0.25, .targets = {}, .rslora = rslora};
     return find_adapter(random_matrices(folder_.file("adapter.safetensors"), matrices), settings, GetParam().fan_in_fan_out);
   }
+  // The first layer has rank 4 and alpha 20, the second alpha 7.
+  Adapter mixed_adapter(bool rslora) {
+    std::vector<Matrix> matrices;
+    const std::vector<Layer>& layers = GetParam().layers;
+    for (const Layer& layer : layers) {
+      const uint64_t rank = &layer == layers.data() ? 4 : kRank;
+      matrices.push_back({layer.name + ".lora_A.weight", rank, layer.in});
+      matrices.push_back({layer.name + ".lora_B.weight", layer.out, rank});
+    }
+    const LoraSettings settings = {.r = kRank, .alpha = 5, .dropout = 0, .targets = {}, .rslora = rslora, .rank_pattern = {{layers[0].name.substr(layers[0].name.find('.') + 1), 4}},
+                                   .alpha_pattern = {{layers[0].name, 20}, {layers[1].name, 7}}};
+    return find_adapter(random_matrices(folder_.file("mixed.safetensors"), matrices), settings, GetParam().fan_in_fan_out);
+  }
+  double mixed_scale(const Layer& layer, bool rslora) const {
+    const std::vector<Layer>& layers = GetParam().layers;
+    const double rank = layer.name == layers[0].name ? 4 : kRank, alpha = layer.name == layers[0].name ? 20 : layer.name == layers[1].name ? 7 : 5;
+    return alpha / (rslora ? std::sqrt(rank) : rank);
+  }
   std::string gguf() const { return kGoldens + GetParam().architecture + ".gguf"; }
   TemporaryFolder folder_;
 };
@@ -150,6 +169,71 @@ TEST_P(AdapterOf, IsAddedToTheLayersOfItsModel) {
     for (const std::string& name : base->names()) {
       if (changed.count(name) != 0) continue;
       EXPECT_EQ(values_of(*merged, name), values_of(*base, name)) << name;
+    }
+  }
+}
+
+// A layer's own rank and alpha give its own scale, in a merged model and in both forms of an adapter.
+TEST_P(AdapterOf, RanksAndAlphasOfSomeLayersHoldInEveryForm) {
+  for (const bool rslora : {false, true}) {
+    const Adapter mixed = mixed_adapter(rslora);
+    const std::shared_ptr<const WeightSource> base = open_weights(gguf());
+    const auto merged = merge_adapter(base, mixed);
+    write_peft_adapter(mixed, "the/base", {folder_.file("adapter_config.json"), folder_.file("adapter_model.safetensors")});
+    const Adapter read = open_peft_adapter(folder_.path());
+    const auto merged_again = merge_adapter(base, read);
+    ASSERT_EQ(read.layers.size(), GetParam().layers.size());
+    for (const Layer& layer : GetParam().layers) {
+      EXPECT_EQ(read.settings.scale_of(layer.name), mixed.settings.scale_of(layer.name)) << layer.name;
+      EXPECT_DOUBLE_EQ(mixed.settings.scale_of(layer.name), mixed_scale(layer, rslora));
+      const std::string name = layer.name + ".weight";
+      const std::vector<float> before = values_of(*base, name), after = values_of(*merged, name);
+      EXPECT_EQ(values_of(*merged_again, name), after) << name;
+      const std::vector<float> down = values_of(*mixed.weights, layer.name + ".lora_A.weight"), up = values_of(*mixed.weights, layer.name + ".lora_B.weight");
+      const uint64_t rank = down.size() / layer.in;
+      for (uint64_t i = 0; i < after.size(); ++i) {
+        const uint64_t o = GetParam().fan_in_fan_out ? i % layer.out : i / layer.in, c = GetParam().fan_in_fan_out ? i / layer.out : i % layer.in;
+        double sum = 0;
+        for (uint64_t r = 0; r < rank; ++r) sum += double{up[o * rank + r]} * down[r * layer.in + c];
+        ASSERT_NEAR(after[i], before[i] + sum * mixed_scale(layer, rslora), 1e-5) << name << " " << i;
+      }
+    }
+  }
+}
+
+// The file has one alpha: 5 of most layers, or 7 of two alike. The others' B holds the rest, which llama.cpp's alpha / rank lacks.
+TEST_P(AdapterOf, AScaleThatAGgufCannotSayIsFoldedIntoB) {
+  for (const bool rslora : {false, true}) {
+    const Adapter mixed = mixed_adapter(rslora);
+    const GgufFile like(gguf());
+    const std::string merged_path = folder_.file("merged.gguf"), path = folder_.file("adapter.gguf");
+    write_gguf_model(*merge_adapter(open_weights(gguf()), mixed), like, BlockType::kF32, merged_path);
+    const FoldedScales folded = write_gguf_adapter(mixed, GetParam().architecture, gguf_heads(like).head, path);
+    const GgufFile merged(merged_path), file(path);
+    const double alpha = *file.number("adapter.lora.alpha");
+    uint64_t layers = 0, rounded = 0;
+    for (const Layer& layer : GetParam().layers) {
+      const double factor = mixed_scale(layer, rslora) * (layer.name == GetParam().layers[0].name ? 4 : 3) / alpha;
+      layers += std::abs(factor - 1) > 1e-6;
+      rounded += std::abs(std::log2(factor) - std::round(std::log2(factor))) > 1e-6;
+    }
+    EXPECT_EQ(folded.layers, layers);
+    EXPECT_EQ(folded.rounded, rounded);
+    EXPECT_GE(folded.layers, 1u);
+    for (const GgufTensor& tensor : like.tensors()) {
+      const GgufTensor *down = file.find_tensor(tensor.name + ".lora_a"), *up = file.find_tensor(tensor.name + ".lora_b");
+      if (down == nullptr) continue;
+      const uint64_t rank = down->shape[0], columns = tensor.shape[1];
+      std::vector<float> a(down->elements()), b(up->elements()), before(tensor.elements()), after(before.size());
+      file.read(*down, 0, a.size(), a.data());
+      file.read(*up, 0, b.size(), b.data());
+      like.read(tensor, 0, before.size(), before.data());
+      merged.read(*merged.find_tensor(tensor.name), 0, after.size(), after.data());
+      for (uint64_t i = 0; i < after.size(); ++i) {
+        double sum = before[i];
+        for (uint64_t r = 0; r < rank; ++r) sum += alpha / static_cast<double>(rank) * b[i / columns * rank + r] * a[r * columns + i % columns];
+        ASSERT_NEAR(after[i], sum, 1e-5) << tensor.name << " " << i;
+      }
     }
   }
 }
@@ -278,6 +362,74 @@ TEST(Adapter, OfAnotherModelIsRefused) {
   EXPECT_FALSE(fs::exists(folder.file("a.gguf")));
 }
 
+// By Python: re.match(rf"(.*\.)?({key})$", name).
+TEST(PeftPattern, MatchesAsPythonsExpressionsDo) {
+  const std::string q = "model.layers.10.self_attn.q_proj";
+  const struct {
+    const char* expression;
+    std::string name;
+    bool matches;
+  } cases[] = {{"q_proj", q, true},
+               {"proj", q, false},
+               {"self_attn.q_proj", q, true},
+               {"self_attn\\.q_proj", q, true},
+               {"elf_attn.q_proj", q, false},
+               {"model.layers.10.self_attn.q_proj", q, true},
+               {"^model.layers.10.self_attn.q_proj$", q, true},
+               {"^self_attn.q_proj", q, false},
+               {"layers.1.self_attn.q_proj", q, false},
+               {"layers.1..self_attn.q_proj", q, true},
+               {".*q_proj", q, true},
+               {".*\\.k_proj", q, false},
+               {"layers\\.\\d+\\.self_attn\\.(q|k)_proj", q, true},
+               {"layers\\.[0-9]\\.self_attn\\.(q|k)_proj", q, false},
+               {"layers.(9|10|11).*.(v|q)_proj", q, true},
+               {"layers.(9|11).*.(v|q)_proj", q, false},
+               {"layers.10?0*.self_attn.q_proj", q, true},
+               {"q_proj.*", "model.q_proj.inner", true},
+               {"lm_head", "lm_head", true},
+               {"head", "lm_head", false}};
+  for (const auto& [expression, name, matches] : cases) {
+    const auto pattern = PeftPattern::parse(expression);
+    ASSERT_TRUE(pattern.has_value()) << expression;
+    EXPECT_EQ(pattern->matches(name), matches) << expression << " " << name;
+  }
+  for (const char* other : {"", "a|b", "(?:a|b)", "(a|b)*", "((a)|b)", "[a-z]", "a{2}", "a(?=b)", "\\w", "a\\", "a**", "*a", "(a", "a$b", "a b", "\\(a)", "(|a)"}) {
+    EXPECT_FALSE(PeftPattern::parse(other).has_value()) << other;
+  }
+}
+
+// Of keys that match one layer PEFT takes the first of the file, whatever its length.
+TEST(PeftAdapter, TheFirstKeyOfAPatternThatMatchesCounts) {
+  TemporaryFolder folder;
+  std::vector<Matrix> matrices;
+  const std::pair<const char*, uint64_t> ranks[] = {{"a.q", 3}, {"a.k", 4}, {"b.q", 3}, {"b.k", 2}, {"q", 3}, {"c.q", 3}};
+  for (const auto& [name, rank] : ranks) {
+    matrices.push_back({std::string("base_model.model.") + name + ".lora_A.weight", rank, 4});
+    matrices.push_back({std::string("base_model.model.") + name + ".lora_B.weight", 4, rank});
+  }
+  random_matrices(folder.file("adapter_model.safetensors"), matrices);
+  const auto read = [&](const std::string& patterns) {
+    std::ofstream(folder.file("adapter_config.json")) << R"({"r": 2, "lora_alpha": 6, "target_modules": ["q", "k"], )" + patterns + "}";
+    return open_peft_adapter(folder.path());
+  };
+  const Adapter adapter = read(R"x("rank_pattern": {"q": 3, "a.q": 4, "a\\.(k|v)": 4}, "alpha_pattern": {"^b.q": 12, "b.*": 8})x");
+  for (const auto& [name, rank] : ranks) EXPECT_EQ(adapter.settings.rank_of(name), static_cast<int>(rank)) << name;
+  EXPECT_EQ(adapter.settings.scale_of("a.q"), 2);
+  EXPECT_EQ(adapter.settings.scale_of("b.q"), 4);
+  EXPECT_EQ(adapter.settings.scale_of("b.k"), 4);
+  // Written by whole names, the names before those that they end in.
+  write_peft_adapter(adapter, "", {folder.file("c.json"), folder.file("w")});
+  const nlohmann::ordered_json written = nlohmann::ordered_json::parse(read_file(folder.file("c.json")));
+  EXPECT_EQ(written["rank_pattern"].dump(), R"({"a.k":4,"q":3})");
+  EXPECT_EQ(written["alpha_pattern"].dump(), R"({"b.k":8.0,"b.q":12.0})");
+  const std::string config = folder.file("adapter_config.json");
+  expect_user_error([&] { read(R"("rank_pattern": {"a|b": 4})"); }, {config, "rank_pattern.a|b", "regular expression that is not taken"});
+  expect_user_error([&] { read(R"("alpha_pattern": {"[ab].q": 4})"); }, {config, "alpha_pattern.[ab].q", "not taken"});
+  expect_user_error([&] { read(R"("rank_pattern": {"q": "4"})"); }, {config, "rank_pattern.q", "must be"});
+  expect_user_error([&] { read(R"("rank_pattern": {"q": 4})"); }, {"adapter_model.safetensors", "which is not rank"});
+}
+
 TEST(PeftAdapter, WhatIsNoPlainLoraIsRefusedByName) {
   TemporaryFolder folder;
   const std::string config = folder.file("adapter_config.json");
@@ -302,8 +454,8 @@ TEST(PeftAdapter, WhatIsNoPlainLoraIsRefusedByName) {
   refused({{"peft_type", "LOHA"}}, {config, "peft_type", "LOHA"});
   refused({{"use_dora", true}}, {config, "use_dora", "not supported"});
   refused({{"bias", "all"}}, {config, "bias", "\"all\" is not supported"});
-  refused({{"rank_pattern", {{"x", 4}}}}, {config, "rank_pattern", "not supported"});
-  refused({{"alpha_pattern", {{"x", 4}}}}, {config, "alpha_pattern"});
+  refused({{"rank_pattern", {{"x", 4}}}}, {"adapter_model.safetensors", "rank 4"});
+  refused({{"alpha_pattern", {{"x", -4}}}}, {config, "alpha_pattern.x"});
   refused({{"modules_to_save", {"lm_head"}}}, {config, "modules_to_save", "lm_head"});
   refused({{"kasa_config", {{"beta", 1}}}}, {config, "kasa_config"});
   // Such an initialisation has changed the base, and PEFT changes it again when it loads the adapter.

@@ -184,6 +184,42 @@ TEST(Decoder, ParametersOfEachFamily) {
   EXPECT_EQ(model_with<LlamaModel>({{"head_dim", nullptr}}).head_dim, 6);
 }
 
+// Targets and patterns are ends of layers' names in whole parts, with * and ?.
+TEST(Decoder, AdaptersHaveTheRanksAndScalesOfTheirLayers) {
+  const json lora = {{"r", 2}, {"alpha", 4}, {"targets", {"v_proj", "layers.1.self_attn.?_proj", "0.mlp.*"}},
+                     {"rank_pattern", {{"v_proj", 3}, {"1.self_attn.v_proj", 5}, {"up*", 4}}}, {"alpha_pattern", {{"up_proj", 16}}}};
+  const auto with = [&](const json& change) {
+    json changed = lora;
+    changed.merge_patch(change);
+    return recipe_with(small("llama"), {{"lora", changed}});
+  };
+  const Graph graph = build_model(with(json::object()));
+  std::map<std::string, std::pair<uint32_t, float>> adapters;  // of a layer: rank and scale
+  for (const Node& node : graph.nodes) {
+    if (node.low_rank == kNoNode) continue;
+    const Node& down = graph.nodes[node.low_rank];
+    adapters[node.name.substr(13)] = {graph.tensor(down.parameters[0]).shape[0], graph.attributes.of<LinearAttribute>()[down.attribute].scale};
+    EXPECT_EQ(graph.tensor(node.parameters[2]).shape[1], adapters[node.name.substr(13)].first);
+  }
+  const std::map<std::string, std::pair<uint32_t, float>> expected = {
+      {"0.self_attn.v_proj", {3, 4 / 3.0f}}, {"1.self_attn.q_proj", {2, 2}}, {"1.self_attn.k_proj", {2, 2}}, {"1.self_attn.v_proj", {5, 4 / 5.0f}},
+      {"1.self_attn.o_proj", {2, 2}},        {"0.mlp.gate_proj", {2, 2}},    {"0.mlp.up_proj", {4, 4}},      {"0.mlp.down_proj", {2, 2}}};
+  EXPECT_EQ(adapters, expected);
+  for (const Value& value : graph.values) EXPECT_EQ(value.trainable, value.kind == ValueKind::kParameter && is_adapter(value.name)) << value.name;
+  const Graph stable = build_model(with({{"rslora", true}}));
+  for (const Node& node : stable.nodes) {
+    if (node.name != "model.layers.0.mlp.up_proj.lora_A") continue;
+    EXPECT_EQ(stable.attributes.of<LinearAttribute>()[node.attribute].scale, 8) << "alpha 16 over the root of rank 4";
+  }
+  const auto refused = [&](const json& change, std::initializer_list<std::string> fragments) {
+    expect_user_error([&] { build_model(with(change)); }, fragments);
+  };
+  refused({{"targets", {"v_proj", "layers.2.*"}}}, {"lora.targets[1]", "\"layers.2.*\" is no linear layer of the model, which has", "\"up_proj\""});
+  refused({{"targets", {"proj"}}}, {"lora.targets[0]", "\"proj\""});
+  refused({{"rank_pattern", {{"query", 3}}}}, {"lora.rank_pattern.query", "matches no layer with an adapter", "\"q_proj\""});
+  refused({{"alpha_pattern", {{"0.self_attn.q_proj", 3}}}}, {"lora.alpha_pattern.0.self_attn.q_proj", "matches no layer with an adapter"});
+}
+
 TEST(Decoder, EveryHalfOfABlockIsALink) {
   EXPECT_EQ(build_model(recipe_with(small("qwen3"))).boundaries.size(), 1u + 2 * 2);
 }

@@ -91,6 +91,19 @@ TEST_F(Export, WritesEveryForm) {
   for (const auto& entry : fs::directory_iterator(folder_.path())) EXPECT_EQ(entry.path().string().find(".new-"), std::string::npos) << entry.path();
 }
 
+// The scale of the second layer, 7 / 2 beside 3 / 2, is none that the file's alpha of 3 can say.
+TEST_F(Export, SaysWhichScalesAGgufAdapterHoldsInItsMatrices) {
+  const auto line = [&](double alpha) {
+    const Recipe of = recipe({{"lora", {{"r", 2}, {"alpha", 3}, {"targets", {"*.q_proj", "mlp.*"}}, {"alpha_pattern", {{"q_proj", alpha}, {"up_proj", 9}}}}}});
+    snapshot(of);
+    return export_snapshot(of, request(ExportForm::kAdapterGguf, "a.gguf"));
+  };
+  const std::string start = at("a.gguf") + ": adapter of 2 layers, rank 2";
+  EXPECT_EQ(line(6), start + "; B of 1 holds a factor, because a GGUF adapter has one alpha, exactly");
+  EXPECT_EQ(line(7), start + "; B of 1 holds a factor, because a GGUF adapter has one alpha (1 of them rounded once to F32, by at most 2^-24 of each number)");
+  EXPECT_EQ(line(3), start);
+}
+
 TEST_F(Export, AWholeModelIsTheSnapshotsOwn) {
   const Recipe of = recipe({{"lora", nullptr}});
   snapshot(of);

@@ -98,7 +98,8 @@ const char* const kFullGpt =
   "initializer_range": 0.1, "tie_word_embeddings": false}, "data": {"kind": "tokens", "path": "../t.bin", "token_bytes": 4, "held_out": 0.125}, "batch": 1,
   "sequence": 100, "optimizer": {"name": "adamw", "lr": 3e-4, "betas": [0.8, 0.95], "eps": 1e-6, "weight_decay": 0.1},
   "lr_schedule": {"kind": "cosine", "warmup_steps": 3}, "gradient_release": true, "evaluate_every": 10, "early_stopping": {"patience": 3}, "steps": 40, "schedule": {"strategy": "multistage", "disk": "2GiB", "write_cost": 3.5, "read_cost": 0},
-  "feature_map_budget": 123456789, "backend": "cuda", "lora": {"r": 4, "alpha": 16, "dropout": 0.05, "targets": ["c_attn", "mlp.c_fc"], "rslora": true},
+  "feature_map_budget": 123456789, "backend": "cuda", "lora": {"r": 4, "alpha": 16, "dropout": 0.05, "targets": ["c_attn", "mlp.c_fc"], "rslora": true,
+  "rank_pattern": {"h.0.*": 9, "c_fc": 16, "h.1.mlp.c_fc": 25}, "alpha_pattern": {"h.2.attn.c_attn": 6}},
   "weights": {"frozen": "q8_0"}, "evaluate_first": true, "prompts": ["Once"], "answer_tokens": 7})";
 
 TEST(Recipe, EveryKeyArrives) {
@@ -144,7 +145,13 @@ TEST(Recipe, EveryKeyArrives) {
   EXPECT_EQ(std::get<Gpt2Model>(gpt.model).n_inner, 100);
   EXPECT_FALSE(std::get<Gpt2Model>(gpt.model).tie_word_embeddings);
   EXPECT_EQ(gpt.lora->r, 4);
-  EXPECT_EQ(gpt.lora->scale(), 8);  // 16 / sqrt(4)
+  EXPECT_EQ(gpt.lora->scale_of("transformer.h.1.attn.c_attn"), 8);  // 16 / sqrt(4)
+  EXPECT_EQ(gpt.lora->rank_of("transformer.h.0.attn.c_attn"), 9);
+  EXPECT_EQ(gpt.lora->rank_of("transformer.h.0.mlp.c_fc"), 9) << "of several patterns the longest";
+  EXPECT_EQ(gpt.lora->rank_of("transformer.h.1.mlp.c_fc"), 25);
+  EXPECT_EQ(gpt.lora->rank_of("transformer.h.2.mlp.c_fc"), 16);
+  EXPECT_EQ(gpt.lora->scale_of("transformer.h.1.mlp.c_fc"), 16 / 5.0) << "by the layer's own rank";
+  EXPECT_EQ(gpt.lora->scale_of("transformer.h.2.attn.c_attn"), 3);
   EXPECT_EQ(gpt.lora->dropout, 0.05);
   EXPECT_EQ(gpt.lora->targets, (std::vector<std::string>{"c_attn", "mlp.c_fc"}));
   EXPECT_EQ(gpt.weights.frozen, DType::kQ8_0);
@@ -153,7 +160,7 @@ TEST(Recipe, EveryKeyArrives) {
   EXPECT_EQ(gpt.answer_tokens, 7);
   EXPECT_EQ(gpt.data.held_out, 0.125);
   EXPECT_EQ(gpt.early_stopping->patience, 3u);
-  EXPECT_EQ(parse(R"({"model": {"family": "gpt2"}, "batch": 2, "lora": {"r": 6}})").lora->scale(), 1);
+  EXPECT_EQ(parse(R"({"model": {"family": "gpt2"}, "batch": 2, "lora": {"r": 6}})").lora->scale_of("transformer.h.0.mlp.c_fc"), 1);
   EXPECT_FALSE(parse(R"({"model": {"family": "gpt2"}, "batch": 2, "lora": null})").lora.has_value());
 }
 
@@ -354,6 +361,9 @@ const BadRecipe kBadRecipes[] = {
     {"lora's keys", kGpt, R"({"lora": {"rank": 8}})", {"lora.rank", "unknown key", "\"r\""}},
     {"lora without rank", kGpt, R"({"lora": {}})", {"lora.r", "missing"}},
     {"lora targets", kGpt, R"({"lora": {"r": 8, "targets": "every"}})", {"lora.targets", "all-linear", "every"}},
+    {"a rank of a pattern", kGpt, R"({"lora": {"r": 8, "rank_pattern": {"c_fc": 0}}})", {"lora.rank_pattern.c_fc", "must be", "0"}},
+    {"an alpha of a pattern", kGpt, R"({"lora": {"r": 8, "alpha_pattern": {"c_fc": "8"}}})", {"lora.alpha_pattern.c_fc", "must be", "8"}},
+    {"ranks in a list", kGpt, R"({"lora": {"r": 8, "rank_pattern": [4]}})", {"lora.rank_pattern", "object"}},
     {"no lora targets", kGpt, R"({"lora": {"r": 8, "targets": []}})", {"lora.targets", "one layer at least"}},
     {"lora and freeze", kGpt, R"({"lora": {"r": 8}, "freeze": ["*wte*"]})", {"freeze", "lora"}},
     {"weights of what trains", kGpt, R"({"weights": {"frozen": "f32"}})", {"weights.frozen", "nothing is frozen"}},

@@ -63,6 +63,8 @@ bool matches_pattern(const std::string& pattern, const std::string& name) {
   return ::fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
 }
 
+bool matches_end(const std::string& pattern, const std::string& name) { return matches_pattern(pattern, name) || matches_pattern("*." + pattern, name); }
+
 std::string some_of(const std::vector<std::string>& words, const std::string& between) {
   constexpr size_t kShown = 8;
   std::string list;

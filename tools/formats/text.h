@@ -18,6 +18,8 @@ uint64_t parse_bytes(const std::string& text, const std::string& field = "bytes"
 // True where the whole `name` matches `pattern`, in which '*' stands for any text, dots too, and '?' for any one
 // character.
 bool matches_pattern(const std::string& pattern, const std::string& name);
+// The same of the name or of one of its ends behind a dot: "q_proj" and "0.*.q_proj" match "layers.0.self_attn.q_proj".
+bool matches_end(const std::string& pattern, const std::string& name);
 
 // "a, b, c"; of more than eight "a, b, ... h and 12 more", so that a line stays one that is read.
 std::string some_of(const std::vector<std::string>& words, const std::string& between = ", ");

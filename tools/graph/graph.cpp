@@ -266,16 +266,12 @@ ValueId Graph::global_pool(ValueId x, const std::string& name) {
   return y;
 }
 
-bool AdapterChoice::takes(const std::string& layer) const {
-  const auto ends = [&layer](const std::string& target) { return ("." + layer).ends_with("." + target); };
-  return rank > 0 && (targets.empty() || std::any_of(targets.begin(), targets.end(), ends));
-}
-
 ValueId Graph::linear(ValueId x, const std::string& name, uint32_t out_features, bool input_major, bool bias, float init_std) {
-  if (!adapters.takes(name)) return linear(x, name, out_features, input_major, bias, init_std, kNoValue, kNoValue);
-  const ValueId read = adapters.dropout > 0 ? dropout(x, name + ".lora_dropout", adapters.dropout) : x;
-  const ValueId hidden = low_rank(read, name, adapters.rank, adapters.scale);
-  const ValueId up = parameter(name + ".lora_B.weight", {out_features, adapters.rank}, InitKind::kConstant, 0.0f);
+  const AdapterForm form = adapters ? adapters(name) : AdapterForm();
+  if (form.rank == 0) return linear(x, name, out_features, input_major, bias, init_std, kNoValue, kNoValue);
+  const ValueId read = form.dropout > 0 ? dropout(x, name + ".lora_dropout", form.dropout) : x;
+  const ValueId hidden = low_rank(read, name, form.rank, form.scale);
+  const ValueId up = parameter(name + ".lora_B.weight", {out_features, form.rank}, InitKind::kConstant, 0.0f);
   return linear(x, name, out_features, input_major, bias, init_std, hidden, up);
 }
 

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <set>
 #include <string>
 #include <vector>
@@ -124,13 +125,13 @@ using Shape = std::vector<uint32_t>;
 // A tensor of more elements is refused: up to there every product of bytes stays below 2^64.
 constexpr double kMostElements = 1099511627776.0;  // 2^40
 
-// Which linear layers get a low-rank adapter (Hu et al. 2021), and of which form.
-struct AdapterChoice {
-  uint32_t rank = 0;                 // 0: there are none
-  float scale = 1, dropout = 0;      // dropout: of what the adapter reads
-  std::vector<std::string> targets;  // ends of names, of whole parts: "q_proj", "self_attn.q_proj"; empty: every layer
-  bool takes(const std::string& layer) const;
+// A low-rank adapter (Hu et al. 2021) of a linear layer.
+struct AdapterForm {
+  uint32_t rank = 0;             // 0: the layer has none
+  float scale = 1, dropout = 0;  // dropout: of what the adapter reads
 };
+// Of a layer's name: its adapter.
+using AdapterChoice = std::function<AdapterForm(const std::string& layer)>;
 
 // Whether a parameter is an adapter's, by its name.
 inline bool is_adapter(const std::string& parameter) { return parameter.ends_with(".lora_A.weight") || parameter.ends_with(".lora_B.weight"); }
@@ -142,7 +143,7 @@ class Graph {
   std::vector<ValueId> boundaries;  // where the model may be cut: outputs of links, in order; not the loss
   AttributeTables attributes;
   ValueId input = kNoValue, labels = kNoValue, scalars = kNoValue;
-  AdapterChoice adapters;  // of the linear layers that are made from now on
+  AdapterChoice adapters;  // of the linear layers that are made from now on; none: they get none
   ValueId document_start = kNoValue;  // where sequences hold several documents: a value of kind kInput, [B,T] i32, that the host fills
 
   explicit Graph(DType stored = DType::kF32);  // activations, their gradients and the images are stored so
@@ -164,7 +165,7 @@ class Graph {
   ValueId add(ValueId a, ValueId b, const std::string& name);
   ValueId max_pool(ValueId x, const std::string& name, WindowAttribute window);
   ValueId global_pool(ValueId x, const std::string& name);
-  // Where `adapters` takes the layer, its adapter is added: parameters "NAME.lora_A.weight" [rank,in] and "NAME.lora_B.weight" [out,rank].
+  // Where `adapters` gives the layer a rank, its adapter is added: parameters "NAME.lora_A.weight" [rank,in] and "NAME.lora_B.weight" [out,rank].
   ValueId linear(ValueId x, const std::string& name, uint32_t out_features, bool input_major, bool bias, float init_std);
   // With `hidden` of low_rank(), read by this layer alone, and `up` [out,rank]: the adapter that is added; kNoValue for none.
   ValueId linear(ValueId x, const std::string& name, uint32_t out_features, bool input_major, bool bias, float init_std, ValueId hidden, ValueId up);

@@ -12,7 +12,8 @@ const char* const kAllLinear = "all-linear";
 void read_targets(const JsonFields& fields, LoraSettings& lora) {
   const auto form = [] { return either_form(word_form({kAllLinear}), list_form(string_form())); };
   fields.note("targets", form, [] { return json(kAllLinear); },
-              {"The linear layers that get an adapter, by the last part of their names (\"q_proj\") or more of it; \"all-linear\" is all but the head"});
+              {"The linear layers that get an adapter, by the ends of their names (\"q_proj\", \"layers.0.self_attn.q_proj\"), in which * and ? may stand; "
+               "\"all-linear\" is all but the head"});
   if (!fields.has("targets")) return;
   if (fields.at("targets") == kAllLinear) return;
   if (!fields.at("targets").is_array()) fields.refuse("targets", "must be " + form().words + ", not " + json_shown(fields.at("targets")));
@@ -20,11 +21,25 @@ void read_targets(const JsonFields& fields, LoraSettings& lora) {
   if (lora.targets.empty()) fields.refuse("targets", "must name one layer at least, or be \"all-linear\"");
 }
 
+constexpr int kMostRank = 4096;
+
+// {"PATTERN": number}, each by `read(fields of the object, pattern, its number)`.
+template <typename Number, typename Read>
+void read_patterns(const JsonFields& fields, const std::string& key, std::map<std::string, Number>& patterns, const ValueForm& number, const KeyText& text, const Read& read) {
+  const auto form = [&] { return ValueForm{"an object of patterns of layers, each with " + number.words, {{"type", "object"}}}; };
+  fields.note(key, form, [] { return json::object(); }, text);
+  if (!fields.has(key)) return;
+  const JsonFields object = fields.object(key);
+  for (const auto& [pattern, value] : fields.at(key).items()) {
+    if (pattern.empty()) fields.refuse(key, "\"\" is no pattern; must be the end of a layer's name");
+    patterns[pattern] = read(object, pattern, value);
+  }
+}
+
 }  // namespace
 
 LoraSettings read_lora(const JsonFields& fields) {
-  constexpr int kMostRank = 4096;
-  fields.allow_only({"r", "alpha", "dropout", "targets", "rslora"});
+  fields.allow_only({"r", "alpha", "dropout", "targets", "rslora", "rank_pattern", "alpha_pattern"});
   LoraSettings lora;
   fields.require("r", "give the rank of the adapters, as 8");
   fields.read("r", lora.r, 1, kMostRank, {"The rank of every adapter"});
@@ -34,15 +49,24 @@ LoraSettings read_lora(const JsonFields& fields) {
   fields.read("dropout", lora.dropout, kBelowOne, {"The dropout of what an adapter reads"});
   read_targets(fields, lora);
   fields.read("rslora", lora.rslora, {"Multiplies by alpha / sqrt(r) instead (Kalajdzievski 2023)"});
+  read_patterns(fields, "rank_pattern", lora.rank_pattern, integer_form(1, kMostRank),
+                {"Another rank than r for some layers: {\"PATTERN\": rank}, patterns as those of targets; of several that match, the longest"},
+                [](const JsonFields& object, const std::string& pattern, const json& value) { return static_cast<int>(object.integer_in(pattern, value, 1, kMostRank)); });
+  read_patterns(fields, "alpha_pattern", lora.alpha_pattern, number_form(kPositive), {"Another alpha for some layers, in the same way"},
+                [](const JsonFields& object, const std::string& pattern, const json& value) { return object.number_in(pattern, value, kPositive); });
   return lora;
 }
 
 json lora_json(const LoraSettings& lora) {
-  return {{"r", lora.r},
-          {"alpha", lora.alpha},
-          {"dropout", lora.dropout},
-          {"targets", lora.targets.empty() ? json(kAllLinear) : json(lora.targets)},
-          {"rslora", lora.rslora}};
+  json value = {{"r", lora.r},
+                {"alpha", lora.alpha},
+                {"dropout", lora.dropout},
+                {"targets", lora.targets.empty() ? json(kAllLinear) : json(lora.targets)},
+                {"rslora", lora.rslora}};
+  // Absent where there are none, as in a snapshot of before.
+  if (!lora.rank_pattern.empty()) value["rank_pattern"] = lora.rank_pattern;
+  if (!lora.alpha_pattern.empty()) value["alpha_pattern"] = lora.alpha_pattern;
+  return value;
 }
 
 }  // namespace reprise

@@ -6,6 +6,7 @@
 
 #include "tools/formats/error.h"
 #include "tools/formats/json_text.h"
+#include "tools/formats/text.h"
 #include "tools/weights/weight_source.h"
 
 namespace reprise {
@@ -25,8 +26,9 @@ void unmark(Graph& graph, const RecipeRules& rules, const std::vector<std::strin
   }
 }
 
-AdapterChoice adapters_of(const LoraSettings& lora) {
-  return {.rank = static_cast<uint32_t>(lora.r), .scale = static_cast<float>(lora.scale()), .dropout = static_cast<float>(lora.dropout), .targets = lora.targets};
+AdapterForm adapter_of(const LoraSettings& lora, const std::string& layer) {
+  if (!lora.targets_layer(layer)) return {};
+  return {.rank = static_cast<uint32_t>(lora.rank_of(layer)), .scale = static_cast<float>(lora.scale_of(layer)), .dropout = static_cast<float>(lora.dropout)};
 }
 
 // The linear layers' names, each last part once, for who has named one that is not there.
@@ -39,15 +41,29 @@ std::string layers_to_name(const Graph& graph) {
   return quoted_list({parts.begin(), parts.end()});
 }
 
-void freeze_all_but_adapters(Graph& graph, const RecipeRules& rules, const LoraSettings& lora) {
+void freeze_all_but_adapters(Graph& graph) {
   for (Value& value : graph.values) {
     if (value.kind == ValueKind::kParameter && !is_adapter(value.name)) value.trainable = false;
   }
+}
+
+// Patterns that match nothing. Those of ranks and alphas are of layers with an adapter.
+void check_patterns(const Graph& graph, const RecipeRules& rules, const LoraSettings& lora) {
+  const auto matches = [&](const std::string& pattern, bool with_adapter) {
+    const auto is_it = [&](const Node& node) {
+      return node.op == Op::kLinear && (!with_adapter || node.low_rank != kNoNode) && !node.name.ends_with(".lora_A") && matches_end(pattern, node.name);
+    };
+    return std::any_of(graph.nodes.begin(), graph.nodes.end(), is_it);
+  };
   for (size_t n = 0; n < lora.targets.size(); ++n) {
-    const AdapterChoice one = {.rank = 1, .targets = {lora.targets[n]}};
-    const bool matched = std::any_of(graph.nodes.begin(), graph.nodes.end(), [&](const Node& node) { return node.op == Op::kLinear && one.takes(node.name); });
-    rules.require(matched, "lora.targets[" + std::to_string(n) + "]", "\"" + lora.targets[n] + "\" is no linear layer of the model, which has " + layers_to_name(graph));
+    rules.require(matches(lora.targets[n], false), "lora.targets[" + std::to_string(n) + "]",
+                  "\"" + lora.targets[n] + "\" is no linear layer of the model, which has " + layers_to_name(graph));
   }
+  const auto check_map = [&](const auto& map, const std::string& key) {
+    for (const auto& entry : map) rules.require(matches(entry.first, true), "lora." + key + "." + entry.first, "matches no layer with an adapter; the model has " + layers_to_name(graph));
+  };
+  check_map(lora.rank_pattern, "rank_pattern");
+  check_map(lora.alpha_pattern, "alpha_pattern");
 }
 
 }  // namespace
@@ -56,9 +72,10 @@ Graph build_model(const Recipe& recipe, const RecipeRules& rules) { return build
 
 Graph build_model(const Recipe& recipe, const RecipeRules& rules, MicroBatch batch) {
   Graph graph(recipe.dtype == Recipe::Dtype::kBf16 ? DType::kBf16 : DType::kF32);
-  if (recipe.lora) graph.adapters = adapters_of(*recipe.lora);
+  if (recipe.lora) graph.adapters = [&lora = *recipe.lora](const std::string& layer) { return adapter_of(lora, layer); };
   build_model(recipe.model, graph, batch);
-  if (recipe.lora) freeze_all_but_adapters(graph, rules, *recipe.lora);
+  graph.adapters = nullptr;
+  if (recipe.lora) freeze_all_but_adapters(graph), check_patterns(graph, rules, *recipe.lora);
   unmark(graph, rules, recipe.freeze, "freeze", &Value::trainable);
   unmark(graph, rules, recipe.optimizer.no_decay, "optimizer.no_decay", &Value::decays);
   const bool trains = std::any_of(graph.values.begin(), graph.values.end(), [](const Value& value) { return value.trainable; });

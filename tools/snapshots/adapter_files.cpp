@@ -16,14 +16,16 @@ namespace {
 
 constexpr const char* kState = "state.safetensors";  // the adapters under the state's names, while PEFT's files are made of it
 
-void require_same_settings(const LoraSettings& settings, const LoraSettings& recipe, const std::string& folder) {
+void require_same_layer(const AdapterLayer& layer, const LoraSettings& settings, const LoraSettings& recipe, const std::string& folder) {
   const auto refuse = [&](const std::string& is, const std::string& must_be) {
-    throw UserError(folder + "/adapter_config.json: " + is + "; the recipe's lora has " + must_be);
+    throw UserError(folder + "/adapter_config.json: " + is + "; the recipe's lora has " + must_be + " for " + json_shown(layer.name));
   };
-  if (settings.r != recipe.r) refuse("r: is " + std::to_string(settings.r), std::to_string(recipe.r));
-  if (settings.scale() == recipe.scale()) return;
-  const auto words = [](const LoraSettings& s) { return (s.rslora ? "rslora, alpha " : "alpha ") + nlohmann::json(s.alpha).dump(); };
-  refuse("lora_alpha: is another scale: " + words(settings), words(recipe));
+  const auto key = [&](const auto& patterns, const char* of_all, const char* of_some) { return patterns.count(layer.name) > 0 ? of_some : of_all; };
+  const int is = settings.rank_of(layer.name), must_be = recipe.rank_of(layer.name);
+  if (is != must_be) refuse(key(settings.rank_pattern, "r", "rank_pattern") + (": is " + std::to_string(is)), std::to_string(must_be));
+  if (settings.scale_of(layer.name) == recipe.scale_of(layer.name)) return;
+  const auto words = [&](const LoraSettings& s) { return (s.rslora ? "rslora, alpha " : "alpha ") + nlohmann::json(s.alpha_of(layer.name)).dump(); };
+  refuse(key(settings.alpha_pattern, "lora_alpha", "alpha_pattern") + (": is another scale: " + words(settings)), words(recipe));
 }
 
 }  // namespace
@@ -44,7 +46,7 @@ void save_adapter(const Trainer& trainer, const Recipe& recipe, const std::strin
 void load_adapter(const Trainer& trainer, const Recipe& recipe, const std::string& folder) {
   if (!recipe.lora) throw UserError(recipe.name + ": --init-adapter: the recipe trains no adapter; give it \"lora\"");
   const Adapter adapter = open_peft_adapter(folder);
-  require_same_settings(adapter.settings, *recipe.lora, folder);
+  for (const AdapterLayer& layer : adapter.layers) require_same_layer(layer, adapter.settings, *recipe.lora, folder);
   for (const std::string& name : adapter.weights->names()) {
     const auto is_it = [&](const StateTensor& state) { return state.name == name; };
     if (std::any_of(trainer.plan->state.begin(), trainer.plan->state.end(), is_it)) continue;

@@ -1,6 +1,7 @@
 // See export_snapshot.h.
 #include "tools/snapshots/export_snapshot.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -134,21 +135,36 @@ void copy_companions(const Recipe& recipe, const SnapshotDirectory& folder) {
   write_file(folder.file("tokenizer_config.json"), texts.config);
 }
 
+// "adapter of 4 layers, rank 2 to 8"
+std::string adapter_text(const Adapter& adapter) {
+  const auto [least, most] = std::minmax_element(adapter.layers.begin(), adapter.layers.end(), [](const AdapterLayer& a, const AdapterLayer& b) { return a.rank < b.rank; });
+  return "adapter of " + std::to_string(adapter.layers.size()) + " layers, rank " + std::to_string(least->rank) +
+         (least->rank == most->rank ? "" : " to " + std::to_string(most->rank));
+}
+
+// Of an adapter in GGUF: what its one alpha cannot say.
+std::string folded_text(const FoldedScales& folded) {
+  if (folded.layers == 0) return "";
+  return "; B of " + std::to_string(folded.layers) + " holds a factor, because a GGUF adapter has one alpha" +
+         (folded.rounded == 0 ? ", exactly" : " (" + std::to_string(folded.rounded) + " of them rounded once to F32, by at most 2^-24 of each number)");
+}
+
 std::string export_adapter(const Snapshot& snapshot, const ExportRequest& request) {
   const Adapter adapter = snapshot.adapter();
   const std::string base = snapshot.recipe.place.path();
   write_folder(request.to, peft_files(), [&](const SnapshotDirectory& folder) {
     write_peft_adapter(adapter, base, {folder.file(peft_files()[0]), folder.file(peft_files()[1])});
   });
-  return "adapter of " + std::to_string(adapter.layers.size()) + " layers, rank " + std::to_string(adapter.settings.r);
+  return adapter_text(adapter);
 }
 
 std::string export_adapter_gguf(const Snapshot& snapshot, const ExportRequest& request) {
   const Adapter adapter = snapshot.adapter();
   const std::string architecture = snapshot.config.at("model_type");
   const uint64_t head = snapshot.config.value("head_dim", uint64_t{0});
-  write_gguf(request.to, "adapter", [&](const std::string& to) { write_gguf_adapter(adapter, architecture, head, to); });
-  return "adapter of " + std::to_string(adapter.layers.size()) + " layers, rank " + std::to_string(adapter.settings.r);
+  FoldedScales folded;
+  write_gguf(request.to, "adapter", [&](const std::string& to) { folded = write_gguf_adapter(adapter, architecture, head, to); });
+  return adapter_text(adapter) + folded_text(folded);
 }
 
 std::string export_merged(const Snapshot& snapshot, const ExportRequest& request) {

@@ -170,7 +170,8 @@ json pixels_of(const json& recipe) {
 // Which tensors there are, and where weights are used as they are, what they compute.
 void require_same_adapters(const json& theirs, const json& ours, const std::string& folder, bool goes_on) {
   const auto kept = [&](const json& recipe) {
-    json lora = keys_of(recipe, "lora", goes_on ? std::vector<const char*>{"r", "targets"} : std::vector<const char*>{"r", "targets", "alpha", "rslora"});
+    json lora = keys_of(recipe, "lora", goes_on ? std::vector<const char*>{"r", "targets", "rank_pattern"}
+                                                     : std::vector<const char*>{"r", "targets", "rank_pattern", "alpha", "alpha_pattern", "rslora"});
     if (lora.is_object() && lora["targets"].is_array()) std::sort(lora["targets"].begin(), lora["targets"].end());
     return lora;
   };

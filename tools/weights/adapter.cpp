@@ -27,18 +27,26 @@ std::vector<uint64_t> matrix_shape(const WeightSource& weights, const std::strin
 
 bool is_adapter_tensor(const std::string& name) { return name.ends_with(kDown) || name.ends_with(kUp); }
 
+std::vector<std::string> adapted_layers(const WeightSource& weights) {
+  std::vector<std::string> layers;
+  for (const std::string& name : weights.names()) {
+    if (name.ends_with(kDown)) layers.push_back(name.substr(0, name.size() - kDown.size()));
+  }
+  return layers;
+}
+
 Adapter find_adapter(std::shared_ptr<const WeightSource> weights, const LoraSettings& settings, bool fan_in_fan_out) {
   Adapter adapter = {settings, fan_in_fan_out, weights, {}};
-  const uint64_t rank = static_cast<uint64_t>(settings.r);
   for (const std::string& name : weights->names()) {
     if (!is_adapter_tensor(name)) continue;
-    const AdapterLayer named = {name.substr(0, name.size() - kDown.size()), 0, 0};
+    const AdapterLayer named = {name.substr(0, name.size() - kDown.size())};
+    const uint64_t rank = static_cast<uint64_t>(settings.rank_of(named.name));
     const std::vector<uint64_t> down = matrix_shape(*weights, named.down()), up = matrix_shape(*weights, named.up());
     if (down[0] != rank || up[1] != rank) {
       throw UserError(weights->path() + ": tensor " + json_shown(name) + ": the layer's matrices are " + nlohmann::json(down).dump() + " and " +
                       nlohmann::json(up).dump() + ", which is not rank " + std::to_string(rank));
     }
-    if (name.ends_with(kDown)) adapter.layers.push_back({named.name, down[1], up[0]});
+    if (name.ends_with(kDown)) adapter.layers.push_back({named.name, down[1], up[0], rank});
   }
   if (adapter.layers.empty()) throw UserError(weights->path() + ": has no adapter: no tensor is named *.lora_A.weight");
   return adapter;

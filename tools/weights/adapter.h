@@ -14,7 +14,7 @@ namespace reprise {
 
 struct AdapterLayer {
   std::string name;  // the layer's, without ".weight"
-  uint64_t in = 0, out = 0;
+  uint64_t in = 0, out = 0, rank = 0;
   std::string down() const { return name + ".lora_A.weight"; }  // [r, in]
   std::string up() const { return name + ".lora_B.weight"; }    // [out, r]
 };
@@ -27,8 +27,11 @@ struct Adapter {
 };
 
 // Every layer of which the weights have matrices "NAME.lora_A.weight" and "NAME.lora_B.weight". Throws UserError naming file and tensor
-// where one of the two is missing, is no matrix of floats, or has another rank; and where there is none.
+// where one of the two is missing, is no matrix of floats, or has another rank than the settings say; and where there is none.
 Adapter find_adapter(std::shared_ptr<const WeightSource> weights, const LoraSettings& settings, bool fan_in_fan_out);
+
+// The names of the layers of which there are matrices A.
+std::vector<std::string> adapted_layers(const WeightSource& weights);
 
 // Whether a tensor is one of an adapter's.
 bool is_adapter_tensor(const std::string& name);

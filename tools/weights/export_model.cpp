@@ -216,14 +216,22 @@ void write_gguf_model(const WeightSource& weights, const GgufFile& like, BlockTy
   writer.finish();
 }
 
-void write_gguf_adapter(const Adapter& adapter, const std::string& architecture, uint64_t head, const std::string& path) {
-  const uint64_t rank = static_cast<uint64_t>(adapter.settings.r);
-  GgufWriter writer(path);
-  const auto add_text = [&](const char* key, const std::string& text) { writer.add(key, {GgufType::kString, {}, text}); };
-  add_text("general.type", "adapter");
-  add_text("general.architecture", architecture);
-  add_text("adapter.type", "lora");
-  writer.add("adapter.lora.alpha", {GgufType::kF32, {}, adapter.settings.scale() * adapter.settings.r});
+namespace {
+
+// A layer's alpha as llama.cpp means it: divided by the rank it gives the scale.
+double gguf_alpha(const Adapter& adapter, const AdapterLayer& layer) {
+  return adapter.settings.alpha_of(layer.name) * (adapter.settings.rslora ? std::sqrt(static_cast<double>(layer.rank)) : 1);
+}
+
+// That of most layers; of several the largest.
+double most_common_alpha(const Adapter& adapter) {
+  std::map<double, size_t> layers;
+  for (const AdapterLayer& layer : adapter.layers) ++layers[gguf_alpha(adapter, layer)];
+  return std::max_element(layers.begin(), layers.end(), [](const auto& a, const auto& b) { return a.second < b.second || (a.second == b.second && a.first < b.first); })->first;
+}
+
+// The layers' names in the file, after all is checked.
+std::vector<GgufName> adapter_names(const Adapter& adapter, const std::string& architecture, uint64_t head) {
   std::vector<GgufName> names;
   for (const AdapterLayer& layer : adapter.layers) {
     const auto name = gguf_name(architecture, layer.name + ".weight");
@@ -232,20 +240,49 @@ void write_gguf_adapter(const Adapter& adapter, const std::string& architecture,
       throw UserError(adapter.weights->path() + ": the adapter of " + json_shown(layer.name) + ": its " + std::to_string(layer.out) + " rows are no whole heads of " +
                       std::to_string(head));
     }
-    writer.declare(name->name + ".lora_a", BlockType::kF32, {rank, layer.in});
-    writer.declare(name->name + ".lora_b", BlockType::kF32, {layer.out, rank});
     names.push_back(*name);
   }
+  return names;
+}
+
+void write_adapter_layer(const Adapter& adapter, const AdapterLayer& layer, GgufOrder order, uint64_t head, double factor, GgufWriter& writer) {
+  const std::vector<float> down = read_matrix(*adapter.weights, layer.down());
+  writer.write(down.data(), down.size() * sizeof(float));
+  std::vector<float> up(layer.out * layer.rank);
+  const GgufOrder rows = order == GgufOrder::kPairs ? GgufOrder::kPairs : GgufOrder::kSame;  // B is never transposed
+  GgufRows(*adapter.weights, layer.up(), rows, head).read(0, layer.out, up.data());
+  if (factor != 1) {
+    for (float& number : up) number = static_cast<float>(number * factor);
+  }
+  writer.write(up.data(), up.size() * sizeof(float));
+}
+
+}  // namespace
+
+FoldedScales write_gguf_adapter(const Adapter& adapter, const std::string& architecture, uint64_t head, const std::string& path) {
+  const std::vector<GgufName> names = adapter_names(adapter, architecture, head);
+  const double alpha = most_common_alpha(adapter);
+  GgufWriter writer(path);
+  const auto add_text = [&](const char* key, const std::string& text) { writer.add(key, {GgufType::kString, {}, text}); };
+  add_text("general.type", "adapter");
+  add_text("general.architecture", architecture);
+  add_text("adapter.type", "lora");
+  writer.add("adapter.lora.alpha", {GgufType::kF32, {}, alpha});
   for (size_t n = 0; n < names.size(); ++n) {
     const AdapterLayer& layer = adapter.layers[n];
-    const std::vector<float> down = read_matrix(*adapter.weights, layer.down());
-    writer.write(down.data(), down.size() * sizeof(float));
-    std::vector<float> up(layer.out * rank);
-    const GgufOrder order = names[n].order == GgufOrder::kPairs ? GgufOrder::kPairs : GgufOrder::kSame;  // B is never transposed
-    GgufRows(*adapter.weights, layer.up(), order, head).read(0, layer.out, up.data());
-    writer.write(up.data(), up.size() * sizeof(float));
+    writer.declare(names[n].name + ".lora_a", BlockType::kF32, {layer.rank, layer.in});
+    writer.declare(names[n].name + ".lora_b", BlockType::kF32, {layer.out, layer.rank});
+  }
+  FoldedScales folded;
+  for (size_t n = 0; n < names.size(); ++n) {
+    const double factor = gguf_alpha(adapter, adapter.layers[n]) / alpha;
+    int exponent = 0;
+    folded.layers += factor != 1 ? 1 : 0;
+    folded.rounded += std::frexp(factor, &exponent) != 0.5 ? 1 : 0;
+    write_adapter_layer(adapter, adapter.layers[n], names[n].order, head, factor, writer);
   }
   writer.finish();
+  return folded;
 }
 
 }  // namespace reprise

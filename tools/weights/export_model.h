@@ -19,9 +19,15 @@ void write_safetensors_model(const WeightSource& weights, BlockType type, const 
 // tensor of `like`.
 void write_gguf_model(const WeightSource& weights, const GgufFile& like, BlockType type, const std::string& path);
 
+// Layers whose scale a GGUF cannot say, which has one alpha for all and divides it by each layer's rank: their B holds the rest of it.
+struct FoldedScales {
+  uint64_t layers = 0;
+  uint64_t rounded = 0;  // of these: those whose factor is no power of two, so that each number of B is rounded once to f32
+};
+
 // Writes llama.cpp's form of an adapter, the matrices as F32. `head`: rows of a head of q and k, of which the architecture llama lays
-// out B in pairs. llama.cpp divides alpha by the rank: that of an rsLoRA is multiplied by sqrt(r). Throws UserError for a layer that the
-// architecture has not.
-void write_gguf_adapter(const Adapter& adapter, const std::string& architecture, uint64_t head, const std::string& path);
+// out B in pairs. The file's alpha is scale * rank of most layers, so that of an rsLoRA holds sqrt(r). Throws UserError for a layer that
+// the architecture has not.
+FoldedScales write_gguf_adapter(const Adapter& adapter, const std::string& architecture, uint64_t head, const std::string& path);
 
 }  // namespace reprise

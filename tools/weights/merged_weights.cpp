@@ -76,7 +76,7 @@ class MergedWeights : public WeightSource {
   void read_merged(const Merged& merged, uint64_t first, uint64_t count, float* to) const {
     base_->read(merged.there, first, count, to);
     hold(*merged.layer);
-    const uint64_t columns = merged.weight.shape[1], rank = static_cast<uint64_t>(adapter_.settings.r);
+    const uint64_t columns = merged.weight.shape[1], rank = merged.layer->rank;
     while (count > 0) {
       const uint64_t row = first / columns, at = first % columns, size = std::min(count, columns - at);
       for (uint64_t r = 0; r < rank; ++r) {
@@ -92,11 +92,10 @@ class MergedWeights : public WeightSource {
 
   void hold(const AdapterLayer& layer) const {
     if (held_ == &layer) return;
-    const uint64_t rank = static_cast<uint64_t>(adapter_.settings.r);
-    const float scale = static_cast<float>(adapter_.settings.scale());
+    const float scale = static_cast<float>(adapter_.settings.scale_of(layer.name));
     std::vector<float> down = read_matrix(*adapter_.weights, layer.down()), up = read_matrix(*adapter_.weights, layer.up());
     for (float& b : up) b *= scale;
-    product_ = adapter_.fan_in_fan_out ? Product{transposed(down, rank, layer.in), transposed(up, layer.out, rank)} : Product{std::move(up), std::move(down)};
+    product_ = adapter_.fan_in_fan_out ? Product{transposed(down, layer.rank, layer.in), transposed(up, layer.out, layer.rank)} : Product{std::move(up), std::move(down)};
     held_ = &layer;
   }
 

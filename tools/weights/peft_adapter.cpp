@@ -1,6 +1,7 @@
 // See peft_adapter.h. Source: github.com/huggingface/peft, LoraConfig and save_pretrained.
 #include "tools/weights/peft_adapter.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -10,6 +11,7 @@
 #include "tools/formats/json_fields.h"
 #include "tools/formats/output_file.h"
 #include "tools/formats/safetensors.h"
+#include "tools/weights/peft_pattern.h"
 
 namespace reprise {
 namespace {
@@ -18,6 +20,7 @@ using nlohmann::json;
 using nlohmann::ordered_json;
 
 const std::string kPrefix = "base_model.model.";
+constexpr int kMostRank = 1 << 20;
 constexpr const char *kConfig = "adapter_config.json", *kWeights = "adapter_model.safetensors";
 
 // PEFT's file with its prefix taken off the names.
@@ -54,8 +57,7 @@ void refuse_other_kinds(const JsonFields& fields) {
   const auto is_empty = [](const json& value) {
     return value.is_null() || value == false || ((value.is_array() || value.is_object()) && value.empty());
   };
-  for (const char* key : {"use_dora", "use_qalora", "use_bdlora", "lora_bias", "rank_pattern", "alpha_pattern", "modules_to_save", "layer_replication",
-                          "trainable_token_indices", "target_parameters", "alora_invocation_tokens", "arrow_config", "megatron_config", "kasa_config", "monteclora_config"}) {
+  for (const char* key : {"use_dora", "use_qalora", "use_bdlora", "lora_bias", "modules_to_save", "layer_replication", "trainable_token_indices", "target_parameters", "alora_invocation_tokens", "arrow_config", "megatron_config", "kasa_config", "monteclora_config"}) {
     if (fields.has(key) && !is_empty(fields.at(key))) fields.refuse(key, json_shown(fields.at(key)) + " is not supported; must be empty, null or false");
   }
   // PEFT takes these out of the base's own weights, again whenever it loads the adapter.
@@ -72,7 +74,6 @@ void refuse_other_kinds(const JsonFields& fields) {
 }
 
 LoraSettings read_settings(const JsonFields& fields) {
-  constexpr int kMostRank = 1 << 20;
   std::string type = "LORA";
   fields.read("peft_type", type);
   if (type != "LORA") fields.refuse("peft_type", json_shown(type) + " is not supported; must be \"LORA\"");
@@ -88,10 +89,53 @@ LoraSettings read_settings(const JsonFields& fields) {
   return settings;
 }
 
-// The names by which PEFT finds the layers: those of the recipe, or the last parts of all.
+// A rank_pattern or alpha_pattern in the order of the file: of several keys that match a layer PEFT takes the first.
+template <typename Number>
+struct PeftNumbers {
+  std::vector<std::pair<PeftPattern, Number>> patterns;
+  Number of(const std::string& layer, Number otherwise) const {
+    const auto first = std::find_if(patterns.begin(), patterns.end(), [&](const auto& entry) { return entry.first.matches(layer); });
+    return first == patterns.end() ? otherwise : first->second;
+  }
+};
+
+// `read(fields of the object, key, its value)`. `file`: the whole, in its order.
+template <typename Number, typename Read>
+PeftNumbers<Number> read_numbers(const JsonFields& fields, const ordered_json& file, const std::string& key, const Read& read) {
+  PeftNumbers<Number> numbers;
+  if (!fields.has_value(key)) return numbers;
+  const JsonFields object = fields.object(key);
+  for (const auto& entry : file.at(key).items()) {
+    const std::optional<PeftPattern> pattern = PeftPattern::parse(entry.key());
+    if (!pattern) object.refuse(entry.key(), "is a regular expression that is not taken; must be a layer's name, the end of one, or one with . \\. \\d * + ? (a|b) ^ or $");
+    numbers.patterns.emplace_back(*pattern, read(object, entry.key(), fields.at(key).at(entry.key())));
+  }
+  return numbers;
+}
+
+void read_patterns(const JsonFields& fields, const std::string& text, const WeightSource& weights, LoraSettings& settings) {
+  const ordered_json file = ordered_json::parse(text, nullptr, false, true);
+  const auto ranks = read_numbers<int>(fields, file, "rank_pattern", [](const JsonFields& object, const std::string& key, const json& value) {
+    return static_cast<int>(object.integer_in(key, value, 1, kMostRank));
+  });
+  const auto alphas = read_numbers<double>(fields, file, "alpha_pattern", [](const JsonFields& object, const std::string& key, const json& value) {
+    return object.number_in(key, value, kPositive);
+  });
+  std::vector<LayerNumbers> layers;
+  for (const std::string& layer : adapted_layers(weights)) layers.push_back({layer, ranks.of(layer, settings.r), alphas.of(layer, settings.alpha)});
+  set_patterns(settings, std::move(layers));
+}
+
+// The names by which PEFT finds the layers, which knows no * and ?: those of the recipe, all layers' whole names, or the last parts of all.
 std::vector<std::string> target_modules(const Adapter& adapter) {
-  if (!adapter.settings.targets.empty()) return adapter.settings.targets;
+  const std::vector<std::string>& targets = adapter.settings.targets;
+  const auto is_name = [](const std::string& target) { return target.find_first_of("*?[\\") == std::string::npos; };
+  if (!targets.empty() && std::all_of(targets.begin(), targets.end(), is_name)) return targets;
   std::set<std::string> parts;
+  if (!targets.empty()) {
+    for (const AdapterLayer& layer : adapter.layers) parts.insert(layer.name);
+    return {parts.begin(), parts.end()};
+  }
   for (const AdapterLayer& layer : adapter.layers) parts.insert(layer.name.substr(layer.name.rfind('.') + 1));
   return {parts.begin(), parts.end()};
 }
@@ -107,19 +151,45 @@ Adapter open_peft_adapter(const std::string& folder) {
   const std::string config = folder + "/" + kConfig, text = read_file(config);
   const json value = parse_json(text, config);
   const JsonFields fields(value, {config, &text}, "");
-  const LoraSettings settings = read_settings(fields);
+  LoraSettings settings = read_settings(fields);
   bool fan_in_fan_out = false;
   fields.read("fan_in_fan_out", fan_in_fan_out);
   std::error_code ignored;
   if (!std::filesystem::exists(folder + "/" + kWeights, ignored) && std::filesystem::exists(folder + "/adapter_model.bin", ignored)) {
     throw UserError(folder + "/adapter_model.bin: is not read; save the adapter as " + kWeights);
   }
-  return find_adapter(std::make_shared<PeftWeights>(open_weights(folder + "/" + kWeights)), settings, fan_in_fan_out);
+  const auto weights = std::make_shared<PeftWeights>(open_weights(folder + "/" + kWeights));
+  read_patterns(fields, text, *weights, settings);
+  return find_adapter(weights, settings, fan_in_fan_out);
 }
 
+namespace {
+
+// In the order in which PEFT finds the right one first: a name before those that it ends in.
+template <typename Number>
+ordered_json longest_first(const std::map<std::string, Number>& patterns) {
+  std::vector<std::pair<std::string, Number>> entries(patterns.begin(), patterns.end());
+  std::stable_sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) { return a.first.size() > b.first.size(); });
+  ordered_json object = ordered_json::object();
+  for (const auto& [pattern, number] : entries) object[pattern] = number;
+  return object;
+}
+
+// The same numbers by the layers' whole names, which a pattern of PEFT may be.
+LoraSettings settings_by_names(const Adapter& adapter) {
+  LoraSettings settings = adapter.settings;
+  std::vector<LayerNumbers> layers;
+  for (const AdapterLayer& layer : adapter.layers) layers.push_back({layer.name, static_cast<int>(layer.rank), settings.alpha_of(layer.name)});
+  set_patterns(settings, std::move(layers));
+  return settings;
+}
+
+}  // namespace
+
 void write_peft_adapter(const Adapter& adapter, const std::string& base, const PeftNames& to) {
-  const LoraSettings& settings = adapter.settings;
-  const ordered_json config = {{"base_model_name_or_path", base},
+  const LoraSettings settings = settings_by_names(adapter);
+  const ordered_json config = {{"alpha_pattern", longest_first(settings.alpha_pattern)},
+                               {"base_model_name_or_path", base},
                                {"bias", "none"},
                                {"fan_in_fan_out", adapter.fan_in_fan_out},
                                {"inference_mode", true},
@@ -127,6 +197,7 @@ void write_peft_adapter(const Adapter& adapter, const std::string& base, const P
                                {"lora_dropout", settings.dropout},
                                {"peft_type", "LORA"},
                                {"r", settings.r},
+                               {"rank_pattern", longest_first(settings.rank_pattern)},
                                {"target_modules", target_modules(adapter)},
                                {"task_type", "CAUSAL_LM"},
                                {"use_rslora", settings.rslora}};
@@ -134,10 +205,9 @@ void write_peft_adapter(const Adapter& adapter, const std::string& base, const P
   SafetensorsWriter writer(to.weights);
   writer.add_metadata("format", "pt");
   writer.add_metadata(kWriterKey, kWriter);
-  const uint64_t rank = static_cast<uint64_t>(settings.r);
   for (const AdapterLayer& layer : adapter.layers) {
-    writer.declare(kPrefix + layer.down(), StoredType::kF32, {rank, layer.in});
-    writer.declare(kPrefix + layer.up(), StoredType::kF32, {layer.out, rank});
+    writer.declare(kPrefix + layer.down(), StoredType::kF32, {layer.rank, layer.in});
+    writer.declare(kPrefix + layer.up(), StoredType::kF32, {layer.out, layer.rank});
   }
   for (const AdapterLayer& layer : adapter.layers) {
     for (const std::string& name : {layer.down(), layer.up()}) {

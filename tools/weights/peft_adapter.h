@@ -12,7 +12,8 @@ namespace reprise {
 // The files of such a folder that are written.
 const std::vector<std::string>& peft_files();
 
-// Throws UserError naming file and field for whatever is not a plain LoRA: DoRA, a rank of its own for some layers, trained biases.
+// Ranks and alphas of some layers are in the settings by these layers' names, as PEFT finds them (peft_pattern.h). Throws UserError naming
+// file and field for whatever is not a plain LoRA: DoRA, trained biases.
 Adapter open_peft_adapter(const std::string& folder);
 
 // Writes both files to `file_of(name)`, the matrices as F32. `base` is what the config names as the model. Throws UserError.
