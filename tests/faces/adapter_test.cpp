@@ -10,6 +10,7 @@
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <random>
 #include <set>
 
@@ -22,6 +23,7 @@
 #include "tools/weights/merged_weights.h"
 #include "tools/weights/peft_adapter.h"
 #include "tools/weights/peft_pattern.h"
+#include "tools/weights/tied_head.h"
 
 namespace reprise {
 namespace {
@@ -327,6 +329,60 @@ TEST_P(AdapterOf, IsMergedIntoSafetensors) {
 
 INSTANTIATE_TEST_SUITE_P(Models, AdapterOf, ::testing::ValuesIn(kCases), [](const auto& info) { return std::string(info.param.architecture); });
 
+// Tensors that were trained whole go through PEFT's form under their own names, and stand in the merged model in place of the base's.
+TEST(Adapter, ModulesToSaveGoThroughPeftAndIntoAMergedModel) {
+  TemporaryFolder folder;
+  const std::string q = "model.layers.0.self_attn.q_proj", norm = "model.layers.0.input_layernorm.weight", table = "model.embed_tokens.weight";
+  const auto put = [&](const Adapter& adapter) {
+    write_peft_adapter(adapter, "", {folder.file("adapter_config.json"), folder.file("adapter_model.safetensors")});
+    return json::parse(read_file(folder.file("adapter_config.json")));
+  };
+  const std::shared_ptr<const WeightSource> base = open_weights(kGoldens + "llama.gguf");
+  ASSERT_EQ(base->find(kHead), nullptr) << "tied";
+  const std::string state = folder.file("state");
+  SafetensorsWriter writer(state);
+  std::map<std::string, std::vector<uint64_t>> shapes = {{q + ".lora_A.weight", {2, 32}}, {q + ".lora_B.weight", {32, 2}}, {norm, {32}}, {table, base->find(table)->shape}};
+  for (const auto& [name, shape] : shapes) writer.declare(name, StoredType::kF32, shape);
+  for (const auto& [name, shape] : shapes) {
+    for (uint64_t i = 0; i < std::accumulate(shape.begin(), shape.end(), uint64_t{1}, std::multiplies<>()); ++i) {
+      const float number = 0.01f * static_cast<float>(i % 17) + static_cast<float>(name.size());
+      writer.write(&number, sizeof number);
+    }
+  }
+  writer.finish();
+  const LoraSettings settings = {.r = 2, .alpha = 4, .dropout = 0, .targets = {"q_proj"}, .rslora = false, .modules_to_save = {"embed_tokens", "input_layernorm"}};
+  Adapter adapter = find_adapter(open_weights(state), settings, false);
+  EXPECT_EQ(adapter.saved, (std::vector<std::string>{table, norm}));
+  for (const bool tied : {false, true}) {
+    adapter.is_tied = tied;
+    const json config = put(adapter);
+    json modules = {"model.embed_tokens", "model.layers.0.input_layernorm"};
+    if (tied) modules.insert(modules.begin(), "lm_head");
+    EXPECT_EQ(config["modules_to_save"], modules) << "whole names: PEFT takes whatever ends so";
+    EXPECT_EQ(config.value("ensure_weight_tying", false), tied);
+    const SafetensorsFile written(folder.file("adapter_model.safetensors"));
+    EXPECT_EQ(written.tensors().size(), tied ? 5u : 4u);
+    EXPECT_EQ(written.tensors().count("base_model.model." + norm), 1u);
+    const Adapter again = open_peft_adapter(folder.path());
+    for (const std::string& name : adapter.weights->names()) EXPECT_EQ(values_of(*again.weights, name), values_of(*adapter.weights, name)) << name;
+    ASSERT_EQ(again.weights->find(kHead) != nullptr, tied);
+    EXPECT_FALSE(has_other_head(*again.weights));
+  }
+  const auto merged = merge_adapter(base, adapter);
+  EXPECT_EQ(merged->names(), base->names());
+  for (const std::string& name : {table, norm}) {
+    EXPECT_EQ(values_of(*merged, name, 7), values_of(*adapter.weights, name));
+    EXPECT_NE(values_of(*merged, name), values_of(*base, name));
+  }
+  const GgufFile like(kGoldens + "llama.gguf");
+  write_gguf_model(*merged, like, BlockType::kF32, folder.file("m.gguf"));
+  EXPECT_EQ(values_of(*open_weights(folder.file("m.gguf")), table), values_of(*adapter.weights, table));
+  expect_user_error([&] { write_gguf_adapter(adapter, "llama", 8, folder.file("a.gguf")); }, {state, table, "trained whole", "llama.cpp refuses", "--adapter"});
+  EXPECT_FALSE(fs::exists(folder.file("a.gguf")));
+  const auto misfit = random_matrices(folder.file("y"), {{q + ".lora_A.weight", 2, 32}, {q + ".lora_B.weight", 32, 2}, {norm, 1, 32}});
+  expect_user_error([&] { merge_adapter(base, find_adapter(misfit, settings, false)); }, {folder.file("y"), norm, "another model", "has it as [32]", "[1,32]"});
+}
+
 TEST(Adapter, WhatIsNoWholeAdapterIsRefused) {
   TemporaryFolder folder;
   const std::string path = folder.file("a");
@@ -456,7 +512,7 @@ TEST(PeftAdapter, WhatIsNoPlainLoraIsRefusedByName) {
   refused({{"bias", "all"}}, {config, "bias", "\"all\" is not supported"});
   refused({{"rank_pattern", {{"x", 4}}}}, {"adapter_model.safetensors", "rank 4"});
   refused({{"alpha_pattern", {{"x", -4}}}}, {config, "alpha_pattern.x"});
-  refused({{"modules_to_save", {"lm_head"}}}, {config, "modules_to_save", "lm_head"});
+  refused({{"modules_to_save", "lm_head"}}, {config, "modules_to_save", "must be"});
   refused({{"kasa_config", {{"beta", 1}}}}, {config, "kasa_config"});
   // Such an initialisation has changed the base, and PEFT changes it again when it loads the adapter.
   for (const char* init : {"pissa", "pissa_niter_16", "olora", "corda", "loftq", "lora_ga", "to come"}) {
@@ -478,6 +534,14 @@ TEST(PeftAdapter, WhatIsNoPlainLoraIsRefusedByName) {
   put(good);
   random_matrices(folder.file("adapter_model.safetensors"), {{"base_model.model.x.lora_embedding_A", 2, 4}});
   expect_user_error([&] { open_peft_adapter(folder.path()); }, {"adapter_model.safetensors", "lora_embedding_A", "none of a LoRA"});
+  // A whole tensor that no module of the config owns.
+  const Matrix head = {"base_model.model.lm_head.weight", 3, 4};
+  random_matrices(folder.file("adapter_model.safetensors"), {{"base_model.model.x.lora_A.weight", 2, 4}, {"base_model.model.x.lora_B.weight", 4, 2}, head});
+  expect_user_error([&] { open_peft_adapter(folder.path()); }, {"adapter_model.safetensors", head.name, "none of a LoRA", "modules_to_save"});
+  json with_head = json::parse(good);
+  with_head["modules_to_save"] = {"head"};  // the end of its name, as PEFT has it
+  put(with_head.dump());
+  EXPECT_EQ(open_peft_adapter(folder.path()).saved, (std::vector<std::string>{"lm_head.weight"}));
 }
 
 TEST(ExportModel, NumbersBeyondTheTypeAreRefused) {

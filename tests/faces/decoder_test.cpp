@@ -6,6 +6,7 @@
 
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "tests/faces/expect_user_error.h"
 #include "tools/formats/json_fields.h"
@@ -218,6 +219,36 @@ TEST(Decoder, AdaptersHaveTheRanksAndScalesOfTheirLayers) {
   refused({{"targets", {"proj"}}}, {"lora.targets[0]", "\"proj\""});
   refused({{"rank_pattern", {{"query", 3}}}}, {"lora.rank_pattern.query", "matches no layer with an adapter", "\"q_proj\""});
   refused({{"alpha_pattern", {{"0.self_attn.q_proj", 3}}}}, {"lora.alpha_pattern.0.self_attn.q_proj", "matches no layer with an adapter"});
+}
+
+// A module is trained whole, without an adapter in it; a head that is the embeddings is one table under either name.
+TEST(Decoder, ModulesToSaveTrainWhole) {
+  const auto graph_of = [](const json& modules, bool tied, const json& more = json::object()) {
+    json model = small("llama"), lora = {{"r", 2}, {"modules_to_save", modules}};
+    model["tie_word_embeddings"] = tied;
+    lora.update(more);
+    return build_model(recipe_with(model, {{"lora", lora}}));
+  };
+  const auto whole = [](const Graph& graph) {
+    std::set<std::string> names;
+    for (const Value& value : graph.values) {
+      if (value.trainable && !is_adapter(value.name)) names.insert(value.name);
+    }
+    return names;
+  };
+  using Names = std::set<std::string>;
+  EXPECT_EQ(whole(graph_of({"lm_head"}, false)), (Names{"lm_head.weight"}));
+  for (const char* name : {"lm_head", "embed_tokens", "model.embed_tokens"}) EXPECT_EQ(whole(graph_of({name}, true)), (Names{"model.embed_tokens.weight"})) << name;
+  EXPECT_EQ(whole(graph_of({"norm", "layers.1.*_layernorm"}, false)),
+            (Names{"model.norm.weight", "model.layers.1.input_layernorm.weight", "model.layers.1.post_attention_layernorm.weight"}));
+  const Graph mlp = graph_of({"layers.1.mlp"}, false);
+  EXPECT_EQ(whole(mlp), (Names{"model.layers.1.mlp.gate_proj.weight", "model.layers.1.mlp.up_proj.weight", "model.layers.1.mlp.down_proj.weight"}));
+  for (const Value& value : mlp.values) EXPECT_FALSE(is_adapter(value.name) && value.name.find("1.mlp") != std::string::npos) << value.name;
+  expect_user_error([&] { graph_of({"lm_head", "classifier"}, false); }, {"lora.modules_to_save[1]", "\"classifier\" is no module of the model", "\"lm_head\""});
+  expect_user_error([&] { graph_of({"head"}, true); }, {"lora.modules_to_save[0]", "\"embed_tokens\"", "\"lm_head\""});
+  expect_user_error([&] { graph_of({"self_attn"}, false, {{"targets", {"down_proj", "q_proj"}}}); }, {"lora.targets[1]", "\"q_proj\" is trained whole by lora.modules_to_save"});
+  expect_user_error([&] { graph_of({"layers"}, false); }, {"lora.modules_to_save", "leaves no layer an adapter"});
+  expect_user_error([&] { graph_of({"mlp"}, false, {{"rank_pattern", {{"up_proj", 4}}}}); }, {"lora.rank_pattern.up_proj", "matches no layer with an adapter", "\"q_proj\""});
 }
 
 TEST(Decoder, EveryHalfOfABlockIsALink) {

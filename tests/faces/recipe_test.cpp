@@ -99,7 +99,8 @@ const char* const kFullGpt =
   "sequence": 100, "optimizer": {"name": "adamw", "lr": 3e-4, "betas": [0.8, 0.95], "eps": 1e-6, "weight_decay": 0.1},
   "lr_schedule": {"kind": "cosine", "warmup_steps": 3}, "gradient_release": true, "evaluate_every": 10, "early_stopping": {"patience": 3}, "steps": 40, "schedule": {"strategy": "multistage", "disk": "2GiB", "write_cost": 3.5, "read_cost": 0},
   "feature_map_budget": 123456789, "backend": "cuda", "lora": {"r": 4, "alpha": 16, "dropout": 0.05, "targets": ["c_attn", "mlp.c_fc"], "rslora": true,
-  "rank_pattern": {"h.0.*": 9, "c_fc": 16, "h.1.mlp.c_fc": 25}, "alpha_pattern": {"h.2.attn.c_attn": 6}},
+  "rank_pattern": {"h.0.*": 9, "c_fc": 16, "h.1.mlp.c_fc": 25}, "alpha_pattern": {"h.2.attn.c_attn": 6},
+  "modules_to_save": ["lm_head", "h.1.attn"]},
   "weights": {"frozen": "q8_0"}, "evaluate_first": true, "prompts": ["Once"], "answer_tokens": 7})";
 
 TEST(Recipe, EveryKeyArrives) {
@@ -152,6 +153,9 @@ TEST(Recipe, EveryKeyArrives) {
   EXPECT_EQ(gpt.lora->rank_of("transformer.h.2.mlp.c_fc"), 16);
   EXPECT_EQ(gpt.lora->scale_of("transformer.h.1.mlp.c_fc"), 16 / 5.0) << "by the layer's own rank";
   EXPECT_EQ(gpt.lora->scale_of("transformer.h.2.attn.c_attn"), 3);
+  EXPECT_TRUE(gpt.lora->saves_module("lm_head"));
+  EXPECT_TRUE(gpt.lora->saves_module("transformer.h.1.attn.c_proj")) << "it lies in one that is named";
+  EXPECT_FALSE(gpt.lora->saves_module("transformer.h.1.mlp.c_proj"));
   EXPECT_EQ(gpt.lora->dropout, 0.05);
   EXPECT_EQ(gpt.lora->targets, (std::vector<std::string>{"c_attn", "mlp.c_fc"}));
   EXPECT_EQ(gpt.weights.frozen, DType::kQ8_0);
@@ -364,6 +368,7 @@ const BadRecipe kBadRecipes[] = {
     {"a rank of a pattern", kGpt, R"({"lora": {"r": 8, "rank_pattern": {"c_fc": 0}}})", {"lora.rank_pattern.c_fc", "must be", "0"}},
     {"an alpha of a pattern", kGpt, R"({"lora": {"r": 8, "alpha_pattern": {"c_fc": "8"}}})", {"lora.alpha_pattern.c_fc", "must be", "8"}},
     {"ranks in a list", kGpt, R"({"lora": {"r": 8, "rank_pattern": [4]}})", {"lora.rank_pattern", "object"}},
+    {"modules to save", kGpt, R"({"lora": {"r": 8, "modules_to_save": "lm_head"}})", {"lora.modules_to_save", "must be a list"}},
     {"no lora targets", kGpt, R"({"lora": {"r": 8, "targets": []}})", {"lora.targets", "one layer at least"}},
     {"lora and freeze", kGpt, R"({"lora": {"r": 8}, "freeze": ["*wte*"]})", {"freeze", "lora"}},
     {"weights of what trains", kGpt, R"({"weights": {"frozen": "f32"}})", {"weights.frozen", "nothing is frozen"}},

@@ -39,7 +39,7 @@ void read_patterns(const JsonFields& fields, const std::string& key, std::map<st
 }  // namespace
 
 LoraSettings read_lora(const JsonFields& fields) {
-  fields.allow_only({"r", "alpha", "dropout", "targets", "rslora", "rank_pattern", "alpha_pattern"});
+  fields.allow_only({"r", "alpha", "dropout", "targets", "rslora", "rank_pattern", "alpha_pattern", "modules_to_save"});
   LoraSettings lora;
   fields.require("r", "give the rank of the adapters, as 8");
   fields.read("r", lora.r, 1, kMostRank, {"The rank of every adapter"});
@@ -54,6 +54,8 @@ LoraSettings read_lora(const JsonFields& fields) {
                 [](const JsonFields& object, const std::string& pattern, const json& value) { return static_cast<int>(object.integer_in(pattern, value, 1, kMostRank)); });
   read_patterns(fields, "alpha_pattern", lora.alpha_pattern, number_form(kPositive), {"Another alpha for some layers, in the same way"},
                 [](const JsonFields& object, const std::string& pattern, const json& value) { return object.number_in(pattern, value, kPositive); });
+  fields.read("modules_to_save", lora.modules_to_save,
+              {"Modules that are trained whole beside the adapters (\"lm_head\", \"embed_tokens\", \"layers.0.mlp\"), by patterns as those of targets"});
   return lora;
 }
 
@@ -66,6 +68,7 @@ json lora_json(const LoraSettings& lora) {
   // Absent where there are none, as in a snapshot of before.
   if (!lora.rank_pattern.empty()) value["rank_pattern"] = lora.rank_pattern;
   if (!lora.alpha_pattern.empty()) value["alpha_pattern"] = lora.alpha_pattern;
+  if (!lora.modules_to_save.empty()) value["modules_to_save"] = lora.modules_to_save;
   return value;
 }
 

@@ -27,43 +27,80 @@ void unmark(Graph& graph, const RecipeRules& rules, const std::vector<std::strin
 }
 
 AdapterForm adapter_of(const LoraSettings& lora, const std::string& layer) {
-  if (!lora.targets_layer(layer)) return {};
+  if (!lora.targets_layer(layer) || lora.saves_module(layer)) return {};
   return {.rank = static_cast<uint32_t>(lora.rank_of(layer)), .scale = static_cast<float>(lora.scale_of(layer)), .dropout = static_cast<float>(lora.dropout)};
 }
 
-// The linear layers' names, each last part once, for who has named one that is not there.
-std::string layers_to_name(const Graph& graph) {
-  std::set<std::string> parts;
-  for (const Node& node : graph.nodes) {
-    if (node.op == Op::kLinear) parts.insert(node.name.substr(node.name.rfind('.') + 1));
+// The modules that a parameter is of: a table that is the head, too, is of both.
+std::vector<std::string> modules_of(const Graph& graph, ValueId parameter) {
+  const std::string& name = graph.values[parameter].name;
+  std::vector<std::string> modules = {name.substr(0, name.rfind('.'))};
+  const Node& head = graph.nodes.back();
+  if (head.op == Op::kLossHead && head.parameters[0] == parameter && head.name != modules[0]) modules.push_back(head.name);
+  return modules;
+}
+
+// Calls `visit(module, parameter)` for all of the model's own.
+template <typename Visit>
+void for_each_module(const Graph& graph, const Visit& visit) {
+  for (ValueId v = 0; v < graph.values.size(); ++v) {
+    if (graph.values[v].kind != ValueKind::kParameter || is_adapter(graph.values[v].name)) continue;
+    for (const std::string& module : modules_of(graph, v)) visit(module, v);
   }
-  parts.erase("lora_A");
+}
+
+// What a person may have meant by a name that is not there: names of layers or modules, each last part once.
+std::string last_parts(const std::vector<std::string>& names) {
+  std::set<std::string> parts;
+  for (const std::string& name : names) parts.insert(name.substr(name.rfind('.') + 1));
   return quoted_list({parts.begin(), parts.end()});
 }
 
-void freeze_all_but_adapters(Graph& graph) {
+std::vector<std::string> linear_layers(const Graph& graph, bool with_adapter) {
+  std::vector<std::string> layers;
+  for (const Node& node : graph.nodes) {
+    const bool is_half = node.name.ends_with(".lora_A");
+    if (node.op == Op::kLinear && !is_half && (!with_adapter || node.low_rank != kNoNode)) layers.push_back(node.name);
+  }
+  return layers;
+}
+
+void freeze_all_but_adapters(Graph& graph, const LoraSettings& lora) {
   for (Value& value : graph.values) {
     if (value.kind == ValueKind::kParameter && !is_adapter(value.name)) value.trainable = false;
   }
+  for_each_module(graph, [&](const std::string& module, ValueId v) { graph.values[v].trainable |= lora.saves_module(module); });
+}
+
+bool any_matches(const std::string& pattern, const std::vector<std::string>& names) {
+  return std::any_of(names.begin(), names.end(), [&](const std::string& name) { return matches_end(pattern, name); });
 }
 
 // Patterns that match nothing. Those of ranks and alphas are of layers with an adapter.
 void check_patterns(const Graph& graph, const RecipeRules& rules, const LoraSettings& lora) {
-  const auto matches = [&](const std::string& pattern, bool with_adapter) {
-    const auto is_it = [&](const Node& node) {
-      return node.op == Op::kLinear && (!with_adapter || node.low_rank != kNoNode) && !node.name.ends_with(".lora_A") && matches_end(pattern, node.name);
-    };
-    return std::any_of(graph.nodes.begin(), graph.nodes.end(), is_it);
-  };
+  const std::vector<std::string> layers = linear_layers(graph, false), adapted = linear_layers(graph, true);
+  rules.require(!adapted.empty() || !lora.targets.empty(), "lora.modules_to_save", "leaves no layer an adapter; name fewer modules, or train the model without \"lora\"");
   for (size_t n = 0; n < lora.targets.size(); ++n) {
-    rules.require(matches(lora.targets[n], false), "lora.targets[" + std::to_string(n) + "]",
-                  "\"" + lora.targets[n] + "\" is no linear layer of the model, which has " + layers_to_name(graph));
+    const std::string field = "lora.targets[" + std::to_string(n) + "]", quoted = "\"" + lora.targets[n] + "\"";
+    rules.require(any_matches(lora.targets[n], layers), field, quoted + " is no linear layer of the model, which has " + last_parts(layers));
+    rules.require(any_matches(lora.targets[n], adapted), field, quoted + " is trained whole by lora.modules_to_save; name it in one of the two");
   }
   const auto check_map = [&](const auto& map, const std::string& key) {
-    for (const auto& entry : map) rules.require(matches(entry.first, true), "lora." + key + "." + entry.first, "matches no layer with an adapter; the model has " + layers_to_name(graph));
+    for (const auto& entry : map) {
+      rules.require(any_matches(entry.first, adapted), "lora." + key + "." + entry.first, "matches no layer with an adapter; those are " + last_parts(adapted));
+    }
   };
   check_map(lora.rank_pattern, "rank_pattern");
   check_map(lora.alpha_pattern, "alpha_pattern");
+  std::vector<std::string> modules;
+  for_each_module(graph, [&](const std::string& module, ValueId) { modules.push_back(module); });
+  for (size_t n = 0; n < lora.modules_to_save.size(); ++n) {
+    LoraSettings one;
+    one.modules_to_save = {lora.modules_to_save[n]};
+    const bool matches = std::any_of(modules.begin(), modules.end(), [&](const std::string& module) { return one.saves_module(module); });
+    rules.require(matches, "lora.modules_to_save[" + std::to_string(n) + "]",
+                  "\"" + lora.modules_to_save[n] + "\" is no module of the model with parameters, which has " + last_parts(modules));
+  }
 }
 
 }  // namespace
@@ -75,7 +112,10 @@ Graph build_model(const Recipe& recipe, const RecipeRules& rules, MicroBatch bat
   if (recipe.lora) graph.adapters = [&lora = *recipe.lora](const std::string& layer) { return adapter_of(lora, layer); };
   build_model(recipe.model, graph, batch);
   graph.adapters = nullptr;
-  if (recipe.lora) freeze_all_but_adapters(graph), check_patterns(graph, rules, *recipe.lora);
+  if (recipe.lora) {
+    freeze_all_but_adapters(graph, *recipe.lora);
+    check_patterns(graph, rules, *recipe.lora);
+  }
   unmark(graph, rules, recipe.freeze, "freeze", &Value::trainable);
   unmark(graph, rules, recipe.optimizer.no_decay, "optimizer.no_decay", &Value::decays);
   const bool trains = std::any_of(graph.values.begin(), graph.values.end(), [](const Value& value) { return value.trainable; });

@@ -10,6 +10,7 @@
 #include "tools/formats/snapshot_directory.h"
 #include "tools/snapshots/state_tensors.h"
 #include "tools/weights/peft_adapter.h"
+#include "tools/weights/tied_head.h"
 
 namespace reprise {
 namespace {
@@ -28,7 +29,36 @@ void require_same_layer(const AdapterLayer& layer, const LoraSettings& settings,
   refuse(key(settings.alpha_pattern, "lora_alpha", "alpha_pattern") + (": is another scale: " + words(settings)), words(recipe));
 }
 
+bool is_tied(const Recipe& recipe) { return model_json(recipe.model).value("tie_word_embeddings", false); }
+
+// PEFT has two tables where a tied model has one: both must be there, and be the same.
+void require_one_table(const Adapter& adapter) {
+  const std::string table = find_embeddings(*adapter.weights);
+  const bool has_head = adapter.weights->find(kHead) != nullptr;
+  if (!has_head && table.empty()) return;
+  const std::string refusal = adapter.weights->path() + ": tensor " + json_shown(has_head ? kHead : table) + ": ";
+  if (!has_head || table.empty()) throw UserError(refusal + "was trained without the other of head and embeddings, which the recipe's model ties: set tie_word_embeddings to false");
+  if (has_other_head(*adapter.weights)) throw UserError(refusal + "differs from the embeddings, which the recipe's model ties to it: set tie_word_embeddings to false");
+}
+
+// Each tensor must be one that the recipe trains.
+void require_trained(const Trainer& trainer, const Adapter& adapter, bool tied) {
+  for (const std::string& name : adapter.weights->names()) {
+    const auto is_it = [&](const StateTensor& state) { return state.name == name && belongs(*trainer.plan, state, StatePart::kSaved); };
+    if (std::any_of(trainer.plan->state.begin(), trainer.plan->state.end(), is_it) || (tied && name == kHead)) continue;
+    throw UserError(adapter.weights->path() + ": tensor " + json_shown(name) +
+                    (is_adapter_tensor(name) ? ": the recipe's lora has no adapter there: it is of another model, or of other targets"
+                                             : ": was trained whole, which the recipe's lora.modules_to_save does not name"));
+  }
+}
+
 }  // namespace
+
+Adapter find_adapter(const Recipe& recipe, std::shared_ptr<const WeightSource> weights) {
+  Adapter adapter = find_adapter(std::move(weights), *recipe.lora, describe_model(recipe.model).input_major);
+  adapter.is_tied = is_tied(recipe);
+  return adapter;
+}
 
 void save_adapter(const Trainer& trainer, const Recipe& recipe, const std::string& folder) {
   std::vector<std::string> names = peft_files();
@@ -37,8 +67,7 @@ void save_adapter(const Trainer& trainer, const Recipe& recipe, const std::strin
   directory.begin();
   const std::string state = directory.file(kState);
   write_state(trainer, state, StatePart::kSaved, {});
-  const Adapter adapter = find_adapter(open_weights(state), *recipe.lora, describe_model(recipe.model).input_major);
-  write_peft_adapter(adapter, recipe.place.path(), {directory.file(peft_files()[0]), directory.file(peft_files()[1])});
+  write_peft_adapter(find_adapter(recipe, open_weights(state)), recipe.place.path(), {directory.file(peft_files()[0]), directory.file(peft_files()[1])});
   std::filesystem::remove(state);
   directory.commit();
 }
@@ -47,11 +76,9 @@ void load_adapter(const Trainer& trainer, const Recipe& recipe, const std::strin
   if (!recipe.lora) throw UserError(recipe.name + ": --init-adapter: the recipe trains no adapter; give it \"lora\"");
   const Adapter adapter = open_peft_adapter(folder);
   for (const AdapterLayer& layer : adapter.layers) require_same_layer(layer, adapter.settings, *recipe.lora, folder);
-  for (const std::string& name : adapter.weights->names()) {
-    const auto is_it = [&](const StateTensor& state) { return state.name == name; };
-    if (std::any_of(trainer.plan->state.begin(), trainer.plan->state.end(), is_it)) continue;
-    throw UserError(adapter.weights->path() + ": tensor " + json_shown(name) + ": the recipe's lora has no adapter there: it is of another model, or of other targets");
-  }
+  const bool tied = is_tied(recipe);
+  if (tied) require_one_table(adapter);
+  require_trained(trainer, adapter, tied);
   read_state(trainer, *adapter.weights, StatePart::kSaved);
 }
 

@@ -1,18 +1,24 @@
 // The adapters of a training as PEFT keeps them: written when it ends, and taken in again by --init-adapter.
 #pragma once
 
+#include <memory>
 #include <string>
 
 #include "lib/trainer.h"
 #include "tools/recipes/recipe.h"
+#include "tools/weights/adapter.h"
 
 namespace reprise {
+
+// The adapter of the recipe's model that these weights hold, as a snapshot has them. The recipe has `lora`. Throws UserError.
+Adapter find_adapter(const Recipe& recipe, std::shared_ptr<const WeightSource> weights);
 
 // Writes PEFT's folder whole or not at all. One of before is replaced, a folder with other files is refused. The recipe has `lora`.
 // Throws UserError.
 void save_adapter(const Trainer& trainer, const Recipe& recipe, const std::string& folder);
 
-// Sets the trainer's adapters to those of PEFT's folder, which must be of the recipe's layers, rank and scale. Throws UserError, before
+// Sets the trainer's adapters, and modules that are trained whole, to those of PEFT's folder, which must be of the recipe's layers, ranks,
+// scales and modules. Throws UserError, before
 // anything is changed.
 void load_adapter(const Trainer& trainer, const Recipe& recipe, const std::string& folder);
 

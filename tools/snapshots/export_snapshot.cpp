@@ -11,6 +11,7 @@
 #include "tools/formats/output_file.h"
 #include "tools/formats/snapshot_directory.h"
 #include "tools/formats/text.h"
+#include "tools/snapshots/adapter_files.h"
 #include "tools/snapshots/snapshot.h"
 #include "tools/weights/export_model.h"
 #include "tools/weights/gguf_weights.h"
@@ -73,13 +74,11 @@ struct Snapshot {
 
   Adapter adapter() const {
     if (!recipe.lora) throw UserError(recipe.name + ": lora: missing; the recipe trains no adapter: export --merged or --merged-gguf");
-    return find_adapter(weights, *recipe.lora, describe_model(recipe.model).input_major);
+    return find_adapter(recipe, weights);
   }
-  std::shared_ptr<const WeightSource> merged() const { return recipe.lora ? merge_adapter(open_base(), adapter(), is_tied()) : weights; }
+  std::shared_ptr<const WeightSource> merged() const { return recipe.lora ? merge_adapter(open_base(), adapter()) : weights; }
 
  private:
-  bool is_tied() const { return model_json(recipe.model).value("tie_word_embeddings", false); }
-
   // The weights beside which the adapter was trained: the same bytes still.
   std::shared_ptr<const WeightSource> open_base() const {
     const std::optional<BaseWeights> base = read_facts(folder).base;
@@ -139,7 +138,8 @@ void copy_companions(const Recipe& recipe, const SnapshotDirectory& folder) {
 std::string adapter_text(const Adapter& adapter) {
   const auto [least, most] = std::minmax_element(adapter.layers.begin(), adapter.layers.end(), [](const AdapterLayer& a, const AdapterLayer& b) { return a.rank < b.rank; });
   return "adapter of " + std::to_string(adapter.layers.size()) + " layers, rank " + std::to_string(least->rank) +
-         (least->rank == most->rank ? "" : " to " + std::to_string(most->rank));
+         (least->rank == most->rank ? "" : " to " + std::to_string(most->rank)) +
+         (adapter.saved.empty() ? "" : ", and " + std::to_string(adapter.saved.size()) + (adapter.saved.size() == 1 ? " whole tensor" : " whole tensors"));
 }
 
 // Of an adapter in GGUF: what its one alpha cannot say.

@@ -24,10 +24,10 @@ bool trains_adapters(const Plan& plan) {
   return std::any_of(plan.state.begin(), plan.state.end(), [](const StateTensor& state) { return is_adapter(state.name); });
 }
 
-bool belongs(const Plan& plan, const StateTensor& state, StatePart part) {
-  if (part == StatePart::kOptimizer) return state.kind == StateKind::kOptimizer;
-  if (state.kind != StateKind::kParameter && state.kind != StateKind::kBuffer) return false;  // an adapter's moments end in its name
-  return part != StatePart::kSaved || !trains_adapters(plan) || is_adapter(state.name);
+// The trained parameters stand together, and have a norm each (lib/plan.h).
+bool is_trained(const Plan& plan, const StateTensor& state) {
+  const uint64_t index = static_cast<uint64_t>(&state - plan.state.begin());
+  return index >= kFirstTrained && index - kFirstTrained < plan.state[kNormsIndex].tensor.elements();
 }
 
 bool is_conv_weight(const Tensor& tensor) { return tensor.rank == 4; }
@@ -43,6 +43,12 @@ StoredType stored_type(DType type) {
 }
 
 }  // namespace
+
+bool belongs(const Plan& plan, const StateTensor& state, StatePart part) {
+  if (part == StatePart::kOptimizer) return state.kind == StateKind::kOptimizer;
+  if (state.kind != StateKind::kParameter && state.kind != StateKind::kBuffer) return false;
+  return part != StatePart::kSaved || !trains_adapters(plan) || is_trained(plan, state);
+}
 
 std::vector<uint64_t> stored_shape(const Tensor& t) {
   if (is_conv_weight(t)) return {t.shape[0], t.shape[3], t.shape[1], t.shape[2]};

@@ -17,9 +17,12 @@ namespace reprise {
 std::vector<uint64_t> stored_shape(const Tensor& tensor);
 
 // Which tensors of the state a file holds.
-// kModel: parameters and buffers. kSaved: of them what a snapshot holds, which of a training of adapters are these alone: the rest is in the
-// model's own files. kOptimizer: moments.
+// kModel: parameters and buffers. kSaved: of them what a snapshot holds, which of a training of adapters is what trains, these and modules
+// that are trained whole: the rest is in the model's own files. kOptimizer: moments.
 enum class StatePart { kModel, kSaved, kOptimizer };
+
+// Whether a file of that part holds a tensor of the plan's state.
+bool belongs(const Plan& plan, const StateTensor& state, StatePart part);
 
 // Every tensor of that part must be in the source with its shape, stored as it is in the state; whatever holds floats becomes f32, which is
 // exact. GPT-2's names are also found without "transformer.". Other tensors of the source are ignored. Values that are not finite, and variances

@@ -36,9 +36,12 @@ std::vector<std::string> adapted_layers(const WeightSource& weights) {
 }
 
 Adapter find_adapter(std::shared_ptr<const WeightSource> weights, const LoraSettings& settings, bool fan_in_fan_out) {
-  Adapter adapter = {settings, fan_in_fan_out, weights, {}};
+  Adapter adapter = {settings, fan_in_fan_out, weights, {}, {}, false};
   for (const std::string& name : weights->names()) {
-    if (!is_adapter_tensor(name)) continue;
+    if (!is_adapter_tensor(name)) {
+      adapter.saved.push_back(name);
+      continue;
+    }
     const AdapterLayer named = {name.substr(0, name.size() - kDown.size())};
     const uint64_t rank = static_cast<uint64_t>(settings.rank_of(named.name));
     const std::vector<uint64_t> down = matrix_shape(*weights, named.down()), up = matrix_shape(*weights, named.up());

@@ -24,9 +24,11 @@ struct Adapter {
   bool fan_in_fan_out = false;                  // the model keeps these layers as [in, out]: GPT-2's Conv1D
   std::shared_ptr<const WeightSource> weights;  // has down() and up() of every layer, and may have more
   std::vector<AdapterLayer> layers;             // by name
+  std::vector<std::string> saved;               // names of tensors that were trained whole: modules_to_save
+  bool is_tied = false;                         // the model's head is its embeddings, which may be among `saved`
 };
 
-// Every layer of which the weights have matrices "NAME.lora_A.weight" and "NAME.lora_B.weight". Throws UserError naming file and tensor
+// Every layer of which the weights have matrices "NAME.lora_A.weight" and "NAME.lora_B.weight"; their other tensors are saved ones. Throws UserError naming file and tensor
 // where one of the two is missing, is no matrix of floats, or has another rank than the settings say; and where there is none.
 Adapter find_adapter(std::shared_ptr<const WeightSource> weights, const LoraSettings& settings, bool fan_in_fan_out);
 

@@ -233,6 +233,10 @@ double most_common_alpha(const Adapter& adapter) {
 // The layers' names in the file, after all is checked.
 std::vector<GgufName> adapter_names(const Adapter& adapter, const std::string& architecture, uint64_t head) {
   std::vector<GgufName> names;
+  if (!adapter.saved.empty()) {
+    refuse(*adapter.weights, adapter.saved[0], "was trained whole (lora.modules_to_save), which a GGUF adapter has no place for: llama.cpp refuses the file, and leaves norms out; " +
+                                                   std::string("export --adapter, or a merged model"));
+  }
   for (const AdapterLayer& layer : adapter.layers) {
     const auto name = gguf_name(architecture, layer.name + ".weight");
     if (!name) throw UserError(adapter.weights->path() + ": the adapter of " + json_shown(layer.name) + " is of no layer of the architecture " + json_shown(architecture));

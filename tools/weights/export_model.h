@@ -27,7 +27,7 @@ struct FoldedScales {
 
 // Writes llama.cpp's form of an adapter, the matrices as F32. `head`: rows of a head of q and k, of which the architecture llama lays
 // out B in pairs. The file's alpha is scale * rank of most layers, so that of an rsLoRA holds sqrt(r). Throws UserError for a layer that
-// the architecture has not.
+// the architecture has not, and for tensors that were trained whole: llama.cpp refuses them in an adapter, and leaves norms out.
 FoldedScales write_gguf_adapter(const Adapter& adapter, const std::string& architecture, uint64_t head, const std::string& path);
 
 }  // namespace reprise

@@ -26,6 +26,16 @@ bool LoraSettings::targets_layer(const std::string& layer) const {
   return targets.empty() || std::any_of(targets.begin(), targets.end(), [&](const std::string& target) { return matches_end(target, layer); });
 }
 
+bool LoraSettings::saves_module(const std::string& module) const {
+  const auto is_saved = [&](const std::string& name) {
+    return std::any_of(modules_to_save.begin(), modules_to_save.end(), [&](const std::string& pattern) { return matches_end(pattern, name); });
+  };
+  for (size_t end = module.size(); end != std::string::npos && end > 0; end = module.rfind('.', end - 1)) {
+    if (is_saved(module.substr(0, end))) return true;
+  }
+  return false;
+}
+
 int LoraSettings::rank_of(const std::string& layer) const { return of_layer(rank_pattern, layer, r); }
 
 double LoraSettings::alpha_of(const std::string& layer) const { return of_layer(alpha_pattern, layer, alpha); }

@@ -18,8 +18,10 @@ struct LoraSettings {
   bool rslora = false;
   std::map<std::string, int> rank_pattern = {};      // in place of r, by patterns of layers
   std::map<std::string, double> alpha_pattern = {};  // in place of alpha
+  std::vector<std::string> modules_to_save = {};     // patterns of modules that are trained whole, in place of an adapter beside them
 
   bool targets_layer(const std::string& layer) const;
+  bool saves_module(const std::string& module) const;  // or one that it lies in
   int rank_of(const std::string& layer) const;
   double alpha_of(const std::string& layer) const;
   // alpha / r, or alpha / sqrt(r) of rsLoRA (Kalajdzievski 2023), of the layer's own.

@@ -28,8 +28,9 @@ std::vector<float> transposed(const std::vector<float>& matrix, uint64_t rows, u
 
 class MergedWeights : public WeightSource {
  public:
-  MergedWeights(std::shared_ptr<const WeightSource> base, const Adapter& adapter, bool is_tied) : base_(std::move(base)), adapter_(adapter), is_tied_(is_tied) {
+  MergedWeights(std::shared_ptr<const WeightSource> base, const Adapter& adapter) : base_(std::move(base)), adapter_(adapter) {
     for (const AdapterLayer& layer : adapter_.layers) add(layer);
+    for (const std::string& name : adapter_.saved) replace(name);
     for (const std::string& name : base_->names()) {
       if (belongs(name)) names_.push_back(name);
     }
@@ -39,11 +40,12 @@ class MergedWeights : public WeightSource {
   const StoredWeight* find(const std::string& name) const override {
     const auto merged = merged_.find(name);
     if (merged != merged_.end()) return &merged->second.weight;
+    if (const auto saved = saved_.find(name); saved != saved_.end()) return adapter_.weights->find(saved->second);
     return belongs(name) ? base_->find(name) : nullptr;
   }
 
  private:
-  bool belongs(const std::string& name) const { return !is_adapter_tensor(name) && !(is_tied_ && name == kHead); }
+  bool belongs(const std::string& name) const { return !is_adapter_tensor(name) && !(adapter_.is_tied && name == kHead); }
 
   struct Merged {
     const AdapterLayer* layer;
@@ -51,23 +53,32 @@ class MergedWeights : public WeightSource {
     StoredWeight weight;
   };
 
-  void add(const AdapterLayer& layer) {
-    const std::string there = stored_name(*base_, layer.name + ".weight");
+  // The base's name of a tensor, which must be there with this shape. `what`: of the adapter.
+  std::string find_place(const std::string& name, const std::vector<uint64_t>& shape, const std::string& what) const {
+    const std::string there = stored_name(*base_, name);
     const StoredWeight* weight = base_->find(there);
-    const std::vector<uint64_t> shape = adapter_.fan_in_fan_out ? std::vector<uint64_t>{layer.in, layer.out} : std::vector<uint64_t>{layer.out, layer.in};
     const auto refuse = [&](const std::string& reason) {
-      throw UserError(adapter_.weights->path() + ": the adapter of " + json_shown(layer.name) + " is of another model: " + base_->path() + " " + reason);
+      throw UserError(adapter_.weights->path() + ": " + what + " is of another model: " + base_->path() + " " + reason);
     };
     if (weight == nullptr) refuse("has no tensor " + json_shown(there));
     if (weight->shape != shape) {
       refuse("has it as " + nlohmann::json(weight->shape).dump() + ", the adapter is for " + nlohmann::json(shape).dump());
     }
+    return there;
+  }
+
+  void replace(const std::string& name) { saved_[find_place(name, adapter_.weights->find(name)->shape, "tensor " + json_shown(name))] = name; }
+
+  void add(const AdapterLayer& layer) {
+    const std::vector<uint64_t> shape = adapter_.fan_in_fan_out ? std::vector<uint64_t>{layer.in, layer.out} : std::vector<uint64_t>{layer.out, layer.in};
+    const std::string there = find_place(layer.name + ".weight", shape, "the adapter of " + json_shown(layer.name));
     merged_[there] = {&layer, there, {shape, "F32", DType::kF32, layer.in * layer.out * sizeof(float)}};
   }
 
   void read_exact(const std::string& name, uint64_t first, uint64_t count, void* to) const override {
     const auto merged = merged_.find(name);
     if (merged != merged_.end()) return read_merged(merged->second, first, count, static_cast<float*>(to));
+    if (const auto saved = saved_.find(name); saved != saved_.end()) return adapter_.weights->read_exact(saved->second, first, count, to);
     base_->read_exact(name, first, count, to);
   }
 
@@ -101,8 +112,8 @@ class MergedWeights : public WeightSource {
 
   std::shared_ptr<const WeightSource> base_;
   Adapter adapter_;
-  bool is_tied_;
   std::map<std::string, Merged> merged_;
+  std::map<std::string, std::string> saved_;  // the base's names -> the adapter's
   std::vector<std::string> names_;
   mutable const AdapterLayer* held_ = nullptr;
   mutable Product product_;
@@ -110,8 +121,8 @@ class MergedWeights : public WeightSource {
 
 }  // namespace
 
-std::unique_ptr<WeightSource> merge_adapter(std::shared_ptr<const WeightSource> base, const Adapter& adapter, bool is_tied) {
-  return std::make_unique<MergedWeights>(std::move(base), adapter, is_tied);
+std::unique_ptr<WeightSource> merge_adapter(std::shared_ptr<const WeightSource> base, const Adapter& adapter) {
+  return std::make_unique<MergedWeights>(std::move(base), adapter);
 }
 
 }  // namespace reprise

@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <set>
 
 #include "tools/formats/error.h"
@@ -12,6 +14,7 @@
 #include "tools/formats/output_file.h"
 #include "tools/formats/safetensors.h"
 #include "tools/weights/peft_pattern.h"
+#include "tools/weights/tied_head.h"
 
 namespace reprise {
 namespace {
@@ -23,13 +26,23 @@ const std::string kPrefix = "base_model.model.";
 constexpr int kMostRank = 1 << 20;
 constexpr const char *kConfig = "adapter_config.json", *kWeights = "adapter_model.safetensors";
 
+std::string module_of(const std::string& tensor) { return tensor.substr(0, tensor.rfind('.')); }
+
+// By PEFT's rule for modules_to_save: a module whose name ends so, in the middle of a part too, and whatever lies in it.
+bool is_saved_by(const std::vector<std::string>& modules_to_save, const std::string& tensor) {
+  for (std::string module = module_of(tensor);; module = module_of(module)) {
+    if (std::any_of(modules_to_save.begin(), modules_to_save.end(), [&](const std::string& end) { return module.ends_with(end); })) return true;
+    if (module.find('.') == std::string::npos) return false;
+  }
+}
+
 // PEFT's file with its prefix taken off the names.
 class PeftWeights : public WeightSource {
  public:
-  explicit PeftWeights(std::unique_ptr<WeightSource> file) : file_(std::move(file)) {
+  PeftWeights(std::unique_ptr<WeightSource> file, const std::vector<std::string>& modules_to_save) : file_(std::move(file)) {
     for (const std::string& name : file_->names()) {
-      const bool is_ours = name.starts_with(kPrefix) && is_adapter_tensor(name);
-      if (!is_ours) throw UserError(path() + ": tensor " + json_shown(name) + ": is none of a LoRA, which is " + kPrefix + "NAME.lora_A.weight or lora_B");
+      const bool is_ours = name.starts_with(kPrefix) && (is_adapter_tensor(name) || is_saved_by(modules_to_save, name.substr(kPrefix.size())));
+      if (!is_ours) throw UserError(path() + ": tensor " + json_shown(name) + ": is none of a LoRA, which is " + kPrefix + "NAME.lora_A.weight or lora_B, or of modules_to_save");
       names_[name.substr(kPrefix.size())] = name;
     }
   }
@@ -57,7 +70,7 @@ void refuse_other_kinds(const JsonFields& fields) {
   const auto is_empty = [](const json& value) {
     return value.is_null() || value == false || ((value.is_array() || value.is_object()) && value.empty());
   };
-  for (const char* key : {"use_dora", "use_qalora", "use_bdlora", "lora_bias", "modules_to_save", "layer_replication", "trainable_token_indices", "target_parameters", "alora_invocation_tokens", "arrow_config", "megatron_config", "kasa_config", "monteclora_config"}) {
+  for (const char* key : {"use_dora", "use_qalora", "use_bdlora", "lora_bias", "layer_replication", "trainable_token_indices", "target_parameters", "alora_invocation_tokens", "arrow_config", "megatron_config", "kasa_config", "monteclora_config"}) {
     if (fields.has(key) && !is_empty(fields.at(key))) fields.refuse(key, json_shown(fields.at(key)) + " is not supported; must be empty, null or false");
   }
   // PEFT takes these out of the base's own weights, again whenever it loads the adapter.
@@ -85,6 +98,7 @@ LoraSettings read_settings(const JsonFields& fields) {
   fields.read("lora_alpha", settings.alpha, kPositive);
   fields.read("lora_dropout", settings.dropout, kBelowOne);
   fields.read("use_rslora", settings.rslora);
+  if (fields.has_value("modules_to_save")) fields.read("modules_to_save", settings.modules_to_save);
   if (fields.has("target_modules") && fields.at("target_modules").is_array()) fields.read("target_modules", settings.targets);
   return settings;
 }
@@ -158,7 +172,7 @@ Adapter open_peft_adapter(const std::string& folder) {
   if (!std::filesystem::exists(folder + "/" + kWeights, ignored) && std::filesystem::exists(folder + "/adapter_model.bin", ignored)) {
     throw UserError(folder + "/adapter_model.bin: is not read; save the adapter as " + kWeights);
   }
-  const auto weights = std::make_shared<PeftWeights>(open_weights(folder + "/" + kWeights));
+  const auto weights = std::make_shared<PeftWeights>(open_weights(folder + "/" + kWeights), settings.modules_to_save);
   read_patterns(fields, text, *weights, settings);
   return find_adapter(weights, settings, fan_in_fan_out);
 }
@@ -184,24 +198,57 @@ LoraSettings settings_by_names(const Adapter& adapter) {
   return settings;
 }
 
+// What is written of the tensors that were trained whole: their names in the file, and ours.
+std::map<std::string, std::string> saved_names(const Adapter& adapter) {
+  std::map<std::string, std::string> names;
+  const std::string table = adapter.is_tied ? find_embeddings(*adapter.weights) : "";
+  for (const std::string& name : adapter.saved) {
+    names[name] = name;
+    if (name == table) names[kHead] = name;
+  }
+  return names;
+}
+
+ordered_json adapter_config(const Adapter& adapter, const std::string& base, const std::map<std::string, std::string>& saved) {
+  const LoraSettings settings = settings_by_names(adapter);
+  ordered_json config = {{"alpha_pattern", longest_first(settings.alpha_pattern)},
+                         {"base_model_name_or_path", base},
+                         {"bias", "none"},
+                         {"fan_in_fan_out", adapter.fan_in_fan_out},
+                         {"inference_mode", true},
+                         {"lora_alpha", settings.alpha},
+                         {"lora_dropout", settings.dropout},
+                         {"peft_type", "LORA"},
+                         {"r", settings.r},
+                         {"rank_pattern", longest_first(settings.rank_pattern)},
+                         {"target_modules", target_modules(adapter)},
+                         {"task_type", "CAUSAL_LM"},
+                         {"use_rslora", settings.rslora}};
+  if (saved.empty()) return config;
+  std::set<std::string> modules;  // by their whole names: a shorter one may end others, too
+  for (const auto& [name, ours] : saved) modules.insert(module_of(name));
+  config["modules_to_save"] = modules;
+  if (saved.size() > adapter.saved.size()) config["ensure_weight_tying"] = true;
+  return config;
+}
+
+void write_whole(const WeightSource& weights, const std::string& name, SafetensorsWriter& writer) {
+  constexpr uint64_t kPiece = uint64_t{1} << 16;
+  const std::vector<uint64_t>& shape = weights.find(name)->shape;
+  const uint64_t elements = std::accumulate(shape.begin(), shape.end(), uint64_t{1}, std::multiplies<>());
+  std::vector<float> numbers(std::min(kPiece, elements));
+  for (uint64_t at = 0; at < elements; at += numbers.size()) {
+    const uint64_t count = std::min<uint64_t>(numbers.size(), elements - at);
+    weights.read(name, at, count, numbers.data());
+    writer.write(numbers.data(), count * sizeof(float));
+  }
+}
+
 }  // namespace
 
 void write_peft_adapter(const Adapter& adapter, const std::string& base, const PeftNames& to) {
-  const LoraSettings settings = settings_by_names(adapter);
-  const ordered_json config = {{"alpha_pattern", longest_first(settings.alpha_pattern)},
-                               {"base_model_name_or_path", base},
-                               {"bias", "none"},
-                               {"fan_in_fan_out", adapter.fan_in_fan_out},
-                               {"inference_mode", true},
-                               {"lora_alpha", settings.alpha},
-                               {"lora_dropout", settings.dropout},
-                               {"peft_type", "LORA"},
-                               {"r", settings.r},
-                               {"rank_pattern", longest_first(settings.rank_pattern)},
-                               {"target_modules", target_modules(adapter)},
-                               {"task_type", "CAUSAL_LM"},
-                               {"use_rslora", settings.rslora}};
-  write_file(to.config, config.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
+  const std::map<std::string, std::string> saved = saved_names(adapter);
+  write_file(to.config, adapter_config(adapter, base, saved).dump(2, ' ', false, json::error_handler_t::replace) + "\n");
   SafetensorsWriter writer(to.weights);
   writer.add_metadata("format", "pt");
   writer.add_metadata(kWriterKey, kWriter);
@@ -209,12 +256,11 @@ void write_peft_adapter(const Adapter& adapter, const std::string& base, const P
     writer.declare(kPrefix + layer.down(), StoredType::kF32, {layer.rank, layer.in});
     writer.declare(kPrefix + layer.up(), StoredType::kF32, {layer.out, layer.rank});
   }
+  for (const auto& [name, ours] : saved) writer.declare(kPrefix + name, StoredType::kF32, adapter.weights->find(ours)->shape);
   for (const AdapterLayer& layer : adapter.layers) {
-    for (const std::string& name : {layer.down(), layer.up()}) {
-      const std::vector<float> numbers = read_matrix(*adapter.weights, name);
-      writer.write(numbers.data(), numbers.size() * sizeof(float));
-    }
+    for (const std::string& name : {layer.down(), layer.up()}) write_whole(*adapter.weights, name, writer);
   }
+  for (const auto& [name, ours] : saved) write_whole(*adapter.weights, ours, writer);
   writer.finish();
 }
 

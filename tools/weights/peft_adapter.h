@@ -13,10 +13,12 @@ namespace reprise {
 const std::vector<std::string>& peft_files();
 
 // Ranks and alphas of some layers are in the settings by these layers' names, as PEFT finds them (peft_pattern.h). Throws UserError naming
-// file and field for whatever is not a plain LoRA: DoRA, trained biases.
+// file and field for whatever is not a plain LoRA: DoRA, trained biases. Modules that were trained whole (modules_to_save) are among the
+// weights; of a tied model PEFT keeps head and embeddings apart.
 Adapter open_peft_adapter(const std::string& folder);
 
-// Writes both files to `file_of(name)`, the matrices as F32. `base` is what the config names as the model. Throws UserError.
+// Writes both files, all as F32. `base` is what the config names as the model. A table that is the embeddings and the head is written as
+// both, and the config has PEFT tie them again. Throws UserError.
 struct PeftNames {
   std::string config, weights;  // paths
 };

@@ -27,15 +27,19 @@ bool same_numbers(const WeightSource& source, const std::string& a, const std::s
 
 }  // namespace
 
-bool has_other_head(const WeightSource& source) {
-  const StoredWeight* head = find_floats(source, kHead);
-  if (head == nullptr) return false;
+std::string find_embeddings(const WeightSource& source) {
   for (const char* embeddings : {"model.embed_tokens.weight", "transformer.wte.weight"}) {
     const std::string name = stored_name(source, embeddings);
-    const StoredWeight* table = find_floats(source, name);
-    if (table != nullptr) return table->shape != head->shape || !same_numbers(source, kHead, name, head->shape);
+    if (find_floats(source, name) != nullptr) return name;
   }
-  return false;
+  return "";
+}
+
+bool has_other_head(const WeightSource& source) {
+  const StoredWeight* head = find_floats(source, kHead);
+  const std::string name = find_embeddings(source);
+  if (head == nullptr || name.empty()) return false;
+  return source.find(name)->shape != head->shape || !same_numbers(source, kHead, name, head->shape);
 }
 
 }  // namespace reprise

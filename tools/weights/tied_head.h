@@ -8,6 +8,9 @@ namespace reprise {
 
 constexpr const char* kHead = "lm_head.weight";
 
+// The source's name of its embeddings; "" where it has none.
+std::string find_embeddings(const WeightSource& source);
+
 // Whether the source has a head that differs in one number from its embeddings.
 bool has_other_head(const WeightSource& source);
 

@@ -1,0 +1,280 @@
+// Adapters with ranks of their own beside modules that are trained whole: in the state, through a snapshot, through PEFT's folder, and in
+// a merged model, which must compute what was trained.
+// Here because an adapter is only right if the model that comes out of it is the one that went on learning.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "ports/linux/linux_port.h"
+#include "tests/faces/expect_user_error.h"
+#include "tests/runtime/training_harness.h"
+#include "tools/formats/gguf.h"
+#include "tools/formats/json_text.h"
+#include "tools/formats/output_file.h"
+#include "tools/planning/weight_storage.h"
+#include "tools/snapshots/adapter_files.h"
+#include "tools/snapshots/export_snapshot.h"
+#include "tools/snapshots/snapshot.h"
+#include "tools/snapshots/state_tensors.h"
+
+namespace reprise {
+namespace {
+
+using nlohmann::json;
+namespace fs = std::filesystem;
+
+const Workers& one_worker() {
+  static const Workers kOne = [] {
+    Workers workers;
+    if (!linux_port().start_workers(1, &workers).ok()) throw std::runtime_error("no workers");
+    return workers;
+  }();
+  return kOne;
+}
+
+// A plan of the recipe, bound, with the weights of the recipe's model.
+class Session {
+ public:
+  explicit Session(const Recipe& recipe, const std::string& strategy = "none", double share = -1)
+      : recipe_(recipe), plan_(plan_run(recipe, strategy, share).planned.plan), view_(plan_.view()), arena_(view_.arena_bytes + 4096) {
+    const Status bound = bind_plan(view_, test::test_backend(), one_worker(), arena_.get(), trainer);
+    if (!bound.ok()) throw std::runtime_error(std::string("bind: ") + bound.message);
+    read_initial_weights(trainer, *open_model_weights(recipe, published_weights(recipe)), {});
+  }
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  // The losses of some steps, and the gradient's norm of the last.
+  std::vector<double> train(int steps, double* norm = nullptr) {
+    const auto data = open_dataset(recipe_, Split::kTraining);
+    const BatchSource source = source_of(*data);
+    std::vector<double> losses;
+    for (int step = 0; step < steps; ++step) {
+      StepReport report;
+      EXPECT_TRUE(train_step(trainer, source, report).ok());
+      losses.push_back(report.loss);
+      if (norm != nullptr) *norm = static_cast<double>(report.gradient_norm);
+    }
+    EXPECT_EQ(measure(trainer), view_.arena_bytes);
+    return losses;
+  }
+  double loss() {
+    const auto data = open_dataset(recipe_, Split::kTraining);
+    EvaluationReport evaluation;
+    EXPECT_TRUE(evaluate(trainer, source_of(*data), 1, evaluation).ok());
+    return evaluation.loss;
+  }
+  // The bytes of every tensor in the state by its name.
+  std::map<std::string, std::vector<unsigned char>> values() const {
+    std::map<std::string, std::vector<unsigned char>> all;
+    for (uint32_t i = kFirstTrained; i < view_.state.count; ++i) all[view_.state[i].name] = bytes_at(trainer, trainer.state_tensor(i), view_.state[i].tensor.used_bytes());
+    return all;
+  }
+  DType type_of(const std::string& name) const {
+    for (const StateTensor& state : view_.state) {
+      if (state.name == name) return state.tensor.dtype;
+    }
+    throw std::runtime_error("no state tensor " + name);
+  }
+
+  Trainer trainer;
+
+ private:
+  const Recipe recipe_;
+  const OwnedPlan plan_;
+  const Plan view_;
+  const TestArena arena_;
+};
+
+class AdapterTraining : public ::testing::Test {
+ protected:
+  AdapterTraining() { fs::copy_file("tests/golden/weights/llama.gguf", base()); }
+  std::string at(const std::string& name) const { return folder_.file(name); }
+  std::string base() const { return at("base.gguf"); }
+
+  static json lora() {
+    return {{"r", 2}, {"alpha", 4}, {"rank_pattern", {{"down_proj", 5}}}, {"alpha_pattern", {{"self_attn.q_proj", 6}}}, {"modules_to_save", {"lm_head", "norm"}}};
+  }
+  // `change`: of "lora". The golden's head is its embeddings.
+  Recipe recipe(const json& change = json::object(), const json& more = json::object()) const {
+    json value = {{"name", "adapters"}, {"model", {{"gguf", base()}}}, {"data", {{"kind", "synthetic"}}}, {"batch", 2}, {"sequence", 13}, {"steps", 4}, {"seed", 5},
+                  {"lora", lora()}, {"optimizer", {{"name", "adamw"}, {"lr", 0.01}}}};
+    value["lora"].merge_patch(change);
+    value.merge_patch(more);
+    return parse_recipe(value.dump(), "recipe.json", "/");
+  }
+  void save(Session& run, const Recipe& of, const std::string& name = "snapshot") const {
+    SnapshotDirectory folder(at(name), snapshot_files());
+    SnapshotFacts facts;
+    facts.base = sum_base(*open_weights(base()));
+    save_snapshot(run.trainer, of, facts, folder);
+  }
+
+  TemporaryFolder folder_;
+  const std::string table_ = "model.embed_tokens.weight", norm_ = "model.norm.weight";
+};
+
+TEST_F(AdapterTraining, ModulesToSaveTrainAndTheRestStaysAsItIs) {
+  const Recipe of = recipe();
+  Session run(of), tight(of, "optimal", 0.0);
+  EXPECT_EQ(run.type_of(table_), DType::kF32) << "Q8_0 in the file, but it trains";
+  EXPECT_EQ(Session(recipe({{"modules_to_save", nullptr}})).type_of(table_), DType::kQ8_0);
+  const auto before = run.values();
+  const std::vector<double> losses = run.train(4);
+  EXPECT_EQ(tight.train(4), losses);
+  EXPECT_EQ(tight.values(), run.values());
+  const auto after = run.values();
+  for (const StateTensor& state : run.trainer.plan->state) {
+    if (state.kind != StateKind::kParameter) continue;
+    const bool trains = is_adapter(state.name) || state.name == table_ || state.name == norm_;
+    EXPECT_EQ(after.at(state.name) != before.at(state.name), trains) << state.name;
+  }
+}
+
+// Along the gradient the loss falls by lr * |g|^2, to the first order: that of adapters, table and norm together.
+TEST_F(AdapterTraining, TheGradientOfWholeModulesIsTheLosss) {
+  constexpr double kLr = 1e-5;
+  for (const json& modules : {json{"embed_tokens", "norm"}, json{"mlp.up_proj"}, json{"self_attn.o_proj", "input_layernorm"}}) {
+    Session session(recipe({{"modules_to_save", modules}, {"rank_pattern", {{"v_proj", 5}}}}, {{"optimizer", {{"name", "sgd"}, {"lr", kLr}}}, {"data", {{"shuffle", false}}}}));
+    const double before = session.loss();
+    double norm = 0;
+    session.train(1, &norm);
+    const double fall = kLr * norm * norm;
+    EXPECT_NEAR(before - session.loss(), fall, 0.05 * fall) << modules;
+  }
+}
+
+// A snapshot holds what trains, and goes on as if nothing had been.
+TEST_F(AdapterTraining, ASnapshotHoldsThemAndFitsNoOtherRecipe) {
+  const Recipe of = recipe();
+  Session whole(of), first(of);
+  const std::vector<double> losses = whole.train(4);
+  std::vector<double> halves = first.train(2);
+  save(first, of);
+  std::set<std::string> expected;
+  for (uint32_t i = kFirstTrained; i < first.trainer.plan->state.count; ++i) {
+    const StateTensor& state = first.trainer.plan->state[i];
+    if (state.kind == StateKind::kParameter && is_adapter(state.name)) expected.insert(state.name);
+  }
+  expected.insert({table_, norm_});
+  const std::vector<std::string> names = open_weights(at("snapshot/model.safetensors"))->names();
+  EXPECT_EQ(std::set<std::string>(names.begin(), names.end()), expected);
+  Session second(of);
+  const DataFingerprint data;
+  resume_snapshot(second.trainer, of, &data, at("snapshot"));
+  for (const double loss : second.train(2)) halves.push_back(loss);
+  EXPECT_EQ(halves, losses);
+  EXPECT_EQ(second.values(), whole.values());
+  const auto refused = [&](const json& change, std::initializer_list<std::string> fragments) {
+    const Recipe other = recipe(change);
+    Session run(other);
+    expect_user_error([&] { resume_snapshot(run.trainer, other, &data, at("snapshot")); }, fragments);
+    expect_user_error([&] { export_snapshot(other, {.snapshot = at("snapshot"), .to = at("out")}); }, fragments);
+    EXPECT_FALSE(fs::exists(at("out")));
+  };
+  const std::string file = at("snapshot") + "/training.json";
+  refused({{"modules_to_save", nullptr}}, {file, "recipe.lora.modules_to_save: trained with [\"lm_head\",\"norm\"]", "the recipe says none"});
+  refused({{"modules_to_save", {"norm"}}}, {file, "recipe.lora.modules_to_save", "[\"norm\"]"});
+  refused({{"rank_pattern", {{"down_proj", 4}}}}, {file, "recipe.lora.rank_pattern.down_proj: trained with 5", "the recipe says 4"});
+  const Recipe other_alpha = recipe({{"alpha_pattern", {{"self_attn.q_proj", 8}}}});
+  expect_user_error([&] { export_snapshot(other_alpha, {.snapshot = at("snapshot"), .to = at("out")}); },
+                    {file, "recipe.lora.alpha_pattern.self_attn.q_proj: trained with 6", "the recipe says 8"});
+  // The order of a list, and of the patterns, means nothing.
+  const Recipe turned = recipe({{"modules_to_save", {"norm", "lm_head"}}});
+  Session again(turned);
+  EXPECT_NO_THROW(resume_snapshot(again.trainer, turned, &data, at("snapshot")));
+}
+
+TEST_F(AdapterTraining, PeftsFolderGoesInAgainAndTrainsOn) {
+  const Recipe of = recipe();
+  Session run(of);
+  run.train(4);
+  save_adapter(run.trainer, of, at("peft"));
+  Session again(of);
+  EXPECT_NE(again.loss(), run.loss());
+  load_adapter(again.trainer, of, at("peft"));
+  EXPECT_EQ(again.loss(), run.loss());
+  EXPECT_LT(again.train(2).front(), run.loss() + 0.5);
+  const auto refused = [&](const json& change, std::initializer_list<std::string> fragments) {
+    const Recipe other = recipe(change);
+    Session into(other);
+    const auto before = into.values();
+    expect_user_error([&] { load_adapter(into.trainer, other, at("peft")); }, fragments);
+    EXPECT_TRUE(into.values() == before) << "nothing is changed";
+  };
+  refused({{"modules_to_save", {"norm"}}}, {"adapter_model.safetensors", table_, "was trained whole, which the recipe's lora.modules_to_save does not name"});
+  refused({{"modules_to_save", {"norm", "lm_head", "mlp.up_proj"}}}, {"adapter_model.safetensors", "up_proj.lora_A", "no adapter there"});
+  refused({{"modules_to_save", {"norm", "lm_head", "input_layernorm"}}}, {"adapter_model.safetensors", "input_layernorm.weight", "missing"});
+  refused({{"rank_pattern", {{"down_proj", 4}}}}, {"adapter_config.json: rank_pattern: is 5", "has 4 for \"model.layers.0.mlp.down_proj\""});
+  refused({{"rank_pattern", {{"down_proj", 5}, {"up_proj", 4}}}}, {"adapter_config.json: r: is 2", "has 4 for \"model.layers.0.mlp.up_proj\""});
+  refused({{"alpha_pattern", {{"self_attn.q_proj", 7}}}}, {"adapter_config.json: alpha_pattern: is another scale: alpha 6", "alpha 7"});
+}
+
+// PEFT keeps the head of a tied model apart from its embeddings.
+TEST_F(AdapterTraining, TablesOfATiedModelMustBeOne) {
+  const Recipe of = recipe({{"modules_to_save", {"embed_tokens"}}});
+  Session run(of);
+  run.train(1);
+  save_adapter(run.trainer, of, at("peft"));
+  const std::string head = "base_model.model.lm_head.weight";
+  const auto rewrite = [&](const std::string& leave_out, float change_head) {
+    const auto from = open_weights(at("peft/adapter_model.safetensors"));
+    SafetensorsWriter writer(at("changed"));
+    const auto elements = [&](const std::string& name) { return from->find(name)->bytes / sizeof(float); };
+    std::vector<std::string> names = from->names();
+    std::erase(names, leave_out);
+    for (const std::string& name : names) writer.declare(name, StoredType::kF32, from->find(name)->shape);
+    for (const std::string& name : names) {
+      std::vector<float> numbers(elements(name));
+      from->read(name, 0, numbers.size(), numbers.data());
+      if (name == head) numbers.back() += change_head;
+      writer.write(numbers.data(), numbers.size() * sizeof(float));
+    }
+    writer.finish();
+    fs::create_directories(at("other"));
+    fs::copy_file(at("peft/adapter_config.json"), at("other/adapter_config.json"), fs::copy_options::overwrite_existing);
+    fs::rename(at("changed"), at("other/adapter_model.safetensors"));
+  };
+  Session again(of);
+  rewrite("", 0);
+  EXPECT_NO_THROW(load_adapter(again.trainer, of, at("other")));
+  rewrite("", 1);
+  expect_user_error([&] { load_adapter(again.trainer, of, at("other")); }, {"other/adapter_model.safetensors", "lm_head.weight", "differs from the embeddings", "tie_word_embeddings"});
+  rewrite(head, 0);
+  expect_user_error([&] { load_adapter(again.trainer, of, at("other")); }, {"other/adapter_model.safetensors", table_, "without the other of head and embeddings"});
+  rewrite("base_model.model." + table_, 0);
+  expect_user_error([&] { load_adapter(again.trainer, of, at("other")); }, {"other/adapter_model.safetensors", "lm_head.weight", "without the other"});
+}
+
+// What was trained is what the merged file computes.
+TEST_F(AdapterTraining, AMergedModelComputesWhatWasTrained) {
+  const Recipe of = recipe();
+  Session run(of);
+  const double untrained = run.loss();
+  run.train(4);
+  save(run, of);
+  for (const ExportForm form : {ExportForm::kMerged, ExportForm::kMergedGguf}) {
+    const std::string to = at(form == ExportForm::kMerged ? "merged" : "merged.gguf");
+    export_snapshot(of, {.snapshot = at("snapshot"), .form = form, .to = to});
+    Recipe plain = recipe(json::object(), {{"lora", nullptr}});
+    plain.place = {};
+    (form == ExportForm::kMerged ? plain.place.huggingface : plain.place.gguf) = to;
+    Session merged(plain);
+    EXPECT_NEAR(merged.loss(), run.loss(), 1e-5 * std::abs(run.loss()));
+    EXPECT_GT(std::abs(run.loss() - untrained), 0.01);
+  }
+  export_snapshot(of, {.snapshot = at("snapshot"), .form = ExportForm::kAdapter, .to = at("peft")});
+  Session again(of);
+  load_adapter(again.trainer, of, at("peft"));
+  EXPECT_EQ(again.loss(), run.loss());
+  expect_user_error([&] { export_snapshot(of, {.snapshot = at("snapshot"), .form = ExportForm::kAdapterGguf, .to = at("a.gguf")}); },
+                    {"snapshot/model.safetensors", "embed_tokens", "trained whole", "llama.cpp"});
+  EXPECT_FALSE(fs::exists(at("a.gguf")));
+}
+
+}  // namespace
+}  // namespace reprise
