@@ -245,7 +245,7 @@ TEST_P(AdapterOf, IsMergedIntoAGguf) {
   const GgufFile like(gguf());
   const auto merged = merge_adapter(base, adapter());
   const std::string path = folder_.file("merged.gguf");
-  for (const BlockType type : {BlockType::kF32, BlockType::kF16, BlockType::kBf16, BlockType::kQ8_0}) {
+  for (const BlockType type : {BlockType::kF32, BlockType::kF16, BlockType::kBf16, BlockType::kQ8_0, BlockType::kQ4_0}) {
     write_gguf_model(*merged, like, type, path);
     const GgufFile file(path);
     ASSERT_EQ(file.tensors().size(), like.tensors().size());
@@ -255,14 +255,15 @@ TEST_P(AdapterOf, IsMergedIntoAGguf) {
       EXPECT_EQ(file.tensors()[n].type, like.tensors()[n].shape.size() == 2 ? type : BlockType::kF32);
     }
     for (const auto& [key, value] : like.metadata()) EXPECT_EQ(file.find_value(key)->value, value.value) << key;
-    const std::map<BlockType, uint64_t> file_types = {{BlockType::kF32, 0}, {BlockType::kF16, 1}, {BlockType::kQ8_0, 7}, {BlockType::kBf16, 32}};
+    const std::map<BlockType, uint64_t> file_types = {{BlockType::kF32, 0}, {BlockType::kF16, 1}, {BlockType::kQ8_0, 7}, {BlockType::kBf16, 32}, {BlockType::kQ4_0, 2}};
     EXPECT_EQ(file.unsigned_integer("general.file_type"), file_types.at(type));
     const auto again = open_weights(path);
     for (const std::string& name : merged->names()) {
       const std::vector<float> expected = values_of(*merged, name), got = values_of(*again, name);
       const double step = type == BlockType::kF32 || again->find(name)->type == "F32" ? 0 : type == BlockType::kF16 ? 0x1p-11 : type == BlockType::kBf16 ? 0x1p-8 : 0;
       for (size_t i = 0; i < expected.size(); ++i) {
-        const double bound = type == BlockType::kQ8_0 && again->find(name)->type == "Q8_0" ? 0.06 : step * std::abs(expected[i]) + (step == 0 ? 0 : 1e-7);
+        const bool in_blocks = again->find(name)->type == block_layout(type).name && block_layout(type).values > 1;
+        const double bound = in_blocks ? (type == BlockType::kQ8_0 ? 0.06 : 1.2) : step * std::abs(expected[i]) + (step == 0 ? 0 : 1e-7);
         ASSERT_NEAR(got[i], expected[i], bound) << name << " " << i;
       }
     }
@@ -542,6 +543,52 @@ TEST(PeftAdapter, WhatIsNoPlainLoraIsRefusedByName) {
   with_head["modules_to_save"] = {"head"};  // the end of its name, as PEFT has it
   put(with_head.dump());
   EXPECT_EQ(open_peft_adapter(folder.path()).saved, (std::vector<std::string>{"lm_head.weight"}));
+}
+
+// Rows of 256 are whole blocks of Q4_K, rows of 64 are not.
+TEST(ExportModel, MatricesBecomeQ4KWhereTheirRowsAreWholeBlocks) {
+  TemporaryFolder folder;
+  const GgufFile golden(kGoldens + "llama.gguf");
+  const std::map<std::string, uint64_t> sizes = {{"llama.embedding_length", 256}, {"llama.feed_forward_length", 64}, {"llama.rope.dimension_count", 64},
+                                                 {"llama.attention.key_length", 64}, {"llama.attention.value_length", 64}};
+  const auto rows_of = [](const std::string& name) -> std::vector<uint64_t> {
+    if (name.find("norm") != std::string::npos) return {256};
+    const bool is_kv = name.find("attn_k") != std::string::npos || name.find("attn_v") != std::string::npos;
+    if (name.find("ffn_down") != std::string::npos) return {256, 64};
+    return {is_kv ? 128u : name.find("ffn") != std::string::npos ? 64u : name.find("attn") != std::string::npos ? 256u : 24u, 256};
+  };
+  const std::string path = folder.file("wide.gguf");
+  GgufWriter writer(path);
+  for (auto [key, value] : golden.metadata()) {
+    if (const auto size = sizes.find(key); size != sizes.end()) value.value = size->second;
+    writer.add(key, value);
+  }
+  std::mt19937 random(3);
+  std::normal_distribution<float> normal(0, 0.3f);
+  for (const GgufTensor& tensor : golden.tensors()) writer.declare(tensor.name, BlockType::kF32, rows_of(tensor.name));
+  for (const GgufTensor& tensor : golden.tensors()) {
+    const std::vector<uint64_t> shape = rows_of(tensor.name);
+    for (uint64_t i = 0; i < std::accumulate(shape.begin(), shape.end(), uint64_t{1}, std::multiplies<>()); ++i) {
+      const float number = normal(random);
+      writer.write(&number, sizeof number);
+    }
+  }
+  writer.finish();
+  const auto weights = open_weights(path);
+  const std::vector<WrittenTensor> written = write_gguf_model(*weights, GgufFile(path), BlockType::kQ4_K, folder.file("q4_k.gguf"));
+  const GgufFile file(folder.file("q4_k.gguf"));
+  EXPECT_EQ(file.unsigned_integer("general.file_type"), 14u);
+  EXPECT_EQ(file.unsigned_integer("general.quantization_version"), 2u);
+  for (const WrittenTensor& tensor : written) {
+    const BlockType expected = tensor.name.find("norm") != std::string::npos ? BlockType::kF32 : tensor.name == "blk.0.ffn_down.weight" ? BlockType::kQ5_0 : BlockType::kQ4_K;
+    EXPECT_EQ(tensor.type, expected) << tensor.name;
+    EXPECT_EQ(file.find_tensor(tensor.name)->type, expected);
+    EXPECT_EQ(tensor.rms > 0, expected != BlockType::kF32);
+    EXPECT_LT(tensor.rms, 0.08) << "of normal numbers";
+  }
+  // A second time the blocks are there already.
+  for (const WrittenTensor& tensor : write_gguf_model(*open_weights(file.path()), file, BlockType::kQ4_K, folder.file("again.gguf"))) EXPECT_EQ(tensor.rms, 0) << tensor.name;
+  EXPECT_EQ(read_file(folder.file("again.gguf")), read_file(file.path()));
 }
 
 TEST(ExportModel, NumbersBeyondTheTypeAreRefused) {

@@ -433,6 +433,17 @@ TEST_F(CommandLine, TrainNamesItsArgumentsAndTheProgramsApart) {
   refuses({"--check-data", "--steps", "2"}, {"--steps: has no effect with --check-data"});
 }
 
+TEST_F(CommandLine, ExportsOptionsOfAMergeGoWithAMerge) {
+  const std::string file = recipe();
+  const auto refuses = [&](std::vector<std::string> arguments, const std::vector<std::string>& words) {
+    arguments.insert(arguments.begin(), {"export", file, "--snapshot", folder_.file("s")});
+    expect_refusal(arguments, 2, words);
+  };
+  refuses({"--adapter", folder_.file("a"), "--base", folder_.file("w")}, {"--base: is for --merged and --merged-gguf"});
+  refuses({"--adapter-gguf", folder_.file("a"), "--type", "q4_k"}, {"--type: is for --merged and --merged-gguf"});
+  refuses({"--merged-gguf", folder_.file("a"), "--type", "q4_1"}, {"--type", "q4_0", "q4_k"});
+}
+
 TEST_F(CommandLine, BadRecipes) {
   const auto expect = [&](const char* pointer, const json& bad, const std::vector<std::string>& fragments) {
     json value = recipe_json();

@@ -2,8 +2,11 @@
 // Here because this is the file that a person takes away, and nothing half-written may stand in its place.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "tests/faces/expect_user_error.h"
@@ -12,6 +15,7 @@
 #include "tools/formats/output_file.h"
 #include "tools/formats/safetensors.h"
 #include "tools/snapshots/export_snapshot.h"
+#include "tools/weights/gguf_model.h"
 #include "tools/weights/model_files.h"
 #include "tools/weights/peft_adapter.h"
 
@@ -65,17 +69,137 @@ class Export : public ::testing::Test {
     return {.snapshot = at("snapshot"), .form = form, .to = at(to), .type = type};
   }
 
+  static std::string text(const Recipe& of, const ExportRequest& request) { return export_text(export_snapshot(of, request)); }
+
   TemporaryFolder folder_;
 };
+
+// Every number of every tensor that both have, against the errors that were said.
+void expect_errors(const WeightSource& given, const GgufFile& like, const WeightSource& written, const ExportReport& report) {
+  std::map<std::string, std::vector<std::string>> parts;  // of the file's tensors: Hugging Face's
+  for (const auto& [name, place] : gguf_places(like)) parts[place.tensor->name].push_back(name);
+  ASSERT_EQ(report.tensors.size(), like.tensors().size());
+  for (const WrittenTensor& tensor : report.tensors) {
+    double largest = 0, largest_difference = 0, squares = 0, differences = 0;
+    for (const std::string& name : parts.at(tensor.name)) {
+      uint64_t elements = 1;
+      for (const uint64_t dimension : given.find(name)->shape) elements *= dimension;
+      std::vector<float> a(elements), b(elements);
+      given.read(name, 0, elements, a.data());
+      written.read(name, 0, elements, b.data());
+      for (uint64_t i = 0; i < elements; ++i) {
+        largest = std::max(largest, std::abs(double{a[i]}));
+        largest_difference = std::max(largest_difference, std::abs(double{a[i]} - b[i]));
+        squares += double{a[i]} * a[i];
+        differences += (double{a[i]} - b[i]) * (double{a[i]} - b[i]);
+      }
+    }
+    EXPECT_NEAR(tensor.largest, largest_difference / largest, 1e-9) << tensor.name;
+    EXPECT_NEAR(tensor.rms, std::sqrt(differences / squares), 1e-9) << tensor.name;
+  }
+}
+
+// What rounding costs is said of each tensor; blocks that the base has already are kept, and cost nothing.
+TEST_F(Export, SaysByHowMuchNumbersWereRounded) {
+  const Recipe of = recipe();
+  snapshot(of);
+  const GgufFile like(base());
+  export_snapshot(of, request(ExportForm::kMergedGguf, "f32.gguf"));
+  const auto exact = open_weights(at("f32.gguf"));
+  for (const BlockType type : {BlockType::kF16, BlockType::kBf16, BlockType::kQ8_0, BlockType::kQ4_0, BlockType::kQ4_K}) {
+    const ExportReport report = export_snapshot(of, request(ExportForm::kMergedGguf, "m.gguf", type));
+    const GgufFile file(at("m.gguf"));
+    expect_errors(*exact, like, *open_weights(at("m.gguf")), report);
+    for (const WrittenTensor& tensor : report.tensors) {
+      EXPECT_EQ(file.find_tensor(tensor.name)->type, tensor.type);
+      EXPECT_TRUE(tensor.type != BlockType::kF32 || tensor.largest == 0) << tensor.name;
+    }
+    // Rows of 32 are no whole blocks of Q4_K: llama.cpp takes Q5_0 there.
+    EXPECT_EQ(file.find_tensor("blk.0.attn_q.weight")->type, type == BlockType::kQ4_K ? BlockType::kQ5_0 : type);
+    const json value = export_json(report);
+    EXPECT_EQ(value["tensors"].size(), like.tensors().size());
+    EXPECT_EQ(value["base"], (json{{"path", base()}, {"trained_beside", true}}));
+    const std::string line = export_text(report);
+    EXPECT_EQ(std::count(line.begin(), line.end(), '\n'), 2) << line;
+    const auto worst = std::max_element(report.tensors.begin(), report.tensors.end(), [](const auto& a, const auto& b) { return a.rms < b.rms; });
+    EXPECT_NE(line.find("by root mean square the worst " + worst->name + " ("), std::string::npos) << line;
+    EXPECT_EQ(line.find("Q5_0 (8 tensors, whose rows are no whole blocks of Q4_K)") != std::string::npos, type == BlockType::kQ4_K) << line;
+  }
+  // attn_output is Q4_0 in the base, and has no adapter.
+  export_snapshot(of, request(ExportForm::kMergedGguf, "m.gguf", BlockType::kQ4_0));
+  const GgufFile file(at("m.gguf"));
+  const GgufTensor *now = file.find_tensor("blk.0.attn_output.weight"), *before = like.find_tensor(now->name);
+  std::vector<unsigned char> a(now->bytes), b(before->bytes);
+  file.read_stored(*now, 0, a.data(), a.size());
+  like.read_stored(*before, 0, b.data(), b.size());
+  EXPECT_EQ(a, b);
+}
+
+// Three models of one adapter: beside the file's numbers, beside the blocks that it was trained beside, and beside another file.
+TEST_F(Export, WhichBaseAnAdapterIsMergedIntoIsSaidAndChosen) {
+  export_snapshot((snapshot(recipe()), recipe()), request(ExportForm::kMergedGguf, "of_file.gguf"));
+  const Recipe of = recipe({{"weights", {{"frozen", "q4_0"}}}});
+  snapshot(of);
+  const ExportReport trained = export_snapshot(of, request(ExportForm::kMergedGguf, "of_blocks.gguf"));
+  EXPECT_EQ(trained.base_blocks, "Q4_0");
+  EXPECT_NE(export_text(trained).find("merged into " + base() + " as Q4_0, which it was trained beside"), std::string::npos) << export_text(trained);
+  EXPECT_EQ(export_json(trained)["base"]["blocks"], "Q4_0");
+  ExportRequest other = request(ExportForm::kMergedGguf, "of_base.gguf");
+  other.base = base();
+  const ExportReport chosen = export_snapshot(of, other);
+  EXPECT_NE(export_text(chosen).find("merged into " + base() + " (--base); it was trained beside " + base()), std::string::npos) << export_text(chosen);
+  EXPECT_EQ(export_json(chosen)["base"], (json{{"path", base()}, {"trained_beside", false}, {"trained_path", base()}}));
+  const auto of_file = open_weights(at("of_file.gguf")), of_blocks = open_weights(at("of_blocks.gguf")), of_base = open_weights(at("of_base.gguf"));
+  const auto file = open_weights(base());
+  for (const std::string& name : file->names()) {
+    uint64_t elements = 1;
+    for (const uint64_t dimension : file->find(name)->shape) elements *= dimension;
+    const auto numbers = [&](const WeightSource& source) {
+      std::vector<float> all(elements);
+      source.read(name, 0, elements, all.data());
+      return all;
+    };
+    EXPECT_EQ(numbers(*of_base), numbers(*of_file)) << name << ": W16 + B A";
+    if (file->find(name)->shape.size() != 2) continue;
+    // dequant(W4) + B A: what the adapter adds is the same.
+    const std::vector<float> before = numbers(*file), with = numbers(*of_file), blocks = numbers(*of_blocks);
+    std::vector<unsigned char> bytes(stored_bytes(DType::kQ4_0, elements));
+    std::vector<float> rounded(elements);
+    quantise_blocks(BlockType::kQ4_0, before.data(), elements / 32, bytes.data());
+    dequantise_blocks(BlockType::kQ4_0, bytes.data(), elements / 32, rounded.data());
+    for (uint64_t i = 0; i < elements; ++i) ASSERT_NEAR(blocks[i], rounded[i] + (with[i] - before[i]), 1e-5) << name << " " << i;
+    for (const uint64_t first : {uint64_t{0}, uint64_t{5}, uint64_t{37}}) {  // pieces that begin within a block
+      std::vector<float> piece(41);
+      of_blocks->read(name, first, piece.size(), piece.data());
+      EXPECT_TRUE(std::equal(piece.begin(), piece.end(), blocks.begin() + static_cast<int64_t>(first))) << name;
+    }
+  }
+  // In the blocks that it was trained beside, tensors without an adapter cost nothing.
+  for (const WrittenTensor& tensor : export_snapshot(of, request(ExportForm::kMergedGguf, "m.gguf", BlockType::kQ4_0)).tensors) {
+    const bool has_adapter = tensor.name == "blk.0.attn_q.weight" || tensor.name == "blk.0.ffn_down.weight";
+    EXPECT_EQ(tensor.largest > 0, has_adapter) << tensor.name;
+  }
+  other.base = "tests/golden/weights/qwen3.gguf";
+  expect_user_error([&] { export_snapshot(of, other); }, {"qwen3.gguf", "tensor \"model.layers.0.self_attn.q_proj.weight\"", "is [64,32]", "has [32,32]"});
+  other.base = at("of_file.gguf");
+  other.to = at("of_file.gguf");
+  expect_user_error([&] { export_snapshot(of, other); }, {at("of_file.gguf"), "is the input itself"});
+  std::ofstream(base(), std::ios::app) << "x";
+  other.base = at("of_base.gguf");
+  other.to = at("x.gguf");
+  EXPECT_NO_THROW(export_snapshot(of, other)) << "the trained base is not asked for";
+}
 
 TEST_F(Export, WritesEveryForm) {
   const Recipe of = recipe();
   snapshot(of);
   for (int again = 0; again < 2; ++again) {  // the second replaces the first
-    EXPECT_EQ(export_snapshot(of, request(ExportForm::kAdapter, "peft")), at("peft") + ": adapter of 2 layers, rank 2");
-    EXPECT_EQ(export_snapshot(of, request(ExportForm::kAdapterGguf, "a.gguf")), at("a.gguf") + ": adapter of 2 layers, rank 2");
-    EXPECT_EQ(export_snapshot(of, request(ExportForm::kMerged, "merged", BlockType::kBf16)), at("merged") + ": model of BF16, the adapter merged");
-    EXPECT_EQ(export_snapshot(of, request(ExportForm::kMergedGguf, "m.gguf", BlockType::kQ8_0)), at("m.gguf") + ": model of Q8_0, the adapter merged");
+    const std::string merged = ", the adapter merged into " + base() + ", which it was trained beside\n";
+    EXPECT_EQ(text(of, request(ExportForm::kAdapter, "peft")), at("peft") + ": adapter of 2 layers, rank 2\n");
+    EXPECT_EQ(text(of, request(ExportForm::kAdapterGguf, "a.gguf")), at("a.gguf") + ": adapter of 2 layers, rank 2\n");
+    EXPECT_EQ(text(of, request(ExportForm::kMerged, "f32")), at("f32") + ": model of F32" + merged) << "nothing is rounded";
+    EXPECT_EQ(text(of, request(ExportForm::kMerged, "merged", BlockType::kBf16)).find(at("merged") + ": model of BF16" + merged + "rounded: "), 0u);
+    EXPECT_EQ(text(of, request(ExportForm::kMergedGguf, "m.gguf", BlockType::kQ8_0)).find(at("m.gguf") + ": model of Q8_0" + merged + "rounded: "), 0u);
   }
   const Adapter adapter = open_peft_adapter(at("peft"));
   EXPECT_EQ(adapter.settings, (LoraSettings{.r = 2, .alpha = 3, .dropout = 0, .targets = {"q_proj", "down_proj"}, .rslora = false}));
@@ -96,9 +220,9 @@ TEST_F(Export, SaysWhichScalesAGgufAdapterHoldsInItsMatrices) {
   const auto line = [&](double alpha) {
     const Recipe of = recipe({{"lora", {{"r", 2}, {"alpha", 3}, {"targets", {"*.q_proj", "mlp.*"}}, {"alpha_pattern", {{"q_proj", alpha}, {"up_proj", 9}}}}}});
     snapshot(of);
-    return export_snapshot(of, request(ExportForm::kAdapterGguf, "a.gguf"));
+    return export_snapshot(of, request(ExportForm::kAdapterGguf, "a.gguf")).what;
   };
-  const std::string start = at("a.gguf") + ": adapter of 2 layers, rank 2";
+  const std::string start = "adapter of 2 layers, rank 2";
   EXPECT_EQ(line(6), start + "; B of 1 holds a factor, because a GGUF adapter has one alpha, exactly");
   EXPECT_EQ(line(7), start + "; B of 1 holds a factor, because a GGUF adapter has one alpha (1 of them rounded once to F32, by at most 2^-24 of each number)");
   EXPECT_EQ(line(3), start);
@@ -118,7 +242,10 @@ TEST_F(Export, AWholeModelIsTheSnapshotsOwn) {
     writer.write(twos.data(), elements * sizeof(float));
   }
   writer.finish();
-  EXPECT_EQ(export_snapshot(of, request(ExportForm::kMergedGguf, "m.gguf")), at("m.gguf") + ": model of F32");
+  EXPECT_EQ(text(of, request(ExportForm::kMergedGguf, "m.gguf")), at("m.gguf") + ": model of F32\n");
+  ExportRequest with_base = request(ExportForm::kMergedGguf, "other.gguf");
+  with_base.base = base();
+  expect_user_error([&] { export_snapshot(of, with_base); }, {"export: lora", "--base", "trains none"});
   const auto again = open_weights(at("m.gguf"));
   EXPECT_EQ(again->names(), source->names());
   float last = 0;

@@ -1,6 +1,7 @@
 // `reprise export`: a snapshot as other programs read it.
 #include <iostream>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "tools/commands/command.h"
 #include "tools/formats/error.h"
@@ -10,10 +11,12 @@
 namespace reprise {
 namespace {
 
-constexpr Word<BlockType> kTypes[] = {{"f32", BlockType::kF32}, {"f16", BlockType::kF16}, {"bf16", BlockType::kBf16}, {"q8_0", BlockType::kQ8_0}};
+constexpr Word<BlockType> kTypes[] = {{"f32", BlockType::kF32}, {"f16", BlockType::kF16}, {"bf16", BlockType::kBf16}, {"q8_0", BlockType::kQ8_0},
+                                      {"q4_0", BlockType::kQ4_0}, {"q4_k", BlockType::kQ4_K}};
 
 struct ExportOptions {
-  std::string recipe, snapshot, adapter, adapter_gguf, merged, merged_gguf, type;
+  std::string recipe, snapshot, adapter, adapter_gguf, merged, merged_gguf, type, base;
+  bool json = false;
 };
 
 // Exactly one of the four is given.
@@ -31,6 +34,8 @@ ExportRequest request_of(const ExportOptions& options) {
   }
   const bool is_merged = request.form == ExportForm::kMerged || request.form == ExportForm::kMergedGguf;
   if (!options.type.empty() && !is_merged) throw UserError("--type: is for --merged and --merged-gguf; an adapter is F32", UserError::kUsage);
+  if (!options.base.empty() && !is_merged) throw UserError("--base: is for --merged and --merged-gguf; an adapter is written without its base", UserError::kUsage);
+  request.base = options.base;
   for (const auto& [word, type] : kTypes) {
     if (options.type == word) request.type = type;
   }
@@ -50,10 +55,13 @@ Command add_export(OptionParser& app) {
   form->add_option("--merged", options->merged, "a folder of Hugging Face: the model, an adapter merged");
   form->add_option("--merged-gguf", options->merged_gguf, "a file of llama.cpp: the same");
   form->require_option(1);
-  parser->add_option("--type", options->type, "how the merged model stores its numbers: f32 (default), f16, bf16, q8_0 (of a GGUF)")
-      ->one_of({"f32", "f16", "bf16", "q8_0"});
+  parser->add_option("--type", options->type, "how the merged model stores its numbers: f32 (default), f16, bf16; of a GGUF also q8_0, q4_0, q4_k")
+      ->one_of({"f32", "f16", "bf16", "q8_0", "q4_0", "q4_k"});
+  parser->add_option("--base", options->base, "weights that the adapter is merged into: a file or folder; default: those that it was trained beside");
+  parser->add_flag("--json", options->json, "print what was written, and each tensor's error, as JSON");
   return {parser, [options] {
-            std::cout << export_snapshot(read_recipe(options->recipe), request_of(*options)) << "\n";
+            const ExportReport report = export_snapshot(read_recipe(options->recipe), request_of(*options));
+            std::cout << (options->json ? export_json(report).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n" : export_text(report));
             return 0;
           }};
 }

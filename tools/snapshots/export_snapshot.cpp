@@ -2,22 +2,29 @@
 #include "tools/snapshots/export_snapshot.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "tools/formats/error.h"
 #include "tools/formats/json_text.h"
 #include "tools/formats/output_file.h"
 #include "tools/formats/snapshot_directory.h"
 #include "tools/formats/text.h"
+#include "tools/planning/backends.h"
+#include "tools/planning/weight_storage.h"
+#include "tools/recipes/recipe_graph.h"
 #include "tools/snapshots/adapter_files.h"
 #include "tools/snapshots/snapshot.h"
+#include "tools/snapshots/state_tensors.h"
 #include "tools/weights/export_model.h"
 #include "tools/weights/gguf_weights.h"
 #include "tools/weights/merged_weights.h"
 #include "tools/weights/model_files.h"
 #include "tools/weights/peft_adapter.h"
+#include "tools/weights/quantised_weights.h"
 #include "tools/weights/tokenizer_texts.h"
 
 namespace reprise {
@@ -76,20 +83,66 @@ struct Snapshot {
     if (!recipe.lora) throw UserError(recipe.name + ": lora: missing; the recipe trains no adapter: export --merged or --merged-gguf");
     return find_adapter(recipe, weights);
   }
-  std::shared_ptr<const WeightSource> merged() const { return recipe.lora ? merge_adapter(open_base(), adapter()) : weights; }
-
- private:
-  // The weights beside which the adapter was trained: the same bytes still.
-  std::shared_ptr<const WeightSource> open_base() const {
-    const std::optional<BaseWeights> base = read_facts(folder).base;
-    if (!base || !recipe.init.skip.empty()) {
-      throw UserError(folder + ": the adapter was trained beside weights that no file has whole; export --adapter or --adapter-gguf");
-    }
-    std::shared_ptr<const WeightSource> weights = open_weights(find_base(*base, recipe, folder));
-    require_same_base(sum_base(*weights), *base, folder);
-    return weights;
-  }
 };
+
+// Whether the adapter can be added: each of the model's tensors must be there with its shape.
+void require_model(const Recipe& recipe, const WeightSource& weights) {
+  for (const Value& value : build_model(recipe).values) {
+    if (value.kind != ValueKind::kParameter || is_adapter(value.name)) continue;
+    const StoredWeight* weight = weights.find(stored_name(weights, value.name));
+    const std::vector<uint64_t> shape = stored_shape(value.tensor);
+    const std::string must_be = "; --base must be weights of the recipe's model, which has " + json(shape).dump();
+    const auto refuse = [&](const std::string& is) { throw UserError(weights.path() + ": tensor " + json_shown(value.name) + ": " + is + must_be); };
+    if (weight == nullptr) refuse("missing");
+    if (weight->shape != shape) refuse("is " + json(weight->shape).dump());
+    if (weight->exact != DType::kF32 && weight->exact != DType::kBf16) refuse("is " + weight->type + ", which are no numbers that are read");
+  }
+}
+
+// Frozen matrices that the recipe had quantised, by the names that the source has them under.
+std::set<std::string> quantised_names(const Recipe& recipe, const WeightSource& weights) {
+  std::set<std::string> names;
+  for (const Value& value : build_stored_model(recipe, backend_of(recipe)).values) {
+    const std::string name = stored_name(weights, value.name);
+    const StoredWeight* weight = weights.find(name);
+    const bool is_it = value.kind == ValueKind::kParameter && !value.trainable && value.tensor.dtype == recipe.weights.frozen;
+    if (is_it && weight != nullptr && weight->format == value.tensor.dtype) names.insert(name);
+  }
+  return names;
+}
+
+// The weights beside which the adapter was trained: the same bytes still, as they lay in memory.
+std::shared_ptr<const WeightSource> open_trained_base(const Snapshot& snapshot, const BaseWeights& base, ExportReport& report) {
+  std::unique_ptr<WeightSource> weights = open_model_weights(snapshot.recipe, find_base(base, snapshot.recipe, snapshot.folder));
+  require_same_base(sum_base(*weights), base, snapshot.folder);
+  report.base = weights->path();
+  const std::optional<DType> frozen = snapshot.recipe.weights.frozen;
+  if (!frozen || *frozen == DType::kF32) return weights;
+  const std::set<std::string> quantised = quantised_names(snapshot.recipe, *weights);
+  if (!quantised.empty()) report.base_blocks = block_layout(*block_type_of(*frozen)).name;
+  return numbers_of_blocks(std::move(weights), quantised);
+}
+
+// The whole model: the snapshot's, or that of its adapter.
+std::shared_ptr<const WeightSource> merged(const Snapshot& snapshot, const ExportRequest& request, ExportReport& report) {
+  if (!snapshot.recipe.lora) {
+    if (!request.base.empty()) throw UserError(snapshot.recipe.name + ": lora: missing; --base is for an adapter, and the recipe trains none");
+    return snapshot.weights;
+  }
+  const Adapter adapter = snapshot.adapter();
+  const std::optional<BaseWeights> base = read_facts(snapshot.folder).base;
+  const bool has_file = base && snapshot.recipe.init.skip.empty();
+  if (request.base.empty()) {
+    if (!has_file) throw UserError(snapshot.folder + ": the adapter was trained beside weights that no file has whole; export --adapter or --adapter-gguf, or name others by --base");
+    return merge_adapter(open_trained_base(snapshot, *base, report), adapter);
+  }
+  std::shared_ptr<const WeightSource> weights = open_weights(request.base);
+  require_model(snapshot.recipe, *weights);
+  report.base = weights->path();
+  report.trained_base = has_file ? base->path : "";
+  report.is_trained_base = false;
+  return merge_adapter(std::move(weights), adapter);
+}
 
 // The snapshot's config.json, beside what else the model's own files say, such as the ids of its special tokens; with the type of the
 // weights that stand beside it, under its newer and its older name.
@@ -149,70 +202,132 @@ std::string folded_text(const FoldedScales& folded) {
          (folded.rounded == 0 ? ", exactly" : " (" + std::to_string(folded.rounded) + " of them rounded once to F32, by at most 2^-24 of each number)");
 }
 
-std::string export_adapter(const Snapshot& snapshot, const ExportRequest& request) {
+void export_adapter(const Snapshot& snapshot, const ExportRequest& request, ExportReport& report) {
   const Adapter adapter = snapshot.adapter();
   const std::string base = snapshot.recipe.place.path();
   write_folder(request.to, peft_files(), [&](const SnapshotDirectory& folder) {
     write_peft_adapter(adapter, base, {folder.file(peft_files()[0]), folder.file(peft_files()[1])});
   });
-  return adapter_text(adapter);
+  report.what = adapter_text(adapter);
 }
 
-std::string export_adapter_gguf(const Snapshot& snapshot, const ExportRequest& request) {
+void export_adapter_gguf(const Snapshot& snapshot, const ExportRequest& request, ExportReport& report) {
   const Adapter adapter = snapshot.adapter();
   const std::string architecture = snapshot.config.at("model_type");
   const uint64_t head = snapshot.config.value("head_dim", uint64_t{0});
   FoldedScales folded;
   write_gguf(request.to, "adapter", [&](const std::string& to) { folded = write_gguf_adapter(adapter, architecture, head, to); });
-  return adapter_text(adapter) + folded_text(folded);
+  report.what = adapter_text(adapter) + folded_text(folded);
 }
 
-std::string export_merged(const Snapshot& snapshot, const ExportRequest& request) {
-  if (request.type == BlockType::kQ8_0) throw UserError("--type: \"q8_0\" is for --merged-gguf; give f32, f16 or bf16", UserError::kUsage);
-  const std::shared_ptr<const WeightSource> weights = snapshot.merged();
+// Of a GGUF, types that stand in for the one that was asked for are said, too.
+std::string model_text(const ExportReport& report, BlockType type) {
+  const std::string word = block_layout(type).name;
+  const auto others = std::count_if(report.tensors.begin(), report.tensors.end(), [](const WrittenTensor& tensor) { return tensor.type == BlockType::kQ5_0; });
+  return "model of " + word + (others == 0 ? "" : " and Q5_0 (" + std::to_string(others) + " tensors, whose rows are no whole blocks of " + word + ")");
+}
+
+void export_merged(const Snapshot& snapshot, const ExportRequest& request, ExportReport& report) {
+  const BlockLayout& layout = block_layout(request.type);
+  if (layout.values > 1) throw UserError(std::string("--type: ") + layout.name + " is for --merged-gguf; give f32, f16 or bf16", UserError::kUsage);
+  const std::shared_ptr<const WeightSource> weights = merged(snapshot, request, report);
   const json config = published_config(snapshot, request.type);
   write_folder(request.to, merged_files(), [&](const SnapshotDirectory& folder) {
-    write_safetensors_model(*weights, request.type, folder.file("model.safetensors"));
+    report.tensors = write_safetensors_model(*weights, request.type, folder.file("model.safetensors"));
     write_file(folder.file("config.json"), config.dump(2) + "\n");
     copy_companions(snapshot.recipe, folder);
   });
-  return std::string("model of ") + block_layout(request.type).name + (snapshot.recipe.lora ? ", the adapter merged" : "");
+  report.what = model_text(report, request.type);
 }
 
-std::string export_merged_gguf(const Snapshot& snapshot, const ExportRequest& request) {
+void export_merged_gguf(const Snapshot& snapshot, const ExportRequest& request, ExportReport& report) {
   const std::string base = snapshot.recipe.place.gguf;
   if (base.empty()) {
     throw UserError(snapshot.recipe.name + ": model: --merged-gguf copies tokenizer and settings from the GGUF file that the recipe names, and it names none: " +
                     "export --merged, or --adapter-gguf");
   }
   require_other_file(request.to, base);
+  if (!request.base.empty()) require_other_file(request.to, request.base);
   const GgufFile like(base);
-  const std::shared_ptr<const WeightSource> weights = snapshot.merged();
-  write_gguf(request.to, "model", [&](const std::string& to) { write_gguf_model(*weights, like, request.type, to); });
-  return std::string("model of ") + block_layout(request.type).name + (snapshot.recipe.lora ? ", the adapter merged" : "");
+  const std::shared_ptr<const WeightSource> weights = merged(snapshot, request, report);
+  write_gguf(request.to, "model", [&](const std::string& to) { report.tensors = write_gguf_model(*weights, like, request.type, to); });
+  report.what = model_text(report, request.type);
+}
+
+std::string shown(double number) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3g", number);
+  return text;
+}
+
+// Which base, in words: no two are the same model.
+std::string base_text(const ExportReport& report) {
+  if (report.base.empty()) return "";
+  const std::string blocks = report.base_blocks.empty() ? "" : " as " + report.base_blocks;
+  const std::string into = ", the adapter merged into " + report.base + blocks;
+  if (report.is_trained_base) return into + ", which it was trained beside";
+  return into + " (--base); it was trained beside " + (report.trained_base.empty() ? "weights that no file has" : report.trained_base);
+}
+
+// The worst first, of those whose numbers changed at all.
+std::vector<WrittenTensor> rounded_tensors(const ExportReport& report) {
+  std::vector<WrittenTensor> rounded = report.tensors;
+  std::erase_if(rounded, [](const WrittenTensor& tensor) { return tensor.largest == 0; });
+  std::stable_sort(rounded.begin(), rounded.end(), [](const WrittenTensor& a, const WrittenTensor& b) { return a.rms > b.rms; });
+  return rounded;
 }
 
 }  // namespace
 
-std::string export_snapshot(const Recipe& recipe, const ExportRequest& request) {
+std::string export_text(const ExportReport& report) {
+  constexpr size_t kShown = 3;
+  std::string text = report.to + ": " + report.what + base_text(report) + "\n";
+  const std::vector<WrittenTensor> rounded = rounded_tensors(report);
+  if (rounded.empty()) return text;
+  const auto largest = std::max_element(rounded.begin(), rounded.end(), [](const WrittenTensor& a, const WrittenTensor& b) { return a.largest < b.largest; });
+  text += "rounded: " + std::to_string(rounded.size()) + " of " + std::to_string(report.tensors.size()) + " tensors; largest error " + shown(largest->largest) + " of a tensor's largest number (" +
+          largest->name + "); by root mean square the worst ";
+  for (size_t n = 0; n < std::min(kShown, rounded.size()); ++n) {
+    text += (n == 0 ? "" : ", ") + rounded[n].name + " (" + block_layout(rounded[n].type).name + ") " + shown(rounded[n].rms);
+  }
+  return text + "\n";
+}
+
+json export_json(const ExportReport& report) {
+  json value = {{"to", report.to}, {"what", report.what}};
+  if (!report.base.empty()) {
+    value["base"] = {{"path", report.base}, {"trained_beside", report.is_trained_base}};
+    if (!report.base_blocks.empty()) value["base"]["blocks"] = report.base_blocks;
+    if (!report.trained_base.empty()) value["base"]["trained_path"] = report.trained_base;
+  }
+  if (report.tensors.empty()) return value;
+  value["tensors"] = json::array();
+  for (const WrittenTensor& tensor : report.tensors) {
+    value["tensors"].push_back({{"name", tensor.name}, {"type", block_layout(tensor.type).name}, {"largest", tensor.largest}, {"rms", tensor.rms}});
+  }
+  return value;
+}
+
+ExportReport export_snapshot(const Recipe& recipe, const ExportRequest& request) {
   std::vector<std::string> warnings;
   const Recipe trained = trained_recipe(recipe, request.snapshot, warnings);
   for (const std::string& warning : warnings) std::cerr << "warning: " << warning << "\n";
   if (request.form == ExportForm::kAdapter || request.form == ExportForm::kMerged) {
     const std::optional<BaseWeights> base = read_facts(request.snapshot).base;
     const std::string beside = base ? fs::path(base->path).parent_path().string() : "";
-    require_replaceable(request.to, {request.snapshot, recipe.place.huggingface, trained.place.huggingface, beside});
+    const std::string other = fs::is_directory(request.base) ? request.base : fs::path(request.base).parent_path().string();
+    require_replaceable(request.to, {request.snapshot, recipe.place.huggingface, trained.place.huggingface, beside, other});
   }
   const Snapshot snapshot = {trained, request.snapshot, model_config(trained.model), open_weights(request.snapshot + "/model.safetensors")};
-  const auto write = [&] {
-    switch (request.form) {
-      case ExportForm::kAdapter: return export_adapter(snapshot, request);
-      case ExportForm::kAdapterGguf: return export_adapter_gguf(snapshot, request);
-      case ExportForm::kMerged: return export_merged(snapshot, request);
-      default: return export_merged_gguf(snapshot, request);
-    }
-  };
-  return request.to + ": " + write();
+  ExportReport report;
+  report.to = request.to;
+  switch (request.form) {
+    case ExportForm::kAdapter: export_adapter(snapshot, request, report); break;
+    case ExportForm::kAdapterGguf: export_adapter_gguf(snapshot, request, report); break;
+    case ExportForm::kMerged: export_merged(snapshot, request, report); break;
+    case ExportForm::kMergedGguf: export_merged_gguf(snapshot, request, report); break;
+  }
+  return report;
 }
 
 }  // namespace reprise

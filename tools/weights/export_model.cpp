@@ -28,11 +28,31 @@ uint64_t elements_of(const std::vector<uint64_t>& shape) {
   return elements;
 }
 
+// How far written numbers are from given ones, number by number.
+class Differences {
+ public:
+  void add(const float* given, const float* written, uint64_t count) {
+    for (uint64_t i = 0; i < count; ++i) {
+      const double number = given[i], difference = std::fabs(written[i] - number);
+      largest_ = std::max(largest_, std::fabs(number));
+      largest_difference_ = std::max(largest_difference_, difference);
+      squares_ += number * number;
+      squares_of_differences_ += difference * difference;
+    }
+  }
+  WrittenTensor of(const std::string& name, BlockType type) const {
+    return {name, type, largest_ > 0 ? largest_difference_ / largest_ : 0, squares_ > 0 ? std::sqrt(squares_of_differences_ / squares_) : 0};
+  }
+
+ private:
+  double largest_ = 0, largest_difference_ = 0, squares_ = 0, squares_of_differences_ = 0;
+};
+
 // Makes blocks of numbers and refuses those that the type would turn into infinities.
 class Encoder {
  public:
-  Encoder(const WeightSource& weights, const std::string& name, BlockType type)
-      : weights_(weights), name_(name), type_(type), largest_(largest_of(type)) {}
+  Encoder(const WeightSource& weights, const std::string& name, BlockType type, Differences& differences)
+      : weights_(weights), name_(name), type_(type), largest_(largest_of(type)), differences_(differences) {}
 
   const std::vector<unsigned char>& encode(const float* numbers, uint64_t count) {
     const auto fits = [&](float number) { return std::fabs(number) <= largest_; };  // false of NaN
@@ -44,6 +64,10 @@ class Encoder {
     const BlockLayout& layout = block_layout(type_);
     blocks_.resize(count / layout.values * layout.bytes);
     quantise_blocks(type_, numbers, count / layout.values, blocks_.data());
+    if (type_ == BlockType::kF32) return blocks_;  // exact
+    written_.resize(count);
+    dequantise_blocks(type_, blocks_.data(), count / layout.values, written_.data());
+    differences_.add(numbers, written_.data(), count);
     return blocks_;
   }
 
@@ -52,13 +76,18 @@ class Encoder {
     constexpr float kLargestHalf = 65504;
     if (type == BlockType::kF16) return kLargestHalf;
     if (type == BlockType::kQ8_0) return kLargestHalf * 127;
+    if (type == BlockType::kQ4_0) return kLargestHalf * 8;
+    if (type == BlockType::kQ5_0) return kLargestHalf * 16;
+    if (type == BlockType::kQ4_K) return kLargestHalf * 32;  // a scale is a 63rd of a 15th of a range, and the least number a 63rd, at least
     return type == BlockType::kBf16 ? 0x1.fep127f : std::numeric_limits<float>::max();
   }
   const WeightSource& weights_;
   const std::string& name_;
   BlockType type_;
   float largest_;
+  Differences& differences_;
   std::vector<unsigned char> blocks_;
+  std::vector<float> written_;
 };
 
 // The order in which a GGUF has the numbers of one of Hugging Face's tensors.
@@ -83,6 +112,13 @@ class GgufRows {
     for (uint64_t c = 0; c < columns_; ++c) {
       weights_.read(name_, c * rows() + first, count, across.data());
       for (uint64_t r = 0; r < count; ++r) to[r * columns_ + c] = across[r];
+    }
+  }
+
+  // The same rows in the blocks in which the source has them. Not of transposed ones.
+  void read_stored(uint64_t first, uint64_t count, uint64_t row_bytes, unsigned char* to) {
+    for (uint64_t row = first; row < first + count; ++row, to += row_bytes) {
+      weights_.read_stored(name_, (order_ == GgufOrder::kPairs ? published_row(row) : row) * columns_, columns_, to);
     }
   }
 
@@ -112,10 +148,21 @@ struct Planned {
 uint32_t file_type_of(BlockType type) {  // llama.cpp's numbers of what most tensors of a file are
   switch (type) {
     case BlockType::kF16: return 1;
+    case BlockType::kQ4_0: return 2;
     case BlockType::kQ8_0: return 7;
+    case BlockType::kQ4_K: return 14;
     case BlockType::kBf16: return 32;
     default: return 0;
   }
+}
+
+// What a tensor becomes of a file whose matrices become `type`.
+BlockType type_of(const GgufTensor& tensor, BlockType type) {
+  if (tensor.shape.size() != 2) return BlockType::kF32;
+  for (const BlockType tried : {type, type == BlockType::kQ4_K ? BlockType::kQ5_0 : type}) {
+    if (tensor.shape[1] % block_layout(tried).values == 0) return tried;
+  }
+  return BlockType::kF32;
 }
 
 std::vector<Planned> plan_tensors(const WeightSource& weights, const GgufFile& like, BlockType type) {
@@ -135,8 +182,7 @@ std::vector<Planned> plan_tensors(const WeightSource& weights, const GgufFile& l
     Planned& entry = planned[&tensor];
     entry.like = &tensor;
     std::sort(entry.parts.begin(), entry.parts.end(), [](const auto& a, const auto& b) { return a.second.first_row < b.second.first_row; });
-    const bool whole_blocks = tensor.shape.size() == 2 && tensor.shape[1] % block_layout(type).values == 0;
-    entry.type = entry.parts.empty() ? tensor.type : whole_blocks ? type : BlockType::kF32;
+    entry.type = entry.parts.empty() ? tensor.type : type_of(tensor, type);
     tensors.push_back(entry);
   }
   return tensors;
@@ -151,10 +197,31 @@ void copy_stored(const GgufFile& file, const GgufTensor& tensor, GgufWriter& wri
   }
 }
 
-void write_rows(const WeightSource& weights, const Planned& tensor, uint64_t head, GgufWriter& writer) {
+// Whether the source has the tensor in such blocks: made anew of their numbers, some would be others.
+bool has_blocks(const StoredWeight& weight, const Planned& tensor, GgufOrder order) {
+  return block_layout(tensor.type).values > 1 && order != GgufOrder::kTransposed && weight.format == weight_format_of(tensor.type);
+}
+
+void copy_rows(GgufRows& rows, BlockType type, GgufWriter& writer) {
+  const BlockLayout& layout = block_layout(type);
+  const uint64_t row_bytes = rows.columns() / layout.values * layout.bytes, at_once = std::max<uint64_t>(1, kPieceElements / rows.columns());
+  std::vector<unsigned char> blocks(std::min(at_once, rows.rows()) * row_bytes);
+  for (uint64_t row = 0; row < rows.rows(); row += at_once) {
+    const uint64_t count = std::min(at_once, rows.rows() - row);
+    rows.read_stored(row, count, row_bytes, blocks.data());
+    writer.write(blocks.data(), count * row_bytes);
+  }
+}
+
+WrittenTensor write_rows(const WeightSource& weights, const Planned& tensor, uint64_t head, GgufWriter& writer) {
+  Differences differences;
   for (const auto& [name, place] : tensor.parts) {
     GgufRows rows(weights, name, place.order, head);
-    Encoder encoder(weights, name, tensor.type);
+    if (has_blocks(*weights.find(name), tensor, place.order)) {
+      copy_rows(rows, tensor.type, writer);
+      continue;
+    }
+    Encoder encoder(weights, name, tensor.type, differences);
     // What is turned is read once for every piece.
     const uint64_t piece = place.order == GgufOrder::kTransposed ? 16 * kPieceElements : kPieceElements;
     const uint64_t at_once = std::max<uint64_t>(1, piece / rows.columns());
@@ -166,20 +233,21 @@ void write_rows(const WeightSource& weights, const Planned& tensor, uint64_t hea
       writer.write(blocks.data(), blocks.size());
     }
   }
+  return differences.of(tensor.like->name, tensor.type);
 }
 
 void copy_metadata(const GgufFile& like, BlockType type, GgufWriter& writer) {
   const GgufValue file_type = {GgufType::kU32, {}, file_type_of(type)};
   for (const auto& [key, value] : like.metadata()) writer.add(key, key == "general.file_type" ? file_type : value);
   if (like.find_value("general.file_type") == nullptr) writer.add("general.file_type", file_type);
-  if (type == BlockType::kQ8_0 && like.find_value("general.quantization_version") == nullptr) {
+  if (block_layout(type).values > 1 && like.find_value("general.quantization_version") == nullptr) {
     writer.add("general.quantization_version", {GgufType::kU32, {}, 2u});
   }
 }
 
 }  // namespace
 
-void write_safetensors_model(const WeightSource& weights, BlockType type, const std::string& path) {
+std::vector<WrittenTensor> write_safetensors_model(const WeightSource& weights, BlockType type, const std::string& path) {
   const StoredType stored = type == BlockType::kF16 ? StoredType::kF16 : type == BlockType::kBf16 ? StoredType::kBf16 : StoredType::kF32;
   const LongWork work("writing " + path);
   SafetensorsWriter writer(path);
@@ -192,8 +260,10 @@ void write_safetensors_model(const WeightSource& weights, BlockType type, const 
   }
   for (const std::string& name : names) writer.declare(name, stored, weights.find(name)->shape);
   std::vector<float> numbers(kPieceElements);
+  std::vector<WrittenTensor> written;
   for (size_t n = 0; n < names.size(); ++n) {
-    Encoder encoder(weights, names[n], type);
+    Differences differences;
+    Encoder encoder(weights, names[n], type, differences);
     const uint64_t elements = elements_of(weights.find(names[n])->shape);
     for (uint64_t at = 0; at < elements; at += numbers.size()) {
       const uint64_t count = std::min<uint64_t>(numbers.size(), elements - at);
@@ -201,19 +271,29 @@ void write_safetensors_model(const WeightSource& weights, BlockType type, const 
       const std::vector<unsigned char>& blocks = encoder.encode(numbers.data(), count);
       writer.write(blocks.data(), blocks.size());
     }
+    written.push_back(differences.of(names[n], type));
   }
   writer.finish();
+  return written;
 }
 
-void write_gguf_model(const WeightSource& weights, const GgufFile& like, BlockType type, const std::string& path) {
+std::vector<WrittenTensor> write_gguf_model(const WeightSource& weights, const GgufFile& like, BlockType type, const std::string& path) {
   const LongWork work("writing " + path);
   const std::vector<Planned> tensors = plan_tensors(weights, like, type);
   const uint64_t head = gguf_heads(like).head;
   GgufWriter writer(path);
   copy_metadata(like, type, writer);
   for (const Planned& tensor : tensors) writer.declare(tensor.like->name, tensor.type, tensor.like->shape);
-  for (const Planned& tensor : tensors) tensor.parts.empty() ? copy_stored(like, *tensor.like, writer) : write_rows(weights, tensor, head, writer);
+  std::vector<WrittenTensor> written;
+  for (const Planned& tensor : tensors) {
+    if (tensor.parts.empty()) {
+      copy_stored(like, *tensor.like, writer);
+    } else {
+      written.push_back(write_rows(weights, tensor, head, writer));
+    }
+  }
   writer.finish();
+  return written;
 }
 
 namespace {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "tools/formats/gguf.h"
 #include "tools/weights/adapter.h"
@@ -10,14 +11,23 @@
 
 namespace reprise {
 
+// A tensor of a written model, and how far its numbers are from those that it was made of.
+struct WrittenTensor {
+  std::string name;  // in the file
+  BlockType type = BlockType::kF32;
+  double largest = 0;  // the largest |written - given|, over the largest |given|
+  double rms = 0;      // the root of the sum of (written - given)^2 over that of given^2
+};
+
 // Writes every tensor of floats to one safetensors file, as F32, F16 or BF16. Throws UserError where a value is not finite or beyond the
 // type's range, or the file cannot be written: nothing half-written stays.
-void write_safetensors_model(const WeightSource& weights, BlockType type, const std::string& path);
+std::vector<WrittenTensor> write_safetensors_model(const WeightSource& weights, BlockType type, const std::string& path);
 
 // Writes the model of `like`, with its metadata and further tensors as they are, but with these weights. Matrices become `type` (F32, F16,
-// BF16 or Q8_0), or F32 where their rows are no whole blocks; vectors become F32. Throws UserError as above, and where `weights` lacks a
-// tensor of `like`.
-void write_gguf_model(const WeightSource& weights, const GgufFile& like, BlockType type, const std::string& path);
+// BF16, Q8_0, Q4_0 or Q4_K); where their rows are no whole blocks of Q4_K, Q5_0, as llama.cpp has it, and where they are none of these, F32.
+// Vectors become F32. Blocks of the type that `weights` have already are written as they are. Throws UserError as above, and where
+// `weights` lacks a tensor of `like`.
+std::vector<WrittenTensor> write_gguf_model(const WeightSource& weights, const GgufFile& like, BlockType type, const std::string& path);
 
 // Layers whose scale a GGUF cannot say, which has one alpha for all and divides it by each layer's rank: their B holds the rest of it.
 struct FoldedScales {

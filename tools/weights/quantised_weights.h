@@ -2,6 +2,9 @@
 // Here so that a model that is larger than the memory becomes small on its way in: a piece of a tensor at a time.
 #pragma once
 
+#include <set>
+#include <string>
+
 #include "tools/weights/weight_source.h"
 
 namespace reprise {
@@ -10,5 +13,9 @@ namespace reprise {
 // numbers: read_stored() makes its blocks by quantise_blocks(), which must write the format. Numbers that are not finite make blocks without a
 // meaning, so whoever loads them looks at the exact numbers first.
 std::unique_ptr<WeightSource> quantise_weights(std::unique_ptr<WeightSource> source, DType format);
+
+// The same tensors with the numbers that the blocks of these hold in place of their own: what a training beside them computes with.
+// `names`: tensors that have a format.
+std::unique_ptr<WeightSource> numbers_of_blocks(std::unique_ptr<WeightSource> source, const std::set<std::string>& names);
 
 }  // namespace reprise
