@@ -19,6 +19,7 @@
 #include "tools/formats/output_file.h"
 #include "tools/formats/safetensors.h"
 #include "tools/weights/export_model.h"
+#include "tools/weights/gguf_adapter.h"
 #include "tools/weights/gguf_model.h"
 #include "tools/weights/merged_weights.h"
 #include "tools/weights/peft_adapter.h"
@@ -235,6 +236,34 @@ TEST_P(AdapterOf, AScaleThatAGgufCannotSayIsFoldedIntoB) {
         double sum = before[i];
         for (uint64_t r = 0; r < rank; ++r) sum += alpha / static_cast<double>(rank) * b[i / columns * rank + r] * a[r * columns + i % columns];
         ASSERT_NEAR(after[i], sum, 1e-5) << tensor.name << " " << i;
+      }
+    }
+  }
+}
+
+// What is written as GGUF comes back under Hugging Face's names and order, with the scales that are asked for, whatever the file's alpha is.
+TEST_P(AdapterOf, ComesBackFromAGguf) {
+  const uint64_t head = gguf_heads(GgufFile(gguf())).head;
+  const std::string path = folder_.file("adapter.gguf");
+  for (const bool rslora : {false, true}) {
+    for (const Adapter& before : {adapter(rslora), mixed_adapter(rslora)}) {
+      const FoldedScales folded = write_gguf_adapter(before, GetParam().architecture, head, path);
+      LoraSettings other = before.settings;
+      other.alpha *= 2;
+      for (auto& [layer, alpha] : other.alpha_pattern) alpha *= 2;
+      for (const LoraSettings& wanted : {before.settings, other}) {
+        const GgufAdapter read = open_gguf_adapter(path, head, before.fan_in_fan_out, wanted);
+        EXPECT_EQ(read.architecture, GetParam().architecture);
+        ASSERT_EQ(read.adapter.layers.size(), before.layers.size());
+        EXPECT_TRUE(wanted == other ? read.unfolded.layers > 0 : read.unfolded.layers == folded.layers) << read.unfolded.layers;
+        for (const AdapterLayer& layer : before.layers) {
+          EXPECT_EQ(read.adapter.settings.rank_of(layer.name), static_cast<int>(layer.rank));
+          EXPECT_EQ(read.adapter.settings.scale_of(layer.name), wanted.scale_of(layer.name));
+          EXPECT_EQ(values_of(*read.adapter.weights, layer.down()), values_of(*before.weights, layer.down()));
+          const std::vector<float> is = values_of(*read.adapter.weights, layer.up(), 7), was = values_of(*before.weights, layer.up());
+          const double half = wanted == other ? 0.5 : 1;
+          for (uint64_t i = 0; i < is.size(); ++i) ASSERT_NEAR(is[i], was[i] * half, 2e-7 * std::abs(was[i])) << layer.name << " " << i;
+        }
       }
     }
   }
@@ -487,6 +516,50 @@ TEST(PeftAdapter, TheFirstKeyOfAPatternThatMatchesCounts) {
   expect_user_error([&] { read(R"("rank_pattern": {"q": 4})"); }, {"adapter_model.safetensors", "which is not rank"});
 }
 
+TEST(GgufAdapter, WhatIsNoneOfLinearLayersIsRefusedByName) {
+  TemporaryFolder folder;
+  const std::string path = folder.file("a.gguf");
+  const LoraSettings wanted = {.r = 2, .alpha = 4, .dropout = 0, .targets = {}, .rslora = false};
+  struct File {
+    std::string type = "adapter", adapter = "lora", architecture = "llama";
+    double alpha = 4;
+    std::vector<std::pair<std::string, std::vector<uint64_t>>> tensors = {{"blk.0.ffn_down.weight.lora_a", {2, 64}}, {"blk.0.ffn_down.weight.lora_b", {32, 2}}};
+    const char* key = nullptr;
+  };
+  const auto open = [&](const File& file) {
+    GgufWriter writer(path);
+    writer.add("general.type", {GgufType::kString, {}, file.type});
+    writer.add("general.architecture", {GgufType::kString, {}, file.architecture});
+    writer.add("adapter.type", {GgufType::kString, {}, file.adapter});
+    writer.add("adapter.lora.alpha", {GgufType::kF32, {}, file.alpha});
+    if (file.key != nullptr) writer.add(file.key, {GgufType::kU32, {}, 1u});
+    for (const auto& [name, shape] : file.tensors) writer.declare(name, BlockType::kF32, shape);
+    for (const auto& [name, shape] : file.tensors) {
+      const std::vector<float> ones(std::accumulate(shape.begin(), shape.end(), uint64_t{1}, std::multiplies<>()), 1);
+      writer.write(ones.data(), ones.size() * sizeof(float));
+    }
+    writer.finish();
+    return open_gguf_adapter(path, 8, false, wanted);
+  };
+  File good;
+  EXPECT_EQ(open(good).unfolded.layers, 0u);
+  good.alpha = 0;  // llama.cpp then adds B A
+  const GgufAdapter plain = open(good);
+  EXPECT_EQ(plain.unfolded.layers, 1u);
+  EXPECT_EQ(values_of(*plain.adapter.weights, "model.layers.0.mlp.down_proj.lora_B.weight")[0], 0.5f) << "of the scale 4 / 2";
+  const auto refused = [&](const File& file, std::initializer_list<std::string> fragments) { expect_user_error([&] { open(file); }, fragments); };
+  refused({.type = "model"}, {path, "general.type", "\"model\"", "must be \"adapter\""});
+  refused({.adapter = "control"}, {path, "adapter.type", "must be \"lora\""});
+  refused({.alpha = -1}, {path, "adapter.lora.alpha"});
+  refused({.key = "adapter.alora.invocation_tokens"}, {path, "adapter.alora.invocation_tokens", "not supported"});
+  refused({.architecture = "mamba"}, {path, "blk.0.ffn_down.weight.lora_a", "\"mamba\""});
+  refused({.tensors = {{"blk.0.attn_norm.weight", {32}}}}, {path, "blk.0.attn_norm.weight", "none of an adapter"});
+  refused({.tensors = {{"blk.0.attn_qkv.weight.lora_a", {2, 32}}}}, {path, "blk.0.attn_qkv.weight.lora_a", "no layer"});
+  refused({.tensors = {{"blk.0.attn_q.weight.lora_b", {12, 2}}}}, {path, "blk.0.attn_q.weight.lora_b", "no whole heads of 8"});
+  refused({.tensors = {{"blk.0.ffn_down.weight.lora_a", {2, 64}}}}, {path, "model.layers.0.mlp.down_proj.lora_B.weight", "missing"});
+  refused({.tensors = {{"blk.0.ffn_down.weight.lora_a", {2, 64}}, {"blk.0.ffn_down.weight.lora_b", {32, 3}}}}, {path, "down_proj", "not rank 2"});
+}
+
 TEST(PeftAdapter, WhatIsNoPlainLoraIsRefusedByName) {
   TemporaryFolder folder;
   const std::string config = folder.file("adapter_config.json");
@@ -542,6 +615,10 @@ TEST(PeftAdapter, WhatIsNoPlainLoraIsRefusedByName) {
   json with_head = json::parse(good);
   with_head["modules_to_save"] = {"head"};  // the end of its name, as PEFT has it
   put(with_head.dump());
+  EXPECT_EQ(open_peft_adapter(folder.path()).saved, (std::vector<std::string>{"lm_head.weight"}));
+  json with_tie = json::parse(good);  // what PEFT 0.21 saves of embeddings and a head that it has tied
+  with_tie.update({{"modules_to_save", {"embed_tokens"}}, {"ensure_weight_tying", true}});
+  put(with_tie.dump());
   EXPECT_EQ(open_peft_adapter(folder.path()).saved, (std::vector<std::string>{"lm_head.weight"}));
 }
 

@@ -28,7 +28,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   files.config.hold(data, size);
   fuzz::answers_or_refuses([&] {
     const Adapter adapter = open_peft_adapter(files.folder.path());
-    fuzz::require(adapter.settings.r == 1 && adapter.layers.size() == 1, "the rank is that of the matrices");
+    fuzz::require(adapter.layers.size() == 1 && adapter.layers[0].rank == 1 && adapter.settings.rank_of("x") == 1, "the rank is that of the matrices");
   });
   return 0;
 }

@@ -186,6 +186,27 @@ def judge_folder(reprise, name, older):
         check("logits, merged GGUF in transformers and adapter in peft", distance(logits_of(again, ids), expected), kLogits)
 
 
+def evaluation(reprise, recipe, folder, *words):
+  result = subprocess.run([reprise, "train", recipe, "--evaluate", "--batches", "64", "--json", "--quiet", *words], check=True, capture_output=True, text=True, env={**os.environ, "XDG_CACHE_HOME": folder})
+  return json.loads(result.stdout)["loss"]
+
+
+def judge_saved_by_peft(reprise, name):
+  """What peft saves of an adapter that it has loaded goes into a training here as the snapshot of which it was made."""
+  path = os.path.abspath(os.path.join(kModels, name))
+  print(f"{name}: saved by peft")
+  with tempfile.TemporaryDirectory() as folder:
+    recipe = recipe_file(folder, {"huggingface": path}, kOwn[1])
+    saved = snapshot(reprise, folder, recipe, os.path.join(path, "model.safetensors"))
+    out = os.path.join(folder, "out")
+    export(reprise, recipe, saved, "--adapter", out + "_adapter")
+    plain = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
+    with_adapter(plain, out + "_adapter").save_pretrained(out + "_peft")
+    expected = evaluation(reprise, recipe, folder, "--resume", saved)
+    check("loss, adapter that peft saved and snapshot", abs(evaluation(reprise, recipe, folder, "--init-adapter", out + "_peft") - expected), 0)
+    check("what the adapter does to the loss, inverted", 1e-3 / max(abs(evaluation(reprise, recipe, folder) - expected), 1e-30), 1)
+
+
 # ---- llama.cpp ---------------------------------------------------------------------------------------------------------------------
 
 
@@ -213,11 +234,11 @@ def probability_distance(a, b):
   return max(abs(x[token] - y.get(token, 0)) for x, y in zip(a, b) for token in sorted(x, key=x.get)[-15:])
 
 
-def judge_smollm2(reprise, base, older):
-  print(os.path.basename(base))
+def judge_smollm2(reprise, base, older, lora):
+  print(f"{os.path.basename(base)} {lora}")
   base = os.path.abspath(base)
   with tempfile.TemporaryDirectory() as folder:
-    recipe = recipe_file(folder, {"gguf": base}, {"rslora": True})
+    recipe = recipe_file(folder, {"gguf": base}, lora)
     saved = snapshot(reprise, folder, recipe, base)
     merged, adapter, out = (os.path.join(folder, name) for name in ("merged.gguf", "adapter.gguf", "out"))
     export(reprise, recipe, saved, "--adapter-gguf", adapter)
@@ -230,7 +251,7 @@ def judge_smollm2(reprise, base, older):
       ids = json.loads(subprocess.run(words, input=prompt.encode(), check=True, capture_output=True).stdout)["ids"]
       check("ids that the folder's tokenizer gives otherwise", sum(a != b for a, b in zip(ids, tokenizer.encode(prompt))) + abs(len(ids) - len(tokenizer.encode(prompt))), 0)
     text = kPrompts[0]
-    older.add("SmolLM2: merged folder of the GGUF", out + "_merged", logits_of(model, tokenizer.encode(text)), tokenizer.encode(text), text)
+    older.add(f"SmolLM2: merged folder of the GGUF {lora}", out + "_merged", logits_of(model, tokenizer.encode(text)), tokenizer.encode(text), text)
     expected = []
     for prompt in kPrompts:
       probabilities = logits_of(model, tokenizer.encode(prompt))[-1].softmax(0)
@@ -243,7 +264,7 @@ def judge_smollm2(reprise, base, older):
       export(reprise, recipe, saved, "--merged-gguf", merged, "--type", kind)
       check(f"top-20 probabilities, merged {kind} GGUF in llama.cpp and folder in transformers", probability_distance(llama_probabilities(merged), expected), bound)
     # llama.cpp multiplies quantised weights with activations that it quantises to 8 bits: the base is given to it as F32.
-    plain_recipe = recipe_file(folder, {"gguf": base}, {"rslora": True})
+    plain_recipe = recipe_file(folder, {"gguf": base}, lora)
     zero = {name: tensor * 0 for name, tensor in load_file(os.path.join(saved, "model.safetensors")).items()}
     save_file(zero, os.path.join(saved, "model.safetensors"))
     export(reprise, plain_recipe, saved, "--merged-gguf", merged, "--type", "f32")
@@ -260,10 +281,13 @@ def main():
     for name in sorted(os.listdir(kModels)):
       if glob.glob(os.path.join(kModels, name, "model.safetensors*")):
         judge_folder(reprise, name, older)
+    for name in ("llama_tied", "llama_untied"):
+      judge_saved_by_peft(reprise, name)
     for name in ("llama_llama3", "qwen2_untied"):
       judge_snapshot(reprise, name, older)
     if len(sys.argv) > 2:
-      judge_smollm2(reprise, sys.argv[2], older)
+      for lora in (kLoras[1], kOwn[0]):
+        judge_smollm2(reprise, sys.argv[2], older, lora)
     older.judge()
   print(f"{len(failures)} failed")
   sys.exit(1 if failures else 0)

@@ -196,14 +196,14 @@ TEST_F(AdapterTraining, PeftsFolderGoesInAgainAndTrainsOn) {
   save_adapter(run.trainer, of, at("peft"));
   Session again(of);
   EXPECT_NE(again.loss(), run.loss());
-  load_adapter(again.trainer, of, at("peft"));
+  (void)load_adapter(again.trainer, of, at("peft"));
   EXPECT_EQ(again.loss(), run.loss());
   EXPECT_LT(again.train(2).front(), run.loss() + 0.5);
   const auto refused = [&](const json& change, std::initializer_list<std::string> fragments) {
     const Recipe other = recipe(change);
     Session into(other);
     const auto before = into.values();
-    expect_user_error([&] { load_adapter(into.trainer, other, at("peft")); }, fragments);
+    expect_user_error([&] { (void)load_adapter(into.trainer, other, at("peft")); }, fragments);
     EXPECT_TRUE(into.values() == before) << "nothing is changed";
   };
   refused({{"modules_to_save", {"norm"}}}, {"adapter_model.safetensors", table_, "was trained whole, which the recipe's lora.modules_to_save does not name"});
@@ -212,6 +212,33 @@ TEST_F(AdapterTraining, PeftsFolderGoesInAgainAndTrainsOn) {
   refused({{"rank_pattern", {{"down_proj", 4}}}}, {"adapter_config.json: rank_pattern: is 5", "has 4 for \"model.layers.0.mlp.down_proj\""});
   refused({{"rank_pattern", {{"down_proj", 5}, {"up_proj", 4}}}}, {"adapter_config.json: r: is 2", "has 4 for \"model.layers.0.mlp.up_proj\""});
   refused({{"alpha_pattern", {{"self_attn.q_proj", 7}}}}, {"adapter_config.json: alpha_pattern: is another scale: alpha 6", "alpha 7"});
+}
+
+// llama.cpp's form has one alpha: B comes back as it was where a factor was exact, and computes the same where it was not.
+TEST_F(AdapterTraining, AGgufAdapterGoesInAgainAndTrainsOn) {
+  for (const double alpha : {8.0, 6.0}) {
+    const Recipe of = recipe({{"modules_to_save", nullptr}, {"alpha_pattern", {{"self_attn.q_proj", alpha}}}});
+    Session session(of), again(of);
+    session.train(4);
+    save(session, of);
+    const ExportReport report = export_snapshot(of, {.snapshot = at("snapshot"), .form = ExportForm::kAdapterGguf, .to = at("a.gguf")});
+    EXPECT_NE(report.what.find(alpha == 8 ? "exactly" : "rounded once"), std::string::npos) << report.what;
+    EXPECT_NE(again.loss(), session.loss());
+    const std::string said = load_adapter(again.trainer, of, at("a.gguf"));
+    EXPECT_NE(said.find("B of 1 layers multiplied"), std::string::npos) << said;
+    EXPECT_NEAR(again.loss(), session.loss(), alpha == 8 ? 0 : 1e-6 * session.loss());
+    EXPECT_EQ(again.train(1).size(), 1u);
+    const Recipe other = recipe({{"modules_to_save", nullptr}, {"rank_pattern", {{"down_proj", 4}}}});
+    Session narrow(other);
+    expect_user_error([&] { (void)load_adapter(narrow.trainer, other, at("a.gguf")); }, {"a.gguf: rank_pattern: is 5", "has 4 for \"model.layers.0.mlp.down_proj\""});
+    const Recipe fewer = recipe({{"modules_to_save", nullptr}, {"rank_pattern", nullptr}, {"alpha_pattern", nullptr}, {"targets", {"q_proj"}}});
+    Session few(fewer);
+    expect_user_error([&] { (void)load_adapter(few.trainer, fewer, at("a.gguf")); }, {"a.gguf", "has 2 for"});
+  }
+  // One of modules that the file cannot hold.
+  const Recipe with_modules = recipe();
+  Session into(with_modules);
+  expect_user_error([&] { (void)load_adapter(into.trainer, with_modules, at("a.gguf")); }, {"a.gguf", "missing"});
 }
 
 // PEFT keeps the head of a tied model apart from its embeddings.
@@ -241,13 +268,13 @@ TEST_F(AdapterTraining, TablesOfATiedModelMustBeOne) {
   };
   Session again(of);
   rewrite("", 0);
-  EXPECT_NO_THROW(load_adapter(again.trainer, of, at("other")));
+  EXPECT_EQ(load_adapter(again.trainer, of, at("other")), "");
   rewrite("", 1);
-  expect_user_error([&] { load_adapter(again.trainer, of, at("other")); }, {"other/adapter_model.safetensors", "lm_head.weight", "differs from the embeddings", "tie_word_embeddings"});
+  expect_user_error([&] { (void)load_adapter(again.trainer, of, at("other")); }, {"other/adapter_model.safetensors", "lm_head.weight", "differs from the embeddings", "tie_word_embeddings"});
   rewrite(head, 0);
-  expect_user_error([&] { load_adapter(again.trainer, of, at("other")); }, {"other/adapter_model.safetensors", table_, "without the other of head and embeddings"});
+  expect_user_error([&] { (void)load_adapter(again.trainer, of, at("other")); }, {"other/adapter_model.safetensors", table_, "without the other of head and embeddings"});
   rewrite("base_model.model." + table_, 0);
-  expect_user_error([&] { load_adapter(again.trainer, of, at("other")); }, {"other/adapter_model.safetensors", "lm_head.weight", "without the other"});
+  expect_user_error([&] { (void)load_adapter(again.trainer, of, at("other")); }, {"other/adapter_model.safetensors", "lm_head.weight", "without the other"});
 }
 
 // What was trained is what the merged file computes.
@@ -269,7 +296,7 @@ TEST_F(AdapterTraining, AMergedModelComputesWhatWasTrained) {
   }
   export_snapshot(of, {.snapshot = at("snapshot"), .form = ExportForm::kAdapter, .to = at("peft")});
   Session again(of);
-  load_adapter(again.trainer, of, at("peft"));
+  (void)load_adapter(again.trainer, of, at("peft"));
   EXPECT_EQ(again.loss(), run.loss());
   expect_user_error([&] { export_snapshot(of, {.snapshot = at("snapshot"), .form = ExportForm::kAdapterGguf, .to = at("a.gguf")}); },
                     {"snapshot/model.safetensors", "embed_tokens", "trained whole", "llama.cpp"});

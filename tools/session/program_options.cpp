@@ -32,7 +32,7 @@ void ProgramOptions::add_to(OptionParser& app, uint64_t disk_bytes, uint32_t mos
   app.add_option("--init-skip", init_skip, "a pattern of tensors that keep their initial values, as of a new head (fc.*); may be given again")
       ->allow_extra_args(false)
       ->check(a_value());
-  app.add_option("--init-adapter", init_adapter, "start from the adapters of this folder, as PEFT keeps them, of a recipe with \"lora\"")->check(a_value());
+  app.add_option("--init-adapter", init_adapter, "start from these adapters, a folder of PEFT or a GGUF file of llama.cpp, of a recipe with \"lora\"")->check(a_value());
   app.add_option("--save", save, "write snapshots to this folder: at the end, when a signal or an error ends the run, and every --save-every steps")->check(a_value());
   app.add_option("--save-every", save_every, "steps between snapshots")->check(integer_from(1));
   app.add_option("--keep", keep, "snapshots to keep: the last in DIR, those before it in DIR.step-N; default 1")->check(integer_from(1, 1000000));

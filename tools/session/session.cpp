@@ -74,7 +74,7 @@ void Session::set_up(const ProgramOptions& options, const DataFingerprint* data)
   }
   load_initial_weights(options);
   if (options.init_adapter.empty()) return;
-  load_adapter(trainer_, recipe_, options.init_adapter);
+  adapter_said_ = load_adapter(trainer_, recipe_, options.init_adapter);
   adapter_ = options.init_adapter;
 }
 
@@ -145,7 +145,7 @@ std::vector<std::string> Session::origin_of_weights() const {
   if (!taken_.left_over.empty()) lines.push_back("left at their initial values, because the file has none: " + listed(taken_.left_over));
   const std::string part = recipe_.lora ? "adapters from " : "weights from ";
   if (!resumed_.empty()) lines.push_back(part + "the snapshot " + resumed_ + ", after step " + std::to_string(trainer_.step));
-  if (!adapter_.empty()) lines.push_back(part + adapter_);
+  if (!adapter_.empty()) lines.push_back(part + adapter_ + (adapter_said_.empty() ? "" : "; " + adapter_said_));
   return lines;
 }
 

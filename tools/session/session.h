@@ -73,7 +73,8 @@ class Session {
   InitialReport taken_;
   std::optional<BaseWeights> base_;
   std::vector<std::string> warnings_;
-  std::string resumed_, adapter_;  // folders: the snapshot's, and PEFT's; "" where none was taken in
+  std::string resumed_, adapter_;  // the snapshot's folder, and PEFT's or llama.cpp's file; "" where none was taken in
+  std::string adapter_said_;       // what was done to it
 };
 
 // Says on stderr what of the weights that are used is not trained, for whoever evaluates, predicts or asks.

@@ -9,17 +9,22 @@
 #include "tools/formats/json_text.h"
 #include "tools/formats/snapshot_directory.h"
 #include "tools/snapshots/state_tensors.h"
+#include "tools/weights/gguf_adapter.h"
+#include "tools/weights/gguf_weights.h"
 #include "tools/weights/peft_adapter.h"
 #include "tools/weights/tied_head.h"
 
 namespace reprise {
+
+using nlohmann::json;
+
 namespace {
 
 constexpr const char* kState = "state.safetensors";  // the adapters under the state's names, while PEFT's files are made of it
 
-void require_same_layer(const AdapterLayer& layer, const LoraSettings& settings, const LoraSettings& recipe, const std::string& folder) {
+void require_same_layer(const AdapterLayer& layer, const LoraSettings& settings, const LoraSettings& recipe, const std::string& config) {
   const auto refuse = [&](const std::string& is, const std::string& must_be) {
-    throw UserError(folder + "/adapter_config.json: " + is + "; the recipe's lora has " + must_be + " for " + json_shown(layer.name));
+    throw UserError(config + ": " + is + "; the recipe's lora has " + must_be + " for " + json_shown(layer.name));
   };
   const auto key = [&](const auto& patterns, const char* of_all, const char* of_some) { return patterns.count(layer.name) > 0 ? of_some : of_all; };
   const int is = settings.rank_of(layer.name), must_be = recipe.rank_of(layer.name);
@@ -52,6 +57,21 @@ void require_trained(const Trainer& trainer, const Adapter& adapter, bool tied) 
   }
 }
 
+// `said`: what was done to it.
+Adapter open_llama_cpps(const Recipe& recipe, const std::string& path, std::string& said) {
+  const json config = model_config(recipe.model);
+  GgufAdapter opened = open_gguf_adapter(path, config.value("head_dim", uint64_t{0}), describe_model(recipe.model).input_major, *recipe.lora);
+  const std::string architecture = config.at("model_type");
+  if (opened.architecture != architecture) {
+    throw UserError(path + ": general.architecture: is " + json_shown(opened.architecture) + "; the recipe's model is " + json_shown(architecture));
+  }
+  if (opened.unfolded.layers > 0) {
+    said = "B of " + std::to_string(opened.unfolded.layers) + " layers multiplied for the recipe's alpha, which the file has not" +
+           (opened.unfolded.rounded > 0 ? " (of " + std::to_string(opened.unfolded.rounded) + " rounded once to f32)" : "");
+  }
+  return std::move(opened.adapter);
+}
+
 }  // namespace
 
 Adapter find_adapter(const Recipe& recipe, std::shared_ptr<const WeightSource> weights) {
@@ -72,14 +92,17 @@ void save_adapter(const Trainer& trainer, const Recipe& recipe, const std::strin
   directory.commit();
 }
 
-void load_adapter(const Trainer& trainer, const Recipe& recipe, const std::string& folder) {
+std::string load_adapter(const Trainer& trainer, const Recipe& recipe, const std::string& path) {
   if (!recipe.lora) throw UserError(recipe.name + ": --init-adapter: the recipe trains no adapter; give it \"lora\"");
-  const Adapter adapter = open_peft_adapter(folder);
-  for (const AdapterLayer& layer : adapter.layers) require_same_layer(layer, adapter.settings, *recipe.lora, folder);
+  std::string said;
+  const Adapter adapter = is_gguf(path) ? open_llama_cpps(recipe, path, said) : open_peft_adapter(path);
+  const std::string config = is_gguf(path) ? path : path + "/adapter_config.json";
+  for (const AdapterLayer& layer : adapter.layers) require_same_layer(layer, adapter.settings, *recipe.lora, config);
   const bool tied = is_tied(recipe);
   if (tied) require_one_table(adapter);
   require_trained(trainer, adapter, tied);
   read_state(trainer, *adapter.weights, StatePart::kSaved);
+  return said;
 }
 
 }  // namespace reprise

@@ -1,4 +1,4 @@
-// The adapters of a training as PEFT keeps them: written when it ends, and taken in again by --init-adapter.
+// The adapters of a training as PEFT keeps them: written when it ends, and taken in again by --init-adapter, which takes llama.cpp's, too.
 #pragma once
 
 #include <memory>
@@ -17,9 +17,9 @@ Adapter find_adapter(const Recipe& recipe, std::shared_ptr<const WeightSource> w
 // Throws UserError.
 void save_adapter(const Trainer& trainer, const Recipe& recipe, const std::string& folder);
 
-// Sets the trainer's adapters, and modules that are trained whole, to those of PEFT's folder, which must be of the recipe's layers, ranks,
-// scales and modules. Throws UserError, before
-// anything is changed.
-void load_adapter(const Trainer& trainer, const Recipe& recipe, const std::string& folder);
+// Sets the trainer's adapters, and modules that are trained whole, to those of PEFT's folder, or of llama.cpp's file, which must be of the
+// recipe's layers, ranks, scales and modules; only a file has its B multiplied for another scale, and the answer says so, "" where nothing
+// is to be said. Throws UserError, before anything is changed.
+[[nodiscard]] std::string load_adapter(const Trainer& trainer, const Recipe& recipe, const std::string& path);
 
 }  // namespace reprise

@@ -172,7 +172,11 @@ Adapter open_peft_adapter(const std::string& folder) {
   if (!std::filesystem::exists(folder + "/" + kWeights, ignored) && std::filesystem::exists(folder + "/adapter_model.bin", ignored)) {
     throw UserError(folder + "/adapter_model.bin: is not read; save the adapter as " + kWeights);
   }
-  const auto weights = std::make_shared<PeftWeights>(open_weights(folder + "/" + kWeights), settings.modules_to_save);
+  std::vector<std::string> modules = settings.modules_to_save;
+  bool ties = false;  // a head that PEFT ties to saved embeddings is in the file, and not in the list
+  fields.read("ensure_weight_tying", ties);
+  if (ties) modules.push_back(module_of(kHead));
+  const auto weights = std::make_shared<PeftWeights>(open_weights(folder + "/" + kWeights), modules);
   read_patterns(fields, text, *weights, settings);
   return find_adapter(weights, settings, fan_in_fan_out);
 }
