@@ -226,6 +226,12 @@ TEST_F(Export, SaysWhichScalesAGgufAdapterHoldsInItsMatrices) {
   EXPECT_EQ(line(6), start + "; B of 1 holds a factor, because a GGUF adapter has one alpha, exactly");
   EXPECT_EQ(line(7), start + "; B of 1 holds a factor, because a GGUF adapter has one alpha (1 of them rounded once to F32, by at most 2^-24 of each number)");
   EXPECT_EQ(line(3), start);
+  // PEFT knows no '*': its form names the layers.
+  const Recipe of = recipe({{"lora", {{"r", 2}, {"alpha", 3}, {"targets", {"*.q_proj", "mlp.down*"}}}}});
+  snapshot(of);
+  export_snapshot(of, request(ExportForm::kAdapter, "peft"));
+  EXPECT_EQ(json::parse(read_file(at("peft/adapter_config.json")))["target_modules"],
+            (json{"model.layers.0.mlp.down_proj", "model.layers.0.self_attn.q_proj"}));
 }
 
 TEST_F(Export, AWholeModelIsTheSnapshotsOwn) {

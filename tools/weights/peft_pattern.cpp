@@ -3,11 +3,12 @@
 
 #include <algorithm>
 #include <cctype>
+#include <string_view>
 
 namespace reprise {
 namespace {
 
-constexpr size_t kMostAlternatives = 1024, kMostCharacters = 1024;
+constexpr size_t kMostAlternatives = 256, kMostCharacters = 1024;
 
 bool is_of_names(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '-'; }
 
@@ -19,7 +20,7 @@ std::optional<PeftPattern::Alternative> PeftPattern::parse_one(const std::string
   if (at < end && expression[at] == '^') alternative.from_start = true, ++at;
   if (at < end && expression[end - 1] == '$') --end;
   while (at < end) {
-    const std::string rest = expression.substr(at, end - at);
+    const std::string_view rest = std::string_view(expression).substr(at, end - at);
     Part part;
     if (is_of_names(rest[0])) {
       part.character = rest[0], at += 1;
