@@ -409,8 +409,13 @@ TEST(Adapter, ModulesToSaveGoThroughPeftAndIntoAMergedModel) {
   EXPECT_EQ(values_of(*open_weights(folder.file("m.gguf")), table), values_of(*adapter.weights, table));
   expect_user_error([&] { write_gguf_adapter(adapter, "llama", 8, folder.file("a.gguf")); }, {state, table, "trained whole", "llama.cpp refuses", "--adapter"});
   EXPECT_FALSE(fs::exists(folder.file("a.gguf")));
-  const auto misfit = random_matrices(folder.file("y"), {{q + ".lora_A.weight", 2, 32}, {q + ".lora_B.weight", 32, 2}, {norm, 1, 32}});
-  expect_user_error([&] { merge_adapter(base, find_adapter(misfit, settings, false)); }, {folder.file("y"), norm, "another model", "has it as [32]", "[1,32]"});
+  // A table that the base has with fewer rows, and a head that it has not.
+  const auto grown = random_matrices(folder.file("y"), {{q + ".lora_A.weight", 2, 32}, {q + ".lora_B.weight", 32, 2}, {table, 26, 32}, {kHead, 26, 32}});
+  const auto with_more = merge_adapter(base, find_adapter(grown, settings, false));
+  std::vector<std::string> names = base->names();
+  names.insert(std::lower_bound(names.begin(), names.end(), kHead), kHead);
+  EXPECT_EQ(with_more->names(), names);
+  for (const std::string& name : {table, std::string(kHead)}) EXPECT_EQ(values_of(*with_more, name), values_of(*grown, name));
 }
 
 TEST(Adapter, WhatIsNoWholeAdapterIsRefused) {

@@ -1,7 +1,8 @@
-// Fuzzes the reader of GGUF files, and what makes a model of one: its config, the places and the numbers of its weights.
+// Fuzzes the reader of GGUF files, and what makes a model or an adapter of one: its config, the places and the numbers of its weights.
 // Such files come from the net.
 #include "tests/fuzz/fuzz.h"
 #include "tools/formats/gguf.h"
+#include "tools/weights/gguf_adapter.h"
 #include "tools/weights/gguf_model.h"
 #include "tools/weights/weight_source.h"
 
@@ -28,6 +29,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       if (!weights->find(name)->exact) continue;
       std::vector<float> values(elements);
       if (weights->find(name)->exact != DType::kI64) weights->read(name, 0, elements, values.data());
+    }
+  });
+  fuzz::answers_or_refuses([&] {
+    const LoraSettings wanted = {.r = 2, .alpha = 4, .dropout = 0, .targets = {}, .rslora = false, .alpha_pattern = {{"q_proj", 3}}};
+    const GgufAdapter opened = open_gguf_adapter(memory.path(), 8, false, wanted);
+    for (const AdapterLayer& layer : opened.adapter.layers) {
+      const std::vector<float> down = read_matrix(*opened.adapter.weights, layer.down()), up = read_matrix(*opened.adapter.weights, layer.up());
+      fuzz::require(down.size() == layer.rank * layer.in && up.size() == layer.out * layer.rank, "the matrices of a layer are of its shape");
     }
   });
   return 0;

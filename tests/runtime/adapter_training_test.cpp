@@ -303,5 +303,21 @@ TEST_F(AdapterTraining, AMergedModelComputesWhatWasTrained) {
   EXPECT_FALSE(fs::exists(at("a.gguf")));
 }
 
+// A tensor that was drawn from the seed is no base's: only where it was trained whole a merged model has it.
+TEST_F(AdapterTraining, ATensorThatIsSkippedMustBeTrainedWholeToBeMerged) {
+  const Recipe of = recipe({{"modules_to_save", {"norm"}}}, {{"init", {{"from", base()}, {"skip", {"model.norm.weight"}}}}});
+  Session session(of);
+  session.train(2);
+  save(session, of);
+  export_snapshot(of, {.snapshot = at("snapshot"), .form = ExportForm::kMergedGguf, .to = at("m.gguf")});
+  Recipe plain = recipe({}, {{"lora", nullptr}});
+  plain.place.gguf = at("m.gguf");
+  EXPECT_NEAR(Session(plain).loss(), session.loss(), 1e-5 * session.loss());
+  const Recipe others = recipe({{"modules_to_save", {"norm"}}}, {{"init", {{"from", base()}, {"skip", {"*norm.weight"}}}}});
+  save(session, others);
+  const ExportRequest request = {.snapshot = at("snapshot"), .form = ExportForm::kMergedGguf, .to = at("n.gguf")};
+  expect_user_error([&] { export_snapshot(others, request); }, {at("snapshot"), "trained beside weights that no file has whole"});
+}
+
 }  // namespace
 }  // namespace reprise

@@ -85,18 +85,35 @@ struct Snapshot {
   }
 };
 
-// Whether the adapter can be added: each of the model's tensors must be there with its shape.
-void require_model(const Recipe& recipe, const WeightSource& weights) {
+// Calls `visit(tensor, is_whole)` for each of the model's tensors; whole ones are the adapter's own, and no base's.
+template <typename Visit>
+void for_each_tensor(const Recipe& recipe, const Adapter& adapter, const Visit& visit) {
   for (const Value& value : build_model(recipe).values) {
     if (value.kind != ValueKind::kParameter || is_adapter(value.name)) continue;
-    const StoredWeight* weight = weights.find(stored_name(weights, value.name));
-    const std::vector<uint64_t> shape = stored_shape(value.tensor);
-    const std::string must_be = "; --base must be weights of the recipe's model, which has " + json(shape).dump();
-    const auto refuse = [&](const std::string& is) { throw UserError(weights.path() + ": tensor " + json_shown(value.name) + ": " + is + must_be); };
-    if (weight == nullptr) refuse("missing");
-    if (weight->shape != shape) refuse("is " + json(weight->shape).dump());
-    if (weight->exact != DType::kF32 && weight->exact != DType::kBf16) refuse("is " + weight->type + ", which are no numbers that are read");
+    visit(value, std::count(adapter.saved.begin(), adapter.saved.end(), value.name) > 0);
   }
+}
+
+// A tensor in these weights must be the model's.
+void require_fits(const WeightSource& weights, const Value& value) {
+  const StoredWeight* weight = weights.find(stored_name(weights, value.name));
+  const std::vector<uint64_t> shape = stored_shape(value.tensor);
+  const auto refuse = [&](const std::string& is) {
+    throw UserError(weights.path() + ": tensor " + json_shown(value.name) + ": " + is + "; must be that of the recipe's model, which has " + json(shape).dump());
+  };
+  if (weight == nullptr) refuse("missing");
+  if (weight->shape != shape) refuse("is " + json(weight->shape).dump());
+  if (weight->exact != DType::kF32 && weight->exact != DType::kBf16) refuse("is " + weight->type + ", which are no numbers that are read");
+}
+
+// Whether a file has all that the adapter was trained beside: init.skip draws tensors from the seed, which may have been trained whole since.
+bool is_in_files(const Recipe& recipe, const Adapter& adapter) {
+  bool all = true;
+  for_each_tensor(recipe, adapter, [&](const Value& value, bool is_whole) {
+    const auto matches = [&](const std::string& pattern) { return matches_pattern(pattern, value.name); };
+    all = all && (is_whole || std::none_of(recipe.init.skip.begin(), recipe.init.skip.end(), matches));
+  });
+  return all;
 }
 
 // Frozen matrices that the recipe had quantised, by the names that the source has them under.
@@ -131,13 +148,18 @@ std::shared_ptr<const WeightSource> merged(const Snapshot& snapshot, const Expor
   }
   const Adapter adapter = snapshot.adapter();
   const std::optional<BaseWeights> base = read_facts(snapshot.folder).base;
-  const bool has_file = base && snapshot.recipe.init.skip.empty();
+  for_each_tensor(snapshot.recipe, adapter, [&](const Value& value, bool is_whole) {
+    if (is_whole) require_fits(*adapter.weights, value);
+  });
+  const bool has_file = base && is_in_files(snapshot.recipe, adapter);
   if (request.base.empty()) {
     if (!has_file) throw UserError(snapshot.folder + ": the adapter was trained beside weights that no file has whole; export --adapter or --adapter-gguf, or name others by --base");
     return merge_adapter(open_trained_base(snapshot, *base, report), adapter);
   }
   std::shared_ptr<const WeightSource> weights = open_weights(request.base);
-  require_model(snapshot.recipe, *weights);
+  for_each_tensor(snapshot.recipe, adapter, [&](const Value& value, bool is_whole) {
+    if (!is_whole) require_fits(*weights, value);
+  });
   report.base = weights->path();
   report.trained_base = has_file ? base->path : "";
   report.is_trained_base = false;

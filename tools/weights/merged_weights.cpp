@@ -30,10 +30,14 @@ class MergedWeights : public WeightSource {
  public:
   MergedWeights(std::shared_ptr<const WeightSource> base, const Adapter& adapter) : base_(std::move(base)), adapter_(adapter) {
     for (const AdapterLayer& layer : adapter_.layers) add(layer);
-    for (const std::string& name : adapter_.saved) replace(name);
+    for (const std::string& name : adapter_.saved) saved_[stored_name(*base_, name)] = name;
     for (const std::string& name : base_->names()) {
       if (belongs(name)) names_.push_back(name);
     }
+    for (const auto& [there, name] : saved_) {
+      if (base_->find(there) == nullptr) names_.push_back(there);
+    }
+    std::sort(names_.begin(), names_.end());
   }
   const std::string& path() const override { return base_->path(); }
   std::vector<std::string> names() const override { return names_; }
@@ -53,25 +57,17 @@ class MergedWeights : public WeightSource {
     StoredWeight weight;
   };
 
-  // The base's name of a tensor, which must be there with this shape. `what`: of the adapter.
-  std::string find_place(const std::string& name, const std::vector<uint64_t>& shape, const std::string& what) const {
-    const std::string there = stored_name(*base_, name);
+  void add(const AdapterLayer& layer) {
+    const std::string there = stored_name(*base_, layer.name + ".weight");
     const StoredWeight* weight = base_->find(there);
+    const std::vector<uint64_t> shape = adapter_.fan_in_fan_out ? std::vector<uint64_t>{layer.in, layer.out} : std::vector<uint64_t>{layer.out, layer.in};
     const auto refuse = [&](const std::string& reason) {
-      throw UserError(adapter_.weights->path() + ": " + what + " is of another model: " + base_->path() + " " + reason);
+      throw UserError(adapter_.weights->path() + ": the adapter of " + json_shown(layer.name) + " is of another model: " + base_->path() + " " + reason);
     };
     if (weight == nullptr) refuse("has no tensor " + json_shown(there));
     if (weight->shape != shape) {
       refuse("has it as " + nlohmann::json(weight->shape).dump() + ", the adapter is for " + nlohmann::json(shape).dump());
     }
-    return there;
-  }
-
-  void replace(const std::string& name) { saved_[find_place(name, adapter_.weights->find(name)->shape, "tensor " + json_shown(name))] = name; }
-
-  void add(const AdapterLayer& layer) {
-    const std::vector<uint64_t> shape = adapter_.fan_in_fan_out ? std::vector<uint64_t>{layer.in, layer.out} : std::vector<uint64_t>{layer.out, layer.in};
-    const std::string there = find_place(layer.name + ".weight", shape, "the adapter of " + json_shown(layer.name));
     merged_[there] = {&layer, there, {shape, "F32", DType::kF32, layer.in * layer.out * sizeof(float)}};
   }
 
