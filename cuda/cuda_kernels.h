@@ -116,6 +116,9 @@ Status cuda_grad_norm_finish(const KernelContext& context, const GradNormFinishA
 Status cuda_sgd_update(const KernelContext& context, const SgdArgs& args);
 Status cuda_adamw_update(const KernelContext& context, const AdamWArgs& args);
 Status cuda_lion_update(const KernelContext& context, const LionArgs& args);
+Status cuda_adafactor_update(const KernelContext& context, const AdafactorArgs& args);
+Status cuda_apollo_update(const KernelContext& context, const ApolloArgs& args);
+Status cuda_muon_update(const KernelContext& context, const MuonArgs& args);
 
 // Over activations that are stored so.
 template <typename Stored>
@@ -183,6 +186,9 @@ constexpr void add_cuda_kernels(Backend& table) {
   table.set<SgdUpdate, float, cuda_sgd_update>();
   table.set<AdamWUpdate, float, cuda_adamw_update>();
   table.set<LionUpdate, float, cuda_lion_update>();
+  table.set<AdafactorUpdate, float, cuda_adafactor_update>();
+  table.set<ApolloUpdate, float, cuda_apollo_update>();
+  table.set<MuonUpdate, float, cuda_muon_update>();
 }
 
 }  // namespace reprise

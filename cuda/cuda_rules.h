@@ -8,6 +8,7 @@
 #include "cuda/layer_norm_rules.h"
 #include "cuda/linear_rules.h"
 #include "cuda/loss_head_rules.h"
+#include "cuda/matrix_update_rules.h"
 #include "lib/backend_rules.h"
 
 namespace reprise {
@@ -76,6 +77,7 @@ constexpr BackendRules make_cuda_rules(const char* name, const char* constant) {
   add_cuda_batch_norm_rules(rules);
   add_cuda_layer_norm_rules<kCard>(rules);
   add_cuda_loss_head_rules(rules);
+  add_cuda_matrix_update_rules<kCard>(rules);
   rules.have(ElementwiseKernels{});
   rules.have(PoolKernels{});
   rules.have(EmbeddingKernels{});

@@ -1,10 +1,12 @@
 // SGD, AdamW and Lion over a contiguous group of tensors, the first two with torch's definitions.
-// Here as the twin of lib/cpu/optimizer.cpp: one pass over parameters, state and gradients, 16 bytes of each at a time.
+// Here as the twin of lib/cpu/optimizer.cpp: one pass over parameters, state and gradients, 16 bytes of each at a time where all are f32, else a
+// block of numbers for a block of threads.
 // It must not know where one tensor of the group ends: the padding between them is zero and stays zero.
 #include "cuda/cuda_kernels.h"
 #include "cuda/device_math.h"
 #include "cuda/grid.h"
 #include "cuda/pack.h"
+#include "cuda/state_blocks.h"
 
 namespace reprise {
 namespace {
@@ -34,32 +36,87 @@ __device__ void update_all(const Update& update, float* p, float* m, const float
   }
 }
 
-__global__ void __launch_bounds__(kBlockThreads) sgd_update(const SgdArgs args) {
-  const StepScalars s = *args.scalars;
-  if (s.skip != 0) return;
-  const float momentum = args.momenta != nullptr ? args.momentum : 0.0f;
-  // The step is a * g + b * m: (0, 1), or (1, momentum) for Nesterov's.
-  const float a = args.nesterov ? 1.0f : 0.0f, b = args.nesterov ? momentum : 1.0f;
-  const auto update = [&](float& p, float& m, float gradient) {
-    const float g = fmaf(args.weight_decay, p, s.clip_factor * gradient);
-    m = fmaf(momentum, m, g);
-    p = fmaf(-s.learning_rate, fmaf(b, m, a * g), p);
-  };
-  update_all(update, args.parameters, args.momenta, args.gradients, args.n);
+// Of the launch: an update's numbers, those that it lacks without data, and what is the same for all.
+struct Numbers {
+  StateNumbers parameters, first, second;
+  const float* gradients;
+  const StepScalars* scalars;
+  uint64_t n;
+  uint32_t stream;
+
+  bool are_f32() const { return parameters.type == DType::kF32 && first.type == DType::kF32 && second.type == DType::kF32; }
+};
+
+// update(p, first, second, gradient) of every element of blocks of numbers.
+template <typename Shared, typename Update>
+__device__ void update_blocks_of(Shared& shared, const DynamicMaps& maps, const Numbers& s, const Update& update) {
+  StateBlocks<Shared> blocks(shared, maps, rounding_of(*s.scalars, s.stream));
+  const bool has_first = s.first.data != nullptr, has_second = s.second.data != nullptr;
+  bool drawn[kStateParts] = {s.parameters.type == DType::kBf16, s.first.type == DType::kBf16, s.second.type == DType::kBf16};
+  for (uint64_t block = blockIdx.x; block * kStateBlock < s.n; block += gridDim.x) {
+    blocks.start(block, drawn);
+    blocks.settle();
+    const uint64_t i = block * kStateBlock + threadIdx.x;
+    const bool is_there = i < s.n;
+    float p = blocks.read(s.parameters, block, is_there);
+    float first = has_first ? blocks.read(s.first, block, is_there) : 0, second = has_second ? blocks.read(s.second, block, is_there) : 0;
+    if (is_there) update(p, first, second, s.gradients[i]);
+    blocks.write(s.parameters, RoundedPart::kParameter, block, is_there, p);
+    if (has_first) blocks.write(s.first, RoundedPart::kFirstMoment, block, is_there, first);
+    if (has_second) blocks.write(s.second, RoundedPart::kSecondMoment, block, is_there, second);
+  }
 }
 
+constexpr uint32_t kStateGrid = 2048;
+uint32_t state_blocks(uint64_t n) { return static_cast<uint32_t>(most(1, least(parts(n, kStateBlock), kStateGrid))); }
+
+struct SgdElement {
+  float rate, clip, weight_decay, momentum, a, b;  // the step is a * g + b * m: (0, 1), or (1, momentum) for Nesterov's
+
+  __device__ SgdElement(const SgdArgs& args, const StepScalars& s)
+      : rate(s.learning_rate * args.rate), clip(s.clip_factor), weight_decay(args.weight_decay),
+        momentum(args.momenta.data != nullptr ? args.momentum : 0.0f), a(args.nesterov ? 1.0f : 0.0f), b(args.nesterov ? momentum : 1.0f) {}
+  __device__ void operator()(float& p, float& m, float gradient) const {
+    const float g = fmaf(weight_decay, p, clip * gradient);
+    m = fmaf(momentum, m, g);
+    p = fmaf(-rate, fmaf(b, m, a * g), p);
+  }
+  __device__ void operator()(float& p, float& m, float&, float gradient) const { (*this)(p, m, gradient); }
+};
+
 // The means as m + (1 - beta) (g - m).
-__global__ void __launch_bounds__(kBlockThreads) lion_update(const LionArgs args, float gain1, float gain2) {
-  const StepScalars s = *args.scalars;
-  if (s.skip != 0) return;
-  const auto update = [&](float& p, float& m, float gradient) {
-    const float away = fmaf(s.clip_factor, gradient, -m);
+struct LionElement {
+  float rate, clip, weight_decay, gain1, gain2;
+
+  __device__ LionElement(const LionArgs& args, const StepScalars& s, float one_less_beta1, float one_less_beta2)
+      : rate(s.learning_rate * args.rate), clip(s.clip_factor), weight_decay(args.weight_decay), gain1(one_less_beta1), gain2(one_less_beta2) {}
+  __device__ void operator()(float& p, float& m, float gradient) const {
+    const float away = fmaf(clip, gradient, -m);
     const float mean = fmaf(gain1, away, m);
     const float sign = mean > 0.0f ? 1.0f : (mean < 0.0f ? -1.0f : 0.0f);
-    p = fmaf(-s.learning_rate, fmaf(args.weight_decay, p, sign), p);
+    p = fmaf(-rate, fmaf(weight_decay, p, sign), p);
     m = fmaf(gain2, away, m);
-  };
-  update_all(update, args.parameters, args.momenta, args.gradients, args.n);
+  }
+  __device__ void operator()(float& p, float& m, float&, float gradient) const { (*this)(p, m, gradient); }
+};
+
+__global__ void __launch_bounds__(kBlockThreads) sgd_update(const SgdArgs args) {
+  const StepScalars s = *args.scalars;
+  if (s.skip == 0) update_all(SgdElement(args, s), args.parameters.f32(), args.momenta.f32(), args.gradients, args.n);
+}
+__global__ void __launch_bounds__(kBlockThreads) sgd_update_blocks(const SgdArgs args, const Numbers numbers, const DynamicMaps maps) {
+  REPRISE_SHARED(float, shared, kStateShared);
+  if (args.scalars->skip == 0) update_blocks_of(shared, maps, numbers, SgdElement(args, *args.scalars));
+}
+
+__global__ void __launch_bounds__(kBlockThreads) lion_update(const LionArgs args, float gain1, float gain2) {
+  const StepScalars s = *args.scalars;
+  if (s.skip == 0) update_all(LionElement(args, s, gain1, gain2), args.parameters.f32(), args.momenta.f32(), args.gradients, args.n);
+}
+__global__ void __launch_bounds__(kBlockThreads)
+lion_update_blocks(const LionArgs args, float gain1, float gain2, const Numbers numbers, const DynamicMaps maps) {
+  REPRISE_SHARED(float, shared, kStateShared);
+  if (args.scalars->skip == 0) update_blocks_of(shared, maps, numbers, LionElement(args, *args.scalars, gain1, gain2));
 }
 
 // ---- AdamW ----
@@ -69,7 +126,7 @@ enum : uint32_t { kKeep, kStep, kRootCorrection, kFactors };
 // 1 - lr * weight_decay; lr / (1 - beta1^t); 1 / sqrt(1 - beta2^t). From the scalars in memory, so that a captured step can be replayed.
 template <typename Shared>
 __device__ void store_adamw_factors(Shared& factors, const AdamWArgs& args) {
-  const auto rate = static_cast<double>(args.scalars->learning_rate);
+  const auto rate = static_cast<double>(args.scalars->learning_rate * args.rate);
   const uint64_t t = uint64_t{args.scalars->step} + 1;
   factors[kKeep] = static_cast<float>(1 - rate * static_cast<double>(args.weight_decay));
   factors[kStep] = static_cast<float>(rate / (1 - device_power(args.beta1, t)));
@@ -87,16 +144,22 @@ struct AdamWElement {
   }
 };
 
+template <typename Shared>
+__device__ AdamWElement adamw_element(Shared& factors, const AdamWArgs& args, float gain1, float gain2) {
+  return {.keep = factors[kKeep], .step = factors[kStep], .root_correction = factors[kRootCorrection], .gain1 = gain1, .gain2 = gain2,
+          .beta2 = static_cast<float>(args.beta2), .clip = args.scalars->clip_factor, .epsilon = args.epsilon};
+}
+
 template <uint32_t kWidth>
 __device__ void adamw_at(const AdamWArgs& args, const AdamWElement& update, uint64_t i) {
-  Pack<kWidth> p = load_pack<kWidth>(args.parameters + i), m = load_pack<kWidth>(args.first_moments + i);
-  Pack<kWidth> v = load_pack<kWidth>(args.second_moments + i);
+  Pack<kWidth> p = load_pack<kWidth>(args.parameters.f32() + i), m = load_pack<kWidth>(args.first_moments.f32() + i);
+  Pack<kWidth> v = load_pack<kWidth>(args.second_moments.f32() + i);
   const Pack<kWidth> gradient = load_pack<kWidth>(args.gradients + i);
   REPRISE_UNROLL
   for (uint32_t k = 0; k < kWidth; ++k) update(p.at[k], m.at[k], v.at[k], gradient.at[k]);
-  store_pack(args.parameters + i, p);
-  store_pack(args.first_moments + i, m);
-  store_pack(args.second_moments + i, v);
+  store_pack(args.parameters.f32() + i, p);
+  store_pack(args.first_moments.f32() + i, m);
+  store_pack(args.second_moments.f32() + i, v);
 }
 
 // One thread of a block computes the powers, which take double precision and are the same for all. Four blocks at once: for more, the
@@ -106,14 +169,7 @@ __global__ void __launch_bounds__(kBlockThreads, 4) adamw_update(const AdamWArgs
   if (args.scalars->skip != 0) return;
   if (threadIdx.x == 0) store_adamw_factors(shared, args);
   __syncthreads();
-  const AdamWElement update{.keep = shared[kKeep],
-                            .step = shared[kStep],
-                            .root_correction = shared[kRootCorrection],
-                            .gain1 = gain1,
-                            .gain2 = gain2,
-                            .beta2 = static_cast<float>(args.beta2),
-                            .clip = args.scalars->clip_factor,
-                            .epsilon = args.epsilon};
+  const AdamWElement update = adamw_element(shared, args, gain1, gain2);
   for (uint64_t i = grid_thread() * kWide; i < args.n; i += grid_threads() * kWide) {
     if (i + kWide <= args.n) {
       adamw_at<kWide>(args, update, i);
@@ -123,24 +179,49 @@ __global__ void __launch_bounds__(kBlockThreads, 4) adamw_update(const AdamWArgs
   }
 }
 
+__global__ void __launch_bounds__(kBlockThreads, 4)
+adamw_update_blocks(const AdamWArgs args, float gain1, float gain2, const Numbers numbers, const DynamicMaps maps) {
+  REPRISE_SHARED(float, factors, kFactors);
+  REPRISE_SHARED(float, shared, kStateShared);
+  if (args.scalars->skip != 0) return;
+  if (threadIdx.x == 0) store_adamw_factors(factors, args);
+  __syncthreads();
+  update_blocks_of(shared, maps, numbers, adamw_element(factors, args, gain1, gain2));
+}
+
 constexpr uint32_t update_blocks(uint64_t n) { return blocks_for(parts(n, kWide), kUpdateBlocks); }
 
 }  // namespace
 
 Status cuda_sgd_update(const KernelContext& context, const SgdArgs& args) {
-  REPRISE_LAUNCH(sgd_update, update_blocks(args.n), kBlockThreads, context.queue, args);
+  const Numbers numbers = {args.parameters, args.momenta, {}, args.gradients, args.scalars, args.n, args.stream};
+  if (numbers.are_f32()) {
+    REPRISE_LAUNCH(sgd_update, update_blocks(args.n), kBlockThreads, context.queue, args);
+  } else {
+    REPRISE_LAUNCH(sgd_update_blocks, state_blocks(args.n), kBlockThreads, context.queue, args, numbers, kDynamicMaps);
+  }
   return launch_status();
 }
 
 Status cuda_adamw_update(const KernelContext& context, const AdamWArgs& args) {
-  REPRISE_LAUNCH(adamw_update, update_blocks(args.n), kBlockThreads, context.queue, args, static_cast<float>(1 - args.beta1),
-                 static_cast<float>(1 - args.beta2));
+  const Numbers numbers = {args.parameters, args.first_moments, args.second_moments, args.gradients, args.scalars, args.n, args.stream};
+  const float gain1 = static_cast<float>(1 - args.beta1), gain2 = static_cast<float>(1 - args.beta2);
+  if (numbers.are_f32()) {
+    REPRISE_LAUNCH(adamw_update, update_blocks(args.n), kBlockThreads, context.queue, args, gain1, gain2);
+  } else {
+    REPRISE_LAUNCH(adamw_update_blocks, state_blocks(args.n), kBlockThreads, context.queue, args, gain1, gain2, numbers, kDynamicMaps);
+  }
   return launch_status();
 }
 
 Status cuda_lion_update(const KernelContext& context, const LionArgs& args) {
-  REPRISE_LAUNCH(lion_update, update_blocks(args.n), kBlockThreads, context.queue, args, static_cast<float>(1 - args.beta1),
-                 static_cast<float>(1 - args.beta2));
+  const Numbers numbers = {args.parameters, args.momenta, {}, args.gradients, args.scalars, args.n, args.stream};
+  const float gain1 = static_cast<float>(1 - args.beta1), gain2 = static_cast<float>(1 - args.beta2);
+  if (numbers.are_f32()) {
+    REPRISE_LAUNCH(lion_update, update_blocks(args.n), kBlockThreads, context.queue, args, gain1, gain2);
+  } else {
+    REPRISE_LAUNCH(lion_update_blocks, state_blocks(args.n), kBlockThreads, context.queue, args, gain1, gain2, numbers, kDynamicMaps);
+  }
   return launch_status();
 }
 

@@ -149,24 +149,77 @@ struct ClipAttribute {
   constexpr bool makes_sense() const { return sense::within(static_cast<double>(max_norm), 0, 1e30); }
 };
 
-// A group with its optimizer's constants.
+// A group with its optimizer's constants. `rate` multiplies the learning rate. `stream` is a number of the tensor's own, by which random bits are
+// drawn where some are: a group of one.
 struct UpdateAttribute {
   static constexpr const char* kName = "Update";
   GroupAttribute group;
-  float weight_decay, momentum;  // momentum: sgd
-  uint32_t nesterov;             // sgd
+  float weight_decay, momentum;  // momentum: sgd, muon
+  uint32_t nesterov;             // sgd, muon
   double beta1, beta2;           // adamw: 1 - beta2 in f32 would be wrong in the fifth digit
-  float epsilon;                 // adamw
+  float epsilon;                 // adamw, muon
+  float rate = 1;
+  uint32_t stream = 0;
   constexpr bool operator==(const UpdateAttribute&) const = default;
   template <typename Visit>
   constexpr void fields(const Visit& visit) const {
     visit("group", group), visit("weight_decay", weight_decay), visit("momentum", momentum), visit("nesterov", nesterov);
-    visit("beta1", beta1), visit("beta2", beta2), visit("epsilon", epsilon);
+    visit("beta1", beta1), visit("beta2", beta2), visit("epsilon", epsilon), visit("rate", rate), visit("stream", stream);
   }
   constexpr bool makes_sense() const {
     return sense::within(static_cast<double>(weight_decay), 0, sense::kMostFactor) &&
            sense::within(static_cast<double>(momentum), 0, sense::kMostFactor) && nesterov <= 1 && sense::is_probability(beta1) &&
-           sense::is_probability(beta2) && sense::is_epsilon(static_cast<double>(epsilon));
+           sense::is_probability(beta2) && sense::is_epsilon(static_cast<double>(epsilon)) && sense::is_factor(static_cast<double>(rate));
+  }
+};
+
+// Of Adafactor and AdaLomo, which keep means of squares by row and column (matrix_update.h has the formulas).
+struct FactoredAttribute {
+  static constexpr const char* kName = "Factored";
+  GroupAttribute group;  // of one tensor
+  float weight_decay;
+  double decay_power;    // step t, from 1, keeps 1 - t^-decay_power of the means
+  float epsilon;         // added to each mean of squares
+  float least_scale;     // the least root mean square of the parameters that a step is scaled by
+  float clip;            // the largest root mean square of an update
+  uint32_t capped;       // 1: the learning rate is at most 1 / sqrt(t), as Adafactor's
+  float rate = 1;
+  uint32_t stream = 0;
+  constexpr bool operator==(const FactoredAttribute&) const = default;
+  template <typename Visit>
+  constexpr void fields(const Visit& visit) const {
+    visit("group", group), visit("weight_decay", weight_decay), visit("decay_power", decay_power), visit("epsilon", epsilon);
+    visit("least_scale", least_scale), visit("clip", clip), visit("capped", capped), visit("rate", rate), visit("stream", stream);
+  }
+  constexpr bool makes_sense() const {
+    return sense::within(static_cast<double>(weight_decay), 0, sense::kMostFactor) && sense::is_factor(decay_power) &&
+           sense::is_epsilon(static_cast<double>(epsilon)) && sense::within(static_cast<double>(least_scale), 0, 1) &&
+           sense::is_factor(static_cast<double>(clip)) && capped <= 1 && sense::is_factor(static_cast<double>(rate));
+  }
+};
+
+// Of APOLLO, which keeps Adam's moments of a projection (matrix_update.h has the formulas).
+struct ProjectedAttribute {
+  static constexpr const char* kName = "Projected";
+  GroupAttribute group;  // of one tensor
+  float weight_decay;
+  double beta1, beta2;
+  float epsilon;
+  float scale;        // the update's factor
+  uint32_t by_tensor; // 1: one factor for the tensor (APOLLO-Mini); 0: one for each channel
+  uint32_t period;    // steps after which another projection is drawn
+  float rate = 1;
+  uint32_t stream = 0;
+  constexpr bool operator==(const ProjectedAttribute&) const = default;
+  template <typename Visit>
+  constexpr void fields(const Visit& visit) const {
+    visit("group", group), visit("weight_decay", weight_decay), visit("beta1", beta1), visit("beta2", beta2), visit("epsilon", epsilon);
+    visit("scale", scale), visit("by_tensor", by_tensor), visit("period", period), visit("rate", rate), visit("stream", stream);
+  }
+  constexpr bool makes_sense() const {
+    return sense::within(static_cast<double>(weight_decay), 0, sense::kMostFactor) && sense::is_probability(beta1) &&
+           sense::is_probability(beta2) && sense::is_epsilon(static_cast<double>(epsilon)) && sense::is_factor(static_cast<double>(scale)) &&
+           by_tensor <= 1 && period > 0 && sense::is_factor(static_cast<double>(rate));
   }
 };
 
@@ -177,7 +230,7 @@ struct TypeList {
 
 // Every pool of a plan, in the order in which plan.h holds them.
 using AttributeTypes = TypeList<WindowAttribute, NormAttribute, LinearAttribute, GeluAttribute, AttentionAttribute, DropoutAttribute,
-                                GroupAttribute, ClipAttribute, UpdateAttribute, RopeAttribute>;
+                                GroupAttribute, ClipAttribute, UpdateAttribute, RopeAttribute, FactoredAttribute, ProjectedAttribute>;
 
 // Names an attribute's type by its place in the list.
 using AttributeKind = uint8_t;
@@ -221,6 +274,15 @@ using AttributePools = attribute_list::PoolsOf<AttributeTypes>;
 template <typename Pools, typename Visit>
 constexpr void for_each_pool(const Pools& pools, const Visit& visit) {
   attribute_list::each(pools, visit, AttributeTypes{});
+}
+
+// The group of entry `index` of that kind; null for a kind without groups. The entry must exist.
+constexpr const GroupAttribute* group_of(const AttributePools& pools, AttributeKind kind, uint32_t index) {
+  if (kind == kAttributeKind<GroupAttribute>) return &pools.of<GroupAttribute>()[index];
+  if (kind == kAttributeKind<UpdateAttribute>) return &pools.of<UpdateAttribute>()[index].group;
+  if (kind == kAttributeKind<FactoredAttribute>) return &pools.of<FactoredAttribute>()[index].group;
+  if (kind == kAttributeKind<ProjectedAttribute>) return &pools.of<ProjectedAttribute>()[index].group;
+  return nullptr;
 }
 
 // Entries of the pool of that kind; every index is good for a kernel without attributes.

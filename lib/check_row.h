@@ -52,9 +52,8 @@ class RowProof : public Walk {
     if (row.queue != 0 && !asynchronous) return fail(Fault::kInFlight);
     beside_transfers_ = transfers_.any() && !asynchronous;
     refs_ = pool.data + row.first_argument;
-    has_group_ = attribute == kAttributeKind<GroupAttribute> || attribute == kAttributeKind<UpdateAttribute>;
-    if (attribute == kAttributeKind<GroupAttribute>) group_ = &plan_.attributes.of<GroupAttribute>().data[row.attribute];
-    if (attribute == kAttributeKind<UpdateAttribute>) group_ = &plan_.attributes.of<UpdateAttribute>().data[row.attribute].group;
+    has_group_ = info_->pass == Pass::kReduce || info_->pass == Pass::kUpdate;
+    if (has_group_) group_ = group_of(plan_.attributes, attribute, row.attribute);
     in_place_ = kNoRef;
     const int32_t output = info_->in_place_output;
     if (output >= 0 && refs_[output] == refs_[info_->in_place_input]) in_place_ = refs_[output];
@@ -247,7 +246,8 @@ class RowProof : public Walk {
     return update_.finish(plan_.attributes.of<ClipAttribute>()[row.attribute].max_norm) || fail(Fault::kUpdate);
   }
 
-  // The tensors lie end to end, each shaped like its partner among the gradients, and `elements` covers them all.
+  // The tensors lie end to end, each shaped like its partner among the gradients, and `elements` covers them all. Those that are not f32 have
+  // other distances than gradients have, so one stands alone.
   constexpr bool check_group_argument(const GroupAttribute& group, Ref first, StateKind kind) {
     uint64_t start = 0, end = 0, used = 0;
     for (uint32_t t = 0; t < group.tensors; ++t) {
@@ -256,14 +256,16 @@ class RowProof : public Walk {
       if (find(ref, found) == kNoMark) return fail(Fault::kGroup, ref);
       if (ref_region(ref) == Region::kState && plan_.state[ref_index(ref)].kind != kind) return fail(Fault::kGroup, ref);
       const Tensor tensor = *found;
-      if (tensor.dtype != DType::kF32) return fail(Fault::kGroup, ref);
+      const bool plain = tensor.dtype == DType::kF32;
+      if (!plain && (group.tensors != 1 || first == gradients_)) return fail(Fault::kGroup, ref);
       const bool alike = first == gradients_ || (find(gradients_ + t, partner) != kNoMark && same_shape(tensor, *partner) &&
-                                                 tensor.bytes == partner->bytes);
+                                                 (!plain || tensor.bytes == partner->bytes));
       if (!alike) return fail(Fault::kGroup, ref);
       if (t == 0) start = tensor.offset;
       if (t != 0 && tensor.offset != end) return fail(Fault::kGroup, ref);
       end = tensor.offset + tensor.bytes;
       used = tensor.offset + tensor.elements() * sizeof(float) - start;
+      if (!plain) return group.elements == tensor.elements() || fail(Fault::kGroup, ref);
     }
     const bool covers = group.elements >= used / sizeof(float) && group.elements <= (end - start) / sizeof(float);
     return covers || fail(Fault::kGroup, first);

@@ -16,13 +16,16 @@ enum class Role : uint8_t { kNone, kOutput, kUpdated, kInput, kScratch };  // up
 
 // What an argument is, apart from how its tensor is stored.
 enum class Storage : uint8_t {
-  kF32,         // numbers that are always f32: statistics, small parameters, gradients of weights, moments
+  kF32,         // numbers that are always f32: statistics, small parameters, gradients of weights
   kF64,
   kI32,
   kI64,
   kU8,
   kActivation,  // activations and their gradients: f32 or bf16, all of a row alike
   kWeight,      // a matrix of parameters, tensor by tensor in a format that the backend's rules name; kernels take a Weight
+  kTrained,     // parameters that an update changes: f32, or bf16 for one tensor alone
+  kMoment,      // what an optimizer keeps of each parameter: as kTrained, or in codes of 8 bits with a sign (state_format.h)
+  kSquareMoment,  // the same where it is never negative: codes without a sign
   kScalars,     // the StepScalars, state[0]
   kScratch,     // bytes whose content is nobody's value; how many FAMILY_rules.h of lib/cpu and cuda says, and check_row.h proves
   kAny,         // whatever it is: bytes that somebody else gives a meaning, all of a row alike
@@ -36,6 +39,9 @@ constexpr bool may_store(Storage storage, DType dtype) {
     case Storage::kI32: return dtype == DType::kI32;
     case Storage::kI64: return dtype == DType::kI64;
     case Storage::kActivation: return dtype == DType::kF32 || dtype == DType::kBf16;
+    case Storage::kTrained: return dtype == DType::kF32 || dtype == DType::kBf16;
+    case Storage::kMoment: return dtype == DType::kF32 || dtype == DType::kBf16 || dtype == DType::kDynamic8;
+    case Storage::kSquareMoment: return dtype == DType::kF32 || dtype == DType::kBf16 || dtype == DType::kDynamic8Square;
     case Storage::kWeight: return takes_weights(kEveryWeight, dtype);
     case Storage::kU8:
     case Storage::kScalars:

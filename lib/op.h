@@ -12,6 +12,7 @@
 #include "lib/ops/layer_norm.h"
 #include "lib/ops/linear.h"
 #include "lib/ops/loss_head.h"
+#include "lib/ops/matrix_update.h"
 #include "lib/ops/optimizer.h"
 #include "lib/ops/pool.h"
 #include "lib/ops/rope.h"
@@ -34,7 +35,7 @@ struct Joined<TypeList<A...>, TypeList<B...>, Rest...> {
 
 using Kernels = contract::Joined<ConvKernels, BatchNormKernels, ElementwiseKernels, PoolKernels, LinearKernels, LayerNormKernels,
                                  EmbeddingKernels, AttentionKernels, DropoutKernels, LossHeadKernels, GradNormKernels, OptimizerKernels,
-                                 TransferKernels, RopeKernels, DecodeKernels>::List;
+                                 TransferKernels, RopeKernels, DecodeKernels, MatrixUpdateKernels>::List;
 constexpr uint32_t kKernelCount = Kernels::kCount;
 
 namespace contract {

@@ -35,6 +35,11 @@ constexpr PhiloxBlock philox_mask(uint64_t seed, uint32_t step, uint32_t micro_b
   return philox(seed, uint64_t{micro_batch} << 32 | step, low);
 }
 
+// A draw of an optimizer's update, for the part of it that `part` names: micro-batches never count so far.
+constexpr PhiloxBlock philox_update(uint64_t seed, uint32_t step, uint32_t part, uint32_t stream, uint64_t block) {
+  return philox_mask(seed, step, ~part, stream, block);
+}
+
 // Kept when the draw is at or above the threshold: probability of dropping = threshold / 2^32.
 constexpr uint32_t dropout_threshold(float probability) {
   return static_cast<uint32_t>(static_cast<double>(probability) * 4294967296.0);

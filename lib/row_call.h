@@ -7,6 +7,7 @@
 #include "lib/bf16.h"
 #include "lib/kernel_info.h"
 #include "lib/port.h"
+#include "lib/state_format.h"
 #include "lib/weight_format.h"
 
 namespace reprise {
@@ -36,6 +37,7 @@ struct RowCall : ShapedCall {
   uint8_t* u8(uint32_t i) const { return pointer<uint8_t>(i); }
   StepScalars* scalars(uint32_t i) const { return pointer<StepScalars>(i); }
   Weight weight(uint32_t i) const { return has(i) ? Weight{pointers[i], (*this)[i].dtype} : Weight{}; }
+  StateNumbers state_numbers(uint32_t i) const { return has(i) ? StateNumbers{pointers[i], (*this)[i].dtype} : StateNumbers{}; }
   uint64_t bytes(uint32_t i) const { return has(i) ? (*this)[i].bytes : 0; }
 
   uint32_t last(uint32_t i) const { return static_cast<uint32_t>((*this)[i].last_dimension()); }

@@ -110,6 +110,9 @@ Status cpu_grad_norm_finish(const KernelContext& context, const GradNormFinishAr
 Status cpu_sgd_update(const KernelContext& context, const SgdArgs& args);
 Status cpu_adamw_update(const KernelContext& context, const AdamWArgs& args);
 Status cpu_lion_update(const KernelContext& context, const LionArgs& args);
+Status cpu_adafactor_update(const KernelContext& context, const AdafactorArgs& args);
+Status cpu_apollo_update(const KernelContext& context, const ApolloArgs& args);
+Status cpu_muon_update(const KernelContext& context, const MuonArgs& args);
 
 // Into any table that has Backend's set(): over activations that are stored so.
 template <typename Stored, typename Table>
@@ -171,6 +174,9 @@ constexpr void add_cpu_kernels(Table& table) {
   table.template set<SgdUpdate, float, cpu_sgd_update>();
   table.template set<AdamWUpdate, float, cpu_adamw_update>();
   table.template set<LionUpdate, float, cpu_lion_update>();
+  table.template set<AdafactorUpdate, float, cpu_adafactor_update>();
+  table.template set<ApolloUpdate, float, cpu_apollo_update>();
+  table.template set<MuonUpdate, float, cpu_muon_update>();
 }
 
 }  // namespace reprise

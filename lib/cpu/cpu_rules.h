@@ -7,6 +7,7 @@
 #include "lib/cpu/layer_norm_rules.h"
 #include "lib/cpu/linear_rules.h"
 #include "lib/cpu/loss_head_rules.h"
+#include "lib/cpu/matrix_update_rules.h"
 
 namespace reprise {
 
@@ -24,6 +25,7 @@ constexpr void state_fixed_arrays(BackendRules& rules) {
   rules.of<RopeForward>().stack_bytes = rules.of<RopeBackward>().stack_bytes = fixed_bytes<4608>;
   rules.of<EmbeddingForward>().stack_bytes = fixed_bytes<4608>;
   rules.of<AttentionDecode>().stack_bytes = fixed_bytes<2560>;
+  rules.of<SgdUpdate>().stack_bytes = rules.of<AdamWUpdate>().stack_bytes = rules.of<LionUpdate>().stack_bytes = fixed_bytes<3584>;
 }
 
 // By the names of vector_level.h. Products of activations that are stored as bf16 have levels of their own.
@@ -51,6 +53,7 @@ constexpr BackendRules make_cpu_rules(const char* name, const char* constant) {
   add_layer_norm_rules(rules);
   add_linear_rules<kSize>(rules);
   add_loss_head_rules<kSize>(rules);
+  add_matrix_update_rules<kSize>(rules);
   name_levels(rules, kSize);
   return rules;
 }

@@ -1,38 +1,46 @@
 // SGD, AdamW and Lion over a contiguous group of tensors, the first two with torch's definitions.
-// Here together because each is one pass over parameters, state and gradients.
+// Here together because each is one pass over parameters, state and gradients. A body computes in f32: on a group where it lies, or, where
+// something is not f32, on blocks of one tensor that are read to the stack and written back.
 // It must not know where one tensor of the group ends: the padding between them is zero and stays zero.
 #include <cmath>
 
 #include "lib/cpu/cpu_kernels.h"
 #include "lib/cpu/cpu_machine.h"
-#include "lib/cpu/partition.h"
+#include "lib/cpu/state_blocks.h"
 
 namespace reprise {
 namespace {
 
-REPRISE_INLINE void sgd_plain_body(const SgdArgs& args, uint64_t begin, uint64_t end) {
-  float* p = args.parameters;
-  const float* gradient = args.gradients;
-  const float clip = args.scalars->clip_factor, decay = args.weight_decay, rate = args.scalars->learning_rate;
-  REPRISE_INDEPENDENT
-  for (uint64_t i = begin; i < end; ++i) p[i] -= rate * (clip * gradient[i] + decay * p[i]);
-}
+// What an update computes on, as f32.
+struct Plain {
+  float *parameters, *first, *second;  // the last two: moments, where it has any
+  const float* gradients;
+};
 
-REPRISE_INLINE void sgd_momentum_body(const SgdArgs& args, uint64_t begin, uint64_t end) {
-  float *p = args.parameters, *m = args.momenta;
-  const float* gradient = args.gradients;
-  const float clip = args.scalars->clip_factor, decay = args.weight_decay, rate = args.scalars->learning_rate;
-  const float momentum = args.momentum;
-  // The step is a * g + b * m: (0, 1), or (1, momentum) for Nesterov's.
-  const float a = args.nesterov ? 1.0f : 0.0f, b = args.nesterov ? momentum : 1.0f;
-  REPRISE_INDEPENDENT
-  for (uint64_t i = begin; i < end; ++i) {
-    const float g = clip * gradient[i] + decay * p[i];
-    const float velocity = momentum * m[i] + g;
-    m[i] = velocity;
-    p[i] -= rate * (a * g + b * velocity);
+struct SgdBody {
+  const SgdArgs& args;
+
+  REPRISE_INLINE void operator()(const Plain& at, uint64_t count) const {
+    float *p = at.parameters, *m = at.first;
+    const float* gradient = at.gradients;
+    const float clip = args.scalars->clip_factor, decay = args.weight_decay, rate = args.scalars->learning_rate * args.rate;
+    if (m == nullptr) {
+      REPRISE_INDEPENDENT
+      for (uint64_t i = 0; i < count; ++i) p[i] -= rate * (clip * gradient[i] + decay * p[i]);
+      return;
+    }
+    const float momentum = args.momentum;
+    // The step is a * g + b * m: (0, 1), or (1, momentum) for Nesterov's.
+    const float a = args.nesterov ? 1.0f : 0.0f, b = args.nesterov ? momentum : 1.0f;
+    REPRISE_INDEPENDENT
+    for (uint64_t i = 0; i < count; ++i) {
+      const float g = clip * gradient[i] + decay * p[i];
+      const float velocity = momentum * m[i] + g;
+      m[i] = velocity;
+      p[i] -= rate * (a * g + b * velocity);
+    }
   }
-}
+};
 
 struct AdamWFactors {
   float keep;             // 1 - lr * weight_decay
@@ -42,7 +50,7 @@ struct AdamWFactors {
 };
 
 AdamWFactors adamw_factors(const AdamWArgs& args) {
-  const double rate = static_cast<double>(args.scalars->learning_rate);
+  const double rate = static_cast<double>(args.scalars->learning_rate * args.rate);
   const double t = static_cast<double>(args.scalars->step) + 1;
   const double beta1 = args.beta1, beta2 = args.beta2;
   return {.keep = static_cast<float>(1 - rate * static_cast<double>(args.weight_decay)),
@@ -52,72 +60,108 @@ AdamWFactors adamw_factors(const AdamWArgs& args) {
           .gain2 = static_cast<float>(1 - beta2)};
 }
 
-REPRISE_INLINE void adamw_body(const AdamWArgs& args, const AdamWFactors& factors, uint64_t begin, uint64_t end) {
-  float *p = args.parameters, *m = args.first_moments, *v = args.second_moments;
-  const float* gradient = args.gradients;
-  const float clip = args.scalars->clip_factor, beta2 = static_cast<float>(args.beta2), epsilon = args.epsilon;
-  const AdamWFactors f = factors;
-  REPRISE_INDEPENDENT
-  for (uint64_t i = begin; i < end; ++i) {
-    const float g = clip * gradient[i];
-    const float first = m[i] + f.gain1 * (g - m[i]);
-    const float second = beta2 * v[i] + f.gain2 * (g * g);
-    m[i] = first;
-    v[i] = second;
-    p[i] = f.keep * p[i] - f.step * first / (std::sqrt(second) * f.root_correction + epsilon);
+struct AdamWBody {
+  const AdamWArgs& args;
+  AdamWFactors factors;
+
+  REPRISE_INLINE void operator()(const Plain& at, uint64_t count) const {
+    float *p = at.parameters, *m = at.first, *v = at.second;
+    const float* gradient = at.gradients;
+    const float clip = args.scalars->clip_factor, beta2 = static_cast<float>(args.beta2), epsilon = args.epsilon;
+    const AdamWFactors f = factors;
+    REPRISE_INDEPENDENT
+    for (uint64_t i = 0; i < count; ++i) {
+      const float g = clip * gradient[i];
+      const float first = m[i] + f.gain1 * (g - m[i]);
+      const float second = beta2 * v[i] + f.gain2 * (g * g);
+      m[i] = first;
+      v[i] = second;
+      p[i] = f.keep * p[i] - f.step * first / (std::sqrt(second) * f.root_correction + epsilon);
+    }
   }
-}
+};
 
 // The means as m + (1 - beta) (g - m), each product in the expression that adds it.
-REPRISE_INLINE void lion_body(const LionArgs& args, uint64_t begin, uint64_t end) {
-  float *p = args.parameters, *m = args.momenta;
-  const float* gradient = args.gradients;
-  const float clip = args.scalars->clip_factor, decay = args.weight_decay, rate = args.scalars->learning_rate;
-  const float gain1 = static_cast<float>(1 - args.beta1), gain2 = static_cast<float>(1 - args.beta2);
-  REPRISE_INDEPENDENT
-  for (uint64_t i = begin; i < end; ++i) {
-    const float old = m[i], away = clip * gradient[i] - old;
-    const float mean = old + gain1 * away;
-    const float sign = mean > 0.0f ? 1.0f : (mean < 0.0f ? -1.0f : 0.0f);
-    p[i] -= rate * (sign + decay * p[i]);
-    m[i] = old + gain2 * away;
+struct LionBody {
+  const LionArgs& args;
+
+  REPRISE_INLINE void operator()(const Plain& at, uint64_t count) const {
+    float *p = at.parameters, *m = at.first;
+    const float* gradient = at.gradients;
+    const float clip = args.scalars->clip_factor, decay = args.weight_decay, rate = args.scalars->learning_rate * args.rate;
+    const float gain1 = static_cast<float>(1 - args.beta1), gain2 = static_cast<float>(1 - args.beta2);
+    REPRISE_INDEPENDENT
+    for (uint64_t i = 0; i < count; ++i) {
+      const float old = m[i], away = clip * gradient[i] - old;
+      const float mean = old + gain1 * away;
+      const float sign = mean > 0.0f ? 1.0f : (mean < 0.0f ? -1.0f : 0.0f);
+      p[i] -= rate * (sign + decay * p[i]);
+      m[i] = old + gain2 * away;
+    }
+  }
+};
+
+// ---- where the numbers are ----
+
+// An update's parameters and moments. Those that it lacks have no data.
+struct Numbers {
+  StateNumbers parameters, first, second;
+  const float* gradients;
+  StateRounding rounding;
+
+  bool are_f32() const {
+    return parameters.type == DType::kF32 && first.type == DType::kF32 && second.type == DType::kF32;
+  }
+};
+
+REPRISE_INLINE float* moved(const StateNumbers& numbers, uint64_t by) { return numbers.data == nullptr ? nullptr : numbers.f32() + by; }
+
+// body(plain, count) over elements [begin, end), of which `begin` is a block's first.
+template <typename Body>
+REPRISE_INLINE void update_piece(const Numbers& n, uint64_t begin, uint64_t end, const Body& body) {
+  if (n.are_f32()) return body(Plain{moved(n.parameters, begin), moved(n.first, begin), moved(n.second, begin), n.gradients + begin}, end - begin);
+  float p[kStateBlock], first[kStateBlock], second[kStateBlock];
+  const Plain plain = {p, n.first.data == nullptr ? nullptr : first, n.second.data == nullptr ? nullptr : second, nullptr};
+  for (uint64_t block = begin / kStateBlock; block * kStateBlock < end; ++block) {
+    const uint32_t count = static_cast<uint32_t>(smaller(kStateBlock, end - block * kStateBlock));
+    read_state(p, n.parameters, block, count);
+    if (plain.first != nullptr) read_state(first, n.first, block, count);
+    if (plain.second != nullptr) read_state(second, n.second, block, count);
+    body(Plain{p, plain.first, plain.second, n.gradients + block * kStateBlock}, count);
+    write_state(n.parameters, p, n.rounding, RoundedPart::kParameter, block, count);
+    if (plain.first != nullptr) write_state(n.first, first, n.rounding, RoundedPart::kFirstMoment, block, count);
+    if (plain.second != nullptr) write_state(n.second, second, n.rounding, RoundedPart::kSecondMoment, block, count);
   }
 }
 
-REPRISE_VECTOR_LEVELS(lion, lion_body, (const LionArgs& args, uint64_t begin, uint64_t end), (args, begin, end))
-REPRISE_VECTOR_LEVELS(sgd_plain, sgd_plain_body, (const SgdArgs& args, uint64_t begin, uint64_t end),
-                      (args, begin, end))
-REPRISE_VECTOR_LEVELS(sgd_momentum, sgd_momentum_body, (const SgdArgs& args, uint64_t begin, uint64_t end),
-                      (args, begin, end))
-REPRISE_VECTOR_LEVELS(adamw, adamw_body,
-                      (const AdamWArgs& args, const AdamWFactors& factors, uint64_t begin, uint64_t end),
-                      (args, factors, begin, end))
+REPRISE_LEVELS_OF(template <typename Body>, update, update_piece, (const Numbers& n, uint64_t begin, uint64_t end, const Body& body),
+                  (n, begin, end, body))
+
+template <typename Body>
+Status update_all(const KernelContext& context, const Numbers& n, uint64_t elements, const Body& body) {
+  const VectorLevel level = cpu_machine(context).level;
+  for_each_piece(*context.workers, {elements, kBlockElements}, [&](uint64_t begin, uint64_t end) { update(level, n, begin, end, body); });
+  return ok_status();
+}
 
 }  // namespace
 
 Status cpu_sgd_update(const KernelContext& context, const SgdArgs& args) {
-  const VectorLevel level = cpu_machine(context).level;
   if (args.scalars->skip != 0) return ok_status();
-  for_each_piece(*context.workers, {args.n, kBlockElements}, [&](uint64_t begin, uint64_t end) {
-    (args.momenta == nullptr ? sgd_plain : sgd_momentum)(level, args, begin, end);
-  });
-  return ok_status();
+  const Numbers n = {args.parameters, args.momenta, {}, args.gradients, rounding_of(*args.scalars, args.stream)};
+  return update_all(context, n, args.n, SgdBody{args});
 }
 
 Status cpu_lion_update(const KernelContext& context, const LionArgs& args) {
-  const VectorLevel level = cpu_machine(context).level;
   if (args.scalars->skip != 0) return ok_status();
-  for_each_piece(*context.workers, {args.n, kBlockElements}, [&](uint64_t begin, uint64_t end) { lion(level, args, begin, end); });
-  return ok_status();
+  const Numbers n = {args.parameters, args.momenta, {}, args.gradients, rounding_of(*args.scalars, args.stream)};
+  return update_all(context, n, args.n, LionBody{args});
 }
 
 Status cpu_adamw_update(const KernelContext& context, const AdamWArgs& args) {
-  const VectorLevel level = cpu_machine(context).level;
   if (args.scalars->skip != 0) return ok_status();
-  const AdamWFactors factors = adamw_factors(args);
-  for_each_piece(*context.workers, {args.n, kBlockElements},
-                 [&](uint64_t begin, uint64_t end) { adamw(level, args, factors, begin, end); });
-  return ok_status();
+  const Numbers n = {args.parameters, args.first_moments, args.second_moments, args.gradients, rounding_of(*args.scalars, args.stream)};
+  return update_all(context, n, args.n, AdamWBody{args, adamw_factors(args)});
 }
 
 }  // namespace reprise

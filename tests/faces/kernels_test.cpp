@@ -21,7 +21,8 @@ constexpr size_t kLongest = 180;  // of a synopsis: a line
 const std::set<std::string> kWords = {
     "sum", "mean", "rstd", "max", "min", "sqrt", "exp", "log", "sign", "relu", "gelu", "silu", "softmax", "conv", "turn", "rotation",
     "position", "draw", "one_hot", "of", "over", "by", "in", "its", "from", "has", "is", "channel", "window", "head", "tensor", "row",
-    "causal", "clipped", "alike", "first", "place", "there", "whose", "places", "may", "overlap", "begins", "ended", "kept"};
+    "causal", "clipped", "alike", "first", "place", "there", "whose", "places", "may", "overlap", "begins", "ended", "kept",
+    "rms", "orthogonal", "projected", "that"};
 
 std::vector<std::string> tokens_of(const std::string& text) {
   std::vector<std::string> tokens;

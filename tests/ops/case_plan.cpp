@@ -17,7 +17,7 @@ void append(Tensor& tensor, uint64_t& end) {
 }
 
 StateKind kind_of(const KernelCase& c, uint32_t i) {
-  if (c.info().attribute == kAttributeKind<UpdateAttribute>) return i == 0 ? StateKind::kParameter : StateKind::kOptimizer;
+  if (c.pass == Pass::kUpdate) return i == 0 ? StateKind::kParameter : StateKind::kOptimizer;
   return c.op == Op::kGradNorm ? StateKind::kNorms : StateKind::kBuffer;
 }
 
@@ -27,8 +27,7 @@ bool is_gradients(const KernelCase& c, uint32_t i) {
 }
 // Whether the row is one of a step's last: it reduces, finishes or updates.
 bool ends_step(const KernelCase& c) {
-  const AttributeKind kind = c.info().attribute;
-  return kind == kAttributeKind<GroupAttribute> || kind == kAttributeKind<ClipAttribute> || kind == kAttributeKind<UpdateAttribute>;
+  return c.pass == Pass::kReduce || c.pass == Pass::kFinish || c.pass == Pass::kUpdate;
 }
 
 ProgramId program_of(const KernelCase& c) {
@@ -68,7 +67,7 @@ CasePlan::CasePlan(const Backend& backend, const KernelCase& c, bool in_place)
   plan_.worker_stack_bytes = backend.rules->stack_bytes(call);
 
   add_state(*scalars_tensor(), StateKind::kScalars);
-  if (info.attribute == kAttributeKind<UpdateAttribute>) add_state(*shaped({1}, DType::kF64), StateKind::kNorms);
+  if (c.pass == Pass::kUpdate) add_state(*shaped({1}, DType::kF64), StateKind::kNorms);
   const auto shared_input = static_cast<uint32_t>(info.in_place_input);
   for (uint32_t i = 0; i < c.arguments.size(); ++i) {
     const bool shares = in_place && i == shared_input;
@@ -191,7 +190,7 @@ void CasePlan::complete_step() {
   group_ = {trained, 0, (last.offset - carried_[0].offset) / sizeof(float) + last.elements()};
   update_.group = group_;
   update_.epsilon = 1e-8f;
-  const bool has_parameters = case_.info().attribute == kAttributeKind<UpdateAttribute>;
+  const bool has_parameters = case_.pass == Pass::kUpdate;
   const uint64_t first = state_end_ + kGuard;
   for (uint32_t t = 0; !has_parameters && t < trained; ++t) {
     Tensor tensor = carried_[t];
@@ -206,7 +205,7 @@ void CasePlan::complete_step() {
   const Ref scalars = make_ref(Region::kState, kScalarsIndex), norms = make_ref(Region::kState, kNormsIndex);
   const Ref parameters = make_ref(Region::kState, kFirstTrained), gradients = make_ref(Region::kCarried, 0);
   const auto add = [&]<typename K>(K, const auto& attribute, std::initializer_list<NamedArgument<K, Ref>> arguments) {
-    if (case_.info().attribute == kAttributeKind<std::decay_t<decltype(attribute)>>) return rows_of(ProgramId::kUpdate).push_back(own);
+    if (case_.pass == K::kInfo.pass) return rows_of(ProgramId::kUpdate).push_back(own);
     set_pool(plan_.attributes, attribute);
     add_row(ProgramId::kUpdate, K::kInfo.op, K::kInfo.pass, refs_of<K>(arguments));
   };

@@ -7,12 +7,12 @@ namespace reprise::test {
 
 // Each family's file defines one.
 extern const OpFamily kAttentionFamily, kBatchNormFamily, kConvFamily, kDropoutFamily, kElementwiseFamily, kEmbeddingFamily,
-    kGradNormFamily, kLayerNormFamily, kLinearFamily, kLossHeadFamily, kOptimizerFamily, kPoolFamily, kRopeFamily;
+    kGradNormFamily, kLayerNormFamily, kLinearFamily, kLossHeadFamily, kMatrixUpdateFamily, kOptimizerFamily, kPoolFamily, kRopeFamily;
 
 namespace {
 constexpr const OpFamily* kFamilies[] = {
     &kConvFamily,      &kBatchNormFamily, &kElementwiseFamily, &kPoolFamily,     &kLinearFamily,   &kLayerNormFamily,
-    &kEmbeddingFamily, &kAttentionFamily, &kDropoutFamily,     &kLossHeadFamily, &kGradNormFamily, &kOptimizerFamily, &kRopeFamily,
+    &kEmbeddingFamily, &kAttentionFamily, &kDropoutFamily,     &kLossHeadFamily, &kGradNormFamily, &kOptimizerFamily, &kRopeFamily, &kMatrixUpdateFamily,
 };
 
 StepScalars scalars_of(const KernelCase& c) {

@@ -29,7 +29,7 @@ std::string judge_stored_weights(const CaseDevice& device, const KernelCase& c);
 // Whether |got - expected| <= kSafety * 2^-24 * sqrt(terms) * magnitude everywhere (ref/array.h says why); else the worst element.
 // For a result stored as bf16 one rounding to the nearest bf16 is added, and no more.
 // `worst_error`, where given, is raised to the largest error in units of the tolerance.
-std::string difference(const std::string& name, const ref::Expected& expected, const std::vector<double>& got, bool is_bf16 = false,
+std::string difference(const std::string& name, const ref::Expected& expected, const std::vector<double>& got, double stored_rounding = 0,
                        double* worst_error = nullptr);
 
 }  // namespace reprise::test

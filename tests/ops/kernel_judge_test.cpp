@@ -517,7 +517,7 @@ TEST(Difference, RejectsJustBeyondTheTolerance) {
   EXPECT_NE(difference("y", expected, {1, std::nan(""), 1}), "");
   EXPECT_NE(difference("y", expected, {1, 1}), "");
   double worst = 0;
-  EXPECT_EQ(difference("y", expected, {1, 1 + 0.5 * tolerance, 1 - 0.75 * tolerance}, false, &worst), "");
+  EXPECT_EQ(difference("y", expected, {1, 1 + 0.5 * tolerance, 1 - 0.75 * tolerance}, 0, &worst), "");
   EXPECT_NEAR(worst, 0.75, 1e-6);
   expected.terms = 0;
   EXPECT_NE(difference("y", expected, {1, 1 + 1e-15, 1}), "");

@@ -7,6 +7,7 @@
 #include "lib/trainer.h"
 #include "tests/ops/case_plan.h"
 #include "tests/ops/op_family.h"
+#include "tests/ops/stored_state.h"
 
 namespace reprise::test {
 namespace {
@@ -100,6 +101,7 @@ std::vector<double> read_as(const Bytes& bytes) {
 void write_values(Element element, DType type, const Array& values, unsigned char* out) {
   switch (element) {
     case Element::kBlocks: return write_stored_weights(type, values, out);
+    case Element::kCodes: return write_stored_state(type, values, out);
     case Element::kF32: return write_as<float>(values, out);
     case Element::kBf16: return write_as<Bf16>(values, out);
     case Element::kF64: return write_as<double>(values, out);
@@ -120,6 +122,8 @@ Element element_of(const KernelCase& c, uint32_t i) {
     case DType::kU8: return is_scalars(c, i) ? Element::kScalars : Element::kU8;
     case DType::kBf16: return Element::kBf16;
     case DType::kF32: return Element::kF32;
+    case DType::kDynamic8:
+    case DType::kDynamic8Square: return Element::kCodes;
     default: return Element::kBlocks;
   }
 }

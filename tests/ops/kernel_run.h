@@ -22,7 +22,7 @@ struct CaseDevice {
   CaseDevice(const Backend& backend_of_cases, Arena arena_of_cases = {}) : backend(backend_of_cases), arena(arena_of_cases) {}
 };
 
-enum class Element : uint8_t { kF32, kBf16, kF64, kI32, kI64, kU8, kScalars, kBlocks };  // blocks: of weights, which no kernel writes
+enum class Element : uint8_t { kF32, kBf16, kF64, kI32, kI64, kU8, kScalars, kBlocks, kCodes };  // blocks: of weights, which no kernel writes; codes: of moments
 
 using Bytes = std::vector<unsigned char>;
 

@@ -13,6 +13,7 @@
 
 #include "lib/backend.h"
 #include "tests/ops/kernel_case.h"
+#include "tests/ops/stored_state.h"
 #include "tests/ops/stored_weights.h"
 #include "tests/ref/array.h"
 
@@ -122,7 +123,9 @@ struct CaseDraft {
   Array& value(uint32_t i) { return data.values[i]; }
   // What a kernel cannot see must not be asked of it: inputs have values that the type in which they are stored has.
   void round_stored(uint32_t i) {
-    if (c.has(i) && is_stored_weight(c.tensor(i).dtype)) round_stored_weights(c.tensor(i).dtype, value(i));
+    if (!c.has(i) || value(i).size() == 0) return;
+    if (is_stored_state(c.tensor(i).dtype)) return round_stored_state(c.tensor(i).dtype, value(i));
+    if (is_stored_weight(c.tensor(i).dtype)) round_stored_weights(c.tensor(i).dtype, value(i));
   }
 };
 

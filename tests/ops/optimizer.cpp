@@ -1,4 +1,4 @@
-// The optimizers, SGD, AdamW and Lion: cases, data, reference and wrong kernels.
+// The optimizers, SGD, AdamW and Lion, on every storage of parameters and moments: cases, data, reference and wrong kernels.
 #include <cmath>
 
 #include "lib/cpu/cpu_kernels.h"
@@ -63,47 +63,83 @@ UpdatedElement lion(const UpdateStep& u, double p, double m, double gradient) {
 
 // ---- cases ----
 
+constexpr float kRate = 0.75f;  // of the learning rate
+constexpr uint32_t kStream = 5;
+
 // A group of one tensor.
 UpdateAttribute constants_of(uint32_t n, float weight_decay) {
   UpdateAttribute update{};
   update.group = {1, 0, n};
   update.weight_decay = weight_decay;
   update.epsilon = 1e-8f;
+  update.rate = kRate;
+  update.stream = kStream;
   return update;
 }
 
+// How a case's parameters and moments are stored; second moments have codes of their own.
+struct StateTypes {
+  DType parameters = DType::kF32, moments = DType::kF32;
+
+  DType second() const { return moments == DType::kDynamic8 ? DType::kDynamic8Square : moments; }
+  std::string name() const {
+    const bool plain = parameters == DType::kF32 && moments == DType::kF32;
+    return plain ? "" : std::string("_") + dtype_info(parameters).name + "_with_" + dtype_info(moments).name;
+  }
+};
+
 void add_sgd(CaseTable& table, uint32_t n, float weight_decay, float momentum, bool nesterov, const char* name,
-             CaseValues data = CaseValues::kPlain) {
-  const auto p = shaped({n});
-  const auto m = momentum != 0 ? p : std::nullopt;
+             CaseValues data = CaseValues::kPlain, const StateTypes& types = {}) {
+  const auto p = shaped({n}, types.parameters), g = shaped({n});
+  const auto m = momentum != 0 ? shaped({n}, types.moments) : std::nullopt;
   UpdateAttribute update = constants_of(n, weight_decay);
   update.momentum = momentum;
   update.nesterov = nesterov;
   using A = SgdUpdate;
-  table.add<A>("n" + str(n) + name, {{A::kParameters, p}, {A::kMomenta, m}, {A::kGradients, p}, {A::kScalars, scalars_tensor()}}, update).data = data;
+  table.add<A>("n" + str(n) + name + types.name(), {{A::kParameters, p}, {A::kMomenta, m}, {A::kGradients, g}, {A::kScalars, scalars_tensor()}}, update).data = data;
 }
-void add_adamw(CaseTable& table, uint32_t n, float weight_decay, const char* name, CaseValues data = CaseValues::kPlain) {
-  const auto p = shaped({n});
+void add_adamw(CaseTable& table, uint32_t n, float weight_decay, const char* name, CaseValues data = CaseValues::kPlain, const StateTypes& types = {}) {
+  const auto p = shaped({n}, types.parameters), m = shaped({n}, types.moments), v = shaped({n}, types.second());
   UpdateAttribute update = constants_of(n, weight_decay);
   update.beta1 = 0.9f;
   update.beta2 = 0.999f;
   update.epsilon = 1e-8f;
   using A = AdamWUpdate;
-  table.add<A>("n" + str(n) + name, {{A::kParameters, p}, {A::kFirstMoments, p}, {A::kSecondMoments, p}, {A::kGradients, p},
-                                     {A::kScalars, scalars_tensor()}}, update).data = data;
+  table.add<A>("n" + str(n) + name + types.name(), {{A::kParameters, p}, {A::kFirstMoments, m}, {A::kSecondMoments, v}, {A::kGradients, shaped({n})},
+                                                    {A::kScalars, scalars_tensor()}}, update).data = data;
 }
 
-void add_lion(CaseTable& table, uint32_t n, float weight_decay, const char* name, CaseValues data = CaseValues::kPlain) {
-  const auto p = shaped({n});
+void add_lion(CaseTable& table, uint32_t n, float weight_decay, const char* name, CaseValues data = CaseValues::kPlain, const StateTypes& types = {}) {
+  const auto p = shaped({n}, types.parameters), m = shaped({n}, types.moments);
   UpdateAttribute update = constants_of(n, weight_decay);
   update.beta1 = 0.9;
   update.beta2 = 0.99;
   using A = LionUpdate;
-  table.add<A>("n" + str(n) + name, {{A::kParameters, p}, {A::kMomenta, p}, {A::kGradients, p}, {A::kScalars, scalars_tensor()}}, update).data = data;
+  table.add<A>("n" + str(n) + name + types.name(), {{A::kParameters, p}, {A::kMomenta, m}, {A::kGradients, shaped({n})}, {A::kScalars, scalars_tensor()}}, update).data = data;
+}
+
+// Whole blocks, a started one, and less than one.
+void add_stored(CaseTable& table, const StateTypes& types) {
+  for (const uint32_t n : {67u, 512u, 20001u}) {
+    add_sgd(table, n, 0.01f, 0.0f, false, "_plain", CaseValues::kPlain, types);
+    add_sgd(table, n, 0.01f, 0.9f, true, "_nesterov_decay", CaseValues::kPlain, types);
+    add_adamw(table, n, 0.01f, "_decay", CaseValues::kPlain, types);
+    add_adamw(table, n, 0.01f, "_skip", CaseValues::kSkip, types);
+    add_lion(table, n, 0.1f, "_decay", CaseValues::kPlain, types);
+  }
 }
 
 void add_cases(CaseTable& table) {
-  if (table.is_bench()) return add_adamw(table, 1000000, 0.01f, "");
+  if (table.is_bench()) {
+    for (const StateTypes& types : {StateTypes{}, {DType::kF32, DType::kBf16}, {DType::kF32, DType::kDynamic8}, {DType::kBf16, DType::kDynamic8}}) {
+      add_adamw(table, 1000000, 0.01f, "", CaseValues::kPlain, types);
+    }
+    return;
+  }
+  for (const DType moments : {DType::kF32, DType::kBf16, DType::kDynamic8}) {
+    if (moments != DType::kF32) add_stored(table, {DType::kF32, moments});
+    add_stored(table, {DType::kBf16, moments});
+  }
   for (const uint32_t n : {1u, 67u, 10007u}) {
     add_sgd(table, n, 0.0f, 0.0f, false, "_plain");
     add_sgd(table, n, 0.01f, 0.0f, false, "_decay");
@@ -124,12 +160,14 @@ void add_cases(CaseTable& table) {
 // No sign may hang on a rounding; every fifth is zero exactly.
 void fit_lion(CaseDraft& draft) {
   Array &momenta = draft.value(LionUpdate::kMomenta), &gradients = draft.value(LionUpdate::kGradients);
+  for (size_t i = 4; i < momenta.size(); i += 5) momenta(i) = 0;
+  draft.round_stored(LionUpdate::kMomenta);
   for (size_t i = 0; i < momenta.size(); ++i) {
-    double &m = momenta(i), &g = gradients(i);
-    if (i % 5 == 4) {
-      m = g = 0;
-    } else if (std::abs(0.9 * m + 0.1 * 0.625 * g) < 1e-3) {
-      m = as_f32(m + 0.25);
+    double& g = gradients(i);
+    if (momenta(i) == 0) {
+      g = 0;
+    } else if (std::abs(0.9 * momenta(i) + 0.1 * 0.625 * g) < 1e-3) {
+      g = momenta(i) > 0 ? 1 : -1;
     }
   }
 }
@@ -175,7 +213,7 @@ void expect_lion(Oracle& o, const UpdateStep& step) {
 void expect(Oracle& o) {
   const StepScalars& s = o.data.scalars;
   const UpdateAttribute& a = o.c.as<UpdateAttribute>();
-  const UpdateStep step{.learning_rate = s.learning_rate, .clip_factor = s.clip_factor, .weight_decay = a.weight_decay,
+  const UpdateStep step{.learning_rate = static_cast<double>(s.learning_rate) * static_cast<double>(a.rate), .clip_factor = s.clip_factor, .weight_decay = a.weight_decay,
                         .momentum = a.momentum, .beta1 = a.beta1, .beta2 = a.beta2, .epsilon = a.epsilon,
                         .nesterov = a.nesterov != 0, .step = s.step + 1.0};
   if (o.c.op == Op::kSgd) return expect_sgd(o, step);
@@ -217,7 +255,8 @@ constexpr WrongKernel kWrongKernels[] = {
       return cpu_lion_update(k, swapped);
     }>("lion_swaps_its_betas"),
     wrong_kernel<LionUpdate, [](const KernelContext& k, const LionArgs& a) {
-      for (uint64_t i = 0; a.scalars->skip == 0 && i < a.n; ++i) a.parameters[i] -= a.scalars->learning_rate * a.weight_decay;
+      const bool plain = a.parameters.type == DType::kF32;
+      for (uint64_t i = 0; plain && a.scalars->skip == 0 && i < a.n; ++i) a.parameters.f32()[i] -= a.scalars->learning_rate * a.weight_decay;
       return cpu_lion_update(k, a);
     }>("lion_decays_by_a_constant"),
     wrong_kernel<LionUpdate, [](const KernelContext& k, const LionArgs& a) {
@@ -226,6 +265,21 @@ constexpr WrongKernel kWrongKernels[] = {
     wrong_kernel<LionUpdate, [](const KernelContext& k, const LionArgs& a) {
       return lion_with(k, a, [](StepScalars& s) { s.clip_factor = 1; });
     }>("lion_forgets_to_clip"),
+    wrong_kernel<LionUpdate, [](const KernelContext& k, const LionArgs& a) {
+      LionArgs whole = a;
+      whole.rate = 1;
+      return cpu_lion_update(k, whole);
+    }>("lion_forgets_its_rate"),
+    wrong_kernel<AdamWUpdate, [](const KernelContext& k, const AdamWArgs& a) {
+      AdamWArgs with_sign = a;
+      if (a.second_moments.type == DType::kDynamic8Square) with_sign.second_moments.type = DType::kDynamic8;
+      return cpu_adamw_update(k, with_sign);
+    }>("adamw_takes_codes_of_squares_for_codes_with_a_sign"),
+    wrong_kernel<AdamWUpdate, [](const KernelContext& k, const AdamWArgs& a) {
+      AdamWArgs shorter = a;
+      if (a.first_moments.type != DType::kF32 && kStateBlock < a.n) shorter.n = a.n / kStateBlock * kStateBlock;
+      return cpu_adamw_update(k, shorter);
+    }>("adamw_forgets_a_started_block"),
 };
 
 constexpr Op kFamilyOps[] = {Op::kSgd, Op::kAdamW, Op::kLion};

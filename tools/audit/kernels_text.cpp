@@ -37,6 +37,9 @@ const char* storage_word(Storage storage) {
     case Storage::kU8: return "u8";
     case Storage::kActivation: return "activation";
     case Storage::kWeight: return "weight";
+    case Storage::kTrained: return "trained";
+    case Storage::kMoment: return "moment";
+    case Storage::kSquareMoment: return "square_moment";
     case Storage::kScalars: return "scalars";
     case Storage::kScratch: return "scratch";
     case Storage::kAny: return "any";

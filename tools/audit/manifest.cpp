@@ -19,12 +19,6 @@ const char* const kProgramNames[kProgramCount] = {"micro_first", "micro_add", "u
 const char* const kSlotUses[] = {"input", "label", "boundary", "tape", "transient", "gradient", "weight_gradient", "small", "scratch", "cache"};
 const char* const kStateKinds[] = {"scalars", "parameter", "buffer", "optimizer", "norms", "table"};
 
-json shape_of(const Tensor& tensor) {
-  json shape = json::array();
-  for (uint32_t d = 0; d < tensor.rank; ++d) shape.push_back(tensor.shape[d]);
-  return shape;
-}
-
 json tensor_json(const Tensor& tensor, const std::string& name, const std::string& kind) {
   return {{"name", name}, {"kind", kind}, {"dtype", dtype_info(tensor.dtype).name}, {"shape", shape_of(tensor)},
           {"bytes", tensor.bytes}, {"offset", tensor.offset}};
