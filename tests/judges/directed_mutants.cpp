@@ -193,7 +193,11 @@ class DirectedMutantMaker {
   }
 
   void break_updates() {
-    const RowSite update = last_row(updates_weights), finish = this->finish();
+    // One without scratch, which would be another fault elsewhere.
+    const RowSite finish = this->finish(), update = last_row([](const Row& row) {
+      const KernelInfo& info = kernel(row);
+      return updates_weights(row) && info.arguments[info.arity() - 1].role != Role::kScratch;
+    });
     add_at("a parameter never updated", Fault::kUpdate, update, [&](OwnedPlan&, OwnedProgram& p) { ProgramEditor(p).erase_row(update.row); });
     add_at("a parameter updated twice", Fault::kUpdate, update, [&](OwnedPlan&, OwnedProgram& p) { ProgramEditor(p).duplicate_row(update.row); });
     if (update.found() && update.program == finish.program) {
@@ -212,10 +216,10 @@ class DirectedMutantMaker {
   // The group ends before its last tensor, and says so.
   void forget_last_of_group() {
     const RowSite update = last_row([this](const Row& row) {
-      return updates_weights(row) && good_.attributes.of<UpdateAttribute>()[row.attribute].group.tensors > 1;
+      return updates_weights(row) && updated_tensors(good_, row) > 1;
     });
     add_at("the last of a group never updated", Fault::kUpdate, update, [&](OwnedPlan& plan, OwnedProgram& p) {
-      GroupAttribute& group = own_attribute<UpdateAttribute>(plan, p, update.row).group;
+      GroupAttribute& group = own_group(plan, p, update.row);
       const uint32_t first = ref_index(p.arguments[p.rows[update.row].first_argument]), last = first + --group.tensors - 1;
       const Tensor &from = plan.state[first].tensor, &to = plan.state[last].tensor;
       group.elements = (to.offset - from.offset) / sizeof(float) + to.elements();
@@ -229,7 +233,7 @@ class DirectedMutantMaker {
       return ref_index(p.arguments[p.rows[at.row].first_argument]);
     };
     const std::vector<RowSite> updates = rows([this](const Row& row) {
-      return updates_weights(row) && good_.attributes.of<UpdateAttribute>()[row.attribute].group.tensors == 1;
+      return updates_weights(row) && updated_tensors(good_, row) == 1;
     });
     for (size_t i = 1; i < updates.size(); ++i) {
       const RowSite a = updates[i - 1], b = updates[i];

@@ -3,6 +3,8 @@
 // first.
 #include "tests/judges/expected_terms.h"
 
+#include <algorithm>
+#include <cmath>
 #include <optional>
 #include <stdexcept>
 
@@ -171,7 +173,9 @@ class Derivation {
   void contribute_weight(ValueId parameter, const Application& call, uint32_t argument) {
     if (!trains(parameter)) return;
     Term& sum = weight_gradient_[parameter];
-    sum = terms_.output(call, argument, form(parameter), sum);
+    Form of_sum = form(parameter);  // in f32, however the parameter is stored
+    of_sum.dtype = DType::kF32;
+    sum = terms_.output(call, argument, of_sum, sum);
   }
 
   void backward(const Node& n) {
@@ -273,6 +277,47 @@ class Derivation {
 
   // ---- the optimizer ----
 
+  // What the recipe's optimizer does to a parameter, after the papers (lib/ops/optimizer.h, matrix_update.h): its op, and the names and forms of
+  // what it keeps.
+  struct Rule {
+    Op op;
+    std::vector<std::pair<std::string, Form>> kept;
+    bool joins = false;  // it may be updated in one row with others
+  };
+
+  Rule rule_of(ValueId p) const {
+    const OptimizerRecipe& o = recipe_.optimizer;
+    const Tensor& t = graph_.tensor(p);
+    const uint32_t rows = t.shape[0], columns = static_cast<uint32_t>(t.elements() / rows);
+    const bool is_matrix = t.rank > 1 && rows > 1 && columns > 1;
+    Form all = form(p), codes = form(p), squares = form(p);
+    const bool small = o.states == DType::kDynamic8 && t.elements() < 4096;
+    all.dtype = codes.dtype = squares.dtype = small ? DType::kF32 : o.states;
+    if (codes.dtype == DType::kDynamic8) squares.dtype = DType::kDynamic8Square;
+    const auto vector = [](uint32_t n) { return Form{DType::kF32, {n, 1, 1, 1}}; };
+    if (o.update == Op::kAdafactor && is_matrix) return {o.update, {{"row_moment.", vector(rows)}, {"column_moment.", vector(columns)}}};
+    if (o.update == Op::kAdafactor) return {o.update, {{"second_moment.", all}}};
+    if (o.update == Op::kApollo && is_matrix && std::min(rows, columns) > o.rank) {
+      const Form moments = {DType::kF32, {std::max(rows, columns), static_cast<uint32_t>(o.rank), 1, 1}};
+      return {o.update, {{"first_moment.", moments}, {"second_moment.", moments}, {"growth.", vector(1)}}};
+    }
+    if (o.update == Op::kMuon && is_matrix && !is_table(p)) return {o.update, {{"momentum.", codes}}};
+    Rule rule = {o.update, {}, t.dtype == DType::kF32 && all.dtype == DType::kF32};
+    if (o.update == Op::kApollo || o.update == Op::kMuon) rule.op = Op::kAdamW;
+    if (rule.op == Op::kAdamW) rule.kept = {{"first_moment.", codes}, {"second_moment.", squares}};
+    if (o.update == Op::kLion || (o.update == Op::kSgd && o.momentum != 0)) rule.kept = {{"momentum.", codes}};
+    if (o.update == Op::kSgd && o.momentum == 0) rule.joins = t.dtype == DType::kF32;
+    return rule;
+  }
+
+  bool is_table(ValueId p) const {
+    for (const Node& n : graph_.nodes) {
+      const bool reads = std::find(n.parameters.begin(), n.parameters.end(), p) != n.parameters.end();
+      if (reads && (n.op == Op::kEmbedding || n.op == Op::kLossHead)) return true;
+    }
+    return false;
+  }
+
   // Trained parameters in the order of their norms: those that decay first, each in the order of the model.
   std::vector<ValueId> trained() const {
     std::vector<ValueId> list;
@@ -284,6 +329,16 @@ class Derivation {
     return list;
   }
 
+  float rate_of(ValueId p) const {
+    const OptimizerRecipe& o = recipe_.optimizer;
+    const float own = graph_.values[p].rate;
+    if (o.update != Op::kMuon) return own;
+    if (rule_of(p).op != Op::kMuon) return own * (o.adamw_lr ? static_cast<float>(*o.adamw_lr / o.lr) : 1.0f);
+    const Tensor& t = graph_.tensor(p);
+    const double rows = t.shape[0], columns = static_cast<double>(t.elements()) / rows;
+    return static_cast<float>(o.matches_adamw ? 0.2 * std::sqrt(std::max(rows, columns)) : std::sqrt(std::max(1.0, rows / columns))) * own;
+  }
+
   // With released gradients a weight is updated before the norm is known; the clip factor is then the host's.
   void update() {
     const ClipAttribute clip = {static_cast<float>(recipe_.clip_norm.value_or(0))};
@@ -293,35 +348,46 @@ class Derivation {
     }
     finish.inputs = step_.norms;
     if (!recipe_.gradient_release) update_scalars(terms_, finish, scalars_);
-    for (const ValueId p : trained()) update_parameter(p);
+    uint32_t place = 0;
+    for (const ValueId p : trained()) update_parameter(p, place++);
     if (recipe_.gradient_release) update_scalars(terms_, finish, scalars_);
   }
 
-  void update_parameter(ValueId p) {
+  // `place`: among the norms.
+  std::vector<uint32_t> constants_of(ValueId p, const Rule& rule, uint32_t place) const {
     const OptimizerRecipe& o = recipe_.optimizer;
-    UpdateAttribute constants = {};
-    constants.weight_decay = graph_.values[p].decays ? static_cast<float>(o.weight_decay) : 0.0f;
-    constants.momentum = static_cast<float>(o.momentum);
-    constants.nesterov = o.nesterov ? 1 : 0;
-    constants.beta1 = o.beta1;
-    constants.beta2 = o.beta2;
-    constants.epsilon = static_cast<float>(o.eps);
-    Application call = {o.update, Pass::kUpdate, {}, {}};
-    call.attribute = attribute_words(kernel_index(o.update, Pass::kUpdate), constants);
-    std::vector<std::string> moments;
-    if (o.update == Op::kAdamW) moments = {"first_moment.", "second_moment."};
-    if (o.update == Op::kLion || (o.update == Op::kSgd && o.momentum != 0)) moments = {"momentum."};
-    call.inputs = {value(p)};
-    for (std::string& moment : moments) {
-      moment += graph_.values[p].name;
-      call.inputs.push_back(state_leaf(terms_, moment, form(p)));
-      step_.state[moment] = {StateKind::kOptimizer, InitKind::kConstant, 0, {}, call.inputs.back(), kNoTerm};
+    const uint32_t kernel = kernel_index(rule.op, Pass::kUpdate), stream = rule.joins ? 0 : place;
+    const float decay = graph_.values[p].decays ? static_cast<float>(o.weight_decay) : 0.0f, epsilon = static_cast<float>(o.eps);
+    if (rule.op == Op::kAdafactor) {
+      return attribute_words(kernel, FactoredAttribute{.group = {}, .weight_decay = decay, .decay_power = o.decay_power, .epsilon = epsilon,
+                                                       .least_scale = static_cast<float>(o.least_scale), .clip = static_cast<float>(o.clip_threshold),
+                                                       .capped = o.small ? 0u : 1u, .rate = rate_of(p), .stream = stream});
     }
-    if (moments.empty()) call.inputs.push_back(kNoTerm);
+    if (rule.op == Op::kApollo) {
+      return attribute_words(kernel, ProjectedAttribute{.group = {}, .weight_decay = decay, .beta1 = o.beta1, .beta2 = o.beta2, .epsilon = epsilon,
+                                                        .scale = static_cast<float>(o.scale), .by_tensor = o.small ? 1u : 0u,
+                                                        .period = static_cast<uint32_t>(o.period), .rate = rate_of(p), .stream = stream});
+    }
+    return attribute_words(kernel, UpdateAttribute{.group = {}, .weight_decay = decay, .momentum = static_cast<float>(o.momentum),
+                                                   .nesterov = o.nesterov ? 1u : 0u, .beta1 = o.beta1, .beta2 = o.beta2, .epsilon = epsilon,
+                                                   .rate = rate_of(p), .stream = stream});
+  }
+
+  void update_parameter(ValueId p, uint32_t place) {
+    const Rule rule = rule_of(p);
+    Application call = {rule.op, Pass::kUpdate, constants_of(p, rule, place), {value(p)}};
+    for (const auto& [prefix, kept] : rule.kept) {
+      call.inputs.push_back(state_leaf(terms_, prefix + graph_.values[p].name, kept));
+      step_.state[prefix + graph_.values[p].name] = {StateKind::kOptimizer, InitKind::kConstant, 0, {}, call.inputs.back(), kNoTerm};
+    }
+    const bool lacks_one = (rule.op == Op::kSgd && rule.kept.empty()) || (rule.op == Op::kAdafactor && rule.kept.size() == 1);
+    if (lacks_one) call.inputs.push_back(kNoTerm);
     call.inputs.push_back(weight_gradient_.at(p));
-    const std::vector<Term> read = scalars_read(o.update, Pass::kUpdate, scalars_);
+    const std::vector<Term> read = scalars_read(rule.op, Pass::kUpdate, scalars_);
     call.inputs.insert(call.inputs.end(), read.begin(), read.end());
-    for (uint32_t m = 0; m < moments.size(); ++m) step_.state[moments[m]].after = terms_.output(call, m + 1, form(p));
+    for (uint32_t m = 0; m < rule.kept.size(); ++m) {
+      step_.state[rule.kept[m].first + graph_.values[p].name].after = terms_.output(call, m + 1, rule.kept[m].second);
+    }
     lasting_[p] = terms_.output(call, 0, form(p));
   }
 

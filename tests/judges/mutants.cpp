@@ -245,13 +245,13 @@ class MutantMaker {
            [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) { p.rows[s.row].queue = 1; });
     const auto updates = [](const OwnedProgram& p, MutantSite& s) { return updates_weights(p.rows[s.row]); };
     add_at("group ends past its tensors", {Fault::kGroup}, false, rows(updates), [](OwnedPlan& plan, OwnedProgram& p, const MutantSite& s) {
-      own_attribute<UpdateAttribute>(plan, p, s.row).group.elements += 64;
+      own_group(plan, p, s.row).elements += 64;
     });
     const auto updates_several = [&](const OwnedProgram& p, MutantSite& s) {
-      return updates(p, s) && good_.attributes.of<UpdateAttribute>()[p.rows[s.row].attribute].group.tensors > 1;
+      return updates(p, s) && updated_tensors(good_, p.rows[s.row]) > 1;
     };
     add_at("group forgets its last tensor", {Fault::kGroup}, false, rows(updates_several),
-           [](OwnedPlan& plan, OwnedProgram& p, const MutantSite& s) { --own_attribute<UpdateAttribute>(plan, p, s.row).group.tensors; });
+           [](OwnedPlan& plan, OwnedProgram& p, const MutantSite& s) { --own_group(plan, p, s.row).tensors; });
   }
 
   void break_arguments() {

@@ -17,7 +17,7 @@ inline bool is_local(Ref ref) { return is_slot(ref) || is_disk(ref); }  // lasts
 inline bool adds(const Row& row, uint32_t argument) { return (row.accumulate >> argument & 1) != 0; }
 inline bool is_reduce(const Row& row) { return kernel(row).attribute == kAttributeKind<GroupAttribute>; }
 inline bool is_finish(const Row& row) { return kernel(row).attribute == kAttributeKind<ClipAttribute>; }
-inline bool updates_weights(const Row& row) { return kernel(row).attribute == kAttributeKind<UpdateAttribute>; }
+inline bool updates_weights(const Row& row) { return row.pass == Pass::kUpdate; }
 inline bool walks_groups(const Row& row) { return is_reduce(row) || is_finish(row) || updates_weights(row); }
 uint32_t gradients_argument(const Row& row);  // the group that a row only reads
 
@@ -28,6 +28,17 @@ T& own_attribute(OwnedPlan& plan, OwnedProgram& p, uint32_t row) {
   attributes.push_back(T(attributes[p.rows[row].attribute]));
   p.rows[row].attribute = static_cast<uint32_t>(attributes.size()) - 1;
   return attributes.back();
+}
+
+// The same of the group in the attribute of a row that updates.
+inline GroupAttribute& own_group(OwnedPlan& plan, OwnedProgram& p, uint32_t row) {
+  const AttributeKind kind = kernel(p.rows[row]).attribute;
+  if (kind == kAttributeKind<FactoredAttribute>) return own_attribute<FactoredAttribute>(plan, p, row).group;
+  if (kind == kAttributeKind<ProjectedAttribute>) return own_attribute<ProjectedAttribute>(plan, p, row).group;
+  return own_attribute<UpdateAttribute>(plan, p, row).group;
+}
+inline uint32_t updated_tensors(const OwnedPlan& plan, const Row& row) {
+  return group_of(plan.attributes.pools(), kernel(row).attribute, row.attribute)->tensors;
 }
 
 // A copy of row `row`'s arguments that no other row shares.

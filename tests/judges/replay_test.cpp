@@ -21,7 +21,7 @@
 #include "tests/judges/semantic_mutants.h"
 #include "tests/runtime/llama_network.h"
 #include "tests/runtime/training_harness.h"
-#include "tools/recipes/recipe_graph.h"
+#include "tools/planning/weight_storage.h"
 
 namespace reprise::testing {
 namespace {
@@ -32,7 +32,7 @@ struct NetworkCase {
   Recipe recipe;
   Graph network;
 
-  NetworkCase(const std::string& name, const std::string& recipe) : name(name), recipe(recipe_from(recipe)), network(build_model(this->recipe)) {}
+  NetworkCase(const std::string& name, const std::string& recipe) : name(name), recipe(recipe_from(recipe)), network(build_stored_model(this->recipe, kCpuRules)) {}
   NetworkCase(const std::string& name, const Recipe& recipe, Graph network) : name(name), recipe(recipe), network(std::move(network)) {}
 };
 
@@ -41,10 +41,10 @@ std::string imagenet_recipe(const std::string& extra) {
          "classes": 6, "image": [37, 41, 3]}, "batch": 2, "optimizer": {"name": "adamw", "no_decay": ["*.bias", "*bn*"]})" +
          extra + "}";
 }
-std::string untied_recipe(const std::string& extra) {
+std::string untied_recipe(const std::string& extra, const std::string& optimizer = R"({"name": "sgd", "lr": 0.1})") {
   return R"({"name": "untied-gpt", "model": {"family": "gpt2", "vocab_size": 29, "n_positions": 16, "n_embd": 16, "n_layer": 2, "n_head": 2,
          "tie_word_embeddings": false, "resid_pdrop": 0.2, "embd_pdrop": 0, "attn_pdrop": 0.1},
-         "batch": 2, "sequence": 9, "optimizer": {"name": "sgd", "lr": 0.1})" +
+         "batch": 2, "sequence": 9, "optimizer": )" + optimizer +
          extra + "}";
 }
 
@@ -93,6 +93,9 @@ std::vector<NetworkCase> cases() {
           {"gpt untied thrice, adapters beside whole modules",
            untied_recipe(thrice + R"(, "lora": {"r": 2, "dropout": 0.1, "targets": ["c_attn", "c_proj"], "rank_pattern": {"h.0.attn.*": 3},
                          "modules_to_save": ["lm_head", "ln_?", "h.1.mlp"]})")},
+          {"gpt untied by Adafactor", untied_recipe(thrice, R"({"name": "adafactor"})")},
+          {"gpt untied by APOLLO-Mini, trained in bf16, released", untied_recipe(R"(, "gradient_release": true, "trained": {"storage": "bf16"})", R"({"name": "apollo_mini"})")},
+          {"gpt untied by Muon in codes", untied_recipe("", R"({"name": "muon", "states": "8bit", "adamw_lr": 0.01})")},
           {"basic, bf16", resnet_recipe(bf16 + thrice)},
           {"imagenet stem released, bf16", imagenet_recipe(bf16 + release)},
           {"gpt, bf16", gpt_recipe(bf16)},
@@ -146,11 +149,14 @@ class RecipeDraw {
     const bool release = one_in(3);
     std::string text =
         R"(, "batch": )" + number(2, 4) + R"(, "seed": )" + number(0, 99) + R"(, "optimizer": {"name": )" +
-        pick({R"("sgd")", R"("sgd", "momentum": 0.9)", R"("sgd", "momentum": 0.9, "nesterov": true)", R"("adamw")", R"("lion")"}) +
+        pick({R"("sgd")", R"("sgd", "momentum": 0.9)", R"("sgd", "momentum": 0.9, "nesterov": true)", R"("adamw")", R"("lion")",
+              R"("sgd", "momentum": 0.9, "states": "bf16")", R"("adamw", "states": "8bit")", R"("lion", "states": "8bit")", R"("adafactor")",
+              R"("apollo", "rank": 2)", R"("apollo_mini")", R"("muon")", R"("muon", "states": "bf16", "adamw_lr": 0.01)"}) +
         R"(, "weight_decay": )" + pick({"0", "0.01"}) + (one_in(2) ? R"(, "no_decay": [)" + no_decay + "]" : "") + "}";
     if (release) text += R"(, "gradient_release": true)";
     if (!release) text += R"(, "accumulate": )" + pick({"1", "2", "3"}) + (one_in(2) ? R"(, "clip_norm": 1)" : "");
     if (one_in(4)) text += R"(, "dtype": "bf16")";
+    if (one_in(4)) text += R"(, "trained": {"storage": "bf16"})";
     const std::string freeze = pick(freezes);
     return text + (freeze.empty() ? "" : R"(, "freeze": [)" + freeze + "]") + "}";
   }
@@ -354,7 +360,7 @@ TEST(Replay, BothJudgesRejectMutants) {
       judge_directed_mutants(name, good, tally);
     }
   }
-  EXPECT_EQ(tally.own_kinds.size(), 40u) << "a kind of semantic mutant found no place in any plan";
+  EXPECT_EQ(tally.own_kinds.size(), 46u) << "a kind of semantic mutant found no place in any plan";
   for (const char* kind : {"nobody waits", "used before its wait", "source overwritten in flight", "reads another block", "a kernel reads the disk"}) {
     EXPECT_EQ(tally.semantic_kinds.count(kind), 1u) << kind << ": found no place in any plan";
   }

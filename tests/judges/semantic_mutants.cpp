@@ -284,8 +284,14 @@ class SemanticMutantMaker {
     change("another attention mask", rows(draws), [](AttentionAttribute& a) { ++a.stream; });
     change("another dropout mask", of({Op::kDropout}), [](DropoutAttribute& a) { ++a.stream; });
     change("another dropout probability", of({Op::kDropout}), [](DropoutAttribute& a) { a.probability /= 2; });
-    change("another weight decay", of({Op::kSgd, Op::kAdamW, Op::kLion}), [](UpdateAttribute& a) { a.weight_decay += 0.125f; });
-    change("another momentum", of({Op::kSgd}), [](UpdateAttribute& a) { a.momentum += 0.125f; });
+    change("another weight decay", of({Op::kSgd, Op::kAdamW, Op::kLion, Op::kMuon}), [](UpdateAttribute& a) { a.weight_decay += 0.125f; });
+    change("another rate", of({Op::kSgd, Op::kAdamW, Op::kLion, Op::kMuon}), [](UpdateAttribute& a) { a.rate *= 2; });
+    change("another stream of random bits", of({Op::kSgd, Op::kAdamW, Op::kLion, Op::kMuon}), [](UpdateAttribute& a) { ++a.stream; });
+    change("another decay of means", of({Op::kAdafactor}), [](FactoredAttribute& a) { a.decay_power /= 2; });
+    change("a cap for what has none", of({Op::kAdafactor}), [](FactoredAttribute& a) { a.capped ^= 1u; });
+    change("another period of projections", of({Op::kApollo}), [](ProjectedAttribute& a) { ++a.period; });
+    change("channels' factors for a tensor's", of({Op::kApollo}), [](ProjectedAttribute& a) { a.by_tensor ^= 1u; });
+    change("another momentum", of({Op::kSgd, Op::kMuon}), [](UpdateAttribute& a) { a.momentum += 0.125f; });
     change("another beta", of({Op::kAdamW}), [](UpdateAttribute& a) { a.beta2 /= 2; });
     change("Lion's betas exchanged", of({Op::kLion}), [](UpdateAttribute& a) { std::swap(a.beta1, a.beta2); });
     const auto lion_decays = [this](SemanticSite& s) {

@@ -106,11 +106,11 @@ void TermMachine::run_row(const Row& row) {
   gather(row);
   refuse_overlaps();
   if (trace_ != nullptr) trace_->emplace_back();
-  if (kernel_->attribute == kAttributeKind<UpdateAttribute>) {
+  if (row.pass == Pass::kUpdate) {
     update_group(row);
-  } else if (kernel_->attribute == kAttributeKind<GroupAttribute>) {
+  } else if (row.pass == Pass::kReduce) {
     reduce_group(row);
-  } else if (kernel_->attribute == kAttributeKind<ClipAttribute>) {
+  } else if (row.pass == Pass::kFinish) {
     finish_norm(row);
   } else {
     apply(row);
@@ -234,10 +234,7 @@ void TermMachine::require_scalars(uint32_t i) const {
 }
 
 bool TermMachine::walks_norms_or_groups() const {
-  for (const AttributeKind kind : {kAttributeKind<GroupAttribute>, kAttributeKind<ClipAttribute>, kAttributeKind<UpdateAttribute>}) {
-    if (kernel_->attribute == kind) return true;
-  }
-  return false;
+  return kernel_->pass == Pass::kUpdate || kernel_->pass == Pass::kReduce || kernel_->pass == Pass::kFinish;
 }
 
 bool TermMachine::needs_old(uint32_t i) const {
@@ -346,10 +343,7 @@ void TermMachine::apply(const Row& row) {
     destroy_slots(births_[row_]);
     destroy_slots(deaths_[row_ + 1]);
   }
-  for (const Argument& a : arguments_) {
-    if (a.present && a.info->role == Role::kScratch)
-      memory_.destroy(a.place.address, a.place.address + a.place.reserved);
-  }
+  destroy_scratch();
   for (uint32_t i = 0; i < arguments_.size(); ++i) {
     const Argument& a = arguments_[i];
     if (!a.present || is_scalars(*a.info) || (a.info->role != Role::kOutput && a.info->role != Role::kUpdated))
@@ -361,24 +355,33 @@ void TermMachine::apply(const Row& row) {
   if (updates_scalars) update_scalars(terms_, call, scalars);
 }
 
+void TermMachine::destroy_scratch() {
+  for (const Argument& a : arguments_) {
+    if (a.present && a.info->role == Role::kScratch) memory_.destroy(a.place.address, a.place.address + a.place.reserved);
+  }
+}
+
 uint32_t TermMachine::gradients_argument() const {
   uint32_t i = 0;
   while (i < arguments_.size() && !(arguments_[i].info->group && arguments_[i].info->role == Role::kInput)) ++i;
   return i;
 }
 
+// Tensors of a group answer one another. One that is not f32 has other distances than gradients have, so it stands alone.
 void TermMachine::update_group(const Row& row) {
-  const uint64_t bytes = plan_.attributes.of<UpdateAttribute>()[row.attribute].group.elements * sizeof(float);
+  const uint64_t elements = group_of(plan_.attributes, kernel_->attribute, row.attribute)->elements;
   const uint32_t last = gradients_argument();
   std::vector<uint64_t> offsets;
   for (uint32_t i = 0; i <= last; ++i) {
-    if (!arguments_[i].present) continue;
-    const std::vector<uint64_t> own = offsets_in_group(arguments_[i].place.address, bytes);
+    if (!arguments_[i].present || !arguments_[i].info->group) continue;
+    const ReplayTensor& place = arguments_[i].place;
+    const std::vector<uint64_t> own = offsets_in_group(place.address, stored_bytes(place.tensor->dtype, elements));
     if (i == 0) offsets = own;
     if (own != offsets)
       throw Wrong{std::string("the group's tensors do not answer one another: ") + kernel_->arguments[i].name};
   }
   if (offsets.empty() || offsets[0] != 0) throw Wrong{"its group starts in garbage"};
+  destroy_scratch();
   for (const uint64_t offset : offsets) update_tensor(row, offset, last);
 }
 
@@ -398,21 +401,27 @@ std::vector<uint64_t> TermMachine::offsets_in_group(uint64_t address, uint64_t b
 
 void TermMachine::update_tensor(const Row& row, uint64_t offset, uint32_t last) {
   Application call = application(row);
-  const uint64_t first = arguments_[0].place.address + offset;
-  const uint64_t bytes = memory_.end_of(first) - first;
+  std::vector<Form> forms;
+  std::vector<uint64_t> ends;
   for (uint32_t i = 0; i <= last; ++i) {
     const Argument& a = arguments_[i];
-    const Term term = a.present ? memory_.read(a.place.address + offset, bytes) : kNoTerm;
-    if (a.present && term == kNoTerm) throw Wrong{"a tensor of its group has another length than its parameter"};
+    const uint64_t first = a.present ? a.place.address + (a.info->group ? offset : 0) : 0;
+    ends.push_back(!a.present ? 0 : a.info->group ? memory_.end_of(first) : first + a.place.bytes());
+    const Term term = !a.present ? kNoTerm : a.info->group ? memory_.read(first, ends[i] - first) : read(a.place, a.info->name);
+    if (a.present && term == kNoTerm) throw Wrong{"a tensor of its group is garbage"};
+    forms.push_back(terms_.form(term));
+    const bool answers = !a.present || !a.info->group || forms[i].shape == forms[0].shape;
+    if (!answers) throw Wrong{"a tensor of its group has another length than its parameter"};
     call.inputs.push_back(term);
     if (offset == 0) note_read(i, term);
   }
   append_scalars(call);
-  const Form form = terms_.form(call.inputs[0]);
   for (uint32_t i = 0; i < last; ++i) {
-    if (!arguments_[i].present) continue;
-    const Term result = terms_.output(call, i, form);
-    write(arguments_[i].place.address + offset, bytes, result);
+    const Argument& a = arguments_[i];
+    if (!a.present) continue;
+    const uint64_t first = a.place.address + (a.info->group ? offset : 0);
+    const Term result = terms_.output(call, i, forms[i]);
+    write(first, ends[i] - first, result);
     if (offset == 0) note_written(i, result);
   }
 }

@@ -116,6 +116,7 @@ class TermMachine {
 
   // ---- groups ----
 
+  void destroy_scratch();
   // The group that an update only reads: gradients follow what they update.
   uint32_t gradients_argument() const;
 

@@ -123,10 +123,12 @@ std::vector<Term> scalars_read(Op op, Pass pass, const Scalars& scalars) {
       return {scalars[Scalar::kStepLabelled]};
     case Op::kGradNorm:
       return {};
-    case Op::kSgd:
+    case Op::kSgd:  // all of them draw random bits where they round
     case Op::kLion:
-      return {scalars[Scalar::kLearningRate], scalars[Scalar::kClip], scalars[Scalar::kSkip]};
     case Op::kAdamW:
+    case Op::kAdafactor:
+    case Op::kApollo:
+    case Op::kMuon:
       return {scalars[Scalar::kLearningRate], scalars[Scalar::kClip], scalars[Scalar::kSkip],
               scalars[Scalar::kSeedAndStep]};
     default:

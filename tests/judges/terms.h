@@ -117,6 +117,8 @@ inline constexpr IgnoredField kIgnoredFields[] = {
     {kKernelIndex<SgdUpdate>, "epsilon"},
     {kKernelIndex<AdamWUpdate>, "momentum"},
     {kKernelIndex<AdamWUpdate>, "nesterov"},
+    {kKernelIndex<MuonUpdate>, "beta1"},
+    {kKernelIndex<MuonUpdate>, "beta2"},
 };
 constexpr bool is_ignored(uint32_t kernel, std::string_view field) {
   for (const IgnoredField& ignored : kIgnoredFields) {

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <nlohmann/json.hpp>
 
 #include "tests/runtime/training_harness.h"
 #include "tools/graph/backward_order.h"
@@ -122,6 +124,60 @@ TEST(TrainingRules, LionLearnsUnderEverySchedule) {
   const RunResult result = train_plan(all.planned.plan, recipe, {.steps = 20});
   EXPECT_TRUE(train_plan(least.planned.plan, recipe, {.steps = 20}).state == result.state);
   EXPECT_LT(result.losses.back(), result.losses.front());
+}
+
+// What a recipe may say of optimizer and storage. `like`: the same rule with all in f32, whose loss it must follow.
+struct SmallState {
+  const char *name, *optimizer, *trained;
+  const char* like = "";
+};
+constexpr SmallState kSmallStates[] = {
+    {"AdamW", R"({"name": "adamw", "lr": 0.003})", "f32"},
+    {"AdamW in bf16", R"({"name": "adamw", "lr": 0.003, "states": "bf16"})", "f32", "AdamW"},
+    {"AdamW in codes", R"({"name": "adamw", "lr": 0.003, "states": "8bit"})", "f32", "AdamW"},
+    {"AdamW in codes, weights in bf16", R"({"name": "adamw", "lr": 0.003, "states": "8bit"})", "bf16", "AdamW"},
+    {"momentum", R"({"name": "sgd", "lr": 0.3, "momentum": 0.9})", "f32"},
+    {"momentum in bf16", R"({"name": "sgd", "lr": 0.3, "momentum": 0.9, "states": "bf16"})", "bf16", "momentum"},
+    {"Lion", R"({"name": "lion", "lr": 0.001})", "f32"},
+    {"Lion in codes", R"({"name": "lion", "lr": 0.001, "states": "8bit"})", "bf16", "Lion"},
+    {"Adafactor", R"({"name": "adafactor", "lr": 0.03})", "f32"},
+    {"AdaLomo", R"({"name": "adalomo", "lr": 0.03})", "bf16", "Adafactor"},
+    {"APOLLO", R"({"name": "apollo", "lr": 0.01, "rank": 4})", "f32"},
+    {"APOLLO, weights in bf16", R"({"name": "apollo", "lr": 0.01, "rank": 4})", "bf16", "APOLLO"},
+    {"APOLLO-Mini", R"({"name": "apollo_mini", "lr": 0.003})", "f32"},
+    {"Muon", R"({"name": "muon", "lr": 0.02, "adamw_lr": 0.003})", "f32"},
+    {"Muon in bf16", R"({"name": "muon", "lr": 0.02, "adamw_lr": 0.003, "states": "bf16"})", "bf16", "Muon"},
+};
+
+Recipe small_state_recipe(const SmallState& s, bool release) {
+  nlohmann::json recipe = nlohmann::json::parse(gpt_recipe("", 0.1));
+  recipe["model"].update({{"vocab_size", 96}, {"n_embd", 48}});  // the table has enough elements for codes
+  recipe["optimizer"] = nlohmann::json::parse(s.optimizer);
+  recipe["trained"] = {{"storage", s.trained}};
+  recipe["gradient_release"] = release || s.name == std::string("AdaLomo");
+  return recipe_from(recipe.dump());
+}
+
+// Each optimizer learns on every storage, with the same bits under every schedule, and with gradients released.
+TEST(TrainingRules, SmallStatesLearnUnderEverySchedule) {
+  std::map<std::string, double> falls;
+  std::map<std::string, uint64_t> bytes;
+  for (const SmallState& s : kSmallStates) {
+    const Recipe kept = small_state_recipe(s, false), released = small_state_recipe(s, true);
+    const PlannedRun all = plan_run(kept, "none"), least = plan_run(kept, "optimal", 0), freed = plan_run(released, "optimal", 0);
+    const RunResult result = train_plan(all.planned.plan, kept, {.steps = 30});
+    EXPECT_TRUE(train_plan(least.planned.plan, kept, {.steps = 30}).state == result.state) << s.name;
+    EXPECT_TRUE(train_plan(freed.planned.plan, released, {.steps = 30}).state == result.state) << s.name << ", released";
+    falls[s.name] = result.losses.front() - result.losses.back();
+    bytes[s.name] = all.planned.plan.state_bytes;
+    if (*s.like == 0) {
+      EXPECT_GT(falls[s.name], 0.05 * falls["AdamW"]) << s.name;
+      EXPECT_LE(bytes[s.name], bytes["AdamW"]) << s.name;
+    } else {
+      EXPECT_NEAR(falls[s.name], falls[s.like], 0.05 * falls[s.like]) << s.name;
+      EXPECT_LT(bytes[s.name], bytes[s.like]) << s.name;
+    }
+  }
 }
 
 // Backward calls of the tapes in which a layer's dX comes before its dW.

@@ -42,6 +42,12 @@ double matrix_flops(const KernelCall& call) {
       const double rows = static_cast<double>(a[backward ? 4 : 1]->leading_elements());
       return (backward ? 6 : 2) * rows * elements(a[backward ? 5 : 2]);
     }
+    case Op::kApollo: return 2 * elements(a[0]) * static_cast<double>(a[1]->last_dimension());
+    case Op::kMuon: {
+      const contract::MatrixShape matrix = contract::matrix_of(*a[0]);
+      const double side = static_cast<double>(matrix.shorter());
+      return kMuonSteps * (2 * 2 * elements(a[0]) * side + 2 * side * side * side);
+    }
     default: return 0;
   }
 }
@@ -76,9 +82,7 @@ double embedding_elements(const KernelCall& call, size_t argument) {
 double touched_elements(const KernelCall& call, size_t argument, const AttributeTables& attributes) {
   const KernelInfo& info = kernel_info(call.op, call.pass);
   if (info.arguments[argument].group) {
-    const bool reduces = info.attribute == kAttributeKind<GroupAttribute>;
-    const GroupAttribute& group = reduces ? attributes.of<GroupAttribute>()[call.attribute] : attributes.of<UpdateAttribute>()[call.attribute].group;
-    return static_cast<double>(group.elements);
+    return static_cast<double>(group_of(attributes.pools(), info.attribute, call.attribute)->elements);
   }
   switch (call.op) {
     case Op::kConv:

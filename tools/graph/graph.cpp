@@ -17,7 +17,6 @@ std::string op_name(Op op) {
 
 namespace {
 
-Shape shape_of(const Tensor& t) { return Shape(t.shape, t.shape + t.rank); }
 
 std::string shape_text(const Shape& shape) {
   std::string text;

@@ -28,6 +28,7 @@ struct Value {
   Tensor tensor;  // dtype, shape and bytes; no offset here
   bool trainable = false;      // parameters
   bool decays = true;          // parameters: weight decay applies
+  float rate = 1;              // parameters: of the learning rate
   InitKind init = InitKind::kConstant;
   float init_scale = 0;
   std::vector<float> numbers;  // tables: what they hold
@@ -121,6 +122,7 @@ struct AttributeTablesOf<TypeList<T...>> : AttributeTable<T>... {
 using AttributeTables = AttributeTablesOf<AttributeTypes>;
 
 using Shape = std::vector<uint32_t>;
+inline Shape shape_of(const Tensor& t) { return Shape(t.shape, t.shape + t.rank); }
 
 // A tensor of more elements is refused: up to there every product of bytes stays below 2^64.
 constexpr double kMostElements = 1099511627776.0;  // 2^40

@@ -3,6 +3,8 @@
 #include "tools/graph/training_state.h"
 
 #include <algorithm>
+#include <cmath>
+#include <set>
 
 #include "tools/graph/call.h"
 
@@ -10,17 +12,68 @@ namespace reprise {
 
 namespace {
 
-// What an optimizer keeps of each parameter, in the order in which update_call takes them: the prefixes of the names in State.
-struct Moments {
-  Op update;
-  std::vector<const char*> prefixes;
+// What an optimizer keeps of a parameter: a tensor of State, named after it.
+struct Kept {
+  const char* prefix;
+  Shape shape;
+  DType type;
 };
-const Moments kMoments[] = {{Op::kSgd, {"momentum."}}, {Op::kAdamW, {"first_moment.", "second_moment."}}, {Op::kLion, {"momentum."}}};
+// How one parameter is updated. Where it is by elements, and all is f32, parameters that lie side by side are updated together.
+struct UpdateRule {
+  Op update;
+  std::vector<Kept> kept;
+  bool joins = false;
+};
 
-std::vector<const char*> moments_of(const OptimizerChoice& optimizer) {
-  if (optimizer.update == Op::kSgd && optimizer.momentum == 0) return {};
-  return std::find_if(std::begin(kMoments), std::end(kMoments), [&](const Moments& m) { return m.update == optimizer.update; })->prefixes;
-}
+class RuleFinder {
+ public:
+  RuleFinder(const Graph& graph, const OptimizerChoice& optimizer) : graph_(graph), optimizer_(optimizer) {
+    for (const Node& node : graph.nodes) {
+      if (node.op == Op::kEmbedding || node.op == Op::kLossHead) tables_.insert(node.parameters.begin(), node.parameters.end());
+    }
+  }
+
+  UpdateRule rule_of(ValueId v) const {
+    const Tensor& p = graph_.tensor(v);
+    const contract::MatrixShape m = contract::matrix_of(p);
+    const auto side = [](uint64_t n) { return static_cast<uint32_t>(n); };
+    const bool is_matrix = p.rank >= 2 && m.shorter() > 1;
+    if (optimizer_.update == Op::kAdafactor) {
+      if (!is_matrix) return {Op::kAdafactor, {{"second_moment.", shape_of(p), DType::kF32}}};
+      return {Op::kAdafactor, {{"row_moment.", {side(m.rows)}, DType::kF32}, {"column_moment.", {side(m.columns)}, DType::kF32}}};
+    }
+    if (optimizer_.update == Op::kApollo && is_matrix && m.shorter() > optimizer_.rank) {
+      const Shape moments = {side(m.longer()), optimizer_.rank};
+      return {Op::kApollo, {{"first_moment.", moments, DType::kF32}, {"second_moment.", moments, DType::kF32}, {"growth.", {1}, DType::kF32}}};
+    }
+    if (optimizer_.update == Op::kMuon && is_matrix && tables_.count(v) == 0) return {Op::kMuon, {{"momentum.", shape_of(p), moments_of(p, DType::kDynamic8)}}};
+    return by_elements(p);
+  }
+
+ private:
+  // A small tensor has no codes.
+  DType moments_of(const Tensor& p, DType codes) const {
+    if (optimizer_.moments != DType::kDynamic8) return optimizer_.moments;
+    return p.elements() < kLeastCodedElements ? DType::kF32 : codes;
+  }
+
+  UpdateRule by_elements(const Tensor& p) const {
+    const Kept first = {"momentum.", shape_of(p), moments_of(p, DType::kDynamic8)};
+    UpdateRule rule = {Op::kAdamW, {}, true};
+    if (optimizer_.update == Op::kSgd || optimizer_.update == Op::kLion) {
+      rule.update = optimizer_.update;
+      if (optimizer_.update == Op::kLion || optimizer_.momentum != 0) rule.kept = {first};
+    } else {
+      rule.kept = {{"first_moment.", first.shape, first.type}, {"second_moment.", first.shape, moments_of(p, DType::kDynamic8Square)}};
+    }
+    rule.joins = p.dtype == DType::kF32 && std::all_of(rule.kept.begin(), rule.kept.end(), [](const Kept& k) { return k.type == DType::kF32; });
+    return rule;
+  }
+
+  const Graph& graph_;
+  const OptimizerChoice& optimizer_;
+  std::set<ValueId> tables_;  // of tokens and positions, and heads
+};
 
 class StateBuilder {
  public:
@@ -41,34 +94,52 @@ class StateBuilder {
  private:
   ValueId gradient_of(ValueId parameter) const { return chain_.weight_gradients[parameter]; }
 
-  // Trained parameters with weight decay, those without, then frozen ones; each in the order of the model.
+  // Trained parameters with weight decay, those without, then frozen ones; each in the order of the model, because initial values are drawn by a
+  // parameter's place in State, which no optimizer may change.
   void sort_parameters() {
-    std::vector<ValueId> undecayed;
+    const RuleFinder finder(graph_, optimizer_);
     for (ValueId v = 0; v < graph_.values.size(); ++v) {
-      const Value& value = graph_.values[v];
-      if (value.kind != ValueKind::kParameter) continue;
+      if (graph_.values[v].kind != ValueKind::kParameter) continue;
       const bool trained = v < chain_.weight_gradients.size() && gradient_of(v) != kNoValue;
-      (!trained ? frozen_ : value.decays ? trained_ : undecayed).push_back(v);
+      (trained ? trained_ : frozen_).push_back(v);
+      if (trained) rules_.emplace(v, finder.rule_of(v));
     }
-    decayed_ = trained_.size();
-    trained_.insert(trained_.end(), undecayed.begin(), undecayed.end());
+    const auto decays = [this](ValueId v) { return graph_.values[v].decays; };
+    decayed_ = static_cast<size_t>(std::stable_partition(trained_.begin(), trained_.end(), decays) - trained_.begin());
+  }
+
+  // Of the recipe's learning rate.
+  float rate_of(ValueId v) const {
+    const float own = graph_.values[v].rate;
+    if (optimizer_.update != Op::kMuon) return own;
+    const contract::MatrixShape m = contract::matrix_of(graph_.tensor(v));
+    if (rules_.at(v).update != Op::kMuon) return own * optimizer_.plain_rate;
+    const double rows = static_cast<double>(m.rows), columns = static_cast<double>(m.columns);
+    return static_cast<float>(optimizer_.matches_adam ? 0.2 * std::sqrt(std::max(rows, columns)) : std::sqrt(std::max(1.0, rows / columns))) * own;
   }
 
   void add_moments() {
-    for (const char* prefix : moments_of(optimizer_)) {
-      std::vector<ValueId>& moments = moments_.emplace_back();
-      for (const ValueId p : trained_) {
-        const Tensor tensor = graph_.tensor(p);
-        moments.push_back(graph_.add_value(prefix + graph_.values[p].name, ValueKind::kOptimizer,
-                                           Shape(tensor.shape, tensor.shape + tensor.rank)));
+    for (const ValueId p : trained_) {
+      for (const Kept& kept : rules_.at(p).kept) {
+        kept_[p].push_back(graph_.add_value(kept.prefix + graph_.values[p].name, ValueKind::kOptimizer, kept.shape, kept.type));
       }
     }
+  }
+
+  // How many parameters from `first` on are updated by one row.
+  size_t updated_together(size_t first) const {
+    const ValueId p = trained_[first];
+    if (optimizer_.gradient_release || !rules_.at(p).joins) return 1;
+    const auto joins = [&](ValueId v) {
+      return rules_.at(v).joins && graph_.values[v].decays == graph_.values[p].decays && rate_of(v) == rate_of(p);
+    };
+    return static_cast<size_t>(std::find_if_not(trained_.begin() + static_cast<ptrdiff_t>(first), trained_.end(), joins) - trained_.begin()) - first;
   }
 
   // Trained parameters [first, first + count) as one group.
   GroupAttribute group(size_t first, size_t count) const {
     uint64_t bytes = 0;
-    for (size_t i = first; i + 1 < first + count; ++i) bytes += graph_.tensor(trained_[i]).bytes;
+    for (size_t i = first; i + 1 < first + count; ++i) bytes += graph_.tensor(gradient_of(trained_[i])).bytes;
     return {static_cast<uint32_t>(count), static_cast<uint32_t>(first), bytes / sizeof(float) + graph_.tensor(trained_[first + count - 1]).elements()};
   }
 
@@ -79,30 +150,61 @@ class StateBuilder {
   }
 
   Call update_call(size_t first, size_t count) {
-    UpdateAttribute attribute = {};
-    attribute.group = group(first, count);
-    attribute.weight_decay = first < decayed_ ? optimizer_.weight_decay : 0.0f;
-    attribute.momentum = optimizer_.momentum;
-    attribute.nesterov = optimizer_.nesterov ? 1 : 0;
-    attribute.beta1 = optimizer_.beta1;
-    attribute.beta2 = optimizer_.beta2;
-    attribute.epsilon = optimizer_.epsilon;
-    const uint32_t index = graph_.attributes.intern(attribute);
-    using Sgd = SgdUpdate;
-    using AdamW = AdamWUpdate;
-    using Lion = LionUpdate;
-    const ValueId parameters = trained_[first], gradients = gradient_of(parameters), scalars = graph_.scalars;
-    const auto moments = [&](size_t i) { return moments_.at(i)[first]; };  // as kMoments orders them
-    if (optimizer_.update == Op::kAdamW) {
-      return call<AdamW>({{AdamW::kParameters, parameters}, {AdamW::kFirstMoments, moments(0)}, {AdamW::kSecondMoments, moments(1)},
-                          {AdamW::kGradients, gradients}, {AdamW::kScalars, scalars}}, index);
+    const ValueId p = trained_[first], gradients = gradient_of(p), scalars = graph_.scalars;
+    const std::vector<ValueId>& kept = kept_[p];
+    const auto moments = [&](size_t i) { return i < kept.size() ? kept[i] : kNoValue; };  // in the order of the rule
+    switch (rules_.at(p).update) {
+      case Op::kAdafactor: {
+        using A = AdafactorUpdate;
+        return call<A>({{A::kParameters, p}, {A::kRow, moments(0)}, {A::kColumn, moments(1)}, {A::kGradients, gradients}, {A::kScalars, scalars}},
+                       factored_attribute(first));
+      }
+      case Op::kApollo: {
+        using A = ApolloUpdate;
+        return call<A>({{A::kParameters, p}, {A::kFirstMoments, moments(0)}, {A::kSecondMoments, moments(1)}, {A::kGrowth, moments(2)},
+                        {A::kGradients, gradients}, {A::kScalars, scalars}}, projected_attribute(first));
+      }
+      case Op::kMuon: {
+        using A = MuonUpdate;
+        return call<A>({{A::kParameters, p}, {A::kMomenta, moments(0)}, {A::kGradients, gradients}, {A::kScalars, scalars}}, update_attribute(first, 1));
+      }
+      case Op::kAdamW: {
+        using A = AdamWUpdate;
+        return call<A>({{A::kParameters, p}, {A::kFirstMoments, moments(0)}, {A::kSecondMoments, moments(1)}, {A::kGradients, gradients},
+                        {A::kScalars, scalars}}, update_attribute(first, count));
+      }
+      case Op::kLion: {
+        using A = LionUpdate;
+        return call<A>({{A::kParameters, p}, {A::kMomenta, moments(0)}, {A::kGradients, gradients}, {A::kScalars, scalars}},
+                       update_attribute(first, count));
+      }
+      default: {
+        using A = SgdUpdate;
+        return call<A>({{A::kParameters, p}, {A::kMomenta, moments(0)}, {A::kGradients, gradients}, {A::kScalars, scalars}},
+                       update_attribute(first, count));
+      }
     }
-    if (optimizer_.update == Op::kLion) {
-      return call<Lion>({{Lion::kParameters, parameters}, {Lion::kMomenta, moments(0)}, {Lion::kGradients, gradients}, {Lion::kScalars, scalars}},
-                        index);
-    }
-    const ValueId momenta = moments_.empty() ? kNoValue : moments(0);
-    return call<Sgd>({{Sgd::kParameters, parameters}, {Sgd::kMomenta, momenta}, {Sgd::kGradients, gradients}, {Sgd::kScalars, scalars}}, index);
+  }
+
+  float decay_of(size_t first) const { return first < decayed_ ? optimizer_.weight_decay : 0.0f; }
+  // A number of the tensor's own where random bits are drawn for it.
+  uint32_t stream_of(size_t first) const { return rules_.at(trained_[first]).joins ? 0 : static_cast<uint32_t>(first); }
+
+  uint32_t update_attribute(size_t first, size_t count) {
+    return graph_.attributes.intern(UpdateAttribute{.group = group(first, count), .weight_decay = decay_of(first), .momentum = optimizer_.momentum,
+                                                    .nesterov = optimizer_.nesterov ? 1u : 0u, .beta1 = optimizer_.beta1, .beta2 = optimizer_.beta2,
+                                                    .epsilon = optimizer_.epsilon, .rate = rate_of(trained_[first]), .stream = stream_of(first)});
+  }
+  uint32_t factored_attribute(size_t first) {
+    return graph_.attributes.intern(FactoredAttribute{.group = group(first, 1), .weight_decay = decay_of(first), .decay_power = optimizer_.decay_power,
+                                                      .epsilon = optimizer_.epsilon, .least_scale = optimizer_.least_scale, .clip = optimizer_.update_clip,
+                                                      .capped = optimizer_.capped ? 1u : 0u, .rate = rate_of(trained_[first]), .stream = stream_of(first)});
+  }
+  uint32_t projected_attribute(size_t first) {
+    return graph_.attributes.intern(ProjectedAttribute{.group = group(first, 1), .weight_decay = decay_of(first), .beta1 = optimizer_.beta1,
+                                                       .beta2 = optimizer_.beta2, .epsilon = optimizer_.epsilon, .scale = optimizer_.scale,
+                                                       .by_tensor = optimizer_.by_tensor ? 1u : 0u, .period = optimizer_.period,
+                                                       .rate = rate_of(trained_[first]), .stream = stream_of(first)});
   }
 
   // A gradient that one link alone writes becomes a value of that link's backward; one that several write (a tied table)
@@ -143,7 +245,12 @@ class StateBuilder {
       const ValueKind kind = graph_.values[v].kind;
       if (kind == ValueKind::kBuffer || kind == ValueKind::kTable) state_.state.push_back(v);
     }
-    for (const std::vector<ValueId>& moments : moments_) append(moments);
+    // Moments of a kind lie side by side in the order of their parameters, as rows that update several expect.
+    for (size_t kind = 0; kind < kMostKept; ++kind) {
+      for (const ValueId p : trained_) {
+        if (const auto kept = kept_.find(p); kept != kept_.end() && kind < kept->second.size()) state_.state.push_back(kept->second[kind]);
+      }
+    }
     for (size_t i = 0; i < state_.state.size(); ++i) state_.state_index[state_.state[i]] = static_cast<uint32_t>(i);
   }
 
@@ -167,8 +274,8 @@ class StateBuilder {
     using Finish = GradNormFinish;
     state_.update.push_back(call<Finish>({{Finish::kScalars, graph_.scalars}, {Finish::kNorms, norms_}}, clip));
     if (!optimizer_.gradient_release) {
-      for (const auto& [first, count] : groups) {
-        if (count > 0) state_.update.push_back(update_call(first, count));
+      for (size_t first = 0; first < trained_.size(); first += updated_together(first)) {
+        state_.update.push_back(update_call(first, updated_together(first)));
       }
     }
   }
@@ -176,8 +283,11 @@ class StateBuilder {
   Graph& graph_;
   ChainBodies& chain_;
   const OptimizerChoice& optimizer_;
+  static constexpr size_t kMostKept = 3;  // by any rule
+
   std::vector<ValueId> trained_, frozen_;
-  std::vector<std::vector<ValueId>> moments_;
+  std::map<ValueId, UpdateRule> rules_;             // of trained parameters
+  std::map<ValueId, std::vector<ValueId>> kept_;    // their moments, in the order of the rule
   size_t decayed_ = 0;
   ValueId norms_ = kNoValue;
   TrainingState state_;

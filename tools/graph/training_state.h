@@ -15,9 +15,21 @@ struct OptimizerChoice {
   float weight_decay = 0, momentum = 0, epsilon = 1e-8f;
   double beta1 = 0.9, beta2 = 0.999;
   bool nesterov = false;
+  DType moments = DType::kF32;    // or kBf16; kDynamic8 for tensors of kLeastCodedElements at least
+  double decay_power = 0.8;       // adafactor, as the next three
+  float least_scale = 1e-3f, update_clip = 1;
+  bool capped = false;
+  uint32_t rank = 1, period = 200;  // apollo, as the next two
+  float scale = 1;
+  bool by_tensor = false;
+  bool matches_adam = false;      // muon: steps have the size of AdamW's
+  float plain_rate = 1;           // muon: of the learning rate, for what AdamW updates
   float clip_norm = 0;            // 0: none
   bool gradient_release = false;  // update each weight right after its gradient's last write
 };
+
+// Smaller tensors keep their moments in f32, as bitsandbytes has it.
+constexpr uint64_t kLeastCodedElements = 4096;
 
 struct TrainingState {
   std::vector<ValueId> state;      // in arena order; state[0] is the scalars

@@ -31,6 +31,17 @@ OptimizerChoice optimizer_of(const Recipe& recipe) {
   choice.beta2 = recipe.optimizer.beta2;
   choice.epsilon = static_cast<float>(recipe.optimizer.eps);
   choice.nesterov = recipe.optimizer.nesterov;
+  choice.moments = recipe.optimizer.states;
+  choice.decay_power = recipe.optimizer.decay_power;
+  choice.least_scale = static_cast<float>(recipe.optimizer.least_scale);
+  choice.update_clip = static_cast<float>(recipe.optimizer.clip_threshold);
+  choice.capped = !recipe.optimizer.small;
+  choice.rank = static_cast<uint32_t>(recipe.optimizer.rank);
+  choice.period = static_cast<uint32_t>(recipe.optimizer.period);
+  choice.scale = static_cast<float>(recipe.optimizer.scale);
+  choice.by_tensor = recipe.optimizer.small;
+  choice.matches_adam = recipe.optimizer.matches_adamw;
+  choice.plain_rate = recipe.optimizer.adamw_lr ? static_cast<float>(*recipe.optimizer.adamw_lr / recipe.optimizer.lr) : 1.0f;
   choice.clip_norm = static_cast<float>(recipe.clip_norm.value_or(0));
   choice.gradient_release = recipe.gradient_release;
   return choice;

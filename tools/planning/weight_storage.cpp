@@ -75,15 +75,28 @@ std::optional<DType> wanted_format(const Graph& graph, ValueId v, const Recipe& 
   return fits ? recipe.weights.frozen : std::nullopt;
 }
 
+void store_as(Value& value, DType format) {
+  value.tensor.dtype = format;
+  value.tensor.bytes = align_up(value.tensor.used_bytes());
+}
+
 void store_frozen(Graph& graph, const BackendRules& rules, const Recipe& recipe, const WeightSource* weights) {
   const std::vector<WeightFormats> taken = formats_taken(graph, rules);
   for_each_frozen(graph, [&](ValueId v) {
     Value& value = graph.values[v];
     const std::optional<DType> format = wanted_format(graph, v, recipe, weights);
     if (!format || !takes_weights(taken[v] & formats_kept(recipe, value.name), *format)) return;
-    value.tensor.dtype = *format;
-    value.tensor.bytes = align_up(value.tensor.used_bytes());
+    store_as(value, *format);
   });
+}
+
+// Matrices that every kernel which reads them takes so.
+void store_trained(Graph& graph, const BackendRules& rules, DType storage) {
+  const std::vector<WeightFormats> taken = formats_taken(graph, rules);
+  for (ValueId v = 0; v < taken.size(); ++v) {
+    Value& value = graph.values[v];
+    if (value.kind == ValueKind::kParameter && value.trainable && takes_weights(taken[v], storage)) store_as(value, storage);
+  }
 }
 
 }  // namespace
@@ -95,6 +108,7 @@ std::unique_ptr<WeightSource> open_model_weights(const Recipe& recipe, const std
 
 Graph build_stored_model(const Recipe& recipe, const BackendRules& rules, MicroBatch batch) {
   Graph graph = build_model(recipe, {recipe.name}, batch);
+  if (recipe.trained.storage != DType::kF32) store_trained(graph, rules, recipe.trained.storage);
   if (freezes(recipe)) store_frozen(graph, rules, recipe, open_published(recipe).get());
   return graph;
 }

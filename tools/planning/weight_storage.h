@@ -1,4 +1,5 @@
-// How the parameters of a network lie in memory: trained ones as f32, frozen matrices as their file stores them, or as the recipe asks.
+// How the parameters of a network lie in memory: trained ones as f32, or matrices as bf16, and frozen matrices as their file stores them, or as
+// the recipe asks.
 // Here because it takes three to say: the recipe, which names the file; the file, which has a format; and the backend's rules, which say what
 // every kernel that reads the matrix takes.
 #pragma once

@@ -33,7 +33,10 @@ std::string work_text(const AttentionAttribute& a) {
 }
 std::string work_text(const DropoutAttribute& d) { return " dropout=" + number_text(d.probability); }
 std::string work_text(const GroupAttribute& g) { return " tensors=" + std::to_string(g.tensors) + " elements=" + std::to_string(g.elements); }
-std::string work_text(const UpdateAttribute& u) { return work_text(u.group); }
+// Of an optimizer, that of its group.
+template <typename A>
+  requires requires(const A& attribute) { attribute.group; }
+std::string work_text(const A& attribute) { return work_text(attribute.group); }
 std::string work_text(const ClipAttribute&) { return ""; }
 // Any other: all its fields.
 template <typename A>

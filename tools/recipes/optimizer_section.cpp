@@ -7,7 +7,17 @@ namespace {
 
 using nlohmann::json;
 
-constexpr Word<Op> kOptimizers[] = {{"sgd", Op::kSgd}, {"adamw", Op::kAdamW}, {"lion", Op::kLion}};
+// Which rule, and of two rules of one op which.
+struct Rule {
+  Op update;
+  bool small = false;
+  bool operator==(const Rule&) const = default;
+};
+constexpr Word<Rule> kOptimizers[] = {{"sgd", {Op::kSgd}},           {"adamw", {Op::kAdamW}},   {"lion", {Op::kLion}},
+                                      {"adafactor", {Op::kAdafactor}}, {"adalomo", {Op::kAdafactor, true}},
+                                      {"apollo", {Op::kApollo}},     {"apollo_mini", {Op::kApollo, true}}, {"muon", {Op::kMuon}}};
+constexpr Word<DType> kStates[] = {{"f32", DType::kF32}, {"bf16", DType::kBf16}, {"8bit", DType::kDynamic8}};
+constexpr Word<bool> kAdjust[] = {{"original", false}, {"match_rms_adamw", true}};
 constexpr Word<LrSchedule::Kind> kLrKinds[] = {
     {"constant", LrSchedule::Kind::kConstant}, {"step", LrSchedule::Kind::kStep}, {"cosine", LrSchedule::Kind::kCosine}};
 
@@ -19,32 +29,94 @@ void read_betas(const JsonFields& fields, OptimizerRecipe& optimizer) {
   optimizer.beta2 = betas[1];
 }
 
+void read_states(const JsonFields& fields, OptimizerRecipe& optimizer) {
+  fields.read_choice("states", optimizer.states, kStates,
+                     {"How moments are stored; \"bf16\" is rounded at random, \"8bit\" is bitsandbytes' codes in blocks of 256, for tensors of 4096 at least"});
+}
+
+constexpr const char* kEpsilonMeaning = "Added to what is divided by: the root of the second moment; adafactor: each mean of squares; muon: the least norm";
+
+void read_sgd(const JsonFields& fields, OptimizerRecipe& optimizer) {
+  fields.allow_only({"name", "lr", "momentum", "nesterov", "weight_decay", "no_decay", "states"});
+  fields.read("momentum", optimizer.momentum, kFactor,
+              {"What the running mean of the gradients keeps of itself in a step; 0: there is none"});
+  fields.read("nesterov", optimizer.nesterov, {"Nesterov's form of the momentum"});
+  read_states(fields, optimizer);
+}
+
+void read_lion(const JsonFields& fields, OptimizerRecipe& optimizer) {
+  fields.allow_only({"name", "lr", "betas", "weight_decay", "no_decay", "states"});
+  optimizer.beta2 = 0.99;
+  read_betas(fields, optimizer);
+  read_states(fields, optimizer);
+}
+
+void read_adamw(const JsonFields& fields, OptimizerRecipe& optimizer) {
+  fields.allow_only({"name", "lr", "betas", "eps", "weight_decay", "no_decay", "states"});
+  optimizer.weight_decay = 0.01;
+  read_betas(fields, optimizer);
+  fields.read("eps", optimizer.eps, kEpsilon, {kEpsilonMeaning});
+  read_states(fields, optimizer);
+}
+
+void read_adafactor(const JsonFields& fields, OptimizerRecipe& optimizer) {
+  fields.allow_only({"name", "lr", "eps", "decay_power", "least_scale", "clip_threshold", "weight_decay", "no_decay"});
+  if (!optimizer.small) optimizer.lr = 0.01;
+  optimizer.eps = 1e-30;
+  fields.read("eps", optimizer.eps, kEpsilon, {kEpsilonMeaning});
+  fields.read("decay_power", optimizer.decay_power, kPositive, {"Step t, from 1, keeps 1 - t^-decay_power of the means of squares"});
+  fields.read("least_scale", optimizer.least_scale, kBelowOne, {"A step is scaled by the root mean square of the parameters, or by this where that is less"});
+  fields.read("clip_threshold", optimizer.clip_threshold, kPositive, {"The largest root mean square of an update"});
+}
+
+void read_apollo(const JsonFields& fields, OptimizerRecipe& optimizer) {
+  fields.allow_only({"name", "lr", "betas", "eps", "rank", "scale", "period", "weight_decay", "no_decay"});
+  optimizer.eps = 1e-6;
+  if (optimizer.small) optimizer.rank = 1, optimizer.scale = 128;
+  read_betas(fields, optimizer);
+  fields.read("eps", optimizer.eps, kEpsilon, {kEpsilonMeaning});
+  constexpr uint64_t kMostRank = 4096;
+  fields.read("rank", optimizer.rank, 1, kMostRank, {"To which the shorter side of a gradient is projected; what is no matrix, or no larger, AdamW updates"});
+  fields.read("scale", optimizer.scale, kPositive, {"The root of this multiplies the update"});
+  fields.read("period", optimizer.period, 1, kMostSteps, {"After how many another projection is drawn", "steps"});
+}
+
+void read_muon(const JsonFields& fields, OptimizerRecipe& optimizer) {
+  fields.allow_only({"name", "lr", "momentum", "nesterov", "eps", "adjust", "adamw_lr", "betas", "weight_decay", "no_decay", "states"});
+  optimizer.momentum = 0.95, optimizer.nesterov = true, optimizer.eps = 1e-7, optimizer.weight_decay = 0.1;
+  fields.read("momentum", optimizer.momentum, kBelowOne,
+              {"What the running mean of the gradients keeps of itself in a step; 0: there is none"});
+  fields.read("nesterov", optimizer.nesterov, {"Nesterov's form of the momentum"});
+  fields.read("eps", optimizer.eps, kEpsilon, {kEpsilonMeaning});
+  fields.read_choice("adjust", optimizer.matches_adamw, kAdjust,
+                     {"What a matrix's size makes of the step: times sqrt(max(1, rows / columns)), or 0.2 sqrt(max(rows, columns)), as large as AdamW's"});
+  fields.read("adamw_lr", optimizer.adamw_lr, kPositive,
+              {"The learning rate of what AdamW updates: tables of tokens and positions, heads, and what is no matrix", "", "lr"});
+  read_betas(fields, optimizer);
+  read_states(fields, optimizer);
+}
+
 }  // namespace
 
 std::vector<std::string> optimizer_names() {
   std::vector<std::string> names;
-  for (const Word<Op>& entry : kOptimizers) names.emplace_back(entry.word);
+  for (const Word<Rule>& entry : kOptimizers) names.emplace_back(entry.word);
   return names;
 }
 
 OptimizerRecipe read_optimizer(const JsonFields& fields) {
   OptimizerRecipe optimizer;
-  fields.read_required_choice("name", optimizer.update, kOptimizers,
-              {"The rule of the update, as torch defines it; \"lion\" is Chen et al. 2023"});
-  if (optimizer.update == Op::kSgd) {
-    fields.allow_only({"name", "lr", "momentum", "nesterov", "weight_decay", "no_decay"});
-    fields.read("momentum", optimizer.momentum, kFactor,
-              {"What the running mean of the gradients keeps of itself in a step; 0: there is none"});
-    fields.read("nesterov", optimizer.nesterov, {"Nesterov's form of the momentum"});
-  } else if (optimizer.update == Op::kLion) {
-    fields.allow_only({"name", "lr", "betas", "weight_decay", "no_decay"});
-    optimizer.beta2 = 0.99;
-    read_betas(fields, optimizer);
-  } else {
-    fields.allow_only({"name", "lr", "betas", "eps", "weight_decay", "no_decay"});
-    optimizer.weight_decay = 0.01;
-    read_betas(fields, optimizer);
-    fields.read("eps", optimizer.eps, kEpsilon, {"Added to the root of the second moment, by which is divided"});
+  Rule rule = {Op::kSgd};
+  fields.read_required_choice("name", rule, kOptimizers,
+              {"The rule of the update, as torch defines it; lib/ops/optimizer.h and matrix_update.h have each formula and its paper"});
+  optimizer.update = rule.update, optimizer.small = rule.small;
+  switch (rule.update) {
+    case Op::kAdamW: read_adamw(fields, optimizer); break;
+    case Op::kLion: read_lion(fields, optimizer); break;
+    case Op::kAdafactor: read_adafactor(fields, optimizer); break;
+    case Op::kApollo: read_apollo(fields, optimizer); break;
+    case Op::kMuon: read_muon(fields, optimizer); break;
+    default: read_sgd(fields, optimizer);
   }
   fields.read("lr", optimizer.lr, kNonNegative, {"The learning rate, which lr_schedule multiplies"});
   fields.read("weight_decay", optimizer.weight_decay, kFactor, {"The weight decay of every parameter that no_decay does not name"});
@@ -52,21 +124,30 @@ OptimizerRecipe read_optimizer(const JsonFields& fields) {
   return optimizer;
 }
 
-void check_optimizer(const OptimizerRecipe& optimizer, const RecipeRules& rules) {
+void check_optimizer(const Recipe& recipe, const RecipeRules& rules) {
+  const OptimizerRecipe& optimizer = recipe.optimizer;
   rules.require(!optimizer.nesterov || optimizer.momentum > 0, "optimizer.nesterov", "needs a momentum above 0");
+  rules.require(optimizer.update != Op::kMuon || optimizer.lr > 0 || !optimizer.adamw_lr, "optimizer.adamw_lr", "needs an lr above 0, of which it is a multiple");
+  const bool is_adalomo = optimizer.update == Op::kAdafactor && optimizer.small;
+  rules.require(!is_adalomo || recipe.gradient_release, "gradient_release", "must be true, or left out: AdaLomo releases each gradient");
 }
 
 json optimizer_json(const OptimizerRecipe& optimizer) {
-  json value = {{"name", word_of(kOptimizers, optimizer.update)},
+  json value = {{"name", word_of(kOptimizers, Rule{optimizer.update, optimizer.small})},
                 {"lr", optimizer.lr},
                 {"weight_decay", optimizer.weight_decay},
                 {"no_decay", optimizer.no_decay}};
-  if (optimizer.update == Op::kSgd) {
-    value.update({{"momentum", optimizer.momentum}, {"nesterov", optimizer.nesterov}});
-  } else {
-    value["betas"] = {optimizer.beta1, optimizer.beta2};
-    if (optimizer.update == Op::kAdamW) value["eps"] = optimizer.eps;
+  const Op update = optimizer.update;
+  if (update == Op::kSgd || update == Op::kMuon) value.update({{"momentum", optimizer.momentum}, {"nesterov", optimizer.nesterov}});
+  if (update != Op::kSgd && update != Op::kAdafactor) value["betas"] = {optimizer.beta1, optimizer.beta2};
+  if (update != Op::kSgd && update != Op::kLion) value["eps"] = optimizer.eps;
+  if (update == Op::kAdafactor) {
+    value.update({{"decay_power", optimizer.decay_power}, {"least_scale", optimizer.least_scale}, {"clip_threshold", optimizer.clip_threshold}});
   }
+  if (update == Op::kApollo) value.update({{"rank", optimizer.rank}, {"scale", optimizer.scale}, {"period", optimizer.period}});
+  if (update == Op::kMuon) value["adjust"] = word_of(kAdjust, optimizer.matches_adamw);
+  if (optimizer.adamw_lr) value["adamw_lr"] = *optimizer.adamw_lr;
+  if (optimizer.states != DType::kF32) value["states"] = word_of(kStates, optimizer.states);
   return value;
 }
 

@@ -87,10 +87,12 @@ void read_training(const JsonFields& fields, Recipe& recipe) {
   if (fields.has("lr_schedule")) recipe.lr_schedule = read_lr_schedule(fields.object("lr_schedule", {"What the learning rate is multiplied by, step after step", "", "constant"}));
   fields.read("clip_norm", recipe.clip_norm, kPositive,
               {"The largest norm of all gradients together; they are scaled down to it", "", "none"});
+  recipe.gradient_release = recipe.optimizer.update == Op::kAdafactor && recipe.optimizer.small;
   fields.read("gradient_release", recipe.gradient_release,
               {"Updates each weight after its gradient's last write; not with clip_norm or accumulate"});
   fields.read("freeze", recipe.freeze, {"Patterns of the parameters that are not trained; `reprise parameters` lists the names"});
   if (fields.has("weights")) recipe.weights = read_weights(fields.object("weights", {"How what is not trained lies in memory", "", "as the model's file stores it"}));
+  if (fields.has("trained")) recipe.trained = read_trained(fields.object("trained", {"How what is trained lies in memory", "", "as f32"}));
   if (fields.has_value("lora")) recipe.lora = read_lora(fields.object("lora", {"Trains low-rank adapters beside the model, whose own parameters stay as they are", "", "none"}));
   fields.read("evaluate_every", recipe.evaluate_every, 0, kMostSteps,
               {"How often the evaluation set is gone through, and once at the end; 0: not at all", "steps",
@@ -126,7 +128,7 @@ const char* backend_word(Recipe::BackendChoice backend) { return word_of(kBacken
 
 Recipe read_fields(const JsonFields& fields, const std::string& file, const std::string& folder) {
   fields.allow_only({"name", "model", "data", "batch", "sequence", "accumulate", "dtype", "optimizer", "lr_schedule",
-                     "clip_norm", "gradient_release", "init", "freeze", "weights", "lora", "evaluate_every", "evaluate_batches", "evaluate_first", "early_stopping", "prompts", "answer_tokens", "steps", "schedule", "budget",
+                     "clip_norm", "gradient_release", "init", "freeze", "weights", "trained", "lora", "evaluate_every", "evaluate_batches", "evaluate_first", "early_stopping", "prompts", "answer_tokens", "steps", "schedule", "budget",
                      "feature_map_budget", "seed", "backend", "card", "$schema"});
   Recipe recipe;
   recipe.name = name_of_file(file);
@@ -182,7 +184,7 @@ MicroBatch micro_batch_of(const Recipe& recipe) { return {.samples = recipe.batc
 void check_recipe(const Recipe& recipe, const RecipeRules& rules) {
   check_model(recipe.model, rules, micro_batch_of(recipe));
   check_data(recipe, rules);
-  check_optimizer(recipe.optimizer, rules);
+  check_optimizer(recipe, rules);
   check_lora(recipe, rules);
   check_weights(recipe, rules);
   check_lr_schedule(recipe.lr_schedule, rules);
@@ -251,6 +253,7 @@ std::string canonical_recipe(const Recipe& recipe) {
   }
   if (!recipe.init.from.empty()) value["init"]["from"] = recipe.init.from;
   if (recipe.weights.frozen) value["weights"] = weights_json(recipe.weights);
+  if (!(recipe.trained == TrainedRecipe())) value["trained"] = trained_json(recipe.trained);
   if (recipe.lora) value["lora"] = lora_json(*recipe.lora);
   if (recipe.clip_norm) value["clip_norm"] = *recipe.clip_norm;
   if (recipe.steps > 0) value["steps"] = recipe.steps;

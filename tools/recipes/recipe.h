@@ -54,15 +54,22 @@ constexpr DataKind kDataKinds[] = {
 // Whether samples are what people and the model say in turn.
 inline bool holds_conversations(const DataSource& data) { return data.kind == DataSource::Kind::kChat; }
 
-// torch.optim's definitions and defaults.
+// torch.optim's definitions and defaults, where torch has the optimizer.
 struct OptimizerRecipe {
-  Op update = Op::kSgd;            // the op whose rows update the weights; its word is the recipe's "name"
+  Op update = Op::kSgd;            // the op whose rows update the weights; with `small` its word is the recipe's "name"
+  bool small = false;              // AdaLomo of Adafactor's, APOLLO-Mini of APOLLO's
   double lr = 1e-3;
-  double momentum = 0;             // sgd
-  bool nesterov = false;           // sgd
-  double beta1 = 0.9, beta2 = 0.999;  // adamw; lion: 0.9 and 0.99
-  double eps = 1e-8;               // adamw
-  double weight_decay = 0;         // default: 0 for sgd and lion, 0.01 for adamw
+  double momentum = 0;             // sgd; muon
+  bool nesterov = false;           // sgd; muon
+  double beta1 = 0.9, beta2 = 0.999;  // adamw, apollo, and what muon leaves to adamw; lion: 0.9 and 0.99
+  double eps = 1e-8;               // adamw, apollo, muon; adafactor: added to the means of squares
+  double weight_decay = 0;         // default: 0, but 0.01 for adamw, 0.1 for muon
+  DType states = DType::kF32;      // sgd, adamw, lion, muon: how moments are stored; or kBf16, or kDynamic8 for "8bit"
+  double decay_power = 0.8, least_scale = 1e-3, clip_threshold = 1;  // adafactor, adalomo
+  uint64_t rank = 256, period = 200;  // apollo; apollo_mini has rank 1
+  double scale = 1;                // apollo; 128 for apollo_mini
+  bool matches_adamw = false;      // muon: "adjust"
+  std::optional<double> adamw_lr;  // muon; none: lr
   std::vector<std::string> no_decay;  // patterns of parameter names, see matches_pattern
   bool operator==(const OptimizerRecipe&) const = default;
 };
@@ -103,6 +110,12 @@ struct WeightsRecipe {
   bool operator==(const WeightsRecipe&) const = default;
 };
 
+// How what is trained lies in memory.
+struct TrainedRecipe {
+  DType storage = DType::kF32;  // of matrices; or kBf16, rounded at random at each update
+  bool operator==(const TrainedRecipe&) const = default;
+};
+
 // "schedule": "optimal" is short for {"strategy": "optimal"}.
 struct ScheduleRecipe {
   std::string strategy = "optimal";  // one of schedule.h's strategy_names()
@@ -133,6 +146,7 @@ struct Recipe {
   InitialWeights init;
   std::vector<std::string> freeze;  // patterns of parameter names, see matches_pattern
   WeightsRecipe weights;
+  TrainedRecipe trained;
   std::optional<LoraSettings> lora;  // the model's own parameters are frozen, and adapters trained beside its linear layers
   std::optional<uint64_t> evaluate_every;  // steps; 0: no evaluation at all; absent: one at the end, but of synthetic data none
   uint64_t evaluate_batches = 0;           // micro-batches of an evaluation at most; 0: the whole set

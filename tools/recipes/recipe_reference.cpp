@@ -69,6 +69,7 @@ Keys find_keys() {
                             {"schedule", json::object()},          {"init", json::object()},
                             {"lora", {{"r", 8}}},                  {"weights", json::object()},
                             {"early_stopping", {{"patience", 1}}},
+                            {"trained", json::object()},
                             {"data", {{"kind", "synthetic"}, {"augment", json::object()}}}};
       KeyNotes notes;
       read_fields(JsonFields(written, {.file = "recipe", .text = nullptr, .notes = &notes}, ""), "recipe", "");

@@ -18,7 +18,7 @@ nlohmann::json data_json(const DataSource& data);
 
 std::vector<std::string> optimizer_names();
 OptimizerRecipe read_optimizer(const JsonFields& fields);
-void check_optimizer(const OptimizerRecipe& optimizer, const RecipeRules& rules);
+void check_optimizer(const Recipe& recipe, const RecipeRules& rules);
 nlohmann::json optimizer_json(const OptimizerRecipe& optimizer);
 
 LrSchedule read_lr_schedule(const JsonFields& fields);
@@ -35,6 +35,9 @@ nlohmann::json lora_json(const LoraSettings& lora);
 ScheduleRecipe read_schedule(const JsonFields& recipe);  // its "schedule": a word or an object
 void check_schedule(const ScheduleRecipe& schedule, const RecipeRules& rules);
 nlohmann::json schedule_json(const ScheduleRecipe& schedule);
+
+TrainedRecipe read_trained(const JsonFields& fields);
+nlohmann::json trained_json(const TrainedRecipe& trained);
 
 constexpr uint64_t kMostSteps = std::numeric_limits<uint32_t>::max();
 

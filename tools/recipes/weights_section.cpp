@@ -1,4 +1,4 @@
-// A recipe's "weights": how what is not trained lies in memory.
+// A recipe's "weights" and "trained": how what is not trained, and what is, lies in memory.
 #include "tools/recipes/sections.h"
 
 namespace reprise {
@@ -9,6 +9,8 @@ using Frozen = std::optional<DType>;
 constexpr Word<Frozen> kFrozen[] = {{"as_stored", std::nullopt}, {"f32", DType::kF32},   {"f16", DType::kF16},   {"bf16", DType::kBf16}, {"q8_0", DType::kQ8_0},
                                     {"q5_1", DType::kQ5_1},      {"q5_0", DType::kQ5_0}, {"q4_1", DType::kQ4_1}, {"q4_0", DType::kQ4_0},
                                     {"q4_k", DType::kQ4_K},      {"nf4", DType::kNF4}};
+
+constexpr Word<DType> kTrained[] = {{"f32", DType::kF32}, {"bf16", DType::kBf16}};
 
 }  // namespace
 
@@ -26,6 +28,16 @@ void check_weights(const Recipe& recipe, const RecipeRules& rules) {
   rules.require(!frozen || recipe.lora || dtype_info(*frozen).block_elements == 1, "weights.frozen",
                 std::string("\"") + word_of(kFrozen, frozen) + "\" needs \"lora\": a snapshot of the whole model cannot hold blocks");
 }
+
+TrainedRecipe read_trained(const JsonFields& fields) {
+  fields.allow_only({"storage"});
+  TrainedRecipe trained;
+  fields.read_choice("storage", trained.storage, kTrained,
+                     {"How trained matrices lie in memory: \"bf16\" without a copy in f32; what an update changes is rounded at random, from the seed"});
+  return trained;
+}
+
+nlohmann::json trained_json(const TrainedRecipe& trained) { return {{"storage", word_of(kTrained, trained.storage)}}; }
 
 nlohmann::json weights_json(const WeightsRecipe& weights) { return {{"frozen", word_of(kFrozen, weights.frozen)}}; }
 

@@ -193,7 +193,7 @@ std::vector<std::string> differences(const json& training, const json& recipe, c
     all.push_back("saved with kernel set \"" + theirs + "\", this machine uses \"" + kernel_set +
                   "\": training goes on, but its bits may differ from an uninterrupted run");
   }
-  for (const char* key : {"data", "batch", "accumulate", "seed", "dtype", "optimizer", "lr_schedule", "sequence", "clip_norm", "freeze", "weights", "lora"}) {
+  for (const char* key : {"data", "batch", "accumulate", "seed", "dtype", "optimizer", "lr_schedule", "sequence", "clip_norm", "freeze", "weights", "trained", "lora"}) {
     const std::vector<JsonDifference> others = find_differences(training.at("recipe").value(key, json()), recipe.value(key, json()));
     if (others.empty()) continue;
     all.push_back(std::string("saved from a recipe with another \"") + key + "\" (" + differences_shown(others) + "): " +
@@ -292,7 +292,8 @@ std::vector<std::string> resume_snapshot(Trainer& trainer, const Recipe& recipe,
   const json training = open_snapshot(ours, folder, goes_on);
   require_same_adapters(training["recipe"], ours, folder, goes_on);
   if (goes_on) {  // moments are of one optimizer
-    require_same("optimizer", keys_of(training["recipe"], "optimizer", {"name"}), keys_of(ours, "optimizer", {"name"}), folder);
+    const std::vector<const char*> kOfMoments = {"name", "states", "rank"};
+    require_same("optimizer", keys_of(training["recipe"], "optimizer", kOfMoments), keys_of(ours, "optimizer", kOfMoments), folder);
   } else {
     require_same("data", pixels_of(training["recipe"]), pixels_of(ours), folder);
   }

@@ -38,6 +38,8 @@ StoredType stored_type(DType type) {
     case DType::kBf16: return StoredType::kBf16;
     case DType::kF16: return StoredType::kF16;
     case DType::kF32: return StoredType::kF32;
+    case DType::kDynamic8:
+    case DType::kDynamic8Square: return StoredType::kU8;
     default: throw std::logic_error(std::string("safetensors has no type for ") + dtype_info(type).name);
   }
 }
@@ -50,7 +52,9 @@ bool belongs(const Plan& plan, const StateTensor& state, StatePart part) {
   return part != StatePart::kSaved || !trains_adapters(plan) || is_trained(plan, state);
 }
 
+// Codes of moments are bytes in a file: a row for each block.
 std::vector<uint64_t> stored_shape(const Tensor& t) {
+  if (has_dynamic_codes(t.dtype)) return {t.used_bytes() / dtype_info(t.dtype).block_bytes, dtype_info(t.dtype).block_bytes};
   if (is_conv_weight(t)) return {t.shape[0], t.shape[3], t.shape[1], t.shape[2]};
   return std::vector<uint64_t>(t.shape, t.shape + t.rank);
 }
@@ -85,18 +89,28 @@ struct ConvChannel {
 
 std::string shown(const std::vector<uint64_t>& shape) { return nlohmann::json(shape).dump(); }
 
+// A tensor of the state, and whether it may be rounded to what it is kept as: trained weights may, frozen ones are what their file has.
+struct Wanted {
+  const StateTensor& state;
+  bool may_round = false;
+};
+Wanted wanted(const Plan& plan, const StateTensor& state) { return {state, is_trained(plan, state)}; }
+
 // What a file may store a tensor of the state as.
-std::string accepted_types(DType type) {
-  if (type == DType::kF32) return "F32, F16 or BF16";
+std::string accepted_types(DType type, bool may_round) {
+  if (type == DType::kF32 || (type == DType::kBf16 && may_round)) return "F32, F16 or BF16";
   const std::optional<BlockType> blocks = block_type_of(type);
   return blocks ? block_layout(*blocks).name : stored_type_name(stored_type(type));
 }
-bool accepts(DType type, const StoredWeight& weight) {
-  return weight.exact == type || weight.format == type || (type == DType::kF32 && weight.exact == DType::kBf16);
+bool accepts(DType type, const StoredWeight& weight, bool may_round) {
+  if (has_dynamic_codes(type)) return weight.exact == DType::kU8;
+  const bool rounds = type == DType::kBf16 && may_round && weight.exact == DType::kF32;
+  return weight.exact == type || weight.format == type || (type == DType::kF32 && weight.exact == DType::kBf16) || rounds;
 }
 
 // The name under which the source holds a tensor of the state, which must have its shape and a type that it takes.
-std::string find_tensor(const WeightSource& source, const StateTensor& state) {
+std::string find_tensor(const WeightSource& source, const Wanted& wanted) {
+  const StateTensor& state = wanted.state;
   const std::string name = stored_name(source, state.name);
   const StoredWeight* weight = source.find(name);
   const std::vector<uint64_t> shape = stored_shape(state.tensor);
@@ -104,14 +118,14 @@ std::string find_tensor(const WeightSource& source, const StateTensor& state) {
   const auto refuse = [&](const std::string& reason) { throw UserError(source.path() + ": tensor " + json_shown(name) + ": " + reason); };
   if (weight == nullptr) {
     const std::string near = closest_match(name, source.names());
-    refuse("missing; it must be there as " + accepted_types(type) + " " + shown(shape) + (near.empty() ? "" : " (there is " + json_shown(near) + ")"));
+    refuse("missing; it must be there as " + accepted_types(type, wanted.may_round) + " " + shown(shape) + (near.empty() ? "" : " (there is " + json_shown(near) + ")"));
   }
-  if (block_type_of(type) && type != DType::kF32 && weight->exact != DType::kI64 && !accepts(type, *weight)) {
-    refuse("is " + weight->type + ", must be " + accepted_types(type) + ": the plan keeps this frozen weight as the model's own file stored it; " +
+  if (block_type_of(type) && type != DType::kF32 && weight->exact != DType::kI64 && !accepts(type, *weight, wanted.may_round)) {
+    refuse("is " + weight->type + ", must be " + accepted_types(type, wanted.may_round) + ": the plan keeps this frozen weight as the model's own file stored it; " +
            "convert it, or plan with a model that has it as " + weight->type + ", or with \"weights\": {\"frozen\": ...}");
   }
   const std::string is = "is " + weight->type + " " + shown(weight->shape);
-  if (!accepts(type, *weight)) refuse(is + ", must be " + accepted_types(type) + " " + shown(shape));
+  if (!accepts(type, *weight, wanted.may_round)) refuse(is + ", must be " + accepted_types(type, wanted.may_round) + " " + shown(shape));
   if (weight->shape != shape) refuse(is + ", must be " + shown(shape));
   return name;
 }
@@ -136,7 +150,11 @@ void for_each_piece(const WeightSource& source, const std::string& name, uint64_
   std::vector<Number> piece(std::min<uint64_t>(kPieceBytes / sizeof(Number), elements));
   for (uint64_t at = 0; at < elements; at += piece.size()) {
     const uint64_t count = std::min<uint64_t>(piece.size(), elements - at);
-    source.read(name, at, count, piece.data());
+    if constexpr (std::is_same_v<Number, uint8_t>) {
+      source.read_exact(name, at, count, piece.data());
+    } else {
+      source.read(name, at, count, piece.data());
+    }
     visit(at, piece.data(), count);
   }
 }
@@ -155,8 +173,49 @@ void require_sense_of(const WeightSource& source, const StateTensor& state, cons
   });
 }
 
+// The same of codes of moments: of the largest magnitude of each block.
+void require_sense_of_codes(const WeightSource& source, const StateTensor& state, const std::string& name) {
+  const uint64_t block = dtype_info(state.tensor.dtype).block_bytes, blocks = state.tensor.used_bytes() / block;
+  for (uint64_t b = 0; b < blocks; ++b) {
+    float largest = 0;
+    source.read_exact(name, b * block, sizeof largest, &largest);
+    if (std::isfinite(largest) && largest >= 0) continue;
+    throw UserError(source.path() + ": tensor \"" + name + "\": the largest magnitude of block " + std::to_string(b) + " is " + std::to_string(largest) +
+                    ", must be finite and at least 0: these moments are damaged");
+  }
+}
+
 void require_sense(const WeightSource& source, const StateTensor& state, const std::string& name) {
+  if (has_dynamic_codes(state.tensor.dtype)) return require_sense_of_codes(source, state, name);
   with_number(*source.find(name)->exact, [&](auto number) { require_sense_of<decltype(number)>(source, state, name); });
+}
+
+// f32 to a bf16 of the state, rounded to the nearest.
+void copy_rounded_in(const Trainer& trainer, uint32_t index, const WeightSource& source, const std::string& name) {
+  const ArenaAddress to = trainer.state_tensor(index);
+  std::vector<Bf16> rounded;
+  for_each_piece<float>(source, name, trainer.plan->state[index].tensor.elements(), [&](uint64_t at, const float* numbers, uint64_t count) {
+    rounded.assign(numbers, numbers + count);
+    require(trainer.write(to + at * sizeof(Bf16), rounded.data(), count * sizeof(Bf16)));
+  });
+}
+
+// Codes of moments, byte by byte.
+void copy_codes_in(const Trainer& trainer, uint32_t index, const WeightSource& source, const std::string& name) {
+  const ArenaAddress to = trainer.state_tensor(index);
+  for_each_piece<uint8_t>(source, name, trainer.plan->state[index].tensor.used_bytes(),
+                          [&](uint64_t at, const uint8_t* bytes, uint64_t count) { require(trainer.write(to + at, bytes, count)); });
+}
+
+template <typename Number>
+void read_channel(const WeightSource& source, const std::string& name, uint64_t first, std::vector<Number>& to) {
+  source.read(name, first, to.size(), to.data());
+}
+// Of a file that has f32, too.
+void read_channel(const WeightSource& source, const std::string& name, uint64_t first, std::vector<Bf16>& to) {
+  std::vector<float> wide(to.size());
+  source.read(name, first, to.size(), wide.data());
+  to.assign(wide.begin(), wide.end());
 }
 
 template <typename Number>
@@ -165,7 +224,7 @@ void copy_channels_in(const Trainer& trainer, uint32_t index, const WeightSource
   const ArenaAddress to = trainer.state_tensor(index);
   ConvChannel<Number> channel(tensor);
   for (uint64_t k = 0; k < tensor.shape[0]; ++k) {
-    source.read(name, k * channel.stored.size(), channel.stored.size(), channel.stored.data());
+    read_channel(source, name, k * channel.stored.size(), channel.stored);
     channel.from_file();
     require(trainer.write(to + k * channel.bytes(), channel.planned.data(), channel.bytes()));
   }
@@ -196,6 +255,8 @@ void copy_in(const Trainer& trainer, uint32_t index, const WeightSource& source,
   if (const StoredWeight& weight = *source.find(name); weight.exact != tensor.dtype && weight.format == tensor.dtype) {
     return copy_stored_in(trainer, index, source, name);
   }
+  if (has_dynamic_codes(tensor.dtype)) return copy_codes_in(trainer, index, source, name);
+  if (tensor.dtype == DType::kBf16 && source.find(name)->exact == DType::kF32 && !is_conv_weight(tensor)) return copy_rounded_in(trainer, index, source, name);
   with_number(tensor.dtype, [&](auto number) {
     using Number = decltype(number);
     is_conv_weight(tensor) ? copy_channels_in<Number>(trainer, index, source, name) : copy_pieces_in<Number>(trainer, index, source, name);
@@ -231,21 +292,21 @@ void copy_out(const Trainer& trainer, uint32_t index, SafetensorsWriter& writer)
 
 void read_state(const Trainer& trainer, const WeightSource& source, StatePart part) {
   const Plan& plan = *trainer.plan;
-  for (const StateTensor& state : plan.state) {
-    if (belongs(plan, state, part)) require_sense(source, state, find_tensor(source, state));  // all of them, before the first is changed
+  for (const StateTensor& state : plan.state) {  // all of them, before the first is changed
+    if (belongs(plan, state, part)) require_sense(source, state, find_tensor(source, wanted(plan, state)));
   }
   for (uint32_t i = 0; i < plan.state.count; ++i) {
     const StateTensor& state = plan.state[i];
-    if (belongs(plan, state, part)) copy_in(trainer, i, source, find_tensor(source, state));
+    if (belongs(plan, state, part)) copy_in(trainer, i, source, find_tensor(source, wanted(plan, state)));
   }
 }
 
 namespace {
 
 // Why the source's tensor is not the state's, without the file's name; "" where it is.
-std::string misfit_of(const WeightSource& source, const StateTensor& state) {
+std::string misfit_of(const WeightSource& source, const Wanted& wanted) {
   try {
-    find_tensor(source, state);
+    find_tensor(source, wanted);
     return "";
   } catch (const UserError& error) {
     return std::string(error.what()).substr(source.path().size() + 2);
@@ -309,10 +370,10 @@ InitialReport read_initial_weights(const Trainer& trainer, const WeightSource& s
     } else if (!is_there && (rules.allow_missing || std::string_view(state.name).ends_with(".num_batches_tracked"))) {
       require_drawn(source, state);
       report.left_over.push_back(state.name);
-    } else if (std::string misfit = misfit_of(source, state); !misfit.empty()) {
+    } else if (std::string misfit = misfit_of(source, wanted(plan, state)); !misfit.empty()) {
       misfits.push_back(std::move(misfit));
     } else {
-      found[i] = find_tensor(source, state);
+      found[i] = find_tensor(source, wanted(plan, state));
     }
   }
   if (!misfits.empty()) refuse_misfits(source, misfits);
@@ -345,7 +406,7 @@ void require_weights_fit(const Graph& graph, const WeightSource& source, const I
     StateTensor state;
     state.tensor = value.tensor;
     state.name = value.name.c_str();
-    if (std::string misfit = misfit_of(source, state); !misfit.empty()) misfits.push_back(std::move(misfit));
+    if (std::string misfit = misfit_of(source, {state, value.trainable}); !misfit.empty()) misfits.push_back(std::move(misfit));
   }
   if (!misfits.empty()) refuse_misfits(source, misfits);
 }

@@ -27,6 +27,7 @@ std::optional<DType> exact_type(StoredType type) {
     case StoredType::kF16: return DType::kF32;
     case StoredType::kBf16: return DType::kBf16;
     case StoredType::kI64: return DType::kI64;
+    case StoredType::kU8: return DType::kU8;
     default: return std::nullopt;
   }
 }

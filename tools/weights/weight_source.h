@@ -15,7 +15,7 @@ namespace reprise {
 struct StoredWeight {
   std::vector<uint64_t> shape;  // row-major, outermost first
   std::string type;             // as the file calls it: "BF16", "Q4_1"
-  std::optional<DType> exact;   // the plain type that holds its numbers without rounding, kBf16, kF32 or kI64; none: not read here
+  std::optional<DType> exact;   // the plain type that holds its numbers without rounding, kBf16, kF32, kI64 or kU8; none: not read here
   uint64_t bytes = 0;           // of it in the file
   std::optional<DType> format = std::nullopt;  // in which lib may read the file's own bytes from memory (lib/weight_format.h); none: it must become `exact`
 };
