@@ -181,8 +181,9 @@ adafactor_step(const AdafactorArgs args, const FactoredUpdate update, const doub
   const double scale = sqrt(whole_sum(sums, of_parameters) / static_cast<double>(n)), size = sqrt(whole_sum(sums, of_update) / static_cast<double>(n));
   const double rate = static_cast<double>(s.learning_rate) * static_cast<double>(args.rate), cap = 1 / sqrt(static_cast<double>(s.step) + 1);
   const double least_scale = static_cast<double>(args.least_scale), over = size / static_cast<double>(args.clip);
-  const double alpha = (args.capped && cap < rate ? cap : rate) * (scale > least_scale ? scale : least_scale) / (over > 1 ? over : 1.0);
-  step_along(shared, maps, {args.parameters, args.scalars, n, args.stream}, update, 1 - rate * static_cast<double>(args.weight_decay), alpha);
+  const double scaled = scale > least_scale ? scale : least_scale, alpha = (!args.adalomo && cap < rate ? cap : rate) * scaled;
+  const double decay = (args.adalomo ? alpha : rate) * static_cast<double>(args.weight_decay);
+  step_along(shared, maps, {args.parameters, args.scalars, n, args.stream}, update, 1 - decay, alpha / (over > 1 ? over : 1.0));
 }
 
 void find_factors(const KernelContext& context, const AdafactorArgs& args, const CudaAdafactorScratch& places, const MeanStep& step) {
@@ -239,8 +240,6 @@ __global__ void __launch_bounds__(kBlockThreads)
 step_channels(float* factors, double* of_steps, double* of_projected, const float* projected, const ApolloArgs args, uint64_t channels) {
   REPRISE_SHARED(double, shared, kWarps);
   if (args.scalars->skip != 0) return;
-  const uint64_t t = uint64_t{args.scalars->step} + 1;
-  const double correction = 1 / (1 - device_power(args.beta1, t)), root_correction = 1 / sqrt(1 - device_power(args.beta2, t));
   const double clip = static_cast<double>(args.scalars->clip_factor), epsilon = static_cast<double>(args.epsilon);
   double steps = 0, projections = 0;
   for (uint64_t c = grid_thread(); c < channels; c += grid_threads()) {
@@ -251,7 +250,7 @@ step_channels(float* factors, double* of_steps, double* of_projected, const floa
       const double v = fma(args.beta2, static_cast<double>(args.second_moments[i]), (1 - args.beta2) * r * r);
       args.first_moments[i] = static_cast<float>(m);
       args.second_moments[i] = static_cast<float>(v);
-      const double step = m * correction / fma(sqrt(v), root_correction, epsilon);
+      const double step = m / (sqrt(v) + epsilon);
       own_steps = fma(step, step, own_steps);
       own_projections = fma(r, r, own_projections);
     }
@@ -300,9 +299,11 @@ apollo_step(const ApolloArgs args, const ScaledUpdate update, const double* of_u
   const StepScalars& s = *args.scalars;
   if (s.skip != 0) return;
   const Growth growth = growth_of(sums, of_update, *args.growth);
+  const uint64_t t = uint64_t{s.step} + 1;
   const double rate = static_cast<double>(s.learning_rate) * static_cast<double>(args.rate);
+  const double corrected = sqrt(1 - device_power(args.beta2, t)) / (1 - device_power(args.beta1, t));
   step_along(shared, maps, {args.parameters, args.scalars, args.rows * args.columns, args.stream}, update,
-             1 - rate * static_cast<double>(args.weight_decay), rate / growth.limit);
+             1 - rate * static_cast<double>(args.weight_decay), rate * corrected / growth.limit);
 }
 // One block, after every block has read what was there.
 __global__ void __launch_bounds__(kBlockThreads) note_growth(float* growth, const double* of_update, const StepScalars* scalars) {

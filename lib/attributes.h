@@ -182,19 +182,19 @@ struct FactoredAttribute {
   float epsilon;         // added to each mean of squares
   float least_scale;     // the least root mean square of the parameters that a step is scaled by
   float clip;            // the largest root mean square of an update
-  uint32_t capped;       // 1: the learning rate is at most 1 / sqrt(t), as Adafactor's
+  uint32_t adalomo;      // 1: AdaLomo's form of the step, 0: Adafactor's
   float rate = 1;
   uint32_t stream = 0;
   constexpr bool operator==(const FactoredAttribute&) const = default;
   template <typename Visit>
   constexpr void fields(const Visit& visit) const {
     visit("group", group), visit("weight_decay", weight_decay), visit("decay_power", decay_power), visit("epsilon", epsilon);
-    visit("least_scale", least_scale), visit("clip", clip), visit("capped", capped), visit("rate", rate), visit("stream", stream);
+    visit("least_scale", least_scale), visit("clip", clip), visit("adalomo", adalomo), visit("rate", rate), visit("stream", stream);
   }
   constexpr bool makes_sense() const {
     return sense::within(static_cast<double>(weight_decay), 0, sense::kMostFactor) && sense::is_factor(decay_power) &&
            sense::is_epsilon(static_cast<double>(epsilon)) && sense::within(static_cast<double>(least_scale), 0, 1) &&
-           sense::is_factor(static_cast<double>(clip)) && capped <= 1 && sense::is_factor(static_cast<double>(rate));
+           sense::is_factor(static_cast<double>(clip)) && adalomo <= 1 && sense::is_factor(static_cast<double>(rate));
   }
 };
 

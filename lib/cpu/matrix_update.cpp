@@ -80,7 +80,7 @@ struct Step {
   double keep, step;
 };
 Step step_of(const StateNumbers& parameters, const StepScalars& s, uint32_t stream, double decay, double step) {
-  return {parameters, rounding_of(s, stream), 1 - static_cast<double>(s.learning_rate) * decay, step};
+  return {parameters, rounding_of(s, stream), 1 - decay, step};
 }
 template <typename Update>
 REPRISE_INLINE void step_body(const Update& update, const Step& s, uint64_t begin, uint64_t end) {
@@ -242,25 +242,19 @@ Status project(const KernelContext& context, const ApolloArgs& args, const Apoll
       .scratch = scratch, .scratch_bytes = places.product_bytes, .M = args.rows, .C = columns, .K = args.rank, .R = 0, .input_major = true, .scale = 1});
 }
 
-struct AdamStep {
-  double beta1, beta2, epsilon, correction1, root_correction2;
-};
-AdamStep adam_step(const ApolloArgs& args) {
-  const double t = static_cast<double>(args.scalars->step) + 1;
-  return {args.beta1, args.beta2, static_cast<double>(args.epsilon), 1 / (1 - std::pow(args.beta1, t)), 1 / std::sqrt(1 - std::pow(args.beta2, t))};
-}
-
 // Adam's moments of R and the step that they make, channel by channel: the sums of its squares and of R's.
 struct ChannelSums {
   double step = 0, projected = 0;
 };
-ChannelSums step_channel(const AdamStep& s, const float* projected, float* m, float* v, uint32_t rank, double clip) {
+ChannelSums step_channel(const ApolloArgs& args, const float* projected, uint64_t first) {
+  float *m = args.first_moments + first, *v = args.second_moments + first;
+  const double clip = static_cast<double>(args.scalars->clip_factor);
   ChannelSums sums;
-  for (uint32_t k = 0; k < rank; ++k) {
-    const double r = clip * static_cast<double>(projected[k]);
-    m[k] = static_cast<float>(static_cast<double>(m[k]) + (1 - s.beta1) * (r - static_cast<double>(m[k])));
-    v[k] = static_cast<float>(s.beta2 * static_cast<double>(v[k]) + (1 - s.beta2) * r * r);
-    const double step = static_cast<double>(m[k]) * s.correction1 / (std::sqrt(static_cast<double>(v[k])) * s.root_correction2 + s.epsilon);
+  for (uint32_t k = 0; k < args.rank; ++k) {
+    const double r = clip * static_cast<double>(projected[first + k]);
+    m[k] = static_cast<float>(static_cast<double>(m[k]) + (1 - args.beta1) * (r - static_cast<double>(m[k])));
+    v[k] = static_cast<float>(args.beta2 * static_cast<double>(v[k]) + (1 - args.beta2) * r * r);
+    const double step = static_cast<double>(m[k]) / (std::sqrt(static_cast<double>(v[k])) + static_cast<double>(args.epsilon));
     sums.step += step * step;
     sums.projected += r * r;
   }
@@ -269,8 +263,6 @@ ChannelSums step_channel(const AdamStep& s, const float* projected, float* m, fl
 float factor_of(const ChannelSums& sums) { return static_cast<float>(std::sqrt(sums.step) / (std::sqrt(sums.projected) + kApolloSmall)); }
 
 void find_factors(const KernelContext& context, const ApolloArgs& args, const ApolloScratch& places) {
-  const AdamStep adam = adam_step(args);
-  const double clip = static_cast<double>(args.scalars->clip_factor);
   const float* projected = at<float>(args.scratch, places.projected);
   float* factors = at<float>(args.scratch, places.factors);
   const uint64_t channels = larger(args.rows, args.columns);
@@ -279,8 +271,7 @@ void find_factors(const KernelContext& context, const ApolloArgs& args, const Ap
   parallel_for(*context.workers, pieces.count(), [&](uint32_t i) {
     ChannelSums all;
     for (uint64_t c = pieces.begin(i); c < pieces.end(i); ++c) {
-      const uint64_t first = c * args.rank;
-      const ChannelSums own = step_channel(adam, projected + first, args.first_moments + first, args.second_moments + first, args.rank, clip);
+      const ChannelSums own = step_channel(args, projected, c * args.rank);
       factors[c] = factor_of(own);
       all.step += own.step, all.projected += own.projected;
     }
@@ -396,8 +387,9 @@ Status cpu_adafactor_update(const KernelContext& context, const AdafactorArgs& a
   const double size = std::sqrt(sum_squares(context, update, elements, sums) / n);
   const double rate = static_cast<double>(s.learning_rate) * static_cast<double>(args.rate), cap = 1 / std::sqrt(static_cast<double>(s.step) + 1);
   const double least = static_cast<double>(args.least_scale), over = size / static_cast<double>(args.clip);
-  const double alpha = (args.capped && cap < rate ? cap : rate) * (scale > least ? scale : least) / (over > 1 ? over : 1.0);
-  step_all(context, update, step_of(args.parameters, s, args.stream, static_cast<double>(args.rate) * static_cast<double>(args.weight_decay), alpha), elements);
+  const double scaled = scale > least ? scale : least, alpha = (!args.adalomo && cap < rate ? cap : rate) * scaled;
+  const double decay = (args.adalomo ? alpha : rate) * static_cast<double>(args.weight_decay);
+  step_all(context, update, step_of(args.parameters, s, args.stream, decay, alpha / (over > 1 ? over : 1.0)), elements);
   return ok_status();
 }
 
@@ -416,8 +408,9 @@ Status cpu_apollo_update(const KernelContext& context, const ApolloArgs& args) {
   const double grown = norm / (static_cast<double>(*args.growth) + kApolloSmall);
   const double limit = *args.growth > 0 && grown > kApolloGrowth ? grown / kApolloGrowth : 1.0;
   *args.growth = static_cast<float>(norm / limit);
-  const double rate = static_cast<double>(args.rate), step = static_cast<double>(s.learning_rate) * rate / limit;
-  step_all(context, update, step_of(args.parameters, s, args.stream, rate * static_cast<double>(args.weight_decay), step), elements);
+  const double rate = static_cast<double>(s.learning_rate) * static_cast<double>(args.rate);
+  const double t = static_cast<double>(s.step) + 1, corrected = std::sqrt(1 - std::pow(args.beta2, t)) / (1 - std::pow(args.beta1, t));
+  step_all(context, update, step_of(args.parameters, s, args.stream, rate * static_cast<double>(args.weight_decay), rate * corrected / limit), elements);
   return ok_status();
 }
 
@@ -434,8 +427,8 @@ Status cpu_muon_update(const KernelContext& context, const MuonArgs& args) {
   const double least = static_cast<double>(args.epsilon);
   add_scaled(context, x, 1 / (norm > least ? norm : least), x, 0, elements);
   for (uint32_t i = 0; i < kMuonSteps; ++i) REPRISE_RETURN_IF_ERROR(newton_schulz(context, args, places));
-  const double step = static_cast<double>(s.learning_rate) * static_cast<double>(args.rate);
-  step_all(context, Matrix{x}, step_of(args.parameters, s, args.stream, static_cast<double>(args.weight_decay), step), elements);
+  const double rate = static_cast<double>(s.learning_rate), decay = rate * static_cast<double>(args.weight_decay);
+  step_all(context, Matrix{x}, step_of(args.parameters, s, args.stream, decay, rate * static_cast<double>(args.rate)), elements);
   return ok_status();
 }
 

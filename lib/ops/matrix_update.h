@@ -10,11 +10,12 @@ namespace reprise {
 // t = scalars->step + 1. Parameters that are stored as bf16 are rounded at random (lib/state_format.h). Sums are in double, in an order that the
 // shape alone decides.
 
-// Adafactor (Shazeer & Stern 2018, algorithms 4 and 5) without a momentum, and AdaLomo (Lv et al. 2023), which is the same with gradients released
-// and lr not capped. With k = 1 - t^-decay_power and rms x = sqrt(mean of x^2):
+// Adafactor (Shazeer & Stern 2018, algorithms 4 and 5) without a momentum, as torch.optim.Adafactor, and AdaLomo (Lv et al. 2023), whose lr has no
+// cap and scales the weight decay as it scales the step. With k = 1 - t^-decay_power and rms x = sqrt(mean of x^2):
 //   row = k row + (1 - k) (mean of g^2 over columns + epsilon), column likewise over rows
 //   v = row column / mean of row; u = g / sqrt v; u /= max(1, rms(u) / clip)
-//   p = (1 - lr weight_decay) p - min(lr, 1 / sqrt t where it is capped) max(least_scale, rms p) u
+//   s = max(least_scale, rms p)
+//   Adafactor: p = (1 - lr weight_decay) p - min(lr, 1 / sqrt t) s u        AdaLomo: p = (1 - lr s weight_decay) p - lr s u
 // A parameter that is no matrix has `column` null, and `row` the mean of each element's squares.
 struct AdafactorArgs {
   StateNumbers parameters;  // [rows, columns]
@@ -28,7 +29,7 @@ struct AdafactorArgs {
   float weight_decay;
   double decay_power;
   float epsilon, least_scale, clip, rate;
-  bool capped;
+  bool adalomo;
   uint32_t stream;
 };
 
@@ -36,10 +37,10 @@ struct AdafactorArgs {
 // (Achlioptas 2003) and are exact everywhere; they are drawn anew from Philox, so they take no bytes of State. The longer side of the matrix has L
 // channels, the shorter one is projected to r:
 //   R = g P, or g^T P where there are fewer rows than columns                 [L, r]
-//   m, v, R^ = Adam's moments and step of R                                   [L, r]
+//   m, v = Adam's moments of R; R^ = m / (sqrt v + epsilon)                   [L, r]
 //   f = |R^| / (|R| + 1e-8), of each channel or of the whole tensor
 //   u = g f sqrt(scale); u /= max(|u| / (growth + 1e-8), 1.01) / 1.01; growth = |u|       the first step's u is not limited
-//   p = (1 - lr weight_decay) p - lr u
+//   p = (1 - lr weight_decay) p - lr sqrt(1 - beta2^t) / (1 - beta1^t) u
 struct ApolloArgs {
   StateNumbers parameters;  // [rows, columns]
   float *first_moments, *second_moments;  // [L, r]
@@ -120,7 +121,7 @@ struct AdafactorUpdate {
             .gradients = c.f32(kGradients), .scalars = c.scalars(kScalars), .scratch = c.pointer<void>(kScratch),
             .scratch_bytes = c.bytes(kScratch), .rows = matrix.rows, .columns = matrix.columns, .weight_decay = a.weight_decay,
             .decay_power = a.decay_power, .epsilon = a.epsilon, .least_scale = a.least_scale, .clip = a.clip, .rate = a.rate,
-            .capped = a.capped != 0, .stream = a.stream};
+            .adalomo = a.adalomo != 0, .stream = a.stream};
   }
 };
 

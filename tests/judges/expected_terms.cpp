@@ -361,7 +361,7 @@ class Derivation {
     if (rule.op == Op::kAdafactor) {
       return attribute_words(kernel, FactoredAttribute{.group = {}, .weight_decay = decay, .decay_power = o.decay_power, .epsilon = epsilon,
                                                        .least_scale = static_cast<float>(o.least_scale), .clip = static_cast<float>(o.clip_threshold),
-                                                       .capped = o.small ? 0u : 1u, .rate = rate_of(p), .stream = stream});
+                                                       .adalomo = o.small ? 1u : 0u, .rate = rate_of(p), .stream = stream});
     }
     if (rule.op == Op::kApollo) {
       return attribute_words(kernel, ProjectedAttribute{.group = {}, .weight_decay = decay, .beta1 = o.beta1, .beta2 = o.beta2, .epsilon = epsilon,

@@ -288,7 +288,7 @@ class SemanticMutantMaker {
     change("another rate", of({Op::kSgd, Op::kAdamW, Op::kLion, Op::kMuon}), [](UpdateAttribute& a) { a.rate *= 2; });
     change("another stream of random bits", of({Op::kSgd, Op::kAdamW, Op::kLion, Op::kMuon}), [](UpdateAttribute& a) { ++a.stream; });
     change("another decay of means", of({Op::kAdafactor}), [](FactoredAttribute& a) { a.decay_power /= 2; });
-    change("a cap for what has none", of({Op::kAdafactor}), [](FactoredAttribute& a) { a.capped ^= 1u; });
+    change("AdaLomo's step for Adafactor's", of({Op::kAdafactor}), [](FactoredAttribute& a) { a.adalomo ^= 1u; });
     change("another period of projections", of({Op::kApollo}), [](ProjectedAttribute& a) { ++a.period; });
     change("channels' factors for a tensor's", of({Op::kApollo}), [](ProjectedAttribute& a) { a.by_tensor ^= 1u; });
     change("another momentum", of({Op::kSgd, Op::kMuon}), [](UpdateAttribute& a) { a.momentum += 0.125f; });

@@ -39,7 +39,7 @@ Expected stepped(const Array& p, const Array& u, double decay, double step, doub
 
 struct Factored {
   Array p, row, column, u;
-  double step;
+  double step, decay;
 };
 Factored adafactor(const FactoredAttribute& a, const Given& in, const Array& row, const Array* column) {
   const double keep = 1 - std::pow(in.step, -a.decay_power), lr = in.learning_rate * a.rate;
@@ -59,8 +59,10 @@ Factored adafactor(const FactoredAttribute& a, const Given& in, const Array& row
     }
   }
   out.u = g / xt::sqrt(v);
-  const double capped = a.capped != 0 ? std::min(lr, 1 / std::sqrt(in.step)) : lr;
-  out.step = capped * std::max(static_cast<double>(a.least_scale), root_mean_square(in.p)) / std::max(1.0, root_mean_square(out.u) / a.clip);
+  const double scale = std::max(static_cast<double>(a.least_scale), root_mean_square(in.p));
+  const double scaled = (a.adalomo != 0 ? lr : std::min(lr, 1 / std::sqrt(in.step))) * scale;
+  out.decay = (a.adalomo != 0 ? scaled : lr) * a.weight_decay;
+  out.step = scaled / std::max(1.0, root_mean_square(out.u) / a.clip);
   return out;
 }
 
@@ -69,7 +71,7 @@ void expect_adafactor(Oracle& o) {
   const FactoredAttribute& a = o.c.as<FactoredAttribute>();
   const Given in = given_of(o, A::kParameters, A::kGradients);
   const Factored f = adafactor(a, in, o.value(A::kRow), o.optional(A::kColumn));
-  o.expect(A::kParameters, stepped(in.p, f.u, in.learning_rate * a.rate * a.weight_decay, f.step, 24));
+  o.expect(A::kParameters, stepped(in.p, f.u, f.decay, f.step, 24));
   o.expect(A::kRow, {f.row, magnitudes(f.row), 8});
   o.expect(A::kColumn, {f.column, magnitudes(f.column), 8});
 }
@@ -97,7 +99,7 @@ Projected apollo(const ProjectedAttribute& a, const StepScalars& s, const Given&
   Projected out;
   out.m = a.beta1 * m + (1 - a.beta1) * R;
   out.v = a.beta2 * v + (1 - a.beta2) * R * R;
-  const Array step = out.m / (1 - std::pow(a.beta1, in.step)) / (xt::sqrt(out.v / (1 - std::pow(a.beta2, in.step))) + static_cast<double>(a.epsilon));
+  const Array step = out.m / (xt::sqrt(out.v) + static_cast<double>(a.epsilon));
   Array u = along;
   for (size_t l = 0; l < along.shape(0); ++l) {
     const Array own_step = xt::view(step, l), own = xt::view(R, l);
@@ -117,7 +119,8 @@ void expect_apollo(Oracle& o) {
   const Projected f = apollo(a, o.data.scalars, in, o.value(A::kFirstMoments), o.value(A::kSecondMoments), o.value(A::kGrowth)(0));
   const double terms = static_cast<double>(std::min(in.g.shape(0), in.g.shape(1))), lr = in.learning_rate * a.rate;
   const double largest = in.clip_factor * std::sqrt(terms);  // of R: a walk of so many steps
-  o.expect(A::kParameters, stepped(in.p, f.u, lr * a.weight_decay, lr, 16 * terms, xt::amax(xt::abs(f.u))()));
+  const double corrected = lr * std::sqrt(1 - std::pow(a.beta2, in.step)) / (1 - std::pow(a.beta1, in.step));
+  o.expect(A::kParameters, stepped(in.p, f.u, lr * a.weight_decay, corrected, 16 * terms, xt::amax(xt::abs(f.u))()));
   o.expect(A::kFirstMoments, {f.m, xt::abs(f.m) + largest, terms + 8});
   o.expect(A::kSecondMoments, {f.v, xt::abs(f.v) + 2 * largest * largest, terms + 8});
   o.expect(A::kGrowth, {Array{f.growth}, Array{f.growth}, 4 * terms});
@@ -166,7 +169,7 @@ void add_adafactor(CaseTable& table, std::initializer_list<uint32_t> shape, bool
   const auto row = is_matrix ? shaped({static_cast<uint32_t>(m.rows)}) : g;
   const auto column = is_matrix ? shaped({static_cast<uint32_t>(m.columns)}) : std::nullopt;
   const FactoredAttribute a = {.group = {1, 0, g->elements()}, .weight_decay = 0.1f, .decay_power = capped ? 0.5 : 0.8, .epsilon = 1e-30f, .least_scale = 1e-3f,
-                               .clip = capped ? 0.125f : 1.0f, .capped = capped, .rate = capped ? 20 : kRate, .stream = kStream};
+                               .clip = capped ? 0.125f : 1.0f, .adalomo = !capped, .rate = capped ? 20 : kRate, .stream = kStream};
   table.add<A>(name, {{A::kParameters, p}, {A::kRow, row}, {A::kColumn, column}, {A::kGradients, g}, {A::kScalars, scalars_tensor()}}, a).data = data;
 }
 
@@ -259,7 +262,7 @@ void expect(Oracle& o) {
 
 // Adafactor's first step on a matrix of one row and column sees g / |g|. Five Newton-Schulz steps on 1 are a polynomial.
 std::vector<KnownValue> known_values() {
-  const FactoredAttribute first = {.group = {1, 0, 1}, .weight_decay = 0, .decay_power = 0.8, .epsilon = 1e-30f, .least_scale = 1e-3f, .clip = 1, .capped = 0};
+  const FactoredAttribute first = {.group = {1, 0, 1}, .weight_decay = 0, .decay_power = 0.8, .epsilon = 1e-30f, .least_scale = 1e-3f, .clip = 1, .adalomo = 1};
   const Given in = {.learning_rate = 0.5, .clip_factor = 1, .step = 1, .p = of_one(3), .g = of_one(-7)};
   const Array none = Array{0.0};
   const Factored f = adafactor(first, in, none, &none);
@@ -279,9 +282,9 @@ std::vector<KnownValue> known_values() {
 constexpr WrongKernel kWrongKernels[] = {
     wrong_kernel<AdafactorUpdate, [](const KernelContext& k, const AdafactorArgs& a) {
       AdafactorArgs other = a;
-      other.capped = !a.capped;
+      other.adalomo = !a.adalomo;
       return cpu_adafactor_update(k, other);
-    }>("adafactor_caps_what_is_not_capped"),
+    }>("adafactor_steps_as_adalomo"),
     wrong_kernel<AdafactorUpdate, [](const KernelContext& k, const AdafactorArgs& a) {
       AdafactorArgs other = a;
       other.clip = 1e6f;

@@ -198,7 +198,7 @@ class StateBuilder {
   uint32_t factored_attribute(size_t first) {
     return graph_.attributes.intern(FactoredAttribute{.group = group(first, 1), .weight_decay = decay_of(first), .decay_power = optimizer_.decay_power,
                                                       .epsilon = optimizer_.epsilon, .least_scale = optimizer_.least_scale, .clip = optimizer_.update_clip,
-                                                      .capped = optimizer_.capped ? 1u : 0u, .rate = rate_of(trained_[first]), .stream = stream_of(first)});
+                                                      .adalomo = optimizer_.adalomo ? 1u : 0u, .rate = rate_of(trained_[first]), .stream = stream_of(first)});
   }
   uint32_t projected_attribute(size_t first) {
     return graph_.attributes.intern(ProjectedAttribute{.group = group(first, 1), .weight_decay = decay_of(first), .beta1 = optimizer_.beta1,

@@ -18,7 +18,7 @@ struct OptimizerChoice {
   DType moments = DType::kF32;    // or kBf16; kDynamic8 for tensors of kLeastCodedElements at least
   double decay_power = 0.8;       // adafactor, as the next three
   float least_scale = 1e-3f, update_clip = 1;
-  bool capped = false;
+  bool adalomo = false;
   uint32_t rank = 1, period = 200;  // apollo, as the next two
   float scale = 1;
   bool by_tensor = false;

@@ -35,7 +35,7 @@ OptimizerChoice optimizer_of(const Recipe& recipe) {
   choice.decay_power = recipe.optimizer.decay_power;
   choice.least_scale = static_cast<float>(recipe.optimizer.least_scale);
   choice.update_clip = static_cast<float>(recipe.optimizer.clip_threshold);
-  choice.capped = !recipe.optimizer.small;
+  choice.adalomo = recipe.optimizer.small;
   choice.rank = static_cast<uint32_t>(recipe.optimizer.rank);
   choice.period = static_cast<uint32_t>(recipe.optimizer.period);
   choice.scale = static_cast<float>(recipe.optimizer.scale);
