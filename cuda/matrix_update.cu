@@ -47,7 +47,7 @@ sum_parameter_squares(double* sums, const StateNumbers parameters, const StepSca
   if (scalars->skip != 0) return;
   double sum = 0;
   for (uint64_t i = grid_thread(); i < n; i += grid_threads()) {
-    sum += square(parameters.type == DType::kBf16 ? float{static_cast<const Bf16*>(parameters.data)[i]} : parameters.f32()[i]);
+    sum += square(parameters.type == DType::kBf16 ? float{static_cast<const Bf16*>(parameters.data)[i]} : plain_numbers(parameters)[i]);
   }
   sum = block_sum<kWarps>(shared, sum);
   if (threadIdx.x == 0) sums[blockIdx.x] = sum;

@@ -102,7 +102,7 @@ struct LionElement {
 
 __global__ void __launch_bounds__(kBlockThreads) sgd_update(const SgdArgs args) {
   const StepScalars s = *args.scalars;
-  if (s.skip == 0) update_all(SgdElement(args, s), args.parameters.f32(), args.momenta.f32(), args.gradients, args.n);
+  if (s.skip == 0) update_all(SgdElement(args, s), plain_numbers(args.parameters), plain_numbers(args.momenta), args.gradients, args.n);
 }
 __global__ void __launch_bounds__(kBlockThreads) sgd_update_blocks(const SgdArgs args, const Numbers numbers, const DynamicMaps maps) {
   REPRISE_SHARED(float, shared, kStateShared);
@@ -111,7 +111,7 @@ __global__ void __launch_bounds__(kBlockThreads) sgd_update_blocks(const SgdArgs
 
 __global__ void __launch_bounds__(kBlockThreads) lion_update(const LionArgs args, float gain1, float gain2) {
   const StepScalars s = *args.scalars;
-  if (s.skip == 0) update_all(LionElement(args, s, gain1, gain2), args.parameters.f32(), args.momenta.f32(), args.gradients, args.n);
+  if (s.skip == 0) update_all(LionElement(args, s, gain1, gain2), plain_numbers(args.parameters), plain_numbers(args.momenta), args.gradients, args.n);
 }
 __global__ void __launch_bounds__(kBlockThreads)
 lion_update_blocks(const LionArgs args, float gain1, float gain2, const Numbers numbers, const DynamicMaps maps) {
@@ -152,14 +152,14 @@ __device__ AdamWElement adamw_element(Shared& factors, const AdamWArgs& args, fl
 
 template <uint32_t kWidth>
 __device__ void adamw_at(const AdamWArgs& args, const AdamWElement& update, uint64_t i) {
-  Pack<kWidth> p = load_pack<kWidth>(args.parameters.f32() + i), m = load_pack<kWidth>(args.first_moments.f32() + i);
-  Pack<kWidth> v = load_pack<kWidth>(args.second_moments.f32() + i);
+  Pack<kWidth> p = load_pack<kWidth>(plain_numbers(args.parameters) + i), m = load_pack<kWidth>(plain_numbers(args.first_moments) + i);
+  Pack<kWidth> v = load_pack<kWidth>(plain_numbers(args.second_moments) + i);
   const Pack<kWidth> gradient = load_pack<kWidth>(args.gradients + i);
   REPRISE_UNROLL
   for (uint32_t k = 0; k < kWidth; ++k) update(p.at[k], m.at[k], v.at[k], gradient.at[k]);
-  store_pack(args.parameters.f32() + i, p);
-  store_pack(args.first_moments.f32() + i, m);
-  store_pack(args.second_moments.f32() + i, v);
+  store_pack(plain_numbers(args.parameters) + i, p);
+  store_pack(plain_numbers(args.first_moments) + i, m);
+  store_pack(plain_numbers(args.second_moments) + i, v);
 }
 
 // One thread of a block computes the powers, which take double precision and are the same for all. Four blocks at once: for more, the

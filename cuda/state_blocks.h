@@ -27,6 +27,9 @@ inline constexpr DynamicMaps kDynamicMaps = make_dynamic_maps();
 constexpr uint32_t kStateWarps = kStateBlock / kWarpLanes, kStateParts = 3;
 constexpr uint32_t kMapsAt = 0, kLargestAt = 2 * kDynamicCodes, kDrawsAt = kLargestAt + kStateWarps, kStateShared = kDrawsAt + kStateParts * 4 * kStateDraws;
 
+// Numbers that are stored as f32; null where there are none.
+__device__ inline float* plain_numbers(const StateNumbers& numbers) { return static_cast<float*>(numbers.data); }
+
 // `shared` holds kStateShared floats. All threads of the block come to every call.
 template <typename Shared>
 class StateBlocks {
@@ -50,7 +53,7 @@ class StateBlocks {
     if (!is_there) return 0;
     const uint64_t i = block * kStateBlock + threadIdx.x;
     if (numbers.type == DType::kBf16) return static_cast<const Bf16*>(numbers.data)[i];
-    if (numbers.type == DType::kF32) return numbers.f32()[i];
+    if (numbers.type == DType::kF32) return plain_numbers(numbers)[i];
     const DynamicBlock& from = static_cast<const DynamicBlock*>(numbers.data)[block];
     return shared_[map_of(numbers.type) + from.codes[threadIdx.x]] * from.largest;
   }
@@ -63,7 +66,7 @@ class StateBlocks {
       const uint32_t word = std::bit_cast<uint32_t>(float{shared_[draw_at(static_cast<uint32_t>(part), half / 2, lane_index())]});
       static_cast<Bf16*>(numbers.data)[i].bits = round_randomly(number, word >> (16 * (half % 2)) & 0xffffu);
     } else {
-      numbers.f32()[i] = number;
+      plain_numbers(numbers)[i] = number;
     }
   }
 

@@ -168,6 +168,39 @@ TEST(Recipe, EveryKeyArrives) {
   EXPECT_FALSE(parse(R"({"model": {"family": "gpt2"}, "batch": 2, "lora": null})").lora.has_value());
 }
 
+Recipe with_optimizer(const std::string& optimizer, const std::string& more = "") {
+  return parse(R"({"model": {"family": "gpt2"}, "batch": 2, "optimizer": )" + optimizer + more + "}");
+}
+
+// Optimizers of small states: what each says, what it says by itself, and the text that reads back equal.
+TEST(Recipe, OptimizersOfSmallStatesArrive) {
+  EXPECT_EQ(with_optimizer(R"({"name": "adamw"})").optimizer.states, DType::kF32);
+  EXPECT_EQ(with_optimizer(R"({"name": "adamw", "states": "bf16"})").optimizer.states, DType::kBf16);
+  EXPECT_EQ(with_optimizer(R"({"name": "lion", "states": "8bit"})").optimizer.states, DType::kDynamic8);
+  const OptimizerRecipe adafactor = with_optimizer(R"({"name": "adafactor", "clip_threshold": 2})").optimizer;
+  EXPECT_EQ(adafactor.update, Op::kAdafactor);
+  EXPECT_FALSE(adafactor.small);
+  EXPECT_EQ(adafactor.lr, 0.01);
+  EXPECT_EQ(adafactor.eps, 1e-30);
+  EXPECT_EQ(adafactor.clip_threshold, 2);
+  const Recipe adalomo = with_optimizer(R"({"name": "adalomo"})");
+  EXPECT_TRUE(adalomo.optimizer.small && adalomo.gradient_release);
+  EXPECT_EQ(with_optimizer(R"({"name": "apollo", "rank": 8})").optimizer.rank, 8u);
+  const OptimizerRecipe mini = with_optimizer(R"({"name": "apollo_mini"})").optimizer;
+  EXPECT_EQ(mini.update, Op::kApollo);
+  EXPECT_EQ(mini.rank, 1u);
+  EXPECT_EQ(mini.scale, 128);
+  const OptimizerRecipe muon = with_optimizer(R"({"name": "muon", "lr": 0.02, "adamw_lr": 0.001, "adjust": "match_rms_adamw", "states": "8bit"})").optimizer;
+  EXPECT_TRUE(muon.nesterov && muon.matches_adamw);
+  EXPECT_EQ(*muon.adamw_lr, 0.001);
+  EXPECT_EQ(with_optimizer(R"({"name": "sgd"})", R"(, "trained": {"storage": "bf16"})").trained.storage, DType::kBf16);
+  for (const char* text : {R"({"name": "adamw", "states": "8bit"})", R"({"name": "adafactor", "least_scale": 0.01})", R"({"name": "adalomo", "decay_power": 0.5})",
+                           R"({"name": "apollo", "period": 3})", R"({"name": "apollo_mini", "scale": 2})", R"({"name": "muon", "momentum": 0.5, "adamw_lr": 0.1})"}) {
+    const Recipe recipe = with_optimizer(text, R"(, "trained": {"storage": "bf16"}, "lora": {"r": 4, "lr_ratio": 16})");
+    EXPECT_EQ(parse(canonical_recipe(recipe)), recipe) << text;
+  }
+}
+
 TEST(Recipe, CanonicalTextReadsBackEqual) {
   for (const char* text : {kResNet, kGpt, kFullResNet, kFullGpt}) {
     const Recipe recipe = parse(text);
@@ -248,6 +281,11 @@ const BadRecipe kBadRecipes[] = {
      kResNet,
      R"({"optimizer": {"name": "sgd", "betas": [0, 0]}})",
      {"optimizer.betas", "\"momentum\""}},
+    {"states of another optimizer", kResNet, R"({"optimizer": {"name": "adafactor", "states": "8bit"}})", {"optimizer.states", "unknown"}},
+    {"states that nobody has", kResNet, R"({"optimizer": {"name": "adamw", "states": "fp8"}})", {"optimizer.states", "\"8bit\""}},
+    {"gradients kept by AdaLomo", kResNet, R"({"optimizer": {"name": "adalomo"}, "gradient_release": false})", {"gradient_release", "AdaLomo"}},
+    {"weights stored so", kResNet, R"({"trained": {"storage": "f16"}})", {"trained.storage", "\"bf16\""}},
+    {"a rank of nothing", kResNet, R"({"optimizer": {"name": "apollo", "rank": 0}})", {"optimizer.rank"}},
     {"disk of a strategy without", kResNet, R"({"schedule": {"strategy": "optimal", "disk": "1GiB"}})", {"schedule.disk", "h-revolve"}},
     {"disk that is no size", kResNet, R"({"schedule": {"strategy": "h-revolve", "disk": "7XB"}})", {"schedule.disk", "7XB"}},
     {"cost of no disk", kResNet, R"({"schedule": {"strategy": "h-revolve", "write_cost": 1}})", {"schedule.disk", "missing"}},

@@ -189,6 +189,50 @@ TEST_F(AdapterTraining, ASnapshotHoldsThemAndFitsNoOtherRecipe) {
   EXPECT_NO_THROW(resume_snapshot(again.trainer, turned, &data, at("snapshot")));
 }
 
+// Moments in codes, moments and weights in bf16: what a snapshot holds of them is what was there, and no other optimizer goes on from it.
+TEST_F(AdapterTraining, ASnapshotHoldsSmallStates) {
+  const json modules = {{"modules_to_save", {"embed_tokens"}}, {"r", 150}}, bf16 = {{"trained", {{"storage", "bf16"}}}};
+  for (const char* states : {"8bit", "bf16"}) {
+    json more = bf16;
+    more["optimizer"] = {{"states", states}};
+    const Recipe of = recipe(modules, more);
+    Session whole(of), first(of, "optimal", 0.0), second(of);
+    EXPECT_EQ(whole.type_of(table_), DType::kBf16);
+    const DType codes = states == std::string("8bit") ? DType::kDynamic8Square : DType::kBf16;
+    EXPECT_EQ(whole.type_of("second_moment.model.layers.0.self_attn.q_proj.lora_A.weight"), codes);
+    const std::vector<double> losses = whole.train(4);
+    std::vector<double> halves = first.train(2);
+    save(first, of, states);
+    const DataFingerprint data;
+    resume_snapshot(second.trainer, of, &data, at(states));
+    for (const double loss : second.train(2)) halves.push_back(loss);
+    EXPECT_EQ(halves, losses) << states;
+    EXPECT_EQ(second.values(), whole.values()) << states;
+    const Recipe other = recipe(modules, bf16);
+    Session plain(other);
+    expect_user_error([&] { resume_snapshot(plain.trainer, other, &data, at(states)); }, {"optimizer.states", states});
+  }
+}
+
+// LoRA+: after a first step of plain descent B, which starts at zero, is the ratio's multiple.
+TEST_F(AdapterTraining, RatesOfTheTwoMatricesDifferByTheRatio) {
+  const json sgd = {{"optimizer", {{"name", "sgd"}, {"lr", 0.01}, {"weight_decay", 0}}}};
+  Session one(recipe(json::object(), sgd)), four(recipe({{"lr_ratio", 4}}, sgd));
+  one.train(1), four.train(1);
+  const auto plain = one.values(), faster = four.values();
+  size_t compared = 0;
+  for (const auto& [name, bytes] : plain) {
+    const bool is_up = name.ends_with(".lora_B.weight");
+    for (size_t i = 0; is_adapter(name) && i + sizeof(float) <= bytes.size(); i += sizeof(float)) {
+      float a, b;
+      std::memcpy(&a, &bytes[i], sizeof a), std::memcpy(&b, &faster.at(name)[i], sizeof b);
+      ASSERT_EQ(b, is_up ? 4 * a : a) << name;
+      compared += is_up && a != 0;
+    }
+  }
+  EXPECT_GT(compared, 100u);
+}
+
 TEST_F(AdapterTraining, PeftsFolderGoesInAgainAndTrainsOn) {
   const Recipe of = recipe();
   Session run(of);

@@ -39,7 +39,7 @@ void read_patterns(const JsonFields& fields, const std::string& key, std::map<st
 }  // namespace
 
 LoraSettings read_lora(const JsonFields& fields) {
-  fields.allow_only({"r", "alpha", "dropout", "targets", "rslora", "rank_pattern", "alpha_pattern", "modules_to_save"});
+  fields.allow_only({"r", "alpha", "dropout", "targets", "rslora", "lr_ratio", "rank_pattern", "alpha_pattern", "modules_to_save"});
   LoraSettings lora;
   fields.require("r", "give the rank of the adapters, as 8");
   fields.read("r", lora.r, 1, kMostRank, {"The rank of every adapter"});
@@ -49,6 +49,7 @@ LoraSettings read_lora(const JsonFields& fields) {
   fields.read("dropout", lora.dropout, kBelowOne, {"The dropout of what an adapter reads"});
   read_targets(fields, lora);
   fields.read("rslora", lora.rslora, {"Multiplies by alpha / sqrt(r) instead (Kalajdzievski 2023)"});
+  fields.read("lr_ratio", lora.lr_ratio, kPositive, {"The learning rate of an adapter's B over that of its A (LoRA+, Hayou et al. 2024)"});
   read_patterns(fields, "rank_pattern", lora.rank_pattern, integer_form(1, kMostRank),
                 {"Another rank than r for some layers: {\"PATTERN\": rank}, patterns as those of targets; of several that match, the longest"},
                 [](const JsonFields& object, const std::string& pattern, const json& value) { return static_cast<int>(object.integer_in(pattern, value, 1, kMostRank)); });
@@ -66,6 +67,7 @@ json lora_json(const LoraSettings& lora) {
                 {"targets", lora.targets.empty() ? json(kAllLinear) : json(lora.targets)},
                 {"rslora", lora.rslora}};
   // Absent where there are none, as in a snapshot of before.
+  if (lora.lr_ratio != 1) value["lr_ratio"] = lora.lr_ratio;
   if (!lora.rank_pattern.empty()) value["rank_pattern"] = lora.rank_pattern;
   if (!lora.alpha_pattern.empty()) value["alpha_pattern"] = lora.alpha_pattern;
   if (!lora.modules_to_save.empty()) value["modules_to_save"] = lora.modules_to_save;

@@ -68,6 +68,7 @@ std::vector<std::string> linear_layers(const Graph& graph, bool with_adapter) {
 void freeze_all_but_adapters(Graph& graph, const LoraSettings& lora) {
   for (Value& value : graph.values) {
     if (value.kind == ValueKind::kParameter && !is_adapter(value.name)) value.trainable = false;
+    if (value.name.ends_with(".lora_B.weight")) value.rate = static_cast<float>(lora.lr_ratio);
   }
   for_each_module(graph, [&](const std::string& module, ValueId v) { graph.values[v].trainable |= lora.saves_module(module); });
 }

@@ -16,6 +16,7 @@ struct LoraSettings {
   double dropout = 0;                // of what an adapter reads
   std::vector<std::string> targets;  // patterns of layers; empty: every linear layer but the head
   bool rslora = false;
+  double lr_ratio = 1;               // of B's learning rate over A's (LoRA+, Hayou et al. 2024); of a training, not of its adapter
   std::map<std::string, int> rank_pattern = {};      // in place of r, by patterns of layers
   std::map<std::string, double> alpha_pattern = {};  // in place of alpha
   std::vector<std::string> modules_to_save = {};     // patterns of modules that are trained whole, in place of an adapter beside them
