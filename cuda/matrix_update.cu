@@ -63,7 +63,7 @@ struct Stepped {
 template <typename Shared, typename Update>
 __device__ void step_along(Shared& shared, const DynamicMaps& maps, const Stepped& s, const Update& update, double keep, double step) {
   StateBlocks<Shared> blocks(shared, maps, rounding_of(*s.scalars, s.stream));
-  bool drawn[kStateParts] = {s.parameters.type == DType::kBf16, false, false};
+  const uint32_t drawn = drawn_bit(s.parameters, RoundedPart::kParameter);
   for (uint64_t block = blockIdx.x; block * kStateBlock < s.n; block += gridDim.x) {
     blocks.start(block, drawn);
     blocks.settle();
@@ -240,19 +240,18 @@ __global__ void __launch_bounds__(kBlockThreads)
 step_channels(float* factors, double* of_steps, double* of_projected, const float* projected, const ApolloArgs args, uint64_t channels) {
   REPRISE_SHARED(double, shared, kWarps);
   if (args.scalars->skip != 0) return;
-  const double clip = static_cast<double>(args.scalars->clip_factor), epsilon = static_cast<double>(args.epsilon);
+  const float clip = args.scalars->clip_factor, gain1 = static_cast<float>(1 - args.beta1), gain2 = static_cast<float>(1 - args.beta2);
+  const float beta2 = static_cast<float>(args.beta2);
   double steps = 0, projections = 0;
   for (uint64_t c = grid_thread(); c < channels; c += grid_threads()) {
     double own_steps = 0, own_projections = 0;
     for (uint64_t i = c * args.rank; i < (c + 1) * args.rank; ++i) {
-      const double r = clip * static_cast<double>(projected[i]);
-      const double m = fma(1 - args.beta1, r - static_cast<double>(args.first_moments[i]), static_cast<double>(args.first_moments[i]));
-      const double v = fma(args.beta2, static_cast<double>(args.second_moments[i]), (1 - args.beta2) * r * r);
-      args.first_moments[i] = static_cast<float>(m);
-      args.second_moments[i] = static_cast<float>(v);
-      const double step = m / (sqrt(v) + epsilon);
-      own_steps = fma(step, step, own_steps);
-      own_projections = fma(r, r, own_projections);
+      const float r = clip * projected[i], old = args.first_moments[i];
+      const float m = fmaf(gain1, r - old, old), v = fmaf(beta2, args.second_moments[i], gain2 * (r * r));
+      args.first_moments[i] = m;
+      args.second_moments[i] = v;
+      own_steps += square(m / (sqrtf(v) + args.epsilon));
+      own_projections += square(r);
     }
     factors[c] = factor_of(own_steps, own_projections);
     steps += own_steps;
@@ -319,7 +318,7 @@ __global__ void __launch_bounds__(kBlockThreads) step_momentum(float* x, const M
   REPRISE_SHARED(float, shared, kStateShared);
   if (args.scalars->skip != 0) return;
   StateBlocks<decltype(shared)> blocks(shared, maps, rounding_of(*args.scalars, args.stream));
-  bool drawn[kStateParts] = {false, args.momenta.type == DType::kBf16, false};
+  const uint32_t drawn = drawn_bit(args.momenta, RoundedPart::kFirstMoment);
   const double clip = static_cast<double>(args.scalars->clip_factor), momentum = static_cast<double>(args.momentum);
   const uint64_t n = args.rows * args.columns;
   for (uint64_t block = blockIdx.x; block * kStateBlock < n; block += gridDim.x) {

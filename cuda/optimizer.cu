@@ -52,7 +52,8 @@ template <typename Shared, typename Update>
 __device__ void update_blocks_of(Shared& shared, const DynamicMaps& maps, const Numbers& s, const Update& update) {
   StateBlocks<Shared> blocks(shared, maps, rounding_of(*s.scalars, s.stream));
   const bool has_first = s.first.data != nullptr, has_second = s.second.data != nullptr;
-  bool drawn[kStateParts] = {s.parameters.type == DType::kBf16, s.first.type == DType::kBf16, s.second.type == DType::kBf16};
+  const uint32_t drawn = drawn_bit(s.parameters, RoundedPart::kParameter) | drawn_bit(s.first, RoundedPart::kFirstMoment) |
+                         drawn_bit(s.second, RoundedPart::kSecondMoment);
   for (uint64_t block = blockIdx.x; block * kStateBlock < s.n; block += gridDim.x) {
     blocks.start(block, drawn);
     blocks.settle();
@@ -104,7 +105,7 @@ __global__ void __launch_bounds__(kBlockThreads) sgd_update(const SgdArgs args) 
   const StepScalars s = *args.scalars;
   if (s.skip == 0) update_all(SgdElement(args, s), plain_numbers(args.parameters), plain_numbers(args.momenta), args.gradients, args.n);
 }
-__global__ void __launch_bounds__(kBlockThreads) sgd_update_blocks(const SgdArgs args, const Numbers numbers, const DynamicMaps maps) {
+__global__ void __launch_bounds__(kBlockThreads) sgd_blocks(const SgdArgs args, const Numbers numbers, const DynamicMaps maps) {
   REPRISE_SHARED(float, shared, kStateShared);
   if (args.scalars->skip == 0) update_blocks_of(shared, maps, numbers, SgdElement(args, *args.scalars));
 }
@@ -114,7 +115,7 @@ __global__ void __launch_bounds__(kBlockThreads) lion_update(const LionArgs args
   if (s.skip == 0) update_all(LionElement(args, s, gain1, gain2), plain_numbers(args.parameters), plain_numbers(args.momenta), args.gradients, args.n);
 }
 __global__ void __launch_bounds__(kBlockThreads)
-lion_update_blocks(const LionArgs args, float gain1, float gain2, const Numbers numbers, const DynamicMaps maps) {
+lion_blocks(const LionArgs args, float gain1, float gain2, const Numbers numbers, const DynamicMaps maps) {
   REPRISE_SHARED(float, shared, kStateShared);
   if (args.scalars->skip == 0) update_blocks_of(shared, maps, numbers, LionElement(args, *args.scalars, gain1, gain2));
 }
@@ -180,7 +181,7 @@ __global__ void __launch_bounds__(kBlockThreads, 4) adamw_update(const AdamWArgs
 }
 
 __global__ void __launch_bounds__(kBlockThreads, 4)
-adamw_update_blocks(const AdamWArgs args, float gain1, float gain2, const Numbers numbers, const DynamicMaps maps) {
+adamw_blocks(const AdamWArgs args, float gain1, float gain2, const Numbers numbers, const DynamicMaps maps) {
   REPRISE_SHARED(float, factors, kFactors);
   REPRISE_SHARED(float, shared, kStateShared);
   if (args.scalars->skip != 0) return;
@@ -198,7 +199,7 @@ Status cuda_sgd_update(const KernelContext& context, const SgdArgs& args) {
   if (numbers.are_f32()) {
     REPRISE_LAUNCH(sgd_update, update_blocks(args.n), kBlockThreads, context.queue, args);
   } else {
-    REPRISE_LAUNCH(sgd_update_blocks, state_blocks(args.n), kBlockThreads, context.queue, args, numbers, kDynamicMaps);
+    REPRISE_LAUNCH(sgd_blocks, state_blocks(args.n), kBlockThreads, context.queue, args, numbers, kDynamicMaps);
   }
   return launch_status();
 }
@@ -209,7 +210,7 @@ Status cuda_adamw_update(const KernelContext& context, const AdamWArgs& args) {
   if (numbers.are_f32()) {
     REPRISE_LAUNCH(adamw_update, update_blocks(args.n), kBlockThreads, context.queue, args, gain1, gain2);
   } else {
-    REPRISE_LAUNCH(adamw_update_blocks, state_blocks(args.n), kBlockThreads, context.queue, args, gain1, gain2, numbers, kDynamicMaps);
+    REPRISE_LAUNCH(adamw_blocks, state_blocks(args.n), kBlockThreads, context.queue, args, gain1, gain2, numbers, kDynamicMaps);
   }
   return launch_status();
 }
@@ -220,7 +221,7 @@ Status cuda_lion_update(const KernelContext& context, const LionArgs& args) {
   if (numbers.are_f32()) {
     REPRISE_LAUNCH(lion_update, update_blocks(args.n), kBlockThreads, context.queue, args, gain1, gain2);
   } else {
-    REPRISE_LAUNCH(lion_update_blocks, state_blocks(args.n), kBlockThreads, context.queue, args, gain1, gain2, numbers, kDynamicMaps);
+    REPRISE_LAUNCH(lion_blocks, state_blocks(args.n), kBlockThreads, context.queue, args, gain1, gain2, numbers, kDynamicMaps);
   }
   return launch_status();
 }

@@ -39,11 +39,12 @@ class StateBlocks {
     shared_[kMapsAt + kDynamicCodes + threadIdx.x] = maps.without[threadIdx.x];
   }
 
-  // Before the first read and write of each block of numbers: warp k draws for part k, for those that need it.
-  __device__ void start(uint64_t block, bool (&drawn)[kStateParts]) {
+  // Before the first read and write of each block of numbers: warp k draws for part k, where bit k of `drawn` asks for it.
+  __device__ void start(uint64_t block, uint32_t drawn) {
     __syncthreads();
-    if (warp_index() >= kStateParts || !drawn[warp_index()]) return;
+    if (warp_index() >= kStateParts || (drawn >> warp_index() & 1u) == 0) return;
     const PhiloxBlock draw = state_draw(rounding_, static_cast<RoundedPart>(warp_index()), block, lane_index());
+    REPRISE_UNROLL
     for (uint32_t w = 0; w < 4; ++w) shared_[draw_at(warp_index(), w, lane_index())] = std::bit_cast<float>(draw.word[w]);
   }
   // After start(), so that what it wrote is seen.
@@ -98,6 +99,10 @@ class StateBlocks {
   const StateRounding rounding_;
 };
 
+// Bit k of `drawn`, for part k.
+__device__ inline uint32_t drawn_bit(const StateNumbers& numbers, RoundedPart part) {
+  return uint32_t{numbers.type == DType::kBf16} << static_cast<uint32_t>(part);
+}
 __device__ inline StateRounding rounding_of(const StepScalars& scalars, uint32_t stream) {
   return {.seed = scalars.seed, .step = scalars.step, .stream = stream};
 }

@@ -1,4 +1,5 @@
-// Scratch and stack of linear layers: one matrix product each, and the sums of columns for a bias.
+// Scratch and stack of linear layers: one matrix product each, and the sums of columns for a bias. The bytes of a product are gemm_scratch.h's, by
+// the blocks of cpu_size.h; check_resources in lib/check_row.h proves that a plan gives them, and a kernel that gets fewer refuses.
 #pragma once
 
 #include "lib/backend_rules.h"

@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lib/f16.h"
+#include "lib/weight_blocks.h"
 #include "tests/faces/expect_user_error.h"
 #include "tools/formats/checksum.h"
 #include "tools/formats/gguf.h"
@@ -310,7 +311,7 @@ TEST(SafetensorsWeights, EveryTypeIsReadExactly) {
     EXPECT_EQ(source->names(), (std::vector<std::string>{"bf16", "bytes", "count", "full", "half"}));
     EXPECT_EQ(source->find("half")->exact, DType::kF32);
     EXPECT_EQ(source->find("half")->type, "F16");
-    EXPECT_EQ(source->find("bytes")->exact, std::nullopt);
+    EXPECT_EQ(source->find("bytes")->exact, DType::kU8);
     EXPECT_EQ(source->find("none"), nullptr);
     EXPECT_EQ(values_of(*source, "full"), (std::vector<float>{1.25f, -3e-30f}));
     EXPECT_EQ(values_of(*source, "half"), many);
@@ -359,6 +360,58 @@ TEST(SafetensorsWeights, SeveralFilesAreOneModel) {
   refused(R"({"weight_map": {"one": "b.safetensors"}})", {index, "\"one\"", "is not in", "b.safetensors"});
   write_safetensors(folder.file("model.safetensors"), {{"whole", StoredType::kF32, {1}}});
   EXPECT_EQ(open_weights(folder.path())->names(), std::vector<std::string>{"whole"}) << "one file is taken before an index";
+}
+
+// ---- bitsandbytes' NF4: tests/parity/make_nf4_goldens.py ----
+
+const std::string kNf4 = kGoldens + "nf4/";
+
+// Whole or in pieces that begin inside a byte and a block.
+TEST(BitsandbytesWeights, AreTheNumbersThatItMakesOfThem) {
+  const auto source = open_weights(kNf4 + "model.safetensors"), expected = open_weights(kNf4 + "numbers.safetensors");
+  EXPECT_EQ(source->names(), expected->names()) << "its parts are no weights";
+  for (const std::string& name : expected->names()) {
+    EXPECT_EQ(source->find(name)->shape, expected->find(name)->shape) << name;
+    const std::vector<uint32_t> want = bits_of(values_of(*expected, name));
+    EXPECT_EQ(bits_of(values_of(*source, name)), want) << name;
+    EXPECT_EQ(bits_of(values_of(*source, name, 37)), want) << name;
+  }
+}
+
+// What stays in blocks of 64 gives the same numbers; other blocks, and rows that are no whole ones, become f32.
+TEST(BitsandbytesWeights, StayInTheirBlocks) {
+  const auto source = open_weights(kNf4 + "model.safetensors");
+  for (const char* name : {"large.weight", "uneven.weight"}) EXPECT_FALSE(source->find(name)->format.has_value()) << name;
+  for (const char* name : {"plain.weight", "nested.weight"}) {
+    ASSERT_EQ(source->find(name)->format, DType::kNF4) << name;
+    const std::vector<float> want = values_of(*source, name);
+    std::vector<unsigned char> blocks(stored_bytes(DType::kNF4, want.size()));
+    source->read_stored(name, 0, 64, blocks.data());
+    source->read_stored(name, 64, want.size() - 64, blocks.data() + 36);
+    for (size_t i = 0; i < want.size(); ++i) {
+      const unsigned char* block = &blocks[i / 64 * 36];
+      ASSERT_EQ(blocks::NF4::multiple(block, 0, i % 64) * blocks::NF4::line(block, 0).scale, want[i]) << name << " " << i;
+    }
+  }
+}
+
+TEST(BitsandbytesWeights, RefusesWhatDoesNotFitTogether) {
+  const TemporaryFolder folder;
+  const std::string good = read_file(kNf4 + "model.safetensors"), bad = folder.file("bad.safetensors");
+  const auto refused = [&](const std::string& what, const std::string& with, std::initializer_list<std::string> fragments) {
+    std::string text = good;
+    const size_t at = text.find(what);
+    ASSERT_NE(at, std::string::npos) << what;
+    put(bad, text.replace(at, what.size(), with));
+    expect_user_error([&] { open_weights(bad); }, fragments);
+  };
+  refused("\"quant_type\": \"nf4\"", "\"quant_type\": \"fp4\"", {bad, "quant_state.bitsandbytes__nf4", "quant_type", "\"nf4\"", "fp4"});
+  refused("\"blocksize\": 64", "\"blocksize\": 31", {"blocksize", "32", "31"});
+  refused("{\"quant_type\"", "[\"quant_type\"", {"JSON object"});
+  refused("\"shape\": [24, 64]", "\"shape\": [24, 65]", {"plain.weight", "must be U8 of 780 numbers, is U8 of 768"});
+  refused("\"shape\": [80, 256]", "\"shape\": [20480]  ", {"shape", "rows and columns"});
+  refused("plain.weight.absmax", "plain.weight.absmin", {"plain.weight.absmax", "missing"});
+  refused("nested.weight.nested_quant_map", "nested.weight.nested_quant_mop", {"nested.weight.nested_quant_map", "missing"});
 }
 
 TEST(StoredName, Gpt2sPrefixMayBeMissing) {

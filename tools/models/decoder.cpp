@@ -78,6 +78,13 @@ class DecoderBuilder {
   ValueId frequencies_ = kNoValue;
 };
 
+// Whether the folder's matrices are bitsandbytes' NF4, which tools/weights/bitsandbytes_weights.h reads.
+bool is_nf4(const nlohmann::json& quantization) {
+  if (!quantization.is_object()) return false;
+  const auto is = [&](const char* key, const nlohmann::json& value) { return quantization.value(key, nlohmann::json()) == value; };
+  return is("quant_method", "bitsandbytes") && is("load_in_4bit", true) && is("bnb_4bit_quant_type", "nf4");
+}
+
 // Variants of the mathematics that a config can switch on: silently ignoring one would train another model.
 void refuse_decoder_variants(const JsonFields& fields) {
   const auto refuse_given = [&](const char* key, const char* what) {
@@ -92,7 +99,9 @@ void refuse_decoder_variants(const JsonFields& fields) {
     }
   }
   for (const char* key : {"num_experts", "num_local_experts", "n_routed_experts", "moe_intermediate_size"}) refuse_given(key, "a mixture of experts");
-  refuse_given("quantization_config", "weights that another tool has quantised; give a GGUF file, or the weights as they were published");
+  if (fields.has_value("quantization_config") && !is_nf4(fields.at("quantization_config"))) {
+    refuse_given("quantization_config", "weights that another tool has quantised; give bitsandbytes' NF4, a GGUF file, or the weights as they were published");
+  }
   std::string activation = "silu";
   fields.read("hidden_act", activation, {"The activation of the gate", "", "", {"silu"}});
   if (activation != "silu") fields.refuse("hidden_act", "must be \"silu\", the one available, not " + json_shown(activation));

@@ -1,4 +1,5 @@
-// The recursion over what goes to disk: H-Revolve's two levels on links that differ, above the tables of `optimal`.
+// The recursion over what goes to disk: H-Revolve's two levels on links that differ, above the tables of `optimal`. The header has the recurrence
+// and its papers; the strategy that calls it is schedule_hrevolve in optimal.cpp.
 // Rows over the disk's free units are lowered whole; choices are recomputed on traceback rather than stored.
 #include "tools/schedule/h_revolve.h"
 

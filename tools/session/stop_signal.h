@@ -1,4 +1,5 @@
-// The wish to end, from SIGINT, SIGTERM or SIGHUP: noted, so that a training may save first.
+// The wish to end, from SIGINT, SIGTERM or SIGHUP: noted, so that a training may save first. Its running step ends, the snapshot is saved where
+// --save asks for one, an adapter is written, and the exit status is 0 where something was saved, else 128 and the signal (training_run.cpp).
 #pragma once
 
 namespace reprise {

@@ -7,6 +7,7 @@
 #include <stdexcept>
 
 #include "tools/formats/input_file.h"
+#include "tools/weights/bitsandbytes_weights.h"
 #include "tools/weights/gguf_weights.h"
 #include "tools/weights/safetensors_weights.h"
 
@@ -53,7 +54,9 @@ void WeightSource::read_stored(const std::string& name, uint64_t, uint64_t, void
   throw std::logic_error("WeightSource: " + name + " of " + path() + " is not read as it is stored");
 }
 
-std::unique_ptr<WeightSource> open_weights(const std::string& path) {
+namespace {
+
+std::unique_ptr<WeightSource> open_files(const std::string& path) {
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored)) {
     const std::string whole = path + "/model.safetensors", index = whole + ".index.json";
@@ -62,6 +65,13 @@ std::unique_ptr<WeightSource> open_weights(const std::string& path) {
   }
   if (path.ends_with(".index.json")) return open_sharded_weights(path);
   return is_gguf(path) ? open_gguf_weights(path) : open_safetensors_weights(path);
+}
+
+}  // namespace
+
+std::unique_ptr<WeightSource> open_weights(const std::string& path) {
+  std::unique_ptr<WeightSource> files = open_files(path);
+  return has_bitsandbytes_weights(*files) ? open_bitsandbytes_weights(std::move(files)) : std::move(files);
 }
 
 std::string stored_name(const WeightSource& source, const std::string& name) {
