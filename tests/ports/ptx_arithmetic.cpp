@@ -181,12 +181,14 @@ T remainder_of(T a, T b) {
 }
 
 // The lower `length` bits of a at bit `begin` of b.
-uint32_t insert_bits(uint32_t a, uint32_t b, uint32_t begin, uint32_t length) {
+template <typename T>
+T insert_bits(T a, T b, uint32_t begin, uint32_t length) {
+  constexpr uint32_t kBits = 8 * sizeof(T);
   begin &= 0xff;
   length &= 0xff;
-  const uint64_t ones = length >= 32 ? kAllLanes : (uint64_t{1} << length) - 1;
-  const auto mask = begin >= 32 ? 0u : static_cast<uint32_t>(ones << begin);
-  return (b & ~mask) | (begin >= 32 ? 0u : a << begin & mask);
+  const T ones = length >= kBits ? static_cast<T>(~T{0}) : static_cast<T>((T{1} << length) - 1);
+  const T mask = begin >= kBits ? T{0} : static_cast<T>(ones << begin);
+  return (b & ~mask) | (begin >= kBits ? T{0} : a << begin & mask);
 }
 uint32_t extract_bits(uint32_t a, uint32_t begin, uint32_t length) {
   begin &= 0xff;
@@ -295,6 +297,7 @@ std::vector<Arithmetic> make_table() {
       of("neg.s64", [](uint64_t a) { return uint64_t{0} - a; }),
       of("neg.s16", [](uint16_t a) { return static_cast<uint16_t>(0 - a); }),
       of("bfi.b32", [](uint32_t a, uint32_t b, uint32_t begin, uint32_t length) { return insert_bits(a, b, begin, length); }),
+      of("bfi.b64", [](uint64_t a, uint64_t b, uint32_t begin, uint32_t length) { return insert_bits(a, b, begin, length); }),
       of("bfe.u32", [](uint32_t a, uint32_t begin, uint32_t length) { return extract_bits(a, begin, length); }),
       of("prmt.b32", [](uint32_t a, uint32_t b, uint32_t selector) { return permute_bytes(a, b, selector); }),
       of("popc.b32", [](uint32_t a) { return static_cast<uint32_t>(std::popcount(a)); }),

@@ -133,6 +133,7 @@ TEST(PtxArithmetic, IntegersWrapShiftAndDivide) {
   EXPECT_EQ(computed("\tmin.s32 %r1, -1, 2;\n"), 0xffffffffu);
   EXPECT_EQ(computed("\tmin.u32 %r1, -1, 2;\n"), 2u);
   EXPECT_EQ(computed("\tbfi.b32 %r1, 5, 0xffffffff, 4, 3;\n"), 0xffffffdfu);
+  EXPECT_EQ(computed("\tmov.b64 %rd3, 1;\n\tbfi.b64 %rd3, %rd3, %rd3, 33, 4;\n\tshr.u64 %rd3, %rd3, 32;\n\tcvt.u32.u64 %r1, %rd3;\n"), 2u);
   EXPECT_EQ(computed("\tprmt.b32 %r1, 0x33221100, 0x77665544, 0x7531;\n"), 0x77553311u);
   EXPECT_EQ(computed("\tshf.l.wrap.b32 %r1, 0x80000001, 0x2, 1;\n"), 5u);
   EXPECT_EQ(computed("\tmul.wide.s32 %rd3, -2, 3;\n\tshr.s64 %rd3, %rd3, 1;\n\tcvt.u32.u64 %r1, %rd3;\n"),
