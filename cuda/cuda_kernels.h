@@ -103,6 +103,12 @@ Status cuda_rope_forward(const KernelContext& context, const RopeForwardArgsOf<S
 template <typename Stored>
 Status cuda_rope_backward(const KernelContext& context, const RopeBackwardArgsOf<Stored>& args);
 
+Status cuda_dora_norms(const KernelContext& context, const DoraNormsArgs& args);
+template <typename Stored>
+Status cuda_dora_forward(const KernelContext& context, const DoraForwardArgsOf<Stored>& args);
+template <typename Stored>
+Status cuda_dora_backward(const KernelContext& context, const DoraBackwardArgsOf<Stored>& args);
+
 template <typename Stored>
 Status cuda_dropout(const KernelContext& context, const DropoutArgsOf<Stored>& args);
 
@@ -152,6 +158,8 @@ constexpr void add_cuda_activation_kernels(Backend& table) {
   table.set<EmbeddingBackward, Stored, cuda_embedding_backward<Stored>>();
   table.set<RopeForward, Stored, cuda_rope_forward<Stored>>();
   table.set<RopeBackward, Stored, cuda_rope_backward<Stored>>();
+  table.set<DoraForward, Stored, cuda_dora_forward<Stored>>();
+  table.set<DoraBackward, Stored, cuda_dora_backward<Stored>>();
   table.set<DropoutForward, Stored, cuda_dropout<Stored>>();
   table.set<DropoutBackward, Stored, cuda_dropout<Stored>>();
   table.set<LossHeadBackward, Stored, cuda_loss_head_backward<Stored>>();
@@ -189,6 +197,7 @@ constexpr void add_cuda_kernels(Backend& table) {
   table.set<AdafactorUpdate, float, cuda_adafactor_update>();
   table.set<ApolloUpdate, float, cuda_apollo_update>();
   table.set<MuonUpdate, float, cuda_muon_update>();
+  table.set<DoraNorms, float, cuda_dora_norms>();
 }
 
 }  // namespace reprise

@@ -4,6 +4,7 @@
 #include "cuda/attention_rules.h"
 #include "cuda/batch_norm_rules.h"
 #include "cuda/conv_rules.h"
+#include "cuda/dora_rules.h"
 #include "cuda/host_share.h"
 #include "cuda/layer_norm_rules.h"
 #include "cuda/linear_rules.h"
@@ -75,6 +76,7 @@ constexpr BackendRules make_cuda_rules(const char* name, const char* constant) {
   add_cuda_conv_rules<kCard>(rules);
   add_cuda_attention_rules(rules);
   add_cuda_batch_norm_rules(rules);
+  add_cuda_dora_rules<kCard>(rules);
   add_cuda_layer_norm_rules<kCard>(rules);
   add_cuda_loss_head_rules(rules);
   add_cuda_matrix_update_rules<kCard>(rules);

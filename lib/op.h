@@ -5,6 +5,7 @@
 #include "lib/ops/attention.h"
 #include "lib/ops/batch_norm.h"
 #include "lib/ops/conv.h"
+#include "lib/ops/dora.h"
 #include "lib/ops/dropout.h"
 #include "lib/ops/elementwise.h"
 #include "lib/ops/embedding.h"
@@ -35,7 +36,7 @@ struct Joined<TypeList<A...>, TypeList<B...>, Rest...> {
 
 using Kernels = contract::Joined<ConvKernels, BatchNormKernels, ElementwiseKernels, PoolKernels, LinearKernels, LayerNormKernels,
                                  EmbeddingKernels, AttentionKernels, DropoutKernels, LossHeadKernels, GradNormKernels, OptimizerKernels,
-                                 TransferKernels, RopeKernels, DecodeKernels, MatrixUpdateKernels>::List;
+                                 TransferKernels, RopeKernels, DecodeKernels, MatrixUpdateKernels, DoraKernels>::List;
 constexpr uint32_t kKernelCount = Kernels::kCount;
 
 namespace contract {

@@ -97,6 +97,12 @@ Status cpu_rope_forward(const KernelContext& context, const RopeForwardArgsOf<St
 template <typename Stored>
 Status cpu_rope_backward(const KernelContext& context, const RopeBackwardArgsOf<Stored>& args);
 
+Status cpu_dora_norms(const KernelContext& context, const DoraNormsArgs& args);
+template <typename Stored>
+Status cpu_dora_forward(const KernelContext& context, const DoraForwardArgsOf<Stored>& args);
+template <typename Stored>
+Status cpu_dora_backward(const KernelContext& context, const DoraBackwardArgsOf<Stored>& args);
+
 template <typename Stored>
 Status cpu_dropout(const KernelContext& context, const DropoutArgsOf<Stored>& args);
 
@@ -158,6 +164,8 @@ constexpr void add_cpu_activation_kernels(Table& table) {
   table.template set<AttentionDecode, Stored, cpu_attention_decode<Stored>>();
   table.template set<RopeForward, Stored, cpu_rope_forward<Stored>>();
   table.template set<RopeBackward, Stored, cpu_rope_backward<Stored>>();
+  table.template set<DoraForward, Stored, cpu_dora_forward<Stored>>();
+  table.template set<DoraBackward, Stored, cpu_dora_backward<Stored>>();
   table.template set<DropoutForward, Stored, cpu_dropout<Stored>>();
   table.template set<DropoutBackward, Stored, cpu_dropout<Stored>>();
   table.template set<LossHeadBackward, Stored, cpu_loss_head_backward<Stored>>();
@@ -177,6 +185,7 @@ constexpr void add_cpu_kernels(Table& table) {
   table.template set<AdafactorUpdate, float, cpu_adafactor_update>();
   table.template set<ApolloUpdate, float, cpu_apollo_update>();
   table.template set<MuonUpdate, float, cpu_muon_update>();
+  table.template set<DoraNorms, float, cpu_dora_norms>();
 }
 
 }  // namespace reprise

@@ -4,6 +4,7 @@
 #include "lib/cpu/attention_rules.h"
 #include "lib/cpu/batch_norm_rules.h"
 #include "lib/cpu/conv_rules.h"
+#include "lib/cpu/dora_rules.h"
 #include "lib/cpu/layer_norm_rules.h"
 #include "lib/cpu/linear_rules.h"
 #include "lib/cpu/loss_head_rules.h"
@@ -25,6 +26,7 @@ constexpr void state_fixed_arrays(BackendRules& rules) {
   rules.of<RopeForward>().stack_bytes = rules.of<RopeBackward>().stack_bytes = fixed_bytes<4608>;
   rules.of<EmbeddingForward>().stack_bytes = fixed_bytes<4608>;
   rules.of<AttentionDecode>().stack_bytes = fixed_bytes<2560>;
+  rules.of<DoraNorms>().stack_bytes = fixed_bytes<1536>;
   rules.of<SgdUpdate>().stack_bytes = rules.of<AdamWUpdate>().stack_bytes = rules.of<LionUpdate>().stack_bytes = fixed_bytes<3584>;
 }
 
@@ -50,6 +52,7 @@ constexpr BackendRules make_cpu_rules(const char* name, const char* constant) {
   add_attention_rules<kSize>(rules);
   add_batch_norm_rules(rules);
   add_conv_rules<kSize>(rules);
+  add_dora_rules(rules);
   add_layer_norm_rules(rules);
   add_linear_rules<kSize>(rules);
   add_loss_head_rules<kSize>(rules);
