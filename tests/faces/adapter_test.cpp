@@ -587,7 +587,7 @@ TEST(PeftAdapter, WhatIsNoPlainLoraIsRefusedByName) {
     expect_user_error([&] { open_peft_adapter(folder.path()); }, fragments);
   };
   refused({{"peft_type", "LOHA"}}, {config, "peft_type", "LOHA"});
-  refused({{"use_dora", true}}, {config, "use_dora", "not supported"});
+  refused({{"use_dora", true}}, {"adapter_model.safetensors", "x.lora_magnitude_vector", "missing"});
   refused({{"bias", "all"}}, {config, "bias", "\"all\" is not supported"});
   refused({{"rank_pattern", {{"x", 4}}}}, {"adapter_model.safetensors", "rank 4"});
   refused({{"alpha_pattern", {{"x", -4}}}}, {config, "alpha_pattern.x"});
@@ -625,6 +625,49 @@ TEST(PeftAdapter, WhatIsNoPlainLoraIsRefusedByName) {
   with_tie.update({{"modules_to_save", {"embed_tokens"}}, {"ensure_weight_tying", true}});
   put(with_tie.dump());
   EXPECT_EQ(open_peft_adapter(folder.path()).saved, (std::vector<std::string>{"lm_head.weight"}));
+}
+
+// DoRA's magnitudes under the name that PEFT 0.21 saves them by, which is no module's weight.
+TEST(PeftAdapter, ADorasMagnitudesGoThroughItsForm) {
+  TemporaryFolder folder;
+  const std::string config = folder.file("adapter_config.json"), file = folder.file("adapter_model.safetensors"), x = "base_model.model.x.";
+  const auto put = [&](bool dora, std::initializer_list<std::pair<std::string, std::vector<uint64_t>>> tensors) {
+    std::ofstream(config) << json{{"peft_type", "LORA"}, {"r", 2}, {"lora_alpha", 8}, {"use_dora", dora}, {"target_modules", {"x"}}};
+    SafetensorsWriter writer(file);
+    for (const auto& [name, shape] : tensors) writer.declare(x + name, StoredType::kF32, shape);
+    float number = 1;
+    for (const auto& [name, shape] : tensors) {
+      std::vector<float> numbers(shape[0] * (shape.size() == 2 ? shape[1] : 1));
+      for (float& each : numbers) each = number++ / 8;
+      writer.write(numbers.data(), numbers.size() * sizeof(float));
+    }
+    writer.finish();
+  };
+  const std::pair<std::string, std::vector<uint64_t>> a = {"lora_A.weight", {2, 4}}, b = {"lora_B.weight", {3, 2}}, m = {"lora_magnitude_vector", {3}};
+  put(true, {a, b, m});
+  const Adapter adapter = open_peft_adapter(folder.path());
+  EXPECT_TRUE(adapter.settings.dora);
+  ASSERT_EQ(adapter.layers.size(), 1u);
+  EXPECT_TRUE(adapter.saved.empty());
+  const std::vector<float> magnitudes = read_magnitudes(*adapter.weights, adapter.layers[0]);
+  EXPECT_EQ(magnitudes, (std::vector<float>{15.0f / 8, 16.0f / 8, 17.0f / 8}));
+  TemporaryFolder again;
+  write_peft_adapter(adapter, "base", {again.file("adapter_config.json"), again.file("adapter_model.safetensors")});
+  EXPECT_EQ(json::parse(read_file(again.file("adapter_config.json"))).at("use_dora"), true);
+  const auto written = open_weights(again.file("adapter_model.safetensors"));
+  ASSERT_NE(written->find(x + "lora_magnitude_vector"), nullptr);
+  EXPECT_EQ(written->find(x + "lora_magnitude_vector")->shape, (std::vector<uint64_t>{3}));
+  const Adapter back = open_peft_adapter(again.path());
+  EXPECT_EQ(back.settings, adapter.settings);
+  EXPECT_EQ(read_magnitudes(*back.weights, back.layers[0]), magnitudes);
+  expect_user_error([&] { write_gguf_adapter(adapter, "llama", 8, again.file("a.gguf")); }, {"is of a DoRA", "GGUF adapter cannot hold", "--merged"});
+  const auto refused = [&](std::initializer_list<std::string> fragments) { expect_user_error([&] { open_peft_adapter(folder.path()); }, fragments); };
+  put(true, {a, b, {"lora_magnitude_vector", {4}}});
+  refused({"x.lora_magnitude_vector", "is F32 [4], must be [3]"});
+  put(false, {a, b, m});
+  refused({"x.lora_magnitude_vector", "is DoRA's, which the adapter's settings do not name"});
+  put(true, {a, b, m, {"y.lora_magnitude_vector", {3}}});
+  refused({"y.lora_magnitude_vector", "stands beside no adapter"});
 }
 
 // Rows of 256 are whole blocks of Q4_K, rows of 64 are not.

@@ -166,6 +166,9 @@ TEST(Recipe, EveryKeyArrives) {
   EXPECT_EQ(gpt.early_stopping->patience, 3u);
   EXPECT_EQ(parse(R"({"model": {"family": "gpt2"}, "batch": 2, "lora": {"r": 6}})").lora->scale_of("transformer.h.0.mlp.c_fc"), 1);
   EXPECT_FALSE(parse(R"({"model": {"family": "gpt2"}, "batch": 2, "lora": null})").lora.has_value());
+  const Recipe dora = parse(R"({"model": {"family": "gpt2"}, "batch": 2, "lora": {"r": 6, "dora": true}})");
+  EXPECT_TRUE(dora.lora->dora);
+  EXPECT_EQ(nlohmann::json::parse(canonical_recipe(dora)).at("lora").at("dora"), true);
 }
 
 Recipe with_optimizer(const std::string& optimizer, const std::string& more = "") {
@@ -408,6 +411,8 @@ const BadRecipe kBadRecipes[] = {
     {"ranks in a list", kGpt, R"({"lora": {"r": 8, "rank_pattern": [4]}})", {"lora.rank_pattern", "object"}},
     {"modules to save", kGpt, R"({"lora": {"r": 8, "modules_to_save": "lm_head"}})", {"lora.modules_to_save", "must be a list"}},
     {"no lora targets", kGpt, R"({"lora": {"r": 8, "targets": []}})", {"lora.targets", "one layer at least"}},
+    {"DoRA with dropout", kGpt, R"({"lora": {"r": 8, "dora": true, "dropout": 0.1}})", {"lora.dora", "\"dropout\"", "must be false"}},
+    {"DoRA's word", kGpt, R"({"lora": {"r": 8, "dora": "yes"}})", {"lora.dora", "must be"}},
     {"lora and freeze", kGpt, R"({"lora": {"r": 8}, "freeze": ["*wte*"]})", {"freeze", "lora"}},
     {"weights of what trains", kGpt, R"({"weights": {"frozen": "f32"}})", {"weights.frozen", "nothing is frozen"}},
     {"weights' word", kGpt, R"({"lora": {"r": 8}, "weights": {"frozen": "q9"}})", {"weights.frozen", "q4_0", "q9"}},

@@ -114,6 +114,7 @@ class Derivation {
   void forward(const Node& n) {
     if (n.op == Op::kLossHead) return;
     if (n.op == Op::kBatchNorm) return batch_norm(n);
+    if (n.op == Op::kDora) return dora(n);
     std::vector<Term> inputs;
     for (const ValueId v : n.inputs) inputs.push_back(value(v));
     if (n.op == Op::kAttention) inputs = {inputs[0], document_start(n)};
@@ -138,6 +139,15 @@ class Derivation {
     const Application normal =
         application(n, Pass::kForward, {x, mean, rstd, value(n.parameters[0]), value(n.parameters[1])});
     value_[n.outputs[0]] = terms_.output(normal, 0, form(n.outputs[0]));
+  }
+
+  // The norms of W + s B A, then y = z m / norms + bias.
+  void dora(const Node& n) {
+    const auto parameter = [&](uint32_t i) { return value(n.parameters[i]); };
+    const Term norms = value_[n.outputs[1]] =
+        terms_.output(application(n, Pass::kStatistics, {parameter(2), parameter(3), parameter(4)}), 0, form(n.outputs[1]));
+    const Application scaled = application(n, Pass::kForward, {value(n.inputs[0]), parameter(0), norms, parameter(1)});
+    value_[n.outputs[0]] = terms_.output(scaled, 0, form(n.outputs[0]));
   }
 
   // ---- the chain rule ----
@@ -189,6 +199,12 @@ class Derivation {
         return contribute(x, application(n, Pass::kBackwardData, {dy, value(n.parameters[0])}), 0);
       case Op::kLinear:
         return linear(n, dy);
+      case Op::kDora: {  // the norms are constants
+        contribute_weight(n.parameters[1], {Op::kLinear, Pass::kBackwardBias, {}, {dy}}, 0);
+        const Application call = application(n, Pass::kBackward, {value(x), value(n.parameters[0]), value(n.outputs[1]), dy});
+        contribute_weight(n.parameters[0], call, 1);
+        return contribute(x, call, 0);
+      }
       case Op::kBatchNorm:
       case Op::kGroupNorm:
       case Op::kLayerNorm: {

@@ -80,6 +80,7 @@ TEST(Cuts, AdaptersDropoutAndDocumentsMoveNone) {
     const std::string model = R"("family": ")" + std::string(family) + "\"" + kSizes;
     expect_family_cuts(recipe_of(model, R"(, "sequence": 16)"));
     expect_family_cuts(recipe_of(model, R"(, "sequence": 16, "lora": {"r": 2, "dropout": 0.1})"));
+    expect_family_cuts(recipe_of(model, R"(, "sequence": 16, "lora": {"r": 2, "dora": true})"));
     Recipe recipe = recipe_of(model, R"(, "sequence": 16)");
     const Graph packed = build_model(recipe, {"some.json"}, {.samples = 2, .sequence = 16, .documents = true});
     EXPECT_NE(packed.document_start, kNoValue);

@@ -93,6 +93,7 @@ TEST(Graph, RefusesWhatItsKernelsCouldNotTake) {
        },
        {"l (linear): up is table [7,12] of f32; must be [7,5]"}},
       {[](Values& v) { v.graph.low_rank(v.rows, "l", 0, 1); }, {"l.lora_A (linear): has rank 0"}},
+      {[](Values& v) { v.graph.dora(v.rows, "l", false); }, {"l.dora (dora): z is rows", "must be what a linear layer with an adapter and without a bias wrote"}},
       {[nan](Values& v) { v.graph.low_rank(v.rows, "l", 2, nan); }, {"l.lora_A (linear): is given input_major 0, scale nan", "LinearAttribute"}},
       {[](Values& v) { v.graph.layer_norm(v.tokens, "n", 1e-5f); }, {"n (layer_norm): x is tokens"}},
       {[nan](Values& v) { v.graph.layer_norm(v.rows, "n", nan); }, {"n (layer_norm): is given epsilon nan"}},

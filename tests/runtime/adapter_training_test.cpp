@@ -3,6 +3,8 @@
 // Here because an adapter is only right if the model that comes out of it is the one that went on learning.
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -146,6 +148,96 @@ TEST_F(AdapterTraining, TheGradientOfWholeModulesIsTheLosss) {
     const double fall = kLr * norm * norm;
     EXPECT_NEAR(before - session.loss(), fall, 0.05 * fall) << modules;
   }
+}
+
+// DoRA starts as the base, and trains A, B and the lengths of the adapted weight's rows: the same bits under every schedule, beside a base in
+// blocks or bf16, in f32 or bf16.
+TEST_F(AdapterTraining, ADoraStartsAsTheBaseAndTrainsWithTheSameBits) {
+  for (const json& more : {json::object(), json{{"weights", {{"frozen", "bf16"}}}}, json{{"weights", {{"frozen", "q4_0"}}}}, json{{"dtype", "bf16"}},
+                           json{{"accumulate", 2}, {"trained", {{"storage", "bf16"}}}}}) {
+    SCOPED_TRACE(more.dump());
+    const Recipe of = recipe({{"dora", true}, {"modules_to_save", nullptr}}, more);
+    Session run(of), tight(of, "optimal", 0.0);
+    Session plain(recipe({{"modules_to_save", nullptr}}, more));
+    const double first = run.loss();
+    EXPECT_NEAR(first, plain.loss(), (of.dtype == Recipe::Dtype::kBf16 ? 1e-3 : 1e-7) * first) << "factors are 1 and B is 0";
+    const auto before = run.values();
+    const std::vector<double> losses = run.train(4);
+    EXPECT_EQ(tight.train(4), losses);
+    EXPECT_EQ(tight.values(), run.values());
+    EXPECT_NE(run.loss(), first);
+    const auto after = run.values();
+    size_t magnitudes = 0;
+    for (const StateTensor& state : run.trainer.plan->state) {
+      if (state.kind != StateKind::kParameter) continue;
+      EXPECT_EQ(after.at(state.name) != before.at(state.name), is_adapter(state.name)) << state.name;
+      magnitudes += std::string_view(state.name).ends_with(kMagnitude) ? 1 : 0;
+    }
+    EXPECT_EQ(magnitudes, 7u);
+  }
+}
+
+// The norms count as constants, so it is no gradient of the loss in A and B, but one in the magnitudes.
+TEST_F(AdapterTraining, TheGradientOfMagnitudesIsTheLosss) {
+  constexpr double kLr = 1e-4;
+  Recipe of = recipe({{"dora", true}, {"modules_to_save", nullptr}}, {{"optimizer", {{"name", "sgd"}, {"lr", kLr}}}, {"data", {{"shuffle", false}}}});
+  Session session(of);
+  const auto before = session.values();
+  const double loss = session.loss();
+  session.train(1);
+  double squares = 0;
+  for (uint32_t i = 0; i < session.trainer.plan->state.count; ++i) {
+    const StateTensor& state = session.trainer.plan->state[i];
+    if (state.kind != StateKind::kParameter || !is_adapter(state.name)) continue;
+    const std::vector<unsigned char> was = before.at(state.name), is = session.values().at(state.name);
+    if (!std::string_view(state.name).ends_with(kMagnitude)) {  // A and B as they were
+      ASSERT_TRUE(session.trainer.write(session.trainer.state_tensor(i), was.data(), was.size()).ok());
+      continue;
+    }
+    for (size_t at = 0; at < was.size(); at += sizeof(float)) {
+      float old = 0, now = 0;
+      std::memcpy(&old, was.data() + at, sizeof old);
+      std::memcpy(&now, is.data() + at, sizeof now);
+      squares += std::pow((static_cast<double>(now) - static_cast<double>(old)) / kLr, 2);
+    }
+  }
+  const double fall = kLr * squares;
+  ASSERT_GT(fall, 0);
+  EXPECT_NEAR(loss - session.loss(), fall, 0.1 * fall);
+}
+
+TEST_F(AdapterTraining, ADoraGoesThroughSnapshotPeftAndMerge) {
+  const Recipe of = recipe({{"dora", true}});
+  Session run(of), untrained(of);
+  run.train(4);
+  save(run, of);
+  Session second(of);
+  const DataFingerprint data;
+  resume_snapshot(second.trainer, of, &data, at("snapshot"));
+  EXPECT_EQ(second.loss(), run.loss());
+  for (const ExportForm form : {ExportForm::kMerged, ExportForm::kMergedGguf}) {
+    const std::string to = at(form == ExportForm::kMerged ? "merged" : "merged.gguf");
+    export_snapshot(of, {.snapshot = at("snapshot"), .form = form, .to = to});
+    Recipe plain = recipe(json::object(), {{"lora", nullptr}});
+    plain.place = {};
+    (form == ExportForm::kMerged ? plain.place.huggingface : plain.place.gguf) = to;
+    EXPECT_NEAR(Session(plain).loss(), run.loss(), 1e-5 * std::abs(run.loss()));
+  }
+  EXPECT_GT(std::abs(run.loss() - untrained.loss()), 0.01);
+  save_adapter(run.trainer, of, at("peft"));
+  Session again(of);
+  (void)load_adapter(again.trainer, of, at("peft"));
+  EXPECT_EQ(again.loss(), run.loss());
+  EXPECT_EQ(again.train(1).size(), 1u);
+  const Recipe other = recipe();
+  Session lora(other);
+  expect_user_error([&] { (void)load_adapter(lora.trainer, other, at("peft")); }, {"adapter_config.json: use_dora: is true", "\"dora\" false"});
+  expect_user_error([&] { resume_snapshot(lora.trainer, other, &data, at("snapshot")); }, {"recipe.lora.dora: trained with true"});
+  const Recipe alone = recipe({{"dora", true}, {"modules_to_save", nullptr}});
+  Session small(alone);
+  save(small, alone, "alone");
+  expect_user_error([&] { export_snapshot(alone, {.snapshot = at("alone"), .form = ExportForm::kAdapterGguf, .to = at("a.gguf")}); }, {"is of a DoRA", "GGUF"});
+  expect_user_error([&] { (void)load_adapter(small.trainer, alone, base()); }, {base(), "holds no DoRA"});
 }
 
 // A snapshot holds what trains, and goes on as if nothing had been.

@@ -36,6 +36,7 @@ double matrix_flops(const KernelCall& call) {
       const double adapter = call.pass == Pass::kForward ? elements(a[5]) : 0;
       return 2 * (elements(w) + adapter) * static_cast<double>(x->leading_elements());
     }
+    case Op::kDora: return call.pass == Pass::kStatistics ? 2 * elements(a[DoraNorms::kW]) * (static_cast<double>(a[DoraNorms::kA]->shape[0]) + 1) : 0;
     case Op::kAttention: return attention_flops(call, call.pass == Pass::kForward ? 2 : 5);
     case Op::kLossHead: {
       const bool backward = call.pass == Pass::kBackward;

@@ -271,7 +271,8 @@ ValueId Graph::linear(ValueId x, const std::string& name, uint32_t out_features,
   const ValueId read = form.dropout > 0 ? dropout(x, name + ".lora_dropout", form.dropout) : x;
   const ValueId hidden = low_rank(read, name, form.rank, form.scale);
   const ValueId up = parameter(name + ".lora_B.weight", {out_features, form.rank}, InitKind::kConstant, 0.0f);
-  return linear(x, name, out_features, input_major, bias, init_std, hidden, up);
+  if (!form.dora) return linear(x, name, out_features, input_major, bias, init_std, hidden, up);
+  return dora(linear(x, name, out_features, input_major, false, init_std, hidden, up), name, bias);
 }
 
 ValueId Graph::linear(ValueId x, const std::string& name, uint32_t out_features, bool input_major, bool bias, float init_std, ValueId hidden,
@@ -323,6 +324,27 @@ ValueId Graph::low_rank(ValueId x, const std::string& name, uint32_t rank, float
   n.outputs = {h};
   n.parameters = {down, kNoValue};
   return h;
+}
+
+ValueId Graph::dora(ValueId z, const std::string& name, bool bias) {
+  const NodeRules rules(*this, Op::kDora, name + ".dora");
+  const Tensor in = rules.rows(z, "z");
+  const size_t writer = writer_of(z);
+  rules.require(writer != kNoNode && nodes[writer].low_rank != kNoNode && nodes[writer].parameters[1] == kNoValue,
+                "z is " + values[z].name + "; must be what a linear layer with an adapter and without a bias wrote");
+  const Node layer = nodes[writer], low = nodes[layer.low_rank];
+  const auto attribute_of = [this](const Node& n) { return attributes.of<LinearAttribute>()[n.attribute]; };
+  const LinearAttribute adapted = {attribute_of(layer).input_major, attribute_of(low).scale};
+  const uint32_t channels = static_cast<uint32_t>(in.last_dimension());
+  const ValueId magnitudes = parameter(name + kMagnitude, {channels}, InitKind::kConstant, 1.0f);
+  const ValueId b = bias ? parameter(name + ".bias", {channels}, InitKind::kConstant, 0.0f) : kNoValue;
+  const ValueId y = add_value(name + ".dora", ValueKind::kActivation, shape_of(in));
+  const ValueId norms = add_value(name + ".norms", ValueKind::kSmall, {channels});
+  Node& n = node(Op::kDora, name + ".dora", {z});
+  n.attribute = attributes.intern(adapted);
+  n.outputs = {y, norms};
+  n.parameters = {magnitudes, b, layer.parameters[0], low.parameters[0], layer.parameters[2]};
+  return y;
 }
 
 ValueId Graph::layer_norm(ValueId x, const std::string& name, float epsilon) {

@@ -131,12 +131,16 @@ constexpr double kMostElements = 1099511627776.0;  // 2^40
 struct AdapterForm {
   uint32_t rank = 0;             // 0: the layer has none
   float scale = 1, dropout = 0;  // dropout: of what the adapter reads
+  bool dora = false;             // the length of each row of the adapted weight is trained, too (lib/ops/dora.h); then without dropout
 };
 // Of a layer's name: its adapter.
 using AdapterChoice = std::function<AdapterForm(const std::string& layer)>;
 
 // Whether a parameter is an adapter's, by its name.
-inline bool is_adapter(const std::string& parameter) { return parameter.ends_with(".lora_A.weight") || parameter.ends_with(".lora_B.weight"); }
+constexpr const char* kMagnitude = ".lora_magnitude_vector";  // behind a layer's name: DoRA's parameter
+inline bool is_adapter(const std::string& parameter) {
+  return parameter.ends_with(".lora_A.weight") || parameter.ends_with(".lora_B.weight") || parameter.ends_with(kMagnitude);
+}
 
 class Graph {
  public:
@@ -174,6 +178,10 @@ class Graph {
   // The first half of an adapter (Hu et al. 2021) for the linear layer `name`: scale * x A^T with the parameter A = "NAME.lora_A.weight"
   // [rank,in], drawn as PyTorch draws a linear layer's: uniform up to 1/sqrt(in).
   ValueId low_rank(ValueId x, const std::string& name, uint32_t rank, float scale);
+  // DoRA (lib/ops/dora.h) of the adapted layer `name` without a bias, which wrote z: each channel times magnitude / norm of its row of the
+  // adapted weight, with the parameter "NAME.lora_magnitude_vector" [out]. It starts as the norms of the weight's rows, which are known when
+  // the weight is: whoever gives that its numbers sets it (tools/snapshots/magnitudes.h). The bias is added here.
+  ValueId dora(ValueId z, const std::string& name, bool bias);
   ValueId layer_norm(ValueId x, const std::string& name, float epsilon);
   // `columns`: of each row that is normalised, which divide the last dimension; 0 for all of it.
   ValueId rms_norm(ValueId x, const std::string& name, float epsilon, uint32_t columns = 0);

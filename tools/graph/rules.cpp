@@ -38,6 +38,16 @@ std::vector<Call> batch_norm_calls(const Node& n) {
                   n.attribute)};
 }
 
+// The norms of a step's weights: no later forward of the link computes them again.
+std::vector<Call> dora_calls(const Node& n) {
+  using N = DoraNorms;
+  Call norms = call<N>({{N::kNorms, n.outputs[1]}, {N::kW, n.parameters[2]}, {N::kA, n.parameters[3]}, {N::kB, n.parameters[4]}}, n.attribute);
+  norms.once = 1u << N::kNorms;
+  using A = DoraForward;
+  return {norms, call<A>({{A::kY, n.outputs[0]}, {A::kZ, n.inputs[0]}, {A::kMagnitudes, n.parameters[0]}, {A::kNorms, n.outputs[1]},
+                          {A::kBias, n.parameters[1]}})};
+}
+
 Call attention_call(const Graph& graph, const Node& n) {
   using A = AttentionForward;
   return call<A>({{A::kY, n.outputs[0]}, {A::kLse, n.outputs[1]}, {A::kQkv, n.inputs[0]}, {A::kDocumentStart, document_start(n)}, {A::kScalars, graph.scalars}},
@@ -76,6 +86,7 @@ std::vector<Call> forward_calls(const Graph& graph, const Node& n) {
   switch (n.op) {
     case Op::kConv: return {call<ConvForward>({{ConvForward::kY, out[0]}, {ConvForward::kX, in[0]}, {ConvForward::kW, p[0]}}, n.attribute)};
     case Op::kBatchNorm: return batch_norm_calls(n);
+    case Op::kDora: return dora_calls(n);
     case Op::kRelu: return {unary_call<ReluForward>(n)};
     case Op::kGelu: return {unary_call<GeluForward>(n)};
     case Op::kGlobalPool: return {unary_call<GlobalPoolForward>(n)};
@@ -319,6 +330,7 @@ void BackwardBuilder::differentiate(const Node& n, ValueId dy) {
   switch (n.op) {
     case Op::kConv: return convolution(n, dy);
     case Op::kLinear: return linear(n, dy);
+    case Op::kDora: return dora(n, dy);
     case Op::kBatchNorm:
     case Op::kGroupNorm:
     case Op::kLayerNorm: return normalisation(n, dy);
@@ -411,6 +423,17 @@ void BackwardBuilder::adapter(const Node& n, ValueId dy) {
   const uint32_t scaled = graph_.nodes[n.low_rank].attribute;
   using D = LinearBackwardData;
   if (needs_gradient_[hidden]) write(hidden, call<D>({{D::kDx, kNoValue}, {D::kDy, dy}, {D::kW, up}}, scaled), D::kDx, true);
+}
+
+// The bias's gradient first: dz may take the room of dy.
+void BackwardBuilder::dora(const Node& n, ValueId dy) {
+  using B = LinearBackwardBias;
+  Call bias = call<B>({{B::kDb, kNoValue}, {B::kDy, dy}});
+  if (weight_gradient(n.parameters[1], bias, B::kDb) != kNoValue) calls_.push_back(bias);
+  using A = DoraBackward;
+  Call scale = call<A>({{A::kDz, kNoValue}, {A::kZ, n.inputs[0]}, {A::kMagnitudes, n.parameters[0]}, {A::kNorms, n.outputs[1]}, {A::kDy, dy}});
+  weight_gradient(n.parameters[0], scale, A::kDmagnitudes);
+  write(n.inputs[0], scale, A::kDz, false);
 }
 
 namespace {

@@ -52,6 +52,7 @@ class BackwardBuilder {
   void convolution(const Node& node, ValueId dy);
   void linear(const Node& node, ValueId dy);
   void adapter(const Node& node, ValueId dy);
+  void dora(const Node& node, ValueId dy);
   void normalisation(const Node& node, ValueId dy);
   void loss(const Node& node);
   ValueId fresh_gradient(ValueId v);

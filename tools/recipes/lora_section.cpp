@@ -39,7 +39,7 @@ void read_patterns(const JsonFields& fields, const std::string& key, std::map<st
 }  // namespace
 
 LoraSettings read_lora(const JsonFields& fields) {
-  fields.allow_only({"r", "alpha", "dropout", "targets", "rslora", "lr_ratio", "rank_pattern", "alpha_pattern", "modules_to_save"});
+  fields.allow_only({"r", "alpha", "dropout", "targets", "rslora", "lr_ratio", "dora", "rank_pattern", "alpha_pattern", "modules_to_save"});
   LoraSettings lora;
   fields.require("r", "give the rank of the adapters, as 8");
   fields.read("r", lora.r, 1, kMostRank, {"The rank of every adapter"});
@@ -50,6 +50,8 @@ LoraSettings read_lora(const JsonFields& fields) {
   read_targets(fields, lora);
   fields.read("rslora", lora.rslora, {"Multiplies by alpha / sqrt(r) instead (Kalajdzievski 2023)"});
   fields.read("lr_ratio", lora.lr_ratio, kPositive, {"The learning rate of an adapter's B over that of its A (LoRA+, Hayou et al. 2024)"});
+  fields.read("dora", lora.dora, {"Trains the length of each row of the adapted weight, too (DoRA, Liu et al. 2024)"});
+  if (lora.dora && lora.dropout > 0) fields.refuse("dora", "does not go with \"dropout\"; must be false, or \"dropout\" 0");
   read_patterns(fields, "rank_pattern", lora.rank_pattern, integer_form(1, kMostRank),
                 {"Another rank than r for some layers: {\"PATTERN\": rank}, patterns as those of targets; of several that match, the longest"},
                 [](const JsonFields& object, const std::string& pattern, const json& value) { return static_cast<int>(object.integer_in(pattern, value, 1, kMostRank)); });
@@ -68,6 +70,7 @@ json lora_json(const LoraSettings& lora) {
                 {"rslora", lora.rslora}};
   // Absent where there are none, as in a snapshot of before.
   if (lora.lr_ratio != 1) value["lr_ratio"] = lora.lr_ratio;
+  if (lora.dora) value["dora"] = true;
   if (!lora.rank_pattern.empty()) value["rank_pattern"] = lora.rank_pattern;
   if (!lora.alpha_pattern.empty()) value["alpha_pattern"] = lora.alpha_pattern;
   if (!lora.modules_to_save.empty()) value["modules_to_save"] = lora.modules_to_save;

@@ -28,7 +28,7 @@ void unmark(Graph& graph, const RecipeRules& rules, const std::vector<std::strin
 
 AdapterForm adapter_of(const LoraSettings& lora, const std::string& layer) {
   if (!lora.targets_layer(layer) || lora.saves_module(layer)) return {};
-  return {.rank = static_cast<uint32_t>(lora.rank_of(layer)), .scale = static_cast<float>(lora.scale_of(layer)), .dropout = static_cast<float>(lora.dropout)};
+  return {.rank = static_cast<uint32_t>(lora.rank_of(layer)), .scale = static_cast<float>(lora.scale_of(layer)), .dropout = static_cast<float>(lora.dropout), .dora = lora.dora};
 }
 
 // The modules that a parameter is of: a table that is the head, too, is of both.

@@ -34,6 +34,11 @@ void require_same_layer(const AdapterLayer& layer, const LoraSettings& settings,
   refuse(key(settings.alpha_pattern, "lora_alpha", "alpha_pattern") + (": is another scale: " + words(settings)), words(recipe));
 }
 
+void require_same_kind(const LoraSettings& settings, const LoraSettings& recipe, const std::string& config) {
+  if (settings.dora == recipe.dora) return;
+  throw UserError(config + ": use_dora: is " + (settings.dora ? "true" : "false") + "; the recipe's lora has \"dora\" " + (recipe.dora ? "true" : "false"));
+}
+
 bool is_tied(const Recipe& recipe) { return model_json(recipe.model).value("tie_word_embeddings", false); }
 
 // PEFT has two tables where a tied model has one: both must be there, and be the same.
@@ -94,9 +99,11 @@ void save_adapter(const Trainer& trainer, const Recipe& recipe, const std::strin
 
 std::string load_adapter(const Trainer& trainer, const Recipe& recipe, const std::string& path) {
   if (!recipe.lora) throw UserError(recipe.name + ": --init-adapter: the recipe trains no adapter; give it \"lora\"");
+  if (is_gguf(path) && recipe.lora->dora) throw UserError(path + ": holds no DoRA, which the recipe's lora is: a GGUF adapter has no magnitudes");
   std::string said;
   const Adapter adapter = is_gguf(path) ? open_llama_cpps(recipe, path, said) : open_peft_adapter(path);
   const std::string config = is_gguf(path) ? path : path + "/adapter_config.json";
+  require_same_kind(adapter.settings, *recipe.lora, config);
   for (const AdapterLayer& layer : adapter.layers) require_same_layer(layer, adapter.settings, *recipe.lora, config);
   const bool tied = is_tied(recipe);
   if (tied) require_one_table(adapter);

@@ -170,8 +170,8 @@ json pixels_of(const json& recipe) {
 // Which tensors there are, and where weights are used as they are, what they compute.
 void require_same_adapters(const json& theirs, const json& ours, const std::string& folder, bool goes_on) {
   const auto kept = [&](const json& recipe) {
-    json lora = keys_of(recipe, "lora", goes_on ? std::vector<const char*>{"r", "targets", "rank_pattern", "modules_to_save"}
-                                                     : std::vector<const char*>{"r", "targets", "rank_pattern", "modules_to_save", "alpha", "alpha_pattern", "rslora"});
+    json lora = keys_of(recipe, "lora", goes_on ? std::vector<const char*>{"r", "targets", "dora", "rank_pattern", "modules_to_save"}
+                                                     : std::vector<const char*>{"r", "targets", "dora", "rank_pattern", "modules_to_save", "alpha", "alpha_pattern", "rslora"});
     for (const char* list : {"targets", "modules_to_save"}) {
       if (lora.is_object() && lora.contains(list) && lora[list].is_array()) std::sort(lora[list].begin(), lora[list].end());
     }

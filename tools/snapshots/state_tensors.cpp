@@ -14,6 +14,7 @@
 #include "tools/formats/ggml_blocks.h"
 #include "tools/formats/json_text.h"
 #include "tools/formats/text.h"
+#include "tools/snapshots/magnitudes.h"
 #include "tools/weights/tied_head.h"
 
 namespace reprise {
@@ -345,6 +346,7 @@ void draw_stored_weights(const Trainer& trainer) {
       require(trainer.write(trainer.state_tensor(i) + stored_bytes(tensor.dtype, at), piece.data(), stored_bytes(tensor.dtype, count)));
     }
   }
+  start_magnitudes(trainer);
 }
 
 InitialReport read_initial_weights(const Trainer& trainer, const WeightSource& source, const InitialRules& rules) {
@@ -385,6 +387,7 @@ InitialReport read_initial_weights(const Trainer& trainer, const WeightSource& s
     copy_in(trainer, i, source, found[i]);
     ++report.loaded;
   }
+  start_magnitudes(trainer);
   for (const std::string& name : report.skipped) found.push_back(stored_name(source, name));
   const std::set<std::string> used(found.begin(), found.end());
   for (const std::string& name : source.names()) {

@@ -43,9 +43,11 @@ struct InitialReport {
 };
 // As read_state, of parameters and buffers. A count of batches (`num_batches_tracked`) may be missing in any case. A skip pattern that
 // matches no name is refused. Tensors that do not fit are named together, with the option and the recipe's key that would skip them.
+// Magnitudes of DoRA start as these weights' (magnitudes.h).
 InitialReport read_initial_weights(const Trainer& trainer, const WeightSource& source, const InitialRules& rules);
 
-// Gives frozen weights that bind cannot draw, because they are stored in fewer bits than bf16, their initial values.
+// Gives frozen weights that bind cannot draw, because they are stored in fewer bits than bf16, their initial values; then magnitudes of DoRA
+// theirs.
 void draw_stored_weights(const Trainer& trainer);
 
 // Before there is a plan: refuses what read_initial_weights would refuse of a graph's parameters by names, shapes and types.

@@ -9,23 +9,46 @@
 namespace reprise {
 namespace {
 
-constexpr std::string_view kDown = ".lora_A.weight", kUp = ".lora_B.weight";
+constexpr std::string_view kDown = ".lora_A.weight", kUp = ".lora_B.weight", kMagnitudes = ".lora_magnitude_vector";
+
+[[noreturn]] void refuse_adapter_tensor(const WeightSource& weights, const std::string& name, const std::string& reason) {
+  throw UserError(weights.path() + ": tensor " + json_shown(name) + ": " + reason);
+}
+
+bool is_float_weight(const StoredWeight& weight) { return weight.exact == DType::kF32 || weight.exact == DType::kBf16; }
+std::string stored_form(const StoredWeight& weight) { return weight.type + " " + nlohmann::json(weight.shape).dump(); }
 
 // The shape [rows, columns] of a matrix of floats.
 std::vector<uint64_t> matrix_shape(const WeightSource& weights, const std::string& name) {
-  const auto refuse = [&](const std::string& reason) { throw UserError(weights.path() + ": tensor " + json_shown(name) + ": " + reason); };
   const StoredWeight* weight = weights.find(name);
-  if (weight == nullptr) refuse("missing; an adapter has both matrices of a layer");
-  const bool is_float = weight->exact == DType::kF32 || weight->exact == DType::kBf16;
-  if (!is_float || weight->shape.size() != 2) {
-    refuse("is " + weight->type + " " + nlohmann::json(weight->shape).dump() + ", must be a matrix of F32, F16 or BF16");
-  }
+  if (weight == nullptr) refuse_adapter_tensor(weights, name, "missing; an adapter has both matrices of a layer");
+  if (!is_float_weight(*weight) || weight->shape.size() != 2) refuse_adapter_tensor(weights, name, "is " + stored_form(*weight) + ", must be a matrix of F32, F16 or BF16");
   return weight->shape;
+}
+
+void require_magnitudes(const WeightSource& weights, const AdapterLayer& layer) {
+  const StoredWeight* weight = weights.find(layer.magnitude());
+  if (weight == nullptr) refuse_adapter_tensor(weights, layer.magnitude(), "missing; a layer of DoRA has it beside both matrices");
+  if (is_float_weight(*weight) && weight->shape == std::vector<uint64_t>{layer.out}) return;
+  refuse_adapter_tensor(weights, layer.magnitude(), "is " + stored_form(*weight) + ", must be [" + std::to_string(layer.out) + "] of F32, F16 or BF16");
+}
+
+// Magnitudes stand beside an adapter of DoRA, and nowhere else.
+void require_dora_of(const WeightSource& weights, const Adapter& adapter) {
+  for (const AdapterLayer& layer : adapter.layers) {
+    if (adapter.settings.dora) require_magnitudes(weights, layer);
+  }
+  for (const std::string& name : weights.names()) {
+    if (!name.ends_with(kMagnitudes)) continue;
+    if (!adapter.settings.dora) refuse_adapter_tensor(weights, name, "is DoRA's, which the adapter's settings do not name");
+    const std::string layer = name.substr(0, name.size() - kMagnitudes.size());
+    if (weights.find(layer + std::string(kDown)) == nullptr) refuse_adapter_tensor(weights, name, "stands beside no adapter");
+  }
 }
 
 }  // namespace
 
-bool is_adapter_tensor(const std::string& name) { return name.ends_with(kDown) || name.ends_with(kUp); }
+bool is_adapter_tensor(const std::string& name) { return name.ends_with(kDown) || name.ends_with(kUp) || name.ends_with(kMagnitudes); }
 
 std::vector<std::string> adapted_layers(const WeightSource& weights) {
   std::vector<std::string> layers;
@@ -42,6 +65,7 @@ Adapter find_adapter(std::shared_ptr<const WeightSource> weights, const LoraSett
       adapter.saved.push_back(name);
       continue;
     }
+    if (name.ends_with(kMagnitudes)) continue;  // seen to below
     const AdapterLayer named = {name.substr(0, name.size() - kDown.size())};
     const uint64_t rank = static_cast<uint64_t>(settings.rank_of(named.name));
     const std::vector<uint64_t> down = matrix_shape(*weights, named.down()), up = matrix_shape(*weights, named.up());
@@ -52,6 +76,7 @@ Adapter find_adapter(std::shared_ptr<const WeightSource> weights, const LoraSett
     if (name.ends_with(kDown)) adapter.layers.push_back({named.name, down[1], up[0], rank});
   }
   if (adapter.layers.empty()) throw UserError(weights->path() + ": has no adapter: no tensor is named *.lora_A.weight");
+  require_dora_of(*weights, adapter);
   return adapter;
 }
 
@@ -59,6 +84,12 @@ std::vector<float> read_matrix(const WeightSource& weights, const std::string& n
   const std::vector<uint64_t> shape = matrix_shape(weights, name);
   std::vector<float> numbers(shape[0] * shape[1]);
   weights.read(name, 0, numbers.size(), numbers.data());
+  return numbers;
+}
+
+std::vector<float> read_magnitudes(const WeightSource& weights, const AdapterLayer& layer) {
+  std::vector<float> numbers(layer.out);
+  weights.read(layer.magnitude(), 0, numbers.size(), numbers.data());
   return numbers;
 }
 

@@ -344,6 +344,7 @@ void write_adapter_layer(const Adapter& adapter, const AdapterLayer& layer, Gguf
 }  // namespace
 
 FoldedScales write_gguf_adapter(const Adapter& adapter, const std::string& architecture, uint64_t head, const std::string& path) {
+  if (adapter.settings.dora) throw UserError(adapter.weights->path() + ": is of a DoRA, which a GGUF adapter cannot hold: export --adapter, --merged or --merged-gguf");
   const std::vector<GgufName> names = adapter_names(adapter, architecture, head);
   const double alpha = most_common_alpha(adapter);
   GgufWriter writer(path);

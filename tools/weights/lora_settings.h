@@ -1,4 +1,4 @@
-// What a low-rank adapter is asked to be (LoRA, Hu et al. 2021).
+// What a low-rank adapter is asked to be (LoRA, Hu et al. 2021; DoRA, Liu et al. 2024).
 // Here because recipes, PEFT's folders and llama.cpp's files all say it, and what it means must be one thing.
 #pragma once
 
@@ -17,6 +17,7 @@ struct LoraSettings {
   std::vector<std::string> targets;  // patterns of layers; empty: every linear layer but the head
   bool rslora = false;
   double lr_ratio = 1;               // of B's learning rate over A's (LoRA+, Hayou et al. 2024); of a training, not of its adapter
+  bool dora = false;                 // beside A and B the length of each row of the adapted weight is trained; not with dropout
   std::map<std::string, int> rank_pattern = {};      // in place of r, by patterns of layers
   std::map<std::string, double> alpha_pattern = {};  // in place of alpha
   std::vector<std::string> modules_to_save = {};     // patterns of modules that are trained whole, in place of an adapter beside them

@@ -2,6 +2,7 @@
 #include "tools/weights/merged_weights.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -17,6 +18,16 @@ struct Product {
   std::vector<float> left;   // [rows, r], with the scale
   std::vector<float> right;  // [r, columns]
 };
+
+// Elements [first, first + count) of a matrix of so many columns, in pieces of one row each: visit(row, column of the first, first, size).
+template <typename Visit>
+void for_each_row_piece(uint64_t first, uint64_t count, uint64_t columns, const Visit& visit) {
+  for (const uint64_t end = first + count; first < end;) {
+    const uint64_t row = first / columns, at = first % columns, size = std::min(end - first, columns - at);
+    visit(row, at, first, size);
+    first += size;
+  }
+}
 
 std::vector<float> transposed(const std::vector<float>& matrix, uint64_t rows, uint64_t columns) {
   std::vector<float> turned(matrix.size());
@@ -81,28 +92,52 @@ class MergedWeights : public WeightSource {
   void read_stored(const std::string& name, uint64_t first, uint64_t count, void* to) const override { base_->read_stored(name, first, count, to); }
 
   void read_merged(const Merged& merged, uint64_t first, uint64_t count, float* to) const {
+    hold(merged);
+    read_sum(merged, first, count, to);
+    if (factors_.empty()) return;
+    for_each_row_piece(first, count, merged.weight.shape[1], [&](uint64_t row, uint64_t at, uint64_t element, uint64_t size) {
+      for (uint64_t c = 0; c < size; ++c) to[element - first + c] *= factors_[adapter_.fan_in_fan_out ? at + c : row];
+    });
+  }
+
+  // Without DoRA's factors.
+  void read_sum(const Merged& merged, uint64_t first, uint64_t count, float* to) const {
     base_->read(merged.there, first, count, to);
-    hold(*merged.layer);
     const uint64_t columns = merged.weight.shape[1], rank = merged.layer->rank;
-    while (count > 0) {
-      const uint64_t row = first / columns, at = first % columns, size = std::min(count, columns - at);
+    for_each_row_piece(first, count, columns, [&](uint64_t row, uint64_t at, uint64_t element, uint64_t size) {
       for (uint64_t r = 0; r < rank; ++r) {
         const float factor = product_.left[row * rank + r];
         const float* right = product_.right.data() + r * columns + at;
-        for (uint64_t c = 0; c < size; ++c) to[c] += factor * right[c];
+        for (uint64_t c = 0; c < size; ++c) to[element - first + c] += factor * right[c];
       }
-      first += size;
-      count -= size;
-      to += size;
-    }
+    });
   }
 
-  void hold(const AdapterLayer& layer) const {
+  // By output: its magnitude / the length of its row.
+  std::vector<float> dora_factors(const Merged& merged) const {
+    const uint64_t rows = merged.weight.shape[0], columns = merged.weight.shape[1];
+    std::vector<double> squares(merged.layer->out);
+    std::vector<float> line(columns);
+    for (uint64_t row = 0; row < rows; ++row) {
+      read_sum(merged, row * columns, columns, line.data());
+      for (uint64_t c = 0; c < columns; ++c) squares[adapter_.fan_in_fan_out ? c : row] += static_cast<double>(line[c]) * static_cast<double>(line[c]);
+    }
+    std::vector<float> factors = read_magnitudes(*adapter_.weights, *merged.layer);
+    for (size_t k = 0; k < factors.size(); ++k) {
+      const float norm = static_cast<float>(std::sqrt(squares[k]));
+      factors[k] = norm > 0 ? factors[k] / norm : 0.0f;
+    }
+    return factors;
+  }
+
+  void hold(const Merged& merged) const {
+    const AdapterLayer& layer = *merged.layer;
     if (held_ == &layer) return;
     const float scale = static_cast<float>(adapter_.settings.scale_of(layer.name));
     std::vector<float> down = read_matrix(*adapter_.weights, layer.down()), up = read_matrix(*adapter_.weights, layer.up());
     for (float& b : up) b *= scale;
     product_ = adapter_.fan_in_fan_out ? Product{transposed(down, layer.rank, layer.in), transposed(up, layer.out, layer.rank)} : Product{std::move(up), std::move(down)};
+    if (adapter_.settings.dora) factors_ = dora_factors(merged);
     held_ = &layer;
   }
 
@@ -113,6 +148,7 @@ class MergedWeights : public WeightSource {
   std::vector<std::string> names_;
   mutable const AdapterLayer* held_ = nullptr;
   mutable Product product_;
+  mutable std::vector<float> factors_;  // of DoRA
 };
 
 }  // namespace

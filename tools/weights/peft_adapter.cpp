@@ -42,7 +42,7 @@ class PeftWeights : public WeightSource {
   PeftWeights(std::unique_ptr<WeightSource> file, const std::vector<std::string>& modules_to_save) : file_(std::move(file)) {
     for (const std::string& name : file_->names()) {
       const bool is_ours = name.starts_with(kPrefix) && (is_adapter_tensor(name) || is_saved_by(modules_to_save, name.substr(kPrefix.size())));
-      if (!is_ours) throw UserError(path() + ": tensor " + json_shown(name) + ": is none of a LoRA, which is " + kPrefix + "NAME.lora_A.weight or lora_B, or of modules_to_save");
+      if (!is_ours) throw UserError(path() + ": tensor " + json_shown(name) + ": is none of a LoRA, which is " + kPrefix + "NAME.lora_A.weight, lora_B or lora_magnitude_vector, or of modules_to_save");
       names_[name.substr(kPrefix.size())] = name;
     }
   }
@@ -70,7 +70,7 @@ void refuse_other_kinds(const JsonFields& fields) {
   const auto is_empty = [](const json& value) {
     return value.is_null() || value == false || ((value.is_array() || value.is_object()) && value.empty());
   };
-  for (const char* key : {"use_dora", "use_qalora", "use_bdlora", "lora_bias", "layer_replication", "trainable_token_indices", "target_parameters", "alora_invocation_tokens", "arrow_config", "megatron_config", "kasa_config", "monteclora_config"}) {
+  for (const char* key : {"use_qalora", "use_bdlora", "lora_bias", "layer_replication", "trainable_token_indices", "target_parameters", "alora_invocation_tokens", "arrow_config", "megatron_config", "kasa_config", "monteclora_config"}) {
     if (fields.has(key) && !is_empty(fields.at(key))) fields.refuse(key, json_shown(fields.at(key)) + " is not supported; must be empty, null or false");
   }
   // PEFT takes these out of the base's own weights, again whenever it loads the adapter.
@@ -98,6 +98,7 @@ LoraSettings read_settings(const JsonFields& fields) {
   fields.read("lora_alpha", settings.alpha, kPositive);
   fields.read("lora_dropout", settings.dropout, kBelowOne);
   fields.read("use_rslora", settings.rslora);
+  fields.read("use_dora", settings.dora);
   if (fields.has_value("modules_to_save")) fields.read("modules_to_save", settings.modules_to_save);
   if (fields.has("target_modules") && fields.at("target_modules").is_array()) fields.read("target_modules", settings.targets);
   return settings;
@@ -227,6 +228,7 @@ ordered_json adapter_config(const Adapter& adapter, const std::string& base, con
                          {"rank_pattern", longest_first(settings.rank_pattern)},
                          {"target_modules", target_modules(adapter)},
                          {"task_type", "CAUSAL_LM"},
+                         {"use_dora", settings.dora},
                          {"use_rslora", settings.rslora}};
   if (saved.empty()) return config;
   std::set<std::string> modules;  // by their whole names: a shorter one may end others, too
@@ -259,10 +261,12 @@ void write_peft_adapter(const Adapter& adapter, const std::string& base, const P
   for (const AdapterLayer& layer : adapter.layers) {
     writer.declare(kPrefix + layer.down(), StoredType::kF32, {layer.rank, layer.in});
     writer.declare(kPrefix + layer.up(), StoredType::kF32, {layer.out, layer.rank});
+    if (adapter.settings.dora) writer.declare(kPrefix + layer.magnitude(), StoredType::kF32, {layer.out});
   }
   for (const auto& [name, ours] : saved) writer.declare(kPrefix + name, StoredType::kF32, adapter.weights->find(ours)->shape);
   for (const AdapterLayer& layer : adapter.layers) {
     for (const std::string& name : {layer.down(), layer.up()}) write_whole(*adapter.weights, name, writer);
+    if (adapter.settings.dora) write_whole(*adapter.weights, layer.magnitude(), writer);
   }
   for (const auto& [name, ours] : saved) write_whole(*adapter.weights, ours, writer);
   writer.finish();

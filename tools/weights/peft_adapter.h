@@ -13,7 +13,7 @@ namespace reprise {
 const std::vector<std::string>& peft_files();
 
 // Ranks and alphas of some layers are in the settings by these layers' names, as PEFT finds them (peft_pattern.h). Throws UserError naming
-// file and field for whatever is not a plain LoRA: DoRA, trained biases. Modules that were trained whole (modules_to_save) are among the
+// file and field for whatever is neither a plain LoRA nor a DoRA, as trained biases. Modules that were trained whole (modules_to_save) are among the
 // weights; of a tied model PEFT keeps head and embeddings apart.
 Adapter open_peft_adapter(const std::string& folder);
 
