@@ -196,12 +196,19 @@ def mutants_of(config, documents):
 
 
 def merged(weights, adapter, scale):
-  """The weights with a LoRA adapter added: W + scale B A, as a function of A and B. Conv1D of GPT-2 has [in, out]."""
+  """The weights with a LoRA adapter added: V = W + scale B A, as a function of A and B. Conv1D of GPT-2 has [in, out].
+  Of DoRA each output's row of V gets the length of its magnitude; the length that it has is no function of A and B (Liu et al. 2024, 4.3)."""
   result = dict(weights)
   for name in adapter:
     if not name.endswith(".lora_A.weight"):
       continue
     layer = name.removesuffix(".lora_A.weight")
     change = scale * (adapter[layer + ".lora_B.weight"] @ adapter[name])
-    result[layer + ".weight"] = weights[layer + ".weight"] + (change.t() if layer.startswith("transformer.") else change)
+    is_conv1d = layer.startswith("transformer.")
+    sum_of_both = weights[layer + ".weight"] + (change.t() if is_conv1d else change)
+    magnitude = adapter.get(layer + ".lora_magnitude_vector")
+    if magnitude is not None:
+      factor = magnitude / sum_of_both.detach().norm(dim=0 if is_conv1d else 1)
+      sum_of_both = sum_of_both * (factor if is_conv1d else factor[:, None])
+    result[layer + ".weight"] = sum_of_both
   return result

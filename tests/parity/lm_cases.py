@@ -80,7 +80,9 @@ def all_cases():
       "llama_lora_all": case("llama_tied", 235, lora=kLora, accumulate=4, masks="uneven", **lora),
       "qwen2_rslora_all": case("qwen2_untied", 136, lora={**kLora, "rslora": True}, masks="tail", **lora, **warm),
       "qwen3_lora_packed": case("qwen3_tied", 137, lora=kLora, documents=True, clip_norm=1.0, **lora),
-      "gpt2_lora": case("gpt2_model", 138, lora={**kLora, "targets": ["c_attn", "c_fc"]}, **lora)}
+      "gpt2_lora": case("gpt2_model", 138, lora={**kLora, "targets": ["c_attn", "c_fc"]}, **lora),
+      "llama_dora": case("llama_untied", 239, lora={**kLora, "dora": True}, masks="tail", **lora),
+      "gpt2_dora": case("gpt2_model", 140, lora={**kLora, "dora": True, "targets": ["c_attn", "c_fc"]}, accumulate=2, **lora)}
 
 
 def recipe_of(name, source):

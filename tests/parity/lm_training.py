@@ -33,7 +33,8 @@ class Transformers:
       self.model = PeftModel.from_pretrained(self.model, adapter, is_trainable=True)
     self.model.train()
     trained = {name: tensor for name, tensor in self.model.named_parameters() if tensor.requires_grad}
-    self.parameters = {name.removeprefix("base_model.model.").replace(".default.", "."): tensor for name, tensor in trained.items()}
+    self.parameters = {name.removeprefix("base_model.model.").replace(".default.", ".").replace("_vector.weight", "_vector"): tensor
+                       for name, tensor in trained.items()}
 
   def logits(self, batch):
     more = {}

@@ -84,6 +84,7 @@ def make_adapter(folder, model_folder, lora, seed):
   model = AutoModelForCausalLM.from_pretrained(model_folder, dtype=torch.float32)
   gpt2 = model.config.model_type == "gpt2"
   adapted = get_peft_model(model, LoraConfig(r=lora["r"], lora_alpha=lora["alpha"], lora_dropout=lora["dropout"], use_rslora=lora["rslora"],
+                                             use_dora=lora.get("dora", False),
                                              target_modules=lora["targets"], task_type="CAUSAL_LM", fan_in_fan_out=gpt2))
   with torch.no_grad():
     for name, tensor in adapted.named_parameters():
