@@ -140,15 +140,17 @@ __global__ void __launch_bounds__(kBlockThreads) scale_chunk(const ScaledRows<St
     for (uint32_t i = 0; i < kWidth; ++i) factor.at[i] = factor_of(magnitude.at[i], norm.at[i]);
     if (args.bias != nullptr) bias = load_pack<kWidth>(args.bias + k);
     for (uint64_t r = chunks.begin(blockIdx.y) + warp_index(); r < end; r += kWarps) {
-      Pack<kWidth> x = load_pack<kWidth>(args.from + r * K + k);
+      const uint64_t at = (r * K + k) / kWidth * kWidth;  // K and k are whole packs, which the compiler now sees
+      const Pack<kWidth> x = load_pack<kWidth>(args.from + at);
       if constexpr (kSums) {
-        const Pack<kWidth> z = load_pack<kWidth>(args.z + r * K + k);
+        const Pack<kWidth> z = load_pack<kWidth>(args.z + at);
         REPRISE_UNROLL
         for (uint32_t i = 0; i < kWidth; ++i) sums[i] = fmaf(x.at[i], z.at[i], sums[i]);
       }
+      Pack<kWidth> y;
       REPRISE_UNROLL
-      for (uint32_t i = 0; i < kWidth; ++i) x.at[i] = fmaf(x.at[i], factor.at[i], bias.at[i]);
-      store_pack(args.to + r * K + k, x);
+      for (uint32_t i = 0; i < kWidth; ++i) y.at[i] = fmaf(x.at[i], factor.at[i], bias.at[i]);
+      store_pack(args.to + at, y);
     }
   }
   if constexpr (kSums) {
