@@ -136,8 +136,8 @@ struct ApolloUpdate {
                           shape::is_matrix(c, kSecondMoments, matrix.longer(), rank) && shape::is_vector(c, kGrowth, 1));
   }
   static constexpr const char* kSynopsis =
-      "parameters -= rate scalars.learning_rate u; where u = clipped gradients sqrt(scale) rms of step / rms of projected gradients, "
-      "step = that of first moments, second moments";
+      "parameters -= rate scalars.learning_rate u; where u = clipped gradients sqrt(scale) rms of step / rms of projected, "
+      "step = first moments / sqrt(second moments), growth = rms of u";
   static constexpr KernelInfo kInfo = {
       .op = Op::kApollo, .pass = Pass::kUpdate, .name = "apollo.update", .attribute = kAttributeKind<ProjectedAttribute>,
       .attribute_is_cost = false, .updates = contract::kUpdatesOneTensor,

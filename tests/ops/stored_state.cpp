@@ -71,7 +71,7 @@ std::vector<double> read_stored_state(DType type, const std::vector<unsigned cha
   for (size_t at = 0; at + kBlockBytes <= bytes.size(); at += kBlockBytes) {
     float scale;
     std::memcpy(&scale, &bytes[at], sizeof scale);
-    for (size_t i = 0; i < kBlock; ++i) values.push_back(map[bytes[at + 4 + i]] * static_cast<double>(scale));
+    for (size_t i = 0; i < kBlock; ++i) values.push_back(static_cast<double>(static_cast<float>(map[bytes[at + 4 + i]]) * scale));
   }
   return values;
 }

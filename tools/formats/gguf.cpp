@@ -186,7 +186,7 @@ GgufTensor read_tensor(HeadReader& head, uint64_t n) {
   if (find_block_layout(type) == nullptr) {
     const char* name = ggml_type_name(type);
     head.refuse("is stored as " + (name == nullptr ? "type " + std::to_string(type) : std::string(name)) +
-                ", which is not read here; F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, IQ4_NL and Q2_K to Q6_K are");
+                ", which is not read here; F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, IQ4_NL, Q2_K, Q3_K, Q4_K, Q5_K and Q6_K are");
   }
   tensor.type = static_cast<BlockType>(type);
   measure(head, tensor);
