@@ -1,6 +1,7 @@
 // Convolution, NHWC with KRSC weights: forward and the gradients of data and weight.
 // Each takes the algorithm of conv_rules.h: Winograd's (conv_winograd.cpp), the direct kernel (conv_direct.cpp), or a product over conv_patches.h.
-// A weight's gradient by a product: multiply_columns (gemm_depths.cpp) where the window is 1x1, else gemm_split (gemm.h); tiles: gemm_tile.cpp.
+// A weight's gradient by a product: multiply_columns (gemm_depths.cpp) where the window is 1x1 of stride 1 and no norm is folded in, else
+// gemm_split (gemm.h); tiles: gemm_tile.cpp, of pairs of bf16 gemm_bf16_tile.cpp.
 #include <cstring>
 
 #include "lib/cpu/conv_rules.h"

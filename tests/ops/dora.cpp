@@ -39,7 +39,7 @@ void add_cases(CaseTable& table) {
     return add_scale(table, 1024, 2048);
   }
   add_norms(table, 1, 1, 1, 1);
-  add_norms(table, 5, 5, 2, -2);           // a square weight, whose rows are no columns
+  add_norms(table, 5, 5, 2, 2);           // a square weight, whose rows are no columns
   add_norms(table, 13, 7, 3, 0.5f);
   add_norms(table, 130, 67, 4, 2);         // more than a piece of the CPU
   add_norms(table, 300, 40, 9, 1.5f);      // more columns than a card's block has threads
