@@ -78,6 +78,24 @@ __device__ void step_along(Shared& shared, const DynamicMaps& maps, const Steppe
 constexpr uint32_t kStepGrid = 2048;
 uint32_t step_grid(uint64_t n) { return static_cast<uint32_t>(most(1, least(parts(n, kStateBlock), kStepGrid))); }
 
+// Products of matrices in f32, which are those of linear layers.
+struct Products {
+  const KernelContext& context;
+  void* scratch;
+  uint64_t scratch_bytes;
+
+  // y[M,K] = x[M,C] w, or x w^T.
+  Status multiply(float* y, const float* x, const float* w, uint64_t M, uint64_t C, uint64_t K, bool transposed) const {
+    return cuda_linear_forward<float>(context, {.y = y, .x = x, .w = w, .b = nullptr, .h = nullptr, .u = {}, .scratch = nullptr, .scratch_bytes = 0,
+        .M = M, .C = static_cast<uint32_t>(C), .K = static_cast<uint32_t>(K), .R = 0, .input_major = !transposed, .scale = 1});
+  }
+  // y[K,C] = a^T x, a[M,K], x[M,C].
+  Status multiply_transposed(float* y, const float* a, const float* x, uint64_t M, uint64_t C, uint64_t K) const {
+    return cuda_linear_backward_weight<float>(context, {.dw = y, .x = x, .dy = a, .scratch = scratch, .scratch_bytes = scratch_bytes, .M = M,
+        .C = static_cast<uint32_t>(C), .K = static_cast<uint32_t>(K), .input_major = false, .accumulate_dw = false});
+  }
+};
+
 // ---- Adafactor ----
 
 // What a mean of squares becomes: t^-decay_power of the new one.
@@ -204,14 +222,13 @@ void find_factors(const KernelContext& context, const AdafactorArgs& args, const
 // ---- APOLLO ----
 
 __global__ void __launch_bounds__(kBlockThreads) draw_signs(float* projection, const ApolloArgs args, uint64_t n) {
-  constexpr uint32_t kSigns = 128, kSignPart = 3;  // of a draw; beside the parts of RoundedPart
   if (args.scalars->skip != 0) return;
   const float size = static_cast<float>(1 / sqrt(static_cast<double>(args.rank)));
-  for (uint64_t d = grid_thread(); d * kSigns < n; d += grid_threads()) {
-    const PhiloxBlock draw = philox_update(args.scalars->seed, args.scalars->step / args.period, kSignPart, args.stream, d);
+  for (uint64_t d = grid_thread(); d * kProjectionSigns < n; d += grid_threads()) {
+    const PhiloxBlock draw = philox_update(args.scalars->seed, args.scalars->step / args.period, kProjectionPart, args.stream, d);
     for (uint32_t w = 0; w < 4; ++w) {
       for (uint32_t b = 0; b < 32; ++b) {
-        const uint64_t i = d * kSigns + w * 32 + b;
+        const uint64_t i = d * kProjectionSigns + w * 32 + b;
         if (i < n) projection[i] = (draw.word[w] >> b & 1u) != 0 ? size : -size;
       }
     }
@@ -222,15 +239,9 @@ __global__ void __launch_bounds__(kBlockThreads) draw_signs(float* projection, c
 Status project(const KernelContext& context, const ApolloArgs& args, const CudaApolloScratch& places) {
   const float* projection = at<float>(args.scratch, places.projection);
   float* projected = at<float>(args.scratch, places.projected);
-  const auto columns = static_cast<uint32_t>(args.columns);
-  const uint64_t bytes = places.bytes - places.product;
-  if (args.rows < args.columns) {
-    return cuda_linear_backward_weight<float>(context, {.dw = projected, .x = projection, .dy = args.gradients,
-        .scratch = at<void>(args.scratch, places.product), .scratch_bytes = bytes, .M = args.rows, .C = args.rank, .K = columns, .input_major = false,
-        .accumulate_dw = false});
-  }
-  return cuda_linear_forward<float>(context, {.y = projected, .x = args.gradients, .w = projection, .b = nullptr, .h = nullptr, .u = {},
-      .scratch = nullptr, .scratch_bytes = 0, .M = args.rows, .C = columns, .K = args.rank, .R = 0, .input_major = true, .scale = 1});
+  const Products products = {context, at<void>(args.scratch, places.product), places.bytes - places.product};
+  if (args.rows < args.columns) return products.multiply_transposed(projected, args.gradients, projection, args.rows, args.rank, args.columns);
+  return products.multiply(projected, args.gradients, projection, args.rows, args.columns, args.rank, false);
 }
 
 __device__ inline float factor_of(double step, double projected) { return static_cast<float>(sqrt(step) / (sqrt(projected) + kApolloSmall)); }
@@ -361,30 +372,14 @@ __global__ void __launch_bounds__(kBlockThreads) muon_step(const MuonArgs args, 
              1 - rate * static_cast<double>(args.weight_decay), rate * static_cast<double>(args.rate));
 }
 
-struct Products {
-  const KernelContext& context;
-  void* scratch;
-  uint64_t scratch_bytes;
-
-  // y[M,K] = x[M,C] w, or x w^T.
-  Status multiply(float* y, const float* x, const float* w, uint64_t M, uint64_t C, uint64_t K, bool transposed) const {
-    return cuda_linear_forward<float>(context, {.y = y, .x = x, .w = w, .b = nullptr, .h = nullptr, .u = {}, .scratch = nullptr, .scratch_bytes = 0,
-        .M = M, .C = static_cast<uint32_t>(C), .K = static_cast<uint32_t>(K), .R = 0, .input_major = !transposed, .scale = 1});
-  }
-  // y[C,C] = x^T x, x[M,C].
-  Status square(float* y, const float* x, uint64_t M, uint64_t C) const {
-    return cuda_linear_backward_weight<float>(context, {.dw = y, .x = x, .dy = x, .scratch = scratch, .scratch_bytes = scratch_bytes, .M = M,
-        .C = static_cast<uint32_t>(C), .K = static_cast<uint32_t>(C), .input_major = false, .accumulate_dw = false});
-  }
-};
-
 // One Newton-Schulz step of x.
 Status newton_schulz(const KernelContext& context, const MuonArgs& args, const CudaMuonScratch& places) {
   const uint64_t rows = args.rows, columns = args.columns, side = least(rows, columns);
   const Products products = {context, at<void>(args.scratch, places.product), places.bytes - places.product};
   float *x = at<float>(args.scratch, places.x), *next = at<float>(args.scratch, places.next);
   float *squared = at<float>(args.scratch, places.square), *factors = at<float>(args.scratch, places.factors);
-  REPRISE_RETURN_IF_ERROR(rows > columns ? products.square(squared, x, rows, columns) : products.multiply(squared, x, x, rows, columns, rows, true));
+  REPRISE_RETURN_IF_ERROR(rows > columns ? products.multiply_transposed(squared, x, x, rows, columns, columns)
+                                         : products.multiply(squared, x, x, rows, columns, rows, true));
   REPRISE_RETURN_IF_ERROR(products.multiply(factors, squared, squared, side, side, side, true));
   REPRISE_LAUNCH(add_scaled, blocks_for(side * side), kBlockThreads, context.queue, factors, kMuonFactors[2], squared, kMuonFactors[1], args.scalars,
                  side * side);
@@ -421,7 +416,8 @@ Status cuda_apollo_update(const KernelContext& context, const ApolloArgs& args) 
   float* factors = at<float>(args.scratch, places.factors);
   double *of_steps = at<double>(args.scratch, places.of_steps), *of_projected = at<double>(args.scratch, places.of_projected);
   double* of_update = at<double>(args.scratch, places.of_update);
-  REPRISE_LAUNCH(draw_signs, blocks_for(parts(signs, 128)), kBlockThreads, context.queue, at<float>(args.scratch, places.projection), args, signs);
+  REPRISE_LAUNCH(draw_signs, blocks_for(parts(signs, kProjectionSigns)), kBlockThreads, context.queue, at<float>(args.scratch, places.projection), args,
+                 signs);
   REPRISE_RETURN_IF_ERROR(project(context, args, places));
   REPRISE_LAUNCH(step_channels, kSumBlocks, kBlockThreads, context.queue, factors, of_steps, of_projected, at<float>(args.scratch, places.projected),
                  args, channels);

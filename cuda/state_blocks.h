@@ -65,7 +65,7 @@ class StateBlocks {
     if (numbers.type == DType::kBf16) {
       const uint32_t half = warp_index();  // element i of a block has half i / 32
       const uint32_t word = std::bit_cast<uint32_t>(float{shared_[draw_at(static_cast<uint32_t>(part), half / 2, lane_index())]});
-      static_cast<Bf16*>(numbers.data)[i].bits = round_randomly(number, word >> (16 * (half % 2)) & 0xffffu);
+      static_cast<Bf16*>(numbers.data)[i].bits = round_randomly(number, half_of_word(word, half));
     } else {
       plain_numbers(numbers)[i] = number;
     }

@@ -58,7 +58,8 @@ constexpr uint32_t kStateDraws = 32;
 constexpr PhiloxBlock state_draw(const StateRounding& r, RoundedPart part, uint64_t block, uint32_t draw) {
   return philox_update(r.seed, r.step, static_cast<uint32_t>(part), r.stream, block * kStateDraws + draw);
 }
-constexpr uint32_t half_of_draw(const uint32_t (&words)[4], uint32_t half) { return words[half / 2] >> (16 * (half % 2)) & 0xffffu; }
+// `word` is the draw's word half / 2.
+constexpr uint32_t half_of_word(uint32_t word, uint32_t half) { return word >> (16 * (half % 2)) & 0xffffu; }
 
 // ---- codes of 8 bits ----
 

@@ -6,6 +6,7 @@
 
 #include "lib/cpu/cpu_kernels.h"
 #include "lib/cpu/cpu_machine.h"
+#include "lib/cpu/square_sums.h"
 #include "lib/cpu/weight_format.h"
 
 namespace reprise {
@@ -14,9 +15,8 @@ namespace {
 constexpr Status kScratchTooSmall = {Code::kBadPlan, "a kernel of DoRA's scratch must have the bytes of its scratch rule", 0};
 
 constexpr uint64_t kPiece = 128;     // elements that are decoded at once
-constexpr uint32_t kSums = 16;       // of a row, element c in sum c % kSums
 constexpr uint64_t kRowsOfTask = 4;  // rows that read a piece of A while a cache holds it
-static_assert(kPiece % kSums == 0);
+static_assert(kPiece % SquareSums::kCount == 0);  // so that element c of a row is in sum c % kCount
 
 // ---- norms ----
 
@@ -51,16 +51,12 @@ REPRISE_INLINE void add_low_rank_body(float* piece, uint64_t count, const LowRan
   }
 }
 
-// Into kSums sums. A square of a float is exact in double.
-REPRISE_INLINE void square_along_body(double* sums, float* piece, uint64_t count, const LowRank& low) {
+// Into one row's sums.
+REPRISE_INLINE void square_along_body(SquareSums& sums, float* piece, uint64_t count, const LowRank& low) {
   add_low_rank_body(piece, count, low);
-  uint64_t i = 0;
-  for (; i + kSums <= count; i += kSums) {
-    for (uint32_t k = 0; k < kSums; ++k) sums[k] += static_cast<double>(piece[i + k]) * static_cast<double>(piece[i + k]);
-  }
-  for (uint32_t k = 0; i + k < count; ++k) sums[k] += static_cast<double>(piece[i + k]) * static_cast<double>(piece[i + k]);
+  sums.add(piece, count);
 }
-REPRISE_VECTOR_LEVELS(square_along, square_along_body, (double* sums, float* piece, uint64_t count, const LowRank& low),
+REPRISE_VECTOR_LEVELS(square_along, square_along_body, (SquareSums & sums, float* piece, uint64_t count, const LowRank& low),
                       (sums, piece, count, low))
 
 // Into a sum for each element.
@@ -71,14 +67,6 @@ REPRISE_INLINE void square_each_body(double* sums, float* piece, uint64_t count,
 }
 REPRISE_VECTOR_LEVELS(square_each, square_each_body, (double* sums, float* piece, uint64_t count, const LowRank& low),
                       (sums, piece, count, low))
-
-// A balanced tree.
-double total_of(double (&sums)[kSums]) {
-  for (uint32_t width = kSums / 2; width > 0; width /= 2) {
-    for (uint32_t k = 0; k < width; ++k) sums[k] += sums[k + width];
-  }
-  return sums[0];
-}
 
 // The adapter in scratch: `up` is B times the scale, [K,R] or [R,K] as dora_rules.h says; `down` is A.
 struct LaidAdapter {
@@ -113,7 +101,7 @@ LaidAdapter lay_adapter(const KernelContext& context, const DoraNormsArgs& args)
 
 // Rows [begin, end), at most kRowsOfTask, of W [K,C].
 void norm_rows(const DoraNormsArgs& args, VectorLevel level, const LaidAdapter& adapter, uint64_t begin, uint64_t end) {
-  double sums[kRowsOfTask][kSums] = {};
+  SquareSums sums[kRowsOfTask];
   float piece[kPiece];
   const uint64_t C = args.C, R = args.R;
   for (uint64_t first = 0; first < C; first += kPiece) {
@@ -123,7 +111,7 @@ void norm_rows(const DoraNormsArgs& args, VectorLevel level, const LaidAdapter& 
       square_along(level, sums[k - begin], piece, count, {adapter.up + k * R, adapter.down + first, 1, C, R});
     }
   }
-  for (uint64_t k = begin; k < end; ++k) args.norms[k] = static_cast<float>(std::sqrt(total_of(sums[k - begin])));
+  for (uint64_t k = begin; k < end; ++k) args.norms[k] = static_cast<float>(std::sqrt(sums[k - begin].total()));
 }
 
 // Columns [begin, end), at most kPiece, of W [C,K].

@@ -6,6 +6,7 @@
 #include "lib/cpu/cpu_kernels.h"
 #include "lib/cpu/cpu_machine.h"
 #include "lib/cpu/partition.h"
+#include "lib/cpu/square_sums.h"
 
 namespace reprise {
 namespace {
@@ -14,7 +15,6 @@ constexpr uint64_t kNormBlock = 32768;
 constexpr uint32_t kWave =
     256;  // blocks of any tensors that are reduced together; their partial sums stand on the stack
 
-// The sum of squares of one block: sixteen double lanes, added as a balanced tree.
 struct NormBlock {
   const float* x;
   uint64_t n;
@@ -23,18 +23,9 @@ struct NormBlock {
 };
 
 REPRISE_INLINE void sum_squares_body(NormBlock& block) {
-  constexpr uint32_t kDoubles = 16;
-  double lanes[kDoubles] = {};
-  const float* x = block.x;
-  uint64_t i = 0;
-  for (; i + kDoubles <= block.n; i += kDoubles) {
-    for (uint32_t k = 0; k < kDoubles; ++k) lanes[k] += static_cast<double>(x[i + k]) * static_cast<double>(x[i + k]);
-  }
-  for (uint32_t k = 0; i + k < block.n; ++k) lanes[k] += static_cast<double>(x[i + k]) * static_cast<double>(x[i + k]);
-  for (uint32_t width = kDoubles / 2; width > 0; width /= 2) {
-    for (uint32_t k = 0; k < width; ++k) lanes[k] += lanes[k + width];
-  }
-  block.sum = lanes[0];
+  SquareSums squares;
+  squares.add(block.x, block.n);
+  block.sum = squares.total();
 }
 
 REPRISE_VECTOR_LEVELS(sum_squares, sum_squares_body, (NormBlock & block), (block))

@@ -7,6 +7,7 @@
 
 #include "lib/cpu/cpu_kernels.h"
 #include "lib/cpu/cpu_machine.h"
+#include "lib/cpu/square_sums.h"
 #include "lib/cpu/state_blocks.h"
 
 namespace reprise {
@@ -18,26 +19,6 @@ T* at(void* scratch, uint64_t offset) {
 }
 
 constexpr Status kScratchTooSmall = {Code::kBadPlan, "an update's scratch must have the bytes of its scratch rule", 0};
-
-// Sixteen sums that are added as a balanced tree.
-struct Lanes {
-  static constexpr uint32_t kCount = 16;
-  double sums[kCount] = {};
-
-  REPRISE_INLINE void add_squares(const float* x, uint64_t n) {
-    uint64_t i = 0;
-    for (; i + kCount <= n; i += kCount) {
-      for (uint32_t k = 0; k < kCount; ++k) sums[k] += static_cast<double>(x[i + k]) * static_cast<double>(x[i + k]);
-    }
-    for (uint32_t k = 0; i + k < n; ++k) sums[k] += static_cast<double>(x[i + k]) * static_cast<double>(x[i + k]);
-  }
-  REPRISE_INLINE double total() {
-    for (uint32_t width = kCount / 2; width > 0; width /= 2) {
-      for (uint32_t k = 0; k < width; ++k) sums[k] += sums[k + width];
-    }
-    return sums[0];
-  }
-};
 
 double sum_of(const double* sums, uint32_t count) {
   double sum = 0;
@@ -61,14 +42,14 @@ REPRISE_INLINE void for_each_run(uint64_t first, uint32_t count, uint64_t column
 // u's elements [first, first + count) of its tensor are written to `u` by Update::fill.
 template <typename Update>
 REPRISE_INLINE void sum_update_body(const Update& update, uint64_t begin, uint64_t end, double& sum) {
-  Lanes lanes;
+  SquareSums sums;
   float u[kStateBlock];
   for (uint64_t first = begin; first < end; first += kStateBlock) {
     const uint32_t count = static_cast<uint32_t>(smaller(kStateBlock, end - first));
     update.fill(u, first, count);
-    lanes.add_squares(u, count);
+    sums.add(u, count);
   }
-  sum = lanes.total();
+  sum = sums.total();
 }
 REPRISE_LEVELS_OF(template <typename Update>, sum_update, sum_update_body, (const Update& update, uint64_t begin, uint64_t end, double& sum),
                   (update, begin, end, sum))
@@ -119,6 +100,24 @@ struct Parameters {
   REPRISE_INLINE void fill(float* u, uint64_t first, uint32_t count) const { read_state(u, numbers, first / kStateBlock, count); }
 };
 
+// Products of matrices in f32, which are those of linear layers.
+struct Products {
+  const KernelContext& context;
+  void* scratch;
+  uint64_t scratch_bytes;
+
+  // y[M,K] = x[M,C] w, or x w^T.
+  Status multiply(float* y, const float* x, const float* w, uint64_t M, uint64_t C, uint64_t K, bool transposed) const {
+    return cpu_linear_forward<float>(context, {.y = y, .x = x, .w = w, .b = nullptr, .h = nullptr, .u = {}, .scratch = scratch,
+        .scratch_bytes = scratch_bytes, .M = M, .C = static_cast<uint32_t>(C), .K = static_cast<uint32_t>(K), .R = 0, .input_major = !transposed, .scale = 1});
+  }
+  // y[K,C] = a^T x, a[M,K], x[M,C].
+  Status multiply_transposed(float* y, const float* a, const float* x, uint64_t M, uint64_t C, uint64_t K) const {
+    return cpu_linear_backward_weight<float>(context, {.dw = y, .x = x, .dy = a, .scratch = scratch, .scratch_bytes = scratch_bytes, .M = M,
+        .C = static_cast<uint32_t>(C), .K = static_cast<uint32_t>(K), .input_major = false, .accumulate_dw = false});
+  }
+};
+
 // ---- Adafactor ----
 
 // g times a factor for its row and one for its column; without a matrix, over the root of its own mean of squares.
@@ -152,23 +151,23 @@ struct MeanStep {
 };
 
 // Rows [begin, end): the sums of squares of each row, and of each column in their order.
-struct SquareSums {
+struct GradientRows {
   const float* gradients;
   uint64_t columns;
   double clip_square;
 };
-REPRISE_INLINE void sum_rows_body(const SquareSums& s, const MeanStep& step, float* row, double* column_sums, uint64_t begin, uint64_t end) {
+REPRISE_INLINE void sum_rows_body(const GradientRows& s, const MeanStep& step, float* row, double* column_sums, uint64_t begin, uint64_t end) {
   for (uint64_t c = 0; c < s.columns; ++c) column_sums[c] = 0;
   for (uint64_t r = begin; r < end; ++r) {
     const float* gradient = s.gradients + r * s.columns;
-    Lanes lanes;
-    lanes.add_squares(gradient, s.columns);
+    SquareSums sums;
+    sums.add(gradient, s.columns);
     for (uint64_t c = 0; c < s.columns; ++c) column_sums[c] += static_cast<double>(gradient[c]) * static_cast<double>(gradient[c]);
-    row[r] = step.next(row[r], s.clip_square * lanes.total() / static_cast<double>(s.columns));
+    row[r] = step.next(row[r], s.clip_square * sums.total() / static_cast<double>(s.columns));
   }
 }
 REPRISE_VECTOR_LEVELS(sum_rows, sum_rows_body,
-                      (const SquareSums& s, const MeanStep& step, float* row, double* column_sums, uint64_t begin, uint64_t end),
+                      (const GradientRows& s, const MeanStep& step, float* row, double* column_sums, uint64_t begin, uint64_t end),
                       (s, step, row, column_sums, begin, end))
 
 MeanStep mean_step(const AdafactorArgs& args) {
@@ -179,7 +178,7 @@ MeanStep mean_step(const AdafactorArgs& args) {
 FactoredUpdate factor_matrix(const KernelContext& context, const AdafactorArgs& args, const AdafactorScratch& places) {
   const MeanStep step = mean_step(args);
   const float clip = args.scalars->clip_factor;
-  const SquareSums squares = {args.gradients, args.columns, static_cast<double>(clip) * static_cast<double>(clip)};
+  const GradientRows squares = {args.gradients, args.columns, static_cast<double>(clip) * static_cast<double>(clip)};
   double* column_sums = at<double>(args.scratch, places.column_sums);
   const Partition chunks = update_rows(args.rows, args.columns);
   parallel_for(*context.workers, chunks.count(), [&](uint32_t i) {
@@ -217,13 +216,13 @@ FactoredUpdate mean_elements(const KernelContext& context, const AdafactorArgs& 
 
 // Element (i, k) of the projection: 32 signs of each word of a draw.
 void draw_signs(const KernelContext& context, const ApolloArgs& args, uint64_t elements, float* projection) {
-  constexpr uint32_t kSigns = 128, kSignPart = 3;  // of a draw; beside the parts of RoundedPart
   const float size = static_cast<float>(1 / std::sqrt(static_cast<double>(args.rank)));
   const uint32_t round = args.scalars->step / args.period;
   for_each_piece(*context.workers, {elements, kBlockElements}, [&](uint64_t begin, uint64_t end) {
-    for (uint64_t first = begin; first < end; first += kSigns) {
-      const PhiloxBlock draw = philox_update(args.scalars->seed, round, kSignPart, args.stream, first / kSigns);
-      for (uint32_t i = 0; i < kSigns && first + i < end; ++i) projection[first + i] = (draw.word[i / 32] >> (i % 32) & 1u) != 0 ? size : -size;
+    for (uint64_t first = begin; first < end; first += kProjectionSigns) {
+      const PhiloxBlock draw = philox_update(args.scalars->seed, round, kProjectionPart, args.stream, first / kProjectionSigns);
+      const uint64_t count = smaller(kProjectionSigns, end - first);
+      for (uint32_t i = 0; i < count; ++i) projection[first + i] = (draw.word[i / 32] >> (i % 32) & 1u) != 0 ? size : -size;
     }
   });
 }
@@ -232,14 +231,9 @@ void draw_signs(const KernelContext& context, const ApolloArgs& args, uint64_t e
 Status project(const KernelContext& context, const ApolloArgs& args, const ApolloScratch& places) {
   const float* projection = at<float>(args.scratch, places.projection);
   float* projected = at<float>(args.scratch, places.projected);
-  void* scratch = at<void>(args.scratch, places.product);
-  const uint32_t columns = static_cast<uint32_t>(args.columns);
-  if (args.rows < args.columns) {
-    return cpu_linear_backward_weight<float>(context, {.dw = projected, .x = projection, .dy = args.gradients, .scratch = scratch,
-        .scratch_bytes = places.product_bytes, .M = args.rows, .C = args.rank, .K = columns, .input_major = false, .accumulate_dw = false});
-  }
-  return cpu_linear_forward<float>(context, {.y = projected, .x = args.gradients, .w = projection, .b = nullptr, .h = nullptr, .u = {},
-      .scratch = scratch, .scratch_bytes = places.product_bytes, .M = args.rows, .C = columns, .K = args.rank, .R = 0, .input_major = true, .scale = 1});
+  const Products products = {context, at<void>(args.scratch, places.product), places.product_bytes};
+  if (args.rows < args.columns) return products.multiply_transposed(projected, args.gradients, projection, args.rows, args.rank, args.columns);
+  return products.multiply(projected, args.gradients, projection, args.rows, args.columns, args.rank, false);
 }
 
 // Adam's moments of R and the step that they make, channel by channel: the sums of its squares and of R's.
@@ -340,30 +334,14 @@ void add_scaled(const KernelContext& context, float* to, double a, const float* 
   });
 }
 
-struct Products {
-  const KernelContext& context;
-  void* scratch;
-  uint64_t scratch_bytes;
-
-  // y[M,K] = x[M,C] w, or x w^T.
-  Status multiply(float* y, const float* x, const float* w, uint64_t M, uint64_t C, uint64_t K, bool transposed) const {
-    return cpu_linear_forward<float>(context, {.y = y, .x = x, .w = w, .b = nullptr, .h = nullptr, .u = {}, .scratch = scratch,
-        .scratch_bytes = scratch_bytes, .M = M, .C = static_cast<uint32_t>(C), .K = static_cast<uint32_t>(K), .R = 0, .input_major = !transposed, .scale = 1});
-  }
-  // y[C,C] = x^T x, x[M,C].
-  Status square(float* y, const float* x, uint64_t M, uint64_t C) const {
-    return cpu_linear_backward_weight<float>(context, {.dw = y, .x = x, .dy = x, .scratch = scratch, .scratch_bytes = scratch_bytes, .M = M,
-        .C = static_cast<uint32_t>(C), .K = static_cast<uint32_t>(C), .input_major = false, .accumulate_dw = false});
-  }
-};
-
 // One Newton-Schulz step of x.
 Status newton_schulz(const KernelContext& context, const MuonArgs& args, const MuonScratch& places) {
   const uint64_t rows = args.rows, columns = args.columns, side = smaller(rows, columns);
   const Products products = {context, at<void>(args.scratch, places.product), places.product_bytes};
   float *x = at<float>(args.scratch, places.x), *next = at<float>(args.scratch, places.next);
   float *square = at<float>(args.scratch, places.square), *factors = at<float>(args.scratch, places.factors);
-  REPRISE_RETURN_IF_ERROR(rows > columns ? products.square(square, x, rows, columns) : products.multiply(square, x, x, rows, columns, rows, true));
+  REPRISE_RETURN_IF_ERROR(rows > columns ? products.multiply_transposed(square, x, x, rows, columns, columns)
+                                         : products.multiply(square, x, x, rows, columns, rows, true));
   REPRISE_RETURN_IF_ERROR(products.multiply(factors, square, square, side, side, side, true));
   add_scaled(context, factors, static_cast<double>(kMuonFactors[2]), square, static_cast<double>(kMuonFactors[1]), side * side);
   REPRISE_RETURN_IF_ERROR(rows > columns ? products.multiply(next, x, factors, rows, columns, columns, true)

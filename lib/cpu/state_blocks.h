@@ -56,8 +56,8 @@ REPRISE_INLINE void write_rounded(Bf16* to, const float* from, const StateRoundi
     for (uint32_t w = 0; w < 4; ++w) words[w][d] = draw.word[w];
   }
   for (uint32_t i = 0; i < count; ++i) {
-    const uint32_t half = i / kStateDraws, random = words[half / 2][i % kStateDraws] >> (16 * (half % 2)) & 0xffffu;
-    to[i].bits = round_randomly(from[i], random);
+    const uint32_t half = i / kStateDraws;
+    to[i].bits = round_randomly(from[i], half_of_word(words[half / 2][i % kStateDraws], half));
   }
 }
 

@@ -76,6 +76,10 @@ struct MuonArgs {
   uint32_t stream;
 };
 
+// Element i of APOLLO's projection [shorter side, r] has the sign of bit i % kProjectionSigns of draw i / kProjectionSigns, whose part stands beside
+// those of RoundedPart (lib/state_format.h).
+constexpr uint32_t kProjectionSigns = 128, kProjectionPart = 3;
+
 constexpr uint32_t kMuonSteps = 5;
 constexpr float kMuonFactors[] = {3.4445f, -4.7750f, 2.0315f};
 constexpr double kApolloSmall = 1e-8, kApolloGrowth = 1.01;

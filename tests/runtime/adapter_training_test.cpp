@@ -11,7 +11,6 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "ports/linux/linux_port.h"
 #include "tests/faces/expect_user_error.h"
 #include "tests/runtime/training_harness.h"
 #include "tools/formats/gguf.h"
@@ -29,30 +28,16 @@ namespace {
 using nlohmann::json;
 namespace fs = std::filesystem;
 
-const Workers& one_worker() {
-  static const Workers kOne = [] {
-    Workers workers;
-    if (!linux_port().start_workers(1, &workers).ok()) throw std::runtime_error("no workers");
-    return workers;
-  }();
-  return kOne;
-}
-
-// A plan of the recipe, bound, with the weights of the recipe's model.
-class Session {
+// With the weights of the recipe's model.
+class Session : public BoundRecipe {
  public:
-  explicit Session(const Recipe& recipe, const std::string& strategy = "none", double share = -1)
-      : recipe_(recipe), plan_(plan_run(recipe, strategy, share).planned.plan), view_(plan_.view()), arena_(view_.arena_bytes + 4096) {
-    const Status bound = bind_plan(view_, test::test_backend(), one_worker(), arena_.get(), trainer);
-    if (!bound.ok()) throw std::runtime_error(std::string("bind: ") + bound.message);
+  explicit Session(const Recipe& recipe, const std::string& strategy = "none", double share = -1) : BoundRecipe(recipe, strategy, share) {
     read_initial_weights(trainer, *open_model_weights(recipe, published_weights(recipe)), {});
   }
-  Session(const Session&) = delete;
-  Session& operator=(const Session&) = delete;
 
   // The losses of some steps, and the gradient's norm of the last.
   std::vector<double> train(int steps, double* norm = nullptr) {
-    const auto data = open_dataset(recipe_, Split::kTraining);
+    const auto data = open_dataset(recipe(), Split::kTraining);
     const BatchSource source = source_of(*data);
     std::vector<double> losses;
     for (int step = 0; step < steps; ++step) {
@@ -61,11 +46,11 @@ class Session {
       losses.push_back(report.loss);
       if (norm != nullptr) *norm = static_cast<double>(report.gradient_norm);
     }
-    EXPECT_EQ(measure(trainer), view_.arena_bytes);
+    EXPECT_EQ(measure(trainer), plan().arena_bytes);
     return losses;
   }
   double loss() {
-    const auto data = open_dataset(recipe_, Split::kTraining);
+    const auto data = open_dataset(recipe(), Split::kTraining);
     EvaluationReport evaluation;
     EXPECT_TRUE(evaluate(trainer, source_of(*data), 1, evaluation).ok());
     return evaluation.loss;
@@ -73,23 +58,10 @@ class Session {
   // The bytes of every tensor in the state by its name.
   std::map<std::string, std::vector<unsigned char>> values() const {
     std::map<std::string, std::vector<unsigned char>> all;
-    for (uint32_t i = kFirstTrained; i < view_.state.count; ++i) all[view_.state[i].name] = bytes_at(trainer, trainer.state_tensor(i), view_.state[i].tensor.used_bytes());
+    for (uint32_t i = kFirstTrained; i < plan().state.count; ++i) all[plan().state[i].name] = bytes_at(trainer, trainer.state_tensor(i), plan().state[i].tensor.used_bytes());
     return all;
   }
-  DType type_of(const std::string& name) const {
-    for (const StateTensor& state : view_.state) {
-      if (state.name == name) return state.tensor.dtype;
-    }
-    throw std::runtime_error("no state tensor " + name);
-  }
-
-  Trainer trainer;
-
- private:
-  const Recipe recipe_;
-  const OwnedPlan plan_;
-  const Plan view_;
-  const TestArena arena_;
+  DType type_of(const std::string& name) const { return state(name).tensor.dtype; }
 };
 
 class AdapterTraining : public ::testing::Test {

@@ -11,7 +11,6 @@
 #include <set>
 
 #include "lib/f16.h"
-#include "ports/linux/linux_port.h"
 #include "tests/faces/expect_user_error.h"
 #include "tests/faces/stored_bytes.h"
 #include "tests/judges/replay.h"
@@ -25,33 +24,13 @@
 namespace reprise {
 namespace {
 
-// The port has one pool at a time.
-const Workers& two_workers() {
-  static const Workers kTwo = [] {
-    Workers workers;
-    if (!linux_port().start_workers(2, &workers).ok()) throw std::runtime_error("no workers");
-    return workers;
-  }();
-  return kTwo;
-}
-
-// A plan of the recipe, bound, with its state drawn.
-class Session {
+class Session : public BoundRecipe {
  public:
-  explicit Session(const Recipe& recipe, const std::string& strategy = "none", double share = -1)
-      : recipe_(recipe), plan_(plan_run(recipe, strategy, share).planned.plan), view_(plan_.view()), arena_(view_.arena_bytes + 4096) {
-    const Status bound = bind_plan(view_, test::test_backend(), two_workers(), arena_.get(), trainer);
-    if (!bound.ok()) throw std::runtime_error(std::string("bind: ") + bound.message);
-  }
-  Session(const Session&) = delete;
-  Session& operator=(const Session&) = delete;
-
-  const Plan& plan() const { return view_; }
-  const StateTensor& state(const std::string& name) const { return plan().state[index_of(name)]; }
+  using BoundRecipe::BoundRecipe;
 
   // Losses of some steps, and of an evaluation after them.
   std::vector<double> train(int steps) {
-    const auto data = open_dataset(recipe_, Split::kTraining);
+    const auto data = open_dataset(recipe(), Split::kTraining);
     const BatchSource source = source_of(*data);
     std::vector<double> losses;
     for (int step = 0; step < steps; ++step) {
@@ -60,7 +39,7 @@ class Session {
       losses.push_back(report.loss);
       losses.push_back(static_cast<double>(report.gradient_norm));
     }
-    EXPECT_EQ(measure(trainer), view_.arena_bytes);
+    EXPECT_EQ(measure(trainer), plan().arena_bytes);
     EvaluationReport evaluation;
     EXPECT_TRUE(evaluate(trainer, source, 1, evaluation).ok());
     losses.push_back(evaluation.loss);
@@ -87,20 +66,6 @@ class Session {
   }
   void load(const std::string& path) { read_state(trainer, *open_weights(path), StatePart::kModel); }
   void save(const std::string& path) const { write_state(trainer, path, StatePart::kModel, {}); }
-
-  Trainer trainer;
-
- private:
-  uint32_t index_of(const std::string& name) const {
-    for (uint32_t i = 0; i < plan().state.count; ++i) {
-      if (plan().state[i].name == name) return i;
-    }
-    throw std::runtime_error("no state tensor " + name);
-  }
-  const Recipe recipe_;
-  const OwnedPlan plan_;
-  const Plan view_;
-  const TestArena arena_;
 };
 
 // Every F32 tensor of a file rounded to bf16, and stored as BF16 or as F32 again; GPT-2's names as they are published.

@@ -216,6 +216,28 @@ RunResult train_plan(const OwnedPlan& owned, const BatchSource& source, const Ru
   return result;
 }
 
+const Workers& lasting_workers() {
+  static const Workers kTwo = [] {
+    Workers workers;
+    if (!linux_port().start_workers(2, &workers).ok()) throw std::runtime_error("no workers");
+    return workers;
+  }();
+  return kTwo;
+}
+
+BoundRecipe::BoundRecipe(const Recipe& recipe, const std::string& strategy, double budget_share)
+    : recipe_(recipe), plan_(plan_run(recipe, strategy, budget_share).planned.plan), view_(plan_.view()), arena_(view_.arena_bytes + 4096) {
+  const Status bound = bind_plan(view_, test::test_backend(), lasting_workers(), arena_.get(), trainer);
+  if (!bound.ok()) throw std::runtime_error(std::string("bind: ") + bound.message);
+}
+
+const StateTensor& BoundRecipe::state(const std::string& name) const {
+  for (const StateTensor& state : view_.state) {
+    if (state.name == name) return state;
+  }
+  throw std::runtime_error("no state tensor " + name);
+}
+
 namespace {
 
 void reverse_holding(const Chain& chain, int first, int last, std::vector<Action>& actions) {

@@ -76,6 +76,30 @@ class TestArena {
   Arena arena_;
 };
 
+// Two threads that last until the program ends: the port has one pool at a time.
+const Workers& lasting_workers();
+
+// A plan of the recipe, bound to memory of its own, with its state drawn.
+class BoundRecipe {
+ public:
+  explicit BoundRecipe(const Recipe& recipe, const std::string& strategy = "none", double budget_share = -1);
+  BoundRecipe(const BoundRecipe&) = delete;
+  BoundRecipe& operator=(const BoundRecipe&) = delete;
+
+  const Recipe& recipe() const { return recipe_; }
+  const Plan& plan() const { return view_; }
+  // Throws where there is none of that name.
+  const StateTensor& state(const std::string& name) const;
+
+  Trainer trainer;
+
+ private:
+  const Recipe recipe_;
+  const OwnedPlan plan_;
+  const Plan view_;
+  const TestArena arena_;
+};
+
 // Always holds a tape while its link's input is dropped and made again, wherever there are three links.
 Schedule schedule_that_holds_tapes(const Chain& chain);
 

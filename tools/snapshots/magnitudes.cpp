@@ -8,16 +8,12 @@
 #include <vector>
 
 #include "lib/op.h"
-#include "tools/formats/error.h"
 #include "tools/formats/ggml_blocks.h"
 #include "tools/graph/graph.h"
+#include "tools/snapshots/reach.h"
 
 namespace reprise {
 namespace {
-
-void require_reached(const Status& status) {
-  if (!status.ok()) throw UserError(std::string("the arena cannot be reached: ") + status.message);
-}
 
 uint32_t state_index(const Plan& plan, const std::string& name) {
   for (uint32_t i = 0; i < plan.state.count; ++i) {

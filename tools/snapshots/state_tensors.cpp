@@ -15,6 +15,7 @@
 #include "tools/formats/json_text.h"
 #include "tools/formats/text.h"
 #include "tools/snapshots/magnitudes.h"
+#include "tools/snapshots/reach.h"
 #include "tools/weights/tied_head.h"
 
 namespace reprise {
@@ -133,10 +134,6 @@ std::string find_tensor(const WeightSource& source, const Wanted& wanted) {
 
 constexpr uint64_t kPieceBytes = uint64_t{64} << 10;
 
-void require(const Status& status) {
-  if (!status.ok()) throw UserError(std::string("the arena cannot be reached: ") + status.message);
-}
-
 // Calls `visit(Number{})` with the type of number in which a tensor of the state is read, and held unless it is held in its file's blocks.
 template <typename Visit>
 void with_number(DType type, const Visit& visit) {
@@ -151,11 +148,7 @@ void for_each_piece(const WeightSource& source, const std::string& name, uint64_
   std::vector<Number> piece(std::min<uint64_t>(kPieceBytes / sizeof(Number), elements));
   for (uint64_t at = 0; at < elements; at += piece.size()) {
     const uint64_t count = std::min<uint64_t>(piece.size(), elements - at);
-    if constexpr (std::is_same_v<Number, uint8_t>) {
-      source.read_exact(name, at, count, piece.data());
-    } else {
-      source.read(name, at, count, piece.data());
-    }
+    source.read(name, at, count, piece.data());
     visit(at, piece.data(), count);
   }
 }
@@ -191,51 +184,25 @@ void require_sense(const WeightSource& source, const StateTensor& state, const s
   with_number(*source.find(name)->exact, [&](auto number) { require_sense_of<decltype(number)>(source, state, name); });
 }
 
-// f32 to a bf16 of the state, rounded to the nearest.
-void copy_rounded_in(const Trainer& trainer, uint32_t index, const WeightSource& source, const std::string& name) {
-  const ArenaAddress to = trainer.state_tensor(index);
-  std::vector<Bf16> rounded;
-  for_each_piece<float>(source, name, trainer.plan->state[index].tensor.elements(), [&](uint64_t at, const float* numbers, uint64_t count) {
-    rounded.assign(numbers, numbers + count);
-    require(trainer.write(to + at * sizeof(Bf16), rounded.data(), count * sizeof(Bf16)));
-  });
-}
-
-// Codes of moments, byte by byte.
-void copy_codes_in(const Trainer& trainer, uint32_t index, const WeightSource& source, const std::string& name) {
-  const ArenaAddress to = trainer.state_tensor(index);
-  for_each_piece<uint8_t>(source, name, trainer.plan->state[index].tensor.used_bytes(),
-                          [&](uint64_t at, const uint8_t* bytes, uint64_t count) { require(trainer.write(to + at, bytes, count)); });
-}
-
-template <typename Number>
-void read_channel(const WeightSource& source, const std::string& name, uint64_t first, std::vector<Number>& to) {
-  source.read(name, first, to.size(), to.data());
-}
-// Of a file that has f32, too.
-void read_channel(const WeightSource& source, const std::string& name, uint64_t first, std::vector<Bf16>& to) {
-  std::vector<float> wide(to.size());
-  source.read(name, first, to.size(), wide.data());
-  to.assign(wide.begin(), wide.end());
-}
-
 template <typename Number>
 void copy_channels_in(const Trainer& trainer, uint32_t index, const WeightSource& source, const std::string& name) {
   const Tensor& tensor = trainer.plan->state[index].tensor;
   const ArenaAddress to = trainer.state_tensor(index);
   ConvChannel<Number> channel(tensor);
   for (uint64_t k = 0; k < tensor.shape[0]; ++k) {
-    read_channel(source, name, k * channel.stored.size(), channel.stored);
+    source.read(name, k * channel.stored.size(), channel.stored.size(), channel.stored.data());
     channel.from_file();
-    require(trainer.write(to + k * channel.bytes(), channel.planned.data(), channel.bytes()));
+    require_reached(trainer.write(to + k * channel.bytes(), channel.planned.data(), channel.bytes()));
   }
 }
 
+// Codes of moments go byte by byte.
 template <typename Number>
 void copy_pieces_in(const Trainer& trainer, uint32_t index, const WeightSource& source, const std::string& name) {
   const ArenaAddress to = trainer.state_tensor(index);
-  for_each_piece<Number>(source, name, trainer.plan->state[index].tensor.elements(), [&](uint64_t at, const Number* numbers, uint64_t count) {
-    require(trainer.write(to + at * sizeof(Number), numbers, count * sizeof(Number)));
+  const uint64_t numbers_of_all = trainer.plan->state[index].tensor.used_bytes() / sizeof(Number);
+  for_each_piece<Number>(source, name, numbers_of_all, [&](uint64_t at, const Number* numbers, uint64_t count) {
+    require_reached(trainer.write(to + at * sizeof(Number), numbers, count * sizeof(Number)));
   });
 }
 
@@ -247,7 +214,7 @@ void copy_stored_in(const Trainer& trainer, uint32_t index, const WeightSource& 
   for (uint64_t at = 0; at < elements; at += most) {
     const uint64_t count = std::min(most, elements - at);
     source.read_stored(name, at, count, piece.data());
-    require(trainer.write(trainer.state_tensor(index) + stored_bytes(tensor.dtype, at), piece.data(), stored_bytes(tensor.dtype, count)));
+    require_reached(trainer.write(trainer.state_tensor(index) + stored_bytes(tensor.dtype, at), piece.data(), stored_bytes(tensor.dtype, count)));
   }
 }
 
@@ -256,8 +223,7 @@ void copy_in(const Trainer& trainer, uint32_t index, const WeightSource& source,
   if (const StoredWeight& weight = *source.find(name); weight.exact != tensor.dtype && weight.format == tensor.dtype) {
     return copy_stored_in(trainer, index, source, name);
   }
-  if (has_dynamic_codes(tensor.dtype)) return copy_codes_in(trainer, index, source, name);
-  if (tensor.dtype == DType::kBf16 && source.find(name)->exact == DType::kF32 && !is_conv_weight(tensor)) return copy_rounded_in(trainer, index, source, name);
+  if (has_dynamic_codes(tensor.dtype)) return copy_pieces_in<uint8_t>(trainer, index, source, name);
   with_number(tensor.dtype, [&](auto number) {
     using Number = decltype(number);
     is_conv_weight(tensor) ? copy_channels_in<Number>(trainer, index, source, name) : copy_pieces_in<Number>(trainer, index, source, name);
@@ -269,7 +235,7 @@ void copy_channels_out(const Trainer& trainer, uint32_t index, SafetensorsWriter
   const Tensor& tensor = trainer.plan->state[index].tensor;
   ConvChannel<Stored> channel(tensor);
   for (uint64_t k = 0; k < tensor.shape[0]; ++k) {
-    require(trainer.read(channel.planned.data(), trainer.state_tensor(index) + k * channel.bytes(), channel.bytes()));
+    require_reached(trainer.read(channel.planned.data(), trainer.state_tensor(index) + k * channel.bytes(), channel.bytes()));
     channel.to_file();
     writer.write(channel.stored.data(), channel.bytes());
   }
@@ -284,7 +250,7 @@ void copy_out(const Trainer& trainer, uint32_t index, SafetensorsWriter& writer)
   const uint64_t bytes = tensor.used_bytes();
   for (uint64_t at = 0; at < bytes; at += piece.size()) {
     const uint64_t size = std::min<uint64_t>(piece.size(), bytes - at);
-    require(trainer.read(piece.data(), trainer.state_tensor(index) + at, size));
+    require_reached(trainer.read(piece.data(), trainer.state_tensor(index) + at, size));
     writer.write(piece.data(), size);
   }
 }
@@ -343,7 +309,7 @@ void draw_stored_weights(const Trainer& trainer) {
       const uint64_t count = std::min(kPiece, tensor.elements() - at);
       initial_values(*trainer.plan, i, at, count, numbers.data());
       quantise_blocks(block_type_of(tensor.dtype).value(), numbers.data(), count / dtype_info(tensor.dtype).block_elements, piece.data());
-      require(trainer.write(trainer.state_tensor(i) + stored_bytes(tensor.dtype, at), piece.data(), stored_bytes(tensor.dtype, count)));
+      require_reached(trainer.write(trainer.state_tensor(i) + stored_bytes(tensor.dtype, at), piece.data(), stored_bytes(tensor.dtype, count)));
     }
   }
   start_magnitudes(trainer);

@@ -3,13 +3,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <nlohmann/json.hpp>
 
 #include "tools/formats/error.h"
 #include "tools/formats/gguf.h"
 #include "tools/formats/json_text.h"
 #include "tools/weights/gguf_names.h"
+#include "tools/weights/listed_weights.h"
 
 namespace reprise {
 namespace {
@@ -28,7 +28,14 @@ std::string architecture_of(const GgufFile& file) {
   return file.text("general.architecture").value_or("");
 }
 
-class GgufAdapterWeights : public WeightSource {
+struct AdapterEntry {
+  const GgufTensor* tensor;
+  StoredWeight weight;
+  bool in_pairs;  // its rows
+  double factor = 1;
+};
+
+class GgufAdapterWeights : public ListedWeights<AdapterEntry> {
  public:
   GgufAdapterWeights(const std::string& path, uint64_t head) : file_(path), architecture_(architecture_of(file_)), head_(head) {
     for (const GgufTensor& tensor : file_.tensors()) add(tensor);
@@ -39,24 +46,8 @@ class GgufAdapterWeights : public WeightSource {
   void multiply(const std::string& name, double factor) { entries_.at(name).factor = factor; }
 
   const std::string& path() const override { return file_.path(); }
-  std::vector<std::string> names() const override {
-    std::vector<std::string> names;
-    for (const auto& [name, entry] : entries_) names.push_back(name);
-    return names;
-  }
-  const StoredWeight* find(const std::string& name) const override {
-    const auto found = entries_.find(name);
-    return found == entries_.end() ? nullptr : &found->second.weight;
-  }
 
  private:
-  struct Entry {
-    const GgufTensor* tensor;
-    StoredWeight weight;
-    bool in_pairs;  // its rows
-    double factor = 1;
-  };
-
   void add(const GgufTensor& tensor) {
     const auto refuse = [&](const std::string& reason) { throw UserError(path() + ": tensor " + json_shown(tensor.name) + ": " + reason); };
     const bool is_down = tensor.name.ends_with(kLoraA), is_up = tensor.name.ends_with(kLoraB);
@@ -72,7 +63,7 @@ class GgufAdapterWeights : public WeightSource {
   }
 
   void read_exact(const std::string& name, uint64_t first, uint64_t count, void* to) const override {
-    const Entry& entry = entries_.at(name);
+    const AdapterEntry& entry = entries_.at(name);
     float* at = static_cast<float*>(to);
     if (!entry.in_pairs) {
       file_.read(*entry.tensor, first, count, at);
@@ -91,7 +82,6 @@ class GgufAdapterWeights : public WeightSource {
   GgufFile file_;
   std::string architecture_;
   uint64_t head_;
-  std::map<std::string, Entry> entries_;
 };
 
 // The settings with the ranks that the file's matrices A have.

@@ -9,6 +9,7 @@
 
 #include "tools/formats/error.h"
 #include "tools/weights/gguf_model.h"
+#include "tools/weights/listed_weights.h"
 
 namespace reprise {
 namespace {
@@ -39,7 +40,12 @@ class Columns {
   std::vector<float> values_;  // [count, rows]
 };
 
-class GgufWeights : public WeightSource {
+struct GgufEntry {
+  GgufPlace place;
+  StoredWeight weight;
+};
+
+class GgufWeights : public ListedWeights<GgufEntry> {
  public:
   explicit GgufWeights(const std::string& path) : file_(path), head_(gguf_heads(file_).head) {
     for (const auto& [name, place] : gguf_places(file_)) {
@@ -54,30 +60,16 @@ class GgufWeights : public WeightSource {
   }
 
   const std::string& path() const override { return file_.path(); }
-  std::vector<std::string> names() const override {
-    std::vector<std::string> names;
-    for (const auto& [name, entry] : entries_) names.push_back(name);
-    return names;
-  }
-  const StoredWeight* find(const std::string& name) const override {
-    const auto found = entries_.find(name);
-    return found == entries_.end() ? nullptr : &found->second.weight;
-  }
 
  private:
-  struct Entry {
-    GgufPlace place;
-    StoredWeight weight;
-  };
-
   void read_exact(const std::string& name, uint64_t first, uint64_t count, void* to) const override {
-    const Entry& entry = find_entry(name, first, count);
+    const GgufEntry& entry = find_entry(name, first, count);
     if (*entry.weight.exact == DType::kBf16) return read_rows(entry, first, count, static_cast<Bf16*>(to));
     read_rows(entry, first, count, static_cast<float*>(to));
   }
 
   void read_stored(const std::string& name, uint64_t first, uint64_t count, void* to) const override {
-    const Entry& entry = find_entry(name, first, count);
+    const GgufEntry& entry = find_entry(name, first, count);
     const GgufTensor& tensor = *entry.place.tensor;
     if (entry.place.order == GgufOrder::kTransposed) throw std::logic_error("WeightSource: " + name + " of " + path() + " stands transposed");
     const BlockLayout& layout = block_layout(tensor.type);
@@ -90,8 +82,8 @@ class GgufWeights : public WeightSource {
     }
   }
 
-  const Entry& find_entry(const std::string& name, uint64_t first, uint64_t count) const {
-    const Entry& entry = entries_.at(name);
+  const GgufEntry& find_entry(const std::string& name, uint64_t first, uint64_t count) const {
+    const GgufEntry& entry = entries_.at(name);
     uint64_t elements = 1;
     for (const uint64_t dimension : entry.weight.shape) elements *= dimension;
     if (first > elements || count > elements - first) throw std::logic_error("WeightSource: a read past the end of " + name + " of " + path());
@@ -105,7 +97,7 @@ class GgufWeights : public WeightSource {
   }
 
   template <typename Number>
-  void read_rows(const Entry& entry, uint64_t first, uint64_t count, Number* to) const {
+  void read_rows(const GgufEntry& entry, uint64_t first, uint64_t count, Number* to) const {
     const GgufPlace& place = entry.place;
     const std::vector<uint64_t>& shape = entry.weight.shape;
     const uint64_t columns = shape.size() < 2 ? 1 : shape[1];
@@ -126,7 +118,6 @@ class GgufWeights : public WeightSource {
 
   GgufFile file_;
   uint64_t head_;
-  std::map<std::string, Entry> entries_;
   mutable Columns columns_;
 };
 

@@ -12,6 +12,7 @@
 #include "tools/formats/json_text.h"
 #include "tools/formats/output_file.h"
 #include "tools/formats/safetensors.h"
+#include "tools/weights/listed_weights.h"
 
 namespace reprise {
 namespace {
@@ -42,7 +43,13 @@ std::optional<DType> format_of(StoredType type) {
   }
 }
 
-class SafetensorsWeights : public WeightSource {
+struct SafetensorsEntry {
+  const SafetensorsFile* file;
+  const StoredTensor* tensor;
+  StoredWeight weight;
+};
+
+class SafetensorsWeights : public ListedWeights<SafetensorsEntry> {
  public:
   explicit SafetensorsWeights(std::string path) : path_(std::move(path)) {}
 
@@ -59,25 +66,10 @@ class SafetensorsWeights : public WeightSource {
     }
     return paths;
   }
-  std::vector<std::string> names() const override {
-    std::vector<std::string> names;
-    for (const auto& [name, entry] : entries_) names.push_back(name);
-    return names;
-  }
-  const StoredWeight* find(const std::string& name) const override {
-    const auto found = entries_.find(name);
-    return found == entries_.end() ? nullptr : &found->second.weight;
-  }
 
  private:
-  struct Entry {
-    const SafetensorsFile* file;
-    const StoredTensor* tensor;
-    StoredWeight weight;
-  };
-
   void read_stored(const std::string& name, uint64_t first, uint64_t count, void* to) const override {
-    const Entry& entry = entries_.at(name);
+    const SafetensorsEntry& entry = entries_.at(name);
     const uint64_t size = stored_type_bytes(entry.tensor->type);
     if (first > entry.tensor->bytes / size || count > entry.tensor->bytes / size - first) {
       throw std::logic_error("WeightSource: a read past the end of " + name + " of " + path_);
@@ -98,7 +90,6 @@ class SafetensorsWeights : public WeightSource {
 
   std::string path_;
   std::vector<std::unique_ptr<SafetensorsFile>> files_;
-  std::map<std::string, Entry> entries_;
 };
 
 json read_index(const std::string& path) {

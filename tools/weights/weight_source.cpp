@@ -41,12 +41,19 @@ void WeightSource::read(const std::string& name, uint64_t first, uint64_t count,
 }
 
 void WeightSource::read(const std::string& name, uint64_t first, uint64_t count, Bf16* to) const {
-  require_type(*this, name, DType::kBf16);
-  read_exact(name, first, count, to);
+  if (exact_type(*this, name) == DType::kBf16) return read_exact(name, first, count, to);
+  std::vector<float> wide(count);
+  read(name, first, count, wide.data());
+  std::copy(wide.begin(), wide.end(), to);
 }
 
 void WeightSource::read(const std::string& name, uint64_t first, uint64_t count, int64_t* to) const {
   require_type(*this, name, DType::kI64);
+  read_exact(name, first, count, to);
+}
+
+void WeightSource::read(const std::string& name, uint64_t first, uint64_t count, uint8_t* to) const {
+  require_type(*this, name, DType::kU8);
   read_exact(name, first, count, to);
 }
 

@@ -33,8 +33,9 @@ class WeightSource {
   // Elements [first, first + count) of a tensor that is there, row-major: dequantised, heads in Hugging Face's order. Throws UserError
   // where the file has lost them since it was opened.
   void read(const std::string& name, uint64_t first, uint64_t count, float* to) const;  // exact is kF32, or kBf16, which is widened
-  void read(const std::string& name, uint64_t first, uint64_t count, Bf16* to) const;   // exact is kBf16
+  void read(const std::string& name, uint64_t first, uint64_t count, Bf16* to) const;   // exact is kBf16, or kF32, which is rounded to the nearest
   void read(const std::string& name, uint64_t first, uint64_t count, int64_t* to) const;  // exact is kI64
+  void read(const std::string& name, uint64_t first, uint64_t count, uint8_t* to) const;  // exact is kU8
   virtual void read_exact(const std::string& name, uint64_t first, uint64_t count, void* to) const = 0;  // numbers of the type `exact`
   // The file's own bytes of whole blocks of a tensor that has a format, heads in Hugging Face's order.
   virtual void read_stored(const std::string& name, uint64_t first, uint64_t count, void* to) const;

@@ -1,0 +1,31 @@
+// A sum of squares of f32 that is the same at every vector level: in double, where a square of a float is exact, in sixteen sums.
+// Here because the gradients' norm, the optimizers' updates and DoRA's lengths sum in this one order.
+#pragma once
+
+#include <cstdint>
+
+#include "lib/cpu/vector_level.h"
+
+namespace reprise {
+
+// Number i of each add() goes into sum i % kCount. The total is a balanced tree over them, which overwrites them.
+struct SquareSums {
+  static constexpr uint32_t kCount = 16;
+  double sums[kCount] = {};
+
+  REPRISE_INLINE void add(const float* x, uint64_t n) {
+    uint64_t i = 0;
+    for (; i + kCount <= n; i += kCount) {
+      for (uint32_t k = 0; k < kCount; ++k) sums[k] += static_cast<double>(x[i + k]) * static_cast<double>(x[i + k]);
+    }
+    for (uint32_t k = 0; i + k < n; ++k) sums[k] += static_cast<double>(x[i + k]) * static_cast<double>(x[i + k]);
+  }
+  REPRISE_INLINE double total() {
+    for (uint32_t width = kCount / 2; width > 0; width /= 2) {
+      for (uint32_t k = 0; k < width; ++k) sums[k] += sums[k + width];
+    }
+    return sums[0];
+  }
+};
+
+}  // namespace reprise
