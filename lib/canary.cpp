@@ -36,6 +36,7 @@ Status measured_bytes(const Trainer& trainer, Region region, uint64_t& bytes) {
   bytes = 0;
   const uint32_t count = region == Region::kState ? plan.state.count : plan.carried.count;
   for (uint32_t i = count; i-- > 0 && bytes == 0;) {  // the padding behind a tensor is no canary
+    if (region == Region::kState && plan.state[i].kind == StateKind::kStreamed) continue;
     const Tensor& tensor = region == Region::kState ? plan.state[i].tensor : plan.carried[i];
     REPRISE_RETURN_IF_ERROR(find_written(trainer, trainer.region(region) + tensor.offset, tensor.used_bytes(), bytes));
     if (bytes > 0) bytes += tensor.offset;

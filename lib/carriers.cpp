@@ -1,6 +1,8 @@
 // The table of carriers (carriers.h).
 #include "lib/carriers.h"
 
+#include "lib/program_run.h"
+
 namespace reprise {
 
 namespace {
@@ -41,9 +43,37 @@ void settle_disk(const Trainer& trainer) {
 
 bool needs_disk(const Plan& plan) { return plan.disk_bytes > 0; }
 
+// ---- the file of weights: parameters that are streamed, into slots ----
+
+Status check_weights(const Plan& plan, const Resources& given) {
+  if (plan.streamed_bytes == 0) return ok_status();
+  if (given.weights.start_read == nullptr || given.weights.bytes < plan.streamed_bytes) {
+    return {Code::kUnsupported, "the plan streams weights: bind needs their file, a Disk of the plan's streamed_bytes", plan.streamed_bytes};
+  }
+  return ok_status();
+}
+
+// Whole reserved bytes, which the file has too: where both are multiples of a device's block, it is read past the page cache.
+Status start_load(const Trainer& trainer, const RowCall& call, const Ref*) {
+  using A = LoadStart;
+  REPRISE_RETURN_IF_ERROR(trainer.backend->host.synchronise(trainer.context));  // kernels that still read what lay there
+  return trainer.weights.start_read(trainer.weights.state, call[A::kFrom].offset, call.u8(A::kW), smaller_of(call.bytes(A::kW), call.bytes(A::kFrom)));
+}
+
+Status wait_for_load(const Trainer& trainer, const RowCall& call, const Ref*) {
+  return trainer.weights.wait(trainer.weights.state, call[LoadWait::kFrom].offset);
+}
+
+void settle_weights(const Trainer& trainer) {
+  if (trainer.weights.wait != nullptr) (void)trainer.weights.wait(trainer.weights.state, Disk::kEverything);
+}
+
+bool needs_weights(const Plan& plan) { return plan.streamed_bytes > 0; }
+
 // In the order of Carrier, behind kNone.
 constexpr CarrierFunctions kCarriers[] = {
     {.check = check_disk, .start = start_transfer, .wait = wait_for_transfer, .settle = settle_disk, .needs_host = needs_disk},
+    {.check = check_weights, .start = start_load, .wait = wait_for_load, .settle = settle_weights, .needs_host = needs_weights},
 };
 static_assert(sizeof kCarriers / sizeof kCarriers[0] == kCarrierCount - 1, "every carrier has its functions");
 

@@ -36,7 +36,8 @@ class Checker : public RowProof {
     const bool trains = first.count != 0;
     if (!trains && (add.count != 0 || plan_.program(ProgramId::kUpdate).rows.count != 0)) return fail(Fault::kFormat);
     if (trains && plan_.accumulate > 1 && add.count == 0) return fail(Fault::kFormat);
-    if (plan_.state_bytes % kAlignment != 0 || plan_.carried_bytes % kAlignment != 0 || plan_.disk_bytes % kAlignment != 0) {
+    if (plan_.state_bytes % kAlignment != 0 || plan_.carried_bytes % kAlignment != 0 || plan_.disk_bytes % kAlignment != 0 ||
+        plan_.streamed_bytes % kAlignment != 0) {
       return fail(Fault::kMisaligned);
     }
     if (plan_.state_bytes > plan_.arena_bytes || plan_.carried_bytes > plan_.arena_bytes - plan_.state_bytes) {
@@ -56,13 +57,15 @@ class Checker : public RowProof {
   }
 
   constexpr bool check_state() {
-    uint64_t end = 0;
+    uint64_t end = 0, streamed_end = 0;
     for (uint32_t i = 0; i < plan_.state.count; ++i) {
       marks_[i] = {.written = true, .end_row = kNoRow};
-      if (!has_its_numbers(plan_.state[i])) return fail(Fault::kShape, make_ref(Region::kState, i));
-      if (!check_resident(plan_.state[i].tensor, plan_.state_bytes, end, make_ref(Region::kState, i))) return false;
+      const Ref ref = make_ref(Region::kState, i);
+      if (!has_its_numbers(plan_.state[i])) return fail(Fault::kShape, ref);
+      const bool in_file = plan_.state[i].kind == StateKind::kStreamed;
+      if (!check_resident(plan_.state[i].tensor, in_file ? plan_.streamed_bytes : plan_.state_bytes, in_file ? streamed_end : end, ref)) return false;
     }
-    return end == plan_.state_bytes || fail(Fault::kArenaBytes);
+    return (end == plan_.state_bytes && streamed_end == plan_.streamed_bytes) || fail(Fault::kArenaBytes);
   }
 
   // A table has f32 numbers in the plan, all of them.
@@ -81,7 +84,7 @@ class Checker : public RowProof {
     return end == plan_.carried_bytes || fail(Fault::kArenaBytes);
   }
 
-  // Tensors of State and Carried live for ever and stand in the order of their addresses.
+  // Tensors of State and Carried live for ever and stand in the order of their addresses, in the arena or in the file of weights.
   constexpr bool check_resident(const Tensor& tensor, uint64_t region_bytes, uint64_t& end, Ref ref) {
     const Fault fault = tensor_fault(tensor, region_bytes);
     if (fault != Fault::kNone) return fail(fault, ref);

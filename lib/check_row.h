@@ -155,6 +155,7 @@ class RowProof : public Walk {
       at = find(ref, tensor);
       if (at == kNoMark) return fail(argument_exists(argument) ? Fault::kGroup : Fault::kBadReference, ref);
       if (at >= disk_base_ && !may_touch_disk()) return fail(Fault::kDisk, ref);
+      if (at < carried_base_ && plan_.state.data[at].kind == StateKind::kStreamed && !may_touch_file(ref)) return fail(Fault::kDisk, ref);
     }
     CheckMark& note = marks_[at];
     if (note.end_row <= row_) return fail(OpenTransfers::in_flight(note, Role::kOutput) ? Fault::kInFlight : Fault::kNotLive, ref);
@@ -166,6 +167,7 @@ class RowProof : public Walk {
     const bool written = note.written;
     if (role == Role::kInput) return written || fail(Fault::kReadBeforeWrite, ref);
     if (!written && (role == Role::kUpdated || adds || ref == in_place_)) return fail(Fault::kReadBeforeWrite, ref);
+    if (written && at >= slot_base_ && role == Role::kOutput && info_->carrier == Carrier::kWeights) return fail(Fault::kRefilled, ref);
     const bool ends_transfer = role == Role::kUpdated && info_->asynchronous();  // whose start was the write
     if (at < slot_base_ && !ends_transfer && !check_write(ref, role, adds, written)) return false;
     if (note.update.norm != 0 && !UpdateProof::write(note.update)) return fail(Fault::kUpdate, ref);
@@ -178,6 +180,14 @@ class RowProof : public Walk {
 
   // Disk blocks are touched by transfers to or from memory alone.
   constexpr bool may_touch_disk() const { return info_->carrier == Carrier::kDisk && !(is_disk(refs_[0]) && is_disk(refs_[1])); }
+
+  // A streamed parameter is touched by loads into slots alone, and these load nothing else.
+  constexpr bool may_touch_file(Ref ref) const { return info_->carrier == Carrier::kWeights && refs_[LoadStart::kFrom] == ref; }
+  constexpr bool loads_what_is_streamed() const {
+    const Ref from = refs_[LoadStart::kFrom];
+    const bool streamed = from != kNoRef && ref_region(from) == Region::kState && plan_.state[ref_index(from)].kind == StateKind::kStreamed;
+    return streamed && ref_region(refs_[LoadStart::kW]) == Region::kProgram;
+  }
 
   // Whether the argument's own tensor has been found: what is missing then is a later one of its group.
   constexpr bool argument_exists(uint32_t argument) const {
@@ -291,6 +301,7 @@ class RowProof : public Walk {
     CheckMark& destination = mark(refs_[0]);
     CheckMark& source = mark(refs_[1]);
     const uint32_t source_id = static_cast<uint32_t>(&source - marks_) + 1;
+    if (info_->carrier == Carrier::kWeights && !loads_what_is_streamed()) return fail(Fault::kDisk, refs_[LoadStart::kFrom]);
     if (row.pass == Pass::kStart) {
       if (OpenTransfers::in_flight(source, Role::kInput)) return fail(Fault::kInFlight, refs_[1]);
       return transfers_.start(destination, source, source_id) || fail(Fault::kInFlight, refs_[0]);

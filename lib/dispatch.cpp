@@ -44,7 +44,7 @@ Status dispatch(const Trainer& trainer, const Program& program, const Row& row, 
     if (refs[i] == kNoRef) continue;
     present |= 1u << i;
     tensors[i] = &tensor_of(*trainer.plan, program, refs[i]);
-    if (ref_region(refs[i]) != Region::kDisk) pointers[i] = (trainer.region(ref_region(refs[i])) + tensors[i]->offset).for_kernels;
+    if (lies_in_arena(*trainer.plan, refs[i])) pointers[i] = (trainer.region(ref_region(refs[i])) + tensors[i]->offset).for_kernels;
   }
   RowCall call;
   static_cast<ShapedCall&>(call) = {row.op, row.pass, tensors, present, &trainer.plan->attributes, row.attribute};

@@ -31,16 +31,17 @@ enum class Fault : uint8_t {
   kAliasing,         // two arguments of a row name the same tensor and are not the kernel's in-place pair
   kAccumulate,       // adding where the kernel cannot, or overwriting a carried gradient that already holds a sum
   kScratch,          // less scratch than the backend's rule asks for
-  kInFlight,         // a slot is touched, or dies, between transfer.start and transfer.wait; or a kernel is off queue 0
+  kInFlight,         // a slot is touched, or dies, between the start and the wait of a transfer or load; or a kernel is off queue 0
   kGroup,            // a group's tensors are not contiguous, not of one kind, or do not match their partners
   kUnused,           // no row touches the slot
-  kDisk,             // a row other than a transfer to or from memory touches a disk block
+  kDisk,             // a row other than a transfer to or from memory touches a disk block, or another than a load a streamed parameter
   kHostSlot,         // the slot of the labels, or of the documents' starts, stands where they do not belong, or another one where they do
   kLearningRate,     // the schedule of the learning rate has a value without meaning, or milestones that do not rise
   kUpdate,           // a trained parameter is not updated once a step, by its whole gradient and after the norm
   kHeld,             // a cache, or what the host reads after the last row, does not live that long, or stands in another program than one that generates
   kStack,            // a kernel needs more of a worker's stack than the plan says
   kBlocks,           // a row of a tensor ends inside a block of its type
+  kRefilled,         // a slot is loaded that holds something already: a later read would find another weight
 };
 
 constexpr const char* fault_text(Fault fault) {
@@ -68,16 +69,17 @@ constexpr const char* fault_text(Fault fault) {
     case Fault::kAliasing: return "only a kernel's in-place pair may name the same tensor twice";
     case Fault::kAccumulate: return "a row may add only where its kernel can, and may not overwrite a carried sum";
     case Fault::kScratch: return "scratch must have the bytes of the backend's rule";
-    case Fault::kInFlight: return "nothing may touch a slot between transfer.start and transfer.wait";
+    case Fault::kInFlight: return "nothing may touch a slot between the start and the wait of a transfer or load";
     case Fault::kGroup: return "a group's tensors must be contiguous, of one kind, and match their partners";
     case Fault::kUnused: return "every slot must be used";
-    case Fault::kDisk: return "only a transfer to or from memory may touch a disk block";
+    case Fault::kDisk: return "only a transfer to or from memory may touch a disk block, and only a load into a slot a streamed parameter";
     case Fault::kHostSlot: return "labels and starts of documents must be read from the slots that the host fills with them, and from nowhere else";
     case Fault::kLearningRate: return "the learning rate must be finite and at least 0, its milestones rising";
     case Fault::kUpdate: return "each trained parameter must be updated once a step, by its whole gradient and after the norm";
     case Fault::kHeld: return "a cache must live through all rows of the program that generates, and its output, written, to the last";
     case Fault::kStack: return "worker_stack_bytes must be what the most demanding row needs";
     case Fault::kBlocks: return "a row of a tensor must be whole blocks of its type";
+    case Fault::kRefilled: return "a slot may be loaded once, before anything is written there";
   }
   return "unknown fault";
 }

@@ -55,8 +55,8 @@ constexpr bool may_store(Storage storage, DType dtype) {
 enum class HostSlot : uint8_t { kAny, kLabels, kDocumentStart };
 
 // Who carries out an asynchronous row, which is started, goes on while other rows run, and is waited for (carriers.h). None: a kernel computes it.
-enum class Carrier : uint8_t { kNone, kDisk };
-constexpr uint32_t kCarrierCount = 2;
+enum class Carrier : uint8_t { kNone, kDisk, kWeights };
+constexpr uint32_t kCarrierCount = 3;
 
 struct ArgumentInfo {
   const char* name = "";

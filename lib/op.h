@@ -12,6 +12,7 @@
 #include "lib/ops/grad_norm.h"
 #include "lib/ops/layer_norm.h"
 #include "lib/ops/linear.h"
+#include "lib/ops/load.h"
 #include "lib/ops/loss_head.h"
 #include "lib/ops/matrix_update.h"
 #include "lib/ops/optimizer.h"
@@ -36,7 +37,7 @@ struct Joined<TypeList<A...>, TypeList<B...>, Rest...> {
 
 using Kernels = contract::Joined<ConvKernels, BatchNormKernels, ElementwiseKernels, PoolKernels, LinearKernels, LayerNormKernels,
                                  EmbeddingKernels, AttentionKernels, DropoutKernels, LossHeadKernels, GradNormKernels, OptimizerKernels,
-                                 TransferKernels, RopeKernels, DecodeKernels, MatrixUpdateKernels, DoraKernels>::List;
+                                 TransferKernels, RopeKernels, DecodeKernels, MatrixUpdateKernels, DoraKernels, LoadKernels>::List;
 constexpr uint32_t kKernelCount = Kernels::kCount;
 
 namespace contract {

@@ -15,7 +15,7 @@ enum class Op : uint8_t {
   kConv, kBatchNorm, kRelu, kAdd, kCopy, kMaxPool, kGlobalPool, kLinear, kLayerNorm, kGelu,
   kEmbedding, kAttention, kDropout, kLossHead, kGradNorm, kSgd, kAdamW, kMove, kTransfer,
   kNormConv, kNormRelu, kNormAddRelu, kRmsNorm, kSwiglu, kRope, kLion, kGroupNorm,
-  kAdafactor, kApollo, kMuon, kDora,
+  kAdafactor, kApollo, kMuon, kDora, kLoad,
 };
 enum class Pass : uint8_t {
   kForward, kBackward, kBackwardData, kBackwardWeight, kBackwardBias,
@@ -45,7 +45,7 @@ struct Row {
 
 // For reports, but for kCache: what a program that generates holds from one of its runs to the next, while no other program runs. The trainer
 // sees to it that a row of a cache is written before a kernel is told to read it.
-enum class SlotUse : uint8_t { kInput, kLabel, kBoundary, kTape, kTransient, kGradient, kWeightGradient, kSmall, kScratch, kCache };
+enum class SlotUse : uint8_t { kInput, kLabel, kBoundary, kTape, kTransient, kGradient, kWeightGradient, kSmall, kScratch, kCache, kWeight };
 
 constexpr uint32_t kNoSlot = ~0u;
 
@@ -70,7 +70,9 @@ struct Program {
   Span<Slot> disk = {};       // blocks of the spill file, in the order of their birth; a stack: `below` is unused
 };
 
-enum class StateKind : uint8_t { kScalars, kParameter, kBuffer, kOptimizer, kNorms, kTable };  // table: numbers of the plan's own, in no snapshot
+// Table: numbers of the plan's own, in no snapshot. Streamed: a frozen parameter that lies in the file of weights and not in the arena; its
+// offset counts from the start of that file, and load rows bring it into slots.
+enum class StateKind : uint8_t { kScalars, kParameter, kBuffer, kOptimizer, kNorms, kTable, kStreamed };
 enum class InitKind : uint8_t { kConstant, kNormal, kUniform, kTable };
 
 // What lives between steps; snapshots are written by name. Depends on model and optimizer, never on budget.
@@ -129,6 +131,7 @@ struct Plan {
   uint64_t seed = 0;
   uint32_t accumulate = 1;  // micro-batches per step
   uint64_t disk_bytes = 0;  // of the spill file: the highest end of a disk block of any program
+  uint64_t streamed_bytes = 0;      // of the file of weights: the end of the last streamed parameter
   uint64_t worker_stack_bytes = 0;  // what the most demanding row needs of a worker's stack
   uint64_t recipe_hash = 0;         // text_hash() of the canonical recipe that the plan was made from; 0: from none
 
@@ -144,6 +147,12 @@ constexpr const Tensor& tensor_of(const Plan& plan, const Program& program, Ref 
     case Region::kDisk: return program.disk[index].tensor;
     default: return program.slots[index].tensor;
   }
+}
+
+// Whether what a reference names has an address in the arena: not a block of the spill file, nor a parameter that is streamed.
+constexpr bool lies_in_arena(const Plan& plan, Ref ref) {
+  if (ref_region(ref) == Region::kState) return plan.state[ref_index(ref)].kind != StateKind::kStreamed;
+  return ref_region(ref) != Region::kDisk;
 }
 
 // What a kernel finds wrong in data, which nobody can know before the step.

@@ -86,6 +86,9 @@ struct Port {
   // A disk of that many bytes; `path` says where, in the port's own words. Both are null on a port without one.
   Status (*open_disk)(const char* path, uint64_t bytes, Disk* disk);
   void (*close_disk)(Disk* disk);
+  // The file of a plan's streamed weights, as a disk of `bytes` bytes that is only read, past any cache where the port can; close_disk closes it.
+  // A transfer fails where the file is no longer the one that was opened. Null on a port without one.
+  Status (*open_weights)(const char* path, uint64_t bytes, Disk* weights);
   // Of a clock that never goes back.
   double (*seconds)();
   // What the device takes beside the arena, in words for a person, written into text[bytes]; null where the arena is the process's own.

@@ -92,6 +92,7 @@ Status clear_padding(const Trainer& trainer, ArenaAddress region, const Tensor& 
 Status initialise_arena(const Trainer& trainer) {
   REPRISE_RETURN_IF_ERROR(fill_words(trainer, trainer.arena.base, kCanary, trainer.arena.bytes));
   for (const StateTensor& state : trainer.plan->state) {
+    if (state.kind == StateKind::kStreamed) continue;
     REPRISE_RETURN_IF_ERROR(fill_words(trainer, trainer.arena.base + state.tensor.offset, 0, state.tensor.bytes));
   }
   for (const Tensor& tensor : trainer.plan->carried) {
@@ -99,6 +100,7 @@ Status initialise_arena(const Trainer& trainer) {
   }
   for (uint32_t i = 0; i < trainer.plan->state.count; ++i) {
     const StateTensor& state = trainer.plan->state[i];
+    if (state.kind == StateKind::kStreamed) continue;
     if (state.init == InitKind::kTable) {
       const float* numbers = trainer.plan->numbers.data + state.first_number;
       REPRISE_RETURN_IF_ERROR(trainer.write(trainer.state_tensor(i), numbers, state.tensor.used_bytes()));
@@ -161,6 +163,7 @@ Status bind_proved(const Plan& plan, const Backend& backend, const Resources& re
   trainer.arena = resources.arena;
   trainer.context.scalars = reinterpret_cast<StepScalars*>(trainer.state_tensor(0).for_kernels);
   trainer.disk = resources.disk;
+  trainer.weights = resources.weights;
   for (const Program& program : plan.programs) {
     for (const Row& row : program.rows) REPRISE_RETURN_IF_ERROR(dispatch(trainer, program, row, true));
   }

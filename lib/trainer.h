@@ -29,6 +29,7 @@ struct Resources {
   Arena arena = {};                  // plan.arena_bytes at least
   const Workers* workers = nullptr;  // must outlive the trainer
   Disk disk = {};                    // of a plan with disk_bytes
+  Disk weights = {};                 // of a plan with streamed_bytes: the file of its weights, which is only read
   Workspace workspace = {};          // check_marks(plan) marks of check.h, until bind has checked: they may lie in the arena, written after that
   bool eager = false;                // each row is called and waited for: slower on a device, but an error names its row
 };
@@ -38,7 +39,7 @@ struct Trainer {
   const Backend* backend = nullptr;
   KernelContext context;
   Arena arena;
-  Disk disk;
+  Disk disk, weights;
   uint64_t step = 0;  // steps done; a resumed run sets it
   uint64_t highest = 0;    // what measured_bytes had found when the canary was laid again
   uint64_t generated = 0;  // positions of a sequence that the caches hold; none once another program has run
@@ -49,6 +50,7 @@ struct Trainer {
   ArenaAddress region(Region which) const {
     return arena.base + (which == Region::kState ? 0 : which == Region::kCarried ? plan->state_bytes : plan->state_bytes + plan->carried_bytes);
   }
+  // Of one that is not streamed.
   ArenaAddress state_tensor(uint32_t index) const { return arena.base + plan->state[index].tensor.offset; }
 
   // Between steps or rows: bytes of the host into the arena, and back. `read` waits for what is queued.

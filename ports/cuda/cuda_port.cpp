@@ -16,7 +16,15 @@ namespace reprise {
 namespace {
 
 constexpr unsigned kNonBlocking = 1, kWithoutTime = 2;  // CU_STREAM_NON_BLOCKING, CU_EVENT_DISABLE_TIMING
-constexpr uint64_t kDiskPieceBytes = uint64_t{1} << 20;
+constexpr uint64_t kPieceBytes = uint64_t{1} << 20;
+
+// A file that the card's bytes go to or come from.
+enum FileOf : uint32_t { kSpillFile, kWeightsFile, kFileCount };
+struct CardFile {
+  void* stream = nullptr;
+  void* piece = nullptr;  // pinned, kPieceBytes
+  void* state = nullptr;  // of its Disk
+};
 
 // All that the process has of CUDA.
 struct OpenCard {
@@ -25,8 +33,7 @@ struct OpenCard {
   CudaMachine machine;
   CudaStaging staging;
   CardArena arena;
-  void* transfers = nullptr;       // the stream of the spill file's thread
-  void* transfer_piece = nullptr;  // pinned, kDiskPieceBytes: through which its bytes go
+  CardFile files[kFileCount];
 };
 OpenCard open;
 
@@ -98,7 +105,11 @@ void close_backend(Backend* backend) {
 
 // ---- memory ----
 
-uint64_t pinned_bytes() { return CudaStaging::kBytes + (open.transfer_piece != nullptr ? kDiskPieceBytes : 0); }
+uint64_t pinned_bytes() {
+  uint64_t bytes = CudaStaging::kBytes;
+  for (const CardFile& file : open.files) bytes += file.piece != nullptr ? kPieceBytes : 0;
+  return bytes;
+}
 
 Status acquire_arena(uint64_t bytes, Arena* arena) {
   *arena = {};
@@ -113,38 +124,52 @@ void release_arena(Arena* arena) {
   *arena = {};
 }
 
-// ---- the disk: its thread takes the card's bytes in pieces through pinned memory ----
+// ---- files: the thread of each takes the card's bytes in pieces through pinned memory of its own ----
 
 int errno_of(int driver_error) { return driver_error == 0 ? 0 : EIO; }
 
-int settle_transfer(int queued) { return errno_of(queued != 0 ? queued : open.driver.synchronise_stream(open.transfers)); }
+int settle_transfer(int queued, void* stream) { return errno_of(queued != 0 ? queued : open.driver.synchronise_stream(stream)); }
 
+template <FileOf file>
 int fetch_from_card(void* piece, const void* from, uint64_t bytes) {
+  void* const stream = open.files[file].stream;
   if (const int error = open.driver.set_context(open.card.context); error != 0) return errno_of(error);
-  return settle_transfer(open.driver.copy_to_host(piece, reinterpret_cast<uintptr_t>(from), bytes, open.transfers));
+  return settle_transfer(open.driver.copy_to_host(piece, reinterpret_cast<uintptr_t>(from), bytes, stream), stream);
 }
 
+template <FileOf file>
 int store_on_card(void* to, const void* piece, uint64_t bytes) {
+  void* const stream = open.files[file].stream;
   if (const int error = open.driver.set_context(open.card.context); error != 0) return errno_of(error);
-  return settle_transfer(open.driver.copy_to_card(reinterpret_cast<uintptr_t>(to), piece, bytes, open.transfers));
+  return settle_transfer(open.driver.copy_to_card(reinterpret_cast<uintptr_t>(to), piece, bytes, stream), stream);
+}
+
+void close_file(FileOf file, Disk* disk) {
+  linux_close_disk(disk);
+  CardFile& of = open.files[file];
+  if (of.stream != nullptr) (void)open.driver.destroy_stream(of.stream);
+  if (of.piece != nullptr) (void)open.driver.free_pinned(of.piece);
+  of = {};
+}
+
+template <FileOf file>
+Status open_file(const char* path, uint64_t bytes, Disk* disk) {
+  *disk = {};
+  CardFile& of = open.files[file];
+  if (of.stream != nullptr) return {Code::kUnsupported, "the process already has this file open: close it first", 0};
+  Status status = driver_says(open.driver.create_stream(&of.stream, kNonBlocking));
+  if (status.ok()) status = driver_says(open.driver.allocate_pinned(&of.piece, kPieceBytes));
+  const DiskAccess access = {static_cast<unsigned char*>(of.piece), kPieceBytes, fetch_from_card<file>, store_on_card<file>};
+  const auto open_it = file == kWeightsFile ? linux_open_weights_of_device : linux_open_disk_of_device;
+  if (status.ok()) status = open_it(access, path, bytes, disk);
+  if (status.ok()) of.state = disk->state;
+  if (!status.ok()) close_file(file, disk);
+  return status;
 }
 
 void close_disk(Disk* disk) {
-  linux_close_disk(disk);
-  if (open.transfers != nullptr) (void)open.driver.destroy_stream(open.transfers);
-  if (open.transfer_piece != nullptr) (void)open.driver.free_pinned(open.transfer_piece);
-  open.transfers = open.transfer_piece = nullptr;
-}
-
-Status open_disk(const char* path, uint64_t bytes, Disk* disk) {
-  *disk = {};
-  if (open.transfers != nullptr) return {Code::kUnsupported, "the process already has its spill file: close it first", 0};
-  Status status = driver_says(open.driver.create_stream(&open.transfers, kNonBlocking));
-  if (status.ok()) status = driver_says(open.driver.allocate_pinned(&open.transfer_piece, kDiskPieceBytes));
-  const DiskAccess access = {static_cast<unsigned char*>(open.transfer_piece), kDiskPieceBytes, fetch_from_card, store_on_card};
-  if (status.ok()) status = linux_open_disk_of_device(access, path, bytes, disk);
-  if (!status.ok()) close_disk(disk);
-  return status;
+  if (disk->wait == nullptr) return;
+  close_file(open.files[kWeightsFile].state == disk->state ? kWeightsFile : kSpillFile, disk);
 }
 
 // ---- what it is, and what it takes ----
@@ -176,8 +201,9 @@ constexpr Port kCudaPort = {
     .start_workers = linux_start_workers,
     .stop_workers = linux_stop_workers,
     .most_workers = kMaxWorkers,
-    .open_disk = open_disk,
+    .open_disk = open_file<kSpillFile>,
     .close_disk = close_disk,
+    .open_weights = open_file<kWeightsFile>,
     .seconds = seconds,
     .describe_device = describe_device,
 };

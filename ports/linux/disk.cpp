@@ -1,9 +1,14 @@
-// A spill file behind Disk: one thread takes transfers from a fixed queue and does them with pwrite and pread, in order.
-// Here because lib knows neither files nor threads; nothing here takes heap once the file is open.
+// Files behind Disk, the spill file and the file of streamed weights: for each a thread that takes transfers from a fixed queue and does them
+// with pwrite and pread, in order. Here because lib knows neither files nor threads; nothing here takes heap once a file is open.
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
+#include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
+
+#include <initializer_list>
 
 #include "ports/linux/linux_functions.h"
 
@@ -16,24 +21,45 @@ struct Request {
   bool writes = false;
 };
 
-constexpr uint32_t kQueue = 64;  // a start that finds it full waits for room
+constexpr uint32_t kQueue = 1024;  // a start that finds it full waits for room
+constexpr uint64_t kDirectBlock = 4096;  // what direct reads are aligned to: a multiple of every device's block
 
-struct Spill {
+struct TransferFile {
+  const char* failure;  // what a person is told
   pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
   pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
-  Request queue[kQueue];
+  Request queue[kQueue] = {};
   uint32_t first = 0, count = 0;  // queue[first] is under way
   int error = 0;  // errno of the first transfer that failed since all was waited for
   int file = -1;
+  int direct = -1;  // the same file read past the page cache; -1: only through it
   bool stops = false;
   bool exists = false;
-  DiskAccess access;  // empty where the arena is the process's own memory
-  pthread_t thread;
+  DiskAccess access = {};  // empty where the arena is the process's own memory
+  char path[PATH_MAX] = "";   // of a file whose content must stay as it was when it was opened; "": nobody else can reach it
+  struct stat opened = {};    // what it was then
+  pthread_t thread = {};
 };
-Spill spill;
+TransferFile spill{.failure = "the spill file could not be written or read back"};
+TransferFile weights{.failure = "the file of streamed weights could not be read, or is no longer the file that was opened"};
+
+bool is_same_file(const struct stat& a, const struct stat& b) {
+  return a.st_dev == b.st_dev && a.st_ino == b.st_ino && a.st_size == b.st_size && a.st_mtim.tv_sec == b.st_mtim.tv_sec && a.st_mtim.tv_nsec == b.st_mtim.tv_nsec;
+}
+
+// 0 or errno: that the file under the path is the one that was opened, as it was then.
+int require_unchanged(const TransferFile& of) {
+  if (of.path[0] == 0) return 0;
+  struct stat now = {};
+  if (stat(of.path, &now) != 0) return errno;
+  return is_same_file(now, of.opened) ? 0 : ESTALE;
+}
 
 // 0 or errno. A file that ends early is an error of the device: it was as long as the plan asks when it was opened.
-int transfer_bytes(int file, const Request& request) {
+int transfer_bytes(const TransferFile& of, const Request& request) {
+  const bool aligned = (reinterpret_cast<uintptr_t>(request.memory) | request.offset | request.bytes) % kDirectBlock == 0;
+  const bool past_cache = of.direct >= 0 && aligned && !request.writes;
+  const int file = past_cache ? of.direct : of.file;
   for (uint64_t done = 0; done < request.bytes;) {
     const size_t rest = request.bytes - done;
     const off_t at = static_cast<off_t>(request.offset + done);
@@ -43,76 +69,86 @@ int transfer_bytes(int file, const Request& request) {
     if (moved == 0) return EIO;
     done += static_cast<uint64_t>(moved);
   }
+  if (of.path[0] != 0 && !past_cache) {  // what is read once a pass is not to displace what others keep
+    (void)posix_fadvise(file, static_cast<off_t>(request.offset), static_cast<off_t>(request.bytes), POSIX_FADV_DONTNEED);
+  }
   return 0;
 }
 
-int transfer(int file, const Request& request, const DiskAccess& access) {
-  if (access.piece == nullptr) return transfer_bytes(file, request);
+int transfer(const TransferFile& of, const Request& request) {
+  if (const int error = require_unchanged(of); error != 0) return error;
+  const DiskAccess& access = of.access;
+  if (access.piece == nullptr) return transfer_bytes(of, request);
   for (uint64_t done = 0; done < request.bytes;) {
     const uint64_t rest = request.bytes - done, bytes = rest < access.piece_bytes ? rest : access.piece_bytes;
     if (const int error = request.writes ? access.fetch(access.piece, request.memory + done, bytes) : 0; error != 0) return error;
-    if (const int error = transfer_bytes(file, {request.offset + done, bytes, access.piece, request.writes}); error != 0) return error;
+    if (const int error = transfer_bytes(of, {request.offset + done, bytes, access.piece, request.writes}); error != 0) return error;
     if (const int error = request.writes ? 0 : access.store(request.memory + done, access.piece, bytes); error != 0) return error;
     done += bytes;
   }
   return 0;
 }
 
-void* spill_main(void*) {
-  pthread_mutex_lock(&spill.lock);
+void* transfer_main(void* argument) {
+  TransferFile& of = *static_cast<TransferFile*>(argument);
+  pthread_mutex_lock(&of.lock);
   for (;;) {
-    while (spill.count == 0 && !spill.stops) pthread_cond_wait(&spill.changed, &spill.lock);
-    if (spill.count == 0) break;
-    const Request request = spill.queue[spill.first];
-    pthread_mutex_unlock(&spill.lock);
-    const int error = transfer(spill.file, request, spill.access);
-    pthread_mutex_lock(&spill.lock);
-    if (spill.error == 0) spill.error = error;
-    spill.first = (spill.first + 1) % kQueue;
-    --spill.count;
-    pthread_cond_broadcast(&spill.changed);
+    while (of.count == 0 && !of.stops) pthread_cond_wait(&of.changed, &of.lock);
+    if (of.count == 0) break;
+    const Request request = of.queue[of.first];
+    pthread_mutex_unlock(&of.lock);
+    const int error = transfer(of, request);
+    pthread_mutex_lock(&of.lock);
+    if (of.error == 0) of.error = error;
+    of.first = (of.first + 1) % kQueue;
+    --of.count;
+    pthread_cond_broadcast(&of.changed);
   }
-  pthread_mutex_unlock(&spill.lock);
+  pthread_mutex_unlock(&of.lock);
   return nullptr;
 }
 
-Status start(const Request& request) {
-  pthread_mutex_lock(&spill.lock);
-  while (spill.count == kQueue) pthread_cond_wait(&spill.changed, &spill.lock);
-  spill.queue[(spill.first + spill.count) % kQueue] = request;
-  ++spill.count;
-  pthread_cond_broadcast(&spill.changed);
-  pthread_mutex_unlock(&spill.lock);
+Status start(void* state, const Request& request) {
+  TransferFile& of = *static_cast<TransferFile*>(state);
+  pthread_mutex_lock(&of.lock);
+  while (of.count == kQueue) pthread_cond_wait(&of.changed, &of.lock);
+  of.queue[(of.first + of.count) % kQueue] = request;
+  ++of.count;
+  pthread_cond_broadcast(&of.changed);
+  pthread_mutex_unlock(&of.lock);
   return ok_status();
 }
 
-Status start_write(void*, uint64_t offset, const void* from, uint64_t bytes) {
-  return start({offset, bytes, static_cast<unsigned char*>(const_cast<void*>(from)), true});
+Status start_write(void* state, uint64_t offset, const void* from, uint64_t bytes) {
+  return start(state, {offset, bytes, static_cast<unsigned char*>(const_cast<void*>(from)), true});
 }
-Status start_read(void*, uint64_t offset, void* to, uint64_t bytes) {
-  return start({offset, bytes, static_cast<unsigned char*>(to), false});
+Status start_read(void* state, uint64_t offset, void* to, uint64_t bytes) {
+  return start(state, {offset, bytes, static_cast<unsigned char*>(to), false});
 }
 
-bool under_way(uint64_t offset) {
-  for (uint32_t i = 0; i < spill.count; ++i) {
-    if (offset == Disk::kEverything || spill.queue[(spill.first + i) % kQueue].offset == offset) return true;
+bool under_way(const TransferFile& of, uint64_t offset) {
+  for (uint32_t i = 0; i < of.count; ++i) {
+    if (offset == Disk::kEverything || of.queue[(of.first + i) % kQueue].offset == offset) return true;
   }
   return false;
 }
 
-Status wait(void*, uint64_t offset) {
-  pthread_mutex_lock(&spill.lock);
-  while (under_way(offset)) pthread_cond_wait(&spill.changed, &spill.lock);
-  const int error = spill.error;
-  if (offset == Disk::kEverything) spill.error = 0;
-  pthread_mutex_unlock(&spill.lock);
+Status wait(void* state, uint64_t offset) {
+  TransferFile& of = *static_cast<TransferFile*>(state);
+  pthread_mutex_lock(&of.lock);
+  while (under_way(of, offset)) pthread_cond_wait(&of.changed, &of.lock);
+  const int error = of.error;
+  if (offset == Disk::kEverything) of.error = 0;
+  pthread_mutex_unlock(&of.lock);
   if (error == 0) return ok_status();
-  return {Code::kInputOutput, "the spill file could not be written or read back", static_cast<uint64_t>(error)};
+  return {Code::kInputOutput, of.failure, static_cast<uint64_t>(error)};
 }
 
-Status close_with(const char* message, int error) {
-  if (spill.file >= 0) (void)close(spill.file);
-  spill.file = -1;
+Status close_with(TransferFile& of, const char* message, int error) {
+  for (int* file : {&of.file, &of.direct}) {
+    if (*file >= 0) (void)close(*file);
+    *file = -1;
+  }
   return {Code::kInputOutput, message, static_cast<uint64_t>(error)};
 }
 
@@ -124,6 +160,19 @@ int reserve(int file, uint64_t bytes) {
   return error;
 }
 
+Status begin(TransferFile& of, const DiskAccess& access, uint64_t bytes, Disk* disk) {
+  of.first = of.count = 0;
+  of.error = 0;
+  of.stops = false;
+  of.access = access;
+  if (const int refused = pthread_create(&of.thread, nullptr, transfer_main, &of); refused != 0) {
+    return close_with(of, "the thread of the file could not be started", refused);
+  }
+  of.exists = true;
+  *disk = {&of, bytes, start_write, start_read, wait};
+  return ok_status();
+}
+
 }  // namespace
 
 Status linux_open_disk(const char* path, uint64_t bytes, Disk* disk) { return linux_open_disk_of_device({}, path, bytes, disk); }
@@ -132,33 +181,42 @@ Status linux_open_disk_of_device(const DiskAccess& access, const char* path, uin
   *disk = {};
   if (spill.exists) return {Code::kUnsupported, "the process already has its spill file: close it first", 0};
   spill.file = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-  if (spill.file < 0) return close_with("the spill file cannot be made: it must be a new file in a folder that can be written", errno);
+  if (spill.file < 0) return close_with(spill, "the spill file cannot be made: it must be a new file in a folder that can be written", errno);
   (void)unlink(path);
   const int error = bytes == 0 ? 0 : reserve(spill.file, bytes);
-  if (error != 0) return close_with("the spill file does not fit where it is", error);
-  spill.first = spill.count = 0;
-  spill.error = 0;
-  spill.stops = false;
-  spill.access = access;
-  if (const int refused = pthread_create(&spill.thread, nullptr, spill_main, nullptr); refused != 0) {
-    return close_with("the thread of the spill file could not be started", refused);
-  }
-  spill.exists = true;
-  *disk = {nullptr, bytes, start_write, start_read, wait};
-  return ok_status();
+  if (error != 0) return close_with(spill, "the spill file does not fit where it is", error);
+  return begin(spill, access, bytes, disk);
+}
+
+Status linux_open_weights(const char* path, uint64_t bytes, Disk* disk) { return linux_open_weights_of_device({}, path, bytes, disk); }
+
+Status linux_open_weights_of_device(const DiskAccess& access, const char* path, uint64_t bytes, Disk* disk) {
+  *disk = {};
+  if (weights.exists) return {Code::kUnsupported, "the process already has its file of weights: close it first", 0};
+  const size_t length = strlen(path);
+  if (length == 0 || length >= sizeof weights.path) return {Code::kInputOutput, "the file of weights has no path that can be named", ENAMETOOLONG};
+  memcpy(weights.path, path, length + 1);
+  weights.file = open(path, O_RDONLY | O_CLOEXEC);
+  if (weights.file < 0 || fstat(weights.file, &weights.opened) != 0) return close_with(weights, "the file of weights cannot be opened", errno);
+  if (static_cast<uint64_t>(weights.opened.st_size) < bytes) return close_with(weights, "the file of weights is shorter than the plan's", EIO);
+  (void)posix_fadvise(weights.file, 0, 0, POSIX_FADV_RANDOM);  // nothing is read ahead that nobody has asked for
+  weights.direct = open(path, O_RDONLY | O_DIRECT | O_CLOEXEC);  // not every file system has it
+  Status status = begin(weights, access, bytes, disk);
+  disk->start_write = nullptr;
+  return status;
 }
 
 void linux_close_disk(Disk* disk) {
   if (disk->wait == nullptr) return;
+  TransferFile& of = *static_cast<TransferFile*>(disk->state);
   *disk = {};
-  pthread_mutex_lock(&spill.lock);
-  spill.stops = true;
-  pthread_cond_broadcast(&spill.changed);
-  pthread_mutex_unlock(&spill.lock);
-  (void)pthread_join(spill.thread, nullptr);
-  (void)close(spill.file);
-  spill.file = -1;
-  spill.exists = false;
+  pthread_mutex_lock(&of.lock);
+  of.stops = true;
+  pthread_cond_broadcast(&of.changed);
+  pthread_mutex_unlock(&of.lock);
+  (void)pthread_join(of.thread, nullptr);
+  (void)close_with(of, "", 0);
+  of.exists = false;
 }
 
 }  // namespace reprise

@@ -43,6 +43,13 @@ struct DiskAccess {
 };
 Status linux_open_disk_of_device(const DiskAccess& access, const char* path, uint64_t bytes, Disk* disk);
 
+// The file of a plan's streamed weights, of at least `bytes` bytes. Reads go past the page cache where the file system can and offset, memory and
+// length are multiples of 4096 bytes; elsewhere the cache is asked to forget what was read. A read fails, with errno as the detail, where the path
+// names another file, or one of another size or time of change, than when it was opened (ESTALE). There is one in a process; linux_close_disk
+// closes it.
+Status linux_open_weights(const char* path, uint64_t bytes, Disk* disk);
+Status linux_open_weights_of_device(const DiskAccess& access, const char* path, uint64_t bytes, Disk* disk);
+
 // Tells BLIS its architecture by CPUID feature, unless BLIS_ARCH_TYPE is set (BLIS 0.9.0 knows no processor younger than itself
 // and would take its generic kernels), then chooses what is fastest.
 Status linux_open_backend(const char* name, Backend* backend);  // "cpu"

@@ -28,6 +28,7 @@ constexpr Port kLinuxPort = {
     .most_workers = kMaxWorkers,
     .open_disk = linux_open_disk,
     .close_disk = linux_close_disk,
+    .open_weights = linux_open_weights,
     .seconds = linux_seconds,
     .describe_device = nullptr,
 };

@@ -567,6 +567,64 @@ TEST(Check, TransfersTakeWhatIsStoredHowever) {
   }
 }
 
+// Two weights take turns in memory: w1 for row 2 and, loaded again, row 8; w2 for row 5.
+enum class Loading { kRight, kReadsTooSoon, kIntoOneSlot };
+OwnedPlan loading_plan(Loading how = Loading::kRight) {
+  PlanBuilder b;
+  const Ref w1 = b.streamed("w1", {64}), w2 = b.streamed("w2", {64});
+  b.begin(ProgramId::kMicroFirst);
+  const Ref in = b.input({64}), x = b.slot({64}), y = b.slot({64}), z = b.slot({64}), first = b.slot({64}), again = b.slot({64});
+  const Ref second = how == Loading::kIntoOneSlot ? first : b.slot({64});
+  const auto use = [&](Ref slot, Ref from, Ref to, Ref with) {
+    b.row(Op::kLoad, Pass::kStart, {slot, from});
+    if (how != Loading::kReadsTooSoon) b.row(Op::kLoad, Pass::kWait, {slot, from});
+    b.row(Op::kAdd, Pass::kForward, {to, slot, with});
+    if (how == Loading::kReadsTooSoon) b.row(Op::kLoad, Pass::kWait, {slot, from});
+  };
+  use(first, w1, x, in);
+  use(second, w2, y, x);
+  use(again, w1, z, in);
+  b.row(Op::kAdd, Pass::kForward, {z, z, y});
+  b.end();
+  return b.finish();
+}
+uint32_t loaded_by(const OwnedPlan& plan, uint32_t row) { return plan.programs[0].arguments[plan.programs[0].rows[row].first_argument]; }
+
+TEST(Check, LoadsAreProved) {
+  EXPECT_SAFE(loading_plan());
+  const auto broken = [](auto change) {
+    OwnedPlan plan = loading_plan();
+    change(plan, plan.programs[0]);
+    return plan;
+  };
+  const Ref w1 = make_ref(Region::kState, 1), w2 = make_ref(Region::kState, 2);
+  EXPECT_FAULT(loading_plan(Loading::kReadsTooSoon), kInFlight);
+  EXPECT_FAULT(broken([&](OwnedPlan& plan, OwnedProgram&) { argument(plan, 2, 1) = w1; }), kDisk);        // a kernel reads the file
+  EXPECT_FAULT(broken([&](OwnedPlan& plan, OwnedProgram&) { argument(plan, 1, 1) = w2; }), kInFlight);    // its wait names another weight
+  EXPECT_FAULT(broken([](OwnedPlan&, OwnedProgram& p) { p.rows[0].op = p.rows[1].op = Op::kTransfer; }), kDisk);
+  EXPECT_FAULT(broken([](OwnedPlan& plan, OwnedProgram&) { argument(plan, 0, 1) = argument(plan, 1, 1) = plan.programs[0].input; }), kDisk);  // it is not streamed
+  EXPECT_FAULT(broken([](OwnedPlan& plan, OwnedProgram&) { plan.state[1].kind = plan.state[2].kind = StateKind::kParameter; }), kOverlap);
+  EXPECT_FAULT(broken([](OwnedPlan& plan, OwnedProgram&) { plan.state[2].tensor.offset = 0; }), kOverlap);
+  EXPECT_FAULT(broken([](OwnedPlan& plan, OwnedProgram&) { plan.streamed_bytes += 256; }), kArenaBytes);
+  EXPECT_FAULT(broken([](OwnedPlan& plan, OwnedProgram&) { plan.streamed_bytes = 4; }), kMisaligned);
+}
+
+// The fault that another streamer shipped for months: w2 comes into the memory of w1, and the backward still reads w1 there. It is refused in
+// whatever way a plan could say it.
+TEST(Check, NoReadAfterTheSlotsNextLoad) {
+  OwnedPlan plan = loading_plan();
+  argument(plan, 8, 1) = loaded_by(plan, 0);  // the slot's life has ended
+  EXPECT_FAULT(plan, kNotLive);
+  plan = loading_plan();  // it lives on, under w2
+  OwnedProgram& p = plan.programs[0];
+  const uint32_t first = loaded_by(plan, 0), second = loaded_by(plan, 3);
+  ASSERT_EQ(p.slots[first].tensor.offset, p.slots[second].tensor.offset) << "both take the same memory, in turns";
+  argument(plan, 8, 1) = first;
+  p.slots[first].end_row = 9;
+  EXPECT_FAULT(plan, kOverlap);
+  EXPECT_FAULT(loading_plan(Loading::kIntoOneSlot), kRefilled);  // w2 comes into the very slot
+}
+
 TEST(Check, LabelsAreNotTransferred) {
   PlanBuilder b;
   b.begin(ProgramId::kMicroFirst);

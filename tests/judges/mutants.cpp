@@ -28,6 +28,7 @@ class MutantMaker {
     break_arguments();
     break_writes();
     break_transfers();
+    break_loads();
     change_meaning_of_rows();
     change_meaning_of_arguments();
     change_meaning_of_attributes();
@@ -122,8 +123,8 @@ class MutantMaker {
       plan.arena_bytes = plan.state_bytes + plan.carried_bytes + most - kAlignment;
     });
     add("state 256 bytes short", {Fault::kOutOfRegion}, [](OwnedPlan& plan) {
-      const Tensor& last = plan.state.back().tensor;
-      plan.state_bytes = last.offset + last.bytes - kAlignment;
+      const auto last = std::find_if(plan.state.rbegin(), plan.state.rend(), [](const StateTensor& state) { return state.kind != StateKind::kStreamed; });
+      plan.state_bytes = last->tensor.offset + last->tensor.bytes - kAlignment;
     });
     if (good_.state.size() > 1) {
       add("state tensors overlap", {Fault::kOverlap},
@@ -397,6 +398,78 @@ class MutantMaker {
            [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) { ProgramEditor(p).set_argument(s.row, s.argument, s.other); });
     if (good_.disk_bytes > 0) {
       add("disk 256 bytes short", {Fault::kOutOfRegion}, [](OwnedPlan& plan) { plan.disk_bytes -= kAlignment; });
+    }
+  }
+
+  // ---- streamed weights ----
+
+  static bool loads(const OwnedProgram& p, uint32_t row, Pass pass) { return is_transfer(p, row, pass) && p.rows[row].op == Op::kLoad; }
+  static void read_instead(OwnedProgram& p, Ref slot, Ref other) {
+    for (uint32_t r = 0; r < p.rows.size(); ++r) {
+      for (uint32_t i = 0; i < kernel(p.rows[r]).arity(); ++i) {
+        if (p.arguments[p.rows[r].first_argument + i] == slot) own_arguments(p, r)[i] = other;
+      }
+    }
+    p.slots[other].end_row = std::max(p.slots[other].end_row, p.slots[slot].end_row);
+  }
+  // The row that starts a load of what `s.row` loads (or, where `same` is false, of something like it) into an earlier slot; that slot is `other`.
+  bool was_loaded_before(const OwnedProgram& p, MutantSite& s, bool same) const {
+    if (!loads(p, s.row, Pass::kStart)) return false;
+    for (uint32_t r = 0; r < s.row; ++r) {
+      if (!loads(p, r, Pass::kStart)) continue;
+      const bool is_same = ref_at(p, {s.program, r}, LoadStart::kFrom) == ref_at(p, s, LoadStart::kFrom);
+      s.other = ref_at(p, {s.program, r}, LoadStart::kW);
+      if (is_same == same && alike(p, s.other, ref_at(p, s, LoadStart::kW))) return true;
+    }
+    return false;
+  }
+
+  void break_loads() {
+    // What a streamer did for months (Soup's pool of slots): the backward reads the slot into which its weight came for the forward.
+    const auto comes_again = [this](const OwnedProgram& p, MutantSite& s) { return was_loaded_before(p, s, true) && p.slots[s.other].end_row <= s.row; };
+    add_at("the forward's slot is read after its memory was filled again", {Fault::kOverlap, Fault::kHint}, true, rows(comes_again),
+           [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) {
+             const Ref again = p.arguments[p.rows[s.row].first_argument + LoadStart::kW];
+             std::vector<uint32_t> own;
+             for (uint32_t r = 0; r < p.rows.size(); ++r) {
+               if (p.rows[r].op == Op::kLoad && p.arguments[p.rows[r].first_argument + LoadStart::kW] == again) own.push_back(r);
+             }
+             read_instead(p, again, s.other);
+             for (size_t i = own.size(); i-- > 0;) ProgramEditor(p).erase_row(own[i]);
+           });
+    const auto another_came = [this](const OwnedProgram& p, MutantSite& s) { return was_loaded_before(p, s, false); };
+    add_at("a slot is loaded a second time", {Fault::kRefilled, Fault::kOverlap, Fault::kHint, Fault::kUnused}, false, rows(another_came),
+           [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) { read_instead(p, p.arguments[p.rows[s.row].first_argument + LoadStart::kW], s.other); });
+    const auto could_load_another = [this](const OwnedProgram& p, MutantSite& s) {
+      if (!loads(p, s.row, Pass::kStart)) return false;
+      for (uint32_t i = 0; i < good_.state.size(); ++i) {
+        s.other = make_ref(Region::kState, i);
+        if (good_.state[i].kind == StateKind::kStreamed && alike(p, ref_at(p, s, LoadStart::kFrom), s.other)) return true;
+      }
+      return false;
+    };
+    add_at("loads another weight", {Fault::kNone}, true, rows(could_load_another), [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) {
+      const Ref slot = p.arguments[p.rows[s.row].first_argument + LoadStart::kW];
+      for (uint32_t r = 0; r < p.rows.size(); ++r) {
+        if (p.rows[r].op == Op::kLoad && p.arguments[p.rows[r].first_argument + LoadStart::kW] == slot) own_arguments(p, r)[LoadStart::kFrom] = s.other;
+      }
+    });
+    const auto reads_a_load = [this](const OwnedProgram& p, MutantSite& s) {
+      if (kernel(p.rows[s.row]).asynchronous() || info_at(p, s).role != Role::kInput) return false;
+      for (uint32_t r = 0; r < s.row; ++r) {
+        if (!loads(p, r, Pass::kStart) || ref_at(p, {s.program, r}, LoadStart::kW) != ref_at(p, s, s.argument)) continue;
+        s.other = ref_at(p, {s.program, r}, LoadStart::kFrom);
+        return true;
+      }
+      return false;
+    };
+    add_at("a kernel reads the file of weights", {Fault::kDisk}, true, arguments(reads_a_load),
+           [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) { ProgramEditor(p).set_argument(s.row, s.argument, s.other); });
+    const auto is_load = [](const OwnedProgram& p, MutantSite& s) { return loads(p, s.row, Pass::kStart); };
+    add_at("the spill file's carrier loads", {Fault::kDisk}, true, rows(is_load), [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) { p.rows[s.row].op = Op::kTransfer; });
+    if (good_.streamed_bytes > 0) {
+      add("file of weights 256 bytes short", {Fault::kOutOfRegion}, [](OwnedPlan& plan) { plan.streamed_bytes -= kAlignment; });
+      add("file of weights 256 bytes long", {Fault::kArenaBytes}, [](OwnedPlan& plan) { plan.streamed_bytes += kAlignment; });
     }
   }
 

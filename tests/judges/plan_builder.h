@@ -29,6 +29,15 @@ class PlanBuilder {
     plan.state.push_back(named);
     return make_ref(Region::kState, static_cast<uint32_t>(plan.state.size() - 1));
   }
+  // A parameter in the file of weights.
+  Ref streamed(const std::string& name, Shape shape, DType dtype = DType::kF32) {
+    StateTensor named;
+    named.tensor = place(shape, dtype, plan.streamed_bytes);
+    named.kind = StateKind::kStreamed;
+    named.name = plan.keep(name);
+    plan.state.push_back(named);
+    return make_ref(Region::kState, static_cast<uint32_t>(plan.state.size() - 1));
+  }
   Ref carried(Shape shape) {
     plan.carried.push_back(place(shape, DType::kF32, plan.carried_bytes));
     return make_ref(Region::kCarried, static_cast<uint32_t>(plan.carried.size() - 1));

@@ -48,6 +48,13 @@ std::string untied_recipe(const std::string& extra, const std::string& optimizer
          extra + "}";
 }
 
+// Wide enough that its matrices are worth streaming.
+std::string streamed_recipe(const std::string& extra, const std::string& stream = "true") {
+  return R"({"name": "streamed-gpt", "model": {"family": "gpt2", "vocab_size": 40, "n_positions": 16, "n_embd": 32, "n_layer": 3, "n_head": 2,
+         "tie_word_embeddings": false, "resid_pdrop": 0, "embd_pdrop": 0, "attn_pdrop": 0.1}, "weights": {"stream": )" + stream + R"(},
+         "batch": 2, "sequence": 9, "optimizer": {"name": "sgd", "lr": 0.1})" + extra + "}";
+}
+
 NetworkCase llama_case() { return {"llama", llama_recipe("llama"), LlamaNetwork().build()}; }
 NetworkCase frozen_llama_case() {
   Graph network = LlamaNetwork().build();
@@ -95,6 +102,9 @@ std::vector<NetworkCase> cases() {
                          "modules_to_save": ["lm_head", "ln_?", "h.1.mlp"]})")},
           {"gpt untied thrice, DoRA",
            untied_recipe(thrice + R"(, "lora": {"r": 2, "dora": true, "targets": ["c_attn", "c_fc", "h.1.mlp.c_proj"], "modules_to_save": ["ln_?"]})")},
+          {"gpt, adapters beside streamed weights", streamed_recipe(thrice + R"(, "lora": {"r": 2, "dropout": 0.1})")},
+          {"gpt, DoRA beside streamed weights, released", streamed_recipe(R"(, "gradient_release": true, "lora": {"r": 2, "dora": true})")},
+          {"gpt, adapters beside weights that stream by plan, bf16", streamed_recipe(bf16 + R"(, "lora": {"r": 2, "targets": ["c_attn", "c_fc"]})", R"("auto")")},
           {"gpt untied, DoRA, bf16", untied_recipe(bf16 + R"(, "lora": {"r": 3, "dora": true})")},
           {"gpt untied by Adafactor", untied_recipe(thrice, R"({"name": "adafactor"})")},
           {"gpt untied by APOLLO-Mini, trained in bf16, released", untied_recipe(R"(, "gradient_release": true, "trained": {"storage": "bf16"})", R"({"name": "apollo_mini"})")},
@@ -364,7 +374,9 @@ TEST(Replay, BothJudgesRejectMutants) {
     }
   }
   EXPECT_EQ(tally.own_kinds.size(), 46u) << "a kind of semantic mutant found no place in any plan";
-  for (const char* kind : {"nobody waits", "used before its wait", "source overwritten in flight", "reads another block", "a kernel reads the disk"}) {
+  for (const char* kind : {"nobody waits", "used before its wait", "source overwritten in flight", "reads another block", "a kernel reads the disk",
+                           "the forward's slot is read after its memory was filled again", "loads another weight", "a kernel reads the file of weights",
+                           "the spill file's carrier loads"}) {
     EXPECT_EQ(tally.semantic_kinds.count(kind), 1u) << kind << ": found no place in any plan";
   }
   const auto [overlaps, rejected_overlaps] = tally.kinds["two disk blocks overlap"];

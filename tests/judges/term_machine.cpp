@@ -9,12 +9,15 @@ bool is_scalars(const ArgumentInfo& argument) { return argument.storage == Stora
 }  // namespace
 
 TermMachine::TermMachine(const Plan& plan, TermTable& terms) : plan_(plan), terms_(terms) {
-  for (const StateTensor& state : plan.state) {
-    const ReplayTensor place = {state.tensor.offset, state.tensor.bytes, &state.tensor};
+  for (uint32_t s = 0; s < plan.state.count; ++s) {
+    const StateTensor& state = plan.state[s];
+    const ReplayTensor place = state_place(s);
     if (state.kind == StateKind::kNorms) {
       for (uint64_t i = 0; i < place.bytes() / sizeof(double); ++i) {
         write(norm_entry(place, i), sizeof(double), terms_.leaf("old norm " + std::to_string(i), kNormForm));
       }
+    } else if (place.store == Store::kFile) {
+      store(place).write(place.address, place.bytes(), state_leaf(terms_, state.name, place.form()));
     } else {
       write(place.address, place.bytes(), state_leaf(terms_, state.name, place.form()));
     }
@@ -24,8 +27,8 @@ TermMachine::TermMachine(const Plan& plan, TermTable& terms) : plan_(plan), term
 void TermMachine::run(ProgramId id, const std::string& batch, std::vector<RowTerms>* trace) {
   program_ = &plan_.program(id);
   trace_ = trace;
-  memory_.destroy(plan_.state_bytes + plan_.carried_bytes, UINT64_MAX);
-  disk_.destroy(0, UINT64_MAX);
+  memory().destroy(plan_.state_bytes + plan_.carried_bytes, UINT64_MAX);
+  stores_[static_cast<size_t>(Store::kDisk)].destroy(0, UINT64_MAX);
   under_way_.clear();
   sort_lifetimes();
   row_ = ~0u;
@@ -38,13 +41,18 @@ void TermMachine::run(ProgramId id, const std::string& batch, std::vector<RowTer
 }
 
 Term TermMachine::state(uint32_t index) const {
-  const Tensor& tensor = plan_.state[index].tensor;
-  return memory_.read(tensor.offset, tensor.used_bytes());
+  const ReplayTensor place = state_place(index);
+  return store(place).read(place.address, place.bytes());
+}
+
+ReplayTensor TermMachine::state_place(uint32_t index) const {
+  const StateTensor& state = plan_.state[index];
+  return {state.tensor.offset, state.tensor.bytes, &state.tensor, state.kind == StateKind::kStreamed ? Store::kFile : Store::kArena};
 }
 
 Term TermMachine::norm(uint32_t index, uint64_t entry) const {
   const Tensor& tensor = plan_.state[index].tensor;
-  return memory_.read(norm_entry({tensor.offset, tensor.bytes, &tensor}, entry), sizeof(double));
+  return memory().read(norm_entry({tensor.offset, tensor.bytes, &tensor}, entry), sizeof(double));
 }
 
 std::vector<Term> TermMachine::whole_state() const {
@@ -59,7 +67,7 @@ std::vector<Term> TermMachine::whole_state() const {
 
 void TermMachine::write(uint64_t address, uint64_t bytes, Term term) {
   if (bytes > plan_.arena_bytes || address > plan_.arena_bytes - bytes) throw Wrong{"writes past the arena's end"};
-  memory_.write(address, bytes, term);
+  memory().write(address, bytes, term);
 }
 
 void TermMachine::sort_lifetimes() {
@@ -87,7 +95,7 @@ void TermMachine::destroy_slots(const std::vector<Ref>& slots) {
 
 ReplayTensor TermMachine::disk_place(uint32_t block) const {
   const Tensor& tensor = program_->disk[block].tensor;
-  return {tensor.offset, tensor.bytes, &tensor, true};
+  return {tensor.offset, tensor.bytes, &tensor, Store::kDisk};
 }
 
 ReplayTensor TermMachine::slot_place(uint32_t s) const {
@@ -127,6 +135,8 @@ void TermMachine::transfer(const Row& row) {
   const Ref *refs = program_->arguments.data + row.first_argument;
   const ReplayTensor to = resolve_any(refs[0]), from = resolve_any(refs[1]);
   if (ref_region(refs[0]) == Region::kState) throw Wrong{"transfers into State"};
+  if ((row.op == Op::kLoad) != (from.store == Store::kFile)) throw Wrong{"loads what is not streamed, or transfers what is"};
+  if (row.op == Op::kLoad && to.store != Store::kArena) throw Wrong{"loads to somewhere else than memory"};
   if (to.form() != from.form()) throw Wrong{"a transfer between different types or shapes"};
   if (trace_ != nullptr) trace_->emplace_back();
   row.pass == Pass::kStart ? start_transfer(to, from) : end_transfer(to, from);
@@ -136,9 +146,9 @@ void TermMachine::transfer(const Row& row) {
 void TermMachine::start_transfer(const ReplayTensor& to, const ReplayTensor& from) {
   const Term term = store(from).read(from.address, from.bytes());
   if (term == kNoTerm || terms_.form(term) != from.form()) throw Wrong{"transfers garbage"};
-  const uint64_t limit = to.on_disk ? plan_.disk_bytes : plan_.arena_bytes;
+  const uint64_t limit = to.store == Store::kDisk ? plan_.disk_bytes : plan_.arena_bytes;
   if (to.bytes() > limit || to.address > limit - to.bytes()) throw Wrong{"transfers past the end"};
-  if (to.on_disk == from.on_disk && to.address < from.address + from.reserved && from.address < to.address + to.reserved) {
+  if (to.store == from.store && to.address < from.address + from.reserved && from.address < to.address + to.reserved) {
     throw Wrong{"transfers a value over itself"};
   }
   store(to).destroy(to.address, to.address + to.reserved);
@@ -147,7 +157,7 @@ void TermMachine::start_transfer(const ReplayTensor& to, const ReplayTensor& fro
 }
 
 void TermMachine::end_transfer(const ReplayTensor& to, const ReplayTensor& from) {
-  const auto same = [](const ReplayTensor& a, const ReplayTensor& b) { return a.on_disk == b.on_disk && a.address == b.address && a.bytes() == b.bytes(); };
+  const auto same = [](const ReplayTensor& a, const ReplayTensor& b) { return a.store == b.store && a.address == b.address && a.bytes() == b.bytes(); };
   for (auto transfer = under_way_.begin(); transfer != under_way_.end(); ++transfer) {
     if (!same(transfer->to, to) || !same(transfer->from, from)) continue;
     if (store(from).read(from.address, from.bytes()) != transfer->term) throw Wrong{"the source of a transfer changed under way"};
@@ -161,6 +171,7 @@ void TermMachine::end_transfer(const ReplayTensor& to, const ReplayTensor& from)
 }
 
 ReplayTensor TermMachine::resolve_any(Ref ref) const {
+  if (ref != kNoRef && ref_region(ref) == Region::kState && ref_index(ref) < plan_.state.count) return state_place(ref_index(ref));
   if (ref == kNoRef || ref_region(ref) != Region::kDisk) return resolve(ref);
   const uint32_t index = ref_index(ref);
   if (index >= program_->disk.count) throw Wrong{"names a disk block that does not exist"};
@@ -179,7 +190,8 @@ ReplayTensor TermMachine::resolve(Ref ref) const {
   switch (ref_region(ref)) {
     case Region::kState:
       if (index >= plan_.state.count) break;
-      return {plan_.state[index].tensor.offset, plan_.state[index].tensor.bytes, &plan_.state[index].tensor};
+      if (plan_.state[index].kind == StateKind::kStreamed) throw Wrong{"a kernel reads the file of streamed weights"};
+      return state_place(index);
     case Region::kCarried:
       if (index >= plan_.carried.count) break;
       return {plan_.state_bytes + plan_.carried[index].offset, plan_.carried[index].bytes, &plan_.carried[index]};
@@ -196,7 +208,7 @@ ReplayTensor TermMachine::resolve(Ref ref) const {
 }
 
 Term TermMachine::read(const ReplayTensor& place, const char* what) const {
-  const Term term = memory_.read(place.address, place.bytes());
+  const Term term = memory().read(place.address, place.bytes());
   if (term == kNoTerm) throw Wrong{std::string("reads garbage as ") + what};
   if (terms_.form(term) != place.form())
     throw Wrong{std::string("reads a value in another type or shape as ") + what};
@@ -357,7 +369,7 @@ void TermMachine::apply(const Row& row) {
 
 void TermMachine::destroy_scratch() {
   for (const Argument& a : arguments_) {
-    if (a.present && a.info->role == Role::kScratch) memory_.destroy(a.place.address, a.place.address + a.place.reserved);
+    if (a.present && a.info->role == Role::kScratch) memory().destroy(a.place.address, a.place.address + a.place.reserved);
   }
 }
 
@@ -387,11 +399,11 @@ void TermMachine::update_group(const Row& row) {
 
 std::vector<uint64_t> TermMachine::offsets_in_group(uint64_t address, uint64_t bytes) const {
   if (bytes > plan_.arena_bytes || address > plan_.arena_bytes - bytes) throw Wrong{"its group ends past the arena"};
-  std::vector<uint64_t> offsets = memory_.starts(address, address + bytes);
+  std::vector<uint64_t> offsets = memory().starts(address, address + bytes);
   uint64_t end = address;
   for (uint64_t& start : offsets) {
     if (start >= end + kAlignment) throw Wrong{"its group has a gap"};
-    end = memory_.end_of(start);
+    end = memory().end_of(start);
     start -= address;
   }
   if (end > address + bytes) throw Wrong{"its group ends inside a tensor"};
@@ -406,8 +418,8 @@ void TermMachine::update_tensor(const Row& row, uint64_t offset, uint32_t last) 
   for (uint32_t i = 0; i <= last; ++i) {
     const Argument& a = arguments_[i];
     const uint64_t first = a.present ? a.place.address + (a.info->group ? offset : 0) : 0;
-    ends.push_back(!a.present ? 0 : a.info->group ? memory_.end_of(first) : first + a.place.bytes());
-    const Term term = !a.present ? kNoTerm : a.info->group ? memory_.read(first, ends[i] - first) : read(a.place, a.info->name);
+    ends.push_back(!a.present ? 0 : a.info->group ? memory().end_of(first) : first + a.place.bytes());
+    const Term term = !a.present ? kNoTerm : a.info->group ? memory().read(first, ends[i] - first) : read(a.place, a.info->name);
     if (a.present && term == kNoTerm) throw Wrong{"a tensor of its group is garbage"};
     forms.push_back(terms_.form(term));
     const bool answers = !a.present || !a.info->group || forms[i].shape == forms[0].shape;
@@ -445,7 +457,7 @@ void TermMachine::finish_norm(const Row& row) {
   Application call = application(row);
   const ReplayTensor norms = arguments_[1].place;
   for (uint64_t i = 0; i < norms.bytes() / sizeof(double); ++i) {
-    call.inputs.push_back(memory_.read(norm_entry(norms, i), sizeof(double)));
+    call.inputs.push_back(memory().read(norm_entry(norms, i), sizeof(double)));
     if (call.inputs.back() == kNoTerm) throw Wrong{"reads garbage as a norm"};
   }
   update_scalars(terms_, call, scalars);

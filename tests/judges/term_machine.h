@@ -18,10 +18,13 @@ struct Wrong {
   std::string reason;
 };
 
+// The arena, the spill file, or the file of streamed weights.
+enum class Store : uint8_t { kArena, kDisk, kFile };
+
 struct ReplayTensor {
   uint64_t address = 0, reserved = 0;
   const Tensor* tensor = nullptr;
-  bool on_disk = false;
+  Store store = Store::kArena;
 
   uint64_t bytes() const { return tensor->used_bytes(); }
   Form form() const { return form_of(*tensor); }
@@ -49,7 +52,11 @@ class TermMachine {
   void sort_lifetimes();
   void destroy_slots(const std::vector<Ref>& slots);
   ReplayTensor disk_place(uint32_t block) const;
-  TermMemory& store(const ReplayTensor& place) { return place.on_disk ? disk_ : memory_; }
+  TermMemory& store(const ReplayTensor& place) { return stores_[static_cast<size_t>(place.store)]; }
+  const TermMemory& store(const ReplayTensor& place) const { return stores_[static_cast<size_t>(place.store)]; }
+  TermMemory& memory() { return stores_[0]; }
+  const TermMemory& memory() const { return stores_[0]; }
+  ReplayTensor state_place(uint32_t index) const;
   ReplayTensor slot_place(uint32_t s) const;
 
   template <typename Leaf>
@@ -132,7 +139,7 @@ class TermMachine {
 
   const Plan& plan_;
   TermTable& terms_;
-  TermMemory memory_, disk_;
+  TermMemory stores_[3];  // in the order of Store
   std::vector<OpenTransfer> under_way_;
   std::vector<RowTerms>* trace_ = nullptr;
   const Program* program_ = nullptr;

@@ -20,6 +20,7 @@
 #include "tools/snapshots/adapter_files.h"
 #include "tools/snapshots/export_snapshot.h"
 #include "tools/snapshots/snapshot.h"
+#include "tools/snapshots/initial_weights.h"
 #include "tools/snapshots/state_tensors.h"
 
 namespace reprise {

@@ -11,6 +11,7 @@
 #include "ports/linux/linux_port.h"
 #include "tests/runtime/training_harness.h"
 #include "tools/formats/output_file.h"
+#include "tools/snapshots/initial_weights.h"
 #include "tools/snapshots/state_tensors.h"
 
 namespace reprise {

@@ -19,6 +19,7 @@
 #include "tools/inference/logits.h"
 #include "tools/planning/backends.h"
 #include "tools/planning/weight_storage.h"
+#include "tools/snapshots/initial_weights.h"
 #include "tools/snapshots/state_tensors.h"
 
 namespace reprise {

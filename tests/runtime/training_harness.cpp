@@ -58,9 +58,9 @@ PlannedRun plan_run(const Recipe& recipe, const Graph& network, const std::strin
   return run;
 }
 
-TestArena::TestArena(uint64_t bytes) : memory_(bytes + kAlignment) {
+TestArena::TestArena(uint64_t bytes, uint64_t alignment) : memory_(bytes + alignment) {
   const uintptr_t address = reinterpret_cast<uintptr_t>(memory_.data());
-  arena_.base = {memory_.data() + (kAlignment - address % kAlignment) % kAlignment};
+  arena_.base = {memory_.data() + (alignment - address % alignment) % alignment};
   arena_.bytes = bytes;
 }
 
@@ -121,10 +121,10 @@ struct PoolOf {
 
 }  // namespace
 
-Status bind_plan(const Plan& plan, const Backend& backend, const Workers& workers, Arena arena, Trainer& trainer, const Disk& disk) {
+Status bind_plan(const Plan& plan, const Backend& backend, const Workers& workers, Arena arena, Trainer& trainer, const Disk& disk, const Disk& weights) {
   std::vector<CheckMark> marks(check_marks(plan));
   const Workspace workspace = {marks.data(), marks.size() * sizeof(CheckMark)};
-  return bind(plan, backend, {.arena = arena, .workers = &workers, .disk = disk, .workspace = workspace}, trainer);
+  return bind(plan, backend, {.arena = arena, .workers = &workers, .disk = disk, .weights = weights, .workspace = workspace}, trainer);
 }
 
 BatchSource source_of(Dataset& data) {
@@ -186,7 +186,7 @@ RunResult train_plan(const OwnedPlan& owned, const BatchSource& source, const Ru
   const PoolOf pool(options.workers);
   const DiskOf disk(plan);
   Trainer trainer;
-  const Status bound = bind_plan(plan, *options.backend, pool.workers, arena.get(), trainer, disk.disk);
+  const Status bound = bind_plan(plan, *options.backend, pool.workers, arena.get(), trainer, disk.disk, options.weights);
   if (!bound.ok()) throw std::runtime_error(std::string("bind: ") + bound.message);
   Poison poison = {&trainer};
   if (options.poison) {

@@ -36,6 +36,7 @@ struct RunOptions {
   bool poison = false;  // every slot is filled with NaN when it is born and when it dies
   bool poison_gradients = false;  // Carried is filled with NaN before every step
   const Backend* backend = &test::test_backend();
+  Disk weights = {};  // of a plan that streams
 };
 
 struct RunResult {
@@ -55,7 +56,7 @@ RunResult train_plan(const OwnedPlan& plan, const Recipe& recipe, const RunOptio
 RunResult train_plan(const OwnedPlan& plan, const BatchSource& source, const RunOptions& options);
 
 // bind() with a workspace for the time of the call.
-Status bind_plan(const Plan& plan, const Backend& backend, const Workers& workers, Arena arena, Trainer& trainer, const Disk& disk = {});
+Status bind_plan(const Plan& plan, const Backend& backend, const Workers& workers, Arena arena, Trainer& trainer, const Disk& disk = {}, const Disk& weights = {});
 
 // A data set as a source of micro-batches.
 BatchSource source_of(Dataset& data);
@@ -68,7 +69,7 @@ uint64_t measure(const Trainer& trainer);
 // Memory for an arena with room behind it, so that writing past the plan's end is seen and not felt.
 class TestArena {
  public:
-  explicit TestArena(uint64_t bytes);
+  explicit TestArena(uint64_t bytes, uint64_t alignment = kAlignment);
   Arena get() const { return arena_; }
 
  private:

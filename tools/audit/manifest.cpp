@@ -16,8 +16,8 @@ using nlohmann::json;
 namespace {
 
 const char* const kProgramNames[kProgramCount] = {"micro_first", "micro_add", "update", "evaluate", "generate"};
-const char* const kSlotUses[] = {"input", "label", "boundary", "tape", "transient", "gradient", "weight_gradient", "small", "scratch", "cache"};
-const char* const kStateKinds[] = {"scalars", "parameter", "buffer", "optimizer", "norms", "table"};
+const char* const kSlotUses[] = {"input", "label", "boundary", "tape", "transient", "gradient", "weight_gradient", "small", "scratch", "cache", "weight"};
+const char* const kStateKinds[] = {"scalars", "parameter", "buffer", "optimizer", "norms", "table", "streamed"};
 
 json tensor_json(const Tensor& tensor, const std::string& name, const std::string& kind) {
   return {{"name", name}, {"kind", kind}, {"dtype", dtype_info(tensor.dtype).name}, {"shape", shape_of(tensor)},
@@ -66,6 +66,7 @@ json regions_json(const OwnedPlan& plan) {
   for (uint32_t p = 0; p < kProgramCount; ++p) {
     if (!plan.programs[p].rows.empty()) add(kProgramNames[p], transient, plan.programs[p].bytes, high_water_row(plan.programs[p].slots));
   }
+  if (plan.streamed_bytes > 0) add("streamed", plan.streamed_bytes, plan.streamed_bytes, 0);
   if (plan.disk_bytes > 0) add("disk", plan.disk_bytes, plan.disk_bytes, high_water_row(plan.programs[0].disk));
   return regions;
 }
@@ -96,7 +97,7 @@ void add_references(const OwnedProgram& program, const Row& row, json& entry) {
 // A forward kernel that is not its link's first is a recomputation, in a backward too.
 const char* stage_of(const Row& row, const RowOrigin& origin) {
   if (row.op == Op::kMove) return "move";
-  if (row.op == Op::kTransfer) return "transfer";
+  if (row.op == Op::kTransfer || row.op == Op::kLoad) return "transfer";
   switch (row.pass) {
     case Pass::kReduce:
     case Pass::kFinish:

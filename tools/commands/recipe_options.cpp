@@ -12,7 +12,7 @@
 #include "tools/planning/backends.h"
 #include "tools/profiling/profile.h"
 #include "tools/recipes/recipe_graph.h"
-#include "tools/snapshots/state_tensors.h"
+#include "tools/snapshots/initial_weights.h"
 
 namespace reprise {
 

@@ -151,17 +151,17 @@ void compile_program(const Tree& tree, const Recipe& recipe, const std::string& 
 std::string help_of_program(uint32_t most_workers) {
   OptionParser app("", "");
   ProgramOptions options;
-  options.add_to(app, 0, most_workers);
+  options.add_to(app, 0, false, most_workers);
   return "Behind these stand the options of the training program, beginning with the first one that is not listed above, as in\n"
          "reprise train RECIPE --budget 40MiB --steps 100 --save DIR:\n" + app.help_of_options();
 }
 
 // The status to end with where the program's arguments are wrong, or ask for help: it would say so itself, but only once it is planned
 // and compiled. Fills in the options. Throws UserError.
-std::optional<int> status_of(const std::vector<std::string>& arguments, const OptionParser& parser, uint64_t disk_bytes, uint32_t most_workers,
+std::optional<int> status_of(const std::vector<std::string>& arguments, const OptionParser& parser, const Recipe& recipe, uint32_t most_workers,
                             ProgramOptions& options) {
   OptionParser app("Options of the training program.", "reprise train");
-  options.add_to(app, disk_bytes, most_workers);
+  options.add_to(app, recipe.schedule.disk_bytes, recipe.weights.stream != WeightsRecipe::Stream::kNone, most_workers);
   const auto refuse_own_options = [&] {
     for (const std::string& word : arguments) {
       const std::string name = word.substr(0, word.find('='));
@@ -194,7 +194,7 @@ int run_train(const RecipeOptions& options, const OptionParser& parser, uint32_t
   RecipeRules rules;
   const Recipe recipe = options.read(rules);
   ProgramOptions training;
-  if (const std::optional<int> status = status_of(arguments, parser, recipe.schedule.disk_bytes, most_workers, training)) return *status;
+  if (const std::optional<int> status = status_of(arguments, parser, recipe, most_workers, training)) return *status;
   if (training.check_data) return check_data(recipe, training.threads);
   look_first(recipe, rules, training);
   const Tree tree = find_tree();

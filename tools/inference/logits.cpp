@@ -22,10 +22,10 @@ void LogitsReader::before_row(uint32_t r) {
   const Ref* arguments = &program.arguments[row.first_argument];
   const Tensor& x = program.slots[ref_index(arguments[Head::kX])].tensor;
   const Tensor& labels = program.slots[ref_index(arguments[Head::kLabels])].tensor;
-  const uint32_t weight = ref_index(arguments[Head::kW]);
-  const Tensor& w = trainer_.plan->state[weight].tensor;
+  const Ref weight = arguments[Head::kW];  // a slot, where it is streamed
+  const Tensor& w = tensor_of(*trainer_.plan, program, weight);
   const uint64_t V = w.shape[0], C = w.shape[1], M = x.leading_elements();
-  const std::vector<float> table = numbers_at(trainer_.state_tensor(weight), w.dtype, V * C);
+  const std::vector<float> table = numbers_at(trainer_.region(ref_region(weight)) + w.offset, w.dtype, V * C);
   std::vector<float> bias(V, 0.0f);
   if (arguments[Head::kB] != kNoRef) bias = numbers_at(trainer_.state_tensor(ref_index(arguments[Head::kB])), DType::kF32, V);
   std::vector<int32_t> classes(M);

@@ -8,7 +8,7 @@
 
 namespace reprise {
 
-RegionHeader region_header(const Graph& graph) {
+RegionHeader region_header(const Graph& graph, const WeightWindow& window) {
   RegionHeader header;
   header.labels_bytes = graph.tensor(graph.labels).bytes;
   header.bytes = header.labels_bytes;
@@ -18,6 +18,9 @@ RegionHeader region_header(const Graph& graph) {
     header.small_offsets[v] = header.bytes;
     header.bytes += graph.tensor(v).bytes;
   }
+  if (window.streamed.empty()) return header;
+  header.window_offset = align_to(window.region_start + header.bytes, kStreamAlignment) - window.region_start;
+  header.bytes = header.window_offset + window.bytes;
   return header;
 }
 

@@ -5,6 +5,7 @@
 
 #include "tools/graph/rules.h"
 #include "tools/lowering/owned_plan.h"
+#include "tools/lowering/weight_window.h"
 #include "tools/graph/training_state.h"
 #include "tools/layout/chain_layout.h"
 
@@ -15,15 +16,18 @@ struct LoweringInput {
   const std::vector<LinkBody>& links;
   const TrainingState& state;
   const BackendRules& rules;
+  const WeightWindow& window;
 };
 
-// Where things outside the chain's own area lie in a program's region: [ labels | starts of documents, if any | small values | chain or scratch ].
+// Where things outside the chain's own area lie in a program's region:
+// [ labels | starts of documents, if any | small values | window of streamed weights, if any | chain or scratch ].
 struct RegionHeader {
   uint64_t labels_bytes = 0;
   std::map<ValueId, uint64_t> small_offsets;
+  uint64_t window_offset = 0;
   uint64_t bytes = 0;
 };
-RegionHeader region_header(const Graph& graph);
+RegionHeader region_header(const Graph& graph, const WeightWindow& window);
 
 // micro_first, or micro_add where every carried gradient is added to.
 OwnedProgram lower_training(const LoweringInput& input, const std::vector<Action>& actions, const ChainLayout& layout, bool add);

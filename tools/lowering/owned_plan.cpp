@@ -41,6 +41,7 @@ Plan OwnedPlan::view() const {
   plan.seed = seed;
   plan.accumulate = accumulate;
   plan.disk_bytes = disk_bytes;
+  plan.streamed_bytes = streamed_bytes;
   plan.worker_stack_bytes = worker_stack_bytes;
   plan.recipe_hash = recipe_hash;
   return plan;

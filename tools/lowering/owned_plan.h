@@ -48,7 +48,7 @@ struct OwnedPlan {
   std::vector<uint32_t> milestones;
   uint64_t state_bytes = 0, carried_bytes = 0, arena_bytes = 0, seed = 0;
   uint32_t accumulate = 1;
-  uint64_t disk_bytes = 0, worker_stack_bytes = 0, recipe_hash = 0;
+  uint64_t disk_bytes = 0, streamed_bytes = 0, worker_stack_bytes = 0, recipe_hash = 0;
 
   OwnedProgram& program(ProgramId id) { return programs[static_cast<size_t>(id)]; }
   const OwnedProgram& program(ProgramId id) const { return programs[static_cast<size_t>(id)]; }

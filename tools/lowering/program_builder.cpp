@@ -57,14 +57,14 @@ void ProgramBuilder::move(ValueId v, uint64_t to, uint32_t link) {
   add_row(row);
 }
 
-void ProgramBuilder::add_transfer(Pass pass, Ref y, Ref x, uint32_t link) {
+void ProgramBuilder::add_transfer(Op op, Pass pass, Ref to, Ref from, uint32_t link) {
   Row row = {};
-  row.op = Op::kTransfer;
+  row.op = op;
   row.pass = pass;
   row.queue = 1;
   row.link = link;
   row.first_argument = static_cast<uint32_t>(program_.arguments.size());
-  program_.arguments.insert(program_.arguments.end(), {y, x});
+  program_.arguments.insert(program_.arguments.end(), {to, from});
   add_row(row);
 }
 
@@ -76,16 +76,16 @@ void ProgramBuilder::start_write(ValueId v, uint64_t disk, uint32_t link) {
   on_disk_[v] = make_ref(Region::kDisk, static_cast<uint32_t>(program_.disk.size()));
   program_.disk.push_back(block);
   program_.disk_names.push_back(in_.graph.values[v].name);
-  add_transfer(Pass::kStart, on_disk_[v], make_ref(Region::kProgram, current_.at(v)), link);
+  add_transfer(Op::kTransfer, Pass::kStart, on_disk_[v], make_ref(Region::kProgram, current_.at(v)), link);
 }
 
 void ProgramBuilder::end_write(ValueId v, uint32_t link) {
-  add_transfer(Pass::kWait, on_disk_.at(v), make_ref(Region::kProgram, current_.at(v)), link);
+  add_transfer(Op::kTransfer, Pass::kWait, on_disk_.at(v), make_ref(Region::kProgram, current_.at(v)), link);
 }
 
 void ProgramBuilder::read_back(ValueId v, uint64_t to, uint32_t link) {
   current_[v] = new_slot(in_.graph.tensor(v), in_.graph.values[v].name, header_.bytes + to, SlotUse::kBoundary);
-  for (const Pass pass : {Pass::kStart, Pass::kWait}) add_transfer(pass, make_ref(Region::kProgram, current_[v]), on_disk_.at(v), link);
+  for (const Pass pass : {Pass::kStart, Pass::kWait}) add_transfer(Op::kTransfer, pass, make_ref(Region::kProgram, current_[v]), on_disk_.at(v), link);
 }
 
 // `call` is the arranged one, or what repeats it.
@@ -173,6 +173,7 @@ uint32_t ProgramBuilder::new_slot(const Tensor& tensor, const std::string& name,
 
 OwnedProgram ProgramBuilder::finish() {
   drop_idle_rows();
+  if (!in_.window.streamed.empty()) load_streamed_weights();
   find_lifetimes();
   sort_slots(Region::kProgram, program_.slots, program_.slot_names);
   sort_slots(Region::kDisk, program_.disk, program_.disk_names);
@@ -220,6 +221,64 @@ void ProgramBuilder::drop_idle_rows() {
   }
   program_.rows.assign(rows.rbegin(), rows.rend());
   program_.origins.assign(origins.rbegin(), origins.rend());
+}
+
+std::vector<WeightUse> ProgramBuilder::streamed_uses() const {
+  std::vector<WeightUse> uses;
+  for (uint32_t r = 0; r < program_.rows.size(); ++r) {
+    const Row& row = program_.rows[r];
+    for (uint32_t a = 0; a < kernel_info(row.op, row.pass).arity(); ++a) {
+      const Ref ref = program_.arguments[row.first_argument + a];
+      if (ref != kNoRef && ref_region(ref) == Region::kState && in_.window.streamed.count(ref_index(ref)) != 0) uses.push_back({r, ref_index(ref)});
+    }
+  }
+  return uses;
+}
+
+// A slot for each load: a slot is loaded once.
+std::vector<uint32_t> ProgramBuilder::slots_of_loads(const std::vector<WeightLoad>& loads) {
+  std::map<uint32_t, ValueId> value_at;
+  for (const auto& [v, place] : in_.state.state_index) value_at[place] = v;
+  std::vector<uint32_t> slots;
+  for (const WeightLoad& load : loads) {
+    const Value& value = in_.graph.values[value_at.at(load.weight)];
+    Tensor tensor = value.tensor;
+    tensor.bytes = align_to(tensor.bytes, kStreamAlignment);
+    slots.push_back(new_slot(tensor, value.name, header_.window_offset + load.offset, SlotUse::kWeight));
+  }
+  return slots;
+}
+
+// The rows again, with starts and waits between them, and slots in the place of streamed weights.
+void ProgramBuilder::load_streamed_weights() {
+  std::vector<uint64_t> bytes(in_.window.streamed.empty() ? 0 : *in_.window.streamed.rbegin() + 1);
+  for (const auto& [v, place] : in_.state.state_index) {
+    if (place < bytes.size()) bytes[place] = align_to(in_.graph.tensor(v).bytes, kStreamAlignment);
+  }
+  const std::optional<std::vector<WeightLoad>> loads = fill_window(streamed_uses(), bytes, in_.window.bytes);
+  if (!loads) throw WindowTooSmall("the window of streamed weights is too small for a row");
+  const std::vector<uint32_t> slots = slots_of_loads(*loads);
+  std::vector<Row> rows = std::move(program_.rows);
+  std::vector<RowOrigin> origins = std::move(program_.origins);
+  program_.rows.clear(), program_.origins.clear();
+  std::map<uint32_t, uint32_t> slot_now;  // by place in State: the slot that holds the weight
+  size_t started = 0, waited = 0;
+  const auto load = [&](size_t l, Pass pass, uint32_t link) {
+    add_transfer(Op::kLoad, pass, make_ref(Region::kProgram, slots[l]), make_ref(Region::kState, (*loads)[l].weight), link);
+  };
+  for (uint32_t r = 0; r < rows.size(); ++r) {
+    origin_ = origins[r];
+    for (; started < loads->size() && (*loads)[started].start_row <= r; ++started) load(started, Pass::kStart, rows[r].link);
+    for (; waited < loads->size() && (*loads)[waited].first_row <= r; ++waited) {
+      load(waited, Pass::kWait, rows[r].link);
+      slot_now[(*loads)[waited].weight] = slots[waited];
+    }
+    for (uint32_t a = 0; a < kernel_info(rows[r].op, rows[r].pass).arity(); ++a) {
+      Ref& ref = program_.arguments[rows[r].first_argument + a];
+      if (ref != kNoRef && ref_region(ref) == Region::kState && in_.window.streamed.count(ref_index(ref)) != 0) ref = slot_now.at(ref_index(ref));
+    }
+    add_row(rows[r]);
+  }
 }
 
 void ProgramBuilder::find_lifetimes() {

@@ -18,7 +18,7 @@ using SlotPlaces = std::map<ValueId, SlotPlace>;
 class ProgramBuilder {
  public:
   // `add`: every carried gradient is added to.
-  ProgramBuilder(const LoweringInput& input, bool add) : in_(input), add_(add), header_(region_header(input.graph)) {}
+  ProgramBuilder(const LoweringInput& input, bool add) : in_(input), add_(add), header_(region_header(input.graph, input.window)) {}
 
   // What the rows to come belong to.
   void begin_action(uint32_t action) { origin_.action = action; }
@@ -44,7 +44,7 @@ class ProgramBuilder {
   void end_write(ValueId v, uint32_t link);
   void read_back(ValueId v, uint64_t to, uint32_t link);
 
-  // Drops rows whose results nothing reads, finds the slots' lifetimes, puts the slots in the order of birth and names their
+  // Drops rows whose results nothing reads, loads streamed weights ahead of the rows that read them, finds the slots' lifetimes, puts the slots in the order of birth and names their
   // lower neighbours.
   OwnedProgram finish();
 
@@ -55,9 +55,12 @@ class ProgramBuilder {
   uint32_t placed_slot(ValueId v);
   uint32_t new_slot(const Tensor& tensor, const std::string& name, uint64_t offset, SlotUse use);
   void add_row(const Row& row);
-  void add_transfer(Pass pass, Ref y, Ref x, uint32_t link);
+  void add_transfer(Op op, Pass pass, Ref to, Ref from, uint32_t link);
   Slot* slot_of(Ref ref);
   void drop_idle_rows();
+  void load_streamed_weights();
+  std::vector<WeightUse> streamed_uses() const;
+  std::vector<uint32_t> slots_of_loads(const std::vector<WeightLoad>& loads);
   void find_lifetimes();
   void sort_slots(Region region, std::vector<Slot>& slots, std::vector<std::string>& names);
   void find_neighbours();

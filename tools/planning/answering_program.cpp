@@ -43,13 +43,13 @@ struct Lowered {
   size_t caches = 0;
 };
 
-Lowered lower(const OwnedPlan& plan, Graph network, const BackendRules& rules, uint64_t positions) {
+Lowered lower(const OwnedPlan& plan, Graph network, const BackendRules& rules, const WeightWindow& window, uint64_t positions) {
   const GenerationCalls generation = generation_calls(network, static_cast<uint32_t>(positions));
   TrainingState state;
   state.state_index = places_in_state(plan, network);
   // As the plan stores them: a frozen weight may be narrower than its graph says.
   for (const auto& [v, place] : state.state_index) network.values[v].tensor = plan.state[place].tensor;
-  Lowered lowered{lower_generation({network, {}, state, rules}, generation), network.attributes, 0, generation.caches.size()};
+  Lowered lowered{lower_generation({network, {}, state, rules, window}, generation), network.attributes, 0, generation.caches.size()};
   for (const ValueId cache : generation.caches) lowered.position_bytes += stored_bytes(network.tensor(cache).dtype, network.tensor(cache).shape[1]);
   return lowered;
 }
@@ -61,15 +61,15 @@ bool has_learned_positions(const Graph& network) {
 
 }  // namespace
 
-uint64_t add_generation(OwnedPlan& plan, const Graph& network, const BackendRules& rules, uint64_t most_positions) {
+uint64_t add_generation(OwnedPlan& plan, const Graph& network, const BackendRules& rules, const WeightWindow& window, uint64_t most_positions) {
   if (has_learned_positions(network)) return 0;
   const uint64_t tokens = network.tensor(network.input).elements(), room = plan.arena_bytes - plan.state_bytes - plan.carried_bytes;
-  const Lowered least = lower(plan, network, rules, tokens);
+  const Lowered least = lower(plan, network, rules, window, tokens);
   const uint64_t padding = least.caches * kAlignment;  // each cache may want as much more than its positions' bytes
   if (most_positions < tokens || least.program.bytes + padding > room || least.position_bytes == 0) return 0;
   const uint64_t more = (room - least.program.bytes - padding) / least.position_bytes;
   const uint64_t positions = std::min(most_positions, tokens + more);
-  Lowered lowered = lower(plan, network, rules, positions);
+  Lowered lowered = lower(plan, network, rules, window, positions);
   for (Row& row : lowered.program.rows) {
     const AttributeKind kind = kernel_info(row.op, row.pass).attribute;
     if (kind != kNoAttribute) row.attribute = taken_over(plan.attributes, lowered.attributes, kind, row.attribute);

@@ -16,6 +16,7 @@
 #include "tools/planning/backends.h"
 #include "tools/planning/prediction.h"
 #include "tools/planning/weight_storage.h"
+#include "tools/planning/weight_stream.h"
 #include "tools/progress/long_work.h"
 
 namespace reprise {
@@ -64,33 +65,35 @@ StateKind state_kind(ValueKind kind) {
   }
 }
 
-void fill_regions(const SolvedModel& model, OwnedPlan& plan) {
-  const Graph& graph = model.graph;
-  uint64_t offset = 0;
-  for (const ValueId v : model.state.state) {
-    const Value& value = graph.values[v];
+// In the order of State: what is streamed lies in the file of weights, aligned as a device reads it.
+void fill_state(const SolvedModel& model, OwnedPlan& plan) {
+  for (uint32_t i = 0; i < model.state.state.size(); ++i) {
+    const Value& value = model.graph.values[model.state.state[i]];
+    const bool streamed = model.window.streamed.count(i) != 0;
+    uint64_t& end = streamed ? plan.streamed_bytes : plan.state_bytes;
     StateTensor tensor;
     tensor.tensor = value.tensor;
-    tensor.tensor.offset = offset;
-    tensor.kind = state_kind(value.kind);
+    if (streamed) tensor.tensor.bytes = align_to(tensor.tensor.bytes, kStreamAlignment);
+    tensor.tensor.offset = end;
+    tensor.kind = streamed ? StateKind::kStreamed : state_kind(value.kind);
     tensor.init = value.init;
     tensor.init_scale = value.init_scale;
     tensor.name = plan.keep(value.name);
     tensor.first_number = static_cast<uint32_t>(plan.numbers.size());
     plan.numbers.insert(plan.numbers.end(), value.numbers.begin(), value.numbers.end());
     plan.state.push_back(tensor);
-    offset += value.tensor.bytes;
+    end += tensor.tensor.bytes;
   }
-  plan.state_bytes = offset;
-  offset = 0;
+}
+
+void fill_carried(const SolvedModel& model, OwnedPlan& plan) {
   for (const ValueId v : model.state.carried) {
-    Tensor tensor = graph.tensor(v);
-    tensor.offset = offset;
+    Tensor tensor = model.graph.tensor(v);
+    tensor.offset = plan.carried_bytes;
     plan.carried.push_back(tensor);
-    plan.carried_names.push_back(graph.values[v].name);
-    offset += tensor.bytes;
+    plan.carried_names.push_back(model.graph.values[v].name);
+    plan.carried_bytes += tensor.bytes;
   }
-  plan.carried_bytes = offset;
 }
 
 void fill_learning_rate(const Recipe& recipe, OwnedPlan& plan) {
@@ -128,11 +131,12 @@ OwnedPlan assemble(const SolvedModel& model, const std::vector<Action>& actions,
   plan.seed = model.recipe.seed;
   plan.accumulate = static_cast<uint32_t>(model.recipe.accumulate);
   for (const LinkBody& link : model.bodies.links) plan.link_names.push_back(link.name);
-  fill_regions(model, plan);
+  fill_state(model, plan);
+  fill_carried(model, plan);
   fill_learning_rate(model.recipe, plan);
   const BackendRules& rules = backend_of(model.recipe);
   plan.backend = rules.name;
-  const LoweringInput input = {model.graph, model.bodies.links, model.state, rules};
+  const LoweringInput input = {model.graph, model.bodies.links, model.state, rules, model.window};
   const auto program = [&plan](ProgramId id) -> OwnedProgram& { return plan.programs[static_cast<size_t>(id)]; };
   program(ProgramId::kMicroFirst) = lower_training(input, actions, layout, false);
   if (plan.accumulate > 1) program(ProgramId::kMicroAdd) = lower_training(input, actions, layout, true);
@@ -140,7 +144,7 @@ OwnedPlan assemble(const SolvedModel& model, const std::vector<Action>& actions,
   program(ProgramId::kEvaluate) = lower_evaluation(input, model.evaluation);
   plan.arena_bytes = arena_bytes(plan);
   plan.worker_stack_bytes = worker_stack_bytes(plan, rules);
-  if (model.answering) add_generation(plan, *model.answering, rules, static_cast<uint64_t>(model.recipe.sequence));
+  if (model.answering) add_generation(plan, *model.answering, rules, model.window, static_cast<uint64_t>(model.recipe.sequence));
   plan.recipe_hash = text_hash(canonical_recipe(model.recipe).c_str());
   for (const OwnedProgram& each : plan.programs) {
     for (const Slot& block : each.disk) plan.disk_bytes = std::max(plan.disk_bytes, block.tensor.offset + block.tensor.bytes);
@@ -245,9 +249,10 @@ SolvedModel solve_network(const Recipe& recipe, const Graph& network, const std:
   model.chain = chain_of(model.graph, model.bodies.links);
   model.state_bytes = sum_bytes(model.graph, model.state.state);
   model.carried_bytes = sum_bytes(model.graph, model.state.carried);
-  model.header_bytes = region_header(model.graph).bytes;
+  model.header_bytes = region_header(model.graph, model.window).bytes;
   model.measured = measured;
   set_references(model);
+  place_weights_by_recipe(model);
   return model;
 }
 
@@ -296,8 +301,10 @@ void choose_by_prediction(const SolvedModel& model, ScheduleRequest request, Pla
 
 }  // namespace
 
-PlannedModel plan_model(const SolvedModel& model, const ScheduleRequest& request) {
-  const LongWork work("planning " + model.recipe.name);
+namespace {
+
+// Of a model whose weights are placed. Without the smallest budget, if it does not fit.
+PlannedModel plan_placed(const SolvedModel& model, const ScheduleRequest& request) {
   PlannedModel planned;
   planned.budget_bytes = model.recipe.budget_bytes;
   ScheduleRequest within = request;
@@ -310,6 +317,14 @@ PlannedModel plan_model(const SolvedModel& model, const ScheduleRequest& request
     if (by_memory && model.measured) choose_by_prediction(model, within, planned);
     planned.fits = !planned.budget_bytes || planned.plan.arena_bytes <= *planned.budget_bytes;
   }
+  return planned;
+}
+
+}  // namespace
+
+PlannedModel plan_model(const SolvedModel& model, const ScheduleRequest& request) {
+  const LongWork work("planning " + model.recipe.name);
+  PlannedModel planned = model.window.streamed.empty() ? plan_placed(model, request) : plan_streamed(model, request, plan_placed);
   if (!planned.fits) planned.smallest_budget_bytes = smallest_budget(model, request);
   return planned;
 }

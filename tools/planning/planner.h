@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "tools/lowering/owned_plan.h"
+#include "tools/lowering/weight_window.h"
 #include "tools/recipes/recipe.h"
 #include "tools/graph/training_state.h"
 #include "tools/layout/chain_layout.h"
@@ -35,6 +36,7 @@ struct SolvedModel {
   std::vector<Call> evaluation;
   Chain chain;
   uint64_t state_bytes = 0, carried_bytes = 0, header_bytes = 0;
+  WeightWindow window;  // which weights are streamed; none: all are in State
   uint64_t store_all_bytes = 0;  // the arena that storing everything would need
   double forward_backward_cost = 0;  // of a micro-batch without recomputation: seconds if measured, else flop equivalents
   std::optional<MeasuredCosts> measured;
@@ -59,6 +61,7 @@ struct PlannedModel {
   Schedule schedule;
   uint64_t packed_bytes = 0, move_bytes = 0;
   double extra_forward_cost = 0;         // share of forward_backward_cost
+  double stall_cost = 0;                 // share of a step in which its rows wait for streamed weights
   std::optional<double> predicted_seconds;
 };
 

@@ -1,11 +1,14 @@
 // See prediction.h.
 #include "tools/planning/prediction.h"
 
+#include "tools/graph/cost.h"
+#include "tools/planning/weight_stream.h"
+
 namespace reprise {
 
 namespace {
 
-double transfer_seconds(const SolvedModel& model, const OwnedProgram& program, const Row& row) {
+double transfer_cost(const SolvedModel& model, const OwnedProgram& program, const Row& row) {
   if (row.pass != Pass::kStart) return 0;
   const Ref y = program.arguments[row.first_argument];
   const bool writes = ref_region(y) == Region::kDisk;
@@ -16,14 +19,22 @@ double transfer_seconds(const SolvedModel& model, const OwnedProgram& program, c
 
 }  // namespace
 
+double row_cost(const SolvedModel& model, const OwnedPlan& plan, const OwnedProgram& program, const Row& row) {
+  if (kernel_info(row.op, row.pass).asynchronous()) return transfer_cost(model, program, row);
+  if (model.measured) return model.measured->row_seconds(plan, program, row);
+  const CallCost cost = kernel_cost(kernel_call(plan, program, row), plan.attributes);
+  return cost.flops + kFlopsPerByte * cost.bytes;
+}
+
 std::optional<double> predict_row_seconds(const SolvedModel& model, const OwnedPlan& plan, const OwnedProgram& program, const Row& row) {
   if (!model.measured) return std::nullopt;
-  return row.op == Op::kTransfer ? transfer_seconds(model, program, row) : model.measured->row_seconds(plan, program, row);
+  return row_cost(model, plan, program, row);
 }
 
 std::optional<double> predict_seconds(const SolvedModel& model, const OwnedPlan& plan) {
   if (!model.measured) return std::nullopt;
   double seconds = plan.accumulate * model.measured->micro_batch_seconds;
+  if (plan.streamed_bytes > 0) return seconds + streamed_step_cost(model, plan);
   for_each_step_row(plan, [&](const OwnedProgram& program, const Row& row, uint32_t times) {
     seconds += times * *predict_row_seconds(model, plan, program, row);
   });

@@ -252,7 +252,7 @@ std::string canonical_recipe(const Recipe& recipe) {
     value["init"] = {{"skip", recipe.init.skip}, {"allow_missing", recipe.init.allow_missing}};
   }
   if (!recipe.init.from.empty()) value["init"]["from"] = recipe.init.from;
-  if (recipe.weights.frozen) value["weights"] = weights_json(recipe.weights);
+  if (recipe.weights != WeightsRecipe{}) value["weights"] = weights_json(recipe.weights);
   if (!(recipe.trained == TrainedRecipe())) value["trained"] = trained_json(recipe.trained);
   if (recipe.lora) value["lora"] = lora_json(*recipe.lora);
   if (recipe.clip_norm) value["clip_norm"] = *recipe.clip_norm;

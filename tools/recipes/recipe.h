@@ -106,7 +106,9 @@ struct EarlyStopping {
 
 // How what is not trained lies in memory.
 struct WeightsRecipe {
+  enum class Stream { kNone, kAll, kByPlan };
   std::optional<DType> frozen;  // what frozen matrices become while they are read; none: they stay as the model's file stores them
+  Stream stream = Stream::kNone;  // which of them come from a file each time that they are wanted: kByPlan lets the planner choose
   bool operator==(const WeightsRecipe&) const = default;
 };
 

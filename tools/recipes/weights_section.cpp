@@ -3,6 +3,8 @@
 
 namespace reprise {
 
+using nlohmann::json;
+
 namespace {
 
 using Frozen = std::optional<DType>;
@@ -12,18 +14,35 @@ constexpr Word<Frozen> kFrozen[] = {{"as_stored", std::nullopt}, {"f32", DType::
 
 constexpr Word<DType> kTrained[] = {{"f32", DType::kF32}, {"bf16", DType::kBf16}};
 
+using Stream = WeightsRecipe::Stream;
+const char* const kByPlan = "auto";
+
+void read_stream(const JsonFields& fields, WeightsRecipe& weights) {
+  const auto form = [] { return either_form(bool_form(), word_form({kByPlan})); };
+  fields.note("stream", form, [] { return json(false); },
+              {"Frozen matrices lie in a file and come into memory each time that they are wanted, ahead of the rows that read them; \"auto\": as many "
+               "as the budget asks for, where that costs less time than recomputation"});
+  if (!fields.has("stream")) return;
+  const json& given = fields.at("stream");
+  if (!given.is_boolean() && given != kByPlan) fields.refuse("stream", "must be " + form().words + ", not " + json_shown(given));
+  weights.stream = given == kByPlan ? Stream::kByPlan : given.get<bool>() ? Stream::kAll : Stream::kNone;
+}
+
 }  // namespace
 
 WeightsRecipe read_weights(const JsonFields& fields) {
-  fields.allow_only({"frozen"});
+  fields.allow_only({"frozen", "stream"});
   WeightsRecipe weights;
   fields.read_choice("frozen", weights.frozen, kFrozen,
                      {"How frozen matrices lie in memory: \"as_stored\" as the model's file has them, else quantised, or widened, while they are read"});
+  read_stream(fields, weights);
   return weights;
 }
 
 void check_weights(const Recipe& recipe, const RecipeRules& rules) {
   const Frozen& frozen = recipe.weights.frozen;
+  rules.require(recipe.weights.stream == Stream::kNone || recipe.lora, "weights.stream",
+                "needs \"lora\": what is streamed must be frozen, and a snapshot of the whole model holds what is in memory");
   rules.require(!frozen || recipe.lora || !recipe.freeze.empty(), "weights.frozen", "nothing is frozen: give \"lora\" or \"freeze\", or leave it out");
   rules.require(!frozen || recipe.lora || dtype_info(*frozen).block_elements == 1, "weights.frozen",
                 std::string("\"") + word_of(kFrozen, frozen) + "\" needs \"lora\": a snapshot of the whole model cannot hold blocks");
@@ -39,6 +58,10 @@ TrainedRecipe read_trained(const JsonFields& fields) {
 
 nlohmann::json trained_json(const TrainedRecipe& trained) { return {{"storage", word_of(kTrained, trained.storage)}}; }
 
-nlohmann::json weights_json(const WeightsRecipe& weights) { return {{"frozen", word_of(kFrozen, weights.frozen)}}; }
+json weights_json(const WeightsRecipe& weights) {
+  json value = {{"frozen", word_of(kFrozen, weights.frozen)}};
+  if (weights.stream != Stream::kNone) value["stream"] = weights.stream == Stream::kAll ? json(true) : json(kByPlan);
+  return value;
+}
 
 }  // namespace reprise

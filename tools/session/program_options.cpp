@@ -20,7 +20,7 @@ OptionCheck a_value() {
 
 }  // namespace
 
-void ProgramOptions::add_to(OptionParser& app, uint64_t disk_bytes, uint32_t most_workers) {
+void ProgramOptions::add_to(OptionParser& app, uint64_t disk_bytes, bool streams, uint32_t most_workers) {
   Option* until = app.add_option("--steps", steps, "train until this step, resumed steps included; default: the recipe's")->check(integer_from(1));
   app.add_option("--epochs", epochs, "train until so many passes over the data")->check(integer_from(1, 1000000000))->excludes(until);
   app.add_option("--log", log, "append a JSON line for each step and evaluation to this file")->check(a_value());
@@ -54,6 +54,9 @@ void ProgramOptions::add_to(OptionParser& app, uint64_t disk_bytes, uint32_t mos
   if (disk_bytes > 0) {
     app.add_option("--disk", disk, "new file for the " + bytes_text(disk_bytes) +
                                        " that the plan keeps on disk, without a name as soon as it is made; default: beside the program");
+  }
+  if (streams) {
+    app.add_option("--streamed", streamed, "file of the weights that are streamed, made where it does not hold them; default: beside the program")->check(a_value());
   }
   app.add_option("--threads", threads, "workers; default: one for each processor")->check(integer_from(1, most_workers));
   app.add_flag("--eager", eager, "call row by row, and wait for each: slower on a card, whose steps are recorded otherwise, but an error names its row");

@@ -21,7 +21,7 @@ TracedSteps parse_traced_steps(const std::string& text);
 struct ProgramOptions {
   uint64_t steps = 0, epochs = 0, save_every = 0, keep = 1, batches = 0;
   uint32_t threads = 0;
-  std::string log, tensorboard, init, init_adapter, save, resume, disk, trace, trace_steps, manifest;
+  std::string log, tensorboard, init, init_adapter, save, resume, disk, streamed, trace, trace_steps, manifest;
   std::vector<std::string> init_skip;  // patterns, beside the recipe's
   std::vector<std::string> predict;    // pictures, and folders of them
   bool quiet = false, eager = false, check_data = false, keep_best = false;
@@ -32,8 +32,8 @@ struct ProgramOptions {
   uint64_t tokens = 0, seed = 0, top_k = 0;  // of an answer; no tokens: as many as the mode takes unasked
   double temperature = 0, top_p = 1;
 
-  // `disk_bytes`: what the plan keeps on disk; without any there is no --disk.
-  void add_to(OptionParser& app, uint64_t disk_bytes, uint32_t most_workers);
+  // `disk_bytes`: what the plan keeps on disk; without any there is no --disk. `streams`: whether there is --streamed.
+  void add_to(OptionParser& app, uint64_t disk_bytes, bool streams, uint32_t most_workers);
   // Throws UserError of status kUsage where options contradict one another, or one would be passed over in silence.
   void check() const;
 };

@@ -15,6 +15,7 @@
 #include "tools/progress/long_work.h"
 #include "tools/snapshots/adapter_files.h"
 #include "tools/snapshots/snapshot.h"
+#include "tools/snapshots/streamed_weights.h"
 #include "tools/weights/model_files.h"
 #include "tools/weights/tied_head.h"
 
@@ -35,7 +36,9 @@ Session::~Session() { release(); }
 void Session::release() {
   unbind(trainer_);
   port_.stop_workers(&workers_);
-  if (disk_.wait != nullptr) port_.close_disk(&disk_);
+  for (Disk* file : {&disk_, &streamed_}) {
+    if (file->wait != nullptr) port_.close_disk(file);
+  }
   port_.release_arena(&arena_);
   port_.close_backend(&backend_);
 }
@@ -60,34 +63,23 @@ void Session::set_up(const ProgramOptions& options, const DataFingerprint* data)
   require(port_.start_workers(options.threads, &workers_));
   require(port_.acquire_arena(plan_.arena_bytes + kGuardBytes, &arena_));
   if (plan_.disk_bytes > 0) open_disk(options.disk);
+  require_same_model(recipe_);
+  choose_weights(options);
+  if (plan_.streamed_bytes > 0) open_streamed(options.streamed);
   std::vector<CheckMark> marks(check_marks(plan_));
   const Workspace workspace = {marks.data(), marks.size() * sizeof(CheckMark)};
-  const Resources resources = {.arena = arena_, .workers = &workers_, .disk = disk_, .workspace = workspace, .eager = options.eager};
+  const Resources resources = {.arena = arena_, .workers = &workers_, .disk = disk_, .weights = streamed_, .workspace = workspace, .eager = options.eager};
   require(bind(plan_, backend_, resources, trainer_));
-  require_same_model(recipe_);
+  if (options.resume.empty() || recipe_.lora) load_weights();
   if (!options.resume.empty()) {
-    if (recipe_.lora) load_base_of(options.resume);
     const std::vector<std::string> differences = resume_snapshot(trainer_, recipe_, data, options.resume);
     warnings_.insert(warnings_.end(), differences.begin(), differences.end());
     resumed_ = options.resume;
     return;
   }
-  load_initial_weights(options);
   if (options.init_adapter.empty()) return;
   adapter_said_ = load_adapter(trainer_, recipe_, options.init_adapter);
   adapter_ = options.init_adapter;
-}
-
-void Session::load_initial_weights(const ProgramOptions& options) {
-  weights_ = !options.init.empty() ? options.init : !recipe_.init.from.empty() ? recipe_.init.from : published_weights(recipe_);
-  if (weights_.empty()) {
-    if (const std::string missing = missing_weights(recipe_); !missing.empty()) throw UserError(missing);
-    if (!options.init_skip.empty()) throw UserError("--init-skip: needs weights: --init FILE, or init.from in the recipe", UserError::kUsage);
-    return draw_stored_weights(trainer_);
-  }
-  InitialRules rules = {.skip = recipe_.init.skip, .allow_missing = recipe_.init.allow_missing};
-  rules.skip.insert(rules.skip.end(), options.init_skip.begin(), options.init_skip.end());
-  load_weights(weights_, rules);
 }
 
 namespace {
@@ -99,11 +91,54 @@ bool is_buffer_of_before(const std::string& name) {
 
 }  // namespace
 
-void Session::load_weights(const std::string& path, const InitialRules& rules) {
-  const std::unique_ptr<WeightSource> source = open_model_weights(recipe_, path);
-  weights_ = source->path();
+// Of a whole model that is resumed, all weights are the snapshot's.
+void Session::choose_weights(const ProgramOptions& options) {
+  if (options.resume.empty()) {
+    choose_initial_weights(options);
+  } else if (recipe_.lora) {
+    choose_base_of(options.resume);
+  }
+  if (source_ == nullptr) return;
+  weights_ = source_->path();
+  if (recipe_.lora && !base_) base_ = sum_base(*source_);
+}
+
+void Session::choose_initial_weights(const ProgramOptions& options) {
+  const std::string path = !options.init.empty() ? options.init : !recipe_.init.from.empty() ? recipe_.init.from : published_weights(recipe_);
+  if (path.empty()) {
+    if (const std::string missing = missing_weights(recipe_); !missing.empty()) throw UserError(missing);
+    if (!options.init_skip.empty()) throw UserError("--init-skip: needs weights: --init FILE, or init.from in the recipe", UserError::kUsage);
+    return;
+  }
+  rules_ = {.skip = recipe_.init.skip, .allow_missing = recipe_.init.allow_missing};
+  rules_.skip.insert(rules_.skip.end(), options.init_skip.begin(), options.init_skip.end());
+  source_ = open_model_weights(recipe_, path);
+  is_published_ = path == published_weights(recipe_);
+}
+
+// A snapshot of adapters names the file of the weights beside which they were trained; one without was trained beside the seed's.
+void Session::choose_base_of(const std::string& snapshot) {
+  const std::optional<BaseWeights> base = read_facts(snapshot).base;
+  if (!base) return;
+  const std::string path = find_base(*base, recipe_, snapshot);
+  if (const std::string named = published_weights(recipe_); recipe_.init.from.empty() && !named.empty()) {
+    std::error_code ignored;
+    const std::string file = std::filesystem::exists(named, ignored) ? open_weights(named)->path() : path;
+    if (!std::filesystem::equivalent(file, path, ignored)) warnings_.push_back(snapshot + ": was trained beside " + path + ", which is used; the recipe names " + file);
+  }
+  rules_ = {.skip = recipe_.init.skip, .allow_missing = recipe_.init.allow_missing};
+  source_ = open_model_weights(recipe_, path);
+  is_published_ = path == published_weights(recipe_);
+  base_ = sum_base(*source_);
+  require_same_base(*base_, *base, snapshot);
+}
+
+void Session::load_weights() {
+  const InputFile* streamed = streamed_file_ ? &*streamed_file_ : nullptr;
+  if (source_ == nullptr) return draw_stored_weights(trainer_, streamed);
   const LongWork reading("reading " + weights_);
-  taken_ = read_initial_weights(trainer_, *source, rules);
+  taken_ = read_initial_weights(trainer_, *source_, rules_, streamed);
+  source_.reset();
   if (taken_.drops_head) {
     warnings_.push_back(weights_ + ": " + kHead + " differs from the embeddings and is dropped, because the model's config ties both (tie_word_embeddings), as transformers 4 " +
                         "reads it; transformers 5 would keep it: set tie_word_embeddings to false in the config to train it");
@@ -112,24 +147,9 @@ void Session::load_weights(const std::string& path, const InitialRules& rules) {
   for (const std::string& name : taken_.unused) {
     if (name != kHead && !is_buffer_of_before(name)) homeless.push_back(name);
   }
-  if (!homeless.empty() && path == published_weights(recipe_)) {
+  if (!homeless.empty() && is_published_) {
     warnings_.push_back(weights_ + ": holds what the model of its config has no place for: " + some_of(homeless));
   }
-  if (recipe_.lora) base_ = sum_base(*source);
-}
-
-// A snapshot of adapters names the file of the weights beside which they were trained; one without was trained beside the seed's.
-void Session::load_base_of(const std::string& snapshot) {
-  const std::optional<BaseWeights> base = read_facts(snapshot).base;
-  if (!base) return draw_stored_weights(trainer_);
-  const std::string path = find_base(*base, recipe_, snapshot);
-  if (const std::string named = published_weights(recipe_); recipe_.init.from.empty() && !named.empty()) {
-    std::error_code ignored;
-    const std::string file = std::filesystem::exists(named, ignored) ? open_weights(named)->path() : path;
-    if (!std::filesystem::equivalent(file, path, ignored)) warnings_.push_back(snapshot + ": was trained beside " + path + ", which is used; the recipe names " + file);
-  }
-  load_weights(path, {.skip = recipe_.init.skip, .allow_missing = recipe_.init.allow_missing});
-  require_same_base(*base_, *base, snapshot);
 }
 
 std::vector<std::string> Session::origin_of_weights() const {
@@ -172,6 +192,16 @@ void show_untrained(const Session& session) {
 std::string program_folder() {
   std::error_code ignored;
   return std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path().string();
+}
+
+// The option's file, else one beside the program, which stays there for the next run.
+void Session::open_streamed(const std::string& option) {
+  const std::string path = !option.empty() ? option : program_folder() + "/" + recipe_.name + ".streamed";
+  if (port_.open_weights == nullptr) throw UserError(recipe_.name + ": the plan streams weights, but a board of port \"" + port_.name + "\" has no file for them");
+  prepare_streamed_weights(plan_, workers_, {source_.get(), base_ ? &*base_ : nullptr, rules_}, path);
+  streamed_file_.emplace(path);
+  const Status status = port_.open_weights(path.c_str(), plan_.streamed_bytes, &streamed_);
+  if (!status.ok()) fail(path, status, &plan_);
 }
 
 // The option's file, else one beside the program: a folder for temporary files may lie in memory.

@@ -2,6 +2,7 @@
 // Here because training, evaluating and predicting all begin so.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -11,8 +12,8 @@
 #include "tools/session/compiled_plan.h"
 #include "tools/session/program_options.h"
 #include "tools/session/status_text.h"
+#include "tools/snapshots/initial_weights.h"
 #include "tools/snapshots/snapshot.h"
-#include "tools/snapshots/state_tensors.h"
 
 namespace reprise {
 
@@ -56,9 +57,11 @@ class Session {
  private:
   void set_up(const ProgramOptions& options, const DataFingerprint* data);
   void open_disk(const std::string& option);
-  void load_initial_weights(const ProgramOptions& options);
-  void load_weights(const std::string& path, const InitialRules& rules);
-  void load_base_of(const std::string& snapshot);
+  void open_streamed(const std::string& option);
+  void choose_weights(const ProgramOptions& options);
+  void choose_initial_weights(const ProgramOptions& options);
+  void choose_base_of(const std::string& snapshot);
+  void load_weights();
   void release();
 
   const Plan& plan_;
@@ -66,7 +69,11 @@ class Session {
   const Recipe recipe_;
   Workers workers_;
   Arena arena_;
-  Disk disk_;
+  Disk disk_, streamed_;
+  std::optional<InputFile> streamed_file_;  // what streamed_ reads, for the host
+  std::unique_ptr<WeightSource> source_;    // until the weights are loaded; null: drawn from the seed
+  InitialRules rules_;                      // by which they are
+  bool is_published_ = false;               // they are those of the recipe's model
   Backend backend_ = {};
   Trainer trainer_;
   std::string weights_;

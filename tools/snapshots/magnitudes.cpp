@@ -35,8 +35,14 @@ void add_squares(const Workers& workers, const std::vector<float>& numbers, uint
   });
 }
 
+void read_weight(const Trainer& trainer, const InputFile* streamed, uint32_t weight, uint64_t at, std::vector<unsigned char>& to) {
+  const StateTensor& state = trainer.plan->state[weight];
+  if (state.kind == StateKind::kStreamed) return streamed->read(state.tensor.offset + at, to.data(), to.size());
+  require_reached(trainer.read(to.data(), trainer.state_tensor(weight) + at, to.size()));
+}
+
 // Of a weight in the state, [K,C], or [C,K] where it is stored by input.
-std::vector<float> lengths_of_rows(const Trainer& trainer, uint32_t weight, bool by_input) {
+std::vector<float> lengths_of_rows(const Trainer& trainer, const InputFile* streamed, uint32_t weight, bool by_input) {
   constexpr uint64_t kPieceElements = uint64_t{1} << 18;
   const Tensor& tensor = trainer.plan->state[weight].tensor;
   const uint64_t rows = tensor.shape[0], columns = tensor.shape[1], together = std::max<uint64_t>(1, kPieceElements / columns);
@@ -46,7 +52,7 @@ std::vector<float> lengths_of_rows(const Trainer& trainer, uint32_t weight, bool
   for (uint64_t row = 0; row < rows; row += together) {
     numbers.resize(std::min(together, rows - row) * columns);
     stored.resize(stored_bytes(tensor.dtype, numbers.size()));
-    require_reached(trainer.read(stored.data(), trainer.state_tensor(weight) + stored_bytes(tensor.dtype, row * columns), stored.size()));
+    read_weight(trainer, streamed, weight, stored_bytes(tensor.dtype, row * columns), stored);
     dequantise_blocks(block_type_of(tensor.dtype).value(), stored.data(), numbers.size() / dtype_info(tensor.dtype).block_elements, numbers.data());
     add_squares(*trainer.context.workers, numbers, columns, by_input, sums.data() + (by_input ? 0 : row));
   }
@@ -55,17 +61,27 @@ std::vector<float> lengths_of_rows(const Trainer& trainer, uint32_t weight, bool
   return lengths;
 }
 
+// The place in State of what a row names: of a slot that was loaded, of what it was loaded from.
+uint32_t weight_behind(const Program& program, Ref ref) {
+  if (ref_region(ref) == Region::kState) return ref_index(ref);
+  for (const Row& row : program.rows) {
+    const Ref* refs = program.arguments.data + row.first_argument;
+    if (row.op == Op::kLoad && refs[LoadStart::kW] == ref) return ref_index(refs[LoadStart::kFrom]);
+  }
+  throw std::logic_error("a slot that no row loads");
+}
+
 }  // namespace
 
-void start_magnitudes(const Trainer& trainer) {
+void start_magnitudes(const Trainer& trainer, const InputFile* streamed) {
   const Plan& plan = *trainer.plan;
   const Program& program = plan.program(ProgramId::kMicroFirst);
   for (const Row& row : program.rows) {
     if (row.op != Op::kDora || row.pass != Pass::kStatistics) continue;
-    const uint32_t weight = ref_index(program.arguments[row.first_argument + DoraNorms::kW]);
+    const uint32_t weight = weight_behind(program, program.arguments[row.first_argument + DoraNorms::kW]);
     const std::string name = plan.state[weight].name, layer = name.substr(0, name.rfind('.'));
     const bool by_input = plan.attributes.of<LinearAttribute>()[row.attribute].input_major != 0;
-    const std::vector<float> lengths = lengths_of_rows(trainer, weight, by_input);
+    const std::vector<float> lengths = lengths_of_rows(trainer, streamed, weight, by_input);
     require_reached(trainer.write(trainer.state_tensor(state_index(plan, layer + kMagnitude)), lengths.data(), lengths.size() * sizeof(float)));
   }
 }

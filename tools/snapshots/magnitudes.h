@@ -3,11 +3,12 @@
 #pragma once
 
 #include "lib/trainer.h"
+#include "tools/formats/input_file.h"
 
 namespace reprise {
 
 // Sets every magnitude of the state to the length of its row of the weight in the state, computed in double and rounded: a training of DoRA
-// starts with the base's own output. Nothing where the plan has no DoRA.
-void start_magnitudes(const Trainer& trainer);
+// starts with the base's own output. Nothing where the plan has no DoRA. `streamed`: the file of the weights that are not in the arena.
+void start_magnitudes(const Trainer& trainer, const InputFile* streamed);
 
 }  // namespace reprise

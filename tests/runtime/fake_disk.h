@@ -1,0 +1,73 @@
+// A disk for tests of what spills, and of what streams.
+// Here because both must hold however late a transfer is done, and whichever of them fails.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "lib/port.h"
+
+namespace reprise {
+
+// A disk in memory, as late or as early as the contract allows, that fails at one call if it is told to.
+class FakeDisk {
+ public:
+  FakeDisk(uint64_t bytes, bool late) : FakeDisk(std::vector<unsigned char>(bytes), late) {}
+  FakeDisk(std::vector<unsigned char> content, bool late) : memory_(std::move(content)), late_(late) {}
+
+  Disk table() {
+    return {this, memory_.size(),
+            [](void* self, uint64_t offset, const void* from, uint64_t bytes) {
+              return static_cast<FakeDisk*>(self)->start({offset, bytes, static_cast<unsigned char*>(const_cast<void*>(from)), true});
+            },
+            [](void* self, uint64_t offset, void* to, uint64_t bytes) {
+              return static_cast<FakeDisk*>(self)->start({offset, bytes, static_cast<unsigned char*>(to), false});
+            },
+            [](void* self, uint64_t offset) { return static_cast<FakeDisk*>(self)->wait(offset); }};
+  }
+
+  size_t under_way() const { return requests_.size(); }
+  int calls = 0;
+  int fails_at = -1;  // call
+
+ private:
+  struct Request {
+    uint64_t offset, bytes;
+    unsigned char* memory;
+    bool writes;
+  };
+  bool fails() { return calls++ == fails_at; }
+  static Status failure() { return {Code::kInputOutput, "the fake disk fails", ENOSPC}; }
+
+  void perform(const Request& r) {
+    std::memcpy(r.writes ? memory_.data() + r.offset : r.memory, r.writes ? r.memory : memory_.data() + r.offset, r.bytes);
+  }
+
+  Status start(const Request& request) {
+    if (request.offset + request.bytes > memory_.size()) ADD_FAILURE() << "past the disk's end";
+    if (fails()) return failure();
+    requests_.push_back(request);
+    if (!late_) perform(request);
+    if (late_ && !request.writes) std::memset(request.memory, 0xff, request.bytes);  // NaN until it has come
+    return ok_status();
+  }
+
+  Status wait(uint64_t offset) {
+    const bool failed = fails();
+    for (const Request& request : requests_) {
+      if (late_ && (offset == Disk::kEverything || request.offset == offset)) perform(request);
+    }
+    std::erase_if(requests_, [&](const Request& r) { return offset == Disk::kEverything || r.offset == offset; });
+    return failed ? failure() : ok_status();
+  }
+
+  std::vector<unsigned char> memory_;
+  std::vector<Request> requests_;
+  const bool late_;
+};
+
+}  // namespace reprise

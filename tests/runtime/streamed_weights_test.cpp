@@ -1,0 +1,342 @@
+// Streamed weights end to end: the bits are those of the training whose weights stay in memory, however late the file is read; a file that is not
+// what it was ends the step with a Status and no weight changed; and the file is made once, whole or not at all.
+// Here because planner, rows, carrier, port and the file's maker must agree about which weight lies where and when.
+#include <gtest/gtest.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "ports/linux/linux_port.h"
+#include "tests/faces/expect_user_error.h"
+#include "tests/runtime/fake_disk.h"
+#include "tests/runtime/train_program.h"
+#include "tests/runtime/training_harness.h"
+#include "tools/formats/input_file.h"
+#include "tools/snapshots/initial_weights.h"
+#include "tools/snapshots/streamed_weights.h"
+
+namespace reprise {
+namespace {
+
+using nlohmann::json;
+namespace fs = std::filesystem;
+
+json llama(const json& changes = json::object()) {
+  return test::with({{"name", "streamed"},
+                     {"model", {{"family", "llama"}, {"vocab_size", 96}, {"hidden_size", 128}, {"intermediate_size", 192}, {"num_hidden_layers", 3},
+                                {"num_attention_heads", 4}, {"num_key_value_heads", 2}, {"max_position_embeddings", 64}, {"rms_norm_eps", 1e-5}, {"rope_theta", 10000.0}}},
+                     {"init", "random"}, {"data", {{"kind", "synthetic"}}}, {"batch", 2}, {"sequence", 12}, {"steps", 3}, {"seed", 7},
+                     {"lora", {{"r", 2}, {"alpha", 4}}}, {"optimizer", {{"name", "adamw"}, {"lr", 0.01}}}},
+                    changes);
+}
+json streaming(const json& changes = json::object()) { return test::with(llama({{"weights", {{"stream", true}}}}), changes); }
+
+// What a training leaves: losses, and every tensor of the state that lies in the arena, by name.
+struct Outcome {
+  std::vector<double> losses;
+  double evaluation = 0;
+  std::map<std::string, std::vector<unsigned char>> state;
+};
+
+// A plan of the recipe, bound, with the seed's weights; those that are streamed in a file.
+class Net {
+ public:
+  explicit Net(const json& recipe, double budget_share = -1, uint64_t alignment = kAlignment)
+      : recipe_(recipe_from(recipe.dump())), run_(plan_run(recipe_, recipe_.schedule.strategy, budget_share)), plan_(run_.planned.plan.view()), arena_(plan_.arena_bytes + (64 << 10), alignment),
+        data_(open_dataset(recipe_, Split::kTraining)) {}
+
+  const Plan& plan() const { return plan_; }
+  const PlannedModel& planned() const { return run_.planned; }
+  std::string file() const { return folder_.file("weights"); }
+
+  void write_file() const {
+    OutputFile out(file());
+    write_streamed_weights(plan_, {}, nullptr, {}, out);
+    out.finish();
+    ASSERT_EQ(fs::file_size(file()), plan_.streamed_bytes);
+  }
+  std::vector<unsigned char> file_bytes() const {
+    std::vector<unsigned char> bytes(plan_.streamed_bytes);
+    if (!bytes.empty()) InputFile(file()).read(0, bytes.data(), bytes.size());
+    return bytes;
+  }
+  Status bind_with(const Disk& weights) {
+    REPRISE_RETURN_IF_ERROR(bind_plan(plan_, test::test_backend(), lasting_workers(), arena_.get(), trainer, {}, weights));
+    std::optional<InputFile> in;
+    if (plan_.streamed_bytes > 0) in.emplace(file());
+    draw_stored_weights(trainer, in ? &*in : nullptr);
+    return ok_status();
+  }
+  Status step(double* loss = nullptr) {
+    StepReport report;
+    const Status status = train_step(trainer, source_of(*data_), report);
+    if (loss != nullptr) *loss = report.loss;
+    return status;
+  }
+  Outcome train(int steps) {
+    Outcome outcome;
+    for (int s = 0; s < steps; ++s) {
+      outcome.losses.push_back(0);
+      EXPECT_TRUE(step(&outcome.losses.back()).ok());
+    }
+    EvaluationReport evaluation;
+    EXPECT_TRUE(evaluate(trainer, source_of(*data_), 1, evaluation).ok());
+    outcome.evaluation = evaluation.loss;
+    outcome.state = state();
+    EXPECT_EQ(measure(trainer), plan_.arena_bytes) << "planned is measured";
+    return outcome;
+  }
+  std::map<std::string, std::vector<unsigned char>> state() const {
+    std::map<std::string, std::vector<unsigned char>> all;
+    for (uint32_t i = 0; i < plan_.state.count; ++i) {
+      const StateTensor& state = plan_.state[i];
+      const bool lasts = state.kind == StateKind::kParameter || state.kind == StateKind::kOptimizer;
+      if (lasts) all[state.name] = bytes_at(trainer, trainer.state_tensor(i), state.tensor.used_bytes());
+    }
+    return all;
+  }
+
+  Trainer trainer;
+
+ private:
+  const Recipe recipe_;
+  const PlannedRun run_;
+  const Plan plan_;
+  const TestArena arena_;
+  std::unique_ptr<Dataset> data_;
+  TemporaryFolder folder_;
+};
+
+// Every loss, the evaluation, and what both hold in memory.
+void expect_same(const Outcome& streamed, const Outcome& resident, const std::string& what) {
+  EXPECT_EQ(streamed.losses, resident.losses) << what;
+  EXPECT_EQ(streamed.evaluation, resident.evaluation) << what;
+  for (const auto& [name, bytes] : streamed.state) EXPECT_TRUE(bytes == resident.state.at(name)) << what << ": " << name;
+}
+
+TEST(StreamedWeights, TheBitsAreThoseOfResidentWeights) {
+  const std::pair<std::string, json> kinds[] = {
+      {"f32", json::object()},
+      {"Q8_0, two micro-batches", {{"weights", {{"frozen", "q8_0"}}}, {"accumulate", 2}}},
+      {"Q4_0 in bf16, released", {{"weights", {{"frozen", "q4_0"}}}, {"dtype", "bf16"}, {"gradient_release", true}}},
+      {"DoRA", {{"lora", {{"dora", true}}}, {"weights", {{"frozen", "nf4"}}}}},
+  };
+  for (const auto& [what, changes] : kinds) {
+    Net resident(test::with(llama(), changes));
+    ASSERT_EQ(resident.plan().streamed_bytes, 0u);
+    ASSERT_TRUE(resident.bind_with({}).ok());
+    const Outcome expected = resident.train(3);
+    for (const double share : {-1.0, 0.0, 0.2}) {
+      for (const json& stream : {json(true), json("auto")}) {
+        Net net(test::with(streaming(changes), {{"weights", {{"stream", stream}}}}), share);
+        EXPECT_EQ(net.plan().streamed_bytes > 0, net.plan().state_bytes < resident.plan().state_bytes);
+        EXPECT_TRUE(net.plan().streamed_bytes > 0 || (stream == "auto" && share != 0));
+        net.write_file();
+        for (const bool late : {false, true}) {
+          FakeDisk disk(net.file_bytes(), late);
+          ASSERT_TRUE(net.bind_with(disk.table()).ok());
+          expect_same(net.train(3), expected, what + ", share " + std::to_string(share) + ", stream " + stream.dump() + (late ? ", late" : ""));
+          EXPECT_EQ(disk.under_way(), 0u);
+        }
+      }
+    }
+  }
+}
+
+TEST(StreamedWeights, BindAsksForTheFile) {
+  Net net(streaming());
+  net.write_file();
+  EXPECT_EQ(net.bind_with({}).code, Code::kUnsupported);
+  FakeDisk small(std::vector<unsigned char>(net.plan().streamed_bytes - 1), false);
+  const Status status = net.bind_with(small.table());
+  EXPECT_EQ(status.code, Code::kUnsupported);
+  EXPECT_EQ(status.detail, net.plan().streamed_bytes);
+}
+
+// Whichever call fails, the step says so, no weight changes, nothing is under way, and the next step does it.
+TEST(StreamedWeights, AFailureAnywhereEndsTheStep) {
+  Net net(streaming(), 0);
+  net.write_file();
+  FakeDisk disk(net.file_bytes(), true);
+  ASSERT_TRUE(net.bind_with(disk.table()).ok());
+  ASSERT_TRUE(net.step().ok());
+  const int calls = disk.calls;
+  const auto before = net.state();
+  for (const int at : {0, 1, calls / 3, calls / 2, calls - 2, calls - 1}) {
+    disk.calls = 0;
+    disk.fails_at = at;
+    EXPECT_EQ(net.step().code, Code::kInputOutput) << "call " << at;
+    EXPECT_TRUE(net.state() == before) << "call " << at;
+    EXPECT_EQ(disk.under_way(), 0u);
+  }
+  disk.fails_at = -1;
+  EXPECT_TRUE(net.step().ok());
+}
+
+// ---- the Linux port ----
+
+class LinuxWeights : public ::testing::Test {
+ protected:
+  LinuxWeights() : net_(streaming(), 0) { net_.write_file(); }
+  ~LinuxWeights() override { linux_port().close_disk(&disk_); }
+  Status open() { return linux_port().open_weights(net_.file().c_str(), net_.plan().streamed_bytes, &disk_); }
+
+  // A step before, which goes well, and one after: it must fail so.
+  void expect_end_of_step(const std::function<void()>& change, int error) {
+    ASSERT_TRUE(open().ok());
+    ASSERT_TRUE(net_.bind_with(disk_).ok());
+    ASSERT_TRUE(net_.step().ok());
+    const auto before = net_.state();
+    change();
+    const Status status = net_.step();
+    EXPECT_EQ(status.code, Code::kInputOutput);
+    EXPECT_EQ(status.detail, static_cast<uint64_t>(error));
+    EXPECT_TRUE(net_.state() == before);
+  }
+
+  Net net_;
+  Disk disk_;
+};
+
+TEST_F(LinuxWeights, AFileThatShrinksEndsTheStep) {
+  expect_end_of_step([&] { ASSERT_EQ(::truncate(net_.file().c_str(), 4096), 0); }, ESTALE);
+}
+TEST_F(LinuxWeights, AFileThatIsReplacedEndsTheStep) {
+  expect_end_of_step([&] {
+    fs::copy_file(net_.file(), net_.file() + ".new");
+    fs::rename(net_.file() + ".new", net_.file());
+  }, ESTALE);
+}
+TEST_F(LinuxWeights, AFileThatIsWrittenEndsTheStep) {
+  expect_end_of_step([&] {
+    const int file = ::open(net_.file().c_str(), O_WRONLY);
+    ASSERT_EQ(::pwrite(file, "x", 1, 0), 1);
+    ::close(file);
+  }, ESTALE);
+}
+TEST_F(LinuxWeights, AFileThatIsGoneEndsTheStep) {
+  expect_end_of_step([&] { fs::remove(net_.file()); }, ENOENT);
+}
+
+TEST_F(LinuxWeights, RefusesWhatIsNotThere) {
+  EXPECT_EQ(linux_port().open_weights("/no/such/file", 4096, &disk_).detail, static_cast<uint64_t>(ENOENT));
+  EXPECT_EQ(linux_port().open_weights("", 4096, &disk_).code, Code::kInputOutput);
+  EXPECT_EQ(linux_port().open_weights(net_.file().c_str(), net_.plan().streamed_bytes + 1, &disk_).code, Code::kInputOutput);
+  ASSERT_TRUE(open().ok());
+  Disk second;
+  EXPECT_EQ(linux_port().open_weights(net_.file().c_str(), 4096, &second).code, Code::kUnsupported);
+  EXPECT_EQ(disk_.start_write, nullptr);
+}
+
+// Pages of the file that the kernel keeps.
+uint64_t cached_pages(const std::string& path) {
+  const int file = ::open(path.c_str(), O_RDONLY);
+  const uint64_t bytes = fs::file_size(path), page = 4096;
+  void* map = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED, file, 0);
+  std::vector<unsigned char> there((bytes + page - 1) / page);
+  EXPECT_EQ(::mincore(map, bytes, there.data()), 0);
+  ::munmap(map, bytes);
+  ::close(file);
+  uint64_t pages = 0;
+  for (const unsigned char p : there) pages += p & 1u;
+  return pages;
+}
+
+// Past the cache where the arena is aligned as a port's is, and through it elsewhere.
+TEST_F(LinuxWeights, ReadsDoNotFillThePageCache) {
+  const int file = ::open(net_.file().c_str(), O_RDONLY);
+  ASSERT_EQ(::fsync(file), 0);
+  (void)::posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED);
+  ::close(file);
+  ASSERT_TRUE(open().ok());
+  ASSERT_TRUE(net_.bind_with(disk_).ok());
+  if (cached_pages(net_.file()) != 0) GTEST_SKIP() << "this file system keeps every page";
+  ASSERT_TRUE(net_.step().ok());
+  EXPECT_EQ(cached_pages(net_.file()), 0u);
+  Net aligned(streaming(), 0, kStreamAlignment);
+  aligned.write_file();
+  ASSERT_TRUE(aligned.bind_with(disk_).ok());
+  ASSERT_TRUE(aligned.step().ok());
+  EXPECT_EQ(cached_pages(net_.file()), 0u);
+}
+
+// ---- the file ----
+
+class StreamedFile : public ::testing::Test {
+ protected:
+  bool prepare(const std::string& path) const { return prepare_streamed_weights(net_.plan(), {}, {nullptr, nullptr, rules_}, path); }
+  std::string at(const std::string& name) const { return folder_.file(name); }
+
+  const Net net_{streaming()};
+  const InitialRules rules_;
+  TemporaryFolder folder_;
+};
+
+TEST_F(StreamedFile, IsMadeOnceAndCheckedByEveryByte) {
+  const std::string path = at("w");
+  EXPECT_FALSE(prepare(path));
+  EXPECT_TRUE(prepare(path)) << "it is there";
+  const std::string good = read_file(path);
+  for (const uint64_t place : {uint64_t{0}, good.size() / 2, good.size() - 1}) {
+    std::string bad = good;
+    bad[place] = static_cast<char>(bad[place] ^ 1);
+    write_file(path, bad);
+    EXPECT_FALSE(prepare(path)) << "a flipped bit is found";
+    EXPECT_EQ(read_file(path), good);
+  }
+  fs::resize_file(path, good.size() - 4096);
+  EXPECT_FALSE(prepare(path));
+  for (const char* junk : {"", "{", "[]", "{\"weights\": 3}", "{\"weights\": {}, \"bytes\": \"x\"}"}) {
+    write_file(path + ".json", junk);
+    EXPECT_FALSE(prepare(path)) << junk;
+  }
+  EXPECT_EQ(read_file(path), good);
+}
+
+TEST_F(StreamedFile, OfAnotherSeedIsAnother) {
+  EXPECT_FALSE(prepare(at("w")));
+  const Net other(streaming({{"seed", 8}}));
+  EXPECT_FALSE(prepare_streamed_weights(other.plan(), {}, {nullptr, nullptr, rules_}, at("w")));
+  EXPECT_FALSE(prepare(at("w")));
+}
+
+TEST_F(StreamedFile, LeavesNothingHalfWritten) {
+  expect_user_error([&] { prepare("/no/such/folder/w"); }, {"/no/such/folder/w"});
+  fs::create_directory(at("full"));
+  write_file(at("full/w.new-999999999"), "of a process that was killed");
+  EXPECT_FALSE(prepare(at("full/w")));
+  std::vector<std::string> names;
+  for (const fs::directory_entry& entry : fs::directory_iterator(at("full"))) names.push_back(entry.path().filename().string());
+  std::sort(names.begin(), names.end());
+  EXPECT_EQ(names, (std::vector<std::string>{"w", "w.json"}));
+}
+
+// ---- the program ----
+
+class StreamingProgram : public test::TrainProgram {};
+
+TEST_F(StreamingProgram, TrainsResumesAndSays) {
+  const std::string resident = test::train_program("streamed-not", llama()), program = test::train_program("streamed", streaming({{"budget", test::smallest_budget(streaming())}}));
+  quietly(resident, {"--log", at("a.log"), "--save", at("a")});
+  quietly(program, {"--log", at("b.log"), "--save", at("b"), "--streamed", at("w")});
+  EXPECT_EQ(test::read_log(at("a.log")).results(), test::read_log(at("b.log")).results());
+  EXPECT_EQ(test::snapshot_tensors(at("a")), test::snapshot_tensors(at("b")));
+  quietly(program, {"--steps", "1", "--save", at("half"), "--streamed", at("w")});
+  quietly(program, {"--resume", at("half"), "--save", at("rest"), "--streamed", at("w")});
+  EXPECT_EQ(test::snapshot_tensors(at("rest")), test::snapshot_tensors(at("b")));
+  quietly(program, {"--steps", "1"});
+  EXPECT_TRUE(fs::exists((fs::path(program).parent_path() / "streamed.streamed"))) << "beside the program";
+  expect_refusal(program, {"--streamed", "/no/such/folder/w"}, {"/no/such/folder/w"});
+  expect_refusal(program, {"--streamed", ""}, {"--streamed"}, 2);
+  expect_refusal(resident, {"--streamed", at("w")}, {"--streamed"}, 2);
+}
+
+}  // namespace
+}  // namespace reprise

@@ -1,0 +1,26 @@
+// The file of a plan's streamed weights: frozen matrices packed one after another as the plan lays them out, so that each is read at once and past
+// the page cache. Here because the model's own files hold them in other orders, rows and formats, and at places that no device reads directly.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "lib/plan.h"
+#include "lib/port.h"
+#include "tools/snapshots/base_weights.h"
+#include "tools/snapshots/initial_weights.h"
+
+namespace reprise {
+
+// Where streamed weights come from. Without a source: from the plan's seed.
+struct StreamedOrigin {
+  const WeightSource* source = nullptr;
+  const BaseWeights* base = nullptr;  // what that source's files hold
+  const InitialRules& rules;
+};
+
+// Makes the file, or takes one that is there if `PATH.json` beside it says that it holds these weights in this layout and its bytes have that
+// checksum. A file is made under another name first: what lies under the path is always whole. Answers whether it was there. Throws UserError.
+bool prepare_streamed_weights(const Plan& plan, const Workers& workers, const StreamedOrigin& origin, const std::string& path);
+
+}  // namespace reprise
