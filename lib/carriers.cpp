@@ -53,14 +53,66 @@ Status check_weights(const Plan& plan, const Resources& given) {
   return ok_status();
 }
 
+constexpr uint32_t kTokensAtOnce = 256;
+
+// visit(first, tokens, count) for the tokens of a gather, a few at a time.
+template <typename Visit>
+Status for_each_token(const Trainer& trainer, const RowCall& call, const Visit& visit) {
+  int32_t tokens[kTokensAtOnce];
+  const uint64_t all = call[GatherStart::kTokens].elements();
+  for (uint64_t first = 0; first < all; first += kTokensAtOnce) {
+    const uint64_t count = smaller_of(kTokensAtOnce, all - first);
+    REPRISE_RETURN_IF_ERROR(trainer.read(tokens, {call.u8(GatherStart::kTokens) + first * sizeof(int32_t)}, count * sizeof(int32_t)));
+    REPRISE_RETURN_IF_ERROR(visit(first, tokens, count));
+  }
+  return ok_status();
+}
+
+bool is_in(const Tensor& table, int32_t token) { return token >= 0 && static_cast<uint32_t>(token) < table.shape[0]; }
+uint64_t row_offset(const Tensor& table, int32_t token) { return table.offset + stored_bytes(table.dtype, static_cast<uint64_t>(token) * table.shape[1]); }
+
+Status start_gather(const Trainer& trainer, const RowCall& call) {
+  using A = GatherStart;
+  const Tensor& table = call[A::kTable];
+  const uint64_t row_bytes = stored_bytes(table.dtype, table.shape[1]);
+  return for_each_token(trainer, call, [&](uint64_t first, const int32_t* tokens, uint64_t count) -> Status {
+    int32_t places[kTokensAtOnce];
+    for (uint64_t i = 0; i < count; ++i) {
+      places[i] = is_in(table, tokens[i]) ? static_cast<int32_t>(first + i) : -1;
+      if (places[i] < 0) continue;
+      REPRISE_RETURN_IF_ERROR(
+          trainer.weights.start_read(trainer.weights.state, row_offset(table, tokens[i]), call.u8(A::kRows) + (first + i) * row_bytes, row_bytes));
+    }
+    return trainer.write({call.u8(A::kPlaces) + first * sizeof(int32_t)}, places, count * sizeof(int32_t));
+  });
+}
+
+// Reads end in the order of their starts, so the last one says that all have.
+Status wait_for_gather(const Trainer& trainer, const RowCall& call) {
+  const Tensor& table = call[GatherWait::kTable];
+  uint64_t last = 0;
+  bool any = false;
+  REPRISE_RETURN_IF_ERROR(for_each_token(trainer, call, [&](uint64_t, const int32_t* tokens, uint64_t count) {
+    for (uint64_t i = 0; i < count; ++i) {
+      if (!is_in(table, tokens[i])) continue;
+      last = row_offset(table, tokens[i]);
+      any = true;
+    }
+    return ok_status();
+  }));
+  return any ? trainer.weights.wait(trainer.weights.state, last) : ok_status();
+}
+
 // Whole reserved bytes, which the file has too: where both are multiples of a device's block, it is read past the page cache.
 Status start_load(const Trainer& trainer, const RowCall& call, const Ref*) {
   using A = LoadStart;
   REPRISE_RETURN_IF_ERROR(trainer.backend->host.synchronise(trainer.context));  // kernels that still read what lay there
+  if (call.op == Op::kGather) return start_gather(trainer, call);
   return trainer.weights.start_read(trainer.weights.state, call[A::kFrom].offset, call.u8(A::kW), smaller_of(call.bytes(A::kW), call.bytes(A::kFrom)));
 }
 
 Status wait_for_load(const Trainer& trainer, const RowCall& call, const Ref*) {
+  if (call.op == Op::kGather) return wait_for_gather(trainer, call);
   return trainer.weights.wait(trainer.weights.state, call[LoadWait::kFrom].offset);
 }
 

@@ -182,11 +182,11 @@ class RowProof : public Walk {
   constexpr bool may_touch_disk() const { return info_->carrier == Carrier::kDisk && !(is_disk(refs_[0]) && is_disk(refs_[1])); }
 
   // A streamed parameter is touched by loads into slots alone, and these load nothing else.
-  constexpr bool may_touch_file(Ref ref) const { return info_->carrier == Carrier::kWeights && refs_[LoadStart::kFrom] == ref; }
+  constexpr bool may_touch_file(Ref ref) const { return info_->carrier == Carrier::kWeights && refs_[info_->source()] == ref; }
   constexpr bool loads_what_is_streamed() const {
-    const Ref from = refs_[LoadStart::kFrom];
-    const bool streamed = from != kNoRef && ref_region(from) == Region::kState && plan_.state[ref_index(from)].kind == StateKind::kStreamed;
-    return streamed && ref_region(refs_[LoadStart::kW]) == Region::kProgram;
+    const Ref from = refs_[info_->source()];
+    const bool streamed = ref_region(from) == Region::kState && plan_.state[ref_index(from)].kind == StateKind::kStreamed;
+    return streamed && ref_region(refs_[0]) == Region::kProgram;
   }
 
   // Whether the argument's own tensor has been found: what is missing then is a later one of its group.
@@ -298,12 +298,13 @@ class RowProof : public Walk {
 
   // touch() has left transfers alone: a start asks what any other row must ask, a wait must find its own pair.
   constexpr bool check_transfer(const Row& row) {
+    const Ref from = refs_[info_->source()];
     CheckMark& destination = mark(refs_[0]);
-    CheckMark& source = mark(refs_[1]);
+    CheckMark& source = mark(from);
     const uint32_t source_id = static_cast<uint32_t>(&source - marks_) + 1;
-    if (info_->carrier == Carrier::kWeights && !loads_what_is_streamed()) return fail(Fault::kDisk, refs_[LoadStart::kFrom]);
+    if (info_->carrier == Carrier::kWeights && !loads_what_is_streamed()) return fail(Fault::kDisk, from);
     if (row.pass == Pass::kStart) {
-      if (OpenTransfers::in_flight(source, Role::kInput)) return fail(Fault::kInFlight, refs_[1]);
+      if (OpenTransfers::in_flight(source, Role::kInput)) return fail(Fault::kInFlight, from);
       return transfers_.start(destination, source, source_id) || fail(Fault::kInFlight, refs_[0]);
     }
     return transfers_.wait(destination, source, source_id) || fail(Fault::kInFlight, refs_[0]);

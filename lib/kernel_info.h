@@ -99,6 +99,12 @@ struct KernelInfo {
     return n;
   }
   constexpr bool asynchronous() const { return carrier != Carrier::kNone; }
+  // Of an asynchronous row, whose first argument is where something comes: where it comes from, the first that is only read.
+  constexpr uint32_t source() const {
+    uint32_t n = 0;
+    while (arguments[n].role != Role::kInput) ++n;
+    return n;
+  }
 };
 
 constexpr uint8_t update_bit(StateKind kind) { return static_cast<uint8_t>(1u << static_cast<uint32_t>(kind)); }

@@ -40,7 +40,7 @@ void parallel_for(const Workers& workers, uint32_t tasks, const F& body) {
 }
 
 // A second level of memory that a plan may spill to: `bytes` bytes, addressed from 0. A transfer is started, goes on by itself
-// while other rows run, and is waited for; neither of its ends may be touched meanwhile. Its memory is the arena of the same port, as
+// while other rows run, and is waited for; neither of its ends may be touched meanwhile. Transfers are done in the order of their starts. Its memory is the arena of the same port, as
 // kernels see it. Transfers of the same bytes keep their order. A port without one leaves it empty.
 struct Disk {
   static constexpr uint64_t kEverything = ~uint64_t{0};

@@ -101,7 +101,7 @@ const char* const kFullGpt =
   "feature_map_budget": 123456789, "backend": "cuda", "lora": {"r": 4, "alpha": 16, "dropout": 0.05, "targets": ["c_attn", "mlp.c_fc"], "rslora": true,
   "rank_pattern": {"h.0.*": 9, "c_fc": 16, "h.1.mlp.c_fc": 25}, "alpha_pattern": {"h.2.attn.c_attn": 6},
   "modules_to_save": ["lm_head", "h.1.attn"]},
-  "weights": {"frozen": "q8_0"}, "evaluate_first": true, "prompts": ["Once"], "answer_tokens": 7})";
+  "weights": {"frozen": "q8_0", "stream": "auto"}, "evaluate_first": true, "prompts": ["Once"], "answer_tokens": 7})";
 
 TEST(Recipe, EveryKeyArrives) {
   const Recipe recipe = parse(kFullResNet);
@@ -159,6 +159,7 @@ TEST(Recipe, EveryKeyArrives) {
   EXPECT_EQ(gpt.lora->dropout, 0.05);
   EXPECT_EQ(gpt.lora->targets, (std::vector<std::string>{"c_attn", "mlp.c_fc"}));
   EXPECT_EQ(gpt.weights.frozen, DType::kQ8_0);
+  EXPECT_EQ(gpt.weights.stream, WeightsRecipe::Stream::kByPlan);
   EXPECT_TRUE(gpt.evaluate_first);
   EXPECT_EQ(gpt.prompts, (std::vector<std::string>{"Once"}));
   EXPECT_EQ(gpt.answer_tokens, 7);
@@ -416,6 +417,8 @@ const BadRecipe kBadRecipes[] = {
     {"lora and freeze", kGpt, R"({"lora": {"r": 8}, "freeze": ["*wte*"]})", {"freeze", "lora"}},
     {"weights of what trains", kGpt, R"({"weights": {"frozen": "f32"}})", {"weights.frozen", "nothing is frozen"}},
     {"weights' word", kGpt, R"({"lora": {"r": 8}, "weights": {"frozen": "q9"}})", {"weights.frozen", "q4_0", "q9"}},
+    {"stream without lora", kGpt, R"({"freeze": ["*wte*"], "weights": {"stream": true}})", {"weights.stream", "lora"}},
+    {"stream's word", kGpt, R"({"lora": {"r": 8}, "weights": {"stream": "always"}})", {"weights.stream", "auto", "always"}},
     {"blocks without lora", kGpt, R"({"freeze": ["*wte*"], "weights": {"frozen": "q4_0"}})", {"weights.frozen", "q4_0", "lora"}},
     {"init's word", kGpt, R"({"init": "zeros"})", {"init", "\"random\"", "zeros"}},
     {"init's kind", kGpt, R"({"init": 3})", {"init", "object"}},

@@ -73,6 +73,12 @@ int run_fit(const FitOptions& fit) {
   answer["predicted_seconds"] = planned.fits && planned.predicted_seconds ? nlohmann::json(*planned.predicted_seconds) : nlohmann::json(nullptr);
   answer["smallest_budget"] = planned.smallest_budget_bytes == 0 ? nlohmann::json(nullptr) : nlohmann::json(planned.smallest_budget_bytes);
   answer["planned_bytes"] = planned.fits ? nlohmann::json(planned.plan.arena_bytes) : nlohmann::json(nullptr);
+  if (planned.fits && planned.plan.streamed_bytes > 0) {
+    answer["resident_bytes"] = planned.plan.arena_bytes;
+    answer["streamed_bytes"] = planned.plan.streamed_bytes;
+    answer["window_bytes"] = planned.window_bytes;
+    answer["stall_share"] = planned.stall_share;
+  }
   if (const WidenedWeights widened = widened_weights(model.recipe, model.network); widened.tensors > 0) {
     answer["widened"] = {{"file_bytes", widened.file_bytes}, {"memory_bytes", widened.memory_bytes}, {"bf16_bytes", widened.bf16_bytes}};
   }

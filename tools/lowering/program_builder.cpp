@@ -57,14 +57,14 @@ void ProgramBuilder::move(ValueId v, uint64_t to, uint32_t link) {
   add_row(row);
 }
 
-void ProgramBuilder::add_transfer(Op op, Pass pass, Ref to, Ref from, uint32_t link) {
+void ProgramBuilder::add_transfer(Op op, Pass pass, std::initializer_list<Ref> arguments, uint32_t link) {
   Row row = {};
   row.op = op;
   row.pass = pass;
   row.queue = 1;
   row.link = link;
   row.first_argument = static_cast<uint32_t>(program_.arguments.size());
-  program_.arguments.insert(program_.arguments.end(), {to, from});
+  program_.arguments.insert(program_.arguments.end(), arguments);
   add_row(row);
 }
 
@@ -76,16 +76,16 @@ void ProgramBuilder::start_write(ValueId v, uint64_t disk, uint32_t link) {
   on_disk_[v] = make_ref(Region::kDisk, static_cast<uint32_t>(program_.disk.size()));
   program_.disk.push_back(block);
   program_.disk_names.push_back(in_.graph.values[v].name);
-  add_transfer(Op::kTransfer, Pass::kStart, on_disk_[v], make_ref(Region::kProgram, current_.at(v)), link);
+  add_transfer(Op::kTransfer, Pass::kStart, {on_disk_[v], make_ref(Region::kProgram, current_.at(v))}, link);
 }
 
 void ProgramBuilder::end_write(ValueId v, uint32_t link) {
-  add_transfer(Op::kTransfer, Pass::kWait, on_disk_.at(v), make_ref(Region::kProgram, current_.at(v)), link);
+  add_transfer(Op::kTransfer, Pass::kWait, {on_disk_.at(v), make_ref(Region::kProgram, current_.at(v))}, link);
 }
 
 void ProgramBuilder::read_back(ValueId v, uint64_t to, uint32_t link) {
   current_[v] = new_slot(in_.graph.tensor(v), in_.graph.values[v].name, header_.bytes + to, SlotUse::kBoundary);
-  for (const Pass pass : {Pass::kStart, Pass::kWait}) add_transfer(Op::kTransfer, pass, make_ref(Region::kProgram, current_[v]), on_disk_.at(v), link);
+  for (const Pass pass : {Pass::kStart, Pass::kWait}) add_transfer(Op::kTransfer, pass, {make_ref(Region::kProgram, current_[v]), on_disk_.at(v)}, link);
 }
 
 // `call` is the arranged one, or what repeats it.
@@ -223,60 +223,97 @@ void ProgramBuilder::drop_idle_rows() {
   program_.origins.assign(origins.rbegin(), origins.rend());
 }
 
-std::vector<WeightUse> ProgramBuilder::streamed_uses() const {
-  std::vector<WeightUse> uses;
-  for (uint32_t r = 0; r < program_.rows.size(); ++r) {
-    const Row& row = program_.rows[r];
-    for (uint32_t a = 0; a < kernel_info(row.op, row.pass).arity(); ++a) {
-      const Ref ref = program_.arguments[row.first_argument + a];
-      if (ref != kNoRef && ref_region(ref) == Region::kState && in_.window.streamed.count(ref_index(ref)) != 0) uses.push_back({r, ref_index(ref)});
-    }
-  }
-  return uses;
+bool ProgramBuilder::is_streamed(Ref ref) const {
+  return ref != kNoRef && ref_region(ref) == Region::kState && in_.window.streamed.count(ref_index(ref)) != 0;
 }
 
-// A slot for each load: a slot is loaded once.
-std::vector<uint32_t> ProgramBuilder::slots_of_loads(const std::vector<WeightLoad>& loads) {
-  std::map<uint32_t, ValueId> value_at;
-  for (const auto& [v, place] : in_.state.state_index) value_at[place] = v;
-  std::vector<uint32_t> slots;
-  for (const WeightLoad& load : loads) {
-    const Value& value = in_.graph.values[value_at.at(load.weight)];
-    Tensor tensor = value.tensor;
-    tensor.bytes = align_to(tensor.bytes, kStreamAlignment);
-    slots.push_back(new_slot(tensor, value.name, header_.window_offset + load.offset, SlotUse::kWeight));
+bool ProgramBuilder::gathers(const Row& row, uint32_t argument) const {
+  if (row.op != Op::kEmbedding || row.pass != Pass::kForward || argument != EmbeddingForward::kTable) return false;
+  return in_.window.gathered.count(ref_index(program_.arguments[row.first_argument + argument])) != 0;
+}
+
+ValueId ProgramBuilder::value_at(uint32_t place) const {
+  const auto found = std::find_if(in_.state.state_index.begin(), in_.state.state_index.end(), [place](const auto& entry) { return entry.second == place; });
+  return found->first;
+}
+
+// A row for each token of the program's input.
+Tensor ProgramBuilder::gathered_rows(uint32_t place) const {
+  Tensor rows = in_.graph.tensor(value_at(place));
+  rows.shape[0] = static_cast<uint32_t>(in_.graph.tensor(in_.graph.input).elements());
+  rows.bytes = align_up(rows.used_bytes());
+  return rows;
+}
+
+uint64_t ProgramBuilder::window_bytes_of(const Wanted& wanted) const {
+  const uint64_t places = align_up(in_.graph.tensor(in_.graph.input).used_bytes());
+  const uint64_t bytes = wanted.gathered ? gathered_rows(wanted.place).bytes + places : in_.graph.tensor(value_at(wanted.place)).bytes;
+  return align_to(bytes, kStreamAlignment);
+}
+
+// A slot is loaded once, so each load has its own.
+ProgramBuilder::LoadedSlots ProgramBuilder::new_loaded_slots(const Wanted& wanted, uint64_t offset) {
+  const Value& value = in_.graph.values[value_at(wanted.place)];
+  const uint64_t at = header_.window_offset + offset;
+  if (!wanted.gathered) {
+    Tensor whole = value.tensor;
+    whole.bytes = align_to(whole.bytes, kStreamAlignment);
+    return {.weight = new_slot(whole, value.name, at, SlotUse::kWeight)};
   }
-  return slots;
+  const Tensor rows = gathered_rows(wanted.place);
+  return {.weight = new_slot(rows, value.name, at, SlotUse::kWeight),
+          .places = new_slot(in_.graph.tensor(in_.graph.input), "places of " + value.name, at + rows.bytes, SlotUse::kWeight)};
+}
+
+void ProgramBuilder::add_load(const Wanted& wanted, const LoadedSlots& slots, Pass pass, uint32_t link) {
+  const Ref from = make_ref(Region::kState, wanted.place);
+  if (!wanted.gathered) return add_transfer(Op::kLoad, pass, {slots.weight, from}, link);
+  add_transfer(Op::kGather, pass, {slots.weight, slots.places, from, current_.at(in_.graph.input)}, link);
 }
 
 // The rows again, with starts and waits between them, and slots in the place of streamed weights.
 void ProgramBuilder::load_streamed_weights() {
-  std::vector<uint64_t> bytes(in_.window.streamed.empty() ? 0 : *in_.window.streamed.rbegin() + 1);
-  for (const auto& [v, place] : in_.state.state_index) {
-    if (place < bytes.size()) bytes[place] = align_to(in_.graph.tensor(v).bytes, kStreamAlignment);
+  std::vector<Wanted> wanted;
+  std::map<Wanted, uint32_t> index;
+  std::vector<WeightUse> uses;
+  std::vector<uint64_t> bytes;
+  const auto for_each_streamed = [this](const Row& row, const auto& visit) {
+    for (uint32_t a = 0; a < kernel_info(row.op, row.pass).arity(); ++a) {
+      const Ref ref = program_.arguments[row.first_argument + a];
+      if (is_streamed(ref)) visit(a, Wanted{ref_index(ref), gathers(row, a)});
+    }
+  };
+  for (uint32_t r = 0; r < program_.rows.size(); ++r) {
+    for_each_streamed(program_.rows[r], [&](uint32_t, const Wanted& w) {
+      const auto [found, is_new] = index.try_emplace(w, static_cast<uint32_t>(wanted.size()));
+      if (is_new) wanted.push_back(w), bytes.push_back(window_bytes_of(w));
+      uses.push_back({r, found->second});
+    });
   }
-  const std::optional<std::vector<WeightLoad>> loads = fill_window(streamed_uses(), bytes, in_.window.bytes);
+  const std::optional<std::vector<WeightLoad>> loads = fill_window(uses, bytes, in_.window.bytes);
   if (!loads) throw WindowTooSmall("the window of streamed weights is too small for a row");
-  const std::vector<uint32_t> slots = slots_of_loads(*loads);
   std::vector<Row> rows = std::move(program_.rows);
   std::vector<RowOrigin> origins = std::move(program_.origins);
   program_.rows.clear(), program_.origins.clear();
-  std::map<uint32_t, uint32_t> slot_now;  // by place in State: the slot that holds the weight
-  size_t started = 0, waited = 0;
-  const auto load = [&](size_t l, Pass pass, uint32_t link) {
-    add_transfer(Op::kLoad, pass, make_ref(Region::kProgram, slots[l]), make_ref(Region::kState, (*loads)[l].weight), link);
-  };
+  std::vector<LoadedSlots> slots;
+  std::map<Wanted, LoadedSlots> now;
+  size_t waited = 0;
   for (uint32_t r = 0; r < rows.size(); ++r) {
     origin_ = origins[r];
-    for (; started < loads->size() && (*loads)[started].start_row <= r; ++started) load(started, Pass::kStart, rows[r].link);
+    for (; slots.size() < loads->size() && (*loads)[slots.size()].start_row <= r;) {
+      const WeightLoad& load = (*loads)[slots.size()];
+      slots.push_back(new_loaded_slots(wanted[load.weight], load.offset));
+      add_load(wanted[load.weight], slots.back(), Pass::kStart, rows[r].link);
+    }
     for (; waited < loads->size() && (*loads)[waited].first_row <= r; ++waited) {
-      load(waited, Pass::kWait, rows[r].link);
-      slot_now[(*loads)[waited].weight] = slots[waited];
+      const Wanted& w = wanted[(*loads)[waited].weight];
+      add_load(w, slots[waited], Pass::kWait, rows[r].link);
+      now[w] = slots[waited];
     }
-    for (uint32_t a = 0; a < kernel_info(rows[r].op, rows[r].pass).arity(); ++a) {
-      Ref& ref = program_.arguments[rows[r].first_argument + a];
-      if (ref != kNoRef && ref_region(ref) == Region::kState && in_.window.streamed.count(ref_index(ref)) != 0) ref = slot_now.at(ref_index(ref));
-    }
+    for_each_streamed(rows[r], [&](uint32_t a, const Wanted& w) {
+      program_.arguments[rows[r].first_argument + a] = now.at(w).weight;
+      if (w.gathered) program_.arguments[rows[r].first_argument + EmbeddingForward::kTokens] = now.at(w).places;
+    });
     add_row(rows[r]);
   }
 }

@@ -2,6 +2,7 @@
 // Here because training, update and evaluation programs are lowered alike.
 #pragma once
 
+#include <initializer_list>
 #include <map>
 #include <set>
 
@@ -55,12 +56,27 @@ class ProgramBuilder {
   uint32_t placed_slot(ValueId v);
   uint32_t new_slot(const Tensor& tensor, const std::string& name, uint64_t offset, SlotUse use);
   void add_row(const Row& row);
-  void add_transfer(Op op, Pass pass, Ref to, Ref from, uint32_t link);
+  void add_transfer(Op op, Pass pass, std::initializer_list<Ref> arguments, uint32_t link);
   Slot* slot_of(Ref ref);
   void drop_idle_rows();
+  // A streamed weight as a row wants it: the whole, or of a table the rows of an embedding's tokens.
+  struct Wanted {
+    uint32_t place = 0;  // in State
+    bool gathered = false;
+    auto operator<=>(const Wanted&) const = default;
+  };
+  // The slots of a load. `places`: of one that gathers.
+  struct LoadedSlots {
+    uint32_t weight = kNoSlot, places = kNoSlot;
+  };
   void load_streamed_weights();
-  std::vector<WeightUse> streamed_uses() const;
-  std::vector<uint32_t> slots_of_loads(const std::vector<WeightLoad>& loads);
+  bool is_streamed(Ref ref) const;
+  bool gathers(const Row& row, uint32_t argument) const;
+  uint64_t window_bytes_of(const Wanted& wanted) const;
+  Tensor gathered_rows(uint32_t place) const;
+  ValueId value_at(uint32_t place) const;
+  LoadedSlots new_loaded_slots(const Wanted& wanted, uint64_t offset);
+  void add_load(const Wanted& wanted, const LoadedSlots& slots, Pass pass, uint32_t link);
   void find_lifetimes();
   void sort_slots(Region region, std::vector<Slot>& slots, std::vector<std::string>& names);
   void find_neighbours();

@@ -25,13 +25,14 @@ struct WindowTooSmall : std::runtime_error {
 
 struct WeightWindow {
   std::set<uint32_t> streamed;    // places in State; empty: no weight is streamed
+  std::set<uint32_t> gathered;    // of these, tables of which an embedding wants the rows of its tokens alone
   uint64_t bytes = 0;
   uint64_t region_start = 0;      // of every program's region in the arena
 };
 
 struct WeightUse {
   uint32_t row;
-  uint32_t weight;  // place in State
+  uint32_t weight;  // an index of whoever asks
 };
 
 // A weight lies at `offset` in the window from the load's start, before `start_row`, to the end of `last_row`; the load must be done before

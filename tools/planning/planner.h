@@ -20,6 +20,7 @@ struct MeasuredCosts {
   std::function<double(const OwnedPlan&, const OwnedProgram&, const Row&)> row_seconds;
   double micro_batch_seconds = 0;  // of a micro-batch beside its rows
   std::optional<DiskLevel> disk = {};  // seconds of a byte; none: not measured
+  std::optional<double> stream_read_seconds = {};  // of a byte of streamed weights; none: not measured
 };
 
 // The strategy of a recipe that names a policy (tools/graph/policy.h) instead of a schedule over the chain.
@@ -61,7 +62,8 @@ struct PlannedModel {
   Schedule schedule;
   uint64_t packed_bytes = 0, move_bytes = 0;
   double extra_forward_cost = 0;         // share of forward_backward_cost
-  double stall_cost = 0;                 // share of a step in which its rows wait for streamed weights
+  uint64_t window_bytes = 0;             // of streamed weights
+  double stall_share = 0;                 // share of a step in which its rows wait for streamed weights
   std::optional<double> predicted_seconds;
 };
 

@@ -5,8 +5,10 @@
 #include <map>
 
 #include "tools/formats/error.h"
+#include "tools/graph/cost.h"
 #include "tools/lowering/lower.h"
 #include "tools/planning/prediction.h"
+#include "tools/planning/stream_search.h"
 #include "tools/schedule/simulate.h"
 
 namespace reprise {
@@ -58,6 +60,14 @@ std::set<uint32_t> streamable_weights(const SolvedModel& model) {
     if (is_matrix && value.tensor.used_bytes() >= kLeastStreamedBytes) places.insert(i);
   }
   return places;
+}
+
+double stream_byte_cost(const SolvedModel& model) {
+  if (!model.measured) return kFlopsPerDiskByte;
+  if (!model.measured->stream_read_seconds) {
+    throw UserError(model.recipe.name + ": weights.stream: the profile has not measured the file of weights; profile this recipe again");
+  }
+  return *model.measured->stream_read_seconds;
 }
 
 uint64_t least_window(const SolvedModel& model, const std::set<uint32_t>& streamed) {
@@ -120,25 +130,9 @@ double computing_cost(const SolvedModel& model, const OwnedPlan& plan) {
   return cost;
 }
 
-// `eighths` of the bytes stay in memory, evenly over the model, so that those that are streamed have computation between them.
-std::set<uint32_t> all_but(const SolvedModel& model, const std::set<uint32_t>& streamable, uint32_t eighths) {
-  std::set<uint32_t> streamed;
-  double owed = 0;  // bytes that should stay already
-  for (const uint32_t place : streamable) {
-    const double bytes = static_cast<double>(bytes_in_file(model, place));
-    owed += bytes * eighths / 8;
-    if (owed >= bytes / 2) {
-      owed -= bytes;
-    } else {
-      streamed.insert(place);
-    }
-  }
-  return streamed;
-}
-
 // Every forward of a link costs its loads, too: the schedule then weighs what recomputation brings in again.
 void price_loads(const SolvedModel& model, Chain& chain) {
-  const double byte = disk_level(model, 1).read_cost;
+  const double byte = stream_byte_cost(model);
   for (size_t l = 0; l < chain.links.size(); ++l) {
     const double loads = byte * static_cast<double>(streamed_bytes_of(model, model.bodies.links[l].forward, model.window.streamed));
     Link& link = chain.links[l];
@@ -150,92 +144,72 @@ void price_loads(const SolvedModel& model, Chain& chain) {
   }
 }
 
-class StreamSearch {
+// Plans choices of one model, whose weights it places.
+class Trials {
  public:
-  StreamSearch(const SolvedModel& model, const ScheduleRequest& request, const PlanPlaced& plan_placed)
-      : trial_(model), request_(request), plan_placed_(plan_placed), streamable_(model.window.streamed) {}
+  Trials(const SolvedModel& model, const ScheduleRequest& request, const PlanPlaced& plan_placed)
+      : model_(model), request_(request), plan_placed_(plan_placed), streamable_(model.window.streamed), by_plan_(model.recipe.weights.stream == Stream::kByPlan) {}
 
   PlannedModel run() {
-    const bool by_plan = trial_.recipe.weights.stream == Stream::kByPlan;
-    if (!trial_.recipe.budget_bytes) return without_budget(by_plan);
-    for (uint32_t eighths = by_plan ? 9 : 1; eighths-- > 0;) try_windows(all_but(trial_, streamable_, eighths));
-    if (best_.fits) return std::move(best_);
-    place_weights(trial_, streamable_, least_window(trial_, streamable_));
-    return plan_placed_(trial_, request_);
+    if (!model_.recipe.budget_bytes) return plan(without_budget());
+    const std::optional<StreamChoice> best = search_streams(problem());
+    return plan(best.value_or(StreamChoice{streamable_, least_window(model_, streamable_), false}));
   }
 
  private:
   // Memory is no concern then: all of it stays, or the window holds the next weight beside the one in use.
-  PlannedModel without_budget(bool by_plan) {
-    const std::set<uint32_t> streamed = by_plan ? std::set<uint32_t>{} : streamable_;
-    place_weights(trial_, streamed, streamed.empty() ? 0 : std::min(2 * least_window(trial_, streamed), bytes_in_file(trial_, streamed)));
-    return measured(plan_placed_(trial_, request_));
+  StreamChoice without_budget() const {
+    if (by_plan_) return {};
+    return {streamable_, std::min(2 * least_window(model_, streamable_), bytes_in_file(model_, streamable_)), false};
   }
 
-  // Larger windows let loads begin earlier and keep weights longer, until the memory is worth more to the schedule.
-  void try_windows(const std::set<uint32_t>& streamed) {
-    if (streamed.empty()) return try_placed(streamed, 0), void();
-    const uint64_t least = least_window(trial_, streamed), all = bytes_in_file(trial_, streamed);
-    uint32_t in_vain = 0;
-    for (const uint64_t halves : {2, 3, 4, 6, 8, 12, 16, 32}) {
-      const uint64_t window = std::min(align_to(least * halves / 2, kStreamAlignment), all);
-      in_vain = try_placed(streamed, window) ? 0 : in_vain + 1;
-      if (window == all || in_vain == 2) return;
-    }
+  StreamProblem problem() {
+    StreamProblem problem;
+    for (const uint32_t place : streamable_) problem.weights[place] = bytes_in_file(model_, place);
+    problem.all = !by_plan_;
+    problem.least_window = [this](const std::set<uint32_t>& streamed) { return least_window(model_, streamed); };
+    problem.plan = [this](const StreamChoice& choice) -> std::optional<StreamOutcome> {
+      const PlannedModel planned = plan(choice);
+      if (!planned.fits) return std::nullopt;
+      return StreamOutcome{streamed_step_cost(model_, planned.plan), planned.stall_share > 0};
+    };
+    return problem;
   }
 
-  // Whether it is better than the best before.
-  bool try_placed(const std::set<uint32_t>& streamed, uint64_t window_bytes) {
-    place_weights(trial_, streamed, window_bytes);
-    if (trial_.fixed_bytes() >= *trial_.recipe.budget_bytes) return false;
-    bool better = false;
+  PlannedModel plan(const StreamChoice& choice) {
+    place_weights(model_, choice.streamed, align_to(choice.window_bytes, kStreamAlignment));
+    PlannedModel planned;
+    if (model_.recipe.budget_bytes && model_.fixed_bytes() >= *model_.recipe.budget_bytes) return planned;
+    const Chain plain = model_.chain;
+    if (choice.loads_are_priced) price_loads(model_, model_.chain);
     try {
-      better = keep(plan_placed_(trial_, request_));
-      if (best_.stall_cost > 0 && !streamed.empty()) better = keep(plan_with_loads_priced()) || better;
-    } catch (const WindowTooSmall&) {  // weights of one row that do not lie side by side in it
+      planned = plan_placed_(model_, request_);
+    } catch (const WindowTooSmall&) {  // weights of one row do not lie side by side in it
     }
-    return better;
-  }
-
-  PlannedModel plan_with_loads_priced() {
-    const Chain plain = trial_.chain;
-    price_loads(trial_, trial_.chain);
-    PlannedModel planned = plan_placed_(trial_, request_);
-    trial_.chain = plain;
-    if (!planned.fits) return planned;
-    planned.schedule.makespan = simulate(plain, planned.schedule.actions, request_.disk).makespan;
-    planned.extra_forward_cost = planned.schedule.makespan / trial_.forward_backward_cost - 1;
+    model_.chain = plain;
+    if (planned.fits) describe(planned);
     return planned;
   }
 
-  PlannedModel measured(PlannedModel planned) const {
-    if (!planned.fits) return planned;
-    const double cost = streamed_step_cost(trial_, planned.plan);
-    planned.stall_cost = cost > 0 ? 1 - computing_cost(trial_, planned.plan) / cost : 0;
-    return planned;
+  void describe(PlannedModel& planned) const {
+    planned.schedule.makespan = simulate(model_.chain, planned.schedule.actions, request_.disk).makespan;
+    planned.extra_forward_cost = planned.schedule.makespan / model_.forward_backward_cost - 1;
+    planned.window_bytes = model_.window.bytes;
+    const double cost = streamed_step_cost(model_, planned.plan);
+    planned.stall_share = cost > 0 ? 1 - computing_cost(model_, planned.plan) / cost : 0;
   }
 
-  bool keep(PlannedModel planned) {
-    if (!planned.fits) return false;
-    const double cost = streamed_step_cost(trial_, planned.plan);
-    if (best_.fits && cost >= best_cost_) return false;
-    best_ = measured(std::move(planned));
-    best_cost_ = cost;
-    return true;
-  }
-
-  SolvedModel trial_;
+  SolvedModel model_;
   const ScheduleRequest& request_;
   const PlanPlaced& plan_placed_;
   const std::set<uint32_t> streamable_;
-  PlannedModel best_;
-  double best_cost_ = 0;
+  const bool by_plan_;
 };
 
 }  // namespace
 
 PlannedModel plan_streamed(const SolvedModel& model, const ScheduleRequest& request, const PlanPlaced& plan_placed) {
-  return StreamSearch(model, request, plan_placed).run();
+  return Trials(model, request, plan_placed).run();
 }
 
 }  // namespace reprise

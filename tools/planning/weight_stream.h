@@ -12,6 +12,9 @@ namespace reprise {
 // Places in State of the frozen matrices that may be streamed.
 std::set<uint32_t> streamable_weights(const SolvedModel& model);
 
+// The cost of a byte from the file of weights: as the profile measured it, else that of cost.h. Throws UserError where the profile has not.
+double stream_byte_cost(const SolvedModel& model);
+
 // The smallest window that each call's weights fit.
 uint64_t least_window(const SolvedModel& model, const std::set<uint32_t>& streamed);
 
@@ -25,7 +28,7 @@ void place_weights_by_recipe(SolvedModel& model);
 // weight after another beside them, and a row waits for its weights. Transfers to and from the spill file count in full.
 double streamed_step_cost(const SolvedModel& model, const OwnedPlan& plan);
 
-// The cheapest plan of a model that streams, over what is resident, the window and the schedule (PLANNING 6.5). `plan_placed` plans a model whose
+// The cheapest plan of a model that streams, over what is resident, the window and the schedule (PLANNING 4.6). `plan_placed` plans a model whose
 // weights are placed.
 using PlanPlaced = std::function<PlannedModel(const SolvedModel& model, const ScheduleRequest& request)>;
 PlannedModel plan_streamed(const SolvedModel& model, const ScheduleRequest& request, const PlanPlaced& plan_placed);

@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <numeric>
 #include <set>
 
 #include "lib/check.h"
 #include "tools/doctor.h"
 #include "tools/formats/error.h"
+#include "tools/formats/output_file.h"
 #include "tools/formats/text.h"
 #include "tools/progress/long_work.h"
 
@@ -75,7 +77,7 @@ void add_rows(const OwnedPlan& plan, const RowClock& clock, const std::vector<si
     for (size_t r = 0; r < program.rows.size(); ++r) {
       const std::vector<double>& samples = clock.samples[p][r];
       // Moves are measured for every gradient, whatever this layout moves; the evaluation does not run in a step.
-      if (program.rows[r].op == Op::kMove || samples.empty()) continue;
+      if (program.rows[r].op == Op::kMove || program.rows[r].op == Op::kLoad || samples.empty()) continue;
       KernelTimes::Time& kernel = times.kernels[row_key(plan, program, program.rows[r])];
       const size_t each = p == static_cast<size_t>(ProgramId::kMicroAdd) ? plan.accumulate - 1 : 1;
       for (const size_t step : steps) {
@@ -180,6 +182,53 @@ DiskLevel measure_disk(const Port& port, const Backend& backend, const SolvedMod
   return {model.recipe.schedule.disk_bytes, write, read};
 }
 
+// A file as large as the streamed weights of the plans that are measured, which may hold anything: its first bytes are written, so that reading
+// them is reading the disk, the others are not.
+class StandIn {
+ public:
+  StandIn(const Port& port, const std::string& who, const std::string& path, uint64_t bytes) : port_(port), path_(path) {
+    if (port.open_weights == nullptr) throw UserError(who + ": the recipe streams weights, but a board of port \"" + port.name + "\" has no file for them");
+    OutputFile file(path);
+    const std::vector<unsigned char> block(kBlock, 1);
+    for (uint64_t at = 0; at < written(bytes); at += kBlock) file.write(block.data(), std::min(kBlock, written(bytes) - at));
+    file.finish();
+    std::filesystem::resize_file(path, bytes);
+    require(path, port.open_weights(path.c_str(), bytes, &disk_));
+  }
+  ~StandIn() {
+    port_.close_disk(&disk_);
+    std::error_code ignored;
+    std::filesystem::remove(path_, ignored);
+  }
+  StandIn(const StandIn&) = delete;
+  StandIn& operator=(const StandIn&) = delete;
+
+  const Disk& disk() const { return disk_; }
+
+  double seconds_of_byte() const {
+    const uint64_t bytes = written(disk_.bytes);
+    Arena arena;
+    require(path_, port_.acquire_arena(kBlock, &arena));
+    const double begin = port_.seconds();
+    Status status = ok_status();
+    for (uint64_t at = 0; at < bytes && status.ok(); at += kBlock) {
+      status = disk_.start_read(disk_.state, at, arena.base.for_kernels, std::min(kBlock, bytes - at));
+      if (status.ok()) status = disk_.wait(disk_.state, at);  // they go to the same memory
+    }
+    const double seconds = port_.seconds() - begin;
+    port_.release_arena(&arena);
+    require(path_, status);
+    return seconds / static_cast<double>(bytes);
+  }
+
+ private:
+  static constexpr uint64_t kBlock = uint64_t{8} << 20, kWritten = uint64_t{256} << 20;
+  static uint64_t written(uint64_t bytes) { return std::min(bytes, kWritten); }
+  const Port& port_;
+  const std::string path_;
+  Disk disk_;
+};
+
 // What no plan has run the planner still asks for: a call whose rows every plan drops, because nothing reads their results (a frozen
 // trunk's), costs nothing; one that no plan has repeated costs what it did the first time.
 void add_calls_not_run(const SolvedModel& model, KernelTimes& times) {
@@ -223,7 +272,7 @@ double median(std::vector<double> values) {
   return (*middle + *std::max_element(values.begin(), middle)) / 2;
 }
 
-PlanRun::PlanRun(const Port& port, const Backend& backend, const Recipe& recipe, const OwnedPlan& plan, uint32_t threads)
+PlanRun::PlanRun(const Port& port, const Backend& backend, const Recipe& recipe, const OwnedPlan& plan, uint32_t threads, const Disk& weights)
     : port_(port), plan_(plan.view()) {
   if (recipe.data.kind != DataSource::Kind::kNone) {
     data_ = open_dataset(recipe, Split::kTraining);
@@ -234,7 +283,7 @@ PlanRun::PlanRun(const Port& port, const Backend& backend, const Recipe& recipe,
     require(recipe.name, port_.acquire_arena(plan_.arena_bytes, &arena_));
     std::vector<CheckMark> marks(check_marks(plan_));
     const Workspace workspace = {marks.data(), marks.size() * sizeof(CheckMark)};
-    require(recipe.name, bind(plan_, backend, {.arena = arena_, .workers = &workers_, .workspace = workspace}, trainer_));
+    require(recipe.name, bind(plan_, backend, {.arena = arena_, .workers = &workers_, .weights = weights, .workspace = workspace}, trainer_));
   } catch (...) {
     release();
     throw;
@@ -280,6 +329,8 @@ Profile measure_profile(const Port& port, const Recipe& recipe, const MeasureOpt
   profile.processor = processor_name();
   KernelTimes times;
   std::vector<MeasuredPlan> plans = measured_plans(model);
+  std::optional<StandIn> weights;
+  if (const uint64_t bytes = plans.back().plan.streamed_bytes; bytes > 0) weights.emplace(port, recipe.name, options.spill_file, bytes);
   LongWork work("measuring " + recipe.name);
   for (int round = 0; round < options.rounds; ++round) {
     work.done(static_cast<double>(round) / options.rounds);
@@ -288,7 +339,7 @@ Profile measure_profile(const Port& port, const Recipe& recipe, const MeasureOpt
       const bool is_smallest = p + 1 == plans.size();
       const std::string what = measured.what + ", " + bytes_text(measured.plan.arena_bytes);
       try {
-        PlanRun run(port, backend, recipe, measured.plan, options.threads);
+        PlanRun run(port, backend, recipe, measured.plan, options.threads, weights ? weights->disk() : Disk{});
         if (options.say && round == 0) options.say("measuring " + what);
         measured.measure_round(run, options.seconds_per_plan / options.rounds);
         if (is_smallest && round == 0) measure_moves(model, run, times);
@@ -305,6 +356,7 @@ Profile measure_profile(const Port& port, const Recipe& recipe, const MeasureOpt
   for (const MeasuredPlan& measured : plans) measured.add_to(times);
   add_calls_not_run(model, times);
   if (recipe.schedule.disk_bytes > 0) profile.disk = measure_disk(port, backend, model, options.spill_file);
+  if (weights) profile.stream_read_seconds = weights->seconds_of_byte();
   for (const auto& [key, kernel] : times.kernels) profile.kernels[key] = {kernel.seconds / static_cast<double>(kernel.runs), kernel.runs};
   profile.micro_batch_seconds = times.beside.seconds / static_cast<double>(times.beside.runs);
   return profile;

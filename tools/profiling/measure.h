@@ -19,7 +19,8 @@ class PlanRun {
  public:
   // `threads`: 0 for one per processor. One at a time in a process, where the port has one pool of workers.
   // `backend` must outlive it.
-  PlanRun(const Port& port, const Backend& backend, const Recipe& recipe, const OwnedPlan& plan, uint32_t threads);
+  // `weights`: the file of a plan that streams, whatever it holds.
+  PlanRun(const Port& port, const Backend& backend, const Recipe& recipe, const OwnedPlan& plan, uint32_t threads, const Disk& weights = {});
   ~PlanRun();
   PlanRun(const PlanRun&) = delete;
   PlanRun& operator=(const PlanRun&) = delete;
@@ -49,7 +50,7 @@ double median(std::vector<double> values);
 
 struct MeasureOptions {
   uint32_t threads = 0;          // 0: one per processor
-  const char* spill_file = nullptr;  // made and removed where the recipe has a disk, on the disk to be measured
+  const char* spill_file = nullptr;  // made and removed where the recipe has a disk, or streams, on the disk to be measured
   int rounds = 4;
   double seconds_per_plan = 10;  // over all rounds; a round stops after its share, but not before kLeastSteps
   std::function<void()> after_round;  // what a benchmark measures in the same minutes; may be empty

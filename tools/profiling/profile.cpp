@@ -102,6 +102,7 @@ std::string profile_text(const Profile& profile) {
     json["disk_write_seconds"] = profile.disk->write_cost;
     json["disk_read_seconds"] = profile.disk->read_cost;
   }
+  if (profile.stream_read_seconds) json["stream_read_seconds"] = *profile.stream_read_seconds;
   for (const auto& [key, kernel] : profile.kernels) {
     json["kernels"].push_back({{"key", key}, {"seconds", kernel.seconds}, {"runs", kernel.runs}});
   }
@@ -116,7 +117,7 @@ Profile parse_profile(const std::string& text, const std::string& path) {
   if (!fields.has("format") || !fields.has("kernels")) throw UserError(path + ": format, kernels: missing; this is no file as `reprise profile` writes it");
   fields.read("format", format, kProfileFormat, kProfileFormat);
   fields.allow_only({"format", "backend", "kernel_set", "threads", "processor", "micro_batch_seconds", "kernels", "disk_write_seconds",
-                     "disk_read_seconds"});
+                     "disk_read_seconds", "stream_read_seconds"});
   for (const char* key : {"backend", "kernel_set", "threads", "micro_batch_seconds"}) (void)fields.at(key);
   Profile profile;
   profile.path = path;
@@ -132,6 +133,7 @@ Profile parse_profile(const std::string& text, const std::string& path) {
     fields.read("disk_write_seconds", profile.disk->write_cost, seconds);
     fields.read("disk_read_seconds", profile.disk->read_cost, seconds);
   }
+  fields.read("stream_read_seconds", profile.stream_read_seconds, seconds);
   for (size_t n = 0; n < fields.list_at("kernels").size(); ++n) {
     const JsonFields kernel = fields.element("kernels", n);
     kernel.allow_only({"key", "seconds", "runs"});
@@ -152,6 +154,7 @@ MeasuredCosts costs_of(std::shared_ptr<const Profile> profile) {
   MeasuredCosts costs;
   costs.micro_batch_seconds = profile->micro_batch_seconds;
   costs.disk = profile->disk;
+  costs.stream_read_seconds = profile->stream_read_seconds;
   costs.call_seconds = [profile](const Graph& graph, const Call& call) { return profile->seconds(call_key(graph, call)); };
   costs.row_seconds = [profile](const OwnedPlan& plan, const OwnedProgram& program, const Row& row) {
     return profile->seconds(row_key(plan, program, row));

@@ -18,6 +18,12 @@ std::string budget_text(const Recipe& recipe) {
   return "none: as much as the schedule wants";
 }
 
+std::string streamed_text(const PlannedModel& planned) {
+  char share[64];
+  std::snprintf(share, sizeof share, "%.1f%%", 100.0 * planned.stall_share);
+  return bytes_text(planned.plan.streamed_bytes) + " of weights from a file, through a window of " + bytes_text(planned.window_bytes) + "; rows wait for them " + share + " of a step";
+}
+
 }  // namespace
 
 std::string summary_of(const SolvedModel& model, const PlannedModel& planned) {
@@ -30,6 +36,7 @@ std::string summary_of(const SolvedModel& model, const PlannedModel& planned) {
   text << "  planned peak    " << bytes_text(plan.arena_bytes) << " = " << bytes_text(plan.state_bytes) << " state + " << bytes_text(plan.carried_bytes)
        << " gradients + " << bytes_text(plan.arena_bytes - plan.state_bytes - plan.carried_bytes) << " activations and scratch\n";
   if (const WidenedWeights widened = widened_weights(model.recipe, model.network); widened.tensors > 0) text << "  widened         " << widened_text(widened) << "\n";
+  if (plan.streamed_bytes > 0) text << "  streamed        " << streamed_text(planned) << "\n";
   if (plan.disk_bytes > 0) text << "  on disk         " << bytes_text(plan.disk_bytes) << " of boundaries at most, in a spill file\n";
   text << "  storing all     " << bytes_text(model.store_all_bytes) << " (this plan takes " << share << " of it)\n";
   if (const size_t truncated = truncated_links(model.bodies.links); truncated > 0) {
